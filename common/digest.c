@@ -1,0 +1,29 @@
+#include "common/digest.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <xxhash.h>
+
+struct tr_digest tr_digest_of(const void *data, size_t bytes)
+{
+	XXH128_hash_t hash = XXH3_128bits(data, bytes);
+	return (struct tr_digest){ hash.low64, hash.high64 };
+}
+
+struct tr_digest tr_digest_fold(struct tr_digest so_far, struct tr_digest next)
+{
+	uint64_t words[4] = { so_far.low, so_far.high, next.low, next.high };
+	return tr_digest_of(words, sizeof(words));
+}
+
+bool tr_digest_equal(struct tr_digest a, struct tr_digest b)
+{
+	return a.low == b.low && a.high == b.high;
+}
+
+const char *tr_digest_hex(struct tr_digest digest, char text[TR_DIGEST_HEX_MAX])
+{
+	(void)snprintf(text, TR_DIGEST_HEX_MAX, "%016" PRIx64 "%016" PRIx64, digest.high,
+	    digest.low);
+	return text;
+}

@@ -1,0 +1,25 @@
+/* An error's text with its cause, filled where the cause is first known; callers add context.
+ *
+ *	return tr_error_set(error, TR_EIO, "cannot open %s: %s", path, strerror(errno));
+ *	...
+ *	return tr_error_wrap(error, "loading job file");   // "loading job file: cannot open ..."
+ */
+#ifndef TR_COMMON_ERROR_H
+#define TR_COMMON_ERROR_H
+
+#include "common/status.h"
+
+#define TR_ERROR_TEXT_MAX 512
+
+struct tr_error {
+	tr_status status;
+	char text[TR_ERROR_TEXT_MAX];
+};
+
+/* `error` may be NULL. Both return the status, so that a caller can return the call. */
+tr_status tr_error_set(struct tr_error *error, tr_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+tr_status tr_error_wrap(struct tr_error *error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,84 @@
+/* Every queue, retry, frame, table and name has its limit here. */
+#ifndef TR_COMMON_LIMITS_H
+#define TR_COMMON_LIMITS_H
+
+#define TR_NAME_MAX                 64  /* bytes in a node, job or group name, NUL included */
+#define TR_ADDRESS_MAX              128 /* bytes in "host:port", NUL included */
+#define TR_GROUP_PEERS_MAX          256 /* members of one view; width of a contributor bitmap */
+#define TR_NODES_MAX                1024
+#define TR_JOBS_MAX                 4096       /* job records kept, finished ones included */
+#define TR_JOB_EVENTS_MAX           256        /* newest events kept per job */
+#define TR_ROUND_RECORDS_MAX        (1u << 20) /* newest committed rounds kept per group */
+#define TR_ROUND_OPS_MAX            256        /* collectives in one round */
+#define TR_SEGMENT_BYTES            (256u << 10) /* piece of a vector that is pipelined, repaired, hashed */
+#define TR_OP_SEGMENTS_MAX          (1u << 18)
+#define TR_FRAME_CONTROL_MAX        (4u << 20) /* payload bytes of a control frame */
+#define TR_FRAME_DATA_MAX           (1u << 20) /* payload bytes of a data frame, its header included */
+#define TR_CONN_UNGREETED_MAX       512        /* connections that have not said hello yet */
+#define TR_CONN_GREETING_TIMEOUT_MS 5000
+#define TR_CONN_DIAL_TIMEOUT_MS     5000 /* to reach one address */
+#define TR_CONN_FINISH_TIMEOUT_MS   2000 /* for the other end to read what was sent before a close */
+#define TR_CONN_QUEUE_BYTES_MAX     (64u << 20) /* unsent bytes on a control connection */
+#define TR_CHANNEL_RING             512  /* submissions on their way from a worker to its engine */
+#define TR_CHANNEL_ANSWERS          16   /* answers on their way back */
+#define TR_CHANNEL_ARENAS_MAX       1024 /* pieces of shared memory of one worker */
+#define TR_CHANNEL_ARENA_BYTES      (4u << 20)  /* least size of one; sparse */
+#define TR_CHANNEL_MESSAGE_MAX      (64u << 10) /* bytes of a message on the worker's socket */
+#define TR_STATE_TENSORS_MAX        4096
+#define TR_STATE_NAME_MAX           128
+#define TR_STATE_CHUNK_BYTES        (256u << 10)
+#define TR_STATE_WINDOW_BYTES       (1u << 20) /* of state queued on a connection at a time */
+#define TR_JOIN_TIMEOUT_MS          10000 /* for memberd to admit a process that joins a group */
+#define TR_HELD_BYTES_MAX           (16u << 20) /* of frames that came before their op was submitted */
+#define TR_REDIAL_FIRST_MS          10
+#define TR_REDIAL_LAST_MS           250
+#define TR_RECORDS_BATCH            64 /* round records in one message to memberd */
+#define TR_RECORDS_INTERVAL_MS      200
+#define TR_RECORDS_AGAIN_MS         2000 /* sent, but memberd has not said that they are in its log */
+#define TR_RECORDS_UNLOGGED_MAX     4096 /* kept until memberd says that they are in its log */
+#define TR_REPORT_INTERVAL_MS       100
+#define TR_REPORT_EVENTS_MAX        64 /* events of a worker that wait to be sent */
+#define TR_HEARTBEAT_INTERVAL_MS    250
+#define TR_HEARTBEAT_TIMEOUT_MS     2000
+#define TR_PROGRESS_TIMEOUT_MS      20000 /* a worker that neither computes nor waits */
+#define TR_RECONNECT_GRACE_MS       5000  /* nodes' time to come back after memberd restarts */
+#define TR_WORKER_FAST_DEATHS_MAX   3
+#define TR_WORKER_TERM_GRACE_MS     3000
+#define TR_LOG_FILE_BYTES_MAX       (16u << 20) /* a rank's log is rotated at this size */
+#define TR_LOG_FILES_MAX            3
+#define TR_LOG_JOBS_MAX             256        /* newest jobs whose output a node keeps */
+#define TR_LOG_STREAMS_MAX          256        /* readers of output at once, per daemon */
+#define TR_SAMPLE_REPORT_MAX        (32 << 10) /* bytes of generated text in a report */
+#define TR_HEALTHZ_MAX              64         /* plain HTTP requests at once */
+#define TR_SAFETENSORS_HEADER_MAX   (16u << 20)
+#define TR_SAFETENSORS_TENSORS_MAX  65536u
+#define TR_DATA_TEXT_BYTES_MAX      ((size_t)16 << 30) /* all text files of a job, decompressed */
+#define TR_GRPC_MESSAGE_MAX         (4u << 20)
+#define TR_JOB_PATHS_MAX            256
+#define TR_JOB_PATH_MAX             4096 /* bytes, NUL included */
+#define TR_JOB_FILE_BYTES_MAX       (1 << 20)
+#define TR_JOB_PROMPT_MAX           1024        /* bytes */
+#define TR_JOB_PARAMETERS_MAX       4000000000u /* of one model */
+#define TR_JOB_COMMAND_BYTES_MAX    (256 << 10) /* arguments and environment of a command job */
+#define TR_JOB_WATCH_INTERVAL_MS    100         /* between two messages to one watcher */
+#define TR_HEALTH_WATCH_INTERVAL_MS 1000
+#define TR_GRPC_CONNECTIONS_MAX     512 /* of one server; beyond it the longest idle one is closed */
+#define TR_GRPC_CLIENT_LINKS_MAX    8 /* connections of one client, for more calls than one carries */
+#define TR_GRPC_CLIENT_CALLS_MAX    4096        /* calls of one client that wait or are under way */
+#define TR_GRPC_STREAMS_MAX         256         /* calls under way on one connection */
+#define TR_GRPC_WINDOW_BYTES        65535       /* received and not yet asked for, per call */
+#define TR_GRPC_REQUESTS_BYTES_MAX  (16u << 20) /* requests being received on one connection */
+#define TR_GRPC_QUEUE_BYTES         (1u << 20) /* unsent bytes of a call from which its handler pauses */
+#define TR_GRPC_UNSENT_BYTES_MAX    (64u << 20) /* of a connection; its new calls wait beyond it */
+#define TR_GRPC_FRAMES_UNSENT_MAX   4096        /* a peer that asks and does not read is dropped */
+#define TR_GRPC_CONTROL_BURST       1000 /* pings, settings, resets, empty data of one connection */
+#define TR_GRPC_CONTROL_RATE        200  /* a second */
+#define TR_GRPC_HEADERS_BYTES_MAX   16384
+#define TR_GRPC_PATH_MAX            256 /* bytes in a method's path, NUL included */
+#define TR_GRPC_STATUS_TEXT_MAX     1024
+#define TR_GRPC_KEEPALIVE_MS        20000 /* silence after which a connection with open calls is pinged */
+#define TR_GRPC_KEEPALIVE_GRACE_MS  10000
+#define TR_GRPC_DIAL_TIMEOUT_MS     5000
+#define TR_GRPC_CLOSE_GRACE_MS      1000 /* for a closing server's last words */
+
+#endif

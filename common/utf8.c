@@ -1,0 +1,19 @@
+#include "common/utf8.h"
+
+#include <stdbool.h>
+
+size_t utf8_length(const unsigned char *s, size_t left)
+{
+	if (s[0] < 0x80)
+		return 1;
+	size_t need = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
+	if (s[0] < 0xc2 || s[0] > 0xf4 || left < need)
+		return 0;
+	for (size_t i = 1; i < need; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
+	bool surrogate = s[0] == 0xed && s[1] > 0x9f;
+	bool beyond = s[0] == 0xf4 && s[1] > 0x8f;
+	return overlong || surrogate || beyond ? 0 : need;
+}

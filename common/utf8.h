@@ -1,0 +1,10 @@
+/* UTF-8 (RFC 3629). Pure. */
+#ifndef TR_COMMON_UTF8_H
+#define TR_COMMON_UTF8_H
+
+#include <stddef.h>
+
+/* Length of the well-formed sequence at `s`, of which `left` bytes (at least one) are there; or 0. */
+size_t utf8_length(const unsigned char *s, size_t left);
+
+#endif
