@@ -1,0 +1,184 @@
+/* libtraincoll: exact all-reduce among peers that come and go.
+ *
+ * A group is a set of peers that run collectives together. Work goes in rounds: any number of
+ * collectives, then one commit. When a peer dies in the middle, the others repair and finish that very
+ * round; every peer that commits it holds bit-identical results, and a round counts exactly once.
+ *
+ *	struct tr_join_options options = TR_JOIN_OPTIONS_INIT;
+ *	options.membership = "127.0.0.1:7070";
+ *	options.name = "example";
+ *	options.size = 4;
+ *	tr_group *group;
+ *	struct tr_error error;
+ *	if (tr_group_join(&options, &group, &error) != TR_OK)
+ *		die(error.text);
+ *	float *x = tr_alloc(group, count * sizeof(float));
+ *	for (;;) {
+ *		struct tr_round round;
+ *		tr_round_begin(group, &round, &error);          // blocks until the group has a view
+ *		fill(x, round.index, round.contributors);
+ *		tr_allreduce(group, 0, x, count, TR_F32, TR_SUM, TR_CONTRIBUTE, &error); // returns at once
+ *		tr_status st = tr_round_commit(group, &(struct tr_commit){ .samples = 1 }, &round, &error);
+ *		if (st == TR_ERESTART)
+ *			continue;                               // policy replay: compute again
+ *		...                                             // x is the sum, on every peer the same bits
+ *	}
+ *	tr_group_leave(group);
+ *
+ * Threads: one caller thread per group at a time; an engine thread (here, or in traind) communicates
+ * meanwhile. Buffers given to tr_allreduce stay borrowed until tr_round_commit returns for that round.
+ * No call waits for ever: it ends with a result or an error that names the peer it waited for.
+ * The library never exits, never aborts on a peer's bytes. C99.
+ */
+#ifndef TR_COLL_H
+#define TR_COLL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tr_group tr_group;
+
+enum tr_dtype { TR_F32 = 1, TR_F64 = 2, TR_I32 = 3, TR_I64 = 4 };
+enum tr_reduce { TR_SUM = 1, TR_AVG = 2, TR_MIN = 3, TR_MAX = 4, TR_PROD = 5 };
+
+/* What happens to a round when a contributor dies before its data is everywhere. */
+enum tr_policy {
+	TR_KEEP = 0, /* keep what is sealed, redo the rest among survivors; avg divides per segment */
+	TR_UNIFORM = 1, /* redo the round over one contributor set; costs a copy of in-place inputs */
+	TR_REPLAY = 2, /* unless the round is whole, tr_round_commit returns TR_ERESTART */
+};
+
+enum tr_algorithm { TR_AUTO = 0, TR_RING = 1, TR_STAR = 2 };
+
+struct tr_join_options {
+	size_t size_of;         /* sizeof(struct tr_join_options) */
+	const char *membership; /* "host:port" of memberd */
+	const char *name;       /* of the group; the first to come founds it */
+	unsigned size;          /* founders to wait for; later peers join */
+	const char *listen;     /* NULL: "127.0.0.1:0". Other than loopback needs `insecure` */
+	enum tr_policy policy;
+	enum tr_algorithm algorithm;
+	bool deterministic; /* bits do not depend on ring order, algorithm or arrival order */
+	bool insecure;
+	uint32_t segment_bytes;  /* 0: default */
+	uint32_t op_deadline_ms; /* 0: none beyond the membership's own detection */
+};
+/* All fields, in order: C++ knows no other way. */
+#define TR_JOIN_OPTIONS_INIT                                                                  \
+	{                                                                                     \
+		sizeof(struct tr_join_options), NULL, NULL, 0, NULL, TR_KEEP, TR_AUTO, false, \
+		    false, 0, 0                                                               \
+	}
+
+/* Joins a named group through memberd. Returns once admitted to the member list (the first view may
+ * still be to come; tr_round_begin waits for it). TR_EUNAVAILABLE: memberd cannot be reached. */
+TR_API tr_status tr_group_join(const struct tr_join_options *options, tr_group **group,
+    struct tr_error *error);
+
+/* In a worker that traind started: attaches to the engine in traind through the inherited channel
+ * (environment TRAIND_WORKER_FD). TR_ENOTFOUND: not started by traind. */
+TR_API tr_status tr_group_attach(tr_group **group, struct tr_error *error);
+
+/* Leaves the group (the others go on without an error) and frees everything, tr_alloc memory included.
+ * Accepts NULL. */
+TR_API void tr_group_leave(tr_group *group);
+
+/* Zeroed, 64-byte aligned memory that the engine reaches without a copy (attached groups: a memfd shared
+ * with traind). Buffers for tr_allreduce and state must come from here. NULL: out of memory. Never freed
+ * before tr_group_leave. */
+TR_API void *tr_alloc(tr_group *group, size_t bytes);
+
+/* Declares memory (from tr_alloc) that a joiner receives from a donor: parameters, moments, counters.
+ * All peers declare the same names and sizes, in the same order, before tr_state_ready. */
+TR_API tr_status tr_state_add(tr_group *group, const char *name, void *data, size_t bytes,
+    struct tr_error *error);
+
+/* State is declared; `round` is the newest round whose effect it already holds (0: fresh; N: from a
+ * checkpoint). Required before the first tr_round_begin; a group without state calls it too. */
+TR_API tr_status tr_state_ready(tr_group *group, uint64_t round, struct tr_error *error);
+
+struct tr_round {
+	uint64_t round; /* from 1 */
+	uint64_t view;  /* number of the view under which it began or was committed */
+	unsigned index; /* this peer's place among the contributors, by ascending peer id */
+	unsigned
+	    contributors; /* how many contribute; index == contributors: this peer does not (a joiner) */
+	bool receive_state; /* joiner: submit the ops without TR_CONTRIBUTE, then tr_state_receive */
+	bool partial;       /* after commit: some contributor's data is missing somewhere (keep) */
+	unsigned peers;     /* members of the view */
+};
+
+/* Begins the next round (or the same one again after TR_ERESTART). Blocks until the group has a view with
+ * this peer in it. State declared by tr_state_add must not change between here and the commit's return:
+ * it may be streamed to a joiner. TR_EEVICTED: no longer a member; leave. */
+TR_API tr_status tr_round_begin(tr_group *group, struct tr_round *round, struct tr_error *error);
+
+enum { TR_CONTRIBUTE = 1 }; /* flag: the buffer's content counts */
+
+/* Submits an all-reduce, in place; returns at once. `tag` names the op within the round; all peers use the
+ * same tags and signatures, in any order. Errors surface at commit. TR_ERESTART: the round was abandoned. */
+TR_API tr_status tr_allreduce(tr_group *group, uint32_t tag, void *data, size_t count,
+    enum tr_dtype dtype, enum tr_reduce reduce, unsigned flags, struct tr_error *error);
+
+/* Waits until one op's result is in place, before the commit. Reading it early is allowed; acting on it
+ * irrevocably is not: only the commit decides. */
+TR_API tr_status tr_wait(tr_group *group, uint32_t tag, struct tr_error *error);
+
+/* Joiner only: waits until the state of the round before this one has arrived and its digests agree. */
+TR_API tr_status tr_state_receive(tr_group *group, struct tr_error *error);
+
+struct tr_commit {
+	/* Samples in the round's result, all contributors together: recorded. Must be equal on all peers, so take it from what was reduced
+	 * (tr_wait): data of a peer that died after it was everywhere counts. 0 if unused. */
+	uint64_t samples;
+	uint64_t salt; /* must be equal on all peers (a digest of the state, say); 0 if unused */
+};
+
+/* Closes the round: waits for all ops, exchanges digests, and returns TR_OK with the round decided on every
+ * peer. TR_ERESTART (policy replay): abandoned, nothing may be applied, begin again. TR_EDIGEST,
+ * TR_EMISMATCH: peers disagree; the text names them. TR_EPEERLOST, TR_ETIMEDOUT: names the peer. */
+TR_API tr_status tr_round_commit(tr_group *group, const struct tr_commit *commit,
+    struct tr_round *round, struct tr_error *error);
+
+/* Says that the caller is computing, not stuck; call it a few times a second (cheap: one atomic add).
+ * Returns false once the round under way was abandoned, so that the caller can stop early. Any thread. */
+TR_API bool tr_progress(tr_group *group);
+
+/* Contributor set of element `element` of op `tag` of the round committed last: writes at most `max`
+ * peer ids, ascending; *count is how many there are. */
+TR_API tr_status tr_contributors(tr_group *group, uint32_t tag, size_t element, uint64_t *peers,
+    size_t max, size_t *count);
+
+/* Facts for the people who watch: shown by trainctl. NaN or zero or NULL: no news. */
+struct tr_report {
+	uint64_t step, steps;
+	double loss, val_loss, tokens_per_s, grad_norm, lr;
+	const char *checkpoint, *event, *sample;
+};
+TR_API tr_status tr_report(tr_group *group, const struct tr_report *report);
+
+/* The job that traind gave this worker: packed traind.v1.JobSpec, valid until leave; rank, world size,
+ * restarts. TR_ENOTFOUND on a group that was joined by name. */
+struct tr_assignment {
+	const void *spec;
+	size_t spec_bytes;
+	uint64_t job, peer;
+	unsigned rank, world_size, threads, restarts;
+};
+TR_API tr_status tr_assignment_get(tr_group *group, struct tr_assignment *assignment);
+
+TR_API uint64_t tr_peer_id(const tr_group *group);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,32 @@
+/* Bitmaps in byte arrays, bit i in byte i / 8: as the wire has them. */
+#ifndef TR_COLLECTIVES_CORE_BITS_H
+#define TR_COLLECTIVES_CORE_BITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+static inline size_t bits_bytes(size_t bits)
+{
+	return (bits + 7) / 8;
+}
+
+static inline bool bits_get(const uint8_t *map, size_t bit)
+{
+	return map[bit / 8] >> bit % 8 & 1;
+}
+
+static inline void bits_set(uint8_t *map, size_t bit)
+{
+	map[bit / 8] = (uint8_t)(map[bit / 8] | 1u << bit % 8);
+}
+
+static inline unsigned bits_count(const uint8_t *map, size_t bytes)
+{
+	unsigned count = 0;
+	for (size_t i = 0; i < bytes; i++)
+		count += (unsigned)__builtin_popcount(map[i]);
+	return count;
+}
+
+#endif

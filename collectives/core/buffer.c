@@ -1,0 +1,53 @@
+#include "collectives/core/buffer.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define ALIGNMENT 64
+
+struct group_buffer *buffer_get(struct buffer_pool *pool, size_t bytes)
+{
+	struct group_buffer *buffer = pool->free;
+
+	if (buffer && buffer->capacity >= bytes) {
+		pool->free = buffer->next_free;
+		pool->free_count--;
+	} else {
+		size_t capacity = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+		buffer = aligned_alloc(ALIGNMENT, sizeof(*buffer) + capacity);
+		if (!buffer)
+			return NULL;
+		buffer->capacity = capacity;
+	}
+	buffer->next_free = NULL;
+	buffer->references = 1;
+	pool->live++;
+	return buffer;
+}
+
+void buffer_put(struct buffer_pool *pool, struct group_buffer *buffer)
+{
+	if (!buffer)
+		return;
+	assert(buffer->references > 0);
+	if (--buffer->references > 0)
+		return;
+	pool->live--;
+	if (pool->free_count >= BUFFER_POOL_MAX) {
+		free(buffer);
+		return;
+	}
+	buffer->next_free = pool->free;
+	pool->free = buffer;
+	pool->free_count++;
+}
+
+void buffer_pool_finish(struct buffer_pool *pool)
+{
+	while (pool->free) {
+		struct group_buffer *next = pool->free->next_free;
+		free(pool->free);
+		pool->free = next;
+	}
+	pool->free_count = 0;
+}

@@ -1,0 +1,27 @@
+/* Staging for sums under way: reference-counted, kept for the next segment when free. One thread. */
+#ifndef TR_COLLECTIVES_CORE_BUFFER_H
+#define TR_COLLECTIVES_CORE_BUFFER_H
+
+#include <stddef.h>
+
+#define BUFFER_POOL_MAX 64 /* free buffers kept; more go back to the allocator */
+
+struct group_buffer {
+	struct group_buffer *next_free;
+	unsigned references;
+	size_t capacity;
+	_Alignas(64) unsigned char data[];
+};
+
+struct buffer_pool {
+	struct group_buffer *free;
+	unsigned free_count;
+	size_t live; /* handed out and not given back: zero when a core is destroyed */
+};
+
+/* One reference; NULL: out of memory. */
+struct group_buffer *buffer_get(struct buffer_pool *pool, size_t bytes);
+void buffer_put(struct buffer_pool *pool, struct group_buffer *buffer); /* accepts NULL */
+void buffer_pool_finish(struct buffer_pool *pool);
+
+#endif

@@ -1,0 +1,297 @@
+/* The end of a round: one star exchange. Every participant votes with a digest of what it holds; the hub compares and
+ * decides.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/core/member.h"
+
+static uint64_t hub_of(const struct group_core *core)
+{
+	return core->roster.peers[core->roster.hub];
+}
+
+static bool is_hub(const struct group_core *core)
+{
+	return core->roster.me == core->roster.hub;
+}
+
+struct tr_digest commit_digest(const struct group_core *core)
+{
+	struct tr_digest digest = tr_digest_fold((struct tr_digest){ core->round,
+	                                             core->closing.salt },
+	    (struct tr_digest){ core->closing.samples, 0 });
+
+	for (size_t i = 0; i < core->op_count; i++)
+		digest = tr_digest_fold(digest, op_digest(core->ops[i]));
+	for (unsigned i = 0; i < core->roster.contributor_count; i++)
+		digest = tr_digest_fold(digest,
+		    (struct tr_digest){ core->roster.contributors[i], i });
+	return digest;
+}
+
+static uint64_t commit_signatures(const struct group_core *core)
+{
+	struct tr_digest digest = { core->op_count, 0 };
+
+	for (size_t i = 0; i < core->op_count; i++) {
+		const struct op_signature *s = &core->ops[i]->signature;
+		struct tr_digest next = { core->ops[i]->tag, s->count };
+		digest = tr_digest_fold(digest, next);
+		next = (struct tr_digest){ s->dtype, (uint64_t)s->reduce << 8 | s->codec };
+		digest = tr_digest_fold(digest, next);
+	}
+	return digest.low;
+}
+
+static void commit_fill_vote(const struct group_core *core, Traind__Peer__Vote *vote, bool early)
+{
+	traind__peer__vote__init(vote);
+	vote->view = core->view.number;
+	vote->round = core->round;
+	vote->attempt = core->roster.attempt;
+	vote->salt = core->closing.salt;
+	vote->signatures = commit_signatures(core);
+	vote->early = early;
+	if (early)
+		return;
+	struct tr_digest digest = commit_digest(core);
+	vote->digest_low = digest.low;
+	vote->digest_high = digest.high;
+}
+
+/* One vote per peer is kept, the newest: votes of a coming view arrive before we installed it. */
+static tr_status commit_store(struct group_core *core, uint64_t from,
+    const Traind__Peer__Vote *vote, struct tr_error *error)
+{
+	size_t i = 0;
+
+	while (i < core->vote_count && core->votes[i].peer != from)
+		i++;
+	if (i == core->vote_count) {
+		if (core->vote_count >= 2 * TR_GROUP_PEERS_MAX)
+			return tr_error_set(error, TR_ELIMIT, "too many voters");
+		if (core->vote_count == core->vote_capacity) {
+			size_t capacity = core->vote_capacity ? 2 * core->vote_capacity : 8;
+			void *votes = realloc(core->votes, capacity * sizeof(core->votes[0]));
+			if (!votes)
+				return TR_ENOMEM;
+			core->votes = votes;
+			core->vote_capacity = capacity;
+		}
+		core->votes[core->vote_count++].peer = from;
+	}
+	core->votes[i].vote = *vote;
+	return TR_OK;
+}
+
+static const Traind__Peer__Vote *commit_vote_of(const struct group_core *core, uint64_t peer)
+{
+	for (size_t i = 0; i < core->vote_count; i++) {
+		const Traind__Peer__Vote *vote = &core->votes[i].vote;
+		if (core->votes[i].peer == peer && vote->view == core->view.number &&
+		    vote->round == core->round && vote->attempt == core->roster.attempt)
+			return vote;
+	}
+	return NULL;
+}
+
+bool commit_has_vote(const struct group_core *core, uint64_t peer)
+{
+	const Traind__Peer__Vote *vote = commit_vote_of(core, peer);
+
+	return vote && !vote->early;
+}
+
+static struct group_action *commit_send(struct group_core *core, uint64_t peer, tr_status status)
+{
+	emit_connect(core, peer);
+	struct group_action *action = emit(core, GROUP_DO_SEND_COMMIT);
+	action->to = peer;
+	action->round = core->round;
+	action->commit.view = core->view.number;
+	action->commit.round = core->round;
+	action->commit.attempt = core->roster.attempt;
+	action->commit.status = status;
+	return action;
+}
+
+void commit_refuse(struct group_core *core, uint64_t peer, tr_status status, const char *reason)
+{
+	struct group_action *action = commit_send(core, peer, status);
+	(void)snprintf(action->text, sizeof(action->text), "%s", reason);
+}
+
+/* Peers whose caller closed the round with other ops than ours can never finish it with us. */
+static void commit_compare_signatures(struct group_core *core)
+{
+	if (!is_hub(core) || core->state != ROUND_CLOSED)
+		return;
+	uint64_t ours = commit_signatures(core);
+	for (unsigned i = 0; i < core->roster.n; i++) {
+		uint64_t peer = core->roster.peers[i];
+		const Traind__Peer__Vote *vote = commit_vote_of(core, peer);
+		if (!vote || vote->signatures == ours)
+			continue;
+		char reason[160];
+		(void)snprintf(reason, sizeof(reason),
+		    "peers %" PRIu64 " and %" PRIu64 " closed round %" PRIu64
+		    " with different collectives",
+		    peer, core->peer, core->round);
+		commit_refuse(core, peer, TR_EMISMATCH, reason);
+		emit_fail(core, TR_EMISMATCH, "%s", reason);
+		return;
+	}
+}
+
+tr_status commit_vote_got(struct group_core *core, uint64_t from, const Traind__Peer__Vote *vote,
+    struct tr_error *error)
+{
+	if (core->state == ROUND_FAILED || vote->view < core->view.number ||
+	    (vote->view == core->view.number && vote->round < core->round))
+		return TR_ESTALE;
+	core->votes_moved = true;
+	return commit_store(core, from, vote, error);
+}
+
+/* Classes of equal votes; a member of a class with a strict majority is right, all others are named. */
+static bool commit_same(const Traind__Peer__Vote *a, const Traind__Peer__Vote *b)
+{
+	return a->digest_low == b->digest_low && a->digest_high == b->digest_high;
+}
+
+static void commit_disagree(struct group_core *core)
+{
+	const struct roster *roster = &core->roster;
+	const Traind__Peer__Vote *majority = NULL;
+	char reason[200];
+	size_t used = 0;
+
+	for (unsigned i = 0; i < roster->n; i++) {
+		const Traind__Peer__Vote *vote = commit_vote_of(core, roster->peers[i]);
+		unsigned same = 0;
+		for (unsigned k = 0; k < roster->n; k++)
+			same += commit_same(vote, commit_vote_of(core, roster->peers[k]));
+		if (2 * same > roster->n)
+			majority = vote;
+	}
+	used += (size_t)snprintf(reason, sizeof(reason),
+	    "round %" PRIu64 ": peers hold different %s:", core->round,
+	    majority ? "results than the majority" : "results, and there is no majority");
+	for (unsigned i = 0; i < roster->n && used < sizeof(reason) - 24; i++)
+		if (!majority || !commit_same(majority, commit_vote_of(core, roster->peers[i])))
+			used += (size_t)snprintf(reason + used, sizeof(reason) - used, " %" PRIu64,
+			    roster->peers[i]);
+	core->disagreed = true;
+	bool wrong = false;
+	for (unsigned i = 0; i < roster->n; i++) {
+		if (majority && commit_same(majority, commit_vote_of(core, roster->peers[i])))
+			continue;
+		if (i == roster->me)
+			wrong = true;
+		else
+			commit_refuse(core, roster->peers[i], TR_EDIGEST, reason);
+	}
+	if (wrong)
+		emit_fail(core, TR_EDIGEST, "%s", reason);
+}
+
+static void commit_decide(struct group_core *core)
+{
+	const struct roster *roster = &core->roster;
+	const Traind__Peer__Vote *first = NULL;
+
+	for (unsigned i = 0; i < roster->n; i++) {
+		const Traind__Peer__Vote *vote = commit_vote_of(core, roster->peers[i]);
+		if (!vote || vote->early)
+			return;
+	}
+	for (unsigned i = 0; i < roster->n; i++) {
+		const Traind__Peer__Vote *vote = commit_vote_of(core, roster->peers[i]);
+		if (!first)
+			first = vote;
+		if (!commit_same(vote, first)) {
+			commit_disagree(core);
+			return;
+		}
+	}
+	for (unsigned i = 0; i < roster->n; i++) {
+		if (i != roster->me)
+			(void)commit_send(core, roster->peers[i], TR_OK);
+	}
+	round_commit(core);
+}
+
+static void commit_vote(struct group_core *core)
+{
+	Traind__Peer__Vote vote;
+
+	commit_fill_vote(core, &vote, false);
+	core->voted = true;
+	core->votes_moved = true;
+	if (is_hub(core)) {
+		if (commit_store(core, core->peer, &vote, NULL) != TR_OK)
+			core->status = TR_ENOMEM;
+		return;
+	}
+	emit_connect(core, hub_of(core));
+	struct group_action *action = emit(core, GROUP_DO_SEND_VOTE);
+	action->to = hub_of(core);
+	action->round = core->round;
+	action->vote = vote;
+}
+
+void commit_advance(struct group_core *core)
+{
+	if (core->proposal != 0 || core->view.number == 0 || core->state != ROUND_CLOSED)
+		return;
+	if (core->votes_moved)
+		commit_compare_signatures(core);
+	if (core->state == ROUND_FAILED)
+		return;
+	/* A joiner that has not got the state cannot hold the next one. */
+	if (!core->voted && round_sealed(core) && !core->needs_state)
+		commit_vote(core);
+	if (core->votes_moved && core->voted && is_hub(core) && !core->disagreed) {
+		core->votes_moved = false;
+		commit_decide(core);
+	}
+}
+
+/* Closed a while ago and something is not sealed: if the others closed with other ops, only the hub can see it. */
+void commit_early_notice(struct group_core *core)
+{
+	if (core->state != ROUND_CLOSED || core->proposal != 0 || core->voted || is_hub(core) ||
+	    core->now_us < core->early_us)
+		return;
+	core->early_us = UINT64_MAX;
+	struct group_action *action = emit(core, GROUP_DO_SEND_VOTE);
+	action->to = hub_of(core);
+	action->round = core->round;
+	commit_fill_vote(core, &action->vote, true);
+}
+
+tr_status commit_got(struct group_core *core, uint64_t from, const Traind__Peer__Commit *commit,
+    struct tr_error *error)
+{
+	const char *reason = commit->reason ? commit->reason : "";
+
+	if (core->state == ROUND_FAILED || core->proposal != 0 ||
+	    commit->view != core->view.number || commit->round != core->round)
+		return TR_ESTALE;
+	if (commit->attempt != core->roster.attempt ||
+	    roster_find(&core->roster, from) == ROSTER_NONE)
+		return tr_error_set(error, TR_EPROTO,
+		    "peer %" PRIu64 " decides a round it is not in", from);
+	if (commit->status == TR_EDIGEST || commit->status == TR_EMISMATCH) {
+		emit_fail(core, (tr_status)commit->status, "%s", reason);
+		return TR_OK;
+	}
+	if (commit->status != TR_OK || from != hub_of(core) || is_hub(core) || !core->voted)
+		return tr_error_set(error, TR_EPROTO,
+		    "peer %" PRIu64 " commits round %" PRIu64 " out of turn", from, commit->round);
+	round_commit(core);
+	return TR_OK;
+}

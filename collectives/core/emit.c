@@ -1,0 +1,108 @@
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "collectives/core/member.h"
+
+#define ACTIONS_FIRST 32
+
+static void action_release(struct group_action *action)
+{
+	if (action->report)
+		traind__peer__view_report__free_unpacked(action->report, NULL);
+	if (action->record)
+		traind__peer__round_commit__free_unpacked(action->record, NULL);
+}
+
+void emit_finish(struct group_core *core)
+{
+	action_release(&core->scratch);
+}
+
+struct group_action *emit(struct group_core *core, enum group_action_kind kind)
+{
+	struct group_actions *actions = core->actions;
+	struct group_action *action = &core->scratch;
+
+	if (actions->count == actions->capacity) {
+		size_t capacity = actions->capacity ? 2 * actions->capacity : ACTIONS_FIRST;
+		struct group_action *items = realloc(actions->items, capacity * sizeof(*items));
+		if (items) {
+			actions->items = items;
+			actions->capacity = capacity;
+		}
+	}
+	if (actions->count < actions->capacity) {
+		action = &actions->items[actions->count++];
+	} else {
+		core->status = TR_ENOMEM;
+		action_release(action);
+	}
+	*action = (struct group_action){ .kind = kind };
+	traind__peer__vote__init(&action->vote);
+	traind__peer__commit__init(&action->commit);
+	return action;
+}
+
+void emit_connect(struct group_core *core, uint64_t peer)
+{
+	const struct view_peer *to = view_find(&core->view, peer);
+
+	if (!to || peer == core->peer || core->connected[to - core->view.peers])
+		return;
+	core->connected[to - core->view.peers] = true;
+	struct group_action *action = emit(core, GROUP_DO_CONNECT);
+	action->to = peer;
+	(void)snprintf(action->address, sizeof(action->address), "%s", to->address);
+}
+
+void emit_decided(struct group_core *core, tr_status status, const struct tr_round *info,
+    const char *reason)
+{
+	struct group_action *action = emit(core, GROUP_DO_DECIDED);
+	action->status = status;
+	action->round = info->round;
+	action->round_info = *info;
+	(void)snprintf(action->text, sizeof(action->text), "%s", reason ? reason : "");
+}
+
+void emit_fail(struct group_core *core, tr_status status, const char *format, ...)
+{
+	char reason[sizeof(core->scratch.text)];
+	va_list arguments;
+
+	if (core->state == ROUND_FAILED)
+		return;
+	va_start(arguments, format);
+	(void)vsnprintf(reason, sizeof(reason), format, arguments);
+	va_end(arguments);
+	tr_error_set(&core->failure, status, "%s", reason);
+	/* Nothing of ours may be read from the caller's memory once it was answered. */
+	emit(core, GROUP_DO_DROP_SENDS);
+	struct tr_round info = round_info(core);
+	bool waits = round_active(core) || core->begin_wanted;
+	/* The ops stay until the core is destroyed: callers up the stack hold them, and sends that GROUP_DO_DROP_SENDS
+	 * is about to end read from their saved inputs. */
+	core->state = ROUND_FAILED;
+	core->begin_wanted = false;
+	if (waits)
+		emit_decided(core, status, &info, reason);
+	struct group_action *action = emit(core, GROUP_DO_FAIL);
+	action->status = status;
+	action->round = core->round;
+	(void)snprintf(action->text, sizeof(action->text), "%s", reason);
+}
+
+void group_actions_clear(struct group_actions *actions)
+{
+	for (size_t i = 0; i < actions->count; i++)
+		action_release(&actions->items[i]);
+	actions->count = 0;
+}
+
+void group_actions_finish(struct group_actions *actions)
+{
+	group_actions_clear(actions);
+	free(actions->items);
+	*actions = (struct group_actions){ 0 };
+}

@@ -1,0 +1,173 @@
+/* The step: one event in, and whatever follows from it out. */
+#include "collectives/core/group.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/core/bits.h"
+#include "collectives/core/member.h"
+
+tr_status group_core_create(const struct group_core_options *options, struct group_core **created)
+{
+	struct group_core *core = calloc(1, sizeof(*core));
+
+	if (!core)
+		return TR_ENOMEM;
+	core->group = options->group;
+	core->peer = options->peer;
+	core->roster.me = ROSTER_NONE;
+	*created = core;
+	return TR_OK;
+}
+
+void group_core_destroy(struct group_core *core)
+{
+	if (!core)
+		return;
+	round_drop_ops(core);
+	free(core->ops);
+	for (size_t i = 0; i < core->last_op_count; i++)
+		op_destroy(core->last_ops[i], &core->pool);
+	free(core->last_ops);
+	free(core->last_contributors);
+	record_finish(core);
+	if (core->resume)
+		traind__peer__resume__free_unpacked(core->resume, NULL);
+	free(core->votes);
+	free(core->asks);
+	free(core->links);
+	free(core->connected);
+	view_finish(&core->view);
+	roster_finish(&core->roster);
+	buffer_pool_finish(&core->pool);
+	emit_finish(core);
+	free(core);
+}
+
+static void group_tell_done(struct group_core *core)
+{
+	for (size_t i = 0; i < core->op_count; i++) {
+		struct op *op = core->ops[i];
+		if (op->told || op->sealed < op->segments)
+			continue;
+		op->told = true;
+		struct group_action *action = emit(core, GROUP_DO_OP_DONE);
+		action->round = core->round;
+		action->tag = op->tag;
+	}
+}
+
+static tr_status group_handle(struct group_core *core, const struct group_event *event,
+    struct tr_error *error)
+{
+	switch (event->kind) {
+	case GROUP_PROPOSE:
+		return repair_propose(core, event->propose, error);
+	case GROUP_INSTALL:
+		return repair_install(core, event->install, error);
+	case GROUP_READY:
+		return round_ready(core, event->round, error);
+	case GROUP_BEGIN:
+		return round_begin(core, error);
+	case GROUP_SUBMIT:
+		return round_submit(core, event, error);
+	case GROUP_CLOSE:
+		return round_close(core, &event->close, error);
+	case GROUP_SEGMENT:
+		return path_segment(core, event->from, event->segment.header,
+		    event->segment.payload, error);
+	case GROUP_VOTE:
+		return commit_vote_got(core, event->from, event->vote, error);
+	case GROUP_COMMIT:
+		return commit_got(core, event->from, event->commit, error);
+	case GROUP_LINK_LOST:
+		repair_link_lost(core, event->from, event->reason);
+		return TR_OK;
+	case GROUP_STATE_ASKED:
+		return handover_asked(core, event->from, event->round, error);
+	case GROUP_STATE_SENT:
+		handover_sent(core, event->from);
+		return TR_OK;
+	case GROUP_STATE_GOT:
+		return handover_got(core, event->from, event->status, event->round, event->reason,
+		    error);
+	case GROUP_TICK:
+		return TR_OK;
+	}
+	return tr_error_set(error, TR_EINVAL, "event %d", (int)event->kind);
+}
+
+/* What follows, whatever the event was. */
+static void group_advance(struct group_core *core)
+{
+	if (core->state != ROUND_FAILED) {
+		round_release_held(core);
+		round_answer_begin(core);
+		commit_advance(core);
+		handover_advance(core);
+		handover_ask_again(core);
+		commit_early_notice(core);
+		repair_links_again(core);
+		if (core->proposal != 0 && core->now_us >= core->report_again_us)
+			repair_report(core);
+	}
+	if (core->parked && core->moved) {
+		core->parked = false;
+		emit(core, GROUP_DO_RETRY);
+	}
+	core->moved = false;
+}
+
+/* Actions move while the array grows: point into them at the end. */
+static void group_point_reasons(struct group_actions *actions)
+{
+	for (size_t i = 0; i < actions->count; i++)
+		if (actions->items[i].kind == GROUP_DO_SEND_COMMIT)
+			actions->items[i].commit.reason = actions->items[i].text;
+}
+
+tr_status group_core_step(struct group_core *core, const struct group_event *event,
+    struct group_actions *actions, struct tr_error *error)
+{
+	core->now_us = event->now_us;
+	core->actions = actions;
+	core->status = TR_OK;
+	tr_status st = group_handle(core, event, error);
+	if (core->state != ROUND_FAILED)
+		group_tell_done(core);
+	group_advance(core);
+	group_point_reasons(actions);
+	core->actions = NULL;
+	if (st == TR_OK && core->status != TR_OK)
+		return tr_error_set(error, core->status, "out of memory");
+	return st;
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+uint64_t group_core_deadline_us(const struct group_core *core)
+{
+	uint64_t deadline = UINT64_MAX;
+
+	if (core->state == ROUND_FAILED)
+		return deadline;
+	if (core->proposal != 0)
+		deadline = core->report_again_us;
+	if (core->state == ROUND_CLOSED && core->proposal == 0 && !core->voted &&
+	    core->roster.me != core->roster.hub)
+		deadline = earlier(deadline, core->early_us);
+	if (core->needs_state && core->ask_lost && core->proposal == 0)
+		deadline = earlier(deadline, core->ask_again_us);
+	for (size_t i = 0; i < core->link_count; i++)
+		deadline = earlier(deadline, core->links[i].again_us);
+	return deadline;
+}
+
+void group_buffer_release(struct group_core *core, struct group_buffer *buffer)
+{
+	buffer_put(&core->pool, buffer);
+}

@@ -1,0 +1,177 @@
+/* The core of one group member: views, rounds, ops, repair. Sans-IO: an event in, actions out, no
+ * clock, no sockets, no logging. The engine runs it over TCP; the simulator runs the same code in
+ * virtual time.
+ *
+ * Walk of a gradient (ring). Segment k of an op has a path through the round's participants: it
+ * starts at position k mod n of the ring; each peer adds its own (untouched) input to what came and
+ * passes the sum on from staging; the last one seals it: writes the result in place and passes it
+ * on as SEALED around the same ring, until all have it. Star: leaves send to the hub, which adds
+ * and returns SEALED. With `deterministic` every path adds in ascending peer id (ring: a chain that
+ * starts at the first peer; star: hub adds in order). A participant that does not contribute passes
+ * on what it got.
+ *
+ * Commit. When the caller asked to commit and all ops are sealed, the member votes (digest) to the
+ * hub; the hub answers COMMIT when all participants voted the same. A member that got COMMIT for r
+ * knows that everyone voted for r, so everyone holds all of r's results.
+ *
+ * View change. PROPOSE freezes: nothing of the old view is sent, added or sealed any more; a REPORT
+ * says what is sealed. INSTALL brings the new view and a Resume: sealed segments are served by the
+ * lowest-numbered holder to those who lack them; the others are redone among the survivors from
+ * intact inputs; or (finish = false) the round is begun again: with POLICY_REPLAY the caller is
+ * told TR_ERESTART, with POLICY_UNIFORM the core redoes it from its saved inputs.
+ */
+#ifndef TR_COLLECTIVES_CORE_GROUP_H
+#define TR_COLLECTIVES_CORE_GROUP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/digest.h"
+#include "common/error.h"
+#include "common/ids.h"
+#include "collectives/coll.h"
+#include "proto/segment.h"
+#include "traind/peer/peer.pb-c.h"
+
+struct group_core;
+
+/* Reference-counted staging; the engine holds one reference per unfinished send. */
+struct group_buffer;
+
+enum group_event_kind {
+	GROUP_PROPOSE,     /* .propose: freeze and report */
+	GROUP_INSTALL,     /* .install: view and resume; borrowed during the step */
+	GROUP_READY,       /* .round: the caller's state holds this round (tr_state_ready) */
+	GROUP_BEGIN,       /* the caller wants to begin the next round */
+	GROUP_SUBMIT,      /* .submit */
+	GROUP_CLOSE,       /* .close: the caller asks to commit */
+	GROUP_SEGMENT,     /* .segment: from a peer; payload borrowed during the step */
+	GROUP_VOTE,        /* .vote */
+	GROUP_COMMIT,      /* .commit */
+	GROUP_LINK_LOST,   /* .link: the connection to or from a peer broke */
+	GROUP_STATE_ASKED, /* .from wants our state (we are its donor), .round */
+	GROUP_STATE_SENT,  /* the transfer to .from ended, well or not */
+	GROUP_STATE_GOT,   /* our own transfer ended; .status */
+	GROUP_TICK,
+};
+
+struct group_event {
+	enum group_event_kind kind;
+	uint64_t now_us;
+	uint64_t from; /* peer id, where a peer sent it */
+	uint64_t round;
+	tr_status status;
+	union {
+		const Traind__Peer__ViewPropose *propose;
+		const Traind__Peer__ViewInstall *install;
+		struct {
+			uint32_t tag;
+			void *data; /* borrowed until the round is decided */
+			uint64_t count;
+			enum tr_dtype dtype;
+			enum tr_reduce reduce;
+			bool contribute;
+		} submit;
+		struct tr_commit close;
+		struct {
+			const struct segment_header *header;
+			const void *payload;
+		} segment;
+		const Traind__Peer__Vote *vote;
+		const Traind__Peer__Commit *commit;
+		const char *reason;
+	};
+};
+
+enum group_action_kind {
+	GROUP_DO_SEND_SEGMENT, /* .send: to peer `to` */
+	GROUP_DO_SEND_VOTE,
+	GROUP_DO_SEND_COMMIT,
+	GROUP_DO_DROP_SENDS, /* the view froze: forget unsent segments of it (a half-written frame
+	                        may be copied) */
+	GROUP_DO_REPORT,     /* .report: to memberd */
+	GROUP_DO_LINK_LOST,  /* .reason: to memberd, about peer `to` */
+	GROUP_DO_CONNECT,    /* edges that this view will use: peer `to` at .address */
+	GROUP_DO_BEGAN,      /* answer to BEGIN: .round_info */
+	GROUP_DO_OP_DONE,    /* .tag's result is in place */
+	GROUP_DO_DECIDED, /* answer to CLOSE (or unasked: restart, eviction): .status, .round_info,
+	                     .reason */
+	/* .record for memberd's log: keep it until ROUNDS_RECORDED covers it, say it again after a reconnect. */
+	GROUP_DO_RECORD,
+	/* Donor: stream the state after .round to peer `to`; DECIDED of the next round waits. Over a
+	 * connection of its own: a segment that the joiner has parked (TR_EAGAIN) must not hold it up. */
+	GROUP_DO_STATE_SEND,
+	GROUP_DO_STATE_ASK, /* joiner: ask donor `to` for the state after .round */
+	/* .status, .reason: this member cannot go on (mismatch). Tell memberd, again after a reconnect. */
+	GROUP_DO_FAIL,
+	GROUP_DO_RETRY, /* parked segments (TR_EAGAIN) may be offered again */
+};
+
+struct group_action {
+	enum group_action_kind kind;
+	uint64_t to;
+	uint64_t round;
+	uint32_t tag;
+	tr_status status;
+	struct tr_round round_info;
+	struct segment_header header; /* SEND_SEGMENT */
+	const void *payload; /* SEND_SEGMENT: the op's memory (stable until decided or frozen) or
+	                        .buffer's */
+	size_t payload_bytes;
+	struct group_buffer *buffer; /* SEND_SEGMENT: one reference to give back, or NULL */
+	Traind__Peer__Vote vote;     /* SEND_VOTE: no pointers inside */
+	Traind__Peer__Commit commit; /* SEND_COMMIT: .reason points to .text or the empty string */
+	Traind__Peer__ViewReport *report; /* REPORT: owned by the actions until group_actions_clear */
+	Traind__Peer__RoundCommit *record; /* RECORD: likewise (set the pointer to NULL to keep it) */
+	char address[TR_ADDRESS_MAX];
+	char text[256]; /* reason in words */
+};
+
+/* A growing array, emptied by the caller after it acted. */
+struct group_actions {
+	struct group_action *items;
+	size_t count, capacity;
+};
+
+struct group_core_options {
+	uint64_t group, peer;
+};
+
+tr_status group_core_create(const struct group_core_options *options, struct group_core **core);
+void group_core_destroy(struct group_core *core);
+
+/* One step. TR_OK; TR_EAGAIN (GROUP_SEGMENT only: nothing was consumed, offer it again after
+ * GROUP_DO_RETRY and stop reading that connection until then); TR_ESTALE (dropped by its header);
+ * TR_EPROTO (the peer's connection is to be closed); TR_EINVAL, TR_ERESTART (GROUP_SUBMIT,
+ * GROUP_CLOSE, GROUP_BEGIN: the caller's). */
+tr_status group_core_step(struct group_core *core, const struct group_event *event,
+    struct group_actions *actions, struct tr_error *error);
+
+/* Next time at which GROUP_TICK is wanted; UINT64_MAX: none. */
+uint64_t group_core_deadline_us(const struct group_core *core);
+
+/* Gives back a reference that came with GROUP_DO_SEND_SEGMENT. */
+void group_buffer_release(struct group_core *core, struct group_buffer *buffer);
+
+/* What a heartbeat tells: the round under way, whether the caller waits, and for whom. */
+struct group_core_progress {
+	uint64_t view, round, committed;
+	bool waiting;
+	uint64_t waits_for[8];
+	size_t waits_for_count;
+};
+/* `caller_waits`: a blocking call of the caller's is open (for an op, for state); the core itself knows of BEGIN and CLOSE. */
+void group_core_progress(const struct group_core *core, bool caller_waits,
+    struct group_core_progress *progress);
+
+tr_status group_core_contributors(const struct group_core *core, uint32_t tag, uint64_t element,
+    uint64_t *peers, size_t max, size_t *count);
+
+/* Forgets all actions and keeps the array. Frees every `report` and `record` that is still set.
+ * Does not touch `buffer`: whoever acted on a GROUP_DO_SEND_SEGMENT gives it back with
+ * group_buffer_release, sent or not. */
+void group_actions_clear(struct group_actions *actions);
+void group_actions_finish(struct group_actions *actions);
+
+#endif

@@ -1,0 +1,168 @@
+/* State for joiners. A joiner asks its donor once a view names it; the donor serves when its caller has begun the round
+ * that the joiner enters: from then until that round is decided its memory holds the state before it. So the decision is held
+ * back from the caller while a transfer runs.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "collectives/core/member.h"
+
+static struct member_ask *handover_find(struct group_core *core, uint64_t peer)
+{
+	for (size_t i = 0; i < core->ask_count; i++)
+		if (core->asks[i].peer == peer)
+			return &core->asks[i];
+	return NULL;
+}
+
+static void handover_remove(struct group_core *core, size_t i)
+{
+	core->asks[i] = core->asks[--core->ask_count];
+	core->moved = true;
+}
+
+bool handover_busy(const struct group_core *core)
+{
+	for (size_t i = 0; i < core->ask_count; i++)
+		if (core->asks[i].sending && view_find(&core->view, core->asks[i].peer))
+			return true;
+	return false;
+}
+
+tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round,
+    struct tr_error *error)
+{
+	if (core->state == ROUND_FAILED)
+		return TR_ESTALE;
+	struct member_ask *ask = handover_find(core, from);
+	if (ask) {
+		ask->again = ask->sending;
+		ask->round = ask->sending ? ask->round : round;
+		return TR_OK;
+	}
+	if (core->ask_count == TR_GROUP_PEERS_MAX)
+		return tr_error_set(error, TR_ELIMIT, "too many peers want the state");
+	if (core->ask_count == core->ask_capacity) {
+		size_t capacity = core->ask_capacity ? 2 * core->ask_capacity : 4;
+		void *asks = realloc(core->asks, capacity * sizeof(core->asks[0]));
+		if (!asks)
+			return TR_ENOMEM;
+		core->asks = asks;
+		core->ask_capacity = capacity;
+	}
+	core->asks[core->ask_count++] = (struct member_ask){ .peer = from, .round = round };
+	return TR_OK;
+}
+
+void handover_sent(struct group_core *core, uint64_t to)
+{
+	struct member_ask *ask = handover_find(core, to);
+
+	if (!ask || !ask->sending)
+		return;
+	ask->sending = false;
+	if (ask->again)
+		ask->again = false;
+	else
+		handover_remove(core, (size_t)(ask - core->asks));
+}
+
+/* The caller's memory holds exactly what the joiner needs and stays so until we answer its commit. */
+static bool handover_holds(const struct group_core *core, uint64_t round)
+{
+	return core->ready && !core->needs_state && core->state_round == round &&
+	    core->committed == round && (round_active(core) || core->begin_wanted);
+}
+
+void handover_advance(struct group_core *core)
+{
+	if (core->view.number == 0 || core->state == ROUND_FAILED)
+		return;
+	for (size_t i = 0; i < core->ask_count; i++) {
+		struct member_ask *ask = &core->asks[i];
+		const struct view_peer *joiner = view_find(&core->view, ask->peer);
+		if (ask->sending || !joiner || joiner->donor != core->peer ||
+		    joiner->participate_from != ask->round + 1 || !handover_holds(core, ask->round))
+			continue;
+		ask->sending = true;
+		emit_connect(core, ask->peer);
+		struct group_action *action = emit(core, GROUP_DO_STATE_SEND);
+		action->to = ask->peer;
+		action->round = ask->round;
+	}
+}
+
+static void handover_ask(struct group_core *core)
+{
+	core->asked_donor = core->donor;
+	core->asked_round = core->round - 1;
+	core->ask_lost = false;
+	core->ask_again_us = UINT64_MAX;
+	emit_connect(core, core->donor);
+	struct group_action *action = emit(core, GROUP_DO_STATE_ASK);
+	action->to = core->donor;
+	action->round = core->asked_round;
+}
+
+/* Our request or its answer is lost: the next view names a donor; if there is none soon, the same is asked again. */
+void handover_lost(struct group_core *core)
+{
+	if (core->ask_lost)
+		return;
+	core->ask_lost = true;
+	core->ask_again_us = core->now_us + MEMBER_REPEAT_US;
+}
+
+void handover_ask_again(struct group_core *core)
+{
+	if (core->needs_state && core->ask_lost && core->proposal == 0 &&
+	    core->now_us >= core->ask_again_us)
+		handover_ask(core);
+}
+
+/* A view was installed: whom do we ask, and who no longer waits for us? */
+void handover_installed(struct group_core *core)
+{
+	for (size_t i = core->ask_count; i-- > 0;) {
+		bool past = core->asks[i].round < core->committed && !core->asks[i].sending;
+		if (past)
+			handover_remove(core, i);
+	}
+	if (!core->needs_state)
+		return;
+	core->donor = view_find(&core->view, core->peer)->donor;
+	if (!view_find(&core->view, core->donor) || core->donor == core->peer) {
+		emit_fail(core, TR_EPEERLOST,
+		    "donor peer %" PRIu64 " was lost before the state after round %" PRIu64
+		    " had arrived",
+		    core->donor, core->round - 1);
+		return;
+	}
+	if (core->donor != core->asked_donor || core->round - 1 != core->asked_round ||
+	    core->ask_lost)
+		handover_ask(core);
+}
+
+tr_status handover_got(struct group_core *core, uint64_t from, tr_status status, uint64_t round,
+    const char *reason, struct tr_error *error)
+{
+	if (core->state == ROUND_FAILED || !core->needs_state || from != core->asked_donor ||
+	    round != core->asked_round)
+		return tr_error_set(error, TR_ESTALE,
+		    "state after round %" PRIu64 " from peer %" PRIu64 " is not awaited", round,
+		    from);
+	if (status == TR_OK) {
+		core->needs_state = false;
+		core->committed = round;
+		core->state_round = round;
+		core->moved = true;
+		return TR_OK;
+	}
+	if (status == TR_EPEERLOST || status == TR_EIO) {
+		handover_lost(core);
+		return TR_OK;
+	}
+	emit_fail(core, status, "state from peer %" PRIu64 ": %s", from,
+	    reason ? reason : tr_status_text(status));
+	return TR_OK;
+}

@@ -1,0 +1,191 @@
+/* What one member of a group knows. Shared by the files of this core; nobody outside includes it.
+ *
+ *	group.c    the step: which event goes where, and what follows from any of them
+ *	round.c    the caller: begin, submit, close; what it is told
+ *	path.c     segments along ring or star, sealing
+ *	commit.c   votes and the hub's decision
+ *	record.c   committed rounds for memberd's log
+ *	repair.c   freeze, report, install, resume
+ *	handover.c state for joiners
+ *	emit.c     actions
+ */
+#ifndef TR_COLLECTIVES_CORE_MEMBER_H
+#define TR_COLLECTIVES_CORE_MEMBER_H
+
+#include "collectives/core/buffer.h"
+#include "collectives/core/group.h"
+#include "collectives/core/op.h"
+#include "collectives/core/roster.h"
+#include "collectives/core/view.h"
+
+#define MEMBER_REPEAT_US \
+	1000000u /* a message to memberd without effect is said again: it may have restarted */
+#define MEMBER_RECORDS 1024 /* newest round records kept, to be sent again */
+
+/* Where the caller stands. */
+enum round_state {
+	ROUND_IDLE,      /* nothing begun */
+	ROUND_OPEN,      /* begun: ops come in */
+	ROUND_CLOSED,    /* the caller asked to commit and waits */
+	ROUND_HELD,      /* committed; the answer waits until a joiner has our state */
+	ROUND_ABANDONED, /* the caller was told TR_ERESTART unasked; it begins again when it notices */
+	ROUND_FAILED,    /* this member cannot go on */
+	ROUND_STATES
+};
+
+struct member_vote {
+	uint64_t peer;
+	Traind__Peer__Vote vote;
+};
+
+/* A broken link that no view change has repaired yet. */
+struct member_link {
+	uint64_t peer, again_us;
+	bool while_frozen; /* frames of the coming view may be lost: it must be said in that view too */
+	char reason[128];
+};
+
+/* A joiner that wants, or is getting, our state. */
+struct member_ask {
+	uint64_t peer, round;
+	bool sending;
+	bool again; /* it asked again while the transfer was under way */
+};
+
+struct group_core {
+	uint64_t group, peer, now_us;
+
+	struct view view;
+	struct roster roster; /* of `round`, valid while view.number > 0 */
+	uint64_t proposal;    /* frozen for this view number; 0: not frozen */
+	uint64_t report_again_us;
+	Traind__Peer__Resume *resume; /* of `round`, while it is being finished; else NULL */
+
+	uint64_t round;       /* under way or next; 0 before the first view */
+	uint64_t committed;   /* newest round whose results we hold */
+	bool ready;           /* the caller declared its state */
+	uint64_t state_round; /* the caller's memory holds the state after this round */
+
+	enum round_state state;
+	bool begin_wanted;
+	struct op **ops; /* of `round`, ascending tags */
+	size_t op_count, op_capacity;
+	struct tr_commit closing;
+	uint64_t early_us; /* when to tell the hub that we are still waiting */
+	bool voted;        /* in this view */
+	bool disagreed;    /* hub: the votes differ; only a view change helps */
+	bool votes_moved;  /* something that a decision depends on changed */
+	struct member_vote *votes;
+	size_t vote_count, vote_capacity;
+
+	struct op **last_ops; /* of the round committed last, for group_core_contributors */
+	size_t last_op_count;
+	uint64_t *last_contributors;
+	unsigned last_contributor_count;
+	struct tr_round decided; /* ROUND_HELD: the answer */
+
+	Traind__Peer__RoundCommit **records; /* a ring of MEMBER_RECORDS */
+	size_t record_count;                 /* ever added */
+
+	bool needs_state; /* joiner */
+	uint64_t donor, asked_donor, asked_round;
+	bool ask_lost;
+	uint64_t ask_again_us;
+	struct member_ask *asks;
+	size_t ask_count, ask_capacity;
+
+	struct member_link *links;
+	size_t link_count, link_capacity;
+	bool *connected; /* by view peer: GROUP_DO_CONNECT was said in this view */
+
+	struct buffer_pool pool;
+	struct group_actions *actions; /* of the step under way */
+	struct group_action scratch;   /* takes an action that found no memory */
+	tr_status status;              /* TR_ENOMEM: something of this step was lost */
+	bool parked;             /* some segment was answered TR_EAGAIN since the last RETRY */
+	bool moved;              /* something changed that may unpark it */
+	struct tr_error failure; /* ROUND_FAILED */
+};
+
+/* ---- emit.c ---- */
+struct group_action *emit(struct group_core *core, enum group_action_kind kind);
+void emit_finish(struct group_core *core);
+void emit_connect(struct group_core *core, uint64_t peer);
+void emit_decided(struct group_core *core, tr_status status, const struct tr_round *info,
+    const char *reason);
+void emit_fail(struct group_core *core, tr_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- round.c ---- */
+bool round_active(const struct group_core *core); /* the caller works on core->round */
+tr_status round_ready(struct group_core *core, uint64_t round, struct tr_error *error);
+tr_status round_begin(struct group_core *core, struct tr_error *error);
+tr_status round_submit(struct group_core *core, const struct group_event *event,
+    struct tr_error *error);
+tr_status round_close(struct group_core *core, const struct tr_commit *closing,
+    struct tr_error *error);
+void round_answer_begin(struct group_core *core);
+struct tr_round round_info(const struct group_core *core);
+void round_abandon(struct group_core *core, const char *reason);
+void round_drop_ops(struct group_core *core);
+struct op *round_op(const struct group_core *core, uint32_t tag);
+bool round_sealed(const struct group_core *core); /* closed and every op sealed */
+/* The round is committed everywhere. */
+void round_commit(struct group_core *core);
+void round_release_held(struct group_core *core);
+tr_status round_enter(struct group_core *core, uint64_t round, uint64_t attempt,
+    const uint64_t *contributors, size_t contributor_count, struct tr_error *error);
+
+/* ---- path.c ---- */
+void path_begin(struct group_core *core, struct op *op);
+tr_status path_segment(struct group_core *core, uint64_t from, const struct segment_header *header,
+    const void *payload, struct tr_error *error);
+void path_send(struct group_core *core, struct op *op, uint32_t segment, enum segment_kind kind,
+    unsigned to, const uint8_t *set, const void *payload, struct group_buffer *buffer);
+void path_sealed_here(struct group_core *core, struct op *op, uint32_t segment, const uint8_t *set);
+void path_live_set(const struct group_core *core, uint8_t *set);
+/* ---- fold.c: the hub of a star ---- */
+void fold_begin(struct group_core *core, struct op *op, uint32_t segment);
+tr_status fold_add(struct group_core *core, struct op *op, uint32_t segment, unsigned from,
+    const void *payload, struct tr_error *error);
+
+/* ---- commit.c ---- */
+tr_status commit_vote_got(struct group_core *core, uint64_t from, const Traind__Peer__Vote *vote,
+    struct tr_error *error);
+tr_status commit_got(struct group_core *core, uint64_t from, const Traind__Peer__Commit *commit,
+    struct tr_error *error);
+void commit_advance(struct group_core *core); /* votes and decides when it is time */
+void commit_early_notice(struct group_core *core);
+void commit_refuse(struct group_core *core, uint64_t peer, tr_status status, const char *reason);
+bool commit_has_vote(const struct group_core *core, uint64_t peer);
+struct tr_digest commit_digest(const struct group_core *core);
+
+/* ---- record.c: what memberd is told about committed rounds ---- */
+void record_add(struct group_core *core, struct tr_round *info);
+/* After an installation: what memberd's log lacks. */
+void record_again(struct group_core *core, uint64_t recorded_round);
+void record_finish(struct group_core *core);
+
+/* ---- repair.c ---- */
+tr_status repair_propose(struct group_core *core, const Traind__Peer__ViewPropose *propose,
+    struct tr_error *error);
+void repair_report(struct group_core *core);
+tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstall *install,
+    struct tr_error *error);
+void repair_serve(struct group_core *core, struct op *op);
+void repair_link_lost(struct group_core *core, uint64_t peer, const char *reason);
+void repair_links_again(struct group_core *core);
+
+/* ---- handover.c ---- */
+tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round,
+    struct tr_error *error);
+void handover_sent(struct group_core *core, uint64_t to);
+tr_status handover_got(struct group_core *core, uint64_t from, tr_status status, uint64_t round,
+    const char *reason, struct tr_error *error);
+void handover_installed(struct group_core *core);
+void handover_advance(struct group_core *core); /* serves whom it can */
+void handover_lost(struct group_core *core);
+void handover_ask_again(struct group_core *core);
+bool handover_busy(const struct group_core *core);
+
+#endif

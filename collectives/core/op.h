@@ -1,0 +1,82 @@
+/* One collective of a round and its segments: what is sealed, by whom, with which digest. Pure bookkeeping over the
+ * caller's memory; who sends what is path.c's.
+ */
+#ifndef TR_COLLECTIVES_CORE_OP_H
+#define TR_COLLECTIVES_CORE_OP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "collectives/coll.h"
+#include "collectives/core/buffer.h"
+#include "collectives/core/roster.h"
+#include "common/digest.h"
+#include "common/limits.h"
+#include "proto/segment.h"
+
+/* At a star's hub: one segment's sum under way. */
+struct op_fold {
+	struct group_buffer *sum;
+	const void *left; /* what was added so far: in `sum`, or still our own input; NULL: nothing */
+	unsigned folded;                     /* contributors in `left` */
+	unsigned next;                       /* deterministic: the participant whose turn it is */
+	uint8_t got[TR_GROUP_PEERS_MAX / 8]; /* by participant */
+	unsigned held_count;
+	struct group_buffer *held[]; /* deterministic: by participant, came before its turn */
+};
+
+struct op_segment {
+	struct tr_digest digest; /* of the sealed result */
+	struct op_fold *fold;
+	uint32_t server; /* participant that serves it after a view change; ROSTER_NONE: reduce it */
+	bool sealed;
+	bool passed; /* our part of the path is done in this view */
+};
+
+struct op {
+	uint32_t tag;
+	struct op_signature signature;
+	enum tr_dtype dtype;
+	enum tr_reduce reduce;
+	enum tr_algorithm algorithm; /* in this view */
+	uint8_t *data;               /* the caller's; borrowed until the round is decided */
+	uint8_t *saved;              /* POLICY_UNIFORM: a copy of the input */
+	size_t element_bytes;
+	uint32_t segment_elements, segments, sealed;
+	bool told; /* the caller knows that the result is in place */
+	struct op_segment *segment;
+	size_t set_bytes; /* of one contributor set: bits of the attempt's contributors */
+	uint8_t *sets;    /* segments x set_bytes; valid where sealed */
+};
+
+struct op_submit {
+	uint32_t tag;
+	void *data;
+	uint64_t count;
+	enum tr_dtype dtype;
+	enum tr_reduce reduce;
+	bool save; /* keep a copy of the input */
+	uint32_t segment_bytes;
+	unsigned contributors;
+};
+
+tr_status op_create(const struct op_submit *submit, struct op **op, struct tr_error *error);
+void op_destroy(struct op *op, struct buffer_pool *pool); /* accepts NULL */
+
+/* A new view: paths start again; with `forget`, nothing is sealed any more (a new attempt of `contributors`). */
+tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigned contributors);
+
+uint32_t op_elements(const struct op *op, uint32_t segment); /* in this segment */
+size_t op_offset(const struct op *op, uint32_t segment);     /* bytes */
+const uint8_t *op_input(const struct op *op, uint32_t segment);
+uint8_t *op_set(const struct op *op, uint32_t segment);
+
+/* The segment's result is in op->data: hash it while it is hot. */
+void op_seal(struct op *op, struct buffer_pool *pool, uint32_t segment, const uint8_t *set);
+bool op_whole(const struct op *op, uint32_t segment, unsigned contributors);
+/* Everything sealed: results and contributor sets, in segment order. */
+struct tr_digest op_digest(const struct op *op);
+void op_fold_drop(struct op *op, struct buffer_pool *pool, uint32_t segment);
+
+#endif

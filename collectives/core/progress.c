@@ -1,0 +1,107 @@
+/* What people and memberd may ask: how far, waiting for whom, whose data is in. */
+#include <string.h>
+
+#include "collectives/core/bits.h"
+#include "collectives/core/member.h"
+#include "collectives/core/ring.h"
+
+#define WAITS_MAX (sizeof(((struct group_core_progress *)0)->waits_for) / sizeof(uint64_t))
+
+static void progress_add(struct group_core_progress *progress, uint64_t peer)
+{
+	for (size_t i = 0; i < progress->waits_for_count; i++)
+		if (progress->waits_for[i] == peer)
+			return;
+	if (progress->waits_for_count < WAITS_MAX)
+		progress->waits_for[progress->waits_for_count++] = peer;
+}
+
+static void progress_segment(const struct group_core *core, const struct op *op, uint32_t s,
+    struct group_core_progress *progress)
+{
+	const struct roster *roster = &core->roster;
+	const struct op_segment *segment = &op->segment[s];
+
+	if (segment->server != ROSTER_NONE) {
+		progress_add(progress, roster->peers[segment->server]);
+	} else if (op->algorithm == TR_RING) {
+		unsigned before = ring_previous(roster->place[roster->me], roster->n);
+		progress_add(progress, roster->peers[roster->order[before]]);
+	} else if (roster->me != roster->hub) {
+		progress_add(progress, roster->peers[roster->hub]);
+	} else {
+		for (unsigned i = 0; i < roster->n; i++)
+			if (i != roster->me && roster->live[i] &&
+			    !(segment->fold && bits_get(segment->fold->got, i)))
+				progress_add(progress, roster->peers[i]);
+	}
+}
+
+static void progress_votes(const struct group_core *core, struct group_core_progress *progress)
+{
+	const struct roster *roster = &core->roster;
+
+	if (roster->me != roster->hub) {
+		progress_add(progress, roster->peers[roster->hub]);
+		return;
+	}
+	for (unsigned i = 0; i < roster->n; i++)
+		if (i != roster->me && !commit_has_vote(core, roster->peers[i]))
+			progress_add(progress, roster->peers[i]);
+}
+
+static void progress_waits(const struct group_core *core, struct group_core_progress *progress)
+{
+	if (core->needs_state)
+		progress_add(progress, core->donor);
+	if (core->voted) {
+		progress_votes(core, progress);
+		return;
+	}
+	for (size_t i = 0; i < core->op_count; i++) {
+		const struct op *op = core->ops[i];
+		uint32_t s = 0;
+		while (s < op->segments && op->segment[s].sealed)
+			s++;
+		if (s < op->segments)
+			progress_segment(core, op, s, progress);
+	}
+}
+
+void group_core_progress(const struct group_core *core, bool caller_waits,
+    struct group_core_progress *progress)
+{
+	*progress = (struct group_core_progress){
+		.view = core->view.number,
+		.round = core->round,
+		.committed = core->committed,
+		.waiting = core->state == ROUND_CLOSED || core->state == ROUND_HELD ||
+		    core->begin_wanted || caller_waits,
+	};
+	/* Frozen: it waits for memberd, for no peer. */
+	if ((core->state == ROUND_CLOSED || (caller_waits && round_active(core))) &&
+	    core->proposal == 0)
+		progress_waits(core, progress);
+}
+
+tr_status group_core_contributors(const struct group_core *core, uint32_t tag, uint64_t element,
+    uint64_t *peers, size_t max, size_t *count)
+{
+	for (size_t i = 0; i < core->last_op_count; i++) {
+		const struct op *op = core->last_ops[i];
+		if (op->tag != tag || element >= op->signature.count)
+			continue;
+		const uint8_t *set = op_set(op, (uint32_t)(element / op->segment_elements));
+		size_t found = 0;
+		for (unsigned b = 0; b < core->last_contributor_count; b++) {
+			if (!bits_get(set, b))
+				continue;
+			if (found < max)
+				peers[found] = core->last_contributors[b];
+			found++;
+		}
+		*count = found;
+		return TR_OK;
+	}
+	return TR_ENOTFOUND;
+}

@@ -1,0 +1,122 @@
+/* Records of committed rounds, for memberd's log. In steady state the hub sends each; the newest are kept by everyone.
+ *
+ * After an installation every member sends those that the log lacks: the old hub may have died with them unsent. They are the
+ * same on all members; memberd takes the first of a round.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/core/bits.h"
+#include "collectives/core/member.h"
+
+static Traind__Peer__RoundCommit *record_copy(const Traind__Peer__RoundCommit *from)
+{
+	Traind__Peer__RoundCommit *record = malloc(sizeof(*record));
+	if (!record)
+		return NULL;
+	*record = *from;
+	record->contributors = calloc(from->n_contributors + 1, sizeof(uint64_t));
+	if (!record->contributors) {
+		free(record);
+		return NULL;
+	}
+	if (from->n_contributors > 0)
+		memcpy(record->contributors, from->contributors,
+		    from->n_contributors * sizeof(uint64_t));
+	return record;
+}
+
+static void record_emit(struct group_core *core, const Traind__Peer__RoundCommit *from)
+{
+	Traind__Peer__RoundCommit *record = record_copy(from);
+
+	if (!record) {
+		core->status = TR_ENOMEM;
+		return;
+	}
+	struct group_action *action = emit(core, GROUP_DO_RECORD);
+	action->round = record->round;
+	action->record = record;
+}
+
+/* Whose data is in some segment; and is some contributor's missing in one? */
+static void record_contributors(const struct group_core *core, Traind__Peer__RoundCommit *record)
+{
+	const struct roster *roster = &core->roster;
+	uint8_t any[TR_GROUP_PEERS_MAX / 8] = { 0 };
+
+	/* An empty round is everybody's of the attempt, however often it is decided. */
+	for (unsigned i = 0; core->op_count == 0 && i < roster->contributor_count; i++)
+		bits_set(any, i);
+	for (size_t i = 0; i < core->op_count; i++) {
+		const struct op *op = core->ops[i];
+		for (uint32_t s = 0; s < op->segments; s++) {
+			if (!op_whole(op, s, roster->contributor_count))
+				record->partial = true;
+			for (size_t b = 0; b < op->set_bytes; b++)
+				any[b] |= op_set(op, s)[b];
+		}
+	}
+	for (unsigned i = 0; i < roster->contributor_count; i++)
+		if (bits_get(any, i))
+			record->contributors[record->n_contributors++] = roster->contributors[i];
+}
+
+static bool record_keep(struct group_core *core, const Traind__Peer__RoundCommit *record)
+{
+	if (!core->records)
+		core->records = calloc(MEMBER_RECORDS, sizeof(core->records[0]));
+	Traind__Peer__RoundCommit *copy = core->records ? record_copy(record) : NULL;
+	if (!copy)
+		return false;
+	Traind__Peer__RoundCommit **slot = &core->records[core->record_count % MEMBER_RECORDS];
+	if (*slot)
+		traind__peer__round_commit__free_unpacked(*slot, NULL);
+	*slot = copy;
+	core->record_count++;
+	return true;
+}
+
+void record_add(struct group_core *core, struct tr_round *info)
+{
+	uint64_t contributors[TR_GROUP_PEERS_MAX];
+	struct tr_digest digest = commit_digest(core);
+	Traind__Peer__RoundCommit record;
+
+	traind__peer__round_commit__init(&record);
+	record.round = core->round;
+	record.view = core->view.number;
+	record.attempt = core->roster.attempt;
+	record.samples = core->closing.samples;
+	record.contributors = contributors;
+	record.digest_low = digest.low;
+	record.digest_high = digest.high;
+	record_contributors(core, &record);
+	info->partial = record.partial;
+	if (!record_keep(core, &record)) {
+		core->status = TR_ENOMEM;
+		return;
+	}
+	if (core->roster.me == core->roster.hub)
+		record_emit(core, &record);
+}
+
+void record_again(struct group_core *core, uint64_t recorded_round)
+{
+	size_t kept = core->record_count < MEMBER_RECORDS ? core->record_count : MEMBER_RECORDS;
+
+	for (size_t i = core->record_count - kept; i < core->record_count; i++) {
+		const Traind__Peer__RoundCommit *record = core->records[i % MEMBER_RECORDS];
+		if (record->round > recorded_round)
+			record_emit(core, record);
+	}
+}
+
+void record_finish(struct group_core *core)
+{
+	for (size_t i = 0; core->records && i < MEMBER_RECORDS; i++)
+		if (core->records[i])
+			traind__peer__round_commit__free_unpacked(core->records[i], NULL);
+	free(core->records);
+	core->records = NULL;
+}

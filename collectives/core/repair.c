@@ -1,0 +1,426 @@
+/* View changes: freeze and report what is sealed; install, and go on from there. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/core/bits.h"
+#include "collectives/core/member.h"
+#include "collectives/core/ring.h"
+
+/* ---- freeze and report ---- */
+
+static bool repair_report_op(const struct group_core *core, const struct op *op,
+    Traind__Peer__OpReport *report)
+{
+	size_t bytes = bits_bytes(op->segments);
+
+	report->tag = op->tag;
+	report->segments = op->segments;
+	report->sealed.data = calloc(1, bytes);
+	report->whole.data = calloc(1, bytes);
+	if (!report->sealed.data || !report->whole.data)
+		return false;
+	report->sealed.len = report->whole.len = bytes;
+	for (uint32_t s = 0; s < op->segments; s++) {
+		if (op->segment[s].sealed)
+			bits_set(report->sealed.data, s);
+		if (op_whole(op, s, core->roster.contributor_count))
+			bits_set(report->whole.data, s);
+	}
+	return true;
+}
+
+static bool repair_report_ops(const struct group_core *core, Traind__Peer__ViewReport *report)
+{
+	report->ops = calloc(core->op_count + 1, sizeof(report->ops[0]));
+	if (!report->ops)
+		return false;
+	for (size_t i = 0; i < core->op_count; i++) {
+		Traind__Peer__OpReport *op = malloc(sizeof(*op));
+		if (!op)
+			return false;
+		traind__peer__op_report__init(op);
+		report->ops[report->n_ops++] = op;
+		if (!repair_report_op(core, core->ops[i], op))
+			return false;
+	}
+	return true;
+}
+
+void repair_report(struct group_core *core)
+{
+	Traind__Peer__ViewReport *report = malloc(sizeof(*report));
+
+	if (!report) {
+		core->status = TR_ENOMEM;
+		return;
+	}
+	traind__peer__view_report__init(report);
+	report->group = core->group;
+	report->peer = core->peer;
+	report->proposal = core->proposal;
+	report->view = core->view.number;
+	/* A joiner that has not got the state holds nothing of this group. */
+	report->committed_round = core->needs_state ? 0 : core->committed;
+	if (round_active(core)) {
+		report->begun_round = core->round;
+		report->attempt = core->roster.attempt;
+		report->closed = core->state == ROUND_CLOSED;
+		report->voted = round_sealed(core) && !core->needs_state;
+		if (!repair_report_ops(core, report))
+			core->status = TR_ENOMEM;
+	}
+	core->report_again_us = core->now_us + MEMBER_REPEAT_US;
+	emit(core, GROUP_DO_REPORT)->report = report;
+}
+
+tr_status repair_propose(struct group_core *core, const Traind__Peer__ViewPropose *propose,
+    struct tr_error *error)
+{
+	if (core->state == ROUND_FAILED || propose->number <= core->view.number ||
+	    propose->number < core->proposal)
+		return tr_error_set(error, TR_ESTALE, "proposal of view %" PRIu64 " is old",
+		    propose->number);
+	if (core->proposal == 0)
+		emit(core, GROUP_DO_DROP_SENDS);
+	core->proposal = propose->number;
+	repair_report(core);
+	return TR_OK;
+}
+
+/* ---- install ---- */
+
+static Traind__Peer__Resume *repair_copy(const Traind__Peer__Resume *resume)
+{
+	size_t bytes = traind__peer__resume__get_packed_size(resume);
+	uint8_t *packed = malloc(bytes + 1);
+	if (!packed)
+		return NULL;
+	traind__peer__resume__pack(resume, packed);
+	Traind__Peer__Resume *copy = traind__peer__resume__unpack(NULL, bytes, packed);
+	free(packed);
+	return copy;
+}
+
+static tr_status repair_acceptable(const struct group_core *core,
+    const Traind__Peer__ViewInstall *install, struct tr_error *error)
+{
+	if (!install->view || !install->resume || install->resume->base_round == 0)
+		return tr_error_set(error, TR_EPROTO, "view without a resume plan");
+	uint64_t number = install->view->number;
+	if (core->state == ROUND_FAILED || number <= core->view.number)
+		return tr_error_set(error, TR_ESTALE, "view %" PRIu64 " is old", number);
+	return TR_OK;
+}
+
+/* Somebody committed the round before the base: then all had voted for it, we too. */
+static bool repair_commit_before(struct group_core *core, uint64_t base_round)
+{
+	if (core->needs_state || core->view.number == 0 || core->committed + 2 != base_round)
+		return true;
+	if (core->round + 1 != base_round || !round_sealed(core)) {
+		emit_fail(core, TR_EINTERNAL,
+		    "round %" PRIu64 " is committed elsewhere, but this peer never voted for it",
+		    base_round - 1);
+		return false;
+	}
+	round_commit(core);
+	return true;
+}
+
+struct repair_plan {
+	uint64_t round, attempt;
+	const uint64_t *contributors; /* of an attempt that goes on; NULL */
+	size_t contributor_count;
+	bool finish;
+};
+
+/* Which round and attempt this member is in now. */
+static bool repair_plan(struct group_core *core, const Traind__Peer__Resume *resume,
+    struct repair_plan *plan)
+{
+	const struct view_peer *me = view_find(&core->view, core->peer);
+	uint64_t next = core->committed + 1;
+
+	*plan = (struct repair_plan){ .round = next, .attempt = core->view.number };
+	core->needs_state = me->participate_from > next;
+	if (core->needs_state)
+		plan->round = me->participate_from;
+	if (plan->round < resume->base_round ||
+	    (plan->round > resume->base_round && plan->round != me->participate_from)) {
+		emit_fail(core, TR_EINTERNAL,
+		    "view %" PRIu64 " goes on at round %" PRIu64 ", this peer is at round %" PRIu64,
+		    core->view.number, resume->base_round, plan->round);
+		return false;
+	}
+	plan->finish = plan->round == resume->base_round && resume->finish;
+	if (plan->finish) {
+		plan->attempt = resume->base_attempt;
+		plan->contributors = resume->contributors;
+		plan->contributor_count = resume->n_contributors;
+	}
+	return true;
+}
+
+static bool repair_same_attempt(const struct group_core *core, const struct repair_plan *plan)
+{
+	return plan->finish && plan->round == core->round &&
+	    plan->attempt == core->roster.attempt &&
+	    plan->contributor_count == core->roster.contributor_count &&
+	    (plan->contributor_count == 0 ||
+	        memcmp(plan->contributors, core->roster.contributors,
+	            plan->contributor_count * sizeof(uint64_t)) == 0);
+}
+
+/* A begun round whose attempt is over: redo it here from saved or no inputs, or tell the caller. */
+static bool repair_redo_here(const struct group_core *core, bool counted, uint64_t old_round)
+{
+	bool counts = core->roster.live[core->roster.me];
+
+	return core->round == old_round && counts == counted &&
+	    (!counted || core->view.policy == TRAIND__PEER__POLICY__POLICY_UNIFORM);
+}
+
+static void repair_reset_ops(struct group_core *core, bool forget)
+{
+	for (size_t i = 0; i < core->op_count; i++)
+		if (op_reset(core->ops[i], &core->pool, forget, core->roster.contributor_count) !=
+		    TR_OK)
+			core->status = TR_ENOMEM;
+}
+
+static void repair_enter(struct group_core *core, const struct repair_plan *plan)
+{
+	bool active = round_active(core);
+	bool same = active && repair_same_attempt(core, plan);
+	bool counted = active && core->roster.live[core->roster.me];
+	uint64_t old_round = core->round;
+	struct tr_error error;
+
+	tr_status st = round_enter(core, plan->round, plan->attempt, plan->contributors,
+	    plan->contributor_count, &error);
+	if (st != TR_OK || core->roster.me == ROSTER_NONE) {
+		emit_fail(core, st != TR_OK ? st : TR_EINTERNAL, "%s",
+		    st != TR_OK ? error.text : "a view in which this peer does not take part");
+		return;
+	}
+	if (!active)
+		return;
+	if (!same && !repair_redo_here(core, counted, old_round)) {
+		char reason[96];
+		(void)snprintf(reason, sizeof(reason),
+		    "round %" PRIu64 " starts again in view %" PRIu64, core->round,
+		    core->view.number);
+		round_abandon(core, reason);
+		return;
+	}
+	repair_reset_ops(core, !same);
+}
+
+/* Edges that this view will use as far as we know; others are named when they are needed. */
+static void repair_connect(struct group_core *core)
+{
+	const struct roster *roster = &core->roster;
+
+	if (roster->n > 1)
+		emit_connect(core,
+		    roster->peers[roster->order[ring_next(roster->place[roster->me], roster->n)]]);
+	emit_connect(core, roster->peers[roster->hub]);
+	for (unsigned i = 0; roster->me == roster->hub && i < roster->n; i++)
+		emit_connect(core, roster->peers[i]);
+}
+
+static tr_status repair_swap_view(struct group_core *core, const Traind__Peer__View *message,
+    struct tr_error *error)
+{
+	struct view view;
+	tr_status st = view_init(&view, message, error);
+	if (st != TR_OK)
+		return st;
+	bool *connected = calloc(view.count, sizeof(*connected));
+	if (!connected) {
+		view_finish(&view);
+		return tr_error_set(error, TR_ENOMEM, "out of memory for a view");
+	}
+	view_finish(&core->view);
+	free(core->connected);
+	core->view = view;
+	core->connected = connected;
+	return TR_OK;
+}
+
+static void repair_links_installed(struct group_core *core)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < core->link_count; i++) {
+		struct member_link *link = &core->links[i];
+		if (!link->while_frozen || !view_find(&core->view, link->peer))
+			continue;
+		link->while_frozen = false;
+		link->again_us = core->now_us;
+		core->links[kept++] = *link;
+	}
+	core->link_count = kept;
+	repair_links_again(core);
+}
+
+tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstall *install,
+    struct tr_error *error)
+{
+	const Traind__Peer__Resume *resume = install->resume;
+	struct repair_plan plan;
+
+	tr_status st = repair_acceptable(core, install, error);
+	if (st != TR_OK)
+		return st;
+	if (core->view.number > 0 && core->proposal < install->view->number) {
+		emit_fail(core, TR_EINTERNAL,
+		    "view %" PRIu64 " was made without asking this peer (it froze for %" PRIu64 ")",
+		    install->view->number, core->proposal);
+		return TR_OK;
+	}
+	if (!repair_commit_before(core, resume->base_round))
+		return TR_OK;
+	st = repair_swap_view(core, install->view, error);
+	if (st != TR_OK)
+		return st;
+	core->proposal = 0;
+	if (!view_find(&core->view, core->peer)) {
+		emit_fail(core, TR_EEVICTED, "not in view %" PRIu64 ": %s", core->view.number,
+		    install->view->reason ? install->view->reason : "");
+		return TR_OK;
+	}
+	if (!repair_plan(core, resume, &plan))
+		return TR_OK;
+	if (core->resume)
+		traind__peer__resume__free_unpacked(core->resume, NULL);
+	core->resume = plan.finish ? repair_copy(resume) : NULL;
+	if (plan.finish && !core->resume)
+		return tr_error_set(error, TR_ENOMEM, "out of memory for a resume plan");
+	repair_enter(core, &plan);
+	if (core->state == ROUND_FAILED)
+		return TR_OK;
+	repair_connect(core);
+	repair_links_installed(core);
+	handover_installed(core);
+	for (size_t i = 0; i < core->op_count && core->state != ROUND_FAILED; i++) {
+		repair_serve(core, core->ops[i]);
+		if (core->state != ROUND_FAILED)
+			path_begin(core, core->ops[i]);
+	}
+	record_again(core, install->recorded_round);
+	return TR_OK;
+}
+
+/* ---- sealed segments: who serves them to whom ---- */
+
+static const Traind__Peer__OpHolders *repair_holders(const struct group_core *core, uint32_t tag)
+{
+	for (size_t i = 0; core->resume && i < core->resume->n_ops; i++)
+		if (core->resume->ops[i]->tag == tag)
+			return core->resume->ops[i];
+	return NULL;
+}
+
+static bool repair_holds(const Traind__Peer__Holder *holder, uint32_t segment)
+{
+	return segment / 8 < holder->sealed.len && bits_get(holder->sealed.data, segment);
+}
+
+static void repair_serve_segment(struct group_core *core, struct op *op,
+    const Traind__Peer__OpHolders *holders, uint32_t s)
+{
+	const struct roster *roster = &core->roster;
+	bool holds[TR_GROUP_PEERS_MAX] = { false };
+	unsigned server = ROSTER_NONE;
+
+	for (size_t i = 0; i < holders->n_holders; i++) {
+		unsigned who = roster_find(roster, holders->holders[i]->peer);
+		if (who == ROSTER_NONE || !repair_holds(holders->holders[i], s))
+			continue;
+		holds[who] = true;
+		if (who < server)
+			server = who;
+	}
+	op->segment[s].server = server;
+	if (op->segment[s].sealed != holds[roster->me]) {
+		emit_fail(core, TR_EINTERNAL,
+		    "op %u, segment %u: the resume plan says %s, this peer says otherwise", op->tag,
+		    s, holds[roster->me] ? "sealed" : "not sealed");
+		return;
+	}
+	if (server != roster->me)
+		return;
+	for (unsigned i = 0; i < roster->n; i++)
+		if (!holds[i])
+			path_send(core, op, s, SEGMENT_SEALED, i, op_set(op, s),
+			    op->data + op_offset(op, s), NULL);
+}
+
+void repair_serve(struct group_core *core, struct op *op)
+{
+	const Traind__Peer__OpHolders *holders = repair_holders(core, op->tag);
+
+	if (!holders)
+		return;
+	if (holders->segments != op->segments) {
+		emit_fail(core, TR_EMISMATCH,
+		    "peers %" PRIu64 " and %" PRIu64 " disagree in round %" PRIu64
+		    ": op %u has %u segments at the first and %u at the second",
+		    holders->n_holders > 0 ? holders->holders[0]->peer : (uint64_t)0, core->peer,
+		    core->round, op->tag, holders->segments, op->segments);
+		return;
+	}
+	for (uint32_t s = 0; core->state != ROUND_FAILED && s < op->segments; s++)
+		repair_serve_segment(core, op, holders, s);
+}
+
+/* ---- broken links ---- */
+
+static void repair_link_say(struct group_core *core, struct member_link *link)
+{
+	struct group_action *action = emit(core, GROUP_DO_LINK_LOST);
+
+	action->to = link->peer;
+	(void)snprintf(action->text, sizeof(action->text), "%s", link->reason);
+	link->again_us = core->now_us + MEMBER_REPEAT_US;
+}
+
+void repair_link_lost(struct group_core *core, uint64_t peer, const char *reason)
+{
+	if (core->state == ROUND_FAILED || core->view.number == 0 || !view_find(&core->view, peer))
+		return;
+	if (peer == core->asked_donor && core->needs_state)
+		handover_lost(core);
+	struct member_link *link = NULL;
+	for (size_t i = 0; i < core->link_count && !link; i++)
+		if (core->links[i].peer == peer)
+			link = &core->links[i];
+	if (!link && core->link_count == core->link_capacity) {
+		size_t capacity = core->link_capacity ? 2 * core->link_capacity : 4;
+		void *links = realloc(core->links, capacity * sizeof(core->links[0]));
+		if (!links) {
+			core->status = TR_ENOMEM;
+			return;
+		}
+		core->links = links;
+		core->link_capacity = capacity;
+	}
+	if (!link) {
+		link = &core->links[core->link_count++];
+		*link = (struct member_link){ .peer = peer };
+	}
+	link->while_frozen = link->while_frozen || core->proposal != 0;
+	(void)snprintf(link->reason, sizeof(link->reason), "%s",
+	    reason ? reason : "connection lost");
+	repair_link_say(core, link);
+}
+
+void repair_links_again(struct group_core *core)
+{
+	for (size_t i = 0; i < core->link_count; i++)
+		if (core->now_us >= core->links[i].again_us)
+			repair_link_say(core, &core->links[i]);
+}

@@ -1,0 +1,120 @@
+#include "collectives/core/roster.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* One allocation for all arrays, widest elements first. */
+static tr_status roster_reserve(struct roster *roster, unsigned peers, unsigned contributors,
+    struct tr_error *error)
+{
+	size_t words = (size_t)peers + contributors;
+	char *at = calloc(1,
+	    words * sizeof(uint64_t) +
+	        peers * (sizeof(uint32_t) + 2 * sizeof(unsigned) + 2 * sizeof(bool)) + 1);
+	if (!at)
+		return tr_error_set(error, TR_ENOMEM, "out of memory for a roster");
+	roster->memory = at;
+	roster->peers = (uint64_t *)at;
+	roster->contributors = roster->peers + peers;
+	roster->bit = (uint32_t *)(roster->contributors + contributors);
+	roster->order = (unsigned *)(roster->bit + peers);
+	roster->place = roster->order + peers;
+	roster->live = (bool *)(roster->place + peers);
+	roster->live_at = roster->live + peers;
+	return TR_OK;
+}
+
+static void roster_own_contributors(struct roster *roster, const struct view *view)
+{
+	for (unsigned i = 0; i < view->count; i++)
+		if (view->peers[i].contribute_from <= roster->round)
+			roster->contributors[roster->contributor_count++] = view->peers[i].peer;
+}
+
+static uint32_t roster_bit(const struct roster *roster, uint64_t peer)
+{
+	for (uint32_t i = 0; i < roster->contributor_count; i++)
+		if (roster->contributors[i] == peer)
+			return i;
+	return ROSTER_NONE;
+}
+
+static void roster_place(struct roster *roster, const struct view *view)
+{
+	unsigned place = 0;
+	for (unsigned i = 0; i < view->count; i++) {
+		uint64_t peer = view->peers[view->ring[i]].peer;
+		unsigned who = view->deterministic ? (i < roster->n ? i : ROSTER_NONE)
+		                                   : roster_find(roster, peer);
+		if (who == ROSTER_NONE)
+			continue;
+		roster->order[place] = who;
+		roster->place[who] = place;
+		roster->live_at[place] = roster->live[who];
+		place++;
+	}
+	assert(place == roster->n);
+}
+
+/* A finished attempt may list a peer that was taken out and came back as a joiner: its data no longer counts. */
+static bool roster_counts(const struct view_peer *peer, uint64_t round, bool resumed)
+{
+	return !resumed || peer->contribute_from <= round;
+}
+
+tr_status roster_init(struct roster *roster, const struct view *view, uint64_t round,
+    uint64_t attempt, const uint64_t *contributors, size_t contributor_count, uint64_t me,
+    struct tr_error *error)
+{
+	if (contributors && contributor_count > TR_GROUP_PEERS_MAX)
+		return tr_error_set(error, TR_EPROTO, "bad resume: %zu contributors",
+		    contributor_count);
+	*roster = (struct roster){ .round = round, .attempt = attempt };
+	unsigned most = contributors ? (unsigned)contributor_count : view->count;
+	tr_status st = roster_reserve(roster, view->count, most, error);
+	if (st != TR_OK)
+		return st;
+	for (unsigned i = 0; i < view->count; i++)
+		if (view->peers[i].participate_from <= round)
+			roster->peers[roster->n++] = view->peers[i].peer;
+	for (size_t i = 0; contributors && i < contributor_count; i++)
+		roster->contributors[roster->contributor_count++] = contributors[i];
+	if (!contributors)
+		roster_own_contributors(roster, view);
+	for (unsigned i = 0; i < roster->n; i++) {
+		const struct view_peer *peer = view_find(view, roster->peers[i]);
+		roster->bit[i] = roster_bit(roster, roster->peers[i]);
+		roster->live[i] = roster->bit[i] != ROSTER_NONE &&
+		    roster_counts(peer, round, contributors);
+		roster->live_count += roster->live[i];
+	}
+	roster_place(roster, view);
+	roster->me = roster_find(roster, me);
+	/* A hub that has only just joined does not take part yet: the lowest id stands in. */
+	roster->hub = roster_find(roster, view->peers[view->hub].peer);
+	if (roster->hub == ROSTER_NONE)
+		roster->hub = 0;
+	return TR_OK;
+}
+
+void roster_finish(struct roster *roster)
+{
+	free(roster->memory);
+	*roster = (struct roster){ .me = ROSTER_NONE };
+}
+
+unsigned roster_find(const struct roster *roster, uint64_t peer)
+{
+	unsigned low = 0, high = roster->n;
+
+	while (low < high) {
+		unsigned middle = low + (high - low) / 2;
+		if (roster->peers[middle] == peer)
+			return middle;
+		if (roster->peers[middle] < peer)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return ROSTER_NONE;
+}

@@ -1,0 +1,42 @@
+/* Who does what in one attempt of one round: participants (receive, vote, commit), contributors (whose data counts),
+ * their order on the ring, the hub. A pure function of the view and, when a round is finished under an older attempt,
+ * of that attempt's contributors; so every member computes the same.
+ */
+#ifndef TR_COLLECTIVES_CORE_ROSTER_H
+#define TR_COLLECTIVES_CORE_ROSTER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "collectives/core/view.h"
+
+#define ROSTER_NONE UINT32_MAX
+
+struct roster {
+	uint64_t round, attempt;
+	unsigned n;      /* participants */
+	uint64_t *peers; /* of the participants, ascending */
+	bool *live;      /* by participant: its data counts in segments sealed from now on */
+	uint32_t *bit;   /* by participant: its place among `contributors`; ROSTER_NONE */
+	unsigned *order; /* by ring place: participant. Deterministic: ascending ids */
+	unsigned *place; /* by participant: ring place */
+	bool *live_at;   /* by ring place */
+	unsigned live_count;
+	unsigned
+	    me; /* this peer's index among the participants; ROSTER_NONE: it does not participate */
+	unsigned hub; /* participant */
+	unsigned contributor_count;
+	uint64_t *contributors; /* of the attempt, ascending, dead ones included */
+	void *memory;
+};
+
+/* `contributors` (ascending): of an older attempt that goes on; NULL: those of the view. */
+tr_status roster_init(struct roster *roster, const struct view *view, uint64_t round,
+    uint64_t attempt, const uint64_t *contributors, size_t contributor_count, uint64_t me,
+    struct tr_error *error);
+void roster_finish(struct roster *roster);
+
+unsigned roster_find(const struct roster *roster, uint64_t peer); /* participant; ROSTER_NONE */
+
+#endif

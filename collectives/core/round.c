@@ -1,0 +1,316 @@
+/* The caller's side: begin, submit, close, and what it is told. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/core/member.h"
+
+#define TO(state) (1u << (state))
+
+/* Legal moves. ROUND_FAILED is left by nobody. */
+static const unsigned round_moves[ROUND_STATES] = {
+	[ROUND_IDLE] = TO(ROUND_OPEN) | TO(ROUND_FAILED),
+	[ROUND_OPEN] = TO(ROUND_CLOSED) | TO(ROUND_ABANDONED) | TO(ROUND_FAILED),
+	[ROUND_CLOSED] = TO(ROUND_IDLE) | TO(ROUND_HELD) | TO(ROUND_FAILED),
+	[ROUND_HELD] = TO(ROUND_IDLE) | TO(ROUND_FAILED),
+	[ROUND_ABANDONED] = TO(ROUND_OPEN) | TO(ROUND_FAILED),
+};
+
+static void round_move(struct group_core *core, enum round_state state)
+{
+	assert(round_moves[core->state] & TO(state));
+	core->state = state;
+	core->moved = true;
+}
+
+bool round_active(const struct group_core *core)
+{
+	return core->state == ROUND_OPEN || core->state == ROUND_CLOSED;
+}
+
+struct tr_round round_info(const struct group_core *core)
+{
+	const struct roster *roster = &core->roster;
+	struct tr_round info = {
+		.round = core->round,
+		.view = core->view.number,
+		.contributors = roster->contributor_count,
+		.index = roster->contributor_count,
+		.receive_state = core->needs_state,
+		.peers = core->view.count,
+	};
+	for (unsigned i = 0; i < roster->contributor_count; i++)
+		if (roster->contributors[i] == core->peer && roster->me != ROSTER_NONE &&
+		    roster->live[roster->me])
+			info.index = i;
+	return info;
+}
+
+/* What a call gets that comes at the wrong moment. */
+static tr_status round_refuse(const struct group_core *core, const char *call,
+    struct tr_error *error)
+{
+	switch (core->state) {
+	case ROUND_FAILED:
+		return tr_error_set(error, core->failure.status, "%s", core->failure.text);
+	case ROUND_ABANDONED:
+		return tr_error_set(error, TR_ERESTART, "round %" PRIu64 " was abandoned",
+		    core->round);
+	case ROUND_IDLE:
+		return tr_error_set(error, TR_EINVAL, "%s: no round is begun", call);
+	default:
+		return tr_error_set(error, TR_EINVAL, "%s: round %" PRIu64 " is not decided yet",
+		    call, core->round);
+	}
+}
+
+tr_status round_ready(struct group_core *core, uint64_t round, struct tr_error *error)
+{
+	if (core->state == ROUND_FAILED)
+		return round_refuse(core, "ready", error);
+	if (core->ready || core->view.number > 0)
+		return tr_error_set(error, TR_EINVAL, "the state was declared before");
+	core->ready = true;
+	core->committed = round;
+	core->state_round = round;
+	return TR_OK;
+}
+
+tr_status round_begin(struct group_core *core, struct tr_error *error)
+{
+	if (!core->ready)
+		return tr_error_set(error, TR_EINVAL, "begin: the state was not declared");
+	if ((core->state != ROUND_IDLE && core->state != ROUND_ABANDONED) || core->begin_wanted)
+		return round_refuse(core, "begin", error);
+	core->begin_wanted = true;
+	/* The caller comes back for more: whatever was committed is applied. */
+	if (!core->needs_state)
+		core->state_round = core->committed;
+	return TR_OK;
+}
+
+void round_answer_begin(struct group_core *core)
+{
+	if (!core->begin_wanted || core->proposal != 0 || core->view.number == 0)
+		return;
+	core->begin_wanted = false;
+	core->closing = (struct tr_commit){ 0 };
+	round_move(core, ROUND_OPEN);
+	struct group_action *action = emit(core, GROUP_DO_BEGAN);
+	action->round = core->round;
+	action->round_info = round_info(core);
+}
+
+static size_t round_place(const struct group_core *core, uint32_t tag)
+{
+	size_t low = 0, high = core->op_count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (core->ops[middle]->tag < tag)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+struct op *round_op(const struct group_core *core, uint32_t tag)
+{
+	size_t place = round_place(core, tag);
+
+	return place < core->op_count && core->ops[place]->tag == tag ? core->ops[place] : NULL;
+}
+
+static tr_status round_insert(struct group_core *core, struct op *op)
+{
+	if (core->op_count == core->op_capacity) {
+		size_t capacity = core->op_capacity ? 2 * core->op_capacity : 8;
+		struct op **ops = realloc(core->ops, capacity * sizeof(*ops));
+		if (!ops)
+			return TR_ENOMEM;
+		core->ops = ops;
+		core->op_capacity = capacity;
+	}
+	size_t place = round_place(core, op->tag);
+	memmove(&core->ops[place + 1], &core->ops[place],
+	    (core->op_count - place) * sizeof(core->ops[0]));
+	core->ops[place] = op;
+	core->op_count++;
+	return TR_OK;
+}
+
+static tr_status round_submit_check(struct group_core *core, const struct group_event *event,
+    struct tr_error *error)
+{
+	if (core->state != ROUND_OPEN)
+		return round_refuse(core, "submit", error);
+	if (core->op_count >= TR_ROUND_OPS_MAX)
+		return tr_error_set(error, TR_ELIMIT, "at most %d ops in a round", TR_ROUND_OPS_MAX);
+	if (round_op(core, event->submit.tag))
+		return tr_error_set(error, TR_EEXIST, "op %u was submitted before in this round",
+		    event->submit.tag);
+	bool counts = core->roster.live[core->roster.me];
+	if (counts && !event->submit.contribute)
+		return tr_error_set(error, TR_EINVAL,
+		    "op %u: this peer is contributor %u of %u, but does not contribute",
+		    event->submit.tag, round_info(core).index, core->roster.contributor_count);
+	return TR_OK;
+}
+
+tr_status round_submit(struct group_core *core, const struct group_event *event,
+    struct tr_error *error)
+{
+	tr_status st = round_submit_check(core, event, error);
+	if (st != TR_OK)
+		return st;
+	struct op *op;
+	st = op_create(
+	    &(struct op_submit){
+	        .tag = event->submit.tag,
+	        .data = event->submit.data,
+	        .count = event->submit.count,
+	        .dtype = event->submit.dtype,
+	        .reduce = event->submit.reduce,
+	        .save = core->view.policy == TRAIND__PEER__POLICY__POLICY_UNIFORM &&
+	            core->roster.live[core->roster.me],
+	        .segment_bytes = core->view.segment_bytes,
+	        .contributors = core->roster.contributor_count,
+	    },
+	    &op, error);
+	if (st != TR_OK)
+		return st;
+	st = round_insert(core, op);
+	if (st != TR_OK) {
+		op_destroy(op, &core->pool);
+		return tr_error_set(error, st, "out of memory for op %u", event->submit.tag);
+	}
+	core->moved = true;
+	if (core->proposal != 0)
+		return TR_OK; /* the install starts it */
+	repair_serve(core, op);
+	if (core->state != ROUND_FAILED)
+		path_begin(core, op);
+	return TR_OK;
+}
+
+tr_status round_close(struct group_core *core, const struct tr_commit *closing,
+    struct tr_error *error)
+{
+	if (core->state != ROUND_OPEN)
+		return round_refuse(core, "commit", error);
+	core->closing = *closing;
+	core->early_us = core->now_us + MEMBER_REPEAT_US;
+	core->votes_moved = true;
+	round_move(core, ROUND_CLOSED);
+	return TR_OK;
+}
+
+bool round_sealed(const struct group_core *core)
+{
+	if (core->state != ROUND_CLOSED)
+		return false;
+	for (size_t i = 0; i < core->op_count; i++)
+		if (core->ops[i]->sealed < core->ops[i]->segments)
+			return false;
+	return true;
+}
+
+void round_drop_ops(struct group_core *core)
+{
+	for (size_t i = 0; i < core->op_count; i++)
+		op_destroy(core->ops[i], &core->pool);
+	core->op_count = 0;
+}
+
+void round_abandon(struct group_core *core, const char *reason)
+{
+	struct tr_round info = round_info(core);
+
+	round_drop_ops(core);
+	if (core->state == ROUND_CLOSED)
+		round_move(core, ROUND_IDLE);
+	else
+		round_move(core, ROUND_ABANDONED);
+	emit_decided(core, TR_ERESTART, &info, reason);
+}
+
+/* Keeps the ops for group_core_contributors. */
+static void round_keep_last(struct group_core *core)
+{
+	for (size_t i = 0; i < core->last_op_count; i++)
+		op_destroy(core->last_ops[i], &core->pool);
+	free(core->last_ops);
+	free(core->last_contributors);
+	core->last_ops = core->ops;
+	core->last_op_count = core->op_count;
+	core->ops = NULL;
+	core->op_count = core->op_capacity = 0;
+	for (size_t i = 0; i < core->last_op_count; i++) {
+		free(core->last_ops[i]->saved);
+		core->last_ops[i]->saved = NULL;
+		core->last_ops[i]->data = NULL; /* the caller's again */
+	}
+	unsigned count = core->roster.contributor_count;
+	core->last_contributors = calloc(count + 1u, sizeof(core->last_contributors[0]));
+	if (!core->last_contributors) {
+		core->status = TR_ENOMEM;
+		count = 0;
+	}
+	if (count > 0)
+		memcpy(core->last_contributors, core->roster.contributors, count * sizeof(uint64_t));
+	core->last_contributor_count = count;
+}
+
+void round_commit(struct group_core *core)
+{
+	struct tr_round info = round_info(core);
+	struct tr_error error;
+
+	assert(round_sealed(core));
+	record_add(core, &info);
+	round_keep_last(core);
+	core->committed = core->round;
+	if (core->resume)
+		traind__peer__resume__free_unpacked(core->resume, NULL);
+	core->resume = NULL;
+	if (handover_busy(core)) {
+		core->decided = info;
+		round_move(core, ROUND_HELD);
+	} else {
+		round_move(core, ROUND_IDLE);
+		emit_decided(core, TR_OK, &info, NULL);
+	}
+	if (round_enter(core, core->committed + 1, core->view.number, NULL, 0, &error) != TR_OK)
+		core->status = TR_ENOMEM;
+}
+
+void round_release_held(struct group_core *core)
+{
+	if (core->state != ROUND_HELD || handover_busy(core))
+		return;
+	round_move(core, ROUND_IDLE);
+	emit_decided(core, TR_OK, &core->decided, NULL);
+}
+
+tr_status round_enter(struct group_core *core, uint64_t round, uint64_t attempt,
+    const uint64_t *contributors, size_t contributor_count, struct tr_error *error)
+{
+	struct roster roster;
+	tr_status st = roster_init(&roster, &core->view, round, attempt, contributors,
+	    contributor_count, core->peer, error);
+
+	if (st != TR_OK)
+		return st;
+	roster_finish(&core->roster);
+	core->roster = roster;
+	core->round = round;
+	core->voted = false;
+	core->early_us = core->now_us + MEMBER_REPEAT_US;
+	core->disagreed = false;
+	core->votes_moved = true;
+	core->moved = true;
+	return TR_OK;
+}

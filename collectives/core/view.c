@@ -1,0 +1,102 @@
+#include "collectives/core/view.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "proto/segment.h"
+
+#define SEGMENT_ALIGN 8u /* the widest element: a segment never splits one */
+
+static tr_status view_check(const Traind__Peer__View *message, struct tr_error *error)
+{
+	size_t n = message->n_peers;
+	bool seen[TR_GROUP_PEERS_MAX] = { false };
+
+	if (message->number == 0 || n == 0 || n > TR_GROUP_PEERS_MAX)
+		return tr_error_set(error, TR_EPROTO, "bad view %lu: %zu peers",
+		    (unsigned long)message->number, n);
+	if (message->n_ring != n || message->hub >= n)
+		return tr_error_set(error, TR_EPROTO, "bad view: ring of %zu, hub %u, %zu peers",
+		    message->n_ring, message->hub, n);
+	for (size_t i = 0; i < n; i++) {
+		const Traind__Peer__ViewPeer *peer = message->peers[i];
+		if (peer->peer == 0 || (i > 0 && peer->peer <= message->peers[i - 1]->peer))
+			return tr_error_set(error, TR_EPROTO, "bad view: peer ids do not ascend");
+		if (peer->contribute_from < peer->participate_from)
+			return tr_error_set(error, TR_EPROTO,
+			    "bad view: peer %lu contributes before it participates",
+			    (unsigned long)peer->peer);
+		uint32_t place = message->ring[i];
+		if (place >= n || seen[place])
+			return tr_error_set(error, TR_EPROTO, "bad view: ring is no permutation");
+		seen[place] = true;
+	}
+	return TR_OK;
+}
+
+static uint32_t view_segment_bytes(uint32_t wanted)
+{
+	const uint32_t most = TR_FRAME_DATA_MAX - SEGMENT_HEADER_BYTES;
+	uint32_t bytes = wanted == 0 ? TR_SEGMENT_BYTES : wanted < most ? wanted : most;
+	bytes -= bytes % SEGMENT_ALIGN;
+	return bytes < SEGMENT_ALIGN ? SEGMENT_ALIGN : bytes;
+}
+
+tr_status view_init(struct view *view, const Traind__Peer__View *message, struct tr_error *error)
+{
+	tr_status st = view_check(message, error);
+	if (st != TR_OK)
+		return st;
+	*view = (struct view){
+		.number = message->number,
+		.count = (unsigned)message->n_peers,
+		.hub = message->hub,
+		.policy = message->policy,
+		.algorithm = message->algorithm,
+		.deterministic = message->deterministic,
+		.latency_s = message->latency_s,
+		.bandwidth_bytes_per_s = message->bandwidth_bytes_per_s,
+		.segment_bytes = view_segment_bytes(message->segment_bytes),
+	};
+	view->peers = calloc(view->count, sizeof(*view->peers));
+	view->ring = calloc(view->count, sizeof(*view->ring));
+	if (!view->peers || !view->ring) {
+		view_finish(view);
+		return tr_error_set(error, TR_ENOMEM, "out of memory for a view");
+	}
+	for (unsigned i = 0; i < view->count; i++) {
+		const Traind__Peer__ViewPeer *from = message->peers[i];
+		struct view_peer *peer = &view->peers[i];
+		peer->peer = from->peer;
+		peer->participate_from = from->participate_from;
+		peer->contribute_from = from->contribute_from;
+		peer->donor = from->donor;
+		(void)snprintf(peer->address, sizeof(peer->address), "%s",
+		    from->address ? from->address : "");
+		view->ring[i] = message->ring[i];
+	}
+	return TR_OK;
+}
+
+void view_finish(struct view *view)
+{
+	free(view->peers);
+	free(view->ring);
+	*view = (struct view){ 0 };
+}
+
+const struct view_peer *view_find(const struct view *view, uint64_t peer)
+{
+	unsigned low = 0, high = view->count;
+
+	while (low < high) {
+		unsigned middle = low + (high - low) / 2;
+		if (view->peers[middle].peer == peer)
+			return &view->peers[middle];
+		if (view->peers[middle].peer < peer)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return NULL;
+}

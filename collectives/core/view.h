@@ -1,0 +1,35 @@
+/* A view as the core keeps it: a checked copy of the message. Immutable. Pure. */
+#ifndef TR_COLLECTIVES_CORE_VIEW_H
+#define TR_COLLECTIVES_CORE_VIEW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/limits.h"
+#include "traind/peer/peer.pb-c.h"
+
+struct view_peer {
+	uint64_t peer, participate_from, contribute_from, donor;
+	char address[TR_ADDRESS_MAX];
+};
+
+struct view {
+	uint64_t number; /* 0: none yet */
+	unsigned count, hub;
+	struct view_peer *peers; /* ascending by id */
+	unsigned *ring;          /* indices into peers, in ring order */
+	Traind__Peer__Policy policy;
+	Traind__Peer__Algorithm algorithm;
+	bool deterministic;
+	double latency_s, bandwidth_bytes_per_s;
+	uint32_t segment_bytes;
+};
+
+/* TR_EPROTO: ids not ascending, ring no permutation, hub out of range, ... ; TR_ENOMEM. */
+tr_status view_init(struct view *view, const Traind__Peer__View *message, struct tr_error *error);
+void view_finish(struct view *view);
+
+const struct view_peer *view_find(const struct view *view, uint64_t peer); /* NULL: not in it */
+
+#endif

@@ -1,0 +1,143 @@
+/* The shared-memory channel between a worker and the engine in its traind: what both ends agree on.
+ *
+ * A UNIX socket pair (the worker inherits its end as TRAIND_WORKER_FD) carries what is rare or has a descriptor: the
+ * engine's hello with the control page and the doorbells, the worker's arenas (memfds that are sealed against shrinking),
+ * the names of its state, its reports. Its end of file is the other side's death.
+ *
+ * The control page holds two rings: submissions (worker -> engine) and answers (engine -> worker), each with one
+ * producer and one consumer, counted by ever-growing 64-bit counters. Whoever adds an entry rings the other's eventfd,
+ * unless the other has not caught up with earlier entries and so will look again anyway.
+ *
+ * The engine trusts nothing in it: it copies an entry before looking at it, checks every offset, count and type, and
+ * keeps its own copies of the counters that it writes. A worker in the same process (tr_group_join) uses the very same
+ * channel.
+ */
+#ifndef TR_COLLECTIVES_ENGINE_CHANNEL_H
+#define TR_COLLECTIVES_ENGINE_CHANNEL_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "collectives/coll.h"
+#include "common/limits.h"
+
+#define CHANNEL_ENV     "TRAIND_WORKER_FD"
+#define CHANNEL_MAGIC   0x314c4e4843525431u /* "1TRCHNL1" */
+#define CHANNEL_VERSION 1u
+
+enum channel_call {
+	CHANNEL_SUBMIT = 1,    /* an op; no answer: its errors come with the commit's */
+	CHANNEL_READY,         /* .round */
+	CHANNEL_BEGIN,         /* answer: .round_info */
+	CHANNEL_WAIT,          /* .tag */
+	CHANNEL_RECEIVE_STATE, /* joiner */
+	CHANNEL_COMMIT,        /* .commit; answer: .round_info */
+	CHANNEL_CONTRIBUTORS,  /* .tag, .offset = element; answer: peers in .peers */
+};
+
+struct channel_submission {
+	uint64_t id; /* of a call that is answered; 0: SUBMIT */
+	uint32_t call;
+	uint32_t tag;
+	uint64_t offset; /* into the arena, bytes */
+	uint64_t count;
+	uint64_t round;
+	struct tr_commit commit;
+	uint32_t arena;
+	uint8_t dtype, reduce, contribute, unused;
+};
+
+struct channel_answer {
+	uint64_t id;
+	uint64_t abandons; /* BEGIN: channel_control.abandons from which this round counts */
+	int32_t status;
+	uint32_t count; /* CONTRIBUTORS: how many there are */
+	struct tr_round round;
+	union {
+		char text[TR_ERROR_TEXT_MAX];
+		uint64_t peers[TR_GROUP_PEERS_MAX];
+	};
+};
+
+struct channel_control {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t rank, world_size, threads, restarts;
+	uint64_t job, group, peer;
+	uint64_t spec_bytes; /* packed traind.v1.JobSpec behind this struct */
+
+	/* Written by the worker. */
+	_Alignas(64) _Atomic uint64_t submitted; /* entries ever put into `submissions` */
+	_Atomic uint64_t answers_taken;
+	_Atomic uint64_t progress; /* tr_progress */
+
+	/* Written by the engine. */
+	_Alignas(64) _Atomic uint64_t taken; /* entries ever taken out of `submissions` */
+	_Atomic uint64_t answered;
+	_Atomic uint64_t
+	    abandons; /* grows when a round under way is given up: what tr_progress looks at */
+	_Atomic int32_t ended; /* not TR_OK: the member is over; written after ended_text */
+	char ended_text[TR_ERROR_TEXT_MAX];
+
+	_Alignas(64) struct channel_submission submissions[TR_CHANNEL_RING];
+	_Alignas(64) struct channel_answer answers[TR_CHANNEL_ANSWERS];
+};
+
+/* Messages on the socket: this header, then `bytes` bytes. */
+enum channel_message_kind {
+	CHANNEL_HELLO = 1, /* engine: nothing; descriptors: control page, engine's doorbell, worker's doorbell */
+	CHANNEL_ARENA, /* worker: u64 size; descriptor: a sealed memfd. Arenas are numbered as they come */
+	CHANNEL_STATE,  /* worker: struct channel_state, then the name */
+	CHANNEL_REPORT, /* worker: packed traind.peer.PeerReport */
+};
+
+struct channel_message {
+	uint32_t kind, bytes;
+};
+
+struct channel_state {
+	uint64_t offset, bytes;
+	uint32_t arena, name_bytes;
+};
+
+/* Element size of a dtype; 0: there is no such type. */
+static inline size_t channel_dtype_bytes(unsigned dtype)
+{
+	switch (dtype) {
+	case TR_F32:
+	case TR_I32:
+		return 4;
+	case TR_F64:
+	case TR_I64:
+		return 8;
+	default:
+		return 0;
+	}
+}
+
+/* Both ends of a channel's socket, close-on-exec. `ends[0]` is for engine_add_worker, `ends[1]` for the worker. */
+tr_status channel_pair(int ends[2], struct tr_error *error);
+
+/* Sends one message whole, waiting if it must. TR_EUNAVAILABLE: the other side is gone. */
+tr_status channel_send(int fd, uint32_t kind, const void *head, size_t head_bytes, const void *body,
+    size_t body_bytes, const int *descriptors, unsigned descriptor_count);
+
+/* Receives messages piecewise; see channel.c. */
+#define CHANNEL_DESCRIPTORS_MAX 8
+struct channel_inbox {
+	uint8_t bytes[2 * (TR_CHANNEL_MESSAGE_MAX + sizeof(struct channel_message))];
+	size_t begin, end;
+	int descriptors[CHANNEL_DESCRIPTORS_MAX];
+	unsigned descriptor_count;
+};
+/* One receive without waiting. TR_OK: something came; TR_EAGAIN: nothing now; TR_EUNAVAILABLE: the other side is
+ * gone; TR_EPROTO: more descriptors than any message has. */
+tr_status channel_inbox_fill(struct channel_inbox *inbox, int fd);
+/* The next whole message; its payload is borrowed until the next fill. TR_EAGAIN: none; TR_EPROTO. */
+tr_status channel_inbox_next(struct channel_inbox *inbox, struct channel_message *message,
+    const uint8_t **payload);
+/* The oldest descriptor, now the caller's; -1: none. */
+int channel_inbox_descriptor(struct channel_inbox *inbox);
+void channel_inbox_finish(struct channel_inbox *inbox);
+
+#endif

@@ -1,0 +1,329 @@
+#include "collectives/engine/channel_worker.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HELLO_TIMEOUT_MS  30000
+#define RING_FULL_WAIT_MS 1 /* until the engine, which is behind, takes something */
+#define ALIGNMENT         64u
+
+struct arena {
+	uint8_t *base;
+	size_t bytes, used;
+};
+
+struct channel_worker {
+	int socket, engine_bell, own_bell;
+	struct channel_control *control;
+	size_t control_bytes;
+	uint64_t submitted, answers_taken, last_id;
+	struct arena arenas[TR_CHANNEL_ARENAS_MAX];
+	unsigned arena_count;
+};
+
+/* ---- opening and closing ---- */
+
+static tr_status map_control(struct channel_worker *worker, int fd)
+{
+	struct stat info;
+	if (fstat(fd, &info) != 0 || (size_t)info.st_size < sizeof(struct channel_control))
+		return TR_EPROTO;
+	void *base = mmap(NULL, (size_t)info.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (base == MAP_FAILED)
+		return TR_ENOMEM;
+	worker->control = base;
+	worker->control_bytes = (size_t)info.st_size;
+	const struct channel_control *control = worker->control;
+	if (control->magic != CHANNEL_MAGIC || control->version != CHANNEL_VERSION ||
+	    control->spec_bytes > worker->control_bytes - sizeof(*control))
+		return TR_EPROTO;
+	return TR_OK;
+}
+
+static tr_status take_hello(struct channel_worker *worker, struct channel_inbox *inbox)
+{
+	struct channel_message message;
+	const uint8_t *payload;
+	for (;;) {
+		tr_status st = channel_inbox_next(inbox, &message, &payload);
+		if (st == TR_OK)
+			break;
+		if (st != TR_EAGAIN)
+			return st;
+		struct pollfd wait = { .fd = worker->socket, .events = POLLIN };
+		int rc = poll(&wait, 1, HELLO_TIMEOUT_MS);
+		if (rc == 0)
+			return TR_ETIMEDOUT;
+		st = channel_inbox_fill(inbox, worker->socket);
+		if (st != TR_OK && st != TR_EAGAIN)
+			return st;
+	}
+	if (message.kind != CHANNEL_HELLO || inbox->descriptor_count != 3)
+		return TR_EPROTO;
+	int control = channel_inbox_descriptor(inbox);
+	worker->engine_bell = channel_inbox_descriptor(inbox);
+	worker->own_bell = channel_inbox_descriptor(inbox);
+	tr_status st = map_control(worker, control);
+	(void)close(control);
+	return st;
+}
+
+tr_status channel_worker_open(int fd, struct channel_worker **worker, struct tr_error *error)
+{
+	struct channel_worker *made = calloc(1, sizeof(*made));
+	struct channel_inbox *inbox = calloc(1, sizeof(*inbox));
+	if (made == NULL || inbox == NULL) {
+		free(made);
+		free(inbox);
+		(void)close(fd);
+		return tr_error_set(error, TR_ENOMEM, "no memory for the channel to traind");
+	}
+	made->socket = fd;
+	made->engine_bell = made->own_bell = -1;
+	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+	tr_status st = take_hello(made, inbox);
+	channel_inbox_finish(inbox);
+	free(inbox);
+	if (st != TR_OK) {
+		channel_worker_close(made);
+		if (st == TR_EUNAVAILABLE)
+			return tr_error_set(error, st, "traind is gone");
+		return tr_error_set(error, st, "the channel to traind did not open: %s",
+		    tr_status_text(st));
+	}
+	*worker = made;
+	return TR_OK;
+}
+
+void channel_worker_close(struct channel_worker *worker)
+{
+	if (worker == NULL)
+		return;
+	for (unsigned i = 0; i < worker->arena_count; i++)
+		(void)munmap(worker->arenas[i].base, worker->arenas[i].bytes);
+	if (worker->control != NULL)
+		(void)munmap(worker->control, worker->control_bytes);
+	if (worker->engine_bell >= 0)
+		(void)close(worker->engine_bell);
+	if (worker->own_bell >= 0)
+		(void)close(worker->own_bell);
+	(void)close(worker->socket);
+	free(worker);
+}
+
+const struct channel_control *channel_worker_control(const struct channel_worker *worker)
+{
+	return worker->control;
+}
+
+/* ---- shared memory ---- */
+
+/* A new arena: sealed, so that the engine need not fear that it shrinks under it. */
+static struct arena *arena_add(struct channel_worker *worker, size_t bytes)
+{
+	if (worker->arena_count == TR_CHANNEL_ARENAS_MAX)
+		return NULL;
+	int fd = memfd_create("traind-tensors", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return NULL;
+	void *base = MAP_FAILED;
+	if (ftruncate(fd, (off_t)bytes) == 0 &&
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+		base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	uint64_t size = bytes;
+	if (base != MAP_FAILED &&
+	    channel_send(worker->socket, CHANNEL_ARENA, &size, sizeof(size), NULL, 0, &fd, 1) !=
+	        TR_OK) {
+		(void)munmap(base, bytes);
+		base = MAP_FAILED;
+	}
+	(void)close(fd);
+	if (base == MAP_FAILED)
+		return NULL;
+	struct arena *arena = &worker->arenas[worker->arena_count++];
+	*arena = (struct arena){ .base = base, .bytes = bytes };
+	return arena;
+}
+
+void *channel_worker_alloc(struct channel_worker *worker, size_t bytes)
+{
+	const size_t page = 4096;
+	if (bytes > SIZE_MAX / 4)
+		return NULL;
+	size_t need = bytes == 0 ? ALIGNMENT : (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+	struct arena *arena = worker->arena_count > 0 ? &worker->arenas[worker->arena_count - 1]
+	                                              : NULL;
+	if (arena == NULL || arena->bytes - arena->used < need) {
+		size_t size = need > TR_CHANNEL_ARENA_BYTES ? (need + page - 1) & ~(page - 1)
+		                                            : TR_CHANNEL_ARENA_BYTES;
+		arena = arena_add(worker, size);
+	}
+	if (arena == NULL)
+		return NULL;
+	void *data = arena->base + arena->used;
+	arena->used += need;
+	return data;
+}
+
+tr_status channel_worker_locate(const struct channel_worker *worker, const void *data, size_t bytes,
+    uint32_t *arena, uint64_t *offset)
+{
+	uintptr_t at = (uintptr_t)data;
+	for (uint32_t i = 0; i < worker->arena_count; i++) {
+		uintptr_t base = (uintptr_t)worker->arenas[i].base;
+		size_t used = worker->arenas[i].used;
+		if (at < base || at - base > used || bytes > used - (at - base))
+			continue;
+		*arena = i;
+		*offset = at - base;
+		return TR_OK;
+	}
+	return TR_EINVAL;
+}
+
+/* ---- submissions and answers ---- */
+
+static tr_status ended(const struct channel_worker *worker, struct tr_error *error)
+{
+	tr_status st = (tr_status)atomic_load(&worker->control->ended);
+	if (st == TR_OK)
+		return TR_OK;
+	return tr_error_set(error, st, "%.*s", TR_ERROR_TEXT_MAX - 1, worker->control->ended_text);
+}
+
+static void ring_engine(const struct channel_worker *worker)
+{
+	uint64_t one = 1;
+	ssize_t ignored = write(worker->engine_bell, &one, sizeof(one));
+	(void)ignored; /* full: it is rung already */
+}
+
+/* The engine's socket has something to say: only ever that it is gone. */
+static bool engine_gone(const struct channel_worker *worker)
+{
+	uint8_t byte;
+	ssize_t n = recv(worker->socket, &byte, sizeof(byte), MSG_DONTWAIT);
+	return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+static tr_status gone(const struct channel_worker *worker, struct tr_error *error)
+{
+	tr_status st = ended(worker, error);
+	return st != TR_OK ? st : tr_error_set(error, TR_EUNAVAILABLE, "traind is gone");
+}
+
+tr_status channel_worker_submit(struct channel_worker *worker,
+    const struct channel_submission *submission, struct tr_error *error)
+{
+	struct channel_control *control = worker->control;
+	tr_status st = ended(worker, error);
+	if (st != TR_OK)
+		return st;
+	while (worker->submitted - atomic_load(&control->taken) >= TR_CHANNEL_RING) {
+		struct pollfd wait = { .fd = worker->socket, .events = POLLIN };
+		ring_engine(worker);
+		if (poll(&wait, 1, RING_FULL_WAIT_MS) > 0 && engine_gone(worker))
+			return gone(worker, error);
+		st = ended(worker, error); /* a member that is over takes nothing any more */
+		if (st != TR_OK)
+			return st;
+	}
+	uint64_t before = worker->submitted;
+	control->submissions[before % TR_CHANNEL_RING] = *submission;
+	atomic_store(&control->submitted, ++worker->submitted);
+	/* If it has not caught up with what was there before, it will look again by itself. */
+	if (atomic_load(&control->taken) == before)
+		ring_engine(worker);
+	return TR_OK;
+}
+
+static bool take_answer(struct channel_worker *worker, uint64_t id, struct channel_answer *answer)
+{
+	struct channel_control *control = worker->control;
+	bool found = false;
+	while (!found && worker->answers_taken != atomic_load(&control->answered)) {
+		const struct channel_answer
+		    *next = &control->answers[worker->answers_taken % TR_CHANNEL_ANSWERS];
+		found = next->id == id; /* an older one: of a call that gave up */
+		if (found)
+			*answer = *next;
+		atomic_store(&control->answers_taken, ++worker->answers_taken);
+	}
+	return found;
+}
+
+tr_status channel_worker_call(struct channel_worker *worker, struct channel_submission *submission,
+    struct channel_answer *answer, struct tr_error *error)
+{
+	submission->id = ++worker->last_id;
+	tr_status st = channel_worker_submit(worker, submission, error);
+	if (st != TR_OK)
+		return st;
+	bool is_over = false; /* an answer that was given before the end still counts */
+	while (!take_answer(worker, submission->id, answer)) {
+		if (is_over)
+			return gone(worker, error);
+		is_over = atomic_load(&worker->control->ended) != TR_OK;
+		if (is_over)
+			continue;
+		struct pollfd waits[2] = {
+			{ .fd = worker->own_bell, .events = POLLIN },
+			{ .fd = worker->socket, .events = POLLIN },
+		};
+		if (poll(waits, 2, -1) < 0)
+			continue;
+		uint64_t count;
+		if (waits[0].revents != 0 && read(worker->own_bell, &count, sizeof(count)) < 0)
+			continue;
+		is_over = waits[1].revents != 0 && engine_gone(worker);
+	}
+	st = (tr_status)answer->status;
+	if (st != TR_OK)
+		return tr_error_set(error, st, "%.*s", TR_ERROR_TEXT_MAX - 1, answer->text);
+	return TR_OK;
+}
+
+/* ---- the socket ---- */
+
+tr_status channel_worker_state(struct channel_worker *worker, const char *name, uint32_t arena,
+    uint64_t offset, uint64_t bytes, struct tr_error *error)
+{
+	struct channel_state state = { .offset = offset,
+		.bytes = bytes,
+		.arena = arena,
+		.name_bytes = (uint32_t)strlen(name) };
+	if (channel_send(worker->socket, CHANNEL_STATE, &state, sizeof(state), name,
+	        state.name_bytes, NULL, 0) != TR_OK)
+		return gone(worker, error);
+	return TR_OK;
+}
+
+tr_status channel_worker_report(struct channel_worker *worker, const void *packed, size_t bytes,
+    struct tr_error *error)
+{
+	tr_status st = channel_send(worker->socket, CHANNEL_REPORT, NULL, 0, packed, bytes, NULL, 0);
+	if (st == TR_ELIMIT)
+		return tr_error_set(error, st, "a report of %zu bytes, at most %u", bytes,
+		    TR_CHANNEL_MESSAGE_MAX);
+	return st == TR_OK ? TR_OK : gone(worker, error);
+}
+
+bool channel_worker_progress(struct channel_worker *worker, uint64_t abandons)
+{
+	(void)atomic_fetch_add_explicit(&worker->control->progress, 1, memory_order_relaxed);
+	return atomic_load_explicit(&worker->control->abandons, memory_order_acquire) == abandons;
+}
+
+uint64_t channel_worker_abandons(const struct channel_worker *worker)
+{
+	return atomic_load(&worker->control->abandons);
+}

@@ -1,0 +1,42 @@
+/* The worker's end of the channel (channel.h). One caller thread, except channel_worker_progress. */
+#ifndef TR_COLLECTIVES_ENGINE_CHANNEL_WORKER_H
+#define TR_COLLECTIVES_ENGINE_CHANNEL_WORKER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "collectives/engine/channel.h"
+#include "common/error.h"
+
+struct channel_worker;
+
+/* Waits for the engine's hello. Takes fd, also on an error. */
+tr_status channel_worker_open(int fd, struct channel_worker **worker, struct tr_error *error);
+void channel_worker_close(struct channel_worker *worker);
+
+const struct channel_control *channel_worker_control(const struct channel_worker *worker);
+
+/* Zeroed memory that the engine sees too; NULL: there is none. */
+void *channel_worker_alloc(struct channel_worker *worker, size_t bytes);
+/* Where in the shared memory [data, data + bytes) lies. TR_EINVAL: not wholly inside. */
+tr_status channel_worker_locate(const struct channel_worker *worker, const void *data, size_t bytes,
+    uint32_t *arena, uint64_t *offset);
+
+/* Puts a submission without an answer. TR_EUNAVAILABLE: the engine is gone; or how the member ended. */
+tr_status channel_worker_submit(struct channel_worker *worker,
+    const struct channel_submission *submission, struct tr_error *error);
+/* Puts a submission and waits for its answer; returns the answer's status. */
+tr_status channel_worker_call(struct channel_worker *worker, struct channel_submission *submission,
+    struct channel_answer *answer, struct tr_error *error);
+
+tr_status channel_worker_state(struct channel_worker *worker, const char *name, uint32_t arena,
+    uint64_t offset, uint64_t bytes, struct tr_error *error);
+tr_status channel_worker_report(struct channel_worker *worker, const void *packed, size_t bytes,
+    struct tr_error *error);
+
+/* Counts; true as long as nothing was abandoned since `abandons`. Any thread. */
+bool channel_worker_progress(struct channel_worker *worker, uint64_t abandons);
+uint64_t channel_worker_abandons(const struct channel_worker *worker);
+
+#endif

@@ -1,0 +1,304 @@
+/* The public face (coll.h) over the channel to an engine, wherever that runs. */
+#include "collectives/coll.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/engine/coll_group.h"
+#include "traind/peer/peer.pb-c.h"
+
+/* ---- attaching, leaving ---- */
+
+tr_status coll_group_open(int fd, struct tr_group **group, struct tr_error *error)
+{
+	struct tr_group *made = calloc(1, sizeof(*made));
+	struct channel_worker *channel = NULL;
+	tr_status st = channel_worker_open(fd, &channel, error);
+	if (st == TR_OK && made == NULL)
+		st = tr_error_set(error, TR_ENOMEM, "no memory for a group");
+	if (st != TR_OK) {
+		channel_worker_close(channel);
+		free(made);
+		return st;
+	}
+	made->channel = channel;
+	made->first_loss = (double)NAN;
+	*group = made;
+	return TR_OK;
+}
+
+void coll_group_close(struct tr_group *group)
+{
+	channel_worker_close(group->channel);
+	free(group);
+}
+
+tr_status tr_group_attach(tr_group **group, struct tr_error *error)
+{
+	const char *text = getenv(CHANNEL_ENV);
+	char *end = NULL;
+	if (text == NULL || text[0] == '\0')
+		return tr_error_set(error, TR_ENOTFOUND,
+		    "not started by traind: " CHANNEL_ENV " is not set");
+	long fd = strtol(text, &end, 10);
+	if (*end != '\0' || fd < 0 || fd > INT_MAX || fcntl((int)fd, F_GETFD) < 0)
+		return tr_error_set(error, TR_EINVAL,
+		    CHANNEL_ENV "=%.20s is not an open descriptor", text);
+	return coll_group_open((int)fd, group, error);
+}
+
+void tr_group_leave(tr_group *group)
+{
+	if (group == NULL)
+		return;
+	struct coll_join *join = group->join;
+	coll_group_close(group);
+	coll_join_leave(join);
+}
+
+/* ---- memory and state ---- */
+
+void *tr_alloc(tr_group *group, size_t bytes)
+{
+	return channel_worker_alloc(group->channel, bytes);
+}
+
+static tr_status locate(tr_group *group, const char *what, const void *data, size_t bytes,
+    uint32_t *arena, uint64_t *offset, struct tr_error *error)
+{
+	if (channel_worker_locate(group->channel, data, bytes, arena, offset) != TR_OK)
+		return tr_error_set(error, TR_EINVAL, "%s: the memory is not from tr_alloc", what);
+	return TR_OK;
+}
+
+tr_status tr_state_add(tr_group *group, const char *name, void *data, size_t bytes,
+    struct tr_error *error)
+{
+	uint32_t arena;
+	uint64_t offset;
+	if (name == NULL || strlen(name) >= TR_STATE_NAME_MAX)
+		return tr_error_set(error, TR_EINVAL, "state: a name has at most %d bytes",
+		    TR_STATE_NAME_MAX - 1);
+	if (group->ready)
+		return tr_error_set(error, TR_EINVAL, "state \"%s\": added after tr_state_ready",
+		    name);
+	if (group->tensor_count == TR_STATE_TENSORS_MAX)
+		return tr_error_set(error, TR_ELIMIT, "state \"%s\": at most %d pieces", name,
+		    TR_STATE_TENSORS_MAX);
+	tr_status st = locate(group, name, data, bytes, &arena, &offset, error);
+	if (st == TR_OK)
+		st = channel_worker_state(group->channel, name, arena, offset, bytes, error);
+	if (st == TR_OK)
+		group->tensor_count++;
+	return st;
+}
+
+tr_status tr_state_ready(tr_group *group, uint64_t round, struct tr_error *error)
+{
+	struct channel_answer answer;
+	struct channel_submission s = { .call = CHANNEL_READY,
+		.round = round,
+		.count = group->op_deadline_ms };
+	if (group->ready)
+		return tr_error_set(error, TR_EINVAL, "the state was declared before");
+	tr_status st = channel_worker_call(group->channel, &s, &answer, error);
+	group->ready = st == TR_OK;
+	return st;
+}
+
+tr_status tr_state_receive(tr_group *group, struct tr_error *error)
+{
+	struct channel_answer answer;
+	struct channel_submission s = { .call = CHANNEL_RECEIVE_STATE };
+	return channel_worker_call(group->channel, &s, &answer, error);
+}
+
+/* ---- rounds ---- */
+
+tr_status tr_round_begin(tr_group *group, struct tr_round *round, struct tr_error *error)
+{
+	struct channel_answer answer;
+	struct channel_submission s = { .call = CHANNEL_BEGIN };
+	tr_status st = channel_worker_call(group->channel, &s, &answer, error);
+	if (st != TR_OK)
+		return st;
+	group->tag_count = 0;
+	atomic_store(&group->abandons, answer.abandons);
+	*round = answer.round;
+	return TR_OK;
+}
+
+static bool tag_used(const tr_group *group, uint32_t tag)
+{
+	for (unsigned i = 0; i < group->tag_count; i++)
+		if (group->tags[i] == tag)
+			return true;
+	return false;
+}
+
+static tr_status check_op(const tr_group *group, uint32_t tag, size_t count, enum tr_dtype dtype,
+    enum tr_reduce reduce, unsigned flags, struct tr_error *error)
+{
+	size_t element = channel_dtype_bytes((unsigned)dtype);
+	if (element == 0 || (int)reduce < TR_SUM || (int)reduce > TR_PROD ||
+	    (flags & ~(unsigned)TR_CONTRIBUTE) != 0 || count > SIZE_MAX / 8)
+		return tr_error_set(error, TR_EINVAL,
+		    "op %" PRIu32 ": dtype %d, reduce op %d, flags %u, %zu elements", tag,
+		    (int)dtype, (int)reduce, flags, count);
+	if (group->tag_count == TR_ROUND_OPS_MAX)
+		return tr_error_set(error, TR_ELIMIT, "op %" PRIu32 ": at most %d ops in a round",
+		    tag, TR_ROUND_OPS_MAX);
+	if (tag_used(group, tag))
+		return tr_error_set(error, TR_EEXIST,
+		    "op %" PRIu32 " was submitted before in this round", tag);
+	return TR_OK;
+}
+
+static bool abandoned(const tr_group *group)
+{
+	return channel_worker_abandons(group->channel) != atomic_load(&group->abandons);
+}
+
+tr_status tr_allreduce(tr_group *group, uint32_t tag, void *data, size_t count, enum tr_dtype dtype,
+    enum tr_reduce reduce, unsigned flags, struct tr_error *error)
+{
+	struct channel_submission s = { .call = CHANNEL_SUBMIT,
+		.tag = tag,
+		.count = count,
+		.dtype = (uint8_t)dtype,
+		.reduce = (uint8_t)reduce,
+		.contribute = (flags & TR_CONTRIBUTE) != 0 };
+	tr_status st = check_op(group, tag, count, dtype, reduce, flags, error);
+	if (st != TR_OK)
+		return st;
+	st = locate(group, "all-reduce", data, count * channel_dtype_bytes((unsigned)dtype),
+	    &s.arena, &s.offset, error);
+	if (st == TR_OK && s.offset % channel_dtype_bytes((unsigned)dtype) != 0)
+		st = tr_error_set(error, TR_EINVAL, "op %" PRIu32 ": the data is misaligned", tag);
+	if (st == TR_OK)
+		st = channel_worker_submit(group->channel, &s, error);
+	if (st != TR_OK)
+		return st;
+	group->tags[group->tag_count++] = tag;
+	if (abandoned(group))
+		return tr_error_set(error, TR_ERESTART, "the round was abandoned");
+	return TR_OK;
+}
+
+tr_status tr_wait(tr_group *group, uint32_t tag, struct tr_error *error)
+{
+	struct channel_answer answer;
+	struct channel_submission s = { .call = CHANNEL_WAIT, .tag = tag };
+	return channel_worker_call(group->channel, &s, &answer, error);
+}
+
+tr_status tr_round_commit(tr_group *group, const struct tr_commit *commit, struct tr_round *round,
+    struct tr_error *error)
+{
+	struct channel_answer answer;
+	struct channel_submission s = { .call = CHANNEL_COMMIT };
+	if (commit != NULL)
+		s.commit = *commit;
+	tr_status st = channel_worker_call(group->channel, &s, &answer, error);
+	if (st == TR_OK && round != NULL)
+		*round = answer.round;
+	return st;
+}
+
+bool tr_progress(tr_group *group)
+{
+	return channel_worker_progress(group->channel, atomic_load(&group->abandons));
+}
+
+tr_status tr_contributors(tr_group *group, uint32_t tag, size_t element, uint64_t *peers,
+    size_t max, size_t *count)
+{
+	struct channel_answer answer;
+	struct channel_submission s = { .call = CHANNEL_CONTRIBUTORS,
+		.tag = tag,
+		.offset = element };
+	tr_status st = channel_worker_call(group->channel, &s, &answer, NULL);
+	if (st != TR_OK)
+		return st;
+	size_t n = answer.count < TR_GROUP_PEERS_MAX ? answer.count : TR_GROUP_PEERS_MAX;
+	memcpy(peers, answer.peers, (n < max ? n : max) * sizeof(*peers));
+	*count = n;
+	return TR_OK;
+}
+
+/* ---- facts ---- */
+
+/* NaN or zero: no news. */
+static double news(double value)
+{
+	return value == 0 ? (double)NAN : value;
+}
+
+static bool has_figures(const struct tr_report *r)
+{
+	return r->step != 0 || r->steps != 0 || !isnan(news(r->loss)) ||
+	    !isnan(news(r->val_loss)) || !isnan(news(r->tokens_per_s)) ||
+	    !isnan(news(r->grad_norm)) || !isnan(news(r->lr)) || r->checkpoint != NULL ||
+	    r->sample != NULL;
+}
+
+tr_status tr_report(tr_group *group, const struct tr_report *report)
+{
+	Traind__Peer__PeerReport message = TRAIND__PEER__PEER_REPORT__INIT;
+	Traind__V1__Progress progress = TRAIND__V1__PROGRESS__INIT;
+	progress.step = report->step;
+	progress.steps = report->steps;
+	progress.loss = news(report->loss);
+	progress.val_loss = news(report->val_loss);
+	if (isnan(group->first_loss))
+		group->first_loss = progress.loss;
+	progress.first_loss = group->first_loss;
+	progress.tokens_per_s = news(report->tokens_per_s);
+	progress.grad_norm = news(report->grad_norm);
+	progress.lr = news(report->lr);
+	/* proto3 strings are not written to */
+	if (report->checkpoint != NULL)
+		progress.checkpoint = (char *)(uintptr_t)report->checkpoint;
+	if (report->sample != NULL)
+		progress.sample = (char *)(uintptr_t)report->sample;
+	if (report->event != NULL)
+		message.event = (char *)(uintptr_t)report->event;
+	if (has_figures(report))
+		message.progress = &progress;
+	size_t bytes = traind__peer__peer_report__get_packed_size(&message);
+	if (bytes > TR_CHANNEL_MESSAGE_MAX)
+		return TR_ELIMIT;
+	uint8_t *packed = malloc(bytes + 1);
+	if (packed == NULL)
+		return TR_ENOMEM;
+	(void)traind__peer__peer_report__pack(&message, packed);
+	tr_status st = channel_worker_report(group->channel, packed, bytes, NULL);
+	free(packed);
+	return st;
+}
+
+tr_status tr_assignment_get(tr_group *group, struct tr_assignment *assignment)
+{
+	const struct channel_control *control = channel_worker_control(group->channel);
+	if (group->join != NULL)
+		return TR_ENOTFOUND;
+	*assignment = (struct tr_assignment){ .spec = control + 1,
+		.spec_bytes = control->spec_bytes,
+		.job = control->job,
+		.peer = control->peer,
+		.rank = control->rank,
+		.world_size = control->world_size,
+		.threads = control->threads,
+		.restarts = control->restarts };
+	return TR_OK;
+}
+
+uint64_t tr_peer_id(const tr_group *group)
+{
+	return channel_worker_control(group->channel)->peer;
+}

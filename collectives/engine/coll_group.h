@@ -1,0 +1,31 @@
+/* What a tr_group is, shared by coll.c and coll_join.c. */
+#ifndef TR_COLLECTIVES_ENGINE_COLL_GROUP_H
+#define TR_COLLECTIVES_ENGINE_COLL_GROUP_H
+
+#include <stdatomic.h>
+
+#include "collectives/coll.h"
+#include "collectives/engine/channel_worker.h"
+
+struct coll_join; /* the engine and the membership link of a process that joined by name */
+
+struct tr_group {
+	struct channel_worker *channel;
+	struct coll_join *join; /* NULL: attached to traind */
+	uint32_t op_deadline_ms;
+	bool ready;
+	_Atomic uint64_t
+	    abandons; /* channel_control.abandons when the round began; tr_progress reads it on any thread */
+	uint32_t tags[TR_ROUND_OPS_MAX];
+	unsigned tag_count;
+	unsigned tensor_count;
+	double first_loss; /* the first that this peer reported; NaN: none yet */
+};
+
+/* Takes fd, also on an error. */
+tr_status coll_group_open(int fd, struct tr_group **group, struct tr_error *error);
+void coll_group_close(struct tr_group *group);
+
+void coll_join_leave(struct coll_join *join);
+
+#endif

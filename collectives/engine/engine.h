@@ -1,0 +1,52 @@
+/* The only place where a core meets a transport. One thread, one loop, any number of members (a member is one peer of
+ * one group). Hosted by traind (workers hand over tensors in shared memory) and by any process that links the library.
+ *
+ * All functions may be called from any thread: they post to the engine's loop. Callbacks run on the engine's thread.
+ */
+#ifndef TR_COLLECTIVES_ENGINE_ENGINE_H
+#define TR_COLLECTIVES_ENGINE_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "traind/peer/peer.pb-c.h"
+
+struct engine;
+
+struct engine_callbacks {
+	/* For memberd: VIEW_REPORT, LINK_LOST, PEER_READY, ROUND_COMMITS, PEER_REPORT, PEER_FAILED, VIEW_INSTALLED.
+	 * Borrowed until return; pack it to keep it. */
+	void (*to_member)(void *arg, const Traind__Peer__ToMember *message);
+	/* The worker closed its channel (it died or left). */
+	void (*worker_gone)(void *arg, uint64_t group, uint64_t peer);
+};
+
+tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, struct engine **engine,
+    struct tr_error *error);
+void engine_destroy(struct engine *engine); /* joins the thread */
+
+/* A member whose caller is another process: `worker_fd` is our end of a UNIX socket pair, the other end is inherited by
+ * the worker as TRAIND_WORKER_FD. Takes the fd. The assignment (start) is copied. */
+tr_status engine_add_worker(struct engine *engine, const Traind__Peer__StartWorker *start,
+    unsigned threads, int worker_fd, struct tr_error *error);
+/* Ends a member: its op ends with TR_ECANCELLED, its connections close. Unknown: nothing. */
+void engine_remove(struct engine *engine, uint64_t group, uint64_t peer, const char *reason);
+/* VIEW_PROPOSE, VIEW_INSTALL, PEER_EVICTED, ROUNDS_RECORDED from memberd. Copied. */
+void engine_to_node(struct engine *engine, const Traind__Peer__ToNode *message);
+/* A data connection whose greeting was read. Takes fd, copies early. */
+void engine_accept(struct engine *engine, int fd, const void *early, size_t early_bytes);
+
+/* For heartbeats: fills at most max rows (waits_for included, owned by the caller: see engine.c). Never blocks on the
+ * engine's thread for more than a lock held over copying. */
+struct engine_progress {
+	uint64_t group, peer, view, round, committed, progress;
+	bool ready, waiting;
+	uint64_t waits_for[8];
+	size_t waits_for_count;
+};
+size_t engine_progress(struct engine *engine, struct engine_progress *rows, size_t max);
+double engine_bandwidth(struct engine *engine); /* bytes/s learned from real traffic; 0: none yet */
+
+#endif

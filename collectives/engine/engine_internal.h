@@ -1,0 +1,228 @@
+/* Shared by the files of the engine; for nobody else. All of it belongs to the engine's thread, except what says otherwise.
+ *
+ *	engine.c         the thread, commands from other threads, the interface of engine.h
+ *	member.c         life of a member; events into its core
+ *	member_act.c     actions out of its core
+ *	member_calls.c   what its caller wants, and the answers
+ *	peer_link.c      connections that we dialled: frames out
+ *	peer_inbound.c   connections that were dialled to us: frames in
+ *	held.c           frames that came before the core could take them
+ *	state_send.c, state_receive.c   state for joiners
+ *	notices.c        round records and reports, in batches, to memberd
+ */
+#ifndef TR_COLLECTIVES_ENGINE_ENGINE_INTERNAL_H
+#define TR_COLLECTIVES_ENGINE_ENGINE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <uv.h>
+
+#include "collectives/core/group.h"
+#include "collectives/engine/channel_host.h"
+#include "collectives/engine/engine.h"
+#include "collectives/transport/conn.h"
+
+struct engine {
+	struct engine_callbacks callbacks;
+	void *arg;
+	uv_loop_t loop;
+	uv_thread_t thread;
+	uv_async_t wake;
+	uv_timer_t hello_timer; /* connections that have not said who they are */
+	bool stopping;
+	struct member *members;
+	struct inbound *strangers, **strangers_tail; /* oldest first */
+	unsigned stranger_count;
+
+	pthread_mutex_t lock; /* of what follows */
+	struct command *commands, **commands_tail;
+	struct member_row *rows; /* newest progress of every member */
+	double bandwidth_bytes_per_s;
+};
+
+/* Progress, as other threads see it. */
+struct member_row {
+	struct member_row *next;
+	struct engine_progress progress;
+	const struct channel_host *host;
+};
+
+struct view_peer_entry {
+	uint64_t peer;
+	char address[TR_ADDRESS_MAX];
+	char node_name[TR_NAME_MAX];
+};
+
+/* What the caller in the worker waits for. */
+struct member_call {
+	uint64_t id; /* 0: nothing */
+	enum channel_call call;
+	uint32_t tag;
+	uint64_t since_ms;
+};
+
+struct member_op {
+	uint32_t tag;
+	bool done;
+};
+
+/* An event that became due while another was acted on. */
+struct posted_event {
+	struct posted_event *next;
+	enum group_event_kind kind;
+	uint64_t from, round;
+	tr_status status;
+	char reason[256];
+};
+
+struct member {
+	struct engine *engine;
+	struct member *next;
+	uint64_t job, group, peer;
+	unsigned holds; /* handles and connections that point here; freed at 0 */
+	bool destroyed; /* out of the engine's list, waits for holds */
+	bool over;      /* ended: no event goes to the core any more */
+	bool worker_gone;
+
+	struct group_core *core;
+	struct group_actions actions;
+	struct posted_event *posted, **posted_tail;
+	bool stepping;
+
+	struct channel_host *host;
+	uv_poll_t bell_poll, socket_poll;
+	uv_timer_t tick, deadline, records_timer, reports_timer;
+	uv_idle_t again; /* submissions are left: the ring is read in turns */
+	uv_idle_t retry; /* held frames may be offered again */
+	bool reports_full;
+
+	/* the caller */
+	struct member_call call;
+	uint32_t op_deadline_ms;
+	bool ready, round_open, begin_asked, close_asked;
+	uint64_t ready_round;
+	struct channel_answer unclaimed; /* of a call that timed out */
+	enum channel_call unclaimed_call;
+	struct tr_error submit_error, lost; /* the round's: first bad op; why it was given up */
+	struct member_op ops[TR_ROUND_OPS_MAX];
+	unsigned op_count;
+	bool state_awaited, state_here;
+
+	/* the view */
+	uint64_t view;
+	struct view_peer_entry *view_peers;
+	size_t view_peer_count;
+
+	struct peer_link *links;
+	struct inbound *inbound;
+	struct held_frame *held, **held_tail;
+	size_t held_bytes;
+	struct state_send *state_sends;
+	struct state_receive *state_receive;
+
+	/* notices.c */
+	Traind__Peer__RoundCommit **records; /* not yet in memberd's log */
+	size_t record_count, record_sent;    /* the first record_sent were sent */
+	char *events[TR_REPORT_EVENTS_MAX];
+	unsigned event_count;
+	Traind__V1__Progress *progress; /* newest figures not yet sent */
+
+	struct member_row row;
+};
+
+/* ---- engine.c ---- */
+void engine_tell(struct engine *engine, const Traind__Peer__ToMember *message);
+struct member *engine_find(struct engine *engine, uint64_t group, uint64_t peer);
+void engine_learn_bandwidth(struct engine *engine, double bytes_per_s);
+
+/* ---- member.c ---- */
+tr_status member_create(struct engine *engine, const Traind__Peer__StartWorker *start,
+    struct channel_host *host, struct member **member, struct tr_error *error); /* any thread */
+void member_start(struct member *member);
+/* Ends the caller's calls with `status`; says goodbye to the peers. */
+void member_end(struct member *member, tr_status status, const char *reason);
+/* Ends it, and frees it when its connections are closed. */
+void member_destroy(struct member *member, tr_status status, const char *reason);
+void member_unhold(struct member *member);
+void member_publish(struct member *member); /* for heartbeats: who waits for whom now */
+/* One event into the core, and all that follows. */
+tr_status member_step(struct member *member, struct group_event *event, struct tr_error *error);
+/* The same from within a step: it follows when that is done. */
+void member_post(struct member *member, enum group_event_kind kind, uint64_t from, uint64_t round,
+    tr_status status, const char *reason);
+void member_propose(struct member *member, const Traind__Peer__ViewPropose *propose);
+void member_install(struct member *member, const Traind__Peer__ViewInstall *install);
+const struct view_peer_entry *member_view_peer(const struct member *member, uint64_t peer);
+void member_tell_ready(struct member *member);
+
+/* ---- member_act.c ---- */
+void member_act(struct member *member, struct group_action *action);
+
+/* ---- member_calls.c ---- */
+void member_calls_start(struct member *member);
+void member_calls_stop(struct member *member);   /* the handles; not the answers */
+void member_calls_resume(struct member *member); /* there is room for reports again */
+void member_calls_end(struct member *member, tr_status status, const char *reason);
+void member_calls_began(struct member *member, const struct tr_round *info);
+void member_calls_op_done(struct member *member, uint32_t tag);
+void member_calls_decided(struct member *member, tr_status status, const struct tr_round *info,
+    const char *reason);
+void member_calls_state_here(struct member *member, tr_status status, const char *reason);
+
+/* ---- peer_link.c ---- */
+void peer_link_connect(struct member *member, uint64_t peer);
+void peer_link_segment(struct member *member, const struct group_action *action);
+void peer_link_say(struct member *member, uint64_t peer, const Traind__Peer__PeerMessage *message);
+void peer_link_drop_segments(struct member *member);
+void peer_link_leave(struct member *member, const char *reason); /* goodbye to all */
+void peer_link_leave_one(struct member *member, uint64_t peer, const char *reason);
+void peer_link_view_changed(
+    struct member *member); /* closes those to peers that are no longer in it */
+tr_status peer_send_message(struct conn *conn, const Traind__Peer__PeerMessage *message);
+tr_status peer_send_hello(struct conn *conn, const struct member *member, uint64_t to);
+
+/* ---- peer_inbound.c ---- */
+void inbound_accept(struct engine *engine, int fd, const void *early, size_t early_bytes);
+void inbound_resume_all(struct member *member);
+void inbound_view_changed(struct member *member, const struct view_peer_entry *before, size_t count);
+void inbound_strangers_close(struct engine *engine);
+void inbound_leave(struct member *member); /* they stay until the other side closes, for a while */
+void inbound_on_hello_timer(uv_timer_t *timer);
+
+/* ---- held.c ---- */
+void held_start(struct member *member);
+void held_stop(struct member *member);
+/* Keeps a copy of a segment's frame; false: there are too many, the connection has to wait. */
+bool held_keep(struct member *member, uint64_t from, const uint8_t *payload, size_t bytes);
+void held_retry(struct member *member); /* in the loop's next turn */
+/* One segment's frame into the core; TR_EAGAIN: not now. */
+tr_status inbound_segment(struct member *member, uint64_t from, const uint8_t *payload,
+    size_t bytes, struct tr_error *error);
+void inbound_close_from(struct member *member, uint64_t from, const char *reason);
+
+/* ---- state_send.c, state_receive.c ---- */
+void state_send_view_changed(
+    struct member *member); /* ends those to peers that are no longer in it */
+void state_send_start(struct member *member, uint64_t to, uint64_t round);
+void state_send_stop_all(struct member *member, const char *reason);
+void state_receive_expect(struct member *member, uint64_t from, uint64_t round);
+tr_status state_receive_begin(struct member *member, uint64_t from,
+    const Traind__Peer__StateBegin *begin, struct tr_error *error);
+tr_status state_receive_chunk(struct member *member, uint64_t from, const uint8_t *payload,
+    size_t bytes, struct tr_error *error);
+tr_status state_receive_finish(struct member *member, uint64_t from,
+    const Traind__Peer__StateEnd *end, struct tr_error *error);
+void state_receive_broken(struct member *member, uint64_t from, const char *reason);
+void state_receive_free(struct member *member);
+
+/* ---- notices.c ---- */
+void notices_start(struct member *member);
+void notices_record(struct member *member, Traind__Peer__RoundCommit *record); /* takes it */
+void notices_recorded(struct member *member, uint64_t round);
+void notices_again(struct member *member); /* memberd came back: all that it may not have */
+bool notices_report(void *member, const void *packed, size_t bytes); /* channel_report_fn */
+void notices_flush(struct member *member);
+void notices_finish(struct member *member);
+
+#endif

@@ -1,0 +1,254 @@
+#include "collectives/engine/link.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "collectives/transport/address.h"
+#include "collectives/transport/conn.h"
+#include "common/log.h"
+#include "proto/unpack.h"
+
+#define BACKOFF_FIRST_MS 50
+#define BACKOFF_MOST_MS  1000
+/* Of memberd's silence. Longer than it takes to call us lost: closing a connection that is merely slow would be the worse
+ * mistake, since memberd acts on a closed one at once. */
+#define SILENCE_LEAST_MS 10000
+
+static void dial(struct link *link);
+
+/* ---- sending */
+
+void link_send_packed(struct link *link, const void *packed, size_t bytes)
+{
+	if (link->conn == NULL || !link->welcomed)
+		return;
+	tr_status st = conn_send_copy(link->conn, FRAME_TO_MEMBER, packed, bytes);
+	if (st == TR_ELIMIT)
+		conn_close(link->conn, "memberd reads too slowly");
+	else if (st != TR_OK && st != TR_EUNAVAILABLE)
+		log_warn("link", "a message of %zu bytes to memberd is lost: %s", bytes,
+		    tr_status_text(st));
+}
+
+static void pack_and_send(struct link *link, const Traind__Peer__ToMember *message)
+{
+	size_t bytes = traind__peer__to_member__get_packed_size(message);
+	uint8_t *packed = malloc(bytes > 0 ? bytes : 1);
+	if (packed == NULL) {
+		log_error("link", "out of memory: a message to memberd is lost");
+		return;
+	}
+	(void)traind__peer__to_member__pack(message, packed);
+	if (message->body_case == TRAIND__PEER__TO_MEMBER__BODY_HELLO)
+		(void)conn_send_copy(link->conn, FRAME_TO_MEMBER, packed, bytes);
+	else
+		link_send_packed(link, packed, bytes);
+	free(packed);
+}
+
+void link_send(struct link *link, const Traind__Peer__ToMember *message)
+{
+	if (link->conn != NULL && link->welcomed)
+		pack_and_send(link, message);
+}
+
+/* ---- heartbeats */
+
+static void beat(uv_timer_t *timer)
+{
+	struct link *link = timer->data;
+	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
+	Traind__Peer__Heartbeat heartbeat = TRAIND__PEER__HEARTBEAT__INIT;
+	uint64_t silent_ms = uv_now(link->loop) - link->heard_ms;
+	if (silent_ms > link->timeout_ms) {
+		char reason[64];
+		(void)snprintf(reason, sizeof(reason), "silent for %.1f s",
+		    (double)silent_ms / 1000);
+		conn_close(link->conn, reason);
+		return;
+	}
+	link->callbacks->heartbeat(link->arg, &heartbeat);
+	heartbeat.sequence = ++link->sequence;
+	heartbeat.rtt_s = link->rtt_s;
+	link->sent_at_us = uv_hrtime() / 1000;
+	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_HEARTBEAT;
+	message.heartbeat = &heartbeat;
+	link_send(link, &message);
+}
+
+static void beat_acknowledged(struct link *link, const Traind__Peer__HeartbeatAck *ack)
+{
+	uint64_t now_us = uv_hrtime() / 1000;
+	if (ack->sequence == link->sequence)
+		link->rtt_s = (double)(now_us - link->sent_at_us) / 1e6;
+}
+
+/* ---- what memberd says */
+
+static void welcomed(struct link *link, const Traind__Peer__Welcome *welcome)
+{
+	link->welcomed = true;
+	link->backoff_ms = BACKOFF_FIRST_MS;
+	link->interval_ms = welcome->heartbeat_interval_ms > 0 ? welcome->heartbeat_interval_ms
+	                                                       : TR_HEARTBEAT_INTERVAL_MS;
+	link->timeout_ms = (uint64_t)welcome->heartbeat_timeout_ms * 5;
+	if (link->timeout_ms < SILENCE_LEAST_MS)
+		link->timeout_ms = SILENCE_LEAST_MS;
+	log_info("link", "n%" PRIu64 ": %s memberd at %s", welcome->node_id,
+	    link->was_welcomed ? "back with" : "registered with", link->address);
+	link->complained = false;
+	link->was_welcomed = true;
+	link->callbacks->welcome(link->arg, welcome);
+	(void)uv_timer_start(&link->beat, beat, 0, link->interval_ms);
+}
+
+static void dispatch(struct link *link, const Traind__Peer__ToNode *message)
+{
+	switch (message->body_case) {
+	case TRAIND__PEER__TO_NODE__BODY_WELCOME:
+		if (!link->welcomed)
+			welcomed(link, message->welcome);
+		break;
+	case TRAIND__PEER__TO_NODE__BODY_REFUSED:
+		log_error("link", "memberd at %s refuses this process: %s", link->address,
+		    message->refused->reason);
+		link->complained = true;
+		link->backoff_ms = BACKOFF_MOST_MS;
+		if (link->callbacks->refused != NULL)
+			link->callbacks->refused(link->arg, message->refused->reason);
+		conn_close(link->conn, "refused");
+		break;
+	case TRAIND__PEER__TO_NODE__BODY_HEARTBEAT_ACK:
+		beat_acknowledged(link, message->heartbeat_ack);
+		break;
+	default:
+		if (link->welcomed)
+			link->callbacks->message(link->arg, message);
+	}
+}
+
+static tr_status frame(void *arg, struct conn *conn, uint16_t type, const uint8_t *payload,
+    size_t bytes, struct tr_error *error)
+{
+	(void)conn;
+	struct link *link = arg;
+	struct unpack_budget budget;
+	if (type != FRAME_TO_NODE)
+		return tr_error_set(error, TR_EPROTO, "frame of type %u, expected ToNode", type);
+	Traind__Peer__ToNode *message = traind__peer__to_node__unpack(unpack_budget(&budget, bytes),
+	    bytes, payload);
+	if (message == NULL)
+		return tr_error_set(error, TR_EPROTO, "not a ToNode message");
+	link->heard_ms = uv_now(link->loop);
+	if (!link->closing)
+		dispatch(link, message);
+	traind__peer__to_node__free_unpacked(message, NULL);
+	return TR_OK;
+}
+
+/* ---- dialling */
+
+static void connected(void *arg, struct conn *conn)
+{
+	struct link *link = arg;
+	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
+	Traind__Peer__NodeHello hello = TRAIND__PEER__NODE_HELLO__INIT;
+	link->conn = conn;
+	link->heard_ms = uv_now(link->loop);
+	link->callbacks->hello(link->arg, &hello);
+	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_HELLO;
+	message.hello = &hello;
+	pack_and_send(link, &message);
+}
+
+static void retry(uv_timer_t *timer)
+{
+	dial(timer->data);
+}
+
+/* Half to all of the back-off, so that a cluster does not come back in step. */
+static void retry_later(struct link *link)
+{
+	link->random = link->random * 6364136223846793005u + 1442695040888963407u;
+	uint64_t wait_ms = link->backoff_ms / 2 + (link->random >> 33) % (link->backoff_ms / 2 + 1);
+	link->backoff_ms = link->backoff_ms * 2 < BACKOFF_MOST_MS ? link->backoff_ms * 2
+	                                                          : BACKOFF_MOST_MS;
+	(void)uv_timer_start(&link->retry, retry, wait_ms, 0);
+}
+
+static void closed(void *arg, struct conn *conn, const char *reason)
+{
+	(void)conn;
+	struct link *link = arg;
+	bool was_welcomed = link->welcomed;
+	link->conn = NULL;
+	link->welcomed = false;
+	if (link->closing)
+		return;
+	(void)uv_timer_stop(&link->beat);
+	/* Once, not at each try. */
+	static const char unreachable[] = "cannot reach ";
+	size_t skip = strncmp(reason, unreachable, strlen(unreachable)) == 0 ? strlen(unreachable)
+	                                                                     : 0;
+	if (was_welcomed)
+		log_warn("link", "memberd at %s went away: %s; trying again, work goes on",
+		    link->address, reason);
+	else if (!link->complained)
+		log_warn("link", "cannot reach memberd at %s%s%s; is it running? trying again",
+		    skip == 0 ? link->address : reason + skip, skip == 0 ? ": " : "",
+		    skip == 0 ? reason : "");
+	link->complained = true;
+	if (was_welcomed)
+		link->callbacks->lost(link->arg);
+	retry_later(link);
+}
+
+static void dial(struct link *link)
+{
+	static const struct conn_callbacks callbacks = { .frame = frame,
+		.connected = connected,
+		.closed = closed };
+	struct tr_error error;
+	if (conn_dial(link->loop, link->address, &callbacks, link, &link->conn, &error) == TR_OK)
+		return;
+	if (!link->complained)
+		log_warn("link", "%s; trying again", error.text);
+	link->complained = true;
+	retry_later(link);
+}
+
+tr_status link_start(struct link *link, uv_loop_t *loop, const char *address,
+    const struct link_callbacks *callbacks, void *arg, struct tr_error *error)
+{
+	struct address parsed;
+	tr_status st = address_parse(address, &parsed, error);
+	if (st != TR_OK)
+		return st;
+	*link = (struct link){ .loop = loop,
+		.callbacks = callbacks,
+		.arg = arg,
+		.backoff_ms = BACKOFF_FIRST_MS };
+	(void)snprintf(link->address, sizeof(link->address), "%s", address);
+	(void)getrandom(&link->random, sizeof(link->random), GRND_NONBLOCK);
+	(void)uv_timer_init(loop, &link->retry);
+	(void)uv_timer_init(loop, &link->beat);
+	link->retry.data = link->beat.data = link;
+	dial(link);
+	return TR_OK;
+}
+
+void link_close(struct link *link, const char *reason)
+{
+	if (link->loop == NULL || link->closing)
+		return;
+	link->closing = true;
+	uv_close((uv_handle_t *)&link->retry, NULL);
+	uv_close((uv_handle_t *)&link->beat, NULL);
+	if (link->conn != NULL && link->welcomed)
+		conn_finish(link->conn, reason);
+	else if (link->conn != NULL)
+		conn_close(link->conn, reason);
+}

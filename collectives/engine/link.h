@@ -1,0 +1,51 @@
+/* The connection to memberd: dialled for ever, from 50 ms to 1 s apart, with NodeHello first and heartbeats on it. What is
+ * sent while memberd is away is dropped: after NodeHello memberd knows what this node hosts, and engines repeat what counts.
+ */
+#ifndef TR_COLLECTIVES_ENGINE_LINK_H
+#define TR_COLLECTIVES_ENGINE_LINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "common/error.h"
+#include "common/limits.h"
+#include "traind/peer/peer.pb-c.h"
+
+struct conn;
+
+struct link_callbacks {
+	/* Fills in what this node is and hosts; lists stay valid until the next call. */
+	void (*hello)(void *arg, Traind__Peer__NodeHello *hello);
+	void (*heartbeat)(void *arg, Traind__Peer__Heartbeat *heartbeat);
+	void (*welcome)(void *arg, const Traind__Peer__Welcome *welcome);
+	/* All but Welcome, Refused and HeartbeatAck. Borrowed until return. */
+	void (*message)(void *arg, const Traind__Peer__ToNode *message);
+	void (*lost)(void *arg);                        /* after welcome; dialling goes on */
+	void (*refused)(void *arg, const char *reason); /* likewise. May be NULL */
+};
+
+struct link {
+	uv_loop_t *loop;
+	char address[TR_ADDRESS_MAX];
+	const struct link_callbacks *callbacks;
+	void *arg;
+	struct conn *conn; /* NULL: between two dials */
+	uv_timer_t retry, beat;
+	uint64_t backoff_ms, random;
+	bool welcomed, complained, was_welcomed, closing;
+	uint64_t sequence, sent_at_us, heard_ms;
+	uint64_t interval_ms, timeout_ms;
+	double rtt_s;
+};
+
+/* `address` must be well-formed (TR_EINVAL); whether it can be reached shows later. */
+tr_status link_start(struct link *link, uv_loop_t *loop, const char *address,
+    const struct link_callbacks *callbacks, void *arg, struct tr_error *error);
+void link_send(struct link *link, const Traind__Peer__ToMember *message);
+void link_send_packed(struct link *link, const void *packed, size_t bytes);
+/* Writes what is queued, then closes; nothing is called any more. */
+void link_close(struct link *link, const char *reason);
+
+#endif

@@ -1,0 +1,352 @@
+/* Life of a member, and events into its core. */
+#include "collectives/engine/engine_internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/digest.h"
+#include "common/log.h"
+
+#define STATE_SIGNATURE_MAX 96
+
+static void on_tick(uv_timer_t *timer);
+
+/* ---- life ---- */
+
+tr_status member_create(struct engine *engine, const Traind__Peer__StartWorker *start,
+    struct channel_host *host, struct member **member, struct tr_error *error)
+{
+	struct member *made = calloc(1, sizeof(*made));
+	struct group_core_options options = { .group = start->group, .peer = start->peer };
+	if (made == NULL || group_core_create(&options, &made->core) != TR_OK) {
+		free(made);
+		return tr_error_set(error, TR_ENOMEM, "no memory for peer %lu",
+		    (unsigned long)start->peer);
+	}
+	made->engine = engine;
+	made->job = start->job_id;
+	made->group = start->group;
+	made->peer = start->peer;
+	made->host = host;
+	made->posted_tail = &made->posted;
+	made->row.host = host;
+	made->row.progress.group = start->group;
+	made->row.progress.peer = start->peer;
+	*member = made;
+	return TR_OK;
+}
+
+static void member_free(struct member *member)
+{
+	assert(member->holds == 0);
+	notices_finish(member);
+	state_receive_free(member);
+	group_actions_finish(&member->actions);
+	group_core_destroy(member->core);
+	channel_host_destroy(member->host);
+	free(member->view_peers);
+	while (member->posted != NULL) {
+		struct posted_event *next = member->posted->next;
+		free(member->posted);
+		member->posted = next;
+	}
+	free(member);
+}
+
+void member_unhold(struct member *member)
+{
+	assert(member->holds > 0);
+	if (--member->holds == 0 && member->destroyed)
+		member_free(member);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+	member_unhold(handle->data);
+}
+
+void member_start(struct member *member)
+{
+	(void)uv_timer_init(&member->engine->loop, &member->tick);
+	member->tick.data = member;
+	member->holds++;
+	held_start(member);
+	notices_start(member);
+	member_calls_start(member);
+}
+
+void member_end(struct member *member, tr_status status, const char *reason)
+{
+	if (member->over)
+		return;
+	member->over = true;
+	log_info("engine", "peer %lu of group %lu ends: %s", (unsigned long)member->peer,
+	    (unsigned long)member->group, reason);
+	notices_flush(member);
+	member_calls_end(member, status, reason);
+	state_send_stop_all(member, reason);
+	peer_link_leave(member, reason);
+	inbound_leave(member);
+}
+
+static void unlink_member(struct member *member)
+{
+	struct engine *engine = member->engine;
+	struct member **link = &engine->members;
+	while (*link != NULL && *link != member)
+		link = &(*link)->next;
+	if (*link != NULL)
+		*link = member->next;
+	pthread_mutex_lock(&engine->lock);
+	struct member_row **row = &engine->rows;
+	while (*row != NULL && *row != &member->row)
+		row = &(*row)->next;
+	if (*row != NULL)
+		*row = member->row.next;
+	pthread_mutex_unlock(&engine->lock);
+}
+
+void member_destroy(struct member *member, tr_status status, const char *reason)
+{
+	if (member->destroyed)
+		return;
+	member->destroyed = true;
+	unlink_member(member);
+	if (member->holds == 0) { /* it never started */
+		channel_host_end(member->host, status, reason);
+		member_free(member);
+		return;
+	}
+	member_end(member, status, reason);
+	member_calls_stop(member);
+	held_stop(member);
+	uv_close((uv_handle_t *)&member->tick, on_handle_closed);
+	uv_close((uv_handle_t *)&member->records_timer, on_handle_closed);
+	uv_close((uv_handle_t *)&member->reports_timer, on_handle_closed);
+}
+
+/* ---- events ---- */
+
+static void schedule_tick(struct member *member)
+{
+	uint64_t deadline_us = group_core_deadline_us(member->core);
+	if (deadline_us == UINT64_MAX) {
+		(void)uv_timer_stop(&member->tick);
+		return;
+	}
+	uint64_t now_us = uv_hrtime() / 1000;
+	uint64_t wait_ms = deadline_us > now_us ? (deadline_us - now_us + 999) / 1000 : 0;
+	uv_update_time(&member->engine->loop);
+	(void)uv_timer_start(&member->tick, on_tick, wait_ms, 0);
+}
+
+void member_publish(struct member *member)
+{
+	struct group_core_progress core = { 0 };
+	group_core_progress(member->core, member->call.id != 0, &core);
+	struct engine_progress *row = &member->row.progress;
+	pthread_mutex_lock(&member->engine->lock);
+	row->view = core.view;
+	row->round = core.round;
+	row->committed = core.committed;
+	row->progress = member->host->taken;
+	row->ready = member->ready;
+	row->waiting = core.waiting || !member->ready;
+	row->waits_for_count = core.waits_for_count;
+	memcpy(row->waits_for, core.waits_for, sizeof(row->waits_for));
+	pthread_mutex_unlock(&member->engine->lock);
+}
+
+static tr_status step_once(struct member *member, struct group_event *event, struct tr_error *error)
+{
+	event->now_us = uv_hrtime() / 1000;
+	tr_status st = group_core_step(member->core, event, &member->actions, error);
+	for (size_t i = 0; i < member->actions.count; i++)
+		member_act(member, &member->actions.items[i]);
+	group_actions_clear(&member->actions);
+	return st;
+}
+
+static void step_posted(struct member *member)
+{
+	while (member->posted != NULL && !member->over) {
+		struct posted_event *posted = member->posted;
+		member->posted = posted->next;
+		if (member->posted == NULL)
+			member->posted_tail = &member->posted;
+		struct group_event event = { .kind = posted->kind,
+			.from = posted->from,
+			.round = posted->round,
+			.status = posted->status,
+			.reason = posted->reason };
+		struct tr_error error;
+		(void)step_once(member, &event, &error);
+		free(posted);
+	}
+}
+
+tr_status member_step(struct member *member, struct group_event *event, struct tr_error *error)
+{
+	assert(!member->stepping);
+	if (member->over)
+		return TR_ESTALE;
+	member->stepping = true;
+	tr_status st = step_once(member, event, error);
+	step_posted(member);
+	member->stepping = false;
+	if (!member->over) {
+		schedule_tick(member);
+		member_publish(member);
+	}
+	return st;
+}
+
+void member_post(struct member *member, enum group_event_kind kind, uint64_t from, uint64_t round,
+    tr_status status, const char *reason)
+{
+	if (member->over)
+		return;
+	struct posted_event *posted = calloc(1, sizeof(*posted));
+	if (posted == NULL) {
+		member_end(member, TR_ENOMEM, "no memory for an event");
+		return;
+	}
+	*posted = (struct posted_event){ .kind = kind,
+		.from = from,
+		.round = round,
+		.status = status };
+	(void)snprintf(posted->reason, sizeof(posted->reason), "%s", reason);
+	*member->posted_tail = posted;
+	member->posted_tail = &posted->next;
+	if (member->stepping)
+		return;
+	struct group_event tick = { .kind = GROUP_TICK };
+	(void)member_step(member, &tick, NULL);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+	struct group_event tick = { .kind = GROUP_TICK };
+	(void)member_step(timer->data, &tick, NULL);
+}
+
+/* ---- views ---- */
+
+const struct view_peer_entry *member_view_peer(const struct member *member, uint64_t peer)
+{
+	for (size_t i = 0; i < member->view_peer_count; i++)
+		if (member->view_peers[i].peer == peer)
+			return &member->view_peers[i];
+	return NULL;
+}
+
+void member_propose(struct member *member, const Traind__Peer__ViewPropose *propose)
+{
+	struct tr_error error = { 0 };
+	struct group_event event = { .kind = GROUP_PROPOSE, .propose = propose };
+	for (size_t i = 0; i < propose->n_members; i++) {
+		if (propose->members[i] != member->peer)
+			continue;
+		tr_status st = member_step(member, &event, &error);
+		if (st != TR_OK && st != TR_ESTALE)
+			log_warn("engine", "peer %lu: proposal of view %lu: %s",
+			    (unsigned long)member->peer, (unsigned long)propose->number,
+			    error.text);
+		return;
+	}
+}
+
+static tr_status note_view(struct member *member, const Traind__Peer__View *view)
+{
+	struct view_peer_entry *peers = calloc(view->n_peers + 1, sizeof(*peers));
+	if (peers == NULL)
+		return TR_ENOMEM;
+	for (size_t i = 0; i < view->n_peers; i++) {
+		const Traind__Peer__ViewPeer *from = view->peers[i];
+		peers[i].peer = from->peer;
+		(void)snprintf(peers[i].address, TR_ADDRESS_MAX, "%s",
+		    from->address != NULL ? from->address : "");
+		(void)snprintf(peers[i].node_name, TR_NAME_MAX, "%s",
+		    from->node_name != NULL ? from->node_name : "");
+	}
+	struct view_peer_entry *before = member->view_peers;
+	size_t before_count = member->view_peer_count;
+	member->view_peers = peers;
+	member->view_peer_count = view->n_peers;
+	member->view = view->number;
+	peer_link_view_changed(member);
+	inbound_view_changed(member, before, before_count);
+	free(before);
+	return TR_OK;
+}
+
+static bool view_names(const Traind__Peer__View *view, uint64_t peer)
+{
+	for (size_t i = 0; i < view->n_peers; i++)
+		if (view->peers[i]->peer == peer)
+			return true;
+	return false;
+}
+
+void member_install(struct member *member, const Traind__Peer__ViewInstall *install)
+{
+	const Traind__Peer__View *view = install->view;
+	struct tr_error error = { 0 };
+	struct group_event event = { .kind = GROUP_INSTALL, .install = install };
+	if (member->over || !view_names(view, member->peer))
+		return;
+	/* The addresses first: the step's actions send to them. A view that the core refuses changes nothing else. */
+	if (view->number > member->view && note_view(member, view) != TR_OK) {
+		member_end(member, TR_ENOMEM, "no memory for a view");
+		return;
+	}
+	tr_status st = member_step(member, &event, &error);
+	if (st != TR_OK) {
+		if (st != TR_ESTALE)
+			log_warn("engine", "peer %lu: view %lu: %s", (unsigned long)member->peer,
+			    (unsigned long)view->number, error.text);
+		return;
+	}
+	state_send_view_changed(member);
+	Traind__Peer__ViewInstalled installed = TRAIND__PEER__VIEW_INSTALLED__INIT;
+	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
+	installed.group = member->group;
+	installed.peer = member->peer;
+	installed.view = view->number;
+	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_VIEW_INSTALLED;
+	message.view_installed = &installed;
+	engine_tell(member->engine, &message);
+}
+
+/* Names and sizes of the state, in order: peers with other ones cannot feed each other. */
+static void state_signature(const struct member *member, char text[STATE_SIGNATURE_MAX])
+{
+	struct tr_digest digest = { 0 };
+	char hex[TR_DIGEST_HEX_MAX];
+	uint64_t bytes = 0;
+	for (unsigned i = 0; i < member->host->tensor_count; i++) {
+		const struct channel_tensor *tensor = &member->host->tensors[i];
+		digest = tr_digest_fold(digest, tr_digest_of(tensor->name, strlen(tensor->name)));
+		digest = tr_digest_fold(digest, (struct tr_digest){ tensor->bytes, 0 });
+		bytes += tensor->bytes;
+	}
+	(void)snprintf(text, STATE_SIGNATURE_MAX, "%u tensors, %lu bytes, %s",
+	    member->host->tensor_count, (unsigned long)bytes, tr_digest_hex(digest, hex));
+}
+
+void member_tell_ready(struct member *member)
+{
+	char signature[STATE_SIGNATURE_MAX];
+	Traind__Peer__PeerReady ready = TRAIND__PEER__PEER_READY__INIT;
+	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
+	state_signature(member, signature);
+	ready.group = member->group;
+	ready.peer = member->peer;
+	ready.round = member->ready_round;
+	ready.state_signature = signature;
+	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_PEER_READY;
+	message.peer_ready = &ready;
+	engine_tell(member->engine, &message);
+}

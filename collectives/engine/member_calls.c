@@ -1,0 +1,496 @@
+/* What the caller in the worker wants, and the answers. */
+#include "collectives/engine/engine_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+
+#define SUBMISSIONS_PER_TURN 64
+
+static void on_deadline(uv_timer_t *timer);
+static void on_bell(uv_poll_t *poll, int status, int events);
+static void on_socket(uv_poll_t *poll, int status, int events);
+
+/* ---- answers ---- */
+
+static void broken(struct member *member, const char *cause)
+{
+	Traind__Peer__PeerFailed failed = TRAIND__PEER__PEER_FAILED__INIT;
+	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
+	char reason[TR_ERROR_TEXT_MAX + 64];
+	if (member->over)
+		return;
+	(void)snprintf(reason, sizeof(reason), "its worker broke the channel's rules: %s", cause);
+	failed.group = member->group;
+	failed.peer = member->peer;
+	failed.status = TR_EPROTO;
+	failed.reason = reason;
+	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_PEER_FAILED;
+	message.peer_failed = &failed;
+	engine_tell(member->engine, &message);
+	member_end(member, TR_EPROTO, reason);
+}
+
+static void give(struct member *member, struct channel_answer *answer)
+{
+	answer->id = member->call.id;
+	member->call.id = 0;
+	(void)uv_timer_stop(&member->deadline);
+	if (answer->id == 0 || member->worker_gone)
+		return;
+	if (channel_host_answer(member->host, answer) != TR_OK)
+		broken(member, "it does not take its answers");
+}
+
+static void give_status(struct member *member, tr_status status, const char *text)
+{
+	struct channel_answer answer = { .status = status };
+	(void)snprintf(answer.text, sizeof(answer.text), "%s", text);
+	give(member, &answer);
+}
+
+static bool waits_in(const struct member *member, enum channel_call call)
+{
+	return member->call.id != 0 && member->call.call == call;
+}
+
+/* From now on the call waits. */
+static void wait_for(struct member *member)
+{
+	member_publish(member);
+	if (member->call.id == 0 || member->op_deadline_ms == 0)
+		return;
+	uv_update_time(&member->engine->loop);
+	(void)uv_timer_start(&member->deadline, on_deadline, member->op_deadline_ms, 0);
+}
+
+static const char *call_name(enum channel_call call)
+{
+	switch (call) {
+	case CHANNEL_BEGIN:
+		return "begin";
+	case CHANNEL_WAIT:
+		return "wait";
+	case CHANNEL_RECEIVE_STATE:
+		return "receiving the state";
+	case CHANNEL_COMMIT:
+		return "commit";
+	default:
+		return "call";
+	}
+}
+
+static void on_deadline(uv_timer_t *timer)
+{
+	struct member *member = timer->data;
+	struct group_core_progress progress = { 0 };
+	char text[TR_ERROR_TEXT_MAX];
+	group_core_progress(member->core, true, &progress);
+	int used = snprintf(text, sizeof(text), "%s of round %" PRIu64 " waited %u ms for",
+	    call_name(member->call.call), progress.round, member->op_deadline_ms);
+	for (size_t i = 0; i < progress.waits_for_count && used < (int)sizeof(text) - 100; i++) {
+		const struct view_peer_entry *peer = member_view_peer(member, progress.waits_for[i]);
+		used += snprintf(text + used, sizeof(text) - (size_t)used, " peer %" PRIu64 " (%s)",
+		    progress.waits_for[i], peer != NULL ? peer->node_name : "no longer a member");
+	}
+	if (progress.waits_for_count == 0)
+		(void)snprintf(text + used, sizeof(text) - (size_t)used,
+		    member->view == 0 ? " the group's first view" : " a new view");
+	give_status(member, TR_ETIMEDOUT, text);
+	member_publish(member);
+}
+
+/* An answer that came after its call had given up waits for the next such call. */
+static void keep_unclaimed(struct member *member, enum channel_call call,
+    const struct channel_answer *answer)
+{
+	member->unclaimed = *answer;
+	member->unclaimed_call = call;
+}
+
+static bool claim(struct member *member, enum channel_call call)
+{
+	if (member->unclaimed_call != call)
+		return false;
+	member->unclaimed_call = 0;
+	give(member, &member->unclaimed);
+	return true;
+}
+
+/* ---- what the core says ---- */
+
+void member_calls_began(struct member *member, const struct tr_round *info)
+{
+	struct channel_answer answer = { .status = TR_OK, .round = *info };
+	answer.abandons = atomic_load(&member->host->control->abandons);
+	member->begin_asked = false;
+	member->round_open = true;
+	member->op_count = 0;
+	member->submit_error.status = member->lost.status = TR_OK;
+	if (waits_in(member, CHANNEL_BEGIN))
+		give(member, &answer);
+	else
+		keep_unclaimed(member, CHANNEL_BEGIN, &answer);
+}
+
+static struct member_op *find_op(struct member *member, uint32_t tag)
+{
+	for (unsigned i = 0; i < member->op_count; i++)
+		if (member->ops[i].tag == tag)
+			return &member->ops[i];
+	return NULL;
+}
+
+void member_calls_op_done(struct member *member, uint32_t tag)
+{
+	struct member_op *op = find_op(member, tag);
+	if (op == NULL)
+		return;
+	op->done = true;
+	if (waits_in(member, CHANNEL_WAIT) && member->call.tag == tag)
+		give_status(member, TR_OK, "");
+}
+
+void member_calls_decided(struct member *member, tr_status status, const struct tr_round *info,
+    const char *reason)
+{
+	struct channel_answer answer = { .status = status, .round = *info };
+	bool asked = member->close_asked;
+	(void)snprintf(answer.text, sizeof(answer.text), "%s",
+	    reason[0] != '\0' ? reason : tr_status_text(status));
+	member->round_open = member->close_asked = false;
+	if (status != TR_OK) {
+		(void)tr_error_set(&member->lost, status, "%s", answer.text);
+		channel_host_abandoned(member->host);
+	}
+	if (waits_in(member, CHANNEL_COMMIT) ||
+	    (status != TR_OK && member->call.id != 0 && member->call.call != CHANNEL_CONTRIBUTORS))
+		give(member, &answer);
+	else if (asked)
+		keep_unclaimed(member, CHANNEL_COMMIT, &answer);
+}
+
+void member_calls_state_here(struct member *member, tr_status status, const char *reason)
+{
+	member->state_here = status == TR_OK;
+	if (status == TR_OK && waits_in(member, CHANNEL_RECEIVE_STATE))
+		give_status(member, TR_OK, reason);
+}
+
+void member_calls_end(struct member *member, tr_status status, const char *reason)
+{
+	if (member->call.id != 0)
+		give_status(member, status, reason);
+	channel_host_end(member->host, status, reason);
+}
+
+/* ---- what the caller says ---- */
+
+static void submit(struct member *member, const struct channel_submission *s)
+{
+	struct tr_error error = { 0 };
+	size_t element = channel_dtype_bytes(s->dtype);
+	void *data = channel_host_memory(member->host, s->arena, s->offset, s->count * element,
+	    element);
+	if (data == NULL) {
+		broken(member, "an op outside of its memory");
+		return;
+	}
+	struct group_event event = { .kind = GROUP_SUBMIT,
+		.submit = { .tag = s->tag,
+		    .data = data,
+		    .count = s->count,
+		    .dtype = s->dtype,
+		    .reduce = s->reduce,
+		    .contribute = s->contribute != 0 } };
+	bool fresh = member->op_count < TR_ROUND_OPS_MAX && find_op(member, s->tag) == NULL;
+	if (fresh)
+		member->ops[member->op_count++] = (struct member_op){ .tag = s->tag };
+	tr_status st = member_step(member, &event, &error);
+	if (st == TR_OK)
+		return;
+	if (fresh && member->op_count > 0)
+		member->op_count--;
+	if (st != TR_ERESTART && member->submit_error.status == TR_OK)
+		(void)tr_error_set(&member->submit_error, st, "%s", error.text);
+}
+
+static void ready(struct member *member, const struct channel_submission *s)
+{
+	struct tr_error error = { 0 };
+	struct group_event event = { .kind = GROUP_READY, .round = s->round };
+	member->op_deadline_ms = (uint32_t)(s->count < UINT32_MAX ? s->count : UINT32_MAX);
+	tr_status st = member_step(member, &event, &error);
+	if (st == TR_OK) {
+		member->ready = member->host->declared = true;
+		member->ready_round = s->round;
+		member_tell_ready(member);
+	}
+	give_status(member, st, error.text);
+}
+
+static void begin(struct member *member)
+{
+	struct tr_error error = { 0 };
+	struct group_event event = { .kind = GROUP_BEGIN };
+	uint64_t id = member->call.id;
+	if (claim(member, CHANNEL_BEGIN))
+		return;
+	if (member->unclaimed_call == CHANNEL_COMMIT) {
+		give_status(member, TR_EINVAL, "the round was decided meanwhile: commit it first");
+		return;
+	}
+	wait_for(member);
+	if (member->begin_asked)
+		return;
+	member->begin_asked = true;
+	tr_status st = member_step(member, &event, &error);
+	if (st == TR_OK)
+		return;
+	member->begin_asked = false;
+	if (member->call.id == id)
+		give_status(member, st, error.text);
+}
+
+static void wait_op(struct member *member, uint32_t tag)
+{
+	const struct member_op *op = find_op(member, tag);
+	if (!member->round_open && member->lost.status != TR_OK)
+		give_status(member, member->lost.status, member->lost.text);
+	else if (member->submit_error.status != TR_OK)
+		give_status(member, member->submit_error.status, member->submit_error.text);
+	else if (op == NULL || !member->round_open)
+		give_status(member, TR_EINVAL, "wait: no such op was submitted in this round");
+	else if (op->done)
+		give_status(member, TR_OK, "");
+	else
+		wait_for(member);
+}
+
+static void receive_state(struct member *member)
+{
+	if (member->state_here)
+		give_status(member, TR_OK, "");
+	else if (member->lost.status != TR_OK && !member->round_open)
+		give_status(member, member->lost.status, member->lost.text);
+	else if (!member->state_awaited)
+		give_status(member, TR_EINVAL, "this peer has its state, none is awaited");
+	else
+		wait_for(member);
+}
+
+static void commit(struct member *member, const struct channel_submission *s)
+{
+	struct tr_error error = { 0 };
+	struct group_event event = { .kind = GROUP_CLOSE, .close = s->commit };
+	uint64_t id = member->call.id;
+	if (claim(member, CHANNEL_COMMIT))
+		return;
+	if (member->submit_error.status != TR_OK) {
+		give_status(member, member->submit_error.status, member->submit_error.text);
+		member->submit_error.status = TR_OK;
+		return;
+	}
+	wait_for(member);
+	if (member->close_asked)
+		return;
+	member->close_asked = true;
+	tr_status st = member_step(member, &event, &error);
+	if (st == TR_OK)
+		return;
+	member->close_asked = false;
+	if (member->call.id == id)
+		give_status(member, st, error.text);
+}
+
+static void contributors(struct member *member, const struct channel_submission *s)
+{
+	struct channel_answer answer = { .status = TR_OK };
+	size_t count = 0;
+	answer.status = group_core_contributors(member->core, s->tag, s->offset, answer.peers,
+	    TR_GROUP_PEERS_MAX, &count);
+	answer.count = (uint32_t)count;
+	if (answer.status != TR_OK)
+		(void)snprintf(answer.text, sizeof(answer.text),
+		    "op %u has no element %" PRIu64 " in the round committed last", s->tag,
+		    s->offset);
+	give(member, &answer);
+}
+
+static void handle(struct member *member, const struct channel_submission *s)
+{
+	if (s->call == CHANNEL_SUBMIT) {
+		submit(member, s);
+		return;
+	}
+	if (member->call.id != 0) {
+		broken(member, "two calls at a time");
+		return;
+	}
+	member->call = (struct member_call){ .id = s->id, .call = s->call, .tag = s->tag };
+	switch ((enum channel_call)s->call) {
+	case CHANNEL_READY:
+		ready(member, s);
+		break;
+	case CHANNEL_BEGIN:
+		begin(member);
+		break;
+	case CHANNEL_WAIT:
+		wait_op(member, s->tag);
+		break;
+	case CHANNEL_RECEIVE_STATE:
+		receive_state(member);
+		break;
+	case CHANNEL_COMMIT:
+		commit(member, s);
+		break;
+	case CHANNEL_CONTRIBUTORS:
+		contributors(member, s);
+		break;
+	case CHANNEL_SUBMIT:
+		break;
+	}
+}
+
+/* ---- the worker's descriptors ---- */
+
+static void gone(struct member *member)
+{
+	if (member->worker_gone)
+		return;
+	member->worker_gone = true;
+	member->call.id = 0;
+	(void)uv_poll_stop(&member->bell_poll);
+	(void)uv_poll_stop(&member->socket_poll);
+	(void)uv_idle_stop(&member->again);
+	(void)uv_timer_stop(&member->deadline);
+	if (!member->over) /* before the news of its end, which may be the job's */
+		notices_flush(member);
+	if (member->engine->callbacks.worker_gone != NULL)
+		member->engine->callbacks.worker_gone(member->engine->arg, member->group,
+		    member->peer);
+	if (member->over) /* nobody has a use for it any more */
+		member_destroy(member, TR_ECANCELLED, "its worker is gone");
+}
+
+static void on_again(uv_idle_t *again);
+
+/* false: the channel is over. */
+static bool read_socket(struct member *member)
+{
+	struct tr_error error = { 0 };
+	tr_status st = channel_host_read(member->host, notices_report, member, &error);
+	member->reports_full = st == TR_EAGAIN;
+	if (st == TR_OK && member->host->more)
+		(void)uv_idle_start(&member->again, on_again);
+	if (st == TR_OK)
+		return true;
+	if (st == TR_EAGAIN) { /* read on when reports were sent */
+		(void)uv_poll_stop(&member->socket_poll);
+		return true;
+	}
+	if (st != TR_EUNAVAILABLE)
+		broken(member, error.text);
+	if (st == TR_EUNAVAILABLE || member->over)
+		gone(member);
+	return false;
+}
+
+/* Submissions may speak of memory that is announced on the socket: those that were there before it was read empty. */
+static void serve(struct member *member)
+{
+	struct channel_host *host = member->host;
+	struct channel_submission submission;
+	struct tr_error error = { 0 };
+	uint64_t announced = channel_host_submitted(host);
+	(void)uv_idle_stop(&member->again);
+	if (!read_socket(member) || host->more)
+		return;
+	for (int i = 0;
+	     i < SUBMISSIONS_PER_TURN && host->taken != announced && !member->over && !host->ended;
+	     i++) {
+		tr_status st = channel_host_take(host, &submission, &error);
+		if (st == TR_EAGAIN)
+			return;
+		if (st != TR_OK)
+			broken(member, error.text);
+		else
+			handle(member, &submission);
+	}
+	if (!member->over && !host->ended && channel_host_submitted(host) != host->taken)
+		(void)uv_idle_start(&member->again, on_again);
+}
+
+static void on_again(uv_idle_t *again)
+{
+	serve(again->data);
+}
+
+static void on_bell(uv_poll_t *poll, int status, int events)
+{
+	struct member *member = poll->data;
+	uint64_t count;
+	(void)status;
+	(void)events;
+	ssize_t ignored = read(member->host->own_bell, &count, sizeof(count));
+	(void)ignored;
+	serve(member);
+}
+
+static void on_socket(uv_poll_t *poll, int status, int events)
+{
+	struct member *member = poll->data;
+	(void)events;
+	if (status < 0)
+		gone(member);
+	else
+		(void)read_socket(member);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+	member_unhold(handle->data);
+}
+
+void member_calls_start(struct member *member)
+{
+	uv_loop_t *loop = &member->engine->loop;
+	(void)uv_timer_init(loop, &member->deadline);
+	(void)uv_idle_init(loop, &member->again);
+	member->deadline.data = member->again.data = member;
+	member->holds += 2;
+	member->bell_poll.data = member->socket_poll.data = member;
+	int rc = uv_poll_init(loop, &member->bell_poll, member->host->own_bell);
+	if (rc == 0) {
+		member->holds++;
+		rc = uv_poll_init(loop, &member->socket_poll, member->host->socket);
+	}
+	if (rc != 0) {
+		broken(member, uv_strerror(rc));
+		return;
+	}
+	member->holds++;
+	(void)uv_poll_start(&member->bell_poll, UV_READABLE, on_bell);
+	(void)uv_poll_start(&member->socket_poll, UV_READABLE, on_socket);
+}
+
+void member_calls_resume(struct member *member)
+{
+	if (!member->reports_full || member->worker_gone)
+		return;
+	serve(member);
+	if (!member->reports_full && !member->worker_gone)
+		(void)uv_poll_start(&member->socket_poll, UV_READABLE, on_socket);
+}
+
+void member_calls_stop(struct member *member)
+{
+	uv_handle_t *handles[] = { (uv_handle_t *)&member->deadline, (uv_handle_t *)&member->again,
+		(uv_handle_t *)&member->bell_poll, (uv_handle_t *)&member->socket_poll };
+	for (size_t i = 0; i < sizeof(handles) / sizeof(handles[0]); i++)
+		if (handles[i]->loop != NULL) /* it was started */
+			uv_close(handles[i], on_handle_closed);
+}

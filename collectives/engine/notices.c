@@ -1,0 +1,238 @@
+/* What memberd is told in batches: round records, which are kept until they are in its log, and a worker's reports, of which
+ * figures may be skipped and events may not.
+ */
+#include "collectives/engine/engine_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "proto/unpack.h"
+
+/* ---- round records ---- */
+
+static void on_records_timer(uv_timer_t *timer);
+
+/* Sends what was not sent, at most `max` records. */
+static void send_records(struct member *member, size_t max)
+{
+	while (member->record_sent < member->record_count && max > 0) {
+		size_t count = member->record_count - member->record_sent;
+		count = count < TR_RECORDS_BATCH ? count : TR_RECORDS_BATCH;
+		Traind__Peer__RoundCommits commits = TRAIND__PEER__ROUND_COMMITS__INIT;
+		Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
+		commits.group = member->group;
+		commits.peer = member->peer;
+		commits.n_rounds = count;
+		commits.rounds = member->records + member->record_sent;
+		message.body_case = TRAIND__PEER__TO_MEMBER__BODY_ROUND_COMMITS;
+		message.round_commits = &commits;
+		engine_tell(member->engine, &message);
+		member->record_sent += count;
+		max -= count < max ? count : max;
+	}
+	/* Records that do not reach the log, since memberd is away, are sent again: the oldest ones, the others follow
+	 * when those are logged. */
+	if (member->record_count > 0 && !member->over)
+		(void)uv_timer_start(&member->records_timer, on_records_timer, TR_RECORDS_AGAIN_MS,
+		    0);
+}
+
+static void on_records_timer(uv_timer_t *timer)
+{
+	struct member *member = timer->data;
+	bool again = member->record_sent == member->record_count;
+	if (again)
+		member->record_sent = 0;
+	send_records(member, again ? TR_RECORDS_BATCH : SIZE_MAX);
+}
+
+static void forget_records(struct member *member, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		traind__peer__round_commit__free_unpacked(member->records[i], NULL);
+	member->record_count -= count;
+	member->record_sent = member->record_sent > count ? member->record_sent - count : 0;
+	memmove(member->records, member->records + count,
+	    member->record_count * sizeof(*member->records));
+}
+
+void notices_record(struct member *member, Traind__Peer__RoundCommit *record)
+{
+	if (member->records == NULL)
+		member->records = calloc(TR_RECORDS_UNLOGGED_MAX, sizeof(*member->records));
+	if (member->records == NULL) {
+		traind__peer__round_commit__free_unpacked(record, NULL);
+		return;
+	}
+	/* The core says records again after a view change. */
+	for (size_t i = member->record_count; i-- > 0;)
+		if (member->records[i]->round == record->round) {
+			traind__peer__round_commit__free_unpacked(member->records[i], NULL);
+			member->records[i] = record;
+			if (member->record_sent > i)
+				member->record_sent = i;
+			goto queued;
+		}
+	if (member->record_count == TR_RECORDS_UNLOGGED_MAX) {
+		log_warn("engine",
+		    "peer %lu: memberd is away for long: record of round %lu is dropped",
+		    (unsigned long)member->peer, (unsigned long)member->records[0]->round);
+		forget_records(member, 1);
+	}
+	member->records[member->record_count++] = record;
+queued:
+	if (member->record_count - member->record_sent >= TR_RECORDS_BATCH)
+		send_records(member, SIZE_MAX);
+	else if (uv_timer_get_due_in(&member->records_timer) > TR_RECORDS_INTERVAL_MS ||
+	    !uv_is_active((uv_handle_t *)&member->records_timer))
+		(void)uv_timer_start(&member->records_timer, on_records_timer,
+		    TR_RECORDS_INTERVAL_MS, 0);
+}
+
+void notices_recorded(struct member *member, uint64_t round)
+{
+	size_t logged = 0;
+	while (logged < member->record_sent && member->records[logged]->round <= round)
+		logged++;
+	if (logged == 0)
+		return;
+	forget_records(member, logged);
+	if (member->record_sent == 0)
+		send_records(member, SIZE_MAX);
+}
+
+void notices_again(struct member *member)
+{
+	if (member->over)
+		return;
+	if (member->ready && member->view == 0)
+		member_tell_ready(member);
+	member->record_sent = 0;
+	send_records(member, SIZE_MAX);
+}
+
+/* ---- reports ---- */
+
+static void tell_report(struct member *member, Traind__V1__Progress *progress, char *event)
+{
+	Traind__Peer__PeerReport report = TRAIND__PEER__PEER_REPORT__INIT;
+	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
+	report.job_id = member->job;
+	report.peer = member->peer;
+	report.progress = progress;
+	if (event != NULL)
+		report.event = event;
+	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_PEER_REPORT;
+	message.peer_report = &report;
+	engine_tell(member->engine, &message);
+}
+
+static void send_reports(struct member *member)
+{
+	if (member->progress != NULL || member->event_count > 0)
+		tell_report(member, member->progress,
+		    member->event_count > 0 ? member->events[0] : NULL);
+	for (unsigned i = 1; i < member->event_count; i++)
+		tell_report(member, NULL, member->events[i]);
+	for (unsigned i = 0; i < member->event_count; i++)
+		free(member->events[i]);
+	member->event_count = 0;
+	if (member->progress != NULL)
+		traind__v1__progress__free_unpacked(member->progress, NULL);
+	member->progress = NULL;
+}
+
+static void on_reports_timer(uv_timer_t *timer)
+{
+	struct member *member = timer->data;
+	send_reports(member);
+	member_calls_resume(member);
+}
+
+static void newer_double(double *into, double value)
+{
+	if (!isnan(value))
+		*into = value;
+}
+
+/* Moves what `from` has news of into `into`. */
+static void merge_progress(Traind__V1__Progress *into, Traind__V1__Progress *from)
+{
+	if (from->step > into->step)
+		into->step = from->step;
+	if (from->steps != 0)
+		into->steps = from->steps;
+	newer_double(&into->loss, from->loss);
+	newer_double(&into->val_loss, from->val_loss);
+	newer_double(&into->first_loss, from->first_loss);
+	newer_double(&into->tokens_per_s, from->tokens_per_s);
+	newer_double(&into->grad_norm, from->grad_norm);
+	newer_double(&into->lr, from->lr);
+	if (from->checkpoint[0] != '\0') {
+		char *newer = from->checkpoint;
+		from->checkpoint = into->checkpoint;
+		into->checkpoint = newer;
+	}
+	if (from->sample[0] != '\0') {
+		char *newer = from->sample;
+		from->sample = into->sample;
+		into->sample = newer;
+	}
+}
+
+bool notices_report(void *arg, const void *packed, size_t bytes)
+{
+	struct member *member = arg;
+	if (member->event_count == TR_REPORT_EVENTS_MAX)
+		return false;
+	struct unpack_budget budget;
+	Traind__Peer__PeerReport *report = traind__peer__peer_report__unpack(unpack_budget(&budget,
+	                                                                         bytes),
+	    bytes, packed);
+	if (report == NULL)
+		return true; /* nonsense, or no memory: facts for people only */
+	if (report->event[0] != '\0')
+		member->events[member->event_count++] = strdup(report->event);
+	if (member->event_count > 0 && member->events[member->event_count - 1] == NULL)
+		member->event_count--;
+	if (report->progress != NULL && member->progress == NULL) {
+		member->progress = report->progress;
+		report->progress = NULL;
+	} else if (report->progress != NULL) {
+		merge_progress(member->progress, report->progress);
+	}
+	traind__peer__peer_report__free_unpacked(report, NULL);
+	if (!uv_is_active((uv_handle_t *)&member->reports_timer))
+		(void)uv_timer_start(&member->reports_timer, on_reports_timer,
+		    TR_REPORT_INTERVAL_MS, 0);
+	return true;
+}
+
+/* ---- life ---- */
+
+void notices_start(struct member *member)
+{
+	(void)uv_timer_init(&member->engine->loop, &member->records_timer);
+	(void)uv_timer_init(&member->engine->loop, &member->reports_timer);
+	member->records_timer.data = member->reports_timer.data = member;
+	member->holds += 2;
+}
+
+void notices_flush(struct member *member)
+{
+	send_records(member, SIZE_MAX);
+	send_reports(member);
+}
+
+void notices_finish(struct member *member)
+{
+	if (member->records != NULL)
+		forget_records(member, member->record_count);
+	free(member->records);
+	for (unsigned i = 0; i < member->event_count; i++)
+		free(member->events[i]);
+	if (member->progress != NULL)
+		traind__v1__progress__free_unpacked(member->progress, NULL);
+}

@@ -1,0 +1,181 @@
+/* A joiner's state from its donor: straight into the worker's memory, tensor by tensor, each with its digest. */
+#include "collectives/engine/engine_internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "common/log.h"
+
+struct state_receive {
+	uint64_t from, round;
+	bool begun;
+	unsigned tensor;
+	uint64_t offset;
+	XXH3_state_t *hash;
+	XXH128_hash_t *digests;
+};
+
+void state_receive_free(struct member *member)
+{
+	struct state_receive *receive = member->state_receive;
+	if (receive == NULL)
+		return;
+	if (receive->hash != NULL)
+		(void)XXH3_freeState(receive->hash);
+	free(receive->digests);
+	free(receive);
+	member->state_receive = NULL;
+}
+
+void state_receive_expect(struct member *member, uint64_t from, uint64_t round)
+{
+	state_receive_free(member);
+	struct state_receive *receive = calloc(1, sizeof(*receive));
+	if (receive != NULL) {
+		receive->hash = XXH3_createState();
+		receive->digests = calloc(member->host->tensor_count + 1u,
+		    sizeof(*receive->digests));
+	}
+	member->state_receive = receive;
+	if (receive == NULL || receive->hash == NULL || receive->digests == NULL) {
+		member_post(member, GROUP_STATE_GOT, from, round, TR_ENOMEM,
+		    "no memory to receive the state");
+		state_receive_free(member);
+		return;
+	}
+	receive->from = from;
+	receive->round = round;
+	member->state_awaited = true;
+	member->state_here = false;
+}
+
+static struct state_receive *expected(struct member *member, uint64_t from, struct tr_error *error)
+{
+	struct state_receive *receive = member->state_receive;
+	if (receive != NULL && receive->from == from)
+		return receive;
+	(void)tr_error_set(error, TR_ESTALE, "peer %" PRIu64 " sends state that nobody awaits",
+	    from);
+	return NULL;
+}
+
+static void over(struct member *member, tr_status status, const char *reason)
+{
+	uint64_t from = member->state_receive->from, round = member->state_receive->round;
+	state_receive_free(member);
+	member_post(member, GROUP_STATE_GOT, from, round, status, reason);
+	member_calls_state_here(member, status, reason);
+}
+
+/* What comes is not what we declared: no donor can help. */
+static tr_status unfit(struct member *member, tr_status status, struct tr_error *error)
+{
+	over(member, status, error->text);
+	return status;
+}
+
+/* The next tensor that has bytes; those without are complete as they are. */
+static void skip_complete(struct member *member, struct state_receive *receive)
+{
+	while (receive->tensor < member->host->tensor_count &&
+	    receive->offset == member->host->tensors[receive->tensor].bytes) {
+		receive->digests[receive->tensor++] = XXH3_128bits_digest(receive->hash);
+		receive->offset = 0;
+		(void)XXH3_128bits_reset(receive->hash);
+	}
+}
+
+tr_status state_receive_begin(struct member *member, uint64_t from,
+    const Traind__Peer__StateBegin *begin, struct tr_error *error)
+{
+	struct state_receive *receive = expected(member, from, error);
+	if (receive == NULL)
+		return TR_ESTALE;
+	if (begin->round != receive->round)
+		return tr_error_set(error, TR_ESTALE,
+		    "peer %" PRIu64 " sends the state after round %" PRIu64 ", awaited is %" PRIu64,
+		    from, begin->round, receive->round);
+	const struct channel_host *host = member->host;
+	if (begin->n_tensors != host->tensor_count) {
+		(void)tr_error_set(error, TR_EMISMATCH,
+		    "peer %" PRIu64 " has %zu pieces of state, peer %" PRIu64 " has %u", from,
+		    begin->n_tensors, member->peer, host->tensor_count);
+		return unfit(member, TR_EMISMATCH, error);
+	}
+	for (unsigned i = 0; i < host->tensor_count; i++) {
+		if (strcmp(begin->tensors[i]->name, host->tensors[i].name) == 0 &&
+		    begin->tensors[i]->bytes == host->tensors[i].bytes)
+			continue;
+		(void)tr_error_set(error, TR_EMISMATCH,
+		    "state %u is \"%.60s\" of %" PRIu64 " bytes at peer %" PRIu64
+		    " and \"%.60s\" of %" PRIu64 " at peer %" PRIu64,
+		    i, begin->tensors[i]->name, begin->tensors[i]->bytes, from,
+		    host->tensors[i].name, host->tensors[i].bytes, member->peer);
+		return unfit(member, TR_EMISMATCH, error);
+	}
+	receive->begun = true;
+	receive->tensor = 0;
+	receive->offset = 0;
+	(void)XXH3_128bits_reset(receive->hash);
+	skip_complete(member, receive);
+	return TR_OK;
+}
+
+tr_status state_receive_chunk(struct member *member, uint64_t from, const uint8_t *payload,
+    size_t bytes, struct tr_error *error)
+{
+	struct state_header header;
+	tr_status st = state_header_get(payload, bytes, &header, error);
+	if (st != TR_OK)
+		return st;
+	struct state_receive *receive = expected(member, from, error);
+	if (receive == NULL)
+		return TR_ESTALE;
+	const struct channel_host *host = member->host;
+	if (!receive->begun || header.round != receive->round || header.tensor != receive->tensor ||
+	    header.tensor >= host->tensor_count || header.offset != receive->offset ||
+	    header.bytes > host->tensors[header.tensor].bytes - receive->offset)
+		return tr_error_set(error, TR_EPROTO, "peer %" PRIu64 " sends state out of order",
+		    from);
+	memcpy(host->tensors[header.tensor].data + header.offset, payload + STATE_HEADER_BYTES,
+	    header.bytes);
+	(void)XXH3_128bits_update(receive->hash, payload + STATE_HEADER_BYTES, header.bytes);
+	receive->offset += header.bytes;
+	skip_complete(member, receive);
+	return TR_OK;
+}
+
+tr_status state_receive_finish(struct member *member, uint64_t from,
+    const Traind__Peer__StateEnd *end, struct tr_error *error)
+{
+	struct state_receive *receive = expected(member, from, error);
+	if (receive == NULL)
+		return TR_ESTALE;
+	const struct channel_host *host = member->host;
+	if (!receive->begun || end->round != receive->round ||
+	    receive->tensor != host->tensor_count || end->n_digest_low != host->tensor_count ||
+	    end->n_digest_high != host->tensor_count)
+		return tr_error_set(error, TR_EPROTO, "peer %" PRIu64 " ends its state too early",
+		    from);
+	for (unsigned i = 0; i < host->tensor_count; i++)
+		if (receive->digests[i].low64 != end->digest_low[i] ||
+		    receive->digests[i].high64 != end->digest_high[i]) {
+			(void)tr_error_set(error, TR_EDIGEST,
+			    "state \"%.60s\" from peer %" PRIu64 " differs from its digest",
+			    host->tensors[i].name, from);
+			return unfit(member, TR_EDIGEST, error);
+		}
+	log_info("engine",
+	    "peer %" PRIu64 ": has the state after round %" PRIu64 " from peer %" PRIu64,
+	    member->peer, receive->round, from);
+	over(member, TR_OK, "");
+	return TR_OK;
+}
+
+void state_receive_broken(struct member *member, uint64_t from, const char *reason)
+{
+	if (member->state_receive != NULL && member->state_receive->from == from)
+		over(member, TR_EIO, reason);
+}

@@ -1,0 +1,266 @@
+/* A donor's state to a joiner, on a connection of its own, so that segments and votes do not wait behind it. The tensors
+ * go straight from the worker's memory, which does not change before the decision of the round is handed to it; the core
+ * holds that back until GROUP_STATE_SENT.
+ */
+#include "collectives/engine/engine_internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <xxhash.h>
+
+#include "common/log.h"
+
+struct state_send {
+	struct member *member;
+	struct state_send *next;
+	uint64_t to, round;
+	struct conn *conn;
+	unsigned tensor;
+	uint64_t offset;
+	size_t in_flight;
+	bool ended; /* all was queued */
+	bool told;  /* the core knows that this is over */
+	bool pumping;
+	XXH3_state_t *hash;
+	uint64_t *digest_low, *digest_high;
+};
+
+struct chunk {
+	struct state_send *send;
+	size_t bytes;
+};
+
+static void pump(struct state_send *send);
+
+static void tell_sent(struct state_send *send, tr_status status, const char *reason)
+{
+	if (send->told)
+		return;
+	send->told = true;
+	member_post(send->member, GROUP_STATE_SENT, send->to, send->round, status, reason);
+}
+
+static void state_send_free(struct state_send *send)
+{
+	if (send->hash != NULL)
+		(void)XXH3_freeState(send->hash);
+	free(send->digest_low);
+	free(send->digest_high);
+	free(send);
+}
+
+static void on_closed(void *arg, struct conn *conn, const char *reason)
+{
+	struct state_send *send = arg;
+	struct member *member = send->member;
+	struct state_send **at = &member->state_sends;
+	(void)conn;
+	while (*at != send)
+		at = &(*at)->next;
+	*at = send->next;
+	if (!send->told) {
+		log_info("engine", "peer %" PRIu64 ": state to peer %" PRIu64 ": %s", member->peer,
+		    send->to, reason);
+		member_post(member, GROUP_LINK_LOST, send->to, 0, TR_OK, reason);
+	}
+	tell_sent(send, TR_EIO, reason);
+	state_send_free(send);
+	member_unhold(member);
+}
+
+static tr_status on_frame(void *arg, struct conn *conn, uint16_t type, const uint8_t *payload,
+    size_t bytes, struct tr_error *error)
+{
+	(void)arg;
+	(void)conn;
+	(void)type;
+	(void)payload;
+	(void)bytes;
+	return tr_error_set(error, TR_EPROTO, "a frame against the connection's direction");
+}
+
+static void on_released(void *arg)
+{
+	struct chunk *chunk = arg;
+	struct state_send *send = chunk->send;
+	send->in_flight -= chunk->bytes;
+	free(chunk);
+	if (!send->told)
+		pump(send);
+}
+
+static void send_begin(struct state_send *send)
+{
+	const struct channel_host *host = send->member->host;
+	Traind__Peer__StateBegin begin = TRAIND__PEER__STATE_BEGIN__INIT;
+	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
+	Traind__Peer__StateTensor *tensors = calloc(host->tensor_count + 1u, sizeof(*tensors));
+	Traind__Peer__StateTensor **list = calloc(host->tensor_count + 1u, sizeof(*list));
+	tr_status st = tensors == NULL || list == NULL ? TR_ENOMEM : TR_OK;
+	for (unsigned i = 0; st == TR_OK && i < host->tensor_count; i++) {
+		traind__peer__state_tensor__init(&tensors[i]);
+		tensors[i].name = host->tensors[i].name;
+		tensors[i].bytes = host->tensors[i].bytes;
+		list[i] = &tensors[i];
+	}
+	begin.round = send->round;
+	begin.n_tensors = host->tensor_count;
+	begin.tensors = list;
+	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_STATE_BEGIN;
+	message.state_begin = &begin;
+	if (st == TR_OK)
+		st = peer_send_message(send->conn, &message);
+	free(tensors);
+	free(list);
+	if (st != TR_OK)
+		conn_close(send->conn, tr_status_text(st));
+}
+
+static void send_end(struct state_send *send)
+{
+	Traind__Peer__StateEnd end = TRAIND__PEER__STATE_END__INIT;
+	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
+	end.round = send->round;
+	end.n_digest_low = end.n_digest_high = send->member->host->tensor_count;
+	end.digest_low = send->digest_low;
+	end.digest_high = send->digest_high;
+	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_STATE_END;
+	message.state_end = &end;
+	send->ended = true;
+	tr_status st = peer_send_message(send->conn, &message);
+	if (st != TR_OK)
+		conn_close(send->conn, tr_status_text(st));
+}
+
+static tr_status send_chunk(struct state_send *send, const struct channel_tensor *tensor)
+{
+	struct chunk *chunk = malloc(sizeof(*chunk));
+	uint64_t left = tensor->bytes - send->offset;
+	struct state_header header = { .round = send->round,
+		.offset = send->offset,
+		.tensor = send->tensor,
+		.bytes = (uint32_t)(left < TR_STATE_CHUNK_BYTES ? left : TR_STATE_CHUNK_BYTES) };
+	uint8_t head[STATE_HEADER_BYTES];
+	if (chunk == NULL)
+		return TR_ENOMEM;
+	*chunk = (struct chunk){ send, header.bytes };
+	const uint8_t *data = tensor->data + send->offset;
+	(void)XXH3_128bits_update(send->hash, data, header.bytes);
+	state_header_put(&header, head);
+	send->in_flight += header.bytes;
+	send->offset += header.bytes;
+	tr_status st = conn_send_borrow(send->conn, FRAME_STATE, head, sizeof(head), data,
+	    header.bytes, on_released, chunk);
+	if (st != TR_OK) {
+		send->in_flight -= header.bytes;
+		free(chunk);
+	}
+	return st;
+}
+
+static void finish_tensor(struct state_send *send)
+{
+	XXH128_hash_t hash = XXH3_128bits_digest(send->hash);
+	send->digest_low[send->tensor] = hash.low64;
+	send->digest_high[send->tensor] = hash.high64;
+	send->tensor++;
+	send->offset = 0;
+	(void)XXH3_128bits_reset(send->hash);
+}
+
+/* Queues as much as the window takes; all written: over. */
+static void pump(struct state_send *send)
+{
+	const struct channel_host *host = send->member->host;
+	tr_status st = TR_OK;
+	if (send->pumping)
+		return;
+	send->pumping = true;
+	while (st == TR_OK && !send->ended && send->in_flight < TR_STATE_WINDOW_BYTES) {
+		if (send->tensor == host->tensor_count)
+			send_end(send);
+		else if (send->offset == host->tensors[send->tensor].bytes)
+			finish_tensor(send);
+		else
+			st = send_chunk(send, &host->tensors[send->tensor]);
+	}
+	send->pumping = false;
+	if (st != TR_OK) {
+		conn_close(send->conn, tr_status_text(st));
+	} else if (send->ended && send->in_flight == 0) {
+		tell_sent(send, TR_OK, "");
+		conn_finish(send->conn, "the state is sent");
+	}
+}
+
+static void on_connected(void *arg, struct conn *conn)
+{
+	struct state_send *send = arg;
+	if (peer_send_hello(conn, send->member, send->to) != TR_OK) {
+		conn_close(conn, "no memory for a hello");
+		return;
+	}
+	send_begin(send);
+	pump(send);
+}
+
+void state_send_start(struct member *member, uint64_t to, uint64_t round)
+{
+	static const struct conn_callbacks callbacks = { .frame = on_frame,
+		.connected = on_connected,
+		.closed = on_closed };
+	const struct view_peer_entry *peer = member_view_peer(member, to);
+	struct tr_error error = { .text = "no memory to send the state" };
+	struct state_send *send = calloc(1, sizeof(*send));
+	size_t count = member->host->tensor_count + 1u;
+	tr_status st = send == NULL ? TR_ENOMEM : TR_OK;
+	if (st == TR_OK) {
+		*send = (struct state_send){ .member = member, .to = to, .round = round };
+		send->hash = XXH3_createState();
+		send->digest_low = calloc(count, sizeof(uint64_t));
+		send->digest_high = calloc(count, sizeof(uint64_t));
+		if (send->hash == NULL || send->digest_low == NULL || send->digest_high == NULL)
+			st = TR_ENOMEM;
+	}
+	if (st == TR_OK && peer == NULL)
+		st = tr_error_set(&error, TR_ENOTFOUND, "cannot reach it: its address is unknown");
+	if (st == TR_OK) {
+		(void)XXH3_128bits_reset(send->hash);
+		st = conn_dial(&member->engine->loop, peer->address, &callbacks, send, &send->conn,
+		    &error);
+	}
+	if (st != TR_OK) {
+		if (send != NULL)
+			state_send_free(send);
+		member_post(member, GROUP_STATE_SENT, to, round, st, error.text);
+		member_post(member, GROUP_LINK_LOST, to, 0, TR_OK, error.text);
+		return;
+	}
+	member->holds++;
+	send->next = member->state_sends;
+	member->state_sends = send;
+	log_info("engine",
+	    "peer %" PRIu64 ": sending the state after round %" PRIu64 " to peer %" PRIu64,
+	    member->peer, round, to);
+}
+
+void state_send_stop_all(struct member *member, const char *reason)
+{
+	for (struct state_send *send = member->state_sends; send != NULL; send = send->next) {
+		send->told = true;
+		conn_drop_borrowed(send->conn);
+		conn_close(send->conn, reason);
+	}
+}
+
+void state_send_view_changed(struct member *member)
+{
+	for (struct state_send *send = member->state_sends; send != NULL; send = send->next) {
+		if (member_view_peer(member, send->to) != NULL || send->told)
+			continue;
+		tell_sent(send, TR_EPEERLOST,
+		    "no longer in the view"); /* first: nothing more is queued then */
+		conn_drop_borrowed(send->conn);
+		conn_close(send->conn, "no longer in the view");
+	}
+}

@@ -1,0 +1,433 @@
+#include "collectives/transport/conn.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "collectives/transport/conn_internal.h"
+#include "collectives/transport/socket.h"
+
+#define WRITE_PIECES_MAX 64
+/* Unsent bytes from which a frame is written at once and not at the end of the loop's turn: a pipeline should flow
+ * while the rest of the turn computes, small frames should share one system call. */
+#define WRITE_AT_ONCE_BYTES (64u << 10)
+
+static void on_idle(uv_idle_t *idle);
+
+/* ---- life ---- */
+
+void conn_handle_closed(struct conn *conn)
+{
+	assert(conn->handles > 0);
+	if (--conn->handles > 0)
+		return;
+	send_queue_finish(&conn->queue);
+	if (conn->callbacks.closed != NULL)
+		conn->callbacks.closed(conn->arg, conn, conn->reason);
+	conn_dial_finish(conn);
+	free(conn->input.bytes);
+	free(conn);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+	conn_handle_closed(handle->data);
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+	struct conn *conn = handle->data;
+	free(handle);
+	conn_handle_closed(conn);
+}
+
+static struct conn *conn_create(uv_loop_t *loop, const struct conn_callbacks *callbacks, void *arg)
+{
+	struct conn *conn = calloc(1, sizeof(*conn));
+	if (conn == NULL)
+		return NULL;
+	conn->loop = loop;
+	conn->callbacks = *callbacks;
+	conn->arg = arg;
+	conn->fd = -1;
+	send_queue_init(&conn->queue);
+	(void)uv_idle_init(loop, &conn->idle);
+	(void)uv_timer_init(loop, &conn->timer);
+	conn->idle.data = conn;
+	conn->timer.data = conn;
+	conn->handles = 2;
+	return conn;
+}
+
+static void conn_begin_close(struct conn *conn)
+{
+	conn->state = CONN_CLOSING;
+	conn_poll_stop(conn);
+	if (conn->fd >= 0)
+		(void)close(conn->fd);
+	conn->fd = -1;
+	if (conn->resolver.data != NULL)
+		(void)uv_cancel((uv_req_t *)&conn->resolver);
+	uv_close((uv_handle_t *)&conn->idle, on_handle_closed);
+	uv_close((uv_handle_t *)&conn->timer, on_handle_closed);
+}
+
+/* A connection that never became one: nobody hears of it. */
+static void conn_abandon(struct conn *conn)
+{
+	conn->callbacks = (struct conn_callbacks){ 0 };
+	conn_begin_close(conn);
+}
+
+void conn_close(struct conn *conn, const char *reason)
+{
+	if (conn == NULL || conn->state == CONN_CLOSING)
+		return;
+	if (reason != conn->reason)
+		(void)snprintf(conn->reason, sizeof(conn->reason), "%s", reason);
+	conn_begin_close(conn);
+}
+
+void conn_fail(struct conn *conn, const char *format, ...)
+{
+	char reason[sizeof(conn->reason)];
+	va_list args;
+	va_start(args, format);
+	(void)vsnprintf(reason, sizeof(reason), format, args);
+	va_end(args);
+	conn_close(conn, reason);
+}
+
+/* ---- polling ---- */
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+	struct conn *conn = poll->data;
+	if (poll != conn->poll || conn->state == CONN_CLOSING)
+		return;
+	if (conn->state == CONN_CONNECTING) {
+		conn_dial_ready(conn);
+		return;
+	}
+	if (status <
+	    0) { /* an error on the socket: what it still holds is read, then the error is met */
+		conn->polled = 0;
+		if (conn->input.parked)
+			conn_fail(conn, "connection broken");
+		else
+			conn_read(conn);
+		conn_poll(conn);
+		return;
+	}
+	if ((events & UV_DISCONNECT) != 0 && conn->input.parked)
+		conn->hang_up_seen = true; /* met when reading goes on */
+	if ((events & UV_READABLE) != 0 && !conn->input.parked)
+		conn_read(conn);
+	if ((events & UV_WRITABLE) != 0 && conn->state != CONN_CLOSING)
+		conn_wake(conn);
+	conn_poll(conn);
+}
+
+tr_status conn_poll_start(struct conn *conn, struct tr_error *error)
+{
+	uv_poll_t *poll = calloc(1, sizeof(*poll));
+	if (poll == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for a connection");
+	int rc = uv_poll_init(conn->loop, poll, conn->fd);
+	if (rc != 0) {
+		free(poll);
+		return tr_error_set(error, TR_EIO, "cannot watch a socket: %s", uv_strerror(rc));
+	}
+	poll->data = conn;
+	conn->poll = poll;
+	conn->polled = 0;
+	conn->handles++;
+	return TR_OK;
+}
+
+void conn_poll_stop(struct conn *conn)
+{
+	if (conn->poll != NULL)
+		uv_close((uv_handle_t *)conn->poll, on_poll_closed);
+	conn->poll = NULL;
+	conn->polled = 0;
+}
+
+void conn_poll(struct conn *conn)
+{
+	int wanted = 0;
+	if (conn->state == CONN_CONNECTING) {
+		wanted = UV_WRITABLE;
+	} else if (conn->state == CONN_OPEN || conn->state == CONN_FINISHING) {
+		if (!conn->input.parked)
+			wanted |= UV_READABLE;
+		else if (!conn->hang_up_seen)
+			wanted |= UV_DISCONNECT;
+		if (conn->queue.unsent > 0 && !uv_is_active((uv_handle_t *)&conn->idle))
+			wanted |= UV_WRITABLE;
+	}
+	if (conn->poll == NULL || wanted == conn->polled)
+		return;
+	conn->polled = wanted;
+	if (wanted != 0)
+		(void)uv_poll_start(conn->poll, wanted, on_poll);
+	else
+		(void)uv_poll_stop(conn->poll);
+}
+
+void conn_wake(struct conn *conn)
+{
+	if (conn->state != CONN_CLOSING)
+		(void)uv_idle_start(&conn->idle, on_idle);
+}
+
+void conn_open(struct conn *conn)
+{
+	conn->state = conn->finish_asked ? CONN_FINISHING : CONN_OPEN;
+	socket_peer_name(conn->fd, conn->peer_name);
+	conn_wake(conn);
+	conn_poll(conn);
+}
+
+/* ---- writing ---- */
+
+static void check_drained(struct conn *conn)
+{
+	if (!conn->queue_full || conn->queue.unsent_copied > TR_CONN_QUEUE_BYTES_MAX / 2)
+		return;
+	conn->queue_full = false;
+	if (conn->callbacks.drained != NULL)
+		conn->callbacks.drained(conn->arg, conn);
+}
+
+static void on_finish_timeout(uv_timer_t *timer)
+{
+	struct conn *conn = timer->data;
+	conn_begin_close(conn);
+}
+
+/* All is written: the other end reads it and closes. Closing first, with its bytes unread here, would reset the
+ * connection and take away what it has not read. */
+static void end_sending(struct conn *conn)
+{
+	conn->ended_send = true;
+	(void)shutdown(conn->fd, SHUT_WR);
+	(void)uv_timer_start(&conn->timer, on_finish_timeout, TR_CONN_FINISH_TIMEOUT_MS, 0);
+}
+
+/* Writes until the queue is empty or the socket is full. */
+static void conn_flush(struct conn *conn)
+{
+	if (conn->in_flush || (conn->state != CONN_OPEN && conn->state != CONN_FINISHING))
+		return;
+	conn->in_flush = true;
+	while (conn->queue.unsent > 0 && conn->state != CONN_CLOSING) {
+		struct iovec pieces[WRITE_PIECES_MAX];
+		int count = send_queue_pieces(&conn->queue, pieces, WRITE_PIECES_MAX);
+		struct msghdr message = { .msg_iov = pieces, .msg_iovlen = (size_t)count };
+		ssize_t n = sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			break;
+		if (n < 0) {
+			conn_fail(conn, "cannot write: %s", strerror(errno));
+			break;
+		}
+		conn->bytes_out += (uint64_t)n;
+		send_queue_written(&conn->queue, (size_t)n);
+	}
+	conn->in_flush = false;
+	if (conn->state == CONN_CLOSING)
+		return;
+	check_drained(conn);
+	if (conn->state == CONN_FINISHING && conn->queue.unsent == 0 && !conn->ended_send)
+		end_sending(conn);
+}
+
+static void on_idle(uv_idle_t *idle)
+{
+	struct conn *conn = idle->data;
+	(void)uv_idle_stop(idle);
+	conn_flush(conn);
+	if (conn->state == CONN_OPEN && conn->input.resume) {
+		conn->input.resume = false;
+		conn->input.parked = false;
+		conn->hang_up_seen = false;
+		conn_read_dispatch(conn);
+	}
+	if (conn->state != CONN_CLOSING)
+		conn_poll(conn);
+}
+
+static void frame_queued(struct conn *conn)
+{
+	if (conn->queue.unsent >= WRITE_AT_ONCE_BYTES && (conn->polled & UV_WRITABLE) == 0)
+		conn_flush(conn);
+	if (conn->queue.unsent > 0 && (conn->polled & UV_WRITABLE) == 0)
+		conn_wake(conn);
+}
+
+static size_t put_head(uint8_t head[SEND_HEAD_MAX], uint16_t type, const void *own,
+    size_t own_bytes, size_t body_bytes)
+{
+	struct frame_header header = { .length = (uint32_t)(own_bytes + body_bytes), .type = type };
+	frame_header_put(&header, head);
+	if (own_bytes > 0)
+		memcpy(head + FRAME_HEADER_BYTES, own, own_bytes);
+	return FRAME_HEADER_BYTES + own_bytes;
+}
+
+static bool conn_sends(const struct conn *conn)
+{
+	return conn->state != CONN_CLOSING && !conn->finish_asked;
+}
+
+tr_status conn_send_copy(struct conn *conn, uint16_t type, const void *payload, size_t bytes)
+{
+	uint8_t head[SEND_HEAD_MAX];
+	if (!conn_sends(conn))
+		return TR_EUNAVAILABLE;
+	if (bytes > TR_FRAME_CONTROL_MAX)
+		return TR_EINVAL;
+	if (conn->queue.unsent_copied + bytes > TR_CONN_QUEUE_BYTES_MAX) {
+		conn->queue_full = true;
+		return TR_ELIMIT;
+	}
+	size_t head_bytes = put_head(head, type, NULL, 0, bytes);
+	tr_status st = send_queue_copy(&conn->queue, head, head_bytes, payload, bytes);
+	if (st == TR_OK)
+		frame_queued(conn);
+	return st;
+}
+
+tr_status conn_send_borrow(struct conn *conn, uint16_t type, const void *head, size_t head_bytes,
+    const void *body, size_t body_bytes, void (*released)(void *arg), void *arg)
+{
+	uint8_t whole_head[SEND_HEAD_MAX];
+	if (!conn_sends(conn))
+		return TR_EUNAVAILABLE;
+	if (head_bytes > sizeof(whole_head) - FRAME_HEADER_BYTES ||
+	    body_bytes > TR_FRAME_CONTROL_MAX - head_bytes)
+		return TR_EINVAL;
+	size_t whole_bytes = put_head(whole_head, type, head, head_bytes, body_bytes);
+	tr_status st = send_queue_borrow(&conn->queue, whole_head, whole_bytes, body, body_bytes,
+	    released, arg);
+	if (st == TR_OK)
+		frame_queued(conn);
+	return st;
+}
+
+void conn_drop_borrowed(struct conn *conn)
+{
+	if (send_queue_drop_borrowed(&conn->queue) != TR_OK)
+		conn_fail(conn, "no memory for the rest of a frame");
+}
+
+/* ---- the rest of the interface ---- */
+
+tr_status conn_dial(uv_loop_t *loop, const char *text, const struct conn_callbacks *callbacks,
+    void *arg, struct conn **conn, struct tr_error *error)
+{
+	struct address address;
+	tr_status st = address_parse(text, &address, error);
+	if (st != TR_OK)
+		return st;
+	struct conn *made = conn_create(loop, callbacks, arg);
+	if (made == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for a connection to %s", text);
+	(void)snprintf(made->peer_name, sizeof(made->peer_name), "%s", text);
+	st = send_queue_copy(&made->queue, FRAME_GREETING, FRAME_GREETING_BYTES, NULL, 0);
+	if (st == TR_OK)
+		st = conn_dial_start(made, &address, error);
+	else
+		(void)tr_error_set(error, st, "no memory for a connection to %s", text);
+	if (st != TR_OK) {
+		conn_abandon(made);
+		return st;
+	}
+	*conn = made;
+	return TR_OK;
+}
+
+tr_status conn_adopt(uv_loop_t *loop, int fd, const void *early, size_t early_bytes,
+    const struct conn_callbacks *callbacks, void *arg, struct conn **conn, struct tr_error *error)
+{
+	struct sockaddr_storage sa = { 0 };
+	socklen_t length = sizeof(sa);
+	struct conn *made = conn_create(loop, callbacks, arg);
+	if (made == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for a connection");
+	made->fd = fd;
+	if (getpeername(fd, (struct sockaddr *)&sa, &length) != 0)
+		sa.ss_family = AF_UNIX;
+	socket_tune(fd, (struct sockaddr *)&sa);
+	tr_status st = conn_read_early(made, early, early_bytes);
+	if (st == TR_OK)
+		st = conn_poll_start(made, error);
+	else
+		(void)tr_error_set(error, st, "no memory for a connection");
+	if (st != TR_OK) {
+		made->fd = -1; /* stays with the caller */
+		conn_abandon(made);
+		return st;
+	}
+	made->input.resume = early_bytes > 0;
+	conn_open(made);
+	*conn = made;
+	return TR_OK;
+}
+
+void conn_resume(struct conn *conn)
+{
+	if (conn->state != CONN_OPEN || !conn->input.parked)
+		return;
+	conn->input.resume = true;
+	conn_wake(conn);
+}
+
+void conn_finish(struct conn *conn, const char *reason)
+{
+	if (conn == NULL || conn->state == CONN_CLOSING || conn->finish_asked)
+		return;
+	conn->finish_asked = true;
+	(void)snprintf(conn->reason, sizeof(conn->reason), "%s", reason);
+	if (conn->state != CONN_OPEN) /* goes on once it is connected */
+		return;
+	conn->state = CONN_FINISHING;
+	conn->input.parked = conn->input.resume = false;
+	conn->input.begin = conn->input.end = 0;
+	(void)uv_timer_start(&conn->timer, on_finish_timeout, TR_CONN_FINISH_TIMEOUT_MS, 0);
+	conn_wake(conn);
+	conn_poll(conn);
+}
+
+size_t conn_unsent(const struct conn *conn)
+{
+	return conn->queue.unsent;
+}
+
+const char *conn_peer_name(const struct conn *conn)
+{
+	return conn->peer_name;
+}
+
+void conn_counters(const struct conn *conn, uint64_t *bytes_in, uint64_t *bytes_out)
+{
+	*bytes_in = conn->bytes_in;
+	*bytes_out = conn->bytes_out;
+}
+
+void *conn_arg(const struct conn *conn)
+{
+	return conn->arg;
+}
+
+void conn_set_arg(struct conn *conn, void *arg)
+{
+	conn->arg = arg;
+}

@@ -1,0 +1,64 @@
+/* A framed TCP connection under uv_poll: non-blocking writev from a queue of borrowed pieces, reads into one
+ * growing-to-a-limit buffer, frames handed out whole. Used by memberd, traind and libtraincoll. One loop, one thread.
+ *
+ * Never act on the connection's memory inside a callback other than through these functions; conn_close may be called
+ * anywhere, `closed` then runs exactly once from a later turn of the loop.
+ */
+#ifndef TR_COLLECTIVES_TRANSPORT_CONN_H
+#define TR_COLLECTIVES_TRANSPORT_CONN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "common/error.h"
+#include "proto/frame.h"
+
+struct conn;
+
+struct conn_callbacks {
+	/* A whole frame; payload is borrowed until return and 8-byte aligned. TR_OK; TR_EAGAIN: keep it, stop reading until
+	 * conn_resume; any other status: the connection is closed with error->text as the reason. */
+	tr_status (*frame)(void *arg, struct conn *conn, uint16_t type, const uint8_t *payload,
+	    size_t bytes, struct tr_error *error);
+	/* Connected (dialled ones only). May be NULL. */
+	void (*connected)(void *arg, struct conn *conn);
+	/* Exactly once; `reason` in words ("reset by peer", "bad frame: ..."). conn is freed after it returns. */
+	void (*closed)(void *arg, struct conn *conn, const char *reason);
+	/* The send queue fell below half its limit after conn_send_* had returned TR_ELIMIT. May be NULL. */
+	void (*drained)(void *arg, struct conn *conn);
+};
+
+/* Dials "host:port" (IPv4, IPv6 in brackets, names; resolved off the loop). `connected` or `closed` follows. */
+tr_status conn_dial(uv_loop_t *loop, const char *address, const struct conn_callbacks *callbacks,
+    void *arg, struct conn **conn, struct tr_error *error);
+
+/* Takes a connected socket whose greeting has been read; `early` bytes read behind it are copied. */
+tr_status conn_adopt(uv_loop_t *loop, int fd, const void *early, size_t early_bytes,
+    const struct conn_callbacks *callbacks, void *arg, struct conn **conn, struct tr_error *error);
+
+/* Copies the payload. TR_ELIMIT: more than TR_CONN_QUEUE_BYTES_MAX unsent. */
+tr_status conn_send_copy(struct conn *conn, uint16_t type, const void *payload, size_t bytes);
+
+/* `released` runs exactly once, when the bytes are written or the frame was dropped or the connection closed. The head
+ * (at most 128 bytes) is copied, the body is borrowed until then. */
+tr_status conn_send_borrow(struct conn *conn, uint16_t type, const void *head, size_t head_bytes,
+    const void *body, size_t body_bytes, void (*released)(void *arg), void *arg);
+
+/* Drops unsent borrowed frames; of one that is half written the rest is copied, so that all borrowed memory is free on
+ * return (their `released` have run). */
+void conn_drop_borrowed(struct conn *conn);
+
+void conn_resume(struct conn *conn); /* offers the parked frame again, then reads on */
+void conn_close(struct conn *conn, const char *reason);
+void conn_finish(struct conn *conn, const char *reason); /* close after the queue is written */
+size_t conn_unsent(const struct conn *conn);
+const char *conn_peer_name(const struct conn *conn); /* "127.0.0.1:40312" */
+void conn_counters(const struct conn *conn, uint64_t *bytes_in, uint64_t *bytes_out);
+void *conn_arg(const struct conn *conn);
+void conn_set_arg(struct conn *conn, void *arg);
+
+/* For a thread other than the loop's: nothing. Post to the loop first. */
+
+#endif

@@ -1,0 +1,141 @@
+/* Dialling: resolve off the loop, then try each address until one connects. */
+#include "collectives/transport/conn_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "collectives/transport/socket.h"
+
+static void try_next(struct conn *conn);
+
+static void attempt_failed(struct conn *conn, const char *cause)
+{
+	conn_poll_stop(conn);
+	if (conn->fd >= 0)
+		(void)close(conn->fd);
+	conn->fd = -1;
+	if (conn->next_address != NULL)
+		try_next(conn);
+	else
+		conn_fail(conn, "cannot reach %s: %s", conn->peer_name, cause);
+}
+
+static void on_timeout(uv_timer_t *timer)
+{
+	struct conn *conn = timer->data;
+	if (conn->state == CONN_CONNECTING)
+		attempt_failed(conn, "no answer");
+}
+
+static void connected(struct conn *conn)
+{
+	(void)uv_timer_stop(&conn->timer);
+	conn_open(conn);
+	if (conn->callbacks.connected != NULL && conn->state == CONN_OPEN)
+		conn->callbacks.connected(conn->arg, conn);
+}
+
+void conn_dial_ready(struct conn *conn)
+{
+	int cause = 0;
+	socklen_t length = sizeof(cause);
+	if (getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &cause, &length) != 0)
+		cause = errno;
+	if (cause != 0)
+		attempt_failed(conn, strerror(cause));
+	else
+		connected(conn);
+}
+
+/* Starts one attempt; 0 or an errno. */
+static int attempt(struct conn *conn, const struct sockaddr *sa, socklen_t length)
+{
+	conn->fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (conn->fd < 0)
+		return errno;
+	socket_tune(conn->fd, sa);
+	if (connect(conn->fd, sa, length) != 0 && errno != EINPROGRESS)
+		return errno;
+	conn->state = CONN_CONNECTING;
+	if (conn_poll_start(conn, NULL) != TR_OK)
+		return ENOMEM;
+	conn_poll(conn);
+	(void)uv_timer_start(&conn->timer, on_timeout, TR_CONN_DIAL_TIMEOUT_MS, 0);
+	return 0;
+}
+
+static void try_next(struct conn *conn)
+{
+	int cause = EADDRNOTAVAIL;
+	while (conn->next_address != NULL) {
+		struct addrinfo *info = conn->next_address;
+		conn->next_address = info->ai_next;
+		cause = attempt(conn, info->ai_addr, info->ai_addrlen);
+		if (cause == 0)
+			return;
+		if (conn->fd >= 0)
+			(void)close(conn->fd);
+		conn->fd = -1;
+	}
+	conn_fail(conn, "cannot reach %s: %s", conn->peer_name, strerror(cause));
+}
+
+static void on_resolved(uv_getaddrinfo_t *resolver, int status, struct addrinfo *addresses)
+{
+	struct conn *conn = resolver->data;
+	resolver->data = NULL;
+	conn->addresses = addresses;
+	conn->next_address = addresses;
+	if (conn->state == CONN_RESOLVING) {
+		if (status == 0)
+			try_next(conn);
+		else
+			conn_fail(conn, "cannot resolve %s: %s", conn->peer_name,
+			    uv_strerror(status));
+	}
+	conn_handle_closed(conn);
+}
+
+static tr_status dial_unix(struct conn *conn, const struct address *address, struct tr_error *error)
+{
+	struct sockaddr_storage sa;
+	socklen_t length;
+	tr_status st = address_unix(address, &sa, &length, error);
+	if (st != TR_OK)
+		return st;
+	int cause = attempt(conn, (struct sockaddr *)&sa, length);
+	if (cause != 0)
+		return tr_error_set(error, TR_EUNAVAILABLE, "cannot reach %s: %s", conn->peer_name,
+		    strerror(cause));
+	return TR_OK;
+}
+
+tr_status conn_dial_start(struct conn *conn, const struct address *address, struct tr_error *error)
+{
+	if (address->is_unix)
+		return dial_unix(conn, address, error);
+	struct addrinfo hints = { .ai_family = AF_UNSPEC,
+		.ai_socktype = SOCK_STREAM,
+		.ai_flags = AI_NUMERICSERV };
+	conn->resolver.data = conn;
+	int rc = uv_getaddrinfo(conn->loop, &conn->resolver, on_resolved, address->host,
+	    address->port, &hints);
+	if (rc != 0) {
+		conn->resolver.data = NULL;
+		return tr_error_set(error, TR_EIO, "cannot resolve %s: %s", conn->peer_name,
+		    uv_strerror(rc));
+	}
+	conn->handles++;
+	return TR_OK;
+}
+
+void conn_dial_finish(struct conn *conn)
+{
+	if (conn->addresses != NULL)
+		uv_freeaddrinfo(conn->addresses);
+	conn->addresses = NULL;
+}

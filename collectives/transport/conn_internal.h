@@ -1,0 +1,76 @@
+/* Shared by conn.c (life, sending), conn_dial.c and conn_read.c; for nobody else. */
+#ifndef TR_COLLECTIVES_TRANSPORT_CONN_INTERNAL_H
+#define TR_COLLECTIVES_TRANSPORT_CONN_INTERNAL_H
+
+#include "collectives/transport/address.h"
+#include "collectives/transport/conn.h"
+#include "collectives/transport/send_queue.h"
+#include "common/limits.h"
+
+enum conn_state {
+	CONN_RESOLVING,
+	CONN_CONNECTING,
+	CONN_OPEN,
+	CONN_FINISHING, /* conn_finish: the queue is being written; input is thrown away */
+	CONN_CLOSING,   /* handles are closing; `closed` is still to run */
+};
+
+struct conn_input {
+	uint8_t *bytes;
+	size_t begin, end, capacity; /* received and not yet handed out: [begin, end) */
+	bool parked;                 /* the frame at `begin` waits for conn_resume */
+	bool resume;                 /* conn_resume was called; acted on in the next turn */
+};
+
+struct conn {
+	uv_loop_t *loop;
+	enum conn_state state;
+	struct conn_callbacks callbacks;
+	void *arg;
+	int fd;
+	uv_poll_t *poll; /* own allocation: a dial uses one for each address it tries */
+	uv_idle_t idle;  /* active while there is something to do in the next turn */
+	uv_timer_t timer;
+	unsigned handles; /* open ones, and the resolver: conn is freed when none is left */
+	int polled;       /* events asked of `poll` */
+	bool hang_up_seen, in_flush;
+	bool finish_asked, ended_send;
+	bool queue_full; /* TR_ELIMIT was returned, `drained` is due */
+	struct send_queue queue;
+	struct conn_input input;
+	uint64_t bytes_in, bytes_out;
+	char peer_name[TR_ADDRESS_MAX];
+	char reason[256];
+	/* dialling */
+	uv_getaddrinfo_t resolver;
+	struct addrinfo *addresses, *next_address;
+};
+
+/* One handle less; the last one ends the connection. */
+void conn_handle_closed(struct conn *conn);
+/* Closes because of the world, not of the owner. */
+void conn_fail(struct conn *conn, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The socket is connected: poll it. */
+void conn_open(struct conn *conn);
+/* Asks for the events that the connection's state needs. */
+void conn_poll(struct conn *conn);
+/* Something is to be done in the loop's next turn. */
+void conn_wake(struct conn *conn);
+/* Starts a poll handle on conn->fd; conn_poll_stop ends it and leaves the fd open. */
+tr_status conn_poll_start(struct conn *conn, struct tr_error *error);
+void conn_poll_stop(struct conn *conn);
+
+/* Reads what there is, within a budget, and hands whole frames out. */
+void conn_read(struct conn *conn);
+/* Hands out the whole frames that the buffer holds. */
+void conn_read_dispatch(struct conn *conn);
+/* Keeps bytes that were read before the connection existed. */
+tr_status conn_read_early(struct conn *conn, const void *bytes, size_t count);
+
+/* Starts with conn->state CONN_RESOLVING. On an error the caller frees. */
+tr_status conn_dial_start(struct conn *conn, const struct address *address, struct tr_error *error);
+/* The socket of a dial became writable or failed. */
+void conn_dial_ready(struct conn *conn);
+void conn_dial_finish(struct conn *conn);
+
+#endif

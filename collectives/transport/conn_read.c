@@ -1,0 +1,194 @@
+/* Reading: one buffer that grows with what was received, never with what was announced. */
+#include "collectives/transport/conn_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define INPUT_BYTES_MIN (16u << 10)
+#define INPUT_BYTES_MAX (TR_FRAME_CONTROL_MAX + FRAME_HEADER_BYTES + INPUT_BYTES_MIN)
+/* So much is read of one connection before others get their turn. */
+#define READ_BUDGET_BYTES (2u << 20)
+/* Behind the end of a frame that is under way only this much more is read, since it has to be moved. */
+#define READ_AHEAD_BYTES  4096u
+#define PAYLOAD_ALIGNMENT 8u
+
+static tr_status input_grow(struct conn_input *input, size_t capacity)
+{
+	uint8_t *bytes = aligned_alloc(64, (capacity + 63) & ~(size_t)63);
+	if (bytes == NULL)
+		return TR_ENOMEM;
+	if (input->begin < input->end)
+		memcpy(bytes, input->bytes + input->begin, input->end - input->begin);
+	free(input->bytes);
+	input->bytes = bytes;
+	input->end -= input->begin;
+	input->begin = 0;
+	input->capacity = capacity;
+	return TR_OK;
+}
+
+/* An idle connection holds no buffer. */
+static void input_release(struct conn_input *input)
+{
+	if (input->begin < input->end)
+		return;
+	input->begin = input->end = 0;
+	if (input->capacity > INPUT_BYTES_MIN)
+		return; /* bulk connections keep theirs */
+	free(input->bytes);
+	input->bytes = NULL;
+	input->capacity = 0;
+}
+
+static void input_move(struct conn_input *input, size_t to)
+{
+	if (input->begin < input->end)
+		memmove(input->bytes + to, input->bytes + input->begin, input->end - input->begin);
+	input->end = to + (input->end - input->begin);
+	input->begin = to;
+}
+
+/* Makes room at the end; how much of it should be filled is the answer, 0 without memory. */
+static size_t input_room(struct conn_input *input)
+{
+	size_t held = input->end - input->begin;
+	size_t wanted = INPUT_BYTES_MIN;
+	struct frame_header header;
+	if (held >= FRAME_HEADER_BYTES &&
+	    frame_header_get(input->bytes + input->begin, &header, NULL) == TR_OK)
+		wanted = FRAME_HEADER_BYTES + header.length + READ_AHEAD_BYTES - held;
+	if (input->begin > 0 && (held == 0 || input->capacity - input->end < wanted))
+		input_move(input, 0);
+	size_t capacity = 2 * held > INPUT_BYTES_MIN ? 2 * held : INPUT_BYTES_MIN;
+	if (capacity > held + wanted)
+		capacity = held + wanted < INPUT_BYTES_MIN ? INPUT_BYTES_MIN : held + wanted;
+	if (input->capacity < capacity && input->capacity - input->end < wanted &&
+	    input_grow(input, capacity) != TR_OK)
+		return 0;
+	size_t room = input->capacity - input->end;
+	return room < wanted ? room : wanted;
+}
+
+tr_status conn_read_early(struct conn *conn, const void *bytes, size_t count)
+{
+	struct conn_input *input = &conn->input;
+	if (count == 0)
+		return TR_OK;
+	input->bytes = aligned_alloc(64, (count + INPUT_BYTES_MIN + 63) & ~(size_t)63);
+	if (input->bytes == NULL)
+		return TR_ENOMEM;
+	memcpy(input->bytes, bytes, count);
+	input->capacity = count + INPUT_BYTES_MIN;
+	input->end = count;
+	conn->bytes_in += count;
+	return TR_OK;
+}
+
+/* Hands out the frame at `begin`. false: there is no whole one, or reading stopped. */
+static bool dispatch_one(struct conn *conn)
+{
+	struct conn_input *input = &conn->input;
+	struct frame_header header;
+	struct tr_error error = { .status = TR_OK };
+	if (input->end - input->begin < FRAME_HEADER_BYTES)
+		return false;
+	if (frame_header_get(input->bytes + input->begin, &header, &error) != TR_OK) {
+		conn_fail(conn, "%s", error.text);
+		return false;
+	}
+	size_t whole = FRAME_HEADER_BYTES + header.length;
+	if (input->end - input->begin < whole)
+		return false;
+	if (input->begin % PAYLOAD_ALIGNMENT != 0)
+		input_move(input, input->begin - input->begin % PAYLOAD_ALIGNMENT);
+	tr_status st = conn->callbacks.frame(conn->arg, conn, header.type,
+	    input->bytes + input->begin + FRAME_HEADER_BYTES, header.length, &error);
+	if (conn->state != CONN_OPEN)
+		return false;
+	if (st == TR_EAGAIN) {
+		input->parked = true;
+		return false;
+	}
+	if (st != TR_OK) {
+		conn_fail(conn, "%s", error.text[0] != '\0' ? error.text : tr_status_text(st));
+		return false;
+	}
+	input->begin += whole;
+	return true;
+}
+
+void conn_read_dispatch(struct conn *conn)
+{
+	while (conn->state == CONN_OPEN && !conn->input.parked && dispatch_one(conn))
+		continue;
+	if (conn->state == CONN_OPEN)
+		input_release(&conn->input);
+}
+
+static void met_end(struct conn *conn)
+{
+	size_t held = conn->input.end - conn->input.begin;
+	if (conn->state == CONN_FINISHING)
+		conn_close(conn, conn->reason);
+	else if (held > 0)
+		conn_fail(conn, "closed by peer in the middle of a frame, after %zu bytes of it",
+		    held);
+	else
+		conn_fail(conn, "closed by peer");
+}
+
+static void met_error(struct conn *conn, int cause)
+{
+	if (conn->state == CONN_FINISHING)
+		conn_close(conn, conn->reason);
+	else if (cause == ECONNRESET)
+		conn_fail(conn, "reset by peer");
+	else
+		conn_fail(conn, "cannot read: %s", strerror(cause));
+}
+
+/* One recv; what came, or 0 when nothing more is to be read now. */
+static size_t read_some(struct conn *conn)
+{
+	struct conn_input *input = &conn->input;
+	if (conn->state == CONN_FINISHING)
+		input->begin = input->end = 0;
+	size_t room = input_room(input);
+	if (room == 0) {
+		conn_fail(conn, "no memory to read");
+		return 0;
+	}
+	ssize_t n;
+	do {
+		n = recv(conn->fd, input->bytes + input->end, room, MSG_DONTWAIT);
+	} while (n < 0 && errno == EINTR);
+	if (n > 0) {
+		input->end += (size_t)n;
+		conn->bytes_in += (uint64_t)n;
+		return (size_t)n;
+	}
+	if (n == 0)
+		met_end(conn);
+	else if (errno != EAGAIN && errno != EWOULDBLOCK)
+		met_error(conn, errno);
+	return 0;
+}
+
+void conn_read(struct conn *conn)
+{
+	size_t budget = READ_BUDGET_BYTES;
+	while ((conn->state == CONN_OPEN || conn->state == CONN_FINISHING) && !conn->input.parked) {
+		size_t n = read_some(conn);
+		if (n == 0)
+			break;
+		if (conn->state == CONN_OPEN)
+			conn_read_dispatch(conn);
+		if (n >= budget)
+			break;
+		budget -= n;
+	}
+	if (conn->state == CONN_OPEN && !conn->input.parked)
+		input_release(&conn->input);
+}

@@ -1,0 +1,17 @@
+/* Options of a stream socket, by what the link is. */
+#ifndef TR_COLLECTIVES_TRANSPORT_SOCKET_H
+#define TR_COLLECTIVES_TRANSPORT_SOCKET_H
+
+#include <sys/socket.h>
+
+#include "common/error.h"
+#include "common/limits.h"
+
+/* Non-blocking and close-on-exec; TCP_NODELAY; on local links a congestion control that does not pace (a kernel whose
+ * default is bbr halves loopback). What the kernel refuses is left as it is. */
+void socket_tune(int fd, const struct sockaddr *other_end);
+
+/* Name of the other end: "127.0.0.1:40312", "unix:/path". */
+void socket_peer_name(int fd, char text[TR_ADDRESS_MAX]);
+
+#endif
