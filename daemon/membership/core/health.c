@@ -1,0 +1,195 @@
+/* Health: heartbeats, silence, workers without progress. Every decision has its reason in words. */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/membership/core/state.h"
+
+static struct peer *peer_of(struct membership *m, const struct node *node,
+    const Traind__Peer__PeerProgress *row)
+{
+	struct group *group = state_group(m, row->group);
+	struct peer *peer = group != NULL ? state_group_peer(m, group, row->peer) : NULL;
+	if (peer == NULL || peer->node != node->id || peer->incarnation != node->hello->incarnation)
+		return NULL;
+	return peer;
+}
+
+static void take_row(struct membership *m, struct peer *peer, const Traind__Peer__PeerProgress *row)
+{
+	if (row->progress != peer->soft.progress || row->round != peer->soft.round ||
+	    row->waiting != peer->soft.waiting) {
+		peer->soft.moved_ms = m->now_ms;
+		if (peer->soft.suspicion[0] != '\0') {
+			action_log(m, false, "peer p%llu moves again", (unsigned long long)peer->id);
+			peer->soft.suspicion[0] = '\0';
+			if (peer->job != 0)
+				action_changed(m, peer->job);
+		}
+	}
+	peer->soft.progress = row->progress;
+	peer->soft.round = row->round;
+	peer->soft.waiting = row->waiting;
+	size_t max = sizeof(peer->soft.waits_for) / sizeof(peer->soft.waits_for[0]);
+	peer->soft.waits_for_count = row->n_waits_for < max ? row->n_waits_for : max;
+	if (peer->soft.waits_for_count > 0)
+		memcpy(peer->soft.waits_for, row->waits_for,
+		    peer->soft.waits_for_count * sizeof(*peer->soft.waits_for));
+}
+
+void health_heartbeat(struct membership *m, struct node *node,
+    const Traind__Peer__Heartbeat *heartbeat)
+{
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__HeartbeatAck ack = TRAIND__PEER__HEARTBEAT_ACK__INIT;
+	/* The least of late: what the link takes when nothing queues. */
+	if (heartbeat->rtt_s > 0 && heartbeat->rtt_s < 3600) {
+		if (node->soft.rtt_s <= 0 || heartbeat->rtt_s < node->soft.rtt_s)
+			node->soft.rtt_s = heartbeat->rtt_s;
+		else
+			node->soft.rtt_s += (heartbeat->rtt_s - node->soft.rtt_s) / 16;
+	}
+	if (heartbeat->bandwidth_bytes_per_s > 0 && heartbeat->bandwidth_bytes_per_s < 1e15)
+		node->soft.bandwidth = heartbeat->bandwidth_bytes_per_s;
+	for (size_t i = 0; i < heartbeat->n_peers; i++) {
+		struct peer *peer = peer_of(m, node, heartbeat->peers[i]);
+		if (peer != NULL)
+			take_row(m, peer, heartbeat->peers[i]);
+		else
+			action_ignored(m,
+			    "a heartbeat of node n%llu about peer p%llu, which is not there",
+			    (unsigned long long)node->id,
+			    (unsigned long long)heartbeat->peers[i]->peer);
+	}
+	ack.sequence = heartbeat->sequence;
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_HEARTBEAT_ACK;
+	message.heartbeat_ack = &ack;
+	action_send(m, node->soft.conn, &message);
+}
+
+static void suspect(struct membership *m, struct node *node, const char *text)
+{
+	bool fresh = (node->soft.suspicion[0] == '\0') != (text[0] == '\0');
+	copy_text(node->soft.suspicion, sizeof(node->soft.suspicion), text);
+	if (!fresh)
+		return;
+	action_log(m, text[0] != '\0', "node n%llu (%s) %s%s", (unsigned long long)node->id,
+	    node->hello->name, text[0] != '\0' ? "is suspected: " : "is heard again", text);
+	for (size_t i = 0; i < m->jobs.count; i++)
+		if (state_job_live(m->jobs.items[i]))
+			action_changed(m, ((struct job *)m->jobs.items[i])->id);
+}
+
+static void node_silence(struct membership *m, struct node *node)
+{
+	char text[REASON_MAX];
+	uint64_t silent_ms = m->now_ms - node->soft.heard_ms;
+	(void)snprintf(text, sizeof(text), "silent for %.1f s", (double)silent_ms / 1000.0);
+	if (silent_ms >= m->options.heartbeat_timeout_ms)
+		node_lose(m, node, text);
+	else if (silent_ms >= m->options.heartbeat_timeout_ms / 2)
+		suspect(m, node, text);
+	else
+		suspect(m, node, "");
+}
+
+static bool somebody_waits_for(const struct list *peers, const struct peer *peer)
+{
+	for (size_t i = 0; i < peers->count; i++) {
+		const struct peer *other = peers->items[i];
+		for (size_t k = 0;
+		     other != peer && state_peer_live(other) && other->group == peer->group &&
+		     other->soft.waiting && k < other->soft.waits_for_count;
+		     k++)
+			if (other->soft.waits_for[k] == peer->id)
+				return true;
+	}
+	return false;
+}
+
+/* Slow but moving is never evicted: it takes standing still, not waiting for anybody, and being
+ * waited for. */
+static void peer_stands_still(struct membership *m, struct list *peers, struct peer *peer)
+{
+	uint64_t still_ms = m->now_ms - peer->soft.moved_ms;
+	if (peer->soft.moved_ms == 0 || peer->soft.waiting || !somebody_waits_for(peers, peer) ||
+	    still_ms < m->options.progress_timeout_ms / 2)
+		return;
+	char text[REASON_MAX];
+	(void)snprintf(text, sizeof(text), "worker made no progress for %.1f s (stopped?)",
+	    (double)still_ms / 1000.0);
+	if (still_ms >= m->options.progress_timeout_ms) {
+		peer_end(m, peer, PEER_LOST, false, text);
+		return;
+	}
+	if (peer->soft.suspicion[0] == '\0') {
+		action_log(m, true, "peer p%llu on %s is suspected: %s",
+		    (unsigned long long)peer->id, peer->node_name, text);
+		if (peer->job != 0)
+			action_changed(m, peer->job);
+	}
+	copy_text(peer->soft.suspicion, sizeof(peer->soft.suspicion), text);
+}
+
+static void group_health(struct membership *m, struct group *group)
+{
+	struct list *peers = state_peers(m, group);
+	for (size_t i = 0; i < peers->count; i++) {
+		struct peer *peer = peers->items[i];
+		const struct node *node = state_node(m, peer->node);
+		if (peer->group == group->id && state_peer_live(peer) && node != NULL &&
+		    node->soft.conn != 0 && state_view_peer(group, peer->id) != NULL)
+			peer_stands_still(m, peers, peer);
+	}
+}
+
+void health_think(struct membership *m)
+{
+	for (size_t i = 0; i < m->nodes.count; i++) {
+		struct node *node = m->nodes.items[i];
+		if (!node->lost && node->soft.conn != 0)
+			node_silence(m, node);
+	}
+	for (size_t i = 0; i < m->groups.count; i++) {
+		struct group *group = m->groups.items[i];
+		const struct job *job = group->job != 0 ? state_job(m, group->job) : NULL;
+		if (group->view != NULL && (group->job == 0 || (job != NULL && state_job_live(job))))
+			group_health(m, group);
+	}
+}
+
+/* We were stopped, or starved: the silence was ours. */
+void health_paused(struct membership *m, uint64_t gap_ms)
+{
+	for (size_t i = 0; i < m->nodes.count; i++) {
+		struct node *node = m->nodes.items[i];
+		if (node->soft.conn != 0)
+			node->soft.heard_ms += gap_ms;
+		if (node->soft.awaited_ms != 0)
+			node->soft.awaited_ms += gap_ms;
+	}
+	for (size_t i = 0; i < m->groups.count; i++) {
+		struct group *group = m->groups.items[i];
+		struct list *peers = state_peers(m, group);
+		if (group->soft.proposal.asked)
+			group->soft.proposal.deadline_ms += gap_ms;
+		for (size_t k = 0; k < peers->count; k++) {
+			struct peer *peer = peers->items[k];
+			if (peer->group == group->id && peer->soft.moved_ms != 0)
+				peer->soft.moved_ms += gap_ms;
+		}
+	}
+	action_log(m, true,
+	    "memberd itself stood still for %.1f s: silence in that time is held against nobody",
+	    (double)gap_ms / 1000.0);
+}
+
+/* A regular look as long as there is anybody to look at. */
+uint64_t health_deadline_ms(const struct membership *m)
+{
+	bool anybody = m->greetings.count > 0;
+	for (size_t i = 0; !anybody && i < m->nodes.count; i++)
+		anybody = !((struct node *)m->nodes.items[i])->lost;
+	for (size_t i = 0; !anybody && i < m->jobs.count; i++)
+		anybody = !state_job_ended(m->jobs.items[i]);
+	return anybody ? m->looked_ms + m->options.heartbeat_interval_ms : UINT64_MAX;
+}

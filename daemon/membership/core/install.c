@@ -1,0 +1,412 @@
+#include "daemon/membership/core/install.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/membership/core/resume.h"
+
+/* Until the data plane has measured something: a LAN. */
+#define LATENCY_UNKNOWN_S     50e-6
+#define BANDWIDTH_UNKNOWN_BPS 1e9
+#define MEMBERS_MAX           TR_GROUP_PEERS_MAX
+
+/* One member of the view to be. */
+struct entrant {
+	struct peer *peer;
+	const Traind__Peer__ViewReport *report;
+	const Traind__Peer__ViewPeer *before; /* its row in the old view; NULL: it enters */
+	bool holds; /* the state after base_round - 1, so that it can give it */
+	Traind__Peer__ViewPeer row;
+};
+
+struct builder {
+	struct membership *m;
+	struct group *group;
+	struct entrant entrants[MEMBERS_MAX];
+	size_t count;
+	struct resume_decision decision;
+	Traind__Peer__Policy policy;
+	Traind__Peer__Algorithm algorithm;
+	bool deterministic;
+	uint32_t segment_bytes;
+};
+
+static void options_of(struct builder *b)
+{
+	const struct job *job = b->group->job != 0 ? state_job(b->m, b->group->job) : NULL;
+	b->segment_bytes = TR_SEGMENT_BYTES;
+	b->policy = TRAIND__PEER__POLICY__POLICY_REPLAY;
+	if (job == NULL) {
+		const Traind__Peer__JoinGroup *founder = b->group->founder;
+		b->policy = founder->policy;
+		b->algorithm = founder->algorithm;
+		b->deterministic = founder->deterministic;
+		if (founder->segment_bytes != 0)
+			b->segment_bytes = founder->segment_bytes;
+		return;
+	}
+	const Traind__V1__Sync *sync = job->spec->train != NULL ? job->spec->train->sync : NULL;
+	if (sync == NULL)
+		return;
+	if (strcmp(sync->on_loss, "drop") == 0)
+		b->policy = TRAIND__PEER__POLICY__POLICY_KEEP;
+	if (strcmp(sync->algorithm, "ring") == 0)
+		b->algorithm = TRAIND__PEER__ALGORITHM__ALGORITHM_RING;
+	else if (strcmp(sync->algorithm, "star") == 0)
+		b->algorithm = TRAIND__PEER__ALGORITHM__ALGORITHM_STAR;
+	b->deterministic = sync->deterministic;
+}
+
+static void entrants_of(struct builder *b)
+{
+	const struct proposal *proposal = &b->group->soft.proposal;
+	for (size_t i = 0; i < proposal->count; i++) {
+		struct entrant *e = &b->entrants[b->count++];
+		e->peer = state_group_peer(b->m, b->group, proposal->members[i].peer);
+		e->report = proposal->members[i].report;
+		e->before = state_view_peer(b->group, proposal->members[i].peer);
+	}
+}
+
+/* No view before: the newest state that founders brought along is where rounds start. */
+static void decide_founding(struct builder *b)
+{
+	uint64_t newest = 0;
+	for (size_t i = 0; i < b->count; i++)
+		if (b->entrants[i].peer->soft.ready_round > newest)
+			newest = b->entrants[i].peer->soft.ready_round;
+	b->decision.base_round = newest + 1;
+	b->decision.base_attempt = b->group->soft.proposal.number;
+	b->decision.reason = "founded";
+}
+
+static void decide(struct builder *b)
+{
+	const Traind__Peer__ViewReport *reports[MEMBERS_MAX];
+	uint64_t members[MEMBERS_MAX];
+	for (size_t i = 0; i < b->count; i++) {
+		reports[i] = b->entrants[i].before != NULL ? b->entrants[i].report : NULL;
+		members[i] = b->entrants[i].peer->id;
+	}
+	struct resume_input input = {
+		.old = b->group->view,
+		.policy = b->policy,
+		.number = b->group->soft.proposal.number,
+		.recorded = ledger_newest(state_ledger(b->m, b->group)),
+		.reports = reports,
+		.members = members,
+		.count = b->count,
+	};
+	/* Rounds of the time before this group went on from a checkpoint do not bind it. */
+	if (input.recorded + 1 < b->group->view->resume->base_round)
+		input.recorded = b->group->view->resume->base_round - 1;
+	resume_decide(&input, &b->decision);
+}
+
+/* One that came as a joiner: does it have the state that its next round starts from? A vote for the
+ * round before the base counts: it commits that round when it installs the view. */
+static bool has_its_state(const struct entrant *e, uint64_t base_round)
+{
+	uint64_t from = e->before->participate_from, next = from > base_round ? from : base_round;
+	return e->report->committed_round + 1 >= next ||
+	    (e->report->voted && e->report->begun_round + 1 >= next);
+}
+
+/* Who can give the state after base_round - 1. A member of the old view that has not got its own
+ * state yet cannot. */
+static void find_holders(struct builder *b)
+{
+	for (size_t i = 0; i < b->count; i++) {
+		struct entrant *e = &b->entrants[i];
+		if (b->group->view == NULL)
+			e->holds = e->peer->soft.ready_round + 1 == b->decision.base_round;
+		else
+			e->holds = e->before != NULL &&
+			    (e->before->donor == 0 || has_its_state(e, b->decision.base_round));
+	}
+}
+
+/* What a member has committed at least: to be in the old view meant to have what came before it. */
+static uint64_t committed_of(const struct builder *b, const struct entrant *e)
+{
+	uint64_t base = b->group->view->resume->base_round, from = e->before->participate_from;
+	uint64_t least = (from > base ? from : base) - 1;
+	return e->report->committed_round > least ? e->report->committed_round : least;
+}
+
+/* A member whose next round can only be one that the others have decided already is lost for the
+ * group. */
+static bool left_behind(struct builder *b)
+{
+	bool any = false;
+	for (size_t i = 0; b->group->view != NULL && i < b->count; i++) {
+		const struct entrant *e = &b->entrants[i];
+		/* Everyone who took part voted for base_round - 1, so nobody is further behind than
+		 * that. */
+		if (!e->holds || committed_of(b, e) + 2 >= b->decision.base_round)
+			continue;
+		char text[REASON_MAX];
+		(void)snprintf(text, sizeof(text), "it has committed round %llu only, others %llu",
+		    (unsigned long long)committed_of(b, e),
+		    (unsigned long long)b->decision.base_round - 1);
+		peer_end(b->m, e->peer, PEER_LOST, false, text);
+		any = true;
+	}
+	return any;
+}
+
+static size_t holders_count(const struct builder *b)
+{
+	size_t holders = 0;
+	for (size_t i = 0; i < b->count; i++)
+		holders += b->entrants[i].holds ? 1 : 0;
+	return holders;
+}
+
+static bool donates(const struct builder *b, uint64_t peer)
+{
+	for (size_t i = 0; i < b->count; i++)
+		if (b->entrants[i].peer->id == peer)
+			return b->entrants[i].holds;
+	return false;
+}
+
+/* Joiners take donors in turn, so that none serves all. */
+static uint64_t next_donor(const struct builder *b, size_t *turn)
+{
+	size_t holders = holders_count(b), want = holders > 0 ? (*turn)++ % holders : 0;
+	for (size_t i = 0; i < b->count; i++)
+		if (b->entrants[i].holds && want-- == 0)
+			return b->entrants[i].peer->id;
+	return 0;
+}
+
+static void fill_rows(struct builder *b)
+{
+	const struct resume_decision *d = &b->decision;
+	/* A round that goes on keeps its participants; the next one takes the joiner in. */
+	uint64_t entry = d->finish ? d->base_round + 1 : d->base_round;
+	size_t turn = 0;
+	for (size_t i = 0; i < b->count; i++) {
+		struct entrant *e = &b->entrants[i];
+		const struct node *node = state_node(b->m, e->peer->node);
+		traind__peer__view_peer__init(&e->row);
+		e->row.peer = e->peer->id;
+		e->row.address = node->hello->address;
+		if (e->peer->address[0] != '\0')
+			e->row.address = e->peer->address;
+		e->row.node_name = e->peer->node_name;
+		if (e->before != NULL) {
+			e->row.participate_from = e->before->participate_from;
+			e->row.contribute_from = e->before->contribute_from;
+		} else {
+			e->row.participate_from = b->group->view == NULL ? d->base_round : entry;
+			e->row.contribute_from = e->row.participate_from + (e->holds ? 0 : 1);
+		}
+		if (e->holds)
+			continue;
+		/* It still waits for its state: same entry if that round is still to come, else a
+		 * later one. */
+		if (e->row.participate_from < d->base_round) {
+			e->row.participate_from = entry;
+			e->row.contribute_from = entry + 1;
+		}
+		bool same = e->before != NULL && donates(b, e->before->donor);
+		e->row.donor = same ? e->before->donor : next_donor(b, &turn);
+	}
+}
+
+/* A joiner can be the last that holds the state: a round that begins again without any contributor
+ * gets those who take part in it. */
+static void fill_contributors(struct builder *b)
+{
+	const struct resume_decision *d = &b->decision;
+	for (size_t i = 0; i < b->count; i++)
+		if (d->finish || b->entrants[i].row.contribute_from <= d->base_round)
+			return;
+	for (size_t i = 0; i < b->count; i++) {
+		struct entrant *e = &b->entrants[i];
+		if (e->holds && e->row.participate_from <= d->base_round)
+			e->row.contribute_from = d->base_round;
+	}
+}
+
+static uint64_t rtt_ms(const struct builder *b, const struct entrant *e)
+{
+	return (uint64_t)(state_node(b->m, e->peer->node)->soft.rtt_s * 1000.0);
+}
+
+/* The least latency in whole milliseconds among those that have the state; ties: the lowest id. */
+static uint32_t choose_hub(const struct builder *b)
+{
+	size_t best = b->count;
+	for (size_t i = 0; i < b->count; i++) {
+		const struct entrant *e = &b->entrants[i];
+		if (e->holds && (best == b->count || rtt_ms(b, e) < rtt_ms(b, &b->entrants[best])))
+			best = i;
+	}
+	return (uint32_t)(best < b->count ? best : 0);
+}
+
+static void fill_links(const struct builder *b, Traind__Peer__View *view)
+{
+	view->latency_s = 0;
+	view->bandwidth_bytes_per_s = 0;
+	for (size_t i = 0; i < b->count; i++) {
+		const struct node *node = state_node(b->m, b->entrants[i].peer->node);
+		if (node->soft.rtt_s / 2 > view->latency_s)
+			view->latency_s = node->soft.rtt_s / 2;
+		if (node->soft.bandwidth > 0 &&
+		    (view->bandwidth_bytes_per_s <= 0 ||
+		        node->soft.bandwidth < view->bandwidth_bytes_per_s))
+			view->bandwidth_bytes_per_s = node->soft.bandwidth;
+	}
+	if (view->latency_s <= 0)
+		view->latency_s = LATENCY_UNKNOWN_S;
+	if (view->bandwidth_bytes_per_s <= 0)
+		view->bandwidth_bytes_per_s = BANDWIDTH_UNKNOWN_BPS;
+}
+
+static struct Traind__Peer__OpHolders *holders_row(Traind__Peer__Resume *resume,
+    const Traind__Peer__OpReport *op)
+{
+	for (size_t i = 0; i < resume->n_ops; i++)
+		if (resume->ops[i]->tag == op->tag)
+			return resume->ops[i]->segments == op->segments ? resume->ops[i] : NULL;
+	Traind__Peer__OpHolders *row = calloc(1, sizeof(*row));
+	Traind__Peer__OpHolders **grown = realloc(resume->ops,
+	    (resume->n_ops + 1) * sizeof(Traind__Peer__OpHolders *));
+	if (grown != NULL)
+		resume->ops = grown;
+	if (row == NULL || grown == NULL) {
+		free(row);
+		return NULL;
+	}
+	traind__peer__op_holders__init(row);
+	row->tag = op->tag;
+	row->segments = op->segments;
+	resume->ops[resume->n_ops++] = row;
+	return row;
+}
+
+static void holders_add(struct builder *b, Traind__Peer__OpHolders *row, uint64_t peer,
+    const Traind__Peer__OpReport *op)
+{
+	Traind__Peer__Holder *holder = calloc(1, sizeof(*holder));
+	Traind__Peer__Holder **grown = realloc(row->holders,
+	    (row->n_holders + 1) * sizeof(Traind__Peer__Holder *));
+	if (grown != NULL)
+		row->holders = grown;
+	if (holder == NULL || grown == NULL) {
+		free(holder);
+		b->m->oom = true;
+		return;
+	}
+	traind__peer__holder__init(holder);
+	holder->peer = peer;
+	holder->sealed = op->sealed; /* borrowed from the report */
+	row->holders[row->n_holders++] = holder;
+}
+
+static void fill_holders(struct builder *b, Traind__Peer__Resume *resume)
+{
+	for (size_t i = 0; b->decision.finish && i < b->count; i++) {
+		const struct entrant *e = &b->entrants[i];
+		if (e->before == NULL || e->report->begun_round != b->decision.base_round ||
+		    e->report->attempt != b->decision.base_attempt)
+			continue;
+		for (size_t k = 0; k < e->report->n_ops; k++) {
+			Traind__Peer__OpHolders *row = holders_row(resume, e->report->ops[k]);
+			if (row != NULL && e->report->ops[k]->sealed.len > 0)
+				holders_add(b, row, e->peer->id, e->report->ops[k]);
+		}
+	}
+}
+
+static void free_holders(Traind__Peer__Resume *resume)
+{
+	for (size_t i = 0; i < resume->n_ops; i++) {
+		for (size_t k = 0; k < resume->ops[i]->n_holders; k++)
+			free(resume->ops[i]->holders[k]);
+		free(resume->ops[i]->holders);
+		free(resume->ops[i]);
+	}
+	free(resume->ops);
+}
+
+static void append_view(struct builder *b)
+{
+	struct proposal *proposal = &b->group->soft.proposal;
+	Traind__Peer__View view = TRAIND__PEER__VIEW__INIT;
+	Traind__Peer__Resume resume = TRAIND__PEER__RESUME__INIT;
+	Traind__Peer__ViewInstall install = TRAIND__PEER__VIEW_INSTALL__INIT;
+	Traind__Peer__LogEntry entry = TRAIND__PEER__LOG_ENTRY__INIT;
+	Traind__Peer__ViewPeer *rows[MEMBERS_MAX];
+	uint32_t ring[MEMBERS_MAX];
+	uint64_t contributors[MEMBERS_MAX];
+	struct resume_decision *d = &b->decision;
+	for (size_t i = 0; i < b->count; i++) {
+		rows[i] = &b->entrants[i].row;
+		ring[i] = (uint32_t)i;
+		if (!d->finish && rows[i]->contribute_from <= d->base_round)
+			contributors[d->contributors_count++] = rows[i]->peer;
+	}
+	if (d->finish)
+		memcpy(contributors, d->contributors, d->contributors_count * sizeof(*contributors));
+	view.group = b->group->id;
+	view.number = proposal->number;
+	view.peers = rows;
+	view.ring = ring;
+	view.n_peers = view.n_ring = b->count;
+	view.hub = choose_hub(b);
+	view.policy = b->policy;
+	view.deterministic = b->deterministic;
+	view.algorithm = b->algorithm;
+	view.segment_bytes = b->segment_bytes;
+	view.reason = proposal->reason;
+	fill_links(b, &view);
+	resume.base_round = d->base_round;
+	resume.base_attempt = d->base_attempt;
+	resume.finish = d->finish;
+	resume.abandoned = d->abandoned;
+	resume.contributors = contributors;
+	resume.n_contributors = d->contributors_count;
+	fill_holders(b, &resume);
+	install.view = &view;
+	install.resume = &resume;
+	entry.body_case = TRAIND__PEER__LOG_ENTRY__BODY_VIEW;
+	entry.view = &install;
+	action_log(b->m, false, "group %llu: view %llu: round %llu %s: %s",
+	    (unsigned long long)b->group->id, (unsigned long long)view.number,
+	    (unsigned long long)d->base_round, d->finish ? "goes on" : "begins", d->reason);
+	action_append(b->m, &entry, PENDING_GROUP, b->group->id, NULL);
+	free_holders(&resume);
+}
+
+void install_append(struct membership *m, struct group *group)
+{
+	struct builder *b = state_alloc(m, sizeof(*b));
+	if (b == NULL)
+		return;
+	b->m = m;
+	b->group = group;
+	options_of(b);
+	entrants_of(b);
+	if (group->view == NULL)
+		decide_founding(b);
+	else
+		decide(b);
+	find_holders(b);
+	if (holders_count(b) == 0) {
+		/* Nobody is left who has the state: those who waited for it cannot go on. */
+		for (size_t i = 0; i < b->count; i++)
+			peer_end(m, b->entrants[i].peer, PEER_LOST, false,
+			    "every peer that held the state was lost");
+	} else if (!left_behind(b)) {
+		fill_rows(b);
+		fill_contributors(b);
+		append_view(b);
+	}
+	free(b);
+}

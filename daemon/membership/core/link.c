@@ -1,0 +1,122 @@
+/* Broken connections between members. A break loses frames, and cores never send twice within a
+ * view: a new view with the same members repairs it. If somebody cannot be reached at all, the one
+ * that most complain about goes. */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/membership/core/state.h"
+
+#define LINK_PATIENCE_MS        100u /* the other side's death may be the next thing we hear of */
+#define UNREACHABLE_PATIENCE_MS 300u /* the others' complaints come within a heartbeat */
+
+void link_lost(struct membership *m, struct node *node, const Traind__Peer__LinkLost *lost)
+{
+	struct group *group = state_group(m, lost->group);
+	const struct peer *from = group != NULL ? state_group_peer(m, group, lost->peer) : NULL;
+	if (from == NULL || from->node != node->id ||
+	    from->incarnation != node->hello->incarnation ||
+	    lost->view != state_view_number(group) || lost->lost == lost->peer ||
+	    state_view_peer(group, lost->peer) == NULL ||
+	    state_view_peer(group, lost->lost) == NULL) {
+		action_ignored(m,
+		    "LinkLost p%llu -> p%llu in view %llu of group %llu, which is not "
+		    "the present one",
+		    (unsigned long long)lost->peer, (unsigned long long)lost->lost,
+		    (unsigned long long)lost->view, (unsigned long long)lost->group);
+		return;
+	}
+	bool unreachable = strncmp(lost->reason, "cannot reach", 12) == 0;
+	for (size_t i = 0; i < group->soft.complaints_count; i++) {
+		const struct complaint *c = &group->soft.complaints[i];
+		if (c->from == lost->peer && c->about == lost->lost && c->unreachable >= unreachable)
+			return;
+	}
+	size_t max = sizeof(group->soft.complaints) / sizeof(group->soft.complaints[0]);
+	if (group->soft.complaints_count == max)
+		return; /* more would not change what has to be done */
+	struct complaint *c = &group->soft.complaints[group->soft.complaints_count++];
+	*c = (struct complaint){ .from = lost->peer,
+		.about = lost->lost,
+		.unreachable = unreachable };
+	c->due_ms = m->now_ms + (unreachable ? UNREACHABLE_PATIENCE_MS : LINK_PATIENCE_MS);
+	copy_text(c->reason, sizeof(c->reason), lost->reason);
+	action_log(m, false, "group %llu: link p%llu -> p%llu broke: %.200s",
+	    (unsigned long long)group->id, (unsigned long long)c->from,
+	    (unsigned long long)c->about, c->reason);
+	m->dirty = true;
+}
+
+static bool live(struct membership *m, const struct group *group, uint64_t id)
+{
+	const struct peer *peer = state_group_peer(m, group, id);
+	return peer != NULL && state_peer_live(peer);
+}
+
+static size_t complaints_about(const struct group *group, uint64_t id)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < group->soft.complaints_count; i++)
+		count += group->soft.complaints[i].unreachable &&
+		        group->soft.complaints[i].about == id
+		    ? 1
+		    : 0;
+	return count;
+}
+
+static void evict_most_complained(struct membership *m, struct group *group)
+{
+	uint64_t worst = 0;
+	size_t most = 0;
+	for (size_t i = 0; i < group->soft.complaints_count; i++) {
+		const struct complaint *c = &group->soft.complaints[i];
+		size_t count = complaints_about(group, c->about);
+		if (!c->unreachable || count < most || (count == most && c->about < worst))
+			continue;
+		worst = c->about;
+		most = count;
+	}
+	struct peer *peer = state_group_peer(m, group, worst);
+	if (peer == NULL)
+		return;
+	char text[REASON_MAX];
+	(void)snprintf(text, sizeof(text), "%zu member%s cannot reach it", most,
+	    most == 1 ? "" : "s");
+	peer_end(m, peer, PEER_LOST, false, text);
+}
+
+void link_think(struct membership *m, struct group *group)
+{
+	size_t kept = 0;
+	bool unreachable_due = false;
+	for (size_t i = 0; i < group->soft.complaints_count; i++) {
+		struct complaint c = group->soft.complaints[i];
+		/* Whoever is gone needs no arbitration: that is the ordinary kill. */
+		if (!live(m, group, c.from) || !live(m, group, c.about))
+			continue;
+		if (c.due_ms <= m->now_ms && !c.unreachable) {
+			if (!group->soft.repair)
+				(void)snprintf(group->soft.repair_reason,
+				    sizeof(group->soft.repair_reason),
+				    "link p%llu -> p%llu broke: %.150s", (unsigned long long)c.from,
+				    (unsigned long long)c.about, c.reason);
+			group->soft.repair = true;
+			continue;
+		}
+		unreachable_due = unreachable_due || c.due_ms <= m->now_ms;
+		group->soft.complaints[kept++] = c;
+	}
+	group->soft.complaints_count = kept;
+	if (unreachable_due) {
+		evict_most_complained(m, group);
+		group->soft.complaints_count = 0;
+	}
+}
+
+uint64_t link_deadline_ms(const struct group *group)
+{
+	uint64_t deadline = UINT64_MAX;
+	for (size_t i = 0; i < group->soft.complaints_count; i++)
+		if (group->soft.complaints[i].due_ms < deadline)
+			deadline = group->soft.complaints[i].due_ms;
+	return deadline;
+}

@@ -1,0 +1,400 @@
+/* Peers: told to start, started, ready, ended; and the end is durable. */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/membership/core/state.h"
+
+#define STOP_PATIENCE_MS (TR_WORKER_TERM_GRACE_MS + 10000u)
+#define SIGNATURE_MAX    (1u << 20)
+
+static void append_moved(struct membership *m, struct peer *peer)
+{
+	Traind__Peer__LogEntry entry = TRAIND__PEER__LOG_ENTRY__INIT;
+	Traind__Peer__PeerMoved moved = TRAIND__PEER__PEER_MOVED__INIT;
+	moved.job_id = peer->job;
+	moved.group = peer->group;
+	moved.peer = peer->id;
+	moved.state = peer->soft.fate == PEER_FINISHED ? "finished" : "lost";
+	moved.reason = peer->soft.reason;
+	moved.fast = peer->soft.fast;
+	entry.body_case = TRAIND__PEER__LOG_ENTRY__BODY_PEER_MOVED;
+	entry.peer_moved = &moved;
+	action_append(m, &entry, PENDING_PEER, peer->id, NULL);
+}
+
+static void send_stop(struct membership *m, uint64_t conn, uint64_t job, uint64_t peer,
+    const char *reason)
+{
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__StopWorker stop = TRAIND__PEER__STOP_WORKER__INIT;
+	char text[REASON_MAX];
+	copy_text(text, sizeof(text), reason);
+	stop.job_id = job;
+	stop.peer = peer;
+	stop.reason = text;
+	stop.grace_ms = TR_WORKER_TERM_GRACE_MS;
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_STOP_WORKER;
+	message.stop_worker = &stop;
+	action_send(m, conn, &message);
+}
+
+static void send_evicted(struct membership *m, uint64_t conn, uint64_t group, uint64_t peer,
+    const char *reason)
+{
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__PeerEvicted evicted = TRAIND__PEER__PEER_EVICTED__INIT;
+	char text[REASON_MAX];
+	copy_text(text, sizeof(text), reason);
+	evicted.group = group;
+	evicted.peer = peer;
+	evicted.reason = text;
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_PEER_EVICTED;
+	message.peer_evicted = &evicted;
+	action_send(m, conn, &message);
+}
+
+/* Out with it: first the engine's member, then the process. */
+static void tell_to_stop(struct membership *m, struct peer *peer, uint64_t conn, const char *reason)
+{
+	if (peer->soft.stop_conn == conn)
+		return;
+	peer->soft.stop_conn = conn;
+	if (peer->soft.stop_ms == 0)
+		peer->soft.stop_ms = m->now_ms;
+	peer->soft.stopping = peer->job != 0;
+	if (peer->group != 0)
+		send_evicted(m, conn, peer->group, peer->id, reason);
+	if (peer->job != 0)
+		send_stop(m, conn, peer->job, peer->id, reason);
+}
+
+bool peer_holds_slot(const struct membership *m, const struct peer *peer)
+{
+	const struct node *node = state_node(m, peer->node);
+	return state_peer_live(peer) ||
+	    (peer->soft.stopping && node != NULL && node->soft.conn == peer->soft.stop_conn &&
+	        m->now_ms < peer->soft.stop_ms + STOP_PATIENCE_MS);
+}
+
+void peer_end(struct membership *m, struct peer *peer, enum peer_state fate, bool fast,
+    const char *reason)
+{
+	if (!state_peer_live(peer))
+		return;
+	peer->soft.fate = fate;
+	peer->soft.fast = fast;
+	copy_text(peer->soft.reason, sizeof(peer->soft.reason), reason);
+	action_log(m, fate == PEER_LOST, "peer p%llu (job %llu, rank %u, on %s) %s%s%s",
+	    (unsigned long long)peer->id, (unsigned long long)peer->job, peer->rank,
+	    peer->node_name, fate == PEER_FINISHED ? "finished" : "is lost",
+	    reason[0] != '\0' ? ": " : "", reason);
+	append_moved(m, peer);
+	const struct node *node = state_node(m, peer->node);
+	if (fate == PEER_LOST && node != NULL && node->soft.conn != 0)
+		tell_to_stop(m, peer, node->soft.conn, peer->soft.reason);
+	m->dirty = true;
+	if (peer->job != 0)
+		action_changed(m, peer->job);
+}
+
+/* The job's or group's peer that this node hosts; NULL: ignored, with a line. */
+static struct peer *hosted(struct membership *m, const struct node *node, uint64_t job_id,
+    uint64_t group_id, uint64_t peer_id, const char *what)
+{
+	struct job *job = job_id != 0 ? state_job(m, job_id) : NULL;
+	struct group *group = job == NULL && group_id != 0 ? state_group(m, group_id) : NULL;
+	struct list *peers = job != NULL ? &job->peers
+	    : group != NULL              ? state_peers(m, group)
+	                                 : NULL;
+	struct peer *peer = peers != NULL ? state_peer(peers, peer_id) : NULL;
+	if (peer != NULL && peer->node == node->id && peer->incarnation == node->hello->incarnation)
+		return peer;
+	action_ignored(m, "%s from node n%llu about peer p%llu, which is not there", what,
+	    (unsigned long long)node->id, (unsigned long long)peer_id);
+	return NULL;
+}
+
+void peer_started(struct membership *m, struct node *node,
+    const Traind__Peer__WorkerStarted *started)
+{
+	struct peer *peer = hosted(m, node, started->job_id, 0, started->peer, "WorkerStarted");
+	if (peer == NULL || started->job_id == 0)
+		return;
+	peer->soft.started = true;
+	peer->soft.pid = started->pid;
+	peer->soft.missing_ms = 0;
+	action_changed(m, peer->job);
+}
+
+/* The last lines of stderr, on one line, the newest part of them. */
+static void exit_words(const Traind__Peer__WorkerExited *exited, char *text, size_t size)
+{
+	char lines[160];
+	const char *from = exited->last_lines;
+	size_t length = strlen(from);
+	while (length > 0 && (from[length - 1] == '\n' || from[length - 1] == ' '))
+		length--;
+	size_t skip = length > sizeof(lines) - 1 ? length - (sizeof(lines) - 1) : 0;
+	while (skip < length && ((unsigned char)from[skip] & 0xc0u) == 0x80u)
+		skip++;
+	size_t count = length - skip;
+	memcpy(lines, from + skip, count);
+	lines[count] = '\0';
+	for (size_t i = 0; i < count; i++)
+		if ((unsigned char)lines[i] < ' ')
+			lines[i] = ' ';
+	char words[64];
+	if (exited->signal != 0)
+		(void)snprintf(words, sizeof(words), "killed by signal %d", exited->signal);
+	else
+		(void)snprintf(words, sizeof(words), "exit code %d", exited->exit_code);
+	(void)snprintf(text, size, "%.80s%s%s", exited->reason[0] != '\0' ? exited->reason : words,
+	    count > 0 ? ": " : "", lines);
+}
+
+static bool got_over_its_start(const struct membership *m, const struct peer *peer)
+{
+	const struct group *group = state_group(m, peer->group);
+	const Traind__Peer__ViewPeer *in = group != NULL ? state_view_peer(group, peer->id) : NULL;
+	return peer->worked || (in != NULL && peer->soft.round > in->participate_from);
+}
+
+void peer_exited(struct membership *m, struct node *node, const Traind__Peer__WorkerExited *exited)
+{
+	struct peer *peer = hosted(m, node, exited->job_id, 0, exited->peer, "WorkerExited");
+	struct job *job = peer != NULL && peer->job != 0 ? state_job(m, peer->job) : NULL;
+	if (job == NULL)
+		return;
+	peer->soft.stop_conn = node->soft.conn; /* nothing is left to stop */
+	peer->soft.stopping = false;
+	m->dirty = true;
+	if (!state_peer_live(peer))
+		return;
+	char reason[REASON_MAX];
+	exit_words(exited, reason, sizeof(reason));
+	bool well = exited->exit_code == 0 && exited->signal == 0;
+	const struct group *group = state_group(m, peer->group);
+	/* A native worker that leaves before it trained has not finished anything. */
+	bool idle = job->spec->train != NULL &&
+	    (group == NULL || state_view_peer(group, peer->id) == NULL);
+	if (well && !(idle && state_job_live(job))) {
+		peer_end(m, peer, PEER_FINISHED, false, "");
+		return;
+	}
+	/* A kill from outside while the job gets on is churn and says nothing about the job. */
+	bool churn = exited->signal == 9 && job->ledger != NULL && ledger_recorded(job->ledger) > 0;
+	bool fast = state_job_live(job) && !churn && !got_over_its_start(m, peer);
+	if (job->spec->command != NULL && state_job_live(job))
+		command_exited(m, job, peer,
+		    exited->signal != 0 ? 128 + exited->signal : exited->exit_code, reason);
+	peer_end(m, peer, PEER_LOST, fast, reason);
+	if (fast)
+		native_back_off(m, job);
+}
+
+/* All members of a group declare the same state; the first to be ready sets it. */
+static const struct peer *differs_from(struct membership *m, const struct group *group,
+    const struct peer *peer, struct tr_digest signature)
+{
+	const struct list *peers = state_peers(m, group);
+	for (size_t i = 0; i < peers->count; i++) {
+		const struct peer *other = peers->items[i];
+		if (other != peer && other->group == group->id && state_peer_live(other) &&
+		    other->soft.signed_state && !tr_digest_equal(other->soft.signature, signature))
+			return other;
+	}
+	return NULL;
+}
+
+void peer_ready(struct membership *m, struct node *node, const Traind__Peer__PeerReady *ready)
+{
+	struct peer *peer = hosted(m, node, 0, ready->group, ready->peer, "PeerReady");
+	if (peer == NULL || peer->group != ready->group || !state_peer_live(peer))
+		return;
+	const struct group *group = state_group(m, peer->group);
+	struct tr_digest signature = tr_digest_of(ready->state_signature,
+	    strlen(ready->state_signature));
+	const struct peer *other = group != NULL ? differs_from(m, group, peer, signature) : NULL;
+	if (other != NULL) {
+		char text[REASON_MAX];
+		(void)snprintf(text, sizeof(text),
+		    "its state has other names or sizes than that of peer p%llu on %s",
+		    (unsigned long long)other->id, other->node_name);
+		peer_end(m, peer, PEER_LOST, true, text);
+		return;
+	}
+	if (ready->round >= UINT64_MAX / 2) {
+		action_ignored(m, "PeerReady of peer p%llu with round %llu",
+		    (unsigned long long)peer->id, (unsigned long long)ready->round);
+		return;
+	}
+	peer->soft.signature = signature;
+	peer->soft.signed_state = true;
+	peer->soft.started = peer->soft.ready = true;
+	peer->soft.ready_round = ready->round;
+	peer->soft.missing_ms = 0;
+	m->dirty = true;
+	if (peer->job != 0)
+		action_changed(m, peer->job);
+}
+
+void peer_failed(struct membership *m, struct node *node, const Traind__Peer__PeerFailed *failed)
+{
+	struct peer *peer = hosted(m, node, 0, failed->group, failed->peer, "PeerFailed");
+	if (peer == NULL || peer->group != failed->group)
+		return;
+	char text[REASON_MAX];
+	(void)snprintf(text, sizeof(text), "its engine gave up: %.200s",
+	    failed->reason[0] != '\0' ? failed->reason : tr_status_text((tr_status)failed->status));
+	peer_end(m, peer, PEER_LOST, !got_over_its_start(m, peer), text);
+}
+
+void peer_installed(struct membership *m, struct node *node,
+    const Traind__Peer__ViewInstalled *installed)
+{
+	struct peer *peer = hosted(m, node, 0, installed->group, installed->peer, "ViewInstalled");
+	if (peer != NULL && peer->group == installed->group)
+		peer->soft.view = installed->view;
+}
+
+static void start(struct membership *m, struct peer *peer, const struct node *node)
+{
+	peer->soft.start_conn = node->soft.conn;
+	if (peer->job != 0)
+		start_worker(m, state_job(m, peer->job), peer, node->soft.conn);
+	else
+		start_joined(m, state_group(m, peer->group), peer, node->soft.conn);
+}
+
+/* Its node came back without it, and did not say in time how it ended. */
+static void missing(struct membership *m, struct peer *peer, const struct job *job)
+{
+	const struct group *group = state_group(m, peer->group);
+	bool ran = peer->soft.started || peer->job == 0 ||
+	    (group != NULL && state_view_peer(group, peer->id) != NULL) ||
+	    (job != NULL && peer->group == 0 &&
+	        job->state != TRAIND__V1__JOB_STATE__JOB_STATE_STARTING);
+	peer->soft.missing_ms = 0;
+	peer->soft.start_conn = 0;
+	if (ran) {
+		peer->soft.stop_conn = state_node(m, peer->node)->soft.conn; /* nothing to stop */
+		peer_end(m, peer, PEER_LOST, false, "its node came back without it");
+	}
+}
+
+static void peer_think_one(struct membership *m, struct peer *peer)
+{
+	if (peer->state != PEER_PLACED)
+		return;
+	if (peer->soft.fate != PEER_PLACED) {
+		if (!pending_any(m, PENDING_PEER, peer->id))
+			append_moved(m, peer);
+		return;
+	}
+	const struct node *node = state_node(m, peer->node);
+	if (node == NULL || node->lost || node->hello->incarnation != peer->incarnation) {
+		peer_end(m, peer, PEER_LOST, false, "its node was lost");
+		return;
+	}
+	struct job *job = peer->job != 0 ? state_job(m, peer->job) : NULL;
+	if (node->soft.conn == 0)
+		return;
+	if (job != NULL && !state_job_live(job)) {
+		char reason[REASON_MAX];
+		(void)snprintf(reason, sizeof(reason), "job %llu is %s",
+		    (unsigned long long)job->id, job_state_name(job->state));
+		tell_to_stop(m, peer, node->soft.conn, reason);
+		if (m->now_ms >= peer->soft.stop_ms + STOP_PATIENCE_MS)
+			peer_end(m, peer, PEER_LOST, false,
+			    "its node did not report its end in time");
+		return;
+	}
+	if (peer->soft.missing_ms != 0 && m->now_ms >= peer->soft.missing_ms)
+		missing(m, peer, job);
+	if (state_peer_live(peer) && peer->soft.missing_ms == 0 && !peer->soft.started &&
+	    peer->soft.start_conn == 0)
+		start(m, peer, node);
+}
+
+void peer_think(struct membership *m, struct list *peers)
+{
+	for (size_t i = 0; i < peers->count; i++)
+		peer_think_one(m, peers->items[i]);
+}
+
+static void reconcile_ours(struct membership *m, struct node *node, struct peer *peer,
+    const Traind__Peer__NodeHello *hello)
+{
+	const Traind__Peer__PeerHere *here = NULL;
+	for (size_t i = 0; here == NULL && i < hello->n_peers; i++)
+		if (hello->peers[i]->peer == peer->id && hello->peers[i]->job_id == peer->job)
+			here = hello->peers[i];
+	if (here == NULL) {
+		/* Its exit may be the next message. */
+		peer->soft.missing_ms = m->now_ms + 2 * m->options.heartbeat_interval_ms;
+		return;
+	}
+	peer->soft.started = true;
+	peer->soft.missing_ms = 0;
+	peer->soft.pid = here->pid;
+	peer->soft.view = here->view;
+	peer->soft.moved_ms = m->now_ms;
+	if (here->ready && !peer->soft.ready && here->committed_round < UINT64_MAX / 2) {
+		peer->soft.ready = true;
+		peer->soft.ready_round = here->committed_round;
+	}
+	struct group *group = peer->group != 0 ? state_group(m, peer->group) : NULL;
+	if (group == NULL || group->view == NULL || state_view_peer(group, peer->id) == NULL)
+		return;
+	if (here->view < state_view_number(group)) {
+		/* It was logged but not delivered. What others sent meanwhile in that view is gone.
+		 */
+		view_send(m, group, node->soft.conn);
+		group->soft.repair = true;
+		copy_text(group->soft.repair_reason, sizeof(group->soft.repair_reason),
+		    "members were in different views after a broken connection to memberd");
+	}
+	view_ask(m, group, node->soft.conn);
+}
+
+static void reconcile_list(struct membership *m, struct node *node, struct list *peers,
+    const Traind__Peer__NodeHello *hello)
+{
+	for (size_t i = 0; i < peers->count; i++) {
+		struct peer *peer = peers->items[i];
+		if (peer->node == node->id && state_peer_live(peer))
+			reconcile_ours(m, node, peer, hello);
+	}
+}
+
+/* It hosts something that we gave up, or never knew. */
+static void reconcile_theirs(struct membership *m, struct node *node,
+    const Traind__Peer__PeerHere *here)
+{
+	const struct job *job = here->job_id != 0 ? state_job(m, here->job_id) : NULL;
+	const struct group *group = here->group != 0 ? state_group(m, here->group) : NULL;
+	const struct peer *peer = NULL;
+	if (job != NULL)
+		peer = state_peer(&job->peers, here->peer);
+	else if (group != NULL)
+		peer = state_group_peer(m, group, here->peer);
+	if (peer != NULL && peer->node == node->id && state_peer_live(peer))
+		return;
+	const char *reason = peer == NULL ? "memberd does not know this peer"
+	    : peer->reason[0] != '\0'     ? peer->reason
+	                                  : peer->soft.reason;
+	if (here->group != 0)
+		send_evicted(m, node->soft.conn, here->group, here->peer, reason);
+	if (here->job_id != 0)
+		send_stop(m, node->soft.conn, here->job_id, here->peer, reason);
+}
+
+void peer_reconcile(struct membership *m, struct node *node, const Traind__Peer__NodeHello *hello)
+{
+	for (size_t i = 0; i < m->jobs.count; i++)
+		reconcile_list(m, node, &((struct job *)m->jobs.items[i])->peers, hello);
+	for (size_t i = 0; i < m->groups.count; i++)
+		reconcile_list(m, node, &((struct group *)m->groups.items[i])->peers, hello);
+	for (size_t i = 0; i < hello->n_peers; i++)
+		reconcile_theirs(m, node, hello->peers[i]);
+}

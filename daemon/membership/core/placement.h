@@ -1,0 +1,31 @@
+/* Where workers go. Pure: nodes in, counts out. */
+#ifndef TR_DAEMON_MEMBERSHIP_CORE_PLACEMENT_H
+#define TR_DAEMON_MEMBERSHIP_CORE_PLACEMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct placement_node {
+	uint64_t id;
+	uint32_t slots, used; /* used: by workers of any job */
+	uint32_t mine;        /* workers of this job there already */
+	uint32_t placed;      /* out: how many are to start there */
+};
+
+/* Native job: `nodes` nodes with `per_node` free slots each; those with more free slots first, then
+ * the lower id. Returns how many nodes can be had; the placement is complete if that is `nodes`. */
+uint32_t placement_native(struct placement_node *table, size_t count, uint32_t nodes,
+    uint32_t per_node);
+
+/* One more worker of a native job: a free slot on a node that has fewer than `per_node` of its
+ * workers; those with the fewest first, then by free slots, then by id. False: there is none. */
+bool placement_replacement(struct placement_node *table, size_t count, uint32_t per_node);
+
+/* Command job: `workers` workers spread evenly over nodes with slots, free ones first and beyond
+ * them if there are not enough; on exactly `nodes` nodes if that is not 0. Returns how many nodes
+ * can be had. */
+uint32_t placement_command(struct placement_node *table, size_t count, uint32_t nodes,
+    uint32_t workers);
+
+#endif

@@ -1,0 +1,240 @@
+/* Places queued jobs in the order of submission. A job that cannot be placed yet says why. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/membership/core/placement.h"
+#include "daemon/membership/core/state.h"
+
+#define MASTER_PORT_LEAST 29500u
+#define MASTER_PORT_MOST  32767u
+
+struct table {
+	struct placement_node *nodes;
+	size_t count;
+};
+
+static void count_peers(const struct membership *m, struct table *table, const struct list *peers,
+    const struct job *mine)
+{
+	for (size_t i = 0; i < peers->count; i++) {
+		const struct peer *peer = peers->items[i];
+		for (size_t n = 0; peer_holds_slot(m, peer) && n < table->count; n++) {
+			if (table->nodes[n].id != peer->node)
+				continue;
+			table->nodes[n].used++;
+			table->nodes[n].mine += mine != NULL && peer->job == mine->id &&
+			        state_peer_live(peer)
+			    ? 1
+			    : 0;
+		}
+	}
+}
+
+static bool table_fill(struct membership *m, const struct job *job, struct table *table)
+{
+	table->nodes = state_alloc(m, (m->nodes.count + 1) * sizeof(*table->nodes));
+	table->count = 0;
+	if (table->nodes == NULL)
+		return false;
+	for (size_t i = 0; i < m->nodes.count; i++) {
+		const struct node *node = m->nodes.items[i];
+		if (!node->lost && node->soft.conn != 0 && node->hello->slots > 0)
+			table->nodes[table->count++] = (struct placement_node){ .id = node->id,
+				.slots = node->hello->slots };
+	}
+	for (size_t i = 0; i < m->jobs.count; i++)
+		count_peers(m, table, &((struct job *)m->jobs.items[i])->peers, job);
+	return true;
+}
+
+/* The host part of "host:port" or "[v6]:port". */
+static void host_of(const char *address, char *host, size_t size)
+{
+	const char *from = address, *colon = strrchr(address, ':');
+	size_t length = colon != NULL ? (size_t)(colon - address) : strlen(address);
+	if (length >= 2 && from[0] == '[' && from[length - 1] == ']') {
+		from++;
+		length -= 2;
+	}
+	if (length >= size)
+		length = size - 1;
+	memcpy(host, from, length);
+	host[length] = '\0';
+}
+
+static void append_planned(struct membership *m, const struct job *job, uint64_t group,
+    const Traind__Peer__PlannedPeer *peers, size_t count)
+{
+	Traind__Peer__LogEntry entry = TRAIND__PEER__LOG_ENTRY__INIT;
+	Traind__Peer__JobPlanned planned = TRAIND__PEER__JOB_PLANNED__INIT;
+	Traind__Peer__PlannedPeer copies[TR_GROUP_PEERS_MAX], *rows[TR_GROUP_PEERS_MAX];
+	char host[TR_ADDRESS_MAX] = "";
+	for (size_t i = 0; i < count; i++) {
+		copies[i] = peers[i];
+		rows[i] = &copies[i];
+	}
+	const struct node *first = state_node(m, peers[0].node_id);
+	host_of(first->hello->address, host, sizeof(host));
+	planned.job_id = job->id;
+	planned.group = group;
+	planned.peers = rows;
+	planned.n_peers = count;
+	planned.master_address = host;
+	/* Outside the range of ephemeral ports and nobody's by habit; whoever finds it taken starts
+	 * the job again. */
+	planned.master_port = MASTER_PORT_LEAST +
+	    (uint32_t)(m->random % (MASTER_PORT_MOST - MASTER_PORT_LEAST + 1));
+	entry.body_case = TRAIND__PEER__LOG_ENTRY__BODY_JOB_PLANNED;
+	entry.job_planned = &planned;
+	action_append(m, &entry, PENDING_JOB, job->id, NULL);
+}
+
+/* Ranks follow the nodes: those of one node are neighbours. */
+static void plan(struct membership *m, struct job *job, const struct table *table, bool native)
+{
+	Traind__Peer__PlannedPeer peers[TR_GROUP_PEERS_MAX];
+	size_t count = 0;
+	uint64_t group = native ? state_take_id(m) : 0;
+	for (size_t n = 0; n < table->count; n++) {
+		const struct node *node = state_node(m, table->nodes[n].id);
+		for (uint32_t k = 0; k < table->nodes[n].placed && count < TR_GROUP_PEERS_MAX; k++) {
+			traind__peer__planned_peer__init(&peers[count]);
+			peers[count].peer = state_take_id(m);
+			peers[count].node_id = node->id;
+			peers[count].incarnation = node->hello->incarnation;
+			peers[count].rank = (uint32_t)count;
+			peers[count].local_rank = k;
+			count++;
+		}
+	}
+	assert(count > 0);
+	job_wait(m, job, "%s", "");
+	append_planned(m, job, group, peers, count);
+}
+
+static uint32_t per_node_of(const Traind__V1__JobSpec *spec)
+{
+	return spec->mesh != NULL && spec->mesh->workers_per_node > 0 ? spec->mesh->workers_per_node
+	                                                              : 1;
+}
+
+static bool place_native(struct membership *m, struct job *job, struct table *table)
+{
+	uint32_t per_node = per_node_of(job->spec);
+	uint32_t nodes = job->spec->mesh != NULL && job->spec->mesh->nodes > 0
+	    ? job->spec->mesh->nodes
+	    : 1;
+	if ((uint64_t)nodes * per_node > TR_GROUP_PEERS_MAX) {
+		job_append_moved(m, job, TRAIND__V1__JOB_STATE__JOB_STATE_FAILED, 0,
+		    "mesh: more than 256 workers in one group", NULL, NULL);
+		return true;
+	}
+	uint32_t had = placement_native(table->nodes, table->count, nodes, per_node);
+	if (had < nodes) {
+		if (per_node == 1)
+			job_wait(m, job, "needs %u free slots on as many nodes, %u there", nodes,
+			    had);
+		else
+			job_wait(m, job, "needs %u nodes with %u free slots each, %u there", nodes,
+			    per_node, had);
+		return false;
+	}
+	plan(m, job, table, true);
+	return true;
+}
+
+static bool place_command(struct membership *m, struct job *job, struct table *table)
+{
+	const Traind__V1__Mesh *mesh = job->spec->mesh;
+	uint32_t workers = mesh != NULL && mesh->workers > 0 ? mesh->workers : 1;
+	uint32_t nodes = mesh != NULL ? mesh->nodes : 0;
+	if (workers > TR_GROUP_PEERS_MAX || nodes > workers) {
+		job_append_moved(m, job, TRAIND__V1__JOB_STATE__JOB_STATE_FAILED, 0,
+		    "mesh: at most 256 workers, and no more nodes than workers", NULL, NULL);
+		return true;
+	}
+	uint32_t had = placement_command(table->nodes, table->count, nodes, workers);
+	if (had == 0 || had < nodes) {
+		job_wait(m, job, "needs %u node%s with slots, %u there", nodes > 0 ? nodes : 1,
+		    nodes > 1 ? "s" : "", had);
+		return false;
+	}
+	plan(m, job, table, false);
+	return true;
+}
+
+void queue_think(struct membership *m)
+{
+	uint64_t blocked_by = 0;
+	for (size_t i = 0; i < m->jobs.count; i++) {
+		struct job *job = m->jobs.items[i];
+		struct table table;
+		if (job->state != TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED)
+			continue;
+		bool native = job->spec->command == NULL;
+		if (pending_any(m, PENDING_JOB, job->id)) {
+			/* Its placement is on its way: where it goes is not known here, so nobody
+			 * else is placed. */
+			return;
+		}
+		/* Commands do not need free slots, so they need not wait for those who do. */
+		if (native && blocked_by != 0) {
+			job_wait(m, job, "waits behind job %llu", (unsigned long long)blocked_by);
+			continue;
+		}
+		if (!table_fill(m, job, &table))
+			return;
+		bool placed = native ? place_native(m, job, &table) : place_command(m, job, &table);
+		free(table.nodes);
+		if (placed)
+			return;
+		if (native)
+			blocked_by = job->id;
+	}
+}
+
+/* The lowest rank of the first placement that no live peer holds. */
+static bool free_rank(const struct job *job, uint32_t *rank, uint32_t *local_rank)
+{
+	for (size_t i = 0; i < job->peers.count; i++) {
+		const struct peer *founder = job->peers.items[i];
+		bool held = founder->group != job->group || !founder->founder;
+		for (size_t k = 0; !held && k < job->peers.count; k++) {
+			const struct peer *other = job->peers.items[k];
+			held = other->group == job->group && other->rank == founder->rank &&
+			    state_peer_live(other);
+		}
+		if (!held) {
+			*rank = founder->rank;
+			*local_rank = founder->local_rank;
+			return true;
+		}
+	}
+	return false;
+}
+
+void queue_replace(struct membership *m, struct job *job)
+{
+	struct table table;
+	Traind__Peer__PlannedPeer peer = TRAIND__PEER__PLANNED_PEER__INIT;
+	if (!free_rank(job, &peer.rank, &peer.local_rank) || !table_fill(m, job, &table))
+		return;
+	if (placement_replacement(table.nodes, table.count, per_node_of(job->spec))) {
+		for (size_t n = 0; n < table.count; n++) {
+			if (table.nodes[n].placed == 0)
+				continue;
+			const struct node *node = state_node(m, table.nodes[n].id);
+			peer.peer = state_take_id(m);
+			peer.node_id = node->id;
+			peer.incarnation = node->hello->incarnation;
+		}
+		job_wait(m, job, "%s", "");
+		append_planned(m, job, job->group, &peer, 1);
+	} else {
+		job_wait(m, job, "%s",
+		    "goes on with fewer peers: there is no free slot for a replacement");
+	}
+	free(table.nodes);
+}

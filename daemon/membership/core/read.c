@@ -1,0 +1,238 @@
+/* What the API shows. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/membership/core/state.h"
+
+static const char *peer_state_name(const struct membership *m, const struct peer *peer)
+{
+	const struct group *group = state_group(m, peer->group);
+	const struct node *node = state_node(m, peer->node);
+	if (peer->state == PEER_LOST || peer->soft.fate == PEER_LOST)
+		return "lost";
+	if (peer->state == PEER_FINISHED || peer->soft.fate == PEER_FINISHED)
+		return "finished";
+	if (peer->soft.suspicion[0] != '\0' || (node != NULL && node->soft.suspicion[0] != '\0'))
+		return "suspected";
+	if (peer->group == 0)
+		return peer->soft.started ? "active" : "starting";
+	if (group != NULL && state_view_peer(group, peer->id) != NULL)
+		return "active";
+	return peer->soft.ready ? "joining" : "starting";
+}
+
+static const char *peer_reason(const struct membership *m, const struct peer *peer)
+{
+	const struct node *node = state_node(m, peer->node);
+	if (peer->state != PEER_PLACED)
+		return peer->reason;
+	if (peer->soft.fate != PEER_PLACED)
+		return peer->soft.reason;
+	if (peer->soft.suspicion[0] != '\0')
+		return peer->soft.suspicion;
+	return node != NULL ? node->soft.suspicion : "";
+}
+
+static void fill_peer(const struct membership *m, struct peer *peer, Traind__V1__Peer *row,
+    char state[16], char reason[REASON_MAX])
+{
+	traind__v1__peer__init(row);
+	copy_text(state, 16, peer_state_name(m, peer));
+	copy_text(reason, REASON_MAX, peer_reason(m, peer));
+	row->id = peer->id;
+	row->node_id = peer->node;
+	row->node_name = peer->node_name;
+	row->rank = peer->rank;
+	row->pid = peer->soft.pid;
+	row->state = state;
+	row->reason = reason;
+	row->round = peer->soft.round;
+}
+
+struct peer_row {
+	Traind__V1__Peer row;
+	char state[16], reason[REASON_MAX];
+};
+
+/* Why it is where it is: what it waits for counts more than how it came there. */
+static const char *job_reason(const struct membership *m, const struct job *job)
+{
+	const struct group *group = state_group(m, job->group);
+	if (state_job_ended(job))
+		return job->reason;
+	if (job->soft.waiting[0] != '\0')
+		return job->soft.waiting;
+	if (group != NULL && group->soft.waiting[0] != '\0')
+		return group->soft.waiting;
+	return job->reason;
+}
+
+static void fill_job(const struct membership *m, struct job *job, bool with_events,
+    Traind__V1__Job *row, char reason[TR_ERROR_TEXT_MAX])
+{
+	traind__v1__job__init(row);
+	copy_text(reason, TR_ERROR_TEXT_MAX, job_reason(m, job));
+	row->id = job->id;
+	row->spec = job->spec;
+	row->state = job->state;
+	row->reason = reason;
+	row->submitted_unix_ms = job->submitted_unix_ms;
+	row->started_unix_ms = job->started_unix_ms;
+	row->ended_unix_ms = job->ended_unix_ms;
+	row->progress = job->soft.progress != NULL ? job->soft.progress : job->progress;
+	row->view = job->view;
+	row->exit_code = job->exit_code;
+	if (with_events) {
+		row->events = (Traind__V1__JobEvent **)job->events.items;
+		row->n_events = job->events.count;
+	}
+}
+
+Traind__V1__Job *membership_job(const struct membership *membership, uint64_t id, bool with_events)
+{
+	struct membership *m = (struct membership *)(uintptr_t)
+	    membership; /* for copy_message's flag */
+	struct job *job = state_job(m, id);
+	if (job == NULL)
+		return NULL;
+	Traind__V1__Job facts, *copy = NULL;
+	char reason[TR_ERROR_TEXT_MAX], digest[TR_DIGEST_HEX_MAX];
+	Traind__V1__RoundAccount account = TRAIND__V1__ROUND_ACCOUNT__INIT;
+	struct peer_row *peers = calloc(job->peers.count + 1, sizeof(*peers));
+	Traind__V1__Peer **rows = calloc(job->peers.count + 1, sizeof(Traind__V1__Peer *));
+	if (peers == NULL || rows == NULL)
+		goto out;
+	fill_job(m, job, with_events, &facts, reason);
+	for (size_t i = 0; i < job->peers.count; i++) {
+		fill_peer(m, job->peers.items[i], &peers[i].row, peers[i].state, peers[i].reason);
+		rows[i] = &peers[i].row;
+	}
+	facts.peers = rows;
+	facts.n_peers = job->peers.count;
+	if (job->ledger != NULL) {
+		ledger_account(job->ledger, &account, digest);
+		facts.rounds = &account;
+	}
+	copy = copy_message(m, &facts.base);
+out:
+	free(rows);
+	free(peers);
+	return copy;
+}
+
+Traind__V1__ListJobsResponse *membership_jobs(const struct membership *m)
+{
+	Traind__V1__ListJobsResponse *response = malloc(sizeof(*response));
+	if (response == NULL)
+		return NULL;
+	traind__v1__list_jobs_response__init(response);
+	response->jobs = calloc(m->jobs.count + 1, sizeof(*response->jobs));
+	for (size_t i = m->jobs.count; response->jobs != NULL && i-- > 0;) {
+		const struct job *job = m->jobs.items[i];
+		Traind__V1__Job *row = membership_job(m, job->id, false);
+		if (row != NULL)
+			response->jobs[response->n_jobs++] = row;
+	}
+	return response;
+}
+
+static size_t workers_of(const struct membership *m, const struct node *node,
+    Traind__V1__Worker *workers, size_t max)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < m->jobs.count; i++) {
+		const struct job *job = m->jobs.items[i];
+		for (size_t k = 0; k < job->peers.count && count < max; k++) {
+			const struct peer *peer = job->peers.items[k];
+			if (peer->node != node->id || !state_peer_live(peer))
+				continue;
+			traind__v1__worker__init(&workers[count]);
+			workers[count].job_id = job->id;
+			workers[count].peer_id = peer->id;
+			workers[count].rank = peer->rank;
+			workers[count++].pid = peer->soft.pid;
+		}
+	}
+	return count;
+}
+
+#define NODE_WORKERS_MAX 1024
+
+static Traind__V1__Node *read_node(struct membership *m, struct node *node, uint64_t now_ms)
+{
+	Traind__V1__Node row = TRAIND__V1__NODE__INIT;
+	char state[16], reason[REASON_MAX];
+	Traind__V1__Worker *workers = calloc(NODE_WORKERS_MAX, sizeof(*workers));
+	Traind__V1__Worker **rows = calloc(NODE_WORKERS_MAX, sizeof(Traind__V1__Worker *));
+	Traind__V1__Node *copy = NULL;
+	if (workers == NULL || rows == NULL)
+		goto out;
+	bool lost = node->lost || node->soft.closing[0] != '\0';
+	bool away = !lost && node->soft.conn == 0;
+	const char *why = node->lost ? node->reason
+	    : lost                   ? node->soft.closing
+	    : away                   ? "has not come back yet after memberd started again"
+	                             : node->soft.suspicion;
+	copy_text(state, sizeof(state), lost ? "lost" : why[0] != '\0' ? "suspected" : "alive");
+	copy_text(reason, sizeof(reason), why);
+	row.id = node->id;
+	row.name = node->hello->name;
+	row.address = node->hello->address;
+	row.pid = node->hello->pid;
+	row.state = state;
+	row.reason = reason;
+	row.slots = node->hello->slots;
+	row.cores = node->hello->cores;
+	row.memory_bytes = node->hello->memory_bytes;
+	row.devices = node->hello->devices;
+	row.n_devices = node->hello->n_devices;
+	row.version = node->hello->version;
+	if (node->soft.conn != 0 && now_ms > node->soft.heard_ms)
+		row.heartbeat_age_s = (double)(now_ms - node->soft.heard_ms) / 1000.0;
+	row.n_workers = workers_of(m, node, workers, NODE_WORKERS_MAX);
+	for (size_t i = 0; i < row.n_workers; i++)
+		rows[i] = &workers[i];
+	row.workers = rows;
+	copy = copy_message(m, &row.base);
+out:
+	free(rows);
+	free(workers);
+	return copy;
+}
+
+Traind__V1__ListNodesResponse *membership_nodes(const struct membership *membership, uint64_t now_ms)
+{
+	struct membership *m = (struct membership *)(uintptr_t)
+	    membership; /* for copy_message's flag */
+	Traind__V1__ListNodesResponse *response = malloc(sizeof(*response));
+	if (response == NULL)
+		return NULL;
+	traind__v1__list_nodes_response__init(response);
+	response->nodes = calloc(m->nodes.count + 1, sizeof(*response->nodes));
+	for (size_t i = 0; response->nodes != NULL && i < m->nodes.count; i++) {
+		Traind__V1__Node *row = read_node(m, m->nodes.items[i], now_ms);
+		if (row != NULL)
+			response->nodes[response->n_nodes++] = row;
+	}
+	return response;
+}
+
+size_t membership_log_places(const struct membership *m, uint64_t id, bool one_rank, uint32_t rank,
+    struct membership_log_place *places, size_t max)
+{
+	const struct job *job = state_job(m, id);
+	size_t count = 0;
+	for (size_t i = job != NULL ? job->peers.count : 0; i-- > 0 && count < max;) {
+		const struct peer *peer = job->peers.items[i];
+		const struct node *node = state_node(m, peer->node);
+		if (one_rank && peer->rank != rank)
+			continue;
+		places[count] = (struct membership_log_place){ .peer = peer->id,
+			.rank = peer->rank };
+		places[count].conn = node != NULL && !node->lost ? node->soft.conn : 0;
+		copy_text(places[count].node_name, sizeof(places[count].node_name), peer->node_name);
+		count++;
+	}
+	return count;
+}

@@ -1,0 +1,166 @@
+#include "daemon/membership/core/resume.h"
+
+#include <string.h>
+
+static bool is_member(const struct resume_input *input, uint64_t peer)
+{
+	for (size_t i = 0; i < input->count; i++)
+		if (input->members[i] == peer)
+			return true;
+	return false;
+}
+
+/* Who contributes under `attempt` of `round`. False: memberd never named such an attempt. */
+static bool contributors_of(const struct resume_input *input, uint64_t round, uint64_t attempt,
+    struct resume_decision *decision)
+{
+	const Traind__Peer__View *view = input->old != NULL ? input->old->view : NULL;
+	const Traind__Peer__Resume *resume = input->old != NULL ? input->old->resume : NULL;
+	decision->contributors_count = 0;
+	if (view == NULL)
+		return false;
+	if (resume->finish && round == resume->base_round && attempt == resume->base_attempt) {
+		for (size_t i = 0; i < resume->n_contributors && i < TR_GROUP_PEERS_MAX; i++)
+			decision
+			    ->contributors[decision->contributors_count++] = resume->contributors[i];
+		return decision->contributors_count > 0;
+	}
+	if (attempt != view->number)
+		return false;
+	for (size_t i = 0; i < view->n_peers && i < TR_GROUP_PEERS_MAX; i++)
+		if (view->peers[i]->contribute_from <= round)
+			decision->contributors[decision->contributors_count++] = view->peers[i]->peer;
+	return decision->contributors_count > 0;
+}
+
+static bool begun_under(const Traind__Peer__ViewReport *report,
+    const struct resume_decision *decision)
+{
+	return report != NULL && report->begun_round == decision->base_round &&
+	    report->attempt == decision->base_attempt;
+}
+
+/* The attempt of base_round that was under way: of several, the newest; an older one was given up
+ * before. 0: none. */
+static uint64_t attempt_of(const struct resume_input *input, struct resume_decision *decision)
+{
+	uint64_t attempt = 0;
+	for (size_t i = 0; i < input->count; i++) {
+		const Traind__Peer__ViewReport *report = input->reports[i];
+		if (report != NULL && report->begun_round == decision->base_round &&
+		    report->attempt > attempt &&
+		    contributors_of(input, decision->base_round, report->attempt, decision))
+			attempt = report->attempt;
+	}
+	return attempt;
+}
+
+static bool contributor_lost(const struct resume_input *input,
+    const struct resume_decision *decision)
+{
+	for (size_t i = 0; i < decision->contributors_count; i++)
+		if (!is_member(input, decision->contributors[i]))
+			return true;
+	return false;
+}
+
+static bool contributor_left(const struct resume_input *input,
+    const struct resume_decision *decision)
+{
+	for (size_t i = 0; i < decision->contributors_count; i++)
+		if (is_member(input, decision->contributors[i]))
+			return true;
+	return false;
+}
+
+static const Traind__Peer__OpReport *op_of(const Traind__Peer__ViewReport *report,
+    const Traind__Peer__OpReport *like)
+{
+	for (size_t k = 0; k < report->n_ops; k++)
+		if (report->ops[k]->tag == like->tag)
+			return report->ops[k]->segments == like->segments ? report->ops[k] : NULL;
+	return NULL;
+}
+
+static unsigned byte_of(const ProtobufCBinaryData *bitmap, size_t at)
+{
+	return at < bitmap->len ? bitmap->data[at] : 0;
+}
+
+static bool op_whole(const struct resume_input *input, const struct resume_decision *decision,
+    const Traind__Peer__OpReport *like)
+{
+	bool keep = input->policy == TRAIND__PEER__POLICY__POLICY_KEEP;
+	const Traind__Peer__OpReport *ops[TR_GROUP_PEERS_MAX];
+	size_t count = 0;
+	for (size_t i = 0; i < input->count && count < TR_GROUP_PEERS_MAX; i++) {
+		const Traind__Peer__OpReport *op = begun_under(input->reports[i], decision)
+		    ? op_of(input->reports[i], like)
+		    : NULL;
+		if (op != NULL)
+			ops[count++] = op;
+	}
+	for (uint32_t first = 0; first < like->segments; first += 8) {
+		uint32_t left = like->segments - first;
+		unsigned wanted = left >= 8 ? 0xffu : (1u << left) - 1, have = 0;
+		for (size_t i = 0; i < count; i++)
+			have |= byte_of(keep ? &ops[i]->sealed : &ops[i]->whole, first / 8);
+		if ((have & wanted) != wanted)
+			return false;
+	}
+	return true;
+}
+
+/* Some survivor knows the whole set of ops, and every segment of them is somewhere with every
+ * contributor in it (keep: is sealed somewhere). */
+static bool whole_somewhere(const struct resume_input *input, const struct resume_decision *decision)
+{
+	for (size_t i = 0; i < input->count; i++) {
+		const Traind__Peer__ViewReport *report = input->reports[i];
+		if (!begun_under(report, decision) || !report->closed)
+			continue;
+		bool whole = true;
+		for (size_t k = 0; whole && k < report->n_ops; k++)
+			whole = op_whole(input, decision, report->ops[k]);
+		if (whole)
+			return true;
+	}
+	return false;
+}
+
+void resume_decide(const struct resume_input *input, struct resume_decision *decision)
+{
+	memset(decision, 0, sizeof(*decision));
+	uint64_t committed = input->recorded;
+	for (size_t i = 0; i < input->count; i++)
+		if (input->reports[i] != NULL && input->reports[i]->committed_round > committed)
+			committed = input->reports[i]->committed_round;
+	decision->base_round = committed + 1;
+	uint64_t attempt = attempt_of(input, decision);
+	decision->base_attempt = attempt;
+	if (attempt == 0) {
+		decision->reason = "nobody had begun it";
+	} else {
+		(void)contributors_of(input, decision->base_round, attempt, decision);
+		if (!contributor_lost(input, decision)) {
+			decision->finish = true;
+			decision->reason = "no contributor was lost";
+		} else if (input->policy == TRAIND__PEER__POLICY__POLICY_KEEP &&
+		    contributor_left(input, decision)) {
+			decision->finish = true;
+			decision->reason = "sealed segments are kept";
+		} else if (whole_somewhere(input, decision)) {
+			decision->finish = true;
+			decision->reason = "every segment is whole at some survivor";
+		} else {
+			decision->abandoned = true;
+			decision->reason = contributor_left(input, decision)
+			    ? "data of a lost contributor is missing"
+			    : "every contributor was lost";
+		}
+	}
+	if (!decision->finish) {
+		decision->base_attempt = input->number;
+		decision->contributors_count = 0;
+	}
+}

@@ -1,0 +1,367 @@
+/* What memberd's core remembers. Durable fields change in apply.c only, when an entry comes back
+ * from the log; all that is in a `soft` struct may be forgotten at any restart. Inside the core
+ * only.
+ */
+#ifndef TR_DAEMON_MEMBERSHIP_CORE_STATE_H
+#define TR_DAEMON_MEMBERSHIP_CORE_STATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/digest.h"
+#include "common/limits.h"
+#include "daemon/membership/core/ledger.h"
+#include "daemon/membership/core/membership.h"
+
+#define REASON_MAX 256
+
+/* A growing array of pointers. */
+struct list {
+	void **items;
+	size_t count, capacity;
+};
+
+enum peer_state { PEER_PLACED, PEER_FINISHED, PEER_LOST };
+
+struct peer {
+	uint64_t id, job, group, node, incarnation;
+	uint32_t rank, local_rank;
+	enum peer_state state;
+	bool founder; /* placed with the group itself */
+	bool worked;  /* contributed to a recorded round */
+	char reason[REASON_MAX];
+	char node_name[TR_NAME_MAX];
+	char address[TR_ADDRESS_MAX]; /* library peers: of their engine, if not the node's */
+	struct {
+		enum peer_state
+		    fate; /* decided; its entry may still be on its way. PEER_PLACED: none */
+		bool fast;
+		char reason[REASON_MAX];
+		uint64_t start_conn,
+		    stop_conn;       /* the connection on which it was told to start, to stop */
+		uint64_t stop_ms;    /* when it was told to stop */
+		uint64_t missing_ms; /* its node came back without it: until then its exit may be
+		                        reported; 0: no */
+		bool started, ready, signed_state;
+		bool stopping; /* told to stop, and its end was not reported yet */
+		uint32_t pid;
+		uint64_t ready_round, view;
+		struct tr_digest signature;
+		/* From heartbeats. */
+		uint64_t round, progress, moved_ms;
+		bool waiting;
+		uint64_t waits_for[8];
+		size_t waits_for_count;
+		char suspicion[REASON_MAX]; /* empty: none */
+	} soft;
+};
+
+struct node {
+	uint64_t id;
+	Traind__Peer__NodeHello *hello; /* without peers */
+	bool lost;
+	char reason[REASON_MAX];
+	uint64_t changed_unix_ms;
+	struct {
+		uint64_t conn;     /* 0: not connected */
+		uint64_t heard_ms; /* last sign of life */
+		uint64_t awaited_ms; /* after a restart: until then it may come back; 0: not awaited */
+		double rtt_s, bandwidth;
+		char suspicion[REASON_MAX];
+		char closing[REASON_MAX]; /* why the connection went, until NodeGone is applied */
+	} soft;
+};
+
+/* A connection that said hello and waits for its registration to be durable, or for proof that its
+ * rival is dead. */
+struct greeting {
+	uint64_t conn;
+	Traind__Peer__NodeHello *hello; /* node_id set unless it waits for a rival */
+	uint64_t rival_heard_ms; /* what the rival had last said by then; UINT64_MAX: no rival */
+};
+
+/* A JoinGroup that is not in the log yet. */
+struct join {
+	uint64_t conn;
+	Traind__Peer__JoinGroup *wish;
+};
+
+struct report {
+	uint64_t peer;
+	Traind__Peer__ViewReport *report; /* NULL: still to come */
+};
+
+struct proposal {
+	uint64_t number; /* 0: none */
+	bool asked;      /* the number is durable and the members were told */
+	uint64_t deadline_ms;
+	size_t count;
+	struct report *members; /* ascending */
+	char reason[REASON_MAX];
+};
+
+struct complaint {
+	uint64_t from, about;
+	bool unreachable;
+	uint64_t due_ms;
+	char reason[REASON_MAX];
+};
+
+struct group {
+	uint64_t id, job;
+	Traind__Peer__JoinGroup *founder; /* library groups */
+	Traind__Peer__ViewInstall *view;  /* NULL: none yet */
+	uint64_t proposed;                /* newest number ever proposed */
+	struct list peers;     /* struct peer; library groups only: else they are the job's */
+	struct ledger *ledger; /* library groups only */
+	struct {
+		struct proposal proposal;
+		struct complaint complaints[64];
+		size_t complaints_count;
+		bool repair; /* a new view with the same members is wanted, for .repair_reason */
+		char repair_reason[REASON_MAX];
+		char waiting[REASON_MAX]; /* why there is no new view yet; logged when it changes */
+		uint64_t finished_ms; /* first time that a member of the view was seen finished */
+		Traind__Peer__RoundCommits *batch; /* records that wait for those in the log's queue */
+		uint64_t reply_conn, reply_round; /* of the records in the log's queue */
+	} soft;
+};
+
+struct job {
+	uint64_t id;
+	char request_id[TR_NAME_MAX];
+	Traind__V1__JobSpec *spec;
+	Traind__V1__JobState state;
+	char reason[TR_ERROR_TEXT_MAX];
+	uint64_t submitted_unix_ms, started_unix_ms, ended_unix_ms;
+	Traind__V1__Progress *progress;
+	struct list events; /* Traind__V1__JobEvent */
+	int32_t exit_code;
+	uint64_t group, view; /* group 0: none, or a command job */
+	struct list peers;    /* struct peer, in order of id */
+	char master_address[TR_ADDRESS_MAX];
+	uint32_t master_port;
+	uint32_t restarts, stalled_restarts, fast_deaths;
+	struct ledger *ledger; /* native jobs */
+	struct {
+		char waiting[REASON_MAX]; /* why it is still queued, or waits for nodes; logged when
+		                             it changes */
+		Traind__V1__Progress *progress; /* newer than the durable one; NULL: not */
+		uint64_t noted_ms;              /* of the last durable note of progress */
+		bool note_due;
+		uint64_t place_after_ms; /* back-off of replacements */
+		uint64_t events_from_ms; /* window of the limit on events */
+		unsigned events_in_window;
+		char failure[TR_ERROR_TEXT_MAX]; /* a failing rank of a command job decided its end
+		                                  */
+		int32_t failure_code;
+	} soft;
+};
+
+enum pending_kind {
+	PENDING_NODE = 1,
+	PENDING_JOB,
+	PENDING_PEER,
+	PENDING_GROUP,
+	PENDING_ROUNDS,
+	PENDING_NOTE,
+	PENDING_FOUND /* a library group (object 0) or a peer of one (object: the group) */
+};
+
+/* An entry on its way through the log: what it is about is not decided again meanwhile. */
+struct pending {
+	uint64_t cookie;
+	enum pending_kind kind;
+	uint64_t object;
+};
+
+/* An API call that waits for an entry. */
+struct waiter {
+	uint64_t cookie, request, job;
+	bool existed;
+	char request_id[TR_NAME_MAX]; /* of a submission */
+};
+
+struct membership {
+	struct membership_options options;
+	uint64_t next_id, next_job;
+	struct list nodes;  /* by id */
+	struct list jobs;   /* by id */
+	struct list groups; /* by id */
+	/* Soft. */
+	bool leading, oom, dirty;
+	uint64_t now_ms, unix_ms, random, looked_ms;
+	uint64_t next_cookie, soft_next_id, soft_next_job;
+	uint64_t retry_ms; /* after a failed append: nothing is appended before that */
+	struct list greetings;
+	struct list joins; /* struct join: processes that asked for a library group */
+	struct pending *pending;
+	size_t pending_count, pending_capacity;
+	struct waiter *waiters;
+	size_t waiters_count, waiters_capacity;
+	struct {
+		uint64_t since_ms, count;
+		char last[REASON_MAX];
+	} ignored;                          /* messages that named nothing we know */
+	struct membership_actions *actions; /* of the step under way */
+};
+
+/* state.c: finding, making and freeing. Makers return NULL and set `oom` when memory is out. */
+void *state_alloc(struct membership *m, size_t bytes);
+bool list_add(struct membership *m, struct list *list, void *item);
+void list_remove(struct list *list, size_t index);
+struct node *state_node(const struct membership *m, uint64_t id);
+struct node *state_node_of_conn(const struct membership *m, uint64_t conn);
+struct job *state_job(const struct membership *m, uint64_t id);
+struct group *state_group(const struct membership *m, uint64_t id);
+struct list *state_peers(const struct membership *m, const struct group *group);
+struct ledger *state_ledger(const struct membership *m, const struct group *group);
+struct peer *state_peer(const struct list *peers, uint64_t id);
+struct peer *state_group_peer(const struct membership *m, const struct group *group, uint64_t id);
+bool state_peer_live(const struct peer *peer);
+bool state_job_ended(const struct job *job);
+bool state_job_live(const struct job *job); /* STARTING or RUNNING */
+const Traind__Peer__ViewPeer *state_view_peer(const struct group *group, uint64_t peer);
+uint64_t state_view_number(const struct group *group);
+uint64_t state_take_id(struct membership *m);
+void node_free(struct node *node);
+void peer_free(void *peer);
+void job_free(struct job *job);
+void group_free(struct group *group);
+void state_clear(struct membership *m); /* durable and soft, connections included */
+
+/* pending.c */
+bool pending_any(const struct membership *m, enum pending_kind kind, uint64_t object);
+void pending_add(struct membership *m, enum pending_kind kind, uint64_t object, uint64_t cookie);
+void pending_remove(struct membership *m, uint64_t cookie);
+void pending_wait(struct membership *m, uint64_t cookie, uint64_t request, uint64_t job,
+    bool existed, const char *request_id);
+void pending_answer(struct membership *m, uint64_t cookie, tr_status status, const char *text);
+
+/* actions.c. Entries and messages are given as borrowed structs and copied whole. */
+void action_append(struct membership *m, Traind__Peer__LogEntry *entry, enum pending_kind kind,
+    uint64_t object, uint64_t *cookie);
+void action_send(struct membership *m, uint64_t conn, const Traind__Peer__ToNode *message);
+void action_close(struct membership *m, uint64_t conn, const char *text);
+void action_reply(struct membership *m, uint64_t request, tr_status status, uint64_t job,
+    bool existed, const char *text);
+void action_changed(struct membership *m, uint64_t job);
+void action_log(struct membership *m, bool warn, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Not more than a line a second, with a count. */
+void action_ignored(struct membership *m, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void action_log_data(struct membership *m, uint64_t conn, const Traind__Peer__LogData *data);
+
+/* copy.c: whole copies of messages; NULL and oom when memory is out. */
+void *copy_message(struct membership *m, const ProtobufCMessage *message);
+char *copy_string(struct membership *m, const char *text);
+void copy_text(char *to, size_t size, const char *from); /* truncates at a whole UTF-8 character */
+void copy_number(struct membership *m, uint64_t **array, size_t *count, uint64_t value);
+
+/* apply.c: the only writer of durable state. */
+void apply_entry(struct membership *m, const Traind__Peer__LogEntry *entry);
+void apply_event(struct membership *m, struct job *job, uint64_t unix_ms, const char *text);
+
+struct group *apply_add_group(struct membership *m, uint64_t id, uint64_t job);
+void apply_remove_group(struct membership *m, uint64_t id);
+/* apply_group.c */
+void apply_founded(struct membership *m, const Traind__Peer__GroupFounded *founded);
+void apply_proposed(struct membership *m, const Traind__Peer__ViewProposed *proposed);
+void apply_view(struct membership *m, const Traind__Peer__ViewInstall *install, uint64_t unix_ms);
+void apply_rounds(struct membership *m, const Traind__Peer__RoundCommits *rounds, uint64_t unix_ms);
+
+/* snapshot.c */
+void snapshot_restore(struct membership *m, const Traind__Peer__Snapshot *snapshot);
+
+/* node.c */
+void node_hello(struct membership *m, uint64_t conn, const Traind__Peer__NodeHello *hello);
+void node_closed(struct membership *m, uint64_t conn, const char *reason);
+void node_registered(struct membership *m, const Traind__Peer__NodeHello *hello);
+void node_lose(struct membership *m, struct node *node, const char *reason);
+void node_leave(struct membership *m, struct node *node, const char *reason);
+void node_think(struct membership *m);
+
+/* health.c */
+void health_heartbeat(struct membership *m, struct node *node,
+    const Traind__Peer__Heartbeat *heartbeat);
+void health_think(struct membership *m);
+void health_paused(struct membership *m, uint64_t gap_ms);
+uint64_t health_deadline_ms(const struct membership *m);
+
+/* peer.c: the end of a peer, and telling its node. */
+/* Its process runs, or may still run: its slot is taken. */
+bool peer_holds_slot(const struct membership *m, const struct peer *peer);
+void peer_end(struct membership *m, struct peer *peer, enum peer_state fate, bool fast,
+    const char *reason);
+void peer_started(struct membership *m, struct node *node,
+    const Traind__Peer__WorkerStarted *started);
+void peer_exited(struct membership *m, struct node *node, const Traind__Peer__WorkerExited *exited);
+void peer_ready(struct membership *m, struct node *node, const Traind__Peer__PeerReady *ready);
+void peer_failed(struct membership *m, struct node *node, const Traind__Peer__PeerFailed *failed);
+void peer_installed(struct membership *m, struct node *node,
+    const Traind__Peer__ViewInstalled *installed);
+void peer_think(struct membership *m, struct list *peers);
+/* What a node that came (back) hosts, against what we think. */
+void peer_reconcile(struct membership *m, struct node *node, const Traind__Peer__NodeHello *hello);
+
+/* job.c */
+const char *job_state_name(Traind__V1__JobState state);
+bool job_move_legal(Traind__V1__JobState from, Traind__V1__JobState to);
+void job_submit(struct membership *m, uint64_t request, const Traind__V1__SubmitJobRequest *submit);
+void job_cancel(struct membership *m, uint64_t request, uint64_t job, const char *reason);
+void job_think(struct membership *m);
+void job_wait(struct membership *m, struct job *job, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void job_append_moved(struct membership *m, struct job *job, Traind__V1__JobState to,
+    int32_t exit_code, const char *reason, const Traind__V1__Progress *progress, uint64_t *cookie);
+uint64_t job_deadline_ms(const struct membership *m);
+
+/* native.c, command.c: what a job of that kind needs next. */
+void native_think(struct membership *m, struct job *job);
+void native_back_off(struct membership *m, struct job *job); /* after a fast death */
+void command_think(struct membership *m, struct job *job);
+void command_exited(struct membership *m, struct job *job, const struct peer *peer, int32_t code,
+    const char *reason);
+
+/* start.c: messages that start a peer. */
+void start_worker(struct membership *m, struct job *job, struct peer *peer, uint64_t conn);
+void start_joined(struct membership *m, struct group *group, struct peer *peer, uint64_t conn);
+
+/* queue.c: places queued jobs in the order of submission, and replacements. */
+void queue_think(struct membership *m);
+void queue_replace(struct membership *m, struct job *job);
+
+/* group.c: library groups */
+void group_join(struct membership *m, uint64_t conn, const Traind__Peer__JoinGroup *join);
+void group_leave(struct membership *m, struct node *node, const Traind__Peer__LeaveGroup *leave);
+void group_think(struct membership *m);
+void join_free(void *join);
+
+/* view.c */
+void view_think(struct membership *m, struct group *group);
+void view_report(struct membership *m, struct node *node, const Traind__Peer__ViewReport *report);
+void view_proposed(struct membership *m, struct group *group);
+void view_installed(struct membership *m, struct group *group);
+void view_send(struct membership *m, const struct group *group, uint64_t conn);
+void view_ask(struct membership *m, const struct group *group, uint64_t conn);
+void view_drop_proposal(struct group *group);
+uint64_t view_deadline_ms(const struct membership *m);
+
+/* members.c: who is to be in the next view, and why. */
+size_t members_wanted(struct membership *m, struct group *group, struct peer **members,
+    char reason[REASON_MAX]);
+
+/* link.c */
+void link_lost(struct membership *m, struct node *node, const Traind__Peer__LinkLost *lost);
+void link_think(struct membership *m, struct group *group);
+uint64_t link_deadline_ms(const struct group *group);
+
+/* facts.c: round records, progress and events from nodes. */
+void facts_rounds(struct membership *m, struct node *node, const Traind__Peer__RoundCommits *rounds);
+void facts_rounds_applied(struct membership *m, struct group *group);
+void facts_report(struct membership *m, struct node *node, const Traind__Peer__PeerReport *report);
+void facts_think(struct membership *m, struct job *job);
+
+#endif

@@ -1,0 +1,119 @@
+/* The API's calls as events and reads of the core. */
+#include "daemon/membership/server/memberd_internal.h"
+
+#include <stdlib.h>
+
+#include "daemon/api/trainer_service.h"
+
+/* The core has one space of request numbers; the lowest bit says which answer the API waits for. */
+static uint64_t of_submit(uint64_t request)
+{
+	return request << 1;
+}
+
+static uint64_t of_cancel(uint64_t request)
+{
+	return request << 1 | 1;
+}
+
+/* A copy that outlives the call: through its wire form, which every message has. */
+static Traind__V1__SubmitJobRequest *copy_submit(const Traind__V1__SubmitJobRequest *submit)
+{
+	size_t bytes = traind__v1__submit_job_request__get_packed_size(submit);
+	uint8_t *packed = malloc(bytes + 1);
+	if (packed == NULL)
+		return NULL;
+	(void)traind__v1__submit_job_request__pack(submit, packed);
+	Traind__V1__SubmitJobRequest *copy = traind__v1__submit_job_request__unpack(NULL, bytes,
+	    packed);
+	free(packed);
+	return copy;
+}
+
+static void submit(void *arg, uint64_t request, const Traind__V1__SubmitJobRequest *message)
+{
+	struct memberd *memberd = arg;
+	Traind__V1__SubmitJobRequest *copy = copy_submit(message);
+	if (copy == NULL) {
+		trainer_service_submitted(memberd->service, request, TR_ENOMEM, 0, false,
+		    "out of memory");
+		return;
+	}
+	event_queue_push(memberd,
+	    &(struct membership_event){ .kind = MEMBERSHIP_SUBMIT,
+	        .request = of_submit(request),
+	        .submit = copy },
+	    &copy->base, NULL);
+}
+
+static void cancel(void *arg, uint64_t request, uint64_t job, const char *reason)
+{
+	event_queue_push(arg,
+	    &(struct membership_event){ .kind = MEMBERSHIP_CANCEL,
+	        .request = of_cancel(request),
+	        .job = job },
+	    NULL, reason);
+}
+
+void backend_reply(struct memberd *memberd, const struct membership_action *action)
+{
+	uint64_t request = action->request >> 1;
+	if ((action->request & 1) != 0)
+		trainer_service_cancelled(memberd->service, request, action->status, action->job,
+		    action->text);
+	else
+		trainer_service_submitted(memberd->service, request, action->status, action->job,
+		    action->existed, action->text);
+}
+
+static Traind__V1__Job *job(void *arg, uint64_t number, bool with_events)
+{
+	const struct memberd *memberd = arg;
+	return membership_job(memberd->core, number, with_events);
+}
+
+static Traind__V1__ListJobsResponse *jobs(void *arg)
+{
+	const struct memberd *memberd = arg;
+	return membership_jobs(memberd->core);
+}
+
+static Traind__V1__ListNodesResponse *nodes(void *arg)
+{
+	const struct memberd *memberd = arg;
+	return membership_nodes(memberd->core, uv_hrtime() / 1000000);
+}
+
+static tr_status log_open(void *arg, uint64_t stream, const Traind__V1__StreamLogsRequest *request,
+    struct tr_error *error)
+{
+	return log_relay_open(arg, stream, request, error);
+}
+
+static void log_credit(void *arg, uint64_t stream, uint64_t bytes)
+{
+	log_relay_credit(arg, stream, bytes);
+}
+
+static void log_close(void *arg, uint64_t stream)
+{
+	log_relay_close(arg, stream);
+}
+
+static bool serving(void *arg)
+{
+	const struct memberd *memberd = arg;
+	return memberd->leading && !memberd->stopping;
+}
+
+const struct trainer_backend backend_calls = {
+	.submit = submit,
+	.cancel = cancel,
+	.job = job,
+	.jobs = jobs,
+	.nodes = nodes,
+	.log_open = log_open,
+	.log_credit = log_credit,
+	.log_close = log_close,
+	.serving = serving,
+};
