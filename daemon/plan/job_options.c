@@ -1,0 +1,215 @@
+#include "daemon/plan/job_options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/limits.h"
+#include "daemon/plan/job_value.h"
+
+static const struct job_option rows[] = {
+	{ "name", OPTION_STRING, 1, TR_NAME_MAX - 1, "letters, digits, '.', '_' and '-'", NULL,
+	    NULL, "What the job is called in lists and logs." },
+
+	{ "model.preset", OPTION_CHOICE, 0, 0, "gpt2", "gpt2", NULL,
+	    "Architecture: learned positions, LayerNorm with bias, tanh-GELU, head tied to the "
+	    "embedding." },
+	{ "model.layers", OPTION_UINT, 1, 256, NULL, "12", NULL, "Transformer blocks." },
+	{ "model.width", OPTION_UINT, 8, 16384, NULL, "768", NULL,
+	    "Channels of the residual stream; a multiple of `heads`." },
+	{ "model.heads", OPTION_UINT, 1, 256, NULL, "12", NULL, "Attention heads." },
+	{ "model.context", OPTION_UINT, 8, 65536, NULL, "1024", "tokens", "Length of a sequence." },
+	{ "model.vocab", OPTION_CHOICE, 0, 0, "bytes", "bytes", NULL,
+	    "Tokens: `bytes` makes each byte of the text one of 256." },
+
+	{ "data.text", OPTION_PATHS, 1, TR_JOB_PATHS_MAX, NULL, NULL, NULL,
+	    "Text files, read in this order as one text; names that end in .gz are decompressed." },
+	{ "data.validation", OPTION_FRACTION, 0, 0.5, NULL, "0", NULL,
+	    "Tail of the text that is held out and only evaluated." },
+
+	{ "train.steps", OPTION_UINT, 1, 1e9, NULL, NULL, "steps", "Optimizer steps in all." },
+	{ "train.batch_tokens", OPTION_UINT, 8, 1u << 30, NULL, "8192", "tokens",
+	    "One global batch, over all workers; a multiple of `model.context`." },
+	{ "train.micro_sequences", OPTION_UINT, 1, 4096, NULL, "8", "sequences",
+	    "At most so many are computed at once by a worker; more gradients are accumulated." },
+	{ "train.lr", OPTION_DOUBLE, 1e-9, 10, NULL, "1e-3", NULL,
+	    "Learning rate after the warm-up." },
+	{ "train.min_lr", OPTION_DOUBLE, 0, 10, NULL, "0", NULL,
+	    "Learning rate at the last step: a cosine leads there from `lr`." },
+	{ "train.warmup", OPTION_UINT, 0, 1e9, NULL, "0", "steps",
+	    "The learning rate rises linearly so long." },
+	{ "train.clip", OPTION_DOUBLE, 0, 1e6, NULL, "0", NULL,
+	    "Largest norm of the whole gradient; 0: gradients are not clipped." },
+	{ "train.weight_decay", OPTION_DOUBLE, 0, 10, NULL, "0", NULL,
+	    "AdamW's decay of matrices." },
+	{ "train.beta1", OPTION_DOUBLE, 1e-3, 0.9999, NULL, "0.9", NULL,
+	    "AdamW's decay of the first moment." },
+	{ "train.beta2", OPTION_DOUBLE, 1e-3, 0.999999, NULL, "0.999", NULL,
+	    "AdamW's decay of the second moment." },
+	{ "train.eps", OPTION_DOUBLE, 1e-16, 1, NULL, "1e-8", NULL,
+	    "AdamW's term in the denominator." },
+	{ "train.seed", OPTION_UINT, 0, 9007199254740991.0, NULL, "0", NULL,
+	    "Of initial weights and of the order of samples." },
+	{ "train.dtype", OPTION_CHOICE, 0, 0, "f32", "f32", NULL,
+	    "Arithmetic of forward and backward." },
+	{ "train.eval_every", OPTION_UINT, 1, 1e9, NULL, "100", "steps",
+	    "The validation loss is taken so often, and at the end; not if `data.validation` is "
+	    "0." },
+	{ "train.eval_sequences", OPTION_UINT, 1, 1u << 20, NULL, "64", "sequences",
+	    "How much of the held-out text an evaluation reads." },
+
+	{ "mesh.nodes", OPTION_UINT, 1, TR_GROUP_PEERS_MAX, NULL, "1", "nodes",
+	    "Nodes to train on." },
+	{ "mesh.workers_per_node", OPTION_UINT, 1, TR_GROUP_PEERS_MAX, NULL, "1", "workers",
+	    "Workers on each node, each with one slot." },
+	{ "mesh.threads", OPTION_UINT, 0, 1024, NULL, "0", "threads",
+	    "Compute threads of a worker; 0: the node's cores divided by its slots." },
+	{ "mesh.min_nodes", OPTION_UINT, 1, TR_GROUP_PEERS_MAX, NULL, "1", "nodes",
+	    "Training starts, and goes on after losses, with no fewer than this many." },
+
+	{ "sync.mode", OPTION_CHOICE, 0, 0, "ddp", "ddp", NULL,
+	    "`ddp`: gradients are reduced at every step." },
+	{ "sync.on_loss", OPTION_CHOICE, 0, 0, "replay|drop", "replay", NULL,
+	    "When a worker dies in a step: `replay` does the same global batch again, whole; "
+	    "`drop` "
+	    "applies the mean "
+	    "over what arrived." },
+	{ "sync.algorithm", OPTION_CHOICE, 0, 0, "auto|ring|star", "auto", NULL,
+	    "Of the all-reduce; `auto` goes by the cost model." },
+	{ "sync.deterministic", OPTION_BOOL, 0, 0, NULL, "false", NULL,
+	    "Bits of a reduction do not depend on algorithm, ring order or arrival." },
+
+	{ "checkpoint.every", OPTION_UINT, 0, 1e9, NULL, "0", "steps", "0: only at the end." },
+	{ "checkpoint.keep", OPTION_UINT, 1, 10000, NULL, "2", "checkpoints",
+	    "Older ones are deleted." },
+	{ "checkpoint.dir", OPTION_PATH, 0, 0, NULL, "runs/NAME", NULL,
+	    "Where checkpoints are written: step-00000200/ and so on, and `latest`." },
+	{ "checkpoint.resume", OPTION_PATH, 0, 0, NULL, "", NULL,
+	    "Checkpoint to go on from: its folder, or that of several, whose `latest` is taken." },
+
+	{ "sample.tokens", OPTION_UINT, 0, 65536, NULL, "0", "tokens",
+	    "Text of this length is generated when training ends; 0: none." },
+	{ "sample.prompt", OPTION_STRING, 0, TR_JOB_PROMPT_MAX, NULL, "", NULL,
+	    "How that text begins." },
+	{ "sample.temperature", OPTION_DOUBLE, 0, 10, NULL, "0", NULL,
+	    "0: always the likeliest token; 1: as the model has learned." },
+	{ .key = NULL },
+};
+
+const struct job_option *job_options(void)
+{
+	return rows;
+}
+
+const struct job_option *job_option_find(const char *key)
+{
+	for (const struct job_option *row = rows; row->key != NULL; row++) {
+		if (strcmp(row->key, key) == 0)
+			return row;
+	}
+	return NULL;
+}
+
+bool job_option_is_section(const char *name)
+{
+	size_t length = strlen(name);
+	for (const struct job_option *row = rows; row->key != NULL; row++) {
+		if (strncmp(row->key, name, length) == 0 && row->key[length] == '.')
+			return length > 0;
+	}
+	return false;
+}
+
+const char *job_option_allowed(const struct job_option *option, char *text, size_t bytes)
+{
+	switch (option->kind) {
+	case OPTION_STRING:
+		(void)snprintf(text, bytes, "%s%s%.0f to %.0f bytes",
+		    option->allowed != NULL ? option->allowed : "a text", ", ", option->least,
+		    option->most);
+		break;
+	case OPTION_CHOICE: {
+		size_t used = 0;
+		for (const char *at = option->allowed; *at != '\0' && used + 6 < bytes; at++) {
+			if (*at == '|')
+				used += (size_t)snprintf(text + used, bytes - used, " or ");
+			else
+				text[used++] = *at;
+		}
+		text[used] = '\0';
+		break;
+	}
+	case OPTION_UINT:
+		(void)snprintf(text, bytes, "a whole number from %.0f to %.0f", option->least,
+		    option->most);
+		break;
+	case OPTION_DOUBLE:
+		(void)snprintf(text, bytes, "a number from %g to %g", option->least, option->most);
+		break;
+	case OPTION_FRACTION:
+		(void)snprintf(text, bytes, "a share from %g%% to %g%% (or %g to %g)",
+		    option->least * 100, option->most * 100, option->least, option->most);
+		break;
+	case OPTION_BOOL:
+		(void)snprintf(text, bytes, "true or false");
+		break;
+	case OPTION_PATH:
+		(void)snprintf(text, bytes, "a path");
+		break;
+	case OPTION_PATHS:
+		(void)snprintf(text, bytes, "a list of %.0f to %.0f paths", option->least,
+		    option->most);
+		break;
+	}
+	return text;
+}
+
+Traind__V1__JobSpec *job_spec_new(bool train)
+{
+	Traind__V1__JobSpec *spec = job_value_message(&traind__v1__job_spec__descriptor);
+	if (spec == NULL)
+		return NULL;
+	if (train)
+		spec->train = job_value_message(&traind__v1__train_spec__descriptor);
+	else
+		spec->command = job_value_message(&traind__v1__command_spec__descriptor);
+	spec->mesh = job_value_message(&traind__v1__mesh__descriptor);
+	if (spec->mesh == NULL || (spec->train == NULL && spec->command == NULL)) {
+		traind__v1__job_spec__free_unpacked(spec, NULL);
+		return NULL;
+	}
+	return spec;
+}
+
+tr_status job_option_set(Traind__V1__JobSpec *spec, const char *key, const char *text,
+    struct tr_error *error)
+{
+	const struct job_option *option = job_option_find(key);
+	if (option == NULL) {
+		const char *near = job_option_suggest(key);
+		return tr_error_set(error, TR_EINVAL,
+		    "%.*s: found an unknown key%s%s%s, allowed: %s", 2 * TR_NAME_MAX, key,
+		    near != NULL ? " (did you mean '" : "", near != NULL ? near : "",
+		    near != NULL ? "'?)" : "", "see `trainctl help --job-file`");
+	}
+	struct job_value value;
+	tr_status status = job_value_parse(option, text, &value, error);
+	if (status == TR_OK)
+		status = job_value_check(option, &value, error);
+	if (status == TR_OK)
+		status = job_value_store(spec, option, &value, error);
+	return status;
+}
+
+void job_option_clear(Traind__V1__JobSpec *spec, const char *key)
+{
+	const struct job_option *option = job_option_find(key);
+	if (option != NULL)
+		job_value_clear(spec, option);
+}
+
+const char *job_option_text(const Traind__V1__JobSpec *spec, const char *key, size_t i)
+{
+	const struct job_option *option = job_option_find(key);
+	return option != NULL ? job_value_text(spec, option, i) : NULL;
+}

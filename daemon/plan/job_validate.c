@@ -1,0 +1,279 @@
+/* A whole job: defaults, each value's own limits, then what only the whole can tell. */
+#include "daemon/plan/job_options.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "common/limits.h"
+#include "daemon/plan/job_value.h"
+
+#define STATE_BYTES_PER_PARAMETER 16 /* f32: parameter, gradient, two moments */
+
+static bool applies_to_commands(const char *key)
+{
+	return strcmp(key, "name") == 0;
+}
+
+static tr_status fill(Traind__V1__JobSpec *spec, const struct job_option *option,
+    struct tr_error *error)
+{
+	struct job_value value;
+	char allowed[160];
+	if (job_value_load(spec, option, &value))
+		return TR_OK;
+	/* Where "runs/NAME" is, only the client can tell. */
+	if (option->fallback == NULL || (option->kind == OPTION_PATH && option->fallback[0] != '\0'))
+		return tr_error_set(error, TR_EINVAL, "%s: found nothing, allowed: %s", option->key,
+		    job_option_allowed(option, allowed, sizeof(allowed)));
+	tr_status status = job_value_parse(option, option->fallback, &value, error);
+	return status == TR_OK ? job_value_store(spec, option, &value, error) : status;
+}
+
+static tr_status check_path(const struct job_option *option, const char *path,
+    struct tr_error *error)
+{
+	char quoted[JOB_VALUE_QUOTED_MAX];
+	if (path[0] == '/' && strlen(path) < TR_JOB_PATH_MAX)
+		return TR_OK;
+	if (path[0] == '/')
+		return tr_error_set(error, TR_EINVAL,
+		    "%s: found a path of %zu bytes, allowed: at most %d", option->key, strlen(path),
+		    TR_JOB_PATH_MAX - 1);
+	return tr_error_set(error, TR_EINVAL, "%s: found %s, allowed: an absolute path",
+	    option->key, job_value_quote(path, quoted));
+}
+
+static tr_status check(const Traind__V1__JobSpec *spec, const struct job_option *option,
+    struct tr_error *error)
+{
+	struct job_value value;
+	bool set = job_value_load(spec, option, &value);
+	tr_status status = TR_OK;
+	if (option->kind == OPTION_PATHS) {
+		if (value.whole > (uint64_t)option->most)
+			return tr_error_set(error, TR_EINVAL,
+			    "%s: found %llu paths, allowed: at most %.0f", option->key,
+			    (unsigned long long)value.whole, option->most);
+		for (size_t i = 0; i < value.whole && status == TR_OK; i++)
+			status = check_path(option, job_value_text(spec, option, i), error);
+		return status;
+	}
+	if (option->kind == OPTION_PATH)
+		return set ? check_path(option, value.text, error) : TR_OK;
+	return job_value_check(option, &value, error);
+}
+
+uint64_t job_parameters(const Traind__V1__JobSpec *spec)
+{
+	const Traind__V1__Model *model = spec->train->model;
+	uint64_t width = model->width, vocab = 256;
+	/* A block: QKV, O, up, down and their biases, two norms. The head is the token embedding.
+	 */
+	uint64_t block = 12 * width * width + 13 * width;
+	return model->layers * block + (vocab + model->context) * width + 2 * width;
+}
+
+static tr_status check_model(const Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	const Traind__V1__Model *model = spec->train->model;
+	if (model->width % model->heads != 0)
+		return tr_error_set(error, TR_EINVAL,
+		    "model.width: found %u, allowed: a multiple of model.heads, which is %u",
+		    model->width, model->heads);
+	uint64_t parameters = job_parameters(spec);
+	if (parameters > TR_JOB_PARAMETERS_MAX)
+		return tr_error_set(error, TR_EINVAL,
+		    "model.width: found %u, which with %u layers makes %.1f G "
+		    "parameters (%.0f GB of state in each worker), "
+		    "allowed: a model of at most %.1f G parameters",
+		    model->width, model->layers, (double)parameters / 1e9,
+		    (double)parameters * STATE_BYTES_PER_PARAMETER / 1e9,
+		    TR_JOB_PARAMETERS_MAX / 1e9);
+	return TR_OK;
+}
+
+static tr_status check_batch(const Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	const Traind__V1__Optimizer *train = spec->train->optimizer;
+	uint32_t context = spec->train->model->context;
+	if (train->batch_tokens % context != 0)
+		return tr_error_set(error, TR_EINVAL,
+		    "train.batch_tokens: found %llu, allowed: a multiple of model.context, which "
+		    "is %u (%llu or %llu)",
+		    (unsigned long long)train->batch_tokens, context,
+		    (unsigned long long)(train->batch_tokens > context
+		            ? train->batch_tokens / context * context
+		            : context),
+		    (unsigned long long)((train->batch_tokens / context + 1) * context));
+	if (train->batch_tokens / context < spec->mesh->workers)
+		return tr_error_set(error, TR_EINVAL,
+		    "train.batch_tokens: found %llu (sequences: %llu), allowed: at "
+		    "least %llu, a sequence for each of the mesh's "
+		    "%u workers",
+		    (unsigned long long)train->batch_tokens,
+		    (unsigned long long)train->batch_tokens / context,
+		    (unsigned long long)context * spec->mesh->workers, spec->mesh->workers);
+	return TR_OK;
+}
+
+static tr_status check_schedule(const Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	const Traind__V1__Optimizer *train = spec->train->optimizer;
+	if (train->warmup > train->steps)
+		return tr_error_set(error, TR_EINVAL,
+		    "train.warmup: found %llu, allowed: at most train.steps, which is %llu",
+		    (unsigned long long)train->warmup, (unsigned long long)train->steps);
+	if (train->min_lr > train->lr)
+		return tr_error_set(error, TR_EINVAL,
+		    "train.min_lr: found %g, allowed: at most train.lr, which is %g", train->min_lr,
+		    train->lr);
+	return TR_OK;
+}
+
+static tr_status check_mesh(Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	Traind__V1__Mesh *mesh = spec->mesh;
+	uint64_t workers = (uint64_t)mesh->nodes * mesh->workers_per_node;
+	if (workers > TR_GROUP_PEERS_MAX)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.workers_per_node: found %u, which on %u nodes makes %llu "
+		    "workers, allowed: at most %d workers",
+		    mesh->workers_per_node, mesh->nodes, (unsigned long long)workers,
+		    TR_GROUP_PEERS_MAX);
+	if (mesh->min_nodes > mesh->nodes)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.min_nodes: found %u, allowed: at most mesh.nodes, which is %u",
+		    mesh->min_nodes, mesh->nodes);
+	if (mesh->workers != 0 && mesh->workers != workers)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.workers: found %u, allowed: nodes times workers_per_node, which is %llu",
+		    mesh->workers, (unsigned long long)workers);
+	mesh->workers = (uint32_t)workers;
+	return TR_OK;
+}
+
+static tr_status validate_train(Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	tr_status status = TR_OK;
+	for (const struct job_option *row = job_options(); row->key != NULL && status == TR_OK;
+	     row++) {
+		status = fill(spec, row, error);
+		if (status == TR_OK)
+			status = check(spec, row, error);
+	}
+	if (status == TR_OK)
+		status = check_mesh(spec, error);
+	if (status == TR_OK)
+		status = check_model(spec, error);
+	if (status == TR_OK)
+		status = check_batch(spec, error);
+	if (status == TR_OK)
+		status = check_schedule(spec, error);
+	return status;
+}
+
+static bool is_variable(const char *text)
+{
+	if (!isalpha((unsigned char)text[0]) && text[0] != '_')
+		return false;
+	while (isalnum((unsigned char)*text) || *text == '_')
+		text++;
+	return *text == '=';
+}
+
+static tr_status check_argv(const Traind__V1__CommandSpec *command, struct tr_error *error)
+{
+	size_t bytes = 0;
+	char quoted[JOB_VALUE_QUOTED_MAX];
+	if (command->n_argv == 0 || command->argv[0][0] == '\0')
+		return tr_error_set(error, TR_EINVAL,
+		    "command.argv: found nothing, allowed: a program and its arguments");
+	for (size_t i = 0; i < command->n_argv; i++)
+		bytes += strlen(command->argv[i]) + 1;
+	for (size_t i = 0; i < command->n_env; i++) {
+		bytes += strlen(command->env[i]) + 1;
+		if (!is_variable(command->env[i]))
+			return tr_error_set(error, TR_EINVAL,
+			    "command.env: found %s, allowed: KEY=value",
+			    job_value_quote(command->env[i], quoted));
+	}
+	if (bytes > TR_JOB_COMMAND_BYTES_MAX)
+		return tr_error_set(error, TR_EINVAL,
+		    "command.argv: found %zu bytes with the environment, allowed: at most %d",
+		    bytes, TR_JOB_COMMAND_BYTES_MAX);
+	return TR_OK;
+}
+
+static tr_status validate_command(Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	const Traind__V1__CommandSpec *command = spec->command;
+	char quoted[JOB_VALUE_QUOTED_MAX];
+	tr_status status = TR_OK;
+	for (const struct job_option *row = job_options(); row->key != NULL && status == TR_OK;
+	     row++) {
+		struct job_value value;
+		if (applies_to_commands(row->key) && job_value_load(spec, row, &value))
+			status = job_value_check(row, &value, error);
+		else if (applies_to_commands(row->key))
+			status = job_value_store(spec, row,
+			    &(struct job_value){ .text = "command" }, error);
+	}
+	if (status == TR_OK)
+		status = check_argv(command, error);
+	if (status != TR_OK)
+		return status;
+	if (command->directory != NULL && command->directory[0] != '\0' &&
+	    command->directory[0] != '/')
+		return tr_error_set(error, TR_EINVAL,
+		    "command.directory: found %s, allowed: an absolute path",
+		    job_value_quote(command->directory, quoted));
+	Traind__V1__Mesh *mesh = spec->mesh;
+	if (mesh->workers < 1 || mesh->workers > TR_GROUP_PEERS_MAX)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.workers: found %u, allowed: a whole number from 1 to %d", mesh->workers,
+		    TR_GROUP_PEERS_MAX);
+	if (mesh->nodes > mesh->workers)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.nodes: found %u, allowed: at most mesh.workers, which is %u", mesh->nodes,
+		    mesh->workers);
+	if (mesh->threads > 1024)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.threads: found %u, allowed: a whole number from 0 to 1024",
+		    mesh->threads);
+	return TR_OK;
+}
+
+tr_status job_validate(Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	if ((spec->train == NULL) == (spec->command == NULL))
+		return tr_error_set(error, TR_EINVAL,
+		    "train: found %s, allowed: exactly one of train and command",
+		    spec->train == NULL ? "neither train nor command" : "train and command");
+	if (spec->mesh == NULL)
+		spec->mesh = job_value_message(&traind__v1__mesh__descriptor);
+	if (spec->mesh == NULL)
+		return tr_error_set(error, TR_ENOMEM, "mesh: out of memory");
+	return spec->train != NULL ? validate_train(spec, error) : validate_command(spec, error);
+}
+
+tr_status job_validate_text(const Traind__V1__JobSpec *spec, uint64_t text_bytes,
+    struct tr_error *error)
+{
+	const Traind__V1__TrainSpec *train = spec->train;
+	/* A sample is `context` tokens and the one that follows. */
+	uint64_t least = (uint64_t)train->model->context + 1;
+	uint64_t held_out = (uint64_t)((double)text_bytes * train->data->validation);
+	if (text_bytes - held_out < least)
+		return tr_error_set(error, TR_EINVAL,
+		    "data.text: found %llu bytes to train on, allowed: at least "
+		    "%llu, one more than model.context",
+		    (unsigned long long)(text_bytes - held_out), (unsigned long long)least);
+	if (train->data->validation > 0 && held_out < least)
+		return tr_error_set(error, TR_EINVAL,
+		    "data.validation: found %g%%, which holds out %llu of %llu "
+		    "bytes, allowed: 0, or a share of at least %llu "
+		    "bytes, one more than model.context",
+		    train->data->validation * 100, (unsigned long long)held_out,
+		    (unsigned long long)text_bytes, (unsigned long long)least);
+	return TR_OK;
+}
