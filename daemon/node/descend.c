@@ -1,0 +1,117 @@
+#include "daemon/node/descend.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct process_row {
+	pid_t pid, parent;
+	bool chosen;
+};
+
+struct process_table {
+	struct process_row *rows;
+	size_t count, capacity;
+};
+
+/* Parent and state out of /proc/PID/stat; the command's name in it may hold any byte but ends with the last ')'. */
+static bool read_stat(const char *pid, pid_t *parent, char *state)
+{
+	char path[300], text[512];
+	(void)snprintf(path, sizeof(path), "/proc/%s/stat", pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	ssize_t got = read(fd, text, sizeof(text) - 1);
+	(void)close(fd);
+	if (got <= 0)
+		return false;
+	text[got] = '\0';
+	const char *end = strrchr(text, ')');
+	int number;
+	if (end == NULL || sscanf(end + 1, " %c %d", state, &number) != 2)
+		return false;
+	*parent = number;
+	return true;
+}
+
+static bool add_row(struct process_table *table, pid_t pid, pid_t parent)
+{
+	if (table->count == table->capacity) {
+		size_t capacity = table->capacity == 0 ? 256 : table->capacity * 2;
+		struct process_row *rows = realloc(table->rows, capacity * sizeof(*rows));
+		if (rows == NULL)
+			return false;
+		table->rows = rows;
+		table->capacity = capacity;
+	}
+	table->rows[table->count++] = (struct process_row){ .pid = pid, .parent = parent };
+	return true;
+}
+
+static bool read_table(struct process_table *table)
+{
+	DIR *folder = opendir("/proc");
+	if (folder == NULL)
+		return false;
+	const struct dirent *entry;
+	while ((entry = readdir(folder)) != NULL) {
+		char *end, state;
+		long pid = strtol(entry->d_name, &end, 10);
+		pid_t parent;
+		if (pid <= 0 || *end != '\0' || !read_stat(entry->d_name, &parent, &state) ||
+		    state == 'Z' || state == 'X')
+			continue;
+		if (!add_row(table, (pid_t)pid, parent))
+			break;
+	}
+	(void)closedir(folder);
+	return true;
+}
+
+static bool spared(pid_t pid, const pid_t *spare, size_t spares)
+{
+	for (size_t i = 0; i < spares; i++)
+		if (spare[i] == pid)
+			return true;
+	return false;
+}
+
+static bool chosen(const struct process_table *table, pid_t pid)
+{
+	for (size_t i = 0; i < table->count; i++)
+		if (table->rows[i].pid == pid)
+			return table->rows[i].chosen;
+	return false;
+}
+
+size_t descend_signal(pid_t root, int signal_number, const pid_t *spare, size_t spares)
+{
+	struct process_table table = { 0 };
+	size_t count = 0;
+	if (!read_table(&table))
+		goto out;
+	/* Each pass goes one generation down; the table is a few hundred rows. */
+	for (bool more = true; more;) {
+		more = false;
+		for (size_t i = 0; i < table.count; i++) {
+			struct process_row *row = &table.rows[i];
+			if (row->chosen || spared(row->pid, spare, spares))
+				continue;
+			if (row->parent == root || chosen(&table, row->parent))
+				row->chosen = more = true;
+		}
+	}
+	for (size_t i = 0; i < table.count; i++)
+		if (table.rows[i].chosen && kill(table.rows[i].pid, signal_number) == 0)
+			count++;
+out:
+	free(table.rows);
+	return count;
+}

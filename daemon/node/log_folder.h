@@ -1,0 +1,17 @@
+/* The folders of logs: one a job, the newest ones kept. */
+#ifndef TR_DAEMON_NODE_LOG_FOLDER_H
+#define TR_DAEMON_NODE_LOG_FOLDER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+
+/* Makes folder/job-<id> if need be and writes the name of the peer's file in it. */
+tr_status log_folder_file(const char *folder, uint64_t job, uint32_t rank, uint64_t peer,
+    char *path, size_t size, struct tr_error *error);
+
+/* Removes the oldest jobs' folders (least ids) until at most `keep` are left; returns how many were removed. */
+size_t log_folder_prune(const char *folder, size_t keep);
+
+#endif

@@ -1,0 +1,160 @@
+#include "daemon/node/logfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void name_of(const struct logfile *log, unsigned age, char path[PATH_MAX])
+{
+	if (age == 0)
+		(void)snprintf(path, PATH_MAX, "%s", log->path);
+	else
+		(void)snprintf(path, PATH_MAX, "%s.%u", log->path, age);
+}
+
+/* Sizes of the files that are there; positions count from the oldest of them. */
+static bool measure(struct logfile *log)
+{
+	bool any = false;
+	for (unsigned age = 0; age < log->files_max; age++) {
+		char path[PATH_MAX];
+		struct stat status;
+		name_of(log, age, path);
+		bool there = stat(path, &status) == 0;
+		log->sizes[age] = there ? (uint64_t)status.st_size : 0;
+		log->end += log->sizes[age];
+		any |= there;
+	}
+	return any;
+}
+
+static tr_status prepare(struct logfile *log, const char *path, unsigned files_max,
+    struct tr_error *error)
+{
+	*log = (struct logfile){ .fd = -1,
+		.files_max = files_max < LOGFILE_FILES_MAX ? files_max : LOGFILE_FILES_MAX };
+	if ((size_t)snprintf(log->path, sizeof(log->path), "%s", path) >= sizeof(log->path))
+		return tr_error_set(error, TR_EINVAL, "path of a log is too long: %s", path);
+	return TR_OK;
+}
+
+static tr_status open_newest(struct logfile *log, struct tr_error *error)
+{
+	log->fd = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (log->fd < 0)
+		return tr_error_set(error, TR_EIO, "cannot open %s: %s", log->path, strerror(errno));
+	return TR_OK;
+}
+
+tr_status logfile_open(struct logfile *log, const char *path, uint64_t bytes_max,
+    unsigned files_max, struct tr_error *error)
+{
+	tr_status st = prepare(log, path, files_max, error);
+	if (st != TR_OK)
+		return st;
+	log->bytes_max = bytes_max;
+	(void)measure(log);
+	return open_newest(log, error);
+}
+
+tr_status logfile_open_old(struct logfile *log, const char *path, unsigned files_max,
+    struct tr_error *error)
+{
+	tr_status st = prepare(log, path, files_max, error);
+	if (st == TR_OK && !measure(log))
+		st = tr_error_set(error, TR_ENOTFOUND, "no log %s", path);
+	return st;
+}
+
+static tr_status rotate(struct logfile *log, struct tr_error *error)
+{
+	char from[PATH_MAX], to[PATH_MAX];
+	(void)close(log->fd);
+	for (unsigned age = log->files_max - 1; age > 0; age--) {
+		name_of(log, age - 1, from);
+		name_of(log, age, to);
+		if (rename(from, to) == 0 || errno == ENOENT)
+			log->sizes[age] = log->sizes[age - 1];
+	}
+	if (log->files_max == 1)
+		(void)unlink(log->path);
+	log->sizes[0] = 0;
+	return open_newest(log, error);
+}
+
+tr_status logfile_write(struct logfile *log, const void *data, size_t bytes, struct tr_error *error)
+{
+	if (log->fd < 0 && open_newest(log, error) != TR_OK)
+		return TR_EIO;
+	if (log->sizes[0] > 0 && log->sizes[0] + bytes > log->bytes_max &&
+	    rotate(log, error) != TR_OK)
+		return TR_EIO;
+	size_t done = 0;
+	while (done < bytes) {
+		ssize_t wrote = write(log->fd, (const char *)data + done, bytes - done);
+		if (wrote < 0 && errno == EINTR)
+			continue;
+		if (wrote < 0) {
+			tr_status st = tr_error_set(error, TR_EIO, "cannot write %s: %s", log->path,
+			    strerror(errno));
+			if (done > 0 && ftruncate(log->fd, (off_t)log->sizes[0]) != 0) {
+				log->sizes[0] += done;
+				log->end += done;
+			}
+			return st;
+		}
+		done += (size_t)wrote;
+	}
+	log->sizes[0] += bytes;
+	log->end += bytes;
+	return TR_OK;
+}
+
+uint64_t logfile_begin(const struct logfile *log)
+{
+	uint64_t kept = 0;
+	for (unsigned age = 0; age < log->files_max; age++)
+		kept += log->sizes[age];
+	return log->end - kept;
+}
+
+tr_status logfile_read(const struct logfile *log, uint64_t *position, void *data, size_t max,
+    size_t *bytes, struct tr_error *error)
+{
+	uint64_t at = logfile_begin(log);
+	if (*position < at)
+		*position = at;
+	for (unsigned age = log->files_max; age-- > 0; at += log->sizes[age]) {
+		if (*position >= at + log->sizes[age])
+			continue;
+		char path[PATH_MAX];
+		name_of(log, age, path);
+		uint64_t left = at + log->sizes[age] - *position;
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0)
+			return tr_error_set(error, TR_EIO, "cannot open %s: %s", path,
+			    strerror(errno));
+		ssize_t got = pread(fd, data, left < max ? (size_t)left : max,
+		    (off_t)(*position - at));
+		int cause = errno;
+		(void)close(fd);
+		if (got <= 0)
+			return tr_error_set(error, TR_EIO, "cannot read %s: %s", path,
+			    got < 0 ? strerror(cause) : "it was cut by somebody");
+		*position += (uint64_t)got;
+		*bytes = (size_t)got;
+		return TR_OK;
+	}
+	*bytes = 0;
+	return TR_OK;
+}
+
+void logfile_close(struct logfile *log)
+{
+	if (log->path[0] != '\0' && log->fd >= 0)
+		(void)close(log->fd);
+	*log = (struct logfile){ .fd = -1 };
+}

@@ -1,0 +1,413 @@
+#include "daemon/node/logs.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/limits.h"
+#include "common/log.h"
+#include "daemon/node/capture.h"
+#include "daemon/node/log_folder.h"
+#include "daemon/node/log_stream.h"
+#include "daemon/node/mailbox.h"
+
+struct logs {
+	/* Control loop's side. */
+	struct mailbox to_control;
+	struct logs_callbacks callbacks;
+	void *arg;
+	/* Log thread's side. */
+	pthread_t thread;
+	uv_loop_t loop;
+	struct mailbox to_thread;
+	char folder[PATH_MAX];
+	struct capture *captures;
+	struct log_stream *streams;
+	size_t stream_count;
+	bool stopping;
+};
+
+enum order_kind { ORDER_CAPTURE, ORDER_FINISH, ORDER_OPEN, ORDER_CREDIT, ORDER_CANCEL, ORDER_STOP };
+
+struct order {
+	struct mail mail;
+	struct logs *logs;
+	enum order_kind kind;
+	struct logs_request request; /* also .job, .peer, .stream, .credit_bytes of the other kinds */
+	uint32_t rank;
+	int fds[2];
+};
+
+/* From the log thread to the control loop. */
+struct news {
+	struct mail mail;
+	struct logs *logs;
+	uint64_t stream,
+	    peer; /* stream 0: the peer's output is drained, bytes are its last lines */
+	bool end;
+	char error[256];
+	size_t bytes;
+	char data[];
+};
+
+/* ---- news, to the control loop */
+
+static void run_news(struct mail *mail, bool dropped)
+{
+	struct news *news = (struct news *)mail;
+	struct logs *logs = news->logs;
+	if (!dropped && news->stream == 0)
+		logs->callbacks.drained(logs->arg, news->peer, news->data);
+	else if (!dropped)
+		logs->callbacks.data(logs->arg, news->stream, news->data, news->bytes, news->end,
+		    news->error);
+	free(news);
+}
+
+static void tell(struct logs *logs, uint64_t stream, uint64_t peer, const void *data, size_t bytes,
+    bool end, const char *error)
+{
+	struct news *news = calloc(1, sizeof(*news) + bytes + 1);
+	if (news == NULL) {
+		log_error("logs", "out of memory: a message about peer %llu is lost",
+		    (unsigned long long)peer);
+		return;
+	}
+	news->mail.run = run_news;
+	news->logs = logs;
+	news->stream = stream;
+	news->peer = peer;
+	news->end = end;
+	news->bytes = bytes;
+	(void)snprintf(news->error, sizeof(news->error), "%s", error);
+	if (bytes > 0)
+		memcpy(news->data, data, bytes);
+	mailbox_post(&logs->to_control, &news->mail);
+}
+
+/* ---- streams, on the log thread */
+
+static void remove_stream(struct logs *logs, struct log_stream *stream)
+{
+	for (struct log_stream **at = &logs->streams; *at != NULL; at = &(*at)->next) {
+		if (*at != stream)
+			continue;
+		*at = stream->next;
+		logs->stream_count--;
+		log_stream_finish(stream);
+		free(stream);
+		return;
+	}
+}
+
+static void pump(struct logs *logs, struct log_stream *stream)
+{
+	static _Thread_local char piece[LOG_STREAM_PIECE_BYTES];
+	for (;;) {
+		struct tr_error error;
+		size_t bytes;
+		bool ended;
+		if (log_stream_next(stream, piece, &bytes, &ended, &error) != TR_OK) {
+			tell(logs, stream->request.stream, stream->request.peer, NULL, 0, true,
+			    error.text);
+			remove_stream(logs, stream);
+			return;
+		}
+		if (bytes > 0)
+			tell(logs, stream->request.stream, stream->request.peer, piece, bytes,
+			    false, "");
+		if (ended) {
+			tell(logs, stream->request.stream, stream->request.peer, NULL, 0, true, "");
+			remove_stream(logs, stream);
+			return;
+		}
+		if (bytes == 0)
+			return;
+	}
+}
+
+static void pump_readers(struct logs *logs, const struct capture *capture)
+{
+	for (struct log_stream *stream = logs->streams, *next; stream != NULL; stream = next) {
+		next = stream->next;
+		if (stream->capture == capture)
+			pump(logs, stream);
+	}
+}
+
+static struct capture *find_capture(struct logs *logs, uint64_t peer)
+{
+	struct capture *capture = logs->captures;
+	while (capture != NULL && (capture->peer != peer || capture->finishing))
+		capture = capture->next;
+	return capture;
+}
+
+static void open_stream(struct logs *logs, const struct logs_request *request)
+{
+	struct tr_error error = { 0 };
+	struct log_stream *stream = logs->stream_count < TR_LOG_STREAMS_MAX
+	    ? calloc(1, sizeof(*stream))
+	    : NULL;
+	tr_status st = stream == NULL
+	    ? tr_error_set(&error, TR_ELIMIT, "too many readers of output at once")
+	    : log_stream_start(stream, request, find_capture(logs, request->peer), logs->folder,
+	          &error);
+	if (st != TR_OK) {
+		tell(logs, request->stream, request->peer, NULL, 0, true, error.text);
+		free(stream);
+		return;
+	}
+	stream->next = logs->streams;
+	logs->streams = stream;
+	logs->stream_count++;
+	pump(logs, stream);
+}
+
+static void add_credit(struct logs *logs, uint64_t id, uint64_t bytes)
+{
+	for (struct log_stream *stream = logs->streams; stream != NULL; stream = stream->next) {
+		if (stream->request.stream == id) {
+			stream->request.credit_bytes += bytes;
+			pump(logs, stream);
+			return;
+		}
+	}
+}
+
+static void cancel(struct logs *logs, uint64_t id)
+{
+	for (struct log_stream *stream = logs->streams, *next; stream != NULL; stream = next) {
+		next = stream->next;
+		if (id == 0 || stream->request.stream == id)
+			remove_stream(logs, stream);
+	}
+}
+
+/* ---- captures, on the log thread */
+
+static void maybe_stop(struct logs *logs)
+{
+	if (logs->stopping && logs->captures == NULL)
+		mailbox_close(&logs->to_thread, NULL);
+}
+
+static void capture_grown(struct capture *capture)
+{
+	pump_readers(capture->owner, capture);
+}
+
+static void capture_drained(struct capture *capture)
+{
+	struct logs *logs = capture->owner;
+	char lines[CAPTURE_TAIL_MAX + 1];
+	capture_last_lines(capture, lines);
+	tell(logs, 0, capture->peer, lines, strlen(lines), false, "");
+	struct capture **at = &logs->captures;
+	while (*at != capture)
+		at = &(*at)->next;
+	*at = capture->next;
+	free(capture);
+	maybe_stop(logs);
+}
+
+static void finish_capture(struct logs *logs, struct capture *capture)
+{
+	capture_finish(capture);
+	for (struct log_stream *stream = logs->streams, *next; stream != NULL; stream = next) {
+		next = stream->next;
+		if (stream->capture == capture) {
+			log_stream_detach(stream);
+			pump(logs, stream); /* may end it */
+		}
+	}
+}
+
+static void begin_capture(struct logs *logs, const struct order *order)
+{
+	char path[PATH_MAX - 16];
+	struct tr_error error = { 0 };
+	struct logfile log = { .fd = -1 };
+	struct capture *capture = calloc(1, sizeof(*capture));
+	if (capture == NULL) {
+		(void)close(order->fds[0]);
+		(void)close(order->fds[1]);
+		tell(logs, 0, order->request.peer, "", 0, false, "");
+		return;
+	}
+	capture->job = order->request.job;
+	capture->peer = order->request.peer;
+	capture->owner = logs;
+	capture->grown = capture_grown;
+	capture->drained = capture_drained;
+	capture->next = logs->captures;
+	logs->captures = capture;
+	/* Without a file the pipes must be read all the same: a full pipe would stop the worker. */
+	if (log_folder_file(logs->folder, order->request.job, order->rank, order->request.peer,
+	        path, sizeof(path), &error) != TR_OK ||
+	    logfile_open(&log, path, TR_LOG_FILE_BYTES_MAX, TR_LOG_FILES_MAX, &error) != TR_OK)
+		log_warn("logs", "job %llu: %s", (unsigned long long)capture->job, error.text);
+	if (capture_start(&logs->loop, capture, &log, order->fds[0], order->fds[1], &error) !=
+	    TR_OK) {
+		log_warn("logs", "job %llu: %s", (unsigned long long)capture->job, error.text);
+		finish_capture(logs, capture);
+	}
+	(void)log_folder_prune(logs->folder, TR_LOG_JOBS_MAX);
+}
+
+static void stop(struct logs *logs)
+{
+	logs->stopping = true;
+	cancel(logs, 0);
+	for (struct capture *capture = logs->captures, *next; capture != NULL; capture = next) {
+		next = capture->next;
+		capture_finish(capture);
+	}
+	maybe_stop(logs);
+}
+
+static void run_order(struct mail *mail, bool dropped)
+{
+	struct order *order = (struct order *)mail;
+	struct logs *logs = order->logs;
+	struct capture *capture;
+	if (dropped && order->kind == ORDER_CAPTURE) {
+		(void)close(order->fds[0]);
+		(void)close(order->fds[1]);
+	}
+	if (!dropped) {
+		switch (order->kind) {
+		case ORDER_CAPTURE:
+			begin_capture(logs, order);
+			break;
+		case ORDER_FINISH:
+			capture = find_capture(logs, order->request.peer);
+			if (capture != NULL)
+				finish_capture(logs, capture);
+			break;
+		case ORDER_OPEN:
+			open_stream(logs, &order->request);
+			break;
+		case ORDER_CREDIT:
+			add_credit(logs, order->request.stream, order->request.credit_bytes);
+			break;
+		case ORDER_CANCEL:
+			cancel(logs, order->request.stream);
+			break;
+		case ORDER_STOP:
+			stop(logs);
+			break;
+		}
+	}
+	free(order);
+}
+
+static void *thread_main(void *arg)
+{
+	struct logs *logs = arg;
+	(void)pthread_setname_np(pthread_self(), "logs");
+	(void)uv_run(&logs->loop, UV_RUN_DEFAULT);
+	return NULL;
+}
+
+/* ---- the control loop's side */
+
+static void give(struct logs *logs, const struct order *order)
+{
+	struct order *copy = malloc(sizeof(*copy));
+	if (copy == NULL) {
+		log_error("logs", "out of memory: an order to the log thread is lost");
+		return;
+	}
+	*copy = *order;
+	copy->logs = logs;
+	copy->mail.run = run_order;
+	mailbox_post(&logs->to_thread, &copy->mail);
+}
+
+tr_status logs_create(uv_loop_t *control, const char *folder,
+    const struct logs_callbacks *callbacks, void *arg, struct logs **logs, struct tr_error *error)
+{
+	struct logs *made = calloc(1, sizeof(*made));
+	if (made == NULL)
+		return tr_error_set(error, TR_ENOMEM, "out of memory");
+	made->callbacks = *callbacks;
+	made->arg = arg;
+	(void)snprintf(made->folder, sizeof(made->folder), "%s", folder);
+	int rc = uv_loop_init(&made->loop);
+	if (rc != 0) {
+		free(made);
+		return tr_error_set(error, TR_EIO, "cannot make a loop: %s", uv_strerror(rc));
+	}
+	if (mailbox_init(&made->to_thread, &made->loop, error) != TR_OK)
+		goto free_loop;
+	if (mailbox_init(&made->to_control, control, error) != TR_OK)
+		goto close_mailbox;
+	rc = pthread_create(&made->thread, NULL, thread_main, made);
+	if (rc == 0) {
+		*logs = made;
+		return TR_OK;
+	}
+	(void)tr_error_set(error, TR_EIO, "cannot start a thread: %s", strerror(rc));
+	/* The control loop still holds the other mailbox's handle, so `made` stays; the program ends on this error. */
+	mailbox_close(&made->to_control, NULL);
+	mailbox_close(&made->to_thread, NULL);
+	return TR_EIO;
+close_mailbox:
+	mailbox_close(&made->to_thread, NULL);
+	(void)uv_run(&made->loop, UV_RUN_DEFAULT);
+free_loop:
+	(void)uv_loop_close(&made->loop);
+	free(made);
+	return TR_EIO;
+}
+
+static void control_closed(uv_handle_t *handle)
+{
+	struct mailbox *mailbox = handle->data;
+	free((char *)mailbox - offsetof(struct logs, to_control));
+}
+
+void logs_destroy(struct logs *logs)
+{
+	if (logs == NULL)
+		return;
+	give(logs, &(struct order){ .kind = ORDER_STOP });
+	(void)pthread_join(logs->thread, NULL);
+	(void)uv_loop_close(&logs->loop);
+	mailbox_close(&logs->to_control, control_closed);
+}
+
+void logs_capture(struct logs *logs, uint64_t job, uint32_t rank, uint64_t peer, int out_fd,
+    int err_fd)
+{
+	give(logs,
+	    &(struct order){ .kind = ORDER_CAPTURE,
+	        .request = { .job = job, .peer = peer },
+	        .rank = rank,
+	        .fds = { out_fd, err_fd } });
+}
+
+void logs_finish(struct logs *logs, uint64_t peer)
+{
+	give(logs, &(struct order){ .kind = ORDER_FINISH, .request = { .peer = peer } });
+}
+
+void logs_open(struct logs *logs, const struct logs_request *request)
+{
+	give(logs, &(struct order){ .kind = ORDER_OPEN, .request = *request });
+}
+
+void logs_credit(struct logs *logs, uint64_t stream, uint64_t bytes)
+{
+	give(logs,
+	    &(struct order){ .kind = ORDER_CREDIT,
+	        .request = { .stream = stream, .credit_bytes = bytes } });
+}
+
+void logs_cancel(struct logs *logs, uint64_t stream)
+{
+	give(logs, &(struct order){ .kind = ORDER_CANCEL, .request = { .stream = stream } });
+}

@@ -1,0 +1,80 @@
+#include "daemon/node/node_facts.h"
+
+#include <unistd.h>
+
+/* What the engine knows of a peer, or NULL. */
+static const struct engine_progress *progress_of(const struct node_facts *facts, size_t count,
+    uint64_t peer)
+{
+	for (size_t i = 0; i < count; i++)
+		if (facts->progress[i].peer == peer)
+			return &facts->progress[i];
+	return NULL;
+}
+
+static void add_peers(struct node_facts *facts, const struct workers *workers,
+    struct engine *engine, Traind__Peer__NodeHello *hello)
+{
+	size_t known = engine_progress(engine, facts->progress, NODE_PEERS_MAX);
+	size_t count = workers_list(workers, facts->here, NODE_PEERS_MAX);
+	for (size_t i = 0; i < count; i++) {
+		const struct worker_here *here = &facts->here[i];
+		const struct engine_progress *progress = progress_of(facts, known, here->peer);
+		Traind__Peer__PeerHere *peer = &facts->peers[i];
+		traind__peer__peer_here__init(peer);
+		peer->job_id = here->job;
+		peer->group = here->group;
+		peer->peer = here->peer;
+		peer->pid = (uint32_t)here->pid;
+		if (progress != NULL) {
+			peer->view = progress->view;
+			peer->committed_round = progress->committed;
+			peer->ready = progress->ready;
+		}
+		facts->peer_list[i] = peer;
+	}
+	hello->peers = facts->peer_list;
+	hello->n_peers = count;
+}
+
+void node_facts_hello(struct node_facts *facts, const struct workers *workers,
+    struct engine *engine, Traind__Peer__NodeHello *hello)
+{
+	static char version[] = TR_VERSION;
+	hello->node_id = facts->identity.node_id;
+	hello->incarnation = facts->identity.incarnation;
+	hello->name = facts->name;
+	hello->address = facts->address;
+	hello->pid = (uint32_t)getpid();
+	hello->slots = facts->slots;
+	hello->cores = facts->devices.cores;
+	hello->memory_bytes = facts->devices.memory_bytes;
+	hello->version = version;
+	for (size_t i = 0; i < facts->devices.count; i++)
+		facts->device_list[i] = facts->devices.names[i];
+	hello->devices = facts->device_list;
+	hello->n_devices = facts->devices.count;
+	add_peers(facts, workers, engine, hello);
+}
+
+void node_facts_heartbeat(struct node_facts *facts, struct engine *engine,
+    Traind__Peer__Heartbeat *heartbeat)
+{
+	size_t count = engine_progress(engine, facts->progress, NODE_PEERS_MAX);
+	for (size_t i = 0; i < count; i++) {
+		struct engine_progress *progress = &facts->progress[i];
+		Traind__Peer__PeerProgress *row = &facts->rows[i];
+		traind__peer__peer_progress__init(row);
+		row->group = progress->group;
+		row->peer = progress->peer;
+		row->round = progress->round;
+		row->progress = progress->progress;
+		row->waiting = progress->waiting;
+		row->waits_for = progress->waits_for;
+		row->n_waits_for = progress->waits_for_count;
+		facts->row_list[i] = row;
+	}
+	heartbeat->peers = facts->row_list;
+	heartbeat->n_peers = count;
+	heartbeat->bandwidth_bytes_per_s = engine_bandwidth(engine);
+}

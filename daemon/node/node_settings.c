@@ -1,0 +1,90 @@
+#include "daemon/node/node_settings.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/limits.h"
+
+#define TEXT(field) .kind = CMDLINE_TEXT, .target = &settings->field
+
+const struct cmdline_row *node_settings_rows(struct node_settings *settings)
+{
+	static struct cmdline_row rows[12];
+	const struct cmdline_row table[] = {
+		{ .name = "memberd",
+		    TEXT(memberd),
+		    .metavar = "ADDR",
+		    .fallback = "127.0.0.1:7070",
+		    .help = "the membership service" },
+		{ .name = "listen",
+		    TEXT(listen),
+		    .metavar = "ADDR",
+		    .fallback = "127.0.0.1:0",
+		    .help = "the one port: peers, gRPC, /healthz; port 0: any" },
+		{ .name = "advertise",
+		    TEXT(advertise),
+		    .metavar = "HOST",
+		    .help = "where others reach this node (default: as in --listen)" },
+		{ .name = "api-socket",
+		    TEXT(api_socket),
+		    .metavar = "PATH",
+		    .help = "gRPC on a UNIX socket (default DIR/api.sock)" },
+		{ .name = "dir",
+		    TEXT(folder),
+		    .metavar = "DIR",
+		    .help = "node-id, logs, `address` and `pid` (default ~/.traind/node)" },
+		{ .name = "name",
+		    TEXT(name),
+		    .metavar = "NAME",
+		    .help = "of this node (default: the host's)" },
+		{ .name = "slots",
+		    .kind = CMDLINE_COUNT,
+		    .target = &settings->slots,
+		    .least = 0,
+		    .most = TR_GROUP_PEERS_MAX,
+		    .metavar = "N",
+		    .fallback = "1",
+		    .help = "workers at once" },
+		{ .name = "trainworker",
+		    TEXT(trainworker),
+		    .metavar = "PATH",
+		    .help = "the native trainer (default: beside this program, or in PATH)" },
+		{ .name = "insecure",
+		    .kind = CMDLINE_FLAG,
+		    .target = &settings->insecure,
+		    .help = "allow an address that is not loopback, without TLS" },
+		{ .name = "log-level",
+		    .kind = CMDLINE_LEVEL,
+		    .target = &settings->level,
+		    .metavar = "LEVEL",
+		    .fallback = "info",
+		    .help = "debug, info, warn or error" },
+		{ .name = "log-format",
+		    .kind = CMDLINE_STYLE,
+		    .target = &settings->json,
+		    .metavar = "FORMAT",
+		    .fallback = "text",
+		    .help = "text or json, one line an event, on stderr" },
+		{ .name = NULL },
+	};
+	_Static_assert(sizeof(rows) == sizeof(table), "one row for each");
+	memcpy(rows, table, sizeof(table));
+	return rows;
+}
+
+void node_settings_find_trainworker(char *path, size_t size)
+{
+	char own[PATH_MAX];
+	ssize_t length = readlink("/proc/self/exe", own, sizeof(own) - 1);
+	own[length > 0 ? length : 0] = '\0';
+	char *slash = strrchr(own, '/');
+	if (slash != NULL) {
+		*slash = '\0';
+		int wrote = snprintf(path, size, "%s/trainworker", own);
+		if (wrote > 0 && (size_t)wrote < size && access(path, X_OK) == 0)
+			return;
+	}
+	(void)snprintf(path, size, "trainworker");
+}

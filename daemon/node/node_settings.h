@@ -1,0 +1,27 @@
+/* What traind can be told on its command line, and the defaults. */
+#ifndef TR_DAEMON_NODE_NODE_SETTINGS_H
+#define TR_DAEMON_NODE_NODE_SETTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/log.h"
+#include "daemon/shell/cmdline.h"
+
+struct node_settings {
+	const char *memberd, *listen, *advertise, *api_socket, *folder, *name, *trainworker;
+	uint64_t slots;
+	bool insecure, json;
+	enum log_level level;
+};
+
+#define NODE_USAGE "traind: a node of a cluster that trains.\n\nusage: traind [options]"
+
+/* What is not given and has no fallback keeps the value that it has. Rows are valid until the next call. */
+const struct cmdline_row *node_settings_rows(struct node_settings *settings);
+
+/* Where trainworker is: beside this program, else as PATH finds it. */
+void node_settings_find_trainworker(char *path, size_t size);
+
+#endif

@@ -1,0 +1,250 @@
+#include "daemon/node/process.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "daemon/node/cgroup.h"
+#include "daemon/node/descend.h"
+#include "daemon/node/shepherd.h"
+#include "daemon/node/shepherd_spec.h"
+
+/* Bounds on how long a sweep may hold the control loop up. */
+#define SWEEPS_MAX     25
+#define SWEEP_PAUSE_US 2000
+
+struct process {
+	uv_process_t handle; /* the shepherd */
+	uv_poll_t control;
+	int control_fd;
+	int handles_open;
+	bool started, exited, shepherd_died;
+	struct process_end end;
+	char cgroup[512];
+	const struct process_callbacks *callbacks;
+	void *arg;
+	struct process *next;
+};
+
+/* Shepherds alive: their pids are what is not to be swept up as an orphan. One loop, one thread. */
+static struct process *live;
+
+void process_reason(int exit_code, int signal_number, char *text, size_t size)
+{
+	const char *name = signal_number == 0 ? NULL : sigabbrev_np(signal_number);
+	if (signal_number == 0)
+		(void)snprintf(text, size, "exit code %d", exit_code);
+	else if (name != NULL)
+		(void)snprintf(text, size, "killed by SIG%s", name);
+	else
+		(void)snprintf(text, size, "killed by signal %d", signal_number);
+}
+
+static bool is_shepherd(pid_t pid)
+{
+	for (const struct process *p = live; p != NULL; p = p->next)
+		if (p->handle.pid == pid)
+			return true;
+	return false;
+}
+
+/* libuv waits for its own children by pid; the ended orphans that came to us are ours to reap. */
+static void reap_strangers(void)
+{
+	siginfo_t info = { 0 };
+	while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0 &&
+	    !is_shepherd(info.si_pid)) {
+		(void)waitpid(info.si_pid, NULL, WNOHANG);
+		info.si_pid = 0;
+	}
+}
+
+/* A shepherd was killed: its worker died with it, but orphans of that worker came to us, a subreaper. */
+static void sweep_orphans(struct process *dead)
+{
+	pid_t spare[1024];
+	size_t spares = 0;
+	for (const struct process *p = live; p != NULL && spares < 1024; p = p->next)
+		if (p != dead)
+			spare[spares++] = p->handle.pid;
+	(void)cgroup_kill(dead->cgroup);
+	for (int i = 0; i < SWEEPS_MAX && descend_signal(getpid(), SIGKILL, spare, spares) > 0; i++)
+		(void)usleep(SWEEP_PAUSE_US);
+	reap_strangers();
+	cgroup_remove(dead->cgroup);
+}
+
+static void remove_live(struct process *process)
+{
+	for (struct process **at = &live; *at != NULL; at = &(*at)->next) {
+		if (*at == process) {
+			*at = process->next;
+			return;
+		}
+	}
+}
+
+static void handle_closed(uv_handle_t *handle)
+{
+	struct process *process = handle->data;
+	if (--process->handles_open > 0)
+		return;
+	(void)close(process->control_fd);
+	if (process->shepherd_died)
+		sweep_orphans(process);
+	remove_live(process);
+	process->callbacks->ended(process->arg, &process->end);
+	free(process);
+}
+
+static void hear(struct process *process)
+{
+	struct shepherd_message message;
+	while (recv(process->control_fd, &message, sizeof(message), MSG_DONTWAIT) ==
+	    (ssize_t)sizeof(message)) {
+		if (message.kind == SHEPHERD_STARTED && !process->started) {
+			process->started = true;
+			process->callbacks->started(process->arg, message.a);
+		} else if (message.kind == SHEPHERD_EXITED) {
+			process->exited = true;
+			process->end.exit_code = message.a;
+			process->end.signal = message.b;
+			process_reason(message.a, message.b, process->end.reason,
+			    sizeof(process->end.reason));
+		}
+	}
+}
+
+static void control_ready(uv_poll_t *poll, int status, int events)
+{
+	(void)events;
+	struct process *process = poll->data;
+	hear(process);
+	/* At the other end's close the descriptor stays readable: the exit callback is what we wait for then. */
+	char byte;
+	if (status != 0 || recv(process->control_fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0)
+		(void)uv_poll_stop(poll);
+}
+
+static void shepherd_exited(uv_process_t *handle, int64_t exit_status, int term_signal)
+{
+	struct process *process = handle->data;
+	hear(process);
+	if (!process->exited) {
+		process->shepherd_died = true;
+		process->end.exit_code = (int)exit_status;
+		process->end.signal = term_signal == 0 ? SIGKILL : term_signal;
+		(void)snprintf(process->end.reason, sizeof(process->end.reason),
+		    "its shepherd ended early (%s %d)", term_signal != 0 ? "signal" : "exit code",
+		    term_signal != 0 ? term_signal : (int)exit_status);
+	}
+	uv_close((uv_handle_t *)&process->control, handle_closed);
+	uv_close((uv_handle_t *)&process->handle, handle_closed);
+}
+
+static int spawn_shepherd(uv_loop_t *loop, struct process *process,
+    const struct process_options *options, int control_fd, int spec_fd)
+{
+	uv_stdio_container_t stdio[6] = {
+		{ .flags = UV_IGNORE },
+		{ .flags = UV_INHERIT_FD, .data.fd = options->out_fd },
+		{ .flags = UV_INHERIT_FD, .data.fd = options->err_fd },
+		[SHEPHERD_FD_CONTROL] = { .flags = UV_INHERIT_FD, .data.fd = control_fd },
+		[SHEPHERD_FD_SPEC] = { .flags = UV_INHERIT_FD, .data.fd = spec_fd },
+		[SHEPHERD_FD_CHANNEL] = { .flags = UV_INHERIT_FD, .data.fd = options->channel_fd },
+	};
+	char *argv[] = { "traind", SHEPHERD_ARGUMENT, NULL };
+	uv_process_options_t spawn = {
+		.exit_cb = shepherd_exited,
+		.file = "/proc/self/exe",
+		.args = argv,
+		/* A session of its own: signals to traind's process group are not for it. */
+		.flags = UV_PROCESS_DETACHED,
+		.stdio = stdio,
+		.stdio_count = options->channel_fd >= 0 ? 6 : 5,
+	};
+	return uv_spawn(loop, &process->handle, &spawn);
+}
+
+static void discard_closed(uv_handle_t *handle)
+{
+	struct process *process = handle->data;
+	if (--process->handles_open > 0)
+		return;
+	(void)close(process->control_fd);
+	free(process);
+}
+
+static void watch_control(uv_loop_t *loop, struct process *process)
+{
+	(void)uv_poll_init(loop, &process->control, process->control_fd);
+	process->control.data = process;
+	process->handles_open = 2;
+	(void)uv_poll_start(&process->control, UV_READABLE, control_ready);
+}
+
+tr_status process_start(uv_loop_t *loop, const struct process_options *options,
+    const struct process_callbacks *callbacks, void *arg, struct process **process,
+    struct tr_error *error)
+{
+	int pair[2], spec_fd;
+	struct shepherd_spec spec = {
+		.traind = getpid(),
+		.grace_ms = options->grace_ms,
+		.open_files = options->open_files,
+		.channel = options->channel_fd >= 0,
+		.cgroup = options->cgroup,
+		.directory = options->directory,
+		.argv = options->argv,
+		.environment = options->environment,
+	};
+	struct process *made = calloc(1, sizeof(*made));
+	if (made == NULL)
+		return tr_error_set(error, TR_ENOMEM, "out of memory");
+	made->callbacks = callbacks;
+	made->arg = arg;
+	made->handle.data = made;
+	(void)snprintf(made->cgroup, sizeof(made->cgroup), "%s", options->cgroup);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
+		tr_status st = tr_error_set(error, TR_EIO, "cannot make a socket pair: %s",
+		    strerror(errno));
+		free(made);
+		return st;
+	}
+	made->control_fd = pair[0];
+	if (shepherd_spec_write(&spec, &spec_fd, error) != TR_OK) {
+		(void)close(pair[0]);
+		(void)close(pair[1]);
+		free(made);
+		return TR_EIO;
+	}
+	int rc = spawn_shepherd(loop, made, options, pair[1], spec_fd);
+	(void)close(spec_fd);
+	(void)close(pair[1]);
+	watch_control(loop, made);
+	if (rc != 0) {
+		uv_close((uv_handle_t *)&made->control, discard_closed);
+		uv_close((uv_handle_t *)&made->handle, discard_closed);
+		return tr_error_set(error, TR_EIO, "cannot start a process: %s", uv_strerror(rc));
+	}
+	made->next = live;
+	live = made;
+	*process = made;
+	return TR_OK;
+}
+
+void process_stop(struct process *process, unsigned grace_ms)
+{
+	struct shepherd_message message = { SHEPHERD_STOP, (int32_t)grace_ms, 0 };
+	if (send(process->control_fd, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
+	    errno != EPIPE && errno != ECONNRESET)
+		log_warn("worker", "pid %d: cannot tell its shepherd to stop: %s",
+		    process->handle.pid, strerror(errno));
+}

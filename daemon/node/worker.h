@@ -1,0 +1,60 @@
+/* The workers of this node: started and stopped as memberd says, their ends reported. On the control loop. */
+#ifndef TR_DAEMON_NODE_WORKER_H
+#define TR_DAEMON_NODE_WORKER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+#include "common/error.h"
+#include "daemon/node/worker_ends.h"
+#include "traind/peer/peer.pb-c.h"
+
+struct engine;
+struct logs;
+struct worker;
+
+struct workers {
+	/* Set by the owner before the first start. */
+	uv_loop_t *loop;
+	struct engine *engine;
+	struct logs *logs;
+	const char *trainworker; /* program of native jobs */
+	const char *cgroup;      /* folder for cgroups; "": none */
+	unsigned cores, slots;
+	uint64_t open_files;
+	bool set_omp;
+	void (*report)(void *arg, const Traind__Peer__ToMember *message);
+	void (*changed)(void *arg); /* a worker is gone */
+	void *arg;
+	/* Own. */
+	struct worker *first;
+	size_t count;
+	struct worker_ends ends;
+	uint64_t cgroup_serial;
+};
+
+/* A worker that cannot be started is reported as one that exited with 127. One that is here already: nothing. */
+void workers_start(struct workers *workers, const Traind__Peer__StartWorker *start);
+/* peer 0: all of the job; job 0: all. TERM now, KILL after the grace. */
+void workers_stop(struct workers *workers, uint64_t job, uint64_t peer, unsigned grace_ms,
+    const char *reason);
+/* No longer a member of its group: ends it. */
+void workers_evict(struct workers *workers, uint64_t group, uint64_t peer, const char *reason);
+/* The engine says that its channel closed; the process should be ending too. */
+void workers_channel_closed(struct workers *workers, uint64_t group, uint64_t peer);
+/* From logs: everything it wrote is in its file. */
+void workers_drained(struct workers *workers, uint64_t peer, const char *last_lines);
+/* After memberd came back: ends that it may not have heard of. */
+void workers_report_ends(struct workers *workers);
+
+struct worker_here {
+	uint64_t job, group, peer;
+	pid_t pid;
+};
+size_t workers_list(const struct workers *workers, struct worker_here *rows, size_t max);
+void workers_finish(struct workers *workers); /* when none runs any more */
+
+#endif
