@@ -1,0 +1,42 @@
+/* Checkpoints on disk: DIR/step-00000200/{model.safetensors, optimizer.safetensors, config.json, sample.txt, manifest.json} and DIR/latest.
+ * model.safetensors with config.json is what Hugging Face loads as GPT-2.
+ *
+ * Written into a hidden folder, synced, then renamed: a folder named step-... is complete or not there. After a failure the earlier checkpoints are
+ * as they were and nothing is left of the new one. One writer per folder at a time.
+ */
+#ifndef TR_DAEMON_WORKER_CHECKPOINT_H
+#define TR_DAEMON_WORKER_CHECKPOINT_H
+
+#include <stdbool.h>
+
+#include "common/error.h"
+#include "daemon/worker/layout.h"
+#include "daemon/worker/manifest.h"
+#include "daemon/worker/optim.h"
+
+#define CHECKPOINT_PATH_MAX 4096
+
+struct checkpoint_folder {
+	char dir[CHECKPOINT_PATH_MAX - 64];
+	unsigned keep;                          /* newest ones that stay, at least 1 */
+	char never_delete[CHECKPOINT_PATH_MAX]; /* the one that training was resumed from; may be "" */
+};
+
+struct checkpoint_progress {
+	void (*call)(void *arg); /* NULL: none */
+	void *arg;
+};
+
+/* arrays->params, first and second are read; manifest->model and ->optimizer are filled. `sample` may be NULL. path gets the folder's name. */
+tr_status checkpoint_write(const struct checkpoint_folder *folder, const struct layout *layout,
+    const struct optim_arrays *arrays, struct manifest *manifest, const char *sample,
+    const struct checkpoint_progress *progress, char path[CHECKPOINT_PATH_MAX],
+    struct tr_error *error);
+
+/* `path` is a step's folder or one that holds `latest`. Digests and shapes are checked before anything is believed; on an
+ * error the arrays may be partly written. found gets the step's folder (absolute, links resolved). */
+tr_status checkpoint_read(const char *path, const struct layout *layout,
+    const struct optim_arrays *arrays, struct manifest *manifest, char found[CHECKPOINT_PATH_MAX],
+    struct tr_error *error);
+
+#endif

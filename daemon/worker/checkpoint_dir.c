@@ -1,0 +1,198 @@
+#include "daemon/worker/checkpoint_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "daemon/worker/manifest.h"
+
+/* Like mkdir -p. */
+static tr_status make_folders(const char *path, struct tr_error *error)
+{
+	char part[4096];
+	if (snprintf(part, sizeof(part), "%s", path) >= (int)sizeof(part))
+		return tr_error_set(error, TR_EINVAL, "the path is too long");
+	for (char *at = part + 1;; at++) {
+		if (*at != '/' && *at != '\0')
+			continue;
+		char kept = *at;
+		*at = '\0';
+		if (mkdir(part, 0777) != 0 && errno != EEXIST)
+			return tr_error_set(error, TR_EIO, "cannot make %s: %s", part,
+			    strerror(errno));
+		*at = kept;
+		if (kept == '\0')
+			return TR_OK;
+	}
+}
+
+/* Removes parent/name and the files in it; the manifest first, so that a folder half removed is not taken for a checkpoint. */
+static void remove_folder(int parent, const char *name)
+{
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+	if (list == NULL) {
+		if (fd >= 0)
+			(void)close(fd);
+		return;
+	}
+	(void)unlinkat(fd, MANIFEST_NAME, 0);
+	for (struct dirent *entry; (entry = readdir(list)) != NULL;)
+		if (entry->d_name[0] != '.')
+			(void)unlinkat(fd, entry->d_name, 0);
+	(void)closedir(list);
+	if (unlinkat(parent, name, AT_REMOVEDIR) != 0)
+		log_warn("checkpoint", "cannot remove the folder %s: %s", name, strerror(errno));
+}
+
+static bool is_step(const char *name)
+{
+	return strncmp(name, "step-", 5) == 0 && strspn(name + 5, "0123456789") == strlen(name + 5);
+}
+
+static void remove_hidden(int parent)
+{
+	int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+	if (list == NULL) {
+		if (fd >= 0)
+			(void)close(fd);
+		return;
+	}
+	for (struct dirent *entry; (entry = readdir(list)) != NULL;)
+		if (entry->d_name[0] == '.' && is_step(entry->d_name + 1))
+			remove_folder(parent, entry->d_name);
+	(void)closedir(list);
+}
+
+tr_status checkpoint_dir_begin(const char *path, uint64_t step, struct checkpoint_dir *out,
+    struct tr_error *error)
+{
+	struct checkpoint_dir dir;
+	tr_status status = make_folders(path, error);
+	if (status != TR_OK)
+		return status;
+	(void)snprintf(dir.name, sizeof(dir.name), "step-%08llu", (unsigned long long)step);
+	dir.hidden_name[0] = '.';
+	memcpy(dir.hidden_name + 1, dir.name, sizeof(dir.name) - 1);
+	dir.parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir.parent < 0)
+		return tr_error_set(error, TR_EIO, "cannot open it: %s", strerror(errno));
+	remove_hidden(dir.parent);
+	dir.hidden = -1;
+	if (mkdirat(dir.parent, dir.hidden_name, 0777) == 0)
+		dir.hidden = openat(dir.parent, dir.hidden_name,
+		    O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (dir.hidden < 0) {
+		(void)tr_error_set(error, TR_EIO, "cannot make a folder in it: %s", strerror(errno));
+		(void)close(dir.parent);
+		return TR_EIO;
+	}
+	*out = dir;
+	return TR_OK;
+}
+
+static tr_status rename_into_place(const struct checkpoint_dir *dir, struct tr_error *error)
+{
+	int done = renameat(dir->parent, dir->hidden_name, dir->parent, dir->name);
+	if (done != 0 && (errno == ENOTEMPTY || errno == EEXIST)) {
+		/* The same step was written before: the two change places, then the old one goes. */
+		done = renameat2(dir->parent, dir->hidden_name, dir->parent, dir->name,
+		    RENAME_EXCHANGE);
+		if (done == 0)
+			remove_folder(dir->parent, dir->hidden_name);
+	}
+	if (done != 0 || fsync(dir->parent) != 0)
+		return tr_error_set(error, TR_EIO, "cannot rename: %s", strerror(errno));
+	return TR_OK;
+}
+
+tr_status checkpoint_dir_publish(struct checkpoint_dir *dir, struct tr_error *error)
+{
+	static const char hidden_latest[] = "." CHECKPOINT_LATEST;
+	tr_status status = rename_into_place(dir, error);
+	if (status != TR_OK) {
+		checkpoint_dir_abandon(dir);
+		return status;
+	}
+	(void)unlinkat(dir->parent, hidden_latest, 0);
+	if (symlinkat(dir->name, dir->parent, hidden_latest) != 0 ||
+	    renameat(dir->parent, hidden_latest, dir->parent, CHECKPOINT_LATEST) != 0 ||
+	    fsync(dir->parent) != 0)
+		status = tr_error_set(error, TR_EIO, "cannot set `latest`: %s", strerror(errno));
+	(void)close(dir->hidden);
+	(void)close(dir->parent);
+	return status;
+}
+
+void checkpoint_dir_abandon(struct checkpoint_dir *dir)
+{
+	(void)close(dir->hidden);
+	remove_folder(dir->parent, dir->hidden_name);
+	(void)close(dir->parent);
+}
+
+struct found {
+	char name[CHECKPOINT_NAME_MAX];
+	struct timespec written;
+};
+
+static int newest_first(const void *a, const void *b)
+{
+	const struct found *x = a, *y = b;
+	if (x->written.tv_sec != y->written.tv_sec)
+		return x->written.tv_sec < y->written.tv_sec ? 1 : -1;
+	if (x->written.tv_nsec != y->written.tv_nsec)
+		return x->written.tv_nsec < y->written.tv_nsec ? 1 : -1;
+	return strcmp(y->name, x->name);
+}
+
+static struct found *list_steps(DIR *list, size_t *count)
+{
+	struct found *all = NULL;
+	size_t used = 0;
+	for (struct dirent *entry; (entry = readdir(list)) != NULL;) {
+		char manifest[CHECKPOINT_NAME_MAX + sizeof(MANIFEST_NAME) + 1];
+		struct stat about = { 0 };
+		size_t length = strlen(entry->d_name);
+		if (!is_step(entry->d_name) || length >= CHECKPOINT_NAME_MAX)
+			continue;
+		struct found *grown = realloc(all, (used + 1) * sizeof(*all));
+		if (grown == NULL)
+			break;
+		all = grown;
+		(void)snprintf(manifest, sizeof(manifest), "%.*s/%s", CHECKPOINT_NAME_MAX - 1,
+		    entry->d_name, MANIFEST_NAME);
+		(void)fstatat(dirfd(list), manifest, &about, 0); /* none: the oldest of all */
+		memcpy(all[used].name, entry->d_name, length + 1);
+		all[used++].written = about.st_mtim;
+	}
+	*count = used;
+	return all;
+}
+
+void checkpoint_dir_prune(const char *path, unsigned keep, const char *newest,
+    const char *never_delete)
+{
+	DIR *list = opendir(path);
+	size_t count = 0;
+	const char *spared = strrchr(never_delete, '/');
+	if (list == NULL)
+		return;
+	struct found *all = list_steps(list, &count);
+	if (count > 0)
+		qsort(all, count, sizeof(*all), newest_first);
+	for (size_t i = keep; i < count; i++)
+		if (strcmp(all[i].name, newest) != 0 &&
+		    (spared == NULL || strcmp(all[i].name, spared + 1) != 0))
+			remove_folder(dirfd(list), all[i].name);
+	free(all);
+	(void)closedir(list);
+}

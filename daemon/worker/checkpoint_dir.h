@@ -1,0 +1,29 @@
+/* Folders of checkpoints: a hidden one while it is written, then its name, `latest`, and the removal of old ones. Inside checkpoint_*.c. */
+#ifndef TR_DAEMON_WORKER_CHECKPOINT_DIR_H
+#define TR_DAEMON_WORKER_CHECKPOINT_DIR_H
+
+#include <stdint.h>
+
+#include "common/error.h"
+
+#define CHECKPOINT_LATEST   "latest"
+#define CHECKPOINT_NAME_MAX 32
+
+struct checkpoint_dir {
+	int parent, hidden;
+	char name[CHECKPOINT_NAME_MAX];        /* step-00000200 */
+	char hidden_name[CHECKPOINT_NAME_MAX]; /* .step-00000200 */
+};
+
+/* Makes `path` if it is not there, removes what an interrupted writer left, makes the hidden folder. */
+tr_status checkpoint_dir_begin(const char *path, uint64_t step, struct checkpoint_dir *dir,
+    struct tr_error *error);
+/* The hidden folder gets its name (in place of one that had it), `latest` points to it. Ends dir, on failure too. */
+tr_status checkpoint_dir_publish(struct checkpoint_dir *dir, struct tr_error *error);
+/* Removes the hidden folder. Ends dir. */
+void checkpoint_dir_abandon(struct checkpoint_dir *dir);
+/* Removes all but the `keep` newest (by time of writing, since a new run may count its steps from 1 again) and the two named. */
+void checkpoint_dir_prune(const char *path, unsigned keep, const char *newest,
+    const char *never_delete);
+
+#endif

@@ -1,0 +1,96 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/worker/checkpoint.h"
+#include "daemon/worker/checkpoint_dir.h"
+#include "daemon/worker/weights.h"
+
+/* The folder at `path`, or what its `latest` points to, with links resolved. */
+static tr_status find_step(const char *path, char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
+{
+	static const char *const places[] = { ".", CHECKPOINT_LATEST };
+	for (size_t i = 0; i < 2; i++) {
+		char name[CHECKPOINT_PATH_MAX + 64];
+		(void)snprintf(name, sizeof(name), "%s/%s/%s", path, places[i], MANIFEST_NAME);
+		char *real_name = realpath(name, NULL);
+		if (real_name == NULL)
+			continue;
+		*strrchr(real_name, '/') = '\0';
+		(void)snprintf(found, CHECKPOINT_PATH_MAX, "%s", real_name);
+		free(real_name);
+		return TR_OK;
+	}
+	return tr_error_set(error, TR_ENOTFOUND,
+	    "found no %s in it, allowed: the folder of a checkpoint, or one with `%s`",
+	    MANIFEST_NAME, CHECKPOINT_LATEST);
+}
+
+static tr_status read_manifest(const char *folder, struct manifest *manifest, struct tr_error *error)
+{
+	char name[CHECKPOINT_PATH_MAX + 64], *text = malloc(MANIFEST_BYTES_MAX);
+	if (text == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for a manifest");
+	(void)snprintf(name, sizeof(name), "%s/%s", folder, MANIFEST_NAME);
+	int fd = open(name, O_RDONLY | O_CLOEXEC);
+	ssize_t got = fd >= 0 ? read(fd, text, MANIFEST_BYTES_MAX) : -1;
+	tr_status status = got >= 0
+	    ? manifest_parse(text, (size_t)got, manifest, error)
+	    : tr_error_set(error, TR_EIO, "cannot read: %s", strerror(errno));
+	if (fd >= 0)
+		(void)close(fd);
+	free(text);
+	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", MANIFEST_NAME);
+}
+
+/* Opens a file of the checkpoint whose bytes have the digest that the manifest names. */
+static tr_status open_checked(const char *folder, const char *name, const char *digest,
+    struct safetensors *file, struct tr_error *error)
+{
+	char path[CHECKPOINT_PATH_MAX + 64], hex[TR_DIGEST_HEX_MAX];
+	(void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+	tr_status status = safetensors_open(path, file, error);
+	if (status != TR_OK)
+		return status;
+	if (strcmp(tr_digest_hex(tr_digest_of(file->bytes, file->size), hex), digest) == 0)
+		return TR_OK;
+	safetensors_close(file);
+	return tr_error_set(error, TR_EDIGEST,
+	    "%s is damaged: its digest is %s, the manifest says %s", name, hex, digest);
+}
+
+static tr_status load(const char *folder, const struct layout *layout,
+    const struct optim_arrays *arrays, const struct manifest *manifest, struct tr_error *error)
+{
+	struct safetensors file;
+	tr_status status = open_checked(folder, MANIFEST_MODEL, manifest->model, &file, error);
+	if (status != TR_OK)
+		return status;
+	status = weights_load(layout, "", &file, arrays->params, error);
+	safetensors_close(&file);
+	if (status != TR_OK)
+		return tr_error_wrap(error, "%s", MANIFEST_MODEL);
+	status = open_checked(folder, MANIFEST_OPTIMIZER, manifest->optimizer, &file, error);
+	if (status != TR_OK)
+		return status;
+	status = weights_load(layout, ".exp_avg", &file, arrays->first, error);
+	if (status == TR_OK)
+		status = weights_load(layout, ".exp_avg_sq", &file, arrays->second, error);
+	safetensors_close(&file);
+	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", MANIFEST_OPTIMIZER);
+}
+
+tr_status checkpoint_read(const char *path, const struct layout *layout,
+    const struct optim_arrays *arrays, struct manifest *manifest, char found[CHECKPOINT_PATH_MAX],
+    struct tr_error *error)
+{
+	tr_status status = find_step(path, found, error);
+	if (status == TR_OK)
+		status = read_manifest(found, manifest, error);
+	if (status == TR_OK)
+		status = load(found, layout, arrays, manifest, error);
+	return status == TR_OK ? TR_OK : tr_error_wrap(error, "checkpoint.resume: %s", path);
+}

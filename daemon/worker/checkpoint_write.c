@@ -1,0 +1,193 @@
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/json.h"
+#include "daemon/worker/checkpoint.h"
+#include "daemon/worker/checkpoint_dir.h"
+#include "daemon/worker/weights.h"
+
+/* All of a checkpoint's writing. */
+struct writing {
+	int dir; /* the hidden folder */
+	const struct layout *layout;
+	const struct checkpoint_progress *progress;
+};
+
+static tr_status sync_close(int fd, tr_status status, struct tr_error *error)
+{
+	if (status == TR_OK && fsync(fd) != 0)
+		status = tr_error_set(error, TR_EIO, "cannot sync: %s", strerror(errno));
+	if (close(fd) != 0 && status == TR_OK)
+		status = tr_error_set(error, TR_EIO, "cannot close: %s", strerror(errno));
+	return status;
+}
+
+static tr_status create(const struct writing *w, const char *name, int *fd, struct tr_error *error)
+{
+	*fd = openat(w->dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (*fd < 0)
+		return tr_error_set(error, TR_EIO, "cannot create: %s", strerror(errno));
+	return TR_OK;
+}
+
+static tr_status put_text(const struct writing *w, const char *name, const char *text,
+    struct tr_error *error)
+{
+	int fd;
+	if (text == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for %s", name);
+	tr_status status = create(w, name, &fd, error);
+	if (status != TR_OK)
+		return tr_error_wrap(error, "%s", name);
+	for (size_t left = strlen(text); status == TR_OK && left > 0;) {
+		ssize_t wrote = write(fd, text, left);
+		if (wrote < 0 && errno == EINTR)
+			continue;
+		if (wrote <= 0) {
+			status = tr_error_set(error, TR_EIO, "cannot write: %s", strerror(errno));
+			break;
+		}
+		text += wrote;
+		left -= (size_t)wrote;
+	}
+	status = sync_close(fd, status, error);
+	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", name);
+}
+
+static tr_status put_tensors(const struct writing *w, const char *name,
+    const struct safetensors_item *items, size_t count, char hex[TR_DIGEST_HEX_MAX],
+    struct tr_error *error)
+{
+	int fd;
+	struct tr_digest digest;
+	tr_status status = create(w, name, &fd, error);
+	if (status == TR_OK) {
+		status = safetensors_write(fd, items, count, w->progress->call, w->progress->arg,
+		    &digest, error);
+		status = sync_close(fd, status, error);
+	}
+	if (status != TR_OK)
+		return tr_error_wrap(error, "%s", name);
+	(void)tr_digest_hex(digest, hex);
+	return TR_OK;
+}
+
+/* The layout once for each of `count` arrays, under that array's suffix. */
+static tr_status put_arrays(const struct writing *w, const char *name, const char *const *suffixes,
+    const float *const *arrays, size_t count, char hex[TR_DIGEST_HEX_MAX], struct tr_error *error)
+{
+	size_t tensors = w->layout->tensor_count;
+	void *names[2] = { NULL, NULL };
+	struct safetensors_item *items = calloc(tensors * count, sizeof(*items));
+	tr_status status = items == NULL ? TR_ENOMEM : TR_OK;
+	for (size_t i = 0; status == TR_OK && i < count; i++) {
+		names[i] = weights_items(w->layout, suffixes[i], arrays[i], items + i * tensors);
+		if (names[i] == NULL)
+			status = TR_ENOMEM;
+	}
+	if (status == TR_OK)
+		status = put_tensors(w, name, items, tensors * count, hex, error);
+	else
+		(void)tr_error_set(error, status, "no memory for a table of tensors");
+	free(items);
+	free(names[0]);
+	free(names[1]);
+	return status;
+}
+
+/* What Hugging Face needs to load model.safetensors as GPT2LMHeadModel. */
+static tr_status put_config(const struct writing *w, struct tr_error *error)
+{
+	const struct model_config *c = &w->layout->config;
+	struct json j = { 0 };
+	json_object(&j);
+	json_key(&j, "architectures");
+	json_array(&j);
+	json_string(&j, "GPT2LMHeadModel");
+	json_end(&j);
+	const struct {
+		const char *key;
+		uint32_t value;
+	} numbers[] = { { "n_layer", c->layers }, { "n_embd", c->width }, { "n_head", c->heads },
+		{ "n_positions", c->context }, { "n_ctx", c->context },
+		{ "vocab_size", c->vocab } };
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		json_key(&j, numbers[i].key);
+		json_uint(&j, numbers[i].value);
+	}
+	json_key(&j, "model_type");
+	json_string(&j, "gpt2");
+	json_key(&j, "activation_function");
+	json_string(&j, "gelu_new");
+	json_key(&j, "layer_norm_epsilon");
+	json_double(&j, 1e-5);
+	json_key(&j, "tie_word_embeddings");
+	json_bool(&j, true);
+	for (size_t i = 0; i < 3; i++) {
+		static const char *const dropouts[] = { "resid_pdrop", "embd_pdrop", "attn_pdrop" };
+		json_key(&j, dropouts[i]);
+		json_uint(&j, 0);
+	}
+	for (size_t i = 0; i < 2; i++) {
+		/* Bytes have no tokens for the beginning and the end of a text. */
+		json_key(&j, i == 0 ? "bos_token_id" : "eos_token_id");
+		json_null(&j);
+	}
+	json_end(&j);
+	tr_status status = put_text(w, "config.json", json_text(&j), error);
+	json_finish(&j);
+	return status;
+}
+
+static tr_status put_all(const struct writing *w, const struct optim_arrays *arrays,
+    struct manifest *manifest, const char *sample, struct tr_error *error)
+{
+	const float *model[] = { arrays->params }, *moments[] = { arrays->first, arrays->second };
+	static const char *const plain[] = { "" }, *const named[] = { ".exp_avg", ".exp_avg_sq" };
+	tr_status status = put_arrays(w, MANIFEST_MODEL, plain, model, 1, manifest->model, error);
+	if (status == TR_OK)
+		status = put_arrays(w, MANIFEST_OPTIMIZER, named, moments, 2, manifest->optimizer,
+		    error);
+	if (status == TR_OK)
+		status = put_config(w, error);
+	if (status == TR_OK && sample != NULL)
+		status = put_text(w, "sample.txt", sample, error);
+	if (status != TR_OK)
+		return status;
+	char *text = manifest_text(manifest);
+	status = put_text(w, MANIFEST_NAME, text, error);
+	free(text);
+	if (status == TR_OK && fsync(w->dir) != 0)
+		status = tr_error_set(error, TR_EIO, "cannot sync: %s", strerror(errno));
+	return status;
+}
+
+tr_status checkpoint_write(const struct checkpoint_folder *folder, const struct layout *layout,
+    const struct optim_arrays *arrays, struct manifest *manifest, const char *sample,
+    const struct checkpoint_progress *progress, char path[CHECKPOINT_PATH_MAX],
+    struct tr_error *error)
+{
+	static const struct checkpoint_progress none = { NULL, NULL };
+	struct checkpoint_dir dir;
+	tr_status status = checkpoint_dir_begin(folder->dir, manifest->step, &dir, error);
+	if (status == TR_OK) {
+		struct writing w = { dir.hidden, layout, progress != NULL ? progress : &none };
+		status = put_all(&w, arrays, manifest, sample, error);
+		if (status == TR_OK)
+			status = checkpoint_dir_publish(&dir, error);
+		else
+			checkpoint_dir_abandon(&dir);
+	}
+	if (status != TR_OK)
+		return tr_error_wrap(error, "checkpoint of step %llu in %s",
+		    (unsigned long long)manifest->step, folder->dir);
+	checkpoint_dir_prune(folder->dir, folder->keep, dir.name, folder->never_delete);
+	(void)snprintf(path, CHECKPOINT_PATH_MAX, "%s/%s", folder->dir, dir.name);
+	return TR_OK;
+}

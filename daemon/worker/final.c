@@ -1,0 +1,69 @@
+/* The round after the last step: contributor 0 generates the sample and writes the last checkpoint before it commits, so that its death
+ * is repaired like any other: somebody else is contributor 0 of the next attempt.
+ */
+#include <stdlib.h>
+
+#include "daemon/worker/generate.h"
+#include "daemon/worker/trainer_inside.h"
+
+static void on_progress(void *arg)
+{
+	(void)tr_progress(arg);
+}
+
+static char *make_sample(struct trainer *t)
+{
+	const Traind__V1__Sample *s = t->spec->sample;
+	if (s == NULL || s->tokens == 0)
+		return NULL;
+	struct generate options = { .prompt = s->prompt != NULL ? s->prompt : "",
+		.tokens = s->tokens,
+		.temperature = s->temperature,
+		.seed = t->spec->optimizer->seed,
+		.progress = on_progress,
+		.arg = t->group };
+	return generate_text(t->model, &t->layout.config, &options);
+}
+
+static void write_checkpoint(struct trainer *t, const char *sample)
+{
+	char path[CHECKPOINT_PATH_MAX];
+	struct tr_error error;
+	struct saver_result earlier;
+	struct manifest manifest = trainer_manifest(t);
+	struct checkpoint_progress progress = { on_progress, t->group };
+	if (saver_result(t->saver, true, &earlier) && earlier.status != TR_OK)
+		trainer_report_event(t, earlier.error.text);
+	tr_status status = t->folder.dir[0] == '\0'
+	    ? tr_error_set(&error, TR_EINVAL, "no checkpoint was written: checkpoint.dir is empty")
+	    : checkpoint_write(&t->folder, &t->layout, &t->arrays, &manifest, sample, &progress,
+	          path, &error);
+	t->final_written = status == TR_OK;
+	t->final_failed = status != TR_OK;
+	if (status == TR_OK)
+		trainer_report_checkpoint(t, path);
+	else
+		trainer_report_event(t, error.text);
+}
+
+tr_status trainer_submit_final(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error)
+{
+	tr_status status = TR_OK;
+	if (t->samples.validation > 0)
+		status = trainer_submit_validation(t, round, error);
+	if (status != TR_OK)
+		return status;
+	bool writes = trainer_contributes(round) && round->index == 0;
+	if (writes && !t->final_written && !t->final_failed) {
+		char *sample = make_sample(t);
+		write_checkpoint(t, sample);
+		if (sample != NULL)
+			trainer_report_sample(t, sample);
+		free(sample);
+	}
+	t->sums->final_written = writes && t->final_written ? 1 : 0;
+	t->sums->final_failed = writes && t->final_failed ? 1 : 0;
+	return tr_allreduce(t->group, TAG_FINAL, &t->sums->final_written, 2, TR_F64, TR_SUM,
+	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
+}

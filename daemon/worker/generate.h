@@ -1,0 +1,21 @@
+/* Text by the trained model, byte for byte. */
+#ifndef TR_DAEMON_WORKER_GENERATE_H
+#define TR_DAEMON_WORKER_GENERATE_H
+
+#include "daemon/worker/model.h"
+
+struct generate {
+	const char *prompt; /* "": a newline, which is not shown */
+	size_t tokens;      /* to generate */
+	double temperature; /* 0: always the likeliest */
+	uint64_t seed;
+	void (*progress)(void *arg); /* called for each token; NULL: none */
+	void *arg;
+};
+
+/* Prompt and what follows it, as printable UTF-8 (other bytes are shown as '?'), to be freed; NULL: out of memory. When the context is full,
+ * generation goes on from its newer half. The model's vocabulary is bytes. */
+char *generate_text(struct model *model, const struct model_config *config,
+    const struct generate *options);
+
+#endif

@@ -1,0 +1,74 @@
+/* trainworker: the native trainer. Started by traind, which hands it a channel to the engine and its job. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/coll.h"
+#include "common/log.h"
+#include "daemon/worker/gemm.h"
+#include "daemon/worker/trainer.h"
+
+static int fail(const struct tr_error *error)
+{
+	log_error("trainworker", "%s", error->text);
+	return 1;
+}
+
+static int train(tr_group *group)
+{
+	struct tr_error error;
+	struct tr_assignment assignment;
+	if (tr_assignment_get(group, &assignment) != TR_OK) {
+		(void)tr_error_set(&error, TR_ENOTFOUND, "traind gave no job to this worker");
+		return fail(&error);
+	}
+	Traind__V1__JobSpec *spec = traind__v1__job_spec__unpack(NULL, assignment.spec_bytes,
+	    assignment.spec);
+	if (spec == NULL || spec->train == NULL) {
+		if (spec != NULL)
+			traind__v1__job_spec__free_unpacked(spec, NULL);
+		(void)tr_error_set(&error, TR_EPROTO, "the job is not one for the native trainer");
+		return fail(&error);
+	}
+	log_info("trainworker", "job %llu, rank %u of %u, peer %llu, %u threads",
+	    (unsigned long long)assignment.job, assignment.rank, assignment.world_size,
+	    (unsigned long long)assignment.peer, assignment.threads);
+	gemm_setup();
+	struct trainer *trainer;
+	int result = 0;
+	if (trainer_create(group, spec, assignment.threads, &trainer, &error) == TR_OK) {
+		if (trainer_run(trainer, &error) != TR_OK)
+			result = fail(&error);
+		trainer_destroy(trainer);
+	} else {
+		result = fail(&error);
+	}
+	traind__v1__job_spec__free_unpacked(spec, NULL);
+	return result;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1) {
+		bool version = strcmp(argv[1], "--version") == 0;
+		(void)fprintf(version ? stdout : stderr,
+		    version ? "trainworker " TR_VERSION "\n"
+		            : "trainworker is started by traind; to train, use `trainctl launch "
+		              "FILE`\n");
+		return version ? 0 : 2;
+	}
+	/* A checkpoint that grows past a limit on files is an error of that write, not the end of the worker. */
+	(void)signal(SIGXFSZ, SIG_IGN);
+	(void)signal(SIGPIPE, SIG_IGN);
+	tr_group *group;
+	struct tr_error error;
+	if (tr_group_attach(&group, &error) != TR_OK) {
+		(void)fprintf(stderr,
+		    "trainworker: %s; it is started by traind, see `trainctl launch`\n",
+		    error.text);
+		return 1;
+	}
+	int result = train(group);
+	tr_group_leave(group);
+	return result;
+}

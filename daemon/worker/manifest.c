@@ -1,0 +1,97 @@
+#include "daemon/worker/manifest.h"
+
+#include <string.h>
+
+#include "common/json.h"
+#include "daemon/worker/json_read.h"
+
+#define MANIFEST_FORMAT  "traind checkpoint"
+#define MANIFEST_VERSION 1
+
+static void add_uint(struct json *j, const char *key, uint64_t value)
+{
+	json_key(j, key);
+	json_uint(j, value);
+}
+
+static void add_string(struct json *j, const char *key, const char *value)
+{
+	json_key(j, key);
+	json_string(j, value);
+}
+
+char *manifest_text(const struct manifest *m)
+{
+	struct json j = { 0 };
+	json_object(&j);
+	add_string(&j, "format", MANIFEST_FORMAT);
+	add_uint(&j, "version", MANIFEST_VERSION);
+	add_uint(&j, "step", m->step);
+	add_uint(&j, "seed", m->seed);
+	add_uint(&j, "samples", m->samples);
+	add_uint(&j, "tokens", m->tokens);
+	add_string(&j, "spec", m->spec);
+	json_key(&j, "files");
+	json_object(&j);
+	add_string(&j, MANIFEST_MODEL, m->model);
+	add_string(&j, MANIFEST_OPTIMIZER, m->optimizer);
+	json_end(&j);
+	json_end(&j);
+	const char *text = json_text(&j);
+	char *copy = text == NULL ? NULL : strdup(text);
+	json_finish(&j);
+	return copy;
+}
+
+static void read_files(struct json_reader *r, struct manifest *m)
+{
+	char name[64];
+	for (json_read_object(r); json_read_key(r, name, sizeof(name));) {
+		if (strcmp(name, MANIFEST_MODEL) == 0)
+			json_read_string(r, m->model, sizeof(m->model));
+		else if (strcmp(name, MANIFEST_OPTIMIZER) == 0)
+			json_read_string(r, m->optimizer, sizeof(m->optimizer));
+		else
+			json_read_skip(r);
+	}
+}
+
+tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
+    struct tr_error *error)
+{
+	struct manifest m = { 0 };
+	struct json_reader r;
+	char key[32], format[32] = "";
+	uint64_t version = 0;
+	bool has_step = false;
+	json_read_init(&r, text, length);
+	for (json_read_object(&r); json_read_key(&r, key, sizeof(key));) {
+		if (strcmp(key, "format") == 0)
+			json_read_string(&r, format, sizeof(format));
+		else if (strcmp(key, "version") == 0)
+			json_read_uint(&r, &version);
+		else if (strcmp(key, "step") == 0)
+			has_step = json_read_uint(&r, &m.step);
+		else if (strcmp(key, "seed") == 0)
+			json_read_uint(&r, &m.seed);
+		else if (strcmp(key, "samples") == 0)
+			json_read_uint(&r, &m.samples);
+		else if (strcmp(key, "tokens") == 0)
+			json_read_uint(&r, &m.tokens);
+		else if (strcmp(key, "spec") == 0)
+			json_read_string(&r, m.spec, sizeof(m.spec));
+		else if (strcmp(key, "files") == 0)
+			read_files(&r, &m);
+		else
+			json_read_skip(&r);
+	}
+	if (!json_read_end(&r) || strcmp(format, MANIFEST_FORMAT) != 0 || !has_step ||
+	    m.model[0] == '\0' || m.optimizer[0] == '\0')
+		return tr_error_set(error, TR_EPROTO, "it is not the manifest of a checkpoint");
+	if (version != MANIFEST_VERSION)
+		return tr_error_set(error, TR_EPROTO,
+		    "it is of version %llu, this program reads version %d",
+		    (unsigned long long)version, MANIFEST_VERSION);
+	*out = m;
+	return TR_OK;
+}

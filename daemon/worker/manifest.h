@@ -1,0 +1,31 @@
+/* manifest.json of a checkpoint: written last, so a folder that has one is complete. */
+#ifndef TR_DAEMON_WORKER_MANIFEST_H
+#define TR_DAEMON_WORKER_MANIFEST_H
+
+#include <stdint.h>
+
+#include "common/digest.h"
+#include "common/error.h"
+
+#define MANIFEST_NAME      "manifest.json"
+#define MANIFEST_MODEL     "model.safetensors"
+#define MANIFEST_OPTIMIZER "optimizer.safetensors"
+#define MANIFEST_BYTES_MAX 65536
+
+struct manifest {
+	uint64_t step; /* committed steps that the state holds */
+	uint64_t seed;
+	uint64_t samples; /* position in the order of samples: how many were consumed */
+	uint64_t tokens;
+	char spec[TR_DIGEST_HEX_MAX]; /* digest of what determines the samples: model, text, seed, batch */
+	char model[TR_DIGEST_HEX_MAX]; /* digests of the files */
+	char optimizer[TR_DIGEST_HEX_MAX];
+};
+
+/* The text, to be freed; NULL: out of memory. */
+char *manifest_text(const struct manifest *manifest);
+/* Bytes are not trusted. */
+tr_status manifest_parse(const char *text, size_t length, struct manifest *manifest,
+    struct tr_error *error);
+
+#endif

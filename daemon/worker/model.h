@@ -1,0 +1,77 @@
+/* A decoder transformer, GPT-2's: learned positions, LayerNorm with bias before each part, causal
+ *attention, tanh-GELU, the head tied to the token embedding (Radford et al. 2019). Forward and
+ *backward by hand; shapes are in forward.c.
+ *
+ * Work is shared out by sequences: each thread takes its sequences through a whole layer while they
+ *are in its cache, then all threads share the weight gradients of that layer by rows. So there are
+ *two meetings a layer, one set of gradients, and no more threads at work in the first part than
+ *there are sequences.
+ *
+ *	struct model *model;
+ *	model_create(&layout, 8, pool, &model, &error);
+ *	model_bind(model, params, grads);
+ *	model_init_params(&layout, seed, params);
+ *	model_gradient(model, inputs, targets, sequences, length, &hooks, &loss_sum);   // grads +=
+ *d(sum of losses) model_destroy(model);
+ *
+ * One caller thread.
+ */
+#ifndef TR_DAEMON_WORKER_MODEL_H
+#define TR_DAEMON_WORKER_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/worker/layout.h"
+#include "daemon/worker/ops.h"
+#include "daemon/worker/pool.h"
+#include "daemon/worker/real.h"
+
+struct model;
+
+struct model_hooks {
+	/* Called a few times a layer; false stops the work. NULL: none. */
+	bool (*progress)(void *arg);
+	/* The gradients from `offset` to the end of the array are final. NULL: none. */
+	void (*gradients_final)(void *arg, size_t offset);
+	void *arg;
+};
+
+/* `max_sequences` of the context's length at once. `layout` and `pool` stay borrowed until
+ * model_destroy. */
+tr_status model_create(const struct layout *layout, size_t max_sequences, struct pool *pool,
+    struct model **model, struct tr_error *error);
+void model_destroy(struct model *model); /* accepts NULL */
+
+/* Arrays of layout->count numbers, 64-byte aligned; borrowed until the next bind or model_destroy.
+ * `grads` may be NULL if model_gradient is not called. */
+void model_bind(struct model *model, const real *params, real *grads);
+
+/* The plain C ops instead of the fastest ones: for tests. */
+void model_use_ops(struct model *model, const struct ops *ops);
+
+/* N(0, 0.02); projections onto the residual stream / sqrt(2 layers); biases 0, norms 1. A pure
+ * function of seed, tensor and element: the same bits on every machine. Gaps are zeroed. */
+void model_init_params(const struct layout *layout, uint64_t seed, real *params);
+
+/* inputs, targets [sequences, length]; length <= context, sequences <= max_sequences. Adds the
+ * gradient of the *sum* of all tokens' losses (nats) to grads and returns that sum in *loss_sum.
+ * False: hooks->progress said stop; grads are then garbage. `hooks` may be NULL. */
+bool model_gradient(struct model *model, const int32_t *inputs, const int32_t *targets,
+    size_t sequences, size_t length, const struct model_hooks *hooks, double *loss_sum);
+
+/* The loss alone. */
+bool model_loss(struct model *model, const int32_t *inputs, const int32_t *targets,
+    size_t sequences, size_t length, const struct model_hooks *hooks, double *loss_sum);
+
+/* logits [sequences, length, vocab]. */
+void model_logits(struct model *model, const int32_t *inputs, size_t sequences, size_t length,
+    real *logits);
+
+/* For generation: logits [vocab] of the last of `length` tokens of one sequence. What the call before this one left of the first `first`
+ * tokens (the same tokens, same parameters) is used again, so a further token costs one row, not the whole sequence. */
+void model_extend(struct model *model, const int32_t *tokens, size_t first, size_t length,
+    real *logits);
+
+#endif

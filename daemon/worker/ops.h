@@ -1,0 +1,144 @@
+/* The model's operations but the matrix products (gemm.h): plain C in ops_*.c, compiled once for
+ * each vector width (ops_x86_v3.c, ops_x86_v4.c include the same files) and chosen at run time. All
+ * variants give the same bits. Row-major arrays; "rows" are tokens. Pure functions of their
+ * arguments; any thread.
+ */
+#ifndef TR_DAEMON_WORKER_OPS_H
+#define TR_DAEMON_WORKER_OPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/worker/real.h"
+
+/* One sequence's causal self-attention. */
+struct attention {
+	size_t length; /* tokens */
+	size_t first;  /* rows of `out` before this one are there already (see model_next) */
+	size_t width;  /* channels; a multiple of heads */
+	size_t heads;
+};
+
+/* Scalars of one AdamW step (optim.h computes them). */
+struct adamw {
+	float gradient_scale; /* 1 / tokens, times the clip factor */
+	float beta1, beta2, eps;
+	float step_size;      /* lr / (1 - beta1^t) */
+	float variance_scale; /* 1 / sqrt(1 - beta2^t) */
+	float keep;           /* 1 - lr * weight decay */
+};
+
+/* Query rows whose scores are held at once. */
+#define ATTENTION_TILE 64
+
+/* Numbers of scratch that attention (x1) and attention_backward (x2) need for one thread. */
+static inline size_t attention_scratch(size_t length)
+{
+	return (size_t)ATTENTION_TILE * ((length + 15) / 16 * 16);
+}
+
+struct ops {
+	const char *name;
+
+	/* y = (x - mean) * rstd * weight + bias, by row; x, y [rows, width]; mean, rstd [rows]. eps
+	 * 1e-5. */
+	void (*layernorm)(const real *x, const real *weight, const real *bias, size_t rows,
+	    size_t width, real *y, real *mean, real *rstd);
+	/* dx = carry + d layernorm / dx (carry NULL: 0); dweight and dbias [width] are added to. dx
+	 * may be carry. */
+	void (*layernorm_backward)(const real *dy, const real *x, const real *weight,
+	    const real *mean, const real *rstd, const real *carry, size_t rows, size_t width,
+	    real *dx, real *dweight, real *dbias);
+
+	/* The tanh form: y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
+	void (*gelu)(const real *x, size_t count, real *y);
+	/* In place: x becomes gelu(x), dy becomes the gradient of x. */
+	void (*gelu_backward)(real *x, real *dy, size_t count);
+
+	/* y = bias on every row, where a matrix product is added next. */
+	void (*bias)(const real *bias, size_t rows, size_t width, real *y);
+	/* y = x + bias. */
+	void (*bias_residual)(const real *x, const real *bias, size_t rows, size_t width, real *y);
+	/* sum[j] += sum of x[i, j] over i. */
+	void (*column_sums)(const real *x, size_t rows, size_t width, real *sum);
+
+	/* qkv [length, 3 width]: queries, keys, values, each by head. out [length, width]. row_max
+	 * and row_scale [heads, length] are what the backward pass needs to make the probabilities
+	 * again. */
+	void (*attention)(const struct attention *shape, const real *qkv, real *out, real *row_max,
+	    real *row_scale, real *scratch);
+	/* dqkv [length, 3 width] is written. */
+	void (*attention_backward)(const struct attention *shape, const real *qkv, const real *out,
+	    const real *row_max, const real *row_scale, const real *dout, real *dqkv,
+	    real *scratch);
+
+	/* Cross-entropy: returns the sum of losses over rows; logits [rows, vocab] become the
+	 * gradient of that sum. */
+	double (*softmax_loss)(real *logits, const int32_t *targets, size_t rows, size_t vocab);
+
+	/* x[i] = token_table[tokens[i]] + position_table[i]; one sequence of `length` rows. */
+	void (*embed)(const int32_t *tokens, const real *token_table, const real *position_table,
+	    size_t length, size_t width, real *x);
+	/* Adds into columns [first, first + columns) of both tables' gradients. */
+	void (*embed_backward)(const int32_t *tokens, const real *dx, size_t length, size_t width,
+	    size_t first, size_t columns, real *dtoken_table, real *dposition_table);
+
+	/* Sum of squares in f64. */
+	double (*sum_squares)(const real *x, size_t count);
+	/* Decoupled weight decay (Loshchilov and Hutter, 1711.05101), operation by operation as
+	 * torch.optim.AdamW. */
+	void (*adamw)(real *params, const real *grads, real *first, real *second, size_t count,
+	    const struct adamw *by);
+};
+
+/* The fastest table that this machine can run; never NULL. */
+const struct ops *ops_choose(void);
+/* All tables that this machine can run, plain C first; NULL past the last. */
+const struct ops *ops_variant(size_t i);
+
+/* ---- inside ops_*.c only
+ * ---------------------------------------------------------------------------------- */
+
+#ifndef OP_VARIANT
+#define OP_VARIANT plain
+#endif
+#define OP_PASTE_(name, variant) op_##name##_##variant
+#define OP_PASTE(name, variant)  OP_PASTE_(name, variant)
+#define OP(name)                 OP_PASTE(name, OP_VARIANT)
+
+void OP(layernorm)(const real *x, const real *weight, const real *bias, size_t rows, size_t width,
+    real *y, real *mean, real *rstd);
+void OP(layernorm_backward)(const real *dy, const real *x, const real *weight, const real *mean,
+    const real *rstd, const real *carry, size_t rows, size_t width, real *dx, real *dweight,
+    real *dbias);
+void OP(gelu)(const real *x, size_t count, real *y);
+void OP(gelu_backward)(real *x, real *dy, size_t count);
+void OP(bias)(const real *bias, size_t rows, size_t width, real *y);
+void OP(bias_residual)(const real *x, const real *bias, size_t rows, size_t width, real *y);
+void OP(column_sums)(const real *x, size_t rows, size_t width, real *sum);
+void OP(attention)(const struct attention *shape, const real *qkv, real *out, real *row_max,
+    real *row_scale, real *scratch);
+void OP(attention_backward)(const struct attention *shape, const real *qkv, const real *out,
+    const real *row_max, const real *row_scale, const real *dout, real *dqkv, real *scratch);
+double OP(softmax_loss)(real *logits, const int32_t *targets, size_t rows, size_t vocab);
+void OP(embed)(const int32_t *tokens, const real *token_table, const real *position_table,
+    size_t length, size_t width, real *x);
+void OP(embed_backward)(const int32_t *tokens, const real *dx, size_t length, size_t width,
+    size_t first, size_t columns, real *dtoken_table, real *dposition_table);
+double OP(sum_squares)(const real *x, size_t count);
+void OP(adamw)(real *params, const real *grads, real *first, real *second, size_t count,
+    const struct adamw *by);
+
+#define OPS_TABLE(label)                                                                  \
+	{                                                                                 \
+		.name = label, .layernorm = OP(layernorm),                                \
+		.layernorm_backward = OP(layernorm_backward), .gelu = OP(gelu),           \
+		.gelu_backward = OP(gelu_backward), .bias = OP(bias),                     \
+		.bias_residual = OP(bias_residual), .column_sums = OP(column_sums),       \
+		.attention = OP(attention), .attention_backward = OP(attention_backward), \
+		.softmax_loss = OP(softmax_loss), .embed = OP(embed),                     \
+		.embed_backward = OP(embed_backward), .sum_squares = OP(sum_squares),     \
+		.adamw = OP(adamw),                                                       \
+	}
+
+#endif

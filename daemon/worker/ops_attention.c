@@ -1,0 +1,142 @@
+/* Causal self-attention of one sequence, in tiles of query rows, so that never more than
+ * ATTENTION_TILE x length scores exist; the backward pass makes them again from the rows' maximum
+ * and scale (as FlashAttention does, Dao et al., 2205.14135). Keys that no row of a tile may see
+ * are not computed.
+ */
+#include <string.h>
+
+#include "daemon/worker/gemm.h"
+#include "daemon/worker/lanes.h"
+#include "daemon/worker/ops.h"
+
+struct OP(tile) {
+	size_t first, rows; /* queries */
+	size_t keys;        /* visible to the last of them */
+	size_t stride;      /* of the scores */
+};
+
+static struct OP(tile) OP(tile_at)(size_t first, size_t length)
+{
+	size_t rows = length - first < ATTENTION_TILE ? length - first : ATTENTION_TILE;
+	size_t keys = first + rows;
+	return (struct OP(tile)){ first, rows, keys, (keys + LANES - 1) / LANES * LANES };
+}
+
+/* scores[rows, keys] = Q K^T / sqrt(head width) */
+static void OP(scores)(const struct attention *shape, const struct OP(tile) * tile, const real *q,
+    const real *k, real scale, real *scores)
+{
+	size_t qkv = 3 * shape->width, head = shape->width / shape->heads;
+	gemm_nt(tile->rows, tile->keys, head, scale, q + tile->first * qkv, qkv, k, qkv, 0, scores,
+	    tile->stride);
+}
+
+static size_t OP(round_up)(size_t count)
+{
+	return (count + LANES - 1) / LANES * LANES;
+}
+
+/* Row of scores -> e^(score - max), zero where the query may not look. Returns 1 / their sum. */
+static real OP(softmax_row)(real *row, size_t valid, size_t stride, real *row_max)
+{
+	size_t whole = OP(round_up)(valid);
+	real max = lanes_max(row, valid), lane[LANES] = { 0 };
+	/* Far below the maximum: each adds 1e-38 to a sum that is at least 1, which is nothing. */
+	for (size_t i = valid; i < whole; i++)
+		row[i] = max - 1000;
+	for (size_t i = 0; i < whole; i += LANES) {
+		for (size_t j = 0; j < LANES; j++) {
+			real e = lanes_exp(row[i + j] - max);
+			row[i + j] = e;
+			lane[j] += e;
+		}
+	}
+	memset(row + valid, 0, (stride - valid) * sizeof(*row));
+	*row_max = max;
+	return 1 / lanes_fold(lane);
+}
+
+void OP(attention)(const struct attention *shape, const real *qkv, real *out, real *row_max,
+    real *row_scale, real *scratch)
+{
+	size_t length = shape->length, width = shape->width, head = width / shape->heads;
+	real scale = (real)(1.0 / sqrt((double)head));
+	for (size_t h = 0; h < shape->heads; h++) {
+		const real *q = qkv + h * head, *k = q + width, *v = k + width;
+		real *max = row_max + h * length, *sum = row_scale + h * length;
+		for (size_t first = shape->first; first < length; first += ATTENTION_TILE) {
+			struct OP(tile) tile = OP(tile_at)(first, length);
+			OP(scores)(shape, &tile, q, k, scale, scratch);
+			for (size_t i = 0; i < tile.rows; i++)
+				sum[first + i] = OP(softmax_row)(scratch + i * tile.stride,
+				    first + i + 1, tile.stride, &max[first + i]);
+			real *o = out + first * width + h * head;
+			gemm_nn(tile.rows, head, tile.keys, 1, scratch, tile.stride, v, 3 * width,
+			    0, o, width);
+			for (size_t i = 0; i < tile.rows; i++)
+				for (size_t c = 0; c < head; c++)
+					o[i * width + c] *= sum[first + i];
+		}
+	}
+}
+
+/* Rows of scores -> probabilities, from what the forward pass kept. */
+static void OP(
+    probabilities)(const struct OP(tile) * tile, const real *max, const real *scale, real *scores)
+{
+	for (size_t i = 0; i < tile->rows; i++) {
+		real *row = scores + i * tile->stride;
+		size_t valid = tile->first + i + 1;
+		real m = max[i], s = scale[i];
+		for (size_t j = valid; j < OP(round_up)(valid); j++)
+			row[j] = m;
+		for (size_t j = 0; j < OP(round_up)(valid); j++)
+			row[j] = lanes_exp(row[j] - m) * s;
+		memset(row + valid, 0, (tile->stride - valid) * sizeof(*row));
+	}
+}
+
+/* dS = P (dP - sum(P dP)) / sqrt(head width); sum(P dP) over keys is dot(dO, O). In place over P.
+ */
+static void OP(score_gradients)(const struct OP(tile) * tile, size_t width, size_t head,
+    const real *dout, const real *out, const real *dp, real scale, real *p)
+{
+	for (size_t i = 0; i < tile->rows; i++) {
+		real sum = lanes_dot(dout + i * width, out + i * width, head);
+		real *row = p + i * tile->stride;
+		const real *drow = dp + i * tile->stride;
+		for (size_t j = 0; j < tile->keys; j++)
+			row[j] *= (drow[j] - sum) * scale;
+	}
+}
+
+void OP(attention_backward)(const struct attention *shape, const real *qkv, const real *out,
+    const real *row_max, const real *row_scale, const real *dout, real *dqkv, real *scratch)
+{
+	size_t length = shape->length, width = shape->width, head = width / shape->heads;
+	size_t stride = 3 * width, last = (length - 1) / ATTENTION_TILE * ATTENTION_TILE;
+	real scale = (real)(1.0 / sqrt((double)head));
+	real *p = scratch, *dp = scratch + attention_scratch(length);
+	for (size_t h = 0; h < shape->heads; h++) {
+		const real *q = qkv + h * head, *k = q + width, *v = k + width;
+		real *dq = dqkv + h * head, *dk = dq + width, *dv = dk + width;
+		/* The last tile sees every key, so it writes dk and dv and the others add. */
+		for (size_t first = last + ATTENTION_TILE; first > 0;) {
+			first -= ATTENTION_TILE;
+			real beta = first == last ? 0 : 1;
+			struct OP(tile) t = OP(tile_at)(first, length);
+			const real *o = out + first * width + h * head;
+			const real *d = dout + first * width + h * head;
+			OP(scores)(shape, &t, q, k, scale, p);
+			OP(probabilities)
+			(&t, row_max + h * length + first, row_scale + h * length + first, p);
+			gemm_nt(t.rows, t.keys, head, 1, d, width, v, stride, 0, dp, t.stride);
+			gemm_tn(t.keys, head, t.rows, 1, p, t.stride, d, width, beta, dv, stride);
+			OP(score_gradients)(&t, width, head, d, o, dp, scale, p);
+			gemm_nn(t.rows, head, t.keys, 1, p, t.stride, k, stride, 0,
+			    dq + first * stride, stride);
+			gemm_tn(t.keys, head, t.rows, 1, p, t.stride, q + first * stride, stride,
+			    beta, dk, stride);
+		}
+	}
+}

@@ -1,0 +1,26 @@
+/* Token and position embedding. */
+#include "daemon/worker/ops.h"
+
+void OP(embed)(const int32_t *tokens, const real *token_table, const real *position_table,
+    size_t length, size_t width, real *x)
+{
+	for (size_t t = 0; t < length; t++) {
+		const real *token = token_table + (size_t)tokens[t] * width;
+		for (size_t i = 0; i < width; i++)
+			x[t * width + i] = token[i] + position_table[t * width + i];
+	}
+}
+
+void OP(embed_backward)(const int32_t *tokens, const real *dx, size_t length, size_t width,
+    size_t first, size_t columns, real *dtoken_table, real *dposition_table)
+{
+	for (size_t t = 0; t < length; t++) {
+		const real *d = dx + t * width + first;
+		real *token = dtoken_table + (size_t)tokens[t] * width + first;
+		real *position = dposition_table + t * width + first;
+		for (size_t i = 0; i < columns; i++) {
+			token[i] += d[i];
+			position[i] += d[i];
+		}
+	}
+}

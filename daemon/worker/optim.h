@@ -1,0 +1,39 @@
+/* AdamW, its schedule and the clipping of gradients. The bits of an update do not depend on threads
+ * or on the processor, so replicas that hold the same gradients stay equal.
+ */
+#ifndef TR_DAEMON_WORKER_OPTIM_H
+#define TR_DAEMON_WORKER_OPTIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/worker/layout.h"
+#include "daemon/worker/ops.h"
+#include "daemon/worker/pool.h"
+
+struct optim_settings {
+	double lr, min_lr;
+	double clip; /* 0: none */
+	double weight_decay, beta1, beta2, eps;
+	uint64_t steps, warmup;
+};
+
+/* Arrays of layout->count numbers. */
+struct optim_arrays {
+	float *params, *grads, *first, *second;
+};
+
+/* Learning rate of step 1..steps: linear warm-up, then a cosine that reaches min_lr at the last
+ * step. */
+double optim_lr(const struct optim_settings *settings, uint64_t step);
+
+/* Square root of the sum of squares, in f64, in an order that depends on `count` only. */
+double optim_norm(const struct ops *ops, struct pool *pool, const float *x, size_t count);
+
+/* Step `step` (from 1). grads are sums; the gradient is grads * scale (1 / tokens). Returns its
+ * norm before clipping. Vectors (norms, biases) are not decayed. */
+double optim_step(const struct ops *ops, struct pool *pool, const struct layout *layout,
+    const struct optim_settings *settings, const struct optim_arrays *arrays, double scale,
+    uint64_t step);
+
+#endif

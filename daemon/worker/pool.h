@@ -1,0 +1,37 @@
+/* The one compute pool of a worker: a fixed set of threads that run a function together.
+ *
+ *	pool_run(pool, part, &job);      // part(&job, t, n) on n threads, t = 0 in the caller;
+ *returns when all have
+ *
+ * One caller at a time. A pool of one thread is a plain call.
+ */
+#ifndef TR_DAEMON_WORKER_POOL_H
+#define TR_DAEMON_WORKER_POOL_H
+
+#include <stddef.h>
+
+#include "common/error.h"
+
+struct pool;
+
+typedef void pool_fn(void *arg, unsigned thread, unsigned threads);
+
+tr_status pool_create(unsigned threads, struct pool **pool, struct tr_error *error);
+void pool_destroy(struct pool *pool); /* accepts NULL */
+void pool_run(struct pool *pool, pool_fn *fn, void *arg);
+unsigned pool_threads(const struct pool *pool);
+
+/* Part `thread` of `threads` of `count` things, in runs of `grain`: [*first, *last). */
+static inline void pool_share(size_t count, size_t grain, unsigned thread, unsigned threads,
+    size_t *first, size_t *last)
+{
+	size_t grains = (count + grain - 1) / grain;
+	*first = grains * thread / threads * grain;
+	*last = grains * (thread + 1) / threads * grain;
+	if (*first > count)
+		*first = count;
+	if (*last > count)
+		*last = count;
+}
+
+#endif

@@ -1,0 +1,100 @@
+#include <math.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "daemon/worker/metrics.h"
+#include "daemon/worker/trainer_inside.h"
+
+/* Reports are for people: one that is lost does no harm, so their status is not looked at. */
+static struct tr_report blank(const struct trainer *t)
+{
+	return (struct tr_report){ .step = t->counters->step,
+		.steps = t->steps,
+		.loss = NAN,
+		.val_loss = NAN,
+		.tokens_per_s = NAN,
+		.grad_norm = NAN,
+		.lr = NAN };
+}
+
+void trainer_report_event(struct trainer *t, const char *text)
+{
+	struct tr_report report = blank(t);
+	report.step = report.steps = 0; /* an event and no figures */
+	report.event = text;
+	log_warn("trainer", "%s", text);
+	(void)tr_report(t->group, &report);
+}
+
+void trainer_report_checkpoint(struct trainer *t, const char *path)
+{
+	struct tr_report report = blank(t);
+	report.checkpoint = path;
+	log_info("trainer", "checkpoint %s", path);
+	(void)tr_report(t->group, &report);
+}
+
+static void append_metrics(struct trainer *t, const struct tr_round *round,
+    const struct tr_report *report)
+{
+	struct metrics_row row = { .step = report->step,
+		.view = round->view,
+		.contributors = round->contributors,
+		.loss = report->loss,
+		.val_loss = report->val_loss,
+		.grad_norm = report->grad_norm,
+		.lr = report->lr,
+		.tokens_per_s = report->tokens_per_s };
+	bool failed = t->folder.dir[0] != '\0' && !metrics_append(t->folder.dir, &row);
+	if (failed && !t->metrics_failed)
+		log_warn("trainer", "cannot write %s/metrics.jsonl; training goes on",
+		    t->folder.dir);
+	t->metrics_failed = failed;
+}
+
+void trainer_report_step(struct trainer *t, const struct tr_round *round, double loss,
+    double val_loss, double grad_norm)
+{
+	struct tr_report report = blank(t);
+	report.loss = loss;
+	report.val_loss = val_loss;
+	report.grad_norm = grad_norm;
+	report.lr = optim_lr(&t->settings, t->counters->step);
+	report.tokens_per_s = t->tokens_per_s > 0 ? t->tokens_per_s : NAN;
+	if (isfinite(loss))
+		append_metrics(t, round, &report);
+	(void)tr_report(t->group, &report);
+}
+
+void trainer_report_sample(struct trainer *t, const char *sample)
+{
+	char text[TR_SAMPLE_REPORT_MAX];
+	struct tr_report report = blank(t);
+	size_t length = strlen(sample);
+	if (length >= sizeof(text)) {
+		length = sizeof(text) - 1;
+		while (((unsigned char)sample[length] & 0xc0) == 0x80)
+			length--; /* not in the middle of a character */
+	}
+	memcpy(text, sample, length);
+	text[length] = '\0';
+	report.sample = text;
+	(void)tr_report(t->group, &report);
+}
+
+double trainer_validation_loss(const struct trainer *t)
+{
+	return t->sums->validation_tokens > 0 ? t->sums->validation / t->sums->validation_tokens
+	                                      : NAN;
+}
+
+struct manifest trainer_manifest(const struct trainer *t)
+{
+	struct manifest manifest = { .step = t->counters->step,
+		.seed = t->spec->optimizer->seed,
+		.samples = t->counters->samples,
+		.tokens = t->counters->tokens };
+	for (size_t i = 0; i < sizeof(manifest.spec); i++)
+		manifest.spec[i] = t->spec_digest[i];
+	return manifest;
+}

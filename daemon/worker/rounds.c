@@ -1,0 +1,177 @@
+/* The loop. A round is a step, committed or done again; the update comes after the commit, so nothing is ever rolled back. */
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "common/log.h"
+#include "daemon/worker/trainer_inside.h"
+
+/* Weight of the newest round in the smoothed speed. */
+#define SPEED_WEIGHT 0.1
+
+static double monotonic_s(void)
+{
+	struct timespec now;
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void measure_speed(struct trainer *t)
+{
+	double now = monotonic_s(), before = t->last_round_s;
+	t->last_round_s = now;
+	if (before == 0 || now <= before)
+		return;
+	double speed = t->sums->loss_tokens / (now - before);
+	t->tokens_per_s = t->tokens_per_s == 0
+	    ? speed
+	    : t->tokens_per_s + SPEED_WEIGHT * (speed - t->tokens_per_s);
+}
+
+/* A digest of the state at the first round and after each checkpoint, so that peers whose state differs find out at the commit. A joiner knows
+ * `start` by then: it is part of the state. */
+static uint64_t salt(const struct trainer *t, uint64_t round)
+{
+	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
+	bool salted = round == t->counters->start + 1 || (every > 0 && (round - 1) % every == 0);
+	if (!salted)
+		return 0;
+	size_t bytes = t->layout.count * sizeof(float);
+	struct tr_digest all = tr_digest_of(t->arrays.params, bytes);
+	all = tr_digest_fold(all, tr_digest_of(t->arrays.first, bytes));
+	all = tr_digest_fold(all, tr_digest_of(t->arrays.second, bytes));
+	all = tr_digest_fold(all, tr_digest_of(t->counters, sizeof(*t->counters)));
+	return all.low;
+}
+
+static void start_checkpoint(struct trainer *t, const struct tr_round *round)
+{
+	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
+	if (round->index != 0 || every == 0 || t->folder.dir[0] == '\0' ||
+	    round->round % every != 0 || round->round >= t->steps)
+		return;
+	struct tr_error error;
+	struct manifest manifest = trainer_manifest(t);
+	if (saver_start(t->saver, &t->arrays, &manifest, &error) != TR_OK)
+		trainer_report_event(t, error.text);
+}
+
+static void finish_checkpoint(struct trainer *t)
+{
+	struct saver_result result;
+	if (!saver_result(t->saver, false, &result))
+		return;
+	if (result.status == TR_OK)
+		trainer_report_checkpoint(t, result.path);
+	else
+		trainer_report_event(t, result.error.text);
+}
+
+/* The step is decided: apply it. */
+static tr_status apply_step(struct trainer *t, const struct tr_round *round, struct tr_error *error)
+{
+	double tokens = (double)(t->batch * t->layout.config.context);
+	char event[256];
+	if (round->partial) {
+		tr_status status = trainer_scale_arrived(t, round, event, sizeof(event), error);
+		if (status != TR_OK)
+			return status;
+		if (round->index == 0)
+			trainer_report_event(t, event);
+	}
+	double norm = optim_step(t->ops, t->pool, &t->layout, &t->settings, &t->arrays, 1 / tokens,
+	    round->round);
+	t->counters->step = round->round;
+	t->counters->samples = round->round * t->batch;
+	t->counters->tokens += (uint64_t)t->sums->loss_tokens;
+	if (!isfinite(norm)) {
+		t->counters->skipped++;
+		(void)snprintf(event, sizeof(event),
+		    "step %llu was not applied: its gradient is not finite (lower train.lr?)",
+		    (unsigned long long)round->round);
+		if (round->index == 0)
+			trainer_report_event(t, event);
+	}
+	measure_speed(t);
+	if (round->index == 0)
+		trainer_report_step(t, round, t->sums->loss / t->sums->loss_tokens,
+		    trainer_validation_loss(t), norm);
+	start_checkpoint(t, round);
+	return TR_OK;
+}
+
+/* Of a step: how many samples are in what was reduced, so that it is the same everywhere and a contributor that died after its data arrived is
+ * counted. */
+static tr_status samples_reduced(struct trainer *t, uint64_t *samples, struct tr_error *error)
+{
+	tr_status status = tr_wait(t->group, TAG_LOSS, error);
+	if (status == TR_OK)
+		*samples = (uint64_t)llround(
+		    t->sums->loss_tokens / (double)t->layout.config.context);
+	return status;
+}
+
+static tr_status commit(struct trainer *t, struct tr_round *round, bool step, struct tr_error *error)
+{
+	uint64_t samples = 0;
+	if (step) {
+		tr_status status = samples_reduced(t, &samples, error);
+		if (status != TR_OK)
+			return status;
+	}
+	if (round->receive_state) {
+		tr_status status = tr_state_receive(t->group, error);
+		if (status != TR_OK)
+			return status;
+	}
+	struct tr_commit close = { .samples = samples, .salt = salt(t, round->round) };
+	struct tr_round committed = *round;
+	tr_status status = tr_round_commit(t->group, &close, &committed, error);
+	if (status == TR_OK)
+		round->partial = committed
+		                     .partial; /* who shared the batch, and how, stays as it began */
+	return status;
+}
+
+static tr_status step_round(struct trainer *t, struct tr_round *round, struct tr_error *error)
+{
+	tr_status status = trainer_submit_step(t, round, error);
+	if (status != TR_OK)
+		return status;
+	status = commit(t, round, true, error);
+	return status == TR_OK ? apply_step(t, round, error) : status;
+}
+
+/* *finished: the last checkpoint is written, or will not be. */
+static tr_status final_round(struct trainer *t, struct tr_round *round, bool *finished,
+    struct tr_error *error)
+{
+	tr_status status = trainer_submit_final(t, round, error);
+	if (status == TR_OK)
+		status = commit(t, round, false, error);
+	if (status != TR_OK)
+		return status;
+	/* Nobody wrote if contributor 0 died and the others finished its round: then one more round. */
+	*finished = t->sums->final_written + t->sums->final_failed > 0;
+	if (round->index == 0)
+		trainer_report_step(t, round, NAN, trainer_validation_loss(t), NAN);
+	return TR_OK;
+}
+
+tr_status trainer_run(struct trainer *t, struct tr_error *error)
+{
+	for (bool finished = false; !finished;) {
+		struct tr_round round;
+		tr_status status = tr_round_begin(t->group, &round, error);
+		if (status == TR_OK)
+			status = round.round <= t->steps ? step_round(t, &round, error)
+			                                 : final_round(t, &round, &finished, error);
+		if (status == TR_ERESTART)
+			log_info("trainer", "round %llu starts again: %s",
+			    (unsigned long long)round.round, error->text);
+		else if (status != TR_OK)
+			return status;
+		finish_checkpoint(t);
+	}
+	return TR_OK;
+}

@@ -1,0 +1,285 @@
+#include "daemon/worker/safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/limits.h"
+#include "daemon/worker/json_read.h"
+
+static const struct {
+	const char *name;
+	enum safetensors_dtype dtype;
+	unsigned bytes;
+} dtypes[] = {
+	{ "F32", SAFETENSORS_F32, 4 },
+	{ "I32", SAFETENSORS_I32, 4 },
+	{ "I64", SAFETENSORS_I64, 8 },
+	{ "F64", SAFETENSORS_F64, 8 },
+	{ "F16", SAFETENSORS_F16, 2 },
+	{ "BF16", SAFETENSORS_BF16, 2 },
+	{ "I8", SAFETENSORS_I8, 1 },
+	{ "U8", SAFETENSORS_U8, 1 },
+	{ "I16", SAFETENSORS_I16, 2 },
+	{ "BOOL", SAFETENSORS_BOOL, 1 },
+};
+
+/* One header entry while it is read. */
+struct entry {
+	bool has_dtype, has_shape, has_offsets;
+	unsigned item_bytes;
+	uint64_t begin, end;
+};
+
+static bool read_dtype(struct json_reader *r, struct entry *entry, struct safetensors_tensor *t)
+{
+	char name[8];
+	if (!json_read_string(r, name, sizeof(name)))
+		return false;
+	for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+		if (strcmp(name, dtypes[i].name) == 0) {
+			t->dtype = dtypes[i].dtype;
+			entry->item_bytes = dtypes[i].bytes;
+			entry->has_dtype = true;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool read_shape(struct json_reader *r, struct entry *entry, struct safetensors_tensor *t)
+{
+	t->dims = 0;
+	for (json_read_array(r); json_read_item(r);) {
+		if (t->dims == SAFETENSORS_DIMS_MAX || !json_read_uint(r, &t->shape[t->dims]))
+			return false;
+		t->dims++;
+	}
+	entry->has_shape = true;
+	return !r->failed;
+}
+
+static bool read_offsets(struct json_reader *r, struct entry *entry)
+{
+	char extra = 0;
+	entry->has_offsets = json_read_array(r) && json_read_item(r) &&
+	    json_read_uint(r, &entry->begin) && json_read_item(r) && json_read_uint(r, &entry->end);
+	if (entry->has_offsets && json_read_item(r))
+		extra = 1;
+	return entry->has_offsets && extra == 0 && !r->failed;
+}
+
+/* Whether the bytes from begin to end are within the data and are what dtype and shape need. */
+static bool offsets_fit(const struct entry *entry, const struct safetensors_tensor *t,
+    uint64_t data_bytes)
+{
+	uint64_t need = entry->item_bytes;
+	if (!entry->has_dtype || !entry->has_shape || !entry->has_offsets ||
+	    entry->begin > entry->end || entry->end > data_bytes)
+		return false;
+	for (unsigned i = 0; i < t->dims; i++)
+		if (__builtin_mul_overflow(need, t->shape[i], &need))
+			return false;
+	return need == entry->end - entry->begin;
+}
+
+static bool read_entry(struct json_reader *r, const char *data, uint64_t data_bytes,
+    struct safetensors_tensor *t)
+{
+	struct entry entry = { 0 };
+	char key[32];
+	for (json_read_object(r); json_read_key(r, key, sizeof(key));) {
+		bool good;
+		if (strcmp(key, "dtype") == 0)
+			good = !entry.has_dtype && read_dtype(r, &entry, t);
+		else if (strcmp(key, "shape") == 0)
+			good = !entry.has_shape && read_shape(r, &entry, t);
+		else
+			good = strcmp(key, "data_offsets") == 0 && !entry.has_offsets &&
+			    read_offsets(r, &entry);
+		if (!good)
+			return false;
+	}
+	if (r->failed || !offsets_fit(&entry, t, data_bytes))
+		return false;
+	t->data = data + entry.begin;
+	t->bytes = (size_t)(entry.end - entry.begin);
+	return true;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct safetensors_tensor *x = a, *y = b;
+	if (x->data != y->data)
+		return (const char *)x->data < (const char *)y->data ? -1 : 1;
+	return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct safetensors_tensor *)a)->name,
+	    ((const struct safetensors_tensor *)b)->name);
+}
+
+/* The tensors tile the data: no holes, no overlap, nothing left. Then sorts by name; names are unique. */
+static tr_status check_and_sort(struct safetensors *file, const char *data, uint64_t data_bytes,
+    struct tr_error *error)
+{
+	const char *at = data;
+	if (file->count > 0)
+		qsort(file->tensors, file->count, sizeof(*file->tensors), by_place);
+	for (size_t i = 0; i < file->count; i++) {
+		if (file->tensors[i].data != at)
+			return tr_error_set(error, TR_EPROTO,
+			    "tensor '%s' overlaps another or leaves a hole", file->tensors[i].name);
+		at += file->tensors[i].bytes;
+	}
+	if ((uint64_t)(at - data) != data_bytes)
+		return tr_error_set(error, TR_EPROTO, "%llu bytes of data belong to no tensor",
+		    (unsigned long long)(data_bytes - (uint64_t)(at - data)));
+	if (file->count > 0)
+		qsort(file->tensors, file->count, sizeof(*file->tensors), by_name);
+	for (size_t i = 1; i < file->count; i++)
+		if (strcmp(file->tensors[i - 1].name, file->tensors[i].name) == 0)
+			return tr_error_set(error, TR_EPROTO, "tensor '%s' occurs twice",
+			    file->tensors[i].name);
+	return TR_OK;
+}
+
+static struct safetensors_tensor *grow(struct safetensors *file, size_t *capacity)
+{
+	if (file->count == *capacity) {
+		size_t wanted = *capacity == 0 ? 64 : *capacity * 2;
+		void *grown = realloc(file->tensors, wanted * sizeof(*file->tensors));
+		if (grown == NULL)
+			return NULL;
+		file->tensors = grown;
+		*capacity = wanted;
+	}
+	return &file->tensors[file->count];
+}
+
+static tr_status read_header(struct safetensors *file, const char *header, size_t header_bytes,
+    struct tr_error *error)
+{
+	const char *data = header + header_bytes;
+	uint64_t data_bytes = file->size - 8 - header_bytes;
+	struct json_reader r;
+	char name[SAFETENSORS_NAME_MAX];
+	size_t capacity = 0;
+	json_read_init(&r, header, header_bytes);
+	for (json_read_object(&r); json_read_key(&r, name, sizeof(name));) {
+		if (strcmp(name, "__metadata__") == 0) {
+			json_read_skip(&r);
+			continue;
+		}
+		if (file->count == TR_SAFETENSORS_TENSORS_MAX)
+			return tr_error_set(error, TR_ELIMIT, "more than %u tensors",
+			    TR_SAFETENSORS_TENSORS_MAX);
+		struct safetensors_tensor *tensor = grow(file, &capacity);
+		if (tensor == NULL)
+			return tr_error_set(error, TR_ENOMEM, "no memory for a table of tensors");
+		memset(tensor, 0, sizeof(*tensor));
+		memcpy(tensor->name, name, sizeof(name));
+		if (!read_entry(&r, data, data_bytes, tensor))
+			return tr_error_set(error, TR_EPROTO,
+			    "the header's entry of '%s' is malformed", name);
+		file->count++;
+	}
+	if (!json_read_end(&r))
+		return tr_error_set(error, TR_EPROTO, "the header is not well-formed JSON");
+	return check_and_sort(file, data, data_bytes, error);
+}
+
+tr_status safetensors_parse(const void *bytes, size_t size, struct safetensors *out,
+    struct tr_error *error)
+{
+	const unsigned char *in = bytes;
+	uint64_t header_bytes = 0;
+	if (size < 8)
+		return tr_error_set(error, TR_EPROTO,
+		    "%zu bytes are too few for a safetensors file", size);
+	for (int i = 7; i >= 0; i--)
+		header_bytes = header_bytes << 8 | in[i];
+	if (header_bytes > size - 8 || header_bytes > TR_SAFETENSORS_HEADER_MAX)
+		return tr_error_set(error, TR_EPROTO,
+		    "a header of %llu bytes does not fit (file %zu, limit %u)",
+		    (unsigned long long)header_bytes, size, TR_SAFETENSORS_HEADER_MAX);
+	struct safetensors file = { .bytes = bytes, .size = size };
+	tr_status status = read_header(&file, (const char *)in + 8, (size_t)header_bytes, error);
+	if (status != TR_OK) {
+		free(file.tensors);
+		return status;
+	}
+	*out = file;
+	return TR_OK;
+}
+
+tr_status safetensors_open(const char *path, struct safetensors *file, struct tr_error *error)
+{
+	struct stat about;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &about) != 0) {
+		int cause = errno;
+		if (fd >= 0)
+			(void)close(fd);
+		return tr_error_set(error, cause == ENOENT ? TR_ENOTFOUND : TR_EIO,
+		    "cannot open %s: %s", path, strerror(cause));
+	}
+	size_t size = (size_t)about.st_size;
+	void *map = size > 0 ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+	int cause = size > 0 ? errno : EINVAL;
+	(void)close(fd);
+	if (map == MAP_FAILED)
+		return tr_error_set(error, TR_EIO, "cannot map %s: %s", path, strerror(cause));
+	tr_status status = safetensors_parse(map, size, file, error);
+	if (status != TR_OK) {
+		(void)munmap(map, size);
+		return tr_error_wrap(error, "%s", path);
+	}
+	file->mapped = true;
+	return TR_OK;
+}
+
+void safetensors_close(struct safetensors *file)
+{
+	if (file->mapped)
+		(void)munmap((void *)(uintptr_t)file->bytes, file->size);
+	free(file->tensors);
+	memset(file, 0, sizeof(*file));
+}
+
+static int name_of(const void *key, const void *tensor)
+{
+	return strcmp(key, ((const struct safetensors_tensor *)tensor)->name);
+}
+
+const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name)
+{
+	if (file->count == 0)
+		return NULL;
+	return bsearch(name, file->tensors, file->count, sizeof(*file->tensors), name_of);
+}
+
+tr_status safetensors_find_f32(const struct safetensors *file, const char *name, uint64_t rows,
+    uint64_t columns, const void **data, struct tr_error *error)
+{
+	const struct safetensors_tensor *t = safetensors_find(file, name);
+	if (t == NULL)
+		return tr_error_set(error, TR_ENOTFOUND, "it has no tensor '%s'", name);
+	bool fits = rows > 0 ? t->dims == 2 && t->shape[0] == rows && t->shape[1] == columns
+	                     : t->dims == 1 && t->shape[0] == columns;
+	if (t->dtype != SAFETENSORS_F32 || !fits)
+		return tr_error_set(error, TR_EINVAL,
+		    "tensor '%s' has %u dimensions [%llu, %llu], this model needs F32 [%llu, %llu]",
+		    name, t->dims, (unsigned long long)(t->dims > 0 ? t->shape[0] : 0),
+		    (unsigned long long)(t->dims > 1 ? t->shape[1] : 0),
+		    (unsigned long long)(rows > 0 ? rows : columns),
+		    (unsigned long long)(rows > 0 ? columns : 0));
+	*data = t->data;
+	return TR_OK;
+}

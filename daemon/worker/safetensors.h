@@ -1,0 +1,71 @@
+/* The safetensors format (https://github.com/huggingface/safetensors): 8 bytes of header length, little endian; a JSON header;
+ * the tensors' bytes, without holes. Written here: header padded to 8 with spaces, "__metadata__": {"format": "pt"}, F32.
+ *
+ * Reading trusts nothing: every length, shape and offset is checked before it is used, and nothing is allocated by an
+ * unchecked number.
+ */
+#ifndef TR_DAEMON_WORKER_SAFETENSORS_H
+#define TR_DAEMON_WORKER_SAFETENSORS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/digest.h"
+#include "common/error.h"
+
+#define SAFETENSORS_NAME_MAX 256
+#define SAFETENSORS_DIMS_MAX 8
+
+enum safetensors_dtype {
+	SAFETENSORS_F32,
+	SAFETENSORS_I32,
+	SAFETENSORS_I64,
+	SAFETENSORS_F64,
+	SAFETENSORS_F16,
+	SAFETENSORS_BF16,
+	SAFETENSORS_I8,
+	SAFETENSORS_U8,
+	SAFETENSORS_I16,
+	SAFETENSORS_BOOL
+};
+
+struct safetensors_tensor {
+	char name[SAFETENSORS_NAME_MAX];
+	enum safetensors_dtype dtype;
+	unsigned dims;
+	uint64_t shape[SAFETENSORS_DIMS_MAX];
+	const void *data; /* in the file's bytes; not necessarily aligned */
+	size_t bytes;
+};
+
+struct safetensors {
+	const void *bytes; /* the whole file */
+	size_t size;
+	bool mapped;
+	size_t count;
+	struct safetensors_tensor *tensors; /* sorted by name */
+};
+
+/* Reads the header of a file in memory. `data` stays borrowed until safetensors_close. */
+tr_status safetensors_parse(const void *data, size_t size, struct safetensors *file,
+    struct tr_error *error);
+/* Maps a file and reads its header. */
+tr_status safetensors_open(const char *path, struct safetensors *file, struct tr_error *error);
+void safetensors_close(struct safetensors *file);
+const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
+/* The tensor's data, if it is there as F32 [rows, columns] (rows 0: [columns]); the error says what was found. */
+tr_status safetensors_find_f32(const struct safetensors *file, const char *name, uint64_t rows,
+    uint64_t columns, const void **data, struct tr_error *error);
+
+struct safetensors_item {
+	const char *name;
+	uint64_t rows, columns; /* rows 0: a vector */
+	const float *data;
+};
+
+/* Writes a whole file to `fd`; *digest is of its bytes. `progress` (may be NULL) is called every few MiB. */
+tr_status safetensors_write(int fd, const struct safetensors_item *items, size_t count,
+    void (*progress)(void *arg), void *arg, struct tr_digest *digest, struct tr_error *error);
+
+#endif

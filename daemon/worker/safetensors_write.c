@@ -1,0 +1,110 @@
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "common/json.h"
+#include "daemon/worker/safetensors.h"
+
+#define WRITE_PIECE (4u << 20)
+
+struct output {
+	int fd;
+	XXH3_state_t *hash;
+	void (*progress)(void *arg);
+	void *arg;
+};
+
+static tr_status put(struct output *out, const void *data, size_t bytes, struct tr_error *error)
+{
+	const char *at = data;
+	while (bytes > 0) {
+		ssize_t wrote = write(out->fd, at, bytes < WRITE_PIECE ? bytes : WRITE_PIECE);
+		if (wrote < 0 && errno == EINTR)
+			continue;
+		if (wrote <= 0)
+			return tr_error_set(error, TR_EIO, "cannot write: %s", strerror(errno));
+		(void)XXH3_128bits_update(out->hash, at, (size_t)wrote);
+		at += wrote;
+		bytes -= (size_t)wrote;
+		if (out->progress != NULL)
+			out->progress(out->arg);
+	}
+	return TR_OK;
+}
+
+static size_t item_bytes(const struct safetensors_item *item)
+{
+	return (size_t)((item->rows > 0 ? item->rows : 1) * item->columns) * sizeof(float);
+}
+
+static void describe(struct json *j, const struct safetensors_item *items, size_t count)
+{
+	uint64_t at = 0;
+	json_object(j);
+	json_key(j, "__metadata__");
+	json_object(j);
+	json_key(j, "format");
+	json_string(j, "pt");
+	json_end(j);
+	for (size_t i = 0; i < count; i++) {
+		json_key(j, items[i].name);
+		json_object(j);
+		json_key(j, "dtype");
+		json_string(j, "F32");
+		json_key(j, "shape");
+		json_array(j);
+		if (items[i].rows > 0)
+			json_uint(j, items[i].rows);
+		json_uint(j, items[i].columns);
+		json_end(j);
+		json_key(j, "data_offsets");
+		json_array(j);
+		json_uint(j, at);
+		json_uint(j, at += item_bytes(&items[i]));
+		json_end(j);
+		json_end(j);
+	}
+	json_end(j);
+}
+
+static tr_status put_header(struct output *out, const struct safetensors_item *items, size_t count,
+    struct tr_error *error)
+{
+	struct json j = { 0 };
+	describe(&j, items, count);
+	const char *text = json_text(&j);
+	if (text == NULL) {
+		json_finish(&j);
+		return tr_error_set(error, TR_ENOMEM, "no memory for a header");
+	}
+	size_t length = strlen(text), padded = (length + 7) / 8 * 8;
+	unsigned char prefix[8];
+	for (int i = 0; i < 8; i++)
+		prefix[i] = (unsigned char)((uint64_t)padded >> 8 * i);
+	tr_status status = put(out, prefix, sizeof(prefix), error);
+	if (status == TR_OK)
+		status = put(out, text, length, error);
+	if (status == TR_OK)
+		status = put(out, "        ", padded - length, error);
+	json_finish(&j);
+	return status;
+}
+
+tr_status safetensors_write(int fd, const struct safetensors_item *items, size_t count,
+    void (*progress)(void *arg), void *arg, struct tr_digest *digest, struct tr_error *error)
+{
+	struct output out = { fd, XXH3_createState(), progress, arg };
+	if (out.hash == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for a digest");
+	(void)XXH3_128bits_reset(out.hash);
+	tr_status status = put_header(&out, items, count, error);
+	for (size_t i = 0; status == TR_OK && i < count; i++)
+		status = put(&out, items[i].data, item_bytes(&items[i]), error);
+	if (status == TR_OK) {
+		XXH128_hash_t hash = XXH3_128bits_digest(out.hash);
+		*digest = (struct tr_digest){ hash.low64, hash.high64 };
+	}
+	(void)XXH3_freeState(out.hash);
+	return status;
+}

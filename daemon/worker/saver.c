@@ -1,0 +1,113 @@
+#include "daemon/worker/saver.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct saver {
+	struct checkpoint_folder folder;
+	const struct layout *layout;
+	struct optim_arrays copy;
+	struct manifest manifest;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	pthread_t thread;
+	bool started; /* the thread exists and was not joined yet */
+	bool done;    /* under lock: the thread has written result */
+	struct saver_result result;
+};
+
+tr_status saver_create(const struct checkpoint_folder *folder, const struct layout *layout,
+    struct saver **out, struct tr_error *error)
+{
+	struct saver *saver = calloc(1, sizeof(*saver));
+	if (saver == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for the writer of checkpoints");
+	saver->folder = *folder;
+	saver->layout = layout;
+	(void)pthread_mutex_init(&saver->lock, NULL);
+	(void)pthread_cond_init(&saver->changed, NULL);
+	*out = saver;
+	return TR_OK;
+}
+
+void saver_destroy(struct saver *saver)
+{
+	if (saver == NULL)
+		return;
+	if (saver->started)
+		(void)pthread_join(saver->thread, NULL);
+	(void)pthread_mutex_destroy(&saver->lock);
+	(void)pthread_cond_destroy(&saver->changed);
+	free(saver->copy.params);
+	free(saver->copy.first);
+	free(saver->copy.second);
+	free(saver);
+}
+
+static void *save(void *arg)
+{
+	struct saver *saver = arg;
+	struct saver_result *r = &saver->result;
+	r->step = saver->manifest.step;
+	r->status = checkpoint_write(&saver->folder, saver->layout, &saver->copy, &saver->manifest,
+	    NULL, NULL, r->path, &r->error);
+	(void)pthread_mutex_lock(&saver->lock);
+	saver->done = true;
+	(void)pthread_cond_signal(&saver->changed);
+	(void)pthread_mutex_unlock(&saver->lock);
+	return NULL;
+}
+
+static bool copy_array(float **to, const float *from, size_t bytes)
+{
+	if (*to == NULL)
+		*to = malloc(bytes);
+	if (*to != NULL)
+		memcpy(*to, from, bytes);
+	return *to != NULL;
+}
+
+tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
+    const struct manifest *manifest, struct tr_error *error)
+{
+	size_t bytes = saver->layout->count * sizeof(float);
+	if (saver->started)
+		return tr_error_set(error, TR_EAGAIN,
+		    "checkpoint of step %llu left out: the one of step %llu is still being written",
+		    (unsigned long long)manifest->step, (unsigned long long)saver->manifest.step);
+	if (!copy_array(&saver->copy.params, arrays->params, bytes) ||
+	    !copy_array(&saver->copy.first, arrays->first, bytes) ||
+	    !copy_array(&saver->copy.second, arrays->second, bytes))
+		return tr_error_set(error, TR_ENOMEM,
+		    "checkpoint of step %llu left out: no memory for a copy of the state (3 x %zu "
+		    "bytes)",
+		    (unsigned long long)manifest->step, bytes);
+	saver->manifest = *manifest;
+	saver->done = false;
+	int failed = pthread_create(&saver->thread, NULL, save, saver);
+	if (failed != 0)
+		return tr_error_set(error, TR_ELIMIT,
+		    "checkpoint of step %llu left out: cannot start a thread: %s",
+		    (unsigned long long)manifest->step, strerror(failed));
+	saver->started = true;
+	return TR_OK;
+}
+
+bool saver_result(struct saver *saver, bool wait, struct saver_result *result)
+{
+	if (!saver->started)
+		return false;
+	(void)pthread_mutex_lock(&saver->lock);
+	while (wait && !saver->done)
+		(void)pthread_cond_wait(&saver->changed, &saver->lock);
+	bool done = saver->done;
+	(void)pthread_mutex_unlock(&saver->lock);
+	if (!done)
+		return false;
+	(void)pthread_join(saver->thread, NULL);
+	saver->started = false;
+	*result = saver->result;
+	return true;
+}

@@ -1,0 +1,31 @@
+/* Writes checkpoints from a background thread, from a copy of the state, so that training goes on meanwhile.
+ * The copy costs three more arrays of parameters, made at the first save. One caller thread.
+ */
+#ifndef TR_DAEMON_WORKER_SAVER_H
+#define TR_DAEMON_WORKER_SAVER_H
+
+#include <stdbool.h>
+
+#include "daemon/worker/checkpoint.h"
+
+struct saver;
+
+struct saver_result {
+	tr_status status;
+	uint64_t step;
+	char path[CHECKPOINT_PATH_MAX]; /* if TR_OK */
+	struct tr_error error;          /* otherwise */
+};
+
+/* `layout` stays borrowed until saver_destroy; the folder is copied. */
+tr_status saver_create(const struct checkpoint_folder *folder, const struct layout *layout,
+    struct saver **saver, struct tr_error *error);
+void saver_destroy(struct saver *saver); /* waits for a write under way; accepts NULL */
+
+/* Copies the state and begins to write it. TR_EAGAIN: the one before is not done yet; TR_ENOMEM: no memory for the copy. */
+tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
+    const struct manifest *manifest, struct tr_error *error);
+/* True once for each started save, when it has ended. `wait`: until it has, if there is one. */
+bool saver_result(struct saver *saver, bool wait, struct saver_result *result);
+
+#endif

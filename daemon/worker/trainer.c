@@ -1,0 +1,223 @@
+#include "daemon/worker/trainer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "daemon/worker/trainer_inside.h"
+
+static const char *text_or(const char *text, const char *otherwise)
+{
+	return text != NULL ? text : otherwise;
+}
+
+/* Digest of what determines the samples and the model: two jobs that agree can go on from each other's checkpoints. */
+static tr_status digest_spec(struct trainer *t, struct tr_error *error)
+{
+	Traind__V1__Optimizer order = TRAIND__V1__OPTIMIZER__INIT;
+	Traind__V1__TrainSpec part = TRAIND__V1__TRAIN_SPEC__INIT;
+	order.seed = t->spec->optimizer->seed;
+	order.batch_tokens = t->spec->optimizer->batch_tokens;
+	part.model = t->spec->model;
+	part.data = t->spec->data;
+	part.optimizer = &order;
+	size_t bytes = traind__v1__train_spec__get_packed_size(&part);
+	uint8_t *packed = malloc(bytes);
+	if (packed == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory to digest the job");
+	(void)traind__v1__train_spec__pack(&part, packed);
+	(void)tr_digest_hex(tr_digest_of(packed, bytes), t->spec_digest);
+	free(packed);
+	return TR_OK;
+}
+
+static tr_status read_settings(struct trainer *t, struct tr_error *error)
+{
+	const Traind__V1__TrainSpec *spec = t->spec;
+	if (spec == NULL || spec->model == NULL || spec->data == NULL || spec->optimizer == NULL)
+		return tr_error_set(error, TR_EINVAL, "the job has no model, data or train section");
+	const Traind__V1__Optimizer *o = spec->optimizer;
+	if (spec->model->context == 0 || o->batch_tokens < spec->model->context)
+		return tr_error_set(error, TR_EINVAL,
+		    "train.batch_tokens: found %llu, allowed: at least model.context = %u",
+		    (unsigned long long)o->batch_tokens, spec->model->context);
+	t->steps = o->steps;
+	t->batch = o->batch_tokens / spec->model->context;
+	t->micro = o->micro_sequences > 0 ? o->micro_sequences : 1;
+	if (t->micro > t->batch)
+		t->micro = (size_t)t->batch;
+	t->drop = spec->sync != NULL && spec->sync->on_loss != NULL &&
+	    strcmp(spec->sync->on_loss, "drop") == 0;
+	t->settings = (struct optim_settings){ .lr = o->lr,
+		.min_lr = o->min_lr,
+		.clip = o->clip,
+		.weight_decay = o->weight_decay,
+		.beta1 = o->beta1,
+		.beta2 = o->beta2,
+		.eps = o->eps,
+		.steps = o->steps,
+		.warmup = o->warmup };
+	const Traind__V1__Checkpoint *c = spec->checkpoint;
+	if (c == NULL)
+		return digest_spec(t, error);
+	const char *dir = text_or(c->dir, "");
+	if (strlen(dir) >= sizeof(t->folder.dir))
+		return tr_error_set(error, TR_EINVAL,
+		    "checkpoint.dir: found a path of %zu bytes, allowed: %zu", strlen(dir),
+		    sizeof(t->folder.dir) - 1);
+	(void)snprintf(t->folder.dir, sizeof(t->folder.dir), "%s", dir);
+	t->folder.keep = c->keep > 0 ? c->keep : 1;
+	return digest_spec(t, error);
+}
+
+static tr_status load_data(struct trainer *t, struct tr_error *error)
+{
+	const Traind__V1__Data *data = t->spec->data;
+	const Traind__V1__Optimizer *o = t->spec->optimizer;
+	tr_status status = text_load((const char *const *)data->text, data->n_text,
+	    data->validation, &t->text, error);
+	if (status != TR_OK)
+		return status;
+	return samples_init(&t->text, t->spec->model->context, o->seed, o->eval_sequences,
+	    &t->samples, error);
+}
+
+static tr_status build_model(struct trainer *t, struct tr_error *error)
+{
+	const Traind__V1__Model *m = t->spec->model;
+	struct model_config config = {
+		.layers = m->layers,
+		.width = m->width,
+		.heads = m->heads,
+		.context = m->context,
+		.vocab = 256, /* bytes; a multiple of every vector width as it is */
+	};
+	tr_status status = layout_init(&config, &t->layout, error);
+	if (status == TR_OK)
+		status = pool_create(t->threads, &t->pool, error);
+	if (status == TR_OK)
+		status = model_create(&t->layout, t->micro, t->pool, &t->model, error);
+	if (status != TR_OK)
+		return tr_error_wrap(error, "model");
+	t->ops = ops_choose();
+	buckets_plan(&t->layout, BUCKETS_BYTES, &t->buckets);
+	size_t tokens = t->micro * config.context;
+	t->inputs = calloc(tokens, sizeof(*t->inputs));
+	t->targets = calloc(tokens, sizeof(*t->targets));
+	if (t->inputs == NULL || t->targets == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for a batch of %zu tokens", tokens);
+	log_info("trainer", "%zu parameters, %u threads, %s loops, %zu gradient buckets",
+	    t->layout.parameters, t->threads, t->ops->name, t->buckets.count);
+	return TR_OK;
+}
+
+static tr_status declare_state(struct trainer *t, struct tr_error *error)
+{
+	size_t bytes = t->layout.count * sizeof(float);
+	t->arrays.params = tr_alloc(t->group, bytes);
+	t->arrays.grads = tr_alloc(t->group, bytes);
+	t->arrays.first = tr_alloc(t->group, bytes);
+	t->arrays.second = tr_alloc(t->group, bytes);
+	t->counters = tr_alloc(t->group, sizeof(*t->counters));
+	t->sums = tr_alloc(t->group, sizeof(*t->sums));
+	if (t->arrays.params == NULL || t->arrays.grads == NULL || t->arrays.first == NULL ||
+	    t->arrays.second == NULL || t->counters == NULL || t->sums == NULL)
+		return tr_error_set(error, TR_ENOMEM,
+		    "model: no shared memory for parameters, gradients and moments (4 x %zu MiB)",
+		    bytes >> 20);
+	const struct {
+		const char *name;
+		void *data;
+		size_t bytes;
+	} states[] = { { "parameters", t->arrays.params, bytes },
+		{ "first moments", t->arrays.first, bytes },
+		{ "second moments", t->arrays.second, bytes },
+		{ "counters", t->counters, sizeof(*t->counters) } };
+	for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
+		tr_status status = tr_state_add(t->group, states[i].name, states[i].data,
+		    states[i].bytes, error);
+		if (status != TR_OK)
+			return tr_error_wrap(error, "declaring %s", states[i].name);
+	}
+	model_bind(t->model, t->arrays.params, t->arrays.grads);
+	return TR_OK;
+}
+
+static tr_status begin_or_resume(struct trainer *t, struct tr_error *error)
+{
+	const char *resume = t->spec->checkpoint != NULL ? t->spec->checkpoint->resume : NULL;
+	if (resume == NULL || resume[0] == '\0') {
+		model_init_params(&t->layout, t->spec->optimizer->seed, t->arrays.params);
+		return TR_OK;
+	}
+	struct manifest manifest;
+	tr_status status = checkpoint_read(resume, &t->layout, &t->arrays, &manifest,
+	    t->folder.never_delete, error);
+	if (status != TR_OK)
+		return status;
+	if (strcmp(manifest.spec, t->spec_digest) != 0)
+		log_warn("trainer",
+		    "the checkpoint is of a job with another text, seed or batch: samples are "
+		    "counted "
+		    "from step %llu of this one",
+		    (unsigned long long)manifest.step);
+	*t->counters = (struct trainer_counters){ .start = manifest.step,
+		.step = manifest.step,
+		.samples = manifest.samples,
+		.tokens = manifest.tokens };
+	log_info("trainer", "resumes at step %llu from %s", (unsigned long long)manifest.step,
+	    t->folder.never_delete);
+	return TR_OK;
+}
+
+static tr_status prepare(struct trainer *t, struct tr_error *error)
+{
+	tr_status status = read_settings(t, error);
+	if (status == TR_OK)
+		status = load_data(t, error);
+	if (status == TR_OK)
+		status = build_model(t, error);
+	if (status == TR_OK)
+		status = declare_state(t, error);
+	if (status == TR_OK)
+		status = begin_or_resume(t, error);
+	if (status == TR_OK)
+		status = saver_create(&t->folder, &t->layout, &t->saver, error);
+	if (status == TR_OK)
+		status = tr_state_ready(t->group, t->counters->step, error);
+	return status;
+}
+
+tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsigned threads,
+    struct trainer **out, struct tr_error *error)
+{
+	struct trainer *t = calloc(1, sizeof(*t));
+	if (t == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for a trainer");
+	t->group = group;
+	t->spec = spec->train;
+	t->threads = threads > 0 ? threads : 1;
+	tr_status status = prepare(t, error);
+	if (status != TR_OK) {
+		trainer_destroy(t);
+		return status;
+	}
+	*out = t;
+	return TR_OK;
+}
+
+void trainer_destroy(struct trainer *t)
+{
+	if (t == NULL)
+		return;
+	saver_destroy(t->saver);
+	model_destroy(t->model);
+	pool_destroy(t->pool);
+	layout_finish(&t->layout);
+	text_finish(&t->text);
+	free(t->inputs);
+	free(t->targets);
+	free(t);
+}

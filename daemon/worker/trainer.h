@@ -1,0 +1,26 @@
+/* Training as a member of a group: the loop of rounds, on the blocking calls of collectives/coll.h (docs/architecture.md, "One
+ * gradient", "One join", "End of a job").
+ *
+ *	struct trainer *trainer;
+ *	if (trainer_create(group, spec, threads, &trainer, &error) == TR_OK)
+ *		status = trainer_run(trainer, &error);      // until the last checkpoint is written
+ *	trainer_destroy(trainer);
+ *
+ * One thread. The group's memory (tr_alloc) holds parameters, gradients and moments, so it outlives the trainer.
+ */
+#ifndef TR_DAEMON_WORKER_TRAINER_H
+#define TR_DAEMON_WORKER_TRAINER_H
+
+#include "collectives/coll.h"
+#include "traind/v1/trainer.pb-c.h"
+
+struct trainer;
+
+/* Loads the text, builds the model, reads the checkpoint to resume from, declares the state. `spec` (validated: daemon/plan/job_options.h) and
+ * `group` stay borrowed until trainer_destroy. Errors begin with the key of the job file that they are about. */
+tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsigned threads,
+    struct trainer **trainer, struct tr_error *error);
+tr_status trainer_run(struct trainer *trainer, struct tr_error *error);
+void trainer_destroy(struct trainer *trainer); /* accepts NULL */
+
+#endif

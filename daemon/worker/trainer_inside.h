@@ -1,0 +1,104 @@
+/* Inside the trainer. Not for others. */
+#ifndef TR_DAEMON_WORKER_TRAINER_INSIDE_H
+#define TR_DAEMON_WORKER_TRAINER_INSIDE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+#include "daemon/worker/buckets.h"
+#include "daemon/worker/model.h"
+#include "daemon/worker/optim.h"
+#include "daemon/worker/samples.h"
+#include "daemon/worker/saver.h"
+#include "daemon/worker/text.h"
+#include "daemon/worker/trainer.h"
+
+/* Tags of a round's ops: buckets are 0, 1, ...; these are apart from them. */
+enum trainer_tag { TAG_LOSS = 1000, TAG_VALIDATION, TAG_ROSTER, TAG_FINAL };
+
+/* State besides parameters and moments: what a joiner receives. */
+struct trainer_counters {
+	uint64_t start;   /* step at which this job began: 0, or the checkpoint's */
+	uint64_t step;    /* committed */
+	uint64_t samples; /* position in the order of samples */
+	uint64_t tokens;  /* whose gradients were applied */
+	uint64_t skipped; /* steps whose gradient was not finite */
+	uint64_t reserved[3];
+};
+
+/* Small things that are reduced, as f64. In the group's memory. */
+struct trainer_sums {
+	double loss, loss_tokens;
+	double validation, validation_tokens;
+	double final_written, final_failed;
+	double roster[2 * TR_GROUP_PEERS_MAX]; /* by index: peer id, tokens (policy drop) */
+};
+
+struct trainer {
+	tr_group *group;
+	const Traind__V1__TrainSpec *spec;
+	uint64_t steps;
+	uint64_t batch; /* sequences of a global batch */
+	size_t micro;   /* sequences computed at once */
+	bool drop;      /* policy: rounds may lack some contributor's data */
+	unsigned threads;
+
+	struct text text;
+	struct samples samples;
+	struct layout layout;
+	struct buckets buckets;
+	struct pool *pool;
+	struct model *model;
+	const struct ops *ops;
+	struct optim_settings settings;
+	struct optim_arrays arrays;        /* in the group's memory */
+	struct trainer_counters *counters; /* in the group's memory */
+	struct trainer_sums *sums;         /* in the group's memory */
+	int32_t *inputs, *targets;         /* [micro, context] */
+	char spec_digest[TR_DIGEST_HEX_MAX];
+
+	struct checkpoint_folder folder;
+	struct saver *saver;
+	bool final_written, final_failed; /* by this worker */
+	bool metrics_failed;              /* said once */
+	double last_round_s;              /* monotonic time of the last commit; 0: none yet */
+	double tokens_per_s;              /* smoothed */
+};
+
+/* gradient.c: computes this worker's part of the round and hands each op over as soon as it can be. TR_ERESTART: stopped early
+ * because the round was abandoned. */
+tr_status trainer_submit_step(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error);
+/* gradient.c: this worker's part of the validation. */
+tr_status trainer_submit_validation(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error);
+
+/* final.c: the round after the last step, in which contributor 0 writes checkpoint and sample. */
+tr_status trainer_submit_final(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error);
+
+/* arrived.c: of a round that lacks some contributor's data, scales each segment of the summed gradient as if all tokens of the batch had
+ * arrived in it. text says what is missing. */
+tr_status trainer_scale_arrived(struct trainer *t, const struct tr_round *round, char *text,
+    size_t text_bytes, struct tr_error *error);
+
+/* report.c */
+void trainer_report_event(struct trainer *t, const char *text);
+void trainer_report_checkpoint(struct trainer *t, const char *path);
+/* To the people who watch, and a row of metrics.jsonl if there is a loss. */
+/* Its beginning, if it is long; the whole is in the checkpoint's sample.txt. */
+void trainer_report_sample(struct trainer *t, const char *sample);
+void trainer_report_step(struct trainer *t, const struct tr_round *round, double loss,
+    double val_loss, double grad_norm);
+/* NaN if there is none in the sums. */
+double trainer_validation_loss(const struct trainer *t);
+/* Fresh manifest of the state now. */
+struct manifest trainer_manifest(const struct trainer *t);
+
+static inline bool trainer_contributes(const struct tr_round *round)
+{
+	return round->index < round->contributors;
+}
+
+#endif

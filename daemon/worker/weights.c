@@ -1,0 +1,43 @@
+#include "daemon/worker/weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void make_name(char to[SAFETENSORS_NAME_MAX], const struct layout_tensor *tensor,
+    const char *suffix)
+{
+	(void)snprintf(to, SAFETENSORS_NAME_MAX, "%s%s", tensor->name, suffix);
+}
+
+void *weights_items(const struct layout *layout, const char *suffix, const float *values,
+    struct safetensors_item *items)
+{
+	char(*names)[SAFETENSORS_NAME_MAX] = calloc(layout->tensor_count, SAFETENSORS_NAME_MAX);
+	if (names == NULL)
+		return NULL;
+	for (size_t i = 0; i < layout->tensor_count; i++) {
+		const struct layout_tensor *tensor = &layout->tensors[i];
+		make_name(names[i], tensor, suffix);
+		items[i] = (struct safetensors_item){ names[i], tensor->rows, tensor->columns,
+			values + tensor->offset };
+	}
+	return names;
+}
+
+tr_status weights_load(const struct layout *layout, const char *suffix,
+    const struct safetensors *file, float *values, struct tr_error *error)
+{
+	for (size_t i = 0; i < layout->tensor_count; i++) {
+		const struct layout_tensor *tensor = &layout->tensors[i];
+		char name[SAFETENSORS_NAME_MAX];
+		const void *data;
+		make_name(name, tensor, suffix);
+		tr_status status = safetensors_find_f32(file, name, tensor->rows, tensor->columns,
+		    &data, error);
+		if (status != TR_OK)
+			return status;
+		memcpy(values + tensor->offset, data, layout_numbers(tensor) * sizeof(float));
+	}
+	return TR_OK;
+}
