@@ -1,0 +1,90 @@
+#include "client/trainctl/embedded.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "client/trainctl/cluster.h"
+#include "client/trainctl/print.h"
+
+static tr_status start(struct cluster *cluster, const struct cluster_plan *plan, bool *started,
+    struct tr_error *error)
+{
+	size_t alive = cluster_count_alive(cluster);
+	*started = false;
+	if (cluster_daemon_alive(&cluster->memberd))
+		return TR_OK;
+	if (alive > 0)
+		return tr_error_set(error, TR_EUNAVAILABLE,
+		    "memberd of the cluster in %s has ended, %zu nodes live: `trainctl up "
+		    "--replace` starts it anew, `trainctl "
+		    "down` ends all",
+		    cluster->folder, alive);
+	cluster->memberd = (struct cluster_daemon){ 0 };
+	cluster->n_nodes = 0;
+	(void)fprintf(stderr,
+	    "trainctl: no cluster is running: starting one of %zu node%s in %s, for this job\n",
+	    plan->nodes, plan->nodes == 1 ? "" : "s", cluster->folder);
+	*started = true;
+	return cluster_start(cluster, plan, error);
+}
+
+tr_status embedded_start(struct config *config, size_t nodes, unsigned slots, bool *started,
+    struct tr_error *error)
+{
+	struct cluster *cluster = malloc(sizeof(*cluster));
+	if (cluster == NULL)
+		return tr_error_set(error, TR_ENOMEM, "out of memory");
+	struct cluster_plan plan = { .nodes = nodes,
+		.slots = slots,
+		.search_path = config_search_path() };
+	if (nodes > CLUSTER_NODES_MAX) {
+		free(cluster);
+		return tr_error_set(error, TR_ELIMIT,
+		    "mesh.nodes: found %zu, allowed: at most %d in an embedded cluster", nodes,
+		    CLUSTER_NODES_MAX);
+	}
+	tr_status status = cluster_open(config->cluster, cluster, error);
+	if (status == TR_OK) {
+		status = start(cluster, &plan, started, error);
+		(void)snprintf(config->address, sizeof(config->address), "%s",
+		    cluster->memberd.address);
+		config->address_by = CONFIG_BY_HOME;
+		cluster_close(cluster);
+	}
+	free(cluster);
+	return status;
+}
+
+static size_t unfinished_jobs(struct rpc *rpc)
+{
+	Traind__V1__ListJobsRequest request = TRAIND__V1__LIST_JOBS_REQUEST__INIT;
+	size_t count = 0;
+	Traind__V1__ListJobsResponse *listed = rpc_call(rpc, RPC_PATH("ListJobs"), &request,
+	    &traind__v1__list_jobs_response__descriptor, 2000);
+	for (size_t i = 0; listed != NULL && i < listed->n_jobs; i++)
+		count += print_is_over(listed->jobs[i]->state) ? 0 : 1;
+	if (listed != NULL)
+		traind__v1__list_jobs_response__free_unpacked(listed, NULL);
+	return count;
+}
+
+tr_status embedded_stop(struct config *config, struct rpc *rpc, struct tr_error *error)
+{
+	size_t others = unfinished_jobs(rpc);
+	if (others > 0) {
+		(void)fprintf(stderr,
+		    "trainctl: %zu job%s not ended: the cluster stays; `trainctl down` ends it\n",
+		    others, others == 1 ? " has" : "s have");
+		return TR_OK;
+	}
+	struct cluster *cluster = malloc(sizeof(*cluster));
+	if (cluster == NULL)
+		return tr_error_set(error, TR_ENOMEM, "out of memory");
+	tr_status status = cluster_open(config->cluster, cluster, error);
+	if (status == TR_OK) {
+		status = cluster_stop(cluster, error);
+		cluster_close(cluster);
+	}
+	free(cluster);
+	return status;
+}

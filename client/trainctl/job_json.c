@@ -1,0 +1,159 @@
+#include "client/trainctl/job_json.h"
+
+#include <math.h>
+
+#include "client/trainctl/print.h"
+
+static void text(struct json *json, const char *key, const char *value)
+{
+	json_key(json, key);
+	json_string(json, value != NULL && value[0] != '\0' ? value : NULL);
+}
+
+static void number(struct json *json, const char *key, uint64_t value)
+{
+	json_key(json, key);
+	json_uint(json, value);
+}
+
+static void figure(struct json *json, const char *key, double value)
+{
+	json_key(json, key);
+	json_double(json, value);
+}
+
+/* For what is 0 until it is known. */
+static void known(struct json *json, const char *key, uint64_t value)
+{
+	json_key(json, key);
+	if (value != 0)
+		json_uint(json, value);
+	else
+		json_null(json);
+}
+
+static void write_progress(struct json *json, const Traind__V1__Job *job)
+{
+	Traind__V1__Progress none = TRAIND__V1__PROGRESS__INIT;
+	const Traind__V1__Progress *progress = job->progress;
+	if (progress == NULL) {
+		none.loss = none.val_loss = none.first_loss = NAN;
+		progress = &none;
+	}
+	bool train = job->spec != NULL && job->spec->train != NULL;
+	number(json, "step", progress->step);
+	known(json, "steps",
+	    progress->steps == 0 && train && job->spec->train->optimizer != NULL
+	        ? job->spec->train->optimizer->steps
+	        : progress->steps);
+	figure(json, "loss", train ? progress->loss : NAN);
+	figure(json, "val_loss", train ? progress->val_loss : NAN);
+	figure(json, "first_loss", train ? progress->first_loss : NAN);
+	figure(json, "tokens_per_s", progress->tokens_per_s > 0 ? progress->tokens_per_s : NAN);
+	figure(json, "grad_norm", train && progress->step > 0 ? progress->grad_norm : NAN);
+	figure(json, "lr", train && progress->step > 0 ? progress->lr : NAN);
+	text(json, "checkpoint", progress->checkpoint);
+	text(json, "sample", progress->sample);
+}
+
+static void write_peers(struct json *json, const Traind__V1__Job *job)
+{
+	json_key(json, "peers");
+	json_array(json);
+	for (size_t i = 0; i < job->n_peers; i++) {
+		const Traind__V1__Peer *peer = job->peers[i];
+		json_object(json);
+		number(json, "id", peer->id);
+		number(json, "rank", peer->rank);
+		number(json, "node_id", peer->node_id);
+		text(json, "node", peer->node_name);
+		known(json, "pid", peer->pid);
+		text(json, "state", peer->state);
+		text(json, "reason", peer->reason);
+		number(json, "round", peer->round);
+		json_end(json);
+	}
+	json_end(json);
+}
+
+static void write_rounds(struct json *json, const Traind__V1__RoundAccount *rounds)
+{
+	json_key(json, "rounds");
+	if (rounds == NULL) {
+		json_null(json);
+		return;
+	}
+	json_object(json);
+	number(json, "committed", rounds->committed);
+	number(json, "recorded", rounds->recorded);
+	number(json, "samples", rounds->samples);
+	number(json, "partial_rounds", rounds->partial_rounds);
+	number(json, "replayed_rounds", rounds->replayed_rounds);
+	text(json, "last_digest", rounds->last_digest);
+	json_end(json);
+}
+
+void job_json_write(struct json *json, const Traind__V1__Job *job, bool with_events)
+{
+	json_object(json);
+	number(json, "id", job->id);
+	text(json, "name", job->spec != NULL ? job->spec->name : NULL);
+	text(json, "kind", job->spec != NULL && job->spec->command != NULL ? "command" : "train");
+	text(json, "state", print_state(job->state));
+	text(json, "reason", job->reason);
+	write_progress(json, job);
+	known(json, "view", job->view);
+	write_peers(json, job);
+	write_rounds(json, job->rounds);
+	json_key(json, "exit_code");
+	json_int(json, job->exit_code);
+	known(json, "submitted_unix_ms", job->submitted_unix_ms);
+	known(json, "started_unix_ms", job->started_unix_ms);
+	known(json, "ended_unix_ms", job->ended_unix_ms);
+	figure(json, "seconds", job->started_unix_ms != 0 ? print_seconds_of(job) : NAN);
+	if (with_events) {
+		json_key(json, "events");
+		json_array(json);
+		for (size_t i = 0; i < job->n_events; i++) {
+			json_object(json);
+			number(json, "unix_ms", job->events[i]->unix_ms);
+			text(json, "text", job->events[i]->text);
+			json_end(json);
+		}
+		json_end(json);
+	}
+	json_end(json);
+}
+
+void job_json_node(struct json *json, const Traind__V1__Node *node)
+{
+	json_object(json);
+	number(json, "id", node->id);
+	text(json, "name", node->name);
+	text(json, "address", node->address);
+	known(json, "pid", node->pid);
+	text(json, "state", node->state);
+	text(json, "reason", node->reason);
+	number(json, "slots", node->slots);
+	json_key(json, "workers");
+	json_array(json);
+	for (size_t i = 0; i < node->n_workers; i++) {
+		json_object(json);
+		number(json, "job", node->workers[i]->job_id);
+		number(json, "peer", node->workers[i]->peer_id);
+		number(json, "rank", node->workers[i]->rank);
+		known(json, "pid", node->workers[i]->pid);
+		json_end(json);
+	}
+	json_end(json);
+	known(json, "cores", node->cores);
+	known(json, "memory_bytes", node->memory_bytes);
+	json_key(json, "devices");
+	json_array(json);
+	for (size_t i = 0; i < node->n_devices; i++)
+		json_string(json, node->devices[i]);
+	json_end(json);
+	figure(json, "heartbeat_age_s", node->heartbeat_age_s);
+	text(json, "version", node->version);
+	json_end(json);
+}

@@ -1,0 +1,270 @@
+#include "client/trainctl/jobfile.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/trainctl/path.h"
+#include "common/limits.h"
+
+struct job {
+	const char *path;
+	char folder[PATH_MAX];  /* of the job file, absolute */
+	char current[PATH_MAX]; /* of the caller, absolute */
+	Traind__V1__JobSpec *spec;
+	struct jobfile_places places;
+};
+
+static size_t row_of(const char *key)
+{
+	const struct job_option *option = job_option_find(key);
+	assert(option != NULL);
+	return (size_t)(option - job_options());
+}
+
+/* Puts the place of the key that `cause` begins with before it. */
+static tr_status locate(const struct job *job, const struct tr_error *cause, struct tr_error *error)
+{
+	char key[2 * TR_NAME_MAX];
+	(void)snprintf(key, sizeof(key), "%.*s", (int)strcspn(cause->text, ":"), cause->text);
+	const struct job_option *option = job_option_find(key);
+	unsigned line = job->places.first_line;
+	if (option != NULL && job->places.by_set[option - job_options()])
+		return tr_error_set(error, cause->status, "--set: %s", cause->text);
+	if (option != NULL && job->places.line[option - job_options()] != 0)
+		line = job->places.line[option - job_options()];
+	return tr_error_set(error, cause->status, "%s:%u: %s", job->path, line, cause->text);
+}
+
+static tr_status slurp(const char *path, uint8_t **bytes, size_t *size, struct tr_error *error)
+{
+	struct stat info;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &info) < 0) {
+		int cause = errno;
+		if (fd >= 0)
+			close(fd);
+		return tr_error_set(error, TR_ENOTFOUND,
+		    "%s:1: file: found none that can be read (%s), allowed: a job file", path,
+		    strerror(cause));
+	}
+	if (!S_ISREG(info.st_mode) || info.st_size > TR_JOB_FILE_BYTES_MAX) {
+		close(fd);
+		return tr_error_set(error, TR_EINVAL,
+		    "%s:1: file: found %s, allowed: a job file of at most %d bytes", path,
+		    S_ISREG(info.st_mode) ? "a larger one" : "no regular file",
+		    TR_JOB_FILE_BYTES_MAX);
+	}
+	size_t room = TR_JOB_FILE_BYTES_MAX, used = 0;
+	uint8_t *buffer = malloc(room);
+	ssize_t got = buffer != NULL ? 1 : -1;
+	while (got > 0 && used < room) {
+		got = read(fd, buffer + used, room - used);
+		used += got > 0 ? (size_t)got : 0;
+	}
+	close(fd);
+	if (got < 0) {
+		free(buffer);
+		return tr_error_set(error, TR_EIO,
+		    "%s:1: file: found an error while reading it (%s), allowed: a job file", path,
+		    strerror(errno));
+	}
+	*bytes = buffer;
+	*size = used;
+	return TR_OK;
+}
+
+static tr_status apply_set(struct job *job, const char *set, struct tr_error *error)
+{
+	char key[2 * TR_NAME_MAX];
+	const char *equals = strchr(set, '=');
+	if (equals == NULL || equals == set || (size_t)(equals - set) >= sizeof(key))
+		return tr_error_set(error, TR_EINVAL,
+		    "--set: %.*s: found no '=', allowed: --set key=value, as in "
+		    "--set train.steps=100",
+		    2 * TR_NAME_MAX, set);
+	(void)snprintf(key, sizeof(key), "%.*s", (int)(equals - set), set);
+	const struct job_option *option = job_option_find(key);
+	/* A list that the file gave is replaced; a second --set of it adds to the first. */
+	if (option != NULL && option->kind == OPTION_PATHS &&
+	    !job->places.by_set[option - job_options()])
+		job_option_clear(job->spec, key);
+	struct tr_error cause;
+	tr_status status = job_option_set(job->spec, key, equals + 1, &cause);
+	if (status != TR_OK)
+		return tr_error_set(error, status, "--set: %s", cause.text);
+	job->places.by_set[option - job_options()] = true;
+	return TR_OK;
+}
+
+/* Makes the key's paths absolute. */
+static tr_status resolve(struct job *job, const char *key, struct tr_error *error)
+{
+	size_t row = row_of(key);
+	const char *base = job->places.by_set[row] ? job->current : job->folder;
+	char *written[TR_JOB_PATHS_MAX];
+	size_t count = 0;
+	tr_status status = TR_OK;
+	for (const char *text;
+	     count < TR_JOB_PATHS_MAX && (text = job_option_text(job->spec, key, count)) != NULL;) {
+		written[count] = strdup(text);
+		if (written[count++] == NULL)
+			status = TR_ENOMEM;
+	}
+	if (status == TR_OK && count > 0)
+		job_option_clear(job->spec, key);
+	struct tr_error cause = { .status = TR_ENOMEM, .text = "out of memory" };
+	for (size_t i = 0; i < count && status == TR_OK; i++) {
+		char full[PATH_MAX];
+		if (!path_absolute(base, written[i], full, sizeof(full)))
+			status = tr_error_set(&cause, TR_EINVAL,
+			    "%s: found a path that is too long, allowed: at most %d bytes", key,
+			    PATH_MAX - 1);
+		else
+			status = job_option_set(job->spec, key, full, &cause);
+	}
+	for (size_t i = 0; i < count; i++)
+		free(written[i]);
+	return status == TR_OK ? TR_OK : locate(job, &cause, error);
+}
+
+/* What the text takes unpacked. gzip ends with it (RFC 1952: ISIZE, of the last member only, so it
+ * is a lower bound as the packed size nearly is). */
+static uint64_t unpacked_size(int fd, const char *path, uint64_t size)
+{
+	uint8_t tail[4];
+	size_t length = strlen(path);
+	if (length < 3 || strcmp(path + length - 3, ".gz") != 0 || size < 18)
+		return size;
+	if (pread(fd, tail, sizeof(tail), (off_t)size - 4) != sizeof(tail))
+		return size;
+	uint64_t last = tail[0] | (uint64_t)tail[1] << 8 | (uint64_t)tail[2] << 16 |
+	    (uint64_t)tail[3] << 24;
+	return last > size ? last : size;
+}
+
+static tr_status check_text_files(const struct job *job, struct tr_error *error)
+{
+	uint64_t total = 0;
+	struct tr_error cause = { 0 };
+	const char *path;
+	for (size_t i = 0; (path = job_option_text(job->spec, "data.text", i)) != NULL; i++) {
+		struct stat info;
+		int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+		bool good = fd >= 0 && fstat(fd, &info) == 0;
+		if (!good)
+			(void)tr_error_set(&cause, TR_ENOTFOUND,
+			    "data.text: found '%.300s', which cannot be read (%s), allowed: text "
+			    "files that are there",
+			    path, strerror(errno));
+		else if (!S_ISREG(info.st_mode))
+			(void)tr_error_set(&cause, TR_EINVAL,
+			    "data.text: found '%.300s', which is no regular file, "
+			    "allowed: text files",
+			    path);
+		else
+			total += unpacked_size(fd, path, (uint64_t)info.st_size);
+		if (fd >= 0)
+			close(fd);
+		if (cause.status != TR_OK)
+			return locate(job, &cause, error);
+	}
+	if (job_validate_text(job->spec, total, &cause) != TR_OK)
+		return locate(job, &cause, error);
+	return TR_OK;
+}
+
+/* It is written last: where it is, the checkpoint is whole. A folder of checkpoints stands for its `latest`. */
+static bool has_manifest(const char *folder)
+{
+	static const char *const names[] = { "latest/manifest.json", "manifest.json" };
+	char path[PATH_MAX + 32];
+	for (size_t i = 0; i < 2; i++) {
+		(void)snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
+		if (access(path, R_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
+static tr_status check_folders(const struct job *job, struct tr_error *error)
+{
+	struct tr_error cause = { 0 };
+	struct stat info;
+	const char *dir = job_option_text(job->spec, "checkpoint.dir", 0);
+	const char *resume = job_option_text(job->spec, "checkpoint.resume", 0);
+	if (dir != NULL && stat(dir, &info) == 0 && !S_ISDIR(info.st_mode))
+		(void)tr_error_set(&cause, TR_EINVAL,
+		    "checkpoint.dir: found '%.300s', which is no folder, allowed: a folder, or a "
+		    "path where one can be made",
+		    dir);
+	else if (resume != NULL && !has_manifest(resume))
+		(void)tr_error_set(&cause, TR_ENOTFOUND,
+		    "checkpoint.resume: found '%.300s', where manifest.json cannot be read (%s), "
+		    "allowed: the folder of a "
+		    "checkpoint",
+		    resume, strerror(errno));
+	return cause.status == TR_OK ? TR_OK : locate(job, &cause, error);
+}
+
+static tr_status default_dir(struct job *job, struct tr_error *error)
+{
+	char dir[TR_NAME_MAX + 8];
+	if (job_option_text(job->spec, "checkpoint.dir", 0) != NULL || job->spec->name == NULL ||
+	    job->spec->name[0] == '\0')
+		return TR_OK;
+	(void)snprintf(dir, sizeof(dir), "runs/%s", job->spec->name);
+	return job_option_set(job->spec, "checkpoint.dir", dir, error);
+}
+
+static tr_status complete(struct job *job, const char *const *sets, size_t n_sets,
+    struct tr_error *error)
+{
+	static const char *const paths[] = { "data.text", "checkpoint.dir", "checkpoint.resume" };
+	tr_status status = TR_OK;
+	for (size_t i = 0; i < n_sets && status == TR_OK; i++)
+		status = apply_set(job, sets[i], error);
+	if (status == TR_OK)
+		status = default_dir(job, error);
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]) && status == TR_OK; i++)
+		status = resolve(job, paths[i], error);
+	if (status != TR_OK)
+		return status;
+	struct tr_error cause;
+	if (job_validate(job->spec, &cause) != TR_OK)
+		return locate(job, &cause, error);
+	status = check_text_files(job, error);
+	return status == TR_OK ? check_folders(job, error) : status;
+}
+
+tr_status jobfile_read(const char *path, const char *const *sets, size_t n_sets,
+    Traind__V1__JobSpec **spec, struct tr_error *error)
+{
+	struct job job = { .path = path };
+	uint8_t *bytes = NULL;
+	size_t size = 0;
+	tr_status status = slurp(path, &bytes, &size, error);
+	if (status != TR_OK)
+		return status;
+	job.spec = job_spec_new(true);
+	if (job.spec == NULL || !path_folder(path, job.folder, sizeof(job.folder)) ||
+	    getcwd(job.current, sizeof(job.current)) == NULL)
+		status = tr_error_set(error, TR_EIO, "%s:1: file: its folder cannot be found (%s)",
+		    path, strerror(errno));
+	if (status == TR_OK)
+		status = jobfile_parse(path, bytes, size, job.spec, &job.places, error);
+	if (status == TR_OK)
+		status = complete(&job, sets, n_sets, error);
+	free(bytes);
+	if (status == TR_OK)
+		*spec = job.spec;
+	else if (job.spec != NULL)
+		traind__v1__job_spec__free_unpacked(job.spec, NULL);
+	return status;
+}

@@ -1,0 +1,314 @@
+/* libyaml's parser (the one libcyaml is built on) and its marks: libcyaml's own errors give neither
+ * the line of an unknown key nor what is allowed, and it takes the first of two equal keys in
+ * silence.
+ */
+#include "client/trainctl/jobfile.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "common/limits.h"
+
+struct reader {
+	yaml_parser_t yaml;
+	yaml_event_t event;
+	bool has_event;
+	const char *name;
+	Traind__V1__JobSpec *spec;
+	struct jobfile_places *places;
+	struct tr_error *error;
+	char sections[JOBFILE_KEYS_MAX][TR_NAME_MAX];
+	size_t n_sections;
+};
+
+static unsigned event_line(const struct reader *reader)
+{
+	return (unsigned)reader->event.start_mark.line + 1;
+}
+
+static tr_status refuse(struct reader *reader, const char *field, const char *found,
+    const char *allowed)
+{
+	return tr_error_set(reader->error, TR_EINVAL, "%s:%u: %.*s: found %s, allowed: %s",
+	    reader->name, event_line(reader), 2 * TR_NAME_MAX, field, found, allowed);
+}
+
+static tr_status next_event(struct reader *reader)
+{
+	if (reader->has_event)
+		yaml_event_delete(&reader->event);
+	reader->has_event = false;
+	if (yaml_parser_parse(&reader->yaml, &reader->event)) {
+		reader->has_event = true;
+		return TR_OK;
+	}
+	const yaml_parser_t *yaml = &reader->yaml;
+	if (yaml->error == YAML_MEMORY_ERROR)
+		return tr_error_set(reader->error, TR_ENOMEM, "%s: out of memory", reader->name);
+	size_t line = yaml->problem_mark.line;
+	if (yaml->error == YAML_READER_ERROR) /* has no mark: where the scanner is */
+		line = yaml->mark.line;
+	return tr_error_set(reader->error, TR_EINVAL,
+	    "%s:%zu: yaml: found what cannot be read (%s%s%s), allowed: `key: "
+	    "value` lines, indented by spaces",
+	    reader->name, line + 1, yaml->context != NULL ? yaml->context : "",
+	    yaml->context != NULL ? ", " : "",
+	    yaml->problem != NULL ? yaml->problem : "no reason given");
+}
+
+static const char *kind_of(const yaml_event_t *event)
+{
+	switch (event->type) {
+	case YAML_ALIAS_EVENT:
+		return "an alias";
+	case YAML_SCALAR_EVENT:
+		return "a value";
+	case YAML_SEQUENCE_START_EVENT:
+		return "a list";
+	case YAML_MAPPING_START_EVENT:
+		return "a mapping";
+	case YAML_STREAM_END_EVENT:
+	case YAML_DOCUMENT_END_EVENT:
+		return "nothing";
+	default:
+		return "something else";
+	}
+}
+
+static bool has_tag(const yaml_event_t *event)
+{
+	switch (event->type) {
+	case YAML_SCALAR_EVENT:
+		return event->data.scalar.tag != NULL;
+	case YAML_SEQUENCE_START_EVENT:
+		return event->data.sequence_start.tag != NULL;
+	case YAML_MAPPING_START_EVENT:
+		return event->data.mapping_start.tag != NULL;
+	default:
+		return false;
+	}
+}
+
+/* The event's scalar as text, or NULL with the error set. Plain null and ~ are "". */
+static const char *scalar(struct reader *reader, const char *field, const char *allowed)
+{
+	const yaml_event_t *event = &reader->event;
+	if (has_tag(event)) {
+		(void)refuse(reader, field, "a tag", "plain values");
+		return NULL;
+	}
+	if (event->type != YAML_SCALAR_EVENT) {
+		(void)refuse(reader, field, kind_of(event), allowed);
+		return NULL;
+	}
+	const char *text = (const char *)event->data.scalar.value;
+	if (strlen(text) != event->data.scalar.length) {
+		(void)refuse(reader, field, "a zero byte", allowed);
+		return NULL;
+	}
+	if (event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+	    (strcmp(text, "~") == 0 || strcmp(text, "null") == 0))
+		return "";
+	return text;
+}
+
+static tr_status set_value(struct reader *reader, const struct job_option *option,
+    const char *allowed)
+{
+	const char *text = scalar(reader, option->key, allowed);
+	struct tr_error cause;
+	if (text == NULL)
+		return TR_EINVAL;
+	tr_status status = job_option_set(reader->spec, option->key, text, &cause);
+	if (status != TR_OK)
+		(void)tr_error_set(reader->error, status, "%s:%u: %s", reader->name,
+		    event_line(reader), cause.text);
+	return status;
+}
+
+static tr_status set_list(struct reader *reader, const struct job_option *option,
+    const char *allowed)
+{
+	size_t count = 0;
+	tr_status status = next_event(reader);
+	for (; status == TR_OK && reader->event.type != YAML_SEQUENCE_END_EVENT;
+	     status = next_event(reader)) {
+		if (++count > (size_t)option->most)
+			return refuse(reader, option->key, "more", allowed);
+		status = set_value(reader, option, "a path");
+		if (status != TR_OK)
+			return status;
+	}
+	if (status == TR_OK && count < (size_t)option->least)
+		return refuse(reader, option->key, "an empty list", allowed);
+	return status;
+}
+
+/* The event is the key's value. */
+static tr_status read_value(struct reader *reader, const struct job_option *option)
+{
+	char allowed[160];
+	job_option_allowed(option, allowed, sizeof(allowed));
+	if (option->kind == OPTION_PATHS && reader->event.type == YAML_SEQUENCE_START_EVENT &&
+	    !has_tag(&reader->event))
+		return set_list(reader, option, allowed);
+	return set_value(reader, option, allowed);
+}
+
+/* "name, model, data" or, with a section, "steps, batch_tokens". */
+static void list_keys(const char *section, char *text, size_t bytes)
+{
+	size_t length = section != NULL ? strlen(section) : 0, used = 0;
+	char last[TR_NAME_MAX] = "";
+	text[0] = '\0';
+	for (const struct job_option *row = job_options(); row->key != NULL && used < bytes; row++) {
+		char part[TR_NAME_MAX];
+		if (section != NULL &&
+		    (strncmp(row->key, section, length) != 0 || row->key[length] != '.'))
+			continue;
+		const char *from = section != NULL ? row->key + length + 1 : row->key;
+		(void)snprintf(part, sizeof(part), "%.*s", (int)strcspn(from, "."), from);
+		if (strcmp(part, last) == 0)
+			continue;
+		used += (size_t)snprintf(text + used, bytes - used, "%s%s",
+		    last[0] != '\0' ? ", " : "", part);
+		(void)snprintf(last, sizeof(last), "%s", part);
+	}
+}
+
+static tr_status unknown_key(struct reader *reader, const char *section, const char *key,
+    const char *dotted)
+{
+	char keys[320], found[160];
+	const char *near = section == NULL && strlen(key) < 3 ? NULL : job_option_suggest(dotted);
+	list_keys(section, keys, sizeof(keys));
+	if (near != NULL && section != NULL && strncmp(near, section, strlen(section)) == 0 &&
+	    near[strlen(section)] == '.')
+		near += strlen(section) + 1;
+	(void)snprintf(found, sizeof(found), "an unknown key%s%s%s",
+	    near != NULL ? " (did you mean '" : "", near != NULL ? near : "",
+	    near != NULL ? "'?)" : "");
+	return refuse(reader, dotted, found, keys);
+}
+
+static tr_status take_key(struct reader *reader, const char *section, const char *key,
+    const char *dotted, const struct job_option **option)
+{
+	char found[64];
+	*option = job_option_find(dotted);
+	if (*option == NULL)
+		return unknown_key(reader, section, key, dotted);
+	size_t row = (size_t)(*option - job_options());
+	if (reader->places->line[row] != 0) {
+		(void)snprintf(found, sizeof(found), "the key again (first on line %u)",
+		    reader->places->line[row]);
+		return refuse(reader, dotted, found, "each key once");
+	}
+	reader->places->line[row] = event_line(reader);
+	return TR_OK;
+}
+
+static tr_status read_pair(struct reader *reader, const char *section);
+
+static tr_status read_section(struct reader *reader, const char *section)
+{
+	char keys[320], allowed[352];
+	list_keys(section, keys, sizeof(keys));
+	(void)snprintf(allowed, sizeof(allowed), "a mapping of %s", keys);
+	for (size_t i = 0; i < reader->n_sections; i++) {
+		if (strcmp(reader->sections[i], section) == 0)
+			return refuse(reader, section, "the section again", "each section once");
+	}
+	(void)snprintf(reader->sections[reader->n_sections++], TR_NAME_MAX, "%s", section);
+	tr_status status = next_event(reader);
+	if (status != TR_OK)
+		return status;
+	if (has_tag(&reader->event))
+		return refuse(reader, section, "a tag", "plain values");
+	if (reader->event.type == YAML_SCALAR_EVENT && reader->event.data.scalar.length == 0)
+		return TR_OK; /* "train:" and nothing below */
+	if (reader->event.type != YAML_MAPPING_START_EVENT)
+		return refuse(reader, section, kind_of(&reader->event), allowed);
+	status = next_event(reader);
+	while (status == TR_OK && reader->event.type != YAML_MAPPING_END_EVENT) {
+		status = read_pair(reader, section);
+		if (status == TR_OK)
+			status = next_event(reader);
+	}
+	return status;
+}
+
+/* The event is a key; leaves the last event of its value. `section` NULL: at the top. */
+static tr_status read_pair(struct reader *reader, const char *section)
+{
+	char key[TR_NAME_MAX], dotted[2 * TR_NAME_MAX];
+	const struct job_option *option;
+	const char *text = scalar(reader, section != NULL ? section : "yaml", "keys that are words");
+	if (text == NULL)
+		return TR_EINVAL;
+	(void)snprintf(key, sizeof(key), "%s", text);
+	for (char *at = key; *at != '\0'; at++) {
+		if ((unsigned char)*at < 0x20 || *at == 0x7f)
+			*at = '?';
+	}
+	if (section == NULL && job_option_is_section(key))
+		return read_section(reader, key);
+	(void)snprintf(dotted, sizeof(dotted), "%s%s%s", section != NULL ? section : "",
+	    section != NULL ? "." : "", key);
+	if (section == NULL &&
+	    strchr(key, '.') != NULL) /* "train.lr: 1" at the top is not how it is written */
+		return refuse(reader, dotted, "a dotted key", "sections, as in `train: {lr: 1e-3}`");
+	tr_status status = take_key(reader, section, key, dotted, &option);
+	if (status == TR_OK)
+		status = next_event(reader);
+	return status == TR_OK ? read_value(reader, option) : status;
+}
+
+static tr_status read_document(struct reader *reader)
+{
+	const char *shape = "a mapping: name, model, data, train, mesh, sync, checkpoint, sample";
+	tr_status status = next_event(reader); /* stream start */
+	if (status == TR_OK)
+		status = next_event(reader);
+	if (status == TR_OK && reader->event.type != YAML_DOCUMENT_START_EVENT)
+		return refuse(reader, "yaml", "an empty file", shape);
+	if (status == TR_OK)
+		status = next_event(reader);
+	if (status != TR_OK)
+		return status;
+	if (has_tag(&reader->event))
+		return refuse(reader, "yaml", "a tag", "plain values");
+	if (reader->event.type != YAML_MAPPING_START_EVENT)
+		return refuse(reader, "yaml", kind_of(&reader->event), shape);
+	reader->places->first_line = event_line(reader);
+	status = next_event(reader);
+	while (status == TR_OK && reader->event.type != YAML_MAPPING_END_EVENT) {
+		status = read_pair(reader, NULL);
+		if (status == TR_OK)
+			status = next_event(reader);
+	}
+	if (status == TR_OK)
+		status = next_event(reader); /* document end */
+	if (status == TR_OK)
+		status = next_event(reader);
+	if (status == TR_OK && reader->event.type != YAML_STREAM_END_EVENT)
+		return refuse(reader, "yaml", "a second document", "one job in a file");
+	return status;
+}
+
+tr_status jobfile_parse(const char *name, const uint8_t *bytes, size_t size,
+    Traind__V1__JobSpec *spec, struct jobfile_places *places, struct tr_error *error)
+{
+	struct reader reader = { .name = name, .spec = spec, .places = places, .error = error };
+	*places = (struct jobfile_places){ .first_line = 1 };
+	if (!yaml_parser_initialize(&reader.yaml))
+		return tr_error_set(error, TR_ENOMEM, "%s: out of memory", name);
+	yaml_parser_set_input_string(&reader.yaml, bytes, size);
+	tr_status status = read_document(&reader);
+	if (reader.has_event)
+		yaml_event_delete(&reader.event);
+	yaml_parser_delete(&reader.yaml);
+	return status;
+}

@@ -1,0 +1,86 @@
+/* trainctl: starts clusters, launches jobs, shows how they go. One row of verbs.c a verb. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/trainctl/verbs.h"
+
+static int bad_usage(const struct verb *verb, const char *text)
+{
+	return verbs_complain(EXIT_USAGE, "%s (usage: trainctl %s%s%s; more: trainctl help %s)",
+	    text, verb->name, verb->arguments[0] != '\0' ? " " : "", verb->arguments, verb->name);
+}
+
+static int run(const struct verb *verb, const struct args *args)
+{
+	struct config config;
+	struct rpc rpc;
+	struct tr_error error;
+	struct verb_call call = { .config = &config, .args = args };
+	if (config_read(args, &config, &error) != TR_OK)
+		return verbs_complain(EXIT_USAGE, "%s", error.text);
+	if (verb->needs == VERB_NEEDS_NOTHING)
+		return verb->function(&call);
+	if (rpc_open(&rpc, &config, &error) != TR_OK)
+		return verbs_complain(EXIT_USAGE, "--address: %s", error.text);
+	call.rpc = &rpc;
+	int code = verb->function(&call);
+	rpc_close(&rpc);
+	return code;
+}
+
+/* The verb may come after global options. */
+static int find_verb(int argc, char **argv)
+{
+	int at = 1;
+	while (at < argc && argv[at][0] == '-') {
+		bool takes_value = strcmp(argv[at], "--address") == 0 ||
+		    strcmp(argv[at], "--color") == 0;
+		at += takes_value ? 2 : 1;
+	}
+	return at;
+}
+
+/* Takes the verb out of the arguments. */
+static void remove_word(int argc, char **argv, int at)
+{
+	for (int i = at; i + 1 < argc; i++)
+		argv[i] = argv[i + 1];
+}
+
+int main(int argc, char **argv)
+{
+	(void)signal(SIGPIPE, SIG_IGN);
+	int at = find_verb(argc, argv);
+	const char *name = at < argc ? argv[at] : "help";
+	if (at >= argc && argc > 1 && strcmp(argv[1], "--version") == 0)
+		name = "version";
+	const struct verb *verb = verbs_find(name);
+	if (verb == NULL)
+		return verbs_complain(EXIT_USAGE, "no verb '%.60s' (`trainctl help` lists them)",
+		    name);
+	if (at < argc) {
+		remove_word(argc, argv, at);
+		argc--;
+	} else if (strcmp(name, "version") == 0) {
+		argc = 1;
+	}
+	struct args args;
+	struct tr_error error;
+	if (args_parse(verb->options, config_options, argc - 1, argv + 1, &args, &error) != TR_OK)
+		return bad_usage(verb, error.text);
+	int code = EXIT_OK;
+	bool launch = verb->function == verb_launch;
+	if (args_has(&args, "--help"))
+		at < argc ? verbs_print_help(verb) : (void)(code = run(verb, &args));
+	else if (args.n_words < verb->least_words)
+		code = bad_usage(verb, "an argument is missing");
+	else if (args.n_words > verb->most_words || (args.rest != NULL && !launch))
+		code = bad_usage(verb, "too many arguments");
+	else
+		code = run(verb, &args);
+	args_finish(&args);
+	if (fflush(stdout) != 0 && code == EXIT_OK)
+		code = EXIT_JOB_FAILED;
+	return code;
+}

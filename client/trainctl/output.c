@@ -1,0 +1,65 @@
+#include "client/trainctl/output.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct output_line *line_of(struct output *output, uint32_t rank)
+{
+	if (rank >= TR_GROUP_PEERS_MAX)
+		return NULL;
+	if (output->lines == NULL) {
+		output->lines = calloc(TR_GROUP_PEERS_MAX, sizeof(*output->lines));
+		output->ranks = output->lines != NULL ? TR_GROUP_PEERS_MAX : 0;
+	}
+	struct output_line *line = output->lines != NULL ? &output->lines[rank] : NULL;
+	if (line != NULL && line->text == NULL)
+		line->text = malloc(OUTPUT_LINE_MAX);
+	return line != NULL && line->text != NULL ? line : NULL;
+}
+
+static void write_line(struct output *output, uint32_t rank, struct output_line *line)
+{
+	if (output->color)
+		(void)fprintf(stdout, "\033[3%um[%u]\033[0m ", 1 + rank % 6, rank);
+	else
+		(void)fprintf(stdout, "[%u] ", rank);
+	(void)fwrite(line->text, 1, line->length, stdout);
+	(void)fputc('\n', stdout);
+	line->length = 0;
+}
+
+void output_write(struct output *output, uint32_t rank, const uint8_t *data, size_t bytes)
+{
+	struct output_line *line = output->raw ? NULL : line_of(output, rank);
+	if (line == NULL) {
+		(void)fwrite(data, 1, bytes, stdout);
+	}
+	for (size_t i = 0; line != NULL && i < bytes; i++) {
+		if (data[i] == '\n' || line->length == OUTPUT_LINE_MAX)
+			write_line(output, rank, line);
+		if (data[i] != '\n')
+			line->text[line->length++] = (char)data[i];
+	}
+	if (fflush(stdout) != 0)
+		output->failed = true;
+}
+
+void output_flush(struct output *output)
+{
+	for (size_t rank = 0; rank < output->ranks; rank++) {
+		if (output->lines[rank].length > 0)
+			write_line(output, (uint32_t)rank, &output->lines[rank]);
+	}
+	if (fflush(stdout) != 0)
+		output->failed = true;
+}
+
+void output_finish(struct output *output)
+{
+	output_flush(output);
+	for (size_t rank = 0; rank < output->ranks; rank++)
+		free(output->lines[rank].text);
+	free(output->lines);
+	*output = (struct output){ 0 };
+}

@@ -1,0 +1,30 @@
+/* What ranks write, onto stdout: whole lines behind "[rank] ", or raw. */
+#ifndef TR_CLIENT_TRAINCTL_OUTPUT_H
+#define TR_CLIENT_TRAINCTL_OUTPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+
+#define OUTPUT_LINE_MAX 4096 /* longer lines are broken */
+
+struct output_line {
+	char *text; /* OUTPUT_LINE_MAX bytes, or NULL */
+	size_t length;
+};
+
+struct output {
+	bool raw, color;
+	struct output_line *lines; /* by rank */
+	size_t ranks;
+	bool failed; /* stdout is gone */
+};
+
+/* May be called from the start with zeroed memory but for raw and color. */
+void output_write(struct output *output, uint32_t rank, const uint8_t *data, size_t bytes);
+void output_flush(struct output *output); /* lines without an end */
+void output_finish(struct output *output);
+
+#endif

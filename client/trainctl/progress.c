@@ -1,0 +1,221 @@
+#include "client/trainctl/progress.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/trainctl/print.h"
+
+#define BAR_MIN   8
+#define BAR_MAX   40
+#define SPARK_LEN 16
+#define PARTS_MAX 10
+
+/* One piece of the line; the least important go first when it does not fit. */
+struct part {
+	char text[160];
+	size_t width;
+	unsigned importance;
+};
+
+struct line {
+	struct part parts[PARTS_MAX];
+	size_t count;
+};
+
+unsigned progress_live_peers(const Traind__V1__Job *job)
+{
+	unsigned live = 0;
+	for (size_t i = 0; i < job->n_peers; i++) {
+		const char *state = job->peers[i]->state;
+		live += strcmp(state, "active") == 0 || strcmp(state, "suspected") == 0 ||
+		    strcmp(state, "finished") == 0;
+	}
+	return live;
+}
+
+double progress_eta_s(const Traind__V1__Job *job)
+{
+	const Traind__V1__Progress *progress = job->progress;
+	if (progress == NULL || !(progress->tokens_per_s > 0) || job->spec == NULL ||
+	    job->spec->train == NULL || job->spec->train->optimizer == NULL ||
+	    progress->steps < progress->step)
+		return NAN;
+	double left = (double)(progress->steps - progress->step);
+	return left * (double)job->spec->train->optimizer->batch_tokens / progress->tokens_per_s;
+}
+
+static void halve(struct progress_history *history)
+{
+	for (size_t i = 0; i < PROGRESS_SPARK_MAX / 2; i++)
+		history->loss[i] = (history->loss[2 * i] + history->loss[2 * i + 1]) / 2;
+	history->count = PROGRESS_SPARK_MAX / 2;
+	history->per_entry *= 2;
+	history->in_last = history->per_entry;
+}
+
+void progress_remember(struct progress_history *history, const Traind__V1__Job *job)
+{
+	const Traind__V1__Progress *progress = job->progress;
+	if (progress == NULL || !isfinite(progress->loss) || progress->step == history->step)
+		return;
+	history->step = progress->step;
+	if (history->per_entry == 0)
+		history->per_entry = 1;
+	if (history->count == 0 || history->in_last == history->per_entry) {
+		if (history->count == PROGRESS_SPARK_MAX)
+			halve(history);
+		history->loss[history->count++] = 0;
+		history->in_last = 0;
+	}
+	double *last = &history->loss[history->count - 1];
+	*last += (progress->loss - *last) / ++history->in_last;
+}
+
+static struct part *add(struct line *line, unsigned importance, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static struct part *add(struct line *line, unsigned importance, const char *format, ...)
+{
+	struct part *part = &line->parts[line->count++];
+	va_list args;
+	va_start(args, format);
+	(void)vsnprintf(part->text, sizeof(part->text), format, args);
+	va_end(args);
+	part->width = strlen(part->text);
+	part->importance = importance;
+	return part;
+}
+
+/* The mean loss of each of `length` spans of the history. */
+static double span_of(const struct progress_history *history, size_t length, size_t i)
+{
+	size_t from = i * history->count / length, to = (i + 1) * history->count / length;
+	double sum = 0;
+	for (size_t at = from; at < to; at++)
+		sum += history->loss[at];
+	return to > from ? sum / (double)(to - from) : history->loss[from];
+}
+
+static void add_spark(struct line *line, const struct progress_history *history)
+{
+	static const char *const levels[] = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" };
+	size_t length = history->count < SPARK_LEN ? history->count : SPARK_LEN;
+	double low = INFINITY, high = -INFINITY;
+	if (length < 3)
+		return;
+	for (size_t i = 0; i < length; i++) {
+		low = fmin(low, span_of(history, length, i));
+		high = fmax(high, span_of(history, length, i));
+	}
+	struct part *part = add(line, 6, "%s", "");
+	for (size_t i = 0, used = 0; i < length && high > low; i++) {
+		size_t level = (size_t)((span_of(history, length, i) - low) / (high - low) * 7.999);
+		used += (size_t)snprintf(part->text + used, sizeof(part->text) - used, "%s",
+		    levels[level]);
+	}
+	part->width = high > low ? length : 0;
+}
+
+static void draw_bar(double share, size_t width, const struct progress_style *style, char *text,
+    size_t bytes)
+{
+	size_t full = (size_t)(share * (double)width), used = 0;
+	const char *done = style->utf8 ? "━" : "#", *left = style->utf8 ? "─" : "-";
+	used += (size_t)snprintf(text, bytes, "%s", style->color ? "\033[32m" : "");
+	for (size_t i = 0; i < width && used < bytes; i++) {
+		if (i == full && style->color)
+			used += (size_t)snprintf(text + used, bytes - used, "\033[0m\033[2m");
+		used += (size_t)snprintf(text + used, bytes - used, "%s", i < full ? done : left);
+	}
+	if (used < bytes)
+		(void)snprintf(text + used, bytes - used, "%s", style->color ? "\033[0m" : "");
+}
+
+static void add_parts(struct line *line, const Traind__V1__Job *job)
+{
+	const Traind__V1__Progress *progress = job->progress;
+	char figure[PRINT_FIGURE_MAX];
+	add(line, 1, "loss %s", print_loss(progress->loss, figure));
+	if (isfinite(progress->val_loss))
+		add(line, 4, "val %s", print_loss(progress->val_loss, figure));
+	add(line, 2, "%s tok/s", print_rate(progress->tokens_per_s, figure));
+	unsigned live = progress_live_peers(job);
+	add(line, 2, "%u peer%s", live, live == 1 ? "" : "s");
+	add(line, 5, "view %llu", (unsigned long long)job->view);
+	add(line, 3, "eta %s", print_duration(progress_eta_s(job), figure));
+}
+
+static size_t width_of(const struct line *line, unsigned importance)
+{
+	size_t width = 0;
+	for (size_t i = 0; i < line->count; i++) {
+		if (line->parts[i].importance <= importance && line->parts[i].width > 0)
+			width += line->parts[i].width + 2;
+	}
+	return width;
+}
+
+static size_t no_progress(const Traind__V1__Job *job, const struct progress_style *style, char *text)
+{
+	bool reason = job->reason != NULL && job->reason[0] != '\0';
+	int length = snprintf(text,
+	    style->width + 1 < PROGRESS_LINE_MAX ? style->width + 1 : PROGRESS_LINE_MAX, "%s%s%s",
+	    print_state(job->state), reason ? ": " : "", reason ? job->reason : "");
+	return (size_t)length < style->width ? (size_t)length : style->width;
+}
+
+size_t progress_bar(const Traind__V1__Job *job, const struct progress_history *history,
+    const struct progress_style *style, char text[PROGRESS_LINE_MAX])
+{
+	const Traind__V1__Progress *progress = job->progress;
+	struct line line = { .count = 0 };
+	char count[64], bar[BAR_MAX * 3 + 32] = "";
+	if (progress == NULL || progress->steps == 0 ||
+	    (progress->step == 0 && !isfinite(progress->loss)))
+		return no_progress(job, style, text);
+	size_t count_width = (size_t)snprintf(count, sizeof(count), "%llu/%llu",
+	    (unsigned long long)progress->step, (unsigned long long)progress->steps);
+	add_parts(&line, job);
+	if (style->utf8)
+		add_spark(&line, history);
+	unsigned importance = 6;
+	while (importance > 0 &&
+	    count_width + 2 + BAR_MIN + width_of(&line, importance) > style->width)
+		importance--;
+	size_t taken = count_width + width_of(&line, importance);
+	size_t room = style->width > taken + 2 ? style->width - taken - 2 : 0;
+	size_t bar_width = room < BAR_MAX ? room : BAR_MAX;
+	if (bar_width >= BAR_MIN / 2) {
+		draw_bar((double)progress->step / (double)progress->steps, bar_width, style, bar,
+		    sizeof(bar));
+		taken += bar_width + 2;
+	}
+	size_t used = (size_t)snprintf(text, PROGRESS_LINE_MAX, "%s%s%s", count,
+	    bar[0] != '\0' ? "  " : "", bar);
+	for (size_t i = 0; i < line.count && used < PROGRESS_LINE_MAX; i++) {
+		if (line.parts[i].importance <= importance && line.parts[i].width > 0)
+			used += (size_t)snprintf(text + used, PROGRESS_LINE_MAX - used, "  %s",
+			    line.parts[i].text);
+	}
+	return taken;
+}
+
+void progress_plain(const Traind__V1__Job *job, char text[PROGRESS_LINE_MAX])
+{
+	const Traind__V1__Progress *progress = job->progress;
+	char loss[PRINT_FIGURE_MAX], val[PRINT_FIGURE_MAX], eta[PRINT_FIGURE_MAX],
+	    rate[PRINT_FIGURE_MAX];
+	if (progress == NULL || progress->steps == 0) {
+		(void)no_progress(job, &(struct progress_style){ .width = PROGRESS_LINE_MAX - 1 },
+		    text);
+		return;
+	}
+	(void)snprintf(text, PROGRESS_LINE_MAX,
+	    "step %llu/%llu  loss %s  val %s  tokens/s %s  peers %u  view %llu  eta %s",
+	    (unsigned long long)progress->step, (unsigned long long)progress->steps,
+	    print_loss(progress->loss, loss), print_loss(progress->val_loss, val),
+	    print_rate(progress->tokens_per_s, rate), progress_live_peers(job),
+	    (unsigned long long)job->view, print_duration(progress_eta_s(job), eta));
+}

@@ -1,0 +1,35 @@
+/* How a training job goes, as one line: a bar that fits the terminal, or plain words. Pure. */
+#ifndef TR_CLIENT_TRAINCTL_PROGRESS_H
+#define TR_CLIENT_TRAINCTL_PROGRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "traind/v1/trainer.pb-c.h"
+
+#define PROGRESS_LINE_MAX  1024
+#define PROGRESS_SPARK_MAX 64
+
+/* Losses for the sparkline: at most PROGRESS_SPARK_MAX, neighbours are averaged when it is full. */
+struct progress_history {
+	double loss[PROGRESS_SPARK_MAX];
+	size_t count;
+	unsigned per_entry, in_last; /* updates averaged in an entry; in the last one */
+	uint64_t step;               /* of the newest update */
+};
+void progress_remember(struct progress_history *history, const Traind__V1__Job *job);
+
+struct progress_style {
+	unsigned width; /* columns that may be used */
+	bool color, utf8;
+};
+
+/* Both write at most PROGRESS_LINE_MAX bytes; progress_bar returns the columns it takes. */
+size_t progress_bar(const Traind__V1__Job *job, const struct progress_history *history,
+    const struct progress_style *style, char line[PROGRESS_LINE_MAX]);
+void progress_plain(const Traind__V1__Job *job, char line[PROGRESS_LINE_MAX]);
+
+unsigned progress_live_peers(const Traind__V1__Job *job);
+double progress_eta_s(const Traind__V1__Job *job); /* NaN: not known */
+
+#endif

@@ -1,0 +1,137 @@
+#include "client/trainctl/rpc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct waiting {
+	const ProtobufCMessageDescriptor *response;
+	ProtobufCMessage *message;
+	struct rpc *rpc;
+	bool ended;
+};
+
+tr_status rpc_open(struct rpc *rpc, const struct config *config, struct tr_error *error)
+{
+	*rpc = (struct rpc){ .config = config };
+	int failed = uv_loop_init(&rpc->loop);
+	if (failed != 0)
+		return tr_error_set(error, TR_EIO, "no event loop: %s", uv_strerror(failed));
+	tr_status status = grpc_client_create(&rpc->loop, config->address, &rpc->client, error);
+	if (status != TR_OK)
+		(void)uv_loop_close(&rpc->loop);
+	return status;
+}
+
+void rpc_close(struct rpc *rpc)
+{
+	if (rpc->client == NULL)
+		return;
+	grpc_client_destroy(rpc->client);
+	rpc->client = NULL;
+	(void)uv_run(&rpc->loop, UV_RUN_DEFAULT);
+	(void)uv_loop_close(&rpc->loop);
+}
+
+static void on_message(void *arg, const uint8_t *message, size_t bytes)
+{
+	struct waiting *waiting = arg;
+	if (waiting->message == NULL)
+		waiting->message = protobuf_c_message_unpack(waiting->response, NULL, bytes,
+		    message);
+}
+
+static void on_ended(void *arg, enum grpc_status status, const char *text)
+{
+	struct waiting *waiting = arg;
+	waiting->rpc->status = status;
+	(void)snprintf(waiting->rpc->text, sizeof(waiting->rpc->text), "%s",
+	    text != NULL ? text : "");
+	waiting->ended = true;
+}
+
+tr_status rpc_start(struct rpc *rpc, const char *path, const void *request,
+    const struct grpc_client_callbacks *callbacks, void *arg, struct grpc_client_call **call,
+    struct tr_error *error)
+{
+	size_t bytes = protobuf_c_message_get_packed_size(request);
+	uint8_t *packed = malloc(bytes + 1);
+	if (packed == NULL)
+		return tr_error_set(error, TR_ENOMEM, "out of memory");
+	protobuf_c_message_pack(request, packed);
+	tr_status status = grpc_client_call(rpc->client, path, packed, bytes, 0, callbacks, arg,
+	    call, error);
+	free(packed);
+	return status;
+}
+
+void *rpc_call(struct rpc *rpc, const char *path, const void *request,
+    const ProtobufCMessageDescriptor *response, uint64_t deadline_ms)
+{
+	static const struct grpc_client_callbacks callbacks = { .message = on_message,
+		.ended = on_ended };
+	struct waiting waiting = { .response = response, .rpc = rpc };
+	struct grpc_client_call *call;
+	struct tr_error error = { 0 };
+	size_t bytes = protobuf_c_message_get_packed_size(request);
+	uint8_t *packed = malloc(bytes + 1);
+	rpc->status = GRPC_INTERNAL;
+	(void)snprintf(rpc->text, sizeof(rpc->text), "out of memory");
+	if (packed == NULL)
+		return NULL;
+	protobuf_c_message_pack(request, packed);
+	tr_status status = grpc_client_call(rpc->client, path, packed, bytes, deadline_ms,
+	    &callbacks, &waiting, &call, &error);
+	free(packed);
+	if (status != TR_OK) {
+		rpc->status = grpc_status_of(status);
+		(void)snprintf(rpc->text, sizeof(rpc->text), "%s", error.text);
+		return NULL;
+	}
+	while (!waiting.ended && uv_run(&rpc->loop, UV_RUN_ONCE) != 0)
+		;
+	if (rpc->status == GRPC_OK && waiting.message == NULL) {
+		rpc->status = GRPC_INTERNAL;
+		(void)snprintf(rpc->text, sizeof(rpc->text), "the answer cannot be read");
+	}
+	if (rpc->status != GRPC_OK && waiting.message != NULL) {
+		protobuf_c_message_free_unpacked(waiting.message, NULL);
+		waiting.message = NULL;
+	}
+	return waiting.message;
+}
+
+static const char *advice(const struct config *config)
+{
+	switch (config->address_by) {
+	case CONFIG_BY_HOME:
+		return " (the embedded cluster seems to have ended: `trainctl up` says how it is)";
+	case CONFIG_BY_DEFAULT:
+		return " (no cluster is running here: `trainctl up` starts one; --address names "
+		       "another)";
+	default:
+		return "";
+	}
+}
+
+int rpc_complain(const struct rpc *rpc)
+{
+	const struct config *config = rpc->config;
+	switch (rpc->status) {
+	case GRPC_UNAVAILABLE:
+	case GRPC_DEADLINE_EXCEEDED:
+		(void)fprintf(stderr, "trainctl: %s%s\n", rpc->text, advice(config));
+		return EXIT_UNREACHABLE;
+	case GRPC_NOT_FOUND:
+		(void)fprintf(stderr, "trainctl: %s (`trainctl jobs` lists those there are)\n",
+		    rpc->text);
+		return EXIT_NOT_FOUND;
+	case GRPC_INVALID_ARGUMENT:
+		(void)fprintf(stderr, "trainctl: %s\n", rpc->text);
+		return EXIT_USAGE;
+	default:
+		(void)fprintf(stderr, "trainctl: %s: %s\n", grpc_status_name(rpc->status),
+		    rpc->text);
+		return EXIT_JOB_FAILED;
+	}
+}

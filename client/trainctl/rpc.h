@@ -1,0 +1,38 @@
+/* Calls to traind.v1.Trainer with messages in and out, one after another; streams are follow.c's and verb_logs.c's own. */
+#ifndef TR_CLIENT_TRAINCTL_RPC_H
+#define TR_CLIENT_TRAINCTL_RPC_H
+
+#include <uv.h>
+
+#include "client/trainctl/config.h"
+#include "client/trainctl/exit_code.h"
+#include "daemon/api/grpc_client.h"
+#include "traind/v1/trainer.pb-c.h"
+
+#define RPC_PATH(method) "/traind.v1.Trainer/" method
+
+struct rpc {
+	uv_loop_t loop;
+	struct grpc_client *client;
+	const struct config *config;
+	enum grpc_status status; /* of the last call */
+	char text[512];
+};
+
+tr_status rpc_open(struct rpc *rpc, const struct config *config, struct tr_error *error);
+void rpc_close(struct rpc *rpc);
+
+/* Runs the loop until the answer is there. NULL: rpc->status and rpc->text say why. Free with
+ * protobuf_c_message_free_unpacked(message, NULL). */
+void *rpc_call(struct rpc *rpc, const char *path, const void *request,
+    const ProtobufCMessageDescriptor *response, uint64_t deadline_ms);
+
+/* Packs `request` and starts a call whose messages go to `callbacks`. */
+tr_status rpc_start(struct rpc *rpc, const char *path, const void *request,
+    const struct grpc_client_callbacks *callbacks, void *arg, struct grpc_client_call **call,
+    struct tr_error *error);
+
+/* Prints why the last call failed, and what to do, to stderr; returns trainctl's exit code for it. */
+int rpc_complain(const struct rpc *rpc);
+
+#endif

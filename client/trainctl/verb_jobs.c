@@ -1,0 +1,179 @@
+/* jobs, status, cancel */
+#include <math.h>
+#include <stdio.h>
+
+#include "client/trainctl/job_json.h"
+#include "client/trainctl/print.h"
+#include "client/trainctl/verbs.h"
+
+#define DEADLINE_MS 10000
+
+static void print_json_text(struct json *json)
+{
+	(void)puts(json_text(json) != NULL ? json_text(json) : "null");
+	json_finish(json);
+}
+
+static void print_jobs(const struct config *config, const Traind__V1__ListJobsResponse *listed)
+{
+	static const char *const heads[] = { "JOB", "NAME", "STATE", "STEP", "LOSS", "TIME",
+		"REASON" };
+	struct print_table table = { .columns = 7 };
+	char text[PRINT_FIGURE_MAX];
+	for (size_t i = 0; i < table.columns; i++)
+		print_cell(&table, "%s", heads[i]);
+	for (size_t i = 0; i < listed->n_jobs; i++) {
+		const Traind__V1__Job *job = listed->jobs[i];
+		bool train = job->spec != NULL && job->spec->train != NULL && job->progress != NULL;
+		print_cell(&table, "%llu", (unsigned long long)job->id);
+		print_cell(&table, "%s", job->spec != NULL ? job->spec->name : "");
+		print_cell(&table, "%s", print_state(job->state));
+		if (train)
+			print_cell(&table, "%llu/%llu", (unsigned long long)job->progress->step,
+			    (unsigned long long)job->progress->steps);
+		else
+			print_cell(&table, "-");
+		print_cell(&table, "%s", print_loss(train ? job->progress->loss : NAN, text));
+		print_cell(&table, "%s", print_duration(print_seconds_of(job), text));
+		print_cell(&table, "%s", job->reason);
+	}
+	print_table_out(&table, config->color);
+}
+
+int verb_jobs(struct verb_call *call)
+{
+	Traind__V1__ListJobsRequest request = TRAIND__V1__LIST_JOBS_REQUEST__INIT;
+	Traind__V1__ListJobsResponse *listed = rpc_call(call->rpc, RPC_PATH("ListJobs"), &request,
+	    &traind__v1__list_jobs_response__descriptor, DEADLINE_MS);
+	if (listed == NULL)
+		return rpc_complain(call->rpc);
+	if (call->config->json) {
+		struct json json = { 0 };
+		json_array(&json);
+		for (size_t i = 0; i < listed->n_jobs; i++)
+			job_json_write(&json, listed->jobs[i], false);
+		json_end(&json);
+		print_json_text(&json);
+	} else {
+		print_jobs(call->config, listed);
+	}
+	traind__v1__list_jobs_response__free_unpacked(listed, NULL);
+	return EXIT_OK;
+}
+
+static void print_training(const Traind__V1__Job *job)
+{
+	const Traind__V1__Progress *progress = job->progress;
+	char text[PRINT_FIGURE_MAX];
+	if (job->spec == NULL || job->spec->train == NULL || progress == NULL)
+		return;
+	(void)printf("step        %llu of %llu\n", (unsigned long long)progress->step,
+	    (unsigned long long)progress->steps);
+	(void)printf("loss        %s", print_loss(progress->loss, text));
+	(void)printf(" (first %s)\n", print_loss(progress->first_loss, text));
+	(void)printf("val loss    %s\n", print_loss(progress->val_loss, text));
+	(void)printf("tokens/s    %s\n", print_rate(progress->tokens_per_s, text));
+	if (progress->checkpoint != NULL && progress->checkpoint[0] != '\0')
+		(void)printf("checkpoint  %s\n", progress->checkpoint);
+	if (job->rounds != NULL)
+		(void)printf("rounds      %llu committed, %llu recorded, %llu samples, %llu "
+		             "replayed, %llu partial\n",
+		    (unsigned long long)job->rounds->committed,
+		    (unsigned long long)job->rounds->recorded,
+		    (unsigned long long)job->rounds->samples,
+		    (unsigned long long)job->rounds->replayed_rounds,
+		    (unsigned long long)job->rounds->partial_rounds);
+}
+
+static void print_peers(const struct config *config, const Traind__V1__Job *job)
+{
+	static const char *const heads[] = { "PEER", "RANK", "NODE", "PID", "STATE", "ROUND",
+		"REASON" };
+	struct print_table table = { .columns = 7 };
+	if (job->n_peers == 0)
+		return;
+	(void)putchar('\n');
+	for (size_t i = 0; i < table.columns; i++)
+		print_cell(&table, "%s", heads[i]);
+	for (size_t i = 0; i < job->n_peers; i++) {
+		const Traind__V1__Peer *peer = job->peers[i];
+		print_cell(&table, "%llu", (unsigned long long)peer->id);
+		print_cell(&table, "%u", peer->rank);
+		print_cell(&table, "%s", peer->node_name);
+		print_cell(&table, "%u", peer->pid);
+		print_cell(&table, "%s", peer->state);
+		print_cell(&table, "%llu", (unsigned long long)peer->round);
+		print_cell(&table, "%s", peer->reason);
+	}
+	print_table_out(&table, config->color);
+}
+
+static void print_job(const struct config *config, const Traind__V1__Job *job)
+{
+	char text[PRINT_FIGURE_MAX];
+	(void)printf("job         %llu  %s\n", (unsigned long long)job->id,
+	    job->spec != NULL ? job->spec->name : "");
+	(void)printf("state       %s%s%s\n", print_state(job->state),
+	    job->reason != NULL && job->reason[0] != '\0' ? ": " : "",
+	    job->reason != NULL ? job->reason : "");
+	if (job->view != 0)
+		(void)printf("view        %llu\n", (unsigned long long)job->view);
+	if (job->started_unix_ms != 0)
+		(void)printf("time        %s\n", print_duration(print_seconds_of(job), text));
+	print_training(job);
+	print_peers(config, job);
+	if (job->n_events > 0)
+		(void)printf("\n");
+	for (size_t i = 0; i < job->n_events; i++)
+		(void)printf("%s  %s\n", print_clock(job->events[i]->unix_ms, text),
+		    job->events[i]->text);
+	if (job->progress != NULL && job->progress->sample != NULL &&
+	    job->progress->sample[0] != '\0')
+		(void)printf("\nsample:\n%s\n", job->progress->sample);
+}
+
+static void print_either(const struct config *config, const Traind__V1__Job *job)
+{
+	struct json json = { 0 };
+	if (!config->json) {
+		print_job(config, job);
+		return;
+	}
+	job_json_write(&json, job, true);
+	print_json_text(&json);
+}
+
+int verb_status(struct verb_call *call)
+{
+	Traind__V1__GetJobRequest request = TRAIND__V1__GET_JOB_REQUEST__INIT;
+	if (!verbs_job(call, &request.job_id))
+		return EXIT_USAGE;
+	Traind__V1__Job *job = rpc_call(call->rpc, RPC_PATH("GetJob"), &request,
+	    &traind__v1__job__descriptor, DEADLINE_MS);
+	if (job == NULL)
+		return rpc_complain(call->rpc);
+	print_either(call->config, job);
+	traind__v1__job__free_unpacked(job, NULL);
+	return EXIT_OK;
+}
+
+int verb_cancel(struct verb_call *call)
+{
+	Traind__V1__CancelJobRequest request = TRAIND__V1__CANCEL_JOB_REQUEST__INIT;
+	request.reason = (char[]){ "trainctl cancel" };
+	if (!verbs_job(call, &request.job_id))
+		return EXIT_USAGE;
+	Traind__V1__Job *job = rpc_call(call->rpc, RPC_PATH("CancelJob"), &request,
+	    &traind__v1__job__descriptor, DEADLINE_MS);
+	if (job == NULL)
+		return rpc_complain(call->rpc);
+	if (call->config->json)
+		print_either(call->config, job);
+	else
+		(void)printf("job %llu is %s%s%s\n", (unsigned long long)job->id,
+		    print_state(job->state),
+		    job->reason != NULL && job->reason[0] != '\0' ? ": " : "",
+		    job->reason != NULL ? job->reason : "");
+	traind__v1__job__free_unpacked(job, NULL);
+	return EXIT_OK;
+}

@@ -1,0 +1,236 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "client/trainctl/embedded.h"
+#include "client/trainctl/follow.h"
+#include "client/trainctl/job_json.h"
+#include "client/trainctl/launch_spec.h"
+#include "client/trainctl/print.h"
+#include "client/trainctl/verbs.h"
+
+#define SUBMIT_DEADLINE_MS 30000
+
+const struct args_row verb_launch_options[] = {
+	{ "--set", NULL, "KEY=VALUE",
+	    "override a key of the job file, as in --set train.steps=100 (repeatable)", false },
+	{ "--workers", "-n", "N", "start CMD N times instead of training from a job file", true },
+	{ "--nodes", NULL, "M", "with -n: spread the workers over M nodes", false },
+	{ "--env", NULL, "KEY=VALUE",
+	    "with -n: a variable for the workers, besides PATH, PYTHON*, CUDA* and the like "
+	    "(repeatable)",
+	    false },
+	{ "--name", NULL, "NAME", "with -n: the job's name (default: the program's)", false },
+	{ "--detach", "-d", NULL, "do not follow: print the job's number and return", false },
+	{ "--keep", NULL, NULL, "leave an embedded cluster running when the job has ended", false },
+	{ NULL, NULL, NULL, NULL, false },
+};
+
+struct launch {
+	struct verb_call *call;
+	struct config *config;
+	Traind__V1__JobSpec *spec;
+	struct rpc rpc;
+	bool open, started; /* the rpc; an embedded cluster, by us */
+	uint64_t job;
+};
+
+static void *submit_once(struct launch *launch, char *request_id)
+{
+	Traind__V1__SubmitJobRequest request = TRAIND__V1__SUBMIT_JOB_REQUEST__INIT;
+	request.request_id = request_id;
+	request.spec = launch->spec;
+	return rpc_call(&launch->rpc, RPC_PATH("SubmitJob"), &request,
+	    &traind__v1__submit_job_response__descriptor, SUBMIT_DEADLINE_MS);
+}
+
+static int start_embedded(struct launch *launch)
+{
+	struct tr_error error;
+	const Traind__V1__Mesh *mesh = launch->spec->mesh;
+	bool train = launch->spec->train != NULL;
+	size_t nodes = mesh->nodes > 0 ? mesh->nodes : 1;
+	unsigned slots = train ? mesh->workers_per_node
+	                       : (unsigned)((mesh->workers + nodes - 1) / nodes);
+	rpc_close(&launch->rpc);
+	launch->open = false;
+	if (embedded_start(launch->config, nodes, slots, &launch->started, &error) != TR_OK)
+		return verbs_complain(EXIT_JOB_FAILED, "%s", error.text);
+	if (rpc_open(&launch->rpc, launch->config, &error) != TR_OK)
+		return verbs_complain(EXIT_JOB_FAILED, "%s", error.text);
+	launch->open = true;
+	return EXIT_OK;
+}
+
+/* Nobody there, and nobody was named: then it is ours to start one. */
+static bool may_start(const struct launch *launch)
+{
+	return launch->rpc.status == GRPC_UNAVAILABLE &&
+	    launch->config->address_by >= CONFIG_BY_HOME;
+}
+
+static int submit(struct launch *launch)
+{
+	char request_id[40];
+	uint64_t random[2];
+	if (getrandom(random, sizeof(random), 0) != sizeof(random))
+		return verbs_complain(EXIT_JOB_FAILED, "no random numbers");
+	(void)snprintf(request_id, sizeof(request_id), "%016llx%016llx",
+	    (unsigned long long)random[0], (unsigned long long)random[1]);
+	Traind__V1__SubmitJobResponse *response = submit_once(launch, request_id);
+	if (response == NULL && may_start(launch)) {
+		int code = start_embedded(launch);
+		if (code != EXIT_OK)
+			return code;
+		response = submit_once(launch, request_id);
+	}
+	if (response == NULL)
+		return rpc_complain(&launch->rpc);
+	launch->job = response->job_id;
+	traind__v1__submit_job_response__free_unpacked(response, NULL);
+	return EXIT_OK;
+}
+
+static int say_detached(const struct launch *launch)
+{
+	unsigned long long job = launch->job;
+	if (launch->config->json)
+		(void)printf("{\"id\":%llu,\"address\":\"%s\"}\n", job, launch->config->address);
+	else
+		(void)printf("job %llu runs; `trainctl status %llu`, `trainctl logs %llu -f`, "
+		             "`trainctl cancel %llu`\n",
+		    job, job, job, job);
+	if (launch->started)
+		(void)fprintf(stderr, "trainctl: the cluster stays up: `trainctl down` ends it\n");
+	return EXIT_OK;
+}
+
+static void print_ending(const Traind__V1__Job *job)
+{
+	const Traind__V1__Progress *progress = job->progress;
+	char time[PRINT_FIGURE_MAX], first[PRINT_FIGURE_MAX], last[PRINT_FIGURE_MAX],
+	    val[PRINT_FIGURE_MAX];
+	if (progress == NULL || job->state != TRAIND__V1__JOB_STATE__JOB_STATE_DONE)
+		return;
+	if (progress->sample != NULL && progress->sample[0] != '\0')
+		(void)printf("\n---- sample ----\n%s\n----------------\n", progress->sample);
+	(void)printf("job %llu done: %llu steps in %s, loss %s -> %s, validation %s\n",
+	    (unsigned long long)job->id, (unsigned long long)progress->step,
+	    print_duration(print_seconds_of(job), time), print_loss(progress->first_loss, first),
+	    print_loss(progress->loss, last), print_loss(progress->val_loss, val));
+	if (progress->checkpoint != NULL && progress->checkpoint[0] != '\0')
+		(void)printf("checkpoint %s\n", progress->checkpoint);
+}
+
+static int code_of(const Traind__V1__Job *job)
+{
+	switch (job->state) {
+	case TRAIND__V1__JOB_STATE__JOB_STATE_DONE:
+		return EXIT_OK;
+	case TRAIND__V1__JOB_STATE__JOB_STATE_CANCELLED:
+		return verbs_complain(EXIT_CANCELLED, "job %llu was cancelled: %s",
+		    (unsigned long long)job->id, job->reason);
+	default:
+		(void)verbs_complain(EXIT_JOB_FAILED, "job %llu %s: %s",
+		    (unsigned long long)job->id, print_state(job->state), job->reason);
+		return job->exit_code > 0 && job->exit_code < 256 ? job->exit_code
+		                                                  : EXIT_JOB_FAILED;
+	}
+}
+
+static int end_of(struct launch *launch, enum follow_end end, const Traind__V1__Job *job)
+{
+	switch (end) {
+	case FOLLOW_JOB_ENDED:
+		if (job == NULL || !print_is_over(job->state))
+			return verbs_complain(EXIT_JOB_FAILED,
+			    "job %llu was not seen to end: `trainctl status %llu`",
+			    (unsigned long long)launch->job, (unsigned long long)launch->job);
+		if (!launch->config->json)
+			print_ending(job);
+		return code_of(job);
+	case FOLLOW_DETACHED:
+		return say_detached(launch);
+	case FOLLOW_HANGUP:
+		return EXIT_HANGUP;
+	case FOLLOW_INTERRUPTED:
+		return verbs_complain(EXIT_INTERRUPTED, "interrupted: job %llu was cancelled",
+		    (unsigned long long)launch->job);
+	case FOLLOW_TERMINATED:
+		return verbs_complain(EXIT_TERMINATED, "told to end: job %llu was cancelled",
+		    (unsigned long long)launch->job);
+	case FOLLOW_FAILED:
+		break;
+	}
+	return rpc_complain(&launch->rpc);
+}
+
+/* *leave: the job may still run, so an embedded cluster must stay. */
+static int follow(struct launch *launch, bool *leave)
+{
+	Traind__V1__Job *job = NULL;
+	bool command = launch->spec->command != NULL;
+	struct follow_options options = { .job = launch->job,
+		.output = command && !launch->config->json,
+		.raw = command && launch->spec->mesh->workers == 1,
+		.quiet = launch->config->json };
+	enum follow_end end = follow_run(&launch->rpc, &options, &job);
+	int code = end_of(launch, end, job);
+	*leave = end == FOLLOW_DETACHED || end == FOLLOW_HANGUP;
+	if (launch->config->json && job != NULL && end != FOLLOW_DETACHED) {
+		struct json json = { 0 };
+		job_json_write(&json, job, true);
+		(void)puts(json_text(&json) != NULL ? json_text(&json) : "null");
+		json_finish(&json);
+	}
+	if (job != NULL)
+		traind__v1__job__free_unpacked(job, NULL);
+	return code;
+}
+
+static int run(struct launch *launch)
+{
+	struct tr_error error;
+	bool leave = true;
+	int code = submit(launch);
+	if (code == EXIT_OK && args_has(launch->call->args, "--detach"))
+		return say_detached(launch);
+	if (code == EXIT_OK)
+		code = follow(launch, &leave);
+	else
+		leave = false;
+	if (launch->started && !leave && !args_has(launch->call->args, "--keep") &&
+	    embedded_stop(launch->config, &launch->rpc, &error) != TR_OK)
+		return verbs_complain(code != EXIT_OK ? code : EXIT_JOB_FAILED, "%s", error.text);
+	return code;
+}
+
+/* FILE:LINE comes first on the line, as compilers have it, so that editors find the place. */
+static int bad_input(const struct verb_call *call, const char *text)
+{
+	const char *file = call->args->n_words > 0 ? call->args->words[0] : "";
+	if (file[0] == '\0' || strncmp(text, file, strlen(file)) != 0)
+		return verbs_complain(EXIT_USAGE, "%s", text);
+	(void)fprintf(stderr, "%s\n", text);
+	return EXIT_USAGE;
+}
+
+int verb_launch(struct verb_call *call)
+{
+	struct launch launch = { .call = call, .config = call->config };
+	struct tr_error error;
+	if (launch_spec_read(call->args, &launch.spec, &error) != TR_OK)
+		return bad_input(call, error.text);
+	int code = EXIT_USAGE;
+	if (rpc_open(&launch.rpc, call->config, &error) != TR_OK) {
+		(void)verbs_complain(code, "--address: %s", error.text);
+	} else {
+		launch.open = true;
+		code = run(&launch);
+	}
+	if (launch.open)
+		rpc_close(&launch.rpc);
+	traind__v1__job_spec__free_unpacked(launch.spec, NULL);
+	return code;
+}

@@ -1,0 +1,56 @@
+#include <stdio.h>
+
+#include "client/trainctl/job_json.h"
+#include "client/trainctl/print.h"
+#include "client/trainctl/verbs.h"
+
+#define DEADLINE_MS 10000
+
+static void print_json(const Traind__V1__ListNodesResponse *listed)
+{
+	struct json json = { 0 };
+	json_array(&json);
+	for (size_t i = 0; i < listed->n_nodes; i++)
+		job_json_node(&json, listed->nodes[i]);
+	json_end(&json);
+	(void)puts(json_text(&json) != NULL ? json_text(&json) : "null");
+	json_finish(&json);
+}
+
+static void print_people(const struct config *config, const Traind__V1__ListNodesResponse *listed)
+{
+	struct print_table table = { .columns = 9 };
+	static const char *const heads[] = { "ID", "NAME", "STATE", "ADDRESS", "PID", "WORKERS",
+		"CORES", "MEMORY", "REASON" };
+	for (size_t i = 0; i < table.columns; i++)
+		print_cell(&table, "%s", heads[i]);
+	for (size_t i = 0; i < listed->n_nodes; i++) {
+		const Traind__V1__Node *node = listed->nodes[i];
+		char memory[PRINT_FIGURE_MAX];
+		print_cell(&table, "%llu", (unsigned long long)node->id);
+		print_cell(&table, "%s", node->name);
+		print_cell(&table, "%s", node->state);
+		print_cell(&table, "%s", node->address);
+		print_cell(&table, "%u", node->pid);
+		print_cell(&table, "%zu/%u", node->n_workers, node->slots);
+		print_cell(&table, "%u", node->cores);
+		print_cell(&table, "%s", print_bytes(node->memory_bytes, memory));
+		print_cell(&table, "%s", node->reason);
+	}
+	print_table_out(&table, config->color);
+}
+
+int verb_nodes(struct verb_call *call)
+{
+	Traind__V1__ListNodesRequest request = TRAIND__V1__LIST_NODES_REQUEST__INIT;
+	Traind__V1__ListNodesResponse *listed = rpc_call(call->rpc, RPC_PATH("ListNodes"), &request,
+	    &traind__v1__list_nodes_response__descriptor, DEADLINE_MS);
+	if (listed == NULL)
+		return rpc_complain(call->rpc);
+	if (call->config->json)
+		print_json(listed);
+	else
+		print_people(call->config, listed);
+	traind__v1__list_nodes_response__free_unpacked(listed, NULL);
+	return EXIT_OK;
+}

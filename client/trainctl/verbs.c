@@ -1,0 +1,87 @@
+#include "client/trainctl/verbs.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct args_row none[] = { { NULL, NULL, NULL, NULL, false } };
+
+static const struct verb rows[] = {
+	{ "up", "[--nodes N] [--slots S] [--dir DIR]",
+	    "start the embedded cluster, or add nodes to it",
+	    "One memberd and N traind on loopback, kept in TRAIND_HOME (default ~/.traind), "
+	    "running until `trainctl down`.\n"
+	    "On a running cluster: says how it is and adds nodes up to N. Dead daemons are started "
+	    "anew only with --replace.",
+	    VERB_NEEDS_NOTHING, 0, 0, verb_up_options, verb_up },
+	{ "down", "[--dir DIR]", "end the embedded cluster and everything it runs",
+	    "Jobs that have not ended go on from their newest checkpoint at the next `up`.",
+	    VERB_NEEDS_NOTHING, 0, 0, verb_up_options + 3, verb_down },
+	{ "launch", "FILE [--set KEY=VALUE]... | -n N [--] CMD...", "run a job and follow it",
+	    "FILE describes a training job (`trainctl help --job-file` lists the keys). With -n, "
+	    "CMD is started N times, with\n"
+	    "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and what else torchrun sets; "
+	    "its exit code is that of the\n"
+	    "first rank that fails. Without a running cluster an embedded one is started, and "
+	    "ended with the job.\n"
+	    "Ctrl-C asks: detach, cancel or keep following; where stdin or stdout is no terminal "
+	    "it cancels the job.",
+	    VERB_NEEDS_NOTHING, 0, 1, verb_launch_options, verb_launch },
+	{ "jobs", "", "list jobs, newest first", NULL, VERB_NEEDS_CLUSTER, 0, 0, none, verb_jobs },
+	{ "status", "JOB", "show a job: progress, losses, peers, rounds, events", NULL,
+	    VERB_NEEDS_CLUSTER, 1, 1, none, verb_status },
+	{ "logs", "JOB [-f] [--rank R]", "print what a job's workers have written",
+	    "With several ranks each line begins with [rank].", VERB_NEEDS_CLUSTER, 1, 1,
+	    verb_logs_options, verb_logs },
+	{ "cancel", "JOB", "end a job's workers and mark it cancelled", NULL, VERB_NEEDS_CLUSTER, 1,
+	    1, none, verb_cancel },
+	{ "nodes", "", "list nodes and their workers", NULL, VERB_NEEDS_CLUSTER, 0, 0, none,
+	    verb_nodes },
+	{ "help", "[VERB]", "explain a verb, or print the manual or the keys of job files", NULL,
+	    VERB_NEEDS_NOTHING, 0, 1, verb_help_options, verb_help },
+	{ "version", "", "print the version", NULL, VERB_NEEDS_NOTHING, 0, 0, none, verb_version },
+	{ .name = NULL },
+};
+
+const struct verb *verbs(void)
+{
+	return rows;
+}
+
+const struct verb *verbs_find(const char *name)
+{
+	for (const struct verb *row = rows; row->name != NULL; row++) {
+		if (strcmp(row->name, name) == 0)
+			return row;
+	}
+	return NULL;
+}
+
+int verbs_complain(int code, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	(void)fflush(stdout);
+	(void)fprintf(stderr, "trainctl: ");
+	(void)vfprintf(stderr, format, args);
+	(void)fprintf(stderr, "\n");
+	va_end(args);
+	return code;
+}
+
+bool verbs_job(const struct verb_call *call, uint64_t *job)
+{
+	struct tr_error error;
+	if (args_parse_number("JOB", call->args->words[0], 1, INT64_MAX, job, &error) == TR_OK)
+		return true;
+	(void)verbs_complain(EXIT_USAGE,
+	    "JOB: found '%.60s', allowed: a job's number, as `trainctl jobs` lists it",
+	    call->args->words[0]);
+	return false;
+}
+
+int verb_version(struct verb_call *call)
+{
+	(void)printf(call->config->json ? "{\"version\":\"%s\"}\n" : "trainctl %s\n", TR_VERSION);
+	return EXIT_OK;
+}
