@@ -1,0 +1,67 @@
+/* A file of a checkpoint: its first byte says whether the rest is read as safetensors or as a manifest. What is accepted must
+ * hold what the headers promise.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/limits.h"
+#include "daemon/worker/manifest.h"
+#include "daemon/worker/safetensors.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void read_tensors(const uint8_t *data, size_t size)
+{
+	struct safetensors file;
+	struct tr_error error;
+	if (safetensors_parse(data, size, &file, &error) != TR_OK) {
+		assert(strlen(error.text) > 0);
+		return;
+	}
+	size_t total = 0;
+	unsigned sum = 0;
+	for (size_t i = 0; i < file.count; i++) {
+		const struct safetensors_tensor *t = &file.tensors[i];
+		const uint8_t *at = t->data;
+		assert(t->dims <= SAFETENSORS_DIMS_MAX && strlen(t->name) < SAFETENSORS_NAME_MAX);
+		assert(i == 0 || strcmp(file.tensors[i - 1].name, t->name) < 0);
+		assert(safetensors_find(&file, t->name) == t);
+		for (size_t b = 0; b < t->bytes; b++)
+			sum += at[b]; /* every byte is ours to read */
+		total += t->bytes;
+	}
+	assert(total <= size && sum <= 255u * size);
+	safetensors_close(&file);
+}
+
+static void read_manifest(const uint8_t *data, size_t size)
+{
+	struct manifest manifest, again;
+	struct tr_error error;
+	if (manifest_parse((const char *)data, size, &manifest, &error) != TR_OK) {
+		assert(strlen(error.text) > 0);
+		return;
+	}
+	char *text = manifest_text(&manifest);
+	assert(text != NULL);
+	if (manifest_parse(text, strlen(text), &again, &error) == TR_OK)
+		assert(again.step == manifest.step && again.samples == manifest.samples);
+	free(text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	if (size == 0)
+		return 0;
+	/* At the end of an allocation of its own, so that a byte too far is seen. */
+	uint8_t *copy = malloc(size);
+	assert(copy != NULL);
+	memcpy(copy, data + 1, size - 1);
+	if (data[0] % 2 == 0)
+		read_tensors(copy, size - 1);
+	else
+		read_manifest(copy, size - 1);
+	free(copy);
+	return 0;
+}

@@ -1,0 +1,55 @@
+"""The native trainer against PyTorch, live: for random models and batches the logits (1e-5), every gradient (1e-4) and ten AdamW losses
+agree. Where PyTorch is not installed, tests/unit/test_model_parity.c compares with a golden file instead."""
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (scripts/venv.sh torch)")
+safetensors = pytest.importorskip("safetensors.torch")
+
+import gpt2_torch  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = pathlib.Path(os.environ.get("TRAIND_BUILD", ROOT / "build"))
+
+# layers, width, heads, context, sequences: the head's width not a multiple of a vector's, one head, a context over several
+# attention tiles and one that is not a multiple of anything.
+MODELS = [(1, 24, 2, 17, 3), (2, 64, 1, 64, 2), (3, 48, 6, 150, 2), (4, 128, 4, 128, 2)]
+
+
+@pytest.fixture(scope="module")
+def probe():
+    path = BUILD / "tests" / "trainer_probe"
+    sanitizer = BUILD.name.partition("-")[2]
+    subprocess.run(["make", "-s", "trainer-probe", f"BUILD={BUILD.name}", f"SAN={sanitizer}"], cwd=ROOT, check=True, timeout=600,
+                   stdout=subprocess.DEVNULL)
+    return path
+
+
+def relative(got, expected):
+    """Largest difference, relative to the largest number expected."""
+    return ((got - expected).abs().max() / expected.abs().max()).item()
+
+
+@pytest.mark.parametrize("shape", MODELS, ids=lambda s: "x".join(map(str, s)))
+def test_parity(probe, tmp_path, shape):
+    layers, width, heads, context, sequences = shape
+    torch.set_num_threads(1)
+    model = gpt2_torch.Gpt2(layers, width, heads, context)
+    gpt2_torch.randomize(model, seed=sum(shape), spread=0.05)
+    batch = torch.randint(0, 256, (sequences, context + 1), generator=torch.Generator().manual_seed(width))
+    expected = gpt2_torch.reference(model, batch)
+    safetensors.save_file(expected, tmp_path / "in.safetensors", metadata={"format": "pt"})
+    words = [probe, "parity", layers, width, heads, context, tmp_path / "in.safetensors", tmp_path / "out.safetensors"]
+    subprocess.run(list(map(str, words)), check=True, timeout=120)
+    got = safetensors.load_file(tmp_path / "out.safetensors")
+    assert relative(got["logits"], expected["logits"].reshape(-1, 256)) < 1e-5
+    gradients = [name for name in expected if name.endswith(".grad")]
+    assert set(gradients) == {name for name in got if name.endswith(".grad")}
+    for name in gradients:
+        # A key's bias does not change the softmax: its gradient is rounding on both sides, next to those of query and value.
+        assert relative(got[name], expected[name]) < 1e-4, name
+    assert relative(got["losses"], expected["losses"]) < 1e-5

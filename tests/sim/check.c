@@ -1,0 +1,271 @@
+/* The invariants (DESIGN of this project, collectives):
+ *
+ *	I1  members that commit a round hold bit-identical results
+ *	I2  each contributor counts exactly once per segment, and the reported set says which
+ *	I3  no call waits for ever
+ *	I4  mismatched signatures fail and name both peers
+ *	I5  deterministic: the bits are those of a left fold in ascending peer id
+ *	I6  rounds are committed once and in order; view numbers only grow
+ *	I7  a joiner's state is the others' state
+ */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/kernels/reduce.h"
+#include "tests/sim/sim.h"
+
+static bool exact(const struct sim *sim, const struct sim_op *op)
+{
+	bool real = op->dtype == TR_F32 || op->dtype == TR_F64;
+
+	return !real || sim->deterministic || op->reduce == TR_MIN || op->reduce == TR_MAX;
+}
+
+/* What the contributors in `peers` (ascending) must add up to. */
+static void fold(const struct sim *sim, const struct sim_op *op, uint64_t round,
+    const uint64_t *peers, size_t count, void *out)
+{
+	uint64_t input[SIM_ELEMENTS];
+	bool replay = sim->policy == TRAIND__PEER__POLICY__POLICY_REPLAY;
+
+	for (size_t i = 0; i < count; i++) {
+		unsigned key = replay ? (unsigned)i : node_of_peer(sim, peers[i]);
+		worker_fill(sim, key, round, op, i == 0 ? out : (void *)input);
+		if (i > 0)
+			reduce_plain_combine(op->dtype, op->reduce, out, out, input, op->count);
+	}
+	if (op->reduce == TR_AVG && count > 0)
+		reduce_plain_divide(op->dtype, out, op->count, (unsigned)count);
+}
+
+static bool same_peers(const uint64_t *a, size_t na, const uint64_t *b, size_t nb)
+{
+	return na == nb && memcmp(a, b, na * sizeof(a[0])) == 0;
+}
+
+static void check_set(struct sim *sim, unsigned number, const struct tr_round *round,
+    const uint64_t *peers, size_t count, bool *partial)
+{
+	if (count == 0 || count > round->contributors)
+		sim_violation(sim, "I2: n%u: %zu of %u contributors in round %lu", number, count,
+		    round->contributors, (unsigned long)round->round);
+	for (size_t i = 0; i < count; i++)
+		if (node_of_peer(sim, peers[i]) == SIM_NODES_MAX ||
+		    (i > 0 && peers[i] <= peers[i - 1]))
+			sim_violation(sim, "I2: n%u: a contributor set that cannot be", number);
+	if (count < round->contributors)
+		*partial = true;
+	if (count < round->contributors && sim->policy != TRAIND__PEER__POLICY__POLICY_KEEP)
+		sim_violation(sim,
+		    "I2: n%u: round %lu lacks contributors, which the policy forbids", number,
+		    (unsigned long)round->round);
+}
+
+/* One op, run by run of equal contributor sets; folds bits and sets into `digest`. */
+static struct tr_digest check_op(struct sim *sim, unsigned number, const struct tr_round *round,
+    const struct sim_op *op, struct tr_digest digest, bool *partial)
+{
+	const struct group_core *core = sim->nodes[number].core;
+	size_t bytes = reduce_element_bytes(op->dtype);
+	uint64_t expected[SIM_ELEMENTS], peers[SIM_NODES_MAX], before[SIM_NODES_MAX];
+	size_t count, count_before = 0;
+
+	digest = tr_digest_fold(digest, (struct tr_digest){ op->tag, op->count });
+	if (op->count == 0)
+		return digest;
+	digest = tr_digest_fold(digest, tr_digest_of(op->data, op->count * bytes));
+	for (uint64_t e = 0; e < op->count; e++) {
+		if (group_core_contributors(core, op->tag, e, peers, SIM_NODES_MAX, &count) !=
+		    TR_OK) {
+			sim_violation(sim, "I2: n%u: nobody knows who is in op %u", number, op->tag);
+			return digest;
+		}
+		if (e == 0 || !same_peers(peers, count, before, count_before)) {
+			check_set(sim, number, round, peers, count, partial);
+			if (sim->over)
+				return digest;
+			digest = tr_digest_fold(digest, (struct tr_digest){ e, count });
+			digest = tr_digest_fold(digest,
+			    tr_digest_of(peers, count * sizeof(peers[0])));
+			memcpy(before, peers, sizeof(before));
+			count_before = count;
+			fold(sim, op, round->round, peers, count, expected);
+		}
+		const char *got = (const char *)op->data + e * bytes;
+		if (exact(sim, op) && memcmp(got, (const char *)expected + e * bytes, bytes) != 0) {
+			sim_violation(sim,
+			    "%s: n%u, round %lu, op %u, element %lu is not what its %zu "
+			    "contributors gave",
+			    op->dtype == TR_F32 || op->dtype == TR_F64 ? "I5" : "I2", number,
+			    (unsigned long)round->round, op->tag, (unsigned long)e, count);
+			return digest;
+		}
+	}
+	return digest;
+}
+
+void check_committed(struct sim *sim, unsigned number, const struct tr_round *round)
+{
+	struct sim_worker *worker = &sim->nodes[number].worker;
+	struct tr_digest digest = { round->round, 0 };
+	bool partial = false;
+
+	if (sim->plant == PLANT_CORRUPT && number == 0 && worker->op_count > 0 &&
+	    worker->ops[0].count > 0)
+		((unsigned char *)worker->ops[0].data)[0] ^= 64;
+	if (round->round != worker->applied + 1 || !worker->holds) {
+		sim_violation(sim, "I6: n%u commits round %lu after round %lu", number,
+		    (unsigned long)round->round, (unsigned long)worker->applied);
+		return;
+	}
+	if (round->round >= SIM_ROUNDS_MAX) {
+		sim->over = true;
+		return;
+	}
+	for (unsigned i = 0; i < worker->op_count && !sim->over; i++)
+		digest = check_op(sim, number, round, &worker->ops[i], digest, &partial);
+	if (sim->over)
+		return;
+	if (worker->op_count > 0 && partial && !round->partial)
+		sim_violation(sim, "I2: n%u: round %lu is partial and does not say so", number,
+		    (unsigned long)round->round);
+	worker->applied = round->round;
+	worker->chain = tr_digest_fold((struct tr_digest){ worker->chain, 0 }, digest).low;
+	struct sim_truth *truth = &sim->truth[round->round];
+	if (!truth->known) {
+		*truth = (struct sim_truth){ true, digest, worker->chain };
+		sim->rounds++;
+		if (round->round != sim->newest_round + 1)
+			sim_violation(sim, "I6: round %lu is committed after round %lu",
+			    (unsigned long)round->round, (unsigned long)sim->newest_round);
+		sim->newest_round = round->round;
+	} else if (!tr_digest_equal(truth->results, digest)) {
+		sim_violation(sim, "I1: n%u holds other results of round %lu", number,
+		    (unsigned long)round->round);
+	} else if (truth->chain != worker->chain) {
+		sim_violation(sim, "I7: n%u has another history up to round %lu", number,
+		    (unsigned long)round->round);
+	}
+}
+
+void check_view(struct sim *sim, unsigned number, uint64_t view)
+{
+	uint64_t *newest = &sim->nodes[number].newest_view;
+
+	if (view <= *newest)
+		sim_violation(sim, "I6: n%u is in view %lu after view %lu", number,
+		    (unsigned long)view, (unsigned long)*newest);
+	*newest = view;
+	sim->views++;
+	if (!sim->faults_started)
+		fault_progress(sim);
+}
+
+/* How many of the run's peers a text names; `one`: this one too. */
+static unsigned names(const struct sim *sim, const char *text, uint64_t one, bool *named)
+{
+	bool seen[SIM_NODES_MAX] = { false };
+	unsigned count = 0;
+
+	*named = false;
+	for (const char *at = text; *at;) {
+		if (!isdigit((unsigned char)*at)) {
+			at++;
+			continue;
+		}
+		char *end;
+		uint64_t number = strtoull(at, &end, 10);
+		unsigned node = node_of_peer(sim, number);
+		if (node != SIM_NODES_MAX && !seen[node]) {
+			seen[node] = true;
+			count++;
+		}
+		*named = *named || number == one;
+		at = end;
+	}
+	return count;
+}
+
+void check_failed(struct sim *sim, unsigned number)
+{
+	const struct sim_node *node = &sim->nodes[number];
+	bool named;
+
+	if (node->failure == TR_EMISMATCH && sim->mismatch_node >= 0) {
+		uint64_t guilty = sim->nodes[sim->mismatch_node].peer;
+		if (names(sim, node->failure_text, guilty, &named) < 2 || !named)
+			sim_violation(sim, "I4: n%u fails and does not name both: %s", number,
+			    node->failure_text);
+	} else if (node->failure == TR_EDIGEST && sim->salt_node >= 0) {
+		(void)names(sim, node->failure_text, sim->nodes[sim->salt_node].peer, &named);
+		if (!named)
+			sim_violation(sim, "I4: n%u fails and does not name the one: %s", number,
+			    node->failure_text);
+	} else if (node->failure != TR_EEVICTED) {
+		sim_violation(sim, "n%u fails: %s: %s", number, tr_status_name(node->failure),
+		    node->failure_text);
+	}
+}
+
+void check_record(struct sim *sim, const Traind__Peer__RoundCommit *record)
+{
+	if (record->round > sim->newest_round + 1)
+		sim_violation(sim, "I6: a record of round %lu, which nobody committed",
+		    (unsigned long)record->round);
+	for (size_t i = 1; i < record->n_contributors; i++)
+		if (record->contributors[i] <= record->contributors[i - 1])
+			sim_violation(sim, "I2: a record's contributors do not ascend");
+}
+
+static void stuck(struct sim *sim)
+{
+	char who[400] = "";
+	size_t used = 0;
+
+	for (unsigned i = 0; i < sim->node_count; i++) {
+		const struct sim_node *node = &sim->nodes[i];
+		struct group_core_progress facts = { 0 };
+		if (!node->alive)
+			continue;
+		if (node->core)
+			group_core_progress(node->core, false, &facts);
+		used += (size_t)snprintf(who + used, sizeof(who) - used,
+		    " n%u(peer %lu, view %lu, round %lu, has %lu, waits for %lu)", i,
+		    (unsigned long)node->peer, (unsigned long)facts.view,
+		    (unsigned long)facts.round, (unsigned long)node->worker.applied,
+		    (unsigned long)(facts.waits_for_count > 0 ? facts.waits_for[0] : 0));
+		if (used > sizeof(who) - 100)
+			break;
+	}
+	sim_violation(sim, "%s: no end in sight after the last fault:%s",
+	    sim->mismatch_node >= 0 || sim->salt_node >= 0 ? "I4" : "I3", who);
+}
+
+bool check_finished(struct sim *sim)
+{
+	if (!sim->faults_started || sim->faults_done < sim->fault_count || !sim->memberd.up)
+		return !sim->faults_started && sim->now_us > SIM_PATIENCE_US ? (stuck(sim), true)
+		                                                             : false;
+	if (sim->last_fault_us == 0) {
+		sim->last_fault_us = sim->now_us;
+		sim->target_round = sim->newest_round + 3;
+	}
+	bool finished = true, anybody = false;
+	for (unsigned i = 0; i < sim->node_count; i++) {
+		const struct sim_node *node = &sim->nodes[i];
+		finished = finished && (!node->alive || node->worker.applied >= sim->target_round);
+		anybody = anybody || node->alive;
+	}
+	/* What was committed before is in the log, each round of it, now and then looked at. */
+	if (finished && anybody && sim->now_us < sim->looked_us + 100 * MS)
+		return false;
+	if (finished && anybody) {
+		sim->looked_us = sim->now_us;
+		finished = memberd_recorded(sim) + 3 >= sim->target_round;
+	}
+	if (!finished && sim->now_us > sim->last_fault_us + SIM_PATIENCE_US)
+		stuck(sim);
+	return finished;
+}

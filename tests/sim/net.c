@@ -1,0 +1,299 @@
+/* Links between engines: FIFO, each with its own delays; they break, and what was under way is lost. Payloads are borrowed
+ * from the sender until they leave it, as in the real engine; whether they kept their bits is checked on delivery.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/sim.h"
+
+static struct tr_digest digest_of(const void *data, size_t bytes)
+{
+	return tr_digest_of(bytes > 0 ? data : "", bytes);
+}
+
+static void message_release(struct sim *sim, unsigned from, struct sim_message *message)
+{
+	if (message->buffer)
+		group_buffer_release(sim->nodes[from].core, message->buffer);
+	if (message->copied)
+		free((void *)message->payload);
+	free(message);
+}
+
+/* The bytes leave the sender. */
+static void message_copy(struct sim *sim, unsigned from, struct sim_message *message)
+{
+	if (message->copied || message->kind != SIM_SEGMENT)
+		return;
+	if (!tr_digest_equal(digest_of(message->payload, message->payload_bytes), message->sent))
+		sim_violation(sim, "borrowed memory of node %u changed before it was sent", from);
+	void *copy = malloc(message->payload_bytes + 1);
+	if (!copy)
+		abort();
+	if (message->payload_bytes > 0)
+		memcpy(copy, message->payload, message->payload_bytes);
+	message->payload = copy;
+	message->copied = true;
+	if (message->buffer)
+		group_buffer_release(sim->nodes[from].core, message->buffer);
+	message->buffer = NULL;
+}
+
+static void net_queue(struct sim *sim, unsigned from, unsigned to, struct sim_message *message)
+{
+	struct sim_link *link = &sim->links[from][to];
+
+	link->used = true;
+	if (link->dead || !sim->nodes[to].started) {
+		message_release(sim, from, message);
+		return;
+	}
+	uint64_t due = sim->now_us + sim_between(sim, 20, sim->delay_us);
+	if (due <= link->last_due_us)
+		due = link->last_due_us + 1;
+	link->last_due_us = message->due_us = due;
+	if (link->tail)
+		link->tail->next = message;
+	else
+		link->head = message;
+	link->tail = message;
+	sim_at(sim, due, SIM_LINK, from, to, link->stamp);
+}
+
+void net_send(struct sim *sim, unsigned from, const struct group_action *action,
+    enum sim_message_kind kind)
+{
+	unsigned to = node_of_peer(sim, action->to);
+	struct sim_message *message = calloc(1, sizeof(*message));
+
+	if (!message)
+		abort();
+	message->kind = kind;
+	message->header = action->header;
+	message->payload = action->payload;
+	message->payload_bytes = action->payload_bytes;
+	message->buffer = action->buffer;
+	message->vote = action->vote;
+	message->commit = action->commit;
+	message->round = action->round;
+	(void)snprintf(message->reason, sizeof(message->reason), "%s", action->text);
+	if (kind == SIM_SEGMENT)
+		message->sent = digest_of(message->payload, message->payload_bytes);
+	if (to == SIM_NODES_MAX)
+		message_release(sim, from, message);
+	else
+		net_queue(sim, from, to, message);
+}
+
+void net_send_plain(struct sim *sim, unsigned from, unsigned to, struct sim_message *message)
+{
+	net_queue(sim, from, to, message);
+}
+
+static tr_status net_deliver(struct sim *sim, unsigned from, unsigned to,
+    struct sim_message *message)
+{
+	struct group_event event = { .from = sim->nodes[from].peer, .round = message->round };
+
+	switch (message->kind) {
+	case SIM_SEGMENT:
+		message_copy(sim, from, message);
+		plant_message(sim, to, message);
+		event.kind = GROUP_SEGMENT;
+		event.segment.header = &message->header;
+		event.segment.payload = message->payload;
+		break;
+	case SIM_VOTE:
+		plant_message(sim, to, message);
+		event.kind = GROUP_VOTE;
+		event.vote = &message->vote;
+		break;
+	case SIM_COMMIT:
+		event.kind = GROUP_COMMIT;
+		message->commit.reason = message->reason;
+		event.commit = &message->commit;
+		break;
+	case SIM_STATE_ASK:
+		event.kind = GROUP_STATE_ASKED;
+		break;
+	}
+	return node_step(sim, to, &event);
+}
+
+static const char *const message_names[] = { "segment", "vote", "commit", "state request" };
+
+static void net_trace(struct sim *sim, unsigned from, unsigned to, const struct sim_message *m,
+    tr_status st)
+{
+	if (m->kind == SIM_SEGMENT)
+		sim_trace(sim, "n%u>n%u %s v%lu r%lu.%lu op %u.%u set %02x%02x %s", from, to,
+		    m->header.kind == SEGMENT_PARTIAL ? "sum" : "result",
+		    (unsigned long)m->header.view, (unsigned long)m->header.round,
+		    (unsigned long)m->header.attempt, m->header.tag, m->header.segment,
+		    m->header.contributors[1], m->header.contributors[0],
+		    st == TR_OK ? "" : tr_status_name(st));
+	else
+		sim_trace(sim, "n%u>n%u %s r%lu %s", from, to, message_names[m->kind],
+		    (unsigned long)m->round, st == TR_OK ? "" : tr_status_name(st));
+}
+
+/* Delivers what is due. */
+void net_pump(struct sim *sim, unsigned from, unsigned to, uint64_t stamp)
+{
+	struct sim_link *link = &sim->links[from][to];
+
+	if (link->stamp != stamp || link->parked)
+		return;
+	if (link->hold_until_us > sim->now_us) {
+		sim_at(sim, link->hold_until_us, SIM_LINK, from, to, stamp);
+		return;
+	}
+	struct sim_message *message = link->head;
+	if (!message || message->due_us > sim->now_us)
+		return;
+	link->head = message->next;
+	if (!link->head)
+		link->tail = NULL;
+	if (!plant_forgets(sim, message)) {
+		tr_status st = net_deliver(sim, from, to, message);
+		net_trace(sim, from, to, message, st);
+		if (st == TR_EAGAIN && link->stamp == stamp) {
+			message->next = link->head;
+			link->head = message;
+			if (!link->tail)
+				link->tail = message;
+			link->parked = true;
+			return;
+		}
+		if (st == TR_EPROTO)
+			sim_violation(sim, "n%u refuses what n%u sent: see --trace", to, from);
+	}
+	message_release(sim, from, message);
+	if (link->stamp != stamp)
+		return; /* the step cut this very link */
+	if (link->head)
+		sim_at(sim, link->head->due_us, SIM_LINK, from, to, stamp);
+	sim->deliveries++;
+	fault_delivery(sim);
+}
+
+void net_retry(struct sim *sim, unsigned to)
+{
+	for (unsigned from = 0; from < sim->node_count; from++) {
+		struct sim_link *link = &sim->links[from][to];
+		if (!link->parked)
+			continue;
+		link->parked = false;
+		sim_at(sim, sim->now_us, SIM_LINK, from, to, link->stamp);
+	}
+}
+
+static void net_clear(struct sim *sim, unsigned from, unsigned to, bool keep_left)
+{
+	struct sim_link *link = &sim->links[from][to];
+	struct sim_message **at = &link->head;
+
+	/* What has left the sender still arrives, some of it. */
+	while (keep_left && *at && sim_chance(sim, 70)) {
+		message_copy(sim, from, *at);
+		at = &(*at)->next;
+	}
+	struct sim_message *message = *at;
+	*at = NULL;
+	link->tail = link->head;
+	while (link->tail && link->tail->next)
+		link->tail = link->tail->next;
+	while (message) {
+		struct sim_message *next = message->next;
+		message_release(sim, from, message);
+		message = next;
+	}
+	if (keep_left && link->head)
+		return;
+	link->parked = false;
+	link->stamp++;
+}
+
+/* The view froze: segments that have not left are forgotten; those that have keep their order. */
+void net_drop_sends(struct sim *sim, unsigned from)
+{
+	for (unsigned to = 0; to < sim->node_count; to++) {
+		struct sim_link *link = &sim->links[from][to];
+		bool left = true;
+		struct sim_message **at = &link->head;
+		link->tail = NULL;
+		while (*at) {
+			struct sim_message *message = *at;
+			if (left && message->kind == SIM_SEGMENT && sim_chance(sim, 50))
+				message_copy(sim, from, message);
+			if (message->kind == SIM_SEGMENT && !message->copied) {
+				left = false;
+				*at = message->next;
+				message_release(sim, from, message);
+				continue;
+			}
+			link->tail = message;
+			at = &message->next;
+		}
+		if (link->parked && !link->head)
+			link->parked = false;
+		if (link->head)
+			sim_at(sim, link->head->due_us, SIM_LINK, from, to, link->stamp);
+	}
+}
+
+/* A reset: what was under way is lost; both ends hear of it, each in its own time. */
+void net_break(struct sim *sim, unsigned from, unsigned to)
+{
+	struct sim_link *link = &sim->links[from][to];
+
+	if (!link->used || link->dead)
+		return;
+	sim_trace(sim, "link n%u>n%u breaks", from, to);
+	net_clear(sim, from, to, false);
+	link->dead = true;
+	link->hold_until_us = 0;
+	sim_at(sim, sim->now_us + sim_between(sim, 0, 50 * MS), SIM_LINK_SEEN, from, to, 0);
+	sim_at(sim, sim->now_us + sim_between(sim, 0, 50 * MS), SIM_LINK_SEEN, to, from, 0);
+}
+
+void net_node_died(struct sim *sim, unsigned dead, bool silently)
+{
+	for (unsigned other = 0; other < sim->node_count; other++) {
+		struct sim_link *out = &sim->links[dead][other], *in = &sim->links[other][dead];
+		if (other == dead)
+			continue;
+		net_clear(sim, dead, other, true);
+		net_clear(sim, other, dead, false);
+		bool seen = out->used || in->used;
+		in->dead = true;
+		if (seen && !silently && sim->nodes[other].alive)
+			sim_at(sim, sim->now_us + sim_between(sim, 0, 100 * MS), SIM_LINK_SEEN,
+			    other, dead, 0);
+	}
+}
+
+/* Memory goes back to the caller: nothing may still be sent from it. */
+void net_check_returned(struct sim *sim, unsigned from, const void *memory, size_t bytes)
+{
+	const char *start = memory;
+
+	for (unsigned to = 0; to < sim->node_count; to++)
+		for (struct sim_message *m = sim->links[from][to].head; m; m = m->next) {
+			const char *payload = m->payload;
+			if (m->kind == SIM_SEGMENT && !m->copied && !m->buffer &&
+			    payload >= start && payload < start + bytes && m->payload_bytes > 0)
+				sim_violation(sim,
+				    "n%u gets memory back from which n%u is still sent to", from,
+				    to);
+		}
+}
+
+void net_finish(struct sim *sim)
+{
+	for (unsigned from = 0; from < SIM_NODES_MAX; from++)
+		for (unsigned to = 0; to < SIM_NODES_MAX; to++)
+			if (sim->links[from][to].head)
+				net_clear(sim, from, to, false);
+}

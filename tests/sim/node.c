@@ -1,0 +1,256 @@
+/* An engine: runs the core of one member and does what it asks. A process with one peer. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/sim.h"
+
+unsigned node_of_peer(const struct sim *sim, uint64_t peer)
+{
+	for (unsigned i = 0; i < sim->node_count; i++)
+		if (sim->nodes[i].peer == peer && peer != 0)
+			return i;
+	return SIM_NODES_MAX;
+}
+
+void node_start(struct sim *sim, unsigned number)
+{
+	struct sim_node *node = &sim->nodes[number];
+
+	*node = (struct sim_node){ .started = true, .alive = true, .tick_us = UINT64_MAX };
+	node->incarnation = 1000 + number;
+	if (number >= sim->node_count)
+		sim->node_count = number + 1;
+	sim_trace(sim, "n%u starts", number);
+	sim_at(sim, sim->now_us + sim_between(sim, 0, 100 * MS), SIM_CONNECT, number, 0, 0);
+	sim_at(sim, sim->now_us + SIM_HEARTBEAT_US, SIM_HEARTBEAT, number, 0, 0);
+}
+
+void node_crash(struct sim *sim, unsigned number, bool silently, const char *why)
+{
+	struct sim_node *node = &sim->nodes[number];
+
+	if (!node->alive)
+		return;
+	sim_trace(sim, "n%u (peer %lu) dies: %s", number, (unsigned long)node->peer, why);
+	node->alive = false;
+	node->crash_after = 0;
+	net_node_died(sim, number, silently);
+	worker_end(sim, number);
+	if (node->conn != 0 && !silently)
+		sim_at(sim, sim->now_us + sim_between(sim, 0, 100 * MS), SIM_CONN_CLOSED, number, 0,
+		    node->conn);
+	node->conn = 0;
+}
+
+void node_finish(struct sim *sim, unsigned number)
+{
+	uplink_forget_records(sim, number, UINT64_MAX);
+	free(sim->nodes[number].records);
+	group_core_destroy(sim->nodes[number].core);
+}
+
+static void node_act_state_ask(struct sim *sim, unsigned number, const struct group_action *action)
+{
+	struct sim_node *node = &sim->nodes[number];
+	unsigned donor = node_of_peer(sim, action->to);
+	struct sim_message *message = calloc(1, sizeof(*message));
+
+	if (!message)
+		abort();
+	sim_trace(sim, "n%u asks n%u for the state after round %lu", number, donor,
+	    (unsigned long)action->round);
+	node->asked = true;
+	node->asked_donor = donor;
+	node->asked_round = action->round;
+	message->kind = SIM_STATE_ASK;
+	message->round = action->round;
+	net_send_plain(sim, number, donor, message);
+}
+
+static void node_act_state_send(struct sim *sim, unsigned number, const struct group_action *action)
+{
+	struct sim_node *node = &sim->nodes[number];
+	unsigned to = node_of_peer(sim, action->to);
+
+	node->transferring[to] = true;
+	node->transfer_round[to] = action->round;
+	node->transfer_chain[to] = node->worker.chain;
+	sim_trace(sim, "n%u streams its state after round %lu to n%u", number,
+	    (unsigned long)node->worker.applied, to);
+	if (node->worker.applied != action->round || !node->worker.holds)
+		sim_violation(sim,
+		    "I7: n%u is to stream the state after round %lu, it has that after %lu", number,
+		    (unsigned long)action->round, (unsigned long)node->worker.applied);
+	sim_at(sim, sim->now_us + sim_between(sim, 100, 500 * MS), SIM_TRANSFER, number, to, 0);
+}
+
+static void node_act(struct sim *sim, unsigned number, struct group_action *action)
+{
+	switch (action->kind) {
+	case GROUP_DO_SEND_SEGMENT:
+		net_send(sim, number, action, SIM_SEGMENT);
+		break;
+	case GROUP_DO_SEND_VOTE:
+		net_send(sim, number, action, SIM_VOTE);
+		break;
+	case GROUP_DO_SEND_COMMIT:
+		net_send(sim, number, action, SIM_COMMIT);
+		break;
+	case GROUP_DO_DROP_SENDS:
+		net_drop_sends(sim, number);
+		break;
+	case GROUP_DO_REPORT:
+		uplink_report(sim, number, action);
+		break;
+	case GROUP_DO_LINK_LOST:
+		uplink_link_lost(sim, number, action);
+		break;
+	case GROUP_DO_BEGAN:
+		worker_began(sim, number, &action->round_info);
+		break;
+	case GROUP_DO_DECIDED:
+		if (sim->plant == PLANT_HIDE && action->status == TR_EMISMATCH)
+			break;
+		worker_decided(sim, number, action->status, &action->round_info, action->text);
+		break;
+	case GROUP_DO_RECORD:
+		uplink_record(sim, number, action);
+		break;
+	case GROUP_DO_STATE_SEND:
+		node_act_state_send(sim, number, action);
+		break;
+	case GROUP_DO_STATE_ASK:
+		node_act_state_ask(sim, number, action);
+		break;
+	case GROUP_DO_FAIL:
+		if (sim->plant != PLANT_HIDE)
+			uplink_fail(sim, number, action);
+		break;
+	case GROUP_DO_RETRY:
+		net_retry(sim, number);
+		break;
+	case GROUP_DO_CONNECT:
+	case GROUP_DO_OP_DONE:
+		break;
+	}
+}
+
+static void node_drop_action(struct sim *sim, unsigned number, const struct group_action *action)
+{
+	if (action->kind == GROUP_DO_SEND_SEGMENT && action->buffer)
+		group_buffer_release(sim->nodes[number].core, action->buffer);
+}
+
+tr_status node_step(struct sim *sim, unsigned number, struct group_event *event)
+{
+	struct sim_node *node = &sim->nodes[number];
+	struct group_actions actions = { 0 };
+	struct tr_error error = { 0 };
+
+	if (!node->core || !node->alive)
+		return TR_ESTALE;
+	event->now_us = sim->now_us;
+	tr_status st = group_core_step(node->core, event, &actions, &error);
+	if (st == TR_EPROTO)
+		sim_trace(sim, "n%u: %s", number, error.text);
+	if (event->kind == GROUP_INSTALL && st == TR_OK && !node->failed) {
+		node->view = event->install->view->number;
+		check_view(sim, number, node->view);
+	}
+	for (size_t i = 0; i < actions.count; i++) {
+		if (node->crash_after > 0 && node->alive && --node->crash_after == 0)
+			node_crash(sim, number, node->crash_silently, "in the middle of a step");
+		if (node->alive)
+			node_act(sim, number, &actions.items[i]);
+		else
+			node_drop_action(sim, number, &actions.items[i]);
+	}
+	group_actions_finish(&actions);
+	if (!node->alive)
+		return TR_ESTALE;
+	uint64_t deadline = group_core_deadline_us(node->core);
+	if (deadline != UINT64_MAX && deadline < node->tick_us) {
+		node->tick_us = deadline;
+		sim_at(sim, deadline, SIM_CORE_TICK, number, 0, deadline);
+	}
+	return st;
+}
+
+/* ---- links and state ---- */
+
+void node_link_seen(struct sim *sim, unsigned number, unsigned other)
+{
+	struct sim_node *node = &sim->nodes[number], *peer = &sim->nodes[other];
+
+	/* Redialled from now on, if there is somebody. */
+	if (peer->alive)
+		sim->links[number][other].dead = false;
+	node->arriving[other] = false;
+	if (peer->peer == 0)
+		return;
+	struct group_event event = { .kind = GROUP_LINK_LOST,
+		.from = peer->peer,
+		.reason = "reset" };
+	(void)node_step(sim, number, &event);
+	if (node->asked && node->asked_donor == other && node->alive) {
+		struct group_event got = { .kind = GROUP_STATE_GOT,
+			.from = peer->peer,
+			.round = node->asked_round,
+			.status = TR_EPEERLOST };
+		(void)node_step(sim, number, &got);
+	}
+	if (node->transferring[other] && node->alive) {
+		node->transferring[other] = false;
+		/* The connection of the transfer closes, which the joiner sees. */
+		sim_at(sim, sim->now_us + sim_between(sim, 20, sim->delay_us), SIM_STATE_IN, other,
+		    number, 1);
+		struct group_event sent = { .kind = GROUP_STATE_SENT,
+			.from = peer->peer,
+			.status = TR_EPEERLOST };
+		(void)node_step(sim, number, &sent);
+	}
+}
+
+void node_transfer_done(struct sim *sim, unsigned number, unsigned to)
+{
+	struct sim_node *node = &sim->nodes[number];
+
+	if (!node->transferring[to])
+		return;
+	node->transferring[to] = false;
+	if (node->worker.chain != node->transfer_chain[to] && sim->nodes[to].alive)
+		sim_violation(sim, "I7: the state of n%u changed while it was streamed to n%u",
+		    number, to);
+	/* A connection of its own: a parked segment must not hold the state up. */
+	if (!sim->links[number][to].dead) {
+		sim->nodes[to].arriving[number] = true;
+		sim_at(sim, sim->now_us + sim_between(sim, 20, sim->delay_us), SIM_STATE_IN, to,
+		    number, 0);
+	}
+	struct group_event sent = { .kind = GROUP_STATE_SENT, .from = sim->nodes[to].peer };
+	(void)node_step(sim, number, &sent);
+}
+
+void node_state_in(struct sim *sim, unsigned number, unsigned from, bool failed)
+{
+	struct sim_node *node = &sim->nodes[number];
+	const struct sim_node *donor = &sim->nodes[from];
+	uint64_t round = donor->transfer_round[number];
+	uint64_t chain = donor->transfer_chain[number] ^ (sim->plant == PLANT_LATE_STATE);
+
+	if (failed) {
+		struct group_event got = { .kind = GROUP_STATE_GOT,
+			.from = donor->peer,
+			.round = round,
+			.status = TR_EPEERLOST };
+		(void)node_step(sim, number, &got);
+		return;
+	}
+	if (!node->arriving[from])
+		return;
+	node->arriving[from] = false;
+	struct group_event event = { .kind = GROUP_STATE_GOT, .from = donor->peer, .round = round };
+	if (node_step(sim, number, &event) == TR_OK)
+		worker_state_got(sim, number, round, chain);
+}

@@ -1,0 +1,52 @@
+/* Bugs planted on purpose, one an invariant: each must be caught within some seeds (`--plant NAME`). */
+#include <string.h>
+
+#include "collectives/kernels/reduce.h"
+#include "tests/sim/sim.h"
+
+static const char *const plant_names[PLANT_COUNT] = {
+	[PLANT_NONE] = "none",
+	[PLANT_CORRUPT] = "corrupt",
+	[PLANT_TWICE] = "twice",
+	[PLANT_FORGET] = "forget",
+	[PLANT_HIDE] = "hide",
+	[PLANT_ARRIVAL] = "arrival",
+	[PLANT_APPLY] = "apply",
+	[PLANT_STALE_VIEW] = "stale-view",
+	[PLANT_LATE_STATE] = "late-state",
+};
+
+enum sim_plant plant_parse(const char *name)
+{
+	unsigned plant = 0;
+
+	while (plant < PLANT_COUNT && strcmp(name, plant_names[plant]) != 0)
+		plant++;
+	return (enum sim_plant)plant;
+}
+
+const char *plant_name(enum sim_plant plant)
+{
+	return plant_names[plant];
+}
+
+/* A sum arrives in which everybody is twice. */
+void plant_message(struct sim *sim, unsigned to, struct sim_message *message)
+{
+	(void)to;
+	if (sim->plant != PLANT_TWICE || message->kind != SIM_SEGMENT ||
+	    message->header.kind != SEGMENT_PARTIAL || message->header.signature.reduce != TR_SUM)
+		return;
+	void *payload = (void *)message->payload; /* our copy */
+	reduce_combine((enum tr_dtype)message->header.signature.dtype, TR_SUM, payload, payload,
+	    payload, message->header.elements);
+}
+
+bool plant_forgets(struct sim *sim, const struct sim_message *message)
+{
+	if (sim->plant != PLANT_FORGET || sim->planted || message->kind != SIM_SEGMENT ||
+	    sim->faults_done < sim->fault_count)
+		return false;
+	sim->planted = true;
+	return true;
+}

@@ -1,0 +1,25 @@
+/* Seeds that found a bug. They are run by name with every `make test`. */
+#include "tests/sim/sim.h"
+
+const struct sim_seed sim_seeds[] = {
+	{ 1, "first", "the first seed of all: the simulator itself" },
+	{ 630, "saved-inputs-freed", "a failed core freed inputs of uniform that sends still read" },
+	{ 725, "failure-unheard",
+	    "memberd was away when a member failed, and nobody said it again" },
+	{ 1907, "one-name", "a mismatch seen in a resume plan named one peer only" },
+	{ 6537, "voter-demoted",
+	    "a joiner that had voted for its first round was taken for one without state, so that "
+	    "a "
+	    "living contributor was left out of the next round" },
+	{ 11908, "voter-demoted-2", "the same, later" },
+	{ 18081, "joiner-of-a-later-round",
+	    "a joiner of round 2 was taken for a holder while round 1 went on" },
+	{ 23581, "transfer-given-up",
+	    "a donor ended a transfer and no view change followed: the joiner waited for ever" },
+	{ 557, "last-contributor",
+	    "every contributor died and a joiner that holds the state was left: nobody could redo "
+	    "the "
+	    "round" },
+	{ 1507, "last-contributor-2", "the same, many rounds later" },
+};
+const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);

@@ -1,0 +1,347 @@
+/* A deterministic simulator of a whole group: virtual time, one seed, the real core of memberd (daemon/membership/core) and of every
+ * member (collectives/core). Around them: a log with a disk that loses what was not synced, links that delay, break and
+ * cut off, processes that die at any action or stop for seconds, and workers that do what callers do. After every event the
+ * invariants of the design are checked (check.c).
+ *
+ *	world.c    time and events        net.c     links between engines, connections to memberd
+ *	node.c     an engine: runs a core  worker.c  its caller
+ *	uplink.c   the engine's side of memberd
+ *	memberd.c  the membership core and its log
+ *	fault.c    what goes wrong, when   plant.c   bugs planted on purpose
+ */
+#ifndef TR_TESTS_SIM_H
+#define TR_TESTS_SIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "collectives/core/group.h"
+#include "common/digest.h"
+#include "common/rng.h"
+#include "daemon/membership/core/membership.h"
+
+#define SIM_NODES_MAX   12 /* processes ever started in one run: 5 bits each in a 64-bit payload */
+#define SIM_ROUNDS_MAX  4096
+#define SIM_OPS_MAX     5
+#define SIM_ELEMENTS    112
+#define SIM_FAULTS_MAX  16
+#define SIM_PATIENCE_US 120000000u /* virtual time to finish after the last fault */
+
+#define MS               1000u
+#define SECOND           1000000u
+#define SIM_HEARTBEAT_US (250 * MS)
+
+struct sim;
+
+/* ---- world.c ---- */
+enum sim_event_kind {
+	SIM_LINK,        /* the head of link a -> b is due */
+	SIM_LINK_SEEN,   /* a sees that its connection with b broke */
+	SIM_TO_NODE,     /* memberd -> a */
+	SIM_TO_MEMBER,   /* a -> memberd */
+	SIM_CONN_LOST,   /* a sees its connection to memberd close */
+	SIM_CONN_CLOSED, /* memberd sees connection b close */
+	SIM_CONNECT,     /* a dials memberd */
+	SIM_HEARTBEAT,   /* a */
+	SIM_CORE_TICK,   /* a */
+	SIM_WORKER,      /* a's caller does its next thing */
+	SIM_TRANSFER,    /* a has streamed its state to b */
+	SIM_STATE_IN,    /* and it has arrived at a, from b */
+	SIM_MEMBER_TICK,
+	SIM_MEMBER_APPLY, /* the oldest unsynced log entry is durable */
+	SIM_MEMBER_START,
+	SIM_FAULT, /* number a */
+};
+
+struct sim_event {
+	uint64_t time_us, sequence;
+	enum sim_event_kind kind;
+	unsigned a, b;
+	uint64_t stamp; /* of what it was meant for; an older one is dropped */
+};
+
+void sim_at(struct sim *sim, uint64_t time_us, enum sim_event_kind kind, unsigned a, unsigned b,
+    uint64_t stamp);
+uint64_t sim_draw(struct sim *sim, uint64_t bound);                   /* [0, bound) */
+uint64_t sim_between(struct sim *sim, uint64_t least, uint64_t most); /* skewed to the small */
+bool sim_chance(struct sim *sim, unsigned percent);
+void sim_trace(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void sim_violation(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- net.c ---- */
+enum sim_message_kind { SIM_SEGMENT, SIM_VOTE, SIM_COMMIT, SIM_STATE_ASK };
+
+struct sim_message {
+	struct sim_message *next;
+	enum sim_message_kind kind;
+	uint64_t due_us;
+	struct segment_header header;
+	const void *payload; /* borrowed from op memory or `buffer` until `copied` */
+	size_t payload_bytes;
+	struct group_buffer *buffer;
+	struct tr_digest sent; /* of the payload when the core gave it away */
+	bool copied;
+	Traind__Peer__Vote vote;
+	Traind__Peer__Commit commit;
+	char reason[256];
+	uint64_t round;
+};
+
+struct sim_link {
+	struct sim_message *head, *tail;
+	uint64_t last_due_us, hold_until_us, stamp;
+	bool used, parked;
+	bool dead; /* broken and the sender does not know yet: what it sends is lost */
+};
+
+void net_send(struct sim *sim, unsigned from, const struct group_action *action,
+    enum sim_message_kind kind);
+void net_send_plain(struct sim *sim, unsigned from, unsigned to, struct sim_message *message);
+void net_pump(struct sim *sim, unsigned from, unsigned to, uint64_t stamp);
+void net_retry(struct sim *sim, unsigned to);
+void net_drop_sends(struct sim *sim, unsigned from);
+void net_break(struct sim *sim, unsigned from, unsigned to);
+void net_node_died(struct sim *sim, unsigned dead, bool silently);
+void net_check_returned(struct sim *sim, unsigned from, const void *memory, size_t bytes);
+void net_finish(struct sim *sim);
+
+/* ---- worker.c ---- */
+struct sim_op {
+	uint32_t tag;
+	enum tr_dtype dtype;
+	enum tr_reduce reduce;
+	uint64_t count;
+	void *data;
+	bool submitted;
+};
+
+enum sim_worker_state {
+	WORKER_NONE,
+	WORKER_BEGIN, /* waits for BEGAN */
+	WORKER_OPEN,  /* submits */
+	WORKER_CLOSED,
+	WORKER_THINK, /* between rounds */
+	WORKER_ENDED,
+};
+
+struct sim_worker {
+	enum sim_worker_state state;
+	struct tr_round round;
+	struct sim_op ops[SIM_OPS_MAX + 1];
+	unsigned op_count, submitted;
+	bool receives, received; /* joiner: its state */
+	bool abandoned;          /* told TR_ERESTART, has not noticed */
+	bool altered;            /* it submits something else than the others */
+	uint64_t applied, chain; /* newest round in its state; a hash of all results in order */
+	bool holds;              /* has a state at all */
+	uint64_t stamp;
+};
+
+void worker_start(struct sim *sim, unsigned node);
+void worker_step(struct sim *sim, unsigned node);
+void worker_began(struct sim *sim, unsigned node, const struct tr_round *round);
+void worker_decided(struct sim *sim, unsigned node, tr_status status, const struct tr_round *round,
+    const char *reason);
+void worker_state_got(struct sim *sim, unsigned node, uint64_t round, uint64_t chain);
+void worker_end(struct sim *sim, unsigned node);
+void worker_fill(const struct sim *sim, unsigned key, uint64_t round, const struct sim_op *op,
+    void *data);
+unsigned worker_shapes(const struct sim *sim, uint64_t round, struct sim_op ops[SIM_OPS_MAX]);
+
+/* ---- node.c ---- */
+struct sim_node {
+	bool started, alive;
+	uint64_t paused_until_us;
+	uint64_t id, incarnation; /* as memberd knows it */
+	uint64_t conn;            /* to memberd; 0: none */
+	uint64_t to_node_due_us, to_member_due_us, hold_until_us;
+	bool joining;
+	uint64_t group, peer, view, newest_view;
+	struct group_core *core;
+	uint64_t tick_us;
+	unsigned crash_after; /* actions; 0: not planned */
+	bool crash_silently;
+	uint64_t transfer_round[SIM_NODES_MAX], transfer_chain[SIM_NODES_MAX];
+	bool transferring[SIM_NODES_MAX], arriving[SIM_NODES_MAX], asked;
+	unsigned asked_donor;
+	uint64_t asked_round;
+	struct sim_worker worker;
+	uint64_t progress;
+	Traind__Peer__RoundCommit **records; /* not yet known to be in memberd's log */
+	size_t record_count, record_capacity;
+	bool failed;
+	tr_status failure;
+	char failure_text[256];
+};
+
+void node_start(struct sim *sim, unsigned node);
+void node_crash(struct sim *sim, unsigned node, bool silently, const char *why);
+tr_status node_step(struct sim *sim, unsigned node, struct group_event *event);
+void node_message(struct sim *sim, unsigned node, const Traind__Peer__ToNode *message);
+void node_finish(struct sim *sim, unsigned node);
+void node_connect(struct sim *sim, unsigned node);
+void node_conn_lost(struct sim *sim, unsigned node);
+void node_heartbeat(struct sim *sim, unsigned node);
+void node_link_seen(struct sim *sim, unsigned node, unsigned other);
+void node_transfer_done(struct sim *sim, unsigned node, unsigned to);
+void node_state_in(struct sim *sim, unsigned node, unsigned from, bool failed);
+unsigned node_of_peer(const struct sim *sim, uint64_t peer); /* SIM_NODES_MAX: none */
+
+/* ---- uplink.c ---- */
+void uplink_report(struct sim *sim, unsigned node, struct group_action *action);
+void uplink_link_lost(struct sim *sim, unsigned node, const struct group_action *action);
+void uplink_record(struct sim *sim, unsigned node, struct group_action *action);
+void uplink_fail(struct sim *sim, unsigned node, const struct group_action *action);
+void uplink_forget_records(struct sim *sim, unsigned node, uint64_t round);
+
+/* ---- memberd.c ---- */
+struct sim_packet {
+	struct sim_packet *next;
+	unsigned node;
+	uint64_t conn;
+	size_t bytes;
+	uint8_t data[];
+};
+
+struct sim_entry {
+	uint8_t *data;
+	size_t bytes;
+	uint64_t cookie;
+};
+
+struct sim_memberd {
+	struct membership *core;
+	bool up;
+	uint64_t stamp, next_conn, tick_ms;
+	uint64_t conn_floor; /* connections up to this one were another process's */
+	struct sim_entry *log;
+	size_t log_count, log_capacity, applied;
+	uint8_t *snapshot;
+	size_t snapshot_bytes, snapshot_applied;
+	struct sim_packet *to_member_head, *to_member_tail;
+	struct sim_packet *to_node_head[SIM_NODES_MAX], *to_node_tail[SIM_NODES_MAX];
+};
+
+void memberd_start(struct sim *sim);
+void memberd_crash(struct sim *sim);
+uint64_t memberd_accept(struct sim *sim, unsigned node); /* 0: it is down */
+void memberd_closed(struct sim *sim, unsigned node, uint64_t conn);
+void memberd_tick(struct sim *sim);
+void memberd_apply(struct sim *sim, uint64_t stamp);
+void memberd_send(struct sim *sim, unsigned node, const Traind__Peer__ToMember *message);
+void memberd_receive(struct sim *sim, unsigned node); /* the oldest packet of this node */
+void memberd_deliver(struct sim *sim, unsigned node);
+void memberd_snapshot(struct sim *sim);
+uint64_t memberd_recorded(struct sim *sim); /* all rounds up to this one are in its log */
+void memberd_finish(struct sim *sim);
+
+/* ---- fault.c ---- */
+enum sim_fault_kind {
+	FAULT_CRASH,
+	FAULT_CRASH_AT_ACTION,
+	FAULT_POWER_LOSS, /* no reset reaches anybody */
+	FAULT_PAUSE,
+	FAULT_BREAK_LINK,
+	FAULT_CUT_OFF, /* one node from everybody for a while */
+	FAULT_JOIN,
+	FAULT_MEMBERD_RESTART,
+	FAULT_LEAVE,
+	FAULT_MISMATCH, /* a worker submits another signature */
+	FAULT_SALT,     /* a worker says another salt */
+	FAULT_KINDS
+};
+
+struct sim_fault {
+	enum sim_fault_kind kind;
+	uint64_t at_us;       /* by time, or */
+	uint64_t at_delivery; /* at this message between peers */
+	bool done;
+};
+
+void fault_plan(struct sim *sim);
+void fault_fire(struct sim *sim, unsigned number);
+void fault_delivery(struct sim *sim);
+void fault_progress(struct sim *sim); /* the group has its first view: the clock of faults starts */
+
+/* ---- check.c ---- */
+struct sim_truth {
+	bool known;
+	struct tr_digest results;
+	uint64_t chain;
+};
+
+void check_committed(struct sim *sim, unsigned node, const struct tr_round *round);
+void check_view(struct sim *sim, unsigned node, uint64_t view);
+void check_failed(struct sim *sim, unsigned node);
+void check_record(struct sim *sim, const Traind__Peer__RoundCommit *record);
+bool check_finished(struct sim *sim); /* faults are over and everybody alive got further */
+
+/* ---- plant.c ---- */
+enum sim_plant {
+	PLANT_NONE,
+	PLANT_CORRUPT,    /* a result is changed after the vote: I1 */
+	PLANT_TWICE,      /* a sum counts a contributor twice: I2 */
+	PLANT_FORGET,     /* a segment is lost without a word: I3 */
+	PLANT_HIDE,       /* a mismatch is noticed and nobody is told: I4 */
+	PLANT_ARRIVAL,    /* deterministic: members add in another order: I5 */
+	PLANT_APPLY,      /* a worker applies a round that was abandoned: I6 */
+	PLANT_STALE_VIEW, /* an engine takes an older view: I6 */
+	PLANT_LATE_STATE, /* a donor serves the state after the wrong round: I7 */
+	PLANT_COUNT
+};
+
+enum sim_plant plant_parse(const char *name); /* PLANT_COUNT: no such */
+const char *plant_name(enum sim_plant plant);
+void plant_message(struct sim *sim, unsigned to, struct sim_message *message);
+bool plant_forgets(struct sim *sim, const struct sim_message *message);
+
+struct sim {
+	uint64_t seed, draws, now_us, next_sequence;
+	struct rng_key key;
+	bool trace, over;
+	struct sim_event *heap;
+	size_t heap_count, heap_capacity;
+
+	/* drawn from the seed */
+	Traind__Peer__Policy policy;
+	Traind__Peer__Algorithm algorithm;
+	bool deterministic;
+	unsigned founders;
+	uint64_t think_us, delay_us, sync_us;
+
+	struct sim_node nodes[SIM_NODES_MAX];
+	unsigned node_count;
+	uint64_t group;
+	struct sim_link links[SIM_NODES_MAX][SIM_NODES_MAX];
+	struct sim_memberd memberd;
+
+	struct sim_fault faults[SIM_FAULTS_MAX];
+	unsigned fault_count, faults_done;
+	bool faults_started;
+	uint64_t deliveries, last_fault_us, target_round, looked_us;
+
+	struct sim_truth truth[SIM_ROUNDS_MAX];
+	uint64_t newest_round;
+	int mismatch_node, salt_node; /* -1: nobody */
+
+	enum sim_plant plant;
+	bool planted;
+
+	unsigned violations;
+	char violation[512];
+	uint64_t events, rounds, views, restarts, joins;
+};
+
+/* Runs one seed; the number of violations (0 or 1: it stops at the first). */
+unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plant);
+
+/* ---- seeds.c: seeds that found a bug, by name ---- */
+struct sim_seed {
+	uint64_t seed;
+	const char *name, *what;
+};
+extern const struct sim_seed sim_seeds[];
+extern const size_t sim_seed_count;
+
+#endif

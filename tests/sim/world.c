@@ -1,0 +1,232 @@
+/* Virtual time: a heap of events, ties in the order they were made; and the run of one seed. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/sim.h"
+
+#define EVENTS_MAX 3000000u /* a run that needs more goes in circles */
+
+static bool before(const struct sim_event *a, const struct sim_event *b)
+{
+	return a->time_us < b->time_us || (a->time_us == b->time_us && a->sequence < b->sequence);
+}
+
+void sim_at(struct sim *sim, uint64_t time_us, enum sim_event_kind kind, unsigned a, unsigned b,
+    uint64_t stamp)
+{
+	if (sim->heap_count == sim->heap_capacity) {
+		sim->heap_capacity = sim->heap_capacity ? 2 * sim->heap_capacity : 1024;
+		sim->heap = realloc(sim->heap, sim->heap_capacity * sizeof(sim->heap[0]));
+		if (!sim->heap)
+			abort();
+	}
+	struct sim_event event = { time_us > sim->now_us ? time_us : sim->now_us,
+		sim->next_sequence++, kind, a, b, stamp };
+	size_t at = sim->heap_count++;
+	while (at > 0 && before(&event, &sim->heap[(at - 1) / 2])) {
+		sim->heap[at] = sim->heap[(at - 1) / 2];
+		at = (at - 1) / 2;
+	}
+	sim->heap[at] = event;
+}
+
+static struct sim_event sim_pop(struct sim *sim)
+{
+	struct sim_event first = sim->heap[0], last = sim->heap[--sim->heap_count];
+	size_t at = 0;
+
+	for (;;) {
+		size_t child = 2 * at + 1;
+		if (child >= sim->heap_count)
+			break;
+		if (child + 1 < sim->heap_count && before(&sim->heap[child + 1], &sim->heap[child]))
+			child++;
+		if (!before(&sim->heap[child], &last))
+			break;
+		sim->heap[at] = sim->heap[child];
+		at = child;
+	}
+	if (sim->heap_count > 0)
+		sim->heap[at] = last;
+	return first;
+}
+
+uint64_t sim_draw(struct sim *sim, uint64_t bound)
+{
+	return rng_below(sim->key, 1, sim->draws++, bound);
+}
+
+/* Most waits are short, some are long. */
+uint64_t sim_between(struct sim *sim, uint64_t least, uint64_t most)
+{
+	uint64_t span = most - least;
+
+	for (uint64_t i = sim_draw(sim, 4); i > 0; i--)
+		span /= 4;
+	return least + sim_draw(sim, span + 1);
+}
+
+bool sim_chance(struct sim *sim, unsigned percent)
+{
+	return sim_draw(sim, 100) < percent;
+}
+
+void sim_trace(struct sim *sim, const char *format, ...)
+{
+	va_list arguments;
+
+	if (!sim->trace)
+		return;
+	printf("%10.6f  ", (double)sim->now_us * 1e-6);
+	va_start(arguments, format);
+	vprintf(format, arguments);
+	va_end(arguments);
+	putchar('\n');
+}
+
+void sim_violation(struct sim *sim, const char *format, ...)
+{
+	va_list arguments;
+
+	if (sim->violations++ > 0)
+		return;
+	va_start(arguments, format);
+	(void)vsnprintf(sim->violation, sizeof(sim->violation), format, arguments);
+	va_end(arguments);
+	sim->over = true;
+	sim_trace(sim, "VIOLATION %s", sim->violation);
+}
+
+static void sim_event(struct sim *sim, const struct sim_event *event)
+{
+	unsigned a = event->a, b = event->b;
+
+	switch (event->kind) {
+	case SIM_LINK:
+		net_pump(sim, a, b, event->stamp);
+		break;
+	case SIM_LINK_SEEN:
+		node_link_seen(sim, a, b);
+		break;
+	case SIM_TO_NODE:
+		memberd_deliver(sim, a);
+		break;
+	case SIM_TO_MEMBER:
+		memberd_receive(sim, a);
+		break;
+	case SIM_CONN_LOST:
+		if (sim->nodes[a].conn == event->stamp)
+			node_conn_lost(sim, a);
+		break;
+	case SIM_CONN_CLOSED:
+		memberd_closed(sim, a, event->stamp);
+		break;
+	case SIM_CONNECT:
+		node_connect(sim, a);
+		break;
+	case SIM_HEARTBEAT:
+		node_heartbeat(sim, a);
+		break;
+	case SIM_CORE_TICK:
+		if (sim->nodes[a].tick_us == event->stamp) {
+			sim->nodes[a].tick_us = UINT64_MAX;
+			(void)node_step(sim, a, &(struct group_event){ .kind = GROUP_TICK });
+		}
+		break;
+	case SIM_WORKER:
+		if (sim->nodes[a].worker.stamp == event->stamp)
+			worker_step(sim, a);
+		break;
+	case SIM_TRANSFER:
+		node_transfer_done(sim, a, b);
+		break;
+	case SIM_STATE_IN:
+		node_state_in(sim, a, b, event->stamp != 0);
+		break;
+	case SIM_MEMBER_TICK:
+		if (sim->memberd.stamp == event->stamp)
+			memberd_tick(sim);
+		break;
+	case SIM_MEMBER_APPLY:
+		memberd_apply(sim, event->stamp);
+		break;
+	case SIM_MEMBER_START:
+		memberd_start(sim);
+		break;
+	case SIM_FAULT:
+		fault_fire(sim, a);
+		break;
+	}
+}
+
+/* Events that happen inside a node; the others are the network's and memberd's. */
+static bool sim_is_nodes(enum sim_event_kind kind)
+{
+	return kind == SIM_LINK_SEEN || kind == SIM_TO_NODE || kind == SIM_CONN_LOST ||
+	    kind == SIM_CONNECT || kind == SIM_HEARTBEAT || kind == SIM_CORE_TICK ||
+	    kind == SIM_WORKER || kind == SIM_TRANSFER || kind == SIM_STATE_IN;
+}
+
+static void sim_dispatch(struct sim *sim, const struct sim_event *event)
+{
+	/* A link's messages are read by the receiver. */
+	unsigned who = event->kind == SIM_LINK ? event->b : event->a;
+
+	if (event->kind == SIM_LINK || sim_is_nodes(event->kind)) {
+		const struct sim_node *node = &sim->nodes[who];
+		if (!node->alive)
+			return;
+		if (node->paused_until_us > sim->now_us) {
+			sim_at(sim, node->paused_until_us, event->kind, event->a, event->b,
+			    event->stamp);
+			return;
+		}
+	}
+	sim_event(sim, event);
+}
+
+static void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plant)
+{
+	*sim = (struct sim){ .seed = seed, .trace = trace, .plant = plant };
+	sim->key = rng_key(seed, 0x73696d, 0);
+	sim->mismatch_node = sim->salt_node = -1;
+	sim->policy = (Traind__Peer__Policy)sim_draw(sim, 3);
+	sim->algorithm = (Traind__Peer__Algorithm)sim_draw(sim, 3);
+	sim->deterministic = sim_chance(sim, 40);
+	sim->founders = 1 + (unsigned)sim_draw(sim, 5);
+	sim->think_us = sim_between(sim, 1 * MS, 200 * MS);
+	sim->delay_us = sim_between(sim, 100, 20 * MS);
+	sim->sync_us = sim_between(sim, 100, 30 * MS);
+	sim_trace(sim, "seed %lu: policy %d, algorithm %d, %s, %u founders", (unsigned long)seed,
+	    (int)sim->policy, (int)sim->algorithm,
+	    sim->deterministic ? "deterministic" : "as it comes", sim->founders);
+	fault_plan(sim);
+	memberd_start(sim);
+	for (unsigned i = 0; i < sim->founders; i++)
+		node_start(sim, i);
+}
+
+unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plant)
+{
+	sim_prepare(sim, seed, trace, plant);
+	while (!sim->over && sim->heap_count > 0) {
+		struct sim_event event = sim_pop(sim);
+		sim->now_us = event.time_us;
+		if (++sim->events > EVENTS_MAX)
+			sim_violation(sim, "I3: %u events without an end", EVENTS_MAX);
+		sim_dispatch(sim, &event);
+		if (!sim->over && check_finished(sim))
+			break;
+	}
+	for (unsigned i = 0; i < sim->node_count; i++)
+		worker_end(sim, i);
+	net_finish(sim);
+	for (unsigned i = 0; i < sim->node_count; i++)
+		node_finish(sim, i);
+	memberd_finish(sim);
+	free(sim->heap);
+	sim->heap = NULL;
+	return sim->violations;
+}

@@ -1,0 +1,254 @@
+"""libtraincoll as a user's program sees it: processes that join a group at a real memberd by its name, run rounds with
+known data (tests/system/library_peer.c), die, stop, leave and come in the middle."""
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+
+import pytest
+
+from harness import Cluster, wait_for
+from stubs import BUILD, ROOT
+
+PEER = BUILD / "tests" / "library_peer"
+LIBRARY = BUILD / "lib" / "libtraincoll.so"
+
+
+class Peer:
+    """One library_peer; `lines` grows with what it prints."""
+
+    def __init__(self, cluster, group, size, rounds, policy="replay", algorithm="ring", count=100000, pause_at=0):
+        self.lines = []
+        self.process = subprocess.Popen(
+            [str(PEER), cluster.memberd.address, group, str(size), str(rounds), policy, algorithm, str(count),
+             str(pause_at)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=cluster.environment)
+        self.errors = []
+        self.readers = [threading.Thread(target=self.read), threading.Thread(target=self.read_errors)]
+        for reader in self.readers:
+            reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.lines.append(json.loads(line))
+
+    def read_errors(self):
+        for line in self.process.stderr:
+            self.errors.append(line)
+
+    def rounds(self):
+        return [line for line in self.lines if "round" in line]
+
+    def reached(self, round_number):
+        assert self.process.poll() is None or self.rounds()[-1]["round"] >= round_number, self.story()
+        return any(line["round"] >= round_number for line in self.rounds())
+
+    def paused(self):
+        return any("paused" in line for line in self.lines)
+
+    def story(self):
+        return f"{self.lines[-3:]}\n" + "".join(self.errors[-20:])
+
+    def end(self):
+        """The rounds it committed, after it ended by itself."""
+        wait_for(lambda: self.process.poll() is not None, "a peer to end")
+        for reader in self.readers:
+            reader.join()
+        assert self.process.returncode == 0, self.story()
+        assert self.lines[-1].get("done"), self.story()
+        return self.rounds()
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait()
+        for reader in self.readers:
+            reader.join()
+
+
+@pytest.fixture
+def group(tmp_path):
+    """A memberd without nodes, and peers of one group that are ended with the test."""
+    peers = []
+
+    def start(size, rounds, **options):
+        peers.append(Peer(start.cluster, "g", size, rounds, **options))
+        return peers[-1]
+    start.cluster = Cluster(tmp_path, nodes=0)
+    try:
+        start.cluster.start_memberd()
+        yield start
+    finally:
+        for peer in peers:
+            peer.stop()
+        start.cluster.stop()
+
+
+def check_agreement(histories, first=1):
+    """All results are right by the contributor sets, every round was committed once, and all peers hold the same."""
+    for history in histories:
+        numbers = [line["round"] for line in history]
+        assert numbers == list(range(numbers[0], numbers[-1] + 1))
+        assert all(line["wrong"] == 0 for line in history), history
+    for number in range(first, histories[0][-1]["round"] + 1):
+        rows = [line for history in histories for line in history if line["round"] == number]
+        assert len({(line["sum"], line["contributors"], line["partial"]) for line in rows}) == 1, rows
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "star", "auto"])
+def test_rounds_agree(group, algorithm):
+    peers = [group(3, 10, algorithm=algorithm) for _ in range(3)]
+    histories = [peer.end() for peer in peers]
+    assert [len(history) for history in histories] == [10, 10, 10]
+    check_agreement(histories)
+    assert all(line["contributors"] == 3 and not line["partial"] for line in histories[0])
+
+
+@pytest.mark.parametrize("policy,algorithm", list(itertools.product(["keep", "uniform", "replay"], ["ring", "star"])))
+def test_peer_killed_in_mid_op(group, policy, algorithm):
+    """One peer submits two of three ops of round 4 and is killed; the others finish that very round."""
+    victim = group(4, 8, policy=policy, algorithm=algorithm, count=600000, pause_at=4)
+    others = [group(4, 8, policy=policy, algorithm=algorithm, count=600000) for _ in range(3)]
+    wait_for(victim.paused, "the victim to be in round 4")
+    victim.process.kill()
+    histories = [peer.end() for peer in others]
+    check_agreement(histories)
+    for history in histories:
+        assert history[2]["contributors"] == 4 and history[4]["contributors"] == 3
+        round_4 = history[3]
+        if policy == "replay":
+            assert round_4["restarts"] == 1 and round_4["contributors"] == 3 and not round_4["partial"]
+        if policy == "uniform":
+            assert round_4["restarts"] == 0 and round_4["contributors"] == 3
+        if policy == "keep":
+            assert round_4["restarts"] == 0
+
+
+def test_peer_stopped_in_mid_op(group):
+    """SIGSTOP: no socket breaks, only its heartbeats stop. Awake again, it is told that it is no longer a member."""
+    victim = group(3, 8, pause_at=4)
+    others = [group(3, 8) for _ in range(2)]
+    wait_for(victim.paused, "the victim to be in round 4")
+    victim.process.send_signal(signal.SIGSTOP)
+    histories = [peer.end() for peer in others]
+    check_agreement(histories)
+    assert histories[0][3]["contributors"] == 2
+
+
+def test_stopped_peer_learns_that_it_was_evicted(group):
+    victim, *others = [group(3, 100000, count=1000) for _ in range(3)]
+    wait_for(lambda: victim.reached(5), "rounds")
+    victim.process.send_signal(signal.SIGSTOP)
+    before = len(victim.rounds())
+    wait_for(lambda: others[0].reached(before + 1000), "the others to go on")
+    victim.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: victim.process.poll() is not None, "the evicted peer to end")
+    assert victim.process.returncode == 1
+    assert victim.lines[-1]["error"] == "TR_EEVICTED", victim.story()
+
+
+def test_peer_killed_at_random_moments(group):
+    """Five of eight are killed one after the other, wherever they are."""
+    peers = [group(8, 100000, policy="keep", count=50000) for _ in range(8)]
+    for i, victim in enumerate(peers[:5]):
+        wait_for(lambda: all(peer.reached(3 * (i + 1) + (peers[7].rounds() or [{"round": 0}])[0]["round"])
+                             for peer in peers[i:]), "rounds")
+        victim.process.kill()
+    last = max(peer.rounds()[-1]["round"] for peer in peers)
+    wait_for(lambda: all(peer.reached(last + 20) for peer in peers[5:]), "the survivors to go on")
+    histories = [list(peer.rounds()) for peer in peers[5:]]
+    shortest = min(len(history) for history in histories)
+    check_agreement([history[:shortest] for history in histories])
+
+
+def test_joiner_gets_the_state(group):
+    """It enters a running group at a round's boundary with the others' state."""
+    peers = [group(2, 400, count=20000) for _ in range(2)]
+    wait_for(lambda: all(peer.reached(5) for peer in peers), "rounds")
+    peers.append(group(2, 400, count=20000))
+    histories = [peer.end() for peer in peers]
+    first = histories[2][0]
+    assert 5 < first["round"] < 400 and first["contributors"] == 2
+    assert histories[2][1]["contributors"] == 3
+    check_agreement(histories)
+
+
+def test_peer_leaves(group):
+    """The others go on without an error."""
+    short = group(3, 5)
+    others = [group(3, 12) for _ in range(2)]
+    assert len(short.end()) == 5
+    histories = [peer.end() for peer in others]
+    check_agreement(histories)
+    assert histories[0][-1]["contributors"] == 2
+
+
+def test_memberd_dies_and_comes_back(group):
+    """Rounds need no coordinator; a death during its absence is repaired when it is back."""
+    peers = [group(3, 100000, count=2000) for _ in range(3)]
+    wait_for(lambda: all(peer.reached(5) for peer in peers), "rounds")
+    group.cluster.kill_memberd()
+    last = peers[0].rounds()[-1]["round"]
+    wait_for(lambda: all(peer.reached(last + 50) for peer in peers), "rounds without memberd")
+    peers[0].process.kill()
+    group.cluster.restart_memberd()
+    last = peers[1].rounds()[-1]["round"]
+    wait_for(lambda: all(peer.reached(last + 50) for peer in peers[1:]), "rounds of the survivors")
+    histories = [list(peer.rounds()) for peer in peers[1:]]
+    shortest = min(len(history) for history in histories)
+    check_agreement([history[:shortest] for history in histories])
+    assert histories[0][-1]["contributors"] == 2
+
+
+def test_joining_fails_with_one_clear_line(group, tmp_path):
+    first = group(2, 3, policy="replay")
+    wait_for(lambda: first.lines, "the first to join")
+    other = group(2, 3, policy="keep")
+    wait_for(lambda: other.process.poll() is not None, "the other to be refused")
+    assert other.process.returncode == 1
+    assert other.lines[-1]["error"] == "TR_EREFUSED" and "another policy" in other.lines[-1]["text"]
+
+
+# ---- the library's face
+
+
+def test_only_the_public_names_are_exported():
+    header = (ROOT / "collectives" / "coll.h").read_text() + (ROOT / "common" / "status.h").read_text()
+    public = set(re.findall(r"^TR_API [^;(]*?\b(tr_\w+)\(", header, re.M))
+    assert len(public) > 15
+    listing = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], check=True, capture_output=True, text=True).stdout
+    exported = {line.split()[-1].split("@")[0] for line in listing.splitlines() if line.split()[-2] != "A"}
+    assert exported - {"LIBTRAINCOLL_0"} == public
+
+
+@pytest.mark.parametrize("compiler", [["gcc", "-x", "c", "-std=c99"], ["g++", "-x", "c++", "-std=c++11"]])
+def test_header_compiles(compiler, tmp_path):
+    source = tmp_path / "user"
+    source.write_text('#include "collectives/coll.h"\nint main(void) { struct tr_join_options o = TR_JOIN_OPTIONS_INIT;'
+                      " return o.size_of == 0 || tr_status_name(TR_OK)[0] != 'T'; }\n")
+    environment = {name: value for name, value in os.environ.items() if name != "CFLAGS"}
+    subprocess.run([*compiler, "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT}", "-o", tmp_path / "program",
+                    source, f"-L{LIBRARY.parent}", "-ltraincoll", f"-Wl,-rpath,{LIBRARY.parent}"]
+                   if "build" == BUILD.name else [*compiler, "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT}",
+                                                  "-c", "-o", tmp_path / "program", source],
+                   check=True, env=environment)
+    if BUILD.name == "build":
+        subprocess.run([tmp_path / "program"], check=True)
+
+
+def test_collbench():
+    """The benchmark's own form: one JSON object a case, results identical."""
+    done = subprocess.run([BUILD / "bin" / "collbench", "--world", "1,3", "--bytes", "4,1000000", "--algo", "ring,star",
+                           "--iters", "3", "--json"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    cases = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(cases) == 8
+    for case in cases:
+        assert set(case) >= {"world", "bytes", "algo", "transport", "median_s", "algbw_gbps", "busbw_gbps", "identical"}
+        assert case["identical"] is True
+    bad = subprocess.run([BUILD / "bin" / "collbench", "--bytes", "many"], capture_output=True, text=True, timeout=60)
+    assert bad.returncode == 2 and "usage:" in bad.stderr

@@ -1,0 +1,52 @@
+"""scripts/quickstart.sh, which `make quickstart` runs, on fewer steps: the whole path from a job file to a checkpoint."""
+import os
+import re
+import subprocess
+
+import pytest
+
+from harness import DEADLINE_S, MARK, marked_processes, wait_for
+from stubs import BUILD, ROOT
+
+LAST = re.compile(r"quickstart: ok steps=(\d+) peers=(\d+) loss=(\d+\.\d+)->(\d+\.\d+) val_loss=(\d+\.\d+) tokens_per_s=(\d+) "
+                  r"seconds=(\d+) checkpoint=(/\S+)")
+
+
+@pytest.fixture
+def quickstart():
+    marks = []
+
+    def run(*arguments, **variables):
+        marks.append(f"quickstart-{os.getpid()}-{len(marks)}")
+        environment = {**os.environ, MARK: marks[-1], **variables}
+        return subprocess.run([ROOT / "scripts" / "quickstart.sh", BUILD, *arguments], env=environment, capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, timeout=6 * DEADLINE_S)
+    yield run
+    for mark in marks:
+        for pid in marked_processes(mark):
+            os.kill(pid, 9)
+
+
+@pytest.mark.timeout(8 * DEADLINE_S)
+def test_quickstart(quickstart):
+    done = quickstart("--set", "train.steps=12", "--set", "train.batch_tokens=1536", "--set", "train.warmup=2",
+                      "--set", "train.eval_sequences=4", "--set", "sample.tokens=20")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    lines = done.stdout.splitlines()
+    found = LAST.fullmatch(lines[-1])
+    assert found, lines[-1]
+    assert found[1] == "12" and found[2] == "3"
+    assert 0 < float(found[4]) < float(found[3]) < 7, "the loss did not fall"
+    assert os.path.exists(os.path.join(found[8], "model.safetensors"))
+    assert any(line.startswith("step 12/12 ") for line in lines)
+    assert "---- sample ----" in lines
+    wait_for(lambda: not marked_processes(f"quickstart-{os.getpid()}-0"), "all processes to end")
+
+
+@pytest.mark.timeout(8 * DEADLINE_S)
+def test_quickstart_that_fails_says_so(quickstart):
+    done = quickstart("--set", "data.text=/nonexistent.txt")
+    assert done.returncode == 1
+    assert "data.text: found '/nonexistent.txt', which cannot be read" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("quickstart: failed: ") and "quickstart: ok" not in done.stdout
+    wait_for(lambda: not marked_processes(f"quickstart-{os.getpid()}-0"), "all processes to end")

@@ -1,0 +1,369 @@
+"""Every verb of trainctl against real daemons: `up` to `down`, bad input, exit codes, what is left behind."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import uuid
+
+import pytest
+
+from harness import BIN, DEADLINE_S, MARK, Cluster, alive, marked_processes, trainctl, trainctl_json, wait_for
+from stubs import ROOT
+
+JOB_FILE = """name: small
+model: {layers: 1, width: 16, heads: 2, context: 16}
+data: {text: [text.txt], validation: 10%}
+train: {steps: 10, batch_tokens: 64, eval_every: 5, eval_sequences: 4}
+"""
+
+
+class Home:
+    """A TRAIND_HOME whose processes are all ended and looked for at the end."""
+
+    def __init__(self, folder):
+        self.folder, self.mark = folder, str(uuid.uuid4())
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("TRAIND_")}
+        self.environment = {**kept, "TRAIND_HOME": str(folder), MARK: self.mark}
+
+    def run(self, *arguments, check=False, **options):
+        return trainctl(*arguments, environment=self.environment, check=check, **options)
+
+    def json(self, *arguments):
+        return trainctl_json(*arguments, environment=self.environment)
+
+    def start(self, *arguments):
+        return subprocess.Popen([str(BIN / "trainctl"), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, env=self.environment)
+
+    def processes(self):
+        return marked_processes(self.mark)
+
+    def end(self):
+        left = self.processes()
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        return left
+
+
+@pytest.fixture
+def home(tmp_path):
+    made = Home(tmp_path / "home")
+    yield made
+    made.run("down")
+    assert not made.end(), "processes were left behind"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with Cluster(tmp_path_factory.mktemp("trainctl"), nodes=2, slots=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def here(cluster):
+    """Runs trainctl on the module's cluster."""
+    environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
+
+    def run(*arguments, **options):
+        return trainctl(*arguments, environment=environment, check=False, **options)
+    return run
+
+
+@pytest.fixture
+def job_file(tmp_path):
+    (tmp_path / "text.txt").write_text("all work and no play makes jack a dull boy\n" * 50)
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB_FILE)
+    return path
+
+
+# ---- up and down
+
+def test_up_grows_replaces_and_ends(home):
+    first = home.json("up", "--nodes", "2", "--slots", "2")
+    assert [node["name"] for node in first["nodes"]] == ["node-1", "node-2"]
+    assert all(node["alive"] and node["slots"] == 2 for node in first["nodes"]) and first["memberd"]["alive"]
+    assert (home.folder / "cluster" / "memberd" / "log").exists()
+
+    # again: the same daemons, and it says so
+    again = home.run("up")
+    assert again.returncode == 0 and f"pid {first['memberd']['pid']}" in again.stdout
+    assert home.json("up")["nodes"] == first["nodes"]
+
+    # more
+    third = home.json("up", "--nodes", "3")
+    assert third["nodes"][:2] == first["nodes"] and third["nodes"][2]["name"] == "node-3"
+    assert sorted(row["name"] for row in home.json("nodes") if row["state"] == "alive") == ["node-1", "node-2", "node-3"]
+
+    # a dead one is told of, and replaced only if asked
+    os.kill(third["nodes"][1]["pid"], signal.SIGKILL)
+    wait_for(lambda: not alive(third["nodes"][1]["pid"]), "the node to die")
+    told = home.run("up", "--nodes", "3")
+    assert told.returncode == 0 and "dead" in told.stdout and "--replace" in told.stdout
+    fourth = home.json("up", "--replace")
+    assert fourth["nodes"][1]["alive"] and fourth["nodes"][1]["pid"] != third["nodes"][1]["pid"]
+    assert len(fourth["nodes"]) == 3
+
+    assert len(home.processes()) >= 4
+    assert home.run("down").returncode == 0
+    assert not home.processes()
+    assert not (home.folder / "cluster" / "cluster.json").exists()
+    assert "no cluster is running" in home.run("down").stdout
+    assert home.run("nodes").returncode == 3
+
+
+def test_up_after_everything_was_killed(home):
+    home.json("up", "--nodes", "2")
+    home.run("launch", "-n", "1", "--", "true", check=True)
+    home.end()
+    wait_for(lambda: not home.processes(), "all to end")
+    assert home.run("nodes").returncode == 3
+    done = home.run("up")
+    assert done.returncode == 0 and "starting it anew" in done.stderr
+    # memberd's log is still there
+    assert [row["id"] for row in home.json("jobs")] == [1]
+
+
+def test_dead_memberd_is_told_of(home):
+    before = home.json("up", "--nodes", "1")
+    os.kill(before["memberd"]["pid"], signal.SIGKILL)
+    wait_for(lambda: not alive(before["memberd"]["pid"]), "memberd to die")
+    done = home.run("up")
+    assert done.returncode == 3 and "memberd" in done.stderr and "--replace" in done.stderr
+    done = home.run("launch", "-n", "1", "--", "true")
+    assert done.returncode != 0 and "--replace" in done.stderr
+    after = home.json("up", "--replace")
+    assert after["memberd"]["address"] == before["memberd"]["address"]
+    assert after["nodes"][0]["pid"] == before["nodes"][0]["pid"]
+    assert home.run("launch", "-n", "1", "--", "true").returncode == 0
+
+
+def test_down_does_not_touch_a_reused_pid(home):
+    record = home.json("up")
+    home.run("down", check=True)
+    bystander = subprocess.Popen(["sleep", "1000"])
+    try:
+        folder = home.folder / "cluster"
+        daemon = {"name": "memberd", "pid": bystander.pid, "start_time": 12345, "address": record["memberd"]["address"], "slots": 0}
+        (folder / "cluster.json").write_text(json.dumps({"memberd": daemon, "nodes": []}))
+        assert home.run("down").returncode == 0
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_what_does_not_come_up_is_ended_and_its_log_shown(home, tmp_path):
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for name in ("trainctl", "memberd"):
+        os.link(BIN / name, folder / name) if os.stat(BIN).st_dev == os.stat(folder).st_dev else \
+            (folder / name).write_bytes((BIN / name).read_bytes())
+        (folder / name).chmod(0o755)
+    (folder / "traind").write_text("#!/bin/sh\necho the reason in words >&2\nexit 9\n")
+    (folder / "traind").chmod(0o755)
+    done = subprocess.run([folder / "trainctl", "up", "--nodes", "2"], env=home.environment, capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL, timeout=DEADLINE_S)
+    assert done.returncode == 1
+    assert "ended with exit code 9" in done.stderr and "the reason in words" in done.stderr and "/node-1/log" in done.stderr
+    assert not home.processes()
+
+
+def test_two_ups_at_once(home):
+    both = [home.start("up", "--nodes", "2", "--json") for _ in range(2)]
+    rows = []
+    for process in both:
+        out, err = process.communicate(timeout=2 * DEADLINE_S)
+        assert process.returncode == 0, err
+        rows.append(json.loads(out))
+    assert rows[0] == rows[1]
+
+
+def test_dir_is_another_cluster(home, tmp_path):
+    home.json("up", "--dir", tmp_path / "other")
+    assert home.run("nodes").returncode == 3
+    assert home.run("down", "--dir", tmp_path / "other").returncode == 0
+    assert not home.processes()
+
+
+# ---- launch
+
+def test_launch_starts_and_ends_its_own_cluster(home):
+    done = home.run("launch", "-n", "3", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE in $PWD")
+    assert done.returncode == 0, done.stderr
+    assert "no cluster is running" in done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] rank {rank} of 3 in {os.getcwd()}" for rank in range(3)]
+    assert not home.processes()
+
+
+def test_launch_keep(home):
+    assert home.run("launch", "--keep", "-n", "1", "--", "true").returncode == 0
+    assert [row["state"] for row in home.json("jobs")] == ["done"]
+    assert home.run("down").returncode == 0
+
+
+def test_interrupted_launch_leaves_nothing(home):
+    process = home.start("launch", "-n", "2", "--", "sh", "-c", "echo ready; exec sleep 1000")
+    assert "ready" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130 and "was cancelled" in err
+    wait_for(lambda: not home.processes(), "all processes to end")
+
+
+def test_first_failing_rank_gives_the_exit_code(here):
+    done = here("launch", "-n", "2", "--", "sh", "-c", "test $RANK = 0 && exec sleep 1000; echo bad luck >&2; exit 7")
+    assert done.returncode == 7, done.stderr
+    assert "[1] bad luck" in done.stdout and "rank 1" in done.stderr
+
+
+def test_command_that_is_not_there(here):
+    done = here("launch", "-n", "1", "--", "/nonexistent/program")
+    assert done.returncode not in (0, 3) and "/nonexistent/program" in done.stderr + done.stdout
+
+
+def test_output_of_one_rank_is_raw(here):
+    done = here("launch", "-n", "1", "--", "printf", "no newline")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "no newline", "")
+
+
+def test_much_output_arrives_whole(here):
+    done = here("launch", "-n", "2", "--", "seq", "1", "200000")
+    for rank in (0, 1):
+        lines = [line for line in done.stdout.splitlines() if line.startswith(f"[{rank}] ")]
+        assert lines == [f"[{rank}] {number}" for number in range(1, 200001)]
+
+
+def test_detach_status_logs_cancel(here):
+    done = here("launch", "-n", "2", "--detach", "--json", "--", "sh", "-c", "echo out $RANK; echo err >&2; exec sleep 1000")
+    assert done.returncode == 0, done.stderr
+    job = json.loads(done.stdout)["id"]
+
+    def running():
+        row = json.loads(here("status", job, "--json").stdout)
+        return row if row["state"] == "running" and all(peer["pid"] for peer in row["peers"]) and len(row["peers"]) == 2 else None
+    row = wait_for(running, "the job to run")
+    assert row["name"] == "sh" and row["kind"] == "command" and row["loss"] is None
+    assert "running" in here("status", job).stdout
+    assert job in [line["id"] for line in json.loads(here("jobs", "--json").stdout)]
+    nodes = json.loads(here("nodes", "--json").stdout)
+    workers = [worker for node in nodes for worker in node["workers"] if worker["job"] == job]
+    assert sorted(worker["rank"] for worker in workers) == [0, 1] and all(alive(worker["pid"]) for worker in workers)
+    wait_for(lambda: here("logs", job, "--rank", "1").stdout.count("\n") == 2, "the output")
+    assert sorted(here("logs", job, "--rank", "1").stdout.splitlines()) == ["err", "out 1"]
+    assert sorted(here("logs", job).stdout.splitlines()) == ["[0] err", "[0] out 0", "[1] err", "[1] out 1"]
+
+    cancelled = here("cancel", job)
+    assert cancelled.returncode == 0
+    wait_for(lambda: json.loads(here("status", job, "--json").stdout)["state"] == "cancelled", "the job to be cancelled")
+    wait_for(lambda: not any(alive(worker["pid"]) for worker in workers), "the workers to end")
+    assert here("logs", job, "-f").returncode == 0  # it has ended: follows no longer
+    assert here("cancel", job).returncode == 0
+
+
+def test_traind_is_as_good_an_address(cluster):
+    for node in cluster.nodes:
+        done = trainctl("--address", node.address, "launch", "-n", "2", "--", "sh", "-c", "echo $RANK",
+                        environment=cluster.environment, check=False)
+        assert done.returncode == 0 and sorted(done.stdout.split()) == ["0", "1", "[0]", "[1]"], done.stderr
+
+
+@pytest.mark.timeout(4 * DEADLINE_S)
+def test_training_job(here, job_file):
+    done = here("launch", job_file, timeout=3 * DEADLINE_S)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "step 10/10" in done.stdout and "\033" not in done.stdout
+    job = json.loads(here("jobs", "--json").stdout)[0]["id"]
+    row = json.loads(here("status", job, "--json").stdout)
+    assert row["state"] == "done" and row["step"] == row["steps"] == 10
+    assert 0 < row["loss"] < 7 and 0 < row["val_loss"] < 7 and row["tokens_per_s"] > 0 and row["view"] >= 1
+    assert (pathlib.Path(row["checkpoint"]) / "model.safetensors").exists()
+    assert row["checkpoint"].startswith(str(job_file.parent / "runs/small"))
+    assert row["events"] and all(event["text"] for event in row["events"])
+
+
+# ---- bad input: one line, exit code 2, nothing started
+
+@pytest.mark.parametrize("change, says", [
+    (("steps: 10", "stesp: 10"), "job.yaml:4: train.stesp: found an unknown key (did you mean 'steps'?), allowed: steps, "),
+    (("steps: 10", "steps: ten"), "job.yaml:4: train.steps: found 'ten', allowed: a whole number from 1 to 1000000000"),
+    (("width: 16", "width: 1000000"), "job.yaml:2: model.width: found 1000000, allowed: a whole number from 8 to 16384"),
+    (("heads: 2", "heads: 3"), "job.yaml:2: model.width: found 16, allowed: a multiple of model.heads, which is 3"),
+    (("text.txt", "none.txt"), "none.txt', which cannot be read (No such file or directory), allowed: text files that are there"),
+    (("name: small", "name: small\nname: again"), "job.yaml:2: name: found the key again (first on line 1), allowed: each key once"),
+    (("heads: 2,", "heads: 2],"), "job.yaml:2: yaml: found what cannot be read"),
+])
+def test_bad_job_file(home, job_file, change, says):
+    job_file.write_text(JOB_FILE.replace(*change))
+    done = home.run("launch", job_file)
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert says in done.stderr and done.stderr.startswith(f"{job_file}:"), done.stderr
+    assert not home.processes() and not (home.folder / "cluster").exists()
+
+
+@pytest.mark.parametrize("arguments, says", [
+    (["launch"], "a job file is missing"),
+    (["launch", "FILE", "--set", "train.lr=fast"], "--set: train.lr: found 'fast', allowed: a number from 1e-09 to 10"),
+    (["launch", "FILE", "--set", "trian.lr=1"], "--set: trian.lr: found an unknown key (did you mean 'train.lr'?)"),
+    (["launch", "FILE", "--env", "A=b"], "--env goes with -n N and a command"),
+    (["launch", "/none.yaml"], "/none.yaml:1: file: found none that can be read"),
+    (["launch", "-n", "0", "true"], "--workers: found '0', allowed: a whole number from 1 to 256"),
+    (["launch", "-n", "2"], "no command"),
+    (["launch", "-n", "2", "--env", "A", "--", "true"], "command.env: found 'A', allowed: KEY=value"),
+    (["launch", "--", "true"], "how many workers?"),
+    (["up", "--nodes", "many"], "--nodes: found 'many', allowed: a whole number from 1 to 64"),
+    (["up", "now"], "too many arguments"),
+    (["status"], "an argument is missing"),
+    (["status", "one"], "JOB: found 'one', allowed: a job's number"),
+    (["logs", "1", "--rank", "-1"], "--rank: found '-1', allowed: a whole number from 0 to 255"),
+    (["nodes", "--jsno"], "unknown option '--jsno'"),
+    (["nodes", "--color", "pink"], "--color: found 'pink', allowed: auto, always or never"),
+    (["--address", "nowhere", "nodes"], "--address: "),
+    (["frobnicate"], "no verb 'frobnicate'"),
+])
+def test_bad_usage(home, job_file, arguments, says):
+    done = home.run(*[str(job_file) if word == "FILE" else word for word in arguments])
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
+    assert not home.processes()
+
+
+def test_unreachable(home):
+    for verb in (["nodes"], ["jobs"], ["status", "1"], ["logs", "1"], ["cancel", "1"], ["launch", "-n", "1", "--", "true"]):
+        done = home.run("--address", "127.0.0.1:1", *verb)
+        assert done.returncode == 3 and "127.0.0.1:1" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert not home.processes()
+
+
+@pytest.mark.parametrize("verb", [["status"], ["logs"], ["cancel"]])
+def test_no_such_job(here, verb):
+    done = here(*verb, "4711")
+    assert done.returncode == 4 and "4711" in done.stderr
+
+
+# ---- help
+
+def test_help_of_every_verb(home):
+    overview = home.run("help").stdout
+    verbs = [line.split()[0] for line in overview.split("verbs:")[1].split("options:")[0].splitlines() if line.strip()]
+    assert {"up", "down", "launch", "jobs", "status", "logs", "cancel", "nodes", "help", "version"} == set(verbs)
+    for verb in verbs:
+        asked, flagged = home.run("help", verb), home.run(verb, "--help")
+        assert asked.returncode == flagged.returncode == 0 and asked.stdout == flagged.stdout
+        assert asked.stdout.startswith(f"usage: trainctl {verb}")
+    assert "exit codes:" in overview and "130" in overview
+    assert home.run().stdout == overview and home.run("--help").stdout == overview
+    assert home.run("help", "frobnicate").returncode == 2
+
+
+def test_manual_and_reference_are_as_printed(home):
+    assert home.run("help", "--manual").stdout == (ROOT / "docs" / "trainctl.md").read_text()
+    assert home.run("help", "--job-file").stdout == (ROOT / "docs" / "job-file.md").read_text()
+
+
+def test_version(home):
+    assert home.run("version").stdout == home.run("--version").stdout
+    assert set(home.json("version")) == {"version"}

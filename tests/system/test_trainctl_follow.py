@@ -1,0 +1,434 @@
+"""What trainctl shows and asks while it follows a job, against a service that says what the test tells it to."""
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+import pytest
+
+from fake_trainer import FakeTrainer, training_job
+from harness import BIN, DEADLINE_S, trainctl, wait_for
+from stubs import pb
+
+JOB_FILE = """name: fake
+model: {layers: 1, width: 8, heads: 1, context: 8}
+data: {text: [text.txt]}
+train: {steps: 10, batch_tokens: 1024}
+"""
+
+
+@pytest.fixture
+def fake():
+    with FakeTrainer() as service:
+        yield service
+
+
+@pytest.fixture
+def job_file(tmp_path):
+    (tmp_path / "text.txt").write_text("word " * 100)
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB_FILE)
+    return path
+
+
+def environment(**more):
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("TRAIND_") and key != "NO_COLOR"}
+    return {**kept, "TERM": "xterm", "LC_ALL": "C.UTF-8", **more}
+
+
+def run(fake, *arguments, **options):
+    return trainctl("--address", fake.address, *arguments, environment=environment(), check=False, **options)
+
+
+def start(fake, *arguments):
+    """trainctl in the background, without a terminal."""
+    return subprocess.Popen([str(BIN / "trainctl"), "--address", fake.address, *map(str, arguments)], stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+
+
+class Terminal:
+    """trainctl on a terminal of its own."""
+
+    def __init__(self, fake, *arguments, columns=120, **variables):
+        self.fd, slave = pty.openpty()
+        self.resize(columns)
+        command = [str(BIN / "trainctl"), "--address", fake.address, *map(str, arguments)]
+        self.process = subprocess.Popen(["setsid", "--ctty", "--wait", *command], stdin=slave, stdout=slave, stderr=slave,
+                                        env=environment(**variables), start_new_session=True)
+        os.close(slave)
+        self.text = ""
+
+    def resize(self, columns):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+    def read(self):
+        while select.select([self.fd], [], [], 0)[0]:
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:  # the other side is closed
+                break
+            if not data:
+                break
+            self.text += data.decode(errors="replace")
+        return self.text
+
+    def expect(self, pattern):
+        return wait_for(lambda: re.search(pattern, self.read(), re.DOTALL), f"{pattern!r}")
+
+    def send(self, keys):
+        os.write(self.fd, keys.encode())
+
+    def wait(self):
+        def ended():
+            self.read()
+            return self.process.poll() is not None
+        wait_for(ended, "trainctl to end")
+        self.read()
+        return self.process.returncode
+
+    def close(self):
+        os.close(self.fd)  # what still runs is told by SIGHUP
+        self.process.wait(DEADLINE_S)
+
+
+@pytest.fixture
+def terminal(fake):
+    opened = []
+
+    def make(*arguments, **options):
+        opened.append(Terminal(fake, *arguments, **options))
+        return opened[-1]
+    yield make
+    for one in opened:
+        one.close()
+
+
+def wait_watched(fake, times=1):
+    wait_for(lambda: fake.watchers >= times, "trainctl to watch")
+
+
+def steps(fake, job, first, last):
+    for step in range(first, last + 1):
+        def change(row, step=step):
+            row.progress.step = step
+            row.progress.loss = 5.0 - step / 4
+            row.progress.tokens_per_s = 2048
+        fake.update(job, change)
+        time.sleep(0.02)
+
+
+def finish(fake, job):
+    def change(row):
+        row.progress.first_loss, row.progress.val_loss = 5.5, 2.75
+        row.progress.checkpoint, row.progress.sample = "/runs/fake/step-00000010", "the quick brown fox"
+        row.state = pb.JOB_STATE_DONE
+    fake.update(job, change)
+
+
+# ---- lines
+
+def test_plain_lines(fake, job_file):
+    process = start(fake, "launch", job_file)
+    wait_watched(fake)
+    steps(fake, 1, 1, 10)
+    fake.update(1, lambda row: row.events.add(unix_ms=1000, text="peer 2 lost: killed by signal 9"))
+    finish(fake, 1)
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, err
+    assert "\033" not in out and "\r" not in out
+    lines = out.splitlines()
+    assert any(re.fullmatch(r"\d\d:\d\d:\d\d  peer 2 lost: killed by signal 9", line) for line in lines), out
+    # the last progress is shown however fast it went, and few lines in all
+    assert "step 10/10  loss 2.500  val 2.750  tokens/s 2.0k  peers 3  view 2  eta 0:00" in lines, out
+    assert sum(line.startswith("step ") for line in lines) <= 4
+    assert "the quick brown fox" in out
+    assert "job 1 done: 10 steps" in out and "loss 5.500 -> 2.500, validation 2.750" in out
+    assert "checkpoint /runs/fake/step-00000010" in out
+
+
+def test_events_are_printed_once(fake, job_file):
+    process = start(fake, "launch", job_file)
+    wait_watched(fake)
+    for number in range(5):
+        fake.update(1, lambda row, number=number: row.events.add(unix_ms=number, text=f"event {number}"))
+        steps(fake, 1, number + 1, number + 1)
+    # the oldest go, as memberd keeps the newest 256 only
+    fake.update(1, lambda row: row.events.pop(0))
+    fake.update(1, lambda row: row.events.add(unix_ms=9, text="event 9"))
+    finish(fake, 1)
+    out, _ = process.communicate(timeout=DEADLINE_S)
+    assert [text for text in re.findall(r"event \d", out)] == [f"event {n}" for n in (0, 1, 2, 3, 4, 9)]
+
+
+def test_the_spec_arrives(fake, job_file):
+    done = run(fake, "launch", job_file, "--set", "train.lr=0.5", "--detach", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"id": 1, "address": fake.address}
+    request = fake.submitted[0]
+    assert len(request.request_id) == 32
+    assert request.spec.train.optimizer.lr == 0.5 and request.spec.train.optimizer.steps == 10
+    assert request.spec.train.data.text == [str(job_file.parent / "text.txt")]
+    assert request.spec.train.checkpoint.dir == str(job_file.parent / "runs/fake")
+
+
+def test_ends(fake, job_file):
+    fake.on_submit = lambda spec: training_job(state=pb.JOB_STATE_FAILED)
+    assert run(fake, "launch", job_file).returncode == 1
+    fake.on_submit = lambda spec: training_job(state=pb.JOB_STATE_CANCELLED)
+    assert run(fake, "launch", job_file).returncode == 5
+    fake.on_submit = lambda spec: "train.lr: found 7, allowed: a number from 0 to 1"
+    done = run(fake, "launch", job_file)
+    assert done.returncode == 2 and done.stderr == "trainctl: train.lr: found 7, allowed: a number from 0 to 1\n"
+
+
+def test_launch_json_is_the_job(fake, job_file):
+    fake.on_submit = lambda spec: training_job(step=10, state=pb.JOB_STATE_DONE, loss=2.5)
+    done = run(fake, "launch", job_file, "--json")
+    row = json.loads(done.stdout)
+    assert done.returncode == 0 and row["state"] == "done" and row["step"] == 10 and row["loss"] == 2.5
+
+
+# ---- command jobs
+
+def command_job(spec):
+    return pb.Job(state=pb.JOB_STATE_RUNNING, spec=spec)
+
+
+def test_output_of_ranks(fake):
+    fake.on_submit = command_job
+    process = start(fake, "launch", "-n", "2", "--", "worker")
+    wait_watched(fake)
+    fake.log(1, 0, b"one\ntw")
+    fake.log(1, 1, b"other\n")
+    fake.log(1, 0, b"o\nend without newline")
+    fake.end(1)
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, err
+    assert out.splitlines() == ["[0] one", "[1] other", "[0] two", "[0] end without newline"]
+
+
+def test_one_rank_is_raw(fake):
+    fake.on_submit = command_job
+    process = start(fake, "launch", "-n", "1", "--", "worker")
+    wait_watched(fake)
+    fake.log(1, 0, b"\x01raw\n\nbytes")
+    fake.end(1)
+    assert process.communicate(timeout=DEADLINE_S)[0] == "\x01raw\n\nbytes"
+
+
+def test_exit_code_of_the_command(fake):
+    fake.on_submit = command_job
+    process = start(fake, "launch", "-n", "2", "--", "worker")
+    wait_watched(fake)
+    fake.end(1, pb.JOB_STATE_FAILED, "rank 1 ended with exit code 7", exit_code=7)
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 7
+    assert err == "trainctl: job 1 failed: rank 1 ended with exit code 7\n"
+
+
+def test_waiting_for_slots_is_said(fake):
+    fake.on_submit = lambda spec: pb.Job(state=pb.JOB_STATE_QUEUED, reason="needs 2 slots, 1 is free", spec=spec)
+    process = start(fake, "launch", "-n", "2", "--", "worker")
+    line = process.stderr.readline()
+    assert line == "trainctl: job 1 waits: needs 2 slots, 1 is free\n"
+    fake.end(1)
+    process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0
+
+
+def test_command_and_environment(fake):
+    fake.on_submit = command_job
+    variables = environment(AWS_SECRET_ACCESS_KEY="secret", OMP_NUM_THREADS="3")
+    done = trainctl("--address", fake.address, "launch", "-n", "3", "--env", "A=b c", "--detach", "/bin/prog", "-n", "x",
+                    environment=variables)
+    assert "job 1" in done.stdout
+    spec = fake.submitted[0].spec
+    assert list(spec.command.argv) == ["/bin/prog", "-n", "x"] and spec.mesh.workers == 3 and spec.name == "prog"
+    assert spec.command.directory == os.getcwd()
+    assert "A=b c" in spec.command.env and "OMP_NUM_THREADS=3" in spec.command.env
+    assert f"PATH={os.environ['PATH']}" in spec.command.env
+    assert not any("secret" in variable for variable in spec.command.env)
+
+
+# ---- memberd goes away
+
+def test_memberd_goes_and_comes_back(fake, job_file):
+    process = start(fake, "launch", job_file)
+    wait_watched(fake)
+    steps(fake, 1, 1, 2)
+    fake.stop()
+    assert process.stdout.readline()  # the first step
+    lines = []
+    while not lines or "away" not in lines[-1]:
+        lines.append(process.stdout.readline())
+        assert lines[-1], lines
+    assert lines[-1] == "memberd is away; training goes on; waiting for it\n"
+    fake.start()
+    wait_watched(fake, 2)
+    steps(fake, 1, 3, 10)
+    finish(fake, 1)
+    out, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0 and "memberd is back" in out and "step 10/10" in out
+
+
+def test_output_is_not_repeated_after_a_reconnect(fake):
+    fake.on_submit = command_job
+    process = start(fake, "launch", "-n", "2", "--", "worker")
+    wait_watched(fake)
+    fake.log(1, 0, b"first\nsec")
+    assert process.stdout.readline() == "[0] first\n"
+    fake.stop()
+    assert process.stderr.readline() == "trainctl: memberd is away; training goes on; waiting for it\n"
+    fake.start()
+    wait_watched(fake, 2)
+    fake.log(1, 0, b"ond\n")
+    fake.end(1)
+    out, _ = process.communicate(timeout=DEADLINE_S)
+    assert out == "[0] second\n"
+
+
+# ---- signals
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_off_a_terminal_cancel(fake, job_file, number, code):
+    process = start(fake, "launch", job_file)
+    wait_watched(fake)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == code and "job 1 was cancelled" in err
+    assert len(fake.cancelled) == 1
+
+
+def test_hangup_leaves_the_job(fake, job_file):
+    process = start(fake, "launch", job_file)
+    wait_watched(fake)
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 129 and not fake.cancelled
+
+
+# ---- on a terminal
+
+def test_bar(fake, job_file, terminal):
+    screen = terminal("launch", job_file, columns=120)
+    wait_watched(fake)
+    steps(fake, 1, 1, 5)
+    screen.expect(r"5/10  .*━+.*─+.*loss 3\.750  2\.0k tok/s  3 peers  view 2  eta 0:03")
+    fake.update(1, lambda row: row.events.add(unix_ms=1000, text="peer 9 joined"))
+    screen.expect(r"peer 9 joined\r\n")
+    steps(fake, 1, 6, 10)
+    screen.expect(r"[▁▂▃▄▅▆▇█]{8,}")
+    finish(fake, 1)
+    assert screen.wait() == 0
+    assert "the quick brown fox" in screen.text and "job 1 done" in screen.text
+
+
+def test_narrow_terminal_and_no_color(fake, job_file, terminal):
+    screen = terminal("launch", job_file, columns=40, NO_COLOR="1")
+    wait_watched(fake)
+    steps(fake, 1, 1, 5)
+    screen.expect(r"5/10")
+    screen.resize(30)
+    steps(fake, 1, 6, 7)
+    screen.expect(r"7/10")
+    fake.end(1)
+    screen.wait()
+    assert not re.search(r"\033\[\d*m", screen.text)
+    drawn = [part for part in re.split(r"[\r\n]|\033\[\d*[AJ]", screen.text) if "/10" in part]
+    assert drawn and all(len(part) < 40 for part in drawn)
+    assert all(len(part) < 30 for part in drawn if part.startswith("7/10"))
+
+
+def test_ctrl_c_detach(fake, job_file, terminal):
+    screen = terminal("launch", job_file)
+    wait_watched(fake)
+    steps(fake, 1, 1, 2)
+    screen.expect("2/10")
+    screen.send("\x03")
+    screen.expect(r"\[d\]etach.*\[c\]ancel.*\[k\]eep")
+    screen.send("d")
+    assert screen.wait() == 0
+    assert not fake.cancelled and "trainctl status 1" in screen.text
+
+
+def test_ctrl_c_keep_then_cancel(fake, job_file, terminal):
+    screen = terminal("launch", job_file)
+    wait_watched(fake)
+    steps(fake, 1, 1, 2)
+    screen.expect("2/10")
+    screen.send("\x03")
+    screen.expect(r"\[k\]eep following\? ")
+    screen.send("x")  # not an answer
+    screen.send("k")
+    screen.expect(r"following\? keep\r\n")
+    steps(fake, 1, 3, 4)
+    screen.expect("4/10")
+    screen.send("\x03")
+    wait_for(lambda: screen.read().count("[c]ancel or") == 2, "the second question")
+    screen.send("c")
+    assert screen.wait() == 5
+    assert fake.cancelled == [(1, "cancelled from the terminal")]
+
+
+def test_ctrl_c_twice_cancels(fake, job_file, terminal):
+    screen = terminal("launch", job_file)
+    wait_watched(fake)
+    screen.expect("running")
+    screen.send("\x03")
+    screen.expect(r"\[c\]ancel")
+    screen.send("\x03")
+    assert screen.wait() == 5 and len(fake.cancelled) == 1
+
+
+# ---- read verbs
+
+def test_status_without_figures_has_nulls(fake):
+    fake.add(training_job())
+    row = json.loads(run(fake, "status", "1", "--json").stdout)
+    for key in ("id", "state", "step", "steps", "loss", "val_loss", "tokens_per_s", "view", "peers", "events"):
+        assert key in row
+    assert row["loss"] is None and row["val_loss"] is None and row["tokens_per_s"] is None
+    assert row["step"] == 0 and row["steps"] == 10 and row["state"] == "running" and len(row["peers"]) == 3
+    assert row["events"] == [] and row["checkpoint"] is None
+
+
+def test_nodes(fake):
+    fake.nodes = [pb.Node(id=3, name="näme", address="127.0.0.1:9", pid=7, state="suspected", reason="silent for 1.2 s", slots=2,
+                          cores=4, memory_bytes=2**34, workers=[pb.Worker(job_id=1, peer_id=2, rank=0, pid=8)])]
+    row, = json.loads(run(fake, "nodes", "--json").stdout)
+    assert row["id"] == 3 and row["address"] == "127.0.0.1:9" and row["pid"] == 7 and row["state"] == "suspected"
+    assert row["reason"] == "silent for 1.2 s" and row["workers"] == [{"job": 1, "peer": 2, "rank": 0, "pid": 8}]
+    head, line = run(fake, "nodes").stdout.splitlines()
+    assert head.split() == ["ID", "NAME", "STATE", "ADDRESS", "PID", "WORKERS", "CORES", "MEMORY", "REASON"]
+    assert line.index("suspected") == head.index("STATE") and "1/2" in line and "16.0 GiB" in line
+
+
+def test_jobs_newest_first(fake):
+    fake.add(training_job(step=10, state=pb.JOB_STATE_DONE, loss=2.0))
+    fake.add(training_job(step=1, loss=5.0))
+    assert [row["id"] for row in json.loads(run(fake, "jobs", "--json").stdout)] == [2, 1]
+    assert "fake" in run(fake, "jobs").stdout
+
+
+def test_logs(fake):
+    job = fake.add(training_job(state=pb.JOB_STATE_DONE))
+    fake.log(job, 0, b"zero\n")
+    fake.log(job, 1, b"one\n\xff\n")
+    assert run(fake, "logs", "1", "--rank", "0").stdout == "zero\n"
+    pieces = [json.loads(line) for line in run(fake, "logs", "1", "--json").stdout.splitlines()]
+    assert [(piece["rank"], piece["node"]) for piece in pieces] == [(0, "node-1"), (1, "node-1")]
+    assert pieces[0]["data"] == "zero\n" and pieces[1]["data"] == "one\n�\n"
+
+
+@pytest.mark.parametrize("verb", ["status", "logs", "cancel"])
+def test_no_such_job(fake, verb):
+    done = run(fake, verb, "77")
+    assert done.returncode == 4
+    assert done.stderr == "trainctl: no job 77 (`trainctl jobs` lists those there are)\n"

@@ -1,0 +1,244 @@
+"""Native jobs on real daemons while nodes die, stop, join; memberd away; disks full: what issue after issue must keep."""
+import hashlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+
+import pytest
+
+from harness import DEADLINE_S, Cluster, wait_for
+from stubs import pb
+
+CONTEXT, BATCH = 32, 32  # tokens, sequences of a global batch
+WORDS = "the quick brown fox jumps over the lazy dog while the hacker reads the manual twice and nods. "
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("".join(WORDS[i % 7:] + str(i * i) + "\n" for i in range(2000)))
+    return path
+
+
+def job_spec(text, folder, nodes, steps, on_loss="replay", every=0, resume="", layers=2, width=64):
+    spec = pb.JobSpec(name="training")
+    spec.train.model.MergeFrom(pb.Model(preset="gpt2", layers=layers, width=width, heads=2, context=CONTEXT, vocab="bytes"))
+    spec.train.data.MergeFrom(pb.Data(text=[str(text)], validation=0.1))
+    spec.train.optimizer.MergeFrom(pb.Optimizer(steps=steps, batch_tokens=BATCH * CONTEXT, lr=1e-3, warmup=5, clip=1.0,
+                                                seed=7))
+    spec.train.sync.MergeFrom(pb.Sync(mode="ddp", on_loss=on_loss))
+    spec.train.checkpoint.MergeFrom(pb.Checkpoint(every=every, keep=2, dir=str(folder), resume=str(resume)))
+    spec.mesh.MergeFrom(pb.Mesh(nodes=nodes, min_nodes=1, threads=1))
+    return spec
+
+
+def metrics(folder):
+    """{step: row}; each step stands there once."""
+    rows = {}
+    path = pathlib.Path(folder) / "metrics.jsonl"
+    for line in path.read_text().splitlines() if path.exists() else []:
+        row = json.loads(line)
+        assert row["step"] not in rows, f"step {row['step']} was recorded twice"
+        rows[row["step"]] = row
+    return rows
+
+
+def reach(cluster, job, step):
+    wait_for(lambda: cluster.job(job).progress.step >= step, f"step {step}")
+
+
+def reach_file(folder, step):
+    wait_for(lambda: max(metrics(folder), default=0) >= step, f"step {step} in {folder}")
+
+
+def worker_of(cluster, job, node):
+    """The pid of the active worker on a node."""
+    peers = cluster.job(job).peers
+    return next(peer.pid for peer in peers if peer.node_name == node and peer.state == "active")
+
+
+def account_is_whole(job, steps):
+    """Every round (steps, then the last one without samples) committed, recorded once, all samples counted."""
+    rounds = job.rounds
+    assert rounds.committed == rounds.recorded and rounds.committed > steps
+    assert rounds.samples == steps * BATCH
+
+
+def undisturbed(tmp_path, text, nodes, steps):
+    with Cluster(tmp_path / "calm", nodes=nodes) as cluster:
+        job = cluster.submit(job_spec(text, tmp_path / "calm-run", nodes, steps))
+        account_is_whole(cluster.wait_job(job, "DONE"), steps)
+    return metrics(tmp_path / "calm-run")
+
+
+def test_churn_does_not_change_the_curve(tmp_path, text):
+    """kill -9 of a traind in mid-step, later a new node: no step lost or twice, the curve within rounding of the calm one."""
+    steps, run = 120, tmp_path / "run"
+    calm = undisturbed(tmp_path, text, 4, steps)
+    with Cluster(tmp_path / "churn", nodes=4) as cluster:
+        job = cluster.submit(job_spec(text, run, 4, steps))
+        reach_file(run, 20)
+        cluster.nodes[1].kill9()
+        reach_file(run, 50)
+        cluster.add_node()
+        done = cluster.wait_job(job, "DONE")
+        account_is_whole(done, steps)
+        assert done.view >= 3, cluster.events(done)
+        assert "enters" in cluster.events(done) and "was lost" in cluster.events(done)
+    churn = metrics(run)
+    assert sorted(churn) == sorted(calm) == list(range(1, steps + 1))
+    assert {row["contributors"] for row in churn.values()} == {3, 4} and churn[steps]["contributors"] == 4
+    for step in calm:
+        assert churn[step]["loss"] == pytest.approx(calm[step]["loss"], rel=2e-3), step
+
+
+def test_drop_says_what_is_missing(tmp_path, text):
+    """Policy drop: the round in which a node dies is applied with what arrived, and is reported as partial if that is less."""
+    steps, run = 100, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=3) as cluster:
+        job = cluster.submit(job_spec(text, run, 3, steps, on_loss="drop"))
+        for number, step in ((2, 20), (1, 40)):
+            reach_file(run, step)
+            cluster.nodes[number].kill9()
+        done = cluster.wait_job(job, "DONE")
+        rounds = done.rounds
+        assert rounds.committed == rounds.recorded and rounds.replayed_rounds == 0
+        assert (steps - rounds.partial_rounds) * BATCH <= rounds.samples <= steps * BATCH
+        # A round is partial exactly when samples are missing from it.
+        assert (rounds.samples < steps * BATCH) <= (rounds.partial_rounds > 0)
+
+
+def test_memberd_dies_in_mid_training(tmp_path, text):
+    """Workers train on meanwhile; daemons come back by themselves; the job and the view numbers go on."""
+    steps, run = 400, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=3) as cluster:
+        job = cluster.submit(job_spec(text, run, 3, steps))
+        reach_file(run, 20)
+        cluster.kill_memberd()
+        before = max(metrics(run))
+        reach_file(run, before + 20)
+        cluster.restart_memberd()
+        cluster.wait_nodes(alive=3)
+        assert cluster.job(job).view == 1
+        cluster.nodes[0].kill9()
+        done = cluster.wait_job(job, "DONE")
+        assert done.view == 2 and len([peer for peer in done.peers if peer.state == "finished"]) == 2
+        account_is_whole(done, steps)
+
+
+def test_worker_dies_and_is_replaced_on_its_node(tmp_path, text):
+    steps, run = 200, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=3) as cluster:
+        job = cluster.submit(job_spec(text, run, 3, steps))
+        reach_file(run, 20)
+        os.kill(worker_of(cluster, job, "node-2"), signal.SIGKILL)
+        done = cluster.wait_job(job, "DONE")
+        account_is_whole(done, steps)
+        assert "SIGKILL" in cluster.events(done)
+        assert metrics(run)[steps]["contributors"] == 3, cluster.events(done)
+
+
+def test_stopped_worker_is_evicted(tmp_path, text):
+    """SIGSTOP: neither dead nor moving. The others wait for progress_timeout_ms and go on without it."""
+    steps, run = 150, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=3, memberd=["--progress-timeout-ms", 1500]) as cluster:
+        job = cluster.submit(job_spec(text, run, 3, steps))
+        reach_file(run, 20)
+        stopped = worker_of(cluster, job, "node-3")
+        os.kill(stopped, signal.SIGSTOP)
+        done = cluster.wait_job(job, "DONE")
+        account_is_whole(done, steps)
+        assert "no progress" in cluster.events(done)
+        wait_for(lambda: not os.path.exists(f"/proc/{stopped}"), "the stopped worker to be ended")
+
+
+def test_stopped_node_is_evicted_and_comes_back(tmp_path, text):
+    steps, run = 300, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=3, memberd=["--heartbeat-timeout-ms", 1000]) as cluster:
+        job = cluster.submit(job_spec(text, run, 3, steps))
+        reach_file(run, 20)
+        cluster.nodes[2].signal(signal.SIGSTOP)
+        reach_file(run, max(metrics(run)) + 20)
+        assert "silent" in next(node.reason for node in cluster.list_nodes() if node.name == "node-3")
+        cluster.nodes[2].signal(signal.SIGCONT)
+        done = cluster.wait_job(job, "DONE")
+        account_is_whole(done, steps)
+
+
+def test_all_lost_goes_on_from_the_checkpoint(tmp_path, text):
+    steps, run = 200, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        job = cluster.submit(job_spec(text, run, 2, steps, every=25))
+        wait_for(lambda: cluster.job(job).progress.checkpoint, "a checkpoint")
+        for node in cluster.nodes:
+            node.kill9()
+        wait_for(lambda: cluster.job(job).state == pb.JOB_STATE_QUEUED, "the job to be queued again")
+        cluster.add_node()
+        cluster.add_node()
+        done = cluster.wait_job(job, "DONE")
+        assert done.progress.step == steps and "checkpoint" in cluster.events(done)
+
+
+def test_all_lost_without_a_checkpoint_fails_and_says_so(tmp_path, text):
+    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        job = cluster.submit(job_spec(text, tmp_path / "run", 2, 5000))
+        # Before memberd knows of a committed round, the start is as good a checkpoint as any.
+        wait_for(lambda: cluster.job(job).rounds.recorded > 0, "a round in the record")
+        for node in cluster.nodes:
+            node.kill9()
+        assert "checkpoint" in cluster.wait_job(job, "FAILED").reason
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_resume_is_bit_equal(tmp_path, text):
+    """20 steps, then 20 more from the checkpoint, against 40 at once, over two nodes: the same bits."""
+    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        for name, steps, resume in (("whole", 40, ""), ("half", 40, "")):
+            spec = job_spec(text, tmp_path / name, 2, steps, every=20, resume=resume)
+            cluster.wait_job(cluster.submit(spec), "DONE")
+        resumed = job_spec(text, tmp_path / "resumed", 2, 40, every=20, resume=tmp_path / "half" / "step-00000020")
+        cluster.wait_job(cluster.submit(resumed), "DONE")
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert digest(tmp_path / "whole" / "step-00000040" / name) == digest(tmp_path / "resumed" / "step-00000040" / name)
+    assert min(metrics(tmp_path / "resumed")) == 21
+
+
+def test_worker_that_dies_at_once_three_times(tmp_path, text):
+    """One clear line: the exit, the last lines of its output, what to do."""
+    broken = tmp_path / "trainworker"
+    broken.write_text("#!/bin/sh\necho 'cannot find libimportant.so' >&2\nexit 127\n")
+    broken.chmod(0o755)
+    with Cluster(tmp_path / "cluster", nodes=1, traind=["--trainworker", broken]) as cluster:
+        failed = cluster.wait_job(cluster.submit(job_spec(text, tmp_path / "run", 1, 10)), "FAILED")
+        assert "127" in failed.reason and "libimportant" in failed.reason and "\n" not in failed.reason.strip()
+        assert "three times" in failed.reason or "3 times" in failed.reason
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_full_disk_keeps_the_old_checkpoint(tmp_path, text):
+    """The second checkpoint does not fit: the first stays, training goes on, the event is visible."""
+    disk, run = tmp_path / "disk", tmp_path / "disk" / "run"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
+    try:
+        with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+            # About 0.1 M parameters: 1.3 MB of model and moments, so one fits and two do not.
+            job = cluster.submit(job_spec(text, run, 2, 60, every=20))
+            done = cluster.wait_job(job, "DONE", deadline_s=2 * DEADLINE_S)
+            assert done.progress.step == 60
+            assert "No space left" in cluster.events(done), cluster.events(done)
+            kept = sorted(path.name for path in run.glob("step-*"))
+            assert kept and (run / kept[0] / "manifest.json").exists()
+            assert (run / "latest").resolve().name in kept
+            assert not [path for path in run.iterdir() if path.name.startswith(".")], "what was half written is gone"
+            manifest = json.loads((run / kept[0] / "manifest.json").read_text())
+            assert manifest["step"] in (20, 40, 60)
+    finally:
+        subprocess.run(["umount", "-l", disk], check=False)

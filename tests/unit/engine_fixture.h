@@ -1,0 +1,429 @@
+/* Engines over real TCP in one process, and a double of memberd that installs views by hand. Each host has its engine and
+ * a thread with its listening port; a peer's caller is whoever holds host->group.
+ *
+ * All of it is static: a test program includes this once.
+ */
+#ifndef TR_TESTS_ENGINE_FIXTURE_H
+#define TR_TESTS_ENGINE_FIXTURE_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <uv.h>
+
+#include "collectives/engine/channel.h"
+#include "collectives/engine/coll_group.h"
+#include "collectives/engine/engine.h"
+#include "collectives/transport/listener.h"
+#include "daemon/membership/core/resume.h"
+
+#define FX_HOSTS_MAX   8
+#define FX_GROUP       1
+#define FX_DEADLINE_S  60
+#define FX_PEER(index) ((uint64_t)(10 + (index)))
+
+struct fx;
+
+struct fx_host {
+	struct fx *fx;
+	unsigned index;
+	struct engine *engine;
+	uv_loop_t loop;
+	uv_thread_t thread;
+	uv_async_t stop;
+	struct listener *listener;
+	char address[TR_ADDRESS_MAX];
+	tr_group *group;
+	bool up, ready, gone;
+	char link_lost_reason[256];
+	unsigned link_lost, records, events;
+	uint64_t installed;
+	Traind__V1__Progress *progress;
+	Traind__Peer__ViewReport *report;
+	tr_status failed;
+	char failed_text[512];
+};
+
+struct fx {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	struct timespec until; /* FX_WAIT's */
+	struct fx_host hosts[FX_HOSTS_MAX];
+	unsigned count;
+	Traind__Peer__Policy policy;
+	Traind__Peer__Algorithm algorithm;
+	uint64_t view;                   /* newest number used */
+	Traind__Peer__ViewInstall *last; /* newest installed */
+};
+
+/* ---- the double hears */
+
+static void fx_hear(struct fx_host *host, const Traind__Peer__ToMember *m)
+{
+	switch (m->body_case) {
+	case TRAIND__PEER__TO_MEMBER__BODY_PEER_READY:
+		host->ready = true;
+		break;
+	case TRAIND__PEER__TO_MEMBER__BODY_LINK_LOST:
+		host->link_lost++;
+		(void)snprintf(host->link_lost_reason, sizeof(host->link_lost_reason), "%s",
+		    m->link_lost->reason);
+		break;
+	case TRAIND__PEER__TO_MEMBER__BODY_VIEW_INSTALLED:
+		host->installed = m->view_installed->view;
+		break;
+	case TRAIND__PEER__TO_MEMBER__BODY_ROUND_COMMITS:
+		host->records += (unsigned)m->round_commits->n_rounds;
+		break;
+	case TRAIND__PEER__TO_MEMBER__BODY_PEER_REPORT:
+		host->events += m->peer_report->event[0] != '\0';
+		break;
+	case TRAIND__PEER__TO_MEMBER__BODY_PEER_FAILED:
+		host->failed = (tr_status)m->peer_failed->status;
+		(void)snprintf(host->failed_text, sizeof(host->failed_text), "%s",
+		    m->peer_failed->reason);
+		break;
+	case TRAIND__PEER__TO_MEMBER__BODY_VIEW_REPORT: {
+		size_t bytes = traind__peer__view_report__get_packed_size(m->view_report);
+		uint8_t *packed = malloc(bytes + 1);
+		assert_non_null(packed);
+		(void)traind__peer__view_report__pack(m->view_report, packed);
+		if (host->report != NULL)
+			traind__peer__view_report__free_unpacked(host->report, NULL);
+		host->report = traind__peer__view_report__unpack(NULL, bytes, packed);
+		free(packed);
+		break;
+	}
+	default:
+		break;
+	}
+}
+
+static void fx_to_member(void *arg, const Traind__Peer__ToMember *message)
+{
+	struct fx_host *host = arg;
+	pthread_mutex_lock(&host->fx->lock);
+	fx_hear(host, message);
+	pthread_cond_broadcast(&host->fx->changed);
+	pthread_mutex_unlock(&host->fx->lock);
+}
+
+static void fx_worker_gone(void *arg, uint64_t group, uint64_t peer)
+{
+	struct fx_host *host = arg;
+	(void)group;
+	(void)peer;
+	pthread_mutex_lock(&host->fx->lock);
+	host->gone = true;
+	pthread_cond_broadcast(&host->fx->changed);
+	pthread_mutex_unlock(&host->fx->lock);
+}
+
+static void fx_lock(struct fx *fx)
+{
+	pthread_mutex_lock(&fx->lock);
+	(void)clock_gettime(CLOCK_REALTIME, &fx->until);
+	fx->until.tv_sec += FX_DEADLINE_S;
+}
+
+static void fx_wait_more(struct fx *fx, const char *what)
+{
+	if (pthread_cond_timedwait(&fx->changed, &fx->lock, &fx->until) != 0)
+		fail_msg("waited in vain for %s", what);
+}
+
+/* Waits until `condition`, which is looked at under the lock. One waiter at a time: the test's thread. */
+#define FX_WAIT(fx, condition)                        \
+	do {                                          \
+		fx_lock(fx);                          \
+		while (!(condition))                  \
+			fx_wait_more(fx, #condition); \
+		pthread_mutex_unlock(&(fx)->lock);    \
+	} while (0)
+
+/* ---- hosts */
+
+static void fx_on_accepted(void *arg, enum listener_protocol protocol, int fd, const void *early,
+    size_t early_bytes)
+{
+	struct fx_host *host = arg;
+	assert_int_equal(protocol, LISTENER_FRAMES);
+	engine_accept(host->engine, fd, early, early_bytes);
+}
+
+static void fx_on_stop(uv_async_t *stop)
+{
+	struct fx_host *host = stop->data;
+	listener_stop(host->listener);
+	uv_close((uv_handle_t *)stop, NULL);
+}
+
+static void fx_run(void *arg)
+{
+	struct fx_host *host = arg;
+	(void)uv_run(&host->loop, UV_RUN_DEFAULT);
+}
+
+static void fx_host_start(struct fx *fx, unsigned index)
+{
+	static const struct engine_callbacks callbacks = { .to_member = fx_to_member,
+		.worker_gone = fx_worker_gone };
+	struct fx_host *host = &fx->hosts[index];
+	*host = (struct fx_host){ .fx = fx, .index = index, .up = true };
+	assert_int_equal(engine_create(&callbacks, host, &host->engine, NULL), TR_OK);
+	assert_int_equal(uv_loop_init(&host->loop), 0);
+	assert_int_equal(listener_start(&host->loop, "127.0.0.1:0", false, fx_on_accepted, host,
+	                     &host->listener, NULL),
+	    TR_OK);
+	(void)snprintf(host->address, sizeof(host->address), "%s", listener_address(host->listener));
+	host->stop.data = host;
+	assert_int_equal(uv_async_init(&host->loop, &host->stop, fx_on_stop), 0);
+	assert_int_equal(uv_thread_create(&host->thread, fx_run, host), 0);
+}
+
+/* Adds the host's peer behind `fd`. */
+static void fx_add_worker(struct fx_host *host, int fd)
+{
+	Traind__Peer__StartWorker start = TRAIND__PEER__START_WORKER__INIT;
+	start.job_id = 3;
+	start.group = FX_GROUP;
+	start.peer = FX_PEER(host->index);
+	start.rank = host->index;
+	assert_int_equal(engine_add_worker(host->engine, &start, 1, fd, NULL), TR_OK);
+}
+
+static void fx_attach(struct fx_host *host)
+{
+	struct tr_error error = { 0 };
+	int ends[2];
+	assert_int_equal(channel_pair(ends, NULL), TR_OK);
+	fx_add_worker(host, ends[0]);
+	if (coll_group_open(ends[1], &host->group, &error) != TR_OK)
+		fail_msg("%s", error.text);
+}
+
+static void fx_host_stop(struct fx_host *host)
+{
+	if (!host->up)
+		return;
+	host->up = false;
+	(void)uv_async_send(&host->stop);
+	(void)uv_thread_join(&host->thread);
+	assert_int_equal(uv_loop_close(&host->loop), 0);
+	engine_destroy(host->engine);
+}
+
+static struct fx *fx_start(unsigned count, Traind__Peer__Policy policy,
+    Traind__Peer__Algorithm algorithm)
+{
+	struct fx *fx = calloc(1, sizeof(*fx));
+	assert_non_null(fx);
+	pthread_mutex_init(&fx->lock, NULL);
+	pthread_cond_init(&fx->changed, NULL);
+	fx->count = count;
+	fx->policy = policy;
+	fx->algorithm = algorithm;
+	for (unsigned i = 0; i < count; i++)
+		fx_host_start(fx, i);
+	return fx;
+}
+
+static void fx_stop(struct fx *fx)
+{
+	for (unsigned i = 0; i < fx->count; i++) {
+		struct fx_host *host = &fx->hosts[i];
+		fx_host_stop(host);
+		tr_group_leave(host->group);
+		if (host->report != NULL)
+			traind__peer__view_report__free_unpacked(host->report, NULL);
+	}
+	if (fx->last != NULL)
+		traind__peer__view_install__free_unpacked(fx->last, NULL);
+	pthread_cond_destroy(&fx->changed);
+	pthread_mutex_destroy(&fx->lock);
+	free(fx);
+}
+
+/* ---- the double speaks */
+
+static void *fx_zeroed(size_t count, size_t bytes)
+{
+	void *memory = calloc(count + 1, bytes);
+	assert_non_null(memory);
+	return memory;
+}
+
+static Traind__Peer__View *fx_view(const struct fx *fx, const bool *members, uint64_t base_round)
+{
+	Traind__Peer__View *view = fx_zeroed(1, sizeof(*view));
+	traind__peer__view__init(view);
+	view->group = FX_GROUP;
+	view->number = fx->view;
+	view->policy = fx->policy;
+	view->algorithm = fx->algorithm;
+	view->latency_s = 50e-6;
+	view->bandwidth_bytes_per_s = 1e9;
+	view->peers = fx_zeroed(fx->count, sizeof(*view->peers));
+	view->ring = fx_zeroed(fx->count, sizeof(*view->ring));
+	for (unsigned i = 0; i < fx->count; i++) {
+		if (!members[i])
+			continue;
+		Traind__Peer__ViewPeer *peer = fx_zeroed(1, sizeof(*peer));
+		traind__peer__view_peer__init(peer);
+		peer->peer = FX_PEER(i);
+		peer->address = strdup(fx->hosts[i].address);
+		peer->node_name = strdup("host");
+		bool joins = fx->last != NULL;
+		for (size_t k = 0; fx->last != NULL && k < fx->last->view->n_peers; k++) {
+			const Traind__Peer__ViewPeer *before = fx->last->view->peers[k];
+			if (before->peer != peer->peer)
+				continue;
+			peer->participate_from = before->participate_from;
+			peer->contribute_from = before->contribute_from;
+			joins = false;
+		}
+		if (joins) {
+			peer->participate_from = base_round + 1;
+			peer->contribute_from = base_round + 2;
+			peer->donor = fx->last->view->peers[0]->peer;
+		} else if (fx->last == NULL) {
+			peer->participate_from = peer->contribute_from = 1;
+		}
+		view->ring[view->n_ring] = (uint32_t)view->n_ring;
+		view->n_ring++;
+		view->peers[view->n_peers++] = peer;
+	}
+	return view;
+}
+
+static void fx_add_holder(Traind__Peer__Resume *resume, uint64_t peer,
+    const Traind__Peer__OpReport *op)
+{
+	Traind__Peer__OpHolders *holders = NULL;
+	for (size_t i = 0; i < resume->n_ops; i++)
+		if (resume->ops[i]->tag == op->tag)
+			holders = resume->ops[i];
+	if (holders == NULL) {
+		holders = fx_zeroed(1, sizeof(*holders));
+		traind__peer__op_holders__init(holders);
+		holders->tag = op->tag;
+		holders->segments = op->segments;
+		holders->holders = fx_zeroed(FX_HOSTS_MAX, sizeof(*holders->holders));
+		resume->ops[resume->n_ops++] = holders;
+	}
+	Traind__Peer__Holder *holder = fx_zeroed(1, sizeof(*holder));
+	traind__peer__holder__init(holder);
+	holder->peer = peer;
+	holder->sealed.len = op->sealed.len;
+	holder->sealed.data = fx_zeroed(op->sealed.len, 1);
+	memcpy(holder->sealed.data, op->sealed.data, op->sealed.len);
+	holders->holders[holders->n_holders++] = holder;
+}
+
+/* As memberd decides it; ops are named in ascending tags, as a report has them. */
+static Traind__Peer__Resume *fx_resume(const struct fx *fx, const bool *members)
+{
+	const Traind__Peer__ViewReport *reports[FX_HOSTS_MAX];
+	uint64_t ids[FX_HOSTS_MAX];
+	struct resume_input input = { .old = fx->last,
+		.policy = fx->policy,
+		.number = fx->view,
+		.reports = reports,
+		.members = ids };
+	struct resume_decision decision = { 0 };
+	for (unsigned i = 0; i < fx->count; i++) {
+		if (!members[i])
+			continue;
+		reports[input.count] = fx->hosts[i].report != NULL && fx->hosts[i].report->view > 0
+		    ? fx->hosts[i].report
+		    : NULL;
+		ids[input.count++] = FX_PEER(i);
+	}
+	resume_decide(&input, &decision);
+	Traind__Peer__Resume *resume = fx_zeroed(1, sizeof(*resume));
+	traind__peer__resume__init(resume);
+	resume->base_round = decision.base_round;
+	resume->finish = decision.finish;
+	resume->abandoned = decision.abandoned;
+	resume->base_attempt = decision.base_attempt;
+	resume->n_contributors = decision.contributors_count;
+	resume->contributors = fx_zeroed(decision.contributors_count, sizeof(uint64_t));
+	memcpy(resume->contributors, decision.contributors,
+	    decision.contributors_count * sizeof(uint64_t));
+	resume->ops = fx_zeroed(TR_ROUND_OPS_MAX, sizeof(*resume->ops));
+	for (size_t i = 0; decision.finish && i < input.count; i++)
+		for (size_t k = 0; reports[i] != NULL &&
+		     reports[i]->begun_round == decision.base_round && k < reports[i]->n_ops;
+		     k++)
+			fx_add_holder(resume, ids[i], reports[i]->ops[k]);
+	return resume;
+}
+
+static void fx_tell(struct fx *fx, const bool *members, const Traind__Peer__ToNode *message)
+{
+	for (unsigned i = 0; i < fx->count; i++)
+		if (members[i])
+			engine_to_node(fx->hosts[i].engine, message);
+}
+
+/* Tells `told` of a view of `members`. */
+static void fx_install(struct fx *fx, const bool *members, const bool *told)
+{
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__ViewInstall *install = fx_zeroed(1, sizeof(*install));
+	traind__peer__view_install__init(install);
+	install->resume = fx_resume(fx, members);
+	install->view = fx_view(fx, members, install->resume->base_round);
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_VIEW_INSTALL;
+	message.view_install = install;
+	if (fx->last != NULL)
+		traind__peer__view_install__free_unpacked(fx->last, NULL);
+	fx->last = install;
+	fx_tell(fx, told, &message);
+}
+
+/* Proposes, hears all reports, installs. Joiners are members that report view 0. */
+static void fx_change_view(struct fx *fx, const bool *members)
+{
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__ViewPropose propose = TRAIND__PEER__VIEW_PROPOSE__INIT;
+	uint64_t ids[FX_HOSTS_MAX];
+	fx->view++;
+	propose.group = FX_GROUP;
+	propose.number = fx->view;
+	propose.members = ids;
+	for (unsigned i = 0; i < fx->count; i++)
+		if (members[i])
+			ids[propose.n_members++] = FX_PEER(i);
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_VIEW_PROPOSE;
+	message.view_propose = &propose;
+	fx_tell(fx, members, &message);
+	for (unsigned i = 0; i < fx->count; i++)
+		if (members[i])
+			FX_WAIT(fx,
+			    fx->hosts[i].report != NULL &&
+			        fx->hosts[i].report->proposal == fx->view);
+	fx_install(fx, members, members);
+}
+
+/* The first view, once everybody is ready. */
+static void fx_found(struct fx *fx, unsigned members)
+{
+	bool all[FX_HOSTS_MAX] = { 0 };
+	for (unsigned i = 0; i < members; i++) {
+		FX_WAIT(fx, fx->hosts[i].ready);
+		all[i] = true;
+	}
+	fx_change_view(fx, all);
+}
+
+#endif

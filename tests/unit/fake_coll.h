@@ -1,0 +1,402 @@
+/* A stand-in for libtraincoll in one process: each peer is a thread, a round is a meeting of all of them, sums are taken in the order of
+ * peers. Peers join and die at rounds that the test names. Defines the tr_* functions that the trainer calls, so that the linker takes these
+ * instead of the library's.
+ */
+#ifndef TR_TESTS_UNIT_FAKE_COLL_H
+#define TR_TESTS_UNIT_FAKE_COLL_H
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/coll.h"
+#include "common/limits.h"
+
+#define FAKE_PEERS_MAX 4
+#define FAKE_OPS_MAX   64
+
+struct fake_op {
+	uint32_t tag;
+	char *data;
+	size_t count, element_bytes;
+	bool contributes;
+};
+
+struct fake_state {
+	void *data;
+	size_t bytes;
+};
+
+struct fake_world;
+
+struct tr_group {
+	struct fake_world *world;
+	unsigned peer;     /* id is peer + 10 */
+	uint64_t joins_at; /* 0: founder; else its first round, in which it does not contribute */
+	uint64_t dies_at;  /* 0: never; else in this round, before its commit */
+	bool dead;
+	uint64_t committed, begun;
+	bool reduced; /* the ops of the round under way */
+	struct tr_commit commit;
+	struct fake_op ops[FAKE_OPS_MAX];
+	size_t op_count;
+	struct fake_state states[8];
+	size_t state_count;
+	void *memory[32];
+	size_t memory_count;
+	/* What it reported. */
+	double first_loss, loss, val_loss;
+	unsigned events, checkpoints, steps_reported;
+	char event[512], checkpoint[4096], sample[4096];
+	uint64_t samples;
+};
+
+struct fake_world {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	unsigned peers;
+	struct tr_group groups[FAKE_PEERS_MAX];
+	bool keep;                /* policy; else replay */
+	uint64_t restart_at;      /* this round's first attempt is abandoned although nobody died */
+	bool restart_in_progress; /* it is: tr_progress says so */
+	unsigned attempts;
+	/* The meeting. */
+	unsigned arrived, meeting;
+	tr_status verdict;
+	bool partial;
+	uint64_t contributor_mask, whole_mask; /* of odd segments, and of even ones */
+	char verdict_text[128];
+};
+
+static bool fake_takes_part(const struct tr_group *g, uint64_t round)
+{
+	return !g->dead && g->joins_at <= round;
+}
+
+static bool fake_contributes(const struct tr_group *g, uint64_t round)
+{
+	return !g->dead && (g->joins_at == 0 || g->joins_at < round);
+}
+
+void *tr_alloc(tr_group *g, size_t bytes)
+{
+	void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+	memset(memory, 0, bytes);
+	g->memory[g->memory_count++] = memory;
+	return memory;
+}
+
+tr_status tr_state_add(tr_group *g, const char *name, void *data, size_t bytes,
+    struct tr_error *error)
+{
+	(void)name;
+	(void)error;
+	g->states[g->state_count++] = (struct fake_state){ data, bytes };
+	return TR_OK;
+}
+
+tr_status tr_state_ready(tr_group *g, uint64_t round, struct tr_error *error)
+{
+	(void)error;
+	if (g->joins_at == 0)
+		g->committed = round;
+	else
+		g->committed = g->joins_at - 1;
+	return TR_OK;
+}
+
+uint64_t tr_peer_id(const tr_group *g)
+{
+	return g->peer + 10;
+}
+
+bool tr_progress(tr_group *g)
+{
+	struct fake_world *w = g->world;
+	(void)pthread_mutex_lock(&w->lock);
+	bool go_on = !(w->restart_in_progress && w->restart_at == g->begun);
+	(void)pthread_mutex_unlock(&w->lock);
+	return go_on;
+}
+
+tr_status tr_round_begin(tr_group *g, struct tr_round *round, struct tr_error *error)
+{
+	struct fake_world *w = g->world;
+	*round = (struct tr_round){ .round = g->committed + 1, .view = 1 };
+	(void)pthread_mutex_lock(&w->lock);
+	if (g->dead) {
+		(void)pthread_mutex_unlock(&w->lock);
+		return tr_error_set(error, TR_EEVICTED, "dead");
+	}
+	if (w->restart_in_progress && w->restart_at == g->begun) {
+		/* The abandoned attempt ends when all have noticed. */
+		unsigned meeting = w->meeting;
+		if (++w->arrived == w->peers) {
+			w->restart_at = 0;
+			w->restart_in_progress = false;
+			w->arrived = 0;
+			w->meeting++;
+			(void)pthread_cond_broadcast(&w->changed);
+		}
+		while (w->meeting == meeting)
+			(void)pthread_cond_wait(&w->changed, &w->lock);
+	}
+	for (unsigned i = 0; i < w->peers; i++) {
+		const struct tr_group *other = &w->groups[i];
+		round->peers += fake_takes_part(other, round->round);
+		if (fake_contributes(other, round->round)) {
+			round->index += i < g->peer;
+			round->contributors++;
+		}
+	}
+	if (!fake_contributes(g, round->round))
+		round->index = round->contributors;
+	round->receive_state = g->joins_at == round->round;
+	g->begun = round->round;
+	g->op_count = 0;
+	g->reduced = false;
+	(void)pthread_cond_broadcast(&w->changed);
+	/* A joiner comes in when the others are there. */
+	while (round->receive_state && w->groups[0].begun != g->begun)
+		(void)pthread_cond_wait(&w->changed, &w->lock);
+	(void)pthread_mutex_unlock(&w->lock);
+	return TR_OK;
+}
+
+tr_status tr_allreduce(tr_group *g, uint32_t tag, void *data, size_t count, enum tr_dtype dtype,
+    enum tr_reduce reduce, unsigned flags, struct tr_error *error)
+{
+	(void)error;
+	if (reduce != TR_SUM || g->op_count == FAKE_OPS_MAX)
+		abort();
+	g->ops[g->op_count++] = (struct fake_op){ tag, data, count,
+		dtype == TR_F64 ? sizeof(double) : sizeof(float), (flags & TR_CONTRIBUTE) != 0 };
+	return TR_OK;
+}
+
+tr_status tr_state_receive(tr_group *g, struct tr_error *error)
+{
+	const struct tr_group *donor = &g->world->groups[0];
+	(void)error;
+	/* The donor's state does not change before the commit of this round, which needs us. */
+	for (size_t i = 0; i < g->state_count; i++)
+		memcpy(g->states[i].data, donor->states[i].data, g->states[i].bytes);
+	return TR_OK;
+}
+
+static struct fake_op *fake_op(struct tr_group *g, uint32_t tag)
+{
+	for (size_t i = 0; i < g->op_count; i++)
+		if (g->ops[i].tag == tag)
+			return &g->ops[i];
+	return NULL;
+}
+
+/* Sums bytes [from, to) of one op over the peers of `mask` and hands the result to all. */
+static void fake_reduce(struct fake_world *w, uint32_t tag, size_t from, size_t to, uint64_t mask,
+    uint64_t round)
+{
+	double *sum = calloc(to - from, sizeof(double));
+	for (unsigned pass = 0; pass < 2; pass++) {
+		for (unsigned p = 0; p < w->peers; p++) {
+			struct tr_group *g = &w->groups[p];
+			struct fake_op *op = fake_takes_part(g, round) ? fake_op(g, tag) : NULL;
+			if (op == NULL || (pass == 0 && (!op->contributes || !(mask >> p & 1))))
+				continue;
+			for (size_t i = from; i < to; i++) {
+				float *f = (float *)op->data + i;
+				double *d = (double *)op->data + i;
+				bool wide = op->element_bytes == sizeof(double);
+				if (pass == 0)
+					sum[i - from] += wide ? *d : (double)*f;
+				else if (wide)
+					*d = sum[i - from];
+				else
+					*f = (float)sum[i - from];
+			}
+		}
+	}
+	free(sum);
+}
+
+static void fake_reduce_all(struct fake_world *w, struct tr_group *any, uint64_t round)
+{
+	for (size_t o = 0; o < any->op_count; o++) {
+		struct fake_op op = any->ops[o];
+		for (unsigned p = 0; p < w->peers; p++) {
+			struct fake_op *other = fake_takes_part(&w->groups[p], round)
+			    ? fake_op(&w->groups[p], op.tag)
+			    : &op;
+			if (other == NULL || other->count != op.count)
+				abort(); /* peers disagree about an op */
+		}
+		size_t piece = TR_SEGMENT_BYTES / op.element_bytes;
+		for (size_t at = 0, s = 0; at < op.count; at += piece, s++)
+			fake_reduce(w, op.tag, at, at + piece < op.count ? at + piece : op.count,
+			    s % 2 == 0 ? w->whole_mask : w->contributor_mask, round);
+	}
+}
+
+/* All are here: decide the round. The dead of this round count in even segments only (policy keep). */
+static void fake_decide(struct fake_world *w, struct tr_group *any)
+{
+	uint64_t round = any->begun, dying = 0;
+	w->whole_mask = w->contributor_mask = 0;
+	w->attempts++;
+	for (unsigned p = 0; p < w->peers; p++) {
+		struct tr_group *g = &w->groups[p];
+		if (!fake_takes_part(g, round))
+			continue;
+		if (g->dies_at == round)
+			dying |= 1u << p;
+		if (fake_contributes(g, round))
+			w->whole_mask |= 1u << p;
+	}
+	w->contributor_mask = w->whole_mask & ~dying;
+	w->partial = dying != 0;
+	w->verdict = TR_OK;
+	if (round == w->restart_at || (dying != 0 && !w->keep)) {
+		w->verdict = TR_ERESTART;
+		w->restart_at = 0;
+		w->restart_in_progress = false;
+		(void)snprintf(w->verdict_text, sizeof(w->verdict_text), "a peer was lost");
+	} else {
+		fake_reduce_all(w, any, round);
+	}
+	for (unsigned p = 0; p < w->peers; p++)
+		if (dying >> p & 1)
+			w->groups[p].dead = true;
+}
+
+/* Waits for all members of the round; the last to come runs `last`, which sets the verdict. Returns it, with the lock held. */
+static tr_status fake_meet(struct tr_group *g, void (*last)(struct fake_world *, struct tr_group *))
+{
+	struct fake_world *w = g->world;
+	unsigned needed = 0, meeting = w->meeting;
+	for (unsigned p = 0; p < w->peers; p++)
+		needed += fake_takes_part(&w->groups[p], g->begun);
+	if (++w->arrived == needed) {
+		w->arrived = 0;
+		last(w, g);
+		w->meeting++;
+		(void)pthread_cond_broadcast(&w->changed);
+	}
+	while (w->meeting == meeting)
+		(void)pthread_cond_wait(&w->changed, &w->lock);
+	return g->dead ? TR_EEVICTED : w->verdict;
+}
+
+/* The op that is waited for is the last of its round: so all are reduced here, and the commit only compares salts. */
+tr_status tr_wait(tr_group *g, uint32_t tag, struct tr_error *error)
+{
+	(void)pthread_mutex_lock(&g->world->lock);
+	if (g->op_count == 0 || g->ops[g->op_count - 1].tag != tag)
+		abort();
+	tr_status verdict = fake_meet(g, fake_decide);
+	g->reduced = verdict == TR_OK;
+	(void)tr_error_set(error, verdict, "%s", g->world->verdict_text);
+	(void)pthread_mutex_unlock(&g->world->lock);
+	return verdict;
+}
+
+static void fake_compare(struct fake_world *w, struct tr_group *any)
+{
+	w->verdict = TR_OK;
+	for (unsigned p = 0; p < w->peers; p++) {
+		const struct tr_group *g = &w->groups[p];
+		if (fake_takes_part(g, any->begun) &&
+		    (g->commit.salt != any->commit.salt ||
+		        g->commit.samples != any->commit.samples)) {
+			w->verdict = TR_EDIGEST;
+			(void)snprintf(w->verdict_text, sizeof(w->verdict_text),
+			    "salts or samples differ in round %u", (unsigned)any->begun);
+		}
+	}
+}
+
+static void fake_decide_and_compare(struct fake_world *w, struct tr_group *any)
+{
+	fake_decide(w, any);
+	if (w->verdict == TR_OK)
+		fake_compare(w, any);
+}
+
+tr_status tr_round_commit(tr_group *g, const struct tr_commit *commit, struct tr_round *round,
+    struct tr_error *error)
+{
+	struct fake_world *w = g->world;
+	(void)pthread_mutex_lock(&w->lock);
+	g->commit = *commit;
+	tr_status verdict = fake_meet(g, g->reduced ? fake_compare : fake_decide_and_compare);
+	round->partial = w->partial;
+	if (verdict == TR_OK) {
+		g->committed++;
+		g->samples += commit->samples;
+	}
+	(void)tr_error_set(error, verdict, "%s", w->verdict_text);
+	(void)pthread_mutex_unlock(&w->lock);
+	return verdict;
+}
+
+tr_status tr_contributors(tr_group *g, uint32_t tag, size_t element, uint64_t *peers, size_t max,
+    size_t *count)
+{
+	struct fake_op *op = fake_op(g, tag);
+	if (op == NULL || element >= op->count)
+		return TR_ENOTFOUND;
+	size_t segment = element * op->element_bytes / TR_SEGMENT_BYTES;
+	uint64_t mask = segment % 2 == 0 ? g->world->whole_mask : g->world->contributor_mask;
+	*count = 0;
+	for (unsigned p = 0; p < g->world->peers && *count < max; p++)
+		if (mask >> p & 1)
+			peers[(*count)++] = p + 10;
+	return TR_OK;
+}
+
+tr_status tr_report(tr_group *g, const struct tr_report *report)
+{
+	if (!isnan(report->loss) && report->loss != 0) {
+		if (g->steps_reported++ == 0)
+			g->first_loss = report->loss;
+		g->loss = report->loss;
+	}
+	if (!isnan(report->val_loss) && report->val_loss != 0)
+		g->val_loss = report->val_loss;
+	if (report->event != NULL) {
+		g->events++;
+		(void)snprintf(g->event, sizeof(g->event), "%s", report->event);
+	}
+	if (report->checkpoint != NULL) {
+		g->checkpoints++;
+		(void)snprintf(g->checkpoint, sizeof(g->checkpoint), "%s", report->checkpoint);
+	}
+	if (report->sample != NULL)
+		(void)snprintf(g->sample, sizeof(g->sample), "%s", report->sample);
+	return TR_OK;
+}
+
+static void fake_world_init(struct fake_world *w, unsigned peers)
+{
+	memset(w, 0, sizeof(*w));
+	(void)pthread_mutex_init(&w->lock, NULL);
+	(void)pthread_cond_init(&w->changed, NULL);
+	w->peers = peers;
+	for (unsigned p = 0; p < peers; p++) {
+		w->groups[p].world = w;
+		w->groups[p].peer = p;
+		w->groups[p].val_loss = NAN;
+	}
+}
+
+static void fake_world_finish(struct fake_world *w)
+{
+	for (unsigned p = 0; p < w->peers; p++)
+		for (size_t i = 0; i < w->groups[p].memory_count; i++)
+			free(w->groups[p].memory[i]);
+	(void)pthread_mutex_destroy(&w->lock);
+	(void)pthread_cond_destroy(&w->changed);
+}
+
+#endif

@@ -1,0 +1,446 @@
+/* A handful of cores in one process, joined by FIFO links in memory, for unit tests with golden traces. One message is delivered
+ * at a time, oldest first; every delivery and decision is one line of `trace`.
+ */
+#ifndef TR_TESTS_GROUP_PUMP_H
+#define TR_TESTS_GROUP_PUMP_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "collectives/core/group.h"
+
+#define PUMP_MEMBERS  5
+#define PUMP_MESSAGES 4096
+#define PUMP_TRACE    16384
+
+enum pump_kind { PUMP_SEGMENT, PUMP_VOTE, PUMP_COMMIT };
+
+struct pump_message {
+	enum pump_kind kind;
+	unsigned from, to; /* members: peer id - 1 */
+	bool done;
+	struct segment_header header;
+	void *payload;
+	Traind__Peer__Vote vote;
+	Traind__Peer__Commit commit;
+	char reason[512];
+};
+
+struct pump_member {
+	struct group_core *core;
+	bool dead;
+	struct tr_round begun, decided;
+	unsigned begun_count, decided_count, done_count, retries;
+	tr_status status, failed;
+	char reason[512];
+	Traind__Peer__ViewReport *report;
+	Traind__Peer__RoundCommit *record;
+	uint64_t state_send_to, state_ask_from, state_round, link_lost;
+};
+
+struct pump {
+	unsigned n;
+	struct pump_member members[PUMP_MEMBERS];
+	struct pump_message messages[PUMP_MESSAGES];
+	size_t first, last;
+	char trace[PUMP_TRACE];
+	size_t trace_length;
+};
+
+static inline void pump_trace(struct pump *pump, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static inline void pump_trace(struct pump *pump, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	int wrote = vsnprintf(pump->trace + pump->trace_length, PUMP_TRACE - pump->trace_length,
+	    format, arguments);
+	va_end(arguments);
+	assert_true(wrote > 0 && pump->trace_length + (size_t)wrote < PUMP_TRACE);
+	pump->trace_length += (size_t)wrote;
+}
+
+static inline void pump_queue(struct pump *pump, unsigned from, const struct group_action *action,
+    enum pump_kind kind)
+{
+	assert_true(pump->last < PUMP_MESSAGES);
+	struct pump_message *message = &pump->messages[pump->last++];
+	*message = (struct pump_message){
+		.kind = kind,
+		.from = from,
+		.to = (unsigned)action->to - 1,
+		.header = action->header,
+		.vote = action->vote,
+		.commit = action->commit,
+	};
+	if (kind == PUMP_SEGMENT && action->payload_bytes > 0) {
+		message->payload = malloc(action->payload_bytes);
+		memcpy(message->payload, action->payload, action->payload_bytes);
+	}
+	snprintf(message->reason, sizeof(message->reason), "%s", action->text);
+}
+
+static inline void pump_drop_sends(struct pump *pump, unsigned from, bool all)
+{
+	for (size_t i = pump->first; i < pump->last; i++)
+		if (pump->messages[i].from == from &&
+		    (all || pump->messages[i].kind == PUMP_SEGMENT))
+			pump->messages[i].done = true;
+}
+
+static inline void pump_act(struct pump *pump, unsigned who, struct group_actions *actions)
+{
+	struct pump_member *member = &pump->members[who];
+
+	for (size_t i = 0; i < actions->count; i++) {
+		struct group_action *action = &actions->items[i];
+		switch (action->kind) {
+		case GROUP_DO_SEND_SEGMENT:
+			pump_queue(pump, who, action, PUMP_SEGMENT);
+			if (action->buffer)
+				group_buffer_release(member->core, action->buffer);
+			break;
+		case GROUP_DO_SEND_VOTE:
+			pump_queue(pump, who, action, PUMP_VOTE);
+			break;
+		case GROUP_DO_SEND_COMMIT:
+			pump_queue(pump, who, action, PUMP_COMMIT);
+			break;
+		case GROUP_DO_DROP_SENDS:
+			pump_drop_sends(pump, who, false);
+			break;
+		case GROUP_DO_BEGAN:
+			member->begun = action->round_info;
+			member->begun_count++;
+			pump_trace(pump, "%u began round %d as %u of %u\n", who + 1,
+			    (int)action->round, action->round_info.index,
+			    action->round_info.contributors);
+			break;
+		case GROUP_DO_DECIDED:
+			member->decided = action->round_info;
+			member->decided_count++;
+			member->status = action->status;
+			snprintf(member->reason, sizeof(member->reason), "%s", action->text);
+			pump_trace(pump, "%u decided round %d: %s\n", who + 1, (int)action->round,
+			    tr_status_name(action->status));
+			break;
+		case GROUP_DO_FAIL:
+			member->failed = action->status;
+			snprintf(member->reason, sizeof(member->reason), "%s", action->text);
+			pump_trace(pump, "%u failed: %s\n", who + 1, tr_status_name(action->status));
+			break;
+		case GROUP_DO_REPORT:
+			if (member->report)
+				traind__peer__view_report__free_unpacked(member->report, NULL);
+			member->report = action->report;
+			action->report = NULL;
+			break;
+		case GROUP_DO_RECORD:
+			if (member->record)
+				traind__peer__round_commit__free_unpacked(member->record, NULL);
+			member->record = action->record;
+			action->record = NULL;
+			break;
+		case GROUP_DO_STATE_SEND:
+			member->state_send_to = action->to;
+			member->state_round = action->round;
+			pump_trace(pump, "%u sends the state after round %d to %d\n", who + 1,
+			    (int)action->round, (int)action->to);
+			break;
+		case GROUP_DO_STATE_ASK:
+			member->state_ask_from = action->to;
+			member->state_round = action->round;
+			pump_trace(pump, "%u asks %d for the state after round %d\n", who + 1,
+			    (int)action->to, (int)action->round);
+			break;
+		case GROUP_DO_LINK_LOST:
+			member->link_lost = action->to;
+			break;
+		case GROUP_DO_OP_DONE:
+			member->done_count++;
+			break;
+		case GROUP_DO_RETRY:
+			member->retries++;
+			break;
+		case GROUP_DO_CONNECT:
+			break;
+		}
+	}
+	group_actions_clear(actions);
+}
+
+static inline tr_status pump_step(struct pump *pump, unsigned who, const struct group_event *event)
+{
+	struct group_actions actions = { 0 };
+	struct tr_error error = { 0 };
+	tr_status st = group_core_step(pump->members[who].core, event, &actions, &error);
+	if (st != TR_OK && st != TR_EAGAIN && st != TR_ESTALE)
+		snprintf(pump->members[who].reason, sizeof(pump->members[who].reason), "%s",
+		    error.text);
+	pump_act(pump, who, &actions);
+	group_actions_finish(&actions);
+	return st;
+}
+
+static inline tr_status pump_event(struct pump *pump, unsigned who, enum group_event_kind kind)
+{
+	return pump_step(pump, who, &(struct group_event){ .kind = kind });
+}
+
+static inline tr_status pump_deliver(struct pump *pump, struct pump_message *message)
+{
+	struct group_event event = { .from = message->from + 1 };
+
+	if (pump->members[message->to].dead)
+		return TR_ESTALE;
+	switch (message->kind) {
+	case PUMP_SEGMENT:
+		event.kind = GROUP_SEGMENT;
+		event.segment.header = &message->header;
+		event.segment.payload = message->payload;
+		break;
+	case PUMP_VOTE:
+		event.kind = GROUP_VOTE;
+		event.vote = &message->vote;
+		break;
+	case PUMP_COMMIT:
+		event.kind = GROUP_COMMIT;
+		message->commit.reason = message->reason;
+		event.commit = &message->commit;
+		break;
+	}
+	return pump_step(pump, message->to, &event);
+}
+
+static inline void pump_trace_message(struct pump *pump, const struct pump_message *m, tr_status st)
+{
+	static const char *const kinds[] = { "segment", "vote", "commit" };
+	if (m->kind == PUMP_SEGMENT)
+		pump_trace(pump, "%u>%u %s %u.%u set %02x%s%s\n", m->from + 1, m->to + 1,
+		    m->header.kind == SEGMENT_PARTIAL ? "sum" : "result", m->header.tag,
+		    m->header.segment, m->header.contributors[0], st == TR_OK ? "" : " ",
+		    st == TR_OK ? "" : tr_status_name(st));
+	else
+		pump_trace(pump, "%u>%u %s%s%s\n", m->from + 1, m->to + 1, kinds[m->kind],
+		    st == TR_OK ? "" : " ", st == TR_OK ? "" : tr_status_name(st));
+}
+
+/* Is an earlier message of the same link still waiting (parked)? */
+static inline bool pump_blocked(const struct pump *pump, size_t at)
+{
+	for (size_t i = pump->first; i < at; i++)
+		if (!pump->messages[i].done && pump->messages[i].from == pump->messages[at].from &&
+		    pump->messages[i].to == pump->messages[at].to)
+			return true;
+	return false;
+}
+
+/* Delivers at most `most` messages; returns how many it did. */
+static inline unsigned pump_some(struct pump *pump, unsigned most)
+{
+	unsigned done = 0;
+	bool moved = true;
+
+	while (moved && done < most) {
+		moved = false;
+		for (size_t i = pump->first; i < pump->last && done < most; i++) {
+			struct pump_message *message = &pump->messages[i];
+			if (message->done || pump_blocked(pump, i))
+				continue;
+			char after[2048];
+			size_t before = pump->trace_length;
+			tr_status st = pump_deliver(pump, message);
+			if (st == TR_EAGAIN)
+				continue;
+			message->done = true;
+			/* The message first, then what came of it. */
+			size_t wrote = pump->trace_length - before;
+			assert_true(wrote < sizeof(after));
+			memcpy(after, pump->trace + before, wrote);
+			after[wrote] = '\0';
+			pump->trace_length = before;
+			pump_trace_message(pump, message, st);
+			if (wrote > 0)
+				pump_trace(pump, "%s", after);
+			done++;
+			moved = true;
+			break;
+		}
+	}
+	return done;
+}
+
+static inline unsigned pump_run(struct pump *pump)
+{
+	return pump_some(pump, UINT32_MAX);
+}
+
+struct pump_view {
+	uint64_t number, base_round, base_attempt;
+	unsigned count;
+	uint64_t peers[PUMP_MEMBERS], participate_from[PUMP_MEMBERS], contribute_from[PUMP_MEMBERS],
+	    donor[PUMP_MEMBERS];
+	uint32_t hub;
+	bool finish, deterministic;
+	Traind__Peer__Policy policy;
+	Traind__Peer__Algorithm algorithm;
+	uint64_t contributors[PUMP_MEMBERS];
+	size_t contributor_count;
+	uint32_t segment_bytes;
+};
+
+/* Tells every member of the view, from the reports it holds. */
+static inline void pump_install(struct pump *pump, const struct pump_view *v)
+{
+	Traind__Peer__ViewPeer peers[PUMP_MEMBERS], *peer_list[PUMP_MEMBERS];
+	uint32_t ring[PUMP_MEMBERS];
+	Traind__Peer__View view = TRAIND__PEER__VIEW__INIT;
+	Traind__Peer__Resume resume = TRAIND__PEER__RESUME__INIT;
+	Traind__Peer__ViewInstall install = TRAIND__PEER__VIEW_INSTALL__INIT;
+	Traind__Peer__OpHolders ops[8], *op_list[8];
+	Traind__Peer__Holder holders[8][PUMP_MEMBERS], *holder_lists[8][PUMP_MEMBERS];
+
+	for (unsigned i = 0; i < v->count; i++) {
+		traind__peer__view_peer__init(&peers[i]);
+		peers[i].peer = v->peers[i];
+		peers[i].participate_from = v->participate_from[i];
+		peers[i].contribute_from = v->contribute_from[i];
+		peers[i].donor = v->donor[i];
+		peer_list[i] = &peers[i];
+		ring[i] = i;
+	}
+	view.number = v->number;
+	view.n_peers = view.n_ring = v->count;
+	view.peers = peer_list;
+	view.ring = ring;
+	view.hub = v->hub;
+	view.policy = v->policy;
+	view.algorithm = v->algorithm;
+	view.deterministic = v->deterministic;
+	view.segment_bytes = v->segment_bytes;
+	resume.base_round = v->base_round;
+	resume.finish = v->finish;
+	resume.base_attempt = v->base_attempt;
+	resume.n_contributors = v->contributor_count;
+	resume.contributors = (uint64_t *)v->contributors;
+	resume.ops = op_list;
+	for (unsigned i = 0; v->finish && i < v->count; i++) {
+		const Traind__Peer__ViewReport *report = pump->members[v->peers[i] - 1].report;
+		for (size_t k = 0; report && k < report->n_ops; k++) {
+			size_t o = 0;
+			while (o < resume.n_ops && ops[o].tag != report->ops[k]->tag)
+				o++;
+			if (o == resume.n_ops) {
+				traind__peer__op_holders__init(&ops[o]);
+				ops[o].tag = report->ops[k]->tag;
+				ops[o].segments = report->ops[k]->segments;
+				ops[o].holders = holder_lists[o];
+				op_list[o] = &ops[o];
+				resume.n_ops++;
+			}
+			Traind__Peer__Holder *holder = &holders[o][ops[o].n_holders];
+			traind__peer__holder__init(holder);
+			holder->peer = v->peers[i];
+			holder->sealed = report->ops[k]->sealed;
+			holder_lists[o][ops[o].n_holders++] = holder;
+		}
+	}
+	install.view = &view;
+	install.resume = &resume;
+	for (unsigned i = 0; i < v->count; i++)
+		assert_int_equal(pump_step(pump, (unsigned)v->peers[i] - 1,
+		                     &(struct group_event){ .kind = GROUP_INSTALL,
+		                         .install = &install }),
+		    TR_OK);
+}
+
+static inline void pump_propose(struct pump *pump, uint64_t number)
+{
+	Traind__Peer__ViewPropose propose = TRAIND__PEER__VIEW_PROPOSE__INIT;
+	propose.number = number;
+	for (unsigned i = 0; i < pump->n; i++)
+		if (!pump->members[i].dead)
+			assert_int_equal(pump_step(pump, i,
+			                     &(struct group_event){ .kind = GROUP_PROPOSE,
+			                         .propose = &propose }),
+			    TR_OK);
+}
+
+static inline struct pump *pump_create(unsigned n)
+{
+	struct pump *pump = calloc(1, sizeof(*pump));
+	pump->n = n;
+	for (unsigned i = 0; i < n; i++) {
+		assert_int_equal(group_core_create(&(struct group_core_options){ .group = 1,
+		                                       .peer = i + 1 },
+		                     &pump->members[i].core),
+		    TR_OK);
+	}
+	return pump;
+}
+
+/* The first view of members 1..n: all contribute from round 1. */
+static inline struct pump_view pump_first_view(const struct pump *pump)
+{
+	struct pump_view v = { .number = 1, .base_round = 1, .count = pump->n, .segment_bytes = 16 };
+	for (unsigned i = 0; i < pump->n; i++) {
+		v.peers[i] = i + 1;
+		v.participate_from[i] = v.contribute_from[i] = 1;
+	}
+	return v;
+}
+
+static inline void pump_ready_all(struct pump *pump)
+{
+	for (unsigned i = 0; i < pump->n; i++)
+		assert_int_equal(pump_event(pump, i, GROUP_READY), TR_OK);
+}
+
+static inline void pump_kill(struct pump *pump, unsigned who)
+{
+	pump->members[who].dead = true;
+	pump_drop_sends(pump, who, true);
+}
+
+static inline tr_status pump_submit(struct pump *pump, unsigned who, uint32_t tag, void *data,
+    uint64_t count, enum tr_dtype dtype, enum tr_reduce reduce)
+{
+	return pump_step(pump, who,
+	    &(struct group_event){ .kind = GROUP_SUBMIT,
+	        .submit = { .tag = tag,
+	            .data = data,
+	            .count = count,
+	            .dtype = dtype,
+	            .reduce = reduce,
+	            .contribute = pump->members[who].begun.index <
+	                pump->members[who].begun.contributors } });
+}
+
+static inline tr_status pump_close(struct pump *pump, unsigned who, uint64_t samples, uint64_t salt)
+{
+	return pump_step(pump, who,
+	    &(struct group_event){ .kind = GROUP_CLOSE,
+	        .close = { .samples = samples, .salt = salt } });
+}
+
+static inline void pump_destroy(struct pump *pump)
+{
+	for (unsigned i = 0; i < pump->n; i++) {
+		group_core_destroy(pump->members[i].core);
+		if (pump->members[i].report)
+			traind__peer__view_report__free_unpacked(pump->members[i].report, NULL);
+		if (pump->members[i].record)
+			traind__peer__round_commit__free_unpacked(pump->members[i].record, NULL);
+	}
+	for (size_t i = 0; i < pump->last; i++)
+		free(pump->messages[i].payload);
+	free(pump);
+}
+
+#endif

@@ -1,0 +1,515 @@
+/* The shared-memory channel: both ends together, and a worker that writes whatever it likes. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "collectives/engine/channel_host.h"
+#include "collectives/engine/channel_worker.h"
+#include "common/rng.h"
+
+struct ends {
+	struct channel_host *host;
+	struct channel_worker *worker;
+	int raw; /* the worker's socket, where a test writes to it by hand */
+	unsigned reports, refuse_reports;
+};
+
+static bool on_report(void *arg, const void *packed, size_t bytes)
+{
+	struct ends *ends = arg;
+	(void)packed;
+	(void)bytes;
+	if (ends->refuse_reports > 0) {
+		ends->refuse_reports--;
+		return false;
+	}
+	ends->reports++;
+	return true;
+}
+
+static int setup(void **state)
+{
+	struct ends *ends = calloc(1, sizeof(*ends));
+	Traind__Peer__StartWorker start = TRAIND__PEER__START_WORKER__INIT;
+	Traind__V1__JobSpec spec = TRAIND__V1__JOB_SPEC__INIT;
+	char name[] = "a job";
+	int pair[2];
+	assert_non_null(ends);
+	spec.name = name;
+	start.job_id = 5;
+	start.group = 6;
+	start.peer = 7;
+	start.rank = 2;
+	start.world_size = 3;
+	start.restarts = 1;
+	start.spec = &spec;
+	assert_int_equal(channel_pair(pair, NULL), TR_OK);
+	ends->raw = dup(pair[1]);
+	assert_int_equal(channel_host_create(&start, 4, pair[0], &ends->host, NULL), TR_OK);
+	assert_int_equal(channel_worker_open(pair[1], &ends->worker, NULL), TR_OK);
+	*state = ends;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct ends *ends = *state;
+	channel_worker_close(ends->worker);
+	channel_host_destroy(ends->host);
+	(void)close(ends->raw);
+	free(ends);
+	return 0;
+}
+
+/* The worker's control page, to write to. */
+static struct channel_control *page(struct ends *ends)
+{
+	return (struct channel_control *)(uintptr_t)channel_worker_control(ends->worker);
+}
+
+static tr_status read_all(struct ends *ends, struct tr_error *error)
+{
+	return channel_host_read(ends->host, on_report, ends, error);
+}
+
+/* ---- both ends in order ---- */
+
+static void assignment_arrives(void **state)
+{
+	struct ends *ends = *state;
+	const struct channel_control *control = channel_worker_control(ends->worker);
+	assert_int_equal(control->job, 5);
+	assert_int_equal(control->peer, 7);
+	assert_int_equal(control->rank, 2);
+	assert_int_equal(control->world_size, 3);
+	assert_int_equal(control->threads, 4);
+	assert_int_equal(control->restarts, 1);
+	Traind__V1__JobSpec *spec = traind__v1__job_spec__unpack(NULL, control->spec_bytes,
+	    (const uint8_t *)(control + 1));
+	assert_non_null(spec);
+	assert_string_equal(spec->name, "a job");
+	traind__v1__job_spec__free_unpacked(spec, NULL);
+}
+
+static void memory_is_shared(void **state)
+{
+	struct ends *ends = *state;
+	uint32_t arena;
+	uint64_t offset;
+	uint8_t *small = channel_worker_alloc(ends->worker, 100);
+	uint8_t *more = channel_worker_alloc(ends->worker, 0);
+	uint8_t *big = channel_worker_alloc(ends->worker, 3 * TR_CHANNEL_ARENA_BYTES + 1);
+	assert_non_null(big);
+	assert_int_equal((uintptr_t)small % 64 + (uintptr_t)more % 64 + (uintptr_t)big % 64, 0);
+	assert_true(more > small);
+	for (size_t i = 0; i < 100; i++)
+		assert_int_equal(small[i], 0);
+	memcpy(small, "hello", 5);
+	big[3 * TR_CHANNEL_ARENA_BYTES] = 42;
+	assert_int_equal(read_all(ends, NULL), TR_OK);
+	assert_int_equal(channel_worker_locate(ends->worker, small, 100, &arena, &offset), TR_OK);
+	assert_memory_equal(channel_host_memory(ends->host, arena, offset, 100, 4), "hello", 5);
+	assert_int_equal(channel_worker_locate(ends->worker, big + 3 * TR_CHANNEL_ARENA_BYTES, 1,
+	                     &arena, &offset),
+	    TR_OK);
+	assert_int_equal(*(uint8_t *)channel_host_memory(ends->host, arena, offset, 1, 1), 42);
+	/* not ours, or over the end */
+	uint8_t local;
+	assert_int_equal(channel_worker_locate(ends->worker, &local, 1, &arena, &offset), TR_EINVAL);
+	assert_int_equal(channel_worker_locate(ends->worker, big, 4 * TR_CHANNEL_ARENA_BYTES,
+	                     &arena, &offset),
+	    TR_EINVAL);
+	assert_int_equal(channel_worker_locate(ends->worker, big, SIZE_MAX, &arena, &offset),
+	    TR_EINVAL);
+	assert_null(channel_worker_alloc(ends->worker, SIZE_MAX / 2));
+}
+
+static void submissions_go_round(void **state)
+{
+	struct ends *ends = *state;
+	struct channel_submission s = { .call = CHANNEL_SUBMIT, .dtype = TR_F32, .reduce = TR_SUM };
+	struct tr_error error;
+	for (uint32_t tag = 0; tag < 3 * TR_CHANNEL_RING; tag++) {
+		s.tag = tag;
+		assert_int_equal(channel_worker_submit(ends->worker, &s, &error), TR_OK);
+		if (tag % 100 == 99)
+			for (uint32_t k = tag - 99; k <= tag; k++) {
+				struct channel_submission got;
+				assert_int_equal(channel_host_take(ends->host, &got, &error), TR_OK);
+				assert_int_equal(got.tag, k);
+			}
+	}
+}
+
+static void *answer_later(void *arg)
+{
+	struct ends *ends = arg;
+	struct channel_submission s;
+	while (channel_host_take(ends->host, &s, NULL) != TR_OK)
+		(void)usleep(1000);
+	struct channel_answer stale = { .id = s.id - 1, .status = TR_EIO },
+	                      answer = { .id = s.id, .status = TR_ELIMIT, .text = "too much" };
+	assert_int_equal(channel_host_answer(ends->host, &stale), TR_OK);
+	assert_int_equal(channel_host_answer(ends->host, &answer), TR_OK);
+	return NULL;
+}
+
+static void calls_are_answered(void **state)
+{
+	struct ends *ends = *state;
+	for (int i = 0; i < 3 * TR_CHANNEL_ANSWERS; i++) {
+		pthread_t thread;
+		struct channel_submission s = { .call = CHANNEL_BEGIN };
+		struct channel_answer answer;
+		struct tr_error error = { 0 };
+		assert_int_equal(pthread_create(&thread, NULL, answer_later, ends), 0);
+		assert_int_equal(channel_worker_call(ends->worker, &s, &answer, &error), TR_ELIMIT);
+		assert_string_equal(error.text, "too much");
+		assert_int_equal(pthread_join(thread, NULL), 0);
+	}
+}
+
+static void *end_later(void *arg)
+{
+	struct ends *ends = arg;
+	channel_host_end(ends->host, TR_EEVICTED, "silent for 2.0 s");
+	return NULL;
+}
+
+static void the_end_is_told(void **state)
+{
+	struct ends *ends = *state;
+	struct channel_submission s = { .call = CHANNEL_COMMIT };
+	struct channel_answer answer;
+	struct tr_error error = { 0 };
+	pthread_t thread;
+	assert_true(channel_worker_progress(ends->worker, channel_worker_abandons(ends->worker)));
+	assert_int_equal(channel_host_progress(ends->host), 1);
+	assert_int_equal(pthread_create(&thread, NULL, end_later, ends), 0);
+	assert_int_equal(channel_worker_call(ends->worker, &s, &answer, &error), TR_EEVICTED);
+	assert_string_equal(error.text, "silent for 2.0 s");
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(channel_worker_submit(ends->worker, &s, &error), TR_EEVICTED);
+	assert_false(channel_worker_progress(ends->worker, 0));
+}
+
+static void *end_when_full(void *arg)
+{
+	struct ends *ends = arg;
+	while (atomic_load(&page(ends)->submitted) < TR_CHANNEL_RING)
+		(void)usleep(1000);
+	channel_host_end(ends->host, TR_EEVICTED, "silent for 2.0 s");
+	return NULL;
+}
+
+/* Nobody takes what is in the ring of a member that is over: who waits for room in it must hear of the end. */
+static void the_end_is_told_when_the_ring_is_full(void **state)
+{
+	struct ends *ends = *state;
+	struct channel_submission s = { .call = CHANNEL_SUBMIT, .dtype = TR_F32, .reduce = TR_SUM };
+	struct tr_error error = { 0 };
+	pthread_t thread;
+	tr_status st = TR_OK;
+	assert_int_equal(pthread_create(&thread, NULL, end_when_full, ends), 0);
+	for (int i = 0; i <= TR_CHANNEL_RING && st == TR_OK; i++)
+		st = channel_worker_submit(ends->worker, &s, &error);
+	assert_int_equal(st, TR_EEVICTED);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void *die_later(void *arg)
+{
+	struct ends *ends = arg;
+	struct channel_submission s;
+	while (channel_host_take(ends->host, &s, NULL) != TR_OK)
+		(void)usleep(1000);
+	channel_host_destroy(ends->host);
+	ends->host = NULL;
+	return NULL;
+}
+
+static void death_of_the_engine_is_noticed(void **state)
+{
+	struct ends *ends = *state;
+	struct channel_submission s = { .call = CHANNEL_COMMIT };
+	struct channel_answer answer;
+	struct tr_error error = { 0 };
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, die_later, ends), 0);
+	assert_int_equal(channel_worker_call(ends->worker, &s, &answer, &error), TR_EUNAVAILABLE);
+	assert_string_equal(error.text, "traind is gone");
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(channel_worker_state(ends->worker, "x", 0, 0, 0, &error), TR_EUNAVAILABLE);
+}
+
+static void reports_wait_for_room(void **state)
+{
+	struct ends *ends = *state;
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(channel_worker_report(ends->worker, "report", 6, NULL), TR_OK);
+	ends->refuse_reports = 2;
+	assert_int_equal(read_all(ends, NULL), TR_EAGAIN);
+	assert_int_equal(read_all(ends, NULL), TR_EAGAIN);
+	assert_int_equal(read_all(ends, NULL), TR_OK);
+	assert_int_equal(ends->reports, 10);
+	static uint8_t big[TR_CHANNEL_MESSAGE_MAX + 1];
+	assert_int_equal(channel_worker_report(ends->worker, big, sizeof(big), NULL), TR_ELIMIT);
+	assert_int_equal(channel_worker_report(ends->worker, big, sizeof(big) - 1, NULL), TR_OK);
+	assert_int_equal(read_all(ends, NULL), TR_OK);
+	assert_int_equal(ends->reports, 11);
+}
+
+static void state_is_named(void **state)
+{
+	struct ends *ends = *state;
+	uint32_t arena;
+	uint64_t offset;
+	void *data = channel_worker_alloc(ends->worker, 1000);
+	assert_int_equal(channel_worker_locate(ends->worker, data, 1000, &arena, &offset), TR_OK);
+	assert_int_equal(channel_worker_state(ends->worker, "weights", arena, offset, 1000, NULL),
+	    TR_OK);
+	assert_int_equal(read_all(ends, NULL), TR_OK);
+	assert_int_equal(ends->host->tensor_count, 1);
+	assert_string_equal(ends->host->tensors[0].name, "weights");
+	assert_int_equal(ends->host->tensors[0].bytes, 1000);
+}
+
+/* ---- a worker that breaks the rules ---- */
+
+static void expect_refused(struct ends *ends, const char *cause)
+{
+	struct tr_error error = { 0 };
+	assert_int_equal(read_all(ends, &error), TR_EPROTO);
+	if (strstr(error.text, cause) == NULL)
+		fail_msg("\"%s\" does not say \"%s\"", error.text, cause);
+}
+
+static void send_arena(struct ends *ends, int fd, uint64_t says)
+{
+	assert_int_equal(channel_send(ends->raw, CHANNEL_ARENA, &says, sizeof(says), NULL, 0, &fd,
+	                     1),
+	    TR_OK);
+	(void)close(fd);
+}
+
+static int memory(size_t bytes, int seals)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	return fd;
+}
+
+static void unsealed_memory_is_refused(void **state)
+{
+	struct ends *ends = *state;
+	send_arena(ends, memory(4096, F_SEAL_GROW), 4096);
+	expect_refused(ends, "not sealed");
+	assert_int_equal(ends->host->arena_count, 0);
+}
+
+static void memory_that_is_too_small_is_refused(void **state)
+{
+	struct ends *ends = *state;
+	send_arena(ends, memory(4096, F_SEAL_SHRINK), 8192);
+	expect_refused(ends, "smaller than it says");
+	send_arena(ends, memory(4096, F_SEAL_SHRINK), 0);
+	expect_refused(ends, "smaller than it says");
+}
+
+static void a_file_is_no_memory(void **state)
+{
+	struct ends *ends = *state;
+	send_arena(ends, open("/dev/zero", O_RDWR | O_CLOEXEC), 4096);
+	expect_refused(ends, "not sealed");
+}
+
+static void malformed_messages_are_refused(void **state)
+{
+	struct ends *ends = *state;
+	uint64_t size = 4096;
+	assert_int_equal(channel_send(ends->raw, 99, "?", 1, NULL, 0, NULL, 0), TR_OK);
+	expect_refused(ends, "unknown kind");
+	assert_int_equal(channel_send(ends->raw, CHANNEL_ARENA, &size, sizeof(size), NULL, 0, NULL,
+	                     0),
+	    TR_OK);
+	expect_refused(ends, "without memory");
+	int fd = memory(4096, F_SEAL_SHRINK);
+	assert_int_equal(channel_send(ends->raw, CHANNEL_ARENA, "x", 1, NULL, 0, &fd, 1), TR_OK);
+	(void)close(fd);
+	expect_refused(ends, "of 1 bytes");
+	struct channel_state outside = { .offset = UINT64_MAX,
+		.bytes = 2,
+		.arena = 0,
+		.name_bytes = 1 };
+	assert_int_equal(channel_send(ends->raw, CHANNEL_STATE, &outside, sizeof(outside), "n", 1,
+	                     NULL, 0),
+	    TR_OK);
+	expect_refused(ends, "outside");
+	outside.name_bytes = UINT32_MAX;
+	assert_int_equal(channel_send(ends->raw, CHANNEL_STATE, &outside, sizeof(outside), "n", 1,
+	                     NULL, 0),
+	    TR_OK);
+	expect_refused(ends, "name");
+	struct channel_message huge = { CHANNEL_REPORT, UINT32_MAX };
+	assert_int_equal(write(ends->raw, &huge, sizeof(huge)), sizeof(huge));
+	expect_refused(ends, "malformed");
+}
+
+static void too_many_descriptors_are_refused(void **state)
+{
+	struct ends *ends = *state;
+	int fds[CHANNEL_DESCRIPTORS_MAX];
+	for (int i = 0; i < CHANNEL_DESCRIPTORS_MAX; i++)
+		fds[i] = ends->raw;
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(channel_send(ends->raw, CHANNEL_REPORT, "x", 1, NULL, 0, fds,
+		                     CHANNEL_DESCRIPTORS_MAX),
+		    TR_OK);
+	expect_refused(ends, "malformed");
+}
+
+static void ring_counters_are_checked(void **state)
+{
+	struct ends *ends = *state;
+	static const uint64_t wrong[] = { TR_CHANNEL_RING + 1, UINT64_MAX, 1ull << 63 };
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		struct channel_submission s;
+		struct tr_error error = { 0 };
+		atomic_store(&page(ends)->submitted, wrong[i]);
+		assert_int_equal(channel_host_take(ends->host, &s, &error), TR_EPROTO);
+		assert_non_null(strstr(error.text, "ring of submissions"));
+	}
+}
+
+static void answers_that_are_not_taken(void **state)
+{
+	struct ends *ends = *state;
+	struct channel_answer answer = { .id = 1 };
+	for (int i = 0; i < TR_CHANNEL_ANSWERS; i++)
+		assert_int_equal(channel_host_answer(ends->host, &answer), TR_OK);
+	assert_int_equal(channel_host_answer(ends->host, &answer), TR_EPROTO);
+	atomic_store(&page(ends)->answers_taken, UINT64_MAX); /* more than there were */
+	tr_status st = channel_host_answer(ends->host, &answer);
+	assert_true(st == TR_OK || st == TR_EPROTO);
+}
+
+static void offsets_are_checked(void **state)
+{
+	struct ends *ends = *state;
+	const uint64_t size = TR_CHANNEL_ARENA_BYTES;
+	assert_non_null(channel_worker_alloc(ends->worker, 64));
+	assert_int_equal(read_all(ends, NULL), TR_OK);
+	assert_non_null(channel_host_memory(ends->host, 0, 0, size, 8));
+	assert_non_null(channel_host_memory(ends->host, 0, size, 0, 8));
+	assert_null(channel_host_memory(ends->host, 0, 1, size, 1));
+	assert_null(channel_host_memory(ends->host, 0, size + 8, 0, 8));
+	assert_null(channel_host_memory(ends->host, 0, UINT64_MAX - 7, 8, 8));
+	assert_null(channel_host_memory(ends->host, 0, 8, UINT64_MAX, 8));
+	assert_null(channel_host_memory(ends->host, 0, 4, 8, 8));
+	assert_null(channel_host_memory(ends->host, 1, 0, 8, 8));
+	assert_null(channel_host_memory(ends->host, UINT32_MAX, 0, 8, 8));
+}
+
+/* Whatever stands in the page, a taken submission is one whose fields are in range. */
+static void random_pages(void **state)
+{
+	struct ends *ends = *state;
+	struct rng_key key = rng_key(1, 2, 3);
+	unsigned taken = 0;
+	for (uint64_t i = 0; i < 20000; i++) {
+		struct channel_submission s;
+		struct tr_error error;
+		uint64_t at = ends->host->taken % TR_CHANNEL_RING;
+		uint8_t *bytes = (uint8_t *)&page(ends)->submissions[at];
+		for (size_t k = 0; k < sizeof(s); k++)
+			bytes[k] = (uint8_t)rng_u64(key, i, k);
+		if (i % 3 != 0) /* plausible ones, so that the later checks are reached */
+			page(ends)->submissions[at].call = (uint32_t)(i % 9);
+		if (i % 2 != 0)
+			page(ends)->submissions[at].dtype = (uint8_t)(i % 5);
+		if (i % 4 != 0)
+			page(ends)->submissions[at].reduce = (uint8_t)(i % 6);
+		atomic_store(&page(ends)->submitted, ends->host->taken + 1);
+		if (channel_host_take(ends->host, &s, &error) != TR_OK)
+			continue;
+		taken++;
+		assert_in_range(s.call, CHANNEL_SUBMIT, CHANNEL_CONTRIBUTORS);
+		if (s.call != CHANNEL_SUBMIT)
+			continue;
+		assert_in_range(s.dtype, TR_F32, TR_I64);
+		assert_in_range(s.reduce, TR_SUM, TR_PROD);
+		assert_true(s.count <= SIZE_MAX / 8);
+	}
+	assert_true(taken > 0);
+}
+
+/* The engine's end sees a killed worker as the end of its socket, and its memory stays readable. */
+static void worker_killed(void **state)
+{
+	struct ends *ends = *state;
+	int ready[2];
+	uint8_t byte;
+	struct tr_error error;
+	assert_int_equal(pipe(ready), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		uint8_t *data = channel_worker_alloc(ends->worker, 1 << 20);
+		memset(data, 7, 1 << 20);
+		(void)!write(ready[1], "x", 1);
+		(void)pause();
+		_exit(0);
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	(void)kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	channel_worker_close(ends->worker); /* the parent's copies of its descriptors */
+	ends->worker = NULL;
+	(void)close(ends->raw);
+	ends->raw = -1;
+	assert_int_equal(read_all(ends, &error), TR_EUNAVAILABLE);
+	assert_int_equal(*(uint8_t *)channel_host_memory(ends->host, 0, 12345, 1, 1), 7);
+	(void)close(ready[0]);
+	(void)close(ready[1]);
+}
+
+int main(void)
+{
+#define WITH_ENDS(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		WITH_ENDS(assignment_arrives),
+		WITH_ENDS(memory_is_shared),
+		WITH_ENDS(submissions_go_round),
+		WITH_ENDS(calls_are_answered),
+		WITH_ENDS(the_end_is_told),
+		WITH_ENDS(the_end_is_told_when_the_ring_is_full),
+		WITH_ENDS(death_of_the_engine_is_noticed),
+		WITH_ENDS(reports_wait_for_room),
+		WITH_ENDS(state_is_named),
+		WITH_ENDS(unsealed_memory_is_refused),
+		WITH_ENDS(memory_that_is_too_small_is_refused),
+		WITH_ENDS(a_file_is_no_memory),
+		WITH_ENDS(malformed_messages_are_refused),
+		WITH_ENDS(too_many_descriptors_are_refused),
+		WITH_ENDS(ring_counters_are_checked),
+		WITH_ENDS(answers_that_are_not_taken),
+		WITH_ENDS(offsets_are_checked),
+		WITH_ENDS(random_pages),
+		WITH_ENDS(worker_killed),
+	};
+	return cmocka_run_group_tests_name("channel", tests, NULL, NULL);
+}

@@ -1,0 +1,249 @@
+/* Checkpoints: what is read is what was written, damage is found and named, old ones go, the newest never. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/rng.h"
+#include "daemon/worker/checkpoint.h"
+#include "daemon/worker/saver.h"
+
+struct fixture {
+	struct layout layout;
+	struct optim_arrays arrays, back;
+	struct checkpoint_folder folder;
+};
+
+static float *noise(size_t count, uint64_t stream)
+{
+	float *x = calloc(count, sizeof(float));
+	assert_non_null(x);
+	for (size_t i = 0; stream > 0 && i < count; i++)
+		x[i] = (float)rng_normal(rng_key(1, 0, 0), stream, i);
+	return x;
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct model_config config = { .layers = 2,
+		.width = 12,
+		.heads = 2,
+		.context = 6,
+		.vocab = 256 };
+	assert_non_null(f);
+	assert_int_equal(layout_init(&config, &f->layout, NULL), TR_OK);
+	size_t count = f->layout.count;
+	f->arrays = (struct optim_arrays){ noise(count, 1), NULL, noise(count, 2), noise(count, 3) };
+	f->back = (struct optim_arrays){ noise(count, 0), NULL, noise(count, 0), noise(count, 0) };
+	(void)snprintf(f->folder.dir, sizeof(f->folder.dir), "/tmp/test_checkpoint_XXXXXX");
+	assert_non_null(mkdtemp(f->folder.dir));
+	f->folder.keep = 2;
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	char command[CHECKPOINT_PATH_MAX];
+	(void)snprintf(command, sizeof(command), "rm -r '%s'", f->folder.dir);
+	assert_int_equal(system(command), 0);
+	layout_finish(&f->layout);
+	free(f->arrays.params);
+	free(f->arrays.first);
+	free(f->arrays.second);
+	free(f->back.params);
+	free(f->back.first);
+	free(f->back.second);
+	free(f);
+	return 0;
+}
+
+static void write_step(struct fixture *f, uint64_t step, char path[CHECKPOINT_PATH_MAX])
+{
+	struct manifest manifest = { .step = step, .seed = 4, .samples = step * 8, .tokens = 7 };
+	struct tr_error error;
+	if (checkpoint_write(&f->folder, &f->layout, &f->arrays, &manifest, "text", NULL, path,
+	        &error) != TR_OK)
+		fail_msg("%s", error.text);
+}
+
+static bool is_there(const struct fixture *f, const char *name)
+{
+	char path[CHECKPOINT_PATH_MAX];
+	(void)snprintf(path, sizeof(path), "%s/%s", f->folder.dir, name);
+	return access(path, F_OK) == 0;
+}
+
+static void test_round_trip(void **state)
+{
+	struct fixture *f = *state;
+	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
+	struct manifest manifest;
+	struct tr_error error;
+	const char *from[2] = { path, f->folder.dir };
+	write_step(f, 200, path);
+	for (size_t i = 0; i < 2; i++) {
+		if (checkpoint_read(from[i], &f->layout, &f->back, &manifest, found, &error) !=
+		    TR_OK)
+			fail_msg("%s", error.text);
+		assert_string_equal(found, path);
+		assert_int_equal(manifest.step, 200);
+		assert_int_equal(manifest.samples, 1600);
+		for (size_t t = 0; t < f->layout.tensor_count; t++) {
+			size_t at = f->layout.tensors[t].offset;
+			size_t bytes = layout_numbers(&f->layout.tensors[t]) * sizeof(float);
+			assert_memory_equal(f->arrays.params + at, f->back.params + at, bytes);
+			assert_memory_equal(f->arrays.first + at, f->back.first + at, bytes);
+			assert_memory_equal(f->arrays.second + at, f->back.second + at, bytes);
+		}
+	}
+}
+
+/* One byte of any file changed: the error names it, in one line. */
+static void test_damage(void **state)
+{
+	struct fixture *f = *state;
+	static const char *const names[] = { MANIFEST_MODEL, MANIFEST_OPTIMIZER, MANIFEST_NAME };
+	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
+	for (size_t i = 0; i < 3; i++) {
+		char name[CHECKPOINT_PATH_MAX + 32];
+		struct manifest manifest;
+		struct tr_error error;
+		struct stat about = { 0 };
+		char byte;
+		write_step(f, 7, path);
+		(void)snprintf(name, sizeof(name), "%s/%s", path, names[i]);
+		int fd = open(name, O_RDWR);
+		assert_true(fd >= 0 && fstat(fd, &about) == 0);
+		assert_int_equal(pread(fd, &byte, 1, about.st_size - 5), 1);
+		byte ^= 4;
+		assert_int_equal(pwrite(fd, &byte, 1, about.st_size - 5), 1);
+		assert_int_equal(close(fd), 0);
+		assert_int_not_equal(checkpoint_read(path, &f->layout, &f->back, &manifest, found,
+		                         &error),
+		    TR_OK);
+		assert_non_null(strstr(error.text, "checkpoint.resume: "));
+		assert_non_null(strstr(error.text, i < 2 ? names[i] : "optimizer.safetensors"));
+		assert_null(strchr(error.text, '\n'));
+	}
+}
+
+static void test_nothing_there(void **state)
+{
+	struct fixture *f = *state;
+	char found[CHECKPOINT_PATH_MAX];
+	struct manifest manifest;
+	struct tr_error error;
+	assert_int_equal(checkpoint_read(f->folder.dir, &f->layout, &f->back, &manifest, found,
+	                     &error),
+	    TR_ENOTFOUND);
+	assert_non_null(strstr(error.text, "found no manifest.json in it"));
+}
+
+static void test_keep(void **state)
+{
+	struct fixture *f = *state;
+	char path[CHECKPOINT_PATH_MAX], target[64] = "";
+	char latest[CHECKPOINT_PATH_MAX];
+	(void)snprintf(latest, sizeof(latest), "%s/latest", f->folder.dir);
+	write_step(f, 900, f->folder.never_delete);
+	write_step(f, 100, path);
+	write_step(f, 200, path);
+	write_step(f, 300, path);
+	/* A new run counts from 1 again: what is old is told by time. The one resumed from stays. */
+	assert_true(is_there(f, "step-00000900"));
+	assert_false(is_there(f, "step-00000100"));
+	assert_true(is_there(f, "step-00000200") && is_there(f, "step-00000300"));
+	assert_true(readlink(latest, target, sizeof(target) - 1) > 0);
+	assert_string_equal(target, "step-00000300");
+	/* The same step again takes the place of the old one. */
+	f->arrays.params[0] = 5;
+	write_step(f, 300, path);
+	assert_true(is_there(f, "step-00000200") && is_there(f, "step-00000300"));
+	assert_false(is_there(f, ".step-00000300"));
+	struct manifest manifest;
+	char found[CHECKPOINT_PATH_MAX];
+	assert_int_equal(checkpoint_read(latest, &f->layout, &f->back, &manifest, found, NULL),
+	    TR_OK);
+	assert_true(f->back.params[0] == 5.0f);
+}
+
+/* What a writer that was killed left behind goes with the next write, and is never taken for a checkpoint. */
+static void test_interrupted(void **state)
+{
+	struct fixture *f = *state;
+	char path[CHECKPOINT_PATH_MAX], name[CHECKPOINT_PATH_MAX];
+	(void)snprintf(name, sizeof(name), "%s/.step-00000050", f->folder.dir);
+	assert_int_equal(mkdir(name, 0777), 0);
+	(void)snprintf(name, sizeof(name), "%s/.step-00000050/model.safetensors", f->folder.dir);
+	int fd = open(name, O_CREAT | O_WRONLY, 0666);
+	assert_true(fd >= 0 && close(fd) == 0);
+	write_step(f, 60, path);
+	assert_false(is_there(f, ".step-00000050"));
+	assert_true(is_there(f, "step-00000060"));
+}
+
+static void test_unwritable(void **state)
+{
+	struct fixture *f = *state;
+	struct checkpoint_folder folder = f->folder;
+	struct manifest manifest = { .step = 1 };
+	struct tr_error error;
+	char path[CHECKPOINT_PATH_MAX];
+	(void)snprintf(folder.dir, sizeof(folder.dir), "%s", "/proc/nowhere");
+	assert_int_equal(checkpoint_write(&folder, &f->layout, &f->arrays, &manifest, NULL, NULL,
+	                     path, &error),
+	    TR_EIO);
+	assert_non_null(strstr(error.text, "checkpoint of step 1 in /proc/nowhere: cannot make"));
+}
+
+static void test_saver(void **state)
+{
+	struct fixture *f = *state;
+	struct saver *saver;
+	struct saver_result result;
+	struct manifest manifest = { .step = 3 };
+	struct tr_error error;
+	assert_int_equal(saver_create(&f->folder, &f->layout, &saver, &error), TR_OK);
+	assert_false(saver_result(saver, true, &result));
+	for (manifest.step = 3; manifest.step < 6; manifest.step++) {
+		assert_int_equal(saver_start(saver, &f->arrays, &manifest, &error), TR_OK);
+		/* The copy was taken: the state may change at once. */
+		f->arrays.params[0] = (float)manifest.step;
+		assert_int_equal(saver_start(saver, &f->arrays, &manifest, &error), TR_EAGAIN);
+		assert_true(saver_result(saver, true, &result));
+		assert_int_equal(result.status, TR_OK);
+		assert_int_equal(result.step, manifest.step);
+		assert_false(saver_result(saver, true, &result));
+	}
+	char found[CHECKPOINT_PATH_MAX];
+	assert_int_equal(checkpoint_read(result.path, &f->layout, &f->back, &manifest, found,
+	                     &error),
+	    TR_OK);
+	assert_true(f->back.params[0] == 4.0f);
+	/* Destroyed in the middle of a write: waits for it. */
+	assert_int_equal(saver_start(saver, &f->arrays, &manifest, &error), TR_OK);
+	saver_destroy(saver);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_nothing_there, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_keep, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_interrupted, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_unwritable, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_saver, setup, teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

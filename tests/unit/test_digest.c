@@ -1,0 +1,54 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/digest.h"
+
+/* XXH3_128bits of nothing, from xxHash's own tests. */
+static void digests_are_xxh3(void **state)
+{
+	(void)state;
+	char text[TR_DIGEST_HEX_MAX];
+	assert_string_equal(tr_digest_hex(tr_digest_of("", 0), text),
+	    "99aa06d3014798d86001c324468d497f");
+}
+
+static void one_bit_changes_the_digest(void **state)
+{
+	(void)state;
+	uint8_t data[300] = { 0 };
+	struct tr_digest zero = tr_digest_of(data, sizeof(data));
+	for (size_t bit = 0; bit < 8 * sizeof(data); bit++) {
+		data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		assert_false(tr_digest_equal(tr_digest_of(data, sizeof(data)), zero));
+		data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+	}
+	assert_true(tr_digest_equal(tr_digest_of(data, sizeof(data)), zero));
+	assert_false(tr_digest_equal(tr_digest_of(data, sizeof(data) - 1), zero));
+}
+
+static void folding_keeps_the_order(void **state)
+{
+	(void)state;
+	struct tr_digest start = { 0 }, a = tr_digest_of("a", 1), b = tr_digest_of("b", 1);
+	struct tr_digest ab = tr_digest_fold(tr_digest_fold(start, a), b);
+	struct tr_digest ba = tr_digest_fold(tr_digest_fold(start, b), a);
+	assert_false(tr_digest_equal(ab, ba));
+	assert_true(tr_digest_equal(ab, tr_digest_fold(tr_digest_fold(start, a), b)));
+	assert_false(tr_digest_equal((struct tr_digest){ 1, 2 }, (struct tr_digest){ 1, 3 }));
+	assert_false(tr_digest_equal((struct tr_digest){ 1, 2 }, (struct tr_digest){ 0, 2 }));
+}
+
+int main(void)
+{
+	const struct CMUnitTest digest_tests[] = {
+		cmocka_unit_test(digests_are_xxh3),
+		cmocka_unit_test(one_bit_changes_the_digest),
+		cmocka_unit_test(folding_keeps_the_order),
+	};
+	return cmocka_run_group_tests(digest_tests, NULL, NULL);
+}

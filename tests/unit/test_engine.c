@@ -1,0 +1,514 @@
+/* Engines over real TCP, without memberd: rounds, deaths, broken links, deadlines. */
+#include "tests/unit/engine_fixture.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define OPS   3
+#define COUNT 300000
+
+/* One peer's caller. */
+struct caller {
+	struct fx_host *host;
+	pthread_t thread;
+	unsigned rounds;      /* to run */
+	unsigned pause_at;    /* after two of this round's ops: says so, and waits for `resumed` */
+	unsigned begun, done; /* under fx->lock */
+	bool paused, resumed;
+	float *data[OPS];
+	tr_status status; /* the last one that was no success */
+	char text[512];
+	unsigned restarts, wrong, contributors_last;
+	bool partial;
+};
+
+static float contribution(uint64_t peer, uint64_t round, unsigned op, size_t element)
+{
+	return (float)((peer * 7 + round * 13 + op * 29 + element % 101) % 64);
+}
+
+static void note(struct caller *caller, unsigned *what)
+{
+	pthread_mutex_lock(&caller->host->fx->lock);
+	++*what;
+	pthread_cond_broadcast(&caller->host->fx->changed);
+	pthread_mutex_unlock(&caller->host->fx->lock);
+}
+
+static void caller_pause(struct caller *caller)
+{
+	struct fx *fx = caller->host->fx;
+	pthread_mutex_lock(&fx->lock);
+	caller->paused = true;
+	pthread_cond_broadcast(&fx->changed);
+	while (!caller->resumed)
+		pthread_cond_wait(&fx->changed, &fx->lock);
+	pthread_mutex_unlock(&fx->lock);
+}
+
+static void caller_check(struct caller *caller, uint64_t round)
+{
+	for (unsigned op = 0; op < OPS; op++)
+		for (size_t e = 0; e < COUNT; e += 9973) {
+			uint64_t peers[FX_HOSTS_MAX];
+			size_t n = 0;
+			float sum = 0;
+			if (tr_contributors(caller->host->group, op, e, peers, FX_HOSTS_MAX, &n) !=
+			    TR_OK)
+				n = 0;
+			for (size_t i = 0; i < n; i++)
+				sum += contribution(peers[i], round, op, e);
+			caller->wrong += n == 0 || sum != caller->data[op][e];
+			caller->contributors_last = (unsigned)n;
+		}
+}
+
+static tr_status caller_submit(struct caller *caller, const struct tr_round *round,
+    struct tr_error *error)
+{
+	unsigned flags = round->index < round->contributors ? TR_CONTRIBUTE : 0;
+	tr_status st = TR_OK;
+	for (unsigned op = 0; op < OPS && (st == TR_OK || st == TR_ERESTART); op++) {
+		for (size_t e = 0; e < COUNT; e++)
+			caller->data[op][e] = contribution(FX_PEER(caller->host->index),
+			    round->round, op, e);
+		st = tr_allreduce(caller->host->group, op, caller->data[op], COUNT, TR_F32, TR_SUM,
+		    flags, error);
+		if (op == 1 && round->round == caller->pause_at)
+			caller_pause(caller);
+	}
+	return st == TR_ERESTART ? TR_OK : st;
+}
+
+static tr_status caller_round(struct caller *caller, struct tr_error *error)
+{
+	struct tr_commit commit = { .samples = 1 };
+	struct tr_round round;
+	for (;;) {
+		tr_status st = tr_round_begin(caller->host->group, &round, error);
+		note(caller, &caller->begun);
+		if (st == TR_OK)
+			st = caller_submit(caller, &round, error);
+		if (st == TR_OK && round.receive_state)
+			st = tr_state_receive(caller->host->group, error);
+		if (st == TR_OK)
+			st = tr_round_commit(caller->host->group, &commit, &round, error);
+		if (st == TR_ERESTART) {
+			caller->restarts++;
+			continue;
+		}
+		if (st != TR_OK)
+			return st;
+		break;
+	}
+	caller->partial = round.partial;
+	caller_check(caller, round.round);
+	note(caller, &caller->done);
+	return TR_OK;
+}
+
+static void *caller_run(void *arg)
+{
+	struct caller *caller = arg;
+	struct tr_error error = { 0 };
+	while (caller->done < caller->rounds) {
+		caller->status = caller_round(caller, &error);
+		if (caller->status != TR_OK)
+			break;
+	}
+	(void)snprintf(caller->text, sizeof(caller->text), "%s", error.text);
+	return NULL;
+}
+
+static void caller_start(struct caller *caller, struct fx_host *host, unsigned rounds,
+    unsigned pause_at)
+{
+	struct tr_error error = { 0 };
+	*caller = (struct caller){ .host = host, .rounds = rounds, .pause_at = pause_at };
+	fx_attach(host);
+	for (unsigned op = 0; op < OPS; op++) {
+		caller->data[op] = tr_alloc(host->group, COUNT * sizeof(float));
+		assert_non_null(caller->data[op]);
+	}
+	if (tr_state_ready(host->group, 0, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	assert_int_equal(pthread_create(&caller->thread, NULL, caller_run, caller), 0);
+}
+
+static void caller_join(struct caller *caller)
+{
+	assert_int_equal(pthread_join(caller->thread, NULL), 0);
+	assert_int_equal(caller->wrong, 0);
+}
+
+/* ---- tests ---- */
+
+static void run_rounds(Traind__Peer__Algorithm algorithm, unsigned peers)
+{
+	struct fx *fx = fx_start(peers, TRAIND__PEER__POLICY__POLICY_KEEP, algorithm);
+	struct caller callers[FX_HOSTS_MAX];
+	for (unsigned i = 0; i < peers; i++)
+		caller_start(&callers[i], &fx->hosts[i], 5, 0);
+	fx_found(fx, peers);
+	for (unsigned i = 0; i < peers; i++) {
+		caller_join(&callers[i]);
+		assert_int_equal(callers[i].status, TR_OK);
+		assert_int_equal(callers[i].contributors_last, peers);
+	}
+	FX_WAIT(fx,
+	    fx->hosts[0].records >=
+	        5); /* from the hub; again, as nobody says that they are logged */
+	struct engine_progress row;
+	assert_int_equal(engine_progress(fx->hosts[0].engine, &row, 1), 1);
+	assert_int_equal(row.committed, 5);
+	fx_stop(fx);
+}
+
+static void ring_rounds(void **state)
+{
+	(void)state;
+	run_rounds(TRAIND__PEER__ALGORITHM__ALGORITHM_RING, 3);
+}
+
+static void star_rounds(void **state)
+{
+	(void)state;
+	run_rounds(TRAIND__PEER__ALGORITHM__ALGORITHM_STAR, 4);
+}
+
+static void alone(void **state)
+{
+	(void)state;
+	run_rounds(TRAIND__PEER__ALGORITHM__ALGORITHM_AUTO, 1);
+}
+
+static void kill_in_mid_op(Traind__Peer__Policy policy, Traind__Peer__Algorithm algorithm)
+{
+	struct fx *fx = fx_start(4, policy, algorithm);
+	struct caller callers[4];
+	bool survivors[FX_HOSTS_MAX] = { true, false, true, true };
+	for (unsigned i = 0; i < 4; i++)
+		caller_start(&callers[i], &fx->hosts[i], 5, i == 1 ? 3 : 0);
+	fx_found(fx, 4);
+	FX_WAIT(fx,
+	    callers[1].paused && callers[0].begun >= 3 && callers[2].begun >= 3 &&
+	        callers[3].begun >= 3);
+	fx_host_stop(&fx->hosts[1]);
+	pthread_mutex_lock(&fx->lock);
+	callers[1].resumed = true;
+	pthread_cond_broadcast(&fx->changed);
+	pthread_mutex_unlock(&fx->lock);
+	caller_join(&callers[1]);
+	assert_int_equal(callers[1].status, TR_ECANCELLED);
+	fx_change_view(fx, survivors);
+	for (unsigned i = 0; i < 4; i++) {
+		if (!survivors[i])
+			continue;
+		caller_join(&callers[i]);
+		assert_int_equal(callers[i].status, TR_OK);
+		assert_int_equal(callers[i].contributors_last, 3);
+		assert_int_equal(callers[i].restarts, policy == TRAIND__PEER__POLICY__POLICY_REPLAY);
+	}
+	fx_stop(fx);
+}
+
+static void ring_member_dies(void **state)
+{
+	(void)state;
+	kill_in_mid_op(TRAIND__PEER__POLICY__POLICY_KEEP, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	kill_in_mid_op(TRAIND__PEER__POLICY__POLICY_UNIFORM,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	kill_in_mid_op(TRAIND__PEER__POLICY__POLICY_REPLAY, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+}
+
+static void star_member_dies(void **state)
+{
+	(void)state;
+	kill_in_mid_op(TRAIND__PEER__POLICY__POLICY_KEEP, TRAIND__PEER__ALGORITHM__ALGORITHM_STAR);
+	kill_in_mid_op(TRAIND__PEER__POLICY__POLICY_UNIFORM,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_STAR);
+	kill_in_mid_op(TRAIND__PEER__POLICY__POLICY_REPLAY, TRAIND__PEER__ALGORITHM__ALGORITHM_STAR);
+}
+
+/* Breaks every connection of this process to `host`'s port, from underneath. */
+static unsigned break_links_to(const struct fx_host *host)
+{
+	int port = atoi(strrchr(host->address, ':') + 1);
+	unsigned broken = 0;
+	for (int fd = 3; fd < 1024; fd++) {
+		struct sockaddr_in sa;
+		socklen_t length = sizeof(sa);
+		if (getpeername(fd, (struct sockaddr *)&sa, &length) != 0 ||
+		    sa.sin_family != AF_INET || ntohs(sa.sin_port) != port)
+			continue;
+		broken += shutdown(fd, SHUT_RDWR) == 0;
+	}
+	return broken;
+}
+
+/* The frames that were lost on the way are repaired by a view of the same members. */
+static void link_breaks_between_live_members(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(3, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct caller callers[3];
+	bool all[FX_HOSTS_MAX] = { true, true, true };
+	for (unsigned i = 0; i < 3; i++)
+		caller_start(&callers[i], &fx->hosts[i], 5, i == 2 ? 3 : 0);
+	fx_found(fx, 3);
+	FX_WAIT(fx, callers[2].paused);
+	assert_true(break_links_to(&fx->hosts[1]) > 0);
+	FX_WAIT(fx, fx->hosts[0].link_lost > 0 && fx->hosts[1].link_lost > 0);
+	fx_change_view(fx, all);
+	pthread_mutex_lock(&fx->lock);
+	callers[2].resumed = true;
+	pthread_cond_broadcast(&fx->changed);
+	pthread_mutex_unlock(&fx->lock);
+	for (unsigned i = 0; i < 3; i++) {
+		caller_join(&callers[i]);
+		assert_int_equal(callers[i].status, TR_OK);
+		assert_int_equal(callers[i].contributors_last, 3);
+		assert_int_equal(callers[i].restarts, 0);
+	}
+	fx_stop(fx);
+}
+
+/* A peer whose port nobody listens on any more is reported after TR_HEARTBEAT_TIMEOUT_MS of trying. */
+static void unreachable_peer_is_reported(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_KEEP,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct caller callers[2];
+	bool both[FX_HOSTS_MAX] = { true, true }, one[FX_HOSTS_MAX] = { true };
+	for (unsigned i = 0; i < 2; i++)
+		caller_start(&callers[i], &fx->hosts[i], 1, 0);
+	FX_WAIT(fx, fx->hosts[0].ready && fx->hosts[1].ready);
+	fx_host_stop(&fx->hosts[1]);
+	caller_join(&callers[1]);
+	assert_int_equal(callers[1].status, TR_ECANCELLED);
+	fx->view++;
+	fx_install(fx, both, one);
+	FX_WAIT(fx, fx->hosts[0].link_lost > 0);
+	assert_non_null(strstr(fx->hosts[0].link_lost_reason, "cannot reach"));
+	fx_change_view(fx, one);
+	caller_join(&callers[0]);
+	assert_int_equal(callers[0].status, TR_OK);
+	assert_int_equal(callers[0].contributors_last, 1);
+	fx_stop(fx);
+}
+
+/* A call that waits too long names whom it waited for, and can be made again. */
+static void deadline_names_the_peer(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct tr_error error = { 0 };
+	struct tr_round round[2];
+	double *value[2];
+	for (unsigned i = 0; i < 2; i++) {
+		fx_attach(&fx->hosts[i]);
+		fx->hosts[i].group->op_deadline_ms = 200;
+		value[i] = tr_alloc(fx->hosts[i].group, sizeof(double));
+		*value[i] = i + 1;
+		assert_int_equal(tr_state_ready(fx->hosts[i].group, 0, &error), TR_OK);
+	}
+	assert_int_equal(tr_round_begin(fx->hosts[0].group, &round[0], &error), TR_ETIMEDOUT);
+	assert_non_null(strstr(error.text, "the group's first view"));
+	fx_found(fx, 2);
+	FX_WAIT(fx, fx->hosts[0].installed == 1 && fx->hosts[1].installed == 1);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(tr_round_begin(fx->hosts[i].group, &round[i], &error), TR_OK);
+	assert_int_equal(tr_allreduce(fx->hosts[0].group, 0, value[0], 1, TR_F64, TR_SUM,
+	                     TR_CONTRIBUTE, &error),
+	    TR_OK);
+	assert_int_equal(tr_wait(fx->hosts[0].group, 0, &error), TR_ETIMEDOUT);
+	assert_int_equal(tr_round_commit(fx->hosts[0].group, NULL, &round[0], &error), TR_ETIMEDOUT);
+	assert_non_null(strstr(error.text, "waited 200 ms for peer 11"));
+	assert_int_equal(tr_allreduce(fx->hosts[1].group, 0, value[1], 1, TR_F64, TR_SUM,
+	                     TR_CONTRIBUTE, &error),
+	    TR_OK);
+	assert_int_equal(tr_round_commit(fx->hosts[1].group, NULL, &round[1], &error), TR_OK);
+	assert_int_equal(tr_round_commit(fx->hosts[0].group, NULL, &round[0], &error), TR_OK);
+	assert_true(*value[0] == 3 && *value[1] == 3);
+	fx_stop(fx);
+}
+
+/* One waits for the second op before it submits the first; the other submits the first one first. */
+static void ops_in_any_order(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct tr_error error = { 0 };
+	struct tr_round round;
+	float *data[2][2];
+	for (unsigned i = 0; i < 2; i++) {
+		fx_attach(&fx->hosts[i]);
+		fx->hosts[i].group->op_deadline_ms = FX_DEADLINE_S * 1000;
+		for (unsigned op = 0; op < 2; op++)
+			data[i][op] = tr_alloc(fx->hosts[i].group, COUNT * sizeof(float));
+		assert_int_equal(tr_state_ready(fx->hosts[i].group, 0, &error), TR_OK);
+	}
+	fx_found(fx, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(tr_round_begin(fx->hosts[i].group, &round, &error), TR_OK);
+		data[i][0][COUNT - 1] = data[i][1][COUNT - 1] = 1;
+	}
+	for (unsigned op = 0; op < 2; op++)
+		assert_int_equal(tr_allreduce(fx->hosts[0].group, op, data[0][op], COUNT, TR_F32,
+		                     TR_SUM, TR_CONTRIBUTE, &error),
+		    TR_OK);
+	for (unsigned op = 2; op-- > 0;) {
+		assert_int_equal(tr_allreduce(fx->hosts[1].group, op, data[1][op], COUNT, TR_F32,
+		                     TR_SUM, TR_CONTRIBUTE, &error),
+		    TR_OK);
+		assert_int_equal(tr_wait(fx->hosts[1].group, op, &error), TR_OK);
+		assert_true(data[1][op][COUNT - 1] == 2);
+	}
+	fx_stop(fx);
+}
+
+/* From bursts that are longer than the kernel's buffers. */
+static void bandwidth_is_learned(void **state)
+{
+	(void)state;
+	enum { ELEMENTS = 8 << 20 };
+	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct tr_error error = { 0 };
+	struct tr_round round;
+	float *data[2];
+	assert_true(engine_bandwidth(fx->hosts[0].engine) == 0);
+	for (unsigned i = 0; i < 2; i++) {
+		fx_attach(&fx->hosts[i]);
+		data[i] = tr_alloc(fx->hosts[i].group, ELEMENTS * sizeof(float));
+		assert_non_null(data[i]);
+		assert_int_equal(tr_state_ready(fx->hosts[i].group, 0, &error), TR_OK);
+	}
+	fx_found(fx, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(tr_round_begin(fx->hosts[i].group, &round, &error), TR_OK);
+		assert_int_equal(tr_allreduce(fx->hosts[i].group, 0, data[i], ELEMENTS, TR_F32,
+		                     TR_SUM, TR_CONTRIBUTE, &error),
+		    TR_OK);
+	}
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(tr_wait(fx->hosts[i].group, 0, &error), TR_OK);
+	assert_true(
+	    engine_bandwidth(fx->hosts[0].engine) > 0 || engine_bandwidth(fx->hosts[1].engine) > 0);
+	fx_stop(fx);
+}
+
+/* Misuse is the caller's error, in words; nothing waits. */
+static void misuse(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct tr_error error = { 0 };
+	struct tr_round round;
+	float outside[4] = { 0 };
+	fx_attach(&fx->hosts[0]);
+	tr_group *group = fx->hosts[0].group;
+	float *data = tr_alloc(group, 64);
+	assert_int_equal(tr_round_begin(group, &round, &error), TR_EINVAL);
+	assert_int_equal(tr_state_ready(group, 0, &error), TR_OK);
+	assert_int_equal(tr_state_ready(group, 0, &error), TR_EINVAL);
+	fx_found(fx, 1);
+	assert_int_equal(tr_round_commit(group, NULL, &round, &error), TR_EINVAL);
+	assert_int_equal(tr_round_begin(group, &round, &error), TR_OK);
+	assert_int_equal(tr_round_begin(group, &round, &error), TR_EINVAL);
+	assert_int_equal(tr_allreduce(group, 0, outside, 4, TR_F32, TR_SUM, TR_CONTRIBUTE, &error),
+	    TR_EINVAL);
+	assert_int_equal(tr_allreduce(group, 0, data, 1u << 20, TR_F32, TR_SUM, TR_CONTRIBUTE,
+	                     &error),
+	    TR_EINVAL);
+	assert_int_equal(tr_allreduce(group, 0, data, SIZE_MAX / 2, TR_F32, TR_SUM, TR_CONTRIBUTE,
+	                     &error),
+	    TR_EINVAL);
+	assert_int_equal(tr_allreduce(group, 0, data, 4, (enum tr_dtype)9, TR_SUM, TR_CONTRIBUTE,
+	                     &error),
+	    TR_EINVAL);
+	assert_int_equal(tr_allreduce(group, 0, (char *)data + 1, 4, TR_F32, TR_SUM, TR_CONTRIBUTE,
+	                     &error),
+	    TR_EINVAL);
+	assert_int_equal(tr_wait(group, 5, &error), TR_EINVAL);
+	assert_int_equal(tr_allreduce(group, 0, data, 4, TR_F32, TR_SUM, TR_CONTRIBUTE, &error),
+	    TR_OK);
+	assert_int_equal(tr_allreduce(group, 0, data, 4, TR_F32, TR_SUM, TR_CONTRIBUTE, &error),
+	    TR_EEXIST);
+	assert_true(tr_progress(group));
+	assert_int_equal(tr_round_commit(group, NULL, &round, &error), TR_OK);
+	assert_int_equal(tr_state_receive(group, &error), TR_EINVAL);
+	fx_stop(fx);
+}
+
+/* Figures may be skipped, events may not. */
+static void no_event_is_lost(void **state)
+{
+	(void)state;
+	enum { EVENTS = 500 };
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	fx_attach(&fx->hosts[0]);
+	for (unsigned i = 0; i < EVENTS; i++) {
+		struct tr_report report = { .step = i, .loss = NAN, .event = "something happened" };
+		assert_int_equal(tr_report(fx->hosts[0].group, &report), TR_OK);
+	}
+	FX_WAIT(fx, fx->hosts[0].events == EVENTS);
+	fx_stop(fx);
+}
+
+/* PEER_EVICTED ends whatever the caller waits for, and all later calls. */
+static void eviction(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct caller caller;
+	char reason[] = "silent for 2.0 s";
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__PeerEvicted evicted = TRAIND__PEER__PEER_EVICTED__INIT;
+	caller_start(&caller, &fx->hosts[0], 5, 0);
+	FX_WAIT(fx, fx->hosts[0].ready);
+	evicted.group = FX_GROUP;
+	evicted.peer = FX_PEER(0);
+	evicted.reason = reason;
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_PEER_EVICTED;
+	message.peer_evicted = &evicted;
+	engine_to_node(fx->hosts[0].engine, &message);
+	caller_join(&caller);
+	assert_int_equal(caller.status, TR_EEVICTED);
+	assert_string_equal(caller.text, reason);
+	assert_int_equal(tr_wait(fx->hosts[0].group, 0, NULL), TR_EEVICTED);
+	assert_false(tr_progress(fx->hosts[0].group));
+	fx_stop(fx);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ring_rounds),
+		cmocka_unit_test(star_rounds),
+		cmocka_unit_test(alone),
+		cmocka_unit_test(ring_member_dies),
+		cmocka_unit_test(star_member_dies),
+		cmocka_unit_test(link_breaks_between_live_members),
+		cmocka_unit_test(unreachable_peer_is_reported),
+		cmocka_unit_test(deadline_names_the_peer),
+		cmocka_unit_test(ops_in_any_order),
+		cmocka_unit_test(bandwidth_is_learned),
+		cmocka_unit_test(misuse),
+		cmocka_unit_test(no_event_is_lost),
+		cmocka_unit_test(eviction),
+	};
+	return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
+}

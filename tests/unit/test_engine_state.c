@@ -1,0 +1,160 @@
+/* Joiners: their donor's state over real TCP, without memberd. */
+#include "tests/unit/engine_fixture.h"
+
+struct big_state {
+	uint8_t *data[3];
+	size_t bytes[3];
+};
+
+static const size_t state_bytes[3] = { 3u << 20, 0, 1234567 };
+
+static void declare_state(struct fx_host *host, struct big_state *big, bool filled)
+{
+	struct tr_error error = { 0 };
+	for (unsigned i = 0; i < 3; i++) {
+		char name[16];
+		(void)snprintf(name, sizeof(name), "tensor %u", i);
+		big->bytes[i] = state_bytes[i];
+		big->data[i] = tr_alloc(host->group, state_bytes[i]);
+		assert_non_null(big->data[i]);
+		for (size_t k = 0; filled && k < state_bytes[i]; k++)
+			big->data[i][k] = (uint8_t)(k * 31 + i);
+		assert_int_equal(tr_state_add(host->group, name, big->data[i], state_bytes[i],
+		                     &error),
+		    TR_OK);
+	}
+	assert_int_equal(tr_state_add(host->group, "outside", big, 4, &error), TR_EINVAL);
+}
+
+/* One round of a peer with one small op. */
+static tr_status small_round(struct fx_host *host, double *value, bool *received,
+    struct tr_error *error)
+{
+	struct tr_round round;
+	tr_status st = tr_round_begin(host->group, &round, error);
+	if (st != TR_OK)
+		return st;
+	*value = 1;
+	*received = round.receive_state;
+	st = tr_allreduce(host->group, 7, value, 1, TR_F64, TR_SUM,
+	    round.index < round.contributors ? TR_CONTRIBUTE : 0, error);
+	if (st == TR_OK && round.receive_state)
+		st = tr_state_receive(host->group, error);
+	if (st == TR_OK)
+		st = tr_wait(host->group, 7, error);
+	if (st == TR_OK)
+		st = tr_round_commit(host->group, NULL, &round, error);
+	return st;
+}
+
+struct small {
+	struct fx_host *host;
+	pthread_t thread;
+	double *value;
+	bool stop, received;
+	tr_status status;
+	unsigned done;
+	struct tr_error error;
+};
+
+static void *small_run(void *arg)
+{
+	struct small *small = arg;
+	struct fx *fx = small->host->fx;
+	for (;;) {
+		bool received = false;
+		small->status = small_round(small->host, small->value, &received, &small->error);
+		pthread_mutex_lock(&fx->lock);
+		small->received = small->received || received;
+		small->done += small->status == TR_OK;
+		pthread_cond_broadcast(&fx->changed);
+		pthread_mutex_unlock(&fx->lock);
+		if (small->status != TR_OK && small->status != TR_ERESTART)
+			return NULL;
+	}
+}
+
+static void small_start(struct small *small, struct fx_host *host)
+{
+	struct tr_error error = { 0 };
+	*small = (struct small){ .host = host };
+	small->value = tr_alloc(host->group, sizeof(double));
+	if (tr_state_ready(host->group, 0, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	assert_int_equal(pthread_create(&small->thread, NULL, small_run, small), 0);
+}
+
+static void joiner_gets_the_state(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(3, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct big_state big[3];
+	struct small small[3];
+	bool all[FX_HOSTS_MAX] = { true, true, true };
+	for (unsigned i = 0; i < 3; i++)
+		fx_attach(&fx->hosts[i]);
+	for (unsigned i = 0; i < 2; i++) {
+		declare_state(&fx->hosts[i], &big[i], true);
+		small_start(&small[i], &fx->hosts[i]);
+	}
+	fx_found(fx, 2);
+	FX_WAIT(fx, small[0].done >= 3 && small[1].done >= 3);
+	declare_state(&fx->hosts[2], &big[2], false);
+	small_start(&small[2], &fx->hosts[2]);
+	FX_WAIT(fx, fx->hosts[2].ready);
+	fx_change_view(fx, all);
+	FX_WAIT(fx, small[2].done >= 3 && small[2].received);
+	for (unsigned i = 0; i < 3; i++)
+		assert_memory_equal(big[2].data[i], big[0].data[i], state_bytes[i]);
+	for (unsigned i = 0; i < 3; i++)
+		fx_host_stop(&fx->hosts[i]);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(pthread_join(small[i].thread, NULL), 0);
+		assert_int_equal(small[i].status, TR_ECANCELLED);
+	}
+	fx_stop(fx);
+}
+
+/* Another size of state than its donor's: the joiner fails, with names, and nobody else. */
+static void unfit_joiner_fails(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct big_state big;
+	struct small small[2];
+	bool all[FX_HOSTS_MAX] = { true, true }, one[FX_HOSTS_MAX] = { true };
+	struct tr_error error = { 0 };
+	for (unsigned i = 0; i < 2; i++)
+		fx_attach(&fx->hosts[i]);
+	declare_state(&fx->hosts[0], &big, true);
+	small_start(&small[0], &fx->hosts[0]);
+	fx_found(fx, 1);
+	FX_WAIT(fx, small[0].done >= 1);
+	void *other = tr_alloc(fx->hosts[1].group, 100);
+	assert_int_equal(tr_state_add(fx->hosts[1].group, "tensor 0", other, 100, &error), TR_OK);
+	small_start(&small[1], &fx->hosts[1]);
+	FX_WAIT(fx, fx->hosts[1].ready);
+	fx_change_view(fx, all);
+	FX_WAIT(fx, fx->hosts[1].failed == TR_EMISMATCH);
+	assert_int_equal(pthread_join(small[1].thread, NULL), 0);
+	assert_int_equal(small[1].status, TR_EMISMATCH);
+	assert_non_null(strstr(small[1].error.text, "peer 10"));
+	fx_change_view(fx, one);
+	unsigned done = 0;
+	FX_WAIT(fx, (done = small[0].done) > 0);
+	FX_WAIT(fx, small[0].done >= done + 2);
+	fx_host_stop(&fx->hosts[0]);
+	assert_int_equal(pthread_join(small[0].thread, NULL), 0);
+	fx_stop(fx);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(joiner_gets_the_state),
+		cmocka_unit_test(unfit_joiner_fails),
+	};
+	return cmocka_run_group_tests_name("engine state", tests, NULL, NULL);
+}

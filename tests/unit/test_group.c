@@ -1,0 +1,205 @@
+/* A group without faults: every algorithm, type and size gives the sum; rounds follow each other; misuse is refused. */
+#include "tests/unit/group_pump.h"
+
+#define COUNT_MAX 41
+
+static void begin_all(struct pump *pump)
+{
+	for (unsigned i = 0; i < pump->n; i++)
+		assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
+}
+
+static void one_round(struct pump *pump, uint64_t round, uint64_t count)
+{
+	int64_t data[PUMP_MEMBERS][COUNT_MAX];
+	int64_t power = 1, sum = 0;
+
+	begin_all(pump);
+	for (unsigned i = 0; i < pump->n; i++, power *= 10) {
+		assert_int_equal(pump->members[i].begun.round, round);
+		assert_int_equal(pump->members[i].begun.index, i);
+		assert_int_equal(pump->members[i].begun.contributors, pump->n);
+		for (uint64_t k = 0; k < count; k++)
+			data[i][k] = power;
+		sum += power;
+		assert_int_equal(pump_submit(pump, i, 7, data[i], count, TR_I64, TR_SUM), TR_OK);
+		assert_int_equal(pump_close(pump, i, 10, 99), TR_OK);
+	}
+	pump_run(pump);
+	for (unsigned i = 0; i < pump->n; i++) {
+		struct pump_member *member = &pump->members[i];
+		assert_int_equal(member->decided_count, round);
+		assert_int_equal(member->status, TR_OK);
+		assert_int_equal(member->decided.round, round);
+		assert_false(member->decided.partial);
+		for (uint64_t k = 0; k < count; k++)
+			assert_int_equal(data[i][k], sum);
+		uint64_t peers[PUMP_MEMBERS];
+		size_t found;
+		tr_status st = group_core_contributors(member->core, 7, 0, peers, PUMP_MEMBERS,
+		    &found);
+		assert_int_equal(st, count > 0 ? TR_OK : TR_ENOTFOUND);
+		if (count > 0)
+			assert_int_equal(found, pump->n);
+	}
+	const Traind__Peer__RoundCommit *record = pump->members[0].record;
+	assert_int_equal(record->round, round);
+	assert_int_equal(record->n_contributors, pump->n);
+	assert_int_equal(record->samples, 10);
+}
+
+static void sums_are_right(void **state)
+{
+	(void)state;
+	static const uint64_t counts[] = { 0, 1, 2, 3, 5, 8, 9, 40, 41 };
+	for (unsigned n = 1; n <= PUMP_MEMBERS; n++)
+		for (int variant = 0; variant < 6; variant++) {
+			struct pump *pump = pump_create(n);
+			struct pump_view view = pump_first_view(pump);
+			view.algorithm = (Traind__Peer__Algorithm)(variant % 3);
+			view.deterministic = variant >= 3;
+			view.policy = (Traind__Peer__Policy)((n + (unsigned)variant) % 3);
+			pump_ready_all(pump);
+			pump_install(pump, &view);
+			for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
+				one_round(pump, c + 1, counts[c]);
+			pump_destroy(pump);
+		}
+}
+
+static void nothing_goes_to_memberd_but_records(void **state)
+{
+	(void)state;
+	struct pump *pump = pump_create(3);
+	struct pump_view view = pump_first_view(pump);
+	pump_ready_all(pump);
+	pump_install(pump, &view);
+	one_round(pump, 1, 9);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_null(pump->members[i].report);
+		assert_int_equal(pump->members[i].link_lost, 0);
+		assert_int_equal(pump->members[i].record != NULL, i == 0);
+	}
+	pump_destroy(pump);
+}
+
+static void ops_in_any_order(void **state)
+{
+	(void)state;
+	struct pump *pump = pump_create(3);
+	struct pump_view view = pump_first_view(pump);
+	int32_t data[3][4][10];
+	pump_ready_all(pump);
+	pump_install(pump, &view);
+	begin_all(pump);
+	for (unsigned step = 0; step < 4; step++)
+		for (unsigned i = 0; i < 3; i++) {
+			unsigned tag = (step + i) % 4;
+			for (unsigned k = 0; k < 10; k++)
+				data[i][tag][k] = (int32_t)((tag + 1) * (i + 1));
+			assert_int_equal(pump_submit(pump, i, tag, data[i][tag], 10, TR_I32, TR_SUM),
+			    TR_OK);
+			pump_run(pump);
+		}
+	for (unsigned i = 0; i < 3; i++)
+		pump_close(pump, i, 0, 0);
+	pump_run(pump);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(pump->members[i].status, TR_OK);
+		assert_int_equal(pump->members[i].decided_count, 1);
+		assert_int_equal(pump->members[i].done_count, 4);
+		for (unsigned tag = 0; tag < 4; tag++)
+			assert_int_equal(data[i][tag][9], (int32_t)(6 * (tag + 1)));
+	}
+	pump_destroy(pump);
+}
+
+static void a_segment_waits_for_its_op(void **state)
+{
+	(void)state;
+	struct pump *pump = pump_create(2);
+	struct pump_view view = pump_first_view(pump);
+	int32_t data[2][4] = { { 1, 2, 3, 4 }, { 10, 20, 30, 40 } };
+	pump_ready_all(pump);
+	pump_install(pump, &view);
+	assert_int_equal(pump_event(pump, 0, GROUP_BEGIN), TR_OK);
+	assert_int_equal(pump_submit(pump, 0, 1, data[0], 4, TR_I32, TR_SUM), TR_OK);
+	pump_close(pump, 0, 0, 0);
+	pump_run(pump);
+	assert_int_equal(pump->members[1].retries, 0);
+	assert_int_equal(pump_event(pump, 1, GROUP_BEGIN), TR_OK);
+	assert_int_equal(pump->members[1].retries, 1);
+	pump_run(pump);
+	assert_int_equal(pump_submit(pump, 1, 1, data[1], 4, TR_I32, TR_SUM), TR_OK);
+	assert_int_equal(pump->members[1].retries, 2);
+	pump_close(pump, 1, 0, 0);
+	pump_run(pump);
+	assert_int_equal(pump->members[0].status, TR_OK);
+	assert_int_equal(pump->members[0].decided_count, 1);
+	assert_int_equal(data[0][3], 44);
+	assert_int_equal(data[1][3], 44);
+	pump_destroy(pump);
+}
+
+static void average_divides(void **state)
+{
+	(void)state;
+	struct pump *pump = pump_create(3);
+	struct pump_view view = pump_first_view(pump);
+	float data[3][5];
+	pump_ready_all(pump);
+	pump_install(pump, &view);
+	begin_all(pump);
+	for (unsigned i = 0; i < 3; i++) {
+		for (unsigned k = 0; k < 5; k++)
+			data[i][k] = (float)(i + k);
+		pump_submit(pump, i, 0, data[i], 5, TR_F32, TR_AVG);
+		pump_close(pump, i, 0, 0);
+	}
+	pump_run(pump);
+	for (unsigned i = 0; i < 3; i++)
+		for (unsigned k = 0; k < 5; k++)
+			assert_true(data[i][k] == (float)(1 + k));
+	pump_destroy(pump);
+}
+
+static void misuse_is_refused(void **state)
+{
+	(void)state;
+	struct pump *pump = pump_create(1);
+	struct pump_view view = pump_first_view(pump);
+	int32_t data[4] = { 0 };
+	assert_int_equal(pump_event(pump, 0, GROUP_BEGIN), TR_EINVAL); /* not ready */
+	pump_ready_all(pump);
+	assert_int_equal(pump_event(pump, 0, GROUP_READY), TR_EINVAL); /* twice */
+	assert_int_equal(pump_event(pump, 0, GROUP_BEGIN), TR_OK);     /* waits for a view */
+	assert_int_equal(pump->members[0].begun_count, 0);
+	assert_int_equal(pump_event(pump, 0, GROUP_BEGIN), TR_EINVAL);
+	assert_int_equal(pump_submit(pump, 0, 0, data, 4, TR_I32, TR_SUM), TR_EINVAL);
+	pump_install(pump, &view);
+	assert_int_equal(pump->members[0].begun_count, 1);
+	assert_int_equal(pump_submit(pump, 0, 0, data, 4, (enum tr_dtype)9, TR_SUM), TR_EINVAL);
+	assert_int_equal(pump_submit(pump, 0, 0, data, 4, TR_I32, (enum tr_reduce)0), TR_EINVAL);
+	assert_int_equal(pump_submit(pump, 0, 0, NULL, 4, TR_I32, TR_SUM), TR_EINVAL);
+	assert_int_equal(pump_submit(pump, 0, 0, data, UINT64_MAX, TR_I32, TR_SUM), TR_ELIMIT);
+	assert_int_equal(pump_submit(pump, 0, 0, data, 4, TR_I32, TR_SUM), TR_OK);
+	assert_int_equal(pump_submit(pump, 0, 0, data, 4, TR_I32, TR_SUM), TR_EEXIST);
+	assert_int_equal(pump_event(pump, 0, GROUP_BEGIN), TR_EINVAL);
+	assert_int_equal(pump_close(pump, 0, 1, 0), TR_OK);
+	assert_int_equal(pump->members[0].decided_count, 1);
+	assert_int_equal(pump_close(pump, 0, 1, 0), TR_EINVAL);
+	pump_destroy(pump);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(sums_are_right),
+		cmocka_unit_test(nothing_goes_to_memberd_but_records),
+		cmocka_unit_test(ops_in_any_order),
+		cmocka_unit_test(a_segment_waits_for_its_op),
+		cmocka_unit_test(average_divides),
+		cmocka_unit_test(misuse_is_refused),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,278 @@
+/* Disagreements, broken links, lost donors, hostile peers: who is told what. */
+#include "tests/unit/group_pump.h"
+
+#define COUNT 8
+
+static int32_t memory[PUMP_MEMBERS][COUNT];
+
+static struct pump *begun(unsigned n, Traind__Peer__Algorithm algorithm)
+{
+	struct pump *pump = pump_create(n);
+	struct pump_view view = pump_first_view(pump);
+	view.algorithm = algorithm;
+	pump_ready_all(pump);
+	pump_install(pump, &view);
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
+	return pump;
+}
+
+static void names_both(const struct pump_member *member, const char *a, const char *b)
+{
+	if (!strstr(member->reason, a) || !strstr(member->reason, b))
+		fail_msg("'%s' does not name %s and %s", member->reason, a, b);
+}
+
+static void signatures_differ(void **state)
+{
+	(void)state;
+	for (int algorithm = 1; algorithm <= 2; algorithm++) {
+		struct pump *pump = begun(3, (Traind__Peer__Algorithm)algorithm);
+		for (unsigned i = 0; i < 3; i++) {
+			assert_int_equal(pump_submit(pump, i, 4, memory[i],
+			                     i == 1 ? COUNT - 1 : COUNT, TR_I32, TR_SUM),
+			    TR_OK);
+			pump_close(pump, i, 0, 0);
+		}
+		pump_run(pump);
+		assert_int_equal(pump->members[1].failed, TR_EMISMATCH);
+		assert_int_equal(pump->members[1].status, TR_EMISMATCH);
+		names_both(&pump->members[1], "peers ", "2");
+		unsigned failed = 0;
+		for (unsigned i = 0; i < 3; i++)
+			failed += pump->members[i].failed == TR_EMISMATCH;
+		assert_true(failed >= 2);
+		/* Every later call says why. */
+		assert_int_equal(pump_event(pump, 1, GROUP_BEGIN), TR_EMISMATCH);
+		pump_destroy(pump);
+	}
+}
+
+/* 2 has an op that nobody else has: no segment of it ever meets anybody who knows better. */
+static void an_op_too_many(void **state)
+{
+	(void)state;
+	struct pump *pump = begun(3, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	for (unsigned i = 0; i < 3; i++) {
+		if (i == 1)
+			assert_int_equal(pump_submit(pump, i, 4, memory[i], 1, TR_I32, TR_SUM),
+			    TR_OK);
+		pump_close(pump, i, 0, 0);
+	}
+	pump_run(pump);
+	assert_int_equal(pump->members[1].failed, 0);
+	uint64_t deadline = group_core_deadline_us(pump->members[1].core);
+	assert_true(deadline > 0 && deadline < 10000000);
+	pump_step(pump, 1, &(struct group_event){ .kind = GROUP_TICK, .now_us = deadline });
+	pump_run(pump);
+	assert_int_equal(pump->members[1].failed, TR_EMISMATCH);
+	assert_int_equal(pump->members[0].failed, TR_EMISMATCH); /* the hub */
+	names_both(&pump->members[1], "peers 2", "and 1");
+	pump_destroy(pump);
+}
+
+static void salts_differ(void **state)
+{
+	(void)state;
+	for (unsigned odd = 0; odd < 3; odd++) {
+		struct pump *pump = begun(3, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+		for (unsigned i = 0; i < 3; i++) {
+			pump_submit(pump, i, 4, memory[i], COUNT, TR_I32, TR_SUM);
+			pump_close(pump, i, 0, i == odd ? 1 : 0);
+		}
+		pump_run(pump);
+		char name[8];
+		snprintf(name, sizeof(name), ": %u", odd + 1);
+		for (unsigned i = 0; i < 3; i++) {
+			assert_int_equal(pump->members[i].failed, i == odd ? TR_EDIGEST : 0);
+			assert_int_equal(pump->members[i].decided_count, i == odd ? 1 : 0);
+		}
+		names_both(&pump->members[odd], "majority", name);
+		pump_destroy(pump);
+	}
+	struct pump *pump = begun(2, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	for (unsigned i = 0; i < 2; i++)
+		pump_close(pump, i, 0, i);
+	pump_run(pump);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(pump->members[i].failed, TR_EDIGEST);
+		names_both(&pump->members[i], "no majority", "1 2");
+	}
+	pump_destroy(pump);
+}
+
+static void a_contributor_must_contribute(void **state)
+{
+	(void)state;
+	struct pump *pump = begun(2, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	assert_int_equal(pump_step(pump, 0,
+	                     &(struct group_event){ .kind = GROUP_SUBMIT,
+	                         .submit = { .tag = 1,
+	                             .data = memory[0],
+	                             .count = 1,
+	                             .dtype = TR_I32,
+	                             .reduce = TR_SUM } }),
+	    TR_EINVAL);
+	pump_destroy(pump);
+}
+
+static void broken_links_are_said_again(void **state)
+{
+	(void)state;
+	struct pump *pump = begun(2, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct group_event lost = { .kind = GROUP_LINK_LOST,
+		.from = 2,
+		.reason = "reset",
+		.now_us = 5 };
+	assert_int_equal(group_core_deadline_us(pump->members[0].core), UINT64_MAX);
+	pump_step(pump, 0, &lost);
+	assert_int_equal(pump->members[0].link_lost, 2);
+	pump->members[0].link_lost = 0;
+	uint64_t deadline = group_core_deadline_us(pump->members[0].core);
+	pump_step(pump, 0, &(struct group_event){ .kind = GROUP_TICK, .now_us = deadline - 1 });
+	assert_int_equal(pump->members[0].link_lost, 0);
+	pump_step(pump, 0, &(struct group_event){ .kind = GROUP_TICK, .now_us = deadline });
+	assert_int_equal(pump->members[0].link_lost, 2);
+	/* The next view has repaired it. */
+	pump_propose(pump, 2);
+	struct pump_view view = pump_first_view(pump);
+	view.number = 2;
+	pump_install(pump, &view);
+	assert_int_equal(group_core_deadline_us(pump->members[0].core), UINT64_MAX);
+	/* A stranger is nobody's link. */
+	pump->members[0].link_lost = 0;
+	lost.from = 77;
+	pump_step(pump, 0, &lost);
+	assert_int_equal(pump->members[0].link_lost, 0);
+	pump_destroy(pump);
+}
+
+static void frozen_members_report_again(void **state)
+{
+	(void)state;
+	struct pump *pump = begun(2, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	pump_propose(pump, 3);
+	assert_int_equal(pump->members[0].report->proposal, 3);
+	assert_int_equal(pump->members[0].report->begun_round, 1);
+	uint64_t deadline = group_core_deadline_us(pump->members[0].core);
+	traind__peer__view_report__free_unpacked(pump->members[0].report, NULL);
+	pump->members[0].report = NULL;
+	pump_step(pump, 0, &(struct group_event){ .kind = GROUP_TICK, .now_us = deadline });
+	assert_non_null(pump->members[0].report);
+	/* An older proposal is no news, the same or a later one is answered. */
+	Traind__Peer__ViewPropose propose = TRAIND__PEER__VIEW_PROPOSE__INIT;
+	struct group_event event = { .kind = GROUP_PROPOSE, .propose = &propose };
+	propose.number = 2;
+	assert_int_equal(pump_step(pump, 0, &event), TR_ESTALE);
+	propose.number = 4;
+	assert_int_equal(pump_step(pump, 0, &event), TR_OK);
+	assert_int_equal(pump->members[0].report->proposal, 4);
+	pump_destroy(pump);
+}
+
+static void a_view_without_us_or_our_word(void **state)
+{
+	(void)state;
+	struct pump *pump = begun(2, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct pump_view view = pump_first_view(pump);
+	view.number = 2;
+	pump_install(pump, &view); /* nobody asked them */
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(pump->members[i].failed, TR_EINTERNAL);
+	pump_destroy(pump);
+}
+
+/* A joiner whose donor is not in its view any more cannot get the state. */
+static void a_lost_donor(void **state)
+{
+	(void)state;
+	struct pump *pump = pump_create(3);
+	struct pump_view view = pump_first_view(pump);
+	view.base_round = 5;
+	view.participate_from[2] = 5;
+	view.contribute_from[2] = 6;
+	view.donor[2] = 9;
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(pump_step(pump, i,
+		                     &(struct group_event){ .kind = GROUP_READY,
+		                         .round = i < 2 ? 4 : 0 }),
+		    TR_OK);
+	pump_install(pump, &view);
+	assert_int_equal(pump->members[0].failed, 0);
+	assert_int_equal(pump->members[2].failed, TR_EPEERLOST);
+	names_both(&pump->members[2], "donor peer 9", "round 4");
+	pump_destroy(pump);
+}
+
+static void strangers_and_liars(void **state)
+{
+	(void)state;
+	struct pump *pump = begun(3, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	int32_t payload[4] = { 0 };
+	for (unsigned i = 0; i < 3; i++)
+		pump_submit(pump, i, 4, memory[i], COUNT, TR_I32, TR_SUM);
+	struct segment_header good = { .view = 1,
+		.round = 1,
+		.attempt = 1,
+		.tag = 4,
+		.segment = 0,
+		.signature = { .count = COUNT, .dtype = TR_I32, .reduce = TR_SUM },
+		.kind = SEGMENT_PARTIAL,
+		.elements = 4 };
+	good.contributors[0] = 1;
+	struct segment_header h = good;
+	struct group_event event = { .kind = GROUP_SEGMENT, .from = 1, .segment = { &h, payload } };
+	h.view = 0;
+	assert_int_equal(pump_step(pump, 1, &event), TR_ESTALE);
+	h = good, h.view = 9;
+	assert_int_equal(pump_step(pump, 1, &event), TR_EAGAIN);
+	h = good, h.round = 2;
+	assert_int_equal(pump_step(pump, 1, &event), TR_EAGAIN);
+	h = good, h.attempt = 7;
+	assert_int_equal(pump_step(pump, 1, &event), TR_EPROTO);
+	h = good, h.segment = 2;
+	assert_int_equal(pump_step(pump, 1, &event), TR_EPROTO);
+	h = good, h.elements = 3;
+	assert_int_equal(pump_step(pump, 1, &event), TR_EPROTO);
+	h = good, h.contributors[0] = 3; /* with our own data in it: it would count twice */
+	assert_int_equal(pump_step(pump, 1, &event), TR_EPROTO);
+	h = good, h.contributors[0] = 0;
+	assert_int_equal(pump_step(pump, 1, &event), TR_EPROTO);
+	h = good, event.from = 3; /* against the ring's order */
+	assert_int_equal(pump_step(pump, 1, &event), TR_EPROTO);
+	event.from = 2; /* ourselves */
+	assert_int_equal(pump_step(pump, 1, &event), TR_EPROTO);
+	event.from = 42;
+	assert_int_equal(pump_step(pump, 1, &event), TR_EPROTO);
+	event.from = 1;
+	assert_int_equal(pump_step(pump, 1, &event), TR_OK);
+	assert_int_equal(pump_step(pump, 1, &event), TR_EPROTO); /* once */
+	h.kind = SEGMENT_SEALED, h.contributors[0] = 0x0f;       /* a fourth contributor */
+	event.from = 1;
+	assert_int_equal(pump_step(pump, 1, &event), TR_EPROTO);
+	Traind__Peer__Commit commit = TRAIND__PEER__COMMIT__INIT;
+	commit.view = commit.round = commit.attempt = 1;
+	assert_int_equal(pump_step(pump, 1,
+	                     &(struct group_event){ .kind = GROUP_COMMIT,
+	                         .from = 1,
+	                         .commit = &commit }),
+	    TR_EPROTO); /* we have not voted */
+	assert_int_equal(pump->members[1].failed, 0);
+	pump_destroy(pump);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(signatures_differ),
+		cmocka_unit_test(an_op_too_many),
+		cmocka_unit_test(salts_differ),
+		cmocka_unit_test(a_contributor_must_contribute),
+		cmocka_unit_test(broken_links_are_said_again),
+		cmocka_unit_test(frozen_members_report_again),
+		cmocka_unit_test(a_view_without_us_or_our_word),
+		cmocka_unit_test(a_lost_donor),
+		cmocka_unit_test(strangers_and_liars),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,116 @@
+/* grpc_server and grpc_client: addresses, connections that are lost, shutdown. */
+#include "tests/unit/grpc_fixture.h"
+
+static void nobody_there(void **state)
+{
+	struct tr_error error;
+	struct fixture *f = *state;
+	struct outcome outcome = { 0 };
+	struct grpc_client *client;
+	char address[TR_ADDRESS_MAX];
+	(void)snprintf(address, sizeof(address), "%s", listener_address(f->listener));
+	listener_stop(f->listener);
+	f->listener = NULL;
+	(void)uv_run(&f->loop, UV_RUN_NOWAIT);
+	call_to_end(f, "/test/Echo", NULL, 0, &outcome);
+	assert_int_equal(outcome.status, GRPC_UNAVAILABLE);
+	assert_non_null(strstr(outcome.text, address));
+	assert_non_null(strstr(outcome.text, "refused"));
+	assert_int_equal(grpc_client_create(&f->loop, "nonsense", &client, &error), TR_EINVAL);
+	/* It comes back, and the next call reaches it. */
+	assert_int_equal(listener_start(&f->loop, address, false, accepted, f, &f->listener, &error),
+	    TR_OK);
+	struct outcome again = { 0 };
+	call_to_end(f, "/test/Echo", "x", 1, &again);
+	assert_int_equal(again.status, GRPC_OK);
+}
+
+static void unknown_name(void **state)
+{
+	struct tr_error error;
+	struct fixture *f = *state;
+	struct outcome outcome = { 0 };
+	grpc_client_destroy(f->client);
+	assert_int_equal(grpc_client_create(&f->loop, "no-such-host.invalid:1", &f->client, &error),
+	    TR_OK);
+	call_to_end(f, "/test/Echo", NULL, 0, &outcome);
+	assert_int_equal(outcome.status, GRPC_UNAVAILABLE);
+	assert_non_null(strstr(outcome.text, "no-such-host.invalid:1"));
+}
+
+static void server_closes(void **state)
+{
+	struct fixture *f = *state;
+	struct outcome held = { 0 }, poured = { .pause_after = 1 };
+	call(f, "/test/Pour", NULL, 0, 0, &poured);
+	run_until(f, &poured.messages, 1);
+	call(f, "/test/Hold", NULL, 0, 0, &held);
+	run_until(f, &f->holds, 2);
+	grpc_server_close(f->server, server_closed, f);
+	run_until(f, &held.ended, 1);
+	assert_int_equal(held.status, GRPC_UNAVAILABLE);
+	assert_non_null(strstr(held.text, "shutting down"));
+	run_until(f, &poured.ended, 1);
+	assert_int_equal(poured.status, GRPC_UNAVAILABLE);
+	run_until(f, &f->cancels, 2);
+	while (!f->server_closed)
+		(void)uv_run(&f->loop, UV_RUN_DEFAULT);
+	/* The listener still answers, with a new server behind it. */
+	const struct grpc_server_options options = { .methods = methods, .arg = f };
+	f->server_closed = false;
+	assert_int_equal(grpc_server_create(&f->loop, &options, &f->server), TR_OK);
+	struct outcome again = { 0 };
+	call_to_end(f, "/test/Echo", "x", 1, &again);
+	assert_int_equal(again.status, GRPC_OK);
+}
+
+static void client_destroyed_with_calls(void **state)
+{
+	struct tr_error error;
+	struct fixture *f = *state;
+	struct outcome held = { 0 }, unsent = { 0 };
+	call(f, "/test/Hold", NULL, 0, 0, &held);
+	run_until(f, &f->holds, 1);
+	call(f, "/test/Hold", NULL, 0, 0, &unsent);
+	grpc_client_destroy(f->client);
+	assert_int_equal(held.ended, 1);
+	assert_int_equal(held.status, GRPC_CANCELLED);
+	assert_int_equal(unsent.status, GRPC_CANCELLED);
+	run_until(f, &f->cancels, 1);
+	assert_int_equal(grpc_client_create(&f->loop, listener_address(f->listener), &f->client,
+	                     &error),
+	    TR_OK);
+}
+
+static void unix_and_names_and_ipv6(void **state)
+{
+	static const char *const addresses[] = { "unix:", "localhost:0", "[::1]:0" };
+	(void)state;
+	for (size_t i = 0; i < sizeof(addresses) / sizeof(addresses[0]); i++) {
+		char folder[] = "/tmp/test-grpc-XXXXXX", address[64];
+		assert_non_null(mkdtemp(folder));
+		(void)snprintf(address, sizeof(address), "%s", addresses[i]);
+		if (i == 0)
+			(void)snprintf(address, sizeof(address), "unix:%s/socket", folder);
+		void *f = set_up_at(address);
+		struct outcome outcome = { 0 };
+		call_to_end(f, "/test/Echo", "hello", 5, &outcome);
+		assert_int_equal(outcome.status, GRPC_OK);
+		assert_memory_equal(outcome.last, "hello", 5);
+		(void)tear_down(&f);
+		(void)remove(address + 5);
+		(void)remove(folder);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(nobody_there),
+		TEST(unknown_name),
+		TEST(server_closes),
+		TEST(client_destroyed_with_calls),
+		cmocka_unit_test(unix_and_names_and_ipv6),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,367 @@
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/limits.h"
+#include "daemon/plan/job_options.h"
+
+static Traind__V1__JobSpec *good(void)
+{
+	static const char *const keys[][2] = {
+		{ "name", "quickstart" },
+		{ "model.layers", "4" },
+		{ "model.width", "128" },
+		{ "model.heads", "4" },
+		{ "model.context", "128" },
+		{ "data.text", "/usr/share/text" },
+		{ "data.validation", "5%" },
+		{ "train.steps", "600" },
+		{ "train.batch_tokens", "8192" },
+		{ "train.lr", "1e-3" },
+		{ "train.warmup", "50" },
+		{ "train.clip", "1.0" },
+		{ "mesh.nodes", "3" },
+		{ "checkpoint.dir", "/tmp/runs" },
+		{ "sync.on_loss", "drop" },
+		{ "sync.deterministic", "true" },
+	};
+	Traind__V1__JobSpec *spec = job_spec_new(true);
+	assert_non_null(spec);
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		struct tr_error error = { 0 };
+		if (job_option_set(spec, keys[i][0], keys[i][1], &error) != TR_OK)
+			fail_msg("%s", error.text);
+	}
+	return spec;
+}
+
+static void drop(Traind__V1__JobSpec *spec)
+{
+	traind__v1__job_spec__free_unpacked(spec, NULL);
+}
+
+static void set_good(Traind__V1__JobSpec *spec, const char *key, const char *text)
+{
+	struct tr_error error = { 0 };
+	if (job_option_set(spec, key, text, &error) != TR_OK)
+		fail_msg("%s", error.text);
+}
+
+static void sets_refused(const char *key, const char *text, const char *says)
+{
+	Traind__V1__JobSpec *spec = job_spec_new(true);
+	struct tr_error error = { 0 };
+	assert_int_equal(job_option_set(spec, key, text, &error), TR_EINVAL);
+	if (strcmp(error.text, says) != 0)
+		fail_msg("says:    %s\nshould:  %s", error.text, says);
+	drop(spec);
+}
+
+static void refused(Traind__V1__JobSpec *spec, const char *says)
+{
+	struct tr_error error = { 0 };
+	assert_int_equal(job_validate(spec, &error), TR_EINVAL);
+	if (strcmp(error.text, says) != 0)
+		fail_msg("says:    %s\nshould:  %s", error.text, says);
+	drop(spec);
+}
+
+static void test_values_arrive(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good();
+	struct tr_error error = { 0 };
+	if (job_validate(spec, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	assert_string_equal(spec->name, "quickstart");
+	assert_int_equal(spec->train->model->width, 128);
+	assert_string_equal(spec->train->model->preset, "gpt2");
+	assert_true(spec->train->data->validation == 0.05);
+	assert_int_equal(spec->train->data->n_text, 1);
+	assert_int_equal(spec->train->optimizer->batch_tokens, 8192);
+	assert_true(spec->train->optimizer->beta1 == 0.9);
+	assert_true(spec->train->optimizer->min_lr == 0);
+	assert_int_equal(spec->train->sync->deterministic, 1);
+	assert_string_equal(spec->train->sync->on_loss, "drop");
+	assert_int_equal(spec->mesh->workers, 3);
+	assert_int_equal(spec->train->checkpoint->keep, 2);
+	/* 4 * (12 * 128^2 + 13 * 128) + (256 + 128) * 128 + 2 * 128 */
+	assert_int_equal(job_parameters(spec), 842496);
+	drop(spec);
+}
+
+static void test_validate_is_idempotent(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good();
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	size_t bytes = traind__v1__job_spec__get_packed_size(spec);
+	uint8_t *once = malloc(bytes), *twice = malloc(bytes);
+	traind__v1__job_spec__pack(spec, once);
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	assert_int_equal(traind__v1__job_spec__get_packed_size(spec), bytes);
+	traind__v1__job_spec__pack(spec, twice);
+	assert_memory_equal(once, twice, bytes);
+	free(once);
+	free(twice);
+	drop(spec);
+}
+
+/* 0 is "unset" on the wire, so a key that may be 0 must have 0 as its default. */
+static void test_rows_are_sound(void **state)
+{
+	(void)state;
+	for (const struct job_option *row = job_options(); row->key != NULL; row++) {
+		bool number = row->kind == OPTION_UINT || row->kind == OPTION_DOUBLE ||
+		    row->kind == OPTION_FRACTION;
+		if (number && row->least <= 0 &&
+		    (row->fallback == NULL || strtod(row->fallback, NULL) != 0))
+			fail_msg("%s may be 0 and has another default", row->key);
+		if (number && row->least > row->most)
+			fail_msg("%s has an empty range", row->key);
+		assert_non_null(row->help);
+		assert_ptr_equal(job_option_find(row->key), row);
+		if (row->fallback == NULL || row->kind == OPTION_PATH)
+			continue;
+		Traind__V1__JobSpec *spec = job_spec_new(true);
+		set_good(spec, row->key, row->fallback);
+		drop(spec);
+	}
+	assert_null(job_option_find("train"));
+	assert_true(job_option_is_section("train"));
+	assert_false(job_option_is_section("trai"));
+	assert_false(job_option_is_section(""));
+}
+
+static void test_text_refused(void **state)
+{
+	(void)state;
+	sets_refused("train.lr", "fast",
+	    "train.lr: found 'fast', allowed: a number from 1e-09 to 10");
+	sets_refused("train.lr", "0", "train.lr: found 0, allowed: a number from 1e-09 to 10");
+	sets_refused("train.lr", "nan", "train.lr: found 'nan', allowed: a number from 1e-09 to 10");
+	sets_refused("train.lr", "1e-3x",
+	    "train.lr: found '1e-3x', allowed: a number from 1e-09 to 10");
+	sets_refused("train.lr", "0x1", "train.lr: found '0x1', allowed: a number from 1e-09 to 10");
+	sets_refused("train.lr", "", "train.lr: found nothing, allowed: a number from 1e-09 to 10");
+	sets_refused("model.layers", "-1",
+	    "model.layers: found '-1', allowed: a whole number from 1 to 256");
+	sets_refused("model.layers", "1.5",
+	    "model.layers: found '1.5', allowed: a whole number from 1 to 256");
+	sets_refused("model.layers", "300",
+	    "model.layers: found 300, allowed: a whole number from 1 to 256");
+	sets_refused("model.layers", "99999999999999999999999",
+	    "model.layers: found '99999999999999999999999', allowed: a whole number from 1 to 256");
+	sets_refused("sync.on_loss", "pray", "sync.on_loss: found 'pray', allowed: replay or drop");
+	sets_refused("sync.on_loss", "repl", "sync.on_loss: found 'repl', allowed: replay or drop");
+	sets_refused("sync.deterministic", "yes",
+	    "sync.deterministic: found 'yes', allowed: true or false");
+	sets_refused("data.validation", "60%",
+	    "data.validation: found 0.6, allowed: a share from 0% to 50% (or 0 to 0.5)");
+	sets_refused("name", "a/b",
+	    "name: found 'a/b', allowed: letters, digits, '.', '_' and '-', 1 to 63 bytes");
+	sets_refused("name", "..",
+	    "name: found '..', allowed: letters, digits, '.', '_' and '-', 1 to 63 bytes");
+	sets_refused("data.text", "", "data.text: found nothing, allowed: a list of 1 to 256 paths");
+	sets_refused("train.stps", "1",
+	    "train.stps: found an unknown key (did you mean 'train.steps'?), allowed: see "
+	    "`trainctl help --job-file`");
+	sets_refused("zzzzzz", "1",
+	    "zzzzzz: found an unknown key, allowed: see `trainctl help --job-file`");
+}
+
+static void test_suggestions(void **state)
+{
+	(void)state;
+	assert_string_equal(job_option_suggest("train.step"), "train.steps");
+	assert_string_equal(job_option_suggest("steps"), "train.steps");
+	assert_string_equal(job_option_suggest("model.lr"), "train.lr");
+	assert_string_equal(job_option_suggest("train.bacth_tokens"), "train.batch_tokens");
+	assert_null(job_option_suggest("train.momentum_of_the_optimizer_that_is_not_there_at_all"));
+	assert_null(job_option_suggest("quantum"));
+}
+
+static void test_whole_refused(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good();
+	set_good(spec, "model.heads", "3");
+	refused(spec, "model.width: found 128, allowed: a multiple of model.heads, which is 3");
+
+	spec = good();
+	set_good(spec, "train.batch_tokens", "1000");
+	refused(spec,
+	    "train.batch_tokens: found 1000, allowed: a multiple of model.context, which "
+	    "is 128 (896 or 1024)");
+
+	spec = good();
+	set_good(spec, "train.batch_tokens", "256");
+	refused(spec,
+	    "train.batch_tokens: found 256 (sequences: 2), allowed: at least 384, a "
+	    "sequence for each of the mesh's 3 workers");
+
+	spec = good();
+	set_good(spec, "train.warmup", "601");
+	refused(spec, "train.warmup: found 601, allowed: at most train.steps, which is 600");
+
+	spec = good();
+	set_good(spec, "train.min_lr", "0.1");
+	refused(spec, "train.min_lr: found 0.1, allowed: at most train.lr, which is 0.001");
+
+	spec = good();
+	set_good(spec, "mesh.min_nodes", "4");
+	refused(spec, "mesh.min_nodes: found 4, allowed: at most mesh.nodes, which is 3");
+
+	spec = good();
+	set_good(spec, "mesh.workers_per_node", "200");
+	refused(spec,
+	    "mesh.workers_per_node: found 200, which on 3 nodes makes 600 workers, "
+	    "allowed: at most 256 workers");
+
+	spec = good();
+	set_good(spec, "model.width", "16384");
+	set_good(spec, "model.layers", "4");
+	refused(spec,
+	    "model.width: found 16384, which with 4 layers makes 12.9 G parameters (206 "
+	    "GB of state in each worker), "
+	    "allowed: a model of at most 4.0 G parameters");
+
+	spec = good();
+	job_option_clear(spec, "train.steps");
+	refused(spec, "train.steps: found nothing, allowed: a whole number from 1 to 1000000000");
+
+	spec = good();
+	job_option_clear(spec, "data.text");
+	refused(spec, "data.text: found nothing, allowed: a list of 1 to 256 paths");
+
+	spec = good();
+	set_good(spec, "data.text", "relative.txt");
+	refused(spec, "data.text: found 'relative.txt', allowed: an absolute path");
+
+	spec = good();
+	job_option_clear(spec, "checkpoint.dir");
+	refused(spec, "checkpoint.dir: found nothing, allowed: a path");
+}
+
+/* What comes by the API did not pass job_option_set(). */
+static void test_wire_values_refused(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good();
+	spec->train->optimizer->lr = NAN;
+	refused(spec, "train.lr: found nan, allowed: a number from 1e-09 to 10");
+
+	spec = good();
+	spec->train->model->layers = UINT32_MAX;
+	refused(spec, "model.layers: found 4294967295, allowed: a whole number from 1 to 256");
+
+	spec = good();
+	spec->mesh->workers = 7;
+	refused(spec, "mesh.workers: found 7, allowed: nodes times workers_per_node, which is 3");
+
+	spec = good();
+	spec->command = calloc(1, sizeof(*spec->command));
+	traind__v1__command_spec__init(spec->command);
+	refused(spec, "train: found train and command, allowed: exactly one of train and command");
+
+	spec = calloc(1, sizeof(*spec));
+	traind__v1__job_spec__init(spec);
+	refused(spec,
+	    "train: found neither train nor command, allowed: exactly one of train and command");
+
+	spec = calloc(1, sizeof(*spec));
+	traind__v1__job_spec__init(spec);
+	spec->train = calloc(1, sizeof(*spec->train));
+	traind__v1__train_spec__init(spec->train);
+	refused(spec,
+	    "name: found nothing, allowed: letters, digits, '.', '_' and '-', 1 to 63 bytes");
+}
+
+static Traind__V1__JobSpec *command(const char *program, uint32_t workers)
+{
+	Traind__V1__JobSpec *spec = job_spec_new(false);
+	spec->command->argv = calloc(1, sizeof(char *));
+	spec->command->argv[0] = strdup(program);
+	spec->command->n_argv = 1;
+	spec->mesh->workers = workers;
+	return spec;
+}
+
+static void add_env(Traind__V1__JobSpec *spec, const char *text)
+{
+	spec->command->env = calloc(1, sizeof(char *));
+	spec->command->env[0] = strdup(text);
+	spec->command->n_env = 1;
+}
+
+static void test_commands(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = command("true", 4);
+	add_env(spec, "PATH=/bin");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	assert_string_equal(spec->name, "command");
+	drop(spec);
+
+	refused(command("true", 0), "mesh.workers: found 0, allowed: a whole number from 1 to 256");
+	refused(command("true", 257),
+	    "mesh.workers: found 257, allowed: a whole number from 1 to 256");
+	refused(command("", 1), "command.argv: found nothing, allowed: a program and its arguments");
+	refused(job_spec_new(false),
+	    "command.argv: found nothing, allowed: a program and its arguments");
+	spec = command("true", 1);
+	add_env(spec, "1=x");
+	refused(spec, "command.env: found '1=x', allowed: KEY=value");
+	spec = command("true", 1);
+	add_env(spec, "novalue");
+	refused(spec, "command.env: found 'novalue', allowed: KEY=value");
+	spec = command("true", 1);
+	spec->command->directory = strdup("here");
+	refused(spec, "command.directory: found 'here', allowed: an absolute path");
+	spec = command("true", 2);
+	spec->mesh->nodes = 3;
+	refused(spec, "mesh.nodes: found 3, allowed: at most mesh.workers, which is 2");
+}
+
+static void test_text_sizes(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good();
+	struct tr_error error = { 0 };
+	assert_int_equal(job_validate(spec, &error), TR_OK);
+	assert_int_equal(job_validate_text(spec, 100000, &error), TR_OK);
+	assert_int_equal(job_validate_text(spec, 2579, &error), TR_EINVAL);
+	assert_string_equal(error.text,
+	    "data.validation: found 5%, which holds out 128 of 2579 "
+	    "bytes, allowed: 0, or a share of "
+	    "at least 129 bytes, one more than model.context");
+	assert_int_equal(job_validate_text(spec, 2580, &error), TR_OK);
+	assert_int_equal(job_validate_text(spec, 100, &error), TR_EINVAL);
+	assert_string_equal(error.text,
+	    "data.text: found 95 bytes to train on, allowed: at least "
+	    "129, one more than model.context");
+	drop(spec);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_values_arrive),
+		cmocka_unit_test(test_validate_is_idempotent),
+		cmocka_unit_test(test_rows_are_sound),
+		cmocka_unit_test(test_text_refused),
+		cmocka_unit_test(test_suggestions),
+		cmocka_unit_test(test_whole_refused),
+		cmocka_unit_test(test_wire_values_refused),
+		cmocka_unit_test(test_commands),
+		cmocka_unit_test(test_text_sizes),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,119 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/log.h"
+
+static char captured[4096];
+
+/* What the calls between capture_begin and capture_end wrote to stderr. */
+static int saved_stderr;
+static FILE *capture;
+
+static void capture_begin(void)
+{
+	capture = tmpfile();
+	assert_non_null(capture);
+	saved_stderr = dup(STDERR_FILENO);
+	assert_true(saved_stderr >= 0);
+	assert_true(dup2(fileno(capture), STDERR_FILENO) >= 0);
+}
+
+static void capture_end(void)
+{
+	assert_true(dup2(saved_stderr, STDERR_FILENO) >= 0);
+	(void)close(saved_stderr);
+	rewind(capture);
+	size_t got = fread(captured, 1, sizeof(captured) - 1, capture);
+	captured[got] = '\0';
+	(void)fclose(capture);
+}
+
+static void levels_have_names(void **state)
+{
+	(void)state;
+	enum log_level level = LOG_ERROR;
+	assert_true(log_level_parse("debug", &level));
+	assert_int_equal(level, LOG_DEBUG);
+	assert_true(log_level_parse("warn", &level));
+	assert_int_equal(level, LOG_WARN);
+	assert_false(log_level_parse("loud", &level));
+	assert_int_equal(level, LOG_WARN);
+}
+
+static void a_line_says_when_who_and_what(void **state)
+{
+	(void)state;
+	log_configure(LOG_INFO, false);
+	capture_begin();
+	log_debug("test", "not seen");
+	log_warn("membership", "node n%d suspected: silent for %.1f s", 3, 2.0);
+	capture_end();
+	assert_null(strstr(captured, "not seen"));
+	assert_int_equal(captured[4], '-');
+	assert_int_equal(captured[10], 'T');
+	assert_non_null(
+	    strstr(captured, "Z warn  membership: node n3 suspected: silent for 2.0 s\n"));
+}
+
+static void json_lines_are_objects(void **state)
+{
+	(void)state;
+	log_configure(LOG_DEBUG, true);
+	capture_begin();
+	log_debug("test", "say \"%s\"\n", "so");
+	capture_end();
+	log_configure(LOG_INFO, false);
+	assert_memory_equal(captured, "{\"time\":\"", 9);
+	assert_non_null(strstr(captured,
+	    "\"level\":\"debug\",\"subsystem\":\"test\",\"message\":\"say \\\"so\\\"\\n\"}\n"));
+}
+
+static void no_message_forges_a_line(void **state)
+{
+	(void)state;
+	capture_begin();
+	log_info("test", "%s", "one\n2026-01-01T00:00:00.000Z error x: forged\x1b[0m");
+	capture_end();
+	assert_ptr_equal(strchr(captured, '\n'), captured + strlen(captured) - 1);
+	assert_null(strchr(captured, '\x1b'));
+}
+
+static void long_messages_are_cut(void **state)
+{
+	(void)state;
+	char longer[3000];
+	memset(longer, 'x', sizeof(longer));
+	longer[sizeof(longer) - 1] = '\0';
+	capture_begin();
+	log_info("test", "%s", longer);
+	capture_end();
+	size_t length = strlen(captured);
+	assert_true(length > 1000 && length < 1280);
+	assert_int_equal(captured[length - 1], '\n');
+	memset(longer, '"', sizeof(longer) - 1);
+	log_configure(LOG_INFO, true);
+	capture_begin();
+	log_info("test", "%s", longer);
+	capture_end();
+	log_configure(LOG_INFO, false);
+	assert_string_equal(captured + strlen(captured) - 5, "\\\"\"}\n");
+}
+
+int main(void)
+{
+	const struct CMUnitTest log_tests[] = {
+		cmocka_unit_test(levels_have_names),
+		cmocka_unit_test(a_line_says_when_who_and_what),
+		cmocka_unit_test(json_lines_are_objects),
+		cmocka_unit_test(no_message_forges_a_line),
+		cmocka_unit_test(long_messages_are_cut),
+	};
+	return cmocka_run_group_tests(log_tests, NULL, NULL);
+}

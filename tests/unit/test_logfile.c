@@ -1,0 +1,283 @@
+/* Logs of workers: rotation, positions across rotations, capture of two pipes, readers. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/limits.h"
+#include "daemon/node/log_folder.h"
+#include "daemon/node/logfile.h"
+#include "daemon/node/logs.h"
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+	(void)state;
+	(void)snprintf(folder, sizeof(folder), "/tmp/test_logfile.XXXXXX");
+	return mkdtemp(folder) == NULL;
+}
+
+static int remove_folder(void **state)
+{
+	(void)state;
+	char command[128];
+	(void)snprintf(command, sizeof(command), "rm -rf %s", folder);
+	return system(command);
+}
+
+static const char *file(const char *name)
+{
+	static char path[512];
+	(void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+	return path;
+}
+
+static void read_all(const struct logfile *log, uint64_t *position, char *text)
+{
+	struct tr_error error;
+	size_t bytes, used = 0;
+	do {
+		assert_int_equal(logfile_read(log, position, text + used, 3, &bytes, &error), TR_OK);
+		used += bytes;
+	} while (bytes > 0);
+	text[used] = '\0';
+}
+
+static void test_rotation_keeps_the_newest(void **state)
+{
+	(void)state;
+	struct logfile log;
+	struct tr_error error;
+	char text[256];
+	assert_int_equal(logfile_open(&log, file("log"), 10, 3, &error), TR_OK);
+	for (int i = 0; i < 10; i++) {
+		(void)snprintf(text, sizeof(text), "line%d\n", i);
+		assert_int_equal(logfile_write(&log, text, 6, &error), TR_OK);
+	}
+	/* One line fits a file: three are kept of ten. */
+	assert_int_equal(log.end, 60);
+	assert_int_equal(logfile_begin(&log), 42);
+	uint64_t position = 0;
+	read_all(&log, &position, text);
+	assert_string_equal(text, "line7\nline8\nline9\n");
+	assert_int_equal(position, 60);
+	struct stat status;
+	assert_int_equal(stat(file("log.2"), &status), 0);
+	assert_int_equal(stat(file("log.3"), &status), -1);
+	/* A position inside goes on where it was, across a rotation. */
+	assert_int_equal(logfile_write(&log, "next10\n", 7, &error), TR_OK);
+	read_all(&log, &position, text);
+	assert_string_equal(text, "next10\n");
+	logfile_close(&log);
+}
+
+static void test_goes_on_behind_what_is_there(void **state)
+{
+	(void)state;
+	struct logfile log;
+	struct tr_error error;
+	char text[256];
+	uint64_t position = 0;
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(logfile_open(&log, file("again"), 8, 3, &error), TR_OK);
+		assert_int_equal(logfile_write(&log, "abcde", 5, &error), TR_OK);
+		logfile_close(&log);
+	}
+	assert_int_equal(logfile_open_old(&log, file("again"), 3, &error), TR_OK);
+	read_all(&log, &position, text);
+	assert_string_equal(text, "abcdeabcdeabcde");
+	assert_int_equal(logfile_open_old(&log, file("nothing"), 3, &error), TR_ENOTFOUND);
+}
+
+static void test_a_full_disk_loses_the_piece_only(void **state)
+{
+	(void)state;
+	struct logfile log;
+	struct tr_error error;
+	assert_int_equal(logfile_open(&log, "/dev/full", 100, 3, &error), TR_OK);
+	assert_int_equal(logfile_write(&log, "lost", 4, &error), TR_EIO);
+	assert_non_null(strstr(error.text, "No space left"));
+	assert_int_equal(log.end, 0);
+	logfile_close(&log);
+}
+
+static void test_old_jobs_go_first(void **state)
+{
+	(void)state;
+	char path[512];
+	struct tr_error error;
+	for (uint64_t job = 8; job < 13; job++) {
+		assert_int_equal(log_folder_file(file("jobs"), job, 0, 1, path, sizeof(path),
+		                     &error),
+		    TR_OK);
+		(void)fclose(fopen(path, "w"));
+	}
+	assert_int_equal(log_folder_prune(file("jobs"), 2), 3);
+	assert_int_equal(access(file("jobs/job-10"), F_OK), -1);
+	assert_int_equal(access(file("jobs/job-11/rank-0.peer-1.log"), F_OK), 0);
+	assert_int_equal(access(file("jobs/job-12"), F_OK), 0);
+}
+
+/* ---- the log thread */
+
+struct reader {
+	uv_loop_t loop;
+	struct logs *logs;
+	char text[1 << 16], lines[4096], error[256];
+	size_t bytes, pieces;
+	bool ended, drained;
+};
+
+static void got_data(void *arg, uint64_t stream, const void *data, size_t bytes, bool end,
+    const char *error)
+{
+	struct reader *reader = arg;
+	assert_int_equal(stream, 9);
+	assert_false(reader->ended);
+	assert_true(reader->bytes + bytes < sizeof(reader->text));
+	memcpy(reader->text + reader->bytes, data, bytes);
+	reader->bytes += bytes;
+	reader->pieces += bytes > 0;
+	reader->ended = end;
+	(void)snprintf(reader->error, sizeof(reader->error), "%s", error);
+}
+
+static void got_drained(void *arg, uint64_t peer, const char *last_lines)
+{
+	struct reader *reader = arg;
+	assert_int_equal(peer, 5);
+	reader->drained = true;
+	(void)snprintf(reader->lines, sizeof(reader->lines), "%s", last_lines);
+}
+
+static void begin(struct reader *reader, int *out_fd, int *err_fd)
+{
+	static const struct logs_callbacks callbacks = { got_data, got_drained };
+	struct tr_error error;
+	int out[2], err[2];
+	assert_int_equal(uv_loop_init(&reader->loop), 0);
+	assert_int_equal(logs_create(&reader->loop, file("thread"), &callbacks, reader,
+	                     &reader->logs, &error),
+	    TR_OK);
+	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(err, O_CLOEXEC), 0);
+	logs_capture(reader->logs, 3, 1, 5, out[0], err[0]);
+	*out_fd = out[1];
+	*err_fd = err[1];
+}
+
+static void run_until(struct reader *reader, const bool *flag)
+{
+	while (!*flag)
+		(void)uv_run(&reader->loop, UV_RUN_ONCE);
+}
+
+static void finish(struct reader *reader)
+{
+	logs_destroy(reader->logs);
+	(void)uv_run(&reader->loop, UV_RUN_DEFAULT);
+	assert_int_equal(uv_loop_close(&reader->loop), 0);
+}
+
+static void put(int fd, const char *text)
+{
+	assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+}
+
+static void test_lines_are_whole_and_the_last_are_told(void **state)
+{
+	(void)state;
+	struct reader reader = { 0 };
+	int out_fd, err_fd;
+	begin(&reader, &out_fd, &err_fd);
+	logs_open(reader.logs,
+	    &(struct logs_request){ .stream = 9,
+	        .job = 3,
+	        .peer = 5,
+	        .follow = true,
+	        .credit_bytes = 1 << 20 });
+	put(out_fd, "one ");
+	put(err_fd, "warning\n");
+	put(out_fd, "line\n");
+	put(err_fd, "Traceback: it broke");
+	(void)close(out_fd);
+	(void)close(err_fd);
+	logs_finish(reader.logs, 5);
+	run_until(&reader, &reader.drained);
+	run_until(&reader, &reader.ended);
+	assert_string_equal(reader.error, "");
+	assert_string_equal(reader.lines, "warning\nTraceback: it broke");
+	reader.text[reader.bytes] = '\0';
+	assert_non_null(strstr(reader.text, "one line\n"));
+	assert_non_null(strstr(reader.text, "warning\n"));
+	assert_int_equal(access(file("thread/job-3/rank-1.peer-5.log"), F_OK), 0);
+	finish(&reader);
+}
+
+static void test_no_piece_without_credit(void **state)
+{
+	(void)state;
+	struct reader reader = { 0 };
+	int out_fd, err_fd;
+	begin(&reader, &out_fd, &err_fd);
+	put(out_fd, "0123456789\n");
+	(void)close(out_fd);
+	(void)close(err_fd);
+	logs_finish(reader.logs, 5);
+	run_until(&reader, &reader.drained);
+	/* From the file that it left, the last 11 bytes, 4 at first. */
+	struct logs_request request = { .stream = 9,
+		.job = 3,
+		.peer = 5,
+		.tail_bytes = 11,
+		.credit_bytes = 4 };
+	logs_open(reader.logs, &request);
+	while (reader.bytes == 0)
+		(void)uv_run(&reader.loop, UV_RUN_ONCE);
+	(void)uv_run(&reader.loop, UV_RUN_NOWAIT);
+	assert_int_equal(reader.bytes, 4);
+	assert_false(reader.ended);
+	logs_credit(reader.logs, 9, 100);
+	run_until(&reader, &reader.ended);
+	reader.text[reader.bytes] = '\0';
+	assert_string_equal(reader.text, "0123456789\n");
+	finish(&reader);
+}
+
+static void test_nothing_kept_of_an_unknown_peer(void **state)
+{
+	(void)state;
+	struct reader reader = { 0 };
+	int out_fd, err_fd;
+	begin(&reader, &out_fd, &err_fd);
+	logs_open(reader.logs,
+	    &(struct logs_request){ .stream = 9, .job = 3, .peer = 99, .credit_bytes = 4 });
+	run_until(&reader, &reader.ended);
+	assert_string_equal(reader.error, "no output of peer 99 of job 3 is kept here");
+	(void)close(out_fd);
+	(void)close(err_fd);
+	finish(&reader);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_rotation_keeps_the_newest),
+		cmocka_unit_test(test_goes_on_behind_what_is_there),
+		cmocka_unit_test(test_a_full_disk_loses_the_piece_only),
+		cmocka_unit_test(test_old_jobs_go_first),
+		cmocka_unit_test(test_lines_are_whole_and_the_last_are_told),
+		cmocka_unit_test(test_no_piece_without_credit),
+		cmocka_unit_test(test_nothing_kept_of_an_unknown_peer),
+	};
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

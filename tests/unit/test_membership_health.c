@@ -1,0 +1,247 @@
+/* Who is lost and why: silence, standing still, broken links. */
+#include "tests/unit/membership_harness.h"
+
+static void node_is(struct world *w, size_t index, const char *state, const char *reason)
+{
+	Traind__V1__ListNodesResponse *nodes = membership_nodes(w->m, w->now);
+	assert_true(index < nodes->n_nodes);
+	assert_string_equal(nodes->nodes[index]->state, state);
+	assert_string_equal(nodes->nodes[index]->reason, reason);
+	traind__v1__list_nodes_response__free_unpacked(nodes, NULL);
+}
+
+static void test_silence(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	for (int i = 1; i <= 7; i++) {
+		world_tick(&w, 250);
+		heartbeat(&w, 1);
+		heartbeat(&w, 3);
+	}
+	node_is(&w, 1, "suspected", "silent for 1.8 s");
+	expect(&w, "");
+	heartbeat(&w, 2);
+	world_tick(&w, 250);
+	node_is(&w, 1, "alive", "");
+	for (int i = 1; i <= 8; i++) {
+		heartbeat(&w, 1);
+		heartbeat(&w, 3);
+		world_tick(&w, 250);
+	}
+	node_is(&w, 1, "lost", "silent for 2.0 s");
+	expect(&w,
+	    "close c2: silent for 2.0 s\n"
+	    "append node_gone n2: silent for 2.0 s\n"
+	    "append peer_moved p6 lost: node node-2 was lost: silent for 2.0 s\n"
+	    "append view_proposed 2\n"
+	    "send c1 view_propose 2 to p5,p7\n"
+	    "send c3 view_propose 2 to p5,p7\n");
+	world_finish(&w);
+}
+
+/* When memberd itself was stopped, nobody else is to blame. */
+static void test_own_pause(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	world_tick(&w, 250);
+	world_tick(&w, 60000);
+	node_is(&w, 0, "alive", "");
+	for (uint64_t c = 1; c <= 3; c++)
+		heartbeat(&w, c);
+	world_tick(&w, 250);
+	expect(&w, "");
+	world_finish(&w);
+}
+
+static void beat(struct world *w, uint64_t conn, uint64_t peer, uint64_t round, uint64_t progress,
+    uint64_t waits_for)
+{
+	Traind__Peer__Heartbeat beat = TRAIND__PEER__HEARTBEAT__INIT;
+	Traind__Peer__PeerProgress row = TRAIND__PEER__PEER_PROGRESS__INIT, *rows[1] = { &row };
+	row.group = 4;
+	row.peer = peer;
+	row.round = round;
+	row.progress = progress;
+	row.waiting = waits_for != 0;
+	row.waits_for = &waits_for;
+	row.n_waits_for = waits_for != 0 ? 1 : 0;
+	beat.peers = rows;
+	beat.n_peers = 1;
+	MESSAGE(w, conn, HEARTBEAT, heartbeat, &beat);
+}
+
+/* p6 stands still while the others wait for it; its node's heartbeats go on. */
+static void test_no_progress(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	for (int i = 0; i < 80; i++) {
+		beat(&w, 1, 5, 3, 7, 6);
+		beat(&w, 2, 6, 3, 9, 0);
+		beat(&w, 3, 7, 3, 8, 6);
+		world_tick(&w, 250);
+	}
+	expect(&w,
+	    "append peer_moved p6 lost: worker made no progress for 20.0 s (stopped?)\n"
+	    "send c2 peer_evicted p6\n"
+	    "send c2 stop_worker p6: worker made no progress for 20.0 s (stopped?)\n"
+	    "append view_proposed 2\n"
+	    "send c1 view_propose 2 to p5,p7\n"
+	    "send c3 view_propose 2 to p5,p7\n");
+	Traind__V1__Job *job = membership_job(w.m, 1, true);
+	assert_string_equal(job->peers[1]->state, "lost");
+	assert_string_equal(job->peers[1]->reason, "worker made no progress for 20.0 s (stopped?)");
+	traind__v1__job__free_unpacked(job, NULL);
+	world_finish(&w);
+}
+
+static void test_slow_but_moving(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	for (uint64_t i = 0; i < 400; i++) {
+		beat(&w, 1, 5, 3, 7, 6);
+		beat(&w, 2, 6, 3, 9 + i / 60, 0); /* once in 15 s */
+		beat(&w, 3, 7, 3, 8, 6);
+		world_tick(&w, 250);
+	}
+	expect(&w, "");
+	world_finish(&w);
+}
+
+static void complain(struct world *w, uint64_t conn, uint64_t view, uint64_t from, uint64_t about,
+    const char *reason)
+{
+	Traind__Peer__LinkLost lost = TRAIND__PEER__LINK_LOST__INIT;
+	lost.group = 4;
+	lost.view = view;
+	lost.peer = from;
+	lost.lost = about;
+	lost.reason = (char *)(uintptr_t)reason;
+	MESSAGE(w, conn, LINK_LOST, link_lost, &lost);
+}
+
+/* The slot of a worker that is told to end is free when it has ended, not before. */
+static void test_slot_of_an_evicted_worker(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	complain(&w, 1, 1, 5, 7, "cannot reach 10.0.0.3:7000: timed out");
+	world_tick(&w, 300);
+	skip_trace(&w);
+	report(&w, 1, 4, 5, 2, 1, 3, 3, 1, false, 0, 0);
+	report(&w, 2, 4, 6, 2, 1, 3, 3, 1, false, 0, 0);
+	assert_int_equal(w.install[1]->view_install->view->number, 2);
+	skip_trace(&w);
+	exited(&w, 3, 1, 7, 0, 9, "");
+	expect(&w,
+	    "append job_planned job 1 group 4: p8@n3\n"
+	    "send c3 start_worker p8 rank 2/3 local 0/1 node 2/3\n");
+	world_finish(&w);
+}
+
+/* All wait, nobody computes, or nobody waits for the one that stands still: no reason to evict. */
+static void test_still_but_not_waited_for(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	for (uint64_t i = 0; i < 200; i++) {
+		beat(&w, 1, 5, 3, 7, 7);
+		beat(&w, 2, 6, 3, 9, 0);
+		beat(&w, 3, 7, 3, 8 + i, 0);
+		world_tick(&w, 250);
+	}
+	expect(&w, "");
+	world_finish(&w);
+}
+
+static void test_broken_link(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	complain(&w, 1, 1, 5, 6, "reset by peer");
+	complain(&w, 1, 1, 5, 6, "reset by peer");
+	complain(&w, 1, 0, 5, 6, "of another view");
+	complain(&w, 2, 1, 5, 6, "of another node's peer");
+	assert_true(membership_deadline_ms(w.m) <= w.now + 100);
+	world_tick(&w, 99);
+	expect(&w, "");
+	world_tick(&w, 1);
+	expect(&w,
+	    "append view_proposed 2\n"
+	    "send c1 view_propose 2 to p5,p6,p7\n"
+	    "send c2 view_propose 2 to p5,p6,p7\n"
+	    "send c3 view_propose 2 to p5,p6,p7\n");
+	for (uint64_t c = 1; c <= 3; c++)
+		report(&w, c, 4, 4 + c, 2, 1, 3, 4, 1, false, 0, 0);
+	expect(&w,
+	    "append view view 2 hub p5 [p5 p6 p7] round 4 finish attempt 1 of p5,p6,p7\n"
+	    "send c1 view_install 2\n"
+	    "send c2 view_install 2\n"
+	    "send c3 view_install 2\n");
+	world_finish(&w);
+}
+
+/* The other side died: that is the ordinary kill, without a view for the link. */
+static void test_broken_link_of_a_dead_peer(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	complain(&w, 1, 1, 5, 6, "reset by peer");
+	complain(&w, 3, 1, 7, 6, "reset by peer");
+	world_tick(&w, 20);
+	world_closed(&w, 2, "reset by peer");
+	report(&w, 1, 4, 5, 2, 1, 3, 3, 1, false, 0, 0);
+	report(&w, 3, 4, 7, 2, 1, 3, 3, 1, false, 0, 0);
+	skip_trace(&w);
+	heartbeat(&w, 1);
+	heartbeat(&w, 3);
+	world_tick(&w, 250);
+	expect(&w, "");
+	world_finish(&w);
+}
+
+static void test_unreachable(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	complain(&w, 1, 1, 5, 7, "cannot reach 10.0.0.3:7000: timed out");
+	complain(&w, 3, 1, 7, 5, "cannot reach 10.0.0.1:7000: timed out");
+	complain(&w, 2, 1, 6, 5, "cannot reach 10.0.0.1:7000: timed out");
+	world_tick(&w, 300);
+	expect(&w,
+	    "append peer_moved p5 lost: 2 members cannot reach it\n"
+	    "send c1 peer_evicted p5\n"
+	    "send c1 stop_worker p5: 2 members cannot reach it\n"
+	    "append view_proposed 2\n"
+	    "send c2 view_propose 2 to p6,p7\n"
+	    "send c3 view_propose 2 to p6,p7\n");
+	world_finish(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_silence),
+		cmocka_unit_test(test_own_pause),
+		cmocka_unit_test(test_no_progress),
+		cmocka_unit_test(test_slow_but_moving),
+		cmocka_unit_test(test_still_but_not_waited_for),
+		cmocka_unit_test(test_broken_link),
+		cmocka_unit_test(test_broken_link_of_a_dead_peer),
+		cmocka_unit_test(test_unreachable),
+		cmocka_unit_test(test_slot_of_an_evicted_worker),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

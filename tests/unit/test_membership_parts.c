@@ -1,0 +1,244 @@
+/* The pure parts of memberd's core: placement, the ledger of rounds, the table of job states. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/limits.h"
+#include "common/rng.h"
+#include "daemon/membership/core/ledger.h"
+#include "daemon/membership/core/placement.h"
+#include "daemon/membership/core/state.h"
+
+static void test_placement_native(void **state)
+{
+	(void)state;
+	struct placement_node t[] = { { .id = 1, .slots = 1 }, { .id = 2, .slots = 4, .used = 1 },
+		{ .id = 3, .slots = 2 }, { .id = 4, .slots = 2, .used = 2 } };
+	assert_int_equal(placement_native(t, 4, 2, 1), 2);
+	assert_int_equal(t[1].placed, 1);
+	assert_int_equal(t[2].placed, 1);
+	for (int i = 0; i < 4; i++)
+		t[i].placed = 0;
+	assert_int_equal(placement_native(t, 4, 3, 2), 2); /* one too few */
+	for (int i = 0; i < 4; i++)
+		t[i].placed = 0;
+	assert_int_equal(placement_native(t, 4, 3, 1), 3);
+	assert_int_equal(t[3].placed, 0);
+}
+
+static void test_placement_replacement(void **state)
+{
+	(void)state;
+	struct placement_node t[] = { { .id = 1, .slots = 2, .used = 1, .mine = 1 },
+		{ .id = 2, .slots = 1, .used = 1 }, { .id = 3, .slots = 1 } };
+	assert_true(placement_replacement(t, 3, 1));
+	assert_int_equal(t[2].placed, 1);
+	t[2].placed = 0;
+	t[2].used = 1;
+	assert_false(placement_replacement(t, 3, 1)); /* n1 has one of this job already */
+	assert_true(placement_replacement(t, 3, 2));
+	assert_int_equal(t[0].placed, 1);
+}
+
+/* Over all small clusters: everybody gets a place, free slots first, and no node has two more than another of its kind. */
+static void test_placement_command_is_even(void **state)
+{
+	(void)state;
+	for (uint32_t nodes = 1; nodes <= 4; nodes++) {
+		for (uint32_t slots = 1; slots <= 3; slots++) {
+			for (uint32_t workers = 1; workers <= 12; workers++) {
+				struct placement_node t[4] = { { 0 } };
+				uint32_t placed = 0, least = UINT32_MAX, most = 0;
+				for (uint32_t i = 0; i < nodes; i++)
+					t[i] = (struct placement_node){ .id = i + 1,
+						.slots = slots };
+				uint32_t had = placement_command(t, nodes, 0, workers);
+				for (uint32_t i = 0; i < nodes; i++) {
+					placed += t[i].placed;
+					least = t[i].placed < least ? t[i].placed : least;
+					most = t[i].placed > most ? t[i].placed : most;
+				}
+				assert_int_equal(placed, workers);
+				assert_true(most - least <= 1);
+				assert_int_equal(had, workers < nodes ? workers : nodes);
+			}
+		}
+	}
+}
+
+static void test_placement_command_on_exactly_so_many(void **state)
+{
+	(void)state;
+	struct placement_node t[] = { { .id = 1, .slots = 8 }, { .id = 2, .slots = 1 },
+		{ .id = 3, .slots = 0 } };
+	assert_int_equal(placement_command(t, 3, 2, 4), 2);
+	assert_int_equal(t[0].placed + t[1].placed, 4);
+	assert_true(t[1].placed >= 1);
+	for (int i = 0; i < 3; i++)
+		t[i].placed = 0;
+	assert_int_equal(placement_command(t, 3, 3, 4), 2); /* a node without slots is none */
+	assert_int_equal(placement_command(t, 0, 0, 4), 0);
+}
+
+static Traind__Peer__RoundCommit record(uint64_t round, uint64_t *peers, size_t count,
+    uint64_t digest)
+{
+	Traind__Peer__RoundCommit r = TRAIND__PEER__ROUND_COMMIT__INIT;
+	r.round = round;
+	r.view = r.attempt = 1;
+	r.samples = 10;
+	r.contributors = peers;
+	r.n_contributors = count;
+	r.digest_low = digest;
+	return r;
+}
+
+static void test_ledger(void **state)
+{
+	(void)state;
+	struct ledger *ledger = ledger_create();
+	uint64_t three[] = { 1, 2, 3 }, two[] = { 1, 3 }, unsorted[] = { 2, 1 };
+	Traind__Peer__RoundCommit r = record(1, three, 3, 11);
+	assert_int_equal(ledger_add(ledger, &r), LEDGER_NEW);
+	assert_int_equal(ledger_add(ledger, &r), LEDGER_KNOWN);
+	r.view = 2; /* decided again after the hub died: the same result */
+	assert_int_equal(ledger_add(ledger, &r), LEDGER_KNOWN);
+	r.digest_low = 12;
+	assert_int_equal(ledger_add(ledger, &r), LEDGER_CONTRADICTS);
+	r = record(1, two, 2, 11);
+	assert_int_equal(ledger_add(ledger, &r), LEDGER_CONTRADICTS);
+	r = record(3, two, 2, 13);
+	r.partial = true;
+	assert_int_equal(ledger_add(ledger, &r), LEDGER_NEW);
+	assert_int_equal(ledger_frontier(ledger), 1);
+	assert_int_equal(ledger_newest(ledger), 3);
+	r = record(2, three, 3, 12);
+	assert_int_equal(ledger_add(ledger, &r), LEDGER_NEW);
+	assert_int_equal(ledger_frontier(ledger), 3);
+	r = record(0, three, 3, 0);
+	assert_int_equal(ledger_add(ledger, &r), LEDGER_BAD);
+	r = record(4, unsorted, 2, 0);
+	assert_int_equal(ledger_add(ledger, &r), LEDGER_BAD);
+	r = record(4, NULL, 0, 0);
+	assert_int_equal(ledger_add(ledger, &r), LEDGER_BAD);
+	r = record(UINT64_MAX, three, 3, 0);
+	assert_int_equal(ledger_add(ledger, &r), LEDGER_BAD);
+	Traind__V1__RoundAccount account = TRAIND__V1__ROUND_ACCOUNT__INIT;
+	char digest[TR_DIGEST_HEX_MAX];
+	ledger_account(ledger, &account, digest);
+	assert_int_equal(account.committed, 3);
+	assert_int_equal(account.recorded, 3);
+	assert_int_equal(account.samples, 30);
+	assert_int_equal(account.partial_rounds, 1);
+	ledger_forget_from(ledger, 3);
+	ledger_account(ledger, &account, digest);
+	assert_int_equal(account.committed, 2);
+	assert_int_equal(account.samples, 20);
+	assert_int_equal(account.partial_rounds, 0);
+	r = record(3, three, 3, 99); /* on the new path it may be another */
+	assert_int_equal(ledger_add(ledger, &r), LEDGER_NEW);
+	ledger_destroy(ledger);
+}
+
+/* In any order, with gaps and repeats; packed and unpacked it is the same. */
+static void test_ledger_in_any_order(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 20; seed++) {
+		struct ledger *ledger = ledger_create();
+		struct rng_key key = rng_key(seed, 0, 0);
+		bool seen[200] = { false };
+		size_t count = 0;
+		for (uint64_t i = 0; i < 300; i++) {
+			uint64_t round = 1 + rng_below(key, 1, i, 199),
+			         peers[] = { 1, 2 + round % 3 };
+			Traind__Peer__RoundCommit r = record(round, peers, 2, round * 7);
+			assert_int_equal(ledger_add(ledger, &r),
+			    seen[round] ? LEDGER_KNOWN : LEDGER_NEW);
+			count += seen[round] ? 0 : 1;
+			seen[round] = true;
+		}
+		uint64_t frontier = 0;
+		while (frontier + 1 < 200 && seen[frontier + 1])
+			frontier++;
+		assert_int_equal(ledger_frontier(ledger), frontier);
+		assert_int_equal(ledger_recorded(ledger), count);
+		Traind__Peer__SnapshotLedger *packed = ledger_pack(ledger);
+		struct ledger *copy = ledger_unpack(packed);
+		assert_non_null(copy);
+		Traind__Peer__SnapshotLedger *again = ledger_pack(copy);
+		assert_int_equal(packed->rows.len, again->rows.len);
+		assert_memory_equal(packed->rows.data, again->rows.data, packed->rows.len);
+		assert_int_equal(again->frontier, frontier);
+		/* Cut anywhere, it is refused and not believed. */
+		for (size_t cut = 0; cut < packed->rows.len; cut += 7) {
+			again->rows.len = cut;
+			assert_null(ledger_unpack(again));
+		}
+		traind__peer__snapshot_ledger__free_unpacked(packed, NULL);
+		traind__peer__snapshot_ledger__free_unpacked(again, NULL);
+		ledger_destroy(copy);
+		ledger_destroy(ledger);
+	}
+}
+
+static void test_ledger_forgets_the_oldest(void **state)
+{
+	(void)state;
+	struct ledger *ledger = ledger_create();
+	uint64_t peers[] = { 1, 2 };
+	for (uint64_t round = 1; round <= TR_ROUND_RECORDS_MAX + 1000; round++) {
+		Traind__Peer__RoundCommit r = record(round, peers, 2, round);
+		assert_int_equal(ledger_add(ledger, &r), LEDGER_NEW);
+	}
+	assert_int_equal(ledger_recorded(ledger), TR_ROUND_RECORDS_MAX + 1000);
+	Traind__Peer__RoundCommit r = record(1, peers, 2, 77);
+	assert_int_equal(ledger_add(ledger, &r), LEDGER_KNOWN);
+	ledger_close(ledger);
+	r = record(TR_ROUND_RECORDS_MAX + 5, peers, 2, 77);
+	assert_int_equal(ledger_add(ledger, &r), LEDGER_KNOWN);
+	assert_int_equal(ledger_recorded(ledger), TR_ROUND_RECORDS_MAX + 1000);
+	ledger_destroy(ledger);
+}
+
+static void test_job_moves(void **state)
+{
+	(void)state;
+	unsigned legal = 0;
+	for (int from = -1; from < 9; from++) {
+		for (int to = -1; to < 9; to++) {
+			bool ended = from >= 4 && from <= 6;
+			bool ok = job_move_legal((Traind__V1__JobState)from,
+			    (Traind__V1__JobState)to);
+			legal += ok ? 1 : 0;
+			if (ok) {
+				assert_true(from >= 1 && from <= 6 && to >= 1 && to <= 6);
+				assert_false(ended); /* what has ended stays */
+				assert_int_not_equal(from, to);
+			}
+		}
+	}
+	assert_int_equal(legal, 12);
+	assert_string_equal(job_state_name((Traind__V1__JobState)4), "done");
+	assert_string_equal(job_state_name((Traind__V1__JobState)99), "unknown");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_placement_native),
+		cmocka_unit_test(test_placement_replacement),
+		cmocka_unit_test(test_placement_command_is_even),
+		cmocka_unit_test(test_placement_command_on_exactly_so_many),
+		cmocka_unit_test(test_ledger),
+		cmocka_unit_test(test_ledger_in_any_order),
+		cmocka_unit_test(test_ledger_forgets_the_oldest),
+		cmocka_unit_test(test_job_moves),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

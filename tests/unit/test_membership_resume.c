@@ -1,0 +1,373 @@
+/* How a round goes on after a view change: every case of docs/architecture.md, "View changes, exactly". */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "daemon/membership/core/resume.h"
+
+#define PEERS 3
+
+struct member {
+	uint64_t peer, committed, begun, attempt;
+	bool closed;
+	uint8_t sealed, whole;
+};
+
+/* View 4 of peers 1 to 3 (3 contributes from round 11 on), round 10 under way. */
+struct fixture {
+	Traind__Peer__ViewInstall install;
+	Traind__Peer__View view;
+	Traind__Peer__Resume resume;
+	Traind__Peer__ViewPeer rows[PEERS], *peers[PEERS];
+	uint64_t contributors[PEERS];
+	Traind__Peer__ViewReport reports[PEERS];
+	uint8_t sealed[PEERS], whole[PEERS];
+	Traind__Peer__OpReport ops[PEERS][2], *op_lists[PEERS][2];
+	const Traind__Peer__ViewReport *list[PEERS];
+	uint64_t members[PEERS];
+	struct resume_input input;
+	struct resume_decision decision;
+};
+
+static void fixture_init(struct fixture *f, Traind__Peer__Policy policy)
+{
+	memset(f, 0, sizeof(*f));
+	traind__peer__view_install__init(&f->install);
+	traind__peer__view__init(&f->view);
+	traind__peer__resume__init(&f->resume);
+	f->install.view = &f->view;
+	f->install.resume = &f->resume;
+	f->view.number = 4;
+	f->view.peers = f->peers;
+	f->view.n_peers = PEERS;
+	for (uint64_t i = 0; i < PEERS; i++) {
+		traind__peer__view_peer__init(&f->rows[i]);
+		f->rows[i].peer = i + 1;
+		f->rows[i].participate_from = i == 2 ? 10 : 1;
+		f->rows[i].contribute_from = i == 2 ? 11 : 1;
+		f->peers[i] = &f->rows[i];
+	}
+	f->resume.base_round = 8;
+	f->resume.base_attempt = 4;
+	f->input.old = &f->install;
+	f->input.policy = policy;
+	f->input.number = 5;
+	f->input.recorded = 7;
+	f->input.members = f->members;
+	f->input.reports = f->list;
+}
+
+static void has(struct fixture *f, struct member m)
+{
+	size_t i = f->input.count++;
+	Traind__Peer__ViewReport *report = &f->reports[i];
+	traind__peer__view_report__init(report);
+	report->peer = m.peer;
+	report->committed_round = m.committed;
+	report->begun_round = m.begun;
+	report->attempt = m.attempt;
+	report->closed = m.closed;
+	for (uint32_t k = 0; k < 2; k++) {
+		Traind__Peer__OpReport *op = &f->ops[i][k];
+		traind__peer__op_report__init(op);
+		op->tag = k;
+		op->segments = 5; /* three bits of the byte are nobody's */
+		op->sealed = (ProtobufCBinaryData){ .len = 1, .data = &f->sealed[i] };
+		op->whole = (ProtobufCBinaryData){ .len = 1, .data = &f->whole[i] };
+		f->op_lists[i][k] = op;
+	}
+	f->sealed[i] = m.sealed;
+	f->whole[i] = m.whole;
+	report->ops = f->op_lists[i];
+	report->n_ops = m.begun > m.committed ? 2 : 0;
+	f->members[i] = m.peer;
+	f->list[i] = report;
+}
+
+static void decide(struct fixture *f)
+{
+	resume_decide(&f->input, &f->decision);
+}
+
+#define REPLAY  TRAIND__PEER__POLICY__POLICY_REPLAY
+#define UNIFORM TRAIND__PEER__POLICY__POLICY_UNIFORM
+#define KEEP    TRAIND__PEER__POLICY__POLICY_KEEP
+
+static void plan_is(const struct fixture *f, uint64_t round, bool finish, uint64_t attempt,
+    bool abandoned)
+{
+	assert_int_equal(f->decision.base_round, round);
+	assert_int_equal(f->decision.finish, finish);
+	assert_int_equal(f->decision.base_attempt, attempt);
+	assert_int_equal(f->decision.abandoned, abandoned);
+}
+
+static void test_nobody_had_begun(void **state)
+{
+	struct fixture f;
+	(void)state;
+	fixture_init(&f, REPLAY);
+	has(&f, (struct member){ .peer = 1, .committed = 9, .begun = 9, .attempt = 4 });
+	has(&f, (struct member){ .peer = 3, .committed = 9, .begun = 9, .attempt = 4 });
+	decide(&f);
+	plan_is(&f, 10, false, 5, false);
+	assert_int_equal(f.decision.contributors_count, 0);
+}
+
+/* One of them has committed what the others voted for. */
+static void test_base_follows_the_newest_commit(void **state)
+{
+	struct fixture f;
+	(void)state;
+	fixture_init(&f, REPLAY);
+	has(&f,
+	    (struct member){ .peer = 1, .committed = 8, .begun = 9, .attempt = 4, .closed = true });
+	has(&f, (struct member){ .peer = 2, .committed = 9, .begun = 9, .attempt = 4 });
+	decide(&f);
+	plan_is(&f, 10, false, 5, false);
+}
+
+static void test_base_follows_the_log(void **state)
+{
+	struct fixture f;
+	(void)state;
+	fixture_init(&f, REPLAY);
+	f.input.recorded = 9;
+	has(&f,
+	    (struct member){ .peer = 1, .committed = 8, .begun = 9, .attempt = 4, .closed = true });
+	decide(&f);
+	plan_is(&f, 10, false, 5, false);
+}
+
+/* Peer 3 does not contribute to round 10 yet, so its death costs nothing. */
+static void test_no_contributor_lost(void **state)
+{
+	struct fixture f;
+	(void)state;
+	fixture_init(&f, REPLAY);
+	has(&f, (struct member){ .peer = 1, .committed = 9, .begun = 10, .attempt = 4 });
+	has(&f, (struct member){ .peer = 2, .committed = 9, .begun = 9, .attempt = 4 });
+	decide(&f);
+	plan_is(&f, 10, true, 4, false);
+	assert_int_equal(f.decision.contributors_count, 2);
+	assert_int_equal(f.decision.contributors[0], 1);
+	assert_int_equal(f.decision.contributors[1], 2);
+}
+
+static void test_contributor_lost_and_not_whole(void **state)
+{
+	Traind__Peer__Policy policies[] = { REPLAY, UNIFORM };
+	(void)state;
+	for (int p = 0; p < 2; p++) {
+		struct fixture f;
+		fixture_init(&f, policies[p]);
+		has(&f,
+		    (struct member){ .peer = 1,
+		        .committed = 9,
+		        .begun = 10,
+		        .attempt = 4,
+		        .closed = true,
+		        .sealed = 0x1f,
+		        .whole = 0x0f });
+		has(&f,
+		    (struct member){ .peer = 3,
+		        .committed = 9,
+		        .begun = 10,
+		        .attempt = 4,
+		        .closed = true,
+		        .sealed = 0x0f,
+		        .whole = 0x0f });
+		decide(&f);
+		plan_is(&f, 10, false, 5, true);
+	}
+}
+
+static void test_contributor_lost_but_whole_among_survivors(void **state)
+{
+	struct fixture f;
+	(void)state;
+	fixture_init(&f, REPLAY);
+	has(&f,
+	    (struct member){ .peer = 1,
+	        .committed = 9,
+	        .begun = 10,
+	        .attempt = 4,
+	        .closed = true,
+	        .sealed = 0x0f,
+	        .whole = 0x0f });
+	has(&f,
+	    (struct member){ .peer = 3,
+	        .committed = 9,
+	        .begun = 10,
+	        .attempt = 4,
+	        .sealed = 0x10,
+	        .whole = 0x10 });
+	decide(&f);
+	plan_is(&f, 10, true, 4, false);
+	assert_int_equal(f.decision.contributors_count, 2);
+	assert_int_equal(f.decision.contributors[1], 2); /* the dead one's data is in it */
+}
+
+/* Whole so far, but nobody knows whether these are all ops. */
+static void test_whole_but_open(void **state)
+{
+	struct fixture f;
+	(void)state;
+	fixture_init(&f, REPLAY);
+	has(&f,
+	    (struct member){ .peer = 1,
+	        .committed = 9,
+	        .begun = 10,
+	        .attempt = 4,
+	        .sealed = 0x1f,
+	        .whole = 0x1f });
+	decide(&f);
+	plan_is(&f, 10, false, 5, true);
+}
+
+static void test_closed_without_ops(void **state)
+{
+	struct fixture f;
+	(void)state;
+	fixture_init(&f, REPLAY);
+	has(&f,
+	    (struct member){ .peer = 1, .committed = 9, .begun = 10, .attempt = 4, .closed = true });
+	f.reports[0].n_ops = 0;
+	decide(&f);
+	plan_is(&f, 10, true, 4, false);
+}
+
+static void test_keep(void **state)
+{
+	struct fixture f;
+	(void)state;
+	fixture_init(&f, KEEP);
+	has(&f, (struct member){ .peer = 1, .committed = 9, .begun = 10, .attempt = 4 });
+	decide(&f);
+	plan_is(&f, 10, true, 4, false);
+}
+
+static void test_keep_without_contributors(void **state)
+{
+	struct fixture f;
+	(void)state;
+	fixture_init(&f, KEEP);
+	has(&f,
+	    (struct member){ .peer = 3,
+	        .committed = 9,
+	        .begun = 10,
+	        .attempt = 4,
+	        .closed = true,
+	        .sealed = 0x0f });
+	decide(&f);
+	plan_is(&f, 10, false, 5, true);
+	fixture_init(&f, KEEP);
+	has(&f,
+	    (struct member){ .peer = 3,
+	        .committed = 9,
+	        .begun = 10,
+	        .attempt = 4,
+	        .closed = true,
+	        .sealed = 0x1f });
+	decide(&f);
+	plan_is(&f, 10, true, 4, false); /* it may have been committed */
+}
+
+/* View 4 itself went on with an attempt of view 2, one of whose contributors (9) is long dead. */
+static void test_attempt_that_outlived_a_view(void **state)
+{
+	struct fixture f;
+	(void)state;
+	fixture_init(&f, REPLAY);
+	f.resume.base_round = 10;
+	f.resume.base_attempt = 2;
+	f.resume.finish = true;
+	f.contributors[0] = 1;
+	f.contributors[1] = 2;
+	f.contributors[2] = 9;
+	f.resume.contributors = f.contributors;
+	f.resume.n_contributors = 3;
+	has(&f,
+	    (struct member){ .peer = 1,
+	        .committed = 9,
+	        .begun = 10,
+	        .attempt = 2,
+	        .closed = true,
+	        .sealed = 0x1f,
+	        .whole = 0x1f });
+	has(&f, (struct member){ .peer = 2, .committed = 9, .begun = 10, .attempt = 2 });
+	decide(&f);
+	plan_is(&f, 10, true, 2, false);
+	assert_int_equal(f.decision.contributors_count, 3);
+	f.whole[0] = 0x1e;
+	decide(&f);
+	plan_is(&f, 10, false, 5, true);
+}
+
+/* An attempt that memberd never named says nothing. */
+static void test_unknown_attempt(void **state)
+{
+	struct fixture f;
+	(void)state;
+	fixture_init(&f, REPLAY);
+	has(&f,
+	    (struct member){ .peer = 1,
+	        .committed = 9,
+	        .begun = 10,
+	        .attempt = 77,
+	        .closed = true,
+	        .sealed = 0x1f,
+	        .whole = 0x1f });
+	decide(&f);
+	plan_is(&f, 10, false, 5, false);
+}
+
+/* Two say the same op has different sizes: that of the one who closed the round counts. */
+static void test_ops_that_disagree(void **state)
+{
+	struct fixture f;
+	(void)state;
+	fixture_init(&f, REPLAY);
+	has(&f,
+	    (struct member){ .peer = 1,
+	        .committed = 9,
+	        .begun = 10,
+	        .attempt = 4,
+	        .closed = true,
+	        .sealed = 0x0f,
+	        .whole = 0x0f });
+	has(&f,
+	    (struct member){ .peer = 3,
+	        .committed = 9,
+	        .begun = 10,
+	        .attempt = 4,
+	        .sealed = 0xff,
+	        .whole = 0xff });
+	f.ops[1][1].segments = 8;
+	decide(&f);
+	plan_is(&f, 10, false, 5, true);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_nobody_had_begun),
+		cmocka_unit_test(test_base_follows_the_newest_commit),
+		cmocka_unit_test(test_base_follows_the_log),
+		cmocka_unit_test(test_no_contributor_lost),
+		cmocka_unit_test(test_contributor_lost_and_not_whole),
+		cmocka_unit_test(test_contributor_lost_but_whole_among_survivors),
+		cmocka_unit_test(test_whole_but_open),
+		cmocka_unit_test(test_closed_without_ops),
+		cmocka_unit_test(test_keep),
+		cmocka_unit_test(test_keep_without_contributors),
+		cmocka_unit_test(test_attempt_that_outlived_a_view),
+		cmocka_unit_test(test_unknown_attempt),
+		cmocka_unit_test(test_ops_that_disagree),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

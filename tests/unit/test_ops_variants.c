@@ -1,0 +1,135 @@
+/* Every vector width that this machine can run gives the bits of plain C; and floats are as exact
+ * as promised. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/rng.h"
+#include "daemon/worker/gemm.h"
+#include "daemon/worker/lanes.h"
+#include "daemon/worker/ops.h"
+
+enum { ROWS = 7, MOST = 300 };
+
+static const size_t widths[] = { 1, 15, 16, 17, 64, 131, 256, MOST };
+
+static void fill(float *x, size_t count, uint64_t stream)
+{
+	for (size_t i = 0; i < count; i++)
+		x[i] = (float)(3 * rng_normal(rng_key(1, 0, 0), stream, i));
+}
+
+/* All outputs of all ops at one width, one after the other; returns how many numbers. */
+static size_t run_all(const struct ops *ops, size_t width, float *out)
+{
+	static float x[ROWS * MOST], y[ROWS * MOST], w[MOST], b[MOST];
+	size_t count = ROWS * width;
+	float *at = out, *mean, *rstd;
+	fill(x, count, 1);
+	fill(y, count, 2);
+	fill(w, width, 3);
+	fill(b, width, 4);
+	mean = at + count;
+	rstd = mean + ROWS;
+	ops->layernorm(x, w, b, ROWS, width, at, mean, rstd);
+	at = rstd + ROWS;
+	memset(at + count, 0, 2 * width * sizeof(float));
+	ops->layernorm_backward(y, x, w, mean, rstd, x, ROWS, width, at, at + count,
+	    at + count + width);
+	at += count + 2 * width;
+	ops->gelu(x, count, at);
+	at += count;
+	memcpy(at, x, count * sizeof(float));
+	memcpy(at + count, y, count * sizeof(float));
+	ops->gelu_backward(at, at + count, count);
+	at += 2 * count;
+	ops->bias(b, ROWS, width, at);
+	at += count;
+	ops->bias_residual(x, b, ROWS, width, at);
+	at += count;
+	memset(at, 0, width * sizeof(float));
+	ops->column_sums(x, ROWS, width, at);
+	at += width;
+	memcpy(at, x, count * sizeof(float));
+	int32_t targets[ROWS] = { 0 };
+	double sums[2] = { ops->softmax_loss(at, targets, ROWS, width), ops->sum_squares(x, count) };
+	at += count;
+	memcpy(at, sums, sizeof(sums));
+	at += 2 * sizeof(double) / sizeof(float);
+	struct adamw by = { 0.5f, 0.9f, 0.95f, 1e-8f, 1e-3f, 3.0f, 0.999f };
+	memcpy(at, x, count * sizeof(float));
+	memcpy(at + count, y, count * sizeof(float));
+	for (size_t i = 0; i < count; i++)
+		at[2 * count + i] = y[i] * y[i];
+	ops->adamw(at, y, at + count, at + 2 * count, count, &by);
+	return (size_t)(at + 3 * count - out);
+}
+
+static void test_same_bits(void **state)
+{
+	(void)state;
+	static float plain[20 * ROWS * MOST], other[20 * ROWS * MOST];
+	for (size_t w = 0; w < sizeof(widths) / sizeof(widths[0]); w++) {
+		size_t count = run_all(ops_variant(0), widths[w], plain);
+		for (size_t v = 1; ops_variant(v) != NULL; v++) {
+			assert_int_equal(run_all(ops_variant(v), widths[w], other), count);
+			for (size_t i = 0; i < count; i++)
+				if (memcmp(&plain[i], &other[i], sizeof(float)) != 0)
+					fail_msg("%s, width %zu: number %zu is %a, plain C gives "
+					         "%a",
+					    ops_variant(v)->name, widths[w], i, (double)other[i],
+					    (double)plain[i]);
+		}
+	}
+}
+
+static void test_attention_same_bits(void **state)
+{
+	(void)state;
+	struct attention shape = { 150, 0, 48, 3 };
+	size_t count = shape.length * shape.width, rows = shape.length * shape.heads;
+	size_t all = count + 2 * rows + 3 * count;
+	float *qkv = calloc(3 * count, sizeof(float)), *dout = calloc(count, sizeof(float));
+	float *scratch = calloc(2 * attention_scratch(shape.length), sizeof(float));
+	float *out[2] = { calloc(all, sizeof(float)), calloc(all, sizeof(float)) };
+	fill(qkv, 3 * count, 1);
+	fill(dout, count, 2);
+	for (size_t v = 0; ops_variant(v) != NULL; v++) {
+		const struct ops *ops = ops_variant(v);
+		float *o = out[v > 0], *max = o + count, *scale = max + rows;
+		ops->attention(&shape, qkv, o, max, scale, scratch);
+		ops->attention_backward(&shape, qkv, o, max, scale, dout, scale + rows, scratch);
+		assert_memory_equal(out[0], o, all * sizeof(float));
+	}
+	free(qkv);
+	free(dout);
+	free(scratch);
+	free(out[0]);
+	free(out[1]);
+}
+
+static void test_exp(void **state)
+{
+	(void)state;
+	double worst = 0;
+	for (float x = -87; x <= 88; x += 0.000731f)
+		worst = fmax(worst, fabs((double)lanes_exp(x) / exp((double)x) - 1));
+	assert_true(worst < 3e-7);
+	assert_true(lanes_exp(-1000.0f) > 0 && lanes_exp(-1000.0f) < 2e-38f);
+	assert_true(lanes_exp(0.0f) == 1.0f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_same_bits),
+		cmocka_unit_test(test_attention_same_bits),
+		cmocka_unit_test(test_exp),
+	};
+	gemm_setup();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,253 @@
+/* The update: its bits depend on the gradients only; schedule and elementary functions against libm. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/rng.h"
+#include "daemon/worker/buckets.h"
+#include "daemon/worker/exact_math.h"
+#include "daemon/worker/model.h"
+#include "daemon/worker/optim.h"
+
+static void test_exact_math(void **state)
+{
+	(void)state;
+	for (uint64_t i = 0; i < 20000; i++) {
+		double u = rng_unit(rng_key(1, 0, 0), 0, i),
+		       x = ldexp(u + 1e-9, (int)(i % 80) - 40);
+		assert_true(fabs(exact_log(x) - log(x)) <= 1e-15 * fabs(log(x)) + 2e-16);
+		assert_true(fabs(exact_cos_turns(u) - cos(6.283185307179586 * u)) < 2e-15);
+	}
+	assert_true(exact_log(1) == 0 && exact_cos_turns(0) == 1 && exact_cos_turns(1) == 1);
+	assert_true(exact_cos_turns(0.5) == -1);
+	for (uint64_t n = 0; n < 3000; n++)
+		assert_true(fabs(exact_power(0.999, n) / pow(0.999, (double)n) - 1) < 1e-12);
+}
+
+static void test_schedule(void **state)
+{
+	(void)state;
+	struct optim_settings s = { .lr = 1, .min_lr = 0.1, .steps = 110, .warmup = 10 };
+	assert_true(fabs(optim_lr(&s, 1) - 0.1) < 1e-15);
+	assert_true(optim_lr(&s, 10) == 1);
+	assert_true(fabs(optim_lr(&s, 60) - 0.55) < 1e-12);
+	assert_true(optim_lr(&s, 110) == 0.1);
+	for (uint64_t step = 11; step <= 110; step++) {
+		double expected = 0.1 + 0.45 * (1 + cos(M_PI * (double)(step - 10) / 100));
+		assert_true(fabs(optim_lr(&s, step) - expected) < 1e-12);
+		assert_true(optim_lr(&s, step) < optim_lr(&s, step - 1));
+	}
+	s.warmup = 0;
+	assert_true(optim_lr(&s, 1) < 1 && optim_lr(&s, 1) > 0.99);
+	s.steps = 1;
+	assert_true(optim_lr(&s, 1) == 0.1);
+}
+
+struct fixture {
+	struct layout layout;
+	struct optim_arrays arrays;
+};
+
+static void setup(struct fixture *f)
+{
+	struct model_config config = { .layers = 3,
+		.width = 72,
+		.heads = 2,
+		.context = 30,
+		.vocab = 256 };
+	assert_int_equal(layout_init(&config, &f->layout, NULL), TR_OK);
+	size_t bytes = (f->layout.count * sizeof(float) + 63) / 64 * 64;
+	float **arrays[] = { &f->arrays.params, &f->arrays.grads, &f->arrays.first,
+		&f->arrays.second };
+	for (size_t i = 0; i < 4; i++) {
+		*arrays[i] = aligned_alloc(64, bytes);
+		assert_non_null(*arrays[i]);
+		memset(*arrays[i], 0, bytes);
+	}
+	model_init_params(&f->layout, 4, f->arrays.params);
+}
+
+static void teardown(struct fixture *f)
+{
+	layout_finish(&f->layout);
+	free(f->arrays.params);
+	free(f->arrays.grads);
+	free(f->arrays.first);
+	free(f->arrays.second);
+}
+
+static double run_steps(struct fixture *f, const struct ops *ops, unsigned threads)
+{
+	struct optim_settings s = { .lr = 1e-2,
+		.min_lr = 1e-3,
+		.clip = 0.5,
+		.weight_decay = 0.1,
+		.beta1 = 0.9,
+		.beta2 = 0.95,
+		.eps = 1e-8,
+		.steps = 10,
+		.warmup = 3 };
+	struct pool *pool;
+	double norms = 0;
+	assert_int_equal(pool_create(threads, &pool, NULL), TR_OK);
+	for (uint64_t step = 1; step <= 5; step++) {
+		for (size_t i = 0; i < f->layout.count; i++)
+			f->arrays.grads[i] = (float)rng_unit(rng_key(step, 0, 0), 0, i) - 0.4f;
+		norms += optim_step(ops, pool, &f->layout, &s, &f->arrays, 0.01, step);
+	}
+	pool_destroy(pool);
+	return norms;
+}
+
+static void test_bits_depend_on_nothing_else(void **state)
+{
+	(void)state;
+	struct fixture plain, other;
+	setup(&plain);
+	double norms = run_steps(&plain, ops_variant(0), 1);
+	size_t bytes = plain.layout.count * sizeof(float);
+	for (size_t v = 0; ops_variant(v) != NULL; v++) {
+		for (unsigned threads = 1; threads <= 5; threads++) {
+			setup(&other);
+			assert_true(run_steps(&other, ops_variant(v), threads) == norms);
+			assert_memory_equal(plain.arrays.params, other.arrays.params, bytes);
+			assert_memory_equal(plain.arrays.first, other.arrays.first, bytes);
+			assert_memory_equal(plain.arrays.second, other.arrays.second, bytes);
+			teardown(&other);
+		}
+	}
+	teardown(&plain);
+}
+
+static void test_norm(void **state)
+{
+	(void)state;
+	struct pool *pool;
+	assert_int_equal(pool_create(2, &pool, NULL), TR_OK);
+	size_t count = 3000001; /* several runs of blocks, and a last block that is not whole */
+	float *x = malloc(count * sizeof(float));
+	double expected = 0;
+	assert_non_null(x);
+	for (size_t i = 0; i < count; i++) {
+		x[i] = (float)rng_unit(rng_key(1, 0, 0), 0, i);
+		expected += (double)x[i] * (double)x[i];
+	}
+	assert_true(fabs(optim_norm(ops_choose(), pool, x, count) / sqrt(expected) - 1) < 1e-12);
+	x[7] = INFINITY;
+	double norm = optim_norm(ops_choose(), pool, x, count);
+	assert_false((bool)isfinite(norm));
+	free(x);
+	pool_destroy(pool);
+}
+
+static void test_not_finite_changes_nothing(void **state)
+{
+	(void)state;
+	struct fixture f, before;
+	struct pool *pool;
+	struct optim_settings s = { .lr = 1, .beta1 = 0.9, .beta2 = 0.9, .steps = 3 };
+	setup(&f);
+	setup(&before);
+	assert_int_equal(pool_create(1, &pool, NULL), TR_OK);
+	f.arrays.grads[f.layout.count / 2] = NAN;
+	assert_true(isnan(optim_step(ops_choose(), pool, &f.layout, &s, &f.arrays, 1, 1)));
+	assert_memory_equal(f.arrays.params, before.arrays.params, f.layout.count * sizeof(float));
+	pool_destroy(pool);
+	teardown(&f);
+	teardown(&before);
+}
+
+/* Vectors are not decayed; without gradients only decay moves a matrix; gaps stay zero. */
+static void test_decay(void **state)
+{
+	(void)state;
+	struct fixture f, before;
+	struct pool *pool;
+	struct optim_settings s = { .lr = 0.1,
+		.min_lr = 0.1,
+		.weight_decay = 0.5,
+		.beta1 = 0.9,
+		.beta2 = 0.9,
+		.eps = 1e-8,
+		.steps = 3 };
+	setup(&f);
+	setup(&before);
+	assert_int_equal(pool_create(1, &pool, NULL), TR_OK);
+	(void)optim_step(ops_choose(), pool, &f.layout, &s, &f.arrays, 1, 1);
+	for (size_t t = 0; t < f.layout.tensor_count; t++) {
+		const struct layout_tensor *tensor = &f.layout.tensors[t];
+		for (size_t i = 0; i < layout_numbers(tensor); i++) {
+			float was = before.arrays.params[tensor->offset + i];
+			float is = f.arrays.params[tensor->offset + i];
+			assert_true(is == (tensor->rows > 0 ? was * (float)(1 - 0.1 * 0.5) : was));
+		}
+	}
+	pool_destroy(pool);
+	teardown(&f);
+	teardown(&before);
+}
+
+static void test_initial_weights(void **state)
+{
+	(void)state;
+	struct fixture f;
+	setup(&f);
+	double sum = 0, squares = 0;
+	size_t count = 256 * 72;
+	for (size_t i = 0; i < count; i++) {
+		double x = (double)f.arrays.params[i] / 0.02;
+		assert_true(fabs(x) < 7);
+		sum += x;
+		squares += x * x;
+	}
+	assert_true(fabs(sum / (double)count) < 0.05);
+	assert_true(fabs(squares / (double)count - 1) < 0.05);
+	teardown(&f);
+}
+
+/* Buckets are the whole array, from the end, cut where gradients become final, and never too many. */
+static void test_buckets(void **state)
+{
+	(void)state;
+	for (uint32_t layers = 1; layers < 300; layers += 13) {
+		struct model_config config = { .layers = layers,
+			.width = 8,
+			.heads = 2,
+			.context = 8,
+			.vocab = 256 };
+		struct layout layout;
+		assert_int_equal(layout_init(&config, &layout, NULL), TR_OK);
+		for (size_t least = 1; least < 1u << 22; least *= 8) {
+			struct buckets b;
+			buckets_plan(&layout, least, &b);
+			assert_true(b.count >= 1 && b.count <= BUCKETS_MAX);
+			assert_int_equal(b.end, layout.count);
+			assert_int_equal(b.first[b.count - 1], 0);
+			for (size_t i = 0; i + 1 < b.count; i++) {
+				assert_true(b.first[i] < buckets_end(&b, i));
+				assert_true(
+				    (buckets_end(&b, i) - b.first[i]) * sizeof(float) >= least);
+			}
+		}
+		layout_finish(&layout);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_exact_math),
+		cmocka_unit_test(test_schedule),
+		cmocka_unit_test(test_bits_depend_on_nothing_else),
+		cmocka_unit_test(test_norm),
+		cmocka_unit_test(test_not_finite_changes_nothing),
+		cmocka_unit_test(test_decay),
+		cmocka_unit_test(test_initial_weights),
+		cmocka_unit_test(test_buckets),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

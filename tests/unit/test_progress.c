@@ -1,0 +1,192 @@
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/trainctl/print.h"
+#include "client/trainctl/progress.h"
+
+struct fixture {
+	Traind__V1__Job job;
+	Traind__V1__JobSpec spec;
+	Traind__V1__TrainSpec train;
+	Traind__V1__Optimizer optimizer;
+	Traind__V1__Progress progress;
+	Traind__V1__Peer peer[3];
+	Traind__V1__Peer *peers[3];
+};
+
+static char active[] = "active", lost[] = "lost", empty[] = "",
+            waits[] = "needs 3 slots, 2 are free";
+
+static void make(struct fixture *fixture)
+{
+	traind__v1__job__init(&fixture->job);
+	traind__v1__job_spec__init(&fixture->spec);
+	traind__v1__train_spec__init(&fixture->train);
+	traind__v1__optimizer__init(&fixture->optimizer);
+	traind__v1__progress__init(&fixture->progress);
+	fixture->job.spec = &fixture->spec;
+	fixture->spec.train = &fixture->train;
+	fixture->train.optimizer = &fixture->optimizer;
+	fixture->optimizer.batch_tokens = 8192;
+	fixture->job.progress = &fixture->progress;
+	fixture->job.state = TRAIND__V1__JOB_STATE__JOB_STATE_RUNNING;
+	fixture->job.reason = empty;
+	fixture->job.view = 4;
+	fixture->progress.step = 312;
+	fixture->progress.steps = 600;
+	fixture->progress.loss = 2.1341;
+	fixture->progress.val_loss = NAN;
+	fixture->progress.tokens_per_s = 41234;
+	for (size_t i = 0; i < 3; i++) {
+		traind__v1__peer__init(&fixture->peer[i]);
+		fixture->peer[i].state = i == 2 ? lost : active;
+		fixture->peers[i] = &fixture->peer[i];
+	}
+	fixture->job.peers = fixture->peers;
+	fixture->job.n_peers = 3;
+}
+
+static size_t columns(const char *text)
+{
+	size_t count = 0;
+	for (; *text != '\0'; text++) {
+		if (*text == '\033') {
+			text = strchr(text, 'm');
+			continue;
+		}
+		count += ((unsigned char)*text & 0xc0) != 0x80;
+	}
+	return count;
+}
+
+static void test_plain(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	char line[PROGRESS_LINE_MAX];
+	make(&fixture);
+	progress_plain(&fixture.job, line);
+	assert_string_equal(line,
+	    "step 312/600  loss 2.134  val -  tokens/s 41.2k  peers 2  view 4  eta 0:57");
+	fixture.progress.val_loss = 2.2;
+	fixture.progress.tokens_per_s = 0;
+	progress_plain(&fixture.job, line);
+	assert_string_equal(line,
+	    "step 312/600  loss 2.134  val 2.200  tokens/s -  peers 2  view 4  eta -");
+}
+
+static void test_bar(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	struct progress_history history = { 0 };
+	struct progress_style style = { .width = 100 };
+	char line[PROGRESS_LINE_MAX];
+	make(&fixture);
+	size_t said = progress_bar(&fixture.job, &history, &style, line);
+	assert_int_equal(said, columns(line));
+	assert_string_equal(line,
+	    "312/600  ####################-------------------  loss 2.134  41.2k tok/s  "
+	    "2 peers  view 4  eta 0:57");
+}
+
+/* In no width, with no figures, does the line take more columns than it may or than it says. */
+static void test_bar_fits_every_width(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	struct progress_history history = { 0 };
+	char line[PROGRESS_LINE_MAX];
+	make(&fixture);
+	for (uint64_t step = 1; step <= 600; step++) {
+		fixture.progress.step = step;
+		fixture.progress.loss = 5.0 - (double)step / 200;
+		fixture.progress.val_loss = step > 100 ? 4.2 : NAN;
+		progress_remember(&history, &fixture.job);
+		for (unsigned width = 8; width < 240; width += (unsigned)(step % 7) + 1) {
+			struct progress_style style = { .width = width,
+				.color = step % 2,
+				.utf8 = step % 3 };
+			size_t said = progress_bar(&fixture.job, &history, &style, line);
+			if (said != columns(line) || said > width)
+				fail_msg("width %u: says %zu, is %zu: %s", width, said,
+				    columns(line), line);
+		}
+	}
+}
+
+static void test_waiting_job_says_why(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	struct progress_history history = { 0 };
+	char line[PROGRESS_LINE_MAX];
+	make(&fixture);
+	fixture.job.progress = NULL;
+	fixture.job.state = TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED;
+	fixture.job.reason = waits;
+	(void)progress_bar(&fixture.job, &history, &(struct progress_style){ .width = 80 }, line);
+	assert_string_equal(line, "queued: needs 3 slots, 2 are free");
+	assert_int_equal(progress_bar(&fixture.job, &history,
+	                     &(struct progress_style){ .width = 10 }, line),
+	    10);
+	assert_string_equal(line, "queued: ne");
+	progress_plain(&fixture.job, line);
+	assert_string_equal(line, "queued: needs 3 slots, 2 are free");
+}
+
+static void test_history_averages(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	struct progress_history history = { 0 };
+	make(&fixture);
+	for (uint64_t step = 1; step <= 1000; step++) {
+		fixture.progress.step = step;
+		fixture.progress.loss = (double)step;
+		progress_remember(&history, &fixture.job);
+		progress_remember(&history, &fixture.job); /* the same step again counts once */
+	}
+	assert_true(history.count <= PROGRESS_SPARK_MAX && history.count >= PROGRESS_SPARK_MAX / 2);
+	assert_int_equal(history.per_entry, 16);
+	assert_true(history.loss[0] == 8.5); /* of 1 to 16 */
+	for (size_t i = 1; i < history.count; i++)
+		assert_true(history.loss[i] > history.loss[i - 1]);
+}
+
+static void test_figures(void **state)
+{
+	(void)state;
+	char text[PRINT_FIGURE_MAX];
+	assert_string_equal(print_duration(59.4, text), "0:59");
+	assert_string_equal(print_duration(59.6, text), "1:00");
+	assert_string_equal(print_duration(3725, text), "1:02:05");
+	assert_string_equal(print_duration(NAN, text), "-");
+	assert_string_equal(print_rate(999, text), "999");
+	assert_string_equal(print_rate(999949, text), "999.9k");
+	assert_string_equal(print_rate(999951, text), "1.00M");
+	assert_string_equal(print_bytes(0, text), "0 B");
+	assert_string_equal(print_bytes(16777216, text), "16.0 MiB");
+	assert_string_equal(print_bytes(UINT64_MAX, text), "16.0 EiB");
+	assert_string_equal(print_clock(0, text), "--:--:--");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_plain),
+		cmocka_unit_test(test_bar),
+		cmocka_unit_test(test_bar_fits_every_width),
+		cmocka_unit_test(test_waiting_job_says_why),
+		cmocka_unit_test(test_history_averages),
+		cmocka_unit_test(test_figures),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

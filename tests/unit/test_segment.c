@@ -1,0 +1,157 @@
+/* proto/segment.c: round trips, the layout, and what must be refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "collectives/coll.h"
+#include "proto/bytes.h"
+#include "proto/segment.h"
+
+static struct segment_header sample(void)
+{
+	struct segment_header header = {
+		.view = 0x1122334455667788,
+		.round = 9,
+		.attempt = 7,
+		.tag = 3,
+		.segment = 2,
+		.signature = { .count = 5000, .dtype = TR_F32, .reduce = TR_SUM },
+		.kind = SEGMENT_SEALED,
+		.elements = 10,
+	};
+	header.contributors[0] = 0x07;
+	header.contributors[31] = 0x80;
+	return header;
+}
+
+static void round_trip(void **state)
+{
+	(void)state;
+	struct segment_header header = sample(), got;
+	uint8_t bytes[SEGMENT_HEADER_BYTES];
+	memset(bytes, 0xff, sizeof(bytes));
+	segment_header_put(&header, bytes);
+	assert_int_equal(segment_header_get(bytes, sizeof(bytes) + 40, &got, NULL), TR_OK);
+	assert_int_equal(got.view, header.view);
+	assert_int_equal(got.round, header.round);
+	assert_int_equal(got.attempt, header.attempt);
+	assert_int_equal(got.tag, header.tag);
+	assert_int_equal(got.segment, header.segment);
+	assert_int_equal(got.signature.count, header.signature.count);
+	assert_int_equal(got.signature.dtype, header.signature.dtype);
+	assert_int_equal(got.signature.reduce, header.signature.reduce);
+	assert_int_equal(got.kind, header.kind);
+	assert_int_equal(got.elements, header.elements);
+	assert_memory_equal(got.contributors, header.contributors, sizeof(got.contributors));
+	uint8_t again[SEGMENT_HEADER_BYTES];
+	segment_header_put(&got, again);
+	assert_memory_equal(again, bytes, sizeof(bytes));
+}
+
+static void layout(void **state)
+{
+	(void)state;
+	struct segment_header header = sample();
+	uint8_t bytes[SEGMENT_HEADER_BYTES];
+	segment_header_put(&header, bytes);
+	assert_int_equal(bytes_get_u64(bytes), header.view);
+	assert_int_equal(bytes_get_u64(bytes + 8), 9);
+	assert_int_equal(bytes_get_u64(bytes + 16), 7);
+	assert_int_equal(bytes_get_u32(bytes + 24), 3);
+	assert_int_equal(bytes_get_u32(bytes + 28), 2);
+	assert_int_equal(bytes_get_u64(bytes + 32), 5000);
+	assert_int_equal(bytes[40], TR_F32);
+	assert_int_equal(bytes[41], TR_SUM);
+	assert_int_equal(bytes[44], SEGMENT_SEALED);
+	assert_int_equal(bytes_get_u32(bytes + 48), 10);
+	assert_int_equal(bytes[64], 7);
+	assert_int_equal(bytes[95], 0x80);
+}
+
+static void every_dtype_has_its_size(void **state)
+{
+	(void)state;
+	static const size_t size[] = { [TR_F32] = 4, [TR_F64] = 8, [TR_I32] = 4, [TR_I64] = 8 };
+	for (uint8_t dtype = TR_F32; dtype <= TR_I64; dtype++) {
+		struct segment_header header = sample(), got;
+		uint8_t bytes[SEGMENT_HEADER_BYTES];
+		header.signature.dtype = dtype;
+		segment_header_put(&header, bytes);
+		size_t right = sizeof(bytes) + 10 * size[dtype];
+		assert_int_equal(segment_header_get(bytes, right, &got, NULL), TR_OK);
+		assert_int_equal(segment_header_get(bytes, right - 1, &got, NULL), TR_EPROTO);
+		assert_int_equal(segment_header_get(bytes, right + 1, &got, NULL), TR_EPROTO);
+	}
+}
+
+static void refused(void **state)
+{
+	(void)state;
+	struct segment_header header = sample(), got;
+	uint8_t good[SEGMENT_HEADER_BYTES], bytes[SEGMENT_HEADER_BYTES];
+	segment_header_put(&header, good);
+	static const struct {
+		size_t at;
+		uint8_t value;
+	} bad[] = {
+		{ 40, 0 },
+		{ 40, 5 },
+		{ 41, 0 },
+		{ 41, 6 },
+		{ 42, 1 },
+		{ 43, 1 },
+		{ 44, 0 },
+		{ 44, 3 },
+		{ 45, 1 },
+		{ 47, 1 },
+		{ 49, 1 },
+		{ 51, 0xff },
+		{ 52, 1 },
+		{ 63, 1 },
+		{ 31, 1 },
+	};
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		memcpy(bytes, good, sizeof(bytes));
+		bytes[bad[i].at] = bad[i].value;
+		assert_int_equal(segment_header_get(bytes, sizeof(bytes) + 40, &got, NULL),
+		    TR_EPROTO);
+	}
+	for (size_t frame = 0; frame < SEGMENT_HEADER_BYTES; frame++)
+		assert_int_equal(segment_header_get(good, frame, &got, NULL), TR_EPROTO);
+	assert_int_equal(segment_header_get(good, TR_FRAME_DATA_MAX + 1, &got, NULL), TR_EPROTO);
+	assert_int_equal(segment_header_get(good, SIZE_MAX, &got, NULL), TR_EPROTO);
+}
+
+static void state_headers(void **state)
+{
+	(void)state;
+	struct state_header header = { .round = 4, .offset = 1 << 20, .tensor = 2, .bytes = 100 },
+	                    got;
+	uint8_t bytes[STATE_HEADER_BYTES];
+	state_header_put(&header, bytes);
+	assert_int_equal(state_header_get(bytes, sizeof(bytes) + 100, &got, NULL), TR_OK);
+	assert_int_equal(got.round, 4);
+	assert_int_equal(got.offset, 1 << 20);
+	assert_int_equal(got.tensor, 2);
+	assert_int_equal(got.bytes, 100);
+	assert_int_equal(state_header_get(bytes, sizeof(bytes) + 99, &got, NULL), TR_EPROTO);
+	assert_int_equal(state_header_get(bytes, sizeof(bytes) - 1, &got, NULL), TR_EPROTO);
+	header.offset = UINT64_MAX;
+	state_header_put(&header, bytes);
+	assert_int_equal(state_header_get(bytes, sizeof(bytes) + 100, &got, NULL), TR_EPROTO);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(round_trip),
+		cmocka_unit_test(layout),
+		cmocka_unit_test(every_dtype_has_its_size),
+		cmocka_unit_test(refused),
+		cmocka_unit_test(state_headers),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

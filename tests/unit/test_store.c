@@ -1,0 +1,160 @@
+/* The log on C-Raft: order, replay, snapshots, refusals, a disk that takes nothing. */
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "tests/unit/store_harness.h"
+
+static void test_append_and_replay(void **state)
+{
+	struct owner o;
+	char folder[64];
+	(void)state;
+	folder_make(folder);
+	owner_open(&o, folder);
+	assert_int_equal(o.newest, 0);
+	for (uint64_t i = 1; i <= 300; i++)
+		assert_int_equal(owner_append(&o, i, 8 + i % 50), TR_OK);
+	owner_run_until(&o, 300);
+	assert_int_equal(o.own, 300);
+	assert_true(o.in_order);
+	owner_close(&o);
+	for (int life = 0; life < 3; life++) {
+		owner_open(&o, folder);
+		assert_int_equal(o.newest, 300 + (uint64_t)life);
+		assert_int_equal(o.applied, 300 + (uint64_t)life);
+		assert_int_equal(o.own, 0);
+		assert_int_equal(owner_append(&o, o.newest + 1, 8), TR_OK);
+		owner_run_until(&o, 301 + (uint64_t)life);
+		assert_true(o.in_order);
+		owner_close(&o);
+	}
+	folder_remove(folder);
+}
+
+static void append_next(struct owner *o, uint64_t number)
+{
+	if (number < 40)
+		assert_int_equal(owner_append(o, number + 1, 8), TR_OK);
+	else
+		store_close(o->store); /* from within a callback */
+}
+
+static void test_append_and_close_from_callback(void **state)
+{
+	struct owner o;
+	char folder[64];
+	(void)state;
+	folder_make(folder);
+	owner_open(&o, folder);
+	o.on_applied = append_next;
+	assert_int_equal(owner_append(&o, 1, 8), TR_OK);
+	owner_finish_loop(&o);
+	assert_true(o.closed);
+	assert_int_equal(o.newest, 40);
+	folder_remove(folder);
+}
+
+static void test_snapshots(void **state)
+{
+	struct owner o;
+	char folder[64];
+	(void)state;
+	folder_make(folder);
+	uint64_t number = 0;
+	for (int life = 0; life < 3; life++) {
+		owner_open(&o, folder);
+		assert_int_equal(o.newest, number);
+		if (life > 0)
+			assert_true(o.restored > 0);
+		for (int burst = 0; burst < 60; burst++) {
+			for (int i = 0; i < 100; i++)
+				assert_int_equal(owner_append(&o, ++number, 64), TR_OK);
+			owner_run_until(&o, number);
+		}
+		assert_true(o.in_order);
+		assert_true(o.snapshots > 0);
+		owner_close(&o);
+	}
+	folder_remove(folder);
+}
+
+static void test_refusals(void **state)
+{
+	struct owner o, second;
+	struct tr_error error = { 0 };
+	char folder[64], path[128];
+	(void)state;
+	folder_make(folder);
+	owner_open(&o, folder);
+	assert_int_equal(owner_try(&second, folder, &error), TR_EEXIST);
+	assert_non_null(strstr(error.text, "another memberd uses the folder"));
+	owner_finish_loop(&second);
+	owner_close(&o);
+	assert_int_equal(owner_try(&o, "/dev/null/memberd", &error), TR_EIO);
+	assert_non_null(strstr(error.text, "/dev/null/memberd"));
+	owner_finish_loop(&o);
+	/* Not torn: broken where nothing is ever written again. */
+	(void)snprintf(path, sizeof(path), "%s/raft/0000000000000001-0000000000000001", folder);
+	FILE *file = fopen(path, "w");
+	(void)fputs("this is not a segment of C-Raft, is it?", file);
+	(void)fclose(file);
+	assert_int_equal(owner_try(&o, folder, &error), TR_EIO);
+	assert_non_null(strstr(error.text, folder));
+	owner_finish_loop(&o);
+	folder_remove(folder);
+}
+
+/* The disk takes no more: appends fail with the reason, nothing crashes, and once there is room again the log goes on. */
+static void test_full_disk(void **state)
+{
+	struct owner o;
+	struct rlimit before, small;
+	char folder[64];
+	(void)state;
+	folder_make(folder);
+	owner_open(&o, folder);
+	assert_int_equal(owner_append(&o, 1, 8192), TR_OK);
+	owner_run_until(&o, 1);
+	(void)signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	small = before;
+	small.rlim_cur = 1 << 20;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	uint64_t number = 1;
+	while (o.failed == 0) {
+		if (number < o.newest + 20 && owner_append(&o, number + 1, 8192) == TR_OK)
+			number++;
+		(void)uv_run(&o.loop, UV_RUN_NOWAIT);
+	}
+	assert_true(strlen(o.failure) > 0);
+	print_message("the reason given: %s\n", o.failure);
+	uint64_t newest = o.newest;
+	assert_true(newest >= 1);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+	/* Entries that failed may have reached the disk; they come first then. */
+	while (owner_append(&o, o.newest + 1, 8192) != TR_OK)
+		(void)uv_run(&o.loop, UV_RUN_ONCE);
+	uint64_t failed = o.failed, wanted = o.newest + 1;
+	while (o.newest < wanted && o.failed == failed)
+		(void)uv_run(&o.loop, UV_RUN_ONCE);
+	assert_int_equal(o.failed, failed);
+	assert_true(o.in_order);
+	owner_close(&o);
+	owner_open(&o, folder);
+	assert_int_equal(o.newest, wanted);
+	assert_true(o.in_order);
+	owner_close(&o);
+	folder_remove(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_append_and_replay),
+		cmocka_unit_test(test_append_and_close_from_callback),
+		cmocka_unit_test(test_snapshots),
+		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_full_disk),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

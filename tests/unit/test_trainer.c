@@ -1,0 +1,507 @@
+/* The training loop over a stand-in group (fake_coll.h): resume is bit for bit, the number of workers does not change what is learned, replay
+ * and join leave no trace, a round without all data is normalised by what arrived, a full disk does not end training.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <sys/resource.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "tests/unit/fake_coll.h"
+
+#include <cmocka.h>
+
+#include "common/log.h"
+#include "common/rng.h"
+#include "daemon/worker/checkpoint.h"
+#include "daemon/worker/gemm.h"
+#include "daemon/worker/safetensors.h"
+#include "daemon/worker/trainer.h"
+#include "daemon/worker/trainer_inside.h"
+
+enum { WIDTH = 64, CONTEXT = 16, BATCH = 10 };
+
+struct job {
+	char folder[64], text_path[128], dir[128], resume[256];
+	char *texts[1];
+	Traind__V1__JobSpec spec;
+	Traind__V1__TrainSpec train;
+	Traind__V1__Model model;
+	Traind__V1__Data data;
+	Traind__V1__Optimizer optimizer;
+	Traind__V1__Sync sync;
+	Traind__V1__Checkpoint checkpoint;
+	Traind__V1__Sample sample;
+};
+
+static void write_text(const char *path)
+{
+	static const char *const words[] = { "hacker ", "the ", "kluge ", "of ", "a ", "foo ",
+		"bar.\n", "quux " };
+	FILE *file = fopen(path, "w");
+	assert_non_null(file);
+	for (uint64_t i = 0; i < 3000; i++)
+		(void)fputs(words[rng_below(rng_key(9, 0, 0), 0, i, 8)], file);
+	assert_int_equal(fclose(file), 0);
+}
+
+static void job_init(struct job *j, uint64_t steps)
+{
+	memset(j, 0, sizeof(*j));
+	(void)snprintf(j->folder, sizeof(j->folder), "/tmp/test_trainer_XXXXXX");
+	assert_non_null(mkdtemp(j->folder));
+	(void)snprintf(j->text_path, sizeof(j->text_path), "%s/text", j->folder);
+	(void)snprintf(j->dir, sizeof(j->dir), "%s/run", j->folder);
+	write_text(j->text_path);
+	traind__v1__job_spec__init(&j->spec);
+	traind__v1__train_spec__init(&j->train);
+	traind__v1__model__init(&j->model);
+	traind__v1__data__init(&j->data);
+	traind__v1__optimizer__init(&j->optimizer);
+	traind__v1__sync__init(&j->sync);
+	traind__v1__checkpoint__init(&j->checkpoint);
+	traind__v1__sample__init(&j->sample);
+	j->spec.train = &j->train;
+	j->train.model = &j->model;
+	j->train.data = &j->data;
+	j->train.optimizer = &j->optimizer;
+	j->train.sync = &j->sync;
+	j->train.checkpoint = &j->checkpoint;
+	j->train.sample = &j->sample;
+	j->model.layers = 2;
+	j->model.width = WIDTH;
+	j->model.heads = 4;
+	j->model.context = CONTEXT;
+	j->texts[0] = j->text_path;
+	j->data.text = j->texts;
+	j->data.n_text = 1;
+	j->data.validation = 0.1;
+	j->optimizer.steps = steps;
+	j->optimizer.batch_tokens = BATCH * CONTEXT;
+	j->optimizer.micro_sequences = 2;
+	j->optimizer.lr = 3e-3;
+	j->optimizer.min_lr = 3e-3;
+	j->optimizer.clip = 1;
+	j->optimizer.weight_decay = 0.1;
+	j->optimizer.beta1 = 0.9;
+	j->optimizer.beta2 = 0.95;
+	j->optimizer.eps = 1e-8;
+	j->optimizer.seed = 3;
+	j->optimizer.eval_every = 5;
+	j->optimizer.eval_sequences = 7;
+	j->sync.on_loss = (char *)(uintptr_t) "replay";
+	j->checkpoint.dir = j->dir;
+	j->checkpoint.resume = j->resume;
+	j->checkpoint.keep = 2;
+}
+
+static void job_finish(struct job *j)
+{
+	char command[128];
+	(void)snprintf(command, sizeof(command), "rm -r '%s'", j->folder);
+	assert_int_equal(system(command), 0);
+}
+
+struct peer_run {
+	struct job *job;
+	struct tr_group *group;
+	tr_status status;
+	struct tr_error error;
+	float *params; /* a copy of the end */
+	size_t count;
+};
+
+static void *run_peer(void *arg)
+{
+	struct peer_run *run = arg;
+	struct trainer *t;
+	run->status = trainer_create(run->group, &run->job->spec, 1, &t, &run->error);
+	if (run->status != TR_OK)
+		return NULL;
+	run->status = trainer_run(t, &run->error);
+	run->count = t->layout.count;
+	run->params = calloc(run->count, sizeof(float));
+	memcpy(run->params, t->arrays.params, run->count * sizeof(float));
+	trainer_destroy(t);
+	return NULL;
+}
+
+/* Trains with all peers of the world; runs[p].params are to be freed by runs_finish. */
+static void run_world(struct job *j, struct fake_world *w, struct peer_run *runs)
+{
+	pthread_t threads[FAKE_PEERS_MAX];
+	for (unsigned p = 0; p < w->peers; p++) {
+		runs[p] = (struct peer_run){ .job = j, .group = &w->groups[p] };
+		assert_int_equal(pthread_create(&threads[p], NULL, run_peer, &runs[p]), 0);
+	}
+	for (unsigned p = 0; p < w->peers; p++)
+		assert_int_equal(pthread_join(threads[p], NULL), 0);
+}
+
+static void runs_finish(struct fake_world *w, struct peer_run *runs)
+{
+	for (unsigned p = 0; p < w->peers; p++)
+		free(runs[p].params);
+	fake_world_finish(w);
+}
+
+static void assert_ok(const struct peer_run *run)
+{
+	if (run->status != TR_OK)
+		fail_msg("%s", run->error.text);
+}
+
+static double distance(const struct peer_run *a, const struct peer_run *b)
+{
+	double worst = 0;
+	assert_int_equal(a->count, b->count);
+	for (size_t i = 0; i < a->count; i++)
+		worst = fmax(worst, fabs((double)(a->params[i] - b->params[i])));
+	return worst;
+}
+
+static void assert_same_bits(const struct peer_run *a, const struct peer_run *b)
+{
+	assert_int_equal(a->count, b->count);
+	assert_memory_equal(a->params, b->params, a->count * sizeof(float));
+}
+
+static void assert_same_file(const char *dir_a, const char *dir_b, const char *name)
+{
+	char path[512];
+	struct safetensors a, b;
+	(void)snprintf(path, sizeof(path), "%s/%s", dir_a, name);
+	assert_int_equal(safetensors_open(path, &a, NULL), TR_OK);
+	(void)snprintf(path, sizeof(path), "%s/%s", dir_b, name);
+	assert_int_equal(safetensors_open(path, &b, NULL), TR_OK);
+	assert_int_equal(a.size, b.size);
+	assert_memory_equal(a.bytes, b.bytes, a.size);
+	safetensors_close(&a);
+	safetensors_close(&b);
+}
+
+static void test_learns(void **state)
+{
+	(void)state;
+	struct job j;
+	struct fake_world w;
+	struct peer_run run;
+	job_init(&j, 40);
+	j.checkpoint.every = 10;
+	j.sample.tokens = 50;
+	j.sample.prompt = (char *)(uintptr_t) "the \x01";
+	j.sample.temperature = 0.8;
+	fake_world_init(&w, 1);
+	run_world(&j, &w, &run);
+	assert_ok(&run);
+	const struct tr_group *g = &w.groups[0];
+	assert_true(g->first_loss > 5 && g->loss < 3 && g->val_loss < 3);
+	assert_int_equal(g->steps_reported, 40);
+	assert_int_equal(g->samples, 40 * BATCH);
+	assert_int_equal(strlen(g->sample), 55);
+	assert_memory_equal(g->sample, "the ?", 5);
+	/* keep = 2: the last one and one before it; `latest` is the last. */
+	char path[256], real_path[4096];
+	(void)snprintf(path, sizeof(path), "%s/latest", j.dir);
+	assert_non_null(realpath(path, real_path));
+	assert_string_equal(strrchr(real_path, '/'), "/step-00000040");
+	(void)snprintf(path, sizeof(path), "%s/latest/sample.txt", j.dir);
+	assert_int_equal(access(path, R_OK), 0);
+	(void)snprintf(path, sizeof(path), "%s/step-00000010", j.dir);
+	assert_int_not_equal(access(path, R_OK), 0);
+	runs_finish(&w, &run);
+	job_finish(&j);
+}
+
+static void train_to(struct job *j, uint64_t steps, const char *dir, const char *resume)
+{
+	struct fake_world w;
+	struct peer_run run;
+	(void)snprintf(j->dir, sizeof(j->dir), "%s/%s", j->folder, dir);
+	(void)snprintf(j->resume, sizeof(j->resume), "%s%s%s", resume[0] != '\0' ? j->folder : "",
+	    resume[0] != '\0' ? "/" : "", resume);
+	j->optimizer.steps = steps;
+	fake_world_init(&w, 1);
+	run_world(j, &w, &run);
+	assert_ok(&run);
+	runs_finish(&w, &run);
+}
+
+static void test_resume_is_bit_for_bit(void **state)
+{
+	(void)state;
+	struct job j;
+	char whole[256], resumed[256];
+	job_init(&j, 12);
+	train_to(&j, 12, "whole", "");
+	train_to(&j, 6, "half", "");
+	train_to(&j, 12, "resumed", "half");
+	(void)snprintf(whole, sizeof(whole), "%s/whole/latest", j.folder);
+	(void)snprintf(resumed, sizeof(resumed), "%s/resumed/latest", j.folder);
+	assert_same_file(whole, resumed, MANIFEST_MODEL);
+	assert_same_file(whole, resumed, MANIFEST_OPTIMIZER);
+	/* A step's folder is as good as the folder that has `latest`. */
+	train_to(&j, 12, "again", "half/step-00000006");
+	(void)snprintf(resumed, sizeof(resumed), "%s/again/latest", j.folder);
+	assert_same_file(whole, resumed, MANIFEST_MODEL);
+	job_finish(&j);
+}
+
+/* One run with nobody dying or joining, by one worker: what all others are compared with. */
+static void undisturbed(struct job *j, struct fake_world *w, struct peer_run *run)
+{
+	fake_world_init(w, 1);
+	run_world(j, w, run);
+	assert_ok(run);
+}
+
+static void test_workers_do_not_matter(void **state)
+{
+	(void)state;
+	struct job j;
+	struct fake_world one, many;
+	struct peer_run alone, runs[FAKE_PEERS_MAX];
+	job_init(&j, 8);
+	undisturbed(&j, &one, &alone);
+	for (unsigned peers = 2; peers <= FAKE_PEERS_MAX; peers++) {
+		fake_world_init(&many, peers);
+		run_world(&j, &many, runs);
+		for (unsigned p = 0; p < peers; p++) {
+			assert_ok(&runs[p]);
+			assert_same_bits(&runs[0], &runs[p]);
+			assert_int_equal(many.groups[p].samples, 8 * BATCH);
+		}
+		assert_true(distance(&alone, &runs[0]) < 1e-4);
+		assert_true(fabs(one.groups[0].loss - many.groups[0].loss) < 1e-4);
+		assert_true(fabs(one.groups[0].val_loss - many.groups[0].val_loss) < 1e-4);
+		runs_finish(&many, runs);
+	}
+	runs_finish(&one, &alone);
+	job_finish(&j);
+}
+
+static void test_replay_leaves_no_trace(void **state)
+{
+	(void)state;
+	struct job j;
+	struct fake_world calm, w;
+	struct peer_run alone, run;
+	job_init(&j, 6);
+	undisturbed(&j, &calm, &alone);
+	for (unsigned early = 0; early < 2; early++) {
+		/* Abandoned at the commit, or noticed while computing. Round 7 is the last, which writes the checkpoint. */
+		for (uint64_t round = 1; round <= 7; round += 2) {
+			fake_world_init(&w, 1);
+			w.restart_at = round;
+			w.restart_in_progress = early;
+			run_world(&j, &w, &run);
+			assert_ok(&run);
+			assert_same_bits(&alone, &run);
+			assert_int_equal(w.restart_at, 0);
+			assert_int_equal(w.groups[0].samples, 6 * BATCH);
+			runs_finish(&w, &run);
+		}
+	}
+	runs_finish(&calm, &alone);
+	job_finish(&j);
+}
+
+static void test_death_and_join(void **state)
+{
+	(void)state;
+	struct job j;
+	struct fake_world calm, w;
+	struct peer_run alone, runs[FAKE_PEERS_MAX];
+	job_init(&j, 9);
+	undisturbed(&j, &calm, &alone);
+	fake_world_init(&w, 4);
+	w.groups[1].dies_at = 3;
+	w.groups[3].joins_at = 5;
+	run_world(&j, &w, runs);
+	assert_int_equal(runs[1].status, TR_EEVICTED);
+	for (unsigned p = 0; p < 4; p++) {
+		if (p == 1)
+			continue;
+		assert_ok(&runs[p]);
+		assert_same_bits(&runs[0], &runs[p]);
+	}
+	assert_true(distance(&alone, &runs[0]) < 1e-4);
+	assert_int_equal(w.groups[0].samples, 9 * BATCH);
+	runs_finish(&w, runs);
+	runs_finish(&calm, &alone);
+	job_finish(&j);
+}
+
+/* The joiner comes into the very last rounds. */
+static void test_join_at_the_end(void **state)
+{
+	(void)state;
+	struct job j;
+	struct fake_world w;
+	struct peer_run runs[2];
+	job_init(&j, 4);
+	for (uint64_t at = 4; at <= 5; at++) {
+		fake_world_init(&w, 2);
+		w.groups[1].joins_at = at;
+		run_world(&j, &w, runs);
+		assert_ok(&runs[0]);
+		assert_ok(&runs[1]);
+		assert_same_bits(&runs[0], &runs[1]);
+		runs_finish(&w, runs);
+	}
+	job_finish(&j);
+}
+
+/* Policy drop: a dead peer's data is in every other segment. What is applied must be the mean over what arrived, segment by segment. */
+static void test_drop_normalises_by_what_arrived(void **state)
+{
+	(void)state;
+	struct job j;
+	struct fake_world w;
+	struct peer_run runs[3];
+	job_init(&j, 5);
+	j.sync.on_loss = (char *)(uintptr_t) "drop";
+	fake_world_init(&w, 3);
+	w.keep = true;
+	w.groups[2].dies_at = 2;
+	run_world(&j, &w, runs);
+	assert_ok(&runs[0]);
+	assert_ok(&runs[1]);
+	assert_same_bits(&runs[0], &runs[1]);
+	assert_int_equal(w.groups[0].events, 1);
+	/* 10 sequences of 16 by three: the third brings 4 x 16 of 160. */
+	assert_non_null(strstr(w.groups[0].event, "the least holds 96 of 160 tokens"));
+	assert_non_null(strstr(w.groups[0].event, "step 2 "));
+	runs_finish(&w, runs);
+	job_finish(&j);
+}
+
+/* The scaling itself: a gradient of ones per token becomes the same everywhere. */
+static void test_scale_arrived(void **state)
+{
+	(void)state;
+	struct job j;
+	struct fake_world w;
+	struct trainer *t;
+	struct tr_error error;
+	char text[256];
+	job_init(&j, 5);
+	j.sync.on_loss = (char *)(uintptr_t) "drop";
+	fake_world_init(&w, 2);
+	struct tr_group *g = &w.groups[0];
+	assert_int_equal(trainer_create(g, &j.spec, 1, &t, &error), TR_OK);
+	struct tr_round round = { .round = 1, .contributors = 2, .partial = true };
+	w.whole_mask = 3;
+	w.contributor_mask = 1;
+	t->sums->roster[0] = 10;
+	t->sums->roster[1] = 96;
+	t->sums->roster[2] = 11;
+	t->sums->roster[3] = 64;
+	assert_true(t->layout.count > 2 * TR_SEGMENT_BYTES / sizeof(float) / 2);
+	for (size_t b = 0; b < t->buckets.count; b++) {
+		size_t first = t->buckets.first[b], count = buckets_end(&t->buckets, b) - first;
+		for (size_t i = 0; i < count; i++)
+			t->arrays.grads[first + i] = i * sizeof(float) / TR_SEGMENT_BYTES % 2 == 0
+			    ? 160
+			    : 96;
+		assert_int_equal(tr_allreduce(g, (uint32_t)b, t->arrays.grads + first, count,
+		                     TR_F32, TR_SUM, TR_CONTRIBUTE, &error),
+		    TR_OK);
+	}
+	assert_int_equal(trainer_scale_arrived(t, &round, text, sizeof(text), &error), TR_OK);
+	for (size_t i = 0; i < t->layout.count; i++)
+		assert_true(fabsf(t->arrays.grads[i] - 160) < 1e-3f);
+	trainer_destroy(t);
+	fake_world_finish(&w);
+	job_finish(&j);
+}
+
+/* A full disk, played by a limit on the size of files: earlier checkpoints stay, training goes on, the event is told. */
+static void test_full_disk(void **state)
+{
+	(void)state;
+	struct job j;
+	struct fake_world w;
+	struct peer_run run;
+	struct rlimit before, small;
+	char path[256];
+	job_init(&j, 6);
+	train_to(&j, 4, "run", "");
+	j.optimizer.steps = 6;
+	j.checkpoint.every = 5;
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	small = before;
+	small.rlim_cur = 100000;
+	(void)signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	fake_world_init(&w, 1);
+	run_world(&j, &w, &run);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+	assert_ok(&run);
+	assert_true(w.groups[0].events >= 1 && w.groups[0].events <= 2);
+	assert_int_equal(w.groups[0].checkpoints, 0);
+	assert_non_null(strstr(w.groups[0].event, "checkpoint of step 6"));
+	assert_int_equal(w.groups[0].steps_reported, 6);
+	(void)snprintf(path, sizeof(path), "%s/latest/manifest.json", j.dir);
+	assert_int_equal(access(path, R_OK), 0);
+	(void)snprintf(path, sizeof(path), "%s/.step-00000006", j.dir);
+	assert_int_not_equal(access(path, F_OK), 0);
+	runs_finish(&w, &run);
+	job_finish(&j);
+}
+
+static void assert_refused(struct job *j, const char *expected)
+{
+	struct fake_world w;
+	struct trainer *t;
+	struct tr_error error;
+	fake_world_init(&w, 1);
+	assert_int_not_equal(trainer_create(&w.groups[0], &j->spec, 1, &t, &error), TR_OK);
+	if (strstr(error.text, expected) == NULL)
+		fail_msg("'%s' does not say '%s'", error.text, expected);
+	fake_world_finish(&w);
+}
+
+static void test_bad_jobs(void **state)
+{
+	(void)state;
+	struct job j;
+	job_init(&j, 4);
+	j.texts[0] = (char *)(uintptr_t) "/nowhere/text.gz";
+	assert_refused(&j, "data.text: /nowhere/text.gz: cannot open: No such file");
+	j.texts[0] = j.text_path;
+	j.model.context = 20000;
+	j.optimizer.batch_tokens = 20000;
+	assert_refused(&j, "at least 2 x model.context");
+	j.model.context = CONTEXT;
+	(void)snprintf(j.resume, sizeof(j.resume), "%s", j.folder);
+	assert_refused(&j, "checkpoint.resume: ");
+	j.resume[0] = '\0';
+	train_to(&j, 4, "run", "");
+	j.model.layers = 3;
+	(void)snprintf(j.resume, sizeof(j.resume), "%s/run", j.folder);
+	assert_refused(&j, "it has no tensor 'transformer.h.2.ln_1.weight'");
+	j.model.layers = 2;
+	j.model.width = 32;
+	assert_refused(&j, "this model needs F32");
+	job_finish(&j);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_learns),
+		cmocka_unit_test(test_resume_is_bit_for_bit),
+		cmocka_unit_test(test_workers_do_not_matter),
+		cmocka_unit_test(test_replay_leaves_no_trace),
+		cmocka_unit_test(test_death_and_join),
+		cmocka_unit_test(test_join_at_the_end),
+		cmocka_unit_test(test_drop_normalises_by_what_arrived),
+		cmocka_unit_test(test_scale_arrived),
+		cmocka_unit_test(test_full_disk),
+		cmocka_unit_test(test_bad_jobs),
+	};
+	log_configure(LOG_ERROR, false);
+	gemm_setup();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
