@@ -1,0 +1,8 @@
+# make chaos KILLS=200 [SEED=7]: workers and daemons die at random moments; the record must be whole. See scripts/chaos.py.
+KILLS ?= 200
+.PHONY: chaos
+chaos:
+	@scripts/deps.sh test
+	@scripts/venv.sh
+	@$(MAKE) -s -j$(shell nproc) all
+	@build/venv/bin/python scripts/chaos.py --build $(BUILD) --kills $(KILLS) $(if $(SEED),--seed $(SEED))

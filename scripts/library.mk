@@ -1,0 +1,11 @@
+# Programs that link libtraincoll.so alone, as a user's do: tests/system/test_library.py runs library_peer, `make bench` collbench.
+LIBRARY_PROGRAMS := $(BUILD)/tests/library_peer $(BUILD)/bin/collbench
+$(BUILD)/tests/library_peer: $(BUILD)/obj/tests/system/library_peer.o
+$(BUILD)/bin/collbench: $(BUILD)/obj/tests/bench/collbench.o
+$(LIBRARY_PROGRAMS): $(BUILD)/lib/libtraincoll.so
+	@mkdir -p $(@D)
+	@echo "ld $@"
+	@$(CC) -o $@ $(filter %.o,$^) -L$(BUILD)/lib -ltraincoll -lm -Wl,-rpath,'$$ORIGIN/../lib' $(ALL_LDFLAGS)
+.PHONY: test-programs
+test-programs: $(LIBRARY_PROGRAMS) $(BUILD)/bin/memberd
+bench: $(BUILD)/bin/collbench

@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+"""Writes the seed corpora of fuzz_frame, fuzz_segment and fuzz_message (tests/fuzz/corpus/), from the stubs that
+scripts/venv.sh makes. A second, independent encoder of frames and headers: see docs/protocol.md."""
+import pathlib
+import struct
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "build" / "venv" / "stubs"))
+from traind.peer import peer_pb2 as peer  # noqa: E402
+from traind.v1 import trainer_pb2 as v1  # noqa: E402
+
+CORPUS = ROOT / "tests" / "fuzz" / "corpus"
+MASK = (1 << 64) - 1
+TO_MEMBER, TO_NODE, PEER, SEGMENT, STATE = 1, 2, 3, 4, 5
+
+
+def xxh3_64_of_six(data):
+    """XXH3_64bits of 4 to 8 bytes with the default secret and seed 0 (xxhash.h, XXH3_len_4to8_64b)."""
+    secret = bytes.fromhex("7c01812cf721ad1cded46de9839097db")
+    flip = int.from_bytes(secret[:8], "little") ^ int.from_bytes(secret[8:], "little")
+    first, last = int.from_bytes(data[:4], "little"), int.from_bytes(data[-4:], "little")
+    h = (last + (first << 32)) ^ flip
+    rotate = lambda value, by: (value << by | value >> (64 - by)) & MASK
+    h ^= rotate(h, 49) ^ rotate(h, 24)
+    h = h * 0x9FB21C651E98DF25 & MASK
+    h ^= (h >> 35) + len(data)
+    h = h * 0x9FB21C651E98DF25 & MASK
+    return h ^ h >> 28
+
+
+def frame(kind, payload, length=None):
+    head = struct.pack("<IH", len(payload) if length is None else length, kind)
+    return head + struct.pack("<H", xxh3_64_of_six(head) & 0xFFFF) + payload
+
+
+def segment(elements=4, kind=1, dtype=1, reduce=1, number=0, count=4, payload=None):
+    size = {1: 4, 2: 8, 3: 4, 4: 8}.get(dtype, 4)
+    head = struct.pack("<QQQIIQBBBBB3xI12x", 3, 17, 3, 0, number, count, dtype, reduce, 0, 0, kind, elements)
+    return head + b"\x07" + bytes(31) + (bytes(range(elements * size % 256)) if payload is None else payload)
+
+
+def state(bytes_, offset=0, tensor=0, says=None):
+    return struct.pack("<QQII", 17, offset, tensor, len(bytes_) if says is None else says) + bytes_
+
+
+def native_job(**optimizer):
+    spec = v1.JobSpec(name="quickstart")
+    spec.train.model.MergeFrom(v1.Model(preset="gpt2", layers=4, width=128, heads=4, context=128, vocab="bytes"))
+    spec.train.data.text.append("/usr/share/doc/jargon-text/jargon.txt.gz")
+    spec.train.data.validation = 0.05
+    values = dict(steps=600, batch_tokens=8192, lr=1e-3, warmup=50, clip=1.0, seed=1, dtype="f32")
+    spec.train.optimizer.MergeFrom(v1.Optimizer(**{**values, **optimizer}))
+    spec.train.sync.MergeFrom(v1.Sync(mode="ddp", on_loss="replay", algorithm="auto"))
+    spec.train.checkpoint.MergeFrom(v1.Checkpoint(every=200, keep=2, dir="/tmp/runs/quickstart"))
+    spec.train.sample.MergeFrom(v1.Sample(tokens=200, prompt="hacker", temperature=0.8))
+    spec.mesh.MergeFrom(v1.Mesh(nodes=3, min_nodes=1))
+    return spec
+
+
+def command_job():
+    spec = v1.JobSpec(name="echo", command=v1.CommandSpec(argv=["/bin/sh", "-c", "true"], env=["A=b"], directory="/tmp"))
+    spec.mesh.workers = 4
+    return spec
+
+
+def a_view():
+    peers = [peer.ViewPeer(peer=i, address=f"127.0.0.1:{7000 + i}", participate_from=1, contribute_from=1,
+                           node_name=f"n{i}") for i in (4, 5, 6)]
+    return peer.View(group=2, number=3, peers=peers, ring=[1, 0, 2], hub=1, policy=peer.POLICY_REPLAY, latency_s=1e-4,
+                     bandwidth_bytes_per_s=1e9, segment_bytes=1 << 18, reason="peer 7 was lost: reset by peer")
+
+
+def install():
+    holders = [peer.Holder(peer=4, sealed=b"\x0f"), peer.Holder(peer=5, sealed=b"\x07")]
+    resume = peer.Resume(base_round=17, finish=True, base_attempt=2, contributors=[4, 5, 6, 7],
+                         ops=[peer.OpHolders(tag=0, segments=4, holders=holders)])
+    return peer.ViewInstall(view=a_view(), resume=resume, recorded_round=16)
+
+
+def commits():
+    rounds = [peer.RoundCommit(round=r, view=3, attempt=2, samples=64, contributors=[4, 5, 6], digest_low=r, digest_high=1)
+              for r in (16, 17)]
+    return peer.RoundCommits(group=2, peer=5, rounds=rounds)
+
+
+def messages():
+    """(index in fuzz_message.c's table, name, message)"""
+    hello = peer.NodeHello(node_id=1, incarnation=99, name="n1", address="127.0.0.1:7001", pid=12, slots=1, cores=2,
+                           memory_bytes=1 << 34, devices=["cpu"], peers=[peer.PeerHere(job_id=1, group=2, peer=4, view=3)])
+    report = peer.ViewReport(group=2, peer=4, proposal=4, view=3, committed_round=16, begun_round=17, attempt=3, closed=True,
+                             ops=[peer.OpReport(tag=0, segments=4, sealed=b"\x0f", whole=b"\x0f")])
+    progress = v1.Progress(step=17, steps=600, loss=2.5, val_loss=float("nan"), tokens_per_s=1e5)
+    for name, fields in {
+        "hello": dict(hello=hello),
+        "heartbeat": dict(heartbeat=peer.Heartbeat(sequence=5, peers=[peer.PeerProgress(group=2, peer=4, round=17)])),
+        "worker-started": dict(worker_started=peer.WorkerStarted(job_id=1, peer=4, pid=77)),
+        "peer-ready": dict(peer_ready=peer.PeerReady(group=2, peer=4, state_signature="w:4096")),
+        "view-report": dict(view_report=report),
+        "link-lost": dict(link_lost=peer.LinkLost(group=2, view=3, peer=4, lost=5, reason="reset by peer")),
+        "worker-exited": dict(worker_exited=peer.WorkerExited(job_id=1, peer=4, signal=9, reason="killed by SIGKILL")),
+        "round-commits": dict(round_commits=commits()),
+        "peer-report": dict(peer_report=peer.PeerReport(job_id=1, peer=4, progress=progress, event="checkpoint")),
+        "log-data": dict(log_data=peer.LogData(stream=1, data=b"line\n", end=True)),
+        "join-group": dict(join_group=peer.JoinGroup(name="example", size=4, address="127.0.0.1:7002")),
+        "node-leave": dict(node_leave=peer.NodeLeave(reason="shut down")),
+    }.items():
+        yield 0, f"to-member-{name}", peer.ToMember(**fields)
+    start = peer.StartWorker(job_id=1, group=2, peer=4, world_size=3, spec=native_job(), run_id="abc")
+    for name, fields in {
+        "welcome": dict(welcome=peer.Welcome(node_id=1, heartbeat_interval_ms=250, heartbeat_timeout_ms=2000)),
+        "refused": dict(refused=peer.Refused(reason="no")),
+        "start-worker": dict(start_worker=start),
+        "stop-worker": dict(stop_worker=peer.StopWorker(job_id=1, reason="cancelled", grace_ms=3000)),
+        "view-propose": dict(view_propose=peer.ViewPropose(group=2, number=4, members=[4, 5])),
+        "view-install": dict(view_install=install()),
+        "peer-evicted": dict(peer_evicted=peer.PeerEvicted(group=2, peer=4, reason="silent for 2.0 s")),
+        "log-request": dict(log_request=peer.LogRequest(stream=1, job_id=1, peer=4, follow=True, credit_bytes=65536)),
+    }.items():
+        yield 1, f"to-node-{name}", peer.ToNode(**fields)
+    tensors = [peer.StateTensor(name="wte", bytes=4096)]
+    for name, fields in {
+        "hello": dict(hello=peer.PeerHello(group=2, **{"from": 4, "to": 5})),
+        "vote": dict(vote=peer.Vote(view=3, round=17, attempt=3, digest_low=1, digest_high=2, samples=64)),
+        "commit": dict(commit=peer.Commit(view=3, round=17, attempt=3, status=-8, reason="peer 4 differs")),
+        "state-request": dict(state_request=peer.StateRequest(view=3, round=16)),
+        "state-begin": dict(state_begin=peer.StateBegin(round=16, tensors=tensors, header=b"h")),
+        "state-end": dict(state_end=peer.StateEnd(round=16, digest_low=[1], digest_high=[2])),
+        "goodbye": dict(goodbye=peer.Goodbye(reason="leaves")),
+    }.items():
+        yield 2, f"peer-{name}", peer.PeerMessage(**fields)
+    planned = peer.JobPlanned(job_id=1, group=2, peers=[peer.PlannedPeer(peer=4, node_id=1, incarnation=99)])
+    for name, fields in {
+        "node-seen": dict(node_seen=peer.NodeSeen(hello=hello)),
+        "job-submitted": dict(job_submitted=peer.JobSubmitted(job_id=1, request_id="r1", spec=native_job())),
+        "job-planned": dict(job_planned=planned),
+        "job-moved": dict(job_moved=peer.JobMoved(job_id=1, state=v1.JOB_STATE_DONE, progress=progress)),
+        "view": dict(view=install()),
+        "rounds": dict(rounds=commits()),
+        "ids": dict(ids_reserved=peer.IdsReserved(below=1000)),
+    }.items():
+        yield 3, f"log-{name}", peer.LogEntry(unix_ms=1, **fields)
+    job = v1.Job(id=1, spec=native_job(), state=v1.JOB_STATE_RUNNING, progress=progress,
+                 peers=[v1.Peer(id=4, state="active")], events=[v1.JobEvent(unix_ms=1, text="view 3")])
+    placed = peer.SnapshotPeer(planned=planned.peers[0], group=2, state="placed", node_name="n1", worked=True)
+    ledger = peer.SnapshotLedger(recorded=2, samples=128, newest=17, frontier=17, sets=[peer.ContributorSet(peers=[4, 5])])
+    snapshot = peer.Snapshot(next_id=9, next_job=2, nodes=[peer.SnapshotNode(hello=hello)],
+                             jobs=[peer.SnapshotJob(job=job, request_id="r1", group=2, peers=[placed], ledger=ledger)],
+                             groups=[peer.SnapshotGroup(group=2, job_id=1, view=install(), proposed=3, ledger=ledger)])
+    yield 4, "snapshot", snapshot
+    yield 5, "submit", v1.SubmitJobRequest(request_id="r1", spec=native_job())
+    yield 6, "job-native", native_job()
+    yield 6, "job-command", command_job()
+    yield 6, "job-odd-batch", native_job(batch_tokens=1000)
+    yield 6, "job-nan", native_job(lr=float("nan"))
+    yield 6, "job-huge", native_job(steps=MASK, batch_tokens=MASK, seed=MASK)
+
+
+MESSAGE, CLOSED, SUBMIT, CANCEL, TICK, ENTRY, SNAPSHOT, LEAD, NO_SPACE = range(9)
+
+
+def event(kind, payload=b""):
+    """An event of fuzz_membership.c."""
+    return struct.pack("<BH", kind, len(payload)) + payload
+
+
+def says(connection, **fields):
+    return event(MESSAGE, bytes([connection]) + peer.ToMember(**fields).SerializeToString())
+
+
+def hello(number):
+    return says(number, hello=peer.NodeHello(incarnation=90 + number, name=f"n{number}", address=f"127.0.0.1:{7001 + number}",
+                                             pid=10 + number, slots=1, cores=2))
+
+
+def submit(spec):
+    return event(SUBMIT, v1.SubmitJobRequest(request_id="r", spec=spec).SerializeToString())
+
+
+def walks():
+    """Lives of a cluster, as events. Ids are handed out in order: nodes 1 to 3, then group 4 and peers 5 to 7 of the job."""
+    def ready(node, p):
+        return says(node, peer_ready=peer.PeerReady(group=4, peer=p, state_signature="w:8"))
+
+    def reports(number, nodes, **fields):
+        return b"".join(says(node, view_report=peer.ViewReport(group=4, peer=5 + node, proposal=number, view=number - 1, **fields))
+                        for node in nodes)
+
+    start = event(LEAD) + hello(0) + hello(1) + hello(2) + submit(native_job())
+    trains = start + b"".join(ready(node, 5 + node) for node in range(3)) + reports(1, range(3))
+    rounds = says(0, round_commits=peer.RoundCommits(group=4, peer=5, rounds=[
+        peer.RoundCommit(round=r, view=1, attempt=1, samples=64, contributors=[5, 6, 7], digest_low=r) for r in (1, 2, 3)]))
+    mid = dict(committed_round=3, begun_round=4, attempt=1, closed=True)
+    sealed = [peer.OpReport(tag=0, segments=4, sealed=b"\x0f", whole=b"\x0f")]
+    torn = [peer.OpReport(tag=0, segments=4, sealed=b"\x03", whole=b"\x01")]
+    lost = trains + rounds + event(CLOSED, b"\x02")
+    progress = v1.Progress(step=3, steps=600, loss=2.5, tokens_per_s=1e5, checkpoint="/tmp/step-3")
+    beats = b"".join(says(node, heartbeat=peer.Heartbeat(sequence=n, rtt_s=1e-4, peers=[
+        peer.PeerProgress(group=4, peer=5 + node, round=4, progress=n, waiting=node == 0, waits_for=[7])]))
+        for n in range(3) for node in range(3))
+    yield "start", start
+    yield "trains", trains + rounds + beats + event(TICK, b"\x05")
+    yield "finish", lost + reports(2, (0, 1), ops=sealed, **mid) + hello(2) + event(TICK, b"\x40")
+    yield "replay", lost + reports(2, (0, 1), ops=torn, **mid) + hello(2) + ready(2, 8) + reports(3, (0, 1), ops=torn, **mid)
+    yield "silence", trains + rounds + beats + b"".join(event(TICK, b"\x0a") for _ in range(4)) + beats + event(TICK, b"\xff")
+    yield "facts", trains + says(1, peer_report=peer.PeerReport(job_id=1, peer=6, progress=progress, event="checkpoint")) + says(
+        1, log_data=peer.LogData(stream=1, data=b"line\n")) + says(0, link_lost=peer.LinkLost(group=4, view=1, peer=5, lost=6))
+    yield "digest", trains + says(0, peer_failed=peer.PeerFailed(group=4, peer=5, status=-8, reason="digests differ"))
+    yield "leave", trains + says(2, node_leave=peer.NodeLeave(reason="shut down"))
+    yield "exits", start + b"".join(says(0, worker_exited=peer.WorkerExited(job_id=1, peer=p, exit_code=1)) for p in (5, 8, 9, 10))
+    yield "done", trains + rounds + b"".join(says(node, worker_exited=peer.WorkerExited(job_id=1, peer=5 + node)) for node in range(3))
+    yield "cancel", start + event(CANCEL, b"\x01")
+    yield "no-space", start + event(NO_SPACE) + submit(command_job()) + event(TICK, b"\x14")
+    command = command_job()
+    command.mesh.workers = 2
+    starts = b"".join(says(node, worker_started=peer.WorkerStarted(job_id=1, peer=3 + node, pid=9)) for node in range(2))
+    exits = b"".join(says(node, worker_exited=peer.WorkerExited(job_id=1, peer=3 + node, exit_code=node)) for node in range(2))
+    yield "command", event(LEAD) + hello(0) + hello(1) + submit(command) + starts + exits
+    group = says(0, join_group=peer.JoinGroup(name="g", size=2)) + says(1, join_group=peer.JoinGroup(name="g", size=2))
+    joined = b"".join(says(node, peer_ready=peer.PeerReady(group=g, peer=p)) for node in range(2) for g in (3, 4) for p in (4, 5, 6))
+    leaves = b"".join(says(0, leave_group=peer.LeaveGroup(group=g, peer=p)) for g in (3, 4) for p in (4, 5, 6))
+    yield "library", event(LEAD) + hello(0) + hello(1) + group + joined + leaves
+
+
+def write(target, name, data):
+    folder = CORPUS / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+
+
+def main():
+    for index, name, message in messages():
+        write("message", name, bytes([index]) + message.SerializeToString())
+    log = b""
+    for index, name, message in messages():
+        if index == 3:
+            log += event(ENTRY, message.SerializeToString())
+        if index == 4:
+            write("membership", "from-snapshot", event(SNAPSHOT, message.SerializeToString()) + event(LEAD) + hello(0))
+    write("membership", "from-log", log + event(LEAD) + hello(0) + hello(1))
+    for name, data in walks():
+        write("membership", name, data)
+    vote = peer.PeerMessage(vote=peer.Vote(view=3, round=17)).SerializeToString()
+    write("frame", "vote", frame(PEER, vote))
+    write("frame", "three", frame(TO_MEMBER, b"") + frame(PEER, vote) + frame(SEGMENT, segment()))
+    write("frame", "state", frame(STATE, state(b"x" * 64)))
+    write("frame", "cut", frame(TO_NODE, b"abcdef")[:-3])
+    write("frame", "too-long", frame(PEER, b"", length=(4 << 20) + 1))
+    write("frame", "four-gib", frame(SEGMENT, b"", length=0xFFFFFFFF))
+    write("frame", "unknown-type", frame(99, b""))
+    write("frame", "bad-check", frame(PEER, vote)[:6] + b"\x00\x00" + vote)
+    for name, data in {"partial": segment(), "sealed-f64": segment(kind=2, dtype=2), "bad-kind": segment(kind=3),
+                       "bad-dtype": segment(dtype=9), "bad-number": segment(number=1 << 31), "short": segment()[:90],
+                       "wrong-size": segment(payload=b"123"), "more-than-op": segment(count=1)}.items():
+        write("segment", name, b"\x00" + data)
+    for name, data in {"state": state(b"x" * 64), "state-empty": state(b""), "state-lies": state(b"x", says=1 << 30),
+                       "state-wraps": state(b"xx", offset=MASK), "state-short": state(b"")[:20]}.items():
+        write("segment", name, b"\x01" + data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""Runs every test and counts them. The last line is `N passed, N failed`, or `N passed, N failed, N skipped`
+with the reasons above it; the exit status is 1 if anything failed.
+
+Suites: check (make check), unit (cmocka programs), fuzz (the committed corpora), sim (seeds of the simulator), python (pytest on
+tests/system and tests/parity). A program that crashes, hangs, has no tests, leaves a process behind, or makes a
+sanitizer speak (in any process of it) has failed, and the end of its output is shown.
+"""
+import argparse
+import collections
+import concurrent.futures
+import glob
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+import xml.etree.ElementTree as xml
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MARK = "TRAIND_TEST_RUN"  # in the environment of everything that a run starts
+Outcome = collections.namedtuple("Outcome", "name passed failures skips seconds")
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", default="build", help="folder of programs and tests")
+    parser.add_argument("--suites", default="unit,fuzz,sim,python", help="comma-separated")
+    parser.add_argument("--only", default="", help="regular expression on the names of programs and tests")
+    parser.add_argument("--seeds", default="1..1000", help="of the simulator")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="programs at once (not pytest)")
+    parser.add_argument("--limit-s", type=float, default=180, help="of one program or one Python test")
+    parser.add_argument("--python-limit-s", type=float, default=1800, help="of all Python tests together")
+    return parser.parse_args()
+
+
+def tail(path, lines=40):
+    try:
+        text = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    cut = [f"... ({len(text) - lines} lines before)"] if len(text) > lines else []
+    return "\n".join(cut + text[-lines:])
+
+
+def run_limited(argv, log, limit_s, environment):
+    """Runs to the end or the limit, in a session of its own. Returns what went wrong, or None."""
+    with open(log, "wb") as output:
+        process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                   cwd=ROOT, env=environment, start_new_session=True)
+        try:
+            process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return process.returncode, f"hung: killed after {limit_s:.0f} s"
+    if process.returncode < 0:
+        return process.returncode, f"killed by {signal.Signals(-process.returncode).name}"
+    return process.returncode, None
+
+
+class Run:
+    def __init__(self, options):
+        self.options = options
+        self.build = pathlib.Path(options.build).resolve()
+        self.results = self.build / "test-results"
+        shutil.rmtree(self.results, ignore_errors=True)
+        self.results.mkdir(parents=True)
+        self.sanitized = any("-" + name in self.build.name for name in ("address", "undefined", "thread"))
+        self.limit_s = options.limit_s * (4 if self.sanitized else 1)
+
+    def environment(self, name, extra=None):
+        """The caller's, with our mark, and with sanitizers' words sent to files that are read afterwards."""
+        env = dict(os.environ)
+        env.pop("MAKEFLAGS", None)
+        env.pop("MAKELEVEL", None)
+        env[MARK] = f"{os.getpid()}-{uuid.uuid4()}"
+        env["TRAIND_BUILD"] = str(self.build)
+        words = f"log_path={self.results}/{name}.sanitizer"
+        for variable, defaults in (("ASAN_OPTIONS", "detect_stack_use_after_return=1"), ("UBSAN_OPTIONS", "print_stacktrace=1"),
+                                   ("TSAN_OPTIONS", "second_deadlock_stack=1")):
+            env[variable] = ":".join(filter(None, (defaults, env.get(variable), words)))
+        suppressions = ROOT / "tests" / "tsan.supp"
+        if suppressions.exists():
+            env["TSAN_OPTIONS"] += f":suppressions={suppressions}"
+        env.update(extra or {})
+        return env
+
+    def aftermath(self, name, mark):
+        """Failures that no exit status tells: processes left behind, words of sanitizers."""
+        failures = []
+        left = marked_processes(mark)
+        for pid, command in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            failures.append((f"{name}: process left behind", f"{pid} {command}"))
+        for path in sorted(self.results.glob(f"{name}.sanitizer.*")):
+            failures.append((f"{name}: sanitizer, process {path.suffix[1:]}", tail(path, 60)))
+        return failures
+
+    def program(self, name, argv, judge, limit_s=None, extra=None):
+        """Runs one program; judge(returncode, log) gives (passed, failures, skips) if it ended by itself."""
+        began = time.monotonic()
+        log = self.results / f"{name}.log"
+        environment = self.environment(name, extra)
+        returncode, trouble = run_limited(argv, log, limit_s or self.limit_s, environment)
+        passed, failures, skips = judge(returncode, log)
+        if trouble:
+            failures = failures + [(f"{name}: {trouble}", tail(log))]
+        elif returncode != 0 and not failures:
+            failures = [(f"{name}: exit code {returncode}", tail(log))]
+        elif passed == 0 and not failures and not skips:
+            failures = [(f"{name}: no tests in it", tail(log))]
+        failures = failures + self.aftermath(name, environment[MARK])
+        return Outcome(name, passed, failures, skips, time.monotonic() - began)
+
+    def unit(self, program):
+        name = program.name
+        report = self.results / f"{name}.%g.xml"
+        return self.program(name, [str(program)], lambda code, log: read_reports(self.results, f"{name}.*.xml", log),
+                            extra={"CMOCKA_MESSAGE_OUTPUT": "XML", "CMOCKA_XML_FILE": str(report)})
+
+    def fuzz(self, program):
+        corpus = ROOT / "tests" / "fuzz" / "corpus" / program.name.removeprefix("fuzz_")
+        files = [path for path in corpus.glob("*") if path.is_file()]
+
+        def judge(returncode, log):
+            if not files:
+                return 0, [(f"{program.name}: no corpus in {corpus}", "")], []
+            return (1 if returncode == 0 else 0), [], []
+
+        return self.program(program.name, [str(program), *map(str, files)], judge)
+
+    def sim(self):
+        def judge(returncode, log):
+            ended = re.search(r"^seeds=(\d+) violations=0$", log.read_text(errors="replace"), re.MULTILINE)
+            return (1 if ended and int(ended[1]) > 0 and returncode == 0 else 0), [], []
+
+        argv = ["make", "-s", "sim", f"SEEDS={self.options.seeds}", f"BUILD={self.build.name}"]
+        if self.sanitized:
+            argv.append(f"SAN={self.build.name.removeprefix('build-')}")
+        return self.program(f"sim-{self.options.seeds}", argv, judge, limit_s=600 * (4 if self.sanitized else 1))
+
+    def check(self):
+        def judge(returncode, log):
+            return (1 if returncode == 0 else 0), [], []
+
+        return self.program("check", ["make", "-s", "check"], judge, limit_s=900)
+
+    def python(self, folders):
+        report = self.results / "pytest.xml"
+        argv = [sys.executable, "-m", "pytest", "-q", "-ra", "--tb=short", "--junitxml", str(report), "-p", "no:cacheprovider",
+                f"--timeout={self.limit_s}", f"--basetemp={self.results}/tmp", *folders]
+        if self.options.only:
+            argv += ["-k", re.sub(r"\W+", " and ", self.options.only)]
+        limit_s = self.options.python_limit_s * (3 if self.sanitized else 1)
+        return self.program("pytest", argv, lambda code, log: read_reports(self.results, "pytest.xml", log),
+                            limit_s=limit_s, extra={"PYTHONDONTWRITEBYTECODE": "1"})
+
+
+def marked_processes(mark):
+    """Live processes whose environment says that this run started them."""
+    found = []
+    for folder in glob.glob("/proc/[0-9]*"):
+        try:
+            with open(folder + "/environ", "rb") as environ:
+                ours = f"{MARK}={mark}".encode() in environ.read().split(b"\0")
+            if ours:
+                with open(folder + "/cmdline", "rb") as cmdline:
+                    command = cmdline.read().replace(b"\0", b" ").decode(errors="replace")
+                found.append((int(os.path.basename(folder)), command))
+        except OSError:
+            continue
+    return found
+
+
+def read_reports(folder, pattern, log):
+    """(passed, failures, skips) of JUnit files, as cmocka and pytest write them."""
+    passed, failures, skips = 0, [], []
+    for path in sorted(folder.glob(pattern)):
+        try:
+            cases = list(xml.parse(path).getroot().iter("testcase"))
+        except xml.ParseError as error:
+            failures.append((f"{path.name}: unreadable report: {error}", tail(log)))
+            continue
+        for case in cases:
+            where = case.get("classname") or path.name.split(".")[0]
+            name = f"{where}: {case.get('name')}"
+            trouble = [node for node in case if node.tag in ("failure", "error")]
+            skipped = case.find("skipped")
+            if trouble:
+                failures.append((name, "\n".join((node.text or node.get("message") or "") for node in trouble)))
+            elif skipped is not None:
+                skips.append((name, (skipped.get("message") or "skip()").strip()))
+            else:
+                passed += 1
+    return passed, failures, skips
+
+
+def say(outcome):
+    state = "FAIL" if outcome.failures else "ok"
+    skipped = f", {len(outcome.skips)} skipped" if outcome.skips else ""
+    print(f"{state:5}{outcome.name} ({outcome.passed} passed{skipped}) {outcome.seconds:.1f} s", flush=True)
+    for name, text in outcome.failures:
+        print(f"     failed: {name}")
+        for line in text.strip().splitlines()[-60:]:
+            print(f"       | {line}")
+    sys.stdout.flush()
+
+
+def main():
+    options = parse_arguments()
+    run = Run(options)
+    suites = set(options.suites.split(","))
+    wanted = re.compile(options.only)
+    outcomes = []
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        work = []
+        for suite, runner, folder in (("unit", run.unit, "tests"), ("fuzz", run.fuzz, "fuzz-replay")):
+            if suite in suites:
+                source = ROOT / "tests" / ("unit" if suite == "unit" else "fuzz")
+                programs = sorted(path for path in (run.build / folder).iterdir()
+                                  if (source / f"{path.name}.c").exists() and wanted.search(path.name))
+                work += [pool.submit(runner, path) for path in programs]
+        if "sim" in suites and wanted.search("sim") and (ROOT / "scripts" / "sim.mk").exists():
+            work.append(pool.submit(run.sim))
+        if "check" in suites and wanted.search("check"):
+            work.append(pool.submit(run.check))
+        for done in concurrent.futures.as_completed(work):
+            outcomes.append(done.result())
+            say(outcomes[-1])
+    # Parity is a matter of numbers, not of memory: no sanitizer there.
+    folders = ["tests/system"] if run.sanitized else ["tests/system", "tests/parity"]
+    folders = [folder for folder in folders if list((ROOT / folder).glob("test_*.py"))]
+    if "python" in suites and folders:
+        outcomes.append(run.python(folders))
+        say(outcomes[-1])
+    return summary(outcomes)
+
+
+def summary(outcomes):
+    passed = sum(outcome.passed for outcome in outcomes)
+    failures = [failure for outcome in outcomes for failure in outcome.failures]
+    skips = [skip for outcome in outcomes for skip in outcome.skips]
+    for name, reason in skips:
+        print(f"skipped: {name}: {reason}")
+    for name, _ in failures:
+        print(f"failed: {name}")
+    print(f"{passed} passed, {len(failures)} failed" + (f", {len(skips)} skipped" if skips else ""))
+    return 1 if failures or passed == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
