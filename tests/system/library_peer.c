@@ -2,9 +2,10 @@
  * peer contributes is a function of (peer, round, op, element), small whole numbers, so that every order of addition
  * gives the same bits and the reference can be computed from the contributor sets that tr_contributors reports.
  *
- *	library_peer MEMBERSHIP GROUP SIZE ROUNDS POLICY ALGORITHM [COUNT] [PAUSE_AT_ROUND]
+ *	library_peer MEMBERSHIP GROUP SIZE ROUNDS POLICY ALGORITHM [COUNT] [PAUSE_AT_ROUND] [ANNOUNCE_ROUND]
  *
- * Prints a JSON object a line: {"joined": peer}, {"round": r, ...}, {"done": rounds} or {"error": name, "text": ...}.
+ * Prints a JSON object a line: {"joined": peer}, {"paused": r}, {"submitted": r} (all ops of the round to announce are
+ * with the library), {"round": r, ...}, {"done": rounds} or {"error": name, "text": ...}.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -66,7 +67,7 @@ static void apply(struct peer *p, uint64_t round)
 	p->state[0] = round;
 }
 
-static void one_round(struct peer *p, uint64_t pause_at)
+static void one_round(struct peer *p, uint64_t pause_at, uint64_t announce)
 {
 	struct tr_error error = { 0 };
 	struct tr_round round, committed;
@@ -91,6 +92,8 @@ static void one_round(struct peer *p, uint64_t pause_at)
 					(void)pause();
 			}
 		}
+		if (round.round == announce)
+			printf("{\"submitted\": %" PRIu64 "}\n", round.round);
 		if (round.receive_state) {
 			st = tr_state_receive(p->group, &error);
 			if (st != TR_OK)
@@ -125,7 +128,7 @@ int main(int argc, char **argv)
 	if (argc < 7) {
 		fprintf(stderr,
 		    "usage: library_peer MEMBERSHIP GROUP SIZE ROUNDS POLICY ALGORITHM [COUNT] "
-		    "[PAUSE_AT_ROUND]\n");
+		    "[PAUSE_AT_ROUND] [ANNOUNCE_ROUND]\n");
 		return 2;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -140,6 +143,7 @@ int main(int argc, char **argv)
 	    : strcmp(argv[6], "ring") == 0               ? TR_RING
 	                                                 : TR_AUTO;
 	uint64_t pause_at = argc > 8 ? strtoull(argv[8], NULL, 10) : 0;
+	uint64_t announce = argc > 9 ? strtoull(argv[9], NULL, 10) : 0;
 	tr_status st = tr_group_join(&options, &p.group, &error);
 	if (st != TR_OK)
 		fail("join", st, &error);
@@ -155,7 +159,7 @@ int main(int argc, char **argv)
 	if (st != TR_OK)
 		fail("ready", st, &error);
 	while (p.state[0] < rounds)
-		one_round(&p, pause_at);
+		one_round(&p, pause_at, announce);
 	printf("{\"done\": %" PRIu64 "}\n", p.state[0]);
 	tr_group_leave(p.group);
 	return 0;

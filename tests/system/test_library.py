@@ -20,11 +20,12 @@ LIBRARY = BUILD / "lib" / "libtraincoll.so"
 class Peer:
     """One library_peer; `lines` grows with what it prints."""
 
-    def __init__(self, cluster, group, size, rounds, policy="replay", algorithm="ring", count=100000, pause_at=0):
+    def __init__(self, cluster, group, size, rounds, policy="replay", algorithm="ring", count=100000, pause_at=0,
+                 announce=0):
         self.lines = []
         self.process = subprocess.Popen(
             [str(PEER), cluster.memberd.address, group, str(size), str(rounds), policy, algorithm, str(count),
-             str(pause_at)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+             str(pause_at), str(announce)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=cluster.environment)
         self.errors = []
         self.readers = [threading.Thread(target=self.read), threading.Thread(target=self.read_errors)]
@@ -48,6 +49,9 @@ class Peer:
 
     def paused(self):
         return any("paused" in line for line in self.lines)
+
+    def submitted(self):
+        return any("submitted" in line for line in self.lines)
 
     def story(self):
         return f"{self.lines[-3:]}\n" + "".join(self.errors[-20:])
@@ -112,8 +116,8 @@ def test_rounds_agree(group, algorithm):
 def test_peer_killed_in_mid_op(group, policy, algorithm):
     """One peer submits two of three ops of round 4 and is killed; the others finish that very round."""
     victim = group(4, 8, policy=policy, algorithm=algorithm, count=600000, pause_at=4)
-    others = [group(4, 8, policy=policy, algorithm=algorithm, count=600000) for _ in range(3)]
-    wait_for(victim.paused, "the victim to be in round 4")
+    others = [group(4, 8, policy=policy, algorithm=algorithm, count=600000, announce=4) for _ in range(3)]
+    wait_for(lambda: victim.paused() and all(peer.submitted() for peer in others), "all to be in round 4")
     victim.process.kill()
     histories = [peer.end() for peer in others]
     check_agreement(histories)
