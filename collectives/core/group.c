@@ -92,6 +92,9 @@ static tr_status group_handle(struct group_core *core, const struct group_event 
 	case GROUP_STATE_GOT:
 		return handover_got(core, event->from, event->status, event->round, event->reason,
 		    error);
+	case GROUP_LEAVE:
+		record_again(core, core->recorded_round);
+		return TR_OK;
 	case GROUP_TICK:
 		return TR_OK;
 	}

@@ -86,6 +86,7 @@ struct group_core {
 
 	Traind__Peer__RoundCommit **records; /* a ring of MEMBER_RECORDS */
 	size_t record_count;                 /* ever added */
+	uint64_t recorded_round;             /* in memberd's log when this view was installed */
 
 	bool needs_state; /* joiner */
 	uint64_t donor, asked_donor, asked_round;

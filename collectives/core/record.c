@@ -1,7 +1,7 @@
 /* Records of committed rounds, for memberd's log. In steady state the hub sends each; the newest are kept by everyone.
  *
- * After an installation every member sends those that the log lacks: the old hub may have died with them unsent. They are the
- * same on all members; memberd takes the first of a round.
+ * After an installation, and when it leaves, every member sends those that the log lacks: the hub may die with them unsent.
+ * They are the same on all members; memberd takes the first of a round.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -310,7 +310,8 @@ tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstal
 		if (core->state != ROUND_FAILED)
 			path_begin(core, core->ops[i]);
 	}
-	record_again(core, install->recorded_round);
+	core->recorded_round = install->recorded_round;
+	record_again(core, core->recorded_round);
 	return TR_OK;
 }
 

@@ -17,6 +17,8 @@
 #include "collectives/transport/listener.h"
 #include "common/log.h"
 
+#define LAST_WORDS_S 2 /* the engine has them as soon as it sees the caller's end closed */
+
 /* A message from the engine's thread on its way to memberd. */
 struct letter {
 	struct letter *next;
@@ -44,6 +46,7 @@ struct coll_join {
 	struct letter *letters, **letters_tail;
 	bool stop, deaf; /* deaf: the link is closed, letters are thrown away */
 	bool joined, failed;
+	bool gone; /* the caller has left, and its last words were posted */
 	uint64_t group, peer;
 	int worker_fd; /* the caller's end of the channel, once joined */
 	struct tr_error error;
@@ -74,7 +77,27 @@ static void on_to_member(void *arg, const Traind__Peer__ToMember *message)
 	pthread_mutex_unlock(&join->lock);
 }
 
-static const struct engine_callbacks engine_callbacks = { .to_member = on_to_member };
+/* The caller closed its end: what it leaves behind goes to memberd with the farewell. */
+static void on_worker_gone(void *arg, uint64_t group, uint64_t peer,
+    const Traind__Peer__LastWords *words)
+{
+	struct coll_join *join = arg;
+	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
+	Traind__Peer__LeaveGroup leave = TRAIND__PEER__LEAVE_GROUP__INIT;
+	leave.group = group;
+	leave.peer = peer;
+	leave.last_words = (Traind__Peer__LastWords *)(uintptr_t)words;
+	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_LEAVE_GROUP;
+	message.leave_group = &leave;
+	on_to_member(join, &message);
+	pthread_mutex_lock(&join->lock);
+	join->gone = true;
+	pthread_cond_broadcast(&join->changed);
+	pthread_mutex_unlock(&join->lock);
+}
+
+static const struct engine_callbacks engine_callbacks = { .to_member = on_to_member,
+	.worker_gone = on_worker_gone };
 
 /* ---- the link's callbacks, on the link's thread ---- */
 
@@ -131,14 +154,8 @@ static void on_welcome(void *arg, const Traind__Peer__Welcome *welcome)
 {
 	struct coll_join *join = arg;
 	join->node_id = welcome->node_id;
-	if (join->joined) {
-		Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
-		Traind__Peer__Welcome copy = *welcome;
-		message.body_case = TRAIND__PEER__TO_NODE__BODY_WELCOME;
-		message.welcome = &copy;
-		engine_to_node(join->engine, &message);
+	if (join->joined)
 		return;
-	}
 	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_JOIN_GROUP;
 	message.join_group = &join->wish;
@@ -189,6 +206,7 @@ static void on_message(void *arg, const Traind__Peer__ToNode *message)
 	case TRAIND__PEER__TO_NODE__BODY_GROUP_JOINED:
 		group_joined(join, message->group_joined);
 		break;
+	case TRAIND__PEER__TO_NODE__BODY_WELCOME:
 	case TRAIND__PEER__TO_NODE__BODY_VIEW_PROPOSE:
 	case TRAIND__PEER__TO_NODE__BODY_VIEW_INSTALL:
 	case TRAIND__PEER__TO_NODE__BODY_PEER_EVICTED:
@@ -213,7 +231,8 @@ static void on_message(void *arg, const Traind__Peer__ToNode *message)
 
 static void on_lost(void *arg)
 {
-	(void)arg; /* the link dials again, rounds go on */
+	const struct coll_join *join = arg;
+	engine_memberd_lost(join->engine); /* the link dials again, rounds go on */
 }
 
 static const struct link_callbacks link_callbacks = { .hello = on_hello,
@@ -238,16 +257,8 @@ static void on_accepted(void *arg, enum listener_protocol protocol, int fd, cons
 static void say_farewell(struct coll_join *join)
 {
 	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
-	Traind__Peer__LeaveGroup leave = TRAIND__PEER__LEAVE_GROUP__INIT;
 	Traind__Peer__NodeLeave node_leave = TRAIND__PEER__NODE_LEAVE__INIT;
 	char reason[] = "it left the group";
-	if (join->joined) {
-		leave.group = join->group;
-		leave.peer = join->peer;
-		message.body_case = TRAIND__PEER__TO_MEMBER__BODY_LEAVE_GROUP;
-		message.leave_group = &leave;
-		link_send(&join->link, &message);
-	}
 	node_leave.reason = reason;
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_NODE_LEAVE;
 	message.node_leave = &node_leave;
@@ -387,7 +398,13 @@ void coll_join_leave(struct coll_join *join)
 {
 	if (join == NULL)
 		return;
+	struct timespec until;
+	(void)clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += LAST_WORDS_S;
 	pthread_mutex_lock(&join->lock);
+	while (join->joined && !join->gone &&
+	    pthread_cond_timedwait(&join->changed, &join->lock, &until) == 0)
+		;
 	join->stop = true;
 	(void)uv_async_send(&join->wake);
 	pthread_mutex_unlock(&join->lock);

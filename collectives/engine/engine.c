@@ -11,7 +11,14 @@
 /* What another thread asks for. */
 struct command {
 	struct command *next;
-	enum { COMMAND_ADD, COMMAND_REMOVE, COMMAND_TO_NODE, COMMAND_ACCEPT, COMMAND_STOP } kind;
+	enum {
+		COMMAND_ADD,
+		COMMAND_REMOVE,
+		COMMAND_TO_NODE,
+		COMMAND_MEMBERD_LOST,
+		COMMAND_ACCEPT,
+		COMMAND_STOP,
+	} kind;
 	struct member *member;
 	uint64_t group, peer;
 	Traind__Peer__ToNode *message;
@@ -107,6 +114,7 @@ static void to_node(struct engine *engine, const Traind__Peer__ToNode *message)
 		recorded(engine, message->rounds_recorded);
 		break;
 	case TRAIND__PEER__TO_NODE__BODY_WELCOME:
+		engine->memberd_lost = false;
 		for (struct member *m = engine->members; m != NULL; m = m->next)
 			notices_again(m);
 		break;
@@ -140,6 +148,9 @@ static void command_run(struct engine *engine, struct command *command)
 	case COMMAND_TO_NODE:
 		to_node(engine, command->message);
 		traind__peer__to_node__free_unpacked(command->message, NULL);
+		break;
+	case COMMAND_MEMBERD_LOST:
+		engine->memberd_lost = true;
 		break;
 	case COMMAND_ACCEPT:
 		inbound_accept(engine, command->fd, command->early, command->early_bytes);
@@ -288,6 +299,13 @@ void engine_to_node(struct engine *engine, const Traind__Peer__ToNode *message)
 		free(command);
 		return;
 	}
+	engine_post(engine, command);
+}
+
+void engine_memberd_lost(struct engine *engine)
+{
+	struct command *command = command_create_sure();
+	command->kind = COMMAND_MEMBERD_LOST;
 	engine_post(engine, command);
 }
 

@@ -19,8 +19,9 @@ struct engine_callbacks {
 	/* For memberd: VIEW_REPORT, LINK_LOST, PEER_READY, ROUND_COMMITS, PEER_REPORT, PEER_FAILED, VIEW_INSTALLED.
 	 * Borrowed until return; pack it to keep it. */
 	void (*to_member)(void *arg, const Traind__Peer__ToMember *message);
-	/* The worker closed its channel (it died or left). */
-	void (*worker_gone)(void *arg, uint64_t group, uint64_t peer);
+	/* The worker closed its channel (it died or left). `words` go to memberd with its end. Borrowed until return. */
+	void (*worker_gone)(void *arg, uint64_t group, uint64_t peer,
+	    const Traind__Peer__LastWords *words);
 };
 
 tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, struct engine **engine,
@@ -33,8 +34,10 @@ tr_status engine_add_worker(struct engine *engine, const Traind__Peer__StartWork
     unsigned threads, int worker_fd, struct tr_error *error);
 /* Ends a member: its op ends with TR_ECANCELLED, its connections close. Unknown: nothing. */
 void engine_remove(struct engine *engine, uint64_t group, uint64_t peer, const char *reason);
-/* VIEW_PROPOSE, VIEW_INSTALL, PEER_EVICTED, ROUNDS_RECORDED from memberd. Copied. */
+/* WELCOME, VIEW_PROPOSE, VIEW_INSTALL, PEER_EVICTED, ROUNDS_RECORDED from memberd. Copied. */
 void engine_to_node(struct engine *engine, const Traind__Peer__ToNode *message);
+/* What nobody says twice is kept until the next WELCOME. */
+void engine_memberd_lost(struct engine *engine);
 /* A data connection whose greeting was read. Takes fd, copies early. */
 void engine_accept(struct engine *engine, int fd, const void *early, size_t early_bytes);
 

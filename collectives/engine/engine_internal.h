@@ -31,6 +31,7 @@ struct engine {
 	uv_async_t wake;
 	uv_timer_t hello_timer; /* connections that have not said who they are */
 	bool stopping;
+	bool memberd_lost; /* what is said now does not arrive */
 	struct member *members;
 	struct inbound *strangers, **strangers_tail; /* oldest first */
 	unsigned stranger_count;
@@ -123,10 +124,13 @@ struct member {
 
 	/* notices.c */
 	Traind__Peer__RoundCommit **records; /* not yet in memberd's log */
-	size_t record_count, record_sent;    /* the first record_sent were sent */
+	size_t record_count, record_capacity;
+	size_t record_sent;      /* the first so many were sent */
+	uint64_t recorded_round; /* up to here they are */
 	char *events[TR_REPORT_EVENTS_MAX];
 	unsigned event_count;
 	Traind__V1__Progress *progress; /* newest figures not yet sent */
+	Traind__V1__Progress *told;     /* all that were sent, merged */
 
 	struct member_row row;
 };
@@ -223,6 +227,8 @@ void notices_recorded(struct member *member, uint64_t round);
 void notices_again(struct member *member); /* memberd came back: all that it may not have */
 bool notices_report(void *member, const void *packed, size_t bytes); /* channel_report_fn */
 void notices_flush(struct member *member);
+/* The worker is gone: what memberd may not have. Points into the member. */
+void notices_last_words(struct member *member, Traind__Peer__LastWords *words);
 void notices_finish(struct member *member);
 
 #endif

@@ -109,8 +109,10 @@ static void dispatch(struct link *link, const Traind__Peer__ToNode *message)
 {
 	switch (message->body_case) {
 	case TRAIND__PEER__TO_NODE__BODY_WELCOME:
-		if (!link->welcomed)
-			welcomed(link, message->welcome);
+		if (link->welcomed)
+			break;
+		welcomed(link, message->welcome);
+		link->callbacks->message(link->arg, message);
 		break;
 	case TRAIND__PEER__TO_NODE__BODY_REFUSED:
 		log_error("link", "memberd at %s refuses this process: %s", link->address,

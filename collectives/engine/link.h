@@ -20,7 +20,7 @@ struct link_callbacks {
 	void (*hello)(void *arg, Traind__Peer__NodeHello *hello);
 	void (*heartbeat)(void *arg, Traind__Peer__Heartbeat *heartbeat);
 	void (*welcome)(void *arg, const Traind__Peer__Welcome *welcome);
-	/* All but Welcome, Refused and HeartbeatAck. Borrowed until return. */
+	/* All but Refused and HeartbeatAck; Welcome after the call above. Borrowed until return. */
 	void (*message)(void *arg, const Traind__Peer__ToNode *message);
 	void (*lost)(void *arg);                        /* after welcome; dialling goes on */
 	void (*refused)(void *arg, const char *reason); /* likewise. May be NULL */

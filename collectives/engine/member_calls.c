@@ -367,11 +367,14 @@ static void gone(struct member *member)
 	(void)uv_poll_stop(&member->socket_poll);
 	(void)uv_idle_stop(&member->again);
 	(void)uv_timer_stop(&member->deadline);
-	if (!member->over) /* before the news of its end, which may be the job's */
-		notices_flush(member);
-	if (member->engine->callbacks.worker_gone != NULL)
+	if (!member->over)
+		(void)member_step(member, &(struct group_event){ .kind = GROUP_LEAVE }, NULL);
+	if (member->engine->callbacks.worker_gone != NULL) {
+		Traind__Peer__LastWords words = TRAIND__PEER__LAST_WORDS__INIT;
+		notices_last_words(member, &words);
 		member->engine->callbacks.worker_gone(member->engine->arg, member->group,
-		    member->peer);
+		    member->peer, &words);
+	}
 	if (member->over) /* nobody has a use for it any more */
 		member_destroy(member, TR_ECANCELLED, "its worker is gone");
 }

@@ -13,6 +13,7 @@
 /* ---- round records ---- */
 
 static void on_records_timer(uv_timer_t *timer);
+static void send_reports(struct member *member);
 
 /* Sends what was not sent, at most `max` records. */
 static void send_records(struct member *member, size_t max)
@@ -58,31 +59,52 @@ static void forget_records(struct member *member, size_t count)
 	    member->record_count * sizeof(*member->records));
 }
 
-void notices_record(struct member *member, Traind__Peer__RoundCommit *record)
+static bool make_room(struct member *member)
 {
-	if (member->records == NULL)
-		member->records = calloc(TR_RECORDS_UNLOGGED_MAX, sizeof(*member->records));
-	if (member->records == NULL) {
-		traind__peer__round_commit__free_unpacked(record, NULL);
-		return;
-	}
-	/* The core says records again after a view change. */
-	for (size_t i = member->record_count; i-- > 0;)
-		if (member->records[i]->round == record->round) {
-			traind__peer__round_commit__free_unpacked(member->records[i], NULL);
-			member->records[i] = record;
-			if (member->record_sent > i)
-				member->record_sent = i;
-			goto queued;
-		}
 	if (member->record_count == TR_RECORDS_UNLOGGED_MAX) {
 		log_warn("engine",
 		    "peer %lu: memberd is away for long: record of round %lu is dropped",
 		    (unsigned long)member->peer, (unsigned long)member->records[0]->round);
 		forget_records(member, 1);
 	}
-	member->records[member->record_count++] = record;
-queued:
+	if (member->record_count < member->record_capacity)
+		return true;
+	size_t capacity = member->record_capacity > 0 ? 2 * member->record_capacity : 64;
+	void *grown = realloc(member->records, capacity * sizeof(*member->records));
+	if (grown == NULL)
+		return false;
+	member->records = grown;
+	member->record_capacity = capacity;
+	return true;
+}
+
+/* The place of `record` among those kept, which are in ascending order; the core says some again after a view change and when
+ * it leaves. */
+static size_t place_of(const struct member *member, const Traind__Peer__RoundCommit *record)
+{
+	size_t at = member->record_count;
+	while (at > 0 && member->records[at - 1]->round >= record->round)
+		at--;
+	return at;
+}
+
+void notices_record(struct member *member, Traind__Peer__RoundCommit *record)
+{
+	if (record->round <= member->recorded_round || !make_room(member)) {
+		traind__peer__round_commit__free_unpacked(record, NULL);
+		return;
+	}
+	size_t at = place_of(member, record);
+	if (at < member->record_count && member->records[at]->round == record->round) {
+		traind__peer__round_commit__free_unpacked(member->records[at], NULL);
+	} else {
+		memmove(member->records + at + 1, member->records + at,
+		    (member->record_count - at) * sizeof(*member->records));
+		member->record_count++;
+	}
+	member->records[at] = record;
+	if (member->record_sent > at)
+		member->record_sent = at;
 	if (member->record_count - member->record_sent >= TR_RECORDS_BATCH)
 		send_records(member, SIZE_MAX);
 	else if (uv_timer_get_due_in(&member->records_timer) > TR_RECORDS_INTERVAL_MS ||
@@ -94,6 +116,8 @@ queued:
 void notices_recorded(struct member *member, uint64_t round)
 {
 	size_t logged = 0;
+	if (round > member->recorded_round)
+		member->recorded_round = round;
 	while (logged < member->record_sent && member->records[logged]->round <= round)
 		logged++;
 	if (logged == 0)
@@ -111,6 +135,7 @@ void notices_again(struct member *member)
 		member_tell_ready(member);
 	member->record_sent = 0;
 	send_records(member, SIZE_MAX);
+	send_reports(member);
 }
 
 /* ---- reports ---- */
@@ -127,28 +152,6 @@ static void tell_report(struct member *member, Traind__V1__Progress *progress, c
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_PEER_REPORT;
 	message.peer_report = &report;
 	engine_tell(member->engine, &message);
-}
-
-static void send_reports(struct member *member)
-{
-	if (member->progress != NULL || member->event_count > 0)
-		tell_report(member, member->progress,
-		    member->event_count > 0 ? member->events[0] : NULL);
-	for (unsigned i = 1; i < member->event_count; i++)
-		tell_report(member, NULL, member->events[i]);
-	for (unsigned i = 0; i < member->event_count; i++)
-		free(member->events[i]);
-	member->event_count = 0;
-	if (member->progress != NULL)
-		traind__v1__progress__free_unpacked(member->progress, NULL);
-	member->progress = NULL;
-}
-
-static void on_reports_timer(uv_timer_t *timer)
-{
-	struct member *member = timer->data;
-	send_reports(member);
-	member_calls_resume(member);
 }
 
 static void newer_double(double *into, double value)
@@ -182,9 +185,54 @@ static void merge_progress(Traind__V1__Progress *into, Traind__V1__Progress *fro
 	}
 }
 
+/* The newest figures were sent, or are to be said last: `told` has all of them. */
+static void note_told(struct member *member)
+{
+	if (member->told == NULL) {
+		member->told = member->progress;
+	} else if (member->progress != NULL) {
+		merge_progress(member->told, member->progress);
+		traind__v1__progress__free_unpacked(member->progress, NULL);
+	}
+	member->progress = NULL;
+}
+
+static void send_reports(struct member *member)
+{
+	if (member->engine->memberd_lost)
+		return;
+	if (member->progress != NULL || member->event_count > 0)
+		tell_report(member, member->progress,
+		    member->event_count > 0 ? member->events[0] : NULL);
+	for (unsigned i = 1; i < member->event_count; i++)
+		tell_report(member, NULL, member->events[i]);
+	for (unsigned i = 0; i < member->event_count; i++)
+		free(member->events[i]);
+	member->event_count = 0;
+	note_told(member);
+}
+
+static void on_reports_timer(uv_timer_t *timer)
+{
+	struct member *member = timer->data;
+	send_reports(member);
+	member_calls_resume(member);
+}
+
+static void drop_event(struct member *member)
+{
+	log_warn("engine", "peer %lu: memberd is away for long: an event is dropped: %s",
+	    (unsigned long)member->peer, member->events[0]);
+	free(member->events[0]);
+	member->event_count--;
+	memmove(member->events, member->events + 1, member->event_count * sizeof(*member->events));
+}
+
 bool notices_report(void *arg, const void *packed, size_t bytes)
 {
 	struct member *member = arg;
+	if (member->event_count == TR_REPORT_EVENTS_MAX && member->engine->memberd_lost)
+		drop_event(member); /* rather than let the worker wait for memberd */
 	if (member->event_count == TR_REPORT_EVENTS_MAX)
 		return false;
 	struct unpack_budget budget;
@@ -226,6 +274,17 @@ void notices_flush(struct member *member)
 	send_reports(member);
 }
 
+void notices_last_words(struct member *member, Traind__Peer__LastWords *words)
+{
+	send_reports(member);
+	note_told(member);
+	words->progress = member->told;
+	words->n_rounds = member->record_count;
+	words->rounds = member->records;
+	words->n_events = member->event_count;
+	words->events = member->events;
+}
+
 void notices_finish(struct member *member)
 {
 	if (member->records != NULL)
@@ -233,6 +292,7 @@ void notices_finish(struct member *member)
 	free(member->records);
 	for (unsigned i = 0; i < member->event_count; i++)
 		free(member->events[i]);
-	if (member->progress != NULL)
-		traind__v1__progress__free_unpacked(member->progress, NULL);
+	note_told(member);
+	if (member->told != NULL)
+		traind__v1__progress__free_unpacked(member->told, NULL);
 }

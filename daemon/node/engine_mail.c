@@ -7,19 +7,27 @@
 struct letter {
 	struct mail mail;
 	struct engine_mail *to;
-	uint64_t group, peer; /* of a closed channel */
-	size_t bytes;         /* 0: a closed channel */
+	bool closed;          /* a closed channel and its LastWords, else a ToMember */
+	uint64_t group, peer; /* of the channel */
+	size_t bytes;
 	uint8_t packed[];
 };
+
+static void deliver_closed(const struct letter *letter)
+{
+	struct engine_mail *to = letter->to;
+	to->channel_closed(to->arg, letter->group, letter->peer,
+	    traind__peer__last_words__unpack(NULL, letter->bytes, letter->packed));
+}
 
 static void deliver(struct mail *mail, bool dropped)
 {
 	struct letter *letter = (struct letter *)mail;
 	struct engine_mail *to = letter->to;
-	if (!dropped && letter->bytes > 0)
-		to->to_member(to->arg, letter->packed, letter->bytes);
+	if (!dropped && letter->closed)
+		deliver_closed(letter);
 	else if (!dropped)
-		to->channel_closed(to->arg, letter->group, letter->peer);
+		to->to_member(to->arg, letter->packed, letter->bytes);
 	free(letter);
 }
 
@@ -47,12 +55,15 @@ static void to_member(void *arg, const Traind__Peer__ToMember *message)
 	mailbox_post(&to->box, &letter->mail);
 }
 
-static void worker_gone(void *arg, uint64_t group, uint64_t peer)
+static void worker_gone(void *arg, uint64_t group, uint64_t peer,
+    const Traind__Peer__LastWords *words)
 {
 	struct engine_mail *to = arg;
-	struct letter *letter = letter_new(to, 0);
+	struct letter *letter = letter_new(to, traind__peer__last_words__get_packed_size(words));
 	if (letter == NULL)
 		return;
+	(void)traind__peer__last_words__pack(words, letter->packed);
+	letter->closed = true;
 	letter->group = group;
 	letter->peer = peer;
 	mailbox_post(&to->box, &letter->mail);
@@ -63,8 +74,8 @@ const struct engine_callbacks engine_mail_callbacks = { .to_member = to_member,
 
 tr_status engine_mail_init(struct engine_mail *mail, uv_loop_t *loop,
     void (*to_member_call)(void *arg, const void *packed, size_t bytes),
-    void (*channel_closed)(void *arg, uint64_t group, uint64_t peer), void *arg,
-    struct tr_error *error)
+    void (*channel_closed)(void *arg, uint64_t group, uint64_t peer, Traind__Peer__LastWords *words),
+    void *arg, struct tr_error *error)
 {
 	mail->to_member = to_member_call;
 	mail->channel_closed = channel_closed;

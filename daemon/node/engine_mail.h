@@ -12,7 +12,9 @@ struct engine_mail {
 	struct mailbox box;
 	/* On the control loop; packed is a ToMember, borrowed until return. */
 	void (*to_member)(void *arg, const void *packed, size_t bytes);
-	void (*channel_closed)(void *arg, uint64_t group, uint64_t peer);
+	/* Takes the words; NULL: no memory for them. */
+	void (*channel_closed)(void *arg, uint64_t group, uint64_t peer,
+	    Traind__Peer__LastWords *words);
 	void *arg;
 	bool open;
 };
@@ -22,8 +24,8 @@ extern const struct engine_callbacks engine_mail_callbacks;
 
 tr_status engine_mail_init(struct engine_mail *mail, uv_loop_t *loop,
     void (*to_member)(void *arg, const void *packed, size_t bytes),
-    void (*channel_closed)(void *arg, uint64_t group, uint64_t peer), void *arg,
-    struct tr_error *error);
+    void (*channel_closed)(void *arg, uint64_t group, uint64_t peer, Traind__Peer__LastWords *words),
+    void *arg, struct tr_error *error);
 void engine_mail_close(struct engine_mail *mail); /* after engine_destroy; zeroed: nothing */
 
 #endif

@@ -98,6 +98,7 @@ static void welcomed(void *arg, const Traind__Peer__Welcome *welcome)
 static void memberd_lost(void *arg)
 {
 	struct node *node = arg;
+	engine_memberd_lost(node->engine);
 	/* Its readers went with it. */
 	logs_cancel(node->logs, 0);
 }
@@ -133,6 +134,7 @@ static void message(void *arg, const Traind__Peer__ToNode *message)
 		workers_evict(&node->workers, message->peer_evicted->group,
 		    message->peer_evicted->peer, message->peer_evicted->reason);
 		break;
+	case TRAIND__PEER__TO_NODE__BODY_WELCOME:
 	case TRAIND__PEER__TO_NODE__BODY_VIEW_PROPOSE:
 	case TRAIND__PEER__TO_NODE__BODY_VIEW_INSTALL:
 	case TRAIND__PEER__TO_NODE__BODY_ROUNDS_RECORDED:
@@ -167,10 +169,10 @@ static void from_engine(void *arg, const void *packed, size_t bytes)
 	link_send_packed(&node->link, packed, bytes);
 }
 
-static void channel_closed(void *arg, uint64_t group, uint64_t peer)
+static void channel_closed(void *arg, uint64_t group, uint64_t peer, Traind__Peer__LastWords *words)
 {
 	struct node *node = arg;
-	workers_channel_closed(&node->workers, group, peer);
+	workers_channel_closed(&node->workers, group, peer, words);
 }
 
 static void log_data(void *arg, uint64_t stream, const void *data, size_t bytes, bool end,

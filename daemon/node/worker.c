@@ -17,8 +17,10 @@
 #include "daemon/node/logs.h"
 #include "daemon/node/process.h"
 
-/* How long an end waits for its last lines: a slow disk must not keep a death from memberd. */
+/* How long an end waits for its last lines (a slow disk must not keep a death from memberd), and then for the engine, which has
+ * seen the channel close as soon as it runs. */
 #define DRAIN_WAIT_MS 500
+#define HEARD_WAIT_MS 5000
 
 struct worker {
 	struct workers *workers;
@@ -32,6 +34,7 @@ struct worker {
 	uv_timer_t wait; /* first for a process whose channel closed, then for its last words */
 	bool drained;    /* all it wrote is in its log */
 	bool heard;      /* the engine has passed on all that it said: its channel is closed */
+	Traind__Peer__LastWords *words; /* then */
 	struct worker *next;
 };
 
@@ -51,7 +54,7 @@ static struct worker *find(const struct workers *workers, uint64_t peer)
 /* ---- its end */
 
 static void report_end(struct workers *workers, uint64_t job, uint64_t peer,
-    const struct process_end *end, const char *last_lines)
+    const struct process_end *end, const char *last_lines, Traind__Peer__LastWords *words)
 {
 	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
 	Traind__Peer__WorkerExited exited = TRAIND__PEER__WORKER_EXITED__INIT;
@@ -64,6 +67,7 @@ static void report_end(struct workers *workers, uint64_t job, uint64_t peer,
 	exited.signal = end->signal;
 	exited.reason = reason;
 	exited.last_lines = lines;
+	exited.last_words = words;
 	worker_ends_keep(&workers->ends, &exited);
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_WORKER_EXITED;
 	message.worker_exited = &exited;
@@ -85,14 +89,12 @@ static void remove_worker(struct worker *worker)
 	workers->count--;
 	if (worker->group != 0)
 		engine_remove(workers->engine, worker->group, worker->peer, worker->end.reason);
-	report_end(workers, worker->job, worker->peer, &worker->end, worker->last_lines);
+	report_end(workers, worker->job, worker->peer, &worker->end, worker->last_lines,
+	    worker->words);
+	if (worker->words != NULL)
+		traind__peer__last_words__free_unpacked(worker->words, NULL);
 	uv_close((uv_handle_t *)&worker->wait, freed);
 	workers->changed(workers->arg);
-}
-
-static void waited_enough(uv_timer_t *timer)
-{
-	remove_worker(timer->data);
 }
 
 static void process_started(void *arg, pid_t pid)
@@ -111,6 +113,33 @@ static void process_started(void *arg, pid_t pid)
 	worker->workers->report(worker->workers->arg, &message);
 }
 
+/* Its end is told last: with the end of its workers a job is done, and its last words must have come by then. */
+static void remove_if_complete(struct worker *worker)
+{
+	if (worker->process != NULL || !worker->drained || (worker->group != 0 && !worker->heard))
+		return;
+	(void)uv_timer_stop(&worker->wait);
+	remove_worker(worker);
+}
+
+static void not_heard(uv_timer_t *timer)
+{
+	struct worker *worker = timer->data;
+	log_error("worker", "job %" PRIu64 ": peer %" PRIu64 ": its last words did not come",
+	    worker->job, worker->peer);
+	worker->heard = true;
+	remove_if_complete(worker);
+}
+
+static void not_drained(uv_timer_t *timer)
+{
+	struct worker *worker = timer->data;
+	worker->drained = true;
+	/* The engine's words may be the next thing that this loop reads: we may have stood still. */
+	(void)uv_timer_start(&worker->wait, not_heard, HEARD_WAIT_MS, 0);
+	remove_if_complete(worker);
+}
+
 static void process_ended(void *arg, const struct process_end *end)
 {
 	struct worker *worker = arg;
@@ -120,16 +149,7 @@ static void process_ended(void *arg, const struct process_end *end)
 	    worker->peer, end->reason, worker->stop_reason[0] != '\0' ? ", " : "",
 	    worker->stop_reason);
 	logs_finish(worker->workers->logs, worker->peer);
-	(void)uv_timer_start(&worker->wait, waited_enough, DRAIN_WAIT_MS, 0);
-}
-
-/* Its end is told last: with the end of its workers a job is done, and its last figures must have come by then. */
-static void remove_if_complete(struct worker *worker)
-{
-	if (worker->process != NULL || !worker->drained || (worker->group != 0 && !worker->heard))
-		return;
-	(void)uv_timer_stop(&worker->wait);
-	remove_worker(worker);
+	(void)uv_timer_start(&worker->wait, not_drained, DRAIN_WAIT_MS, 0);
 }
 
 void workers_drained(struct workers *workers, uint64_t peer, const char *last_lines)
@@ -139,6 +159,7 @@ void workers_drained(struct workers *workers, uint64_t peer, const char *last_li
 		return;
 	(void)snprintf(worker->last_lines, sizeof(worker->last_lines), "%s", last_lines);
 	worker->drained = true;
+	(void)uv_timer_start(&worker->wait, not_heard, HEARD_WAIT_MS, 0);
 	remove_if_complete(worker);
 }
 
@@ -277,7 +298,7 @@ void workers_start(struct workers *workers, const Traind__Peer__StartWorker *sta
 		log_error("worker", "job %" PRIu64 ": peer %" PRIu64 " cannot be started: %s",
 		    start->job_id, start->peer, error.text);
 		(void)snprintf(end.reason, sizeof(end.reason), "could not be started");
-		report_end(workers, start->job_id, start->peer, &end, error.text);
+		report_end(workers, start->job_id, start->peer, &end, error.text, NULL);
 		free(worker);
 		return;
 	}
@@ -322,12 +343,17 @@ static void channel_closed_long_ago(uv_timer_t *timer)
 	stop(timer->data, TR_WORKER_TERM_GRACE_MS, "it closed its channel and stayed");
 }
 
-void workers_channel_closed(struct workers *workers, uint64_t group, uint64_t peer)
+void workers_channel_closed(struct workers *workers, uint64_t group, uint64_t peer,
+    Traind__Peer__LastWords *words)
 {
 	struct worker *worker = find(workers, peer);
-	if (worker == NULL || worker->group != group)
+	if (worker == NULL || worker->group != group || worker->words != NULL) {
+		if (words != NULL)
+			traind__peer__last_words__free_unpacked(words, NULL);
 		return;
+	}
 	worker->heard = true;
+	worker->words = words;
 	if (worker->process != NULL)
 		(void)uv_timer_start(&worker->wait, channel_closed_long_ago,
 		    TR_WORKER_TERM_GRACE_MS, 0);

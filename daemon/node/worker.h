@@ -43,8 +43,10 @@ void workers_stop(struct workers *workers, uint64_t job, uint64_t peer, unsigned
     const char *reason);
 /* No longer a member of its group: ends it. */
 void workers_evict(struct workers *workers, uint64_t group, uint64_t peer, const char *reason);
-/* The engine says that its channel closed; the process should be ending too. */
-void workers_channel_closed(struct workers *workers, uint64_t group, uint64_t peer);
+/* The engine says that its channel closed; the process should be ending too. `words` (taken; NULL: none) go
+ * with the report of its end. */
+void workers_channel_closed(struct workers *workers, uint64_t group, uint64_t peer,
+    Traind__Peer__LastWords *words);
 /* From logs: everything it wrote is in its file. */
 void workers_drained(struct workers *workers, uint64_t peer, const char *last_lines);
 /* After memberd came back: ends that it may not have heard of. */

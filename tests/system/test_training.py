@@ -110,6 +110,22 @@ def test_drop_says_what_is_missing(tmp_path, text):
         assert (rounds.samples < steps * BATCH) <= (rounds.partial_rounds > 0)
 
 
+def test_job_ends_while_memberd_is_away(tmp_path, text):
+    """Its last rounds, figures and checkpoint were told to nobody: they come with the workers' ends."""
+    steps, run = 120, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=3) as cluster:
+        job = cluster.submit(job_spec(text, run, 3, steps))
+        reach_file(run, steps - 60)
+        cluster.kill_memberd()
+        wait_for(lambda: not cluster.workers(), "the workers to finish by themselves")
+        cluster.restart_memberd()
+        done = cluster.wait_job(job, "DONE")
+        account_is_whole(done, steps)
+        assert done.progress.step == steps
+        assert pathlib.Path(done.progress.checkpoint).name == f"step-{steps:08d}"
+        assert done.progress.loss == pytest.approx(metrics(run)[steps]["loss"])
+
+
 def test_memberd_dies_in_mid_training(tmp_path, text):
     """Workers train on meanwhile; daemons come back by themselves; the job and the view numbers go on."""
     steps, run = 400, tmp_path / "run"

@@ -45,9 +45,9 @@ struct fx_host {
 	tr_group *group;
 	bool up, ready, gone;
 	char link_lost_reason[256];
-	unsigned link_lost, records, events;
+	unsigned link_lost, records, reports, events;
 	uint64_t installed;
-	Traind__V1__Progress *progress;
+	Traind__Peer__LastWords *words; /* once gone */
 	Traind__Peer__ViewReport *report;
 	tr_status failed;
 	char failed_text[512];
@@ -85,6 +85,7 @@ static void fx_hear(struct fx_host *host, const Traind__Peer__ToMember *m)
 		host->records += (unsigned)m->round_commits->n_rounds;
 		break;
 	case TRAIND__PEER__TO_MEMBER__BODY_PEER_REPORT:
+		host->reports++;
 		host->events += m->peer_report->event[0] != '\0';
 		break;
 	case TRAIND__PEER__TO_MEMBER__BODY_PEER_FAILED:
@@ -117,12 +118,21 @@ static void fx_to_member(void *arg, const Traind__Peer__ToMember *message)
 	pthread_mutex_unlock(&host->fx->lock);
 }
 
-static void fx_worker_gone(void *arg, uint64_t group, uint64_t peer)
+static void fx_worker_gone(void *arg, uint64_t group, uint64_t peer,
+    const Traind__Peer__LastWords *words)
 {
 	struct fx_host *host = arg;
 	(void)group;
 	(void)peer;
+	size_t bytes = traind__peer__last_words__get_packed_size(words);
+	uint8_t *packed = malloc(bytes + 1);
+	assert_non_null(packed);
+	(void)traind__peer__last_words__pack(words, packed);
 	pthread_mutex_lock(&host->fx->lock);
+	if (host->words != NULL)
+		traind__peer__last_words__free_unpacked(host->words, NULL);
+	host->words = traind__peer__last_words__unpack(NULL, bytes, packed);
+	free(packed);
 	host->gone = true;
 	pthread_cond_broadcast(&host->fx->changed);
 	pthread_mutex_unlock(&host->fx->lock);
@@ -245,6 +255,8 @@ static void fx_stop(struct fx *fx)
 		tr_group_leave(host->group);
 		if (host->report != NULL)
 			traind__peer__view_report__free_unpacked(host->report, NULL);
+		if (host->words != NULL)
+			traind__peer__last_words__free_unpacked(host->words, NULL);
 	}
 	if (fx->last != NULL)
 		traind__peer__view_install__free_unpacked(fx->last, NULL);

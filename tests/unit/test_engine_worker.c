@@ -2,6 +2,7 @@
 #include "tests/unit/engine_fixture.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -351,6 +352,67 @@ static void memory_behind_many_reports(void **state)
 	fx_stop(fx);
 }
 
+static void leave(struct fx_host *host)
+{
+	tr_group_leave(host->group);
+	host->group = NULL;
+	FX_WAIT(host->fx, host->gone);
+	assert_non_null(host->words);
+}
+
+/* memberd was away when it ended: rounds, whoever was to tell them, figures and events go with its end. */
+static void last_words(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct fx_host *hub = &fx->hosts[0], *other = &fx->hosts[1];
+	struct caller callers[2];
+	struct tr_report first = { .step = 4,
+		.loss = 2,
+		.val_loss = 2.5,
+		.checkpoint = "/tmp/step-4" };
+	struct tr_report second = { .step = 5, .loss = 1.5, .val_loss = NAN };
+	struct tr_report event = { .loss = NAN, .val_loss = NAN, .event = "a disk was full" };
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__RoundsRecorded recorded = TRAIND__PEER__ROUNDS_RECORDED__INIT;
+	bool both[FX_HOSTS_MAX] = { true, true };
+	for (unsigned i = 0; i < 2; i++)
+		caller_start(&callers[i], &fx->hosts[i], 5);
+	FX_WAIT(fx, hub->ready && other->ready);
+	fx_change_view(fx, both);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(pthread_join(callers[i].thread, NULL), 0);
+		assert_int_equal(callers[i].status, TR_OK);
+	}
+	assert_int_equal(tr_report(other->group, &first), TR_OK);
+	FX_WAIT(fx, other->reports == 1);
+	engine_memberd_lost(other->engine);
+	assert_int_equal(tr_report(other->group, &second), TR_OK);
+	assert_int_equal(tr_report(other->group, &event), TR_OK);
+	leave(other);
+	assert_int_equal(other->records, 0);
+	assert_int_equal(other->events, 0);
+	assert_int_equal(other->words->n_rounds, 5);
+	for (size_t i = 0; i < 5; i++)
+		assert_int_equal(other->words->rounds[i]->round, i + 1);
+	assert_int_equal(other->words->progress->step, 5);
+	assert_true(other->words->progress->loss == 1.5 && other->words->progress->val_loss == 2.5);
+	assert_string_equal(other->words->progress->checkpoint, "/tmp/step-4");
+	assert_int_equal(other->words->n_events, 1);
+	assert_string_equal(other->words->events[0], "a disk was full");
+	recorded.group = FX_GROUP;
+	recorded.round = 3;
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_ROUNDS_RECORDED;
+	message.rounds_recorded = &recorded;
+	FX_WAIT(fx, hub->records == 5);
+	engine_to_node(hub->engine, &message);
+	leave(hub);
+	assert_int_equal(hub->words->n_rounds, 2);
+	assert_int_equal(hub->words->rounds[0]->round, 4);
+	fx_stop(fx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -359,6 +421,7 @@ int main(void)
 		cmocka_unit_test(noise_in_the_rings),
 		cmocka_unit_test(all_state_counts_before_ready),
 		cmocka_unit_test(memory_behind_many_reports),
+		cmocka_unit_test(last_words),
 	};
 	return cmocka_run_group_tests_name("engine worker", tests, NULL, NULL);
 }

@@ -53,15 +53,18 @@ static void progress(struct world *w, uint64_t conn, uint64_t peer, uint64_t ste
 	MESSAGE(w, conn, PEER_REPORT, peer_report, &body);
 }
 
-static void commit(struct world *w, uint64_t conn, uint64_t peer, uint64_t first, uint64_t last,
-    uint64_t digest)
+struct rows {
+	Traind__Peer__RoundCommit row[64], *list[64];
+	size_t count;
+};
+
+static void rows_fill(struct rows *rows, uint64_t first, uint64_t last, uint64_t digest)
 {
-	Traind__Peer__RoundCommits body = TRAIND__PEER__ROUND_COMMITS__INIT;
-	Traind__Peer__RoundCommit rows[64], *list[64];
-	uint64_t contributors[] = { 5, 6, 7 };
+	static uint64_t contributors[] = { 5, 6, 7 };
 	assert_true(last - first < 64);
+	rows->count = last - first + 1;
 	for (uint64_t round = first; round <= last; round++) {
-		Traind__Peer__RoundCommit *row = &rows[round - first];
+		Traind__Peer__RoundCommit *row = &rows->row[round - first];
 		traind__peer__round_commit__init(row);
 		row->round = round;
 		row->view = row->attempt = 1;
@@ -69,13 +72,47 @@ static void commit(struct world *w, uint64_t conn, uint64_t peer, uint64_t first
 		row->contributors = contributors;
 		row->n_contributors = 3;
 		row->digest_low = digest + round;
-		list[round - first] = row;
+		rows->list[round - first] = row;
 	}
+}
+
+static void commit(struct world *w, uint64_t conn, uint64_t peer, uint64_t first, uint64_t last,
+    uint64_t digest)
+{
+	Traind__Peer__RoundCommits body = TRAIND__PEER__ROUND_COMMITS__INIT;
+	struct rows rows;
+	rows_fill(&rows, first, last, digest);
 	body.group = 4;
 	body.peer = peer;
-	body.rounds = list;
-	body.n_rounds = last - first + 1;
+	body.rounds = rows.list;
+	body.n_rounds = rows.count;
 	MESSAGE(w, conn, ROUND_COMMITS, round_commits, &body);
+}
+
+/* A worker that ends well and leaves rounds, a figure and an event behind. */
+static void exited_with_words(struct world *w, uint64_t conn, uint64_t peer, uint64_t first,
+    uint64_t last)
+{
+	Traind__Peer__WorkerExited body = TRAIND__PEER__WORKER_EXITED__INIT;
+	Traind__Peer__LastWords words = TRAIND__PEER__LAST_WORDS__INIT;
+	Traind__V1__Progress figures = TRAIND__V1__PROGRESS__INIT;
+	char event[] = "a disk was full", checkpoint[] = "/tmp/c/step-00000100",
+	     *events[] = { event };
+	struct rows rows;
+	rows_fill(&rows, first, last, 0);
+	figures.step = figures.steps = 100;
+	figures.loss = 1.5;
+	figures.val_loss = figures.first_loss = NAN;
+	figures.checkpoint = checkpoint;
+	words.rounds = rows.list;
+	words.n_rounds = rows.count;
+	words.progress = &figures;
+	words.events = events;
+	words.n_events = 1;
+	body.job_id = 1;
+	body.peer = peer;
+	body.last_words = &words;
+	MESSAGE(w, conn, WORKER_EXITED, worker_exited, &body);
 }
 
 static void account_is(struct world *w, uint64_t committed, uint64_t recorded, uint64_t samples)
@@ -177,6 +214,86 @@ static void test_end_of_a_native_job(void **state)
 	    "append peer_moved p6 finished: \n");
 	exited(&w, 3, 1, 7, 0, 0, "");
 	assert_int_equal(job_state(&w, 1), TRAIND__V1__JOB_STATE__JOB_STATE_DONE);
+	world_finish(&w);
+}
+
+/* Nothing that happened while memberd was away is lost: it comes with the ends, and again with each of them. */
+static void test_last_words(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	w.hold = true;
+	exited_with_words(&w, 1, 5, 1, 3);
+	exited_with_words(&w, 2, 6, 1, 4);
+	exited_with_words(&w, 3, 7, 1, 4);
+	expect(&w,
+	    "append rounds x3\n"
+	    "append job_note\n"
+	    "append peer_moved p5 finished: \n"
+	    "append job_note\n"
+	    "append peer_moved p6 finished: \n"
+	    "append job_note\n"
+	    "append peer_moved p7 finished: \n");
+	w.hold = false;
+	world_apply(
+	    &w); /* round 4 waited behind the others, and the end of the job behind round 4 */
+	account_is(&w, 4, 4, 48);
+	Traind__V1__Job *job = membership_job(w.m, 1, true);
+	assert_int_equal(job->state, TRAIND__V1__JOB_STATE__JOB_STATE_DONE);
+	assert_int_equal(job->progress->step, 100);
+	assert_string_equal(job->progress->checkpoint, "/tmp/c/step-00000100");
+	size_t told = 0;
+	for (size_t i = 0; i < job->n_events; i++)
+		told += strcmp(job->events[i]->text, "a disk was full") == 0 ? 1 : 0;
+	assert_int_equal(told, 3);
+	traind__v1__job__free_unpacked(job, NULL);
+	skip_trace(&w);
+	exited_with_words(&w, 3, 7, 1, 5); /* after a reconnect: it has ended */
+	expect(&w, "");
+	account_is(&w, 4, 4, 48);
+	world_finish(&w);
+}
+
+/* A round whose record is on its way into the log is committed: the view must not give it out again. */
+static void test_view_waits_for_records(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	commit(&w, 1, 5, 1, 9, 0);
+	skip_trace(&w);
+	w.hold = true;
+	commit(&w, 1, 5, 10, 10, 0); /* on its way */
+	commit(&w, 1, 5, 11, 11, 0); /* waits for that */
+	world_closed(&w, 1, "reset by peer");
+	for (int i = 0; i < 3; i++)
+		world_apply_one(&w); /* 10, the node, its peer */
+	skip_trace(&w);
+	world_apply_one(&w); /* the proposal's number */
+	report(&w, 2, 4, 6, 2, 1, 10, 11, 1, true, 0xff, 0xff);
+	report(&w, 3, 4, 7, 2, 1, 10, 11, 1, true, 0xff, 0xff);
+	expect(&w,
+	    "send c2 view_propose 2 to p6,p7\n"
+	    "send c3 view_propose 2 to p6,p7\n");
+	w.hold = false;
+	world_apply(&w);
+	assert_int_equal(w.install[2]->view_install->resume->base_round, 12);
+	account_is(&w, 11, 11, 132);
+	world_finish(&w);
+}
+
+/* It was put out while it committed: the others decided without it. */
+static void test_records_of_an_ended_peer(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	exited(&w, 1, 1, 5, 0, 9, "");
+	skip_trace(&w);
+	commit(&w, 1, 5, 1, 3, 0);
+	expect(&w, "");
+	account_is(&w, 0, 0, 0);
 	world_finish(&w);
 }
 
@@ -362,6 +479,9 @@ int main(void)
 		cmocka_unit_test(test_all_lost_with_checkpoint),
 		cmocka_unit_test(test_all_lost_without_checkpoint),
 		cmocka_unit_test(test_end_of_a_native_job),
+		cmocka_unit_test(test_last_words),
+		cmocka_unit_test(test_view_waits_for_records),
+		cmocka_unit_test(test_records_of_an_ended_peer),
 		cmocka_unit_test(test_death_at_the_end),
 		cmocka_unit_test(test_twin),
 		cmocka_unit_test(test_other_state),

@@ -84,10 +84,13 @@ void facts_rounds(struct membership *m, struct node *node, const Traind__Peer__R
 {
 	struct group *group = state_group(m, rounds->group);
 	const struct peer *peer = group != NULL ? state_group_peer(m, group, rounds->peer) : NULL;
-	if (peer == NULL || peer->node != node->id || state_ledger(m, group) == NULL ||
-	    rounds->n_rounds == 0 || rounds->n_rounds > BATCH_MAX) {
+	/* Of an ended peer too: the others decide without it. */
+	if (peer == NULL || peer->node != node->id || !state_peer_live(peer) ||
+	    state_ledger(m, group) == NULL || rounds->n_rounds == 0 ||
+	    rounds->n_rounds > BATCH_MAX) {
 		action_ignored(m,
-		    "%zu round records of group %llu from node n%llu, which hosts no member of it",
+		    "%zu round records of group %llu from node n%llu, which hosts no live member "
+		    "of it",
 		    rounds->n_rounds, (unsigned long long)rounds->group,
 		    (unsigned long long)node->id);
 		return;
@@ -105,6 +108,11 @@ void facts_rounds(struct membership *m, struct node *node, const Traind__Peer__R
 	else
 		append_rounds(m, group, &copy);
 	free(copy.rounds);
+}
+
+bool facts_rounds_pending(const struct membership *m, const struct group *group)
+{
+	return group->soft.batch != NULL || pending_any(m, PENDING_ROUNDS, group->id);
 }
 
 void facts_rounds_applied(struct membership *m, struct group *group)
@@ -229,6 +237,30 @@ void facts_report(struct membership *m, struct node *node, const Traind__Peer__P
 		take_progress(m, job, report->progress);
 	if (report->event[0] != '\0')
 		take_event(m, job, report->event);
+}
+
+void facts_last_words(struct membership *m, struct node *node, struct peer *peer,
+    const Traind__Peer__LastWords *words)
+{
+	Traind__Peer__RoundCommits commits = TRAIND__PEER__ROUND_COMMITS__INIT;
+	Traind__Peer__PeerReport report = TRAIND__PEER__PEER_REPORT__INIT;
+	if (words == NULL)
+		return;
+	commits.group = peer->group;
+	commits.peer = report.peer = peer->id;
+	commits.n_rounds = words->n_rounds;
+	commits.rounds = words->rounds;
+	if (words->n_rounds > 0)
+		facts_rounds(m, node, &commits);
+	report.job_id = peer->job;
+	report.progress = words->progress;
+	if (peer->job != 0 && words->progress != NULL)
+		facts_report(m, node, &report);
+	report.progress = NULL;
+	for (size_t i = 0; peer->job != 0 && i < words->n_events; i++) {
+		report.event = words->events[i];
+		facts_report(m, node, &report);
+	}
 }
 
 void facts_think(struct membership *m, struct job *job)

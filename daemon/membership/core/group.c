@@ -177,6 +177,8 @@ void group_leave(struct membership *m, struct node *node, const Traind__Peer__Le
 		return;
 	}
 	peer->soft.stop_conn = node->soft.conn;
+	if (state_peer_live(peer))
+		facts_last_words(m, node, peer, leave->last_words);
 	peer_end(m, peer, PEER_FINISHED, false, "it left");
 }
 

@@ -170,6 +170,7 @@ void peer_exited(struct membership *m, struct node *node, const Traind__Peer__Wo
 	m->dirty = true;
 	if (!state_peer_live(peer))
 		return;
+	facts_last_words(m, node, peer, exited->last_words);
 	char reason[REASON_MAX];
 	exit_words(exited, reason, sizeof(reason));
 	bool well = exited->exit_code == 0 && exited->signal == 0;

@@ -361,7 +361,12 @@ uint64_t link_deadline_ms(const struct group *group);
 /* facts.c: round records, progress and events from nodes. */
 void facts_rounds(struct membership *m, struct node *node, const Traind__Peer__RoundCommits *rounds);
 void facts_rounds_applied(struct membership *m, struct group *group);
+/* Records of this group are on their way into the log: no decision about its rounds can be taken before. */
+bool facts_rounds_pending(const struct membership *m, const struct group *group);
 void facts_report(struct membership *m, struct node *node, const Traind__Peer__PeerReport *report);
+/* What a member leaves behind, before its end is taken. NULL: nothing. */
+void facts_last_words(struct membership *m, struct node *node, struct peer *peer,
+    const Traind__Peer__LastWords *words);
 void facts_think(struct membership *m, struct job *job);
 
 #endif

@@ -163,7 +163,7 @@ static bool proposal_think(struct membership *m, struct group *group)
 		view_drop_proposal(group);
 		return false;
 	}
-	if (reports == proposal->count)
+	if (reports == proposal->count && !facts_rounds_pending(m, group))
 		install_append(m, group);
 	return true;
 }
