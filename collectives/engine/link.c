@@ -17,6 +17,10 @@
  * mistake, since memberd acts on a closed one at once. */
 #define SILENCE_LEAST_MS 10000
 
+/* What memberd's messages may take in one turn of the loop: starting a process takes milliseconds, and between two of a
+ * thousand starts the heartbeat must go out. */
+#define BUSY_MOST_NS 20000000u
+
 static void dial(struct link *link);
 
 /* ---- sending */
@@ -132,6 +136,15 @@ static void dispatch(struct link *link, const Traind__Peer__ToNode *message)
 	}
 }
 
+/* The timers have had their turn, the heartbeat's among them. */
+static void breathed(uv_timer_t *timer)
+{
+	struct link *link = timer->data;
+	link->busy_ns = 0;
+	if (link->conn != NULL)
+		conn_resume(link->conn);
+}
+
 static tr_status frame(void *arg, struct conn *conn, uint16_t type, const uint8_t *payload,
     size_t bytes, struct tr_error *error)
 {
@@ -140,6 +153,11 @@ static tr_status frame(void *arg, struct conn *conn, uint16_t type, const uint8_
 	struct unpack_budget budget;
 	if (type != FRAME_TO_NODE)
 		return tr_error_set(error, TR_EPROTO, "frame of type %u, expected ToNode", type);
+	if (link->busy_ns >= BUSY_MOST_NS && !link->closing) {
+		(void)uv_timer_start(&link->breath, breathed, 0, 0);
+		return TR_EAGAIN;
+	}
+	uint64_t since_ns = uv_hrtime();
 	Traind__Peer__ToNode *message = traind__peer__to_node__unpack(unpack_budget(&budget, bytes),
 	    bytes, payload);
 	if (message == NULL)
@@ -148,6 +166,7 @@ static tr_status frame(void *arg, struct conn *conn, uint16_t type, const uint8_
 	if (!link->closing)
 		dispatch(link, message);
 	traind__peer__to_node__free_unpacked(message, NULL);
+	link->busy_ns += uv_hrtime() - since_ns;
 	return TR_OK;
 }
 
@@ -237,7 +256,8 @@ tr_status link_start(struct link *link, uv_loop_t *loop, const char *address,
 	(void)getrandom(&link->random, sizeof(link->random), GRND_NONBLOCK);
 	(void)uv_timer_init(loop, &link->retry);
 	(void)uv_timer_init(loop, &link->beat);
-	link->retry.data = link->beat.data = link;
+	(void)uv_timer_init(loop, &link->breath);
+	link->retry.data = link->beat.data = link->breath.data = link;
 	dial(link);
 	return TR_OK;
 }
@@ -249,6 +269,7 @@ void link_close(struct link *link, const char *reason)
 	link->closing = true;
 	uv_close((uv_handle_t *)&link->retry, NULL);
 	uv_close((uv_handle_t *)&link->beat, NULL);
+	uv_close((uv_handle_t *)&link->breath, NULL);
 	if (link->conn != NULL && link->welcomed)
 		conn_finish(link->conn, reason);
 	else if (link->conn != NULL)

@@ -32,11 +32,12 @@ struct link {
 	const struct link_callbacks *callbacks;
 	void *arg;
 	struct conn *conn; /* NULL: between two dials */
-	uv_timer_t retry, beat;
+	uv_timer_t retry, beat, breath;
 	uint64_t backoff_ms, random;
 	bool welcomed, complained, was_welcomed, closing;
 	uint64_t sequence, sent_at_us, heard_ms;
 	uint64_t interval_ms, timeout_ms;
+	uint64_t busy_ns; /* in callbacks, since the timers ran */
 	double rtt_s;
 };
 

@@ -90,6 +90,8 @@ static void step(struct memberd *memberd, struct queued_event *item)
 {
 	step_core(memberd, item);
 	actions_carry_out(memberd);
+	if (item->event.kind == MEMBERSHIP_MESSAGE)
+		node_conns_stepped(memberd, item->event.conn);
 	free_event(item);
 }
 

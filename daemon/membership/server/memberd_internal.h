@@ -33,6 +33,8 @@ struct node_conn {
 	uint64_t number;
 	struct conn *conn;
 	bool greeted; /* said NodeHello */
+	bool held;    /* nothing is read of it until its messages were stepped */
+	unsigned queued; /* messages that wait for their step */
 	uint64_t since_ms;
 	struct memberd *memberd;
 };
@@ -83,6 +85,8 @@ void node_conns_init(struct memberd *memberd);
 void node_conns_accept(struct memberd *memberd, int fd, const void *early, size_t early_bytes);
 void node_conns_send(struct memberd *memberd, uint64_t number, const Traind__Peer__ToNode *message);
 void node_conns_finish(struct memberd *memberd, uint64_t number, const char *reason);
+/* One message of the connection was stepped: there is room for another. */
+void node_conns_stepped(struct memberd *memberd, uint64_t number);
 void node_conns_close(struct memberd *memberd);
 
 /* backend.c: the API's calls */

@@ -11,6 +11,9 @@
 #define HELLO_CHECK_MS 1000
 #define LOG_BURST      20 /* lines about strangers that were dropped, and a second */
 #define LOG_RATE       2
+/* Of one connection, that wait for their step. More are not read: whoever sends faster than we step fills its own socket and
+ * neither our memory nor the time of the others. */
+#define QUEUED_MAX     32
 
 static struct node_conn *find(struct memberd *memberd, uint64_t number)
 {
@@ -41,6 +44,10 @@ static tr_status node_frame(void *arg, struct conn *conn, uint16_t type, const u
 	struct unpack_budget budget;
 	if (type != FRAME_TO_MEMBER)
 		return tr_error_set(error, TR_EPROTO, "frame of type %u, expected ToMember", type);
+	if (node->queued == QUEUED_MAX) {
+		node->held = true;
+		return TR_EAGAIN;
+	}
 	Traind__Peer__ToMember *message = traind__peer__to_member__unpack(unpack_budget(&budget,
 	                                                                      bytes),
 	    bytes, payload);
@@ -56,6 +63,7 @@ static tr_status node_frame(void *arg, struct conn *conn, uint16_t type, const u
 		node->greeted = true;
 		node->memberd->nodes.ungreeted--;
 	}
+	node->queued++;
 	event_queue_push(node->memberd,
 	    &(struct membership_event){ .kind = MEMBERSHIP_MESSAGE,
 	        .conn = node->number,
@@ -149,6 +157,18 @@ void node_conns_send(struct memberd *memberd, uint64_t number, const Traind__Pee
 		conn_close(node->conn, "it reads too slowly");
 	else if (st != TR_OK && st != TR_EUNAVAILABLE)
 		conn_close(node->conn, tr_status_text(st));
+}
+
+void node_conns_stepped(struct memberd *memberd, uint64_t number)
+{
+	struct node_conn *node = find(memberd, number);
+	if (node == NULL)
+		return;
+	node->queued--;
+	if (!node->held || node->queued > QUEUED_MAX / 2)
+		return;
+	node->held = false;
+	conn_resume(node->conn);
 }
 
 void node_conns_finish(struct memberd *memberd, uint64_t number, const char *reason)

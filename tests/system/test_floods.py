@@ -1,0 +1,88 @@
+"""Whoever sends much, or asks for much at once, costs the others nothing."""
+import ctypes
+import os
+import socket
+import struct
+import threading
+
+from harness import DEADLINE_S, Cluster, wait_for
+from stubs import pb
+
+XXH3 = ctypes.CDLL("libxxhash.so.0").XXH3_64bits
+XXH3.restype, XXH3.argtypes = ctypes.c_uint64, [ctypes.c_char_p, ctypes.c_size_t]
+
+HEARTBEATS = 1_000_000
+
+
+def frame(kind, payload):
+    head = struct.pack("<IH", len(payload), kind)
+    return head + struct.pack("<H", XXH3(head, len(head)) & 0xFFFF) + payload
+
+
+def field(number, value):
+    """A number or bytes of less than 128 bytes, in protobuf's wire form."""
+    if isinstance(value, bytes):
+        return bytes([number << 3 | 2, len(value)]) + value
+    out = bytearray([number << 3])
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes(out) + bytes([value])
+
+
+def register(memberd, name):
+    """A node that speaks by itself; returns its socket."""
+    hello = field(2, int.from_bytes(os.urandom(7), "little")) + field(3, name.encode()) + field(4, b"127.0.0.1:1")
+    connection = socket.create_connection(("127.0.0.1", memberd.port), DEADLINE_S)
+    connection.sendall(b"TRAIND1\n" + frame(1, field(1, hello)))
+    return connection
+
+
+def read_away(connection):
+    try:
+        while connection.recv(1 << 20):
+            pass
+    except OSError:
+        pass
+
+
+def most_kib(daemon):
+    """The most memory that it ever had."""
+    with open(f"/proc/{daemon.pid}/status") as status:
+        return int(next(line for line in status if line.startswith("VmHWM")).split()[1])
+
+
+def test_a_peer_that_floods_memberd_costs_no_memory_and_silences_nobody(tmp_path):
+    with Cluster(tmp_path, nodes=1) as cluster:
+        with register(cluster.memberd, "flood") as flood:
+            cluster.wait_nodes(alive=2)
+            before = most_kib(cluster.memberd)
+            threading.Thread(target=read_away, args=(flood,), daemon=True).start()
+            beats = frame(1, field(2, field(1, 1))) * 10_000
+            for _ in range(HEARTBEATS // 10_000):
+                flood.sendall(beats)
+            assert most_kib(cluster.memberd) - before < 32 * 1024
+            assert len(cluster.wait_nodes(alive=2)) == 2
+        assert "(node-1) is lost" not in cluster.memberd.log()
+
+
+def test_a_burst_of_jobs_does_not_silence_a_node(tmp_path):
+    """A thousand processes to start are seconds of work; heartbeats go out in between."""
+    count = 1500
+    with Cluster(tmp_path, nodes=1) as cluster:
+        spec = pb.JobSpec(name="burst")
+        spec.command.argv.append("true")
+        spec.command.directory = str(tmp_path)
+        spec.mesh.workers = 1
+        calls = [cluster.api().SubmitJob.future(pb.SubmitJobRequest(spec=spec), timeout=DEADLINE_S) for _ in range(count)]
+        jobs = {call.result().job_id for call in calls}
+        assert len(jobs) == count
+
+        def ended():
+            """The newest first; all fit into one answer."""
+            rows = cluster.api().ListJobs(pb.ListJobsRequest(), timeout=DEADLINE_S).jobs
+            states = {row.id: pb.JobState.Name(row.state) for row in rows}
+            assert "JOB_STATE_FAILED" not in states.values(), [row.reason for row in rows if row.exit_code][:3]
+            return len(states) == count and set(states.values()) == {"JOB_STATE_DONE"}
+        wait_for(ended, "all jobs to be done")
+        assert "(node-1) is lost" not in cluster.memberd.log()
