@@ -119,9 +119,16 @@ static void fault_leave(struct sim *sim, unsigned victim)
 	struct sim_node *node = &sim->nodes[victim];
 	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
 	Traind__Peer__LeaveGroup leave = TRAIND__PEER__LEAVE_GROUP__INIT;
+	Traind__Peer__LastWords words = TRAIND__PEER__LAST_WORDS__INIT;
 
+	(void)node_step(sim, victim, &(struct group_event){ .kind = GROUP_LEAVE });
+	if (!node->alive)
+		return;
+	words.rounds = node->records;
+	words.n_rounds = node->record_count;
 	leave.group = node->group;
 	leave.peer = node->peer;
+	leave.last_words = &words;
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_LEAVE_GROUP;
 	message.leave_group = &leave;
 	if (node->conn != 0)
