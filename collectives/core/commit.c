@@ -62,7 +62,17 @@ static void commit_fill_vote(const struct group_core *core, Traind__Peer__Vote *
 	vote->digest_high = digest.high;
 }
 
-/* One vote per peer is kept, the newest: votes of a coming view arrive before we installed it. */
+static bool commit_older(const Traind__Peer__Vote *a, const Traind__Peer__Vote *b)
+{
+	if (a->view != b->view)
+		return a->view < b->view;
+	if (a->round != b->round)
+		return a->round < b->round;
+	return a->early && !b->early;
+}
+
+/* One vote per peer is kept, the newest: votes of a coming view arrive before we installed it, and those over a broken
+ * connection may be read after those over the one that replaced it. */
 static tr_status commit_store(struct group_core *core, uint64_t from,
     const Traind__Peer__Vote *vote, struct tr_error *error)
 {
@@ -81,10 +91,21 @@ static tr_status commit_store(struct group_core *core, uint64_t from,
 			core->votes = votes;
 			core->vote_capacity = capacity;
 		}
-		core->votes[core->vote_count++].peer = from;
+		core->votes[core->vote_count++] = (struct member_vote){ from, *vote };
 	}
-	core->votes[i].vote = *vote;
+	if (!commit_older(vote, &core->votes[i].vote))
+		core->votes[i].vote = *vote;
 	return TR_OK;
+}
+
+void commit_forget_votes(struct group_core *core)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < core->vote_count; i++)
+		if (core->votes[i].vote.view >= core->view.number)
+			core->votes[kept++] = core->votes[i];
+	core->vote_count = kept;
 }
 
 static const Traind__Peer__Vote *commit_vote_of(const struct group_core *core, uint64_t peer)

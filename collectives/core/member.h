@@ -159,6 +159,7 @@ void commit_advance(struct group_core *core); /* votes and decides when it is ti
 void commit_early_notice(struct group_core *core);
 void commit_refuse(struct group_core *core, uint64_t peer, tr_status status, const char *reason);
 bool commit_has_vote(const struct group_core *core, uint64_t peer);
+void commit_forget_votes(struct group_core *core); /* those of earlier views */
 struct tr_digest commit_digest(const struct group_core *core);
 
 /* ---- record.c: what memberd is told about committed rounds ---- */

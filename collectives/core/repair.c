@@ -247,6 +247,7 @@ static tr_status repair_swap_view(struct group_core *core, const Traind__Peer__V
 	free(core->connected);
 	core->view = view;
 	core->connected = connected;
+	commit_forget_votes(core);
 	return TR_OK;
 }
 

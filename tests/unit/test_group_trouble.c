@@ -261,6 +261,87 @@ static void strangers_and_liars(void **state)
 	pump_destroy(pump);
 }
 
+static tr_status vote_for(struct pump *pump, unsigned who, uint64_t from, uint64_t view)
+{
+	Traind__Peer__Vote vote = TRAIND__PEER__VOTE__INIT;
+	vote.view = view;
+	vote.round = 1;
+	vote.attempt = 1;
+	return pump_step(pump, who,
+	    &(struct group_event){ .kind = GROUP_VOTE, .from = from, .vote = &vote });
+}
+
+/* Peers come and go for as long as a group lives: those that are gone must not fill up the hub's table of votes. */
+static void votes_of_the_departed_are_forgotten(void **state)
+{
+	(void)state;
+	struct pump *pump = begun(2, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct pump_view view = pump_first_view(pump);
+	for (uint64_t number = 2; number < 3 * TR_GROUP_PEERS_MAX; number++) {
+		pump_propose(pump, number);
+		view.number = number;
+		pump_install(pump, &view);
+		if (vote_for(pump, 0, 1000 + number, number) != TR_OK)
+			fail_msg("view %d: %s", (int)number, pump->members[0].reason);
+	}
+	pump_destroy(pump);
+}
+
+/* The votes of 2 for an empty round in view 1, and after a change in view 2. */
+static void two_votes(Traind__Peer__Vote votes[2])
+{
+	struct pump *pump = begun(2, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct pump_view view = pump_first_view(pump);
+	unsigned count = 0;
+	pump_close(pump, 1, 0, 0);
+	pump_propose(pump, 2);
+	view.number = 2;
+	view.finish = true;
+	view.base_attempt = 1;
+	view.contributor_count = 2;
+	view.contributors[0] = 1;
+	view.contributors[1] = 2;
+	pump_install(pump, &view);
+	for (size_t i = pump->first; i < pump->last; i++) {
+		if (pump->messages[i].kind != PUMP_VOTE)
+			continue;
+		assert_true(count < 2);
+		votes[count++] = pump->messages[i].vote;
+	}
+	assert_int_equal(count, 2);
+	assert_int_equal(votes[0].view, 1);
+	assert_int_equal(votes[1].view, 2);
+	pump_destroy(pump);
+}
+
+/* Over a connection that broke, old votes may be read after those on the connection that replaced it. */
+static void an_old_vote_does_not_replace_a_newer_one(void **state)
+{
+	(void)state;
+	Traind__Peer__Vote votes[2];
+	two_votes(votes);
+	struct pump *pump = begun(2, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct pump_view view = pump_first_view(pump);
+	pump_close(pump, 0, 0, 0);
+	pump_propose(pump, 2);
+	for (int i = 1; i >= 0; i--)
+		assert_int_equal(pump_step(pump, 0,
+		                     &(struct group_event){ .kind = GROUP_VOTE,
+		                         .from = 2,
+		                         .vote = &votes[i] }),
+		    TR_OK);
+	view.number = 2;
+	view.finish = true;
+	view.base_attempt = 1;
+	view.contributor_count = 2;
+	view.contributors[0] = 1;
+	view.contributors[1] = 2;
+	pump_install(pump, &view);
+	assert_int_equal(pump->members[0].decided_count, 1);
+	assert_int_equal(pump->members[0].status, TR_OK);
+	pump_destroy(pump);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -273,6 +354,8 @@ int main(void)
 		cmocka_unit_test(a_view_without_us_or_our_word),
 		cmocka_unit_test(a_lost_donor),
 		cmocka_unit_test(strangers_and_liars),
+		cmocka_unit_test(votes_of_the_departed_are_forgotten),
+		cmocka_unit_test(an_old_vote_does_not_replace_a_newer_one),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
