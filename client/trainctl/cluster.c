@@ -173,12 +173,15 @@ tr_status cluster_forget(const struct cluster *cluster, struct tr_error *error)
 	return tr_error_set(error, TR_EIO, "cannot delete %s: %s", path, strerror(errno));
 }
 
-tr_status cluster_open(const char *folder, struct cluster *cluster, struct tr_error *error)
+tr_status cluster_open(const char *folder, bool make, struct cluster *cluster,
+    struct tr_error *error)
 {
 	char path[PATH_MAX];
 	*cluster = (struct cluster){ .lock = -1 };
 	(void)snprintf(cluster->folder, sizeof(cluster->folder), "%s", folder);
 	file_name(folder, "lock", path);
+	if (!make && access(folder, F_OK) != 0 && errno == ENOENT)
+		return TR_OK; /* nobody can be at work in a folder that is not there */
 	if (path_make_folder(folder))
 		cluster->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
 	if (cluster->lock < 0)

@@ -33,8 +33,9 @@ struct cluster {
 /* memberd's recorded address. False: there is no record. Takes no lock. */
 bool cluster_address(const char *folder, char address[TR_ADDRESS_MAX]);
 
-/* Makes the folder if needed, waits for the lock and reads the record (none: an empty cluster). */
-tr_status cluster_open(const char *folder, struct cluster *cluster, struct tr_error *error);
+/* Waits for the lock and reads the record (none: an empty cluster). A folder that is not there is made, or is an empty cluster. */
+tr_status cluster_open(const char *folder, bool make, struct cluster *cluster,
+    struct tr_error *error);
 tr_status cluster_save(const struct cluster *cluster, struct tr_error *error); /* atomic */
 tr_status cluster_forget(const struct cluster *cluster, struct tr_error *error);
 void cluster_close(struct cluster *cluster); /* gives the lock back */

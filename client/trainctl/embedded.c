@@ -43,7 +43,7 @@ tr_status embedded_start(struct config *config, size_t nodes, unsigned slots, bo
 		    "mesh.nodes: found %zu, allowed: at most %d in an embedded cluster", nodes,
 		    CLUSTER_NODES_MAX);
 	}
-	tr_status status = cluster_open(config->cluster, cluster, error);
+	tr_status status = cluster_open(config->cluster, true, cluster, error);
 	if (status == TR_OK) {
 		status = start(cluster, &plan, started, error);
 		(void)snprintf(config->address, sizeof(config->address), "%s",
@@ -80,7 +80,7 @@ tr_status embedded_stop(struct config *config, struct rpc *rpc, struct tr_error 
 	struct cluster *cluster = malloc(sizeof(*cluster));
 	if (cluster == NULL)
 		return tr_error_set(error, TR_ENOMEM, "out of memory");
-	tr_status status = cluster_open(config->cluster, cluster, error);
+	tr_status status = cluster_open(config->cluster, true, cluster, error);
 	if (status == TR_OK) {
 		status = cluster_stop(cluster, error);
 		cluster_close(cluster);

@@ -117,7 +117,7 @@ static int up(struct cluster *cluster, struct verb_call *call)
 }
 
 /* Runs `function` on the cluster of --dir or TRAIND_HOME, under its lock. */
-static int with_cluster(struct verb_call *call,
+static int with_cluster(struct verb_call *call, bool make,
     int (*function)(struct cluster *cluster, struct verb_call *call))
 {
 	struct tr_error error;
@@ -128,7 +128,7 @@ static int with_cluster(struct verb_call *call,
 	int code = EXIT_JOB_FAILED;
 	if (cluster == NULL)
 		return verbs_complain(code, "out of memory");
-	if (cluster_open(call->config->cluster, cluster, &error) != TR_OK) {
+	if (cluster_open(call->config->cluster, make, cluster, &error) != TR_OK) {
 		(void)verbs_complain(code, "%s", error.text);
 	} else {
 		code = function(cluster, call);
@@ -140,7 +140,7 @@ static int with_cluster(struct verb_call *call,
 
 int verb_up(struct verb_call *call)
 {
-	return with_cluster(call, up);
+	return with_cluster(call, true, up);
 }
 
 static int down(struct cluster *cluster, struct verb_call *call)
@@ -162,5 +162,5 @@ static int down(struct cluster *cluster, struct verb_call *call)
 
 int verb_down(struct verb_call *call)
 {
-	return with_cluster(call, down);
+	return with_cluster(call, false, down);
 }

@@ -3,7 +3,10 @@ import ctypes
 import os
 import socket
 import struct
+import subprocess
 import threading
+
+import grpc
 
 from harness import DEADLINE_S, Cluster, wait_for
 from stubs import pb
@@ -86,3 +89,28 @@ def test_a_burst_of_jobs_does_not_silence_a_node(tmp_path):
             return len(states) == count and set(states.values()) == {"JOB_STATE_DONE"}
         wait_for(ended, "all jobs to be done")
         assert "(node-1) is lost" not in cluster.memberd.log()
+
+
+def test_memberd_without_memory_loses_nothing(tmp_path):
+    """It says so to clients, or ends: half a state in memory is worse than none, as all of it is in the log."""
+    with Cluster(tmp_path, nodes=1) as cluster:
+        with open(f"/proc/{cluster.memberd.pid}/status") as status:
+            size = int(next(line for line in status if line.startswith("VmSize")).split()[1]) * 1024
+        subprocess.run(["prlimit", "--pid", str(cluster.memberd.pid), f"--as={size + (24 << 20)}"], check=True)
+        spec = pb.JobSpec(name="large")
+        spec.command.argv.extend(["true", "x" * 100_000])
+        spec.command.directory, spec.mesh.workers = str(tmp_path), 1
+        address, api, accepted, refused = cluster.memberd.address, cluster.api(), [], 0
+        while refused < 20 and cluster.memberd.running():
+            try:
+                accepted.append(api.SubmitJob(pb.SubmitJobRequest(spec=spec), timeout=DEADLINE_S).job_id)
+            except grpc.RpcError as refusal:
+                assert refusal.code() != grpc.StatusCode.DEADLINE_EXCEEDED, refusal
+                refused += 1
+        assert accepted and "out of memory" in cluster.memberd.log()
+        cluster.memberd.kill9()
+        cluster.close_channels()
+        cluster.start_memberd(listen=address)
+        cluster.wait_nodes(alive=1)
+        for job in accepted:
+            cluster.wait_job(job, "DONE")

@@ -183,6 +183,11 @@ def test_two_ups_at_once(home):
     assert rows[0] == rows[1]
 
 
+def test_down_without_a_cluster_makes_no_folder(home):
+    assert home.run("down", check=True).stdout == f"no cluster is running in {home.folder}/cluster\n"
+    assert not home.folder.exists()
+
+
 def test_dir_is_another_cluster(home, tmp_path):
     home.json("up", "--dir", tmp_path / "other")
     assert home.run("nodes").returncode == 3

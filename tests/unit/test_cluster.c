@@ -142,7 +142,7 @@ static void test_record_round_trip(void **state)
 	struct cluster *cluster = malloc(sizeof(*cluster)), *again = malloc(sizeof(*again));
 	struct tr_error error = { 0 };
 	char address[TR_ADDRESS_MAX];
-	assert_int_equal(cluster_open(folder, cluster, &error), TR_OK);
+	assert_int_equal(cluster_open(folder, true, cluster, &error), TR_OK);
 	assert_int_equal(cluster->n_nodes, 0);
 	assert_false(cluster_address(folder, address));
 	cluster->memberd = (struct cluster_daemon){ .name = "memberd",
@@ -158,7 +158,7 @@ static void test_record_round_trip(void **state)
 
 	assert_true(cluster_address(folder, address));
 	assert_string_equal(address, "127.0.0.1:5");
-	assert_int_equal(cluster_open(folder, again, &error), TR_OK);
+	assert_int_equal(cluster_open(folder, true, again, &error), TR_OK);
 	assert_int_equal(again->n_nodes, 1);
 	assert_string_equal(again->nodes[0].name, "node-1");
 	assert_string_equal(again->nodes[0].address, "[::1]:6");
@@ -190,7 +190,7 @@ static void test_damaged_record_is_refused(void **state)
 		assert_non_null(file);
 		(void)fputs(texts[i], file);
 		(void)fclose(file);
-		assert_int_equal(cluster_open(folder, cluster, &error), TR_EPROTO);
+		assert_int_equal(cluster_open(folder, true, cluster, &error), TR_EPROTO);
 		assert_non_null(strstr(error.text, "cluster.json is damaged"));
 		assert_false(cluster_address(folder, address));
 	}

@@ -1,4 +1,4 @@
-/* What the API shows. */
+/* What the API shows. That memory ran out for an answer says nothing about the state: `oom` stays as it was. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,6 +94,7 @@ Traind__V1__Job *membership_job(const struct membership *membership, uint64_t id
 	struct membership *m = (struct membership *)(uintptr_t)
 	    membership; /* for copy_message's flag */
 	struct job *job = state_job(m, id);
+	bool oom = m->oom;
 	if (job == NULL)
 		return NULL;
 	Traind__V1__Job facts, *copy = NULL;
@@ -115,6 +116,7 @@ Traind__V1__Job *membership_job(const struct membership *membership, uint64_t id
 		facts.rounds = &account;
 	}
 	copy = copy_message(m, &facts.base);
+	m->oom = oom;
 out:
 	free(rows);
 	free(peers);
@@ -128,11 +130,16 @@ Traind__V1__ListJobsResponse *membership_jobs(const struct membership *m)
 		return NULL;
 	traind__v1__list_jobs_response__init(response);
 	response->jobs = calloc(m->jobs.count + 1, sizeof(*response->jobs));
-	for (size_t i = m->jobs.count; response->jobs != NULL && i-- > 0;) {
+	/* No more than fits into an answer: a list of thousands of large jobs would be copied in vain. */
+	size_t bytes = 0;
+	for (size_t i = m->jobs.count;
+	     response->jobs != NULL && i-- > 0 && bytes <= TR_GRPC_MESSAGE_MAX;) {
 		const struct job *job = m->jobs.items[i];
 		Traind__V1__Job *row = membership_job(m, job->id, false);
-		if (row != NULL)
-			response->jobs[response->n_jobs++] = row;
+		if (row == NULL)
+			continue;
+		response->jobs[response->n_jobs++] = row;
+		bytes += traind__v1__job__get_packed_size(row);
 	}
 	return response;
 }
@@ -166,6 +173,7 @@ static Traind__V1__Node *read_node(struct membership *m, struct node *node, uint
 	Traind__V1__Worker *workers = calloc(NODE_WORKERS_MAX, sizeof(*workers));
 	Traind__V1__Worker **rows = calloc(NODE_WORKERS_MAX, sizeof(Traind__V1__Worker *));
 	Traind__V1__Node *copy = NULL;
+	bool oom = m->oom;
 	if (workers == NULL || rows == NULL)
 		goto out;
 	bool lost = node->lost || node->soft.closing[0] != '\0';
@@ -195,6 +203,7 @@ static Traind__V1__Node *read_node(struct membership *m, struct node *node, uint
 		rows[i] = &workers[i];
 	row.workers = rows;
 	copy = copy_message(m, &row.base);
+	m->oom = oom;
 out:
 	free(rows);
 	free(workers);

@@ -128,8 +128,9 @@ static Traind__Peer__SnapshotGroup *put_group(struct writer *w, struct group *gr
 
 Traind__Peer__Snapshot *membership_snapshot(const struct membership *membership)
 {
-	/* Only its flag for memory is written. */
+	/* Only its flag for memory is written, and set back: the state itself lacks nothing. */
 	struct membership *m = (struct membership *)(uintptr_t)membership;
+	bool oom = m->oom;
 	struct writer w = { .m = m };
 	Traind__Peer__Snapshot *snapshot = malloc(sizeof(*snapshot));
 	if (snapshot == NULL)
@@ -149,6 +150,7 @@ Traind__Peer__Snapshot *membership_snapshot(const struct membership *membership)
 	for (size_t i = 0; !w.failed && i < m->groups.count; i++)
 		if ((snapshot->groups[i] = put_group(&w, m->groups.items[i])) != NULL)
 			snapshot->n_groups++;
+	m->oom = oom;
 	if (w.failed) {
 		traind__peer__snapshot__free_unpacked(snapshot, NULL);
 		return NULL; /* NOLINT(clang-analyzer-unix.Malloc): it was freed just now */

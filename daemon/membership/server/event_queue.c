@@ -70,15 +70,34 @@ static void arm_timer(struct memberd *memberd)
 	    deadline > now ? deadline - now : 0, 0);
 }
 
+void event_queue_broken(struct memberd *memberd)
+{
+	if (memberd->broken || memberd->stopping)
+		return;
+	memberd->broken = true;
+	memberd->failed(memberd->arg,
+	    "out of memory: what memberd knows may lack something that its log has, so it ends; "
+	    "started again, it reads its log");
+}
+
+static bool goes_on(const struct memberd *memberd)
+{
+	return !memberd->stopping && !memberd->broken;
+}
+
 static void step_core(struct memberd *memberd, struct queued_event *item)
 {
 	struct tr_error error = { 0 };
+	if (memberd->broken)
+		return;
 	item->event.now_ms = monotonic_ms();
 	item->event.unix_ms = unix_ms();
 	item->event.random = fresh_random();
 	item->event.reason = item->reason;
 	tr_status st = membership_step(memberd->core, &item->event, &memberd->actions, &error);
-	if (st != TR_OK && item->event.kind == MEMBERSHIP_MESSAGE)
+	if (st == TR_ENOMEM)
+		event_queue_broken(memberd);
+	else if (st != TR_OK && item->event.kind == MEMBERSHIP_MESSAGE)
 		node_conns_finish(memberd, item->event.conn,
 		    error.text[0] != '\0' ? error.text : tr_status_text(st));
 	else if (st != TR_OK)
@@ -89,7 +108,8 @@ static void step_core(struct memberd *memberd, struct queued_event *item)
 static void step(struct memberd *memberd, struct queued_event *item)
 {
 	step_core(memberd, item);
-	actions_carry_out(memberd);
+	if (goes_on(memberd))
+		actions_carry_out(memberd);
 	if (item->event.kind == MEMBERSHIP_MESSAGE)
 		node_conns_stepped(memberd, item->event.conn);
 	free_event(item);
@@ -121,8 +141,9 @@ static void after_input(uv_check_t *check)
 	struct memberd *memberd = check->data;
 	struct event_queue *queue = &memberd->queue;
 	bool stepped = memberd->actions.count > 0;
-	actions_carry_out(memberd);
-	for (int i = 0; queue->first != NULL && i < STEPS_PER_TURN && !memberd->stopping; i++) {
+	if (goes_on(memberd))
+		actions_carry_out(memberd);
+	for (int i = 0; queue->first != NULL && i < STEPS_PER_TURN && goes_on(memberd); i++) {
 		struct queued_event *item = queue->first;
 		queue->first = item->next;
 		if (queue->first == NULL)
@@ -130,7 +151,7 @@ static void after_input(uv_check_t *check)
 		step(memberd, item);
 		stepped = true;
 	}
-	if (queue->tick_due && queue->first == NULL && !memberd->stopping) {
+	if (queue->tick_due && queue->first == NULL && goes_on(memberd)) {
 		struct queued_event *tick = calloc(1, sizeof(*tick));
 		queue->tick_due = false;
 		if (tick != NULL) {
@@ -139,8 +160,10 @@ static void after_input(uv_check_t *check)
 		}
 		stepped = true;
 	}
-	if (memberd->stopping)
+	if (!goes_on(memberd)) {
+		(void)uv_idle_stop(&queue->busy);
 		return;
+	}
 	log_relay_turn(memberd);
 	if (stepped)
 		arm_timer(memberd);
@@ -164,10 +187,9 @@ void event_queue_push(struct memberd *memberd, const struct membership_event *ev
     ProtobufCMessage *owned, const char *reason)
 {
 	struct event_queue *queue = &memberd->queue;
-	struct queued_event *item = memberd->stopping ? NULL : calloc(1, sizeof(*item));
+	struct queued_event *item = goes_on(memberd) ? calloc(1, sizeof(*item)) : NULL;
 	if (item == NULL) {
-		if (!memberd->stopping)
-			log_error("membership", "out of memory: an event is lost");
+		event_queue_broken(memberd);
 		if (owned != NULL)
 			protobuf_c_message_free_unpacked(owned, NULL);
 		return;

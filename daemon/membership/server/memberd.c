@@ -90,7 +90,8 @@ static tr_status log_snapshot(void *arg, void **bytes, size_t *size)
 {
 	struct memberd *memberd = arg;
 	event_queue_catch_up(memberd);
-	Traind__Peer__Snapshot *snapshot = membership_snapshot(memberd->core);
+	Traind__Peer__Snapshot *snapshot = memberd->broken ? NULL
+	                                                   : membership_snapshot(memberd->core);
 	if (snapshot == NULL)
 		return TR_ENOMEM;
 	size_t packed_size = traind__peer__snapshot__get_packed_size(snapshot);

@@ -32,8 +32,8 @@ struct event_queue {
 struct node_conn {
 	uint64_t number;
 	struct conn *conn;
-	bool greeted; /* said NodeHello */
-	bool held;    /* nothing is read of it until its messages were stepped */
+	bool greeted;    /* said NodeHello */
+	bool held;       /* nothing is read of it until its messages were stepped */
 	unsigned queued; /* messages that wait for their step */
 	uint64_t since_ms;
 	struct memberd *memberd;
@@ -64,6 +64,7 @@ struct memberd {
 	size_t reader_count;
 	uint64_t next_log_stream;
 	bool leading, stopping;
+	bool broken; /* memory ran out in the middle of a change: nothing is stepped or kept any more */
 	void (*failed)(void *arg, const char *text);
 	void *arg;
 };
@@ -75,6 +76,8 @@ void event_queue_push(struct memberd *memberd, const struct membership_event *ev
 /* Steps what the log has applied, ahead of everything else, so that a snapshot holds it. */
 void event_queue_catch_up(struct memberd *memberd);
 void event_queue_wake(struct memberd *memberd); /* there is something to do in the next turn */
+/* Memory ran out: memberd ends before it acts on half a state. */
+void event_queue_broken(struct memberd *memberd);
 void event_queue_close(struct memberd *memberd);
 
 /* actions.c: carries out what the core asked for. */

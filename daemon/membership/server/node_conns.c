@@ -13,7 +13,7 @@
 #define LOG_RATE       2
 /* Of one connection, that wait for their step. More are not read: whoever sends faster than we step fills its own socket and
  * neither our memory nor the time of the others. */
-#define QUEUED_MAX     32
+#define QUEUED_MAX 32
 
 static struct node_conn *find(struct memberd *memberd, uint64_t number)
 {
@@ -147,13 +147,15 @@ void node_conns_send(struct memberd *memberd, uint64_t number, const Traind__Pee
 	size_t bytes = traind__peer__to_node__get_packed_size(message);
 	uint8_t *packed = malloc(bytes > 0 ? bytes : 1);
 	if (packed == NULL) {
-		conn_close(node->conn, "out of memory");
+		event_queue_broken(memberd);
 		return;
 	}
 	(void)traind__peer__to_node__pack(message, packed);
 	tr_status st = conn_send_copy(node->conn, FRAME_TO_NODE, packed, bytes);
 	free(packed);
-	if (st == TR_ELIMIT)
+	if (st == TR_ENOMEM)
+		event_queue_broken(memberd);
+	else if (st == TR_ELIMIT)
 		conn_close(node->conn, "it reads too slowly");
 	else if (st != TR_OK && st != TR_EUNAVAILABLE)
 		conn_close(node->conn, tr_status_text(st));
