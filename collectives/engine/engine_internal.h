@@ -85,6 +85,7 @@ struct member {
 	bool destroyed; /* out of the engine's list, waits for holds */
 	bool over;      /* ended: no event goes to the core any more */
 	bool worker_gone;
+	struct tr_error failure; /* it cannot go on: what memberd is told, each time that it comes back */
 
 	struct group_core *core;
 	struct group_actions actions;
@@ -159,6 +160,8 @@ void member_propose(struct member *member, const Traind__Peer__ViewPropose *prop
 void member_install(struct member *member, const Traind__Peer__ViewInstall *install);
 const struct view_peer_entry *member_view_peer(const struct member *member, uint64_t peer);
 void member_tell_ready(struct member *member);
+void member_failed(struct member *member, tr_status status, const char *reason);
+void member_tell_failure(struct member *member); /* if there was one */
 
 /* ---- member_act.c ---- */
 void member_act(struct member *member, struct group_action *action);

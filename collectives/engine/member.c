@@ -350,3 +350,24 @@ void member_tell_ready(struct member *member)
 	message.peer_ready = &ready;
 	engine_tell(member->engine, &message);
 }
+
+void member_failed(struct member *member, tr_status status, const char *reason)
+{
+	(void)tr_error_set(&member->failure, status, "%s", reason);
+	member_tell_failure(member);
+}
+
+void member_tell_failure(struct member *member)
+{
+	Traind__Peer__PeerFailed failed = TRAIND__PEER__PEER_FAILED__INIT;
+	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
+	if (member->failure.status == TR_OK)
+		return;
+	failed.group = member->group;
+	failed.peer = member->peer;
+	failed.status = member->failure.status;
+	failed.reason = member->failure.text;
+	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_PEER_FAILED;
+	message.peer_failed = &failed;
+	engine_tell(member->engine, &message);
+}

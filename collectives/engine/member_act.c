@@ -57,17 +57,9 @@ static void tell_link_lost(struct member *member, struct group_action *action)
 
 static void fail(struct member *member, struct group_action *action)
 {
-	Traind__Peer__PeerFailed failed = TRAIND__PEER__PEER_FAILED__INIT;
-	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
-	failed.group = member->group;
-	failed.peer = member->peer;
-	failed.status = action->status;
-	failed.reason = action->text;
-	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_PEER_FAILED;
-	message.peer_failed = &failed;
 	log_warn("engine", "peer %lu of group %lu failed: %s", (unsigned long)member->peer,
 	    (unsigned long)member->group, action->text);
-	engine_tell(member->engine, &message);
+	member_failed(member, action->status, action->text);
 	member_calls_end(member, action->status, action->text);
 }
 

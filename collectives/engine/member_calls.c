@@ -18,19 +18,11 @@ static void on_socket(uv_poll_t *poll, int status, int events);
 
 static void broken(struct member *member, const char *cause)
 {
-	Traind__Peer__PeerFailed failed = TRAIND__PEER__PEER_FAILED__INIT;
-	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
 	char reason[TR_ERROR_TEXT_MAX + 64];
 	if (member->over)
 		return;
 	(void)snprintf(reason, sizeof(reason), "its worker broke the channel's rules: %s", cause);
-	failed.group = member->group;
-	failed.peer = member->peer;
-	failed.status = TR_EPROTO;
-	failed.reason = reason;
-	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_PEER_FAILED;
-	message.peer_failed = &failed;
-	engine_tell(member->engine, &message);
+	member_failed(member, TR_EPROTO, reason);
 	member_end(member, TR_EPROTO, reason);
 }
 

@@ -129,6 +129,7 @@ void notices_recorded(struct member *member, uint64_t round)
 
 void notices_again(struct member *member)
 {
+	member_tell_failure(member);
 	if (member->over)
 		return;
 	if (member->ready && member->view == 0)

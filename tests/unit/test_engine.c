@@ -493,6 +493,31 @@ static void eviction(void **state)
 	fx_stop(fx);
 }
 
+/* memberd may have been away when a member failed, or restarted since. */
+static void a_failure_is_said_to_a_memberd_that_comes_back(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	bool one[FX_HOSTS_MAX] = { true };
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__Welcome welcome = TRAIND__PEER__WELCOME__INIT;
+	struct tr_error error = { 0 };
+	fx_attach(&fx->hosts[0]);
+	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, &error), TR_OK);
+	fx_found(fx, 1);
+	fx->view++;
+	fx_install(fx, one, one); /* nobody asked it */
+	FX_WAIT(fx, fx->hosts[0].failed == TR_EINTERNAL);
+	fx->hosts[0].failed = TR_OK;
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_WELCOME;
+	message.welcome = &welcome;
+	engine_to_node(fx->hosts[0].engine, &message);
+	FX_WAIT(fx, fx->hosts[0].failed == TR_EINTERNAL);
+	assert_non_null(strstr(fx->hosts[0].failed_text, "without asking"));
+	fx_stop(fx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -509,6 +534,7 @@ int main(void)
 		cmocka_unit_test(misuse),
 		cmocka_unit_test(no_event_is_lost),
 		cmocka_unit_test(eviction),
+		cmocka_unit_test(a_failure_is_said_to_a_memberd_that_comes_back),
 	};
 	return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }
