@@ -1,8 +1,11 @@
 #include "client/trainctl/args.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/edit_distance.h"
 
 struct parse {
 	const struct args_row *tables[2];
@@ -27,6 +30,26 @@ static const struct args_row *find_row(const struct parse *parse, const char *te
 	return NULL;
 }
 
+static tr_status unknown_option(const struct parse *parse, const char *text, size_t length)
+{
+	char name[TR_EDIT_WORD_MAX + 1];
+	const char *best = NULL;
+	unsigned least = TR_EDIT_WORD_MAX;
+	(void)snprintf(name, sizeof(name), "%.*s", (int)(length < sizeof(name) ? length : 0), text);
+	for (size_t i = 0; i < 2; i++) {
+		for (const struct args_row *row = parse->tables[i]; row->name != NULL; row++) {
+			unsigned apart = tr_edit_distance(name, row->name);
+			if (apart < least) {
+				least = apart;
+				best = row->name;
+			}
+		}
+	}
+	bool near = strlen(name) > 3 && least <= tr_edits_of_a_slip(strlen(name) - 2);
+	return tr_error_set(parse->error, TR_EINVAL, "unknown option '%.100s'%s%s%s", text,
+	    near ? " (did you mean '" : "", near ? best : "", near ? "'?)" : "");
+}
+
 /* --name=value, --name value, -n value, -n4 */
 static tr_status take_option(struct parse *parse)
 {
@@ -42,7 +65,7 @@ static tr_status take_option(struct parse *parse)
 			row = NULL;
 	}
 	if (row == NULL)
-		return tr_error_set(parse->error, TR_EINVAL, "unknown option '%.100s'", text);
+		return unknown_option(parse, text, length);
 	if (row->argument == NULL && value != NULL)
 		return tr_error_set(parse->error, TR_EINVAL, "%s takes no value", row->name);
 	if (row->argument != NULL && value == NULL) {

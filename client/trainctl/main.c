@@ -57,9 +57,9 @@ int main(int argc, char **argv)
 		name = "version";
 	const struct verb *verb = verbs_find(name);
 	if (verb == NULL)
-		return verbs_complain(EXIT_USAGE, "no verb '%.60s' (`trainctl help` lists them)",
-		    name);
-	if (at < argc) {
+		return verbs_unknown(name);
+	bool named = at < argc;
+	if (named) {
 		remove_word(argc, argv, at);
 		argc--;
 	} else if (strcmp(name, "version") == 0) {
@@ -68,11 +68,13 @@ int main(int argc, char **argv)
 	struct args args;
 	struct tr_error error;
 	if (args_parse(verb->options, config_options, argc - 1, argv + 1, &args, &error) != TR_OK)
-		return bad_usage(verb, error.text);
+		return named
+		    ? bad_usage(verb, error.text)
+		    : verbs_complain(EXIT_USAGE, "%s (`trainctl help` explains)", error.text);
 	int code = EXIT_OK;
 	bool launch = verb->function == verb_launch;
 	if (args_has(&args, "--help"))
-		at < argc ? verbs_print_help(verb) : (void)(code = run(verb, &args));
+		named ? verbs_print_help(verb) : (void)(code = run(verb, &args));
 	else if (args.n_words < verb->least_words)
 		code = bad_usage(verb, "an argument is missing");
 	else if (args.n_words > verb->most_words || (args.rest != NULL && !launch))

@@ -4,12 +4,34 @@
 #include "client/trainctl/verbs.h"
 #include "daemon/plan/job_options.h"
 
+#define TEXT_WIDTH 100
+
 const struct args_row verb_help_options[] = {
 	{ "--job-file", NULL, NULL, "print every key of job files, as Markdown (docs/job-file.md)",
 	    false },
 	{ "--manual", NULL, NULL, "print the whole manual, as Markdown (docs/trainctl.md)", false },
 	{ NULL, NULL, NULL, NULL, false },
 };
+
+/* Goes on in the same column where a line would become longer than TEXT_WIDTH. */
+static void print_wrapped(const char *text, size_t column)
+{
+	size_t at = column;
+	while (*text != '\0') {
+		size_t word = strcspn(text, " ");
+		if (at > column && at + 1 + word > TEXT_WIDTH) {
+			(void)printf("\n%*s", (int)column, "");
+			at = column;
+		} else if (at > column) {
+			(void)putchar(' ');
+			at++;
+		}
+		(void)printf("%.*s", (int)word, text);
+		at += word;
+		text += word + (text[word] == ' ');
+	}
+	(void)putchar('\n');
+}
 
 static void print_options(const struct args_row *rows, const char *indent)
 {
@@ -19,7 +41,8 @@ static void print_options(const struct args_row *rows, const char *indent)
 		    row->letter != NULL ? row->letter : "", row->letter != NULL ? ", " : "",
 		    row->name, row->argument != NULL ? " " : "",
 		    row->argument != NULL ? row->argument : "");
-		(void)printf("%s%-22s  %s\n", indent, left, row->help);
+		(void)printf("%s%-22s  ", indent, left);
+		print_wrapped(row->help, strlen(indent) + 24);
 	}
 }
 
@@ -140,8 +163,7 @@ int verb_help(struct verb_call *call)
 	} else {
 		verb = verbs_find(call->args->words[0]);
 		if (verb == NULL)
-			return verbs_complain(EXIT_USAGE,
-			    "no verb '%.60s' (`trainctl help` lists them)", call->args->words[0]);
+			return verbs_unknown(call->args->words[0]);
 		verbs_print_help(verb);
 	}
 	return EXIT_OK;

@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/edit_distance.h"
+
 static const struct args_row none[] = { { NULL, NULL, NULL, NULL, false } };
 
 static const struct verb rows[] = {
-	{ "up", "[--nodes N] [--slots S] [--dir DIR]",
+	{ "up", "[--nodes N] [--slots S] [--replace] [--dir DIR]",
 	    "start the embedded cluster, or add nodes to it",
 	    "One memberd and N traind on loopback, kept in TRAIND_HOME (default ~/.traind), "
 	    "running until `trainctl down`.\n"
@@ -55,6 +57,23 @@ const struct verb *verbs_find(const char *name)
 			return row;
 	}
 	return NULL;
+}
+
+int verbs_unknown(const char *name)
+{
+	const char *best = NULL;
+	unsigned least = TR_EDIT_WORD_MAX;
+	for (const struct verb *row = rows; row->name != NULL; row++) {
+		unsigned apart = tr_edit_distance(name, row->name);
+		if (apart < least) {
+			least = apart;
+			best = row->name;
+		}
+	}
+	if (least <= tr_edits_of_a_slip(strlen(name)))
+		return verbs_complain(EXIT_USAGE,
+		    "no verb '%.60s' (did you mean '%s'? `trainctl help` lists them)", name, best);
+	return verbs_complain(EXIT_USAGE, "no verb '%.60s' (`trainctl help` lists them)", name);
 }
 
 int verbs_complain(int code, const char *format, ...)

@@ -47,6 +47,8 @@ int verb_version(struct verb_call *call);
 
 /* Prints "trainctl: ..." and returns `code`. */
 int verbs_complain(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Says that there is no such verb, and which one may be meant; EXIT_USAGE. */
+int verbs_unknown(const char *name);
 /* The word `i` as a job's number. */
 bool verbs_job(const struct verb_call *call, uint64_t *job);
 /* The usage and options of a verb, to stdout. */

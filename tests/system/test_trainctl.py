@@ -325,10 +325,13 @@ def test_bad_job_file(home, job_file, change, says):
     (["status"], "an argument is missing"),
     (["status", "one"], "JOB: found 'one', allowed: a job's number"),
     (["logs", "1", "--rank", "-1"], "--rank: found '-1', allowed: a whole number from 0 to 255"),
-    (["nodes", "--jsno"], "unknown option '--jsno'"),
+    (["nodes", "--jsno"], "unknown option '--jsno' (did you mean '--json'?) (usage: trainctl nodes; "),
+    (["--bogus"], "unknown option '--bogus' (`trainctl help` explains)"),
     (["nodes", "--color", "pink"], "--color: found 'pink', allowed: auto, always or never"),
     (["--address", "nowhere", "nodes"], "--address: "),
-    (["frobnicate"], "no verb 'frobnicate'"),
+    (["frobnicate"], "no verb 'frobnicate' (`trainctl help` lists them)"),
+    (["stauts", "1"], "no verb 'stauts' (did you mean 'status'? `trainctl help` lists them)"),
+    (["help", "lanch"], "no verb 'lanch' (did you mean 'launch'?"),
 ])
 def test_bad_usage(home, job_file, arguments, says):
     done = home.run(*[str(job_file) if word == "FILE" else word for word in arguments])
@@ -359,6 +362,7 @@ def test_help_of_every_verb(home):
         asked, flagged = home.run("help", verb), home.run(verb, "--help")
         assert asked.returncode == flagged.returncode == 0 and asked.stdout == flagged.stdout
         assert asked.stdout.startswith(f"usage: trainctl {verb}")
+        assert home.run("--help", verb).stdout == asked.stdout and not home.processes()
     assert "exit codes:" in overview and "130" in overview
     assert home.run().stdout == overview and home.run("--help").stdout == overview
     assert home.run("help", "frobnicate").returncode == 2

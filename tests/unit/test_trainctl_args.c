@@ -73,6 +73,10 @@ static void test_refused(void **state)
 	struct tr_error error;
 	assert_int_equal(PARSE(&args, &error, "--bogus"), TR_EINVAL);
 	assert_string_equal(error.text, "unknown option '--bogus'");
+	assert_int_equal(PARSE(&args, &error, "--wokers=4"), TR_EINVAL);
+	assert_string_equal(error.text, "unknown option '--wokers=4' (did you mean '--workers'?)");
+	assert_int_equal(PARSE(&args, &error, "--jsno"), TR_EINVAL);
+	assert_string_equal(error.text, "unknown option '--jsno' (did you mean '--json'?)");
 	assert_int_equal(PARSE(&args, &error, "-x9"), TR_EINVAL);
 	assert_string_equal(error.text, "unknown option '-x9'");
 	assert_int_equal(PARSE(&args, &error, "-dx"), TR_EINVAL);
