@@ -39,6 +39,9 @@ fi
 present=$(dpkg-query -W -f '${db:Status-Status} ${Package} ${Provides}\n' 2>/dev/null |
 	sed -n 's/^installed //p' | sed 's/([^)]*)//g' | tr ', ' '\n\n' | sort -u)
 missing=$(printf '%s\n' "$present" "$present" "$wanted" | sort | uniq -u)
+# Slim images leave out /usr/share/doc, where the text is that the quickstart learns from.
+text=/usr/share/doc/jargon-text/jargon.txt.gz
+[ -e $text ] || missing=$(printf '%s\n' $missing jargon-text | sort -u)
 [ -n "$missing" ] || exit 0
 
 as_root=
@@ -54,8 +57,8 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 echo "deps: installing" $missing
 install_missing() {
-	$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
-		-o DPkg::Lock::Timeout=300 $missing >"$log" 2>&1
+	$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends --reinstall \
+		-o DPkg::Lock::Timeout=300 -o DPkg::Options::=--path-include="${text%/*}/*" $missing >"$log" 2>&1
 }
 # The lists may be absent (a fresh image) or old; then refresh them and try once more.
 install_missing || { $as_root apt-get update -q >"$log" 2>&1 && install_missing; } || {
