@@ -18,6 +18,7 @@
 #include "collectives/transport/conn.h"
 #include "collectives/transport/listener.h"
 #include "common/limits.h"
+#include "tests/unit/machine.h"
 
 /* One end of a connection under test, and what happened to it. */
 struct end {
@@ -136,11 +137,6 @@ static int pair_setup(void **state)
 	return pair_listen(state, "127.0.0.1:0");
 }
 
-static int pair_setup_ipv6(void **state)
-{
-	return pair_listen(state, "[::1]:0");
-}
-
 static int pair_setup_unix(void **state)
 {
 	char address[64];
@@ -227,6 +223,15 @@ static void frames_go_both_ways(void **state)
 	assert_string_equal(pair->client.reason, "done");
 	run_until(pair, &pair->server.closed, 1);
 	assert_string_equal(pair->server.reason, "closed by peer");
+}
+
+static void frames_go_both_ways_by_ipv6(void **state)
+{
+	if (!machine_has("::1"))
+		skip();
+	(void)pair_listen(state, "[::1]:0");
+	frames_go_both_ways(state);
+	(void)pair_teardown(state);
 }
 
 static void options_are_set(void **state)
@@ -561,7 +566,7 @@ int main(void)
 #define WITH_PAIR(test) cmocka_unit_test_setup_teardown(test, pair_setup, pair_teardown)
 	const struct CMUnitTest tests[] = {
 		WITH_PAIR(frames_go_both_ways),
-		cmocka_unit_test_setup_teardown(frames_go_both_ways, pair_setup_ipv6, pair_teardown),
+		cmocka_unit_test(frames_go_both_ways_by_ipv6),
 		cmocka_unit_test_setup_teardown(frames_go_both_ways, pair_setup_unix, pair_teardown),
 		WITH_PAIR(options_are_set),
 		WITH_PAIR(bytes_come_one_by_one),

@@ -20,6 +20,7 @@
 #include "collectives/transport/listener.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "tests/unit/machine.h"
 
 struct fixture {
 	uv_loop_t loop;
@@ -260,12 +261,26 @@ static void addresses_are_checked(void **state)
 	assert_non_null(strstr(error.text, "insecure: true"));
 	assert_int_equal(try_listen(fx, "[::]:0", false, &error), TR_EREFUSED);
 	assert_int_equal(try_listen(fx, "0.0.0.0:0", true, &error), TR_OK);
-	assert_int_equal(try_listen(fx, "localhost:0", false, &error), TR_OK);
-	assert_int_equal(try_listen(fx, "[::1]:0", false, &error), TR_OK);
 	assert_int_equal(try_listen(fx, "127.0.0.1", false, &error), TR_EINVAL);
 	assert_int_equal(try_listen(fx, "no-such-host.invalid:0", false, &error), TR_EINVAL);
 	assert_int_equal(try_listen(fx, listener_address(fx->listener), false, &error), TR_EEXIST);
 	assert_non_null(strstr(error.text, listener_address(fx->listener)));
+}
+
+static void name_of_loopback(void **state)
+{
+	struct tr_error error = { 0 };
+	if (!machine_has("localhost"))
+		skip();
+	assert_int_equal(try_listen(*state, "localhost:0", false, &error), TR_OK);
+}
+
+static void ipv6_loopback(void **state)
+{
+	struct tr_error error = { 0 };
+	if (!machine_has("::1"))
+		skip();
+	assert_int_equal(try_listen(*state, "[::1]:0", false, &error), TR_OK);
 }
 
 static void unix_path_of_a_dead_owner(void **state)
@@ -296,6 +311,8 @@ int main(void)
 		WITH_LISTENER(thousands_of_idle_connections),
 		WITH_LISTENER(out_of_descriptors),
 		WITH_LISTENER(addresses_are_checked),
+		WITH_LISTENER(name_of_loopback),
+		WITH_LISTENER(ipv6_loopback),
 		WITH_LISTENER(unix_path_of_a_dead_owner),
 	};
 	return cmocka_run_group_tests_name("listener", tests, NULL, NULL);
