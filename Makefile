@@ -19,6 +19,8 @@ SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer $(if $(filter 
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 # Empty until the packages are there; `make deps`, `test` and `quickstart` install them, then make starts anew.
 READY := $(shell command -v $(firstword $(CC)) protoc-c >/dev/null && pkg-config --exists $(PKGS) 2>/dev/null && echo yes)
+# For `$(MAKE)` of a whole set; whoever gave -j has chosen.
+JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -DTR_VERSION='"$(VERSION)"' -I. -isystem $(BUILD)/gen -fPIC -pthread -ffp-contract=off \
 	-fvisibility=hidden -MMD -MP $(WARN) $(PKG_CFLAGS) $(CFLAGS) $(SANFLAGS)
 ALL_LDFLAGS = -pthread $(SANFLAGS) $(LDFLAGS)
@@ -62,14 +64,13 @@ LINK_ALL := -lraft -lyaml -lhwloc -luv -lnghttp2 -lprotobuf-c -lxxhash -lopenbla
 .DEFAULT_GOAL := all
 .SECONDARY:
 .PHONY: all
-ifeq ($(READY),yes)
 all: $(BINS) $(BUILD)/lib/libtraincoll.so
-else
-all:
-	@echo "make: packages are missing; 'make deps' installs them (as root or through sudo)" >&2; exit 1
-endif
 
-$(BUILD)/gen/%.pb-c.c $(BUILD)/gen/%.pb-c.h &: proto/%.proto
+# All that is built needs this.
+.PHONY: no-packages
+no-packages:
+	@echo "make: packages are missing; 'make deps' installs them (as root or through sudo)" >&2; exit 1
+$(BUILD)/gen/%.pb-c.c $(BUILD)/gen/%.pb-c.h &: proto/%.proto | $(if $(READY),,no-packages)
 	@mkdir -p $(BUILD)/gen
 	@protoc-c --proto_path=proto --c_out=$(BUILD)/gen $<
 $(BUILD)/gen/%.o: $(BUILD)/gen/%.c $(GEN_H)
@@ -136,7 +137,8 @@ test:
 	@scripts/deps.sh test
 	@scripts/venv.sh $(if $(TORCH),torch)
 	@mkdir -p $(BUILD)
-	@$(MAKE) -j$(shell nproc) test-programs >$(BUILD)/test-build.log 2>&1 || \
+	@echo "test: building; the log is $(BUILD)/test-build.log"
+	@$(MAKE) $(JOBS) test-programs >$(BUILD)/test-build.log 2>&1 || \
 		{ tail -n 60 $(BUILD)/test-build.log; echo "failed: the build"; echo "0 passed, 1 failed"; exit 1; }
 	@build/venv/bin/python scripts/run_tests.py --build $(BUILD) --suites '$(SUITES)' --only '$(ONLY)' --seeds $(SEEDS_IN_TEST)
 test-programs: all unit-tests $(if $(call has_suite,fuzz),fuzz-replay) $(if $(call has_suite,sim),$(SIM_PROGRAMS))

@@ -3,5 +3,5 @@
 bench:
 	@scripts/deps.sh bench
 	@scripts/venv.sh $(if $(TORCH),torch)
-	@$(MAKE) -s -j$(shell nproc) all
+	@$(MAKE) -s $(JOBS) all
 	@scripts/bench.sh $(BUILD)

@@ -4,5 +4,5 @@ KILLS ?= 200
 chaos:
 	@scripts/deps.sh test
 	@scripts/venv.sh
-	@$(MAKE) -s -j$(shell nproc) all
+	@$(MAKE) -s $(JOBS) all
 	@build/venv/bin/python scripts/chaos.py --build $(BUILD) --kills $(KILLS) $(if $(SEED),--seed $(SEED))

@@ -9,7 +9,7 @@ SYNTAX = -fsyntax-only -I. -isystem $(BUILD)/gen -D_GNU_SOURCE $(PKG_CFLAGS) -Wa
 .PHONY: check check-format check-tidy check-headers check-deps check-tree check-run
 check:
 	@scripts/deps.sh check
-	@$(MAKE) -s -j$(shell nproc) check-run
+	@$(MAKE) -s $(JOBS) check-run
 	@echo "check: ok"
 check-run: check-format check-headers check-deps check-tree check-tidy
 check-format:

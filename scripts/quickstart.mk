@@ -1,5 +1,5 @@
 .PHONY: quickstart
 quickstart:
 	@scripts/deps.sh build
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) -s $(JOBS) all
 	@scripts/quickstart.sh $(BUILD)

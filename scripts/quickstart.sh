@@ -40,6 +40,7 @@ figure() {
 	printf "$2" "$value"
 }
 
+[ -x "$trainctl" ] || fail "no $trainctl; 'make quickstart' builds it first"
 unset TRAIND_ADDRESS
 export TRAIND_HOME="$home"
 mkdir -p "$folder"
@@ -49,7 +50,8 @@ trap '"$trainctl" down >/dev/null 2>&1 || true' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-"$trainctl" up --nodes 3 || fail "the cluster did not come up"
+up=$("$trainctl" up --nodes 3) || fail "the cluster did not come up"
+printf '%s\n' "$up" | grep -v '^next: ' # what is next comes by itself here
 code=0
 "$trainctl" launch configs/quickstart.yaml --set "checkpoint.dir=$folder/run" "$@" || code=$?
 [ "$code" = 0 ] || fail "trainctl launch ended with code $code; the logs are in $cluster/*/log"

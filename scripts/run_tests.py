@@ -197,7 +197,9 @@ def read_reports(folder, pattern, log):
             if trouble:
                 failures.append((name, "\n".join((node.text or node.get("message") or "") for node in trouble)))
             elif skipped is not None:
-                skips.append((name, (skipped.get("message") or "skip()").strip()))
+                # pytest tells why it skips a whole file in the text alone: ('/file.py', 12, 'Skipped: why')
+                whole = re.search(r"'Skipped: (.*)'\)$", skipped.text or "")
+                skips.append((name, whole[1] if whole else (skipped.get("message") or "skip()").strip()))
             else:
                 passed += 1
     return passed, failures, skips
@@ -239,6 +241,7 @@ def main():
     folders = ["tests/system"] if run.sanitized else ["tests/system", "tests/parity"]
     folders = [folder for folder in folders if list((ROOT / folder).glob("test_*.py"))]
     if "python" in suites and folders:
+        print(f"     pytest on {' and '.join(folders)}: a few minutes", flush=True)
         outcomes.append(run.python(folders))
         say(outcomes[-1])
     return summary(outcomes)

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed (scripts/venv.sh torch)")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test TORCH=1")
 safetensors = pytest.importorskip("safetensors.torch")
 
 import gpt2_torch  # noqa: E402

@@ -43,6 +43,12 @@ def test_quickstart(quickstart):
     wait_for(lambda: not marked_processes(f"quickstart-{os.getpid()}-0"), "all processes to end")
 
 
+def test_quickstart_before_the_build(tmp_path):
+    done = subprocess.run([ROOT / "scripts" / "quickstart.sh", tmp_path], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"quickstart: failed: no {tmp_path}/bin/trainctl; 'make quickstart' builds it first\n"
+
+
 @pytest.mark.timeout(8 * DEADLINE_S)
 def test_quickstart_that_fails_says_so(quickstart):
     done = quickstart("--set", "data.text=/nonexistent.txt")

@@ -10,7 +10,7 @@ import pytest
 
 from harness import DEADLINE_S, Cluster, trainctl
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: scripts/venv.sh torch")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test TORCH=1")
 
 SCRIPT = pathlib.Path(__file__).resolve().parent / "torch_ddp.py"
 SHOW = "import json, os; print(json.dumps(dict(os.environ)), flush=True)"
