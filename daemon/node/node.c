@@ -83,7 +83,7 @@ static void fill_hello(void *arg, Traind__Peer__NodeHello *hello)
 static void fill_heartbeat(void *arg, Traind__Peer__Heartbeat *heartbeat)
 {
 	struct node *node = arg;
-	node_facts_heartbeat(&node->facts, node->engine, heartbeat);
+	node_facts_heartbeat(&node->facts, &node->workers, node->engine, heartbeat);
 }
 
 static void welcomed(void *arg, const Traind__Peer__Welcome *welcome)

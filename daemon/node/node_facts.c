@@ -1,5 +1,6 @@
 #include "daemon/node/node_facts.h"
 
+#include <time.h>
 #include <unistd.h>
 
 /* What the engine knows of a peer, or NULL. */
@@ -57,10 +58,24 @@ void node_facts_hello(struct node_facts *facts, const struct workers *workers,
 	add_peers(facts, workers, engine, hello);
 }
 
-void node_facts_heartbeat(struct node_facts *facts, struct engine *engine,
-    Traind__Peer__Heartbeat *heartbeat)
+/* What the worker has computed, in microseconds; 0: it is not there. */
+static uint64_t computed_us(const struct node_facts *facts, size_t count, uint64_t peer)
+{
+	clockid_t clock;
+	struct timespec used;
+	for (size_t i = 0; i < count; i++)
+		if (facts->here[i].peer == peer && facts->here[i].pid > 0 &&
+		    clock_getcpuclockid(facts->here[i].pid, &clock) == 0 &&
+		    clock_gettime(clock, &used) == 0)
+			return (uint64_t)used.tv_sec * 1000000 + (uint64_t)used.tv_nsec / 1000;
+	return 0;
+}
+
+void node_facts_heartbeat(struct node_facts *facts, const struct workers *workers,
+    struct engine *engine, Traind__Peer__Heartbeat *heartbeat)
 {
 	size_t count = engine_progress(engine, facts->progress, NODE_PEERS_MAX);
+	size_t here = workers_list(workers, facts->here, NODE_PEERS_MAX);
 	for (size_t i = 0; i < count; i++) {
 		struct engine_progress *progress = &facts->progress[i];
 		Traind__Peer__PeerProgress *row = &facts->rows[i];
@@ -69,6 +84,9 @@ void node_facts_heartbeat(struct node_facts *facts, struct engine *engine,
 		row->peer = progress->peer;
 		row->round = progress->round;
 		row->progress = progress->progress;
+		/* Until it is ready it counts nothing; that it reads its data and builds its model shows here. */
+		if (!progress->ready)
+			row->progress += computed_us(facts, here, progress->peer);
 		row->waiting = progress->waiting;
 		row->waits_for = progress->waits_for;
 		row->n_waits_for = progress->waits_for_count;

@@ -9,7 +9,7 @@
 #include "daemon/node/worker.h"
 #include "traind/peer/peer.pb-c.h"
 
-#define NODE_PEERS_MAX TR_GROUP_PEERS_MAX
+#define NODE_PEERS_MAX TR_NODE_WORKERS_MAX
 
 struct node_facts {
 	struct identity identity;
@@ -26,7 +26,7 @@ struct node_facts {
 
 void node_facts_hello(struct node_facts *facts, const struct workers *workers,
     struct engine *engine, Traind__Peer__NodeHello *hello);
-void node_facts_heartbeat(struct node_facts *facts, struct engine *engine,
-    Traind__Peer__Heartbeat *heartbeat);
+void node_facts_heartbeat(struct node_facts *facts, const struct workers *workers,
+    struct engine *engine, Traind__Peer__Heartbeat *heartbeat);
 
 #endif

@@ -6,9 +6,10 @@
 
 #include <stddef.h>
 
+#include "common/limits.h"
 #include "traind/peer/peer.pb-c.h"
 
-#define WORKER_ENDS_MAX 64
+#define WORKER_ENDS_MAX TR_NODE_WORKERS_MAX
 
 struct worker_ends {
 	Traind__Peer__WorkerExited *ends[WORKER_ENDS_MAX]; /* a ring */

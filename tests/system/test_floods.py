@@ -114,3 +114,24 @@ def test_memberd_without_memory_loses_nothing(tmp_path):
         cluster.wait_nodes(alive=1)
         for job in accepted:
             cluster.wait_job(job, "DONE")
+
+
+def test_three_hundred_workers_of_a_node_outlive_memberd(tmp_path):
+    """All are in the node's hello; and all that end while memberd is away are told of when it is back."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with Cluster(tmp_path, nodes=1) as cluster:
+        jobs = [cluster.submit_command(["cat", str(fifo)], workers=150) for _ in range(2)]
+        for job in jobs:
+            cluster.wait_job(job, "RUNNING")
+        cluster.kill_memberd()
+        cluster.nodes[0].wait_log("went away")
+        cluster.restart_memberd()
+        cluster.wait_nodes(alive=1)
+        wait_for(lambda: all(peer.state == "active" for job in jobs for peer in cluster.job(job).peers), "all to be found")
+        cluster.kill_memberd()
+        os.close(os.open(fifo, os.O_WRONLY))
+        wait_for(lambda: not cluster.workers(), "all workers to end")
+        cluster.restart_memberd()
+        for job in jobs:
+            cluster.wait_job(job, "DONE")

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from harness import DEADLINE_S, Cluster, wait_for
+from harness import BIN, DEADLINE_S, Cluster, wait_for
 from stubs import pb
 
 CONTEXT, BATCH = 32, 32  # tokens, sequences of a global batch
@@ -168,6 +168,19 @@ def test_stopped_worker_is_evicted(tmp_path, text):
         account_is_whole(done, steps)
         assert "no progress" in cluster.events(done)
         wait_for(lambda: not os.path.exists(f"/proc/{stopped}"), "the stopped worker to be ended")
+
+
+def test_worker_stopped_before_it_is_ready_is_replaced(tmp_path, text):
+    """The others are ready and wait for it; nothing else would ever end that."""
+    once, lazy, run = tmp_path / "once", tmp_path / "trainworker", tmp_path / "run"
+    once.write_text("")
+    lazy.write_text(f"#!/bin/sh\nrm {once} 2>/dev/null && kill -STOP $$\nexec {BIN}/trainworker \"$@\"\n")
+    lazy.chmod(0o755)
+    with Cluster(tmp_path / "cluster", nodes=2, memberd=["--progress-timeout-ms", 1500],
+                 traind=["--trainworker", lazy]) as cluster:
+        done = cluster.wait_job(cluster.submit(job_spec(text, run, 2, 10)), "DONE")
+        assert "no progress" in cluster.events(done) and "before it was ready" in cluster.events(done)
+        account_is_whole(done, 10)
 
 
 def test_stopped_node_is_evicted_and_comes_back(tmp_path, text):

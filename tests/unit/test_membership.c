@@ -362,6 +362,29 @@ static void test_command_job_fails(void **state)
 	world_finish(&w);
 }
 
+/* memberd dies when the rank's end is in the log and the job's is not: the job fails with the code of the rank. */
+static void test_exit_code_outlives_memberd(void **state)
+{
+	struct world w;
+	(void)state;
+	three_nodes(&w);
+	submit(&w, 1, "c", command_spec(3));
+	for (uint64_t c = 1; c <= 3; c++)
+		started(&w, c, 1, 3 + c);
+	w.hold = true;
+	exited(&w, 2, 1, 5, 7, 0, "no\n");
+	assert_int_equal(w.queue_count, 2);
+	world_apply_one(&w);
+	w.hold = false;
+	w.quiet = true;
+	world_restart(&w);
+	w.quiet = false;
+	skip_trace(&w);
+	world_lead(&w);
+	expect(&w, "append job_moved job 1 -> 5 exit 7: rank 1 on node-2: exit code 7: no\n");
+	world_finish(&w);
+}
+
 static void test_cancel(void **state)
 {
 	struct world w;
@@ -411,6 +434,7 @@ int main(void)
 		cmocka_unit_test(test_append_fails),
 		cmocka_unit_test(test_command_job_done),
 		cmocka_unit_test(test_command_job_fails),
+		cmocka_unit_test(test_exit_code_outlives_memberd),
 		cmocka_unit_test(test_cancel),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -115,6 +115,58 @@ static void test_slow_but_moving(void **state)
 	world_finish(&w);
 }
 
+/* SIGSTOP before it was ready: the others, which are ready, do not wait for it for ever. */
+static void test_stopped_before_it_is_ready(void **state)
+{
+	struct world w;
+	(void)state;
+	three_nodes(&w);
+	submit(&w, 1, "a", native_spec(3));
+	for (uint64_t c = 1; c <= 3; c++)
+		started(&w, c, 1, 4 + c);
+	ready(&w, 1, 4, 5, 0);
+	skip_trace(&w);
+	for (uint64_t i = 0; i < 80; i++) {
+		beat(&w, 1, 5, 0, 7, 0);
+		beat(&w, 2, 6, 0, 9, 0);
+		beat(&w, 3, 7, 0, i / 60, 0); /* reads its data, slowly */
+		world_tick(&w, 250);
+	}
+	expect(&w,
+	    "append peer_moved p6 lost fast: worker made no progress for 20.0 s before it was "
+	    "ready "
+	    "(stopped?)\n"
+	    "send c2 peer_evicted p6\n"
+	    "send c2 stop_worker p6: worker made no progress for 20.0 s before it was ready "
+	    "(stopped?)\n");
+	world_finish(&w);
+}
+
+/* Its node says nothing about a worker that it was told to start. */
+static void test_never_started(void **state)
+{
+	struct world w;
+	(void)state;
+	three_nodes(&w);
+	submit(&w, 1, "c", command_spec(3));
+	started(&w, 1, 1, 4);
+	started(&w, 2, 1, 5);
+	skip_trace(&w);
+	for (int i = 0; i < 80; i++) {
+		for (uint64_t c = 1; c <= 3; c++)
+			heartbeat(&w, c);
+		world_tick(&w, 250);
+	}
+	expect(&w,
+	    "append peer_moved p6 lost: its node has not started it for 20.0 s\n"
+	    "send c3 stop_worker p6: its node has not started it for 20.0 s\n"
+	    "append job_moved job 1 -> 5 exit 1: rank 2 on node-3: its node has not started it for "
+	    "20.0 s\n"
+	    "send c1 stop_worker p4: job 1 is failed\n"
+	    "send c2 stop_worker p5: job 1 is failed\n");
+	world_finish(&w);
+}
+
 static void complain(struct world *w, uint64_t conn, uint64_t view, uint64_t from, uint64_t about,
     const char *reason)
 {
@@ -237,6 +289,8 @@ int main(void)
 		cmocka_unit_test(test_own_pause),
 		cmocka_unit_test(test_no_progress),
 		cmocka_unit_test(test_slow_but_moving),
+		cmocka_unit_test(test_stopped_before_it_is_ready),
+		cmocka_unit_test(test_never_started),
 		cmocka_unit_test(test_still_but_not_waited_for),
 		cmocka_unit_test(test_broken_link),
 		cmocka_unit_test(test_broken_link_of_a_dead_peer),

@@ -71,6 +71,18 @@ static void test_placement_command_is_even(void **state)
 	}
 }
 
+/* Commands may be more than the slots of a node, but not more than it can tell of. */
+static void test_placement_command_has_an_end(void **state)
+{
+	struct placement_node t[2] = { { .id = 1, .slots = 1, .used = TR_NODE_WORKERS_MAX - 2 },
+		{ .id = 2, .slots = 1, .used = TR_NODE_WORKERS_MAX } };
+	(void)state;
+	assert_int_equal(placement_command(t, 2, 0, 2), 1);
+	assert_int_equal(t[0].placed, 2);
+	t[0].placed = 0;
+	assert_int_equal(placement_command(t, 2, 0, 3), 0);
+}
+
 static void test_placement_command_on_exactly_so_many(void **state)
 {
 	(void)state;
@@ -234,6 +246,7 @@ int main(void)
 		cmocka_unit_test(test_placement_native),
 		cmocka_unit_test(test_placement_replacement),
 		cmocka_unit_test(test_placement_command_is_even),
+		cmocka_unit_test(test_placement_command_has_an_end),
 		cmocka_unit_test(test_placement_command_on_exactly_so_many),
 		cmocka_unit_test(test_ledger),
 		cmocka_unit_test(test_ledger_in_any_order),

@@ -320,6 +320,7 @@ static void apply_peer_moved(struct membership *m, const Traind__Peer__PeerMoved
 	    (!finished && strcmp(moved->state, "lost") != 0))
 		return;
 	peer->state = finished ? PEER_FINISHED : PEER_LOST;
+	peer->exit_code = moved->exit_code;
 	copy_text(peer->reason, sizeof(peer->reason), moved->reason);
 	if (job != NULL) {
 		char text[REASON_MAX + TR_NAME_MAX + 64];

@@ -23,16 +23,19 @@ void command_think(struct membership *m, struct job *job)
 		const struct peer *peer = job->peers.items[i];
 		live += state_peer_live(peer) ? 1 : 0;
 		started += !state_peer_live(peer) || peer->soft.started ? 1 : 0;
-		if (lost == NULL && (peer->state == PEER_LOST || peer->soft.fate == PEER_LOST))
+		if ((peer->state == PEER_LOST || peer->soft.fate == PEER_LOST) &&
+		    (lost == NULL || (lost->exit_code == 0 && peer->exit_code != 0)))
 			lost = peer;
 	}
 	if (lost != NULL) {
 		char text[TR_ERROR_TEXT_MAX];
 		(void)snprintf(text, sizeof(text), "rank %u on %s: %s", lost->rank, lost->node_name,
 		    lost->soft.reason[0] != '\0' ? lost->soft.reason : lost->reason);
+		/* Which rank was first is forgotten when memberd dies before the job's end is in the log; how it ended is not. */
 		bool exited = job->soft.failure[0] != '\0';
+		int32_t code = lost->exit_code != 0 ? lost->exit_code : 1;
 		job_append_moved(m, job, TRAIND__V1__JOB_STATE__JOB_STATE_FAILED,
-		    exited ? job->soft.failure_code : 1, exited ? job->soft.failure : text, NULL,
+		    exited ? job->soft.failure_code : code, exited ? job->soft.failure : text, NULL,
 		    NULL);
 	} else if (live == 0) {
 		job_append_moved(m, job, TRAIND__V1__JOB_STATE__JOB_STATE_DONE, 0, "", NULL, NULL);

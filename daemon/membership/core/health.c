@@ -106,19 +106,11 @@ static bool somebody_waits_for(const struct list *peers, const struct peer *peer
 	return false;
 }
 
-/* Slow but moving is never evicted: it takes standing still, not waiting for anybody, and being
- * waited for. */
-static void peer_stands_still(struct membership *m, struct list *peers, struct peer *peer)
+/* Suspected after half the time, lost after all of it. */
+static void stands_still(struct membership *m, struct peer *peer, bool fast, const char *text)
 {
-	uint64_t still_ms = m->now_ms - peer->soft.moved_ms;
-	if (peer->soft.moved_ms == 0 || peer->soft.waiting || !somebody_waits_for(peers, peer) ||
-	    still_ms < m->options.progress_timeout_ms / 2)
-		return;
-	char text[REASON_MAX];
-	(void)snprintf(text, sizeof(text), "worker made no progress for %.1f s (stopped?)",
-	    (double)still_ms / 1000.0);
-	if (still_ms >= m->options.progress_timeout_ms) {
-		peer_end(m, peer, PEER_LOST, false, text);
+	if (m->now_ms - peer->soft.moved_ms >= m->options.progress_timeout_ms) {
+		peer_end(m, peer, PEER_LOST, fast, text);
 		return;
 	}
 	if (peer->soft.suspicion[0] == '\0') {
@@ -130,6 +122,40 @@ static void peer_stands_still(struct membership *m, struct list *peers, struct p
 	copy_text(peer->soft.suspicion, sizeof(peer->soft.suspicion), text);
 }
 
+/* Slow but moving is never evicted: it takes standing still, not waiting for anybody, and being
+ * waited for. */
+static void member_health(struct membership *m, struct list *peers, struct peer *peer)
+{
+	uint64_t still_ms = m->now_ms - peer->soft.moved_ms;
+	if (peer->soft.moved_ms == 0 || peer->soft.waiting || !somebody_waits_for(peers, peer) ||
+	    still_ms < m->options.progress_timeout_ms / 2)
+		return;
+	char text[REASON_MAX];
+	(void)snprintf(text, sizeof(text), "worker made no progress for %.1f s (stopped?)",
+	    (double)still_ms / 1000.0);
+	stands_still(m, peer, false, text);
+}
+
+/* On its way into a job, where others wait for it: its node is to start it, and it is to get ready or to compute. */
+static void newcomer_health(struct membership *m, const struct job *job, struct peer *peer)
+{
+	const struct group *group = peer->group != 0 ? state_group(m, peer->group) : NULL;
+	bool native = job->spec->command == NULL;
+	uint64_t still_ms = m->now_ms - peer->soft.moved_ms;
+	if (peer->soft.moved_ms == 0 || (native ? peer->soft.ready : peer->soft.started) ||
+	    (group != NULL && state_view_peer(group, peer->id) != NULL) ||
+	    still_ms < m->options.progress_timeout_ms / 2)
+		return;
+	char text[REASON_MAX];
+	(void)snprintf(text, sizeof(text),
+	    peer->soft.started ? "worker made no progress for %.1f s before it was ready (stopped?)"
+	                       : "its node has not started it for %.1f s",
+	    (double)still_ms / 1000.0);
+	stands_still(m, peer, native, text);
+	if (native && !state_peer_live(peer))
+		native_back_off(m, state_job(m, peer->job));
+}
+
 static void group_health(struct membership *m, struct group *group)
 {
 	struct list *peers = state_peers(m, group);
@@ -138,7 +164,18 @@ static void group_health(struct membership *m, struct group *group)
 		const struct node *node = state_node(m, peer->node);
 		if (peer->group == group->id && state_peer_live(peer) && node != NULL &&
 		    node->soft.conn != 0 && state_view_peer(group, peer->id) != NULL)
-			peer_stands_still(m, peers, peer);
+			member_health(m, peers, peer);
+	}
+}
+
+static void job_health(struct membership *m, struct job *job)
+{
+	for (size_t i = 0; i < job->peers.count; i++) {
+		struct peer *peer = job->peers.items[i];
+		const struct node *node = state_node(m, peer->node);
+		if (state_peer_live(peer) && peer->soft.missing_ms == 0 && node != NULL &&
+		    node->soft.conn != 0)
+			newcomer_health(m, job, peer);
 	}
 }
 
@@ -155,6 +192,9 @@ void health_think(struct membership *m)
 		if (group->view != NULL && (group->job == 0 || (job != NULL && state_job_live(job))))
 			group_health(m, group);
 	}
+	for (size_t i = 0; i < m->jobs.count; i++)
+		if (state_job_live(m->jobs.items[i]))
+			job_health(m, m->jobs.items[i]);
 }
 
 /* We were stopped, or starved: the silence was ours. */
@@ -175,6 +215,14 @@ void health_paused(struct membership *m, uint64_t gap_ms)
 		for (size_t k = 0; k < peers->count; k++) {
 			struct peer *peer = peers->items[k];
 			if (peer->group == group->id && peer->soft.moved_ms != 0)
+				peer->soft.moved_ms += gap_ms;
+		}
+	}
+	for (size_t i = 0; i < m->jobs.count; i++) {
+		struct list *peers = &((struct job *)m->jobs.items[i])->peers;
+		for (size_t k = 0; k < peers->count; k++) {
+			struct peer *peer = peers->items[k];
+			if (peer->group == 0 && peer->soft.moved_ms != 0) /* of a command */
 				peer->soft.moved_ms += gap_ms;
 		}
 	}

@@ -17,6 +17,7 @@ static void append_moved(struct membership *m, struct peer *peer)
 	moved.state = peer->soft.fate == PEER_FINISHED ? "finished" : "lost";
 	moved.reason = peer->soft.reason;
 	moved.fast = peer->soft.fast;
+	moved.exit_code = peer->soft.exit_code;
 	entry.body_case = TRAIND__PEER__LOG_ENTRY__BODY_PEER_MOVED;
 	entry.peer_moved = &moved;
 	action_append(m, &entry, PENDING_PEER, peer->id, NULL);
@@ -121,6 +122,7 @@ void peer_started(struct membership *m, struct node *node,
 	if (peer == NULL || started->job_id == 0)
 		return;
 	peer->soft.started = true;
+	peer->soft.moved_ms = m->now_ms;
 	peer->soft.pid = started->pid;
 	peer->soft.missing_ms = 0;
 	action_changed(m, peer->job);
@@ -185,9 +187,11 @@ void peer_exited(struct membership *m, struct node *node, const Traind__Peer__Wo
 	/* A kill from outside while the job gets on is churn and says nothing about the job. */
 	bool churn = exited->signal == 9 && job->ledger != NULL && ledger_recorded(job->ledger) > 0;
 	bool fast = state_job_live(job) && !churn && !got_over_its_start(m, peer);
-	if (job->spec->command != NULL && state_job_live(job))
-		command_exited(m, job, peer,
-		    exited->signal != 0 ? 128 + exited->signal : exited->exit_code, reason);
+	if (job->spec->command != NULL && state_job_live(job)) {
+		peer->soft.exit_code = exited->signal != 0 ? 128 + exited->signal
+		                                           : exited->exit_code;
+		command_exited(m, job, peer, peer->soft.exit_code, reason);
+	}
 	peer_end(m, peer, PEER_LOST, fast, reason);
 	if (fast)
 		native_back_off(m, job);
@@ -261,6 +265,7 @@ void peer_installed(struct membership *m, struct node *node,
 static void start(struct membership *m, struct peer *peer, const struct node *node)
 {
 	peer->soft.start_conn = node->soft.conn;
+	peer->soft.moved_ms = m->now_ms;
 	if (peer->job != 0)
 		start_worker(m, state_job(m, peer->job), peer, node->soft.conn);
 	else

@@ -1,5 +1,7 @@
 #include "daemon/membership/core/placement.h"
 
+#include "common/limits.h"
+
 static uint32_t free_slots(const struct placement_node *node)
 {
 	return node->slots > node->used ? node->slots - node->used : 0;
@@ -67,13 +69,14 @@ uint32_t placement_command(struct placement_node *table, size_t count, uint32_t 
 		struct placement_node *best = NULL;
 		for (size_t i = 0; i < count; i++) {
 			struct placement_node *node = &table[i];
-			if (node->slots == 0 || (nodes != 0 && opening != (node->placed == 0)))
+			if (node->slots == 0 || node->used + node->placed >= TR_NODE_WORKERS_MAX ||
+			    (nodes != 0 && opening != (node->placed == 0)))
 				continue;
 			if (best == NULL || better(node, best))
 				best = node;
 		}
 		if (best == NULL)
-			return had;
+			return nodes != 0 && had < nodes ? had : 0;
 		had += best->placed == 0 ? 1 : 0;
 		best->placed++;
 	}

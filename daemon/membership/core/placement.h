@@ -23,8 +23,8 @@ uint32_t placement_native(struct placement_node *table, size_t count, uint32_t n
 bool placement_replacement(struct placement_node *table, size_t count, uint32_t per_node);
 
 /* Command job: `workers` workers spread evenly over nodes with slots, free ones first and beyond
- * them if there are not enough; on exactly `nodes` nodes if that is not 0. Returns how many nodes
- * can be had. */
+ * them if there are not enough, up to TR_NODE_WORKERS_MAX on each; on exactly `nodes` nodes if that is
+ * not 0. Returns how many nodes can be had; 0: they have no room for so many. */
 uint32_t placement_command(struct placement_node *table, size_t count, uint32_t nodes,
     uint32_t workers);
 

@@ -157,8 +157,8 @@ static bool place_command(struct membership *m, struct job *job, struct table *t
 	}
 	uint32_t had = placement_command(table->nodes, table->count, nodes, workers);
 	if (had == 0 || had < nodes) {
-		job_wait(m, job, "needs %u node%s with slots, %u there", nodes > 0 ? nodes : 1,
-		    nodes > 1 ? "s" : "", had);
+		job_wait(m, job, "needs %u node%s with slots and less than %d workers, %u there",
+		    nodes > 0 ? nodes : 1, nodes > 1 ? "s" : "", TR_NODE_WORKERS_MAX, had);
 		return false;
 	}
 	plan(m, job, table, false);

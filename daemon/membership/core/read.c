@@ -164,14 +164,12 @@ static size_t workers_of(const struct membership *m, const struct node *node,
 	return count;
 }
 
-#define NODE_WORKERS_MAX 1024
-
 static Traind__V1__Node *read_node(struct membership *m, struct node *node, uint64_t now_ms)
 {
 	Traind__V1__Node row = TRAIND__V1__NODE__INIT;
 	char state[16], reason[REASON_MAX];
-	Traind__V1__Worker *workers = calloc(NODE_WORKERS_MAX, sizeof(*workers));
-	Traind__V1__Worker **rows = calloc(NODE_WORKERS_MAX, sizeof(Traind__V1__Worker *));
+	Traind__V1__Worker *workers = calloc(TR_NODE_WORKERS_MAX, sizeof(*workers));
+	Traind__V1__Worker **rows = calloc(TR_NODE_WORKERS_MAX, sizeof(Traind__V1__Worker *));
 	Traind__V1__Node *copy = NULL;
 	bool oom = m->oom;
 	if (workers == NULL || rows == NULL)
@@ -198,7 +196,7 @@ static Traind__V1__Node *read_node(struct membership *m, struct node *node, uint
 	row.version = node->hello->version;
 	if (node->soft.conn != 0 && now_ms > node->soft.heard_ms)
 		row.heartbeat_age_s = (double)(now_ms - node->soft.heard_ms) / 1000.0;
-	row.n_workers = workers_of(m, node, workers, NODE_WORKERS_MAX);
+	row.n_workers = workers_of(m, node, workers, TR_NODE_WORKERS_MAX);
 	for (size_t i = 0; i < row.n_workers; i++)
 		rows[i] = &workers[i];
 	row.workers = rows;

@@ -46,6 +46,7 @@ static Traind__Peer__SnapshotPeer *put_peer(struct writer *w, struct peer *peer)
 	row.node_name = peer->node_name;
 	row.worked = peer->worked;
 	row.founder = peer->founder;
+	row.exit_code = peer->exit_code;
 	return writer_copy(w, &row.base);
 }
 
@@ -180,6 +181,7 @@ static void get_peers(struct membership *m, struct list *peers, uint64_t job,
 		copy_text(peer->node_name, sizeof(peer->node_name), row->node_name);
 		peer->worked = row->worked;
 		peer->founder = row->founder;
+		peer->exit_code = row->exit_code;
 		for (unsigned s = 0; s < sizeof(peer_states) / sizeof(peer_states[0]); s++)
 			if (strcmp(row->state, peer_states[s]) == 0)
 				peer->state = (enum peer_state)s;

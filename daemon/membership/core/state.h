@@ -28,8 +28,9 @@ struct peer {
 	uint64_t id, job, group, node, incarnation;
 	uint32_t rank, local_rank;
 	enum peer_state state;
-	bool founder; /* placed with the group itself */
-	bool worked;  /* contributed to a recorded round */
+	bool founder;      /* placed with the group itself */
+	bool worked;       /* contributed to a recorded round */
+	int32_t exit_code; /* of a command's rank that failed; 0: lost otherwise */
 	char reason[REASON_MAX];
 	char node_name[TR_NAME_MAX];
 	char address[TR_ADDRESS_MAX]; /* library peers: of their engine, if not the node's */
@@ -37,6 +38,7 @@ struct peer {
 		enum peer_state
 		    fate; /* decided; its entry may still be on its way. PEER_PLACED: none */
 		bool fast;
+		int32_t exit_code;
 		char reason[REASON_MAX];
 		uint64_t start_conn,
 		    stop_conn;       /* the connection on which it was told to start, to stop */
