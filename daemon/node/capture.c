@@ -31,11 +31,20 @@ static void write_log(struct capture *capture, const void *data, size_t bytes)
 	capture->lost_bytes += bytes;
 }
 
+static bool line_end(char c)
+{
+	return c == '\n' || c == '\r'; /* \r: a progress bar begins anew */
+}
+
 static void put_tail(struct capture_pipe *pipe, const char *data, size_t bytes)
 {
-	for (size_t i = bytes > CAPTURE_TAIL_MAX ? bytes - CAPTURE_TAIL_MAX : 0; i < bytes; i++)
-		pipe->tail[(pipe->tail_bytes + i) % CAPTURE_TAIL_MAX] = data[i];
-	pipe->tail_bytes += bytes;
+	for (size_t i = 0; i < bytes; i++) {
+		if (line_end(data[i]))
+			pipe->tail_line = 0;
+		else if (++pipe->tail_line > CAPTURE_TAIL_LINE)
+			continue;
+		pipe->tail[pipe->tail_bytes++ % CAPTURE_TAIL_MAX] = data[i];
+	}
 }
 
 static void flush_line(struct capture_pipe *pipe)
@@ -192,9 +201,9 @@ void capture_last_lines(const struct capture *capture, char text[CAPTURE_TAIL_MA
 		text[i] = c == '\0' ? ' ' : c;
 	}
 	text[kept] = '\0';
-	const char *line = pipe->tail_bytes > CAPTURE_TAIL_MAX ? strchr(text, '\n') : NULL;
+	const char *line = pipe->tail_bytes > CAPTURE_TAIL_MAX ? strpbrk(text, "\r\n") : NULL;
 	if (line != NULL && line[1] != '\0')
 		memmove(text, line + 1, strlen(line + 1) + 1);
-	for (size_t length = strlen(text); length > 0 && text[length - 1] == '\n'; length--)
+	for (size_t length = strlen(text); length > 0 && line_end(text[length - 1]); length--)
 		text[length - 1] = '\0';
 }

@@ -12,6 +12,7 @@
 
 #define CAPTURE_LINE_MAX   4096 /* a longer line is written in pieces */
 #define CAPTURE_TAIL_MAX   2048 /* of the last lines that are reported with an exit */
+#define CAPTURE_TAIL_LINE  512  /* of each of them: its start */
 #define CAPTURE_PARTIAL_MS 100  /* after which a line without an end is written all the same */
 
 struct capture;
@@ -23,6 +24,7 @@ struct capture_pipe {
 	size_t line_bytes;
 	char tail[CAPTURE_TAIL_MAX]; /* a ring */
 	uint64_t tail_bytes;         /* ever put */
+	size_t tail_line;            /* of the line that the tail ends in */
 	struct capture *capture;
 };
 
@@ -46,7 +48,8 @@ tr_status capture_start(uv_loop_t *loop, struct capture *capture, struct logfile
     int err_fd, struct tr_error *error);
 /* The worker is gone: reads what is left without waiting for more, then `drained` from a later turn. */
 void capture_finish(struct capture *capture);
-/* The end of stderr (of stdout if it said nothing there), whole lines, at most CAPTURE_TAIL_MAX bytes. */
+/* The last lines of stderr (of stdout if it said nothing there), each from its start, at most CAPTURE_TAIL_LINE bytes of it and
+ * CAPTURE_TAIL_MAX of all. */
 void capture_last_lines(const struct capture *capture, char text[CAPTURE_TAIL_MAX + 1]);
 
 #endif

@@ -223,6 +223,29 @@ static void test_lines_are_whole_and_the_last_are_told(void **state)
 	finish(&reader);
 }
 
+/* A line longer than all that is kept is told from its start, and what came before it does not begin in a middle. */
+static void test_last_lines_begin_at_their_start(void **state)
+{
+	(void)state;
+	struct reader reader = { 0 };
+	int out_fd, err_fd;
+	begin(&reader, &out_fd, &err_fd);
+	for (int i = 0; i < 100; i++)
+		put(err_fd, "a line of thirty-four characters.\n");
+	put(err_fd, "RuntimeError: ");
+	for (int i = 0; i < 100; i++)
+		put(err_fd, "no end of this line is to be seen, ");
+	(void)close(out_fd);
+	(void)close(err_fd);
+	logs_finish(reader.logs, 5);
+	run_until(&reader, &reader.drained);
+	assert_memory_equal(reader.lines, "a line of ", 10);
+	const char *last = strrchr(reader.lines, '\n') + 1;
+	assert_memory_equal(last, "RuntimeError: no end", 20);
+	assert_int_equal(strlen(last), 512);
+	finish(&reader);
+}
+
 static void test_no_piece_without_credit(void **state)
 {
 	(void)state;
@@ -276,6 +299,7 @@ int main(void)
 		cmocka_unit_test(test_a_full_disk_loses_the_piece_only),
 		cmocka_unit_test(test_old_jobs_go_first),
 		cmocka_unit_test(test_lines_are_whole_and_the_last_are_told),
+		cmocka_unit_test(test_last_lines_begin_at_their_start),
 		cmocka_unit_test(test_no_piece_without_credit),
 		cmocka_unit_test(test_nothing_kept_of_an_unknown_peer),
 	};

@@ -345,8 +345,8 @@ static void test_command_job_fails(void **state)
 	skip_trace(&w);
 	exited(&w, 2, 1, 5, 7, 0, "Traceback\nValueError: no\n");
 	expect(&w,
-	    "append peer_moved p5 lost fast: exit code 7: Traceback ValueError: no\n"
-	    "append job_moved job 1 -> 5 exit 7: rank 1 on node-2: exit code 7: Traceback "
+	    "append peer_moved p5 lost fast: exit code 7: Traceback | ValueError: no\n"
+	    "append job_moved job 1 -> 5 exit 7: rank 1 on node-2: exit code 7: Traceback | "
 	    "ValueError: no\n"
 	    "send c1 stop_worker p4: job 1 is failed\n"
 	    "send c3 stop_worker p6: job 1 is failed\n");

@@ -1,8 +1,9 @@
-/* The pure parts of memberd's core: placement, the ledger of rounds, the table of job states. */
+/* The pure parts of memberd's core: placement, the ledger of rounds, the table of job states, how a worker ended in words. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 
 #include "common/limits.h"
 #include "common/rng.h"
+#include "daemon/membership/core/exit_words.h"
 #include "daemon/membership/core/ledger.h"
 #include "daemon/membership/core/placement.h"
 #include "daemon/membership/core/state.h"
@@ -240,6 +242,76 @@ static void test_job_moves(void **state)
 	assert_string_equal(job_state_name((Traind__V1__JobState)99), "unknown");
 }
 
+/* Expects these words for a worker that ended so and wrote that. */
+static void expect_words(int code, int signal, const char *lines, const char *words)
+{
+	Traind__Peer__WorkerExited exited = TRAIND__PEER__WORKER_EXITED__INIT;
+	char text[REASON_MAX];
+	exited.exit_code = code;
+	exited.signal = signal;
+	exited.last_lines = (char *)(uintptr_t)lines;
+	exit_words(&exited, text, sizeof(text));
+	assert_string_equal(text, words);
+}
+
+#define STAMP "2026-07-29T10:01:02.345Z "
+#define X50   "xxxxxxxxx xxxxxxxxx xxxxxxxxx xxxxxxxxx xxxxxxxxx "
+#define X100  X50 X50
+
+static void test_exit_words_are_whole_lines(void **state)
+{
+	(void)state;
+	expect_words(1, 0, "", "exit code 1");
+	expect_words(1, 0, "\n \r\n\t\n", "exit code 1");
+	expect_words(1, 0, "  File \"a.py\", line 3\n\nValueError: no\n",
+	    "exit code 1: File \"a.py\", line 3 | ValueError: no");
+	expect_words(1, 0, "first\n" X100 "\n" X50 "\nthe last", "exit code 1: " X50 "| the last");
+	expect_words(1, 0,
+	    "10%\r20%\r30%\nit\x1b"
+	    "broke",
+	    "exit code 1: 10% | 20% | 30% | it broke");
+}
+
+static void test_exit_words_cut_a_long_line_at_its_end(void **state)
+{
+	(void)state;
+	char line[400], expected[400];
+	expect_words(1, 0, "before\nError: " X50 X100 X100,
+	    "exit code 1: Error: " X50 X50 "xxxxxxxxx xxxxxxxxx xxxxxxxxx xxxxxxxxx xxxxxxxxx...");
+	memset(line, 'y', 300);
+	line[300] = '\0';
+	(void)snprintf(expected, sizeof(expected), "exit code 1: %.157s...", line);
+	expect_words(1, 0, line, expected);
+	for (size_t i = 0; i < 100; i++)
+		memcpy(line + 3 * i, "\xe2\x82\xac", 3);
+	(void)snprintf(expected, sizeof(expected), "exit code 1: %.156s...",
+	    line); /* 52 whole characters */
+	expect_words(1, 0, line, expected);
+}
+
+static void test_exit_words_of_a_kill_from_outside(void **state)
+{
+	(void)state;
+	expect_words(0, 9, "step 4\n", "killed by signal 9");
+	expect_words(0, 15, "step 4\n", "killed by signal 15");
+	expect_words(0, 11, "step 4\n", "killed by signal 11: step 4");
+	expect_words(0, 6, "a.c:3: f: Assertion `x' failed.\n",
+	    "killed by signal 6: a.c:3: f: Assertion `x' failed.");
+}
+
+static void test_exit_words_of_our_own_log(void **state)
+{
+	(void)state;
+	expect_words(1, 0,
+	    STAMP "info  gemm: OpenBLAS uses its Zen kernels\n" STAMP
+	          "error trainworker: no data in /x\n",
+	    "exit code 1: trainworker: no data in /x");
+	expect_words(0, 11, STAMP "warn  trainer: slow\n" STAMP "debug trainer: step 3\n",
+	    "killed by signal 11");
+	expect_words(1, 0, STAMP "fatal other: x\n" STAMP "\n",
+	    "exit code 1: " STAMP "fatal other: x | 2026-07-29T10:01:02.345Z");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -252,6 +324,10 @@ int main(void)
 		cmocka_unit_test(test_ledger_in_any_order),
 		cmocka_unit_test(test_ledger_forgets_the_oldest),
 		cmocka_unit_test(test_job_moves),
+		cmocka_unit_test(test_exit_words_are_whole_lines),
+		cmocka_unit_test(test_exit_words_cut_a_long_line_at_its_end),
+		cmocka_unit_test(test_exit_words_of_a_kill_from_outside),
+		cmocka_unit_test(test_exit_words_of_our_own_log),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,9 +108,8 @@ static void requeue_or_fail(struct membership *m, struct job *job, const struct 
 		return;
 	}
 	(void)snprintf(text, sizeof(text),
-	    "every worker was lost (the last: %.120s): goes on from %s%.200s",
-	    words_of(c->last_lost), checkpoint ? "checkpoint " : "the start",
-	    checkpoint ? newest->checkpoint : "");
+	    "every worker was lost (the last: %s): goes on from %s%.190s", words_of(c->last_lost),
+	    checkpoint ? "checkpoint " : "the start", checkpoint ? newest->checkpoint : "");
 	if (!checkpoint) {
 		job_append_moved(m, job, TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED, 0, text, NULL,
 		    NULL);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/membership/core/exit_words.h"
 #include "daemon/membership/core/state.h"
 
 #define STOP_PATIENCE_MS (TR_WORKER_TERM_GRACE_MS + 10000u)
@@ -126,32 +127,6 @@ void peer_started(struct membership *m, struct node *node,
 	peer->soft.pid = started->pid;
 	peer->soft.missing_ms = 0;
 	action_changed(m, peer->job);
-}
-
-/* The last lines of stderr, on one line, the newest part of them. */
-static void exit_words(const Traind__Peer__WorkerExited *exited, char *text, size_t size)
-{
-	char lines[160];
-	const char *from = exited->last_lines;
-	size_t length = strlen(from);
-	while (length > 0 && (from[length - 1] == '\n' || from[length - 1] == ' '))
-		length--;
-	size_t skip = length > sizeof(lines) - 1 ? length - (sizeof(lines) - 1) : 0;
-	while (skip < length && ((unsigned char)from[skip] & 0xc0u) == 0x80u)
-		skip++;
-	size_t count = length - skip;
-	memcpy(lines, from + skip, count);
-	lines[count] = '\0';
-	for (size_t i = 0; i < count; i++)
-		if ((unsigned char)lines[i] < ' ')
-			lines[i] = ' ';
-	char words[64];
-	if (exited->signal != 0)
-		(void)snprintf(words, sizeof(words), "killed by signal %d", exited->signal);
-	else
-		(void)snprintf(words, sizeof(words), "exit code %d", exited->exit_code);
-	(void)snprintf(text, size, "%.80s%s%s", exited->reason[0] != '\0' ? exited->reason : words,
-	    count > 0 ? ": " : "", lines);
 }
 
 static bool got_over_its_start(const struct membership *m, const struct peer *peer)
