@@ -8,8 +8,7 @@
 
 #include "daemon/worker/real.h"
 
-/* Call once before the first product. Logs the kernels that OpenBLAS chose, and warns if this
- * processor can do better. */
+/* Call once before the first product. */
 void gemm_setup(void);
 
 /* C[m, n] = alpha A[m, k] B[k, n] + beta C */

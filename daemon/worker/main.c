@@ -1,11 +1,13 @@
 /* trainworker: the native trainer. Started by traind, which hands it a channel to the engine and its job. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "collectives/coll.h"
 #include "common/log.h"
 #include "daemon/worker/gemm.h"
+#include "daemon/worker/gemm_kernels.h"
 #include "daemon/worker/trainer.h"
 
 static int fail(const struct tr_error *error)
@@ -34,6 +36,7 @@ static int train(tr_group *group)
 	    (unsigned long long)assignment.job, assignment.rank, assignment.world_size,
 	    (unsigned long long)assignment.peer, assignment.threads);
 	gemm_setup();
+	gemm_kernels_log(getenv("OPENBLAS_CORETYPE"));
 	struct trainer *trainer;
 	int result = 0;
 	if (trainer_create(group, spec, assignment.threads, &trainer, &error) == TR_OK) {

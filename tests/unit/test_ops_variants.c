@@ -1,5 +1,5 @@
-/* Every vector width that this machine can run gives the bits of plain C; and floats are as exact
- * as promised. */
+/* Every vector width that this machine can run gives the bits of plain C; floats are as exact
+ * as promised; which kernels of OpenBLAS are advised. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +10,7 @@
 
 #include "common/rng.h"
 #include "daemon/worker/gemm.h"
+#include "daemon/worker/gemm_kernels.h"
 #include "daemon/worker/lanes.h"
 #include "daemon/worker/ops.h"
 
@@ -123,12 +124,40 @@ static void test_exp(void **state)
 	assert_true(lanes_exp(0.0f) == 1.0f);
 }
 
+static void test_better_kernels_are_named_when_it_helps(void **state)
+{
+	(void)state;
+	struct gemm_kernels k = { .core = "Haswell",
+		.config = "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH NO_AFFINITY Haswell",
+		.avx2 = true,
+		.avx512 = true };
+	assert_string_equal(gemm_kernels_better(&k), "SkylakeX");
+	k.asked = "";
+	assert_string_equal(gemm_kernels_better(&k), "SkylakeX");
+	k.asked = "Haswell"; /* somebody chose it */
+	assert_null(gemm_kernels_better(&k));
+	k.asked = NULL;
+	k.config = "OpenBLAS 0.3.21 NO_AFFINITY HASWELL"; /* has no others */
+	assert_null(gemm_kernels_better(&k));
+	k.config = "DYNAMIC_ARCH";
+	k.core = "Cooperlake";
+	assert_null(gemm_kernels_better(&k));
+	k.core = "Zen";
+	k.avx512 = false;
+	assert_null(gemm_kernels_better(&k));
+	k.core = "Prescott";
+	assert_string_equal(gemm_kernels_better(&k), "Haswell");
+	k.avx2 = false;
+	assert_null(gemm_kernels_better(&k));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_same_bits),
 		cmocka_unit_test(test_attention_same_bits),
 		cmocka_unit_test(test_exp),
+		cmocka_unit_test(test_better_kernels_are_named_when_it_helps),
 	};
 	gemm_setup();
 	return cmocka_run_group_tests(tests, NULL, NULL);
