@@ -75,7 +75,7 @@ def undisturbed(tmp_path, text, nodes, steps):
 
 def test_churn_does_not_change_the_curve(tmp_path, text):
     """kill -9 of a traind in mid-step, later a new node: no step lost or twice, the curve within rounding of the calm one."""
-    steps, run = 120, tmp_path / "run"
+    steps, run = 300, tmp_path / "run"
     calm = undisturbed(tmp_path, text, 4, steps)
     with Cluster(tmp_path / "churn", nodes=4) as cluster:
         job = cluster.submit(job_spec(text, run, 4, steps))
@@ -128,7 +128,7 @@ def test_job_ends_while_memberd_is_away(tmp_path, text):
 
 def test_memberd_dies_in_mid_training(tmp_path, text):
     """Workers train on meanwhile; daemons come back by themselves; the job and the view numbers go on."""
-    steps, run = 400, tmp_path / "run"
+    steps, run = 1000, tmp_path / "run"
     with Cluster(tmp_path / "cluster", nodes=3) as cluster:
         job = cluster.submit(job_spec(text, run, 3, steps))
         reach_file(run, 20)
@@ -145,7 +145,7 @@ def test_memberd_dies_in_mid_training(tmp_path, text):
 
 
 def test_worker_dies_and_is_replaced_on_its_node(tmp_path, text):
-    steps, run = 200, tmp_path / "run"
+    steps, run = 400, tmp_path / "run"
     with Cluster(tmp_path / "cluster", nodes=3) as cluster:
         job = cluster.submit(job_spec(text, run, 3, steps))
         reach_file(run, 20)
