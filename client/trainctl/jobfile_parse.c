@@ -9,6 +9,7 @@
 #include <string.h>
 #include <yaml.h>
 
+#include "common/edit_distance.h"
 #include "common/limits.h"
 
 struct reader {
@@ -178,15 +179,36 @@ static void list_keys(const char *section, char *text, size_t bytes)
 	}
 }
 
+/* What stands at the top of a job file and is most like `key`. */
+static bool suggest_section(const char *key, char section[32])
+{
+	char part[32];
+	unsigned least = tr_edits_of_a_slip(strlen(key)) + 1;
+	section[0] = '\0';
+	for (const struct job_option *row = job_options(); row->key != NULL; row++) {
+		(void)snprintf(part, sizeof(part), "%.*s", (int)strcspn(row->key, "."), row->key);
+		unsigned apart = tr_edit_distance(key, part);
+		if (apart < least) {
+			least = apart;
+			(void)snprintf(section, 32, "%s", part);
+		}
+	}
+	return section[0] != '\0';
+}
+
 static tr_status unknown_key(struct reader *reader, const char *section, const char *key,
     const char *dotted)
 {
-	char keys[320], found[160];
+	char keys[320], found[160], other[32];
 	const char *near = section == NULL && strlen(key) < 3 ? NULL : job_option_suggest(dotted);
 	list_keys(section, keys, sizeof(keys));
 	if (near != NULL && section != NULL && strncmp(near, section, strlen(section)) == 0 &&
 	    near[strlen(section)] == '.')
 		near += strlen(section) + 1;
+	const char *dot = near != NULL ? strrchr(near, '.') : NULL;
+	bool elsewhere = dot != NULL && strcmp(dot + 1, key) == 0; /* "steps" */
+	if (section == NULL && !elsewhere && suggest_section(key, other))
+		near = other;
 	(void)snprintf(found, sizeof(found), "an unknown key%s%s%s",
 	    near != NULL ? " (did you mean '" : "", near != NULL ? near : "",
 	    near != NULL ? "'?)" : "");

@@ -121,6 +121,9 @@ static void print_ending(const Traind__V1__Job *job)
 	    print_loss(progress->loss, last), print_loss(progress->val_loss, val));
 	if (progress->checkpoint != NULL && progress->checkpoint[0] != '\0')
 		(void)printf("checkpoint %s\n", progress->checkpoint);
+	else
+		(void)printf("no checkpoint was written: `trainctl status %llu` says why\n",
+		    (unsigned long long)job->id);
 }
 
 static int code_of(const Traind__V1__Job *job)

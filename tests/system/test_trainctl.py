@@ -291,6 +291,14 @@ def test_training_job(here, job_file):
     assert row["events"] and all(event["text"] for event in row["events"])
 
 
+def test_job_without_a_checkpoint_says_so(here, job_file):
+    job_file.write_text(JOB_FILE + "checkpoint: {dir: /proc/none}\n")
+    done = here("launch", job_file, timeout=3 * DEADLINE_S)
+    assert done.returncode == 0 and "cannot make /proc/none" in done.stdout, done.stderr + done.stdout
+    job = json.loads(here("jobs", "--json").stdout)[0]["id"]
+    assert done.stdout.splitlines()[-1] == f"no checkpoint was written: `trainctl status {job}` says why"
+
+
 # ---- bad input: one line, exit code 2, nothing started
 
 @pytest.mark.parametrize("change, says", [

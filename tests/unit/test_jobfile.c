@@ -174,6 +174,18 @@ static void test_bad_keys_and_values(void **state)
 	says(with_line(1, "title: q"), NULL,
 	    ":1: title: found an unknown key, allowed: name, model, data, train, mesh, sync, "
 	    "checkpoint, sample");
+	static const char *const slips[][2] = { { "trian", "train" }, { "nmae", "name" },
+		{ "steps", "train.steps" }, { "chekpoints", "checkpoint" } };
+	for (size_t i = 0; i < sizeof(slips) / sizeof(slips[0]); i++) {
+		char line[64];
+		(void)snprintf(line, sizeof(line), "%s: q", slips[i][0]);
+		(void)snprintf(expected, sizeof(expected),
+		    ":1: %s: found an unknown key (did you mean '%s'?), allowed: name, model, "
+		    "data, "
+		    "train, mesh, sync, checkpoint, sample",
+		    slips[i][0], slips[i][1]);
+		says(with_line(1, line), NULL, expected);
+	}
 	says(with_line(1, "train.lr: 1"), NULL,
 	    ":1: train.lr: found a dotted key, allowed: sections, as in `train: {lr: 1e-3}`");
 	says(with_line(5, "  steps: ten"), NULL,
