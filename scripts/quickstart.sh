@@ -47,23 +47,27 @@ mkdir -p "$folder"
 [ ! -e "$cluster/cluster.json" ] || "$trainctl" down >/dev/null || fail "an earlier cluster in $home does not end"
 rm -rf "$home" "$folder/run"
 trap '"$trainctl" down >/dev/null 2>&1 || true' EXIT
+trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
 up=$("$trainctl" up --nodes 3) || fail "the cluster did not come up"
 printf '%s\n' "$up" | grep -v '^next: ' # what is next comes by itself here
+trap : INT # trainctl asks what Ctrl-C means
 code=0
 "$trainctl" launch configs/quickstart.yaml --set "checkpoint.dir=$folder/run" "$@" || code=$?
+trap 'exit 130' INT
+case $code in 5 | 129 | 130 | 143) exit "$code" ;; esac
 [ "$code" = 0 ] || fail "trainctl launch ended with code $code; the logs are in $cluster/*/log"
 job=$("$trainctl" jobs --json | sed -n 's/^\[{"id":\([0-9]*\).*/\1/p')
 "$trainctl" status "$job" --json >"$folder/status.json" || fail "no status of job $job"
 "$trainctl" down || fail "the cluster did not end"
-trap - EXIT INT TERM
+trap - EXIT HUP INT TERM
 left=$(processes_left | tr '\n' ' ')
 [ -z "$left" ] || fail "processes are left: $left"
 
-steps=$(figure step %s)
-[ "$steps" = "$(field steps)" ] || fail "step $steps of $(field steps)"
+steps=$(field step)
+[ "$steps" = "$(field steps)" ] || fail "the job was left at step $steps of $(field steps), and its cluster has been ended"
 peers=$(grep -o '"state":"finished"' "$folder/status.json" | wc -l)
 [ "$peers" = 3 ] || fail "$peers peers have finished, not 3"
 checkpoint=$(figure checkpoint %s)
