@@ -197,6 +197,7 @@ tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, str
 		return tr_error_set(error, TR_EIO, "cannot make the engine's loop: %s",
 		    uv_strerror(rc));
 	}
+	log_limit_init(&made->drops, uv_now(&made->loop));
 	pthread_mutex_init(&made->lock, NULL);
 	(void)uv_timer_init(&made->loop, &made->hello_timer);
 	made->hello_timer.data = made->wake.data = made;

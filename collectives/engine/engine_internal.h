@@ -22,6 +22,7 @@
 #include "collectives/engine/channel_host.h"
 #include "collectives/engine/engine.h"
 #include "collectives/transport/conn.h"
+#include "common/log_limit.h"
 
 struct engine {
 	struct engine_callbacks callbacks;
@@ -35,6 +36,7 @@ struct engine {
 	struct member *members;
 	struct inbound *strangers, **strangers_tail; /* oldest first */
 	unsigned stranger_count;
+	struct log_limit drops; /* of strangers */
 
 	pthread_mutex_t lock; /* of what follows */
 	struct command *commands, **commands_tail;
@@ -85,7 +87,8 @@ struct member {
 	bool destroyed; /* out of the engine's list, waits for holds */
 	bool over;      /* ended: no event goes to the core any more */
 	bool worker_gone;
-	struct tr_error failure; /* it cannot go on: what memberd is told, each time that it comes back */
+	struct tr_error
+	    failure; /* it cannot go on: what memberd is told, each time that it comes back */
 
 	struct group_core *core;
 	struct group_actions actions;

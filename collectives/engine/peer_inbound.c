@@ -235,7 +235,8 @@ static void on_closed(void *arg, struct conn *conn, const char *reason)
 	(void)conn;
 	if (member == NULL) {
 		stranger_remove(in);
-		log_info("engine", "connection from %s dropped: %s", conn_peer_name(conn), reason);
+		log_limited(&in->engine->drops, uv_now(&in->engine->loop), LOG_INFO, "engine",
+		    "connection from %s dropped: %s", conn_peer_name(conn), reason);
 		free(in);
 		return;
 	}

@@ -14,12 +14,11 @@
 #include "collectives/transport/socket.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/log_limit.h"
 #include "proto/frame.h"
 
 #define ACCEPTS_PER_TURN 64
 #define ACCEPT_PAUSE_MS  100
-#define DROPS_LOGGED_MAX 5 /* lines in each DROPS_PERIOD_MS */
-#define DROPS_PERIOD_MS  1000
 
 /* A connection that has not said what it is. */
 struct waiting {
@@ -45,8 +44,7 @@ struct listener {
 	void *arg;
 	struct waiting *oldest, *newest;
 	unsigned waiting_count;
-	uint64_t drops_since_ms;
-	unsigned drops_logged, drops_silent;
+	struct log_limit drops, starvations;
 	char address[TR_ADDRESS_MAX];
 	char unix_path[TR_ADDRESS_MAX]; /* to unlink; empty: none */
 };
@@ -77,19 +75,8 @@ static void on_waiting_closed(uv_handle_t *handle)
 
 static void log_drop(struct listener *listener, const char *who, const char *reason)
 {
-	uint64_t now_ms = uv_now(listener->loop);
-	if (now_ms - listener->drops_since_ms >= DROPS_PERIOD_MS) {
-		if (listener->drops_silent > 0)
-			log_info("listener", "%s: dropped %u more connections", listener->address,
-			    listener->drops_silent);
-		listener->drops_since_ms = now_ms;
-		listener->drops_logged = listener->drops_silent = 0;
-	}
-	if (listener->drops_logged++ < DROPS_LOGGED_MAX)
-		log_info("listener", "%s: connection from %s dropped: %s", listener->address, who,
-		    reason);
-	else
-		listener->drops_silent++;
+	log_limited(&listener->drops, uv_now(listener->loop), LOG_INFO, "listener",
+	    "%s: connection from %s dropped: %s", listener->address, who, reason);
 }
 
 /* Ends the watch; the socket is the caller's. */
@@ -234,8 +221,9 @@ static void on_pause_over(uv_timer_t *timer)
 static void pause_accepting(struct listener *listener, int cause)
 {
 	if (!listener->starved)
-		log_warn("listener", "%s: cannot accept: %s; trying again every %d ms",
-		    listener->address, strerror(cause), ACCEPT_PAUSE_MS);
+		log_limited(&listener->starvations, uv_now(listener->loop), LOG_WARN, "listener",
+		    "%s: cannot accept: %s; trying again every %d ms", listener->address,
+		    strerror(cause), ACCEPT_PAUSE_MS);
 	listener->starved = true;
 	(void)uv_poll_stop(&listener->poll);
 	(void)uv_timer_start(&listener->pause, on_pause_over, ACCEPT_PAUSE_MS, 0);
@@ -385,7 +373,8 @@ tr_status listener_start(uv_loop_t *loop, const char *text, bool insecure, liste
 	(void)uv_timer_init(loop, &made->expire);
 	made->poll.data = made->pause.data = made->expire.data = made;
 	made->handles = 3;
-	made->drops_since_ms = uv_now(loop);
+	log_limit_init(&made->drops, uv_now(loop));
+	log_limit_init(&made->starvations, uv_now(loop));
 	(void)uv_poll_start(&made->poll, UV_READABLE, on_listening);
 	*listener = made;
 	return TR_OK;

@@ -1,7 +1,7 @@
 /* The one listening port of a daemon: accepts, reads the first bytes, and hands the socket on by what they are:
  * FRAME_GREETING -> framed connection; "PRI " -> HTTP/2; "GET "/"HEAD" -> plain HTTP. Anything else, silence for
  * TR_CONN_GREETING_TIMEOUT_MS, or the oldest of more than TR_CONN_UNGREETED_MAX waiting ones: closed, reason
- * logged (rate-limited). Out of file descriptors: accepting pauses 100 ms, logged once.
+ * logged (rate-limited). Out of file descriptors: accepting pauses 100 ms.
  */
 #ifndef TR_COLLECTIVES_TRANSPORT_LISTENER_H
 #define TR_COLLECTIVES_TRANSPORT_LISTENER_H

@@ -7,11 +7,9 @@
 #include "collectives/transport/socket.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/log_limit.h"
 #include "daemon/api/grpc_io.h"
 #include "daemon/api/grpc_server_session.h"
-
-#define SERVER_LOG_BURST 20 /* lines about dropped connections, and a second */
-#define SERVER_LOG_RATE  2
 
 struct grpc_server_connection {
 	struct grpc_server *server;
@@ -26,7 +24,7 @@ struct grpc_server {
 	struct grpc_server_options options;
 	struct grpc_server_connection *connections;
 	unsigned connection_count;
-	struct token_bucket log_budget;
+	struct log_limit drops;
 	uv_timer_t grace;
 	bool closing, grace_closing;
 	void (*closed)(void *arg);
@@ -83,8 +81,9 @@ static void server_connection_closed(void *arg, const char *reason, bool fault)
 	struct grpc_server *server = connection->server;
 	if (!fault)
 		log_debug("api", "connection from %s ended: %s", connection->name, reason);
-	else if (token_bucket_take(&server->log_budget, uv_now(server->loop)))
-		log_warn("api", "connection from %s dropped: %s", connection->name, reason);
+	else
+		log_limited(&server->drops, uv_now(server->loop), LOG_WARN, "api",
+		    "connection from %s dropped: %s", connection->name, reason);
 	server_unlink(connection);
 	free(connection);
 	server_close_when_empty(server);
@@ -106,9 +105,9 @@ static bool server_make_room(struct grpc_server *server)
 	if (server->connection_count < TR_GRPC_CONNECTIONS_MAX)
 		return true;
 	struct grpc_server_connection *idlest = server_idlest(server);
-	if (token_bucket_take(&server->log_budget, uv_now(server->loop)))
-		log_warn("api", "%d connections are open: dropped %s", TR_GRPC_CONNECTIONS_MAX,
-		    idlest == NULL ? "the new one, as all others have calls" : idlest->name);
+	log_limited(&server->drops, uv_now(server->loop), LOG_WARN, "api",
+	    "%d connections are open: dropped %s", TR_GRPC_CONNECTIONS_MAX,
+	    idlest == NULL ? "the new one, as all others have calls" : idlest->name);
 	if (idlest == NULL)
 		return false;
 	grpc_io_close(idlest->io, "made room for a new connection");
@@ -147,7 +146,8 @@ void grpc_server_accept(struct grpc_server *server, int fd, const void *early, s
 	}
 	struct grpc_server_connection *connection = server_connect(server, fd, early, early_bytes);
 	if (connection == NULL) {
-		log_warn("api", "a connection was dropped: out of memory or of file descriptors");
+		log_limited(&server->drops, uv_now(server->loop), LOG_WARN, "api",
+		    "a connection was dropped: out of memory or of file descriptors");
 		(void)close(fd);
 		return;
 	}
@@ -166,7 +166,7 @@ tr_status grpc_server_create(uv_loop_t *loop, const struct grpc_server_options *
 		return TR_ENOMEM;
 	server->loop = loop;
 	server->options = *options;
-	token_bucket_init(&server->log_budget, SERVER_LOG_BURST, SERVER_LOG_RATE, uv_now(loop));
+	log_limit_init(&server->drops, uv_now(loop));
 	(void)uv_timer_init(loop, &server->grace);
 	server->grace.data = server;
 	*out = server;

@@ -14,9 +14,9 @@
 #include <sys/types.h>
 
 #include "common/error.h"
+#include "common/token_bucket.h"
 #include "daemon/api/grpc_inbox.h"
 #include "daemon/api/grpc_outbox.h"
-#include "daemon/api/token_bucket.h"
 
 #define GRPC_NO_DEADLINE UINT64_MAX
 

@@ -7,6 +7,7 @@ import subprocess
 import threading
 
 import grpc
+import pytest
 
 from harness import DEADLINE_S, Cluster, wait_for
 from stubs import pb
@@ -67,6 +68,26 @@ def test_a_peer_that_floods_memberd_costs_no_memory_and_silences_nobody(tmp_path
             assert most_kib(cluster.memberd) - before < 32 * 1024
             assert len(cluster.wait_nodes(alive=2)) == 2
         assert "(node-1) is lost" not in cluster.memberd.log()
+
+
+@pytest.mark.parametrize("bytes_sent", [b"garbage!", b"TRAIND1\n" + b"\xff" * 64,
+                                        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 64], ids=["bytes", "frames", "HTTP/2"])
+def test_strangers_do_not_fill_the_log(tmp_path, bytes_sent):
+    """Of a thousand connections that are dropped a few have a line, and one line counts the others."""
+    with Cluster(tmp_path, nodes=1) as cluster:
+        for daemon in [cluster.memberd, cluster.nodes[0]]:
+            def connect():
+                with socket.create_connection(("127.0.0.1", daemon.port), DEADLINE_S) as connection:
+                    connection.sendall(bytes_sent)
+                    read_away(connection)
+            for _ in range(1000):
+                connect()
+
+            def counted():
+                connect()
+                return "lines like the next were left out" in daemon.log()
+            wait_for(counted, "a line that counts those without one")
+            assert sum("dropped" in line for line in daemon.log().splitlines()) < 500
 
 
 def test_a_burst_of_jobs_does_not_silence_a_node(tmp_path):

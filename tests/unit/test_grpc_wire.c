@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/limits.h"
+#include "common/token_bucket.h"
 #include "daemon/api/grpc_frame.h"
 #include "daemon/api/grpc_inbox.h"
 #include "daemon/api/grpc_outbox.h"
@@ -15,7 +16,6 @@
 #include "daemon/api/grpc_request_head.h"
 #include "daemon/api/grpc_response_head.h"
 #include "daemon/api/grpc_timeout.h"
-#include "daemon/api/token_bucket.h"
 
 static void prefix_layout(void **state)
 {

@@ -8,7 +8,9 @@
 
 #include <cmocka.h>
 
+#include "common/limits.h"
 #include "common/log.h"
+#include "common/log_limit.h"
 
 static char captured[4096];
 
@@ -106,6 +108,39 @@ static void long_messages_are_cut(void **state)
 	assert_string_equal(captured + strlen(captured) - 5, "\\\"\"}\n");
 }
 
+static unsigned lines_captured(void)
+{
+	unsigned lines = 0;
+	for (const char *at = captured; (at = strchr(at, '\n')) != NULL; at++)
+		lines++;
+	return lines;
+}
+
+static void what_strangers_cause_is_limited_and_counted(void **state)
+{
+	(void)state;
+	struct log_limit limit;
+	log_configure(LOG_INFO, false);
+	log_limit_init(&limit, 5000);
+	capture_begin();
+	for (int i = 0; i < 10000; i++)
+		log_limited(&limit, 5000, LOG_INFO, "test", "dropped %d", i);
+	capture_end();
+	assert_int_equal(lines_captured(), TR_LOG_LIMIT_BURST);
+	assert_null(strstr(captured, "left out"));
+	capture_begin();
+	log_limited(&limit, 6000, LOG_WARN, "test", "dropped the last");
+	log_limited(&limit, 6000, LOG_WARN, "test", "dropped the very last");
+	capture_end();
+	assert_int_equal(lines_captured(), 1 + TR_LOG_LIMIT_RATE);
+	char left_out[64];
+	(void)snprintf(left_out, sizeof(left_out),
+	    "warn  test: %d lines like the next were left out\n", 10000 - TR_LOG_LIMIT_BURST);
+	const char *count = strstr(captured, left_out);
+	assert_non_null(count);
+	assert_true(strstr(captured, "dropped the last") > count);
+}
+
 int main(void)
 {
 	const struct CMUnitTest log_tests[] = {
@@ -114,6 +149,7 @@ int main(void)
 		cmocka_unit_test(json_lines_are_objects),
 		cmocka_unit_test(no_message_forges_a_line),
 		cmocka_unit_test(long_messages_are_cut),
+		cmocka_unit_test(what_strangers_cause_is_limited_and_counted),
 	};
 	return cmocka_run_group_tests(log_tests, NULL, NULL);
 }

@@ -5,8 +5,8 @@
 #include "collectives/transport/conn.h"
 #include "collectives/transport/listener.h"
 #include "common/limits.h"
+#include "common/log_limit.h"
 #include "daemon/api/grpc_server.h"
-#include "daemon/api/token_bucket.h"
 #include "daemon/api/trainer_service.h"
 #include "daemon/membership/server/memberd.h"
 #include "daemon/membership/store/store.h"
@@ -44,7 +44,7 @@ struct node_conns {
 	size_t count, ungreeted;
 	uint64_t serial;
 	uv_timer_t timer; /* active while somebody has not said hello */
-	struct token_bucket log_budget;
+	struct log_limit drops;
 };
 
 struct log_reader;

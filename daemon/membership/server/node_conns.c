@@ -5,12 +5,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "common/log.h"
 #include "proto/unpack.h"
 
 #define HELLO_CHECK_MS 1000
-#define LOG_BURST      20 /* lines about strangers that were dropped, and a second */
-#define LOG_RATE       2
 /* Of one connection, that wait for their step. More are not read: whoever sends faster than we step fills its own socket and
  * neither our memory nor the time of the others. */
 #define QUEUED_MAX 32
@@ -83,9 +80,8 @@ static void node_closed(void *arg, struct conn *conn, const char *reason)
 		log_relay_node_gone(memberd, node->number);
 	} else {
 		memberd->nodes.ungreeted--;
-		if (token_bucket_take(&memberd->nodes.log_budget, uv_now(memberd->loop)))
-			log_info("server", "connection from %s dropped: %s", conn_peer_name(conn),
-			    reason);
+		log_limited(&memberd->nodes.drops, uv_now(memberd->loop), LOG_INFO, "server",
+		    "connection from %s dropped: %s", conn_peer_name(conn), reason);
 	}
 	memberd->nodes.places[node->number % MEMBERD_CONNS_MAX] = NULL;
 	memberd->nodes.count--;
@@ -97,7 +93,7 @@ void node_conns_init(struct memberd *memberd)
 	(void)uv_timer_init(memberd->loop, &memberd->nodes.timer);
 	memberd->nodes.timer.data = memberd;
 	memberd->nodes.serial = 1;
-	token_bucket_init(&memberd->nodes.log_budget, LOG_BURST, LOG_RATE, uv_now(memberd->loop));
+	log_limit_init(&memberd->nodes.drops, uv_now(memberd->loop));
 }
 
 /* A number with a free place, never used before. */
@@ -118,7 +114,8 @@ void node_conns_accept(struct memberd *memberd, int fd, const void *early, size_
 	struct node_conn *node = nodes->count < MEMBERD_CONNS_MAX / 2 ? calloc(1, sizeof(*node))
 	                                                              : NULL;
 	if (node == NULL) {
-		log_warn("server", "a node's connection is refused: %zu are open", nodes->count);
+		log_limited(&nodes->drops, uv_now(memberd->loop), LOG_WARN, "server",
+		    "a node's connection is refused: %zu are open", nodes->count);
 		(void)close(fd);
 		return;
 	}
@@ -127,7 +124,8 @@ void node_conns_accept(struct memberd *memberd, int fd, const void *early, size_
 	node->since_ms = uv_now(memberd->loop);
 	if (conn_adopt(memberd->loop, fd, early, early_bytes, &callbacks, node, &node->conn,
 	        &error) != TR_OK) {
-		log_warn("server", "a node's connection is dropped: %s", error.text);
+		log_limited(&nodes->drops, uv_now(memberd->loop), LOG_WARN, "server",
+		    "a node's connection is dropped: %s", error.text);
 		(void)close(fd);
 		free(node);
 		return;

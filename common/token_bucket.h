@@ -1,6 +1,6 @@
 /* A budget that refills with time: `burst` tokens at most, `rate` a second. Pure; the caller brings the clock. */
-#ifndef TR_DAEMON_API_TOKEN_BUCKET_H
-#define TR_DAEMON_API_TOKEN_BUCKET_H
+#ifndef TR_COMMON_TOKEN_BUCKET_H
+#define TR_COMMON_TOKEN_BUCKET_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "daemon/api/token_bucket.h"
+#include "common/token_bucket.h"
 
 void token_bucket_init(struct token_bucket *bucket, uint64_t burst, uint64_t rate, uint64_t now_ms)
 {
