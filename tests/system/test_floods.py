@@ -156,3 +156,37 @@ def test_three_hundred_workers_of_a_node_outlive_memberd(tmp_path):
         cluster.restart_memberd()
         for job in jobs:
             cluster.wait_job(job, "DONE")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_full_disk_of_memberd_evicts_nobody(tmp_path):
+    """Submissions are refused with the reason; nodes stay; what runs ends; once there is room, all is as before."""
+    disk, fifo = tmp_path / "memberd", tmp_path / "fifo"
+    disk.mkdir()
+    os.mkfifo(fifo)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", disk], capture_output=True).returncode != 0:
+        pytest.skip("cannot mount a small file system")
+    try:
+        with Cluster(tmp_path, nodes=2) as cluster:
+            running = cluster.submit_command(["sh", "-c", f"cat {fifo}; exit 9"], workers=2)
+            cluster.wait_job(running, "RUNNING")
+            with pytest.raises(OSError), open(disk / "fill", "wb", buffering=0) as fill:
+                while True:
+                    fill.write(bytes(1 << 16))
+            accepted, refused = [], 0
+            while refused < 20:
+                try:
+                    accepted.append(cluster.submit_command(["true", "x" * 100_000]))
+                except grpc.RpcError as refusal:
+                    assert "no space left" in refusal.details(), refusal
+                    refused += 1
+            os.close(os.open(fifo, os.O_WRONLY))
+            wait_for(lambda: not cluster.workers(), "the workers to end")
+            assert len(cluster.wait_nodes(alive=2)) == 2
+            (disk / "fill").unlink()
+            assert cluster.wait_job(running, "FAILED").exit_code == 9
+            for job in accepted:
+                cluster.wait_job(job, "DONE")
+            assert "is lost: silent" not in cluster.memberd.log()
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)

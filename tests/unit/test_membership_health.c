@@ -57,6 +57,42 @@ static void test_own_pause(void **state)
 	world_finish(&w);
 }
 
+/* A full disk holds up what memberd decides. Who speaks all the time is not silent for that. */
+static void test_full_disk_silences_nobody(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	world_closed(&w, 2, "reset by peer"); /* something to write */
+	expect(&w,
+	    "append node_gone n2: its connection closed: reset by peer\n"
+	    "append peer_moved p6 lost: node node-2 was lost: its connection closed: reset by "
+	    "peer\n"
+	    "append view_proposed 2\n"
+	    "send c1 view_propose 2 to p5,p7\n"
+	    "send c3 view_propose 2 to p5,p7\n");
+	w.hold = true;
+	w.quiet = true;
+	for (int i = 0; i < 100; i++) {
+		for (; w.queue_count > 0 && i < 80;) {
+			struct membership_event event = { .kind = MEMBERSHIP_APPEND_FAILED,
+				.cookie = w.queue[0].cookie,
+				.reason = "no space left on the disk" };
+			free(w.queue[0].data);
+			memmove(&w.queue[0], &w.queue[1], --w.queue_count * sizeof(w.queue[0]));
+			world_step(&w, &event);
+		}
+		if (i < 80)
+			submit(&w, 10, "", command_spec(1));
+		heartbeat(&w, 1);
+		heartbeat(&w, 3);
+		world_tick(&w, 100);
+	}
+	node_is(&w, 0, "alive", "");
+	node_is(&w, 2, "alive", "");
+	world_finish(&w);
+}
+
 static void beat(struct world *w, uint64_t conn, uint64_t peer, uint64_t round, uint64_t progress,
     uint64_t waits_for)
 {
@@ -289,6 +325,7 @@ int main(void)
 		cmocka_unit_test(test_own_pause),
 		cmocka_unit_test(test_no_progress),
 		cmocka_unit_test(test_slow_but_moving),
+		cmocka_unit_test(test_full_disk_silences_nobody),
 		cmocka_unit_test(test_stopped_before_it_is_ready),
 		cmocka_unit_test(test_never_started),
 		cmocka_unit_test(test_still_but_not_waited_for),

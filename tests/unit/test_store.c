@@ -104,46 +104,98 @@ static void test_refusals(void **state)
 	folder_remove(folder);
 }
 
+static void set_file_limit(rlim_t bytes)
+{
+	struct rlimit limit;
+	(void)signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static void append_until_full(struct owner *o)
+{
+	uint64_t number = o->newest;
+	set_file_limit(1 << 20);
+	while (o->failed == 0) {
+		if (number < o->newest + 20 && owner_append(o, number + 1, 8192) == TR_OK)
+			number++;
+		(void)uv_run(&o->loop, UV_RUN_NOWAIT);
+	}
+	assert_true(strlen(o->failure) > 0);
+	print_message("the reason given: %s\n", o->failure);
+	assert_true(o->newest >= 1);
+}
+
+/* Once there is room, the log goes on. Entries that failed may have reached the disk; they come first then. */
+static void append_again(struct owner *o)
+{
+	set_file_limit(RLIM_INFINITY);
+	uint64_t late = uv_hrtime() + 30000000000u;
+	while (owner_append(o, o->newest + 1, 8192) != TR_OK) {
+		(void)uv_run(&o->loop, UV_RUN_ONCE);
+		assert_true(uv_hrtime() < late);
+	}
+	uint64_t failed = o->failed, wanted = o->newest + 1;
+	while (o->newest < wanted && o->failed == failed)
+		(void)uv_run(&o->loop, UV_RUN_ONCE);
+	assert_int_equal(o->failed, failed);
+	assert_int_equal(o->newest, wanted);
+	assert_true(o->in_order);
+}
+
+static void check_replay(const char *folder, uint64_t newest)
+{
+	struct owner o;
+	owner_open(&o, folder);
+	assert_int_equal(o.newest, newest);
+	assert_true(o.in_order);
+	owner_close(&o);
+}
+
 /* The disk takes no more: appends fail with the reason, nothing crashes, and once there is room again the log goes on. */
 static void test_full_disk(void **state)
 {
 	struct owner o;
-	struct rlimit before, small;
 	char folder[64];
 	(void)state;
 	folder_make(folder);
 	owner_open(&o, folder);
 	assert_int_equal(owner_append(&o, 1, 8192), TR_OK);
 	owner_run_until(&o, 1);
-	(void)signal(SIGXFSZ, SIG_IGN);
-	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-	small = before;
-	small.rlim_cur = 1 << 20;
-	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-	uint64_t number = 1;
-	while (o.failed == 0) {
-		if (number < o.newest + 20 && owner_append(&o, number + 1, 8192) == TR_OK)
-			number++;
-		(void)uv_run(&o.loop, UV_RUN_NOWAIT);
-	}
-	assert_true(strlen(o.failure) > 0);
-	print_message("the reason given: %s\n", o.failure);
+	append_until_full(&o);
+	append_again(&o);
 	uint64_t newest = o.newest;
-	assert_true(newest >= 1);
-	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-	/* Entries that failed may have reached the disk; they come first then. */
-	while (owner_append(&o, o.newest + 1, 8192) != TR_OK)
-		(void)uv_run(&o.loop, UV_RUN_ONCE);
-	uint64_t failed = o.failed, wanted = o.newest + 1;
-	while (o.newest < wanted && o.failed == failed)
-		(void)uv_run(&o.loop, UV_RUN_ONCE);
-	assert_int_equal(o.failed, failed);
-	assert_true(o.in_order);
 	owner_close(&o);
+	check_replay(folder, newest);
+	folder_remove(folder);
+}
+
+static void time_passed(uv_timer_t *timer)
+{
+	uv_stop(timer->loop);
+}
+
+/* It stays full while the log is opened again: that try comes to nothing, and others follow. */
+static void test_disk_full_for_long(void **state)
+{
+	struct owner o;
+	char folder[64];
+	uv_timer_t timer;
+	(void)state;
+	folder_make(folder);
 	owner_open(&o, folder);
-	assert_int_equal(o.newest, wanted);
-	assert_true(o.in_order);
+	assert_int_equal(owner_append(&o, 1, 8192), TR_OK);
+	owner_run_until(&o, 1);
+	append_until_full(&o);
+	(void)uv_timer_init(&o.loop, &timer);
+	(void)uv_timer_start(&timer, time_passed, 2000, 0);
+	(void)uv_run(&o.loop, UV_RUN_DEFAULT);
+	uv_close((uv_handle_t *)&timer, NULL);
+	append_again(&o);
+	uint64_t newest = o.newest;
 	owner_close(&o);
+	check_replay(folder, newest);
 	folder_remove(folder);
 }
 
@@ -155,6 +207,7 @@ int main(void)
 		cmocka_unit_test(test_snapshots),
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_full_disk),
+		cmocka_unit_test(test_disk_full_for_long),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

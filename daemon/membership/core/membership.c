@@ -185,14 +185,16 @@ static void on_event(struct membership *m, const struct membership_event *event)
 	}
 }
 
-/* Looks are due every heartbeat interval; if none came for much longer, it was us who stood still.
- */
+/* A step is due every heartbeat interval, or when an append may be tried again; if none came for much longer, it was us
+ * who stood still. */
 static void notice_pause(struct membership *m)
 {
-	uint64_t gap = m->now_ms - m->looked_ms;
+	uint64_t since = m->stepped_ms > m->retry_ms ? m->stepped_ms : m->retry_ms;
+	uint64_t gap = m->now_ms > since ? m->now_ms - since : 0;
 	if (m->leading && health_deadline_ms(m) != UINT64_MAX &&
 	    gap > m->options.heartbeat_timeout_ms / 2 && gap > 2 * m->options.heartbeat_interval_ms)
 		health_paused(m, gap - m->options.heartbeat_interval_ms);
+	m->stepped_ms = m->now_ms;
 }
 
 static void think(struct membership *m)

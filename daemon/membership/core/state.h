@@ -194,6 +194,7 @@ struct membership {
 	/* Soft. */
 	bool leading, oom, dirty;
 	uint64_t now_ms, unix_ms, random, looked_ms;
+	uint64_t stepped_ms; /* the step before this one */
 	uint64_t next_cookie, soft_next_id, soft_next_job;
 	uint64_t retry_ms; /* after a failed append: nothing is appended before that */
 	struct list greetings;

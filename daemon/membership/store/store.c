@@ -91,9 +91,12 @@ static void fail_all(struct store *store, struct fifo *fifo)
 /* The log took an error: what is under way has failed, and a new life begins. */
 static void begin_failing(struct store *store, int status)
 {
-	if (store->failing || store->closing)
+	if (store->closing)
 		return;
-	store->failing = store->ending_life = true;
+	store->ending_life = true;
+	if (store->failing)
+		return; /* one more life that came to nothing */
+	store->failing = true;
 	const char *words = status == RAFT_NOSPACE ? "no space left on the disk"
 	                                           : life_error(store->life);
 	(void)snprintf(store->failure, sizeof(store->failure),
