@@ -29,6 +29,7 @@
 #define TR_STATE_NAME_MAX           128
 #define TR_STATE_CHUNK_BYTES        (256u << 10)
 #define TR_STATE_WINDOW_BYTES       (1u << 20) /* of state queued on a connection at a time */
+#define TR_STATE_STALL_MS           30000 /* nothing of it came for so long: it is asked for again */
 #define TR_JOIN_TIMEOUT_MS          10000 /* for memberd to admit a process that joins a group */
 #define TR_HELD_BYTES_MAX           (16u << 20) /* of frames that came before their op was submitted */
 #define TR_REDIAL_FIRST_MS          10

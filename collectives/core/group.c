@@ -163,7 +163,7 @@ uint64_t group_core_deadline_us(const struct group_core *core)
 	if (core->state == ROUND_CLOSED && core->proposal == 0 && !core->voted &&
 	    core->roster.me != core->roster.hub)
 		deadline = earlier(deadline, core->early_us);
-	if (core->needs_state && core->ask_lost && core->proposal == 0)
+	if (core->needs_state && core->proposal == 0)
 		deadline = earlier(deadline, core->ask_again_us);
 	for (size_t i = 0; i < core->link_count; i++)
 		deadline = earlier(deadline, core->links[i].again_us);

@@ -103,7 +103,8 @@ enum group_action_kind {
 	/* Donor: stream the state after .round to peer `to`; DECIDED of the next round waits. Over a
 	 * connection of its own: a segment that the joiner has parked (TR_EAGAIN) must not hold it up. */
 	GROUP_DO_STATE_SEND,
-	GROUP_DO_STATE_ASK, /* joiner: ask donor `to` for the state after .round */
+	/* Joiner: ask donor `to` for the state after .round. Said again until GROUP_STATE_GOT: a transfer that moves goes on. */
+	GROUP_DO_STATE_ASK,
 	/* .status, .reason: this member cannot go on (mismatch). Tell memberd, again after a reconnect. */
 	GROUP_DO_FAIL,
 	GROUP_DO_RETRY, /* parked segments (TR_EAGAIN) may be offered again */

@@ -1,6 +1,7 @@
-/* State for joiners. A joiner asks its donor once a view names it; the donor serves when its caller has begun the round
- * that the joiner enters: from then until that round is decided its memory holds the state before it. So the decision is held
- * back from the caller while a transfer runs.
+/* State for joiners. A joiner asks its donor once a view names it, and again until it has the state: a transfer's end is
+ * certain at the joiner only. The donor serves when its caller has begun the round that the joiner enters: from then until
+ * that round is decided its memory holds the state before it. So the decision is held back from the caller while a transfer
+ * runs.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -36,7 +37,6 @@ tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round,
 		return TR_ESTALE;
 	struct member_ask *ask = handover_find(core, from);
 	if (ask) {
-		ask->again = ask->sending;
 		ask->round = ask->sending ? ask->round : round;
 		return TR_OK;
 	}
@@ -58,12 +58,7 @@ void handover_sent(struct group_core *core, uint64_t to)
 {
 	struct member_ask *ask = handover_find(core, to);
 
-	if (!ask || !ask->sending)
-		return;
-	ask->sending = false;
-	if (ask->again)
-		ask->again = false;
-	else
+	if (ask && ask->sending)
 		handover_remove(core, (size_t)(ask - core->asks));
 }
 
@@ -97,26 +92,23 @@ static void handover_ask(struct group_core *core)
 	core->asked_donor = core->donor;
 	core->asked_round = core->round - 1;
 	core->ask_lost = false;
-	core->ask_again_us = UINT64_MAX;
+	core->ask_again_us = core->now_us + MEMBER_REPEAT_US;
 	emit_connect(core, core->donor);
 	struct group_action *action = emit(core, GROUP_DO_STATE_ASK);
 	action->to = core->donor;
 	action->round = core->asked_round;
 }
 
-/* Our request or its answer is lost: the next view names a donor; if there is none soon, the same is asked again. */
+/* Our request or its answer is lost: asked again at the next view, or soon. */
 void handover_lost(struct group_core *core)
 {
-	if (core->ask_lost)
-		return;
 	core->ask_lost = true;
-	core->ask_again_us = core->now_us + MEMBER_REPEAT_US;
 }
 
+/* Whether what was asked for is on its way only the engine knows: it lets a transfer that moves go on. */
 void handover_ask_again(struct group_core *core)
 {
-	if (core->needs_state && core->ask_lost && core->proposal == 0 &&
-	    core->now_us >= core->ask_again_us)
+	if (core->needs_state && core->proposal == 0 && core->now_us >= core->ask_again_us)
 		handover_ask(core);
 }
 
@@ -138,8 +130,10 @@ void handover_installed(struct group_core *core)
 		    core->donor, core->round - 1);
 		return;
 	}
-	if (core->donor != core->asked_donor || core->round - 1 != core->asked_round ||
-	    core->ask_lost)
+	bool fresh = core->donor != core->asked_donor || core->round - 1 != core->asked_round;
+	if (fresh)
+		core->damaged = 0;
+	if (fresh || core->ask_lost)
 		handover_ask(core);
 }
 
@@ -160,6 +154,10 @@ tr_status handover_got(struct group_core *core, uint64_t from, tr_status status,
 	}
 	if (status == TR_EPEERLOST || status == TR_EIO) {
 		handover_lost(core);
+		return TR_OK;
+	}
+	if (status == TR_EDIGEST && ++core->damaged < MEMBER_DAMAGED_MAX) {
+		handover_ask(core);
 		return TR_OK;
 	}
 	emit_fail(core, status, "state from peer %" PRIu64 ": %s", from,

@@ -20,6 +20,8 @@
 
 #define MEMBER_REPEAT_US \
 	1000000u /* a message to memberd without effect is said again: it may have restarted */
+#define MEMBER_DAMAGED_MAX \
+	3 /* damaged transfers of the state in a row: it is no accident of the way any more */
 #define MEMBER_RECORDS 1024 /* newest round records kept, to be sent again */
 
 /* Where the caller stands. */
@@ -49,7 +51,6 @@ struct member_link {
 struct member_ask {
 	uint64_t peer, round;
 	bool sending;
-	bool again; /* it asked again while the transfer was under way */
 };
 
 struct group_core {
@@ -92,6 +93,7 @@ struct group_core {
 	uint64_t donor, asked_donor, asked_round;
 	bool ask_lost;
 	uint64_t ask_again_us;
+	unsigned damaged; /* transfers from this donor that differed from their digests */
 	struct member_ask *asks;
 	size_t ask_count, ask_capacity;
 

@@ -217,13 +217,15 @@ void state_send_view_changed(
 void state_send_start(struct member *member, uint64_t to, uint64_t round);
 void state_send_stop_all(struct member *member, const char *reason);
 void state_receive_expect(struct member *member, uint64_t from, uint64_t round);
-tr_status state_receive_begin(struct member *member, uint64_t from,
+/* It is on its way, and something of it came lately. */
+bool state_receive_moves(const struct member *member, uint64_t from, uint64_t round);
+tr_status state_receive_begin(struct member *member, uint64_t from, const struct inbound *source,
     const Traind__Peer__StateBegin *begin, struct tr_error *error);
-tr_status state_receive_chunk(struct member *member, uint64_t from, const uint8_t *payload,
-    size_t bytes, struct tr_error *error);
-tr_status state_receive_finish(struct member *member, uint64_t from,
+tr_status state_receive_chunk(struct member *member, uint64_t from, const struct inbound *source,
+    const uint8_t *payload, size_t bytes, struct tr_error *error);
+tr_status state_receive_finish(struct member *member, uint64_t from, const struct inbound *source,
     const Traind__Peer__StateEnd *end, struct tr_error *error);
-void state_receive_broken(struct member *member, uint64_t from, const char *reason);
+void state_receive_broken(struct member *member, const struct inbound *source, const char *reason);
 void state_receive_free(struct member *member);
 
 /* ---- notices.c ---- */

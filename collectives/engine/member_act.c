@@ -25,6 +25,8 @@ static void ask_state(struct member *member, const struct group_action *action)
 {
 	Traind__Peer__StateRequest request = TRAIND__PEER__STATE_REQUEST__INIT;
 	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
+	if (state_receive_moves(member, action->to, action->round))
+		return;
 	request.view = member->view;
 	request.round = action->round;
 	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_STATE_REQUEST;

@@ -22,7 +22,6 @@ struct inbound {
 	uint64_t deadline_ms;
 	bool parked;
 	bool departed; /* it said goodbye: its end is no loss */
-	bool carries_state;
 };
 
 /* ---- strangers ---- */
@@ -121,7 +120,6 @@ static tr_status take_message(struct inbound *in, const Traind__Peer__PeerMessag
 {
 	struct member *member = in->member;
 	struct group_event event = { .from = in->from };
-	tr_status st;
 	switch (message->body_case) {
 	case TRAIND__PEER__PEER_MESSAGE__BODY_VOTE:
 		note_view(in, message->vote->view);
@@ -139,12 +137,9 @@ static tr_status take_message(struct inbound *in, const Traind__Peer__PeerMessag
 		event.round = message->state_request->round;
 		return verdict(member_step(member, &event, error));
 	case TRAIND__PEER__PEER_MESSAGE__BODY_STATE_BEGIN:
-		st = state_receive_begin(member, in->from, message->state_begin, error);
-		in->carries_state = st == TR_OK;
-		return st;
+		return state_receive_begin(member, in->from, in, message->state_begin, error);
 	case TRAIND__PEER__PEER_MESSAGE__BODY_STATE_END:
-		in->carries_state = false;
-		return state_receive_finish(member, in->from, message->state_end, error);
+		return state_receive_finish(member, in->from, in, message->state_end, error);
 	case TRAIND__PEER__PEER_MESSAGE__BODY_GOODBYE:
 		departed(in, message->goodbye->reason);
 		return TR_OK;
@@ -211,7 +206,7 @@ static tr_status on_frame(void *arg, struct conn *conn, uint16_t type, const uin
 	else if (type == FRAME_SEGMENT)
 		st = take_segment(in, payload, bytes, error);
 	else if (type == FRAME_STATE)
-		st = state_receive_chunk(in->member, in->from, payload, bytes, error);
+		st = state_receive_chunk(in->member, in->from, in, payload, bytes, error);
 	else
 		st = tr_error_set(error, TR_EPROTO, "a frame of type %u between peers", type);
 	in->parked = st == TR_EAGAIN;
@@ -241,14 +236,13 @@ static void on_closed(void *arg, struct conn *conn, const char *reason)
 		return;
 	}
 	unlink_inbound(in);
-	if (!member->over && !in->departed) {
-		if (in->carries_state)
-			state_receive_broken(member, in->from, reason);
-		if (in->carries_state || (in->got_view == member->view && member->view != 0)) {
-			log_info("engine", "peer %" PRIu64 ": link from peer %" PRIu64 ": %s",
-			    member->peer, in->from, reason);
-			member_post(member, GROUP_LINK_LOST, in->from, 0, TR_OK, reason);
-		}
+	if (!member->over)
+		state_receive_broken(member, in, reason);
+	/* A connection of state carries no frames of a view. */
+	if (!member->over && !in->departed && in->got_view == member->view && member->view != 0) {
+		log_info("engine", "peer %" PRIu64 ": link from peer %" PRIu64 ": %s", member->peer,
+		    in->from, reason);
+		member_post(member, GROUP_LINK_LOST, in->from, 0, TR_OK, reason);
 	}
 	free(in);
 	member_unhold(member);

@@ -1,4 +1,6 @@
-/* A joiner's state from its donor: straight into the worker's memory, tensor by tensor, each with its digest. */
+/* A joiner's state from its donor: straight into the worker's memory, tensor by tensor, each with its digest. It comes
+ * over one connection; what an earlier one still carries is refused. Until the digests agree nobody is told that it is here.
+ */
 #include "collectives/engine/engine_internal.h"
 
 #include <inttypes.h>
@@ -10,7 +12,8 @@
 
 struct state_receive {
 	uint64_t from, round;
-	bool begun;
+	const struct inbound *source; /* NULL: not begun */
+	uint64_t heard_ms;            /* the newest frame of it came */
 	unsigned tensor;
 	uint64_t offset;
 	XXH3_state_t *hash;
@@ -29,10 +32,21 @@ void state_receive_free(struct member *member)
 	member->state_receive = NULL;
 }
 
+bool state_receive_moves(const struct member *member, uint64_t from, uint64_t round)
+{
+	const struct state_receive *receive = member->state_receive;
+	return receive != NULL && receive->from == from && receive->round == round &&
+	    receive->source != NULL &&
+	    uv_now(&member->engine->loop) - receive->heard_ms < TR_STATE_STALL_MS;
+}
+
 void state_receive_expect(struct member *member, uint64_t from, uint64_t round)
 {
+	struct state_receive *receive = member->state_receive;
+	if (receive != NULL && receive->from == from && receive->round == round)
+		return;
 	state_receive_free(member);
-	struct state_receive *receive = calloc(1, sizeof(*receive));
+	receive = calloc(1, sizeof(*receive));
 	if (receive != NULL) {
 		receive->hash = XXH3_createState();
 		receive->digests = calloc(member->host->tensor_count + 1u,
@@ -87,7 +101,23 @@ static void skip_complete(struct member *member, struct state_receive *receive)
 	}
 }
 
-tr_status state_receive_begin(struct member *member, uint64_t from,
+/* The frame is one of the transfer that is awaited. */
+static struct state_receive *carried(struct member *member, uint64_t from,
+    const struct inbound *source, struct tr_error *error)
+{
+	struct state_receive *receive = expected(member, from, error);
+	if (receive == NULL)
+		return NULL;
+	if (receive->source != source) {
+		(void)tr_error_set(error, TR_ESTALE,
+		    "peer %" PRIu64 " sends its state over another connection", from);
+		return NULL;
+	}
+	receive->heard_ms = uv_now(&member->engine->loop);
+	return receive;
+}
+
+tr_status state_receive_begin(struct member *member, uint64_t from, const struct inbound *source,
     const Traind__Peer__StateBegin *begin, struct tr_error *error)
 {
 	struct state_receive *receive = expected(member, from, error);
@@ -115,7 +145,8 @@ tr_status state_receive_begin(struct member *member, uint64_t from,
 		    host->tensors[i].name, host->tensors[i].bytes, member->peer);
 		return unfit(member, TR_EMISMATCH, error);
 	}
-	receive->begun = true;
+	receive->source = source;
+	receive->heard_ms = uv_now(&member->engine->loop);
 	receive->tensor = 0;
 	receive->offset = 0;
 	(void)XXH3_128bits_reset(receive->hash);
@@ -123,18 +154,18 @@ tr_status state_receive_begin(struct member *member, uint64_t from,
 	return TR_OK;
 }
 
-tr_status state_receive_chunk(struct member *member, uint64_t from, const uint8_t *payload,
-    size_t bytes, struct tr_error *error)
+tr_status state_receive_chunk(struct member *member, uint64_t from, const struct inbound *source,
+    const uint8_t *payload, size_t bytes, struct tr_error *error)
 {
 	struct state_header header;
 	tr_status st = state_header_get(payload, bytes, &header, error);
 	if (st != TR_OK)
 		return st;
-	struct state_receive *receive = expected(member, from, error);
+	struct state_receive *receive = carried(member, from, source, error);
 	if (receive == NULL)
 		return TR_ESTALE;
 	const struct channel_host *host = member->host;
-	if (!receive->begun || header.round != receive->round || header.tensor != receive->tensor ||
+	if (header.round != receive->round || header.tensor != receive->tensor ||
 	    header.tensor >= host->tensor_count || header.offset != receive->offset ||
 	    header.bytes > host->tensors[header.tensor].bytes - receive->offset)
 		return tr_error_set(error, TR_EPROTO, "peer %" PRIu64 " sends state out of order",
@@ -147,16 +178,15 @@ tr_status state_receive_chunk(struct member *member, uint64_t from, const uint8_
 	return TR_OK;
 }
 
-tr_status state_receive_finish(struct member *member, uint64_t from,
+tr_status state_receive_finish(struct member *member, uint64_t from, const struct inbound *source,
     const Traind__Peer__StateEnd *end, struct tr_error *error)
 {
-	struct state_receive *receive = expected(member, from, error);
+	struct state_receive *receive = carried(member, from, source, error);
 	if (receive == NULL)
 		return TR_ESTALE;
 	const struct channel_host *host = member->host;
-	if (!receive->begun || end->round != receive->round ||
-	    receive->tensor != host->tensor_count || end->n_digest_low != host->tensor_count ||
-	    end->n_digest_high != host->tensor_count)
+	if (end->round != receive->round || receive->tensor != host->tensor_count ||
+	    end->n_digest_low != host->tensor_count || end->n_digest_high != host->tensor_count)
 		return tr_error_set(error, TR_EPROTO, "peer %" PRIu64 " ends its state too early",
 		    from);
 	for (unsigned i = 0; i < host->tensor_count; i++)
@@ -174,8 +204,8 @@ tr_status state_receive_finish(struct member *member, uint64_t from,
 	return TR_OK;
 }
 
-void state_receive_broken(struct member *member, uint64_t from, const char *reason)
+void state_receive_broken(struct member *member, const struct inbound *source, const char *reason)
 {
-	if (member->state_receive != NULL && member->state_receive->from == from)
+	if (member->state_receive != NULL && member->state_receive->source == source)
 		over(member, TR_EIO, reason);
 }

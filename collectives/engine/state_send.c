@@ -1,6 +1,6 @@
 /* A donor's state to a joiner, on a connection of its own, so that segments and votes do not wait behind it. The tensors
  * go straight from the worker's memory, which does not change before the decision of the round is handed to it; the core
- * holds that back until GROUP_STATE_SENT.
+ * holds that back until GROUP_STATE_SENT. If the connection breaks, nothing of the view is lost: the joiner asks again.
  */
 #include "collectives/engine/engine_internal.h"
 
@@ -15,6 +15,7 @@ struct state_send {
 	struct state_send *next;
 	uint64_t to, round;
 	struct conn *conn;
+	bool up; /* connected */
 	unsigned tensor;
 	uint64_t offset;
 	size_t in_flight;
@@ -61,7 +62,8 @@ static void on_closed(void *arg, struct conn *conn, const char *reason)
 	if (!send->told) {
 		log_info("engine", "peer %" PRIu64 ": state to peer %" PRIu64 ": %s", member->peer,
 		    send->to, reason);
-		member_post(member, GROUP_LINK_LOST, send->to, 0, TR_OK, reason);
+		if (!send->up) /* the ordinary link tries for longer, and finds out who cannot be reached */
+			peer_link_connect(member, send->to);
 	}
 	tell_sent(send, TR_EIO, reason);
 	state_send_free(send);
@@ -196,6 +198,7 @@ static void pump(struct state_send *send)
 static void on_connected(void *arg, struct conn *conn)
 {
 	struct state_send *send = arg;
+	send->up = true;
 	if (peer_send_hello(conn, send->member, send->to) != TR_OK) {
 		conn_close(conn, "no memory for a hello");
 		return;
@@ -232,8 +235,9 @@ void state_send_start(struct member *member, uint64_t to, uint64_t round)
 	if (st != TR_OK) {
 		if (send != NULL)
 			state_send_free(send);
+		log_info("engine", "peer %" PRIu64 ": state to peer %" PRIu64 ": %s", member->peer,
+		    to, error.text);
 		member_post(member, GROUP_STATE_SENT, to, round, st, error.text);
-		member_post(member, GROUP_LINK_LOST, to, 0, TR_OK, error.text);
 		return;
 	}
 	member->holds++;

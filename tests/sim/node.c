@@ -222,8 +222,13 @@ void node_transfer_done(struct sim *sim, unsigned number, unsigned to)
 	if (node->worker.chain != node->transfer_chain[to] && sim->nodes[to].alive)
 		sim_violation(sim, "I7: the state of n%u changed while it was streamed to n%u",
 		    number, to);
+	bool vanishes = sim->seed % 8 == 2 && !node->vanished[to];
+	node->vanished[to] = true;
+	if (vanishes)
+		sim_trace(sim, "n%u's connection for the state is refused by n%u's port", number,
+		    to);
 	/* A connection of its own: a parked segment must not hold the state up. */
-	if (!sim->links[number][to].dead) {
+	if (!sim->links[number][to].dead && !vanishes) {
 		sim->nodes[to].arriving[number] = true;
 		sim_at(sim, sim->now_us + sim_between(sim, 20, sim->delay_us), SIM_STATE_IN, to,
 		    number, 0);

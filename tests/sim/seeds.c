@@ -16,6 +16,10 @@ const struct sim_seed sim_seeds[] = {
 	    "a joiner of round 2 was taken for a holder while round 1 went on" },
 	{ 23581, "transfer-given-up",
 	    "a donor ended a transfer and no view change followed: the joiner waited for ever" },
+	{ 170, "state-lost-unseen",
+	    "a joiner's port refused the connection of its state after the donor had written it "
+	    "all: "
+	    "neither asked nor sent again" },
 	{ 557, "last-contributor",
 	    "every contributor died and a joiner that holds the state was left: nobody could redo "
 	    "the "

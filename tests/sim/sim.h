@@ -164,6 +164,7 @@ struct sim_node {
 	bool crash_silently;
 	uint64_t transfer_round[SIM_NODES_MAX], transfer_chain[SIM_NODES_MAX];
 	bool transferring[SIM_NODES_MAX], arriving[SIM_NODES_MAX], asked;
+	bool vanished[SIM_NODES_MAX]; /* the first state sent to it was lost, and neither core knows */
 	unsigned asked_donor;
 	uint64_t asked_round;
 	struct sim_worker worker;
