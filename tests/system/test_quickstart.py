@@ -7,6 +7,7 @@ import pytest
 
 from harness import DEADLINE_S, MARK, marked_processes, wait_for
 from stubs import BUILD, ROOT
+from terminal import Terminal
 
 LAST = re.compile(r"quickstart: ok steps=(\d+) peers=(\d+) loss=(\d+\.\d+)->(\d+\.\d+) val_loss=(\d+\.\d+) tokens_per_s=(\d+) "
                   r"seconds=(\d+) checkpoint=(/\S+)")
@@ -56,3 +57,46 @@ def test_quickstart_that_fails_says_so(quickstart):
     assert "data.text: found '/nonexistent.txt', which cannot be read" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("quickstart: failed: ") and "quickstart: ok" not in done.stdout
     wait_for(lambda: not marked_processes(f"quickstart-{os.getpid()}-0"), "all processes to end")
+
+
+@pytest.fixture
+def on_terminal():
+    """Starts a quickstart on a terminal and presses Ctrl-C in the middle; it is asked what that means."""
+    mark = f"quickstart-{os.getpid()}-terminal"
+    opened = []
+
+    def start():
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("TRAIND_")}
+        command = [ROOT / "scripts" / "quickstart.sh", BUILD, "--set", "train.steps=100", "--set", "sample.tokens=0",
+                   "--set", "train.eval_sequences=4"]
+        opened.append(Terminal(command, {**kept, MARK: mark, "TERM": "xterm"}))
+        opened[-1].expect("view 1: 3 peers")
+        opened[-1].send("\x03")
+        opened[-1].expect(r"eep following\?")
+        return opened[-1]
+    yield start
+    for one in opened:
+        one.close()
+    wait_for(lambda: not marked_processes(mark), "all processes to end")
+
+
+@pytest.mark.timeout(8 * DEADLINE_S)
+def test_quickstart_that_is_kept_ends_well(on_terminal):
+    terminal = on_terminal()
+    terminal.send("k")
+    assert terminal.wait(6 * DEADLINE_S) == 0, terminal.text[-3000:]
+    assert LAST.fullmatch(terminal.text.splitlines()[-1]), terminal.text[-3000:]
+
+
+@pytest.mark.timeout(8 * DEADLINE_S)
+def test_quickstart_that_is_left_says_so(on_terminal):
+    terminal = on_terminal()
+    terminal.send("d")
+    assert terminal.wait() == 1
+    assert re.fullmatch(r"quickstart: failed: the job was left at step \d* of 100, and its cluster has been ended",
+                        terminal.text.splitlines()[-1]), terminal.text[-3000:]
+
+
+@pytest.mark.timeout(8 * DEADLINE_S)
+def test_quickstart_whose_terminal_goes_away_leaves_nothing(on_terminal):
+    on_terminal()

@@ -1,14 +1,9 @@
 """What trainctl shows and asks while it follows a job, against a service that says what the test tells it to."""
-import fcntl
 import json
 import os
-import pty
 import re
-import select
 import signal
-import struct
 import subprocess
-import termios
 import time
 
 import pytest
@@ -16,6 +11,7 @@ import pytest
 from fake_trainer import FakeTrainer, training_job
 from harness import BIN, DEADLINE_S, trainctl, wait_for
 from stubs import pb
+from terminal import Terminal
 
 JOB_FILE = """name: fake
 model: {layers: 1, width: 8, heads: 1, context: 8}
@@ -53,57 +49,12 @@ def start(fake, *arguments):
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
 
 
-class Terminal:
-    """trainctl on a terminal of its own."""
-
-    def __init__(self, fake, *arguments, columns=120, **variables):
-        self.fd, slave = pty.openpty()
-        self.resize(columns)
-        command = [str(BIN / "trainctl"), "--address", fake.address, *map(str, arguments)]
-        self.process = subprocess.Popen(["setsid", "--ctty", "--wait", *command], stdin=slave, stdout=slave, stderr=slave,
-                                        env=environment(**variables), start_new_session=True)
-        os.close(slave)
-        self.text = ""
-
-    def resize(self, columns):
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-
-    def read(self):
-        while select.select([self.fd], [], [], 0)[0]:
-            try:
-                data = os.read(self.fd, 65536)
-            except OSError:  # the other side is closed
-                break
-            if not data:
-                break
-            self.text += data.decode(errors="replace")
-        return self.text
-
-    def expect(self, pattern):
-        return wait_for(lambda: re.search(pattern, self.read(), re.DOTALL), f"{pattern!r}")
-
-    def send(self, keys):
-        os.write(self.fd, keys.encode())
-
-    def wait(self):
-        def ended():
-            self.read()
-            return self.process.poll() is not None
-        wait_for(ended, "trainctl to end")
-        self.read()
-        return self.process.returncode
-
-    def close(self):
-        os.close(self.fd)  # what still runs is told by SIGHUP
-        self.process.wait(DEADLINE_S)
-
-
 @pytest.fixture
 def terminal(fake):
     opened = []
 
-    def make(*arguments, **options):
-        opened.append(Terminal(fake, *arguments, **options))
+    def make(*arguments, columns=120, **variables):
+        opened.append(Terminal([BIN / "trainctl", "--address", fake.address, *arguments], environment(**variables), columns))
         return opened[-1]
     yield make
     for one in opened:
