@@ -10,6 +10,7 @@ struct grpc_server_session {
 	struct grpc_session base;
 	grpc_method_fn *request;
 	void *arg;
+	uint64_t greeting_deadline_ms;
 	size_t reserved;  /* for requests that are being received */
 	unsigned waiting; /* calls that wait for memory */
 	bool closing;

@@ -217,6 +217,10 @@ static void server_lost(struct grpc_session *session)
 
 static void server_tick(struct grpc_session *session)
 {
+	if (!session->greeted && server_of(session)->greeting_deadline_ms <= session->now_ms) {
+		grpc_session_lose(session, "it did not say its HTTP/2 preface and settings in time");
+		return;
+	}
 	for (struct grpc_stream *stream = session->streams; stream != NULL; stream = stream->next) {
 		struct grpc_call *call = call_of(stream);
 		if (!call->ended && call->deadline_ms <= session->now_ms)
@@ -227,6 +231,8 @@ static void server_tick(struct grpc_session *session)
 static uint64_t server_deadline_ms(const struct grpc_session *session)
 {
 	uint64_t at = GRPC_NO_DEADLINE;
+	if (!session->greeted && !session->lost)
+		at = ((const struct grpc_server_session *)session)->greeting_deadline_ms;
 	for (struct grpc_stream *stream = session->streams; stream != NULL; stream = stream->next) {
 		struct grpc_call *call = call_of(stream);
 		if (!call->ended && call->deadline_ms < at)
@@ -260,6 +266,7 @@ struct grpc_session *grpc_server_session_create(grpc_method_fn *request, void *a
 		return NULL;
 	server->request = request;
 	server->arg = arg;
+	server->greeting_deadline_ms = now_ms + TR_CONN_GREETING_TIMEOUT_MS;
 	if (grpc_session_init(&server->base, &server_role, true, now_ms) != TR_OK) {
 		free(server);
 		return NULL;

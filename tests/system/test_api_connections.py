@@ -59,6 +59,17 @@ def test_garbage_is_dropped_with_a_reason(name):
         submit(api)  # others are unharmed
 
 
+@pytest.mark.parametrize("bytes_sent", [0, 3, 4, 10, 23, 24, 32])
+def test_half_a_greeting_is_dropped(bytes_sent):
+    """Of any length: preface and SETTINGS are whole in 5 s, or the place goes to others."""
+    greeting = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+    with serving() as server, connect(server.address) as silent:
+        silent.sendall(greeting[:bytes_sent])
+        while silent.recv(65536):
+            pass
+        wait_for(lambda: "in time" in server.errors(), "the reason in the log")
+
+
 def test_a_client_that_closed_its_sending_side_is_answered():
     recorded = (ROOT / "tests" / "fuzz" / "corpus" / "http2" / "call").read_bytes()[3:]
     with serving() as server, connect(server.address) as client:

@@ -341,9 +341,8 @@ def test_hostile_bytes_are_dropped(cluster, kind):
             held.append(socket.create_connection(("127.0.0.1", daemon.port), DEADLINE_S))
             held[-1].sendall(HOSTILE[kind])
     still_works(cluster)
-    # Each of them is closed in the end: at once, or because it says nothing more. An HTTP/2 connection may be idle for as long
-    # as nobody else needs its place.
-    for connection in held if kind != "half an HTTP/2 preface" else []:
+    # Each of them is closed in the end: at once, or because it says nothing more.
+    for connection in held:
         connection.settimeout(DEADLINE_S)
         try:
             while connection.recv(4096):

@@ -426,6 +426,43 @@ static void slow_resets_are_fine(void **state)
 	assert_int_equal(test->cancels, 2 * TR_GRPC_CONTROL_BURST);
 }
 
+/* ---- greetings */
+
+/* So much of preface and SETTINGS, then silence. */
+static void greeting_of(struct test *test, size_t bytes, bool whole)
+{
+	static const uint8_t greeting[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";
+	struct grpc_session *session = test->peer->other;
+	struct tr_error error;
+	assert_int_equal(grpc_session_receive(session, START_MS + 10, greeting, bytes, &error),
+	    TR_OK);
+	(void)peer_hear(test->peer);
+	grpc_session_tick(session, START_MS + TR_CONN_GREETING_TIMEOUT_MS - 1);
+	assert_false(grpc_session_finished(session));
+	assert_int_equal(grpc_session_deadline_ms(session),
+	    whole ? GRPC_NO_DEADLINE : START_MS + TR_CONN_GREETING_TIMEOUT_MS);
+	grpc_session_tick(session, START_MS + TR_CONN_GREETING_TIMEOUT_MS);
+	assert_int_equal(grpc_session_finished(session), !whole);
+	if (!whole)
+		assert_string_equal(session->reason,
+		    "it did not say its HTTP/2 preface and settings in time");
+}
+
+static void half_a_preface(void **state)
+{
+	greeting_of(*state, 10, false);
+}
+
+static void a_preface_without_settings(void **state)
+{
+	greeting_of(*state, 24, false);
+}
+
+static void a_greeting_and_silence(void **state)
+{
+	greeting_of(*state, 33, true);
+}
+
 /* ---- keepalive */
 
 static void keepalive_answered(void **state)
@@ -433,6 +470,7 @@ static void keepalive_answered(void **state)
 	struct test *test = *state;
 	struct peer *peer = test->peer;
 	test->hold = true;
+	peer_pump(peer);
 	assert_int_equal(grpc_session_deadline_ms(peer->other), GRPC_NO_DEADLINE);
 	(void)open_call(test, NULL, NULL, 4);
 	peer_pump(peer);
@@ -489,6 +527,9 @@ int main(void)
 		TEST(ping_flood),
 		TEST(rapid_reset),
 		TEST(slow_resets_are_fine),
+		TEST(half_a_preface),
+		TEST(a_preface_without_settings),
+		TEST(a_greeting_and_silence),
 		TEST(keepalive_answered),
 		TEST(keepalive_unanswered),
 	};
