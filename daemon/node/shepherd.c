@@ -172,8 +172,10 @@ int shepherd_run(void)
 		return 2;
 	}
 	(void)close(SHEPHERD_FD_SPEC);
-	if (!block_signals(&s) || !tie_to_traind(&s))
+	if (!block_signals(&s) || !tie_to_traind(&s)) {
+		shepherd_spec_finish(&s.spec);
 		return 1;
+	}
 	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
 	(void)prctl(PR_SET_NAME, "traind-shepherd");
 	if (!cgroup_make(s.spec.cgroup))
