@@ -2,7 +2,8 @@
  * model.safetensors with config.json is what Hugging Face loads as GPT-2.
  *
  * Written into a hidden folder, synced, then renamed: a folder named step-... is complete or not there. After a failure the earlier checkpoints are
- * as they were and nothing is left of the new one. One writer per folder at a time.
+ * as they were and nothing is left of the new one. A second writer at the same time, which was given up
+ * and does not know it, may fail or be failed; it damages nothing.
  */
 #ifndef TR_DAEMON_WORKER_CHECKPOINT_H
 #define TR_DAEMON_WORKER_CHECKPOINT_H

@@ -7,11 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/log.h"
 #include "daemon/worker/manifest.h"
+
+#define GONE ".gone." /* what is being removed */
 
 /* Like mkdir -p. */
 static tr_status make_folders(const char *path, struct tr_error *error)
@@ -57,7 +60,21 @@ static bool is_step(const char *name)
 	return strncmp(name, "step-", 5) == 0 && strspn(name + 5, "0123456789") == strlen(name + 5);
 }
 
-static void remove_hidden(int parent)
+static bool starts(const char *name, const char *with)
+{
+	return strncmp(name, with, strlen(with)) == 0;
+}
+
+/* Takes it away from its writer, should that live still, and removes it. */
+static void remove_claimed(int parent, const char *name, const char *mark)
+{
+	char claimed[CHECKPOINT_HIDDEN_MAX];
+	(void)snprintf(claimed, sizeof(claimed), GONE "%s", mark);
+	if (renameat(parent, name, parent, claimed) == 0)
+		remove_folder(parent, claimed);
+}
+
+static void remove_hidden(int parent, const char *mark)
 {
 	int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
@@ -66,9 +83,14 @@ static void remove_hidden(int parent)
 			(void)close(fd);
 		return;
 	}
-	for (struct dirent *entry; (entry = readdir(list)) != NULL;)
-		if (entry->d_name[0] == '.' && is_step(entry->d_name + 1))
+	for (struct dirent *entry; (entry = readdir(list)) != NULL;) {
+		if (starts(entry->d_name, ".step-"))
+			remove_claimed(parent, entry->d_name, mark);
+		else if (starts(entry->d_name, GONE))
 			remove_folder(parent, entry->d_name);
+		else if (starts(entry->d_name, "." CHECKPOINT_LATEST))
+			(void)unlinkat(parent, entry->d_name, 0);
+	}
 	(void)closedir(list);
 }
 
@@ -76,16 +98,22 @@ tr_status checkpoint_dir_begin(const char *path, uint64_t step, struct checkpoin
     struct tr_error *error)
 {
 	struct checkpoint_dir dir;
+	uint64_t random;
+	char mark[17];
 	tr_status status = make_folders(path, error);
 	if (status != TR_OK)
 		return status;
+	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+		return tr_error_set(error, TR_EIO, "cannot draw a name: %s", strerror(errno));
+	(void)snprintf(mark, sizeof(mark), "%016llx", (unsigned long long)random);
 	(void)snprintf(dir.name, sizeof(dir.name), "step-%08llu", (unsigned long long)step);
-	dir.hidden_name[0] = '.';
-	memcpy(dir.hidden_name + 1, dir.name, sizeof(dir.name) - 1);
+	(void)snprintf(dir.hidden_name, sizeof(dir.hidden_name), ".%s.%s", dir.name, mark);
+	(void)snprintf(dir.hidden_latest, sizeof(dir.hidden_latest), "." CHECKPOINT_LATEST ".%s",
+	    mark);
 	dir.parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir.parent < 0)
 		return tr_error_set(error, TR_EIO, "cannot open it: %s", strerror(errno));
-	remove_hidden(dir.parent);
+	remove_hidden(dir.parent, mark);
 	dir.hidden = -1;
 	if (mkdirat(dir.parent, dir.hidden_name, 0777) == 0)
 		dir.hidden = openat(dir.parent, dir.hidden_name,
@@ -116,15 +144,13 @@ static tr_status rename_into_place(const struct checkpoint_dir *dir, struct tr_e
 
 tr_status checkpoint_dir_publish(struct checkpoint_dir *dir, struct tr_error *error)
 {
-	static const char hidden_latest[] = "." CHECKPOINT_LATEST;
 	tr_status status = rename_into_place(dir, error);
 	if (status != TR_OK) {
 		checkpoint_dir_abandon(dir);
 		return status;
 	}
-	(void)unlinkat(dir->parent, hidden_latest, 0);
-	if (symlinkat(dir->name, dir->parent, hidden_latest) != 0 ||
-	    renameat(dir->parent, hidden_latest, dir->parent, CHECKPOINT_LATEST) != 0 ||
+	if (symlinkat(dir->name, dir->parent, dir->hidden_latest) != 0 ||
+	    renameat(dir->parent, dir->hidden_latest, dir->parent, CHECKPOINT_LATEST) != 0 ||
 	    fsync(dir->parent) != 0)
 		status = tr_error_set(error, TR_EIO, "cannot set `latest`: %s", strerror(errno));
 	(void)close(dir->hidden);

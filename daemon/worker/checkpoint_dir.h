@@ -1,4 +1,8 @@
-/* Folders of checkpoints: a hidden one while it is written, then its name, `latest`, and the removal of old ones. Inside checkpoint_*.c. */
+/* Folders of checkpoints: a hidden one while it is written, then its name, `latest`, and the removal of old ones. Inside checkpoint_*.c.
+ *
+ * There should be one writer at a time, but one that was stopped or cut off from memberd does not know that it has a successor. So a
+ * hidden name is never used twice, and whoever clears one away renames it first: its writer, if it lives, can then publish nothing.
+ */
 #ifndef TR_DAEMON_WORKER_CHECKPOINT_DIR_H
 #define TR_DAEMON_WORKER_CHECKPOINT_DIR_H
 
@@ -6,13 +10,15 @@
 
 #include "common/error.h"
 
-#define CHECKPOINT_LATEST   "latest"
-#define CHECKPOINT_NAME_MAX 32
+#define CHECKPOINT_LATEST     "latest"
+#define CHECKPOINT_NAME_MAX   32
+#define CHECKPOINT_HIDDEN_MAX 64
 
 struct checkpoint_dir {
 	int parent, hidden;
-	char name[CHECKPOINT_NAME_MAX];        /* step-00000200 */
-	char hidden_name[CHECKPOINT_NAME_MAX]; /* .step-00000200 */
+	char name[CHECKPOINT_NAME_MAX];            /* step-00000200 */
+	char hidden_name[CHECKPOINT_HIDDEN_MAX];   /* .step-00000200.5f0c9e21d3b84a76 */
+	char hidden_latest[CHECKPOINT_HIDDEN_MAX]; /* .latest.5f0c9e21d3b84a76 */
 };
 
 /* Makes `path` if it is not there, removes what an interrupted writer left, makes the hidden folder. */

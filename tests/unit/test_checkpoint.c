@@ -1,6 +1,7 @@
 /* Checkpoints: what is read is what was written, damage is found and named, old ones go, the newest never. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 
 #include "common/rng.h"
 #include "daemon/worker/checkpoint.h"
+#include "daemon/worker/checkpoint_dir.h"
 #include "daemon/worker/saver.h"
 
 struct fixture {
@@ -80,6 +82,19 @@ static bool is_there(const struct fixture *f, const char *name)
 	char path[CHECKPOINT_PATH_MAX];
 	(void)snprintf(path, sizeof(path), "%s/%s", f->folder.dir, name);
 	return access(path, F_OK) == 0;
+}
+
+/* Of any name that begins with a dot. */
+static unsigned hidden_left(const struct fixture *f)
+{
+	DIR *list = opendir(f->folder.dir);
+	unsigned count = 0;
+	assert_non_null(list);
+	for (struct dirent *entry; (entry = readdir(list)) != NULL;)
+		count += entry->d_name[0] == '.' && strcmp(entry->d_name, ".") != 0 &&
+		    strcmp(entry->d_name, "..") != 0;
+	(void)closedir(list);
+	return count;
 }
 
 static void test_round_trip(void **state)
@@ -168,7 +183,7 @@ static void test_keep(void **state)
 	f->arrays.params[0] = 5;
 	write_step(f, 300, path);
 	assert_true(is_there(f, "step-00000200") && is_there(f, "step-00000300"));
-	assert_false(is_there(f, ".step-00000300"));
+	assert_int_equal(hidden_left(f), 0);
 	struct manifest manifest;
 	char found[CHECKPOINT_PATH_MAX];
 	assert_int_equal(checkpoint_read(latest, &f->layout, &f->back, &manifest, found, NULL),
@@ -186,9 +201,40 @@ static void test_interrupted(void **state)
 	(void)snprintf(name, sizeof(name), "%s/.step-00000050/model.safetensors", f->folder.dir);
 	int fd = open(name, O_CREAT | O_WRONLY, 0666);
 	assert_true(fd >= 0 && close(fd) == 0);
+	(void)snprintf(name, sizeof(name), "%s/.gone.1", f->folder.dir);
+	assert_int_equal(mkdir(name, 0777), 0);
+	(void)snprintf(name, sizeof(name), "%s/.latest.1", f->folder.dir);
+	assert_int_equal(symlink("step-00000050", name), 0);
 	write_step(f, 60, path);
-	assert_false(is_there(f, ".step-00000050"));
+	assert_int_equal(hidden_left(f), 0);
 	assert_true(is_there(f, "step-00000060"));
+}
+
+/* A worker that was stopped, or cut off from memberd, goes on writing the step that its successor writes too. What it
+ * publishes must be its own, whole, and never the successor's half. */
+static void test_two_writers(void **state)
+{
+	struct fixture *f = *state;
+	struct checkpoint_dir late, successor;
+	struct manifest manifest;
+	struct tr_error error;
+	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
+	write_step(f, 200, path);
+	assert_int_equal(checkpoint_dir_begin(f->folder.dir, 200, &late, &error), TR_OK);
+	assert_int_equal(checkpoint_dir_begin(f->folder.dir, 200, &successor, &error), TR_OK);
+	int fd = openat(successor.hidden, "model.safetensors", O_CREAT | O_WRONLY, 0666);
+	assert_true(fd >= 0 && close(fd) == 0);
+	assert_int_not_equal(checkpoint_dir_publish(&late, &error), TR_OK);
+	if (checkpoint_read(path, &f->layout, &f->back, &manifest, found, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	assert_int_equal(manifest.step, 200);
+	checkpoint_dir_abandon(&successor);
+	write_step(f, 300, path);
+	assert_int_equal(checkpoint_read(f->folder.dir, &f->layout, &f->back, &manifest, found,
+	                     &error),
+	    TR_OK);
+	assert_int_equal(manifest.step, 300);
+	assert_int_equal(hidden_left(f), 0);
 }
 
 static void test_unwritable(void **state)
@@ -242,6 +288,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_nothing_there, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_keep, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_interrupted, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_two_writers, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unwritable, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_saver, setup, teardown),
 	};
