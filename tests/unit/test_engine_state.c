@@ -157,6 +157,7 @@ struct harmed {
 	struct frame_proxy proxy;
 	struct big_state big[3];
 	struct small small[3];
+	unsigned running; /* callers not joined yet: the first so many */
 };
 
 static struct harmed *harmed_start(struct fp_harm harm)
@@ -177,6 +178,7 @@ static struct harmed *harmed_start(struct fp_harm harm)
 	fp_start(&h->proxy, &h->fx->hosts[2], harm);
 	declare_state(&h->fx->hosts[2], &h->big[2], false);
 	small_start(&h->small[2], &h->fx->hosts[2]);
+	h->running = 3;
 	FX_WAIT(h->fx, h->fx->hosts[2].ready);
 	fx_change_view(h->fx, all);
 	return h;
@@ -187,9 +189,8 @@ static void harmed_stop(struct harmed *h)
 	fp_stop(&h->proxy);
 	for (unsigned i = 0; i < 3; i++)
 		fx_host_stop(&h->fx->hosts[i]);
-	for (unsigned i = 0; i < 3; i++)
-		if (h->small[i].status != TR_EDIGEST)
-			assert_int_equal(pthread_join(h->small[i].thread, NULL), 0);
+	for (unsigned i = 0; i < h->running; i++)
+		assert_int_equal(pthread_join(h->small[i].thread, NULL), 0);
 	fx_stop(h->fx);
 	free(h);
 }
@@ -242,9 +243,12 @@ static void state_that_stays_damaged_fails_the_joiner(void **state)
 	FX_WAIT(h->fx, h->fx->hosts[2].failed == TR_EDIGEST);
 	assert_non_null(strstr(h->fx->hosts[2].failed_text, "\"tensor 0\" from peer 10"));
 	assert_int_equal(pthread_join(h->small[2].thread, NULL), 0);
+	h->running = 2;
 	assert_int_equal(h->small[2].status, TR_EDIGEST);
 	assert_int_equal(h->small[2].done, 0);
+	pthread_mutex_lock(&h->fx->lock);
 	assert_int_equal(h->proxy.harm.begins, 3);
+	pthread_mutex_unlock(&h->fx->lock);
 	fx_change_view(h->fx, two);
 	unsigned done = 0;
 	FX_WAIT(h->fx, (done = h->small[0].done) > 0);
