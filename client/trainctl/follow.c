@@ -280,7 +280,7 @@ static void on_key(void *arg, char key)
 	case 'C':
 		(void)printf("cancel\n");
 		stop_asking(follow);
-		cancel_job(follow, FOLLOW_JOB_ENDED, "cancelled from the terminal");
+		cancel_job(follow, FOLLOW_JOB_ENDED, "from the terminal");
 		break;
 	case 'k':
 	case 'K':
@@ -301,7 +301,7 @@ static void ask(struct follow *follow)
 	if (follow->asking) { /* Ctrl-C again means it */
 		(void)printf("cancel\n");
 		stop_asking(follow);
-		cancel_job(follow, FOLLOW_JOB_ENDED, "cancelled from the terminal");
+		cancel_job(follow, FOLLOW_JOB_ENDED, "from the terminal");
 		return;
 	}
 	if (follow->cancelling || !keys_open(&follow->keys, &follow->rpc->loop, on_key, follow)) {

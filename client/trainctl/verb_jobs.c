@@ -160,7 +160,7 @@ int verb_status(struct verb_call *call)
 int verb_cancel(struct verb_call *call)
 {
 	Traind__V1__CancelJobRequest request = TRAIND__V1__CANCEL_JOB_REQUEST__INIT;
-	request.reason = (char[]){ "trainctl cancel" };
+	request.reason = (char[]){ "by trainctl cancel" };
 	if (!verbs_job(call, &request.job_id))
 		return EXIT_USAGE;
 	Traind__V1__Job *job = rpc_call(call->rpc, RPC_PATH("CancelJob"), &request,

@@ -325,7 +325,7 @@ def test_ctrl_c_keep_then_cancel(fake, job_file, terminal):
     wait_for(lambda: screen.read().count("[c]ancel or") == 2, "the second question")
     screen.send("c")
     assert screen.wait() == 5
-    assert fake.cancelled == [(1, "cancelled from the terminal")]
+    assert fake.cancelled == [(1, "from the terminal")]
 
 
 def test_ctrl_c_twice_cancels(fake, job_file, terminal):
