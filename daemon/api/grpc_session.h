@@ -70,7 +70,7 @@ struct grpc_session {
 	struct token_bucket control;
 	size_t unsent; /* bytes in all outboxes */
 	bool is_server, busy, pinged, lost;
-	bool greeted; /* the peer's first SETTINGS came */
+	bool greeted;                   /* the peer's first SETTINGS came */
 	char reason[TR_ERROR_TEXT_MAX]; /* what went wrong first */
 	/* The session has something to send or to do, and is not in any of the calls below. May be NULL. */
 	void (*wake)(void *arg);

@@ -67,6 +67,7 @@ static int serve(uv_loop_t *loop)
 	}
 	signals_start(loop, &signals, end, NULL);
 	(void)uv_run(loop, UV_RUN_DEFAULT);
+	signals_finish(&signals);
 	memberd_destroy(memberd);
 	return exit_code;
 }

@@ -83,6 +83,7 @@ static int serve(uv_loop_t *loop)
 	}
 	signals_start(loop, &signals, end, NULL);
 	(void)uv_run(loop, UV_RUN_DEFAULT);
+	signals_finish(&signals);
 	node_destroy(node);
 	return 0;
 }

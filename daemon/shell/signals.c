@@ -20,7 +20,9 @@ static void got_signal(uv_signal_t *handle, int number)
 static void asked(uv_async_t *async)
 {
 	struct signals *signals = async->data;
-	signals_stop(signals);
+	uv_unref((uv_handle_t *)&signals->term);
+	uv_unref((uv_handle_t *)&signals->interrupt);
+	uv_unref((uv_handle_t *)&signals->async);
 	signals->end(signals->arg, signals->reason);
 }
 
@@ -37,11 +39,11 @@ void signals_start(uv_loop_t *loop, struct signals *signals,
 	(void)uv_signal_start(&signals->interrupt, got_signal, SIGINT);
 }
 
-void signals_stop(struct signals *signals)
+void signals_finish(struct signals *signals)
 {
-	if (uv_is_closing((uv_handle_t *)&signals->async))
-		return;
+	uv_loop_t *loop = signals->async.loop;
 	uv_close((uv_handle_t *)&signals->term, NULL);
 	uv_close((uv_handle_t *)&signals->interrupt, NULL);
 	uv_close((uv_handle_t *)&signals->async, NULL);
+	(void)uv_run(loop, UV_RUN_DEFAULT);
 }

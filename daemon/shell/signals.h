@@ -14,10 +14,12 @@ struct signals {
 	void *arg;
 };
 
-/* `end` runs once, from its own turn of the loop. Its handles do not keep the loop alive once it has run. */
+/* `end` runs once, from its own turn of the loop. Its handles do not keep the loop alive once it has run; signals that come then are
+ * ignored, so that whoever sends two (as timeout(1) does) does not cut the orderly end short. */
 void signals_start(uv_loop_t *loop, struct signals *signals,
     void (*end)(void *arg, const char *reason), void *arg);
 void signals_ask(struct signals *signals, const char *reason);
-void signals_stop(struct signals *signals); /* if the loop is to end without `end` */
+void signals_finish(
+    struct signals *signals); /* after the loop has ended; runs it to close what is left */
 
 #endif

@@ -108,6 +108,17 @@ def test_term_ends_workers_and_traind(cluster):
     assert cluster.memberd.terminate() == 0
 
 
+def test_a_second_term_does_not_cut_the_end_short(cluster):
+    """timeout(1), for one, sends it to the process and to its group."""
+    job = cluster.submit_command(["sh", "-c", STUBBORN], workers=1)
+    wait_for(lambda: b"grandchild" in cluster.logs(job), "the grandchild to run")
+    busy = next(node for node in cluster.nodes if node.folder.name == cluster.job(job).peers[0].node_name)
+    busy.signal(signal.SIGTERM)
+    busy.wait_log("traind ends: SIGTERM")
+    assert busy.terminate() == 0  # a worker that ignores TERM takes 3 s
+    cluster.memberd.wait_log("it left: SIGTERM")
+
+
 def test_cancel_ends_the_whole_tree(cluster):
     job = cluster.submit_command(["sh", "-c", STUBBORN], workers=2)
     cluster.wait_job(job, "RUNNING")
