@@ -260,8 +260,8 @@ static tr_status check_loopback(const char *text, const struct sockaddr *sa, boo
 		return TR_OK;
 	return tr_error_set(error, TR_EREFUSED,
 	    "address %s is not a loopback address and there is no TLS yet: listen on 127.0.0.1 or "
-	    "a "
-	    "unix: path, or write \"insecure: true\" (--insecure) if the network can be trusted",
+	    "a unix: path, or allow it (--insecure; `insecure` in a program's options) if the "
+	    "network can be trusted",
 	    text);
 }
 

@@ -328,8 +328,9 @@ tr_status node_create(uv_loop_t *loop, const struct node_options *options, struc
 		return st;
 	}
 	log_info("node",
-	    "traind " TR_VERSION " serves at %s, folder %s, %" PRIu32 " slots, %u cores",
-	    made->facts.address, made->folder, made->facts.slots, made->facts.devices.cores);
+	    "traind " TR_VERSION " serves at %s, folder %s, %" PRIu32 " slot%s, %u cores",
+	    made->facts.address, made->folder, made->facts.slots,
+	    made->facts.slots == 1 ? "" : "s", made->facts.devices.cores);
 	*node = made;
 	return TR_OK;
 }
