@@ -1,11 +1,13 @@
 #include "collectives/transport/listener.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -19,6 +21,8 @@
 
 #define ACCEPTS_PER_TURN 64
 #define ACCEPT_PAUSE_MS  100
+/* For files, pipes and sockets of our own: strangers do not get the last descriptors. */
+#define DESCRIPTORS_KEPT 64
 
 /* A connection that has not said what it is. */
 struct waiting {
@@ -229,9 +233,19 @@ static void pause_accepting(struct listener *listener, int cause)
 	(void)uv_timer_start(&listener->pause, on_pause_over, ACCEPT_PAUSE_MS, 0);
 }
 
+/* The first descriptor that is kept; the kernel gives the lowest that is free. */
+static int first_kept(void)
+{
+	struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
+	(void)getrlimit(RLIMIT_NOFILE, &limit);
+	rlim_t kept = limit.rlim_cur / 4 < DESCRIPTORS_KEPT ? limit.rlim_cur / 4 : DESCRIPTORS_KEPT;
+	return limit.rlim_cur - kept < INT_MAX ? (int)(limit.rlim_cur - kept) : INT_MAX;
+}
+
 static void on_listening(uv_poll_t *poll, int status, int events)
 {
 	struct listener *listener = poll->data;
+	int kept = first_kept();
 	(void)status;
 	(void)events;
 	for (int i = 0; i < ACCEPTS_PER_TURN && !listener->stopped; i++) {
@@ -239,6 +253,11 @@ static void on_listening(uv_poll_t *poll, int status, int events)
 		socklen_t length = sizeof(from);
 		int fd = accept4(listener->fd, (struct sockaddr *)&from, &length,
 		    SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (fd >= kept) {
+			(void)close(fd);
+			pause_accepting(listener, EMFILE);
+			return;
+		}
 		if (fd >= 0) {
 			listener->starved = false;
 			waiting_add(listener, fd, (struct sockaddr *)&from, length);

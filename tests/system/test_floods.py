@@ -1,6 +1,7 @@
 """Whoever sends much, or asks for much at once, costs the others nothing."""
 import ctypes
 import os
+import resource
 import socket
 import struct
 import subprocess
@@ -190,3 +191,52 @@ def test_a_full_disk_of_memberd_evicts_nobody(tmp_path):
             assert "is lost: silent" not in cluster.memberd.log()
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
+
+
+def set_descriptors(daemon, count):
+    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (count, count))
+
+
+def test_idle_connections_do_not_take_the_last_descriptors(tmp_path):
+    """memberd's log needs some for its next files."""
+    with Cluster(tmp_path, nodes=1) as cluster:
+        set_descriptors(cluster.memberd, cluster.memberd.open_fds() + 40)
+        held = [socket.create_connection(("127.0.0.1", cluster.memberd.port), DEADLINE_S) for _ in range(60)]
+        for connection in held:
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        api = cluster.api()
+        cluster.memberd.wait_log("cannot accept")
+        spec = pb.JobSpec(name="large")
+        spec.command.argv.extend(["true", "x" * 100_000])
+        spec.command.directory, spec.mesh.workers = str(tmp_path), 1
+        held.pop().close()
+        jobs = [api.SubmitJob(pb.SubmitJobRequest(spec=spec), timeout=DEADLINE_S, wait_for_ready=True).job_id
+                for _ in range(200)]
+        for connection in held:
+            connection.close()
+        for job in jobs:
+            cluster.wait_job(job, "DONE")
+        assert "cannot be written" not in cluster.memberd.log()
+
+
+def test_memberd_gets_over_a_time_without_descriptors(tmp_path):
+    """The log cannot open its next file: submissions are refused with the reason, until it can."""
+    with Cluster(tmp_path, nodes=1) as cluster:
+        api, accepted, refusal = cluster.api(), [], None
+        cluster.wait_nodes(alive=1)
+        allowed = resource.prlimit(cluster.memberd.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(cluster.memberd.pid, resource.RLIMIT_NOFILE, (cluster.memberd.open_fds(), allowed[1]))
+        spec = pb.JobSpec(name="large")
+        spec.command.argv.extend(["true", "x" * 100_000])
+        spec.command.directory, spec.mesh.workers = str(tmp_path), 1
+        while refusal is None:
+            try:
+                accepted.append(api.SubmitJob(pb.SubmitJobRequest(spec=spec), timeout=DEADLINE_S).job_id)
+            except grpc.RpcError as refused:
+                refusal = refused
+        assert accepted and "too many open files" in refusal.details()
+        resource.prlimit(cluster.memberd.pid, resource.RLIMIT_NOFILE, allowed)
+        for job in accepted:
+            cluster.wait_job(job, "DONE")
+        cluster.memberd.wait_log("can be written again")
+        cluster.wait_job(cluster.submit_command(["true"]), "DONE")

@@ -88,12 +88,20 @@ static void fail_all(struct store *store, struct fifo *fifo)
 	}
 }
 
+static void on_turn(uv_idle_t *idle);
+
+static void next_turn(struct store *store)
+{
+	(void)uv_idle_start(&store->idle, on_turn);
+}
+
 /* The log took an error: what is under way has failed, and a new life begins. */
 static void begin_failing(struct store *store, int status)
 {
 	if (store->closing)
 		return;
 	store->ending_life = true;
+	next_turn(store); /* it ends there: never inside C-Raft's callbacks */
 	if (store->failing)
 		return; /* one more life that came to nothing */
 	store->failing = true;
@@ -103,13 +111,6 @@ static void begin_failing(struct store *store, int status)
 	    "memberd's log in %.200s cannot be written: %.200s", store->folder,
 	    words[0] != '\0' ? words : raft_strerror(status));
 	log_error("store", "%s; trying again every %.1f s", store->failure, REOPEN_MS / 1000.0);
-}
-
-static void on_turn(uv_idle_t *idle);
-
-static void next_turn(struct store *store)
-{
-	(void)uv_idle_start(&store->idle, on_turn);
 }
 
 static void deliver(struct store *store, const uint8_t *bytes, size_t size, bool snapshot,
