@@ -18,6 +18,9 @@
 #define TR_CONN_UNGREETED_MAX       512        /* connections that have not said hello yet */
 #define TR_CONN_GREETING_TIMEOUT_MS 5000
 #define TR_CONN_DIAL_TIMEOUT_MS     5000 /* to reach one address */
+#define TR_CONN_CHECK_MS            2000 /* so often it is looked whether the other end still answers */
+#define TR_CONN_SILENT_MS           10000 /* unanswered bytes are given up after this and RETRIES_MIN */
+#define TR_CONN_RETRIES_MIN         4
 #define TR_CONN_FINISH_TIMEOUT_MS   2000 /* for the other end to read what was sent before a close */
 #define TR_CONN_QUEUE_BYTES_MAX     (64u << 20) /* unsent bytes on a control connection */
 #define TR_CHANNEL_RING             512  /* submissions on their way from a worker to its engine */

@@ -17,6 +17,7 @@
 #define WRITE_AT_ONCE_BYTES (64u << 10)
 
 static void on_idle(uv_idle_t *idle);
+static void on_finish_timeout(uv_timer_t *timer);
 
 /* ---- life ---- */
 
@@ -185,9 +186,21 @@ void conn_wake(struct conn *conn)
 		(void)uv_idle_start(&conn->idle, on_idle);
 }
 
+/* The kernel alone would try for a quarter of an hour. */
+static void on_check(uv_timer_t *timer)
+{
+	struct conn *conn = timer->data;
+	if (conn->state == CONN_OPEN && socket_gave_up(conn->fd))
+		conn_fail(conn, "no answer for %u s", TR_CONN_SILENT_MS / 1000);
+}
+
 void conn_open(struct conn *conn)
 {
 	conn->state = conn->finish_asked ? CONN_FINISHING : CONN_OPEN;
+	if (conn->finish_asked)
+		(void)uv_timer_start(&conn->timer, on_finish_timeout, TR_CONN_FINISH_TIMEOUT_MS, 0);
+	else
+		(void)uv_timer_start(&conn->timer, on_check, TR_CONN_CHECK_MS, TR_CONN_CHECK_MS);
 	socket_peer_name(conn->fd, conn->peer_name);
 	conn_wake(conn);
 	conn_poll(conn);

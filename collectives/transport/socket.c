@@ -35,3 +35,13 @@ void socket_peer_name(int fd, char text[TR_ADDRESS_MAX])
 	else
 		address_format((struct sockaddr *)&sa, length, text);
 }
+
+bool socket_gave_up(int fd)
+{
+	struct tcp_info info;
+	socklen_t length = sizeof(info);
+	memset(&info, 0, sizeof(info));
+	return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+	    info.tcpi_retransmits >= TR_CONN_RETRIES_MIN &&
+	    info.tcpi_last_ack_recv >= TR_CONN_SILENT_MS;
+}

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdbool.h>
@@ -37,6 +38,7 @@ struct pair {
 	uv_loop_t loop;
 	struct listener *listener;
 	struct end client, server;
+	int accepted; /* the server's descriptor, which is its conn's */
 };
 
 static uint64_t sum_of(const uint8_t *bytes, size_t count)
@@ -97,6 +99,7 @@ static void on_accepted(void *arg, enum listener_protocol protocol, int fd, cons
 {
 	struct pair *pair = arg;
 	assert_int_equal(protocol, LISTENER_FRAMES);
+	pair->accepted = fd;
 	assert_int_equal(conn_adopt(&pair->loop, fd, early, early_bytes, &callbacks, &pair->server,
 	                     &pair->server.conn, NULL),
 	    TR_OK);
@@ -561,6 +564,22 @@ static void bad_addresses(void **state)
 	assert_non_null(strstr(pair->client.reason, "cannot resolve"));
 }
 
+/* The cable is cut and nobody says so: what arrives is thrown away, as if it did not. */
+static void a_cut_way_is_noticed(void **state)
+{
+	struct pair *pair = *state;
+	struct sock_filter nothing[] = { BPF_STMT(BPF_RET | BPF_K, 0) };
+	struct sock_fprog program = { .len = 1, .filter = nothing };
+	pair_connect(pair);
+	assert_int_equal(setsockopt(pair->accepted, SOL_SOCKET, SO_ATTACH_FILTER, &program,
+	                     sizeof(program)),
+	    0);
+	assert_int_equal(conn_send_copy(pair->client.conn, FRAME_TO_MEMBER, "lost", 4), TR_OK);
+	run_until(pair, &pair->client.closed, 1);
+	assert_string_equal(pair->client.reason, "no answer for 10 s");
+	assert_int_equal(pair->server.frames, 0);
+}
+
 int main(void)
 {
 #define WITH_PAIR(test) cmocka_unit_test_setup_teardown(test, pair_setup, pair_teardown)
@@ -584,6 +603,7 @@ int main(void)
 		WITH_PAIR(finish_writes_all),
 		WITH_PAIR(nobody_listens),
 		WITH_PAIR(bad_addresses),
+		WITH_PAIR(a_cut_way_is_noticed),
 	};
 	return cmocka_run_group_tests_name("conn", tests, NULL, NULL);
 }
