@@ -419,6 +419,46 @@ static void join(struct world *w, uint64_t conn, const char *name, uint32_t size
 	MESSAGE(w, conn, JOIN_GROUP, join_group, &body);
 }
 
+/* A view that does not fit into the log is not tried for ever: the group ends, and the reason says what to do. */
+static void test_view_too_large(void **state)
+{
+	struct world w;
+	static uint8_t bits[TR_OP_SEGMENTS_MAX / 8];
+	static Traind__Peer__OpReport ops[64], *list[64];
+	(void)state;
+	training(&w);
+	world_closed(&w, 2, "reset by peer");
+	memset(bits, 0xff, sizeof(bits));
+	for (uint32_t i = 0; i < 64; i++) {
+		traind__peer__op_report__init(&ops[i]);
+		ops[i].tag = i + 1;
+		ops[i].segments = TR_OP_SEGMENTS_MAX;
+		ops[i].sealed = ops[i].whole = (ProtobufCBinaryData){ .len = sizeof(bits),
+			.data = bits };
+		list[i] = &ops[i];
+	}
+	skip_trace(&w);
+	for (uint64_t peer = 5; peer <= 7; peer += 2) {
+		Traind__Peer__ViewReport body = TRAIND__PEER__VIEW_REPORT__INIT;
+		body.group = 4;
+		body.peer = peer;
+		body.proposal = 2;
+		body.view = 1;
+		body.committed_round = 2;
+		body.begun_round = 3;
+		body.attempt = 1;
+		body.closed = true;
+		body.ops = list;
+		body.n_ops = 64;
+		MESSAGE(&w, peer == 5 ? 1 : 3, VIEW_REPORT, view_report, &body);
+	}
+	assert_non_null(
+	    strstr(w.trace, "append peer_moved p7 lost: who holds which segment takes "));
+	assert_non_null(strstr(w.trace, " KiB to say, more than 4032: use fewer, larger segments"));
+	assert_null(strstr(w.trace, "append view "));
+	world_finish(&w);
+}
+
 static void test_library_group(void **state)
 {
 	struct world w;
@@ -486,6 +526,7 @@ int main(void)
 		cmocka_unit_test(test_twin),
 		cmocka_unit_test(test_other_state),
 		cmocka_unit_test(test_min_nodes),
+		cmocka_unit_test(test_view_too_large),
 		cmocka_unit_test(test_library_group),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #define LATENCY_UNKNOWN_S     50e-6
 #define BANDWIDTH_UNKNOWN_BPS 1e9
 #define MEMBERS_MAX           TR_GROUP_PEERS_MAX
+#define VIEW_BYTES_MAX        (TR_FRAME_CONTROL_MAX - (64u << 10)) /* of a view in the log */
 
 /* One member of the view to be. */
 struct entrant {
@@ -335,6 +336,22 @@ static void free_holders(Traind__Peer__Resume *resume)
 	free(resume->ops);
 }
 
+/* What does not fit into the log or a frame would be refused again and again. It takes millions of segments. */
+static bool too_large(struct builder *b, const Traind__Peer__LogEntry *entry)
+{
+	size_t bytes = traind__peer__log_entry__get_packed_size(entry);
+	if (bytes <= VIEW_BYTES_MAX)
+		return false;
+	char text[REASON_MAX];
+	(void)snprintf(text, sizeof(text),
+	    "who holds which segment takes %zu MiB to say, more than %u: use fewer, larger "
+	    "segments",
+	    bytes >> 10, VIEW_BYTES_MAX >> 10);
+	for (size_t i = 0; i < b->count; i++)
+		peer_end(b->m, b->entrants[i].peer, PEER_LOST, false, text);
+	return true;
+}
+
 static void append_view(struct builder *b)
 {
 	struct proposal *proposal = &b->group->soft.proposal;
@@ -377,6 +394,10 @@ static void append_view(struct builder *b)
 	install.resume = &resume;
 	entry.body_case = TRAIND__PEER__LOG_ENTRY__BODY_VIEW;
 	entry.view = &install;
+	if (too_large(b, &entry)) {
+		free_holders(&resume);
+		return;
+	}
 	action_log(b->m, false, "group %llu: view %llu: round %llu %s: %s",
 	    (unsigned long long)b->group->id, (unsigned long long)view.number,
 	    (unsigned long long)d->base_round, d->finish ? "goes on" : "begins", d->reason);
