@@ -344,7 +344,7 @@ static bool too_large(struct builder *b, const Traind__Peer__LogEntry *entry)
 		return false;
 	char text[REASON_MAX];
 	(void)snprintf(text, sizeof(text),
-	    "who holds which segment takes %zu MiB to say, more than %u: use fewer, larger "
+	    "who holds which segment takes %zu KiB to say, more than %u: use fewer, larger "
 	    "segments",
 	    bytes >> 10, VIEW_BYTES_MAX >> 10);
 	for (size_t i = 0; i < b->count; i++)
