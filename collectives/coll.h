@@ -124,7 +124,8 @@ TR_API tr_status tr_round_begin(tr_group *group, struct tr_round *round, struct 
 enum { TR_CONTRIBUTE = 1 }; /* flag: the buffer's content counts */
 
 /* Submits an all-reduce, in place; returns at once. `tag` names the op within the round; all peers use the
- * same tags and signatures, in any order. Errors surface at commit. TR_ERESTART: the round was abandoned. */
+ * same tags and signatures, in any order. No two ops of a round share memory. Errors surface at commit.
+ * TR_ERESTART: the round was abandoned. */
 TR_API tr_status tr_allreduce(tr_group *group, uint32_t tag, void *data, size_t count,
     enum tr_dtype dtype, enum tr_reduce reduce, unsigned flags, struct tr_error *error);
 

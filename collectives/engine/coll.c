@@ -127,18 +127,26 @@ tr_status tr_round_begin(tr_group *group, struct tr_round *round, struct tr_erro
 	tr_status st = channel_worker_call(group->channel, &s, &answer, error);
 	if (st != TR_OK)
 		return st;
-	group->tag_count = 0;
+	group->op_count = 0;
 	atomic_store(&group->abandons, answer.abandons);
 	*round = answer.round;
 	return TR_OK;
 }
 
-static bool tag_used(const tr_group *group, uint32_t tag)
+static tr_status check_others(const tr_group *group, uint32_t tag, uintptr_t begin, uintptr_t end,
+    struct tr_error *error)
 {
-	for (unsigned i = 0; i < group->tag_count; i++)
-		if (group->tags[i] == tag)
-			return true;
-	return false;
+	for (unsigned i = 0; i < group->op_count; i++) {
+		const struct coll_op *other = &group->ops[i];
+		if (other->tag == tag)
+			return tr_error_set(error, TR_EEXIST,
+			    "op %" PRIu32 " was submitted before in this round", tag);
+		if (begin < end && begin < other->end && other->begin < end)
+			return tr_error_set(error, TR_EINVAL,
+			    "op %" PRIu32 " and op %" PRIu32 " of this round share memory", tag,
+			    other->tag);
+	}
+	return TR_OK;
 }
 
 static tr_status check_op(const tr_group *group, uint32_t tag, size_t count, enum tr_dtype dtype,
@@ -150,12 +158,9 @@ static tr_status check_op(const tr_group *group, uint32_t tag, size_t count, enu
 		return tr_error_set(error, TR_EINVAL,
 		    "op %" PRIu32 ": dtype %d, reduce op %d, flags %u, %zu elements", tag,
 		    (int)dtype, (int)reduce, flags, count);
-	if (group->tag_count == TR_ROUND_OPS_MAX)
+	if (group->op_count == TR_ROUND_OPS_MAX)
 		return tr_error_set(error, TR_ELIMIT, "op %" PRIu32 ": at most %d ops in a round",
 		    tag, TR_ROUND_OPS_MAX);
-	if (tag_used(group, tag))
-		return tr_error_set(error, TR_EEXIST,
-		    "op %" PRIu32 " was submitted before in this round", tag);
 	return TR_OK;
 }
 
@@ -176,15 +181,18 @@ tr_status tr_allreduce(tr_group *group, uint32_t tag, void *data, size_t count, 
 	tr_status st = check_op(group, tag, count, dtype, reduce, flags, error);
 	if (st != TR_OK)
 		return st;
-	st = locate(group, "all-reduce", data, count * channel_dtype_bytes((unsigned)dtype),
-	    &s.arena, &s.offset, error);
+	size_t bytes = count * channel_dtype_bytes((unsigned)dtype);
+	st = locate(group, "all-reduce", data, bytes, &s.arena, &s.offset, error);
 	if (st == TR_OK && s.offset % channel_dtype_bytes((unsigned)dtype) != 0)
 		st = tr_error_set(error, TR_EINVAL, "op %" PRIu32 ": the data is misaligned", tag);
+	if (st == TR_OK)
+		st = check_others(group, tag, (uintptr_t)data, (uintptr_t)data + bytes, error);
 	if (st == TR_OK)
 		st = channel_worker_submit(group->channel, &s, error);
 	if (st != TR_OK)
 		return st;
-	group->tags[group->tag_count++] = tag;
+	group->ops[group->op_count++] = (struct coll_op){ tag, (uintptr_t)data,
+		(uintptr_t)data + bytes };
 	if (abandoned(group))
 		return tr_error_set(error, TR_ERESTART, "the round was abandoned");
 	return TR_OK;

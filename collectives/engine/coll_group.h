@@ -16,8 +16,11 @@ struct tr_group {
 	bool ready;
 	_Atomic uint64_t
 	    abandons; /* channel_control.abandons when the round began; tr_progress reads it on any thread */
-	uint32_t tags[TR_ROUND_OPS_MAX];
-	unsigned tag_count;
+	struct coll_op {
+		uint32_t tag;
+		uintptr_t begin, end; /* its memory */
+	} ops[TR_ROUND_OPS_MAX];      /* of the round under way */
+	unsigned op_count;
 	unsigned tensor_count;
 	double first_loss; /* the first that this peer reported; NaN: none yet */
 };

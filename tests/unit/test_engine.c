@@ -451,6 +451,44 @@ static void misuse(void **state)
 	fx_stop(fx);
 }
 
+/* In place, each in the order in which its segments come: what stands where two overlap would differ from peer to peer, and
+ * the digests, taken as each segment was sealed, would not. */
+static void ops_may_not_share_memory(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct tr_error error = { 0 };
+	struct tr_round round;
+	fx_attach(&fx->hosts[0]);
+	tr_group *group = fx->hosts[0].group;
+	float *data = tr_alloc(group, 64);
+	assert_int_equal(tr_state_ready(group, 0, &error), TR_OK);
+	fx_found(fx, 1);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(tr_round_begin(group, &round, &error), TR_OK);
+		assert_int_equal(tr_allreduce(group, 3, data + 4, 4, TR_F32, TR_SUM, TR_CONTRIBUTE,
+		                     &error),
+		    TR_OK);
+		for (int at = 1; at < 8; at++)
+			assert_int_equal(tr_allreduce(group, 9, data + at, 4, TR_F32, TR_SUM,
+			                     TR_CONTRIBUTE, &error),
+			    TR_EINVAL);
+		assert_string_equal(error.text, "op 9 and op 3 of this round share memory");
+		assert_int_equal(tr_allreduce(group, 9, data, 4, TR_F32, TR_SUM, TR_CONTRIBUTE,
+		                     &error),
+		    TR_OK);
+		assert_int_equal(tr_allreduce(group, 10, data + 8, 4, TR_F32, TR_SUM, TR_CONTRIBUTE,
+		                     &error),
+		    TR_OK);
+		assert_int_equal(tr_allreduce(group, 11, data + 5, 0, TR_F32, TR_SUM, TR_CONTRIBUTE,
+		                     &error),
+		    TR_OK); /* of nothing */
+		assert_int_equal(tr_round_commit(group, NULL, &round, &error), TR_OK);
+	}
+	fx_stop(fx);
+}
+
 /* Figures may be skipped, events may not. */
 static void no_event_is_lost(void **state)
 {
@@ -532,6 +570,7 @@ int main(void)
 		cmocka_unit_test(ops_in_any_order),
 		cmocka_unit_test(bandwidth_is_learned),
 		cmocka_unit_test(misuse),
+		cmocka_unit_test(ops_may_not_share_memory),
 		cmocka_unit_test(no_event_is_lost),
 		cmocka_unit_test(eviction),
 		cmocka_unit_test(a_failure_is_said_to_a_memberd_that_comes_back),
