@@ -21,6 +21,7 @@ struct fp_harm {
 	unsigned drop_begin; /* connections that end before their StateBegin arrives */
 	unsigned cut_state;  /* connections that end in the middle of the state */
 	unsigned corrupt;    /* state frames that get a wrong byte */
+	unsigned stall;      /* connections that are not read any more once their StateBegin came */
 	unsigned begins;     /* seen */
 };
 
@@ -28,7 +29,7 @@ struct fp_connection {
 	int in, out;
 	uint8_t *bytes; /* read and not yet passed on */
 	size_t held;
-	bool greeted;
+	bool greeted, stalled;
 	unsigned state_frames;
 };
 
@@ -95,6 +96,9 @@ static bool fp_harm_frame(struct frame_proxy *proxy, struct fp_connection *c, ui
 		proxy->harm.begins++;
 		goes_on = proxy->harm.drop_begin == 0;
 		proxy->harm.drop_begin -= !goes_on;
+		c->stalled = proxy->harm.stall > 0;
+		proxy->harm.stall -= c->stalled;
+		pthread_cond_broadcast(&proxy->fx->changed);
 	} else if (type == FRAME_STATE) {
 		if (proxy->harm.corrupt > 0) {
 			proxy->harm.corrupt--;
@@ -169,8 +173,9 @@ static void *fp_run(void *arg)
 		};
 		unsigned count = proxy->count;
 		for (unsigned i = 0; i < count; i++) {
-			polls[2 + 2 * i] = (struct pollfd){ proxy->connections[i].in, POLLIN, 0 };
-			polls[3 + 2 * i] = (struct pollfd){ proxy->connections[i].out, POLLIN, 0 };
+			const struct fp_connection *c = &proxy->connections[i];
+			polls[2 + 2 * i] = (struct pollfd){ c->stalled ? -1 : c->in, POLLIN, 0 };
+			polls[3 + 2 * i] = (struct pollfd){ c->out, POLLIN, 0 };
 		}
 		if (poll(polls, 2 + 2 * count, -1) < 0)
 			continue;

@@ -256,6 +256,21 @@ static void state_that_stays_damaged_fails_the_joiner(void **state)
 	harmed_stop(h);
 }
 
+/* A joiner that was stopped in the middle of its state is evicted: its donor goes on, and keeps nothing of the transfer. */
+static void stalled_joiner_is_let_go(void **state)
+{
+	(void)state;
+	struct harmed *h = harmed_start((struct fp_harm){ .stall = 1 });
+	bool two[FX_HOSTS_MAX] = { true, true };
+	FX_WAIT(h->fx, h->proxy.harm.begins == 1);
+	fx_change_view(h->fx, two);
+	unsigned done = 0;
+	FX_WAIT(h->fx, (done = h->small[0].done) > 0);
+	FX_WAIT(h->fx, h->small[0].done >= done + 2 && h->small[1].done >= done + 2);
+	assert_int_equal(h->small[2].done, 0);
+	harmed_stop(h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -265,6 +280,7 @@ int main(void)
 		cmocka_unit_test(state_that_never_begins_is_asked_for_again),
 		cmocka_unit_test(state_that_breaks_off_is_asked_for_again),
 		cmocka_unit_test(state_that_stays_damaged_fails_the_joiner),
+		cmocka_unit_test(stalled_joiner_is_let_go),
 	};
 	return cmocka_run_group_tests_name("engine state", tests, NULL, NULL);
 }
