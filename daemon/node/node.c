@@ -90,6 +90,8 @@ static void welcomed(void *arg, const Traind__Peer__Welcome *welcome)
 {
 	struct node *node = arg;
 	struct tr_error error;
+	if (welcome->node_id != node->facts.identity.node_id)
+		workers_forget_ends(&node->workers); /* another cluster's, which has these numbers again */
 	if (identity_keep(node->folder, &node->facts.identity, welcome->node_id, &error) != TR_OK)
 		log_error("node", "%s; after a restart this will be a new node", error.text);
 	workers_report_ends(&node->workers);
@@ -385,6 +387,6 @@ void node_destroy(struct node *node)
 {
 	if (node == NULL)
 		return;
-	workers_finish(&node->workers);
+	workers_forget_ends(&node->workers);
 	free(node);
 }

@@ -278,10 +278,22 @@ close:
 	return st;
 }
 
+static void report_again(void *arg, Traind__Peer__WorkerExited *end)
+{
+	struct workers *workers = arg;
+	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
+	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_WORKER_EXITED;
+	message.worker_exited = end;
+	workers->report(workers->arg, &message);
+}
+
 void workers_start(struct workers *workers, const Traind__Peer__StartWorker *start)
 {
 	struct tr_error error = { 0 };
-	if (find(workers, start->peer) != NULL)
+	const Traind__Peer__WorkerExited *ended = worker_ends_find(&workers->ends, start->peer);
+	if (ended != NULL) /* memberd, started again, may not have heard of it yet: no peer runs twice */
+		report_again(workers, (Traind__Peer__WorkerExited *)(uintptr_t)ended);
+	if (ended != NULL || find(workers, start->peer) != NULL)
 		return;
 	struct worker *worker = calloc(1, sizeof(*worker));
 	tr_status st = worker == NULL ? tr_error_set(&error, TR_ENOMEM, "out of memory") : TR_OK;
@@ -363,15 +375,6 @@ void workers_channel_closed(struct workers *workers, uint64_t group, uint64_t pe
 
 /* ---- lists */
 
-static void report_again(void *arg, Traind__Peer__WorkerExited *end)
-{
-	struct workers *workers = arg;
-	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
-	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_WORKER_EXITED;
-	message.worker_exited = end;
-	workers->report(workers->arg, &message);
-}
-
 void workers_report_ends(struct workers *workers)
 {
 	worker_ends_each(&workers->ends, report_again, workers);
@@ -387,7 +390,7 @@ size_t workers_list(const struct workers *workers, struct worker_here *rows, siz
 	return count;
 }
 
-void workers_finish(struct workers *workers)
+void workers_forget_ends(struct workers *workers)
 {
 	worker_ends_finish(&workers->ends);
 }

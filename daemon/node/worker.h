@@ -52,11 +52,13 @@ void workers_drained(struct workers *workers, uint64_t peer, const char *last_li
 /* After memberd came back: ends that it may not have heard of. */
 void workers_report_ends(struct workers *workers);
 
+/* They are of no interest to this memberd. */
+void workers_forget_ends(struct workers *workers);
+
 struct worker_here {
 	uint64_t job, group, peer;
 	pid_t pid;
 };
 size_t workers_list(const struct workers *workers, struct worker_here *rows, size_t max);
-void workers_finish(struct workers *workers); /* when none runs any more */
 
 #endif

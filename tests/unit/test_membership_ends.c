@@ -320,6 +320,20 @@ static void test_death_at_the_end(void **state)
 	world_finish(&w);
 }
 
+/* A node that comes from another cluster can tell by its new number, even if that one is free here. */
+static void test_node_of_another_log(void **state)
+{
+	struct world w;
+	(void)state;
+	world_init(&w);
+	world_lead(&w);
+	hello(&w, 1, 1, 101, 1);
+	expect(&w,
+	    "append node_seen n2\n"
+	    "send c1 welcome n2\n");
+	world_finish(&w);
+}
+
 static void test_twin(void **state)
 {
 	struct world w;
@@ -523,6 +537,7 @@ int main(void)
 		cmocka_unit_test(test_view_waits_for_records),
 		cmocka_unit_test(test_records_of_an_ended_peer),
 		cmocka_unit_test(test_death_at_the_end),
+		cmocka_unit_test(test_node_of_another_log),
 		cmocka_unit_test(test_twin),
 		cmocka_unit_test(test_other_state),
 		cmocka_unit_test(test_min_nodes),

@@ -203,6 +203,29 @@ static void test_never_started(void **state)
 	world_finish(&w);
 }
 
+/* A node that starts one worker after the other gets to the last one, too. */
+static void test_started_one_after_the_other(void **state)
+{
+	struct world w;
+	(void)state;
+	three_nodes(&w);
+	submit(&w, 1, "c", command_spec(9));
+	Traind__V1__Job *job = membership_job(w.m, 1, true);
+	for (int i = 0; i < 80 * 3; i++) {
+		/* Its node starts one of three every 15 s. */
+		for (size_t k = 0; k < job->n_peers && i % 60 == 0; k++)
+			if (k % 3 == (size_t)i / 60)
+				started(&w, (uint64_t)(job->peers[k]->node_name[5] - '0'), 1,
+				    job->peers[k]->id);
+		for (uint64_t c = 1; c <= 3; c++)
+			heartbeat(&w, c);
+		world_tick(&w, 250);
+	}
+	assert_int_equal(job_state(&w, 1), TRAIND__V1__JOB_STATE__JOB_STATE_RUNNING);
+	traind__v1__job__free_unpacked(job, NULL);
+	world_finish(&w);
+}
+
 static void complain(struct world *w, uint64_t conn, uint64_t view, uint64_t from, uint64_t about,
     const char *reason)
 {
@@ -328,6 +351,7 @@ int main(void)
 		cmocka_unit_test(test_full_disk_silences_nobody),
 		cmocka_unit_test(test_stopped_before_it_is_ready),
 		cmocka_unit_test(test_never_started),
+		cmocka_unit_test(test_started_one_after_the_other),
 		cmocka_unit_test(test_still_but_not_waited_for),
 		cmocka_unit_test(test_broken_link),
 		cmocka_unit_test(test_broken_link_of_a_dead_peer),

@@ -311,6 +311,8 @@ static void test_the_newest_ends_are_kept_in_order(void **state)
 	uint64_t next = 11;
 	worker_ends_each(&ends, count_end, &next);
 	assert_int_equal(next, WORKER_ENDS_MAX + 11);
+	assert_int_equal(worker_ends_find(&ends, 11)->peer, 11);
+	assert_null(worker_ends_find(&ends, 10));
 	worker_ends_finish(&ends);
 }
 

@@ -140,8 +140,13 @@ static void member_health(struct membership *m, struct list *peers, struct peer 
 static void newcomer_health(struct membership *m, const struct job *job, struct peer *peer)
 {
 	const struct group *group = peer->group != 0 ? state_group(m, peer->group) : NULL;
+	const struct node *node = state_node(m, peer->node);
 	bool native = job->spec->command == NULL;
-	uint64_t still_ms = m->now_ms - peer->soft.moved_ms;
+	uint64_t moved_ms = peer->soft.moved_ms;
+	/* A node that starts one after the other gets to this one too. */
+	if (!peer->soft.started && node != NULL && node->soft.started_ms > moved_ms)
+		moved_ms = node->soft.started_ms;
+	uint64_t still_ms = m->now_ms - moved_ms;
 	if (peer->soft.moved_ms == 0 || (native ? peer->soft.ready : peer->soft.started) ||
 	    (group != NULL && state_view_peer(group, peer->id) != NULL) ||
 	    still_ms < m->options.progress_timeout_ms / 2)

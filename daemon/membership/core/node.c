@@ -157,6 +157,8 @@ static void node_register(struct membership *m, uint64_t conn, const Traind__Pee
 {
 	struct node *node = known_node(m, hello);
 	uint64_t id = node != NULL ? node->id : state_take_id(m);
+	if (node == NULL && id == hello->node_id)
+		id = state_take_id(m); /* by its new number it knows that this is another log */
 	if (node == NULL && hello->node_id != 0)
 		action_log(m, true,
 		    "%s says it is node n%llu, which is not in the log: it becomes n%llu",

@@ -123,7 +123,7 @@ void peer_started(struct membership *m, struct node *node,
 	if (peer == NULL || started->job_id == 0)
 		return;
 	peer->soft.started = true;
-	peer->soft.moved_ms = m->now_ms;
+	peer->soft.moved_ms = node->soft.started_ms = m->now_ms;
 	peer->soft.pid = started->pid;
 	peer->soft.missing_ms = 0;
 	action_changed(m, peer->job);

@@ -68,6 +68,7 @@ struct node {
 	struct {
 		uint64_t conn;     /* 0: not connected */
 		uint64_t heard_ms; /* last sign of life */
+		uint64_t started_ms; /* when it last started a worker */
 		uint64_t awaited_ms; /* after a restart: until then it may come back; 0: not awaited */
 		double rtt_s, bandwidth;
 		char suspicion[REASON_MAX];
