@@ -91,7 +91,8 @@ static void welcomed(void *arg, const Traind__Peer__Welcome *welcome)
 	struct node *node = arg;
 	struct tr_error error;
 	if (welcome->node_id != node->facts.identity.node_id)
-		workers_forget_ends(&node->workers); /* another cluster's, which has these numbers again */
+		workers_forget_ends(
+		    &node->workers); /* another cluster's, which has these numbers again */
 	if (identity_keep(node->folder, &node->facts.identity, welcome->node_id, &error) != TR_OK)
 		log_error("node", "%s; after a restart this will be a new node", error.text);
 	workers_report_ends(&node->workers);
@@ -331,8 +332,8 @@ tr_status node_create(uv_loop_t *loop, const struct node_options *options, struc
 	}
 	log_info("node",
 	    "traind " TR_VERSION " serves at %s, folder %s, %" PRIu32 " slot%s, %u cores",
-	    made->facts.address, made->folder, made->facts.slots,
-	    made->facts.slots == 1 ? "" : "s", made->facts.devices.cores);
+	    made->facts.address, made->folder, made->facts.slots, made->facts.slots == 1 ? "" : "s",
+	    made->facts.devices.cores);
 	*node = made;
 	return TR_OK;
 }

@@ -34,7 +34,8 @@ const struct cmdline_row *node_settings_rows(struct node_settings *settings)
 		{ .name = "dir",
 		    TEXT(folder),
 		    .metavar = "DIR",
-		    .help = "node-id, logs, `address` and `pid` (default $TRAIND_HOME/node, or ~/.traind/node)" },
+		    .help = "node-id, logs, `address` and `pid` (default $TRAIND_HOME/node, or "
+		            "~/.traind/node)" },
 		{ .name = "name",
 		    TEXT(name),
 		    .metavar = "NAME",

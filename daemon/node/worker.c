@@ -291,7 +291,8 @@ void workers_start(struct workers *workers, const Traind__Peer__StartWorker *sta
 {
 	struct tr_error error = { 0 };
 	const Traind__Peer__WorkerExited *ended = worker_ends_find(&workers->ends, start->peer);
-	if (ended != NULL) /* memberd, started again, may not have heard of it yet: no peer runs twice */
+	if (ended !=
+	    NULL) /* memberd, started again, may not have heard of it yet: no peer runs twice */
 		report_again(workers, (Traind__Peer__WorkerExited *)(uintptr_t)ended);
 	if (ended != NULL || find(workers, start->peer) != NULL)
 		return;

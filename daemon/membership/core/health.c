@@ -107,9 +107,10 @@ static bool somebody_waits_for(const struct list *peers, const struct peer *peer
 }
 
 /* Suspected after half the time, lost after all of it. */
-static void stands_still(struct membership *m, struct peer *peer, bool fast, const char *text)
+static void stands_still(struct membership *m, struct peer *peer, uint64_t still_ms, bool fast,
+    const char *text)
 {
-	if (m->now_ms - peer->soft.moved_ms >= m->options.progress_timeout_ms) {
+	if (still_ms >= m->options.progress_timeout_ms) {
 		peer_end(m, peer, PEER_LOST, fast, text);
 		return;
 	}
@@ -133,7 +134,7 @@ static void member_health(struct membership *m, struct list *peers, struct peer 
 	char text[REASON_MAX];
 	(void)snprintf(text, sizeof(text), "worker made no progress for %.1f s (stopped?)",
 	    (double)still_ms / 1000.0);
-	stands_still(m, peer, false, text);
+	stands_still(m, peer, still_ms, false, text);
 }
 
 /* On its way into a job, where others wait for it: its node is to start it, and it is to get ready or to compute. */
@@ -156,7 +157,7 @@ static void newcomer_health(struct membership *m, const struct job *job, struct 
 	    peer->soft.started ? "worker made no progress for %.1f s before it was ready (stopped?)"
 	                       : "its node has not started it for %.1f s",
 	    (double)still_ms / 1000.0);
-	stands_still(m, peer, native, text);
+	stands_still(m, peer, still_ms, native, text);
 	if (native && !state_peer_live(peer))
 		native_back_off(m, state_job(m, peer->job));
 }
@@ -211,6 +212,8 @@ void health_paused(struct membership *m, uint64_t gap_ms)
 			node->soft.heard_ms += gap_ms;
 		if (node->soft.awaited_ms != 0)
 			node->soft.awaited_ms += gap_ms;
+		if (node->soft.started_ms != 0)
+			node->soft.started_ms += gap_ms;
 	}
 	for (size_t i = 0; i < m->groups.count; i++) {
 		struct group *group = m->groups.items[i];

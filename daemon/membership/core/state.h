@@ -66,8 +66,8 @@ struct node {
 	char reason[REASON_MAX];
 	uint64_t changed_unix_ms;
 	struct {
-		uint64_t conn;     /* 0: not connected */
-		uint64_t heard_ms; /* last sign of life */
+		uint64_t conn;       /* 0: not connected */
+		uint64_t heard_ms;   /* last sign of life */
 		uint64_t started_ms; /* when it last started a worker */
 		uint64_t awaited_ms; /* after a restart: until then it may come back; 0: not awaited */
 		double rtt_s, bandwidth;

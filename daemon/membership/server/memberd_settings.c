@@ -18,7 +18,8 @@ const struct cmdline_row *memberd_settings_rows(struct memberd_settings *setting
 		    .kind = CMDLINE_TEXT,
 		    .target = &settings->folder,
 		    .metavar = "DIR",
-		    .help = "the log, `address` and `pid` (default $TRAIND_HOME/memberd, or ~/.traind/memberd)" },
+		    .help = "the log, `address` and `pid` (default $TRAIND_HOME/memberd, or "
+		            "~/.traind/memberd)" },
 		{ .name = "insecure",
 		    .kind = CMDLINE_FLAG,
 		    .target = &settings->insecure,
