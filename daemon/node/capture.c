@@ -100,10 +100,11 @@ static void closed(uv_handle_t *handle)
 	capture->drained(capture);
 }
 
+/* The watch ends before the descriptor: its number may be another pipe's at once. */
 static void end_pipe(struct capture_pipe *pipe)
 {
 	flush_line(pipe);
-	(void)uv_poll_stop(&pipe->poll);
+	uv_close((uv_handle_t *)&pipe->poll, closed);
 	(void)close(pipe->fd);
 	pipe->fd = -1;
 }
@@ -135,19 +136,20 @@ static void readable(uv_poll_t *poll, int status, int events)
 
 static int open_pipe(uv_loop_t *loop, struct capture *capture, struct capture_pipe *pipe, int fd)
 {
-	pipe->fd = fd;
+	pipe->fd = -1;
 	pipe->capture = capture;
 	(void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 	int rc = uv_poll_init(loop, &pipe->poll, fd);
-	pipe->poll.data = capture;
-	if (rc == 0) {
-		capture->handles_open++;
-		rc = uv_poll_start(&pipe->poll, UV_READABLE, readable);
-	}
 	if (rc != 0) {
 		(void)close(fd);
-		pipe->fd = -1;
+		return rc;
 	}
+	pipe->fd = fd;
+	pipe->poll.data = capture;
+	capture->handles_open++;
+	rc = uv_poll_start(&pipe->poll, UV_READABLE, readable);
+	if (rc != 0)
+		end_pipe(pipe);
 	return rc;
 }
 
@@ -178,8 +180,6 @@ void capture_finish(struct capture *capture)
 			(void)read_some(pipe, 64);
 			end_pipe(pipe);
 		}
-		if (pipe->poll.type == UV_POLL)
-			uv_close((uv_handle_t *)&pipe->poll, closed);
 	}
 	uv_close((uv_handle_t *)&capture->partial, closed);
 	capture->grown(capture);

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "common/limits.h"
+#include "daemon/node/capture.h"
 #include "daemon/node/log_folder.h"
 #include "daemon/node/logfile.h"
 #include "daemon/node/logs.h"
@@ -291,6 +292,64 @@ static void test_nothing_kept_of_an_unknown_peer(void **state)
 	finish(&reader);
 }
 
+/* ---- one loop, two workers: descriptors' numbers come again ---- */
+
+static void grown(struct capture *capture)
+{
+	(void)capture;
+}
+
+static void drained(struct capture *capture)
+{
+	bool *over = capture->owner;
+	*over = true;
+}
+
+static void capture_begin(uv_loop_t *loop, struct capture *capture, const char *name, int ends[4],
+    bool *over)
+{
+	struct tr_error error;
+	struct logfile log;
+	assert_int_equal(pipe(ends), 0);
+	assert_int_equal(pipe(ends + 2), 0);
+	assert_int_equal(logfile_open(&log, file(name), 1 << 20, 2, &error), TR_OK);
+	*capture = (struct capture){ .grown = grown, .drained = drained, .owner = over };
+	assert_int_equal(capture_start(loop, capture, &log, ends[0], ends[2], &error), TR_OK);
+}
+
+/* The first worker closes stdout and lives on; the second gets that number; the first ends. The second is still read. */
+static void test_a_number_that_comes_again(void **state)
+{
+	(void)state;
+	static struct capture first, second;
+	bool first_over = false, second_over = false;
+	int one[4], two[4];
+	uv_loop_t loop;
+	assert_int_equal(uv_loop_init(&loop), 0);
+	capture_begin(&loop, &first, "first", one, &first_over);
+	assert_int_equal(close(one[1]), 0);
+	while (first.pipes[0].fd >= 0)
+		(void)uv_run(&loop, UV_RUN_ONCE);
+	capture_begin(&loop, &second, "second", two, &second_over);
+	assert_int_equal(two[0], one[0]);
+	(void)uv_run(&loop, UV_RUN_NOWAIT);
+	assert_int_equal(close(one[3]), 0);
+	capture_finish(&first);
+	while (!first_over)
+		(void)uv_run(&loop, UV_RUN_ONCE);
+	assert_int_equal(write(two[1], "here\n", 5), 5);
+	assert_int_equal(close(two[1]), 0);
+	/* Its end is seen in some turns of the loop, or never. */
+	for (int i = 0; i < 1000 && second.pipes[0].fd >= 0; i++)
+		(void)uv_run(&loop, UV_RUN_NOWAIT);
+	assert_int_equal(second.pipes[0].fd, -1);
+	assert_int_equal(close(two[3]), 0);
+	capture_finish(&second);
+	while (!second_over)
+		(void)uv_run(&loop, UV_RUN_ONCE);
+	assert_int_equal(uv_loop_close(&loop), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -302,6 +361,7 @@ int main(void)
 		cmocka_unit_test(test_last_lines_begin_at_their_start),
 		cmocka_unit_test(test_no_piece_without_credit),
 		cmocka_unit_test(test_nothing_kept_of_an_unknown_peer),
+		cmocka_unit_test(test_a_number_that_comes_again),
 	};
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
