@@ -18,6 +18,8 @@ bool metrics_append(const char *folder, const struct metrics_row *row)
 	json_object(&json);
 	json_key(&json, "step");
 	json_uint(&json, row->step);
+	json_key(&json, "unix_ms");
+	json_uint(&json, row->unix_ms);
 	json_key(&json, "loss");
 	json_double(&json, row->loss);
 	json_key(&json, "val_loss");

@@ -1,5 +1,6 @@
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/log.h"
 #include "daemon/worker/metrics.h"
@@ -34,10 +35,18 @@ void trainer_report_checkpoint(struct trainer *t, const char *path)
 	(void)tr_report(t->group, &report);
 }
 
+static uint64_t unix_ms(void)
+{
+	struct timespec now;
+	(void)clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
 static void append_metrics(struct trainer *t, const struct tr_round *round,
     const struct tr_report *report)
 {
 	struct metrics_row row = { .step = report->step,
+		.unix_ms = unix_ms(),
 		.view = round->view,
 		.contributors = round->contributors,
 		.loss = report->loss,

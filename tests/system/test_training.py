@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -75,7 +76,7 @@ def undisturbed(tmp_path, text, nodes, steps):
 
 def test_churn_does_not_change_the_curve(tmp_path, text):
     """kill -9 of a traind in mid-step, later a new node: no step lost or twice, the curve within rounding of the calm one."""
-    steps, run = 300, tmp_path / "run"
+    steps, run, began = 300, tmp_path / "run", time.time()
     calm = undisturbed(tmp_path, text, 4, steps)
     with Cluster(tmp_path / "churn", nodes=4) as cluster:
         job = cluster.submit(job_spec(text, run, 4, steps))
@@ -90,6 +91,8 @@ def test_churn_does_not_change_the_curve(tmp_path, text):
     churn = metrics(run)
     assert sorted(churn) == sorted(calm) == list(range(1, steps + 1))
     assert {row["contributors"] for row in churn.values()} == {3, 4} and churn[steps]["contributors"] == 4
+    times = [calm[step]["unix_ms"] / 1000 for step in sorted(calm)]
+    assert times == sorted(times) and began - 1 < times[0] < times[-1] < time.time() + 1
     for step in calm:
         assert churn[step]["loss"] == pytest.approx(calm[step]["loss"], rel=2e-3), step
 
