@@ -7,14 +7,13 @@ python=build/venv/bin/python
 failed=0
 
 part() {
-	echo "== $1"
-	shift
-	"$@" || { echo "bench: failed: $*"; failed=1; }
+	name=$1 script=$2
+	$python scripts/bench_part.py "$name" $python "scripts/$script" --build "$build" || failed=1
 }
 
-echo "machine: $(nproc) cores, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
-part "launch, idle daemons, cost of a step" $python scripts/bench_launch.py --build "$build"
-for script in scripts/bench_trainer.py scripts/bench_data_parallel.py scripts/bench_collectives.py; do
-	[ -f "$script" ] && part "$script" $python "$script"
-done
+echo "machine: $(nproc) cores, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)${OPENBLAS_CORETYPE:+, OPENBLAS_CORETYPE=$OPENBLAS_CORETYPE}"
+part "launch, idle daemons, cost of a step" bench_launch.py
+part "the trainer beside PyTorch" bench_trainer.py
+part "two workers beside one" bench_data_parallel.py
+part "all-reduce" bench_collectives.py
 exit $failed

@@ -12,8 +12,8 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "system"))
-TEXT = "/usr/share/doc/jargon-text/jargon.txt.gz"
+BATCH_TOKENS = 8192
+WARM_STEPS = 5
 
 
 def median_ms(argv, times):
@@ -29,20 +29,27 @@ def median_ms(argv, times):
     return statistics.median(taken[1:])
 
 
+def compare(name, taken, ours):
+    if taken is not None:
+        print(f"launch: {name}: {taken:.1f} ms, {taken / ours:.1f} times as long")
+
+
 def launch(cluster, times):
     trainctl = [str(BIN / "trainctl"), "--address", cluster.memberd.address, "launch", "-n", "4", "--", "true"]
-    rows = [("trainctl launch -n 4 -- true", median_ms(trainctl, times))]
+    ours = median_ms(trainctl, times)
+    if ours is None:
+        return
+    print(f"launch: trainctl launch -n 4 -- true: {ours:.1f} ms (median of {times})")
     if shutil.which("mpirun"):
         mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "4", "true"]
-        rows.append(("mpirun -n 4 true", median_ms(mpirun, times)))
-    torch = subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode == 0
-    if torch:
+        compare("mpirun -n 4 true", median_ms(mpirun, times), ours)
+    else:
+        print("launch: mpirun is not installed")
+    if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode == 0:
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--no-python", "true"]
-        rows.append(("torch.distributed.run, 4 x true", median_ms(torchrun, 2)))
-    ours = rows[0][1]
-    for name, taken in rows:
-        if taken is not None and ours is not None:
-            print(f"launch: {name}: {taken:.1f} ms, {taken / ours:.2f} x trainctl")
+        compare("torch.distributed.run, 4 x true", median_ms(torchrun, 2), ours)
+    else:
+        print("launch: PyTorch is not installed: `make bench TORCH=1` compares")
 
 
 def idle_memory(cluster):
@@ -53,37 +60,34 @@ def idle_memory(cluster):
 
 def idle_cpu(cluster, seconds=5.0):
     daemons = [cluster.memberd, *cluster.nodes]
-    before = [daemon.cpu_s() for daemon in daemons]
+    before = [cpu_s(daemon.pid) for daemon in daemons]
     time.sleep(seconds)
-    used = [100 * (daemon.cpu_s() - was) / seconds for daemon, was in zip(daemons, before)]
-    print(f"idle CPU: memberd {used[0]:.2f} %, traind {max(used[1:]):.2f} % of a core")
+    used = [100 * (cpu_s(daemon.pid) - was) / seconds for daemon, was in zip(daemons, before)]
+    print(f"idle CPU: memberd {used[0]:.3f} %, traind {max(used[1:]):.3f} % of a core")
 
 
 def cpu_per_step(cluster, folder, steps):
     """CPU of the busiest traind (its own threads, no workers) per step of the quickstart's model on two nodes."""
-    spec = pb.JobSpec(name="bench")
-    spec.train.model.MergeFrom(pb.Model(preset="gpt2", layers=4, width=128, heads=4, context=128, vocab="bytes"))
-    spec.train.data.MergeFrom(pb.Data(text=[TEXT], validation=0.05))
-    spec.train.optimizer.MergeFrom(pb.Optimizer(steps=steps, batch_tokens=8192, lr=1e-3, warmup=10, clip=1.0, seed=1))
-    spec.train.checkpoint.MergeFrom(pb.Checkpoint(dir=str(folder / "checkpoints"), keep=1))
-    spec.mesh.MergeFrom(pb.Mesh(nodes=2, threads=1))
-    job = cluster.submit(spec)
-    wait_for(lambda: cluster.job(job).progress.step >= 2, "the first steps")
-    first, before, began = cluster.job(job).progress.step, [n.cpu_s() for n in cluster.nodes], time.monotonic()
-    wait_for(lambda: cluster.job(job).progress.step >= steps - 1, "the last steps", 300)
-    last, after, took = cluster.job(job).progress.step, [n.cpu_s() for n in cluster.nodes], time.monotonic() - began
+    job = cluster.submit(job_spec(folder / "run", 2, 1, steps + WARM_STEPS, BATCH_TOKENS))
+    first = wait_step(cluster, job, folder / "run", WARM_STEPS)
+    before, began = [cpu_s(node.pid) for node in cluster.nodes], time.monotonic()
+    last = wait_step(cluster, job, folder / "run", steps)
+    after, took = [cpu_s(node.pid) for node in cluster.nodes], time.monotonic() - began
     per_step = max(b - a for a, b in zip(before, after)) / (last - first)
-    print(f"traind CPU per step: {per_step * 1e3:.3f} ms = {per_step * 10 * 100:.2f} % of a core at 10 steps/s "
-          f"({(last - first) / took:.1f} steps/s here, 2 nodes, 3.2 MB of gradients)")
+    print(f"traind CPU per step: {per_step * 1e3:.2f} ms, all of its threads; at 10 steps/s {per_step * 1e3:.1f} % of a core "
+          f"({MODEL}, 2 nodes, {GRADIENT_MB} MB of gradients, {last - first} steps at {(last - first) / took:.1f} steps/s)")
     cluster.wait_job(job, "DONE")
 
 
-def main():
+def parsed():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--build", default="build")
+    parser.add_argument("--build", default=ROOT / "build")
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--steps", type=int, default=100)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main(options):
     folder = pathlib.Path(tempfile.mkdtemp(prefix="traind-bench-"))
     with Cluster(folder / "launch", nodes=1, slots=4) as cluster:
         idle_memory(cluster)
@@ -95,7 +99,7 @@ def main():
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("TRAIND_BUILD", str(ROOT / "build"))
-    from harness import BIN, Cluster, wait_for
-    from stubs import pb
-    main()
+    OPTIONS = parsed()
+    os.environ["TRAIND_BUILD"] = str(OPTIONS.build)  # for what is imported now
+    from bench_cluster import BIN, GRADIENT_MB, MODEL, Cluster, cpu_s, job_spec, wait_step
+    main(OPTIONS)

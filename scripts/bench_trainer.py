@@ -98,10 +98,11 @@ def bench(build, name, layers, width, heads, context, sequences, micro, steps, t
 
 
 def text(row):
-    head = "trainer: {case}, {threads} thread(s): {tokens_per_s:.0f} tokens/s".format(**row)
+    head = "trainer: {case}; each on {threads} thread{s}: {tokens_per_s:.0f} tokens/s".format(
+        s="" if row["threads"] == 1 else "s", **row)
     if torch is None:
         return head + " (PyTorch is not installed: `make bench TORCH=1` compares)"
-    return head + ", PyTorch {torch} {torch_tokens_per_s:.0f}: {ratio:.2f}x".format(**row)
+    return head + ", PyTorch {torch} (eager) {torch_tokens_per_s:.0f} tokens/s: {ratio:.2f} times as fast as that".format(**row)
 
 
 def main():
