@@ -82,7 +82,7 @@ class Run:
         env["TRAIND_BUILD"] = str(self.build)
         words = f"log_path={self.results}/{name}.sanitizer"
         for variable, defaults in (("ASAN_OPTIONS", "detect_stack_use_after_return=1"), ("UBSAN_OPTIONS", "print_stacktrace=1"),
-                                   ("TSAN_OPTIONS", "second_deadlock_stack=1")):
+                                   ("TSAN_OPTIONS", "second_deadlock_stack=1:die_after_fork=0")):
             env[variable] = ":".join(filter(None, (defaults, env.get(variable), words)))
         suppressions = ROOT / "tests" / "tsan.supp"
         if suppressions.exists():
