@@ -16,6 +16,23 @@
 
 #define GONE ".gone." /* what is being removed */
 
+/* A new folder lasts when the one that names it is on the disk. */
+static void sync_parent_of(const char *path)
+{
+	char parent[4096];
+	const char *last = strrchr(path, '/');
+	int bytes = last == NULL ? 0 : (int)(last - path);
+	(void)snprintf(parent, sizeof(parent), "%.*s%s", bytes, path,
+	    bytes > 0          ? ""
+	        : last != NULL ? "/"
+	                       : ".");
+	int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	(void)fsync(fd);
+	(void)close(fd);
+}
+
 /* Like mkdir -p. */
 static tr_status make_folders(const char *path, struct tr_error *error)
 {
@@ -27,7 +44,9 @@ static tr_status make_folders(const char *path, struct tr_error *error)
 			continue;
 		char kept = *at;
 		*at = '\0';
-		if (mkdir(part, 0777) != 0 && errno != EEXIST)
+		if (mkdir(part, 0777) == 0)
+			sync_parent_of(part);
+		else if (errno != EEXIST)
 			return tr_error_set(error, TR_EIO, "cannot make %s: %s", part,
 			    strerror(errno));
 		*at = kept;
