@@ -41,6 +41,7 @@
 #define TR_RECORDS_INTERVAL_MS      200
 #define TR_RECORDS_AGAIN_MS         2000 /* sent, but memberd has not said that they are in its log */
 #define TR_RECORDS_UNLOGGED_MAX     65536 /* kept until memberd says that they are in its log */
+#define TR_LAST_WORDS_BYTES_MAX     (2u << 20) /* of the round records in them */
 #define TR_REPORT_INTERVAL_MS       100
 #define TR_REPORT_EVENTS_MAX        64 /* events of a worker that wait to be sent */
 #define TR_HEARTBEAT_INTERVAL_MS    250

@@ -275,13 +275,35 @@ void notices_flush(struct member *member)
 	send_reports(member);
 }
 
+/* The newest records that fit into a message beside the rest. */
+static size_t records_that_fit(const struct member *member)
+{
+	size_t count = 0, bytes = 0;
+	while (count < member->record_count) {
+		const Traind__Peer__RoundCommit
+		    *record = member->records[member->record_count - 1 - count];
+		bytes += traind__peer__round_commit__get_packed_size(record) + 8;
+		if (bytes > TR_LAST_WORDS_BYTES_MAX)
+			break;
+		count++;
+	}
+	if (count < member->record_count)
+		log_warn("engine",
+		    "peer %lu: memberd is away for long: records up to round %lu are dropped",
+		    (unsigned long)member->peer,
+		    (unsigned long)member->records[member->record_count - 1 - count]->round);
+	return count;
+}
+
 void notices_last_words(struct member *member, Traind__Peer__LastWords *words)
 {
 	send_reports(member);
 	note_told(member);
 	words->progress = member->told;
-	words->n_rounds = member->record_count;
+	words->n_rounds = records_that_fit(member);
 	words->rounds = member->records;
+	if (words->n_rounds < member->record_count)
+		words->rounds += member->record_count - words->n_rounds;
 	words->n_events = member->event_count;
 	words->events = member->events;
 }
