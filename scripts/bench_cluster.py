@@ -2,6 +2,7 @@
 TRAIND_BUILD is to be set before it is imported."""
 import json
 import pathlib
+import signal
 import sys
 import time
 
@@ -10,6 +11,8 @@ sys.path.insert(0, str(ROOT / "tests" / "system"))
 
 from harness import BIN, Cluster, wait_for  # noqa: E402,F401
 from stubs import pb  # noqa: E402
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `with Cluster` ends what it started
 
 TEXT = "/usr/share/doc/jargon-text/jargon.txt.gz"
 MODEL = "4 layers, 128 wide, context 128"

@@ -9,7 +9,6 @@ beside other work.
 import argparse
 import os
 import pathlib
-import shutil
 import statistics
 import tempfile
 
@@ -45,14 +44,12 @@ def parsed():
     return parser.parse_args()
 
 
-def main(options):
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="traind-bench-"))
+def main(options, folder):
     took = {kind: [] for kind in KINDS}
     with Cluster(folder / "cluster", nodes=2) as cluster:
         for pair in range(options.pairs):
             for kind in list(KINDS)[::-1 if pair % 2 else 1]:
                 took[kind].append(step_ms(cluster, folder / f"{pair}-{KINDS[kind][0]}", *KINDS[kind], options.steps))
-    shutil.rmtree(folder, ignore_errors=True)
     print(f"data parallel: {MODEL}, {BATCH_TOKENS} tokens a step in both kinds; {options.steps} steps of each job after the first "
           f"{WARM_STEPS}; medians of {options.pairs} jobs (least to most)")
     for kind, values in took.items():
@@ -68,4 +65,5 @@ if __name__ == "__main__":
     OPTIONS = parsed()
     os.environ["TRAIND_BUILD"] = str(OPTIONS.build)  # for what is imported now
     from bench_cluster import MODEL, Cluster, cpu_s, job_spec, pb, rows, wait_step
-    main(OPTIONS)
+    with tempfile.TemporaryDirectory(prefix="traind-bench-") as made:
+        main(OPTIONS, pathlib.Path(made))

@@ -68,15 +68,16 @@ def idle_cpu(cluster, seconds=5.0):
 
 def cpu_per_step(cluster, folder, steps):
     """CPU of the busiest traind (its own threads, no workers) per step of the quickstart's model on two nodes."""
-    job = cluster.submit(job_spec(folder / "run", 2, 1, steps + WARM_STEPS, BATCH_TOKENS))
+    job = cluster.submit(job_spec(folder / "run", 2, 1, 10 * (WARM_STEPS + steps), BATCH_TOKENS))
     first = wait_step(cluster, job, folder / "run", WARM_STEPS)
     before, began = [cpu_s(node.pid) for node in cluster.nodes], time.monotonic()
-    last = wait_step(cluster, job, folder / "run", steps)
+    last = wait_step(cluster, job, folder / "run", first + steps)
     after, took = [cpu_s(node.pid) for node in cluster.nodes], time.monotonic() - began
     per_step = max(b - a for a, b in zip(before, after)) / (last - first)
     print(f"traind CPU per step: {per_step * 1e3:.2f} ms, all of its threads; at 10 steps/s {per_step * 1e3:.1f} % of a core "
           f"({MODEL}, 2 nodes, {GRADIENT_MB} MB of gradients, {last - first} steps at {(last - first) / took:.1f} steps/s)")
-    cluster.wait_job(job, "DONE")
+    cluster.api().CancelJob(pb.CancelJobRequest(job_id=job))
+    cluster.wait_job(job, "CANCELLED")
 
 
 def parsed():
@@ -87,19 +88,18 @@ def parsed():
     return parser.parse_args()
 
 
-def main(options):
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="traind-bench-"))
+def main(options, folder):
     with Cluster(folder / "launch", nodes=1, slots=4) as cluster:
         idle_memory(cluster)
         idle_cpu(cluster)
         launch(cluster, options.times)
     with Cluster(folder / "steps", nodes=2) as cluster:
         cpu_per_step(cluster, folder, options.steps)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
     OPTIONS = parsed()
     os.environ["TRAIND_BUILD"] = str(OPTIONS.build)  # for what is imported now
-    from bench_cluster import BIN, GRADIENT_MB, MODEL, Cluster, cpu_s, job_spec, wait_step
-    main(OPTIONS)
+    from bench_cluster import BIN, GRADIENT_MB, MODEL, Cluster, cpu_s, job_spec, pb, wait_step
+    with tempfile.TemporaryDirectory(prefix="traind-bench-") as made:
+        main(OPTIONS, pathlib.Path(made))

@@ -6,6 +6,7 @@ are not those of a quiet machine.
 """
 import os
 import resource
+import signal
 import subprocess
 import sys
 
@@ -29,6 +30,8 @@ def children_s():
 def main():
     name, command = sys.argv[1], sys.argv[2:]
     print(f"== {name}", flush=True)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # the command gets it too, and has a cluster to end
     busy, whole = machine_s()
     code = subprocess.run(command).returncode
     busy_after, whole_after = machine_s()
