@@ -1,6 +1,7 @@
 /* traind: the daemon of a node. Options and the loop; the rest is beside this file. As `traind --shepherd` it is the tiny
  * process between traind and a worker (shepherd.h). */
 #include <limits.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +89,14 @@ static int serve(uv_loop_t *loop)
 	return 0;
 }
 
+/* Segments come and go by the megabyte at each step: giving that memory back to the kernel in between costs more than a tenth
+ * of a step's CPU in page faults. */
+static void keep_freed_memory(void)
+{
+	(void)mallopt(M_MMAP_THRESHOLD, 4 << 20);
+	(void)mallopt(M_TRIM_THRESHOLD, 8 << 20);
+}
+
 int main(int argc, char **argv)
 {
 	enum cmdline_wish wish;
@@ -109,6 +118,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	log_configure(settings.level, settings.json);
+	keep_freed_memory();
 	uv_loop_t loop;
 	if (uv_loop_init(&loop) != 0) {
 		log_error("node", "cannot make an event loop");
