@@ -135,6 +135,8 @@ void grpc_session_remove(struct grpc_stream *stream)
 tr_status grpc_session_receive(struct grpc_session *session, uint64_t now_ms, const uint8_t *data,
     size_t length, struct tr_error *error)
 {
+	if (session->lost)
+		return tr_error_set(error, TR_EPROTO, "%s", session->reason);
 	session->now_ms = session->heard_ms = now_ms;
 	session->pinged = false;
 	session->busy = true;

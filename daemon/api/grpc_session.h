@@ -81,7 +81,7 @@ tr_status grpc_session_init(struct grpc_session *session, const struct grpc_role
     bool is_server, uint64_t now_ms);
 void grpc_session_destroy(struct grpc_session *session); /* by its role; all streams must be gone */
 
-/* An error: drop the connection, after what it may still have to say was sent. */
+/* An error: drop the connection, after what it may still have to say was sent. A session that is lost takes nothing. */
 tr_status grpc_session_receive(struct grpc_session *session, uint64_t now_ms, const uint8_t *data,
     size_t length, struct tr_error *error);
 /* Fills `out`; 0: nothing to send now. -1: drop the connection. */

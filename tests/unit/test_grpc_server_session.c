@@ -443,9 +443,15 @@ static void greeting_of(struct test *test, size_t bytes, bool whole)
 	    whole ? GRPC_NO_DEADLINE : START_MS + TR_CONN_GREETING_TIMEOUT_MS);
 	grpc_session_tick(session, START_MS + TR_CONN_GREETING_TIMEOUT_MS);
 	assert_int_equal(grpc_session_finished(session), !whole);
-	if (!whole)
-		assert_string_equal(session->reason,
-		    "it did not say its HTTP/2 preface and settings in time");
+	if (whole)
+		return;
+	assert_string_equal(session->reason,
+	    "it did not say its HTTP/2 preface and settings in time");
+	/* The rest comes after all: too late. */
+	assert_int_equal(grpc_session_receive(session, START_MS + TR_CONN_GREETING_TIMEOUT_MS,
+	                     greeting + bytes, sizeof(greeting) - 1 - bytes, &error),
+	    TR_EPROTO);
+	assert_false(session->greeted);
 }
 
 static void half_a_preface(void **state)
