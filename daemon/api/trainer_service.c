@@ -107,8 +107,20 @@ static void answer_with_job(struct trainer_service *service, struct grpc_call *c
 	traind__v1__job__free_unpacked(job, NULL);
 }
 
+/* A memberd that reads its log knows less than it did before: "there is no such job" would be a lie. */
+static bool ready(const struct trainer_service *service, struct grpc_call *call)
+{
+	if (service->backend->serving(service->arg))
+		return true;
+	grpc_call_end(call, GRPC_UNAVAILABLE,
+	    "memberd is not ready: it reads its log, or ends; try again");
+	return false;
+}
+
 static void get_job(void *arg, struct grpc_call *call, const uint8_t *request, size_t bytes)
 {
+	if (!ready(arg, call))
+		return;
 	ProtobufCMessage *message = api_message_read(call, &traind__v1__get_job_request__descriptor,
 	    request, bytes);
 	if (message != NULL)
@@ -135,6 +147,8 @@ static void answer_with_jobs(struct grpc_call *call, Traind__V1__ListJobsRespons
 static void list_jobs(void *arg, struct grpc_call *call, const uint8_t *request, size_t bytes)
 {
 	struct trainer_service *service = arg;
+	if (!ready(service, call))
+		return;
 	ProtobufCMessage *message = api_message_read(call,
 	    &traind__v1__list_jobs_request__descriptor, request, bytes);
 	if (message == NULL)
@@ -153,6 +167,8 @@ static void list_jobs(void *arg, struct grpc_call *call, const uint8_t *request,
 static void list_nodes(void *arg, struct grpc_call *call, const uint8_t *request, size_t bytes)
 {
 	struct trainer_service *service = arg;
+	if (!ready(service, call))
+		return;
 	ProtobufCMessage *message = api_message_read(call,
 	    &traind__v1__list_nodes_request__descriptor, request, bytes);
 	if (message == NULL)
@@ -171,6 +187,8 @@ static void list_nodes(void *arg, struct grpc_call *call, const uint8_t *request
 static void watch_job(void *arg, struct grpc_call *call, const uint8_t *request, size_t bytes)
 {
 	struct trainer_service *service = arg;
+	if (!ready(service, call))
+		return;
 	ProtobufCMessage *message = api_message_read(call,
 	    &traind__v1__watch_job_request__descriptor, request, bytes);
 	if (message != NULL)
@@ -182,6 +200,8 @@ static void watch_job(void *arg, struct grpc_call *call, const uint8_t *request,
 static void stream_logs(void *arg, struct grpc_call *call, const uint8_t *request, size_t bytes)
 {
 	struct trainer_service *service = arg;
+	if (!ready(service, call))
+		return;
 	ProtobufCMessage *message = api_message_read(call,
 	    &traind__v1__stream_logs_request__descriptor, request, bytes);
 	if (message != NULL)

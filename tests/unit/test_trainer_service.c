@@ -26,8 +26,8 @@ struct fixture {
 	/* the backend */
 	unsigned submits, cancels, opens, closes;
 	uint64_t request, stream, credit, granted;
-	char text[64]; /* of the newest submit or cancel */
-	bool exists;
+	char text[64];     /* of the newest submit or cancel */
+	bool exists, away; /* away: it reads its log */
 	Traind__V1__JobState state;
 	uint64_t step;
 	size_t padding;
@@ -129,8 +129,8 @@ static Traind__V1__ListNodesResponse *nodes(void *arg)
 
 static bool serving(void *arg)
 {
-	(void)arg;
-	return true;
+	const struct fixture *f = arg;
+	return !f->away;
 }
 
 static const struct trainer_backend backend = { submit, cancel, job, jobs, nodes, log_open,
@@ -462,6 +462,25 @@ static void a_backend_without_memory(void **state)
 	assert_int_equal(outcome.status, GRPC_RESOURCE_EXHAUSTED);
 }
 
+/* What it does not know yet may be there all the same. */
+static void a_backend_that_reads_its_log(void **state)
+{
+	static const char *const reads[] = { "GetJob", "ListJobs", "ListNodes", "WatchJob",
+		"StreamLogs" };
+	struct fixture *f = *state;
+	Traind__V1__GetJobRequest request = TRAIND__V1__GET_JOB_REQUEST__INIT;
+	request.job_id = 5; /* the field's number is the same in all that have it */
+	f->away = true;
+	f->exists = false;
+	for (size_t i = 0; i < sizeof(reads) / sizeof(reads[0]); i++) {
+		struct outcome outcome = { 0 };
+		call(f, reads[i], &request.base, &outcome);
+		run_until(f, &outcome.ended, 1);
+		assert_int_equal(outcome.status, GRPC_UNAVAILABLE);
+		assert_non_null(strstr(outcome.text, "memberd is not ready"));
+	}
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -476,6 +495,7 @@ int main(void)
 		TEST(log_credit_follows_the_reader),
 		TEST(log_ends),
 		TEST(a_backend_without_memory),
+		TEST(a_backend_that_reads_its_log),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -212,6 +212,11 @@ static void think(struct membership *m)
 	group_think(m);
 }
 
+bool membership_leading(const struct membership *m)
+{
+	return m->leading;
+}
+
 tr_status membership_step(struct membership *m, const struct membership_event *event,
     struct membership_actions *actions, struct tr_error *error)
 {

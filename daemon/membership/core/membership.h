@@ -86,6 +86,9 @@ struct membership_actions {
 tr_status membership_create(const struct membership_options *options,
     struct membership **membership);
 void membership_destroy(struct membership *membership);
+/* All of the log that was there at the start has been applied. */
+bool membership_leading(const struct membership *membership);
+
 tr_status membership_step(struct membership *membership, const struct membership_event *event,
     struct membership_actions *actions, struct tr_error *error);
 uint64_t membership_deadline_ms(const struct membership *membership); /* UINT64_MAX: none */

@@ -103,7 +103,7 @@ static void log_close(void *arg, uint64_t stream)
 static bool serving(void *arg)
 {
 	const struct memberd *memberd = arg;
-	return memberd->leading && !memberd->stopping;
+	return membership_leading(memberd->core) && !memberd->stopping;
 }
 
 const struct trainer_backend backend_calls = {
