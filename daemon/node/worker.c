@@ -290,10 +290,10 @@ static void report_again(void *arg, Traind__Peer__WorkerExited *end)
 void workers_start(struct workers *workers, const Traind__Peer__StartWorker *start)
 {
 	struct tr_error error = { 0 };
-	const Traind__Peer__WorkerExited *ended = worker_ends_find(&workers->ends, start->peer);
+	Traind__Peer__WorkerExited *ended = worker_ends_find(&workers->ends, start->peer);
 	if (ended !=
 	    NULL) /* memberd, started again, may not have heard of it yet: no peer runs twice */
-		report_again(workers, (Traind__Peer__WorkerExited *)(uintptr_t)ended);
+		report_again(workers, ended);
 	if (ended != NULL || find(workers, start->peer) != NULL)
 		return;
 	struct worker *worker = calloc(1, sizeof(*worker));

@@ -27,7 +27,7 @@ void worker_ends_keep(struct worker_ends *ends, const Traind__Peer__WorkerExited
 	*place = copy(end);
 }
 
-const Traind__Peer__WorkerExited *worker_ends_find(const struct worker_ends *ends, uint64_t peer)
+Traind__Peer__WorkerExited *worker_ends_find(const struct worker_ends *ends, uint64_t peer)
 {
 	for (size_t i = 0; i < WORKER_ENDS_MAX && i < ends->count; i++)
 		if (ends->ends[i] != NULL && ends->ends[i]->peer == peer)

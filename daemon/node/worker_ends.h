@@ -18,7 +18,7 @@ struct worker_ends {
 
 void worker_ends_keep(struct worker_ends *ends, const Traind__Peer__WorkerExited *end);
 /* The end of this peer, if it is among them. */
-const Traind__Peer__WorkerExited *worker_ends_find(const struct worker_ends *ends, uint64_t peer);
+Traind__Peer__WorkerExited *worker_ends_find(const struct worker_ends *ends, uint64_t peer);
 void worker_ends_each(const struct worker_ends *ends,
     void (*each)(void *arg, Traind__Peer__WorkerExited *end), void *arg);
 void worker_ends_finish(struct worker_ends *ends);

@@ -25,8 +25,8 @@ static void accepted(void *arg, enum listener_protocol protocol, int fd, const v
 		grpc_server_accept(memberd->grpc, fd, early, early_bytes);
 		break;
 	case LISTENER_HTTP1:
-		healthz_answer(memberd->loop, fd, early, early_bytes, memberd->leading,
-		    "the log is being replayed");
+		healthz_answer(memberd->loop, fd, early, early_bytes,
+		    membership_leading(memberd->core), "the log is being replayed");
 		break;
 	}
 }
