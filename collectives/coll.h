@@ -56,7 +56,26 @@ enum tr_policy {
 	TR_REPLAY = 2, /* unless the round is whole, tr_round_commit returns TR_ERESTART */
 };
 
-enum tr_algorithm { TR_AUTO = 0, TR_RING = 1, TR_STAR = 2 };
+/* How the bytes travel. TR_AUTO: the cost model of the measured links decides for each op (core/select.h). */
+enum tr_algorithm {
+	TR_AUTO = 0,
+	TR_RING = 1,   /* sums go around, results go around: bandwidth-optimal, 2(n-1) hops */
+	TR_STAR = 2,   /* all through the hub: 2 hops, (n-1) S through one link */
+	TR_DIRECT = 3, /* each segment has an owner: 2 hops and the ring's bytes, over a full mesh */
+	TR_HIERARCHICAL = 4, /* inside each host first, then between hosts */
+	TR_ONE_SHOT = 5, /* everybody to everybody: 1 hop, (n-1) S out of every peer; for small ops */
+};
+
+/* What one collective does; see struct tr_op. */
+enum tr_collective {
+	TR_ALL_REDUCE = 0,
+	TR_REDUCE_SCATTER = 1,
+	TR_ALL_GATHER = 2,
+	TR_BROADCAST = 3,
+	TR_BARRIER = 4,
+	TR_SEND = 5,
+	TR_RECV = 6,
+};
 
 struct tr_join_options {
 	size_t size_of;         /* sizeof(struct tr_join_options) */

@@ -1,6 +1,5 @@
 #include "proto/segment.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #include "proto/bytes.h"
@@ -18,71 +17,85 @@ enum {
 	AT_DTYPE = 40,
 	AT_REDUCE = 41,
 	AT_CODEC = 42,
-	AT_FLAGS = 43,
-	AT_KIND = 44,
-	AT_ELEMENTS = 48,
-	AT_RESERVED = 52,
+	AT_COLLECTIVE = 43,
+	AT_ROOT = 44,
+	AT_ALGORITHM = 48,
+	AT_KIND = 49,
+	AT_ENCODING = 50,
+	AT_RESERVED = 51,
+	AT_ELEMENTS = 52,
+	AT_BYTES = 56,
+	AT_RESERVED_TOO = 60,
 	AT_CONTRIBUTORS = 64,
 };
 
-/* By enum tr_dtype (collectives/coll.h), which this layer does not include. */
-static const uint8_t dtype_bytes[] = { 0, 4, 8, 4, 8 };
-#define DTYPE_MAX  4
-#define REDUCE_MAX 5
+/* Of the enums of collectives/coll.h, which this layer does not include. */
+#define DTYPE_MAX      7
+#define REDUCE_MAX     5
+#define CODEC_MAX      5
+#define COLLECTIVE_MAX 6
+#define ALGORITHM_MAX  5
 
 void segment_header_put(const struct segment_header *header, uint8_t out[SEGMENT_HEADER_BYTES])
 {
+	const struct op_signature *signature = &header->signature;
+
 	memset(out, 0, SEGMENT_HEADER_BYTES);
 	bytes_put_u64(out + AT_VIEW, header->view);
 	bytes_put_u64(out + AT_ROUND, header->round);
 	bytes_put_u64(out + AT_ATTEMPT, header->attempt);
 	bytes_put_u32(out + AT_TAG, header->tag);
 	bytes_put_u32(out + AT_SEGMENT, header->segment);
-	bytes_put_u64(out + AT_COUNT, header->signature.count);
-	out[AT_DTYPE] = header->signature.dtype;
-	out[AT_REDUCE] = header->signature.reduce;
-	out[AT_CODEC] = header->signature.codec;
-	out[AT_FLAGS] = header->signature.flags;
+	bytes_put_u64(out + AT_COUNT, signature->count);
+	out[AT_DTYPE] = signature->dtype;
+	out[AT_REDUCE] = signature->reduce;
+	out[AT_CODEC] = signature->codec;
+	out[AT_COLLECTIVE] = signature->collective;
+	bytes_put_u32(out + AT_ROOT, signature->root);
+	out[AT_ALGORITHM] = signature->algorithm;
 	out[AT_KIND] = header->kind;
+	out[AT_ENCODING] = header->encoding;
 	bytes_put_u32(out + AT_ELEMENTS, header->elements);
+	bytes_put_u32(out + AT_BYTES, header->bytes);
 	memcpy(out + AT_CONTRIBUTORS, header->contributors, sizeof(header->contributors));
 }
 
-static bool all_zero(const uint8_t *bytes, size_t count)
+static tr_status signature_check(const struct op_signature *signature, struct tr_error *error)
 {
-	for (size_t i = 0; i < count; i++)
-		if (bytes[i] != 0)
-			return false;
-	return true;
-}
-
-static tr_status segment_header_check(const uint8_t *in, const struct segment_header *header,
-    size_t frame_bytes, struct tr_error *error)
-{
-	const struct op_signature *signature = &header->signature;
-
-	if (header->kind != SEGMENT_PARTIAL && header->kind != SEGMENT_SEALED)
-		return tr_error_set(error, TR_EPROTO, "bad segment: kind %u", header->kind);
 	if (signature->dtype == 0 || signature->dtype > DTYPE_MAX)
 		return tr_error_set(error, TR_EPROTO, "bad segment: dtype %u", signature->dtype);
 	if (signature->reduce == 0 || signature->reduce > REDUCE_MAX)
 		return tr_error_set(error, TR_EPROTO, "bad segment: reduce op %u",
 		    signature->reduce);
-	if (signature->codec != 0 || signature->flags != 0)
-		return tr_error_set(error, TR_EPROTO, "bad segment: codec %u, flags %u",
-		    signature->codec, signature->flags);
-	if (!all_zero(in + AT_KIND + 1, 3) ||
-	    !all_zero(in + AT_RESERVED, AT_CONTRIBUTORS - AT_RESERVED))
+	if (signature->codec > CODEC_MAX || signature->collective > COLLECTIVE_MAX ||
+	    signature->algorithm > ALGORITHM_MAX)
+		return tr_error_set(error, TR_EPROTO,
+		    "bad segment: codec %u, collective %u, algorithm %u", signature->codec,
+		    signature->collective, signature->algorithm);
+	if (signature->root >= TR_GROUP_PEERS_MAX)
+		return tr_error_set(error, TR_EPROTO, "bad segment: root %u", signature->root);
+	return TR_OK;
+}
+
+static tr_status segment_header_check(const uint8_t *in, const struct segment_header *header,
+    size_t frame_bytes, struct tr_error *error)
+{
+	tr_status st = signature_check(&header->signature, error);
+	if (st != TR_OK)
+		return st;
+	if (header->kind != SEGMENT_PARTIAL && header->kind != SEGMENT_SEALED)
+		return tr_error_set(error, TR_EPROTO, "bad segment: kind %u", header->kind);
+	if (header->encoding > SEGMENT_ENCODED)
+		return tr_error_set(error, TR_EPROTO, "bad segment: encoding %u", header->encoding);
+	if (in[AT_RESERVED] != 0 || bytes_get_u32(in + AT_RESERVED_TOO) != 0)
 		return tr_error_set(error, TR_EPROTO, "bad segment: reserved bytes are not zero");
 	if (header->segment >= TR_OP_SEGMENTS_MAX)
 		return tr_error_set(error, TR_EPROTO, "bad segment: number %u", header->segment);
-	if (header->elements > signature->count)
+	if (header->elements > header->signature.count)
 		return tr_error_set(error, TR_EPROTO, "bad segment: more elements than its op has");
-	if ((uint64_t)header->elements * dtype_bytes[signature->dtype] !=
-	    frame_bytes - SEGMENT_HEADER_BYTES)
-		return tr_error_set(error, TR_EPROTO,
-		    "bad segment: %zu bytes for %u elements of dtype %u",
-		    frame_bytes - SEGMENT_HEADER_BYTES, header->elements, signature->dtype);
+	if (header->bytes != frame_bytes - SEGMENT_HEADER_BYTES)
+		return tr_error_set(error, TR_EPROTO, "bad segment: says %u bytes, has %zu",
+		    header->bytes, frame_bytes - SEGMENT_HEADER_BYTES);
 	return TR_OK;
 }
 
@@ -102,9 +115,13 @@ tr_status segment_header_get(const uint8_t *in, size_t frame_bytes, struct segme
 		    .dtype = in[AT_DTYPE],
 		    .reduce = in[AT_REDUCE],
 		    .codec = in[AT_CODEC],
-		    .flags = in[AT_FLAGS] },
+		    .collective = in[AT_COLLECTIVE],
+		    .root = bytes_get_u32(in + AT_ROOT),
+		    .algorithm = in[AT_ALGORITHM] },
 		.kind = in[AT_KIND],
+		.encoding = in[AT_ENCODING],
 		.elements = bytes_get_u32(in + AT_ELEMENTS),
+		.bytes = bytes_get_u32(in + AT_BYTES),
 	};
 	memcpy(got.contributors, in + AT_CONTRIBUTORS, sizeof(got.contributors));
 	tr_status st = segment_header_check(in, &got, frame_bytes, error);

@@ -16,18 +16,30 @@ enum segment_kind {
 	SEGMENT_SEALED = 2,  /* a final result */
 };
 
+/* In which form the elements travel. */
+enum segment_encoding {
+	SEGMENT_PLAIN = 0, /* elements of the op's dtype */
+	SEGMENT_WIDE = 1, /* f32: a sum of f16 or bf16 under way, which is rounded once, at its end */
+	SEGMENT_ENCODED = 2, /* by the op's codec */
+};
+
 /* An op's signature; all members must agree. Values of enum tr_dtype and enum tr_reduce. */
 struct op_signature {
 	uint64_t count; /* elements of the whole op */
-	uint8_t dtype, reduce, codec, flags;
+	uint8_t dtype, reduce, codec;
+	uint8_t collective; /* values of enum tr_collective */
+	uint32_t root;      /* TR_BROADCAST, TR_SEND, TR_RECV: a contributor's index; else 0 */
+	uint8_t algorithm;  /* as asked for this op: values of enum tr_algorithm */
 };
 
 struct segment_header {
 	uint64_t view, round, attempt;
 	uint32_t tag, segment;
-	struct op_signature signature; /* count u64, dtype, reduce, codec, flags u8 */
-	uint8_t kind;                  /* enum segment_kind; then 3 zero bytes */
-	uint32_t elements;             /* elements in this frame; then 12 zero bytes */
+	struct op_signature signature;
+	uint8_t kind;      /* enum segment_kind */
+	uint8_t encoding;  /* enum segment_encoding */
+	uint32_t elements; /* elements in this frame */
+	uint32_t bytes;    /* of the payload: what dtype, encoding and codec make of `elements` */
 	/* Bit i: contributor i of the attempt (Resume.contributors or the view's contributors, in
 	 * ascending peer id) is in the sum. */
 	uint8_t contributors[TR_GROUP_PEERS_MAX / 8];
@@ -39,8 +51,8 @@ struct state_header {
 };
 
 void segment_header_put(const struct segment_header *header, uint8_t out[SEGMENT_HEADER_BYTES]);
-/* TR_EPROTO if a field is out of its range or `payload_bytes` does not match elements x dtype size.
- */
+/* TR_EPROTO if a field is out of its range or the frame's size is not what `bytes` says. Whether `bytes` fits `elements` is
+ * checked where the codecs are known (collectives/core). */
 tr_status segment_header_get(const uint8_t *in, size_t frame_bytes, struct segment_header *header,
     struct tr_error *error);
 void state_header_put(const struct state_header *header, uint8_t out[STATE_HEADER_BYTES]);

@@ -5,6 +5,20 @@
 
 #define ALIGNMENT 64
 
+static struct group_buffer *pool_memory(const struct buffer_pool *pool, size_t bytes)
+{
+	return pool->memory.get ? pool->memory.get(pool->memory.arg, bytes)
+	                        : aligned_alloc(ALIGNMENT, bytes);
+}
+
+static void pool_free(const struct buffer_pool *pool, struct group_buffer *buffer)
+{
+	if (pool->memory.put)
+		pool->memory.put(pool->memory.arg, buffer, sizeof(*buffer) + buffer->capacity);
+	else
+		free(buffer);
+}
+
 struct group_buffer *buffer_get(struct buffer_pool *pool, size_t bytes)
 {
 	struct group_buffer *buffer = pool->free;
@@ -14,7 +28,7 @@ struct group_buffer *buffer_get(struct buffer_pool *pool, size_t bytes)
 		pool->free_count--;
 	} else {
 		size_t capacity = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-		buffer = aligned_alloc(ALIGNMENT, sizeof(*buffer) + capacity);
+		buffer = pool_memory(pool, sizeof(*buffer) + capacity);
 		if (!buffer)
 			return NULL;
 		buffer->capacity = capacity;
@@ -34,7 +48,7 @@ void buffer_put(struct buffer_pool *pool, struct group_buffer *buffer)
 		return;
 	pool->live--;
 	if (pool->free_count >= BUFFER_POOL_MAX) {
-		free(buffer);
+		pool_free(pool, buffer);
 		return;
 	}
 	buffer->next_free = pool->free;
@@ -46,7 +60,7 @@ void buffer_pool_finish(struct buffer_pool *pool)
 {
 	while (pool->free) {
 		struct group_buffer *next = pool->free->next_free;
-		free(pool->free);
+		pool_free(pool, pool->free);
 		pool->free = next;
 	}
 	pool->free_count = 0;

@@ -4,7 +4,9 @@
 
 #include <stddef.h>
 
-#define BUFFER_POOL_MAX 64 /* free buffers kept; more go back to the allocator */
+#include "collectives/core/group.h"
+
+#define BUFFER_POOL_MAX 64 /* free buffers kept; more go back to where they came from */
 
 struct group_buffer {
 	struct group_buffer *next_free;
@@ -16,6 +18,7 @@ struct group_buffer {
 struct buffer_pool {
 	struct group_buffer *free;
 	unsigned free_count;
+	struct group_memory memory; /* zeroed: the allocator's */
 	size_t live; /* handed out and not given back: zero when a core is destroyed */
 };
 

@@ -17,6 +17,7 @@ tr_status group_core_create(const struct group_core_options *options, struct gro
 	core->group = options->group;
 	core->peer = options->peer;
 	core->roster.me = ROSTER_NONE;
+	core->pool.memory = options->memory;
 	*created = core;
 	return TR_OK;
 }
@@ -58,6 +59,17 @@ static void group_tell_done(struct group_core *core)
 	}
 }
 
+static tr_status group_segment(struct group_core *core, const struct group_event *event,
+    struct tr_error *error)
+{
+	tr_status st = path_segment(core, event->from, event->segment.header,
+	    event->segment.payload, error);
+
+	if (st != TR_EAGAIN)
+		buffer_put(&core->pool, event->segment.buffer);
+	return st;
+}
+
 static tr_status group_handle(struct group_core *core, const struct group_event *event,
     struct tr_error *error)
 {
@@ -75,8 +87,7 @@ static tr_status group_handle(struct group_core *core, const struct group_event 
 	case GROUP_CLOSE:
 		return round_close(core, &event->close, error);
 	case GROUP_SEGMENT:
-		return path_segment(core, event->from, event->segment.header,
-		    event->segment.payload, error);
+		return group_segment(core, event, error);
 	case GROUP_VOTE:
 		return commit_vote_got(core, event->from, event->vote, error);
 	case GROUP_COMMIT:
@@ -168,6 +179,16 @@ uint64_t group_core_deadline_us(const struct group_core *core)
 	for (size_t i = 0; i < core->link_count; i++)
 		deadline = earlier(deadline, core->links[i].again_us);
 	return deadline;
+}
+
+struct group_buffer *group_buffer_take(struct group_core *core, size_t bytes)
+{
+	return buffer_get(&core->pool, bytes);
+}
+
+void *group_buffer_data(struct group_buffer *buffer)
+{
+	return buffer->data;
 }
 
 void group_buffer_release(struct group_core *core, struct group_buffer *buffer)

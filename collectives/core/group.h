@@ -39,6 +39,13 @@ struct group_core;
 /* Reference-counted staging; the engine holds one reference per unfinished send. */
 struct group_buffer;
 
+/* Where staging comes from, so that an engine can place it in memory which its peers map. */
+struct group_memory {
+	void *(*get)(void *arg, size_t bytes); /* 64-byte aligned; NULL: none left */
+	void (*put)(void *arg, void *memory, size_t bytes);
+	void *arg;
+};
+
 enum group_event_kind {
 	GROUP_PROPOSE,     /* .propose: freeze and report */
 	GROUP_INSTALL,     /* .install: view and resume; borrowed during the step */
@@ -78,6 +85,12 @@ struct group_event {
 		struct {
 			const struct segment_header *header;
 			const void *payload;
+			/* Holds the payload (group_buffer_take); the step takes the reference, unless it returns TR_EAGAIN. NULL:
+			 * borrowed during the step. */
+			struct group_buffer *buffer;
+			/* The payload stays as it is until this round is decided or the view freezes: memory of a peer's caller
+			 * that we map. It may be kept by pointer. */
+			bool stable;
 		} segment;
 		const Traind__Peer__Vote *vote;
 		const Traind__Peer__Commit *commit;
@@ -138,6 +151,7 @@ struct group_actions {
 
 struct group_core_options {
 	uint64_t group, peer;
+	struct group_memory memory; /* zeroed: the allocator's */
 };
 
 tr_status group_core_create(const struct group_core_options *options, struct group_core **core);
@@ -153,7 +167,10 @@ tr_status group_core_step(struct group_core *core, const struct group_event *eve
 /* Next time at which GROUP_TICK is wanted; UINT64_MAX: none. */
 uint64_t group_core_deadline_us(const struct group_core *core);
 
-/* Gives back a reference that came with GROUP_DO_SEND_SEGMENT. */
+/* Staging for a payload that is about to be received; one reference. NULL: out of memory. */
+struct group_buffer *group_buffer_take(struct group_core *core, size_t bytes);
+void *group_buffer_data(struct group_buffer *buffer);
+/* Gives back a reference: one that came with GROUP_DO_SEND_SEGMENT, or of group_buffer_take. */
 void group_buffer_release(struct group_core *core, struct group_buffer *buffer);
 
 /* What a heartbeat tells: the round under way, whether the caller waits, and for whom. */

@@ -35,6 +35,7 @@ void path_send(struct group_core *core, struct op *op, uint32_t segment, enum se
 		.signature = op->signature,
 		.kind = (uint8_t)kind,
 		.elements = op_elements(op, segment),
+		.bytes = (uint32_t)(op_elements(op, segment) * op->element_bytes),
 	};
 	memcpy(action->header.contributors, set, bits_bytes(core->roster.contributor_count));
 	action->payload = payload;
@@ -282,7 +283,8 @@ static tr_status path_compare(struct group_core *core, uint64_t from, const stru
 
 	if (theirs->count == ours->count && theirs->dtype == ours->dtype &&
 	    theirs->reduce == ours->reduce && theirs->codec == ours->codec &&
-	    theirs->flags == ours->flags)
+	    theirs->collective == ours->collective && theirs->root == ours->root &&
+	    theirs->algorithm == ours->algorithm)
 		return TR_OK;
 	(void)snprintf(what, sizeof(what),
 	    "op %u has %" PRIu64 " elements of dtype %u, reduce op %u at peer %" PRIu64
@@ -337,7 +339,10 @@ tr_status path_segment(struct group_core *core, uint64_t from, const struct segm
 	}
 	if (path_compare(core, from, op, header) != TR_OK)
 		return TR_OK;
-	if (header->segment >= op->segments || header->elements != op_elements(op, header->segment))
+	if (header->segment >= op->segments ||
+	    header->elements != op_elements(op, header->segment) ||
+	    header->encoding != SEGMENT_PLAIN ||
+	    header->bytes != header->elements * op->element_bytes)
 		return tr_error_set(error, TR_EPROTO, "peer %" PRIu64 " cuts op %u otherwise", from,
 		    op->tag);
 	return header->kind == SEGMENT_PARTIAL ? path_partial(core, op, who, header, payload, error)

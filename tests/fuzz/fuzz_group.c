@@ -100,17 +100,24 @@ static void segment(struct member *member, struct script *script)
 		.attempt = about(script, member->attempt),
 		.tag = (uint32_t)about(script, byte(script) % TAGS),
 		.segment = (uint32_t)about(script, byte(script) % 4),
-		.signature = { about(script, ELEMENTS), dtype, (uint8_t)about(script, TR_SUM), 0,
-		    0 },
+		.signature = { .count = about(script, ELEMENTS),
+		    .dtype = dtype,
+		    .reduce = (uint8_t)about(script, TR_SUM),
+		    .codec = (uint8_t)about(script, 0),
+		    .collective = (uint8_t)about(script, TR_ALL_REDUCE),
+		    .root = (uint32_t)about(script, 0),
+		    .algorithm = (uint8_t)about(script, 0) },
 		.kind = (uint8_t)about(script, 1 + byte(script) % 2),
+		.encoding = (uint8_t)about(script, 0),
 		.elements = elements,
+		.bytes = elements * sizes[dtype % sizeof(sizes)],
 	};
 	header.contributors[0] = (uint8_t)about(script, byte(script));
 	header.contributors[TR_GROUP_PEERS_MAX / 8 - 1] = (uint8_t)about(script, 0);
 	/* Through the decoder, as from the wire: what it refuses never reaches the core. */
 	uint8_t frame[SEGMENT_HEADER_BYTES + sizeof(payload)] = { 0 };
 	segment_header_put(&header, frame);
-	size_t bytes = SEGMENT_HEADER_BYTES + elements * sizes[dtype % sizeof(sizes)];
+	size_t bytes = SEGMENT_HEADER_BYTES + header.bytes;
 	if (segment_header_get(frame, bytes, &header, NULL) != TR_OK)
 		return;
 	struct group_event event = { .kind = GROUP_SEGMENT, .from = peer_of(script) };

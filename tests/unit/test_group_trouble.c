@@ -218,7 +218,8 @@ static void strangers_and_liars(void **state)
 		.segment = 0,
 		.signature = { .count = COUNT, .dtype = TR_I32, .reduce = TR_SUM },
 		.kind = SEGMENT_PARTIAL,
-		.elements = 4 };
+		.elements = 4,
+		.bytes = 16 };
 	good.contributors[0] = 1;
 	struct segment_header h = good;
 	struct group_event event = { .kind = GROUP_SEGMENT, .from = 1, .segment = { &h, payload } };
@@ -233,6 +234,10 @@ static void strangers_and_liars(void **state)
 	h = good, h.segment = 2;
 	assert_int_equal(pump_step(pump, 1, &event), TR_EPROTO);
 	h = good, h.elements = 3;
+	assert_int_equal(pump_step(pump, 1, &event), TR_EPROTO);
+	h = good, h.bytes = 12;
+	assert_int_equal(pump_step(pump, 1, &event), TR_EPROTO);
+	h = good, h.encoding = SEGMENT_WIDE;
 	assert_int_equal(pump_step(pump, 1, &event), TR_EPROTO);
 	h = good, h.contributors[0] = 3; /* with our own data in it: it would count twice */
 	assert_int_equal(pump_step(pump, 1, &event), TR_EPROTO);

@@ -18,9 +18,17 @@ static struct segment_header sample(void)
 		.attempt = 7,
 		.tag = 3,
 		.segment = 2,
-		.signature = { .count = 5000, .dtype = TR_F32, .reduce = TR_SUM },
+		.signature = { .count = 5000,
+		    .dtype = TR_F32,
+		    .reduce = TR_AVG,
+		    .codec = 2,
+		    .collective = TR_BROADCAST,
+		    .root = 3,
+		    .algorithm = TR_DIRECT },
 		.kind = SEGMENT_SEALED,
+		.encoding = SEGMENT_ENCODED,
 		.elements = 10,
+		.bytes = 40,
 	};
 	header.contributors[0] = 0x07;
 	header.contributors[31] = 0x80;
@@ -43,7 +51,13 @@ static void round_trip(void **state)
 	assert_int_equal(got.signature.count, header.signature.count);
 	assert_int_equal(got.signature.dtype, header.signature.dtype);
 	assert_int_equal(got.signature.reduce, header.signature.reduce);
+	assert_int_equal(got.signature.codec, header.signature.codec);
+	assert_int_equal(got.signature.collective, header.signature.collective);
+	assert_int_equal(got.signature.root, header.signature.root);
+	assert_int_equal(got.signature.algorithm, header.signature.algorithm);
 	assert_int_equal(got.kind, header.kind);
+	assert_int_equal(got.encoding, header.encoding);
+	assert_int_equal(got.bytes, header.bytes);
 	assert_int_equal(got.elements, header.elements);
 	assert_memory_equal(got.contributors, header.contributors, sizeof(got.contributors));
 	uint8_t again[SEGMENT_HEADER_BYTES];
@@ -64,27 +78,29 @@ static void layout(void **state)
 	assert_int_equal(bytes_get_u32(bytes + 28), 2);
 	assert_int_equal(bytes_get_u64(bytes + 32), 5000);
 	assert_int_equal(bytes[40], TR_F32);
-	assert_int_equal(bytes[41], TR_SUM);
-	assert_int_equal(bytes[44], SEGMENT_SEALED);
-	assert_int_equal(bytes_get_u32(bytes + 48), 10);
+	assert_int_equal(bytes[41], TR_AVG);
+	assert_int_equal(bytes[42], 2);
+	assert_int_equal(bytes[43], TR_BROADCAST);
+	assert_int_equal(bytes_get_u32(bytes + 44), 3);
+	assert_int_equal(bytes[48], TR_DIRECT);
+	assert_int_equal(bytes[49], SEGMENT_SEALED);
+	assert_int_equal(bytes[50], SEGMENT_ENCODED);
+	assert_int_equal(bytes_get_u32(bytes + 52), 10);
+	assert_int_equal(bytes_get_u32(bytes + 56), 40);
 	assert_int_equal(bytes[64], 7);
 	assert_int_equal(bytes[95], 0x80);
 }
 
-static void every_dtype_has_its_size(void **state)
+static void holds_what_it_says(void **state)
 {
 	(void)state;
-	static const size_t size[] = { [TR_F32] = 4, [TR_F64] = 8, [TR_I32] = 4, [TR_I64] = 8 };
-	for (uint8_t dtype = TR_F32; dtype <= TR_I64; dtype++) {
-		struct segment_header header = sample(), got;
-		uint8_t bytes[SEGMENT_HEADER_BYTES];
-		header.signature.dtype = dtype;
-		segment_header_put(&header, bytes);
-		size_t right = sizeof(bytes) + 10 * size[dtype];
-		assert_int_equal(segment_header_get(bytes, right, &got, NULL), TR_OK);
-		assert_int_equal(segment_header_get(bytes, right - 1, &got, NULL), TR_EPROTO);
-		assert_int_equal(segment_header_get(bytes, right + 1, &got, NULL), TR_EPROTO);
-	}
+	struct segment_header header = sample(), got;
+	uint8_t bytes[SEGMENT_HEADER_BYTES];
+	segment_header_put(&header, bytes);
+	size_t right = sizeof(bytes) + header.bytes;
+	assert_int_equal(segment_header_get(bytes, right, &got, NULL), TR_OK);
+	assert_int_equal(segment_header_get(bytes, right - 1, &got, NULL), TR_EPROTO);
+	assert_int_equal(segment_header_get(bytes, right + 1, &got, NULL), TR_EPROTO);
 }
 
 static void refused(void **state)
@@ -97,21 +113,23 @@ static void refused(void **state)
 		size_t at;
 		uint8_t value;
 	} bad[] = {
+		{ 31, 1 },
 		{ 40, 0 },
-		{ 40, 5 },
+		{ 40, 8 },
 		{ 41, 0 },
 		{ 41, 6 },
-		{ 42, 1 },
-		{ 43, 1 },
-		{ 44, 0 },
-		{ 44, 3 },
+		{ 42, 6 },
+		{ 43, 7 },
 		{ 45, 1 },
-		{ 47, 1 },
-		{ 49, 1 },
-		{ 51, 0xff },
-		{ 52, 1 },
+		{ 48, 6 },
+		{ 49, 0 },
+		{ 49, 3 },
+		{ 50, 3 },
+		{ 51, 1 },
+		{ 54, 1 },
+		{ 56, 41 },
+		{ 60, 1 },
 		{ 63, 1 },
-		{ 31, 1 },
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		memcpy(bytes, good, sizeof(bytes));
@@ -149,7 +167,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(round_trip),
 		cmocka_unit_test(layout),
-		cmocka_unit_test(every_dtype_has_its_size),
+		cmocka_unit_test(holds_what_it_says),
 		cmocka_unit_test(refused),
 		cmocka_unit_test(state_headers),
 	};
