@@ -77,6 +77,15 @@ enum tr_collective {
 	TR_RECV = 6,
 };
 
+/* What carries the bytes between two peers. */
+enum tr_transport {
+	TR_TRANSPORT_AUTO = 0, /* shared memory between processes of one host, else TCP */
+	TR_TRANSPORT_TCP = 1,
+	TR_TRANSPORT_SHM = 2, /* peers of other hosts still talk TCP */
+};
+
+/* Structs that begin with size_of grow at their end only: a program that was compiled with an older header, or finds an
+ * older library, works as long as it leaves at zero what the library does not know. */
 struct tr_join_options {
 	size_t size_of;         /* sizeof(struct tr_join_options) */
 	const char *membership; /* "host:port" of memberd */
@@ -89,12 +98,16 @@ struct tr_join_options {
 	bool insecure;
 	uint32_t segment_bytes;  /* 0: default */
 	uint32_t op_deadline_ms; /* 0: none beyond the membership's own detection */
+	uint32_t unused;         /* padding of the first version: never read */
+	enum tr_transport transport;
+	unsigned sockets;       /* TCP connections to each peer; 0: as many as the link needs */
+	const char *congestion; /* TCP congestion control by the kernel's name; NULL: by the link */
 };
 /* All fields, in order: C++ knows no other way. */
 #define TR_JOIN_OPTIONS_INIT                                                                  \
 	{                                                                                     \
 		sizeof(struct tr_join_options), NULL, NULL, 0, NULL, TR_KEEP, TR_AUTO, false, \
-		    false, 0, 0                                                               \
+		    false, 0, 0, 0, TR_TRANSPORT_AUTO, 0, NULL                                \
 	}
 
 /* Joins a named group through memberd. Returns once admitted to the member list (the first view may

@@ -14,10 +14,12 @@
 #include "collectives/engine/coll_group.h"
 #include "collectives/engine/engine.h"
 #include "collectives/engine/link.h"
+#include "collectives/engine/sized.h"
 #include "collectives/transport/listener.h"
 #include "common/log.h"
 
-#define LAST_WORDS_S 2 /* the engine has them as soon as it sees the caller's end closed */
+#define JOIN_OPTIONS_LEAST offsetof(struct tr_join_options, unused)
+#define LAST_WORDS_S       2 /* the engine has them as soon as it sees the caller's end closed */
 
 /* A message from the engine's thread on its way to memberd. */
 struct letter {
@@ -299,8 +301,6 @@ static void join_run(void *arg)
 
 static tr_status check_options(const struct tr_join_options *o, struct tr_error *error)
 {
-	if (o->size_of != sizeof(*o))
-		return tr_error_set(error, TR_EINVAL, "join: options of another version");
 	if (o->membership == NULL || o->name == NULL || o->name[0] == '\0' ||
 	    strlen(o->name) >= TR_NAME_MAX)
 		return tr_error_set(error, TR_EINVAL,
@@ -309,6 +309,9 @@ static tr_status check_options(const struct tr_join_options *o, struct tr_error 
 	if (o->size == 0 || o->size > TR_GROUP_PEERS_MAX)
 		return tr_error_set(error, TR_EINVAL, "join: size %u, allowed: 1 to %d", o->size,
 		    TR_GROUP_PEERS_MAX);
+	if ((int)o->transport < TR_TRANSPORT_AUTO || (int)o->transport > TR_TRANSPORT_SHM)
+		return tr_error_set(error, TR_EINVAL, "join: transport %d is unknown",
+		    (int)o->transport);
 	return TR_OK;
 }
 
@@ -357,6 +360,10 @@ static tr_status join_start(const struct tr_join_options *o, struct coll_join **
 	tr_status st = engine_create(&engine_callbacks, join, &join->engine, error);
 	if (st != TR_OK)
 		goto free_join;
+	const struct engine_links links = { o->transport, o->sockets, o->congestion };
+	st = engine_set_links(join->engine, &links, error);
+	if (st != TR_OK)
+		goto destroy_engine;
 	int rc = uv_loop_init(&join->loop);
 	if (rc != 0) {
 		st = tr_error_set(error, TR_EIO, "cannot make a loop: %s", uv_strerror(rc));
@@ -449,14 +456,17 @@ tr_status tr_group_join(const struct tr_join_options *options, tr_group **group,
 {
 	struct coll_join *join = NULL;
 	struct tr_group *made = NULL;
+	struct tr_join_options known;
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	(void)pthread_once(&once, be_quiet);
-	tr_status st = check_options(options, error);
+	tr_status st = sized_read("join", options, JOIN_OPTIONS_LEAST, &known, sizeof(known), error);
 	if (st == TR_OK)
-		st = join_start(options, &join, error);
+		st = check_options(&known, error);
+	if (st == TR_OK)
+		st = join_start(&known, &join, error);
 	if (st != TR_OK)
 		return st;
-	st = wait_admitted(join, options->membership, error);
+	st = wait_admitted(join, known.membership, error);
 	if (st == TR_OK) {
 		int fd = join->worker_fd;
 		join->worker_fd = -1; /* the group's */
@@ -467,7 +477,7 @@ tr_status tr_group_join(const struct tr_join_options *options, tr_group **group,
 		return st;
 	}
 	made->join = join;
-	made->op_deadline_ms = options->op_deadline_ms;
+	made->op_deadline_ms = known.op_deadline_ms;
 	*group = made;
 	return TR_OK;
 }

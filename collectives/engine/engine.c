@@ -252,6 +252,22 @@ void engine_destroy(struct engine *engine)
 	free(engine);
 }
 
+tr_status engine_set_links(struct engine *engine, const struct engine_links *links,
+    struct tr_error *error)
+{
+	(void)engine;
+	if (links->transport == TR_TRANSPORT_SHM)
+		return tr_error_set(error, TR_EINVAL,
+		    "transport shm: peers of this library talk TCP");
+	if (links->sockets > 1)
+		return tr_error_set(error, TR_EINVAL,
+		    "sockets %u: peers of this library use one connection each", links->sockets);
+	if (links->congestion != NULL)
+		return tr_error_set(error, TR_EINVAL,
+		    "congestion %s: this library leaves the kernel's choice", links->congestion);
+	return TR_OK;
+}
+
 tr_status engine_add_worker(struct engine *engine, const Traind__Peer__StartWorker *start,
     unsigned threads, int worker_fd, struct tr_error *error)
 {

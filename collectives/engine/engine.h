@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "collectives/coll.h"
 #include "common/error.h"
 #include "traind/peer/peer.pb-c.h"
 
@@ -27,6 +28,16 @@ struct engine_callbacks {
 tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, struct engine **engine,
     struct tr_error *error);
 void engine_destroy(struct engine *engine); /* joins the thread */
+
+/* How its members talk to their peers; zero: as it finds best. Before the first member is added. TR_EINVAL: what cannot be
+ * had, in one line. */
+struct engine_links {
+	enum tr_transport transport;
+	unsigned sockets;       /* to each peer */
+	const char *congestion; /* borrowed until return */
+};
+tr_status engine_set_links(struct engine *engine, const struct engine_links *links,
+    struct tr_error *error);
 
 /* A member whose caller is another process: `worker_fd` is our end of a UNIX socket pair, the other end is inherited by
  * the worker as TRAIND_WORKER_FD. Takes the fd. The assignment (start) is copied. */
