@@ -1,0 +1,184 @@
+/* A lane: one way between two peers that carries frames, whatever it is made of. The engine knows lanes only by this
+ * interface; a transport is a file that makes them (lane_tcp.h: a connection; shared memory: rings).
+ *
+ * A link to a peer has one or several lanes that take frames from one queue (collectives/engine/peer_link.c): whoever has
+ * room takes the next. So a lane keeps little for itself: what it has taken cannot go another way.
+ *
+ * Frames arrive in the order in which they were sent on the same lane. Both ends may send; bulk goes from the end that
+ * opened the lane to the end that accepted it, and what is said back is small and rare.
+ *
+ * Everything here belongs to the loop's thread and never blocks. A lane never calls back from within a call into it,
+ * except where a member says so. A lane that does not read because its owner is busy (TR_EAGAIN) goes on writing, and one
+ * that cannot write goes on reading: no two peers wait for each other with full queues.
+ *
+ *	struct lane *lane;
+ *	lane_tcp_dial(loop, "10.0.0.2:7600", NULL, &callbacks, link, &lane, &error);
+ *	...opened: while (lane_room(lane) > 0 && (frame = next())) lane_send(lane, frame);
+ *	...drained: the same again
+ */
+#ifndef TR_COLLECTIVES_TRANSPORT_LANE_H
+#define TR_COLLECTIVES_TRANSPORT_LANE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+
+#define LANE_HEAD_MAX 128
+
+struct lane;
+
+typedef void lane_released_fn(void *arg);
+
+/* A frame on its way out. */
+struct lane_send {
+	uint16_t type;    /* enum frame_type */
+	const void *head; /* copied; at most LANE_HEAD_MAX bytes */
+	size_t head_bytes;
+	const void *body; /* borrowed until `released`; copied if that is NULL */
+	size_t body_bytes;
+	/* Exactly once if lane_send returned TR_OK, never otherwise: the transport needs the body no more (it is written, it
+	 * was dropped, the lane closed). May run within lane_send, lane_drop_borrowed and lane_close, and may send again. */
+	lane_released_fn *released;
+	void *arg;
+};
+
+/* A frame that came, whole. */
+struct lane_frame {
+	uint16_t type;
+	/* What the sender gave as head and body, one behind the other in `head` (8-byte aligned, borrowed until return); or, if
+	 * `body` is set, the head alone there and the rest in `body`. */
+	const uint8_t *head;
+	size_t head_bytes;
+	const void *body;
+	size_t body_bytes;
+	/* Of lane_callbacks.place: the frame's taker owns it now, unless it answers TR_EAGAIN. NULL: `body` is borrowed. */
+	void *place;
+	/* `body` stays readable and unchanged until the op's round is decided or the view freezes: memory of the peer's caller
+	 * that is mapped here. */
+	bool stable;
+};
+
+/* Memory for a body that is about to be received. */
+struct lane_place {
+	void *memory; /* at least body_bytes, 64-byte aligned */
+	void *place;  /* the owner's name for it */
+};
+
+struct lane_callbacks {
+	/* Frames may be sent (lanes that were dialled; an accepted one is open from the start). May be NULL. */
+	void (*opened)(void *arg, struct lane *lane);
+	/* Exactly once, from a turn of the loop of its own; `reason` in words. The lane is freed after it returns. */
+	void (*closed)(void *arg, struct lane *lane, const char *reason);
+	/* There is room again after lane_room had answered 0. May be NULL. */
+	void (*drained)(void *arg, struct lane *lane);
+	/* TR_OK: taken. TR_EAGAIN: nothing was taken; the frame is kept, and nothing more is read until lane_resume. Any other
+	 * status: the lane is closed with error->text as the reason. */
+	tr_status (*frame)(void *arg, struct lane *lane, const struct lane_frame *frame,
+	    struct tr_error *error);
+	/* The head of a FRAME_SEGMENT is here (SEGMENT_HEADER_BYTES of it) and its body follows: where to? false: nowhere of
+	 * its own; it is received into the lane's memory as any frame. Called for what a peer announced and has not sent yet:
+	 * the owner answers for the bound. At most one place is out at a time on a lane. May be NULL. */
+	bool (*place)(void *arg, struct lane *lane, const uint8_t *head, size_t body_bytes,
+	    struct lane_place *place);
+	/* A place that no frame will fill: the lane closed in the middle of it. NULL if `place` is. */
+	void (*unplace)(void *arg, void *place);
+};
+
+struct lane_counters {
+	uint64_t bytes_in, bytes_out;
+	uint64_t
+	    copied_bytes; /* of bodies, by the program (not the kernel): reading ahead, kept halves of frames */
+	uint64_t calls; /* system calls that moved bytes */
+};
+
+/* What a path is like, as far as its transport knows; 0: unknown. */
+struct lane_path {
+	uint32_t rtt_us, retransmits;
+	const char *congestion; /* "cubic"; "" where there is none. Valid until the next call */
+};
+
+/* What a transport implements. All on the loop's thread, none blocks. */
+struct lane_ops {
+	const char *name; /* "tcp", "shm": for logs and statistics */
+	/* TR_EUNAVAILABLE: not open, or closing; TR_ELIMIT: too many copied bytes are unsent; TR_ENOMEM. Nothing was taken then.
+	 * Taken even where lane_room is 0: that bound is the caller's to keep, for bulk. */
+	tr_status (*send)(struct lane *lane, const struct lane_send *frame);
+	/* Bytes of bulk that it would take now; 0: none, `drained` follows. */
+	size_t (*room)(struct lane *lane);
+	/* Bytes taken and not yet handed to the kernel or the peer. */
+	size_t (*unsent)(const struct lane *lane);
+	/* Lets go of all borrowed bodies; they have been released on return. Frames that had begun are completed from a copy,
+	 * the others are dropped. */
+	void (*drop_borrowed)(struct lane *lane);
+	/* The frame that was answered with TR_EAGAIN is offered again, in the loop's next turn. */
+	void (*resume)(struct lane *lane);
+	/* At once; `closed` follows with this reason. Unsent bodies are released. */
+	void (*close)(struct lane *lane, const char *reason);
+	/* Once all that was taken has reached the other end, or a while has passed. Input is thrown away from now on. */
+	void (*finish)(struct lane *lane, const char *reason);
+	void (*counters)(const struct lane *lane, struct lane_counters *counters);
+	void (*path)(struct lane *lane, struct lane_path *path);
+	const char *(*peer_name)(
+	    const struct lane *lane); /* "127.0.0.1:40312"; lives as long as the lane */
+};
+
+/* First member of every transport's own struct. */
+struct lane {
+	const struct lane_ops *ops;
+	struct lane_callbacks callbacks;
+	void *arg; /* for the callbacks; the owner may change it */
+};
+
+static inline tr_status lane_send(struct lane *lane, const struct lane_send *frame)
+{
+	return lane->ops->send(lane, frame);
+}
+
+static inline size_t lane_room(struct lane *lane)
+{
+	return lane->ops->room(lane);
+}
+
+static inline size_t lane_unsent(const struct lane *lane)
+{
+	return lane->ops->unsent(lane);
+}
+
+static inline void lane_drop_borrowed(struct lane *lane)
+{
+	lane->ops->drop_borrowed(lane);
+}
+
+static inline void lane_resume(struct lane *lane)
+{
+	lane->ops->resume(lane);
+}
+
+static inline void lane_close(struct lane *lane, const char *reason)
+{
+	lane->ops->close(lane, reason);
+}
+
+static inline void lane_finish(struct lane *lane, const char *reason)
+{
+	lane->ops->finish(lane, reason);
+}
+
+static inline void lane_counters(const struct lane *lane, struct lane_counters *counters)
+{
+	lane->ops->counters(lane, counters);
+}
+
+static inline void lane_path(struct lane *lane, struct lane_path *path)
+{
+	lane->ops->path(lane, path);
+}
+
+static inline const char *lane_peer_name(const struct lane *lane)
+{
+	return lane->ops->peer_name(lane);
+}
+
+#endif
