@@ -46,7 +46,24 @@ extern "C" {
 
 typedef struct tr_group tr_group;
 
-enum tr_dtype { TR_F32 = 1, TR_F64 = 2, TR_I32 = 3, TR_I64 = 4 };
+enum tr_dtype {
+	TR_F32 = 1,
+	TR_F64 = 2,
+	TR_I32 = 3,
+	TR_I64 = 4,
+	TR_F16 = 5,  /* IEEE binary16; added in f32 */
+	TR_BF16 = 6, /* the upper half of an f32; added in f32 */
+	TR_U8 = 7,
+};
+/* The form that f32 takes on the wire (collectives/kernels/codec.h says what each costs and loses). */
+enum tr_codec {
+	TR_CODEC_NONE = 0,
+	TR_CODEC_BF16 = 1,
+	TR_CODEC_INT8 = 2,
+	TR_CODEC_INT4 = 3, /* sixteen even steps */
+	TR_CODEC_E3M0 = 4, /* 4 bits: sign and power of two */
+	TR_CODEC_INT2 = 5,
+};
 enum tr_reduce { TR_SUM = 1, TR_AVG = 2, TR_MIN = 3, TR_MAX = 4, TR_PROD = 5 };
 
 /* What happens to a round when a contributor dies before its data is everywhere. */

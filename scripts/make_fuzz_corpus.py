@@ -35,7 +35,7 @@ def frame(kind, payload, length=None):
 
 
 def segment(elements=4, kind=1, dtype=1, reduce=1, number=0, count=4, payload=None):
-    size = {1: 4, 2: 8, 3: 4, 4: 8}.get(dtype, 4)
+    size = {1: 4, 2: 8, 3: 4, 4: 8, 5: 2, 6: 2, 7: 1}.get(dtype, 4)
     head = struct.pack("<QQQIIQBBBBB3xI12x", 3, 17, 3, 0, number, count, dtype, reduce, 0, 0, kind, elements)
     return head + b"\x07" + bytes(31) + (bytes(range(elements * size % 256)) if payload is None else payload)
 

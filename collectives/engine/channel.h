@@ -100,21 +100,6 @@ struct channel_state {
 	uint32_t arena, name_bytes;
 };
 
-/* Element size of a dtype; 0: there is no such type. */
-static inline size_t channel_dtype_bytes(unsigned dtype)
-{
-	switch (dtype) {
-	case TR_F32:
-	case TR_I32:
-		return 4;
-	case TR_F64:
-	case TR_I64:
-		return 8;
-	default:
-		return 0;
-	}
-}
-
 /* Both ends of a channel's socket, close-on-exec. `ends[0]` is for engine_add_worker, `ends[1]` for the worker. */
 tr_status channel_pair(int ends[2], struct tr_error *error);
 

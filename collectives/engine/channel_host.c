@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "collectives/kernels/reduce.h"
+
 #define MESSAGES_PER_READ 256 /* then others get their turn */
 
 /* ---- making and ending ---- */
@@ -244,7 +246,7 @@ static tr_status check_submission(const struct channel_submission *s, struct tr_
 		return tr_error_set(error, TR_EPROTO, "a call of unknown kind %u", s->call);
 	if (s->call != CHANNEL_SUBMIT)
 		return s->id != 0 ? TR_OK : tr_error_set(error, TR_EPROTO, "a call without an id");
-	size_t element = channel_dtype_bytes(s->dtype);
+	size_t element = reduce_element_bytes((enum tr_dtype)s->dtype);
 	if (element == 0 || s->reduce < TR_SUM || s->reduce > TR_PROD)
 		return tr_error_set(error, TR_EPROTO, "op %u: dtype %u, reduce op %u", s->tag,
 		    s->dtype, s->reduce);

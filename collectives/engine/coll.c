@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "collectives/engine/coll_group.h"
+#include "collectives/kernels/reduce.h"
 #include "traind/peer/peer.pb-c.h"
 
 /* ---- attaching, leaving ---- */
@@ -152,7 +153,7 @@ static tr_status check_others(const tr_group *group, uint32_t tag, uintptr_t beg
 static tr_status check_op(const tr_group *group, uint32_t tag, size_t count, enum tr_dtype dtype,
     enum tr_reduce reduce, unsigned flags, struct tr_error *error)
 {
-	size_t element = channel_dtype_bytes((unsigned)dtype);
+	size_t element = reduce_element_bytes(dtype);
 	if (element == 0 || (int)reduce < TR_SUM || (int)reduce > TR_PROD ||
 	    (flags & ~(unsigned)TR_CONTRIBUTE) != 0 || count > SIZE_MAX / 8)
 		return tr_error_set(error, TR_EINVAL,
@@ -181,9 +182,9 @@ tr_status tr_allreduce(tr_group *group, uint32_t tag, void *data, size_t count, 
 	tr_status st = check_op(group, tag, count, dtype, reduce, flags, error);
 	if (st != TR_OK)
 		return st;
-	size_t bytes = count * channel_dtype_bytes((unsigned)dtype);
+	size_t bytes = count * reduce_element_bytes(dtype);
 	st = locate(group, "all-reduce", data, bytes, &s.arena, &s.offset, error);
-	if (st == TR_OK && s.offset % channel_dtype_bytes((unsigned)dtype) != 0)
+	if (st == TR_OK && s.offset % reduce_element_bytes(dtype) != 0)
 		st = tr_error_set(error, TR_EINVAL, "op %" PRIu32 ": the data is misaligned", tag);
 	if (st == TR_OK)
 		st = check_others(group, tag, (uintptr_t)data, (uintptr_t)data + bytes, error);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "collectives/kernels/reduce.h"
 #include "common/log.h"
 
 #define SUBMISSIONS_PER_TURN 64
@@ -184,7 +185,7 @@ void member_calls_end(struct member *member, tr_status status, const char *reaso
 static void submit(struct member *member, const struct channel_submission *s)
 {
 	struct tr_error error = { 0 };
-	size_t element = channel_dtype_bytes(s->dtype);
+	size_t element = reduce_element_bytes((enum tr_dtype)s->dtype);
 	void *data = channel_host_memory(member->host, s->arena, s->offset, s->count * element,
 	    element);
 	if (data == NULL) {

@@ -1,50 +1,9 @@
 #include "collectives/kernels/reduce.h"
 
 #include <assert.h>
+#include <string.h>
 
-/* Unsigned twins make integer sums and products wrap instead of being undefined. */
-#define DTYPES(X)                 \
-	X(f32, float, float)      \
-	X(f64, double, double)    \
-	X(i32, int32_t, uint32_t) \
-	X(i64, int64_t, uint64_t)
-
-/* out == a (or b) exactly carries nothing from one iteration to the next: ivdep spares the overlap check, which would
- * send the in-place case down the scalar path. */
-#define LOOP(name, op, type, arithmetic, expression)                                      \
-	static void name##_##op(void *out_, const void *a_, const void *b_, size_t count) \
-	{                                                                                 \
-		type *out = out_;                                                         \
-		const type *a = a_, *b = b_;                                              \
-		_Pragma("GCC ivdep") for (size_t i = 0; i < count; i++)                   \
-		{                                                                         \
-			arithmetic x = (arithmetic)a[i], y = (arithmetic)b[i];            \
-			out[i] = (type)(expression);                                      \
-		}                                                                         \
-	}
-
-#define LOOPS(name, type, arithmetic)              \
-	LOOP(name, sum, type, arithmetic, x + y)   \
-	LOOP(name, prod, type, arithmetic, x *y)   \
-	LOOP(name, min, type, type, y < x ? y : x) \
-	LOOP(name, max, type, type, y > x ? y : x)
-
-DTYPES(LOOPS)
-
-typedef void combine_fn(void *out, const void *a, const void *b, size_t count);
-
-#define ROW(name)                                                                    \
-	{                                                                            \
-		[TR_SUM] = name##_sum, [TR_AVG] = name##_sum, [TR_MIN] = name##_min, \
-		[TR_MAX] = name##_max, [TR_PROD] = name##_prod                       \
-	}
-
-static combine_fn *const combiners[TR_I64 + 1][TR_PROD + 1] = {
-	[TR_F32] = ROW(f32),
-	[TR_F64] = ROW(f64),
-	[TR_I32] = ROW(i32),
-	[TR_I64] = ROW(i64),
-};
+#include "collectives/kernels/variant.h"
 
 size_t reduce_element_bytes(enum tr_dtype dtype)
 {
@@ -55,42 +14,63 @@ size_t reduce_element_bytes(enum tr_dtype dtype)
 	case TR_F64:
 	case TR_I64:
 		return 8;
+	case TR_F16:
+	case TR_BF16:
+		return 2;
+	case TR_U8:
+		return 1;
 	}
 	return 0;
+}
+
+bool reduce_is_wide(enum tr_dtype dtype)
+{
+	return dtype == TR_F16 || dtype == TR_BF16;
+}
+
+static bool known(enum tr_dtype dtype, enum tr_reduce op)
+{
+	return reduce_element_bytes(dtype) != 0 && op >= TR_SUM && op <= TR_PROD;
 }
 
 void reduce_combine(enum tr_dtype dtype, enum tr_reduce op, void *out, const void *a, const void *b,
     size_t count)
 {
-	assert(dtype <= TR_I64 && op <= TR_PROD && combiners[dtype][op]);
-	combiners[dtype][op](out, a, b, count);
+	assert(known(dtype, op));
+	variant_now()->combine(dtype, op, out, a, b, count);
 }
 
-#define DIVIDE(name, type, arithmetic)                                     \
-	static void name##_divide(void *data_, size_t count, type divisor) \
-	{                                                                  \
-		type *data = data_;                                        \
-		for (size_t i = 0; i < count; i++)                         \
-			data[i] /= divisor;                                \
-	}
-
-DTYPES(DIVIDE)
+void reduce_combine_many(enum tr_dtype dtype, enum tr_reduce op, void *out,
+    const void *const *inputs, unsigned n, size_t count)
+{
+	assert(known(dtype, op) && n >= 1 && n <= REDUCE_INPUTS_MAX);
+	if (n > 1)
+		variant_now()->combine_many(dtype, op, out, inputs, n, count);
+	else if (out != inputs[0])
+		memcpy(out, inputs[0], count * reduce_element_bytes(dtype));
+}
 
 void reduce_divide(enum tr_dtype dtype, void *data, size_t count, unsigned divisor)
 {
-	assert(divisor > 0 && divisor <= INT32_MAX);
-	switch (dtype) {
-	case TR_F32:
-		f32_divide(data, count, (float)divisor);
-		return;
-	case TR_F64:
-		f64_divide(data, count, divisor);
-		return;
-	case TR_I32:
-		i32_divide(data, count, (int32_t)divisor);
-		return;
-	case TR_I64:
-		i64_divide(data, count, divisor);
-		return;
-	}
+	assert(reduce_element_bytes(dtype) != 0 && divisor > 0 && divisor <= INT32_MAX);
+	variant_now()->divide(dtype, data, count, divisor);
+}
+
+void reduce_widen(enum tr_dtype dtype, float *out, const void *in, size_t count)
+{
+	assert(reduce_is_wide(dtype));
+	variant_now()->widen(dtype, out, in, count);
+}
+
+void reduce_narrow(enum tr_dtype dtype, void *out, const float *in, size_t count)
+{
+	assert(reduce_is_wide(dtype));
+	variant_now()->narrow(dtype, out, in, count);
+}
+
+void reduce_combine_wide(enum tr_dtype dtype, enum tr_reduce op, float *acc, const void *b,
+    size_t count)
+{
+	assert(reduce_is_wide(dtype) && known(dtype, op));
+	variant_now()->combine_wide(dtype, op, acc, b, count);
 }

@@ -90,7 +90,7 @@ static tr_status step(struct member *member, struct group_event event)
 
 static void segment(struct member *member, struct script *script)
 {
-	static const uint8_t sizes[] = { 1, 4, 8, 4, 8 };
+	static const uint8_t sizes[] = { 1, 4, 8, 4, 8, 2, 2, 1 };
 	static const uint8_t payload[64 * 8];
 	uint8_t dtype = (uint8_t)about(script, TR_F32);
 	uint32_t elements = (uint32_t)about(script, 16) % 64;

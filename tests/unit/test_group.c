@@ -1,4 +1,5 @@
 /* A group without faults: every algorithm, type and size gives the sum; rounds follow each other; misuse is refused. */
+#include "collectives/kernels/half.h"
 #include "tests/unit/group_pump.h"
 
 #define COUNT_MAX 41
@@ -65,6 +66,49 @@ static void sums_are_right(void **state)
 				one_round(pump, c + 1, counts[c]);
 			pump_destroy(pump);
 		}
+}
+
+/* Small whole numbers are exact in each of them. */
+static void small_types(void **state)
+{
+	(void)state;
+	static const Traind__Peer__Algorithm algorithms[] = {
+		TRAIND__PEER__ALGORITHM__ALGORITHM_RING, TRAIND__PEER__ALGORITHM__ALGORITHM_STAR
+	};
+	for (unsigned a = 0; a < 2; a++) {
+		struct pump *pump = pump_create(3);
+		struct pump_view view = pump_first_view(pump);
+		uint8_t u8[3][37];
+		uint16_t f16[3][37], bf16[3][37];
+		view.algorithm = algorithms[a];
+		pump_ready_all(pump);
+		pump_install(pump, &view);
+		begin_all(pump);
+		for (unsigned i = 0; i < 3; i++) {
+			for (unsigned k = 0; k < 37; k++) {
+				u8[i][k] = (uint8_t)(100 * i + k);
+				f16[i][k] = half_to_f16((float)(k + 1) * (float)(i + 1));
+				bf16[i][k] = half_to_bf16((float)(k % 8) + (float)i);
+			}
+			assert_int_equal(pump_submit(pump, i, 0, u8[i], 37, TR_U8, TR_SUM), TR_OK);
+			assert_int_equal(pump_submit(pump, i, 1, f16[i], 37, TR_F16, TR_AVG), TR_OK);
+			assert_int_equal(pump_submit(pump, i, 2, bf16[i], 37, TR_BF16, TR_SUM),
+			    TR_OK);
+		}
+		pump_run(pump);
+		for (unsigned i = 0; i < 3; i++)
+			pump_close(pump, i, 0, 0);
+		pump_run(pump);
+		for (unsigned i = 0; i < 3; i++) {
+			assert_int_equal(pump->members[i].decided_count, 1);
+			for (unsigned k = 0; k < 37; k++) {
+				assert_int_equal(u8[i][k], (uint8_t)(300 + 3 * k));
+				assert_true(half_from_f16(f16[i][k]) == 2 * (float)(k + 1));
+				assert_true(half_from_bf16(bf16[i][k]) == 3 * (float)(k % 8) + 3);
+			}
+		}
+		pump_destroy(pump);
+	}
 }
 
 static void nothing_goes_to_memberd_but_records(void **state)
@@ -195,6 +239,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sums_are_right),
+		cmocka_unit_test(small_types),
 		cmocka_unit_test(nothing_goes_to_memberd_but_records),
 		cmocka_unit_test(ops_in_any_order),
 		cmocka_unit_test(a_segment_waits_for_its_op),

@@ -1,0 +1,29 @@
+/* One form of all kernels: what dispatch.h chooses among. The contracts are those of reduce.h and codec.h. */
+#ifndef TR_COLLECTIVES_KERNELS_VARIANT_H
+#define TR_COLLECTIVES_KERNELS_VARIANT_H
+
+#include <stddef.h>
+
+#include "collectives/coll.h"
+
+struct variant {
+	const char *name;
+	void (*combine)(enum tr_dtype dtype, enum tr_reduce op, void *out, const void *a,
+	    const void *b, size_t count);
+	/* n >= 2 */
+	void (*combine_many)(enum tr_dtype dtype, enum tr_reduce op, void *out,
+	    const void *const *inputs, unsigned n, size_t count);
+	void (*combine_wide)(enum tr_dtype dtype, enum tr_reduce op, float *acc, const void *b,
+	    size_t count);
+	void (*divide)(enum tr_dtype dtype, void *data, size_t count, unsigned divisor);
+	void (*widen)(enum tr_dtype dtype, float *out, const void *in, size_t count);
+	void (*narrow)(enum tr_dtype dtype, void *out, const float *in, size_t count);
+};
+
+/* NULL where the compiler was not told to make it. */
+extern const struct variant *const variant_plain, *const variant_base, *const variant_avx2,
+                                                                           *const variant_avx512;
+
+const struct variant *variant_now(void);
+
+#endif

@@ -1,0 +1,13 @@
+/* All loops and the table of them, for one setting of the compiler: read by variant_*.c with VARIANT_NAME set. */
+#include "collectives/kernels/reduce_loops.h"
+#include "collectives/kernels/variant.h"
+
+static const struct variant table = {
+	.name = VARIANT_NAME,
+	.combine = loops_combine,
+	.combine_many = loops_combine_many,
+	.combine_wide = loops_combine_wide,
+	.divide = loops_divide,
+	.widen = loops_widen,
+	.narrow = loops_narrow,
+};

@@ -1,0 +1,14 @@
+#include "collectives/kernels/plain.h"
+#include "collectives/kernels/reduce.h"
+#include "collectives/kernels/variant.h"
+
+static const struct variant table = {
+	.name = "plain",
+	.combine = reduce_plain_combine,
+	.combine_many = plain_combine_many,
+	.combine_wide = plain_combine_wide,
+	.divide = reduce_plain_divide,
+	.widen = plain_widen,
+	.narrow = plain_narrow,
+};
+const struct variant *const variant_plain = &table;
