@@ -1,0 +1,585 @@
+/* The kill matrix: a member dies at every protocol state and after every single delivery of a round, for each algorithm, policy and
+ * world size; the survivors go on by memberd's own rules (resume_decide) and must commit the very round with results that equal
+ * the reference, which is computed from the contributor sets that they report, byte for byte.
+ *
+ * KILL_MATRIX=full in the environment of the test's caller runs every point; otherwise points are thinned, the same each time.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "collectives/core/group.h"
+#include "common/rng.h"
+#include "daemon/membership/core/resume.h"
+
+#define N_MAX         8
+#define OPS           3
+#define ELEMENTS      37 /* ten segments, the last one short */
+#define SEGMENT_BYTES 16
+#define ANYBODY       UINT32_MAX
+#define THIN          61 /* one point of so many, when thinned */
+
+enum phase { BEFORE_BEGIN, BEGUN, ONE_SUBMITTED, SUBMITTED, CLOSED, PHASES };
+
+struct kill_case {
+	unsigned n, victim, seed, after; /* deliveries before the kill */
+	enum phase phase;                /* where the victim's caller stands then */
+	Traind__Peer__Algorithm algorithm;
+	Traind__Peer__Policy policy;
+	bool deterministic,
+	    late; /* late: what the victim had sent still arrives before the freeze */
+};
+
+struct message {
+	unsigned from, to;
+	enum group_action_kind kind;
+	struct segment_header header;
+	void *payload;
+	Traind__Peer__Vote vote;
+	Traind__Peer__Commit commit;
+	char reason[256];
+};
+
+struct peer {
+	struct group_core *core;
+	bool dead, begun, closed;
+	struct tr_round info;
+	unsigned decided;
+	tr_status status;
+	Traind__Peer__ViewReport *report;
+	int32_t ints[ELEMENTS];
+	float floats[ELEMENTS], averages[ELEMENTS];
+};
+
+struct world {
+	const struct kill_case *c;
+	struct peer peers[N_MAX];
+	struct message *queue;
+	size_t count, capacity;
+	struct rng_key key;
+	uint64_t draws;
+	unsigned delivered;
+	uint64_t view;
+};
+
+/* ---- inputs and their reference ---- */
+
+static int32_t input(unsigned peer, unsigned op, size_t element)
+{
+	return (int32_t)((peer * 7 + op * 3 + element * 5) % 61) - 20;
+}
+
+static void fill(struct peer *peer, unsigned who)
+{
+	for (size_t e = 0; e < ELEMENTS; e++) {
+		peer->ints[e] = input(who, 0, e);
+		peer->floats[e] = (float)input(who, 1, e);
+		peer->averages[e] = (float)input(who, 2, e);
+	}
+}
+
+static const struct {
+	enum tr_dtype dtype;
+	enum tr_reduce reduce;
+} ops[OPS] = { { TR_I32, TR_MIN }, { TR_F32, TR_SUM }, { TR_F32, TR_AVG } };
+
+static void *op_data(struct peer *peer, unsigned op)
+{
+	return op == 0 ? (void *)peer->ints
+	    : op == 1  ? (void *)peer->floats
+	               : (void *)peer->averages;
+}
+
+static void check_element(struct peer *peer, unsigned op, size_t e, const uint64_t *set,
+    size_t count)
+{
+	int32_t least = INT32_MAX;
+	float sum = 0;
+	for (size_t i = 0; i < count; i++) {
+		int32_t x = input((unsigned)set[i] - 1, op, e);
+		least = x < least ? x : least;
+		sum += (float)x; /* whole numbers: any order gives the same bits */
+	}
+	if (op == 0)
+		assert_int_equal(peer->ints[e], least);
+	else if (op == 1)
+		assert_memory_equal(&peer->floats[e], &sum, sizeof(sum));
+	else
+		assert_memory_equal(&peer->averages[e], &(float){ sum / (float)count }, sizeof(sum));
+}
+
+/* ---- messages ---- */
+
+static void queue_put(struct world *world, unsigned from, const struct group_action *action)
+{
+	if (world->count == world->capacity) {
+		world->capacity = world->capacity ? 2 * world->capacity : 64;
+		world->queue = realloc(world->queue, world->capacity * sizeof(world->queue[0]));
+		assert_non_null(world->queue);
+	}
+	struct message *message = &world->queue[world->count++];
+	*message = (struct message){ .from = from,
+		.to = (unsigned)action->to - 1,
+		.kind = action->kind,
+		.header = action->header,
+		.vote = action->vote,
+		.commit = action->commit };
+	(void)snprintf(message->reason, sizeof(message->reason), "%s", action->text);
+	if (action->kind == GROUP_DO_SEND_SEGMENT && action->payload_bytes > 0) {
+		message->payload = malloc(action->payload_bytes);
+		assert_non_null(message->payload);
+		memcpy(message->payload, action->payload, action->payload_bytes);
+	}
+}
+
+static void queue_remove(struct world *world, size_t i)
+{
+	free(world->queue[i].payload);
+	memmove(&world->queue[i], &world->queue[i + 1],
+	    (world->count - i - 1) * sizeof(world->queue[0]));
+	world->count--;
+}
+
+static void queue_drop(struct world *world, unsigned from, bool segments_only)
+{
+	for (size_t i = world->count; i-- > 0;)
+		if (world->queue[i].from == from &&
+		    (!segments_only || world->queue[i].kind == GROUP_DO_SEND_SEGMENT))
+			queue_remove(world, i);
+}
+
+static void act(struct world *world, unsigned who, struct group_actions *actions)
+{
+	struct peer *peer = &world->peers[who];
+
+	for (size_t i = 0; i < actions->count; i++) {
+		struct group_action *action = &actions->items[i];
+		switch (action->kind) {
+		case GROUP_DO_SEND_SEGMENT:
+		case GROUP_DO_SEND_VOTE:
+		case GROUP_DO_SEND_COMMIT:
+			queue_put(world, who, action);
+			if (action->buffer)
+				group_buffer_release(peer->core, action->buffer);
+			break;
+		case GROUP_DO_DROP_SENDS:
+			queue_drop(world, who, true);
+			break;
+		case GROUP_DO_BEGAN:
+			peer->info = action->round_info;
+			peer->begun = true;
+			break;
+		case GROUP_DO_DECIDED:
+			peer->decided++;
+			peer->status = action->status;
+			peer->info = action->round_info;
+			peer->begun = peer->closed = false;
+			break;
+		case GROUP_DO_REPORT:
+			if (peer->report)
+				traind__peer__view_report__free_unpacked(peer->report, NULL);
+			peer->report = action->report;
+			action->report = NULL;
+			break;
+		case GROUP_DO_FAIL:
+			fail_msg("peer %u failed: %s", who + 1, action->text);
+			break;
+		default:
+			break;
+		}
+	}
+	group_actions_clear(actions);
+}
+
+static tr_status step(struct world *world, unsigned who, struct group_event event)
+{
+	struct group_actions actions = { 0 };
+	struct tr_error error = { 0 };
+	tr_status st = group_core_step(world->peers[who].core, &event, &actions, &error);
+	if (st != TR_OK && st != TR_EAGAIN && st != TR_ESTALE)
+		fail_msg("peer %u, event %d: %s", who + 1, (int)event.kind, error.text);
+	act(world, who, &actions);
+	group_actions_finish(&actions);
+	return st;
+}
+
+static tr_status hand_over(struct world *world, struct message *message)
+{
+	struct group_event event = { .from = message->from + 1 };
+
+	switch (message->kind) {
+	case GROUP_DO_SEND_SEGMENT:
+		event.kind = GROUP_SEGMENT;
+		event.segment.header = &message->header;
+		event.segment.payload = message->payload;
+		break;
+	case GROUP_DO_SEND_VOTE:
+		event.kind = GROUP_VOTE;
+		event.vote = &message->vote;
+		break;
+	default:
+		event.kind = GROUP_COMMIT;
+		message->commit.reason = message->reason;
+		event.commit = &message->commit;
+		break;
+	}
+	return step(world, message->to, event);
+}
+
+static bool first_of_its_link(const struct world *world, size_t at)
+{
+	for (size_t i = 0; i < at; i++)
+		if (world->queue[i].from == world->queue[at].from &&
+		    world->queue[i].to == world->queue[at].to)
+			return false;
+	return true;
+}
+
+/* false: it has to wait for its receiver. */
+static bool deliver(struct world *world, size_t i)
+{
+	struct message message = world->queue[i];
+
+	world->queue[i].payload = NULL;
+	queue_remove(world, i);
+	if (!world->peers[message.to].dead && hand_over(world, &message) == TR_EAGAIN) {
+		queue_put(world, message.from, &(struct group_action){ .to = message.to + 1 });
+		memmove(&world->queue[i + 1], &world->queue[i],
+		    (world->count - 1 - i) * sizeof(world->queue[0]));
+		world->queue[i] = message;
+		return false;
+	}
+	free(message.payload);
+	return true;
+}
+
+/* Delivers one message of a random link, or of those that `from` sent; false: nothing can be delivered. */
+static bool deliver_one(struct world *world, unsigned from)
+{
+	size_t start = world->count > 0 ? rng_u64(world->key, 0, ++world->draws) % world->count : 0;
+
+	for (size_t k = 0; k < world->count; k++) {
+		size_t i = (start + k) % world->count;
+		if ((from != ANYBODY && world->queue[i].from != from) ||
+		    !first_of_its_link(world, i) || !deliver(world, i))
+			continue;
+		world->delivered++;
+		return true;
+	}
+	return false;
+}
+
+/* ---- views ---- */
+
+static unsigned survivors(const struct world *world, uint64_t ids[N_MAX])
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < world->c->n; i++)
+		if (!world->peers[i].dead)
+			ids[count++] = i + 1;
+	return count;
+}
+
+struct install {
+	Traind__Peer__View view;
+	Traind__Peer__ViewPeer peers[N_MAX], *peer_list[N_MAX];
+	uint32_t ring[N_MAX];
+	Traind__Peer__Resume resume;
+	Traind__Peer__OpHolders ops[OPS], *op_list[OPS];
+	Traind__Peer__Holder holders[OPS][N_MAX], *holder_lists[OPS][N_MAX];
+	Traind__Peer__ViewInstall install;
+};
+
+static void install_view(struct world *world, struct install *in)
+{
+	const struct kill_case *c = world->c;
+	uint64_t ids[N_MAX];
+	unsigned count = survivors(world, ids);
+
+	traind__peer__view__init(&in->view);
+	traind__peer__resume__init(&in->resume);
+	traind__peer__view_install__init(&in->install);
+	for (unsigned i = 0; i < count; i++) {
+		traind__peer__view_peer__init(&in->peers[i]);
+		in->peers[i].peer = ids[i];
+		in->peers[i].participate_from = in->peers[i].contribute_from = 1;
+		in->peer_list[i] = &in->peers[i];
+	}
+	for (unsigned i = 0; i < count; i++) /* not the order of ids */
+		in->ring[i] = (count - i + c->seed) % count;
+	in->view.number = ++world->view;
+	in->view.n_peers = in->view.n_ring = count;
+	in->view.peers = in->peer_list;
+	in->view.ring = in->ring;
+	in->view.hub = c->seed % count;
+	in->view.policy = c->policy;
+	in->view.algorithm = c->algorithm;
+	in->view.deterministic = c->deterministic;
+	in->view.segment_bytes = SEGMENT_BYTES;
+	in->install.view = &in->view;
+	in->install.resume = &in->resume;
+}
+
+static void add_holders(struct world *world, struct install *in)
+{
+	in->resume.ops = in->op_list;
+	for (unsigned i = 0; i < world->c->n; i++) {
+		const Traind__Peer__ViewReport *report = world->peers[i].report;
+		for (size_t k = 0; !world->peers[i].dead && report && k < report->n_ops; k++) {
+			unsigned op = report->ops[k]->tag;
+			size_t o = 0;
+			while (o < in->resume.n_ops && in->ops[o].tag != op)
+				o++;
+			if (o == in->resume.n_ops) {
+				traind__peer__op_holders__init(&in->ops[o]);
+				in->ops[o].tag = op;
+				in->ops[o].segments = report->ops[k]->segments;
+				in->ops[o].holders = in->holder_lists[o];
+				in->op_list[in->resume.n_ops++] = &in->ops[o];
+			}
+			Traind__Peer__Holder *holder = &in->holders[o][in->ops[o].n_holders];
+			traind__peer__holder__init(holder);
+			holder->peer = i + 1;
+			holder->sealed = report->ops[k]->sealed;
+			in->holder_lists[o][in->ops[o].n_holders++] = holder;
+		}
+	}
+}
+
+static void send_install(struct world *world, struct install *in)
+{
+	for (unsigned i = 0; i < world->c->n; i++)
+		if (!world->peers[i].dead)
+			assert_int_equal(step(world, i,
+			                     (struct group_event){ .kind = GROUP_INSTALL,
+			                         .install = &in->install }),
+			    TR_OK);
+}
+
+/* As memberd does it, from the survivors' reports. */
+static void change_view(struct world *world, const struct install *old)
+{
+	struct install *in = calloc(1, sizeof(*in));
+	Traind__Peer__ViewPropose propose = TRAIND__PEER__VIEW_PROPOSE__INIT;
+	const Traind__Peer__ViewReport *reports[N_MAX];
+	struct resume_decision decision;
+	uint64_t ids[N_MAX];
+
+	assert_non_null(in);
+	propose.number = world->view + 1;
+	for (unsigned i = 0; i < world->c->n; i++)
+		if (!world->peers[i].dead)
+			(void)step(world, i,
+			    (struct group_event){ .kind = GROUP_PROPOSE, .propose = &propose });
+	unsigned count = survivors(world, ids);
+	for (unsigned i = 0; i < count; i++)
+		reports[i] = world->peers[ids[i] - 1].report;
+	resume_decide(&(struct resume_input){ .old = &old->install,
+	                  .policy = world->c->policy,
+	                  .number = propose.number,
+	                  .reports = reports,
+	                  .members = ids,
+	                  .count = count },
+	    &decision);
+	install_view(world, in);
+	in->resume.base_round = decision.base_round;
+	in->resume.finish = decision.finish;
+	in->resume.abandoned = decision.abandoned;
+	in->resume.base_attempt = decision.base_attempt;
+	in->resume.contributors = decision.contributors;
+	in->resume.n_contributors = decision.contributors_count;
+	if (decision.finish)
+		add_holders(world, in);
+	send_install(world, in);
+	free(in);
+}
+
+/* ---- one case ---- */
+
+/* The caller of `who` goes on as far as `until`. */
+static void caller(struct world *world, unsigned who, enum phase until)
+{
+	struct peer *peer = &world->peers[who];
+
+	if (until == BEFORE_BEGIN || peer->dead)
+		return;
+	if (!peer->begun)
+		(void)step(world, who, (struct group_event){ .kind = GROUP_BEGIN });
+	if (!peer->begun || peer->closed)
+		return; /* the answer comes with the next view */
+	fill(peer, who);
+	for (unsigned op = 0; op < OPS && until >= ONE_SUBMITTED; op++) {
+		if (op > 0 && until == ONE_SUBMITTED)
+			return;
+		struct group_event event = { .kind = GROUP_SUBMIT };
+		event.submit.tag = op;
+		event.submit.data = op_data(peer, op);
+		event.submit.count = ELEMENTS;
+		event.submit.dtype = ops[op].dtype;
+		event.submit.reduce = ops[op].reduce;
+		event.submit.contribute = true;
+		assert_int_equal(step(world, who, event), TR_OK);
+	}
+	if (until < CLOSED)
+		return;
+	peer->closed = true;
+	(void)step(world, who,
+	    (struct group_event){ .kind = GROUP_CLOSE, .close = { .samples = 5 } });
+}
+
+static void world_start(struct world *world, struct install *first, const struct kill_case *c)
+{
+	*world = (struct world){ .c = c };
+	world->key = rng_key(c->seed, 0, 0);
+	for (unsigned i = 0; i < c->n; i++) {
+		assert_int_equal(group_core_create(&(struct group_core_options){ .group = 1,
+		                                       .peer = i + 1 },
+		                     &world->peers[i].core),
+		    TR_OK);
+		(void)step(world, i, (struct group_event){ .kind = GROUP_READY });
+	}
+	install_view(world, first);
+	first->resume.base_round = 1;
+	send_install(world, first);
+}
+
+static void world_finish(struct world *world)
+{
+	for (unsigned i = 0; i < world->c->n; i++) {
+		group_core_destroy(world->peers[i].core);
+		if (world->peers[i].report)
+			traind__peer__view_report__free_unpacked(world->peers[i].report, NULL);
+	}
+	while (world->count > 0)
+		queue_remove(world, world->count - 1);
+	free(world->queue);
+}
+
+static void check_survivors(struct world *world)
+{
+	uint64_t set[N_MAX], ids[N_MAX];
+	unsigned count = survivors(world, ids);
+
+	for (unsigned i = 0; i < count; i++) {
+		struct peer *peer = &world->peers[ids[i] - 1];
+		if (peer->decided == 0 || peer->status != TR_OK || peer->info.round != 1)
+			fail_msg("peer %d did not commit round 1: status %s", (int)ids[i],
+			    tr_status_name(peer->status));
+		for (unsigned op = 0; op < OPS; op++)
+			for (size_t e = 0; e < ELEMENTS; e++) {
+				size_t got;
+				assert_int_equal(group_core_contributors(peer->core, op, e, set,
+				                     N_MAX, &got),
+				    TR_OK);
+				/* Who lives is in every sum. */
+				for (unsigned k = 0, at = 0; k < count; k++, at++) {
+					while (at < got && set[at] != ids[k])
+						at++;
+					assert_true(at < got);
+				}
+				check_element(peer, op, e, set, got);
+			}
+	}
+}
+
+/* Returns how many messages were delivered before the kill (fewer than asked: the round was over). */
+static unsigned run(const struct kill_case *c)
+{
+	struct install *first = calloc(1, sizeof(*first));
+	struct world world;
+
+	assert_non_null(first);
+	world_start(&world, first, c);
+	for (unsigned i = 0; i < c->n; i++)
+		caller(&world, i, i == c->victim ? c->phase : CLOSED);
+	while (world.delivered < c->after && deliver_one(&world, ANYBODY))
+		continue;
+	unsigned delivered = world.delivered;
+	world.peers[c->victim].dead = true;
+	while (c->late && deliver_one(&world, c->victim))
+		continue;
+	queue_drop(&world, c->victim, false);
+	change_view(&world, first);
+	do {
+		for (unsigned i = 0; i < c->n; i++)
+			if (world.peers[i].status == TR_ERESTART || world.peers[i].decided == 0)
+				caller(&world, i, CLOSED);
+	} while (deliver_one(&world, ANYBODY));
+	check_survivors(&world);
+	world_finish(&world);
+	free(first);
+	return delivered;
+}
+
+static bool wanted(unsigned *number)
+{
+	const char *full = getenv("KILL_MATRIX");
+
+	(*number)++;
+	return (full && strcmp(full, "full") == 0) || *number % THIN == 0;
+}
+
+/* Every victim, every state of its caller, every delivery. */
+static void kill_everywhere(struct kill_case c, unsigned *number, unsigned *cases)
+{
+	for (c.victim = 0; c.victim < c.n; c.victim++)
+		for (unsigned phase = BEFORE_BEGIN; phase < PHASES; phase++) {
+			c.phase = (enum phase)phase;
+			c.after = UINT32_MAX;
+			c.late = false;
+			unsigned all = run(&c);
+			(*cases)++;
+			for (c.after = 0; c.after < all; c.after++)
+				for (unsigned late = 0; late < 2; late++) {
+					c.late = late;
+					if (!wanted(number))
+						continue;
+					c.seed = *number;
+					run(&c);
+					(*cases)++;
+				}
+		}
+}
+
+static void matrix(Traind__Peer__Algorithm algorithm)
+{
+	unsigned number = 0, cases = 0;
+
+	for (unsigned n = 2; n <= N_MAX; n++)
+		for (unsigned policy = 0; policy < 3; policy++)
+			for (unsigned deterministic = 0; deterministic < 2; deterministic++)
+				kill_everywhere((struct kill_case){ .n = n,
+				                    .seed = n,
+				                    .algorithm = algorithm,
+				                    .policy = (Traind__Peer__Policy)policy,
+				                    .deterministic = deterministic },
+				    &number, &cases);
+	print_message("%u kills\n", cases);
+}
+
+static void ring_survives_a_kill_anywhere(void **state)
+{
+	(void)state;
+	matrix(TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+}
+
+static void star_survives_a_kill_anywhere(void **state)
+{
+	(void)state;
+	matrix(TRAIND__PEER__ALGORITHM__ALGORITHM_STAR);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ring_survives_a_kill_anywhere),
+		cmocka_unit_test(star_survives_a_kill_anywhere),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
