@@ -18,9 +18,9 @@
 #define TR_CONN_UNGREETED_MAX       512        /* connections that have not said hello yet */
 #define TR_CONN_GREETING_TIMEOUT_MS 5000
 #define TR_CONN_DIAL_TIMEOUT_MS     5000 /* to reach one address */
-#define TR_CONN_CHECK_MS            2000 /* so often it is looked whether the other end still answers */
 #define TR_CONN_SILENT_MS           10000 /* unanswered bytes are given up after this and RETRIES_MIN */
 #define TR_CONN_RETRIES_MIN         4
+#define TR_CONN_WATCHED_RETRIES_MIN 2    /* where something is sent every few 100 ms */
 #define TR_CONN_FINISH_TIMEOUT_MS   2000 /* for the other end to read what was sent before a close */
 #define TR_CONN_QUEUE_BYTES_MAX     (64u << 20) /* unsent bytes on a control connection */
 #define TR_CHANNEL_RING             512  /* submissions on their way from a worker to its engine */
@@ -44,8 +44,8 @@
 #define TR_LAST_WORDS_BYTES_MAX     (2u << 20) /* of the round records in them */
 #define TR_REPORT_INTERVAL_MS       100
 #define TR_REPORT_EVENTS_MAX        64 /* events of a worker that wait to be sent */
-#define TR_HEARTBEAT_INTERVAL_MS    250
-#define TR_HEARTBEAT_TIMEOUT_MS     2000
+#define TR_HEARTBEAT_INTERVAL_MS    200
+#define TR_HEARTBEAT_TIMEOUT_MS     1000
 #define TR_PROGRESS_TIMEOUT_MS      20000 /* a worker that neither computes nor waits */
 #define TR_RECONNECT_GRACE_MS       5000  /* nodes' time to come back after memberd restarts */
 #define TR_WORKER_FAST_DEATHS_MAX   3

@@ -106,6 +106,9 @@ static tr_status group_handle(struct group_core *core, const struct group_event 
 	case GROUP_LEAVE:
 		record_again(core, core->recorded_round);
 		return TR_OK;
+	case GROUP_MEMBERD_BACK:
+		core->report_again_us = core->now_us;
+		return TR_OK;
 	case GROUP_TICK:
 		return TR_OK;
 	}

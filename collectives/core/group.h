@@ -61,6 +61,7 @@ enum group_event_kind {
 	GROUP_STATE_SENT,  /* the transfer to .from ended, well or not */
 	GROUP_STATE_GOT,   /* our own transfer ended; .status */
 	GROUP_LEAVE, /* the caller left: all records that the log may lack are said, not only the hub's */
+	GROUP_MEMBERD_BACK, /* it may not know that we are frozen: the report again */
 	GROUP_TICK,
 };
 

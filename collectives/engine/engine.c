@@ -115,8 +115,13 @@ static void to_node(struct engine *engine, const Traind__Peer__ToNode *message)
 		break;
 	case TRAIND__PEER__TO_NODE__BODY_WELCOME:
 		engine->memberd_lost = false;
-		for (struct member *m = engine->members; m != NULL; m = m->next)
+		pulse_start(engine, message->welcome->heartbeat_interval_ms,
+		    message->welcome->heartbeat_timeout_ms);
+		for (struct member *m = engine->members; m != NULL; m = m->next) {
 			notices_again(m);
+			(void)member_step(m, &(struct group_event){ .kind = GROUP_MEMBERD_BACK },
+			    NULL);
+		}
 		break;
 	default:
 		break;
@@ -129,6 +134,7 @@ static void engine_stop(struct engine *engine)
 	while (engine->members != NULL)
 		member_destroy(engine->members, TR_ECANCELLED, "the engine stops");
 	inbound_strangers_close(engine);
+	pulse_stop(engine);
 	uv_close((uv_handle_t *)&engine->hello_timer, NULL);
 	uv_close((uv_handle_t *)&engine->wake, NULL);
 }
@@ -201,12 +207,14 @@ tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, str
 	pthread_mutex_init(&made->lock, NULL);
 	(void)uv_timer_init(&made->loop, &made->hello_timer);
 	made->hello_timer.data = made->wake.data = made;
+	pulse_init(made);
 	rc = uv_async_init(&made->loop, &made->wake, on_wake);
 	bool woken = rc == 0;
 	if (rc == 0)
 		rc = uv_thread_create(&made->thread, engine_run, made);
 	if (rc != 0) {
 		uv_close((uv_handle_t *)&made->hello_timer, NULL);
+		pulse_stop(made);
 		if (woken)
 			uv_close((uv_handle_t *)&made->wake, NULL);
 		(void)uv_run(&made->loop, UV_RUN_DEFAULT);

@@ -6,6 +6,7 @@
  *	member_calls.c   what its caller wants, and the answers
  *	peer_link.c      connections that we dialled: frames out
  *	peer_inbound.c   connections that were dialled to us: frames in
+ *	pulse.c          signs of life between members, and who is silent
  *	held.c           frames that came before the core could take them
  *	state_send.c, state_receive.c   state for joiners
  *	notices.c        round records and reports, in batches, to memberd
@@ -21,6 +22,7 @@
 #include "collectives/core/group.h"
 #include "collectives/engine/channel_host.h"
 #include "collectives/engine/engine.h"
+#include "collectives/engine/pulse.h"
 #include "collectives/transport/conn.h"
 #include "common/log_limit.h"
 
@@ -37,6 +39,11 @@ struct engine {
 	struct inbound *strangers, **strangers_tail; /* oldest first */
 	unsigned stranger_count;
 	struct log_limit drops; /* of strangers */
+	struct {
+		uv_timer_t timer;
+		uint64_t interval_ms, timeout_ms; /* interval 0: memberd has not said it */
+		struct pulse_clock clock;
+	} pulse;
 
 	pthread_mutex_t lock; /* of what follows */
 	struct command *commands, **commands_tail;
@@ -118,6 +125,7 @@ struct member {
 	uint64_t view;
 	struct view_peer_entry *view_peers;
 	size_t view_peer_count;
+	double view_latency_s; /* one way, of its worst link */
 
 	struct peer_link *links;
 	struct inbound *inbound;
@@ -188,7 +196,8 @@ void peer_link_drop_segments(struct member *member);
 void peer_link_leave(struct member *member, const char *reason); /* goodbye to all */
 void peer_link_leave_one(struct member *member, uint64_t peer, const char *reason);
 void peer_link_view_changed(
-    struct member *member); /* closes those to peers that are no longer in it */
+    struct member *member);                  /* closes those to peers that are no longer in it */
+void peer_link_pulse(struct member *member); /* on those that are idle */
 tr_status peer_send_message(struct conn *conn, const Traind__Peer__PeerMessage *message);
 tr_status peer_send_hello(struct conn *conn, const struct member *member, uint64_t to);
 
@@ -196,6 +205,8 @@ tr_status peer_send_hello(struct conn *conn, const struct member *member, uint64
 void inbound_accept(struct engine *engine, int fd, const void *early, size_t early_bytes);
 void inbound_resume_all(struct member *member);
 void inbound_view_changed(struct member *member, const struct view_peer_entry *before, size_t count);
+/* Closes the connections on which nothing comes any more; GROUP_LINK_LOST follows. For `late_ms` we stood still ourselves. */
+void inbound_judge(struct member *member, uint64_t now_ms, uint64_t late_ms);
 void inbound_strangers_close(struct engine *engine);
 void inbound_leave(struct member *member); /* they stay until the other side closes, for a while */
 void inbound_on_hello_timer(uv_timer_t *timer);

@@ -276,6 +276,7 @@ static tr_status note_view(struct member *member, const Traind__Peer__View *view
 	member->view_peers = peers;
 	member->view_peer_count = view->n_peers;
 	member->view = view->number;
+	member->view_latency_s = view->latency_s;
 	peer_link_view_changed(member);
 	inbound_view_changed(member, before, before_count);
 	free(before);

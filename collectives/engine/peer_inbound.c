@@ -22,6 +22,8 @@ struct inbound {
 	uint64_t deadline_ms;
 	bool parked;
 	bool departed; /* it said goodbye: its end is no loss */
+	bool silent;   /* closed for that */
+	struct pulse_ear ear;
 };
 
 /* ---- strangers ---- */
@@ -140,6 +142,9 @@ static tr_status take_message(struct inbound *in, const Traind__Peer__PeerMessag
 		return state_receive_begin(member, in->from, in, message->state_begin, error);
 	case TRAIND__PEER__PEER_MESSAGE__BODY_STATE_END:
 		return state_receive_finish(member, in->from, in, message->state_end, error);
+	case TRAIND__PEER__PEER_MESSAGE__BODY_PULSE:
+		pulse_ear_promise(&in->ear, uv_hrtime() / 1000000);
+		return TR_OK;
 	case TRAIND__PEER__PEER_MESSAGE__BODY_GOODBYE:
 		departed(in, message->goodbye->reason);
 		return TR_OK;
@@ -239,7 +244,8 @@ static void on_closed(void *arg, struct conn *conn, const char *reason)
 	if (!member->over)
 		state_receive_broken(member, in, reason);
 	/* A connection of state carries no frames of a view. */
-	if (!member->over && !in->departed && in->got_view == member->view && member->view != 0) {
+	if (!member->over && !in->departed && member->view != 0 &&
+	    (in->silent || in->got_view == member->view)) {
 		log_info("engine", "peer %" PRIu64 ": link from peer %" PRIu64 ": %s", member->peer,
 		    in->from, reason);
 		member_post(member, GROUP_LINK_LOST, in->from, 0, TR_OK, reason);
@@ -267,6 +273,24 @@ void inbound_accept(struct engine *engine, int fd, const void *early, size_t ear
 		stranger_drop(engine->strangers, "too many others have not said whom they want");
 	if (!uv_is_active((uv_handle_t *)&engine->hello_timer))
 		watch_oldest(engine);
+}
+
+void inbound_judge(struct member *member, uint64_t now_ms, uint64_t late_ms)
+{
+	uint64_t timeout_ms = pulse_member_timeout_ms(member);
+	for (struct inbound *in = member->inbound; in != NULL; in = in->next) {
+		uint64_t bytes_in, bytes_out;
+		char reason[64];
+		pulse_ear_excuse(&in->ear, late_ms);
+		conn_counters(in->conn, &bytes_in, &bytes_out);
+		uint64_t silent_ms = pulse_ear_silent_ms(&in->ear, bytes_in, !in->parked, now_ms);
+		if (silent_ms < timeout_ms || in->departed || in->silent)
+			continue;
+		in->silent = true;
+		(void)snprintf(reason, sizeof(reason), "silent for %.1f s",
+		    (double)silent_ms / 1000.0);
+		conn_close(in->conn, reason);
+	}
 }
 
 void inbound_resume_all(struct member *member)

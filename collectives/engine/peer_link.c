@@ -1,5 +1,5 @@
 /* Connections that we dialled: frames from a member to one peer. Dialled on demand, again with growing pauses until
- * TR_HEARTBEAT_TIMEOUT_MS have passed; frames wait meanwhile. A connection that breaks after it carried frames of the view may have
+ * the timeout (pulse.h) has passed; frames wait meanwhile. A connection that breaks after it carried frames of the view may have
  * lost some, and the core never sends twice in a view: it is told (GROUP_LINK_LOST), and a new view repairs.
  */
 #include "collectives/engine/engine_internal.h"
@@ -13,6 +13,8 @@
 
 /* Bytes of one burst from which a bandwidth can be told; less only measures the kernel's buffers. */
 #define BURST_BYTES_MIN (8u << 20)
+/* Less than this in an interval is a pulse, or nothing. */
+#define BUSY_BYTES_MIN 64u
 
 /* A frame that waits for a connection, or for being written. */
 struct outgoing {
@@ -33,7 +35,8 @@ struct peer_link {
 	bool up;      /* connected, hello said */
 	bool closing; /* ours to close: no loss is told */
 	uv_timer_t redial;
-	uint64_t failing_since_ms; /* 0: not failing */
+	uint64_t dialling_since_ms; /* without success; 0: not */
+	uint64_t pulsed_bytes;      /* sent when it was last looked whether it is idle */
 	unsigned pause_ms;
 	uint64_t sent_view; /* newest view of which frames were sent on `conn` */
 	struct outgoing *waiting, **waiting_tail;
@@ -175,6 +178,7 @@ static void link_lost(struct peer_link *link, const char *reason)
 {
 	log_info("engine", "peer %" PRIu64 ": link to peer %" PRIu64 ": %s", link->member->peer,
 	    link->peer, reason);
+	link->dialling_since_ms = 0;
 	waiting_drop(link, false);
 	member_post(link->member, GROUP_LINK_LOST, link->peer, 0, TR_OK, reason);
 }
@@ -187,15 +191,12 @@ static void on_redial(uv_timer_t *timer)
 static void dial_failed(struct peer_link *link, const char *cause)
 {
 	uint64_t now_ms = uv_now(&link->member->engine->loop);
-	if (link->failing_since_ms == 0)
-		link->failing_since_ms = now_ms;
-	if (now_ms - link->failing_since_ms < TR_HEARTBEAT_TIMEOUT_MS) {
+	if (now_ms - link->dialling_since_ms < pulse_member_timeout_ms(link->member)) {
 		(void)uv_timer_start(&link->redial, on_redial, link->pause_ms, 0);
 		if (link->pause_ms < TR_REDIAL_LAST_MS)
 			link->pause_ms *= 2;
 		return;
 	}
-	link->failing_since_ms = 0;
 	link->pause_ms = TR_REDIAL_FIRST_MS;
 	link_lost(link, cause);
 }
@@ -211,6 +212,15 @@ static tr_status on_frame(void *arg, struct conn *conn, uint16_t type, const uin
 	return tr_error_set(error, TR_EPROTO, "a frame against the connection's direction");
 }
 
+static void link_pulse(struct peer_link *link)
+{
+	Traind__Peer__Pulse pulse = TRAIND__PEER__PULSE__INIT;
+	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
+	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_PULSE;
+	message.pulse = &pulse;
+	(void)peer_send_message(link->conn, &message); /* the next one may have the memory */
+}
+
 static void on_connected(void *arg, struct conn *conn)
 {
 	struct peer_link *link = arg;
@@ -219,7 +229,10 @@ static void on_connected(void *arg, struct conn *conn)
 		return;
 	}
 	link->up = true;
-	link->failing_since_ms = 0;
+	link->dialling_since_ms = 0;
+	link->pulsed_bytes = 0;
+	if (pulse_on(link->member->engine))
+		link_pulse(link);
 	link->pause_ms = TR_REDIAL_FIRST_MS;
 	while (link->waiting != NULL) {
 		struct outgoing *out = link->waiting;
@@ -246,6 +259,9 @@ static void on_closed(void *arg, struct conn *conn, const char *reason)
 		dial_failed(link, reason);
 	else if (link->sent_view == link->member->view && link->sent_view != 0)
 		link_lost(link, reason);
+	else if (pulse_on(
+	             link->member->engine)) /* nothing was lost, but the other side waits for pulses */
+		(void)uv_timer_start(&link->redial, on_redial, link->pause_ms, 0);
 }
 
 static void link_dial(struct peer_link *link)
@@ -258,11 +274,15 @@ static void link_dial(struct peer_link *link)
 	if (link->conn != NULL || link->member->over)
 		return;
 	link->sent_view = 0;
+	if (link->dialling_since_ms == 0)
+		link->dialling_since_ms = uv_now(&link->member->engine->loop);
 	if (peer == NULL)
 		link_lost(link, "cannot reach it: its address is unknown");
 	else if (conn_dial(&link->member->engine->loop, peer->address, &callbacks, link,
 	             &link->conn, &error) != TR_OK)
 		link_lost(link, error.text);
+	else
+		conn_set_patience(link->conn, (uint32_t)pulse_member_timeout_ms(link->member));
 }
 
 /* ---- for the other files ---- */
@@ -308,6 +328,19 @@ void peer_link_say(struct member *member, uint64_t peer, const Traind__Peer__Pee
 	out->copy = copy;
 	out->body_bytes = bytes;
 	link_queue(link, out);
+}
+
+void peer_link_pulse(struct member *member)
+{
+	for (struct peer_link *link = member->links; link != NULL; link = link->next) {
+		uint64_t in, out;
+		if (!link->up || link->closing)
+			continue;
+		conn_counters(link->conn, &in, &out);
+		if (out - link->pulsed_bytes < BUSY_BYTES_MIN && conn_unsent(link->conn) == 0)
+			link_pulse(link);
+		link->pulsed_bytes = out;
+	}
 }
 
 void peer_link_drop_segments(struct member *member)

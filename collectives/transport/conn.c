@@ -186,12 +186,34 @@ void conn_wake(struct conn *conn)
 		(void)uv_idle_start(&conn->idle, on_idle);
 }
 
+static uint32_t silent_limit_ms(const struct conn *conn)
+{
+	return conn->patience_ms > 0 ? conn->patience_ms : TR_CONN_SILENT_MS;
+}
+
 /* The kernel alone would try for a quarter of an hour. */
 static void on_check(uv_timer_t *timer)
 {
 	struct conn *conn = timer->data;
-	if (conn->state == CONN_OPEN && socket_gave_up(conn->fd))
-		conn_fail(conn, "no answer for %u s", TR_CONN_SILENT_MS / 1000);
+	/* Who sets a patience sends often: what was not answered was sent not long ago. */
+	unsigned retries = conn->patience_ms > 0 ? TR_CONN_WATCHED_RETRIES_MIN
+	                                         : TR_CONN_RETRIES_MIN;
+	uint32_t silent_ms = conn->state == CONN_OPEN ? socket_unanswered_ms(conn->fd, retries) : 0;
+	if (silent_ms >= silent_limit_ms(conn))
+		conn_fail(conn, "no answer for %.1f s", silent_ms / 1000.0);
+}
+
+static void watch_answers(struct conn *conn)
+{
+	uint32_t every_ms = silent_limit_ms(conn) / 5;
+	(void)uv_timer_start(&conn->timer, on_check, every_ms, every_ms);
+}
+
+void conn_set_patience(struct conn *conn, uint32_t patience_ms)
+{
+	conn->patience_ms = patience_ms;
+	if (conn->state == CONN_OPEN)
+		watch_answers(conn);
 }
 
 void conn_open(struct conn *conn)
@@ -200,7 +222,7 @@ void conn_open(struct conn *conn)
 	if (conn->finish_asked)
 		(void)uv_timer_start(&conn->timer, on_finish_timeout, TR_CONN_FINISH_TIMEOUT_MS, 0);
 	else
-		(void)uv_timer_start(&conn->timer, on_check, TR_CONN_CHECK_MS, TR_CONN_CHECK_MS);
+		watch_answers(conn);
 	socket_peer_name(conn->fd, conn->peer_name);
 	conn_wake(conn);
 	conn_poll(conn);

@@ -56,6 +56,10 @@ void conn_finish(struct conn *conn, const char *reason); /* close after the queu
 size_t conn_unsent(const struct conn *conn);
 const char *conn_peer_name(const struct conn *conn); /* "127.0.0.1:40312" */
 void conn_counters(const struct conn *conn, uint64_t *bytes_in, uint64_t *bytes_out);
+/* How long to dial one address, and how long what was sent may stay unanswered by the other end's kernel (sent again and
+ * again, not a sign of life: the way is cut) before the connection is closed with "no answer for 1.2 s". Without this:
+ * TR_CONN_DIAL_TIMEOUT_MS and TR_CONN_SILENT_MS. */
+void conn_set_patience(struct conn *conn, uint32_t patience_ms);
 void *conn_arg(const struct conn *conn);
 void conn_set_arg(struct conn *conn, void *arg);
 

@@ -64,7 +64,8 @@ static int attempt(struct conn *conn, const struct sockaddr *sa, socklen_t lengt
 	if (conn_poll_start(conn, NULL) != TR_OK)
 		return ENOMEM;
 	conn_poll(conn);
-	(void)uv_timer_start(&conn->timer, on_timeout, TR_CONN_DIAL_TIMEOUT_MS, 0);
+	(void)uv_timer_start(&conn->timer, on_timeout,
+	    conn->patience_ms > 0 ? conn->patience_ms : TR_CONN_DIAL_TIMEOUT_MS, 0);
 	return 0;
 }
 

@@ -39,6 +39,7 @@ struct conn {
 	struct send_queue queue;
 	struct conn_input input;
 	uint64_t bytes_in, bytes_out;
+	uint32_t patience_ms; /* 0: the limits of limits.h */
 	char peer_name[TR_ADDRESS_MAX];
 	char reason[256];
 	/* dialling */

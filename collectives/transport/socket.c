@@ -36,12 +36,13 @@ void socket_peer_name(int fd, char text[TR_ADDRESS_MAX])
 		address_format((struct sockaddr *)&sa, length, text);
 }
 
-bool socket_gave_up(int fd)
+uint32_t socket_unanswered_ms(int fd, unsigned retries_min)
 {
 	struct tcp_info info;
 	socklen_t length = sizeof(info);
 	memset(&info, 0, sizeof(info));
-	return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
-	    info.tcpi_retransmits >= TR_CONN_RETRIES_MIN &&
-	    info.tcpi_last_ack_recv >= TR_CONN_SILENT_MS;
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 ||
+	    info.tcpi_retransmits < retries_min)
+		return 0;
+	return info.tcpi_last_ack_recv;
 }

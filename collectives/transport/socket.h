@@ -2,7 +2,7 @@
 #ifndef TR_COLLECTIVES_TRANSPORT_SOCKET_H
 #define TR_COLLECTIVES_TRANSPORT_SOCKET_H
 
-#include <stdbool.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 #include "common/error.h"
@@ -15,8 +15,8 @@ void socket_tune(int fd, const struct sockaddr *other_end);
 /* Name of the other end: "127.0.0.1:40312", "unix:/path". */
 void socket_peer_name(int fd, char text[TR_ADDRESS_MAX]);
 
-/* Bytes were sent, again and again, and for TR_CONN_SILENT_MS nothing at all was answered: the way is cut without a word. A
- * process that is stopped, or does not read, is no such case: its kernel answers. */
-bool socket_gave_up(int fd);
+/* How long nothing at all was answered to bytes that were sent again at least `retries_min` times; 0 if they were not. The way
+ * is cut without a word, then. A process that is stopped, or does not read, is no such case: its kernel answers. */
+uint32_t socket_unanswered_ms(int fd, unsigned retries_min);
 
 #endif

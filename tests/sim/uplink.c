@@ -290,6 +290,8 @@ void node_message(struct sim *sim, unsigned number, const Traind__Peer__ToNode *
 			uplink_say_failed(sim, number); /* memberd may have been away */
 		uplink_say_records(sim, number, 0);
 		uplink_join(sim, number);
+		event.kind = GROUP_MEMBERD_BACK;
+		(void)node_step(sim, number, &event);
 		break;
 	case TRAIND__PEER__TO_NODE__BODY_GROUP_JOINED:
 		uplink_joined(sim, number, message->group_joined);

@@ -34,8 +34,10 @@ void apply_view(struct membership *m, const Traind__Peer__ViewInstall *install, 
 		traind__peer__view_install__free_unpacked(group->view, NULL);
 	}
 	group->view = copy;
-	if (group->proposed < copy->view->number)
-		group->proposed = copy->view->number;
+	uint64_t reserved = copy->reserved > copy->view->number ? copy->reserved
+	                                                        : copy->view->number;
+	if (group->proposed < reserved)
+		group->proposed = reserved;
 	if (copy->resume->abandoned)
 		ledger_replayed(ledger);
 	if (job != NULL) {

@@ -79,14 +79,26 @@ static void suspect(struct membership *m, struct node *node, const char *text)
 			action_changed(m, ((struct job *)m->jobs.items[i])->id);
 }
 
+/* A lost packet is sent again after about two round trips, and then again after four. */
+uint64_t health_timeout_ms(const struct membership *m, const struct node *node)
+{
+	uint64_t far_ms = (uint64_t)(8000.0 * node->soft.rtt_s);
+	return far_ms > m->options.heartbeat_timeout_ms ? far_ms : m->options.heartbeat_timeout_ms;
+}
+
 static void node_silence(struct membership *m, struct node *node)
 {
 	char text[REASON_MAX];
 	uint64_t silent_ms = m->now_ms - node->soft.heard_ms;
-	(void)snprintf(text, sizeof(text), "silent for %.1f s", (double)silent_ms / 1000.0);
-	if (silent_ms >= m->options.heartbeat_timeout_ms)
+	uint64_t timeout_ms = health_timeout_ms(m, node);
+	int used = snprintf(text, sizeof(text), "silent for %.1f s", (double)silent_ms / 1000.0);
+	if (timeout_ms > m->options.heartbeat_timeout_ms)
+		(void)snprintf(text + used, sizeof(text) - (size_t)used,
+		    " (%.1f s are allowed: its round trip takes %.0f ms)",
+		    (double)timeout_ms / 1000.0, node->soft.rtt_s * 1000.0);
+	if (silent_ms >= timeout_ms)
 		node_lose(m, node, text);
-	else if (silent_ms >= m->options.heartbeat_timeout_ms / 2)
+	else if (silent_ms >= timeout_ms / 2)
 		suspect(m, node, text);
 	else
 		suspect(m, node, "");

@@ -392,6 +392,7 @@ static void append_view(struct builder *b)
 	fill_holders(b, &resume);
 	install.view = &view;
 	install.resume = &resume;
+	install.reserved = view.number + VIEWS_RESERVED;
 	entry.body_case = TRAIND__PEER__LOG_ENTRY__BODY_VIEW;
 	entry.view = &install;
 	if (too_large(b, &entry)) {

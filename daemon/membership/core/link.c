@@ -1,13 +1,44 @@
 /* Broken connections between members. A break loses frames, and cores never send twice within a
- * view: a new view with the same members repairs it. If somebody cannot be reached at all, the one
- * that most complain about goes. */
+ * view: a new view with the same members repairs it. If nothing comes through at all, a new view would
+ * change nothing: the one that most complain about goes, at once if we do not hear it either. */
 #include <stdio.h>
 #include <string.h>
 
 #include "daemon/membership/core/state.h"
 
-#define LINK_PATIENCE_MS        100u /* the other side's death may be the next thing we hear of */
-#define UNREACHABLE_PATIENCE_MS 300u /* the others' complaints come within a heartbeat */
+#define LINK_PATIENCE_MS 100u /* the other side's death may be the next thing we hear of */
+
+/* What engines say (peer_link.c, pulse.c), and conn.c of a way that is cut. */
+static bool nothing_comes_through(const char *reason)
+{
+	static const char *const beginnings[] = { "cannot reach", "silent for", "no answer for" };
+	for (size_t i = 0; i < sizeof(beginnings) / sizeof(beginnings[0]); i++)
+		if (strncmp(reason, beginnings[i], strlen(beginnings[i])) == 0)
+			return true;
+	return false;
+}
+
+/* The others' complaints come within a heartbeat. */
+static uint64_t unreachable_patience_ms(const struct membership *m)
+{
+	return m->options.heartbeat_timeout_ms / 4;
+}
+
+/* Two witnesses need no patience: a member hears nothing of it, and its heartbeats stay away. */
+static void both_silent(struct membership *m, struct group *group, const struct complaint *c)
+{
+	struct peer *about = state_group_peer(m, group, c->about);
+	const struct node *node = about != NULL ? state_node(m, about->node) : NULL;
+	if (node == NULL || node->soft.conn == 0)
+		return;
+	uint64_t silent_ms = m->now_ms - node->soft.heard_ms;
+	if (silent_ms < health_timeout_ms(m, node) / 2)
+		return;
+	char text[REASON_MAX];
+	(void)snprintf(text, sizeof(text), "silent for %.1f s; peer p%llu: %.150s",
+	    (double)silent_ms / 1000.0, (unsigned long long)c->from, c->reason);
+	peer_end(m, about, PEER_LOST, false, text);
+}
 
 void link_lost(struct membership *m, struct node *node, const Traind__Peer__LinkLost *lost)
 {
@@ -25,7 +56,7 @@ void link_lost(struct membership *m, struct node *node, const Traind__Peer__Link
 		    (unsigned long long)lost->view, (unsigned long long)lost->group);
 		return;
 	}
-	bool unreachable = strncmp(lost->reason, "cannot reach", 12) == 0;
+	bool unreachable = nothing_comes_through(lost->reason);
 	for (size_t i = 0; i < group->soft.complaints_count; i++) {
 		const struct complaint *c = &group->soft.complaints[i];
 		if (c->from == lost->peer && c->about == lost->lost && c->unreachable >= unreachable)
@@ -38,12 +69,14 @@ void link_lost(struct membership *m, struct node *node, const Traind__Peer__Link
 	*c = (struct complaint){ .from = lost->peer,
 		.about = lost->lost,
 		.unreachable = unreachable };
-	c->due_ms = m->now_ms + (unreachable ? UNREACHABLE_PATIENCE_MS : LINK_PATIENCE_MS);
+	c->due_ms = m->now_ms + (unreachable ? unreachable_patience_ms(m) : LINK_PATIENCE_MS);
 	copy_text(c->reason, sizeof(c->reason), lost->reason);
 	action_log(m, false, "group %llu: link p%llu -> p%llu broke: %.200s",
 	    (unsigned long long)group->id, (unsigned long long)c->from,
 	    (unsigned long long)c->about, c->reason);
 	m->dirty = true;
+	if (unreachable)
+		both_silent(m, group, c);
 }
 
 static bool live(struct membership *m, const struct group *group, uint64_t id)
@@ -78,9 +111,12 @@ static void evict_most_complained(struct membership *m, struct group *group)
 	struct peer *peer = state_group_peer(m, group, worst);
 	if (peer == NULL)
 		return;
+	const struct complaint *first = group->soft.complaints;
+	while (!first->unreachable || first->about != worst)
+		first++;
 	char text[REASON_MAX];
-	(void)snprintf(text, sizeof(text), "%zu member%s cannot reach it", most,
-	    most == 1 ? "" : "s");
+	(void)snprintf(text, sizeof(text), "%zu member%s cannot reach it; peer p%llu: %.150s", most,
+	    most == 1 ? "" : "s", (unsigned long long)first->from, first->reason);
 	peer_end(m, peer, PEER_LOST, false, text);
 }
 

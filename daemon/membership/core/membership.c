@@ -39,14 +39,10 @@ static void lead(struct membership *m)
 		if (!node->lost)
 			node->soft.awaited_ms = m->now_ms + m->options.reconnect_grace_ms;
 	}
+	/* Whoever is frozen for a proposal that we do not remember says so as soon as it is back. */
 	for (size_t i = 0; i < m->groups.count; i++) {
 		struct group *group = m->groups.items[i];
-		if (group->view == NULL || group->proposed <= state_view_number(group))
-			continue;
-		/* Somebody may be frozen for a proposal that we do not remember. */
-		group->soft.repair = true;
-		copy_text(group->soft.repair_reason, sizeof(group->soft.repair_reason),
-		    "memberd started again in the middle of a view change");
+		group->soft.newest = group->proposed;
 	}
 	m->dirty = true;
 }

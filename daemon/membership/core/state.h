@@ -15,6 +15,8 @@
 #include "daemon/membership/core/membership.h"
 
 #define REASON_MAX 256
+/* Numbers of proposals that each view in the log allows in advance: a proposal then waits for no disk. */
+#define VIEWS_RESERVED 16u
 
 /* A growing array of pointers. */
 struct list {
@@ -97,7 +99,7 @@ struct report {
 
 struct proposal {
 	uint64_t number; /* 0: none */
-	bool asked;      /* the number is durable and the members were told */
+	bool asked;      /* its number is reserved in the log and the members were told */
 	uint64_t deadline_ms;
 	size_t count;
 	struct report *members; /* ascending */
@@ -106,7 +108,7 @@ struct proposal {
 
 struct complaint {
 	uint64_t from, about;
-	bool unreachable;
+	bool unreachable; /* nothing comes through at all; else a connection that broke */
 	uint64_t due_ms;
 	char reason[REASON_MAX];
 };
@@ -115,10 +117,11 @@ struct group {
 	uint64_t id, job;
 	Traind__Peer__JoinGroup *founder; /* library groups */
 	Traind__Peer__ViewInstall *view;  /* NULL: none yet */
-	uint64_t proposed;                /* newest number ever proposed */
+	uint64_t proposed;                /* views up to this number may be or have been proposed */
 	struct list peers;     /* struct peer; library groups only: else they are the job's */
 	struct ledger *ledger; /* library groups only */
 	struct {
+		uint64_t newest; /* number that this process has proposed, or may not propose */
 		struct proposal proposal;
 		struct complaint complaints[64];
 		size_t complaints_count;
@@ -291,6 +294,8 @@ void node_think(struct membership *m);
 void health_heartbeat(struct membership *m, struct node *node,
     const Traind__Peer__Heartbeat *heartbeat);
 void health_think(struct membership *m);
+/* Silence after which the node is lost: what is configured, more over a long way. */
+uint64_t health_timeout_ms(const struct membership *m, const struct node *node);
 void health_paused(struct membership *m, uint64_t gap_ms);
 uint64_t health_deadline_ms(const struct membership *m);
 

@@ -58,18 +58,34 @@ void view_send(struct membership *m, const struct group *group, uint64_t conn)
 	Traind__Peer__ViewInstall install = *group->view;
 	const struct ledger *ledger = state_ledger(m, group);
 	install.recorded_round = ledger != NULL ? ledger_frontier(ledger) : 0;
+	install.reserved = 0;
 	message.body_case = TRAIND__PEER__TO_NODE__BODY_VIEW_INSTALL;
 	message.view_install = &install;
 	action_send(m, conn, &message);
 }
 
+/* The farthest member's time. */
+static uint64_t answer_timeout_ms(const struct membership *m, const struct group *group)
+{
+	const struct proposal *proposal = &group->soft.proposal;
+	uint64_t longest_ms = m->options.heartbeat_timeout_ms;
+	for (size_t i = 0; i < proposal->count; i++) {
+		const struct peer *peer = state_group_peer(m, group, proposal->members[i].peer);
+		const struct node *node = peer != NULL ? state_node(m, peer->node) : NULL;
+		if (node != NULL && health_timeout_ms(m, node) > longest_ms)
+			longest_ms = health_timeout_ms(m, node);
+	}
+	return longest_ms;
+}
+
 void view_proposed(struct membership *m, struct group *group)
 {
 	struct proposal *proposal = &group->soft.proposal;
-	if (!m->leading || proposal->number != group->proposed || proposal->asked)
+	if (!m->leading || proposal->number == 0 || proposal->number > group->proposed ||
+	    proposal->asked)
 		return;
 	proposal->asked = true;
-	proposal->deadline_ms = m->now_ms + m->options.heartbeat_timeout_ms;
+	proposal->deadline_ms = m->now_ms + answer_timeout_ms(m, group);
 	for (size_t i = 0; i < m->nodes.count; i++)
 		view_ask(m, group, ((struct node *)m->nodes.items[i])->soft.conn);
 }
@@ -105,19 +121,24 @@ static void propose(struct membership *m, struct group *group, struct peer **mem
 	proposal->members = state_alloc(m, count * sizeof(*proposal->members));
 	if (proposal->members == NULL)
 		return;
-	proposal->number = (group->proposed > number ? group->proposed : number) + 1;
+	proposal->number = (group->soft.newest > number ? group->soft.newest : number) + 1;
+	group->soft.newest = proposal->number;
 	proposal->count = count;
 	copy_text(proposal->reason, sizeof(proposal->reason), reason);
 	for (size_t i = 0; i < count; i++)
 		proposal->members[i].peer = members[i]->id;
+	action_log(m, false, "group %llu: proposes view %llu to %zu peers: %s",
+	    (unsigned long long)group->id, (unsigned long long)proposal->number, count, reason);
+	if (proposal->number <= group->proposed) {
+		view_proposed(m, group);
+		return;
+	}
 	Traind__Peer__LogEntry entry = TRAIND__PEER__LOG_ENTRY__INIT;
 	Traind__Peer__ViewProposed proposed = TRAIND__PEER__VIEW_PROPOSED__INIT;
 	proposed.group = group->id;
-	proposed.number = proposal->number;
+	proposed.number = proposal->number + VIEWS_RESERVED;
 	entry.body_case = TRAIND__PEER__LOG_ENTRY__BODY_VIEW_PROPOSED;
 	entry.view_proposed = &proposed;
-	action_log(m, false, "group %llu: proposes view %llu to %zu peers: %s",
-	    (unsigned long long)group->id, (unsigned long long)proposal->number, count, reason);
 	action_append(m, &entry, PENDING_GROUP, group->id, NULL);
 }
 
@@ -127,7 +148,7 @@ static void lose_silent(struct membership *m, struct group *group)
 	const struct proposal *proposal = &group->soft.proposal;
 	char text[REASON_MAX];
 	(void)snprintf(text, sizeof(text), "did not answer the proposal of view %llu within %.1f s",
-	    (unsigned long long)proposal->number, (double)m->options.heartbeat_timeout_ms / 1000.0);
+	    (unsigned long long)proposal->number, (double)answer_timeout_ms(m, group) / 1000.0);
 	for (size_t i = 0; i < proposal->count; i++) {
 		struct peer *peer = state_group_peer(m, group, proposal->members[i].peer);
 		if (proposal->members[i].report == NULL && peer != NULL)

@@ -30,8 +30,8 @@ const struct cmdline_row *memberd_settings_rows(struct memberd_settings *setting
 		    .least = 100,
 		    .most = 600000,
 		    .metavar = "MS",
-		    .fallback = "2000",
-		    .help = "silence after which a node is lost" },
+		    .fallback = "1000",
+		    .help = "silence after which a node is lost; more where round trips are long" },
 		{ .name = "progress-timeout-ms",
 		    .kind = CMDLINE_COUNT,
 		    .target = &settings->progress_timeout_ms,
@@ -62,8 +62,8 @@ const struct cmdline_row *memberd_settings_rows(struct memberd_settings *setting
 struct membership_options memberd_settings_timing(const struct memberd_settings *settings)
 {
 	uint64_t interval_ms = TR_HEARTBEAT_INTERVAL_MS;
-	if (interval_ms > settings->heartbeat_timeout_ms / 4)
-		interval_ms = settings->heartbeat_timeout_ms / 4;
+	if (interval_ms > settings->heartbeat_timeout_ms / 5)
+		interval_ms = settings->heartbeat_timeout_ms / 5;
 	return (struct membership_options){
 		.heartbeat_interval_ms = interval_ms,
 		.heartbeat_timeout_ms = settings->heartbeat_timeout_ms,

@@ -1,0 +1,96 @@
+#include "collectives/engine/pulse.h"
+
+#include "collectives/engine/engine_internal.h"
+#include "common/limits.h"
+#include "common/log.h"
+
+/* ---- pure ---- */
+
+void pulse_ear_promise(struct pulse_ear *ear, uint64_t now_ms)
+{
+	if (!ear->promised)
+		ear->heard_ms = now_ms;
+	ear->promised = true;
+}
+
+uint64_t pulse_ear_silent_ms(struct pulse_ear *ear, uint64_t bytes, bool reading, uint64_t now_ms)
+{
+	if (bytes != ear->bytes || !reading) {
+		ear->bytes = bytes;
+		ear->heard_ms = now_ms;
+	}
+	return ear->promised && now_ms > ear->heard_ms ? now_ms - ear->heard_ms : 0;
+}
+
+void pulse_ear_excuse(struct pulse_ear *ear, uint64_t ms)
+{
+	ear->heard_ms += ms;
+}
+
+uint64_t pulse_clock_look(struct pulse_clock *clock, uint64_t interval_ms, uint64_t timeout_ms,
+    uint64_t now_ms)
+{
+	uint64_t due_ms = clock->looked_ms + interval_ms;
+	uint64_t late_ms = clock->looked_ms != 0 && now_ms > due_ms ? now_ms - due_ms : 0;
+	clock->looked_ms = now_ms;
+	return late_ms > timeout_ms / 4 ? late_ms : 0;
+}
+
+uint64_t pulse_timeout_ms(uint64_t configured_ms, double one_way_s)
+{
+	uint64_t far_ms = one_way_s > 0 && one_way_s < 3600 ? (uint64_t)(16000.0 * one_way_s) : 0;
+	return far_ms > configured_ms ? far_ms : configured_ms;
+}
+
+/* ---- the engine's timer ---- */
+
+static void on_pulse(uv_timer_t *timer)
+{
+	struct engine *engine = timer->data;
+	uint64_t now_ms = uv_hrtime() / 1000000;
+	uint64_t late_ms = pulse_clock_look(&engine->pulse.clock, engine->pulse.interval_ms,
+	    engine->pulse.timeout_ms, now_ms);
+	if (late_ms > 0 && engine->members != NULL)
+		log_warn("engine",
+		    "this process stood still for %.1f s: silence in that time is held against "
+		    "nobody",
+		    (double)late_ms / 1000.0);
+	struct member *next;
+	for (struct member *m = engine->members; m != NULL; m = next) {
+		next = m->next;
+		if (m->over || m->view == 0)
+			continue;
+		peer_link_pulse(m);
+		inbound_judge(m, now_ms, late_ms);
+	}
+}
+
+void pulse_init(struct engine *engine)
+{
+	(void)uv_timer_init(&engine->loop, &engine->pulse.timer);
+	engine->pulse.timer.data = engine;
+	engine->pulse.timeout_ms = TR_HEARTBEAT_TIMEOUT_MS;
+}
+
+void pulse_start(struct engine *engine, uint32_t interval_ms, uint32_t timeout_ms)
+{
+	engine->pulse.timeout_ms = timeout_ms > 0 ? timeout_ms : TR_HEARTBEAT_TIMEOUT_MS;
+	engine->pulse.interval_ms = interval_ms > 0 ? interval_ms : TR_HEARTBEAT_INTERVAL_MS;
+	engine->pulse.clock.looked_ms = 0;
+	(void)uv_timer_start(&engine->pulse.timer, on_pulse, 0, engine->pulse.interval_ms);
+}
+
+void pulse_stop(struct engine *engine)
+{
+	uv_close((uv_handle_t *)&engine->pulse.timer, NULL);
+}
+
+bool pulse_on(const struct engine *engine)
+{
+	return engine->pulse.interval_ms > 0;
+}
+
+uint64_t pulse_member_timeout_ms(const struct member *member)
+{
+	return pulse_timeout_ms(member->engine->pulse.timeout_ms, member->view_latency_s);
+}

@@ -1,0 +1,55 @@
+/* Signs of life between members. A member that has nothing to say to a peer sends a Pulse every interval on the connection that it
+ * dialled to it; so a connection on which no byte comes for the timeout says that nothing comes through: the process is
+ * stopped, its machine is gone, or the way is cut. Any byte counts, half a frame too, so slow but moving is never silent. A
+ * reader that does not read (its core has no room, it stood still itself) holds nothing against anybody.
+ *
+ * These parts are pure: times come in. Who sends and closes: peer_link.c (peer_link_pulse), peer_inbound.c (inbound_judge);
+ * pulse.c has the engine's timer too. Engine thread only.
+ *
+ *	struct pulse_ear ear = { 0 };
+ *	pulse_ear_promise(&ear, now_ms);                  a Pulse came: from here on silence means something
+ *	if (pulse_ear_silent_ms(&ear, bytes_in, true, now_ms) >= timeout_ms)
+ *		conn_close(conn, "silent for ...");
+ */
+#ifndef TR_COLLECTIVES_ENGINE_PULSE_H
+#define TR_COLLECTIVES_ENGINE_PULSE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* One connection, as its reader hears it. */
+struct pulse_ear {
+	uint64_t bytes, heard_ms;
+	bool promised; /* the other end sends pulses */
+};
+
+/* When the looks come late, it was us who stood still. */
+struct pulse_clock {
+	uint64_t looked_ms; /* 0: never */
+};
+
+void pulse_ear_promise(struct pulse_ear *ear, uint64_t now_ms);
+/* A look: `bytes` that came until now, whether we would have read more. 0: it moves, or nothing is promised. */
+uint64_t pulse_ear_silent_ms(struct pulse_ear *ear, uint64_t bytes, bool reading, uint64_t now_ms);
+/* By so much its silence was ours. */
+void pulse_ear_excuse(struct pulse_ear *ear, uint64_t ms);
+
+/* How long we stood still since the look before, if that is more than a quarter of the timeout; else 0. */
+uint64_t pulse_clock_look(struct pulse_clock *clock, uint64_t interval_ms, uint64_t timeout_ms,
+    uint64_t now_ms);
+
+/* Silence after which a peer is given up: what memberd says, more over a long way (docs/architecture.md, "Health"). */
+uint64_t pulse_timeout_ms(uint64_t configured_ms, double one_way_s);
+
+struct engine;
+struct member;
+
+void pulse_init(struct engine *engine);
+/* memberd's welcome: from now on, or with new numbers. */
+void pulse_start(struct engine *engine, uint32_t interval_ms, uint32_t timeout_ms);
+void pulse_stop(struct engine *engine);
+bool pulse_on(const struct engine *engine);
+/* Of this member's view. */
+uint64_t pulse_member_timeout_ms(const struct member *member);
+
+#endif
