@@ -27,7 +27,7 @@ static void test_submit_to_view_1(void **state)
 	expect(&w, "");
 	ready(&w, 3, 4, 7, 0);
 	expect(&w,
-	    "append view_proposed 1\n"
+	    "append view_proposed 17\n"
 	    "send c1 view_propose 1 to p5,p6,p7\n"
 	    "send c2 view_propose 1 to p5,p6,p7\n"
 	    "send c3 view_propose 1 to p5,p6,p7\n");
@@ -54,7 +54,6 @@ static void test_kill_that_can_be_finished(void **state)
 	    "append node_gone n2: its connection closed: reset by peer\n"
 	    "append peer_moved p6 lost: node node-2 was lost: its connection closed: reset by "
 	    "peer\n"
-	    "append view_proposed 2\n"
 	    "send c1 view_propose 2 to p5,p7\n"
 	    "send c3 view_propose 2 to p5,p7\n");
 	report(&w, 1, 4, 5, 2, 1, 3, 4, 1, true, 0xff, 0x0f);
@@ -104,7 +103,6 @@ static void test_two_deaths_in_one_proposal(void **state)
 	    "append node_gone n3: its connection closed: reset by peer\n"
 	    "append peer_moved p7 lost: node node-3 was lost: its connection closed: reset by "
 	    "peer\n"
-	    "append view_proposed 3\n"
 	    "send c1 view_propose 3 to p5\n");
 	/* The report for the proposal that is over does not count. */
 	report(&w, 1, 4, 5, 2, 1, 3, 3, 1, false, 0, 0);
@@ -133,7 +131,6 @@ static void test_join(void **state)
 	    "send c4 start_worker p9 rank 1/3 local 0/1 node 1/3\n");
 	ready(&w, 4, 4, 9, 0);
 	expect(&w,
-	    "append view_proposed 3\n"
 	    "send c1 view_propose 3 to p5,p7,p9\n"
 	    "send c3 view_propose 3 to p5,p7,p9\n"
 	    "send c4 view_propose 3 to p5,p7,p9\n");
@@ -197,15 +194,15 @@ static void test_restart_between_append_and_deliver(void **state)
 	    "send c13 welcome n3\n"
 	    "send c13 view_install 2\n"
 	    "append node_seen n3\n"
-	    "append view_proposed 3\n"
-	    "send c11 view_propose 3 to p5,p7\n"
-	    "send c13 view_propose 3 to p5,p7\n");
-	report(&w, 11, 4, 5, 3, 2, 3, 3, 1, false, 0, 0);
-	report(&w, 13, 4, 7, 3, 2, 3, 3, 1, false, 0, 0);
+	    "append view_proposed 35\n"
+	    "send c11 view_propose 19 to p5,p7\n"
+	    "send c13 view_propose 19 to p5,p7\n");
+	report(&w, 11, 4, 5, 19, 2, 3, 3, 1, false, 0, 0);
+	report(&w, 13, 4, 7, 19, 2, 3, 3, 1, false, 0, 0);
 	expect(&w,
-	    "append view view 3 hub p5 [p5 p7] round 4 start attempt 3 of p5,p7\n"
-	    "send c11 view_install 3\n"
-	    "send c13 view_install 3\n");
+	    "append view view 19 hub p5 [p5 p7] round 4 start attempt 19 of p5,p7\n"
+	    "send c11 view_install 19\n"
+	    "send c13 view_install 19\n");
 	world_finish(&w);
 }
 
@@ -242,9 +239,9 @@ static void test_who_does_not_come_back(void **state)
 	    "append node_gone n3: did not come back within 5.0 s after memberd started again\n"
 	    "append peer_moved p7 lost: node node-3 was lost: did not come back within 5.0 s after "
 	    "memberd started again\n"
-	    "append view_proposed 2\n"
-	    "send c11 view_propose 2 to p5,p6\n"
-	    "send c12 view_propose 2 to p5,p6\n");
+	    "append view_proposed 34\n"
+	    "send c11 view_propose 18 to p5,p6\n"
+	    "send c12 view_propose 18 to p5,p6\n");
 	world_finish(&w);
 }
 
