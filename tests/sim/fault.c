@@ -15,6 +15,8 @@ static enum sim_fault_kind draw_kind(struct sim *sim)
 		{ FAULT_PAUSE, 12 },
 		{ FAULT_BREAK_LINK, 14 },
 		{ FAULT_CUT_OFF, 8 },
+		{ FAULT_CUT_WAY, 8 },
+		{ FAULT_MEMBERD_STALL, 5 },
 		{ FAULT_JOIN, 20 },
 		{ FAULT_MEMBERD_RESTART, 10 },
 		{ FAULT_LEAVE, 3 },
@@ -114,6 +116,22 @@ static void fault_cut_off(struct sim *sim, unsigned victim)
 		sim->links[victim][i].hold_until_us = sim->links[i][victim].hold_until_us = until;
 }
 
+/* Some last longer than a timeout, some do not. */
+static void fault_cut_way(struct sim *sim, unsigned victim)
+{
+	unsigned at = (unsigned)sim_draw(sim, SIM_NODES_MAX);
+
+	for (unsigned i = 0; i < SIM_NODES_MAX; i++, at = (at + 1) % SIM_NODES_MAX) {
+		struct sim_link *link = &sim->links[victim][at];
+		if (!link->used || link->dead || !sim->nodes[at].alive)
+			continue;
+		link->hold_until_us = sim->now_us + sim_between(sim, 1 * MS, 6 * SECOND);
+		sim_trace(sim, "the way n%u>n%u is cut until %.6f", victim, at,
+		    (double)link->hold_until_us * 1e-6);
+		return;
+	}
+}
+
 static void fault_leave(struct sim *sim, unsigned victim)
 {
 	struct sim_node *node = &sim->nodes[victim];
@@ -166,6 +184,14 @@ static void fault_do(struct sim *sim, enum sim_fault_kind kind, unsigned victim)
 		break;
 	case FAULT_CUT_OFF:
 		fault_cut_off(sim, victim);
+		break;
+	case FAULT_CUT_WAY:
+		fault_cut_way(sim, victim);
+		break;
+	case FAULT_MEMBERD_STALL:
+		sim->memberd.stalled_until_us = sim->now_us + sim_between(sim, 1 * MS, 5 * SECOND);
+		sim_trace(sim, "memberd is stopped until %.6f",
+		    (double)sim->memberd.stalled_until_us * 1e-6);
 		break;
 	case FAULT_LEAVE:
 		fault_leave(sim, victim);

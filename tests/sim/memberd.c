@@ -8,8 +8,8 @@
 #include "tests/sim/sim.h"
 
 static const struct membership_options options = {
-	.heartbeat_interval_ms = 250,
-	.heartbeat_timeout_ms = 2000,
+	.heartbeat_interval_ms = SIM_HEARTBEAT_US / MS,
+	.heartbeat_timeout_ms = SIM_TIMEOUT_MS,
 	.progress_timeout_ms = 20000,
 	.reconnect_grace_ms = 5000,
 };
@@ -336,6 +336,7 @@ void memberd_crash(struct sim *sim)
 	memberd->core = NULL;
 	memberd->up = false;
 	memberd->stamp++;
+	memberd->stalled_until_us = 0;
 	for (unsigned i = 0; i < sim->node_count; i++)
 		if (sim->nodes[i].conn != 0)
 			sim_at(sim, sim->now_us + sim_between(sim, 0, 50 * MS), SIM_CONN_LOST, i, 0,

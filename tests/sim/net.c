@@ -258,6 +258,20 @@ void net_break(struct sim *sim, unsigned from, unsigned to)
 	sim_at(sim, sim->now_us + sim_between(sim, 0, 50 * MS), SIM_LINK_SEEN, to, from, 0);
 }
 
+void net_silent(struct sim *sim, unsigned from, unsigned to)
+{
+	struct sim_link *link = &sim->links[from][to];
+	uint64_t open_us = link->hold_until_us > sim->now_us ? link->hold_until_us : sim->now_us;
+
+	sim_trace(sim, "link n%u>n%u is silent", from, to);
+	net_clear(sim, from, to, false);
+	link->dead = true;
+	link->ear = (struct pulse_ear){ 0 };
+	if (sim->nodes[from].alive)
+		sim_at(sim, open_us + sim_between(sim, 0, 50 * MS), SIM_LINK_SEEN, from, to, 0);
+	sim->nodes[to].arriving[from] = false;
+}
+
 void net_node_died(struct sim *sim, unsigned dead, bool silently)
 {
 	for (unsigned other = 0; other < sim->node_count; other++) {

@@ -5,6 +5,7 @@
  *
  *	world.c    time and events        net.c     links between engines, connections to memberd
  *	node.c     an engine: runs a core  worker.c  its caller
+ *	pulse.c    who hears nothing of whom
  *	uplink.c   the engine's side of memberd
  *	memberd.c  the membership core and its log
  *	fault.c    what goes wrong, when   plant.c   bugs planted on purpose
@@ -17,6 +18,7 @@
 #include <stdint.h>
 
 #include "collectives/core/group.h"
+#include "collectives/engine/pulse.h"
 #include "common/digest.h"
 #include "common/rng.h"
 #include "daemon/membership/core/membership.h"
@@ -30,7 +32,8 @@
 
 #define MS               1000u
 #define SECOND           1000000u
-#define SIM_HEARTBEAT_US (250 * MS)
+#define SIM_HEARTBEAT_US (200 * MS)
+#define SIM_TIMEOUT_MS   1000u
 
 struct sim;
 
@@ -92,6 +95,8 @@ struct sim_link {
 	struct sim_message *head, *tail;
 	uint64_t last_due_us, hold_until_us, stamp;
 	bool used, parked;
+	struct pulse_ear ear; /* the receiver's */
+	uint64_t pulses;
 	bool dead; /* broken and the sender does not know yet: what it sends is lost */
 };
 
@@ -102,6 +107,8 @@ void net_pump(struct sim *sim, unsigned from, unsigned to, uint64_t stamp);
 void net_retry(struct sim *sim, unsigned to);
 void net_drop_sends(struct sim *sim, unsigned from);
 void net_break(struct sim *sim, unsigned from, unsigned to);
+/* `to` closes it for its silence; `from` learns that when the way is open again. */
+void net_silent(struct sim *sim, unsigned from, unsigned to);
 void net_node_died(struct sim *sim, unsigned dead, bool silently);
 void net_check_returned(struct sim *sim, unsigned from, const void *memory, size_t bytes);
 void net_finish(struct sim *sim);
@@ -169,6 +176,7 @@ struct sim_node {
 	uint64_t asked_round;
 	struct sim_worker worker;
 	uint64_t progress;
+	struct pulse_clock clock;
 	Traind__Peer__RoundCommit **records; /* not yet known to be in memberd's log */
 	size_t record_count, record_capacity;
 	bool failed;
@@ -188,6 +196,9 @@ void node_link_seen(struct sim *sim, unsigned node, unsigned other);
 void node_transfer_done(struct sim *sim, unsigned node, unsigned to);
 void node_state_in(struct sim *sim, unsigned node, unsigned from, bool failed);
 unsigned node_of_peer(const struct sim *sim, uint64_t peer); /* SIM_NODES_MAX: none */
+
+/* ---- pulse.c ---- */
+void pulse_look(struct sim *sim, unsigned node); /* with each heartbeat */
 
 /* ---- uplink.c ---- */
 void uplink_report(struct sim *sim, unsigned node, struct group_action *action);
@@ -216,6 +227,7 @@ struct sim_memberd {
 	bool up;
 	uint64_t stamp, next_conn, tick_ms;
 	uint64_t conn_floor; /* connections up to this one were another process's */
+	uint64_t stalled_until_us;
 	struct sim_entry *log;
 	size_t log_count, log_capacity, applied;
 	uint8_t *snapshot;
@@ -245,6 +257,8 @@ enum sim_fault_kind {
 	FAULT_PAUSE,
 	FAULT_BREAK_LINK,
 	FAULT_CUT_OFF, /* one node from everybody for a while */
+	FAULT_CUT_WAY, /* one way between two members */
+	FAULT_MEMBERD_STALL,
 	FAULT_JOIN,
 	FAULT_MEMBERD_RESTART,
 	FAULT_LEAVE,

@@ -178,6 +178,7 @@ void node_heartbeat(struct sim *sim, unsigned number)
 	struct group_core_progress facts;
 
 	sim_at(sim, sim->now_us + SIM_HEARTBEAT_US, SIM_HEARTBEAT, number, 0, 0);
+	pulse_look(sim, number);
 	if (node->id == 0 || node->conn == 0)
 		return;
 	if (node->core) {

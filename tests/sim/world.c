@@ -169,6 +169,12 @@ static bool sim_is_nodes(enum sim_event_kind kind)
 	    kind == SIM_WORKER || kind == SIM_TRANSFER || kind == SIM_STATE_IN;
 }
 
+static bool sim_is_memberds(enum sim_event_kind kind)
+{
+	return kind == SIM_TO_MEMBER || kind == SIM_CONN_CLOSED || kind == SIM_MEMBER_TICK ||
+	    kind == SIM_MEMBER_APPLY;
+}
+
 static void sim_dispatch(struct sim *sim, const struct sim_event *event)
 {
 	/* A link's messages are read by the receiver. */
@@ -183,6 +189,11 @@ static void sim_dispatch(struct sim *sim, const struct sim_event *event)
 			    event->stamp);
 			return;
 		}
+	}
+	if (sim_is_memberds(event->kind) && sim->memberd.stalled_until_us > sim->now_us) {
+		sim_at(sim, sim->memberd.stalled_until_us, event->kind, event->a, event->b,
+		    event->stamp);
+		return;
 	}
 	sim_event(sim, event);
 }
