@@ -18,6 +18,12 @@ struct variant {
 	void (*divide)(enum tr_dtype dtype, void *data, size_t count, unsigned divisor);
 	void (*widen)(enum tr_dtype dtype, float *out, const void *in, size_t count);
 	void (*narrow)(enum tr_dtype dtype, void *out, const float *in, size_t count);
+	void (*encode)(enum tr_codec codec, void *out, const float *in, size_t elements);
+	void (*decode)(enum tr_codec codec, float *out, const void *in, size_t elements);
+	void (*decode_combine)(enum tr_codec codec, enum tr_reduce op, float *acc, const void *in,
+	    size_t elements);
+	void (*encode_feedback)(enum tr_codec codec, float beta, void *out, const float *in,
+	    const float *residual, float *residual_next, size_t elements);
 };
 
 /* NULL where the compiler was not told to make it. */

@@ -10,5 +10,9 @@ static const struct variant table = {
 	.divide = reduce_plain_divide,
 	.widen = plain_widen,
 	.narrow = plain_narrow,
+	.encode = plain_encode,
+	.decode = plain_decode,
+	.decode_combine = plain_decode_combine,
+	.encode_feedback = plain_encode_feedback,
 };
 const struct variant *const variant_plain = &table;
