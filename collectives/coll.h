@@ -26,7 +26,7 @@
  *	tr_group_leave(group);
  *
  * Threads: one caller thread per group at a time; an engine thread (here, or in traind) communicates
- * meanwhile. Buffers given to tr_allreduce stay borrowed until tr_round_commit returns for that round.
+ * meanwhile. Buffers given to tr_submit stay borrowed until tr_round_commit returns for that round.
  * No call waits for ever: it ends with a result or an error that names the peer it waited for.
  * The library never exits, never aborts on a peer's bytes. C99.
  */
@@ -141,7 +141,7 @@ TR_API tr_status tr_group_attach(tr_group **group, struct tr_error *error);
 TR_API void tr_group_leave(tr_group *group);
 
 /* Zeroed, 64-byte aligned memory that the engine reaches without a copy (attached groups: a memfd shared
- * with traind). Buffers for tr_allreduce and state must come from here. NULL: out of memory. Never freed
+ * with traind). Buffers for ops and state must come from here. NULL: out of memory. Never freed
  * before tr_group_leave. */
 TR_API void *tr_alloc(tr_group *group, size_t bytes);
 
@@ -172,11 +172,72 @@ TR_API tr_status tr_round_begin(tr_group *group, struct tr_round *round, struct 
 
 enum { TR_CONTRIBUTE = 1 }; /* flag: the buffer's content counts */
 
-/* Submits an all-reduce, in place; returns at once. `tag` names the op within the round; all peers use the
- * same tags and signatures, in any order. No two ops of a round share memory. Errors surface at commit.
- * TR_ERESTART: the round was abandoned. */
+enum { TR_BLOCK_RANK_MAX = 8 };
+/* Elements that lie apart in memory: a shard of a tensor, say. Element (i, j, ...) is at i * strides[0] + j * strides[1] + ...
+ * elements from the buffer's start; in the op's order the last index counts fastest. No two of them may be the same memory. Columns 2 to
+ * 4 of a row-major 10 x 8 matrix `m`: {2, {10, 3}, {8, 1}} at m + 2. */
+struct tr_block {
+	unsigned rank; /* 0 to TR_BLOCK_RANK_MAX; 0: one element */
+	size_t extents[TR_BLOCK_RANK_MAX];
+	size_t strides[TR_BLOCK_RANK_MAX]; /* in elements */
+};
+
+/* One collective of a round. All memory is from tr_alloc and stays borrowed until the round is decided. Of the fields down to `root`,
+ * but for `input` and `output`, all peers that submit the op say the same (TR_SEND and TR_RECV are each other's counterpart); else the
+ * round fails with TR_EMISMATCH.
+ *
+ *	struct tr_op op = TR_OP_INIT;
+ *	op.tag = 1;
+ *	op.collective = TR_REDUCE_SCATTER;
+ *	op.input = gradients;
+ *	op.output = mine; // tr_block_range(count, round.contributors, round.index, &first, &elements)
+ *	op.count = count;
+ *	tr_submit(group, &op, &error);
+ *
+ *	collective          input                     output
+ *	TR_ALL_REDUCE       count                     count
+ *	TR_REDUCE_SCATTER   count                     the caller's block; in place: at its place among count
+ *	TR_ALL_GATHER       the caller's block        count
+ *	TR_BROADCAST        count, at the root only   count
+ *	TR_BARRIER          -                         -
+ *	TR_SEND             count                     -
+ *	TR_RECV             -                         count
+ *
+ * In place (`input` NULL) the output holds the input. A peer that does not contribute gives no input, and gets what all get. */
+struct tr_op {
+	size_t size_of; /* sizeof(struct tr_op) */
+	uint32_t tag;   /* names the op within the round, in the whole group */
+	enum tr_collective collective;
+	const void *input; /* NULL: in place. Else it shares no memory with any output of the round */
+	void *output;
+	size_t count; /* elements of the whole */
+	enum tr_dtype dtype;
+	enum tr_reduce reduce; /* TR_ALL_REDUCE, TR_REDUCE_SCATTER */
+	enum tr_codec codec;
+	enum tr_algorithm algorithm; /* TR_AUTO: the group's */
+	unsigned root;  /* contributor: TR_BROADCAST and TR_RECV: source; TR_SEND: destination */
+	unsigned flags; /* TR_CONTRIBUTE */
+	const struct tr_block *input_block,
+	    *output_block; /* NULL: contiguous; borrowed until return */
+};
+#define TR_OP_INIT                                                                     \
+	{                                                                              \
+		sizeof(struct tr_op), 0, TR_ALL_REDUCE, NULL, NULL, 0, TR_F32, TR_SUM, \
+		    TR_CODEC_NONE, TR_AUTO, 0, TR_CONTRIBUTE, NULL, NULL               \
+	}
+
+/* Submits an op; returns at once. All peers submit the same ops, in any order. No two ops of a round write to the same memory, nor does one
+ * read what another writes. Errors of others surface at commit. TR_EINVAL: says what is wrong. TR_ERESTART: the round was abandoned. */
+TR_API tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_error *error);
+
+/* An all-reduce in place, the shortest way. */
 TR_API tr_status tr_allreduce(tr_group *group, uint32_t tag, void *data, size_t count,
     enum tr_dtype dtype, enum tr_reduce reduce, unsigned flags, struct tr_error *error);
+
+/* Which of `count` elements is contributor `index`'s block, in TR_REDUCE_SCATTER and TR_ALL_GATHER: as even as can be, larger ones first.
+ * No elements for an index that is none (a joiner's). */
+TR_API void tr_block_range(size_t count, unsigned contributors, unsigned index, size_t *first,
+    size_t *elements);
 
 /* Waits until one op's result is in place, before the commit. Reading it early is allowed; acting on it
  * irrevocably is not: only the commit decides. */

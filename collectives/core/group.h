@@ -65,6 +65,28 @@ enum group_event_kind {
 	GROUP_TICK,
 };
 
+/* An op of the caller's. Pointers are borrowed until the round is decided, blocks during the step. What each collective reads and
+ * writes: struct tr_op. */
+struct group_submit {
+	uint32_t tag;
+	enum tr_collective collective;
+	void *data;        /* the result; in place: the input too */
+	const void *input; /* NULL: in place, or nothing to give */
+	uint64_t count;
+	uint64_t
+	    own_elements; /* that the memory of the caller's own block has: reduce-scatter's data, all-gather's input, out of place */
+	enum tr_dtype dtype;
+	enum tr_reduce reduce;
+	enum tr_codec codec;
+	enum tr_algorithm algorithm; /* TR_AUTO: the view's */
+	uint32_t root;
+	bool contribute;
+	const struct tr_block *data_block, *input_block; /* NULL: contiguous */
+	const float *residual; /* `count` floats each; NULL: no error feedback */
+	float *residual_next;
+	float beta;
+};
+
 struct group_event {
 	enum group_event_kind kind;
 	uint64_t now_us;
@@ -74,14 +96,7 @@ struct group_event {
 	union {
 		const Traind__Peer__ViewPropose *propose;
 		const Traind__Peer__ViewInstall *install;
-		struct {
-			uint32_t tag;
-			void *data; /* borrowed until the round is decided */
-			uint64_t count;
-			enum tr_dtype dtype;
-			enum tr_reduce reduce;
-			bool contribute;
-		} submit;
+		struct group_submit submit;
 		struct tr_commit close;
 		struct {
 			const struct segment_header *header;

@@ -50,17 +50,19 @@ tr_status op_create(const struct op_submit *submit, struct op **created, struct 
 	op->dtype = submit->dtype;
 	op->reduce = submit->reduce;
 	op->data = submit->data ? submit->data : nothing;
+	op->input = submit->input;
 	st = op_size(op, submit, error);
 	if (st != TR_OK)
 		goto destroy;
 	op->segment = calloc(op->segments, sizeof(*op->segment));
 	size_t bytes = submit->count * op->element_bytes;
-	if (submit->save && bytes > 0) {
+	bool save = submit->save && !submit->input && bytes > 0;
+	if (save) {
 		op->saved = malloc(bytes);
 		if (op->saved)
 			memcpy(op->saved, op->data, bytes);
 	}
-	if (!op->segment || (submit->save && bytes > 0 && !op->saved)) {
+	if (!op->segment || (save && !op->saved)) {
 		st = tr_error_set(error, TR_ENOMEM, "out of memory for op %u", op->tag);
 		goto destroy;
 	}
@@ -135,7 +137,7 @@ size_t op_offset(const struct op *op, uint32_t segment)
 
 const uint8_t *op_input(const struct op *op, uint32_t segment)
 {
-	const uint8_t *from = op->saved ? op->saved : op->data;
+	const uint8_t *from = op->saved ? op->saved : op->input ? op->input : op->data;
 	return from ? from + op_offset(op, segment) : NULL;
 }
 

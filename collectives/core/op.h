@@ -40,8 +40,9 @@ struct op {
 	enum tr_dtype dtype;
 	enum tr_reduce reduce;
 	enum tr_algorithm algorithm; /* in this view */
-	uint8_t *data;               /* the caller's; borrowed until the round is decided */
-	uint8_t *saved;              /* POLICY_UNIFORM: a copy of the input */
+	uint8_t *data;        /* the result: the caller's; borrowed until the round is decided */
+	const uint8_t *input; /* apart from the result; NULL: in place */
+	uint8_t *saved;       /* POLICY_UNIFORM, in place: a copy of the input */
 	size_t element_bytes;
 	uint32_t segment_elements, segments, sealed;
 	bool told; /* the caller knows that the result is in place */
@@ -53,10 +54,11 @@ struct op {
 struct op_submit {
 	uint32_t tag;
 	void *data;
+	const void *input; /* NULL: in place */
 	uint64_t count;
 	enum tr_dtype dtype;
 	enum tr_reduce reduce;
-	bool save; /* keep a copy of the input */
+	bool save; /* keep a copy of an input that the result replaces */
 	uint32_t segment_bytes;
 	unsigned contributors;
 };

@@ -75,8 +75,9 @@ static void path_seal_alone(struct group_core *core, struct op *op, uint32_t seg
 	size_t bytes = op_elements(op, segment) * op->element_bytes;
 
 	path_live_set(core, set);
-	if (op->saved && bytes > 0)
-		memcpy(op->data + op_offset(op, segment), op_input(op, segment), bytes);
+	const uint8_t *input = op_input(op, segment);
+	if (input != op->data + op_offset(op, segment) && bytes > 0)
+		memcpy(op->data + op_offset(op, segment), input, bytes);
 	path_sealed_here(core, op, segment, set);
 }
 

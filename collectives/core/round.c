@@ -152,6 +152,12 @@ static tr_status round_submit_check(struct group_core *core, const struct group_
 	if (round_op(core, event->submit.tag))
 		return tr_error_set(error, TR_EEXIST, "op %u was submitted before in this round",
 		    event->submit.tag);
+	if (event->submit.collective != TR_ALL_REDUCE || event->submit.codec != TR_CODEC_NONE ||
+	    event->submit.algorithm != TR_AUTO || event->submit.data_block ||
+	    event->submit.input_block)
+		return tr_error_set(error, TR_EINVAL,
+		    "op %u: an all-reduce of contiguous memory, without a codec, is what there is",
+		    event->submit.tag);
 	bool counts = core->roster.live[core->roster.me];
 	if (counts && !event->submit.contribute)
 		return tr_error_set(error, TR_EINVAL,
@@ -171,6 +177,7 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
 	    &(struct op_submit){
 	        .tag = event->submit.tag,
 	        .data = event->submit.data,
+	        .input = event->submit.input,
 	        .count = event->submit.count,
 	        .dtype = event->submit.dtype,
 	        .reduce = event->submit.reduce,

@@ -23,7 +23,7 @@
 
 #define CHANNEL_ENV     "TRAIND_WORKER_FD"
 #define CHANNEL_MAGIC   0x314c4e4843525431u /* "1TRCHNL1" */
-#define CHANNEL_VERSION 1u
+#define CHANNEL_VERSION 2u
 
 enum channel_call {
 	CHANNEL_SUBMIT = 1,    /* an op; no answer: its errors come with the commit's */
@@ -44,7 +44,27 @@ struct channel_submission {
 	uint64_t round;
 	struct tr_commit commit;
 	uint32_t arena;
-	uint8_t dtype, reduce, contribute, unused;
+	uint8_t dtype, reduce, contribute;
+	uint8_t extended; /* the rest of it is in channel_control.extras, in the same place */
+	uint8_t collective, codec, algorithm, unused;
+	uint32_t root;
+};
+
+/* Of a SUBMIT that is not plainly in place: an op's input, blocks, error feedback. */
+struct channel_block {
+	uint32_t present, rank;
+	uint64_t extents[TR_BLOCK_RANK_MAX], strides[TR_BLOCK_RANK_MAX];
+};
+struct channel_place {
+	uint64_t offset;
+	uint32_t arena, present;
+};
+struct channel_extra {
+	struct channel_place input, residual, residual_next;
+	uint64_t own_elements; /* of the caller's block, where it has memory of its own */
+	struct channel_block input_block, output_block;
+	float beta;
+	uint32_t unused;
 };
 
 struct channel_answer {
@@ -81,6 +101,8 @@ struct channel_control {
 
 	_Alignas(64) struct channel_submission submissions[TR_CHANNEL_RING];
 	_Alignas(64) struct channel_answer answers[TR_CHANNEL_ANSWERS];
+	_Alignas(
+	    64) struct channel_extra extras[TR_CHANNEL_RING]; /* pages that nobody uses cost nothing */
 };
 
 /* Messages on the socket: this header, then `bytes` bytes. */

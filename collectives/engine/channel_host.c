@@ -11,8 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "collectives/kernels/reduce.h"
-
 #define MESSAGES_PER_READ 256 /* then others get their turn */
 
 /* ---- making and ending ---- */
@@ -246,13 +244,6 @@ static tr_status check_submission(const struct channel_submission *s, struct tr_
 		return tr_error_set(error, TR_EPROTO, "a call of unknown kind %u", s->call);
 	if (s->call != CHANNEL_SUBMIT)
 		return s->id != 0 ? TR_OK : tr_error_set(error, TR_EPROTO, "a call without an id");
-	size_t element = reduce_element_bytes((enum tr_dtype)s->dtype);
-	if (element == 0 || s->reduce < TR_SUM || s->reduce > TR_PROD)
-		return tr_error_set(error, TR_EPROTO, "op %u: dtype %u, reduce op %u", s->tag,
-		    s->dtype, s->reduce);
-	if (s->count > SIZE_MAX / 8)
-		return tr_error_set(error, TR_EPROTO, "op %u: %" PRIu64 " elements", s->tag,
-		    s->count);
 	return TR_OK;
 }
 
@@ -274,6 +265,9 @@ tr_status channel_host_take(struct channel_host *host, struct channel_submission
 		    TR_CHANNEL_RING);
 	memcpy(submission, &control->submissions[host->taken % TR_CHANNEL_RING],
 	    sizeof(*submission));
+	if (submission->extended != 0)
+		memcpy(&host->extra, &control->extras[host->taken % TR_CHANNEL_RING],
+		    sizeof(host->extra));
 	atomic_store(&control->taken, ++host->taken);
 	return check_submission(submission, error);
 }

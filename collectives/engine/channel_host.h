@@ -31,6 +31,7 @@ struct channel_host {
 	bool declared; /* no state may be added: others count on tensor_count */
 	bool more;     /* the last read left whole messages: submissions behind them have to wait */
 	bool ended;
+	struct channel_extra extra; /* of the submission taken last, if that is extended */
 	struct channel_inbox inbox;
 };
 

@@ -224,6 +224,13 @@ static tr_status gone(const struct channel_worker *worker, struct tr_error *erro
 tr_status channel_worker_submit(struct channel_worker *worker,
     const struct channel_submission *submission, struct tr_error *error)
 {
+	return channel_worker_submit_extended(worker, submission, NULL, error);
+}
+
+tr_status channel_worker_submit_extended(struct channel_worker *worker,
+    const struct channel_submission *submission, const struct channel_extra *extra,
+    struct tr_error *error)
+{
 	struct channel_control *control = worker->control;
 	tr_status st = ended(worker, error);
 	if (st != TR_OK)
@@ -239,6 +246,8 @@ tr_status channel_worker_submit(struct channel_worker *worker,
 	}
 	uint64_t before = worker->submitted;
 	control->submissions[before % TR_CHANNEL_RING] = *submission;
+	if (extra != NULL)
+		control->extras[before % TR_CHANNEL_RING] = *extra;
 	atomic_store(&control->submitted, ++worker->submitted);
 	/* If it has not caught up with what was there before, it will look again by itself. */
 	if (atomic_load(&control->taken) == before)

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "collectives/engine/coll_group.h"
-#include "collectives/kernels/reduce.h"
 #include "traind/peer/peer.pb-c.h"
 
 /* ---- attaching, leaving ---- */
@@ -36,6 +35,7 @@ tr_status coll_group_open(int fd, struct tr_group **group, struct tr_error *erro
 void coll_group_close(struct tr_group *group)
 {
 	channel_worker_close(group->channel);
+	free(group->uses);
 	free(group);
 }
 
@@ -128,74 +128,11 @@ tr_status tr_round_begin(tr_group *group, struct tr_round *round, struct tr_erro
 	tr_status st = channel_worker_call(group->channel, &s, &answer, error);
 	if (st != TR_OK)
 		return st;
-	group->op_count = 0;
+	group->op_count = group->use_count = 0;
+	group->index = answer.round.index;
+	group->contributors = answer.round.contributors;
 	atomic_store(&group->abandons, answer.abandons);
 	*round = answer.round;
-	return TR_OK;
-}
-
-static tr_status check_others(const tr_group *group, uint32_t tag, uintptr_t begin, uintptr_t end,
-    struct tr_error *error)
-{
-	for (unsigned i = 0; i < group->op_count; i++) {
-		const struct coll_op *other = &group->ops[i];
-		if (other->tag == tag)
-			return tr_error_set(error, TR_EEXIST,
-			    "op %" PRIu32 " was submitted before in this round", tag);
-		if (begin < end && begin < other->end && other->begin < end)
-			return tr_error_set(error, TR_EINVAL,
-			    "op %" PRIu32 " and op %" PRIu32 " of this round share memory", tag,
-			    other->tag);
-	}
-	return TR_OK;
-}
-
-static tr_status check_op(const tr_group *group, uint32_t tag, size_t count, enum tr_dtype dtype,
-    enum tr_reduce reduce, unsigned flags, struct tr_error *error)
-{
-	size_t element = reduce_element_bytes(dtype);
-	if (element == 0 || (int)reduce < TR_SUM || (int)reduce > TR_PROD ||
-	    (flags & ~(unsigned)TR_CONTRIBUTE) != 0 || count > SIZE_MAX / 8)
-		return tr_error_set(error, TR_EINVAL,
-		    "op %" PRIu32 ": dtype %d, reduce op %d, flags %u, %zu elements", tag,
-		    (int)dtype, (int)reduce, flags, count);
-	if (group->op_count == TR_ROUND_OPS_MAX)
-		return tr_error_set(error, TR_ELIMIT, "op %" PRIu32 ": at most %d ops in a round",
-		    tag, TR_ROUND_OPS_MAX);
-	return TR_OK;
-}
-
-static bool abandoned(const tr_group *group)
-{
-	return channel_worker_abandons(group->channel) != atomic_load(&group->abandons);
-}
-
-tr_status tr_allreduce(tr_group *group, uint32_t tag, void *data, size_t count, enum tr_dtype dtype,
-    enum tr_reduce reduce, unsigned flags, struct tr_error *error)
-{
-	struct channel_submission s = { .call = CHANNEL_SUBMIT,
-		.tag = tag,
-		.count = count,
-		.dtype = (uint8_t)dtype,
-		.reduce = (uint8_t)reduce,
-		.contribute = (flags & TR_CONTRIBUTE) != 0 };
-	tr_status st = check_op(group, tag, count, dtype, reduce, flags, error);
-	if (st != TR_OK)
-		return st;
-	size_t bytes = count * reduce_element_bytes(dtype);
-	st = locate(group, "all-reduce", data, bytes, &s.arena, &s.offset, error);
-	if (st == TR_OK && s.offset % reduce_element_bytes(dtype) != 0)
-		st = tr_error_set(error, TR_EINVAL, "op %" PRIu32 ": the data is misaligned", tag);
-	if (st == TR_OK)
-		st = check_others(group, tag, (uintptr_t)data, (uintptr_t)data + bytes, error);
-	if (st == TR_OK)
-		st = channel_worker_submit(group->channel, &s, error);
-	if (st != TR_OK)
-		return st;
-	group->ops[group->op_count++] = (struct coll_op){ tag, (uintptr_t)data,
-		(uintptr_t)data + bytes };
-	if (abandoned(group))
-		return tr_error_set(error, TR_ERESTART, "the round was abandoned");
 	return TR_OK;
 }
 

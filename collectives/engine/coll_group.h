@@ -1,11 +1,22 @@
-/* What a tr_group is, shared by coll.c and coll_join.c. */
+/* What a tr_group is, shared by coll.c, coll_join.c and coll_op.c. */
 #ifndef TR_COLLECTIVES_ENGINE_COLL_GROUP_H
 #define TR_COLLECTIVES_ENGINE_COLL_GROUP_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "collectives/coll.h"
+#include "collectives/core/strided.h"
 #include "collectives/engine/channel_worker.h"
+
+/* One op's input or output. */
+struct coll_use {
+	uint32_t tag;
+	bool writes;
+	uintptr_t base;
+	size_t element_bytes;
+	struct strided layout;
+};
 
 struct coll_join; /* the engine and the membership link of a process that joined by name */
 
@@ -16,11 +27,9 @@ struct tr_group {
 	bool ready;
 	_Atomic uint64_t
 	    abandons; /* channel_control.abandons when the round began; tr_progress reads it on any thread */
-	struct coll_op {
-		uint32_t tag;
-		uintptr_t begin, end; /* its memory */
-	} ops[TR_ROUND_OPS_MAX];      /* of the round under way */
-	unsigned op_count;
+	unsigned index, contributors; /* this peer's, of the round under way */
+	struct coll_use *uses;        /* of memory, by the ops of the round under way */
+	unsigned use_count, use_capacity, op_count;
 	unsigned tensor_count;
 	double first_loss; /* the first that this peer reported; NaN: none yet */
 };

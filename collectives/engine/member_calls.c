@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "collectives/kernels/reduce.h"
+#include "collectives/engine/channel_op.h"
 #include "common/log.h"
 
 #define SUBMISSIONS_PER_TURN 64
@@ -185,20 +185,12 @@ void member_calls_end(struct member *member, tr_status status, const char *reaso
 static void submit(struct member *member, const struct channel_submission *s)
 {
 	struct tr_error error = { 0 };
-	size_t element = reduce_element_bytes((enum tr_dtype)s->dtype);
-	void *data = channel_host_memory(member->host, s->arena, s->offset, s->count * element,
-	    element);
-	if (data == NULL) {
-		broken(member, "an op outside of its memory");
+	struct channel_op op;
+	if (channel_op_read(member->host, s, &op, &error) != TR_OK) {
+		broken(member, error.text);
 		return;
 	}
-	struct group_event event = { .kind = GROUP_SUBMIT,
-		.submit = { .tag = s->tag,
-		    .data = data,
-		    .count = s->count,
-		    .dtype = s->dtype,
-		    .reduce = s->reduce,
-		    .contribute = s->contribute != 0 } };
+	struct group_event event = { .kind = GROUP_SUBMIT, .submit = op.submit };
 	bool fresh = member->op_count < TR_ROUND_OPS_MAX && find_op(member, s->tag) == NULL;
 	if (fresh)
 		member->ops[member->op_count++] = (struct member_op){ .tag = s->tag };

@@ -15,8 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "collectives/core/strided.h"
 #include "collectives/engine/channel_host.h"
+#include "collectives/engine/channel_op.h"
 #include "collectives/engine/channel_worker.h"
+#include "collectives/kernels/reduce.h"
 #include "common/rng.h"
 
 struct ends {
@@ -450,11 +453,95 @@ static void random_pages(void **state)
 		assert_in_range(s.call, CHANNEL_SUBMIT, CHANNEL_CONTRIBUTORS);
 		if (s.call != CHANNEL_SUBMIT)
 			continue;
-		assert_in_range(s.dtype, TR_F32, TR_I64);
-		assert_in_range(s.reduce, TR_SUM, TR_PROD);
-		assert_true(s.count <= SIZE_MAX / 8);
+		struct channel_op op;
+		if (channel_op_read(ends->host, &s, &op, &error) != TR_OK)
+			continue;
+		assert_in_range(op.submit.dtype, TR_F32, TR_U8);
+		assert_in_range(op.submit.reduce, TR_SUM, TR_PROD);
+		assert_true(op.submit.count <= SIZE_MAX / 8);
 	}
 	assert_true(taken > 0);
+}
+
+/* Numbers near the bounds of what there is, and far beyond. */
+static uint64_t hostile(struct rng_key key, uint64_t i, uint64_t k)
+{
+	static const uint64_t values[] = { 0, 1, 2, 3, 7, 8, 64, 1000, 4096,
+		TR_CHANNEL_ARENA_BYTES / 4, TR_CHANNEL_ARENA_BYTES - 4, TR_CHANNEL_ARENA_BYTES,
+		TR_CHANNEL_ARENA_BYTES + 4, UINT32_MAX, 1ull << 62, 1ull << 63, UINT64_MAX / 8,
+		UINT64_MAX - 3, UINT64_MAX };
+	uint64_t draw = rng_below(key, i, k, 2 * sizeof(values) / sizeof(values[0]));
+	return values[draw < sizeof(values) / sizeof(values[0]) ? draw : draw % 8];
+}
+
+static void hostile_block(struct channel_block *block, struct rng_key key, uint64_t i, uint64_t k)
+{
+	block->present = rng_below(key, i, k, 2) == 0;
+	block->rank = (uint32_t)(rng_below(key, i, k + 1, 3) > 0 ? rng_below(key, i, k + 2, 4)
+	                                                         : hostile(key, i, k + 2));
+	for (unsigned d = 0; d < TR_BLOCK_RANK_MAX; d++) {
+		block->extents[d] = hostile(key, i, k + 10 + d);
+		block->strides[d] = hostile(key, i, k + 20 + d);
+	}
+}
+
+static void assert_inside(const struct ends *ends, const void *memory, const struct tr_block *block,
+    uint64_t elements, size_t element_bytes)
+{
+	struct strided layout;
+	if (memory == NULL)
+		return;
+	assert_int_equal(strided_init(&layout, block, elements, element_bytes, "t", NULL), TR_OK);
+	const uint8_t *base = ends->host->arenas[0].base;
+	const uint8_t *begin = memory;
+	assert_true(begin >= base && begin <= base + TR_CHANNEL_ARENA_BYTES);
+	assert_true(layout.span * element_bytes <= (size_t)(base + TR_CHANNEL_ARENA_BYTES - begin));
+	assert_int_equal((uintptr_t)memory % element_bytes, 0);
+}
+
+/* Whatever a worker says of an op's memory: either it is refused, or all of it lies in the arena, input, output, blocks and residuals. */
+static void hostile_ops_never_leave_the_arena(void **state)
+{
+	struct ends *ends = *state;
+	struct rng_key key = rng_key(9, 2, 3);
+	unsigned strided = 0, residuals = 0;
+	assert_non_null(channel_worker_alloc(ends->worker, 64));
+	assert_int_equal(read_all(ends, NULL), TR_OK);
+	for (uint64_t i = 0; i < 200000; i++) {
+		struct channel_submission s = { .call = CHANNEL_SUBMIT,
+			.dtype = (uint8_t)rng_below(key, i, 0, 9),
+			.reduce = (uint8_t)(1 + rng_below(key, i, 1, 5)),
+			.collective = (uint8_t)rng_below(key, i, 2, 8),
+			.count = hostile(key, i, 3),
+			.offset = hostile(key, i, 4),
+			.arena = rng_below(key, i, 5, 20) == 0,
+			.extended = rng_below(key, i, 6, 8) > 0 };
+		struct channel_extra *x = &ends->host->extra;
+		struct channel_op op;
+		struct tr_error error;
+		struct channel_place *places[] = { &x->input, &x->residual, &x->residual_next };
+		for (unsigned k = 0; k < 3; k++)
+			*places[k] = (struct channel_place){ hostile(key, i, 10 + k),
+				rng_below(key, i, 20 + k, 20) == 0,
+				rng_below(key, i, 30 + k, 3) == 0 };
+		x->own_elements = hostile(key, i, 7);
+		hostile_block(&x->input_block, key, i, 100);
+		hostile_block(&x->output_block, key, i, 200);
+		if (channel_op_read(ends->host, &s, &op, &error) != TR_OK)
+			continue;
+		size_t bytes = reduce_element_bytes(op.submit.dtype);
+		bool own_out = op.submit.collective == TR_REDUCE_SCATTER && op.submit.input != NULL;
+		bool own_in = op.submit.collective == TR_ALL_GATHER;
+		strided += op.submit.data_block != NULL || op.submit.input_block != NULL;
+		residuals += op.submit.residual != NULL;
+		assert_inside(ends, op.submit.data, op.submit.data_block,
+		    own_out ? op.submit.own_elements : op.submit.count, bytes);
+		assert_inside(ends, op.submit.input, op.submit.input_block,
+		    own_in ? op.submit.own_elements : op.submit.count, bytes);
+		assert_inside(ends, op.submit.residual, NULL, op.submit.count, 4);
+		assert_inside(ends, op.submit.residual_next, NULL, op.submit.count, 4);
+	}
+	assert_true(strided > 100 && residuals > 100);
 }
 
 /* The engine's end sees a killed worker as the end of its socket, and its memory stays readable. */
@@ -509,6 +596,7 @@ int main(void)
 		WITH_ENDS(answers_that_are_not_taken),
 		WITH_ENDS(offsets_are_checked),
 		WITH_ENDS(random_pages),
+		WITH_ENDS(hostile_ops_never_leave_the_arena),
 		WITH_ENDS(worker_killed),
 	};
 	return cmocka_run_group_tests_name("channel", tests, NULL, NULL);

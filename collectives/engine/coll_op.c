@@ -1,0 +1,247 @@
+/* Ops as a program submits them: what is wrong with one is said here, before it goes into the channel. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/coll.h"
+#include "collectives/engine/coll_group.h"
+#include "collectives/engine/sized.h"
+#include "collectives/kernels/reduce.h"
+
+#define OP_LEAST (offsetof(struct tr_op, output_block) + sizeof(void *))
+
+/* What an op reads and writes, after the collective's own rules. */
+struct op_plan {
+	struct tr_op op;
+	size_t element_bytes;
+	size_t own_elements; /* of the caller's block; collectives of blocks */
+	uint64_t input_elements, output_elements;
+	bool has_input; /* apart from the output */
+	bool has_output;
+};
+
+/* ---- what it says ---- */
+
+static tr_status check_values(const struct tr_group *group, const struct tr_op *op,
+    struct tr_error *error)
+{
+	if ((int)op->collective < TR_ALL_REDUCE || (int)op->collective > TR_RECV ||
+	    reduce_element_bytes(op->dtype) == 0 || (int)op->reduce < TR_SUM ||
+	    (int)op->reduce > TR_PROD || (op->flags & ~(unsigned)TR_CONTRIBUTE) != 0 ||
+	    (int)op->algorithm < TR_AUTO || (int)op->algorithm > TR_ONE_SHOT ||
+	    op->count > SIZE_MAX / 8)
+		return tr_error_set(error, TR_EINVAL,
+		    "op %" PRIu32
+		    ": collective %d, dtype %d, reduce op %d, algorithm %d, flags %u, "
+		    "%zu elements",
+		    op->tag, (int)op->collective, (int)op->dtype, (int)op->reduce,
+		    (int)op->algorithm, op->flags, op->count);
+	if (op->collective != TR_ALL_REDUCE)
+		return tr_error_set(error, TR_EINVAL,
+		    "op %" PRIu32 ": this library has all-reduce only", op->tag);
+	if (op->codec != TR_CODEC_NONE)
+		return tr_error_set(error, TR_EINVAL,
+		    "op %" PRIu32 ": codec %d: this library sends plain elements", op->tag,
+		    (int)op->codec);
+	if (op->algorithm != TR_AUTO)
+		return tr_error_set(error, TR_EINVAL,
+		    "op %" PRIu32 ": algorithm %d: this library has one of the group's only",
+		    op->tag, (int)op->algorithm);
+	if (group->op_count >= TR_ROUND_OPS_MAX)
+		return tr_error_set(error, TR_ELIMIT, "op %" PRIu32 ": at most %d ops in a round",
+		    op->tag, TR_ROUND_OPS_MAX);
+	return TR_OK;
+}
+
+static void make_plan(const struct tr_group *group, const struct tr_op *op, struct op_plan *plan)
+{
+	size_t first;
+	*plan = (struct op_plan){ .op = *op,
+		.element_bytes = reduce_element_bytes(op->dtype),
+		.input_elements = op->count,
+		.output_elements = op->count,
+		.has_input = op->input != NULL && (op->flags & TR_CONTRIBUTE) != 0,
+		.has_output = true };
+	tr_block_range(op->count, group->contributors, group->index, &first, &plan->own_elements);
+}
+
+/* ---- memory ---- */
+
+static tr_status locate(const struct tr_group *group, const struct op_plan *plan, const void *data,
+    const struct strided *layout, uint32_t *arena, uint64_t *offset, struct tr_error *error)
+{
+	size_t bytes = (size_t)layout->span * plan->element_bytes;
+	if (bytes == 0 && data == NULL)
+		return TR_OK;
+	if (channel_worker_locate(group->channel, data, bytes, arena, offset) != TR_OK)
+		return tr_error_set(error, TR_EINVAL,
+		    "op %" PRIu32 ": the memory is not from tr_alloc", plan->op.tag);
+	if (*offset % plan->element_bytes != 0)
+		return tr_error_set(error, TR_EINVAL, "op %" PRIu32 ": the data is misaligned",
+		    plan->op.tag);
+	return TR_OK;
+}
+
+static bool shared(const struct coll_use *a, const struct coll_use *b)
+{
+	return (a->writes || b->writes) &&
+	    strided_overlap(&(struct strided_place){ &a->layout, a->base, a->element_bytes },
+	        &(struct strided_place){ &b->layout, b->base, b->element_bytes });
+}
+
+/* Against all ops of the round; they are few thousand at most, and most are told apart by their first byte. */
+static tr_status check_uses(const struct tr_group *group, const struct coll_use *uses,
+    unsigned count, struct tr_error *error)
+{
+	for (unsigned i = 0; i < group->use_count; i++) {
+		const struct coll_use *other = &group->uses[i];
+		if (other->tag == uses[0].tag)
+			return tr_error_set(error, TR_EEXIST,
+			    "op %" PRIu32 " was submitted before in this round", uses[0].tag);
+		for (unsigned k = 0; k < count; k++)
+			if (shared(&uses[k], other))
+				return tr_error_set(error, TR_EINVAL,
+				    "op %" PRIu32 " and op %" PRIu32 " of this round share memory",
+				    uses[0].tag, other->tag);
+	}
+	if (count == 2 && shared(&uses[0], &uses[1]))
+		return tr_error_set(error, TR_EINVAL,
+		    "op %" PRIu32 ": input and output share memory; in place is without an input",
+		    uses[0].tag);
+	return TR_OK;
+}
+
+static bool reserve_uses(struct tr_group *group)
+{
+	if (group->use_count + 2 <= group->use_capacity)
+		return true;
+	unsigned capacity = group->use_capacity > 0 ? 2 * group->use_capacity : 32;
+	struct coll_use *uses = realloc(group->uses, capacity * sizeof(*uses));
+	if (uses == NULL)
+		return false;
+	group->uses = uses;
+	group->use_capacity = capacity;
+	return true;
+}
+
+/* Notes them with the group once the op is in the channel. */
+static tr_status plan_uses(struct tr_group *group, const struct op_plan *plan,
+    struct coll_use uses[2], unsigned *count, struct tr_error *error)
+{
+	char what[32];
+	const struct tr_op *op = &plan->op;
+	(void)snprintf(what, sizeof(what), "op %" PRIu32, op->tag);
+	*count = 0;
+	uses[0].tag = op->tag;
+	if (plan->has_output || !plan->has_input) {
+		struct coll_use *use = &uses[(*count)++];
+		*use = (struct coll_use){ op->tag, true, (uintptr_t)op->output, plan->element_bytes,
+			{ 0 } };
+		tr_status st = strided_init(&use->layout, op->output_block, plan->output_elements,
+		    plan->element_bytes, what, error);
+		if (st != TR_OK)
+			return st;
+	}
+	if (plan->has_input) {
+		struct coll_use *use = &uses[(*count)++];
+		*use = (struct coll_use){ op->tag, false, (uintptr_t)op->input, plan->element_bytes,
+			{ 0 } };
+		tr_status st = strided_init(&use->layout, op->input_block, plan->input_elements,
+		    plan->element_bytes, what, error);
+		if (st != TR_OK)
+			return st;
+	}
+	if (!reserve_uses(group))
+		return tr_error_set(error, TR_ENOMEM, "%s: out of memory", what);
+	return check_uses(group, uses, *count, error);
+}
+
+/* ---- into the channel ---- */
+
+static void put_block(struct channel_block *to, const struct tr_block *from)
+{
+	if (from == NULL)
+		return;
+	to->present = 1;
+	to->rank = from->rank;
+	for (unsigned i = 0; i < from->rank; i++) {
+		to->extents[i] = from->extents[i];
+		to->strides[i] = from->strides[i];
+	}
+}
+
+static tr_status put_op(const struct tr_group *group, const struct op_plan *plan,
+    const struct coll_use uses[2], unsigned use_count, struct tr_error *error)
+{
+	const struct tr_op *op = &plan->op;
+	struct channel_extra extra;
+	struct channel_submission s = { .call = CHANNEL_SUBMIT,
+		.tag = op->tag,
+		.count = op->count,
+		.dtype = (uint8_t)op->dtype,
+		.reduce = (uint8_t)op->reduce,
+		.contribute = (op->flags & TR_CONTRIBUTE) != 0,
+		.collective = (uint8_t)op->collective,
+		.codec = (uint8_t)op->codec,
+		.algorithm = (uint8_t)op->algorithm,
+		.root = op->root };
+	tr_status st = TR_OK;
+	s.extended = plan->has_input || op->output_block != NULL;
+	if (plan->has_output)
+		st = locate(group, plan, op->output, &uses[0].layout, &s.arena, &s.offset, error);
+	if (st != TR_OK)
+		return st;
+	if (s.extended == 0)
+		return channel_worker_submit(group->channel, &s, error);
+	memset(&extra, 0, sizeof(extra));
+	extra.own_elements = plan->own_elements;
+	put_block(&extra.output_block, op->output_block);
+	if (plan->has_input) {
+		extra.input.present = 1;
+		put_block(&extra.input_block, op->input_block);
+		st = locate(group, plan, op->input, &uses[use_count - 1].layout, &extra.input.arena,
+		    &extra.input.offset, error);
+		if (st != TR_OK)
+			return st;
+	}
+	return channel_worker_submit_extended(group->channel, &s, &extra, error);
+}
+
+tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_error *error)
+{
+	struct tr_op known;
+	struct op_plan plan;
+	struct coll_use uses[2];
+	unsigned count;
+	tr_status st = sized_read("op", op, OP_LEAST, &known, sizeof(known), error);
+	if (st == TR_OK)
+		st = check_values(group, &known, error);
+	if (st != TR_OK)
+		return st;
+	make_plan(group, &known, &plan);
+	st = plan_uses(group, &plan, uses, &count, error);
+	if (st == TR_OK)
+		st = put_op(group, &plan, uses, count, error);
+	if (st != TR_OK)
+		return st;
+	for (unsigned i = 0; i < count; i++)
+		group->uses[group->use_count++] = uses[i];
+	group->op_count++;
+	if (channel_worker_abandons(group->channel) != atomic_load(&group->abandons))
+		return tr_error_set(error, TR_ERESTART, "the round was abandoned");
+	return TR_OK;
+}
+
+tr_status tr_allreduce(tr_group *group, uint32_t tag, void *data, size_t count, enum tr_dtype dtype,
+    enum tr_reduce reduce, unsigned flags, struct tr_error *error)
+{
+	struct tr_op op = TR_OP_INIT;
+	op.tag = tag;
+	op.output = data;
+	op.count = count;
+	op.dtype = dtype;
+	op.reduce = reduce;
+	op.flags = flags;
+	return tr_submit(group, &op, error);
+}
