@@ -3,6 +3,7 @@
  * gives the same bits and the reference can be computed from the contributor sets that tr_contributors reports.
  *
  *	library_peer MEMBERSHIP GROUP SIZE ROUNDS POLICY ALGORITHM [COUNT] [PAUSE_AT_ROUND] [ANNOUNCE_ROUND]
+ *	    [LISTEN]
  *
  * Prints a JSON object a line: {"joined": peer}, {"paused": r}, {"submitted": r} (all ops of the round to announce are
  * with the library), {"round": r, ...}, {"done": rounds} or {"error": name, "text": ...}.
@@ -128,7 +129,7 @@ int main(int argc, char **argv)
 	if (argc < 7) {
 		fprintf(stderr,
 		    "usage: library_peer MEMBERSHIP GROUP SIZE ROUNDS POLICY ALGORITHM [COUNT] "
-		    "[PAUSE_AT_ROUND] [ANNOUNCE_ROUND]\n");
+		    "[PAUSE_AT_ROUND] [ANNOUNCE_ROUND] [LISTEN]\n");
 		return 2;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -144,6 +145,8 @@ int main(int argc, char **argv)
 	                                                 : TR_AUTO;
 	uint64_t pause_at = argc > 8 ? strtoull(argv[8], NULL, 10) : 0;
 	uint64_t announce = argc > 9 ? strtoull(argv[9], NULL, 10) : 0;
+	options.listen = argc > 10 ? argv[10] : NULL;
+	options.insecure = argc > 10;
 	tr_status st = tr_group_join(&options, &p.group, &error);
 	if (st != TR_OK)
 		fail("join", st, &error);

@@ -386,6 +386,28 @@ static void test_silent_for_a_member_only(void **state)
 	world_finish(&w);
 }
 
+/* Its own cable is cut, and it is the first to say so: it accuses all, and is what all have in common. */
+static void test_accuser_of_all(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	complain(&w, 2, 1, 6, 5, "silent for 1.0 s");
+	complain(&w, 2, 1, 6, 7, "silent for 1.0 s");
+	complain(&w, 3, 1, 7, 6,
+	    "closed by peer"); /* by 6, which gave that connection up: no repair for this */
+	world_tick(&w, 499);
+	expect(&w, "");
+	world_tick(&w, 1);
+	expect(&w,
+	    "append peer_moved p6 lost: it cannot reach others; of peer p5: silent for 1.0 s\n"
+	    "send c2 peer_evicted p6\n"
+	    "send c2 stop_worker p6: it cannot reach others; of peer p5: silent for 1.0 s\n"
+	    "send c1 view_propose 2 to p5,p7\n"
+	    "send c3 view_propose 2 to p5,p7\n");
+	world_finish(&w);
+}
+
 /* Round trips of 400 ms: packets that are lost take long to be sent again, so silence is judged after 8 of them. */
 static void test_silence_far_away(void **state)
 {
@@ -431,6 +453,7 @@ int main(void)
 		cmocka_unit_test(test_unreachable),
 		cmocka_unit_test(test_silent_for_two),
 		cmocka_unit_test(test_silent_for_a_member_only),
+		cmocka_unit_test(test_accuser_of_all),
 		cmocka_unit_test(test_silence_far_away),
 		cmocka_unit_test(test_slot_of_an_evicted_worker),
 	};

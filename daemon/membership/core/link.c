@@ -1,6 +1,6 @@
 /* Broken connections between members. A break loses frames, and cores never send twice within a
  * view: a new view with the same members repairs it. If nothing comes through at all, a new view would
- * change nothing: the one that most complain about goes, at once if we do not hear it either. */
+ * change nothing: the one that lost the most ways goes, at once if we do not hear it either. */
 #include <stdio.h>
 #include <string.h>
 
@@ -85,39 +85,76 @@ static bool live(struct membership *m, const struct group *group, uint64_t id)
 	return peer != NULL && state_peer_live(peer);
 }
 
-static size_t complaints_about(const struct group *group, uint64_t id)
+static bool between(const struct complaint *c, uint64_t a, uint64_t b)
 {
-	size_t count = 0;
-	for (size_t i = 0; i < group->soft.complaints_count; i++)
-		count += group->soft.complaints[i].unreachable &&
-		        group->soft.complaints[i].about == id
-		    ? 1
-		    : 0;
-	return count;
+	return (c->from == a && c->about == b) || (c->from == b && c->about == a);
 }
 
-static void evict_most_complained(struct membership *m, struct group *group)
+/* Members with whom `id` has no way, whoever said so; how many of them said it of `id` is the answer's second part. */
+static size_t ways_lost(const struct group *group, uint64_t id, size_t *accused)
 {
-	uint64_t worst = 0;
-	size_t most = 0;
+	size_t lost = 0;
+	*accused = 0;
 	for (size_t i = 0; i < group->soft.complaints_count; i++) {
 		const struct complaint *c = &group->soft.complaints[i];
-		size_t count = complaints_about(group, c->about);
-		if (!c->unreachable || count < most || (count == most && c->about < worst))
-			continue;
-		worst = c->about;
-		most = count;
+		bool first = c->from == id || c->about == id;
+		*accused += c->unreachable && c->about == id ? 1 : 0;
+		for (size_t k = 0; first && k < i; k++)
+			first = !group->soft.complaints[k].unreachable ||
+			    !between(&group->soft.complaints[k], c->from, c->about);
+		lost += c->unreachable && first ? 1 : 0;
 	}
-	struct peer *peer = state_group_peer(m, group, worst);
+	return lost;
+}
+
+static void evict(struct membership *m, struct group *group, uint64_t id, size_t accused)
+{
+	struct peer *peer = state_group_peer(m, group, id);
 	if (peer == NULL)
 		return;
 	const struct complaint *first = group->soft.complaints;
-	while (!first->unreachable || first->about != worst)
+	while (!first->unreachable || (accused > 0 ? first->about : first->from) != id)
 		first++;
 	char text[REASON_MAX];
-	(void)snprintf(text, sizeof(text), "%zu member%s cannot reach it; peer p%llu: %.150s", most,
-	    most == 1 ? "" : "s", (unsigned long long)first->from, first->reason);
+	if (accused > 0)
+		(void)snprintf(text, sizeof(text),
+		    "%zu member%s cannot reach it; peer p%llu: %.150s", accused,
+		    accused == 1 ? "" : "s", (unsigned long long)first->from, first->reason);
+	else
+		(void)snprintf(text, sizeof(text), "it cannot reach others; of peer p%llu: %.150s",
+		    (unsigned long long)first->about, first->reason);
 	peer_end(m, peer, PEER_LOST, false, text);
+}
+
+/* The one that lost the most ways: a member whose own cable is cut complains about all others. Ties: whom most accuse, then the
+ * higher id. */
+static void evict_most_cut_off(struct membership *m, struct group *group)
+{
+	uint64_t worst = 0;
+	size_t most = 0, accused = 0;
+	for (size_t i = 0; i < 2 * group->soft.complaints_count; i++) {
+		const struct complaint *c = &group->soft.complaints[i / 2];
+		uint64_t id = i % 2 == 0 ? c->about : c->from;
+		size_t accusers, lost = ways_lost(group, id, &accusers);
+		if (!c->unreachable || lost < most ||
+		    (lost == most && (accusers < accused || (accusers == accused && id < worst))))
+			continue;
+		worst = id;
+		most = lost;
+		accused = accusers;
+	}
+	if (worst != 0)
+		evict(m, group, worst, accused);
+}
+
+/* The connection that one side gave up closes at the other: not a matter of its own. */
+static bool part_of_worse(const struct group *group, const struct complaint *c)
+{
+	for (size_t i = 0; i < group->soft.complaints_count; i++)
+		if (group->soft.complaints[i].unreachable &&
+		    between(&group->soft.complaints[i], c->from, c->about))
+			return true;
+	return false;
 }
 
 void link_think(struct membership *m, struct group *group)
@@ -128,6 +165,8 @@ void link_think(struct membership *m, struct group *group)
 		struct complaint c = group->soft.complaints[i];
 		/* Whoever is gone needs no arbitration: that is the ordinary kill. */
 		if (!live(m, group, c.from) || !live(m, group, c.about))
+			continue;
+		if (!c.unreachable && part_of_worse(group, &c))
 			continue;
 		if (c.due_ms <= m->now_ms && !c.unreachable) {
 			if (!group->soft.repair)
@@ -143,7 +182,7 @@ void link_think(struct membership *m, struct group *group)
 	}
 	group->soft.complaints_count = kept;
 	if (unreachable_due) {
-		evict_most_complained(m, group);
+		evict_most_cut_off(m, group);
 		group->soft.complaints_count = 0;
 	}
 }
