@@ -4,8 +4,16 @@
 #include <stdio.h>
 #include <xxhash.h>
 
+#include "common/digest_avx2.h"
+
+/* XXH3 has loops for vectors from 241 bytes on. */
+#define LONG_BYTES 256
+
 struct tr_digest tr_digest_of(const void *data, size_t bytes)
 {
+	struct tr_digest digest;
+	if (bytes >= LONG_BYTES && digest_avx2(data, bytes, &digest))
+		return digest;
 	XXH128_hash_t hash = XXH3_128bits(data, bytes);
 	return (struct tr_digest){ hash.low64, hash.high64 };
 }

@@ -23,7 +23,7 @@
  * halves that 1.25 times the mean size parts; a zero among other numbers becomes +-2 s, so this one wants error feedback.
  *
  * Blocks have 128 elements (the last one fewer): half the bytes of their scales would buy 0.06 bits an element, and the largest
- * of more numbers is larger, which makes all steps coarser (int4, Gaussian: MSE +20 % from 128 to 256); 128 codes are whole
+ * of more numbers is larger, which makes all steps coarser (int4, Gaussian: MSE +15 % from 128 to 256); 128 codes are whole
  * registers and whole cache lines. A block is its scale, a bf16 in two bytes (little endian), then its codes; so codes of bytes
  * that have come can be decoded while the others are under way. The scale is a bf16 and not an f32: half the bytes for 0.4 %
  * of a step, and products with codes are exact. Codes of less than a byte: the block is cut into 2 (4) runs of equal

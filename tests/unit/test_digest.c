@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <xxhash.h>
 
 #include "common/digest.h"
+#include "common/digest_avx2.h"
 
 /* XXH3_128bits of nothing, from xxHash's own tests. */
 static void digests_are_xxh3(void **state)
@@ -15,6 +17,23 @@ static void digests_are_xxh3(void **state)
 	char text[TR_DIGEST_HEX_MAX];
 	assert_string_equal(tr_digest_hex(tr_digest_of("", 0), text),
 	    "99aa06d3014798d86001c324468d497f");
+}
+
+/* The form for AVX2 gives the library's bits at every length and alignment. */
+static void long_inputs_give_the_same(void **state)
+{
+	(void)state;
+	static uint8_t data[9000];
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i * 2654435761u >> 13);
+	for (size_t bytes = 0; bytes < sizeof(data) - 64; bytes += 1 + bytes / 50)
+		for (size_t at = 0; at < 64; at += 13) {
+			XXH128_hash_t hash = XXH3_128bits(data + at, bytes);
+			struct tr_digest digest = { hash.low64, hash.high64 };
+			assert_true(tr_digest_equal(tr_digest_of(data + at, bytes), digest));
+			if (digest_avx2(data + at, bytes, &digest))
+				assert_true(digest.low == hash.low64 && digest.high == hash.high64);
+		}
 }
 
 static void one_bit_changes_the_digest(void **state)
@@ -47,6 +66,7 @@ int main(void)
 {
 	const struct CMUnitTest digest_tests[] = {
 		cmocka_unit_test(digests_are_xxh3),
+		cmocka_unit_test(long_inputs_give_the_same),
 		cmocka_unit_test(one_bit_changes_the_digest),
 		cmocka_unit_test(folding_keeps_the_order),
 	};
