@@ -28,6 +28,9 @@
 #define TR_CHANNEL_ARENAS_MAX       1024 /* pieces of shared memory of one worker */
 #define TR_CHANNEL_ARENA_BYTES      (4u << 20)  /* least size of one; sparse */
 #define TR_CHANNEL_MESSAGE_MAX      (64u << 10) /* bytes of a message on the worker's socket */
+#define TR_SHM_PIECES_MAX           2048 /* pieces of memory that one peer shows to another of its host */
+#define TR_SHM_BYTES_MAX            (1ull << 42) /* of address space, for them */
+#define TR_SHM_UNGREETED_MAX        64 /* connections of shared memory that have not said hello yet */
 #define TR_STATE_TENSORS_MAX        4096
 #define TR_STATE_NAME_MAX           128
 #define TR_STATE_CHUNK_BYTES        (256u << 10)

@@ -1,0 +1,45 @@
+/* All that an engine has to do with shared memory: the UNIX socket that its peers dial, the doorbell that wakes it, and the
+ * lanes. A lane (lane.h) of shared memory is a pair of rings (shm_ring.h) and the socket beside it (shm_socket.h).
+ *
+ * Before the loop sleeps the hub looks at its rings. While `busy` says that somebody waits for a frame it goes on looking for
+ * SHM_SPIN_US, giving way to other threads between two looks; a peer that answers within that time costs no system call and
+ * no wake-up. Then it marks its rings (shm_ring_sleep) and the loop sleeps in epoll.
+ *
+ * One loop, one thread. Nothing blocks.
+ */
+#ifndef TR_COLLECTIVES_TRANSPORT_SHM_HUB_H
+#define TR_COLLECTIVES_TRANSPORT_SHM_HUB_H
+
+#include <stdbool.h>
+#include <uv.h>
+
+#include "collectives/transport/lane.h"
+#include "collectives/transport/shm_export.h"
+#include "common/error.h"
+
+struct shm_hub;
+
+struct shm_hub_callbacks {
+	/* A peer's process opened a lane: set its callbacks and arg, or lane_close it. */
+	void (*accepted)(void *arg, struct lane *lane);
+	/* Somebody waits for a frame. May be NULL: never. */
+	bool (*busy)(void *arg);
+};
+
+tr_status shm_hub_create(uv_loop_t *loop, const struct shm_hub_callbacks *callbacks, void *arg,
+    struct shm_hub **hub, struct tr_error *error);
+/* Closes the socket, and the lanes that nobody owns yet; frees itself when the last lane is closed. Accepts NULL. */
+void shm_hub_close(struct shm_hub *hub);
+/* What peers dial: the name of an abstract UNIX socket. */
+const char *shm_hub_address(const struct shm_hub *hub);
+
+/* `opened` or `closed` follows. What `exports` holds, now and later, is shown to the peer; they are borrowed until `closed`. An
+ * error: it cannot be, with the cause; nothing follows. */
+tr_status shm_hub_dial(struct shm_hub *hub, const char *address, struct shm_exports *exports,
+    const struct lane_callbacks *callbacks, void *arg, struct lane **lane, struct tr_error *error);
+
+/* What the peer of this lane shows to us, for who reads in place beyond the lane's end; a reference. NULL: it is no lane of
+ * shared memory. */
+struct shm_import *shm_hub_import(const struct lane *lane);
+
+#endif

@@ -1,0 +1,28 @@
+/* Memory that processes of one host share: memfds that cannot shrink, so that no mapping of them can fault. Pure system
+ * calls; any thread.
+ */
+#ifndef TR_COLLECTIVES_TRANSPORT_SHM_MEMORY_H
+#define TR_COLLECTIVES_TRANSPORT_SHM_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+
+/* Zeroed, mapped for reading and writing, its size sealed. The descriptor (close-on-exec) and the mapping are the caller's;
+ * `name` is what /proc/PID/maps shows. */
+tr_status shm_memory_create(const char *name, size_t bytes, int *fd, void **base,
+    struct tr_error *error);
+
+/* TR_EPROTO with the cause unless `fd` is a memfd of at least `bytes` bytes that is sealed against shrinking and of
+ * ordinary pages (huge ones fault when there are none left). */
+tr_status shm_memory_check(int fd, uint64_t bytes, struct tr_error *error);
+
+/* Maps the first `bytes` of what somebody else made, after shm_memory_check. `fd` stays the caller's. */
+tr_status shm_memory_map(int fd, size_t bytes, bool writable, void **base, struct tr_error *error);
+
+/* The same memory behind a descriptor that can only be read and mapped for reading; -1: errno. `fd` stays open. */
+int shm_memory_read_only(int fd);
+
+#endif

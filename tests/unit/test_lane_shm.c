@@ -1,0 +1,528 @@
+/* Lanes of shared memory between two hubs of one loop, and against hostile dialers. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "collectives/transport/host.h"
+#include "collectives/transport/shm_hub.h"
+#include "collectives/transport/shm_memory.h"
+#include "collectives/transport/shm_ring.h"
+#include "collectives/transport/shm_socket.h"
+#include "proto/frame.h"
+
+#define GOT_MAX 4096
+
+/* One process' side. */
+struct side {
+	uv_loop_t *loop; /* stopped whenever something happened: it would sleep after our turn */
+	struct shm_hub *hub;
+	struct lane *lane;
+	struct shm_exports exports;
+	bool opened, closed, drained, again;
+	unsigned refuse; /* so many frames are answered with TR_EAGAIN */
+	unsigned got, stable, released;
+	uint64_t sum; /* of the bodies' bytes */
+	size_t heads, bodies;
+	uint32_t last_type;
+	char last_head[64], reason[256];
+};
+
+static void side_on_opened(void *arg, struct lane *lane)
+{
+	struct side *side = arg;
+	(void)lane;
+	side->opened = true;
+	uv_stop(side->loop);
+}
+
+static void side_on_closed(void *arg, struct lane *lane, const char *reason)
+{
+	struct side *side = arg;
+	(void)lane;
+	side->closed = true;
+	uv_stop(side->loop);
+	side->lane = NULL;
+	(void)snprintf(side->reason, sizeof(side->reason), "%s", reason);
+}
+
+static void side_on_drained(void *arg, struct lane *lane)
+{
+	struct side *side = arg;
+	(void)lane;
+	side->drained = true;
+	uv_stop(side->loop);
+}
+
+static tr_status side_on_frame(void *arg, struct lane *lane, const struct lane_frame *frame,
+    struct tr_error *error)
+{
+	struct side *side = arg;
+	const uint8_t *body = frame->body;
+	(void)lane;
+	if (side->refuse > 0) {
+		side->refuse--;
+		side->again = true;
+		uv_stop(side->loop);
+		return TR_EAGAIN;
+	}
+	if (frame->type == FRAME_TO_NODE)
+		return tr_error_set(error, TR_EPROTO, "not here");
+	side->got++;
+	uv_stop(side->loop);
+	side->stable += frame->stable;
+	side->last_type = frame->type;
+	side->heads += frame->head_bytes;
+	side->bodies += frame->body_bytes;
+	for (size_t i = 0; i < frame->body_bytes; i++)
+		side->sum += body[i];
+	size_t shown = frame->head_bytes < sizeof(side->last_head) ? frame->head_bytes
+	                                                           : sizeof(side->last_head) - 1;
+	memcpy(side->last_head, frame->head, shown);
+	side->last_head[shown] = '\0';
+	return TR_OK;
+}
+
+static const struct lane_callbacks side_callbacks = { .opened = side_on_opened,
+	.closed = side_on_closed,
+	.drained = side_on_drained,
+	.frame = side_on_frame };
+
+static void side_on_accepted(void *arg, struct lane *lane)
+{
+	struct side *side = arg;
+	side->lane = lane;
+	uv_stop(side->loop);
+	lane->callbacks = side_callbacks;
+	lane->arg = side;
+}
+
+struct fixture {
+	uv_loop_t loop;
+	uv_timer_t limit;
+	struct side a, b; /* a dials b */
+};
+
+static void on_limit(uv_timer_t *timer)
+{
+	(void)timer;
+	fail_msg("waited in vain");
+}
+
+#define RUN_UNTIL(fixture, condition)                                \
+	do {                                                         \
+		while (!(condition))                                 \
+			(void)uv_run(&(fixture)->loop, UV_RUN_ONCE); \
+	} while (0)
+
+static void open_hubs(struct fixture *f)
+{
+	static const struct shm_hub_callbacks callbacks = { .accepted = side_on_accepted };
+	*f = (struct fixture){ 0 };
+	f->a.loop = f->b.loop = &f->loop;
+	assert_int_equal(uv_loop_init(&f->loop), 0);
+	assert_int_equal(shm_hub_create(&f->loop, &callbacks, &f->a, &f->a.hub, NULL), TR_OK);
+	assert_int_equal(shm_hub_create(&f->loop, &callbacks, &f->b, &f->b.hub, NULL), TR_OK);
+	(void)uv_timer_init(&f->loop, &f->limit);
+	(void)uv_timer_start(&f->limit, on_limit, 30000, 0);
+}
+
+static void dial(struct fixture *f)
+{
+	struct tr_error error;
+	if (shm_hub_dial(f->a.hub, shm_hub_address(f->b.hub), &f->a.exports, &side_callbacks, &f->a,
+	        &f->a.lane, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	RUN_UNTIL(f, f->a.opened && f->b.lane != NULL);
+}
+
+static void close_hubs(struct fixture *f)
+{
+	if (f->a.lane != NULL)
+		lane_close(f->a.lane, "the test is over");
+	if (f->b.lane != NULL)
+		lane_close(f->b.lane, "the test is over");
+	shm_hub_close(f->a.hub);
+	shm_hub_close(f->b.hub);
+	uv_close((uv_handle_t *)&f->limit, NULL);
+	while (uv_run(&f->loop, UV_RUN_DEFAULT) != 0)
+		;
+	assert_int_equal(uv_loop_close(&f->loop), 0);
+	shm_exports_finish(&f->a.exports);
+}
+
+static void on_released(void *arg)
+{
+	((struct side *)arg)->released++;
+}
+
+static tr_status send_text(struct side *side, const char *text)
+{
+	struct lane_send frame = { .type = FRAME_PEER, .body = text, .body_bytes = strlen(text) };
+	return lane_send(side->lane, &frame);
+}
+
+static tr_status send_borrowed(struct side *side, const void *body, size_t bytes)
+{
+	struct lane_send frame = { .type = FRAME_SEGMENT,
+		.head = "segment",
+		.head_bytes = 7,
+		.body = body,
+		.body_bytes = bytes,
+		.released = on_released,
+		.arg = side };
+	return lane_send(side->lane, &frame);
+}
+
+/* What the other side has gone past is noticed when the loop turns, which nobody asks it to. */
+static void run_until_released(struct fixture *f, unsigned count)
+{
+	while (f->a.released < count)
+		(void)uv_run(&f->loop, UV_RUN_NOWAIT);
+	assert_int_equal(f->a.released, count);
+}
+
+/* ---- tests ---- */
+
+static void test_frames_both_ways(void **state)
+{
+	static struct fixture f;
+	(void)state;
+	open_hubs(&f);
+	dial(&f);
+	assert_int_equal(send_text(&f.a, "hello"), TR_OK);
+	RUN_UNTIL(&f, f.b.got == 1);
+	assert_string_equal(f.b.last_head, "hello"); /* a message comes in one piece */
+	assert_int_equal(send_text(&f.b, "back"), TR_OK);
+	RUN_UNTIL(&f, f.a.got == 1);
+	assert_string_equal(f.a.last_head, "back");
+	assert_string_equal(f.a.lane->ops->name, "shm");
+	close_hubs(&f);
+}
+
+static void test_shown_memory_is_read_in_place(void **state)
+{
+	static struct fixture f;
+	const size_t bytes = 8u << 20;
+	void *base;
+	int fd;
+	(void)state;
+	open_hubs(&f);
+	assert_int_equal(shm_memory_create("test", bytes, &fd, &base, NULL), TR_OK);
+	int shown = shm_memory_read_only(fd);
+	assert_int_equal(shm_exports_add(&f.a.exports, shown, base, bytes, true), TR_OK);
+	dial(&f);
+	memset(base, 1, bytes);
+	for (size_t at = 0; at < bytes; at += 256u << 10)
+		assert_int_equal(send_borrowed(&f.a, (uint8_t *)base + at, 256u << 10), TR_OK);
+	assert_int_equal(f.a.released, 0); /* nothing was copied */
+	RUN_UNTIL(&f, f.b.bodies == bytes);
+	assert_int_equal(f.b.sum, bytes);
+	assert_int_equal(f.b.stable, 32);
+	run_until_released(&f, 32);
+	struct lane_counters counted;
+	lane_counters(f.a.lane, &counted);
+	assert_int_equal(counted.copied_bytes, 0);
+	close_hubs(&f);
+	(void)munmap(base, bytes);
+	(void)close(fd);
+	(void)close(shown);
+}
+
+static void test_private_memory_is_copied(void **state)
+{
+	static struct fixture f;
+	const size_t bytes = 256u << 10;
+	uint8_t *memory = malloc(bytes);
+	(void)state;
+	open_hubs(&f);
+	dial(&f);
+	memset(memory, 1, bytes);
+	/* More than the ring holds: the rest waits, in order, borrowed. */
+	for (unsigned i = 0; i < 40; i++)
+		assert_int_equal(send_borrowed(&f.a, memory, bytes), TR_OK);
+	assert_true(f.a.released > 0 && f.a.released < 40);
+	assert_int_equal(lane_room(f.a.lane), 0);
+	RUN_UNTIL(&f, f.b.got == 40);
+	assert_int_equal(f.b.sum, 40 * bytes);
+	assert_int_equal(f.b.stable, 0);
+	RUN_UNTIL(&f, f.a.drained);
+	run_until_released(&f, 40);
+	assert_true(lane_room(f.a.lane) > 0);
+	close_hubs(&f);
+	free(memory);
+}
+
+static void test_refused_frames_wait(void **state)
+{
+	static struct fixture f;
+	(void)state;
+	open_hubs(&f);
+	dial(&f);
+	f.b.refuse = 2;
+	assert_int_equal(send_text(&f.a, "one"), TR_OK);
+	assert_int_equal(send_text(&f.a, "two"), TR_OK);
+	RUN_UNTIL(&f, f.b.again);
+	f.b.again = false;
+	for (unsigned i = 0; i < 5; i++)
+		(void)uv_run(&f.loop, UV_RUN_NOWAIT);
+	assert_false(f.b.again); /* not before it was resumed */
+	lane_resume(f.b.lane);
+	RUN_UNTIL(&f, f.b.again);
+	assert_int_equal(f.b.got, 0);
+	lane_resume(f.b.lane);
+	RUN_UNTIL(&f, f.b.got == 2);
+	assert_string_equal(f.b.last_head, "two");
+	close_hubs(&f);
+}
+
+static void test_dropped_bodies_are_released_at_once(void **state)
+{
+	static struct fixture f;
+	void *base;
+	int fd;
+	(void)state;
+	open_hubs(&f);
+	assert_int_equal(shm_memory_create("test", 1 << 20, &fd, &base, NULL), TR_OK);
+	assert_int_equal(shm_exports_add(&f.a.exports, fd, base, 1 << 20, false), TR_OK);
+	dial(&f);
+	for (unsigned i = 0; i < 3000; i++)
+		assert_int_equal(send_borrowed(&f.a, base, 8192), TR_OK);
+	lane_drop_borrowed(f.a.lane);
+	assert_int_equal(f.a.released, 3000);
+	assert_int_equal(send_text(&f.a, "after"), TR_OK);
+	RUN_UNTIL(&f, f.b.last_type == FRAME_PEER);
+	assert_true(f.b.got <= SHM_RING_SLOTS + 1); /* what was in the ring, and no more */
+	assert_int_equal(f.a.released, 3000);
+	close_hubs(&f);
+	(void)munmap(base, 1 << 20);
+	(void)close(fd);
+}
+
+static void test_finish_is_read_to_the_end(void **state)
+{
+	static struct fixture f;
+	(void)state;
+	open_hubs(&f);
+	dial(&f);
+	for (unsigned i = 0; i < 2000; i++)
+		assert_int_equal(send_text(&f.a, "last words"), TR_OK);
+	lane_finish(f.a.lane, "it left");
+	RUN_UNTIL(&f, f.a.closed && f.b.closed);
+	assert_int_equal(f.b.got, 2000);
+	assert_string_equal(f.a.reason, "it left");
+	close_hubs(&f);
+}
+
+static void test_bad_frame_ends_its_lane(void **state)
+{
+	static struct fixture f;
+	(void)state;
+	open_hubs(&f);
+	dial(&f);
+	struct lane_send frame = { .type = FRAME_TO_NODE, .body = "x", .body_bytes = 1 };
+	assert_int_equal(lane_send(f.a.lane, &frame), TR_OK);
+	RUN_UNTIL(&f, f.a.closed && f.b.closed);
+	assert_string_equal(f.b.reason, "not here");
+	close_hubs(&f);
+}
+
+/* ---- a process that dies ---- */
+
+static void child(const char *address)
+{
+	static struct fixture f;
+	open_hubs(&f);
+	if (shm_hub_dial(f.a.hub, address, NULL, &side_callbacks, &f.a, &f.a.lane, NULL) != TR_OK)
+		_exit(1);
+	RUN_UNTIL(&f, f.a.opened);
+	for (unsigned i = 0; i < 500; i++)
+		if (send_text(&f.a, "before I die") != TR_OK)
+			_exit(1);
+	_exit(0);
+}
+
+static void test_death_is_noticed_and_its_words_are_read(void **state)
+{
+	static struct fixture f;
+	char address[128];
+	int status = 0;
+	(void)state;
+	open_hubs(&f);
+	(void)snprintf(address, sizeof(address), "%s", shm_hub_address(f.b.hub));
+	pid_t pid = fork();
+	if (pid == 0)
+		child(address);
+	RUN_UNTIL(&f, f.b.closed);
+	assert_int_equal(f.b.got, 500);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	close_hubs(&f);
+}
+
+/* ---- hostile dialers ---- */
+
+struct stranger {
+	int socket, ring, back, bell;
+	struct shm_ring memory, memory_back;
+};
+
+static struct stranger stranger_come(struct fixture *f)
+{
+	struct stranger s = { 0 };
+	assert_int_equal(shm_socket_dial(shm_hub_address(f->b.hub), &s.socket, NULL), TR_OK);
+	assert_int_equal(shm_ring_create(&s.memory, &s.ring, NULL), TR_OK);
+	assert_int_equal(shm_ring_create(&s.memory_back, &s.back, NULL), TR_OK);
+	s.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return s;
+}
+
+static tr_status stranger_say(const struct stranger *s, uint32_t kind, uint64_t bytes,
+    const int *descriptors, unsigned count)
+{
+	struct shm_message message = { .kind = kind, .version = SHM_SOCKET_VERSION, .bytes = bytes };
+	return shm_socket_send(s->socket, &message, descriptors, count);
+}
+
+/* Runs until the other side has closed. */
+static void stranger_is_dropped(struct fixture *f, struct stranger *s)
+{
+	struct shm_received received;
+	tr_status st;
+	while ((st = shm_socket_receive(s->socket, &received)) != TR_EUNAVAILABLE) {
+		for (unsigned i = 0; st == TR_OK && i < received.descriptor_count; i++)
+			(void)close(received.descriptors[i]);
+		(void)uv_run(&f->loop, UV_RUN_NOWAIT);
+	}
+	shm_ring_unmap(&s->memory);
+	shm_ring_unmap(&s->memory_back);
+	int all[] = { s->socket, s->ring, s->back, s->bell };
+	for (size_t i = 0; i < 4; i++)
+		(void)close(all[i]);
+}
+
+static void test_bad_hellos_are_dropped(void **state)
+{
+	static struct fixture f;
+	int pipes[2];
+	(void)state;
+	open_hubs(&f);
+	assert_int_equal(pipe(pipes), 0);
+	int blocking = eventfd(0, EFD_CLOEXEC);
+	for (int i = 0; i < 7; i++) {
+		struct stranger s = stranger_come(&f);
+		int hello[3] = { s.ring, s.back, s.bell };
+		unsigned count = 3;
+		uint32_t kind = SHM_HELLO;
+		if (i == 0)
+			count = 2;
+		else if (i == 1)
+			hello[0] = pipes[0];
+		else if (i == 2)
+			hello[2] = pipes[1];
+		else if (i == 3)
+			hello[2] = blocking;
+		else if (i == 4)
+			hello[0] = shm_memory_read_only(s.ring); /* it could not be written */
+		else if (i == 5)
+			kind = SHM_WELCOME;
+		else
+			kind = 77;
+		assert_int_equal(stranger_say(&s, kind, 0, hello, count), TR_OK);
+		if (i == 4)
+			(void)close(hello[0]);
+		stranger_is_dropped(&f, &s);
+		assert_null(f.b.lane);
+	}
+	(void)close(pipes[0]);
+	(void)close(pipes[1]);
+	(void)close(blocking);
+	close_hubs(&f);
+}
+
+static void test_bad_rings_are_dropped(void **state)
+{
+	static struct fixture f;
+	(void)state;
+	open_hubs(&f);
+	int small = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	assert_int_equal(ftruncate(small, 4096), 0);
+	for (int i = 0; i < 5; i++) {
+		struct stranger s = stranger_come(&f);
+		int hello[3] = { s.ring, s.back, s.bell };
+		assert_int_equal(stranger_say(&s, SHM_HELLO, 0, hello, 3), TR_OK);
+		f.b.closed = false;
+		RUN_UNTIL(&f, f.b.lane != NULL);
+		struct shm_ring_slot *slot = &s.memory.slots[0];
+		*slot = (struct shm_ring_slot){ .type = FRAME_SEGMENT, .memory = SHM_RING_INSIDE };
+		if (i == 0)
+			slot->body_bytes = UINT32_MAX;
+		else if (i == 1)
+			slot->memory = 5; /* never announced */
+		else if (i == 2)
+			slot->type = 4711;
+		else if (i == 3)
+			assert_int_equal(stranger_say(&s, SHM_MEMORY, 4096, &small, 1), TR_OK);
+		else
+			atomic_store(&s.memory_back.control->consumed, 9);
+		atomic_store(&s.memory.control->produced, i == 3 ? 0 : 1);
+		RUN_UNTIL(&f, f.b.closed);
+		stranger_is_dropped(&f, &s);
+	}
+	(void)close(small);
+	close_hubs(&f);
+}
+
+static void test_nobody_there(void **state)
+{
+	static struct fixture f;
+	struct tr_error error;
+	(void)state;
+	open_hubs(&f);
+	assert_int_equal(shm_hub_dial(f.a.hub, "traind-nobody", NULL, &side_callbacks, &f.a,
+	                     &f.a.lane, &error),
+	    TR_EUNAVAILABLE);
+	assert_null(f.a.lane);
+	close_hubs(&f);
+}
+
+static void test_host_identity(void **state)
+{
+	char one[HOST_IDENTITY_MAX], two[HOST_IDENTITY_MAX];
+	(void)state;
+	host_identity(one);
+	host_identity(two);
+	assert_string_equal(one, two);
+	assert_true(strlen(one) > 36);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_frames_both_ways),
+		cmocka_unit_test(test_shown_memory_is_read_in_place),
+		cmocka_unit_test(test_private_memory_is_copied),
+		cmocka_unit_test(test_refused_frames_wait),
+		cmocka_unit_test(test_dropped_bodies_are_released_at_once),
+		cmocka_unit_test(test_finish_is_read_to_the_end),
+		cmocka_unit_test(test_bad_frame_ends_its_lane),
+		cmocka_unit_test(test_death_is_noticed_and_its_words_are_read),
+		cmocka_unit_test(test_bad_hellos_are_dropped),
+		cmocka_unit_test(test_bad_rings_are_dropped),
+		cmocka_unit_test(test_nobody_there),
+		cmocka_unit_test(test_host_identity),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
