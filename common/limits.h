@@ -10,7 +10,7 @@
 #define TR_JOBS_MAX                 4096       /* job records kept, finished ones included */
 #define TR_JOB_EVENTS_MAX           256        /* newest events kept per job */
 #define TR_ROUND_RECORDS_MAX        (1u << 20) /* newest committed rounds kept per group */
-#define TR_ROUND_OPS_MAX            256        /* collectives in one round */
+#define TR_ROUND_OPS_MAX            4096       /* collectives in one round */
 #define TR_SEGMENT_BYTES            (256u << 10) /* piece of a vector that is pipelined, repaired, hashed */
 #define TR_OP_SEGMENTS_MAX          (1u << 18)
 #define TR_FRAME_CONTROL_MAX        (4u << 20) /* payload bytes of a control frame */

@@ -117,8 +117,8 @@ struct member {
 	struct channel_answer unclaimed; /* of a call that timed out */
 	enum channel_call unclaimed_call;
 	struct tr_error submit_error, lost; /* the round's: first bad op; why it was given up */
-	struct member_op ops[TR_ROUND_OPS_MAX];
-	unsigned op_count;
+	struct member_op *ops;              /* of the round, ascending tags */
+	size_t op_count, op_capacity;
 	bool state_awaited, state_here;
 
 	/* the view */

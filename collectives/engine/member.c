@@ -47,6 +47,7 @@ static void member_free(struct member *member)
 	group_core_destroy(member->core);
 	channel_host_destroy(member->host);
 	free(member->view_peers);
+	free(member->ops);
 	while (member->posted != NULL) {
 		struct posted_event *next = member->posted->next;
 		free(member->posted);

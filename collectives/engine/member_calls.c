@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -129,12 +130,52 @@ void member_calls_began(struct member *member, const struct tr_round *info)
 		keep_unclaimed(member, CHANNEL_BEGIN, &answer);
 }
 
+/* Where the op is, or would be: ascending tags. */
+static size_t op_place(const struct member *member, uint32_t tag)
+{
+	size_t low = 0, high = member->op_count;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (member->ops[middle].tag < tag)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 static struct member_op *find_op(struct member *member, uint32_t tag)
 {
-	for (unsigned i = 0; i < member->op_count; i++)
-		if (member->ops[i].tag == tag)
-			return &member->ops[i];
-	return NULL;
+	size_t place = op_place(member, tag);
+	return place < member->op_count && member->ops[place].tag == tag ? &member->ops[place]
+	                                                                 : NULL;
+}
+
+static tr_status add_op(struct member *member, uint32_t tag, struct tr_error *error)
+{
+	if (member->op_count == member->op_capacity) {
+		size_t capacity = member->op_capacity > 0 ? 2 * member->op_capacity : 32;
+		struct member_op *ops = realloc(member->ops, capacity * sizeof(*ops));
+		if (ops == NULL)
+			return tr_error_set(error, TR_ENOMEM, "out of memory for op %u", tag);
+		member->ops = ops;
+		member->op_capacity = capacity;
+	}
+	size_t place = op_place(member, tag);
+	memmove(&member->ops[place + 1], &member->ops[place],
+	    (member->op_count - place) * sizeof(member->ops[0]));
+	member->ops[place] = (struct member_op){ .tag = tag };
+	member->op_count++;
+	return TR_OK;
+}
+
+static void drop_op(struct member *member, uint32_t tag)
+{
+	struct member_op *op = find_op(member, tag);
+	if (op == NULL)
+		return;
+	member->op_count--;
+	memmove(op, op + 1, (size_t)(&member->ops[member->op_count] - op) * sizeof(*op));
 }
 
 void member_calls_op_done(struct member *member, uint32_t tag)
@@ -192,13 +233,13 @@ static void submit(struct member *member, const struct channel_submission *s)
 	}
 	struct group_event event = { .kind = GROUP_SUBMIT, .submit = op.submit };
 	bool fresh = member->op_count < TR_ROUND_OPS_MAX && find_op(member, s->tag) == NULL;
-	if (fresh)
-		member->ops[member->op_count++] = (struct member_op){ .tag = s->tag };
-	tr_status st = member_step(member, &event, &error);
+	tr_status st = fresh ? add_op(member, s->tag, &error) : TR_OK;
+	if (st == TR_OK)
+		st = member_step(member, &event, &error);
 	if (st == TR_OK)
 		return;
-	if (fresh && member->op_count > 0)
-		member->op_count--;
+	if (fresh)
+		drop_op(member, s->tag);
 	if (st != TR_ERESTART && member->submit_error.status == TR_OK)
 		(void)tr_error_set(&member->submit_error, st, "%s", error.text);
 }

@@ -1,6 +1,6 @@
 /* Which parts of the gradient are reduced together. Gradients become final from the end of the array towards its start, so bucket 0 is
  * the last part of the array. A bucket is at least BUCKETS_BYTES (small ones cost more in messages than they gain in overlap), and
- * their number is limited by what one round may hold.
+ * there are few enough for one report of a view change.
  */
 #ifndef TR_DAEMON_WORKER_BUCKETS_H
 #define TR_DAEMON_WORKER_BUCKETS_H
@@ -11,7 +11,7 @@
 #include "daemon/worker/layout.h"
 
 #define BUCKETS_BYTES (1u << 20)
-#define BUCKETS_MAX   (TR_ROUND_OPS_MAX - 16) /* the rest: loss, validation and so on */
+#define BUCKETS_MAX   240u
 
 struct buckets {
 	size_t count;

@@ -269,10 +269,12 @@ static void fill_links(const struct builder *b, Traind__Peer__View *view)
 		view->bandwidth_bytes_per_s = BANDWIDTH_UNKNOWN_BPS;
 }
 
+/* `place`: where it is if all members reported the same ops. */
 static struct Traind__Peer__OpHolders *holders_row(Traind__Peer__Resume *resume,
-    const Traind__Peer__OpReport *op)
+    const Traind__Peer__OpReport *op, size_t place)
 {
-	for (size_t i = 0; i < resume->n_ops; i++)
+	for (size_t i = place < resume->n_ops && resume->ops[place]->tag == op->tag ? place : 0;
+	     i < resume->n_ops; i++)
 		if (resume->ops[i]->tag == op->tag)
 			return resume->ops[i]->segments == op->segments ? resume->ops[i] : NULL;
 	Traind__Peer__OpHolders *row = calloc(1, sizeof(*row));
@@ -318,7 +320,7 @@ static void fill_holders(struct builder *b, Traind__Peer__Resume *resume)
 		    e->report->attempt != b->decision.base_attempt)
 			continue;
 		for (size_t k = 0; k < e->report->n_ops; k++) {
-			Traind__Peer__OpHolders *row = holders_row(resume, e->report->ops[k]);
+			Traind__Peer__OpHolders *row = holders_row(resume, e->report->ops[k], k);
 			if (row != NULL && e->report->ops[k]->sealed.len > 0)
 				holders_add(b, row, e->peer->id, e->report->ops[k]);
 		}

@@ -73,13 +73,22 @@ static bool contributor_left(const struct resume_input *input,
 	return false;
 }
 
+/* Reports list their ops by ascending tags. */
 static const Traind__Peer__OpReport *op_of(const Traind__Peer__ViewReport *report,
     const Traind__Peer__OpReport *like)
 {
-	for (size_t k = 0; k < report->n_ops; k++)
-		if (report->ops[k]->tag == like->tag)
-			return report->ops[k]->segments == like->segments ? report->ops[k] : NULL;
-	return NULL;
+	size_t low = 0, high = report->n_ops;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (report->ops[middle]->tag < like->tag)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low == report->n_ops || report->ops[low]->tag != like->tag ||
+	    report->ops[low]->segments != like->segments)
+		return NULL;
+	return report->ops[low];
 }
 
 static unsigned byte_of(const ProtobufCBinaryData *bitmap, size_t at)

@@ -1,0 +1,170 @@
+/* Ops as a program submits them (tr_submit), over real engines: what is refused, memory of input and output apart, and as many ops
+ * of a round as there may be.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "engine_fixture.h"
+
+/* `n` hosts with a group each, founded, their round begun. */
+static struct fx *begin(unsigned n, size_t bytes, void **memory)
+{
+	struct fx *fx = fx_start(n, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct tr_error error;
+	struct tr_round round;
+	for (unsigned i = 0; i < n; i++) {
+		fx_attach(&fx->hosts[i]);
+		memory[i] = tr_alloc(fx->hosts[i].group, bytes);
+		assert_non_null(memory[i]);
+		assert_int_equal(tr_state_ready(fx->hosts[i].group, 0, &error), TR_OK);
+	}
+	fx_found(fx, n);
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(tr_round_begin(fx->hosts[i].group, &round, &error), TR_OK);
+	return fx;
+}
+
+struct committer {
+	tr_group *group;
+	pthread_t thread;
+	tr_status status;
+};
+
+static void *commit_run(void *arg)
+{
+	struct committer *c = arg;
+	struct tr_error error;
+	c->status = tr_round_commit(c->group, NULL, NULL, &error);
+	return NULL;
+}
+
+static void commit_all(struct fx *fx, unsigned n)
+{
+	struct committer committers[FX_HOSTS_MAX];
+	for (unsigned i = 0; i < n; i++) {
+		committers[i] = (struct committer){ .group = fx->hosts[i].group };
+		assert_int_equal(pthread_create(&committers[i].thread, NULL, commit_run,
+		                     &committers[i]),
+		    0);
+	}
+	for (unsigned i = 0; i < n; i++) {
+		assert_int_equal(pthread_join(committers[i].thread, NULL), 0);
+		assert_int_equal(committers[i].status, TR_OK);
+	}
+}
+
+static void refused(tr_group *group, struct tr_op op, const char *why)
+{
+	struct tr_error error = { 0 };
+	assert_int_equal(tr_submit(group, &op, &error), TR_EINVAL);
+	if (strstr(error.text, why) == NULL)
+		fail_msg("\"%s\" does not say \"%s\"", error.text, why);
+}
+
+static void an_input_apart_from_the_output_stays_as_it_is(void **state)
+{
+	(void)state;
+	enum { COUNT = 100000 };
+	void *memory[3];
+	struct fx *fx = begin(3, 2 * COUNT * sizeof(float), memory);
+	struct tr_error error;
+	for (unsigned i = 0; i < 3; i++) {
+		float *input = memory[i];
+		struct tr_op op = TR_OP_INIT;
+		for (unsigned k = 0; k < COUNT; k++)
+			input[k] = (float)(k % 1000 + i);
+		op.tag = 5;
+		op.input = input;
+		op.output = input + COUNT;
+		op.count = COUNT;
+		assert_int_equal(tr_submit(fx->hosts[i].group, &op, &error), TR_OK);
+	}
+	commit_all(fx, 3);
+	for (unsigned i = 0; i < 3; i++) {
+		const float *input = memory[i], *output = input + COUNT;
+		for (unsigned k = 0; k < COUNT; k++) {
+			assert_true(input[k] == (float)(k % 1000 + i));
+			assert_true(output[k] == (float)(3 * (k % 1000) + 3));
+		}
+	}
+	fx_stop(fx);
+}
+
+static void memory_of_two_ops_is_told_apart_exactly(void **state)
+{
+	(void)state;
+	void *memory[1];
+	struct fx *fx = begin(1, 4096, memory);
+	tr_group *group = fx->hosts[0].group;
+	float *data = memory[0];
+	struct tr_error error;
+	struct tr_op op = TR_OP_INIT;
+	op.tag = 1;
+	op.count = 16;
+	op.input = data;
+	op.output = data + 8;
+	refused(group, op, "input and output share memory");
+	op.output = data + 16;
+	assert_int_equal(tr_submit(group, &op, &error), TR_OK);
+	op.tag = 2;
+	op.output = data + 32;
+	assert_int_equal(tr_submit(group, &op, &error), TR_OK); /* two may read the same */
+	op.tag = 3;
+	op.input = data + 40; /* one writes where the other reads */
+	op.output = data + 100;
+	refused(group, op, "op 3 and op 2 of this round share memory");
+	op.input = data + 200;
+	op.output = data + 15;
+	refused(group, op, "op 3 and op 1 of this round share memory");
+	op.output = NULL;
+	refused(group, op, "not from tr_alloc");
+	op.output = data + 300;
+	op.size_of = 4;
+	refused(group, op, "size_of");
+	op.size_of = sizeof(op);
+	op.collective = (enum tr_collective)99;
+	refused(group, op, "collective 99");
+	commit_all(fx, 1);
+	fx_stop(fx);
+}
+
+static void thousands_of_ops_in_one_round(void **state)
+{
+	(void)state;
+	void *memory[2];
+	struct fx *fx = begin(2, TR_ROUND_OPS_MAX * sizeof(float), memory);
+	struct tr_error error;
+	for (unsigned i = 0; i < 2; i++) {
+		float *data = memory[i];
+		for (uint32_t k = 0; k < TR_ROUND_OPS_MAX; k++) {
+			/* All tags, each member in another order. */
+			uint32_t tag = (k * (i == 0 ? 1237u : 2711u)) % TR_ROUND_OPS_MAX;
+			data[tag] = (float)(tag + i);
+			assert_int_equal(tr_allreduce(fx->hosts[i].group, tag, &data[tag], 1,
+			                     TR_F32, TR_SUM, TR_CONTRIBUTE, &error),
+			    TR_OK);
+		}
+	}
+	assert_int_equal(tr_allreduce(fx->hosts[0].group, TR_ROUND_OPS_MAX, memory[0], 1, TR_F32,
+	                     TR_SUM, TR_CONTRIBUTE, &error),
+	    TR_ELIMIT);
+	commit_all(fx, 2);
+	for (unsigned i = 0; i < 2; i++)
+		for (uint32_t tag = 0; tag < TR_ROUND_OPS_MAX; tag++)
+			assert_true(((float *)memory[i])[tag] == (float)(2 * tag + 1));
+	fx_stop(fx);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_input_apart_from_the_output_stays_as_it_is),
+		cmocka_unit_test(memory_of_two_ops_is_told_apart_exactly),
+		cmocka_unit_test(thousands_of_ops_in_one_round),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
