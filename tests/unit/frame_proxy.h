@@ -23,6 +23,8 @@ struct fp_harm {
 	unsigned corrupt;    /* state frames that get a wrong byte */
 	unsigned stall;      /* connections that are not read any more once their StateBegin came */
 	unsigned begins;     /* seen */
+	bool deaf;           /* no connection is read any more */
+	size_t trickle; /* so many bytes of a connection pass every 20 ms; set before there is one */
 };
 
 struct fp_connection {
@@ -163,10 +165,37 @@ static void fp_accept(struct frame_proxy *proxy)
 	proxy->count++;
 }
 
+static bool fp_trickle_one(struct fp_connection *c, size_t most)
+{
+	uint8_t bytes[4096];
+	ssize_t n = recv(c->in, bytes, most < sizeof(bytes) ? most : sizeof(bytes), MSG_DONTWAIT);
+	return n < 0 || (n > 0 && fp_write(c->out, bytes, (size_t)n));
+}
+
+static void fp_trickle(struct frame_proxy *proxy, size_t bytes)
+{
+	(void)usleep(20000);
+	for (unsigned i = 0; i < proxy->count; i++)
+		if (proxy->connections[i].in >= 0 && !fp_trickle_one(&proxy->connections[i], bytes))
+			fp_close(&proxy->connections[i]);
+}
+
+static struct fp_harm fp_harm_now(struct frame_proxy *proxy)
+{
+	pthread_mutex_lock(&proxy->fx->lock);
+	struct fp_harm harm = proxy->harm;
+	pthread_mutex_unlock(&proxy->fx->lock);
+	return harm;
+}
+
 static void *fp_run(void *arg)
 {
 	struct frame_proxy *proxy = arg;
 	for (;;) {
+		struct fp_harm harm = fp_harm_now(proxy);
+		bool reads = !harm.deaf && harm.trickle == 0;
+		if (harm.trickle > 0)
+			fp_trickle(proxy, harm.trickle);
 		struct pollfd polls[2 + 2 * FP_CONNECTIONS_MAX] = {
 			{ .fd = proxy->stop[0], .events = POLLIN },
 			{ .fd = proxy->port, .events = POLLIN },
@@ -174,10 +203,11 @@ static void *fp_run(void *arg)
 		unsigned count = proxy->count;
 		for (unsigned i = 0; i < count; i++) {
 			const struct fp_connection *c = &proxy->connections[i];
-			polls[2 + 2 * i] = (struct pollfd){ c->stalled ? -1 : c->in, POLLIN, 0 };
+			polls[2 + 2 * i] = (struct pollfd){ c->stalled || !reads ? -1 : c->in,
+				POLLIN, 0 };
 			polls[3 + 2 * i] = (struct pollfd){ c->out, POLLIN, 0 };
 		}
-		if (poll(polls, 2 + 2 * count, -1) < 0)
+		if (poll(polls, 2 + 2 * count, harm.trickle > 0 ? 0 : -1) < 0)
 			continue;
 		if (polls[0].revents != 0)
 			return NULL;
