@@ -29,6 +29,7 @@
 #define FX_HOSTS_MAX   8
 #define FX_GROUP       1
 #define FX_DEADLINE_S  60
+#define FX_KINDS_MAX   32
 #define FX_PEER(index) ((uint64_t)(10 + (index)))
 
 struct fx;
@@ -46,6 +47,7 @@ struct fx_host {
 	bool up, ready, gone;
 	char link_lost_reason[256];
 	unsigned link_lost, records, reports, events;
+	unsigned heard[FX_KINDS_MAX]; /* messages to memberd, by kind */
 	uint64_t installed;
 	Traind__Peer__LastWords *words; /* once gone */
 	Traind__Peer__ViewReport *report;
@@ -113,6 +115,8 @@ static void fx_to_member(void *arg, const Traind__Peer__ToMember *message)
 {
 	struct fx_host *host = arg;
 	pthread_mutex_lock(&host->fx->lock);
+	assert_true((unsigned)message->body_case < FX_KINDS_MAX);
+	host->heard[message->body_case]++;
 	fx_hear(host, message);
 	pthread_cond_broadcast(&host->fx->changed);
 	pthread_mutex_unlock(&host->fx->lock);
