@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tests/bench/processes.h"
 
@@ -69,10 +68,11 @@ double coll_case_tolerance(const struct coll_case *c)
 
 void coll_check(tr_status st, const char *call, const struct tr_error *error)
 {
+	char what[64];
 	if (st == TR_OK)
 		return;
-	fprintf(stderr, "collbench: %s: %s\n", call, error->text);
-	_exit(1);
+	(void)snprintf(what, sizeof(what), "collbench: %s", call);
+	processes_die(what, error->text);
 }
 
 tr_group *coll_case_join(const struct coll_case *c)

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -30,6 +31,15 @@ void processes_destroy(struct processes *processes)
 		(void)munmap(processes, sizeof(*processes));
 }
 
+static atomic_bool *said; /* shared by the processes of a case */
+
+void processes_die(const char *what, const char *why)
+{
+	if (said == NULL || !atomic_exchange(said, true))
+		fprintf(stderr, "%s: %s\n", what, why);
+	_exit(1);
+}
+
 void processes_meet(struct processes *processes)
 {
 	(void)pthread_barrier_wait(&processes->barrier);
@@ -38,6 +48,13 @@ void processes_meet(struct processes *processes)
 void processes_start(unsigned world, void (*body)(void *arg, unsigned rank), void *arg, pid_t *pids)
 {
 	(void)fflush(stdout);
+	if (said == NULL)
+		said = mmap(NULL, sizeof(*said), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		    -1, 0);
+	if (said == MAP_FAILED)
+		said = NULL;
+	if (said != NULL)
+		atomic_store(said, false);
 	for (unsigned i = 0; i < world; i++) {
 		pids[i] = fork();
 		if (pids[i] == 0) {
@@ -67,7 +84,9 @@ bool processes_wait(unsigned world, pid_t *pids)
 		if (status == 0 || !well)
 			continue;
 		well = false;
-		fprintf(stderr, "bench: process %u failed (wait status %#x)\n", i, (unsigned)status);
+		if (said == NULL || !atomic_load(said))
+			fprintf(stderr, "bench: process %u failed (wait status %#x)\n", i,
+			    (unsigned)status);
 		for (unsigned k = 0; k < world; k++)
 			if (pids[k] > 0)
 				(void)kill(pids[k], SIGKILL);

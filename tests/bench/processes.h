@@ -29,6 +29,10 @@ bool processes_run(unsigned world, void (*body)(void *arg, unsigned rank), void 
 void processes_start(unsigned world, void (*body)(void *arg, unsigned rank), void *arg, pid_t *pids);
 bool processes_wait(unsigned world, pid_t *pids);
 
+/* In a process that was started here: ends it with exit code 1. Of all processes, only the first to come here says why: what fails
+ * in one fails in all. */
+__attribute__((noreturn)) void processes_die(const char *what, const char *why);
+
 #ifdef __cplusplus
 }
 #endif
