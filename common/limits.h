@@ -13,6 +13,8 @@
 #define TR_ROUND_OPS_MAX            4096       /* collectives in one round */
 #define TR_SEGMENT_BYTES            (256u << 10) /* piece of a vector that is pipelined, repaired, hashed */
 #define TR_OP_SEGMENTS_MAX          (1u << 18)
+#define TR_OP_WINDOW_BYTES          (16u << 20) /* of one op on the way at a time: bounds staging and what a death costs */
+#define TR_OP_WINDOW_BYTES_MIN      (4u << 20) /* and keeps links busy */
 #define TR_FRAME_CONTROL_MAX        (4u << 20) /* payload bytes of a control frame */
 #define TR_FRAME_DATA_MAX           (1u << 20) /* payload bytes of a data frame, its header included */
 #define TR_CONN_UNGREETED_MAX       512        /* connections that have not said hello yet */
