@@ -40,6 +40,8 @@
 #define TR_STATE_STALL_MS           30000 /* nothing of it came for so long: it is asked for again */
 #define TR_JOIN_TIMEOUT_MS          10000 /* for memberd to admit a process that joins a group */
 #define TR_HELD_BYTES_MAX           (16u << 20) /* of frames that came before their op was submitted */
+#define TR_LANES_MAX                32 /* connections of one link */
+#define TR_LINK_KEPT_BYTES_MAX      (16u << 20) /* staging sent to a peer that has not said that it came */
 #define TR_REDIAL_FIRST_MS          10
 #define TR_REDIAL_LAST_MS           250
 #define TR_RECORDS_BATCH            2048 /* round records in one message to memberd */
