@@ -163,8 +163,9 @@ static void close_hubs(struct fixture *f)
 	shm_exports_finish(&f->a.exports);
 }
 
-static void on_released(void *arg)
+static void on_released(void *arg, bool sent)
 {
+	(void)sent;
 	((struct side *)arg)->released++;
 }
 
