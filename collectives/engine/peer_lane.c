@@ -318,7 +318,7 @@ static tr_status take_received(struct peer_link *link, const Traind__Peer__LaneR
 	if (!received->ended)
 		return TR_OK;
 	if (received->frames < pl->known) /* it broke before there was a second one */
-		link_lost(link, "a connection broke with frames on it");
+		peer_link_lost(link, "a connection broke with frames on it");
 	pl->ended = true;
 	pl->up = false;
 	if (pl->lane != NULL)

@@ -73,7 +73,7 @@ static struct peer_link *link_get(struct member *member, uint64_t peer)
 
 /* ---- connecting ---- */
 
-void link_lost(struct peer_link *link, const char *reason)
+void peer_link_lost(struct peer_link *link, const char *reason)
 {
 	log_info("engine", "peer %" PRIu64 ": link to peer %" PRIu64 ": %s", link->member->peer,
 	    link->peer, reason);
@@ -97,7 +97,7 @@ void link_dial_failed(struct peer_link *link, const char *cause)
 		return;
 	}
 	link->pause_ms = TR_REDIAL_FIRST_MS;
-	link_lost(link, cause);
+	peer_link_lost(link, cause);
 }
 
 void link_lane_opened(struct peer_link *link)
@@ -114,7 +114,7 @@ void link_last_lane_closed(struct peer_link *link, const char *reason)
 	if (link->closing || link->member->over)
 		link_remove(link);
 	else if (link->sent_view == link->member->view && link->sent_view != 0)
-		link_lost(link, reason);
+		peer_link_lost(link, reason);
 	else if (pulse_on(
 	             link->member->engine)) /* nothing was lost, but the other side waits for pulses */
 		(void)uv_timer_start(&link->redial, on_redial, link->pause_ms, 0);
@@ -130,9 +130,9 @@ static void link_dial(struct peer_link *link)
 	if (link->dialling_since_ms == 0)
 		link->dialling_since_ms = uv_now(&link->member->engine->loop);
 	if (peer == NULL)
-		link_lost(link, "cannot reach it: its address is unknown");
+		peer_link_lost(link, "cannot reach it: its address is unknown");
 	else if (peer_lane_dial(link, peer->address, &error) != TR_OK)
-		link_lost(link, error.text);
+		peer_link_lost(link, error.text);
 }
 
 static void dial_if_idle(struct peer_link *link)

@@ -109,7 +109,7 @@ void peer_lane_forget_closed(struct peer_link *link);
 /* ---- peer_link.c ---- */
 void link_lane_opened(struct peer_link *link);
 void link_dial_failed(struct peer_link *link, const char *cause); /* and no lane is up */
-void link_lost(struct peer_link *link, const char *reason);
+void peer_link_lost(struct peer_link *link, const char *reason);
 void link_last_lane_closed(struct peer_link *link, const char *reason);
 
 #endif
