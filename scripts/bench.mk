@@ -17,9 +17,10 @@ BENCH_O := $(addprefix $(BUILD)/obj/tests/bench/,measure.o measure_input.o measu
 $(BUILD)/bench/bare_ring: $(BUILD)/obj/tests/bench/peers/bare_ring.o $(BENCH_O)
 	@mkdir -p $(@D)
 	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -lm
-$(BUILD)/bench/cubic_preload.so: $(BUILD)/obj/tests/bench/peers/cubic_preload.o
+# Loaded into other people's programs: never with a sanitizer.
+$(BUILD)/bench/cubic_preload.so: tests/bench/peers/cubic_preload.c
 	@mkdir -p $(@D)
-	@$(CC) -shared -o $@ $^ -ldl
+	@$(CC) -std=gnu11 -D_GNU_SOURCE -O2 $(WARN) -fPIC -shared -o $@ $< -ldl
 CFLAGS_tests_bench_peers_mpi_bench = $(shell $(MPICC) --showme:compile)
 $(BUILD)/bench/mpi_bench: $(BUILD)/obj/tests/bench/peers/mpi_bench.o $(BENCH_O)
 	@mkdir -p $(@D)

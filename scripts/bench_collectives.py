@@ -54,9 +54,9 @@ def iterations_of(case, full):
 class Run:
     """What was measured, and what could not be."""
 
-    def __init__(self, build, algorithms, full):
+    def __init__(self, build, algorithms, full, peers):
         self.build, self.full = pathlib.Path(build), full
-        self.everybody = contenders(build, algorithms)
+        self.everybody = [one for one in contenders(build, algorithms) if one.ours or not peers or one.name in peers]
         self.absent = {one.name + (f" {one.transport}" if one.ours else ""): one.missing for one in self.everybody if one.missing}
         self.refused = {}  # {(contender, transport or option): reason}: not asked again
         self.rows = []
@@ -119,7 +119,7 @@ def is_peer(row):
 
 
 def print_table(table):
-    print(f"{'':11}{'contender':24}{'time':>12}{'busbw':>12}{'of floor':>9}{'of best peer':>13}{'CPU':>11}{'on the wire':>12}"
+    print(f"{'':11}{'contender':24}{'time':>12}{'busbw':>12}{'of floor':>9}{'of best peer':>13}{'CPU':>11}{'/floor':>8}{'on the wire':>12}"
           f"{'RSS':>8}  notes")
     for (transport, world, size), by_name in table.items():
         print(f"{transport} n={world} {size_text(size)}")
@@ -131,9 +131,10 @@ def print_table(table):
             notes += [row["congestion"]] if transport == "tcp" and row["congestion"] not in ("", "cubic") else []
             notes += [f"runs differ {row['spread']:.1f}x"] if row["spread"] > 1.5 else []
             bandwidth = f"{row['busbw_gbps']:.3f} GB/s" if size >= SMALL_BYTES else "-"
+            cpu = f"{row['cpu_s'] / floor['cpu_s']:.2f}x" if floor else "-"
             wire = f"{row['wire_bytes'] / size:.2f} S" if size >= SMALL_BYTES else f"{row['wire_bytes']:.0f} B"
             print(f"{'':11}{row['contender']:24}{row['median_s'] * 1e6:9.1f} us{bandwidth:>12}{ratio(floor):>9}{ratio(peer):>13}"
-                  f"{row['cpu_s'] * 1e3:8.2f} ms{wire:>12}{row['rss_mib']:4.0f} MiB  {', '.join(notes)}")
+                  f"{row['cpu_s'] * 1e3:8.2f} ms{cpu:>8}{wire:>12}{row['rss_mib']:4.0f} MiB  {', '.join(notes)}")
 
 
 def targets(table):
@@ -178,6 +179,13 @@ def codec_targets(run, repetitions, found):
         found.append({"case": "tcp n=4 64 MiB int8", "ours": "traind auto", "what": what, "ratio": ratio, "wanted": wanted})
 
 
+def memory_target(run, found):
+    rows = run.collbench("memory", ["--world", 2, "--bytes", 256 * MIB, "--transport", "tcp", "--iters", 2], 1)
+    if rows:
+        found.append({"case": "tcp n=2 256 MiB", "ours": "traind auto", "wanted": 1.0, "ratio": 32 / max(rows[0]["rss_mib"], 0.1),
+                      "what": f"of the 32 MiB that it may add to the peak memory (it added {rows[0]['rss_mib']:.0f})"})
+
+
 def print_targets(found):
     print("\nratios beside the targets, of the fastest of our algorithms")
     for one in found:
@@ -216,6 +224,7 @@ def parse():
     parser.add_argument("--quick", action="store_true", help="few cases, some minutes (default)")
     parser.add_argument("--algo", default="auto", help="of ours, with commas: auto,ring,star,direct,one-shot")
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--peers", default="", help="only these, with commas: 'bare ring,Open MPI shm'")
     parser.add_argument("--only", default="", help="a part of a case's name, as 'tcp n=4'")
     parser.add_argument("--out", type=pathlib.Path, help="folder for collectives.svg and .json (BUILD; docs/images is the kept one)")
     return parser.parse_args()
@@ -225,7 +234,7 @@ def main():
     options = parse()
     began = time.monotonic()
     facts = machine()
-    run = Run(options.build, options.algo.split(","), options.full)
+    run = Run(options.build, options.algo.split(","), options.full, [name for name in options.peers.split(",") if name])
     cases = [case for case in case_list(options.full)
              if options.only in f"{case['transport']} n={case['world']} {size_text(case['bytes'])}"]
     run.measure(cases, options.repetitions)
@@ -236,6 +245,7 @@ def main():
     deaths = {}
     if not options.only:
         codec_targets(run, options.repetitions, found)
+        memory_target(run, found)
         algorithm = options.algo.split(",")[-1]
         middle = ["--world", 4, "--bytes", 64 * MIB, "--iters", 7, "--algo", algorithm, "--transport", "tcp"]
         deaths["SIGKILL"] = run.collbench("--kill-at", [*middle, "--kill-at", KILL_AT], options.repetitions)
