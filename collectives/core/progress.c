@@ -3,6 +3,7 @@
 
 #include "collectives/core/bits.h"
 #include "collectives/core/member.h"
+#include "collectives/core/ring.h"
 
 #define WAITS_MAX (sizeof(((struct group_core_progress *)0)->waits_for) / sizeof(uint64_t))
 
@@ -23,19 +24,17 @@ static void progress_segment(const struct group_core *core, const struct op *op,
 
 	if (segment->server != ROSTER_NONE) {
 		progress_add(progress, roster->peers[segment->server]);
-		return;
+	} else if (op->algorithm == TR_RING) {
+		unsigned before = ring_previous(roster->place[roster->me], roster->n);
+		progress_add(progress, roster->peers[roster->order[before]]);
+	} else if (roster->me != roster->hub) {
+		progress_add(progress, roster->peers[roster->hub]);
+	} else {
+		for (unsigned i = 0; i < roster->n; i++)
+			if (i != roster->me && roster->live[i] &&
+			    !(segment->fold && bits_get(segment->fold->got, i)))
+				progress_add(progress, roster->peers[i]);
 	}
-	struct route route;
-	route_find(&(struct route_of){ roster, op->algorithm, op->tag, s }, roster->me, &route);
-	bool waits = false;
-	for (unsigned i = 0; i < roster->n && !segment->passed; i++)
-		if (bits_get(route.children, i) &&
-		    !(segment->fold && bits_get(segment->fold->got, i))) {
-			progress_add(progress, roster->peers[i]);
-			waits = true;
-		}
-	if (!waits && route.down_from != ROSTER_NONE)
-		progress_add(progress, roster->peers[route.down_from]);
 }
 
 static void progress_votes(const struct group_core *core, struct group_core_progress *progress)
@@ -83,21 +82,6 @@ void group_core_progress(const struct group_core *core, bool caller_waits,
 	if ((core->state == ROUND_CLOSED || (caller_waits && round_active(core))) &&
 	    core->proposal == 0)
 		progress_waits(core, progress);
-}
-
-tr_status group_core_explain(const struct group_core *core, uint32_t tag,
-    enum tr_algorithm *algorithm, char *reason, size_t reason_bytes)
-{
-	const struct op *op = round_op(core, tag);
-
-	for (size_t i = 0; !op && i < core->last_op_count; i++)
-		if (core->last_ops[i]->tag == tag)
-			op = core->last_ops[i];
-	if (!op)
-		return TR_ENOTFOUND;
-	*algorithm = window_algorithm(core, (enum tr_algorithm)op->signature.algorithm,
-	    op->signature.count * op->element_bytes, reason, reason_bytes);
-	return TR_OK;
 }
 
 tr_status group_core_contributors(const struct group_core *core, uint32_t tag, uint64_t element,

@@ -263,20 +263,16 @@ void engine_destroy(struct engine *engine)
 tr_status engine_set_links(struct engine *engine, const struct engine_links *links,
     struct tr_error *error)
 {
+	(void)engine;
 	if (links->transport == TR_TRANSPORT_SHM)
 		return tr_error_set(error, TR_EINVAL,
 		    "transport shm: peers of this library talk TCP");
-	if (links->sockets > TR_LANES_MAX)
-		return tr_error_set(error, TR_EINVAL, "sockets %u, allowed: 0 (by the link) to %d",
-		    links->sockets, TR_LANES_MAX);
-	tr_status st = links->congestion == NULL || links->congestion[0] == '\0'
-	    ? TR_OK
-	    : congestion_check(links->congestion, error);
-	if (st != TR_OK)
-		return st;
-	engine->links.sockets = links->sockets;
-	(void)snprintf(engine->links.congestion, sizeof(engine->links.congestion), "%s",
-	    links->congestion != NULL ? links->congestion : "");
+	if (links->sockets > 1)
+		return tr_error_set(error, TR_EINVAL,
+		    "sockets %u: peers of this library use one connection each", links->sockets);
+	if (links->congestion != NULL)
+		return tr_error_set(error, TR_EINVAL,
+		    "congestion %s: this library leaves the kernel's choice", links->congestion);
 	return TR_OK;
 }
 

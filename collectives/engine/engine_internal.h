@@ -4,11 +4,8 @@
  *	member.c         life of a member; events into its core
  *	member_act.c     actions out of its core
  *	member_calls.c   what its caller wants, and the answers
- *	peer_link.c      links to peers: frames out
- *	peer_lane.c      a link's connections; which frame goes where; stripe.c: how many there are
- *	outgoing.c       frames that wait for one
+ *	peer_link.c      connections that we dialled: frames out
  *	peer_inbound.c   connections that were dialled to us: frames in
- *	inbound_link.c   those that belong to one link of a peer: what came on each
  *	pulse.c          signs of life between members, and who is silent
  *	held.c           frames that came before the core could take them
  *	state_send.c, state_receive.c   state for joiners
@@ -26,9 +23,7 @@
 #include "collectives/engine/channel_host.h"
 #include "collectives/engine/engine.h"
 #include "collectives/engine/pulse.h"
-#include "collectives/transport/congestion.h"
 #include "collectives/transport/conn.h"
-#include "collectives/transport/lane.h"
 #include "common/log_limit.h"
 
 struct engine {
@@ -44,10 +39,6 @@ struct engine {
 	struct inbound *strangers, **strangers_tail; /* oldest first */
 	unsigned stranger_count;
 	struct log_limit drops; /* of strangers */
-	struct {
-		unsigned sockets;                     /* 0: as many as a link needs */
-		char congestion[CONGESTION_NAME_MAX]; /* "": by the path */
-	} links;
 	struct {
 		uv_timer_t timer;
 		uint64_t interval_ms, timeout_ms; /* interval 0: memberd has not said it */
@@ -137,9 +128,7 @@ struct member {
 	double view_latency_s; /* one way, of its worst link */
 
 	struct peer_link *links;
-	uint64_t links_made; /* their names */
 	struct inbound *inbound;
-	struct inbound_link *inbound_links;
 	struct held_frame *held, **held_tail;
 	size_t held_bytes;
 	struct state_send *state_sends;
@@ -207,11 +196,8 @@ void peer_link_drop_segments(struct member *member);
 void peer_link_leave(struct member *member, const char *reason); /* goodbye to all */
 void peer_link_leave_one(struct member *member, uint64_t peer, const char *reason);
 void peer_link_view_changed(
-    struct member *member); /* closes those to peers that are no longer in it */
-/* Now and then: pulses on those that are idle; more or fewer connections, as they need. */
-void peer_link_look(struct member *member);
-/* The round is decided: nothing of the caller's memory is sent any more. */
-void peer_link_round_over(struct member *member);
+    struct member *member);                  /* closes those to peers that are no longer in it */
+void peer_link_pulse(struct member *member); /* on those that are idle */
 tr_status peer_send_message(struct conn *conn, const Traind__Peer__PeerMessage *message);
 tr_status peer_send_hello(struct conn *conn, const struct member *member, uint64_t to);
 
@@ -228,12 +214,12 @@ void inbound_on_hello_timer(uv_timer_t *timer);
 /* ---- held.c ---- */
 void held_start(struct member *member);
 void held_stop(struct member *member);
-/* Keeps a segment's frame, its staging as it is; false: there are too many, the lane has to wait. */
-bool held_keep(struct member *member, uint64_t from, const struct lane_frame *frame);
+/* Keeps a copy of a segment's frame; false: there are too many, the connection has to wait. */
+bool held_keep(struct member *member, uint64_t from, const uint8_t *payload, size_t bytes);
 void held_retry(struct member *member); /* in the loop's next turn */
-/* One segment's frame into the core, which takes its staging; TR_EAGAIN: not now, nothing was taken. */
-tr_status inbound_segment(struct member *member, uint64_t from, const struct lane_frame *frame,
-    struct tr_error *error);
+/* One segment's frame into the core; TR_EAGAIN: not now. */
+tr_status inbound_segment(struct member *member, uint64_t from, const uint8_t *payload,
+    size_t bytes, struct tr_error *error);
 void inbound_close_from(struct member *member, uint64_t from, const char *reason);
 
 /* ---- state_send.c, state_receive.c ---- */

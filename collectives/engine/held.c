@@ -10,9 +10,8 @@
 struct held_frame {
 	struct held_frame *next;
 	uint64_t from;
-	struct lane_frame frame; /* staging is kept as it is; what was borrowed is copied into `head` */
 	size_t bytes;
-	_Alignas(8) uint8_t head[];
+	_Alignas(8) uint8_t payload[];
 };
 
 static void on_retry(uv_idle_t *retry);
@@ -25,28 +24,17 @@ static void held_append(struct member *member, struct held_frame *frame)
 	member->held_bytes += frame->bytes;
 }
 
-bool held_keep(struct member *member, uint64_t from, const struct lane_frame *frame)
+bool held_keep(struct member *member, uint64_t from, const uint8_t *payload, size_t bytes)
 {
-	bool whole = frame->body == NULL || frame->place != NULL || frame->stable;
-	size_t bytes = frame->head_bytes + frame->body_bytes;
-	size_t copied = frame->head_bytes + (whole ? 0 : frame->body_bytes);
 	if (bytes > TR_HELD_BYTES_MAX - member->held_bytes)
 		return false;
-	struct held_frame *held = malloc(sizeof(*held) + copied);
-	if (held == NULL)
+	struct held_frame *frame = malloc(sizeof(*frame) + bytes);
+	if (frame == NULL)
 		return false;
-	held->from = from;
-	held->bytes = bytes;
-	held->frame = *frame;
-	held->frame.head = held->head;
-	memcpy(held->head, frame->head, frame->head_bytes);
-	if (!whole) {
-		memcpy(held->head + frame->head_bytes, frame->body, frame->body_bytes);
-		held->frame.head_bytes = copied;
-		held->frame.body = NULL;
-		held->frame.body_bytes = 0;
-	}
-	held_append(member, held);
+	frame->from = from;
+	frame->bytes = bytes;
+	memcpy(frame->payload, payload, bytes);
+	held_append(member, frame);
 	return true;
 }
 
@@ -60,7 +48,9 @@ static void offer(struct member *member)
 	while (frame != NULL) {
 		struct held_frame *next = frame->next;
 		struct tr_error error = { 0 };
-		tr_status st = inbound_segment(member, frame->from, &frame->frame, &error);
+		tr_status st = member->over
+		    ? TR_ESTALE
+		    : inbound_segment(member, frame->from, frame->payload, frame->bytes, &error);
 		if (st == TR_EAGAIN) {
 			held_append(member, frame);
 		} else {
@@ -101,8 +91,6 @@ void held_stop(struct member *member)
 {
 	while (member->held != NULL) {
 		struct held_frame *next = member->held->next;
-		if (member->held->frame.place != NULL)
-			group_buffer_release(member->core, member->held->frame.place);
 		free(member->held);
 		member->held = next;
 	}

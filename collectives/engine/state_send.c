@@ -81,11 +81,10 @@ static tr_status on_frame(void *arg, struct conn *conn, uint16_t type, const uin
 	return tr_error_set(error, TR_EPROTO, "a frame against the connection's direction");
 }
 
-static void on_released(void *arg, bool sent)
+static void on_released(void *arg)
 {
 	struct chunk *chunk = arg;
 	struct state_send *send = chunk->send;
-	(void)sent;
 	send->in_flight -= chunk->bytes;
 	free(chunk);
 	if (!send->told)

@@ -352,13 +352,6 @@ static void counters(const struct lane *base, struct lane_counters *counted)
 	*counted = ((const struct lane_shm *)base)->counters;
 }
 
-/* Nothing gets lost between two rings: whether the process is there is the socket's to say. */
-static void set_patience(struct lane *base, uint32_t patience_ms)
-{
-	(void)base;
-	(void)patience_ms;
-}
-
 static void path(struct lane *base, struct lane_path *is)
 {
 	(void)base;
@@ -378,7 +371,6 @@ static const struct lane_ops ops = { .name = "shm",
 	.resume = resume,
 	.close = close_lane,
 	.finish = finish,
-	.set_patience = set_patience,
 	.counters = counters,
 	.path = path,
 	.peer_name = peer_name };

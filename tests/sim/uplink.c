@@ -5,8 +5,6 @@
 
 #include "tests/sim/sim.h"
 
-#define STREAM_LINKS 4
-
 static void uplink_send(struct sim *sim, unsigned number, Traind__Peer__ToMember *message)
 {
 	if (sim->nodes[number].conn != 0)
@@ -195,13 +193,6 @@ void node_heartbeat(struct sim *sim, unsigned number)
 		heartbeat.peers = list;
 		heartbeat.n_peers = 1;
 	}
-	/* Links are unequal in half of the seeds; nothing is measured in the others. */
-	if (rng_below(sim->key, STREAM_LINKS, 0, 2) == 0) {
-		uint64_t of = number + 1;
-		heartbeat.rtt_s = 1e-4 * (double)rng_below(sim->key, STREAM_LINKS, 2 * of, 100);
-		heartbeat.bandwidth_bytes_per_s = 1e7 *
-		    (double)rng_below(sim->key, STREAM_LINKS, 2 * of + 1, 8);
-	}
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_HEARTBEAT;
 	message.heartbeat = &heartbeat;
 	uplink_send(sim, number, &message);
@@ -240,9 +231,7 @@ static void uplink_joined(struct sim *sim, unsigned number, const Traind__Peer__
 		return;
 	}
 	if (!node->core) {
-		struct group_core_options options = { .group = joined->group,
-			.peer = joined->peer,
-			.window_bytes = sim->window_bytes };
+		struct group_core_options options = { .group = joined->group, .peer = joined->peer };
 		node->group = joined->group;
 		node->peer = joined->peer;
 		sim_trace(sim, "n%u is peer %lu", number, (unsigned long)node->peer);
@@ -258,28 +247,6 @@ static void uplink_joined(struct sim *sim, unsigned number, const Traind__Peer__
 	uplink_send(sim, number, &message);
 }
 
-/* The view, with the hosts that the seed wants. */
-struct hosted_view {
-	Traind__Peer__View view;
-	Traind__Peer__ViewPeer peers[SIM_NODES_MAX], *list[SIM_NODES_MAX];
-	char hosts[SIM_NODES_MAX][16];
-};
-
-static void uplink_hosts(struct sim *sim, const Traind__Peer__View *from, struct hosted_view *to)
-{
-	to->view = *from;
-	to->view.peers = to->list;
-	for (size_t i = 0; i < from->n_peers && i < SIM_NODES_MAX; i++) {
-		unsigned node = node_of_peer(sim, from->peers[i]->peer);
-		to->peers[i] = *from->peers[i];
-		to->list[i] = &to->peers[i];
-		(void)snprintf(to->hosts[i], sizeof(to->hosts[i]), "h%u",
-		    sim->hosts > 0 ? node % sim->hosts : 0);
-		if (sim->hosts > 0)
-			to->peers[i].host = to->hosts[i];
-	}
-}
-
 static void uplink_installed(struct sim *sim, unsigned number,
     const Traind__Peer__ViewInstall *install)
 {
@@ -287,22 +254,20 @@ static void uplink_installed(struct sim *sim, unsigned number,
 	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
 	Traind__Peer__ViewInstalled installed = TRAIND__PEER__VIEW_INSTALLED__INIT;
 	Traind__Peer__ViewInstall copy = *install;
-	struct hosted_view hosted;
+	Traind__Peer__View view = *install->view;
 
-	uplink_hosts(sim, install->view, &hosted);
-	copy.view = &hosted.view;
+	copy.view = &view;
 	if (sim->plant == PLANT_ARRIVAL)
-		hosted.view.deterministic = false;
+		view.deterministic = false;
 	if (sim->plant == PLANT_STALE_VIEW && node->view > 1 && number == 0) {
-		hosted.view.number = node->view - 1;
+		view.number = node->view - 1;
 		node->view = 0; /* the engine forgets to look */
-		check_view(sim, number, hosted.view.number);
+		check_view(sim, number, view.number);
 	}
 	tr_status st = node_step(sim, number,
 	    &(struct group_event){ .kind = GROUP_INSTALL, .install = &copy });
 	sim_trace(sim, "n%u gets view %lu of %zu peers, round %lu %s: %s", number,
-	    (unsigned long)hosted.view.number, hosted.view.n_peers,
-	    (unsigned long)install->resume->base_round,
+	    (unsigned long)view.number, view.n_peers, (unsigned long)install->resume->base_round,
 	    install->resume->finish ? "goes on" : "begins", tr_status_name(st));
 	if (st != TR_OK)
 		return;

@@ -103,9 +103,8 @@ static void parked_frames_outlive_the_peer(void **state)
 	assert_int_equal(pair->server.frames, 3);
 }
 
-static void on_released(void *arg, bool sent)
+static void on_released(void *arg)
 {
-	(void)sent;
 	++*(unsigned *)arg;
 }
 

@@ -163,9 +163,8 @@ static void close_hubs(struct fixture *f)
 	shm_exports_finish(&f->a.exports);
 }
 
-static void on_released(void *arg, bool sent)
+static void on_released(void *arg)
 {
-	(void)sent;
 	((struct side *)arg)->released++;
 }
 
