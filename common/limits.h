@@ -45,7 +45,7 @@
 #define TR_REDIAL_FIRST_MS          10
 #define TR_REDIAL_LAST_MS           250
 #define TR_RECORDS_BATCH            2048 /* round records in one message to memberd */
-#define TR_RECORDS_INTERVAL_MS      200 /* between two of these messages, while rounds go on */
+#define TR_RECORDS_INTERVAL_MS      200  /* between two of these messages, while rounds go on */
 #define TR_RECORDS_AGAIN_MS         2000 /* sent, but memberd has not said that they are in its log */
 #define TR_RECORDS_UNLOGGED_MAX     65536 /* kept until memberd says that they are in its log */
 #define TR_LAST_WORDS_BYTES_MAX     (2u << 20) /* of the round records in them */
