@@ -13,6 +13,8 @@
 #define TR_ROUND_OPS_MAX            4096       /* collectives in one round */
 #define TR_SEGMENT_BYTES            (256u << 10) /* piece of a vector that is pipelined, repaired, hashed */
 #define TR_OP_SEGMENTS_MAX          (1u << 18)
+#define TR_OP_WINDOW_BYTES          (16u << 20) /* of one op on the way at a time: bounds staging and what a death costs */
+#define TR_OP_WINDOW_BYTES_MIN      (4u << 20) /* and keeps links busy */
 #define TR_FRAME_CONTROL_MAX        (4u << 20) /* payload bytes of a control frame */
 #define TR_FRAME_DATA_MAX           (1u << 20) /* payload bytes of a data frame, its header included */
 #define TR_CONN_UNGREETED_MAX       512        /* connections that have not said hello yet */
@@ -27,6 +29,7 @@
 #define TR_CHANNEL_ANSWERS          16   /* answers on their way back */
 #define TR_CHANNEL_ARENAS_MAX       1024 /* pieces of shared memory of one worker */
 #define TR_CHANNEL_ARENA_BYTES      (4u << 20)  /* least size of one; sparse */
+#define TR_CHANNEL_ARENA_BYTES_MOST (1u << 30)  /* unless one buffer alone needs more */
 #define TR_CHANNEL_MESSAGE_MAX      (64u << 10) /* bytes of a message on the worker's socket */
 #define TR_SHM_PIECES_MAX           2048 /* pieces of memory that one peer shows to another of its host */
 #define TR_SHM_BYTES_MAX            (1ull << 42) /* of address space, for them */
@@ -38,14 +41,12 @@
 #define TR_STATE_STALL_MS           30000 /* nothing of it came for so long: it is asked for again */
 #define TR_JOIN_TIMEOUT_MS          10000 /* for memberd to admit a process that joins a group */
 #define TR_HELD_BYTES_MAX           (16u << 20) /* of frames that came before their op was submitted */
-#define TR_DOMAIN_MEMBERS_MAX       64 /* processes of one failure domain (collectives/domain.h) */
-#define TR_DOMAIN_OPS_MAX           256 /* of a domain in one round */
-#define TR_DOMAIN_BUILDS_MAX        3  /* tries to build a communicator before the domain ends */
-#define TR_BACKEND_CHUNK_BYTES      (4u << 20) /* piece that is staged between device and host */
+#define TR_LANES_MAX                32 /* connections of one link */
+#define TR_LINK_KEPT_BYTES_MAX      (16u << 20) /* staging sent to a peer that has not said that it came */
 #define TR_REDIAL_FIRST_MS          10
 #define TR_REDIAL_LAST_MS           250
 #define TR_RECORDS_BATCH            2048 /* round records in one message to memberd */
-#define TR_RECORDS_INTERVAL_MS      200  /* between two of these messages, while rounds go on */
+#define TR_RECORDS_INTERVAL_MS      200 /* between two of these messages, while rounds go on */
 #define TR_RECORDS_AGAIN_MS         2000 /* sent, but memberd has not said that they are in its log */
 #define TR_RECORDS_UNLOGGED_MAX     65536 /* kept until memberd says that they are in its log */
 #define TR_LAST_WORDS_BYTES_MAX     (2u << 20) /* of the round records in them */

@@ -1,7 +1,32 @@
-# make bench: figures as ratios from one run; never asserted. TORCH=1 installs PyTorch (CPU) to compare with.
-.PHONY: bench
+# make bench: figures as ratios from one run; never asserted. TORCH=1 installs PyTorch (CPU) to compare with. FULL=1: all cases of
+# the collectives (about an hour). What the peers' programs need, `scripts/deps.sh bench` installs; without it they are not
+# built, and the tables say so.
+.PHONY: bench bench-peers
 bench:
 	@scripts/deps.sh bench
 	@scripts/venv.sh $(if $(TORCH),torch)
-	@$(MAKE) -s $(JOBS) all
-	@scripts/bench.sh $(BUILD)
+	@scripts/venv_pccl.sh
+	@$(MAKE) -s $(JOBS) all bench-peers
+	@scripts/bench.sh $(BUILD) $(if $(FULL),--full)
+
+MPICC := $(firstword $(wildcard /usr/bin/mpicc /usr/local/bin/mpicc))
+GLOO := $(firstword $(wildcard /usr/include/gloo/allreduce.h /usr/local/include/gloo/allreduce.h))
+bench-peers: $(addprefix $(BUILD)/bench/,bare_ring cubic_preload.so $(if $(MPICC),mpi_bench) $(if $(GLOO),gloo_bench))
+
+BENCH_O := $(addprefix $(BUILD)/obj/tests/bench/,measure.o measure_input.o measure_options.o processes.o)
+$(BUILD)/bench/bare_ring: $(BUILD)/obj/tests/bench/peers/bare_ring.o $(BENCH_O)
+	@mkdir -p $(@D)
+	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -lm
+# Loaded into other people's programs: never with a sanitizer.
+$(BUILD)/bench/cubic_preload.so: tests/bench/peers/cubic_preload.c
+	@mkdir -p $(@D)
+	@$(CC) -std=gnu11 -D_GNU_SOURCE -O2 $(WARN) -fPIC -shared -o $@ $< -ldl
+CFLAGS_tests_bench_peers_mpi_bench = $(shell $(MPICC) --showme:compile)
+$(BUILD)/bench/mpi_bench: $(BUILD)/obj/tests/bench/peers/mpi_bench.o $(BENCH_O)
+	@mkdir -p $(@D)
+	@$(MPICC) -o $@ $^ $(ALL_LDFLAGS) -lm
+$(BUILD)/bench/gloo_bench: tests/bench/peers/gloo_bench.cc $(BENCH_O)
+	@mkdir -p $(@D)
+	@echo "c++ $<"
+	@g++ -std=c++17 -O2 -Wall -I. -pthread -o $@ $^ -lgloo -lm
+test-programs: $(BUILD)/bench/bare_ring $(BUILD)/bench/cubic_preload.so

@@ -3,17 +3,20 @@
 # installed says so and prints its own figure.
 cd "$(dirname "$0")/.." || exit 1
 build=${1:-build}
+[ $# -eq 0 ] || shift
 python=build/venv/bin/python
 failed=0
 
 part() {
 	name=$1 script=$2
-	$python scripts/bench_part.py "$name" $python "scripts/$script" --build "$build" || failed=1
+	shift 2
+	$python scripts/bench_part.py "$name" $python "scripts/$script" --build "$build" "$@" || failed=1
 }
 
 echo "machine: $(nproc) cores, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)${OPENBLAS_CORETYPE:+, OPENBLAS_CORETYPE=$OPENBLAS_CORETYPE}"
 part "launch, idle daemons, cost of a step" bench_launch.py
 part "the trainer beside PyTorch" bench_trainer.py
 part "two workers beside one" bench_data_parallel.py
-part "all-reduce" bench_collectives.py
+$python scripts/bench_part.py "kernels beside memcpy" "$build/bin/kernelbench" --best || failed=1
+part "all-reduce" bench_collectives.py "$@"
 exit $failed

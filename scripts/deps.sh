@@ -13,7 +13,7 @@ packages_of() {
 	test) packages_of build; echo g++ git iproute2 libcmocka-dev procps python3 python3-venv ;;
 	check) packages_of test; echo clang-14 clang-tidy-14 clang-format-14 shellcheck ;;
 	fuzz) packages_of test; echo clang-14 libclang-rt-14-dev ;;
-	bench) packages_of test; echo openmpi-bin libopenmpi-dev ;;
+	bench) packages_of test; echo openmpi-bin libopenmpi-dev libgloo-dev ;;
 	*) echo "deps: unknown set '$1', allowed: build test check fuzz bench" >&2; exit 2 ;;
 	esac
 }

@@ -14,3 +14,16 @@ $(BUILD)/bin/kernelbench: $(BUILD)/obj/tests/bench/kernelbench.o $(BUILD)/lib/li
 	@echo "ld $@"
 	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -lxxhash -lm
 bench: $(BUILD)/bin/kernelbench
+
+# make kernels-neon: the kernels and their tests for 64-bit ARM, run in an emulator. Needs gcc-aarch64-linux-gnu and
+# qemu-user-static; `make test` skips it where they are missing.
+ARM_CC ?= aarch64-linux-gnu-gcc
+ARM_RUN ?= qemu-aarch64-static
+ARM_SRC := $(wildcard collectives/kernels/*.c) common/rng.c
+ARM_TESTS := $(patsubst tests/unit/%.c,$(BUILD)/neon/%,$(wildcard tests/unit/test_kernel_*.c))
+$(ARM_TESTS): $(BUILD)/neon/%: tests/unit/%.c $(ARM_SRC) $(wildcard collectives/kernels/*.h tests/cross/*.h)
+	@mkdir -p $(@D)
+	@$(ARM_CC) -std=gnu11 -D_GNU_SOURCE -I. -Itests/cross -ffp-contract=off $(WARN) $(KERNEL_CFLAGS) -static -o $@ $< $(ARM_SRC) -lm
+.PHONY: kernels-neon
+kernels-neon: $(ARM_TESTS)
+	@for test in $^; do echo "== $$test"; $(ARM_RUN) $$test || exit 1; done

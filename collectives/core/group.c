@@ -18,6 +18,7 @@ tr_status group_core_create(const struct group_core_options *options, struct gro
 	core->peer = options->peer;
 	core->roster.me = ROSTER_NONE;
 	core->pool.memory = options->memory;
+	core->window_bytes = options->window_bytes > 0 ? options->window_bytes : TR_OP_WINDOW_BYTES;
 	*created = core;
 	return TR_OK;
 }
@@ -62,11 +63,12 @@ static void group_tell_done(struct group_core *core)
 static tr_status group_segment(struct group_core *core, const struct group_event *event,
     struct tr_error *error)
 {
-	tr_status st = path_segment(core, event->from, event->segment.header,
-	    event->segment.payload, error);
+	core->incoming = event->segment.buffer;
+	tr_status st = path_segment(core, event, error);
 
 	if (st != TR_EAGAIN)
-		buffer_put(&core->pool, event->segment.buffer);
+		buffer_put(&core->pool, core->incoming);
+	core->incoming = NULL;
 	return st;
 }
 

@@ -2,13 +2,19 @@
  * clock, no sockets, no logging. The engine runs it over TCP; the simulator runs the same code in
  * virtual time.
  *
- * Walk of a gradient (ring). Segment k of an op has a path through the round's participants: it
- * starts at position k mod n of the ring; each peer adds its own (untouched) input to what came and
- * passes the sum on from staging; the last one seals it: writes the result in place and passes it
- * on as SEALED around the same ring, until all have it. Star: leaves send to the hub, which adds
- * and returns SEALED. With `deterministic` every path adds in ascending peer id (ring: a chain that
- * starts at the first peer; star: hub adds in order). A participant that does not contribute passes
- * on what it got.
+ * Walk of a gradient. Every segment of an op has a route through the round's participants (route.h): a tree in which sums
+ * go up and the result comes down. A member adds its own (untouched) input and its children's sums, and passes the sum on
+ * from staging; the root seals: writes the result in place and sends it down as SEALED. Ring: the tree is a chain that
+ * starts at ring place k mod n for segment k, and the result goes around once more. Star: its root is the hub. Direct:
+ * each segment has its owner, by shares that follow the links' bandwidth (shares.h). Hierarchical: the members of a host
+ * first, then the hosts. One-shot: no tree, everybody gets all inputs and seals by itself. Which one: select.h. With
+ * `deterministic` everything is added in ascending peer id (ring: one chain, from the lowest). A participant that does not
+ * contribute passes on what it got.
+ *
+ * A member has at most a window of an op on the way: begun and not sealed at itself (window.c). A result is the credit for the
+ * next segment, so staging is bounded whatever the op's size. Who sends and gets nothing back (a collective without results for
+ * its sender) needs another credit: the engine's release of the segment's buffer or, where it sends the caller's memory, a
+ * notification that it was sent.
  *
  * Commit. When the caller asked to commit and all ops are sealed, the member votes (digest) to the
  * hub; the hub answers COMMIT when all participants voted the same. A member that got COMMIT for r
@@ -168,6 +174,7 @@ struct group_actions {
 struct group_core_options {
 	uint64_t group, peer;
 	struct group_memory memory; /* zeroed: the allocator's */
+	size_t window_bytes; /* of one op: begun by this member and not sealed here; 0: TR_OP_WINDOW_BYTES */
 };
 
 tr_status group_core_create(const struct group_core_options *options, struct group_core **core);

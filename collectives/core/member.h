@@ -2,7 +2,10 @@
  *
  *	group.c    the step: which event goes where, and what follows from any of them
  *	round.c    the caller: begin, submit, close; what it is told
- *	path.c     segments along ring or star, sealing
+ *	route.c    who adds whose sums, who seals, who gets the result from whom. Pure
+ *	window.c   which segments this member begins, and when
+ *	path.c     segments that come: sums and results; sending
+ *	fold.c     sums
  *	commit.c   votes and the hub's decision
  *	record.c   committed rounds for memberd's log
  *	repair.c   freeze, report, install, resume
@@ -16,6 +19,7 @@
 #include "collectives/core/group.h"
 #include "collectives/core/op.h"
 #include "collectives/core/roster.h"
+#include "collectives/core/route.h"
 #include "collectives/core/view.h"
 
 #define MEMBER_REPEAT_US \
@@ -102,6 +106,9 @@ struct group_core {
 	bool *connected; /* by view peer: GROUP_DO_CONNECT was said in this view */
 
 	struct buffer_pool pool;
+	size_t window_bytes; /* of one op, begun and not sealed */
+	/* Of the segment of this step: whoever keeps it takes the reference and sets this to NULL. */
+	struct group_buffer *incoming;
 	struct group_actions *actions; /* of the step under way */
 	struct group_action scratch;   /* takes an action that found no memory */
 	tr_status status;              /* TR_ENOMEM: something of this step was lost */
@@ -139,18 +146,47 @@ void round_release_held(struct group_core *core);
 tr_status round_enter(struct group_core *core, uint64_t round, uint64_t attempt,
     const uint64_t *contributors, size_t contributor_count, struct tr_error *error);
 
+/* ---- window.c ---- */
+/* A view was installed, or the op is new: chooses the algorithm and begins. */
+void window_start(struct group_core *core, struct op *op);
+void window_advance(struct group_core *core, struct op *op); /* something of it was sealed */
+/* Which algorithm an op of this size takes in this view; `reason` may be NULL. */
+enum tr_algorithm window_algorithm(const struct group_core *core, enum tr_algorithm wish,
+    uint64_t bytes, char *reason, size_t reason_bytes);
+
 /* ---- path.c ---- */
-void path_begin(struct group_core *core, struct op *op);
-tr_status path_segment(struct group_core *core, uint64_t from, const struct segment_header *header,
-    const void *payload, struct tr_error *error);
-void path_send(struct group_core *core, struct op *op, uint32_t segment, enum segment_kind kind,
-    unsigned to, const uint8_t *set, const void *payload, struct group_buffer *buffer);
-void path_sealed_here(struct group_core *core, struct op *op, uint32_t segment, const uint8_t *set);
+struct path_payload {
+	const void *data;
+	bool stable; /* it stays as it is until the round is decided or the view freezes */
+	bool wide;   /* SEGMENT_WIDE */
+};
+struct path_frame {
+	enum segment_kind kind;
+	enum segment_encoding encoding;
+	const uint8_t *set; /* contributors */
+	const void *payload;
+	size_t bytes;
+	struct group_buffer
+	    *buffer; /* holds the payload; NULL: it is in the op's memory. A reference is added. */
+};
+tr_status path_segment(struct group_core *core, const struct group_event *event,
+    struct tr_error *error);
+void path_send(struct group_core *core, const struct op *op, uint32_t segment, unsigned to,
+    const struct path_frame *frame);
+void path_send_result(struct group_core *core, const struct op *op, uint32_t segment, unsigned to);
+/* The result is in op->data. */
+void path_sealed_here(struct group_core *core, struct op *op, uint32_t segment,
+    const struct route *route, const uint8_t *set);
 void path_live_set(const struct group_core *core, uint8_t *set);
-/* ---- fold.c: the hub of a star ---- */
-void fold_begin(struct group_core *core, struct op *op, uint32_t segment);
-tr_status fold_add(struct group_core *core, struct op *op, uint32_t segment, unsigned from,
-    const void *payload, struct tr_error *error);
+
+/* ---- fold.c ---- */
+/* A child's sum. Takes core->incoming if it keeps it. TR_EPROTO: it came before. */
+tr_status fold_add(struct group_core *core, struct op *op, uint32_t segment,
+    const struct route *route, unsigned from, const struct path_payload *payload,
+    struct tr_error *error);
+/* Our own input may be added from now on. */
+tr_status fold_own_given(struct group_core *core, struct op *op, uint32_t segment,
+    const struct route *route);
 
 /* ---- commit.c ---- */
 tr_status commit_vote_got(struct group_core *core, uint64_t from, const Traind__Peer__Vote *vote,

@@ -7,6 +7,9 @@
 #include "collectives/core/bits.h"
 #include "collectives/kernels/reduce.h"
 
+#define SEGMENT_LEAST   (16u << 10) /* below, the header and the call cost more than overlap gains */
+#define SEGMENTS_WANTED 32u
+
 static uint8_t nothing[1]; /* where an empty op's data is */
 
 static tr_status op_check(const struct op_submit *submit, struct tr_error *error)
@@ -23,7 +26,15 @@ static tr_status op_check(const struct op_submit *submit, struct tr_error *error
 static tr_status op_size(struct op *op, const struct op_submit *submit, struct tr_error *error)
 {
 	op->element_bytes = reduce_element_bytes(submit->dtype);
-	op->segment_elements = (uint32_t)(submit->segment_bytes / op->element_bytes);
+	uint32_t most = submit->segment_bytes;
+	/* Sums under way are f32, and must fit a frame. */
+	const uint32_t narrow = (TR_FRAME_DATA_MAX - SEGMENT_HEADER_BYTES) / 2;
+	if (reduce_is_wide(submit->dtype) && most > narrow)
+		most = narrow;
+	most = op_segment_bytes(submit->count > UINT64_MAX / 8 ? UINT64_MAX
+	                                                       : submit->count * op->element_bytes,
+	    most);
+	op->segment_elements = most / (uint32_t)op->element_bytes;
 	/* An empty op has one empty segment: its signature is compared like any other's. */
 	uint64_t segments = submit->count / op->segment_elements +
 	    (submit->count % op->segment_elements != 0 || submit->count == 0);
@@ -93,9 +104,9 @@ void op_fold_drop(struct op *op, struct buffer_pool *pool, uint32_t segment)
 	struct op_fold *fold = op->segment[segment].fold;
 	if (!fold)
 		return;
-	buffer_put(pool, fold->sum);
-	for (unsigned i = 0; i < fold->held_count; i++)
-		buffer_put(pool, fold->held[i]);
+	buffer_put(pool, fold->left.buffer);
+	for (unsigned i = 0; i < fold->part_count; i++)
+		buffer_put(pool, fold->part[i].buffer);
 	free(fold);
 	op->segment[segment].fold = NULL;
 }
@@ -106,7 +117,7 @@ tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigne
 		struct op_segment *segment = &op->segment[s];
 		op_fold_drop(op, pool, s);
 		segment->server = ROSTER_NONE;
-		segment->passed = false;
+		segment->passed = segment->begun = false;
 		if (forget)
 			segment->sealed = false;
 	}
@@ -121,6 +132,16 @@ tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigne
 	free(op->sets);
 	op->sets = sets;
 	return TR_OK;
+}
+
+uint32_t op_segment_bytes(uint64_t bytes, uint32_t most)
+{
+	uint64_t wanted = bytes / SEGMENTS_WANTED;
+	uint32_t segment = wanted > most ? most : (uint32_t)wanted;
+
+	if (segment < SEGMENT_LEAST)
+		segment = most < SEGMENT_LEAST ? most : SEGMENT_LEAST;
+	return segment < OP_SEGMENT_ALIGN ? segment : segment - segment % OP_SEGMENT_ALIGN;
 }
 
 uint32_t op_elements(const struct op *op, uint32_t segment)
@@ -158,6 +179,8 @@ void op_seal(struct op *op, struct buffer_pool *pool, uint32_t s, const uint8_t 
 	memcpy(op_set(op, s), set, op->set_bytes);
 	segment->sealed = true;
 	op->sealed++;
+	op->begun -= segment->begun;
+	segment->begun = false;
 }
 
 bool op_whole(const struct op *op, uint32_t segment, unsigned contributors)

@@ -15,15 +15,22 @@
 #include "common/limits.h"
 #include "proto/segment.h"
 
-/* At a star's hub: one segment's sum under way. */
+/* Something that is added to a sum. */
+struct fold_part {
+	const void *data;            /* NULL: nothing */
+	struct group_buffer *buffer; /* that holds it: one reference; NULL: it stays where it is */
+	bool wide;                   /* f32, of an op in f16 or bf16 */
+};
+
+/* One segment's sum under way, at a node of its route that waits for more (fold.c). */
 struct op_fold {
-	struct group_buffer *sum;
-	const void *left; /* what was added so far: in `sum`, or still our own input; NULL: nothing */
-	unsigned folded;                     /* contributors in `left` */
-	unsigned next;                       /* deterministic: the participant whose turn it is */
-	uint8_t got[TR_GROUP_PEERS_MAX / 8]; /* by participant */
-	unsigned held_count;
-	struct group_buffer *held[]; /* deterministic: by participant, came before its turn */
+	struct fold_part left; /* the sum so far */
+	bool own_in;           /* our input is in `left` */
+	unsigned next;         /* ordered: the first participant that is not in `left` */
+	unsigned arrived;      /* children whose sums came */
+	uint8_t got[TR_GROUP_PEERS_MAX / 8]; /* the same, by participant */
+	unsigned part_count;
+	struct fold_part part[]; /* by participant: came, and is not in `left` */
 };
 
 struct op_segment {
@@ -31,7 +38,8 @@ struct op_segment {
 	struct op_fold *fold;
 	uint32_t server; /* participant that serves it after a view change; ROSTER_NONE: reduce it */
 	bool sealed;
-	bool passed; /* our part of the path is done in this view */
+	bool passed; /* our sum is on its way up in this view */
+	bool begun;  /* we sent our input and the result is not here: counts in op->begun */
 };
 
 struct op {
@@ -39,7 +47,12 @@ struct op {
 	struct op_signature signature;
 	enum tr_dtype dtype;
 	enum tr_reduce reduce;
-	enum tr_algorithm algorithm; /* in this view */
+	/* In this view (window.c): */
+	enum tr_algorithm algorithm;
+	bool ordered;              /* sums are taken in ascending peer id */
+	uint32_t cursor;           /* segments looked at, in the order in which we begin them */
+	uint32_t begun, begun_max; /* segments that we began and that are not sealed here */
+	uint32_t rotation;    /* segments in a block that every member begins in another order */
 	uint8_t *data;        /* the result: the caller's; borrowed until the round is decided */
 	const uint8_t *input; /* apart from the result; NULL: in place */
 	uint8_t *saved;       /* POLICY_UNIFORM, in place: a copy of the input */
@@ -68,6 +81,11 @@ void op_destroy(struct op *op, struct buffer_pool *pool); /* accepts NULL */
 
 /* A new view: paths start again; with `forget`, nothing is sealed any more (a new attempt of `contributors`). */
 tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigned contributors);
+
+/* Bytes of a segment of an op of `bytes`: small ones are cut too, so that their hops overlap. `most`: of the view. A multiple of
+ * OP_SEGMENT_ALIGN unless `most` is less. */
+#define OP_SEGMENT_ALIGN 1024u /* 128 of the widest elements: blocks of codecs are never split */
+uint32_t op_segment_bytes(uint64_t bytes, uint32_t most);
 
 uint32_t op_elements(const struct op *op, uint32_t segment); /* in this segment */
 size_t op_offset(const struct op *op, uint32_t segment);     /* bytes */

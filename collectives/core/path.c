@@ -1,25 +1,22 @@
-/* Segments on their way: along the ring or to and from the star's hub. */
-#include <assert.h>
+/* Segments that come: sums of children, results from above. And how both are sent. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "collectives/core/bits.h"
 #include "collectives/core/member.h"
-#include "collectives/core/ring.h"
-#include "collectives/core/select.h"
 #include "collectives/kernels/reduce.h"
 
 void path_live_set(const struct group_core *core, uint8_t *set)
 {
-	memset(set, 0, TR_GROUP_PEERS_MAX / 8);
+	memset(set, 0, ROUTE_SET_BYTES);
 	for (unsigned i = 0; i < core->roster.n; i++)
 		if (core->roster.live[i])
 			bits_set(set, core->roster.bit[i]);
 }
 
-void path_send(struct group_core *core, struct op *op, uint32_t segment, enum segment_kind kind,
-    unsigned to, const uint8_t *set, const void *payload, struct group_buffer *buffer)
+void path_send(struct group_core *core, const struct op *op, uint32_t segment, unsigned to,
+    const struct path_frame *frame)
 {
 	emit_connect(core, core->roster.peers[to]);
 	struct group_action *action = emit(core, GROUP_DO_SEND_SEGMENT);
@@ -33,184 +30,81 @@ void path_send(struct group_core *core, struct op *op, uint32_t segment, enum se
 		.tag = op->tag,
 		.segment = segment,
 		.signature = op->signature,
-		.kind = (uint8_t)kind,
+		.kind = (uint8_t)frame->kind,
+		.encoding = (uint8_t)frame->encoding,
 		.elements = op_elements(op, segment),
-		.bytes = (uint32_t)(op_elements(op, segment) * op->element_bytes),
+		.bytes = (uint32_t)frame->bytes,
 	};
-	memcpy(action->header.contributors, set, bits_bytes(core->roster.contributor_count));
-	action->payload = payload;
-	action->payload_bytes = op_elements(op, segment) * op->element_bytes;
-	action->buffer = buffer;
+	memcpy(action->header.contributors, frame->set, bits_bytes(core->roster.contributor_count));
+	action->payload = frame->payload;
+	action->payload_bytes = frame->bytes;
+	action->buffer = frame->buffer;
+	if (frame->buffer)
+		frame->buffer->references++;
 }
 
-static void path_send_result(struct group_core *core, struct op *op, uint32_t segment, unsigned to)
+void path_send_result(struct group_core *core, const struct op *op, uint32_t segment, unsigned to)
 {
-	path_send(core, op, segment, SEGMENT_SEALED, to, op_set(op, segment),
-	    op->data + op_offset(op, segment), NULL);
+	path_send(core, op, segment, to,
+	    &(struct path_frame){ .kind = SEGMENT_SEALED,
+	        .set = op_set(op, segment),
+	        .payload = op->data + op_offset(op, segment),
+	        .bytes = op_elements(op, segment) * op->element_bytes });
 }
 
-/* The sum of all live contributors is in op->data. */
-void path_sealed_here(struct group_core *core, struct op *op, uint32_t segment, const uint8_t *set)
+static void path_pass_on(struct group_core *core, struct op *op, uint32_t segment,
+    const struct route *route)
 {
-	const struct roster *roster = &core->roster;
+	for (unsigned i = 0; i < route->down_count; i++)
+		path_send_result(core, op, segment, route->down_to[i]);
+}
 
-	if (op->reduce == TR_AVG)
-		reduce_divide(op->dtype, op->data + op_offset(op, segment),
-		    op_elements(op, segment), roster->live_count);
+void path_sealed_here(struct group_core *core, struct op *op, uint32_t segment,
+    const struct route *route, const uint8_t *set)
+{
 	op_seal(op, &core->pool, segment, set);
-	if (op->algorithm == TR_RING) {
-		if (roster->n > 1)
-			path_send_result(core, op, segment,
-			    roster->order[ring_next(roster->place[roster->me], roster->n)]);
-		return;
-	}
-	for (unsigned i = 0; i < roster->n; i++)
-		if (i != roster->me)
-			path_send_result(core, op, segment, i);
+	path_pass_on(core, op, segment, route);
 }
 
-static void path_seal_alone(struct group_core *core, struct op *op, uint32_t segment)
+/* A sum of f16 or bf16 travels as f32 once it is one of several. */
+static bool path_encoding_expected(const struct op *op, const struct segment_header *header)
 {
-	uint8_t set[TR_GROUP_PEERS_MAX / 8];
-	size_t bytes = op_elements(op, segment) * op->element_bytes;
+	bool wide = header->kind == SEGMENT_PARTIAL && reduce_is_wide(op->dtype) &&
+	    bits_count(header->contributors, sizeof(header->contributors)) > 1;
 
-	path_live_set(core, set);
-	const uint8_t *input = op_input(op, segment);
-	if (input != op->data + op_offset(op, segment) && bytes > 0)
-		memcpy(op->data + op_offset(op, segment), input, bytes);
-	path_sealed_here(core, op, segment, set);
-}
-
-static void path_send_input(struct group_core *core, struct op *op, uint32_t segment, unsigned to)
-{
-	uint8_t set[TR_GROUP_PEERS_MAX / 8] = { 0 };
-
-	bits_set(set, core->roster.bit[core->roster.me]);
-	op->segment[segment].passed = true;
-	path_send(core, op, segment, SEGMENT_PARTIAL, to, set, op_input(op, segment), NULL);
-}
-
-static void path_begin_segment(struct group_core *core, struct op *op, uint32_t segment)
-{
-	const struct roster *roster = &core->roster;
-
-	if (roster->n == 1) {
-		path_seal_alone(core, op, segment);
-	} else if (op->algorithm == TR_RING) {
-		unsigned start = ring_start(core->view.deterministic ? 0 : segment, roster->n,
-		    roster->live_at);
-		if (roster->order[start] == roster->me)
-			path_send_input(core, op, segment,
-			    roster->order[ring_next(start, roster->n)]);
-	} else if (roster->me == roster->hub) {
-		fold_begin(core, op, segment);
-	} else if (roster->live[roster->me]) {
-		path_send_input(core, op, segment, roster->hub);
-	}
-}
-
-void path_begin(struct group_core *core, struct op *op)
-{
-	const struct roster *roster = &core->roster;
-
-	op->algorithm = select_algorithm(
-	    &(struct select_input){
-	        .wanted = (enum tr_algorithm)core->view.algorithm,
-	        .latency_s = core->view.latency_s,
-	        .bandwidth_bytes_per_s = core->view.bandwidth_bytes_per_s,
-	        .bytes = op->signature.count * op->element_bytes,
-	        .peers = roster->n,
-	        .deterministic = core->view.deterministic,
-	    },
-	    NULL, 0);
-	for (uint32_t s = 0; s < op->segments && core->state != ROUND_FAILED; s++) {
-		if (op->segment[s].sealed || op->segment[s].server != ROSTER_NONE)
-			continue;
-		if (roster->live_count == 0) {
-			emit_fail(core, TR_EPEERLOST,
-			    "no contributor of round %" PRIu64 " is left in view %" PRIu64,
-			    roster->round, core->view.number);
-			return;
-		}
-		path_begin_segment(core, op, s);
-	}
-}
-
-/* Who is in a sum that reaches ring distance `distance`: nobody twice, nobody left out. */
-static void path_prefix_set(const struct roster *roster, unsigned start, unsigned distance,
-    uint8_t set[TR_GROUP_PEERS_MAX / 8])
-{
-	memset(set, 0, TR_GROUP_PEERS_MAX / 8);
-	for (unsigned d = 0, place = start; d < distance; d++, place = ring_next(place, roster->n))
-		if (roster->live_at[place])
-			bits_set(set, roster->bit[roster->order[place]]);
-}
-
-/* Our part of a ring sum: add (or not), then pass it on or seal it. */
-static tr_status path_add(struct group_core *core, struct op *op, uint32_t segment,
-    const uint8_t *before, const void *payload, bool last)
-{
-	const struct roster *roster = &core->roster;
-	size_t bytes = op_elements(op, segment) * op->element_bytes;
-	struct group_buffer *buffer = last ? NULL : buffer_get(&core->pool, bytes);
-	uint8_t set[TR_GROUP_PEERS_MAX / 8];
-
-	if (!last && !buffer)
-		return TR_ENOMEM;
-	uint8_t *out = last ? op->data + op_offset(op, segment) : buffer->data;
-	memcpy(set, before, sizeof(set));
-	if (roster->live[roster->me]) {
-		reduce_combine(op->dtype, op->reduce, out, payload, op_input(op, segment),
-		    op_elements(op, segment));
-		bits_set(set, roster->bit[roster->me]);
-	} else if (bytes > 0) {
-		memcpy(out, payload, bytes);
-	}
-	op->segment[segment].passed = true;
-	if (last)
-		path_sealed_here(core, op, segment, set);
-	else
-		path_send(core, op, segment, SEGMENT_PARTIAL,
-		    roster->order[ring_next(roster->place[roster->me], roster->n)], set, out,
-		    buffer);
-	return TR_OK;
+	return header->encoding == (wide ? SEGMENT_WIDE : SEGMENT_PLAIN) &&
+	    header->bytes == header->elements * (wide ? sizeof(float) : op->element_bytes);
 }
 
 static tr_status path_partial(struct group_core *core, struct op *op, unsigned from,
-    const struct segment_header *header, const void *payload, struct tr_error *error)
+    const struct group_event *event, struct tr_error *error)
 {
 	const struct roster *roster = &core->roster;
+	const struct segment_header *header = event->segment.header;
 	struct op_segment *segment = &op->segment[header->segment];
-	uint8_t expected[TR_GROUP_PEERS_MAX / 8] = { 0 };
+	struct route_of of = { roster, op->algorithm, op->tag, header->segment };
+	uint8_t expected[ROUTE_SET_BYTES];
+	struct route route;
 
 	if (segment->sealed || segment->passed || segment->server != ROSTER_NONE ||
 	    roster->live_count == 0)
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " sent a sum nobody waits for", roster->peers[from]);
-	if (op->algorithm == TR_STAR) {
-		if (roster->me != roster->hub || !roster->live[from])
-			return tr_error_set(error, TR_EPROTO,
-			    "peer %" PRIu64 " sent its data to a peer that is not the hub",
-			    roster->peers[from]);
-		bits_set(expected, roster->bit[from]);
-		if (memcmp(expected, header->contributors, sizeof(expected)) != 0)
-			goto wrong_set;
-		return fold_add(core, op, header->segment, from, payload, error);
-	}
-	unsigned n = roster->n, place = roster->place[roster->me];
-	unsigned start = ring_start(core->view.deterministic ? 0 : header->segment, n,
-	    roster->live_at);
-	unsigned distance = ring_distance(place, start, n);
-	if (distance == 0 || roster->order[ring_previous(place, n)] != from)
+	route_find(&of, roster->me, &route);
+	if (!bits_get(route.children, from))
 		return tr_error_set(error, TR_EPROTO,
-		    "peer %" PRIu64 " sent a sum against the ring's order", roster->peers[from]);
-	path_prefix_set(roster, start, distance, expected);
+		    "peer %" PRIu64 " sent a sum that is not to come here from it",
+		    roster->peers[from]);
+	route_set(&of, from, expected);
 	if (memcmp(expected, header->contributors, sizeof(expected)) != 0)
-		goto wrong_set;
-	return path_add(core, op, header->segment, expected, payload, distance == n - 1);
-wrong_set:
-	return tr_error_set(error, TR_EPROTO, "peer %" PRIu64 " sent a sum of other contributors",
-	    roster->peers[from]);
+		return tr_error_set(error, TR_EPROTO,
+		    "peer %" PRIu64 " sent a sum of other contributors", roster->peers[from]);
+	struct path_payload payload = {
+		.data = event->segment.payload ? event->segment.payload : "",
+		.stable = event->segment.stable,
+		.wide = header->encoding == SEGMENT_WIDE,
+	};
+	return fold_add(core, op, header->segment, &route, from, &payload, error);
 }
 
 static bool path_set_valid(const struct group_core *core, const uint8_t *set)
@@ -223,44 +117,27 @@ static bool path_set_valid(const struct group_core *core, const uint8_t *set)
 	return bits_count(set, bits_bytes(bits)) > 0;
 }
 
-/* May `from` send us the result of this segment, and do we pass it on? */
-static bool path_result_expected(const struct group_core *core, const struct op *op, uint32_t s,
-    unsigned from, bool *pass_on)
-{
-	const struct roster *roster = &core->roster;
-	unsigned place = roster->place[roster->me];
-
-	*pass_on = false;
-	if (op->segment[s].server != ROSTER_NONE)
-		return op->segment[s].server == from;
-	if (op->algorithm == TR_STAR)
-		return roster->me != roster->hub && from == roster->hub;
-	unsigned start = ring_start(core->view.deterministic ? 0 : s, roster->n, roster->live_at);
-	unsigned distance = ring_distance(place, start, roster->n);
-	*pass_on = ring_passes_result(distance, roster->n);
-	return distance != roster->n - 1 && roster->order[ring_previous(place, roster->n)] == from;
-}
-
 static tr_status path_result(struct group_core *core, struct op *op, unsigned from,
-    const struct segment_header *header, const void *payload, struct tr_error *error)
+    const struct group_event *event, struct tr_error *error)
 {
 	const struct roster *roster = &core->roster;
-	uint32_t s = header->segment;
-	bool pass_on;
+	const struct segment_header *header = event->segment.header;
+	uint32_t s = header->segment, server = op->segment[s].server;
+	struct route route = { .down_from = ROSTER_NONE };
 
-	if (op->segment[s].sealed || !path_result_expected(core, op, s, from, &pass_on))
+	if (server == ROSTER_NONE && roster->live_count > 0)
+		route_find(&(struct route_of){ roster, op->algorithm, op->tag, s }, roster->me,
+		    &route);
+	if (op->segment[s].sealed || from != (server != ROSTER_NONE ? server : route.down_from))
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " sent a result nobody waits for", roster->peers[from]);
 	if (!path_set_valid(core, header->contributors))
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " sent a result of unknown contributors", roster->peers[from]);
-	size_t bytes = op_elements(op, s) * op->element_bytes;
-	if (bytes > 0)
-		memcpy(op->data + op_offset(op, s), payload, bytes);
+	if (header->bytes > 0)
+		memcpy(op->data + op_offset(op, s), event->segment.payload, header->bytes);
 	op_seal(op, &core->pool, s, header->contributors);
-	if (pass_on)
-		path_send_result(core, op, s,
-		    roster->order[ring_next(roster->place[roster->me], roster->n)]);
+	path_pass_on(core, op, s, &route);
 	return TR_OK;
 }
 
@@ -310,42 +187,54 @@ static tr_status path_when(struct group_core *core, const struct segment_header 
 	return header->attempt == core->roster.attempt ? TR_OK : TR_EPROTO;
 }
 
-tr_status path_segment(struct group_core *core, uint64_t from, const struct segment_header *header,
-    const void *payload, struct tr_error *error)
+static tr_status path_take(struct group_core *core, struct op *op, unsigned from,
+    const struct group_event *event, struct tr_error *error)
 {
+	const struct segment_header *header = event->segment.header;
+
+	if (path_compare(core, event->from, op, header) != TR_OK)
+		return TR_OK;
+	if (header->segment >= op->segments ||
+	    header->elements != op_elements(op, header->segment) ||
+	    !path_encoding_expected(op, header))
+		return tr_error_set(error, TR_EPROTO, "peer %" PRIu64 " cuts op %u otherwise",
+		    event->from, op->tag);
+	tr_status st = header->kind == SEGMENT_PARTIAL ? path_partial(core, op, from, event, error)
+	                                               : path_result(core, op, from, event, error);
+	if (st == TR_OK)
+		window_advance(core, op);
+	return st;
+}
+
+tr_status path_segment(struct group_core *core, const struct group_event *event,
+    struct tr_error *error)
+{
+	const struct segment_header *header = event->segment.header;
 	tr_status st = path_when(core, header);
 
 	if (st == TR_EAGAIN)
 		core->parked = true;
+	if (st == TR_EPROTO)
+		return tr_error_set(error, st,
+		    "peer %" PRIu64 " is in another attempt of round %" PRIu64, event->from,
+		    header->round);
 	if (st != TR_OK)
-		return st == TR_EPROTO
-		    ? tr_error_set(error, st,
-		          "peer %" PRIu64 " is in another attempt of round %" PRIu64, from,
-		          header->round)
-		    : st;
-	unsigned who = roster_find(&core->roster, from);
+		return st;
+	unsigned who = roster_find(&core->roster, event->from);
 	if (who == ROSTER_NONE || core->roster.me == ROSTER_NONE || who == core->roster.me)
 		return tr_error_set(error, TR_EPROTO,
-		    "peer %" PRIu64 " does not take part in round %" PRIu64, from, header->round);
+		    "peer %" PRIu64 " does not take part in round %" PRIu64, event->from,
+		    header->round);
 	struct op *op = round_op(core, header->tag);
 	if (!op && core->state == ROUND_CLOSED) {
 		char what[96];
 		(void)snprintf(what, sizeof(what), "op %u is unknown to peer %" PRIu64, header->tag,
 		    core->peer);
-		return path_mismatch(core, from, what);
+		return path_mismatch(core, event->from, what);
 	}
 	if (!op) {
 		core->parked = true;
 		return TR_EAGAIN;
 	}
-	if (path_compare(core, from, op, header) != TR_OK)
-		return TR_OK;
-	if (header->segment >= op->segments ||
-	    header->elements != op_elements(op, header->segment) ||
-	    header->encoding != SEGMENT_PLAIN ||
-	    header->bytes != header->elements * op->element_bytes)
-		return tr_error_set(error, TR_EPROTO, "peer %" PRIu64 " cuts op %u otherwise", from,
-		    op->tag);
-	return header->kind == SEGMENT_PARTIAL ? path_partial(core, op, who, header, payload, error)
-	                                       : path_result(core, op, who, header, payload, error);
+	return path_take(core, op, who, event, error);
 }

@@ -3,7 +3,6 @@
 
 #include "collectives/core/bits.h"
 #include "collectives/core/member.h"
-#include "collectives/core/ring.h"
 
 #define WAITS_MAX (sizeof(((struct group_core_progress *)0)->waits_for) / sizeof(uint64_t))
 
@@ -24,17 +23,19 @@ static void progress_segment(const struct group_core *core, const struct op *op,
 
 	if (segment->server != ROSTER_NONE) {
 		progress_add(progress, roster->peers[segment->server]);
-	} else if (op->algorithm == TR_RING) {
-		unsigned before = ring_previous(roster->place[roster->me], roster->n);
-		progress_add(progress, roster->peers[roster->order[before]]);
-	} else if (roster->me != roster->hub) {
-		progress_add(progress, roster->peers[roster->hub]);
-	} else {
-		for (unsigned i = 0; i < roster->n; i++)
-			if (i != roster->me && roster->live[i] &&
-			    !(segment->fold && bits_get(segment->fold->got, i)))
-				progress_add(progress, roster->peers[i]);
+		return;
 	}
+	struct route route;
+	route_find(&(struct route_of){ roster, op->algorithm, op->tag, s }, roster->me, &route);
+	bool waits = false;
+	for (unsigned i = 0; i < roster->n && !segment->passed; i++)
+		if (bits_get(route.children, i) &&
+		    !(segment->fold && bits_get(segment->fold->got, i))) {
+			progress_add(progress, roster->peers[i]);
+			waits = true;
+		}
+	if (!waits && route.down_from != ROSTER_NONE)
+		progress_add(progress, roster->peers[route.down_from]);
 }
 
 static void progress_votes(const struct group_core *core, struct group_core_progress *progress)

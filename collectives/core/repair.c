@@ -6,7 +6,8 @@
 
 #include "collectives/core/bits.h"
 #include "collectives/core/member.h"
-#include "collectives/core/ring.h"
+
+#define REPAIR_LARGE_BYTES (64u << 20) /* of an op that matters: its edges are dialled at once */
 
 /* ---- freeze and report ---- */
 
@@ -218,16 +219,18 @@ static void repair_enter(struct group_core *core, const struct repair_plan *plan
 	repair_reset_ops(core, !same);
 }
 
-/* Edges that this view will use as far as we know; others are named when they are needed. */
+/* Edges that this view will use as far as we know; others are named when they are needed. Votes go to the hub. */
 static void repair_connect(struct group_core *core)
 {
 	const struct roster *roster = &core->roster;
+	enum tr_algorithm algorithm = window_algorithm(core, TR_AUTO, REPAIR_LARGE_BYTES, NULL, 0);
+	bool all = roster->me == roster->hub || algorithm == TR_DIRECT || algorithm == TR_ONE_SHOT;
 
-	if (roster->n > 1)
+	if (roster->n > 1 && algorithm == TR_RING)
 		emit_connect(core,
-		    roster->peers[roster->order[ring_next(roster->place[roster->me], roster->n)]]);
+		    roster->peers[roster->order[(roster->place[roster->me] + 1) % roster->n]]);
 	emit_connect(core, roster->peers[roster->hub]);
-	for (unsigned i = 0; roster->me == roster->hub && i < roster->n; i++)
+	for (unsigned i = 0; all && i < roster->n; i++)
 		emit_connect(core, roster->peers[i]);
 }
 
@@ -309,7 +312,7 @@ tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstal
 	for (size_t i = 0; i < core->op_count && core->state != ROUND_FAILED; i++) {
 		repair_serve(core, core->ops[i]);
 		if (core->state != ROUND_FAILED)
-			path_begin(core, core->ops[i]);
+			window_start(core, core->ops[i]);
 	}
 	core->recorded_round = install->recorded_round;
 	record_again(core, core->recorded_round);
@@ -357,8 +360,7 @@ static void repair_serve_segment(struct group_core *core, struct op *op,
 		return;
 	for (unsigned i = 0; i < roster->n; i++)
 		if (!holds[i])
-			path_send(core, op, s, SEGMENT_SEALED, i, op_set(op, s),
-			    op->data + op_offset(op, s), NULL);
+			path_send_result(core, op, s, i);
 }
 
 void repair_serve(struct group_core *core, struct op *op)

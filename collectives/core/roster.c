@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* One allocation for all arrays, widest elements first. */
 static tr_status roster_reserve(struct roster *roster, unsigned peers, unsigned contributors,
@@ -10,7 +11,8 @@ static tr_status roster_reserve(struct roster *roster, unsigned peers, unsigned 
 	size_t words = (size_t)peers + contributors;
 	char *at = calloc(1,
 	    words * sizeof(uint64_t) +
-	        peers * (sizeof(uint32_t) + 2 * sizeof(unsigned) + 2 * sizeof(bool)) + 1);
+	        peers * (sizeof(uint32_t) + 5 * sizeof(unsigned) + 2 * sizeof(bool)) +
+	        sizeof(unsigned) + 1);
 	if (!at)
 		return tr_error_set(error, TR_ENOMEM, "out of memory for a roster");
 	roster->memory = at;
@@ -19,7 +21,10 @@ static tr_status roster_reserve(struct roster *roster, unsigned peers, unsigned 
 	roster->bit = (uint32_t *)(roster->contributors + contributors);
 	roster->order = (unsigned *)(roster->bit + peers);
 	roster->place = roster->order + peers;
-	roster->live = (bool *)(roster->place + peers);
+	roster->host = roster->place + peers;
+	roster->by_host = roster->host + peers;
+	roster->host_first = roster->by_host + peers;
+	roster->live = (bool *)(roster->host_first + peers + 1);
 	roster->live_at = roster->live + peers;
 	return TR_OK;
 }
@@ -56,6 +61,65 @@ static void roster_place(struct roster *roster, const struct view *view)
 	assert(place == roster->n);
 }
 
+/* Who owns what, and who shares a host; `who` has the participants' indices in the view. */
+static void roster_spread(struct roster *roster, const struct view *view, const unsigned *who)
+{
+	unsigned number[TR_GROUP_PEERS_MAX], at = 0;
+
+	if (roster->n == view->count)
+		memcpy(roster->owners, view->owners, sizeof(roster->owners));
+	else if (roster->n > 0)
+		view_owners(view, who, roster->n, roster->owners);
+	for (unsigned i = 0; i < view->count; i++)
+		number[i] = ROSTER_NONE;
+	for (unsigned i = 0; i < roster->n; i++) {
+		unsigned *host = &number[view->peers[who[i]].host];
+		if (*host == ROSTER_NONE)
+			*host = roster->host_count++;
+		roster->host[i] = *host;
+	}
+	for (unsigned host = 0; host < roster->host_count; host++) {
+		roster->host_first[host] = at;
+		for (unsigned i = 0; i < roster->n; i++)
+			if (roster->host[i] == host)
+				roster->by_host[at++] = i;
+	}
+	roster->host_first[roster->host_count] = at;
+	for (unsigned host = 0; host < roster->host_count; host++)
+		if (roster->host_first[host + 1] - roster->host_first[host] > roster->host_peers)
+			roster->host_peers = roster->host_first[host + 1] -
+			    roster->host_first[host];
+}
+
+/* What the cost model wants to know of the links. Who was not measured counts as the slowest that was. */
+static void roster_links(struct roster *roster, const struct view *view, const unsigned *who)
+{
+	unsigned owned[TR_GROUP_PEERS_MAX] = { 0 };
+	double slowest = 0;
+
+	for (unsigned i = 0; i < roster->n; i++) {
+		double bandwidth = view->peers[who[i]].bandwidth_bytes_per_s;
+		if (bandwidth > 0 && (slowest == 0 || bandwidth < slowest))
+			slowest = bandwidth;
+	}
+	if (slowest == 0) {
+		roster->bandwidth_bytes_per_s = view->bandwidth_bytes_per_s;
+		return;
+	}
+	roster->bandwidth_bytes_per_s = slowest;
+	roster->hub_bandwidth_bytes_per_s = view->peers[who[roster->hub]].bandwidth_bytes_per_s;
+	for (unsigned k = 0; k < SHARES_OWNERS; k++)
+		owned[roster->owners[k]]++;
+	for (unsigned i = 0; i < roster->n; i++) {
+		double bandwidth = view->peers[who[i]].bandwidth_bytes_per_s;
+		double share = (double)owned[i] / SHARES_OWNERS;
+		double load = (1 + (roster->n - 2.0) * share) *
+		    (bandwidth > 0 ? slowest / bandwidth : 1);
+		if (load > roster->direct_load)
+			roster->direct_load = load;
+	}
+}
+
 /* A finished attempt may list a peer that was taken out and came back as a joiner: its data no longer counts. */
 static bool roster_counts(const struct view_peer *peer, uint64_t round, bool resumed)
 {
@@ -69,14 +133,19 @@ tr_status roster_init(struct roster *roster, const struct view *view, uint64_t r
 	if (contributors && contributor_count > TR_GROUP_PEERS_MAX)
 		return tr_error_set(error, TR_EPROTO, "bad resume: %zu contributors",
 		    contributor_count);
-	*roster = (struct roster){ .round = round, .attempt = attempt };
+	unsigned who[TR_GROUP_PEERS_MAX];
+	*roster = (struct roster){ .round = round,
+		.attempt = attempt,
+		.deterministic = view->deterministic };
 	unsigned most = contributors ? (unsigned)contributor_count : view->count;
 	tr_status st = roster_reserve(roster, view->count, most, error);
 	if (st != TR_OK)
 		return st;
 	for (unsigned i = 0; i < view->count; i++)
-		if (view->peers[i].participate_from <= round)
+		if (view->peers[i].participate_from <= round) {
+			who[roster->n] = i;
 			roster->peers[roster->n++] = view->peers[i].peer;
+		}
 	for (size_t i = 0; contributors && i < contributor_count; i++)
 		roster->contributors[roster->contributor_count++] = contributors[i];
 	if (!contributors)
@@ -89,11 +158,14 @@ tr_status roster_init(struct roster *roster, const struct view *view, uint64_t r
 		roster->live_count += roster->live[i];
 	}
 	roster_place(roster, view);
+	roster_spread(roster, view, who);
 	roster->me = roster_find(roster, me);
 	/* A hub that has only just joined does not take part yet: the lowest id stands in. */
 	roster->hub = roster_find(roster, view->peers[view->hub].peer);
 	if (roster->hub == ROSTER_NONE)
 		roster->hub = 0;
+	if (roster->n > 0)
+		roster_links(roster, view, who);
 	return TR_OK;
 }
 

@@ -1,5 +1,5 @@
 /* Who does what in one attempt of one round: participants (receive, vote, commit), contributors (whose data counts),
- * their order on the ring, the hub. A pure function of the view and, when a round is finished under an older attempt,
+ * their order on the ring, the hub, the owners of segments, the hosts. A pure function of the view and, when a round is finished under an older attempt,
  * of that attempt's contributors; so every member computes the same.
  */
 #ifndef TR_COLLECTIVES_CORE_ROSTER_H
@@ -22,6 +22,14 @@ struct roster {
 	unsigned *order; /* by ring place: participant. Deterministic: ascending ids */
 	unsigned *place; /* by participant: ring place */
 	bool *live_at;   /* by ring place */
+	bool deterministic;
+	uint8_t owners[SHARES_OWNERS]; /* participants, by segment (route.c) */
+	/* Figures of the links, for the cost model (select.h); 0: not measured. */
+	double bandwidth_bytes_per_s, hub_bandwidth_bytes_per_s, direct_load;
+	unsigned host_count, host_peers; /* hosts, and participants on the fullest one */
+	unsigned *host; /* by participant: its host, 0 ... host_count - 1 in order of lowest ids */
+	unsigned *by_host;    /* participants, host by host */
+	unsigned *host_first; /* by host, and one more: where its members begin in by_host */
 	unsigned live_count;
 	unsigned
 	    me; /* this peer's index among the participants; ROSTER_NONE: it does not participate */

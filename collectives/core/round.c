@@ -199,7 +199,7 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
 		return TR_OK; /* the install starts it */
 	repair_serve(core, op);
 	if (core->state != ROUND_FAILED)
-		path_begin(core, op);
+		window_start(core, op);
 	return TR_OK;
 }
 

@@ -5,60 +5,151 @@
 /* Loopback, as measured on the development machine: used until a link was measured. */
 #define LATENCY_UNMEASURED_S    35e-6
 #define BANDWIDTH_UNMEASURED_BS 2e9
+/* Memory of one host, and one message's way through two engines, on the same machine. */
+#define HOST_LATENCY_S    5e-6
+#define HOST_BANDWIDTH_BS 6e9
+#define HANDLING_S        3e-6
+
+#define ALGORITHMS (TR_ONE_SHOT + 1)
+
+static const char *const names[ALGORITHMS] = {
+	[TR_AUTO] = "auto",
+	[TR_RING] = "ring",
+	[TR_STAR] = "star",
+	[TR_DIRECT] = "direct",
+	[TR_HIERARCHICAL] = "hierarchical",
+	[TR_ONE_SHOT] = "one-shot",
+};
+
+const char *select_name(enum tr_algorithm algorithm)
+{
+	return (unsigned)algorithm < ALGORITHMS ? names[algorithm] : "?";
+}
 
 static double latency(const struct select_input *input)
 {
 	return input->latency_s > 0 ? input->latency_s : LATENCY_UNMEASURED_S;
 }
 
-static double send_s(const struct select_input *input)
+static double bandwidth(const struct select_input *input)
 {
-	double bandwidth = input->bandwidth_bytes_per_s > 0 ? input->bandwidth_bytes_per_s
-	                                                    : BANDWIDTH_UNMEASURED_BS;
-	return (double)input->bytes / bandwidth;
+	return input->bandwidth_bytes_per_s > 0 ? input->bandwidth_bytes_per_s
+	                                        : BANDWIDTH_UNMEASURED_BS;
 }
 
-double select_ring_s(const struct select_input *input)
+/* Are there two levels at all? */
+static bool has_levels(const struct select_input *input)
+{
+	return input->hosts > 1 && input->hosts < input->peers;
+}
+
+static double hierarchical_s(const struct select_input *input, double send_s)
+{
+	double m = input->host_peers, hosts = input->hosts;
+	double inside = 2 * (m - 1) / m * (double)input->bytes / HOST_BANDWIDTH_BS;
+
+	return 2 * (latency(input) + HOST_LATENCY_S) + 2 * (m + hosts - 2) * HANDLING_S + inside +
+	    2 * (hosts - 1) / hosts / m * send_s;
+}
+
+static double direct_s(const struct select_input *input, double send_s)
 {
 	double n = input->peers;
-	double share = input->deterministic ? 1 : (n - 1) / n;
-	return 2 * (n - 1) * latency(input) + 2 * share * send_s(input);
+	double load = input->direct_load > 0 ? input->direct_load : 2 * (n - 1) / n;
+
+	if (has_levels(input))
+		load *= (n - input->host_peers) / (n - 1);
+	return 2 * latency(input) + 2 * (n - 1) * HANDLING_S + load * send_s;
 }
 
-double select_star_s(const struct select_input *input)
+double select_cost_s(const struct select_input *input, enum tr_algorithm algorithm)
 {
-	return 2 * latency(input) + (input->peers - 1) * send_s(input);
+	double n = input->peers, a = latency(input), handling = 2 * (n - 1) * HANDLING_S;
+	double send_s = (double)input->bytes / bandwidth(input);
+	double hub_s = input->hub_bandwidth_bytes_per_s > 0
+	    ? (double)input->bytes / input->hub_bandwidth_bytes_per_s
+	    : send_s;
+
+	switch (algorithm) {
+	case TR_STAR:
+		return 2 * a + handling + ((n - 1) * hub_s > send_s ? (n - 1) * hub_s : send_s);
+	case TR_DIRECT:
+		return direct_s(input, send_s);
+	case TR_HIERARCHICAL:
+		return hierarchical_s(input, send_s);
+	case TR_ONE_SHOT:
+		return a + handling + (n - 1) * send_s;
+	default:
+		return 2 * (n - 1) * a + handling +
+		    2 * (input->deterministic ? 1 : (n - 1) / n) * send_s;
+	}
+}
+
+static bool select_possible(const struct select_input *input, enum tr_algorithm algorithm)
+{
+	return algorithm != TR_HIERARCHICAL || (has_levels(input) && !input->deterministic);
+}
+
+static enum tr_algorithm select_as_asked(const struct select_input *input, char *reason,
+    size_t bytes)
+{
+	if (select_possible(input, input->wanted)) {
+		(void)snprintf(reason, bytes, "%s: as asked", select_name(input->wanted));
+		return input->wanted;
+	}
+	(void)snprintf(reason, bytes, "direct: hierarchical was asked, but %s",
+	    input->deterministic    ? "sums are to be taken in one order"
+	        : input->hosts == 1 ? "all peers share one host"
+	                            : "no two peers share a host");
+	return TR_DIRECT;
+}
+
+static void select_words(const struct select_input *input, enum tr_algorithm chosen, char *reason,
+    size_t bytes)
+{
+	char others[160];
+	size_t at = 0;
+
+	others[0] = '\0';
+	for (unsigned other = TR_RING; other < ALGORITHMS; other++) {
+		if (other == chosen || !select_possible(input, (enum tr_algorithm)other))
+			continue;
+		int wrote = snprintf(others + at, sizeof(others) - at, "%s%.3g ms (%s)",
+		    at > 0 ? ", " : "", 1e3 * select_cost_s(input, (enum tr_algorithm)other),
+		    select_name((enum tr_algorithm)other));
+		if (wrote < 0 || at + (size_t)wrote >= sizeof(others))
+			break;
+		at += (size_t)wrote;
+	}
+	(void)snprintf(reason, bytes,
+	    "%s: %.3g ms against %s for %.3g MB among %u peers, %.3g ms one way, %.3g MB/s%s%s",
+	    select_name(chosen), 1e3 * select_cost_s(input, chosen), others,
+	    (double)input->bytes * 1e-6, input->peers, 1e3 * latency(input),
+	    bandwidth(input) * 1e-6, input->bandwidth_bytes_per_s > 0 ? "" : " (not measured yet)",
+	    input->deterministic ? ", deterministic" : "");
 }
 
 enum tr_algorithm select_algorithm(const struct select_input *input, char *reason,
     size_t reason_bytes)
 {
-	enum tr_algorithm chosen = input->wanted;
 	char scratch[1];
 
 	if (!reason) {
 		reason = scratch;
-		reason_bytes = sizeof(scratch);
+		reason_bytes = 0;
 	}
 	if (input->peers < 2) {
 		(void)snprintf(reason, reason_bytes, "ring: nobody to talk to");
 		return TR_RING;
 	}
-	if (chosen == TR_RING || chosen == TR_STAR) {
-		(void)snprintf(reason, reason_bytes, "%s: as asked",
-		    chosen == TR_RING ? "ring" : "star");
-		return chosen;
-	}
-	double ring = select_ring_s(input), star = select_star_s(input);
-	chosen = star < ring ? TR_STAR : TR_RING;
-	(void)snprintf(reason, reason_bytes,
-	    "%s: %.3g ms against %.3g ms (%s) for %.3g MB among %u peers, %.3g ms one way, %.3g "
-	    "MB/s%s",
-	    chosen == TR_STAR ? "star" : "ring", 1e3 * (chosen == TR_STAR ? star : ring),
-	    1e3 * (chosen == TR_STAR ? ring : star), chosen == TR_STAR ? "ring" : "star",
-	    (double)input->bytes * 1e-6, input->peers, 1e3 * latency(input),
-	    input->bandwidth_bytes_per_s > 0 ? input->bandwidth_bytes_per_s * 1e-6
-	                                     : BANDWIDTH_UNMEASURED_BS * 1e-6,
-	    input->deterministic ? ", deterministic" : "");
+	if (input->wanted != TR_AUTO && (unsigned)input->wanted < ALGORITHMS)
+		return select_as_asked(input, reason, reason_bytes);
+	enum tr_algorithm chosen = TR_RING;
+	for (unsigned other = TR_STAR; other < ALGORITHMS; other++)
+		if (select_possible(input, (enum tr_algorithm)other) &&
+		    select_cost_s(input, (enum tr_algorithm)other) < select_cost_s(input, chosen))
+			chosen = (enum tr_algorithm)other;
+	if (reason_bytes > 0)
+		select_words(input, chosen, reason, reason_bytes);
 	return chosen;
 }

@@ -1,10 +1,16 @@
-/* Ring or star: the cost model of a view's links decides, the same way on every member.
+/* Which algorithm an op takes: the cost model of a view's links decides, the same way on every member.
  *
- *	ring                 2(n-1)a + 2(n-1)/n * S/B     deterministic (one chain): 2(n-1)a + 2 S/B
- *	star, pipelined      2a + (n-1) S/B
+ *	ring           2(n-1)(a + c) + 2(n-1)/n S/B          deterministic (one chain): 2(n-1)(a + c) + 2 S/B
+ *	star           2a + 2(n-1)c + max((n-1) S/B_hub, S/B)
+ *	direct         2a + 2(n-1)c + L S/B                  L: the most that any member moves, of S, times B over its own bandwidth:
+ *	                                                     2(n-1)/n when all are alike (shares.h)
+ *	hierarchical   2(a + a_h) + 2(m+R-2)c + 2(m-1)/m S/B_h + 2(R-1)/R (S/m)/B
+ *	one-shot       a + 2(n-1)c + (n-1) S/B
  *
- * n peers, S bytes, B bytes/s per direction of the slowest link, a one-way latency of the worst link (Thakur, Rabenseifner
- * & Gropp, "Optimization of collective communication operations in MPICH", 2005, for the form of such models).
+ * n peers, S bytes, B bytes/s per direction of the slowest link, a one-way latency of the worst link, c the handling of one
+ * message at its ends; R hosts of at most m peers, whose memory has latency a_h and bandwidth B_h. With R hosts, direct has
+ * (n-m)/(n-1) of its bytes between hosts. The form is that of Thakur, Rabenseifner & Gropp, "Optimization of collective
+ * communication operations in MPICH", 2005.
  */
 #ifndef TR_COLLECTIVES_CORE_SELECT_H
 #define TR_COLLECTIVES_CORE_SELECT_H
@@ -17,17 +23,22 @@
 
 struct select_input {
 	enum tr_algorithm wanted; /* TR_AUTO: choose */
-	double latency_s,
-	    bandwidth_bytes_per_s; /* 0: not measured yet; a loopback's figures are taken */
+	/* 0: not measured yet; a loopback's figures are taken. */
+	double latency_s, bandwidth_bytes_per_s;
+	double hub_bandwidth_bytes_per_s; /* 0: as the others */
+	double direct_load;               /* L above; 0: all alike */
 	uint64_t bytes;
 	unsigned peers;
+	unsigned hosts;      /* 0: unknown, every peer is on its own */
+	unsigned host_peers; /* m: on the fullest host */
 	bool deterministic;
 };
 
-double select_ring_s(const struct select_input *input);
-double select_star_s(const struct select_input *input);
+const char *select_name(enum tr_algorithm algorithm); /* as options have it: "ring", "one-shot" */
+double select_cost_s(const struct select_input *input, enum tr_algorithm algorithm);
 
-/* TR_RING or TR_STAR. `reason` (may be NULL) gets the words: "ring: 1.26 s against 2.34 s (star) for 4.0 MB ...". */
+/* Never TR_AUTO. A wish for hierarchical becomes direct where sums are to be taken in one order (deterministic), and where no two
+ * peers, or all, share a host. `reason` (may be NULL) gets the words: "direct: 0.66 s against 1.26 s (ring), ...". */
 enum tr_algorithm select_algorithm(const struct select_input *input, char *reason,
     size_t reason_bytes);
 

@@ -2,10 +2,12 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "proto/segment.h"
 
-#define SEGMENT_ALIGN 8u /* the widest element: a segment never splits one */
+#define SEGMENT_ALIGN 8u     /* the widest element: a segment never splits one */
+#define BANDWIDTH_MAX 0x1p40 /* bytes/s; what shares_weigh takes */
 
 static tr_status view_check(const Traind__Peer__View *message, struct tr_error *error)
 {
@@ -42,6 +44,33 @@ static uint32_t view_segment_bytes(uint32_t wanted)
 	return bytes < SEGMENT_ALIGN ? SEGMENT_ALIGN : bytes;
 }
 
+/* Figures come from a message: no NaN, nothing negative or absurd goes on. */
+static double view_figure(double figure)
+{
+	return figure > 0 && figure <= BANDWIDTH_MAX ? figure : 0;
+}
+
+static unsigned view_host(const Traind__Peer__View *message, unsigned peer)
+{
+	const char *host = message->peers[peer]->host;
+
+	for (unsigned i = 0; host && host[0] != '\0' && i < peer; i++)
+		if (message->peers[i]->host && strcmp(message->peers[i]->host, host) == 0)
+			return i;
+	return peer;
+}
+
+void view_owners(const struct view *view, const unsigned *who, unsigned count,
+    uint8_t owners[SHARES_OWNERS])
+{
+	uint64_t bandwidth[TR_GROUP_PEERS_MAX], weight[TR_GROUP_PEERS_MAX];
+
+	for (unsigned i = 0; i < count; i++)
+		bandwidth[i] = (uint64_t)view->peers[who[i]].bandwidth_bytes_per_s;
+	shares_weigh(bandwidth, count, weight);
+	shares_table(weight, count, owners);
+}
+
 tr_status view_init(struct view *view, const Traind__Peer__View *message, struct tr_error *error)
 {
 	tr_status st = view_check(message, error);
@@ -54,8 +83,8 @@ tr_status view_init(struct view *view, const Traind__Peer__View *message, struct
 		.policy = message->policy,
 		.algorithm = message->algorithm,
 		.deterministic = message->deterministic,
-		.latency_s = message->latency_s,
-		.bandwidth_bytes_per_s = message->bandwidth_bytes_per_s,
+		.latency_s = view_figure(message->latency_s),
+		.bandwidth_bytes_per_s = view_figure(message->bandwidth_bytes_per_s),
 		.segment_bytes = view_segment_bytes(message->segment_bytes),
 	};
 	view->peers = calloc(view->count, sizeof(*view->peers));
@@ -64,6 +93,7 @@ tr_status view_init(struct view *view, const Traind__Peer__View *message, struct
 		view_finish(view);
 		return tr_error_set(error, TR_ENOMEM, "out of memory for a view");
 	}
+	unsigned all[TR_GROUP_PEERS_MAX];
 	for (unsigned i = 0; i < view->count; i++) {
 		const Traind__Peer__ViewPeer *from = message->peers[i];
 		struct view_peer *peer = &view->peers[i];
@@ -73,8 +103,13 @@ tr_status view_init(struct view *view, const Traind__Peer__View *message, struct
 		peer->donor = from->donor;
 		(void)snprintf(peer->address, sizeof(peer->address), "%s",
 		    from->address ? from->address : "");
+		peer->host = view_host(message, i);
+		peer->latency_s = view_figure(from->latency_s);
+		peer->bandwidth_bytes_per_s = view_figure(from->bandwidth_bytes_per_s);
 		view->ring[i] = message->ring[i];
+		all[i] = i;
 	}
+	view_owners(view, all, view->count, view->owners);
 	return TR_OK;
 }
 

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "collectives/core/shares.h"
 #include "common/error.h"
 #include "common/limits.h"
 #include "traind/peer/peer.pb-c.h"
@@ -12,6 +13,8 @@
 struct view_peer {
 	uint64_t peer, participate_from, contribute_from, donor;
 	char address[TR_ADDRESS_MAX];
+	unsigned host; /* equal for those that share a kernel's memory: index of the first peer there */
+	double latency_s, bandwidth_bytes_per_s; /* 0: not measured */
 };
 
 struct view {
@@ -24,11 +27,16 @@ struct view {
 	bool deterministic;
 	double latency_s, bandwidth_bytes_per_s;
 	uint32_t segment_bytes;
+	uint8_t owners[SHARES_OWNERS]; /* indices into peers: who owns which segments (direct) */
 };
 
 /* TR_EPROTO: ids not ascending, ring no permutation, hub out of range, ... ; TR_ENOMEM. */
 tr_status view_init(struct view *view, const Traind__Peer__View *message, struct tr_error *error);
 void view_finish(struct view *view);
+
+/* The owners among those peers of which `who` has the indices, ascending; as indices into `who`. */
+void view_owners(const struct view *view, const unsigned *who, unsigned count,
+    uint8_t owners[SHARES_OWNERS]);
 
 const struct view_peer *view_find(const struct view *view, uint64_t peer); /* NULL: not in it */
 

@@ -8,8 +8,9 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "collectives/transport/shm_memory.h"
 
 #define MESSAGES_PER_READ 256 /* then others get their turn */
 
@@ -19,14 +20,10 @@ static tr_status make_control(struct channel_host *host, size_t spec_bytes, int 
     struct tr_error *error)
 {
 	size_t bytes = sizeof(struct channel_control) + spec_bytes;
-	*fd = memfd_create("traind-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (*fd < 0 || ftruncate(*fd, (off_t)bytes) != 0 ||
-	    fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-		return tr_error_set(error, TR_EIO, "cannot make a worker's control page: %s",
-		    strerror(errno));
-	void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-	if (base == MAP_FAILED)
-		return tr_error_set(error, TR_ENOMEM, "no memory for a worker's control page");
+	void *base;
+	tr_status st = shm_memory_create("traind-channel", bytes, fd, &base, error);
+	if (st != TR_OK)
+		return st;
 	host->control = base;
 	host->control_bytes = bytes;
 	return TR_OK;
@@ -102,8 +99,10 @@ void channel_host_destroy(struct channel_host *host)
 {
 	if (host == NULL)
 		return;
-	for (unsigned i = 0; i < host->arena_count; i++)
+	for (unsigned i = 0; i < host->arena_count; i++) {
 		(void)munmap(host->arenas[i].base, host->arenas[i].bytes);
+		close_if_open(host->arenas[i].fd);
+	}
 	free(host->arenas);
 	free(host->tensors);
 	if (host->control != NULL)
@@ -117,18 +116,6 @@ void channel_host_destroy(struct channel_host *host)
 
 /* ---- the socket ---- */
 
-/* A file that cannot shrink under us, at least as large as the worker says. */
-static tr_status check_arena(int fd, uint64_t bytes, struct tr_error *error)
-{
-	struct stat info;
-	int seals = fcntl(fd, F_GET_SEALS);
-	if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
-		return tr_error_set(error, TR_EPROTO, "its memory is not sealed against shrinking");
-	if (fstat(fd, &info) != 0 || bytes == 0 || (uint64_t)info.st_size < bytes)
-		return tr_error_set(error, TR_EPROTO, "its memory is smaller than it says");
-	return TR_OK;
-}
-
 static tr_status take_arena(struct channel_host *host, const uint8_t *payload, size_t bytes,
     struct tr_error *error)
 {
@@ -141,8 +128,8 @@ static tr_status take_arena(struct channel_host *host, const uint8_t *payload, s
 		return tr_error_set(error, TR_EPROTO, "a message about memory of %zu bytes", bytes);
 	}
 	memcpy(&size, payload, sizeof(size));
-	tr_status st = check_arena(fd, size, error);
-	if (st == TR_OK && host->arena_count == TR_CHANNEL_ARENAS_MAX)
+	tr_status st = TR_OK;
+	if (host->arena_count == TR_CHANNEL_ARENAS_MAX)
 		st = tr_error_set(error, TR_EPROTO, "more than %u pieces of memory",
 		    TR_CHANNEL_ARENAS_MAX);
 	if (st == TR_OK && host->arenas == NULL) {
@@ -150,14 +137,12 @@ static tr_status take_arena(struct channel_host *host, const uint8_t *payload, s
 		st = host->arenas != NULL ? TR_OK : tr_error_set(error, TR_ENOMEM, "no memory");
 	}
 	if (st == TR_OK) {
-		void *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		if (base == MAP_FAILED)
-			st = tr_error_set(error, TR_ENOMEM,
-			    "cannot map %" PRIu64 " bytes of its memory: %s", size,
-			    strerror(errno));
-		else
+		void *base;
+		st = shm_memory_map(fd, size, true, &base, error);
+		if (st == TR_OK)
 			host->arenas[host->arena_count++] = (struct channel_arena){ .base = base,
-				.bytes = size };
+				.bytes = size,
+				.fd = shm_memory_read_only(fd) };
 	}
 	(void)close(fd);
 	return st;

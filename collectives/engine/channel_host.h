@@ -20,6 +20,7 @@ struct channel_host {
 	struct channel_arena {
 		uint8_t *base;
 		size_t bytes;
+		int fd; /* to show it to peers of this host, read-only; -1: it cannot be */
 	} * arenas;
 	unsigned arena_count;
 	struct channel_tensor {

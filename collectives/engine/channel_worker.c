@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "collectives/transport/shm_memory.h"
+
 #define HELLO_TIMEOUT_MS  30000
 #define RING_FULL_WAIT_MS 1 /* until the engine, which is behind, takes something */
 #define ALIGNMENT         64u
@@ -19,6 +21,7 @@
 struct arena {
 	uint8_t *base;
 	size_t bytes, used;
+	int fd;
 };
 
 struct channel_worker {
@@ -28,6 +31,7 @@ struct channel_worker {
 	uint64_t submitted, answers_taken, last_id;
 	struct arena arenas[TR_CHANNEL_ARENAS_MAX];
 	unsigned arena_count;
+	bool private; /* the arenas are nobody's but ours any more */
 };
 
 /* ---- opening and closing ---- */
@@ -108,8 +112,10 @@ void channel_worker_close(struct channel_worker *worker)
 {
 	if (worker == NULL)
 		return;
-	for (unsigned i = 0; i < worker->arena_count; i++)
+	for (unsigned i = 0; i < worker->arena_count; i++) {
 		(void)munmap(worker->arenas[i].base, worker->arenas[i].bytes);
+		(void)close(worker->arenas[i].fd);
+	}
 	if (worker->control != NULL)
 		(void)munmap(worker->control, worker->control_bytes);
 	if (worker->engine_bell >= 0)
@@ -130,43 +136,58 @@ const struct channel_control *channel_worker_control(const struct channel_worker
 /* A new arena: sealed, so that the engine need not fear that it shrinks under it. */
 static struct arena *arena_add(struct channel_worker *worker, size_t bytes)
 {
-	if (worker->arena_count == TR_CHANNEL_ARENAS_MAX)
+	void *base;
+	int fd;
+	if (worker->arena_count == TR_CHANNEL_ARENAS_MAX ||
+	    shm_memory_create("traind-tensors", bytes, &fd, &base, NULL) != TR_OK)
 		return NULL;
-	int fd = memfd_create("traind-tensors", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd < 0)
-		return NULL;
-	void *base = MAP_FAILED;
-	if (ftruncate(fd, (off_t)bytes) == 0 &&
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-		base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	uint64_t size = bytes;
-	if (base != MAP_FAILED &&
-	    channel_send(worker->socket, CHANNEL_ARENA, &size, sizeof(size), NULL, 0, &fd, 1) !=
-	        TR_OK) {
+	if (channel_send(worker->socket, CHANNEL_ARENA, &size, sizeof(size), NULL, 0, &fd, 1) !=
+	    TR_OK) {
 		(void)munmap(base, bytes);
-		base = MAP_FAILED;
-	}
-	(void)close(fd);
-	if (base == MAP_FAILED)
+		(void)close(fd);
 		return NULL;
+	}
 	struct arena *arena = &worker->arenas[worker->arena_count++];
-	*arena = (struct arena){ .base = base, .bytes = bytes };
+	*arena = (struct arena){ .base = base, .bytes = bytes, .fd = fd };
 	return arena;
+}
+
+/* Each as large as all before it, so that a model has a few of them and not hundreds: each is a descriptor here, in the
+ * engine and on its way to every peer of this host. Sparse: what is not used costs nothing. */
+static size_t arena_size(const struct channel_worker *worker, size_t need)
+{
+	const size_t page = 4096;
+	size_t size = TR_CHANNEL_ARENA_BYTES;
+	for (unsigned i = 0; i < worker->arena_count && size < TR_CHANNEL_ARENA_BYTES_MOST; i++)
+		size += worker->arenas[i].bytes;
+	if (size > TR_CHANNEL_ARENA_BYTES_MOST)
+		size = TR_CHANNEL_ARENA_BYTES_MOST;
+	return need > size ? (need + page - 1) & ~(page - 1) : size;
+}
+
+/* The member is over, and the caller has its memory back. Peers of this host may still be reading it, for a round that they
+ * go on with: what they see must stay as it was when this member contributed it. So from here on our writes are ours alone:
+ * the same bytes at the same addresses, copied when they are written. */
+static void make_private(struct channel_worker *worker)
+{
+	if (worker->private)
+		return;
+	worker->private = true;
+	for (unsigned i = 0; i < worker->arena_count; i++)
+		(void)mmap(worker->arenas[i].base, worker->arenas[i].bytes, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, worker->arenas[i].fd, 0);
 }
 
 void *channel_worker_alloc(struct channel_worker *worker, size_t bytes)
 {
-	const size_t page = 4096;
-	if (bytes > SIZE_MAX / 4)
+	if (bytes > SIZE_MAX / 4 || worker->private)
 		return NULL;
 	size_t need = bytes == 0 ? ALIGNMENT : (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
 	struct arena *arena = worker->arena_count > 0 ? &worker->arenas[worker->arena_count - 1]
 	                                              : NULL;
-	if (arena == NULL || arena->bytes - arena->used < need) {
-		size_t size = need > TR_CHANNEL_ARENA_BYTES ? (need + page - 1) & ~(page - 1)
-		                                            : TR_CHANNEL_ARENA_BYTES;
-		arena = arena_add(worker, size);
-	}
+	if (arena == NULL || arena->bytes - arena->used < need)
+		arena = arena_add(worker, arena_size(worker, need));
 	if (arena == NULL)
 		return NULL;
 	void *data = arena->base + arena->used;
@@ -192,11 +213,12 @@ tr_status channel_worker_locate(const struct channel_worker *worker, const void 
 
 /* ---- submissions and answers ---- */
 
-static tr_status ended(const struct channel_worker *worker, struct tr_error *error)
+static tr_status ended(struct channel_worker *worker, struct tr_error *error)
 {
 	tr_status st = (tr_status)atomic_load(&worker->control->ended);
 	if (st == TR_OK)
 		return TR_OK;
+	make_private(worker);
 	return tr_error_set(error, st, "%.*s", TR_ERROR_TEXT_MAX - 1, worker->control->ended_text);
 }
 
@@ -215,8 +237,9 @@ static bool engine_gone(const struct channel_worker *worker)
 	return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-static tr_status gone(const struct channel_worker *worker, struct tr_error *error)
+static tr_status gone(struct channel_worker *worker, struct tr_error *error)
 {
+	make_private(worker);
 	tr_status st = ended(worker, error);
 	return st != TR_OK ? st : tr_error_set(error, TR_EUNAVAILABLE, "traind is gone");
 }
@@ -296,6 +319,8 @@ tr_status channel_worker_call(struct channel_worker *worker, struct channel_subm
 		is_over = waits[1].revents != 0 && engine_gone(worker);
 	}
 	st = (tr_status)answer->status;
+	if (st != TR_OK && st != TR_ERESTART)
+		(void)ended(worker, NULL); /* the engine says so before it answers */
 	if (st != TR_OK)
 		return tr_error_set(error, st, "%.*s", TR_ERROR_TEXT_MAX - 1, answer->text);
 	return TR_OK;

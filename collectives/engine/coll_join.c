@@ -116,6 +116,8 @@ static void on_hello(void *arg, Traind__Peer__NodeHello *hello)
 	hello->incarnation = join->incarnation;
 	hello->name = join->node_name;
 	hello->address = join->wish.address;
+	hello->host = (char *)(uintptr_t)engine_host(join->engine);
+	hello->local_address = (char *)(uintptr_t)engine_local_address(join->engine);
 	hello->pid = (uint32_t)getpid();
 	if (!own_progress(join, &row))
 		return;

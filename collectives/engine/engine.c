@@ -134,6 +134,7 @@ static void engine_stop(struct engine *engine)
 	while (engine->members != NULL)
 		member_destroy(engine->members, TR_ECANCELLED, "the engine stops");
 	inbound_strangers_close(engine);
+	engine_shm_stop(engine);
 	pulse_stop(engine);
 	uv_close((uv_handle_t *)&engine->hello_timer, NULL);
 	uv_close((uv_handle_t *)&engine->wake, NULL);
@@ -205,6 +206,7 @@ tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, str
 	}
 	log_limit_init(&made->drops, uv_now(&made->loop));
 	pthread_mutex_init(&made->lock, NULL);
+	engine_shm_start(made);
 	(void)uv_timer_init(&made->loop, &made->hello_timer);
 	made->hello_timer.data = made->wake.data = made;
 	pulse_init(made);
@@ -215,6 +217,7 @@ tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, str
 	if (rc != 0) {
 		uv_close((uv_handle_t *)&made->hello_timer, NULL);
 		pulse_stop(made);
+		engine_shm_stop(made);
 		if (woken)
 			uv_close((uv_handle_t *)&made->wake, NULL);
 		(void)uv_run(&made->loop, UV_RUN_DEFAULT);
@@ -263,16 +266,22 @@ void engine_destroy(struct engine *engine)
 tr_status engine_set_links(struct engine *engine, const struct engine_links *links,
     struct tr_error *error)
 {
-	(void)engine;
-	if (links->transport == TR_TRANSPORT_SHM)
-		return tr_error_set(error, TR_EINVAL,
-		    "transport shm: peers of this library talk TCP");
-	if (links->sockets > 1)
-		return tr_error_set(error, TR_EINVAL,
-		    "sockets %u: peers of this library use one connection each", links->sockets);
-	if (links->congestion != NULL)
-		return tr_error_set(error, TR_EINVAL,
-		    "congestion %s: this library leaves the kernel's choice", links->congestion);
+	if (links->transport == TR_TRANSPORT_SHM && engine->shm == NULL)
+		return tr_error_set(error, TR_EUNAVAILABLE,
+		    "transport shm: this process cannot share memory with others (memfd, UNIX "
+		    "sockets, /proc)");
+	if (links->sockets > TR_LANES_MAX)
+		return tr_error_set(error, TR_EINVAL, "sockets %u, allowed: 0 (by the link) to %d",
+		    links->sockets, TR_LANES_MAX);
+	tr_status st = links->congestion == NULL || links->congestion[0] == '\0'
+	    ? TR_OK
+	    : congestion_check(links->congestion, error);
+	if (st != TR_OK)
+		return st;
+	engine->links.transport = links->transport;
+	engine->links.sockets = links->sockets;
+	(void)snprintf(engine->links.congestion, sizeof(engine->links.congestion), "%s",
+	    links->congestion != NULL ? links->congestion : "");
 	return TR_OK;
 }
 

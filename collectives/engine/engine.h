@@ -39,6 +39,10 @@ struct engine_links {
 tr_status engine_set_links(struct engine *engine, const struct engine_links *links,
     struct tr_error *error);
 
+/* For NodeHello: which processes share memory with this one, and how they reach its engine. "": none. Any thread. */
+const char *engine_host(const struct engine *engine);
+const char *engine_local_address(const struct engine *engine);
+
 /* A member whose caller is another process: `worker_fd` is our end of a UNIX socket pair, the other end is inherited by
  * the worker as TRAIND_WORKER_FD. Takes the fd. The assignment (start) is copied. */
 tr_status engine_add_worker(struct engine *engine, const Traind__Peer__StartWorker *start,

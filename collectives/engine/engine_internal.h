@@ -4,9 +4,13 @@
  *	member.c         life of a member; events into its core
  *	member_act.c     actions out of its core
  *	member_calls.c   what its caller wants, and the answers
- *	peer_link.c      connections that we dialled: frames out
+ *	peer_link.c      links to peers: frames out
+ *	peer_lane.c      a link's connections; which frame goes where; stripe.c: how many there are
+ *	outgoing.c       frames that wait for one
  *	peer_inbound.c   connections that were dialled to us: frames in
+ *	inbound_link.c   those that belong to one link of a peer: what came on each
  *	pulse.c          signs of life between members, and who is silent
+ *	engine_shm.c     memory that is shared with peers of this host
  *	held.c           frames that came before the core could take them
  *	state_send.c, state_receive.c   state for joiners
  *	notices.c        round records and reports, in batches, to memberd
@@ -23,7 +27,12 @@
 #include "collectives/engine/channel_host.h"
 #include "collectives/engine/engine.h"
 #include "collectives/engine/pulse.h"
+#include "collectives/transport/congestion.h"
 #include "collectives/transport/conn.h"
+#include "collectives/engine/staging.h"
+#include "collectives/transport/host.h"
+#include "collectives/transport/lane.h"
+#include "collectives/transport/shm_hub.h"
 #include "common/log_limit.h"
 
 struct engine {
@@ -39,6 +48,13 @@ struct engine {
 	struct inbound *strangers, **strangers_tail; /* oldest first */
 	unsigned stranger_count;
 	struct log_limit drops; /* of strangers */
+	struct shm_hub *shm;    /* NULL: there is no shared memory */
+	char host[HOST_IDENTITY_MAX], shm_address[TR_ADDRESS_MAX]; /* never change */
+	struct {
+		enum tr_transport transport;
+		unsigned sockets;                     /* 0: as many as a link needs */
+		char congestion[CONGESTION_NAME_MAX]; /* "": by the path */
+	} links;
 	struct {
 		uv_timer_t timer;
 		uint64_t interval_ms, timeout_ms; /* interval 0: memberd has not said it */
@@ -62,6 +78,7 @@ struct view_peer_entry {
 	uint64_t peer;
 	char address[TR_ADDRESS_MAX];
 	char node_name[TR_NAME_MAX];
+	char local_address[TR_ADDRESS_MAX]; /* of shared memory; "": none with this peer */
 };
 
 /* What the caller in the worker waits for. */
@@ -127,8 +144,16 @@ struct member {
 	size_t view_peer_count;
 	double view_latency_s; /* one way, of its worst link */
 
+	struct staging staging;
+	struct shm_exports exports;
+	unsigned arenas_shown; /* of the host's */
+	struct kept_import *kept_imports;
+	struct outgoing *retired; /* frames whose staging peers may still read */
+
 	struct peer_link *links;
+	uint64_t links_made; /* their names */
 	struct inbound *inbound;
+	struct inbound_link *inbound_links;
 	struct held_frame *held, **held_tail;
 	size_t held_bytes;
 	struct state_send *state_sends;
@@ -196,12 +221,16 @@ void peer_link_drop_segments(struct member *member);
 void peer_link_leave(struct member *member, const char *reason); /* goodbye to all */
 void peer_link_leave_one(struct member *member, uint64_t peer, const char *reason);
 void peer_link_view_changed(
-    struct member *member);                  /* closes those to peers that are no longer in it */
-void peer_link_pulse(struct member *member); /* on those that are idle */
+    struct member *member); /* closes those to peers that are no longer in it */
+/* Now and then: pulses on those that are idle; more or fewer connections, as they need. */
+void peer_link_look(struct member *member);
+/* The round is decided: nothing of the caller's memory is sent any more. */
+void peer_link_round_over(struct member *member);
 tr_status peer_send_message(struct conn *conn, const Traind__Peer__PeerMessage *message);
 tr_status peer_send_hello(struct conn *conn, const struct member *member, uint64_t to);
 
 /* ---- peer_inbound.c ---- */
+void inbound_accept_lane(struct engine *engine, struct lane *lane); /* open; takes it */
 void inbound_accept(struct engine *engine, int fd, const void *early, size_t early_bytes);
 void inbound_resume_all(struct member *member);
 void inbound_view_changed(struct member *member, const struct view_peer_entry *before, size_t count);
@@ -211,15 +240,26 @@ void inbound_strangers_close(struct engine *engine);
 void inbound_leave(struct member *member); /* they stay until the other side closes, for a while */
 void inbound_on_hello_timer(uv_timer_t *timer);
 
+/* ---- engine_shm.c ---- */
+void engine_shm_start(struct engine *engine);
+void engine_shm_stop(struct engine *engine);
+tr_status member_shm_start(struct member *member, struct group_core_options *options);
+void member_shm_show(struct member *member); /* what its caller has allocated meanwhile */
+/* The peer's memory stays mapped until the next view is installed. Takes the reference; NULL is accepted. */
+void member_keep_import(struct member *member, struct shm_import *import);
+void member_shm_settle(struct member *member); /* a view is installed, or the member ends */
+void member_shm_finish(struct member *member); /* after the core */
+
 /* ---- held.c ---- */
 void held_start(struct member *member);
 void held_stop(struct member *member);
-/* Keeps a copy of a segment's frame; false: there are too many, the connection has to wait. */
-bool held_keep(struct member *member, uint64_t from, const uint8_t *payload, size_t bytes);
+/* Keeps a segment's frame, its staging as it is; false: there are too many, the lane has to wait. */
+bool held_keep(struct member *member, uint64_t from, const struct lane *lane,
+    const struct lane_frame *frame);
 void held_retry(struct member *member); /* in the loop's next turn */
-/* One segment's frame into the core; TR_EAGAIN: not now. */
-tr_status inbound_segment(struct member *member, uint64_t from, const uint8_t *payload,
-    size_t bytes, struct tr_error *error);
+/* One segment's frame into the core, which takes its staging; TR_EAGAIN: not now, nothing was taken. */
+tr_status inbound_segment(struct member *member, uint64_t from, const struct lane_frame *frame,
+    struct tr_error *error);
 void inbound_close_from(struct member *member, uint64_t from, const char *reason);
 
 /* ---- state_send.c, state_receive.c ---- */

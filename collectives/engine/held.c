@@ -10,8 +10,11 @@
 struct held_frame {
 	struct held_frame *next;
 	uint64_t from;
+	struct lane_frame
+	    frame; /* staging and what is stable are kept as they are; the rest is copied into `head` */
+	struct shm_import *import; /* in which a stable body lies */
 	size_t bytes;
-	_Alignas(8) uint8_t payload[];
+	_Alignas(8) uint8_t head[];
 };
 
 static void on_retry(uv_idle_t *retry);
@@ -24,17 +27,36 @@ static void held_append(struct member *member, struct held_frame *frame)
 	member->held_bytes += frame->bytes;
 }
 
-bool held_keep(struct member *member, uint64_t from, const uint8_t *payload, size_t bytes)
+static void held_free(struct held_frame *frame)
 {
+	shm_import_release(frame->import);
+	free(frame);
+}
+
+bool held_keep(struct member *member, uint64_t from, const struct lane *lane,
+    const struct lane_frame *frame)
+{
+	bool whole = frame->body == NULL || frame->place != NULL || frame->stable;
+	size_t bytes = frame->head_bytes + frame->body_bytes;
+	size_t copied = frame->head_bytes + (whole ? 0 : frame->body_bytes);
 	if (bytes > TR_HELD_BYTES_MAX - member->held_bytes)
 		return false;
-	struct held_frame *frame = malloc(sizeof(*frame) + bytes);
-	if (frame == NULL)
+	struct held_frame *held = malloc(sizeof(*held) + copied);
+	if (held == NULL)
 		return false;
-	frame->from = from;
-	frame->bytes = bytes;
-	memcpy(frame->payload, payload, bytes);
-	held_append(member, frame);
+	held->from = from;
+	held->bytes = bytes;
+	held->import = frame->stable ? shm_hub_import(lane) : NULL;
+	held->frame = *frame;
+	held->frame.head = held->head;
+	memcpy(held->head, frame->head, frame->head_bytes);
+	if (!whole) {
+		memcpy(held->head + frame->head_bytes, frame->body, frame->body_bytes);
+		held->frame.head_bytes = copied;
+		held->frame.body = NULL;
+		held->frame.body_bytes = 0;
+	}
+	held_append(member, held);
 	return true;
 }
 
@@ -48,15 +70,15 @@ static void offer(struct member *member)
 	while (frame != NULL) {
 		struct held_frame *next = frame->next;
 		struct tr_error error = { 0 };
-		tr_status st = member->over
-		    ? TR_ESTALE
-		    : inbound_segment(member, frame->from, frame->payload, frame->bytes, &error);
+		tr_status st = inbound_segment(member, frame->from, &frame->frame, &error);
 		if (st == TR_EAGAIN) {
 			held_append(member, frame);
 		} else {
 			if (st != TR_OK)
 				inbound_close_from(member, frame->from, error.text);
-			free(frame);
+			else if (frame->import != NULL && !member->over) /* the core may read it */
+				member_keep_import(member, shm_import_hold(frame->import));
+			held_free(frame);
 		}
 		frame = next;
 	}
@@ -91,7 +113,9 @@ void held_stop(struct member *member)
 {
 	while (member->held != NULL) {
 		struct held_frame *next = member->held->next;
-		free(member->held);
+		if (member->held->frame.place != NULL)
+			group_buffer_release(member->core, member->held->frame.place);
+		held_free(member->held);
 		member->held = next;
 	}
 	member->held_tail = &member->held;

@@ -20,7 +20,10 @@ tr_status member_create(struct engine *engine, const Traind__Peer__StartWorker *
 {
 	struct member *made = calloc(1, sizeof(*made));
 	struct group_core_options options = { .group = start->group, .peer = start->peer };
-	if (made == NULL || group_core_create(&options, &made->core) != TR_OK) {
+	if (made == NULL || member_shm_start(made, &options) != TR_OK ||
+	    group_core_create(&options, &made->core) != TR_OK) {
+		if (made != NULL)
+			member_shm_finish(made);
 		free(made);
 		return tr_error_set(error, TR_ENOMEM, "no memory for peer %lu",
 		    (unsigned long)start->peer);
@@ -44,7 +47,9 @@ static void member_free(struct member *member)
 	notices_finish(member);
 	state_receive_free(member);
 	group_actions_finish(&member->actions);
+	member_shm_settle(member);
 	group_core_destroy(member->core);
+	member_shm_finish(member);
 	channel_host_destroy(member->host);
 	free(member->view_peers);
 	free(member->ops);
@@ -164,6 +169,11 @@ static tr_status step_once(struct member *member, struct group_event *event, str
 {
 	event->now_us = uv_hrtime() / 1000;
 	tr_status st = group_core_step(member->core, event, &member->actions, error);
+	/* Before any answer: with it the caller has its memory back, which peers may still read (channel_worker.c). */
+	for (size_t i = 0; i < member->actions.count; i++)
+		if (member->actions.items[i].kind == GROUP_DO_FAIL)
+			channel_host_end(member->host, member->actions.items[i].status,
+			    member->actions.items[i].text);
 	for (size_t i = 0; i < member->actions.count; i++)
 		member_act(member, &member->actions.items[i]);
 	group_actions_clear(&member->actions);
@@ -271,6 +281,9 @@ static tr_status note_view(struct member *member, const Traind__Peer__View *view
 		    from->address != NULL ? from->address : "");
 		(void)snprintf(peers[i].node_name, TR_NAME_MAX, "%s",
 		    from->node_name != NULL ? from->node_name : "");
+		bool near = from->host[0] != '\0' && strcmp(from->host, member->engine->host) == 0;
+		(void)snprintf(peers[i].local_address, TR_ADDRESS_MAX, "%s",
+		    near ? from->local_address : "");
 	}
 	struct view_peer_entry *before = member->view_peers;
 	size_t before_count = member->view_peer_count;
@@ -311,6 +324,7 @@ void member_install(struct member *member, const Traind__Peer__ViewInstall *inst
 			    (unsigned long)view->number, error.text);
 		return;
 	}
+	member_shm_settle(member);
 	state_send_view_changed(member);
 	Traind__Peer__ViewInstalled installed = TRAIND__PEER__VIEW_INSTALLED__INIT;
 	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;

@@ -96,6 +96,7 @@ void member_act(struct member *member, struct group_action *action)
 		member_calls_op_done(member, action->tag);
 		break;
 	case GROUP_DO_DECIDED:
+		peer_link_round_over(member);
 		member_calls_decided(member, action->status, &action->round_info, action->text);
 		break;
 	case GROUP_DO_RECORD:

@@ -216,9 +216,9 @@ void member_calls_state_here(struct member *member, tr_status status, const char
 
 void member_calls_end(struct member *member, tr_status status, const char *reason)
 {
+	channel_host_end(member->host, status, reason);
 	if (member->call.id != 0)
 		give_status(member, status, reason);
-	channel_host_end(member->host, status, reason);
 }
 
 /* ---- what the caller says ---- */
@@ -231,6 +231,7 @@ static void submit(struct member *member, const struct channel_submission *s)
 		broken(member, error.text);
 		return;
 	}
+	member_shm_show(member);
 	struct group_event event = { .kind = GROUP_SUBMIT, .submit = op.submit };
 	bool fresh = member->op_count < TR_ROUND_OPS_MAX && find_op(member, s->tag) == NULL;
 	tr_status st = fresh ? add_op(member, s->tag, &error) : TR_OK;

@@ -2,27 +2,38 @@
  * to whom (PeerHello).
  */
 #include "collectives/engine/engine_internal.h"
+#include "collectives/engine/inbound_link.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "collectives/transport/lane_tcp.h"
 #include "common/log.h"
 #include "proto/bytes.h"
 #include "proto/unpack.h"
+
+/* So much that came on one of several lanes is told to the sender, which keeps it until then. */
+#define TELL_BYTES  (512u << 10)
+#define TELL_FRAMES 64u
 
 struct inbound {
 	struct engine *engine;
 	struct member *member; /* NULL: it has not said whom it wants */
 	struct inbound *next;
-	struct conn *conn;
+	struct lane *lane;
 	uint64_t from;
-	uint64_t got_view; /* newest view of which frames came */
+	struct inbound_link *link; /* NULL: it belongs to none (state) */
+	uint64_t got_view;         /* newest view of which frames came, without a link */
+	uint32_t number;           /* in the link */
+	uint64_t frames, told;     /* that came; that the sender knows of */
+	size_t untold_bytes;
 	uint64_t deadline_ms;
 	bool parked;
 	bool departed; /* it said goodbye: its end is no loss */
 	bool silent;   /* closed for that */
+	bool ended;    /* closed because the sender said so */
 	struct pulse_ear ear;
 };
 
@@ -56,7 +67,7 @@ static void watch_oldest(struct engine *engine)
 static void stranger_drop(struct inbound *in, const char *reason)
 {
 	stranger_remove(in);
-	conn_close(in->conn, reason);
+	lane_close(in->lane, reason);
 }
 
 void inbound_on_hello_timer(uv_timer_t *timer)
@@ -88,6 +99,12 @@ static tr_status take_hello(struct inbound *in, const Traind__Peer__PeerMessage 
 		    "peer %" PRIu64 " of group %" PRIu64 " is not here", hello->to, hello->group);
 	if (hello->from == 0 || hello->from == hello->to)
 		return tr_error_set(error, TR_EPROTO, "a hello from peer %" PRIu64, hello->from);
+	if (hello->link != 0) {
+		in->link = inbound_link_join(member, hello->from, hello->link);
+		if (in->link == NULL)
+			return tr_error_set(error, TR_ENOMEM, "no memory for a link");
+		in->number = hello->lane;
+	}
 	stranger_remove(in);
 	in->member = member;
 	in->from = hello->from;
@@ -107,8 +124,62 @@ static void departed(struct inbound *in, const char *reason)
 
 static void note_view(struct inbound *in, uint64_t view)
 {
-	if (view > in->got_view)
-		in->got_view = view;
+	uint64_t *newest = in->link != NULL ? &in->link->got_view : &in->got_view;
+	if (view > *newest)
+		*newest = view;
+}
+
+/* ---- several lanes of one link ---- */
+
+static struct inbound *sibling(const struct inbound *in)
+{
+	struct inbound *other = in->member->inbound;
+	while (other != NULL && (other == in || other->link != in->link || other->ended))
+		other = other->next;
+	return other;
+}
+
+static void tell_what_came(struct inbound *in)
+{
+	if (inbound_link_tell(in->lane, in->number, in->frames, false) != TR_OK)
+		return; /* the next one may have the memory */
+	in->told = in->frames;
+	in->untold_bytes = 0;
+}
+
+static void count_frame(struct inbound *in, size_t bytes)
+{
+	in->frames++;
+	in->untold_bytes += bytes;
+	if (in->link == NULL || !in->link->several)
+		return;
+	if (in->untold_bytes >= TELL_BYTES || in->frames - in->told >= TELL_FRAMES)
+		tell_what_came(in);
+}
+
+static void tell_end(struct inbound *through, uint32_t lane, uint64_t frames)
+{
+	if (inbound_link_tell(through->lane, lane, frames, true) != TR_OK)
+		lane_close(through->lane, "no memory to say what came");
+}
+
+/* The sender lost a lane of this link, or thinks so: nothing more of it is taken. */
+static tr_status take_lane_lost(struct inbound *in, uint32_t lane, struct tr_error *error)
+{
+	uint64_t frames;
+	if (in->link == NULL)
+		return tr_error_set(error, TR_EPROTO, "a connection that has no others lost one");
+	for (struct inbound *other = in->member->inbound; other != NULL; other = other->next)
+		if (other->link == in->link && other->number == lane && other != in) {
+			other->ended = true;
+			lane_close(other->lane, "the other end lost it"); /* then it is told */
+			return TR_OK;
+		}
+	if (inbound_link_ended(in->link, lane, &frames))
+		tell_end(in, lane, frames);
+	else
+		tell_end(in, lane, 0); /* its hello never came */
+	return TR_OK;
 }
 
 /* Stale frames are dropped by their header. */
@@ -145,12 +216,21 @@ static tr_status take_message(struct inbound *in, const Traind__Peer__PeerMessag
 	case TRAIND__PEER__PEER_MESSAGE__BODY_PULSE:
 		pulse_ear_promise(&in->ear, uv_hrtime() / 1000000);
 		return TR_OK;
+	case TRAIND__PEER__PEER_MESSAGE__BODY_LANE_LOST:
+		return take_lane_lost(in, message->lane_lost->lane, error);
 	case TRAIND__PEER__PEER_MESSAGE__BODY_GOODBYE:
 		departed(in, message->goodbye->reason);
 		return TR_OK;
 	default:
 		return tr_error_set(error, TR_EPROTO, "a message of unknown kind");
 	}
+}
+
+static bool counted(const Traind__Peer__PeerMessage *message)
+{
+	return message->body_case != TRAIND__PEER__PEER_MESSAGE__BODY_HELLO &&
+	    message->body_case != TRAIND__PEER__PEER_MESSAGE__BODY_PULSE &&
+	    message->body_case != TRAIND__PEER__PEER_MESSAGE__BODY_LANE_LOST;
 }
 
 static tr_status take_packed(struct inbound *in, const uint8_t *payload, size_t bytes,
@@ -162,60 +242,105 @@ static tr_status take_packed(struct inbound *in, const uint8_t *payload, size_t 
 	        payload);
 	if (message == NULL)
 		return tr_error_set(error, TR_EPROTO, "a malformed message");
-	tr_status st = in->member == NULL ? take_hello(in, message, error)
-	                                  : take_message(in, message, error);
+	bool stranger = in->member == NULL;
+	tr_status st = stranger ? take_hello(in, message, error) : take_message(in, message, error);
+	if (st == TR_OK && !stranger && counted(message))
+		count_frame(in, bytes);
 	traind__peer__peer_message__free_unpacked(message, NULL);
 	return st;
 }
 
-tr_status inbound_segment(struct member *member, uint64_t from, const uint8_t *payload,
-    size_t bytes, struct tr_error *error)
+tr_status inbound_segment(struct member *member, uint64_t from, const struct lane_frame *frame,
+    struct tr_error *error)
 {
 	struct segment_header header;
-	tr_status st = segment_header_get(payload, bytes, &header, error);
-	if (st != TR_OK)
-		return st;
-	struct group_event event = { .kind = GROUP_SEGMENT,
-		.from = from,
-		.segment = { &header, payload + SEGMENT_HEADER_BYTES } };
+	tr_status st = segment_header_get(frame->head, frame->head_bytes + frame->body_bytes,
+	    &header, error);
+	if (st == TR_OK && member->over)
+		st = TR_ESTALE;
+	if (st != TR_OK) {
+		if (frame->place != NULL)
+			group_buffer_release(member->core, frame->place);
+		return verdict(st);
+	}
+	struct group_event event = { .kind = GROUP_SEGMENT, .from = from };
+	event.segment.header = &header;
+	event.segment.payload = frame->body != NULL ? frame->body
+	                                            : frame->head + SEGMENT_HEADER_BYTES;
+	event.segment.buffer = frame->place;
+	event.segment.stable = frame->stable;
 	return verdict(member_step(member, &event, error));
 }
 
 /* A segment that comes before its op was submitted here does not hold up those behind it: our caller may wait for one
  * of them first. */
-static tr_status take_segment(struct inbound *in, const uint8_t *payload, size_t bytes,
+static tr_status take_segment(struct inbound *in, const struct lane_frame *frame,
     struct tr_error *error)
 {
+	size_t bytes = frame->head_bytes + frame->body_bytes;
 	if (bytes >= SEGMENT_HEADER_BYTES)
-		note_view(in, bytes_get_u64(payload));
-	tr_status st = inbound_segment(in->member, in->from, payload, bytes, error);
-	if (st == TR_EAGAIN && held_keep(in->member, in->from, payload, bytes))
-		return TR_OK;
+		note_view(in, bytes_get_u64(frame->head));
+	tr_status st = inbound_segment(in->member, in->from, frame, error);
+	if (st == TR_EAGAIN && held_keep(in->member, in->from, in->lane, frame))
+		st = TR_OK;
+	if (st == TR_OK)
+		count_frame(in, bytes);
 	return st;
 }
 
-static tr_status on_frame(void *arg, struct conn *conn, uint16_t type, const uint8_t *payload,
-    size_t bytes, struct tr_error *error)
+static void drop_frame(const struct inbound *in, const struct lane_frame *frame)
+{
+	if (frame->place != NULL)
+		group_buffer_release(in->member->core, frame->place);
+}
+
+static tr_status on_frame(void *arg, struct lane *lane, const struct lane_frame *frame,
+    struct tr_error *error)
 {
 	struct inbound *in = arg;
 	tr_status st;
-	(void)conn;
-	if (in->member != NULL && in->member->over)
+	(void)lane;
+	if (in->member != NULL && in->member->over) {
+		drop_frame(in, frame);
 		return TR_OK; /* until the other side has read our goodbye */
-	if (in->member == NULL && type != FRAME_PEER)
+	}
+	if (in->member == NULL && frame->type != FRAME_PEER)
 		return tr_error_set(error, TR_EPROTO, "the first frame is no hello");
 	/* Set before the step: it may say already that parked frames may be offered again. */
 	in->parked = false;
-	if (type == FRAME_PEER)
-		st = take_packed(in, payload, bytes, error);
-	else if (type == FRAME_SEGMENT)
-		st = take_segment(in, payload, bytes, error);
-	else if (type == FRAME_STATE)
-		st = state_receive_chunk(in->member, in->from, in, payload, bytes, error);
+	if (frame->type == FRAME_PEER)
+		st = take_packed(in, frame->head, frame->head_bytes, error);
+	else if (frame->type == FRAME_SEGMENT)
+		st = take_segment(in, frame, error);
+	else if (frame->type == FRAME_STATE)
+		st = state_receive_chunk(in->member, in->from, in, frame->head, frame->head_bytes,
+		    error);
 	else
-		st = tr_error_set(error, TR_EPROTO, "a frame of type %u between peers", type);
+		st = tr_error_set(error, TR_EPROTO, "a frame of type %u between peers", frame->type);
 	in->parked = st == TR_EAGAIN;
 	return st;
+}
+
+/* Strangers get no staging. */
+static bool on_place(void *arg, struct lane *lane, const uint8_t *head, size_t body_bytes,
+    struct lane_place *place)
+{
+	struct inbound *in = arg;
+	(void)lane;
+	(void)head;
+	if (in->member == NULL || in->member->over)
+		return false;
+	struct group_buffer *buffer = group_buffer_take(in->member->core, body_bytes);
+	if (buffer == NULL)
+		return false;
+	*place = (struct lane_place){ group_buffer_data(buffer), buffer };
+	return true;
+}
+
+static void on_unplace(void *arg, void *place)
+{
+	struct inbound *in = arg;
+	group_buffer_release(in->member->core, place);
 }
 
 /* ---- life ---- */
@@ -228,24 +353,39 @@ static void unlink_inbound(struct inbound *in)
 	*at = in->next;
 }
 
-static void on_closed(void *arg, struct conn *conn, const char *reason)
+/* The link that it belonged to, if any, goes on without it. */
+static bool others_carry_on(struct inbound *in)
+{
+	if (in->link == NULL)
+		return false;
+	struct inbound *other = sibling(in);
+	if (other != NULL)
+		tell_end(other, in->number, in->frames);
+	return other != NULL;
+}
+
+static void on_closed(void *arg, struct lane *lane, const char *reason)
 {
 	struct inbound *in = arg;
 	struct member *member = in->member;
-	(void)conn;
 	if (member == NULL) {
 		stranger_remove(in);
 		log_limited(&in->engine->drops, uv_now(&in->engine->loop), LOG_INFO, "engine",
-		    "connection from %s dropped: %s", conn_peer_name(conn), reason);
+		    "connection from %s dropped: %s", lane_peer_name(lane), reason);
 		free(in);
 		return;
 	}
 	unlink_inbound(in);
+	if (!member->over && member_view_peer(member, in->from) != NULL)
+		member_keep_import(member, shm_hub_import(lane));
 	if (!member->over)
 		state_receive_broken(member, in, reason);
-	/* A connection of state carries no frames of a view. */
-	if (!member->over && !in->departed && member->view != 0 &&
-	    (in->silent || in->got_view == member->view)) {
+	uint64_t got_view = in->link != NULL ? in->link->got_view : in->got_view;
+	bool lost = !member->over && !in->departed && member->view != 0 &&
+	    (in->silent || got_view == member->view) && !others_carry_on(in);
+	if (in->link != NULL)
+		inbound_link_part(member, in->link, in->number, in->frames);
+	if (lost) {
 		log_info("engine", "peer %" PRIu64 ": link from peer %" PRIu64 ": %s", member->peer,
 		    in->from, reason);
 		member_post(member, GROUP_LINK_LOST, in->from, 0, TR_OK, reason);
@@ -254,17 +394,13 @@ static void on_closed(void *arg, struct conn *conn, const char *reason)
 	member_unhold(member);
 }
 
-void inbound_accept(struct engine *engine, int fd, const void *early, size_t early_bytes)
+static const struct lane_callbacks callbacks = { .frame = on_frame,
+	.closed = on_closed,
+	.place = on_place,
+	.unplace = on_unplace };
+
+static void await_hello(struct engine *engine, struct inbound *in)
 {
-	static const struct conn_callbacks callbacks = { .frame = on_frame, .closed = on_closed };
-	struct inbound *in = calloc(1, sizeof(*in));
-	if (in == NULL || engine->stopping ||
-	    conn_adopt(&engine->loop, fd, early, early_bytes, &callbacks, in, &in->conn, NULL) !=
-	        TR_OK) {
-		(void)close(fd);
-		free(in);
-		return;
-	}
 	in->engine = engine;
 	in->deadline_ms = uv_now(&engine->loop) + TR_CONN_GREETING_TIMEOUT_MS;
 	*engine->strangers_tail = in;
@@ -275,21 +411,50 @@ void inbound_accept(struct engine *engine, int fd, const void *early, size_t ear
 		watch_oldest(engine);
 }
 
+void inbound_accept(struct engine *engine, int fd, const void *early, size_t early_bytes)
+{
+	struct inbound *in = calloc(1, sizeof(*in));
+	if (in == NULL || engine->stopping ||
+	    lane_tcp_adopt(&engine->loop, fd, early, early_bytes, engine->links.congestion,
+	        &callbacks, in, &in->lane, NULL) != TR_OK) {
+		(void)close(fd);
+		free(in);
+		return;
+	}
+	await_hello(engine, in);
+}
+
+void inbound_accept_lane(struct engine *engine, struct lane *lane)
+{
+	struct inbound *in = calloc(1, sizeof(*in));
+	if (in == NULL) {
+		lane_close(lane, "no memory for a connection");
+		return;
+	}
+	in->lane = lane;
+	lane->callbacks = callbacks;
+	lane->arg = in;
+	await_hello(engine, in);
+}
+
 void inbound_judge(struct member *member, uint64_t now_ms, uint64_t late_ms)
 {
 	uint64_t timeout_ms = pulse_member_timeout_ms(member);
 	for (struct inbound *in = member->inbound; in != NULL; in = in->next) {
-		uint64_t bytes_in, bytes_out;
+		struct lane_counters counters;
 		char reason[64];
 		pulse_ear_excuse(&in->ear, late_ms);
-		conn_counters(in->conn, &bytes_in, &bytes_out);
-		uint64_t silent_ms = pulse_ear_silent_ms(&in->ear, bytes_in, !in->parked, now_ms);
+		lane_counters(in->lane, &counters);
+		if (in->link != NULL && in->link->several && in->told != in->frames)
+			tell_what_came(in);
+		uint64_t silent_ms = pulse_ear_silent_ms(&in->ear, counters.bytes_in, !in->parked,
+		    now_ms);
 		if (silent_ms < timeout_ms || in->departed || in->silent)
 			continue;
 		in->silent = true;
 		(void)snprintf(reason, sizeof(reason), "silent for %.1f s",
 		    (double)silent_ms / 1000.0);
-		conn_close(in->conn, reason);
+		lane_close(in->lane, reason);
 	}
 }
 
@@ -297,14 +462,14 @@ void inbound_resume_all(struct member *member)
 {
 	for (struct inbound *in = member->inbound; in != NULL; in = in->next)
 		if (in->parked)
-			conn_resume(in->conn);
+			lane_resume(in->lane);
 }
 
 void inbound_close_from(struct member *member, uint64_t from, const char *reason)
 {
 	for (struct inbound *in = member->inbound; in != NULL; in = in->next)
 		if (in->from == from)
-			conn_close(in->conn, reason);
+			lane_close(in->lane, reason);
 }
 
 static bool entry_in(const struct view_peer_entry *peers, size_t count, uint64_t peer)
@@ -321,13 +486,13 @@ void inbound_view_changed(struct member *member, const struct view_peer_entry *b
 		if (entry_in(before, count, in->from) &&
 		    member_view_peer(member, in->from) == NULL) {
 			in->departed = true;
-			conn_close(in->conn, "no longer in the view");
+			lane_close(in->lane, "no longer in the view");
 		}
 }
 
-/* conn_finish reads and throws away until the other side has read our goodbye and closed too. */
+/* lane_finish reads and throws away until the other side has read our goodbye and closed too. */
 void inbound_leave(struct member *member)
 {
 	for (struct inbound *in = member->inbound; in != NULL; in = in->next)
-		conn_finish(in->conn, "the member ended");
+		lane_finish(in->lane, "the member ended");
 }

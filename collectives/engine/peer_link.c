@@ -1,8 +1,8 @@
-/* Connections that we dialled: frames from a member to one peer. Dialled on demand, again with growing pauses until
- * the timeout (pulse.h) has passed; frames wait meanwhile. A connection that breaks after it carried frames of the view may have
- * lost some, and the core never sends twice in a view: it is told (GROUP_LINK_LOST), and a new view repairs.
+/* Links: what goes from a member to its peers. Dialled on demand, again with growing pauses until the timeout (pulse.h) has
+ * passed; frames wait meanwhile. A link whose last connection breaks after it carried frames of the view may have lost
+ * some, and the core never sends twice in a view: it is told (GROUP_LINK_LOST), and a new view repairs.
  */
-#include "collectives/engine/engine_internal.h"
+#include "collectives/engine/peer_link.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,120 +11,15 @@
 
 #include "common/log.h"
 
-/* Bytes of one burst from which a bandwidth can be told; less only measures the kernel's buffers. */
-#define BURST_BYTES_MIN (8u << 20)
-/* Less than this in an interval is a pulse, or nothing. */
-#define BUSY_BYTES_MIN 64u
-
-/* A frame that waits for a connection, or for being written. */
-struct outgoing {
-	struct outgoing *next;
-	struct peer_link *link;
-	struct group_buffer *buffer;
-	const void *body; /* of a segment: borrowed from the core; else `copy` */
-	uint8_t *copy;
-	size_t body_bytes;
-	uint8_t head[SEGMENT_HEADER_BYTES];
-};
-
-struct peer_link {
-	struct member *member;
-	struct peer_link *next;
-	uint64_t peer;
-	struct conn *conn;
-	bool up;      /* connected, hello said */
-	bool closing; /* ours to close: no loss is told */
-	uv_timer_t redial;
-	uint64_t dialling_since_ms; /* without success; 0: not */
-	uint64_t pulsed_bytes;      /* sent when it was last looked whether it is idle */
-	unsigned pause_ms;
-	uint64_t sent_view; /* newest view of which frames were sent on `conn` */
-	struct outgoing *waiting, **waiting_tail;
-	uint64_t burst_start_us, burst_bytes;
-};
-
 static void link_dial(struct peer_link *link);
 
-/* ---- frames ---- */
-
-static void outgoing_free(struct outgoing *out)
-{
-	if (out->buffer != NULL)
-		group_buffer_release(out->link->member->core, out->buffer);
-	free(out->copy);
-	free(out);
-}
-
-static void measure(struct peer_link *link, size_t bytes)
-{
-	link->burst_bytes += bytes;
-	if (link->conn == NULL || conn_unsent(link->conn) > 0)
-		return;
-	uint64_t took_us = uv_hrtime() / 1000 - link->burst_start_us;
-	if (link->burst_bytes >= BURST_BYTES_MIN && took_us > 0)
-		engine_learn_bandwidth(link->member->engine,
-		    (double)link->burst_bytes * 1e6 / (double)took_us);
-	link->burst_bytes = 0;
-}
-
-static void on_released(void *arg)
-{
-	struct outgoing *out = arg;
-	measure(out->link, out->body_bytes);
-	outgoing_free(out);
-}
-
-/* Takes `out`. A frame that cannot be sent is as good as lost on the way: the connection is closed. */
-static void link_send(struct peer_link *link, struct outgoing *out)
-{
-	tr_status st;
-	if (conn_unsent(link->conn) == 0) {
-		link->burst_start_us = uv_hrtime() / 1000;
-		link->burst_bytes = 0;
-	}
-	if (out->copy == NULL) {
-		st = conn_send_borrow(link->conn, FRAME_SEGMENT, out->head, sizeof(out->head),
-		    out->body, out->body_bytes, on_released, out);
-		if (st != TR_OK)
-			outgoing_free(out);
-	} else {
-		st = conn_send_copy(link->conn, FRAME_PEER, out->copy, out->body_bytes);
-		outgoing_free(out);
-	}
-	link->sent_view = link->member->view;
-	if (st != TR_OK)
-		conn_close(link->conn, tr_status_text(st));
-}
-
-static void link_queue(struct peer_link *link, struct outgoing *out)
-{
-	out->link = link;
-	if (link->up) {
-		link_send(link, out);
-		return;
-	}
-	*link->waiting_tail = out;
-	link->waiting_tail = &out->next;
-	if (link->conn == NULL && !uv_is_active((uv_handle_t *)&link->redial))
-		link_dial(link);
-}
-
-static void waiting_drop(struct peer_link *link, bool segments_only)
-{
-	struct outgoing **at = &link->waiting;
-	while (*at != NULL) {
-		struct outgoing *out = *at;
-		if (segments_only && out->copy != NULL) {
-			at = &out->next;
-			continue;
-		}
-		*at = out->next;
-		outgoing_free(out);
-	}
-	link->waiting_tail = at;
-}
-
 /* ---- life ---- */
+
+static void drop_waiting(struct peer_link *link)
+{
+	for (unsigned c = 0; c < OUTGOING_CLASSES; c++)
+		outgoing_drop_all(&link->queue[c]);
+}
 
 static void on_redial_closed(uv_handle_t *handle)
 {
@@ -134,13 +29,14 @@ static void on_redial_closed(uv_handle_t *handle)
 	member_unhold(member);
 }
 
+/* Its lanes are gone. */
 static void link_remove(struct peer_link *link)
 {
 	struct peer_link **at = &link->member->links;
 	while (*at != link)
 		at = &(*at)->next;
 	*at = link->next;
-	waiting_drop(link, false);
+	drop_waiting(link);
 	uv_close((uv_handle_t *)&link->redial, on_redial_closed);
 }
 
@@ -162,8 +58,11 @@ static struct peer_link *link_get(struct member *member, uint64_t peer)
 		return NULL;
 	link->member = member;
 	link->peer = peer;
-	link->waiting_tail = &link->waiting;
+	link->name = ++member->links_made;
 	link->pause_ms = TR_REDIAL_FIRST_MS;
+	for (unsigned c = 0; c < OUTGOING_CLASSES; c++)
+		outgoing_list_init(&link->queue[c]);
+	stripe_init(&link->stripe, member->engine->links.sockets);
 	(void)uv_timer_init(&member->engine->loop, &link->redial);
 	link->redial.data = link;
 	member->holds++;
@@ -174,12 +73,12 @@ static struct peer_link *link_get(struct member *member, uint64_t peer)
 
 /* ---- connecting ---- */
 
-static void link_lost(struct peer_link *link, const char *reason)
+void peer_link_lost(struct peer_link *link, const char *reason)
 {
 	log_info("engine", "peer %" PRIu64 ": link to peer %" PRIu64 ": %s", link->member->peer,
 	    link->peer, reason);
 	link->dialling_since_ms = 0;
-	waiting_drop(link, false);
+	drop_waiting(link);
 	member_post(link->member, GROUP_LINK_LOST, link->peer, 0, TR_OK, reason);
 }
 
@@ -188,101 +87,108 @@ static void on_redial(uv_timer_t *timer)
 	link_dial(timer->data);
 }
 
-static void dial_failed(struct peer_link *link, const char *cause)
+static bool dialled_long_enough(const struct peer_link *link)
 {
 	uint64_t now_ms = uv_now(&link->member->engine->loop);
-	if (now_ms - link->dialling_since_ms < pulse_member_timeout_ms(link->member)) {
-		(void)uv_timer_start(&link->redial, on_redial, link->pause_ms, 0);
-		if (link->pause_ms < TR_REDIAL_LAST_MS)
-			link->pause_ms *= 2;
+	return now_ms - link->dialling_since_ms >= pulse_member_timeout_ms(link->member);
+}
+
+static void redial_later(struct peer_link *link)
+{
+	(void)uv_timer_start(&link->redial, on_redial, link->pause_ms, 0);
+	if (link->pause_ms < TR_REDIAL_LAST_MS)
+		link->pause_ms *= 2;
+}
+
+void link_dial_failed(struct peer_link *link, const char *cause)
+{
+	if (!dialled_long_enough(link)) {
+		redial_later(link);
 		return;
 	}
 	link->pause_ms = TR_REDIAL_FIRST_MS;
-	link_lost(link, cause);
+	peer_link_lost(link, cause);
 }
 
-static tr_status on_frame(void *arg, struct conn *conn, uint16_t type, const uint8_t *payload,
-    size_t bytes, struct tr_error *error)
+void link_lane_opened(struct peer_link *link)
 {
-	(void)arg;
-	(void)conn;
-	(void)type;
-	(void)payload;
-	(void)bytes;
-	return tr_error_set(error, TR_EPROTO, "a frame against the connection's direction");
-}
-
-static void link_pulse(struct peer_link *link)
-{
-	Traind__Peer__Pulse pulse = TRAIND__PEER__PULSE__INIT;
-	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
-	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_PULSE;
-	message.pulse = &pulse;
-	(void)peer_send_message(link->conn, &message); /* the next one may have the memory */
-}
-
-static void on_connected(void *arg, struct conn *conn)
-{
-	struct peer_link *link = arg;
-	if (peer_send_hello(conn, link->member, link->peer) != TR_OK) {
-		conn_close(conn, "no memory for a hello");
-		return;
-	}
-	link->up = true;
 	link->dialling_since_ms = 0;
-	link->pulsed_bytes = 0;
-	if (pulse_on(link->member->engine))
-		link_pulse(link);
 	link->pause_ms = TR_REDIAL_FIRST_MS;
-	while (link->waiting != NULL) {
-		struct outgoing *out = link->waiting;
-		link->waiting = out->next;
-		if (link->waiting == NULL)
-			link->waiting_tail = &link->waiting;
-		out->next = NULL;
-		link_send(link, out);
-	}
+	peer_lane_look(link);
+	peer_lane_feed(link);
 }
 
-static void on_closed(void *arg, struct conn *conn, const char *reason)
+void link_last_lane_closed(struct peer_link *link, const char *reason)
 {
-	struct peer_link *link = arg;
-	(void)conn;
-	bool was_up = link->up;
-	link->conn = NULL;
-	link->up = false;
-	if (link->closing || link->member->over) {
+	link->striped = false;
+	if (link->closing || link->member->over)
 		link_remove(link);
-		return;
-	}
-	if (!was_up)
-		dial_failed(link, reason);
 	else if (link->sent_view == link->member->view && link->sent_view != 0)
-		link_lost(link, reason);
+		peer_link_lost(link, reason);
 	else if (pulse_on(
 	             link->member->engine)) /* nothing was lost, but the other side waits for pulses */
 		(void)uv_timer_start(&link->redial, on_redial, link->pause_ms, 0);
 }
 
+/* Shared memory with every peer of this host that can; else TCP. A caller who asked for nothing else hears of it once the
+ * peer had its time: if it has died, a view without it comes first. */
+void link_not_near(struct peer_link *link, const char *cause)
+{
+	struct member *member = link->member;
+	char reason[TR_ERROR_TEXT_MAX];
+	bool demanded = member->engine->links.transport == TR_TRANSPORT_SHM;
+	link->near = false;
+	if (demanded && !dialled_long_enough(link)) {
+		redial_later(link);
+	} else if (demanded) {
+		(void)snprintf(reason, sizeof(reason),
+		    "transport shm: no shared memory with peer %" PRIu64 " of this host: %s",
+		    link->peer, cause);
+		member_failed(member, TR_EUNAVAILABLE, reason);
+		member_end(member, TR_EUNAVAILABLE, reason);
+	} else {
+		log_info("engine",
+		    "peer %" PRIu64 ": no shared memory with peer %" PRIu64 ": %s; over TCP",
+		    member->peer, link->peer, cause);
+		link->far = true;
+		stripe_init(&link->stripe, member->engine->links.sockets);
+		link_dial(link);
+	}
+}
+
+static bool try_near(struct peer_link *link, const struct view_peer_entry *peer)
+{
+	const struct engine *engine = link->member->engine;
+	struct tr_error error = { 0 };
+	link->near = peer->local_address[0] != '\0' && engine->shm != NULL && !link->far &&
+	    engine->links.transport != TR_TRANSPORT_TCP;
+	if (!link->near)
+		return false;
+	stripe_init(&link->stripe, 1);
+	if (peer_lane_dial(link, peer->local_address, &error) != TR_OK)
+		link_not_near(link, error.text);
+	return true;
+}
+
 static void link_dial(struct peer_link *link)
 {
-	static const struct conn_callbacks callbacks = { .frame = on_frame,
-		.connected = on_connected,
-		.closed = on_closed };
 	const struct view_peer_entry *peer = member_view_peer(link->member, link->peer);
 	struct tr_error error = { 0 };
-	if (link->conn != NULL || link->member->over)
+	if (link->lanes != NULL || link->member->over)
 		return;
 	link->sent_view = 0;
 	if (link->dialling_since_ms == 0)
 		link->dialling_since_ms = uv_now(&link->member->engine->loop);
 	if (peer == NULL)
-		link_lost(link, "cannot reach it: its address is unknown");
-	else if (conn_dial(&link->member->engine->loop, peer->address, &callbacks, link,
-	             &link->conn, &error) != TR_OK)
-		link_lost(link, error.text);
-	else
-		conn_set_patience(link->conn, (uint32_t)pulse_member_timeout_ms(link->member));
+		peer_link_lost(link, "cannot reach it: its address is unknown");
+	else if (!try_near(link, peer) && peer_lane_dial(link, peer->address, &error) != TR_OK)
+		peer_link_lost(link, error.text);
+}
+
+static void dial_if_idle(struct peer_link *link)
+{
+	if (link->lanes == NULL && !uv_is_active((uv_handle_t *)&link->redial))
+		link_dial(link);
 }
 
 /* ---- for the other files ---- */
@@ -290,66 +196,65 @@ static void link_dial(struct peer_link *link)
 void peer_link_connect(struct member *member, uint64_t peer)
 {
 	struct peer_link *link = member->over ? NULL : link_get(member, peer);
-	if (link != NULL && link->conn == NULL && !uv_is_active((uv_handle_t *)&link->redial))
-		link_dial(link);
+	if (link != NULL)
+		dial_if_idle(link);
+}
+
+static void link_queue(struct peer_link *link, struct outgoing *out)
+{
+	bool idle = link->unwritten == 0;
+	for (unsigned c = 0; idle && c < OUTGOING_CLASSES; c++)
+		idle = link->queue[c].first == NULL;
+	if (idle) {
+		link->burst_start_us = uv_hrtime() / 1000;
+		link->burst_bytes = 0;
+	}
+	outgoing_append(&link->queue[out->class], out);
+	dial_if_idle(link);
+	peer_lane_feed(link);
 }
 
 void peer_link_segment(struct member *member, const struct group_action *action)
 {
 	struct peer_link *link = member->over ? NULL : link_get(member, action->to);
-	struct outgoing *out = link == NULL ? NULL : calloc(1, sizeof(*out));
-	if (out == NULL) {
-		if (action->buffer != NULL)
-			group_buffer_release(member->core, action->buffer);
-		if (!member->over)
-			member_post(member, GROUP_LINK_LOST, action->to, 0, TR_OK,
-			    "no memory to send");
+	struct outgoing *out = link == NULL ? NULL : outgoing_segment(link, action);
+	if (out != NULL) {
+		link_queue(link, out);
 		return;
 	}
-	segment_header_put(&action->header, out->head);
-	out->body = action->payload;
-	out->body_bytes = action->payload_bytes;
-	out->buffer = action->buffer;
-	link_queue(link, out);
+	if (action->buffer != NULL)
+		group_buffer_release(member->core, action->buffer);
+	if (!member->over)
+		member_post(member, GROUP_LINK_LOST, action->to, 0, TR_OK, "no memory to send");
 }
 
 void peer_link_say(struct member *member, uint64_t peer, const Traind__Peer__PeerMessage *message)
 {
-	size_t bytes = traind__peer__peer_message__get_packed_size(message);
 	struct peer_link *link = member->over ? NULL : link_get(member, peer);
-	struct outgoing *out = link == NULL ? NULL : calloc(1, sizeof(*out));
-	uint8_t *copy = out == NULL ? NULL : malloc(bytes + 1);
-	if (copy == NULL) {
-		free(out);
+	struct outgoing *out = link == NULL ? NULL : outgoing_message(link, message);
+	if (out != NULL)
+		link_queue(link, out);
+	else
 		member_post(member, GROUP_LINK_LOST, peer, 0, TR_OK, "no memory to send");
-		return;
-	}
-	(void)traind__peer__peer_message__pack(message, copy);
-	out->copy = copy;
-	out->body_bytes = bytes;
-	link_queue(link, out);
 }
 
-void peer_link_pulse(struct member *member)
+void peer_link_look(struct member *member)
 {
-	for (struct peer_link *link = member->links; link != NULL; link = link->next) {
-		uint64_t in, out;
-		if (!link->up || link->closing)
-			continue;
-		conn_counters(link->conn, &in, &out);
-		if (out - link->pulsed_bytes < BUSY_BYTES_MIN && conn_unsent(link->conn) == 0)
-			link_pulse(link);
-		link->pulsed_bytes = out;
-	}
+	for (struct peer_link *link = member->links; link != NULL; link = link->next)
+		if (!link->closing)
+			peer_lane_look(link);
 }
 
 void peer_link_drop_segments(struct member *member)
 {
-	for (struct peer_link *link = member->links; link != NULL; link = link->next) {
-		waiting_drop(link, true);
-		if (link->conn != NULL)
-			conn_drop_borrowed(link->conn);
-	}
+	for (struct peer_link *link = member->links; link != NULL; link = link->next)
+		peer_lane_drop_segments(link);
+}
+
+void peer_link_round_over(struct member *member)
+{
+	for (struct peer_link *link = member->links; link != NULL; link = link->next)
+		peer_lane_round_over(link);
 }
 
 tr_status peer_send_message(struct conn *conn, const Traind__Peer__PeerMessage *message)
@@ -381,27 +286,33 @@ static void link_leave(struct peer_link *link, const char *reason)
 {
 	Traind__Peer__Goodbye goodbye = TRAIND__PEER__GOODBYE__INIT;
 	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
+	struct peer_lane *first = peer_lane_first_up(link);
 	char text[128];
 	if (link->closing)
 		return;
+	if (first != NULL)
+		peer_lane_feed(link); /* control frames go before the goodbye */
+	peer_lane_drop_segments(link);
 	link->closing = true;
 	(void)uv_timer_stop(&link->redial);
-	waiting_drop(link, false);
-	if (link->conn == NULL) {
+	drop_waiting(link);
+	peer_lane_forget_closed(link);
+	if (link->lanes == NULL) {
 		link_remove(link);
-		return;
-	}
-	conn_drop_borrowed(link->conn);
-	if (!link->up) {
-		conn_close(link->conn, reason);
 		return;
 	}
 	(void)snprintf(text, sizeof(text), "%s", reason);
 	goodbye.reason = text;
 	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_GOODBYE;
 	message.goodbye = &goodbye;
-	(void)peer_send_message(link->conn, &message);
-	conn_finish(link->conn, reason);
+	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
+		if (pl->up) {
+			(void)peer_lane_say(pl->lane, &message);
+			lane_finish(pl->lane, reason);
+		} else if (!pl->retiring) {
+			lane_close(pl->lane, reason);
+		}
+	}
 }
 
 void peer_link_leave(struct member *member, const char *reason)

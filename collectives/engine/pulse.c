@@ -60,7 +60,7 @@ static void on_pulse(uv_timer_t *timer)
 		next = m->next;
 		if (m->over || m->view == 0)
 			continue;
-		peer_link_pulse(m);
+		peer_link_look(m);
 		inbound_judge(m, now_ms, late_ms);
 	}
 }

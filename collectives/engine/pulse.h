@@ -3,7 +3,7 @@
  * stopped, its machine is gone, or the way is cut. Any byte counts, half a frame too, so slow but moving is never silent. A
  * reader that does not read (its core has no room, it stood still itself) holds nothing against anybody.
  *
- * These parts are pure: times come in. Who sends and closes: peer_link.c (peer_link_pulse), peer_inbound.c (inbound_judge);
+ * These parts are pure: times come in. Who sends and closes: peer_link.c (peer_link_look), peer_inbound.c (inbound_judge);
  * pulse.c has the engine's timer too. Engine thread only.
  *
  *	struct pulse_ear ear = { 0 };

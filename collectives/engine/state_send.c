@@ -81,10 +81,11 @@ static tr_status on_frame(void *arg, struct conn *conn, uint16_t type, const uin
 	return tr_error_set(error, TR_EPROTO, "a frame against the connection's direction");
 }
 
-static void on_released(void *arg)
+static void on_released(void *arg, bool sent)
 {
 	struct chunk *chunk = arg;
 	struct state_send *send = chunk->send;
+	(void)sent;
 	send->in_flight -= chunk->bytes;
 	free(chunk);
 	if (!send->told)

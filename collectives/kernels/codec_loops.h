@@ -12,6 +12,18 @@
 
 /* ---- convert: floats to codes ---- */
 
+static bool block_has(const float *in, uint32_t bits)
+{
+	uint32_t found = 0;
+	for (int i = 0; i < CODEC_BLOCK; i++)
+		found |= half_bits(in[i]) == bits;
+	return found != 0;
+}
+
+#ifdef __AVX2__
+#include "collectives/kernels/codec_avx2.h"
+#else
+
 static uint32_t block_size(const float *in)
 {
 	int32_t size = 0;
@@ -20,14 +32,6 @@ static uint32_t block_size(const float *in)
 		size = bits > size ? bits : size;
 	}
 	return (uint32_t)size;
-}
-
-static bool block_has(const float *in, uint32_t bits)
-{
-	uint32_t found = 0;
-	for (int i = 0; i < CODEC_BLOCK; i++)
-		found |= half_bits(in[i]) == bits;
-	return found != 0;
 }
 
 static float lanes_sum(float lane[INT2_LANES])
@@ -66,8 +70,8 @@ static void convert_int(uint8_t *restrict code, const float *restrict in, float 
 {
 	for (int i = 0; i < CODEC_BLOCK; i++) {
 		float steps = in[i] * inverse;
-		steps = steps < low ? low : steps;
-		steps = steps > high ? high : steps;
+		steps = steps < (float)low ? (float)low : steps;
+		steps = steps > (float)high ? (float)high : steps;
 		code[i] = (uint8_t)half_bits(steps + ROUND_BIAS);
 	}
 }
@@ -92,6 +96,8 @@ static void convert_int2(uint8_t *restrict code, const float *restrict in, float
 		code[i] = (uint8_t)((half_float(bits & 0x7fffffff) > part) | (bits >> 31) << 1);
 	}
 }
+
+#endif
 
 /* ---- convert: codes to signed numbers to floats ---- */
 
@@ -172,7 +178,7 @@ static void unpack_short(unsigned bits, uint8_t *code, const uint8_t *in, size_t
 {
 	size_t run = (elements * bits + 7) / 8;
 	for (size_t i = 0; i < elements; i++)
-		code[i] = (uint8_t)(in[i % run] >> i / run * bits & ((1u << bits) - 1));
+		code[i] = (uint8_t)((unsigned)in[i % run] >> i / run * bits & ((1u << bits) - 1));
 }
 
 /* ---- blocks ---- */

@@ -51,7 +51,7 @@ static unsigned code_of(enum tr_codec codec, float value, float scale)
 		if (size < 0.5f)
 			return 0;
 		unsigned code = 1;
-		for (float level = 1.5f; code < 7 && size >= level; level *= 2)
+		while (code < 7 && size >= 0.75f * (float)(1u << code))
 			code++;
 		return code | (steps < 0 ? 8u : 0u);
 	}
@@ -109,7 +109,8 @@ static void decode_block(enum tr_codec codec, float *out, const uint8_t *in, siz
 	size_t run = (elements * bits + 7) / 8;
 
 	for (size_t i = 0; i < elements; i++) {
-		unsigned code = in[SCALE_BYTES + i % run] >> (i / run * bits) & ((1u << bits) - 1);
+		unsigned byte = in[SCALE_BYTES + i % run];
+		unsigned code = byte >> (i / run * bits) & ((1u << bits) - 1);
 		out[i] = value_of(codec, code) * scale + 0.0f; /* + 0: never -0 */
 	}
 }

@@ -2,6 +2,9 @@
 
 #include <stdatomic.h>
 #include <string.h>
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#endif
 
 #include "collectives/kernels/variant.h"
 
@@ -10,7 +13,8 @@
 static bool has_avx2(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
-	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+	unsigned a, b, c, d; /* clang 14's __builtin_cpu_supports does not know f16c */
+	return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 #else
 	return false;
 #endif

@@ -1,5 +1,5 @@
-/* The references for 16-bit floats: one element, written out. The upper ten (f16) or seven (bf16) bits of a NaN's payload
- * are kept and its quiet bit is set, as the processors' own conversions do.
+/* The references for 16-bit floats: one element, written out. Of a NaN the upper ten (f16) or seven (bf16) bits of the payload
+ * are kept and the quiet bit is set, as the processors' own conversions do; but a bf16 is widened by moving its bits.
  */
 #ifndef TR_COLLECTIVES_KERNELS_HALF_H
 #define TR_COLLECTIVES_KERNELS_HALF_H
@@ -23,10 +23,7 @@ static inline uint32_t half_bits(float value)
 
 static inline float half_from_bf16(uint16_t half)
 {
-	uint32_t bits = (uint32_t)half << 16;
-	if ((bits & 0x7fffffff) > 0x7f800000)
-		bits |= 0x00400000;
-	return half_float(bits);
+	return half_float((uint32_t)half << 16);
 }
 
 /* To nearest, ties to even. */

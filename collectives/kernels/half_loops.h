@@ -5,8 +5,9 @@
 #include <stddef.h>
 
 #include "collectives/kernels/half.h"
-#if defined(__F16C__)
-#include <immintrin.h>
+#if defined(__AVX2__) && defined(__F16C__)
+#define HALF_IN_REGISTERS
+#include "collectives/kernels/half_avx2.h"
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
@@ -16,9 +17,7 @@
 
 static inline float lane_from_bf16(uint16_t half)
 {
-	uint32_t bits = (uint32_t)half << 16;
-	uint32_t quiet = (bits & 0x7fffffff) > 0x7f800000 ? 0x00400000 : 0;
-	return half_float(bits | quiet);
+	return half_float((uint32_t)half << 16);
 }
 
 static inline uint16_t lane_to_bf16(float value)
@@ -59,16 +58,21 @@ static void bf16_widen(float *restrict out, const uint16_t *restrict in, size_t 
 
 static void bf16_narrow(uint16_t *restrict out, const float *restrict in, size_t count)
 {
-	for (size_t i = 0; i < count; i++)
+	size_t i = 0;
+#ifdef HALF_IN_REGISTERS
+	for (; i + 16 <= count; i += 16)
+		bf16_store16(out + i, floats16_load(in + i));
+#endif
+	for (; i < count; i++)
 		out[i] = lane_to_bf16(in[i]);
 }
 
 static void f16_widen(float *restrict out, const uint16_t *restrict in, size_t count)
 {
 	size_t i = 0;
-#if defined(__F16C__)
-	for (; i + 8 <= count; i += 8)
-		_mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const void *)(in + i))));
+#if defined(HALF_IN_REGISTERS)
+	for (; i + 16 <= count; i += 16)
+		floats16_store(out + i, f16_load16(in + i));
 #elif defined(__aarch64__)
 	for (; i + 4 <= count; i += 4)
 		vst1q_f32(out + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(in + i))));
@@ -80,10 +84,9 @@ static void f16_widen(float *restrict out, const uint16_t *restrict in, size_t c
 static void f16_narrow(uint16_t *restrict out, const float *restrict in, size_t count)
 {
 	size_t i = 0;
-#if defined(__F16C__)
-	for (; i + 8 <= count; i += 8)
-		_mm_storeu_si128((void *)(out + i),
-		    _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT));
+#if defined(HALF_IN_REGISTERS)
+	for (; i + 16 <= count; i += 16)
+		f16_store16(out + i, floats16_load(in + i));
 #elif defined(__aarch64__)
 	for (; i + 4 <= count; i += 4)
 		vst1_u16(out + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(in + i))));

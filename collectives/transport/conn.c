@@ -18,6 +18,7 @@
 
 static void on_idle(uv_idle_t *idle);
 static void on_finish_timeout(uv_timer_t *timer);
+static void conn_flush(struct conn *conn);
 
 /* ---- life ---- */
 
@@ -67,6 +68,7 @@ static struct conn *conn_create(uv_loop_t *loop, const struct conn_callbacks *ca
 static void conn_begin_close(struct conn *conn)
 {
 	conn->state = CONN_CLOSING;
+	conn_place_drop(conn);
 	conn_poll_stop(conn);
 	if (conn->fd >= 0)
 		(void)close(conn->fd);
@@ -129,7 +131,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	if ((events & UV_READABLE) != 0 && !conn->input.parked)
 		conn_read(conn);
 	if ((events & UV_WRITABLE) != 0 && conn->state != CONN_CLOSING)
-		conn_wake(conn);
+		conn_flush(conn);
 	conn_poll(conn);
 }
 
@@ -232,9 +234,15 @@ void conn_open(struct conn *conn)
 
 static void check_drained(struct conn *conn)
 {
-	if (!conn->queue_full || conn->queue.unsent_copied > TR_CONN_QUEUE_BYTES_MAX / 2)
+	bool due = (conn->queue_full && conn->queue.unsent_copied <= TR_CONN_QUEUE_BYTES_MAX / 2) ||
+	    (conn->drain_watched && conn->queue.unsent <= conn->drain_below);
+	if (!due)
 		return;
-	conn->queue_full = false;
+	if (conn->in_send) { /* not from within a call of the owner's */
+		conn_wake(conn);
+		return;
+	}
+	conn->queue_full = conn->drain_watched = false;
 	if (conn->callbacks.drained != NULL)
 		conn->callbacks.drained(conn->arg, conn);
 }
@@ -265,6 +273,7 @@ static void conn_flush(struct conn *conn)
 		int count = send_queue_pieces(&conn->queue, pieces, WRITE_PIECES_MAX);
 		struct msghdr message = { .msg_iov = pieces, .msg_iovlen = (size_t)count };
 		ssize_t n = sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+		conn->counters.calls++;
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
@@ -273,7 +282,7 @@ static void conn_flush(struct conn *conn)
 			conn_fail(conn, "cannot write: %s", strerror(errno));
 			break;
 		}
-		conn->bytes_out += (uint64_t)n;
+		conn->counters.bytes_out += (uint64_t)n;
 		send_queue_written(&conn->queue, (size_t)n);
 	}
 	conn->in_flush = false;
@@ -301,8 +310,11 @@ static void on_idle(uv_idle_t *idle)
 
 static void frame_queued(struct conn *conn)
 {
-	if (conn->queue.unsent >= WRITE_AT_ONCE_BYTES && (conn->polled & UV_WRITABLE) == 0)
+	if (conn->queue.unsent >= WRITE_AT_ONCE_BYTES && (conn->polled & UV_WRITABLE) == 0) {
+		conn->in_send = true;
 		conn_flush(conn);
+		conn->in_send = false;
+	}
 	if (conn->queue.unsent > 0 && (conn->polled & UV_WRITABLE) == 0)
 		conn_wake(conn);
 }
@@ -341,7 +353,7 @@ tr_status conn_send_copy(struct conn *conn, uint16_t type, const void *payload, 
 }
 
 tr_status conn_send_borrow(struct conn *conn, uint16_t type, const void *head, size_t head_bytes,
-    const void *body, size_t body_bytes, void (*released)(void *arg), void *arg)
+    const void *body, size_t body_bytes, lane_released_fn *released, void *arg)
 {
 	uint8_t whole_head[SEND_HEAD_MAX];
 	if (!conn_sends(conn))
@@ -436,9 +448,18 @@ void conn_finish(struct conn *conn, const char *reason)
 	conn->state = CONN_FINISHING;
 	conn->input.parked = conn->input.resume = false;
 	conn->input.begin = conn->input.end = 0;
+	conn_place_drop(conn);
 	(void)uv_timer_start(&conn->timer, on_finish_timeout, TR_CONN_FINISH_TIMEOUT_MS, 0);
 	conn_wake(conn);
 	conn_poll(conn);
+}
+
+void conn_watch_unsent(struct conn *conn, size_t below)
+{
+	conn->drain_watched = true;
+	conn->drain_below = below;
+	if (conn->queue.unsent <= below)
+		conn_wake(conn);
 }
 
 size_t conn_unsent(const struct conn *conn)
@@ -451,10 +472,14 @@ const char *conn_peer_name(const struct conn *conn)
 	return conn->peer_name;
 }
 
-void conn_counters(const struct conn *conn, uint64_t *bytes_in, uint64_t *bytes_out)
+void conn_counters(const struct conn *conn, struct lane_counters *counters)
 {
-	*bytes_in = conn->bytes_in;
-	*bytes_out = conn->bytes_out;
+	*counters = conn->counters;
+}
+
+int conn_socket(const struct conn *conn)
+{
+	return conn->fd;
 }
 
 void *conn_arg(const struct conn *conn)

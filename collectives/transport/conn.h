@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "collectives/transport/lane.h"
 #include "common/error.h"
 #include "proto/frame.h"
 
@@ -26,8 +27,19 @@ struct conn_callbacks {
 	void (*connected)(void *arg, struct conn *conn);
 	/* Exactly once; `reason` in words ("reset by peer", "bad frame: ..."). conn is freed after it returns. */
 	void (*closed)(void *arg, struct conn *conn, const char *reason);
-	/* The send queue fell below half its limit after conn_send_* had returned TR_ELIMIT. May be NULL. */
+	/* The send queue fell below half its limit after conn_send_* had returned TR_ELIMIT, or to what conn_watch_unsent asked
+	 * for. May be NULL. */
 	void (*drained)(void *arg, struct conn *conn);
+
+	/* All three or none; for a FRAME_SEGMENT whose body is not small, as soon as its head is here. false: it is handed out
+	 * through `frame` as any other, from memory that grows with what came. */
+	bool (*place)(void *arg, struct conn *conn, const uint8_t *head, size_t body_bytes,
+	    struct lane_place *place);
+	/* Its body is in `place`. As `frame`; the place is the callee's on return, whatever it answers, except TR_EAGAIN. */
+	tr_status (*placed)(void *arg, struct conn *conn, const uint8_t *head, void *place,
+	    const void *body, size_t body_bytes, struct tr_error *error);
+	/* A place that nothing will fill. */
+	void (*unplace)(void *arg, void *place);
 };
 
 /* Dials "host:port" (IPv4, IPv6 in brackets, names; resolved off the loop). `connected` or `closed` follows. */
@@ -41,10 +53,10 @@ tr_status conn_adopt(uv_loop_t *loop, int fd, const void *early, size_t early_by
 /* Copies the payload. TR_ELIMIT: more than TR_CONN_QUEUE_BYTES_MAX unsent. */
 tr_status conn_send_copy(struct conn *conn, uint16_t type, const void *payload, size_t bytes);
 
-/* `released` runs exactly once, when the bytes are written or the frame was dropped or the connection closed. The head
+/* `released` runs exactly once, when the bytes are written or the frame was dropped or the connection closed (lane.h: lane_released_fn). The head
  * (at most 128 bytes) is copied, the body is borrowed until then. */
 tr_status conn_send_borrow(struct conn *conn, uint16_t type, const void *head, size_t head_bytes,
-    const void *body, size_t body_bytes, void (*released)(void *arg), void *arg);
+    const void *body, size_t body_bytes, lane_released_fn *released, void *arg);
 
 /* Drops unsent borrowed frames; of one that is half written the rest is copied, so that all borrowed memory is free on
  * return (their `released` have run). */
@@ -54,8 +66,11 @@ void conn_resume(struct conn *conn); /* offers the parked frame again, then read
 void conn_close(struct conn *conn, const char *reason);
 void conn_finish(struct conn *conn, const char *reason); /* close after the queue is written */
 size_t conn_unsent(const struct conn *conn);
+/* Once no more than `below` bytes are unsent, `drained` runs, from a turn of the loop. */
+void conn_watch_unsent(struct conn *conn, size_t below);
 const char *conn_peer_name(const struct conn *conn); /* "127.0.0.1:40312" */
-void conn_counters(const struct conn *conn, uint64_t *bytes_in, uint64_t *bytes_out);
+void conn_counters(const struct conn *conn, struct lane_counters *counters);
+int conn_socket(const struct conn *conn); /* -1: none, now */
 /* How long to dial one address, and how long what was sent may stay unanswered by the other end's kernel (sent again and
  * again, not a sign of life: the way is cut) before the connection is closed with "no answer for 1.2 s". Without this:
  * TR_CONN_DIAL_TIMEOUT_MS and TR_CONN_SILENT_MS. */

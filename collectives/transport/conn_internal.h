@@ -1,4 +1,4 @@
-/* Shared by conn.c (life, sending), conn_dial.c and conn_read.c; for nobody else. */
+/* Shared by conn.c (life, sending), conn_dial.c, conn_read.c and conn_place.c; for nobody else. */
 #ifndef TR_COLLECTIVES_TRANSPORT_CONN_INTERNAL_H
 #define TR_COLLECTIVES_TRANSPORT_CONN_INTERNAL_H
 
@@ -6,6 +6,7 @@
 #include "collectives/transport/conn.h"
 #include "collectives/transport/send_queue.h"
 #include "common/limits.h"
+#include "proto/segment.h"
 
 enum conn_state {
 	CONN_RESOLVING,
@@ -22,6 +23,14 @@ struct conn_input {
 	bool resume;                 /* conn_resume was called; acted on in the next turn */
 };
 
+/* A segment whose body is received into its owner's memory. */
+struct conn_placed {
+	bool active;
+	struct lane_place place;
+	size_t body_bytes, got;
+	_Alignas(8) uint8_t head[SEGMENT_HEADER_BYTES];
+};
+
 struct conn {
 	uv_loop_t *loop;
 	enum conn_state state;
@@ -36,9 +45,13 @@ struct conn {
 	bool hang_up_seen, in_flush;
 	bool finish_asked, ended_send;
 	bool queue_full; /* TR_ELIMIT was returned, `drained` is due */
+	bool drain_watched, in_send;
+	size_t drain_below; /* `drained` is due once no more than this is unsent */
 	struct send_queue queue;
-	struct conn_input input;
-	uint64_t bytes_in, bytes_out;
+	struct conn_input input; /* while a body is placed: what came behind it */
+	struct conn_placed placed;
+	bool bulk; /* the last frame was placed: little is read ahead */
+	struct lane_counters counters;
 	uint32_t patience_ms; /* 0: the limits of limits.h */
 	char peer_name[TR_ADDRESS_MAX];
 	char reason[256];
@@ -65,6 +78,12 @@ void conn_poll_stop(struct conn *conn);
 void conn_read(struct conn *conn);
 /* Hands out the whole frames that the buffer holds. */
 void conn_read_dispatch(struct conn *conn);
+/* A frame whose body has not come whole: if it is a segment, its head is here, and the owner has a place for its body, what
+ * came of that moves there. */
+void conn_place_begin(struct conn *conn, const struct frame_header *header);
+/* Hands the placed frame out, if it is whole. false: nothing more is to be handed out now. */
+bool conn_place_dispatch(struct conn *conn);
+void conn_place_drop(struct conn *conn);
 /* Keeps bytes that were read before the connection existed. */
 tr_status conn_read_early(struct conn *conn, const void *bytes, size_t count);
 

@@ -7,12 +7,13 @@
 #include <sys/socket.h>
 
 #define INPUT_BYTES_MIN (16u << 10)
-#define INPUT_BYTES_MAX (TR_FRAME_CONTROL_MAX + FRAME_HEADER_BYTES + INPUT_BYTES_MIN)
 /* So much is read of one connection before others get their turn. */
 #define READ_BUDGET_BYTES (2u << 20)
 /* Behind the end of a frame that is under way only this much more is read, since it has to be moved. */
 #define READ_AHEAD_BYTES  4096u
 #define PAYLOAD_ALIGNMENT 8u
+/* What is read before it is known where a body goes. */
+#define BULK_HEAD_BYTES (FRAME_HEADER_BYTES + SEGMENT_HEADER_BYTES)
 
 static tr_status input_grow(struct conn_input *input, size_t capacity)
 {
@@ -51,12 +52,14 @@ static void input_move(struct conn_input *input, size_t to)
 }
 
 /* Makes room at the end; how much of it should be filled is the answer, 0 without memory. */
-static size_t input_room(struct conn_input *input)
+static size_t input_room(struct conn_input *input, bool bulk)
 {
 	size_t held = input->end - input->begin;
-	size_t wanted = INPUT_BYTES_MIN;
+	size_t wanted = !bulk        ? INPUT_BYTES_MIN
+	    : held < BULK_HEAD_BYTES ? BULK_HEAD_BYTES - held
+	                             : 1;
 	struct frame_header header;
-	if (held >= FRAME_HEADER_BYTES &&
+	if (held >= (bulk ? BULK_HEAD_BYTES : FRAME_HEADER_BYTES) &&
 	    frame_header_get(input->bytes + input->begin, &header, NULL) == TR_OK)
 		wanted = FRAME_HEADER_BYTES + header.length + READ_AHEAD_BYTES - held;
 	if (input->begin > 0 && (held == 0 || input->capacity - input->end < wanted))
@@ -82,7 +85,7 @@ tr_status conn_read_early(struct conn *conn, const void *bytes, size_t count)
 	memcpy(input->bytes, bytes, count);
 	input->capacity = count + INPUT_BYTES_MIN;
 	input->end = count;
-	conn->bytes_in += count;
+	conn->counters.bytes_in += count;
 	return TR_OK;
 }
 
@@ -92,6 +95,8 @@ static bool dispatch_one(struct conn *conn)
 	struct conn_input *input = &conn->input;
 	struct frame_header header;
 	struct tr_error error = { .status = TR_OK };
+	if (conn->placed.active)
+		return conn_place_dispatch(conn);
 	if (input->end - input->begin < FRAME_HEADER_BYTES)
 		return false;
 	if (frame_header_get(input->bytes + input->begin, &header, &error) != TR_OK) {
@@ -99,8 +104,10 @@ static bool dispatch_one(struct conn *conn)
 		return false;
 	}
 	size_t whole = FRAME_HEADER_BYTES + header.length;
-	if (input->end - input->begin < whole)
+	if (input->end - input->begin < whole) {
+		conn_place_begin(conn, &header);
 		return false;
+	}
 	if (input->begin % PAYLOAD_ALIGNMENT != 0)
 		input_move(input, input->begin - input->begin % PAYLOAD_ALIGNMENT);
 	tr_status st = conn->callbacks.frame(conn->arg, conn, header.type,
@@ -116,6 +123,7 @@ static bool dispatch_one(struct conn *conn)
 		return false;
 	}
 	input->begin += whole;
+	conn->bulk = false;
 	return true;
 }
 
@@ -123,13 +131,15 @@ void conn_read_dispatch(struct conn *conn)
 {
 	while (conn->state == CONN_OPEN && !conn->input.parked && dispatch_one(conn))
 		continue;
-	if (conn->state == CONN_OPEN)
+	if (conn->state == CONN_OPEN && !conn->bulk)
 		input_release(&conn->input);
 }
 
 static void met_end(struct conn *conn)
 {
 	size_t held = conn->input.end - conn->input.begin;
+	if (conn->placed.active)
+		held += BULK_HEAD_BYTES + conn->placed.got;
 	if (conn->state == CONN_FINISHING)
 		conn_close(conn, conn->reason);
 	else if (held > 0)
@@ -149,24 +159,37 @@ static void met_error(struct conn *conn, int cause)
 		conn_fail(conn, "cannot read: %s", strerror(cause));
 }
 
-/* One recv; what came, or 0 when nothing more is to be read now. */
+/* One system call; what came, or 0 when nothing more is to be read now. Behind a placed body the next frame's head is
+ * read with it. */
 static size_t read_some(struct conn *conn)
 {
 	struct conn_input *input = &conn->input;
+	struct conn_placed *placed = &conn->placed;
+	struct iovec pieces[2];
+	struct msghdr message = { .msg_iov = pieces };
+	size_t in_body = placed->active ? placed->body_bytes - placed->got : 0;
 	if (conn->state == CONN_FINISHING)
 		input->begin = input->end = 0;
-	size_t room = input_room(input);
+	size_t room = input_room(input, placed->active || conn->bulk);
 	if (room == 0) {
 		conn_fail(conn, "no memory to read");
 		return 0;
 	}
+	if (in_body > 0)
+		pieces[message.msg_iovlen++] = (struct iovec){
+			(uint8_t *)placed->place.memory + placed->got, in_body
+		};
+	pieces[message.msg_iovlen++] = (struct iovec){ input->bytes + input->end, room };
 	ssize_t n;
 	do {
-		n = recv(conn->fd, input->bytes + input->end, room, MSG_DONTWAIT);
+		n = recvmsg(conn->fd, &message, MSG_DONTWAIT);
 	} while (n < 0 && errno == EINTR);
+	conn->counters.calls++;
 	if (n > 0) {
-		input->end += (size_t)n;
-		conn->bytes_in += (uint64_t)n;
+		size_t of_body = (size_t)n < in_body ? (size_t)n : in_body;
+		placed->got += of_body;
+		input->end += (size_t)n - of_body;
+		conn->counters.bytes_in += (uint64_t)n;
 		return (size_t)n;
 	}
 	if (n == 0)
@@ -189,6 +212,6 @@ void conn_read(struct conn *conn)
 			break;
 		budget -= n;
 	}
-	if (conn->state == CONN_OPEN && !conn->input.parked)
+	if (conn->state == CONN_OPEN && !conn->input.parked && !conn->bulk)
 		input_release(&conn->input);
 }

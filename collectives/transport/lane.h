@@ -29,14 +29,15 @@
 
 struct lane;
 
-typedef void lane_released_fn(void *arg);
+/* `sent`: the frame is on its way, or was when the lane broke; false: it was dropped whole and the peer will not see it. */
+typedef void lane_released_fn(void *arg, bool sent);
 
 /* A frame on its way out. */
 struct lane_send {
 	uint16_t type;    /* enum frame_type */
 	const void *head; /* copied; at most LANE_HEAD_MAX bytes */
 	size_t head_bytes;
-	const void *body; /* borrowed until `released`; copied if that is NULL */
+	const void *body; /* borrowed until `released`; if that is NULL: copied, and there is no head */
 	size_t body_bytes;
 	/* Exactly once if lane_send returned TR_OK, never otherwise: the transport needs the body no more (it is written, it
 	 * was dropped, the lane closed). May run within lane_send, lane_drop_borrowed and lane_close, and may send again. */
@@ -118,6 +119,8 @@ struct lane_ops {
 	void (*close)(struct lane *lane, const char *reason);
 	/* Once all that was taken has reached the other end, or a while has passed. Input is thrown away from now on. */
 	void (*finish)(struct lane *lane, const char *reason);
+	/* How long what was sent may stay unanswered before the lane closes itself: "no answer for 1.2 s". */
+	void (*set_patience)(struct lane *lane, uint32_t patience_ms);
 	void (*counters)(const struct lane *lane, struct lane_counters *counters);
 	void (*path)(struct lane *lane, struct lane_path *path);
 	const char *(*peer_name)(
@@ -164,6 +167,11 @@ static inline void lane_close(struct lane *lane, const char *reason)
 static inline void lane_finish(struct lane *lane, const char *reason)
 {
 	lane->ops->finish(lane, reason);
+}
+
+static inline void lane_set_patience(struct lane *lane, uint32_t patience_ms)
+{
+	lane->ops->set_patience(lane, patience_ms);
 }
 
 static inline void lane_counters(const struct lane *lane, struct lane_counters *counters)

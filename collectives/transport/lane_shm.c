@@ -32,6 +32,14 @@ static void on_handle_closed(uv_handle_t *handle)
 	shm_hub_forget(lane);
 }
 
+/* The peer may go on reading what is in the ring. */
+static void let_go(struct lane_shm *lane)
+{
+	lane->letting_go = true;
+	shm_ring_let_go(lane->out);
+	lane->letting_go = false;
+}
+
 void lane_shm_close(struct lane_shm *lane, const char *reason)
 {
 	if (lane->closing)
@@ -42,7 +50,7 @@ void lane_shm_close(struct lane_shm *lane, const char *reason)
 		(void)snprintf(lane->reason, sizeof(lane->reason), "%s", reason);
 	lane_shm_drop_waiting(lane, false);
 	if (lane->out != NULL)
-		shm_ring_let_go(lane->out);
+		let_go(lane);
 	uv_close((uv_handle_t *)&lane->poll, on_handle_closed);
 	uv_close((uv_handle_t *)&lane->timer, on_handle_closed);
 }
@@ -140,6 +148,11 @@ static tr_status take_hello(struct lane_shm *lane, struct shm_received *received
 	struct shm_ring to_us = { 0 }, to_them = { 0 };
 	if (received->descriptor_count != 3)
 		return tr_error_set(error, TR_EPROTO, "a hello without its memory");
+	if (lane->hub->callbacks.admits != NULL && !lane->hub->callbacks.admits(lane->hub->arg)) {
+		welcome.kind = SHM_REFUSED;
+		(void)shm_socket_send(lane->socket, &welcome, NULL, 0);
+		return tr_error_set(error, TR_EREFUSED, "no shared memory is wanted here");
+	}
 	tr_status st = shm_ring_open(&to_us, received->descriptors[0], error);
 	shm_receiver_init(&lane->in, &to_us);
 	if (st == TR_OK)
@@ -186,6 +199,8 @@ static tr_status take_message(struct lane_shm *lane, struct shm_received *receiv
 		return take_hello(lane, received, error);
 	if (received->message.kind == SHM_WELCOME && lane->dialled && !lane->open)
 		return take_welcome(lane, received, error);
+	if (received->message.kind == SHM_REFUSED && lane->dialled && !lane->open)
+		return tr_error_set(error, TR_EREFUSED, "it wants none");
 	if (received->message.kind == SHM_MEMORY && lane->open)
 		return take_memory(lane, received, error);
 	return tr_error_set(error, TR_EPROTO, "a message out of its order");
@@ -311,14 +326,14 @@ static size_t unsent(const struct lane *base)
 	return lane->waiting_bytes;
 }
 
-/* Those in the ring are described, not copied: the peer may still read them until it freezes, too. See peer_link.c for
- * what that asks of their owner. */
+/* Those in the ring are described, not copied: the peer may still read them until it freezes, too. See engine_shm.c
+ * for what that asks of their owner. */
 static void drop_borrowed(struct lane *base)
 {
 	struct lane_shm *lane = (struct lane_shm *)base;
 	lane_shm_drop_waiting(lane, true);
 	if (lane->open && shm_ring_collect(lane->out) == TR_OK)
-		shm_ring_let_go(lane->out);
+		let_go(lane);
 }
 
 static void resume(struct lane *base)
@@ -352,6 +367,13 @@ static void counters(const struct lane *base, struct lane_counters *counted)
 	*counted = ((const struct lane_shm *)base)->counters;
 }
 
+/* Nothing gets lost between two rings: whether the process is there is the socket's to say. */
+static void set_patience(struct lane *base, uint32_t patience_ms)
+{
+	(void)base;
+	(void)patience_ms;
+}
+
 static void path(struct lane *base, struct lane_path *is)
 {
 	(void)base;
@@ -371,9 +393,15 @@ static const struct lane_ops ops = { .name = "shm",
 	.resume = resume,
 	.close = close_lane,
 	.finish = finish,
+	.set_patience = set_patience,
 	.counters = counters,
 	.path = path,
 	.peer_name = peer_name };
+
+bool shm_hub_shows_on(const struct lane *lane)
+{
+	return lane->ops == &ops && ((const struct lane_shm *)lane)->letting_go;
+}
 
 struct shm_import *shm_hub_import(const struct lane *lane)
 {

@@ -58,7 +58,7 @@ static tr_status put(struct lane_shm *lane, const struct lane_send *frame)
 		shm_socket_ring(lane->peer_bell);
 	}
 	if (put.body != NULL && frame->released != NULL)
-		frame->released(frame->arg);
+		frame->released(frame->arg, true);
 	return TR_OK;
 }
 
@@ -142,7 +142,7 @@ void lane_shm_drop_waiting(struct lane_shm *lane, bool borrowed_only)
 			lane->waiting_copied -= frame.body_bytes;
 		free(waiting);
 		if (frame.released != NULL)
-			frame.released(frame.arg);
+			frame.released(frame.arg, false);
 	}
 	lane->waiting_tail = at;
 }

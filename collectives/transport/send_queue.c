@@ -33,14 +33,14 @@ static size_t frame_left_copied(const struct send_frame *frame)
 }
 
 /* The callback may queue again, so it comes last. */
-static void frame_release(struct send_frame *frame)
+static void frame_release(struct send_frame *frame, bool sent)
 {
 	send_released_fn *released = frame->released;
 	void *arg = frame->arg;
 	free(frame->copy);
 	free(frame);
 	if (released != NULL)
-		released(arg);
+		released(arg, sent);
 }
 
 static void queue_append(struct send_queue *queue, struct send_frame *frame)
@@ -65,7 +65,7 @@ static struct send_frame *queue_take_first(struct send_queue *queue)
 void send_queue_finish(struct send_queue *queue)
 {
 	while (queue->first != NULL)
-		frame_release(queue_take_first(queue));
+		frame_release(queue_take_first(queue), true); /* as far as anybody knows */
 }
 
 static struct send_frame *frame_create(const void *head, size_t head_bytes)
@@ -132,11 +132,11 @@ int send_queue_pieces(const struct send_queue *queue, struct iovec *pieces, int 
 }
 
 /* Releases a list of frames that left the queue. */
-static void release_all(struct send_frame *frame)
+static void release_all(struct send_frame *frame, bool sent)
 {
 	while (frame != NULL) {
 		struct send_frame *next = frame->next;
-		frame_release(frame);
+		frame_release(frame, sent);
 		frame = next;
 	}
 }
@@ -160,7 +160,8 @@ void send_queue_written(struct send_queue *queue, size_t bytes)
 		done_tail = &(*done_tail)->next;
 		*done_tail = NULL;
 	}
-	release_all(done); /* callbacks come when the queue's state is settled: they may use it */
+	release_all(done,
+	    true); /* callbacks come when the queue's state is settled: they may use it */
 }
 
 /* What is left of a half-written frame becomes our own memory. */
@@ -218,11 +219,11 @@ tr_status send_queue_drop_borrowed(struct send_queue *queue)
 			arg = begun->arg;
 			begun->released = NULL;
 		} else {
-			frame_release(queue_take_first(queue));
+			frame_release(queue_take_first(queue), true);
 		}
 	}
 	if (released != NULL)
-		released(arg);
-	release_all(dropped);
+		released(arg, true);
+	release_all(dropped, false);
 	return st;
 }

@@ -11,7 +11,7 @@
 
 #define SEND_HEAD_MAX (8 + 128) /* frame header and the sender's own */
 
-typedef void send_released_fn(void *arg);
+typedef void send_released_fn(void *arg, bool sent); /* as lane_released_fn */
 
 struct send_frame;
 

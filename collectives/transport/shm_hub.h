@@ -22,6 +22,8 @@ struct shm_hub;
 struct shm_hub_callbacks {
 	/* A peer's process opened a lane: set its callbacks and arg, or lane_close it. */
 	void (*accepted)(void *arg, struct lane *lane);
+	/* Does it take lanes? May be NULL: always. */
+	bool (*admits)(void *arg);
 	/* Somebody waits for a frame. May be NULL: never. */
 	bool (*busy)(void *arg);
 };
@@ -41,5 +43,9 @@ tr_status shm_hub_dial(struct shm_hub *hub, const char *address, struct shm_expo
 /* What the peer of this lane shows to us, for who reads in place beyond the lane's end; a reference. NULL: it is no lane of
  * shared memory. */
 struct shm_import *shm_hub_import(const struct lane *lane);
+
+/* Asked while a frame's `released` runs: true: the lane only lets go of it; the peer has not gone past it and may still read
+ * the body where it lies. */
+bool shm_hub_shows_on(const struct lane *lane);
 
 #endif

@@ -25,6 +25,7 @@ struct lane_shm {
 	bool gone;      /* the other side closed; what is in its ring is still read */
 	bool finishing; /* input is thrown away; closes once its output was read */
 	bool said_end;
+	bool letting_go; /* of bodies that the peer may still read */
 	bool wants_room; /* lane_room answered 0 */
 	int socket, peer_bell;
 	uv_poll_t poll;

@@ -11,14 +11,18 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-tr_status shm_memory_create(const char *name, size_t bytes, int *fd, void **base,
+static tr_status create(const char *name, size_t bytes, int more_seals, int *fd, void **base,
     struct tr_error *error)
 {
 	int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	void *mapped = MAP_FAILED;
-	if (made >= 0 && ftruncate(made, (off_t)bytes) == 0 &&
-	    fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+	if (made >= 0 && ftruncate(made, (off_t)bytes) == 0)
 		mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, made, 0);
+	if (mapped != MAP_FAILED &&
+	    fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | more_seals) != 0) {
+		(void)munmap(mapped, bytes);
+		mapped = MAP_FAILED;
+	}
 	if (mapped == MAP_FAILED) {
 		(void)tr_error_set(error, errno == ENOMEM ? TR_ENOMEM : TR_EIO,
 		    "cannot make %zu bytes of shared memory (%s): %s", bytes, name,
@@ -30,6 +34,18 @@ tr_status shm_memory_create(const char *name, size_t bytes, int *fd, void **base
 	*fd = made;
 	*base = mapped;
 	return TR_OK;
+}
+
+tr_status shm_memory_create(const char *name, size_t bytes, int *fd, void **base,
+    struct tr_error *error)
+{
+	return create(name, bytes, 0, fd, base, error);
+}
+
+tr_status shm_memory_create_shown(const char *name, size_t bytes, int *fd, void **base,
+    struct tr_error *error)
+{
+	return create(name, bytes, F_SEAL_FUTURE_WRITE, fd, base, error);
 }
 
 tr_status shm_memory_check(int fd, uint64_t bytes, struct tr_error *error)

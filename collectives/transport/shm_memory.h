@@ -14,6 +14,9 @@
  * `name` is what /proc/PID/maps shows. */
 tr_status shm_memory_create(const char *name, size_t bytes, int *fd, void **base,
     struct tr_error *error);
+/* The same, but that nobody can write it but through this mapping: the descriptor may be given away as it is. */
+tr_status shm_memory_create_shown(const char *name, size_t bytes, int *fd, void **base,
+    struct tr_error *error);
 
 /* TR_EPROTO with the cause unless `fd` is a memfd of at least `bytes` bytes that is sealed against shrinking and of
  * ordinary pages (huge ones fault when there are none left). */

@@ -132,7 +132,7 @@ static void collect_to(struct shm_sender *sender, uint64_t until)
 		sent->released = NULL;
 		sender->collected++;
 		if (released != NULL)
-			released(sent->arg);
+			released(sent->arg, true);
 	}
 }
 
@@ -164,7 +164,7 @@ void shm_ring_let_go(struct shm_sender *sender)
 		shm_released_fn *released = sent->released;
 		sent->released = NULL;
 		if (released != NULL)
-			released(sent->arg);
+			released(sent->arg, true);
 	}
 }
 

@@ -11,7 +11,7 @@
  * consistent, so one of them always sees the other: the store buffering litmus test). While nobody sleeps no system call is made.
  *
  * What a frame describes must stay as it is until the receiver has gone past it (shm_ring_collect says so), or can no
- * longer act on it; see collectives/engine/shm_out.c for why that holds across view changes.
+ * longer act on it; see collectives/engine/engine_shm.c for why that holds across view changes.
  *
  * Threads: a sender and a receiver, each used by one thread at a time.
  */
@@ -65,7 +65,7 @@ struct shm_ring {
 	uint8_t *data;
 };
 
-typedef void shm_released_fn(void *arg);
+typedef void shm_released_fn(void *arg, bool sent); /* as lane_released_fn; always true */
 
 struct shm_sender {
 	struct shm_ring ring;

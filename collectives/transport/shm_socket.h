@@ -2,7 +2,7 @@
  * the death of that process. SOCK_SEQPACKET, abstract names, never blocks.
  *
  *	dialler -> acceptor   HELLO: two rings (dialler's to write, dialler's to read), its doorbell
- *	acceptor -> dialler   WELCOME: its doorbell
+ *	acceptor -> dialler   WELCOME: its doorbell; or REFUSED, and it closes
  *	both                  MEMORY: a piece of memory, in the order of the pieces' numbers
  */
 #ifndef TR_COLLECTIVES_TRANSPORT_SHM_SOCKET_H
@@ -18,7 +18,7 @@
 #define SHM_SOCKET_VERSION     1u
 #define SHM_SOCKET_DESCRIPTORS 3
 
-enum shm_message_kind { SHM_HELLO = 1, SHM_WELCOME = 2, SHM_MEMORY = 3 };
+enum shm_message_kind { SHM_HELLO = 1, SHM_WELCOME = 2, SHM_MEMORY = 3, SHM_REFUSED = 4 };
 
 struct shm_message {
 	uint32_t kind, version;

@@ -46,6 +46,8 @@ void node_facts_hello(struct node_facts *facts, const struct workers *workers,
 	hello->incarnation = facts->identity.incarnation;
 	hello->name = facts->name;
 	hello->address = facts->address;
+	hello->host = (char *)(uintptr_t)engine_host(engine); /* proto3 strings are not written to */
+	hello->local_address = (char *)(uintptr_t)engine_local_address(engine);
 	hello->pid = (uint32_t)getpid();
 	hello->slots = facts->slots;
 	hello->cores = facts->devices.cores;

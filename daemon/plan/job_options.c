@@ -74,8 +74,8 @@ static const struct job_option rows[] = {
 	    "`drop` "
 	    "applies the mean "
 	    "over what arrived." },
-	{ "sync.algorithm", OPTION_CHOICE, 0, 0, "auto|ring|star", "auto", NULL,
-	    "Of the all-reduce; `auto` goes by the cost model." },
+	{ "sync.algorithm", OPTION_CHOICE, 0, 0, "auto|ring|star|direct|hierarchical|one-shot",
+	    "auto", NULL, "Of the all-reduce; `auto` goes by the cost model." },
 	{ "sync.deterministic", OPTION_BOOL, 0, 0, NULL, "false", NULL,
 	    "Bits of a reduction do not depend on algorithm, ring order or arrival." },
 

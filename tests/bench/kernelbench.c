@@ -1,7 +1,9 @@
 /* GB/s of the kernels, in every form that this machine runs, beside memcpy in the same run: once in L2 (256 KiB) and once in
  * DRAM (64 MiB). A line a case for people, or one JSON object a case.
  *
- *	kernelbench [--json] [--seconds-each 0.02] [--only combine]
+ *	kernelbench [--json] [--best] [--seconds-each 0.03] [--only sum]
+ *
+ * --best: only the form that programs here use. --only: kernels with this in their names.
  *
  * gb_s: bytes of the vector (f32 for codecs; of all inputs together for `many`) by the time, the best of many rounds in which
  * all forms and memcpy took turns. ratio: to memcpy of a vector of that size.
@@ -29,7 +31,7 @@ static struct {
 	const void *many[MANY];
 	double seconds_each;
 	const char *only;
-	bool json;
+	bool json, best;
 } bench;
 
 static volatile uint64_t sink;
@@ -241,7 +243,7 @@ static void one_size(size_t bytes)
 			continue;
 		fill(bytes, &kernels[k]);
 		unsigned forms = measure(&kernels[k], bytes, names, best);
-		for (unsigned f = 1; f <= forms; f++)
+		for (unsigned f = bench.best ? forms : 1; f <= forms; f++)
 			print(&kernels[k], bytes, kernels[k].one_form ? "-" : names[f - 1], best[f],
 			    best[0]);
 	}
@@ -250,6 +252,7 @@ static void one_size(size_t bytes)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = { { "json", no_argument, NULL, 'j' },
+		{ "best", no_argument, NULL, 'b' },
 		{ "seconds-each", required_argument, NULL, 's' },
 		{ "only", required_argument, NULL, 'o' }, { NULL, 0, NULL, 0 } };
 	bench.seconds_each = 0.03;
@@ -257,6 +260,9 @@ int main(int argc, char **argv)
 		switch (option) {
 		case 'j':
 			bench.json = true;
+			break;
+		case 'b':
+			bench.best = true;
 			break;
 		case 's':
 			bench.seconds_each = strtod(optarg, NULL);

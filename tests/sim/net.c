@@ -7,6 +7,8 @@
 
 #include "tests/sim/sim.h"
 
+#define STREAM_TRANSPORT 3
+
 static struct tr_digest digest_of(const void *data, size_t bytes)
 {
 	return tr_digest_of(bytes > 0 ? data : "", bytes);
@@ -91,6 +93,54 @@ void net_send_plain(struct sim *sim, unsigned from, unsigned to, struct sim_mess
 	net_queue(sim, from, to, message);
 }
 
+void net_unmap(struct sim *sim, unsigned number)
+{
+	struct sim_node *node = &sim->nodes[number];
+
+	while (node->stable) {
+		struct sim_stable *next = node->stable->next;
+		memset(node->stable->data, 0x5a, node->stable->bytes);
+		free(node->stable);
+		node->stable = next;
+	}
+}
+
+/* As transports do: lent for the step, in a buffer of the receiver's, or in memory that it maps. */
+static tr_status net_deliver_segment(struct sim *sim, unsigned to,
+    const struct sim_message *message, struct group_event *event)
+{
+	struct group_core *core = sim->nodes[to].core;
+	size_t bytes = message->payload_bytes;
+	uint64_t how = rng_below(sim->key, STREAM_TRANSPORT, sim->deliveries, 3);
+	struct sim_stable *stable = NULL;
+
+	event->kind = GROUP_SEGMENT;
+	event->segment.header = &message->header;
+	event->segment.payload = message->payload;
+	if (how == 1 && core) {
+		event->segment.buffer = group_buffer_take(core, bytes);
+		if (!event->segment.buffer)
+			abort();
+		void *data = group_buffer_data(event->segment.buffer);
+		memcpy(data, message->payload, bytes);
+		event->segment.payload = data;
+	} else if (how == 2) {
+		stable = malloc(sizeof(*stable) + bytes);
+		if (!stable)
+			abort();
+		stable->bytes = bytes;
+		memcpy(stable->data, message->payload, bytes);
+		stable->next = sim->nodes[to].stable;
+		sim->nodes[to].stable = stable;
+		event->segment.payload = stable->data;
+		event->segment.stable = true;
+	}
+	tr_status st = node_step(sim, to, event);
+	if (st == TR_EAGAIN && event->segment.buffer)
+		group_buffer_release(core, event->segment.buffer);
+	return st;
+}
+
 static tr_status net_deliver(struct sim *sim, unsigned from, unsigned to,
     struct sim_message *message)
 {
@@ -100,10 +150,7 @@ static tr_status net_deliver(struct sim *sim, unsigned from, unsigned to,
 	case SIM_SEGMENT:
 		message_copy(sim, from, message);
 		plant_message(sim, to, message);
-		event.kind = GROUP_SEGMENT;
-		event.segment.header = &message->header;
-		event.segment.payload = message->payload;
-		break;
+		return net_deliver_segment(sim, to, message, &event);
 	case SIM_VOTE:
 		plant_message(sim, to, message);
 		event.kind = GROUP_VOTE;

@@ -47,6 +47,7 @@ void node_finish(struct sim *sim, unsigned number)
 {
 	uplink_forget_records(sim, number, UINT64_MAX);
 	free(sim->nodes[number].records);
+	net_unmap(sim, number);
 	group_core_destroy(sim->nodes[number].core);
 }
 
@@ -110,6 +111,7 @@ static void node_act(struct sim *sim, unsigned number, struct group_action *acti
 		worker_began(sim, number, &action->round_info);
 		break;
 	case GROUP_DO_DECIDED:
+		net_unmap(sim, number);
 		if (sim->plant == PLANT_HIDE && action->status == TR_EMISMATCH)
 			break;
 		worker_decided(sim, number, action->status, &action->round_info, action->text);
@@ -154,6 +156,8 @@ tr_status node_step(struct sim *sim, unsigned number, struct group_event *event)
 	tr_status st = group_core_step(node->core, event, &actions, &error);
 	if (st == TR_EPROTO)
 		sim_trace(sim, "n%u: %s", number, error.text);
+	if (event->kind == GROUP_PROPOSE && st == TR_OK)
+		net_unmap(sim, number);
 	if (event->kind == GROUP_INSTALL && st == TR_OK && !node->failed) {
 		node->view = event->install->view->number;
 		check_view(sim, number, node->view);

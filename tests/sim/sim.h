@@ -91,6 +91,13 @@ struct sim_message {
 	uint64_t round;
 };
 
+/* A payload that a core was promised until its round is decided or its view freezes: memory of a peer that it maps. */
+struct sim_stable {
+	struct sim_stable *next;
+	size_t bytes;
+	uint8_t data[];
+};
+
 struct sim_link {
 	struct sim_message *head, *tail;
 	uint64_t last_due_us, hold_until_us, stamp;
@@ -111,6 +118,7 @@ void net_break(struct sim *sim, unsigned from, unsigned to);
 void net_silent(struct sim *sim, unsigned from, unsigned to);
 void net_node_died(struct sim *sim, unsigned dead, bool silently);
 void net_check_returned(struct sim *sim, unsigned from, const void *memory, size_t bytes);
+void net_unmap(struct sim *sim, unsigned number); /* a promise to its core has ended */
 void net_finish(struct sim *sim);
 
 /* ---- worker.c ---- */
@@ -167,6 +175,7 @@ struct sim_node {
 	uint64_t group, peer, view, newest_view;
 	struct group_core *core;
 	uint64_t tick_us;
+	struct sim_stable *stable;
 	unsigned crash_after; /* actions; 0: not planned */
 	bool crash_silently;
 	uint64_t transfer_round[SIM_NODES_MAX], transfer_chain[SIM_NODES_MAX];
@@ -322,6 +331,8 @@ struct sim {
 	Traind__Peer__Policy policy;
 	Traind__Peer__Algorithm algorithm;
 	bool deterministic;
+	unsigned hosts;      /* that nodes share; 0: unknown */
+	size_t window_bytes; /* group_core_options */
 	unsigned founders;
 	uint64_t think_us, delay_us, sync_us;
 

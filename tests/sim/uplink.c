@@ -231,7 +231,9 @@ static void uplink_joined(struct sim *sim, unsigned number, const Traind__Peer__
 		return;
 	}
 	if (!node->core) {
-		struct group_core_options options = { .group = joined->group, .peer = joined->peer };
+		struct group_core_options options = { .group = joined->group,
+			.peer = joined->peer,
+			.window_bytes = sim->window_bytes };
 		node->group = joined->group;
 		node->peer = joined->peer;
 		sim_trace(sim, "n%u is peer %lu", number, (unsigned long)node->peer);
@@ -247,6 +249,28 @@ static void uplink_joined(struct sim *sim, unsigned number, const Traind__Peer__
 	uplink_send(sim, number, &message);
 }
 
+/* The view, with the hosts that the seed wants. */
+struct hosted_view {
+	Traind__Peer__View view;
+	Traind__Peer__ViewPeer peers[SIM_NODES_MAX], *list[SIM_NODES_MAX];
+	char hosts[SIM_NODES_MAX][16];
+};
+
+static void uplink_hosts(struct sim *sim, const Traind__Peer__View *from, struct hosted_view *to)
+{
+	to->view = *from;
+	to->view.peers = to->list;
+	for (size_t i = 0; i < from->n_peers && i < SIM_NODES_MAX; i++) {
+		unsigned node = node_of_peer(sim, from->peers[i]->peer);
+		to->peers[i] = *from->peers[i];
+		to->list[i] = &to->peers[i];
+		(void)snprintf(to->hosts[i], sizeof(to->hosts[i]), "h%u",
+		    sim->hosts > 0 ? node % sim->hosts : 0);
+		if (sim->hosts > 0)
+			to->peers[i].host = to->hosts[i];
+	}
+}
+
 static void uplink_installed(struct sim *sim, unsigned number,
     const Traind__Peer__ViewInstall *install)
 {
@@ -254,20 +278,22 @@ static void uplink_installed(struct sim *sim, unsigned number,
 	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
 	Traind__Peer__ViewInstalled installed = TRAIND__PEER__VIEW_INSTALLED__INIT;
 	Traind__Peer__ViewInstall copy = *install;
-	Traind__Peer__View view = *install->view;
+	struct hosted_view hosted;
 
-	copy.view = &view;
+	uplink_hosts(sim, install->view, &hosted);
+	copy.view = &hosted.view;
 	if (sim->plant == PLANT_ARRIVAL)
-		view.deterministic = false;
+		hosted.view.deterministic = false;
 	if (sim->plant == PLANT_STALE_VIEW && node->view > 1 && number == 0) {
-		view.number = node->view - 1;
+		hosted.view.number = node->view - 1;
 		node->view = 0; /* the engine forgets to look */
-		check_view(sim, number, view.number);
+		check_view(sim, number, hosted.view.number);
 	}
 	tr_status st = node_step(sim, number,
 	    &(struct group_event){ .kind = GROUP_INSTALL, .install = &copy });
 	sim_trace(sim, "n%u gets view %lu of %zu peers, round %lu %s: %s", number,
-	    (unsigned long)view.number, view.n_peers, (unsigned long)install->resume->base_round,
+	    (unsigned long)hosted.view.number, hosted.view.n_peers,
+	    (unsigned long)install->resume->base_round,
 	    install->resume->finish ? "goes on" : "begins", tr_status_name(st));
 	if (st != TR_OK)
 		return;

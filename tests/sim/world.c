@@ -53,6 +53,8 @@ static struct sim_event sim_pop(struct sim *sim)
 	return first;
 }
 
+#define STREAM_SETUP 2
+
 uint64_t sim_draw(struct sim *sim, uint64_t bound)
 {
 	return rng_below(sim->key, 1, sim->draws++, bound);
@@ -205,14 +207,24 @@ static void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_pla
 	sim->mismatch_node = sim->salt_node = -1;
 	sim->policy = (Traind__Peer__Policy)sim_draw(sim, 3);
 	sim->algorithm = (Traind__Peer__Algorithm)sim_draw(sim, 3);
+	/* Beside the draws, so that older seeds still tell their stories. */
+	if (rng_below(sim->key, STREAM_SETUP, 0, 2) == 0)
+		sim->algorithm = (Traind__Peer__Algorithm)(3 +
+		    rng_below(sim->key, STREAM_SETUP, 1, 3));
+	sim->hosts = (unsigned)rng_below(sim->key, STREAM_SETUP, 2, 4);
+	sim->window_bytes = rng_below(sim->key, STREAM_SETUP, 3, 2) == 0
+	    ? 0
+	    : 64 * rng_below(sim->key, STREAM_SETUP, 4, 12);
 	sim->deterministic = sim_chance(sim, 40);
 	sim->founders = 1 + (unsigned)sim_draw(sim, 5);
 	sim->think_us = sim_between(sim, 1 * MS, 200 * MS);
 	sim->delay_us = sim_between(sim, 100, 20 * MS);
 	sim->sync_us = sim_between(sim, 100, 30 * MS);
-	sim_trace(sim, "seed %lu: policy %d, algorithm %d, %s, %u founders", (unsigned long)seed,
-	    (int)sim->policy, (int)sim->algorithm,
-	    sim->deterministic ? "deterministic" : "as it comes", sim->founders);
+	sim_trace(sim,
+	    "seed %lu: policy %d, algorithm %d, %s, %u founders, %u hosts, windows of %zu bytes",
+	    (unsigned long)seed, (int)sim->policy, (int)sim->algorithm,
+	    sim->deterministic ? "deterministic" : "as it comes", sim->founders, sim->hosts,
+	    sim->window_bytes);
 	fault_plan(sim);
 	memberd_start(sim);
 	for (unsigned i = 0; i < sim->founders; i++)

@@ -95,7 +95,10 @@ static inline void on_drained(void *arg, struct conn *conn)
 	end->drained++;
 }
 
-static const struct conn_callbacks callbacks = { on_frame, on_connected, on_closed, on_drained };
+static const struct conn_callbacks callbacks = { .frame = on_frame,
+	.connected = on_connected,
+	.closed = on_closed,
+	.drained = on_drained };
 
 static inline void on_accepted(void *arg, enum listener_protocol protocol, int fd,
     const void *early, size_t early_bytes)

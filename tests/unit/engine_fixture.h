@@ -63,6 +63,7 @@ struct fx {
 	unsigned count;
 	Traind__Peer__Policy policy;
 	Traind__Peer__Algorithm algorithm;
+	bool near;                       /* views say that all share a host */
 	uint64_t view;                   /* newest number used */
 	Traind__Peer__ViewInstall *last; /* newest installed */
 };
@@ -298,6 +299,10 @@ static Traind__Peer__View *fx_view(const struct fx *fx, const bool *members, uin
 		peer->peer = FX_PEER(i);
 		peer->address = strdup(fx->hosts[i].address);
 		peer->node_name = strdup("host");
+		if (fx->near) {
+			peer->host = strdup(engine_host(fx->hosts[i].engine));
+			peer->local_address = strdup(engine_local_address(fx->hosts[i].engine));
+		}
 		bool joins = fx->last != NULL;
 		for (size_t k = 0; fx->last != NULL && k < fx->last->view->n_peers; k++) {
 			const Traind__Peer__ViewPeer *before = fx->last->view->peers[k];

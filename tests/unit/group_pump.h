@@ -16,8 +16,8 @@
 #include "collectives/core/group.h"
 
 #define PUMP_MEMBERS  5
-#define PUMP_MESSAGES 4096
-#define PUMP_TRACE    16384
+#define PUMP_MESSAGES 16384
+#define PUMP_TRACE    65536
 
 enum pump_kind { PUMP_SEGMENT, PUMP_VOTE, PUMP_COMMIT };
 
@@ -286,6 +286,7 @@ struct pump_view {
 	unsigned count;
 	uint64_t peers[PUMP_MEMBERS], participate_from[PUMP_MEMBERS], contribute_from[PUMP_MEMBERS],
 	    donor[PUMP_MEMBERS];
+	const char *host[PUMP_MEMBERS]; /* NULL: unknown */
 	uint32_t hub;
 	bool finish, deterministic;
 	Traind__Peer__Policy policy;
@@ -312,6 +313,8 @@ static inline void pump_install(struct pump *pump, const struct pump_view *v)
 		peers[i].participate_from = v->participate_from[i];
 		peers[i].contribute_from = v->contribute_from[i];
 		peers[i].donor = v->donor[i];
+		if (v->host[i])
+			peers[i].host = (char *)v->host[i];
 		peer_list[i] = &peers[i];
 		ring[i] = i;
 	}

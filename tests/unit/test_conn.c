@@ -103,8 +103,9 @@ static void parked_frames_outlive_the_peer(void **state)
 	assert_int_equal(pair->server.frames, 3);
 }
 
-static void on_released(void *arg)
+static void on_released(void *arg, bool sent)
 {
+	(void)sent;
 	++*(unsigned *)arg;
 }
 

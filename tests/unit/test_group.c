@@ -54,11 +54,13 @@ static void sums_are_right(void **state)
 	(void)state;
 	static const uint64_t counts[] = { 0, 1, 2, 3, 5, 8, 9, 40, 41 };
 	for (unsigned n = 1; n <= PUMP_MEMBERS; n++)
-		for (int variant = 0; variant < 6; variant++) {
+		for (int variant = 0; variant < 12; variant++) {
 			struct pump *pump = pump_create(n);
 			struct pump_view view = pump_first_view(pump);
-			view.algorithm = (Traind__Peer__Algorithm)(variant % 3);
-			view.deterministic = variant >= 3;
+			view.algorithm = (Traind__Peer__Algorithm)(variant % 6);
+			view.deterministic = variant >= 6;
+			for (unsigned i = 0; i < n; i++)
+				view.host[i] = i % 3 ? "a" : "b";
 			view.policy = (Traind__Peer__Policy)((n + (unsigned)variant) % 3);
 			pump_ready_all(pump);
 			pump_install(pump, &view);
@@ -72,15 +74,13 @@ static void sums_are_right(void **state)
 static void small_types(void **state)
 {
 	(void)state;
-	static const Traind__Peer__Algorithm algorithms[] = {
-		TRAIND__PEER__ALGORITHM__ALGORITHM_RING, TRAIND__PEER__ALGORITHM__ALGORITHM_STAR
-	};
-	for (unsigned a = 0; a < 2; a++) {
+	for (unsigned a = 1; a < 6; a++) {
 		struct pump *pump = pump_create(3);
 		struct pump_view view = pump_first_view(pump);
+		view.host[0] = view.host[2] = "a";
 		uint8_t u8[3][37];
 		uint16_t f16[3][37], bf16[3][37];
-		view.algorithm = algorithms[a];
+		view.algorithm = (Traind__Peer__Algorithm)a;
 		pump_ready_all(pump);
 		pump_install(pump, &view);
 		begin_all(pump);

@@ -40,6 +40,27 @@ static void walk_end(struct walk *walk, const char *golden)
 	pump_destroy(walk->pump);
 }
 
+static void walk_of_three(Traind__Peer__Algorithm algorithm, const char *golden)
+{
+	struct pump_view view;
+	struct walk walk;
+	walk_start(&walk, 3, &view);
+	view.algorithm = algorithm;
+	view.hub = 1;
+	view.host[0] = view.host[1] = "a";
+	pump_ready_all(walk.pump);
+	pump_install(walk.pump, &view);
+	for (unsigned i = 0; i < 3; i++)
+		walk_begin(&walk, i);
+	for (unsigned i = 0; i < 3; i++)
+		walk_work(&walk, i);
+	pump_run(walk.pump);
+	for (unsigned i = 0; i < 3; i++)
+		for (unsigned k = 0; k < COUNT; k++)
+			assert_int_equal(walk.data[i][k], 111);
+	walk_end(&walk, golden);
+}
+
 static void ring_of_three(void **state)
 {
 	(void)state;
@@ -104,14 +125,107 @@ static void star_of_three(void **state)
 	    "3>2 sum 1.0 set 04\n"
 	    "3>2 sum 1.1 set 04\n"
 	    "3>2 sum 1.2 set 04\n"
-	    "2>1 result 1.0 set 07\n"
 	    "2>3 result 1.0 set 07\n"
-	    "2>1 result 1.1 set 07\n"
+	    "2>1 result 1.0 set 07\n"
 	    "2>3 result 1.1 set 07\n"
-	    "2>1 result 1.2 set 07\n"
+	    "2>1 result 1.1 set 07\n"
 	    "2>3 result 1.2 set 07\n"
-	    "1>2 vote\n"
+	    "2>1 result 1.2 set 07\n"
 	    "3>2 vote\n"
+	    "1>2 vote\n"
+	    "2 decided round 1: TR_OK\n"
+	    "2>1 commit\n"
+	    "1 decided round 1: TR_OK\n"
+	    "2>3 commit\n"
+	    "3 decided round 1: TR_OK\n");
+}
+
+/* The first segment's owner is the member at its place: tag 1 and segment 0 belong to 2. */
+static void direct_of_three(void **state)
+{
+	(void)state;
+	walk_of_three(TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT,
+	    "1 began round 1 as 0 of 3\n"
+	    "2 began round 1 as 1 of 3\n"
+	    "3 began round 1 as 2 of 3\n"
+	    "1>2 sum 1.0 set 01\n"
+	    "1>3 sum 1.1 set 01\n"
+	    "2>3 sum 1.1 set 02\n"
+	    "2>1 sum 1.2 set 02\n"
+	    "3>1 sum 1.2 set 04\n"
+	    "3>2 sum 1.0 set 04\n"
+	    "3>1 result 1.1 set 07\n"
+	    "3>2 result 1.1 set 07\n"
+	    "1>2 result 1.2 set 07\n"
+	    "1>3 result 1.2 set 07\n"
+	    "2>3 result 1.0 set 07\n"
+	    "2>1 result 1.0 set 07\n"
+	    "3>2 vote\n"
+	    "1>2 vote\n"
+	    "2 decided round 1: TR_OK\n"
+	    "2>1 commit\n"
+	    "1 decided round 1: TR_OK\n"
+	    "2>3 commit\n"
+	    "3 decided round 1: TR_OK\n");
+}
+
+/* 1 and 2 share a host: one sum of theirs goes to 3's, or the other way round. */
+static void hierarchical_of_three(void **state)
+{
+	(void)state;
+	walk_of_three(TRAIND__PEER__ALGORITHM__ALGORITHM_HIERARCHICAL,
+	    "1 began round 1 as 0 of 3\n"
+	    "2 began round 1 as 1 of 3\n"
+	    "3 began round 1 as 2 of 3\n"
+	    "1>2 sum 1.0 set 01\n"
+	    "2>1 sum 1.1 set 02\n"
+	    "2>1 sum 1.2 set 02\n"
+	    "3>1 sum 1.2 set 04\n"
+	    "3>2 sum 1.0 set 04\n"
+	    "1>3 sum 1.1 set 03\n"
+	    "1>3 result 1.2 set 07\n"
+	    "1>2 result 1.2 set 07\n"
+	    "2>3 result 1.0 set 07\n"
+	    "2>1 result 1.0 set 07\n"
+	    "3>1 result 1.1 set 07\n"
+	    "3>2 vote\n"
+	    "1>2 result 1.1 set 07\n"
+	    "1>2 vote\n"
+	    "2 decided round 1: TR_OK\n"
+	    "2>1 commit\n"
+	    "1 decided round 1: TR_OK\n"
+	    "2>3 commit\n"
+	    "3 decided round 1: TR_OK\n");
+}
+
+/* Nothing but inputs travels. */
+static void one_shot_of_three(void **state)
+{
+	(void)state;
+	walk_of_three(TRAIND__PEER__ALGORITHM__ALGORITHM_ONE_SHOT,
+	    "1 began round 1 as 0 of 3\n"
+	    "2 began round 1 as 1 of 3\n"
+	    "3 began round 1 as 2 of 3\n"
+	    "1>2 sum 1.0 set 01\n"
+	    "1>3 sum 1.0 set 01\n"
+	    "1>2 sum 1.1 set 01\n"
+	    "1>3 sum 1.1 set 01\n"
+	    "1>2 sum 1.2 set 01\n"
+	    "1>3 sum 1.2 set 01\n"
+	    "2>3 sum 1.0 set 02\n"
+	    "2>1 sum 1.0 set 02\n"
+	    "2>3 sum 1.1 set 02\n"
+	    "2>1 sum 1.1 set 02\n"
+	    "2>3 sum 1.2 set 02\n"
+	    "2>1 sum 1.2 set 02\n"
+	    "3>1 sum 1.0 set 04\n"
+	    "3>2 sum 1.0 set 04\n"
+	    "3>1 sum 1.1 set 04\n"
+	    "3>2 sum 1.1 set 04\n"
+	    "3>1 sum 1.2 set 04\n"
+	    "3>2 sum 1.2 set 04\n"
+	    "3>2 vote\n"
+	    "1>2 vote\n"
 	    "2 decided round 1: TR_OK\n"
 	    "2>1 commit\n"
 	    "1 decided round 1: TR_OK\n"
@@ -393,6 +507,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ring_of_three),
 		cmocka_unit_test(star_of_three),
+		cmocka_unit_test(direct_of_three),
+		cmocka_unit_test(hierarchical_of_three),
+		cmocka_unit_test(one_shot_of_three),
 		cmocka_unit_test(kill_keep),
 		cmocka_unit_test(kill_replay),
 		cmocka_unit_test(kill_uniform),

@@ -163,8 +163,9 @@ static void close_hubs(struct fixture *f)
 	shm_exports_finish(&f->a.exports);
 }
 
-static void on_released(void *arg)
+static void on_released(void *arg, bool sent)
 {
+	(void)sent;
 	((struct side *)arg)->released++;
 }
 
@@ -485,6 +486,30 @@ static void test_bad_rings_are_dropped(void **state)
 	close_hubs(&f);
 }
 
+static bool never(void *arg)
+{
+	(void)arg;
+	return false;
+}
+
+static void test_refusal_is_said(void **state)
+{
+	static const struct shm_hub_callbacks refusing = { .admits = never };
+	static struct fixture f;
+	struct shm_hub *hub;
+	(void)state;
+	open_hubs(&f);
+	assert_int_equal(shm_hub_create(&f.loop, &refusing, NULL, &hub, NULL), TR_OK);
+	assert_int_equal(shm_hub_dial(f.a.hub, shm_hub_address(hub), NULL, &side_callbacks, &f.a,
+	                     &f.a.lane, NULL),
+	    TR_OK);
+	RUN_UNTIL(&f, f.a.closed);
+	assert_false(f.a.opened);
+	assert_string_equal(f.a.reason, "it wants none");
+	shm_hub_close(hub);
+	close_hubs(&f);
+}
+
 static void test_nobody_there(void **state)
 {
 	static struct fixture f;
@@ -521,6 +546,7 @@ int main(void)
 		cmocka_unit_test(test_death_is_noticed_and_its_words_are_read),
 		cmocka_unit_test(test_bad_hellos_are_dropped),
 		cmocka_unit_test(test_bad_rings_are_dropped),
+		cmocka_unit_test(test_refusal_is_said),
 		cmocka_unit_test(test_nobody_there),
 		cmocka_unit_test(test_host_identity),
 	};

@@ -39,8 +39,9 @@ static void pair_close(struct pair *pair)
 	(void)close(pair->fd);
 }
 
-static void count_release(void *arg)
+static void count_release(void *arg, bool sent)
 {
+	assert_true(sent);
 	++*(unsigned *)arg;
 }
 

@@ -31,7 +31,7 @@ static const char *join_fault(const Traind__Peer__JoinGroup *join)
 	if (join->segment_bytes % 64 != 0 || join->segment_bytes > TR_FRAME_DATA_MAX / 2)
 		return "segment_bytes must be a multiple of 64, at most 512 KiB";
 	if ((unsigned)join->policy > TRAIND__PEER__POLICY__POLICY_REPLAY ||
-	    (unsigned)join->algorithm > TRAIND__PEER__ALGORITHM__ALGORITHM_STAR)
+	    (unsigned)join->algorithm > TRAIND__PEER__ALGORITHM__ALGORITHM_ONE_SHOT)
 		return "no such policy or algorithm";
 	return NULL;
 }

@@ -5,12 +5,10 @@
 #include <string.h>
 
 #include "daemon/membership/core/resume.h"
+#include "daemon/membership/core/topology.h"
 
-/* Until the data plane has measured something: a LAN. */
-#define LATENCY_UNKNOWN_S     50e-6
-#define BANDWIDTH_UNKNOWN_BPS 1e9
-#define MEMBERS_MAX           TR_GROUP_PEERS_MAX
-#define VIEW_BYTES_MAX        (TR_FRAME_CONTROL_MAX - (64u << 10)) /* of a view in the log */
+#define MEMBERS_MAX    TR_GROUP_PEERS_MAX
+#define VIEW_BYTES_MAX (TR_FRAME_CONTROL_MAX - (64u << 10)) /* of a view in the log */
 
 /* One member of the view to be. */
 struct entrant {
@@ -33,6 +31,25 @@ struct builder {
 	uint32_t segment_bytes;
 };
 
+/* Unknown words were refused with the job. */
+static Traind__Peer__Algorithm algorithm_of(const char *word)
+{
+	static const struct {
+		const char *word;
+		Traind__Peer__Algorithm algorithm;
+	} words[] = {
+		{ "ring", TRAIND__PEER__ALGORITHM__ALGORITHM_RING },
+		{ "star", TRAIND__PEER__ALGORITHM__ALGORITHM_STAR },
+		{ "direct", TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT },
+		{ "hierarchical", TRAIND__PEER__ALGORITHM__ALGORITHM_HIERARCHICAL },
+		{ "one-shot", TRAIND__PEER__ALGORITHM__ALGORITHM_ONE_SHOT },
+	};
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (strcmp(word, words[i].word) == 0)
+			return words[i].algorithm;
+	return TRAIND__PEER__ALGORITHM__ALGORITHM_AUTO;
+}
+
 static void options_of(struct builder *b)
 {
 	const struct job *job = b->group->job != 0 ? state_job(b->m, b->group->job) : NULL;
@@ -52,10 +69,7 @@ static void options_of(struct builder *b)
 		return;
 	if (strcmp(sync->on_loss, "drop") == 0)
 		b->policy = TRAIND__PEER__POLICY__POLICY_KEEP;
-	if (strcmp(sync->algorithm, "ring") == 0)
-		b->algorithm = TRAIND__PEER__ALGORITHM__ALGORITHM_RING;
-	else if (strcmp(sync->algorithm, "star") == 0)
-		b->algorithm = TRAIND__PEER__ALGORITHM__ALGORITHM_STAR;
+	b->algorithm = algorithm_of(sync->algorithm);
 	b->deterministic = sync->deterministic;
 }
 
@@ -198,6 +212,8 @@ static void fill_rows(struct builder *b)
 		if (e->peer->address[0] != '\0')
 			e->row.address = e->peer->address;
 		e->row.node_name = e->peer->node_name;
+		e->row.host = node->hello->host;
+		e->row.local_address = node->hello->local_address;
 		if (e->before != NULL) {
 			e->row.participate_from = e->before->participate_from;
 			e->row.contribute_from = e->before->contribute_from;
@@ -233,40 +249,30 @@ static void fill_contributors(struct builder *b)
 	}
 }
 
-static uint64_t rtt_ms(const struct builder *b, const struct entrant *e)
+/* What is known of the links now: soft figures, which stay in the view as they were when it was made. */
+static void fill_links(struct builder *b, Traind__Peer__View *view, uint32_t *ring)
 {
-	return (uint64_t)(state_node(b->m, e->peer->node)->soft.rtt_s * 1000.0);
-}
-
-/* The least latency in whole milliseconds among those that have the state; ties: the lowest id. */
-static uint32_t choose_hub(const struct builder *b)
-{
-	size_t best = b->count;
-	for (size_t i = 0; i < b->count; i++) {
-		const struct entrant *e = &b->entrants[i];
-		if (e->holds && (best == b->count || rtt_ms(b, e) < rtt_ms(b, &b->entrants[best])))
-			best = i;
-	}
-	return (uint32_t)(best < b->count ? best : 0);
-}
-
-static void fill_links(const struct builder *b, Traind__Peer__View *view)
-{
+	struct topology_peer peers[MEMBERS_MAX];
 	view->latency_s = 0;
 	view->bandwidth_bytes_per_s = 0;
 	for (size_t i = 0; i < b->count; i++) {
-		const struct node *node = state_node(b->m, b->entrants[i].peer->node);
-		if (node->soft.rtt_s / 2 > view->latency_s)
-			view->latency_s = node->soft.rtt_s / 2;
+		struct entrant *e = &b->entrants[i];
+		const struct node *node = state_node(b->m, e->peer->node);
+		e->row.latency_s = node->soft.rtt_s / 2;
+		e->row.bandwidth_bytes_per_s = node->soft.bandwidth;
+		peers[i] = (struct topology_peer){ .latency_s = e->row.latency_s,
+			.bandwidth_bytes_per_s = e->row.bandwidth_bytes_per_s,
+			.host = e->row.host,
+			.may_be_hub = e->holds };
+		if (e->row.latency_s > view->latency_s)
+			view->latency_s = e->row.latency_s;
 		if (node->soft.bandwidth > 0 &&
 		    (view->bandwidth_bytes_per_s <= 0 ||
 		        node->soft.bandwidth < view->bandwidth_bytes_per_s))
 			view->bandwidth_bytes_per_s = node->soft.bandwidth;
 	}
-	if (view->latency_s <= 0)
-		view->latency_s = LATENCY_UNKNOWN_S;
-	if (view->bandwidth_bytes_per_s <= 0)
-		view->bandwidth_bytes_per_s = BANDWIDTH_UNKNOWN_BPS;
+	topology_ring(peers, (unsigned)b->count, ring);
+	view->hub = topology_hub(peers, (unsigned)b->count);
 }
 
 /* `place`: where it is if all members reported the same ops. */
@@ -367,7 +373,6 @@ static void append_view(struct builder *b)
 	struct resume_decision *d = &b->decision;
 	for (size_t i = 0; i < b->count; i++) {
 		rows[i] = &b->entrants[i].row;
-		ring[i] = (uint32_t)i;
 		if (!d->finish && rows[i]->contribute_from <= d->base_round)
 			contributors[d->contributors_count++] = rows[i]->peer;
 	}
@@ -378,13 +383,12 @@ static void append_view(struct builder *b)
 	view.peers = rows;
 	view.ring = ring;
 	view.n_peers = view.n_ring = b->count;
-	view.hub = choose_hub(b);
 	view.policy = b->policy;
 	view.deterministic = b->deterministic;
 	view.algorithm = b->algorithm;
 	view.segment_bytes = b->segment_bytes;
 	view.reason = proposal->reason;
-	fill_links(b, &view);
+	fill_links(b, &view, ring);
 	resume.base_round = d->base_round;
 	resume.base_attempt = d->base_attempt;
 	resume.finish = d->finish;

@@ -31,6 +31,8 @@ static const char *hello_fault(const Traind__Peer__NodeHello *hello)
 		return "the node's name must have 1 to 63 bytes";
 	if (hello->address[0] == '\0' || strlen(hello->address) >= TR_ADDRESS_MAX)
 		return "the node's address must have 1 to 127 bytes";
+	if (strlen(hello->host) >= TR_ADDRESS_MAX || strlen(hello->local_address) >= TR_ADDRESS_MAX)
+		return "the node's host and local address must have at most 127 bytes";
 	if (strlen(hello->version) >= TR_NAME_MAX)
 		return "the node's version must have at most 63 bytes";
 	if (hello->slots > TR_GROUP_PEERS_MAX)
@@ -130,7 +132,8 @@ static void attach(struct membership *m, struct node *node, uint64_t conn,
 static bool same_facts(const Traind__Peer__NodeHello *a, const Traind__Peer__NodeHello *b)
 {
 	return a->pid == b->pid && a->slots == b->slots && strcmp(a->name, b->name) == 0 &&
-	    strcmp(a->address, b->address) == 0;
+	    strcmp(a->address, b->address) == 0 && strcmp(a->host, b->host) == 0 &&
+	    strcmp(a->local_address, b->local_address) == 0;
 }
 
 static struct node *known_node(struct membership *m, const Traind__Peer__NodeHello *hello)
@@ -262,9 +265,7 @@ void node_lose(struct membership *m, struct node *node, const char *reason)
 	    node->hello->name, node->soft.closing);
 	if (node->soft.conn != 0)
 		action_close(m, node->soft.conn, node->soft.closing);
-	if (node->soft.lifeline != 0)
-		action_close(m, node->soft.lifeline, node->soft.closing);
-	node->soft.conn = node->soft.lifeline = 0;
+	node->soft.conn = 0;
 	node->soft.awaited_ms = 0;
 	append_gone(m, node);
 	char text[REASON_MAX];
@@ -284,40 +285,8 @@ void node_leave(struct membership *m, struct node *node, const char *reason)
 	node_lose(m, node, text);
 }
 
-void node_lifeline(struct membership *m, uint64_t conn, const Traind__Peer__Lifeline *lifeline)
-{
-	struct node *node = state_node(m, lifeline->node_id);
-	if (node == NULL || node->soft.conn == 0 || node->soft.conn == conn ||
-	    node->hello->incarnation != lifeline->incarnation) {
-		action_close(m, conn, "the lifeline of a node that is not here");
-		return;
-	}
-	uint64_t before = node->soft.lifeline;
-	node->soft.lifeline = conn;
-	if (before != 0 && before != conn)
-		action_close(m, before, "replaced by a newer lifeline");
-}
-
-/* True: it was one. */
-static bool lifeline_closed(struct membership *m, uint64_t conn)
-{
-	for (size_t i = 0; i < m->nodes.count; i++) {
-		struct node *node = m->nodes.items[i];
-		if (node->soft.lifeline != conn)
-			continue;
-		node->soft.lifeline = 0;
-		/* Without its first connection it dials both again. */
-		if (node->soft.conn != 0)
-			node_lose(m, node, "its process ended (its lifeline closed)");
-		return true;
-	}
-	return false;
-}
-
 void node_closed(struct membership *m, uint64_t conn, const char *reason)
 {
-	if (lifeline_closed(m, conn))
-		return;
 	for (size_t i = 0; i < m->greetings.count; i++) {
 		if (((struct greeting *)m->greetings.items[i])->conn == conn) {
 			greeting_drop(m, i);

@@ -1,0 +1,48 @@
+/* The way of one segment: who adds whose sums, who seals, who passes the result to whom. Pure arithmetic over a roster: every
+ * algorithm is a tree whose root seals, so that the code that sends and adds (path.c, fold.c) is the same for all.
+ *
+ *	ring          a chain: it starts at a contributor, visits all ring places, the last one seals; the result goes
+ *	              around once more. Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009.
+ *	star          all inputs go to the hub, which seals
+ *	direct        all inputs go to the segment's owner, which seals (reduce-scatter and all-gather over a full mesh)
+ *	hierarchical  members of a host -> one of them, another for each segment -> the owner among those; back the same way
+ *	one-shot      everybody sends its input to everybody, and everybody seals by itself; no results are sent
+ *
+ * A part of the tree without a contributor sends nothing and is not waited for. All of it needs roster->live_count > 0.
+ */
+#ifndef TR_COLLECTIVES_CORE_ROUTE_H
+#define TR_COLLECTIVES_CORE_ROUTE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "collectives/coll.h"
+#include "collectives/core/roster.h"
+#include "common/limits.h"
+
+#define ROUTE_SET_BYTES (TR_GROUP_PEERS_MAX / 8)
+
+/* Which segment's way. */
+struct route_of {
+	const struct roster *roster;
+	enum tr_algorithm algorithm; /* not TR_AUTO */
+	uint32_t tag, segment;
+};
+
+struct route {
+	bool seals;   /* the sum of our children's sums and our input is the result */
+	bool spreads; /* one-shot: our input goes to everybody else */
+	unsigned up;  /* to whom our sum goes; ROSTER_NONE: we seal, or there is nothing to send */
+	unsigned down_from; /* who sends us the result; ROSTER_NONE: nobody, we seal */
+	unsigned child_count, down_count;
+	uint8_t children[ROUTE_SET_BYTES]; /* bitmap of participants whose sums we wait for */
+	uint8_t down_to
+	    [TR_GROUP_PEERS_MAX]; /* participants that get the result from us, in order of sending */
+};
+
+/* The part of participant `who`. */
+void route_find(const struct route_of *of, unsigned who, struct route *route);
+/* Whose data is in the sum that `who` sends: bits of contributors. */
+void route_set(const struct route_of *of, unsigned who, uint8_t set[ROUTE_SET_BYTES]);
+
+#endif

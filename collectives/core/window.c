@@ -1,0 +1,186 @@
+/* Which segments this member begins, and when.
+ *
+ * Whoever starts segments (the first of a chain; with the other algorithms everybody who sends its input) has at most
+ * `begun_max` of an op on the way: begun and not sealed here. A result comes back to everybody, so it is the credit for the
+ * next one. That bounds the buffers of an op, and what has to be sent again when a member dies: of n members about
+ * (n - 1) windows were on the way for nothing, which stays below 1.5 S/n if a window is 3S / 2n(n-1).
+ *
+ * Owners would get everybody's first segment at once: so each member begins at another place of every block of `rotation`
+ * segments. A block is no longer than the window, and blocks are begun in order. Hence nobody waits for ever: of the oldest block
+ * that is not sealed everywhere every member has begun all, or has room left to.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "collectives/core/bits.h"
+#include "collectives/core/member.h"
+#include "collectives/core/select.h"
+
+enum tr_algorithm window_algorithm(const struct group_core *core, enum tr_algorithm wish,
+    uint64_t bytes, char *reason, size_t reason_bytes)
+{
+	const struct view *view = &core->view;
+	const struct roster *roster = &core->roster;
+	enum tr_algorithm asked = wish != TR_AUTO ? wish : (enum tr_algorithm)view->algorithm;
+	struct select_input input = {
+		.wanted = asked,
+		.latency_s = view->latency_s,
+		.bandwidth_bytes_per_s = roster->bandwidth_bytes_per_s,
+		.hub_bandwidth_bytes_per_s = roster->hub_bandwidth_bytes_per_s,
+		.direct_load = roster->direct_load,
+		.bytes = bytes,
+		.peers = roster->n,
+		.hosts = roster->host_count,
+		.host_peers = roster->host_peers,
+		.deterministic = view->deterministic,
+	};
+	return select_algorithm(&input, reason, reason_bytes);
+}
+
+/* ---- how much ---- */
+
+/* Bytes of the op that all members together may have on the way. */
+static double window_bytes(const struct group_core *core, const struct op *op)
+{
+	double n = core->roster.n, most = (double)core->window_bytes;
+	double bytes = 1.5 * (double)(op->signature.count * op->element_bytes) / (n * (n - 1));
+	/* A link that carries B bytes/s for the four hops until the credit is back. */
+	double least = 4 * core->view.latency_s * core->roster.bandwidth_bytes_per_s;
+
+	if (least < TR_OP_WINDOW_BYTES_MIN)
+		least = TR_OP_WINDOW_BYTES_MIN;
+	if (bytes < least)
+		bytes = least;
+	return bytes < most ? bytes : most;
+}
+
+static void window_limits(const struct group_core *core, struct op *op)
+{
+	unsigned n = core->roster.n, share = 1;
+	size_t segment_bytes = op->segment_elements * op->element_bytes;
+
+	op->rotation = 1;
+	op->begun_max = 1;
+	if (n < 2)
+		return;
+	if (op->algorithm == TR_RING && !core->roster.deterministic)
+		share = n; /* everybody starts chains, each of other segments */
+	else if (op->algorithm == TR_ONE_SHOT || (op->algorithm == TR_STAR && op->ordered))
+		share = n - 1; /* one member holds what all the others began */
+	double segments = window_bytes(core, op) / share / (double)segment_bytes;
+	op->begun_max = segments < 2          ? 2
+	    : segments > (double)op->segments ? op->segments
+	                                      : (uint32_t)segments;
+	if (op->algorithm == TR_DIRECT || op->algorithm == TR_HIERARCHICAL)
+		op->rotation = op->begun_max < n ? op->begun_max : n;
+}
+
+/* ---- beginning ---- */
+
+static uint32_t window_segment(const struct group_core *core, const struct op *op, uint32_t at)
+{
+	uint32_t first = at - at % op->rotation, length = op->segments - first;
+
+	if (length > op->rotation)
+		length = op->rotation;
+	return first + (at - first + core->roster.me) % length;
+}
+
+static void window_begun(struct op *op, uint32_t segment)
+{
+	op->segment[segment].begun = true;
+	op->begun++;
+}
+
+static void window_send_input(struct group_core *core, struct op *op, uint32_t segment, unsigned to,
+    const void *payload, struct group_buffer *buffer)
+{
+	uint8_t set[ROUTE_SET_BYTES] = { 0 };
+
+	bits_set(set, core->roster.bit[core->roster.me]);
+	path_send(core, op, segment, to,
+	    &(struct path_frame){ .kind = SEGMENT_PARTIAL,
+	        .set = set,
+	        .payload = payload,
+	        .bytes = op_elements(op, segment) * op->element_bytes,
+	        .buffer = buffer });
+}
+
+/* One-shot: to everybody, from a copy: the result may take the input's place before the last of them was sent. */
+static tr_status window_spread(struct group_core *core, struct op *op, uint32_t segment)
+{
+	size_t bytes = op_elements(op, segment) * op->element_bytes;
+	struct group_buffer *copy = NULL;
+
+	if (op_input(op, segment) == op->data + op_offset(op, segment)) {
+		copy = buffer_get(&core->pool, bytes);
+		if (!copy)
+			return TR_ENOMEM;
+		if (bytes > 0)
+			memcpy(copy->data, op_input(op, segment), bytes);
+	}
+	for (unsigned i = 1; i < core->roster.n; i++)
+		window_send_input(core, op, segment, (core->roster.me + i) % core->roster.n,
+		    copy ? copy->data : op_input(op, segment), copy);
+	buffer_put(&core->pool, copy);
+	window_begun(op, segment);
+	return TR_OK;
+}
+
+static tr_status window_begin(struct group_core *core, struct op *op, uint32_t segment)
+{
+	unsigned me = core->roster.me;
+	struct route route;
+
+	route_find(&(struct route_of){ &core->roster, op->algorithm, op->tag, segment }, me, &route);
+	if (route.spreads) {
+		tr_status st = window_spread(core, op, segment);
+		return st != TR_OK ? st : fold_own_given(core, op, segment, &route);
+	}
+	if (route.seals)
+		return route.child_count == 0 ? fold_own_given(core, op, segment, &route) : TR_OK;
+	if (route.up == ROSTER_NONE || route.child_count > 0)
+		return TR_OK;
+	op->segment[segment].passed = true;
+	window_send_input(core, op, segment, route.up, op_input(op, segment), NULL);
+	window_begun(op, segment);
+	return TR_OK;
+}
+
+void window_advance(struct group_core *core, struct op *op)
+{
+	while (op->cursor < op->segments && op->begun < op->begun_max) {
+		uint32_t segment = window_segment(core, op, op->cursor++);
+		if (op->segment[segment].sealed || op->segment[segment].server != ROSTER_NONE)
+			continue;
+		tr_status st = window_begin(core, op, segment);
+		if (st != TR_OK) {
+			core->status = st;
+			return;
+		}
+	}
+}
+
+void window_start(struct group_core *core, struct op *op)
+{
+	uint32_t open = 0;
+
+	op->algorithm = window_algorithm(core, (enum tr_algorithm)op->signature.algorithm,
+	    op->signature.count * op->element_bytes, NULL, 0);
+	op->ordered = core->view.deterministic || op->algorithm == TR_ONE_SHOT ||
+	    op->signature.codec != 0;
+	op->cursor = op->begun = 0;
+	while (open < op->segments &&
+	    (op->segment[open].sealed || op->segment[open].server != ROSTER_NONE))
+		open++;
+	if (open == op->segments)
+		return;
+	if (core->roster.live_count == 0) {
+		emit_fail(core, TR_EPEERLOST,
+		    "no contributor of round %" PRIu64 " is left in view %" PRIu64,
+		    core->roster.round, core->view.number);
+		return;
+	}
+	window_limits(core, op);
+	window_advance(core, op);
+}

@@ -1,0 +1,158 @@
+/* What the engine has to do with shared memory: what its members show to peers of this host, what it keeps mapped of theirs,
+ * and when it looks at its rings instead of sleeping. See collectives/transport/shm_hub.h.
+ *
+ * Why nobody reads what changed meanwhile. A frame of shared memory says where a body lies. Its reader acts on it only in a
+ * step of the frame's own view and round; others are dropped by their headers. What it reads is one of two:
+ *
+ *   - The caller's memory (stable): the input of an op until it is sealed, its result afterwards. The core writes the result
+ *     over the input only when the segment's result has come, so after its owner has read the input. The caller gets its
+ *     memory back when the round is decided: everyone has voted, so everyone has all results and needs nothing more; or when
+ *     it is given up, with a view that was installed after everyone had frozen; or when the member is over: then its writes
+ *     are no longer seen by others (channel_worker.c, make_private).
+ *   - Staging: the core gives it back when the reader has gone past the frame (shm_ring_collect). When the view freezes, or a
+ *     lane is closed with frames in its ring, a reader that has not frozen yet may still act on them, and hand on, as sealed,
+ *     what it read. So that staging is not used again before the next view is installed (`retired`): memberd installs it
+ *     when all its members have reported, a member reports after its step, and a frozen member reads nothing. A reader that
+ *     memberd gave up may read anything: nobody takes its results, and it cannot commit, since no one votes for it in the
+ *     old view any more. When the member is over its staging is unmapped and nobody's any more (staging.h).
+ *
+ * And the other way round: a peer's memory stays mapped while the core may have pointers into it (member_keep_import): a lane
+ * that ends with its process takes nothing from us.
+ */
+#include "collectives/engine/engine_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/engine/peer_link.h"
+#include "common/log.h"
+
+/* ---- the hub ---- */
+
+static void on_accepted(void *arg, struct lane *lane)
+{
+	inbound_accept_lane(arg, lane);
+}
+
+static bool on_admits(void *arg)
+{
+	const struct engine *engine = arg;
+	return !engine->stopping && engine->links.transport != TR_TRANSPORT_TCP;
+}
+
+/* Somebody waits for what a peer is about to say. */
+static bool on_busy(void *arg)
+{
+	const struct engine *engine = arg;
+	for (const struct member *member = engine->members; member != NULL; member = member->next)
+		if (member->call.id != 0 && !member->over)
+			return true;
+	return false;
+}
+
+void engine_shm_start(struct engine *engine)
+{
+	static const struct shm_hub_callbacks callbacks = { .accepted = on_accepted,
+		.admits = on_admits,
+		.busy = on_busy };
+	struct tr_error error;
+	host_identity(engine->host);
+	if (engine->host[0] == '\0')
+		return;
+	if (shm_hub_create(&engine->loop, &callbacks, engine, &engine->shm, &error) == TR_OK) {
+		(void)snprintf(engine->shm_address, sizeof(engine->shm_address), "%s",
+		    shm_hub_address(engine->shm));
+		return;
+	}
+	log_warn("engine", "no shared memory between processes: %s", error.text);
+	engine->host[0] = '\0';
+}
+
+void engine_shm_stop(struct engine *engine)
+{
+	shm_hub_close(engine->shm);
+	engine->shm = NULL;
+}
+
+const char *engine_host(const struct engine *engine)
+{
+	return engine->host;
+}
+
+const char *engine_local_address(const struct engine *engine)
+{
+	return engine->shm_address;
+}
+
+/* ---- what a member shows ---- */
+
+tr_status member_shm_start(struct member *member, struct group_core_options *options)
+{
+	staging_init(&member->staging);
+	options->memory = (struct group_memory){ .get = staging_get,
+		.put = staging_put,
+		.arg = &member->staging };
+	if (member->staging.fd < 0)
+		return TR_OK;
+	return shm_exports_add(&member->exports, member->staging.fd, member->staging.base,
+	    STAGING_BYTES, false);
+}
+
+void member_shm_show(struct member *member)
+{
+	const struct channel_host *host = member->host;
+	for (; member->arenas_shown < host->arena_count; member->arenas_shown++) {
+		const struct channel_arena *arena = &host->arenas[member->arenas_shown];
+		if (arena->fd >= 0)
+			(void)shm_exports_add(&member->exports, arena->fd, arena->base,
+			    arena->bytes, true); /* else its bodies are copied */
+	}
+}
+
+/* ---- what peers show ---- */
+
+struct kept_import {
+	struct kept_import *next;
+	struct shm_import *import;
+};
+
+void member_keep_import(struct member *member, struct shm_import *import)
+{
+	struct kept_import *kept = member->kept_imports;
+	while (kept != NULL && kept->import != import)
+		kept = kept->next;
+	if (import == NULL)
+		return;
+	if (kept != NULL) {
+		shm_import_release(import);
+		return;
+	}
+	kept = malloc(sizeof(*kept));
+	if (kept == NULL)
+		return; /* it stays mapped for ever: better than to read what is not there */
+	kept->import = import;
+	kept->next = member->kept_imports;
+	member->kept_imports = kept;
+}
+
+void member_shm_settle(struct member *member)
+{
+	while (member->kept_imports != NULL) {
+		struct kept_import *kept = member->kept_imports;
+		member->kept_imports = kept->next;
+		shm_import_release(kept->import);
+		free(kept);
+	}
+	while (member->retired != NULL) {
+		struct outgoing *out = member->retired;
+		member->retired = out->next;
+		outgoing_free(out);
+	}
+}
+
+void member_shm_finish(struct member *member)
+{
+	shm_exports_finish(&member->exports);
+	staging_finish(&member->staging);
+}

@@ -1,0 +1,34 @@
+/* Where a member's core has its staging: in one piece of memory that peers of the same host may read, as long as there is
+ * room, else on the heap. Only this mapping can be written (F_SEAL_FUTURE_WRITE), and when the member ends it is unmapped and
+ * never used for anything else: a peer that still reads a sum there reads that sum.
+ *
+ * One thread.
+ */
+#ifndef TR_COLLECTIVES_ENGINE_STAGING_H
+#define TR_COLLECTIVES_ENGINE_STAGING_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define STAGING_BYTES       (64u << 20) /* sparse: what is not used costs nothing */
+#define STAGING_CLASSES_MAX 16          /* sizes that are kept for use again */
+
+struct staging {
+	int fd; /* -1: all is on the heap */
+	uint8_t *base;
+	size_t used;
+	struct staging_class {
+		size_t bytes;
+		struct staging_free *free;
+	} classes[STAGING_CLASSES_MAX];
+	unsigned class_count;
+};
+
+void staging_init(struct staging *staging);
+void staging_finish(struct staging *staging);
+
+/* For struct group_memory: `arg` is the staging. */
+void *staging_get(void *arg, size_t bytes);
+void staging_put(void *arg, void *memory, size_t bytes);
+
+#endif

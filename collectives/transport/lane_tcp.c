@@ -1,0 +1,254 @@
+#include "collectives/transport/lane_tcp.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "collectives/transport/congestion.h"
+#include "collectives/transport/conn.h"
+#include "collectives/transport/tcp_path.h"
+#include "proto/segment.h"
+
+/* Of bulk that waits for the socket: two segments, so that the next is at hand when it drains. */
+#define BACKLOG_BYTES (512u << 10)
+/* Taken in one go; then the loop gets a turn, and what came in is read. */
+#define TURN_BYTES (1u << 20)
+/* Unsent bytes in the kernel above which the socket is not writable. */
+#define NOT_SENT_BYTES (256 << 10)
+
+struct lane_tcp {
+	struct lane lane; /* first */
+	struct conn *conn;
+	size_t turn_bytes;                    /* of bulk, taken since `drained` ran */
+	char congestion[CONGESTION_NAME_MAX]; /* asked for */
+	char congestion_used[CONGESTION_NAME_MAX];
+};
+
+static struct lane_tcp *of(struct lane *lane)
+{
+	return (struct lane_tcp *)lane;
+}
+
+/* ---- what the engine does ---- */
+
+static tr_status tcp_send(struct lane *lane, const struct lane_send *frame)
+{
+	struct conn *conn = of(lane)->conn;
+	if (frame->released != NULL) {
+		of(lane)->turn_bytes += frame->body_bytes;
+		return conn_send_borrow(conn, frame->type, frame->head, frame->head_bytes,
+		    frame->body, frame->body_bytes, frame->released, frame->arg);
+	}
+	if (frame->head_bytes > 0)
+		return TR_EINVAL;
+	return conn_send_copy(conn, frame->type, frame->body, frame->body_bytes);
+}
+
+static size_t tcp_room(struct lane *lane)
+{
+	struct conn *conn = of(lane)->conn;
+	size_t unsent = conn_unsent(conn);
+	if (unsent < BACKLOG_BYTES && of(lane)->turn_bytes < TURN_BYTES)
+		return BACKLOG_BYTES - unsent;
+	conn_watch_unsent(conn, BACKLOG_BYTES / 2);
+	return 0;
+}
+
+static size_t tcp_unsent(const struct lane *lane)
+{
+	return conn_unsent(((const struct lane_tcp *)lane)->conn);
+}
+
+static void tcp_drop_borrowed(struct lane *lane)
+{
+	conn_drop_borrowed(of(lane)->conn);
+}
+
+static void tcp_resume(struct lane *lane)
+{
+	conn_resume(of(lane)->conn);
+}
+
+static void tcp_close(struct lane *lane, const char *reason)
+{
+	conn_close(of(lane)->conn, reason);
+}
+
+static void tcp_finish(struct lane *lane, const char *reason)
+{
+	conn_finish(of(lane)->conn, reason);
+}
+
+static void tcp_set_patience(struct lane *lane, uint32_t patience_ms)
+{
+	conn_set_patience(of(lane)->conn, patience_ms);
+}
+
+static void tcp_counters(const struct lane *lane, struct lane_counters *counters)
+{
+	conn_counters(((const struct lane_tcp *)lane)->conn, counters);
+}
+
+static void tcp_path(struct lane *lane, struct lane_path *path)
+{
+	struct lane_tcp *tcp = of(lane);
+	struct tcp_path known = { 0 };
+	int fd = conn_socket(tcp->conn);
+	(void)tcp_path_get(fd, &known);
+	congestion_get(fd, tcp->congestion_used);
+	*path = (struct lane_path){ known.rtt_us, known.retransmits, tcp->congestion_used };
+}
+
+static const char *tcp_peer_name(const struct lane *lane)
+{
+	return conn_peer_name(((const struct lane_tcp *)lane)->conn);
+}
+
+static const struct lane_ops tcp_ops = {
+	.name = "tcp",
+	.send = tcp_send,
+	.room = tcp_room,
+	.unsent = tcp_unsent,
+	.drop_borrowed = tcp_drop_borrowed,
+	.resume = tcp_resume,
+	.close = tcp_close,
+	.finish = tcp_finish,
+	.set_patience = tcp_set_patience,
+	.counters = tcp_counters,
+	.path = tcp_path,
+	.peer_name = tcp_peer_name,
+};
+
+/* ---- what the connection says ---- */
+
+static tr_status on_frame(void *arg, struct conn *conn, uint16_t type, const uint8_t *payload,
+    size_t bytes, struct tr_error *error)
+{
+	struct lane_tcp *tcp = arg;
+	const struct lane_frame frame = { .type = type, .head = payload, .head_bytes = bytes };
+	(void)conn;
+	return tcp->lane.callbacks.frame(tcp->lane.arg, &tcp->lane, &frame, error);
+}
+
+static bool on_place(void *arg, struct conn *conn, const uint8_t *head, size_t body_bytes,
+    struct lane_place *place)
+{
+	struct lane_tcp *tcp = arg;
+	(void)conn;
+	return tcp->lane.callbacks.place(tcp->lane.arg, &tcp->lane, head, body_bytes, place);
+}
+
+static tr_status on_placed(void *arg, struct conn *conn, const uint8_t *head, void *place,
+    const void *body, size_t body_bytes, struct tr_error *error)
+{
+	struct lane_tcp *tcp = arg;
+	const struct lane_frame frame = { .type = FRAME_SEGMENT,
+		.head = head,
+		.head_bytes = SEGMENT_HEADER_BYTES,
+		.body = body,
+		.body_bytes = body_bytes,
+		.place = place };
+	(void)conn;
+	return tcp->lane.callbacks.frame(tcp->lane.arg, &tcp->lane, &frame, error);
+}
+
+static void on_unplace(void *arg, void *place)
+{
+	struct lane_tcp *tcp = arg;
+	tcp->lane.callbacks.unplace(tcp->lane.arg, place);
+}
+
+static void tune(struct lane_tcp *tcp)
+{
+	int fd = conn_socket(tcp->conn), low = NOT_SENT_BYTES;
+	congestion_choose(fd, tcp->congestion);
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &low, sizeof(low));
+}
+
+static void on_connected(void *arg, struct conn *conn)
+{
+	struct lane_tcp *tcp = arg;
+	(void)conn;
+	tune(tcp);
+	if (tcp->lane.callbacks.opened != NULL)
+		tcp->lane.callbacks.opened(tcp->lane.arg, &tcp->lane);
+}
+
+static void on_drained(void *arg, struct conn *conn)
+{
+	struct lane_tcp *tcp = arg;
+	(void)conn;
+	tcp->turn_bytes = 0;
+	if (tcp->lane.callbacks.drained != NULL)
+		tcp->lane.callbacks.drained(tcp->lane.arg, &tcp->lane);
+}
+
+static void on_closed(void *arg, struct conn *conn, const char *reason)
+{
+	struct lane_tcp *tcp = arg;
+	(void)conn;
+	tcp->lane.callbacks.closed(tcp->lane.arg, &tcp->lane, reason);
+	free(tcp);
+}
+
+static struct lane_tcp *create(const char *congestion, const struct lane_callbacks *callbacks,
+    void *arg, struct conn_callbacks *below, struct tr_error *error)
+{
+	struct lane_tcp *tcp = calloc(1, sizeof(*tcp));
+	if (tcp == NULL) {
+		(void)tr_error_set(error, TR_ENOMEM, "no memory for a connection");
+		return NULL;
+	}
+	tcp->lane = (struct lane){ &tcp_ops, *callbacks, arg };
+	(void)snprintf(tcp->congestion, sizeof(tcp->congestion), "%s",
+	    congestion != NULL ? congestion : "");
+	*below = (struct conn_callbacks){ .frame = on_frame,
+		.connected = on_connected,
+		.closed = on_closed,
+		.drained = on_drained };
+	if (callbacks->place != NULL) {
+		below->place = on_place;
+		below->placed = on_placed;
+		below->unplace = on_unplace;
+	}
+	return tcp;
+}
+
+/* ---- the interface ---- */
+
+tr_status lane_tcp_dial(uv_loop_t *loop, const char *address, const char *congestion,
+    const struct lane_callbacks *callbacks, void *arg, struct lane **lane, struct tr_error *error)
+{
+	struct conn_callbacks below;
+	struct lane_tcp *tcp = create(congestion, callbacks, arg, &below, error);
+	if (tcp == NULL)
+		return TR_ENOMEM;
+	tr_status st = conn_dial(loop, address, &below, tcp, &tcp->conn, error);
+	if (st != TR_OK) {
+		free(tcp);
+		return st;
+	}
+	*lane = &tcp->lane;
+	return TR_OK;
+}
+
+tr_status lane_tcp_adopt(uv_loop_t *loop, int fd, const void *early, size_t early_bytes,
+    const char *congestion, const struct lane_callbacks *callbacks, void *arg, struct lane **lane,
+    struct tr_error *error)
+{
+	struct conn_callbacks below;
+	struct lane_tcp *tcp = create(congestion, callbacks, arg, &below, error);
+	if (tcp == NULL)
+		return TR_ENOMEM;
+	tr_status st = conn_adopt(loop, fd, early, early_bytes, &below, tcp, &tcp->conn, error);
+	if (st != TR_OK) {
+		free(tcp);
+		return st;
+	}
+	tune(tcp);
+	*lane = &tcp->lane;
+	return TR_OK;
+}

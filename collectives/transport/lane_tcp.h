@@ -1,0 +1,19 @@
+/* Lanes made of TCP connections (conn.h). Tuned for bulk: no copies besides the kernel's, congestion control by the path,
+ * little that is unsent in the kernel, so that votes do not wait behind data and a slow stripe holds few segments.
+ */
+#ifndef TR_COLLECTIVES_TRANSPORT_LANE_TCP_H
+#define TR_COLLECTIVES_TRANSPORT_LANE_TCP_H
+
+#include <uv.h>
+
+#include "collectives/transport/lane.h"
+
+/* As conn_dial: `opened` or `closed` follows. `congestion`: a name, or NULL: by the path; copied. */
+tr_status lane_tcp_dial(uv_loop_t *loop, const char *address, const char *congestion,
+    const struct lane_callbacks *callbacks, void *arg, struct lane **lane, struct tr_error *error);
+/* As conn_adopt. */
+tr_status lane_tcp_adopt(uv_loop_t *loop, int fd, const void *early, size_t early_bytes,
+    const char *congestion, const struct lane_callbacks *callbacks, void *arg, struct lane **lane,
+    struct tr_error *error);
+
+#endif

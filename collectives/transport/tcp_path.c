@@ -1,0 +1,18 @@
+#include "collectives/transport/tcp_path.h"
+
+/* Not netinet/tcp.h, whose struct tcp_info is an old one; the two cannot be included together. */
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+bool tcp_path_get(int fd, struct tcp_path *path)
+{
+	struct tcp_info info = { 0 };
+	socklen_t length = sizeof(info);
+	if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0)
+		return false;
+	path->rtt_us = info.tcpi_min_rtt != 0 && info.tcpi_min_rtt != UINT32_MAX ? info.tcpi_min_rtt
+	                                                                         : info.tcpi_rtt;
+	path->retransmits = info.tcpi_total_retrans;
+	return true;
+}

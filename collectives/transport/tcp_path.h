@@ -1,0 +1,16 @@
+/* What the kernel knows of a connection's path. */
+#ifndef TR_COLLECTIVES_TRANSPORT_TCP_PATH_H
+#define TR_COLLECTIVES_TRANSPORT_TCP_PATH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct tcp_path {
+	uint32_t rtt_us; /* least one seen: what queues add is not the path's */
+	uint32_t retransmits;
+};
+
+/* false: no TCP socket. */
+bool tcp_path_get(int fd, struct tcp_path *path);
+
+#endif

@@ -1,0 +1,103 @@
+"""The benchmark of the collectives: its programs give what docs/benchmarks.md says, its results are right, and a peer that cannot
+run is named. No figure is judged."""
+import json
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+import pytest
+
+from stubs import BUILD, ROOT
+
+COLLBENCH, BARE_RING = BUILD / "bin" / "collbench", BUILD / "bench" / "bare_ring"
+FIGURES = ["world", "bytes", "algo", "transport", "dtype", "median_s", "algbw_gbps", "busbw_gbps", "identical", "rss_mib", "caller_mib",
+           "cpu_s", "wire_bytes", "congestion"]
+
+
+def run(*argv, **more):
+    return subprocess.run(list(map(str, argv)), capture_output=True, text=True, timeout=240, **more)
+
+
+def rows_of(*argv):
+    done = run(*argv)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_collbench_prints_one_object_a_case():
+    rows = rows_of(COLLBENCH, "--world", "2,3", "--bytes", "4096,1000000", "--algo", "ring,star", "--iters", 2, "--json")
+    assert len(rows) == 8
+    assert {(row["world"], row["bytes"], row["algo"]) for row in rows} == {
+        (world, size, algo) for world in (2, 3) for size in (4096, 1000000) for algo in ("ring", "star")}
+    for row in rows:
+        assert not set(FIGURES + ["codec", "round_s"]) - set(row), row
+        assert row["identical"] is True
+        assert 0 < row["median_s"] and row["busbw_gbps"] == pytest.approx(
+            row["algbw_gbps"] * 2 * (row["world"] - 1) / row["world"], rel=0.01, abs=2e-6)
+
+
+@pytest.mark.parametrize("dtype", ["f64", "i32", "i64", "f16", "bf16", "u8"])
+def test_collbench_knows_all_element_types(dtype):
+    row, = rows_of(COLLBENCH, "--world", 3, "--bytes", 4000, "--dtype", dtype, "--iters", 2, "--json")
+    assert row["identical"] is True and row["dtype"] == dtype
+
+
+@pytest.mark.parametrize("options", [["--algo", "square"], ["--transport", "pigeon"], ["--kill-at", "1.5"], ["--world", "0"],
+                                     ["--dtype", "f8"], ["--codec", "zip"], ["--iters", "2,3"]])
+def test_collbench_refuses_what_it_does_not_know(options):
+    done = run(COLLBENCH, *options, "--json")
+    assert done.returncode == 2 and done.stdout == "" and "usage:" in done.stderr
+
+
+def test_a_death_in_mid_op_is_measured_and_the_result_exact():
+    row, = rows_of(COLLBENCH, "--world", 3, "--bytes", 8 << 20, "--algo", "ring", "--transport", "tcp", "--iters", 3, "--kill-at",
+                   0.5, "--json")
+    assert row["exact"] is True and row["identical"] is True
+    assert row["kill_at"] == 0.5 and row["undisturbed_s"] > 0 and row["disturbed_s"] > 0 and row["resent_bytes"] >= 0
+    assert row["detect_s"] is None or row["detect_s"] >= 0 and row["detect_event"]
+    assert 0 <= row["kept"] <= 1 and row["trigger"]
+
+
+@pytest.mark.parametrize("world, size", [(1, 4), (2, 4), (3, 4), (3, 20), (5, 1000004), (4, 8 << 20)])
+def test_the_floor_adds_right(world, size):
+    row, = rows_of(BARE_RING, "--world", world, "--bytes", size, "--iters", 3)
+    assert not set(FIGURES) - set(row), row
+    assert row["peer"] == "bare ring" and row["identical"] is True
+    assert row["wire_bytes"] <= 2 * (world - 1) / world * size * 1.1 + 8  # a ring's bytes and no more
+
+
+def test_the_preload_chooses_the_congestion_control():
+    code = """import socket
+for family in (socket.AF_INET, socket.AF_INET6):
+    try:
+        one = socket.socket(family)
+    except OSError:
+        continue
+    print(one.getsockopt(socket.IPPROTO_TCP, 13, 16).split(b'\\0')[0].decode())
+socket.socket(socket.AF_INET, socket.SOCK_DGRAM)"""
+    done = run(sys.executable, "-c", code, env={**os.environ, "LD_PRELOAD": str((BUILD / "bench" / "cubic_preload.so").resolve())})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() and set(done.stdout.split()) <= {"cubic", "reno"}
+
+
+def test_a_peer_that_cannot_run_is_named(tmp_path):
+    done = run(sys.executable, ROOT / "scripts" / "bench_collectives.py", "--build", tmp_path / "nothing", "--out", tmp_path, "--only",
+               "shm n=4 4 B", "--repetitions", 1)
+    assert done.returncode == 1  # nothing was measured
+    absent = json.loads((tmp_path / "collectives.json").read_text())["absent"]
+    for name in ("bare ring", "Gloo halving-doubling", "Gloo ring-chunked", "Open MPI tcp", "Open MPI shm", "traind auto tcp"):
+        assert re.search(rf"^  {name}: not (installed|built): \S", done.stdout, re.MULTILINE), done.stdout
+        assert absent[name]
+
+
+def test_the_script_prints_a_table_and_draws(tmp_path):
+    done = run(sys.executable, ROOT / "scripts" / "bench_collectives.py", "--build", BUILD, "--out", tmp_path, "--only", "tcp n=4 64 KiB",
+               "--peers", "bare ring", "--repetitions", 2)
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = json.loads((tmp_path / "collectives.json").read_text())
+    assert sorted(row["contender"] for row in table["medians"]) == ["bare ring", "traind auto"]
+    assert len(table["runs"]) == 4 and table["machine"]["cores"] > 0
+    xml.etree.ElementTree.parse(tmp_path / "collectives.svg")
+    assert "bare ring" in done.stdout and "traind auto" in done.stdout
