@@ -53,8 +53,9 @@ struct measure_result {
 	double cpu_s; /* of an op and its part of the round's end, all threads: what a busy machine disturbs least */
 	uint64_t digest;
 	double wire_bytes; /* of an op: acknowledged on all TCP sockets of the process, what closes the round included */
-	double caller_mib;   /* the caller's own buffers */
-	double rss_mib;      /* growth of the peak resident memory above them while the ops ran */
+	double caller_mib; /* the caller's own buffers */
+	/* Growth of the peak resident memory above them while the ops ran, pages that are mapped twice counted once. */
+	double rss_mib;
 	char congestion[16]; /* TCP congestion control of its busiest connection; "": it has none */
 	bool right, done;
 };
