@@ -19,6 +19,8 @@ SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer $(if $(filter 
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 # Empty until the packages are there; `make deps`, `test` and `quickstart` install them, then make starts anew.
 READY := $(shell command -v $(firstword $(CC)) protoc-c >/dev/null && pkg-config --exists $(PKGS) 2>/dev/null && echo yes)
+# Open MPI is optional: where its mpicc is, its backend is built as a module that libtraincoll loads by name.
+MPI_CFLAGS := $(patsubst -I%,-isystem %,$(filter -I%,$(shell mpicc -showme:compile 2>/dev/null)))
 # For `$(MAKE)` of a whole set; whoever gave -j has chosen.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -DTR_VERSION='"$(VERSION)"' -I. -isystem $(BUILD)/gen -fPIC -pthread -ffp-contract=off \
@@ -30,11 +32,12 @@ GEN_C := $(PROTOS:%=$(BUILD)/gen/%.pb-c.c)
 GEN_H := $(GEN_C:.c=.h)
 GEN_O := $(GEN_C:.c=.o)
 
-# One archive a folder group; a file named main.c is a program's entry and stays out of archives.
-srcs = $(filter-out %/main.c,$(wildcard $(addsuffix /*.c,$(1))))
+# One archive a folder group; a file named main.c is a program's entry and stays out of archives, as a module does.
+MODULES := collectives/backend/mpi.c
+srcs = $(filter-out %/main.c $(MODULES),$(wildcard $(addsuffix /*.c,$(1))))
 objs = $(patsubst %.c,$(BUILD)/obj/%.o,$(call srcs,$(1)))
 
-COLL_DIRS := common proto collectives/core collectives/kernels collectives/transport collectives/engine
+COLL_DIRS := common proto collectives/core collectives/kernels collectives/transport collectives/engine collectives/backend
 MEMBER_DIRS := daemon/membership/core daemon/membership/store daemon/membership/server
 NODE_DIRS := daemon/node
 API_DIRS := daemon/api daemon/shell

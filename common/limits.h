@@ -43,10 +43,14 @@
 #define TR_HELD_BYTES_MAX           (16u << 20) /* of frames that came before their op was submitted */
 #define TR_LANES_MAX                32 /* connections of one link */
 #define TR_LINK_KEPT_BYTES_MAX      (16u << 20) /* staging sent to a peer that has not said that it came */
+#define TR_DOMAIN_MEMBERS_MAX       64 /* processes of one failure domain (collectives/domain.h) */
+#define TR_DOMAIN_OPS_MAX           256 /* of a domain in one round */
+#define TR_DOMAIN_BUILDS_MAX        3  /* tries to build a communicator before the domain ends */
+#define TR_BACKEND_CHUNK_BYTES      (4u << 20) /* piece that is staged between device and host */
 #define TR_REDIAL_FIRST_MS          10
 #define TR_REDIAL_LAST_MS           250
 #define TR_RECORDS_BATCH            2048 /* round records in one message to memberd */
-#define TR_RECORDS_INTERVAL_MS      200 /* between two of these messages, while rounds go on */
+#define TR_RECORDS_INTERVAL_MS      200  /* between two of these messages, while rounds go on */
 #define TR_RECORDS_AGAIN_MS         2000 /* sent, but memberd has not said that they are in its log */
 #define TR_RECORDS_UNLOGGED_MAX     65536 /* kept until memberd says that they are in its log */
 #define TR_LAST_WORDS_BYTES_MAX     (2u << 20) /* of the round records in them */

@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PURE = {"common", "proto"}
 COLLECTIVES = {"collectives/core", "collectives/kernels", "collectives/transport", "collectives/engine", "collectives"}
 
-# folder: what it may include besides itself. "collectives" is coll.h alone.
+# folder: what it may include besides itself. "collectives" is coll.h and domain.h alone.
 MAY_INCLUDE = {
     "common": set(),
     "proto": {"common"},
@@ -19,6 +19,7 @@ MAY_INCLUDE = {
     "collectives/kernels": PURE | {"collectives"},
     "collectives/transport": PURE,
     "collectives/engine": PURE | COLLECTIVES,
+    "collectives/backend": PURE | {"collectives", "collectives/kernels", "collectives/engine"},
     "daemon/plan": PURE,
     "daemon/shell": {"common"},
     "daemon/membership/core": PURE | {"daemon/plan"},
@@ -34,7 +35,7 @@ MAY_INCLUDE = {
 }
 MAY_INCLUDE["daemon/membership"] = MAY_INCLUDE["daemon/membership/server"] | {"daemon/membership/server"}
 
-WITH_UV = {"collectives/transport", "collectives/engine", "daemon/node", "daemon/api", "daemon/shell", "daemon/membership",
+WITH_UV = {"collectives/transport", "collectives/backend", "collectives/engine", "daemon/node", "daemon/api", "daemon/shell", "daemon/membership",
            "daemon/membership/server", "daemon/membership/store", "client/trainctl", "client/lib"}
 WITH_ENVIRONMENT = ("daemon/membership/main.c", "daemon/node/main.c", "daemon/worker/main.c", "client/",
                     "collectives/engine/")  # the channel that traind hands to its worker is named there

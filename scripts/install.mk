@@ -2,7 +2,7 @@
 
 INSTALL ?= install
 ROOTED := $(DESTDIR)$(PREFIX)
-INSTALL_HEADERS := collectives/coll.h common/error.h common/status.h
+INSTALL_HEADERS := collectives/coll.h collectives/domain.h common/error.h common/status.h
 INSTALL_UNITS := $(wildcard configs/*.service)
 INSTALL_MAN := $(wildcard docs/man/*.[1-8])
 SO := libtraincoll.so
@@ -20,7 +20,7 @@ install: all $(BUILD)/install/libtraincoll.a
 	@$(INSTALL) -m 755 $(BINS) $(ROOTED)/bin
 	@for header in $(INSTALL_HEADERS); do $(INSTALL) -D -m 644 $$header $(ROOTED)/include/traind/$$header || exit 1; done
 	@$(INSTALL) -m 644 $(BUILD)/install/libtraincoll.a $(ROOTED)/lib
-	@$(INSTALL) -m 755 $(BUILD)/lib/$(SO).$(VERSION) $(ROOTED)/lib
+	@$(INSTALL) -m 755 $(BUILD)/lib/$(SO).$(VERSION) $(MPI_MODULE) $(ROOTED)/lib
 	@ln -sf $(SO).$(VERSION) $(ROOTED)/lib/$(SO).0
 	@ln -sf $(SO).0 $(ROOTED)/lib/$(SO)
 	@sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' configs/libtraincoll.pc.in >$(ROOTED)/lib/pkgconfig/libtraincoll.pc
@@ -29,7 +29,7 @@ install: all $(BUILD)/install/libtraincoll.a
 	@for page in $(INSTALL_MAN); do $(INSTALL) -D -m 644 $$page $(ROOTED)/share/man/man$${page##*.}/$${page##*/} || exit 1; done
 	@echo "installed in $(ROOTED)$(if $(DESTDIR),,; run ldconfig if its lib folder is new to the linker)"
 uninstall:
-	@rm -f $(addprefix $(ROOTED)/bin/,$(PROGRAMS)) $(addprefix $(ROOTED)/lib/,libtraincoll.a $(SO) $(SO).0 $(SO).$(VERSION)) \
+	@rm -f $(addprefix $(ROOTED)/bin/,$(PROGRAMS)) $(addprefix $(ROOTED)/lib/,libtraincoll.a $(SO) $(SO).0 $(SO).$(VERSION) traincoll-mpi.so) \
 		$(ROOTED)/lib/pkgconfig/libtraincoll.pc $(addprefix $(ROOTED)/lib/systemd/system/,$(notdir $(INSTALL_UNITS))) \
 		$(foreach page,$(INSTALL_MAN),$(ROOTED)/share/man/man$(patsubst .%,%,$(suffix $(page)))/$(notdir $(page)))
 	@rm -rf $(ROOTED)/include/traind

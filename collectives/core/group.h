@@ -207,6 +207,11 @@ struct group_core_progress {
 void group_core_progress(const struct group_core *core, bool caller_waits,
     struct group_core_progress *progress);
 
+/* Which algorithm an op of the round under way (or else of the last one) takes in this view, and why, in words. TR_ENOTFOUND: no
+ * such op. */
+tr_status group_core_explain(const struct group_core *core, uint32_t tag,
+    enum tr_algorithm *algorithm, char *reason, size_t reason_bytes);
+
 tr_status group_core_contributors(const struct group_core *core, uint32_t tag, uint64_t element,
     uint64_t *peers, size_t max, size_t *count);
 

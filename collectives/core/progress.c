@@ -85,6 +85,21 @@ void group_core_progress(const struct group_core *core, bool caller_waits,
 		progress_waits(core, progress);
 }
 
+tr_status group_core_explain(const struct group_core *core, uint32_t tag,
+    enum tr_algorithm *algorithm, char *reason, size_t reason_bytes)
+{
+	const struct op *op = round_op(core, tag);
+
+	for (size_t i = 0; !op && i < core->last_op_count; i++)
+		if (core->last_ops[i]->tag == tag)
+			op = core->last_ops[i];
+	if (!op)
+		return TR_ENOTFOUND;
+	*algorithm = window_algorithm(core, (enum tr_algorithm)op->signature.algorithm,
+	    op->signature.count * op->element_bytes, reason, reason_bytes);
+	return TR_OK;
+}
+
 tr_status group_core_contributors(const struct group_core *core, uint32_t tag, uint64_t element,
     uint64_t *peers, size_t max, size_t *count)
 {

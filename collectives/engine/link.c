@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "collectives/engine/lifeline.h"
 #include "collectives/transport/address.h"
 #include "collectives/transport/conn.h"
 #include "common/log.h"
@@ -105,6 +106,8 @@ static void welcomed(struct link *link, const Traind__Peer__Welcome *welcome)
 	    link->was_welcomed ? "back with" : "registered with", link->address);
 	link->complained = false;
 	link->was_welcomed = true;
+	lifeline_tie(link->lifeline, conn_peer_name(link->conn), welcome->node_id,
+	    link->incarnation);
 	link->callbacks->welcome(link->arg, welcome);
 	(void)uv_timer_start(&link->beat, beat, 0, link->interval_ms);
 }
@@ -180,6 +183,7 @@ static void connected(void *arg, struct conn *conn)
 	link->conn = conn;
 	link->heard_ms = uv_now(link->loop);
 	link->callbacks->hello(link->arg, &hello);
+	link->incarnation = hello.incarnation;
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_HELLO;
 	message.hello = &hello;
 	pack_and_send(link, &message);
@@ -200,6 +204,13 @@ static void retry_later(struct link *link)
 	(void)uv_timer_start(&link->retry, retry, wait_ms, 0);
 }
 
+/* Not before memberd has closed the link: it has heard our farewell then. */
+static void cut_lifeline(struct link *link)
+{
+	lifeline_end(link->lifeline);
+	link->lifeline = NULL;
+}
+
 static void closed(void *arg, struct conn *conn, const char *reason)
 {
 	(void)conn;
@@ -207,8 +218,10 @@ static void closed(void *arg, struct conn *conn, const char *reason)
 	bool was_welcomed = link->welcomed;
 	link->conn = NULL;
 	link->welcomed = false;
-	if (link->closing)
+	if (link->closing) {
+		cut_lifeline(link);
 		return;
+	}
 	(void)uv_timer_stop(&link->beat);
 	/* Once, not at each try. */
 	static const char unreachable[] = "cannot reach ";
@@ -258,6 +271,7 @@ tr_status link_start(struct link *link, uv_loop_t *loop, const char *address,
 	(void)uv_timer_init(loop, &link->beat);
 	(void)uv_timer_init(loop, &link->breath);
 	link->retry.data = link->beat.data = link->breath.data = link;
+	link->lifeline = lifeline_start();
 	dial(link);
 	return TR_OK;
 }
@@ -274,4 +288,6 @@ void link_close(struct link *link, const char *reason)
 		conn_finish(link->conn, reason);
 	else if (link->conn != NULL)
 		conn_close(link->conn, reason);
+	else
+		cut_lifeline(link);
 }

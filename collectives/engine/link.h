@@ -1,4 +1,4 @@
-/* The connection to memberd: dialled for ever, from 50 ms to 1 s apart, with NodeHello first and heartbeats on it. What is
+/* The connection to memberd and the lifeline beside it (lifeline.h): dialled for ever, from 50 ms to 1 s apart, with NodeHello first and heartbeats on it. What is
  * sent while memberd is away is dropped: after NodeHello memberd knows what this node hosts, and engines repeat what counts.
  */
 #ifndef TR_COLLECTIVES_ENGINE_LINK_H
@@ -14,6 +14,7 @@
 #include "traind/peer/peer.pb-c.h"
 
 struct conn;
+struct lifeline;
 
 struct link_callbacks {
 	/* Fills in what this node is and hosts; lists stay valid until the next call. */
@@ -38,6 +39,8 @@ struct link {
 	uint64_t sequence, sent_at_us, heard_ms;
 	uint64_t interval_ms, timeout_ms;
 	uint64_t busy_ns; /* in callbacks, since the timers ran */
+	struct lifeline *lifeline;
+	uint64_t incarnation; /* as we said hello */
 	double rtt_s;
 };
 

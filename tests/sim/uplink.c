@@ -5,6 +5,8 @@
 
 #include "tests/sim/sim.h"
 
+#define STREAM_LINKS 4
+
 static void uplink_send(struct sim *sim, unsigned number, Traind__Peer__ToMember *message)
 {
 	if (sim->nodes[number].conn != 0)
@@ -192,6 +194,13 @@ void node_heartbeat(struct sim *sim, unsigned number)
 		progress.n_waits_for = facts.waits_for_count;
 		heartbeat.peers = list;
 		heartbeat.n_peers = 1;
+	}
+	/* Links are unequal in half of the seeds; nothing is measured in the others. */
+	if (rng_below(sim->key, STREAM_LINKS, 0, 2) == 0) {
+		uint64_t of = number + 1;
+		heartbeat.rtt_s = 1e-4 * (double)rng_below(sim->key, STREAM_LINKS, 2 * of, 100);
+		heartbeat.bandwidth_bytes_per_s = 1e7 *
+		    (double)rng_below(sim->key, STREAM_LINKS, 2 * of + 1, 8);
 	}
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_HEARTBEAT;
 	message.heartbeat = &heartbeat;

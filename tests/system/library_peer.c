@@ -3,7 +3,9 @@
  * gives the same bits and the reference can be computed from the contributor sets that tr_contributors reports.
  *
  *	library_peer MEMBERSHIP GROUP SIZE ROUNDS POLICY ALGORITHM [COUNT] [PAUSE_AT_ROUND] [ANNOUNCE_ROUND]
- *	    [LISTEN]
+ *	    [LISTEN] [fork]
+ *
+ * With `fork` it leaves a child behind that holds copies of all its files: {"child": pid}.
  *
  * Prints a JSON object a line: {"joined": peer}, {"paused": r}, {"submitted": r} (all ops of the round to announce are
  * with the library), {"round": r, ...}, {"done": rounds} or {"error": name, "text": ...}.
@@ -121,6 +123,15 @@ static void one_round(struct peer *p, uint64_t pause_at, uint64_t announce)
 	    committed.partial ? "true" : "false", p->state[1]);
 }
 
+static void leave_child(void)
+{
+	pid_t child = fork();
+	if (child == 0)
+		for (;;)
+			(void)pause();
+	printf("{\"child\": %d}\n", (int)child);
+}
+
 int main(int argc, char **argv)
 {
 	struct tr_join_options options = TR_JOIN_OPTIONS_INIT;
@@ -129,7 +140,7 @@ int main(int argc, char **argv)
 	if (argc < 7) {
 		fprintf(stderr,
 		    "usage: library_peer MEMBERSHIP GROUP SIZE ROUNDS POLICY ALGORITHM [COUNT] "
-		    "[PAUSE_AT_ROUND] [ANNOUNCE_ROUND] [LISTEN]\n");
+		    "[PAUSE_AT_ROUND] [ANNOUNCE_ROUND] [LISTEN] [fork]\n");
 		return 2;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -161,6 +172,8 @@ int main(int argc, char **argv)
 		st = tr_state_ready(p.group, 0, &error);
 	if (st != TR_OK)
 		fail("ready", st, &error);
+	if (argc > 11)
+		leave_child();
 	while (p.state[0] < rounds)
 		one_round(&p, pause_at, announce);
 	printf("{\"done\": %" PRIu64 "}\n", p.state[0]);

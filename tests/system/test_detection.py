@@ -23,10 +23,12 @@ serial = itertools.count()
 class Peer:
     """A library_peer that commits rounds until it is stopped; `lines` grows with what it prints."""
 
-    def __init__(self, address, size, rounds, count, place=None):
+    def __init__(self, address, size, rounds, count, place=None, forks=False):
         arguments = [str(PEER), address, "g", str(size), str(rounds), "replay", "ring", str(count)]
         if place is not None:
             arguments = ["ip", "netns", "exec", place.namespace] + arguments + ["0", "0", place.address + ":0"]
+        if forks:
+            arguments += ["0", "0", "127.0.0.1:0", "fork"]
         self.lines = []
         self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         self.reader = threading.Thread(target=self.read)
@@ -180,6 +182,28 @@ def test_stopped_process(tmp_path):
         check_silence(lost(cluster.memberd.log(), victim.id))
         check_survivors_go_on(peers[:2])
     finally:
+        for peer in peers:
+            peer.stop()
+        cluster.stop()
+
+
+def test_killed_process_whose_child_holds_its_connections(tmp_path):
+    """No connection of it closes but the lifeline, which no child inherits."""
+    cluster = Cluster(tmp_path, nodes=0)
+    peers, child = [], None
+    try:
+        cluster.start_memberd()
+        peers = [Peer(cluster.memberd.address, 3, 1000000, 20000, forks=number == 2) for number in range(3)]
+        wait_for(lambda: all(peer.newest() >= 5 for peer in peers), "rounds")
+        victim = peers[2]
+        child = next(line["child"] for line in victim.lines if "child" in line)
+        victim.process.kill()
+        wait_for(lambda: lost(cluster.memberd.log(), victim.id), "the killed peer to be given up")
+        assert "its lifeline closed" in lost(cluster.memberd.log(), victim.id)
+        check_survivors_go_on(peers[:2])
+    finally:
+        if child is not None:
+            os.kill(child, signal.SIGKILL)
         for peer in peers:
             peer.stop()
         cluster.stop()

@@ -207,6 +207,43 @@ static void average_divides(void **state)
 	pump_destroy(pump);
 }
 
+static void the_choice_is_explained(void **state)
+{
+	(void)state;
+	struct pump *pump = pump_create(3);
+	struct pump_view view = pump_first_view(pump);
+	enum tr_algorithm algorithm;
+	char reason[256];
+	static int32_t data[3][1 << 16];
+	pump_ready_all(pump);
+	view.segment_bytes = 0;
+	pump_install(pump, &view);
+	begin_all(pump);
+	for (unsigned i = 0; i < 3; i++) {
+		pump_submit(pump, i, 0, data[i], 1, TR_I32, TR_SUM);
+		pump_submit(pump, i, 1, data[i] + 1, (1 << 16) - 1, TR_I32, TR_SUM);
+	}
+	assert_int_equal(group_core_explain(pump->members[0].core, 2, &algorithm, reason,
+	                     sizeof(reason)),
+	    TR_ENOTFOUND);
+	for (unsigned round = 0; round < 2; round++) { /* under way, and over */
+		assert_int_equal(group_core_explain(pump->members[1].core, 0, &algorithm, reason,
+		                     sizeof(reason)),
+		    TR_OK);
+		assert_int_equal(algorithm, TR_ONE_SHOT);
+		assert_non_null(strstr(reason, "one-shot: "));
+		assert_int_equal(group_core_explain(pump->members[2].core, 1, &algorithm, reason,
+		                     sizeof(reason)),
+		    TR_OK);
+		assert_int_equal(algorithm, TR_DIRECT);
+		assert_non_null(strstr(reason, "among 3 peers"));
+		for (unsigned i = 0; round == 0 && i < 3; i++)
+			pump_close(pump, i, 0, 0);
+		pump_run(pump);
+	}
+	pump_destroy(pump);
+}
+
 static void misuse_is_refused(void **state)
 {
 	(void)state;
@@ -244,6 +281,7 @@ int main(void)
 		cmocka_unit_test(ops_in_any_order),
 		cmocka_unit_test(a_segment_waits_for_its_op),
 		cmocka_unit_test(average_divides),
+		cmocka_unit_test(the_choice_is_explained),
 		cmocka_unit_test(misuse_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,6 +54,10 @@ static void on_message(struct membership *m, uint64_t conn, const Traind__Peer__
 		node_hello(m, conn, message->hello);
 		return;
 	}
+	if (message->body_case == TRAIND__PEER__TO_MEMBER__BODY_LIFELINE) {
+		node_lifeline(m, conn, message->lifeline);
+		return;
+	}
 	if (message->body_case == TRAIND__PEER__TO_MEMBER__BODY_JOIN_GROUP) {
 		group_join(m, conn, message->join_group);
 		return;

@@ -265,7 +265,9 @@ void node_lose(struct membership *m, struct node *node, const char *reason)
 	    node->hello->name, node->soft.closing);
 	if (node->soft.conn != 0)
 		action_close(m, node->soft.conn, node->soft.closing);
-	node->soft.conn = 0;
+	if (node->soft.lifeline != 0)
+		action_close(m, node->soft.lifeline, node->soft.closing);
+	node->soft.conn = node->soft.lifeline = 0;
 	node->soft.awaited_ms = 0;
 	append_gone(m, node);
 	char text[REASON_MAX];
@@ -285,8 +287,40 @@ void node_leave(struct membership *m, struct node *node, const char *reason)
 	node_lose(m, node, text);
 }
 
+void node_lifeline(struct membership *m, uint64_t conn, const Traind__Peer__Lifeline *lifeline)
+{
+	struct node *node = state_node(m, lifeline->node_id);
+	if (node == NULL || node->soft.conn == 0 || node->soft.conn == conn ||
+	    node->hello->incarnation != lifeline->incarnation) {
+		action_close(m, conn, "the lifeline of a node that is not here");
+		return;
+	}
+	uint64_t before = node->soft.lifeline;
+	node->soft.lifeline = conn;
+	if (before != 0 && before != conn)
+		action_close(m, before, "replaced by a newer lifeline");
+}
+
+/* True: it was one. */
+static bool lifeline_closed(struct membership *m, uint64_t conn)
+{
+	for (size_t i = 0; i < m->nodes.count; i++) {
+		struct node *node = m->nodes.items[i];
+		if (node->soft.lifeline != conn)
+			continue;
+		node->soft.lifeline = 0;
+		/* Without its first connection it dials both again. */
+		if (node->soft.conn != 0)
+			node_lose(m, node, "its process ended (its lifeline closed)");
+		return true;
+	}
+	return false;
+}
+
 void node_closed(struct membership *m, uint64_t conn, const char *reason)
 {
+	if (lifeline_closed(m, conn))
+		return;
 	for (size_t i = 0; i < m->greetings.count; i++) {
 		if (((struct greeting *)m->greetings.items[i])->conn == conn) {
 			greeting_drop(m, i);

@@ -69,6 +69,7 @@ struct node {
 	uint64_t changed_unix_ms;
 	struct {
 		uint64_t conn;       /* 0: not connected */
+		uint64_t lifeline;   /* its second connection; 0: none */
 		uint64_t heard_ms;   /* last sign of life */
 		uint64_t started_ms; /* when it last started a worker */
 		uint64_t awaited_ms; /* after a restart: until then it may come back; 0: not awaited */
@@ -284,6 +285,7 @@ void snapshot_restore(struct membership *m, const Traind__Peer__Snapshot *snapsh
 
 /* node.c */
 void node_hello(struct membership *m, uint64_t conn, const Traind__Peer__NodeHello *hello);
+void node_lifeline(struct membership *m, uint64_t conn, const Traind__Peer__Lifeline *lifeline);
 void node_closed(struct membership *m, uint64_t conn, const char *reason);
 void node_registered(struct membership *m, const Traind__Peer__NodeHello *hello);
 void node_lose(struct membership *m, struct node *node, const char *reason);

@@ -11,7 +11,7 @@
 #include "daemon/membership/server/memberd.h"
 #include "daemon/membership/store/store.h"
 
-#define MEMBERD_CONNS_MAX 4096 /* power of two: low bits of a connection's number are its place */
+#define MEMBERD_CONNS_MAX 8192 /* power of two: low bits of a connection's number are its place */
 
 /* An event that waits for its step, with the message that it owns. */
 struct queued_event {
@@ -32,7 +32,7 @@ struct event_queue {
 struct node_conn {
 	uint64_t number;
 	struct conn *conn;
-	bool greeted;    /* said NodeHello */
+	bool greeted;    /* said NodeHello or Lifeline */
 	bool held;       /* nothing is read of it until its messages were stepped */
 	unsigned queued; /* messages that wait for their step */
 	uint64_t since_ms;

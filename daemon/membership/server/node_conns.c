@@ -50,7 +50,8 @@ static tr_status node_frame(void *arg, struct conn *conn, uint16_t type, const u
 	    bytes, payload);
 	if (message == NULL)
 		return tr_error_set(error, TR_EPROTO, "not a ToMember message");
-	bool hello = message->body_case == TRAIND__PEER__TO_MEMBER__BODY_HELLO;
+	bool hello = message->body_case == TRAIND__PEER__TO_MEMBER__BODY_HELLO ||
+	    message->body_case == TRAIND__PEER__TO_MEMBER__BODY_LIFELINE;
 	if (hello == node->greeted || message->body_case == TRAIND__PEER__TO_MEMBER__BODY__NOT_SET) {
 		traind__peer__to_member__free_unpacked(message, NULL);
 		return tr_error_set(error, TR_EPROTO,

@@ -1,0 +1,475 @@
+/* Domains of backend "nccl": the members are threads here, NCCL and the CUDA runtime are tests/unit/fake_nccl.c, which does
+ * the collectives and holds the rules of calling; the group is real (engine_fixture.h). In the fake, device memory is memory,
+ * so that the test can fill and read it. */
+#include "tests/unit/engine_fixture.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include "collectives/domain.h"
+#include "tests/unit/fake_nccl.h"
+
+#define MEMBERS_MAX 3
+#define DOMAINS_MAX 2
+#define OPS         2
+#define ROUNDS      3
+#define NEVER       99
+
+struct world;
+
+struct member {
+	struct world *world;
+	unsigned number, domain;
+	tr_status st; /* not TR_OK: of the call that ended it */
+	char text[512], restart[512];
+	unsigned restarts, size; /* of the domain, at the end */
+	unsigned wrong;
+	int64_t mask[ROUNDS + 1][OPS]; /* whose data was in each op: a bit a member */
+	pthread_t thread;
+};
+
+/* What is played. Rounds count from 1. */
+struct world {
+	unsigned members, domains;
+	size_t count; /* of op 0's floats */
+	enum tr_policy policy;
+	uint32_t deadline_ms;
+	unsigned dies, dies_in_round, dies_after_op; /* member of domain 0; NEVER */
+	unsigned differs_in_round; /* its last member calls another count; 0: never */
+	const char *nccl_library, *cuda_library;
+	struct fx *fx;
+	struct member all[DOMAINS_MAX * MEMBERS_MAX];
+};
+
+static const struct fake_calls *fake;
+static void *fake_library;
+static char fake_path[512];
+static int (*fake_malloc)(void **, size_t);
+static int (*fake_free)(void *);
+
+static unsigned bit_of(unsigned domain, unsigned number)
+{
+	return domain * MEMBERS_MAX + number;
+}
+
+static float value(unsigned domain, unsigned number, uint64_t round, size_t element)
+{
+	return (float)((bit_of(domain, number) * 7 + round * 13 + element % 101) % 64);
+}
+
+static unsigned wrong_floats(const struct world *w, const float *x, int64_t mask, uint64_t round)
+{
+	unsigned wrong = 0;
+	for (size_t e = 0; e < w->count; e++) {
+		float expected = 0;
+		for (unsigned d = 0; d < DOMAINS_MAX; d++)
+			for (unsigned n = 0; n < MEMBERS_MAX; n++)
+				if ((mask >> bit_of(d, n) & 1) != 0)
+					expected += value(d, n, round, e);
+		wrong += expected != x[e];
+	}
+	return wrong;
+}
+
+/* false: it played dead */
+static bool play_round(struct member *m, tr_domain *d, float *x, int64_t *masks, uint64_t number)
+{
+	struct world *w = m->world;
+	struct tr_error error = { 0 };
+	struct tr_round round = { 0 };
+	bool mortal = m->domain == 0 && m->number == w->dies && number == w->dies_in_round;
+	for (;;) {
+		m->st = tr_domain_round_begin(d, &round, &error);
+		if (m->st != TR_OK)
+			break;
+		for (size_t e = 0; e < w->count; e++)
+			x[e] = value(m->domain, m->number, number, e);
+		masks[0] = masks[1] = 1LL << bit_of(m->domain, m->number);
+		bool differs = number == w->differs_in_round && m->number == w->members - 1 &&
+		    m->domain == 0;
+		m->st = tr_domain_allreduce(d, 0, x, w->count, TR_F32, TR_SUM, &error);
+		if (mortal && w->dies_after_op == 0)
+			return false;
+		if (m->st == TR_OK)
+			m->st = tr_domain_allreduce(d, 1, &masks[0], 1, TR_I64, TR_SUM, &error);
+		if (mortal && w->dies_after_op == 1)
+			return false;
+		if (m->st == TR_OK)
+			m->st = tr_domain_allreduce(d, 2, &masks[1], differs ? 0 : 1, TR_I64,
+			    TR_SUM, &error);
+		if (m->st == TR_OK || m->st == TR_ERESTART)
+			m->st = tr_domain_commit(d, &(struct tr_commit){ 0 }, &round, &error);
+		if (m->st != TR_ERESTART)
+			break;
+		m->restarts++;
+		(void)snprintf(m->restart, sizeof(m->restart), "%s", error.text);
+	}
+	if (m->st != TR_OK) {
+		(void)snprintf(m->text, sizeof(m->text), "%s", error.text);
+		return true;
+	}
+	m->mask[number][0] = masks[0];
+	m->mask[number][1] = masks[1];
+	m->wrong += wrong_floats(w, x, masks[0], number);
+	return true;
+}
+
+static tr_status lead(struct member *m, tr_domain *d, struct tr_error *error)
+{
+	struct fx_host *host = &m->world->fx->hosts[m->domain];
+	tr_status st = tr_state_ready(host->group, 0, error);
+	return st == TR_OK ? tr_domain_lead(d, host->group, error) : st;
+}
+
+static void *member_main(void *arg)
+{
+	struct member *m = arg;
+	struct world *w = m->world;
+	struct tr_domain_options options = TR_DOMAIN_OPTIONS_INIT;
+	struct tr_error error = { 0 };
+	char address[64];
+	void *x = NULL, *masks = NULL;
+	tr_domain *d = NULL;
+	(void)snprintf(address, sizeof(address), "@traind-test-%d-%p-%u", (int)getpid(), (void *)w,
+	    m->domain);
+	options.backend = "nccl";
+	options.address = address;
+	options.rank = m->number;
+	options.size = w->members;
+	options.policy = w->policy;
+	options.deadline_ms = w->deadline_ms;
+	options.nccl_library = w->nccl_library;
+	options.cuda_library = w->cuda_library;
+	m->st = tr_domain_open(&options, &d, &error);
+	if (m->st == TR_OK && m->number == 0)
+		m->st = lead(m, d, &error);
+	if (m->st != TR_OK) {
+		(void)snprintf(m->text, sizeof(m->text), "%s", error.text);
+		tr_domain_close(d);
+		return NULL;
+	}
+	if (fake_malloc(&x, w->count * sizeof(float)) != 0 ||
+	    fake_malloc(&masks, OPS * sizeof(int64_t)) != 0)
+		abort();
+	for (uint64_t round = 1; round <= ROUNDS && m->st == TR_OK; round++)
+		if (!play_round(m, d, x, masks, round))
+			break;
+	m->size = tr_domain_size(d);
+	tr_domain_close(d);
+	(void)fake_free(x);
+	(void)fake_free(masks);
+	return NULL;
+}
+
+static void play(struct world *w, bool opens)
+{
+	if (w->members == 0)
+		w->members = MEMBERS_MAX;
+	if (w->domains == 0)
+		w->domains = 1;
+	if (w->nccl_library == NULL)
+		w->nccl_library = fake_path;
+	if (w->cuda_library == NULL)
+		w->cuda_library = fake_path;
+	if (w->count == 0)
+		w->count = 1000;
+	w->fx = fx_start(w->domains, (Traind__Peer__Policy)w->policy,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_STAR);
+	for (unsigned d = 0; d < w->domains; d++)
+		fx_attach(&w->fx->hosts[d]);
+	for (unsigned d = 0; d < w->domains; d++) {
+		for (unsigned n = 0; n < w->members; n++) {
+			struct member *m = &w->all[bit_of(d, n)];
+			*m = (struct member){ .world = w, .number = n, .domain = d };
+			assert_int_equal(pthread_create(&m->thread, NULL, member_main, m), 0);
+		}
+	}
+	if (opens)
+		fx_found(w->fx, w->domains);
+	for (unsigned d = 0; d < w->domains; d++)
+		for (unsigned n = 0; n < w->members; n++)
+			assert_int_equal(pthread_join(w->all[bit_of(d, n)].thread, NULL), 0);
+	fx_stop(w->fx);
+	if (fake->violation() != NULL)
+		fail_msg("%s", fake->violation());
+	assert_int_equal(fake->live(), 0);
+	assert_int_equal(fake->calls("ncclGroupStart"), fake->calls("ncclGroupEnd"));
+}
+
+/* All but `dead` (NEVER) did all rounds, with the same right results; from `round` on without the dead one. */
+static void check(const struct world *w, unsigned dead, unsigned round, bool both)
+{
+	for (unsigned d = 0; d < w->domains; d++) {
+		for (unsigned n = 0; n < w->members; n++) {
+			const struct member *m = &w->all[bit_of(d, n)];
+			if (d == 0 && n == dead)
+				continue;
+			if (m->st != TR_OK)
+				fail_msg("member %u of domain %u: %s", n, d, m->text);
+			assert_int_equal(m->wrong, 0);
+			assert_int_equal(m->size, w->members - (d == 0 && dead != NEVER));
+			for (unsigned r = 1; r <= ROUNDS; r++) {
+				int64_t all = 0;
+				for (unsigned i = 0; i < w->domains; i++)
+					all |= ((1LL << w->members) - 1) << bit_of(i, 0);
+				int64_t without = dead == NEVER ? all
+				                                : all & ~(1LL << bit_of(0, dead));
+				for (unsigned op = 0; op < OPS; op++)
+					if (r != round || both)
+						assert_int_equal(m->mask[r][op],
+						    r < round ? all : without);
+				/* the same everywhere */
+				assert_memory_equal(m->mask[r], w->all[0].mask[r],
+				    sizeof(m->mask[r]));
+			}
+		}
+	}
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	fake->reset();
+	return 0;
+}
+
+static void test_two_domains(void **state)
+{
+	(void)state;
+	struct world w = { .domains = 2,
+		.dies = NEVER,
+		.count = 2 * TR_BACKEND_CHUNK_BYTES / 4 + 7 };
+	play(&w, true);
+	check(&w, NEVER, NEVER, true);
+	/* each leader took each byte of each sum once */
+	assert_int_equal(fake->copied(), 2 * ROUNDS * (w.count * 4 + 2 * 8));
+	assert_int_equal(fake->calls("ncclCommInitRankConfig"), 6);
+	assert_int_equal(fake->calls("ncclCommAbort"), 0);
+	assert_int_equal(fake->calls("ncclCommDestroy"), 6);
+}
+
+static void test_a_dead_member_is_named_and_left_out(void **state)
+{
+	(void)state;
+	for (unsigned after = 0; after < OPS; after++) {
+		fake->reset();
+		struct world w = { .domains = 2,
+			.dies = 1,
+			.dies_in_round = 2,
+			.dies_after_op = after,
+			.policy = TR_UNIFORM };
+		play(&w, true);
+		check(&w, 1, 2, true); /* never in one op and not in the other */
+		for (unsigned n = 0; n < MEMBERS_MAX; n += 2) {
+			assert_int_equal(w.all[n].restarts, 1);
+			assert_non_null(strstr(w.all[n].restart, "member 1 of the domain (pid"));
+			assert_int_equal(w.all[bit_of(1, n)].restarts, 0);
+		}
+	}
+}
+
+/* An op that is summed inside has gone to the other domains, with the dead member's data. */
+static void test_keep(void **state)
+{
+	(void)state;
+	struct world w = { .dies = 2, .dies_in_round = 2, .dies_after_op = 1, .policy = TR_KEEP };
+	play(&w, true);
+	for (unsigned n = 0; n < 2; n++) {
+		const struct member *m = &w.all[n];
+		assert_int_equal(m->st, TR_OK);
+		assert_int_equal(m->mask[1][0], 7);
+		assert_int_equal(m->mask[2][1], 3);
+		assert_int_equal(m->mask[3][0], 3);
+		assert_int_equal(m->size, 2);
+	}
+}
+
+static void test_an_asynchronous_error(void **state)
+{
+	(void)state;
+	for (unsigned rank = 0; rank < MEMBERS_MAX; rank++) {
+		fake->reset();
+		struct world w = { .dies = NEVER,
+			.count = TR_BACKEND_CHUNK_BYTES,
+			.policy = TR_UNIFORM };
+		fake->inject(FAKE_ASYNC_ERROR, rank, 2, 1); /* the third chunk of four */
+		play(&w, true);
+		check(&w, NEVER, NEVER, true);
+		for (unsigned n = 0; n < MEMBERS_MAX; n++) {
+			assert_int_equal(w.all[n].restarts, 1);
+			assert_non_null(strstr(w.all[n].restart, "remote process exited"));
+		}
+		assert_int_equal(fake->calls("ncclCommAbort"), MEMBERS_MAX);
+		assert_int_equal(fake->calls("ncclCommInitRankConfig"), 2 * MEMBERS_MAX);
+	}
+}
+
+static void test_a_kernel_that_hangs(void **state)
+{
+	(void)state;
+	struct world w = { .dies = NEVER, .deadline_ms = 300, .policy = TR_UNIFORM };
+	fake->inject(FAKE_KERNEL_HANGS, 1, 1, 1);
+	play(&w, true);
+	check(&w, NEVER, NEVER, true);
+	assert_non_null(strstr(w.all[0].restart, "did not finish within 300 ms"));
+}
+
+/* The group has committed: nothing is computed again, the results reach everybody over a new communicator. Launches
+ * 0 to 2 are the sums of round 1, 3 to 5 the broadcasts of their results. */
+static void test_an_error_while_results_are_shared(void **state)
+{
+	(void)state;
+	struct world w = { .dies = NEVER };
+	fake->inject(FAKE_ASYNC_ERROR, 1, 4, 1);
+	play(&w, true);
+	check(&w, NEVER, NEVER, true);
+	for (unsigned n = 0; n < MEMBERS_MAX; n++)
+		assert_int_equal(w.all[n].restarts, 0);
+	assert_int_equal(fake->calls("ncclCommAbort"), MEMBERS_MAX);
+}
+
+static void test_a_communicator_that_never_opens(void **state)
+{
+	(void)state;
+	struct world w = { .dies = NEVER, .deadline_ms = 300 };
+	fake->inject(FAKE_INIT_HANGS, 0, NEVER, 1);
+	play(&w, true);
+	check(&w, NEVER, NEVER, true);
+	assert_int_equal(fake->calls("ncclCommAbort"), MEMBERS_MAX);
+
+	fake->reset();
+	struct world hopeless = { .dies = NEVER, .deadline_ms = 100 };
+	fake->inject(FAKE_INIT_HANGS, 0, NEVER, 1000);
+	play(&hopeless, false);
+	for (unsigned n = 0; n < MEMBERS_MAX; n++) {
+		assert_int_equal(hopeless.all[n].st, TR_EUNAVAILABLE);
+		assert_non_null(strstr(hopeless.all[n].text, "communicators in a row failed"));
+	}
+	fake->inject(FAKE_NONE, 0, 0, 0);
+}
+
+static void test_calls_that_differ(void **state)
+{
+	(void)state;
+	struct world w = { .dies = NEVER, .differs_in_round = 2 };
+	play(&w, true);
+	for (unsigned n = 0; n < MEMBERS_MAX; n++) {
+		assert_int_equal(w.all[n].st, TR_EMISMATCH);
+		assert_non_null(strstr(w.all[n].text,
+		    "member 0 calls all-reduce tag 2 of 1 elements, type 4, reduce 1, member 2 "
+		    "calls all-reduce tag 2 of 0 elements"));
+	}
+}
+
+static void test_what_is_missing_is_said_in_one_line(void **state)
+{
+	(void)state;
+	const struct {
+		const char *nccl, *cuda, *text;
+	} rows[] = {
+		{ NULL, "/nowhere/libcudart.so.13", "/nowhere/libcudart.so.13" },
+		{ "/nowhere/libnccl.so.2", NULL, "/nowhere/libnccl.so.2" },
+		{ "libm.so.6", NULL, "NCCL has no ncclGetVersion: it is too old" },
+		{ NULL, "libm.so.6", "the CUDA runtime has no cudaGetDeviceCount: it is too old" },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct tr_domain_options options = TR_DOMAIN_OPTIONS_INIT;
+		struct tr_error error = { 0 };
+		tr_domain *d = NULL;
+		options.backend = "nccl";
+		options.address = "@nobody";
+		options.size = 1;
+		options.nccl_library = rows[i].nccl != NULL ? rows[i].nccl : fake_path;
+		options.cuda_library = rows[i].cuda != NULL ? rows[i].cuda : fake_path;
+		assert_int_equal(tr_domain_open(&options, &d, &error), TR_EUNAVAILABLE);
+		assert_non_null(strstr(error.text, rows[i].text));
+		assert_null(strchr(error.text, '\n'));
+		assert_null(d);
+	}
+	struct tr_domain_options options = TR_DOMAIN_OPTIONS_INIT;
+	struct tr_error error = { 0 };
+	tr_domain *d = NULL;
+	options.backend = "gloo";
+	assert_int_equal(tr_domain_open(&options, &d, &error), TR_EINVAL);
+	assert_string_equal(error.text, "backend is 'gloo', allowed: mpi nccl");
+}
+
+static void test_arguments(void **state)
+{
+	(void)state;
+	struct tr_domain_options options = TR_DOMAIN_OPTIONS_INIT;
+	struct tr_error error = { 0 };
+	tr_domain *d = NULL;
+	char address[64];
+	int64_t *x = NULL;
+	(void)snprintf(address, sizeof(address), "/tmp/traind-test-%d.sock", (int)getpid());
+	options.backend = "nccl";
+	options.address = address;
+	options.size = 1;
+	options.nccl_library = options.cuda_library = fake_path;
+	options.rank = 1;
+	assert_int_equal(tr_domain_open(&options, &d, &error), TR_EINVAL);
+	options.rank = 0;
+	assert_int_equal(tr_domain_open(&options, &d, &error), TR_OK);
+	assert_int_equal(access(address, F_OK), -1); /* all are there: nobody else is let in */
+	struct tr_round round;
+	assert_int_equal(tr_domain_round_begin(d, &round, &error), TR_EINVAL);
+	assert_int_equal(tr_domain_commit(d, NULL, &round, &error), TR_EINVAL);
+	assert_int_equal(tr_domain_allreduce(d, 0, NULL, 0, TR_F32, TR_SUM, &error), TR_EINVAL);
+	assert_int_equal(tr_domain_allreduce(d, 0, NULL, 0, TR_F32, TR_AVG, &error), TR_EINVAL);
+	assert_non_null(strstr(error.text, "divide by a count that is summed too"));
+	assert_int_equal(tr_domain_lead(d, NULL, &error), TR_EINVAL);
+	assert_int_equal(fake_malloc((void **)&x, 2 * sizeof(*x)), 0);
+	static const enum tr_collective kinds[] = { TR_ALL_REDUCE, TR_REDUCE_SCATTER, TR_ALL_GATHER,
+		TR_BROADCAST };
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+		struct tr_domain_op op = { .size_of = sizeof(op),
+			.collective = kinds[i],
+			.dtype = TR_I64,
+			.reduce = TR_SUM,
+			.in = &x[0],
+			.out = &x[1],
+			.count = 1 };
+		x[0] = 7 + (int64_t)i;
+		assert_int_equal(tr_domain_inside(d, &op, &error), TR_OK);
+		assert_int_equal(x[1], 7 + (int64_t)i);
+	}
+	struct tr_domain_op bad = { .size_of = sizeof(bad), .collective = TR_SEND, .dtype = TR_I64 };
+	assert_int_equal(tr_domain_inside(d, &bad, &error), TR_EINVAL);
+	assert_int_equal(fake_free(x), 0);
+	tr_domain_close(d);
+	tr_domain_close(NULL);
+	assert_null(fake->violation());
+	assert_int_equal(fake->live(), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_two_domains, setup),
+		cmocka_unit_test_setup(test_a_dead_member_is_named_and_left_out, setup),
+		cmocka_unit_test_setup(test_keep, setup),
+		cmocka_unit_test_setup(test_an_asynchronous_error, setup),
+		cmocka_unit_test_setup(test_a_kernel_that_hangs, setup),
+		cmocka_unit_test_setup(test_an_error_while_results_are_shared, setup),
+		cmocka_unit_test_setup(test_a_communicator_that_never_opens, setup),
+		cmocka_unit_test_setup(test_calls_that_differ, setup),
+		cmocka_unit_test_setup(test_what_is_missing_is_said_in_one_line, setup),
+		cmocka_unit_test_setup(test_arguments, setup),
+	};
+	ssize_t length = readlink("/proc/self/exe", fake_path, sizeof(fake_path) - 32);
+	if (length < 0)
+		return 1;
+	fake_path[length] = '\0';
+	char *name = strrchr(fake_path, '/');
+	(void)snprintf(name, 32, "/fake_nccl.so");
+	fake_library = dlopen(fake_path, RTLD_NOW | RTLD_LOCAL);
+	fake = fake_library != NULL ? dlsym(fake_library, "fake") : NULL;
+	if (fake == NULL) {
+		(void)fprintf(stderr, "%s\n", dlerror());
+		return 1;
+	}
+	*(void **)&fake_malloc = dlsym(fake_library, "cudaMalloc");
+	*(void **)&fake_free = dlsym(fake_library, "cudaFree");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
