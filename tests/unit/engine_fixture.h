@@ -64,6 +64,8 @@ struct fx {
 	Traind__Peer__Policy policy;
 	Traind__Peer__Algorithm algorithm;
 	bool near;                       /* views say that all share a host */
+	const uint32_t *ring;            /* order of the first view; NULL: ascending */
+	uint32_t hub;                    /* of all views */
 	uint64_t view;                   /* newest number used */
 	Traind__Peer__ViewInstall *last; /* newest installed */
 };
@@ -167,11 +169,16 @@ static void fx_wait_more(struct fx *fx, const char *what)
 
 /* ---- hosts */
 
+/* A test may look at what a host accepts. */
+static void (*fx_accepted)(struct fx_host *host, int fd, const void *early, size_t early_bytes);
+
 static void fx_on_accepted(void *arg, enum listener_protocol protocol, int fd, const void *early,
     size_t early_bytes)
 {
 	struct fx_host *host = arg;
 	assert_int_equal(protocol, LISTENER_FRAMES);
+	if (fx_accepted != NULL)
+		fx_accepted(host, fd, early, early_bytes);
 	engine_accept(host->engine, fd, early, early_bytes);
 }
 
@@ -287,6 +294,7 @@ static Traind__Peer__View *fx_view(const struct fx *fx, const bool *members, uin
 	view->number = fx->view;
 	view->policy = fx->policy;
 	view->algorithm = fx->algorithm;
+	view->hub = fx->hub;
 	view->latency_s = 50e-6;
 	view->bandwidth_bytes_per_s = 1e9;
 	view->peers = fx_zeroed(fx->count, sizeof(*view->peers));
@@ -319,7 +327,9 @@ static Traind__Peer__View *fx_view(const struct fx *fx, const bool *members, uin
 		} else if (fx->last == NULL) {
 			peer->participate_from = peer->contribute_from = 1;
 		}
-		view->ring[view->n_ring] = (uint32_t)view->n_ring;
+		view->ring[view->n_ring] = fx->ring != NULL && fx->last == NULL
+		    ? fx->ring[view->n_ring]
+		    : (uint32_t)view->n_ring;
 		view->n_ring++;
 		view->peers[view->n_peers++] = peer;
 	}
