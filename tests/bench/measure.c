@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* After sys/socket.h. The kernel's own header: libc's struct tcp_info ends before tcpi_bytes_acked. */
+/* After sys/socket.h. The kernel's own header: libc's struct tcp_info ends before tcpi_bytes_sent. */
 #include <linux/tcp.h>
 
 static double clock_s(clockid_t clock)
@@ -46,7 +46,7 @@ int64_t measure_wire_bytes_of(int fd)
 	socklen_t length = sizeof(info);
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0)
 		return -1;
-	return (int64_t)info.tcpi_bytes_acked;
+	return (int64_t)info.tcpi_bytes_sent;
 }
 
 /* Calls `each` for every descriptor of the process. */
@@ -199,9 +199,11 @@ void measure_run(const struct measure_case *c, const struct measure_calls *calls
 	double rss_mib = line_mib("/proc/self/status", "VmRSS:"), twice_mib = counted_twice_mib();
 	for (unsigned i = 0; i < MEASURE_WARM_ROUNDS; i++)
 		one_round(&run, ops, false, false);
+	calls->meet(calls->arg); /* all that was sent has left */
 	uint64_t wire_bytes = measure_wire_bytes();
 	for (unsigned i = 0; i < rounds; i++)
 		one_round(&run, ops, true, !small && calls->end != NULL);
+	calls->meet(calls->arg);
 	result->wire_bytes = (double)(measure_wire_bytes() - wire_bytes) / (rounds * ops);
 	result->cpu_s /= rounds * ops;
 	for (unsigned i = 0; small && calls->end != NULL && i < MEASURE_BATCH; i++)

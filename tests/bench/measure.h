@@ -52,7 +52,7 @@ struct measure_result {
 	double round_s; /* one op and what closes its round; 0: the peer has no rounds */
 	double cpu_s; /* of an op and its part of the round's end, all threads: what a busy machine disturbs least */
 	uint64_t digest;
-	double wire_bytes; /* of an op: acknowledged on all TCP sockets of the process, what closes the round included */
+	double wire_bytes; /* of an op: sent on all TCP sockets of the process, what closes the round included */
 	double caller_mib; /* the caller's own buffers */
 	/* Growth of the peak resident memory above them while the ops ran, pages that are mapped twice counted once. */
 	double rss_mib;
@@ -96,7 +96,7 @@ unsigned measure_input(unsigned rank, size_t element);
 size_t measure_dtype_size(enum measure_dtype dtype);
 uint64_t measure_digest(uint64_t digest, const void *data, size_t bytes);
 
-/* TCP payload bytes that the other ends have acknowledged, over all sockets that this process holds now, and those whose bytes
+/* TCP payload bytes sent, those sent again included, over all sockets that this process holds now, and those whose bytes
  * measure_wire_add kept before they were closed. Headers of the library count, those of TCP do not. */
 uint64_t measure_wire_bytes(void);
 void measure_wire_add(uint64_t bytes);

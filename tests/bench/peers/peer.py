@@ -17,26 +17,26 @@ import sys
 import time
 
 SMALL_BYTES, BATCH, WARM_ROUNDS, PERIOD = 256 << 10, 64, 2, 16
-BYTES_ACKED_AT = 120  # in the kernel's struct tcp_info
+BYTES_SENT_AT = 200  # in the kernel's struct tcp_info
 TCP_CONGESTION = 13
 
 
 def each_tcp_socket():
-    """(bytes acknowledged, congestion control) of each connection of this process."""
+    """(bytes sent, congestion control) of each connection of this process."""
     for name in os.listdir("/proc/self/fd"):
         try:
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 continue
             with socket.socket(fileno=os.dup(int(name))) as one:
-                info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+                info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 240)
                 congestion = one.getsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, 16)
-            yield struct.unpack_from("Q", info, BYTES_ACKED_AT)[0], congestion.split(b"\0")[0].decode()
+            yield struct.unpack_from("Q", info, BYTES_SENT_AT)[0], congestion.split(b"\0")[0].decode()
         except (OSError, struct.error):
             continue  # not TCP, or closed meanwhile
 
 
 def wire_bytes():
-    return sum(acked for acked, _ in each_tcp_socket())
+    return sum(bytes_sent for bytes_sent, _ in each_tcp_socket())
 
 
 def status_mib(key):
@@ -73,6 +73,7 @@ def measure(case, rank, meet, op):
     for number in range(WARM_ROUNDS + rounds):
         timed = number >= WARM_ROUNDS
         if number == WARM_ROUNDS:
+            meet()  # all that was sent has left
             sent = wire_bytes()
         data[:] = mine
         meet()
@@ -85,11 +86,13 @@ def measure(case, rank, meet, op):
             before = now
         cpu_s += (time.process_time() - cpu) * timed
         right = right and bool((data == wanted).all())
+    meet()
+    sent = wire_bytes() - sent
     grown = status_mib("VmHWM:") - resident - max(0, counted_twice_mib() - twice)
     busiest = max(each_tcp_socket(), default=(0, ""))
     return {"median_s": statistics.median_high(taken), "right": right, "cpu_s": cpu_s / (rounds * ops),
             "rss_mib": max(0, grown), "caller_mib": data.nbytes / 2**20,
-            "wire_bytes": (wire_bytes() - sent) / (rounds * ops), "congestion": busiest[1]}
+            "wire_bytes": sent / (rounds * ops), "congestion": busiest[1]}
 
 
 def in_child(body, rank, case, meet, to):
