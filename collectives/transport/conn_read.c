@@ -159,9 +159,9 @@ static void met_error(struct conn *conn, int cause)
 		conn_fail(conn, "cannot read: %s", strerror(cause));
 }
 
-/* One system call; what came, or 0 when nothing more is to be read now. Behind a placed body the next frame's head is
- * read with it. */
-static size_t read_some(struct conn *conn)
+/* One system call; what came, or 0 when nothing more is to be read now. `all`: the socket gave less than was asked for, so
+ * it is empty. Behind a placed body the next frame's head is read with it. */
+static size_t read_some(struct conn *conn, bool *all)
 {
 	struct conn_input *input = &conn->input;
 	struct conn_placed *placed = &conn->placed;
@@ -190,6 +190,7 @@ static size_t read_some(struct conn *conn)
 		placed->got += of_body;
 		input->end += (size_t)n - of_body;
 		conn->counters.bytes_in += (uint64_t)n;
+		*all = (size_t)n < in_body + room;
 		return (size_t)n;
 	}
 	if (n == 0)
@@ -203,12 +204,13 @@ void conn_read(struct conn *conn)
 {
 	size_t budget = READ_BUDGET_BYTES;
 	while ((conn->state == CONN_OPEN || conn->state == CONN_FINISHING) && !conn->input.parked) {
-		size_t n = read_some(conn);
+		bool all = false;
+		size_t n = read_some(conn, &all);
 		if (n == 0)
 			break;
 		if (conn->state == CONN_OPEN)
 			conn_read_dispatch(conn);
-		if (n >= budget)
+		if (all || n >= budget)
 			break;
 		budget -= n;
 	}

@@ -23,6 +23,8 @@ struct fp_harm {
 	unsigned corrupt;    /* state frames that get a wrong byte */
 	unsigned stall;      /* connections that are not read any more once their StateBegin came */
 	unsigned begins;     /* seen */
+	unsigned greeted;    /* connections whose first frame was passed on */
+	unsigned cut_lanes;  /* connections that end instead of passing on their next segment */
 	bool deaf;           /* no connection is read any more */
 	size_t trickle; /* so many bytes of a connection pass every 20 ms; set before there is one */
 };
@@ -31,7 +33,7 @@ struct fp_connection {
 	int in, out;
 	uint8_t *bytes; /* read and not yet passed on */
 	size_t held;
-	bool greeted, stalled;
+	bool greeted, stalled, said_hello;
 	unsigned state_frames;
 };
 
@@ -101,6 +103,9 @@ static bool fp_harm_frame(struct frame_proxy *proxy, struct fp_connection *c, ui
 		c->stalled = proxy->harm.stall > 0;
 		proxy->harm.stall -= c->stalled;
 		pthread_cond_broadcast(&proxy->fx->changed);
+	} else if (type == FRAME_SEGMENT) {
+		goes_on = proxy->harm.cut_lanes == 0;
+		proxy->harm.cut_lanes -= !goes_on;
 	} else if (type == FRAME_STATE) {
 		if (proxy->harm.corrupt > 0) {
 			proxy->harm.corrupt--;
@@ -132,6 +137,13 @@ static bool fp_pass(struct frame_proxy *proxy, struct fp_connection *c)
 		           header.length) &&
 		    fp_write(c->out, c->bytes + at, whole);
 		at += whole;
+		if (fine && !c->said_hello) {
+			pthread_mutex_lock(&proxy->fx->lock);
+			proxy->harm.greeted++;
+			pthread_cond_broadcast(&proxy->fx->changed);
+			pthread_mutex_unlock(&proxy->fx->lock);
+			c->said_hello = true;
+		}
 	}
 	memmove(c->bytes, c->bytes + at, c->held - at);
 	c->held -= at;
@@ -148,6 +160,14 @@ static bool fp_read(struct frame_proxy *proxy, struct fp_connection *c)
 		return false;
 	c->held += (size_t)n;
 	return fp_pass(proxy, c);
+}
+
+/* What the accepting end says: little, and no test harms it. */
+static bool fp_back(const struct fp_connection *c)
+{
+	uint8_t bytes[4096];
+	ssize_t n = recv(c->out, bytes, sizeof(bytes), MSG_DONTWAIT);
+	return n > 0 && fp_write(c->in, bytes, (size_t)n);
 }
 
 static void fp_accept(struct frame_proxy *proxy)
@@ -215,7 +235,7 @@ static void *fp_run(void *arg)
 			fp_accept(proxy);
 		for (unsigned i = 0; i < count; i++) {
 			struct fp_connection *c = &proxy->connections[i];
-			bool fine = polls[3 + 2 * i].revents == 0; /* it says nothing, ever */
+			bool fine = polls[3 + 2 * i].revents == 0 || fp_back(c);
 			if (fine && polls[2 + 2 * i].revents != 0)
 				fine = fp_read(proxy, c);
 			if (!fine)

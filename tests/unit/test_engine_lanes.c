@@ -1,0 +1,151 @@
+/* Links of several connections: results are exact, and a lost connection is not a lost peer. */
+#include "tests/unit/frame_proxy.h"
+
+#define SOCKETS 4
+#define ROUNDS  6
+#define COUNT   (3u << 20) /* 12 MiB: 48 segments */
+
+struct caller {
+	struct fx_host *host;
+	pthread_t thread;
+	float *data;
+	bool armed;    /* under fx->lock: goes on after the first round */
+	unsigned done; /* rounds, likewise */
+	unsigned wrong;
+	tr_status status;
+	struct tr_error error;
+};
+
+static float contribution(unsigned index, uint64_t round, size_t element)
+{
+	return (float)((index * 7 + round * 13 + element % 1009) % 64);
+}
+
+static void caller_check(struct caller *caller, uint64_t round)
+{
+	unsigned peers = caller->host->fx->count;
+	for (size_t e = 0; e < COUNT; e += 127) {
+		float sum = 0;
+		for (unsigned i = 0; i < peers; i++)
+			sum += contribution(i, round, e);
+		caller->wrong += sum != caller->data[e];
+	}
+}
+
+static void caller_wait(struct caller *caller, uint64_t round)
+{
+	struct fx *fx = caller->host->fx;
+	pthread_mutex_lock(&fx->lock);
+	caller->done++;
+	pthread_cond_broadcast(&fx->changed);
+	while (round == 1 && !caller->armed)
+		pthread_cond_wait(&fx->changed, &fx->lock);
+	pthread_mutex_unlock(&fx->lock);
+}
+
+static void *caller_run(void *arg)
+{
+	struct caller *caller = arg;
+	tr_group *group = caller->host->group;
+	struct tr_commit commit = { .samples = 1 };
+	struct tr_round round;
+	for (unsigned i = 0; i < ROUNDS && caller->status == TR_OK; i++) {
+		caller->status = tr_round_begin(group, &round, &caller->error);
+		if (caller->status != TR_OK)
+			break;
+		for (size_t e = 0; e < COUNT; e++)
+			caller->data[e] = contribution(caller->host->index, round.round, e);
+		caller->status = tr_allreduce(group, 0, caller->data, COUNT, TR_F32, TR_SUM,
+		    TR_CONTRIBUTE, &caller->error);
+		if (caller->status == TR_OK)
+			caller->status = tr_round_commit(group, &commit, &round, &caller->error);
+		caller_check(caller, round.round);
+		caller_wait(caller, round.round);
+	}
+	return NULL;
+}
+
+static void caller_start(struct caller *caller, struct fx_host *host)
+{
+	const struct engine_links links = { .transport = TR_TRANSPORT_TCP, .sockets = SOCKETS };
+	*caller = (struct caller){ .host = host };
+	assert_int_equal(engine_set_links(host->engine, &links, NULL), TR_OK);
+	fx_attach(host);
+	caller->data = tr_alloc(host->group, COUNT * sizeof(float));
+	assert_non_null(caller->data);
+	assert_int_equal(tr_state_ready(host->group, 0, NULL), TR_OK);
+	assert_int_equal(pthread_create(&caller->thread, NULL, caller_run, caller), 0);
+}
+
+/* `cut` connections to host 1 break in the middle of what they carry, in the rounds after the first. */
+static void rounds_over_lanes(Traind__Peer__Algorithm algorithm, unsigned peers, unsigned cut)
+{
+	struct fx *fx = fx_start(peers, TRAIND__PEER__POLICY__POLICY_REPLAY, algorithm);
+	struct frame_proxy proxy;
+	struct caller callers[FX_HOSTS_MAX];
+	fp_start(&proxy, &fx->hosts[1], (struct fp_harm){ 0 });
+	for (unsigned i = 0; i < peers; i++)
+		caller_start(&callers[i], &fx->hosts[i]);
+	fx_found(fx, peers);
+	for (unsigned i = 0; i < peers; i++)
+		FX_WAIT(fx, callers[i].done >= 1);
+	FX_WAIT(fx, proxy.harm.greeted >= SOCKETS);
+	pthread_mutex_lock(&fx->lock);
+	proxy.harm.cut_lanes = cut;
+	for (unsigned i = 0; i < peers; i++)
+		callers[i].armed = true;
+	pthread_cond_broadcast(&fx->changed);
+	pthread_mutex_unlock(&fx->lock);
+	for (unsigned i = 0; i < peers; i++) {
+		assert_int_equal(pthread_join(callers[i].thread, NULL), 0);
+		if (callers[i].status != TR_OK)
+			fail_msg("peer %u: %s", i, callers[i].error.text);
+		assert_int_equal(callers[i].wrong, 0);
+		assert_int_equal(callers[i].done, ROUNDS);
+		assert_int_equal(fx->hosts[i].link_lost, 0);
+	}
+	assert_int_equal(proxy.harm.cut_lanes, 0); /* they were cut indeed */
+	fx_stop(fx);
+	fp_stop(&proxy);
+}
+
+static void results_are_exact(void **state)
+{
+	(void)state;
+	rounds_over_lanes(TRAIND__PEER__ALGORITHM__ALGORITHM_RING, 3, 0);
+	rounds_over_lanes(TRAIND__PEER__ALGORITHM__ALGORITHM_STAR, 3, 0);
+}
+
+static void a_lost_lane_is_not_a_lost_peer(void **state)
+{
+	(void)state;
+	rounds_over_lanes(TRAIND__PEER__ALGORITHM__ALGORITHM_RING, 2, 1);
+	rounds_over_lanes(TRAIND__PEER__ALGORITHM__ALGORITHM_RING, 2, SOCKETS - 1);
+	rounds_over_lanes(TRAIND__PEER__ALGORITHM__ALGORITHM_STAR, 2, 2);
+}
+
+static void too_many_are_refused(void **state)
+{
+	struct tr_error error = { 0 };
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_KEEP,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_AUTO);
+	const struct engine_links many = { .sockets = TR_LANES_MAX + 1 };
+	const struct engine_links unknown = { .congestion = "no-such-thing" };
+	(void)state;
+	assert_int_equal(engine_set_links(fx->hosts[0].engine, &many, &error), TR_EINVAL);
+	assert_string_equal(error.text, "sockets 33, allowed: 0 (by the link) to 32");
+	assert_int_equal(engine_set_links(fx->hosts[0].engine, &unknown, &error), TR_EINVAL);
+	assert_non_null(strstr(error.text, "congestion no-such-thing"));
+	fx_attach(&fx->hosts[0]);
+	fx_stop(fx);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(results_are_exact),
+		cmocka_unit_test(a_lost_lane_is_not_a_lost_peer),
+		cmocka_unit_test(too_many_are_refused),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

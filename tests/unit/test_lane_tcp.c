@@ -1,0 +1,341 @@
+/* Lanes of TCP: received without copies, congestion control by the path, room and its end, places that nobody fills. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "collectives/transport/congestion.h"
+#include "collectives/transport/lane_tcp.h"
+#include "collectives/transport/listener.h"
+#include "common/limits.h"
+#include "proto/frame.h"
+#include "proto/segment.h"
+
+#define BODY   (256u << 10)
+#define FRAMES 64u
+
+struct side {
+	struct lane *lane;
+	unsigned opened, closed, drained, frames, small, places, unplaced, released, dropped;
+	uint64_t sum;
+	bool refuse_places, parked;
+	unsigned park; /* so many offers are answered TR_EAGAIN */
+};
+
+struct fixture {
+	uv_loop_t loop;
+	struct listener *listener;
+	const char *congestion;
+	struct side a, b; /* a dials b */
+};
+
+static uint64_t sum_of(const uint8_t *bytes, size_t count)
+{
+	uint64_t sum = 0;
+	for (size_t i = 0; i < count; i++)
+		sum = sum * 31 + bytes[i];
+	return sum;
+}
+
+static void on_opened(void *arg, struct lane *lane)
+{
+	struct side *side = arg;
+	assert_ptr_equal(lane, side->lane);
+	side->opened++;
+}
+
+static void on_closed(void *arg, struct lane *lane, const char *reason)
+{
+	struct side *side = arg;
+	assert_ptr_equal(lane, side->lane);
+	assert_true(reason[0] != '\0');
+	side->closed++;
+	side->lane = NULL;
+}
+
+static void on_drained(void *arg, struct lane *lane)
+{
+	(void)lane;
+	((struct side *)arg)->drained++;
+}
+
+static tr_status on_frame(void *arg, struct lane *lane, const struct lane_frame *frame,
+    struct tr_error *error)
+{
+	struct side *side = arg;
+	(void)lane;
+	(void)error;
+	if (side->park > 0) {
+		side->park--;
+		side->parked = true;
+		return TR_EAGAIN;
+	}
+	assert_int_equal((uintptr_t)frame->head % 8, 0);
+	if (frame->body == NULL) {
+		side->small++;
+		side->sum += sum_of(frame->head, frame->head_bytes);
+		return TR_OK;
+	}
+	assert_int_equal(frame->type, FRAME_SEGMENT);
+	assert_int_equal(frame->head_bytes, SEGMENT_HEADER_BYTES);
+	assert_int_equal((uintptr_t)frame->body % 64, 0);
+	assert_ptr_equal(frame->place, frame->body);
+	side->frames++;
+	side->sum += sum_of(frame->body, frame->body_bytes);
+	free(frame->place);
+	return TR_OK;
+}
+
+static bool on_place(void *arg, struct lane *lane, const uint8_t *head, size_t body_bytes,
+    struct lane_place *place)
+{
+	struct side *side = arg;
+	(void)lane;
+	(void)head;
+	if (side->refuse_places)
+		return false;
+	side->places++;
+	place->memory = place->place = aligned_alloc(64, (body_bytes + 63) & ~(size_t)63);
+	return place->memory != NULL;
+}
+
+static void on_unplace(void *arg, void *place)
+{
+	((struct side *)arg)->unplaced++;
+	free(place);
+}
+
+static const struct lane_callbacks callbacks = { .opened = on_opened,
+	.closed = on_closed,
+	.drained = on_drained,
+	.frame = on_frame,
+	.place = on_place,
+	.unplace = on_unplace };
+
+static void on_accepted(void *arg, enum listener_protocol protocol, int fd, const void *early,
+    size_t early_bytes)
+{
+	struct fixture *f = arg;
+	assert_int_equal(protocol, LISTENER_FRAMES);
+	assert_int_equal(lane_tcp_adopt(&f->loop, fd, early, early_bytes, f->congestion, &callbacks,
+	                     &f->b, &f->b.lane, NULL),
+	    TR_OK);
+}
+
+static void run_until(struct fixture *f, const unsigned *what, unsigned least)
+{
+	uint64_t until_ns = uv_hrtime() + 60000000000u;
+	while (*what < least) {
+		(void)uv_run(&f->loop, UV_RUN_ONCE);
+		if (f->b.parked)
+			lane_resume(f->b.lane);
+		f->b.parked = false;
+		assert_true(uv_hrtime() < until_ns);
+	}
+}
+
+static void start(struct fixture *f, const char *congestion)
+{
+	*f = (struct fixture){ .congestion = congestion };
+	assert_int_equal(uv_loop_init(&f->loop), 0);
+	assert_int_equal(listener_start(&f->loop, "127.0.0.1:0", false, on_accepted, f,
+	                     &f->listener, NULL),
+	    TR_OK);
+	assert_int_equal(lane_tcp_dial(&f->loop, listener_address(f->listener), congestion,
+	                     &callbacks, &f->a, &f->a.lane, NULL),
+	    TR_OK);
+	run_until(f, &f->a.opened, 1);
+	while (f->b.lane == NULL)
+		(void)uv_run(&f->loop, UV_RUN_ONCE);
+}
+
+static void stop(struct fixture *f)
+{
+	if (f->a.lane != NULL)
+		lane_close(f->a.lane, "over");
+	if (f->b.lane != NULL)
+		lane_close(f->b.lane, "over");
+	listener_stop(f->listener);
+	(void)uv_run(&f->loop, UV_RUN_DEFAULT);
+	assert_int_equal(f->a.closed, 1);
+	assert_int_equal(f->b.closed, 1);
+	assert_int_equal(uv_loop_close(&f->loop), 0);
+}
+
+static void on_released(void *arg, bool sent)
+{
+	struct side *side = arg;
+	side->released++;
+	side->dropped += !sent;
+}
+
+static tr_status send_segment(struct fixture *f, const uint8_t *body, size_t bytes)
+{
+	uint8_t head[SEGMENT_HEADER_BYTES] = { 7 };
+	const struct lane_send frame = { FRAME_SEGMENT, head, sizeof(head), body, bytes,
+		on_released, &f->a };
+	return lane_send(f->a.lane, &frame);
+}
+
+static uint8_t *make_body(void)
+{
+	uint8_t *body = malloc(BODY);
+	assert_non_null(body);
+	for (size_t i = 0; i < BODY; i++)
+		body[i] = (uint8_t)(i * 7 + i / 251);
+	return body;
+}
+
+/* Sends while there is room, as a link does. */
+static void send_many(struct fixture *f, const uint8_t *body, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		unsigned before = f->a.drained;
+		if (lane_room(f->a.lane) == 0)
+			run_until(f, &f->a.drained, before + 1);
+		assert_true(lane_unsent(f->a.lane) < 3 * BODY);
+		assert_int_equal(send_segment(f, body, BODY), TR_OK);
+	}
+}
+
+static void bodies_are_received_in_place(void **state)
+{
+	struct fixture f;
+	struct lane_counters in, out;
+	uint8_t *body = make_body();
+	(void)state;
+	start(&f, NULL);
+	f.b.park = 3;
+	send_many(&f, body, FRAMES);
+	run_until(&f, &f.b.frames, FRAMES);
+	assert_int_equal(f.a.released, FRAMES);
+	assert_int_equal(f.a.dropped, 0);
+	assert_int_equal(f.b.places, FRAMES);
+	assert_true(f.b.sum == FRAMES * sum_of(body, BODY));
+	lane_counters(f.b.lane, &in);
+	lane_counters(f.a.lane, &out);
+	/* what was read ahead before the first one was known to be bulk; of 16 MiB */
+	assert_in_range(in.copied_bytes, 0, 16u << 10);
+	assert_int_equal(out.copied_bytes, 0);
+	assert_true(in.bytes_in >= (uint64_t)FRAMES * BODY);
+	stop(&f);
+	free(body);
+}
+
+static void small_and_refused_bodies_come_as_any_frame(void **state)
+{
+	struct fixture f;
+	uint8_t *body = make_body();
+	(void)state;
+	start(&f, NULL);
+	assert_int_equal(send_segment(&f, body, 100), TR_OK);
+	assert_int_equal(send_segment(&f, body, BODY), TR_OK);
+	run_until(&f, &f.b.frames, 1);
+	assert_int_equal(f.b.small, 1);
+	f.b.refuse_places = true;
+	assert_int_equal(send_segment(&f, body, BODY), TR_OK);
+	assert_int_equal(send_segment(&f, body, 100), TR_OK);
+	run_until(&f, &f.b.small, 3);
+	assert_int_equal(f.b.places, 1);
+	stop(&f);
+	free(body);
+}
+
+static void a_body_that_does_not_come_gives_its_place_back(void **state)
+{
+	struct fixture f;
+	struct frame_header header = { SEGMENT_HEADER_BYTES + BODY, FRAME_SEGMENT };
+	uint8_t bytes[FRAME_GREETING_BYTES + FRAME_HEADER_BYTES + SEGMENT_HEADER_BYTES] = { 0 };
+	uv_os_fd_t fd;
+	(void)state;
+	start(&f, NULL);
+	/* a second dial by hand: it announces a body, sends none of it, and closes */
+	lane_close(f.a.lane, "over");
+	run_until(&f, &f.b.closed, 1);
+	f.b.closed = 0;
+	int port = atoi(strrchr(listener_address(f.listener), ':') + 1);
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+	memcpy(bytes, FRAME_GREETING, FRAME_GREETING_BYTES);
+	frame_header_put(&header, bytes + FRAME_GREETING_BYTES);
+	assert_int_equal(write(fd, bytes, sizeof(bytes)), sizeof(bytes));
+	run_until(&f, &f.b.places, 1);
+	(void)close(fd);
+	run_until(&f, &f.b.closed, 1);
+	assert_int_equal(f.b.unplaced, 1);
+	assert_int_equal(f.b.frames, 0);
+	stop(&f);
+}
+
+static void dropped_bodies_are_told_from_sent_ones(void **state)
+{
+	struct fixture f;
+	uint8_t *body = make_body();
+	(void)state;
+	start(&f, NULL);
+	for (unsigned i = 0; i < FRAMES; i++) /* more than the kernel takes while nobody reads */
+		assert_int_equal(send_segment(&f, body, BODY), TR_OK);
+	lane_drop_borrowed(f.a.lane);
+	assert_int_equal(f.a.released, FRAMES);
+	assert_true(f.a.dropped > 0 && f.a.dropped < FRAMES);
+	memset(body, 0, BODY); /* it is ours again; what had begun is completed from a copy */
+	run_until(&f, &f.b.frames, FRAMES - f.a.dropped);
+	assert_int_equal(f.b.frames, FRAMES - f.a.dropped);
+	stop(&f);
+	free(body);
+}
+
+static bool kernel_has(const char *name)
+{
+	return congestion_check(name, NULL) == TR_OK;
+}
+
+static void congestion_follows_the_path(void **state)
+{
+	struct fixture f;
+	struct lane_path path;
+	struct tr_error error = { 0 };
+	(void)state;
+	assert_string_equal(congestion_choices(true, 90000)[0], "cubic");
+	assert_string_equal(congestion_choices(false, 500)[0], "cubic");
+	assert_string_equal(congestion_choices(false, 40000)[0], "bbr");
+	assert_string_equal(congestion_choices(false, 40000)[1], "cubic");
+	const char *near_by = kernel_has("cubic") ? "cubic" : "reno";
+	start(&f, NULL);
+	lane_path(f.a.lane, &path);
+	assert_string_equal(path.congestion, near_by);
+	lane_path(f.b.lane, &path);
+	assert_string_equal(path.congestion, near_by);
+	stop(&f);
+	start(&f, "reno"); /* every kernel has it */
+	lane_path(f.a.lane, &path);
+	assert_string_equal(path.congestion, "reno");
+	lane_path(f.b.lane, &path);
+	assert_string_equal(path.congestion, "reno");
+	stop(&f);
+	assert_int_equal(congestion_check("no-such-thing", &error), TR_EINVAL);
+	assert_non_null(
+	    strstr(error.text, "congestion no-such-thing: this kernel does not offer it"));
+	assert_non_null(strstr(error.text, "reno"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bodies_are_received_in_place),
+		cmocka_unit_test(small_and_refused_bodies_come_as_any_frame),
+		cmocka_unit_test(a_body_that_does_not_come_gives_its_place_back),
+		cmocka_unit_test(dropped_bodies_are_told_from_sent_ones),
+		cmocka_unit_test(congestion_follows_the_path),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
