@@ -105,8 +105,8 @@ static void rounds_over_lanes(Traind__Peer__Algorithm algorithm, unsigned peers,
 		assert_int_equal(fx->hosts[i].link_lost, 0);
 	}
 	assert_int_equal(proxy.harm.cut_lanes, 0); /* they were cut indeed */
+	fp_stop(&proxy);                           /* it uses the fixture's lock */
 	fx_stop(fx);
-	fp_stop(&proxy);
 }
 
 static void results_are_exact(void **state)
