@@ -8,7 +8,8 @@
 /* Memory of one host, and one message's way through two engines, on the same machine. */
 #define HOST_LATENCY_S    5e-6
 #define HOST_BANDWIDTH_BS 6e9
-#define HANDLING_S        3e-6
+#define HANDLING_S        5e-6
+#define HOST_CORES        2 /* at least: peers of one host share them */
 
 #define ALGORITHMS (TR_ONE_SHOT + 1)
 
@@ -62,6 +63,12 @@ static double direct_s(const struct select_input *input, double send_s)
 	return 2 * latency(input) + 2 * (n - 1) * HANDLING_S + load * send_s;
 }
 
+/* One-shot makes everybody handle as many messages as a hub does: on one host they take turns. */
+static double crowd(const struct select_input *input)
+{
+	return input->host_peers > HOST_CORES ? (double)input->host_peers / HOST_CORES : 1;
+}
+
 double select_cost_s(const struct select_input *input, enum tr_algorithm algorithm)
 {
 	double n = input->peers, a = latency(input), handling = 2 * (n - 1) * HANDLING_S;
@@ -78,7 +85,7 @@ double select_cost_s(const struct select_input *input, enum tr_algorithm algorit
 	case TR_HIERARCHICAL:
 		return hierarchical_s(input, send_s);
 	case TR_ONE_SHOT:
-		return a + handling + (n - 1) * send_s;
+		return a + handling * crowd(input) + (n - 1) * send_s;
 	default:
 		return 2 * (n - 1) * a + handling +
 		    2 * (input->deterministic ? 1 : (n - 1) / n) * send_s;

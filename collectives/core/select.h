@@ -5,7 +5,7 @@
  *	direct         2a + 2(n-1)c + L S/B                  L: the most that any member moves, of S, times B over its own bandwidth:
  *	                                                     2(n-1)/n when all are alike (shares.h)
  *	hierarchical   2(a + a_h) + 2(m+R-2)c + 2(m-1)/m S/B_h + 2(R-1)/R (S/m)/B
- *	one-shot       a + 2(n-1)c + (n-1) S/B
+ *	one-shot       a + 2(n-1)c max(1, m/2) + (n-1) S/B   (all m peers of a host handle as much as a hub, on its cores)
  *
  * n peers, S bytes, B bytes/s per direction of the slowest link, a one-way latency of the worst link, c the handling of one
  * message at its ends; R hosts of at most m peers, whose memory has latency a_h and bandwidth B_h. With R hosts, direct has

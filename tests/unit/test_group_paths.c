@@ -262,6 +262,9 @@ static void hosts_in_the_model(void **state)
 	input.deterministic = false;
 	input.bytes = 8;
 	assert_int_equal(select_algorithm(&input, NULL, 0), TR_ONE_SHOT);
+	/* All on one machine: messages cost more than trips. */
+	struct select_input crowd = { .peers = 8, .hosts = 1, .host_peers = 8, .bytes = 4 };
+	assert_true(select_cost_s(&crowd, TR_ONE_SHOT) > select_cost_s(&crowd, TR_STAR));
 }
 
 static void sizes_of_segments(void **state)
