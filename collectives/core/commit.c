@@ -25,25 +25,46 @@ struct tr_digest commit_digest(const struct group_core *core)
 	    (struct tr_digest){ core->closing.samples, 0 });
 
 	for (size_t i = 0; i < core->op_count; i++)
-		digest = tr_digest_fold(digest, op_digest(core->ops[i]));
+		if (op_common(core->ops[i]))
+			digest = tr_digest_fold(digest, op_digest(core->ops[i]));
 	for (unsigned i = 0; i < core->roster.contributor_count; i++)
 		digest = tr_digest_fold(digest,
 		    (struct tr_digest){ core->roster.contributors[i], i });
 	return digest;
 }
 
+static struct tr_digest commit_signature(struct tr_digest digest, const struct op *op)
+{
+	const struct op_signature *s = &op->signature;
+
+	digest = tr_digest_fold(digest, (struct tr_digest){ op->tag, s->count });
+	digest = tr_digest_fold(digest,
+	    (struct tr_digest){ s->dtype, (uint64_t)s->reduce << 8 | s->codec });
+	return tr_digest_fold(digest,
+	    (struct tr_digest){ s->root, (uint64_t)s->collective << 8 | s->algorithm });
+}
+
+/* Of the ops that all members submit. */
 static uint64_t commit_signatures(const struct group_core *core)
 {
-	struct tr_digest digest = { core->op_count, 0 };
+	struct tr_digest digest = { 0, 0 };
 
-	for (size_t i = 0; i < core->op_count; i++) {
-		const struct op_signature *s = &core->ops[i]->signature;
-		struct tr_digest next = { core->ops[i]->tag, s->count };
-		digest = tr_digest_fold(digest, next);
-		next = (struct tr_digest){ s->dtype, (uint64_t)s->reduce << 8 | s->codec };
-		digest = tr_digest_fold(digest, next);
-	}
+	for (size_t i = 0; i < core->op_count; i++)
+		if (core->ops[i]->kind != OP_PAIR)
+			digest = commit_signature(digest, core->ops[i]);
 	return digest.low;
+}
+
+static uint64_t commit_pairs(const struct group_core *core)
+{
+	uint64_t pairs = 0;
+
+	for (size_t i = 0; i < core->op_count; i++)
+		if (core->ops[i]->kind == OP_PAIR)
+			pairs ^= commit_signature((struct tr_digest){ core->ops[i]->source, 0 },
+			    core->ops[i])
+			             .low;
+	return pairs;
 }
 
 static void commit_fill_vote(const struct group_core *core, Traind__Peer__Vote *vote, bool early)
@@ -54,6 +75,7 @@ static void commit_fill_vote(const struct group_core *core, Traind__Peer__Vote *
 	vote->attempt = core->roster.attempt;
 	vote->salt = core->closing.salt;
 	vote->signatures = commit_signatures(core);
+	vote->pairs = commit_pairs(core);
 	vote->early = early;
 	if (early)
 		return;
@@ -167,6 +189,43 @@ static void commit_compare_signatures(struct group_core *core)
 	}
 }
 
+static void commit_mismatch(struct group_core *core, const char *reason)
+{
+	for (unsigned i = 0; i < core->roster.n; i++)
+		if (i != core->roster.me)
+			commit_refuse(core, core->roster.peers[i], TR_EMISMATCH, reason);
+	emit_fail(core, TR_EMISMATCH, "%s", reason);
+}
+
+/* Both ends of a pair give the same number, so that nothing is left of all when each has its other end. Who has some is named. */
+static void commit_compare_pairs(struct group_core *core)
+{
+	const struct roster *roster = &core->roster;
+	uint64_t left = commit_pairs(core);
+	char reason[200];
+
+	if (!is_hub(core) || core->state != ROUND_CLOSED)
+		return;
+	for (unsigned i = 0; i < roster->n; i++) {
+		const Traind__Peer__Vote *vote = commit_vote_of(core, roster->peers[i]);
+		if (i != roster->me && !vote)
+			return;
+		left ^= i != roster->me ? vote->pairs : 0;
+	}
+	if (left == 0)
+		return;
+	size_t used = (size_t)snprintf(reason, sizeof(reason),
+	    "round %" PRIu64 ": a send or a receive has no other end; peers that have some:",
+	    core->round);
+	for (unsigned i = 0; i < roster->n && used < sizeof(reason) - 24; i++) {
+		const Traind__Peer__Vote *vote = commit_vote_of(core, roster->peers[i]);
+		if ((i == roster->me ? commit_pairs(core) : vote->pairs) != 0)
+			used += (size_t)snprintf(reason + used, sizeof(reason) - used, " %" PRIu64,
+			    roster->peers[i]);
+	}
+	commit_mismatch(core, reason);
+}
+
 tr_status commit_vote_got(struct group_core *core, uint64_t from, const Traind__Peer__Vote *vote,
     struct tr_error *error)
 {
@@ -270,6 +329,8 @@ void commit_advance(struct group_core *core)
 		return;
 	if (core->votes_moved)
 		commit_compare_signatures(core);
+	if (core->votes_moved && core->state != ROUND_FAILED)
+		commit_compare_pairs(core);
 	if (core->state == ROUND_FAILED)
 		return;
 	/* A joiner that has not got the state cannot hold the next one. */

@@ -12,10 +12,9 @@
 #include <string.h>
 
 #include "collectives/core/bits.h"
+#include "collectives/core/coded.h"
 #include "collectives/core/member.h"
 #include "collectives/kernels/reduce.h"
-
-#define BLOCK_ELEMENTS 1024 /* of f32 on the stack */
 
 struct fold_list {
 	struct fold_part parts[TR_GROUP_PEERS_MAX + 1];
@@ -24,84 +23,66 @@ struct fold_list {
 
 /* ---- arithmetic ---- */
 
-static void fold_mixed_block(const struct op *op, float *sum, const struct fold_list *list,
-    size_t first, size_t count)
+/* One pass in f32: parts of f16 or bf16, or encoded ones. divisor 0: none. `form` encoded: `decoded`, which may be NULL, gets what the
+ * encoded bytes say. */
+static void fold_in_f32(const struct op *op, void *out, enum segment_encoding form, void *decoded,
+    const struct fold_list *list, size_t elements, unsigned divisor)
 {
-	for (unsigned i = 0; i < list->count; i++) {
-		const struct fold_part *part = &list->parts[i];
-		const float *wide = (const float *)part->data + first;
-		const char *narrow = (const char *)part->data + first * op->element_bytes;
-		if (i == 0 && part->wide)
-			memcpy(sum, wide, count * sizeof(*sum));
-		else if (i == 0)
-			reduce_widen(op->dtype, sum, narrow, count);
-		else if (part->wide)
-			reduce_combine(TR_F32, op->reduce, sum, sum, wide, count);
-		else
-			reduce_combine_wide(op->dtype, op->reduce, sum, narrow, count);
-	}
-}
+	float sum[CODED_BLOCK];
 
-/* f16, bf16. divisor 0: none. */
-static void fold_mixed(const struct op *op, void *out, bool out_wide, const struct fold_list *list,
-    size_t elements, unsigned divisor)
-{
-	float sum[BLOCK_ELEMENTS];
-
-	for (size_t first = 0; first < elements; first += BLOCK_ELEMENTS) {
-		size_t count = elements - first < BLOCK_ELEMENTS ? elements - first
-		                                                 : BLOCK_ELEMENTS;
-		fold_mixed_block(op, sum, list, first, count);
+	for (size_t first = 0; first < elements; first += CODED_BLOCK) {
+		size_t count = elements - first < CODED_BLOCK ? elements - first : CODED_BLOCK;
+		coded_load(op, sum, &list->parts[0], first, count);
+		for (unsigned i = 1; i < list->count; i++)
+			coded_combine(op, sum, &list->parts[i], first, count);
 		if (divisor > 0)
 			reduce_divide(TR_F32, sum, count, divisor);
-		if (out_wide)
-			memcpy((float *)out + first, sum, count * sizeof(sum[0]));
-		else
-			reduce_narrow(op->dtype, (char *)out + first * op->element_bytes, sum,
-			    count);
+		coded_store(op, out, form, sum, first, count);
+		if (!decoded)
+			continue;
+		const struct fold_part encoded = { .data = out, .form = SEGMENT_ENCODED };
+		coded_load(op, sum, &encoded, first, count);
+		coded_store(op, decoded, SEGMENT_PLAIN, sum, first, count);
 	}
 }
 
-static void fold_sum(const struct op *op, void *out, bool out_wide, const struct fold_list *list,
-    size_t elements, unsigned divisor)
+static void fold_sum(const struct op *op, void *out, enum segment_encoding form,
+    const struct fold_list *list, size_t elements, unsigned divisor)
 {
 	const void *inputs[TR_GROUP_PEERS_MAX + 1];
+	const struct fold_part *first = &list->parts[0];
 
 	if (elements == 0)
 		return;
-	if (list->count > 1 && reduce_is_wide(op->dtype)) {
-		fold_mixed(op, out, out_wide, list, elements, divisor);
+	if (list->count == 1 && first->form == form && divisor < 2) {
+		if (first->data != out)
+			memcpy(out, first->data, coded_bytes(op, form, elements));
+		return;
+	}
+	if (reduce_is_wide(op->dtype) || op->codec != TR_CODEC_NONE) {
+		fold_in_f32(op, out, form, NULL, list, elements, divisor);
 		return;
 	}
 	for (unsigned i = 0; i < list->count; i++)
 		inputs[i] = list->parts[i].data;
 	if (list->count > 1)
 		reduce_combine_many(op->dtype, op->reduce, out, inputs, list->count, elements);
-	else if (list->parts[0].wide && !out_wide)
-		reduce_narrow(op->dtype, out, inputs[0], elements);
 	else if (inputs[0] != out)
-		memcpy(out, inputs[0], elements * (out_wide ? sizeof(float) : op->element_bytes));
+		memcpy(out, inputs[0], elements * op->element_bytes);
 	if (divisor > 0)
 		reduce_divide(op->dtype, out, elements, divisor);
 }
 
 /* ---- parts ---- */
 
-static size_t part_bytes(const struct op *op, uint32_t segment, bool wide)
-{
-	return op_elements(op, segment) * (wide ? sizeof(float) : op->element_bytes);
-}
-
 /* May its memory take a sum? */
 static bool part_writable(const struct op *op, const struct fold_part *part)
 {
-	return part->buffer && part->buffer->references == 1 &&
-	    (part->wide || !reduce_is_wide(op->dtype));
-}
+	bool sum = op->codec != TR_CODEC_NONE || reduce_is_wide(op->dtype)
+	    ? part->form == SEGMENT_WIDE
+	    : part->form == SEGMENT_PLAIN;
 
-static struct fold_part fold_own(const struct op *op, uint32_t segment)
-{
-	return (struct fold_part){ .data = op_input(op, segment) };
+	return part->buffer && part->buffer->references == 1 && sum;
 }
 
 /* One-shot: it is ours to give once it was sent, since the result takes its place. */
@@ -111,11 +92,20 @@ static bool fold_own_ready(const struct group_core *core, const struct op *op, u
 	    (op->algorithm != TR_ONE_SHOT || op->segment[segment].begun);
 }
 
+/* In what form is the sum of the list kept? */
+static enum segment_encoding fold_form(const struct op *op, const struct fold_list *list)
+{
+	if (list->count == 1)
+		return list->parts[0].form;
+	return reduce_is_wide(op->dtype) || op->codec != TR_CODEC_NONE ? SEGMENT_WIDE
+	                                                               : SEGMENT_PLAIN;
+}
+
 /* The sum of the list in a buffer; the buffers of the list are given back, or one of them taken. */
 static tr_status fold_into_buffer(struct group_core *core, const struct op *op, uint32_t segment,
     struct fold_list *list, struct fold_part *sum)
 {
-	bool wide = reduce_is_wide(op->dtype) && (list->count > 1 || list->parts[0].wide);
+	enum segment_encoding form = fold_form(op, list);
 	struct group_buffer *out = NULL;
 
 	for (unsigned i = 0; i < list->count && !out; i++)
@@ -126,15 +116,15 @@ static tr_status fold_into_buffer(struct group_core *core, const struct op *op, 
 			list->parts[i].buffer = NULL;
 		}
 	if (!out) {
-		out = buffer_get(&core->pool, part_bytes(op, segment, wide));
+		out = buffer_get(&core->pool, op_form_bytes(op, segment, form));
 		sum->data = out ? out->data : NULL;
 	}
 	if (out && !(list->count == 1 && list->parts[0].data == sum->data))
-		fold_sum(op, (void *)sum->data, wide, list, op_elements(op, segment), 0);
+		fold_sum(op, (void *)sum->data, form, list, op_elements(op, segment), 0);
 	for (unsigned i = 0; i < list->count; i++)
 		buffer_put(&core->pool, list->parts[i].buffer);
 	sum->buffer = out;
-	sum->wide = wide;
+	sum->form = form;
 	return out ? TR_OK : TR_ENOMEM;
 }
 
@@ -178,7 +168,8 @@ static tr_status fold_hold(struct group_core *core, struct op *op, uint32_t segm
 	}
 	if (!fold->left.data && !part.buffer && fold_own_ready(core, op, segment)) {
 		/* It must be copied anyway. */
-		fold->left = fold_own(op, segment);
+		if (op_own(op, &core->pool, segment, &fold->left) != TR_OK)
+			return TR_ENOMEM;
 		fold->own_in = true;
 	}
 	return fold_absorb(core, op, segment, part);
@@ -198,9 +189,12 @@ static tr_status fold_catch_up(struct group_core *core, struct op *op, uint32_t 
 			fold->next++;
 			continue;
 		}
-		struct fold_part part = own ? fold_own(op, segment) : fold->part[turn];
-		if (!part.data || (own && !fold_own_ready(core, op, segment)) ||
-		    (fold->left.data && !fold->left.buffer && !part.buffer))
+		if (own && !fold_own_ready(core, op, segment))
+			break;
+		struct fold_part part = fold->part[turn];
+		if (own && op_own(op, &core->pool, segment, &part) != TR_OK)
+			return TR_ENOMEM;
+		if (!part.data || (fold->left.data && !fold->left.buffer && !part.buffer))
 			break;
 		fold->part[turn] = (struct fold_part){ 0 };
 		fold->next++;
@@ -218,11 +212,12 @@ static tr_status fold_hold_in_order(struct group_core *core, struct op *op, uint
 	struct op_fold *fold = op->segment[segment].fold;
 
 	if (!part.buffer && !stable) {
-		part.buffer = buffer_get(&core->pool, part_bytes(op, segment, part.wide));
+		size_t bytes = op_form_bytes(op, segment, part.form);
+		part.buffer = buffer_get(&core->pool, bytes);
 		if (!part.buffer)
 			return TR_ENOMEM;
-		if (part_bytes(op, segment, part.wide) > 0)
-			memcpy(part.buffer->data, part.data, part_bytes(op, segment, part.wide));
+		if (bytes > 0)
+			memcpy(part.buffer->data, part.data, bytes);
 		part.data = part.buffer->data;
 	}
 	fold->part[from] = part;
@@ -231,12 +226,22 @@ static tr_status fold_hold_in_order(struct group_core *core, struct op *op, uint
 
 /* ---- complete ---- */
 
-static void fold_collect(struct group_core *core, struct op *op, uint32_t segment, unsigned from,
-    struct fold_part last, struct fold_list *list)
+static tr_status fold_collect_own(struct group_core *core, struct op *op, uint32_t segment,
+    struct fold_list *list)
+{
+	tr_status st = op_own(op, &core->pool, segment, &list->parts[list->count]);
+
+	list->count += st == TR_OK;
+	return st;
+}
+
+static tr_status fold_collect(struct group_core *core, struct op *op, uint32_t segment,
+    unsigned from, struct fold_part last, struct fold_list *list)
 {
 	struct op_fold *fold = op->segment[segment].fold;
 	unsigned me = core->roster.me, next = fold ? fold->next : 0;
 	bool own = core->roster.live[me] && !(fold && fold->own_in);
+	tr_status st = TR_OK;
 
 	list->count = 0;
 	if (fold && fold->left.data)
@@ -245,49 +250,121 @@ static void fold_collect(struct group_core *core, struct op *op, uint32_t segmen
 		if (i == from && last.data)
 			list->parts[list->count++] = last;
 		else if (i == me && own && op->ordered)
-			list->parts[list->count++] = fold_own(op, segment);
+			st = st == TR_OK ? fold_collect_own(core, op, segment, list) : st;
 		else if (fold && fold->part[i].data)
 			list->parts[list->count++] = fold->part[i];
 	}
 	if (own && !op->ordered)
-		list->parts[list->count++] = fold_own(op, segment);
+		st = fold_collect_own(core, op, segment, list);
 	/* The list has the references now. */
 	if (fold)
 		free(fold);
 	op->segment[segment].fold = NULL;
+	return st;
+}
+
+static void fold_list_drop(struct group_core *core, struct fold_list *list)
+{
+	for (unsigned i = 0; i < list->count; i++)
+		buffer_put(&core->pool, list->parts[i].buffer);
+	list->count = 0;
+}
+
+/* The encoded result, which everybody, we too, decodes: what came is passed on as it is if there was nothing to add. */
+static tr_status fold_encode(struct group_core *core, struct op *op, uint32_t segment,
+    struct fold_list *list, unsigned divisor, void *decoded, struct group_buffer **encoded)
+{
+	struct fold_part *first = &list->parts[0];
+	uint32_t elements = op_elements(op, segment);
+	bool as_it_is = list->count == 1 && first->form == SEGMENT_ENCODED && divisor < 2;
+
+	if (as_it_is && first->buffer && first->data == first->buffer->data) {
+		*encoded = first->buffer;
+		first->buffer = NULL;
+	} else {
+		*encoded = buffer_get(&core->pool, op_form_bytes(op, segment, SEGMENT_ENCODED));
+		if (!*encoded)
+			return TR_ENOMEM;
+		if (as_it_is && elements > 0)
+			memcpy((*encoded)->data, first->data,
+			    op_form_bytes(op, segment, SEGMENT_ENCODED));
+	}
+	if (!as_it_is)
+		fold_in_f32(op, (*encoded)->data, SEGMENT_ENCODED, decoded, list, elements, divisor);
+	else if (decoded)
+		coded_decode(op, decoded, (*encoded)->data, elements);
+	return TR_OK;
+}
+
+static tr_status fold_seal(struct group_core *core, struct op *op, uint32_t segment,
+    const struct route *route, struct fold_list *list)
+{
+	unsigned divisor = op->reduce == TR_AVG ? core->roster.live_count : 0;
+	struct group_buffer *encoded = NULL;
+	uint8_t set[ROUTE_SET_BYTES];
+	struct op_result result;
+	tr_status st = op_result_make(op, &core->pool, segment, &result);
+
+	if (st != TR_OK)
+		return st;
+	if (op->codec != TR_CODEC_NONE)
+		st = fold_encode(core, op, segment, list, divisor, result.data, &encoded);
+	else
+		fold_sum(op, result.data, SEGMENT_PLAIN, list, op_elements(op, segment), divisor);
+	if (st == TR_OK) {
+		path_full_set(core, op, segment, set);
+		op_seal(op, &core->pool, segment, &result, set);
+		path_pass_on(core, op, segment, route, &result, encoded);
+	}
+	buffer_put(&core->pool, encoded);
+	buffer_put(&core->pool, result.buffer);
+	return st;
+}
+
+static tr_status fold_pass_up(struct group_core *core, struct op *op, uint32_t segment,
+    const struct route *route, struct fold_list *list)
+{
+	uint8_t set[ROUTE_SET_BYTES];
+	struct fold_part sum = { 0 };
+	struct route_of of;
+	tr_status st;
+
+	(void)path_route_of(core, op, segment, &of); /* `route` is it */
+	if (op->codec != TR_CODEC_NONE) {
+		st = fold_encode(core, op, segment, list, 0, NULL, &sum.buffer);
+		sum.data = sum.buffer ? sum.buffer->data : NULL;
+		sum.form = SEGMENT_ENCODED;
+	} else {
+		st = fold_into_buffer(core, op, segment, list, &sum);
+		list->count = 0;
+	}
+	if (st != TR_OK)
+		return st;
+	route_set(&of, core->roster.me, set);
+	op->segment[segment].passed = true;
+	path_send(core, op, segment, route->up,
+	    &(struct path_frame){ .kind = SEGMENT_PARTIAL,
+	        .encoding = sum.form,
+	        .set = set,
+	        .payload = sum.data,
+	        .bytes = op_form_bytes(op, segment, sum.form),
+	        .buffer = sum.buffer });
+	buffer_put(&core->pool, sum.buffer);
+	op_own_drop(op, &core->pool, segment);
+	return TR_OK;
 }
 
 static tr_status fold_complete(struct group_core *core, struct op *op, uint32_t segment,
     const struct route *route, unsigned from, struct fold_part last)
 {
-	uint8_t set[ROUTE_SET_BYTES];
 	struct fold_list list;
-	struct fold_part sum = { 0 };
+	tr_status st = fold_collect(core, op, segment, from, last, &list);
 
-	fold_collect(core, op, segment, from, last, &list);
-	if (route->seals) {
-		fold_sum(op, op->data + op_offset(op, segment), false, &list,
-		    op_elements(op, segment), op->reduce == TR_AVG ? core->roster.live_count : 0);
-		for (unsigned i = 0; i < list.count; i++)
-			buffer_put(&core->pool, list.parts[i].buffer);
-		path_live_set(core, set);
-		path_sealed_here(core, op, segment, route, set);
-		return TR_OK;
-	}
-	if (fold_into_buffer(core, op, segment, &list, &sum) != TR_OK)
-		return TR_ENOMEM;
-	route_set(&(struct route_of){ &core->roster, op->algorithm, op->tag, segment },
-	    core->roster.me, set);
-	op->segment[segment].passed = true;
-	path_send(core, op, segment, route->up,
-	    &(struct path_frame){ .kind = SEGMENT_PARTIAL,
-	        .encoding = sum.wide ? SEGMENT_WIDE : SEGMENT_PLAIN,
-	        .set = set,
-	        .payload = sum.data,
-	        .bytes = part_bytes(op, segment, sum.wide),
-	        .buffer = sum.buffer });
-	buffer_put(&core->pool, sum.buffer);
-	return TR_OK;
+	if (st == TR_OK)
+		st = route->seals ? fold_seal(core, op, segment, route, &list)
+		                  : fold_pass_up(core, op, segment, route, &list);
+	fold_list_drop(core, &list);
+	return st;
 }
 
 tr_status fold_own_given(struct group_core *core, struct op *op, uint32_t segment,
@@ -305,7 +382,7 @@ tr_status fold_add(struct group_core *core, struct op *op, uint32_t segment,
     struct tr_error *error)
 {
 	struct op_fold *fold = op->segment[segment].fold;
-	struct fold_part part = { payload->data, core->incoming, payload->wide };
+	struct fold_part part = { payload->data, core->incoming, payload->form };
 	bool own = core->roster.live[core->roster.me];
 
 	if (fold && bits_get(fold->got, from))

@@ -51,7 +51,7 @@ static void group_tell_done(struct group_core *core)
 {
 	for (size_t i = 0; i < core->op_count; i++) {
 		struct op *op = core->ops[i];
-		if (op->told || op->sealed < op->segments)
+		if (op->told || !op_done(op))
 			continue;
 		op->told = true;
 		struct group_action *action = emit(core, GROUP_DO_OP_DONE);

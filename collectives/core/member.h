@@ -75,6 +75,8 @@ struct group_core {
 	bool begin_wanted;
 	struct op **ops; /* of `round`, ascending tags */
 	size_t op_count, op_capacity;
+	bool indexed; /* some op named contributors by their index, in this round or one before */
+	uint64_t begun_attempt; /* of which the caller knows its index and the contributors */
 	struct tr_commit closing;
 	uint64_t early_us; /* when to tell the hub that we are still waiting */
 	bool voted;        /* in this view */
@@ -158,7 +160,7 @@ enum tr_algorithm window_algorithm(const struct group_core *core, enum tr_algori
 struct path_payload {
 	const void *data;
 	bool stable; /* it stays as it is until the round is decided or the view freezes */
-	bool wide;   /* SEGMENT_WIDE */
+	enum segment_encoding form;
 };
 struct path_frame {
 	enum segment_kind kind;
@@ -173,11 +175,20 @@ tr_status path_segment(struct group_core *core, const struct group_event *event,
     struct tr_error *error);
 void path_send(struct group_core *core, const struct op *op, uint32_t segment, unsigned to,
     const struct path_frame *frame);
-void path_send_result(struct group_core *core, const struct op *op, uint32_t segment, unsigned to);
-/* The result is in op->data. */
-void path_sealed_here(struct group_core *core, struct op *op, uint32_t segment,
-    const struct route *route, const uint8_t *set);
-void path_live_set(const struct group_core *core, uint8_t *set);
+/* A sealed segment to one peer, as it lies in memory. */
+tr_status path_send_result(struct group_core *core, const struct op *op, uint32_t segment,
+    unsigned to);
+/* Down the route, from `result` where we have just made it. `encoded`: its form on the wire; NULL: as it is. */
+void path_pass_on(struct group_core *core, struct op *op, uint32_t segment,
+    const struct route *route, const struct op_result *result, struct group_buffer *encoded);
+/* Who is in the segment's result if it is sealed now. */
+void path_full_set(const struct group_core *core, const struct op *op, uint32_t segment,
+    uint8_t *set);
+/* false: it has no route, since the peer to which or from which it goes is gone. */
+bool path_route_of(const struct group_core *core, const struct op *op, uint32_t segment,
+    struct route_of *of);
+/* Does this participant need the segment's result? */
+bool path_needs(const struct group_core *core, const struct op *op, uint32_t segment, unsigned who);
 
 /* ---- fold.c ---- */
 /* A child's sum. Takes core->incoming if it keeps it. TR_EPROTO: it came before. */

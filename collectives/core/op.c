@@ -5,87 +5,9 @@
 #include <string.h>
 
 #include "collectives/core/bits.h"
-#include "collectives/kernels/reduce.h"
+#include "collectives/core/coded.h"
 
-#define SEGMENT_LEAST   (16u << 10) /* below, the header and the call cost more than overlap gains */
-#define SEGMENTS_WANTED 32u
-
-static uint8_t nothing[1]; /* where an empty op's data is */
-
-static tr_status op_check(const struct op_submit *submit, struct tr_error *error)
-{
-	if (reduce_element_bytes(submit->dtype) == 0 || submit->reduce < TR_SUM ||
-	    submit->reduce > TR_PROD)
-		return tr_error_set(error, TR_EINVAL, "op %u: dtype %d, reduce op %d", submit->tag,
-		    (int)submit->dtype, (int)submit->reduce);
-	if (!submit->data && submit->count > 0)
-		return tr_error_set(error, TR_EINVAL, "op %u: no data", submit->tag);
-	return TR_OK;
-}
-
-static tr_status op_size(struct op *op, const struct op_submit *submit, struct tr_error *error)
-{
-	op->element_bytes = reduce_element_bytes(submit->dtype);
-	uint32_t most = submit->segment_bytes;
-	/* Sums under way are f32, and must fit a frame. */
-	const uint32_t narrow = (TR_FRAME_DATA_MAX - SEGMENT_HEADER_BYTES) / 2;
-	if (reduce_is_wide(submit->dtype) && most > narrow)
-		most = narrow;
-	most = op_segment_bytes(submit->count > UINT64_MAX / 8 ? UINT64_MAX
-	                                                       : submit->count * op->element_bytes,
-	    most);
-	op->segment_elements = most / (uint32_t)op->element_bytes;
-	/* An empty op has one empty segment: its signature is compared like any other's. */
-	uint64_t segments = submit->count / op->segment_elements +
-	    (submit->count % op->segment_elements != 0 || submit->count == 0);
-	if (segments > TR_OP_SEGMENTS_MAX)
-		return tr_error_set(error, TR_ELIMIT, "op %u: %lu elements, at most %lu in one op",
-		    submit->tag, (unsigned long)submit->count,
-		    (unsigned long)TR_OP_SEGMENTS_MAX * op->segment_elements);
-	op->segments = (uint32_t)segments;
-	return TR_OK;
-}
-
-tr_status op_create(const struct op_submit *submit, struct op **created, struct tr_error *error)
-{
-	tr_status st = op_check(submit, error);
-	if (st != TR_OK)
-		return st;
-	struct op *op = calloc(1, sizeof(*op));
-	if (!op)
-		return tr_error_set(error, TR_ENOMEM, "out of memory for an op");
-	op->tag = submit->tag;
-	op->signature = (struct op_signature){ .count = submit->count,
-		.dtype = (uint8_t)submit->dtype,
-		.reduce = (uint8_t)submit->reduce };
-	op->dtype = submit->dtype;
-	op->reduce = submit->reduce;
-	op->data = submit->data ? submit->data : nothing;
-	op->input = submit->input;
-	st = op_size(op, submit, error);
-	if (st != TR_OK)
-		goto destroy;
-	op->segment = calloc(op->segments, sizeof(*op->segment));
-	size_t bytes = submit->count * op->element_bytes;
-	bool save = submit->save && !submit->input && bytes > 0;
-	if (save) {
-		op->saved = malloc(bytes);
-		if (op->saved)
-			memcpy(op->saved, op->data, bytes);
-	}
-	if (!op->segment || (save && !op->saved)) {
-		st = tr_error_set(error, TR_ENOMEM, "out of memory for op %u", op->tag);
-		goto destroy;
-	}
-	st = op_reset(op, NULL, true, submit->contributors);
-	if (st != TR_OK)
-		goto destroy;
-	*created = op;
-	return TR_OK;
-destroy:
-	op_destroy(op, NULL);
-	return st;
-}
+/* ---- life ---- */
 
 void op_destroy(struct op *op, struct buffer_pool *pool)
 {
@@ -99,9 +21,17 @@ void op_destroy(struct op *op, struct buffer_pool *pool)
 	free(op);
 }
 
+void op_own_drop(struct op *op, struct buffer_pool *pool, uint32_t segment)
+{
+	buffer_put(pool, op->segment[segment].own);
+	op->segment[segment].own = NULL;
+}
+
 void op_fold_drop(struct op *op, struct buffer_pool *pool, uint32_t segment)
 {
 	struct op_fold *fold = op->segment[segment].fold;
+
+	op_own_drop(op, pool, segment);
 	if (!fold)
 		return;
 	buffer_put(pool, fold->left.buffer);
@@ -134,59 +64,206 @@ tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigne
 	return TR_OK;
 }
 
-uint32_t op_segment_bytes(uint64_t bytes, uint32_t most)
-{
-	uint64_t wanted = bytes / SEGMENTS_WANTED;
-	uint32_t segment = wanted > most ? most : (uint32_t)wanted;
+/* ---- what it is ---- */
 
-	if (segment < SEGMENT_LEAST)
-		segment = most < SEGMENT_LEAST ? most : SEGMENT_LEAST;
-	return segment < OP_SEGMENT_ALIGN ? segment : segment - segment % OP_SEGMENT_ALIGN;
+bool op_indexed(const struct op *op)
+{
+	return op->kind != OP_REDUCED;
+}
+
+uint32_t op_contributor(const struct op *op, uint32_t segment)
+{
+	if (op->kind == OP_REDUCED)
+		return ROSTER_NONE;
+	return op->source != ROSTER_NONE ? op->source : cut_block(&op->cut, segment);
+}
+
+bool op_needs(const struct op *op, uint32_t segment, uint32_t index)
+{
+	switch (op->kind) {
+	case OP_SCATTERED:
+		return op_contributor(op, segment) == index;
+	case OP_PAIR:
+		return index == op->source || index == op->signature.root;
+	default:
+		return true;
+	}
+}
+
+bool op_done(const struct op *op)
+{
+	return op->sealed == op->needed;
 }
 
 uint32_t op_elements(const struct op *op, uint32_t segment)
 {
-	if (segment + 1 < op->segments)
-		return op->segment_elements;
-	return (uint32_t)(op->signature.count - (uint64_t)segment * op->segment_elements);
+	return cut_elements(&op->cut, segment);
 }
 
-size_t op_offset(const struct op *op, uint32_t segment)
+size_t op_bytes(const struct op *op, uint32_t segment)
 {
-	return (size_t)segment * op->segment_elements * op->element_bytes;
+	return op_elements(op, segment) * op->element_bytes;
 }
 
-const uint8_t *op_input(const struct op *op, uint32_t segment)
+size_t op_form_bytes(const struct op *op, uint32_t segment, enum segment_encoding form)
 {
-	const uint8_t *from = op->saved ? op->saved : op->input ? op->input : op->data;
-	return from ? from + op_offset(op, segment) : NULL;
+	return coded_bytes(op, form, op_elements(op, segment));
 }
+
+/* ---- memory ---- */
+
+static uint8_t nothing[1]; /* where an empty op's data is */
+
+/* `first`: element of the op at which the memory begins. NULL: the segment does not lie in a row. */
+static uint8_t *op_row(const struct op *op, const uint8_t *memory, const struct strided *layout,
+    uint64_t first, uint32_t segment)
+{
+	if (!strided_contiguous(layout))
+		return NULL;
+	if (!memory)
+		return nothing;
+	return (uint8_t *)(uintptr_t)memory +
+	    (cut_first(&op->cut, segment) - first) * op->element_bytes;
+}
+
+static const uint8_t *op_own_row(const struct op *op, uint32_t segment)
+{
+	if (op->saved)
+		return op->saved + cut_first(&op->cut, segment) * op->element_bytes;
+	if (op->input)
+		return op_row(op, op->input, &op->input_layout, op->input_first, segment);
+	return op_row(op, op->data, &op->data_layout, op->data_first, segment);
+}
+
+static void op_own_gather(const struct op *op, uint32_t segment, uint8_t *out)
+{
+	uint64_t first = cut_first(&op->cut, segment);
+
+	if (op->input)
+		strided_gather(&op->input_layout, op->element_bytes, op->input,
+		    first - op->input_first, op_elements(op, segment), out);
+	else
+		strided_gather(&op->data_layout, op->element_bytes, op->data,
+		    first - op->data_first, op_elements(op, segment), out);
+}
+
+static tr_status op_own_make(struct op *op, struct buffer_pool *pool, uint32_t segment,
+    const uint8_t *row)
+{
+	struct group_buffer *gathered = NULL, *encoded;
+
+	if (!row) {
+		gathered = buffer_get(pool, op_bytes(op, segment));
+		if (!gathered)
+			return TR_ENOMEM;
+		op_own_gather(op, segment, gathered->data);
+		row = gathered->data;
+	}
+	if (op->codec == TR_CODEC_NONE) {
+		op->segment[segment].own = gathered;
+		return TR_OK;
+	}
+	encoded = buffer_get(pool, op_form_bytes(op, segment, SEGMENT_ENCODED));
+	if (encoded)
+		coded_encode_input(op, cut_first(&op->cut, segment), row, op_elements(op, segment),
+		    encoded->data);
+	buffer_put(pool, gathered);
+	op->segment[segment].own = encoded;
+	return encoded ? TR_OK : TR_ENOMEM;
+}
+
+tr_status op_own(struct op *op, struct buffer_pool *pool, uint32_t segment, struct fold_part *part)
+{
+	const uint8_t *row = op_own_row(op, segment);
+
+	*part = (struct fold_part){ .form = SEGMENT_PLAIN };
+	if (row && op->codec == TR_CODEC_NONE) {
+		part->data = row;
+		return TR_OK;
+	}
+	if (!op->segment[segment].own && op_own_make(op, pool, segment, row) != TR_OK)
+		return TR_ENOMEM;
+	part->buffer = op->segment[segment].own;
+	part->buffer->references++;
+	part->data = part->buffer->data;
+	part->form = op->codec != TR_CODEC_NONE ? SEGMENT_ENCODED : SEGMENT_PLAIN;
+	return TR_OK;
+}
+
+tr_status op_result_make(const struct op *op, struct buffer_pool *pool, uint32_t segment,
+    struct op_result *result)
+{
+	*result = (struct op_result){ .data = op_row(op, op->data, &op->data_layout, op->data_first,
+		                          segment) };
+	if (result->data)
+		return TR_OK;
+	result->buffer = buffer_get(pool, op_bytes(op, segment));
+	if (!result->buffer)
+		return TR_ENOMEM;
+	result->data = result->buffer->data;
+	return TR_OK;
+}
+
+tr_status op_result_read(const struct op *op, struct buffer_pool *pool, uint32_t segment,
+    struct op_result *result)
+{
+	tr_status st = op_result_make(op, pool, segment, result);
+
+	if (st == TR_OK && result->buffer)
+		strided_gather(&op->data_layout, op->element_bytes, op->data,
+		    cut_first(&op->cut, segment) - op->data_first, op_elements(op, segment),
+		    result->data);
+	return st;
+}
+
+/* ---- sealing ---- */
 
 uint8_t *op_set(const struct op *op, uint32_t segment)
 {
 	return op->sets + segment * op->set_bytes;
 }
 
-void op_seal(struct op *op, struct buffer_pool *pool, uint32_t s, const uint8_t *set)
+static void op_sealed(struct op *op, struct buffer_pool *pool, uint32_t s)
 {
 	struct op_segment *segment = &op->segment[s];
-	size_t bytes = op_elements(op, s) * op->element_bytes;
 
 	assert(!segment->sealed);
 	op_fold_drop(op, pool, s);
-	segment->digest = tr_digest_of(bytes > 0 ? op->data + op_offset(op, s) : (const void *)"",
-	    bytes);
-	memcpy(op_set(op, s), set, op->set_bytes);
 	segment->sealed = true;
 	op->sealed++;
 	op->begun -= segment->begun;
 	segment->begun = false;
 }
 
+void op_seal(struct op *op, struct buffer_pool *pool, uint32_t s, const struct op_result *result,
+    const uint8_t *set)
+{
+	op->segment[s].digest = tr_digest_of(result->data, op_bytes(op, s));
+	if (result->buffer)
+		strided_scatter(&op->data_layout, op->element_bytes, op->data,
+		    cut_first(&op->cut, s) - op->data_first, op_elements(op, s), result->data);
+	memcpy(op_set(op, s), set, op->set_bytes);
+	op_sealed(op, pool, s);
+}
+
+void op_seal_void(struct op *op, struct buffer_pool *pool, uint32_t s)
+{
+	op->segment[s].digest = tr_digest_of("", 0);
+	memset(op_set(op, s), 0, op->set_bytes);
+	op_sealed(op, pool, s);
+}
+
+bool op_is_void(const struct op *op, uint32_t segment)
+{
+	return op->segment[segment].sealed && bits_count(op_set(op, segment), op->set_bytes) == 0;
+}
+
 bool op_whole(const struct op *op, uint32_t segment, unsigned contributors)
 {
+	bool one = op->kind == OP_SOURCED || op->kind == OP_PAIR;
+
 	return op->segment[segment].sealed &&
-	    bits_count(op_set(op, segment), op->set_bytes) == contributors;
+	    bits_count(op_set(op, segment), op->set_bytes) == (one ? 1 : contributors);
 }
 
 struct tr_digest op_digest(const struct op *op)

@@ -1,5 +1,5 @@
-/* One collective of a round and its segments: what is sealed, by whom, with which digest. Pure bookkeeping over the
- * caller's memory; who sends what is path.c's.
+/* One collective of a round and its segments: what is sealed, by whom, with which digest; and where its elements are. Pure
+ * bookkeeping over the caller's memory; who sends what is route.c's.
  */
 #ifndef TR_COLLECTIVES_CORE_OP_H
 #define TR_COLLECTIVES_CORE_OP_H
@@ -10,7 +10,11 @@
 
 #include "collectives/coll.h"
 #include "collectives/core/buffer.h"
+#include "collectives/core/cut.h"
+#include "collectives/core/group.h"
 #include "collectives/core/roster.h"
+#include "collectives/core/route.h"
+#include "collectives/core/strided.h"
 #include "common/digest.h"
 #include "common/limits.h"
 #include "proto/segment.h"
@@ -19,7 +23,7 @@
 struct fold_part {
 	const void *data;            /* NULL: nothing */
 	struct group_buffer *buffer; /* that holds it: one reference; NULL: it stays where it is */
-	bool wide;                   /* f32, of an op in f16 or bf16 */
+	enum segment_encoding form; /* SEGMENT_WIDE: f32, of an op in f16 or bf16 or with a codec */
 };
 
 /* One segment's sum under way, at a node of its route that waits for more (fold.c). */
@@ -36,6 +40,8 @@ struct op_fold {
 struct op_segment {
 	struct tr_digest digest; /* of the sealed result */
 	struct op_fold *fold;
+	struct group_buffer
+	    *own; /* our input, gathered or encoded; NULL: not yet, or it is used where it is */
 	uint32_t server; /* participant that serves it after a view change; ROSTER_NONE: reduce it */
 	bool sealed;
 	bool passed; /* our sum is on its way up in this view */
@@ -44,9 +50,12 @@ struct op_segment {
 
 struct op {
 	uint32_t tag;
-	struct op_signature signature;
+	struct op_signature signature; /* TR_RECV says TR_SEND, and the root is the receiver */
+	enum op_kind kind;
+	uint32_t source; /* contributor: of a broadcast, or of a pair */
 	enum tr_dtype dtype;
 	enum tr_reduce reduce;
+	enum tr_codec codec;
 	/* In this view (window.c): */
 	enum tr_algorithm algorithm;
 	bool ordered;              /* sums are taken in ascending peer id */
@@ -55,27 +64,33 @@ struct op {
 	uint32_t rotation;    /* segments in a block that every member begins in another order */
 	uint8_t *data;        /* the result: the caller's; borrowed until the round is decided */
 	const uint8_t *input; /* apart from the result; NULL: in place */
-	uint8_t *saved;       /* POLICY_UNIFORM, in place: a copy of the input */
+	uint8_t *saved;       /* POLICY_UNIFORM, in place: a copy of the input, in a row */
+	struct strided data_layout, input_layout;
+	uint64_t data_first,
+	    input_first;       /* elements of the op that are before the memory's first */
+	const float *residual; /* error feedback; NULL: none */
+	float *residual_next;
+	float beta;
 	size_t element_bytes;
-	uint32_t segment_elements, segments, sealed;
-	bool told; /* the caller knows that the result is in place */
+	struct cut cut;
+	uint32_t segments;
+	uint32_t needed; /* segments whose result this member needs */
+	uint32_t sealed; /* of those */
+	bool told;       /* the caller knows that the result is in place */
 	struct op_segment *segment;
 	size_t set_bytes; /* of one contributor set: bits of the attempt's contributors */
 	uint8_t *sets;    /* segments x set_bytes; valid where sealed */
 };
 
 struct op_submit {
-	uint32_t tag;
-	void *data;
-	const void *input; /* NULL: in place */
-	uint64_t count;
-	enum tr_dtype dtype;
-	enum tr_reduce reduce;
+	const struct group_submit *submit;
 	bool save; /* keep a copy of an input that the result replaces */
 	uint32_t segment_bytes;
 	unsigned contributors;
+	unsigned index; /* ours among them; `contributors`: we are none */
 };
 
+/* TR_EINVAL, TR_ELIMIT: what is wrong with it. */
 tr_status op_create(const struct op_submit *submit, struct op **op, struct tr_error *error);
 void op_destroy(struct op *op, struct buffer_pool *pool); /* accepts NULL */
 
@@ -87,15 +102,51 @@ tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigne
 #define OP_SEGMENT_ALIGN 1024u /* 128 of the widest elements: blocks of codecs are never split */
 uint32_t op_segment_bytes(uint64_t bytes, uint32_t most);
 
+/* Does it name contributors by their index? Then another attempt is another op. */
+bool op_indexed(const struct op *op);
+/* Contributor whose data the segment is (OP_SOURCED, OP_PAIR) or who gets it (OP_SCATTERED); ROSTER_NONE: all. */
+uint32_t op_contributor(const struct op *op, uint32_t segment);
+/* May the contributor `index` need the result of this segment? */
+bool op_needs(const struct op *op, uint32_t segment, uint32_t index);
+bool op_done(const struct op *op);
+
 uint32_t op_elements(const struct op *op, uint32_t segment); /* in this segment */
-size_t op_offset(const struct op *op, uint32_t segment);     /* bytes */
-const uint8_t *op_input(const struct op *op, uint32_t segment);
+size_t op_bytes(const struct op *op, uint32_t segment);      /* of them, as they lie in memory */
+/* Bytes of this segment in a form on the wire. */
+size_t op_form_bytes(const struct op *op, uint32_t segment, enum segment_encoding form);
+
+/* Our input of this segment as it goes into sums: where it is if it lies in a row; else gathered, encoded. The reference is the caller's.
+ * TR_ENOMEM. */
+tr_status op_own(struct op *op, struct buffer_pool *pool, uint32_t segment, struct fold_part *part);
+void op_own_drop(struct op *op, struct buffer_pool *pool, uint32_t segment);
+
+/* Where this segment's result is to be made: in the caller's memory, or in a buffer if it does not lie in a row. TR_ENOMEM. */
+struct op_result {
+	uint8_t *data;
+	struct group_buffer *buffer; /* one reference; NULL: the caller's memory */
+};
+tr_status op_result_make(const struct op *op, struct buffer_pool *pool, uint32_t segment,
+    struct op_result *result);
+/* A sealed result, to be sent. */
+tr_status op_result_read(const struct op *op, struct buffer_pool *pool, uint32_t segment,
+    struct op_result *result);
+
 uint8_t *op_set(const struct op *op, uint32_t segment);
 
-/* The segment's result is in op->data: hash it while it is hot. */
-void op_seal(struct op *op, struct buffer_pool *pool, uint32_t segment, const uint8_t *set);
+/* The segment's result was made at `result`: hashes it while it is hot, and puts it into its place. */
+void op_seal(struct op *op, struct buffer_pool *pool, uint32_t segment,
+    const struct op_result *result, const uint8_t *set);
+/* Its source is dead and nobody has it: the memory stays as it is, the contributor set is empty. */
+void op_seal_void(struct op *op, struct buffer_pool *pool, uint32_t segment);
+bool op_is_void(const struct op *op, uint32_t segment);
+/* Sealed, and nobody's data is missing. */
 bool op_whole(const struct op *op, uint32_t segment, unsigned contributors);
-/* Everything sealed: results and contributor sets, in segment order. */
+/* Does everybody hold the same result? Then it is part of what is voted on. */
+static inline bool op_common(const struct op *op)
+{
+	return op->kind == OP_REDUCED || op->kind == OP_SOURCED;
+}
+/* Everything sealed, op_common: results and contributor sets, in segment order. */
 struct tr_digest op_digest(const struct op *op);
 void op_fold_drop(struct op *op, struct buffer_pool *pool, uint32_t segment);
 

@@ -4,12 +4,51 @@
 #include <string.h>
 
 #include "collectives/core/bits.h"
+#include "collectives/core/coded.h"
 #include "collectives/core/member.h"
 #include "collectives/kernels/reduce.h"
 
-void path_live_set(const struct group_core *core, uint8_t *set)
+static unsigned path_participant(const struct group_core *core, uint32_t contributor)
+{
+	const struct roster *roster = &core->roster;
+
+	unsigned who = contributor < roster->contributor_count
+	    ? roster_find(roster, roster->contributors[contributor])
+	    : ROSTER_NONE;
+
+	return who != ROSTER_NONE && roster->live[who] ? who : ROSTER_NONE;
+}
+
+bool path_route_of(const struct group_core *core, const struct op *op, uint32_t segment,
+    struct route_of *of)
+{
+	*of = (struct route_of){ .roster = &core->roster,
+		.algorithm = op->algorithm,
+		.tag = op->tag,
+		.segment = segment,
+		.kind = op->kind };
+	if (op->kind == OP_REDUCED)
+		return core->roster.live_count > 0;
+	of->root = path_participant(core, op_contributor(op, segment));
+	of->relayed = op->source != ROSTER_NONE;
+	if (op->kind == OP_PAIR)
+		of->to = path_participant(core, op->signature.root);
+	return of->root != ROSTER_NONE && core->roster.live_count > 0;
+}
+
+bool path_needs(const struct group_core *core, const struct op *op, uint32_t segment, unsigned who)
+{
+	return op_needs(op, segment, core->roster.bit[who]);
+}
+
+void path_full_set(const struct group_core *core, const struct op *op, uint32_t segment,
+    uint8_t *set)
 {
 	memset(set, 0, ROUTE_SET_BYTES);
+	if (op->kind == OP_SOURCED || op->kind == OP_PAIR) {
+		bits_set(set, op_contributor(op, segment));
+		return;
+	}
 	for (unsigned i = 0; i < core->roster.n; i++)
 		if (core->roster.live[i])
 			bits_set(set, core->roster.bit[i]);
@@ -43,37 +82,63 @@ void path_send(struct group_core *core, const struct op *op, uint32_t segment, u
 		frame->buffer->references++;
 }
 
-void path_send_result(struct group_core *core, const struct op *op, uint32_t segment, unsigned to)
+static void path_send_sealed(struct group_core *core, const struct op *op, uint32_t segment,
+    unsigned to, const struct op_result *result, struct group_buffer *encoded)
 {
+	bool is_void = op_is_void(op, segment);
+	enum segment_encoding form = encoded ? SEGMENT_ENCODED : SEGMENT_PLAIN;
+
 	path_send(core, op, segment, to,
 	    &(struct path_frame){ .kind = SEGMENT_SEALED,
+	        .encoding = form,
 	        .set = op_set(op, segment),
-	        .payload = op->data + op_offset(op, segment),
-	        .bytes = op_elements(op, segment) * op->element_bytes });
+	        .payload = encoded ? encoded->data : result->data,
+	        .bytes = is_void ? 0 : op_form_bytes(op, segment, form),
+	        .buffer = encoded ? encoded : result->buffer });
 }
 
-static void path_pass_on(struct group_core *core, struct op *op, uint32_t segment,
-    const struct route *route)
+tr_status path_send_result(struct group_core *core, const struct op *op, uint32_t segment,
+    unsigned to)
+{
+	struct op_result result;
+	tr_status st = op_result_read(op, &core->pool, segment, &result);
+
+	if (st != TR_OK)
+		return st;
+	path_send_sealed(core, op, segment, to, &result, NULL);
+	buffer_put(&core->pool, result.buffer);
+	return TR_OK;
+}
+
+void path_pass_on(struct group_core *core, struct op *op, uint32_t segment,
+    const struct route *route, const struct op_result *result, struct group_buffer *encoded)
 {
 	for (unsigned i = 0; i < route->down_count; i++)
-		path_send_result(core, op, segment, route->down_to[i]);
+		path_send_sealed(core, op, segment, route->down_to[i], result, encoded);
 }
 
-void path_sealed_here(struct group_core *core, struct op *op, uint32_t segment,
-    const struct route *route, const uint8_t *set)
-{
-	op_seal(op, &core->pool, segment, set);
-	path_pass_on(core, op, segment, route);
-}
-
-/* A sum of f16 or bf16 travels as f32 once it is one of several. */
+/* A sum of f16 or bf16 travels as f32 once it is one of several. With a codec all is encoded, but for results that are served after a
+ * view change: they are what everybody decoded, and would perhaps not encode to the same bytes. */
 static bool path_encoding_expected(const struct op *op, const struct segment_header *header)
 {
-	bool wide = header->kind == SEGMENT_PARTIAL && reduce_is_wide(op->dtype) &&
-	    bits_count(header->contributors, sizeof(header->contributors)) > 1;
+	enum segment_encoding form = (enum segment_encoding)header->encoding;
+	unsigned contributors = bits_count(header->contributors, sizeof(header->contributors));
+	bool partial = header->kind == SEGMENT_PARTIAL;
 
-	return header->encoding == (wide ? SEGMENT_WIDE : SEGMENT_PLAIN) &&
-	    header->bytes == header->elements * (wide ? sizeof(float) : op->element_bytes);
+	if (!partial && contributors == 0)
+		return form == SEGMENT_PLAIN && header->bytes == 0 && op->kind != OP_REDUCED;
+	if (op->codec != TR_CODEC_NONE) {
+		if (form != SEGMENT_ENCODED &&
+		    (partial || op->segment[header->segment].server == ROSTER_NONE))
+			return false;
+		if (form == SEGMENT_WIDE)
+			return false;
+	} else {
+		bool wide = partial && reduce_is_wide(op->dtype) && contributors > 1;
+		if (form != (wide ? SEGMENT_WIDE : SEGMENT_PLAIN))
+			return false;
+	}
+	return header->bytes == op_form_bytes(op, header->segment, form);
 }
 
 static tr_status path_partial(struct group_core *core, struct op *op, unsigned from,
@@ -82,12 +147,12 @@ static tr_status path_partial(struct group_core *core, struct op *op, unsigned f
 	const struct roster *roster = &core->roster;
 	const struct segment_header *header = event->segment.header;
 	struct op_segment *segment = &op->segment[header->segment];
-	struct route_of of = { roster, op->algorithm, op->tag, header->segment };
+	struct route_of of;
 	uint8_t expected[ROUTE_SET_BYTES];
 	struct route route;
 
 	if (segment->sealed || segment->passed || segment->server != ROSTER_NONE ||
-	    roster->live_count == 0)
+	    !path_route_of(core, op, header->segment, &of))
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " sent a sum nobody waits for", roster->peers[from]);
 	route_find(&of, roster->me, &route);
@@ -102,19 +167,68 @@ static tr_status path_partial(struct group_core *core, struct op *op, unsigned f
 	struct path_payload payload = {
 		.data = event->segment.payload ? event->segment.payload : "",
 		.stable = event->segment.stable,
-		.wide = header->encoding == SEGMENT_WIDE,
+		.form = (enum segment_encoding)header->encoding,
 	};
 	return fold_add(core, op, header->segment, &route, from, &payload, error);
 }
 
-static bool path_set_valid(const struct group_core *core, const uint8_t *set)
+/* Of contributors of this attempt; of one source, that one. Nobody: its source is dead (keep). */
+static bool path_set_valid(const struct group_core *core, const struct op *op, uint32_t segment,
+    const uint8_t *set)
 {
-	unsigned bits = core->roster.contributor_count;
+	unsigned bits = core->roster.contributor_count, count = bits_count(set, ROUTE_SET_BYTES);
 
 	for (unsigned bit = bits; bit < TR_GROUP_PEERS_MAX; bit++)
 		if (bits_get(set, bit))
 			return false;
-	return bits_count(set, bits_bytes(bits)) > 0;
+	if (op->kind == OP_REDUCED || op->kind == OP_SCATTERED)
+		return count > 0;
+	return count == 0 || (count == 1 && bits_get(set, op_contributor(op, segment)));
+}
+
+/* Holds the encoded bytes that are passed on. One reference; NULL: out of memory. */
+static struct group_buffer *path_hold(struct group_core *core, const struct group_event *event)
+{
+	struct group_buffer *held = core->incoming;
+	size_t bytes = event->segment.header->bytes;
+
+	if (held && held->data == event->segment.payload) {
+		core->incoming = NULL;
+		return held;
+	}
+	held = buffer_get(&core->pool, bytes);
+	if (held && bytes > 0)
+		memcpy(held->data, event->segment.payload, bytes);
+	return held;
+}
+
+static tr_status path_result_take(struct group_core *core, struct op *op,
+    const struct group_event *event, const struct route *route)
+{
+	const struct segment_header *header = event->segment.header;
+	uint32_t s = header->segment;
+	bool encoded = header->encoding == SEGMENT_ENCODED;
+	struct group_buffer *held = NULL;
+	struct op_result result;
+	tr_status st = op_result_make(op, &core->pool, s, &result);
+
+	if (st != TR_OK)
+		return st;
+	if (encoded)
+		coded_decode(op, result.data, event->segment.payload, header->elements);
+	else if (header->bytes > 0)
+		memcpy(result.data, event->segment.payload, header->bytes);
+	if (encoded && route->down_count > 0) {
+		held = path_hold(core, event);
+		st = held ? TR_OK : TR_ENOMEM;
+	}
+	if (st == TR_OK) {
+		op_seal(op, &core->pool, s, &result, header->contributors);
+		path_pass_on(core, op, s, route, &result, held);
+	}
+	buffer_put(&core->pool, held);
+	buffer_put(&core->pool, result.buffer);
+	return st;
 }
 
 static tr_status path_result(struct group_core *core, struct op *op, unsigned from,
@@ -124,20 +238,22 @@ static tr_status path_result(struct group_core *core, struct op *op, unsigned fr
 	const struct segment_header *header = event->segment.header;
 	uint32_t s = header->segment, server = op->segment[s].server;
 	struct route route = { .down_from = ROSTER_NONE };
+	struct route_of of;
 
-	if (server == ROSTER_NONE && roster->live_count > 0)
-		route_find(&(struct route_of){ roster, op->algorithm, op->tag, s }, roster->me,
-		    &route);
+	if (server == ROSTER_NONE && path_route_of(core, op, s, &of))
+		route_find(&of, roster->me, &route);
 	if (op->segment[s].sealed || from != (server != ROSTER_NONE ? server : route.down_from))
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " sent a result nobody waits for", roster->peers[from]);
-	if (!path_set_valid(core, header->contributors))
+	if (!path_set_valid(core, op, s, header->contributors))
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " sent a result of unknown contributors", roster->peers[from]);
-	if (header->bytes > 0)
-		memcpy(op->data + op_offset(op, s), event->segment.payload, header->bytes);
-	op_seal(op, &core->pool, s, header->contributors);
-	path_pass_on(core, op, s, &route);
+	if (bits_count(header->contributors, ROUTE_SET_BYTES) > 0)
+		return path_result_take(core, op, event, &route);
+	if (server == ROSTER_NONE)
+		return tr_error_set(error, TR_EPROTO, "peer %" PRIu64 " sent a result of nobody",
+		    roster->peers[from]);
+	op_seal_void(op, &core->pool, s);
 	return TR_OK;
 }
 
@@ -153,22 +269,56 @@ static tr_status path_mismatch(struct group_core *core, uint64_t from, const cha
 	return TR_OK;
 }
 
+static const char *path_collective(unsigned collective)
+{
+	static const char *const names[] = { "all-reduce", "reduce-scatter", "all-gather",
+		"broadcast", "barrier", "send/recv", "send/recv" };
+
+	return collective <= TR_RECV ? names[collective] : "a collective";
+}
+
+/* A send that this peer means to get from somebody else, or its own that comes back. */
+static bool path_other_pair(const struct group_core *core, const struct op *op, unsigned from)
+{
+	return op->kind == OP_PAIR && core->roster.bit[from] != op->source &&
+	    core->roster.bit[from] != op->signature.root;
+}
+
 static tr_status path_compare(struct group_core *core, uint64_t from, const struct op *op,
     const struct segment_header *header)
 {
 	const struct op_signature *theirs = &header->signature, *ours = &op->signature;
 	char what[160];
 
+	if (path_other_pair(core, op, roster_find(&core->roster, from))) {
+		(void)snprintf(what, sizeof(what),
+		    "op %u is between other peers at peer %" PRIu64 " than at peer %" PRIu64,
+		    op->tag, from, core->peer);
+		path_mismatch(core, from, what);
+		return TR_EMISMATCH;
+	}
 	if (theirs->count == ours->count && theirs->dtype == ours->dtype &&
 	    theirs->reduce == ours->reduce && theirs->codec == ours->codec &&
 	    theirs->collective == ours->collective && theirs->root == ours->root &&
 	    theirs->algorithm == ours->algorithm)
 		return TR_OK;
-	(void)snprintf(what, sizeof(what),
-	    "op %u has %" PRIu64 " elements of dtype %u, reduce op %u at peer %" PRIu64
-	    " and %" PRIu64 ", %u, %u at peer %" PRIu64,
-	    op->tag, theirs->count, theirs->dtype, theirs->reduce, from, ours->count, ours->dtype,
-	    ours->reduce, core->peer);
+	if (theirs->collective != ours->collective || theirs->root != ours->root)
+		(void)snprintf(what, sizeof(what),
+		    "op %u is %s of root %u at peer %" PRIu64 " and %s of root %u at peer %" PRIu64,
+		    op->tag, path_collective(theirs->collective), theirs->root, from,
+		    path_collective(ours->collective), ours->root, core->peer);
+	else if (theirs->codec != ours->codec || theirs->algorithm != ours->algorithm)
+		(void)snprintf(what, sizeof(what),
+		    "op %u has codec %u, algorithm %u at peer %" PRIu64
+		    " and codec %u, algorithm %u at peer %" PRIu64,
+		    op->tag, theirs->codec, theirs->algorithm, from, ours->codec, ours->algorithm,
+		    core->peer);
+	else
+		(void)snprintf(what, sizeof(what),
+		    "op %u has %" PRIu64 " elements of dtype %u, reduce op %u at peer %" PRIu64
+		    " and %" PRIu64 ", %u, %u at peer %" PRIu64,
+		    op->tag, theirs->count, theirs->dtype, theirs->reduce, from, ours->count,
+		    ours->dtype, ours->reduce, core->peer);
 	path_mismatch(core, from, what);
 	return TR_EMISMATCH;
 }

@@ -25,8 +25,11 @@ static void progress_segment(const struct group_core *core, const struct op *op,
 		progress_add(progress, roster->peers[segment->server]);
 		return;
 	}
+	struct route_of of;
 	struct route route;
-	route_find(&(struct route_of){ roster, op->algorithm, op->tag, s }, roster->me, &route);
+	if (!path_route_of(core, op, s, &of))
+		return;
+	route_find(&of, roster->me, &route);
 	bool waits = false;
 	for (unsigned i = 0; i < roster->n && !segment->passed; i++)
 		if (bits_get(route.children, i) &&
@@ -62,7 +65,8 @@ static void progress_waits(const struct group_core *core, struct group_core_prog
 	for (size_t i = 0; i < core->op_count; i++) {
 		const struct op *op = core->ops[i];
 		uint32_t s = 0;
-		while (s < op->segments && op->segment[s].sealed)
+		while (s < op->segments &&
+		    (op->segment[s].sealed || !path_needs(core, op, s, core->roster.me)))
 			s++;
 		if (s < op->segments)
 			progress_segment(core, op, s, progress);
@@ -107,7 +111,10 @@ tr_status group_core_contributors(const struct group_core *core, uint32_t tag, u
 		const struct op *op = core->last_ops[i];
 		if (op->tag != tag || element >= op->signature.count)
 			continue;
-		const uint8_t *set = op_set(op, (uint32_t)(element / op->segment_elements));
+		uint32_t s = cut_segment(&op->cut, element);
+		if (!op->segment[s].sealed)
+			return TR_ENOTFOUND; /* somebody else's block */
+		const uint8_t *set = op_set(op, s);
 		size_t found = 0;
 		for (unsigned b = 0; b < core->last_contributor_count; b++) {
 			if (!bits_get(set, b))

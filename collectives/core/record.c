@@ -45,11 +45,16 @@ static void record_contributors(const struct group_core *core, Traind__Peer__Rou
 	const struct roster *roster = &core->roster;
 	uint8_t any[TR_GROUP_PEERS_MAX / 8] = { 0 };
 
-	/* An empty round is everybody's of the attempt, however often it is decided. */
-	for (unsigned i = 0; core->op_count == 0 && i < roster->contributor_count; i++)
+	/* A round without results that all hold is everybody's of the attempt, however often it is decided. */
+	size_t common = 0;
+	for (size_t i = 0; i < core->op_count; i++)
+		common += op_common(core->ops[i]);
+	for (unsigned i = 0; common == 0 && i < roster->contributor_count; i++)
 		bits_set(any, i);
 	for (size_t i = 0; i < core->op_count; i++) {
 		const struct op *op = core->ops[i];
+		if (!op_common(op)) /* only some know: it is no part of what all members say */
+			continue;
 		for (uint32_t s = 0; s < op->segments; s++) {
 			if (!op_whole(op, s, roster->contributor_count))
 				record->partial = true;
@@ -60,6 +65,19 @@ static void record_contributors(const struct group_core *core, Traind__Peer__Rou
 	for (unsigned i = 0; i < roster->contributor_count; i++)
 		if (bits_get(any, i))
 			record->contributors[record->n_contributors++] = roster->contributors[i];
+}
+
+/* Of what only this member knows. */
+static bool record_partial_here(const struct group_core *core)
+{
+	for (size_t i = 0; i < core->op_count; i++) {
+		const struct op *op = core->ops[i];
+		for (uint32_t s = 0; !op_common(op) && s < op->segments; s++)
+			if (op->segment[s].sealed &&
+			    !op_whole(op, s, core->roster.contributor_count))
+				return true;
+	}
+	return false;
 }
 
 static bool record_keep(struct group_core *core, const Traind__Peer__RoundCommit *record)
@@ -92,7 +110,7 @@ void record_add(struct group_core *core, struct tr_round *info)
 	record.digest_low = digest.low;
 	record.digest_high = digest.high;
 	record_contributors(core, &record);
-	info->partial = record.partial;
+	info->partial = record.partial || record_partial_here(core);
 	if (!record_keep(core, &record)) {
 		core->status = TR_ENOMEM;
 		return;

@@ -174,12 +174,13 @@ static bool repair_same_attempt(const struct group_core *core, const struct repa
 	            plan->contributor_count * sizeof(uint64_t)) == 0);
 }
 
-/* A begun round whose attempt is over: redo it here from saved or no inputs, or tell the caller. */
+/* A begun round whose attempt is over: redo it here from saved or no inputs, or tell the caller. Ops that name contributors by their
+ * index mean something else in another attempt. */
 static bool repair_redo_here(const struct group_core *core, bool counted, uint64_t old_round)
 {
 	bool counts = core->roster.live[core->roster.me];
 
-	return core->round == old_round && counts == counted &&
+	return !core->indexed && core->round == old_round && counts == counted &&
 	    (!counted || core->view.policy == TRAIND__PEER__POLICY__POLICY_UNIFORM);
 }
 
@@ -359,8 +360,9 @@ static void repair_serve_segment(struct group_core *core, struct op *op,
 	if (server != roster->me)
 		return;
 	for (unsigned i = 0; i < roster->n; i++)
-		if (!holds[i])
-			path_send_result(core, op, s, i);
+		if (!holds[i] && path_needs(core, op, s, i) &&
+		    path_send_result(core, op, s, i) != TR_OK)
+			core->status = TR_ENOMEM;
 }
 
 void repair_serve(struct group_core *core, struct op *op)

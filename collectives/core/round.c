@@ -98,6 +98,7 @@ void round_answer_begin(struct group_core *core)
 	core->begin_wanted = false;
 	core->closing = (struct tr_commit){ 0 };
 	round_move(core, ROUND_OPEN);
+	core->begun_attempt = core->roster.attempt;
 	struct group_action *action = emit(core, GROUP_DO_BEGAN);
 	action->round = core->round;
 	action->round_info = round_info(core);
@@ -152,18 +153,22 @@ static tr_status round_submit_check(struct group_core *core, const struct group_
 	if (round_op(core, event->submit.tag))
 		return tr_error_set(error, TR_EEXIST, "op %u was submitted before in this round",
 		    event->submit.tag);
-	if (event->submit.collective != TR_ALL_REDUCE || event->submit.codec != TR_CODEC_NONE ||
-	    event->submit.algorithm != TR_AUTO || event->submit.data_block ||
-	    event->submit.input_block)
-		return tr_error_set(error, TR_EINVAL,
-		    "op %u: an all-reduce of contiguous memory, without a codec, is what there is",
-		    event->submit.tag);
 	bool counts = core->roster.live[core->roster.me];
 	if (counts && !event->submit.contribute)
 		return tr_error_set(error, TR_EINVAL,
 		    "op %u: this peer is contributor %u of %u, but does not contribute",
 		    event->submit.tag, round_info(core).index, core->roster.contributor_count);
 	return TR_OK;
+}
+
+/* The round was redone without somebody before the group used any op of this kind, so that it was not given back to the caller: its
+ * index is of the attempt before. */
+static void round_index_lost(struct group_core *core, uint32_t tag)
+{
+	emit_fail(core, TR_EPEERLOST,
+	    "op %u names contributors by their index, but a contributor of round %" PRIu64
+	    " was lost between its begin and the op",
+	    tag, core->round);
 }
 
 tr_status round_submit(struct group_core *core, const struct group_event *event,
@@ -175,27 +180,28 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
 	struct op *op;
 	st = op_create(
 	    &(struct op_submit){
-	        .tag = event->submit.tag,
-	        .data = event->submit.data,
-	        .input = event->submit.input,
-	        .count = event->submit.count,
-	        .dtype = event->submit.dtype,
-	        .reduce = event->submit.reduce,
+	        .submit = &event->submit,
 	        .save = core->view.policy == TRAIND__PEER__POLICY__POLICY_UNIFORM &&
 	            core->roster.live[core->roster.me],
 	        .segment_bytes = core->view.segment_bytes,
 	        .contributors = core->roster.contributor_count,
+	        .index = round_info(core).index,
 	    },
 	    &op, error);
 	if (st != TR_OK)
 		return st;
+	if (op_indexed(op)) {
+		core->indexed = true;
+		if (core->begun_attempt != core->roster.attempt)
+			round_index_lost(core, op->tag);
+	}
 	st = round_insert(core, op);
 	if (st != TR_OK) {
 		op_destroy(op, &core->pool);
 		return tr_error_set(error, st, "out of memory for op %u", event->submit.tag);
 	}
 	core->moved = true;
-	if (core->proposal != 0)
+	if (core->proposal != 0 || core->state == ROUND_FAILED)
 		return TR_OK; /* the install starts it */
 	repair_serve(core, op);
 	if (core->state != ROUND_FAILED)
@@ -220,7 +226,7 @@ bool round_sealed(const struct group_core *core)
 	if (core->state != ROUND_CLOSED)
 		return false;
 	for (size_t i = 0; i < core->op_count; i++)
-		if (core->ops[i]->sealed < core->ops[i]->segments)
+		if (!op_done(core->ops[i]))
 			return false;
 	return true;
 }

@@ -12,6 +12,9 @@ static unsigned ring_start(const struct route_of *of)
 	const struct roster *roster = of->roster;
 	unsigned first = roster->deterministic ? 0 : of->segment % roster->n;
 
+	if (of->kind == OP_SOURCED) /* the chain ends at the source, which seals */
+		return (roster->place[of->root] + 1) % roster->n;
+
 	for (unsigned i = 0; i < roster->n; i++) {
 		unsigned place = (first + i) % roster->n;
 		if (roster->live_at[place])
@@ -59,6 +62,8 @@ static void ring_set(const struct route_of *of, unsigned who, uint8_t *set)
 
 static unsigned route_root(const struct route_of *of)
 {
+	if (of->kind != OP_REDUCED)
+		return of->root;
 	if (of->algorithm == TR_STAR)
 		return of->roster->hub;
 	return of->roster->owners[((uint64_t)of->segment + of->tag) % SHARES_OWNERS];
@@ -172,6 +177,67 @@ static void hierarchical_set(const struct route_of *of, unsigned who, uint8_t *s
 			bits_set(set, roster->bit[roster->by_host[i]]);
 }
 
+/* ---- a given root ---- */
+
+/* The source sends a segment to its owner, who has the bandwidth for it, and that one to everybody else. */
+static void relay_find(const struct route_of *of, unsigned who, struct route *route)
+{
+	const struct roster *roster = of->roster;
+	unsigned owner = roster->owners[((uint64_t)of->segment + of->tag) % SHARES_OWNERS];
+
+	if (owner == of->root) {
+		flat_find(of, who, route);
+		return;
+	}
+	route->seals = who == of->root;
+	if (route->seals) {
+		route->down_to[route->down_count++] = (uint8_t)owner;
+		return;
+	}
+	route->down_from = who == owner ? of->root : owner;
+	for (unsigned i = 1; who == owner && i < roster->n; i++) {
+		unsigned other = (who + i) % roster->n;
+		if (other != of->root)
+			route->down_to[route->down_count++] = (uint8_t)other;
+	}
+}
+
+static void pair_find(const struct route_of *of, unsigned who, struct route *route)
+{
+	route->seals = who == of->root;
+	if (!route->seals)
+		route->down_from = of->root;
+	else if (of->to != ROSTER_NONE)
+		route->down_to[route->down_count++] = (uint8_t)of->to;
+}
+
+/* Down only. */
+static void sourced_find(const struct route_of *of, unsigned who, struct route *route)
+{
+	if (of->algorithm == TR_RING)
+		ring_find(of, who, route);
+	else if (of->algorithm == TR_HIERARCHICAL)
+		hierarchical_find(of, who, route);
+	else if (of->algorithm == TR_DIRECT && of->relayed)
+		relay_find(of, who, route);
+	else
+		flat_find(of, who, route);
+	route->up = ROSTER_NONE;
+	route->child_count = 0;
+	memset(route->children, 0, sizeof(route->children));
+}
+
+/* Up only. */
+static void scattered_find(const struct route_of *of, unsigned who, struct route *route)
+{
+	if (of->algorithm == TR_HIERARCHICAL)
+		hierarchical_find(of, who, route);
+	else
+		flat_find(of, who, route);
+	route->down_from = ROSTER_NONE;
+	route->down_count = 0;
+}
+
 /* ---- any ---- */
 
 void route_find(const struct route_of *of, unsigned who, struct route *route)
@@ -180,6 +246,14 @@ void route_find(const struct route_of *of, unsigned who, struct route *route)
 	route->up = route->down_from = ROSTER_NONE;
 	route->child_count = route->down_count = 0;
 	memset(route->children, 0, sizeof(route->children));
+	if (of->kind == OP_SCATTERED)
+		scattered_find(of, who, route);
+	else if (of->kind == OP_SOURCED)
+		sourced_find(of, who, route);
+	else if (of->kind == OP_PAIR)
+		pair_find(of, who, route);
+	if (of->kind != OP_REDUCED)
+		return;
 	switch (of->algorithm) {
 	case TR_AUTO:
 	case TR_RING:
@@ -201,7 +275,7 @@ void route_find(const struct route_of *of, unsigned who, struct route *route)
 void route_set(const struct route_of *of, unsigned who, uint8_t set[ROUTE_SET_BYTES])
 {
 	memset(set, 0, ROUTE_SET_BYTES);
-	if (of->algorithm == TR_RING || of->algorithm == TR_AUTO)
+	if (of->kind == OP_REDUCED && (of->algorithm == TR_RING || of->algorithm == TR_AUTO))
 		ring_set(of, who, set);
 	else if (of->algorithm == TR_HIERARCHICAL)
 		hierarchical_set(of, who, set);

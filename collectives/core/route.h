@@ -8,6 +8,9 @@
  *	hierarchical  members of a host -> one of them, another for each segment -> the owner among those; back the same way
  *	one-shot      everybody sends its input to everybody, and everybody seals by itself; no results are sent
  *
+ * Where the root is given (OP_SCATTERED, OP_SOURCED) the same trees lead to it, or from it: the half that carries sums up, or the half that
+ * carries the result down. A chain or a one-shot up is nothing but hops more, so those go straight to the root.
+ *
  * A part of the tree without a contributor sends nothing and is not waited for. All of it needs roster->live_count > 0.
  */
 #ifndef TR_COLLECTIVES_CORE_ROUTE_H
@@ -20,6 +23,14 @@
 #include "collectives/core/roster.h"
 #include "common/limits.h"
 
+/* What becomes of a segment. An op without elements is OP_REDUCED, whatever the collective. */
+enum op_kind {
+	OP_REDUCED,   /* all-reduce, barrier: the sum of all contributors, for everybody */
+	OP_SCATTERED, /* reduce-scatter: that sum, for the contributor whose block it is */
+	OP_SOURCED,   /* all-gather, broadcast: one contributor's, for everybody */
+	OP_PAIR,      /* send, receive: one contributor's, for one other; nobody else has the op */
+};
+
 #define ROUTE_SET_BYTES (TR_GROUP_PEERS_MAX / 8)
 
 /* Which segment's way. */
@@ -27,6 +38,11 @@ struct route_of {
 	const struct roster *roster;
 	enum tr_algorithm algorithm; /* not TR_AUTO */
 	uint32_t tag, segment;
+	enum op_kind kind;
+	unsigned
+	    root; /* participant: OP_SCATTERED: who gets it, else whose it is. OP_REDUCED: not read */
+	unsigned to; /* OP_PAIR: participant that gets it; ROSTER_NONE: it is gone */
+	bool relayed; /* OP_SOURCED, direct: over the segment's owner; else the source sends to each */
 };
 
 struct route {

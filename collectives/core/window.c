@@ -57,7 +57,7 @@ static double window_bytes(const struct group_core *core, const struct op *op)
 static void window_limits(const struct group_core *core, struct op *op)
 {
 	unsigned n = core->roster.n, share = 1;
-	size_t segment_bytes = op->segment_elements * op->element_bytes;
+	size_t segment_bytes = op->cut.segment_elements * op->element_bytes;
 
 	op->rotation = 1;
 	op->begun_max = 1;
@@ -79,6 +79,12 @@ static void window_limits(const struct group_core *core, struct op *op)
 
 static uint32_t window_segment(const struct group_core *core, const struct op *op, uint32_t at)
 {
+	/* Each begins at the block behind its own. There are no credits, so nobody can wait for another's order. */
+	if (op->kind == OP_SCATTERED)
+		return (
+		    uint32_t)((at +
+		                  (uint64_t)op->segments * (core->roster.me + 1) / core->roster.n) %
+		    op->segments);
 	uint32_t first = at - at % op->rotation, length = op->segments - first;
 
 	if (length > op->rotation)
@@ -93,58 +99,81 @@ static void window_begun(struct op *op, uint32_t segment)
 }
 
 static void window_send_input(struct group_core *core, struct op *op, uint32_t segment, unsigned to,
-    const void *payload, struct group_buffer *buffer)
+    const struct fold_part *own)
 {
 	uint8_t set[ROUTE_SET_BYTES] = { 0 };
 
 	bits_set(set, core->roster.bit[core->roster.me]);
 	path_send(core, op, segment, to,
 	    &(struct path_frame){ .kind = SEGMENT_PARTIAL,
+	        .encoding = own->form,
 	        .set = set,
-	        .payload = payload,
-	        .bytes = op_elements(op, segment) * op->element_bytes,
-	        .buffer = buffer });
+	        .payload = own->data,
+	        .bytes = op_form_bytes(op, segment, own->form),
+	        .buffer = own->buffer });
 }
 
 /* One-shot: to everybody, from a copy: the result may take the input's place before the last of them was sent. */
-static tr_status window_spread(struct group_core *core, struct op *op, uint32_t segment)
+static tr_status window_spread(struct group_core *core, struct op *op, uint32_t segment,
+    struct fold_part *own)
 {
-	size_t bytes = op_elements(op, segment) * op->element_bytes;
-	struct group_buffer *copy = NULL;
-
-	if (op_input(op, segment) == op->data + op_offset(op, segment)) {
-		copy = buffer_get(&core->pool, bytes);
-		if (!copy)
+	if (!own->buffer && !op->input && !op->saved) {
+		size_t bytes = op_bytes(op, segment);
+		own->buffer = buffer_get(&core->pool, bytes);
+		if (!own->buffer)
 			return TR_ENOMEM;
 		if (bytes > 0)
-			memcpy(copy->data, op_input(op, segment), bytes);
+			memcpy(own->buffer->data, own->data, bytes);
+		own->data = own->buffer->data;
 	}
 	for (unsigned i = 1; i < core->roster.n; i++)
-		window_send_input(core, op, segment, (core->roster.me + i) % core->roster.n,
-		    copy ? copy->data : op_input(op, segment), copy);
-	buffer_put(&core->pool, copy);
+		window_send_input(core, op, segment, (core->roster.me + i) % core->roster.n, own);
 	window_begun(op, segment);
 	return TR_OK;
 }
 
+/* Our input goes up, or to all. Without a result for us there is no credit to wait for. */
+static tr_status window_give(struct group_core *core, struct op *op, uint32_t segment,
+    const struct route *route)
+{
+	struct fold_part own;
+	tr_status st = op_own(op, &core->pool, segment, &own);
+
+	if (st != TR_OK)
+		return st;
+	if (route->spreads) {
+		st = window_spread(core, op, segment, &own);
+	} else {
+		op->segment[segment].passed = true;
+		window_send_input(core, op, segment, route->up, &own);
+		if (path_needs(core, op, segment, core->roster.me))
+			window_begun(op, segment);
+		op_own_drop(op, &core->pool, segment);
+	}
+	buffer_put(&core->pool, own.buffer);
+	return st;
+}
+
 static tr_status window_begin(struct group_core *core, struct op *op, uint32_t segment)
 {
-	unsigned me = core->roster.me;
+	struct route_of of;
 	struct route route;
 
-	route_find(&(struct route_of){ &core->roster, op->algorithm, op->tag, segment }, me, &route);
+	if (!path_route_of(core, op, segment, &of)) {
+		if (op->kind != OP_SCATTERED)
+			op_seal_void(op, &core->pool, segment);
+		return TR_OK;
+	}
+	route_find(&of, core->roster.me, &route);
 	if (route.spreads) {
-		tr_status st = window_spread(core, op, segment);
+		tr_status st = window_give(core, op, segment, &route);
 		return st != TR_OK ? st : fold_own_given(core, op, segment, &route);
 	}
 	if (route.seals)
 		return route.child_count == 0 ? fold_own_given(core, op, segment, &route) : TR_OK;
 	if (route.up == ROSTER_NONE || route.child_count > 0)
 		return TR_OK;
-	op->segment[segment].passed = true;
-	window_send_input(core, op, segment, route.up, op_input(op, segment), NULL);
-	window_begun(op, segment);
-	return TR_OK;
+	return window_give(core, op, segment, &route);
 }
 
 void window_advance(struct group_core *core, struct op *op)
@@ -161,14 +190,32 @@ void window_advance(struct group_core *core, struct op *op)
 	}
 }
 
+/* With a codec a partial sum loses something wherever it is encoded again: a chain only if it was asked for and bits may depend on it,
+ * and hosts send as one by one. */
+static enum tr_algorithm window_of_op(const struct group_core *core, const struct op *op)
+{
+	enum tr_algorithm wish = (enum tr_algorithm)op->signature.algorithm;
+	enum tr_algorithm asked = wish != TR_AUTO ? wish : (enum tr_algorithm)core->view.algorithm;
+	enum tr_algorithm found = window_algorithm(core, wish,
+	    op->signature.count * op->element_bytes, NULL, 0);
+
+	if (found == TR_ONE_SHOT && op->kind != OP_REDUCED)
+		return TR_STAR; /* whose root is the given one */
+	if (op->codec == TR_CODEC_NONE || op->kind == OP_SOURCED || op->kind == OP_PAIR)
+		return found;
+	if (found == TR_HIERARCHICAL ||
+	    (found == TR_RING && (asked == TR_AUTO || core->view.deterministic)))
+		return TR_DIRECT;
+	return found;
+}
+
 void window_start(struct group_core *core, struct op *op)
 {
 	uint32_t open = 0;
 
-	op->algorithm = window_algorithm(core, (enum tr_algorithm)op->signature.algorithm,
-	    op->signature.count * op->element_bytes, NULL, 0);
+	op->algorithm = window_of_op(core, op);
 	op->ordered = core->view.deterministic || op->algorithm == TR_ONE_SHOT ||
-	    op->signature.codec != 0;
+	    op->codec != TR_CODEC_NONE;
 	op->cursor = op->begun = 0;
 	while (open < op->segments &&
 	    (op->segment[open].sealed || op->segment[open].server != ROSTER_NONE))

@@ -15,9 +15,9 @@
 
 #include "collectives/core/group.h"
 
-#define PUMP_MEMBERS  5
+#define PUMP_MEMBERS  8
 #define PUMP_MESSAGES 16384
-#define PUMP_TRACE    65536
+#define PUMP_TRACE    262144
 
 enum pump_kind { PUMP_SEGMENT, PUMP_VOTE, PUMP_COMMIT };
 

@@ -262,7 +262,8 @@ static void misuse_is_refused(void **state)
 	assert_int_equal(pump_submit(pump, 0, 0, data, 4, (enum tr_dtype)9, TR_SUM), TR_EINVAL);
 	assert_int_equal(pump_submit(pump, 0, 0, data, 4, TR_I32, (enum tr_reduce)0), TR_EINVAL);
 	assert_int_equal(pump_submit(pump, 0, 0, NULL, 4, TR_I32, TR_SUM), TR_EINVAL);
-	assert_int_equal(pump_submit(pump, 0, 0, data, UINT64_MAX, TR_I32, TR_SUM), TR_ELIMIT);
+	assert_int_equal(pump_submit(pump, 0, 0, data, UINT64_MAX, TR_I32, TR_SUM), TR_EINVAL);
+	assert_int_equal(pump_submit(pump, 0, 0, data, 1ull << 50, TR_I32, TR_SUM), TR_ELIMIT);
 	assert_int_equal(pump_submit(pump, 0, 0, data, 4, TR_I32, TR_SUM), TR_OK);
 	assert_int_equal(pump_submit(pump, 0, 0, data, 4, TR_I32, TR_SUM), TR_EEXIST);
 	assert_int_equal(pump_event(pump, 0, GROUP_BEGIN), TR_EINVAL);

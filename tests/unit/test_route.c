@@ -119,7 +119,10 @@ static void one_shot(struct case_of *c)
 
 static void one_route(struct case_of *c, enum tr_algorithm algorithm, uint32_t tag, uint32_t segment)
 {
-	struct route_of of = { &c->roster, algorithm, tag, segment };
+	struct route_of of = { .roster = &c->roster,
+		.algorithm = algorithm,
+		.tag = tag,
+		.segment = segment };
 	unsigned sealers = 0, sealer = 0, waited = 0, sent = 0, got[TR_GROUP_PEERS_MAX] = { 0 };
 
 	for (unsigned who = 0; who < c->n; who++) {

@@ -1,0 +1,102 @@
+#include "collectives/core/coded.h"
+
+#include <string.h>
+
+#include "collectives/kernels/codec.h"
+#include "collectives/kernels/reduce.h"
+
+static size_t coded_least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+size_t coded_bytes(const struct op *op, enum segment_encoding form, size_t elements)
+{
+	switch (form) {
+	case SEGMENT_WIDE:
+		return elements * sizeof(float);
+	case SEGMENT_ENCODED:
+		return codec_bytes(op->codec, elements);
+	default:
+		return elements * op->element_bytes;
+	}
+}
+
+static const void *coded_at(const struct op *op, const void *row, enum segment_encoding form,
+    size_t first)
+{
+	return (const uint8_t *)row + coded_bytes(op, form, first);
+}
+
+void coded_load(const struct op *op, float *sum, const struct fold_part *part, size_t first,
+    size_t count)
+{
+	const void *from = coded_at(op, part->data, part->form, first);
+
+	if (part->form == SEGMENT_ENCODED)
+		codec_decode(op->codec, sum, from, count);
+	else if (part->form == SEGMENT_WIDE || op->dtype == TR_F32)
+		memcpy(sum, from, count * sizeof(*sum));
+	else
+		reduce_widen(op->dtype, sum, from, count);
+}
+
+void coded_combine(const struct op *op, float *sum, const struct fold_part *part, size_t first,
+    size_t count)
+{
+	const void *from = coded_at(op, part->data, part->form, first);
+
+	if (part->form == SEGMENT_ENCODED)
+		codec_decode_combine(op->codec, op->reduce, sum, from, count);
+	else if (part->form == SEGMENT_WIDE || op->dtype == TR_F32)
+		reduce_combine(TR_F32, op->reduce, sum, sum, from, count);
+	else
+		reduce_combine_wide(op->dtype, op->reduce, sum, from, count);
+}
+
+void coded_store(const struct op *op, void *row, enum segment_encoding form, const float *sum,
+    size_t first, size_t count)
+{
+	void *to = (uint8_t *)row + coded_bytes(op, form, first);
+
+	if (form == SEGMENT_ENCODED)
+		codec_encode(op->codec, to, sum, count);
+	else if (form == SEGMENT_WIDE || op->dtype == TR_F32)
+		memcpy(to, sum, count * sizeof(*sum));
+	else
+		reduce_narrow(op->dtype, to, sum, count);
+}
+
+void coded_encode_input(const struct op *op, uint64_t first, const void *row, size_t elements,
+    void *out)
+{
+	float wide[CODED_BLOCK];
+
+	for (size_t at = 0; at < elements; at += CODED_BLOCK) {
+		size_t count = coded_least(elements - at, CODED_BLOCK);
+		const void *in = (const uint8_t *)row + at * op->element_bytes;
+		void *to = (uint8_t *)out + coded_bytes(op, SEGMENT_ENCODED, at);
+		const float *input = in;
+		if (op->dtype != TR_F32) {
+			reduce_widen(op->dtype, wide, in, count);
+			input = wide;
+		}
+		if (op->residual)
+			codec_encode_feedback(op->codec, op->beta, to, input,
+			    op->residual + first + at, op->residual_next + first + at, count);
+		else
+			codec_encode(op->codec, to, input, count);
+	}
+}
+
+void coded_decode(const struct op *op, void *out, const void *encoded, size_t elements)
+{
+	const struct fold_part part = { .data = encoded, .form = SEGMENT_ENCODED };
+	float wide[CODED_BLOCK];
+
+	for (size_t at = 0; at < elements; at += CODED_BLOCK) {
+		size_t count = coded_least(elements - at, CODED_BLOCK);
+		coded_load(op, wide, &part, at, count);
+		coded_store(op, out, SEGMENT_PLAIN, wide, at, count);
+	}
+}

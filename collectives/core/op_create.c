@@ -1,0 +1,242 @@
+/* An op from what the caller submitted: everything that can be wrong with it is found here. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/core/op.h"
+#include "collectives/kernels/codec.h"
+#include "collectives/kernels/reduce.h"
+
+#define SEGMENT_LEAST   (16u << 10) /* below, the header and the call cost more than overlap gains */
+#define SEGMENTS_WANTED 32u
+
+/* ---- values ---- */
+
+static tr_status op_check_values(const struct group_submit *s, struct tr_error *error)
+{
+	if (reduce_element_bytes(s->dtype) == 0 || (int)s->reduce < TR_SUM ||
+	    (int)s->reduce > TR_PROD || (int)s->collective < TR_ALL_REDUCE ||
+	    (int)s->collective > TR_RECV || (int)s->algorithm < TR_AUTO ||
+	    (int)s->algorithm > TR_ONE_SHOT)
+		return tr_error_set(error, TR_EINVAL,
+		    "op %u: collective %d, dtype %d, reduce op %d, algorithm %d", s->tag,
+		    (int)s->collective, (int)s->dtype, (int)s->reduce, (int)s->algorithm);
+	if (!codec_known(s->codec) ||
+	    (s->codec != TR_CODEC_NONE && s->dtype != TR_F32 && !reduce_is_wide(s->dtype)))
+		return tr_error_set(error, TR_EINVAL,
+		    "op %u: codec %d of dtype %d; codecs are for f32, f16 and bf16", s->tag,
+		    (int)s->codec, (int)s->dtype);
+	bool feedback = s->residual || s->residual_next;
+	if (feedback &&
+	    (s->codec == TR_CODEC_NONE || !s->residual || !s->residual_next ||
+	        (s->collective != TR_ALL_REDUCE && s->collective != TR_REDUCE_SCATTER)))
+		return tr_error_set(error, TR_EINVAL,
+		    "op %u: error feedback is for sums with a codec, and takes both residuals",
+		    s->tag);
+	return TR_OK;
+}
+
+static tr_status op_check_root(const struct op_submit *submit, struct tr_error *error)
+{
+	const struct group_submit *s = submit->submit;
+	bool pair = s->collective == TR_SEND || s->collective == TR_RECV;
+
+	if ((pair || s->collective == TR_BROADCAST) && s->root >= submit->contributors)
+		return tr_error_set(error, TR_EINVAL,
+		    "op %u: contributor %u of %u is no source and no destination", s->tag, s->root,
+		    submit->contributors);
+	if (pair && submit->index >= submit->contributors)
+		return tr_error_set(error, TR_EINVAL,
+		    "op %u: a peer that does not contribute sends and receives nothing", s->tag);
+	if (pair && s->root == submit->index)
+		return tr_error_set(error, TR_EINVAL, "op %u: from and to contributor %u", s->tag,
+		    s->root);
+	return TR_OK;
+}
+
+/* ---- memory ---- */
+
+static enum op_kind op_kind_of(const struct group_submit *s)
+{
+	switch (s->collective) {
+	case TR_REDUCE_SCATTER:
+		return s->count > 0 ? OP_SCATTERED : OP_REDUCED;
+	case TR_ALL_GATHER:
+		return s->count > 0 ? OP_SOURCED : OP_REDUCED;
+	case TR_BROADCAST:
+		return OP_SOURCED;
+	case TR_SEND:
+	case TR_RECV:
+		return OP_PAIR;
+	default:
+		return OP_REDUCED;
+	}
+}
+
+/* Has this member an input apart from the result? */
+static bool op_input_apart(const struct op_submit *submit)
+{
+	const struct group_submit *s = submit->submit;
+
+	if (!s->input || submit->index >= submit->contributors || s->collective == TR_RECV ||
+	    s->collective == TR_BARRIER)
+		return false;
+	return s->collective != TR_BROADCAST || s->root == submit->index;
+}
+
+static tr_status op_layouts(struct op *op, const struct op_submit *submit, struct tr_error *error)
+{
+	const struct group_submit *s = submit->submit;
+	size_t first, own;
+	uint64_t count = op->signature.count, data = count, input = count;
+	bool apart = op_input_apart(submit);
+	bool member_of_none = submit->index >= submit->contributors;
+	char what[24];
+
+	(void)snprintf(what, sizeof(what), "op %u", s->tag);
+	tr_block_range(count, submit->contributors, submit->index, &first, &own);
+	if (s->collective == TR_REDUCE_SCATTER && (apart || member_of_none)) {
+		data = own;
+		op->data_first = first;
+	}
+	if (s->collective == TR_ALL_GATHER && apart) {
+		input = own;
+		op->input_first = first;
+	}
+	if (apart && (data != count || input != count) && s->own_elements != own)
+		return tr_error_set(error, TR_EINVAL,
+		    "op %u: memory for a block of %" PRIu64
+		    " elements, contributor %u of %u has %zu",
+		    s->tag, s->own_elements, submit->index, submit->contributors, own);
+	const void *memory = s->collective == TR_SEND ? s->input : s->data;
+	if (!memory && data > 0)
+		return tr_error_set(error, TR_EINVAL, "op %u: no data", s->tag);
+	op->data = (uint8_t *)(uintptr_t)memory;
+	bool send = s->collective == TR_SEND;
+	tr_status st = strided_init(&op->data_layout, send ? s->input_block : s->data_block, data,
+	    op->element_bytes, what, error);
+	if (st != TR_OK || !apart || send)
+		return st;
+	op->input = s->input;
+	return strided_init(&op->input_layout, s->input_block, input, op->element_bytes, what,
+	    error);
+}
+
+/* ---- segments ---- */
+
+uint32_t op_segment_bytes(uint64_t bytes, uint32_t most)
+{
+	uint64_t wanted = bytes / SEGMENTS_WANTED;
+	uint32_t segment = wanted > most ? most : (uint32_t)wanted;
+
+	if (segment < SEGMENT_LEAST)
+		segment = most < SEGMENT_LEAST ? most : SEGMENT_LEAST;
+	return segment < OP_SEGMENT_ALIGN ? segment : segment - segment % OP_SEGMENT_ALIGN;
+}
+
+static tr_status op_cut(struct op *op, const struct op_submit *submit, struct tr_error *error)
+{
+	const struct group_submit *s = submit->submit;
+	uint64_t count = op->signature.count;
+	uint32_t most = submit->segment_bytes;
+	/* Sums under way are f32, and must fit a frame. */
+	const uint32_t narrow = (TR_FRAME_DATA_MAX - SEGMENT_HEADER_BYTES) / 2;
+
+	if (reduce_is_wide(op->dtype) && most > narrow)
+		most = narrow;
+	most = op_segment_bytes(count > UINT64_MAX / 8 ? UINT64_MAX : count * op->element_bytes,
+	    most);
+	bool blocks = s->collective == TR_REDUCE_SCATTER || s->collective == TR_ALL_GATHER;
+	struct tr_error cause = { .text = "" };
+	tr_status st = cut_init(&op->cut, count, most / (uint32_t)op->element_bytes,
+	    blocks ? submit->contributors : 0, &cause);
+	if (st != TR_OK)
+		return tr_error_set(error, st, "op %u: %s", op->tag, cause.text);
+	op->segments = op->cut.segments;
+	for (uint32_t segment = 0; segment < op->segments; segment++)
+		op->needed += op_needs(op, segment, submit->index);
+	return TR_OK;
+}
+
+/* ---- all of it ---- */
+
+static void op_sign(struct op *op, const struct op_submit *submit)
+{
+	const struct group_submit *s = submit->submit;
+	bool barrier = s->collective == TR_BARRIER, receive = s->collective == TR_RECV;
+	bool sums = s->collective == TR_ALL_REDUCE || s->collective == TR_REDUCE_SCATTER;
+	bool rooted = op->kind == OP_PAIR || s->collective == TR_BROADCAST;
+
+	op->dtype = barrier ? TR_F32 : s->dtype;
+	op->reduce = sums ? s->reduce : TR_SUM;
+	op->codec = barrier ? TR_CODEC_NONE : s->codec;
+	op->element_bytes = reduce_element_bytes(op->dtype);
+	op->source = receive || s->collective == TR_BROADCAST ? s->root
+	    : s->collective == TR_SEND                        ? submit->index
+	                                                      : ROSTER_NONE;
+	op->signature = (struct op_signature){ .count = barrier ? 0 : s->count,
+		.dtype = (uint8_t)op->dtype,
+		.reduce = (uint8_t)op->reduce,
+		.codec = (uint8_t)op->codec,
+		.collective = (uint8_t)(receive ? TR_SEND : s->collective),
+		.root = !rooted ? 0
+		    : receive   ? submit->index
+		                : s->root,
+		.algorithm = (uint8_t)s->algorithm };
+}
+
+static tr_status op_save(struct op *op, struct tr_error *error)
+{
+	size_t bytes = op->signature.count * op->element_bytes;
+
+	if (bytes == 0 || op->input || op->kind != OP_REDUCED)
+		return TR_OK;
+	op->saved = malloc(bytes);
+	if (!op->saved)
+		return tr_error_set(error, TR_ENOMEM, "out of memory for op %u", op->tag);
+	if (strided_contiguous(&op->data_layout))
+		memcpy(op->saved, op->data, bytes);
+	else
+		strided_gather(&op->data_layout, op->element_bytes, op->data, 0,
+		    op->signature.count, op->saved);
+	return TR_OK;
+}
+
+tr_status op_create(const struct op_submit *submit, struct op **created, struct tr_error *error)
+{
+	const struct group_submit *s = submit->submit;
+	tr_status st = op_check_values(s, error);
+
+	if (st == TR_OK)
+		st = op_check_root(submit, error);
+	if (st != TR_OK)
+		return st;
+	struct op *op = calloc(1, sizeof(*op));
+	if (!op)
+		return tr_error_set(error, TR_ENOMEM, "out of memory for an op");
+	op->tag = s->tag;
+	op->kind = op_kind_of(s);
+	op->residual = s->residual;
+	op->residual_next = s->residual_next;
+	op->beta = s->beta;
+	op_sign(op, submit);
+	st = op_layouts(op, submit, error);
+	if (st == TR_OK)
+		st = op_cut(op, submit, error);
+	if (st != TR_OK)
+		goto destroy;
+	op->segment = calloc(op->segments, sizeof(*op->segment));
+	if (!op->segment || op_reset(op, NULL, true, submit->contributors) != TR_OK) {
+		st = tr_error_set(error, TR_ENOMEM, "out of memory for op %u", op->tag);
+		goto destroy;
+	}
+	st = submit->save ? op_save(op, error) : TR_OK;
+	if (st != TR_OK)
+		goto destroy;
+	*created = op;
+	return TR_OK;
+destroy:
+	op_destroy(op, NULL);
+	return st;
+}
