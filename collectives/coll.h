@@ -219,11 +219,17 @@ struct tr_op {
 	unsigned flags; /* TR_CONTRIBUTE */
 	const struct tr_block *input_block,
 	    *output_block; /* NULL: contiguous; borrowed until return */
+	/* Error feedback of a sum with a codec: `count` floats each, in the op's order. What this peer gives is encoded from a = input + beta *
+	 * residual, and residual_next = a - what the encoded bytes say. The library reads the one and writes the other; the caller swaps them
+	 * after a commit that returned TR_OK, and only then: so an abandoned round has nothing to restore. Start with zeros. */
+	const float *residual;
+	float *residual_next;
+	float beta;
 };
-#define TR_OP_INIT                                                                     \
-	{                                                                              \
-		sizeof(struct tr_op), 0, TR_ALL_REDUCE, NULL, NULL, 0, TR_F32, TR_SUM, \
-		    TR_CODEC_NONE, TR_AUTO, 0, TR_CONTRIBUTE, NULL, NULL               \
+#define TR_OP_INIT                                                                      \
+	{                                                                               \
+		sizeof(struct tr_op), 0, TR_ALL_REDUCE, NULL, NULL, 0, TR_F32, TR_SUM,  \
+		    TR_CODEC_NONE, TR_AUTO, 0, TR_CONTRIBUTE, NULL, NULL, NULL, NULL, 0 \
 	}
 
 /* Submits an op; returns at once. All peers submit the same ops, in any order. No two ops of a round write to the same memory, nor does one
@@ -233,6 +239,19 @@ TR_API tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_er
 /* An all-reduce in place, the shortest way. */
 TR_API tr_status tr_allreduce(tr_group *group, uint32_t tag, void *data, size_t count,
     enum tr_dtype dtype, enum tr_reduce reduce, unsigned flags, struct tr_error *error);
+
+/* The others, the shortest way: contiguous, without a codec, by the group's algorithm; who contributes is the round's matter. */
+TR_API tr_status tr_reduce_scatter(tr_group *group, uint32_t tag, const void *input, void *output,
+    size_t count, enum tr_dtype dtype, enum tr_reduce reduce, struct tr_error *error);
+TR_API tr_status tr_allgather(tr_group *group, uint32_t tag, const void *input, void *output,
+    size_t count, enum tr_dtype dtype, struct tr_error *error);
+TR_API tr_status tr_broadcast(tr_group *group, uint32_t tag, void *data, size_t count,
+    enum tr_dtype dtype, unsigned root, struct tr_error *error);
+TR_API tr_status tr_barrier(tr_group *group, uint32_t tag, struct tr_error *error);
+TR_API tr_status tr_send(tr_group *group, uint32_t tag, const void *data, size_t count,
+    enum tr_dtype dtype, unsigned to, struct tr_error *error);
+TR_API tr_status tr_recv(tr_group *group, uint32_t tag, void *data, size_t count,
+    enum tr_dtype dtype, unsigned from, struct tr_error *error);
 
 /* Which of `count` elements is contributor `index`'s block, in TR_REDUCE_SCATTER and TR_ALL_GATHER: as even as can be, larger ones first.
  * No elements for an index that is none (a joiner's). */

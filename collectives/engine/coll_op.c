@@ -7,6 +7,7 @@
 #include "collectives/coll.h"
 #include "collectives/engine/coll_group.h"
 #include "collectives/engine/sized.h"
+#include "collectives/kernels/codec.h"
 #include "collectives/kernels/reduce.h"
 
 #define OP_LEAST (offsetof(struct tr_op, output_block) + sizeof(void *))
@@ -37,33 +38,60 @@ static tr_status check_values(const struct tr_group *group, const struct tr_op *
 		    "%zu elements",
 		    op->tag, (int)op->collective, (int)op->dtype, (int)op->reduce,
 		    (int)op->algorithm, op->flags, op->count);
-	if (op->collective != TR_ALL_REDUCE)
-		return tr_error_set(error, TR_EINVAL,
-		    "op %" PRIu32 ": this library has all-reduce only", op->tag);
-	if (op->codec != TR_CODEC_NONE)
-		return tr_error_set(error, TR_EINVAL,
-		    "op %" PRIu32 ": codec %d: this library sends plain elements", op->tag,
+	if (!codec_known(op->codec))
+		return tr_error_set(error, TR_EINVAL, "op %" PRIu32 ": codec %d", op->tag,
 		    (int)op->codec);
-	if (op->algorithm != TR_AUTO)
-		return tr_error_set(error, TR_EINVAL,
-		    "op %" PRIu32 ": algorithm %d: this library has one of the group's only",
-		    op->tag, (int)op->algorithm);
 	if (group->op_count >= TR_ROUND_OPS_MAX)
 		return tr_error_set(error, TR_ELIMIT, "op %" PRIu32 ": at most %d ops in a round",
 		    op->tag, TR_ROUND_OPS_MAX);
 	return TR_OK;
 }
 
+/* What is not read or written by this member is forgotten here. */
 static void make_plan(const struct tr_group *group, const struct tr_op *op, struct op_plan *plan)
 {
 	size_t first;
+	bool contributes = (op->flags & TR_CONTRIBUTE) != 0;
 	*plan = (struct op_plan){ .op = *op,
 		.element_bytes = reduce_element_bytes(op->dtype),
 		.input_elements = op->count,
 		.output_elements = op->count,
-		.has_input = op->input != NULL && (op->flags & TR_CONTRIBUTE) != 0,
+		.has_input = op->input != NULL && contributes,
 		.has_output = true };
 	tr_block_range(op->count, group->contributors, group->index, &first, &plan->own_elements);
+	switch (op->collective) {
+	case TR_ALL_REDUCE:
+		break;
+	case TR_REDUCE_SCATTER:
+		if (plan->has_input || !contributes)
+			plan->output_elements = plan->own_elements;
+		break;
+	case TR_ALL_GATHER:
+		plan->input_elements = plan->own_elements;
+		break;
+	case TR_BROADCAST:
+		plan->has_input = plan->has_input && op->root == group->index;
+		break;
+	case TR_RECV:
+		plan->has_input = false;
+		break;
+	case TR_BARRIER:
+		plan->op.count = plan->output_elements = 0;
+		plan->has_input = plan->has_output = false;
+		break;
+	case TR_SEND:
+		plan->has_output = false;
+		plan->has_input = true;
+		if (op->input == NULL) { /* "in place": from where the others have their output */
+			plan->op.input = op->output;
+			plan->op.input_block = op->output_block;
+		}
+		break;
+	}
+	if (!plan->has_output) {
+		plan->op.output = NULL;
+		plan->op.output_block = NULL;
+	}
 }
 
 /* ---- memory ---- */
@@ -134,7 +162,7 @@ static tr_status plan_uses(struct tr_group *group, const struct op_plan *plan,
 	(void)snprintf(what, sizeof(what), "op %" PRIu32, op->tag);
 	*count = 0;
 	uses[0].tag = op->tag;
-	if (plan->has_output || !plan->has_input) {
+	if (plan->has_output || !plan->has_input) { /* of a barrier: nothing, but its tag */
 		struct coll_use *use = &uses[(*count)++];
 		*use = (struct coll_use){ op->tag, true, (uintptr_t)op->output, plan->element_bytes,
 			{ 0 } };
@@ -158,6 +186,21 @@ static tr_status plan_uses(struct tr_group *group, const struct op_plan *plan,
 }
 
 /* ---- into the channel ---- */
+
+static tr_status put_residual(const struct tr_group *group, const struct op_plan *plan,
+    const void *residual, struct channel_place *place, struct tr_error *error)
+{
+	if (residual == NULL)
+		return TR_OK;
+	place->present = 1;
+	if (channel_worker_locate(group->channel, residual, plan->op.count * sizeof(float),
+	        &place->arena, &place->offset) != TR_OK ||
+	    place->offset % sizeof(float) != 0)
+		return tr_error_set(error, TR_EINVAL,
+		    "op %" PRIu32 ": a residual is not %zu floats from tr_alloc", plan->op.tag,
+		    plan->op.count);
+	return TR_OK;
+}
 
 static void put_block(struct channel_block *to, const struct tr_block *from)
 {
@@ -187,7 +230,8 @@ static tr_status put_op(const struct tr_group *group, const struct op_plan *plan
 		.algorithm = (uint8_t)op->algorithm,
 		.root = op->root };
 	tr_status st = TR_OK;
-	s.extended = plan->has_input || op->output_block != NULL;
+	s.extended = plan->has_input || op->output_block != NULL || op->residual != NULL ||
+	    op->residual_next != NULL;
 	if (plan->has_output)
 		st = locate(group, plan, op->output, &uses[0].layout, &s.arena, &s.offset, error);
 	if (st != TR_OK)
@@ -205,6 +249,12 @@ static tr_status put_op(const struct tr_group *group, const struct op_plan *plan
 		if (st != TR_OK)
 			return st;
 	}
+	extra.beta = op->beta;
+	st = put_residual(group, plan, op->residual, &extra.residual, error);
+	if (st == TR_OK)
+		st = put_residual(group, plan, op->residual_next, &extra.residual_next, error);
+	if (st != TR_OK)
+		return st;
 	return channel_worker_submit_extended(group->channel, &s, &extra, error);
 }
 
@@ -244,4 +294,61 @@ tr_status tr_allreduce(tr_group *group, uint32_t tag, void *data, size_t count, 
 	op.reduce = reduce;
 	op.flags = flags;
 	return tr_submit(group, &op, error);
+}
+
+/* ---- the short ways ---- */
+
+/* All but the collective and its memory as in TR_OP_INIT. */
+static tr_status submit_short(tr_group *group, uint32_t tag, enum tr_collective collective,
+    const void *input, void *output, size_t count, enum tr_dtype dtype, enum tr_reduce reduce,
+    unsigned root, struct tr_error *error)
+{
+	struct tr_op op = TR_OP_INIT;
+	op.tag = tag;
+	op.collective = collective;
+	op.input = input;
+	op.output = output;
+	op.count = count;
+	op.dtype = dtype;
+	op.reduce = reduce;
+	op.root = root;
+	op.flags = group->index < group->contributors ? TR_CONTRIBUTE : 0;
+	return tr_submit(group, &op, error);
+}
+
+tr_status tr_reduce_scatter(tr_group *group, uint32_t tag, const void *input, void *output,
+    size_t count, enum tr_dtype dtype, enum tr_reduce reduce, struct tr_error *error)
+{
+	return submit_short(group, tag, TR_REDUCE_SCATTER, input, output, count, dtype, reduce, 0,
+	    error);
+}
+
+tr_status tr_allgather(tr_group *group, uint32_t tag, const void *input, void *output, size_t count,
+    enum tr_dtype dtype, struct tr_error *error)
+{
+	return submit_short(group, tag, TR_ALL_GATHER, input, output, count, dtype, TR_SUM, 0,
+	    error);
+}
+
+tr_status tr_broadcast(tr_group *group, uint32_t tag, void *data, size_t count, enum tr_dtype dtype,
+    unsigned root, struct tr_error *error)
+{
+	return submit_short(group, tag, TR_BROADCAST, NULL, data, count, dtype, TR_SUM, root, error);
+}
+
+tr_status tr_barrier(tr_group *group, uint32_t tag, struct tr_error *error)
+{
+	return submit_short(group, tag, TR_BARRIER, NULL, NULL, 0, TR_F32, TR_SUM, 0, error);
+}
+
+tr_status tr_send(tr_group *group, uint32_t tag, const void *data, size_t count,
+    enum tr_dtype dtype, unsigned to, struct tr_error *error)
+{
+	return submit_short(group, tag, TR_SEND, data, NULL, count, dtype, TR_SUM, to, error);
+}
+
+tr_status tr_recv(tr_group *group, uint32_t tag, void *data, size_t count, enum tr_dtype dtype,
+    unsigned from, struct tr_error *error)
+{
+	return submit_short(group, tag, TR_RECV, NULL, data, count, dtype, TR_SUM, from, error);
 }

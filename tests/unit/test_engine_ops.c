@@ -132,6 +132,70 @@ static void memory_of_two_ops_is_told_apart_exactly(void **state)
 	fx_stop(fx);
 }
 
+/* All collectives in one round, on three real engines. */
+static void every_collective_in_one_round(void **state)
+{
+	(void)state;
+	enum { N = 3, COUNT = 30000, PIECE = 40000 };
+	void *memory[N];
+	struct fx *fx = begin(N, 8 * PIECE * sizeof(float), memory);
+	struct tr_error error;
+	for (unsigned i = 0; i < N; i++) {
+		tr_group *group = fx->hosts[i].group;
+		float *m = memory[i], *scatter = m, *gather = m + PIECE, *broadcast = m + 2 * PIECE,
+		      *pair = m + 3 * PIECE, *coded = m + 4 * PIECE, *residual = m + 5 * PIECE,
+		      *next = m + 6 * PIECE, *mine = m + 7 * PIECE;
+		size_t first, elements;
+		tr_block_range(COUNT, N, i, &first, &elements);
+		for (size_t k = 0; k < COUNT; k++) {
+			scatter[k] = (float)(k + i);
+			coded[k] = (float)(k % 7);
+			broadcast[k] = i == 1 ? (float)(k + 5) : -1;
+			pair[k] = (float)(k + 100 * i);
+		}
+		for (size_t k = 0; k < elements; k++)
+			gather[first + k] = (float)(first + k);
+		assert_int_equal(tr_reduce_scatter(group, 1, scatter, mine, COUNT, TR_F32, TR_SUM,
+		                     &error),
+		    TR_OK);
+		assert_int_equal(tr_allgather(group, 2, NULL, gather, COUNT, TR_F32, &error), TR_OK);
+		assert_int_equal(tr_broadcast(group, 3, broadcast, COUNT, TR_F32, 1, &error), TR_OK);
+		assert_int_equal(tr_barrier(group, 4, &error), TR_OK);
+		if (i == 0)
+			assert_int_equal(tr_send(group, 5, pair, COUNT, TR_F32, 2, &error), TR_OK);
+		if (i == 2)
+			assert_int_equal(tr_recv(group, 5, pair, COUNT, TR_F32, 0, &error), TR_OK);
+		struct tr_op op = TR_OP_INIT;
+		op.tag = 6;
+		op.output = coded;
+		op.count = COUNT;
+		op.codec = TR_CODEC_INT8;
+		op.reduce = TR_AVG;
+		op.residual = residual;
+		op.residual_next = next;
+		op.beta = 1;
+		assert_int_equal(tr_submit(group, &op, &error), TR_OK);
+	}
+	commit_all(fx, N);
+	const float *first_coded = (float *)memory[0] + 4 * PIECE;
+	for (unsigned i = 0; i < N; i++) {
+		const float *m = memory[i], *mine = m + 7 * PIECE;
+		size_t first, elements;
+		tr_block_range(COUNT, N, i, &first, &elements);
+		for (size_t k = 0; k < elements; k++)
+			assert_true(mine[k] == (float)(3 * (first + k) + 3));
+		for (size_t k = 0; k < COUNT; k++) {
+			assert_true(m[PIECE + k] == (float)k);
+			assert_true(m[2 * PIECE + k] == (float)(k + 5));
+			assert_true(m[3 * PIECE + k] == (float)(k + (i == 1 ? 100 : 0)));
+			assert_true(m[4 * PIECE + k] > (float)(k % 7) - 0.06f &&
+			    m[4 * PIECE + k] < (float)(k % 7) + 0.06f);
+		}
+		assert_memory_equal(m + 4 * PIECE, first_coded, COUNT * sizeof(float));
+	}
+	fx_stop(fx);
+}
+
 static void thousands_of_ops_in_one_round(void **state)
 {
 	(void)state;
@@ -164,6 +228,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_input_apart_from_the_output_stays_as_it_is),
 		cmocka_unit_test(memory_of_two_ops_is_told_apart_exactly),
+		cmocka_unit_test(every_collective_in_one_round),
 		cmocka_unit_test(thousands_of_ops_in_one_round),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
