@@ -327,9 +327,12 @@ tr_status tr_domain_inside(tr_domain *d, const struct tr_domain_op *given, struc
 	        .in = op.in,
 	        .out = op.out,
 	        .count = op.count });
-	if (st == TR_OK && domain_wait(d, domain_idle_or_broken, d->wait_ms) == TR_ETIMEDOUT)
+	if (st == TR_OK && domain_leads(d))
+		lead_finish(d);
+	else if (st == TR_OK &&
+	    domain_wait(d, domain_idle_or_broken, 2 * d->wait_ms) == TR_ETIMEDOUT)
 		domain_break(d,
 		    "a collective inside did not finish within %u ms (seen by member %u)",
-		    d->wait_ms, d->number);
+		    2 * d->wait_ms, d->number);
 	return d->ended != TR_OK || d->broken ? domain_error(d, error) : TR_OK;
 }

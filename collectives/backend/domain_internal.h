@@ -43,6 +43,7 @@ struct domain_buffer {
 struct domain_member {
 	bool here, at_begin, at_commit;
 	bool held; /* the message after which nothing was read: a call that the leader has not made yet */
+	uint32_t made;      /* calls of this view, as far as heard */
 	uint32_t calls;     /* at its commit */
 	uint32_t built;     /* newest view it answered for */
 	tr_status built_st; /* its answer */
@@ -118,6 +119,9 @@ tr_status lead_build(struct tr_domain *d);
 tr_status lead_begin(struct tr_domain *d, struct tr_error *error);
 tr_status lead_prepare(struct tr_domain *d, struct domain_op *op, struct tr_error *error);
 tr_status lead_commit(struct tr_domain *d, const struct tr_commit *commit, struct tr_error *error);
+
+/* Until what was started inside is done or broken: the deadline counts from when all members have called. */
+void lead_finish(struct tr_domain *d);
 
 /* domain_member.c */
 void member_hear(struct tr_domain *d);

@@ -57,6 +57,7 @@ static void lead_take(struct tr_domain *d, unsigned number, const struct domain_
 	case DOMAIN_OP:
 		if (d->broken || m->view != d->view)
 			break;
+		member->made = m->index + 1;
 		if (m->index < d->calls || d->committing) {
 			lead_compare(d, number, m);
 		} else {
@@ -132,6 +133,11 @@ static bool member_at_commit(const struct tr_domain *d, unsigned i)
 	return d->members[i].at_commit;
 }
 
+static bool member_called(const struct tr_domain *d, unsigned i)
+{
+	return d->members[i].made >= d->calls;
+}
+
 static bool member_built(const struct tr_domain *d, unsigned i)
 {
 	return d->members[i].built == d->view;
@@ -167,6 +173,11 @@ static bool lead_idle_or_broken(const struct tr_domain *d)
 	return d->broken || d->idle;
 }
 
+static bool lead_called_or_done(const struct tr_domain *d)
+{
+	return d->broken || d->idle || lead_all(d, member_called);
+}
+
 static bool lead_all_shared(const struct tr_domain *d)
 {
 	return lead_all(d, member_shared);
@@ -191,14 +202,24 @@ static tr_status lead_wait_or_lose(struct tr_domain *d, bool (*all)(const struct
 	return d->ended;
 }
 
+void lead_finish(struct tr_domain *d)
+{
+	if (lead_wait_or_lose(d, lead_called_or_done, member_called, d->wait_ms,
+	        "make the call that the others made") == TR_OK &&
+	    domain_wait(d, lead_idle_or_broken, d->deadline_ms) == TR_ETIMEDOUT)
+		domain_break(d, "a collective inside did not finish within %u ms", d->deadline_ms);
+}
+
 /* ---- building */
 
 static tr_status lead_build_once(struct tr_domain *d)
 {
 	struct tr_error error = { 0 };
 	unsigned size = 1, rank = 1;
-	for (unsigned i = 1; i < d->link.members; i++)
+	for (unsigned i = 1; i < d->link.members; i++) {
 		size += d->members[i].here;
+		d->members[i].made = 0;
+	}
 	domain_new_view(d, d->view + 1, 0, size);
 	if (d->backend->make_id != NULL && d->backend->make_id(&d->place, &error) != TR_OK)
 		return domain_end(d, TR_EIO, "%s", error.text);
@@ -433,7 +454,7 @@ tr_status lead_commit(struct tr_domain *d, const struct tr_commit *commit, struc
 			lead_forget_round(d);
 			return TR_OK;
 		}
-		if (st == TR_OK || st != TR_ERESTART) {
+		if (st != TR_ERESTART) { /* or the sharing ended the domain, with its own words */
 			(void)domain_end(d, st, "%s", cause.text);
 			return domain_error(d, error);
 		}

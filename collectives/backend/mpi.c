@@ -30,6 +30,10 @@ struct backend_comm {
 
 static bool mpi_is_ours;                   /* we called MPI_Init, so we call MPI_Finalize */
 static struct backend_comm *mpi_abandoned; /* MPI may still write to what an abort left */
+static struct {
+	MPI_Request request;
+	char address[TR_ADDRESS_MAX];
+} mpi_meeting; /* and to this, when not everybody came */
 
 static tr_status mpi_fail(const char *what, int code, struct tr_error *error)
 {
@@ -88,12 +92,16 @@ static tr_status mpi_enter(struct backend_place *place, struct tr_error *error)
 		(void)snprintf(place->address, sizeof(place->address), "@traind-domain-%016llx",
 		    (unsigned long long)invented);
 	}
-	MPI_Request request;
-	code = MPI_Ibcast(place->address, sizeof(place->address), MPI_BYTE, 0, MPI_COMM_WORLD,
-	    &request);
+	memcpy(mpi_meeting.address, place->address, sizeof(mpi_meeting.address));
+	code = MPI_Ibcast(mpi_meeting.address, sizeof(mpi_meeting.address), MPI_BYTE, 0,
+	    MPI_COMM_WORLD, &mpi_meeting.request);
 	if (code != MPI_SUCCESS)
 		return mpi_fail("MPI_Ibcast", code, error);
-	return mpi_wait(&request, place->deadline_ms, "sharing the address to meet at", error);
+	tr_status st = mpi_wait(&mpi_meeting.request, place->deadline_ms,
+	    "sharing the address to meet at", error);
+	if (st == TR_OK)
+		memcpy(place->address, mpi_meeting.address, sizeof(place->address));
+	return st;
 }
 
 static tr_status mpi_open(const struct backend_place *place, struct backend_comm **out,
