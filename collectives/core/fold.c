@@ -7,6 +7,7 @@
  *
  * Sums of f16 and bf16 under way are kept and sent in f32, and rounded once, where they are sealed.
  */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,7 @@ static void fold_sum(const struct op *op, void *out, enum segment_encoding form,
 	const void *inputs[TR_GROUP_PEERS_MAX + 1];
 	const struct fold_part *first = &list->parts[0];
 
+	assert(list->count > 0);
 	if (elements == 0)
 		return;
 	if (list->count == 1 && first->form == form && divisor < 2) {
@@ -105,6 +107,7 @@ static enum segment_encoding fold_form(const struct op *op, const struct fold_li
 static tr_status fold_into_buffer(struct group_core *core, const struct op *op, uint32_t segment,
     struct fold_list *list, struct fold_part *sum)
 {
+	assert(list->count > 0);
 	enum segment_encoding form = fold_form(op, list);
 	struct group_buffer *out = NULL;
 

@@ -133,7 +133,7 @@ tr_status roster_init(struct roster *roster, const struct view *view, uint64_t r
 	if (contributors && contributor_count > TR_GROUP_PEERS_MAX)
 		return tr_error_set(error, TR_EPROTO, "bad resume: %zu contributors",
 		    contributor_count);
-	unsigned who[TR_GROUP_PEERS_MAX];
+	unsigned who[TR_GROUP_PEERS_MAX] = { 0 };
 	*roster = (struct roster){ .round = round,
 		.attempt = attempt,
 		.deterministic = view->deterministic };

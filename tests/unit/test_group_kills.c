@@ -570,44 +570,26 @@ static void matrix(Traind__Peer__Algorithm algorithm)
 	print_message("%u kills\n", cases);
 }
 
-static void ring_survives_a_kill_anywhere(void **state)
+static void survives(void **state)
 {
-	(void)state;
-	matrix(TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-}
-
-static void star_survives_a_kill_anywhere(void **state)
-{
-	(void)state;
-	matrix(TRAIND__PEER__ALGORITHM__ALGORITHM_STAR);
-}
-
-static void direct_survives_a_kill_anywhere(void **state)
-{
-	(void)state;
-	matrix(TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT);
-}
-
-static void hierarchical_survives_a_kill_anywhere(void **state)
-{
-	(void)state;
-	matrix(TRAIND__PEER__ALGORITHM__ALGORITHM_HIERARCHICAL);
-}
-
-static void one_shot_survives_a_kill_anywhere(void **state)
-{
-	(void)state;
-	matrix(TRAIND__PEER__ALGORITHM__ALGORITHM_ONE_SHOT);
+	matrix(*(const Traind__Peer__Algorithm *)*state);
 }
 
 int main(void)
 {
+	static Traind__Peer__Algorithm algorithms[] = {
+		TRAIND__PEER__ALGORITHM__ALGORITHM_RING,
+		TRAIND__PEER__ALGORITHM__ALGORITHM_STAR,
+		TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT,
+		TRAIND__PEER__ALGORITHM__ALGORITHM_HIERARCHICAL,
+		TRAIND__PEER__ALGORITHM__ALGORITHM_ONE_SHOT,
+	};
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(direct_survives_a_kill_anywhere),
-		cmocka_unit_test(hierarchical_survives_a_kill_anywhere),
-		cmocka_unit_test(one_shot_survives_a_kill_anywhere),
-		cmocka_unit_test(ring_survives_a_kill_anywhere),
-		cmocka_unit_test(star_survives_a_kill_anywhere),
+		{ "ring survives a kill anywhere", survives, NULL, NULL, &algorithms[0] },
+		{ "star survives a kill anywhere", survives, NULL, NULL, &algorithms[1] },
+		{ "direct survives a kill anywhere", survives, NULL, NULL, &algorithms[2] },
+		{ "hierarchical survives a kill anywhere", survives, NULL, NULL, &algorithms[3] },
+		{ "one-shot survives a kill anywhere", survives, NULL, NULL, &algorithms[4] },
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
