@@ -238,7 +238,8 @@ static void op_sealed(struct op *op, struct buffer_pool *pool, uint32_t s)
 void op_seal(struct op *op, struct buffer_pool *pool, uint32_t s, const struct op_result *result,
     const uint8_t *set)
 {
-	op->segment[s].digest = tr_digest_of(result->data, op_bytes(op, s));
+	op->segment[s].digest = tr_digest_of(result->hot ? result->hot : result->data,
+	    op_bytes(op, s));
 	if (result->buffer)
 		strided_scatter(&op->data_layout, op->element_bytes, op->data,
 		    cut_first(&op->cut, s) - op->data_first, op_elements(op, s), result->data);

@@ -124,6 +124,7 @@ void op_own_drop(struct op *op, struct buffer_pool *pool, uint32_t segment);
 struct op_result {
 	uint8_t *data;
 	struct group_buffer *buffer; /* one reference; NULL: the caller's memory */
+	const void *hot;             /* the same bytes, where they are in cache; NULL: in `data` */
 };
 tr_status op_result_make(const struct op *op, struct buffer_pool *pool, uint32_t segment,
     struct op_result *result);

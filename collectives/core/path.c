@@ -6,7 +6,11 @@
 #include "collectives/core/bits.h"
 #include "collectives/core/coded.h"
 #include "collectives/core/member.h"
+#include "collectives/kernels/copy.h"
 #include "collectives/kernels/reduce.h"
+
+/* A vector that is larger than this does not stay in the caches anyway. */
+#define PAST_CACHE_BYTES_MIN (4u << 20)
 
 static unsigned path_participant(const struct group_core *core, uint32_t contributor)
 {
@@ -216,8 +220,14 @@ static tr_status path_result_take(struct group_core *core, struct op *op,
 		return st;
 	if (encoded)
 		coded_decode(op, result.data, event->segment.payload, header->elements);
-	else if (header->bytes > 0)
+	else if (event->segment.stable && !result.buffer &&
+	    op->signature.count * op->element_bytes >= PAST_CACHE_BYTES_MIN) {
+		/* A peer's memory that is mapped here is hashed where it lies: the copy is not in the cache. */
+		copy_past_cache(result.data, event->segment.payload, header->bytes);
+		result.hot = event->segment.payload;
+	} else if (header->bytes > 0) {
 		memcpy(result.data, event->segment.payload, header->bytes);
+	}
 	if (encoded && route->down_count > 0) {
 		held = path_hold(core, event);
 		st = held ? TR_OK : TR_ENOMEM;
