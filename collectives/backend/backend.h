@@ -64,6 +64,7 @@ struct backend {
 	unsigned interface; /* BACKEND_INTERFACE */
 	const char *name;
 	bool rebuilds; /* the survivors of an abort can open another communicator */
+	bool spins; /* its collectives move only while they are polled: who waits does not sleep */
 
 	/* Once, first: loads libraries, fills in what the backend knows better (rank, size, address). TR_EUNAVAILABLE: the text
 	 * names what is missing. */

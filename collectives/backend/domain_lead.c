@@ -4,6 +4,8 @@
 #include "collectives/backend/domain_internal.h"
 #include "collectives/kernels/reduce.h"
 
+#define LEAD_ANSWER_MS 10000 /* for a member that is told of a broken communicator */
+
 /* ---- speaking and hearing */
 
 void lead_tell_all(struct tr_domain *d, const struct domain_message *message)
@@ -212,14 +214,20 @@ void lead_finish(struct tr_domain *d)
 
 /* ---- building */
 
+static unsigned lead_members(const struct tr_domain *d)
+{
+	unsigned count = 1;
+	for (unsigned i = 1; i < d->link.members; i++)
+		count += d->members[i].here;
+	return count;
+}
+
 static tr_status lead_build_once(struct tr_domain *d)
 {
 	struct tr_error error = { 0 };
-	unsigned size = 1, rank = 1;
-	for (unsigned i = 1; i < d->link.members; i++) {
-		size += d->members[i].here;
+	unsigned size = lead_members(d), rank = 1;
+	for (unsigned i = 1; i < d->link.members; i++)
 		d->members[i].made = 0;
-	}
 	domain_new_view(d, d->view + 1, 0, size);
 	if (d->backend->make_id != NULL && d->backend->make_id(&d->place, &error) != TR_OK)
 		return domain_end(d, TR_EIO, "%s", error.text);
@@ -238,22 +246,22 @@ static tr_status lead_build_once(struct tr_domain *d)
 		domain_break(d, "opening the communicator did not finish within %u ms",
 		    d->deadline_ms);
 	if (d->broken && d->ended == TR_OK) /* who can still speak answers at once */
-		(void)lead_wait_or_lose(d, lead_all_built, member_built, d->deadline_ms,
+		(void)lead_wait_or_lose(d, lead_all_built, member_built, LEAD_ANSWER_MS,
 		    "answer when the communicator failed");
 	return d->ended;
 }
 
+/* A try that lost a member does not count: the next one is another. */
 tr_status lead_build(struct tr_domain *d)
 {
-	unsigned tries = 0, most = TR_DOMAIN_BUILDS_MAX + d->link.members;
-	do {
-		if (tries++ == most)
-			return domain_end(d, TR_EUNAVAILABLE,
-			    "%u communicators in a row failed; the last: %s", most, d->why);
-		if (lead_build_once(d) != TR_OK)
+	for (unsigned tries = 0; tries < TR_DOMAIN_BUILDS_MAX;) {
+		unsigned before = lead_members(d);
+		if (lead_build_once(d) != TR_OK || !d->broken)
 			return d->ended;
-	} while (d->broken);
-	return TR_OK;
+		tries += lead_members(d) == before;
+	}
+	return domain_end(d, TR_EUNAVAILABLE, "%d communicators in a row failed; the last: %s",
+	    TR_DOMAIN_BUILDS_MAX, d->why);
 }
 
 /* ---- rounds */
@@ -401,7 +409,7 @@ static tr_status lead_share(struct tr_domain *d)
 			domain_break(d, "the broadcast of the results did not finish within %u ms",
 			    d->deadline_ms);
 		if (d->ended == TR_OK && d->broken)
-			(void)lead_wait_or_lose(d, lead_all_shared, member_shared, d->deadline_ms,
+			(void)lead_wait_or_lose(d, lead_all_shared, member_shared, LEAD_ANSWER_MS,
 			    "answer when the broadcast failed");
 		if (d->ended != TR_OK)
 			return d->ended;

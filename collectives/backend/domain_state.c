@@ -115,7 +115,7 @@ tr_status domain_wait(struct tr_domain *d, bool (*condition)(const struct tr_dom
 			return TR_OK;
 		if (now - start > wait_ms)
 			return TR_ETIMEDOUT;
-		if (!d->idle && spins < STATE_SPINS)
+		if (!d->idle && (d->backend->spins || spins < STATE_SPINS))
 			(void)sched_yield();
 		else
 			domain_link_wait(&d->link, d->idle ? STATE_IDLE_US : STATE_NAP_US);

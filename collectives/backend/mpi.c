@@ -266,6 +266,7 @@ __attribute__((visibility("default"))) const struct backend backend_mpi = {
 	.interface = BACKEND_INTERFACE,
 	.name = "mpi",
 	.rebuilds = false,
+	.spins = true,
 	.enter = mpi_enter,
 	.open = mpi_open,
 	.supports = mpi_supports,
