@@ -16,13 +16,13 @@
 #include "collectives/core/group.h"
 #include "common/rng.h"
 #include "daemon/membership/core/resume.h"
+#include "tests/unit/kill_reference.h"
 
-#define N_MAX         8
-#define OPS           3
-#define ELEMENTS      37 /* ten segments, the last one short */
-#define SEGMENT_BYTES 16
-#define ANYBODY       UINT32_MAX
-#define THIN          307 /* one point of so many, when thinned */
+#define N_MAX   8
+#define OPS     4
+#define RING    TRAIND__PEER__ALGORITHM__ALGORITHM_RING
+#define ANYBODY UINT32_MAX
+#define THIN    307 /* one point of so many, when thinned */
 
 enum phase { BEFORE_BEGIN, BEGUN, ONE_SUBMITTED, SUBMITTED, CLOSED, PHASES };
 
@@ -31,11 +31,13 @@ struct kill_case {
 	enum phase phase;                /* where the victim's caller stands then */
 	Traind__Peer__Algorithm algorithm;
 	Traind__Peer__Policy policy;
+	enum tr_codec codec;
 	bool deterministic,
 	    late; /* late: what the victim had sent still arrives before the freeze */
 };
 
 struct message {
+	struct message *next;
 	unsigned from, to;
 	enum group_action_kind kind;
 	struct segment_header header;
@@ -53,14 +55,13 @@ struct peer {
 	tr_status status;
 	Traind__Peer__ViewReport *report;
 	int32_t ints[ELEMENTS];
-	float floats[ELEMENTS], averages[ELEMENTS];
+	float inputs[ELEMENTS], floats[ELEMENTS], averages[ELEMENTS], coded[ELEMENTS];
 };
 
 struct world {
 	const struct kill_case *c;
 	struct peer peers[N_MAX];
-	struct message *queue;
-	size_t count, capacity;
+	struct message *links[N_MAX][N_MAX]; /* oldest first, by sender and receiver */
 	struct rng_key key;
 	uint64_t draws;
 	unsigned delivered;
@@ -69,34 +70,30 @@ struct world {
 
 /* ---- inputs and their reference ---- */
 
-static int32_t input(unsigned peer, unsigned op, size_t element)
-{
-	return (int32_t)((peer * 7 + op * 3 + element * 5) % 61) - 20;
-}
-
 static void fill(struct peer *peer, unsigned who)
 {
 	for (size_t e = 0; e < ELEMENTS; e++) {
 		peer->ints[e] = input(who, 0, e);
-		peer->floats[e] = (float)input(who, 1, e);
+		peer->inputs[e] = (float)input(who, 1, e);
 		peer->averages[e] = (float)input(who, 2, e);
+		peer->coded[e] = (float)input(who, 3, e) / 3;
 	}
 }
 
+/* One in place of each kind of sum, one out of place, one through a codec. */
 static const struct {
 	enum tr_dtype dtype;
 	enum tr_reduce reduce;
-} ops[OPS] = { { TR_I32, TR_MIN }, { TR_F32, TR_SUM }, { TR_F32, TR_AVG } };
+} ops[OPS] = { { TR_I32, TR_MIN }, { TR_F32, TR_SUM }, { TR_F32, TR_AVG }, { TR_F32, TR_SUM } };
 
 static void *op_data(struct peer *peer, unsigned op)
 {
-	return op == 0 ? (void *)peer->ints
-	    : op == 1  ? (void *)peer->floats
-	               : (void *)peer->averages;
+	void *const data[OPS] = { peer->ints, peer->floats, peer->averages, peer->coded };
+	return data[op];
 }
 
-static void check_element(struct peer *peer, unsigned op, size_t e, const uint64_t *set,
-    size_t count)
+static void check_element(struct peer *peer, enum tr_codec codec, unsigned op, size_t e,
+    const uint64_t *set, size_t count)
 {
 	int32_t least = INT32_MAX;
 	float sum = 0;
@@ -105,7 +102,10 @@ static void check_element(struct peer *peer, unsigned op, size_t e, const uint64
 		least = x < least ? x : least;
 		sum += (float)x; /* whole numbers: any order gives the same bits */
 	}
-	if (op == 0)
+	if (op == 3)
+		assert_memory_equal(&peer->coded[e],
+		    &(float){ coded_reference(codec, e, set, count) }, sizeof(sum));
+	else if (op == 0)
 		assert_int_equal(peer->ints[e], least);
 	else if (op == 1)
 		assert_memory_equal(&peer->floats[e], &sum, sizeof(sum));
@@ -117,12 +117,10 @@ static void check_element(struct peer *peer, unsigned op, size_t e, const uint64
 
 static void queue_put(struct world *world, unsigned from, const struct group_action *action)
 {
-	if (world->count == world->capacity) {
-		world->capacity = world->capacity ? 2 * world->capacity : 64;
-		world->queue = realloc(world->queue, world->capacity * sizeof(world->queue[0]));
-		assert_non_null(world->queue);
-	}
-	struct message *message = &world->queue[world->count++];
+	struct message *message = calloc(1, sizeof(*message));
+	struct message **at = &world->links[from][action->to - 1];
+
+	assert_non_null(message);
 	*message = (struct message){ .from = from,
 		.to = (unsigned)action->to - 1,
 		.kind = action->kind,
@@ -135,22 +133,24 @@ static void queue_put(struct world *world, unsigned from, const struct group_act
 		assert_non_null(message->payload);
 		memcpy(message->payload, action->payload, action->payload_bytes);
 	}
-}
-
-static void queue_remove(struct world *world, size_t i)
-{
-	free(world->queue[i].payload);
-	memmove(&world->queue[i], &world->queue[i + 1],
-	    (world->count - i - 1) * sizeof(world->queue[0]));
-	world->count--;
+	while (*at)
+		at = &(*at)->next;
+	*at = message;
 }
 
 static void queue_drop(struct world *world, unsigned from, bool segments_only)
 {
-	for (size_t i = world->count; i-- > 0;)
-		if (world->queue[i].from == from &&
-		    (!segments_only || world->queue[i].kind == GROUP_DO_SEND_SEGMENT))
-			queue_remove(world, i);
+	for (unsigned to = 0; to < N_MAX; to++)
+		for (struct message **at = &world->links[from][to]; *at;) {
+			struct message *message = *at;
+			if (segments_only && message->kind != GROUP_DO_SEND_SEGMENT) {
+				at = &message->next;
+				continue;
+			}
+			*at = message->next;
+			free(message->payload);
+			free(message);
+		}
 }
 
 static void act(struct world *world, unsigned who, struct group_actions *actions)
@@ -231,45 +231,37 @@ static tr_status hand_over(struct world *world, struct message *message)
 	return step(world, message->to, event);
 }
 
-static bool first_of_its_link(const struct world *world, size_t at)
+/* The oldest of a link. false: it has to wait for its receiver, or there is none. */
+static bool deliver(struct world *world, struct message **link)
 {
-	for (size_t i = 0; i < at; i++)
-		if (world->queue[i].from == world->queue[at].from &&
-		    world->queue[i].to == world->queue[at].to)
-			return false;
-	return true;
-}
+	struct message *message = *link;
 
-/* false: it has to wait for its receiver. */
-static bool deliver(struct world *world, size_t i)
-{
-	struct message message = world->queue[i];
-
-	world->queue[i].payload = NULL;
-	queue_remove(world, i);
-	if (!world->peers[message.to].dead && hand_over(world, &message) == TR_EAGAIN) {
-		queue_put(world, message.from, &(struct group_action){ .to = message.to + 1 });
-		memmove(&world->queue[i + 1], &world->queue[i],
-		    (world->count - 1 - i) * sizeof(world->queue[0]));
-		world->queue[i] = message;
+	if (!message)
+		return false;
+	*link = message->next;
+	if (!world->peers[message->to].dead && hand_over(world, message) == TR_EAGAIN) {
+		message->next = *link;
+		*link = message;
 		return false;
 	}
-	free(message.payload);
+	free(message->payload);
+	free(message);
 	return true;
 }
 
 /* Delivers one message of a random link, or of those that `from` sent; false: nothing can be delivered. */
 static bool deliver_one(struct world *world, unsigned from)
 {
-	size_t start = world->count > 0 ? rng_u64(world->key, 0, ++world->draws) % world->count : 0;
+	unsigned n = world->c->n,
+	         start = (unsigned)(rng_u64(world->key, 0, ++world->draws) % (n * n));
 
-	for (size_t k = 0; k < world->count; k++) {
-		size_t i = (start + k) % world->count;
-		if ((from != ANYBODY && world->queue[i].from != from) ||
-		    !first_of_its_link(world, i) || !deliver(world, i))
-			continue;
-		world->delivered++;
-		return true;
+	for (unsigned k = 0; k < n * n; k++) {
+		unsigned at = (start + k) % (n * n);
+		if ((from == ANYBODY || at / n == from) &&
+		    deliver(world, &world->links[at / n][at % n])) {
+			world->delivered++;
+			return true;
+		}
 	}
 	return false;
 }
@@ -426,6 +418,8 @@ static void caller(struct world *world, unsigned who, enum phase until)
 		event.submit.dtype = ops[op].dtype;
 		event.submit.reduce = ops[op].reduce;
 		event.submit.contribute = true;
+		event.submit.input = op == 1 ? peer->inputs : NULL;
+		event.submit.codec = op == 3 ? world->c->codec : TR_CODEC_NONE;
 		assert_int_equal(step(world, who, event), TR_OK);
 	}
 	if (until < CLOSED)
@@ -458,9 +452,8 @@ static void world_finish(struct world *world)
 		if (world->peers[i].report)
 			traind__peer__view_report__free_unpacked(world->peers[i].report, NULL);
 	}
-	while (world->count > 0)
-		queue_remove(world, world->count - 1);
-	free(world->queue);
+	for (unsigned i = 0; i < world->c->n; i++)
+		queue_drop(world, i, false);
 }
 
 static void check_survivors(struct world *world)
@@ -485,7 +478,12 @@ static void check_survivors(struct world *world)
 						at++;
 					assert_true(at < got);
 				}
-				check_element(peer, op, e, set, got);
+				if (op == 3 && world->c->algorithm == RING &&
+				    !world->c->deterministic)
+					assert_memory_equal(&peer->coded[e], /* quantised at each hop */
+					    &world->peers[ids[0] - 1].coded[e], sizeof(float));
+				else
+					check_element(peer, world->c->codec, op, e, set, got);
 			}
 	}
 }
@@ -564,6 +562,8 @@ static void matrix(Traind__Peer__Algorithm algorithm)
 				kill_everywhere((struct kill_case){ .n = n,
 				                    .seed = n,
 				                    .algorithm = algorithm,
+				                    .codec = (enum tr_codec)(
+				                        TR_CODEC_BF16 + (n + policy) % 5),
 				                    .policy = (Traind__Peer__Policy)policy,
 				                    .deterministic = deterministic },
 				    &number, &cases);
