@@ -30,3 +30,11 @@ $(BUILD)/bench/gloo_bench: tests/bench/peers/gloo_bench.cc $(BENCH_O)
 	@echo "c++ $<"
 	@g++ -std=c++17 -O2 -Wall -I. -pthread -o $@ $^ -lgloo -lm
 test-programs: $(BUILD)/bench/bare_ring $(BUILD)/bench/cubic_preload.so
+# What an op and a view change cost in messages and bytes as the group grows, counted on the cores themselves.
+$(BUILD)/bin/scalebench: $(BUILD)/obj/tests/bench/scalebench.o $(BUILD)/lib/libtraincoll.a
+	@mkdir -p $(@D)
+	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lm
+.PHONY: scale
+scale: $(BUILD)/bin/scalebench
+	@$(BUILD)/bin/scalebench
+test-programs: $(BUILD)/bin/scalebench

@@ -1,0 +1,345 @@
+/* What one op and one view change cost in messages and bytes as the group grows: counted on the very cores that ship, joined in memory, for as
+ * many members as a view may have, and by formula beyond (docs/benchmarks.md, "Scale"). Prints a line a case, or JSON.
+ *
+ *	scalebench [--bytes B] [--json]
+ *
+ * Times are the cost model's (collectives/core/select.h) for the given links; messages and bytes are counted.
+ */
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/core/group.h"
+#include "collectives/core/select.h"
+#include "common/limits.h"
+
+#define LATENCY_S    50e-6  /* one way, of a local network */
+#define BANDWIDTH_BS 1.25e9 /* 10 Gbit/s */
+
+struct message {
+	struct message *next;
+	unsigned from, to;
+	enum group_action_kind kind;
+	struct segment_header header;
+	void *payload;
+	Traind__Peer__Vote vote;
+	Traind__Peer__Commit commit;
+};
+
+struct member {
+	struct group_core *core;
+	bool decided;
+	uint64_t sent;
+	Traind__Peer__ViewReport *report;
+	float *data;
+};
+
+struct counts {
+	uint64_t segments, segment_bytes, most_sent, control;
+	uint64_t reports, report_bytes, installs, install_bytes;
+};
+
+struct world {
+	unsigned n;
+	struct member *members;
+	struct message *first, **last;
+	struct counts counts;
+};
+
+static void die(const char *what)
+{
+	fprintf(stderr, "scalebench: %s\n", what);
+	exit(1);
+}
+
+static void *get(size_t count, size_t size)
+{
+	void *memory = calloc(count, size);
+	if (memory == NULL)
+		die("out of memory");
+	return memory;
+}
+
+/* ---- messages ---- */
+
+static void put(struct world *world, unsigned from, const struct group_action *action)
+{
+	struct message *message = get(1, sizeof(*message));
+	message->from = from;
+	message->to = (unsigned)action->to - 1;
+	message->kind = action->kind;
+	message->header = action->header;
+	message->vote = action->vote;
+	message->commit = action->commit;
+	if (action->kind == GROUP_DO_SEND_SEGMENT) {
+		message->payload = get(1, action->payload_bytes + 1);
+		memcpy(message->payload, action->payload, action->payload_bytes);
+		world->counts.segments++;
+		world->counts.segment_bytes += action->payload_bytes + SEGMENT_HEADER_BYTES;
+		world->members[from].sent += action->payload_bytes + SEGMENT_HEADER_BYTES;
+	} else {
+		world->counts.control++;
+	}
+	*world->last = message;
+	world->last = &message->next;
+}
+
+static void act(struct world *world, unsigned who, struct group_actions *actions)
+{
+	struct member *member = &world->members[who];
+	for (size_t i = 0; i < actions->count; i++) {
+		struct group_action *action = &actions->items[i];
+		switch (action->kind) {
+		case GROUP_DO_SEND_SEGMENT:
+		case GROUP_DO_SEND_VOTE:
+		case GROUP_DO_SEND_COMMIT:
+			put(world, who, action);
+			if (action->buffer != NULL)
+				group_buffer_release(member->core, action->buffer);
+			break;
+		case GROUP_DO_DECIDED:
+			member->decided = action->status == TR_OK;
+			break;
+		case GROUP_DO_REPORT:
+			member->report = action->report;
+			action->report = NULL;
+			world->counts.reports++;
+			world->counts.report_bytes += traind__peer__view_report__get_packed_size(
+			    member->report);
+			break;
+		case GROUP_DO_FAIL:
+			die(action->text);
+			break;
+		default:
+			break;
+		}
+	}
+	group_actions_clear(actions);
+}
+
+static tr_status step(struct world *world, unsigned who, const struct group_event *event)
+{
+	struct group_actions actions = { 0 };
+	struct tr_error error = { 0 };
+	tr_status st = group_core_step(world->members[who].core, event, &actions, &error);
+	if (st != TR_OK && st != TR_ESTALE)
+		die(error.text[0] != '\0' ? error.text : tr_status_text(st));
+	act(world, who, &actions);
+	group_actions_finish(&actions);
+	return st;
+}
+
+/* Delivers at most `most` messages, oldest first. */
+static void pump(struct world *world, uint64_t most)
+{
+	for (uint64_t i = 0; i < most && world->first != NULL; i++) {
+		struct message *message = world->first;
+		struct group_event event = { .from = message->from + 1 };
+		world->first = message->next;
+		if (world->first == NULL)
+			world->last = &world->first;
+		event.kind = message->kind == GROUP_DO_SEND_SEGMENT ? GROUP_SEGMENT
+		    : message->kind == GROUP_DO_SEND_VOTE           ? GROUP_VOTE
+		                                                    : GROUP_COMMIT;
+		if (event.kind == GROUP_SEGMENT) {
+			event.segment.header = &message->header;
+			event.segment.payload = message->payload;
+		} else if (event.kind == GROUP_VOTE) {
+			event.vote = &message->vote;
+		} else {
+			message->commit.reason = (char *)"";
+			event.commit = &message->commit;
+		}
+		(void)step(world, message->to, &event);
+		free(message->payload);
+		free(message);
+	}
+}
+
+/* ---- views ---- */
+
+static void fill_view(Traind__Peer__View *view, Traind__Peer__ViewPeer *peers,
+    Traind__Peer__ViewPeer **list, uint32_t *ring, unsigned n, enum tr_algorithm algorithm)
+{
+	traind__peer__view__init(view);
+	for (unsigned i = 0; i < n; i++) {
+		traind__peer__view_peer__init(&peers[i]);
+		peers[i].peer = i + 1;
+		peers[i].address = (char *)"10.11.12.13:40000";
+		peers[i].node_name = (char *)"node-with-a-name";
+		peers[i].participate_from = peers[i].contribute_from = 1;
+		list[i] = &peers[i];
+		ring[i] = i;
+	}
+	view->group = view->number = 1;
+	view->n_peers = view->n_ring = n;
+	view->peers = list;
+	view->ring = ring;
+	view->algorithm = (Traind__Peer__Algorithm)algorithm;
+	view->latency_s = LATENCY_S;
+	view->bandwidth_bytes_per_s = BANDWIDTH_BS;
+	view->segment_bytes = TR_SEGMENT_BYTES;
+}
+
+static void install(struct world *world, enum tr_algorithm algorithm)
+{
+	Traind__Peer__View view;
+	Traind__Peer__Resume resume = TRAIND__PEER__RESUME__INIT;
+	Traind__Peer__ViewInstall message = TRAIND__PEER__VIEW_INSTALL__INIT;
+	Traind__Peer__ViewPeer *peers = get(world->n, sizeof(*peers)),
+	                       **list = get(world->n, sizeof(Traind__Peer__ViewPeer *));
+	uint32_t *ring = get(world->n, sizeof(*ring));
+	fill_view(&view, peers, list, ring, world->n, algorithm);
+	resume.base_round = 1;
+	message.view = &view;
+	message.resume = &resume;
+	world->counts.installs = world->n;
+	world->counts.install_bytes = world->n *
+	    traind__peer__view_install__get_packed_size(&message);
+	for (unsigned i = 0; i < world->n; i++)
+		(void)step(world, i,
+		    &(struct group_event){ .kind = GROUP_INSTALL, .install = &message });
+	free(peers);
+	free(list);
+	free(ring);
+}
+
+/* Everybody freezes in the middle of the op: what memberd gets. */
+static void freeze(struct world *world)
+{
+	Traind__Peer__ViewPropose propose = TRAIND__PEER__VIEW_PROPOSE__INIT;
+	propose.group = 1;
+	propose.number = 2;
+	for (unsigned i = 0; i < world->n; i++)
+		(void)step(world, i,
+		    &(struct group_event){ .kind = GROUP_PROPOSE, .propose = &propose });
+}
+
+/* ---- one case ---- */
+
+static void world_start(struct world *world, unsigned n, size_t bytes, enum tr_algorithm algorithm)
+{
+	*world = (struct world){ .n = n, .members = get(n, sizeof(struct member)) };
+	world->last = &world->first;
+	for (unsigned i = 0; i < n; i++) {
+		struct member *member = &world->members[i];
+		struct group_core_options options = { .group = 1, .peer = i + 1 };
+		if (group_core_create(&options, &member->core) != TR_OK)
+			die("out of memory");
+		member->data = get(1, bytes);
+		(void)step(world, i, &(struct group_event){ .kind = GROUP_READY });
+	}
+	install(world, algorithm);
+	for (unsigned i = 0; i < n; i++)
+		(void)step(world, i, &(struct group_event){ .kind = GROUP_BEGIN });
+	for (unsigned i = 0; i < n; i++) {
+		struct group_event event = { .kind = GROUP_SUBMIT };
+		event.submit.tag = 1;
+		event.submit.data = world->members[i].data;
+		event.submit.count = bytes / sizeof(float);
+		event.submit.dtype = TR_F32;
+		event.submit.reduce = TR_SUM;
+		event.submit.contribute = true;
+		(void)step(world, i, &event);
+		(void)step(world, i, &(struct group_event){ .kind = GROUP_CLOSE });
+	}
+}
+
+static void world_finish(struct world *world)
+{
+	while (world->first != NULL) {
+		struct message *next = world->first->next;
+		free(world->first->payload);
+		free(world->first);
+		world->first = next;
+	}
+	for (unsigned i = 0; i < world->n; i++) {
+		group_core_destroy(world->members[i].core);
+		if (world->members[i].report != NULL)
+			traind__peer__view_report__free_unpacked(world->members[i].report, NULL);
+		free(world->members[i].data);
+	}
+	free(world->members);
+}
+
+static struct counts measure(unsigned n, size_t bytes, enum tr_algorithm algorithm)
+{
+	struct world world;
+	world_start(&world, n, bytes, algorithm);
+	pump(&world, UINT64_MAX);
+	for (unsigned i = 0; i < n; i++) {
+		if (!world.members[i].decided)
+			die("a member did not commit");
+		if (world.members[i].sent > world.counts.most_sent)
+			world.counts.most_sent = world.members[i].sent;
+	}
+	struct counts whole = world.counts;
+	world_finish(&world);
+	world_start(&world, n, bytes, algorithm);
+	pump(&world, whole.segments / 2);
+	freeze(&world);
+	whole.reports = world.counts.reports;
+	whole.report_bytes = world.counts.report_bytes;
+	world_finish(&world);
+	return whole;
+}
+
+static double model_s(unsigned n, size_t bytes, enum tr_algorithm algorithm)
+{
+	double s = (double)bytes / BANDWIDTH_BS, m = n;
+	switch (algorithm) {
+	case TR_RING:
+		return 2 * (m - 1) * LATENCY_S + 2 * (m - 1) / m * s;
+	case TR_STAR:
+		return 2 * LATENCY_S + (m - 1) * s;
+	case TR_ONE_SHOT:
+		return LATENCY_S + (m - 1) * s;
+	default:
+		return 2 * LATENCY_S + 2 * (m - 1) / m * s;
+	}
+}
+
+static void say(unsigned n, size_t bytes, const char *name, enum tr_algorithm algorithm, bool json)
+{
+	struct counts c = measure(n, bytes, algorithm);
+	printf(json ? "{\"peers\": %u, \"bytes\": %zu, \"algo\": \"%s\", \"segments\": %" PRIu64
+	              ", \"segment_bytes\": %" PRIu64 ", \"most_sent\": %" PRIu64
+	              ", \"control\": %" PRIu64 ", \"report_bytes\": %" PRIu64
+	              ", \"install_bytes\": %" PRIu64 ", \"model_s\": %.6g}\n"
+	            : "%5u peers %9zu B %-9s %8" PRIu64 " segments %12" PRIu64
+	              " B, at most %10" PRIu64 " B a peer; commit %5" PRIu64
+	              " messages; view change: memberd gets %9" PRIu64 " B, sends %11" PRIu64
+	              " B; model %.3g s\n",
+	    n, bytes, name, c.segments, c.segment_bytes, c.most_sent, c.control, c.report_bytes,
+	    c.install_bytes, model_s(n, bytes, algorithm));
+	(void)fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+	static const unsigned sizes[] = { 8, 64, TR_GROUP_PEERS_MAX };
+	static const struct {
+		const char *name;
+		enum tr_algorithm algorithm;
+	} rows[] = { { "ring", TR_RING }, { "star", TR_STAR }, { "direct", TR_DIRECT },
+		{ "one-shot", TR_ONE_SHOT } };
+	size_t bytes = 1 << 20;
+	bool json = false;
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--json") == 0) {
+			json = true;
+		} else if (strcmp(argv[i], "--bytes") == 0 && i + 1 < argc) {
+			bytes = strtoull(argv[++i], NULL, 10) & ~(size_t)3;
+		} else {
+			fprintf(stderr, "usage: scalebench [--bytes B] [--json]\n");
+			return 2;
+		}
+	}
+	for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++)
+		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+			if (rows[k].algorithm != TR_ONE_SHOT || bytes * sizes[i] <= (64u << 20))
+				say(sizes[i], bytes, rows[k].name, rows[k].algorithm, json);
+	return 0;
+}
