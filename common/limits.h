@@ -2,18 +2,19 @@
 #ifndef TR_COMMON_LIMITS_H
 #define TR_COMMON_LIMITS_H
 
-#define TR_NAME_MAX                 64  /* bytes in a node, job or group name, NUL included */
-#define TR_ADDRESS_MAX              128 /* bytes in "host:port", NUL included */
-#define TR_GROUP_PEERS_MAX          256 /* members of one view; width of a contributor bitmap */
-#define TR_NODES_MAX                1024
-#define TR_NODE_WORKERS_MAX         1024 /* at once on one node: commands may be more than its slots */
-#define TR_JOBS_MAX                 4096       /* job records kept, finished ones included */
-#define TR_JOB_EVENTS_MAX           256        /* newest events kept per job */
-#define TR_ROUND_RECORDS_MAX        (1u << 20) /* newest committed rounds kept per group */
-#define TR_ROUND_OPS_MAX            4096       /* collectives in one round */
-#define TR_SEGMENT_BYTES            (256u << 10) /* piece of a vector that is pipelined, repaired, hashed */
-#define TR_OP_SEGMENTS_MAX          (1u << 18)
-#define TR_OP_WINDOW_BYTES          (16u << 20) /* of one op on the way at a time: bounds staging and what a death costs */
+#define TR_NAME_MAX          64  /* bytes in a node, job or group name, NUL included */
+#define TR_ADDRESS_MAX       128 /* bytes in "host:port", NUL included */
+#define TR_GROUP_PEERS_MAX   256 /* members of one view; width of a contributor bitmap */
+#define TR_NODES_MAX         1024
+#define TR_NODE_WORKERS_MAX  1024 /* at once on one node: commands may be more than its slots */
+#define TR_JOBS_MAX          4096 /* job records kept, finished ones included */
+#define TR_JOB_EVENTS_MAX    256  /* newest events kept per job */
+#define TR_ROUND_RECORDS_MAX (1u << 20)   /* newest committed rounds kept per group */
+#define TR_ROUND_OPS_MAX     4096         /* collectives in one round */
+#define TR_SEGMENT_BYTES     (256u << 10) /* piece of a vector that is pipelined, repaired, hashed */
+#define TR_OP_SEGMENTS_MAX   (1u << 18)
+#define TR_OP_WINDOW_BYTES \
+	(16u << 20) /* of one op on the way at a time: bounds staging and what a death costs */
 #define TR_OP_WINDOW_BYTES_MIN      (4u << 20) /* and keeps links busy */
 #define TR_FRAME_CONTROL_MAX        (4u << 20) /* payload bytes of a control frame */
 #define TR_FRAME_DATA_MAX           (1u << 20) /* payload bytes of a data frame, its header included */
@@ -41,11 +42,12 @@
 #define TR_STATE_STALL_MS           30000 /* nothing of it came for so long: it is asked for again */
 #define TR_JOIN_TIMEOUT_MS          10000 /* for memberd to admit a process that joins a group */
 #define TR_HELD_BYTES_MAX           (16u << 20) /* of frames that came before their op was submitted */
-#define TR_LANES_MAX                32 /* connections of one link */
-#define TR_LINK_KEPT_BYTES_MAX      (16u << 20) /* staging sent to a peer that has not said that it came */
-#define TR_DOMAIN_MEMBERS_MAX       64 /* processes of one failure domain (collectives/domain.h) */
+#define TR_LANES_MAX                32          /* connections of one link */
+#define TR_LINK_KEPT_BYTES_MAX \
+	(16u << 20)                     /* staging sent to a peer that has not said that it came */
+#define TR_DOMAIN_MEMBERS_MAX       64  /* processes of one failure domain (collectives/domain.h) */
 #define TR_DOMAIN_OPS_MAX           256 /* of a domain in one round */
-#define TR_DOMAIN_BUILDS_MAX        3  /* tries to build a communicator before the domain ends */
+#define TR_DOMAIN_BUILDS_MAX        3   /* tries to build a communicator before the domain ends */
 #define TR_BACKEND_CHUNK_BYTES      (4u << 20) /* piece that is staged between device and host */
 #define TR_REDIAL_FIRST_MS          10
 #define TR_REDIAL_LAST_MS           250
