@@ -4,7 +4,6 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
-
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -87,8 +86,7 @@ static tr_status read_all(struct ends *ends, struct tr_error *error)
 	return channel_host_read(ends->host, on_report, ends, error);
 }
 
-/* ---- both ends in order ---- */
-
+/* Both ends in order. */
 static void assignment_arrives(void **state)
 {
 	struct ends *ends = *state;
@@ -289,8 +287,7 @@ static void state_is_named(void **state)
 	assert_int_equal(ends->host->tensors[0].bytes, 1000);
 }
 
-/* ---- a worker that breaks the rules ---- */
-
+/* A worker that breaks the rules. */
 static void expect_refused(struct ends *ends, const char *cause)
 {
 	struct tr_error error = { 0 };
