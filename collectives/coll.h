@@ -167,7 +167,8 @@ struct tr_round {
 
 /* Begins the next round (or the same one again after TR_ERESTART). Blocks until the group has a view with
  * this peer in it. State declared by tr_state_add must not change between here and the commit's return:
- * it may be streamed to a joiner. TR_EEVICTED: no longer a member; leave. */
+ * it may be streamed to a joiner, and if this process dies the one that follows it may go on from it. TR_EEVICTED: no longer a
+ * member; leave. */
 TR_API tr_status tr_round_begin(tr_group *group, struct tr_round *round, struct tr_error *error);
 
 enum { TR_CONTRIBUTE = 1 }; /* flag: the buffer's content counts */

@@ -40,9 +40,15 @@
 #define TR_STATE_CHUNK_BYTES        (256u << 10)
 #define TR_STATE_WINDOW_BYTES       (1u << 20) /* of state queued on a connection at a time */
 #define TR_STATE_STALL_MS           30000 /* nothing of it came for so long: it is asked for again */
-#define TR_JOIN_TIMEOUT_MS          10000 /* for memberd to admit a process that joins a group */
-#define TR_HELD_BYTES_MAX           (16u << 20) /* of frames that came before their op was submitted */
-#define TR_LANES_MAX                32          /* connections of one link */
+#define TR_STATE_TURN_BYTES \
+	(1u << 20) /* of it that are hashed or copied in one turn of the engine's loop */
+#define TR_LEFTOVERS_MAX \
+	16 /* memories of crashed workers that a node keeps, at most one of each rank */
+#define TR_LEFTOVER_KEEP_MS \
+	120000 /* for the worker that follows: by then the others are rounds ahead */
+#define TR_JOIN_TIMEOUT_MS 10000       /* for memberd to admit a process that joins a group */
+#define TR_HELD_BYTES_MAX  (16u << 20) /* of frames that came before their op was submitted */
+#define TR_LANES_MAX       32          /* connections of one link */
 #define TR_LINK_KEPT_BYTES_MAX \
 	(16u << 20)                     /* staging sent to a peer that has not said that it came */
 #define TR_DOMAIN_MEMBERS_MAX       64  /* processes of one failure domain (collectives/domain.h) */

@@ -63,7 +63,7 @@ enum group_event_kind {
 	GROUP_VOTE,        /* .vote */
 	GROUP_COMMIT,      /* .commit */
 	GROUP_LINK_LOST,   /* .link: the connection to or from a peer broke */
-	GROUP_STATE_ASKED, /* .from wants our state (we are its donor), .round */
+	GROUP_STATE_ASKED, /* .from wants our state (we are its donor), .round; .digests_only */
 	GROUP_STATE_SENT,  /* the transfer to .from ended, well or not */
 	GROUP_STATE_GOT,   /* our own transfer ended; .status */
 	GROUP_LEAVE, /* the caller left: all records that the log may lack are said, not only the hub's */
@@ -99,6 +99,7 @@ struct group_event {
 	uint64_t from; /* peer id, where a peer sent it */
 	uint64_t round;
 	tr_status status;
+	bool digests_only;
 	union {
 		const Traind__Peer__ViewPropose *propose;
 		const Traind__Peer__ViewInstall *install;
@@ -135,8 +136,8 @@ enum group_action_kind {
 	                     .reason */
 	/* .record for memberd's log: keep it until ROUNDS_RECORDED covers it, say it again after a reconnect. */
 	GROUP_DO_RECORD,
-	/* Donor: stream the state after .round to peer `to`; DECIDED of the next round waits. Over a
-	 * connection of its own: a segment that the joiner has parked (TR_EAGAIN) must not hold it up. */
+	/* Donor: stream the state after .round to peer `to`, or its digests only (.digests_only); DECIDED of the next round
+	 * waits. Over a connection of its own: a segment that the joiner has parked (TR_EAGAIN) must not hold it up. */
 	GROUP_DO_STATE_SEND,
 	/* Joiner: ask donor `to` for the state after .round. Said again until GROUP_STATE_GOT: a transfer that moves goes on. */
 	GROUP_DO_STATE_ASK,
@@ -150,6 +151,7 @@ struct group_action {
 	uint64_t to;
 	uint64_t round;
 	uint32_t tag;
+	bool digests_only;
 	tr_status status;
 	struct tr_round round_info;
 	struct segment_header header; /* SEND_SEGMENT */
@@ -211,6 +213,10 @@ void group_core_progress(const struct group_core *core, bool caller_waits,
  * such op. */
 tr_status group_core_explain(const struct group_core *core, uint32_t tag,
     enum tr_algorithm *algorithm, char *reason, size_t reason_bytes);
+
+/* The caller's memory holds the state after *round and may not change it now: it has begun a round, or asked to, and was not
+ * told that it is committed. False otherwise: it may be in the middle of a change. */
+bool group_core_state(const struct group_core *core, uint64_t *round);
 
 tr_status group_core_contributors(const struct group_core *core, uint32_t tag, uint64_t element,
     uint64_t *peers, size_t max, size_t *count);

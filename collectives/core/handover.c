@@ -30,14 +30,17 @@ bool handover_busy(const struct group_core *core)
 	return false;
 }
 
-tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round,
+tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round, bool digests_only,
     struct tr_error *error)
 {
 	if (core->state == ROUND_FAILED)
 		return TR_ESTALE;
 	struct member_ask *ask = handover_find(core, from);
+	if (ask && ask->sending)
+		return TR_OK;
 	if (ask) {
-		ask->round = ask->sending ? ask->round : round;
+		ask->round = round;
+		ask->digests_only = digests_only;
 		return TR_OK;
 	}
 	if (core->ask_count == TR_GROUP_PEERS_MAX)
@@ -50,7 +53,9 @@ tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round,
 		core->asks = asks;
 		core->ask_capacity = capacity;
 	}
-	core->asks[core->ask_count++] = (struct member_ask){ .peer = from, .round = round };
+	core->asks[core->ask_count++] = (struct member_ask){ .peer = from,
+		.round = round,
+		.digests_only = digests_only };
 	return TR_OK;
 }
 
@@ -84,6 +89,7 @@ void handover_advance(struct group_core *core)
 		struct group_action *action = emit(core, GROUP_DO_STATE_SEND);
 		action->to = ask->peer;
 		action->round = ask->round;
+		action->digests_only = ask->digests_only;
 	}
 }
 

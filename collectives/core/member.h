@@ -54,7 +54,7 @@ struct member_link {
 /* A joiner that wants, or is getting, our state. */
 struct member_ask {
 	uint64_t peer, round;
-	bool sending;
+	bool digests_only, sending;
 };
 
 struct group_core {
@@ -228,7 +228,7 @@ void repair_link_lost(struct group_core *core, uint64_t peer, const char *reason
 void repair_links_again(struct group_core *core);
 
 /* ---- handover.c ---- */
-tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round,
+tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round, bool digests_only,
     struct tr_error *error);
 void handover_sent(struct group_core *core, uint64_t to);
 tr_status handover_got(struct group_core *core, uint64_t from, tr_status status, uint64_t round,

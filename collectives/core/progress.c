@@ -104,6 +104,18 @@ tr_status group_core_explain(const struct group_core *core, uint32_t tag,
 	return TR_OK;
 }
 
+/* After TR_ERESTART the same round begins again, from the same state. */
+bool group_core_state(const struct group_core *core, uint64_t *round)
+{
+	bool begun = round_active(core) || core->state == ROUND_HELD ||
+	    core->state == ROUND_ABANDONED || core->begin_wanted;
+
+	if (!core->ready || core->needs_state || core->state == ROUND_FAILED || !begun)
+		return false;
+	*round = core->state_round;
+	return true;
+}
+
 tr_status group_core_contributors(const struct group_core *core, uint32_t tag, uint64_t element,
     uint64_t *peers, size_t max, size_t *count)
 {

@@ -136,6 +136,7 @@ static void engine_stop(struct engine *engine)
 	inbound_strangers_close(engine);
 	engine_shm_stop(engine);
 	pulse_stop(engine);
+	leftovers_stop(engine);
 	uv_close((uv_handle_t *)&engine->hello_timer, NULL);
 	uv_close((uv_handle_t *)&engine->wake, NULL);
 }
@@ -210,6 +211,7 @@ tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, str
 	(void)uv_timer_init(&made->loop, &made->hello_timer);
 	made->hello_timer.data = made->wake.data = made;
 	pulse_init(made);
+	leftovers_init(made);
 	rc = uv_async_init(&made->loop, &made->wake, on_wake);
 	bool woken = rc == 0;
 	if (rc == 0)
@@ -217,6 +219,7 @@ tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, str
 	if (rc != 0) {
 		uv_close((uv_handle_t *)&made->hello_timer, NULL);
 		pulse_stop(made);
+		leftovers_stop(made);
 		engine_shm_stop(made);
 		if (woken)
 			uv_close((uv_handle_t *)&made->wake, NULL);

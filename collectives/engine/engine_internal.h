@@ -12,7 +12,8 @@
  *	pulse.c          signs of life between members, and who is silent
  *	engine_shm.c     memory that is shared with peers of this host
  *	held.c           frames that came before the core could take them
- *	state_send.c, state_receive.c   state for joiners
+ *	state_send.c, state_receive.c   state for joiners; state_work.c: what of it takes long
+ *	leftover.c       what a dead worker left, for the one that follows it
  *	notices.c        round records and reports, in batches, to memberd
  */
 #ifndef TR_COLLECTIVES_ENGINE_ENGINE_INTERNAL_H
@@ -26,6 +27,7 @@
 #include "collectives/core/group.h"
 #include "collectives/engine/channel_host.h"
 #include "collectives/engine/engine.h"
+#include "collectives/engine/leftover.h"
 #include "collectives/engine/pulse.h"
 #include "collectives/transport/congestion.h"
 #include "collectives/transport/conn.h"
@@ -48,7 +50,8 @@ struct engine {
 	struct inbound *strangers, **strangers_tail; /* oldest first */
 	unsigned stranger_count;
 	struct log_limit drops; /* of strangers */
-	struct shm_hub *shm;    /* NULL: there is no shared memory */
+	struct leftovers leftovers;
+	struct shm_hub *shm; /* NULL: there is no shared memory */
 	char host[HOST_IDENTITY_MAX], shm_address[TR_ADDRESS_MAX]; /* never change */
 	struct {
 		enum tr_transport transport;
@@ -107,6 +110,7 @@ struct member {
 	struct engine *engine;
 	struct member *next;
 	uint64_t job, group, peer;
+	uint32_t rank;
 	unsigned holds; /* handles and connections that point here; freed at 0 */
 	bool destroyed; /* out of the engine's list, waits for holds */
 	bool over;      /* ended: no event goes to the core any more */
@@ -124,6 +128,7 @@ struct member {
 	uv_timer_t tick, deadline, records_timer, reports_timer;
 	uv_idle_t again; /* submissions are left: the ring is read in turns */
 	uv_idle_t retry; /* held frames may be offered again */
+	uv_idle_t state_turn;
 	bool reports_full;
 
 	/* the caller */
@@ -158,6 +163,7 @@ struct member {
 	size_t held_bytes;
 	struct state_send *state_sends;
 	struct state_receive *state_receive;
+	struct leftover *leftover; /* claimed; NULL: none */
 
 	/* notices.c */
 	Traind__Peer__RoundCommit **records; /* not yet in memberd's log */
@@ -201,6 +207,7 @@ void member_tell_failure(struct member *member); /* if there was one */
 
 /* ---- member_act.c ---- */
 void member_act(struct member *member, struct group_action *action);
+void member_request_state(struct member *member, uint64_t from, uint64_t round, bool digests_only);
 
 /* ---- member_calls.c ---- */
 void member_calls_start(struct member *member);
@@ -265,9 +272,15 @@ void inbound_close_from(struct member *member, uint64_t from, const char *reason
 /* ---- state_send.c, state_receive.c ---- */
 void state_send_view_changed(
     struct member *member); /* ends those to peers that are no longer in it */
-void state_send_start(struct member *member, uint64_t to, uint64_t round);
+void state_send_start(struct member *member, uint64_t to, uint64_t round, bool digests_only);
+/* The next piece of work on digests; false: nothing is left to do. */
+bool state_send_turn(struct member *member);
 void state_send_stop_all(struct member *member, const char *reason);
-void state_receive_expect(struct member *member, uint64_t from, uint64_t round);
+/* False: there was no memory for it, and the core was told. */
+bool state_receive_expect(struct member *member, uint64_t from, uint64_t round);
+/* What was expected last is here, in what a worker before left: the donor's digests will do. */
+bool state_receive_local(const struct member *member);
+bool state_receive_turn(struct member *member);
 /* It is on its way, and something of it came lately. */
 bool state_receive_moves(const struct member *member, uint64_t from, uint64_t round);
 tr_status state_receive_begin(struct member *member, uint64_t from, const struct inbound *source,
@@ -279,8 +292,14 @@ tr_status state_receive_finish(struct member *member, uint64_t from, const struc
 void state_receive_broken(struct member *member, const struct inbound *source, const char *reason);
 void state_receive_free(struct member *member);
 
+/* ---- state_work.c ---- */
+void state_work_start(struct member *member);
+void state_work_wake(struct member *member);
+void state_work_stop(struct member *member);
+
 /* ---- notices.c ---- */
 void notices_start(struct member *member);
+void notices_event(struct member *member, const char *text);
 void notices_record(struct member *member, Traind__Peer__RoundCommit *record); /* takes it */
 void notices_recorded(struct member *member, uint64_t round);
 void notices_again(struct member *member); /* memberd came back: all that it may not have */

@@ -32,6 +32,7 @@ tr_status member_create(struct engine *engine, const Traind__Peer__StartWorker *
 	made->job = start->job_id;
 	made->group = start->group;
 	made->peer = start->peer;
+	made->rank = start->rank;
 	made->host = host;
 	made->posted_tail = &made->posted;
 	made->row.host = host;
@@ -46,6 +47,7 @@ static void member_free(struct member *member)
 	assert(member->holds == 0);
 	notices_finish(member);
 	state_receive_free(member);
+	leftover_drop(member);
 	group_actions_finish(&member->actions);
 	member_shm_settle(member);
 	group_core_destroy(member->core);
@@ -79,6 +81,7 @@ void member_start(struct member *member)
 	member->tick.data = member;
 	member->holds++;
 	held_start(member);
+	state_work_start(member);
 	notices_start(member);
 	member_calls_start(member);
 }
@@ -128,6 +131,7 @@ void member_destroy(struct member *member, tr_status status, const char *reason)
 	member_end(member, status, reason);
 	member_calls_stop(member);
 	held_stop(member);
+	state_work_stop(member);
 	uv_close((uv_handle_t *)&member->tick, on_handle_closed);
 	uv_close((uv_handle_t *)&member->records_timer, on_handle_closed);
 	uv_close((uv_handle_t *)&member->reports_timer, on_handle_closed);
@@ -362,6 +366,7 @@ void member_tell_ready(struct member *member)
 	ready.peer = member->peer;
 	ready.round = member->ready_round;
 	ready.state_signature = signature;
+	ready.left = leftover_round(member, &ready.left_round);
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_PEER_READY;
 	message.peer_ready = &ready;
 	engine_tell(member->engine, &message);

@@ -254,6 +254,7 @@ static void ready(struct member *member, const struct channel_submission *s)
 	if (st == TR_OK) {
 		member->ready = member->host->declared = true;
 		member->ready_round = s->round;
+		leftover_claim(member);
 		member_tell_ready(member);
 	}
 	give_status(member, st, error.text);
@@ -394,11 +395,13 @@ static void gone(struct member *member)
 	(void)uv_poll_stop(&member->socket_poll);
 	(void)uv_idle_stop(&member->again);
 	(void)uv_timer_stop(&member->deadline);
+	bool left = leftover_keep(member);
 	if (!member->over)
 		(void)member_step(member, &(struct group_event){ .kind = GROUP_LEAVE }, NULL);
 	if (member->engine->callbacks.worker_gone != NULL) {
 		Traind__Peer__LastWords words = TRAIND__PEER__LAST_WORDS__INIT;
 		notices_last_words(member, &words);
+		words.state_left = left;
 		member->engine->callbacks.worker_gone(member->engine->arg, member->group,
 		    member->peer, &words);
 	}

@@ -229,6 +229,24 @@ static void drop_event(struct member *member)
 	memmove(member->events, member->events + 1, member->event_count * sizeof(*member->events));
 }
 
+static void reports_soon(struct member *member)
+{
+	if (!uv_is_active((uv_handle_t *)&member->reports_timer))
+		(void)uv_timer_start(&member->reports_timer, on_reports_timer,
+		    TR_REPORT_INTERVAL_MS, 0);
+}
+
+void notices_event(struct member *member, const char *text)
+{
+	char *copy = strdup(text);
+	if (copy == NULL)
+		return;
+	if (member->event_count == TR_REPORT_EVENTS_MAX)
+		drop_event(member);
+	member->events[member->event_count++] = copy;
+	reports_soon(member);
+}
+
 bool notices_report(void *arg, const void *packed, size_t bytes)
 {
 	struct member *member = arg;
@@ -253,9 +271,7 @@ bool notices_report(void *arg, const void *packed, size_t bytes)
 		merge_progress(member->progress, report->progress);
 	}
 	traind__peer__peer_report__free_unpacked(report, NULL);
-	if (!uv_is_active((uv_handle_t *)&member->reports_timer))
-		(void)uv_timer_start(&member->reports_timer, on_reports_timer,
-		    TR_REPORT_INTERVAL_MS, 0);
+	reports_soon(member);
 	return true;
 }
 

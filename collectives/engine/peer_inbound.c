@@ -208,6 +208,7 @@ static tr_status take_message(struct inbound *in, const Traind__Peer__PeerMessag
 		note_view(in, message->state_request->view);
 		event.kind = GROUP_STATE_ASKED;
 		event.round = message->state_request->round;
+		event.digests_only = message->state_request->digests_only;
 		return verdict(member_step(member, &event, error));
 	case TRAIND__PEER__PEER_MESSAGE__BODY_STATE_BEGIN:
 		return state_receive_begin(member, in->from, in, message->state_begin, error);

@@ -1,9 +1,13 @@
 /* A joiner's state from its donor: straight into the worker's memory, tensor by tensor, each with its digest. It comes
  * over one connection; what an earlier one still carries is refused. Until the digests agree nobody is told that it is here.
+ *
+ * If a worker that died here left just that state (leftover.h), it is copied from there while the donor is asked for its digests
+ * only. If they differ, that memory was damaged: the state is asked for.
  */
 #include "collectives/engine/engine_internal.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -17,7 +21,9 @@ struct state_receive {
 	unsigned tensor;
 	uint64_t offset;
 	XXH3_state_t *hash;
-	XXH128_hash_t *digests;
+	XXH128_hash_t *digests; /* of what came; local: those of the donor */
+	bool local;             /* from what a worker before left */
+	bool copied, told;      /* local: all of that is here; the donor's digests are */
 };
 
 void state_receive_free(struct member *member)
@@ -35,16 +41,43 @@ void state_receive_free(struct member *member)
 bool state_receive_moves(const struct member *member, uint64_t from, uint64_t round)
 {
 	const struct state_receive *receive = member->state_receive;
-	return receive != NULL && receive->from == from && receive->round == round &&
-	    receive->source != NULL &&
-	    uv_now(&member->engine->loop) - receive->heard_ms < TR_STATE_STALL_MS;
+	if (receive == NULL || receive->from != from || receive->round != round)
+		return false;
+	return receive->told ||
+	    (receive->source != NULL &&
+	        uv_now(&member->engine->loop) - receive->heard_ms < TR_STATE_STALL_MS);
 }
 
-void state_receive_expect(struct member *member, uint64_t from, uint64_t round)
+bool state_receive_local(const struct member *member)
+{
+	return member->state_receive->local;
+}
+
+/* Is it what the worker before left? That is of no use for any later round. */
+static void look_at_leftover(struct member *member)
+{
+	struct state_receive *receive = member->state_receive;
+	uint64_t round;
+	if (!leftover_round(member, &round))
+		return;
+	if (round != receive->round) {
+		log_info("engine",
+		    "peer %" PRIu64 ": the state after round %" PRIu64
+		    " that was left here is too old: needed is that after %" PRIu64,
+		    member->peer, round, receive->round);
+		leftover_drop(member);
+		return;
+	}
+	receive->local = true;
+	leftover_copy_begin(member);
+	state_work_wake(member);
+}
+
+bool state_receive_expect(struct member *member, uint64_t from, uint64_t round)
 {
 	struct state_receive *receive = member->state_receive;
 	if (receive != NULL && receive->from == from && receive->round == round)
-		return;
+		return true;
 	state_receive_free(member);
 	receive = calloc(1, sizeof(*receive));
 	if (receive != NULL) {
@@ -57,12 +90,14 @@ void state_receive_expect(struct member *member, uint64_t from, uint64_t round)
 		member_post(member, GROUP_STATE_GOT, from, round, TR_ENOMEM,
 		    "no memory to receive the state");
 		state_receive_free(member);
-		return;
+		return false;
 	}
 	receive->from = from;
 	receive->round = round;
 	member->state_awaited = true;
 	member->state_here = false;
+	look_at_leftover(member);
+	return true;
 }
 
 static struct state_receive *expected(struct member *member, uint64_t from, struct tr_error *error)
@@ -82,6 +117,84 @@ static void over(struct member *member, tr_status status, const char *reason)
 	member_post(member, GROUP_STATE_GOT, from, round, status, reason);
 	member_calls_state_here(member, status, reason);
 }
+
+/* ---- from what a worker before left ---- */
+
+static void local_differs(struct member *member, const char *name)
+{
+	struct state_receive *receive = member->state_receive;
+	char text[256];
+	(void)snprintf(text, sizeof(text),
+	    "worker of rank %" PRIu32
+	    ": the crashed worker's memory was damaged in state \"%.60s\": "
+	    "fetching the state from peer p%" PRIu64,
+	    member->rank, name, receive->from);
+	log_warn("engine", "peer %" PRIu64 ": %s", member->peer, text);
+	notices_event(member, text);
+	leftover_drop(member);
+	receive->local = receive->told = false;
+	member_request_state(member, receive->from, receive->round, false);
+}
+
+static void local_agrees(struct member *member)
+{
+	const struct view_peer_entry *me = member_view_peer(member, member->peer);
+	char text[256];
+	(void)snprintf(text, sizeof(text),
+	    "worker of rank %" PRIu32 " restarted on %s from its own memory (round %" PRIu64
+	    ", %.1f MB, no network)",
+	    member->rank, me != NULL ? me->node_name : "its node", member->state_receive->round,
+	    (double)leftover_bytes(member) / 1e6);
+	log_info("engine", "peer %" PRIu64 ": %s", member->peer, text);
+	notices_event(member, text);
+	leftover_drop(member);
+	over(member, TR_OK, "");
+}
+
+static void local_settle(struct member *member)
+{
+	const struct state_receive *receive = member->state_receive;
+	if (!receive->copied || !receive->told)
+		return;
+	const XXH128_hash_t *ours = leftover_digests(member);
+	for (unsigned i = 0; i < member->host->tensor_count; i++)
+		if (!XXH128_isEqual(ours[i], receive->digests[i])) {
+			local_differs(member, member->host->tensors[i].name);
+			return;
+		}
+	local_agrees(member);
+}
+
+bool state_receive_turn(struct member *member)
+{
+	struct state_receive *receive = member->state_receive;
+	if (receive == NULL || !receive->local || receive->copied || member->over)
+		return false;
+	receive->copied = leftover_copy(member);
+	if (!receive->copied)
+		return true;
+	local_settle(member);
+	return false;
+}
+
+static tr_status local_finish(struct member *member, const Traind__Peer__StateEnd *end,
+    struct tr_error *error)
+{
+	struct state_receive *receive = member->state_receive;
+	unsigned count = member->host->tensor_count;
+	if (end->round != receive->round || end->n_digest_low != count ||
+	    end->n_digest_high != count)
+		return tr_error_set(error, TR_EPROTO,
+		    "peer %" PRIu64 " says other digests than were asked for", receive->from);
+	for (unsigned i = 0; i < count; i++)
+		receive->digests[i] = (XXH128_hash_t){ end->digest_low[i], end->digest_high[i] };
+	receive->source = NULL; /* it may close now */
+	receive->told = true;
+	local_settle(member);
+	return TR_OK;
+}
+
+/* ---- from a donor ---- */
 
 /* What comes is not what we declared: no donor can help. */
 static tr_status unfit(struct member *member, tr_status status, struct tr_error *error)
@@ -147,6 +260,8 @@ tr_status state_receive_begin(struct member *member, uint64_t from, const struct
 	}
 	receive->source = source;
 	receive->heard_ms = uv_now(&member->engine->loop);
+	if (receive->local)
+		return TR_OK;
 	receive->tensor = 0;
 	receive->offset = 0;
 	(void)XXH3_128bits_reset(receive->hash);
@@ -165,7 +280,7 @@ tr_status state_receive_chunk(struct member *member, uint64_t from, const struct
 	if (receive == NULL)
 		return TR_ESTALE;
 	const struct channel_host *host = member->host;
-	if (header.round != receive->round || header.tensor != receive->tensor ||
+	if (receive->local || header.round != receive->round || header.tensor != receive->tensor ||
 	    header.tensor >= host->tensor_count || header.offset != receive->offset ||
 	    header.bytes > host->tensors[header.tensor].bytes - receive->offset)
 		return tr_error_set(error, TR_EPROTO, "peer %" PRIu64 " sends state out of order",
@@ -184,6 +299,8 @@ tr_status state_receive_finish(struct member *member, uint64_t from, const struc
 	struct state_receive *receive = carried(member, from, source, error);
 	if (receive == NULL)
 		return TR_ESTALE;
+	if (receive->local)
+		return local_finish(member, end, error);
 	const struct channel_host *host = member->host;
 	if (end->round != receive->round || receive->tensor != host->tensor_count ||
 	    end->n_digest_low != host->tensor_count || end->n_digest_high != host->tensor_count)

@@ -15,7 +15,8 @@ struct state_send {
 	struct state_send *next;
 	uint64_t to, round;
 	struct conn *conn;
-	bool up; /* connected */
+	bool up;           /* connected */
+	bool digests_only; /* of what the joiner has in its node's memory */
 	unsigned tensor;
 	uint64_t offset;
 	size_t in_flight;
@@ -171,6 +172,55 @@ static void finish_tensor(struct state_send *send)
 	(void)XXH3_128bits_reset(send->hash);
 }
 
+static void finish(struct state_send *send)
+{
+	uint64_t bytes = 0;
+	for (unsigned i = 0; !send->digests_only && i < send->member->host->tensor_count; i++)
+		bytes += send->member->host->tensors[i].bytes;
+	log_info("engine",
+	    "peer %" PRIu64 ": sent %" PRIu64 " bytes of the state after round %" PRIu64
+	    " to peer %" PRIu64 "%s",
+	    send->member->peer, bytes, send->round, send->to,
+	    send->digests_only ? ", and its digests" : "");
+	tell_sent(send, TR_OK, "");
+	conn_finish(send->conn, "the state is sent");
+}
+
+/* One turn's worth. */
+static void hash_some(struct state_send *send)
+{
+	const struct channel_host *host = send->member->host;
+	uint64_t budget = TR_STATE_TURN_BYTES;
+	while (send->tensor < host->tensor_count && budget > 0) {
+		const struct channel_tensor *tensor = &host->tensors[send->tensor];
+		uint64_t left = tensor->bytes - send->offset, n = left < budget ? left : budget;
+		if (n > 0)
+			(void)XXH3_128bits_update(send->hash, tensor->data + send->offset, n);
+		send->offset += n;
+		budget -= n;
+		if (send->offset == tensor->bytes)
+			finish_tensor(send);
+	}
+	if (send->tensor < host->tensor_count)
+		return;
+	send_end(send);
+	finish(send);
+}
+
+bool state_send_turn(struct member *member)
+{
+	bool more = false;
+	struct state_send *next;
+	for (struct state_send *send = member->state_sends; send != NULL; send = next) {
+		next = send->next;
+		if (!send->digests_only || !send->up || send->ended || send->told)
+			continue;
+		hash_some(send);
+		more = true;
+	}
+	return more;
+}
+
 /* Queues as much as the window takes; all written: over. */
 static void pump(struct state_send *send)
 {
@@ -191,8 +241,7 @@ static void pump(struct state_send *send)
 	if (st != TR_OK) {
 		conn_close(send->conn, tr_status_text(st));
 	} else if (send->ended && send->in_flight == 0) {
-		tell_sent(send, TR_OK, "");
-		conn_finish(send->conn, "the state is sent");
+		finish(send);
 	}
 }
 
@@ -205,10 +254,13 @@ static void on_connected(void *arg, struct conn *conn)
 		return;
 	}
 	send_begin(send);
-	pump(send);
+	if (send->digests_only)
+		state_work_wake(send->member);
+	else
+		pump(send);
 }
 
-void state_send_start(struct member *member, uint64_t to, uint64_t round)
+void state_send_start(struct member *member, uint64_t to, uint64_t round, bool digests_only)
 {
 	static const struct conn_callbacks callbacks = { .frame = on_frame,
 		.connected = on_connected,
@@ -219,7 +271,10 @@ void state_send_start(struct member *member, uint64_t to, uint64_t round)
 	size_t count = member->host->tensor_count + 1u;
 	tr_status st = send == NULL ? TR_ENOMEM : TR_OK;
 	if (st == TR_OK) {
-		*send = (struct state_send){ .member = member, .to = to, .round = round };
+		*send = (struct state_send){ .member = member,
+			.to = to,
+			.round = round,
+			.digests_only = digests_only };
 		send->hash = XXH3_createState();
 		send->digest_low = calloc(count, sizeof(uint64_t));
 		send->digest_high = calloc(count, sizeof(uint64_t));
@@ -245,8 +300,8 @@ void state_send_start(struct member *member, uint64_t to, uint64_t round)
 	send->next = member->state_sends;
 	member->state_sends = send;
 	log_info("engine",
-	    "peer %" PRIu64 ": sending the state after round %" PRIu64 " to peer %" PRIu64,
-	    member->peer, round, to);
+	    "peer %" PRIu64 ": sending %sthe state after round %" PRIu64 " to peer %" PRIu64,
+	    member->peer, digests_only ? "the digests of " : "", round, to);
 }
 
 void state_send_stop_all(struct member *member, const char *reason)

@@ -15,7 +15,7 @@ struct options {
 };
 
 struct totals {
-	uint64_t seeds, violations, rounds, views, restarts, joins, events;
+	uint64_t seeds, violations, rounds, views, restarts, joins, lefts, events;
 };
 
 static int usage(const char *program)
@@ -68,6 +68,7 @@ static void run(uint64_t seed, const struct options *options, struct totals *tot
 	totals->views += sim.views;
 	totals->restarts += sim.restarts;
 	totals->joins += sim.joins;
+	totals->lefts += sim.lefts;
 	totals->events += sim.events;
 }
 
@@ -82,9 +83,10 @@ int main(int count, char **words)
 		run(sim_seeds[i].seed, &options, &totals, sim_seeds[i].name);
 	for (uint64_t seed = options.first; !options.named && seed <= options.last; seed++)
 		run(seed, &options, &totals, NULL);
-	printf("events=%lu rounds=%lu views=%lu restarts=%lu joins=%lu\n",
+	printf("events=%lu rounds=%lu views=%lu restarts=%lu joins=%lu lefts=%lu\n",
 	    (unsigned long)totals.events, (unsigned long)totals.rounds, (unsigned long)totals.views,
-	    (unsigned long)totals.restarts, (unsigned long)totals.joins);
+	    (unsigned long)totals.restarts, (unsigned long)totals.joins,
+	    (unsigned long)totals.lefts);
 	printf("seeds=%lu violations=%lu\n", (unsigned long)totals.seeds,
 	    (unsigned long)totals.violations);
 	return totals.violations > 0;

@@ -48,6 +48,7 @@ enum sim_event_kind {
 	SIM_CONNECT,     /* a dials memberd */
 	SIM_HEARTBEAT,   /* a */
 	SIM_CORE_TICK,   /* a */
+	SIM_FOLLOW,      /* a worker is started where one died; it finds its state */
 	SIM_WORKER,      /* a's caller does its next thing */
 	SIM_TRANSFER,    /* a has streamed its state to b */
 	SIM_STATE_IN,    /* and it has arrived at a, from b */
@@ -89,6 +90,7 @@ struct sim_message {
 	Traind__Peer__Commit commit;
 	char reason[256];
 	uint64_t round;
+	bool digests_only;
 };
 
 /* A payload that a core was promised until its round is decided or its view freezes: memory of a peer that it maps. */
@@ -165,6 +167,11 @@ void worker_fill(const struct sim *sim, unsigned key, uint64_t round, const stru
 unsigned worker_shapes(const struct sim *sim, uint64_t round, struct sim_op ops[SIM_OPS_MAX]);
 
 /* ---- node.c ---- */
+struct sim_left {
+	bool there;
+	uint64_t round, chain;
+};
+
 struct sim_node {
 	bool started, alive;
 	uint64_t paused_until_us;
@@ -180,6 +187,8 @@ struct sim_node {
 	bool crash_silently;
 	uint64_t transfer_round[SIM_NODES_MAX], transfer_chain[SIM_NODES_MAX];
 	bool transferring[SIM_NODES_MAX], arriving[SIM_NODES_MAX], asked;
+	bool transfers_digests[SIM_NODES_MAX];
+	struct sim_left left;         /* by a worker that died before it on this machine */
 	bool vanished[SIM_NODES_MAX]; /* the first state sent to it was lost, and neither core knows */
 	unsigned asked_donor;
 	uint64_t asked_round;
@@ -194,6 +203,7 @@ struct sim_node {
 };
 
 void node_start(struct sim *sim, unsigned node);
+void node_follow(struct sim *sim);
 void node_crash(struct sim *sim, unsigned node, bool silently, const char *why);
 tr_status node_step(struct sim *sim, unsigned node, struct group_event *event);
 void node_message(struct sim *sim, unsigned node, const Traind__Peer__ToNode *message);
@@ -338,6 +348,7 @@ struct sim {
 
 	struct sim_node nodes[SIM_NODES_MAX];
 	unsigned node_count;
+	struct sim_left left; /* for the next one that starts */
 	uint64_t group;
 	struct sim_link links[SIM_NODES_MAX][SIM_NODES_MAX];
 	struct sim_memberd memberd;
@@ -356,7 +367,7 @@ struct sim {
 
 	unsigned violations;
 	char violation[512];
-	uint64_t events, rounds, views, restarts, joins;
+	uint64_t events, rounds, views, restarts, joins, lefts;
 };
 
 /* Runs one seed; the number of violations (0 or 1: it stops at the first). */

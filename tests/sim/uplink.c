@@ -253,6 +253,8 @@ static void uplink_joined(struct sim *sim, unsigned number, const Traind__Peer__
 	ready.group = node->group;
 	ready.peer = node->peer;
 	ready.state_signature = (char *)"chain";
+	ready.left = node->left.there;
+	ready.left_round = node->left.round;
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_PEER_READY;
 	message.peer_ready = &ready;
 	uplink_send(sim, number, &message);

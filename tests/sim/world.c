@@ -141,6 +141,9 @@ static void sim_event(struct sim *sim, const struct sim_event *event)
 		if (sim->nodes[a].worker.stamp == event->stamp)
 			worker_step(sim, a);
 		break;
+	case SIM_FOLLOW:
+		node_follow(sim);
+		break;
 	case SIM_TRANSFER:
 		node_transfer_done(sim, a, b);
 		break;

@@ -47,6 +47,8 @@ struct fx_host {
 	bool up, ready, gone;
 	char link_lost_reason[256];
 	unsigned link_lost, records, reports, events;
+	uint64_t left_next;           /* 1 + PeerReady.left_round; 0: nothing was left */
+	char event[256];              /* newest */
 	unsigned heard[FX_KINDS_MAX]; /* messages to memberd, by kind */
 	uint64_t installed;
 	Traind__Peer__LastWords *words; /* once gone */
@@ -77,6 +79,7 @@ static void fx_hear(struct fx_host *host, const Traind__Peer__ToMember *m)
 	switch (m->body_case) {
 	case TRAIND__PEER__TO_MEMBER__BODY_PEER_READY:
 		host->ready = true;
+		host->left_next = m->peer_ready->left ? m->peer_ready->left_round + 1 : 0;
 		break;
 	case TRAIND__PEER__TO_MEMBER__BODY_LINK_LOST:
 		host->link_lost++;
@@ -92,6 +95,9 @@ static void fx_hear(struct fx_host *host, const Traind__Peer__ToMember *m)
 	case TRAIND__PEER__TO_MEMBER__BODY_PEER_REPORT:
 		host->reports++;
 		host->events += m->peer_report->event[0] != '\0';
+		if (m->peer_report->event[0] != '\0')
+			(void)snprintf(host->event, sizeof(host->event), "%s",
+			    m->peer_report->event);
 		break;
 	case TRAIND__PEER__TO_MEMBER__BODY_PEER_FAILED:
 		host->failed = (tr_status)m->peer_failed->status;
@@ -114,9 +120,26 @@ static void fx_hear(struct fx_host *host, const Traind__Peer__ToMember *m)
 	}
 }
 
+/* Several hosts can share an engine (fx_share): of whom is this? */
+static struct fx_host *fx_speaker(struct fx_host *host, const Traind__Peer__ToMember *m)
+{
+	uint64_t peer = FX_PEER(host->index);
+	if (m->body_case == TRAIND__PEER__TO_MEMBER__BODY_PEER_READY)
+		peer = m->peer_ready->peer;
+	else if (m->body_case == TRAIND__PEER__TO_MEMBER__BODY_VIEW_REPORT)
+		peer = m->view_report->peer;
+	else if (m->body_case == TRAIND__PEER__TO_MEMBER__BODY_PEER_REPORT)
+		peer = m->peer_report->peer;
+	else if (m->body_case == TRAIND__PEER__TO_MEMBER__BODY_PEER_FAILED)
+		peer = m->peer_failed->peer;
+	else if (m->body_case == TRAIND__PEER__TO_MEMBER__BODY_LINK_LOST)
+		peer = m->link_lost->peer;
+	return &host->fx->hosts[peer - FX_PEER(0)];
+}
+
 static void fx_to_member(void *arg, const Traind__Peer__ToMember *message)
 {
-	struct fx_host *host = arg;
+	struct fx_host *host = fx_speaker(arg, message);
 	pthread_mutex_lock(&host->fx->lock);
 	assert_true((unsigned)message->body_case < FX_KINDS_MAX);
 	host->heard[message->body_case]++;
@@ -210,6 +233,16 @@ static void fx_host_start(struct fx *fx, unsigned index)
 	host->stop.data = host;
 	assert_int_equal(uv_async_init(&host->loop, &host->stop, fx_on_stop), 0);
 	assert_int_equal(uv_thread_create(&host->thread, fx_run, host), 0);
+}
+
+/* Host `index` is another peer of `with`'s engine, behind the same port. */
+static inline void fx_share(struct fx *fx, unsigned index, const struct fx_host *with)
+{
+	struct fx_host *host = &fx->hosts[index];
+	assert_int_equal(index, fx->count);
+	fx->count++;
+	*host = (struct fx_host){ .fx = fx, .index = index, .engine = with->engine };
+	(void)snprintf(host->address, sizeof(host->address), "%s", with->address);
 }
 
 /* Adds the host's peer behind `fd`. */
@@ -321,8 +354,9 @@ static Traind__Peer__View *fx_view(const struct fx *fx, const bool *members, uin
 			joins = false;
 		}
 		if (joins) {
-			peer->participate_from = base_round + 1;
-			peer->contribute_from = base_round + 2;
+			bool left = fx->hosts[i].left_next == base_round;
+			peer->participate_from = left ? base_round : base_round + 1;
+			peer->contribute_from = peer->participate_from + 1;
 			peer->donor = fx->last->view->peers[0]->peer;
 		} else if (fx->last == NULL) {
 			peer->participate_from = peer->contribute_from = 1;

@@ -23,6 +23,7 @@ struct fp_harm {
 	unsigned corrupt;    /* state frames that get a wrong byte */
 	unsigned stall;      /* connections that are not read any more once their StateBegin came */
 	unsigned begins;     /* seen */
+	unsigned states;     /* state frames seen */
 	unsigned greeted;    /* connections whose first frame was passed on */
 	unsigned cut_lanes;  /* connections that end instead of passing on their next segment */
 	bool deaf;           /* no connection is read any more */
@@ -107,6 +108,7 @@ static bool fp_harm_frame(struct frame_proxy *proxy, struct fp_connection *c, ui
 		goes_on = proxy->harm.cut_lanes == 0;
 		proxy->harm.cut_lanes -= !goes_on;
 	} else if (type == FRAME_STATE) {
+		proxy->harm.states++;
 		if (proxy->harm.corrupt > 0) {
 			proxy->harm.corrupt--;
 			payload[bytes - 1] ^= 1;

@@ -410,6 +410,19 @@ static inline void ready(struct world *w, uint64_t conn, uint64_t group, uint64_
 	MESSAGE(w, conn, PEER_READY, peer_ready, &body);
 }
 
+/* Fresh, and a worker that died on its node left the state after a round. */
+static inline void ready_with_left(struct world *w, uint64_t conn, uint64_t group, uint64_t peer,
+    uint64_t left_round)
+{
+	Traind__Peer__PeerReady body = TRAIND__PEER__PEER_READY__INIT;
+	body.group = group;
+	body.peer = peer;
+	body.left = true;
+	body.left_round = left_round;
+	body.state_signature = (char *)(uintptr_t) "w:4096";
+	MESSAGE(w, conn, PEER_READY, peer_ready, &body);
+}
+
 static inline void exited(struct world *w, uint64_t conn, uint64_t job, uint64_t peer, int code,
     int signal, const char *lines)
 {

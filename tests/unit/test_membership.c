@@ -156,6 +156,46 @@ static void test_join(void **state)
 	world_finish(&w);
 }
 
+/* A worker is killed in round 5 and leaves its state, that after round 4: the next one goes to that node, though another has
+ * more room, and takes part in round 5 at once. If the others are further, it comes as any joiner does. */
+static void restart_where_it_was(uint64_t left_round, const char *view)
+{
+	struct world w;
+	training(&w);
+	hello(&w, 4, 0, 104, 8); /* room elsewhere */
+	Traind__Peer__WorkerExited body = TRAIND__PEER__WORKER_EXITED__INIT;
+	Traind__Peer__LastWords words = TRAIND__PEER__LAST_WORDS__INIT;
+	words.state_left = true;
+	body.job_id = 1;
+	body.peer = 6;
+	body.signal = 9;
+	body.last_words = &words;
+	MESSAGE(&w, 2, WORKER_EXITED, worker_exited, &body);
+	report(&w, 1, 4, 5, 2, 1, 3, 4, 1, false, 0, 0);
+	report(&w, 3, 4, 7, 2, 1, 4, 5, 1, false, 0, 0);
+	world_tick(&w, 300); /* it died soon after its start: the next one waits a little */
+	assert_non_null(strstr(w.trace, "append job_planned job 1 group 4: p9@n2\n"));
+	skip_trace(&w);
+	ready_with_left(&w, 2, 4, 9, left_round);
+	skip_trace(&w);
+	report(&w, 2, 4, 9, 3, 0, 0, 0, 0, false, 0, 0);
+	report(&w, 1, 4, 5, 3, 2, 4, 5, 2, false, 0x01, 0x01);
+	report(&w, 3, 4, 7, 3, 2, 4, 5, 2, false, 0, 0);
+	assert_non_null(strstr(w.trace, view));
+	world_finish(&w);
+}
+
+static void test_restart_from_its_own_memory(void **state)
+{
+	(void)state;
+	restart_where_it_was(4,
+	    "append view view 3 hub p5 [p5 p7 p9(from 5, counts 6, donor p5)] round 5 finish "
+	    "attempt 2 of p5,p7\n");
+	restart_where_it_was(3,
+	    "append view view 3 hub p5 [p5 p7 p9(from 6, counts 7, donor p5)] round 5 finish "
+	    "attempt 2 of p5,p7\n");
+}
+
 /* memberd dies between the log and the delivery of a view. */
 static void test_restart_between_append_and_deliver(void **state)
 {
@@ -425,6 +465,7 @@ int main(void)
 		cmocka_unit_test(test_kill_that_abandons_the_round),
 		cmocka_unit_test(test_two_deaths_in_one_proposal),
 		cmocka_unit_test(test_join),
+		cmocka_unit_test(test_restart_from_its_own_memory),
 		cmocka_unit_test(test_restart_between_append_and_deliver),
 		cmocka_unit_test(test_who_does_not_come_back),
 		cmocka_unit_test(test_same_request_twice),

@@ -45,6 +45,15 @@ static void test_placement_replacement(void **state)
 	assert_false(placement_replacement(t, 3, 1)); /* n1 has one of this job already */
 	assert_true(placement_replacement(t, 3, 2));
 	assert_int_equal(t[0].placed, 1);
+	/* Where a worker left its state comes first, if there is room. */
+	struct placement_node left[] = { { .id = 1, .slots = 4 },
+		{ .id = 2, .slots = 2, .used = 1, .mine = 1, .left = true } };
+	assert_true(placement_replacement(left, 2, 2));
+	assert_int_equal(left[1].placed, 1);
+	left[1].placed = 0;
+	left[1].used = 2;
+	assert_true(placement_replacement(left, 2, 2));
+	assert_int_equal(left[0].placed, 1);
 }
 
 /* Over all small clusters: everybody gets a place, free slots first, and no node has two more than another of its kind. */

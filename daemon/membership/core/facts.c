@@ -246,6 +246,7 @@ void facts_last_words(struct membership *m, struct node *node, struct peer *peer
 	Traind__Peer__PeerReport report = TRAIND__PEER__PEER_REPORT__INIT;
 	if (words == NULL)
 		return;
+	peer->soft.state_left = words->state_left;
 	commits.group = peer->group;
 	commits.peer = report.peer = peer->id;
 	commits.n_rounds = words->n_rounds;

@@ -200,7 +200,9 @@ static uint64_t next_donor(const struct builder *b, size_t *turn)
 static void fill_rows(struct builder *b)
 {
 	const struct resume_decision *d = &b->decision;
-	/* A round that goes on keeps its participants; the next one takes the joiner in. */
+	/* A round that goes on keeps its participants; the next one takes the joiner in, which would have to get the state
+	 * of a round that is not over. One that has the state before it at hand takes part at once: nobody contributes
+	 * more or less by that, and the others had to wait for its state a round later anyway. */
 	uint64_t entry = d->finish ? d->base_round + 1 : d->base_round;
 	size_t turn = 0;
 	for (size_t i = 0; i < b->count; i++) {
@@ -218,7 +220,10 @@ static void fill_rows(struct builder *b)
 			e->row.participate_from = e->before->participate_from;
 			e->row.contribute_from = e->before->contribute_from;
 		} else {
-			e->row.participate_from = b->group->view == NULL ? d->base_round : entry;
+			/* What a worker before it left here is the state that this round started from. */
+			bool left = e->peer->soft.left_next == d->base_round;
+			e->row.participate_from = b->group->view == NULL || left ? d->base_round
+			                                                         : entry;
 			e->row.contribute_from = e->row.participate_from + (e->holds ? 0 : 1);
 		}
 		if (e->holds)

@@ -212,6 +212,9 @@ void peer_ready(struct membership *m, struct node *node, const Traind__Peer__Pee
 	peer->soft.signed_state = true;
 	peer->soft.started = peer->soft.ready = true;
 	peer->soft.ready_round = ready->round;
+	peer->soft.left_next = ready->left && ready->left_round < UINT64_MAX / 2
+	    ? ready->left_round + 1
+	    : 0;
 	peer->soft.missing_ms = 0;
 	m->dirty = true;
 	if (peer->job != 0)

@@ -28,6 +28,17 @@ uint32_t placement_native(struct placement_node *table, size_t count, uint32_t n
 	return had;
 }
 
+static bool replaces_better(const struct placement_node *a, const struct placement_node *b)
+{
+	if (a->left != b->left)
+		return a->left;
+	if (a->mine != b->mine)
+		return a->mine < b->mine;
+	if (free_slots(a) != free_slots(b))
+		return free_slots(a) > free_slots(b);
+	return a->id < b->id;
+}
+
 bool placement_replacement(struct placement_node *table, size_t count, uint32_t per_node)
 {
 	struct placement_node *best = NULL;
@@ -35,10 +46,7 @@ bool placement_replacement(struct placement_node *table, size_t count, uint32_t 
 		struct placement_node *node = &table[i];
 		if (free_slots(node) == 0 || node->mine >= per_node)
 			continue;
-		if (best == NULL || node->mine < best->mine ||
-		    (node->mine == best->mine && free_slots(node) > free_slots(best)) ||
-		    (node->mine == best->mine && free_slots(node) == free_slots(best) &&
-		        node->id < best->id))
+		if (best == NULL || replaces_better(node, best))
 			best = node;
 	}
 	if (best != NULL)

@@ -215,12 +215,37 @@ static bool free_rank(const struct job *job, uint32_t *rank, uint32_t *local_ran
 	return false;
 }
 
+/* Where a dead worker's state is, its replacement need not fetch it from another node. */
+static void mark_left(const struct job *job, const struct table *table)
+{
+	for (size_t i = 0; i < job->peers.count; i++) {
+		const struct peer *peer = job->peers.items[i];
+		bool left = peer->soft.state_left && peer->group == job->group &&
+		    !state_peer_live(peer);
+		for (size_t n = 0; left && n < table->count; n++)
+			table->nodes[n].left |= table->nodes[n].id == peer->node;
+	}
+}
+
+/* One follows it. */
+static void take_left(const struct job *job, uint64_t node)
+{
+	for (size_t i = 0; i < job->peers.count; i++) {
+		struct peer *peer = job->peers.items[i];
+		if (peer->soft.state_left && peer->group == job->group && peer->node == node) {
+			peer->soft.state_left = false;
+			return;
+		}
+	}
+}
+
 void queue_replace(struct membership *m, struct job *job)
 {
 	struct table table;
 	Traind__Peer__PlannedPeer peer = TRAIND__PEER__PLANNED_PEER__INIT;
 	if (!free_rank(job, &peer.rank, &peer.local_rank) || !table_fill(m, job, &table))
 		return;
+	mark_left(job, &table);
 	if (placement_replacement(table.nodes, table.count, per_node_of(job->spec))) {
 		for (size_t n = 0; n < table.count; n++) {
 			if (table.nodes[n].placed == 0)
@@ -229,6 +254,7 @@ void queue_replace(struct membership *m, struct job *job)
 			peer.peer = state_take_id(m);
 			peer.node_id = node->id;
 			peer.incarnation = node->hello->incarnation;
+			take_left(job, node->id);
 		}
 		job_wait(m, job, "%s", "");
 		append_planned(m, job, job->group, &peer, 1);

@@ -51,6 +51,9 @@ struct peer {
 		bool stopping; /* told to stop, and its end was not reported yet */
 		uint32_t pid;
 		uint64_t ready_round, view;
+		uint64_t
+		    left_next; /* 1 + the round whose state a worker before it left there; 0: none */
+		bool state_left; /* it died, and left its state on its node */
 		struct tr_digest signature;
 		/* From heartbeats. */
 		uint64_t round, progress, moved_ms;
