@@ -55,15 +55,18 @@ static uint64_t commit_signatures(const struct group_core *core)
 	return digest.low;
 }
 
+/* Of sends and receives whose other end is in this view. */
 static uint64_t commit_pairs(const struct group_core *core)
 {
 	uint64_t pairs = 0;
 
-	for (size_t i = 0; i < core->op_count; i++)
-		if (core->ops[i]->kind == OP_PAIR)
-			pairs ^= commit_signature((struct tr_digest){ core->ops[i]->source, 0 },
-			    core->ops[i])
-			             .low;
+	for (size_t i = 0; i < core->op_count; i++) {
+		const struct op *op = core->ops[i];
+		struct tr_digest from = { op->source, 0 };
+		struct route_of of;
+		if (op->kind == OP_PAIR && path_route_of(core, op, 0, &of) && of.to != ROSTER_NONE)
+			pairs ^= commit_signature(from, op).low;
+	}
 	return pairs;
 }
 

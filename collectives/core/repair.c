@@ -11,6 +11,30 @@
 
 /* ---- freeze and report ---- */
 
+/* Runs of segments that one contributor alone needs. */
+static bool repair_report_needs(const struct group_core *core, const struct op *op,
+    Traind__Peer__OpReport *report)
+{
+	const struct roster *roster = &core->roster;
+
+	if (op_common(op))
+		return true;
+	report->needed_by = calloc(roster->contributor_count, sizeof(uint64_t));
+	report->needed_until = calloc(roster->contributor_count, sizeof(uint32_t));
+	if (!report->needed_by || !report->needed_until)
+		return false;
+	uint32_t last = ROSTER_NONE;
+	for (uint32_t s = 0; s < op->segments; s++) {
+		uint32_t who = op->kind == OP_PAIR ? op->signature.root : op_contributor(op, s);
+		if (who != last)
+			report->needed_by[report->n_needed_by++] = roster->contributors[who];
+		last = who;
+		report->needed_until[report->n_needed_by - 1] = s + 1;
+	}
+	report->n_needed_until = report->n_needed_by;
+	return true;
+}
+
 static bool repair_report_op(const struct group_core *core, const struct op *op,
     Traind__Peer__OpReport *report)
 {
@@ -18,6 +42,7 @@ static bool repair_report_op(const struct group_core *core, const struct op *op,
 
 	report->tag = op->tag;
 	report->segments = op->segments;
+	report->indexed = op_indexed(op);
 	report->sealed.data = calloc(1, bytes);
 	report->whole.data = calloc(1, bytes);
 	if (!report->sealed.data || !report->whole.data)
@@ -29,7 +54,7 @@ static bool repair_report_op(const struct group_core *core, const struct op *op,
 		if (op_whole(op, s, core->roster.contributor_count))
 			bits_set(report->whole.data, s);
 	}
-	return true;
+	return repair_report_needs(core, op, report);
 }
 
 static bool repair_report_ops(const struct group_core *core, Traind__Peer__ViewReport *report)
@@ -135,6 +160,7 @@ struct repair_plan {
 	const uint64_t *contributors; /* of an attempt that goes on; NULL */
 	size_t contributor_count;
 	bool finish;
+	bool restart; /* all callers begin again */
 };
 
 /* Which round and attempt this member is in now. */
@@ -144,7 +170,9 @@ static bool repair_plan(struct group_core *core, const Traind__Peer__Resume *res
 	const struct view_peer *me = view_find(&core->view, core->peer);
 	uint64_t next = core->committed + 1;
 
-	*plan = (struct repair_plan){ .round = next, .attempt = core->view.number };
+	*plan = (struct repair_plan){ .round = next,
+		.attempt = core->view.number,
+		.restart = resume->restart };
 	core->needs_state = me->participate_from > next;
 	if (core->needs_state)
 		plan->round = me->participate_from;
@@ -176,11 +204,12 @@ static bool repair_same_attempt(const struct group_core *core, const struct repa
 
 /* A begun round whose attempt is over: redo it here from saved or no inputs, or tell the caller. Ops that name contributors by their
  * index mean something else in another attempt. */
-static bool repair_redo_here(const struct group_core *core, bool counted, uint64_t old_round)
+static bool repair_redo_here(const struct group_core *core, const struct repair_plan *plan,
+    bool counted, uint64_t old_round)
 {
 	bool counts = core->roster.live[core->roster.me];
 
-	return !core->indexed && core->round == old_round && counts == counted &&
+	return !core->indexed && !plan->restart && core->round == old_round && counts == counted &&
 	    (!counted || core->view.policy == TRAIND__PEER__POLICY__POLICY_UNIFORM);
 }
 
@@ -209,7 +238,7 @@ static void repair_enter(struct group_core *core, const struct repair_plan *plan
 	}
 	if (!active)
 		return;
-	if (!same && !repair_redo_here(core, counted, old_round)) {
+	if (!same && !repair_redo_here(core, plan, counted, old_round)) {
 		char reason[96];
 		(void)snprintf(reason, sizeof(reason),
 		    "round %" PRIu64 " starts again in view %" PRIu64, core->round,

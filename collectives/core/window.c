@@ -154,6 +154,17 @@ static tr_status window_give(struct group_core *core, struct op *op, uint32_t se
 	return st;
 }
 
+/* Its source is gone, and nobody has it. Only with `keep` may a round do without. */
+static void window_void(struct group_core *core, struct op *op, uint32_t segment)
+{
+	if (core->view.policy == TRAIND__PEER__POLICY__POLICY_KEEP)
+		op_seal_void(op, &core->pool, segment);
+	else
+		emit_fail(core, TR_EPEERLOST,
+		    "op %u waits for data of peer %" PRIu64 ", which was lost", op->tag,
+		    core->roster.contributors[op_contributor(op, segment)]);
+}
+
 static tr_status window_begin(struct group_core *core, struct op *op, uint32_t segment)
 {
 	struct route_of of;
@@ -161,7 +172,7 @@ static tr_status window_begin(struct group_core *core, struct op *op, uint32_t s
 
 	if (!path_route_of(core, op, segment, &of)) {
 		if (op->kind != OP_SCATTERED)
-			op_seal_void(op, &core->pool, segment);
+			window_void(core, op, segment);
 		return TR_OK;
 	}
 	route_find(&of, core->roster.me, &route);
@@ -183,10 +194,10 @@ void window_advance(struct group_core *core, struct op *op)
 		if (op->segment[segment].sealed || op->segment[segment].server != ROSTER_NONE)
 			continue;
 		tr_status st = window_begin(core, op, segment);
-		if (st != TR_OK) {
+		if (st != TR_OK)
 			core->status = st;
+		if (st != TR_OK || core->state == ROUND_FAILED)
 			return;
-		}
 	}
 }
 

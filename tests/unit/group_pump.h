@@ -288,7 +288,7 @@ struct pump_view {
 	    donor[PUMP_MEMBERS];
 	const char *host[PUMP_MEMBERS]; /* NULL: unknown */
 	uint32_t hub;
-	bool finish, deterministic;
+	bool finish, restart, deterministic;
 	Traind__Peer__Policy policy;
 	Traind__Peer__Algorithm algorithm;
 	uint64_t contributors[PUMP_MEMBERS];
@@ -329,6 +329,7 @@ static inline void pump_install(struct pump *pump, const struct pump_view *v)
 	view.segment_bytes = v->segment_bytes;
 	resume.base_round = v->base_round;
 	resume.finish = v->finish;
+	resume.restart = v->restart;
 	resume.base_attempt = v->base_attempt;
 	resume.n_contributors = v->contributor_count;
 	resume.contributors = (uint64_t *)v->contributors;

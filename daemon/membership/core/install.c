@@ -398,6 +398,7 @@ static void append_view(struct builder *b)
 	resume.base_attempt = d->base_attempt;
 	resume.finish = d->finish;
 	resume.abandoned = d->abandoned;
+	resume.restart = d->restart;
 	resume.contributors = contributors;
 	resume.n_contributors = d->contributors_count;
 	fill_holders(b, &resume);

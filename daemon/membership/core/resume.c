@@ -96,6 +96,23 @@ static unsigned byte_of(const ProtobufCBinaryData *bitmap, size_t at)
 	return at < bitmap->len ? bitmap->data[at] : 0;
 }
 
+/* Of the eight segments from `first` on: those that only a peer needs which is gone. */
+static unsigned unneeded(const struct resume_input *input, const Traind__Peer__OpReport *op,
+    uint32_t first)
+{
+	unsigned mask = 0;
+	uint32_t begin = 0;
+	for (size_t i = 0; i < op->n_needed_by && i < op->n_needed_until; i++) {
+		uint32_t end = op->needed_until[i];
+		if (begin < first + 8 && end > first && !is_member(input, op->needed_by[i]))
+			for (uint32_t bit = 0; bit < 8; bit++)
+				if (first + bit >= begin && first + bit < end)
+					mask |= 1u << bit;
+		begin = end;
+	}
+	return mask;
+}
+
 static bool op_whole(const struct resume_input *input, const struct resume_decision *decision,
     const Traind__Peer__OpReport *like)
 {
@@ -111,11 +128,25 @@ static bool op_whole(const struct resume_input *input, const struct resume_decis
 	}
 	for (uint32_t first = 0; first < like->segments; first += 8) {
 		uint32_t left = like->segments - first;
-		unsigned wanted = left >= 8 ? 0xffu : (1u << left) - 1, have = 0;
+		unsigned wanted = left >= 8 ? 0xffu : (1u << left) - 1;
+		unsigned have = unneeded(input, like, first);
 		for (size_t i = 0; i < count; i++)
 			have |= byte_of(keep ? &ops[i]->sealed : &ops[i]->whole, first / 8);
 		if ((have & wanted) != wanted)
 			return false;
+	}
+	return true;
+}
+
+/* What only two peers know of: a send and its receive. */
+static bool pairs_whole(const struct resume_input *input, const struct resume_decision *decision)
+{
+	for (size_t i = 0; i < input->count; i++) {
+		const Traind__Peer__ViewReport *report = input->reports[i];
+		for (size_t k = 0; begun_under(report, decision) && k < report->n_ops; k++)
+			if (report->ops[k]->n_needed_by == 1 &&
+			    !op_whole(input, decision, report->ops[k]))
+				return false;
 	}
 	return true;
 }
@@ -132,7 +163,18 @@ static bool whole_somewhere(const struct resume_input *input, const struct resum
 		for (size_t k = 0; whole && k < report->n_ops; k++)
 			whole = op_whole(input, decision, report->ops[k]);
 		if (whole)
-			return true;
+			return pairs_whole(input, decision);
+	}
+	return false;
+}
+
+static bool any_indexed(const struct resume_input *input, const struct resume_decision *decision)
+{
+	for (size_t i = 0; i < input->count; i++) {
+		const Traind__Peer__ViewReport *report = input->reports[i];
+		for (size_t k = 0; begun_under(report, decision) && k < report->n_ops; k++)
+			if (report->ops[k]->indexed)
+				return true;
 	}
 	return false;
 }
@@ -163,6 +205,7 @@ void resume_decide(const struct resume_input *input, struct resume_decision *dec
 			decision->reason = "every segment is whole at some survivor";
 		} else {
 			decision->abandoned = true;
+			decision->restart = any_indexed(input, decision);
 			decision->reason = contributor_left(input, decision)
 			    ? "data of a lost contributor is missing"
 			    : "every contributor was lost";
