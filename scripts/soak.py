@@ -25,7 +25,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOUNDERS, PEERS_MIN, PEERS_MAX = 3, 3, 8
 FLAT_SECONDS = 240
-GROWTH_KIB, GROWTH_FDS = 8192, 8  # beyond these, from the first third to the last, it leaks
+GROWTH_KIB, GROWTH_FDS, GROWTH_MAPPINGS = 8192, 8, 200  # beyond these, from the first third to the last, it leaks
 
 
 def parse_arguments():
@@ -48,7 +48,7 @@ class Process:
         self.errors = errors
         self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=open(errors, "wb"), text=True)
-        self.samples = []  # (time, RSS in KiB, descriptors)
+        self.samples = []  # (time, private memory in KiB, descriptors, mappings)
 
     @property
     def alive(self):
@@ -57,19 +57,21 @@ class Process:
     def sample(self, now):
         try:
             status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-            rss = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
-            self.samples.append((now, rss, len(os.listdir(f"/proc/{self.process.pid}/fd"))))
+            # Shared memory is counted once for each process and mapping that has looked at it: the callers' buffers, not ours.
+            private = int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1])
+            mappings = pathlib.Path(f"/proc/{self.process.pid}/maps").read_text().count("\n")
+            self.samples.append((now, private, len(os.listdir(f"/proc/{self.process.pid}/fd")), mappings))
         except (OSError, StopIteration):
             pass  # it ended just now
 
     def growth(self):
-        """Of RSS in KiB and descriptors: medians of the first and the last third, the warm-up left out."""
+        """Of private memory in KiB, descriptors and mappings: medians of the first and the last third, the warm-up left out."""
         samples = self.samples[len(self.samples) // 10:]
         third = len(samples) // 3
         if third < 3:
-            return 0, 0
+            return 0, 0, 0
         return tuple(statistics.median(s[i] for s in samples[-third:]) - statistics.median(s[i] for s in samples[:third])
-                     for i in (1, 2))
+                     for i in (1, 2, 3))
 
 
 class Peer(Process):
@@ -220,10 +222,11 @@ class Soak:
                     process.sample(now)
             time.sleep(0.02)
         for process in [self.memberd] + self.peers[:2]:
-            kib, descriptors = process.growth()
+            kib, descriptors, mappings = process.growth()
             name = "memberd" if process is self.memberd else f"process {process.number}"
             self.counts[f"{name} KiB"] = kib
             self.counts[f"{name} descriptors"] = descriptors
+            self.counts[f"{name} mappings"] = mappings
             # memberd keeps a row for each round: TR_ROUND_RECORDS_MAX bounds it.
             if self.options.seconds < FLAT_SECONDS:
                 continue  # it is still warming up
@@ -231,6 +234,8 @@ class Soak:
                 self.trouble.append(f"{name} grew by {kib} KiB")
             if descriptors > GROWTH_FDS:
                 self.trouble.append(f"{name} grew by {descriptors} descriptors")
+            if mappings > GROWTH_MAPPINGS:
+                self.trouble.append(f"{name} grew by {mappings} mappings")
 
     def stop(self):
         for peer in self.peers:
