@@ -30,6 +30,7 @@ MAY_INCLUDE = {
                     "daemon/shell"},
     "daemon/api": PURE | {"collectives/transport", "daemon/shell"},
     "daemon/worker": PURE | {"collectives", "daemon/plan"},
+    "examples": {"collectives"},
     "client/trainctl": PURE | {"daemon/api", "daemon/plan"},
     "client/lib": PURE | {"daemon/api", "daemon/plan"},
 }

@@ -27,10 +27,12 @@ install: all $(BUILD)/install/libtraincoll.a
 	@for unit in $(INSTALL_UNITS); do mkdir -p $(ROOTED)/lib/systemd/system && \
 		sed 's|@PREFIX@|$(PREFIX)|g' $$unit >$(ROOTED)/lib/systemd/system/$${unit##*/} || exit 1; done
 	@for page in $(INSTALL_MAN); do $(INSTALL) -D -m 644 $$page $(ROOTED)/share/man/man$${page##*.}/$${page##*/} || exit 1; done
+	@for page in $(BUILD)/man/*.3; do $(INSTALL) -D -m 644 $$page $(ROOTED)/share/man/man3/$${page##*/} || exit 1; done
 	@echo "installed in $(ROOTED)$(if $(DESTDIR),,; run ldconfig if its lib folder is new to the linker)"
 uninstall:
 	@rm -f $(addprefix $(ROOTED)/bin/,$(PROGRAMS)) $(addprefix $(ROOTED)/lib/,libtraincoll.a $(SO) $(SO).0 $(SO).$(VERSION) traincoll-mpi.so) \
 		$(ROOTED)/lib/pkgconfig/libtraincoll.pc $(addprefix $(ROOTED)/lib/systemd/system/,$(notdir $(INSTALL_UNITS))) \
 		$(foreach page,$(INSTALL_MAN),$(ROOTED)/share/man/man$(patsubst .%,%,$(suffix $(page)))/$(notdir $(page)))
+	@rm -f $(ROOTED)/share/man/man3/tr_*.3
 	@rm -rf $(ROOTED)/include/traind
 	@echo "removed from $(ROOTED)"

@@ -230,11 +230,14 @@ def test_only_the_public_names_are_exported():
     assert exported - {"LIBTRAINCOLL_0"} == public
 
 
-@pytest.mark.parametrize("compiler", [["gcc", "-x", "c", "-std=c99"], ["g++", "-x", "c++", "-std=c++11"]])
+@pytest.mark.parametrize("compiler", [["gcc", "-x", "c", "-std=c99", "-pedantic-errors"], ["gcc", "-x", "c", "-std=c11"],
+                                      ["g++", "-x", "c++", "-std=c++11"], ["g++", "-x", "c++", "-std=c++17"]])
 def test_header_compiles(compiler, tmp_path):
     source = tmp_path / "user"
     source.write_text('#include "collectives/coll.h"\nint main(void) { struct tr_join_options o = TR_JOIN_OPTIONS_INIT;'
-                      " return o.size_of == 0 || tr_status_name(TR_OK)[0] != 'T'; }\n")
+                      " struct tr_op op = TR_OP_INIT; size_t first, elements; tr_block_range(10, 3, 1, &first, &elements);"
+                      " return o.size_of == 0 || op.size_of != sizeof(op) || op.flags != TR_CONTRIBUTE || op.residual != NULL ||"
+                      " first != 4 || elements != 3 || tr_status_name(TR_OK)[0] != 'T'; }\n")
     environment = {name: value for name, value in os.environ.items() if name != "CFLAGS"}
     subprocess.run([*compiler, "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT}", "-o", tmp_path / "program",
                     source, f"-L{LIBRARY.parent}", "-ltraincoll", f"-Wl,-rpath,{LIBRARY.parent}"]
@@ -243,6 +246,21 @@ def test_header_compiles(compiler, tmp_path):
                    check=True, env=environment)
     if BUILD.name == "build":
         subprocess.run([tmp_path / "program"], check=True)
+
+
+def test_manual_pages_render_and_name_every_function():
+    """From the header's own comments; groff has nothing to say against them."""
+    header = (ROOT / "collectives" / "coll.h").read_text()
+    pages = {page.stem: page for page in (BUILD / "man").glob("*.3")}
+    assert set(re.findall(r"^TR_API [^;(]*?\b(tr_\w+)\(", header, re.M)) == set(pages)
+    for name, page in pages.items():
+        text = page.read_text()
+        if text.startswith(".so "):
+            assert text.strip().removeprefix(".so man3/").removesuffix(".3") in pages
+            continue
+        done = subprocess.run(["groff", "-ww", "-man", "-Tutf8", page], capture_output=True, text=True)
+        assert done.returncode == 0 and done.stderr == "", (name, done.stderr)
+        assert len(done.stdout.splitlines()) > 30
 
 
 def test_collbench():

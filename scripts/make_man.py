@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Manual pages of libtraincoll from the comments of coll.h, so that neither can say what the other does not.
+
+usage: make_man.py HEADER FOLDER VERSION"""
+import pathlib
+import re
+import sys
+
+PAGES = {
+    "tr_group_join": ("join a group of peers, leave it, get memory from it",
+                      ["tr_transport", "tr_policy", "tr_algorithm", "tr_join_options", "tr_group_join", "tr_group_attach",
+                       "tr_group_leave", "tr_alloc", "tr_peer_id"]),
+    "tr_state_add": ("what a peer that comes later gets from the others",
+                     ["tr_state_add", "tr_state_ready", "tr_state_receive"]),
+    "tr_round_begin": ("rounds: begin, wait, commit; whose data is in a result",
+                       ["tr_round", "tr_round_begin", "tr_wait", "tr_commit", "tr_round_commit", "tr_progress",
+                        "tr_contributors"]),
+    "tr_submit": ("collectives: all-reduce, reduce-scatter, all-gather, broadcast, barrier, send, receive",
+                  ["tr_collective", "tr_dtype", "tr_reduce", "tr_codec", "tr_block", "tr_op", "tr_submit", "tr_allreduce",
+                   "tr_reduce_scatter", "tr_allgather", "tr_broadcast", "tr_barrier", "tr_send", "tr_recv",
+                   "tr_block_range"]),
+    "tr_report": ("what traind tells and is told", ["tr_report", "tr_assignment", "tr_assignment_get"]),
+}
+DECLARATION = re.compile(r"(?P<comment>(?:^/\*(?:[^*]|\*(?!/))*\*/\n)?)(?P<code>^(?:TR_API [^;]*;|(?:enum|struct) \w+ \{.*?\};))",
+                         re.M | re.S)
+
+
+def items(header):
+    """{name: (comment as lines, declaration)}; a function may share its name with a struct, so those end in ()."""
+    found = {}
+    for match in DECLARATION.finditer(header):
+        code = match["code"]
+        function = re.match(r"TR_API [^(]*?\b(\w+)\(", code)
+        name = function[1] + "()" if function else re.match(r"(?:enum|struct) (\w+)", code)[1]
+        text = re.sub(r"^/\*\s?|\s*\*/\s*$", "", match["comment"])
+        found[name] = ([re.sub(r"^ \* ?", "", line) for line in text.split("\n")] if text.strip() else [], code)
+    return found
+
+
+def escape(line):
+    line = line.replace("\\", "\\e").replace("-", "\\-")
+    return "\\&" + line if line[:1] in (".", "'") else line
+
+
+def prose(lines):
+    """Paragraphs; indented lines stay as they are."""
+    out, verbatim = [], False
+    for line in lines:
+        indented = line.startswith(("\t", "    "))
+        if indented != verbatim and (line.strip() or verbatim):
+            out.append(".in +4n\n.EX" if indented else ".EE\n.in")
+            verbatim = indented
+        if line.strip():
+            out.append(escape(line.expandtabs(8)[8:] if indented and line.startswith("\t") else line.strip()))
+        elif not verbatim:
+            out.append(".PP")
+    return out + ([".EE\n.in"] if verbatim else [])
+
+
+def page(name, summary, names, found, version):
+    functions = [n for n in names if n + "()" in found]
+    chosen = [key for n in names for key in (n, n + "()") if key in found]
+    out = [f'.TH {name} 3 "" "libtraincoll {version}" "libtraincoll"', ".SH NAME",
+           escape(", ".join(functions or names)) + " \\- " + escape(summary), ".SH SYNOPSIS", ".nf", ".B #include <collectives/coll.h>", ""]
+    for key in chosen:
+        if key.endswith("()"):
+            out += [escape(line.expandtabs(8)) for line in re.sub(r"^TR_API ", "", found[key][1]).split("\n")]
+    out += [".fi", ".SH DESCRIPTION"]
+    for key in chosen:
+        comment, code = found[key]
+        if not comment and key.endswith("()"):
+            continue
+        out += [f".SS {escape(key)}"] + prose(comment)
+        if not key.endswith("()"):
+            out += [".PP", ".EX"] + [escape(line.expandtabs(8)) for line in code.split("\n")] + [".EE"]
+    others = sorted(set(PAGES) - {name})
+    return "\n".join(out + [".SH SEE ALSO", ",\n".join(f".BR {other} (3)" for other in others), ""])
+
+
+def main():
+    header, folder, version = pathlib.Path(sys.argv[1]).read_text(), pathlib.Path(sys.argv[2]), sys.argv[3]
+    found = items(header)
+    listed = {n for _, names in PAGES.values() for n in names}
+    missing = sorted(key for key in found if key.removesuffix("()") not in listed)
+    unknown = sorted(n for n in listed if n not in found and n + "()" not in found)
+    if missing or unknown:
+        sys.exit(f"make_man.py: in no page: {missing}; not in the header: {unknown}")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (summary, names) in PAGES.items():
+        (folder / f"{name}.3").write_text(page(name, summary, names, found, version))
+        for other in names:
+            if other + "()" in found and other != name:
+                (folder / f"{other}.3").write_text(f".so man3/{name}.3\n")
+
+
+main()

@@ -1,0 +1,63 @@
+"""The worked examples (examples/*.c), as three processes each; what they print is what they should have computed."""
+import json
+import subprocess
+
+import pytest
+
+from harness import Cluster
+from stubs import BUILD
+
+EXAMPLES = BUILD / "examples"
+
+
+@pytest.fixture
+def start(tmp_path):
+    """start(name, group, ...) runs an example as a process of a cluster that has a memberd and no nodes."""
+    processes = []
+    with Cluster(tmp_path, nodes=0) as cluster:
+        def run(name, *arguments):
+            process = subprocess.Popen([EXAMPLES / name, cluster.memberd.address, *map(str, arguments)], text=True,
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                       env=cluster.environment)
+            processes.append(process)
+            return process
+
+        yield run
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+def results(processes):
+    done = []
+    for process in processes:
+        out, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+        done.append(json.loads(out))
+    return done
+
+
+def test_allreduce(start):
+    for line in results([start("allreduce", "sum", 3) for _ in range(3)]):
+        assert line == {"contributors": 3, "last": 2997, "wrong": 0}
+
+
+def test_data_parallel_with_a_joiner(start):
+    """Three peers fit a line through 16 dimensions; a fourth comes in the middle and ends with the same bits."""
+    peers = [start("data_parallel", "fit", 3, 20000) for _ in range(3)]
+    peers.append(start("data_parallel", "fit", 3, 20000))
+    done = results(peers)
+    assert all(line == done[0] for line in done[1:])
+    assert done[0]["loss"] < 1e-6
+    assert done[0]["weights"] == pytest.approx(range(1, 17), rel=1e-3)
+
+
+def test_sharded(start):
+    """The parameters come to the mean of the peers' targets, the same on all; the columns beside them are not touched."""
+    done = results([start("sharded", "shards", 3, 60) for _ in range(3)])
+    assert len({line["sum"] for line in done}) == 1
+    peers = [line["peer"] for line in done]
+    mean = sum(peer * 7 % 13 for peer in peers) / 3
+    assert done[0]["first"] == pytest.approx(mean, abs=0.05)
+    assert all(line["beside"] == 0 and line["contributors"] == 3 for line in done)
