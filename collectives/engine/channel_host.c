@@ -273,14 +273,16 @@ static void ring_worker(const struct channel_host *host)
 	(void)ignored; /* full: it is rung already */
 }
 
-tr_status channel_host_answer(struct channel_host *host, const struct channel_answer *answer)
+tr_status channel_host_answer(struct channel_host *host, const struct channel_answer *answer,
+    bool ring)
 {
 	struct channel_control *control = host->control;
 	if (host->answered - atomic_load(&control->answers_taken) >= TR_CHANNEL_ANSWERS)
 		return TR_EPROTO;
 	control->answers[host->answered % TR_CHANNEL_ANSWERS] = *answer;
 	atomic_store(&control->answered, ++host->answered);
-	ring_worker(host);
+	if (ring)
+		ring_worker(host);
 	return TR_OK;
 }
 

@@ -58,7 +58,8 @@ void *channel_host_memory(const struct channel_host *host, uint32_t arena, uint6
     uint64_t bytes, size_t alignment);
 
 /* TR_EPROTO: the worker does not take its answers. */
-tr_status channel_host_answer(struct channel_host *host, const struct channel_answer *answer);
+tr_status channel_host_answer(struct channel_host *host, const struct channel_answer *answer,
+    bool ring);                                         /* false: the caller is looking */
 void channel_host_abandoned(struct channel_host *host); /* what tr_progress tells */
 /* All calls from now on end with this. */
 void channel_host_end(struct channel_host *host, tr_status status, const char *reason);

@@ -31,6 +31,8 @@ struct channel_worker {
 	uint64_t submitted, answers_taken, last_id;
 	struct arena arenas[TR_CHANNEL_ARENAS_MAX];
 	unsigned arena_count;
+	channel_drive_fn *drive; /* NULL: the engine is in another process */
+	void *drive_arg;
 	bool private; /* the arenas are nobody's but ours any more */
 };
 
@@ -106,6 +108,12 @@ tr_status channel_worker_open(int fd, struct channel_worker **worker, struct tr_
 	}
 	*worker = made;
 	return TR_OK;
+}
+
+void channel_worker_set_drive(struct channel_worker *worker, channel_drive_fn *drive, void *arg)
+{
+	worker->drive = drive;
+	worker->drive_arg = arg;
 }
 
 void channel_worker_close(struct channel_worker *worker)
@@ -250,9 +258,16 @@ tr_status channel_worker_submit(struct channel_worker *worker,
 	return channel_worker_submit_extended(worker, submission, NULL, error);
 }
 
-tr_status channel_worker_submit_extended(struct channel_worker *worker,
-    const struct channel_submission *submission, const struct channel_extra *extra,
-    struct tr_error *error)
+/* After our own turn: the engine did not know the member yet, or left something for its next one. */
+static void ring_if_left(const struct channel_worker *worker)
+{
+	if (atomic_load(&worker->control->taken) != worker->submitted)
+		ring_engine(worker);
+}
+
+/* Puts it; `behind`: the engine has not caught up with what was there before, so it will look again by itself. */
+static tr_status put(struct channel_worker *worker, const struct channel_submission *submission,
+    const struct channel_extra *extra, bool *behind, struct tr_error *error)
 {
 	struct channel_control *control = worker->control;
 	tr_status st = ended(worker, error);
@@ -272,8 +287,21 @@ tr_status channel_worker_submit_extended(struct channel_worker *worker,
 	if (extra != NULL)
 		control->extras[before % TR_CHANNEL_RING] = *extra;
 	atomic_store(&control->submitted, ++worker->submitted);
-	/* If it has not caught up with what was there before, it will look again by itself. */
-	if (atomic_load(&control->taken) == before)
+	*behind = atomic_load(&control->taken) != before;
+	return TR_OK;
+}
+
+tr_status channel_worker_submit_extended(struct channel_worker *worker,
+    const struct channel_submission *submission, const struct channel_extra *extra,
+    struct tr_error *error)
+{
+	bool behind;
+	tr_status st = put(worker, submission, extra, &behind, error);
+	if (st != TR_OK)
+		return st;
+	if (worker->drive != NULL && worker->drive(worker->drive_arg, NULL, NULL))
+		ring_if_left(worker);
+	else if (!behind)
 		ring_engine(worker);
 	return TR_OK;
 }
@@ -293,15 +321,36 @@ static bool take_answer(struct channel_worker *worker, uint64_t id, struct chann
 	return found;
 }
 
+struct awaited {
+	struct channel_worker *worker;
+	uint64_t id;
+	struct channel_answer *answer;
+	bool found;
+};
+
+static bool answered(void *arg)
+{
+	struct awaited *awaited = arg;
+	awaited->found = take_answer(awaited->worker, awaited->id, awaited->answer);
+	return awaited->found || atomic_load(&awaited->worker->control->ended) != TR_OK;
+}
+
 tr_status channel_worker_call(struct channel_worker *worker, struct channel_submission *submission,
     struct channel_answer *answer, struct tr_error *error)
 {
-	submission->id = ++worker->last_id;
-	tr_status st = channel_worker_submit(worker, submission, error);
+	struct awaited awaited = { worker, ++worker->last_id, answer, false };
+	bool behind;
+	submission->id = worker->last_id;
+	tr_status st = put(worker, submission, NULL, &behind, error);
 	if (st != TR_OK)
 		return st;
+	if (worker->drive != NULL) {
+		(void)worker->drive(worker->drive_arg, answered, &awaited);
+		ring_if_left(worker);
+	} else if (!behind)
+		ring_engine(worker);
 	bool is_over = false; /* an answer that was given before the end still counts */
-	while (!take_answer(worker, submission->id, answer)) {
+	while (!awaited.found && !take_answer(worker, submission->id, answer)) {
 		if (is_over)
 			return gone(worker, error);
 		is_over = atomic_load(&worker->control->ended) != TR_OK;

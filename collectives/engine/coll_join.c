@@ -453,6 +453,11 @@ static void be_quiet(void)
 	log_configure(LOG_WARN, false);
 }
 
+static bool drive(void *engine, bool (*done)(void *arg), void *arg)
+{
+	return engine_drive(engine, done, arg);
+}
+
 tr_status tr_group_join(const struct tr_join_options *options, tr_group **group,
     struct tr_error *error)
 {
@@ -479,6 +484,7 @@ tr_status tr_group_join(const struct tr_join_options *options, tr_group **group,
 		return st;
 	}
 	made->join = join;
+	channel_worker_set_drive(made->channel, drive, join->engine);
 	made->op_deadline_ms = known.op_deadline_ms;
 	*group = made;
 	return TR_OK;

@@ -181,12 +181,6 @@ static void on_wake(uv_async_t *wake)
 	}
 }
 
-static void engine_run(void *arg)
-{
-	struct engine *engine = arg;
-	(void)uv_run(&engine->loop, UV_RUN_DEFAULT);
-}
-
 /* ---- the interface ---- */
 
 tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, struct engine **engine,
@@ -207,6 +201,7 @@ tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, str
 	}
 	log_limit_init(&made->drops, uv_now(&made->loop));
 	pthread_mutex_init(&made->lock, NULL);
+	pthread_mutex_init(&made->turn, NULL);
 	engine_shm_start(made);
 	(void)uv_timer_init(&made->loop, &made->hello_timer);
 	made->hello_timer.data = made->wake.data = made;
@@ -226,6 +221,7 @@ tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, str
 		(void)uv_run(&made->loop, UV_RUN_DEFAULT);
 		(void)uv_loop_close(&made->loop);
 		pthread_mutex_destroy(&made->lock);
+		pthread_mutex_destroy(&made->turn);
 		free(made);
 		return tr_error_set(error, TR_EIO, "cannot start the engine: %s", uv_strerror(rc));
 	}
@@ -263,6 +259,7 @@ void engine_destroy(struct engine *engine)
 	int rc = uv_loop_close(&engine->loop);
 	assert(rc == 0);
 	pthread_mutex_destroy(&engine->lock);
+	pthread_mutex_destroy(&engine->turn);
 	free(engine);
 }
 

@@ -56,6 +56,11 @@ void engine_memberd_lost(struct engine *engine);
 /* A data connection whose greeting was read. Takes fd, copies early. */
 void engine_accept(struct engine *engine, int fd, const void *early, size_t early_bytes);
 
+/* For a caller in this process: does the engine's work in the caller's thread. With `done`: until that says so (it is asked
+ * after every step, under the engine's lock) or nothing came for a while; without: once, for what was just submitted. false:
+ * the engine is at work, ring its doorbell. Callbacks run in this thread, then. */
+bool engine_drive(struct engine *engine, bool (*done)(void *arg), void *arg);
+
 /* For heartbeats: fills at most max rows (waits_for included, owned by the caller: see engine.c). Never blocks on the
  * engine's thread for more than a lock held over copying. */
 struct engine_progress {

@@ -10,6 +10,7 @@
  *	peer_inbound.c   connections that were dialled to us: frames in
  *	inbound_link.c   those that belong to one link of a peer: what came on each
  *	pulse.c          signs of life between members, and who is silent
+ *	engine_drive.c   turns of its loop, by its thread or by a caller that waits
  *	engine_shm.c     memory that is shared with peers of this host
  *	held.c           frames that came before the core could take them
  *	state_send.c, state_receive.c   state for joiners; state_work.c: what of it takes long
@@ -45,7 +46,10 @@ struct engine {
 	uv_async_t wake;
 	uv_timer_t hello_timer; /* connections that have not said who they are */
 	bool stopping;
-	bool memberd_lost; /* what is said now does not arrive */
+	pthread_mutex_t turn; /* held by whoever works: of all that is not under `lock` */
+	uint64_t wakes_ms;    /* the thread sleeps until then */
+	bool driven;          /* by a caller, who needs no doorbell */
+	bool memberd_lost;    /* what is said now does not arrive */
 	struct member *members;
 	struct inbound *strangers, **strangers_tail; /* oldest first */
 	unsigned stranger_count;
@@ -210,6 +214,7 @@ void member_act(struct member *member, struct group_action *action);
 void member_request_state(struct member *member, uint64_t from, uint64_t round, bool digests_only);
 
 /* ---- member_calls.c ---- */
+bool member_calls_serve(struct member *member); /* what was submitted; true: something was */
 void member_calls_start(struct member *member);
 void member_calls_stop(struct member *member);   /* the handles; not the answers */
 void member_calls_resume(struct member *member); /* there is room for reports again */
@@ -247,6 +252,9 @@ void inbound_strangers_close(struct engine *engine);
 void inbound_leave(struct member *member); /* they stay until the other side closes, for a while */
 void inbound_on_hello_timer(uv_timer_t *timer);
 
+/* ---- engine_drive.c ---- */
+void engine_run(void *engine); /* the thread */
+
 /* ---- engine_shm.c ---- */
 void engine_shm_start(struct engine *engine);
 void engine_shm_stop(struct engine *engine);
@@ -263,6 +271,7 @@ void held_stop(struct member *member);
 /* Keeps a segment's frame, its staging as it is; false: there are too many, the lane has to wait. */
 bool held_keep(struct member *member, uint64_t from, const struct lane *lane,
     const struct lane_frame *frame);
+bool held_offer(struct member *member); /* now, if there is something to retry; true: there was */
 void held_retry(struct member *member); /* in the loop's next turn */
 /* One segment's frame into the core, which takes its staging; TR_EAGAIN: not now, nothing was taken. */
 tr_status inbound_segment(struct member *member, uint64_t from, const struct lane_frame *frame,

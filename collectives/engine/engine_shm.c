@@ -51,11 +51,18 @@ static bool on_busy(void *arg)
 	return false;
 }
 
+static void on_closed(void *arg)
+{
+	struct engine *engine = arg;
+	engine->shm = NULL;
+}
+
 void engine_shm_start(struct engine *engine)
 {
 	static const struct shm_hub_callbacks callbacks = { .accepted = on_accepted,
 		.admits = on_admits,
-		.busy = on_busy };
+		.busy = on_busy,
+		.closed = on_closed };
 	struct tr_error error;
 	host_identity(engine->host);
 	if (engine->host[0] == '\0')
@@ -72,7 +79,6 @@ void engine_shm_start(struct engine *engine)
 void engine_shm_stop(struct engine *engine)
 {
 	shm_hub_close(engine->shm);
-	engine->shm = NULL;
 }
 
 const char *engine_host(const struct engine *engine)

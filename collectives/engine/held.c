@@ -84,10 +84,18 @@ static void offer(struct member *member)
 	}
 }
 
+bool held_offer(struct member *member)
+{
+	if (!uv_is_active((uv_handle_t *)&member->retry))
+		return false;
+	(void)uv_idle_stop(&member->retry);
+	offer(member);
+	return true;
+}
+
 static void on_retry(uv_idle_t *retry)
 {
-	(void)uv_idle_stop(retry);
-	offer(retry->data);
+	(void)held_offer(retry->data);
 }
 
 void held_retry(struct member *member)

@@ -35,7 +35,7 @@ static void give(struct member *member, struct channel_answer *answer)
 	(void)uv_timer_stop(&member->deadline);
 	if (answer->id == 0 || member->worker_gone)
 		return;
-	if (channel_host_answer(member->host, answer) != TR_OK)
+	if (channel_host_answer(member->host, answer, !member->engine->driven) != TR_OK)
 		broken(member, "it does not take its answers");
 }
 
@@ -455,6 +455,15 @@ static void serve(struct member *member)
 	}
 	if (!member->over && !host->ended && channel_host_submitted(host) != host->taken)
 		(void)uv_idle_start(&member->again, on_again);
+}
+
+bool member_calls_serve(struct member *member)
+{
+	if (member->over || member->worker_gone || member->reports_full ||
+	    channel_host_submitted(member->host) == member->host->taken)
+		return false;
+	serve(member);
+	return true;
 }
 
 static void on_again(uv_idle_t *again)

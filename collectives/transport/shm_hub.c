@@ -16,7 +16,7 @@
 /* Frames that never end must not keep timers and sockets waiting. */
 #define POLL_MOST_NS 2000000u
 
-static bool poll_all(struct shm_hub *hub)
+bool shm_hub_look(struct shm_hub *hub)
 {
 	bool moved = false;
 	/* Lanes that come meanwhile are put in front; none is freed before a later turn. */
@@ -25,7 +25,7 @@ static bool poll_all(struct shm_hub *hub)
 	return moved;
 }
 
-static bool sleep_all(struct shm_hub *hub)
+bool shm_hub_sleep(struct shm_hub *hub)
 {
 	bool quiet = true;
 	for (struct lane_shm *lane = hub->lanes; lane != NULL; lane = lane->next)
@@ -33,17 +33,22 @@ static bool sleep_all(struct shm_hub *hub)
 	return quiet;
 }
 
+bool shm_hub_awake(struct shm_hub *hub)
+{
+	for (struct lane_shm *lane = hub->lanes; lane != NULL; lane = lane->next)
+		lane_shm_awake(lane);
+	return hub->open_lanes > 0;
+}
+
 /* Before the loop sleeps. */
 static void on_prepare(uv_prepare_t *prepare)
 {
 	struct shm_hub *hub = prepare->data;
-	if (hub->open_lanes == 0)
+	if (!shm_hub_awake(hub))
 		return;
-	for (struct lane_shm *lane = hub->lanes; lane != NULL; lane = lane->next)
-		lane_shm_awake(lane);
 	uint64_t began_ns = uv_hrtime(), idle_ns = began_ns, now_ns = began_ns;
 	do {
-		if (poll_all(hub))
+		if (shm_hub_look(hub))
 			idle_ns = uv_hrtime();
 		else if (hub->callbacks.busy == NULL || !hub->callbacks.busy(hub->arg))
 			break;
@@ -51,7 +56,7 @@ static void on_prepare(uv_prepare_t *prepare)
 			(void)sched_yield();
 		now_ns = uv_hrtime();
 	} while (now_ns - idle_ns < SPIN_NS && now_ns - began_ns < POLL_MOST_NS);
-	if (!sleep_all(hub))
+	if (!shm_hub_sleep(hub))
 		shm_socket_ring(hub->bell); /* the others have their turn, then we look again */
 }
 
@@ -100,6 +105,8 @@ static void on_handle_closed(uv_handle_t *handle)
 	if (hub->bell >= 0)
 		(void)close(hub->bell);
 	(void)close(hub->socket);
+	if (hub->stopping && hub->callbacks.closed != NULL)
+		hub->callbacks.closed(hub->arg);
 	free(hub);
 }
 

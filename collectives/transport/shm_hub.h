@@ -26,11 +26,13 @@ struct shm_hub_callbacks {
 	bool (*admits)(void *arg);
 	/* Somebody waits for a frame. May be NULL: never. */
 	bool (*busy)(void *arg);
+	/* After shm_hub_close: it is gone. May be NULL. */
+	void (*closed)(void *arg);
 };
 
 tr_status shm_hub_create(uv_loop_t *loop, const struct shm_hub_callbacks *callbacks, void *arg,
     struct shm_hub **hub, struct tr_error *error);
-/* Closes the socket, and the lanes that nobody owns yet; frees itself when the last lane is closed. Accepts NULL. */
+/* Closes the lanes that nobody owns yet, and itself when the last lane is closed. Accepts NULL. */
 void shm_hub_close(struct shm_hub *hub);
 /* What peers dial: the name of an abstract UNIX socket. */
 const char *shm_hub_address(const struct shm_hub *hub);
@@ -39,6 +41,13 @@ const char *shm_hub_address(const struct shm_hub *hub);
  * error: it cannot be, with the cause; nothing follows. */
 tr_status shm_hub_dial(struct shm_hub *hub, const char *address, struct shm_exports *exports,
     const struct lane_callbacks *callbacks, void *arg, struct lane **lane, struct tr_error *error);
+
+/* For who does not leave it to the loop to look: the marks of sleep are taken away (false: there is no lane) ... */
+bool shm_hub_awake(struct shm_hub *hub);
+/* ... all rings are looked at once (true: something moved) ... */
+bool shm_hub_look(struct shm_hub *hub);
+/* ... and marked again. false: something came meanwhile: look again, or have the loop look. */
+bool shm_hub_sleep(struct shm_hub *hub);
 
 /* What the peer of this lane shows to us, for who reads in place beyond the lane's end; a reference. NULL: it is no lane of
  * shared memory. */

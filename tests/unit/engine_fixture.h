@@ -66,6 +66,7 @@ struct fx {
 	Traind__Peer__Policy policy;
 	Traind__Peer__Algorithm algorithm;
 	bool near;                       /* views say that all share a host */
+	bool driving;                    /* callers work for their engines while they wait */
 	const uint32_t *ring;            /* order of the first view; NULL: ascending */
 	uint32_t hub;                    /* of all views */
 	uint64_t view;                   /* newest number used */
@@ -256,6 +257,11 @@ static void fx_add_worker(struct fx_host *host, int fd)
 	assert_int_equal(engine_add_worker(host->engine, &start, 1, fd, NULL), TR_OK);
 }
 
+static bool fx_drive(void *engine, bool (*done)(void *arg), void *arg)
+{
+	return engine_drive(engine, done, arg);
+}
+
 static void fx_attach(struct fx_host *host)
 {
 	struct tr_error error = { 0 };
@@ -264,6 +270,8 @@ static void fx_attach(struct fx_host *host)
 	fx_add_worker(host, ends[0]);
 	if (coll_group_open(ends[1], &host->group, &error) != TR_OK)
 		fail_msg("%s", error.text);
+	if (host->fx->driving)
+		channel_worker_set_drive(host->group->channel, fx_drive, host->engine);
 }
 
 static void fx_host_stop(struct fx_host *host)

@@ -162,8 +162,8 @@ static void *answer_later(void *arg)
 		(void)usleep(1000);
 	struct channel_answer stale = { .id = s.id - 1, .status = TR_EIO },
 	                      answer = { .id = s.id, .status = TR_ELIMIT, .text = "too much" };
-	assert_int_equal(channel_host_answer(ends->host, &stale), TR_OK);
-	assert_int_equal(channel_host_answer(ends->host, &answer), TR_OK);
+	assert_int_equal(channel_host_answer(ends->host, &stale, true), TR_OK);
+	assert_int_equal(channel_host_answer(ends->host, &answer, true), TR_OK);
 	return NULL;
 }
 
@@ -400,10 +400,10 @@ static void answers_that_are_not_taken(void **state)
 	struct ends *ends = *state;
 	struct channel_answer answer = { .id = 1 };
 	for (int i = 0; i < TR_CHANNEL_ANSWERS; i++)
-		assert_int_equal(channel_host_answer(ends->host, &answer), TR_OK);
-	assert_int_equal(channel_host_answer(ends->host, &answer), TR_EPROTO);
+		assert_int_equal(channel_host_answer(ends->host, &answer, true), TR_OK);
+	assert_int_equal(channel_host_answer(ends->host, &answer, true), TR_EPROTO);
 	atomic_store(&page(ends)->answers_taken, UINT64_MAX); /* more than there were */
-	tr_status st = channel_host_answer(ends->host, &answer);
+	tr_status st = channel_host_answer(ends->host, &answer, true);
 	assert_true(st == TR_OK || st == TR_EPROTO);
 }
 

@@ -8,11 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+static unsigned started;
+
 static struct fx *start_near(unsigned peers, Traind__Peer__Policy policy,
     Traind__Peer__Algorithm algorithm)
 {
 	struct fx *fx = fx_start(peers, policy, algorithm);
 	fx->near = true;
+	fx->driving = (started++ & 1) != 0; /* both ways, by turns */
 	return fx;
 }
 
@@ -53,11 +56,13 @@ static void run_rounds(Traind__Peer__Algorithm algorithm, unsigned peers)
 static void rounds_of_every_algorithm(void **state)
 {
 	(void)state;
-	run_rounds(TRAIND__PEER__ALGORITHM__ALGORITHM_RING, 3);
-	run_rounds(TRAIND__PEER__ALGORITHM__ALGORITHM_STAR, 4);
-	run_rounds(TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT, 4);
-	run_rounds(TRAIND__PEER__ALGORITHM__ALGORITHM_ONE_SHOT, 3);
-	run_rounds(TRAIND__PEER__ALGORITHM__ALGORITHM_AUTO, 2);
+	for (int driven = 0; driven < 2; driven++) {
+		run_rounds(TRAIND__PEER__ALGORITHM__ALGORITHM_RING, 3);
+		run_rounds(TRAIND__PEER__ALGORITHM__ALGORITHM_STAR, 4);
+		run_rounds(TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT, 4);
+		run_rounds(TRAIND__PEER__ALGORITHM__ALGORITHM_ONE_SHOT, 3);
+		run_rounds(TRAIND__PEER__ALGORITHM__ALGORITHM_AUTO, 2);
+	}
 }
 
 static void kill_in_mid_op(Traind__Peer__Policy policy, Traind__Peer__Algorithm algorithm)
@@ -97,7 +102,7 @@ static void member_ends_in_mid_op(void **state)
 {
 	(void)state;
 	for (int algorithm = TRAIND__PEER__ALGORITHM__ALGORITHM_RING;
-	     algorithm <= TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT; algorithm++)
+	     algorithm <= TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT; algorithm++, started++)
 		for (int policy = TRAIND__PEER__POLICY__POLICY_KEEP;
 		     policy <= TRAIND__PEER__POLICY__POLICY_REPLAY; policy++)
 			kill_in_mid_op((Traind__Peer__Policy)policy,
