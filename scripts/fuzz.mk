@@ -45,6 +45,6 @@ $(FUZZ:%=fuzz-one-%): fuzz-one-%: $(BUILD)/fuzz/fuzz_%
 		>$(BUILD)/fuzz/$*.log 2>&1 || { tail -n 40 $(BUILD)/fuzz/$*.log; echo "fuzz: $*: finding in $(BUILD)/fuzz/findings"; exit 1; }
 	@echo "fuzz: $*: $$(sed -n 's/^stat::number_of_executed_units: *//p' $(BUILD)/fuzz/$*.log) runs, no finding"
 
-# The seed corpora of frames, messages and headers (the other targets' owners keep theirs by hand).
+# The seed corpora of frames, messages, headers and scripts for live engines (the other targets' owners keep theirs by hand).
 fuzz-corpus:
 	@build/venv/bin/python scripts/make_fuzz_corpus.py

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the seed corpora of fuzz_frame, fuzz_segment and fuzz_message (tests/fuzz/corpus/), from the stubs that
-scripts/venv.sh makes. A second, independent encoder of frames and headers: see docs/protocol.md."""
+"""Writes the seed corpora of fuzz_frame, fuzz_segment, fuzz_message, fuzz_membership, fuzz_engine and fuzz_shm (tests/fuzz/corpus/), from
+the stubs that scripts/venv.sh makes. A second, independent encoder of frames and headers: see docs/protocol.md."""
 import pathlib
 import struct
 import sys
@@ -34,10 +34,14 @@ def frame(kind, payload, length=None):
     return head + struct.pack("<H", xxh3_64_of_six(head) & 0xFFFF) + payload
 
 
-def segment(elements=4, kind=1, dtype=1, reduce=1, number=0, count=4, payload=None):
+def segment(elements=4, kind=1, dtype=1, reduce=1, number=0, count=4, payload=None, codec=0, collective=0, root=0,
+            algorithm=0, encoding=0, says=None):
     size = {1: 4, 2: 8, 3: 4, 4: 8, 5: 2, 6: 2, 7: 1}.get(dtype, 4)
-    head = struct.pack("<QQQIIQBBBBB3xI12x", 3, 17, 3, 0, number, count, dtype, reduce, 0, 0, kind, elements)
-    return head + b"\x07" + bytes(31) + (bytes(range(elements * size % 256)) if payload is None else payload)
+    if payload is None:
+        payload = bytes(i % 256 for i in range(elements * size))
+    head = struct.pack("<QQQIIQBBBBIBBBxII4x", 3, 17, 3, 0, number, count, dtype, reduce, codec, collective, root, algorithm, kind,
+                       encoding, elements, len(payload) if says is None else says)
+    return head + b"\x07" + bytes(31) + payload
 
 
 def state(bytes_, offset=0, tensor=0, says=None):
@@ -104,6 +108,7 @@ def messages():
         "log-data": dict(log_data=peer.LogData(stream=1, data=b"line\n", end=True)),
         "join-group": dict(join_group=peer.JoinGroup(name="example", size=4, address="127.0.0.1:7002")),
         "node-leave": dict(node_leave=peer.NodeLeave(reason="shut down")),
+        "lifeline": dict(lifeline=peer.Lifeline(node_id=1, incarnation=99)),
     }.items():
         yield 0, f"to-member-{name}", peer.ToMember(**fields)
     start = peer.StartWorker(job_id=1, group=2, peer=4, world_size=3, spec=native_job(), run_id="abc")
@@ -120,13 +125,16 @@ def messages():
         yield 1, f"to-node-{name}", peer.ToNode(**fields)
     tensors = [peer.StateTensor(name="wte", bytes=4096)]
     for name, fields in {
-        "hello": dict(hello=peer.PeerHello(group=2, **{"from": 4, "to": 5})),
-        "vote": dict(vote=peer.Vote(view=3, round=17, attempt=3, digest_low=1, digest_high=2, samples=64)),
+        "hello": dict(hello=peer.PeerHello(group=2, link=1, lane=1, **{"from": 4, "to": 5})),
+        "vote": dict(vote=peer.Vote(view=3, round=17, attempt=3, digest_low=1, digest_high=2, signatures=5, pairs=6, early=True)),
         "commit": dict(commit=peer.Commit(view=3, round=17, attempt=3, status=-8, reason="peer 4 differs")),
         "state-request": dict(state_request=peer.StateRequest(view=3, round=16)),
         "state-begin": dict(state_begin=peer.StateBegin(round=16, tensors=tensors, header=b"h")),
         "state-end": dict(state_end=peer.StateEnd(round=16, digest_low=[1], digest_high=[2])),
         "goodbye": dict(goodbye=peer.Goodbye(reason="leaves")),
+        "pulse": dict(pulse=peer.Pulse()),
+        "lane-lost": dict(lane_lost=peer.LaneLost(lane=1)),
+        "lane-received": dict(lane_received=peer.LaneReceived(lane=1, frames=7, ended=True)),
     }.items():
         yield 2, f"peer-{name}", peer.PeerMessage(**fields)
     planned = peer.JobPlanned(job_id=1, group=2, peers=[peer.PlannedPeer(peer=4, node_id=1, incarnation=99)])
@@ -222,6 +230,74 @@ def walks():
     yield "library", event(LEAD) + hello(0) + hello(1) + group + joined + leaves
 
 
+# Scripts of fuzz_engine and fuzz_shm, as tests/fuzz/attack.h reads them. A field that is right is a byte 0.
+RIGHT = b"\0"
+
+
+def attack(which, connection, *fields):
+    return bytes([connection << 4 | which]) + b"".join(fields)
+
+
+def attack_segment(connection, tag=0, number=0, kind=1, contributors=2):
+    return attack(3, connection, RIGHT * 5, bytes([tag, 0, number, 0]), RIGHT * 6, bytes([kind - 1, 0]), RIGHT * 2,
+                  bytes([contributors, 0]), RIGHT, RIGHT * 8)
+
+
+def attack_scripts():
+    """(name, what the connections say; each frame is followed by three right bytes: its length, its type, whole)"""
+    def opens(connection, from_peer=0, link=0):
+        return attack(0, connection, RIGHT * 2, bytes([from_peer, 0, 0, link, 0, 0])) + RIGHT * 3
+
+    turn = bytes([15])
+    segments = b"".join(attack_segment(c, number=n, kind=k, contributors=1 << c + 1) + RIGHT * 3
+                        for k in (1, 2) for c in range(3) for n in range(4))
+    everyone = b"".join(opens(c, from_peer=c) for c in range(3))
+    votes = b"".join(attack(6, c, RIGHT * 8) + RIGHT * 3 for c in range(3))
+    commit = attack(7, 0, RIGHT * 5) + RIGHT * 3
+    ours = [attack(12, 0, bytes([n])) for n in range(6)]
+    states = [attack(8, 0, bytes([n])) for n in range(4)]
+    lanes = [attack(10, 0, bytes([n])) for n in range(4)]
+    yield "segments", RIGHT + everyone + segments + turn + ours[2] + votes + commit + turn
+    yield "view-change", RIGHT + everyone + segments + ours[1] + ours[4] + ours[5] + segments + ours[0] + turn
+    yield "joiner", bytes([1]) + everyone + states[1] + RIGHT * 7 + states[2] + RIGHT * 8 + states[3] + RIGHT * 9 + ours[3] + turn
+    yield "donor", bytes([2]) + opens(0, from_peer=2) + states[0] + RIGHT * 5 + turn * 3 + attack(0, 1, bytes([3])) + turn
+    yield "lanes", (RIGHT + opens(0, link=1) + opens(1, link=1) + segments + lanes[0] + RIGHT * 3 + lanes[1] + RIGHT * 5 + turn
+                    + attack(0, 1, bytes([2])) + turn + lanes[3] + RIGHT * 3)
+    yield "answers", RIGHT + turn + attack(0, 0, bytes([3])) + lanes[2] + RIGHT * 7 + turn + lanes[2] + RIGHT + bytes([5, 0, 1]) + RIGHT * 3
+    yield "half", RIGHT + opens(0) + attack_segment(0) + bytes([0, 0, 240, 0]) + turn + attack(0, 0, bytes([2]))
+    yield "huge", RIGHT + opens(0) + attack_segment(0) + bytes([231]) + b"\xff" * 8 + RIGHT * 2 + turn
+    yield "strangers", RIGHT + b"".join(attack(0, c, bytes([240])) for c in range(6)) + attack_segment(0) + RIGHT * 3 + turn
+
+
+def shm_scripts():
+    """(name, what a process of this host does): sockets, descriptors, rings."""
+    def says(way, kind, *fields):
+        return bytes([way << 4 | 1, kind - 1]) + (b"".join(fields) or RIGHT * 8)
+
+    def put(frame, where=0):
+        return frame + bytes([where]) + RIGHT * 7
+
+    def opens(way, from_peer=0):
+        return (bytes([way << 4, 0]) + says(way, 1) + turn + bytes([way << 4, 2]) + says(way, 3)
+                + put(attack(2, way, bytes([0, from_peer, 0, 0, 1, 0, 0]))) + turn)
+
+    turn = bytes([15])
+    segments = b"".join(put(attack_segment(c, number=n, kind=k, contributors=1 << c + 1), where=n % 2)
+                        for k in (1, 2) for c in range(3) for n in range(4))
+    yield "segments", RIGHT + b"".join(opens(w, from_peer=w) for w in range(3)) + segments + turn
+    yield "answers", RIGHT + turn + bytes([0, 3, 0, 2]) + says(0, 2) + turn + bytes([11, 1, 2, 0, 0]) + turn
+    for kind in range(9):
+        for place in range(3):
+            if kind % 3 == place:
+                yield f"hello-odd-{kind}", RIGHT + bytes([0, 0]) + says(0, 1, RIGHT * 4, bytes([192 + place, kind]), RIGHT * 3) + turn
+    yield "memory-odd", RIGHT + opens(0) + says(0, 3, RIGHT * 4, bytes([192, 5]), RIGHT * 3) + turn
+    yield "memory-lies", RIGHT + opens(0) + says(0, 3, RIGHT, b"\xf8" + b"\xff" * 8, RIGHT * 6) + turn
+    yield "many-descriptors", RIGHT + bytes([0, 0]) + says(0, 1, RIGHT * 5, bytes([255]), RIGHT * 2) + turn
+    again = opens(0) + says(0, 3) * 3 + turn + bytes([0, 1]) + turn
+    yield "comes-back", RIGHT + again * 30
+    yield "indices", RIGHT + opens(0) + bytes([11, 0, 0, 255, 0]) + turn + opens(1) + bytes([27, 1, 1, 255, 0]) + turn
+
+
 def write(target, name, data):
     folder = CORPUS / target
     folder.mkdir(parents=True, exist_ok=True)
@@ -240,6 +316,10 @@ def main():
     write("membership", "from-log", log + event(LEAD) + hello(0) + hello(1))
     for name, data in walks():
         write("membership", name, data)
+    for name, data in attack_scripts():
+        write("engine", name, data)
+    for name, data in shm_scripts():
+        write("shm", name, data)
     vote = peer.PeerMessage(vote=peer.Vote(view=3, round=17)).SerializeToString()
     write("frame", "vote", frame(PEER, vote))
     write("frame", "three", frame(TO_MEMBER, b"") + frame(PEER, vote) + frame(SEGMENT, segment()))
@@ -251,7 +331,9 @@ def main():
     write("frame", "bad-check", frame(PEER, vote)[:6] + b"\x00\x00" + vote)
     for name, data in {"partial": segment(), "sealed-f64": segment(kind=2, dtype=2), "bad-kind": segment(kind=3),
                        "bad-dtype": segment(dtype=9), "bad-number": segment(number=1 << 31), "short": segment()[:90],
-                       "wrong-size": segment(payload=b"123"), "more-than-op": segment(count=1)}.items():
+                       "wrong-size": segment(payload=b"123"), "more-than-op": segment(count=1),
+                       "broadcast": segment(collective=3, root=1, algorithm=2), "encoded": segment(codec=2, encoding=2),
+                       "bytes-lie": segment(says=1 << 30), "bad-encoding": segment(encoding=9)}.items():
         write("segment", name, b"\x00" + data)
     for name, data in {"state": state(b"x" * 64), "state-empty": state(b""), "state-lies": state(b"x", says=1 << 30),
                        "state-wraps": state(b"xx", offset=MASK), "state-short": state(b"")[:20]}.items():

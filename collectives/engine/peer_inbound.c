@@ -377,11 +377,12 @@ static void on_closed(void *arg, struct lane *lane, const char *reason)
 		return;
 	}
 	unlink_inbound(in);
-	if (!member->over && member_view_peer(member, in->from) != NULL)
-		member_keep_import(member, shm_hub_import(lane));
 	if (!member->over)
 		state_receive_broken(member, in, reason);
 	uint64_t got_view = in->link != NULL ? in->link->got_view : in->got_view;
+	/* Of a lane on which nothing of a view came the core has nothing. */
+	if (!member->over && got_view != 0 && member_view_peer(member, in->from) != NULL)
+		member_keep_import(member, shm_hub_import(lane));
 	bool lost = !member->over && !in->departed && member->view != 0 &&
 	    (in->silent || got_view == member->view) && !others_carry_on(in);
 	if (in->link != NULL)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "collectives/core/group.h"
+#include "tests/fuzz/script.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -14,11 +15,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define PEERS    4
 #define ELEMENTS 40
 #define TAGS     3
-
-struct script {
-	const uint8_t *at;
-	size_t left;
-};
 
 struct member {
 	struct group_core *core;
@@ -28,31 +24,9 @@ struct member {
 	uint8_t sink;
 };
 
-static uint8_t byte(struct script *script)
-{
-	if (script->left == 0)
-		return 0;
-	script->left--;
-	return *script->at++;
-}
-
-/* Mostly `right`; sometimes beside it, sometimes anything. */
-static uint64_t about(struct script *script, uint64_t right)
-{
-	uint8_t how = byte(script);
-	if (how < 192)
-		return right;
-	if (how < 224)
-		return right + (how & 7) - 4;
-	uint64_t value = 0;
-	for (int i = 0; i < 8; i++)
-		value = value << 8 | byte(script);
-	return value >> (how & 24) * 2;
-}
-
 static uint64_t peer_of(struct script *script)
 {
-	return about(script, 4 + byte(script) % PEERS);
+	return script_about(script, 4 + script_byte(script) % PEERS);
 }
 
 static void act(struct member *member)
@@ -92,28 +66,28 @@ static void segment(struct member *member, struct script *script)
 {
 	static const uint8_t sizes[] = { 1, 4, 8, 4, 8, 2, 2, 1 };
 	static const uint8_t payload[64 * 8];
-	uint8_t dtype = (uint8_t)about(script, TR_F32);
-	uint32_t elements = (uint32_t)about(script, 16) % 64;
+	uint8_t dtype = (uint8_t)script_about(script, TR_F32);
+	uint32_t elements = (uint32_t)script_about(script, 16) % 64;
 	struct segment_header header = {
-		.view = about(script, member->view),
-		.round = about(script, member->round),
-		.attempt = about(script, member->attempt),
-		.tag = (uint32_t)about(script, byte(script) % TAGS),
-		.segment = (uint32_t)about(script, byte(script) % 4),
-		.signature = { .count = about(script, ELEMENTS),
+		.view = script_about(script, member->view),
+		.round = script_about(script, member->round),
+		.attempt = script_about(script, member->attempt),
+		.tag = (uint32_t)script_about(script, script_byte(script) % TAGS),
+		.segment = (uint32_t)script_about(script, script_byte(script) % 4),
+		.signature = { .count = script_about(script, ELEMENTS),
 		    .dtype = dtype,
-		    .reduce = (uint8_t)about(script, TR_SUM),
-		    .codec = (uint8_t)about(script, 0),
-		    .collective = (uint8_t)about(script, TR_ALL_REDUCE),
-		    .root = (uint32_t)about(script, 0),
-		    .algorithm = (uint8_t)about(script, 0) },
-		.kind = (uint8_t)about(script, 1 + byte(script) % 2),
-		.encoding = (uint8_t)about(script, 0),
+		    .reduce = (uint8_t)script_about(script, TR_SUM),
+		    .codec = (uint8_t)script_about(script, 0),
+		    .collective = (uint8_t)script_about(script, TR_ALL_REDUCE),
+		    .root = (uint32_t)script_about(script, 0),
+		    .algorithm = (uint8_t)script_about(script, 0) },
+		.kind = (uint8_t)script_about(script, 1 + script_byte(script) % 2),
+		.encoding = (uint8_t)script_about(script, 0),
 		.elements = elements,
 		.bytes = elements * sizes[dtype % sizeof(sizes)],
 	};
-	header.contributors[0] = (uint8_t)about(script, byte(script));
-	header.contributors[TR_GROUP_PEERS_MAX / 8 - 1] = (uint8_t)about(script, 0);
+	header.contributors[0] = (uint8_t)script_about(script, script_byte(script));
+	header.contributors[TR_GROUP_PEERS_MAX / 8 - 1] = (uint8_t)script_about(script, 0);
 	/* Through the decoder, as from the wire: what it refuses never reaches the core. */
 	uint8_t frame[SEGMENT_HEADER_BYTES + sizeof(payload)] = { 0 };
 	segment_header_put(&header, frame);
@@ -133,12 +107,12 @@ static void segment(struct member *member, struct script *script)
 static void vote(struct member *member, struct script *script)
 {
 	Traind__Peer__Vote vote = TRAIND__PEER__VOTE__INIT;
-	vote.view = about(script, member->view);
-	vote.round = about(script, member->round);
-	vote.attempt = about(script, member->attempt);
-	vote.digest_low = about(script, 1);
-	vote.digest_high = about(script, 1);
-	vote.salt = about(script, 0);
+	vote.view = script_about(script, member->view);
+	vote.round = script_about(script, member->round);
+	vote.attempt = script_about(script, member->attempt);
+	vote.digest_low = script_about(script, 1);
+	vote.digest_high = script_about(script, 1);
+	vote.salt = script_about(script, 0);
 	(void)step(member,
 	    (struct group_event){ .kind = GROUP_VOTE, .from = peer_of(script), .vote = &vote });
 }
@@ -147,11 +121,11 @@ static void commit(struct member *member, struct script *script)
 {
 	Traind__Peer__Commit commit = TRAIND__PEER__COMMIT__INIT;
 	char reason[] = "a peer's words";
-	commit.view = about(script, member->view);
-	commit.round = about(script, member->round);
-	commit.attempt = about(script, member->attempt);
-	commit.status = (int32_t)about(script, 0);
-	if (byte(script) % 2 != 0)
+	commit.view = script_about(script, member->view);
+	commit.round = script_about(script, member->round);
+	commit.attempt = script_about(script, member->attempt);
+	commit.status = (int32_t)script_about(script, 0);
+	if (script_byte(script) % 2 != 0)
 		commit.reason = reason;
 	struct group_event event = { .kind = GROUP_COMMIT,
 		.from = peer_of(script),
@@ -164,8 +138,8 @@ static void propose(struct member *member, struct script *script)
 	Traind__Peer__ViewPropose propose = TRAIND__PEER__VIEW_PROPOSE__INIT;
 	uint64_t members[] = { ME, peer_of(script) };
 	propose.group = 2;
-	propose.number = about(script, member->view + 1);
-	propose.n_members = byte(script) % 3;
+	propose.number = script_about(script, member->view + 1);
+	propose.n_members = script_byte(script) % 3;
 	propose.members = members;
 	(void)step(member, (struct group_event){ .kind = GROUP_PROPOSE, .propose = &propose });
 }
@@ -174,21 +148,21 @@ static void resume_of(struct member *member, struct script *script, Traind__Peer
     Traind__Peer__OpHolders *op, Traind__Peer__Holder *holder, uint8_t *sealed,
     uint64_t *contributors)
 {
-	resume->base_round = about(script, member->round == 0 ? 1 : member->round);
-	resume->finish = byte(script) % 2;
-	resume->base_attempt = about(script, member->attempt);
-	resume->abandoned = byte(script) % 2;
-	resume->n_contributors = byte(script) % (PEERS + 1);
+	resume->base_round = script_about(script, member->round == 0 ? 1 : member->round);
+	resume->finish = script_byte(script) % 2;
+	resume->base_attempt = script_about(script, member->attempt);
+	resume->abandoned = script_byte(script) % 2;
+	resume->n_contributors = script_byte(script) % (PEERS + 1);
 	for (uint64_t i = 0; i < PEERS; i++)
-		contributors[i] = about(script, 4 + i);
+		contributors[i] = script_about(script, 4 + i);
 	resume->contributors = contributors;
-	op->tag = (uint32_t)about(script, byte(script) % TAGS);
-	op->segments = (uint32_t)about(script, 3);
+	op->tag = (uint32_t)script_about(script, script_byte(script) % TAGS);
+	op->segments = (uint32_t)script_about(script, 3);
 	holder->peer = peer_of(script);
-	*sealed = (uint8_t)about(script, byte(script) % 8);
-	holder->sealed = (ProtobufCBinaryData){ byte(script) % 2, sealed };
-	op->n_holders = byte(script) % 2;
-	resume->n_ops = byte(script) % 2;
+	*sealed = (uint8_t)script_about(script, script_byte(script) % 8);
+	holder->sealed = (ProtobufCBinaryData){ script_byte(script) % 2, sealed };
+	op->n_holders = script_byte(script) % 2;
+	resume->n_ops = script_byte(script) % 2;
 }
 
 static void install(struct member *member, struct script *script)
@@ -199,24 +173,25 @@ static void install(struct member *member, struct script *script)
 	Traind__Peer__View view = TRAIND__PEER__VIEW__INIT;
 	for (uint32_t i = 0; i < PEERS; i++) {
 		traind__peer__view_peer__init(&rows[i]);
-		rows[i].peer = about(script, 4 + i);
+		rows[i].peer = script_about(script, 4 + i);
 		rows[i].address = address;
-		rows[i].participate_from = about(script, 1);
-		rows[i].contribute_from = about(script, rows[i].participate_from + byte(script) % 2);
-		rows[i].donor = byte(script) % 8 == 0 ? peer_of(script) : 0;
+		rows[i].participate_from = script_about(script, 1);
+		rows[i].contribute_from = script_about(script,
+		    rows[i].participate_from + script_byte(script) % 2);
+		rows[i].donor = script_byte(script) % 8 == 0 ? peer_of(script) : 0;
 		peers[i] = &rows[i];
-		ring[i] = (uint32_t)about(script, i);
+		ring[i] = (uint32_t)script_about(script, i);
 	}
 	view.group = 2;
-	view.number = about(script, member->view + 1);
-	view.n_peers = view.n_ring = 1 + byte(script) % PEERS;
+	view.number = script_about(script, member->view + 1);
+	view.n_peers = view.n_ring = 1 + script_byte(script) % PEERS;
 	view.peers = peers;
 	view.ring = ring;
-	view.hub = (uint32_t)about(script, byte(script) % view.n_peers);
-	view.policy = byte(script) % 3;
-	view.algorithm = byte(script) % 3;
-	view.deterministic = byte(script) % 2;
-	view.segment_bytes = (uint32_t)about(script, 64);
+	view.hub = (uint32_t)script_about(script, script_byte(script) % view.n_peers);
+	view.policy = script_byte(script) % 3;
+	view.algorithm = script_byte(script) % 3;
+	view.deterministic = script_byte(script) % 2;
+	view.segment_bytes = (uint32_t)script_about(script, 64);
 	Traind__Peer__Resume resume = TRAIND__PEER__RESUME__INIT;
 	Traind__Peer__OpHolders op = TRAIND__PEER__OP_HOLDERS__INIT, *ops[] = { &op };
 	Traind__Peer__Holder holder = TRAIND__PEER__HOLDER__INIT, *holders[] = { &holder };
@@ -227,8 +202,8 @@ static void install(struct member *member, struct script *script)
 	op.holders = holders;
 	Traind__Peer__ViewInstall install = TRAIND__PEER__VIEW_INSTALL__INIT;
 	install.view = &view;
-	install.resume = byte(script) % 8 == 0 ? NULL : &resume;
-	install.recorded_round = about(script, 0);
+	install.resume = script_byte(script) % 8 == 0 ? NULL : &resume;
+	install.recorded_round = script_about(script, 0);
 	if (step(member, (struct group_event){ .kind = GROUP_INSTALL, .install = &install }) ==
 	    TR_OK)
 		member->view = view.number;
@@ -238,8 +213,8 @@ static void install(struct member *member, struct script *script)
 static void caller(struct member *member, struct script *script)
 {
 	struct group_event event = { 0 };
-	uint32_t tag = byte(script) % TAGS;
-	switch (byte(script) % 4) {
+	uint32_t tag = script_byte(script) % TAGS;
+	switch (script_byte(script) % 4) {
 	case 0:
 		event.kind = GROUP_BEGIN;
 		break;
@@ -250,7 +225,7 @@ static void caller(struct member *member, struct script *script)
 		event.submit.count = ELEMENTS;
 		event.submit.dtype = TR_F32;
 		event.submit.reduce = TR_SUM;
-		event.submit.contribute = byte(script) % 4 != 0;
+		event.submit.contribute = script_byte(script) % 4 != 0;
 		break;
 	case 2:
 		event.kind = GROUP_CLOSE;
@@ -258,7 +233,7 @@ static void caller(struct member *member, struct script *script)
 		break;
 	default:
 		event.kind = GROUP_READY;
-		event.round = byte(script) % 3;
+		event.round = script_byte(script) % 3;
 	}
 	(void)step(member, event);
 }
@@ -268,19 +243,19 @@ static void transfer(struct member *member, struct script *script)
 	static const enum group_event_kind kinds[] = { GROUP_STATE_ASKED, GROUP_STATE_SENT,
 		GROUP_STATE_GOT, GROUP_LINK_LOST, GROUP_TICK };
 	struct group_event event = {
-		.kind = kinds[byte(script) % 5],
+		.kind = kinds[script_byte(script) % 5],
 		.from = peer_of(script),
-		.round = about(script, member->round == 0 ? 0 : member->round - 1),
-		.status = byte(script) % 2 == 0 ? TR_OK : TR_EDIGEST,
+		.round = script_about(script, member->round == 0 ? 0 : member->round - 1),
+		.status = script_byte(script) % 2 == 0 ? TR_OK : TR_EDIGEST,
 		.reason = "reset by peer",
 	};
-	member->now_us += (uint64_t)byte(script) << 16;
+	member->now_us += (uint64_t)script_byte(script) << 16;
 	(void)step(member, event);
 }
 
 static void event_of(struct member *member, struct script *script)
 {
-	switch (byte(script) % 8) {
+	switch (script_byte(script) % 8) {
 	case 0:
 	case 1:
 		segment(member, script);

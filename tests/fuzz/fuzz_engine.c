@@ -1,0 +1,184 @@
+/* What a peer can say over TCP to a live engine (live.h): on connections that it dials and on those that the engine dials
+ * to it, in an interleaving that the input decides. Segments, votes, commits, state, lanes and pulses with fields near the
+ * truth; half frames, lengths that lie, raw bytes; while our caller runs a round of two ops and memberd changes the view.
+ * First byte: bit 0: we are a joiner that awaits state; bit 1: a peer is one, and we are its donor; bits 2-3: algorithm;
+ * bits 4-5: hub.
+ */
+#include <arpa/inet.h>
+#include <assert.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "tests/fuzz/attack.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define CONNECTIONS 6
+
+static int port = -1; /* to which the engine dials for all others */
+static char address[64];
+static int fds[CONNECTIONS];
+
+/* ---- connections */
+
+static void drop(int *fd)
+{
+	struct linger now = { .l_onoff = 1 }; /* none is left in TIME_WAIT */
+	if (*fd < 0)
+		return;
+	(void)setsockopt(*fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+	(void)close(*fd);
+	*fd = -1;
+}
+
+static void open_port(void)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t bytes = sizeof(at);
+	port = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (port < 0 || bind(port, (struct sockaddr *)&at, bytes) != 0 || listen(port, 64) != 0 ||
+	    getsockname(port, (struct sockaddr *)&at, &bytes) != 0)
+		live_die("no port");
+	(void)snprintf(address, sizeof(address), "127.0.0.1:%u", ntohs(at.sin_port));
+}
+
+static int dial(void)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	const char *colon = strrchr(listener_address(live.victim_port), ':');
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	at.sin_port = htons((uint16_t)atoi(colon + 1));
+	if (fd < 0 || connect(fd, (struct sockaddr *)&at, sizeof(at)) != 0)
+		drop(&fd); /* out of ports: many are in TIME_WAIT */
+	if (fd >= 0)
+		(void)fcntl(fd, F_SETFL, O_NONBLOCK);
+	return fd;
+}
+
+/* One that the engine dialled; -1: none. */
+static int dialled(void)
+{
+	return accept4(port, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+}
+
+static void sweep(void)
+{
+	for (unsigned i = 0; i < CONNECTIONS; i++)
+		drop(&fds[i]);
+	for (int fd = dialled(); fd >= 0; fd = dialled())
+		drop(&fd);
+}
+
+/* Writes what goes; the rest is lost, as if the sender had died there. */
+static void put(int fd, const void *bytes, size_t count)
+{
+	if (fd >= 0 && count > 0)
+		(void)send(fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void drain(int fd)
+{
+	uint8_t sink[4096];
+	while (fd >= 0 && recv(fd, sink, sizeof(sink), MSG_DONTWAIT) > 0)
+		;
+}
+
+/* ---- frames */
+
+static void say(struct script *script, int fd, const struct attack_frame *frame)
+{
+	uint8_t whole[FRAME_HEADER_BYTES + ATTACK_FRAME_MAX];
+	struct frame_header header = { .length = (uint32_t)script_about(script, frame->bytes),
+		.type = (uint16_t)script_about(script, frame->type) };
+	frame_header_put(&header, whole);
+	memcpy(whole + FRAME_HEADER_BYTES, frame->payload, frame->bytes);
+	size_t all = FRAME_HEADER_BYTES + frame->bytes, part = script_byte(script);
+	if (part < 224) {
+		put(fd, whole, all);
+		return;
+	}
+	part = all * (part - 224) /
+	    32; /* in two pieces, with something between them or nothing behind */
+	put(fd, whole, part);
+	live_turn();
+	if (script_byte(script) < 192)
+		put(fd, whole + part, all - part);
+}
+
+static void raw(struct script *script, int fd)
+{
+	size_t bytes = script_byte(script);
+	bytes = bytes < script->left ? bytes : script->left;
+	put(fd, script->at, bytes);
+	script->at += bytes;
+	script->left -= bytes;
+}
+
+/* ---- connections, as the script wants them */
+
+static void connect_or_close(struct script *script, unsigned which)
+{
+	int *fd = &fds[which];
+	uint8_t how = script_byte(script);
+	if (*fd >= 0) {
+		if (how % 4 == 0)
+			(void)shutdown(*fd, SHUT_WR);
+		else if (how % 4 == 1)
+			drain(*fd);
+		else
+			drop(fd);
+		return;
+	}
+	if (how % 4 == 3) {
+		*fd = dialled();
+		return;
+	}
+	*fd = dial();
+	put(*fd, FRAME_GREETING, FRAME_GREETING_BYTES);
+	live_turns();
+	if (how >= 240)
+		return;
+	struct attack_frame frame = { 0 };
+	attack_hello(script, &frame);
+	say(script, *fd, &frame);
+}
+
+static void event(struct script *script)
+{
+	unsigned which = script_byte(script), connection = (which >> 4) % CONNECTIONS;
+	struct attack_frame frame = { 0 };
+	which &= 15;
+	if (which < 3)
+		connect_or_close(script, connection);
+	else if (attack_says(script, which, &frame))
+		say(script, fds[connection], &frame);
+	else if (which == 11)
+		raw(script, fds[connection]);
+	else if (which == 12 || which == 13)
+		attack_ours(script);
+	else
+		live_turn();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct script script = { data, size < ATTACK_SCRIPT_MAX ? size : ATTACK_SCRIPT_MAX };
+	if (port < 0) {
+		open_port();
+		live_start(false);
+		attack.address = address;
+	}
+	if (attack_forges(data, size))
+		return 0;
+	live_begin();
+	for (unsigned i = 0; i < CONNECTIONS; i++)
+		fds[i] = -1;
+	attack_begin(script_byte(&script));
+	while (script.left > 0)
+		event(&script);
+	live_turns();
+	live_end(&attack.worker, sweep);
+	live_check();
+	return 0;
+}
