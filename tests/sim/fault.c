@@ -209,6 +209,13 @@ static void fault_do(struct sim *sim, enum sim_fault_kind kind, unsigned victim)
 	}
 }
 
+/* The others strike when their victim gets so far. */
+static bool fault_at_once(enum sim_fault_kind kind)
+{
+	return kind != FAULT_CRASH_AT_ACTION && kind != FAULT_MISMATCH && kind != FAULT_SALT &&
+	    kind != FAULT_MEMBERD_STALL;
+}
+
 void fault_fire(struct sim *sim, unsigned number)
 {
 	if (number >= SIM_FAULTS_MAX) {
@@ -223,18 +230,26 @@ void fault_fire(struct sim *sim, unsigned number)
 	fault->done = true;
 	sim->faults_done++;
 	if (fault->kind == FAULT_JOIN) {
+		cover_strike(sim, FAULT_JOIN, SIM_NODES_MAX);
 		if (sim->node_count < SIM_NODES_MAX)
 			node_start(sim, sim->node_count);
 		sim->joins++;
 		return;
 	}
 	if (fault->kind == FAULT_MEMBERD_RESTART) {
+		if (sim->memberd.up)
+			cover_strike(sim, FAULT_MEMBERD_RESTART, SIM_NODES_MAX);
 		if (sim_chance(sim, 40))
 			memberd_snapshot(sim);
 		memberd_crash(sim);
 		return;
 	}
 	unsigned victim = fault_victim(sim);
-	if (victim != SIM_NODES_MAX)
-		fault_do(sim, fault->kind, victim);
+	if (victim == SIM_NODES_MAX)
+		return;
+	if (fault->kind == FAULT_MEMBERD_STALL && sim->memberd.up)
+		cover_strike(sim, FAULT_MEMBERD_STALL, SIM_NODES_MAX);
+	else if (fault_at_once(fault->kind))
+		cover_strike(sim, fault->kind, victim);
+	fault_do(sim, fault->kind, victim);
 }

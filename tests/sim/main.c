@@ -1,6 +1,6 @@
-/* build/bin/sim --seeds 1..1000 | --seed S [--trace] | --named   [--plant NAME]
+/* build/bin/sim --seeds 1..1000 | --seed S [--trace] | --named   [--plant NAME] [--pairs]
  *
- * Prints one line for each seed that violates an invariant, and last `seeds=N violations=M`. Exit code 1 if M > 0.
+ * Prints one line for each seed that violates an invariant, with --pairs the table of (state x fault), and last `seeds=N violations=M`. Exit code 1 if M > 0.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 struct options {
 	uint64_t first, last;
-	bool trace, named;
+	bool trace, named, pairs;
 	enum sim_plant plant;
 };
 
@@ -20,7 +20,9 @@ struct totals {
 
 static int usage(const char *program)
 {
-	fprintf(stderr, "usage: %s --seeds A..B | --seed S [--trace] | --named   [--plant NAME]\n",
+	fprintf(stderr,
+	    "usage: %s --seeds A..B | --seed S [--trace] | --named   [--plant NAME] "
+	    "[--pairs]\n",
 	    program);
 	return 2;
 }
@@ -34,6 +36,8 @@ static bool parse(int count, char **words, struct options *options)
 			options->trace = true;
 		} else if (strcmp(words[i], "--named") == 0) {
 			options->named = true;
+		} else if (strcmp(words[i], "--pairs") == 0) {
+			options->pairs = true;
 		} else if (strcmp(words[i], "--seed") == 0 || strcmp(words[i], "--seeds") == 0) {
 			options->first = options->last = strtoull(value, &end, 10);
 			if (end != value && strncmp(end, "..", 2) == 0)
@@ -83,6 +87,8 @@ int main(int count, char **words)
 		run(sim_seeds[i].seed, &options, &totals, sim_seeds[i].name);
 	for (uint64_t seed = options.first; !options.named && seed <= options.last; seed++)
 		run(seed, &options, &totals, NULL);
+	if (options.pairs)
+		cover_print();
 	printf("events=%lu rounds=%lu views=%lu restarts=%lu joins=%lu lefts=%lu\n",
 	    (unsigned long)totals.events, (unsigned long)totals.rounds, (unsigned long)totals.views,
 	    (unsigned long)totals.restarts, (unsigned long)totals.joins,

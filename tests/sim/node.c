@@ -203,8 +203,10 @@ tr_status node_step(struct sim *sim, unsigned number, struct group_event *event)
 		check_view(sim, number, node->view);
 	}
 	for (size_t i = 0; i < actions.count; i++) {
-		if (node->crash_after > 0 && node->alive && --node->crash_after == 0)
+		if (node->crash_after > 0 && node->alive && --node->crash_after == 0) {
+			cover_strike(sim, FAULT_CRASH_AT_ACTION, number);
 			node_crash(sim, number, node->crash_silently, "in the middle of a step");
+		}
 		if (node->alive)
 			node_act(sim, number, &actions.items[i]);
 		else

@@ -9,6 +9,7 @@
  *	uplink.c   the engine's side of memberd
  *	memberd.c  the membership core and its log
  *	fault.c    what goes wrong, when   plant.c   bugs planted on purpose
+ *	cover.c    in which states it went wrong
  */
 #ifndef TR_TESTS_SIM_H
 #define TR_TESTS_SIM_H
@@ -297,6 +298,11 @@ void fault_plan(struct sim *sim);
 void fault_fire(struct sim *sim, unsigned number);
 void fault_delivery(struct sim *sim);
 void fault_progress(struct sim *sim); /* the group has its first view: the clock of faults starts */
+
+/* ---- cover.c ---- */
+/* A fault strikes now; `victim` SIM_NODES_MAX: memberd, or nobody. */
+void cover_strike(const struct sim *sim, enum sim_fault_kind kind, unsigned victim);
+void cover_print(void);
 
 /* ---- check.c ---- */
 struct sim_truth {

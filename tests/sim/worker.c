@@ -123,6 +123,7 @@ static void worker_alter(struct sim *sim, unsigned number)
 	struct sim_op *op = &worker->ops[0];
 
 	sim->mismatch_node = (int)number;
+	cover_strike(sim, FAULT_MISMATCH, number);
 	worker->altered = true;
 	switch (sim_draw(sim, worker->op_count > 0 ? 5 : 1)) {
 	case 0:
@@ -237,6 +238,7 @@ static void worker_close(struct sim *sim, unsigned number)
 
 	if (sim->salt_node == (int)number) {
 		event.close.salt = 8;
+		cover_strike(sim, FAULT_SALT, number);
 		sim_trace(sim, "n%u says another salt", number);
 	}
 	worker->state = WORKER_CLOSED;
