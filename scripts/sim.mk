@@ -8,7 +8,7 @@ $(BUILD)/bin/sim: $(SIM_O) $(SIM_LIBS)
 	@$(CC) -o $@ $(SIM_O) -Wl,--start-group $(SIM_LIBS) -Wl,--end-group $(ALL_LDFLAGS) $(LINK_ALL)
 # COVERAGE=1: counts the cores' lines, in a folder of its own, and in which states faults struck. LINES=1 names lines that no seed reached.
 COVERAGE ?=
-SIM_COVERAGE_FLAGS := BUILD=build-coverage CFLAGS="-O1 -g --coverage" LDFLAGS=--coverage
+SIM_COVERAGE_FLAGS := BUILD=build-coverage CFLAGS="-O2 -g --coverage" LDFLAGS=--coverage
 .PHONY: sim
 ifeq ($(COVERAGE),)
 sim: $(BUILD)/bin/sim

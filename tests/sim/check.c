@@ -16,30 +16,6 @@
 #include "collectives/kernels/reduce.h"
 #include "tests/sim/sim.h"
 
-static bool exact(const struct sim *sim, const struct sim_op *op)
-{
-	bool real = op->dtype == TR_F32 || op->dtype == TR_F64;
-
-	return !real || sim->deterministic || op->reduce == TR_MIN || op->reduce == TR_MAX;
-}
-
-/* What the contributors in `peers` (ascending) must add up to. */
-static void fold(const struct sim *sim, const struct sim_op *op, uint64_t round,
-    const uint64_t *peers, size_t count, void *out)
-{
-	uint64_t input[SIM_ELEMENTS];
-	bool replay = sim->policy == TRAIND__PEER__POLICY__POLICY_REPLAY;
-
-	for (size_t i = 0; i < count; i++) {
-		unsigned key = replay ? (unsigned)i : node_of_peer(sim, peers[i]);
-		worker_fill(sim, key, round, op, i == 0 ? out : (void *)input);
-		if (i > 0)
-			reduce_plain_combine(op->dtype, op->reduce, out, out, input, op->count);
-	}
-	if (op->reduce == TR_AVG && count > 0)
-		reduce_plain_divide(op->dtype, out, op->count, (unsigned)count);
-}
-
 static bool same_peers(const uint64_t *a, size_t na, const uint64_t *b, size_t nb)
 {
 	return na == nb && memcmp(a, b, na * sizeof(a[0])) == 0;
@@ -63,47 +39,133 @@ static void check_set(struct sim *sim, unsigned number, const struct tr_round *r
 		    (unsigned long)round->round);
 }
 
+/* One contributor's data: of the right one, or, where that one died and nobody has it, none. */
+static void check_source(struct sim *sim, unsigned number, const struct tr_round *round,
+    unsigned source, const uint64_t *peers, size_t count, bool *partial)
+{
+	unsigned node = count > 0 ? node_of_peer(sim, peers[0]) : SIM_NODES_MAX;
+
+	if (count == 0) {
+		*partial = true;
+		if (sim->policy != TRAIND__PEER__POLICY__POLICY_KEEP)
+			sim_violation(sim, "I2: n%u: nobody's data in round %lu", number,
+			    (unsigned long)round->round);
+		return;
+	}
+	if (count != 1 || node == SIM_NODES_MAX)
+		sim_violation(sim, "I2: n%u: %zu sources in round %lu", number, count,
+		    (unsigned long)round->round);
+	else if (sim->nodes[node].worker.round.round == round->round &&
+	    sim->nodes[node].worker.round.index != source)
+		sim_violation(sim, "I2: n%u: data of n%u, which is not contributor %u", number,
+		    node, source);
+}
+
+struct run {
+	uint64_t peers[SIM_NODES_MAX], expected[SIM_ELEMENTS];
+	size_t count;
+	bool any;
+};
+
+/* A new contributor set from this element on: may it be, and what comes of it? */
+static void check_run(struct sim *sim, unsigned number, const struct tr_round *round,
+    const struct sim_op *op, uint64_t element, const struct run *run, void *expected, bool *partial)
+{
+	unsigned keys[SIM_NODES_MAX], source = shape_source(op, element);
+
+	if (shape_sourced(op))
+		check_source(sim, number, round, source, run->peers, run->count, partial);
+	else
+		check_set(sim, number, round, run->peers, run->count, partial);
+	if (sim->over)
+		return;
+	for (size_t i = 0; i < run->count; i++)
+		keys[i] = worker_key(sim, node_of_peer(sim, run->peers[i]),
+		    shape_sourced(op) ? source : (unsigned)i);
+	if (run->count > 0)
+		shape_expect(sim, op, round->round, keys, run->count, expected);
+}
+
+static bool check_element(const struct sim *sim, const struct sim_op *op, uint64_t e,
+    const struct run *run, const void *got)
+{
+	size_t bytes = reduce_element_bytes(op->dtype);
+
+	if (run->count == 0)
+		return shape_is_untouched_element(op, got);
+	return !shape_exact(sim, op) ||
+	    memcmp(got, (const char *)run->expected + e * bytes, bytes) == 0;
+}
+
 /* One op, run by run of equal contributor sets; folds bits and sets into `digest`. */
 static struct tr_digest check_op(struct sim *sim, unsigned number, const struct tr_round *round,
     const struct sim_op *op, struct tr_digest digest, bool *partial)
 {
 	const struct group_core *core = sim->nodes[number].core;
-	size_t bytes = reduce_element_bytes(op->dtype);
-	uint64_t expected[SIM_ELEMENTS], peers[SIM_NODES_MAX], before[SIM_NODES_MAX];
-	size_t count, count_before = 0;
+	size_t bytes = reduce_element_bytes(op->dtype), count;
+	uint64_t peers[SIM_NODES_MAX];
+	struct run run = { .any = false };
 
-	digest = tr_digest_fold(digest, (struct tr_digest){ op->tag, op->count });
-	if (op->count == 0)
-		return digest;
-	digest = tr_digest_fold(digest, tr_digest_of(op->data, op->count * bytes));
+	if (shape_common(op))
+		digest = tr_digest_fold(digest, (struct tr_digest){ op->tag, op->count });
 	for (uint64_t e = 0; e < op->count; e++) {
+		const void *got = shape_element(op, e);
+		if (!got)
+			continue;
 		if (group_core_contributors(core, op->tag, e, peers, SIM_NODES_MAX, &count) !=
 		    TR_OK) {
 			sim_violation(sim, "I2: n%u: nobody knows who is in op %u", number, op->tag);
 			return digest;
 		}
-		if (e == 0 || !same_peers(peers, count, before, count_before)) {
-			check_set(sim, number, round, peers, count, partial);
+		bool again = run.any && same_peers(peers, count, run.peers, run.count) &&
+		    (!shape_sourced(op) || shape_source(op, e) == shape_source(op, e - 1));
+		if (!again) {
+			run.any = true;
+			run.count = count;
+			memcpy(run.peers, peers, count * sizeof(peers[0]));
+			check_run(sim, number, round, op, e, &run, run.expected, partial);
 			if (sim->over)
 				return digest;
+		}
+		if (!again && shape_common(op)) {
 			digest = tr_digest_fold(digest, (struct tr_digest){ e, count });
 			digest = tr_digest_fold(digest,
-			    tr_digest_of(peers, count * sizeof(peers[0])));
-			memcpy(before, peers, sizeof(before));
-			count_before = count;
-			fold(sim, op, round->round, peers, count, expected);
+			    tr_digest_of(count > 0 ? (const void *)peers : "",
+			        count * sizeof(peers[0])));
 		}
-		const char *got = (const char *)op->data + e * bytes;
-		if (exact(sim, op) && memcmp(got, (const char *)expected + e * bytes, bytes) != 0) {
+		if (shape_common(op))
+			digest = tr_digest_fold(digest, tr_digest_of(got, bytes));
+		if (!check_element(sim, op, e, &run, got)) {
 			sim_violation(sim,
-			    "%s: n%u, round %lu, op %u, element %lu is not what its %zu "
-			    "contributors gave",
+			    "%s: n%u, round %lu, op %u (collective %d, codec %d, dtype %d), "
+			    "element %lu is not what its %zu contributors gave",
 			    op->dtype == TR_F32 || op->dtype == TR_F64 ? "I5" : "I2", number,
-			    (unsigned long)round->round, op->tag, (unsigned long)e, count);
+			    (unsigned long)round->round, op->tag, (int)op->collective,
+			    (int)op->codec, (int)op->dtype, (unsigned long)e, count);
 			return digest;
 		}
 	}
 	return digest;
+}
+
+/* The caller's memory apart from results, and what error feedback leaves. */
+static void check_memory(struct sim *sim, unsigned number, const struct tr_round *round,
+    const struct sim_op *op)
+{
+	unsigned key = worker_key(sim, number, op->index);
+	/* A known fault of the core: it decodes what it sends with a codec into the sender's memory. */
+	bool known = op->collective == TR_SEND && op->codec != TR_CODEC_NONE;
+
+	if (!known && !shape_untouched(sim, key, round->round, op))
+		sim_violation(sim,
+		    "I2: n%u, round %lu, op %u (collective %d, codec %d): memory that is no result "
+		    "changed",
+		    number, (unsigned long)round->round, op->tag, (int)op->collective,
+		    (int)op->codec);
+	else if (op->feedback && op->index < op->contributors &&
+	    !shape_residual_holds(sim, key, round->round, op))
+		sim_violation(sim, "I2: n%u, round %lu, op %u (codec %d): another residual", number,
+		    (unsigned long)round->round, op->tag, (int)op->codec);
 }
 
 void check_committed(struct sim *sim, unsigned number, const struct tr_round *round)
@@ -126,6 +188,8 @@ void check_committed(struct sim *sim, unsigned number, const struct tr_round *ro
 	}
 	for (unsigned i = 0; i < worker->op_count && !sim->over; i++)
 		digest = check_op(sim, number, round, &worker->ops[i], digest, &partial);
+	for (unsigned i = 0; i < worker->op_count && !sim->over; i++)
+		check_memory(sim, number, round, &worker->ops[i]);
 	if (sim->over)
 		return;
 	if (worker->op_count > 0 && partial && !round->partial)
@@ -203,6 +267,9 @@ void check_failed(struct sim *sim, unsigned number)
 		if (!named)
 			sim_violation(sim, "I4: n%u fails and does not name the one: %s", number,
 			    node->failure_text);
+	} else if (sim->all_ops && node->failure == TR_EPEERLOST &&
+	    strstr(node->failure_text, "names contributors by their index")) {
+		sim->index_lost++; /* as coll.h says: its index was of an attempt before */
 	} else if (node->failure != TR_EEVICTED) {
 		sim_violation(sim, "n%u fails: %s: %s", number, tr_status_name(node->failure),
 		    node->failure_text);

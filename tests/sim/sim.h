@@ -5,6 +5,7 @@
  *
  *	world.c    time and events        net.c     links between engines, connections to memberd
  *	node.c     an engine: runs a core  worker.c  its caller
+ *	shape.c    the ops of a round
  *	pulse.c    who hears nothing of whom
  *	uplink.c   the engine's side of memberd
  *	memberd.c  the membership core and its log
@@ -127,10 +128,18 @@ void net_finish(struct sim *sim);
 /* ---- worker.c ---- */
 struct sim_op {
 	uint32_t tag;
+	enum tr_collective collective;
 	enum tr_dtype dtype;
 	enum tr_reduce reduce;
+	enum tr_codec codec;
+	enum tr_algorithm algorithm;
+	unsigned root, source; /* contributors: as struct tr_op; whose data it is */
 	uint64_t count;
-	void *data;
+	bool in_place, strided, feedback;
+	bool absent;                  /* a pair's, and this member is neither of them */
+	unsigned index, contributors; /* of whom submits it */
+	void *data, *input;
+	float *residual, *residual_next;
 	bool submitted;
 };
 
@@ -163,9 +172,27 @@ void worker_decided(struct sim *sim, unsigned node, tr_status status, const stru
     const char *reason);
 void worker_state_got(struct sim *sim, unsigned node, uint64_t round, uint64_t chain);
 void worker_end(struct sim *sim, unsigned node);
-void worker_fill(const struct sim *sim, unsigned key, uint64_t round, const struct sim_op *op,
-    void *data);
-unsigned worker_shapes(const struct sim *sim, uint64_t round, struct sim_op ops[SIM_OPS_MAX]);
+unsigned worker_key(const struct sim *sim, unsigned node, unsigned index);
+
+/* ---- shape.c: ops, what goes into them and what comes out ---- */
+unsigned shape_ops(const struct sim *sim, uint64_t round, unsigned index, unsigned contributors,
+    struct sim_op ops[SIM_OPS_MAX]);
+void shape_give(const struct sim *sim, unsigned key, uint64_t round, struct sim_op *op);
+void shape_free(struct sim_op *op);
+size_t shape_bytes(const struct sim_op *op); /* of `data`, of `input` */
+struct group_submit shape_submit(const struct sim_op *op, struct tr_block blocks[2]);
+bool shape_sourced(const struct sim_op *op);
+bool shape_common(const struct sim_op *op);
+bool shape_exact(const struct sim *sim, const struct sim_op *op);
+unsigned shape_source(const struct sim_op *op, uint64_t element);
+/* What contributors with these keys (ascending peers) come to: op->count elements in a row. */
+void shape_expect(const struct sim *sim, const struct sim_op *op, uint64_t round,
+    const unsigned *keys, size_t count, void *out);
+const void *shape_element(const struct sim_op *op, uint64_t element); /* NULL: not for us */
+bool shape_is_untouched_element(const struct sim_op *op, const void *element);
+bool shape_untouched(const struct sim *sim, unsigned key, uint64_t round, const struct sim_op *op);
+bool shape_residual_holds(const struct sim *sim, unsigned key, uint64_t round,
+    const struct sim_op *op);
 
 /* ---- node.c ---- */
 struct sim_left {
@@ -347,6 +374,7 @@ struct sim {
 	Traind__Peer__Policy policy;
 	Traind__Peer__Algorithm algorithm;
 	bool deterministic;
+	bool all_ops;        /* all collectives, dtypes and codecs */
 	unsigned hosts;      /* that nodes share; 0: unknown */
 	size_t window_bytes; /* group_core_options */
 	unsigned founders;
@@ -374,6 +402,7 @@ struct sim {
 	unsigned violations;
 	char violation[512];
 	uint64_t events, rounds, views, restarts, joins, lefts;
+	uint64_t index_lost; /* members that could not go on, since an index was of an attempt before */
 };
 
 /* Runs one seed; the number of violations (0 or 1: it stops at the first). */

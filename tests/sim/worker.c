@@ -5,65 +5,10 @@
 #include "collectives/kernels/reduce.h"
 #include "tests/sim/sim.h"
 
-static uint64_t mix(uint64_t x)
+/* Whose digits it adds: with replay a contributor's place, for whoever takes it gives the same. */
+unsigned worker_key(const struct sim *sim, unsigned number, unsigned index)
 {
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-	return x ^ (x >> 31);
-}
-
-/* What everybody does in this round: the same on all peers. */
-unsigned worker_shapes(const struct sim *sim, uint64_t round, struct sim_op ops[SIM_OPS_MAX])
-{
-	static const uint64_t counts[] = { 0, 1, 2, 7, 8, 9, 16, 17, 33, 64, 100, 110 };
-	uint64_t h = mix(sim->seed * 0x9e3779b97f4a7c15u + round);
-	unsigned count = (unsigned)(h % (SIM_OPS_MAX + 1));
-
-	for (unsigned i = 0; i < count; i++) {
-		uint64_t x = mix(h + i + 1);
-		ops[i] = (struct sim_op){ .tag = (uint32_t)(i * 3 + x % 3) };
-		/* Half are the sums whose digits say whose data is in. */
-		ops[i].dtype = x & 256 ? TR_I64 : (enum tr_dtype)(1 + (x >> 9) % 4);
-		ops[i].reduce = x & 256 ? TR_SUM : (enum tr_reduce)(1 + (x >> 12) % 5);
-		ops[i].count = counts[(x >> 16) % (sizeof(counts) / sizeof(counts[0]))];
-	}
-	return count;
-}
-
-static int64_t small(uint64_t x)
-{
-	return (int64_t)(x % 13) - 6;
-}
-
-/* What contributor `key` puts in: a pure function, so that a result can be recomputed. */
-void worker_fill(const struct sim *sim, unsigned key, uint64_t round, const struct sim_op *op,
-    void *data)
-{
-	for (uint64_t e = 0; e < op->count; e++) {
-		uint64_t x = mix(
-		    sim->seed ^ (round << 32) ^ ((uint64_t)key << 24) ^ (op->tag << 16) ^ e);
-		switch (op->dtype) {
-		case TR_F32:
-			((float *)data)[e] = (float)small(x) * (float)(1u << (x >> 8) % 24) * 0.1f;
-			break;
-		case TR_F64:
-			((double *)data)[e] = (double)small(x) * (double)(1u << (x >> 8) % 24) *
-			    0.1;
-			break;
-		case TR_I32:
-			((int32_t *)data)[e] = (int32_t)small(x);
-			break;
-		case TR_I64:
-			((int64_t *)data)[e] = op->reduce == TR_SUM
-			    ? (int64_t)((1 + (e + round) % 3) << (5 * key))
-			    : small(x);
-			break;
-		case TR_F16:
-		case TR_BF16:
-		case TR_U8:
-			break; /* worker_shapes makes none: its seeds mean what they meant */
-		}
-	}
+	return sim->policy == TRAIND__PEER__POLICY__POLICY_REPLAY ? index : number;
 }
 
 static void worker_schedule(struct sim *sim, unsigned number, uint64_t delay_us)
@@ -79,8 +24,7 @@ static void worker_free(struct sim *sim, unsigned number)
 
 	for (unsigned i = 0; i < worker->op_count; i++) {
 		struct sim_op *op = &worker->ops[i];
-		free(op->data);
-		op->data = NULL;
+		shape_free(op);
 	}
 	worker->op_count = worker->submitted = 0;
 }
@@ -92,11 +36,12 @@ static void worker_reclaim(struct sim *sim, unsigned number)
 
 	for (unsigned i = 0; i < worker->op_count; i++) {
 		struct sim_op *op = &worker->ops[i];
-		size_t bytes = op->count * reduce_element_bytes(op->dtype);
 		if (!op->data)
 			continue;
-		net_check_returned(sim, number, op->data, bytes);
-		memset(op->data, 0xa5, bytes);
+		net_check_returned(sim, number, op->data, shape_bytes(op));
+		net_check_returned(sim, number, op->input, shape_bytes(op));
+		memset(op->data, 0xa5, shape_bytes(op));
+		memset(op->input, 0xa5, shape_bytes(op));
 	}
 }
 
@@ -130,16 +75,23 @@ static void worker_alter(struct sim *sim, unsigned number)
 		worker->ops[worker->op_count++] = (struct sim_op){ .tag = 99,
 			.dtype = TR_I64,
 			.reduce = TR_SUM,
+			.in_place = true,
+			.index = worker->round.index,
+			.contributors = worker->round.contributors,
 			.count = 9 };
 		break;
 	case 1:
 		op->count++;
 		break;
 	case 2:
+		if (shape_sourced(op)) /* nobody looks at it */
+			op->count++;
 		op->reduce = op->reduce == TR_MAX ? TR_MIN : TR_MAX;
 		break;
 	case 3:
 		op->dtype = op->dtype == TR_F32 ? TR_I32 : TR_F32;
+		op->codec = TR_CODEC_NONE;
+		op->feedback = false;
 		break;
 	case 4:
 		worker->ops[0] = worker->ops[--worker->op_count];
@@ -171,20 +123,14 @@ void worker_began(struct sim *sim, unsigned number, const struct tr_round *round
 	worker->received = false;
 	worker->abandoned = worker->altered = false;
 	worker->submitted = 0;
-	worker->op_count = worker_shapes(sim, round->round, worker->ops);
+	worker->op_count = shape_ops(sim, round->round, round->index, round->contributors,
+	    worker->ops);
 	if (sim->mismatch_node == (int)number)
 		worker_alter(sim, number);
 	for (unsigned i = 0; i < worker->op_count; i++) {
 		struct sim_op *op = &worker->ops[i];
 		op->submitted = false;
-		op->data = calloc(1, op->count * reduce_element_bytes(op->dtype) + 1);
-		if (!op->data)
-			abort();
-		bool counts = round->index < round->contributors;
-		unsigned key = sim->policy == TRAIND__PEER__POLICY__POLICY_REPLAY ? round->index
-		                                                                  : number;
-		if (counts)
-			worker_fill(sim, key, round->round, op, op->data);
+		shape_give(sim, worker_key(sim, number, round->index), round->round, op);
 	}
 	worker_schedule(sim, number, sim_between(sim, 0, sim->think_us));
 }
@@ -211,13 +157,8 @@ static void worker_submit(struct sim *sim, unsigned number)
 	while (worker->ops[pick].submitted)
 		pick = (pick + 1) % worker->op_count;
 	struct sim_op *op = &worker->ops[pick];
-	struct group_event event = { .kind = GROUP_SUBMIT,
-		.submit = { .tag = op->tag,
-		    .data = op->data,
-		    .count = op->count,
-		    .dtype = op->dtype,
-		    .reduce = op->reduce,
-		    .contribute = worker->round.index < worker->round.contributors } };
+	struct tr_block blocks[2];
+	struct group_event event = { .kind = GROUP_SUBMIT, .submit = shape_submit(op, blocks) };
 	op->submitted = true;
 	worker->submitted++;
 	tr_status st = node_step(sim, number, &event);
