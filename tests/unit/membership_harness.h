@@ -415,10 +415,8 @@ static inline void ready_with_left(struct world *w, uint64_t conn, uint64_t grou
     uint64_t left_round)
 {
 	Traind__Peer__PeerReady body = TRAIND__PEER__PEER_READY__INIT;
-	body.group = group;
-	body.peer = peer;
-	body.left = true;
-	body.left_round = left_round;
+	body.group = group, body.peer = peer;
+	body.left = true, body.left_round = left_round;
 	body.state_signature = (char *)(uintptr_t) "w:4096";
 	MESSAGE(w, conn, PEER_READY, peer_ready, &body);
 }
