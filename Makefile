@@ -148,7 +148,7 @@ test-programs: all unit-tests $(if $(call has_suite,fuzz),fuzz-replay) $(if $(ca
 
 .PHONY: clean
 clean:
-	rm -rf build build-address build-undefined build-thread
+	rm -rf build build-coverage build-address build-undefined build-thread
 
 -include $(wildcard scripts/*.mk)
 -include $(shell find $(wildcard $(BUILD)/obj*) /dev/null -name "*.d" 2>/dev/null)
