@@ -107,7 +107,8 @@ static struct tr_digest check_op(struct sim *sim, unsigned number, const struct 
 	struct run run = { .any = false };
 
 	if (shape_common(op))
-		digest = tr_digest_fold(digest, (struct tr_digest){ op->tag, op->count });
+		digest = tr_digest_fold(digest,
+		    (struct tr_digest){ op->tag, op->collective == TR_BARRIER ? 0 : op->count });
 	for (uint64_t e = 0; e < op->count; e++) {
 		const void *got = shape_element(op, e);
 		if (!got)
