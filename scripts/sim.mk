@@ -17,8 +17,8 @@ else
 sim:
 	@$(MAKE) --no-print-directory COVERAGE= $(SIM_COVERAGE_FLAGS) build-coverage/bin/sim
 	@find build-coverage -name '*.gcda' -delete
-	@build-coverage/bin/sim --seeds $(SEEDS) --pairs
-	@scripts/sim_coverage.py --build build-coverage $(if $(LINES),--lines)
+	@build-coverage/bin/sim --seeds $(SEEDS) --pairs; status=$$?; \
+		scripts/sim_coverage.py --build build-coverage $(if $(LINES),--lines) && exit $$status
 endif
 
 # tests/unit/test_sim.c runs the simulator in its own process.
