@@ -23,7 +23,7 @@
 
 #define CHANNEL_ENV     "TRAIND_WORKER_FD"
 #define CHANNEL_MAGIC   0x314c4e4843525431u /* "1TRCHNL1" */
-#define CHANNEL_VERSION 2u
+#define CHANNEL_VERSION 3u
 
 enum channel_call {
 	CHANNEL_SUBMIT = 1,    /* an op; no answer: its errors come with the commit's */
@@ -90,6 +90,7 @@ struct channel_control {
 	_Alignas(64) _Atomic uint64_t submitted; /* entries ever put into `submissions` */
 	_Atomic uint64_t answers_taken;
 	_Atomic uint64_t progress; /* tr_progress */
+	_Atomic uint64_t said;     /* messages ever sent on the socket */
 
 	/* Written by the engine. */
 	_Alignas(64) _Atomic uint64_t taken; /* entries ever taken out of `submissions` */

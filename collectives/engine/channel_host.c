@@ -206,6 +206,7 @@ tr_status channel_host_read(struct channel_host *host, channel_report_fn *report
 			st = take_message(host, &message, payload, report, arg, error);
 			if (st != TR_OK)
 				return st;
+			host->heard++;
 			continue;
 		}
 		if (st == TR_EAGAIN)
@@ -230,6 +231,11 @@ static tr_status check_submission(const struct channel_submission *s, struct tr_
 	if (s->call != CHANNEL_SUBMIT)
 		return s->id != 0 ? TR_OK : tr_error_set(error, TR_EPROTO, "a call without an id");
 	return TR_OK;
+}
+
+bool channel_host_heard_all(const struct channel_host *host)
+{
+	return !host->more && atomic_load(&host->control->said) == host->heard;
 }
 
 uint64_t channel_host_submitted(const struct channel_host *host)

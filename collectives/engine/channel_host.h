@@ -16,6 +16,7 @@ struct channel_host {
 	int socket, own_bell, worker_bell;
 	struct channel_control *control;
 	size_t control_bytes;
+	uint64_t heard;           /* messages taken from the socket */
 	uint64_t taken, answered; /* ours: what stands in the page is for the worker */
 	struct channel_arena {
 		uint8_t *base;
@@ -47,6 +48,9 @@ void channel_host_destroy(struct channel_host *host);
 typedef bool channel_report_fn(void *arg, const void *packed, size_t bytes);
 tr_status channel_host_read(struct channel_host *host, channel_report_fn *report, void *arg,
     struct tr_error *error);
+
+/* The socket holds nothing that was sent before the submissions that are there now. */
+bool channel_host_heard_all(const struct channel_host *host);
 
 /* Submissions ever put, as the worker says. */
 uint64_t channel_host_submitted(const struct channel_host *host);

@@ -141,6 +141,16 @@ const struct channel_control *channel_worker_control(const struct channel_worker
 
 /* ---- shared memory ---- */
 
+static tr_status say(struct channel_worker *worker, uint32_t kind, const void *head,
+    size_t head_bytes, const void *body, size_t body_bytes, const int *descriptors, unsigned count)
+{
+	tr_status st = channel_send(worker->socket, kind, head, head_bytes, body, body_bytes,
+	    descriptors, count);
+	if (st == TR_OK)
+		(void)atomic_fetch_add(&worker->control->said, 1);
+	return st;
+}
+
 /* A new arena: sealed, so that the engine need not fear that it shrinks under it. */
 static struct arena *arena_add(struct channel_worker *worker, size_t bytes)
 {
@@ -150,8 +160,7 @@ static struct arena *arena_add(struct channel_worker *worker, size_t bytes)
 	    shm_memory_create("traind-tensors", bytes, &fd, &base, NULL) != TR_OK)
 		return NULL;
 	uint64_t size = bytes;
-	if (channel_send(worker->socket, CHANNEL_ARENA, &size, sizeof(size), NULL, 0, &fd, 1) !=
-	    TR_OK) {
+	if (say(worker, CHANNEL_ARENA, &size, sizeof(size), NULL, 0, &fd, 1) != TR_OK) {
 		(void)munmap(base, bytes);
 		(void)close(fd);
 		return NULL;
@@ -384,8 +393,8 @@ tr_status channel_worker_state(struct channel_worker *worker, const char *name, 
 		.bytes = bytes,
 		.arena = arena,
 		.name_bytes = (uint32_t)strlen(name) };
-	if (channel_send(worker->socket, CHANNEL_STATE, &state, sizeof(state), name,
-	        state.name_bytes, NULL, 0) != TR_OK)
+	if (say(worker, CHANNEL_STATE, &state, sizeof(state), name, state.name_bytes, NULL, 0) !=
+	    TR_OK)
 		return gone(worker, error);
 	return TR_OK;
 }
@@ -393,7 +402,7 @@ tr_status channel_worker_state(struct channel_worker *worker, const char *name, 
 tr_status channel_worker_report(struct channel_worker *worker, const void *packed, size_t bytes,
     struct tr_error *error)
 {
-	tr_status st = channel_send(worker->socket, CHANNEL_REPORT, NULL, 0, packed, bytes, NULL, 0);
+	tr_status st = say(worker, CHANNEL_REPORT, NULL, 0, packed, bytes, NULL, 0);
 	if (st == TR_ELIMIT)
 		return tr_error_set(error, st, "a report of %zu bytes, at most %u", bytes,
 		    TR_CHANNEL_MESSAGE_MAX);

@@ -440,7 +440,7 @@ static void serve(struct member *member)
 	struct tr_error error = { 0 };
 	uint64_t announced = channel_host_submitted(host);
 	(void)uv_idle_stop(&member->again);
-	if (!read_socket(member) || host->more)
+	if (!channel_host_heard_all(host) && (!read_socket(member) || host->more))
 		return;
 	for (int i = 0;
 	     i < SUBMISSIONS_PER_TURN && host->taken != announced && !member->over && !host->ended;
