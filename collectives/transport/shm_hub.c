@@ -46,7 +46,7 @@ static void on_prepare(uv_prepare_t *prepare)
 	struct shm_hub *hub = prepare->data;
 	if (!shm_hub_awake(hub))
 		return;
-	uint64_t began_ns = uv_hrtime(), idle_ns = began_ns, now_ns = began_ns;
+	uint64_t began_ns = uv_hrtime(), idle_ns = began_ns, now_ns;
 	do {
 		if (shm_hub_look(hub))
 			idle_ns = uv_hrtime();

@@ -18,7 +18,6 @@
 
 _Static_assert(sizeof(struct shm_ring_control) <= SLOTS_AT, "the control block has a page");
 _Static_assert(SEGMENT_HEADER_BYTES <= SHM_RING_HEAD_MAX, "a segment's header fits a slot");
-_Static_assert(SHM_RING_BODY_MAX >= TR_FRAME_DATA_MAX, "any frame fits");
 _Static_assert(2 * SHM_RING_BODY_MAX <= SHM_RING_DATA, "the largest body fits an empty ring");
 
 static void ring_at(struct shm_ring *ring, void *base)

@@ -24,10 +24,11 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "common/limits.h"
 
 #define SHM_RING_SLOTS    1024u
-#define SHM_RING_DATA     (2u << 20) /* bytes of bodies inside the ring */
-#define SHM_RING_BODY_MAX (1u << 20) /* of one of them; TR_FRAME_DATA_MAX */
+#define SHM_RING_DATA     (2u << 20)        /* bytes of bodies inside the ring */
+#define SHM_RING_BODY_MAX TR_FRAME_DATA_MAX /* of one of them */
 #define SHM_RING_HEAD_MAX 104u
 #define SHM_RING_INSIDE   UINT32_MAX /* instead of a memory's number: the body is in the data area */
 
