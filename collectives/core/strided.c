@@ -7,7 +7,7 @@
  * stricter than it must be only where no tensor is: rows that interleave with others of the same block. */
 static bool strided_apart(const struct strided *layout)
 {
-	unsigned order[TR_BLOCK_RANK_MAX];
+	unsigned order[TR_BLOCK_RANK_MAX] = { 0 };
 	uint64_t reach = 0; /* of the smaller strides: the last element they get to */
 
 	for (unsigned i = 0; i < layout->rank; i++) {
