@@ -45,12 +45,6 @@ static void record_contributors(const struct group_core *core, Traind__Peer__Rou
 	const struct roster *roster = &core->roster;
 	uint8_t any[TR_GROUP_PEERS_MAX / 8] = { 0 };
 
-	/* A round without results that all hold is everybody's of the attempt, however often it is decided. */
-	size_t common = 0;
-	for (size_t i = 0; i < core->op_count; i++)
-		common += op_common(core->ops[i]);
-	for (unsigned i = 0; common == 0 && i < roster->contributor_count; i++)
-		bits_set(any, i);
 	for (size_t i = 0; i < core->op_count; i++) {
 		const struct op *op = core->ops[i];
 		if (!op_common(op)) /* only some know: it is no part of what all members say */
@@ -62,8 +56,11 @@ static void record_contributors(const struct group_core *core, Traind__Peer__Rou
 				any[b] |= op_set(op, s)[b];
 		}
 	}
+	/* A round without results that all hold, or of void ones (a broadcast whose root died), is everybody's of the attempt, however often
+	 * it is decided. */
+	bool nobody = bits_count(any, sizeof(any)) == 0;
 	for (unsigned i = 0; i < roster->contributor_count; i++)
-		if (bits_get(any, i))
+		if (nobody || bits_get(any, i))
 			record->contributors[record->n_contributors++] = roster->contributors[i];
 }
 

@@ -231,7 +231,8 @@ void window_start(struct group_core *core, struct op *op)
 	while (open < op->segments &&
 	    (op->segment[open].sealed || op->segment[open].server != ROSTER_NONE))
 		open++;
-	if (open == op->segments)
+	/* What is left may be results that only lost peers needed. */
+	if (open == op->segments || (core->roster.live_count == 0 && op_done(op)))
 		return;
 	if (core->roster.live_count == 0) {
 		emit_fail(core, TR_EPEERLOST,

@@ -2,28 +2,37 @@
 #include "tests/sim/sim.h"
 
 const struct sim_seed sim_seeds[] = {
-	{ 1, "first", "the first seed of all: the simulator itself" },
-	{ 630, "saved-inputs-freed", "a failed core freed inputs of uniform that sends still read" },
-	{ 725, "failure-unheard",
+	{ 1, false, "first", "the first seed of all: the simulator itself" },
+	{ 630, false, "saved-inputs-freed",
+	    "a failed core freed inputs of uniform that sends still read" },
+	{ 725, false, "failure-unheard",
 	    "memberd was away when a member failed, and nobody said it again" },
-	{ 1907, "one-name", "a mismatch seen in a resume plan named one peer only" },
-	{ 6537, "voter-demoted",
+	{ 1907, false, "one-name", "a mismatch seen in a resume plan named one peer only" },
+	{ 6537, false, "voter-demoted",
 	    "a joiner that had voted for its first round was taken for one without state, so that "
 	    "a "
 	    "living contributor was left out of the next round" },
-	{ 11908, "voter-demoted-2", "the same, later" },
-	{ 18081, "joiner-of-a-later-round",
+	{ 11908, false, "voter-demoted-2", "the same, later" },
+	{ 18081, false, "joiner-of-a-later-round",
 	    "a joiner of round 2 was taken for a holder while round 1 went on" },
-	{ 23581, "transfer-given-up",
+	{ 23581, false, "transfer-given-up",
 	    "a donor ended a transfer and no view change followed: the joiner waited for ever" },
-	{ 170, "state-lost-unseen",
+	{ 170, false, "state-lost-unseen",
 	    "a joiner's port refused the connection of its state after the donor had written it "
 	    "all: "
 	    "neither asked nor sent again" },
-	{ 557, "last-contributor",
+	{ 557, false, "last-contributor",
 	    "every contributor died and a joiner that holds the state was left: nobody could redo "
 	    "the "
 	    "round" },
-	{ 1507, "last-contributor-2", "the same, many rounds later" },
+	{ 1507, false, "last-contributor-2", "the same, many rounds later" },
+	{ 30052, true, "nobodys-round",
+	    "the only result of a round was a broadcast whose root died: its record named nobody, "
+	    "memberd refused "
+	    "it, and the log stood still" },
+	{ 1974, true, "needed-by-the-dead",
+	    "no contributor was left, and what was missing was a dead one's own block: the last "
+	    "holder of "
+	    "the state failed" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);

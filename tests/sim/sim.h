@@ -411,6 +411,7 @@ unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 /* ---- seeds.c: seeds that found a bug, by name ---- */
 struct sim_seed {
 	uint64_t seed;
+	bool all_ops; /* workers ran every collective when it was found; before, all-reduce only */
 	const char *name, *what;
 };
 extern const struct sim_seed sim_seeds[];
