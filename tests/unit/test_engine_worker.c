@@ -313,6 +313,8 @@ static void all_state_counts_before_ready(void **state)
 	assert_int_equal(send(ends[1], pieces, sizeof(pieces), MSG_DONTWAIT), sizeof(pieces));
 	fx_add_worker(host, ends[0]);
 	assert_int_equal(coll_group_open(ends[1], &host->group, &error), TR_OK);
+	/* Written by hand, so counted by hand: the engine reads the socket when it has not heard all that was said. */
+	(void)atomic_fetch_add(&page(host)->said, PIECES + 1);
 	assert_int_equal(tr_state_ready(host->group, 0, &error), TR_OK);
 	FX_WAIT(fx, host->ready);
 	fx_change_view(fx, one);
