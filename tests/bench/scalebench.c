@@ -14,19 +14,10 @@
 #include "collectives/core/group.h"
 #include "collectives/core/select.h"
 #include "common/limits.h"
+#include "tests/unit/core_message.h"
 
 #define LATENCY_S    50e-6  /* one way, of a local network */
 #define BANDWIDTH_BS 1.25e9 /* 10 Gbit/s */
-
-struct message {
-	struct message *next;
-	unsigned from, to;
-	enum group_action_kind kind;
-	struct segment_header header;
-	void *payload;
-	Traind__Peer__Vote vote;
-	Traind__Peer__Commit commit;
-};
 
 struct member {
 	struct group_core *core;
@@ -44,7 +35,7 @@ struct counts {
 struct world {
 	unsigned n;
 	struct member *members;
-	struct message *first, **last;
+	struct core_message *first, **last;
 	struct counts counts;
 };
 
@@ -66,19 +57,12 @@ static void *get(size_t count, size_t size)
 
 static void put(struct world *world, unsigned from, const struct group_action *action)
 {
-	struct message *message = get(1, sizeof(*message));
-	message->from = from;
-	message->to = (unsigned)action->to - 1;
-	message->kind = action->kind;
-	message->header = action->header;
-	message->vote = action->vote;
-	message->commit = action->commit;
+	struct core_message *message = core_message_take(world->members[from].core, from, action);
 	if (action->kind == GROUP_DO_SEND_SEGMENT) {
-		message->payload = get(1, action->payload_bytes + 1);
-		memcpy(message->payload, action->payload, action->payload_bytes);
+		size_t bytes = message->payload_bytes + SEGMENT_HEADER_BYTES;
 		world->counts.segments++;
-		world->counts.segment_bytes += action->payload_bytes + SEGMENT_HEADER_BYTES;
-		world->members[from].sent += action->payload_bytes + SEGMENT_HEADER_BYTES;
+		world->counts.segment_bytes += bytes;
+		world->members[from].sent += bytes;
 	} else {
 		world->counts.control++;
 	}
@@ -96,8 +80,6 @@ static void act(struct world *world, unsigned who, struct group_actions *actions
 		case GROUP_DO_SEND_VOTE:
 		case GROUP_DO_SEND_COMMIT:
 			put(world, who, action);
-			if (action->buffer != NULL)
-				group_buffer_release(member->core, action->buffer);
 			break;
 		case GROUP_DO_DECIDED:
 			member->decided = action->status == TR_OK;
@@ -135,26 +117,13 @@ static tr_status step(struct world *world, unsigned who, const struct group_even
 static void pump(struct world *world, uint64_t most)
 {
 	for (uint64_t i = 0; i < most && world->first != NULL; i++) {
-		struct message *message = world->first;
-		struct group_event event = { .from = message->from + 1 };
+		struct core_message *message = world->first;
+		struct group_event event = core_message_event(message);
 		world->first = message->next;
 		if (world->first == NULL)
 			world->last = &world->first;
-		event.kind = message->kind == GROUP_DO_SEND_SEGMENT ? GROUP_SEGMENT
-		    : message->kind == GROUP_DO_SEND_VOTE           ? GROUP_VOTE
-		                                                    : GROUP_COMMIT;
-		if (event.kind == GROUP_SEGMENT) {
-			event.segment.header = &message->header;
-			event.segment.payload = message->payload;
-		} else if (event.kind == GROUP_VOTE) {
-			event.vote = &message->vote;
-		} else {
-			message->commit.reason = (char *)"";
-			event.commit = &message->commit;
-		}
 		(void)step(world, message->to, &event);
-		free(message->payload);
-		free(message);
+		core_message_free(message);
 	}
 }
 
@@ -250,9 +219,8 @@ static void world_start(struct world *world, unsigned n, size_t bytes, enum tr_a
 static void world_finish(struct world *world)
 {
 	while (world->first != NULL) {
-		struct message *next = world->first->next;
-		free(world->first->payload);
-		free(world->first);
+		struct core_message *next = world->first->next;
+		core_message_free(world->first);
 		world->first = next;
 	}
 	for (unsigned i = 0; i < world->n; i++) {

@@ -137,10 +137,61 @@ static void caller_start(struct caller *caller, struct fx_host *host, unsigned r
 	assert_int_equal(pthread_create(&caller->thread, NULL, caller_run, caller), 0);
 }
 
+static void caller_resume(struct caller *caller)
+{
+	struct fx *fx = caller->host->fx;
+	pthread_mutex_lock(&fx->lock);
+	caller->resumed = true;
+	pthread_cond_broadcast(&fx->changed);
+	pthread_mutex_unlock(&fx->lock);
+}
+
 static void caller_join(struct caller *caller)
 {
 	assert_int_equal(pthread_join(caller->thread, NULL), 0);
 	assert_int_equal(caller->wrong, 0);
+}
+
+/* Joins `count` callers, of whom each succeeded and saw so many contribute to the last round. */
+static void callers_succeed(struct caller *callers, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		caller_join(&callers[i]);
+		assert_int_equal(callers[i].status, TR_OK);
+		assert_int_equal(callers[i].contributors_last, count);
+	}
+}
+
+/* Of four hosts the second one ends in the middle of round 3, with two of its ops submitted; the others go on in a view
+ * without it. Stops `fx`. */
+static void callers_survive_one(struct fx *fx)
+{
+	struct caller callers[4];
+	bool survivors[FX_HOSTS_MAX] = { true, false, true, true };
+	for (unsigned i = 0; i < 4; i++)
+		caller_start(&callers[i], &fx->hosts[i], 5, i == 1 ? 3 : 0);
+	fx_found(fx, 4);
+	FX_WAIT(fx,
+	    callers[1].paused && callers[0].begun >= 3 && callers[2].begun >= 3 &&
+	        callers[3].begun >= 3);
+	fx_host_stop(&fx->hosts[1]);
+	caller_resume(&callers[1]);
+	caller_join(&callers[1]);
+	assert_int_equal(callers[1].status, TR_ECANCELLED);
+	/* Its caller has its memory back; what others read of it stays as it was. */
+	for (unsigned op = 0; op < OPS; op++)
+		memset(callers[1].data[op], 0x7f, COUNT * sizeof(float));
+	fx_change_view(fx, survivors);
+	for (unsigned i = 0; i < 4; i++) {
+		if (!survivors[i])
+			continue;
+		caller_join(&callers[i]);
+		assert_int_equal(callers[i].status, TR_OK);
+		assert_int_equal(callers[i].contributors_last, 3);
+		assert_int_equal(callers[i].restarts,
+		    fx->policy == TRAIND__PEER__POLICY__POLICY_REPLAY);
+	}
+	fx_stop(fx);
 }
 
 #endif

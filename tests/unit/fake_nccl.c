@@ -169,7 +169,7 @@ nccl_result ncclGroupEnd(void)
 	return fake_leave(NCCL_IN_PROGRESS);
 }
 
-static nccl_result launch(const char *name, struct task task, nccl_comm comm, cuda_stream stream)
+static nccl_result put_launch(const char *name, struct task task, nccl_comm comm, cuda_stream stream)
 {
 	if (!alive(comm, name))
 		return 4;
@@ -197,71 +197,52 @@ static nccl_result launch(const char *name, struct task task, nccl_comm comm, cu
 	return NCCL_IN_PROGRESS;
 }
 
+/* What the five have in common. */
+static nccl_result launch(const char *name, enum collective collective, const void *in, void *out,
+    size_t count, nccl_dtype dtype, nccl_reduce reduce, int root, nccl_comm comm,
+    cuda_stream stream)
+{
+	fake_enter(name);
+	if (root != 0)
+		fake_broken("%s: the fake knows rank 0 alone as a root", name);
+	return fake_leave(put_launch(name,
+	    (struct task){ .collective = collective,
+	        .in = in,
+	        .out = out,
+	        .count = count,
+	        .dtype = dtype,
+	        .reduce = reduce },
+	    comm, stream));
+}
+
 nccl_result ncclAllReduce(const void *in, void *out, size_t count, nccl_dtype dtype,
     nccl_reduce reduce, nccl_comm comm, cuda_stream stream)
 {
-	fake_enter(__func__);
-	struct task task = { .collective = ALL_REDUCE,
-		.in = in,
-		.out = out,
-		.count = count,
-		.dtype = dtype,
-		.reduce = reduce };
-	return fake_leave(launch(__func__, task, comm, stream));
+	return launch(__func__, ALL_REDUCE, in, out, count, dtype, reduce, 0, comm, stream);
 }
 
 nccl_result ncclReduceScatter(const void *in, void *out, size_t count, nccl_dtype dtype,
     nccl_reduce reduce, nccl_comm comm, cuda_stream stream)
 {
-	fake_enter(__func__);
-	struct task task = { .collective = REDUCE_SCATTER,
-		.in = in,
-		.out = out,
-		.count = count,
-		.dtype = dtype,
-		.reduce = reduce };
-	return fake_leave(launch(__func__, task, comm, stream));
+	return launch(__func__, REDUCE_SCATTER, in, out, count, dtype, reduce, 0, comm, stream);
 }
 
 nccl_result ncclAllGather(const void *in, void *out, size_t count, nccl_dtype dtype, nccl_comm comm,
     cuda_stream stream)
 {
-	fake_enter(__func__);
-	struct task task = { .collective = ALL_GATHER,
-		.in = in,
-		.out = out,
-		.count = count,
-		.dtype = dtype };
-	return fake_leave(launch(__func__, task, comm, stream));
+	return launch(__func__, ALL_GATHER, in, out, count, dtype, 0, 0, comm, stream);
 }
 
 nccl_result ncclBroadcast(const void *in, void *out, size_t count, nccl_dtype dtype, int root,
     nccl_comm comm, cuda_stream stream)
 {
-	fake_enter(__func__);
-	struct task task = { .collective = BROADCAST,
-		.in = in,
-		.out = out,
-		.count = count,
-		.dtype = dtype };
-	if (root != 0)
-		fake_broken("the fake broadcasts from rank 0 alone");
-	return fake_leave(launch(__func__, task, comm, stream));
+	return launch(__func__, BROADCAST, in, out, count, dtype, 0, root, comm, stream);
 }
 
 nccl_result ncclReduce(const void *in, void *out, size_t count, nccl_dtype dtype,
     nccl_reduce reduce, int root, nccl_comm comm, cuda_stream stream)
 {
-	fake_enter(__func__);
-	struct task task = { .collective = REDUCE,
-		.in = in,
-		.out = out,
-		.count = count,
-		.dtype = dtype,
-		.reduce = reduce };
-	if (root != 0)
-		fake_broken("the fake reduces to rank 0 alone");
-	return fake_leave(launch(__func__, task, comm, stream));
+	return launch(__func__, REDUCE, in, out, count, dtype, reduce, root, comm, stream);
 }
 
 const char *ncclGetErrorString(nccl_result result)

@@ -14,23 +14,12 @@
 #include <cmocka.h>
 
 #include "collectives/core/group.h"
+#include "tests/unit/core_holders.h"
+#include "tests/unit/core_message.h"
 
 #define PUMP_MEMBERS  8
 #define PUMP_MESSAGES 16384
 #define PUMP_TRACE    262144
-
-enum pump_kind { PUMP_SEGMENT, PUMP_VOTE, PUMP_COMMIT };
-
-struct pump_message {
-	enum pump_kind kind;
-	unsigned from, to; /* members: peer id - 1 */
-	bool done;
-	struct segment_header header;
-	void *payload;
-	Traind__Peer__Vote vote;
-	Traind__Peer__Commit commit;
-	char reason[512];
-};
 
 struct pump_member {
 	struct group_core *core;
@@ -47,7 +36,7 @@ struct pump_member {
 struct pump {
 	unsigned n;
 	struct pump_member members[PUMP_MEMBERS];
-	struct pump_message messages[PUMP_MESSAGES];
+	struct core_message *messages[PUMP_MESSAGES]; /* NULL: done */
 	size_t first, last;
 	char trace[PUMP_TRACE];
 	size_t trace_length;
@@ -66,32 +55,24 @@ static inline void pump_trace(struct pump *pump, const char *format, ...)
 	pump->trace_length += (size_t)wrote;
 }
 
-static inline void pump_queue(struct pump *pump, unsigned from, const struct group_action *action,
-    enum pump_kind kind)
+static inline void pump_queue(struct pump *pump, unsigned from, const struct group_action *action)
 {
 	assert_true(pump->last < PUMP_MESSAGES);
-	struct pump_message *message = &pump->messages[pump->last++];
-	*message = (struct pump_message){
-		.kind = kind,
-		.from = from,
-		.to = (unsigned)action->to - 1,
-		.header = action->header,
-		.vote = action->vote,
-		.commit = action->commit,
-	};
-	if (kind == PUMP_SEGMENT && action->payload_bytes > 0) {
-		message->payload = malloc(action->payload_bytes);
-		memcpy(message->payload, action->payload, action->payload_bytes);
-	}
-	snprintf(message->reason, sizeof(message->reason), "%s", action->text);
+	pump->messages[pump->last++] = core_message_take(pump->members[from].core, from, action);
+}
+
+static inline void pump_done(struct pump *pump, size_t at)
+{
+	core_message_free(pump->messages[at]);
+	pump->messages[at] = NULL;
 }
 
 static inline void pump_drop_sends(struct pump *pump, unsigned from, bool all)
 {
 	for (size_t i = pump->first; i < pump->last; i++)
-		if (pump->messages[i].from == from &&
-		    (all || pump->messages[i].kind == PUMP_SEGMENT))
-			pump->messages[i].done = true;
+		if (pump->messages[i] != NULL && pump->messages[i]->from == from &&
+		    (all || pump->messages[i]->kind == GROUP_DO_SEND_SEGMENT))
+			pump_done(pump, i);
 }
 
 static inline void pump_act(struct pump *pump, unsigned who, struct group_actions *actions)
@@ -102,15 +83,9 @@ static inline void pump_act(struct pump *pump, unsigned who, struct group_action
 		struct group_action *action = &actions->items[i];
 		switch (action->kind) {
 		case GROUP_DO_SEND_SEGMENT:
-			pump_queue(pump, who, action, PUMP_SEGMENT);
-			if (action->buffer)
-				group_buffer_release(member->core, action->buffer);
-			break;
 		case GROUP_DO_SEND_VOTE:
-			pump_queue(pump, who, action, PUMP_VOTE);
-			break;
 		case GROUP_DO_SEND_COMMIT:
-			pump_queue(pump, who, action, PUMP_COMMIT);
+			pump_queue(pump, who, action);
 			break;
 		case GROUP_DO_DROP_SENDS:
 			pump_drop_sends(pump, who, false);
@@ -193,50 +168,34 @@ static inline tr_status pump_event(struct pump *pump, unsigned who, enum group_e
 	return pump_step(pump, who, &(struct group_event){ .kind = kind });
 }
 
-static inline tr_status pump_deliver(struct pump *pump, struct pump_message *message)
+static inline tr_status pump_deliver(struct pump *pump, struct core_message *message)
 {
-	struct group_event event = { .from = message->from + 1 };
-
 	if (pump->members[message->to].dead)
 		return TR_ESTALE;
-	switch (message->kind) {
-	case PUMP_SEGMENT:
-		event.kind = GROUP_SEGMENT;
-		event.segment.header = &message->header;
-		event.segment.payload = message->payload;
-		break;
-	case PUMP_VOTE:
-		event.kind = GROUP_VOTE;
-		event.vote = &message->vote;
-		break;
-	case PUMP_COMMIT:
-		event.kind = GROUP_COMMIT;
-		message->commit.reason = message->reason;
-		event.commit = &message->commit;
-		break;
-	}
+	struct group_event event = core_message_event(message);
 	return pump_step(pump, message->to, &event);
 }
 
-static inline void pump_trace_message(struct pump *pump, const struct pump_message *m, tr_status st)
+static inline void pump_trace_message(struct pump *pump, const struct core_message *m, tr_status st)
 {
-	static const char *const kinds[] = { "segment", "vote", "commit" };
-	if (m->kind == PUMP_SEGMENT)
+	if (m->kind == GROUP_DO_SEND_SEGMENT)
 		pump_trace(pump, "%u>%u %s %u.%u set %02x%s%s\n", m->from + 1, m->to + 1,
 		    m->header.kind == SEGMENT_PARTIAL ? "sum" : "result", m->header.tag,
 		    m->header.segment, m->header.contributors[0], st == TR_OK ? "" : " ",
 		    st == TR_OK ? "" : tr_status_name(st));
 	else
-		pump_trace(pump, "%u>%u %s%s%s\n", m->from + 1, m->to + 1, kinds[m->kind],
-		    st == TR_OK ? "" : " ", st == TR_OK ? "" : tr_status_name(st));
+		pump_trace(pump, "%u>%u %s%s%s\n", m->from + 1, m->to + 1,
+		    m->kind == GROUP_DO_SEND_VOTE ? "vote" : "commit", st == TR_OK ? "" : " ",
+		    st == TR_OK ? "" : tr_status_name(st));
 }
 
 /* Is an earlier message of the same link still waiting (parked)? */
 static inline bool pump_blocked(const struct pump *pump, size_t at)
 {
+	const struct core_message *message = pump->messages[at];
 	for (size_t i = pump->first; i < at; i++)
-		if (!pump->messages[i].done && pump->messages[i].from == pump->messages[at].from &&
-		    pump->messages[i].to == pump->messages[at].to)
+		if (pump->messages[i] != NULL && pump->messages[i]->from == message->from &&
+		    pump->messages[i]->to == message->to)
 			return true;
 	return false;
 }
@@ -250,15 +209,14 @@ static inline unsigned pump_some(struct pump *pump, unsigned most)
 	while (moved && done < most) {
 		moved = false;
 		for (size_t i = pump->first; i < pump->last && done < most; i++) {
-			struct pump_message *message = &pump->messages[i];
-			if (message->done || pump_blocked(pump, i))
+			struct core_message *message = pump->messages[i];
+			if (message == NULL || pump_blocked(pump, i))
 				continue;
 			char after[2048];
 			size_t before = pump->trace_length;
 			tr_status st = pump_deliver(pump, message);
 			if (st == TR_EAGAIN)
 				continue;
-			message->done = true;
 			/* The message first, then what came of it. */
 			size_t wrote = pump->trace_length - before;
 			assert_true(wrote < sizeof(after));
@@ -268,6 +226,7 @@ static inline unsigned pump_some(struct pump *pump, unsigned most)
 			pump_trace_message(pump, message, st);
 			if (wrote > 0)
 				pump_trace(pump, "%s", after);
+			pump_done(pump, i);
 			done++;
 			moved = true;
 			break;
@@ -304,8 +263,7 @@ static inline void pump_install(struct pump *pump, const struct pump_view *v)
 	Traind__Peer__View view = TRAIND__PEER__VIEW__INIT;
 	Traind__Peer__Resume resume = TRAIND__PEER__RESUME__INIT;
 	Traind__Peer__ViewInstall install = TRAIND__PEER__VIEW_INSTALL__INIT;
-	Traind__Peer__OpHolders ops[8], *op_list[8];
-	Traind__Peer__Holder holders[8][PUMP_MEMBERS], *holder_lists[8][PUMP_MEMBERS];
+	struct core_holders holders;
 
 	for (unsigned i = 0; i < v->count; i++) {
 		traind__peer__view_peer__init(&peers[i]);
@@ -333,28 +291,9 @@ static inline void pump_install(struct pump *pump, const struct pump_view *v)
 	resume.base_attempt = v->base_attempt;
 	resume.n_contributors = v->contributor_count;
 	resume.contributors = (uint64_t *)v->contributors;
-	resume.ops = op_list;
-	for (unsigned i = 0; v->finish && i < v->count; i++) {
-		const Traind__Peer__ViewReport *report = pump->members[v->peers[i] - 1].report;
-		for (size_t k = 0; report && k < report->n_ops; k++) {
-			size_t o = 0;
-			while (o < resume.n_ops && ops[o].tag != report->ops[k]->tag)
-				o++;
-			if (o == resume.n_ops) {
-				traind__peer__op_holders__init(&ops[o]);
-				ops[o].tag = report->ops[k]->tag;
-				ops[o].segments = report->ops[k]->segments;
-				ops[o].holders = holder_lists[o];
-				op_list[o] = &ops[o];
-				resume.n_ops++;
-			}
-			Traind__Peer__Holder *holder = &holders[o][ops[o].n_holders];
-			traind__peer__holder__init(holder);
-			holder->peer = v->peers[i];
-			holder->sealed = report->ops[k]->sealed;
-			holder_lists[o][ops[o].n_holders++] = holder;
-		}
-	}
+	for (unsigned i = 0; v->finish && i < v->count; i++)
+		core_holders_add(&holders, &resume, v->peers[i],
+		    pump->members[v->peers[i] - 1].report);
 	install.view = &view;
 	install.resume = &resume;
 	for (unsigned i = 0; i < v->count; i++)
@@ -443,7 +382,7 @@ static inline void pump_destroy(struct pump *pump)
 			traind__peer__round_commit__free_unpacked(pump->members[i].record, NULL);
 	}
 	for (size_t i = 0; i < pump->last; i++)
-		free(pump->messages[i].payload);
+		pump_done(pump, i);
 	free(pump);
 }
 

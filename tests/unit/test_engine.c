@@ -18,11 +18,7 @@ static void run_rounds(Traind__Peer__Algorithm algorithm, unsigned peers)
 	for (unsigned i = 0; i < peers; i++)
 		caller_start(&callers[i], &fx->hosts[i], 5, 0);
 	fx_found(fx, peers);
-	for (unsigned i = 0; i < peers; i++) {
-		caller_join(&callers[i]);
-		assert_int_equal(callers[i].status, TR_OK);
-		assert_int_equal(callers[i].contributors_last, peers);
-	}
+	callers_succeed(callers, peers);
 	FX_WAIT(fx,
 	    fx->hosts[0].records >=
 	        5); /* from the hub; again, as nobody says that they are logged */
@@ -50,52 +46,23 @@ static void alone(void **state)
 	run_rounds(TRAIND__PEER__ALGORITHM__ALGORITHM_AUTO, 1);
 }
 
-static void kill_in_mid_op(Traind__Peer__Policy policy, Traind__Peer__Algorithm algorithm)
+static void a_member_dies(Traind__Peer__Algorithm algorithm)
 {
-	struct fx *fx = fx_start(4, policy, algorithm);
-	struct caller callers[4];
-	bool survivors[FX_HOSTS_MAX] = { true, false, true, true };
-	for (unsigned i = 0; i < 4; i++)
-		caller_start(&callers[i], &fx->hosts[i], 5, i == 1 ? 3 : 0);
-	fx_found(fx, 4);
-	FX_WAIT(fx,
-	    callers[1].paused && callers[0].begun >= 3 && callers[2].begun >= 3 &&
-	        callers[3].begun >= 3);
-	fx_host_stop(&fx->hosts[1]);
-	pthread_mutex_lock(&fx->lock);
-	callers[1].resumed = true;
-	pthread_cond_broadcast(&fx->changed);
-	pthread_mutex_unlock(&fx->lock);
-	caller_join(&callers[1]);
-	assert_int_equal(callers[1].status, TR_ECANCELLED);
-	fx_change_view(fx, survivors);
-	for (unsigned i = 0; i < 4; i++) {
-		if (!survivors[i])
-			continue;
-		caller_join(&callers[i]);
-		assert_int_equal(callers[i].status, TR_OK);
-		assert_int_equal(callers[i].contributors_last, 3);
-		assert_int_equal(callers[i].restarts, policy == TRAIND__PEER__POLICY__POLICY_REPLAY);
-	}
-	fx_stop(fx);
+	for (int policy = TRAIND__PEER__POLICY__POLICY_KEEP;
+	     policy <= TRAIND__PEER__POLICY__POLICY_REPLAY; policy++)
+		callers_survive_one(fx_start(4, (Traind__Peer__Policy)policy, algorithm));
 }
 
 static void ring_member_dies(void **state)
 {
 	(void)state;
-	kill_in_mid_op(TRAIND__PEER__POLICY__POLICY_KEEP, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-	kill_in_mid_op(TRAIND__PEER__POLICY__POLICY_UNIFORM,
-	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-	kill_in_mid_op(TRAIND__PEER__POLICY__POLICY_REPLAY, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	a_member_dies(TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
 }
 
 static void star_member_dies(void **state)
 {
 	(void)state;
-	kill_in_mid_op(TRAIND__PEER__POLICY__POLICY_KEEP, TRAIND__PEER__ALGORITHM__ALGORITHM_STAR);
-	kill_in_mid_op(TRAIND__PEER__POLICY__POLICY_UNIFORM,
-	    TRAIND__PEER__ALGORITHM__ALGORITHM_STAR);
-	kill_in_mid_op(TRAIND__PEER__POLICY__POLICY_REPLAY, TRAIND__PEER__ALGORITHM__ALGORITHM_STAR);
+	a_member_dies(TRAIND__PEER__ALGORITHM__ALGORITHM_STAR);
 }
 
 /* Breaks every connection of this process to `host`'s port, from underneath. */
@@ -129,16 +96,10 @@ static void link_breaks_between_live_members(void **state)
 	assert_true(break_links_to(&fx->hosts[1]) > 0);
 	FX_WAIT(fx, fx->hosts[0].link_lost > 0 && fx->hosts[1].link_lost > 0);
 	fx_change_view(fx, all);
-	pthread_mutex_lock(&fx->lock);
-	callers[2].resumed = true;
-	pthread_cond_broadcast(&fx->changed);
-	pthread_mutex_unlock(&fx->lock);
-	for (unsigned i = 0; i < 3; i++) {
-		caller_join(&callers[i]);
-		assert_int_equal(callers[i].status, TR_OK);
-		assert_int_equal(callers[i].contributors_last, 3);
+	caller_resume(&callers[2]);
+	callers_succeed(callers, 3);
+	for (unsigned i = 0; i < 3; i++)
 		assert_int_equal(callers[i].restarts, 0);
-	}
 	fx_stop(fx);
 }
 

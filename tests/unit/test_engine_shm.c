@@ -41,15 +41,8 @@ static void run_rounds(Traind__Peer__Algorithm algorithm, unsigned peers)
 	fx_found(fx, peers);
 	FX_WAIT(fx, callers[0].paused);
 	assert_int_equal(tcp_connections(), 0);
-	pthread_mutex_lock(&fx->lock);
-	callers[0].resumed = true;
-	pthread_cond_broadcast(&fx->changed);
-	pthread_mutex_unlock(&fx->lock);
-	for (unsigned i = 0; i < peers; i++) {
-		caller_join(&callers[i]);
-		assert_int_equal(callers[i].status, TR_OK);
-		assert_int_equal(callers[i].contributors_last, peers);
-	}
+	caller_resume(&callers[0]);
+	callers_succeed(callers, peers);
 	fx_stop(fx);
 }
 
@@ -65,39 +58,6 @@ static void rounds_of_every_algorithm(void **state)
 	}
 }
 
-static void kill_in_mid_op(Traind__Peer__Policy policy, Traind__Peer__Algorithm algorithm)
-{
-	struct fx *fx = start_near(4, policy, algorithm);
-	struct caller callers[4];
-	bool survivors[FX_HOSTS_MAX] = { true, false, true, true };
-	for (unsigned i = 0; i < 4; i++)
-		caller_start(&callers[i], &fx->hosts[i], 5, i == 1 ? 3 : 0);
-	fx_found(fx, 4);
-	FX_WAIT(fx,
-	    callers[1].paused && callers[0].begun >= 3 && callers[2].begun >= 3 &&
-	        callers[3].begun >= 3);
-	fx_host_stop(&fx->hosts[1]);
-	pthread_mutex_lock(&fx->lock);
-	callers[1].resumed = true;
-	pthread_cond_broadcast(&fx->changed);
-	pthread_mutex_unlock(&fx->lock);
-	caller_join(&callers[1]);
-	assert_int_equal(callers[1].status, TR_ECANCELLED);
-	/* Its caller has its memory back; what others read of it stays as it was. */
-	for (unsigned op = 0; op < OPS; op++)
-		memset(callers[1].data[op], 0x7f, COUNT * sizeof(float));
-	fx_change_view(fx, survivors);
-	for (unsigned i = 0; i < 4; i++) {
-		if (!survivors[i])
-			continue;
-		caller_join(&callers[i]);
-		assert_int_equal(callers[i].status, TR_OK);
-		assert_int_equal(callers[i].contributors_last, 3);
-		assert_int_equal(callers[i].restarts, policy == TRAIND__PEER__POLICY__POLICY_REPLAY);
-	}
-	fx_stop(fx);
-}
-
 static void member_ends_in_mid_op(void **state)
 {
 	(void)state;
@@ -105,8 +65,8 @@ static void member_ends_in_mid_op(void **state)
 	     algorithm <= TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT; algorithm++, started++)
 		for (int policy = TRAIND__PEER__POLICY__POLICY_KEEP;
 		     policy <= TRAIND__PEER__POLICY__POLICY_REPLAY; policy++)
-			kill_in_mid_op((Traind__Peer__Policy)policy,
-			    (Traind__Peer__Algorithm)algorithm);
+			callers_survive_one(start_near(4, (Traind__Peer__Policy)policy,
+			    (Traind__Peer__Algorithm)algorithm));
 }
 
 /* ---- what the caller writes after the end is seen by nobody ---- */

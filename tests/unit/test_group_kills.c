@@ -16,6 +16,8 @@
 #include "collectives/core/group.h"
 #include "common/rng.h"
 #include "daemon/membership/core/resume.h"
+#include "tests/unit/core_holders.h"
+#include "tests/unit/core_message.h"
 #include "tests/unit/kill_reference.h"
 
 #define N_MAX   8
@@ -36,17 +38,6 @@ struct kill_case {
 	    late; /* late: what the victim had sent still arrives before the freeze */
 };
 
-struct message {
-	struct message *next;
-	unsigned from, to;
-	enum group_action_kind kind;
-	struct segment_header header;
-	void *payload;
-	Traind__Peer__Vote vote;
-	Traind__Peer__Commit commit;
-	char reason[256];
-};
-
 struct peer {
 	struct group_core *core;
 	bool dead, begun, closed;
@@ -61,7 +52,7 @@ struct peer {
 struct world {
 	const struct kill_case *c;
 	struct peer peers[N_MAX];
-	struct message *links[N_MAX][N_MAX]; /* oldest first, by sender and receiver */
+	struct core_message *links[N_MAX][N_MAX]; /* oldest first, by sender and receiver */
 	struct rng_key key;
 	uint64_t draws;
 	unsigned delivered;
@@ -117,39 +108,23 @@ static void check_element(struct peer *peer, enum tr_codec codec, unsigned op, s
 
 static void queue_put(struct world *world, unsigned from, const struct group_action *action)
 {
-	struct message *message = calloc(1, sizeof(*message));
-	struct message **at = &world->links[from][action->to - 1];
-
-	assert_non_null(message);
-	*message = (struct message){ .from = from,
-		.to = (unsigned)action->to - 1,
-		.kind = action->kind,
-		.header = action->header,
-		.vote = action->vote,
-		.commit = action->commit };
-	(void)snprintf(message->reason, sizeof(message->reason), "%s", action->text);
-	if (action->kind == GROUP_DO_SEND_SEGMENT && action->payload_bytes > 0) {
-		message->payload = malloc(action->payload_bytes);
-		assert_non_null(message->payload);
-		memcpy(message->payload, action->payload, action->payload_bytes);
-	}
+	struct core_message **at = &world->links[from][action->to - 1];
 	while (*at)
 		at = &(*at)->next;
-	*at = message;
+	*at = core_message_take(world->peers[from].core, from, action);
 }
 
 static void queue_drop(struct world *world, unsigned from, bool segments_only)
 {
 	for (unsigned to = 0; to < N_MAX; to++)
-		for (struct message **at = &world->links[from][to]; *at;) {
-			struct message *message = *at;
+		for (struct core_message **at = &world->links[from][to]; *at;) {
+			struct core_message *message = *at;
 			if (segments_only && message->kind != GROUP_DO_SEND_SEGMENT) {
 				at = &message->next;
 				continue;
 			}
 			*at = message->next;
-			free(message->payload);
-			free(message);
+			core_message_free(message);
 		}
 }
 
@@ -164,8 +139,6 @@ static void act(struct world *world, unsigned who, struct group_actions *actions
 		case GROUP_DO_SEND_VOTE:
 		case GROUP_DO_SEND_COMMIT:
 			queue_put(world, who, action);
-			if (action->buffer)
-				group_buffer_release(peer->core, action->buffer);
 			break;
 		case GROUP_DO_DROP_SENDS:
 			queue_drop(world, who, true);
@@ -208,33 +181,15 @@ static tr_status step(struct world *world, unsigned who, struct group_event even
 	return st;
 }
 
-static tr_status hand_over(struct world *world, struct message *message)
+static tr_status hand_over(struct world *world, struct core_message *message)
 {
-	struct group_event event = { .from = message->from + 1 };
-
-	switch (message->kind) {
-	case GROUP_DO_SEND_SEGMENT:
-		event.kind = GROUP_SEGMENT;
-		event.segment.header = &message->header;
-		event.segment.payload = message->payload;
-		break;
-	case GROUP_DO_SEND_VOTE:
-		event.kind = GROUP_VOTE;
-		event.vote = &message->vote;
-		break;
-	default:
-		event.kind = GROUP_COMMIT;
-		message->commit.reason = message->reason;
-		event.commit = &message->commit;
-		break;
-	}
-	return step(world, message->to, event);
+	return step(world, message->to, core_message_event(message));
 }
 
 /* The oldest of a link. false: it has to wait for its receiver, or there is none. */
-static bool deliver(struct world *world, struct message **link)
+static bool deliver(struct world *world, struct core_message **link)
 {
-	struct message *message = *link;
+	struct core_message *message = *link;
 
 	if (!message)
 		return false;
@@ -244,8 +199,7 @@ static bool deliver(struct world *world, struct message **link)
 		*link = message;
 		return false;
 	}
-	free(message->payload);
-	free(message);
+	core_message_free(message);
 	return true;
 }
 
@@ -283,8 +237,7 @@ struct install {
 	Traind__Peer__ViewPeer peers[N_MAX], *peer_list[N_MAX];
 	uint32_t ring[N_MAX];
 	Traind__Peer__Resume resume;
-	Traind__Peer__OpHolders ops[OPS], *op_list[OPS];
-	Traind__Peer__Holder holders[OPS][N_MAX], *holder_lists[OPS][N_MAX];
+	struct core_holders holders;
 	Traind__Peer__ViewInstall install;
 };
 
@@ -318,32 +271,6 @@ static void install_view(struct world *world, struct install *in)
 	in->view.segment_bytes = SEGMENT_BYTES;
 	in->install.view = &in->view;
 	in->install.resume = &in->resume;
-}
-
-static void add_holders(struct world *world, struct install *in)
-{
-	in->resume.ops = in->op_list;
-	for (unsigned i = 0; i < world->c->n; i++) {
-		const Traind__Peer__ViewReport *report = world->peers[i].report;
-		for (size_t k = 0; !world->peers[i].dead && report && k < report->n_ops; k++) {
-			unsigned op = report->ops[k]->tag;
-			size_t o = 0;
-			while (o < in->resume.n_ops && in->ops[o].tag != op)
-				o++;
-			if (o == in->resume.n_ops) {
-				traind__peer__op_holders__init(&in->ops[o]);
-				in->ops[o].tag = op;
-				in->ops[o].segments = report->ops[k]->segments;
-				in->ops[o].holders = in->holder_lists[o];
-				in->op_list[in->resume.n_ops++] = &in->ops[o];
-			}
-			Traind__Peer__Holder *holder = &in->holders[o][in->ops[o].n_holders];
-			traind__peer__holder__init(holder);
-			holder->peer = i + 1;
-			holder->sealed = report->ops[k]->sealed;
-			in->holder_lists[o][in->ops[o].n_holders++] = holder;
-		}
-	}
 }
 
 static void send_install(struct world *world, struct install *in)
@@ -388,8 +315,8 @@ static void change_view(struct world *world, const struct install *old)
 	in->resume.base_attempt = decision.base_attempt;
 	in->resume.contributors = decision.contributors;
 	in->resume.n_contributors = decision.contributors_count;
-	if (decision.finish)
-		add_holders(world, in);
+	for (unsigned i = 0; decision.finish && i < count; i++)
+		core_holders_add(&in->holders, &in->resume, ids[i], reports[i]);
 	send_install(world, in);
 	free(in);
 }

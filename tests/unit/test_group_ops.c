@@ -343,6 +343,12 @@ static void barrier(void **state)
 
 /* ---- what peers must agree about ---- */
 
+static const struct test_op broadcast_of_two = { .collective = TR_BROADCAST,
+	.dtype = TR_F32,
+	.reduce = TR_SUM,
+	.n = 2,
+	.count = 8 };
+
 static struct pump *begun(unsigned n)
 {
 	struct pump *pump = pump_create(n);
@@ -379,11 +385,7 @@ static void disagree(struct test_op a, struct test_op b, const char *word)
 static void disagreement_names_both_peers_and_the_matter(void **state)
 {
 	(void)state;
-	const struct test_op a = { .collective = TR_BROADCAST,
-		.dtype = TR_F32,
-		.reduce = TR_SUM,
-		.n = 2,
-		.count = 8 };
+	const struct test_op a = broadcast_of_two;
 	struct test_op b = a;
 	b.root = 1;
 	disagree(a, b, "root");
@@ -452,11 +454,7 @@ static void what_is_no_op_is_refused(void **state)
 	(void)state;
 	static struct test_memory memory;
 	struct pump *pump = begun(2);
-	const struct test_op good = { .collective = TR_BROADCAST,
-		.dtype = TR_F32,
-		.reduce = TR_SUM,
-		.n = 2,
-		.count = 8 };
+	const struct test_op good = broadcast_of_two;
 	struct test_op op = good;
 	op.root = 2;
 	assert_int_equal(submit(pump, &op, 0, &memory), TR_EINVAL);

@@ -32,28 +32,46 @@ static void walk_work(struct walk *walk, unsigned who)
 	assert_int_equal(pump_close(walk->pump, who, 1, 0), TR_OK);
 }
 
-static void walk_end(struct walk *walk, const char *golden)
+/* What was said since the last look. */
+static void walk_look(struct walk *walk, const char *golden)
 {
 	if (strcmp(walk->pump->trace, golden) != 0)
 		print_error("trace:\n%s", walk->pump->trace);
 	assert_string_equal(walk->pump->trace, golden);
+	walk->pump->trace_length = 0;
+	walk->pump->trace[0] = '\0';
+}
+
+static void walk_end(struct walk *walk, const char *golden)
+{
+	walk_look(walk, golden);
 	pump_destroy(walk->pump);
 }
 
-static void walk_of_three(Traind__Peer__Algorithm algorithm, const char *golden)
+/* All three begin, and work as far as they can without each other. */
+static void walk_round(struct walk *walk)
+{
+	for (unsigned i = 0; i < 3; i++)
+		walk_begin(walk, i);
+	walk_look(walk,
+	    "1 began round 1 as 0 of 3\n"
+	    "2 began round 1 as 1 of 3\n"
+	    "3 began round 1 as 2 of 3\n");
+	for (unsigned i = 0; i < 3; i++)
+		walk_work(walk, i);
+}
+
+static void walk_of_three(Traind__Peer__Algorithm algorithm, uint32_t hub, const char *golden)
 {
 	struct pump_view view;
 	struct walk walk;
 	walk_start(&walk, 3, &view);
 	view.algorithm = algorithm;
-	view.hub = 1;
+	view.hub = hub;
 	view.host[0] = view.host[1] = "a";
 	pump_ready_all(walk.pump);
 	pump_install(walk.pump, &view);
-	for (unsigned i = 0; i < 3; i++)
-		walk_begin(&walk, i);
-	for (unsigned i = 0; i < 3; i++)
-		walk_work(&walk, i);
+	walk_round(&walk);
 	pump_run(walk.pump);
 	for (unsigned i = 0; i < 3; i++)
 		for (unsigned k = 0; k < COUNT; k++)
@@ -64,21 +82,7 @@ static void walk_of_three(Traind__Peer__Algorithm algorithm, const char *golden)
 static void ring_of_three(void **state)
 {
 	(void)state;
-	struct pump_view view;
-	struct walk walk;
-	walk_start(&walk, 3, &view);
-	view.algorithm = TRAIND__PEER__ALGORITHM__ALGORITHM_RING;
-	pump_ready_all(walk.pump);
-	pump_install(walk.pump, &view);
-	for (unsigned i = 0; i < 3; i++)
-		walk_begin(&walk, i);
-	for (unsigned i = 0; i < 3; i++)
-		walk_work(&walk, i);
-	pump_run(walk.pump);
-	walk_end(&walk,
-	    "1 began round 1 as 0 of 3\n"
-	    "2 began round 1 as 1 of 3\n"
-	    "3 began round 1 as 2 of 3\n"
+	walk_of_three(TRAIND__PEER__ALGORITHM__ALGORITHM_RING, 0,
 	    "1>2 sum 1.0 set 01\n"
 	    "2>3 sum 1.1 set 02\n"
 	    "3>1 sum 1.2 set 04\n"
@@ -103,22 +107,7 @@ static void ring_of_three(void **state)
 static void star_of_three(void **state)
 {
 	(void)state;
-	struct pump_view view;
-	struct walk walk;
-	walk_start(&walk, 3, &view);
-	view.algorithm = TRAIND__PEER__ALGORITHM__ALGORITHM_STAR;
-	view.hub = 1;
-	pump_ready_all(walk.pump);
-	pump_install(walk.pump, &view);
-	for (unsigned i = 0; i < 3; i++)
-		walk_begin(&walk, i);
-	for (unsigned i = 0; i < 3; i++)
-		walk_work(&walk, i);
-	pump_run(walk.pump);
-	walk_end(&walk,
-	    "1 began round 1 as 0 of 3\n"
-	    "2 began round 1 as 1 of 3\n"
-	    "3 began round 1 as 2 of 3\n"
+	walk_of_three(TRAIND__PEER__ALGORITHM__ALGORITHM_STAR, 1,
 	    "1>2 sum 1.0 set 01\n"
 	    "1>2 sum 1.1 set 01\n"
 	    "1>2 sum 1.2 set 01\n"
@@ -144,10 +133,7 @@ static void star_of_three(void **state)
 static void direct_of_three(void **state)
 {
 	(void)state;
-	walk_of_three(TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT,
-	    "1 began round 1 as 0 of 3\n"
-	    "2 began round 1 as 1 of 3\n"
-	    "3 began round 1 as 2 of 3\n"
+	walk_of_three(TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT, 1,
 	    "1>2 sum 1.0 set 01\n"
 	    "1>3 sum 1.1 set 01\n"
 	    "2>3 sum 1.1 set 02\n"
@@ -173,10 +159,7 @@ static void direct_of_three(void **state)
 static void hierarchical_of_three(void **state)
 {
 	(void)state;
-	walk_of_three(TRAIND__PEER__ALGORITHM__ALGORITHM_HIERARCHICAL,
-	    "1 began round 1 as 0 of 3\n"
-	    "2 began round 1 as 1 of 3\n"
-	    "3 began round 1 as 2 of 3\n"
+	walk_of_three(TRAIND__PEER__ALGORITHM__ALGORITHM_HIERARCHICAL, 1,
 	    "1>2 sum 1.0 set 01\n"
 	    "2>1 sum 1.1 set 02\n"
 	    "2>1 sum 1.2 set 02\n"
@@ -202,10 +185,7 @@ static void hierarchical_of_three(void **state)
 static void one_shot_of_three(void **state)
 {
 	(void)state;
-	walk_of_three(TRAIND__PEER__ALGORITHM__ALGORITHM_ONE_SHOT,
-	    "1 began round 1 as 0 of 3\n"
-	    "2 began round 1 as 1 of 3\n"
-	    "3 began round 1 as 2 of 3\n"
+	walk_of_three(TRAIND__PEER__ALGORITHM__ALGORITHM_ONE_SHOT, 1,
 	    "1>2 sum 1.0 set 01\n"
 	    "1>3 sum 1.0 set 01\n"
 	    "1>2 sum 1.1 set 01\n"
@@ -242,13 +222,16 @@ static void killed_in_mid_ring(struct walk *walk, struct pump_view *view,
 	view->policy = policy;
 	pump_ready_all(walk->pump);
 	pump_install(walk->pump, view);
-	for (unsigned i = 0; i < 3; i++)
-		walk_begin(walk, i);
-	for (unsigned i = 0; i < 3; i++)
-		walk_work(walk, i);
+	walk_round(walk);
 	pump_some(walk->pump, 6);
+	walk_look(walk,
+	    "1>2 sum 1.0 set 01\n"
+	    "2>3 sum 1.1 set 02\n"
+	    "3>1 sum 1.2 set 04\n"
+	    "2>3 sum 1.0 set 03\n"
+	    "3>1 sum 1.1 set 06\n"
+	    "1>2 sum 1.2 set 05\n");
 	pump_kill(walk->pump, 2);
-	pump_trace(walk->pump, "3 is killed\n");
 	pump_propose(walk->pump, 2);
 	view->number = 2;
 	view->count = 2;
@@ -288,20 +271,33 @@ static void kill_keep(void **state)
 	assert_int_equal(walk.data[0][0], 11);
 	assert_int_equal(walk.data[0][COUNT - 1], 111);
 	walk_end(&walk,
-	    "1 began round 1 as 0 of 3\n"
-	    "2 began round 1 as 1 of 3\n"
-	    "3 began round 1 as 2 of 3\n"
-	    "1>2 sum 1.0 set 01\n"
-	    "2>3 sum 1.1 set 02\n"
-	    "3>1 sum 1.2 set 04\n"
-	    "2>3 sum 1.0 set 03\n"
-	    "3>1 sum 1.1 set 06\n"
-	    "1>2 sum 1.2 set 05\n"
-	    "3 is killed\n"
 	    "1>2 result 1.1 set 07\n"
 	    "1>2 sum 1.0 set 01\n"
 	    "2>1 result 1.2 set 07\n"
 	    "2>1 result 1.0 set 03\n"
+	    "2>1 vote\n"
+	    "1 decided round 1: TR_OK\n"
+	    "1>2 commit\n"
+	    "2 decided round 1: TR_OK\n");
+}
+
+/* The two survivors' round, from its beginning, on their ring. */
+static void round_of_two(struct walk *walk)
+{
+	pump_run(walk->pump);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(walk->pump->members[i].status, TR_OK);
+		assert_false(walk->pump->members[i].decided.partial);
+		for (unsigned k = 0; k < COUNT; k++)
+			assert_int_equal(walk->data[i][k], 11);
+	}
+	walk_end(walk,
+	    "1>2 sum 1.0 set 01\n"
+	    "1>2 sum 1.2 set 01\n"
+	    "2>1 sum 1.1 set 02\n"
+	    "2>1 result 1.0 set 03\n"
+	    "2>1 result 1.2 set 03\n"
+	    "1>2 result 1.1 set 03\n"
 	    "2>1 vote\n"
 	    "1 decided round 1: TR_OK\n"
 	    "1>2 commit\n"
@@ -320,40 +316,14 @@ static void kill_replay(void **state)
 		walk_begin(&walk, i);
 		assert_int_equal(walk.pump->members[i].begun.contributors, 2);
 	}
-	for (unsigned i = 0; i < 2; i++)
-		walk_work(&walk, i);
-	pump_run(walk.pump);
-	for (unsigned i = 0; i < 2; i++) {
-		assert_int_equal(walk.pump->members[i].status, TR_OK);
-		assert_false(walk.pump->members[i].decided.partial);
-		for (unsigned k = 0; k < COUNT; k++)
-			assert_int_equal(walk.data[i][k], 11);
-	}
-	walk_end(&walk,
-	    "1 began round 1 as 0 of 3\n"
-	    "2 began round 1 as 1 of 3\n"
-	    "3 began round 1 as 2 of 3\n"
-	    "1>2 sum 1.0 set 01\n"
-	    "2>3 sum 1.1 set 02\n"
-	    "3>1 sum 1.2 set 04\n"
-	    "2>3 sum 1.0 set 03\n"
-	    "3>1 sum 1.1 set 06\n"
-	    "1>2 sum 1.2 set 05\n"
-	    "3 is killed\n"
+	walk_look(&walk,
 	    "1 decided round 1: TR_ERESTART\n"
 	    "2 decided round 1: TR_ERESTART\n"
 	    "1 began round 1 as 0 of 2\n"
-	    "2 began round 1 as 1 of 2\n"
-	    "1>2 sum 1.0 set 01\n"
-	    "1>2 sum 1.2 set 01\n"
-	    "2>1 sum 1.1 set 02\n"
-	    "2>1 result 1.0 set 03\n"
-	    "2>1 result 1.2 set 03\n"
-	    "1>2 result 1.1 set 03\n"
-	    "2>1 vote\n"
-	    "1 decided round 1: TR_OK\n"
-	    "1>2 commit\n"
-	    "2 decided round 1: TR_OK\n");
+	    "2 began round 1 as 1 of 2\n");
+	for (unsigned i = 0; i < 2; i++)
+		walk_work(&walk, i);
+	round_of_two(&walk);
 }
 
 /* The same death under uniform: the core redoes the round by itself, from the inputs it saved. */
@@ -364,35 +334,7 @@ static void kill_uniform(void **state)
 	struct walk walk;
 	killed_in_mid_ring(&walk, &view, TRAIND__PEER__POLICY__POLICY_UNIFORM);
 	pump_install(walk.pump, &view);
-	pump_run(walk.pump);
-	for (unsigned i = 0; i < 2; i++) {
-		assert_int_equal(walk.pump->members[i].decided_count, 1);
-		assert_int_equal(walk.pump->members[i].status, TR_OK);
-		assert_false(walk.pump->members[i].decided.partial);
-		for (unsigned k = 0; k < COUNT; k++)
-			assert_int_equal(walk.data[i][k], 11);
-	}
-	walk_end(&walk,
-	    "1 began round 1 as 0 of 3\n"
-	    "2 began round 1 as 1 of 3\n"
-	    "3 began round 1 as 2 of 3\n"
-	    "1>2 sum 1.0 set 01\n"
-	    "2>3 sum 1.1 set 02\n"
-	    "3>1 sum 1.2 set 04\n"
-	    "2>3 sum 1.0 set 03\n"
-	    "3>1 sum 1.1 set 06\n"
-	    "1>2 sum 1.2 set 05\n"
-	    "3 is killed\n"
-	    "1>2 sum 1.0 set 01\n"
-	    "1>2 sum 1.2 set 01\n"
-	    "2>1 sum 1.1 set 02\n"
-	    "2>1 result 1.0 set 03\n"
-	    "2>1 result 1.2 set 03\n"
-	    "1>2 result 1.1 set 03\n"
-	    "2>1 vote\n"
-	    "1 decided round 1: TR_OK\n"
-	    "1>2 commit\n"
-	    "2 decided round 1: TR_OK\n");
+	round_of_two(&walk);
 }
 
 static void join_step(struct walk *walk, enum group_event_kind kind, unsigned who, uint64_t from)

@@ -308,10 +308,11 @@ static void two_votes(Traind__Peer__Vote votes[2])
 	view.contributors[1] = 2;
 	pump_install(pump, &view);
 	for (size_t i = pump->first; i < pump->last; i++) {
-		if (pump->messages[i].kind != PUMP_VOTE)
+		const struct core_message *message = pump->messages[i];
+		if (message == NULL || message->kind != GROUP_DO_SEND_VOTE)
 			continue;
 		assert_true(count < 2);
-		votes[count++] = pump->messages[i].vote;
+		votes[count++] = message->vote;
 	}
 	assert_int_equal(count, 2);
 	assert_int_equal(votes[0].view, 1);
