@@ -7,24 +7,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "collectives/transport/descriptors.h"
+
 tr_status channel_pair(int ends[2], struct tr_error *error)
 {
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
 		return tr_error_set(error, TR_EIO, "cannot make a worker's channel: %s",
 		    strerror(errno));
 	return TR_OK;
-}
-
-static void put_descriptors(struct msghdr *message, void *space, const int *descriptors,
-    unsigned count)
-{
-	message->msg_control = space;
-	message->msg_controllen = CMSG_SPACE(count * sizeof(int));
-	struct cmsghdr *c = CMSG_FIRSTHDR(message);
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(count * sizeof(int));
-	memcpy(CMSG_DATA(c), descriptors, count * sizeof(int));
 }
 
 /* Moves `pieces` on by what was sent. */
@@ -50,14 +40,12 @@ tr_status channel_send(int fd, uint32_t kind, const void *head, size_t head_byte
 		{ (void *)(uintptr_t)head, head_bytes },
 		{ (void *)(uintptr_t)body, body_bytes },
 	};
-	_Alignas(struct cmsghdr)
-	    uint8_t space[CMSG_SPACE(CHANNEL_DESCRIPTORS_MAX * sizeof(int))] = { 0 };
+	_Alignas(struct cmsghdr) uint8_t space[DESCRIPTORS_SPACE(CHANNEL_DESCRIPTORS_MAX)];
 	struct msghdr message = { .msg_iov = pieces, .msg_iovlen = 3 };
 	assert(descriptor_count <= CHANNEL_DESCRIPTORS_MAX);
 	if (header.bytes > TR_CHANNEL_MESSAGE_MAX)
 		return TR_ELIMIT;
-	if (descriptor_count > 0)
-		put_descriptors(&message, space, descriptors, descriptor_count);
+	descriptors_attach(&message, space, descriptors, descriptor_count);
 	while (message.msg_iovlen > 0) {
 		ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
 		if (n < 0 && errno == EINTR)
@@ -76,31 +64,9 @@ tr_status channel_send(int fd, uint32_t kind, const void *head, size_t head_byte
 	return TR_OK;
 }
 
-/* Keeps what fits; closes what does not. */
-static tr_status take_descriptors(struct channel_inbox *inbox, struct msghdr *message)
-{
-	tr_status st = (message->msg_flags & MSG_CTRUNC) != 0 ? TR_EPROTO : TR_OK;
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < count; i++) {
-			int fd;
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-			if (inbox->descriptor_count < CHANNEL_DESCRIPTORS_MAX) {
-				inbox->descriptors[inbox->descriptor_count++] = fd;
-				continue;
-			}
-			(void)close(fd);
-			st = TR_EPROTO;
-		}
-	}
-	return st;
-}
-
 tr_status channel_inbox_fill(struct channel_inbox *inbox, int fd)
 {
-	_Alignas(struct cmsghdr) uint8_t space[CMSG_SPACE(CHANNEL_DESCRIPTORS_MAX * sizeof(int))];
+	_Alignas(struct cmsghdr) uint8_t space[DESCRIPTORS_SPACE(CHANNEL_DESCRIPTORS_MAX)];
 	memmove(inbox->bytes, inbox->bytes + inbox->begin, inbox->end - inbox->begin);
 	inbox->end -= inbox->begin;
 	inbox->begin = 0;
@@ -115,12 +81,15 @@ tr_status channel_inbox_fill(struct channel_inbox *inbox, int fd)
 	} while (n < 0 && errno == EINTR);
 	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 		return TR_EAGAIN;
-	if (n <= 0)
+	if (n < 0)
+		return TR_EUNAVAILABLE;
+	/* They are ours to close whatever is said beside them. */
+	bool whole = descriptors_take(&message, inbox->descriptors, &inbox->descriptor_count,
+	    CHANNEL_DESCRIPTORS_MAX);
+	if (n == 0)
 		return TR_EUNAVAILABLE;
 	inbox->end += (size_t)n;
-	if ((message.msg_flags & MSG_TRUNC) != 0)
-		return TR_EPROTO;
-	return take_descriptors(inbox, &message);
+	return whole && (message.msg_flags & MSG_TRUNC) == 0 ? TR_OK : TR_EPROTO;
 }
 
 tr_status channel_inbox_next(struct channel_inbox *inbox, struct channel_message *message,

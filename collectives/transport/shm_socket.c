@@ -12,6 +12,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "collectives/transport/descriptors.h"
+
 #define BACKLOG 128
 
 static socklen_t name_address(const char *name, struct sockaddr_un *address)
@@ -80,20 +82,11 @@ tr_status shm_socket_check_peer(int fd, pid_t *pid, struct tr_error *error)
 tr_status shm_socket_send(int fd, const struct shm_message *message, const int *descriptors,
     unsigned count)
 {
-	_Alignas(struct cmsghdr)
-	    uint8_t space[CMSG_SPACE(SHM_SOCKET_DESCRIPTORS * sizeof(int))] = { 0 };
+	_Alignas(struct cmsghdr) uint8_t space[DESCRIPTORS_SPACE(SHM_SOCKET_DESCRIPTORS)];
 	struct iovec piece = { (void *)(uintptr_t)message, sizeof(*message) };
 	struct msghdr header = { .msg_iov = &piece, .msg_iovlen = 1 };
 	assert(count <= SHM_SOCKET_DESCRIPTORS);
-	if (count > 0) {
-		header.msg_control = space;
-		header.msg_controllen = CMSG_SPACE(count * sizeof(int));
-		struct cmsghdr *c = CMSG_FIRSTHDR(&header);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(count * sizeof(int));
-		memcpy(CMSG_DATA(c), descriptors, count * sizeof(int));
-	}
+	descriptors_attach(&header, space, descriptors, count);
 	ssize_t n;
 	do {
 		n = sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -113,31 +106,9 @@ static void close_all(struct shm_received *received)
 		(void)close(received->descriptors[--received->descriptor_count]);
 }
 
-/* Keeps what fits; closes what does not. */
-static bool take_descriptors(struct shm_received *received, struct msghdr *header)
-{
-	bool whole = (header->msg_flags & (MSG_CTRUNC | MSG_TRUNC)) == 0;
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < count; i++) {
-			int fd;
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-			if (received->descriptor_count < SHM_SOCKET_DESCRIPTORS) {
-				received->descriptors[received->descriptor_count++] = fd;
-				continue;
-			}
-			(void)close(fd);
-			whole = false;
-		}
-	}
-	return whole;
-}
-
 tr_status shm_socket_receive(int fd, struct shm_received *received)
 {
-	_Alignas(struct cmsghdr) uint8_t space[CMSG_SPACE(SHM_SOCKET_DESCRIPTORS * sizeof(int))];
+	_Alignas(struct cmsghdr) uint8_t space[DESCRIPTORS_SPACE(SHM_SOCKET_DESCRIPTORS)];
 	struct iovec piece = { &received->message, sizeof(received->message) };
 	struct msghdr header = { .msg_iov = &piece,
 		.msg_iovlen = 1,
@@ -152,7 +123,9 @@ tr_status shm_socket_receive(int fd, struct shm_received *received)
 		return TR_EAGAIN;
 	if (n < 0)
 		return TR_EUNAVAILABLE;
-	bool whole = take_descriptors(received, &header);
+	bool whole = descriptors_take(&header, received->descriptors, &received->descriptor_count,
+	                 SHM_SOCKET_DESCRIPTORS) &&
+	    (header.msg_flags & MSG_TRUNC) == 0;
 	if (n == 0 && received->descriptor_count == 0)
 		return TR_EUNAVAILABLE;
 	if (whole && n == (ssize_t)sizeof(received->message) &&

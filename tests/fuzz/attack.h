@@ -7,9 +7,9 @@
 #include <assert.h>
 
 #include "proto/frame.h"
-#include "proto/segment.h"
 #include "tests/fuzz/live.h"
 #include "tests/fuzz/script.h"
+#include "tests/fuzz/script_segment.h"
 
 #define ATTACK_ELEMENTS    40
 #define ATTACK_STATE_BYTES 256
@@ -70,28 +70,11 @@ static void attack_hello(struct script *script, struct attack_frame *frame)
 
 static void attack_segment(struct script *script, struct attack_frame *frame)
 {
-	static const uint8_t sizes[] = { 1, 4, 8, 4, 8, 2, 2, 1 };
+	const struct script_truth truth = { attack.view, attack.round, attack.attempt,
+		ATTACK_ELEMENTS, 3, 65 };
 	uint8_t *payload = frame->payload;
-	uint8_t dtype = (uint8_t)script_about(script, TR_F32);
-	uint32_t elements = (uint32_t)script_about(script, 16) % 65;
-	struct segment_header header = {
-		.view = script_about(script, attack.view),
-		.round = script_about(script, attack.round),
-		.attempt = script_about(script, attack.attempt),
-		.tag = (uint32_t)script_about(script, script_byte(script) % 3),
-		.segment = (uint32_t)script_about(script, script_byte(script) % 4),
-		.signature = { .count = script_about(script, ATTACK_ELEMENTS),
-		    .dtype = dtype,
-		    .reduce = (uint8_t)script_about(script, TR_SUM),
-		    .codec = (uint8_t)script_about(script, 0),
-		    .collective = (uint8_t)script_about(script, TR_ALL_REDUCE),
-		    .root = (uint32_t)script_about(script, 0),
-		    .algorithm = (uint8_t)script_about(script, 0) },
-		.kind = (uint8_t)script_about(script, 1 + script_byte(script) % 2),
-		.encoding = (uint8_t)script_about(script, 0),
-		.elements = elements,
-		.bytes = (uint32_t)script_about(script, elements * sizes[dtype % sizeof(sizes)]),
-	};
+	struct segment_header header = script_segment(script, &truth);
+	header.bytes = (uint32_t)script_about(script, header.bytes);
 	header.contributors[0] = (uint8_t)script_about(script, script_byte(script) % 16);
 	header.contributors[TR_GROUP_PEERS_MAX / 8 - 1] = (uint8_t)script_about(script, 0);
 	segment_header_put(&header, payload);

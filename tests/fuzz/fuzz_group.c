@@ -8,6 +8,7 @@
 
 #include "collectives/core/group.h"
 #include "tests/fuzz/script.h"
+#include "tests/fuzz/script_segment.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -64,28 +65,10 @@ static tr_status step(struct member *member, struct group_event event)
 
 static void segment(struct member *member, struct script *script)
 {
-	static const uint8_t sizes[] = { 1, 4, 8, 4, 8, 2, 2, 1 };
 	static const uint8_t payload[64 * 8];
-	uint8_t dtype = (uint8_t)script_about(script, TR_F32);
-	uint32_t elements = (uint32_t)script_about(script, 16) % 64;
-	struct segment_header header = {
-		.view = script_about(script, member->view),
-		.round = script_about(script, member->round),
-		.attempt = script_about(script, member->attempt),
-		.tag = (uint32_t)script_about(script, script_byte(script) % TAGS),
-		.segment = (uint32_t)script_about(script, script_byte(script) % 4),
-		.signature = { .count = script_about(script, ELEMENTS),
-		    .dtype = dtype,
-		    .reduce = (uint8_t)script_about(script, TR_SUM),
-		    .codec = (uint8_t)script_about(script, 0),
-		    .collective = (uint8_t)script_about(script, TR_ALL_REDUCE),
-		    .root = (uint32_t)script_about(script, 0),
-		    .algorithm = (uint8_t)script_about(script, 0) },
-		.kind = (uint8_t)script_about(script, 1 + script_byte(script) % 2),
-		.encoding = (uint8_t)script_about(script, 0),
-		.elements = elements,
-		.bytes = elements * sizes[dtype % sizeof(sizes)],
-	};
+	const struct script_truth truth = { member->view, member->round, member->attempt, ELEMENTS,
+		TAGS, 64 };
+	struct segment_header header = script_segment(script, &truth);
 	header.contributors[0] = (uint8_t)script_about(script, script_byte(script));
 	header.contributors[TR_GROUP_PEERS_MAX / 8 - 1] = (uint8_t)script_about(script, 0);
 	/* Through the decoder, as from the wire: what it refuses never reaches the core. */

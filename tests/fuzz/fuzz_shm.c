@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "collectives/transport/descriptors.h"
 #include "collectives/transport/shm_memory.h"
 #include "collectives/transport/shm_ring.h"
 #include "collectives/transport/shm_socket.h"
@@ -87,18 +88,10 @@ static int odd(unsigned kind)
 static void send_message(int fd, const struct shm_message *says, size_t bytes, const int *sent,
     unsigned count)
 {
-	_Alignas(struct cmsghdr) uint8_t space[CMSG_SPACE(SENT_MAX * sizeof(int))] = { 0 };
+	_Alignas(struct cmsghdr) uint8_t space[DESCRIPTORS_SPACE(SENT_MAX)];
 	struct iovec piece = { (void *)(uintptr_t)says, bytes };
 	struct msghdr header = { .msg_iov = &piece, .msg_iovlen = 1 };
-	if (count > 0) {
-		header.msg_control = space;
-		header.msg_controllen = CMSG_SPACE(count * sizeof(int));
-		struct cmsghdr *c = CMSG_FIRSTHDR(&header);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(count * sizeof(int));
-		memcpy(CMSG_DATA(c), sent, count * sizeof(int));
-	}
+	descriptors_attach(&header, space, sent, count);
 	(void)sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
