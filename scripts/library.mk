@@ -4,7 +4,7 @@ $(BUILD)/tests/library_peer: $(BUILD)/obj/tests/system/library_peer.o
 COLLBENCH := collbench coll_case coll_exact coll_kill coll_log coll_memberd coll_wire measure measure_input processes
 $(BUILD)/bin/collbench: $(COLLBENCH:%=$(BUILD)/obj/tests/bench/%.o)
 $(BUILD)/tests/domain_peer: $(BUILD)/obj/tests/system/domain_peer.o
-$(BUILD)/bin/faultbench: $(BUILD)/obj/tests/bench/faultbench.o
+$(BUILD)/bin/faultbench: $(BUILD)/obj/tests/bench/faultbench.o $(BUILD)/obj/tests/bench/coll_memberd.o
 $(LIBRARY_PROGRAMS): $(BUILD)/lib/libtraincoll.so
 	@mkdir -p $(@D)
 	@echo "ld $@"

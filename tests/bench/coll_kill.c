@@ -1,8 +1,10 @@
 #include "tests/bench/coll_kill.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -10,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/bench/coll_exact.h"
@@ -17,7 +20,8 @@
 #include "tests/bench/coll_memberd.h"
 #include "tests/bench/processes.h"
 
-#define WATCH_US    100 /* between two looks of the victim's thread */
+#define WATCH_NS \
+	100000 /* between two looks at how much was sent: the kernel has no event for that */
 #define DEADLINE_S  120 /* for the survivors to end */
 #define SOCKETS_MAX 256
 
@@ -53,7 +57,7 @@ struct actor {
 
 struct watch {
 	const struct actor *actor;
-	atomic_bool armed;     /* the op begins */
+	sem_t armed;           /* the op begins */
 	double op_s, op_bytes; /* of an undisturbed op */
 };
 
@@ -90,6 +94,16 @@ static double bytes_of(const int *sockets, unsigned count)
 	return sum;
 }
 
+/* Moves `at` on, and sleeps until then. */
+static void sleep_until(struct timespec *at, uint64_t ns)
+{
+	uint64_t sum = (uint64_t)at->tv_nsec + ns;
+	at->tv_sec += (time_t)(sum / 1000000000u);
+	at->tv_nsec = (long)(sum % 1000000000u);
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, at, NULL) == EINTR)
+		continue;
+}
+
 static void *run_watch(void *arg)
 {
 	struct watch *w = arg;
@@ -98,12 +112,15 @@ static void *run_watch(void *arg)
 	unsigned count = list_sockets(sockets);
 	bool by_bytes = w->op_bytes > (double)a->c.c.bytes / 8;
 	double before = bytes_of(sockets, count);
-	while (!atomic_load(&w->armed))
-		(void)usleep(WATCH_US);
-	double start = measure_now_s();
-	while (by_bytes ? bytes_of(sockets, count) - before < a->kill.at * w->op_bytes
-	                : measure_now_s() - start < a->kill.at * w->op_s)
-		(void)usleep(WATCH_US);
+	while (sem_wait(&w->armed) != 0)
+		continue;
+	struct timespec look;
+	(void)clock_gettime(CLOCK_MONOTONIC, &look);
+	if (by_bytes)
+		while (bytes_of(sockets, count) - before < a->kill.at * w->op_bytes)
+			sleep_until(&look, WATCH_NS);
+	else
+		sleep_until(&look, (uint64_t)(a->kill.at * w->op_s * 1e9));
 	raise_signal(a, by_bytes ? "bytes" : "time");
 	return NULL;
 }
@@ -127,7 +144,7 @@ static double run_op(const struct actor *a, struct watch *watch, double *bytes)
 	uint64_t before = measure_wire_bytes();
 	double start = measure_now_s();
 	if (watch != NULL)
-		atomic_store(&watch->armed, true);
+		(void)sem_post(&watch->armed);
 	coll_case_submit(a->group, 0, a->data, &a->c);
 	coll_check(tr_wait(a->group, 0, &error), "wait", &error);
 	double took = measure_now_s() - start;
@@ -179,6 +196,7 @@ static void body(void *arg, unsigned rank)
 		.op_s = mine->undisturbed_s,
 		.op_bytes = mine->undisturbed_bytes };
 	pthread_t thread;
+	(void)sem_init(&watch.armed, 0, 0);
 	if (rank == a.victim && pthread_create(&thread, NULL, run_watch, &watch) != 0)
 		_exit(1);
 	begin_round(&a);
@@ -294,7 +312,7 @@ bool coll_kill_run(const struct coll_case *c, const struct coll_kill *kill, cons
 	a.scene = make_scene(c->c.world);
 	if (a.scene == NULL || !coll_log_open(&log))
 		return false;
-	if (!coll_memberd_start(&memberd, program, log.memberd[1]))
+	if (!coll_memberd_start(&memberd, program, "info", log.memberd[1]))
 		return false;
 	a.c.address = memberd.address;
 	a.log_fd = log.processes[1];

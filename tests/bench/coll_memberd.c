@@ -1,52 +1,86 @@
 #include "tests/bench/coll_memberd.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void run_memberd(const struct coll_memberd *memberd, const char *program, int log_fd)
+static void run_memberd(const struct coll_memberd *memberd, const char *program,
+    const char *log_level, int log_fd)
 {
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (log_fd >= 0)
 		(void)dup2(log_fd, STDERR_FILENO);
 	(void)execl(program, "memberd", "--listen", "127.0.0.1:0", "--dir", memberd->folder,
-	    "--log-level", log_fd >= 0 ? "info" : "error", (char *)NULL);
-	fprintf(stderr, "collbench: cannot run %s: %s\n", program, strerror(errno));
+	    "--log-level", log_level, (char *)NULL);
+	fprintf(stderr, "%s: cannot run %s: %s\n", program_invocation_short_name, program,
+	    strerror(errno));
 	_exit(1);
 }
 
-bool coll_memberd_start(struct coll_memberd *memberd, const char *program, int log_fd)
+static bool read_address(struct coll_memberd *memberd)
 {
 	char path[300];
-	(void)snprintf(memberd->folder, sizeof(memberd->folder), "/tmp/collbench-XXXXXX");
-	if (mkdtemp(memberd->folder) == NULL)
+	(void)snprintf(path, sizeof(path), "%s/address", memberd->folder);
+	FILE *file = fopen(path, "re");
+	if (file == NULL)
 		return false;
+	bool there = fgets(memberd->address, sizeof(memberd->address), file) != NULL;
+	(void)fclose(file);
+	memberd->address[strcspn(memberd->address, "\n")] = '\0';
+	return there;
+}
+
+/* memberd renames its address into the folder when it serves. */
+static bool wait_address(struct coll_memberd *memberd, int renames)
+{
+	_Alignas(struct inotify_event) char events[4096];
+	int end = (int)syscall(SYS_pidfd_open, memberd->pid, 0);
+	struct pollfd fds[2] = { { .fd = renames, .events = POLLIN },
+		{ .fd = end, .events = POLLIN } };
+	bool there = false;
+	while (end >= 0 && !there && fds[1].revents == 0) {
+		if (poll(fds, 2, -1) < 0 && errno != EINTR)
+			break;
+		if ((fds[0].revents & POLLIN) != 0 && read(renames, events, sizeof(events)) > 0)
+			there = read_address(memberd);
+	}
+	if (end >= 0)
+		(void)close(end);
+	return there;
+}
+
+bool coll_memberd_start(struct coll_memberd *memberd, const char *program, const char *log_level,
+    int log_fd)
+{
+	const char *tmp = getenv("TMPDIR");
+	(void)snprintf(memberd->folder, sizeof(memberd->folder), "%s/%s-XXXXXX",
+	    tmp != NULL ? tmp : "/tmp", program_invocation_short_name);
+	int renames = inotify_init1(IN_CLOEXEC);
+	if (mkdtemp(memberd->folder) == NULL || renames < 0 ||
+	    inotify_add_watch(renames, memberd->folder, IN_MOVED_TO) < 0) {
+		fprintf(stderr, "%s: no folder for memberd: %s\n", program_invocation_short_name,
+		    strerror(errno));
+		return false;
+	}
 	memberd->pid = fork();
 	if (memberd->pid == 0)
-		run_memberd(memberd, program, log_fd);
-	(void)snprintf(path, sizeof(path), "%s/address", memberd->folder);
-	for (;;) {
-		FILE *file = fopen(path, "r");
-		bool there = file != NULL &&
-		    fgets(memberd->address, sizeof(memberd->address), file) != NULL &&
-		    strchr(memberd->address, ':') != NULL;
-		if (file != NULL)
-			(void)fclose(file);
-		if (there)
-			break;
-		if (waitpid(memberd->pid, NULL, WNOHANG) != 0) {
-			fprintf(stderr, "collbench: memberd did not start\n");
-			return false;
-		}
-		(void)usleep(2000);
-	}
-	memberd->address[strcspn(memberd->address, "\n")] = '\0';
-	return true;
+		run_memberd(memberd, program, log_level, log_fd);
+	bool there = memberd->pid > 0 && wait_address(memberd, renames);
+	(void)close(renames);
+	if (there)
+		return true;
+	fprintf(stderr, "%s: memberd did not start\n", program_invocation_short_name);
+	if (memberd->pid > 0)
+		coll_memberd_stop(memberd);
+	return false;
 }
 
 void coll_memberd_stop(const struct coll_memberd *memberd)
@@ -56,5 +90,6 @@ void coll_memberd_stop(const struct coll_memberd *memberd)
 	(void)waitpid(memberd->pid, NULL, 0);
 	(void)snprintf(command, sizeof(command), "rm -r '%s'", memberd->folder);
 	if (system(command) != 0)
-		fprintf(stderr, "collbench: cannot remove %s\n", memberd->folder);
+		fprintf(stderr, "%s: cannot remove %s\n", program_invocation_short_name,
+		    memberd->folder);
 }

@@ -1,4 +1,4 @@
-/* The memberd of a run of collbench: started in a temporary folder on a port of the system's choice, ended with it. */
+/* The memberd of a bench's run: started in a temporary folder on a port of the system's choice, ended with it. */
 #ifndef TR_BENCH_COLL_MEMBERD_H
 #define TR_BENCH_COLL_MEMBERD_H
 
@@ -10,9 +10,10 @@ struct coll_memberd {
 	pid_t pid;
 };
 
-/* `program`: its path. `log_fd`: where its log goes from level info on; -1: to stderr, errors only. false: it did not start, and
+/* `program`: its path. Logs from `log_level` on to `log_fd`; -1: to stderr. Returns once it serves. false: it did not start, and
  * it or this said why. */
-bool coll_memberd_start(struct coll_memberd *memberd, const char *program, int log_fd);
+bool coll_memberd_start(struct coll_memberd *memberd, const char *program, const char *log_level,
+    int log_fd);
 void coll_memberd_stop(const struct coll_memberd *memberd);
 
 #endif

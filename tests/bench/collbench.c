@@ -160,7 +160,7 @@ static bool run(const struct bench *bench)
 	struct coll_memberd memberd;
 	bool well = true;
 	struct coll_case c = bench->common;
-	if (bench->kill.at == 0 && !coll_memberd_start(&memberd, bench->memberd, -1))
+	if (bench->kill.at == 0 && !coll_memberd_start(&memberd, bench->memberd, "error", -1))
 		return false;
 	c.address = memberd.address;
 	for (unsigned i = 0; i < bench->algorithm_count * bench->world_count * bench->bytes_count;

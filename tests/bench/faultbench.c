@@ -10,9 +10,11 @@
  * Medians over the trials, with the least and the most.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -21,11 +23,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "collectives/coll.h"
+#include "tests/bench/coll_memberd.h"
 
 #define WORLD_MAX  16
 #define ROUNDS_MAX 4096
@@ -35,9 +39,7 @@
 #define TRIALS_MAX 101
 
 struct bench {
-	const char *memberd, *fault, *policy, *algorithm, *log_level;
-	char folder[256], address[128];
-	pid_t memberd_pid;
+	const char *memberd, *fault, *policy, *algorithm, *log_level, *address;
 	unsigned world, trials;
 	size_t bytes;
 	bool json;
@@ -59,6 +61,7 @@ struct row {
 struct shared {
 	_Atomic uint64_t last_round; /* all end after this one */
 	struct row rows[WORLD_MAX + 1];
+	int news[2]; /* a pipe: each process says that a row has changed, and whoever waits looks again */
 };
 
 static uint64_t now_ns(void)
@@ -84,8 +87,16 @@ static void check(tr_status st, const char *call, const struct tr_error *error)
 	_exit(1);
 }
 
+static void stamp(const struct shared *shared, _Atomic uint64_t *what, uint64_t value)
+{
+	*what = value;
+	while (write(shared->news[1], "", 1) < 0 && errno == EINTR)
+		continue;
+}
+
 /* Until its op is reduced and the round committed; false: the round begins again. */
-static bool attempt(tr_group *group, const struct bench *bench, struct row *row, float *data)
+static bool attempt(tr_group *group, const struct bench *bench, const struct shared *shared,
+    struct row *row, float *data)
 {
 	struct tr_error error = { 0 };
 	struct tr_round round, committed;
@@ -95,7 +106,7 @@ static bool attempt(tr_group *group, const struct bench *bench, struct row *row,
 	for (size_t i = 0; i < count; i++)
 		data[i] = (float)(i % 16);
 	if (stamps->start_ns == 0)
-		stamps->start_ns = now_ns();
+		stamp(shared, &stamps->start_ns, now_ns());
 	unsigned flags = round.index < round.contributors ? TR_CONTRIBUTE : 0;
 	tr_status st = tr_allreduce(group, 0, data, count, TR_F32, TR_SUM, flags, &error);
 	if (st == TR_OK && !round.receive_state)
@@ -105,17 +116,17 @@ static bool attempt(tr_group *group, const struct bench *bench, struct row *row,
 	check(st, "all-reduce", &error);
 	if (round.receive_state)
 		check(tr_state_receive(group, &error), "state", &error);
-	stamps->done_ns = now_ns();
+	stamp(shared, &stamps->done_ns, now_ns());
 	st = tr_round_commit(group, NULL, &committed, &error);
 	if (st == TR_ERESTART)
 		return false;
 	check(st, "commit", &error);
-	stamps->committed_ns = now_ns();
 	stamps->contributors = committed.contributors;
+	stamp(shared, &stamps->committed_ns, now_ns());
 	for (size_t i = 0; i < count && !committed.partial; i += count / 100 + 1)
 		row->wrong += data[i] != (float)(i % 16) * (float)committed.contributors;
 	if (row->first_round == 0)
-		row->first_round = committed.round;
+		stamp(shared, &row->first_round, committed.round);
 	return true;
 }
 
@@ -147,7 +158,7 @@ static void run_process(const struct bench *bench, unsigned trial, struct shared
 	check(tr_state_ready(group, 0, &error), "ready", &error);
 	uint64_t round = 0;
 	while (row->first_round == 0 || row->first_round + round < shared->last_round + 1)
-		if (attempt(group, bench, row, data))
+		if (attempt(group, bench, shared, row, data))
 			round++;
 	tr_group_leave(group);
 	_exit(row->wrong == 0 ? 0 : 3);
@@ -165,13 +176,49 @@ static double ms(uint64_t from_ns, uint64_t to_ns)
 	return ((double)to_ns - (double)from_ns) * 1e-6;
 }
 
-static void wait_round(struct shared *shared, const struct bench *bench, uint64_t round, bool begun)
+/* A trial as its parent sees it. */
+struct trial {
+	const struct bench *bench;
+	struct shared *shared;
+	pid_t pids[WORLD_MAX + 1]; /* 0: none */
+	int ends[WORLD_MAX + 1];   /* pidfds */
+	unsigned number, killed;   /* killed: whose end is no news; WORLD_MAX + 1: nobody's */
+};
+
+/* Waits until a process says that a row has changed. false: one ended that nobody killed. */
+static bool wait_news(const struct trial *t)
 {
-	for (unsigned i = 0; i < bench->world; i++) {
-		struct stamps *stamps = stamps_of(shared, i, round);
-		while ((begun ? stamps->start_ns : stamps->committed_ns) == 0)
-			(void)usleep(100);
+	struct pollfd fds[WORLD_MAX + 2] = { { .fd = t->shared->news[0], .events = POLLIN } };
+	char news[4096];
+	for (unsigned i = 0; i <= WORLD_MAX; i++)
+		fds[i + 1] = (struct pollfd){ .fd = t->pids[i] > 0 && i != t->killed ? t->ends[i]
+			                                                             : -1,
+			.events = POLLIN };
+	while (poll(fds, WORLD_MAX + 2, -1) < 0)
+		if (errno != EINTR)
+			return false;
+	if ((fds[0].revents & POLLIN) != 0)
+		return read(t->shared->news[0], news, sizeof(news)) > 0;
+	fprintf(stderr, "faultbench: a process ended too early\n");
+	return false;
+}
+
+static bool wait_set(const struct trial *t, const _Atomic uint64_t *what)
+{
+	while (*what == 0)
+		if (!wait_news(t))
+			return false;
+	return true;
+}
+
+static bool wait_round(const struct trial *t, uint64_t round, bool begun)
+{
+	for (unsigned i = 0; i < t->bench->world; i++) {
+		struct stamps *stamps = stamps_of(t->shared, i, round);
+		if (!wait_set(t, begun ? &stamps->start_ns : &stamps->committed_ns))
+			return false;
 	}
+	return true;
 }
 
 /* Of one process's undisturbed rounds: the op, or the round with its commit. */
@@ -191,85 +238,101 @@ struct outcome {
 	double admitted, takes_part, stall;
 };
 
-static void kill_one(const struct bench *bench, struct shared *shared, const pid_t *pids,
-    struct outcome *out)
+static bool kill_one(struct trial *t, struct outcome *out)
 {
+	const struct bench *bench = t->bench;
 	uint64_t round = WARM + CALM + 1;
 	unsigned victim = bench->world - 1;
-	wait_round(shared, bench, round - 1, false);
+	if (!wait_round(t, round - 1, false))
+		return false;
 	for (unsigned i = 0; i < bench->world; i++)
-		out->calm = fmax(out->calm, calm_ms(shared, i, false));
-	wait_round(shared, bench, round, true);
-	(void)usleep((useconds_t)(out->calm * 500));
+		out->calm = fmax(out->calm, calm_ms(t->shared, i, false));
+	if (!wait_round(t, round, true))
+		return false;
+	(void)usleep((useconds_t)(out->calm * 500)); /* half of the op */
 	uint64_t killed_ns = now_ns();
-	(void)kill(pids[victim], SIGKILL);
+	t->killed = victim;
+	(void)kill(t->pids[victim], SIGKILL);
 	for (unsigned i = 0; i < victim; i++) {
-		struct stamps *stamps = stamps_of(shared, i, round);
-		while (stamps->done_ns == 0)
-			(void)usleep(100);
+		struct stamps *stamps = stamps_of(t->shared, i, round);
+		if (!wait_set(t, &stamps->done_ns))
+			return false;
 		double took = ms(stamps->start_ns, stamps->done_ns);
-		out->extra = fmax(out->extra, took - calm_ms(shared, i, false));
+		out->extra = fmax(out->extra, took - calm_ms(t->shared, i, false));
 		out->resumed = fmax(out->resumed, ms(killed_ns, stamps->done_ns));
 	}
+	return true;
 }
 
-static pid_t start_process(const struct bench *bench, unsigned trial, struct shared *shared,
-    unsigned number)
+static bool start_process(struct trial *t, unsigned number)
 {
-	pid_t pid = fork();
-	if (pid == 0)
-		run_process(bench, trial, shared, number);
-	return pid;
+	t->pids[number] = fork();
+	if (t->pids[number] == 0)
+		run_process(t->bench, t->number, t->shared, number);
+	t->ends[number] = t->pids[number] > 0 ? (int)syscall(SYS_pidfd_open, t->pids[number], 0)
+	                                      : -1;
+	return t->ends[number] >= 0;
 }
 
-static void join_one(const struct bench *bench, unsigned trial, struct shared *shared, pid_t *pids,
-    struct outcome *out)
+static bool join_one(struct trial *t, struct outcome *out)
 {
-	wait_round(shared, bench, WARM + CALM, false);
-	pids[bench->world] = start_process(bench, trial, shared, bench->world);
-	struct row *row = &shared->rows[bench->world];
-	while (row->first_round == 0)
-		(void)usleep(100);
+	const struct bench *bench = t->bench;
+	struct row *row = &t->shared->rows[bench->world];
+	if (!wait_round(t, WARM + CALM, false) || !start_process(t, bench->world) ||
+	    !wait_set(t, &row->first_round))
+		return false;
 	uint64_t first = row->first_round;
-	shared->last_round = first + 2 * AFTER;
-	wait_round(shared, bench, first + 1, false);
+	t->shared->last_round = first + 2 * AFTER;
+	if (!wait_round(t, first + 1, false))
+		return false;
 	out->admitted = ms(row->connect_ns, row->joined_ns);
-	out->takes_part = ms(row->connect_ns, stamps_of(shared, bench->world, first)->committed_ns);
+	out->takes_part = ms(row->connect_ns,
+	    stamps_of(t->shared, bench->world, first)->committed_ns);
 	for (unsigned i = 0; i < bench->world; i++) {
-		double calm = calm_ms(shared, i, true);
+		double calm = calm_ms(t->shared, i, true);
 		out->calm = fmax(out->calm, calm);
 		for (uint64_t r = WARM + CALM; r <= first + 1; r++) {
-			struct stamps *stamps = stamps_of(shared, i, r);
+			struct stamps *stamps = stamps_of(t->shared, i, r);
 			if (stamps->committed_ns >= row->connect_ns)
 				out->stall = fmax(out->stall,
 				    ms(stamps->start_ns, stamps->committed_ns) - calm);
 		}
 	}
+	return true;
 }
 
-static bool run_trial(const struct bench *bench, unsigned trial, struct outcome *out)
+/* All processes have ended well, but for the one that was killed. After a trial that failed they are ended. */
+static bool end_processes(const struct trial *t, bool well)
+{
+	for (unsigned i = 0; i <= WORLD_MAX; i++) {
+		int status = 0;
+		if (t->pids[i] <= 0)
+			continue;
+		if (!well)
+			(void)kill(t->pids[i], SIGKILL);
+		(void)waitpid(t->pids[i], &status, 0);
+		(void)close(t->ends[i]);
+		well = well && (status == 0 || i == t->killed);
+	}
+	return well;
+}
+
+static bool run_trial(const struct bench *bench, unsigned number, struct outcome *out)
 {
 	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
 	    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct trial t = { bench, shared, { 0 }, { 0 }, number, WORLD_MAX + 1 };
 	bool kills = strcmp(bench->fault, "kill") == 0, well = true;
-	pid_t pids[WORLD_MAX + 1] = { 0 };
-	if (shared == MAP_FAILED)
+	if (shared == MAP_FAILED || pipe2(shared->news, O_CLOEXEC) != 0)
 		return false;
 	*out = (struct outcome){ 0 };
 	shared->last_round = kills ? WARM + CALM + 1 + AFTER : UINT64_MAX / 2;
-	for (unsigned i = 0; i < bench->world; i++)
-		pids[i] = start_process(bench, trial, shared, i);
-	if (kills)
-		kill_one(bench, shared, pids, out);
-	else
-		join_one(bench, trial, shared, pids, out);
-	for (unsigned i = 0; i <= bench->world; i++) {
-		int status = 0;
-		if (pids[i] == 0)
-			continue;
-		(void)waitpid(pids[i], &status, 0);
-		well = well && (status == 0 || (kills && i == bench->world - 1));
-	}
+	for (unsigned i = 0; well && i < bench->world; i++)
+		well = start_process(&t, i);
+	well = well && (kills ? kill_one(&t, out) : join_one(&t, out));
+	well = end_processes(&t, well);
+	(void)close(shared->news[0]);
+	(void)close(shared->news[1]);
 	(void)munmap(shared, sizeof(*shared));
 	return well;
 }
@@ -311,51 +374,6 @@ static void print_outcomes(const struct bench *bench, const struct outcome *outc
 		print_figure(bench, figures[i].name, values);
 	}
 	printf(bench->json ? "}\n" : "\n");
-}
-
-/* ---- memberd ---- */
-
-static bool start_memberd(struct bench *bench)
-{
-	char path[300];
-	(void)snprintf(bench->folder, sizeof(bench->folder), "%s/faultbench-XXXXXX",
-	    getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
-	if (mkdtemp(bench->folder) == NULL)
-		return false;
-	bench->memberd_pid = fork();
-	if (bench->memberd_pid == 0) {
-		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-		(void)execl(bench->memberd, "memberd", "--listen", "127.0.0.1:0", "--dir",
-		    bench->folder, "--log-level", bench->log_level, (char *)NULL);
-		fprintf(stderr, "faultbench: cannot run %s: %s\n", bench->memberd, strerror(errno));
-		_exit(1);
-	}
-	(void)snprintf(path, sizeof(path), "%s/address", bench->folder);
-	for (;;) {
-		FILE *file = fopen(path, "r");
-		bool there = file != NULL &&
-		    fgets(bench->address, sizeof(bench->address), file) != NULL &&
-		    strchr(bench->address, ':') != NULL;
-		if (file != NULL)
-			(void)fclose(file);
-		if (there)
-			break;
-		if (waitpid(bench->memberd_pid, NULL, WNOHANG) != 0)
-			return false;
-		(void)usleep(2000);
-	}
-	bench->address[strcspn(bench->address, "\n")] = '\0';
-	return true;
-}
-
-static void stop_memberd(const struct bench *bench)
-{
-	char command[300];
-	(void)kill(bench->memberd_pid, SIGTERM);
-	(void)waitpid(bench->memberd_pid, NULL, 0);
-	(void)snprintf(command, sizeof(command), "rm -r '%s'", bench->folder);
-	if (system(command) != 0)
-		fprintf(stderr, "faultbench: cannot remove %s\n", bench->folder);
 }
 
 static bool parse(struct bench *bench, int argc, char **argv)
@@ -402,6 +420,7 @@ int main(int argc, char **argv)
 		.bytes = 64u << 20,
 		.trials = 5 };
 	struct outcome outcomes[TRIALS_MAX];
+	struct coll_memberd memberd;
 	char beside[512] = "";
 	ssize_t length = readlink("/proc/self/exe", beside, sizeof(beside) - 16);
 	if (length > 0)
@@ -414,14 +433,13 @@ int main(int argc, char **argv)
 		    "PATH] [--log-level LEVEL]\n");
 		return 2;
 	}
-	if (!start_memberd(&bench)) {
-		fprintf(stderr, "faultbench: memberd did not start\n");
+	if (!coll_memberd_start(&memberd, bench.memberd, bench.log_level, -1))
 		return 1;
-	}
+	bench.address = memberd.address;
 	bool well = true;
 	for (unsigned t = 0; t < bench.trials; t++)
 		well = run_trial(&bench, t, &outcomes[t]) && well;
 	print_outcomes(&bench, outcomes);
-	stop_memberd(&bench);
+	coll_memberd_stop(&memberd);
 	return well ? 0 : 1;
 }
