@@ -222,7 +222,8 @@ struct tr_op {
 	    *output_block; /* NULL: contiguous; borrowed until return */
 	/* Error feedback of a sum with a codec: `count` floats each, in the op's order. What this peer gives is encoded from a = input + beta *
 	 * residual, and residual_next = a - what the encoded bytes say. The library reads the one and writes the other; the caller swaps them
-	 * after a commit that returned TR_OK, and only then: so an abandoned round has nothing to restore. Start with zeros. */
+	 * after a commit that returned TR_OK, and only then: so an abandoned round has nothing to restore. Start with zeros.
+	 * Where a reduce-scatter's block is nobody's, since its contributor died, residual_next = a. */
 	const float *residual;
 	float *residual_next;
 	float beta;

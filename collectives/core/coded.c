@@ -89,6 +89,24 @@ void coded_encode_input(const struct op *op, uint64_t first, const void *row, si
 	}
 }
 
+void coded_keep_input(const struct op *op, uint64_t first, const void *row, size_t elements)
+{
+	float wide[CODED_BLOCK];
+
+	for (size_t at = 0; at < elements; at += CODED_BLOCK) {
+		size_t count = coded_least(elements - at, CODED_BLOCK);
+		const void *in = (const uint8_t *)row + at * op->element_bytes;
+		const float *input = in, *residual = op->residual + first + at;
+		float *next = op->residual_next + first + at;
+		if (op->dtype != TR_F32) {
+			reduce_widen(op->dtype, wide, in, count);
+			input = wide;
+		}
+		for (size_t k = 0; k < count; k++)
+			next[k] = input[k] + op->beta * residual[k];
+	}
+}
+
 void coded_decode(const struct op *op, void *out, const void *encoded, size_t elements)
 {
 	const struct fold_part part = { .data = encoded, .form = SEGMENT_ENCODED };

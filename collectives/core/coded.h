@@ -15,6 +15,8 @@ size_t coded_bytes(const struct op *op, enum segment_encoding form, size_t eleme
 /* `elements` of our input in a row, of which the first is `first` of the op; with error feedback if the op has it. */
 void coded_encode_input(const struct op *op, uint64_t first, const void *row, size_t elements,
     void *out);
+/* The same elements where nothing of them was given: all of the input, with what was left before, is left for the next round. */
+void coded_keep_input(const struct op *op, uint64_t first, const void *row, size_t elements);
 /* A result, as it lies in memory. */
 void coded_decode(const struct op *op, void *out, const void *encoded, size_t elements);
 

@@ -190,6 +190,23 @@ tr_status op_own(struct op *op, struct buffer_pool *pool, uint32_t segment, stru
 	return TR_OK;
 }
 
+tr_status op_own_keep(const struct op *op, struct buffer_pool *pool, uint32_t segment)
+{
+	const uint8_t *row = op_own_row(op, segment);
+	struct group_buffer *gathered = NULL;
+
+	if (!row) {
+		gathered = buffer_get(pool, op_bytes(op, segment));
+		if (!gathered)
+			return TR_ENOMEM;
+		op_own_gather(op, segment, gathered->data);
+		row = gathered->data;
+	}
+	coded_keep_input(op, cut_first(&op->cut, segment), row, op_elements(op, segment));
+	buffer_put(pool, gathered);
+	return TR_OK;
+}
+
 tr_status op_result_make(const struct op *op, struct buffer_pool *pool, uint32_t segment,
     struct op_result *result)
 {

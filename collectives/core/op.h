@@ -120,6 +120,9 @@ size_t op_form_bytes(const struct op *op, uint32_t segment, enum segment_encodin
 tr_status op_own(struct op *op, struct buffer_pool *pool, uint32_t segment, struct fold_part *part);
 void op_own_drop(struct op *op, struct buffer_pool *pool, uint32_t segment);
 
+/* Error feedback where the segment's result is nobody's: what we would have given is left for the next round. TR_ENOMEM. */
+tr_status op_own_keep(const struct op *op, struct buffer_pool *pool, uint32_t segment);
+
 /* Where this segment's result is to be made: in the caller's memory, or in a buffer if it does not lie in a row. TR_ENOMEM. */
 struct op_result {
 	uint8_t *data;

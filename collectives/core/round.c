@@ -277,12 +277,29 @@ static void round_keep_last(struct group_core *core)
 	core->last_contributor_count = count;
 }
 
+/* Blocks of the dead: their sums are nobody's, whatever of them was on its way. */
+static void round_keep_residuals(struct group_core *core)
+{
+	struct route_of of;
+
+	for (size_t i = 0; i < core->op_count; i++) {
+		const struct op *op = core->ops[i];
+		if (!op->residual || op->kind != OP_SCATTERED || !core->roster.live[core->roster.me])
+			continue;
+		for (uint32_t s = 0; s < op->segments; s++)
+			if (!path_route_of(core, op, s, &of) &&
+			    op_own_keep(op, &core->pool, s) != TR_OK)
+				core->status = TR_ENOMEM;
+	}
+}
+
 void round_commit(struct group_core *core)
 {
 	struct tr_round info = round_info(core);
 	struct tr_error error;
 
 	assert(round_sealed(core));
+	round_keep_residuals(core);
 	record_add(core, &info);
 	round_keep_last(core);
 	core->committed = core->round;

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/core/member.h"
 #include "collectives/kernels/reduce.h"
 #include "tests/sim/sim.h"
 
@@ -149,11 +150,40 @@ static struct tr_digest check_op(struct sim *sim, unsigned number, const struct 
 	return digest;
 }
 
+void check_members(struct sim *sim, const Traind__Peer__View *view)
+{
+	for (unsigned i = 0; i < sim->seen_count && i < SIM_VIEWS_KEPT; i++)
+		if (sim->seen[i].number == view->number)
+			return;
+	struct sim_view *seen = &sim->seen[sim->seen_count++ % SIM_VIEWS_KEPT];
+	*seen = (struct sim_view){ .number = view->number };
+	for (size_t i = 0; i < view->n_peers; i++)
+		if (node_of_peer(sim, view->peers[i]->peer) < SIM_NODES_MAX)
+			seen->nodes[node_of_peer(sim, view->peers[i]->peer)] = true;
+}
+
+/* Contributors that were not in the view in which the round was decided. */
+static void contributors_gone(const struct sim *sim, unsigned number, const struct tr_round *round,
+    bool gone[SIM_NODES_MAX])
+{
+	const struct group_core *core = sim->nodes[number].core;
+	const struct sim_view *view = sim->seen;
+
+	while (view < sim->seen + SIM_VIEWS_KEPT && view->number != round->view)
+		view++;
+	for (unsigned i = 0; i < core->last_contributor_count && i < SIM_NODES_MAX; i++) {
+		unsigned node = node_of_peer(sim, core->last_contributors[i]);
+		gone[i] = view == sim->seen + SIM_VIEWS_KEPT || node == SIM_NODES_MAX ||
+		    !view->nodes[node];
+	}
+}
+
 /* The caller's memory apart from results, and what error feedback leaves. */
 static void check_memory(struct sim *sim, unsigned number, const struct tr_round *round,
     const struct sim_op *op)
 {
 	unsigned key = worker_key(sim, number, op->index);
+	bool gone[SIM_NODES_MAX] = { false };
 	/* A known fault of the core: it decodes what it sends with a codec into the sender's memory. */
 	bool known = op->collective == TR_SEND && op->codec != TR_CODEC_NONE;
 
@@ -163,8 +193,9 @@ static void check_memory(struct sim *sim, unsigned number, const struct tr_round
 		    "changed",
 		    number, (unsigned long)round->round, op->tag, (int)op->collective,
 		    (int)op->codec);
-	else if (op->feedback && op->index < op->contributors &&
-	    !shape_residual_holds(sim, key, round->round, op))
+	contributors_gone(sim, number, round, gone);
+	if (op->feedback && op->index < op->contributors &&
+	    !shape_residual_holds(sim, key, round->round, op, gone))
 		sim_violation(sim, "I2: n%u, round %lu, op %u (codec %d): another residual", number,
 		    (unsigned long)round->round, op->tag, (int)op->codec);
 }

@@ -200,6 +200,7 @@ tr_status node_step(struct sim *sim, unsigned number, struct group_event *event)
 		net_unmap(sim, number);
 	if (event->kind == GROUP_INSTALL && st == TR_OK && !node->failed) {
 		node->view = event->install->view->number;
+		check_members(sim, event->install->view);
 		check_view(sim, number, node->view);
 	}
 	for (size_t i = 0; i < actions.count; i++) {

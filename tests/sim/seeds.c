@@ -34,5 +34,8 @@ const struct sim_seed sim_seeds[] = {
 	    "no contributor was left, and what was missing was a dead one's own block: the last "
 	    "holder of "
 	    "the state failed" },
+	{ 1105, true, "residual-of-nobody",
+	    "a reduce-scatter's block whose contributor died had no encoder, and nobody wrote its "
+	    "residual" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);

@@ -307,19 +307,27 @@ bool shape_exact(const struct sim *sim, const struct sim_op *op)
 	return op->dtype != TR_F32 && op->dtype != TR_F64;
 }
 
-/* Elements first to first + n as `key`'s bytes on the wire; *next gets what they left out. */
-static void encode(const struct sim *sim, unsigned key, uint64_t round, const struct sim_op *op,
-    size_t first, size_t n, uint8_t *wire, float *next)
+/* Elements first to first + n of what `key` puts in. */
+static void input_in_f32(const struct sim *sim, unsigned key, uint64_t round,
+    const struct sim_op *op, size_t first, size_t n, float *x)
 {
 	uint64_t row[SIM_ELEMENTS];
-	float x[SIM_ELEMENTS], residual[SIM_ELEMENTS], ignored[SIM_ELEMENTS];
-	size_t bytes = reduce_element_bytes(op->dtype);
+	const uint8_t *from = (const uint8_t *)row + first * reduce_element_bytes(op->dtype);
 
 	shape_fill(sim, key, round, op, row);
 	if (is_wide(op))
-		reduce_widen(op->dtype, x, (uint8_t *)row + first * bytes, n);
+		reduce_widen(op->dtype, x, from, n);
 	else
-		memcpy(x, (uint8_t *)row + first * bytes, n * sizeof(float));
+		memcpy(x, from, n * sizeof(float));
+}
+
+/* The same as `key`'s bytes on the wire; *next gets what they left out. */
+static void encode(const struct sim *sim, unsigned key, uint64_t round, const struct sim_op *op,
+    size_t first, size_t n, uint8_t *wire, float *next)
+{
+	float x[SIM_ELEMENTS], residual[SIM_ELEMENTS], ignored[SIM_ELEMENTS];
+
+	input_in_f32(sim, key, round, op, first, n, x);
 	if (!op->feedback) {
 		codec_encode(op->codec, wire, x, n);
 		return;
@@ -452,9 +460,21 @@ bool shape_untouched(const struct sim *sim, unsigned key, uint64_t round, const 
 	    memcmp(input, op->input, shape_bytes(op)) == 0;
 }
 
-/* What a contributor's encoding left out. */
+/* Of a block that is nobody's. */
+static void whole_residual(const struct sim *sim, unsigned key, uint64_t round,
+    const struct sim_op *op, size_t first, size_t n, float *next)
+{
+	float residual[SIM_ELEMENTS];
+
+	input_in_f32(sim, key, round, op, first, n, next);
+	fill_residual(sim, key, round, op, residual);
+	for (size_t i = 0; i < n; i++)
+		next[i] += BETA * residual[first + i];
+}
+
+/* What a contributor's encoding left out; `gone`: contributors that were not there any more when the round was decided. */
 bool shape_residual_holds(const struct sim *sim, unsigned key, uint64_t round,
-    const struct sim_op *op)
+    const struct sim_op *op, const bool *gone)
 {
 	struct cut cut = cut_of(op);
 	float next[SIM_ELEMENTS];
@@ -462,7 +482,10 @@ bool shape_residual_holds(const struct sim *sim, unsigned key, uint64_t round,
 
 	for (uint32_t s = 0; op->count > 0 && s < cut.segments; s++) {
 		size_t first = cut_first(&cut, s), n = cut_elements(&cut, s);
-		encode(sim, key, round, op, first, n, wire, next);
+		if (op->collective == TR_REDUCE_SCATTER && gone[cut_block(&cut, s)])
+			whole_residual(sim, key, round, op, first, n, next);
+		else
+			encode(sim, key, round, op, first, n, wire, next);
 		if (memcmp(next, op->residual_next + first, n * sizeof(float)) != 0)
 			return false;
 	}

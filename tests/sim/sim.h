@@ -192,7 +192,7 @@ const void *shape_element(const struct sim_op *op, uint64_t element); /* NULL: n
 bool shape_is_untouched_element(const struct sim_op *op, const void *element);
 bool shape_untouched(const struct sim *sim, unsigned key, uint64_t round, const struct sim_op *op);
 bool shape_residual_holds(const struct sim *sim, unsigned key, uint64_t round,
-    const struct sim_op *op);
+    const struct sim_op *op, const bool *gone);
 
 /* ---- node.c ---- */
 struct sim_left {
@@ -338,8 +338,17 @@ struct sim_truth {
 	uint64_t chain;
 };
 
+/* Who is in a view; the newest ones. */
+#define SIM_VIEWS_KEPT 64
+struct sim_view {
+	uint64_t number;
+	bool nodes[SIM_NODES_MAX];
+};
+
 void check_committed(struct sim *sim, unsigned node, const struct tr_round *round);
 void check_view(struct sim *sim, unsigned node, uint64_t view);
+void check_members(struct sim *sim,
+    const Traind__Peer__View *view); /* of a view that is installed */
 void check_failed(struct sim *sim, unsigned node);
 void check_record(struct sim *sim, const Traind__Peer__RoundCommit *record);
 bool check_finished(struct sim *sim); /* faults are over and everybody alive got further */
@@ -392,6 +401,8 @@ struct sim {
 	bool faults_started;
 	uint64_t deliveries, last_fault_us, target_round, looked_us;
 
+	struct sim_view seen[SIM_VIEWS_KEPT];
+	unsigned seen_count;
 	struct sim_truth truth[SIM_ROUNDS_MAX];
 	uint64_t newest_round;
 	int mismatch_node, salt_node; /* -1: nobody */
