@@ -175,9 +175,8 @@ tr_status path_segment(struct group_core *core, const struct group_event *event,
     struct tr_error *error);
 void path_send(struct group_core *core, const struct op *op, uint32_t segment, unsigned to,
     const struct path_frame *frame);
-/* A sealed segment to one peer, as it lies in memory. */
-tr_status path_send_result(struct group_core *core, const struct op *op, uint32_t segment,
-    unsigned to);
+/* A sealed segment to one peer, as it lies in memory; a send's as it was sent. */
+tr_status path_send_result(struct group_core *core, struct op *op, uint32_t segment, unsigned to);
 /* Down the route, from `result` where we have just made it. `encoded`: its form on the wire; NULL: as it is. */
 void path_pass_on(struct group_core *core, struct op *op, uint32_t segment,
     const struct route *route, const struct op_result *result, struct group_buffer *encoded);

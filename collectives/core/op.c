@@ -210,6 +210,7 @@ tr_status op_own_keep(const struct op *op, struct buffer_pool *pool, uint32_t se
 tr_status op_result_make(const struct op *op, struct buffer_pool *pool, uint32_t segment,
     struct op_result *result)
 {
+	assert(!op->sends);
 	*result = (struct op_result){ .data = op_row(op, op->data, &op->data_layout, op->data_first,
 		                          segment) };
 	if (result->data)
@@ -255,9 +256,10 @@ static void op_sealed(struct op *op, struct buffer_pool *pool, uint32_t s)
 void op_seal(struct op *op, struct buffer_pool *pool, uint32_t s, const struct op_result *result,
     const uint8_t *set)
 {
-	op->segment[s].digest = tr_digest_of(result->hot ? result->hot : result->data,
-	    op_bytes(op, s));
-	if (result->buffer)
+	if (!op->sends)
+		op->segment[s].digest = tr_digest_of(result->hot ? result->hot : result->data,
+		    op_bytes(op, s));
+	if (!op->sends && result->buffer)
 		strided_scatter(&op->data_layout, op->element_bytes, op->data,
 		    cut_first(&op->cut, s) - op->data_first, op_elements(op, s), result->data);
 	memcpy(op_set(op, s), set, op->set_bytes);

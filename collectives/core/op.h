@@ -53,6 +53,7 @@ struct op {
 	struct op_signature signature; /* TR_RECV says TR_SEND, and the root is the receiver */
 	enum op_kind kind;
 	uint32_t source; /* contributor: of a broadcast, or of a pair */
+	bool sends; /* TR_SEND: there is no result here, and the caller's memory is read only */
 	enum tr_dtype dtype;
 	enum tr_reduce reduce;
 	enum tr_codec codec;
@@ -61,8 +62,9 @@ struct op {
 	bool ordered;              /* sums are taken in ascending peer id */
 	uint32_t cursor;           /* segments looked at, in the order in which we begin them */
 	uint32_t begun, begun_max; /* segments that we began and that are not sealed here */
-	uint32_t rotation;    /* segments in a block that every member begins in another order */
-	uint8_t *data;        /* the result: the caller's; borrowed until the round is decided */
+	uint32_t rotation; /* segments in a block that every member begins in another order */
+	uint8_t *
+	    data; /* the result: the caller's; borrowed until the round is decided; a send has none */
 	const uint8_t *input; /* apart from the result; NULL: in place */
 	uint8_t *saved;       /* POLICY_UNIFORM, in place: a copy of the input, in a row */
 	struct strided data_layout, input_layout;
@@ -137,7 +139,7 @@ tr_status op_result_read(const struct op *op, struct buffer_pool *pool, uint32_t
 
 uint8_t *op_set(const struct op *op, uint32_t segment);
 
-/* The segment's result was made at `result`: hashes it while it is hot, and puts it into its place. */
+/* The segment's result was made at `result` (of a send there is none: nothing is read or written): hashes it while it is hot, and puts it into its place. */
 void op_seal(struct op *op, struct buffer_pool *pool, uint32_t segment,
     const struct op_result *result, const uint8_t *set);
 /* Its source is dead and nobody has it: the memory stays as it is, the contributor set is empty. */

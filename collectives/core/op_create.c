@@ -109,14 +109,15 @@ static tr_status op_layouts(struct op *op, const struct op_submit *submit, struc
 		    "op %u: memory for a block of %" PRIu64
 		    " elements, contributor %u of %u has %zu",
 		    s->tag, s->own_elements, submit->index, submit->contributors, own);
-	const void *memory = s->collective == TR_SEND ? s->input : s->data;
-	if (!memory && data > 0)
+	if (!(op->sends ? s->input : s->data) && data > 0)
 		return tr_error_set(error, TR_EINVAL, "op %u: no data", s->tag);
-	op->data = (uint8_t *)(uintptr_t)memory;
-	bool send = s->collective == TR_SEND;
-	tr_status st = strided_init(&op->data_layout, send ? s->input_block : s->data_block, data,
-	    op->element_bytes, what, error);
-	if (st != TR_OK || !apart || send)
+	tr_status st = TR_OK;
+	if (!op->sends) {
+		op->data = s->data;
+		st = strided_init(&op->data_layout, s->data_block, data, op->element_bytes, what,
+		    error);
+	}
+	if (st != TR_OK || !(apart || op->sends))
 		return st;
 	op->input = s->input;
 	return strided_init(&op->input_layout, s->input_block, input, op->element_bytes, what,
@@ -217,6 +218,7 @@ tr_status op_create(const struct op_submit *submit, struct op **created, struct 
 		return tr_error_set(error, TR_ENOMEM, "out of memory for an op");
 	op->tag = s->tag;
 	op->kind = op_kind_of(s);
+	op->sends = s->collective == TR_SEND;
 	op->residual = s->residual;
 	op->residual_next = s->residual_next;
 	op->beta = s->beta;

@@ -101,10 +101,30 @@ static void path_send_sealed(struct group_core *core, const struct op *op, uint3
 	        .buffer = encoded ? encoded : result->buffer });
 }
 
-tr_status path_send_result(struct group_core *core, const struct op *op, uint32_t segment,
+/* A send's from its input again, which encodes to the same bytes as before. */
+static tr_status path_send_input(struct group_core *core, struct op *op, uint32_t segment,
     unsigned to)
 {
+	struct fold_part own;
+	tr_status st = op_own(op, &core->pool, segment, &own);
+
+	if (st != TR_OK)
+		return st;
+	const struct op_result result = { .data = (uint8_t *)(uintptr_t)own.data,
+		.buffer = own.buffer };
+	path_send_sealed(core, op, segment, to, &result,
+	    own.form == SEGMENT_ENCODED ? own.buffer : NULL);
+	buffer_put(&core->pool, own.buffer);
+	op_own_drop(op, &core->pool, segment);
+	return TR_OK;
+}
+
+tr_status path_send_result(struct group_core *core, struct op *op, uint32_t segment, unsigned to)
+{
 	struct op_result result;
+
+	if (op->sends)
+		return path_send_input(core, op, segment, to);
 	tr_status st = op_result_read(op, &core->pool, segment, &result);
 
 	if (st != TR_OK)

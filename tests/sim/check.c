@@ -184,10 +184,8 @@ static void check_memory(struct sim *sim, unsigned number, const struct tr_round
 {
 	unsigned key = worker_key(sim, number, op->index);
 	bool gone[SIM_NODES_MAX] = { false };
-	/* A known fault of the core: it decodes what it sends with a codec into the sender's memory. */
-	bool known = op->collective == TR_SEND && op->codec != TR_CODEC_NONE;
 
-	if (!known && !shape_untouched(sim, key, round->round, op))
+	if (!shape_untouched(sim, key, round->round, op))
 		sim_violation(sim,
 		    "I2: n%u, round %lu, op %u (collective %d, codec %d): memory that is no result "
 		    "changed",

@@ -37,5 +37,7 @@ const struct sim_seed sim_seeds[] = {
 	{ 1105, true, "residual-of-nobody",
 	    "a reduce-scatter's block whose contributor died had no encoder, and nobody wrote its "
 	    "residual" },
+	{ 13, true, "send-overwrites",
+	    "what is sent with a codec was decoded into the sender's memory, which is const" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);

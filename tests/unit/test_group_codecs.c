@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <cmocka.h>
 
 #include "group_pump.h"
@@ -263,12 +264,97 @@ static void feedback_carries_what_was_lost(void **state)
 		assert_true(total[k] - x[k] < 0.05f && x[k] - total[k] < 0.05f);
 }
 
+/* ---- a send only reads ---- */
+
+#define SENT 300
+
+struct sent {
+	const float *memory; /* nobody can write to it */
+	float got[SENT];
+	bool strided;
+	enum tr_codec codec;
+};
+
+static void submit_pair(struct pump *pump, unsigned who, struct sent *s)
+{
+	const struct tr_block block = { .rank = 1, .extents = { SENT }, .strides = { 2 } };
+	struct group_event event = { .kind = GROUP_SUBMIT,
+		.submit = { .tag = 5,
+		    .collective = who == 0 ? TR_SEND : TR_RECV,
+		    .data = who == 0 ? NULL : s->got,
+		    .input = who == 0 ? s->memory : NULL,
+		    .input_block = who == 0 && s->strided ? &block : NULL,
+		    .count = SENT,
+		    .dtype = TR_F32,
+		    .reduce = TR_SUM,
+		    .codec = s->codec,
+		    .root = who == 0 ? 1 : 0,
+		    .contribute = true } };
+	assert_int_equal(pump_step(pump, who, &event), TR_OK);
+	assert_int_equal(pump_close(pump, who, 0, 0), TR_OK);
+}
+
+/* Sent, lost on its way with the link, and served again in the next view: from the input, which is as it was. */
+static void send_from_read_only_memory(struct sent *s)
+{
+	struct pump *pump = pump_create(2);
+	struct pump_view view = pump_first_view(pump);
+	float row[SENT], expected[SENT];
+	uint8_t wire[4 * SENT];
+
+	view.segment_bytes = SEGMENT_BYTES;
+	pump_ready_all(pump);
+	pump_install(pump, &view);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
+		submit_pair(pump, i, s);
+	}
+	pump_drop_sends(pump, 0, true);
+	pump_propose(pump, 2);
+	view.number = 2;
+	view.finish = true;
+	view.base_attempt = 1;
+	view.contributors[0] = 1;
+	view.contributors[1] = 2;
+	view.contributor_count = 2;
+	pump_install(pump, &view);
+	pump_run(pump);
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(pump->members[i].decided_count == 1 && pump->members[i].status == TR_OK);
+	for (unsigned k = 0; k < SENT; k++)
+		row[k] = s->memory[s->strided ? 2 * k : k];
+	codec_encode(s->codec, wire, row, SENT);
+	codec_decode(s->codec, expected, wire, SENT);
+	assert_memory_equal(s->got, expected, sizeof(expected));
+	pump_destroy(pump);
+}
+
+static void a_send_only_reads(void **state)
+{
+	(void)state;
+	size_t bytes = 2 * SENT * sizeof(float);
+	float *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+	    0);
+	assert_true(memory != MAP_FAILED);
+	for (unsigned k = 0; k < 2 * SENT; k++)
+		memory[k] = (float)(k * k % 97) / 13;
+	assert_int_equal(mprotect(memory, bytes, PROT_READ), 0);
+	for (unsigned i = 0; i < 4; i++) {
+		struct sent s = { .memory = memory,
+			.strided = i % 2 == 1,
+			.codec = i < 2 ? TR_CODEC_NONE : TR_CODEC_INT8 };
+		send_from_read_only_memory(&s);
+	}
+	assert_int_equal(munmap(memory, bytes), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_algorithm_gives_the_bytes_of_the_reference),
 		cmocka_unit_test(a_ring_gives_everybody_the_same_bytes),
 		cmocka_unit_test(feedback_carries_what_was_lost),
+		cmocka_unit_test(a_send_only_reads),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
