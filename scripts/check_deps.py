@@ -69,6 +69,8 @@ def problems_of(path):
             yield f"{path}: includes {target}, but {here} knows neither libuv nor sockets"
     if re.search(r"\b(secure_)?getenv\s*\(", text) and not path.startswith(WITH_ENVIRONMENT):
         yield f"{path}: reads the environment; only a program's configuration does"
+    if "uv_poll_start(" in text and path.startswith("collectives/") and path != "collectives/transport/watch.c":
+        yield f"{path}: uv_poll_start: an engine sleeps outside of uv_run and has to know (collectives/transport/watch.h)"
 
 
 def main():

@@ -8,19 +8,11 @@
 
 #include <poll.h>
 #include <sched.h>
-#include <string.h>
+
+#include "collectives/transport/watch.h"
 
 /* So long the caller looks without anything coming before it sleeps. */
 #define DRIVE_IDLE_NS 50000u
-
-/* Watchers that uv_run registers with epoll when it next polls: sleeping before would miss their events. libuv tells nobody, since its
- * own turns never end between the two; so we look. `next` is first in all of its versions. */
-static bool watchers_wait(const uv_loop_t *loop)
-{
-	const void *head = &loop->watcher_queue, *next;
-	memcpy(&next, head, sizeof(next));
-	return next != head;
-}
 
 static bool rings_quiet(const struct engine *engine)
 {
@@ -35,7 +27,7 @@ void engine_run(void *arg)
 		pthread_mutex_lock(&engine->turn);
 		do {
 			alive = uv_run(&engine->loop, UV_RUN_NOWAIT) != 0;
-		} while (alive && (watchers_wait(&engine->loop) || !rings_quiet(engine)));
+		} while (alive && (watch_started() || !rings_quiet(engine)));
 		int timeout = uv_backend_timeout(&engine->loop);
 		engine->wakes_ms = timeout < 0 ? UINT64_MAX
 		                               : uv_now(&engine->loop) + (uint64_t)timeout;
@@ -62,7 +54,7 @@ static void hand_back(struct engine *engine)
 {
 	int timeout = uv_backend_timeout(&engine->loop);
 	bool earlier = timeout >= 0 && uv_now(&engine->loop) + (uint64_t)timeout < engine->wakes_ms;
-	if (!rings_quiet(engine) || watchers_wait(&engine->loop) || earlier)
+	if (!rings_quiet(engine) || watch_started() || earlier)
 		(void)uv_async_send(&engine->wake);
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "collectives/engine/channel_op.h"
+#include "collectives/transport/watch.h"
 #include "common/log.h"
 
 #define SUBMISSIONS_PER_TURN 64
@@ -515,8 +516,8 @@ void member_calls_start(struct member *member)
 		return;
 	}
 	member->holds++;
-	(void)uv_poll_start(&member->bell_poll, UV_READABLE, on_bell);
-	(void)uv_poll_start(&member->socket_poll, UV_READABLE, on_socket);
+	watch_start(&member->bell_poll, UV_READABLE, on_bell);
+	watch_start(&member->socket_poll, UV_READABLE, on_socket);
 }
 
 void member_calls_resume(struct member *member)
@@ -525,7 +526,7 @@ void member_calls_resume(struct member *member)
 		return;
 	serve(member);
 	if (!member->reports_full && !member->worker_gone)
-		(void)uv_poll_start(&member->socket_poll, UV_READABLE, on_socket);
+		watch_start(&member->socket_poll, UV_READABLE, on_socket);
 }
 
 void member_calls_stop(struct member *member)

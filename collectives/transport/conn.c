@@ -10,6 +10,7 @@
 
 #include "collectives/transport/conn_internal.h"
 #include "collectives/transport/socket.h"
+#include "collectives/transport/watch.h"
 
 #define WRITE_PIECES_MAX 64
 /* Unsent bytes from which a frame is written at once and not at the end of the loop's turn: a pipeline should flow
@@ -177,7 +178,7 @@ void conn_poll(struct conn *conn)
 		return;
 	conn->polled = wanted;
 	if (wanted != 0)
-		(void)uv_poll_start(conn->poll, wanted, on_poll);
+		watch_start(conn->poll, wanted, on_poll);
 	else
 		(void)uv_poll_stop(conn->poll);
 }

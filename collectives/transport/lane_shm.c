@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "collectives/transport/shm_internal.h"
+#include "collectives/transport/watch.h"
 #include "common/limits.h"
 
 static void on_socket(uv_poll_t *poll, int status, int events);
@@ -98,7 +99,7 @@ tr_status lane_shm_create(struct shm_hub *hub, int socket, bool dialled, struct 
 	made->poll.data = made->timer.data = made;
 	(void)snprintf(made->name, sizeof(made->name), "process %d", (int)pid);
 	(void)uv_timer_start(&made->timer, on_timer, TR_CONN_GREETING_TIMEOUT_MS, 0);
-	(void)uv_poll_start(&made->poll, UV_READABLE, on_socket);
+	watch_start(&made->poll, UV_READABLE, on_socket);
 	made->next = hub->lanes;
 	hub->lanes = made;
 	*lane = made;

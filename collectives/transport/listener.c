@@ -14,6 +14,7 @@
 
 #include "collectives/transport/address.h"
 #include "collectives/transport/socket.h"
+#include "collectives/transport/watch.h"
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/log_limit.h"
@@ -209,7 +210,7 @@ static void waiting_add(struct listener *listener, int fd, const struct sockaddr
 	listener->newest = waiting;
 	if (++listener->waiting_count > TR_CONN_UNGREETED_MAX)
 		waiting_drop(listener->oldest, "too many others wait to say what they are");
-	(void)uv_poll_start(&waiting->poll, UV_READABLE, on_waiting);
+	watch_start(&waiting->poll, UV_READABLE, on_waiting);
 	if (!uv_is_active((uv_handle_t *)&listener->expire))
 		expire_oldest(listener);
 }
@@ -219,7 +220,7 @@ static void waiting_add(struct listener *listener, int fd, const struct sockaddr
 static void on_pause_over(uv_timer_t *timer)
 {
 	struct listener *listener = timer->data;
-	(void)uv_poll_start(&listener->poll, UV_READABLE, on_listening);
+	watch_start(&listener->poll, UV_READABLE, on_listening);
 }
 
 static void pause_accepting(struct listener *listener, int cause)
@@ -394,7 +395,7 @@ tr_status listener_start(uv_loop_t *loop, const char *text, bool insecure, liste
 	made->handles = 3;
 	log_limit_init(&made->drops, uv_now(loop));
 	log_limit_init(&made->starvations, uv_now(loop));
-	(void)uv_poll_start(&made->poll, UV_READABLE, on_listening);
+	watch_start(&made->poll, UV_READABLE, on_listening);
 	*listener = made;
 	return TR_OK;
 }

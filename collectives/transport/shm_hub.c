@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "collectives/transport/shm_internal.h"
+#include "collectives/transport/watch.h"
 #include "common/limits.h"
 
 /* How long to look at the rings before sleeping; see the measurement in docs/benchmarks.md. */
@@ -168,8 +169,8 @@ tr_status shm_hub_create(uv_loop_t *loop, const struct shm_hub_callbacks *callba
 		    uv_strerror(rc));
 	}
 	made->handles++;
-	(void)uv_poll_start(&made->bell_poll, UV_READABLE, on_bell);
-	(void)uv_poll_start(&made->socket_poll, UV_READABLE, on_dialled);
+	watch_start(&made->bell_poll, UV_READABLE, on_bell);
+	watch_start(&made->socket_poll, UV_READABLE, on_dialled);
 	*hub = made;
 	return TR_OK;
 }
