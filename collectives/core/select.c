@@ -10,6 +10,8 @@
 #define HOST_BANDWIDTH_BS 6e9
 #define HANDLING_S        5e-6
 #define HOST_CORES        2 /* at least: peers of one host share them */
+/* Bytes of inputs that one core adds up a second, of vectors that are in no cache. */
+#define FOLD_BS 8e9
 
 #define ALGORITHMS (TR_ONE_SHOT + 1)
 
@@ -44,13 +46,20 @@ static bool has_levels(const struct select_input *input)
 	return input->hosts > 1 && input->hosts < input->peers;
 }
 
+/* Who folds `shares` times the whole vector. */
+static double fold_s(const struct select_input *input, double shares)
+{
+	return shares * (double)input->bytes / FOLD_BS;
+}
+
 static double hierarchical_s(const struct select_input *input, double send_s)
 {
 	double m = input->host_peers, hosts = input->hosts;
 	double inside = 2 * (m - 1) / m * (double)input->bytes / HOST_BANDWIDTH_BS;
 
 	return 2 * (latency(input) + HOST_LATENCY_S) + 2 * (m + hosts - 2) * HANDLING_S + inside +
-	    2 * (hosts - 1) / hosts / m * send_s;
+	    2 * (hosts - 1) / hosts / m * send_s +
+	    fold_s(input, (m - 1) / m + (hosts - 1) / hosts / m);
 }
 
 static double direct_s(const struct select_input *input, double send_s)
@@ -60,7 +69,8 @@ static double direct_s(const struct select_input *input, double send_s)
 
 	if (has_levels(input))
 		load *= (n - input->host_peers) / (n - 1);
-	return 2 * latency(input) + 2 * (n - 1) * HANDLING_S + load * send_s;
+	return 2 * latency(input) + 2 * (n - 1) * HANDLING_S + load * send_s +
+	    fold_s(input, (n - 1) / n);
 }
 
 /* One-shot makes everybody handle as many messages as a hub does: on one host they take turns. */
@@ -79,16 +89,18 @@ double select_cost_s(const struct select_input *input, enum tr_algorithm algorit
 
 	switch (algorithm) {
 	case TR_STAR:
-		return 2 * a + handling + ((n - 1) * hub_s > send_s ? (n - 1) * hub_s : send_s);
+		return 2 * a + handling + ((n - 1) * hub_s > send_s ? (n - 1) * hub_s : send_s) +
+		    fold_s(input, n - 1);
 	case TR_DIRECT:
 		return direct_s(input, send_s);
 	case TR_HIERARCHICAL:
 		return hierarchical_s(input, send_s);
 	case TR_ONE_SHOT:
-		return a + handling * crowd(input) + (n - 1) * send_s;
+		return a + handling * crowd(input) + (n - 1) * send_s + fold_s(input, n - 1);
 	default:
 		return 2 * (n - 1) * a + handling +
-		    2 * (input->deterministic ? 1 : (n - 1) / n) * send_s;
+		    2 * (input->deterministic ? 1 : (n - 1) / n) * send_s +
+		    fold_s(input, input->deterministic ? 1 : (n - 1) / n);
 	}
 }
 

@@ -1,14 +1,15 @@
 /* Which algorithm an op takes: the cost model of a view's links decides, the same way on every member.
  *
- *	ring           2(n-1)(a + c) + 2(n-1)/n S/B          deterministic (one chain): 2(n-1)(a + c) + 2 S/B
- *	star           2a + 2(n-1)c + max((n-1) S/B_hub, S/B)
- *	direct         2a + 2(n-1)c + L S/B                  L: the most that any member moves, of S, times B over its own bandwidth:
+ *	ring           2(n-1)(a + c) + (n-1)/n (2S/B + gS)   deterministic (one chain): 2(n-1)(a + c) + 2 S/B + gS
+ *	star           2a + 2(n-1)c + max((n-1) S/B_hub, S/B) + (n-1) gS
+ *	direct         2a + 2(n-1)c + L S/B + (n-1)/n gS     L: the most that any member moves, of S, times B over its own bandwidth:
  *	                                                     2(n-1)/n when all are alike (shares.h)
- *	hierarchical   2(a + a_h) + 2(m+R-2)c + 2(m-1)/m S/B_h + 2(R-1)/R (S/m)/B
- *	one-shot       a + 2(n-1)c max(1, m/2) + (n-1) S/B   (all m peers of a host handle as much as a hub, on its cores)
+ *	hierarchical   2(a + a_h) + 2(m+R-2)c + 2(m-1)/m S/B_h + 2(R-1)/R (S/m)/B + ((m-1)/m + (R-1)/R/m) gS
+ *	one-shot       a + 2(n-1)c max(1, m/2) + (n-1) (S/B + gS)   (all m peers of a host handle as much as a hub, on its cores)
  *
  * n peers, S bytes, B bytes/s per direction of the slowest link, a one-way latency of the worst link, c the handling of one
- * message at its ends; R hosts of at most m peers, whose memory has latency a_h and bandwidth B_h. With R hosts, direct has
+ * message at its ends, g the time to fold one byte into a sum; R hosts of at most m peers, whose memory has latency a_h and
+ * bandwidth B_h. With R hosts, direct has
  * (n-m)/(n-1) of its bytes between hosts. The form is that of Thakur, Rabenseifner & Gropp, "Optimization of collective
  * communication operations in MPICH", 2005.
  */

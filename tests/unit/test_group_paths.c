@@ -185,7 +185,7 @@ static void cost_model(void **state)
 
 	wan.bytes = 500000;
 	assert_int_equal(select_algorithm(&wan, reason, sizeof(reason)), TR_DIRECT);
-	assert_non_null(strstr(reason, "direct: 170 ms against 770 ms (ring), 380 ms (star)"));
+	assert_non_null(strstr(reason, "direct: 170 ms against 770 ms (ring), 381 ms (star)"));
 	assert_true(fabs(select_cost_s(&wan, TR_RING) - 0.77) < 0.005);
 	assert_true(fabs(select_cost_s(&wan, TR_DIRECT) - 0.17) < 0.005);
 	wan.bytes = 4000000;
@@ -213,6 +213,9 @@ static void cost_model(void **state)
 	assert_non_null(strstr(reason, "not measured yet"));
 	unmeasured.bytes = 64 << 20;
 	assert_int_equal(select_algorithm(&unmeasured, NULL, 0), TR_DIRECT);
+	/* Of two, each folds the whole vector with one-shot, and half of it otherwise; the bytes are the same. */
+	unmeasured.peers = 2;
+	assert_int_not_equal(select_algorithm(&unmeasured, NULL, 0), TR_ONE_SHOT);
 }
 
 static void wishes(void **state)
