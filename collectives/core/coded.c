@@ -112,6 +112,10 @@ void coded_decode(const struct op *op, void *out, const void *encoded, size_t el
 	const struct fold_part part = { .data = encoded, .form = SEGMENT_ENCODED };
 	float wide[CODED_BLOCK];
 
+	if (op->dtype == TR_F32) {
+		codec_decode(op->codec, out, encoded, elements);
+		return;
+	}
 	for (size_t at = 0; at < elements; at += CODED_BLOCK) {
 		size_t count = coded_least(elements - at, CODED_BLOCK);
 		coded_load(op, wide, &part, at, count);

@@ -41,9 +41,8 @@ static void fold_in_f32(const struct op *op, void *out, enum segment_encoding fo
 		coded_store(op, out, form, sum, first, count);
 		if (!decoded)
 			continue;
-		const struct fold_part encoded = { .data = out, .form = SEGMENT_ENCODED };
-		coded_load(op, sum, &encoded, first, count);
-		coded_store(op, decoded, SEGMENT_PLAIN, sum, first, count);
+		coded_decode(op, (uint8_t *)decoded + first * op->element_bytes,
+		    (const uint8_t *)out + coded_bytes(op, SEGMENT_ENCODED, first), count);
 	}
 }
 
