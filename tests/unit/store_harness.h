@@ -126,14 +126,20 @@ static inline void owner_close(struct owner *o)
 	assert_true(o->closed);
 }
 
-static inline tr_status owner_append(struct owner *o, uint64_t number, size_t bytes)
+static inline tr_status owner_append_in(struct owner *o, uint64_t number, size_t bytes,
+    enum store_haste haste)
 {
 	uint8_t entry[8192];
 	struct tr_error error = { 0 };
 	assert_true(bytes >= 8 && bytes <= sizeof(entry));
 	memset(entry, (int)(uint8_t)number, bytes);
 	memcpy(entry, &number, sizeof(number));
-	return store_append(o->store, entry, bytes, number, &error);
+	return store_append(o->store, entry, bytes, number, haste, &error);
+}
+
+static inline tr_status owner_append(struct owner *o, uint64_t number, size_t bytes)
+{
+	return owner_append_in(o, number, bytes, STORE_NOW);
 }
 
 static inline void owner_run_until(struct owner *o, uint64_t newest)

@@ -66,6 +66,36 @@ static void test_kill_that_can_be_finished(void **state)
 	world_finish(&w);
 }
 
+static unsigned writes, waiting;
+
+/* As the store writes them: what may wait goes with the next that may not. */
+static void count_writes(struct world *w, const struct membership_action *a)
+{
+	(void)w;
+	if (a->kind != MEMBERSHIP_DO_APPEND)
+		return;
+	waiting = a->may_wait ? waiting + 1 : 0;
+	writes += !a->may_wait;
+}
+
+/* The records of a death are written with the view that follows it. */
+static void test_kill_is_one_write(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	writes = waiting = 0;
+	w.on_action = count_writes;
+	world_closed(&w, 2, "reset by peer");
+	assert_int_equal(waiting, 2);
+	assert_int_equal(writes, 0);
+	report(&w, 1, 4, 5, 2, 1, 3, 4, 1, true, 0xff, 0x0f);
+	report(&w, 3, 4, 7, 2, 1, 3, 4, 1, false, 0xf0, 0xf0);
+	assert_int_equal(waiting, 0);
+	assert_int_equal(writes, 1);
+	world_finish(&w);
+}
+
 static void test_kill_that_abandons_the_round(void **state)
 {
 	struct world w;
@@ -462,6 +492,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_submit_to_view_1),
 		cmocka_unit_test(test_kill_that_can_be_finished),
+		cmocka_unit_test(test_kill_is_one_write),
 		cmocka_unit_test(test_kill_that_abandons_the_round),
 		cmocka_unit_test(test_two_deaths_in_one_proposal),
 		cmocka_unit_test(test_join),

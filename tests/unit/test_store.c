@@ -54,6 +54,57 @@ static void test_append_and_close_from_callback(void **state)
 	folder_remove(folder);
 }
 
+struct turns {
+	uint64_t now, applied_in[8]; /* by number */
+};
+
+static void on_turn(uv_prepare_t *prepare)
+{
+	((struct turns *)prepare->data)->now++;
+}
+
+static void note_turn(struct owner *o, uint64_t number)
+{
+	struct turns *turns = o->user;
+	turns->applied_in[number] = turns->now;
+}
+
+/* A batch is applied in one turn of the loop, and only then is the next one written. */
+static void test_what_may_wait_goes_with_the_next(void **state)
+{
+	struct owner o;
+	struct turns turns = { 0 };
+	char folder[64];
+	uv_prepare_t prepare;
+	(void)state;
+	folder_make(folder);
+	owner_open(&o, folder);
+	(void)uv_prepare_init(&o.loop, &prepare);
+	prepare.data = o.user = &turns;
+	(void)uv_prepare_start(&prepare, on_turn);
+	o.on_applied = note_turn;
+	assert_int_equal(owner_append_in(&o, 1, 8, STORE_WITH_NEXT), TR_OK);
+	(void)uv_run(&o.loop, UV_RUN_NOWAIT);
+	assert_int_equal(owner_append_in(&o, 2, 8, STORE_WITH_NEXT), TR_OK);
+	assert_int_equal(owner_append(&o, 3, 8), TR_OK);
+	owner_run_until(&o, 3);
+	assert_int_equal(turns.applied_in[1], turns.applied_in[3]);
+	assert_int_equal(turns.applied_in[2], turns.applied_in[3]);
+	/* Nothing follows: it is written all the same. */
+	assert_int_equal(owner_append_in(&o, 4, 8, STORE_WITH_NEXT), TR_OK);
+	owner_run_until(&o, 4);
+	assert_int_equal(owner_append(&o, 5, 8), TR_OK);
+	owner_run_until(&o, 5);
+	/* One that waits when the store is closed has an end too. */
+	assert_int_equal(owner_append_in(&o, 6, 8, STORE_WITH_NEXT), TR_OK);
+	(void)uv_run(&o.loop, UV_RUN_NOWAIT);
+	uv_close((uv_handle_t *)&prepare, NULL);
+	owner_close(&o);
+	assert_int_equal(o.own + o.failed, 6);
+	assert_true(o.in_order);
+	folder_remove(folder);
+}
+
 static void test_snapshots(void **state)
 {
 	struct owner o;
@@ -204,6 +255,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_append_and_replay),
 		cmocka_unit_test(test_append_and_close_from_callback),
+		cmocka_unit_test(test_what_may_wait_goes_with_the_next),
 		cmocka_unit_test(test_snapshots),
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_full_disk),

@@ -31,7 +31,8 @@ static void append_for_ever(const char *folder)
 	o.on_applied = acknowledge;
 	for (uint64_t number = o.newest + 1;;) {
 		for (; number < o.newest + 8; number++)
-			(void)owner_append(&o, number, 8 + number % 300);
+			(void)owner_append_in(&o, number, 8 + number % 300,
+			    number % 16 < 5 ? STORE_WITH_NEXT : STORE_NOW);
 		(void)uv_run(&o.loop, UV_RUN_ONCE);
 		if (!o.in_order)
 			_exit(4);

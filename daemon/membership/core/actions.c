@@ -43,6 +43,15 @@ void action_append(struct membership *m, Traind__Peer__LogEntry *entry, enum pen
 		*cookie = action->cookie;
 }
 
+void action_append_before_view(struct membership *m, Traind__Peer__LogEntry *entry,
+    enum pending_kind kind, uint64_t object)
+{
+	size_t before = m->actions->count;
+	action_append(m, entry, kind, object, NULL);
+	if (m->actions->count > before)
+		m->actions->items[before].may_wait = true;
+}
+
 void action_send(struct membership *m, uint64_t conn, const Traind__Peer__ToNode *message)
 {
 	if (conn == 0)

@@ -57,7 +57,7 @@ struct membership_event {
 };
 
 enum membership_action_kind {
-	MEMBERSHIP_DO_APPEND,      /* .entry, .cookie */
+	MEMBERSHIP_DO_APPEND, /* .entry, .cookie; .may_wait: some ms, for the next entry that may not */
 	MEMBERSHIP_DO_SEND,        /* .conn, .message */
 	MEMBERSHIP_DO_CLOSE,       /* .conn, .text */
 	MEMBERSHIP_DO_REPLY,       /* .request, .status, .job, .existed, .text */
@@ -70,7 +70,7 @@ enum membership_action_kind {
 struct membership_action {
 	enum membership_action_kind kind;
 	uint64_t conn, request, cookie, job;
-	bool existed, warn;
+	bool existed, warn, may_wait;
 	tr_status status;
 	Traind__Peer__LogEntry *entry; /* owned by the actions until group clear: free_unpacked */
 	Traind__Peer__ToNode *message; /* likewise */

@@ -97,7 +97,7 @@ static void append_gone(struct membership *m, struct node *node)
 	gone.reason = node->soft.closing;
 	entry.body_case = TRAIND__PEER__LOG_ENTRY__BODY_NODE_GONE;
 	entry.node_gone = &gone;
-	action_append(m, &entry, PENDING_NODE, node->id, NULL);
+	action_append_before_view(m, &entry, PENDING_NODE, node->id);
 }
 
 static void welcome(struct membership *m, const struct node *node)

@@ -21,7 +21,10 @@ static void append_moved(struct membership *m, struct peer *peer)
 	moved.exit_code = peer->soft.exit_code;
 	entry.body_case = TRAIND__PEER__LOG_ENTRY__BODY_PEER_MOVED;
 	entry.peer_moved = &moved;
-	action_append(m, &entry, PENDING_PEER, peer->id, NULL);
+	if (peer->soft.fate == PEER_LOST)
+		action_append_before_view(m, &entry, PENDING_PEER, peer->id);
+	else
+		action_append(m, &entry, PENDING_PEER, peer->id, NULL);
 }
 
 static void send_stop(struct membership *m, uint64_t conn, uint64_t job, uint64_t peer,

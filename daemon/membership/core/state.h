@@ -253,6 +253,9 @@ void pending_answer(struct membership *m, uint64_t cookie, tr_status status, con
 /* actions.c. Entries and messages are given as borrowed structs and copied whole. */
 void action_append(struct membership *m, Traind__Peer__LogEntry *entry, enum pending_kind kind,
     uint64_t object, uint64_t *cookie);
+/* As action_append without a cookie: of what calls for a view, whose entry follows when the members have reported. */
+void action_append_before_view(struct membership *m, Traind__Peer__LogEntry *entry,
+    enum pending_kind kind, uint64_t object);
 void action_send(struct membership *m, uint64_t conn, const Traind__Peer__ToNode *message);
 void action_close(struct membership *m, uint64_t conn, const char *text);
 void action_reply(struct membership *m, uint64_t request, tr_status status, uint64_t job,

@@ -14,7 +14,8 @@ static void append(struct memberd *memberd, const struct membership_action *acti
 	tr_status st = packed == NULL ? tr_error_set(&error, TR_ENOMEM, "out of memory") : TR_OK;
 	if (st == TR_OK) {
 		(void)traind__peer__log_entry__pack(action->entry, packed);
-		st = store_append(memberd->store, packed, bytes, action->cookie, &error);
+		st = store_append(memberd->store, packed, bytes, action->cookie,
+		    action->may_wait ? STORE_WITH_NEXT : STORE_NOW, &error);
 	}
 	if (st != TR_OK)
 		event_queue_push(memberd,

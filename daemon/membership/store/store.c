@@ -35,11 +35,13 @@ struct store {
 	struct life *life;
 	uv_idle_t idle;        /* work for the next turn: never inside C-Raft's callbacks */
 	uv_timer_t timer;      /* election, opening again */
+	uv_timer_t patience;   /* runs while all that is in `queue` waits for company */
 	unsigned handles;      /* that are still open */
 	struct fifo queue;     /* appended, not given to C-Raft yet */
 	struct fifo submitted; /* given to C-Raft, not applied yet; in order */
 	struct fifo replay;    /* came while opening: delivered on a later turn */
 	size_t queue_bytes, in_flight;
+	bool hurry;     /* `queue` is to be written */
 	unsigned polls; /* of a life that does not lead yet */
 	uint64_t next_sequence;
 	uint64_t seen;    /* sequence of the newest entry that the owner knows */
@@ -72,6 +74,13 @@ static void fail_entry(struct store *store, struct entry *entry)
 	entry_free(entry);
 }
 
+static void queue_emptied(struct store *store)
+{
+	store->queue_bytes = 0;
+	store->hurry = false;
+	(void)uv_timer_stop(&store->patience);
+}
+
 static void fail_all(struct store *store, struct fifo *fifo)
 {
 	/* New ones that come from the callback are not of this generation. */
@@ -80,7 +89,7 @@ static void fail_all(struct store *store, struct fifo *fifo)
 		return;
 	fifo_init(fifo);
 	if (fifo == &store->queue)
-		store->queue_bytes = 0;
+		queue_emptied(store);
 	for (struct entry *entry = old.first; entry != NULL;) {
 		struct entry *next = entry->next;
 		fail_entry(store, entry);
@@ -311,6 +320,8 @@ static void submit_batch(struct store *store)
 		fifo_push(&batch, entry);
 	}
 	store->queue_bytes -= bytes;
+	if (store->queue.first == NULL)
+		queue_emptied(store);
 	int rv = life_append(store->life, buffers, count);
 	if (rv != 0) {
 		begin_failing(store, rv);
@@ -339,6 +350,13 @@ static void on_handle_closed(uv_handle_t *handle)
 		closed(arg);
 }
 
+static void close_handles(struct store *store)
+{
+	uv_close((uv_handle_t *)&store->idle, on_handle_closed);
+	uv_close((uv_handle_t *)&store->timer, on_handle_closed);
+	uv_close((uv_handle_t *)&store->patience, on_handle_closed);
+}
+
 static void end_life(struct store *store)
 {
 	if (store->life_closing)
@@ -355,8 +373,25 @@ static void close_step(struct store *store)
 		end_life(store);
 		return;
 	}
-	uv_close((uv_handle_t *)&store->idle, on_handle_closed);
-	uv_close((uv_handle_t *)&store->timer, on_handle_closed);
+	close_handles(store);
+}
+
+static void on_patience_over(uv_timer_t *timer)
+{
+	struct store *store = timer->data;
+	store->hurry = true;
+	next_turn(store);
+}
+
+/* What may wait for company does, while nothing else is there. */
+static void submit(struct store *store)
+{
+	if (!store->leads || store->in_flight > 0 || store->queue.first == NULL)
+		return;
+	if (store->hurry)
+		submit_batch(store);
+	else if (!uv_is_active((uv_handle_t *)&store->patience))
+		(void)uv_timer_start(&store->patience, on_patience_over, STORE_WAIT_MS, 0);
 }
 
 static void on_turn(uv_idle_t *idle)
@@ -378,8 +413,7 @@ static void on_turn(uv_idle_t *idle)
 	}
 	if (store->life != NULL && !store->leads)
 		life_poll(store->life);
-	if (store->leads && store->in_flight == 0 && store->queue.first != NULL)
-		submit_batch(store);
+	submit(store);
 }
 
 tr_status store_open(uv_loop_t *loop, const char *folder, const struct store_callbacks *callbacks,
@@ -403,8 +437,9 @@ tr_status store_open(uv_loop_t *loop, const char *folder, const struct store_cal
 	}
 	(void)uv_idle_init(loop, &store->idle);
 	(void)uv_timer_init(loop, &store->timer);
-	store->idle.data = store->timer.data = store;
-	store->handles = 2;
+	(void)uv_timer_init(loop, &store->patience);
+	store->idle.data = store->timer.data = store->patience.data = store;
+	store->handles = 3;
 	status = begin_life(store, error);
 	if (status != TR_OK)
 		goto close_handles;
@@ -412,13 +447,12 @@ tr_status store_open(uv_loop_t *loop, const char *folder, const struct store_cal
 	return TR_OK;
 close_handles:
 	store->callbacks.closed = NULL;
-	uv_close((uv_handle_t *)&store->idle, on_handle_closed);
-	uv_close((uv_handle_t *)&store->timer, on_handle_closed);
+	close_handles(store);
 	return status;
 }
 
 tr_status store_append(struct store *store, const void *bytes, size_t length, uint64_t cookie,
-    struct tr_error *error)
+    enum store_haste haste, struct tr_error *error)
 {
 	if (store->closing || !store->was_leading)
 		return tr_error_set(error, TR_EUNAVAILABLE, "the log is not open for writing");
@@ -444,6 +478,7 @@ tr_status store_append(struct store *store, const void *bytes, size_t length, ui
 	store->next_sequence++;
 	store->queue_bytes += entry->size;
 	fifo_push(&store->queue, entry);
+	store->hurry = store->hurry || haste == STORE_NOW;
 	next_turn(store);
 	return TR_OK;
 }

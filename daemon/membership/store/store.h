@@ -31,10 +31,17 @@ struct store_callbacks {
  * loop must turn once more before it can be closed. */
 tr_status store_open(uv_loop_t *loop, const char *folder, const struct store_callbacks *callbacks,
     void *arg, struct store **store, struct tr_error *error);
-/* Returns at once. On success either `applied` or `failed` comes with the cookie, once. Entries given in one turn of the loop are
- * written with one fsync. While the disk takes nothing: TR_EIO, with the reason; the store tries again by itself. */
+enum store_haste {
+	STORE_NOW,
+	STORE_WITH_NEXT, /* with the next entry that is given with STORE_NOW, in the same fsync; after STORE_WAIT_MS without it */
+};
+#define STORE_WAIT_MS 10
+
+/* Returns at once. On success either `applied` or `failed` comes with the cookie, once. Entries are written in the order in which
+ * they are given; those of one turn of the loop with one fsync. While the disk takes nothing: TR_EIO, with the reason; the store
+ * tries again by itself. */
 tr_status store_append(struct store *store, const void *entry, size_t bytes, uint64_t cookie,
-    struct tr_error *error);
+    enum store_haste haste, struct tr_error *error);
 /* Appends under way end with `failed` or `applied`; then `closed`. Accepts NULL. */
 void store_close(struct store *store);
 
