@@ -1,4 +1,5 @@
-/* Sums over processes that find each other by a name. Run a memberd, then three of these, on any machines that reach it:
+/* Sums over processes that find each other by a name, and what the library says of how it did that. Run a memberd, then three of these, on
+ * any machines that reach it:
  *
  *	memberd --listen 127.0.0.1:7070 &
  *	for i in 1 2 3; do ./allreduce 127.0.0.1:7070 example 3 & done; wait
@@ -15,6 +16,30 @@ static void check(tr_status status, const struct tr_error *error, const char *wh
 		return;
 	fprintf(stderr, "%s: %s: %s\n", what, tr_status_name(status), error->text);
 	exit(1);
+}
+
+/* How it went: by which algorithm and why, over which links. */
+static void describe(tr_group *group)
+{
+	static const char *const names[] = { "none", "tcp", "shm" };
+	struct tr_link links[16] = { TR_LINK_INIT };
+	struct tr_stats stats = TR_STATS_INIT;
+	struct tr_op op = TR_OP_INIT;
+	struct tr_error error;
+	char why[256];
+	size_t count, i;
+
+	op.count = COUNT;
+	check(tr_explain(group, &op, NULL, why, sizeof(why), &error), &error, "explain");
+	check(tr_stats_get(group, &stats, &error), &error, "stats");
+	check(tr_links(group, links, 16, &count, &error), &error, "links");
+	printf(", \"why\": \"%s\", \"rounds\": %llu, \"links\": [", why,
+	    (unsigned long long)stats.rounds);
+	for (i = 0; i < count && i < 16; i++)
+		printf("%s{\"peer\": %llu, \"transport\": \"%s\", \"sent\": %llu}",
+		    i > 0 ? ", " : "", (unsigned long long)links[i].peer, names[links[i].transport],
+		    (unsigned long long)links[i].sent_bytes);
+	printf("]");
 }
 
 int main(int argc, char **argv)
@@ -49,8 +74,10 @@ int main(int argc, char **argv)
 
 	for (i = 0; i < COUNT; i++)
 		wrong += x[i] != (float)i * (float)round.contributors;
-	printf("{\"contributors\": %u, \"last\": %g, \"wrong\": %d}\n", round.contributors,
+	printf("{\"contributors\": %u, \"last\": %g, \"wrong\": %d", round.contributors,
 	    (double)x[COUNT - 1], wrong);
+	describe(group);
+	printf("}\n");
 	tr_group_leave(group);
 	return wrong > 0;
 }

@@ -19,6 +19,8 @@ PAGES = {
                   ["tr_collective", "tr_dtype", "tr_reduce", "tr_codec", "tr_block", "tr_op", "tr_submit", "tr_allreduce",
                    "tr_reduce_scatter", "tr_allgather", "tr_broadcast", "tr_barrier", "tr_send", "tr_recv",
                    "tr_block_range"]),
+    "tr_stats_get": ("what a group does: its choice of algorithms, its counters, its links",
+                     ["tr_explain", "tr_stats", "tr_stats_get", "tr_link", "tr_links"]),
     "tr_report": ("what traind tells and is told", ["tr_report", "tr_assignment", "tr_assignment_get"]),
 }
 DECLARATION = re.compile(r"(?P<comment>(?:^/\*(?:[^*]|\*(?!/))*\*/\n)?)(?P<code>^(?:TR_API [^;]*;|(?:enum|struct) \w+ \{.*?\};))",

@@ -209,10 +209,19 @@ struct group_core_progress {
 void group_core_progress(const struct group_core *core, bool caller_waits,
     struct group_core_progress *progress);
 
-/* Which algorithm an op of the round under way (or else of the last one) takes in this view, and why, in words. TR_ENOTFOUND: no
- * such op. */
-tr_status group_core_explain(const struct group_core *core, uint32_t tag,
+/* Which algorithm an op would take in this view, and why, in words (tr_explain); of `op` the collective, count, dtype, codec and
+ * algorithm are read, which are valid. TR_EUNAVAILABLE: there is no view. */
+tr_status group_core_explain(const struct group_core *core, const struct group_submit *op,
     enum tr_algorithm *algorithm, char *reason, size_t reason_bytes);
+
+/* As in struct tr_stats; resent_bytes: given out in an earlier view of the round. */
+struct group_core_counters {
+	uint64_t view, peers, views, peers_lost;
+	uint64_t rounds, rounds_abandoned, rounds_repaired;
+	uint64_t ops[TR_COLLECTIVES_MAX], op_bytes[TR_COLLECTIVES_MAX];
+	uint64_t resent_bytes;
+};
+const struct group_core_counters *group_core_counters(const struct group_core *core);
 
 /* The caller's memory holds the state after *round and may not change it now: it has begun a round, or asked to, and was not
  * told that it is committed. False otherwise: it may be in the middle of a change. */

@@ -117,6 +117,7 @@ struct group_core {
 	bool parked;             /* some segment was answered TR_EAGAIN since the last RETRY */
 	bool moved;              /* something changed that may unpark it */
 	struct tr_error failure; /* ROUND_FAILED */
+	struct group_core_counters counters;
 };
 
 /* ---- emit.c ---- */
@@ -152,9 +153,19 @@ tr_status round_enter(struct group_core *core, uint64_t round, uint64_t attempt,
 /* A view was installed, or the op is new: chooses the algorithm and begins. */
 void window_start(struct group_core *core, struct op *op);
 void window_advance(struct group_core *core, struct op *op); /* something of it was sealed */
-/* Which algorithm an op of this size takes in this view; `reason` may be NULL. */
-enum tr_algorithm window_algorithm(const struct group_core *core, enum tr_algorithm wish,
-    uint64_t bytes, char *reason, size_t reason_bytes);
+/* What a choice depends on beside the view. */
+struct window_wish {
+	enum tr_algorithm algorithm; /* TR_AUTO: the view's */
+	enum tr_collective collective;
+	enum op_kind kind;
+	enum tr_codec codec;
+	uint64_t bytes;
+};
+/* By which algorithm an all-reduce of this size goes in this view. */
+enum tr_algorithm window_algorithm(const struct group_core *core, uint64_t bytes);
+/* As which such an op is seen from outside, and why: where a root is given several algorithms are the same way. */
+enum tr_algorithm window_explain(const struct group_core *core, const struct window_wish *wish,
+    char *reason, size_t reason_bytes);
 
 /* ---- path.c ---- */
 struct path_payload {

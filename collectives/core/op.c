@@ -48,6 +48,8 @@ tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigne
 		op_fold_drop(op, pool, s);
 		segment->server = ROSTER_NONE;
 		segment->passed = segment->begun = false;
+		segment->given_before |= segment->given;
+		segment->given = 0;
 		if (forget)
 			segment->sealed = false;
 	}

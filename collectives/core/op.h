@@ -46,6 +46,7 @@ struct op_segment {
 	bool sealed;
 	bool passed; /* our sum is on its way up in this view */
 	bool begun;  /* we sent our input and the result is not here: counts in op->begun */
+	uint8_t given, given_before; /* bits of segment_kind: sent in this view, in earlier ones */
 };
 
 struct op {
@@ -103,6 +104,8 @@ tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigne
  * OP_SEGMENT_ALIGN unless `most` is less. */
 #define OP_SEGMENT_ALIGN 1024u /* 128 of the widest elements: blocks of codecs are never split */
 uint32_t op_segment_bytes(uint64_t bytes, uint32_t most);
+
+enum op_kind op_kind_of(const struct group_submit *submit);
 
 /* Does it name contributors by their index? Then another attempt is another op. */
 bool op_indexed(const struct op *op);

@@ -57,7 +57,7 @@ static tr_status op_check_root(const struct op_submit *submit, struct tr_error *
 
 /* ---- memory ---- */
 
-static enum op_kind op_kind_of(const struct group_submit *s)
+enum op_kind op_kind_of(const struct group_submit *s)
 {
 	switch (s->collective) {
 	case TR_REDUCE_SCATTER:

@@ -61,6 +61,12 @@ void path_full_set(const struct group_core *core, const struct op *op, uint32_t 
 void path_send(struct group_core *core, const struct op *op, uint32_t segment, unsigned to,
     const struct path_frame *frame)
 {
+	struct op_segment *sent = &op->segment[segment];
+	uint8_t kind = (uint8_t)(1u << frame->kind);
+
+	if (sent->given_before & kind)
+		core->counters.resent_bytes += frame->bytes;
+	sent->given |= kind;
 	emit_connect(core, core->roster.peers[to]);
 	struct group_action *action = emit(core, GROUP_DO_SEND_SEGMENT);
 	action->to = core->roster.peers[to];

@@ -3,6 +3,7 @@
 
 #include "collectives/core/bits.h"
 #include "collectives/core/member.h"
+#include "collectives/kernels/reduce.h"
 
 #define WAITS_MAX (sizeof(((struct group_core_progress *)0)->waits_for) / sizeof(uint64_t))
 
@@ -89,19 +90,24 @@ void group_core_progress(const struct group_core *core, bool caller_waits,
 		progress_waits(core, progress);
 }
 
-tr_status group_core_explain(const struct group_core *core, uint32_t tag,
+tr_status group_core_explain(const struct group_core *core, const struct group_submit *op,
     enum tr_algorithm *algorithm, char *reason, size_t reason_bytes)
 {
-	const struct op *op = round_op(core, tag);
-
-	for (size_t i = 0; !op && i < core->last_op_count; i++)
-		if (core->last_ops[i]->tag == tag)
-			op = core->last_ops[i];
-	if (!op)
-		return TR_ENOTFOUND;
-	*algorithm = window_algorithm(core, (enum tr_algorithm)op->signature.algorithm,
-	    op->signature.count * op->element_bytes, reason, reason_bytes);
+	if (core->view.number == 0)
+		return TR_EUNAVAILABLE;
+	*algorithm = window_explain(core,
+	    &(struct window_wish){ .algorithm = op->algorithm,
+	        .collective = op->collective,
+	        .kind = op_kind_of(op),
+	        .codec = op->codec,
+	        .bytes = op->count * reduce_element_bytes(op->dtype) },
+	    reason, reason_bytes);
 	return TR_OK;
+}
+
+const struct group_core_counters *group_core_counters(const struct group_core *core)
+{
+	return &core->counters;
 }
 
 /* After TR_ERESTART the same round begins again, from the same state. */

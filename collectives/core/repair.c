@@ -253,7 +253,7 @@ static void repair_enter(struct group_core *core, const struct repair_plan *plan
 static void repair_connect(struct group_core *core)
 {
 	const struct roster *roster = &core->roster;
-	enum tr_algorithm algorithm = window_algorithm(core, TR_AUTO, REPAIR_LARGE_BYTES, NULL, 0);
+	enum tr_algorithm algorithm = window_algorithm(core, REPAIR_LARGE_BYTES);
 	bool all = roster->me == roster->hub || algorithm == TR_DIRECT || algorithm == TR_ONE_SHOT;
 
 	if (roster->n > 1 && algorithm == TR_RING)
@@ -262,6 +262,17 @@ static void repair_connect(struct group_core *core)
 	emit_connect(core, roster->peers[roster->hub]);
 	for (unsigned i = 0; all && i < roster->n; i++)
 		emit_connect(core, roster->peers[i]);
+}
+
+static void repair_count_view(struct group_core *core, const struct view *next)
+{
+	struct group_core_counters *counters = &core->counters;
+
+	for (unsigned i = 0; i < core->view.count; i++)
+		counters->peers_lost += !view_find(next, core->view.peers[i].peer);
+	counters->views += view_find(next, core->peer) != NULL;
+	counters->view = next->number;
+	counters->peers = next->count;
 }
 
 static tr_status repair_swap_view(struct group_core *core, const Traind__Peer__View *message,
@@ -276,6 +287,7 @@ static tr_status repair_swap_view(struct group_core *core, const Traind__Peer__V
 		view_finish(&view);
 		return tr_error_set(error, TR_ENOMEM, "out of memory for a view");
 	}
+	repair_count_view(core, &view);
 	view_finish(&core->view);
 	free(core->connected);
 	core->view = view;

@@ -242,6 +242,7 @@ void round_abandon(struct group_core *core, const char *reason)
 {
 	struct tr_round info = round_info(core);
 
+	core->counters.rounds_abandoned++;
 	round_drop_ops(core);
 	if (core->state == ROUND_CLOSED)
 		round_move(core, ROUND_IDLE);
@@ -293,6 +294,29 @@ static void round_keep_residuals(struct group_core *core)
 	}
 }
 
+/* TR_RECV has the signature of its TR_SEND. */
+static enum tr_collective round_collective(const struct op *op, unsigned index)
+{
+	if (op->kind == OP_PAIR && op->source != index)
+		return TR_RECV;
+	return (enum tr_collective)op->signature.collective;
+}
+
+static void round_count(struct group_core *core, const struct tr_round *info)
+{
+	struct group_core_counters *counters = &core->counters;
+
+	counters->rounds++;
+	counters->rounds_repaired += core->roster.attempt != core->view.number ||
+	    core->begun_attempt != core->roster.attempt;
+	for (size_t i = 0; i < core->op_count; i++) {
+		const struct op *op = core->ops[i];
+		enum tr_collective collective = round_collective(op, info->index);
+		counters->ops[collective]++;
+		counters->op_bytes[collective] += op->signature.count * op->element_bytes;
+	}
+}
+
 void round_commit(struct group_core *core)
 {
 	struct tr_round info = round_info(core);
@@ -301,6 +325,7 @@ void round_commit(struct group_core *core)
 	assert(round_sealed(core));
 	round_keep_residuals(core);
 	record_add(core, &info);
+	round_count(core, &info);
 	round_keep_last(core);
 	core->committed = core->round;
 	if (core->resume)

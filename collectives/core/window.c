@@ -10,20 +10,27 @@
  * that is not sealed everywhere every member has begun all, or has room left to.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "collectives/core/bits.h"
 #include "collectives/core/member.h"
 #include "collectives/core/select.h"
 
-enum tr_algorithm window_algorithm(const struct group_core *core, enum tr_algorithm wish,
+/* ---- which ---- */
+
+static enum tr_algorithm window_asked(const struct group_core *core, enum tr_algorithm wish)
+{
+	return wish != TR_AUTO ? wish : (enum tr_algorithm)core->view.algorithm;
+}
+
+static enum tr_algorithm window_select(const struct group_core *core, enum tr_algorithm wish,
     uint64_t bytes, char *reason, size_t reason_bytes)
 {
 	const struct view *view = &core->view;
 	const struct roster *roster = &core->roster;
-	enum tr_algorithm asked = wish != TR_AUTO ? wish : (enum tr_algorithm)view->algorithm;
 	struct select_input input = {
-		.wanted = asked,
+		.wanted = window_asked(core, wish),
 		.latency_s = view->latency_s,
 		.bandwidth_bytes_per_s = roster->bandwidth_bytes_per_s,
 		.hub_bandwidth_bytes_per_s = roster->hub_bandwidth_bytes_per_s,
@@ -35,6 +42,66 @@ enum tr_algorithm window_algorithm(const struct group_core *core, enum tr_algori
 		.deterministic = view->deterministic,
 	};
 	return select_algorithm(&input, reason, reason_bytes);
+}
+
+enum tr_algorithm window_algorithm(const struct group_core *core, uint64_t bytes)
+{
+	return window_select(core, TR_AUTO, bytes, NULL, 0);
+}
+
+/* With a codec a partial sum loses something wherever it is encoded again: a chain only if it was asked for and bits may depend on it,
+ * and hosts send as one by one. */
+static enum tr_algorithm window_choose(const struct group_core *core, const struct window_wish *wish)
+{
+	enum tr_algorithm asked = window_asked(core, wish->algorithm);
+	enum tr_algorithm found = window_select(core, wish->algorithm, wish->bytes, NULL, 0);
+
+	if (found == TR_ONE_SHOT && wish->kind != OP_REDUCED)
+		return TR_STAR; /* whose root is the given one */
+	if (wish->codec == TR_CODEC_NONE || wish->kind == OP_SOURCED || wish->kind == OP_PAIR)
+		return found;
+	if (found == TR_HIERARCHICAL ||
+	    (found == TR_RING && (asked == TR_AUTO || core->view.deterministic)))
+		return TR_DIRECT;
+	return found;
+}
+
+/* As it looks from outside: of the trees of route.c only what carries something counts. `why`: not by the links; NULL. */
+static enum tr_algorithm window_seen(const struct window_wish *wish, enum tr_algorithm chosen,
+    const char **why)
+{
+	if (wish->kind == OP_PAIR) {
+		*why = "one peer sends to one other";
+		return TR_DIRECT;
+	}
+	if (wish->kind == OP_SCATTERED && chosen != TR_HIERARCHICAL) {
+		*why = "sums go straight to whose block it is";
+		return TR_DIRECT;
+	}
+	if (wish->collective == TR_ALL_GATHER && chosen == TR_STAR) {
+		*why = "blocks go straight to everybody";
+		return TR_DIRECT;
+	}
+	*why = wish->codec != TR_CODEC_NONE ? "sums with a codec lose something at every hop"
+	                                    : "around the given root";
+	return chosen;
+}
+
+enum tr_algorithm window_explain(const struct group_core *core, const struct window_wish *wish,
+    char *reason, size_t reason_bytes)
+{
+	char links[256];
+	const char *why;
+	enum tr_algorithm linked = window_select(core, wish->algorithm, wish->bytes, links,
+	    sizeof(links));
+	enum tr_algorithm seen = window_seen(wish, window_choose(core, wish), &why);
+
+	if (seen == linked)
+		(void)snprintf(reason, reason_bytes, "%s", links);
+	else
+		(void)snprintf(reason, reason_bytes, "%s: %s; otherwise %s", select_name(seen), why,
+		    links);
+	return seen;
 }
 
 /* ---- how much ---- */
@@ -201,23 +268,13 @@ void window_advance(struct group_core *core, struct op *op)
 	}
 }
 
-/* With a codec a partial sum loses something wherever it is encoded again: a chain only if it was asked for and bits may depend on it,
- * and hosts send as one by one. */
 static enum tr_algorithm window_of_op(const struct group_core *core, const struct op *op)
 {
-	enum tr_algorithm wish = (enum tr_algorithm)op->signature.algorithm;
-	enum tr_algorithm asked = wish != TR_AUTO ? wish : (enum tr_algorithm)core->view.algorithm;
-	enum tr_algorithm found = window_algorithm(core, wish,
-	    op->signature.count * op->element_bytes, NULL, 0);
-
-	if (found == TR_ONE_SHOT && op->kind != OP_REDUCED)
-		return TR_STAR; /* whose root is the given one */
-	if (op->codec == TR_CODEC_NONE || op->kind == OP_SOURCED || op->kind == OP_PAIR)
-		return found;
-	if (found == TR_HIERARCHICAL ||
-	    (found == TR_RING && (asked == TR_AUTO || core->view.deterministic)))
-		return TR_DIRECT;
-	return found;
+	return window_choose(core,
+	    &(struct window_wish){ .algorithm = (enum tr_algorithm)op->signature.algorithm,
+	        .kind = op->kind,
+	        .codec = op->codec,
+	        .bytes = op->signature.count * op->element_bytes });
 }
 
 void window_start(struct group_core *core, struct op *op)

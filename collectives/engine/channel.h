@@ -8,6 +8,9 @@
  * producer and one consumer, counted by ever-growing 64-bit counters. Whoever adds an entry rings the other's eventfd,
  * unless the other has not caught up with earlier entries and so will look again anyway.
  *
+ * Beside them there is room for one question about the member (tr_explain and its like) and what the engine tells: it is asked by
+ * whatever thread of the worker wants to know, while another one waits for a call's answer. So it has a doorbell of its own.
+ *
  * The engine trusts nothing in it: it copies an entry before looking at it, checks every offset, count and type, and
  * keeps its own copies of the counters that it writes. A worker in the same process (tr_group_join) uses the very same
  * channel.
@@ -23,7 +26,7 @@
 
 #define CHANNEL_ENV     "TRAIND_WORKER_FD"
 #define CHANNEL_MAGIC   0x314c4e4843525431u /* "1TRCHNL1" */
-#define CHANNEL_VERSION 3u
+#define CHANNEL_VERSION 4u
 
 enum channel_call {
 	CHANNEL_SUBMIT = 1,    /* an op; no answer: its errors come with the commit's */
@@ -79,6 +82,25 @@ struct channel_answer {
 	};
 };
 
+enum channel_question_kind {
+	CHANNEL_EXPLAIN = 1, /* .collective and the rest; told: .algorithm, .text */
+	CHANNEL_STATS,       /* told: .stats */
+	CHANNEL_LINKS,       /* told: .count of channel_control.links */
+};
+
+struct channel_question {
+	uint32_t kind;
+	uint32_t collective, dtype, codec, algorithm, unused;
+	uint64_t count;
+};
+
+struct channel_told {
+	int32_t status;
+	uint32_t algorithm, count, unused;
+	char text[TR_ERROR_TEXT_MAX]; /* of an explanation, or of an error */
+	struct tr_stats stats;
+};
+
 struct channel_control {
 	uint64_t magic;
 	uint32_t version;
@@ -91,10 +113,13 @@ struct channel_control {
 	_Atomic uint64_t answers_taken;
 	_Atomic uint64_t progress; /* tr_progress */
 	_Atomic uint64_t said;     /* messages ever sent on the socket */
+	_Atomic uint64_t asked;    /* number of the newest question; written after `question` */
 
 	/* Written by the engine. */
 	_Alignas(64) _Atomic uint64_t taken; /* entries ever taken out of `submissions` */
 	_Atomic uint64_t answered;
+	_Atomic uint64_t
+	    told; /* of which question `of_question` and `links` are; written after them */
 	_Atomic uint64_t
 	    abandons; /* grows when a round under way is given up: what tr_progress looks at */
 	_Atomic int32_t ended; /* not TR_OK: the member is over; written after ended_text */
@@ -104,11 +129,15 @@ struct channel_control {
 	_Alignas(64) struct channel_answer answers[TR_CHANNEL_ANSWERS];
 	_Alignas(
 	    64) struct channel_extra extras[TR_CHANNEL_RING]; /* pages that nobody uses cost nothing */
+
+	_Alignas(64) struct channel_question question;
+	_Alignas(64) struct channel_told of_question;
+	struct tr_link links[TR_GROUP_PEERS_MAX];
 };
 
 /* Messages on the socket: this header, then `bytes` bytes. */
 enum channel_message_kind {
-	CHANNEL_HELLO = 1, /* engine: nothing; descriptors: control page, engine's doorbell, worker's doorbell */
+	CHANNEL_HELLO = 1, /* engine: nothing; descriptors: control page, the doorbells of engine, calls and questions */
 	CHANNEL_ARENA, /* worker: u64 size; descriptor: a sealed memfd. Arenas are numbered as they come */
 	CHANNEL_STATE,  /* worker: struct channel_state, then the name */
 	CHANNEL_REPORT, /* worker: packed traind.peer.PeerReport */

@@ -50,11 +50,12 @@ static tr_status say_hello(struct channel_host *host, int control, struct tr_err
 {
 	host->own_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	host->worker_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (host->own_bell < 0 || host->worker_bell < 0)
+	host->question_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (host->own_bell < 0 || host->worker_bell < 0 || host->question_bell < 0)
 		return tr_error_set(error, TR_EIO, "cannot make a worker's doorbells: %s",
 		    strerror(errno));
-	int descriptors[3] = { control, host->own_bell, host->worker_bell };
-	if (channel_send(host->socket, CHANNEL_HELLO, NULL, 0, NULL, 0, descriptors, 3) != TR_OK)
+	int descriptors[4] = { control, host->own_bell, host->worker_bell, host->question_bell };
+	if (channel_send(host->socket, CHANNEL_HELLO, NULL, 0, NULL, 0, descriptors, 4) != TR_OK)
 		return tr_error_set(error, TR_EUNAVAILABLE, "the worker closed its channel");
 	return TR_OK;
 }
@@ -68,7 +69,7 @@ tr_status channel_host_create(const Traind__Peer__StartWorker *start, unsigned t
 		return tr_error_set(error, TR_ENOMEM, "no memory for a worker's channel");
 	}
 	made->socket = fd;
-	made->own_bell = made->worker_bell = -1;
+	made->own_bell = made->worker_bell = made->question_bell = -1;
 	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
 	size_t spec_bytes = start->spec == NULL
 	    ? 0
@@ -111,6 +112,7 @@ void channel_host_destroy(struct channel_host *host)
 	close_if_open(host->socket);
 	close_if_open(host->own_bell);
 	close_if_open(host->worker_bell);
+	close_if_open(host->question_bell);
 	free(host);
 }
 
@@ -272,24 +274,45 @@ void *channel_host_memory(const struct channel_host *host, uint32_t arena, uint6
 	return host->arenas[arena].base + offset;
 }
 
-static void ring_worker(const struct channel_host *host)
+static void ring(int bell)
 {
 	uint64_t one = 1;
-	ssize_t ignored = write(host->worker_bell, &one, sizeof(one));
+	ssize_t ignored = write(bell, &one, sizeof(one));
 	(void)ignored; /* full: it is rung already */
 }
 
 tr_status channel_host_answer(struct channel_host *host, const struct channel_answer *answer,
-    bool ring)
+    bool wake)
 {
 	struct channel_control *control = host->control;
 	if (host->answered - atomic_load(&control->answers_taken) >= TR_CHANNEL_ANSWERS)
 		return TR_EPROTO;
 	control->answers[host->answered % TR_CHANNEL_ANSWERS] = *answer;
 	atomic_store(&control->answered, ++host->answered);
-	if (ring)
-		ring_worker(host);
+	if (wake)
+		ring(host->worker_bell);
 	return TR_OK;
+}
+
+bool channel_host_question(struct channel_host *host, struct channel_question *question)
+{
+	uint64_t asked = atomic_load(&host->control->asked);
+	if (asked == host->told)
+		return false;
+	memcpy(question, &host->control->question, sizeof(*question));
+	host->told = asked;
+	return true;
+}
+
+void channel_host_tell(struct channel_host *host, const struct channel_told *told,
+    const struct tr_link *links)
+{
+	struct channel_control *control = host->control;
+	if (told->count > 0)
+		memcpy(control->links, links, told->count * sizeof(*links));
+	control->of_question = *told;
+	atomic_store(&control->told, host->told);
+	ring(host->question_bell);
 }
 
 void channel_host_abandoned(struct channel_host *host)
@@ -306,7 +329,8 @@ void channel_host_end(struct channel_host *host, tr_status status, const char *r
 	(void)snprintf(control->ended_text, sizeof(control->ended_text), "%s", reason);
 	atomic_store(&control->ended, (int32_t)status);
 	channel_host_abandoned(host);
-	ring_worker(host);
+	ring(host->worker_bell);
+	ring(host->question_bell);
 }
 
 uint64_t channel_host_progress(const struct channel_host *host)

@@ -13,11 +13,11 @@
 #include "traind/peer/peer.pb-c.h"
 
 struct channel_host {
-	int socket, own_bell, worker_bell;
+	int socket, own_bell, worker_bell, question_bell;
 	struct channel_control *control;
 	size_t control_bytes;
-	uint64_t heard;           /* messages taken from the socket */
-	uint64_t taken, answered; /* ours: what stands in the page is for the worker */
+	uint64_t heard;                 /* messages taken from the socket */
+	uint64_t taken, answered, told; /* ours: what stands in the page is for the worker */
 	struct channel_arena {
 		uint8_t *base;
 		size_t bytes;
@@ -63,7 +63,12 @@ void *channel_host_memory(const struct channel_host *host, uint32_t arena, uint6
 
 /* TR_EPROTO: the worker does not take its answers. */
 tr_status channel_host_answer(struct channel_host *host, const struct channel_answer *answer,
-    bool ring);                                         /* false: the caller is looking */
+    bool wake); /* false: the caller is looking */
+/* A question that was not answered yet, copied. False: there is none. */
+bool channel_host_question(struct channel_host *host, struct channel_question *question);
+/* Answers it; the first told->count of `links`, which has room for all, go with it. */
+void channel_host_tell(struct channel_host *host, const struct channel_told *told,
+    const struct tr_link *links);
 void channel_host_abandoned(struct channel_host *host); /* what tr_progress tells */
 /* All calls from now on end with this. */
 void channel_host_end(struct channel_host *host, tr_status status, const char *reason);

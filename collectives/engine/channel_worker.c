@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@ struct arena {
 };
 
 struct channel_worker {
-	int socket, engine_bell, own_bell;
+	int socket, engine_bell, own_bell, question_bell;
 	struct channel_control *control;
 	size_t control_bytes;
 	uint64_t submitted, answers_taken, last_id;
@@ -33,7 +34,9 @@ struct channel_worker {
 	unsigned arena_count;
 	channel_drive_fn *drive; /* NULL: the engine is in another process */
 	void *drive_arg;
-	bool private; /* the arenas are nobody's but ours any more */
+	bool private;           /* the arenas are nobody's but ours any more */
+	pthread_mutex_t asking; /* held by the thread that has a question; of what follows */
+	uint64_t asked;
 };
 
 /* ---- opening and closing ---- */
@@ -73,11 +76,12 @@ static tr_status take_hello(struct channel_worker *worker, struct channel_inbox 
 		if (st != TR_OK && st != TR_EAGAIN)
 			return st;
 	}
-	if (message.kind != CHANNEL_HELLO || inbox->descriptor_count != 3)
+	if (message.kind != CHANNEL_HELLO || inbox->descriptor_count != 4)
 		return TR_EPROTO;
 	int control = channel_inbox_descriptor(inbox);
 	worker->engine_bell = channel_inbox_descriptor(inbox);
 	worker->own_bell = channel_inbox_descriptor(inbox);
+	worker->question_bell = channel_inbox_descriptor(inbox);
 	tr_status st = map_control(worker, control);
 	(void)close(control);
 	return st;
@@ -94,7 +98,8 @@ tr_status channel_worker_open(int fd, struct channel_worker **worker, struct tr_
 		return tr_error_set(error, TR_ENOMEM, "no memory for the channel to traind");
 	}
 	made->socket = fd;
-	made->engine_bell = made->own_bell = -1;
+	made->engine_bell = made->own_bell = made->question_bell = -1;
+	pthread_mutex_init(&made->asking, NULL);
 	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
 	tr_status st = take_hello(made, inbox);
 	channel_inbox_finish(inbox);
@@ -130,6 +135,9 @@ void channel_worker_close(struct channel_worker *worker)
 		(void)close(worker->engine_bell);
 	if (worker->own_bell >= 0)
 		(void)close(worker->own_bell);
+	if (worker->question_bell >= 0)
+		(void)close(worker->question_bell);
+	pthread_mutex_destroy(&worker->asking);
 	(void)close(worker->socket);
 	free(worker);
 }
@@ -230,13 +238,20 @@ tr_status channel_worker_locate(const struct channel_worker *worker, const void 
 
 /* ---- submissions and answers ---- */
 
-static tr_status ended(struct channel_worker *worker, struct tr_error *error)
+static tr_status how_ended(const struct channel_worker *worker, struct tr_error *error)
 {
 	tr_status st = (tr_status)atomic_load(&worker->control->ended);
 	if (st == TR_OK)
 		return TR_OK;
-	make_private(worker);
 	return tr_error_set(error, st, "%.*s", TR_ERROR_TEXT_MAX - 1, worker->control->ended_text);
+}
+
+static tr_status ended(struct channel_worker *worker, struct tr_error *error)
+{
+	tr_status st = how_ended(worker, error);
+	if (st != TR_OK)
+		make_private(worker);
+	return st;
 }
 
 static void ring_engine(const struct channel_worker *worker)
@@ -382,6 +397,57 @@ tr_status channel_worker_call(struct channel_worker *worker, struct channel_subm
 	if (st != TR_OK)
 		return tr_error_set(error, st, "%.*s", TR_ERROR_TEXT_MAX - 1, answer->text);
 	return TR_OK;
+}
+
+/* ---- questions ---- */
+
+/* Touches nothing of the caller's thread, which may be in the middle of a call. */
+static tr_status await_told(const struct channel_worker *worker, struct tr_error *error)
+{
+	struct channel_control *control = worker->control;
+	bool is_over = false; /* what was told before the end still counts */
+	while (atomic_load(&control->told) != worker->asked) {
+		tr_status st = how_ended(worker, error);
+		if (st != TR_OK)
+			return st;
+		if (is_over)
+			return tr_error_set(error, TR_EUNAVAILABLE, "traind is gone");
+		struct pollfd waits[2] = {
+			{ .fd = worker->question_bell, .events = POLLIN },
+			{ .fd = worker->socket, .events = POLLIN },
+		};
+		uint64_t count;
+		if (poll(waits, 2, -1) < 0 ||
+		    (waits[0].revents != 0 &&
+		        read(worker->question_bell, &count, sizeof(count)) < 0))
+			continue;
+		is_over = waits[1].revents != 0 && engine_gone(worker);
+	}
+	return TR_OK;
+}
+
+tr_status channel_worker_ask(struct channel_worker *worker, const struct channel_question *question,
+    struct channel_told *told, struct tr_link *links, struct tr_error *error)
+{
+	struct channel_control *control = worker->control;
+	pthread_mutex_lock(&worker->asking);
+	control->question = *question;
+	atomic_store(&control->asked, ++worker->asked);
+	ring_engine(worker);
+	tr_status st = await_told(worker, error);
+	if (st == TR_OK) {
+		*told = control->of_question;
+		told->text[TR_ERROR_TEXT_MAX - 1] = '\0';
+		if (told->count > TR_GROUP_PEERS_MAX)
+			told->count = TR_GROUP_PEERS_MAX;
+		if (links != NULL)
+			memcpy(links, control->links, told->count * sizeof(*links));
+		st = (tr_status)told->status;
+		if (st != TR_OK)
+			(void)tr_error_set(error, st, "%s", told->text);
+	}
+	pthread_mutex_unlock(&worker->asking);
+	return st;
 }
 
 /* ---- the socket ---- */

@@ -1,4 +1,4 @@
-/* The worker's end of the channel (channel.h). One caller thread, except channel_worker_progress. */
+/* The worker's end of the channel (channel.h). One caller thread, except channel_worker_progress and channel_worker_ask. */
 #ifndef TR_COLLECTIVES_ENGINE_CHANNEL_WORKER_H
 #define TR_COLLECTIVES_ENGINE_CHANNEL_WORKER_H
 
@@ -41,6 +41,11 @@ tr_status channel_worker_state(struct channel_worker *worker, const char *name, 
     uint64_t offset, uint64_t bytes, struct tr_error *error);
 tr_status channel_worker_report(struct channel_worker *worker, const void *packed, size_t bytes,
     struct tr_error *error);
+
+/* Asks and waits for what the engine tells; returns that status. `links` has room for TR_GROUP_PEERS_MAX; NULL: not wanted. Any
+ * thread. */
+tr_status channel_worker_ask(struct channel_worker *worker, const struct channel_question *question,
+    struct channel_told *told, struct tr_link *links, struct tr_error *error);
 
 /* Counts; true as long as nothing was abandoned since `abandons`. Any thread. */
 bool channel_worker_progress(struct channel_worker *worker, uint64_t abandons);

@@ -1,13 +1,17 @@
-/* What a tr_group is, shared by coll.c, coll_join.c and coll_op.c. */
+/* What a tr_group is, shared by coll.c, coll_join.c, coll_observe.c and coll_op.c. */
 #ifndef TR_COLLECTIVES_ENGINE_COLL_GROUP_H
 #define TR_COLLECTIVES_ENGINE_COLL_GROUP_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "collectives/coll.h"
 #include "collectives/core/strided.h"
 #include "collectives/engine/channel_worker.h"
+
+/* struct tr_op as it was in the first version. */
+#define COLL_OP_LEAST (offsetof(struct tr_op, output_block) + sizeof(void *))
 
 /* One op's input or output. */
 struct coll_use {

@@ -10,8 +10,6 @@
 #include "collectives/kernels/codec.h"
 #include "collectives/kernels/reduce.h"
 
-#define OP_LEAST (offsetof(struct tr_op, output_block) + sizeof(void *))
-
 /* What an op reads and writes, after the collective's own rules. */
 struct op_plan {
 	struct tr_op op;
@@ -264,7 +262,7 @@ tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_error *er
 	struct op_plan plan;
 	struct coll_use uses[2];
 	unsigned count;
-	tr_status st = sized_read("op", op, OP_LEAST, &known, sizeof(known), error);
+	tr_status st = sized_read("op", op, COLL_OP_LEAST, &known, sizeof(known), error);
 	if (st == TR_OK)
 		st = check_values(group, &known, error);
 	if (st != TR_OK)

@@ -386,12 +386,16 @@ void engine_tell(struct engine *engine, const Traind__Peer__ToMember *message)
 		engine->callbacks.to_member(engine->arg, message);
 }
 
-void engine_learn_bandwidth(struct engine *engine, double bytes_per_s)
+static void follow(double *learned, double bytes_per_s)
 {
 	const double weight = 0.25; /* of the newest burst */
+	*learned = *learned == 0 ? bytes_per_s : *learned + weight * (bytes_per_s - *learned);
+}
+
+void engine_learn_bandwidth(struct engine *engine, double bytes_per_s, double *learned)
+{
+	follow(learned, bytes_per_s);
 	pthread_mutex_lock(&engine->lock);
-	double before = engine->bandwidth_bytes_per_s;
-	engine->bandwidth_bytes_per_s = before == 0 ? bytes_per_s
-	                                            : before + weight * (bytes_per_s - before);
+	follow(&engine->bandwidth_bytes_per_s, bytes_per_s);
 	pthread_mutex_unlock(&engine->lock);
 }

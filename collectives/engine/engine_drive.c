@@ -43,6 +43,7 @@ static bool look(struct engine *engine)
 {
 	bool moved = false;
 	for (struct member *member = engine->members; member != NULL; member = member->next) {
+		moved |= observe_serve(member);
 		moved |= member_calls_serve(member);
 		moved |= held_offer(member);
 	}

@@ -15,6 +15,8 @@
  *	held.c           frames that came before the core could take them
  *	state_send.c, state_receive.c   state for joiners; state_work.c: what of it takes long
  *	leftover.c       what a dead worker left, for the one that follows it
+ *	observe.c        questions about a member (tr_stats_get and its like)
+ *	traffic.c        bytes that its connections carried
  *	notices.c        round records and reports, in batches, to memberd
  */
 #ifndef TR_COLLECTIVES_ENGINE_ENGINE_INTERNAL_H
@@ -30,6 +32,7 @@
 #include "collectives/engine/engine.h"
 #include "collectives/engine/leftover.h"
 #include "collectives/engine/pulse.h"
+#include "collectives/engine/traffic.h"
 #include "collectives/transport/congestion.h"
 #include "collectives/transport/conn.h"
 #include "collectives/engine/staging.h"
@@ -86,6 +89,7 @@ struct view_peer_entry {
 	char address[TR_ADDRESS_MAX];
 	char node_name[TR_NAME_MAX];
 	char local_address[TR_ADDRESS_MAX]; /* of shared memory; "": none with this peer */
+	struct traffic ended;               /* with it, on connections that are no more */
 };
 
 /* What the caller in the worker waits for. */
@@ -93,7 +97,7 @@ struct member_call {
 	uint64_t id; /* 0: nothing */
 	enum channel_call call;
 	uint32_t tag;
-	uint64_t since_ms;
+	uint64_t since_us; /* it waits; 0: not yet */
 };
 
 struct member_op {
@@ -169,6 +173,11 @@ struct member {
 	struct state_receive *state_receive;
 	struct leftover *leftover; /* claimed; NULL: none */
 
+	/* observe.c */
+	struct traffic ended;  /* on connections that are no more */
+	uint64_t resent_bytes; /* over another connection, after theirs had broken */
+	uint64_t waited_us;    /* calls that were answered */
+
 	/* notices.c */
 	Traind__Peer__RoundCommit **records; /* not yet in memberd's log */
 	size_t record_count, record_capacity;
@@ -185,7 +194,8 @@ struct member {
 /* ---- engine.c ---- */
 void engine_tell(struct engine *engine, const Traind__Peer__ToMember *message);
 struct member *engine_find(struct engine *engine, uint64_t group, uint64_t peer);
-void engine_learn_bandwidth(struct engine *engine, double bytes_per_s);
+/* Of a burst; `learned` (0: nothing yet) follows it by a part. */
+void engine_learn_bandwidth(struct engine *engine, double bytes_per_s, double *learned);
 
 /* ---- member.c ---- */
 tr_status member_create(struct engine *engine, const Traind__Peer__StartWorker *start,
@@ -238,6 +248,9 @@ void peer_link_view_changed(
 void peer_link_look(struct member *member);
 /* The round is decided: nothing of the caller's memory is sent any more. */
 void peer_link_round_over(struct member *member);
+/* Adds what open connections have carried; `peer` 0: to all peers. */
+void peer_link_traffic(const struct member *member, uint64_t peer, struct traffic *sum);
+void peer_link_describe(const struct member *member, uint64_t peer, struct tr_link *link);
 tr_status peer_send_message(struct conn *conn, const Traind__Peer__PeerMessage *message);
 tr_status peer_send_hello(struct conn *conn, const struct member *member, uint64_t to);
 
@@ -250,6 +263,8 @@ void inbound_view_changed(struct member *member, const struct view_peer_entry *b
 void inbound_judge(struct member *member, uint64_t now_ms, uint64_t late_ms);
 void inbound_strangers_close(struct engine *engine);
 void inbound_leave(struct member *member); /* they stay until the other side closes, for a while */
+void inbound_traffic(const struct member *member, uint64_t peer, struct traffic *sum);
+void inbound_describe(const struct member *member, uint64_t peer, struct tr_link *link);
 void inbound_on_hello_timer(uv_timer_t *timer);
 
 /* ---- engine_drive.c ---- */
@@ -284,6 +299,7 @@ void state_send_view_changed(
 void state_send_start(struct member *member, uint64_t to, uint64_t round, bool digests_only);
 /* The next piece of work on digests; false: nothing is left to do. */
 bool state_send_turn(struct member *member);
+void state_send_traffic(const struct member *member, uint64_t peer, struct traffic *sum);
 void state_send_stop_all(struct member *member, const char *reason);
 /* False: there was no memory for it, and the core was told. */
 bool state_receive_expect(struct member *member, uint64_t from, uint64_t round);
@@ -305,6 +321,11 @@ void state_receive_free(struct member *member);
 void state_work_start(struct member *member);
 void state_work_wake(struct member *member);
 void state_work_stop(struct member *member);
+
+/* ---- observe.c ---- */
+bool observe_serve(struct member *member); /* answers a question; false: there was none */
+/* A connection with this peer ends: what it carried. */
+void observe_ended(struct member *member, uint64_t peer, const struct traffic *carried);
 
 /* ---- notices.c ---- */
 void notices_start(struct member *member);

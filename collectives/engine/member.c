@@ -288,6 +288,9 @@ static tr_status note_view(struct member *member, const Traind__Peer__View *view
 		bool near = from->host[0] != '\0' && strcmp(from->host, member->engine->host) == 0;
 		(void)snprintf(peers[i].local_address, TR_ADDRESS_MAX, "%s",
 		    near ? from->local_address : "");
+		const struct view_peer_entry *known = member_view_peer(member, from->peer);
+		if (known != NULL)
+			peers[i].ended = known->ended;
 	}
 	struct view_peer_entry *before = member->view_peers;
 	size_t before_count = member->view_peer_count;

@@ -32,7 +32,9 @@ static void broken(struct member *member, const char *cause)
 static void give(struct member *member, struct channel_answer *answer)
 {
 	answer->id = member->call.id;
-	member->call.id = 0;
+	if (member->call.since_us != 0)
+		member->waited_us += uv_hrtime() / 1000 - member->call.since_us;
+	member->call.id = member->call.since_us = 0;
 	(void)uv_timer_stop(&member->deadline);
 	if (answer->id == 0 || member->worker_gone)
 		return;
@@ -56,7 +58,10 @@ static bool waits_in(const struct member *member, enum channel_call call)
 static void wait_for(struct member *member)
 {
 	member_publish(member);
-	if (member->call.id == 0 || member->op_deadline_ms == 0)
+	if (member->call.id == 0)
+		return;
+	member->call.since_us = uv_hrtime() / 1000;
+	if (member->op_deadline_ms == 0)
 		return;
 	uv_update_time(&member->engine->loop);
 	(void)uv_timer_start(&member->deadline, on_deadline, member->op_deadline_ms, 0);
@@ -480,6 +485,7 @@ static void on_bell(uv_poll_t *poll, int status, int events)
 	(void)events;
 	ssize_t ignored = read(member->host->own_bell, &count, sizeof(count));
 	(void)ignored;
+	(void)observe_serve(member);
 	serve(member);
 }
 

@@ -376,6 +376,9 @@ static void on_closed(void *arg, struct lane *lane, const char *reason)
 		free(in);
 		return;
 	}
+	struct traffic carried = { 0 };
+	traffic_add_lane(&carried, lane);
+	observe_ended(member, in->from, &carried);
 	unlink_inbound(in);
 	if (!member->over)
 		state_receive_broken(member, in, reason);
@@ -497,4 +500,24 @@ void inbound_leave(struct member *member)
 {
 	for (struct inbound *in = member->inbound; in != NULL; in = in->next)
 		lane_finish(in->lane, "the member ended");
+}
+
+/* ---- for who looks ---- */
+
+void inbound_traffic(const struct member *member, uint64_t peer, struct traffic *sum)
+{
+	for (const struct inbound *in = member->inbound; in != NULL; in = in->next)
+		if (peer == 0 || in->from == peer)
+			traffic_add_lane(sum, in->lane);
+}
+
+void inbound_describe(const struct member *member, uint64_t peer, struct tr_link *is)
+{
+	for (const struct inbound *in = member->inbound; in != NULL; in = in->next) {
+		if (in->from != peer || in->link == NULL || in->departed)
+			continue;
+		is->lanes_in++;
+		if (is->lanes_out == 0)
+			is->transport = traffic_transport(in->lane);
+	}
 }

@@ -75,10 +75,13 @@ static void settle(struct peer_lane *pl)
 	     out = outgoing_take(&pl->kept)) {
 		unkeep(out);
 		out->written = false;
-		if (out->gone)
+		if (out->gone) {
 			outgoing_free(out);
-		else
-			outgoing_append(&again[out->class], out);
+			continue;
+		}
+		if (out->class != OUTGOING_CONTROL)
+			link->member->resent_bytes += out->body_bytes;
+		outgoing_append(&again[out->class], out);
 	}
 	for (unsigned c = 0; c < OUTGOING_CLASSES; c++)
 		outgoing_put_back(&link->queue[c], &again[c]);
@@ -106,7 +109,8 @@ static void measure(struct peer_link *link, size_t bytes)
 	uint64_t took_us = uv_hrtime() / 1000 - link->burst_start_us;
 	if (link->burst_bytes >= BURST_BYTES_MIN && took_us > 0 && !link->near)
 		engine_learn_bandwidth(link->member->engine,
-		    (double)link->burst_bytes * 1e6 / (double)took_us);
+		    (double)link->burst_bytes * 1e6 / (double)took_us,
+		    &link->bandwidth_bytes_per_s);
 	link->burst_bytes = 0;
 }
 
@@ -420,7 +424,9 @@ static void on_closed(void *arg, struct lane *lane, const char *reason)
 	struct peer_lane *pl = arg;
 	struct peer_link *link = pl->link;
 	bool was_up = pl->up || pl->retiring || pl->ended;
-	(void)lane;
+	struct traffic carried = { 0 };
+	traffic_add_lane(&carried, lane);
+	observe_ended(link->member, link->peer, &carried);
 	pl->lane = NULL;
 	pl->up = false;
 	if (link->closing || link->member->over) {

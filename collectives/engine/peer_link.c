@@ -340,3 +340,34 @@ void peer_link_view_changed(struct member *member)
 			link_leave(link, "no longer in the view");
 	}
 }
+
+/* ---- for who looks ---- */
+
+void peer_link_traffic(const struct member *member, uint64_t peer, struct traffic *sum)
+{
+	for (const struct peer_link *link = member->links; link != NULL; link = link->next)
+		for (const struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next)
+			if (pl->lane != NULL && (peer == 0 || link->peer == peer))
+				traffic_add_lane(sum, pl->lane);
+}
+
+void peer_link_describe(const struct member *member, uint64_t peer, struct tr_link *is)
+{
+	const struct peer_link *link = member->links;
+	while (link != NULL && (link->peer != peer || link->closing))
+		link = link->next;
+	for (const struct peer_lane *pl = link != NULL ? link->lanes : NULL; pl != NULL;
+	     pl = pl->next) {
+		struct lane_path path;
+		if (!pl->up)
+			continue;
+		lane_path(pl->lane, &path);
+		is->lanes_out++;
+		is->transport = traffic_transport(pl->lane);
+		if (is->rtt_s == 0 || path.rtt_us / 1e6 < is->rtt_s)
+			is->rtt_s = path.rtt_us / 1e6;
+		(void)snprintf(is->congestion, sizeof(is->congestion), "%s", path.congestion);
+	}
+	if (link != NULL)
+		is->bandwidth_bytes_per_s = link->bandwidth_bytes_per_s;
+}

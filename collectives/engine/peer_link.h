@@ -79,6 +79,7 @@ struct peer_link {
 	unsigned pause_ms;
 	uint64_t sent_view; /* newest view of which frames were sent */
 	uint64_t bytes_out, burst_start_us, burst_bytes;
+	double bandwidth_bytes_per_s; /* of bursts over TCP; 0: none yet */
 };
 
 /* ---- outgoing.c ---- */

@@ -56,7 +56,9 @@ static void on_closed(void *arg, struct conn *conn, const char *reason)
 	struct state_send *send = arg;
 	struct member *member = send->member;
 	struct state_send **at = &member->state_sends;
-	(void)conn;
+	struct traffic carried = { 0 };
+	traffic_add_conn(&carried, conn);
+	observe_ended(member, send->to, &carried);
 	while (*at != send)
 		at = &(*at)->next;
 	*at = send->next;
@@ -323,4 +325,11 @@ void state_send_view_changed(struct member *member)
 		conn_drop_borrowed(send->conn);
 		conn_close(send->conn, "no longer in the view");
 	}
+}
+
+void state_send_traffic(const struct member *member, uint64_t peer, struct traffic *sum)
+{
+	for (const struct state_send *send = member->state_sends; send != NULL; send = send->next)
+		if (peer == 0 || send->to == peer)
+			traffic_add_conn(sum, send->conn);
 }

@@ -399,6 +399,11 @@ static const struct lane_ops ops = { .name = "shm",
 	.path = path,
 	.peer_name = peer_name };
 
+bool shm_hub_made(const struct lane *lane)
+{
+	return lane->ops == &ops;
+}
+
 bool shm_hub_shows_on(const struct lane *lane)
 {
 	return lane->ops == &ops && ((const struct lane_shm *)lane)->letting_go;

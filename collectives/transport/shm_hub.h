@@ -49,6 +49,8 @@ bool shm_hub_look(struct shm_hub *hub);
 /* ... and marked again. false: something came meanwhile: look again, or have the loop look. */
 bool shm_hub_sleep(struct shm_hub *hub);
 
+bool shm_hub_made(const struct lane *lane); /* is it a lane of shared memory? */
+
 /* What the peer of this lane shows to us, for who reads in place beyond the lane's end; a reference. NULL: it is no lane of
  * shared memory. */
 struct shm_import *shm_hub_import(const struct lane *lane);

@@ -40,7 +40,11 @@ def results(processes):
 
 def test_allreduce(start):
     for line in results([start("allreduce", "sum", 3) for _ in range(3)]):
-        assert line == {"contributors": 3, "last": 2997, "wrong": 0}
+        assert (line["contributors"], line["last"], line["wrong"], line["rounds"]) == (3, 2997, 0, 1)
+        assert "among 3 peers" in line["why"]
+        assert len(line["links"]) == 2
+        assert {link["transport"] for link in line["links"]} <= {"none", "tcp", "shm"}
+        assert sum(link["sent"] for link in line["links"]) > 1000  # a third of 4000 bytes at least, and headers
 
 
 def test_data_parallel_with_a_joiner(start):

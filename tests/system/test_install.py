@@ -7,6 +7,7 @@ import pytest
 
 from stubs import BUILD, ROOT
 
+STRICT = ["-Wall", "-Wextra", "-pedantic-errors", "-Werror"]
 PROGRAM = r"""
 #include <collectives/coll.h>
 #include <stdio.h>
@@ -14,7 +15,15 @@ int main(void)
 {
 	tr_group *group;
 	struct tr_error error;
+	struct tr_join_options options = TR_JOIN_OPTIONS_INIT;
+	struct tr_op op = TR_OP_INIT;
+	struct tr_stats stats = TR_STATS_INIT;
+	struct tr_link link = TR_LINK_INIT;
+	size_t links;
 	tr_status status = tr_group_attach(&group, &error);
+	if (status == TR_OK && (options.size_of == 0 || tr_explain(group, &op, NULL, NULL, 0, &error) != TR_OK ||
+	                           tr_stats_get(group, &stats, &error) != TR_OK || tr_links(group, &link, 1, &links, &error) != TR_OK))
+		return 2;
 	printf("%d %s\n", (int)status, error.text);
 	return status == TR_ENOTFOUND ? 0 : 1;
 }
@@ -50,7 +59,7 @@ def files(folder):
 def test_program_links_with_the_shared_library(prefix, tmp_path):
     source, program = tmp_path / "program.c", tmp_path / "program"
     source.write_text(PROGRAM)
-    run("gcc", "-std=c99", "-o", program, source, *pkg_config(prefix, "--cflags", "--libs"))
+    run("gcc", "-std=c99", *STRICT, "-o", program, source, *pkg_config(prefix, "--cflags", "--libs"))
     assert "libtraincoll.so.0" in run("readelf", "-d", program)
     assert run(program, LD_LIBRARY_PATH=str(prefix / "lib")).startswith("-11 ")
 
@@ -66,7 +75,7 @@ def test_program_links_with_the_static_library(prefix, tmp_path):
 def test_program_links_as_cpp(prefix, tmp_path):
     source, program = tmp_path / "program.cc", tmp_path / "program"
     source.write_text(PROGRAM)
-    run("g++", "-o", program, source, *pkg_config(prefix, "--cflags", "--libs"))
+    run("g++", *STRICT, "-o", program, source, *pkg_config(prefix, "--cflags", "--libs"))
 
 
 def test_exports_are_exactly_those_of_the_headers(prefix):

@@ -163,8 +163,8 @@ static void callers_succeed(struct caller *callers, unsigned count)
 }
 
 /* Of four hosts the second one ends in the middle of round 3, with two of its ops submitted; the others go on in a view
- * without it. Stops `fx`. */
-static void callers_survive_one(struct fx *fx)
+ * without it. Returns `fx`, whose callers are done. */
+static struct fx *callers_survive_one(struct fx *fx)
 {
 	struct caller callers[4];
 	bool survivors[FX_HOSTS_MAX] = { true, false, true, true };
@@ -191,7 +191,7 @@ static void callers_survive_one(struct fx *fx)
 		assert_int_equal(callers[i].restarts,
 		    fx->policy == TRAIND__PEER__POLICY__POLICY_REPLAY);
 	}
-	fx_stop(fx);
+	return fx;
 }
 
 #endif

@@ -50,7 +50,7 @@ static void a_member_dies(Traind__Peer__Algorithm algorithm)
 {
 	for (int policy = TRAIND__PEER__POLICY__POLICY_KEEP;
 	     policy <= TRAIND__PEER__POLICY__POLICY_REPLAY; policy++)
-		callers_survive_one(fx_start(4, (Traind__Peer__Policy)policy, algorithm));
+		fx_stop(callers_survive_one(fx_start(4, (Traind__Peer__Policy)policy, algorithm)));
 }
 
 static void ring_member_dies(void **state)

@@ -96,14 +96,19 @@ static void rounds_over_lanes(Traind__Peer__Algorithm algorithm, unsigned peers,
 		callers[i].armed = true;
 	pthread_cond_broadcast(&fx->changed);
 	pthread_mutex_unlock(&fx->lock);
+	uint64_t resent = 0;
 	for (unsigned i = 0; i < peers; i++) {
+		struct tr_stats stats = TR_STATS_INIT;
 		assert_int_equal(pthread_join(callers[i].thread, NULL), 0);
 		if (callers[i].status != TR_OK)
 			fail_msg("peer %u: %s", i, callers[i].error.text);
 		assert_int_equal(callers[i].wrong, 0);
 		assert_int_equal(callers[i].done, ROUNDS);
 		assert_int_equal(fx->hosts[i].link_lost, 0);
+		assert_int_equal(tr_stats_get(fx->hosts[i].group, &stats, NULL), TR_OK);
+		resent += stats.resent_bytes;
 	}
+	assert_int_equal(resent > 0, cut > 0);
 	assert_int_equal(proxy.harm.cut_lanes, 0); /* they were cut indeed */
 	fp_stop(&proxy);                           /* it uses the fixture's lock */
 	fx_stop(fx);

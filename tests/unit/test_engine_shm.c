@@ -65,8 +65,8 @@ static void member_ends_in_mid_op(void **state)
 	     algorithm <= TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT; algorithm++, started++)
 		for (int policy = TRAIND__PEER__POLICY__POLICY_KEEP;
 		     policy <= TRAIND__PEER__POLICY__POLICY_REPLAY; policy++)
-			callers_survive_one(start_near(4, (Traind__Peer__Policy)policy,
-			    (Traind__Peer__Algorithm)algorithm));
+			fx_stop(callers_survive_one(start_near(4, (Traind__Peer__Policy)policy,
+			    (Traind__Peer__Algorithm)algorithm)));
 }
 
 /* ---- what the caller writes after the end is seen by nobody ---- */

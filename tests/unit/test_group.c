@@ -207,40 +207,52 @@ static void average_divides(void **state)
 	pump_destroy(pump);
 }
 
+static enum tr_algorithm explained(struct pump *pump, unsigned who, const struct group_submit *op,
+    const char *words)
+{
+	enum tr_algorithm algorithm = TR_AUTO;
+	char reason[400];
+	assert_int_equal(group_core_explain(pump->members[who].core, op, &algorithm, reason,
+	                     sizeof(reason)),
+	    TR_OK);
+	if (strstr(reason, words) == NULL)
+		fail_msg("no \"%s\" in \"%s\"", words, reason);
+	return algorithm;
+}
+
 static void the_choice_is_explained(void **state)
 {
 	(void)state;
 	struct pump *pump = pump_create(3);
 	struct pump_view view = pump_first_view(pump);
+	struct group_submit op = { .dtype = TR_I32, .count = 1 };
 	enum tr_algorithm algorithm;
 	char reason[256];
-	static int32_t data[3][1 << 16];
 	pump_ready_all(pump);
+	assert_int_equal(group_core_explain(pump->members[0].core, &op, &algorithm, reason,
+	                     sizeof(reason)),
+	    TR_EUNAVAILABLE);
 	view.segment_bytes = 0;
 	pump_install(pump, &view);
-	begin_all(pump);
-	for (unsigned i = 0; i < 3; i++) {
-		pump_submit(pump, i, 0, data[i], 1, TR_I32, TR_SUM);
-		pump_submit(pump, i, 1, data[i] + 1, (1 << 16) - 1, TR_I32, TR_SUM);
-	}
-	assert_int_equal(group_core_explain(pump->members[0].core, 2, &algorithm, reason,
-	                     sizeof(reason)),
-	    TR_ENOTFOUND);
-	for (unsigned round = 0; round < 2; round++) { /* under way, and over */
-		assert_int_equal(group_core_explain(pump->members[1].core, 0, &algorithm, reason,
-		                     sizeof(reason)),
-		    TR_OK);
-		assert_int_equal(algorithm, TR_ONE_SHOT);
-		assert_non_null(strstr(reason, "one-shot: "));
-		assert_int_equal(group_core_explain(pump->members[2].core, 1, &algorithm, reason,
-		                     sizeof(reason)),
-		    TR_OK);
-		assert_int_equal(algorithm, TR_DIRECT);
-		assert_non_null(strstr(reason, "among 3 peers"));
-		for (unsigned i = 0; round == 0 && i < 3; i++)
-			pump_close(pump, i, 0, 0);
-		pump_run(pump);
-	}
+	assert_int_equal(explained(pump, 1, &op, "one-shot: "), TR_ONE_SHOT);
+	op.count = (1 << 16) - 1;
+	assert_int_equal(explained(pump, 2, &op, "among 3 peers"), TR_DIRECT);
+	op.algorithm = TR_RING;
+	assert_int_equal(explained(pump, 2, &op, "ring: as asked"), TR_RING);
+	op.collective = TR_REDUCE_SCATTER;
+	assert_int_equal(explained(pump, 0, &op,
+	                     "direct: sums go straight to whose block it is; otherwise ring: as"),
+	    TR_DIRECT);
+	op.collective = TR_BROADCAST;
+	op.algorithm = TR_ONE_SHOT;
+	assert_int_equal(explained(pump, 0, &op, "star: around the given root"), TR_STAR);
+	op.collective = TR_SEND;
+	assert_int_equal(explained(pump, 0, &op, "direct: one peer sends to one other"), TR_DIRECT);
+	op = (struct group_submit){ .dtype = TR_F32,
+		.count = 1 << 20,
+		.algorithm = TR_HIERARCHICAL,
+		.codec = TR_CODEC_INT8 };
+	assert_int_equal(explained(pump, 0, &op, "direct: "), TR_DIRECT);
 	pump_destroy(pump);
 }
 
