@@ -69,7 +69,8 @@ enum tr_reduce { TR_SUM = 1, TR_AVG = 2, TR_MIN = 3, TR_MAX = 4, TR_PROD = 5 };
 /* What happens to a round when a contributor dies before its data is everywhere. */
 enum tr_policy {
 	TR_KEEP = 0, /* keep what is sealed, redo the rest among survivors; avg divides per segment */
-	TR_UNIFORM = 1, /* redo the round over one contributor set; costs a copy of in-place inputs */
+	/* redo the round over one contributor set, without the callers where it can; costs a copy of in-place inputs */
+	TR_UNIFORM = 1,
 	TR_REPLAY = 2, /* unless the round is whole, tr_round_commit returns TR_ERESTART */
 };
 
@@ -275,7 +276,7 @@ struct tr_commit {
 };
 
 /* Closes the round: waits for all ops, exchanges digests, and returns TR_OK with the round decided on every
- * peer. TR_ERESTART (policy replay): abandoned, nothing may be applied, begin again. TR_EDIGEST,
+ * peer. TR_ERESTART: abandoned, nothing may be applied, begin again. TR_EDIGEST,
  * TR_EMISMATCH: peers disagree; the text names them. TR_EPEERLOST, TR_ETIMEDOUT: names the peer. */
 TR_API tr_status tr_round_commit(tr_group *group, const struct tr_commit *commit,
     struct tr_round *round, struct tr_error *error);

@@ -328,7 +328,8 @@ static void commit_vote(struct group_core *core)
 
 void commit_advance(struct group_core *core)
 {
-	if (core->proposal != 0 || core->view.number == 0 || core->state != ROUND_CLOSED)
+	if (core->proposal != 0 || core->stuck || core->view.number == 0 ||
+	    core->state != ROUND_CLOSED)
 		return;
 	if (core->votes_moved)
 		commit_compare_signatures(core);
@@ -348,8 +349,8 @@ void commit_advance(struct group_core *core)
 /* Closed a while ago and something is not sealed: if the others closed with other ops, only the hub can see it. */
 void commit_early_notice(struct group_core *core)
 {
-	if (core->state != ROUND_CLOSED || core->proposal != 0 || core->voted || is_hub(core) ||
-	    core->now_us < core->early_us)
+	if (core->state != ROUND_CLOSED || core->proposal != 0 || core->stuck || core->voted ||
+	    is_hub(core) || core->now_us < core->early_us)
 		return;
 	core->early_us = UINT64_MAX;
 	struct group_action *action = emit(core, GROUP_DO_SEND_VOTE);

@@ -176,7 +176,7 @@ uint64_t group_core_deadline_us(const struct group_core *core)
 		return deadline;
 	if (core->proposal != 0)
 		deadline = core->report_again_us;
-	if (core->state == ROUND_CLOSED && core->proposal == 0 && !core->voted &&
+	if (core->state == ROUND_CLOSED && core->proposal == 0 && !core->stuck && !core->voted &&
 	    core->roster.me != core->roster.hub)
 		deadline = earlier(deadline, core->early_us);
 	if (core->needs_state && core->proposal == 0)

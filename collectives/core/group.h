@@ -128,10 +128,10 @@ enum group_action_kind {
 	GROUP_DO_DROP_SENDS, /* the view froze: forget unsent segments of it (a half-written frame
 	                        may be copied) */
 	GROUP_DO_REPORT,     /* .report: to memberd */
-	GROUP_DO_LINK_LOST,  /* .reason: to memberd, about peer `to` */
-	GROUP_DO_CONNECT,    /* edges that this view will use: peer `to` at .address */
-	GROUP_DO_BEGAN,      /* answer to BEGIN: .round_info */
-	GROUP_DO_OP_DONE,    /* .tag's result is in place */
+	GROUP_DO_LINK_LOST, /* .reason: to memberd, about peer `to`; 0: no link, but we need another view */
+	GROUP_DO_CONNECT, /* edges that this view will use: peer `to` at .address */
+	GROUP_DO_BEGAN,   /* answer to BEGIN: .round_info */
+	GROUP_DO_OP_DONE, /* .tag's result is in place */
 	GROUP_DO_DECIDED, /* answer to CLOSE (or unasked: restart, eviction): .status, .round_info,
 	                     .reason */
 	/* .record for memberd's log: keep it until ROUNDS_RECORDED covers it, say it again after a reconnect. */

@@ -46,7 +46,7 @@ struct member_vote {
 
 /* A broken link that no view change has repaired yet. */
 struct member_link {
-	uint64_t peer, again_us;
+	uint64_t peer, again_us; /* peer 0: none broke, but we are stuck */
 	bool while_frozen; /* frames of the coming view may be lost: it must be said in that view too */
 	char reason[128];
 };
@@ -77,6 +77,8 @@ struct group_core {
 	size_t op_count, op_capacity;
 	bool indexed; /* some op named contributors by their index, in this round or one before */
 	uint64_t begun_attempt; /* of which the caller knows its index and the contributors */
+	/* This attempt cannot be finished here: memberd is asked for a view that begins the round again. Until then nothing of it moves. */
+	bool stuck;
 	struct tr_commit closing;
 	uint64_t early_us; /* when to tell the hub that we are still waiting */
 	bool voted;        /* in this view */
@@ -141,6 +143,7 @@ void round_answer_begin(struct group_core *core);
 struct tr_round round_info(const struct group_core *core);
 void round_abandon(struct group_core *core, const char *reason);
 void round_drop_ops(struct group_core *core);
+void round_index_lost(struct group_core *core, uint32_t tag); /* stuck */
 struct op *round_op(const struct group_core *core, uint32_t tag);
 bool round_sealed(const struct group_core *core); /* closed and every op sealed */
 /* The round is committed everywhere. */
@@ -236,6 +239,9 @@ tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstal
 void repair_serve(struct group_core *core, struct op *op);
 void repair_link_lost(struct group_core *core, uint64_t peer, const char *reason);
 void repair_links_again(struct group_core *core);
+/* This attempt has no end here. */
+void repair_stuck(struct group_core *core, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* ---- handover.c ---- */
 tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round, bool digests_only,

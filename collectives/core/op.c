@@ -68,11 +68,6 @@ tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigne
 
 /* ---- what it is ---- */
 
-bool op_indexed(const struct op *op)
-{
-	return op->kind != OP_REDUCED;
-}
-
 uint32_t op_contributor(const struct op *op, uint32_t segment)
 {
 	if (op->kind == OP_REDUCED)

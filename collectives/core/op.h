@@ -105,10 +105,8 @@ tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigne
 #define OP_SEGMENT_ALIGN 1024u /* 128 of the widest elements: blocks of codecs are never split */
 uint32_t op_segment_bytes(uint64_t bytes, uint32_t most);
 
+/* Does it name contributors by their index (not OP_REDUCED)? Then another attempt is another op. */
 enum op_kind op_kind_of(const struct group_submit *submit);
-
-/* Does it name contributors by their index? Then another attempt is another op. */
-bool op_indexed(const struct op *op);
 /* Contributor whose data the segment is (OP_SOURCED, OP_PAIR) or who gets it (OP_SCATTERED); ROSTER_NONE: all. */
 uint32_t op_contributor(const struct op *op, uint32_t segment);
 /* May the contributor `index` need the result of this segment? */

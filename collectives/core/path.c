@@ -366,7 +366,7 @@ static tr_status path_when(struct group_core *core, const struct segment_header 
 		return TR_ESTALE;
 	if (header->view > core->view.number)
 		return TR_EAGAIN;
-	if (core->proposal != 0 || header->round < core->round)
+	if (core->proposal != 0 || core->stuck || header->round < core->round)
 		return TR_ESTALE;
 	if (header->round > core->round || !round_active(core))
 		return TR_EAGAIN;

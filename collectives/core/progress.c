@@ -84,9 +84,9 @@ void group_core_progress(const struct group_core *core, bool caller_waits,
 		.waiting = core->state == ROUND_CLOSED || core->state == ROUND_HELD ||
 		    core->begin_wanted || caller_waits,
 	};
-	/* Frozen: it waits for memberd, for no peer. */
+	/* Frozen or stuck: it waits for memberd, for no peer. */
 	if ((core->state == ROUND_CLOSED || (caller_waits && round_active(core))) &&
-	    core->proposal == 0)
+	    core->proposal == 0 && !core->stuck)
 		progress_waits(core, progress);
 }
 

@@ -1,5 +1,6 @@
 /* View changes: freeze and report what is sealed; install, and go on from there. */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,6 @@ static bool repair_report_op(const struct group_core *core, const struct op *op,
 
 	report->tag = op->tag;
 	report->segments = op->segments;
-	report->indexed = op_indexed(op);
 	report->sealed.data = calloc(1, bytes);
 	report->whole.data = calloc(1, bytes);
 	if (!report->sealed.data || !report->whole.data)
@@ -89,11 +89,13 @@ void repair_report(struct group_core *core)
 	report->view = core->view.number;
 	/* A joiner that has not got the state holds nothing of this group. */
 	report->committed_round = core->needs_state ? 0 : core->committed;
+	report->indexed = core->indexed;
 	if (round_active(core)) {
 		report->begun_round = core->round;
 		report->attempt = core->roster.attempt;
 		report->closed = core->state == ROUND_CLOSED;
-		report->voted = round_sealed(core) && !core->needs_state;
+		report->voted = round_sealed(core) && !core->needs_state && !core->stuck;
+		report->stuck = core->stuck;
 		if (!repair_report_ops(core, report))
 			core->status = TR_ENOMEM;
 	}
@@ -202,15 +204,26 @@ static bool repair_same_attempt(const struct group_core *core, const struct repa
 	            plan->contributor_count * sizeof(uint64_t)) == 0);
 }
 
-/* A begun round whose attempt is over: redo it here from saved or no inputs, or tell the caller. Ops that name contributors by their
- * index mean something else in another attempt. */
+static bool repair_any_indexed(const struct group_core *core)
+{
+	for (size_t i = 0; i < core->op_count; i++)
+		if (core->ops[i]->kind != OP_REDUCED)
+			return true;
+	return false;
+}
+
+/* A begun round whose attempt is over: redo it here from saved or no inputs, or tell the caller. memberd says `restart` where some
+ * contributor may name others by their index, which means something else in another attempt: all of them stay, or none. Who does not
+ * contribute is nobody's index, and can always begin again by itself. */
 static bool repair_redo_here(const struct group_core *core, const struct repair_plan *plan,
     bool counted, uint64_t old_round)
 {
 	bool counts = core->roster.live[core->roster.me];
 
-	return !core->indexed && !plan->restart && core->round == old_round && counts == counted &&
-	    (!counted || core->view.policy == TRAIND__PEER__POLICY__POLICY_UNIFORM);
+	if (plan->restart || core->round != old_round || counts != counted)
+		return false;
+	return counted ? core->view.policy == TRAIND__PEER__POLICY__POLICY_UNIFORM
+	               : !core->stuck && !repair_any_indexed(core);
 }
 
 static void repair_reset_ops(struct group_core *core, bool forget)
@@ -219,6 +232,24 @@ static void repair_reset_ops(struct group_core *core, bool forget)
 		if (op_reset(core->ops[i], &core->pool, forget, core->roster.contributor_count) !=
 		    TR_OK)
 			core->status = TR_ENOMEM;
+}
+
+/* Ops that were submitted while we were frozen memberd has not seen: those that name contributors by their index are of the attempt
+ * before. */
+static void repair_drop_indexed(struct group_core *core)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < core->op_count; i++) {
+		struct op *op = core->ops[i];
+		if (op->kind == OP_REDUCED) {
+			core->ops[kept++] = op;
+			continue;
+		}
+		round_index_lost(core, op->tag);
+		op_destroy(op, &core->pool);
+	}
+	core->op_count = kept;
 }
 
 static void repair_enter(struct group_core *core, const struct repair_plan *plan)
@@ -246,6 +277,8 @@ static void repair_enter(struct group_core *core, const struct repair_plan *plan
 		round_abandon(core, reason);
 		return;
 	}
+	if (!same)
+		repair_drop_indexed(core);
 	repair_reset_ops(core, !same);
 }
 
@@ -302,10 +335,14 @@ static void repair_links_installed(struct group_core *core)
 
 	for (size_t i = 0; i < core->link_count; i++) {
 		struct member_link *link = &core->links[i];
-		if (!link->while_frozen || !view_find(&core->view, link->peer))
+		bool stays = link->peer == 0
+		    ? core->stuck
+		    : link->while_frozen && view_find(&core->view, link->peer);
+		if (!stays)
 			continue;
+		if (link->while_frozen)
+			link->again_us = core->now_us;
 		link->while_frozen = false;
-		link->again_us = core->now_us;
 		core->links[kept++] = *link;
 	}
 	core->link_count = kept;
@@ -351,7 +388,7 @@ tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstal
 	repair_connect(core);
 	repair_links_installed(core);
 	handover_installed(core);
-	for (size_t i = 0; i < core->op_count && core->state != ROUND_FAILED; i++) {
+	for (size_t i = 0; i < core->op_count && core->state != ROUND_FAILED && !core->stuck; i++) {
 		repair_serve(core, core->ops[i]);
 		if (core->state != ROUND_FAILED)
 			window_start(core, core->ops[i]);
@@ -435,13 +472,10 @@ static void repair_link_say(struct group_core *core, struct member_link *link)
 	link->again_us = core->now_us + MEMBER_REPEAT_US;
 }
 
-void repair_link_lost(struct group_core *core, uint64_t peer, const char *reason)
+static void repair_link_add(struct group_core *core, uint64_t peer, const char *reason)
 {
-	if (core->state == ROUND_FAILED || core->view.number == 0 || !view_find(&core->view, peer))
-		return;
-	if (peer == core->asked_donor && core->needs_state)
-		handover_lost(core);
 	struct member_link *link = NULL;
+
 	for (size_t i = 0; i < core->link_count && !link; i++)
 		if (core->links[i].peer == peer)
 			link = &core->links[i];
@@ -460,9 +494,31 @@ void repair_link_lost(struct group_core *core, uint64_t peer, const char *reason
 		*link = (struct member_link){ .peer = peer };
 	}
 	link->while_frozen = link->while_frozen || core->proposal != 0;
-	(void)snprintf(link->reason, sizeof(link->reason), "%s",
-	    reason ? reason : "connection lost");
+	(void)snprintf(link->reason, sizeof(link->reason), "%s", reason);
 	repair_link_say(core, link);
+}
+
+void repair_link_lost(struct group_core *core, uint64_t peer, const char *reason)
+{
+	if (core->state == ROUND_FAILED || core->view.number == 0 || !view_find(&core->view, peer))
+		return;
+	if (peer == core->asked_donor && core->needs_state)
+		handover_lost(core);
+	repair_link_add(core, peer, reason ? reason : "connection lost");
+}
+
+void repair_stuck(struct group_core *core, const char *format, ...)
+{
+	char reason[sizeof(core->links[0].reason)];
+	va_list arguments;
+
+	if (core->stuck)
+		return;
+	core->stuck = true;
+	va_start(arguments, format);
+	(void)vsnprintf(reason, sizeof(reason), format, arguments);
+	va_end(arguments);
+	repair_link_add(core, 0, reason);
 }
 
 void repair_links_again(struct group_core *core)

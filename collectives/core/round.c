@@ -161,12 +161,12 @@ static tr_status round_submit_check(struct group_core *core, const struct group_
 	return TR_OK;
 }
 
-/* The round was redone without somebody before the group used any op of this kind, so that it was not given back to the caller: its
- * index is of the attempt before. */
-static void round_index_lost(struct group_core *core, uint32_t tag)
+/* The round was redone without somebody, and not given back to the caller: what an op that names contributors by their index means,
+ * and how much memory it comes with, is of an attempt before. */
+void round_index_lost(struct group_core *core, uint32_t tag)
 {
-	emit_fail(core, TR_EPEERLOST,
-	    "op %u names contributors by their index, but a contributor of round %" PRIu64
+	repair_stuck(core,
+	    "op %u names contributors by their index, but one of round %" PRIu64
 	    " was lost between its begin and the op",
 	    tag, core->round);
 }
@@ -177,6 +177,12 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
 	tr_status st = round_submit_check(core, event, error);
 	if (st != TR_OK)
 		return st;
+	bool indexed = op_kind_of(&event->submit) != OP_REDUCED;
+	core->indexed = core->indexed || indexed;
+	if (indexed && core->begun_attempt != core->roster.attempt) {
+		round_index_lost(core, event->submit.tag);
+		return TR_OK; /* as if it waited */
+	}
 	struct op *op;
 	st = op_create(
 	    &(struct op_submit){
@@ -190,18 +196,13 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
 	    &op, error);
 	if (st != TR_OK)
 		return st;
-	if (op_indexed(op)) {
-		core->indexed = true;
-		if (core->begun_attempt != core->roster.attempt)
-			round_index_lost(core, op->tag);
-	}
 	st = round_insert(core, op);
 	if (st != TR_OK) {
 		op_destroy(op, &core->pool);
 		return tr_error_set(error, st, "out of memory for op %u", event->submit.tag);
 	}
 	core->moved = true;
-	if (core->proposal != 0 || core->state == ROUND_FAILED)
+	if (core->proposal != 0 || core->stuck)
 		return TR_OK; /* the install starts it */
 	repair_serve(core, op);
 	if (core->state != ROUND_FAILED)
@@ -244,6 +245,7 @@ void round_abandon(struct group_core *core, const char *reason)
 
 	core->counters.rounds_abandoned++;
 	round_drop_ops(core);
+	core->stuck = false;
 	if (core->state == ROUND_CLOSED)
 		round_move(core, ROUND_IDLE);
 	else

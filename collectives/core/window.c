@@ -221,15 +221,15 @@ static tr_status window_give(struct group_core *core, struct op *op, uint32_t se
 	return st;
 }
 
-/* Its source is gone, and nobody has it. Only with `keep` may a round do without. */
+/* Its source is gone, and nobody has it. Only with `keep` may a round do without. Else the view would have begun the round again, had
+ * memberd known of the op: nobody but its two ends knows of a send. */
 static void window_void(struct group_core *core, struct op *op, uint32_t segment)
 {
 	if (core->view.policy == TRAIND__PEER__POLICY__POLICY_KEEP)
 		op_seal_void(op, &core->pool, segment);
 	else
-		emit_fail(core, TR_EPEERLOST,
-		    "op %u waits for data of peer %" PRIu64 ", which was lost", op->tag,
-		    core->roster.contributors[op_contributor(op, segment)]);
+		repair_stuck(core, "op %u waits for data of peer %" PRIu64 ", which was lost",
+		    op->tag, core->roster.contributors[op_contributor(op, segment)]);
 }
 
 static tr_status window_begin(struct group_core *core, struct op *op, uint32_t segment)
@@ -256,14 +256,14 @@ static tr_status window_begin(struct group_core *core, struct op *op, uint32_t s
 
 void window_advance(struct group_core *core, struct op *op)
 {
-	while (op->cursor < op->segments && op->begun < op->begun_max) {
+	while (!core->stuck && op->cursor < op->segments && op->begun < op->begun_max) {
 		uint32_t segment = window_segment(core, op, op->cursor++);
 		if (op->segment[segment].sealed || op->segment[segment].server != ROSTER_NONE)
 			continue;
 		tr_status st = window_begin(core, op, segment);
 		if (st != TR_OK)
 			core->status = st;
-		if (st != TR_OK || core->state == ROUND_FAILED)
+		if (st != TR_OK)
 			return;
 	}
 }

@@ -297,9 +297,6 @@ void check_failed(struct sim *sim, unsigned number)
 		if (!named)
 			sim_violation(sim, "I4: n%u fails and does not name the one: %s", number,
 			    node->failure_text);
-	} else if (sim->all_ops && node->failure == TR_EPEERLOST &&
-	    strstr(node->failure_text, "names contributors by their index")) {
-		sim->index_lost++; /* as coll.h says: its index was of an attempt before */
 	} else if (node->failure != TR_EEVICTED) {
 		sim_violation(sim, "n%u fails: %s: %s", number, tr_status_name(node->failure),
 		    node->failure_text);

@@ -39,5 +39,16 @@ const struct sim_seed sim_seeds[] = {
 	    "residual" },
 	{ 13, true, "send-overwrites",
 	    "what is sent with a codec was decoded into the sender's memory, which is const" },
+	{ 2127, true, "receive-from-the-dead",
+	    "a round went on without ops as far as memberd knew; then a member submitted its "
+	    "receive from a peer that had died, and failed" },
+	{ 26419, true, "receive-from-the-dead-2", "the same, where the others had voted" },
+	{ 20036, true, "two-numberings",
+	    "uniform redid a round with indices that one contributor knew from before the loss and "
+	    "another one, which began it then, from after it" },
+	{ 17658, true, "two-numberings-2",
+	    "some members had used an index before and began again, one had not and stayed" },
+	{ 8688, true, "block-of-another-cut",
+	    "the same: a block's size was of the attempt before the loss" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);

@@ -413,7 +413,6 @@ struct sim {
 	unsigned violations;
 	char violation[512];
 	uint64_t events, rounds, views, restarts, joins, lefts;
-	uint64_t index_lost; /* members that could not go on, since an index was of an attempt before */
 };
 
 /* Runs one seed; the number of violations (0 or 1: it stops at the first). */

@@ -298,6 +298,24 @@ static void test_broken_link(void **state)
 	world_finish(&w);
 }
 
+/* No link broke, but a member waits for what is lost: a view at once. */
+static void test_stuck_member(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	complain(&w, 2, 1, 5, 0, "of another node's peer");
+	complain(&w, 1, 0, 5, 0, "of another view");
+	expect(&w, "");
+	complain(&w, 1, 1, 5, 0, "op 4 waits for data of peer 9, which was lost");
+	complain(&w, 1, 1, 5, 0, "op 4 waits for data of peer 9, which was lost");
+	expect(&w,
+	    "send c1 view_propose 2 to p5,p6,p7\n"
+	    "send c2 view_propose 2 to p5,p6,p7\n"
+	    "send c3 view_propose 2 to p5,p6,p7\n");
+	world_finish(&w);
+}
+
 /* The other side died: that is the ordinary kill, without a view for the link. */
 static void test_broken_link_of_a_dead_peer(void **state)
 {
@@ -449,6 +467,7 @@ int main(void)
 		cmocka_unit_test(test_started_one_after_the_other),
 		cmocka_unit_test(test_still_but_not_waited_for),
 		cmocka_unit_test(test_broken_link),
+		cmocka_unit_test(test_stuck_member),
 		cmocka_unit_test(test_broken_link_of_a_dead_peer),
 		cmocka_unit_test(test_unreachable),
 		cmocka_unit_test(test_silent_for_two),

@@ -13,7 +13,7 @@
 
 struct member {
 	uint64_t peer, committed, begun, attempt;
-	bool closed;
+	bool closed, stuck, indexed;
 	uint8_t sealed, whole;
 };
 
@@ -71,6 +71,8 @@ static void has(struct fixture *f, struct member m)
 	report->begun_round = m.begun;
 	report->attempt = m.attempt;
 	report->closed = m.closed;
+	report->stuck = m.stuck;
+	report->indexed = m.indexed;
 	for (uint32_t k = 0; k < 2; k++) {
 		Traind__Peer__OpReport *op = &f->ops[i][k];
 		traind__peer__op_report__init(op);
@@ -241,6 +243,70 @@ static void test_closed_without_ops(void **state)
 	plan_is(&f, 10, true, 4, false);
 }
 
+/* It was whole as far as memberd knew; then a caller wanted what only the dead one had. */
+static void test_stuck(void **state)
+{
+	struct fixture f;
+	struct member m = { .peer = 1, .committed = 9, .begun = 10, .attempt = 4, .closed = true };
+	(void)state;
+	for (int stuck = 0; stuck < 2; stuck++) {
+		fixture_init(&f, REPLAY);
+		m.stuck = false;
+		has(&f, m);
+		f.reports[0].n_ops = 0;
+		m.stuck = stuck == 1;
+		m.peer = 3;
+		has(&f, m);
+		f.reports[1].n_ops = 0;
+		decide(&f);
+		plan_is(&f, 10, stuck == 0, stuck == 0 ? 4 : 5, stuck == 1);
+		assert_int_equal(f.decision.restart, stuck == 1);
+		m.peer = 1;
+	}
+	/* In an attempt before, or another round: that is over. */
+	fixture_init(&f, REPLAY);
+	m.stuck = false;
+	has(&f, m);
+	f.reports[0].n_ops = 0;
+	m.stuck = true;
+	m.peer = 3;
+	m.attempt = 3;
+	has(&f, m);
+	decide(&f);
+	plan_is(&f, 10, true, 4, false);
+}
+
+/* Redone without the callers only if all of them have the same indices, and none has used any. */
+static void test_uniform_restarts(void **state)
+{
+	static const struct {
+		uint64_t begun; /* by contributor 2 */
+		bool indexed, restart;
+		Traind__Peer__Policy policy;
+	} cases[] = {
+		{ 10, false, false, UNIFORM }, { 10, true, true, UNIFORM },
+		{ 9, false, true, UNIFORM },
+		{ 9, false, false, REPLAY }, /* all contributors begin again anyway */
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct fixture f;
+		fixture_init(&f, cases[i].policy);
+		/* 3 contributes too, and is lost. */
+		f.rows[2].contribute_from = 1;
+		has(&f, (struct member){ .peer = 1, .committed = 9, .begun = 10, .attempt = 4 });
+		has(&f,
+		    (struct member){ .peer = 2,
+		        .committed = 9,
+		        .begun = cases[i].begun,
+		        .attempt = 4,
+		        .indexed = cases[i].indexed });
+		decide(&f);
+		plan_is(&f, 10, false, 5, true);
+		assert_int_equal(f.decision.restart, cases[i].restart);
+	}
+}
+
 static void test_keep(void **state)
 {
 	struct fixture f;
@@ -363,6 +429,8 @@ int main(void)
 		cmocka_unit_test(test_contributor_lost_but_whole_among_survivors),
 		cmocka_unit_test(test_whole_but_open),
 		cmocka_unit_test(test_closed_without_ops),
+		cmocka_unit_test(test_stuck),
+		cmocka_unit_test(test_uniform_restarts),
 		cmocka_unit_test(test_keep),
 		cmocka_unit_test(test_keep_without_contributors),
 		cmocka_unit_test(test_attempt_that_outlived_a_view),

@@ -40,6 +40,17 @@ static void both_silent(struct membership *m, struct group *group, const struct 
 	peer_end(m, about, PEER_LOST, false, text);
 }
 
+/* No link broke, but this view has nothing for that member (`ViewReport.stuck`): the next one begins its round again. */
+static void stuck(struct membership *m, struct group *group, const Traind__Peer__LinkLost *lost)
+{
+	if (group->soft.repair)
+		return;
+	group->soft.repair = true;
+	(void)snprintf(group->soft.repair_reason, sizeof(group->soft.repair_reason),
+	    "peer p%llu cannot go on: %.200s", (unsigned long long)lost->peer, lost->reason);
+	m->dirty = true;
+}
+
 void link_lost(struct membership *m, struct node *node, const Traind__Peer__LinkLost *lost)
 {
 	struct group *group = state_group(m, lost->group);
@@ -48,12 +59,16 @@ void link_lost(struct membership *m, struct node *node, const Traind__Peer__Link
 	    from->incarnation != node->hello->incarnation ||
 	    lost->view != state_view_number(group) || lost->lost == lost->peer ||
 	    state_view_peer(group, lost->peer) == NULL ||
-	    state_view_peer(group, lost->lost) == NULL) {
+	    (lost->lost != 0 && state_view_peer(group, lost->lost) == NULL)) {
 		action_ignored(m,
 		    "LinkLost p%llu -> p%llu in view %llu of group %llu, which is not "
 		    "the present one",
 		    (unsigned long long)lost->peer, (unsigned long long)lost->lost,
 		    (unsigned long long)lost->view, (unsigned long long)lost->group);
+		return;
+	}
+	if (lost->lost == 0) {
+		stuck(m, group, lost);
 		return;
 	}
 	bool unreachable = nothing_comes_through(lost->reason);

@@ -168,15 +168,44 @@ static bool whole_somewhere(const struct resume_input *input, const struct resum
 	return false;
 }
 
-static bool any_indexed(const struct resume_input *input, const struct resume_decision *decision)
+/* It has not voted in this attempt, so nobody has committed it. */
+static bool any_stuck(const struct resume_input *input, const struct resume_decision *decision)
 {
-	for (size_t i = 0; i < input->count; i++) {
-		const Traind__Peer__ViewReport *report = input->reports[i];
-		for (size_t k = 0; begun_under(report, decision) && k < report->n_ops; k++)
-			if (report->ops[k]->indexed)
-				return true;
-	}
+	for (size_t i = 0; i < input->count; i++)
+		if (begun_under(input->reports[i], decision) && input->reports[i]->stuck)
+			return true;
 	return false;
+}
+
+static bool any_indexed(const struct resume_input *input)
+{
+	for (size_t i = 0; i < input->count; i++)
+		if (input->reports[i] != NULL && input->reports[i]->indexed)
+			return true;
+	return false;
+}
+
+/* `uniform` redoes ops without the callers, so these keep the indices with which they began: not where another contributor is still
+ * to begin and will be told new ones. */
+static bool any_to_begin(const struct resume_input *input, const struct resume_decision *decision)
+{
+	if (input->policy != TRAIND__PEER__POLICY__POLICY_UNIFORM)
+		return false;
+	for (size_t i = 0; i < input->count; i++)
+		for (size_t k = 0; k < decision->contributors_count; k++)
+			if (decision->contributors[k] == input->members[i] &&
+			    !begun_under(input->reports[i], decision))
+				return true;
+	return false;
+}
+
+static void abandon(const struct resume_input *input, struct resume_decision *decision,
+    const char *reason)
+{
+	decision->abandoned = true;
+	decision->restart = any_stuck(input, decision) || any_indexed(input) ||
+	    any_to_begin(input, decision);
+	decision->reason = reason;
 }
 
 void resume_decide(const struct resume_input *input, struct resume_decision *decision)
@@ -193,7 +222,9 @@ void resume_decide(const struct resume_input *input, struct resume_decision *dec
 		decision->reason = "nobody had begun it";
 	} else {
 		(void)contributors_of(input, decision->base_round, attempt, decision);
-		if (!contributor_lost(input, decision)) {
+		if (any_stuck(input, decision)) {
+			abandon(input, decision, "a caller waits for what is lost");
+		} else if (!contributor_lost(input, decision)) {
 			decision->finish = true;
 			decision->reason = "no contributor was lost";
 		} else if (input->policy == TRAIND__PEER__POLICY__POLICY_KEEP &&
@@ -204,11 +235,10 @@ void resume_decide(const struct resume_input *input, struct resume_decision *dec
 			decision->finish = true;
 			decision->reason = "every segment is whole at some survivor";
 		} else {
-			decision->abandoned = true;
-			decision->restart = any_indexed(input, decision);
-			decision->reason = contributor_left(input, decision)
-			    ? "data of a lost contributor is missing"
-			    : "every contributor was lost";
+			abandon(input, decision,
+			    contributor_left(input, decision)
+			        ? "data of a lost contributor is missing"
+			        : "every contributor was lost");
 		}
 	}
 	if (!decision->finish) {
