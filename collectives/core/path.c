@@ -246,8 +246,7 @@ static tr_status path_result_take(struct group_core *core, struct op *op,
 		return st;
 	if (encoded)
 		coded_decode(op, result.data, event->segment.payload, header->elements);
-	else if (!result.buffer &&
-	    op->signature.count * op->element_bytes >= PAST_CACHE_BYTES_MIN) {
+	else if (!result.buffer && op->signature.count * op->element_bytes >= PAST_CACHE_BYTES_MIN) {
 		/* A peer's memory that is mapped here is hashed where it lies: the copy is not in the cache. */
 		copy_past_cache(result.data, event->segment.payload, header->bytes);
 		result.hot = event->segment.payload;

@@ -410,10 +410,9 @@ static void stripe_closed(struct peer_lane *pl, bool was_up, const char *reason)
 		    "peer %" PRIu64 ": one of the connections to peer %" PRIu64
 		    ": %s; the others carry on",
 		    link->member->peer, link->peer, reason);
-	if (pl->ended) {
+	if (pl->ended)
 		settle(pl);
-		return;
-	}
+	/* Also of those that closed before: they may have been asked about on this one. */
 	for (const struct peer_lane *at = link->lanes; at != NULL; at = at->next)
 		if (at->lane == NULL)
 			ask_what_came(at);

@@ -129,6 +129,102 @@ static void a_lost_lane_is_not_a_lost_peer(void **state)
 	rounds_over_lanes(TRAIND__PEER__ALGORITHM__ALGORITHM_STAR, 2, 2);
 }
 
+/* ---- a peer by hand ---- */
+
+static void take(int fd, void *bytes, size_t count)
+{
+	for (size_t had = 0; had < count;) {
+		struct pollfd wait = { .fd = fd, .events = POLLIN };
+		if (poll(&wait, 1, 1000 * FX_DEADLINE_S) != 1)
+			fail_msg("waited in vain for %zu bytes", count);
+		ssize_t n = recv(fd, (uint8_t *)bytes + had, count - had, 0);
+		assert_true(n > 0);
+		had += (size_t)n;
+	}
+}
+
+static Traind__Peer__PeerMessage *take_message(int fd)
+{
+	uint8_t head[FRAME_HEADER_BYTES], payload[1024];
+	struct frame_header header;
+	take(fd, head, sizeof(head));
+	assert_int_equal(frame_header_get(head, &header, NULL), TR_OK);
+	assert_int_equal(header.type, FRAME_PEER);
+	assert_true(header.length <= sizeof(payload));
+	take(fd, payload, header.length);
+	Traind__Peer__PeerMessage *message = traind__peer__peer_message__unpack(NULL, header.length,
+	    payload);
+	assert_non_null(message);
+	return message;
+}
+
+static void await_question(int fd, uint32_t lane)
+{
+	Traind__Peer__PeerMessage *message = take_message(fd);
+	assert_int_equal(message->body_case, TRAIND__PEER__PEER_MESSAGE__BODY_LANE_LOST);
+	assert_int_equal(message->lane_lost->lane, lane);
+	traind__peer__peer_message__free_unpacked(message, NULL);
+}
+
+static void say_ended(int fd, uint32_t lane)
+{
+	Traind__Peer__LaneReceived received = TRAIND__PEER__LANE_RECEIVED__INIT;
+	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
+	uint8_t bytes[FRAME_HEADER_BYTES + 64];
+	received.lane = lane;
+	received.ended = true;
+	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_LANE_RECEIVED;
+	message.lane_received = &received;
+	struct frame_header header = { .type = FRAME_PEER,
+		.length = (uint32_t)traind__peer__peer_message__pack(&message,
+		    bytes + FRAME_HEADER_BYTES) };
+	frame_header_put(&header, bytes);
+	size_t all = FRAME_HEADER_BYTES + header.length;
+	assert_int_equal(send(fd, bytes, all, MSG_NOSIGNAL), all);
+}
+
+/* What came on a lost lane was asked on another one, which the peer gave up before it read the question. */
+static void what_came_is_asked_again(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	const struct engine_links links = { .transport = TR_TRANSPORT_TCP, .sockets = 3 };
+	struct sockaddr_in address = fp_address("127.0.0.1:0");
+	socklen_t bytes = sizeof(address);
+	bool both[FX_HOSTS_MAX] = { true, true }, first[FX_HOSTS_MAX] = { true };
+	int port = socket(AF_INET, SOCK_STREAM, 0), lanes[3];
+	assert_int_equal(bind(port, (struct sockaddr *)&address, bytes), 0);
+	assert_int_equal(listen(port, 3), 0);
+	assert_int_equal(getsockname(port, (struct sockaddr *)&address, &bytes), 0);
+	(void)snprintf(fx->hosts[1].address, sizeof(fx->hosts[1].address), "127.0.0.1:%d",
+	    ntohs(address.sin_port));
+	assert_int_equal(engine_set_links(fx->hosts[0].engine, &links, NULL), TR_OK);
+	fx_attach(&fx->hosts[0]);
+	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
+	FX_WAIT(fx, fx->hosts[0].ready);
+	fx->view = 1;
+	fx_install(fx, both, first);
+	for (unsigned i = 0; i < 3; i++) {
+		uint8_t greeting[FRAME_GREETING_BYTES];
+		int fd = accept(port, NULL, NULL);
+		take(fd, greeting, sizeof(greeting));
+		Traind__Peer__PeerMessage *hello = take_message(fd);
+		assert_int_equal(hello->body_case, TRAIND__PEER__PEER_MESSAGE__BODY_HELLO);
+		assert_true(hello->hello->lane < 3);
+		lanes[hello->hello->lane] = fd;
+		traind__peer__peer_message__free_unpacked(hello, NULL);
+	}
+	(void)close(lanes[2]);
+	await_question(lanes[0], 2);
+	say_ended(lanes[1], 0);
+	await_question(lanes[1], 2);
+	(void)close(lanes[0]);
+	(void)close(lanes[1]);
+	(void)close(port);
+	fx_stop(fx);
+}
+
 static void too_many_are_refused(void **state)
 {
 	struct tr_error error = { 0 };
@@ -150,6 +246,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(results_are_exact),
 		cmocka_unit_test(a_lost_lane_is_not_a_lost_peer),
+		cmocka_unit_test(what_came_is_asked_again),
 		cmocka_unit_test(too_many_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
