@@ -311,7 +311,7 @@ static nccl_result nccl_call(struct backend_comm *comm, const struct backend_op 
 		return c->ncclReduce(in, slot->device, count, dtype, reduce, 0, comm->comm,
 		    comm->stream);
 	}
-	abort(); /* there is no other kind */
+	return NCCL_INVALID_ARGUMENT;
 }
 
 /* Offset in elements and length of chunk `index` of the op at the head. */
@@ -410,6 +410,11 @@ static tr_status nccl_start(struct backend_comm *comm, const struct backend_op *
     struct tr_error *error)
 {
 	const struct nccl_calls *c = &comm->c;
+	bool adds = op->kind != BACKEND_ALL_GATHER && op->kind != BACKEND_BROADCAST;
+	if ((unsigned)op->kind > BACKEND_REDUCE ||
+	    !nccl_supports(op->dtype, adds ? op->reduce : TR_SUM))
+		return tr_error_set(error, TR_EINVAL, "NCCL: collective %d, type %d, reduce %d",
+		    (int)op->kind, (int)op->dtype, (int)op->reduce);
 	if (comm->count == NCCL_OPS_MAX)
 		return tr_error_set(error, TR_ELIMIT, "NCCL: more than %u collectives under way",
 		    NCCL_OPS_MAX);

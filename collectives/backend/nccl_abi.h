@@ -47,6 +47,7 @@ struct nccl_config {
 
 enum {
 	NCCL_OK = 0,
+	NCCL_INVALID_ARGUMENT = 4,
 	NCCL_IN_PROGRESS = 7,
 	NCCL_UINT8 = 1,
 	NCCL_INT32 = 2,

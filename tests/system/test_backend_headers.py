@@ -17,7 +17,7 @@ SOURCE = """
 NCCL_CALLS(SAME)
 CUDA_CALLS(SAME)
 #define VALUE(ours, theirs) _Static_assert((int)ours == (int)theirs, #theirs);
-VALUE(NCCL_OK, ncclSuccess) VALUE(NCCL_IN_PROGRESS, ncclInProgress) VALUE(6, ncclRemoteError)
+VALUE(NCCL_OK, ncclSuccess) VALUE(NCCL_IN_PROGRESS, ncclInProgress) VALUE(NCCL_INVALID_ARGUMENT, ncclInvalidArgument) VALUE(6, ncclRemoteError)
 VALUE(NCCL_UINT8, ncclUint8) VALUE(NCCL_INT32, ncclInt32) VALUE(NCCL_INT64, ncclInt64) VALUE(NCCL_FLOAT16, ncclFloat16)
 VALUE(NCCL_FLOAT32, ncclFloat32) VALUE(NCCL_FLOAT64, ncclFloat64) VALUE(NCCL_BFLOAT16, ncclBfloat16)
 VALUE(NCCL_SUM, ncclSum) VALUE(NCCL_PROD, ncclProd) VALUE(NCCL_MAX, ncclMax) VALUE(NCCL_MIN, ncclMin)

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include "collectives/backend/backend.h"
 #include "collectives/domain.h"
 #include "tests/unit/fake_nccl.h"
 
@@ -435,6 +436,52 @@ static void test_what_is_missing_is_said_in_one_line(void **state)
 	assert_string_equal(error.text, "backend is 'gloo', allowed: mpi nccl");
 }
 
+/* Whoever builds a backend_op wrongly gets an error, and the communicator is as it was. */
+static void test_an_op_of_no_kind_is_refused(void **state)
+{
+	(void)state;
+	struct backend_place place = { .size = 1,
+		.deadline_ms = 10000,
+		.nccl_library = fake_path,
+		.cuda_library = fake_path };
+	struct backend_comm *comm = NULL;
+	struct tr_error error = { 0 };
+	uint64_t done = 0;
+	int64_t *x = NULL;
+	tr_status st = backend_nccl.enter(&place, &error);
+	if (st == TR_OK)
+		st = backend_nccl.make_id(&place, &error);
+	if (st == TR_OK)
+		st = backend_nccl.open(&place, &comm, &error);
+	if (st != TR_OK)
+		fail_msg("%s", error.text);
+	while (backend_nccl.poll(comm, &done, &error) == TR_EAGAIN)
+		(void)sched_yield();
+	assert_int_equal(fake_malloc((void **)&x, sizeof(*x)), 0);
+	*x = 5;
+	struct backend_op op = { .kind = (enum backend_kind)77,
+		.dtype = TR_I64,
+		.reduce = TR_SUM,
+		.in = x,
+		.out = x,
+		.count = 1 };
+	assert_int_equal(backend_nccl.start(comm, &op, &error), TR_EINVAL);
+	assert_string_equal(error.text, "NCCL: collective 77, type 4, reduce 1");
+	op.kind = BACKEND_ALL_REDUCE;
+	op.dtype = (enum tr_dtype)99;
+	assert_int_equal(backend_nccl.start(comm, &op, &error), TR_EINVAL);
+	op.dtype = TR_I64;
+	assert_int_equal(backend_nccl.start(comm, &op, &error), TR_OK);
+	while ((st = backend_nccl.poll(comm, &done, &error)) == TR_EAGAIN)
+		(void)sched_yield();
+	assert_int_equal(st, TR_OK);
+	assert_int_equal(done, 1);
+	assert_int_equal(*x, 5);
+	backend_nccl.close(comm);
+	backend_nccl.leave(true);
+	assert_int_equal(fake_free(x), 0);
+}
+
 static void test_arguments(void **state)
 {
 	(void)state;
@@ -496,6 +543,7 @@ int main(void)
 		cmocka_unit_test_setup(test_a_communicator_that_never_opens, setup),
 		cmocka_unit_test_setup(test_calls_that_differ, setup),
 		cmocka_unit_test_setup(test_what_is_missing_is_said_in_one_line, setup),
+		cmocka_unit_test_setup(test_an_op_of_no_kind_is_refused, setup),
 		cmocka_unit_test_setup(test_arguments, setup),
 	};
 	ssize_t length = readlink("/proc/self/exe", fake_path, sizeof(fake_path) - 32);
