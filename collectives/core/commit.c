@@ -8,6 +8,8 @@
 
 #include "collectives/core/member.h"
 
+#define PAIRS_WITH_MAX 4 /* words in a vote */
+
 static uint64_t hub_of(const struct group_core *core)
 {
 	return core->roster.peers[core->roster.hub];
@@ -55,17 +57,27 @@ static uint64_t commit_signatures(const struct group_core *core)
 	return digest.low;
 }
 
-/* Of sends and receives whose other end is in this view. */
-static uint64_t commit_pairs(const struct group_core *core)
+/* Sends and receives whose other end is in this view. */
+struct commit_pairs {
+	uint64_t sum;                  /* both ends of a pair add the same number by XOR */
+	uint64_t with[PAIRS_WITH_MAX]; /* contributors: bit i % 64 of word i / 64 */
+};
+
+_Static_assert(TR_GROUP_PEERS_MAX <= 64 * PAIRS_WITH_MAX, "a bit of a vote for each contributor");
+
+static struct commit_pairs commit_pairs(const struct group_core *core)
 {
-	uint64_t pairs = 0;
+	struct commit_pairs pairs = { 0 };
 
 	for (size_t i = 0; i < core->op_count; i++) {
 		const struct op *op = core->ops[i];
 		struct tr_digest from = { op->source, 0 };
 		struct route_of of;
-		if (op->kind == OP_PAIR && path_route_of(core, op, 0, &of) && of.to != ROSTER_NONE)
-			pairs ^= commit_signature(from, op).low;
+		if (op->kind != OP_PAIR || !path_route_of(core, op, 0, &of) || of.to == ROSTER_NONE)
+			continue;
+		uint32_t other = op->sends ? op->signature.root : op->source;
+		pairs.sum ^= commit_signature(from, op).low;
+		pairs.with[other / 64] |= UINT64_C(1) << other % 64;
 	}
 	return pairs;
 }
@@ -78,7 +90,12 @@ static void commit_fill_vote(const struct group_core *core, Traind__Peer__Vote *
 	vote->attempt = core->roster.attempt;
 	vote->salt = core->closing.salt;
 	vote->signatures = commit_signatures(core);
-	vote->pairs = commit_pairs(core);
+	const struct commit_pairs pairs = commit_pairs(core);
+	vote->pairs = pairs.sum;
+	vote->pairs_with_0 = pairs.with[0];
+	vote->pairs_with_1 = pairs.with[1];
+	vote->pairs_with_2 = pairs.with[2];
+	vote->pairs_with_3 = pairs.with[3];
 	vote->early = early;
 	if (early)
 		return;
@@ -200,31 +217,88 @@ static void commit_mismatch(struct group_core *core, const char *reason)
 	emit_fail(core, TR_EMISMATCH, "%s", reason);
 }
 
-/* Both ends of a pair give the same number, so that nothing is left of all when each has its other end. Who has some is named. */
+/* What participant `who` said of its pairs. False: it has not closed the round yet. */
+static bool commit_pairs_of(const struct group_core *core, unsigned who, struct commit_pairs *pairs)
+{
+	const Traind__Peer__Vote *vote = commit_vote_of(core, core->roster.peers[who]);
+
+	if (who == core->roster.me) {
+		*pairs = commit_pairs(core);
+		return true;
+	}
+	if (!vote)
+		return false;
+	*pairs = (struct commit_pairs){ vote->pairs,
+		{ vote->pairs_with_0, vote->pairs_with_1, vote->pairs_with_2, vote->pairs_with_3 } };
+	return true;
+}
+
+static bool commit_has_pair(const struct group_core *core, const struct commit_pairs *pairs,
+    unsigned with)
+{
+	uint32_t bit = core->roster.bit[with];
+
+	return bit != ROSTER_NONE && (pairs->with[bit / 64] >> bit % 64 & 1) != 0;
+}
+
+/* Two of which one says that it has a send or a receive with the other, who has none with it. False: each pair has two ends, which
+ * differ. */
+static bool commit_one_sided(const struct group_core *core, unsigned *one, unsigned *other)
+{
+	struct commit_pairs ours, theirs;
+
+	for (*one = 0; *one < core->roster.n; (*one)++) {
+		(void)commit_pairs_of(core, *one, &ours);
+		for (*other = 0; *other < core->roster.n; (*other)++) {
+			(void)commit_pairs_of(core, *other, &theirs);
+			if (*one != *other && commit_has_pair(core, &ours, *other) &&
+			    !commit_has_pair(core, &theirs, *one))
+				return true;
+		}
+	}
+	return false;
+}
+
+static void commit_name_all_pairs(const struct group_core *core, char *reason, size_t bytes)
+{
+	struct commit_pairs pairs;
+	size_t used = strlen(reason);
+
+	for (unsigned i = 0; i < core->roster.n && used + 24 < bytes; i++) {
+		(void)commit_pairs_of(core, i, &pairs);
+		if (pairs.sum != 0)
+			used += (size_t)snprintf(reason + used, bytes - used, " %" PRIu64,
+			    core->roster.peers[i]);
+	}
+}
+
+/* Nothing is left of the numbers of all when each pair has two ends. */
 static void commit_compare_pairs(struct group_core *core)
 {
 	const struct roster *roster = &core->roster;
-	uint64_t left = commit_pairs(core);
+	struct commit_pairs pairs;
+	uint64_t left = 0;
+	unsigned one, other;
 	char reason[200];
 
 	if (!is_hub(core) || core->state != ROUND_CLOSED)
 		return;
 	for (unsigned i = 0; i < roster->n; i++) {
-		const Traind__Peer__Vote *vote = commit_vote_of(core, roster->peers[i]);
-		if (i != roster->me && !vote)
+		if (!commit_pairs_of(core, i, &pairs))
 			return;
-		left ^= i != roster->me ? vote->pairs : 0;
+		left ^= pairs.sum;
 	}
 	if (left == 0)
 		return;
-	size_t used = (size_t)snprintf(reason, sizeof(reason),
-	    "round %" PRIu64 ": a send or a receive has no other end; peers that have some:",
-	    core->round);
-	for (unsigned i = 0; i < roster->n && used < sizeof(reason) - 24; i++) {
-		const Traind__Peer__Vote *vote = commit_vote_of(core, roster->peers[i]);
-		if ((i == roster->me ? commit_pairs(core) : vote->pairs) != 0)
-			used += (size_t)snprintf(reason + used, sizeof(reason) - used, " %" PRIu64,
-			    roster->peers[i]);
+	if (commit_one_sided(core, &one, &other)) {
+		(void)snprintf(reason, sizeof(reason),
+		    "round %" PRIu64 ": peer %" PRIu64 " has a send or a receive with peer %" PRIu64
+		    ", which has none with it",
+		    core->round, roster->peers[one], roster->peers[other]);
+	} else {
+		(void)snprintf(reason, sizeof(reason),
+		    "round %" PRIu64 ": sends and receives do not agree among peers", core->round);
+		commit_name_all_pairs(core, reason, sizeof(reason));
 	}
 	commit_mismatch(core, reason);
 }

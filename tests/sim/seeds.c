@@ -50,5 +50,6 @@ const struct sim_seed sim_seeds[] = {
 	    "some members had used an index before and began again, one had not and stayed" },
 	{ 8688, true, "block-of-another-cut",
 	    "the same: a block's size was of the attempt before the loss" },
+	{ 2363, true, "one-sided-pair", "a receive without its send named the receiver only" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);
