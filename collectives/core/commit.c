@@ -217,11 +217,12 @@ static void commit_mismatch(struct group_core *core, const char *reason)
 	emit_fail(core, TR_EMISMATCH, "%s", reason);
 }
 
-/* What participant `who` said of its pairs. False: it has not closed the round yet. */
+/* What participant `who` said of its pairs. False: it has not closed the round yet, and said nothing. */
 static bool commit_pairs_of(const struct group_core *core, unsigned who, struct commit_pairs *pairs)
 {
 	const Traind__Peer__Vote *vote = commit_vote_of(core, core->roster.peers[who]);
 
+	*pairs = (struct commit_pairs){ 0 };
 	if (who == core->roster.me) {
 		*pairs = commit_pairs(core);
 		return true;

@@ -226,6 +226,32 @@ tr_status node_step(struct sim *sim, unsigned number, struct group_event *event)
 
 /* ---- links and state ---- */
 
+/* The peer to which `number` streams its state is gone, or no longer of the view: the connection closes, and the joiner sees it. */
+static void node_transfer_ends(struct sim *sim, unsigned number, unsigned to)
+{
+	struct sim_node *node = &sim->nodes[number];
+
+	node->transferring[to] = false;
+	sim_at(sim, sim->now_us + sim_between(sim, 20, sim->delay_us), SIM_STATE_IN, to, number, 1);
+	struct group_event sent = { .kind = GROUP_STATE_SENT,
+		.from = sim->nodes[to].peer,
+		.status = TR_EPEERLOST };
+	(void)node_step(sim, number, &sent);
+}
+
+void node_view_changed(struct sim *sim, unsigned number, const Traind__Peer__View *view)
+{
+	struct sim_node *node = &sim->nodes[number];
+
+	for (unsigned to = 0; to < sim->node_count && node->alive; to++) {
+		bool there = false;
+		for (size_t i = 0; i < view->n_peers; i++)
+			there = there || view->peers[i]->peer == sim->nodes[to].peer;
+		if (node->transferring[to] && !there)
+			node_transfer_ends(sim, number, to);
+	}
+}
+
 void node_link_seen(struct sim *sim, unsigned number, unsigned other)
 {
 	struct sim_node *node = &sim->nodes[number], *peer = &sim->nodes[other];
@@ -247,16 +273,8 @@ void node_link_seen(struct sim *sim, unsigned number, unsigned other)
 			.status = TR_EPEERLOST };
 		(void)node_step(sim, number, &got);
 	}
-	if (node->transferring[other] && node->alive) {
-		node->transferring[other] = false;
-		/* The connection of the transfer closes, which the joiner sees. */
-		sim_at(sim, sim->now_us + sim_between(sim, 20, sim->delay_us), SIM_STATE_IN, other,
-		    number, 1);
-		struct group_event sent = { .kind = GROUP_STATE_SENT,
-			.from = peer->peer,
-			.status = TR_EPEERLOST };
-		(void)node_step(sim, number, &sent);
-	}
+	if (node->transferring[other] && node->alive)
+		node_transfer_ends(sim, number, other);
 }
 
 void node_transfer_done(struct sim *sim, unsigned number, unsigned to)
@@ -327,6 +345,11 @@ void node_state_in(struct sim *sim, unsigned number, unsigned from, bool failed)
 	if (donor->transfers_digests[number] && !node_left_agrees(sim, number, from, round, chain))
 		return;
 	struct group_event event = { .kind = GROUP_STATE_GOT, .from = donor->peer, .round = round };
+	/* It is in the worker's memory before anybody says so, also if the process dies of saying it. */
+	const struct sim_worker before = node->worker;
+	worker_takes_state(sim, number, round, chain);
 	if (node_step(sim, number, &event) == TR_OK)
-		worker_state_got(sim, number, round, chain);
+		worker_state_got(sim, number);
+	else if (node->alive)
+		worker_takes_state_back(sim, number, &before);
 }

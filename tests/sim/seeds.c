@@ -51,5 +51,9 @@ const struct sim_seed sim_seeds[] = {
 	{ 8688, true, "block-of-another-cut",
 	    "the same: a block's size was of the attempt before the loss" },
 	{ 2363, true, "one-sided-pair", "a receive without its send named the receiver only" },
+	{ 11432, true, "died-of-its-state",
+	    "the simulator: a joiner died as it took its state, which was not in its memory yet" },
+	{ 108525, true, "state-for-nobody",
+	    "the simulator: a donor went on streaming to a joiner that was no longer in the view" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);

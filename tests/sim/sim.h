@@ -170,7 +170,9 @@ void worker_step(struct sim *sim, unsigned node);
 void worker_began(struct sim *sim, unsigned node, const struct tr_round *round);
 void worker_decided(struct sim *sim, unsigned node, tr_status status, const struct tr_round *round,
     const char *reason);
-void worker_state_got(struct sim *sim, unsigned node, uint64_t round, uint64_t chain);
+void worker_takes_state(struct sim *sim, unsigned node, uint64_t round, uint64_t chain);
+void worker_takes_state_back(struct sim *sim, unsigned node, const struct sim_worker *before);
+void worker_state_got(struct sim *sim, unsigned node); /* its core took it */
 void worker_end(struct sim *sim, unsigned node);
 unsigned worker_key(const struct sim *sim, unsigned node, unsigned index);
 
@@ -239,6 +241,7 @@ void node_finish(struct sim *sim, unsigned node);
 void node_connect(struct sim *sim, unsigned node);
 void node_conn_lost(struct sim *sim, unsigned node);
 void node_heartbeat(struct sim *sim, unsigned node);
+void node_view_changed(struct sim *sim, unsigned node, const Traind__Peer__View *view);
 void node_link_seen(struct sim *sim, unsigned node, unsigned other);
 void node_transfer_done(struct sim *sim, unsigned node, unsigned to);
 void node_state_in(struct sim *sim, unsigned node, unsigned from, bool failed);

@@ -308,6 +308,7 @@ static void uplink_installed(struct sim *sim, unsigned number,
 	    install->resume->finish ? "goes on" : "begins", tr_status_name(st));
 	if (st != TR_OK)
 		return;
+	node_view_changed(sim, number, copy.view);
 	installed.group = node->group;
 	installed.peer = node->peer;
 	installed.view = node->view;

@@ -212,15 +212,31 @@ void worker_step(struct sim *sim, unsigned number)
 		worker_close(sim, number);
 }
 
-void worker_state_got(struct sim *sim, unsigned number, uint64_t round, uint64_t chain)
+void worker_takes_state(struct sim *sim, unsigned number, uint64_t round, uint64_t chain)
 {
 	struct sim_worker *worker = &sim->nodes[number].worker;
 
-	sim_trace(sim, "n%u has the state after round %lu", number, (unsigned long)round);
-	sim->nodes[number].asked = false;
-	worker->holds = worker->received = true;
+	worker->holds = true;
 	worker->applied = round;
 	worker->chain = chain;
+}
+
+void worker_takes_state_back(struct sim *sim, unsigned number, const struct sim_worker *before)
+{
+	struct sim_worker *worker = &sim->nodes[number].worker;
+
+	worker->holds = before->holds;
+	worker->applied = before->applied;
+	worker->chain = before->chain;
+}
+
+void worker_state_got(struct sim *sim, unsigned number)
+{
+	struct sim_worker *worker = &sim->nodes[number].worker;
+
+	sim_trace(sim, "n%u has the state after round %lu", number, (unsigned long)worker->applied);
+	sim->nodes[number].asked = false;
+	worker->received = true;
 	if (worker->state == WORKER_OPEN && worker->submitted == worker->op_count)
 		worker_schedule(sim, number, sim_between(sim, 0, 2 * MS));
 }
