@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/bench/coll_site.h"
 #include "tests/bench/processes.h"
 
 const enum tr_dtype coll_case_dtypes[MEASURE_DTYPES] = { TR_F32, TR_F64, TR_I32, TR_I64, TR_F16,
@@ -79,8 +80,13 @@ tr_group *coll_case_join(const struct coll_case *c)
 {
 	struct tr_join_options options = TR_JOIN_OPTIONS_INIT;
 	struct tr_error error = { 0 };
-	char name[32];
+	char name[32], listen[COLL_SITE_LISTEN_MAX];
 	tr_group *group;
+	if (c->sites != NULL) {
+		coll_site_enter(c->sites, c->c.rank, listen);
+		options.listen = listen;
+		options.insecure = true;
+	}
 	(void)snprintf(name, sizeof(name), "collbench-%u", c->number);
 	options.membership = c->address;
 	options.name = name;

@@ -10,8 +10,9 @@ struct coll_case {
 	unsigned number;     /* of the case: groups have names of their own */
 	const char *address; /* memberd's */
 	const char *algorithm, *transport, *codec,
-	    *congestion;  /* congestion NULL: the library's choice */
-	unsigned sockets; /* 0: the library's choice */
+	    *congestion;   /* congestion NULL: the library's choice */
+	const char *sites; /* of a laboratory, for the processes in turn; NULL: this host */
+	unsigned sockets;  /* 0: the library's choice */
 	enum tr_policy policy;
 };
 
@@ -27,7 +28,7 @@ double coll_case_tolerance(const struct coll_case *c);
 /* Ends the process with the error's text if it is one. */
 void coll_check(tr_status st, const char *call, const struct tr_error *error);
 
-/* Joins the case's group; does not return without. */
+/* Joins the case's group, in the process's site; does not return without. */
 tr_group *coll_case_join(const struct coll_case *c);
 void coll_case_submit(tr_group *group, uint32_t tag, void *data, const struct coll_case *c);
 

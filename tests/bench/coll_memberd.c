@@ -12,14 +12,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/bench/coll_site.h"
+
 static void run_memberd(const struct coll_memberd *memberd, const char *program,
-    const char *log_level, int log_fd)
+    const char *log_level, int log_fd, const char *sites)
 {
+	char listen[COLL_SITE_LISTEN_MAX] = "127.0.0.1:0";
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (log_fd >= 0)
 		(void)dup2(log_fd, STDERR_FILENO);
-	(void)execl(program, "memberd", "--listen", "127.0.0.1:0", "--dir", memberd->folder,
-	    "--log-level", log_level, (char *)NULL);
+	if (sites != NULL)
+		coll_site_enter(sites, 0, listen);
+	(void)execl(program, "memberd", "--listen", listen, "--dir", memberd->folder, "--log-level",
+	    log_level, sites != NULL ? "--insecure" : NULL, (char *)NULL);
 	fprintf(stderr, "%s: cannot run %s: %s\n", program_invocation_short_name, program,
 	    strerror(errno));
 	_exit(1);
@@ -58,7 +63,7 @@ static bool wait_address(struct coll_memberd *memberd, int renames)
 }
 
 bool coll_memberd_start(struct coll_memberd *memberd, const char *program, const char *log_level,
-    int log_fd)
+    int log_fd, const char *sites)
 {
 	const char *tmp = getenv("TMPDIR");
 	(void)snprintf(memberd->folder, sizeof(memberd->folder), "%s/%s-XXXXXX",
@@ -72,7 +77,7 @@ bool coll_memberd_start(struct coll_memberd *memberd, const char *program, const
 	}
 	memberd->pid = fork();
 	if (memberd->pid == 0)
-		run_memberd(memberd, program, log_level, log_fd);
+		run_memberd(memberd, program, log_level, log_fd, sites);
 	bool there = memberd->pid > 0 && wait_address(memberd, renames);
 	(void)close(renames);
 	if (there)

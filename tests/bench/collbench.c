@@ -38,6 +38,8 @@ static int usage(FILE *to)
 	      "  --iters I            timed ops (20)\n"
 	      "  --sockets K          TCP connections to each peer (the library's choice)\n"
 	      "  --congestion NAME    TCP congestion control (the library's choice)\n"
+	      "  --sites A,B...       of a laboratory (docs/wanlab.md), in turn; memberd in the "
+	      "first\n"
 	      "  --kill-at F          SIGKILL for one process when it has sent the fraction F of "
 	      "what it sends in an op\n"
 	      "  --stop-at F          the same with SIGSTOP\n"
@@ -107,6 +109,9 @@ static bool parse_one(struct bench *bench, int option, char *value)
 	case 'C':
 		common->congestion = value;
 		return true;
+	case 'p':
+		common->sites = value;
+		return value[0] != '\0';
 	case 'i':
 		if (parse_sizes(value, &number, 1, 1000000) != 1)
 			return false;
@@ -139,7 +144,8 @@ static bool parse(struct bench *bench, int argc, char **argv)
 		{ "dtype", 1, NULL, 'd' }, { "codec", 1, NULL, 'c' }, { "iters", 1, NULL, 'i' },
 		{ "sockets", 1, NULL, 's' }, { "congestion", 1, NULL, 'C' },
 		{ "kill-at", 1, NULL, 'k' }, { "stop-at", 1, NULL, 'S' }, { "json", 0, NULL, 'j' },
-		{ "memberd", 1, NULL, 'm' }, { "help", 0, NULL, 'h' }, { 0 } };
+		{ "sites", 1, NULL, 'p' }, { "memberd", 1, NULL, 'm' }, { "help", 0, NULL, 'h' },
+		{ 0 } };
 	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
 		if (o == 'h')
 			exit(usage(stdout));
@@ -160,7 +166,8 @@ static bool run(const struct bench *bench)
 	struct coll_memberd memberd;
 	bool well = true;
 	struct coll_case c = bench->common;
-	if (bench->kill.at == 0 && !coll_memberd_start(&memberd, bench->memberd, "error", -1))
+	if (bench->kill.at == 0 &&
+	    !coll_memberd_start(&memberd, bench->memberd, "error", -1, bench->common.sites))
 		return false;
 	c.address = memberd.address;
 	for (unsigned i = 0; i < bench->algorithm_count * bench->world_count * bench->bytes_count;
