@@ -76,9 +76,8 @@ static void beat(uv_timer_t *timer)
 		return;
 	}
 	link->callbacks->heartbeat(link->arg, &heartbeat);
-	heartbeat.sequence = ++link->sequence;
+	heartbeat.sequence = pulse_echo_sent(&link->echo, uv_hrtime() / 1000);
 	heartbeat.rtt_s = link->rtt_s;
-	link->sent_at_us = uv_hrtime() / 1000;
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_HEARTBEAT;
 	message.heartbeat = &heartbeat;
 	link_send(link, &message);
@@ -86,9 +85,9 @@ static void beat(uv_timer_t *timer)
 
 static void beat_acknowledged(struct link *link, const Traind__Peer__HeartbeatAck *ack)
 {
-	uint64_t now_us = uv_hrtime() / 1000;
-	if (ack->sequence == link->sequence)
-		link->rtt_s = (double)(now_us - link->sent_at_us) / 1e6;
+	uint64_t took_us = pulse_echo_heard(&link->echo, ack->sequence, uv_hrtime() / 1000);
+	if (took_us > 0)
+		link->rtt_s = (double)took_us / 1e6;
 }
 
 /* ---- what memberd says */

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "collectives/engine/pulse.h"
 #include "common/error.h"
 #include "common/limits.h"
 #include "traind/peer/peer.pb-c.h"
@@ -36,7 +37,8 @@ struct link {
 	uv_timer_t retry, beat, breath;
 	uint64_t backoff_ms, random;
 	bool welcomed, complained, was_welcomed, closing;
-	uint64_t sequence, sent_at_us, heard_ms;
+	struct pulse_echo echo;
+	uint64_t heard_ms;
 	uint64_t interval_ms, timeout_ms;
 	uint64_t busy_ns; /* in callbacks, since the timers ran */
 	struct lifeline *lifeline;

@@ -6,6 +6,22 @@
 
 /* ---- pure ---- */
 
+uint64_t pulse_echo_sent(struct pulse_echo *echo, uint64_t now_us)
+{
+	echo->sequence++;
+	echo->sent_us[echo->sequence % PULSE_ECHOES] = now_us;
+	return echo->sequence;
+}
+
+uint64_t pulse_echo_heard(const struct pulse_echo *echo, uint64_t sequence, uint64_t now_us)
+{
+	uint64_t sent_us = echo->sent_us[sequence % PULSE_ECHOES];
+	if (sequence == 0 || sequence > echo->sequence ||
+	    echo->sequence - sequence >= PULSE_ECHOES || now_us < sent_us)
+		return 0;
+	return now_us - sent_us;
+}
+
 void pulse_ear_promise(struct pulse_ear *ear, uint64_t now_ms)
 {
 	if (!ear->promised)

@@ -28,6 +28,20 @@ struct pulse_clock {
 	uint64_t looked_ms; /* 0: never */
 };
 
+#define PULSE_ECHOES \
+	32 /* heartbeats whose answers may be under way: round trips of six seconds at the usual interval */
+
+/* How long an answer takes. Over a long way several are under way at a time. */
+struct pulse_echo {
+	uint64_t sequence; /* of the newest; 0: none yet */
+	uint64_t sent_us[PULSE_ECHOES];
+};
+
+/* The number of the one that is sent now. */
+uint64_t pulse_echo_sent(struct pulse_echo *echo, uint64_t now_us);
+/* Its answer is here: after so many microseconds; 0: it was never sent, or too long ago. */
+uint64_t pulse_echo_heard(const struct pulse_echo *echo, uint64_t sequence, uint64_t now_us);
+
 void pulse_ear_promise(struct pulse_ear *ear, uint64_t now_ms);
 /* A look: `bytes` that came until now, whether we would have read more. 0: it moves, or nothing is promised. */
 uint64_t pulse_ear_silent_ms(struct pulse_ear *ear, uint64_t bytes, bool reading, uint64_t now_ms);

@@ -19,6 +19,25 @@ static void any_byte_is_a_sign_of_life(void **state)
 	assert_int_equal(pulse_ear_silent_ms(&ear, 11, true, 12000), 1000);
 }
 
+/* Over a long way the answer to one heartbeat comes after the next ones have left. */
+static void a_round_trip_may_be_longer_than_an_interval(void **state)
+{
+	struct pulse_echo echo = { 0 };
+	(void)state;
+	assert_int_equal(pulse_echo_heard(&echo, 0, 5), 0);
+	assert_int_equal(pulse_echo_sent(&echo, 1000), 1);
+	assert_int_equal(pulse_echo_sent(&echo, 201000), 2);
+	assert_int_equal(pulse_echo_heard(&echo, 1, 301000), 300000);
+	assert_int_equal(pulse_echo_sent(&echo, 401000), 3);
+	assert_int_equal(pulse_echo_heard(&echo, 2, 501000), 300000);
+	assert_int_equal(pulse_echo_heard(&echo, 4, 501000), 0); /* never sent */
+	assert_int_equal(pulse_echo_heard(&echo, UINT64_MAX, 501000), 0);
+	for (uint64_t i = 4; i <= 3 + PULSE_ECHOES; i++)
+		assert_int_equal(pulse_echo_sent(&echo, i * 1000000), i);
+	assert_int_equal(pulse_echo_heard(&echo, 3, 99000000), 0); /* too long ago */
+	assert_int_equal(pulse_echo_heard(&echo, 4, 4000700), 700);
+}
+
 /* We do not read, since the core has no room: what we do not hear is not its fault. */
 static void a_deaf_reader_accuses_nobody(void **state)
 {
@@ -155,6 +174,7 @@ static void a_slow_peer_is_not(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_round_trip_may_be_longer_than_an_interval),
 		cmocka_unit_test(any_byte_is_a_sign_of_life),
 		cmocka_unit_test(a_deaf_reader_accuses_nobody),
 		cmocka_unit_test(our_own_pause_is_noticed),
