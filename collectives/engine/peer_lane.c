@@ -50,6 +50,15 @@ static bool queue_empty(const struct peer_link *link)
 	return true;
 }
 
+/* Some lane has room for nothing that waits. */
+static bool hungry(const struct peer_link *link)
+{
+	const struct peer_lane *pl = link->lanes;
+	while (pl != NULL && !(pl->up && lane_unsent(pl->lane) == 0))
+		pl = pl->next;
+	return pl != NULL && queue_empty(link);
+}
+
 static void lane_remove(struct peer_lane *pl)
 {
 	struct peer_lane **at = &pl->link->lanes;
@@ -228,7 +237,7 @@ void peer_lane_feed(struct peer_link *link)
 		lane_take(pl, out);
 	}
 	link->feeding = false;
-	link->idle_seen = link->idle_seen || queue_empty(link);
+	link->idle_seen = link->idle_seen || hungry(link);
 }
 
 tr_status peer_lane_say(struct lane *lane, const Traind__Peer__PeerMessage *message)
@@ -402,7 +411,7 @@ static void stripe_closed(struct peer_lane *pl, bool was_up, const char *reason)
 		log_info("engine", "peer %" PRIu64 ": one more connection to peer %" PRIu64 ": %s",
 		    link->member->peer, link->peer, reason);
 		lane_remove(pl);
-		stripe_init(&link->stripe, lanes_alive(link));
+		stripe_refused(&link->stripe, lanes_alive(link), uv_hrtime() / 1000);
 		return;
 	}
 	if (!pl->retiring)
@@ -480,8 +489,16 @@ tr_status peer_lane_dial(struct peer_link *link, const char *address, struct tr_
 static void grow(struct peer_link *link)
 {
 	const struct view_peer_entry *peer = member_view_peer(link->member, link->peer);
-	for (unsigned alive = lanes_alive(link); peer != NULL && alive < link->stripe.lanes;
-	     alive++) {
+	unsigned alive = lanes_alive(link);
+	for (struct peer_lane *pl = link->lanes; pl != NULL && alive < link->stripe.lanes;
+	     pl = pl->next) {
+		if (pl->lane == NULL || !pl->retiring || pl->finishing)
+			continue;
+		pl->retiring = false;
+		pl->up = true;
+		alive++;
+	}
+	for (; peer != NULL && alive < link->stripe.lanes; alive++) {
 		link->striped = true;
 		if (peer_lane_dial(link, peer->address, NULL) != TR_OK)
 			return;
@@ -499,31 +516,53 @@ static void shrink(struct peer_link *link)
 			return;
 		newest->up = false;
 		newest->retiring = true;
-		lane_finish(newest->lane, "one connection too many");
 	}
+}
+
+/* On a slow lane that takes its time, and what is cut off in the middle would be sent twice. */
+static void retire_if_drained(struct peer_lane *pl)
+{
+	struct lane_counters counters;
+	lane_counters(pl->lane, &counters);
+	if (lane_unsent(pl->lane) > 0 || pl->acked_bytes < counters.bytes_out)
+		return;
+	pl->finishing = true;
+	lane_finish(pl->lane, "one connection too many");
+}
+
+/* What has come through on the lane since it was last looked at; the path's round trip. */
+static uint32_t count(struct peer_lane *pl)
+{
+	struct lane_path path;
+	lane_path(pl->lane, &path);
+	pl->link->acked_bytes += path.acked_bytes - pl->acked_bytes;
+	pl->link->retransmits += path.retransmits - pl->retransmits;
+	pl->acked_bytes = path.acked_bytes;
+	pl->retransmits = path.retransmits;
+	return path.rtt_us;
 }
 
 static void sample(struct peer_link *link)
 {
-	struct stripe_sample now = { .now_us = uv_hrtime() / 1000,
-		.bytes_out = link->bytes_out,
-		.busy = !link->idle_seen };
-	for (const struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
-		struct lane_path path;
-		if (!pl->up)
+	struct stripe_sample now = { .now_us = uv_hrtime() / 1000, .busy = !link->idle_seen };
+	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
+		if (pl->lane == NULL || (!pl->up && !pl->retiring) || pl->finishing)
 			continue;
-		lane_path(pl->lane, &path);
-		now.retransmits += path.retransmits;
-		if (now.rtt_us == 0 || path.rtt_us < now.rtt_us)
-			now.rtt_us = path.rtt_us;
+		uint32_t rtt_us = count(pl);
+		if (now.rtt_us == 0 || rtt_us < now.rtt_us)
+			now.rtt_us = rtt_us;
+		if (pl->retiring)
+			retire_if_drained(pl);
 	}
+	now.acked_bytes = link->acked_bytes;
+	now.retransmits = link->retransmits;
 	unsigned before = link->stripe.lanes, wanted = stripe_look(&link->stripe, &now);
 	if (wanted != before)
 		log_info("engine",
 		    "peer %" PRIu64 ": link to peer %" PRIu64
 		    " over %u connections instead of %u (round trip %.1f ms)",
 		    link->member->peer, link->peer, wanted, before, now.rtt_us / 1000.0);
-	link->idle_seen = queue_empty(link);
+	link->idle_seen = hungry(link);
 }
 
 void peer_lane_look(struct peer_link *link)

@@ -309,7 +309,9 @@ static void link_leave(struct peer_link *link, const char *reason)
 		if (pl->up) {
 			(void)peer_lane_say(pl->lane, &message);
 			lane_finish(pl->lane, reason);
-		} else if (!pl->retiring) {
+		} else if (pl->retiring) {
+			lane_finish(pl->lane, reason);
+		} else {
 			lane_close(pl->lane, reason);
 		}
 	}

@@ -49,11 +49,14 @@ struct peer_lane {
 	struct lane *lane; /* NULL: closed; the other end is asked what came */
 	uint32_t number;   /* in the link */
 	bool up;           /* connected, hello said */
-	bool retiring;     /* one too many: ours to close */
-	bool ended;        /* the other end has said how much came */
-	uint64_t sent;     /* frames */
-	uint64_t known;    /* so many of them came, or were not kept; `kept` are those after it */
+	bool retiring; /* one too many: nothing more is sent on it, and when all has come it is ours to close */
+	bool finishing; /* that has begun */
+	bool ended;     /* the other end has said how much came */
+	uint64_t sent;  /* frames */
+	uint64_t known; /* so many of them came, or were not kept; `kept` are those after it */
 	struct outgoing_list kept;
+	uint64_t acked_bytes; /* when last looked at */
+	uint32_t retransmits;
 	uint64_t pulsed_bytes; /* sent when it was last looked whether it is idle */
 };
 
@@ -66,7 +69,7 @@ struct peer_link {
 	bool near;     /* over shared memory */
 	bool far;      /* which did not come about: over TCP */
 	bool feeding;
-	bool idle_seen; /* the queue was empty since the last look */
+	bool idle_seen; /* a lane had nothing to send since the last look */
 	struct outgoing_list queue[OUTGOING_CLASSES];
 	struct peer_lane *lanes; /* oldest first */
 	uint32_t lane_count;     /* ever made: their numbers */
@@ -74,6 +77,8 @@ struct peer_link {
 	size_t kept_bytes;       /* of staging */
 	size_t unwritten;        /* frames that a transport still reads */
 	struct stripe stripe;
+	uint64_t acked_bytes; /* of all lanes that ever were, as their transport knows */
+	uint32_t retransmits;
 	uv_timer_t redial;
 	uint64_t dialling_since_ms; /* without success; 0: not */
 	unsigned pause_ms;

@@ -2,11 +2,15 @@
 
 #include "common/limits.h"
 
-#define NEAR_RTT_US  2000      /* below it, and without losses, one stream fills a link */
-#define LOSSY_RTT_US 500       /* losses on less are the machine's, not the link's */
-#define SETTLE_RTTS  10        /* slow start of the new ones */
-#define GAIN_MIN     1.1       /* more lanes have to be worth it */
-#define TRY_AGAIN_US 30000000u /* after a try that was not */
+#define NEAR_RTT_US    2000      /* below it, and without losses, one stream fills a link */
+#define LOSSY_RTT_US   500       /* losses on less are the machine's, not the link's */
+#define SETTLE_RTTS    10        /* slow start of the new ones */
+#define MEASURE_RTTS   15        /* of being busy: a sawtooth or two */
+#define STATE_US_MIN   500000    /* of either: a few looks */
+#define GAIN_MIN       1.1       /* more lanes have to be worth it */
+#define WORSE          0.75      /* than when more were tried in vain */
+#define TRY_AGAIN_US   30000000u /* after a try that was not; doubled */
+#define TRY_AGAIN_MOST 2         /* so often */
 
 void stripe_init(struct stripe *stripe, unsigned forced)
 {
@@ -15,45 +19,79 @@ void stripe_init(struct stripe *stripe, unsigned forced)
 		stripe->lanes = TR_LANES_MAX;
 }
 
-static void judge(struct stripe *stripe, double rate, uint64_t now_us)
+static void enter(struct stripe *stripe, int state)
 {
-	stripe->state = STRIPE_STEADY;
-	if (rate >= GAIN_MIN * stripe->rate_before)
+	stripe->state = state;
+	stripe->busy_us = stripe->busy_bytes = 0;
+	stripe->lossy = false;
+}
+
+static void give_back(struct stripe *stripe, unsigned lanes, uint64_t now_us)
+{
+	unsigned doubled = stripe->failures < TRY_AGAIN_MOST ? stripe->failures : TRY_AGAIN_MOST;
+	stripe->lanes = lanes;
+	stripe->trying = false;
+	stripe->rate_failed = stripe->rate_before;
+	stripe->failures++;
+	stripe->next_try_us = now_us + ((uint64_t)TRY_AGAIN_US << doubled);
+	enter(stripe, STRIPE_SETTLING);
+}
+
+void stripe_refused(struct stripe *stripe, unsigned lanes, uint64_t now_us)
+{
+	if (lanes > 0 && lanes < stripe->lanes)
+		give_back(stripe, lanes, now_us);
+}
+
+static void conclude(struct stripe *stripe, const struct stripe_sample *sample)
+{
+	double rate = (double)stripe->busy_bytes * 1e6 / (double)stripe->busy_us;
+	bool far = sample->rtt_us >= NEAR_RTT_US ||
+	    (sample->rtt_us >= LOSSY_RTT_US && stripe->lossy);
+	if (stripe->trying && rate < GAIN_MIN * stripe->rate_before) {
+		give_back(stripe, stripe->lanes / 2, sample->now_us);
 		return;
-	stripe->lanes /= 2;
-	stripe->next_try_us = now_us + TRY_AGAIN_US;
+	}
+	if (stripe->trying)
+		stripe->failures = 0;
+	stripe->trying = false;
+	if (rate < WORSE * stripe->rate_failed)
+		stripe->next_try_us = stripe->failures = 0;
+	if (!far || stripe->lanes * 2 > TR_LANES_MAX || sample->now_us < stripe->next_try_us) {
+		enter(stripe, STRIPE_MEASURING);
+		return;
+	}
+	stripe->rate_before = rate;
+	stripe->lanes *= 2;
+	stripe->trying = true;
+	enter(stripe, STRIPE_SETTLING);
+}
+
+static bool long_enough(const struct stripe *stripe, uint32_t rtt_us)
+{
+	uint64_t rtts = stripe->state == STRIPE_SETTLING ? SETTLE_RTTS : MEASURE_RTTS;
+	return stripe->busy_us >= STATE_US_MIN && stripe->busy_us >= rtts * rtt_us;
 }
 
 unsigned stripe_look(struct stripe *stripe, const struct stripe_sample *sample)
 {
 	uint64_t took_us = sample->now_us - stripe->looked_us;
-	double rate = took_us == 0
-	    ? 0
-	    : (double)(sample->bytes_out - stripe->looked_bytes) * 1e6 / (double)took_us;
-	bool first = stripe->looked_us == 0;
-	bool far = sample->rtt_us >= NEAR_RTT_US ||
-	    (sample->rtt_us >= LOSSY_RTT_US && sample->retransmits != stripe->looked_retransmits);
+	uint64_t bytes = sample->acked_bytes - stripe->looked_bytes;
+	bool first = stripe->looked_us == 0,
+	     lossy = sample->retransmits != stripe->looked_retransmits;
 	stripe->looked_us = sample->now_us;
-	stripe->looked_bytes = sample->bytes_out;
+	stripe->looked_bytes = sample->acked_bytes;
 	stripe->looked_retransmits = sample->retransmits;
 	if (stripe->forced || first || !sample->busy)
 		return stripe->lanes;
-	switch (stripe->state) {
-	case STRIPE_STEADY:
-		if (!far || stripe->lanes * 2 > TR_LANES_MAX || sample->now_us < stripe->next_try_us)
-			break;
-		stripe->rate_before = rate;
-		stripe->lanes *= 2;
-		stripe->settled_us = sample->now_us + SETTLE_RTTS * (uint64_t)sample->rtt_us;
-		stripe->state = STRIPE_SETTLING;
-		break;
-	case STRIPE_SETTLING:
-		if (sample->now_us >= stripe->settled_us)
-			stripe->state = STRIPE_JUDGING; /* the interval that begins now is judged */
-		break;
-	case STRIPE_JUDGING:
-		judge(stripe, rate, sample->now_us);
-		break;
-	}
+	stripe->busy_us += took_us;
+	stripe->busy_bytes += bytes;
+	stripe->lossy = stripe->lossy || lossy;
+	if (!long_enough(stripe, sample->rtt_us))
+		return stripe->lanes;
+	if (stripe->state == STRIPE_SETTLING)
+		enter(stripe, STRIPE_MEASURING);
+	else
+		conclude(stripe, sample);
 	return stripe->lanes;
 }

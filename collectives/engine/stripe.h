@@ -1,9 +1,15 @@
 /* Over how many connections a link's frames go. One is enough on a loopback and on a LAN. Over a long way one stream may
  * not fill the link (windows, losses), so more are tried while there is always something to send: twice as many, kept if
- * the rate grew by a tenth, else given back and not tried again for a while. Pure: looks come in at regular intervals.
+ * a tenth more came through, else given back and not tried again for a while, longer each time, unless less comes through
+ * than at that try: then the path is another one, or what its first seconds promised did not last (a stream of cubic leaves its
+ * slow start with a window that losses take back only later). Pure: looks come in at regular intervals.
+ *
+ * What came through is what the other end has acknowledged while the link was busy: what was merely handed to a new connection
+ * looks like a gain, and pauses between ops like a loss. It is measured over many round trips, once new connections have left
+ * their slow start, since in a single interval a stream of a long way shows anything from nothing to twice its rate.
  *
  *	stripe_init(&stripe, 0);
- *	lanes = stripe_look(&stripe, &(struct stripe_sample){ now_us, bytes_out, busy, rtt_us, retransmits });
+ *	lanes = stripe_look(&stripe, &(struct stripe_sample){ now_us, acked_bytes, busy, rtt_us, retransmits });
  */
 #ifndef TR_COLLECTIVES_ENGINE_STRIPE_H
 #define TR_COLLECTIVES_ENGINE_STRIPE_H
@@ -13,8 +19,8 @@
 
 struct stripe_sample {
 	uint64_t now_us;
-	uint64_t bytes_out;   /* of the whole link, ever */
-	bool busy;            /* frames were waiting all the time since the last look */
+	uint64_t acked_bytes; /* of the whole link, ever */
+	bool busy;            /* there was always something to send since the last look */
 	uint32_t rtt_us;      /* the path's; 0: unknown */
 	uint32_t retransmits; /* of the whole link, ever */
 };
@@ -22,15 +28,23 @@ struct stripe_sample {
 struct stripe {
 	unsigned lanes;
 	bool forced;
-	enum { STRIPE_STEADY, STRIPE_SETTLING, STRIPE_JUDGING } state;
+	enum { STRIPE_SETTLING, STRIPE_MEASURING } state;
+	bool trying;        /* lanes are twice as many as is known to be good */
 	double rate_before; /* bytes/s with half as many */
-	uint64_t looked_us, looked_bytes, settled_us, next_try_us;
+	double rate_failed; /* rate_before of the newest try that was not worth it */
+	unsigned failures;  /* such tries in a row */
+	uint64_t next_try_us;
+	uint64_t looked_us, looked_bytes;
 	uint32_t looked_retransmits;
+	uint64_t busy_us, busy_bytes; /* of this state */
+	bool lossy;
 };
 
 /* `forced`: always so many; 0: as the link needs. */
 void stripe_init(struct stripe *stripe, unsigned forced);
 /* How many lanes there should be from now on, 1 to TR_LANES_MAX. */
 unsigned stripe_look(struct stripe *stripe, const struct stripe_sample *sample);
+/* No more than these could be had; if it was forced, that is that. */
+void stripe_refused(struct stripe *stripe, unsigned lanes, uint64_t now_us);
 
 #endif

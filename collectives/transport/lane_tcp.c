@@ -14,15 +14,20 @@
 
 /* Of bulk that waits for the socket: two segments, so that the next is at hand when it drains. */
 #define BACKLOG_BYTES (512u << 10)
+/* Over a long way less, by what the connection carries: on a slow one of several, megabytes would wait for seconds while the others
+ * have nothing to do. So much time may pass until we look at the socket again, and so little is always there. */
+#define BACKLOG_MS        40u
+#define BACKLOG_BYTES_MIN (32u << 10)
 /* Taken in one go; then the loop gets a turn, and what came in is read. */
 #define TURN_BYTES (1u << 20)
-/* Unsent bytes in the kernel above which the socket is not writable. */
-#define NOT_SENT_BYTES (256 << 10)
+/* Unsent bytes in the kernel above which the socket is not writable, at most. */
+#define NOT_SENT_BYTES (256u << 10)
 
 struct lane_tcp {
 	struct lane lane; /* first */
 	struct conn *conn;
 	size_t turn_bytes;                    /* of bulk, taken since `drained` ran */
+	size_t backlog_bytes, not_sent_bytes; /* at most */
 	char congestion[CONGESTION_NAME_MAX]; /* asked for */
 	char congestion_used[CONGESTION_NAME_MAX];
 };
@@ -51,9 +56,10 @@ static size_t tcp_room(struct lane *lane)
 {
 	struct conn *conn = of(lane)->conn;
 	size_t unsent = conn_unsent(conn);
-	if (unsent < BACKLOG_BYTES && of(lane)->turn_bytes < TURN_BYTES)
-		return BACKLOG_BYTES - unsent;
-	conn_watch_unsent(conn, BACKLOG_BYTES / 2);
+	size_t most = of(lane)->backlog_bytes;
+	if (unsent < most && of(lane)->turn_bytes < TURN_BYTES)
+		return most - unsent;
+	conn_watch_unsent(conn, most / 2);
 	return 0;
 }
 
@@ -92,14 +98,32 @@ static void tcp_counters(const struct lane *lane, struct lane_counters *counters
 	conn_counters(((const struct lane_tcp *)lane)->conn, counters);
 }
 
+static void set_backlog(struct lane_tcp *tcp, const struct tcp_path *known)
+{
+	uint64_t bytes = known->bytes_per_s * BACKLOG_MS / 1000;
+	size_t not_sent = tcp->not_sent_bytes;
+	if (known->rtt_us < CONGESTION_LAN_RTT_US || bytes > BACKLOG_BYTES)
+		bytes = BACKLOG_BYTES;
+	else if (bytes < BACKLOG_BYTES_MIN)
+		bytes = BACKLOG_BYTES_MIN;
+	tcp->backlog_bytes = bytes;
+	tcp->not_sent_bytes = bytes < NOT_SENT_BYTES ? bytes : NOT_SENT_BYTES;
+	int low = (int)tcp->not_sent_bytes;
+	if (tcp->not_sent_bytes != not_sent)
+		(void)setsockopt(conn_socket(tcp->conn), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &low,
+		    sizeof(low));
+}
+
 static void tcp_path(struct lane *lane, struct lane_path *path)
 {
 	struct lane_tcp *tcp = of(lane);
 	struct tcp_path known = { 0 };
 	int fd = conn_socket(tcp->conn);
-	(void)tcp_path_get(fd, &known);
+	if (tcp_path_get(fd, &known))
+		set_backlog(tcp, &known);
 	congestion_get(fd, tcp->congestion_used);
-	*path = (struct lane_path){ known.rtt_us, known.retransmits, tcp->congestion_used };
+	*path = (struct lane_path){ known.rtt_us, known.retransmits, known.acked_bytes,
+		tcp->congestion_used };
 }
 
 static const char *tcp_peer_name(const struct lane *lane)
@@ -163,9 +187,11 @@ static void on_unplace(void *arg, void *place)
 
 static void tune(struct lane_tcp *tcp)
 {
-	int fd = conn_socket(tcp->conn), low = NOT_SENT_BYTES;
+	struct tcp_path known = { 0 };
+	int fd = conn_socket(tcp->conn);
 	congestion_choose(fd, tcp->congestion);
-	(void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &low, sizeof(low));
+	(void)tcp_path_get(fd, &known);
+	set_backlog(tcp, &known);
 }
 
 static void on_connected(void *arg, struct conn *conn)

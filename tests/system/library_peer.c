@@ -3,9 +3,9 @@
  * gives the same bits and the reference can be computed from the contributor sets that tr_contributors reports.
  *
  *	library_peer MEMBERSHIP GROUP SIZE ROUNDS POLICY ALGORITHM [COUNT] [PAUSE_AT_ROUND] [ANNOUNCE_ROUND]
- *	    [LISTEN] [fork]
+ *	    [LISTEN] [fork] [sockets=N]
  *
- * With `fork` it leaves a child behind that holds copies of all its files: {"child": pid}.
+ * With `fork` it leaves a child behind that holds copies of all its files: {"child": pid}. `sockets`: connections to each peer.
  *
  * Prints a JSON object a line: {"joined": peer}, {"paused": r}, {"submitted": r} (all ops of the round to announce are
  * with the library), {"round": r, ...}, {"done": rounds} or {"error": name, "text": ...}.
@@ -140,7 +140,7 @@ int main(int argc, char **argv)
 	if (argc < 7) {
 		fprintf(stderr,
 		    "usage: library_peer MEMBERSHIP GROUP SIZE ROUNDS POLICY ALGORITHM [COUNT] "
-		    "[PAUSE_AT_ROUND] [ANNOUNCE_ROUND] [LISTEN] [fork]\n");
+		    "[PAUSE_AT_ROUND] [ANNOUNCE_ROUND] [LISTEN] [fork] [sockets=N]\n");
 		return 2;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -158,6 +158,9 @@ int main(int argc, char **argv)
 	uint64_t announce = argc > 9 ? strtoull(argv[9], NULL, 10) : 0;
 	options.listen = argc > 10 ? argv[10] : NULL;
 	options.insecure = argc > 10;
+	for (int i = 11; i < argc; i++)
+		if (strncmp(argv[i], "sockets=", 8) == 0)
+			options.sockets = (unsigned)strtoul(argv[i] + 8, NULL, 10);
 	tr_status st = tr_group_join(&options, &p.group, &error);
 	if (st != TR_OK)
 		fail("join", st, &error);
@@ -172,8 +175,9 @@ int main(int argc, char **argv)
 		st = tr_state_ready(p.group, 0, &error);
 	if (st != TR_OK)
 		fail("ready", st, &error);
-	if (argc > 11)
-		leave_child();
+	for (int i = 11; i < argc; i++)
+		if (strcmp(argv[i], "fork") == 0)
+			leave_child();
 	while (p.state[0] < rounds)
 		one_round(&p, pause_at, announce);
 	printf("{\"done\": %" PRIu64 "}\n", p.state[0]);

@@ -1,0 +1,136 @@
+"""Groups over long links, in the laboratory of wide-area networks (docs/wanlab.md; root): a connection of several that is lost in
+mid op costs nothing but its bytes, and how long a silence may last follows from the round trip. Times are memberd's own words."""
+import json
+import re
+import subprocess
+import threading
+
+import pytest
+
+from harness import wait_for
+from stubs import BUILD
+from wan_lab import WanLab, missing
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+PEER = BUILD / "tests" / "library_peer"
+
+
+class Peers:
+    """memberd in the first site, a library_peer in each of `sites`; `lines[site]` grows with what each prints."""
+
+    def __init__(self, lab, folder, sites, rounds, count, *more):
+        self.lab, self.folder, self.processes, self.lines, self.readers = lab, folder, {}, {site: [] for site in sites}, []
+        first = sites[0]
+        with open(folder / "memberd.log", "wb") as log:
+            self.memberd = lab.popen(first, [BUILD / "bin" / "memberd", "--listen", lab.address(first) + ":0", "--insecure", "--dir",
+                                             folder / "memberd"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            wait_for((folder / "memberd" / "address").exists, "memberd to serve")
+            address = (folder / "memberd" / "address").read_text().strip()
+            for site in sites:
+                self.processes[site] = lab.popen(
+                    site, [PEER, address, "g", len(sites), rounds, "replay", "auto", count, 0, 0, lab.address(site) + ":0", *more],
+                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+                reader = threading.Thread(target=self.read, args=(site,))
+                reader.start()
+                self.readers.append(reader)
+                wait_for(lambda: self.lines[site], "a peer to join")  # so that ids are in the order of the sites
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        for process in [*self.processes.values(), self.memberd]:
+            process.kill()
+            process.wait()
+        for reader in self.readers:
+            reader.join()
+
+    def read(self, site):
+        with self.processes[site].stdout as lines:
+            for line in lines:
+                self.lines[site].append(json.loads(line))
+
+    def id(self, site):
+        return self.lines[site][0]["joined"]
+
+    def rounds(self, site):
+        return [line for line in self.lines[site] if "round" in line]
+
+    def wait_rounds(self, count, deadline_s=240):
+        wait_for(lambda: all(len(self.rounds(site)) >= count for site in self.lines), f"{count} rounds", deadline_s=deadline_s)
+
+    def log(self):
+        return (self.folder / "memberd.log").read_text(errors="replace")
+
+    def lost(self, site):
+        """Why memberd gave the peer up; None: it did not."""
+        found = re.search(rf"peer p{self.id(site)} \([^)]*\) is lost: (.*)", self.log())
+        return found.group(1) if found else None
+
+    def check(self, contributors, views=1):
+        for site in self.lines:
+            rounds = self.rounds(site)
+            assert all(line["wrong"] == 0 and line["restarts"] == 0 and line["contributors"] == contributors for line in rounds), rounds
+            assert len({line["view"] for line in rounds}) == views, rounds
+        assert len({json.dumps([[line["round"], line["sum"]] for line in self.rounds(site)][:3]) for site in self.lines}) == 1
+
+
+def dialled(lab, site, other):
+    """Ports, here, of connections from the site's engine to the other's that have carried bulk."""
+    done = subprocess.run(lab.command(site, ["ss", "-Htni", "state", "established", "dst", lab.address(other)]), env=lab.environment,
+                          capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    return [int(head.split()[2].rsplit(":", 1)[1]) for head, detail in zip(lines[::2], lines[1::2])
+            if int((re.search(r"bytes_sent:(\d+)", detail) or [0, 0])[1]) > 200000]
+
+
+@pytest.mark.parametrize("how", ["silence", "reset"])
+def test_a_connection_that_is_lost_in_mid_op_costs_no_view(tmp_path, how):
+    rounds = 6
+    with WanLab("site a\nsite b\nlink a b delay=50ms rate=60mbit loss=0.01%") as lab:
+        with Peers(lab, tmp_path, "ab", rounds, 1000000, "sockets=4") as peers:
+            peers.wait_rounds(1)
+            port = wait_for(lambda: len(ports := dialled(lab, "b", "a")) == 4 and ports, "four connections that carry bulk")[1]
+            sent, committed = lab.show()["b", "a"]["bytes"], len(peers.rounds("b"))
+            wait_for(lambda: lab.show()["b", "a"]["bytes"] > sent + 1000000, "an op to be under way")
+            if how == "silence":
+                lab.do(f"drop a b {port}")
+            else:
+                subprocess.run(lab.command("b", ["ss", "-K", "sport", "=", f":{port}"]), env=lab.environment, check=True, capture_output=True)
+            wait_for(lambda: port not in dialled(lab, "b", "a"), "the connection to be given up")
+            wait_for(lambda: len(dialled(lab, "b", "a")) == 4 or len(peers.rounds("b")) == rounds, "another one in its place")
+            peers.wait_rounds(rounds)
+            assert committed < rounds
+            peers.check(contributors=2)
+            assert not any(peers.lost(site) for site in "ab")
+        if how == "silence":
+            assert lab.show()["b", "a"]["swallowed"] + lab.show()["a", "b"]["swallowed"] > 0
+
+
+def test_silence_is_judged_by_the_round_trip(tmp_path):
+    """Eight round trips of 300 ms: 2.4 s, where one second is the least. An outage that is shorter is nobody's loss."""
+    allowed = 8 * 0.3
+    with WanLab("site a\nsite b\nsite c\nlink all all delay=150ms") as lab, Peers(lab, tmp_path, "abc", 1000000, 20000) as peers:
+        peers.wait_rounds(5)
+        lab.do("cut c")
+        wait_for(lambda: "is suspected: silent for" in peers.log(), "the silence to be noticed")
+        lab.do("heal c")
+        before = len(peers.rounds("c"))
+        wait_for(lambda: len(peers.rounds("c")) >= before + 5, "rounds to go on where they stood")
+        peers.check(contributors=3)
+        lab.do("cut c")
+        wait_for(lambda: peers.lost("c"), "the site that is cut off to be given up")
+        reason = peers.lost("c")
+        measured = [float(s) for s in re.findall(r"(?:silent|no answer) for ([0-9.]+) s", reason)]
+        assert measured and allowed - 0.1 <= max(measured) <= 1.5 * allowed, reason
+        before = len(peers.rounds("a"))
+        wait_for(lambda: len(peers.rounds("a")) >= before + 5, "the others to go on")
+        assert all(line["wrong"] == 0 for site in "ab" for line in peers.rounds(site))
+        assert peers.rounds("a")[-1]["contributors"] == 2
