@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 static inline size_t bits_bytes(size_t bits)
 {
@@ -24,8 +25,12 @@ static inline void bits_set(uint8_t *map, size_t bit)
 static inline unsigned bits_count(const uint8_t *map, size_t bytes)
 {
 	unsigned count = 0;
-	for (size_t i = 0; i < bytes; i++)
-		count += (unsigned)__builtin_popcount(map[i]);
+	for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
+		uint64_t word = 0;
+		memcpy(&word, map + i, bytes - i < sizeof(word) ? bytes - i : sizeof(word));
+		for (; word != 0; word &= word - 1) /* few are set, mostly */
+			count++;
+	}
 	return count;
 }
 

@@ -1,6 +1,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "collectives/core/member.h"
 
@@ -38,9 +39,14 @@ struct group_action *emit(struct group_core *core, enum group_action_kind kind)
 		core->status = TR_ENOMEM;
 		action_release(action);
 	}
-	*action = (struct group_action){ .kind = kind };
-	traind__peer__vote__init(&action->vote);
-	traind__peer__commit__init(&action->commit);
+	/* Most of it is text that most kinds do not have. */
+	memset(action, 0, offsetof(struct group_action, address));
+	action->address[0] = action->text[0] = '\0';
+	action->kind = kind;
+	if (kind == GROUP_DO_SEND_VOTE)
+		traind__peer__vote__init(&action->vote);
+	else if (kind == GROUP_DO_SEND_COMMIT)
+		traind__peer__commit__init(&action->commit);
 	return action;
 }
 

@@ -47,13 +47,24 @@ void group_core_destroy(struct group_core *core)
 	free(core);
 }
 
+/* Of a round's ops most are done, all but the newest: those are not looked at. */
+static size_t group_first_untold(const struct group_core *core)
+{
+	size_t first = core->op_count;
+
+	for (size_t left = core->untold; left > 0 && first > 0; left -= !core->ops[first]->told)
+		first--;
+	return first;
+}
+
 static void group_tell_done(struct group_core *core)
 {
-	for (size_t i = 0; i < core->op_count; i++) {
+	for (size_t i = group_first_untold(core); i < core->op_count; i++) {
 		struct op *op = core->ops[i];
 		if (op->told || !op_done(op))
 			continue;
 		op->told = true;
+		core->untold--;
 		struct group_action *action = emit(core, GROUP_DO_OP_DONE);
 		action->round = core->round;
 		action->tag = op->tag;

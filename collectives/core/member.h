@@ -75,7 +75,8 @@ struct group_core {
 	bool begin_wanted;
 	struct op **ops; /* of `round`, ascending tags */
 	size_t op_count, op_capacity;
-	bool indexed; /* some op named contributors by their index, in this round or one before */
+	size_t untold; /* of them: whose result the caller does not know to be in place */
+	bool indexed;  /* some op named contributors by their index, in this round or one before */
 	uint64_t begun_attempt; /* of which the caller knows its index and the contributors */
 	/* This attempt cannot be finished here: memberd is asked for a view that begins the round again. Until then nothing of it moves. */
 	bool stuck;

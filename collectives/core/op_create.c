@@ -94,7 +94,9 @@ static tr_status op_layouts(struct op *op, const struct op_submit *submit, struc
 	bool member_of_none = submit->index >= submit->contributors;
 	char what[24];
 
-	(void)snprintf(what, sizeof(what), "op %u", s->tag);
+	what[0] = '\0'; /* what lies in a row cannot be wrong */
+	if (s->data_block || s->input_block)
+		(void)snprintf(what, sizeof(what), "op %u", s->tag);
 	tr_block_range(count, submit->contributors, submit->index, &first, &own);
 	if (s->collective == TR_REDUCE_SCATTER && (apart || member_of_none)) {
 		data = own;

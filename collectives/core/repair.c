@@ -232,6 +232,8 @@ static void repair_reset_ops(struct group_core *core, bool forget)
 		if (op_reset(core->ops[i], &core->pool, forget, core->roster.contributor_count) !=
 		    TR_OK)
 			core->status = TR_ENOMEM;
+	if (forget)
+		core->untold = core->op_count;
 }
 
 /* Ops that were submitted while we were frozen memberd has not seen: those that name contributors by their index are of the attempt

@@ -140,6 +140,7 @@ static tr_status round_insert(struct group_core *core, struct op *op)
 	    (core->op_count - place) * sizeof(core->ops[0]));
 	core->ops[place] = op;
 	core->op_count++;
+	core->untold++;
 	return TR_OK;
 }
 
@@ -236,7 +237,7 @@ void round_drop_ops(struct group_core *core)
 {
 	for (size_t i = 0; i < core->op_count; i++)
 		op_destroy(core->ops[i], &core->pool);
-	core->op_count = 0;
+	core->op_count = core->untold = 0;
 }
 
 void round_abandon(struct group_core *core, const char *reason)
@@ -263,7 +264,7 @@ static void round_keep_last(struct group_core *core)
 	core->last_ops = core->ops;
 	core->last_op_count = core->op_count;
 	core->ops = NULL;
-	core->op_count = core->op_capacity = 0;
+	core->op_count = core->op_capacity = core->untold = 0;
 	for (size_t i = 0; i < core->last_op_count; i++) {
 		free(core->last_ops[i]->saved);
 		core->last_ops[i]->saved = NULL;

@@ -111,9 +111,11 @@ static tr_status locate(const struct tr_group *group, const struct op_plan *plan
 
 static bool shared(const struct coll_use *a, const struct coll_use *b)
 {
-	return (a->writes || b->writes) &&
-	    strided_overlap(&(struct strided_place){ &a->layout, a->base, a->element_bytes },
-	        &(struct strided_place){ &b->layout, b->base, b->element_bytes });
+	if (!(a->writes || b->writes) || a->base >= b->base + b->layout.span * b->element_bytes ||
+	    b->base >= a->base + a->layout.span * a->element_bytes)
+		return false;
+	return strided_overlap(&(struct strided_place){ &a->layout, a->base, a->element_bytes },
+	    &(struct strided_place){ &b->layout, b->base, b->element_bytes });
 }
 
 /* Against all ops of the round; they are few thousand at most, and most are told apart by their first byte. */
@@ -157,7 +159,9 @@ static tr_status plan_uses(struct tr_group *group, const struct op_plan *plan,
 {
 	char what[32];
 	const struct tr_op *op = &plan->op;
-	(void)snprintf(what, sizeof(what), "op %" PRIu32, op->tag);
+	what[0] = '\0'; /* what lies in a row cannot be wrong */
+	if (op->output_block != NULL || op->input_block != NULL)
+		(void)snprintf(what, sizeof(what), "op %" PRIu32, op->tag);
 	*count = 0;
 	uses[0].tag = op->tag;
 	if (plan->has_output || !plan->has_input) { /* of a barrier: nothing, but its tag */
@@ -179,7 +183,7 @@ static tr_status plan_uses(struct tr_group *group, const struct op_plan *plan,
 			return st;
 	}
 	if (!reserve_uses(group))
-		return tr_error_set(error, TR_ENOMEM, "%s: out of memory", what);
+		return tr_error_set(error, TR_ENOMEM, "op %" PRIu32 ": out of memory", op->tag);
 	return check_uses(group, uses, *count, error);
 }
 
