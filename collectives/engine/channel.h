@@ -19,6 +19,7 @@
 #define TR_COLLECTIVES_ENGINE_CHANNEL_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "collectives/coll.h"
@@ -76,11 +77,20 @@ struct channel_answer {
 	int32_t status;
 	uint32_t count; /* CONTRIBUTORS: how many there are */
 	struct tr_round round;
+	/* What is not said is not copied (channel_answer_bytes). */
 	union {
 		char text[TR_ERROR_TEXT_MAX];
 		uint64_t peers[TR_GROUP_PEERS_MAX];
 	};
 };
+
+/* Of an answer whose count was checked; `text` is there if it failed, or else what `count` says. */
+static inline size_t channel_answer_bytes(const struct channel_answer *answer)
+{
+	const size_t head = offsetof(struct channel_answer, text);
+	return answer->status != TR_OK ? head + sizeof(answer->text)
+	                               : head + answer->count * sizeof(answer->peers[0]);
+}
 
 enum channel_question_kind {
 	CHANNEL_EXPLAIN = 1, /* .collective and the rest; told: .algorithm, .text */

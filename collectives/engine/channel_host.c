@@ -287,7 +287,8 @@ tr_status channel_host_answer(struct channel_host *host, const struct channel_an
 	struct channel_control *control = host->control;
 	if (host->answered - atomic_load(&control->answers_taken) >= TR_CHANNEL_ANSWERS)
 		return TR_EPROTO;
-	control->answers[host->answered % TR_CHANNEL_ANSWERS] = *answer;
+	memcpy(&control->answers[host->answered % TR_CHANNEL_ANSWERS], answer,
+	    channel_answer_bytes(answer));
 	atomic_store(&control->answered, ++host->answered);
 	if (wake)
 		ring(host->worker_bell);

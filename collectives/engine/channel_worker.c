@@ -323,7 +323,7 @@ tr_status channel_worker_submit_extended(struct channel_worker *worker,
 	tr_status st = put(worker, submission, extra, &behind, error);
 	if (st != TR_OK)
 		return st;
-	if (worker->drive != NULL && worker->drive(worker->drive_arg, NULL, NULL))
+	if (worker->drive != NULL && worker->drive(worker->drive_arg, NULL, NULL, NULL))
 		ring_if_left(worker);
 	else if (!behind)
 		ring_engine(worker);
@@ -339,7 +339,7 @@ static bool take_answer(struct channel_worker *worker, uint64_t id, struct chann
 		    *next = &control->answers[worker->answers_taken % TR_CHANNEL_ANSWERS];
 		found = next->id == id; /* an older one: of a call that gave up */
 		if (found)
-			*answer = *next;
+			memcpy(answer, next, channel_answer_bytes(next));
 		atomic_store(&control->answers_taken, ++worker->answers_taken);
 	}
 	return found;
@@ -368,10 +368,7 @@ tr_status channel_worker_call(struct channel_worker *worker, struct channel_subm
 	tr_status st = put(worker, submission, NULL, &behind, error);
 	if (st != TR_OK)
 		return st;
-	if (worker->drive != NULL) {
-		(void)worker->drive(worker->drive_arg, answered, &awaited);
-		ring_if_left(worker);
-	} else if (!behind)
+	if (worker->drive == NULL && !behind)
 		ring_engine(worker);
 	bool is_over = false; /* an answer that was given before the end still counts */
 	while (!awaited.found && !take_answer(worker, submission->id, answer)) {
@@ -384,13 +381,17 @@ tr_status channel_worker_call(struct channel_worker *worker, struct channel_subm
 			{ .fd = worker->own_bell, .events = POLLIN },
 			{ .fd = worker->socket, .events = POLLIN },
 		};
-		if (poll(waits, 2, -1) < 0)
+		if (worker->drive != NULL)
+			(void)worker->drive(worker->drive_arg, answered, &awaited, waits);
+		else if (poll(waits, 2, -1) < 0)
 			continue;
 		uint64_t count;
 		if (waits[0].revents != 0 && read(worker->own_bell, &count, sizeof(count)) < 0)
 			continue;
 		is_over = waits[1].revents != 0 && engine_gone(worker);
 	}
+	if (worker->drive != NULL)
+		ring_if_left(worker);
 	st = (tr_status)answer->status;
 	if (st != TR_OK && st != TR_ERESTART)
 		(void)ended(worker, NULL); /* the engine says so before it answers */

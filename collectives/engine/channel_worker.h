@@ -2,6 +2,7 @@
 #ifndef TR_COLLECTIVES_ENGINE_CHANNEL_WORKER_H
 #define TR_COLLECTIVES_ENGINE_CHANNEL_WORKER_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,7 +15,8 @@ struct channel_worker;
 /* Waits for the engine's hello. Takes fd, also on an error. */
 tr_status channel_worker_open(int fd, struct channel_worker **worker, struct tr_error *error);
 /* The engine is in this process: a caller who waits works for it meanwhile (engine_drive, whose contract this is). */
-typedef bool channel_drive_fn(void *arg, bool (*done)(void *arg), void *done_arg);
+typedef bool channel_drive_fn(void *arg, bool (*done)(void *arg), void *done_arg,
+    struct pollfd *also);
 void channel_worker_set_drive(struct channel_worker *worker, channel_drive_fn *drive, void *arg);
 void channel_worker_close(struct channel_worker *worker);
 

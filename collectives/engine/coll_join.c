@@ -453,9 +453,9 @@ static void be_quiet(void)
 	log_configure(LOG_WARN, false);
 }
 
-static bool drive(void *engine, bool (*done)(void *arg), void *arg)
+static bool drive(void *engine, bool (*done)(void *arg), void *arg, struct pollfd *also)
 {
-	return engine_drive(engine, done, arg);
+	return engine_drive(engine, done, arg, also);
 }
 
 tr_status tr_group_join(const struct tr_join_options *options, tr_group **group,

@@ -35,6 +35,7 @@ static void engine_post(struct engine *engine, struct command *command)
 	pthread_mutex_lock(&engine->lock);
 	*engine->commands_tail = command;
 	engine->commands_tail = &command->next;
+	engine_unpark(engine);
 	pthread_mutex_unlock(&engine->lock);
 	(void)uv_async_send(&engine->wake);
 }
@@ -43,6 +44,11 @@ static struct command *engine_take(struct engine *engine)
 {
 	pthread_mutex_lock(&engine->lock);
 	struct command *command = engine->commands;
+	/* The end is the thread's own: nobody else would wake it from its sleep in a loop that has ended. */
+	if (command != NULL && command->kind == COMMAND_STOP && engine->driven) {
+		engine->stop_left = true;
+		command = NULL;
+	}
 	if (command != NULL) {
 		engine->commands = command->next;
 		if (engine->commands == NULL)
@@ -202,6 +208,7 @@ tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, str
 	log_limit_init(&made->drops, uv_now(&made->loop));
 	pthread_mutex_init(&made->lock, NULL);
 	pthread_mutex_init(&made->turn, NULL);
+	(void)uv_cond_init(&made->unparked);
 	engine_shm_start(made);
 	(void)uv_timer_init(&made->loop, &made->hello_timer);
 	made->hello_timer.data = made->wake.data = made;
@@ -222,6 +229,7 @@ tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, str
 		(void)uv_loop_close(&made->loop);
 		pthread_mutex_destroy(&made->lock);
 		pthread_mutex_destroy(&made->turn);
+		uv_cond_destroy(&made->unparked);
 		free(made);
 		return tr_error_set(error, TR_EIO, "cannot start the engine: %s", uv_strerror(rc));
 	}
@@ -256,10 +264,12 @@ void engine_destroy(struct engine *engine)
 	command->kind = COMMAND_STOP;
 	engine_post(engine, command);
 	(void)uv_thread_join(&engine->thread);
+	engine_callers_left(engine);
 	int rc = uv_loop_close(&engine->loop);
 	assert(rc == 0);
 	pthread_mutex_destroy(&engine->lock);
 	pthread_mutex_destroy(&engine->turn);
+	uv_cond_destroy(&engine->unparked);
 	free(engine);
 }
 

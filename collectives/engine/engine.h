@@ -6,6 +6,7 @@
 #ifndef TR_COLLECTIVES_ENGINE_ENGINE_H
 #define TR_COLLECTIVES_ENGINE_ENGINE_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,7 +28,7 @@ struct engine_callbacks {
 
 tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, struct engine **engine,
     struct tr_error *error);
-void engine_destroy(struct engine *engine); /* joins the thread */
+void engine_destroy(struct engine *engine); /* joins the thread; callers that wait are told first */
 
 /* How its members talk to their peers; zero: as it finds best. Before the first member is added. TR_EINVAL: what cannot be
  * had, in one line. */
@@ -57,9 +58,12 @@ void engine_memberd_lost(struct engine *engine);
 void engine_accept(struct engine *engine, int fd, const void *early, size_t early_bytes);
 
 /* For a caller in this process: does the engine's work in the caller's thread. With `done`: until that says so (it is asked
- * after every step, under the engine's lock) or nothing came for a while; without: once, for what was just submitted. false:
- * the engine is at work, ring its doorbell. Callbacks run in this thread, then. */
-bool engine_drive(struct engine *engine, bool (*done)(void *arg), void *arg);
+ * after every step, under the engine's lock), until one of the descriptors in `also` has something (`revents` say what), or the
+ * engine ends; sleeps while nothing comes. Without: once, for what was just submitted. false: the engine is at work, ring its
+ * doorbell. Callbacks run in this thread, then. */
+#define ENGINE_DRIVE_ALSO 2
+bool engine_drive(struct engine *engine, bool (*done)(void *arg), void *arg,
+    struct pollfd also[ENGINE_DRIVE_ALSO]);
 
 /* For heartbeats: fills at most max rows (waits_for included, owned by the caller: see engine.c). Never blocks on the
  * engine's thread for more than a lock held over copying. */

@@ -1,22 +1,59 @@
 /* The engine's turns, and who makes them. Usually its own thread: a turn of the loop, then sleep in epoll. But a caller of the
- * same process that waits for an answer may make turns itself: it takes its own submissions, steps the core, reads the rings of
- * shared memory, for as long as something comes; that saves two changes of threads an op, which cost more than a small op.
- * `turn` is held by whoever works, and by nobody while the engine's thread sleeps. When the caller goes, the rings ring the
- * doorbell again, and the engine's thread goes on.
+ * same process that waits for an answer makes turns itself: it takes its own submissions, steps the core, reads the rings of
+ * shared memory and, if peers are on TCP, the sockets; it sleeps in epoll when nothing comes for a while. That saves two changes of
+ * threads an op, which cost more than a small op. `turn` is held by whoever works, and by nobody while all sleep.
+ *
+ * Two who sleep in the same epoll would both be woken by each frame. So while callers wait, and for PARK_NS after the last of them
+ * has gone, the engine's thread is parked: it looks at a clock, not at the loop. Whoever leaves while it is parked leaves rings and
+ * sockets as they are: a caller that comes back at once with its next op finds them so, and no peer has rung a doorbell in vain.
+ * If none comes back, the thread takes over. What other threads want of the engine unparks it at once.
  */
 #include "collectives/engine/engine_internal.h"
 
 #include <poll.h>
 #include <sched.h>
+#include <string.h>
 
 #include "collectives/transport/watch.h"
 
-/* So long the caller looks without anything coming before it sleeps. */
-#define DRIVE_IDLE_NS 50000u
+/* So long a caller looks without anything coming before it sleeps. */
+#define SPIN_NS 50000u
+/* A caller that is kept busy by rings alone looks at sockets and timers now and then. */
+#define LOOP_EVERY_NS 500000u
+/* So often the parked thread looks whether callers are still at it; when one of them waits for long, it need not look. */
+#define PARK_NS         500000u
+#define PARK_LOOKS_MOST 8u
 
 static bool rings_quiet(const struct engine *engine)
 {
 	return engine->shm == NULL || shm_hub_sleep(engine->shm);
+}
+
+/* ---- the thread ---- */
+
+void engine_unpark(struct engine *engine)
+{
+	engine->unpark = true;
+	uv_cond_broadcast(&engine->unparked);
+}
+
+static void park_while_driven(struct engine *engine)
+{
+	unsigned looks = 0;
+	pthread_mutex_lock(&engine->lock);
+	atomic_store(&engine->parked, true);
+	while (!engine->unpark && (engine->callers > 0 || engine->drives != engine->drives_seen)) {
+		looks = engine->drives != engine->drives_seen ? 0 : looks + 1;
+		engine->drives_seen = engine->drives;
+		engine->parked_for_long = looks >= PARK_LOOKS_MOST;
+		if (engine->parked_for_long)
+			uv_cond_wait(&engine->unparked, &engine->lock);
+		else
+			(void)uv_cond_timedwait(&engine->unparked, &engine->lock, PARK_NS);
+	}
+	atomic_store(&engine->parked, false);
+	engine->unpark = engine->parked_for_long = false;
+	pthread_mutex_unlock(&engine->lock);
 }
 
 void engine_run(void *arg)
@@ -24,10 +61,12 @@ void engine_run(void *arg)
 	struct engine *engine = arg;
 	bool alive = true;
 	while (alive) {
+		park_while_driven(engine);
 		pthread_mutex_lock(&engine->turn);
 		do {
 			alive = uv_run(&engine->loop, UV_RUN_NOWAIT) != 0;
 		} while (alive && (watch_started() || !rings_quiet(engine)));
+		engine_publish(engine);
 		int timeout = uv_backend_timeout(&engine->loop);
 		engine->wakes_ms = timeout < 0 ? UINT64_MAX
 		                               : uv_now(&engine->loop) + (uint64_t)timeout;
@@ -38,7 +77,36 @@ void engine_run(void *arg)
 	}
 }
 
-/* One look at everything that a caller waits for. */
+/* ---- callers ---- */
+
+static void caller_comes(struct engine *engine)
+{
+	pthread_mutex_lock(&engine->lock);
+	engine->callers++;
+	engine->drives++;
+	pthread_mutex_unlock(&engine->lock);
+}
+
+/* Nothing of the engine is touched after it: it may be destroyed. */
+static void caller_goes(struct engine *engine)
+{
+	pthread_mutex_lock(&engine->lock);
+	engine->drives++;
+	if (--engine->callers == 0 && (engine->parked_for_long || engine->unpark))
+		uv_cond_broadcast(&engine->unparked);
+	pthread_mutex_unlock(&engine->lock);
+}
+
+void engine_callers_left(struct engine *engine)
+{
+	pthread_mutex_lock(&engine->lock);
+	engine->unpark = true;
+	while (engine->callers > 0)
+		uv_cond_wait(&engine->unparked, &engine->lock);
+	pthread_mutex_unlock(&engine->lock);
+}
+
+/* One look at everything that a caller waits for, but for what only the loop sees. */
 static bool look(struct engine *engine)
 {
 	bool moved = false;
@@ -50,39 +118,119 @@ static bool look(struct engine *engine)
 	return (engine->shm != NULL && shm_hub_look(engine->shm)) || moved;
 }
 
+static bool loop_turn(struct engine *engine)
+{
+	uint64_t steps = engine->steps;
+	(void)uv_run(&engine->loop, UV_RUN_NOWAIT);
+	engine_publish(engine);
+	engine->looped_ns = uv_now(&engine->loop) * 1000000;
+	return engine->steps != steps;
+}
+
+static void attend(struct engine *engine)
+{
+	engine->driven = true;
+	if (engine->shm != NULL)
+		shm_hub_awake(engine->shm);
+}
+
 /* What came up meanwhile and is the loop's to do. */
 static void hand_back(struct engine *engine)
 {
+	if (uv_backend_timeout(&engine->loop) == 0) /* what was made is to be written */
+		(void)loop_turn(engine);
 	int timeout = uv_backend_timeout(&engine->loop);
 	bool earlier = timeout >= 0 && uv_now(&engine->loop) + (uint64_t)timeout < engine->wakes_ms;
-	if (!rings_quiet(engine) || watch_started() || earlier)
+	engine->driven = false;
+	bool looked_after = engine->sleepers == 0 && atomic_load(&engine->parked);
+	if (engine->stopping || (looked_after && !engine->stop_left))
+		return;
+	engine_publish(engine);
+	if (engine->stop_left || !rings_quiet(engine) || watch_started() || earlier)
 		(void)uv_async_send(&engine->wake);
 }
 
-bool engine_drive(struct engine *engine, bool (*done)(void *arg), void *arg)
+static bool over(const struct engine *engine)
 {
-	if (done == NULL && pthread_mutex_trylock(&engine->turn) != 0)
-		return false;
-	if (done != NULL)
-		pthread_mutex_lock(&engine->turn);
-	uv_update_time(&engine->loop);
-	engine->driven = true;
-	bool near = engine->shm != NULL && shm_hub_awake(engine->shm);
-	uint64_t idle_ns = uv_hrtime();
-	while (!engine->stopping) {
+	return engine->stopping || engine->stop_left;
+}
+
+/* true: it is done; false: nothing came for a while, nor is anything due in the loop. */
+static bool spin(struct engine *engine, bool (*done)(void *arg), void *arg)
+{
+	uint64_t now_ns = uv_hrtime(), idle_ns = now_ns;
+	attend(engine);
+	while (!over(engine)) {
 		bool moved = look(engine);
-		if (done == NULL || done(arg))
-			break;
-		uint64_t now_ns = uv_hrtime();
+		if (done(arg))
+			return true;
+		now_ns = uv_hrtime();
+		bool long_idle = now_ns - idle_ns > SPIN_NS;
+		if (engine->far_lanes > 0 || long_idle ||
+		    now_ns - engine->looped_ns > LOOP_EVERY_NS) {
+			moved |= loop_turn(engine);
+			if (done(arg))
+				return true;
+		}
 		if (moved)
 			idle_ns = now_ns;
-		else if (!near || now_ns - idle_ns > DRIVE_IDLE_NS)
-			break;
+		else if (long_idle)
+			return false;
 		else
 			(void)sched_yield();
 	}
+	return false;
+}
+
+/* true: one of `also` has something to say. */
+static bool sleep_in_loop(struct engine *engine, struct pollfd *also)
+{
+	struct pollfd waits[ENGINE_DRIVE_ALSO + 1];
+	if (over(engine) || watch_started() || !rings_quiet(engine))
+		return false;
+	engine_publish(engine);
+	int timeout = uv_backend_timeout(&engine->loop);
+	memcpy(waits, also, ENGINE_DRIVE_ALSO * sizeof(*also));
+	waits[ENGINE_DRIVE_ALSO] = (struct pollfd){ .fd = uv_backend_fd(&engine->loop),
+		.events = POLLIN };
 	engine->driven = false;
+	engine->sleepers++;
+	pthread_mutex_unlock(&engine->turn);
+	int ready = poll(waits, ENGINE_DRIVE_ALSO + 1, timeout);
+	pthread_mutex_lock(&engine->turn);
+	engine->sleepers--;
+	bool said = false;
+	for (unsigned i = 0; i < ENGINE_DRIVE_ALSO; i++) {
+		also[i].revents = ready > 0 ? waits[i].revents : 0;
+		said = said || also[i].revents != 0;
+	}
+	return said;
+}
+
+static bool drive_once(struct engine *engine)
+{
+	if (pthread_mutex_trylock(&engine->turn) != 0)
+		return false;
+	uv_update_time(&engine->loop);
+	attend(engine);
+	(void)look(engine);
 	hand_back(engine);
 	pthread_mutex_unlock(&engine->turn);
+	return true;
+}
+
+bool engine_drive(struct engine *engine, bool (*done)(void *arg), void *arg,
+    struct pollfd also[ENGINE_DRIVE_ALSO])
+{
+	if (done == NULL)
+		return drive_once(engine);
+	caller_comes(engine);
+	pthread_mutex_lock(&engine->turn);
+	uv_update_time(&engine->loop);
+	while (!over(engine) && !spin(engine, done, arg) && !sleep_in_loop(engine, also))
+		continue;
+	hand_back(engine);
+	pthread_mutex_unlock(&engine->turn);
+	caller_goes(engine);
 	return true;
 }

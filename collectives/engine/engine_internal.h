@@ -51,7 +51,13 @@ struct engine {
 	bool stopping;
 	pthread_mutex_t turn; /* held by whoever works: of all that is not under `lock` */
 	uint64_t wakes_ms;    /* the thread sleeps until then */
+	uint64_t looped_ns;   /* the loop's last turn by a caller */
+	uint64_t steps;       /* events that went into cores */
 	bool driven;          /* by a caller, who needs no doorbell */
+	unsigned sleepers;    /* callers that sleep in the loop */
+	bool stop_left;       /* a caller met COMMAND_STOP and left it to the thread */
+	unsigned far_lanes;   /* lanes that only the loop sees */
+	_Atomic bool parked;  /* the thread looks at no event (engine_drive.c) */
 	bool memberd_lost;    /* what is said now does not arrive */
 	struct member *members;
 	struct inbound *strangers, **strangers_tail; /* oldest first */
@@ -75,6 +81,11 @@ struct engine {
 	struct command *commands, **commands_tail;
 	struct member_row *rows; /* newest progress of every member */
 	double bandwidth_bytes_per_s;
+	unsigned callers; /* in engine_drive, for an answer */
+	uint64_t drives,
+	    drives_seen; /* comings and goings of them; those that the thread knows of */
+	bool unpark, parked_for_long;
+	uv_cond_t unparked;
 };
 
 /* Progress, as other threads see it. */
@@ -130,6 +141,7 @@ struct member {
 	struct group_actions actions;
 	struct posted_event *posted, **posted_tail;
 	bool stepping;
+	bool unpublished; /* its row is older than its core */
 
 	struct channel_host *host;
 	uv_poll_t bell_poll, socket_poll;
@@ -192,6 +204,11 @@ struct member {
 };
 
 /* ---- engine.c ---- */
+/* Of the loop's last turn or the caller's last drive: milliseconds do for all that is waited for. */
+static inline uint64_t engine_now_us(const struct engine *engine)
+{
+	return uv_now(&engine->loop) * 1000;
+}
 void engine_tell(struct engine *engine, const Traind__Peer__ToMember *message);
 struct member *engine_find(struct engine *engine, uint64_t group, uint64_t peer);
 /* Of a burst; `learned` (0: nothing yet) follows it by a part. */
@@ -206,7 +223,8 @@ void member_end(struct member *member, tr_status status, const char *reason);
 /* Ends it, and frees it when its connections are closed. */
 void member_destroy(struct member *member, tr_status status, const char *reason);
 void member_unhold(struct member *member);
-void member_publish(struct member *member); /* for heartbeats: who waits for whom now */
+void member_publish(struct member *member); /* for heartbeats: who waits for whom has changed */
+void engine_publish(struct engine *engine); /* it is told: once a turn, not once an event */
 /* One event into the core, and all that follows. */
 tr_status member_step(struct member *member, struct group_event *event, struct tr_error *error);
 /* The same from within a step: it follows when that is done. */
@@ -268,7 +286,9 @@ void inbound_describe(const struct member *member, uint64_t peer, struct tr_link
 void inbound_on_hello_timer(uv_timer_t *timer);
 
 /* ---- engine_drive.c ---- */
-void engine_run(void *engine); /* the thread */
+void engine_run(void *engine);                   /* the thread */
+void engine_unpark(struct engine *engine);       /* under `lock`: it is wanted */
+void engine_callers_left(struct engine *engine); /* waits until the last one has */
 
 /* ---- engine_shm.c ---- */
 void engine_shm_start(struct engine *engine);

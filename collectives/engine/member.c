@@ -146,7 +146,7 @@ static void schedule_tick(struct member *member)
 		(void)uv_timer_stop(&member->tick);
 		return;
 	}
-	uint64_t now_us = uv_hrtime() / 1000;
+	uint64_t now_us = engine_now_us(member->engine);
 	uint64_t wait_ms = deadline_us > now_us ? (deadline_us - now_us + 999) / 1000 : 0;
 	uv_update_time(&member->engine->loop);
 	(void)uv_timer_start(&member->tick, on_tick, wait_ms, 0);
@@ -154,7 +154,13 @@ static void schedule_tick(struct member *member)
 
 void member_publish(struct member *member)
 {
+	member->unpublished = true;
+}
+
+static void publish(struct member *member)
+{
 	struct group_core_progress core = { 0 };
+	member->unpublished = false;
 	group_core_progress(member->core, member->call.id != 0, &core);
 	struct engine_progress *row = &member->row.progress;
 	pthread_mutex_lock(&member->engine->lock);
@@ -169,9 +175,16 @@ void member_publish(struct member *member)
 	pthread_mutex_unlock(&member->engine->lock);
 }
 
+void engine_publish(struct engine *engine)
+{
+	for (struct member *member = engine->members; member != NULL; member = member->next)
+		if (member->unpublished && !member->over)
+			publish(member);
+}
+
 static tr_status step_once(struct member *member, struct group_event *event, struct tr_error *error)
 {
-	event->now_us = uv_hrtime() / 1000;
+	event->now_us = engine_now_us(member->engine);
 	tr_status st = group_core_step(member->core, event, &member->actions, error);
 	/* Before any answer: with it the caller has its memory back, which peers may still read (channel_worker.c). */
 	for (size_t i = 0; i < member->actions.count; i++)
@@ -208,6 +221,7 @@ tr_status member_step(struct member *member, struct group_event *event, struct t
 	if (member->over)
 		return TR_ESTALE;
 	member->stepping = true;
+	member->engine->steps++;
 	tr_status st = step_once(member, event, error);
 	step_posted(member);
 	member->stepping = false;

@@ -38,14 +38,18 @@ static void give(struct member *member, struct channel_answer *answer)
 	(void)uv_timer_stop(&member->deadline);
 	if (answer->id == 0 || member->worker_gone)
 		return;
-	if (channel_host_answer(member->host, answer, !member->engine->driven) != TR_OK)
+	bool asleep = !member->engine->driven || member->engine->sleepers > 0;
+	if (channel_host_answer(member->host, answer, asleep) != TR_OK)
 		broken(member, "it does not take its answers");
 }
 
 static void give_status(struct member *member, tr_status status, const char *text)
 {
-	struct channel_answer answer = { .status = status };
-	(void)snprintf(answer.text, sizeof(answer.text), "%s", text);
+	struct channel_answer answer; /* it is large, and most say nothing but the status */
+	memset(&answer, 0, offsetof(struct channel_answer, text));
+	answer.status = status;
+	if (status != TR_OK)
+		(void)snprintf(answer.text, sizeof(answer.text), "%s", text);
 	give(member, &answer);
 }
 
@@ -524,6 +528,8 @@ void member_calls_start(struct member *member)
 	member->holds++;
 	watch_start(&member->bell_poll, UV_READABLE, on_bell);
 	watch_start(&member->socket_poll, UV_READABLE, on_socket);
+	(void)uv_idle_start(&member->again,
+	    on_again); /* a caller of this process may wait already */
 }
 
 void member_calls_resume(struct member *member)

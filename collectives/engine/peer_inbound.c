@@ -34,6 +34,7 @@ struct inbound {
 	bool departed; /* it said goodbye: its end is no loss */
 	bool silent;   /* closed for that */
 	bool ended;    /* closed because the sender said so */
+	bool far;      /* among the engine's far_lanes */
 	struct pulse_ear ear;
 };
 
@@ -369,6 +370,7 @@ static void on_closed(void *arg, struct lane *lane, const char *reason)
 {
 	struct inbound *in = arg;
 	struct member *member = in->member;
+	in->engine->far_lanes -= in->far;
 	if (member == NULL) {
 		stranger_remove(in);
 		log_limited(&in->engine->drops, uv_now(&in->engine->loop), LOG_INFO, "engine",
@@ -426,6 +428,8 @@ void inbound_accept(struct engine *engine, int fd, const void *early, size_t ear
 		free(in);
 		return;
 	}
+	in->far = true;
+	engine->far_lanes++;
 	await_hello(engine, in);
 }
 

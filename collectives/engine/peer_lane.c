@@ -435,6 +435,7 @@ static void on_closed(void *arg, struct lane *lane, const char *reason)
 	struct traffic carried = { 0 };
 	traffic_add_lane(&carried, lane);
 	observe_ended(link->member, link->peer, &carried);
+	link->member->engine->far_lanes -= pl->far;
 	pl->lane = NULL;
 	pl->up = false;
 	if (link->closing || link->member->over) {
@@ -480,6 +481,8 @@ tr_status peer_lane_dial(struct peer_link *link, const char *address, struct tr_
 	}
 	lane_set_patience(pl->lane, (uint32_t)pulse_member_timeout_ms(link->member));
 	link->lane_count++;
+	pl->far = !link->near;
+	engine->far_lanes += pl->far;
 	while (*at != NULL)
 		at = &(*at)->next;
 	*at = pl;

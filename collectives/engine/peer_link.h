@@ -49,6 +49,7 @@ struct peer_lane {
 	struct lane *lane; /* NULL: closed; the other end is asked what came */
 	uint32_t number;   /* in the link */
 	bool up;           /* connected, hello said */
+	bool far;          /* among the engine's far_lanes */
 	bool retiring; /* one too many: nothing more is sent on it, and when all has come it is ours to close */
 	bool finishing; /* that has begun */
 	bool ended;     /* the other end has said how much came */

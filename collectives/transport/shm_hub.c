@@ -29,24 +29,28 @@ bool shm_hub_look(struct shm_hub *hub)
 bool shm_hub_sleep(struct shm_hub *hub)
 {
 	bool quiet = true;
+	hub->attended = false;
 	for (struct lane_shm *lane = hub->lanes; lane != NULL; lane = lane->next)
 		quiet &= lane_shm_sleep(lane);
 	return quiet;
 }
 
-bool shm_hub_awake(struct shm_hub *hub)
+void shm_hub_awake(struct shm_hub *hub)
 {
+	if (hub->attended)
+		return;
+	hub->attended = true;
 	for (struct lane_shm *lane = hub->lanes; lane != NULL; lane = lane->next)
 		lane_shm_awake(lane);
-	return hub->open_lanes > 0;
 }
 
 /* Before the loop sleeps. */
 static void on_prepare(uv_prepare_t *prepare)
 {
 	struct shm_hub *hub = prepare->data;
-	if (!shm_hub_awake(hub))
+	if (hub->attended)
 		return;
+	shm_hub_awake(hub);
 	uint64_t began_ns = uv_hrtime(), idle_ns = began_ns, now_ns;
 	do {
 		if (shm_hub_look(hub))

@@ -42,8 +42,9 @@ const char *shm_hub_address(const struct shm_hub *hub);
 tr_status shm_hub_dial(struct shm_hub *hub, const char *address, struct shm_exports *exports,
     const struct lane_callbacks *callbacks, void *arg, struct lane **lane, struct tr_error *error);
 
-/* For who does not leave it to the loop to look: the marks of sleep are taken away (false: there is no lane) ... */
-bool shm_hub_awake(struct shm_hub *hub);
+/* For who does not leave it to the loop to look, which it does not do again before shm_hub_sleep: the marks of sleep are taken
+ * away ... */
+void shm_hub_awake(struct shm_hub *hub);
 /* ... all rings are looked at once (true: something moved) ... */
 bool shm_hub_look(struct shm_hub *hub);
 /* ... and marked again. false: something came meanwhile: look again, or have the loop look. */

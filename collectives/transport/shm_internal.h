@@ -50,6 +50,7 @@ struct shm_hub {
 	struct lane_shm *lanes;
 	unsigned open_lanes, strangers, handles;
 	bool stopping, closing;
+	bool attended; /* somebody looks at the rings: none is marked */
 	int socket, bell;
 	uv_poll_t socket_poll, bell_poll;
 	uv_prepare_t prepare;

@@ -257,9 +257,9 @@ static void fx_add_worker(struct fx_host *host, int fd)
 	assert_int_equal(engine_add_worker(host->engine, &start, 1, fd, NULL), TR_OK);
 }
 
-static bool fx_drive(void *engine, bool (*done)(void *arg), void *arg)
+static bool fx_drive(void *engine, bool (*done)(void *arg), void *arg, struct pollfd *also)
 {
-	return engine_drive(engine, done, arg);
+	return engine_drive(engine, done, arg, also);
 }
 
 static void fx_attach(struct fx_host *host)
@@ -285,6 +285,9 @@ static void fx_host_stop(struct fx_host *host)
 	engine_destroy(host->engine);
 }
 
+/* Of what fx_start makes: callers work for their engines while they wait. */
+static bool fx_driving;
+
 static struct fx *fx_start(unsigned count, Traind__Peer__Policy policy,
     Traind__Peer__Algorithm algorithm)
 {
@@ -293,6 +296,7 @@ static struct fx *fx_start(unsigned count, Traind__Peer__Policy policy,
 	pthread_mutex_init(&fx->lock, NULL);
 	pthread_cond_init(&fx->changed, NULL);
 	fx->count = count;
+	fx->driving = fx_driving;
 	fx->policy = policy;
 	fx->algorithm = algorithm;
 	for (unsigned i = 0; i < count; i++)

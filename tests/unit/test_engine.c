@@ -399,5 +399,7 @@ int main(void)
 		cmocka_unit_test(eviction),
 		cmocka_unit_test(a_failure_is_said_to_a_memberd_that_comes_back),
 	};
-	return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
+	int failed = cmocka_run_group_tests_name("engine", tests, NULL, NULL);
+	fx_driving = true;
+	return failed + cmocka_run_group_tests_name("engine, by its callers", tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@ static struct fx *start_near(unsigned peers, Traind__Peer__Policy policy,
 {
 	struct fx *fx = fx_start(peers, policy, algorithm);
 	fx->near = true;
-	fx->driving = (started++ & 1) != 0; /* both ways, by turns */
+	fx->driving = fx->driving || (started++ & 1) != 0;
 	return fx;
 }
 
