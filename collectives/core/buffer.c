@@ -35,6 +35,9 @@ struct group_buffer *buffer_get(struct buffer_pool *pool, size_t bytes)
 	}
 	buffer->next_free = NULL;
 	buffer->references = 1;
+	buffer->at = buffer->data;
+	buffer->landing = NULL;
+	buffer->landed = buffer->revoked = false;
 	pool->live++;
 	return buffer;
 }

@@ -2,16 +2,24 @@
 #ifndef TR_COLLECTIVES_CORE_BUFFER_H
 #define TR_COLLECTIVES_CORE_BUFFER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "collectives/core/group.h"
 
 #define BUFFER_POOL_MAX 64 /* free buffers kept; more go back to where they came from */
 
+struct op_segment;
+
 struct group_buffer {
 	struct group_buffer *next_free;
 	unsigned references;
 	size_t capacity;
+	/* landing.c: */
+	void *at;                    /* where its bytes go: `data`, or the op's memory */
+	struct op_segment *landing;  /* whose result goes there; NULL: not, or not any more */
+	struct group_buffer *beside; /* the next in group_core.landings */
+	bool landed, revoked;
 	_Alignas(64) unsigned char data[];
 };
 

@@ -85,6 +85,7 @@ void emit_fail(struct group_core *core, tr_status status, const char *format, ..
 	tr_error_set(&core->failure, status, "%s", reason);
 	/* Nothing of ours may be read from the caller's memory once it was answered. */
 	emit(core, GROUP_DO_DROP_SENDS);
+	landing_revoke_all(core);
 	struct tr_round info = round_info(core);
 	bool waits = round_active(core) || core->begin_wanted;
 	/* The ops stay until the core is destroyed: callers up the stack hold them, and sends that GROUP_DO_DROP_SENDS

@@ -1,6 +1,7 @@
 /* The step: one event in, and whatever follows from it out. */
 #include "collectives/core/group.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,9 +75,22 @@ static void group_tell_done(struct group_core *core)
 static tr_status group_segment(struct group_core *core, const struct group_event *event,
     struct tr_error *error)
 {
-	core->incoming = event->segment.buffer;
+	struct group_buffer *buffer = event->segment.buffer;
+	bool landed = buffer && buffer->landed;
+
+	if (landed) {
+		bool revoked = buffer->revoked;
+		landing_end(core, buffer);
+		if (revoked) {
+			buffer_put(&core->pool, buffer);
+			return tr_error_set(error, TR_ESTALE, "its op is over");
+		}
+	}
+	core->incoming = buffer;
 	tr_status st = path_segment(core, event, error);
 
+	assert(st != TR_EAGAIN ||
+	    !landed); /* nothing moved since it was awaited, or it were revoked */
 	if (st != TR_EAGAIN)
 		buffer_put(&core->pool, core->incoming);
 	core->incoming = NULL;
@@ -197,17 +211,25 @@ uint64_t group_core_deadline_us(const struct group_core *core)
 	return deadline;
 }
 
-struct group_buffer *group_buffer_take(struct group_core *core, size_t bytes)
+struct group_buffer *group_buffer_take(struct group_core *core, uint64_t from,
+    const struct segment_header *header)
 {
-	return buffer_get(&core->pool, bytes);
+	return landing_take(core, from, header);
 }
 
-void *group_buffer_data(struct group_buffer *buffer)
+void *const *group_buffer_at(const struct group_buffer *buffer)
 {
-	return buffer->data;
+	return &buffer->at;
+}
+
+void group_core_let_go(struct group_core *core)
+{
+	landing_revoke_all(core);
 }
 
 void group_buffer_release(struct group_core *core, struct group_buffer *buffer)
 {
+	if (buffer && buffer->landed)
+		landing_end(core, buffer);
 	buffer_put(&core->pool, buffer);
 }

@@ -192,9 +192,14 @@ tr_status group_core_step(struct group_core *core, const struct group_event *eve
 /* Next time at which GROUP_TICK is wanted; UINT64_MAX: none. */
 uint64_t group_core_deadline_us(const struct group_core *core);
 
-/* Staging for a payload that is about to be received; one reference. NULL: out of memory. */
-struct group_buffer *group_buffer_take(struct group_core *core, size_t bytes);
-void *group_buffer_data(struct group_buffer *buffer);
+/* Memory for the payload of a segment whose header has come from that peer: header->bytes of it, staging or the caller's own
+ * (landing.c). One reference; NULL: out of memory. */
+struct group_buffer *group_buffer_take(struct group_core *core, uint64_t from,
+    const struct segment_header *header);
+/* Where its bytes go. Any step may change that: look before each of them is written. What was written before stays where it is. */
+void *const *group_buffer_at(const struct group_buffer *buffer);
+/* The caller's memory is the caller's again, whatever is under way: the member ends. */
+void group_core_let_go(struct group_core *core);
 /* Gives back a reference: one that came with GROUP_DO_SEND_SEGMENT, or of group_buffer_take. */
 void group_buffer_release(struct group_core *core, struct group_buffer *buffer);
 

@@ -17,6 +17,7 @@
 
 #include "collectives/core/buffer.h"
 #include "collectives/core/group.h"
+#include "collectives/core/landing.h"
 #include "collectives/core/op.h"
 #include "collectives/core/roster.h"
 #include "collectives/core/route.h"
@@ -111,7 +112,8 @@ struct group_core {
 	bool *connected; /* by view peer: GROUP_DO_CONNECT was said in this view */
 
 	struct buffer_pool pool;
-	size_t window_bytes; /* of one op, begun and not sealed */
+	struct group_buffer *landings; /* that were handed out, revoked ones included */
+	size_t window_bytes;           /* of one op, begun and not sealed */
 	/* Of the segment of this step: whoever keeps it takes the reference and sets this to NULL. */
 	struct group_buffer *incoming;
 	struct group_actions *actions; /* of the step under way */
@@ -203,6 +205,10 @@ bool path_route_of(const struct group_core *core, const struct op *op, uint32_t 
     struct route_of *of);
 /* Does this participant need the segment's result? */
 bool path_needs(const struct group_core *core, const struct op *op, uint32_t segment, unsigned who);
+
+/* Does this segment wait for this very frame, of which only the header has come? */
+bool path_awaits(const struct group_core *core, const struct op *op, unsigned from,
+    const struct segment_header *header);
 
 /* ---- fold.c ---- */
 /* A child's sum. Takes core->incoming if it keeps it. TR_EPROTO: it came before. */

@@ -6,6 +6,7 @@
 
 #include "collectives/core/bits.h"
 #include "collectives/core/coded.h"
+#include "collectives/core/landing.h"
 
 /* ---- life ---- */
 
@@ -204,12 +205,16 @@ tr_status op_own_keep(const struct op *op, struct buffer_pool *pool, uint32_t se
 	return TR_OK;
 }
 
+void *op_result_row(const struct op *op, uint32_t segment)
+{
+	return op_row(op, op->data, &op->data_layout, op->data_first, segment);
+}
+
 tr_status op_result_make(const struct op *op, struct buffer_pool *pool, uint32_t segment,
     struct op_result *result)
 {
 	assert(!op->sends);
-	*result = (struct op_result){ .data = op_row(op, op->data, &op->data_layout, op->data_first,
-		                          segment) };
+	*result = (struct op_result){ .data = op_result_row(op, segment) };
 	if (result->data)
 		return TR_OK;
 	result->buffer = buffer_get(pool, op_bytes(op, segment));
@@ -243,6 +248,7 @@ static void op_sealed(struct op *op, struct buffer_pool *pool, uint32_t s)
 	struct op_segment *segment = &op->segment[s];
 
 	assert(!segment->sealed);
+	landing_revoke(segment);
 	op_fold_drop(op, pool, s);
 	segment->sealed = true;
 	op->sealed++;

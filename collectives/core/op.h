@@ -42,6 +42,7 @@ struct op_segment {
 	struct op_fold *fold;
 	struct group_buffer
 	    *own; /* our input, gathered or encoded; NULL: not yet, or it is used where it is */
+	struct group_buffer *landing; /* its result is under way into the op's memory (landing.c) */
 	uint32_t server; /* participant that serves it after a view change; ROSTER_NONE: reduce it */
 	bool sealed;
 	bool passed; /* our sum is on its way up in this view */
@@ -96,6 +97,9 @@ struct op_submit {
 /* TR_EINVAL, TR_ELIMIT: what is wrong with it. */
 tr_status op_create(const struct op_submit *submit, struct op **op, struct tr_error *error);
 void op_destroy(struct op *op, struct buffer_pool *pool); /* accepts NULL */
+
+/* Where the segment's result lies; NULL: in several pieces. */
+void *op_result_row(const struct op *op, uint32_t segment);
 
 /* A new view: paths start again; with `forget`, nothing is sealed any more (a new attempt of `contributors`). */
 tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigned contributors);

@@ -246,6 +246,8 @@ static tr_status path_result_take(struct group_core *core, struct op *op,
 		return st;
 	if (encoded)
 		coded_decode(op, result.data, event->segment.payload, header->elements);
+	else if (event->segment.payload == result.data)
+		; /* it landed there */
 	else if (!result.buffer && op->signature.count * op->element_bytes >= PAST_CACHE_BYTES_MIN) {
 		/* A peer's memory that is mapped here is hashed where it lies: the copy is not in the cache. */
 		copy_past_cache(result.data, event->segment.payload, header->bytes);
@@ -266,18 +268,30 @@ static tr_status path_result_take(struct group_core *core, struct op *op,
 	return st;
 }
 
+/* Participant that sends this segment's result to us. `route`: our place, if it comes along one. */
+static unsigned path_result_from(const struct group_core *core, const struct op *op, uint32_t s,
+    struct route *route)
+{
+	unsigned server = op->segment[s].server;
+	struct route_of of;
+
+	*route = (struct route){ .down_from = ROSTER_NONE };
+	if (server != ROSTER_NONE)
+		return server;
+	if (path_route_of(core, op, s, &of))
+		route_find(&of, core->roster.me, route);
+	return route->down_from;
+}
+
 static tr_status path_result(struct group_core *core, struct op *op, unsigned from,
     const struct group_event *event, struct tr_error *error)
 {
 	const struct roster *roster = &core->roster;
 	const struct segment_header *header = event->segment.header;
 	uint32_t s = header->segment, server = op->segment[s].server;
-	struct route route = { .down_from = ROSTER_NONE };
-	struct route_of of;
+	struct route route;
 
-	if (server == ROSTER_NONE && path_route_of(core, op, s, &of))
-		route_find(&of, roster->me, &route);
-	if (op->segment[s].sealed || from != (server != ROSTER_NONE ? server : route.down_from))
+	if (op->segment[s].sealed || from != path_result_from(core, op, s, &route))
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " sent a result nobody waits for", roster->peers[from]);
 	if (!path_set_valid(core, op, s, header->contributors))
@@ -319,6 +333,13 @@ static bool path_other_pair(const struct group_core *core, const struct op *op, 
 	    core->roster.bit[from] != op->signature.root;
 }
 
+static bool path_same(const struct op_signature *a, const struct op_signature *b)
+{
+	return a->count == b->count && a->dtype == b->dtype && a->reduce == b->reduce &&
+	    a->codec == b->codec && a->collective == b->collective && a->root == b->root &&
+	    a->algorithm == b->algorithm;
+}
+
 static tr_status path_compare(struct group_core *core, uint64_t from, const struct op *op,
     const struct segment_header *header)
 {
@@ -332,10 +353,7 @@ static tr_status path_compare(struct group_core *core, uint64_t from, const stru
 		path_mismatch(core, from, what);
 		return TR_EMISMATCH;
 	}
-	if (theirs->count == ours->count && theirs->dtype == ours->dtype &&
-	    theirs->reduce == ours->reduce && theirs->codec == ours->codec &&
-	    theirs->collective == ours->collective && theirs->root == ours->root &&
-	    theirs->algorithm == ours->algorithm)
+	if (path_same(theirs, ours))
 		return TR_OK;
 	if (theirs->collective != ours->collective || theirs->root != ours->root)
 		(void)snprintf(what, sizeof(what),
@@ -359,7 +377,7 @@ static tr_status path_compare(struct group_core *core, uint64_t from, const stru
 }
 
 /* Where in time is this segment: of a past, this, or a coming attempt? */
-static tr_status path_when(struct group_core *core, const struct segment_header *header)
+static tr_status path_when(const struct group_core *core, const struct segment_header *header)
 {
 	if (core->state == ROUND_FAILED || header->view < core->view.number)
 		return TR_ESTALE;
@@ -372,6 +390,25 @@ static tr_status path_when(struct group_core *core, const struct segment_header 
 	return header->attempt == core->roster.attempt ? TR_OK : TR_EPROTO;
 }
 
+static bool path_cut_alike(const struct op *op, const struct segment_header *header)
+{
+	return header->segment < op->segments &&
+	    header->elements == op_elements(op, header->segment) &&
+	    path_encoding_expected(op, header);
+}
+
+bool path_awaits(const struct group_core *core, const struct op *op, unsigned from,
+    const struct segment_header *header)
+{
+	struct route route;
+
+	return path_when(core, header) == TR_OK && path_same(&header->signature, &op->signature) &&
+	    path_cut_alike(op, header) && !op->segment[header->segment].sealed &&
+	    from == path_result_from(core, op, header->segment, &route) &&
+	    path_set_valid(core, op, header->segment, header->contributors) &&
+	    bits_count(header->contributors, ROUTE_SET_BYTES) > 0;
+}
+
 static tr_status path_take(struct group_core *core, struct op *op, unsigned from,
     const struct group_event *event, struct tr_error *error)
 {
@@ -379,9 +416,7 @@ static tr_status path_take(struct group_core *core, struct op *op, unsigned from
 
 	if (path_compare(core, event->from, op, header) != TR_OK)
 		return TR_OK;
-	if (header->segment >= op->segments ||
-	    header->elements != op_elements(op, header->segment) ||
-	    !path_encoding_expected(op, header))
+	if (!path_cut_alike(op, header))
 		return tr_error_set(error, TR_EPROTO, "peer %" PRIu64 " cuts op %u otherwise",
 		    event->from, op->tag);
 	tr_status st = header->kind == SEGMENT_PARTIAL ? path_partial(core, op, from, event, error)

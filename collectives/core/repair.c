@@ -112,6 +112,7 @@ tr_status repair_propose(struct group_core *core, const Traind__Peer__ViewPropos
 		    propose->number);
 	if (core->proposal == 0)
 		emit(core, GROUP_DO_DROP_SENDS);
+	landing_revoke_all(core);
 	core->proposal = propose->number;
 	repair_report(core);
 	return TR_OK;

@@ -235,6 +235,7 @@ bool round_sealed(const struct group_core *core)
 
 void round_drop_ops(struct group_core *core)
 {
+	landing_revoke_all(core);
 	for (size_t i = 0; i < core->op_count; i++)
 		op_destroy(core->ops[i], &core->pool);
 	core->op_count = core->untold = 0;
@@ -257,6 +258,7 @@ void round_abandon(struct group_core *core, const char *reason)
 /* Keeps the ops for group_core_contributors. */
 static void round_keep_last(struct group_core *core)
 {
+	landing_revoke_all(core); /* none but what this member does not need */
 	for (size_t i = 0; i < core->last_op_count; i++)
 		op_destroy(core->last_ops[i], &core->pool);
 	free(core->last_ops);

@@ -94,6 +94,7 @@ void member_end(struct member *member, tr_status status, const char *reason)
 	log_info("engine", "peer %lu of group %lu ends: %s", (unsigned long)member->peer,
 	    (unsigned long)member->group, reason);
 	notices_flush(member);
+	group_core_let_go(member->core);
 	member_calls_end(member, status, reason);
 	state_send_stop_all(member, reason);
 	peer_link_leave(member, reason);

@@ -328,14 +328,15 @@ static bool on_place(void *arg, struct lane *lane, const uint8_t *head, size_t b
     struct lane_place *place)
 {
 	struct inbound *in = arg;
+	struct segment_header header;
 	(void)lane;
-	(void)head;
-	if (in->member == NULL || in->member->over)
+	if (in->member == NULL || in->member->over ||
+	    segment_header_get(head, SEGMENT_HEADER_BYTES + body_bytes, &header, NULL) != TR_OK)
 		return false;
-	struct group_buffer *buffer = group_buffer_take(in->member->core, body_bytes);
+	struct group_buffer *buffer = group_buffer_take(in->member->core, in->from, &header);
 	if (buffer == NULL)
 		return false;
-	*place = (struct lane_place){ group_buffer_data(buffer), buffer };
+	*place = (struct lane_place){ group_buffer_at(buffer), buffer };
 	return true;
 }
 

@@ -27,7 +27,7 @@ void conn_place_begin(struct conn *conn, const struct frame_header *header)
 	input->begin += FRAME_HEADER_BYTES + SEGMENT_HEADER_BYTES;
 	placed->got = input->end - input->begin; /* less than the body: else the frame were whole */
 	if (placed->got > 0)
-		memcpy(placed->place.memory, input->bytes + input->begin, placed->got);
+		memcpy(*placed->place.memory, input->bytes + input->begin, placed->got);
 	conn->counters.copied_bytes += placed->got;
 	input->begin = input->end = 0;
 }
@@ -40,7 +40,7 @@ bool conn_place_dispatch(struct conn *conn)
 		return false;
 	placed->active = false; /* the callee may close the connection, which drops what is active */
 	tr_status st = conn->callbacks.placed(conn->arg, conn, placed->head, placed->place.place,
-	    placed->place.memory, placed->body_bytes, &error);
+	    *placed->place.memory, placed->body_bytes, &error);
 	if (st == TR_EAGAIN && conn->state == CONN_OPEN) {
 		placed->active = true;
 		conn->input.parked = true;

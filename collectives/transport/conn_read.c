@@ -177,7 +177,7 @@ static size_t read_some(struct conn *conn, bool *all)
 	}
 	if (in_body > 0)
 		pieces[message.msg_iovlen++] = (struct iovec){
-			(uint8_t *)placed->place.memory + placed->got, in_body
+			(uint8_t *)*placed->place.memory + placed->got, in_body
 		};
 	pieces[message.msg_iovlen++] = (struct iovec){ input->bytes + input->end, room };
 	ssize_t n;

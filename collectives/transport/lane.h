@@ -63,8 +63,9 @@ struct lane_frame {
 
 /* Memory for a body that is about to be received. */
 struct lane_place {
-	void *memory; /* at least body_bytes, 64-byte aligned */
-	void *place;  /* the owner's name for it */
+	/* At least body_bytes. Looked at before each byte is received: the owner may have the rest elsewhere meanwhile. */
+	void *const *memory;
+	void *place; /* the owner's name for it */
 };
 
 struct lane_callbacks {

@@ -8,6 +8,7 @@
 #include "tests/sim/sim.h"
 
 #define STREAM_TRANSPORT 3
+#define STREAM_HALVES    7
 
 static struct tr_digest digest_of(const void *data, size_t bytes)
 {
@@ -18,6 +19,8 @@ static void message_release(struct sim *sim, unsigned from, struct sim_message *
 {
 	if (message->buffer)
 		group_buffer_release(sim->nodes[from].core, message->buffer);
+	if (message->place)
+		group_buffer_release(sim->nodes[message->to].core, message->place);
 	if (message->copied)
 		free((void *)message->payload);
 	free(message);
@@ -106,8 +109,8 @@ void net_unmap(struct sim *sim, unsigned number)
 }
 
 /* As transports do: lent for the step, in a buffer of the receiver's, or in memory that it maps. */
-static tr_status net_deliver_segment(struct sim *sim, unsigned to,
-    const struct sim_message *message, struct group_event *event)
+static tr_status net_deliver_segment(struct sim *sim, unsigned to, struct sim_message *message,
+    struct group_event *event)
 {
 	struct group_core *core = sim->nodes[to].core;
 	size_t bytes = message->payload_bytes;
@@ -117,12 +120,19 @@ static tr_status net_deliver_segment(struct sim *sim, unsigned to,
 	event->kind = GROUP_SEGMENT;
 	event->segment.header = &message->header;
 	event->segment.payload = message->payload;
-	if (how == 1 && core) {
-		event->segment.buffer = group_buffer_take(core, bytes);
+	if (message->place || (how == 1 && core)) {
+		event->segment.buffer = message->place;
+		if (!message->place)
+			event->segment.buffer = group_buffer_take(core, event->from,
+			    &message->header);
 		if (!event->segment.buffer)
 			abort();
-		void *data = group_buffer_data(event->segment.buffer);
-		memcpy(data, message->payload, bytes);
+		size_t half = message->place ? bytes / 2 : 0;
+		char *data = *group_buffer_at(event->segment.buffer);
+		if (message->place && sim->plant == PLANT_LANDING)
+			data = message->first;
+		message->place = NULL;
+		memcpy(data + half, (const char *)message->payload + half, bytes - half);
 		event->segment.payload = data;
 	} else if (how == 2) {
 		stable = malloc(sizeof(*stable) + bytes);
@@ -187,6 +197,28 @@ static void net_trace(struct sim *sim, unsigned from, unsigned to, const struct 
 }
 
 /* Delivers what is due. */
+/* The head of this frame and half of its body are here. What is wrong with the head is found when it is whole. */
+static bool net_half(struct sim *sim, unsigned from, unsigned to, struct sim_message *message)
+{
+	struct sim_node *node = &sim->nodes[to];
+
+	if (!sim->halves || message->kind != SIM_SEGMENT || message->looked || !node->core)
+		return false;
+	message->looked = true;
+	if (rng_below(sim->key, STREAM_HALVES, sim->looks++, 3) != 0)
+		return false;
+	message_copy(sim, from, message);
+	message->to = to;
+	message->place = group_buffer_take(node->core, sim->nodes[from].peer, &message->header);
+	if (!message->place)
+		abort();
+	message->first = *group_buffer_at(message->place);
+	memcpy(message->first, message->payload, message->payload_bytes / 2);
+	uint64_t most_us = sim->delay_us * (sim->looks % 4 == 0 ? 20 : 1);
+	message->due_us = sim->now_us + rng_below(sim->key, STREAM_HALVES, sim->looks, most_us);
+	return true;
+}
+
 void net_pump(struct sim *sim, unsigned from, unsigned to, uint64_t stamp)
 {
 	struct sim_link *link = &sim->links[from][to];
@@ -200,6 +232,10 @@ void net_pump(struct sim *sim, unsigned from, unsigned to, uint64_t stamp)
 	struct sim_message *message = link->head;
 	if (!message || message->due_us > sim->now_us)
 		return;
+	if (net_half(sim, from, to, message)) {
+		sim_at(sim, message->due_us, SIM_LINK, from, to, stamp);
+		return;
+	}
 	link->head = message->next;
 	if (!link->head)
 		link->tail = NULL;
@@ -336,11 +372,24 @@ void net_node_died(struct sim *sim, unsigned dead, bool silently)
 	}
 }
 
-/* Memory goes back to the caller: nothing may still be sent from it. */
+static void net_check_landings(struct sim *sim, unsigned number, const char *start, size_t bytes)
+{
+	for (unsigned from = 0; from < sim->node_count; from++) {
+		const struct sim_message *m = sim->links[from][number].head;
+		const char *at = m && m->place ? *group_buffer_at(m->place) : NULL;
+		if (at && at >= start && at < start + bytes)
+			sim_violation(sim,
+			    "n%u gets memory back into which a frame of n%u is still received",
+			    number, from);
+	}
+}
+
+/* Memory goes back to the caller: nothing may still be sent from it, or received into it. */
 void net_check_returned(struct sim *sim, unsigned from, const void *memory, size_t bytes)
 {
 	const char *start = memory;
 
+	net_check_landings(sim, from, start, bytes);
 	for (unsigned to = 0; to < sim->node_count; to++)
 		for (struct sim_message *m = sim->links[from][to].head; m; m = m->next) {
 			const char *payload = m->payload;

@@ -14,6 +14,7 @@ static const char *const plant_names[PLANT_COUNT] = {
 	[PLANT_APPLY] = "apply",
 	[PLANT_STALE_VIEW] = "stale-view",
 	[PLANT_LATE_STATE] = "late-state",
+	[PLANT_LANDING] = "landing",
 };
 
 enum sim_plant plant_parse(const char *name)

@@ -88,6 +88,10 @@ struct sim_message {
 	struct group_buffer *buffer;
 	struct tr_digest sent; /* of the payload when the core gave it away */
 	bool copied;
+	bool looked;                /* whether it comes in halves is known */
+	struct group_buffer *place; /* half of it is there */
+	char *first;                /* where that half is */
+	unsigned to;                /* whose that is */
 	Traind__Peer__Vote vote;
 	Traind__Peer__Commit commit;
 	char reason[256];
@@ -367,6 +371,7 @@ enum sim_plant {
 	PLANT_APPLY,      /* a worker applies a round that was abandoned: I6 */
 	PLANT_STALE_VIEW, /* an engine takes an older view: I6 */
 	PLANT_LATE_STATE, /* a donor serves the state after the wrong round: I7 */
+	PLANT_LANDING, /* the rest of a frame goes where its first half went, whoever has that memory now: I2 */
 	PLANT_COUNT
 };
 
@@ -386,7 +391,8 @@ struct sim {
 	Traind__Peer__Policy policy;
 	Traind__Peer__Algorithm algorithm;
 	bool deterministic;
-	bool all_ops;        /* all collectives, dtypes and codecs */
+	bool all_ops; /* all collectives, dtypes and codecs */
+	bool halves; /* some frames come in halves, the first into the memory that their receiver has for them */
 	unsigned hosts;      /* that nodes share; 0: unknown */
 	size_t window_bytes; /* group_core_options */
 	unsigned founders;
@@ -402,7 +408,7 @@ struct sim {
 	struct sim_fault faults[SIM_FAULTS_MAX];
 	unsigned fault_count, faults_done;
 	bool faults_started;
-	uint64_t deliveries, last_fault_us, target_round, looked_us;
+	uint64_t deliveries, looks, last_fault_us, target_round, looked_us;
 
 	struct sim_view seen[SIM_VIEWS_KEPT];
 	unsigned seen_count;
@@ -424,7 +430,8 @@ unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 /* ---- seeds.c: seeds that found a bug, by name ---- */
 struct sim_seed {
 	uint64_t seed;
-	bool all_ops; /* workers ran every collective when it was found; before, all-reduce only */
+	/* When it was found: 0: workers ran all-reduce only; 1: every collective; 2: and frames came in halves. */
+	unsigned had;
 	const char *name, *what;
 };
 extern const struct sim_seed sim_seeds[];

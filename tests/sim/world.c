@@ -203,13 +203,13 @@ static void sim_dispatch(struct sim *sim, const struct sim_event *event)
 	sim_event(sim, event);
 }
 
-/* Named seeds keep to what workers did when the seed found its bug. */
-static bool sim_plain_ops(uint64_t seed)
+/* Named seeds keep to what workers and links did when the seed found its bug. */
+static const struct sim_seed *sim_named(uint64_t seed)
 {
 	for (size_t i = 0; i < sim_seed_count; i++)
 		if (sim_seeds[i].seed == seed)
-			return !sim_seeds[i].all_ops;
-	return false;
+			return &sim_seeds[i];
+	return NULL;
 }
 
 static void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plant)
@@ -227,7 +227,9 @@ static void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_pla
 	sim->window_bytes = rng_below(sim->key, STREAM_SETUP, 3, 2) == 0
 	    ? 0
 	    : 64 * rng_below(sim->key, STREAM_SETUP, 4, 12);
-	sim->all_ops = !sim_plain_ops(seed) && rng_below(sim->key, STREAM_SETUP, 5, 4) != 0;
+	const struct sim_seed *named = sim_named(seed);
+	sim->all_ops = (!named || named->had >= 1) && rng_below(sim->key, STREAM_SETUP, 5, 4) != 0;
+	sim->halves = (!named || named->had >= 2) && rng_below(sim->key, STREAM_SETUP, 6, 2) == 0;
 	sim->deterministic = sim_chance(sim, 40);
 	sim->founders = 1 + (unsigned)sim_draw(sim, 5);
 	sim->think_us = sim_between(sim, 1 * MS, 200 * MS);

@@ -26,6 +26,7 @@ struct side {
 	unsigned opened, closed, drained, frames, small, places, unplaced, released, dropped;
 	uint64_t sum;
 	bool refuse_places, parked;
+	void *at;
 	unsigned park; /* so many offers are answered TR_EAGAIN */
 };
 
@@ -102,8 +103,9 @@ static bool on_place(void *arg, struct lane *lane, const uint8_t *head, size_t b
 	if (side->refuse_places)
 		return false;
 	side->places++;
-	place->memory = place->place = aligned_alloc(64, (body_bytes + 63) & ~(size_t)63);
-	return place->memory != NULL;
+	side->at = aligned_alloc(64, (body_bytes + 63) & ~(size_t)63);
+	*place = (struct lane_place){ &side->at, side->at };
+	return side->at != NULL;
 }
 
 static void on_unplace(void *arg, void *place)
