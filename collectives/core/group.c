@@ -127,6 +127,8 @@ static tr_status group_handle(struct group_core *core, const struct group_event 
 	case GROUP_STATE_SENT:
 		handover_sent(core, event->from);
 		return TR_OK;
+	case GROUP_STATE_RECORDS:
+		return record_inherit(core, event->records.items, event->records.count, error);
 	case GROUP_STATE_GOT:
 		return handover_got(core, event->from, event->status, event->round, event->reason,
 		    error);

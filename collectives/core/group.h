@@ -65,7 +65,8 @@ enum group_event_kind {
 	GROUP_LINK_LOST,   /* .link: the connection to or from a peer broke */
 	GROUP_STATE_ASKED, /* .from wants our state (we are its donor), .round; .digests_only */
 	GROUP_STATE_SENT,  /* the transfer to .from ended, well or not */
-	GROUP_STATE_GOT,   /* our own transfer ended; .status */
+	GROUP_STATE_RECORDS, /* .records of rounds before our state, that came with it; borrowed during the step */
+	GROUP_STATE_GOT, /* our own transfer ended; .status */
 	GROUP_LEAVE, /* the caller left: all records that the log may lack are said, not only the hub's */
 	GROUP_MEMBERD_BACK, /* it may not know that we are frozen: the report again */
 	GROUP_TICK,
@@ -117,6 +118,10 @@ struct group_event {
 		} segment;
 		const Traind__Peer__Vote *vote;
 		const Traind__Peer__Commit *commit;
+		struct {
+			Traind__Peer__RoundCommit *const *items;
+			size_t count;
+		} records;
 		const char *reason;
 	};
 };
@@ -231,6 +236,11 @@ const struct group_core_counters *group_core_counters(const struct group_core *c
 /* The caller's memory holds the state after *round and may not change it now: it has begun a round, or asked to, and was not
  * told that it is committed. False otherwise: it may be in the middle of a change. */
 bool group_core_state(const struct group_core *core, uint64_t *round);
+
+/* Records of rounds up to `round` that memberd's log may lack, ascending: they go along with the state after it, so that they outlive
+ * those who committed the rounds. At most `max`, the newest; borrowed until the next step. Returns how many. */
+size_t group_core_records(const struct group_core *core, uint64_t round,
+    Traind__Peer__RoundCommit **records, size_t max);
 
 tr_status group_core_contributors(const struct group_core *core, uint32_t tag, uint64_t element,
     uint64_t *peers, size_t max, size_t *count);

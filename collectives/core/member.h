@@ -27,7 +27,7 @@
 	1000000u /* a message to memberd without effect is said again: it may have restarted */
 #define MEMBER_DAMAGED_MAX \
 	3 /* damaged transfers of the state in a row: it is no accident of the way any more */
-#define MEMBER_RECORDS 1024 /* newest round records kept, to be sent again */
+#define MEMBER_RECORDS TR_STATE_RECORDS_MAX /* newest round records kept, to be sent again */
 
 /* Where the caller stands. */
 enum round_state {
@@ -235,6 +235,9 @@ struct tr_digest commit_digest(const struct group_core *core);
 void record_add(struct group_core *core, struct tr_round *info);
 /* After an installation: what memberd's log lacks. */
 void record_again(struct group_core *core, uint64_t recorded_round);
+/* What a donor knows of rounds before ours. */
+tr_status record_inherit(struct group_core *core, Traind__Peer__RoundCommit *const *records,
+    size_t count, struct tr_error *error);
 void record_finish(struct group_core *core);
 
 /* ---- repair.c ---- */

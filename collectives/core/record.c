@@ -1,8 +1,10 @@
 /* Records of committed rounds, for memberd's log. In steady state the hub sends each; the newest are kept by everyone.
  *
  * After an installation, and when it leaves, every member sends those that the log lacks: the hub may die with them unsent.
- * They are the same on all members; memberd takes the first of a round.
+ * They are the same on all members; memberd takes the first of a round. Those of which memberd has not heard go along with the state to
+ * a joiner: while it is away, all who were in those rounds may die, and the joiner be left.
  */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,6 +127,45 @@ void record_again(struct group_core *core, uint64_t recorded_round)
 		if (record->round > recorded_round)
 			record_emit(core, record);
 	}
+}
+
+size_t group_core_records(const struct group_core *core, uint64_t round,
+    Traind__Peer__RoundCommit **records, size_t max)
+{
+	size_t kept = core->record_count < MEMBER_RECORDS ? core->record_count : MEMBER_RECORDS;
+	size_t first = core->record_count - kept, end = core->record_count, count = 0;
+
+	while (end > first && core->records[(end - 1) % MEMBER_RECORDS]->round > round)
+		end--;
+	if (end - first > max)
+		first = end - max;
+	for (size_t i = first; i < end; i++)
+		if (core->records[i % MEMBER_RECORDS]->round > core->recorded_round)
+			records[count++] = core->records[i % MEMBER_RECORDS];
+	return count;
+}
+
+tr_status record_inherit(struct group_core *core, Traind__Peer__RoundCommit *const *records,
+    size_t count, struct tr_error *error)
+{
+	uint64_t newest = 0;
+
+	if (core->record_count > 0)
+		newest = core->records[(core->record_count - 1) % MEMBER_RECORDS]->round;
+	for (size_t i = 0; i < count; i++) {
+		if (!core->needs_state || records[i]->round <= newest)
+			continue; /* we were there, or had it before */
+		if (records[i]->round >= core->round ||
+		    records[i]->n_contributors > TR_GROUP_PEERS_MAX)
+			return tr_error_set(error, TR_EPROTO,
+			    "a record of round %" PRIu64
+			    " came with the state before round %" PRIu64,
+			    records[i]->round, core->round);
+		if (!record_keep(core, records[i]))
+			return tr_error_set(error, TR_ENOMEM, "out of memory for records");
+		newest = records[i]->round;
+	}
+	return TR_OK;
 }
 
 void record_finish(struct group_core *core)

@@ -189,6 +189,16 @@ static tr_status verdict(tr_status st)
 	return st == TR_ESTALE ? TR_OK : st;
 }
 
+static tr_status take_state_begin(struct inbound *in, const Traind__Peer__StateBegin *begin,
+    struct tr_error *error)
+{
+	struct group_event event = { .kind = GROUP_STATE_RECORDS,
+		.from = in->from,
+		.records = { begin->records, begin->n_records } };
+	tr_status st = state_receive_begin(in->member, in->from, in, begin, error);
+	return st == TR_OK ? verdict(member_step(in->member, &event, error)) : st;
+}
+
 static tr_status take_message(struct inbound *in, const Traind__Peer__PeerMessage *message,
     struct tr_error *error)
 {
@@ -212,7 +222,7 @@ static tr_status take_message(struct inbound *in, const Traind__Peer__PeerMessag
 		event.digests_only = message->state_request->digests_only;
 		return verdict(member_step(member, &event, error));
 	case TRAIND__PEER__PEER_MESSAGE__BODY_STATE_BEGIN:
-		return state_receive_begin(member, in->from, in, message->state_begin, error);
+		return take_state_begin(in, message->state_begin, error);
 	case TRAIND__PEER__PEER_MESSAGE__BODY_STATE_END:
 		return state_receive_finish(member, in->from, in, message->state_end, error);
 	case TRAIND__PEER__PEER_MESSAGE__BODY_PULSE:

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <xxhash.h>
 
 #include "common/log.h"
@@ -95,6 +96,22 @@ static void on_released(void *arg, bool sent)
 		pump(send);
 }
 
+/* The newest of so many bytes: the message must fit a frame. */
+static size_t records_of(const struct state_send *send, Traind__Peer__RoundCommit **records)
+{
+	size_t count = group_core_records(send->member->core, send->round, records,
+	    TR_STATE_RECORDS_MAX);
+	size_t bytes = 0, first = count;
+	while (first > 0) {
+		bytes += traind__peer__round_commit__get_packed_size(records[first - 1]);
+		if (bytes > TR_FRAME_CONTROL_MAX / 2)
+			break;
+		first--;
+	}
+	memmove(records, records + first, (count - first) * sizeof(records[0]));
+	return count - first;
+}
+
 static void send_begin(struct state_send *send)
 {
 	const struct channel_host *host = send->member->host;
@@ -102,7 +119,8 @@ static void send_begin(struct state_send *send)
 	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
 	Traind__Peer__StateTensor *tensors = calloc(host->tensor_count + 1u, sizeof(*tensors));
 	Traind__Peer__StateTensor **list = calloc(host->tensor_count + 1u, sizeof(*list));
-	tr_status st = tensors == NULL || list == NULL ? TR_ENOMEM : TR_OK;
+	Traind__Peer__RoundCommit **records = calloc(TR_STATE_RECORDS_MAX, sizeof(*records));
+	tr_status st = tensors == NULL || list == NULL || records == NULL ? TR_ENOMEM : TR_OK;
 	for (unsigned i = 0; st == TR_OK && i < host->tensor_count; i++) {
 		traind__peer__state_tensor__init(&tensors[i]);
 		tensors[i].name = host->tensors[i].name;
@@ -112,12 +130,17 @@ static void send_begin(struct state_send *send)
 	begin.round = send->round;
 	begin.n_tensors = host->tensor_count;
 	begin.tensors = list;
+	if (st == TR_OK) {
+		begin.records = records;
+		begin.n_records = records_of(send, records);
+	}
 	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_STATE_BEGIN;
 	message.state_begin = &begin;
 	if (st == TR_OK)
 		st = peer_send_message(send->conn, &message);
 	free(tensors);
 	free(list);
+	free(records);
 	if (st != TR_OK)
 		conn_close(send->conn, tr_status_text(st));
 }

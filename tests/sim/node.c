@@ -76,6 +76,8 @@ void node_crash(struct sim *sim, unsigned number, bool silently, const char *why
 void node_finish(struct sim *sim, unsigned number)
 {
 	uplink_forget_records(sim, number, UINT64_MAX);
+	for (unsigned to = 0; to < SIM_NODES_MAX; to++)
+		free(sim->nodes[number].transfer_records[to].data);
 	free(sim->nodes[number].records);
 	net_unmap(sim, number);
 	group_core_destroy(sim->nodes[number].core);
@@ -108,6 +110,40 @@ static void node_act_state_ask(struct sim *sim, unsigned number, const struct gr
 	node_ask_state(sim, number, donor, action->round);
 }
 
+static void node_pack_records(struct sim *sim, unsigned number, unsigned to, uint64_t round)
+{
+	struct sim_node *node = &sim->nodes[number];
+	struct sim_records *packed = &node->transfer_records[to];
+	Traind__Peer__RoundCommit *records[TR_STATE_RECORDS_MAX];
+	Traind__Peer__RoundCommits message = TRAIND__PEER__ROUND_COMMITS__INIT;
+
+	message.rounds = records;
+	message.n_rounds = group_core_records(node->core, round, records, TR_STATE_RECORDS_MAX);
+	free(packed->data);
+	packed->bytes = traind__peer__round_commits__get_packed_size(&message);
+	packed->data = malloc(packed->bytes + 1);
+	if (!packed->data)
+		abort();
+	traind__peer__round_commits__pack(&message, packed->data);
+}
+
+/* Those that the donor `from` sent along. */
+static void node_take_records(struct sim *sim, unsigned number, unsigned from)
+{
+	const struct sim_records *packed = &sim->nodes[from].transfer_records[number];
+	Traind__Peer__RoundCommits *records = traind__peer__round_commits__unpack(NULL,
+	    packed->bytes, packed->data);
+
+	if (!records)
+		abort();
+	struct group_event event = { .kind = GROUP_STATE_RECORDS,
+		.from = sim->nodes[from].peer,
+		.records = { records->rounds, records->n_rounds } };
+	if (node_step(sim, number, &event) == TR_EPROTO)
+		sim_violation(sim, "n%u refuses the records of n%u", number, from);
+	traind__peer__round_commits__free_unpacked(records, NULL);
+}
+
 static void node_act_state_send(struct sim *sim, unsigned number, const struct group_action *action)
 {
 	struct sim_node *node = &sim->nodes[number];
@@ -117,6 +153,7 @@ static void node_act_state_send(struct sim *sim, unsigned number, const struct g
 	node->transfers_digests[to] = action->digests_only;
 	node->transfer_round[to] = action->round;
 	node->transfer_chain[to] = node->worker.chain;
+	node_pack_records(sim, number, to, action->round);
 	sim_trace(sim, "n%u streams its state after round %lu to n%u", number,
 	    (unsigned long)node->worker.applied, to);
 	if (node->worker.applied != action->round || !node->worker.holds)
@@ -342,6 +379,8 @@ void node_state_in(struct sim *sim, unsigned number, unsigned from, bool failed)
 	if (!node->arriving[from])
 		return;
 	node->arriving[from] = false;
+	if (node->asked && node->asked_donor == from && node->asked_round == round)
+		node_take_records(sim, number, from);
 	if (donor->transfers_digests[number] && !node_left_agrees(sim, number, from, round, chain))
 		return;
 	struct group_event event = { .kind = GROUP_STATE_GOT, .from = donor->peer, .round = round };

@@ -55,5 +55,10 @@ const struct sim_seed sim_seeds[] = {
 	    "the simulator: a joiner died as it took its state, which was not in its memory yet" },
 	{ 108525, true, "state-for-nobody",
 	    "the simulator: a donor went on streaming to a joiner that was no longer in the view" },
+	{ 191590, true, "record-of-the-dead",
+	    "memberd was away when a round was committed, and all who knew of it died; a joiner "
+	    "held "
+	    "its state and not its record, and the log stood still" },
+	{ 41687, true, "record-of-the-dead-2", "the same, in the first round of all" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);

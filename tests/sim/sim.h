@@ -206,6 +206,11 @@ struct sim_left {
 	uint64_t round, chain;
 };
 
+struct sim_records { /* packed, as they go with a state */
+	uint8_t *data;
+	size_t bytes;
+};
+
 struct sim_node {
 	bool started, alive;
 	uint64_t paused_until_us;
@@ -220,6 +225,7 @@ struct sim_node {
 	unsigned crash_after; /* actions; 0: not planned */
 	bool crash_silently;
 	uint64_t transfer_round[SIM_NODES_MAX], transfer_chain[SIM_NODES_MAX];
+	struct sim_records transfer_records[SIM_NODES_MAX];
 	bool transferring[SIM_NODES_MAX], arriving[SIM_NODES_MAX], asked;
 	bool transfers_digests[SIM_NODES_MAX];
 	struct sim_left left;         /* by a worker that died before it on this machine */

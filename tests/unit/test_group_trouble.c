@@ -204,6 +204,64 @@ static void a_lost_donor(void **state)
 	pump_destroy(pump);
 }
 
+static tr_status give_records(struct pump *pump, unsigned to, uint64_t round, size_t contributors)
+{
+	static uint64_t peers[TR_GROUP_PEERS_MAX + 1];
+	Traind__Peer__RoundCommit record = TRAIND__PEER__ROUND_COMMIT__INIT, *list[] = { &record };
+	record.round = round;
+	record.contributors = peers;
+	record.n_contributors = contributors;
+	return pump_step(pump, to,
+	    &(struct group_event){ .kind = GROUP_STATE_RECORDS, .records = { list, 1 } });
+}
+
+/* A joiner gets the records of rounds before it along with its state, and says those that the log lacks: all others may be dead. */
+static void records_outlive_those_who_committed(void **state)
+{
+	(void)state;
+	struct pump *pump = pump_create(2);
+	struct pump_view view = pump_first_view(pump);
+	Traind__Peer__RoundCommit *records[4];
+	view.base_round = 5;
+	view.participate_from[1] = 5;
+	view.contribute_from[1] = 6;
+	view.donor[1] = 1;
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(pump_step(pump, i,
+		                     &(struct group_event){ .kind = GROUP_READY,
+		                         .round = i < 1 ? 4 : 0 }),
+		    TR_OK);
+	pump_install(pump, &view);
+	assert_int_equal(give_records(pump, 1, 5, 1), TR_EPROTO); /* not decided */
+	assert_int_equal(give_records(pump, 1, 4, TR_GROUP_PEERS_MAX + 1), TR_EPROTO);
+	assert_int_equal(give_records(pump, 1, 3, 1), TR_OK);
+	assert_int_equal(give_records(pump, 1, 4, 1), TR_OK);
+	assert_int_equal(give_records(pump, 1, 4, 1), TR_OK); /* asked for again */
+	assert_int_equal(group_core_records(pump->members[1].core, 4, records, 4), 2);
+	assert_int_equal(records[0]->round, 3);
+	assert_int_equal(group_core_records(pump->members[1].core, 3, records, 4), 1);
+	assert_int_equal(group_core_records(pump->members[1].core, 4, records, 1), 1);
+	assert_int_equal(records[0]->round, 4);
+	assert_int_equal(pump_step(pump, 1,
+	                     &(struct group_event){ .kind = GROUP_STATE_GOT, .from = 1, .round = 4 }),
+	    TR_OK);
+	assert_int_equal(give_records(pump, 1, 9, 1), TR_OK); /* no joiner any more: not heard */
+	assert_null(pump->members[1].record);
+	pump_kill(pump, 0);
+	pump_propose(pump, 2);
+	view = (struct pump_view){ .number = 2,
+		.base_round = 5,
+		.count = 1,
+		.peers = { 2 },
+		.participate_from = { 5 },
+		.contribute_from = { 5 },
+		.segment_bytes = 16 };
+	pump_install(pump, &view);
+	assert_non_null(pump->members[1].record);
+	assert_int_equal(pump->members[1].record->round, 4); /* the newest it said */
+	pump_destroy(pump);
+}
+
 static void strangers_and_liars(void **state)
 {
 	(void)state;
@@ -359,6 +417,7 @@ int main(void)
 		cmocka_unit_test(frozen_members_report_again),
 		cmocka_unit_test(a_view_without_us_or_our_word),
 		cmocka_unit_test(a_lost_donor),
+		cmocka_unit_test(records_outlive_those_who_committed),
 		cmocka_unit_test(strangers_and_liars),
 		cmocka_unit_test(votes_of_the_departed_are_forgotten),
 		cmocka_unit_test(an_old_vote_does_not_replace_a_newer_one),
