@@ -3,12 +3,12 @@
 #include <stdio.h>
 
 /* Loopback, as measured on the development machine: used until a link was measured. */
-#define LATENCY_UNMEASURED_S    35e-6
+#define LATENCY_UNMEASURED_S    25e-6
 #define BANDWIDTH_UNMEASURED_BS 2e9
 /* Memory of one host, and one message's way through two engines, on the same machine. */
 #define HOST_LATENCY_S    5e-6
 #define HOST_BANDWIDTH_BS 6e9
-#define HANDLING_S        5e-6
+#define HANDLING_S        8e-6
 #define HOST_CORES        2 /* at least: peers of one host share them */
 /* Bytes of inputs that one core adds up a second, of vectors that are in no cache. */
 #define FOLD_BS 8e9
@@ -31,7 +31,12 @@ const char *select_name(enum tr_algorithm algorithm)
 
 static double latency(const struct select_input *input)
 {
-	return input->latency_s > 0 ? input->latency_s : LATENCY_UNMEASURED_S;
+	bool known = input->latency_s > 0;
+
+	/* What heartbeats of one host show beyond the loopback's is how busy it is. */
+	if (!known || (input->hosts == 1 && input->latency_s > LATENCY_UNMEASURED_S))
+		return LATENCY_UNMEASURED_S;
+	return input->latency_s;
 }
 
 static double bandwidth(const struct select_input *input)
@@ -62,6 +67,18 @@ static double hierarchical_s(const struct select_input *input, double send_s)
 	    fold_s(input, (m - 1) / m + (hosts - 1) / hosts / m);
 }
 
+/* One-shot makes everybody handle as many messages as a hub does: on one host they take turns. */
+static double crowd(const struct select_input *input)
+{
+	return input->host_peers > HOST_CORES ? (double)input->host_peers / HOST_CORES : 1;
+}
+
+/* All on one host: what everybody does at the same time, its cores do one after the other. */
+static double turns(const struct select_input *input)
+{
+	return input->hosts == 1 ? crowd(input) : 1;
+}
+
 static double direct_s(const struct select_input *input, double send_s)
 {
 	double n = input->peers;
@@ -69,14 +86,8 @@ static double direct_s(const struct select_input *input, double send_s)
 
 	if (has_levels(input))
 		load *= (n - input->host_peers) / (n - 1);
-	return 2 * latency(input) + 2 * (n - 1) * HANDLING_S + load * send_s +
-	    fold_s(input, (n - 1) / n);
-}
-
-/* One-shot makes everybody handle as many messages as a hub does: on one host they take turns. */
-static double crowd(const struct select_input *input)
-{
-	return input->host_peers > HOST_CORES ? (double)input->host_peers / HOST_CORES : 1;
+	return (1 + turns(input)) * latency(input) + 2 * (n - 1) * HANDLING_S +
+	    turns(input) * (load * send_s + fold_s(input, (n - 1) / n));
 }
 
 double select_cost_s(const struct select_input *input, enum tr_algorithm algorithm)
@@ -96,11 +107,13 @@ double select_cost_s(const struct select_input *input, enum tr_algorithm algorit
 	case TR_HIERARCHICAL:
 		return hierarchical_s(input, send_s);
 	case TR_ONE_SHOT:
-		return a + handling * crowd(input) + (n - 1) * send_s + fold_s(input, n - 1);
+		return a + handling * crowd(input) +
+		    turns(input) * ((n - 1) * send_s + fold_s(input, n - 1));
 	default:
 		return 2 * (n - 1) * a + handling +
-		    2 * (input->deterministic ? 1 : (n - 1) / n) * send_s +
-		    fold_s(input, input->deterministic ? 1 : (n - 1) / n);
+		    (input->deterministic
+		            ? 2 * send_s + fold_s(input, 1)
+		            : turns(input) * (n - 1) / n * (2 * send_s + fold_s(input, 1)));
 	}
 }
 

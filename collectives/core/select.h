@@ -9,8 +9,9 @@
  *
  * n peers, S bytes, B bytes/s per direction of the slowest link, a one-way latency of the worst link, c the handling of one
  * message at its ends, g the time to fold one byte into a sum; R hosts of at most m peers, whose memory has latency a_h and
- * bandwidth B_h. With R hosts, direct has
- * (n-m)/(n-1) of its bytes between hosts. The form is that of Thakur, Rabenseifner & Gropp, "Optimization of collective
+ * bandwidth B_h. With R hosts, direct has (n-m)/(n-1) of its bytes between hosts. If all share one host, what everybody moves and adds
+ * (ring, direct, one-shot) and direct's second trip count m/2 times where that is more, since its cores (two, for all that is known) take
+ * turns; and a is at most the loopback's. The form is that of Thakur, Rabenseifner & Gropp, "Optimization of collective
  * communication operations in MPICH", 2005.
  */
 #ifndef TR_COLLECTIVES_CORE_SELECT_H
