@@ -64,13 +64,23 @@ static uint64_t group_hits[COVER_GROUP_STATES][FAULT_KINDS];
 
 /* ---- counting ---- */
 
+unsigned cover_member(const struct group_core *core)
+{
+	return (unsigned)core->state + (core->proposal != 0 ? COVER_FROZEN : 0) +
+	    (core->needs_state ? COVER_NEEDS : 0);
+}
+
+unsigned cover_frozen(unsigned state)
+{
+	return state % COVER_NEEDS >= COVER_FROZEN ? state : state + COVER_FROZEN;
+}
+
 static void count_member(const struct sim *sim, enum sim_fault_kind kind, unsigned number)
 {
 	const struct group_core *core = sim->nodes[number].core;
 
 	if (core)
-		member_hits[(unsigned)core->state + (core->proposal != 0 ? COVER_FROZEN : 0) +
-		    (core->needs_state ? COVER_NEEDS : 0)][kind]++;
+		member_hits[cover_member(core)][kind]++;
 }
 
 static enum cover_group group_now(const struct sim *sim)
@@ -94,6 +104,11 @@ static enum cover_group group_now(const struct sim *sim)
 	for (size_t i = 0; i < proposal->count; i++)
 		reported += proposal->members[i].report != NULL;
 	return reported < proposal->count ? COVER_COLLECTS : COVER_REPORTED;
+}
+
+unsigned cover_group(const struct sim *sim)
+{
+	return group_now(sim);
 }
 
 void cover_strike(const struct sim *sim, enum sim_fault_kind kind, unsigned victim)
@@ -121,8 +136,11 @@ static const char *member_never(unsigned state, unsigned kind)
 	unsigned round = state % ROUND_STATES;
 	bool frozen = state % COVER_NEEDS >= COVER_FROZEN, needs = state >= COVER_NEEDS;
 
-	if (needs && (round == ROUND_CLOSED || round == ROUND_HELD))
+	if (needs && (round == ROUND_CLOSED || round == ROUND_HELD || kind == FAULT_SALT))
 		return "who has no state yet does not commit (worker_step)";
+	if (round == ROUND_FAILED && frozen)
+		return "who is frozen takes nothing that it could fail of, but a view, which thaws "
+		       "it";
 	if ((kind == FAULT_MISMATCH || kind == FAULT_SALT) &&
 	    (round != ROUND_OPEN || (frozen && kind == FAULT_MISMATCH)))
 		return "a worker alters an op as it begins, a salt as it closes: its round is "
@@ -143,6 +161,43 @@ static const char *group_never(unsigned state, unsigned kind)
 	return NULL;
 }
 
+/* ---- what chance hardly meets ---- */
+
+static bool member_rare(unsigned state)
+{
+	unsigned round = state % ROUND_STATES;
+	bool frozen = state % COVER_NEEDS >= COVER_FROZEN, needs = state >= COVER_NEEDS;
+
+	return round >= ROUND_HELD || (frozen && (needs || round == ROUND_OPEN)) ||
+	    (needs && round == ROUND_IDLE);
+}
+
+static bool group_rare(unsigned state)
+{
+	return state == COVER_NO_GROUP || state == COVER_UNNUMBERED || state == COVER_REPORTED;
+}
+
+struct sim_aim cover_rare(uint64_t pick)
+{
+	struct sim_aim all[(COVER_STATES + COVER_GROUP_STATES) * FAULT_KINDS];
+	size_t count = 0;
+
+	for (unsigned kind = 0; kind < FAULT_KINDS; kind++) {
+		if (kind == FAULT_MISMATCH || kind == FAULT_SALT)
+			continue; /* they strike when their worker gets so far */
+		for (unsigned state = 0; state < COVER_STATES; state++)
+			if (member_rare(state) && !member_never(state, kind))
+				all[count++] = (struct sim_aim){ .state = state,
+					.kind = (enum sim_fault_kind)kind };
+		for (unsigned state = 0; state < COVER_GROUP_STATES; state++)
+			if (group_rare(state) && kind != FAULT_CRASH_AT_ACTION)
+				all[count++] = (struct sim_aim){ .of_memberd = true,
+					.state = state,
+					.kind = (enum sim_fault_kind)kind };
+	}
+	return all[pick % count];
+}
+
 /* ---- printing ---- */
 
 static const char *member_name(unsigned state)
@@ -158,6 +213,16 @@ static const char *member_name(unsigned state)
 static const char *group_name(unsigned state)
 {
 	return group_names[state];
+}
+
+const char *cover_name(const struct sim_aim *aim)
+{
+	static char name[128];
+
+	(void)snprintf(name, sizeof(name), "%s x %s",
+	    aim->of_memberd ? group_name(aim->state) : member_name(aim->state),
+	    fault_names[aim->kind]);
+	return name;
 }
 
 static void print_table(const char *title, unsigned states, uint64_t hits[][FAULT_KINDS],

@@ -93,7 +93,7 @@ void fault_delivery(struct sim *sim)
 			fault_fire(sim, i);
 }
 
-static unsigned fault_victim(struct sim *sim)
+unsigned fault_victim(struct sim *sim)
 {
 	unsigned at = (unsigned)sim_draw(sim, sim->node_count);
 
@@ -216,6 +216,32 @@ static bool fault_at_once(enum sim_fault_kind kind)
 	    kind != FAULT_MEMBERD_STALL;
 }
 
+void fault_strike(struct sim *sim, enum sim_fault_kind kind, unsigned victim)
+{
+	if (kind == FAULT_JOIN) {
+		cover_strike(sim, FAULT_JOIN, SIM_NODES_MAX);
+		if (sim->node_count < SIM_NODES_MAX)
+			node_start(sim, sim->node_count);
+		sim->joins++;
+		return;
+	}
+	if (kind == FAULT_MEMBERD_RESTART) {
+		if (sim->memberd.up)
+			cover_strike(sim, FAULT_MEMBERD_RESTART, SIM_NODES_MAX);
+		if (sim_chance(sim, 40))
+			memberd_snapshot(sim);
+		memberd_crash(sim);
+		return;
+	}
+	if (victim == SIM_NODES_MAX)
+		return;
+	if (kind == FAULT_MEMBERD_STALL && sim->memberd.up)
+		cover_strike(sim, FAULT_MEMBERD_STALL, SIM_NODES_MAX);
+	else if (fault_at_once(kind))
+		cover_strike(sim, kind, victim);
+	fault_do(sim, kind, victim);
+}
+
 void fault_fire(struct sim *sim, unsigned number)
 {
 	if (number >= SIM_FAULTS_MAX) {
@@ -229,27 +255,6 @@ void fault_fire(struct sim *sim, unsigned number)
 		return;
 	fault->done = true;
 	sim->faults_done++;
-	if (fault->kind == FAULT_JOIN) {
-		cover_strike(sim, FAULT_JOIN, SIM_NODES_MAX);
-		if (sim->node_count < SIM_NODES_MAX)
-			node_start(sim, sim->node_count);
-		sim->joins++;
-		return;
-	}
-	if (fault->kind == FAULT_MEMBERD_RESTART) {
-		if (sim->memberd.up)
-			cover_strike(sim, FAULT_MEMBERD_RESTART, SIM_NODES_MAX);
-		if (sim_chance(sim, 40))
-			memberd_snapshot(sim);
-		memberd_crash(sim);
-		return;
-	}
-	unsigned victim = fault_victim(sim);
-	if (victim == SIM_NODES_MAX)
-		return;
-	if (fault->kind == FAULT_MEMBERD_STALL && sim->memberd.up)
-		cover_strike(sim, FAULT_MEMBERD_STALL, SIM_NODES_MAX);
-	else if (fault_at_once(fault->kind))
-		cover_strike(sim, fault->kind, victim);
-	fault_do(sim, fault->kind, victim);
+	bool nobodys = fault->kind == FAULT_JOIN || fault->kind == FAULT_MEMBERD_RESTART;
+	fault_strike(sim, fault->kind, nobodys ? SIM_NODES_MAX : fault_victim(sim));
 }

@@ -1,4 +1,4 @@
-/* build/bin/sim --seeds 1..1000 | --seed S [--trace] | --named   [--plant NAME] [--pairs]
+/* build/bin/sim --seeds 1..1000 [--every 8] | --seed S [--trace] | --named   [--plant NAME] [--pairs]
  *
  * Prints one line for each seed that violates an invariant, with --pairs the table of (state x fault), and last `seeds=N violations=M`. Exit code 1 if M > 0.
  */
@@ -9,7 +9,7 @@
 #include "tests/sim/sim.h"
 
 struct options {
-	uint64_t first, last;
+	uint64_t first, last, every;
 	bool trace, named, pairs;
 	enum sim_plant plant;
 };
@@ -21,7 +21,7 @@ struct totals {
 static int usage(const char *program)
 {
 	fprintf(stderr,
-	    "usage: %s --seeds A..B | --seed S [--trace] | --named   [--plant NAME] "
+	    "usage: %s --seeds A..B [--every N] | --seed S [--trace] | --named   [--plant NAME] "
 	    "[--pairs]\n",
 	    program);
 	return 2;
@@ -43,6 +43,11 @@ static bool parse(int count, char **words, struct options *options)
 			if (end != value && strncmp(end, "..", 2) == 0)
 				options->last = strtoull(end + 2, &end, 10);
 			if (*value == '\0' || *end != '\0')
+				return false;
+			i++;
+		} else if (strcmp(words[i], "--every") == 0) {
+			options->every = strtoull(value, &end, 10);
+			if (*value == '\0' || *end != '\0' || options->every == 0)
 				return false;
 			i++;
 		} else if (strcmp(words[i], "--plant") == 0) {
@@ -78,14 +83,15 @@ static void run(uint64_t seed, const struct options *options, struct totals *tot
 
 int main(int count, char **words)
 {
-	struct options options = { 0 };
+	struct options options = { .every = 1 };
 	struct totals totals = { 0 };
 
 	if (!parse(count, words, &options))
 		return usage(words[0]);
 	for (size_t i = 0; options.named && i < sim_seed_count; i++)
 		run(sim_seeds[i].seed, &options, &totals, sim_seeds[i].name);
-	for (uint64_t seed = options.first; !options.named && seed <= options.last; seed++)
+	for (uint64_t seed = options.first; !options.named && seed <= options.last;
+	     seed += options.every)
 		run(seed, &options, &totals, NULL);
 	if (options.pairs)
 		cover_print();

@@ -240,6 +240,7 @@ tr_status node_step(struct sim *sim, unsigned number, struct group_event *event)
 		check_members(sim, event->install->view);
 		check_view(sim, number, node->view);
 	}
+	aim_in_step(sim, number, actions.count);
 	for (size_t i = 0; i < actions.count; i++) {
 		if (node->crash_after > 0 && node->alive && --node->crash_after == 0) {
 			cover_strike(sim, FAULT_CRASH_AT_ACTION, number);
@@ -253,6 +254,7 @@ tr_status node_step(struct sim *sim, unsigned number, struct group_event *event)
 	group_actions_finish(&actions);
 	if (!node->alive)
 		return TR_ESTALE;
+	aim_at_member(sim, number);
 	uint64_t deadline = group_core_deadline_us(node->core);
 	if (deadline != UINT64_MAX && deadline < node->tick_us) {
 		node->tick_us = deadline;
@@ -335,6 +337,16 @@ void node_transfer_done(struct sim *sim, unsigned number, unsigned to)
 		sim_at(sim, sim->now_us + sim_between(sim, 20, sim->delay_us), SIM_STATE_IN, to,
 		    number, 0);
 	}
+	/* Where faults are aimed the joiner may have all of it before the donor hears that the connection has closed. */
+	if (sim->aim_count > 0)
+		sim_at(sim, sim->now_us + sim_between(sim, 0, 600 * MS), SIM_TRANSFER_TOLD, number,
+		    to, 0);
+	else
+		node_transfer_told(sim, number, to);
+}
+
+void node_transfer_told(struct sim *sim, unsigned number, unsigned to)
+{
 	struct group_event sent = { .kind = GROUP_STATE_SENT, .from = sim->nodes[to].peer };
 	(void)node_step(sim, number, &sent);
 }

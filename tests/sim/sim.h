@@ -10,6 +10,7 @@
  *	uplink.c   the engine's side of memberd
  *	memberd.c  the membership core and its log
  *	fault.c    what goes wrong, when   plant.c   bugs planted on purpose
+ *	aim.c      faults aimed at rare states
  *	cover.c    in which states it went wrong
  */
 #ifndef TR_TESTS_SIM_H
@@ -30,6 +31,7 @@
 #define SIM_OPS_MAX     5
 #define SIM_ELEMENTS    112
 #define SIM_FAULTS_MAX  16
+#define SIM_AIMS_MAX    3
 #define SIM_PATIENCE_US 120000000u /* virtual time to finish after the last fault */
 
 #define MS               1000u
@@ -41,23 +43,25 @@ struct sim;
 
 /* ---- world.c ---- */
 enum sim_event_kind {
-	SIM_LINK,        /* the head of link a -> b is due */
-	SIM_LINK_SEEN,   /* a sees that its connection with b broke */
-	SIM_TO_NODE,     /* memberd -> a */
-	SIM_TO_MEMBER,   /* a -> memberd */
-	SIM_CONN_LOST,   /* a sees its connection to memberd close */
-	SIM_CONN_CLOSED, /* memberd sees connection b close */
-	SIM_CONNECT,     /* a dials memberd */
-	SIM_HEARTBEAT,   /* a */
-	SIM_CORE_TICK,   /* a */
-	SIM_FOLLOW,      /* a worker is started where one died; it finds its state */
-	SIM_WORKER,      /* a's caller does its next thing */
-	SIM_TRANSFER,    /* a has streamed its state to b */
-	SIM_STATE_IN,    /* and it has arrived at a, from b */
+	SIM_LINK,          /* the head of link a -> b is due */
+	SIM_LINK_SEEN,     /* a sees that its connection with b broke */
+	SIM_TO_NODE,       /* memberd -> a */
+	SIM_TO_MEMBER,     /* a -> memberd */
+	SIM_CONN_LOST,     /* a sees its connection to memberd close */
+	SIM_CONN_CLOSED,   /* memberd sees connection b close */
+	SIM_CONNECT,       /* a dials memberd */
+	SIM_HEARTBEAT,     /* a */
+	SIM_CORE_TICK,     /* a */
+	SIM_FOLLOW,        /* a worker is started where one died; it finds its state */
+	SIM_WORKER,        /* a's caller does its next thing */
+	SIM_TRANSFER,      /* a has streamed its state to b */
+	SIM_TRANSFER_TOLD, /* and its core hears of it */
+	SIM_STATE_IN,      /* and it has arrived at a, from b */
 	SIM_MEMBER_TICK,
 	SIM_MEMBER_APPLY, /* the oldest unsynced log entry is durable */
 	SIM_MEMBER_START,
 	SIM_FAULT, /* number a */
+	SIM_AIM,   /* number a, at b */
 };
 
 struct sim_event {
@@ -253,6 +257,7 @@ void node_conn_lost(struct sim *sim, unsigned node);
 void node_heartbeat(struct sim *sim, unsigned node);
 void node_view_changed(struct sim *sim, unsigned node, const Traind__Peer__View *view);
 void node_link_seen(struct sim *sim, unsigned node, unsigned other);
+void node_transfer_told(struct sim *sim, unsigned node, unsigned to);
 void node_transfer_done(struct sim *sim, unsigned node, unsigned to);
 void node_state_in(struct sim *sim, unsigned node, unsigned from, bool failed);
 unsigned node_of_peer(const struct sim *sim, uint64_t peer); /* SIM_NODES_MAX: none */
@@ -337,9 +342,30 @@ struct sim_fault {
 void fault_plan(struct sim *sim);
 void fault_fire(struct sim *sim, unsigned number);
 void fault_delivery(struct sim *sim);
+unsigned fault_victim(struct sim *sim); /* SIM_NODES_MAX: nobody is left */
+void fault_strike(struct sim *sim, enum sim_fault_kind kind, unsigned victim);
 void fault_progress(struct sim *sim); /* the group has its first view: the clock of faults starts */
 
+/* ---- aim.c ---- */
+struct sim_aim {
+	bool of_memberd;
+	unsigned state; /* cover.c's */
+	enum sim_fault_kind kind;
+	bool led, done;
+};
+
+void aim_plan(struct sim *sim);
+void aim_in_step(struct sim *sim, unsigned node, size_t actions); /* before they are done */
+void aim_at_member(struct sim *sim, unsigned node);               /* after them */
+void aim_at_memberd(struct sim *sim);
+void aim_fire(struct sim *sim, unsigned number, unsigned victim);
+
 /* ---- cover.c ---- */
+unsigned cover_member(const struct group_core *core); /* its state */
+unsigned cover_frozen(unsigned member_state);         /* the same, frozen */
+unsigned cover_group(const struct sim *sim);
+struct sim_aim cover_rare(uint64_t pick); /* a fault in a state that chance hardly meets */
+const char *cover_name(const struct sim_aim *aim);
 /* A fault strikes now; `victim` SIM_NODES_MAX: memberd, or nobody. */
 void cover_strike(const struct sim *sim, enum sim_fault_kind kind, unsigned victim);
 void cover_print(void);
@@ -413,6 +439,8 @@ struct sim {
 
 	struct sim_fault faults[SIM_FAULTS_MAX];
 	unsigned fault_count, faults_done;
+	struct sim_aim aims[SIM_AIMS_MAX];
+	unsigned aim_count;
 	bool faults_started;
 	uint64_t deliveries, looks, last_fault_us, target_round, looked_us;
 

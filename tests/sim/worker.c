@@ -52,7 +52,8 @@ void worker_start(struct sim *sim, unsigned number)
 
 	*worker = (struct sim_worker){ .state = WORKER_THINK };
 	(void)node_step(sim, number, &event);
-	worker_schedule(sim, number, sim_between(sim, 0, 20 * MS));
+	/* Where faults are aimed it may be in a view for a while before it begins. */
+	worker_schedule(sim, number, sim_between(sim, 0, sim->aim_count > 0 ? 500 * MS : 20 * MS));
 }
 
 void worker_end(struct sim *sim, unsigned number)
@@ -278,7 +279,9 @@ void worker_decided(struct sim *sim, unsigned number, tr_status status,
 		worker_schedule(sim, number, sim_between(sim, 0, 2 * MS));
 	} else {
 		worker->abandoned = true;
-		if (worker->submitted == worker->op_count)
+		if (sim->aim_count > 0) /* it computes, and notices late */
+			worker_schedule(sim, number, sim_between(sim, 0, 500 * MS));
+		else if (worker->submitted == worker->op_count)
 			worker_schedule(sim, number, sim_between(sim, 0, 20 * MS));
 	}
 }

@@ -160,8 +160,14 @@ static void sim_event(struct sim *sim, const struct sim_event *event)
 	case SIM_MEMBER_START:
 		memberd_start(sim);
 		break;
+	case SIM_TRANSFER_TOLD:
+		node_transfer_told(sim, a, b);
+		break;
 	case SIM_FAULT:
 		fault_fire(sim, a);
+		break;
+	case SIM_AIM:
+		aim_fire(sim, a, b);
 		break;
 	}
 }
@@ -171,7 +177,8 @@ static bool sim_is_nodes(enum sim_event_kind kind)
 {
 	return kind == SIM_LINK_SEEN || kind == SIM_TO_NODE || kind == SIM_CONN_LOST ||
 	    kind == SIM_CONNECT || kind == SIM_HEARTBEAT || kind == SIM_CORE_TICK ||
-	    kind == SIM_WORKER || kind == SIM_TRANSFER || kind == SIM_STATE_IN;
+	    kind == SIM_WORKER || kind == SIM_TRANSFER || kind == SIM_TRANSFER_TOLD ||
+	    kind == SIM_STATE_IN;
 }
 
 static bool sim_is_memberds(enum sim_event_kind kind)
@@ -241,6 +248,7 @@ static void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_pla
 	    sim->deterministic ? "deterministic" : "as it comes", sim->founders, sim->hosts,
 	    sim->window_bytes);
 	fault_plan(sim);
+	aim_plan(sim);
 	memberd_start(sim);
 	for (unsigned i = 0; i < sim->founders; i++)
 		node_start(sim, i);
@@ -255,6 +263,7 @@ unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 		if (++sim->events > EVENTS_MAX)
 			sim_violation(sim, "I3: %u events without an end", EVENTS_MAX);
 		sim_dispatch(sim, &event);
+		aim_at_memberd(sim);
 		if (!sim->over && check_finished(sim))
 			break;
 	}
