@@ -533,8 +533,14 @@ static void retire_if_drained(struct peer_lane *pl)
 	lane_finish(pl->lane, "one connection too many");
 }
 
-/* What has come through on the lane since it was last looked at; the path's round trip. */
-static uint32_t count(struct peer_lane *pl)
+static void least(uint32_t *value, uint32_t other)
+{
+	if (*value == 0 || other < *value)
+		*value = other;
+}
+
+/* What has come through on the lane since it was last looked at. */
+static void count(struct peer_lane *pl, struct stripe_sample *now)
 {
 	struct lane_path path;
 	lane_path(pl->lane, &path);
@@ -542,7 +548,8 @@ static uint32_t count(struct peer_lane *pl)
 	pl->link->retransmits += path.retransmits - pl->retransmits;
 	pl->acked_bytes = path.acked_bytes;
 	pl->retransmits = path.retransmits;
-	return path.rtt_us;
+	least(&now->rtt_us, path.rtt_us);
+	least(&now->now_rtt_us, path.now_rtt_us);
 }
 
 static void sample(struct peer_link *link)
@@ -551,9 +558,7 @@ static void sample(struct peer_link *link)
 	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
 		if (pl->lane == NULL || (!pl->up && !pl->retiring) || pl->finishing)
 			continue;
-		uint32_t rtt_us = count(pl);
-		if (now.rtt_us == 0 || rtt_us < now.rtt_us)
-			now.rtt_us = rtt_us;
+		count(pl, &now);
 		if (pl->retiring)
 			retire_if_drained(pl);
 	}

@@ -8,13 +8,17 @@
 #define MEASURE_RTTS   15        /* of being busy: a sawtooth or two */
 #define STATE_US_MIN   500000    /* of either: a few looks */
 #define GAIN_MIN       1.1       /* more lanes have to be worth it */
+#define FULL_RTTS      1.25      /* round trips of a path on which something queues */
+#define DOUBTFUL_MAX   1         /* tries that brought nothing and are followed by another one */
 #define WORSE          0.75      /* than when more were tried in vain */
 #define TRY_AGAIN_US   30000000u /* after a try that was not; doubled */
 #define TRY_AGAIN_MOST 2         /* so often */
 
 void stripe_init(struct stripe *stripe, unsigned forced)
 {
-	*stripe = (struct stripe){ .lanes = forced > 0 ? forced : 1, .forced = forced > 0 };
+	*stripe = (struct stripe){ .lanes = forced > 0 ? forced : 1,
+		.good = 1,
+		.forced = forced > 0 };
 	if (stripe->lanes > TR_LANES_MAX)
 		stripe->lanes = TR_LANES_MAX;
 }
@@ -31,6 +35,7 @@ static void give_back(struct stripe *stripe, unsigned lanes, uint64_t now_us)
 	unsigned doubled = stripe->failures < TRY_AGAIN_MOST ? stripe->failures : TRY_AGAIN_MOST;
 	stripe->lanes = lanes;
 	stripe->trying = false;
+	stripe->doubtful = 0;
 	stripe->rate_failed = stripe->rate_before;
 	stripe->failures++;
 	stripe->next_try_us = now_us + ((uint64_t)TRY_AGAIN_US << doubled);
@@ -48,12 +53,16 @@ static void conclude(struct stripe *stripe, const struct stripe_sample *sample)
 	double rate = (double)stripe->busy_bytes * 1e6 / (double)stripe->busy_us;
 	bool far = sample->rtt_us >= NEAR_RTT_US ||
 	    (sample->rtt_us >= LOSSY_RTT_US && stripe->lossy);
-	if (stripe->trying && rate < GAIN_MIN * stripe->rate_before) {
-		give_back(stripe, stripe->lanes / 2, sample->now_us);
+	bool full = sample->now_rtt_us >= FULL_RTTS * sample->rtt_us;
+	bool gained = !stripe->trying || rate >= GAIN_MIN * stripe->rate_before;
+	if (!gained && (full || stripe->doubtful >= DOUBTFUL_MAX)) {
+		give_back(stripe, stripe->good, sample->now_us);
 		return;
 	}
-	if (stripe->trying)
+	if (gained && stripe->trying)
 		stripe->failures = 0;
+	stripe->doubtful = gained ? 0 : stripe->doubtful + 1;
+	stripe->good = gained ? stripe->lanes : stripe->good;
 	stripe->trying = false;
 	if (rate < WORSE * stripe->rate_failed)
 		stripe->next_try_us = stripe->failures = 0;

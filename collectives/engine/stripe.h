@@ -8,8 +8,12 @@
  * looks like a gain, and pauses between ops like a loss. It is measured over many round trips, once new connections have left
  * their slow start, since in a single interval a stream of a long way shows anything from nothing to twice its rate.
  *
+ * While the round trip is as long as it ever was, nothing queues: so the path is not full, and a try that brought nothing is
+ * followed by one more, since streams that live on losses need their time. Then all of it is given back.
+ *
  *	stripe_init(&stripe, 0);
- *	lanes = stripe_look(&stripe, &(struct stripe_sample){ now_us, acked_bytes, busy, rtt_us, retransmits });
+ *	lanes = stripe_look(&stripe, &(struct stripe_sample){ now_us, acked_bytes, busy, rtt_us, now_rtt_us,
+ *	    retransmits });
  */
 #ifndef TR_COLLECTIVES_ENGINE_STRIPE_H
 #define TR_COLLECTIVES_ENGINE_STRIPE_H
@@ -21,7 +25,8 @@ struct stripe_sample {
 	uint64_t now_us;
 	uint64_t acked_bytes; /* of the whole link, ever */
 	bool busy;            /* there was always something to send since the last look */
-	uint32_t rtt_us;      /* the path's; 0: unknown */
+	uint32_t rtt_us;      /* the path's, without queues; 0: unknown */
+	uint32_t now_rtt_us;  /* lately, queues included; 0: unknown */
 	uint32_t retransmits; /* of the whole link, ever */
 };
 
@@ -29,7 +34,9 @@ struct stripe {
 	unsigned lanes;
 	bool forced;
 	enum { STRIPE_SETTLING, STRIPE_MEASURING } state;
-	bool trying;        /* lanes are twice as many as is known to be good */
+	bool trying;        /* twice as many as before */
+	unsigned good;      /* lanes that are known to be worth it */
+	unsigned doubtful;  /* tries in a row that brought nothing on a path that is not full */
 	double rate_before; /* bytes/s with half as many */
 	double rate_failed; /* rate_before of the newest try that was not worth it */
 	unsigned failures;  /* such tries in a row */

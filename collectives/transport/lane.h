@@ -97,7 +97,9 @@ struct lane_counters {
 
 /* What a path is like, as far as its transport knows; 0: unknown. */
 struct lane_path {
-	uint32_t rtt_us, retransmits;
+	uint32_t rtt_us; /* without queues */
+	uint32_t now_rtt_us;
+	uint32_t retransmits;
 	uint64_t acked_bytes;
 	const char *congestion; /* "cubic"; "" where there is none. Valid until the next call */
 };

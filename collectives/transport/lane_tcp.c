@@ -14,8 +14,7 @@
 
 /* Of bulk that waits for the socket: two segments, so that the next is at hand when it drains. */
 #define BACKLOG_BYTES (512u << 10)
-/* Over a long way less, by what the connection carries: on a slow one of several, megabytes would wait for seconds while the others
- * have nothing to do. So much time may pass until we look at the socket again, and so little is always there. */
+/* Over a long way less: so much time may pass until we look at the socket again, and so little is always there. */
 #define BACKLOG_MS        40u
 #define BACKLOG_BYTES_MIN (32u << 10)
 /* Taken in one go; then the loop gets a turn, and what came in is read. */
@@ -98,14 +97,19 @@ static void tcp_counters(const struct lane *lane, struct lane_counters *counters
 	conn_counters(((const struct lane_tcp *)lane)->conn, counters);
 }
 
+size_t lane_tcp_backlog(uint32_t rtt_us, uint64_t bytes_per_s)
+{
+	uint64_t most = (uint64_t)BACKLOG_BYTES * 1000 / BACKLOG_MS;
+	if (rtt_us < CONGESTION_LAN_RTT_US || bytes_per_s > most)
+		return BACKLOG_BYTES;
+	size_t bytes = bytes_per_s * BACKLOG_MS / 1000;
+	return bytes > BACKLOG_BYTES_MIN ? bytes : BACKLOG_BYTES_MIN;
+}
+
 static void set_backlog(struct lane_tcp *tcp, const struct tcp_path *known)
 {
-	uint64_t bytes = known->bytes_per_s * BACKLOG_MS / 1000;
+	size_t bytes = lane_tcp_backlog(known->rtt_us, known->bytes_per_s);
 	size_t not_sent = tcp->not_sent_bytes;
-	if (known->rtt_us < CONGESTION_LAN_RTT_US || bytes > BACKLOG_BYTES)
-		bytes = BACKLOG_BYTES;
-	else if (bytes < BACKLOG_BYTES_MIN)
-		bytes = BACKLOG_BYTES_MIN;
 	tcp->backlog_bytes = bytes;
 	tcp->not_sent_bytes = bytes < NOT_SENT_BYTES ? bytes : NOT_SENT_BYTES;
 	int low = (int)tcp->not_sent_bytes;
@@ -122,8 +126,11 @@ static void tcp_path(struct lane *lane, struct lane_path *path)
 	if (tcp_path_get(fd, &known))
 		set_backlog(tcp, &known);
 	congestion_get(fd, tcp->congestion_used);
-	*path = (struct lane_path){ known.rtt_us, known.retransmits, known.acked_bytes,
-		tcp->congestion_used };
+	*path = (struct lane_path){ .rtt_us = known.rtt_us,
+		.now_rtt_us = known.now_rtt_us,
+		.retransmits = known.retransmits,
+		.acked_bytes = known.acked_bytes,
+		.congestion = tcp->congestion_used };
 }
 
 static const char *tcp_peer_name(const struct lane *lane)

@@ -13,6 +13,7 @@ bool tcp_path_get(int fd, struct tcp_path *path)
 		return false;
 	path->rtt_us = info.tcpi_min_rtt != 0 && info.tcpi_min_rtt != UINT32_MAX ? info.tcpi_min_rtt
 	                                                                         : info.tcpi_rtt;
+	path->now_rtt_us = info.tcpi_rtt;
 	path->retransmits = info.tcpi_total_retrans;
 	path->acked_bytes = info.tcpi_bytes_acked;
 	path->bytes_per_s = info.tcpi_delivery_rate;

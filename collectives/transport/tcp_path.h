@@ -6,7 +6,8 @@
 #include <stdint.h>
 
 struct tcp_path {
-	uint32_t rtt_us; /* least one seen: what queues add is not the path's */
+	uint32_t rtt_us;     /* least one seen: what queues add is not the path's */
+	uint32_t now_rtt_us; /* lately */
 	uint32_t retransmits;
 	uint64_t acked_bytes;
 	uint64_t bytes_per_s; /* delivered lately; 0: unknown */

@@ -114,6 +114,25 @@ def test_a_connection_that_is_lost_in_mid_op_costs_no_view(tmp_path, how):
             assert lab.show()["b", "a"]["swallowed"] + lab.show()["a", "b"]["swallowed"] > 0
 
 
+def test_a_lossy_link_gets_more_connections():
+    """One stream of cubic carries a twentieth of it. What was chosen, and that the sums are right, the library's programs say."""
+    with WanLab("site a\nsite b\nlink a b delay=20ms rate=100mbit loss=1%") as lab:
+        bench = subprocess.Popen(
+            [BUILD / "bin" / "collbench", "--world", "2", "--sites", "a,b", "--transport", "tcp", "--bytes", str(4 << 20), "--iters", "1000", "--congestion",
+             "cubic", "--json"], env=lab.environment, stdout=subprocess.DEVNULL)
+        try:
+            wait_for(lambda: len(dialled(lab, "a", "b")) >= 4 or bench.poll() is not None, "connections to be added", deadline_s=170)
+            assert bench.poll() is None
+        finally:
+            bench.terminate()
+            bench.wait()
+        done = subprocess.run(
+            [BUILD / "bin" / "collbench", "--world", "2", "--sites", "a,b", "--transport", "tcp", "--bytes", str(1 << 20), "--iters", "2", "--json"],
+            env=lab.environment, capture_output=True, text=True, check=True)
+        row = json.loads(done.stdout)
+        assert row["identical"] is True and row["congestion"] in ("bbr", "cubic", "reno")
+
+
 def test_silence_is_judged_by_the_round_trip(tmp_path):
     """Eight round trips of 300 ms: 2.4 s, where one second is the least. An outage that is shorter is nobody's loss."""
     allowed = 8 * 0.3

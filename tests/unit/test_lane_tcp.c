@@ -330,6 +330,21 @@ static void congestion_follows_the_path(void **state)
 	assert_non_null(strstr(error.text, "reno"));
 }
 
+static void what_is_taken_ahead_follows_the_path(void **state)
+{
+	size_t near_by = lane_tcp_backlog(100, 0);
+	(void)state;
+	assert_true(near_by >= 2u * TR_SEGMENT_BYTES); /* the next one is at hand */
+	assert_int_equal(lane_tcp_backlog(100, 1000000), near_by);
+	assert_int_equal(lane_tcp_backlog(100000, 1u << 30), near_by);
+	assert_int_equal(lane_tcp_backlog(100000, UINT64_MAX), near_by);
+	size_t slow = lane_tcp_backlog(100000, 500000), unknown = lane_tcp_backlog(100000, 0);
+	assert_in_range(slow, 1,
+	    TR_SEGMENT_BYTES / 4); /* at 4 Mbit/s a segment takes half a second */
+	assert_in_range(unknown, 1, slow);
+	assert_in_range(lane_tcp_backlog(100000, 5000000), slow + 1, near_by - 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -338,6 +353,7 @@ int main(void)
 		cmocka_unit_test(a_body_that_does_not_come_gives_its_place_back),
 		cmocka_unit_test(dropped_bodies_are_told_from_sent_ones),
 		cmocka_unit_test(congestion_follows_the_path),
+		cmocka_unit_test(what_is_taken_ahead_follows_the_path),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@ struct path {
 	double sawtooth;         /* up to such a part more or less, from look to look */
 	unsigned op, pause;      /* looks of an op, and of the pause behind it; 0: none */
 	uint32_t rtt_us, losses; /* a look */
-	bool idle;
+	bool idle, shallow;      /* shallow: nothing queues, what is too much is lost */
 	double rate;
 	unsigned looks;
 	struct stripe_sample now;
@@ -39,6 +39,8 @@ static unsigned look(struct stripe *stripe, struct path *path)
 	path->now.now_us += LOOK_US;
 	path->now.busy = !path->idle && !pause;
 	path->now.rtt_us = path->rtt_us;
+	path->now.now_rtt_us = path->rate >= path->whole && !path->shallow ? 2 * path->rtt_us
+	                                                                   : path->rtt_us + 3000;
 	path->now.retransmits += path->losses;
 	return stripe_look(stripe, &path->now);
 }
@@ -122,6 +124,29 @@ static void a_rate_that_did_not_last_is_no_reason_to_wait(void **state)
 	assert_int_equal(most, 2);
 	wan.stream = 1.2e6;
 	assert_int_equal(after(&stripe, &wan, 60, &most), 16); /* 15 s */
+
+	/* The same in the middle of a try: it seems to bring less than nothing, but nothing queues. */
+	wan = (struct path){ .stream = 12e6, .whole = 12e6, .rtt_us = 100000, .losses = 2 };
+	stripe_init(&stripe, 0);
+	assert_int_equal(after(&stripe, &wan, 13, &most), 2);
+	wan.stream = 1.2e6;
+	assert_int_equal(after(&stripe, &wan, 50, &most), 16);
+}
+
+/* A path that is full without a queue: one more try than elsewhere, then all is given back. */
+static void a_path_without_a_queue_is_not_tried_for_ever(void **state)
+{
+	struct path full = { .stream = 12e6,
+		.whole = 12e6,
+		.rtt_us = 100000,
+		.losses = 2,
+		.shallow = true };
+	struct stripe stripe;
+	unsigned most;
+	(void)state;
+	stripe_init(&stripe, 0);
+	assert_int_equal(after(&stripe, &full, 100, &most), 1);
+	assert_int_equal(most, 4);
 }
 
 static void what_cannot_be_had_is_asked_for_again_later(void **state)
@@ -187,6 +212,7 @@ int main(void)
 		cmocka_unit_test(a_sawtooth_and_pauses_do_not_mislead),
 		cmocka_unit_test(slow_start_is_no_gain),
 		cmocka_unit_test(a_rate_that_did_not_last_is_no_reason_to_wait),
+		cmocka_unit_test(a_path_without_a_queue_is_not_tried_for_ever),
 		cmocka_unit_test(what_cannot_be_had_is_asked_for_again_later),
 		cmocka_unit_test(what_gains_nothing_is_given_back_and_not_tried_all_the_time),
 		cmocka_unit_test(an_idle_link_stays_as_it_is),
