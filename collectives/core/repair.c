@@ -205,26 +205,18 @@ static bool repair_same_attempt(const struct group_core *core, const struct repa
 	            plan->contributor_count * sizeof(uint64_t)) == 0);
 }
 
-static bool repair_any_indexed(const struct group_core *core)
-{
-	for (size_t i = 0; i < core->op_count; i++)
-		if (core->ops[i]->kind != OP_REDUCED)
-			return true;
-	return false;
-}
-
 /* A begun round whose attempt is over: redo it here from saved or no inputs, or tell the caller. memberd says `restart` where some
  * contributor may name others by their index, which means something else in another attempt: all of them stay, or none. Who does not
- * contribute is nobody's index, and can always begin again by itself. */
+ * contribute is nobody's index: it can begin again by itself, and does when others contribute than it was told. */
 static bool repair_redo_here(const struct group_core *core, const struct repair_plan *plan,
-    bool counted, uint64_t old_round)
+    bool counted, uint64_t old_round, bool same_contributors)
 {
 	bool counts = core->roster.live[core->roster.me];
 
 	if (plan->restart || core->round != old_round || counts != counted)
 		return false;
 	return counted ? core->view.policy == TRAIND__PEER__POLICY__POLICY_UNIFORM
-	               : !core->stuck && !repair_any_indexed(core);
+	               : !core->stuck && same_contributors;
 }
 
 static void repair_reset_ops(struct group_core *core, bool forget)
@@ -255,14 +247,24 @@ static void repair_drop_indexed(struct group_core *core)
 	core->op_count = kept;
 }
 
+static bool repair_contribute(const struct group_core *core, const uint64_t *peers, unsigned count)
+{
+	return count == core->roster.contributor_count &&
+	    (count == 0 || memcmp(peers, core->roster.contributors, count * sizeof(*peers)) == 0);
+}
+
 static void repair_enter(struct group_core *core, const struct repair_plan *plan)
 {
 	bool active = round_active(core);
 	bool same = active && repair_same_attempt(core, plan);
 	bool counted = active && core->roster.live[core->roster.me];
-	uint64_t old_round = core->round;
+	uint64_t old_round = core->round, old_attempt = core->roster.attempt;
+	uint64_t old[TR_GROUP_PEERS_MAX];
+	unsigned old_count = active ? core->roster.contributor_count : 0;
 	struct tr_error error;
 
+	if (old_count > 0)
+		memcpy(old, core->roster.contributors, old_count * sizeof(old[0]));
 	tr_status st = round_enter(core, plan->round, plan->attempt, plan->contributors,
 	    plan->contributor_count, &error);
 	if (st != TR_OK || core->roster.me == ROSTER_NONE) {
@@ -272,7 +274,8 @@ static void repair_enter(struct group_core *core, const struct repair_plan *plan
 	}
 	if (!active)
 		return;
-	if (!same && !repair_redo_here(core, plan, counted, old_round)) {
+	bool same_contributors = repair_contribute(core, old, old_count);
+	if (!same && !repair_redo_here(core, plan, counted, old_round, same_contributors)) {
 		char reason[96];
 		(void)snprintf(reason, sizeof(reason),
 		    "round %" PRIu64 " starts again in view %" PRIu64, core->round,
@@ -280,8 +283,10 @@ static void repair_enter(struct group_core *core, const struct repair_plan *plan
 		round_abandon(core, reason);
 		return;
 	}
-	if (!same)
+	if (!same && !same_contributors)
 		repair_drop_indexed(core);
+	else if (core->begun_attempt == old_attempt)
+		core->begun_attempt = core->roster.attempt; /* as the caller was told */
 	repair_reset_ops(core, !same);
 }
 

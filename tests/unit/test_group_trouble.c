@@ -204,6 +204,65 @@ static void a_lost_donor(void **state)
 	pump_destroy(pump);
 }
 
+/* A joiner begins its round before it is everybody's. What it was told of the contributors holds, or it is told again. */
+static void a_joiner_knows_who_contributes(void **state)
+{
+	(void)state;
+	struct pump *pump = pump_create(3);
+	struct pump_view view = pump_first_view(pump);
+	struct pump_member *joiner = &pump->members[2];
+	joiner->link_lost = 77;
+	view.base_round = 5;
+	view.participate_from[2] = 7;
+	view.contribute_from[2] = 8;
+	view.donor[2] = 1;
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(pump_step(pump, i,
+		                     &(struct group_event){ .kind = GROUP_READY,
+		                         .round = i < 2 ? 4 : 0 }),
+		    TR_OK);
+	pump_install(pump, &view);
+	assert_int_equal(pump_event(pump, 2, GROUP_BEGIN), TR_OK);
+	assert_int_equal(joiner->begun.round, 7);
+	assert_int_equal(joiner->begun.contributors, 2);
+	/* Another view of the same contributors: nothing has changed for it. */
+	pump_propose(pump, 2);
+	view.number = 2;
+	pump_install(pump, &view);
+	assert_int_equal(joiner->decided_count, 0);
+	/* One of them dies. */
+	pump_kill(pump, 1);
+	pump_propose(pump, 3);
+	view.number = 3;
+	view.count = 2;
+	view.peers[1] = 3;
+	view.participate_from[1] = 7;
+	view.contribute_from[1] = 8;
+	view.donor[1] = 1;
+	pump_install(pump, &view);
+	assert_int_equal(joiner->decided_count, 1);
+	assert_int_equal(joiner->status, TR_ERESTART);
+	assert_int_equal(pump_event(pump, 2, GROUP_BEGIN), TR_OK);
+	assert_int_equal(joiner->begun.contributors, 1);
+	/* So that its indices are those of the others, also after a view in which nobody was lost. */
+	pump_propose(pump, 4);
+	view.number = 4;
+	pump_install(pump, &view);
+	float data[4];
+	assert_int_equal(pump_step(pump, 2,
+	                     &(struct group_event){ .kind = GROUP_SUBMIT,
+	                         .submit = { .tag = 1,
+	                             .collective = TR_BROADCAST,
+	                             .data = data,
+	                             .count = 4,
+	                             .dtype = TR_F32,
+	                             .reduce = TR_SUM } }),
+	    TR_OK);
+	assert_int_equal(joiner->decided_count, 1);
+	assert_int_equal(joiner->link_lost, 77); /* it is not stuck: nothing was said to memberd */
+	pump_destroy(pump);
+}
+
 static tr_status give_records(struct pump *pump, unsigned to, uint64_t round, size_t contributors)
 {
 	static uint64_t peers[TR_GROUP_PEERS_MAX + 1];
@@ -417,6 +476,7 @@ int main(void)
 		cmocka_unit_test(frozen_members_report_again),
 		cmocka_unit_test(a_view_without_us_or_our_word),
 		cmocka_unit_test(a_lost_donor),
+		cmocka_unit_test(a_joiner_knows_who_contributes),
 		cmocka_unit_test(records_outlive_those_who_committed),
 		cmocka_unit_test(strangers_and_liars),
 		cmocka_unit_test(votes_of_the_departed_are_forgotten),
