@@ -20,6 +20,8 @@
 #define SPIN_NS 50000u
 /* A caller that is kept busy by rings alone looks at sockets and timers now and then. */
 #define LOOP_EVERY_NS 500000u
+/* A clock costs as much as a look: so many looks that find something go by one. */
+#define LOOKS_PER_CLOCK 16u
 /* So often the parked thread looks whether callers are still at it; when one of them waits for long, it need not look. */
 #define PARK_NS         500000u
 #define PARK_LOOKS_MOST 8u
@@ -123,7 +125,6 @@ static bool loop_turn(struct engine *engine)
 	uint64_t steps = engine->steps;
 	(void)uv_run(&engine->loop, UV_RUN_NOWAIT);
 	engine_publish(engine);
-	engine->looped_ns = uv_now(&engine->loop) * 1000000;
 	return engine->steps != steps;
 }
 
@@ -158,25 +159,34 @@ static bool over(const struct engine *engine)
 /* true: it is done; false: nothing came for a while, nor is anything due in the loop. */
 static bool spin(struct engine *engine, bool (*done)(void *arg), void *arg)
 {
-	uint64_t now_ns = uv_hrtime(), idle_ns = now_ns;
+	uint64_t idle_ns = 0; /* since then; 0: something came just now */
 	attend(engine);
 	while (!over(engine)) {
-		bool moved = look(engine);
-		if (done(arg))
+		bool moved = look(engine), clock = ++engine->looks % LOOKS_PER_CLOCK == 0;
+		bool is_done = done(arg);
+		if (is_done && !clock)
 			return true;
-		now_ns = uv_hrtime();
-		bool long_idle = now_ns - idle_ns > SPIN_NS;
+		if (moved && engine->far_lanes == 0 && !clock) {
+			idle_ns = 0;
+			continue;
+		}
+		uint64_t now_ns = uv_hrtime();
+		bool long_idle = idle_ns != 0 && now_ns - idle_ns > SPIN_NS;
 		if (engine->far_lanes > 0 || long_idle ||
 		    now_ns - engine->looped_ns > LOOP_EVERY_NS) {
+			engine->looped_ns = now_ns;
 			moved |= loop_turn(engine);
-			if (done(arg))
-				return true;
+			is_done = is_done || done(arg);
 		}
-		if (moved)
-			idle_ns = now_ns;
-		else if (long_idle)
+		if (is_done)
+			return true;
+		if (!moved && long_idle)
 			return false;
-		else
+		if (moved)
+			idle_ns = 0;
+		else if (idle_ns == 0)
+			idle_ns = now_ns;
+		if (!moved)
 			(void)sched_yield();
 	}
 	return false;
@@ -211,7 +221,6 @@ static bool drive_once(struct engine *engine)
 {
 	if (pthread_mutex_trylock(&engine->turn) != 0)
 		return false;
-	uv_update_time(&engine->loop);
 	attend(engine);
 	(void)look(engine);
 	hand_back(engine);
@@ -226,7 +235,6 @@ bool engine_drive(struct engine *engine, bool (*done)(void *arg), void *arg,
 		return drive_once(engine);
 	caller_comes(engine);
 	pthread_mutex_lock(&engine->turn);
-	uv_update_time(&engine->loop);
 	while (!over(engine) && !spin(engine, done, arg) && !sleep_in_loop(engine, also))
 		continue;
 	hand_back(engine);

@@ -51,6 +51,7 @@ struct engine {
 	bool stopping;
 	pthread_mutex_t turn; /* held by whoever works: of all that is not under `lock` */
 	uint64_t wakes_ms;    /* the thread sleeps until then */
+	unsigned looks;       /* of callers */
 	uint64_t looped_ns;   /* the loop's last turn by a caller */
 	uint64_t steps;       /* events that went into cores */
 	bool driven;          /* by a caller, who needs no doorbell */

@@ -113,10 +113,10 @@ void peer_lane_forget_closed(struct peer_link *link)
 static void measure(struct peer_link *link, size_t bytes)
 {
 	link->burst_bytes += bytes;
-	if (link->unwritten > 0 || !queue_empty(link))
+	if (link->near || link->unwritten > 0 || !queue_empty(link))
 		return;
 	uint64_t took_us = uv_hrtime() / 1000 - link->burst_start_us;
-	if (link->burst_bytes >= BURST_BYTES_MIN && took_us > 0 && !link->near)
+	if (link->burst_bytes >= BURST_BYTES_MIN && took_us > 0)
 		engine_learn_bandwidth(link->member->engine,
 		    (double)link->burst_bytes * 1e6 / (double)took_us,
 		    &link->bandwidth_bytes_per_s);

@@ -202,7 +202,7 @@ void peer_link_connect(struct member *member, uint64_t peer)
 
 static void link_queue(struct peer_link *link, struct outgoing *out)
 {
-	bool idle = link->unwritten == 0;
+	bool idle = link->unwritten == 0 && !link->near; /* memory's speed is not learned */
 	for (unsigned c = 0; idle && c < OUTGOING_CLASSES; c++)
 		idle = link->queue[c].first == NULL;
 	if (idle) {
