@@ -31,6 +31,11 @@ static bool rings_quiet(const struct engine *engine)
 	return engine->shm == NULL || shm_hub_sleep(engine->shm);
 }
 
+static uint64_t wakes_ms(const struct engine *engine, int timeout)
+{
+	return timeout < 0 ? UINT64_MAX : uv_now(&engine->loop) + (uint64_t)timeout;
+}
+
 /* ---- the thread ---- */
 
 void engine_unpark(struct engine *engine)
@@ -70,8 +75,10 @@ void engine_run(void *arg)
 		} while (alive && (watch_started() || !rings_quiet(engine)));
 		engine_publish(engine);
 		int timeout = uv_backend_timeout(&engine->loop);
-		engine->wakes_ms = timeout < 0 ? UINT64_MAX
-		                               : uv_now(&engine->loop) + (uint64_t)timeout;
+		engine->wakes_ms = wakes_ms(engine, timeout);
+		/* It parks as long as they sleep: one of them has to know of a timer that was started here. */
+		if (engine->sleepers > 0 && engine->wakes_ms < engine->sleeper_wakes_ms)
+			(void)uv_async_send(&engine->wake);
 		pthread_mutex_unlock(&engine->turn);
 		struct pollfd wait = { .fd = uv_backend_fd(&engine->loop), .events = POLLIN };
 		if (alive && timeout != 0)
@@ -141,7 +148,7 @@ static void hand_back(struct engine *engine)
 	if (uv_backend_timeout(&engine->loop) == 0) /* what was made is to be written */
 		(void)loop_turn(engine);
 	int timeout = uv_backend_timeout(&engine->loop);
-	bool earlier = timeout >= 0 && uv_now(&engine->loop) + (uint64_t)timeout < engine->wakes_ms;
+	bool earlier = engine->sleepers > 0 || wakes_ms(engine, timeout) < engine->wakes_ms;
 	engine->driven = false;
 	bool looked_after = engine->sleepers == 0 && atomic_load(&engine->parked);
 	if (engine->stopping || (looked_after && !engine->stop_left))
@@ -205,6 +212,7 @@ static bool sleep_in_loop(struct engine *engine, struct pollfd *also)
 		.events = POLLIN };
 	engine->driven = false;
 	engine->sleepers++;
+	engine->sleeper_wakes_ms = wakes_ms(engine, timeout);
 	pthread_mutex_unlock(&engine->turn);
 	int ready = poll(waits, ENGINE_DRIVE_ALSO + 1, timeout);
 	pthread_mutex_lock(&engine->turn);

@@ -49,17 +49,18 @@ struct engine {
 	uv_async_t wake;
 	uv_timer_t hello_timer; /* connections that have not said who they are */
 	bool stopping;
-	pthread_mutex_t turn; /* held by whoever works: of all that is not under `lock` */
-	uint64_t wakes_ms;    /* the thread sleeps until then */
-	unsigned looks;       /* of callers */
-	uint64_t looped_ns;   /* the loop's last turn by a caller */
-	uint64_t steps;       /* events that went into cores */
-	bool driven;          /* by a caller, who needs no doorbell */
-	unsigned sleepers;    /* callers that sleep in the loop */
-	bool stop_left;       /* a caller met COMMAND_STOP and left it to the thread */
-	unsigned far_lanes;   /* lanes that only the loop sees */
-	_Atomic bool parked;  /* the thread looks at no event (engine_drive.c) */
-	bool memberd_lost;    /* what is said now does not arrive */
+	pthread_mutex_t turn;      /* held by whoever works: of all that is not under `lock` */
+	uint64_t wakes_ms;         /* the thread sleeps until then */
+	unsigned looks;            /* of callers */
+	uint64_t looped_ns;        /* the loop's last turn by a caller */
+	uint64_t steps;            /* events that went into cores */
+	bool driven;               /* by a caller, who needs no doorbell */
+	unsigned sleepers;         /* callers that sleep in the loop */
+	uint64_t sleeper_wakes_ms; /* the newest of them sleeps until then */
+	bool stop_left;            /* a caller met COMMAND_STOP and left it to the thread */
+	unsigned far_lanes;        /* lanes that only the loop sees */
+	_Atomic bool parked;       /* the thread looks at no event (engine_drive.c) */
+	bool memberd_lost;         /* what is said now does not arrive */
 	struct member *members;
 	struct inbound *strangers, **strangers_tail; /* oldest first */
 	unsigned stranger_count;

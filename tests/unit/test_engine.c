@@ -128,6 +128,34 @@ static void unreachable_peer_is_reported(void **state)
 	fx_stop(fx);
 }
 
+/* Timers that the engine's thread has started are not forgotten while a caller sleeps in the engine's loop: a frozen member says its
+ * report again. */
+static void a_sleeping_caller_keeps_the_time(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__ViewPropose propose = TRAIND__PEER__VIEW_PROPOSE__INIT;
+	uint64_t member = FX_PEER(0);
+	struct caller caller;
+	bool one[FX_HOSTS_MAX] = { true };
+	caller_start(&caller, &fx->hosts[0], 1, 0);
+	FX_WAIT(fx, fx->hosts[0].ready);
+	propose.group = FX_GROUP;
+	propose.number = ++fx->view;
+	propose.members = &member;
+	propose.n_members = 1;
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_VIEW_PROPOSE;
+	message.view_propose = &propose;
+	fx_tell(fx, one, &message);
+	FX_WAIT(fx, fx->hosts[0].heard[TRAIND__PEER__TO_MEMBER__BODY_VIEW_REPORT] >= 3);
+	fx_change_view(fx, one);
+	caller_join(&caller);
+	assert_int_equal(caller.status, TR_OK);
+	fx_stop(fx);
+}
+
 /* A call that waits too long names whom it waited for, and can be made again. */
 static void deadline_names_the_peer(void **state)
 {
@@ -390,6 +418,7 @@ int main(void)
 		cmocka_unit_test(star_member_dies),
 		cmocka_unit_test(link_breaks_between_live_members),
 		cmocka_unit_test(unreachable_peer_is_reported),
+		cmocka_unit_test(a_sleeping_caller_keeps_the_time),
 		cmocka_unit_test(deadline_names_the_peer),
 		cmocka_unit_test(ops_in_any_order),
 		cmocka_unit_test(bandwidth_is_learned),
