@@ -54,7 +54,7 @@ static bool queue_empty(const struct peer_link *link)
 static bool hungry(const struct peer_link *link)
 {
 	const struct peer_lane *pl = link->lanes;
-	while (pl != NULL && !(pl->up && lane_unsent(pl->lane) == 0))
+	while (pl != NULL && !(pl->up && !pl->retiring && lane_unsent(pl->lane) == 0))
 		pl = pl->next;
 	return pl != NULL && queue_empty(link);
 }
@@ -192,7 +192,7 @@ static struct peer_lane *roomiest(const struct peer_link *link)
 	struct peer_lane *best = NULL;
 	size_t best_room = 0;
 	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
-		size_t room = pl->up ? lane_room(pl->lane) : 0;
+		size_t room = pl->up && !pl->retiring ? lane_room(pl->lane) : 0;
 		if (room > best_room) {
 			best = pl;
 			best_room = room;
@@ -495,10 +495,9 @@ static void grow(struct peer_link *link)
 	unsigned alive = lanes_alive(link);
 	for (struct peer_lane *pl = link->lanes; pl != NULL && alive < link->stripe.lanes;
 	     pl = pl->next) {
-		if (pl->lane == NULL || !pl->retiring || pl->finishing)
+		if (!pl->up || !pl->retiring)
 			continue;
 		pl->retiring = false;
-		pl->up = true;
 		alive++;
 	}
 	for (; peer != NULL && alive < link->stripe.lanes; alive++) {
@@ -513,11 +512,10 @@ static void shrink(struct peer_link *link)
 	for (unsigned alive = lanes_alive(link); alive > link->stripe.lanes; alive--) {
 		struct peer_lane *newest = NULL;
 		for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next)
-			if (pl->up && pl != peer_lane_first_up(link))
+			if (pl->up && !pl->retiring && pl != peer_lane_first_up(link))
 				newest = pl;
 		if (newest == NULL)
 			return;
-		newest->up = false;
 		newest->retiring = true;
 	}
 }
@@ -529,7 +527,7 @@ static void retire_if_drained(struct peer_lane *pl)
 	lane_counters(pl->lane, &counters);
 	if (lane_unsent(pl->lane) > 0 || pl->acked_bytes < counters.bytes_out)
 		return;
-	pl->finishing = true;
+	pl->up = false;
 	lane_finish(pl->lane, "one connection too many");
 }
 
@@ -556,9 +554,11 @@ static void sample(struct peer_link *link)
 {
 	struct stripe_sample now = { .now_us = uv_hrtime() / 1000, .busy = !link->idle_seen };
 	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
-		if (pl->lane == NULL || (!pl->up && !pl->retiring) || pl->finishing)
+		if (!pl->up)
 			continue;
 		count(pl, &now);
+		if (pl == peer_lane_first_up(link))
+			pl->retiring = false; /* what is older has broken: votes stay on this one, in order */
 		if (pl->retiring)
 			retire_if_drained(pl);
 	}
@@ -579,7 +579,8 @@ void peer_lane_look(struct peer_link *link)
 		return;
 	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
 		struct lane_counters counters;
-		if (!pl->up)
+		if (!pl->up ||
+		    pl->retiring) /* a pulse under way would keep it from having drained */
 			continue;
 		lane_counters(pl->lane, &counters);
 		if (pulse_on(link->member->engine) &&
@@ -591,4 +592,5 @@ void peer_lane_look(struct peer_link *link)
 	sample(link);
 	grow(link);
 	shrink(link);
+	peer_lane_feed(link); /* one that was to go may have been taken back */
 }

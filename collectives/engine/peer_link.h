@@ -50,11 +50,10 @@ struct peer_lane {
 	uint32_t number;   /* in the link */
 	bool up;           /* connected, hello said */
 	bool far;          /* among the engine's far_lanes */
-	bool retiring; /* one too many: nothing more is sent on it, and when all has come it is ours to close */
-	bool finishing; /* that has begun */
-	bool ended;     /* the other end has said how much came */
-	uint64_t sent;  /* frames */
-	uint64_t known; /* so many of them came, or were not kept; `kept` are those after it */
+	bool retiring;     /* one too many: no more bulk, and closed by us when all has come */
+	bool ended;        /* the other end has said how much came */
+	uint64_t sent;     /* frames */
+	uint64_t known;    /* so many of them came, or were not kept; `kept` are those after it */
 	struct outgoing_list kept;
 	uint64_t acked_bytes; /* when last looked at */
 	uint32_t retransmits;
