@@ -58,6 +58,8 @@ struct fx_host {
 };
 
 struct fx {
+	uint64_t group;
+	struct fx *beside; /* another group, some of whose hosts share engines with ours; NULL: none */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	struct timespec until; /* FX_WAIT's */
@@ -122,20 +124,32 @@ static void fx_hear(struct fx_host *host, const Traind__Peer__ToMember *m)
 }
 
 /* Several hosts can share an engine (fx_share): of whom is this? */
+static struct fx_host *fx_host_of(struct fx_host *host, uint64_t group, uint64_t peer)
+{
+	struct fx *fx = host->fx->group == group ? host->fx : host->fx->beside;
+	return fx != NULL ? &fx->hosts[peer - FX_PEER(0)] : host;
+}
+
 static struct fx_host *fx_speaker(struct fx_host *host, const Traind__Peer__ToMember *m)
 {
-	uint64_t peer = FX_PEER(host->index);
-	if (m->body_case == TRAIND__PEER__TO_MEMBER__BODY_PEER_READY)
-		peer = m->peer_ready->peer;
-	else if (m->body_case == TRAIND__PEER__TO_MEMBER__BODY_VIEW_REPORT)
-		peer = m->view_report->peer;
-	else if (m->body_case == TRAIND__PEER__TO_MEMBER__BODY_PEER_REPORT)
-		peer = m->peer_report->peer;
-	else if (m->body_case == TRAIND__PEER__TO_MEMBER__BODY_PEER_FAILED)
-		peer = m->peer_failed->peer;
-	else if (m->body_case == TRAIND__PEER__TO_MEMBER__BODY_LINK_LOST)
-		peer = m->link_lost->peer;
-	return &host->fx->hosts[peer - FX_PEER(0)];
+	switch (m->body_case) {
+	case TRAIND__PEER__TO_MEMBER__BODY_PEER_READY:
+		return fx_host_of(host, m->peer_ready->group, m->peer_ready->peer);
+	case TRAIND__PEER__TO_MEMBER__BODY_VIEW_REPORT:
+		return fx_host_of(host, m->view_report->group, m->view_report->peer);
+	case TRAIND__PEER__TO_MEMBER__BODY_PEER_REPORT:
+		return fx_host_of(host, host->fx->group, m->peer_report->peer);
+	case TRAIND__PEER__TO_MEMBER__BODY_PEER_FAILED:
+		return fx_host_of(host, m->peer_failed->group, m->peer_failed->peer);
+	case TRAIND__PEER__TO_MEMBER__BODY_LINK_LOST:
+		return fx_host_of(host, m->link_lost->group, m->link_lost->peer);
+	case TRAIND__PEER__TO_MEMBER__BODY_VIEW_INSTALLED:
+		return fx_host_of(host, m->view_installed->group, m->view_installed->peer);
+	case TRAIND__PEER__TO_MEMBER__BODY_ROUND_COMMITS:
+		return fx_host_of(host, m->round_commits->group, m->round_commits->peer);
+	default:
+		return host;
+	}
 }
 
 static void fx_to_member(void *arg, const Traind__Peer__ToMember *message)
@@ -152,9 +166,7 @@ static void fx_to_member(void *arg, const Traind__Peer__ToMember *message)
 static void fx_worker_gone(void *arg, uint64_t group, uint64_t peer,
     const Traind__Peer__LastWords *words)
 {
-	struct fx_host *host = arg;
-	(void)group;
-	(void)peer;
+	struct fx_host *host = fx_host_of(arg, group, peer);
 	size_t bytes = traind__peer__last_words__get_packed_size(words);
 	uint8_t *packed = malloc(bytes + 1);
 	assert_non_null(packed);
@@ -251,7 +263,7 @@ static void fx_add_worker(struct fx_host *host, int fd)
 {
 	Traind__Peer__StartWorker start = TRAIND__PEER__START_WORKER__INIT;
 	start.job_id = 3;
-	start.group = FX_GROUP;
+	start.group = host->fx->group;
 	start.peer = FX_PEER(host->index);
 	start.rank = host->index;
 	assert_int_equal(engine_add_worker(host->engine, &start, 1, fd, NULL), TR_OK);
@@ -288,6 +300,16 @@ static void fx_host_stop(struct fx_host *host)
 /* Of what fx_start makes: callers work for their engines while they wait. */
 static bool fx_driving;
 
+/* Host `index` is in the process of another group's host `with`: one engine has a member of each. That group is stopped first. */
+static inline void fx_beside(struct fx *fx, unsigned index, struct fx_host *with)
+{
+	fx_host_stop(&fx->hosts[index]);
+	fx->beside = with->fx;
+	with->fx->beside = fx;
+	fx->hosts[index] = (struct fx_host){ .fx = fx, .index = index, .engine = with->engine };
+	(void)snprintf(fx->hosts[index].address, sizeof(with->address), "%s", with->address);
+}
+
 static struct fx *fx_start(unsigned count, Traind__Peer__Policy policy,
     Traind__Peer__Algorithm algorithm)
 {
@@ -295,6 +317,7 @@ static struct fx *fx_start(unsigned count, Traind__Peer__Policy policy,
 	assert_non_null(fx);
 	pthread_mutex_init(&fx->lock, NULL);
 	pthread_cond_init(&fx->changed, NULL);
+	fx->group = FX_GROUP;
 	fx->count = count;
 	fx->driving = fx_driving;
 	fx->policy = policy;
@@ -335,7 +358,7 @@ static Traind__Peer__View *fx_view(const struct fx *fx, const bool *members, uin
 {
 	Traind__Peer__View *view = fx_zeroed(1, sizeof(*view));
 	traind__peer__view__init(view);
-	view->group = FX_GROUP;
+	view->group = fx->group;
 	view->number = fx->view;
 	view->policy = fx->policy;
 	view->algorithm = fx->algorithm;
@@ -475,7 +498,7 @@ static void fx_change_view(struct fx *fx, const bool *members)
 	Traind__Peer__ViewPropose propose = TRAIND__PEER__VIEW_PROPOSE__INIT;
 	uint64_t ids[FX_HOSTS_MAX];
 	fx->view++;
-	propose.group = FX_GROUP;
+	propose.group = fx->group;
 	propose.number = fx->view;
 	propose.members = ids;
 	for (unsigned i = 0; i < fx->count; i++)
