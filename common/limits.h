@@ -34,6 +34,7 @@
 #define TR_CHANNEL_MESSAGE_MAX      (64u << 10) /* bytes of a message on the worker's socket */
 #define TR_SHM_PIECES_MAX           2048 /* pieces of memory that one peer shows to another of its host */
 #define TR_SHM_BYTES_MAX            (1ull << 42) /* of address space, for them */
+#define TR_SHM_IMPORTS_MAX          4 /* of one peer's, by lanes that are open or ended in this view */
 #define TR_SHM_UNGREETED_MAX        64 /* connections of shared memory that have not said hello yet */
 #define TR_STATE_TENSORS_MAX        4096
 #define TR_STATE_NAME_MAX           128

@@ -298,7 +298,8 @@ void engine_shm_stop(struct engine *engine);
 tr_status member_shm_start(struct member *member, struct group_core_options *options);
 void member_shm_show(struct member *member); /* what its caller has allocated meanwhile */
 /* The peer's memory stays mapped until the next view is installed. Takes the reference; NULL is accepted. */
-void member_keep_import(struct member *member, struct shm_import *import);
+void member_keep_import(struct member *member, uint64_t from, struct shm_import *import);
+unsigned member_kept_imports(const struct member *member, uint64_t from);
 void member_shm_settle(struct member *member); /* a view is installed, or the member ends */
 void member_shm_finish(struct member *member); /* after the core */
 

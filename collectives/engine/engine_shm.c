@@ -120,10 +120,11 @@ void member_shm_show(struct member *member)
 
 struct kept_import {
 	struct kept_import *next;
+	uint64_t from;
 	struct shm_import *import;
 };
 
-void member_keep_import(struct member *member, struct shm_import *import)
+void member_keep_import(struct member *member, uint64_t from, struct shm_import *import)
 {
 	struct kept_import *kept = member->kept_imports;
 	while (kept != NULL && kept->import != import)
@@ -137,9 +138,18 @@ void member_keep_import(struct member *member, struct shm_import *import)
 	kept = malloc(sizeof(*kept));
 	if (kept == NULL)
 		return; /* it stays mapped for ever: better than to read what is not there */
+	kept->from = from;
 	kept->import = import;
 	kept->next = member->kept_imports;
 	member->kept_imports = kept;
+}
+
+unsigned member_kept_imports(const struct member *member, uint64_t from)
+{
+	unsigned count = 0;
+	for (const struct kept_import *kept = member->kept_imports; kept != NULL; kept = kept->next)
+		count += kept->from == from;
+	return count;
 }
 
 void member_shm_settle(struct member *member)

@@ -77,7 +77,8 @@ static void offer(struct member *member)
 			if (st != TR_OK)
 				inbound_close_from(member, frame->from, error.text);
 			else if (frame->import != NULL && !member->over) /* the core may read it */
-				member_keep_import(member, shm_import_hold(frame->import));
+				member_keep_import(member, frame->from,
+				    shm_import_hold(frame->import));
 			held_free(frame);
 		}
 		frame = next;

@@ -88,6 +88,23 @@ void inbound_strangers_close(struct engine *engine)
 
 /* ---- frames ---- */
 
+/* What a peer shows stays mapped until the next view, also when its lane has ended: one that comes back again and again in a view that
+ * does not change would have ever more mapped here. */
+static tr_status check_imports(const struct inbound *in, const struct member *member, uint64_t from,
+    struct tr_error *error)
+{
+	unsigned mapped = member_kept_imports(member, from);
+	if (traffic_transport(in->lane) != TR_TRANSPORT_SHM)
+		return TR_OK;
+	for (const struct inbound *other = member->inbound; other != NULL; other = other->next)
+		mapped += other->from == from && traffic_transport(other->lane) == TR_TRANSPORT_SHM;
+	if (mapped < TR_SHM_IMPORTS_MAX)
+		return TR_OK;
+	return tr_error_set(error, TR_ELIMIT,
+	    "peer %" PRIu64 " shows its memory again: at most %u times in a view", from,
+	    TR_SHM_IMPORTS_MAX);
+}
+
 static tr_status take_hello(struct inbound *in, const Traind__Peer__PeerMessage *message,
     struct tr_error *error)
 {
@@ -100,6 +117,9 @@ static tr_status take_hello(struct inbound *in, const Traind__Peer__PeerMessage 
 		    "peer %" PRIu64 " of group %" PRIu64 " is not here", hello->to, hello->group);
 	if (hello->from == 0 || hello->from == hello->to)
 		return tr_error_set(error, TR_EPROTO, "a hello from peer %" PRIu64, hello->from);
+	tr_status st = check_imports(in, member, hello->from, error);
+	if (st != TR_OK)
+		return st;
 	if (hello->link != 0) {
 		in->link = inbound_link_join(member, hello->from, hello->link);
 		if (in->link == NULL)
@@ -398,7 +418,7 @@ static void on_closed(void *arg, struct lane *lane, const char *reason)
 	uint64_t got_view = in->link != NULL ? in->link->got_view : in->got_view;
 	/* Of a lane on which nothing of a view came the core has nothing. */
 	if (!member->over && got_view != 0 && member_view_peer(member, in->from) != NULL)
-		member_keep_import(member, shm_hub_import(lane));
+		member_keep_import(member, in->from, shm_hub_import(lane));
 	bool lost = !member->over && !in->departed && member->view != 0 &&
 	    (in->silent || got_view == member->view) && !others_carry_on(in);
 	if (in->link != NULL)

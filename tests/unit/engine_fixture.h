@@ -516,7 +516,7 @@ static void fx_change_view(struct fx *fx, const bool *members)
 }
 
 /* The first view, once everybody is ready. */
-static void fx_found(struct fx *fx, unsigned members)
+static inline void fx_found(struct fx *fx, unsigned members)
 {
 	bool all[FX_HOSTS_MAX] = { 0 };
 	for (unsigned i = 0; i < members; i++) {
