@@ -2,13 +2,15 @@
 
 #include "common/limits.h"
 
-#define NEAR_RTT_US    2000      /* below it, and without losses, one stream fills a link */
-#define LOSSY_RTT_US   500       /* losses on less are the machine's, not the link's */
-#define SETTLE_RTTS    10        /* slow start of the new ones */
-#define MEASURE_RTTS   15        /* of being busy: a sawtooth or two */
-#define STATE_US_MIN   500000    /* of either: a few looks */
-#define GAIN_MIN       1.1       /* more lanes have to be worth it */
-#define FULL_RTTS      1.25      /* round trips of a path on which something queues */
+#define NEAR_RTT_US    2000   /* below it, and without losses, one stream fills a link */
+#define LOSSY_RTT_US   500    /* losses on less are the machine's, not the link's */
+#define SETTLE_RTTS    10     /* slow start of the new ones */
+#define MEASURE_RTTS   15     /* of being busy: a sawtooth or two */
+#define STATE_US_MIN   500000 /* of either: a few looks */
+#define GAIN_MIN       1.1    /* more lanes have to be worth it */
+#define FULL_RTTS      1.25   /* round trips of a path on which something queues */
+#define CROWDED        0.03   /* of what is sent is sent again, while something queues */
+#define PACKET_BYTES   1448
 #define DOUBTFUL_MAX   1         /* tries that brought nothing and are followed by another one */
 #define WORSE          0.75      /* than when more were tried in vain */
 #define TRY_AGAIN_US   30000000u /* after a try that was not; doubled */
@@ -27,7 +29,7 @@ static void enter(struct stripe *stripe, int state)
 {
 	stripe->state = state;
 	stripe->busy_us = stripe->busy_bytes = 0;
-	stripe->lossy = false;
+	stripe->resent = 0;
 }
 
 static void give_back(struct stripe *stripe, unsigned lanes, uint64_t now_us)
@@ -52,7 +54,7 @@ static void conclude(struct stripe *stripe, const struct stripe_sample *sample)
 {
 	double rate = (double)stripe->busy_bytes * 1e6 / (double)stripe->busy_us;
 	bool far = sample->rtt_us >= NEAR_RTT_US ||
-	    (sample->rtt_us >= LOSSY_RTT_US && stripe->lossy);
+	    (sample->rtt_us >= LOSSY_RTT_US && stripe->resent > 0);
 	bool full = sample->now_rtt_us >= FULL_RTTS * sample->rtt_us;
 	bool gained = !stripe->trying || rate >= GAIN_MIN * stripe->rate_before;
 	if (!gained && (full || stripe->doubtful >= DOUBTFUL_MAX)) {
@@ -66,7 +68,10 @@ static void conclude(struct stripe *stripe, const struct stripe_sample *sample)
 	stripe->trying = false;
 	if (rate < WORSE * stripe->rate_failed)
 		stripe->next_try_us = stripe->failures = 0;
-	if (!far || stripe->lanes * 2 > TR_LANES_MAX || sample->now_us < stripe->next_try_us) {
+	bool crowded = full &&
+	    (double)stripe->resent * PACKET_BYTES > CROWDED * (double)stripe->busy_bytes;
+	if (!far || crowded || stripe->lanes * 2 > TR_LANES_MAX ||
+	    sample->now_us < stripe->next_try_us) {
 		enter(stripe, STRIPE_MEASURING);
 		return;
 	}
@@ -86,8 +91,8 @@ unsigned stripe_look(struct stripe *stripe, const struct stripe_sample *sample)
 {
 	uint64_t took_us = sample->now_us - stripe->looked_us;
 	uint64_t bytes = sample->acked_bytes - stripe->looked_bytes;
-	bool first = stripe->looked_us == 0,
-	     lossy = sample->retransmits != stripe->looked_retransmits;
+	uint32_t resent = sample->retransmits - stripe->looked_retransmits;
+	bool first = stripe->looked_us == 0;
 	stripe->looked_us = sample->now_us;
 	stripe->looked_bytes = sample->acked_bytes;
 	stripe->looked_retransmits = sample->retransmits;
@@ -95,7 +100,7 @@ unsigned stripe_look(struct stripe *stripe, const struct stripe_sample *sample)
 		return stripe->lanes;
 	stripe->busy_us += took_us;
 	stripe->busy_bytes += bytes;
-	stripe->lossy = stripe->lossy || lossy;
+	stripe->resent += resent;
 	if (!long_enough(stripe, sample->rtt_us))
 		return stripe->lanes;
 	if (stripe->state == STRIPE_SETTLING)

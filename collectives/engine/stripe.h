@@ -9,7 +9,8 @@
  * their slow start, since in a single interval a stream of a long way shows anything from nothing to twice its rate.
  *
  * While the round trip is as long as it ever was, nothing queues: so the path is not full, and a try that brought nothing is
- * followed by one more, since streams that live on losses need their time. Then all of it is given back.
+ * followed by one more, since streams that live on losses need their time. Then all of it is given back. Where it is long and a lot
+ * is sent twice (bbr against itself), the path is crowded: none are added.
  *
  *	stripe_init(&stripe, 0);
  *	lanes = stripe_look(&stripe, &(struct stripe_sample){ now_us, acked_bytes, busy, rtt_us, now_rtt_us,
@@ -44,7 +45,7 @@ struct stripe {
 	uint64_t looked_us, looked_bytes;
 	uint32_t looked_retransmits;
 	uint64_t busy_us, busy_bytes; /* of this state */
-	bool lossy;
+	uint64_t resent;              /* packets, in this state */
 };
 
 /* `forced`: always so many; 0: as the link needs. */

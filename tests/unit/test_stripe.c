@@ -133,6 +133,27 @@ static void a_rate_that_did_not_last_is_no_reason_to_wait(void **state)
 	assert_int_equal(after(&stripe, &wan, 50, &most), 16);
 }
 
+/* Something queues, and a tenth of it is dropped: more would only drop more. Losses alone are none of that. */
+static void a_crowded_path_gets_no_more(void **state)
+{
+	struct path full = { .stream = 12e6,
+		.whole = 12e6,
+		.rtt_us = 100000,
+		.losses = 12000000 / 4 / 1448 / 10 };
+	struct stripe stripe;
+	unsigned most;
+	(void)state;
+	stripe_init(&stripe, 0);
+	assert_int_equal(after(&stripe, &full, 400, &most), 1);
+	assert_int_equal(most, 1);
+	full = (struct path){ .stream = 1e6,
+		.whole = 12e6,
+		.rtt_us = 100000,
+		.losses = 1000000 / 4 / 1448 / 10 };
+	stripe_init(&stripe, 0);
+	assert_int_equal(after(&stripe, &full, 80, &most), 16);
+}
+
 /* A path that is full without a queue: one more try than elsewhere, then all is given back. */
 static void a_path_without_a_queue_is_not_tried_for_ever(void **state)
 {
@@ -212,6 +233,7 @@ int main(void)
 		cmocka_unit_test(a_sawtooth_and_pauses_do_not_mislead),
 		cmocka_unit_test(slow_start_is_no_gain),
 		cmocka_unit_test(a_rate_that_did_not_last_is_no_reason_to_wait),
+		cmocka_unit_test(a_crowded_path_gets_no_more),
 		cmocka_unit_test(a_path_without_a_queue_is_not_tried_for_ever),
 		cmocka_unit_test(what_cannot_be_had_is_asked_for_again_later),
 		cmocka_unit_test(what_gains_nothing_is_given_back_and_not_tried_all_the_time),
