@@ -225,10 +225,18 @@ static bool sleep_in_loop(struct engine *engine, struct pollfd *also)
 	return said;
 }
 
+/* The loop's time is of its last turn, long ago if the thread has slept since; while it is parked callers make turns all the time. */
+static void catch_up_time(struct engine *engine)
+{
+	if (!atomic_load(&engine->parked))
+		uv_update_time(&engine->loop);
+}
+
 static bool drive_once(struct engine *engine)
 {
 	if (pthread_mutex_trylock(&engine->turn) != 0)
 		return false;
+	catch_up_time(engine);
 	attend(engine);
 	(void)look(engine);
 	hand_back(engine);
@@ -243,6 +251,7 @@ bool engine_drive(struct engine *engine, bool (*done)(void *arg), void *arg,
 		return drive_once(engine);
 	caller_comes(engine);
 	pthread_mutex_lock(&engine->turn);
+	catch_up_time(engine);
 	while (!over(engine) && !spin(engine, done, arg) && !sleep_in_loop(engine, also))
 		continue;
 	hand_back(engine);
