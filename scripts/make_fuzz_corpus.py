@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Writes the seed corpora of fuzz_frame, fuzz_segment, fuzz_message, fuzz_membership, fuzz_engine and fuzz_shm (tests/fuzz/corpus/), from
-the stubs that scripts/venv.sh makes. A second, independent encoder of frames and headers: see docs/protocol.md."""
+the stubs of proto/, which scripts/venv.sh makes anew if they are old. A second, independent encoder of frames and headers: see docs/protocol.md."""
 import pathlib
 import struct
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+if subprocess.run([ROOT / "scripts" / "venv.sh", "stubs"]).returncode != 0:
+    sys.exit(1)  # it said why
 sys.path.insert(0, str(ROOT / "build" / "venv" / "stubs"))
 from traind.peer import peer_pb2 as peer  # noqa: E402
 from traind.v1 import trainer_pb2 as v1  # noqa: E402

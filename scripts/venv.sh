@@ -2,7 +2,8 @@
 # Makes the Python environment of the tests: build/venv, from the pinned scripts/requirements-*.txt, and the
 # gRPC stubs in build/venv/stubs, from proto/. Does nothing when both are as the files say.
 #
-#	scripts/venv.sh [torch]		torch: PyTorch too (the CPU build, about 200 MB)
+#	scripts/venv.sh [torch | stubs]		torch: PyTorch too (the CPU build, about 200 MB); stubs: those alone, in the
+#						environment that is there
 set -eu
 cd "$(dirname "$0")/.."
 venv=build/venv
@@ -37,7 +38,9 @@ install_requirements() {
 }
 
 base_stamp="$PWD $(cksum <scripts/requirements-test.txt)"
-if ! stamped base "$base_stamp"; then
+if [ "${1:-}" = stubs ]; then
+	[ -x $venv/bin/python ] || fail "there is no $venv yet: run scripts/venv.sh"
+elif ! stamped base "$base_stamp"; then
 	make_venv
 	install_requirements scripts/requirements-test.txt || {
 		tail -n 10 build/venv.log >&2
