@@ -119,6 +119,9 @@ static void to_node(struct engine *engine, const Traind__Peer__ToNode *message)
 	case TRAIND__PEER__TO_NODE__BODY_ROUNDS_RECORDED:
 		recorded(engine, message->rounds_recorded);
 		break;
+	case TRAIND__PEER__TO_NODE__BODY_GROUP_OVER:
+		leftovers_drop_group(engine, message->group_over->group);
+		break;
 	case TRAIND__PEER__TO_NODE__BODY_WELCOME:
 		engine->memberd_lost = false;
 		pulse_start(engine, message->welcome->heartbeat_interval_ms,

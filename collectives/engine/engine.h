@@ -50,7 +50,7 @@ tr_status engine_add_worker(struct engine *engine, const Traind__Peer__StartWork
     unsigned threads, int worker_fd, struct tr_error *error);
 /* Ends a member: its op ends with TR_ECANCELLED, its connections close. Unknown: nothing. */
 void engine_remove(struct engine *engine, uint64_t group, uint64_t peer, const char *reason);
-/* WELCOME, VIEW_PROPOSE, VIEW_INSTALL, PEER_EVICTED, ROUNDS_RECORDED from memberd. Copied. */
+/* WELCOME, VIEW_PROPOSE, VIEW_INSTALL, PEER_EVICTED, ROUNDS_RECORDED, GROUP_OVER from memberd. Copied. */
 void engine_to_node(struct engine *engine, const Traind__Peer__ToNode *message);
 /* What nobody says twice is kept until the next WELCOME. */
 void engine_memberd_lost(struct engine *engine);

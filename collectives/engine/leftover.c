@@ -131,9 +131,8 @@ static void arm(struct engine *engine)
 		(void)uv_timer_start(&all->timer, on_timer, next > now ? next - now : 0, 0);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void drop_old(struct engine *engine)
 {
-	struct engine *engine = timer->data;
 	struct leftover **at = &engine->leftovers.first;
 	while (*at != NULL) {
 		struct leftover *leftover = *at;
@@ -142,12 +141,17 @@ static void on_timer(uv_timer_t *timer)
 			continue;
 		}
 		*at = leftover->next;
-		log_info("engine",
-		    "the state that peer %" PRIu64 " left is dropped: no worker followed it",
-		    leftover->peer);
+		log_info("engine", "the state that peer %" PRIu64 " left is dropped: %s",
+		    leftover->peer,
+		    leftover->until_ms == 0 ? "its group is over" : "no worker followed it");
 		leftover_free(leftover);
 	}
 	arm(engine);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	drop_old(timer->data);
 }
 
 void leftovers_init(struct engine *engine)
@@ -164,6 +168,17 @@ void leftovers_stop(struct engine *engine)
 		engine->leftovers.first = next;
 	}
 	uv_close((uv_handle_t *)&engine->leftovers.timer, NULL);
+}
+
+void leftovers_drop_group(struct engine *engine, uint64_t group)
+{
+	for (struct leftover *l = engine->leftovers.first; l != NULL; l = l->next)
+		if (l->group == group)
+			l->until_ms = 0;
+	for (struct member *member = engine->members; member != NULL; member = member->next)
+		if (member->group == group && member->leftover != NULL)
+			member->leftover->until_ms = 0; /* if it is put back, it goes */
+	drop_old(engine);
 }
 
 /* Newest first; the rank's earlier one, or the oldest beyond the limit, goes. */
@@ -194,8 +209,9 @@ bool leftover_keep(struct member *member)
 	if (member->leftover != NULL) {
 		struct leftover *unused = member->leftover;
 		member->leftover = NULL;
+		bool wanted = unused->until_ms != 0;
 		put(engine, unused);
-		return true;
+		return wanted;
 	}
 	if (member->over || member->host->tensor_count == 0 ||
 	    !group_core_state(member->core, &round) || round == 0)

@@ -3,8 +3,8 @@
  * the node declares the same state, says so to memberd (PeerReady.left_round), and when it is asked to begin with the state after
  * just that round it copies it here, once its donor's digests agree with it (state_receive.c).
  *
- * One is kept per (group, rank), TR_LEFTOVERS_MAX in all, for TR_LEFTOVER_KEEP_MS; pieces of memory without state are given
- * back at once. It costs what the dead worker's state cost. Only of workers of jobs: who joined by itself comes back, if at all, in
+ * One is kept per (group, rank), TR_LEFTOVERS_MAX in all, until memberd says that the group is over, at most for
+ * TR_LEFTOVER_KEEP_MS; pieces of memory without state are given back at once. It costs what the dead worker's state cost. Only of workers of jobs: who joined by itself comes back, if at all, in
  * another process's engine. Engine thread only.
  */
 #ifndef TR_COLLECTIVES_ENGINE_LEFTOVER_H
@@ -26,6 +26,8 @@ struct leftovers {
 
 void leftovers_init(struct engine *engine);
 void leftovers_stop(struct engine *engine); /* frees what nobody took */
+/* Nobody will follow: frees the group's. A member that claimed one keeps it as long as it lives. */
+void leftovers_drop_group(struct engine *engine, uint64_t group);
 
 /* The member's worker is gone, its core does not know yet. True: its state is kept, or that which it had claimed and not
  * come to use. */

@@ -141,6 +141,7 @@ static void message(void *arg, const Traind__Peer__ToNode *message)
 	case TRAIND__PEER__TO_NODE__BODY_VIEW_PROPOSE:
 	case TRAIND__PEER__TO_NODE__BODY_VIEW_INSTALL:
 	case TRAIND__PEER__TO_NODE__BODY_ROUNDS_RECORDED:
+	case TRAIND__PEER__TO_NODE__BODY_GROUP_OVER:
 		engine_to_node(node->engine, message);
 		break;
 	case TRAIND__PEER__TO_NODE__BODY_LOG_REQUEST:

@@ -10,6 +10,7 @@ static const size_t state_bytes[STATES] = { 3u << 20, 0, 1234567 };
 struct trainer {
 	struct fx_host *host;
 	pthread_t thread;
+	bool runs; /* the thread */
 	uint8_t *data[STATES];
 	double *value;
 	/* under the lock */
@@ -128,13 +129,15 @@ static void *trainer_run(void *arg)
 static void trainer_start(struct trainer *trainer)
 {
 	assert_int_equal(pthread_create(&trainer->thread, NULL, trainer_run, trainer), 0);
+	trainer->runs = true;
 }
 
-/* Peers 10 and 11 train by themselves; 12 is the test's own thread, and dies; 13 follows it behind the same engine. */
+/* Peers 10 and 11 train by themselves; 12 is the test's own thread, and dies; 13 follows it behind the same engine, and 14
+ * that one. */
 struct scene {
 	struct fx *fx;
 	struct frame_proxy proxy; /* in front of the engine of 12 and 13 */
-	struct trainer trainers[4];
+	struct trainer trainers[5];
 	uint64_t died_with; /* its state: that after this round */
 };
 
@@ -162,17 +165,25 @@ static struct scene *scene_start(unsigned rounds)
 static void die(struct scene *s, unsigned who)
 {
 	struct fx_host *host = &s->fx->hosts[who];
+	pthread_mutex_lock(&s->fx->lock);
+	s->fx->hosts[2].gone = false;
+	pthread_mutex_unlock(&s->fx->lock);
 	tr_group_leave(host->group);
 	host->group = NULL;
 	FX_WAIT(s->fx, s->fx->hosts[2].gone);
 	engine_remove(host->engine, FX_GROUP, FX_PEER(who), "its worker died");
 }
 
+static void follow_as(struct scene *s, unsigned who)
+{
+	fx_share(s->fx, who, &s->fx->hosts[2]);
+	trainer_attach(&s->trainers[who], &s->fx->hosts[who], false);
+	FX_WAIT(s->fx, s->fx->hosts[who].ready);
+}
+
 static void follow(struct scene *s)
 {
-	fx_share(s->fx, 3, &s->fx->hosts[2]);
-	trainer_attach(&s->trainers[3], &s->fx->hosts[3], false);
-	FX_WAIT(s->fx, s->fx->hosts[3].ready);
+	follow_as(s, 3);
 }
 
 /* The follower trains with the others, on the right state, and nobody else was lost. */
@@ -195,11 +206,11 @@ static void scene_stop(struct scene *s)
 	fp_stop(&s->proxy);
 	for (unsigned i = 0; i < 3; i++)
 		fx_host_stop(&s->fx->hosts[i]);
-	for (unsigned i = 0; i < 4; i++)
-		if (i != 2)
+	for (unsigned i = 0; i < 5; i++)
+		if (s->trainers[i].runs)
 			assert_int_equal(pthread_join(s->trainers[i].thread, NULL), 0);
-	for (unsigned i = 0; i < 4; i++)
-		if (i != 2)
+	for (unsigned i = 0; i < 5; i++)
+		if (s->trainers[i].runs)
 			check_state(&s->trainers[i]);
 	fx_stop(s->fx);
 	free(s);
@@ -290,6 +301,47 @@ static void an_old_state_is_not_used(void **state)
 	scene_stop(s);
 }
 
+static void group_is_over(struct scene *s, uint64_t group)
+{
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__GroupOver over = TRAIND__PEER__GROUP_OVER__INIT;
+	over.group = group;
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_GROUP_OVER;
+	message.group_over = &over;
+	engine_to_node(s->fx->hosts[2].engine, &message);
+}
+
+/* Nobody will follow, and the memory goes at once. */
+static void what_was_left_goes_with_its_group(void **state)
+{
+	(void)state;
+	struct scene *s = scene_start(2);
+	dead_in_mid_round(s);
+	die(s, 2);
+	assert_true(s->fx->hosts[2].words->state_left);
+	group_is_over(s, FX_GROUP);
+	follow(s);
+	assert_int_equal(s->fx->hosts[3].left_next, 0);
+	scene_stop(s);
+}
+
+/* One that was placed to follow took it, and dies without having used it. */
+static void what_was_claimed_goes_with_its_group(void **state)
+{
+	(void)state;
+	struct scene *s = scene_start(2);
+	dead_in_mid_round(s);
+	die(s, 2);
+	group_is_over(s, FX_GROUP + 1);
+	follow(s);
+	assert_int_equal(s->fx->hosts[3].left_next, 3);
+	group_is_over(s, FX_GROUP);
+	die(s, 3);
+	follow_as(s, 4);
+	assert_int_equal(s->fx->hosts[4].left_next, 0);
+	scene_stop(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -297,6 +349,8 @@ int main(void)
 		cmocka_unit_test(damage_is_found_and_named),
 		cmocka_unit_test(a_state_that_may_be_half_changed_is_not_kept),
 		cmocka_unit_test(an_old_state_is_not_used),
+		cmocka_unit_test(what_was_left_goes_with_its_group),
+		cmocka_unit_test(what_was_claimed_goes_with_its_group),
 	};
 	return cmocka_run_group_tests_name("engine restart", tests, NULL, NULL);
 }

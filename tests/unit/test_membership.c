@@ -186,6 +186,18 @@ static void test_join(void **state)
 	world_finish(&w);
 }
 
+static void killed_and_left(struct world *w, uint64_t conn, uint64_t peer)
+{
+	Traind__Peer__WorkerExited body = TRAIND__PEER__WORKER_EXITED__INIT;
+	Traind__Peer__LastWords words = TRAIND__PEER__LAST_WORDS__INIT;
+	words.state_left = true;
+	body.job_id = 1;
+	body.peer = peer;
+	body.signal = 9;
+	body.last_words = &words;
+	MESSAGE(w, conn, WORKER_EXITED, worker_exited, &body);
+}
+
 /* A worker is killed in round 5 and leaves its state, that after round 4: the next one goes to that node, though another has
  * more room, and takes part in round 5 at once. If the others are further, it comes as any joiner does. */
 static void restart_where_it_was(uint64_t left_round, const char *view)
@@ -193,14 +205,7 @@ static void restart_where_it_was(uint64_t left_round, const char *view)
 	struct world w;
 	training(&w);
 	hello(&w, 4, 0, 104, 8); /* room elsewhere */
-	Traind__Peer__WorkerExited body = TRAIND__PEER__WORKER_EXITED__INIT;
-	Traind__Peer__LastWords words = TRAIND__PEER__LAST_WORDS__INIT;
-	words.state_left = true;
-	body.job_id = 1;
-	body.peer = 6;
-	body.signal = 9;
-	body.last_words = &words;
-	MESSAGE(&w, 2, WORKER_EXITED, worker_exited, &body);
+	killed_and_left(&w, 2, 6);
 	report(&w, 1, 4, 5, 2, 1, 3, 4, 1, false, 0, 0);
 	report(&w, 3, 4, 7, 2, 1, 4, 5, 1, false, 0, 0);
 	world_tick(&w, 300); /* it died soon after its start: the next one waits a little */
@@ -224,6 +229,26 @@ static void test_restart_from_its_own_memory(void **state)
 	restart_where_it_was(3,
 	    "append view view 3 hub p5 [p5 p7 p9(from 6, counts 7, donor p5)] round 5 finish "
 	    "attempt 2 of p5,p7\n");
+}
+
+/* Nobody follows once the job has ended: the node need not keep the dead worker's memory. */
+static void test_what_was_left_goes_with_the_job(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	killed_and_left(&w, 2, 6);
+	skip_trace(&w);
+	world_step(&w,
+	    &(struct membership_event){ .kind = MEMBERSHIP_CANCEL, .request = 9, .job = 1 });
+	assert_non_null(strstr(w.trace, "send c2 group_over\n"));
+	assert_null(strstr(w.trace, "send c1 group_over\n"));
+	/* One that dies while it is stopped. */
+	skip_trace(&w);
+	killed_and_left(&w, 3, 7);
+	assert_non_null(strstr(w.trace, "send c3 group_over\n"));
+	assert_null(strstr(w.trace, "send c2 group_over\n"));
+	world_finish(&w);
 }
 
 /* memberd dies between the log and the delivery of a view. */
@@ -497,6 +522,7 @@ int main(void)
 		cmocka_unit_test(test_two_deaths_in_one_proposal),
 		cmocka_unit_test(test_join),
 		cmocka_unit_test(test_restart_from_its_own_memory),
+		cmocka_unit_test(test_what_was_left_goes_with_the_job),
 		cmocka_unit_test(test_restart_between_append_and_deliver),
 		cmocka_unit_test(test_who_does_not_come_back),
 		cmocka_unit_test(test_same_request_twice),

@@ -290,9 +290,12 @@ static void apply_job_moved(struct membership *m, const Traind__Peer__JobMoved *
 	struct job *job = state_job(m, moved->job_id);
 	if (job == NULL || !job_move_legal(job->state, moved->state))
 		return;
+	uint64_t group = job->group;
 	if (moved->state == TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED)
 		apply_requeued(m, job);
 	job->state = moved->state;
+	if (!state_job_live(job))
+		peer_left_over(m, job, group);
 	copy_text(job->reason, sizeof(job->reason), moved->reason);
 	job->exit_code = moved->exit_code;
 	if (moved->progress != NULL)

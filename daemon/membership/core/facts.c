@@ -246,7 +246,10 @@ void facts_last_words(struct membership *m, struct node *node, struct peer *peer
 	Traind__Peer__PeerReport report = TRAIND__PEER__PEER_REPORT__INIT;
 	if (words == NULL)
 		return;
+	const struct job *job = peer->job != 0 ? state_job(m, peer->job) : NULL;
 	peer->soft.state_left = words->state_left;
+	if (job != NULL && (!state_job_live(job) || job->group != peer->group))
+		peer_left_over(m, job, peer->group);
 	commits.group = peer->group;
 	commits.peer = report.peer = peer->id;
 	commits.n_rounds = words->n_rounds;

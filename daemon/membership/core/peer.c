@@ -309,6 +309,27 @@ void peer_think(struct membership *m, struct list *peers)
 		peer_think_one(m, peers->items[i]);
 }
 
+void peer_left_over(struct membership *m, const struct job *job, uint64_t group)
+{
+	uint64_t told = 0;
+	for (size_t i = 0; i < job->peers.count; i++) {
+		struct peer *peer = job->peers.items[i];
+		const struct node *node = state_node(m, peer->node);
+		if (!peer->soft.state_left || peer->group != group)
+			continue;
+		peer->soft.state_left = false;
+		if (node == NULL || node->soft.conn == 0 || node->soft.conn == told)
+			continue;
+		told = node->soft.conn;
+		Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+		Traind__Peer__GroupOver over = TRAIND__PEER__GROUP_OVER__INIT;
+		over.group = group;
+		message.body_case = TRAIND__PEER__TO_NODE__BODY_GROUP_OVER;
+		message.group_over = &over;
+		action_send(m, told, &message);
+	}
+}
+
 static void reconcile_ours(struct membership *m, struct node *node, struct peer *peer,
     const Traind__Peer__NodeHello *hello)
 {

@@ -220,8 +220,8 @@ static void mark_left(const struct job *job, const struct table *table)
 {
 	for (size_t i = 0; i < job->peers.count; i++) {
 		const struct peer *peer = job->peers.items[i];
-		bool left = peer->soft.state_left && peer->group == job->group &&
-		    !state_peer_live(peer);
+		bool left = peer->soft.state_left && !peer->soft.left_taken &&
+		    peer->group == job->group && !state_peer_live(peer);
 		for (size_t n = 0; left && n < table->count; n++)
 			table->nodes[n].left |= table->nodes[n].id == peer->node;
 	}
@@ -232,8 +232,9 @@ static void take_left(const struct job *job, uint64_t node)
 {
 	for (size_t i = 0; i < job->peers.count; i++) {
 		struct peer *peer = job->peers.items[i];
-		if (peer->soft.state_left && peer->group == job->group && peer->node == node) {
-			peer->soft.state_left = false;
+		if (peer->soft.state_left && !peer->soft.left_taken && peer->group == job->group &&
+		    peer->node == node) {
+			peer->soft.left_taken = true;
 			return;
 		}
 	}

@@ -54,6 +54,7 @@ struct peer {
 		uint64_t
 		    left_next; /* 1 + the round whose state a worker before it left there; 0: none */
 		bool state_left; /* it died, and left its state on its node */
+		bool left_taken; /* one was placed there to follow it */
 		struct tr_digest signature;
 		/* From heartbeats. */
 		uint64_t round, progress, moved_ms;
@@ -320,6 +321,8 @@ void peer_failed(struct membership *m, struct node *node, const Traind__Peer__Pe
 void peer_installed(struct membership *m, struct node *node,
     const Traind__Peer__ViewInstalled *installed);
 void peer_think(struct membership *m, struct list *peers);
+/* Nobody of this group of the job will follow those who died: their nodes may let go of what they left. */
+void peer_left_over(struct membership *m, const struct job *job, uint64_t group);
 /* What a node that came (back) hosts, against what we think. */
 void peer_reconcile(struct membership *m, struct node *node, const Traind__Peer__NodeHello *hello);
 
