@@ -73,6 +73,25 @@ static uint32_t cut_in_block(const struct cut *cut, uint32_t segment)
 	return (uint32_t)((segment - b.larger * b.in_larger) % b.in_small);
 }
 
+uint32_t cut_rows(const struct cut *cut)
+{
+	struct cut_blocks b = cut_blocks(cut);
+
+	return (uint32_t)(b.larger > 0 ? b.in_larger : b.in_small);
+}
+
+bool cut_at(const struct cut *cut, unsigned block, uint32_t row, uint32_t *segment)
+{
+	struct cut_blocks b = cut_blocks(cut);
+
+	if (row >= (block < b.larger ? b.in_larger : b.in_small))
+		return false;
+	*segment = row +
+	    (uint32_t)(block < b.larger ? block * b.in_larger
+	                                : b.larger * b.in_larger + (block - b.larger) * b.in_small);
+	return true;
+}
+
 static void cut_range(const struct cut *cut, uint32_t segment, size_t *first, size_t *elements)
 {
 	*first = 0;

@@ -26,6 +26,9 @@ uint64_t cut_first(const struct cut *cut, uint32_t segment); /* element of the o
 uint32_t cut_elements(const struct cut *cut, uint32_t segment);
 /* Contributor whose block it is; UINT32_MAX: in one piece. */
 uint32_t cut_block(const struct cut *cut, uint32_t segment);
+/* Segments of the longest block, and the one at a place of a block; false: that block is shorter. Only of an op of blocks. */
+uint32_t cut_rows(const struct cut *cut);
+bool cut_at(const struct cut *cut, unsigned block, uint32_t row, uint32_t *segment);
 /* In which segment is this element (< count)? */
 uint32_t cut_segment(const struct cut *cut, uint64_t element);
 

@@ -12,9 +12,7 @@
  * contribute passes on what it got.
  *
  * A member has at most a window of an op on the way: begun and not sealed at itself (window.c). A result is the credit for the
- * next segment, so staging is bounded whatever the op's size. Who sends and gets nothing back (a collective without results for
- * its sender) needs another credit: the engine's release of the segment's buffer or, where it sends the caller's memory, a
- * notification that it was sent.
+ * next segment, so staging is bounded whatever the op's size. In a reduce-scatter the credit is what is sealed of one's own block.
  *
  * Commit. When the caller asked to commit and all ops are sealed, the member votes (digest) to the
  * hub; the hub answers COMMIT when all participants voted the same. A member that got COMMIT for r

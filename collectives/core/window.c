@@ -8,6 +8,11 @@
  * Owners would get everybody's first segment at once: so each member begins at another place of every block of `rotation`
  * segments. A block is no longer than the window, and blocks are begun in order. Hence nobody waits for ever: of the oldest block
  * that is not sealed everywhere every member has begun all, or has room left to.
+ *
+ * A reduce-scatter gives its senders nothing back. There everybody goes through all blocks row by row (a row: one segment of each
+ * block), at most `begun_max` rows ahead of what is sealed of its own block: that tells how far the slowest member is, since it takes
+ * everybody's input. So an owner holds at most a window, however fast the others are. Nobody waits for ever: who is least far has
+ * everything before its row sealed, since all have given it. Whose own block is complete, or empty, goes on to the end.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -130,9 +135,10 @@ static void window_limits(const struct group_core *core, struct op *op)
 	op->begun_max = 1;
 	if (n < 2)
 		return;
-	if (op->algorithm == TR_RING && !core->roster.deterministic)
+	if (op->kind != OP_SCATTERED && op->algorithm == TR_RING && !core->roster.deterministic)
 		share = n; /* everybody starts chains, each of other segments */
-	else if (op->algorithm == TR_ONE_SHOT || (op->algorithm == TR_STAR && op->ordered))
+	else if (op->kind == OP_SCATTERED || op->algorithm == TR_ONE_SHOT ||
+	    (op->algorithm == TR_STAR && op->ordered))
 		share = n - 1; /* one member holds what all the others began */
 	double segments = window_bytes(core, op) / share / (double)segment_bytes;
 	op->begun_max = segments < 2          ? 2
@@ -144,19 +150,30 @@ static void window_limits(const struct group_core *core, struct op *op)
 
 /* ---- beginning ---- */
 
-static uint32_t window_segment(const struct group_core *core, const struct op *op, uint32_t at)
+/* May the next one be begun, and is there one? */
+static bool window_open(const struct op *op)
 {
-	/* Each begins at the block behind its own. There are no credits, so nobody can wait for another's order. */
+	if (op->kind != OP_SCATTERED)
+		return op->cursor < op->segments && op->begun < op->begun_max;
+	return op->cursor < op->cut.blocks * cut_rows(&op->cut) &&
+	    (op->sealed == op->needed || op->cursor / op->cut.blocks < op->sealed + op->begun_max);
+}
+
+/* The next one; false: there is none at the cursor's place. */
+static bool window_next(const struct group_core *core, struct op *op, uint32_t *segment)
+{
+	uint32_t at = op->cursor++;
+
+	/* Each begins a row at another block. */
 	if (op->kind == OP_SCATTERED)
-		return (
-		    uint32_t)((at +
-		                  (uint64_t)op->segments * (core->roster.me + 1) / core->roster.n) %
-		    op->segments);
+		return cut_at(&op->cut, (at + core->roster.me + 1) % op->cut.blocks,
+		    at / op->cut.blocks, segment);
 	uint32_t first = at - at % op->rotation, length = op->segments - first;
 
 	if (length > op->rotation)
 		length = op->rotation;
-	return first + (at - first + core->roster.me) % length;
+	*segment = first + (at - first + core->roster.me) % length;
+	return true;
 }
 
 static void window_begun(struct op *op, uint32_t segment)
@@ -256,9 +273,10 @@ static tr_status window_begin(struct group_core *core, struct op *op, uint32_t s
 
 void window_advance(struct group_core *core, struct op *op)
 {
-	while (!core->stuck && op->cursor < op->segments && op->begun < op->begun_max) {
-		uint32_t segment = window_segment(core, op, op->cursor++);
-		if (op->segment[segment].sealed || op->segment[segment].server != ROSTER_NONE)
+	while (!core->stuck && window_open(op)) {
+		uint32_t segment;
+		if (!window_next(core, op, &segment) || op->segment[segment].sealed ||
+		    op->segment[segment].server != ROSTER_NONE)
 			continue;
 		tr_status st = window_begin(core, op, segment);
 		if (st != TR_OK)

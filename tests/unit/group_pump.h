@@ -315,17 +315,22 @@ static inline void pump_propose(struct pump *pump, uint64_t number)
 			    TR_OK);
 }
 
-static inline struct pump *pump_create(unsigned n)
+/* window_bytes: 0: as it is. */
+static inline struct pump *pump_create_with(unsigned n, size_t window_bytes)
 {
 	struct pump *pump = calloc(1, sizeof(*pump));
+	struct group_core_options options = { .group = 1, .window_bytes = window_bytes };
 	pump->n = n;
 	for (unsigned i = 0; i < n; i++) {
-		assert_int_equal(group_core_create(&(struct group_core_options){ .group = 1,
-		                                       .peer = i + 1 },
-		                     &pump->members[i].core),
-		    TR_OK);
+		options.peer = i + 1;
+		assert_int_equal(group_core_create(&options, &pump->members[i].core), TR_OK);
 	}
 	return pump;
+}
+
+static inline struct pump *pump_create(unsigned n)
+{
+	return pump_create_with(n, 0);
 }
 
 /* The first view of members 1..n: all contribute from round 1. */

@@ -15,7 +15,7 @@
 
 #include "daemon/membership/core/resume.h"
 
-#define COUNT 22
+#define COUNT 46
 #define TAG   4
 #define FILL  (-7)
 
@@ -179,7 +179,7 @@ static void change_view(struct kill_world *w, struct pump_view *view)
 static unsigned run(const struct kill_case *c)
 {
 	static struct kill_world world;
-	world = (struct kill_world){ .c = c, .pump = pump_create(c->n) };
+	world = (struct kill_world){ .c = c, .pump = pump_create_with(c->n, c->after % 2 ? 16 : 0) };
 	struct pump *pump = world.pump;
 	struct pump_view view = pump_first_view(pump);
 	view.policy = c->policy;
