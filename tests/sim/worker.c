@@ -180,7 +180,8 @@ static void worker_close(struct sim *sim, unsigned number)
 
 	if (sim->salt_node == (int)number) {
 		event.close.salt = 8;
-		cover_strike(sim, FAULT_SALT, number);
+		if (!worker->abandoned) /* else nobody hears it */
+			cover_strike(sim, FAULT_SALT, number);
 		sim_trace(sim, "n%u says another salt", number);
 	}
 	worker->state = WORKER_CLOSED;
