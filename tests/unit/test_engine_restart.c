@@ -165,12 +165,9 @@ static struct scene *scene_start(unsigned rounds)
 static void die(struct scene *s, unsigned who)
 {
 	struct fx_host *host = &s->fx->hosts[who];
-	pthread_mutex_lock(&s->fx->lock);
-	s->fx->hosts[2].gone = false;
-	pthread_mutex_unlock(&s->fx->lock);
 	tr_group_leave(host->group);
 	host->group = NULL;
-	FX_WAIT(s->fx, s->fx->hosts[2].gone);
+	FX_WAIT(s->fx, host->gone);
 	engine_remove(host->engine, FX_GROUP, FX_PEER(who), "its worker died");
 }
 
