@@ -94,7 +94,8 @@ static void link_breaks_between_live_members(void **state)
 	fx_found(fx, 3);
 	FX_WAIT(fx, callers[2].paused);
 	assert_true(break_links_to(&fx->hosts[1]) > 0);
-	FX_WAIT(fx, fx->hosts[0].link_lost > 0 && fx->hosts[1].link_lost > 0);
+	/* Who dialled it tells. The other end does too, unless the next connection of the link came before the end of this one. */
+	FX_WAIT(fx, fx->hosts[0].link_lost > 0);
 	fx_change_view(fx, all);
 	caller_resume(&callers[2]);
 	callers_succeed(callers, 3);
