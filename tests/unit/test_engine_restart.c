@@ -10,7 +10,8 @@ static const size_t state_bytes[STATES] = { 3u << 20, 0, 1234567 };
 struct trainer {
 	struct fx_host *host;
 	pthread_t thread;
-	bool runs; /* the thread */
+	bool runs;   /* the thread */
+	bool filled; /* it had its state from the beginning */
 	uint8_t *data[STATES];
 	double *value;
 	/* under the lock */
@@ -24,7 +25,7 @@ struct trainer {
 static void trainer_attach(struct trainer *trainer, struct fx_host *host, bool filled)
 {
 	struct tr_error error = { 0 };
-	*trainer = (struct trainer){ .host = host };
+	*trainer = (struct trainer){ .host = host, .filled = filled };
 	fx_attach(host);
 	for (unsigned i = 0; i < STATES; i++) {
 		char name[16];
@@ -95,7 +96,8 @@ static tr_status trainer_round(struct trainer *trainer, struct tr_error *error)
 	}
 	if (st == TR_OK && round.receive_state)
 		st = tr_state_receive(trainer->host->group, error);
-	if (st == TR_OK && round.receive_state) {
+	/* A thread that starts late finds its state here when it begins, and need not ask for it. */
+	if (st == TR_OK && !trainer->filled && trainer->received_in == 0) {
 		pthread_mutex_lock(&fx->lock);
 		trainer->received_in = applied(trainer) + 1 == round.round ? round.round
 		                                                           : UINT64_MAX;
