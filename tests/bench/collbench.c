@@ -170,7 +170,8 @@ static bool run(const struct bench *bench)
 	    !coll_memberd_start(&memberd, bench->memberd, "error", -1, bench->common.sites))
 		return false;
 	c.address = memberd.address;
-	c.policy = bench->kill.at > 0 ? TR_KEEP : TR_REPLAY; /* as jobs have it, unless the op is to survive */
+	/* As jobs have it, unless the op is to survive. */
+	c.policy = bench->kill.at > 0 ? TR_KEEP : TR_REPLAY;
 	for (unsigned i = 0; i < bench->algorithm_count * bench->world_count * bench->bytes_count;
 	     i++) {
 		size_t size = measure_dtype_size(c.c.dtype);
