@@ -12,7 +12,7 @@
 #include "collectives/transport/watch.h"
 #include "common/limits.h"
 
-/* How long to look at the rings before sleeping; see the measurement in docs/benchmarks.md. */
+/* How long to look at the rings before sleeping. Chosen, not measured. */
 #define SPIN_NS 50000u
 /* Frames that never end must not keep timers and sockets waiting. */
 #define POLL_MOST_NS 2000000u
