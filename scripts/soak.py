@@ -227,10 +227,10 @@ class Soak:
             self.counts[f"{name} KiB"] = kib
             self.counts[f"{name} descriptors"] = descriptors
             self.counts[f"{name} mappings"] = mappings
-            # memberd keeps a row for each round: TR_ROUND_RECORDS_MAX bounds it.
+            # memberd keeps a row for each of the newest rounds (TR_ROUND_RECORDS_MAX), and packs them for a snapshot.
             if self.options.seconds < FLAT_SECONDS:
                 continue  # it is still warming up
-            if kib > GROWTH_KIB + (self.newest * 48 // 1024 if process is self.memberd else 0):
+            if kib > GROWTH_KIB + (min(self.newest, 65536) * 128 // 1024 if process is self.memberd else 0):
                 self.trouble.append(f"{name} grew by {kib} KiB")
             if descriptors > GROWTH_FDS:
                 self.trouble.append(f"{name} grew by {descriptors} descriptors")

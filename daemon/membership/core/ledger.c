@@ -86,7 +86,7 @@ static bool record_valid(const struct ledger *ledger, const Traind__Peer__RoundC
 	    record->n_contributors > TR_GROUP_PEERS_MAX)
 		return false;
 	uint64_t top = ledger->newest > ledger->frontier ? ledger->newest : ledger->frontier;
-	if (record->round > top && record->round - top > TR_ROUND_RECORDS_MAX)
+	if (record->round > top && record->round - top > TR_ROUND_AHEAD_MAX)
 		return false;
 	for (size_t i = 0; i < record->n_contributors; i++)
 		if (record->contributors[i] == 0 ||
@@ -113,9 +113,9 @@ enum ledger_verdict ledger_look(const struct ledger *ledger, const Traind__Peer_
 
 static bool ledger_room(struct ledger *ledger)
 {
-	if (ledger->count == TR_ROUND_RECORDS_MAX) {
-		/* The oldest sixteenth goes; what was before the new first row counts as known. */
-		size_t gone = TR_ROUND_RECORDS_MAX / 16;
+	if (ledger->count >= TR_ROUND_RECORDS_MAX) {
+		/* The oldest sixteenth goes; what was before the new first row counts as known. A snapshot may hold more. */
+		size_t gone = ledger->count - TR_ROUND_RECORDS_MAX / 16 * 15;
 		uint64_t before = ledger->rows[gone].round - 1;
 		memmove(ledger->rows, ledger->rows + gone,
 		    (ledger->count - gone) * sizeof(*ledger->rows));
@@ -365,7 +365,7 @@ static bool rows_get(struct ledger *ledger, const Traind__Peer__SnapshotLedger *
 {
 	/* A row takes at least 21 bytes, so the count cannot make us allocate more than the bytes
 	 * that came. */
-	if (packed->rows_count > packed->rows.len / 21 || packed->rows_count > TR_ROUND_RECORDS_MAX)
+	if (packed->rows_count > packed->rows.len / 21 || packed->rows_count > TR_ROUND_AHEAD_MAX)
 		return false;
 	ledger->capacity = packed->rows_count;
 	ledger->rows = calloc(ledger->capacity + 1, sizeof(*ledger->rows));
