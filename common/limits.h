@@ -2,18 +2,20 @@
 #ifndef TR_COMMON_LIMITS_H
 #define TR_COMMON_LIMITS_H
 
-#define TR_NAME_MAX          64  /* bytes in a node, job or group name, NUL included */
-#define TR_ADDRESS_MAX       128 /* bytes in "host:port", NUL included */
-#define TR_GROUP_PEERS_MAX   256 /* members of one view; width of a contributor bitmap */
-#define TR_NODES_MAX         1024
-#define TR_NODE_WORKERS_MAX  1024 /* at once on one node: commands may be more than its slots */
-#define TR_JOBS_MAX          4096 /* job records kept, finished ones included */
-#define TR_JOB_EVENTS_MAX    256  /* newest events kept per job */
-#define TR_ROUND_RECORDS_MAX (1u << 16)   /* newest committed rounds kept per group; of the others, the sums */
-#define TR_ROUND_AHEAD_MAX   (1u << 20)   /* rounds that a record may be ahead of those that are known */
-#define TR_ROUND_OPS_MAX     4096         /* collectives in one round */
-#define TR_SEGMENT_BYTES     (256u << 10) /* piece of a vector that is pipelined, repaired, hashed */
-#define TR_OP_SEGMENTS_MAX   (1u << 18)
+#define TR_NAME_MAX         64  /* bytes in a node, job or group name, NUL included */
+#define TR_ADDRESS_MAX      128 /* bytes in "host:port", NUL included */
+#define TR_GROUP_PEERS_MAX  256 /* members of one view; width of a contributor bitmap */
+#define TR_NODES_MAX        1024
+#define TR_NODE_WORKERS_MAX 1024 /* at once on one node: commands may be more than its slots */
+#define TR_JOBS_MAX         4096 /* job records kept, finished ones included */
+#define TR_JOB_EVENTS_MAX   256  /* newest events kept per job */
+#define TR_ROUND_RECORDS_MAX \
+	(1u << 16) /* newest committed rounds kept per group; of the others, the sums */
+#define TR_ROUND_AHEAD_MAX \
+	(1u << 20)              /* rounds that a record may be ahead of those that are known */
+#define TR_ROUND_OPS_MAX   4096 /* collectives in one round */
+#define TR_SEGMENT_BYTES   (256u << 10) /* piece of a vector that is pipelined, repaired, hashed */
+#define TR_OP_SEGMENTS_MAX (1u << 18)
 #define TR_OP_WINDOW_BYTES \
 	(16u << 20) /* of one op on the way at a time: bounds staging and what a death costs */
 #define TR_OP_WINDOW_BYTES_MIN      (4u << 20) /* and keeps links busy */
