@@ -402,7 +402,8 @@ static void a_death(struct play *play)
 		assert_int_equal(tr_stats_get(fx->hosts[i].group, &stats, NULL), TR_OK);
 		assert_int_equal(stats.rounds, play->rounds);
 		assert_int_equal(stats.peers_lost, 1);
-		assert_int_equal(stage.members[0][i].restarts, 1);
+		/* None if all that it gave had come: then the round is whole without it, and goes on. */
+		assert_in_range(stage.members[0][i].restarts, 0, 1);
 	}
 	fx_stop(stage.fx[0]);
 	fx_stop(stage.fx[1]);
