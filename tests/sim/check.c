@@ -7,6 +7,7 @@
  *	I5  deterministic: the bits are those of a left fold in ascending peer id
  *	I6  rounds are committed once and in order; view numbers only grow
  *	I7  a joiner's state is the others' state
+ *	I8  a view has a cause: a fault, a member that starts or one that returns
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -156,6 +157,13 @@ void check_members(struct sim *sim, const Traind__Peer__View *view)
 		if (sim->seen[i].number == view->number)
 			return;
 	struct sim_view *seen = &sim->seen[sim->seen_count++ % SIM_VIEWS_KEPT];
+	/* A fault takes a member out, and it comes back: two views. A member's start is one. */
+	unsigned causes = sim->node_count + 2 * (sim->faults_done + sim->aim_count);
+	if (sim->seen_count > causes)
+		sim_violation(sim,
+		    "I8: view %lu is the %uth, for %u members that started and %u faults",
+		    (unsigned long)view->number, sim->seen_count, sim->node_count,
+		    sim->faults_done + sim->aim_count);
 	*seen = (struct sim_view){ .number = view->number };
 	for (size_t i = 0; i < view->n_peers; i++)
 		if (node_of_peer(sim, view->peers[i]->peer) < SIM_NODES_MAX)

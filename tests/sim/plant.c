@@ -15,6 +15,7 @@ static const char *const plant_names[PLANT_COUNT] = {
 	[PLANT_STALE_VIEW] = "stale-view",
 	[PLANT_LATE_STATE] = "late-state",
 	[PLANT_LANDING] = "landing",
+	[PLANT_FLAP] = "flap",
 };
 
 enum sim_plant plant_parse(const char *name)
@@ -41,6 +42,18 @@ void plant_message(struct sim *sim, unsigned to, struct sim_message *message)
 	void *payload = (void *)message->payload; /* our copy */
 	reduce_combine((enum tr_dtype)message->header.signature.dtype, TR_SUM, payload, payload,
 	    payload, message->header.elements);
+}
+
+void plant_heartbeat(struct sim *sim, unsigned number)
+{
+	struct sim_node *node = &sim->nodes[number];
+
+	if (sim->plant != PLANT_FLAP || number != 0 || !node->core)
+		return;
+	for (unsigned i = 1; i < sim->node_count; i++)
+		if (sim->nodes[i].alive && sim->nodes[i].view == node->view)
+			uplink_link_lost(sim, number,
+			    &(struct group_action){ .to = sim->nodes[i].peer, .text = "planted" });
 }
 
 bool plant_forgets(struct sim *sim, const struct sim_message *message)

@@ -404,12 +404,14 @@ enum sim_plant {
 	PLANT_STALE_VIEW, /* an engine takes an older view: I6 */
 	PLANT_LATE_STATE, /* a donor serves the state after the wrong round: I7 */
 	PLANT_LANDING, /* the rest of a frame goes where its first half went, whoever has that memory now: I2 */
+	PLANT_FLAP,    /* a member says with every heartbeat that its links are lost, and they are not: I8 */
 	PLANT_COUNT
 };
 
 enum sim_plant plant_parse(const char *name); /* PLANT_COUNT: no such */
 const char *plant_name(enum sim_plant plant);
 void plant_message(struct sim *sim, unsigned to, struct sim_message *message);
+void plant_heartbeat(struct sim *sim, unsigned node);
 bool plant_forgets(struct sim *sim, const struct sim_message *message);
 
 struct sim {

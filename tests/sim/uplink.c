@@ -183,6 +183,7 @@ void node_heartbeat(struct sim *sim, unsigned number)
 	pulse_look(sim, number);
 	if (node->id == 0 || node->conn == 0)
 		return;
+	plant_heartbeat(sim, number);
 	if (node->core) {
 		group_core_progress(node->core, false, &facts);
 		progress.group = node->group;

@@ -36,6 +36,7 @@ static void planted_bugs_are_caught(void **state)
 		[PLANT_STALE_VIEW] = "I6",
 		[PLANT_LATE_STATE] = "I7",
 		[PLANT_LANDING] = "I2",
+		[PLANT_FLAP] = "I8",
 	};
 	for (unsigned plant = PLANT_NONE + 1; plant < PLANT_COUNT; plant++) {
 		uint64_t seed = 1;
