@@ -404,7 +404,7 @@ enum sim_plant {
 	PLANT_STALE_VIEW, /* an engine takes an older view: I6 */
 	PLANT_LATE_STATE, /* a donor serves the state after the wrong round: I7 */
 	PLANT_LANDING, /* the rest of a frame goes where its first half went, whoever has that memory now: I2 */
-	PLANT_FLAP,    /* a member says with every heartbeat that its links are lost, and they are not: I8 */
+	PLANT_FLAP, /* a member says with every heartbeat that its links are lost, and they are not: I8 */
 	PLANT_COUNT
 };
 
