@@ -203,6 +203,16 @@ static void fx_wait_more(struct fx *fx, const char *what)
 		pthread_mutex_unlock(&(fx)->lock);    \
 	} while (0)
 
+/* Is it so by now? Looked at under the lock: the engines' threads write what is said to memberd, also while hosts stop. */
+#define FX_IS(fx, condition)                                \
+	do {                                                \
+		fx_lock(fx);                                \
+		bool fx_is_so = (condition);                \
+		pthread_mutex_unlock(&(fx)->lock);          \
+		if (!fx_is_so)                              \
+			fail_msg("not so: %s", #condition); \
+	} while (0)
+
 /* ---- hosts */
 
 /* A test may look at what a host accepts. */

@@ -121,7 +121,7 @@ static void unreachable_peer_is_reported(void **state)
 	fx->view++;
 	fx_install(fx, both, one);
 	FX_WAIT(fx, fx->hosts[0].link_lost > 0);
-	assert_non_null(strstr(fx->hosts[0].link_lost_reason, "cannot reach"));
+	FX_IS(fx, strstr(fx->hosts[0].link_lost_reason, "cannot reach") != NULL);
 	fx_change_view(fx, one);
 	caller_join(&callers[0]);
 	assert_int_equal(callers[0].status, TR_OK);
@@ -400,12 +400,14 @@ static void a_failure_is_said_to_a_memberd_that_comes_back(void **state)
 	fx->view++;
 	fx_install(fx, one, one); /* nobody asked it */
 	FX_WAIT(fx, fx->hosts[0].failed == TR_EINTERNAL);
+	pthread_mutex_lock(&fx->lock);
 	fx->hosts[0].failed = TR_OK;
+	pthread_mutex_unlock(&fx->lock);
 	message.body_case = TRAIND__PEER__TO_NODE__BODY_WELCOME;
 	message.welcome = &welcome;
 	engine_to_node(fx->hosts[0].engine, &message);
 	FX_WAIT(fx, fx->hosts[0].failed == TR_EINTERNAL);
-	assert_non_null(strstr(fx->hosts[0].failed_text, "without asking"));
+	FX_IS(fx, strstr(fx->hosts[0].failed_text, "without asking") != NULL);
 	fx_stop(fx);
 }
 

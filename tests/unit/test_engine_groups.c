@@ -305,10 +305,7 @@ static void was_undisturbed(const struct stage *stage, unsigned which, unsigned 
 		assert_int_equal(stats.peers_lost + stats.rounds_abandoned + stats.rounds_repaired +
 		        stats.resent_bytes,
 		    0);
-		pthread_mutex_lock(&m->host->fx->lock);
-		unsigned link_lost = m->host->link_lost;
-		pthread_mutex_unlock(&m->host->fx->lock);
-		assert_int_equal(link_lost, 0);
+		FX_IS(m->host->fx, m->host->link_lost == 0);
 		assert_int_equal(m->restarts, 0);
 	}
 }

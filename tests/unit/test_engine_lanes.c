@@ -104,13 +104,13 @@ static void rounds_over_lanes(Traind__Peer__Algorithm algorithm, unsigned peers,
 			fail_msg("peer %u: %s", i, callers[i].error.text);
 		assert_int_equal(callers[i].wrong, 0);
 		assert_int_equal(callers[i].done, ROUNDS);
-		assert_int_equal(fx->hosts[i].link_lost, 0);
+		FX_IS(fx, fx->hosts[i].link_lost == 0);
 		assert_int_equal(tr_stats_get(fx->hosts[i].group, &stats, NULL), TR_OK);
 		resent += stats.resent_bytes;
 	}
 	assert_int_equal(resent > 0, cut > 0);
-	assert_int_equal(proxy.harm.cut_lanes, 0); /* they were cut indeed */
-	fp_stop(&proxy);                           /* it uses the fixture's lock */
+	FX_IS(fx, proxy.harm.cut_lanes == 0); /* they were cut indeed */
+	fp_stop(&proxy);                      /* it uses the fixture's lock */
 	fx_stop(fx);
 }
 

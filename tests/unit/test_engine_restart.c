@@ -195,7 +195,7 @@ static void go_on(struct scene *s)
 	FX_WAIT(s->fx, follower->done >= 3);
 	assert_true(follower->received_in != 0 && follower->received_in != UINT64_MAX);
 	for (unsigned i = 0; i < 2; i++) {
-		assert_int_equal(s->fx->hosts[i].failed, TR_OK);
+		FX_IS(s->fx, s->fx->hosts[i].failed == TR_OK);
 		assert_int_equal(s->trainers[i].status, TR_OK);
 	}
 }
@@ -229,17 +229,18 @@ static void state_is_taken_from_what_was_left(void **state)
 	struct scene *s = scene_start(4);
 	dead_in_mid_round(s);
 	die(s, 2);
-	assert_true(s->fx->hosts[2].words->state_left);
+	FX_IS(s->fx, s->fx->hosts[2].words->state_left);
 	follow(s);
-	assert_int_equal(s->fx->hosts[3].left_next, 5);
+	FX_IS(s->fx, s->fx->hosts[3].left_next == 5);
 	go_on(s);
 	/* It took part in the very round in which the other had died. */
 	assert_int_equal(s->trainers[3].received_in, 5);
 	assert_int_equal(s->trainers[3].first.round, 5);
 	FX_WAIT(s->fx, s->fx->hosts[3].events > 0);
-	assert_non_null(strstr(s->fx->hosts[3].event,
-	    "worker of rank 3 restarted on host from its own memory (round 4, 4.4 MB, no "
-	    "network)"));
+	FX_IS(s->fx,
+	    strstr(s->fx->hosts[3].event,
+	        "worker of rank 3 restarted on host from its own memory (round 4, 4.4 MB, no "
+	        "network)") != NULL);
 	struct fp_harm seen = fp_harm_now(&s->proxy);
 	assert_int_equal(seen.states, 0);
 	assert_true(seen.begins >= 1);
@@ -255,13 +256,14 @@ static void damage_is_found_and_named(void **state)
 	s->trainers[2].data[2][state_bytes[2] - 1] ^= 4;
 	die(s, 2);
 	follow(s);
-	assert_int_equal(s->fx->hosts[3].left_next, 3);
+	FX_IS(s->fx, s->fx->hosts[3].left_next == 3);
 	go_on(s);
 	assert_int_equal(s->trainers[3].received_in, 3);
 	FX_WAIT(s->fx, s->fx->hosts[3].events > 0);
-	assert_non_null(strstr(s->fx->hosts[3].event,
-	    "the crashed worker's memory was damaged in state \"tensor 2\": fetching the state "
-	    "from peer p10"));
+	FX_IS(s->fx,
+	    strstr(s->fx->hosts[3].event,
+	        "the crashed worker's memory was damaged in state \"tensor 2\": fetching the state "
+	        "from peer p10") != NULL);
 	assert_true(fp_harm_now(&s->proxy).states > 0);
 	scene_stop(s);
 }
@@ -272,12 +274,12 @@ static void a_state_that_may_be_half_changed_is_not_kept(void **state)
 	(void)state;
 	struct scene *s = scene_start(3);
 	die(s, 2);
-	assert_false(s->fx->hosts[2].words->state_left);
+	FX_IS(s->fx, !s->fx->hosts[2].words->state_left);
 	follow(s);
-	assert_int_equal(s->fx->hosts[3].left_next, 0);
+	FX_IS(s->fx, s->fx->hosts[3].left_next == 0);
 	go_on(s);
 	assert_true(fp_harm_now(&s->proxy).states > 0);
-	assert_int_equal(s->fx->hosts[3].events, 0);
+	FX_IS(s->fx, s->fx->hosts[3].events == 0);
 	scene_stop(s);
 }
 
@@ -292,11 +294,11 @@ static void an_old_state_is_not_used(void **state)
 	fx_change_view(s->fx, two);
 	FX_WAIT(s->fx, s->trainers[0].done >= 6 && s->trainers[1].done >= 6);
 	follow(s);
-	assert_int_equal(s->fx->hosts[3].left_next, 4);
+	FX_IS(s->fx, s->fx->hosts[3].left_next == 4);
 	go_on(s);
 	assert_true(s->trainers[3].received_in > 5);
 	assert_true(fp_harm_now(&s->proxy).states > 0);
-	assert_int_equal(s->fx->hosts[3].events, 0);
+	FX_IS(s->fx, s->fx->hosts[3].events == 0);
 	scene_stop(s);
 }
 
@@ -317,10 +319,10 @@ static void what_was_left_goes_with_its_group(void **state)
 	struct scene *s = scene_start(2);
 	dead_in_mid_round(s);
 	die(s, 2);
-	assert_true(s->fx->hosts[2].words->state_left);
+	FX_IS(s->fx, s->fx->hosts[2].words->state_left);
 	group_is_over(s, FX_GROUP);
 	follow(s);
-	assert_int_equal(s->fx->hosts[3].left_next, 0);
+	FX_IS(s->fx, s->fx->hosts[3].left_next == 0);
 	scene_stop(s);
 }
 
@@ -333,11 +335,11 @@ static void what_was_claimed_goes_with_its_group(void **state)
 	die(s, 2);
 	group_is_over(s, FX_GROUP + 1);
 	follow(s);
-	assert_int_equal(s->fx->hosts[3].left_next, 3);
+	FX_IS(s->fx, s->fx->hosts[3].left_next == 3);
 	group_is_over(s, FX_GROUP);
 	die(s, 3);
 	follow_as(s, 4);
-	assert_int_equal(s->fx->hosts[4].left_next, 0);
+	FX_IS(s->fx, s->fx->hosts[4].left_next == 0);
 	scene_stop(s);
 }
 

@@ -241,7 +241,7 @@ static void state_that_stays_damaged_fails_the_joiner(void **state)
 	struct harmed *h = harmed_start((struct fp_harm){ .corrupt = UINT32_MAX });
 	bool two[FX_HOSTS_MAX] = { true, true };
 	FX_WAIT(h->fx, h->fx->hosts[2].failed == TR_EDIGEST);
-	assert_non_null(strstr(h->fx->hosts[2].failed_text, "\"tensor 0\" from peer 10"));
+	FX_IS(h->fx, strstr(h->fx->hosts[2].failed_text, "\"tensor 0\" from peer 10") != NULL);
 	assert_int_equal(pthread_join(h->small[2].thread, NULL), 0);
 	h->running = 2;
 	assert_int_equal(h->small[2].status, TR_EDIGEST);

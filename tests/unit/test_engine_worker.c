@@ -228,7 +228,7 @@ static void rule_breaker(trick_fn *trick)
 	assert_int_equal(tr_state_ready(fx->hosts[1].group, 0, &error), TR_OK);
 	trick(&fx->hosts[1]);
 	FX_WAIT(fx, fx->hosts[1].failed == TR_EPROTO);
-	assert_non_null(strstr(fx->hosts[1].failed_text, "channel's rules"));
+	FX_IS(fx, strstr(fx->hosts[1].failed_text, "channel's rules") != NULL);
 	assert_int_equal(tr_wait(fx->hosts[1].group, 0, &error), TR_EPROTO);
 	fx_found(fx, 1);
 	assert_int_equal(pthread_join(good.thread, NULL), 0);
@@ -320,7 +320,7 @@ static void all_state_counts_before_ready(void **state)
 	fx_change_view(fx, one);
 	assert_int_equal(tr_round_begin(host->group, &round, &error), TR_OK);
 	assert_int_equal(tr_round_commit(host->group, NULL, &round, &error), TR_OK);
-	assert_int_equal(host->failed, TR_OK);
+	FX_IS(fx, host->failed == TR_OK);
 	fx_stop(fx);
 }
 
@@ -393,8 +393,7 @@ static void last_words(void **state)
 	assert_int_equal(tr_report(other->group, &second), TR_OK);
 	assert_int_equal(tr_report(other->group, &event), TR_OK);
 	leave(other);
-	assert_int_equal(other->records, 0);
-	assert_int_equal(other->events, 0);
+	FX_IS(fx, other->records == 0 && other->events == 0);
 	assert_int_equal(other->words->n_rounds, 5);
 	for (size_t i = 0; i < 5; i++)
 		assert_int_equal(other->words->rounds[i]->round, i + 1);
