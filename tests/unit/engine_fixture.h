@@ -62,7 +62,8 @@ struct fx {
 	struct fx *beside; /* another group, some of whose hosts share engines with ours; NULL: none */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	struct timespec until; /* FX_WAIT's */
+	struct timespec until; /* of FX_WAIT's second under way */
+	unsigned seconds_left; /* after it */
 	struct fx_host hosts[FX_HOSTS_MAX];
 	unsigned count;
 	Traind__Peer__Policy policy;
@@ -181,17 +182,27 @@ static void fx_worker_gone(void *arg, uint64_t group, uint64_t peer,
 	pthread_mutex_unlock(&host->fx->lock);
 }
 
+static void fx_next_second(struct fx *fx)
+{
+	(void)clock_gettime(CLOCK_REALTIME, &fx->until);
+	fx->until.tv_sec++;
+}
+
 static void fx_lock(struct fx *fx)
 {
 	pthread_mutex_lock(&fx->lock);
-	(void)clock_gettime(CLOCK_REALTIME, &fx->until);
-	fx->until.tv_sec += FX_DEADLINE_S;
+	fx->seconds_left = FX_DEADLINE_S;
+	fx_next_second(fx);
 }
 
+/* By the second: while all of the process stands still (SIGSTOP) no more than one passes. */
 static void fx_wait_more(struct fx *fx, const char *what)
 {
-	if (pthread_cond_timedwait(&fx->changed, &fx->lock, &fx->until) != 0)
+	if (pthread_cond_timedwait(&fx->changed, &fx->lock, &fx->until) == 0)
+		return;
+	if (--fx->seconds_left == 0)
 		fail_msg("waited in vain for %s", what);
+	fx_next_second(fx);
 }
 
 /* Waits until `condition`, which is looked at under the lock. One waiter at a time: the test's thread. */
