@@ -27,7 +27,8 @@
  *
  * Threads: one caller thread per group at a time; an engine thread (here, or in traind) communicates
  * meanwhile. Buffers given to tr_submit stay borrowed until tr_round_commit returns for that round.
- * No call waits for ever: it ends with a result or an error that names the peer it waited for.
+ * No call waits for ever: it ends with a result or an error that names the peer it waited for. (Callers that wait for each other
+ * need op_deadline_ms for that; see tr_wait.)
  * The library never exits, never aborts on a peer's bytes. C99.
  */
 #ifndef TR_COLL_H
@@ -161,9 +162,11 @@ struct tr_round {
 	unsigned index; /* this peer's place among the contributors, by ascending peer id */
 	unsigned
 	    contributors; /* how many contribute; index == contributors: this peer does not (a joiner) */
-	bool receive_state; /* joiner: submit the ops without TR_CONTRIBUTE, then tr_state_receive */
-	bool partial;       /* after commit: some contributor's data is missing somewhere (keep) */
-	unsigned peers;     /* members of the view */
+	/* Joiner: submit the ops without TR_CONTRIBUTE, then tr_state_receive. False for a joiner whose state came before its first begin: there
+	 * is nothing to wait for then, and tr_state_receive returns at once. */
+	bool receive_state;
+	bool partial;   /* after commit: some contributor's data is missing somewhere (keep) */
+	unsigned peers; /* members of the view */
 };
 
 /* Begins the next round (or the same one again after TR_ERESTART). Blocks until the group has a view with
@@ -262,7 +265,15 @@ TR_API void tr_block_range(size_t count, unsigned contributors, unsigned index, 
     size_t *elements);
 
 /* Waits until one op's result is in place, before the commit. Reading it early is allowed; acting on it
- * irrevocably is not: only the commit decides. */
+ * irrevocably is not: only the commit decides.
+ *
+ * A caller may wait for an op before it submits others, in any order, unless it waits in a circle: if one peer waits for op 1 before it
+ * submits op 2, and another for op 2 before it submits op 1, each waits for the other. Both count as waiting, so nobody is
+ * put out: after op_deadline_ms both get TR_ETIMEDOUT, which names the other; without a deadline they wait for ever. (The same circle can
+ * go through two groups, or through anything else that callers wait for.) After TR_ETIMEDOUT the round goes on: submit the rest.
+ *
+ * While it waits, what comes for ops that it has not submitted is kept for it, up to 256 MiB (shared memory does not count).
+ * TR_ELIMIT: more came, and the op may be behind it; the text names one of those ops. Submit them, and wait again. */
 TR_API tr_status tr_wait(tr_group *group, uint32_t tag, struct tr_error *error);
 
 /* Joiner only: waits until the state of the round before this one has arrived and its digests agree. */

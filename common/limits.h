@@ -53,7 +53,9 @@
 	120000 /* for the worker that follows: by then the others are rounds ahead */
 #define TR_JOIN_TIMEOUT_MS 10000       /* for memberd to admit a process that joins a group */
 #define TR_HELD_BYTES_MAX  (16u << 20) /* of frames that came before their op was submitted */
-#define TR_LANES_MAX       32          /* connections of one link */
+#define TR_HELD_WAITING_BYTES_MAX \
+	(256u << 20)    /* the same while the caller waits for an op that may be behind them */
+#define TR_LANES_MAX 32 /* connections of one link */
 #define TR_LINK_KEPT_BYTES_MAX \
 	(16u << 20)                     /* staging sent to a peer that has not said that it came */
 #define TR_DOMAIN_MEMBERS_MAX       64  /* processes of one failure domain (collectives/domain.h) */

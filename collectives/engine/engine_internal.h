@@ -251,6 +251,9 @@ void member_calls_resume(struct member *member); /* there is room for reports ag
 void member_calls_end(struct member *member, tr_status status, const char *reason);
 void member_calls_began(struct member *member, const struct tr_round *info);
 void member_calls_op_done(struct member *member, uint32_t tag);
+bool member_calls_wait_for_op(const struct member *member);
+/* No more can be kept for ops that are not submitted; op `tag` of peer `from`, for one. Ends the wait for an op. */
+void member_calls_too_much_held(struct member *member, uint64_t from, uint32_t tag);
 void member_calls_decided(struct member *member, tr_status status, const struct tr_round *info,
     const char *reason);
 void member_calls_state_here(struct member *member, tr_status status, const char *reason);
@@ -306,7 +309,8 @@ void member_shm_finish(struct member *member); /* after the core */
 /* ---- held.c ---- */
 void held_start(struct member *member);
 void held_stop(struct member *member);
-/* Keeps a segment's frame, its staging as it is; false: there are too many, the lane has to wait. */
+/* Keeps a segment's frame, its staging as it is; false: there are too many, the lane has to wait. Too many for a caller that waits: it
+ * is told. */
 bool held_keep(struct member *member, uint64_t from, const struct lane *lane,
     const struct lane_frame *frame);
 bool held_offer(struct member *member); /* now, if there is something to retry; true: there was */

@@ -1,6 +1,8 @@
 /* Frames that came before the core could take them: their op is not submitted yet, or they belong to a view that was not
  * installed yet. They are kept aside, up to TR_HELD_BYTES_MAX, so that those behind them on the connection are not held up;
- * beyond that the connection waits.
+ * beyond that the connection waits: the caller will submit more, or wait for what it has submitted. If it waits, what it waits for
+ * may be behind them, and nobody would ever go on: so from then on more are kept, up to TR_HELD_WAITING_BYTES_MAX, and beyond that
+ * its wait fails. What a peer shows in shared memory costs nothing here but its header.
  */
 #include "collectives/engine/engine_internal.h"
 
@@ -33,14 +35,34 @@ static void held_free(struct held_frame *frame)
 	free(frame);
 }
 
+static bool has_room(const struct member *member, size_t bytes)
+{
+	size_t most = member_calls_wait_for_op(member) ? TR_HELD_WAITING_BYTES_MAX
+	                                               : TR_HELD_BYTES_MAX;
+	return member->held_bytes <= most && bytes <= most - member->held_bytes;
+}
+
+/* Frames of a view to come are no fault of the caller's: the view comes without its doing. */
+static void refuse(struct member *member, uint64_t from, const struct lane_frame *frame)
+{
+	struct segment_header header;
+	if (segment_header_get(frame->head, frame->head_bytes + frame->body_bytes, &header, NULL) ==
+	        TR_OK &&
+	    header.view == member->view)
+		member_calls_too_much_held(member, from, header.tag);
+}
+
 bool held_keep(struct member *member, uint64_t from, const struct lane *lane,
     const struct lane_frame *frame)
 {
 	bool whole = frame->body == NULL || frame->place != NULL || frame->stable;
-	size_t bytes = frame->head_bytes + frame->body_bytes;
 	size_t copied = frame->head_bytes + (whole ? 0 : frame->body_bytes);
-	if (bytes > TR_HELD_BYTES_MAX - member->held_bytes)
+	size_t bytes = sizeof(struct held_frame) + frame->head_bytes +
+	    (frame->stable ? 0 : frame->body_bytes);
+	if (!has_room(member, bytes)) {
+		refuse(member, from, frame);
 		return false;
+	}
 	struct held_frame *held = malloc(sizeof(*held) + copied);
 	if (held == NULL)
 		return false;
