@@ -37,7 +37,7 @@ MODULES := collectives/backend/mpi.c
 srcs = $(filter-out %/main.c $(MODULES),$(wildcard $(addsuffix /*.c,$(1))))
 objs = $(patsubst %.c,$(BUILD)/obj/%.o,$(call srcs,$(1)))
 
-COLL_DIRS := common proto collectives/core collectives/kernels collectives/transport collectives/engine collectives/backend
+COLL_DIRS := common proto collectives/core collectives/kernels collectives/transport collectives/engine collectives/backend collectives/sync
 MEMBER_DIRS := daemon/membership/core daemon/membership/store daemon/membership/server
 NODE_DIRS := daemon/node
 API_DIRS := daemon/api daemon/shell

@@ -2,12 +2,12 @@
 
 INSTALL ?= install
 ROOTED := $(DESTDIR)$(PREFIX)
-INSTALL_HEADERS := collectives/coll.h collectives/domain.h common/error.h common/status.h
+INSTALL_HEADERS := collectives/coll.h collectives/sync.h collectives/domain.h common/error.h common/status.h
 INSTALL_UNITS := $(wildcard configs/*.service)
 INSTALL_MAN := $(wildcard docs/man/*.[1-8])
 SO := libtraincoll.so
 
-# The static library for others: one object in which all but coll.h's names are local.
+# The static library for others: one object in which all but the public headers' names are local.
 $(BUILD)/install/libtraincoll.a: $(COLL_O)
 	@mkdir -p $(@D)
 	@ld -r -o $(@D)/traincoll.o $^

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Manual pages of libtraincoll from the comments of coll.h, so that neither can say what the other does not.
+"""Manual pages of libtraincoll from the comments of its headers, so that neither can say what the other does not.
 
-usage: make_man.py HEADER FOLDER VERSION"""
+usage: make_man.py FOLDER VERSION HEADER..."""
 import pathlib
 import re
 import sys
@@ -21,21 +21,24 @@ PAGES = {
                    "tr_block_range"]),
     "tr_stats_get": ("what a group does: its choice of algorithms, its counters, its links",
                      ["tr_explain", "tr_stats", "tr_stats_get", "tr_link", "tr_links"]),
+    "tr_sync_create": ("training that talks rarely: local SGD, DiLoCo, streaming, eager",
+                       ["tr_sync_mode", "tr_sync_tensor", "tr_sync_options", "tr_sync_create", "tr_sync_work", "tr_sync_now",
+                        "tr_sync_start", "tr_sync_step", "tr_sync_outer", "tr_sync_destroy"]),
     "tr_report": ("what traind tells and is told", ["tr_report", "tr_assignment", "tr_assignment_get"]),
 }
 DECLARATION = re.compile(r"(?P<comment>(?:^/\*(?:[^*]|\*(?!/))*\*/\n)?)(?P<code>^(?:TR_API [^;]*;|(?:enum|struct) \w+ \{.*?\};))",
                          re.M | re.S)
 
 
-def items(header):
-    """{name: (comment as lines, declaration)}; a function may share its name with a struct, so those end in ()."""
-    found = {}
+def items(path):
+    """{name: (comment as lines, declaration, header)}; a function may share its name with a struct, so those end in ()."""
+    found, header = {}, pathlib.Path(path).read_text()
     for match in DECLARATION.finditer(header):
         code = match["code"]
         function = re.match(r"TR_API [^(]*?\b(\w+)\(", code)
         name = function[1] + "()" if function else re.match(r"(?:enum|struct) (\w+)", code)[1]
         text = re.sub(r"^/\*\s?|\s*\*/\s*$", "", match["comment"])
-        found[name] = ([re.sub(r"^ \* ?", "", line) for line in text.split("\n")] if text.strip() else [], code)
+        found[name] = ([re.sub(r"^ \* ?", "", line) for line in text.split("\n")] if text.strip() else [], code, path)
     return found
 
 
@@ -62,14 +65,16 @@ def prose(lines):
 def page(name, summary, names, found, version):
     functions = [n for n in names if n + "()" in found]
     chosen = [key for n in names for key in (n, n + "()") if key in found]
+    headers = list(dict.fromkeys(found[key][2] for key in chosen))
     out = [f'.TH {name} 3 "" "libtraincoll {version}" "libtraincoll"', ".SH NAME",
-           escape(", ".join(functions or names)) + " \\- " + escape(summary), ".SH SYNOPSIS", ".nf", ".B #include <collectives/coll.h>", ""]
+           escape(", ".join(functions or names)) + " \\- " + escape(summary), ".SH SYNOPSIS", ".nf",
+           *(f".B #include <{header}>" for header in headers), ""]
     for key in chosen:
         if key.endswith("()"):
             out += [escape(line.expandtabs(8)) for line in re.sub(r"^TR_API ", "", found[key][1]).split("\n")]
     out += [".fi", ".SH DESCRIPTION"]
     for key in chosen:
-        comment, code = found[key]
+        comment, code, _ = found[key]
         if not comment and key.endswith("()"):
             continue
         out += [f".SS {escape(key)}"] + prose(comment)
@@ -80,13 +85,13 @@ def page(name, summary, names, found, version):
 
 
 def main():
-    header, folder, version = pathlib.Path(sys.argv[1]).read_text(), pathlib.Path(sys.argv[2]), sys.argv[3]
-    found = items(header)
+    folder, version = pathlib.Path(sys.argv[1]), sys.argv[2]
+    found = {name: item for path in sys.argv[3:] for name, item in items(path).items()}
     listed = {n for _, names in PAGES.values() for n in names}
     missing = sorted(key for key in found if key.removesuffix("()") not in listed)
     unknown = sorted(n for n in listed if n not in found and n + "()" not in found)
     if missing or unknown:
-        sys.exit(f"make_man.py: in no page: {missing}; not in the header: {unknown}")
+        sys.exit(f"make_man.py: in no page: {missing}; not in the headers: {unknown}")
     folder.mkdir(parents=True, exist_ok=True)
     for name, (summary, names) in PAGES.items():
         (folder / f"{name}.3").write_text(page(name, summary, names, found, version))

@@ -1,7 +1,8 @@
-# `make man`: build/man/*.3 from the comments of coll.h; `make install` puts them.
+# `make man`: build/man/*.3 from the comments of the public headers; `make install` puts them.
 MAN_PAGES := $(BUILD)/man/.made
-$(MAN_PAGES): collectives/coll.h scripts/make_man.py
-	@rm -rf $(@D) && python3 scripts/make_man.py collectives/coll.h $(@D) $(VERSION)
+MAN_HEADERS := collectives/coll.h collectives/sync.h
+$(MAN_PAGES): $(MAN_HEADERS) scripts/make_man.py
+	@rm -rf $(@D) && python3 scripts/make_man.py $(@D) $(VERSION) $(MAN_HEADERS)
 	@touch $@
 .PHONY: man
 man: $(MAN_PAGES)

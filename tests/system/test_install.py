@@ -79,7 +79,7 @@ def test_program_links_as_cpp(prefix, tmp_path):
 
 
 def test_exports_are_exactly_those_of_the_headers(prefix):
-    headers = "".join((ROOT / header).read_text() for header in ("collectives/coll.h", "collectives/domain.h", "common/status.h"))
+    headers = "".join((ROOT / header).read_text() for header in ("collectives/coll.h", "collectives/sync.h", "collectives/domain.h", "common/status.h"))
     declared = set(re.findall(r"^TR_API [^;(]*?\b(tr_\w+)\(", headers, re.MULTILINE))
     assert len(declared) > 10
     for library, option in (("libtraincoll.so", "-D"), ("libtraincoll.a", "-g")):

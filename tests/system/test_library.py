@@ -6,90 +6,48 @@ import os
 import re
 import signal
 import subprocess
-import threading
 
 import pytest
 
-from harness import Cluster, wait_for
+from harness import wait_for
+from line_process import LineProcess, group_of
 from stubs import BUILD, ROOT
 
 PEER = BUILD / "tests" / "library_peer"
 LIBRARY = BUILD / "lib" / "libtraincoll.so"
 
 
-class Peer:
-    """One library_peer; `lines` grows with what it prints."""
+class Peer(LineProcess):
+    """One library_peer."""
 
     def __init__(self, cluster, group, size, rounds, policy="replay", algorithm="ring", count=100000, pause_at=0,
                  announce=0):
-        self.lines = []
-        self.process = subprocess.Popen(
-            [str(PEER), cluster.memberd.address, group, str(size), str(rounds), policy, algorithm, str(count),
-             str(pause_at), str(announce)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=cluster.environment)
-        self.errors = []
-        self.readers = [threading.Thread(target=self.read), threading.Thread(target=self.read_errors)]
-        for reader in self.readers:
-            reader.start()
-
-    def read(self):
-        for line in self.process.stdout:
-            self.lines.append(json.loads(line))
-
-    def read_errors(self):
-        for line in self.process.stderr:
-            self.errors.append(line)
+        super().__init__([PEER, cluster.memberd.address, group, size, rounds, policy, algorithm, count, pause_at, announce],
+                         cluster.environment)
 
     def rounds(self):
-        return [line for line in self.lines if "round" in line]
+        return self.said("round")
 
     def reached(self, round_number):
         assert self.process.poll() is None or self.rounds()[-1]["round"] >= round_number, self.story()
         return any(line["round"] >= round_number for line in self.rounds())
 
     def paused(self):
-        return any("paused" in line for line in self.lines)
+        return bool(self.said("paused"))
 
     def submitted(self):
-        return any("submitted" in line for line in self.lines)
-
-    def story(self):
-        return f"{self.lines[-3:]}\n" + "".join(self.errors[-20:])
+        return bool(self.said("submitted"))
 
     def end(self):
         """The rounds it committed, after it ended by itself."""
-        wait_for(lambda: self.process.poll() is not None, "a peer to end")
-        for reader in self.readers:
-            reader.join()
-        assert self.process.returncode == 0, self.story()
-        assert self.lines[-1].get("done"), self.story()
+        super().end()
         return self.rounds()
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.kill()
-            self.process.wait()
-        for reader in self.readers:
-            reader.join()
 
 
 @pytest.fixture
 def group(tmp_path):
-    """A memberd without nodes, and peers of one group that are ended with the test."""
-    peers = []
-
-    def start(size, rounds, **options):
-        peers.append(Peer(start.cluster, "g", size, rounds, **options))
-        return peers[-1]
-    start.cluster = Cluster(tmp_path, nodes=0)
-    try:
-        start.cluster.start_memberd()
+    with group_of(lambda cluster, *words, **options: Peer(cluster, "g", *words, **options), tmp_path) as start:
         yield start
-    finally:
-        for peer in peers:
-            peer.stop()
-        start.cluster.stop()
 
 
 def check_agreement(histories, first=1):
@@ -222,7 +180,8 @@ def test_joining_fails_with_one_clear_line(group, tmp_path):
 
 
 def test_only_the_public_names_are_exported():
-    header = (ROOT / "collectives" / "coll.h").read_text() + (ROOT / "collectives" / "domain.h").read_text() + (ROOT / "common" / "status.h").read_text()
+    header = "".join((ROOT / path).read_text()
+                     for path in ("collectives/coll.h", "collectives/sync.h", "collectives/domain.h", "common/status.h"))
     public = set(re.findall(r"^TR_API [^;(]*?\b(tr_\w+)\(", header, re.M))
     assert len(public) > 15
     listing = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], check=True, capture_output=True, text=True).stdout
@@ -234,9 +193,9 @@ def test_only_the_public_names_are_exported():
                                       ["g++", "-x", "c++", "-std=c++11"], ["g++", "-x", "c++", "-std=c++17"]])
 def test_header_compiles(compiler, tmp_path):
     source = tmp_path / "user"
-    source.write_text('#include "collectives/coll.h"\nint main(void) { struct tr_join_options o = TR_JOIN_OPTIONS_INIT;'
-                      " struct tr_op op = TR_OP_INIT; size_t first, elements; tr_block_range(10, 3, 1, &first, &elements);"
-                      " return o.size_of == 0 || op.size_of != sizeof(op) || op.flags != TR_CONTRIBUTE || op.residual != NULL ||"
+    source.write_text('#include "collectives/sync.h"\nint main(void) { struct tr_join_options o = TR_JOIN_OPTIONS_INIT;'
+                      " struct tr_op op = TR_OP_INIT; struct tr_sync_options s = TR_SYNC_OPTIONS_INIT; size_t first, elements; tr_block_range(10, 3, 1, &first, &elements);"
+                      " return o.size_of == 0 || op.size_of != sizeof(op) || op.flags != TR_CONTRIBUTE || op.residual != NULL || s.overlap >= 0 ||"
                       " first != 4 || elements != 3 || tr_status_name(TR_OK)[0] != 'T'; }\n")
     environment = {name: value for name, value in os.environ.items() if name != "CFLAGS"}
     subprocess.run([*compiler, "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT}", "-o", tmp_path / "program",
@@ -250,7 +209,7 @@ def test_header_compiles(compiler, tmp_path):
 
 def test_manual_pages_render_and_name_every_function():
     """From the header's own comments; groff has nothing to say against them."""
-    header = (ROOT / "collectives" / "coll.h").read_text()
+    header = (ROOT / "collectives" / "coll.h").read_text() + (ROOT / "collectives" / "sync.h").read_text()
     pages = {page.stem: page for page in (BUILD / "man").glob("*.3")}
     assert set(re.findall(r"^TR_API [^;(]*?\b(tr_\w+)\(", header, re.M)) == set(pages)
     for name, page in pages.items():

@@ -1,0 +1,125 @@
+/* Low-communication training over a group of coll.h: each peer trains on its own for many inner steps; then peers average how far they got
+ * (pseudo-gradients) and take an outer step together. Any program with buffers of f32 parameters can use it; the inner optimizer is the
+ * caller's.
+ *
+ *	struct tr_sync_options options = TR_SYNC_OPTIONS_INIT;
+ *	options.mode = TR_SYNC_DILOCO;
+ *	options.inner_steps = 500;
+ *	struct tr_sync_tensor tensors[] = { { "w", w, rows * columns, 0 } };  // initial values, the same on all peers
+ *	tr_sync *sync;
+ *	if (tr_sync_create(group, &options, tensors, 1, &sync, &error) != TR_OK ||
+ *	    tr_state_ready(group, 0, &error) != TR_OK || tr_sync_start(sync, &now, &error) != TR_OK)
+ *		die(error.text);
+ *	while (!now.finished) {
+ *		inner_step(w, now.step + 1, now.index, now.contributors);     // any optimizer
+ *		struct tr_sync_work did = { tokens };
+ *		if (tr_sync_step(sync, &did, &now, &error) != TR_OK)        // talks, if it is time to
+ *			die(error.text);
+ *	}
+ *	tr_sync_destroy(sync);
+ *
+ * What it holds: the outer (global) parameters and the outer momentum, in the group's memory and declared as its state, so a joiner gets them
+ * from a donor; both are bit-identical on all peers after every round: a digest of what the round
+ * changes goes with its commit, and peers that differ end with TR_EDIGEST, which names them. Memory beside the caller's: 2 floats a parameter, 2 more for the largest fragment, 2 more with
+ * error feedback (what was lost in coding), 3 more in eager mode, where each peer runs ahead by itself.
+ *
+ * A peer that dies: the round under way is finished among the others, with the weights of those whose work is in it (policy TR_UNIFORM), or
+ * begun again with the same pseudo-gradients (TR_ERESTART is handled inside); an outer step is taken everywhere or nowhere. A peer that joins
+ * waits in tr_sync_start for the state and the end of that round, and works from the next one on.
+ *
+ * Threads: those of the group's caller. tr_sync_step never blocks but at a merge, until the round's data is there.
+ */
+#ifndef TR_SYNC_H
+#define TR_SYNC_H
+
+#include "collectives/coll.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum tr_sync_mode {
+	/* Parameters are averaged every H steps. */
+	TR_SYNC_LOCAL_SGD = 1,
+	/* arXiv 2311.08105: the mean of H steps' movement is a gradient for Nesterov momentum. */
+	TR_SYNC_DILOCO = 2,
+	/* arXiv 2501.18512: DiLoCo fragment by fragment, each on its way while tau inner steps go on, then mixed in. */
+	TR_SYNC_STREAMING = 3,
+	/* arXiv 2502.12996: a pseudo-gradient is on its way during the whole next period; until it is there, each peer goes on with its own share
+	 * of it, in a private copy, so that the outer parameters stay equal. */
+	TR_SYNC_EAGER = 4,
+};
+
+typedef struct tr_sync tr_sync;
+
+struct tr_sync_tensor {
+	const char *name; /* for messages; copied */
+	float *data; /* the caller's: borrowed until tr_sync_destroy, any memory; written at merges */
+	size_t count;
+	unsigned layer; /* tensors of one layer are in one fragment */
+};
+
+/* Zero (in the fields where zero says something: a negative number) means as the mode's paper has it. */
+struct tr_sync_options {
+	size_t size_of; /* sizeof(struct tr_sync_options) */
+	enum tr_sync_mode mode;
+	uint64_t steps;        /* inner steps in all; 0: without end */
+	uint64_t inner_steps;  /* H; 500, streaming 100 */
+	double outer_lr;       /* eta; 0.7, streaming 0.4; local SGD: 1 */
+	double outer_momentum; /* mu; negative: 0.9; local SGD: 0 */
+	unsigned fragments;    /* P, streaming only; 0: as many as there are layers, at most 8 */
+	/* tau, at most H / P: inner steps between a fragment's departure and its merge; negative: streaming 1, eager H (and no other), else
+	 * 0. DiLoCo may have it too: its merge then comes late and drops the part 1 - alpha of what was done meanwhile. */
+	int64_t overlap;
+	double alpha; /* of its own parameters that a peer keeps at a merge; negative: streaming 0.5, else 0 */
+	enum tr_codec codec;
+	double feedback; /* beta of error feedback (struct tr_op); negative: int2 0.95, else 0 */
+};
+#define TR_SYNC_OPTIONS_INIT                                                            \
+	{                                                                               \
+		sizeof(struct tr_sync_options), TR_SYNC_DILOCO, 0, 0, 0, -1, 0, -1, -1, \
+		    TR_CODEC_NONE, -1                                                   \
+	}
+
+enum { TR_SYNC_SUMS = 8 };
+
+/* One inner step's work. */
+struct tr_sync_work {
+	double tokens;             /* the weight of this peer's movement; > 0 */
+	double sums[TR_SYNC_SUMS]; /* added up over steps and over peers until the next merge, such as losses */
+};
+
+struct tr_sync_now {
+	uint64_t step;  /* inner steps done: the same at each merge on all peers */
+	uint64_t round; /* under way */
+	unsigned index, contributors,
+	    peers; /* of that round, as in struct tr_round: share work by them until the next merge */
+	bool finished; /* all steps are done and merged; the group has no round under way */
+	bool merged;   /* this call took an outer step; what follows is about it */
+	uint64_t merged_round;
+	unsigned fragment;
+	double tokens;             /* of all peers, in this merge */
+	double sums[TR_SYNC_SUMS]; /* likewise */
+	double waited_s;           /* this call's wait for the others and the network */
+	double flight_s; /* from the fragment's departure to its merge: what of it was not waited for was hidden behind inner steps */
+	uint64_t bytes;  /* of the fragment, as f32 */
+};
+
+/* Declares the state. The tensors' values now are the outer parameters at step 0 (or come with the state, to a joiner). The group's policy should
+ * be TR_UNIFORM. TR_EINVAL: names the option and what is allowed. */
+TR_API tr_status tr_sync_create(tr_group *group, const struct tr_sync_options *options,
+    const struct tr_sync_tensor *tensors, size_t count, tr_sync **sync, struct tr_error *error);
+/* After tr_state_ready: begins the first round. Blocks as tr_round_begin does; a joiner's tensors hold the outer parameters when it returns. */
+TR_API tr_status tr_sync_start(tr_sync *sync, struct tr_sync_now *now, struct tr_error *error);
+/* After each inner step. */
+TR_API tr_status tr_sync_step(tr_sync *sync, const struct tr_sync_work *work,
+    struct tr_sync_now *now, struct tr_error *error);
+/* Outer parameters of tensor `tensor`, what is to be evaluated and saved; valid until destroy, changes at merges. */
+TR_API const float *tr_sync_outer(const tr_sync *sync, size_t tensor);
+/* The group's memory stays with the group. Accepts NULL. */
+TR_API void tr_sync_destroy(tr_sync *sync);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,185 @@
+/* What tr_sync holds: fragments of whole layers, layer l in fragment l mod P, and memory for them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/engine/sized.h"
+#include "collectives/sync/sync_internal.h"
+
+#define OPTIONS_LEAST sizeof(struct tr_sync_options) /* its first version */
+
+static tr_status no_memory(struct tr_error *error, size_t bytes)
+{
+	return tr_error_set(error, TR_ENOMEM, "sync: no memory: %zu MiB", bytes >> 20);
+}
+
+static unsigned count_layers(const struct tr_sync_tensor *tensors, size_t count)
+{
+	unsigned layers = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		size_t same = 0;
+		while (tensors[same].layer != tensors[i].layer)
+			same++;
+		layers += same == i;
+	}
+	return layers;
+}
+
+/* Of layers as they first appear. */
+static unsigned layer_number(const struct tr_sync_tensor *tensors, size_t tensor)
+{
+	unsigned number = 0;
+
+	for (size_t i = 0; tensors[i].layer != tensors[tensor].layer; i++) {
+		size_t same = 0;
+		while (tensors[same].layer != tensors[i].layer)
+			same++;
+		number += same == i;
+	}
+	return number;
+}
+
+static tr_status take_tensors(struct tr_sync *s, const struct tr_sync_tensor *tensors, size_t count,
+    struct tr_error *error)
+{
+	size_t offset = 0;
+
+	s->tensors = calloc(count, sizeof(s->tensors[0]));
+	if (!s->tensors)
+		return no_memory(error, count * sizeof(s->tensors[0]));
+	s->tensor_count = count;
+	for (unsigned f = 0; f < s->options.fragments; f++) {
+		s->first[f] = offset;
+		for (size_t i = 0; i < count; i++) {
+			if (layer_number(tensors, i) % s->options.fragments != f)
+				continue;
+			s->tensors[i] = (struct sync_tensor){ strdup(tensors[i].name),
+				tensors[i].data, tensors[i].count, offset, f };
+			if (!s->tensors[i].name)
+				return no_memory(error, strlen(tensors[i].name));
+			offset += tensors[i].count;
+		}
+	}
+	s->first[s->options.fragments] = offset;
+	return TR_OK;
+}
+
+static tr_status allocate(struct tr_sync *s, struct tr_error *error)
+{
+	size_t all = s->first[s->options.fragments], largest = 0;
+	bool eager = s->options.mode == TR_SYNC_EAGER;
+
+	for (unsigned f = 0; f < s->options.fragments; f++)
+		if (sync_fragment_count(s, f) > largest)
+			largest = sync_fragment_count(s, f);
+	s->outer = tr_alloc(s->group, all * sizeof(float));
+	s->momentum = tr_alloc(s->group, all * sizeof(float));
+	s->counters = tr_alloc(s->group, sizeof(*s->counters));
+	s->delta = tr_alloc(s->group, largest * sizeof(float));
+	s->sum = tr_alloc(s->group, largest * sizeof(float));
+	s->totals = tr_alloc(s->group, SYNC_TOTALS * sizeof(double));
+	if (!s->outer || !s->momentum || !s->counters || !s->delta || !s->sum || !s->totals)
+		return no_memory(error, (2 * all + 2 * largest) * sizeof(float));
+	if (s->options.codec != TR_CODEC_NONE && s->options.feedback > 0) {
+		s->residual = tr_alloc(s->group, all * sizeof(float));
+		s->residual_next = tr_alloc(s->group, all * sizeof(float));
+		if (!s->residual || !s->residual_next)
+			return no_memory(error, 2 * all * sizeof(float));
+	}
+	if (eager) {
+		s->start = malloc(all * sizeof(float));
+		s->lead = calloc(all, sizeof(float));
+		s->lead_momentum = calloc(all, sizeof(float));
+		if (!s->start || !s->lead || !s->lead_momentum)
+			return no_memory(error, 3 * all * sizeof(float));
+	}
+	return TR_OK;
+}
+
+static tr_status declare(struct tr_sync *s, struct tr_error *error)
+{
+	size_t bytes = s->first[s->options.fragments] * sizeof(float);
+	tr_status status = tr_state_add(s->group, "outer parameters", s->outer, bytes, error);
+
+	if (status == TR_OK)
+		status = tr_state_add(s->group, "outer momentum", s->momentum, bytes, error);
+	if (status == TR_OK)
+		status = tr_state_add(s->group, "outer counters", s->counters, sizeof(*s->counters),
+		    error);
+	return status;
+}
+
+static tr_status check_tensors(const struct tr_sync_tensor *tensors, size_t count,
+    struct tr_error *error)
+{
+	if (count == 0)
+		return tr_error_set(error, TR_EINVAL, "sync: no tensors: nothing to train");
+	for (size_t i = 0; i < count; i++)
+		if (!tensors[i].name || !tensors[i].data || tensors[i].count == 0)
+			return tr_error_set(error, TR_EINVAL,
+			    "sync: tensor %zu (%s): has no name, no data or no elements", i,
+			    tensors[i].name ? tensors[i].name : "");
+	return TR_OK;
+}
+
+static tr_status fill(struct tr_sync *s, const struct tr_sync_tensor *tensors, size_t count,
+    struct tr_error *error)
+{
+	tr_status status = check_tensors(tensors, count, error);
+
+	if (status == TR_OK)
+		status = sync_options_complete(&s->options, count_layers(tensors, count), error);
+	if (status == TR_OK)
+		status = take_tensors(s, tensors, count, error);
+	if (status == TR_OK)
+		status = allocate(s, error);
+	if (status != TR_OK)
+		return status;
+	for (size_t i = 0; i < count; i++)
+		memcpy(s->outer + s->tensors[i].offset, tensors[i].data,
+		    tensors[i].count * sizeof(float));
+	s->schedule = (struct sync_schedule){ .steps = s->options.steps,
+		.period = s->options.inner_steps,
+		.overlap = (uint64_t)s->options.overlap,
+		.fragments = s->options.fragments };
+	return declare(s, error);
+}
+
+tr_status tr_sync_create(tr_group *group, const struct tr_sync_options *options,
+    const struct tr_sync_tensor *tensors, size_t count, tr_sync **sync, struct tr_error *error)
+{
+	struct tr_sync *s = calloc(1, sizeof(*s));
+
+	*sync = NULL;
+	if (!s)
+		return no_memory(error, sizeof(*s));
+	s->group = group;
+	tr_status status = sized_read("sync options", options, OPTIONS_LEAST, &s->options,
+	    sizeof(s->options), error);
+	if (status == TR_OK)
+		status = fill(s, tensors, count, error);
+	if (status != TR_OK) {
+		tr_sync_destroy(s);
+		return status;
+	}
+	*sync = s;
+	return TR_OK;
+}
+
+void tr_sync_destroy(tr_sync *s)
+{
+	if (!s)
+		return;
+	for (size_t i = 0; i < s->tensor_count; i++)
+		free(s->tensors[i].name);
+	free(s->tensors);
+	free(s->start);
+	free(s->lead);
+	free(s->lead_momentum);
+	free(s);
+}
+
+const float *tr_sync_outer(const tr_sync *s, size_t tensor)
+{
+	return tensor < s->tensor_count ? s->outer + s->tensors[tensor].offset : NULL;
+}

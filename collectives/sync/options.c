@@ -1,0 +1,65 @@
+#include "collectives/sync/sync_internal.h"
+
+static double double_or(double value, bool given, double otherwise)
+{
+	return given ? value : otherwise;
+}
+
+static tr_status refuse(struct tr_error *error, const char *option, double found,
+    const char *allowed)
+{
+	return tr_error_set(error, TR_EINVAL, "sync: %s: found %g, allowed: %s", option, found,
+	    allowed);
+}
+
+static void complete(struct tr_sync_options *o, unsigned layers)
+{
+	bool streaming = o->mode == TR_SYNC_STREAMING, average = o->mode == TR_SYNC_LOCAL_SGD;
+
+	if (o->inner_steps == 0)
+		o->inner_steps = streaming ? 100 : 500;
+	o->outer_lr = double_or(o->outer_lr, o->outer_lr != 0, average ? 1 : streaming ? 0.4 : 0.7);
+	o->outer_momentum = double_or(o->outer_momentum, o->outer_momentum >= 0, average ? 0 : 0.9);
+	if (o->fragments == 0)
+		o->fragments = !streaming ? 1 : layers < 8 ? layers : 8;
+	if (o->overlap < 0)
+		o->overlap = o->mode == TR_SYNC_EAGER ? (int64_t)o->inner_steps : streaming;
+	o->alpha = double_or(o->alpha, o->alpha >= 0, streaming ? 0.5 : 0);
+	o->feedback = double_or(o->feedback, o->feedback >= 0, o->codec == TR_CODEC_INT2 ? 0.95 : 0);
+}
+
+tr_status sync_options_complete(struct tr_sync_options *o, unsigned layers, struct tr_error *error)
+{
+	if (o->mode < TR_SYNC_LOCAL_SGD || o->mode > TR_SYNC_EAGER)
+		return refuse(error, "mode", o->mode, "a value of enum tr_sync_mode");
+	if (o->codec < TR_CODEC_NONE || o->codec > TR_CODEC_INT2)
+		return refuse(error, "codec", o->codec, "a value of enum tr_codec");
+	complete(o, layers);
+	unsigned most = layers < SYNC_FRAGMENTS_MAX ? layers : SYNC_FRAGMENTS_MAX;
+	if (!(o->outer_lr > 0 && o->outer_lr <= 10))
+		return refuse(error, "outer_lr", o->outer_lr, "more than 0, at most 10");
+	if (!(o->outer_momentum < 1))
+		return refuse(error, "outer_momentum", o->outer_momentum, "0 to less than 1");
+	if (!(o->alpha < 1))
+		return refuse(error, "alpha", o->alpha, "0 to less than 1");
+	if (!(o->feedback <= 1))
+		return refuse(error, "feedback", o->feedback, "0 to 1");
+	if (o->mode != TR_SYNC_STREAMING && o->fragments != 1)
+		return refuse(error, "fragments", o->fragments, "1 unless the mode is streaming");
+	if (o->fragments > most)
+		return tr_error_set(error, TR_EINVAL,
+		    "sync: fragments: found %u, allowed: 1 to %u, since fragments are whole layers",
+		    o->fragments, most);
+	if (o->inner_steps < o->fragments)
+		return tr_error_set(error, TR_EINVAL,
+		    "sync: inner_steps: found %llu, allowed: at least one a fragment, %u",
+		    (unsigned long long)o->inner_steps, o->fragments);
+	if ((uint64_t)o->overlap > o->inner_steps / o->fragments)
+		return tr_error_set(error, TR_EINVAL,
+		    "sync: overlap: found %lld, allowed: 0 to %llu, inner_steps / fragments",
+		    (long long)o->overlap, (unsigned long long)(o->inner_steps / o->fragments));
+	if (o->mode == TR_SYNC_EAGER && (uint64_t)o->overlap != o->inner_steps)
+		return refuse(error, "overlap", (double)o->overlap,
+		    "inner_steps in eager mode: leave it out");
+	return TR_OK;
+}

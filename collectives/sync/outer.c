@@ -1,0 +1,35 @@
+#include "collectives/sync/outer.h"
+
+#include <string.h>
+
+void outer_delta(float *out, const float *from, const float *to, float weight, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		out[i] = (from[i] - to[i]) * weight;
+}
+
+void outer_step(float *theta, float *v, const float *d, float scale, float eta, float mu,
+    size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		float g = d[i] * scale;
+		v[i] = mu * v[i] + g;
+		theta[i] -= eta * (g + mu * v[i]);
+	}
+}
+
+void outer_merge(float *local, const float *outer, float alpha, size_t count)
+{
+	if (alpha == 0) {
+		memcpy(local, outer, count * sizeof(float));
+		return;
+	}
+	for (size_t i = 0; i < count; i++)
+		local[i] = alpha * local[i] + (1 - alpha) * outer[i];
+}
+
+void outer_add(float *local, const float *outer, const float *lead, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		local[i] = outer[i] + lead[i];
+}

@@ -1,0 +1,25 @@
+/* The arithmetic of low-communication training, element by element on f32: the same bits on every machine. d is a pseudo-gradient: where
+ * training started minus where it got to. `out` may be any input. Any thread.
+ *
+ * Formulas: DiLoCo, arXiv 2311.08105, algorithm 1, with Nesterov momentum as in torch.optim.SGD; Streaming DiLoCo, arXiv 2501.18512, equation
+ * 3; eager updates, arXiv 2502.12996.
+ */
+#ifndef TR_COLLECTIVES_SYNC_OUTER_H
+#define TR_COLLECTIVES_SYNC_OUTER_H
+
+#include <stddef.h>
+
+/* out = (from - to) * weight */
+void outer_delta(float *out, const float *from, const float *to, float weight, size_t count);
+
+/* v = mu v + d scale; theta -= eta (d scale + mu v) */
+void outer_step(float *theta, float *v, const float *d, float scale, float eta, float mu,
+    size_t count);
+
+/* local = alpha local + (1 - alpha) outer. alpha = 0: a copy. */
+void outer_merge(float *local, const float *outer, float alpha, size_t count);
+
+/* local = outer + lead: where eager trains from */
+void outer_add(float *local, const float *outer, const float *lead, size_t count);
+
+#endif

@@ -1,0 +1,317 @@
+/* Rounds of low-communication training. A round is begun as soon as the one before is merged, so that the outer state, which does not change
+ * until this one is merged, can be streamed to a joiner all the while; its ops are submitted when the fragment is taken.
+ *
+ *	begun --take--> taken --merge--> (next one) begun ... finished
+ *
+ * TR_ERESTART, wherever it comes from, begins the round again and submits again what was taken.
+ */
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "collectives/sync/outer.h"
+#include "collectives/sync/sync_internal.h"
+#include "common/digest.h"
+
+static double monotonic_s(void)
+{
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static bool contributes(const struct tr_sync *s)
+{
+	return s->round.index < s->round.contributors;
+}
+
+/* ---- the caller's tensors of the fragment under way ---- */
+
+static bool in_slot(const struct tr_sync *s, size_t tensor)
+{
+	return s->tensors[tensor].fragment == s->slot.fragment;
+}
+
+static void fetch_outer(struct tr_sync *s)
+{
+	for (size_t i = 0; i < s->tensor_count; i++)
+		memcpy(s->tensors[i].data, s->outer + s->tensors[i].offset,
+		    s->tensors[i].count * sizeof(float));
+}
+
+static void merge_local(struct tr_sync *s)
+{
+	for (size_t i = 0; i < s->tensor_count; i++)
+		if (in_slot(s, i))
+			outer_merge(s->tensors[i].data, s->outer + s->tensors[i].offset,
+			    (float)s->options.alpha, s->tensors[i].count);
+}
+
+/* How far this peer got, from where it started. */
+static void take_delta(struct tr_sync *s, const float *from, float weight)
+{
+	size_t first = s->first[s->slot.fragment];
+
+	for (size_t i = 0; i < s->tensor_count; i++) {
+		const struct sync_tensor *t = &s->tensors[i];
+		if (in_slot(s, i))
+			outer_delta(s->delta + t->offset - first, from + t->offset, t->data, weight,
+			    t->count);
+	}
+}
+
+/* ---- rounds ---- */
+
+static tr_status submit_fragment(struct tr_sync *s, unsigned flags, struct tr_error *error)
+{
+	struct tr_op op = TR_OP_INIT;
+	size_t first = s->first[s->slot.fragment];
+
+	op.tag = SYNC_TAG_FRAGMENT;
+	op.input = s->delta;
+	op.output = s->sum;
+	op.count = sync_fragment_count(s, s->slot.fragment);
+	op.codec = s->options.codec;
+	op.flags = flags;
+	if (s->residual) {
+		op.residual = s->residual + first;
+		op.residual_next = s->residual_next + first;
+		op.beta = (float)s->options.feedback;
+	}
+	return tr_submit(s->group, &op, error);
+}
+
+static tr_status submit(struct tr_sync *s, struct tr_error *error)
+{
+	unsigned flags = contributes(s) ? TR_CONTRIBUTE : 0;
+	tr_status status = submit_fragment(s, flags, error);
+
+	memcpy(s->totals, s->given, sizeof(s->given));
+	if (status == TR_OK)
+		status = tr_allreduce(s->group, SYNC_TAG_TOTALS, s->totals, SYNC_TOTALS, TR_F64,
+		    TR_SUM, flags, error);
+	return status;
+}
+
+/* Begins the round after the last merged one, again if it has been begun before. */
+static tr_status begin(struct tr_sync *s, struct tr_error *error)
+{
+	tr_status status;
+
+	do {
+		status = tr_round_begin(s->group, &s->round, error);
+		if (status == TR_OK && s->taken)
+			status = submit(s, error);
+	} while (status == TR_ERESTART);
+	return status;
+}
+
+/* Of what the round is about to change: peers whose outer parameters differ find out here. */
+static uint64_t salt(const struct tr_sync *s)
+{
+	size_t first = s->first[s->slot.fragment];
+	size_t bytes = sync_fragment_count(s, s->slot.fragment) * sizeof(float);
+	struct tr_digest all = tr_digest_of(s->outer + first, bytes);
+
+	all = tr_digest_fold(all, tr_digest_of(s->momentum + first, bytes));
+	return tr_digest_fold(all, tr_digest_of(s->counters, sizeof(*s->counters))).low;
+}
+
+static tr_status try_commit(struct tr_sync *s, struct tr_error *error)
+{
+	tr_status status = tr_wait(s->group, SYNC_TAG_TOTALS, error);
+
+	if (status == TR_OK && s->round.receive_state)
+		status = tr_state_receive(s->group, error);
+	if (status != TR_OK)
+		return status;
+	struct tr_commit close = { .samples = (uint64_t)llround(s->totals[0]), .salt = salt(s) };
+	struct tr_round committed = s->round;
+	return tr_round_commit(s->group, &close, &committed, error);
+}
+
+/* Nobody's work came in if all contributors died: then nothing is learned. */
+static void step_outer(struct tr_sync *s)
+{
+	size_t first = s->first[s->slot.fragment];
+	size_t count = sync_fragment_count(s, s->slot.fragment);
+
+	if (s->totals[0] > 0)
+		outer_step(s->outer + first, s->momentum + first, s->sum, (float)(1 / s->totals[0]),
+		    (float)s->options.outer_lr, (float)s->options.outer_momentum, count);
+	/* Of the other fragments the next one is stale: only this fragment's changes hands. */
+	if (contributes(s) && s->residual)
+		memcpy(s->residual + first, s->residual_next + first, count * sizeof(float));
+	s->share = s->totals[0] > 0 ? s->given[0] / s->totals[0] : 0;
+	s->counters->round = s->round.round;
+	s->counters->tokens += s->totals[0];
+	s->taken = false;
+}
+
+/* Waits for the round's result and takes the outer step, whatever happens on the way. */
+static tr_status commit(struct tr_sync *s, struct tr_error *error)
+{
+	tr_status status = try_commit(s, error);
+
+	while (status == TR_ERESTART) {
+		status = begin(s, error);
+		if (status == TR_OK)
+			status = try_commit(s, error);
+	}
+	if (status == TR_OK)
+		step_outer(s);
+	return status;
+}
+
+static tr_status next_round(struct tr_sync *s, struct tr_error *error)
+{
+	s->finished = !sync_schedule_slot(&s->schedule, s->counters->round + 1, &s->slot);
+	return s->finished ? TR_OK : begin(s, error);
+}
+
+/* ---- steps ---- */
+
+/* Eager: this peer's newest movement in place of the one before it, which the others' result will bring; `start` moves with it. */
+static void run_ahead(struct tr_sync *s, float before)
+{
+	size_t count = s->first[1];
+	float share = s->share > 0 ? (float)s->share : 1 / (float)s->round.contributors;
+
+	for (size_t t = 0; t < s->tensor_count; t++) {
+		const struct sync_tensor *tensor = &s->tensors[t];
+		for (size_t i = 0; i < tensor->count; i++) {
+			size_t at = tensor->offset + i;
+			/* sum: free between merge and take */
+			s->sum[at] = s->start[at] - tensor->data[i] - s->delta[at] * before;
+		}
+	}
+	outer_step(s->lead, s->lead_momentum, s->sum, share, (float)s->options.outer_lr,
+	    (float)s->options.outer_momentum, count);
+}
+
+static void start_ahead(struct tr_sync *s)
+{
+	outer_add(s->start, s->outer, s->lead, s->first[1]);
+	for (size_t i = 0; i < s->tensor_count; i++)
+		memcpy(s->tensors[i].data, s->start + s->tensors[i].offset,
+		    s->tensors[i].count * sizeof(float));
+}
+
+static tr_status take(struct tr_sync *s, struct tr_error *error)
+{
+	double before = s->given[0];
+
+	s->given[0] = s->tokens[s->slot.fragment];
+	memcpy(s->given + 1, s->sums, sizeof(s->sums));
+	s->tokens[s->slot.fragment] = 0;
+	memset(s->sums, 0, sizeof(s->sums));
+	if (s->options.mode == TR_SYNC_EAGER && s->slot.take < s->slot.merge) {
+		run_ahead(s, before > 0 ? (float)(1 / before) : 0);
+		take_delta(s, s->start, (float)s->given[0]);
+		start_ahead(s);
+	} else {
+		take_delta(s, s->start ? s->start : s->outer, (float)s->given[0]);
+	}
+	s->taken = true;
+	s->departed_s = monotonic_s();
+	tr_status status = submit(s, error);
+	return status == TR_ERESTART ? begin(s, error) : status;
+}
+
+static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_error *error)
+{
+	double begun_s = monotonic_s();
+	tr_status status = commit(s, error);
+
+	if (status != TR_OK)
+		return status;
+	double done_s = monotonic_s();
+	now->merged = true;
+	now->merged_round = s->round.round;
+	now->fragment = s->slot.fragment;
+	now->tokens = s->totals[0];
+	memcpy(now->sums, s->totals + 1, sizeof(now->sums));
+	now->waited_s += done_s - begun_s;
+	now->flight_s = done_s - s->departed_s;
+	now->bytes = sync_fragment_count(s, s->slot.fragment) * sizeof(float);
+	bool ahead = s->options.mode == TR_SYNC_EAGER && s->slot.take < s->slot.merge;
+	if (!ahead)
+		merge_local(s);
+	return next_round(s, error);
+}
+
+static bool due(const struct tr_sync *s)
+{
+	return !s->finished && s->step >= (s->taken ? s->slot.merge : s->slot.take);
+}
+
+static void tell(const struct tr_sync *s, struct tr_sync_now *now)
+{
+	now->step = s->step;
+	now->round = s->round.round;
+	now->index = s->round.index;
+	now->contributors = s->round.contributors;
+	now->peers = s->round.peers;
+	now->finished = s->finished;
+}
+
+tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sync_now *now,
+    struct tr_error *error)
+{
+	tr_status status = TR_OK;
+
+	memset(now, 0, sizeof(*now));
+	if (s->finished || !(work->tokens > 0))
+		return tr_error_set(error, TR_EINVAL, "sync: step %llu: %s",
+		    (unsigned long long)s->step,
+		    s->finished ? "all steps are done" : "tokens: allowed: more than 0");
+	s->step++;
+	for (unsigned f = 0; f < s->options.fragments; f++)
+		s->tokens[f] += work->tokens;
+	for (unsigned i = 0; i < TR_SYNC_SUMS; i++)
+		s->sums[i] += work->sums[i];
+	if (!tr_progress(s->group))
+		status = begin(s, error);
+	while (status == TR_OK && due(s))
+		status = s->taken ? merge(s, now, error) : take(s, error);
+	tell(s, now);
+	return status;
+}
+
+/* A joiner, or a peer that lost its parameters: it gives nothing to the round under way, has its result and goes on from there. */
+static tr_status sit_out(struct tr_sync *s, struct tr_error *error)
+{
+	s->taken = true;
+	memset(s->given, 0, sizeof(s->given));
+	tr_status status = submit(s, error);
+	if (status == TR_ERESTART)
+		status = begin(s, error);
+	if (status == TR_OK)
+		status = commit(s, error);
+	if (status != TR_OK)
+		return status;
+	return next_round(s, error);
+}
+
+tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *error)
+{
+	memset(now, 0, sizeof(*now));
+	tr_status status = begin(s, error);
+	if (status == TR_OK && !sync_schedule_slot(&s->schedule, s->round.round, &s->slot))
+		return tr_error_set(error, TR_EINVAL,
+		    "sync: round %llu: all %llu steps are done before it",
+		    (unsigned long long)s->round.round, (unsigned long long)s->schedule.steps);
+	while (status == TR_OK && !s->finished && !contributes(s))
+		status = sit_out(s, error);
+	if (status != TR_OK)
+		return status;
+	struct sync_slot before;
+	if (sync_schedule_slot(&s->schedule, s->counters->round, &before))
+		s->step = before.merge;
+	fetch_outer(s);
+	if (s->start)
+		start_ahead(s);
+	tell(s, now);
+	return TR_OK;
+}

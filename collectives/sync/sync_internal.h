@@ -1,0 +1,61 @@
+/* Inside tr_sync. Not for others. */
+#ifndef TR_COLLECTIVES_SYNC_SYNC_INTERNAL_H
+#define TR_COLLECTIVES_SYNC_SYNC_INTERNAL_H
+
+#include "collectives/sync.h"
+#include "collectives/sync/schedule.h"
+
+enum sync_tag { SYNC_TAG_FRAGMENT, SYNC_TAG_TOTALS };
+enum { SYNC_FRAGMENTS_MAX = 64, SYNC_TOTALS = 1 + TR_SYNC_SUMS };
+
+struct sync_tensor {
+	char *name;
+	float *data;          /* the caller's */
+	size_t count, offset; /* in the outer parameters */
+	unsigned fragment;
+};
+
+/* State, equal on all peers. */
+struct sync_counters {
+	uint64_t round; /* merged */
+	double tokens;  /* of all peers, since step 0 */
+};
+
+struct tr_sync {
+	tr_group *group;
+	struct tr_sync_options options; /* defaults filled in */
+	struct sync_schedule schedule;
+	struct sync_tensor *tensors;
+	size_t tensor_count;
+	size_t first[SYNC_FRAGMENTS_MAX +
+	    1]; /* where each fragment begins; the last: how many parameters there are */
+
+	float *outer, *momentum; /* the group's state */
+	struct sync_counters *counters;
+	float *delta, *sum; /* of the fragment on its way: what this peer gives, what all come to */
+	float *residual, *residual_next; /* of all fragments; NULL: no error feedback */
+	double *totals; /* [SYNC_TOTALS], reduced with the fragment: tokens, sums */
+	float *start, *lead,
+	    *lead_momentum; /* eager: where training started, how far this peer is ahead, at what pace */
+
+	struct tr_round round; /* under way */
+	struct sync_slot slot;
+	bool taken, finished;
+	uint64_t step;
+	double given[SYNC_TOTALS]; /* of the fragment on its way */
+	double share; /* of all tokens that were this peer's in the last merge; 0: not known */
+	double tokens[SYNC_FRAGMENTS_MAX]; /* this peer's since the fragment was taken last */
+	double sums[TR_SYNC_SUMS];         /* since the last take */
+	double departed_s;                 /* monotonic */
+};
+
+/* options.c: fills in the defaults and refuses what cannot be. `layers`: how many different ones there are. */
+tr_status sync_options_complete(struct tr_sync_options *options, unsigned layers,
+    struct tr_error *error);
+
+static inline size_t sync_fragment_count(const struct tr_sync *sync, unsigned fragment)
+{
+	return sync->first[fragment + 1] - sync->first[fragment];
+}
+
+#endif

@@ -1,0 +1,173 @@
+/* A process that trains by collectives/sync.h; tests/system/test_sync.py starts several and holds what they print against the papers' equations
+ * in double precision.
+ *
+ *	sync_peer MEMBERSHIP GROUP SIZE MODE STEPS [KEY=VALUE ...]
+ *	    H, P, tau (sync.h), eta, mu, alpha, beta, codec; pause_us: of an inner step; uneven=1: peers' weights differ
+ *
+ * The problem: three layers of ELEMENTS parameters w, from w = 0; the peer of index m takes at step s the gradient
+ * w - target(m, s, element) with a learning rate of 1/8. The targets are multiples of 1/64.
+ *
+ * Prints a JSON object a line: {"joined": peer}, {"round": ...} for each merge, {"done": ..., "outer": [...]} or {"error": ...}.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "collectives/sync.h"
+
+enum { LAYERS = 3, ELEMENTS = 50 };
+
+struct peer {
+	tr_group *group;
+	tr_sync *sync;
+	float w[LAYERS][ELEMENTS];
+	double pause_us, uneven;
+};
+
+static void fail(const char *what, tr_status st, const struct tr_error *error)
+{
+	printf("{\"error\": \"%s\", \"call\": \"%s\", \"text\": \"%s\"}\n", tr_status_name(st),
+	    what, error->text);
+	exit(1);
+}
+
+static float target(unsigned index, uint64_t step, unsigned element)
+{
+	uint64_t x = (uint64_t)index * 7919 + step * 104729 + element * 1299709;
+
+	return (float)(int)(x % 129) / 64 - 1 + (float)(element % 7) / 4;
+}
+
+static void inner_step(struct peer *p, const struct tr_sync_now *now)
+{
+	for (unsigned layer = 0; layer < LAYERS; layer++)
+		for (unsigned e = 0; e < ELEMENTS; e++) {
+			float *w = &p->w[layer][e];
+			*w -= (*w - target(now->index, now->step + 1, layer * ELEMENTS + e)) / 8;
+		}
+	if (p->pause_us > 0)
+		(void)usleep((useconds_t)p->pause_us);
+}
+
+static uint64_t digest(const struct peer *p)
+{
+	uint64_t sum = 14695981039346656037u;
+
+	for (size_t layer = 0; layer < LAYERS; layer++)
+		for (unsigned e = 0; e < ELEMENTS; e++) {
+			uint32_t bits;
+			memcpy(&bits, tr_sync_outer(p->sync, layer) + e, sizeof(bits));
+			sum = (sum ^ bits) * 1099511628211u;
+		}
+	return sum;
+}
+
+static void say(const struct peer *p, const struct tr_sync_now *now)
+{
+	if (now->merged)
+		printf("{\"round\": %" PRIu64 ", \"step\": %" PRIu64
+		       ", \"fragment\": %u, \"tokens\": %g, \"loss\": %.17g, \"digest\": "
+		       "\"%016" PRIx64 "\", \"contributors\": %u, \"waited_s\": %g, \"flight_s\": "
+		       "%g, \"bytes\": %" PRIu64 "}\n",
+		    now->merged_round, now->step, now->fragment, now->tokens, now->sums[0],
+		    digest(p), now->contributors, now->waited_s, now->flight_s, now->bytes);
+	if (!now->finished)
+		return;
+	printf("{\"done\": %" PRIu64 ", \"digest\": \"%016" PRIx64 "\", \"outer\": [", now->step,
+	    digest(p));
+	for (unsigned i = 0; i < LAYERS * ELEMENTS; i++)
+		printf("%s%.9g", i > 0 ? ", " : "",
+		    (double)tr_sync_outer(p->sync, i / ELEMENTS)[i % ELEMENTS]);
+	printf("]}\n");
+}
+
+static void set(struct peer *p, struct tr_sync_options *o, const char *word)
+{
+	const char *equals = strchr(word, '=');
+	double value = equals ? strtod(equals + 1, NULL) : 0;
+	size_t length = equals ? (size_t)(equals - word) : 0;
+	const struct {
+		const char *key;
+		double *at;
+	} doubles[] = { { "eta", &o->outer_lr }, { "mu", &o->outer_momentum },
+		{ "alpha", &o->alpha }, { "beta", &o->feedback }, { "pause_us", &p->pause_us },
+		{ "uneven", &p->uneven } };
+
+	for (size_t i = 0; i < sizeof(doubles) / sizeof(doubles[0]); i++)
+		if (strlen(doubles[i].key) == length && strncmp(word, doubles[i].key, length) == 0) {
+			*doubles[i].at = value;
+			return;
+		}
+	if (strncmp(word, "H=", 2) == 0)
+		o->inner_steps = (uint64_t)value;
+	else if (strncmp(word, "P=", 2) == 0)
+		o->fragments = (unsigned)value;
+	else if (strncmp(word, "tau=", 4) == 0)
+		o->overlap = (int64_t)value;
+	else if (strncmp(word, "codec=", 6) == 0)
+		o->codec = (enum tr_codec)(int)value;
+	else
+		exit(2);
+}
+
+static void run(struct peer *p, const struct tr_sync_options *options)
+{
+	struct tr_error error = { 0 };
+	struct tr_sync_now now;
+	struct tr_sync_tensor tensors[LAYERS] = { { "first", p->w[0], ELEMENTS, 0 },
+		{ "second", p->w[1], ELEMENTS, 1 }, { "third", p->w[2], ELEMENTS, 2 } };
+	tr_status st = tr_sync_create(p->group, options, tensors, LAYERS, &p->sync, &error);
+
+	if (st == TR_OK)
+		st = tr_state_ready(p->group, 0, &error);
+	if (st == TR_OK)
+		st = tr_sync_start(p->sync, &now, &error);
+	if (st != TR_OK)
+		fail("start", st, &error);
+	printf("{\"started\": %" PRIu64 ", \"index\": %u, \"digest\": \"%016" PRIx64 "\"}\n",
+	    now.step, now.index, digest(p));
+	while (!now.finished) {
+		struct tr_sync_work did = { .tokens = p->uneven > 0 ? 1 + now.index : 1 };
+		inner_step(p, &now);
+		did.sums[0] = now.index + 1;
+		st = tr_sync_step(p->sync, &did, &now, &error);
+		if (st != TR_OK)
+			fail("step", st, &error);
+		say(p, &now);
+	}
+	tr_sync_destroy(p->sync);
+}
+
+int main(int argc, char **argv)
+{
+	static const char *const modes[] = { "", "local_sgd", "diloco", "streaming", "eager" };
+	struct tr_join_options join = TR_JOIN_OPTIONS_INIT;
+	struct tr_sync_options options = TR_SYNC_OPTIONS_INIT;
+	struct tr_error error = { 0 };
+	struct peer p = { 0 };
+	if (argc < 6) {
+		fprintf(stderr,
+		    "usage: sync_peer MEMBERSHIP GROUP SIZE MODE STEPS [KEY=VALUE ...]\n");
+		return 2;
+	}
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	join.membership = argv[1];
+	join.name = argv[2];
+	join.size = (unsigned)strtoul(argv[3], NULL, 10);
+	join.policy = TR_UNIFORM;
+	for (unsigned mode = 1; mode < sizeof(modes) / sizeof(modes[0]); mode++)
+		if (strcmp(argv[4], modes[mode]) == 0)
+			options.mode = (enum tr_sync_mode)mode;
+	options.steps = strtoull(argv[5], NULL, 10);
+	for (int i = 6; i < argc; i++)
+		set(&p, &options, argv[i]);
+	tr_status st = tr_group_join(&join, &p.group, &error);
+	if (st != TR_OK)
+		fail("join", st, &error);
+	printf("{\"joined\": %" PRIu64 "}\n", tr_peer_id(p.group));
+	run(&p, &options);
+	tr_group_leave(p.group);
+	return 0;
+}

@@ -1,0 +1,196 @@
+"""Low-communication training (collectives/sync.h) among processes: the outer parameters are what the papers' equations give in double
+precision, bit-identical on all peers, whoever dies or comes."""
+import signal
+
+import pytest
+
+from harness import wait_for
+from line_process import LineProcess, group_of
+from stubs import BUILD
+
+LAYERS, ELEMENTS, RATE = 3, 50, 1 / 8
+
+
+class Peer(LineProcess):
+    def __init__(self, cluster, size, mode, steps, **options):
+        words = [f"{key}={value}" for key, value in options.items()]
+        super().__init__([BUILD / "tests" / "sync_peer", cluster.memberd.address, "g", size, mode, steps, *words],
+                         cluster.environment)
+
+    def merges(self):
+        return self.said("round")
+
+
+@pytest.fixture
+def group(tmp_path):
+    with group_of(Peer, tmp_path) as start:
+        yield start
+
+
+# ---- the papers, in double precision ----
+
+def target(index, step, element):
+    x = index * 7919 + step * 104729 + element * 1299709
+    return (x % 129) / 64 - 1 + (element % 7) / 4
+
+
+def inner(w, index, step, elements):
+    for e in elements:
+        w[e] -= (w[e] - target(index, step, e)) * RATE
+
+
+class Nesterov:
+    """torch.optim.SGD(nesterov=True)"""
+
+    def __init__(self, eta, mu):
+        self.eta, self.mu, self.v = eta, mu, {}
+
+    def step(self, theta, elements, d):
+        for e in elements:
+            self.v[e] = self.mu * self.v.get(e, 0.0) + d[e]
+            theta[e] -= self.eta * (d[e] + self.mu * self.v[e])
+
+
+def fragments_of(count):
+    return [[e for e in range(LAYERS * ELEMENTS) if e // ELEMENTS % count == f] for f in range(count)]
+
+
+def weights_of(peers, uneven):
+    tokens = [1 + m if uneven else 1 for m in range(peers)]
+    return [t / sum(tokens) for t in tokens]
+
+
+def diloco(peers, steps, H, eta, mu, P=1, tau=0, alpha=0.0, uneven=False):
+    """DiLoCo (2311.08105, algorithm 1); with fragments, tau and alpha Streaming DiLoCo (2501.18512, algorithm 2)."""
+    weights, parts = weights_of(peers, uneven), fragments_of(P)
+    theta, optimizer = [0.0] * (LAYERS * ELEMENTS), Nesterov(eta, mu)
+    local = [list(theta) for _ in range(peers)]
+    takes = {k * H + (f + 1) * H // P: f for k in range(steps // H + 1) for f in range(P)}
+    flying = {}
+
+    def take(f):
+        return f, {e: sum(w * (theta[e] - local[m][e]) for m, w in enumerate(weights)) for e in parts[f]}
+
+    def merge(f, d):
+        optimizer.step(theta, parts[f], d)
+        for w in local:
+            for e in parts[f]:
+                w[e] = alpha * w[e] + (1 - alpha) * theta[e]
+    for step in range(1, steps + 1):
+        for m in range(peers):
+            inner(local[m], m, step, range(LAYERS * ELEMENTS))
+        if step < steps and step in takes:
+            flying[min(step + tau, steps)] = take(takes[step])
+        if step in flying:
+            merge(*flying.pop(step))
+    last = [f for at, f in takes.items() if at < steps]
+    for i in range(P):
+        merge(*take((last[-1] + 1 + i) % P if last else i))
+    return theta
+
+
+def eager(peers, steps, H, eta, mu, uneven=False):
+    """Eager updates (2502.12996): each peer takes its outer step with the mean of the round before, in which its own old share is replaced by
+    its new one. Evaluated are the outer parameters that the means alone give."""
+    weights = weights_of(peers, uneven)
+    count = LAYERS * ELEMENTS
+    outer, outer_optimizer = [0.0] * count, Nesterov(eta, mu)
+    own = [[0.0] * count for _ in range(peers)]
+    optimizers = [Nesterov(eta, mu) for _ in range(peers)]
+    before, mean = [[0.0] * count for _ in range(peers)], None
+    share = [1 / peers] * peers  # the first period knows no weights
+    local = [list(w) for w in own]
+    for step in range(1, steps + 1):
+        for m in range(peers):
+            inner(local[m], m, step, range(count))
+        if step % H == 0 and step < steps:
+            if mean is not None:
+                outer_optimizer.step(outer, range(count), mean)
+                share = weights
+            d = [[own[m][e] - local[m][e] for e in range(count)] for m in range(peers)]
+            for m in range(peers):
+                newest = [(mean[e] if mean else 0.0) + share[m] * (d[m][e] - before[m][e]) for e in range(count)]
+                optimizers[m].step(own[m], range(count), newest)
+                local[m] = list(own[m])
+            mean = [sum(w * d[m][e] for m, w in enumerate(weights)) for e in range(count)]
+            before = d
+    outer_optimizer.step(outer, range(count), mean)
+    outer_optimizer.step(outer, range(count),
+                         [sum(w * (own[m][e] - local[m][e]) for m, w in enumerate(weights)) for e in range(count)])
+    return outer
+
+
+def farthest(outer, reference):
+    size = max(abs(x) for x in reference)
+    assert size > 0.1
+    return max(abs(a - b) for a, b in zip(outer, reference)) / size
+
+
+def check_alike(peers):
+    """The outer parameters' bits, round by round."""
+    seen = {}
+    for peer in peers:
+        for line in peer.merges():
+            seen.setdefault(line["round"], set()).add((line["digest"], line["tokens"], line["step"]))
+    assert seen and all(len(kinds) == 1 for kinds in seen.values()), seen
+    assert len({line["digest"] for peer in peers for line in peer.said("done")}) == 1
+    return seen
+
+
+CASES = {
+    "local_sgd": (dict(H=5), lambda n, steps, **o: diloco(n, steps, H=5, eta=1.0, mu=0.0, **o)),
+    "diloco": (dict(H=8), lambda n, steps, **o: diloco(n, steps, H=8, eta=0.7, mu=0.9, **o)),
+    "streaming": (dict(H=9, P=3, tau=2), lambda n, steps, **o: diloco(n, steps, H=9, eta=0.4, mu=0.9, P=3, tau=2, alpha=0.5, **o)),
+    "eager": (dict(H=6, eta=0.5), lambda n, steps, **o: eager(n, steps, H=6, eta=0.5, mu=0.9, **o)),
+}
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize("mode", CASES)
+def test_outer_parameters_are_the_papers(group, mode, uneven):
+    options, reference = CASES[mode]
+    steps = 40
+    peers = [group(3, mode, steps, uneven=int(uneven), **options) for _ in range(3)]
+    for peer in peers:
+        peer.end()
+    check_alike(peers)
+    assert farthest(peers[0].lines[-1]["outer"], reference(3, steps, uneven=uneven)) < 2e-6
+
+
+@pytest.mark.parametrize("codec,limit", [(2, 0.005), (3, 0.15), (5, 0.3)])
+def test_coded_peers_agree(group, codec, limit):
+    """int8, int4, int2 with error feedback: lossy, and yet the same on all peers."""
+    peers = [group(3, "streaming", 60, H=6, P=3, tau=1, codec=codec) for _ in range(3)]
+    for peer in peers:
+        peer.end()
+    check_alike(peers)
+    difference = farthest(peers[0].lines[-1]["outer"], diloco(3, 60, H=6, eta=0.4, mu=0.9, P=3, tau=1, alpha=0.5))
+    assert 0 < difference < limit
+
+
+@pytest.mark.parametrize("mode", CASES)
+def test_death_and_join(group, mode):
+    """One of four is killed in mid training, another comes; those who are there at the end agree on every merge."""
+    options = dict(CASES[mode][0], pause_us=4000)
+    peers = [group(4, mode, 700, **options) for _ in range(4)]
+    wait_for(lambda: len(peers[0].merges()) >= 10, "ten merges")
+    peers[3].process.send_signal(signal.SIGKILL)
+    wait_for(lambda: any(line["tokens"] > 0 and line["contributors"] == 3 for line in peers[0].merges()), "the others to go on")
+    joiner = group(4, mode, 700, **options)
+    members = [*peers[:3], joiner]
+    for peer in members:
+        peer.end()
+    check_alike(members)
+    assert joiner.said("started")[0]["started"] > 0
+    assert joiner.merges()[-1]["contributors"] == 4
+
+
+def test_options_that_cannot_be(group):
+    for options, words in [(dict(H=4, P=3, tau=3), "overlap: found 3, allowed: 0 to 1"),
+                           (dict(H=2, P=3), "inner_steps: found 2, allowed: at least one a fragment, 3"),
+                           (dict(H=50, P=4), "fragments: found 4, allowed: 1 to 3"),
+                           (dict(H=4, eta=11), "outer_lr: found 11, allowed: more than 0, at most 10")]:
+        peer = group(1, "streaming", 10, **options)
+        peer.process.wait(timeout=60)
+        wait_for(lambda: peer.said("error"), "its last word")
+        assert words in peer.said("error")[0]["text"]

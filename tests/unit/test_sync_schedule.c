@@ -1,0 +1,140 @@
+/* When low-communication training talks: over thousands of drawn settings each fragment is taken once a period and at the end, rounds do not
+ * overlap, and what the options allow is what the schedule can keep. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "collectives/sync/sync_internal.h"
+#include "common/rng.h"
+
+static struct sync_schedule drawn(uint64_t number)
+{
+	struct rng_key key = rng_key(7, 0, 0);
+	struct sync_schedule s = { .fragments = 1 + (unsigned)rng_below(key, 1, number, 8) };
+
+	s.period = s.fragments + rng_below(key, 2, number, 40);
+	s.overlap = rng_below(key, 3, number, s.period / s.fragments + 1);
+	s.steps = 1 + rng_below(key, 4, number, 300);
+	return s;
+}
+
+static void rounds_do_not_overlap_and_cover_all_work(void **state)
+{
+	(void)state;
+	for (uint64_t number = 0; number < 20000; number++) {
+		struct sync_schedule s = drawn(number);
+		struct sync_slot slot, before = { .merge = 0 };
+		uint64_t taken[8] = { 0 }, rounds = sync_schedule_rounds(&s);
+		for (uint64_t round = 1; round <= rounds; round++) {
+			assert_true(sync_schedule_slot(&s, round, &slot));
+			assert_true(slot.take >= before.merge && slot.merge >= slot.take);
+			assert_true(slot.merge <= s.steps && slot.merge - slot.take <= s.overlap);
+			assert_true(slot.merge - slot.take == s.overlap || slot.merge == s.steps);
+			/* Nothing is taken twice, and no fragment waits longer than a period. */
+			assert_true(slot.take > taken[slot.fragment]);
+			assert_true(slot.take - taken[slot.fragment] <= s.period);
+			taken[slot.fragment] = slot.take;
+			before = slot;
+		}
+		assert_false(sync_schedule_slot(&s, rounds + 1, &slot));
+		for (unsigned f = 0; f < s.fragments; f++)
+			assert_int_equal(taken[f], s.steps);
+	}
+}
+
+static void without_end_it_is_the_same_until_the_end(void **state)
+{
+	(void)state;
+	for (uint64_t number = 0; number < 2000; number++) {
+		struct sync_schedule s = drawn(number), endless = s;
+		struct sync_slot slot, other;
+		endless.steps = 0;
+		assert_true(sync_schedule_rounds(&endless) == UINT64_MAX);
+		for (uint64_t round = 1;
+		     sync_schedule_slot(&s, round, &slot) && slot.merge < s.steps; round++) {
+			assert_true(sync_schedule_slot(&endless, round, &other));
+			assert_memory_equal(&slot, &other, sizeof(slot));
+		}
+	}
+}
+
+static void diloco_takes_and_merges_at_multiples_of_h(void **state)
+{
+	(void)state;
+	struct sync_schedule s = { .steps = 25, .period = 10, .fragments = 1 };
+	const uint64_t at[] = { 10, 20, 25 };
+	struct sync_slot slot;
+
+	assert_int_equal(sync_schedule_rounds(&s), 3);
+	for (uint64_t round = 1; round <= 3; round++) {
+		assert_true(sync_schedule_slot(&s, round, &slot));
+		assert_true(slot.take == at[round - 1] && slot.merge == at[round - 1]);
+	}
+}
+
+static struct tr_sync_options mode(enum tr_sync_mode which)
+{
+	struct tr_sync_options o = TR_SYNC_OPTIONS_INIT;
+
+	o.mode = which;
+	return o;
+}
+
+/* arXiv 2311.08105, 2501.18512, 2502.12996. */
+static void defaults_are_the_papers(void **state)
+{
+	(void)state;
+	struct tr_sync_options o = mode(TR_SYNC_DILOCO);
+	struct tr_error error;
+
+	assert_int_equal(sync_options_complete(&o, 12, &error), TR_OK);
+	assert_true(o.inner_steps == 500 && o.outer_lr == 0.7 && o.outer_momentum == 0.9);
+	assert_true(o.fragments == 1 && o.overlap == 0 && o.alpha == 0);
+	o = mode(TR_SYNC_STREAMING);
+	assert_int_equal(sync_options_complete(&o, 3, &error), TR_OK);
+	assert_true(o.inner_steps == 100 && o.outer_lr == 0.4 && o.fragments == 3);
+	assert_true(o.overlap == 1 && o.alpha == 0.5);
+	o = mode(TR_SYNC_EAGER);
+	assert_int_equal(sync_options_complete(&o, 12, &error), TR_OK);
+	assert_true(o.overlap == 500 && o.fragments == 1);
+	o = mode(TR_SYNC_LOCAL_SGD);
+	o.codec = TR_CODEC_INT2;
+	assert_int_equal(sync_options_complete(&o, 12, &error), TR_OK);
+	assert_true(o.outer_lr == 1 && o.outer_momentum == 0 && o.feedback == 0.95);
+}
+
+static void options_that_cannot_be_are_named(void **state)
+{
+	(void)state;
+	struct tr_sync_options base = mode(TR_SYNC_EAGER), o;
+	struct tr_error error;
+#define REFUSED(field, value, words)                                       \
+	o = base;                                                          \
+	o.field = value;                                                   \
+	assert_int_equal(sync_options_complete(&o, 4, &error), TR_EINVAL); \
+	assert_non_null(strstr(error.text, words))
+	REFUSED(overlap, 3, "overlap: found 3, allowed: inner_steps in eager mode");
+	REFUSED(fragments, 2, "fragments: found 2, allowed: 1 unless the mode is streaming");
+	REFUSED(mode, (enum tr_sync_mode)9, "mode: found 9");
+	REFUSED(codec, (enum tr_codec)17, "codec: found 17");
+	REFUSED(outer_momentum, 1, "outer_momentum: found 1, allowed: 0 to less than 1");
+	REFUSED(alpha, 1.5, "alpha: found 1.5");
+	REFUSED(feedback, 2, "feedback: found 2");
+	REFUSED(outer_lr, -1, "outer_lr: found -1");
+	REFUSED(overlap, 501, "overlap: found 501, allowed: 0 to 500");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rounds_do_not_overlap_and_cover_all_work),
+		cmocka_unit_test(without_end_it_is_the_same_until_the_end),
+		cmocka_unit_test(diloco_takes_and_merges_at_multiples_of_h),
+		cmocka_unit_test(defaults_are_the_papers),
+		cmocka_unit_test(options_that_cannot_be_are_named),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
