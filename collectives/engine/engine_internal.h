@@ -5,7 +5,7 @@
  *	member_act.c     actions out of its core
  *	member_calls.c   what its caller wants, and the answers
  *	peer_link.c      links to peers: frames out
- *	peer_lane.c      a link's connections; which frame goes where; stripe.c: how many there are
+ *	peer_lane.c      a link's connections; which frame goes where; peer_stripe.c, stripe.c: how many there are
  *	outgoing.c       frames that wait for one
  *	peer_inbound.c   connections that were dialled to us: frames in
  *	inbound_link.c   those that belong to one link of a peer: what came on each

@@ -1,4 +1,4 @@
-/* The lanes of a link: who sends which frame, what is kept until it is known to have come, how many there are. */
+/* The lanes of a link: which of them sends what, what is kept until it is known to have come, what they say of one another. */
 #include "collectives/engine/peer_link.h"
 
 #include <inttypes.h>
@@ -10,8 +10,6 @@
 
 /* Bytes of one burst from which a bandwidth can be told; less only measures the kernel's buffers. */
 #define BURST_BYTES_MIN (8u << 20)
-/* Less than this in an interval is a pulse, or nothing. */
-#define BUSY_BYTES_MIN 64u
 
 /* ---- what is kept ---- */
 
@@ -50,8 +48,7 @@ static bool queue_empty(const struct peer_link *link)
 	return true;
 }
 
-/* Some lane has room for nothing that waits. */
-static bool hungry(const struct peer_link *link)
+bool peer_lane_hungry(const struct peer_link *link)
 {
 	const struct peer_lane *pl = link->lanes;
 	while (pl != NULL && !(pl->up && !pl->retiring && lane_unsent(pl->lane) == 0))
@@ -62,9 +59,10 @@ static bool hungry(const struct peer_link *link)
 static void lane_remove(struct peer_lane *pl)
 {
 	struct peer_lane **at = &pl->link->lanes;
-	while (*at != pl)
+	while (*at != NULL && *at != pl)
 		at = &(*at)->next;
-	*at = pl->next;
+	if (*at != NULL)
+		*at = pl->next;
 	for (struct outgoing *out = outgoing_take(&pl->kept); out != NULL;
 	     out = outgoing_take(&pl->kept)) {
 		unkeep(out);
@@ -237,7 +235,7 @@ void peer_lane_feed(struct peer_link *link)
 		lane_take(pl, out);
 	}
 	link->feeding = false;
-	link->idle_seen = link->idle_seen || hungry(link);
+	link->idle_seen = link->idle_seen || peer_lane_hungry(link);
 }
 
 tr_status peer_lane_say(struct lane *lane, const Traind__Peer__PeerMessage *message)
@@ -253,7 +251,7 @@ tr_status peer_lane_say(struct lane *lane, const Traind__Peer__PeerMessage *mess
 	return st;
 }
 
-static void say_pulse(struct peer_lane *pl)
+void peer_lane_pulse(struct peer_lane *pl)
 {
 	Traind__Peer__Pulse pulse = TRAIND__PEER__PULSE__INIT;
 	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
@@ -384,7 +382,7 @@ static void on_opened(void *arg, struct lane *lane)
 	}
 	pl->up = true;
 	if (pulse_on(link->member->engine))
-		say_pulse(pl);
+		peer_lane_pulse(pl);
 	link_lane_opened(link);
 }
 
@@ -395,14 +393,6 @@ static void on_drained(void *arg, struct lane *lane)
 	peer_lane_feed(pl->link);
 }
 
-static unsigned lanes_alive(const struct peer_link *link)
-{
-	unsigned count = 0;
-	for (const struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next)
-		count += pl->lane != NULL && !pl->retiring;
-	return count;
-}
-
 /* One of several: the link goes on. */
 static void stripe_closed(struct peer_lane *pl, bool was_up, const char *reason)
 {
@@ -411,7 +401,7 @@ static void stripe_closed(struct peer_lane *pl, bool was_up, const char *reason)
 		log_info("engine", "peer %" PRIu64 ": one more connection to peer %" PRIu64 ": %s",
 		    link->member->peer, link->peer, reason);
 		lane_remove(pl);
-		stripe_refused(&link->stripe, lanes_alive(link), uv_hrtime() / 1000);
+		stripe_refused(&link->stripe, peer_stripe_alive(link), uv_hrtime() / 1000);
 		return;
 	}
 	if (!pl->retiring)
@@ -456,7 +446,7 @@ static void on_closed(void *arg, struct lane *lane, const char *reason)
 	}
 }
 
-/* ---- how many ---- */
+/* ---- one more ---- */
 
 tr_status peer_lane_dial(struct peer_link *link, const char *address, struct tr_error *error)
 {
@@ -487,110 +477,4 @@ tr_status peer_lane_dial(struct peer_link *link, const char *address, struct tr_
 		at = &(*at)->next;
 	*at = pl;
 	return TR_OK;
-}
-
-static void grow(struct peer_link *link)
-{
-	const struct view_peer_entry *peer = member_view_peer(link->member, link->peer);
-	unsigned alive = lanes_alive(link);
-	for (struct peer_lane *pl = link->lanes; pl != NULL && alive < link->stripe.lanes;
-	     pl = pl->next) {
-		if (!pl->up || !pl->retiring)
-			continue;
-		pl->retiring = false;
-		alive++;
-	}
-	for (; peer != NULL && alive < link->stripe.lanes; alive++) {
-		link->striped = true;
-		if (peer_lane_dial(link, peer->address, NULL) != TR_OK)
-			return;
-	}
-}
-
-static void shrink(struct peer_link *link)
-{
-	for (unsigned alive = lanes_alive(link); alive > link->stripe.lanes; alive--) {
-		struct peer_lane *newest = NULL;
-		for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next)
-			if (pl->up && !pl->retiring && pl != peer_lane_first_up(link))
-				newest = pl;
-		if (newest == NULL)
-			return;
-		newest->retiring = true;
-	}
-}
-
-/* On a slow lane that takes its time, and what is cut off in the middle would be sent twice. */
-static void retire_if_drained(struct peer_lane *pl)
-{
-	struct lane_counters counters;
-	lane_counters(pl->lane, &counters);
-	if (lane_unsent(pl->lane) > 0 || pl->acked_bytes < counters.bytes_out)
-		return;
-	pl->up = false;
-	lane_finish(pl->lane, "one connection too many");
-}
-
-static void least(uint32_t *value, uint32_t other)
-{
-	if (*value == 0 || other < *value)
-		*value = other;
-}
-
-/* What has come through on the lane since it was last looked at. */
-static void count(struct peer_lane *pl, struct stripe_sample *now)
-{
-	struct lane_path path;
-	lane_path(pl->lane, &path);
-	pl->link->acked_bytes += path.acked_bytes - pl->acked_bytes;
-	pl->link->retransmits += path.retransmits - pl->retransmits;
-	pl->acked_bytes = path.acked_bytes;
-	pl->retransmits = path.retransmits;
-	least(&now->rtt_us, path.rtt_us);
-	least(&now->now_rtt_us, path.now_rtt_us);
-}
-
-static void sample(struct peer_link *link)
-{
-	struct stripe_sample now = { .now_us = uv_hrtime() / 1000, .busy = !link->idle_seen };
-	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
-		if (!pl->up)
-			continue;
-		count(pl, &now);
-		if (pl == peer_lane_first_up(link))
-			pl->retiring = false; /* what is older has broken: votes stay on this one, in order */
-		if (pl->retiring)
-			retire_if_drained(pl);
-	}
-	now.acked_bytes = link->acked_bytes;
-	now.retransmits = link->retransmits;
-	unsigned before = link->stripe.lanes, wanted = stripe_look(&link->stripe, &now);
-	if (wanted != before)
-		log_info("engine",
-		    "peer %" PRIu64 ": link to peer %" PRIu64
-		    " over %u connections instead of %u (round trip %.1f ms)",
-		    link->member->peer, link->peer, wanted, before, now.rtt_us / 1000.0);
-	link->idle_seen = hungry(link);
-}
-
-void peer_lane_look(struct peer_link *link)
-{
-	if (peer_lane_first_up(link) == NULL)
-		return;
-	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
-		struct lane_counters counters;
-		if (!pl->up ||
-		    pl->retiring) /* a pulse under way would keep it from having drained */
-			continue;
-		lane_counters(pl->lane, &counters);
-		if (pulse_on(link->member->engine) &&
-		    counters.bytes_out - pl->pulsed_bytes < BUSY_BYTES_MIN &&
-		    lane_unsent(pl->lane) == 0)
-			say_pulse(pl);
-		pl->pulsed_bytes = counters.bytes_out;
-	}
-	sample(link);
-	grow(link);
-	shrink(link);
-	peer_lane_feed(link); /* one that was to go may have been taken back */
 }

@@ -114,7 +114,7 @@ void link_lane_opened(struct peer_link *link)
 {
 	link->dialling_since_ms = 0;
 	link->pause_ms = TR_REDIAL_FIRST_MS;
-	peer_lane_look(link);
+	peer_stripe_look(link);
 	peer_lane_feed(link);
 }
 
@@ -242,7 +242,7 @@ void peer_link_look(struct member *member)
 {
 	for (struct peer_link *link = member->links; link != NULL; link = link->next)
 		if (!link->closing)
-			peer_lane_look(link);
+			peer_stripe_look(link);
 }
 
 void peer_link_drop_segments(struct member *member)

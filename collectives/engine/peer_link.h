@@ -1,5 +1,5 @@
-/* A link: all that goes from a member to one peer. Shared by peer_link.c (its life), peer_lane.c (its lanes) and outgoing.c
- * (its frames); for nobody else. Engine thread.
+/* A link: all that goes from a member to one peer. Shared by peer_link.c (its life), peer_lane.c (its lanes), peer_stripe.c (how many of
+ * them) and outgoing.c (its frames); for nobody else. Engine thread.
  *
  * Frames wait in one queue and go to whichever lane has room, so a slow stripe carries less. While a link has several lanes,
  * what was sent is kept until the other end says that it came; when one lane breaks, the other end is asked on another one
@@ -112,10 +112,16 @@ void peer_lane_round_over(struct peer_link *link);
 /* Sends a message at once, past the queue, uncounted: hello, pulse, what lanes say of one another. */
 tr_status peer_lane_say(struct lane *lane, const Traind__Peer__PeerMessage *message);
 struct peer_lane *peer_lane_first_up(const struct peer_link *link);
-/* More or fewer, as the link needs; pulses on those that are idle. */
-void peer_lane_look(struct peer_link *link);
+/* Some lane has room for nothing that waits. */
+bool peer_lane_hungry(const struct peer_link *link);
+void peer_lane_pulse(struct peer_lane *pl);
 /* Removes those that have no connection any more. */
 void peer_lane_forget_closed(struct peer_link *link);
+
+/* ---- peer_stripe.c ---- */
+unsigned peer_stripe_alive(const struct peer_link *link); /* those that are to stay */
+/* More or fewer, as the link needs; pulses on those that are idle. */
+void peer_stripe_look(struct peer_link *link);
 
 /* ---- peer_link.c ---- */
 void link_lane_opened(struct peer_link *link);

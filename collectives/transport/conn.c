@@ -482,13 +482,3 @@ int conn_socket(const struct conn *conn)
 {
 	return conn->fd;
 }
-
-void *conn_arg(const struct conn *conn)
-{
-	return conn->arg;
-}
-
-void conn_set_arg(struct conn *conn, void *arg)
-{
-	conn->arg = arg;
-}

@@ -75,8 +75,6 @@ int conn_socket(const struct conn *conn); /* -1: none, now */
  * again, not a sign of life: the way is cut) before the connection is closed with "no answer for 1.2 s". Without this:
  * TR_CONN_DIAL_TIMEOUT_MS and TR_CONN_SILENT_MS. */
 void conn_set_patience(struct conn *conn, uint32_t patience_ms);
-void *conn_arg(const struct conn *conn);
-void conn_set_arg(struct conn *conn, void *arg);
 
 /* For a thread other than the loop's: nothing. Post to the loop first. */
 

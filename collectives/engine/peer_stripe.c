@@ -1,0 +1,123 @@
+/* How many lanes a link has: as many as its stripe (stripe.h) wants, by what came through on those that it has. */
+#include "collectives/engine/peer_link.h"
+
+#include <inttypes.h>
+
+#include "common/log.h"
+
+/* Less than this in an interval is a pulse, or nothing. */
+#define BUSY_BYTES_MIN 64u
+
+unsigned peer_stripe_alive(const struct peer_link *link)
+{
+	unsigned count = 0;
+	for (const struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next)
+		count += pl->lane != NULL && !pl->retiring;
+	return count;
+}
+
+static void grow(struct peer_link *link)
+{
+	const struct view_peer_entry *peer = member_view_peer(link->member, link->peer);
+	unsigned alive = peer_stripe_alive(link);
+	for (struct peer_lane *pl = link->lanes; pl != NULL && alive < link->stripe.lanes;
+	     pl = pl->next) {
+		if (!pl->up || !pl->retiring)
+			continue;
+		pl->retiring = false;
+		alive++;
+	}
+	for (; peer != NULL && alive < link->stripe.lanes; alive++) {
+		link->striped = true;
+		if (peer_lane_dial(link, peer->address, NULL) != TR_OK)
+			return;
+	}
+}
+
+static void shrink(struct peer_link *link)
+{
+	for (unsigned alive = peer_stripe_alive(link); alive > link->stripe.lanes; alive--) {
+		struct peer_lane *newest = NULL;
+		for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next)
+			if (pl->up && !pl->retiring && pl != peer_lane_first_up(link))
+				newest = pl;
+		if (newest == NULL)
+			return;
+		newest->retiring = true;
+	}
+}
+
+/* On a slow lane that takes its time, and what is cut off in the middle would be sent twice. */
+static void retire_if_drained(struct peer_lane *pl)
+{
+	struct lane_counters counters;
+	lane_counters(pl->lane, &counters);
+	if (lane_unsent(pl->lane) > 0 || pl->acked_bytes < counters.bytes_out)
+		return;
+	pl->up = false;
+	lane_finish(pl->lane, "one connection too many");
+}
+
+static void least(uint32_t *value, uint32_t other)
+{
+	if (*value == 0 || other < *value)
+		*value = other;
+}
+
+/* What has come through on the lane since it was last looked at. */
+static void count(struct peer_lane *pl, struct stripe_sample *now)
+{
+	struct lane_path path;
+	lane_path(pl->lane, &path);
+	pl->link->acked_bytes += path.acked_bytes - pl->acked_bytes;
+	pl->link->retransmits += path.retransmits - pl->retransmits;
+	pl->acked_bytes = path.acked_bytes;
+	pl->retransmits = path.retransmits;
+	least(&now->rtt_us, path.rtt_us);
+	least(&now->now_rtt_us, path.now_rtt_us);
+}
+
+static void sample(struct peer_link *link)
+{
+	struct stripe_sample now = { .now_us = uv_hrtime() / 1000, .busy = !link->idle_seen };
+	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
+		if (!pl->up)
+			continue;
+		count(pl, &now);
+		if (pl == peer_lane_first_up(link))
+			pl->retiring = false; /* what is older has broken: votes stay on this one, in order */
+		if (pl->retiring)
+			retire_if_drained(pl);
+	}
+	now.acked_bytes = link->acked_bytes;
+	now.retransmits = link->retransmits;
+	unsigned before = link->stripe.lanes, wanted = stripe_look(&link->stripe, &now);
+	if (wanted != before)
+		log_info("engine",
+		    "peer %" PRIu64 ": link to peer %" PRIu64
+		    " over %u connections instead of %u (round trip %.1f ms)",
+		    link->member->peer, link->peer, wanted, before, now.rtt_us / 1000.0);
+	link->idle_seen = peer_lane_hungry(link);
+}
+
+void peer_stripe_look(struct peer_link *link)
+{
+	if (peer_lane_first_up(link) == NULL)
+		return;
+	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
+		struct lane_counters counters;
+		if (!pl->up ||
+		    pl->retiring) /* a pulse under way would keep it from having drained */
+			continue;
+		lane_counters(pl->lane, &counters);
+		if (pulse_on(link->member->engine) &&
+		    counters.bytes_out - pl->pulsed_bytes < BUSY_BYTES_MIN &&
+		    lane_unsent(pl->lane) == 0)
+			peer_lane_pulse(pl);
+		pl->pulsed_bytes = counters.bytes_out;
+	}
+	sample(link);
+	grow(link);
+	shrink(link);
+	peer_lane_feed(link); /* one that was to go may have been taken back */
+}
