@@ -145,18 +145,29 @@ static void op_own_gather(const struct op *op, uint32_t segment, uint8_t *out)
 		    first - op->data_first, op_elements(op, segment), out);
 }
 
+/* What does not lie in a row already is put into one, which `gathered` is then. */
+static tr_status op_own_in_row(const struct op *op, struct buffer_pool *pool, uint32_t segment,
+    const uint8_t **row, struct group_buffer **gathered)
+{
+	*gathered = NULL;
+	if (*row)
+		return TR_OK;
+	*gathered = buffer_get(pool, op_bytes(op, segment));
+	if (!*gathered)
+		return TR_ENOMEM;
+	op_own_gather(op, segment, (*gathered)->data);
+	*row = (*gathered)->data;
+	return TR_OK;
+}
+
 static tr_status op_own_make(struct op *op, struct buffer_pool *pool, uint32_t segment,
     const uint8_t *row)
 {
-	struct group_buffer *gathered = NULL, *encoded;
+	struct group_buffer *gathered, *encoded;
+	tr_status st = op_own_in_row(op, pool, segment, &row, &gathered);
 
-	if (!row) {
-		gathered = buffer_get(pool, op_bytes(op, segment));
-		if (!gathered)
-			return TR_ENOMEM;
-		op_own_gather(op, segment, gathered->data);
-		row = gathered->data;
-	}
+	if (st != TR_OK)
+		return st;
 	if (op->codec == TR_CODEC_NONE) {
 		op->segment[segment].own = gathered;
 		return TR_OK;
@@ -191,15 +202,11 @@ tr_status op_own(struct op *op, struct buffer_pool *pool, uint32_t segment, stru
 tr_status op_own_keep(const struct op *op, struct buffer_pool *pool, uint32_t segment)
 {
 	const uint8_t *row = op_own_row(op, segment);
-	struct group_buffer *gathered = NULL;
+	struct group_buffer *gathered;
+	tr_status st = op_own_in_row(op, pool, segment, &row, &gathered);
 
-	if (!row) {
-		gathered = buffer_get(pool, op_bytes(op, segment));
-		if (!gathered)
-			return TR_ENOMEM;
-		op_own_gather(op, segment, gathered->data);
-		row = gathered->data;
-	}
+	if (st != TR_OK)
+		return st;
 	coded_keep_input(op, cut_first(&op->cut, segment), row, op_elements(op, segment));
 	buffer_put(pool, gathered);
 	return TR_OK;

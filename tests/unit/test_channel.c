@@ -20,59 +20,22 @@
 #include "collectives/engine/channel_worker.h"
 #include "collectives/kernels/reduce.h"
 #include "common/rng.h"
+#include "tests/unit/channel_ends.h"
 
-struct ends {
-	struct channel_host *host;
-	struct channel_worker *worker;
-	int raw; /* the worker's socket, where a test writes to it by hand */
-	unsigned reports, refuse_reports;
-};
+/* Of the worker's reports: how many came, and how many more there is no room for. */
+static unsigned reports, refuse_reports;
 
 static bool on_report(void *arg, const void *packed, size_t bytes)
 {
-	struct ends *ends = arg;
+	(void)arg;
 	(void)packed;
 	(void)bytes;
-	if (ends->refuse_reports > 0) {
-		ends->refuse_reports--;
+	if (refuse_reports > 0) {
+		refuse_reports--;
 		return false;
 	}
-	ends->reports++;
+	reports++;
 	return true;
-}
-
-static int setup(void **state)
-{
-	struct ends *ends = calloc(1, sizeof(*ends));
-	Traind__Peer__StartWorker start = TRAIND__PEER__START_WORKER__INIT;
-	Traind__V1__JobSpec spec = TRAIND__V1__JOB_SPEC__INIT;
-	char name[] = "a job";
-	int pair[2];
-	assert_non_null(ends);
-	spec.name = name;
-	start.job_id = 5;
-	start.group = 6;
-	start.peer = 7;
-	start.rank = 2;
-	start.world_size = 3;
-	start.restarts = 1;
-	start.spec = &spec;
-	assert_int_equal(channel_pair(pair, NULL), TR_OK);
-	ends->raw = dup(pair[1]);
-	assert_int_equal(channel_host_create(&start, 4, pair[0], &ends->host, NULL), TR_OK);
-	assert_int_equal(channel_worker_open(pair[1], &ends->worker, NULL), TR_OK);
-	*state = ends;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct ends *ends = *state;
-	channel_worker_close(ends->worker);
-	channel_host_destroy(ends->host);
-	(void)close(ends->raw);
-	free(ends);
-	return 0;
 }
 
 /* The worker's control page, to write to. */
@@ -83,7 +46,7 @@ static struct channel_control *page(struct ends *ends)
 
 static tr_status read_all(struct ends *ends, struct tr_error *error)
 {
-	return channel_host_read(ends->host, on_report, ends, error);
+	return channel_host_read(ends->host, on_report, NULL, error);
 }
 
 /* Both ends in order. */
@@ -260,16 +223,17 @@ static void reports_wait_for_room(void **state)
 	struct ends *ends = *state;
 	for (int i = 0; i < 10; i++)
 		assert_int_equal(channel_worker_report(ends->worker, "report", 6, NULL), TR_OK);
-	ends->refuse_reports = 2;
+	reports = 0;
+	refuse_reports = 2;
 	assert_int_equal(read_all(ends, NULL), TR_EAGAIN);
 	assert_int_equal(read_all(ends, NULL), TR_EAGAIN);
 	assert_int_equal(read_all(ends, NULL), TR_OK);
-	assert_int_equal(ends->reports, 10);
+	assert_int_equal(reports, 10);
 	static uint8_t big[TR_CHANNEL_MESSAGE_MAX + 1];
 	assert_int_equal(channel_worker_report(ends->worker, big, sizeof(big), NULL), TR_ELIMIT);
 	assert_int_equal(channel_worker_report(ends->worker, big, sizeof(big) - 1, NULL), TR_OK);
 	assert_int_equal(read_all(ends, NULL), TR_OK);
-	assert_int_equal(ends->reports, 11);
+	assert_int_equal(reports, 11);
 }
 
 static void state_is_named(void **state)
@@ -573,7 +537,6 @@ static void worker_killed(void **state)
 
 int main(void)
 {
-#define WITH_ENDS(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		WITH_ENDS(assignment_arrives),
 		WITH_ENDS(memory_is_shared),

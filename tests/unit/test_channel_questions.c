@@ -10,35 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "collectives/engine/channel_host.h"
-#include "collectives/engine/channel_worker.h"
-
-struct ends {
-	struct channel_host *host;
-	struct channel_worker *worker;
-};
-
-static int setup(void **state)
-{
-	struct ends *ends = calloc(1, sizeof(*ends));
-	Traind__Peer__StartWorker start = TRAIND__PEER__START_WORKER__INIT;
-	int pair[2];
-	assert_non_null(ends);
-	assert_int_equal(channel_pair(pair, NULL), TR_OK);
-	assert_int_equal(channel_host_create(&start, 1, pair[0], &ends->host, NULL), TR_OK);
-	assert_int_equal(channel_worker_open(pair[1], &ends->worker, NULL), TR_OK);
-	*state = ends;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct ends *ends = *state;
-	channel_worker_close(ends->worker);
-	channel_host_destroy(ends->host);
-	free(ends);
-	return 0;
-}
+#include "tests/unit/channel_ends.h"
 
 struct asker {
 	struct channel_worker *worker;
@@ -105,15 +77,22 @@ static void questions_are_answered(void **state)
 	assert_int_equal(strlen(asker.error.text), TR_ERROR_TEXT_MAX - 1);
 }
 
+/* The question has come; nothing is told yet. */
+static pthread_t ask_for_stats(struct ends *ends, struct asker *asker)
+{
+	struct channel_question question;
+	pthread_t thread;
+	*asker = (struct asker){ .worker = ends->worker, .question = { .kind = CHANNEL_STATS } };
+	assert_int_equal(pthread_create(&thread, NULL, ask, asker), 0);
+	await_question(ends, &question);
+	return thread;
+}
+
 static void a_question_ends_with_the_member(void **state)
 {
 	struct ends *ends = *state;
 	static struct asker asker;
-	struct channel_question question;
-	pthread_t thread;
-	asker = (struct asker){ .worker = ends->worker, .question = { .kind = CHANNEL_STATS } };
-	assert_int_equal(pthread_create(&thread, NULL, ask, &asker), 0);
-	await_question(ends, &question);
+	pthread_t thread = ask_for_stats(ends, &asker);
 	channel_host_end(ends->host, TR_EEVICTED, "it was too slow");
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	assert_int_equal(asker.status, TR_EEVICTED);
@@ -124,11 +103,7 @@ static void a_question_ends_with_the_engine(void **state)
 {
 	struct ends *ends = *state;
 	static struct asker asker;
-	struct channel_question question;
-	pthread_t thread;
-	asker = (struct asker){ .worker = ends->worker, .question = { .kind = CHANNEL_STATS } };
-	assert_int_equal(pthread_create(&thread, NULL, ask, &asker), 0);
-	await_question(ends, &question);
+	pthread_t thread = ask_for_stats(ends, &asker);
 	channel_host_destroy(ends->host);
 	ends->host = NULL;
 	assert_int_equal(pthread_join(thread, NULL), 0);
@@ -138,7 +113,6 @@ static void a_question_ends_with_the_engine(void **state)
 
 int main(void)
 {
-#define WITH_ENDS(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		WITH_ENDS(questions_are_answered),
 		WITH_ENDS(a_question_ends_with_the_member),

@@ -3,6 +3,19 @@
 
 #define COUNT 12 /* three segments of four i32 */
 
+/* What 1 and 2 say in round 1 on their ring. */
+#define RING_OF_TWO                  \
+	"1>2 sum 1.0 set 01\n"       \
+	"1>2 sum 1.2 set 01\n"       \
+	"2>1 sum 1.1 set 02\n"       \
+	"2>1 result 1.0 set 03\n"    \
+	"2>1 result 1.2 set 03\n"    \
+	"1>2 result 1.1 set 03\n"    \
+	"2>1 vote\n"                 \
+	"1 decided round 1: TR_OK\n" \
+	"1>2 commit\n"               \
+	"2 decided round 1: TR_OK\n"
+
 struct walk {
 	struct pump *pump;
 	int32_t data[PUMP_MEMBERS][COUNT];
@@ -291,17 +304,7 @@ static void round_of_two(struct walk *walk)
 		for (unsigned k = 0; k < COUNT; k++)
 			assert_int_equal(walk->data[i][k], 11);
 	}
-	walk_end(walk,
-	    "1>2 sum 1.0 set 01\n"
-	    "1>2 sum 1.2 set 01\n"
-	    "2>1 sum 1.1 set 02\n"
-	    "2>1 result 1.0 set 03\n"
-	    "2>1 result 1.2 set 03\n"
-	    "1>2 result 1.1 set 03\n"
-	    "2>1 vote\n"
-	    "1 decided round 1: TR_OK\n"
-	    "1>2 commit\n"
-	    "2 decided round 1: TR_OK\n");
+	walk_end(walk, RING_OF_TWO);
 }
 
 static void kill_replay(void **state)
@@ -407,18 +410,7 @@ static void join(void **state)
 	    "1 began round 1 as 0 of 2\n"
 	    "2 began round 1 as 1 of 2\n"
 	    "3 asks 1 for the state after round 1\n"
-	    "3 began round 2 as 2 of 2\n"
-	    "1>2 sum 1.0 set 01\n"
-	    "1>2 sum 1.2 set 01\n"
-	    "2>1 sum 1.1 set 02\n"
-	    "2>1 result 1.0 set 03\n"
-	    "2>1 result 1.2 set 03\n"
-	    "1>2 result 1.1 set 03\n"
-	    "2>1 vote\n"
-	    "1 decided round 1: TR_OK\n"
-	    "1>2 commit\n"
-	    "2 decided round 1: TR_OK\n"
-	    "1 began round 2 as 0 of 2\n"
+	    "3 began round 2 as 2 of 2\n" RING_OF_TWO "1 began round 2 as 0 of 2\n"
 	    "1 sends the state after round 1 to 3\n"
 	    "2 began round 2 as 1 of 2\n"
 	    "1>2 sum 1.0 set 01\n"

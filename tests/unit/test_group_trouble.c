@@ -17,6 +17,23 @@ static struct pump *begun(unsigned n, Traind__Peer__Algorithm algorithm)
 	return pump;
 }
 
+/* The last of `n` comes in with round `from`, the others hold the state after round 4 and are to begin round 5. To be installed. */
+static struct pump *with_joiner(unsigned n, uint64_t from, uint64_t donor, struct pump_view *view)
+{
+	struct pump *pump = pump_create(n);
+	*view = pump_first_view(pump);
+	view->base_round = 5;
+	view->participate_from[n - 1] = from;
+	view->contribute_from[n - 1] = from + 1;
+	view->donor[n - 1] = donor;
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(pump_step(pump, i,
+		                     &(struct group_event){ .kind = GROUP_READY,
+		                         .round = i < n - 1 ? 4 : 0 }),
+		    TR_OK);
+	return pump;
+}
+
 static void names_both(const struct pump_member *member, const char *a, const char *b)
 {
 	if (!strstr(member->reason, a) || !strstr(member->reason, b))
@@ -186,17 +203,8 @@ static void a_view_without_us_or_our_word(void **state)
 static void a_lost_donor(void **state)
 {
 	(void)state;
-	struct pump *pump = pump_create(3);
-	struct pump_view view = pump_first_view(pump);
-	view.base_round = 5;
-	view.participate_from[2] = 5;
-	view.contribute_from[2] = 6;
-	view.donor[2] = 9;
-	for (unsigned i = 0; i < 3; i++)
-		assert_int_equal(pump_step(pump, i,
-		                     &(struct group_event){ .kind = GROUP_READY,
-		                         .round = i < 2 ? 4 : 0 }),
-		    TR_OK);
+	struct pump_view view;
+	struct pump *pump = with_joiner(3, 5, 9, &view);
 	pump_install(pump, &view);
 	assert_int_equal(pump->members[0].failed, 0);
 	assert_int_equal(pump->members[2].failed, TR_EPEERLOST);
@@ -208,19 +216,10 @@ static void a_lost_donor(void **state)
 static void a_joiner_knows_who_contributes(void **state)
 {
 	(void)state;
-	struct pump *pump = pump_create(3);
-	struct pump_view view = pump_first_view(pump);
+	struct pump_view view;
+	struct pump *pump = with_joiner(3, 7, 1, &view);
 	struct pump_member *joiner = &pump->members[2];
 	joiner->link_lost = 77;
-	view.base_round = 5;
-	view.participate_from[2] = 7;
-	view.contribute_from[2] = 8;
-	view.donor[2] = 1;
-	for (unsigned i = 0; i < 3; i++)
-		assert_int_equal(pump_step(pump, i,
-		                     &(struct group_event){ .kind = GROUP_READY,
-		                         .round = i < 2 ? 4 : 0 }),
-		    TR_OK);
 	pump_install(pump, &view);
 	assert_int_equal(pump_event(pump, 2, GROUP_BEGIN), TR_OK);
 	assert_int_equal(joiner->begun.round, 7);
@@ -278,18 +277,9 @@ static tr_status give_records(struct pump *pump, unsigned to, uint64_t round, si
 static void records_outlive_those_who_committed(void **state)
 {
 	(void)state;
-	struct pump *pump = pump_create(2);
-	struct pump_view view = pump_first_view(pump);
+	struct pump_view view;
+	struct pump *pump = with_joiner(2, 5, 1, &view);
 	Traind__Peer__RoundCommit *records[4];
-	view.base_round = 5;
-	view.participate_from[1] = 5;
-	view.contribute_from[1] = 6;
-	view.donor[1] = 1;
-	for (unsigned i = 0; i < 2; i++)
-		assert_int_equal(pump_step(pump, i,
-		                     &(struct group_event){ .kind = GROUP_READY,
-		                         .round = i < 1 ? 4 : 0 }),
-		    TR_OK);
 	pump_install(pump, &view);
 	assert_int_equal(give_records(pump, 1, 5, 1), TR_EPROTO); /* not decided */
 	assert_int_equal(give_records(pump, 1, 4, TR_GROUP_PEERS_MAX + 1), TR_EPROTO);
