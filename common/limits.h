@@ -56,6 +56,8 @@
 #define TR_HELD_WAITING_BYTES_MAX \
 	(256u << 20)    /* the same while the caller waits for an op that may be behind them */
 #define TR_LANES_MAX 32 /* connections of one link */
+#define TR_VIEWS_AHEAD_MAX \
+	1024 /* of a frame's view beyond the newest that its receiver was asked about */
 #define TR_LINK_KEPT_BYTES_MAX \
 	(16u << 20)                     /* staging sent to a peer that has not said that it came */
 #define TR_DOMAIN_MEMBERS_MAX       64  /* processes of one failure domain (collectives/domain.h) */

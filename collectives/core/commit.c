@@ -113,17 +113,50 @@ static bool commit_older(const Traind__Peer__Vote *a, const Traind__Peer__Vote *
 	return a->early && !b->early;
 }
 
-/* One vote per peer is kept, the newest: votes of a coming view arrive before we installed it, and those over a broken
- * connection may be read after those over the one that replaced it. */
+/* Of the round under way, or of the view that we have frozen for: the one that is needed next. */
+static bool commit_awaited(const struct group_core *core, const Traind__Peer__Vote *vote)
+{
+	if (vote->view == core->view.number)
+		return vote->round == core->round;
+	return vote->view == core->proposal;
+}
+
+static bool commit_replaces(const struct group_core *core, const Traind__Peer__Vote *vote,
+    const Traind__Peer__Vote *before)
+{
+	bool awaited = commit_awaited(core, vote);
+
+	if (awaited != commit_awaited(core, before))
+		return awaited;
+	return !commit_older(vote, before);
+}
+
+/* Members of the view have their places whoever else says something. */
+static bool commit_has_place(const struct group_core *core, uint64_t peer)
+{
+	size_t others = 0;
+
+	if (peer == core->peer || view_find(&core->view, peer))
+		return true;
+	for (size_t i = 0; i < core->vote_count; i++)
+		others += !view_find(&core->view, core->votes[i].peer);
+	return others < TR_GROUP_PEERS_MAX;
+}
+
+/* Two votes per peer are kept: one of this view and one of a coming one, which may arrive before we installed it. Of each the one that is
+ * awaited, else the newest: those over a broken connection may be read after those over the one that replaced it. */
 static tr_status commit_store(struct group_core *core, uint64_t from,
     const Traind__Peer__Vote *vote, struct tr_error *error)
 {
+	bool coming = vote->view > core->view.number;
 	size_t i = 0;
 
-	while (i < core->vote_count && core->votes[i].peer != from)
+	while (i < core->vote_count &&
+	    (core->votes[i].peer != from ||
+	        (core->votes[i].vote.view > core->view.number) != coming))
 		i++;
 	if (i == core->vote_count) {
-		if (core->vote_count >= 2 * TR_GROUP_PEERS_MAX)
+		if (!commit_has_place(core, from))
 			return tr_error_set(error, TR_ELIMIT, "too many voters");
 		if (core->vote_count == core->vote_capacity) {
 			size_t capacity = core->vote_capacity ? 2 * core->vote_capacity : 8;
@@ -135,18 +168,23 @@ static tr_status commit_store(struct group_core *core, uint64_t from,
 		}
 		core->votes[core->vote_count++] = (struct member_vote){ from, *vote };
 	}
-	if (!commit_older(vote, &core->votes[i].vote))
+	if (commit_replaces(core, vote, &core->votes[i].vote))
 		core->votes[i].vote = *vote;
 	return TR_OK;
 }
 
+/* Those of earlier views, and of this one from who is not in it. */
 void commit_forget_votes(struct group_core *core)
 {
 	size_t kept = 0;
 
-	for (size_t i = 0; i < core->vote_count; i++)
-		if (core->votes[i].vote.view >= core->view.number)
-			core->votes[kept++] = core->votes[i];
+	for (size_t i = 0; i < core->vote_count; i++) {
+		const struct member_vote *vote = &core->votes[i];
+		bool counts = vote->vote.view == core->view.number &&
+		    view_find(&core->view, vote->peer);
+		if (counts || vote->vote.view > core->view.number)
+			core->votes[kept++] = *vote;
+	}
 	core->vote_count = kept;
 }
 
@@ -310,6 +348,14 @@ tr_status commit_vote_got(struct group_core *core, uint64_t from, const Traind__
 	if (core->state == ROUND_FAILED || vote->view < core->view.number ||
 	    (vote->view == core->view.number && vote->round < core->round))
 		return TR_ESTALE;
+	if (!group_core_expects(core, vote->view))
+		return tr_error_set(error, TR_EPROTO,
+		    "peer %" PRIu64 " votes in view %" PRIu64 ", which cannot be", from,
+		    vote->view);
+	if (vote->view == core->view.number && !view_find(&core->view, from))
+		return tr_error_set(error, TR_EPROTO,
+		    "peer %" PRIu64 " votes in view %" PRIu64 ", which it is not in", from,
+		    vote->view);
 	core->votes_moved = true;
 	return commit_store(core, from, vote, error);
 }

@@ -190,6 +190,13 @@ tr_status group_core_step(struct group_core *core, const struct group_event *eve
 	return st;
 }
 
+bool group_core_expects(const struct group_core *core, uint64_t view)
+{
+	uint64_t newest = core->proposal > core->view.number ? core->proposal : core->view.number;
+
+	return view <= newest || view - newest <= TR_VIEWS_AHEAD_MAX;
+}
+
 static uint64_t earlier(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;

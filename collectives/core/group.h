@@ -192,6 +192,9 @@ void group_core_destroy(struct group_core *core);
 tr_status group_core_step(struct group_core *core, const struct group_event *event,
     struct group_actions *actions, struct tr_error *error);
 
+/* Can there be frames of this view? Numbers grow by a few with each proposal, and a member freezes for a view before anybody has it. */
+bool group_core_expects(const struct group_core *core, uint64_t view);
+
 /* Next time at which GROUP_TICK is wanted; UINT64_MAX: none. */
 uint64_t group_core_deadline_us(const struct group_core *core);
 

@@ -432,6 +432,10 @@ tr_status path_segment(struct group_core *core, const struct group_event *event,
 	const struct segment_header *header = event->segment.header;
 	tr_status st = path_when(core, header);
 
+	if (!group_core_expects(core, header->view))
+		return tr_error_set(error, TR_EPROTO,
+		    "peer %" PRIu64 " sent a segment of view %" PRIu64 ", which cannot be",
+		    event->from, header->view);
 	if (st == TR_EAGAIN)
 		core->parked = true;
 	if (st == TR_EPROTO)

@@ -393,7 +393,7 @@ static void votes_of_the_departed_are_forgotten(void **state)
 		pump_propose(pump, number);
 		view.number = number;
 		pump_install(pump, &view);
-		if (vote_for(pump, 0, 1000 + number, number) != TR_OK)
+		if (vote_for(pump, 0, 1000 + number, number + 1) != TR_OK)
 			fail_msg("view %d: %s", (int)number, pump->members[0].reason);
 	}
 	pump_destroy(pump);
