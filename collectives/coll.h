@@ -171,8 +171,8 @@ struct tr_round {
 
 /* Begins the next round (or the same one again after TR_ERESTART). Blocks until the group has a view with
  * this peer in it. State declared by tr_state_add must not change between here and the commit's return:
- * it may be streamed to a joiner, and if this process dies the one that follows it may go on from it. TR_EEVICTED: no longer a
- * member; leave. */
+ * it may be streamed to a joiner, and if this process dies the one that follows it may go on from it; so no op may have its output there
+ * (tr_submit). TR_EEVICTED: no longer a member; leave. */
 TR_API tr_status tr_round_begin(tr_group *group, struct tr_round *round, struct tr_error *error);
 
 enum { TR_CONTRIBUTE = 1 }; /* flag: the buffer's content counts */
@@ -208,7 +208,8 @@ struct tr_block {
  *	TR_SEND             count                     -
  *	TR_RECV             -                         count
  *
- * In place (`input` NULL) the output holds the input. A peer that does not contribute gives no input, and gets what all get. */
+ * In place (`input` NULL) the output holds the input. A peer that does not contribute gives no input, and gets what all get: of a
+ * reduce-scatter nothing, its output may be empty. */
 struct tr_op {
 	size_t size_of; /* sizeof(struct tr_op) */
 	uint32_t tag;   /* names the op within the round, in the whole group */
@@ -226,7 +227,8 @@ struct tr_op {
 	    *output_block; /* NULL: contiguous; borrowed until return */
 	/* Error feedback of a sum with a codec: `count` floats each, in the op's order. What this peer gives is encoded from a = input + beta *
 	 * residual, and residual_next = a - what the encoded bytes say. The library reads the one and writes the other; the caller swaps them
-	 * after a commit that returned TR_OK, and only then: so an abandoned round has nothing to restore. Start with zeros.
+	 * after a commit that returned TR_OK, and only then: so an abandoned round has nothing to restore. Start with zeros. Neither shares
+	 * memory with the output, nor residual_next with anything.
 	 * Where a reduce-scatter's block is nobody's, since its contributor died, residual_next = a. */
 	const float *residual;
 	float *residual_next;
@@ -239,7 +241,9 @@ struct tr_op {
 	}
 
 /* Submits an op; returns at once. All peers submit the same ops, in any order. No two ops of a round write to the same memory, nor does one
- * read what another writes. Errors of others surface at commit. TR_EINVAL: says what is wrong. TR_ERESTART: the round was abandoned. */
+ * read what another writes; none writes into memory that tr_state_add declared, since that must not change before the commit: reduce beside
+ * it, and apply the result once tr_round_commit has returned TR_OK. Errors of others surface at commit. TR_EINVAL: says what is wrong.
+ * TR_ERESTART: the round was abandoned. */
 TR_API tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_error *error);
 
 /* An all-reduce in place, the shortest way. */

@@ -104,7 +104,9 @@ tr_status channel_op_read(const struct channel_host *host, const struct channel_
 		.algorithm = (enum tr_algorithm)s->algorithm,
 		.root = s->root,
 		.contribute = s->contribute != 0 };
-	uint64_t elements = s->count;
+	bool scatters = submit->collective == TR_REDUCE_SCATTER;
+	/* Who does not contribute has no block of it: the core sees to it that nobody else says so. */
+	uint64_t elements = scatters && !submit->contribute ? 0 : s->count;
 	if (s->extended != 0) {
 		st = op_read_extra(host, &host->extra, op, error);
 		if (st == TR_OK)
@@ -112,7 +114,7 @@ tr_status channel_op_read(const struct channel_host *host, const struct channel_
 			    &submit->data_block, error);
 		if (st != TR_OK)
 			return st;
-		if (submit->collective == TR_REDUCE_SCATTER && submit->input != NULL)
+		if (scatters && submit->contribute && submit->input != NULL)
 			elements = submit->own_elements;
 	}
 	if (submit->collective == TR_SEND || submit->collective == TR_BARRIER)

@@ -36,6 +36,7 @@ void coll_group_close(struct tr_group *group)
 {
 	channel_worker_close(group->channel);
 	free(group->uses);
+	free(group->tensors);
 	free(group);
 }
 
@@ -62,61 +63,11 @@ void tr_group_leave(tr_group *group)
 	coll_join_leave(join);
 }
 
-/* ---- memory and state ---- */
+/* ---- memory ---- */
 
 void *tr_alloc(tr_group *group, size_t bytes)
 {
 	return channel_worker_alloc(group->channel, bytes);
-}
-
-static tr_status locate(tr_group *group, const char *what, const void *data, size_t bytes,
-    uint32_t *arena, uint64_t *offset, struct tr_error *error)
-{
-	if (channel_worker_locate(group->channel, data, bytes, arena, offset) != TR_OK)
-		return tr_error_set(error, TR_EINVAL, "%s: the memory is not from tr_alloc", what);
-	return TR_OK;
-}
-
-tr_status tr_state_add(tr_group *group, const char *name, void *data, size_t bytes,
-    struct tr_error *error)
-{
-	uint32_t arena;
-	uint64_t offset;
-	if (name == NULL || strlen(name) >= TR_STATE_NAME_MAX)
-		return tr_error_set(error, TR_EINVAL, "state: a name has at most %d bytes",
-		    TR_STATE_NAME_MAX - 1);
-	if (group->ready)
-		return tr_error_set(error, TR_EINVAL, "state \"%s\": added after tr_state_ready",
-		    name);
-	if (group->tensor_count == TR_STATE_TENSORS_MAX)
-		return tr_error_set(error, TR_ELIMIT, "state \"%s\": at most %d pieces", name,
-		    TR_STATE_TENSORS_MAX);
-	tr_status st = locate(group, name, data, bytes, &arena, &offset, error);
-	if (st == TR_OK)
-		st = channel_worker_state(group->channel, name, arena, offset, bytes, error);
-	if (st == TR_OK)
-		group->tensor_count++;
-	return st;
-}
-
-tr_status tr_state_ready(tr_group *group, uint64_t round, struct tr_error *error)
-{
-	struct channel_answer answer;
-	struct channel_submission s = { .call = CHANNEL_READY,
-		.round = round,
-		.count = group->op_deadline_ms };
-	if (group->ready)
-		return tr_error_set(error, TR_EINVAL, "the state was declared before");
-	tr_status st = channel_worker_call(group->channel, &s, &answer, error);
-	group->ready = st == TR_OK;
-	return st;
-}
-
-tr_status tr_state_receive(tr_group *group, struct tr_error *error)
-{
-	struct channel_answer answer;
-	struct channel_submission s = { .call = CHANNEL_RECEIVE_STATE };
-	return channel_worker_call(group->channel, &s, &answer, error);
 }
 
 /* ---- rounds ---- */

@@ -1,4 +1,4 @@
-/* What a tr_group is, shared by coll.c, coll_join.c, coll_observe.c and coll_op.c. */
+/* What a tr_group is, shared by coll.c and its parts, coll_*.c. */
 #ifndef TR_COLLECTIVES_ENGINE_COLL_GROUP_H
 #define TR_COLLECTIVES_ENGINE_COLL_GROUP_H
 
@@ -13,13 +13,24 @@
 /* struct tr_op as it was in the first version. */
 #define COLL_OP_LEAST (offsetof(struct tr_op, output_block) + sizeof(void *))
 
-/* One op's input or output. */
+/* Memory that one op reads or writes. */
 struct coll_use {
 	uint32_t tag;
+	const char *what; /* "input" */
 	bool writes;
 	uintptr_t base;
 	size_t element_bytes;
 	struct strided layout;
+};
+
+enum { COLL_USES_MAX = 4 }; /* of an op: output, input, residual, residual_next */
+
+/* A piece of declared state. */
+struct coll_tensor {
+	uintptr_t base;
+	size_t bytes;
+	uintptr_t reach; /* once sorted: the furthest end of this one and those before it */
+	char name[TR_STATE_NAME_MAX];
 };
 
 struct coll_join; /* the engine and the membership link of a process that joined by name */
@@ -34,13 +45,18 @@ struct tr_group {
 	unsigned index, contributors; /* this peer's, of the round under way */
 	struct coll_use *uses;        /* of memory, by the ops of the round under way */
 	unsigned use_count, use_capacity, op_count;
-	unsigned tensor_count;
+	struct coll_tensor *tensors; /* by ascending base once `ready` */
+	unsigned tensor_count, tensor_capacity;
 	double first_loss; /* the first that this peer reported; NaN: none yet */
 };
 
 /* Takes fd, also on an error. */
 tr_status coll_group_open(int fd, struct tr_group **group, struct tr_error *error);
 void coll_group_close(struct tr_group *group);
+
+/* Some declared state that `use` touches; NULL: none. */
+const struct coll_tensor *coll_state_touched(const struct tr_group *group,
+    const struct coll_use *use);
 
 void coll_join_leave(struct coll_join *join);
 

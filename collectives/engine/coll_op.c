@@ -118,6 +118,30 @@ static bool shared(const struct coll_use *a, const struct coll_use *b)
 	    &(struct strided_place){ &b->layout, b->base, b->element_bytes });
 }
 
+static tr_status check_own(const struct tr_group *group, const struct coll_use *uses,
+    unsigned count, struct tr_error *error)
+{
+	for (unsigned i = 0; i < count; i++) {
+		const struct coll_tensor *state = uses[i].writes
+		    ? coll_state_touched(group, &uses[i])
+		    : NULL;
+		if (state != NULL)
+			return tr_error_set(error, TR_EINVAL,
+			    "op %" PRIu32 ": its %s is in the state \"%s\", which must not change "
+			    "before the commit",
+			    uses[i].tag, uses[i].what, state->name);
+		for (unsigned k = 0; k < i; k++)
+			if (shared(&uses[i], &uses[k]))
+				return tr_error_set(error, TR_EINVAL,
+				    "op %" PRIu32 ": %s and %s share memory%s", uses[i].tag,
+				    uses[i].what, uses[k].what,
+				    strcmp(uses[i].what, "input") == 0
+				        ? "; in place is without an input"
+				        : "");
+	}
+	return TR_OK;
+}
+
 /* Against all ops of the round; they are few thousand at most, and most are told apart by their first byte. */
 static tr_status check_uses(const struct tr_group *group, const struct coll_use *uses,
     unsigned count, struct tr_error *error)
@@ -133,16 +157,12 @@ static tr_status check_uses(const struct tr_group *group, const struct coll_use 
 				    "op %" PRIu32 " and op %" PRIu32 " of this round share memory",
 				    uses[0].tag, other->tag);
 	}
-	if (count == 2 && shared(&uses[0], &uses[1]))
-		return tr_error_set(error, TR_EINVAL,
-		    "op %" PRIu32 ": input and output share memory; in place is without an input",
-		    uses[0].tag);
-	return TR_OK;
+	return check_own(group, uses, count, error);
 }
 
 static bool reserve_uses(struct tr_group *group)
 {
-	if (group->use_count + 2 <= group->use_capacity)
+	if (group->use_count + COLL_USES_MAX <= group->use_capacity)
 		return true;
 	unsigned capacity = group->use_capacity > 0 ? 2 * group->use_capacity : 32;
 	struct coll_use *uses = realloc(group->uses, capacity * sizeof(*uses));
@@ -153,38 +173,58 @@ static bool reserve_uses(struct tr_group *group)
 	return true;
 }
 
-/* Notes them with the group once the op is in the channel. */
-static tr_status plan_uses(struct tr_group *group, const struct op_plan *plan,
-    struct coll_use uses[2], unsigned *count, struct tr_error *error)
+struct op_uses {
+	struct coll_use all[COLL_USES_MAX];
+	unsigned count;
+	unsigned input; /* which of them */
+};
+
+static tr_status add_use(struct op_uses *uses, const struct coll_use *use, const void *base,
+    const struct tr_block *block, uint64_t elements, struct tr_error *error)
 {
+	struct coll_use *made = &uses->all[uses->count++];
 	char what[32];
-	const struct tr_op *op = &plan->op;
 	what[0] = '\0'; /* what lies in a row cannot be wrong */
-	if (op->output_block != NULL || op->input_block != NULL)
-		(void)snprintf(what, sizeof(what), "op %" PRIu32, op->tag);
-	*count = 0;
-	uses[0].tag = op->tag;
+	if (block != NULL)
+		(void)snprintf(what, sizeof(what), "op %" PRIu32, use->tag);
+	*made = *use;
+	made->base = (uintptr_t)base;
+	return strided_init(&made->layout, block, elements, use->element_bytes, what, error);
+}
+
+/* Notes them with the group once the op is in the channel. */
+static tr_status plan_uses(struct tr_group *group, const struct op_plan *plan, struct op_uses *uses,
+    struct tr_error *error)
+{
+	const struct tr_op *op = &plan->op;
+	struct coll_use use = { .tag = op->tag, .element_bytes = plan->element_bytes };
+	tr_status st = TR_OK;
+	uses->count = 0;
 	if (plan->has_output || !plan->has_input) { /* of a barrier: nothing, but its tag */
-		struct coll_use *use = &uses[(*count)++];
-		*use = (struct coll_use){ op->tag, true, (uintptr_t)op->output, plan->element_bytes,
-			{ 0 } };
-		tr_status st = strided_init(&use->layout, op->output_block, plan->output_elements,
-		    plan->element_bytes, what, error);
-		if (st != TR_OK)
-			return st;
+		use.what = "output";
+		use.writes = true;
+		st = add_use(uses, &use, op->output, op->output_block, plan->output_elements, error);
 	}
-	if (plan->has_input) {
-		struct coll_use *use = &uses[(*count)++];
-		*use = (struct coll_use){ op->tag, false, (uintptr_t)op->input, plan->element_bytes,
-			{ 0 } };
-		tr_status st = strided_init(&use->layout, op->input_block, plan->input_elements,
-		    plan->element_bytes, what, error);
-		if (st != TR_OK)
-			return st;
+	if (st == TR_OK && plan->has_input) {
+		use.what = "input";
+		use.writes = false;
+		uses->input = uses->count;
+		st = add_use(uses, &use, op->input, op->input_block, plan->input_elements, error);
 	}
-	if (!reserve_uses(group))
-		return tr_error_set(error, TR_ENOMEM, "op %" PRIu32 ": out of memory", op->tag);
-	return check_uses(group, uses, *count, error);
+	use.element_bytes = sizeof(float);
+	if (st == TR_OK && op->residual != NULL) {
+		use.what = "residual";
+		use.writes = false;
+		st = add_use(uses, &use, op->residual, NULL, op->count, error);
+	}
+	if (st == TR_OK && op->residual_next != NULL) {
+		use.what = "residual_next";
+		use.writes = true;
+		st = add_use(uses, &use, op->residual_next, NULL, op->count, error);
+	}
+	if (st == TR_OK && !reserve_uses(group))
+		st = tr_error_set(error, TR_ENOMEM, "op %" PRIu32 ": out of memory", op->tag);
+	return st == TR_OK ? check_uses(group, uses->all, uses->count, error) : st;
 }
 
 /* ---- into the channel ---- */
@@ -217,7 +257,7 @@ static void put_block(struct channel_block *to, const struct tr_block *from)
 }
 
 static tr_status put_op(const struct tr_group *group, const struct op_plan *plan,
-    const struct coll_use uses[2], unsigned use_count, struct tr_error *error)
+    const struct op_uses *uses, struct tr_error *error)
 {
 	const struct tr_op *op = &plan->op;
 	struct channel_extra extra;
@@ -235,7 +275,8 @@ static tr_status put_op(const struct tr_group *group, const struct op_plan *plan
 	s.extended = plan->has_input || op->output_block != NULL || op->residual != NULL ||
 	    op->residual_next != NULL;
 	if (plan->has_output)
-		st = locate(group, plan, op->output, &uses[0].layout, &s.arena, &s.offset, error);
+		st = locate(group, plan, op->output, &uses->all[0].layout, &s.arena, &s.offset,
+		    error);
 	if (st != TR_OK)
 		return st;
 	if (s.extended == 0)
@@ -246,8 +287,8 @@ static tr_status put_op(const struct tr_group *group, const struct op_plan *plan
 	if (plan->has_input) {
 		extra.input.present = 1;
 		put_block(&extra.input_block, op->input_block);
-		st = locate(group, plan, op->input, &uses[use_count - 1].layout, &extra.input.arena,
-		    &extra.input.offset, error);
+		st = locate(group, plan, op->input, &uses->all[uses->input].layout,
+		    &extra.input.arena, &extra.input.offset, error);
 		if (st != TR_OK)
 			return st;
 	}
@@ -264,21 +305,20 @@ tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_error *er
 {
 	struct tr_op known;
 	struct op_plan plan;
-	struct coll_use uses[2];
-	unsigned count;
+	struct op_uses uses;
 	tr_status st = sized_read("op", op, COLL_OP_LEAST, &known, sizeof(known), error);
 	if (st == TR_OK)
 		st = check_values(group, &known, error);
 	if (st != TR_OK)
 		return st;
 	make_plan(group, &known, &plan);
-	st = plan_uses(group, &plan, uses, &count, error);
+	st = plan_uses(group, &plan, &uses, error);
 	if (st == TR_OK)
-		st = put_op(group, &plan, uses, count, error);
+		st = put_op(group, &plan, &uses, error);
 	if (st != TR_OK)
 		return st;
-	for (unsigned i = 0; i < count; i++)
-		group->uses[group->use_count++] = uses[i];
+	for (unsigned i = 0; i < uses.count; i++)
+		group->uses[group->use_count++] = uses.all[i];
 	group->op_count++;
 	if (channel_worker_abandons(group->channel) != atomic_load(&group->abandons))
 		return tr_error_set(error, TR_ERESTART, "the round was abandoned");

@@ -132,6 +132,178 @@ static void memory_of_two_ops_is_told_apart_exactly(void **state)
 	fx_stop(fx);
 }
 
+/* The one is written before the commit, from a sum of the input and the other: that sum may have to be made again. */
+static void residuals_share_memory_with_nothing_that_is_written(void **state)
+{
+	(void)state;
+	void *memory[1];
+	struct fx *fx = begin(1, 8192, memory);
+	tr_group *group = fx->hosts[0].group;
+	float *data = memory[0];
+	struct tr_error error;
+	struct tr_op op = TR_OP_INIT;
+	op.tag = 1;
+	op.count = 16;
+	op.codec = TR_CODEC_INT8;
+	op.output = data;
+	op.residual = op.residual_next = data + 100;
+	refused(group, op, "op 1: residual_next and residual share memory");
+	op.residual_next = data + 115;
+	refused(group, op, "op 1: residual_next and residual share memory");
+	op.residual_next = data + 15;
+	refused(group, op, "op 1: residual_next and output share memory");
+	op.residual_next = data + 200;
+	op.residual = data + 8;
+	refused(group, op, "op 1: residual and output share memory");
+	op.residual = data + 100;
+	op.input = data + 50;
+	op.residual_next = data + 60;
+	refused(group, op, "op 1: residual_next and input share memory");
+	op.residual_next = data + 200;
+	op.residual = data + 50; /* both are only read */
+	assert_int_equal(tr_submit(group, &op, &error), TR_OK);
+	op.tag = 2;
+	op.output = data + 300;
+	refused(group, op, "op 2 and op 1 of this round share memory");
+	op.residual_next = data + 400;
+	assert_int_equal(tr_submit(group, &op, &error), TR_OK);
+	commit_all(fx, 1);
+	fx_stop(fx);
+}
+
+/* A joiner may be getting it while the results come in. */
+static void nothing_is_written_into_declared_state(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct tr_error error;
+	struct tr_round round;
+	fx_attach(&fx->hosts[0]);
+	tr_group *group = fx->hosts[0].group;
+	float *m = tr_alloc(group, 4096 * sizeof(float));
+	assert_non_null(m);
+	/* Out of order; "b" is a part of "a". */
+	assert_int_equal(tr_state_add(group, "c", m + 300, 100 * sizeof(float), &error), TR_OK);
+	assert_int_equal(tr_state_add(group, "a", m + 100, 100 * sizeof(float), &error), TR_OK);
+	assert_int_equal(tr_state_add(group, "b", m + 110, 5 * sizeof(float), &error), TR_OK);
+	assert_int_equal(tr_state_ready(group, 0, &error), TR_OK);
+	fx_found(fx, 1);
+	assert_int_equal(tr_round_begin(group, &round, &error), TR_OK);
+	struct tr_op op = TR_OP_INIT;
+	op.tag = 7;
+	op.count = 16;
+	op.output = m + 199;
+	refused(group, op, "op 7: its output is in the state \"a\"");
+	op.output = m + 85;
+	refused(group, op, "op 7: its output is in the state \"a\"");
+	op.output = m + 390;
+	refused(group, op, "op 7: its output is in the state \"c\"");
+	op.output = m;
+	op.codec = TR_CODEC_INT8;
+	op.residual = m + 500;
+	op.residual_next = m + 350;
+	refused(group, op, "op 7: its residual_next is in the state \"c\"");
+	op.residual_next = m + 600;
+	assert_int_equal(tr_submit(group, &op, &error), TR_OK);
+	/* Between the columns, and up to the last element before it. */
+	const struct tr_block columns = { 2, { 2, 50 }, { 250, 1 } };
+	struct tr_op around = TR_OP_INIT;
+	around.tag = 8;
+	around.count = 100;
+	around.output = m + 50;
+	around.output_block = &columns; /* 50..99 and 300..349 */
+	refused(group, around, "op 8: its output is in the state \"c\"");
+	around.output = m + 200;
+	around.output_block = NULL;
+	assert_int_equal(tr_submit(group, &around, &error), TR_OK);
+	op.tag = 9;
+	op.input = m + 300; /* state may be read */
+	op.output = m + 700;
+	op.residual = op.residual_next = NULL;
+	assert_int_equal(tr_submit(group, &op, &error), TR_OK);
+	commit_all(fx, 1);
+	fx_stop(fx);
+}
+
+struct joiner {
+	struct fx_host *host;
+	pthread_t thread;
+	tr_status status;
+	char text[512];
+};
+
+enum { SCATTERED = 2 << 20 };
+
+static tr_status scatter_round(tr_group *group, const float *input, float *output,
+    struct tr_round *round, struct tr_error *error)
+{
+	size_t first, elements;
+	tr_status st = tr_round_begin(group, round, error);
+	if (st == TR_OK)
+		st = tr_reduce_scatter(group, 0, input, output, SCATTERED, TR_F32, TR_SUM, error);
+	if (st == TR_OK && round->receive_state)
+		st = tr_state_receive(group, error);
+	if (st == TR_OK)
+		st = tr_round_commit(group, NULL, NULL, error);
+	if (st != TR_OK)
+		return st;
+	tr_block_range(SCATTERED, round->contributors, round->index, &first, &elements);
+	for (size_t i = 0; i < elements; i++)
+		if (output[i] != (float)round->contributors)
+			return tr_error_set(error, TR_EINTERNAL, "element %zu is %g", i,
+			    (double)output[i]);
+	return TR_OK;
+}
+
+/* Until all contribute. */
+static void *joiner_run(void *arg)
+{
+	struct joiner *j = arg;
+	struct tr_error error = { 0 };
+	struct tr_round round = { 0 };
+	tr_group *group = j->host->group;
+	float *output = tr_alloc(group, SCATTERED / 2 * sizeof(float)); /* an arena of its own */
+	float *input = tr_alloc(group, SCATTERED * sizeof(float));
+	assert_true(output != NULL && input != NULL);
+	for (size_t i = 0; i < SCATTERED; i++)
+		input[i] = 1;
+	while (round.contributors < j->host->fx->count &&
+	    (j->status == TR_OK || j->status == TR_ERESTART))
+		j->status = scatter_round(group, input, output, &round, &error);
+	(void)snprintf(j->text, sizeof(j->text), "%s", error.text);
+	return NULL;
+}
+
+/* It has no block, so its output need not hold the others'. */
+static void a_joiner_takes_part_in_a_reduce_scatter(void **state)
+{
+	(void)state;
+	enum { N = 3 };
+	struct fx *fx = fx_start(N, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_AUTO);
+	struct joiner joiners[N];
+	bool all[FX_HOSTS_MAX] = { true, true, true };
+	for (unsigned i = 0; i < N; i++) {
+		fx_attach(&fx->hosts[i]);
+		assert_int_equal(tr_state_ready(fx->hosts[i].group, 0, NULL), TR_OK);
+	}
+	fx_found(fx, N - 1);
+	for (unsigned i = 0; i < N; i++) {
+		joiners[i] = (struct joiner){ .host = &fx->hosts[i] };
+		assert_int_equal(pthread_create(&joiners[i].thread, NULL, joiner_run, &joiners[i]),
+		    0);
+	}
+	FX_WAIT(fx, fx->hosts[0].records > 0 && fx->hosts[N - 1].ready);
+	fx_change_view(fx, all);
+	for (unsigned i = 0; i < N; i++) {
+		assert_int_equal(pthread_join(joiners[i].thread, NULL), 0);
+		if (joiners[i].status != TR_OK)
+			fail_msg("peer %u: %s", i, joiners[i].text);
+	}
+	fx_stop(fx);
+}
+
 /* All collectives in one round, on three real engines. */
 static void every_collective_in_one_round(void **state)
 {
@@ -228,6 +400,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_input_apart_from_the_output_stays_as_it_is),
 		cmocka_unit_test(memory_of_two_ops_is_told_apart_exactly),
+		cmocka_unit_test(residuals_share_memory_with_nothing_that_is_written),
+		cmocka_unit_test(nothing_is_written_into_declared_state),
+		cmocka_unit_test(a_joiner_takes_part_in_a_reduce_scatter),
 		cmocka_unit_test(every_collective_in_one_round),
 		cmocka_unit_test(thousands_of_ops_in_one_round),
 	};
