@@ -40,7 +40,8 @@ struct lane_send {
 	const void *body; /* borrowed until `released`; if that is NULL: copied, and there is no head */
 	size_t body_bytes;
 	/* Exactly once if lane_send returned TR_OK, never otherwise: the transport needs the body no more (it is written, it
-	 * was dropped, the lane closed). May run within lane_send, lane_drop_borrowed and lane_close, and may send again. */
+	 * was dropped, the lane closed). May run within lane_send, lane_room, lane_drop_borrowed and lane_close; may send, ask for room and
+	 * close the lane, but not drop its bodies. */
 	lane_released_fn *released;
 	void *arg;
 };

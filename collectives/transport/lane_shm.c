@@ -33,8 +33,7 @@ static void on_handle_closed(uv_handle_t *handle)
 	shm_hub_forget(lane);
 }
 
-/* The peer may go on reading what is in the ring. */
-static void let_go(struct lane_shm *lane)
+void lane_shm_let_go(struct lane_shm *lane)
 {
 	lane->letting_go = true;
 	shm_ring_let_go(lane->out);
@@ -51,7 +50,7 @@ void lane_shm_close(struct lane_shm *lane, const char *reason)
 		(void)snprintf(lane->reason, sizeof(lane->reason), "%s", reason);
 	lane_shm_drop_waiting(lane, false);
 	if (lane->out != NULL)
-		let_go(lane);
+		lane_shm_let_go(lane);
 	uv_close((uv_handle_t *)&lane->poll, on_handle_closed);
 	uv_close((uv_handle_t *)&lane->timer, on_handle_closed);
 }
@@ -334,7 +333,7 @@ static void drop_borrowed(struct lane *base)
 	struct lane_shm *lane = (struct lane_shm *)base;
 	lane_shm_drop_waiting(lane, true);
 	if (lane->open && shm_ring_collect(lane->out) == TR_OK)
-		let_go(lane);
+		lane_shm_let_go(lane);
 }
 
 static void resume(struct lane *base)

@@ -59,6 +59,8 @@ static tr_status put(struct lane_shm *lane, const struct lane_send *frame)
 	}
 	if (put.body != NULL && frame->released != NULL)
 		frame->released(frame->arg, true);
+	if (lane->closing) /* by a `released` while this one was put: it was let go without it */
+		lane_shm_let_go(lane);
 	return TR_OK;
 }
 
@@ -92,7 +94,21 @@ tr_status lane_shm_send(struct lane_shm *lane, const struct lane_send *frame)
 	if (frame->head_bytes > SHM_RING_HEAD_MAX || frame->body_bytes > SHM_RING_BODY_MAX)
 		return TR_ELIMIT;
 	tr_status st = lane->waiting == NULL ? put(lane, frame) : TR_EAGAIN;
-	return st == TR_EAGAIN ? wait_for_room(lane, frame) : st;
+	if (st != TR_EAGAIN)
+		return st;
+	return lane->closing ? TR_EUNAVAILABLE : wait_for_room(lane, frame);
+}
+
+static void forget_first(struct lane_shm *lane)
+{
+	struct shm_waiting *first = lane->waiting;
+	lane->waiting = first->next;
+	if (lane->waiting == NULL)
+		lane->waiting_tail = &lane->waiting;
+	lane->waiting_bytes -= first->frame.body_bytes;
+	if (first->frame.released == NULL)
+		lane->waiting_copied -= first->frame.body_bytes;
+	free(first);
 }
 
 bool lane_shm_send_waiting(struct lane_shm *lane)
@@ -100,21 +116,16 @@ bool lane_shm_send_waiting(struct lane_shm *lane)
 	bool moved = false;
 	while (lane->waiting != NULL && !lane->closing) {
 		struct shm_waiting *waiting = lane->waiting;
-		lane->waiting = waiting->next; /* before: `released` may send again */
-		if (lane->waiting == NULL)
-			lane->waiting_tail = &lane->waiting;
-		size_t bytes = waiting->frame.body_bytes;
-		size_t copied = waiting->frame.released == NULL ? bytes : 0;
-		if (put(lane, &waiting->frame) == TR_EAGAIN) {
-			waiting->next = lane->waiting;
-			lane->waiting = waiting;
-			if (waiting->next == NULL)
-				lane->waiting_tail = &waiting->next;
+		struct lane_send frame = waiting->frame;
+		/* It stays the first meanwhile: what a `released` sends goes behind it, and what closes the lane leaves it to us. */
+		lane->going = waiting;
+		tr_status st = put(lane, &frame);
+		lane->going = NULL;
+		if (st == TR_EAGAIN && !lane->closing)
 			return moved;
-		}
-		lane->waiting_bytes -= bytes;
-		lane->waiting_copied -= copied;
-		free(waiting);
+		forget_first(lane);
+		if (st == TR_EAGAIN && frame.released != NULL)
+			frame.released(frame.arg, false);
 		moved = true;
 	}
 	return moved;
@@ -128,21 +139,27 @@ bool lane_shm_has_room(const struct lane_shm *lane)
 
 void lane_shm_drop_waiting(struct lane_shm *lane, bool borrowed_only)
 {
-	struct shm_waiting **at = &lane->waiting;
+	struct shm_waiting **at = &lane->waiting, *dropped = NULL, **last = &dropped;
 	while (*at != NULL) {
 		struct shm_waiting *waiting = *at;
-		struct lane_send frame = waiting->frame;
-		if (borrowed_only && frame.released == NULL) {
+		if (waiting == lane->going || (borrowed_only && waiting->frame.released == NULL)) {
 			at = &waiting->next;
 			continue;
 		}
 		*at = waiting->next;
-		lane->waiting_bytes -= frame.body_bytes;
-		if (frame.released == NULL)
-			lane->waiting_copied -= frame.body_bytes;
-		free(waiting);
-		if (frame.released != NULL)
-			frame.released(frame.arg, false);
+		lane->waiting_bytes -= waiting->frame.body_bytes;
+		if (waiting->frame.released == NULL)
+			lane->waiting_copied -= waiting->frame.body_bytes;
+		*last = waiting;
+		last = &waiting->next;
 	}
-	lane->waiting_tail = at;
+	*last = NULL;
+	lane->waiting_tail = at; /* before: `released` may send again */
+	while (dropped != NULL) {
+		struct shm_waiting *waiting = dropped;
+		dropped = waiting->next;
+		if (waiting->frame.released != NULL)
+			waiting->frame.released(waiting->frame.arg, false);
+		free(waiting);
+	}
 }

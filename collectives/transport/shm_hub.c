@@ -11,11 +11,14 @@
 #include "collectives/transport/shm_internal.h"
 #include "collectives/transport/watch.h"
 #include "common/limits.h"
+#include "common/log.h"
 
 /* How long to look at the rings before sleeping. Chosen, not measured. */
 #define SPIN_NS 50000u
 /* Frames that never end must not keep timers and sockets waiting. */
 #define POLL_MOST_NS 2000000u
+/* As listener.c. */
+#define ACCEPT_PAUSE_MS 100
 
 bool shm_hub_look(struct shm_hub *hub)
 {
@@ -75,6 +78,26 @@ static void on_bell(uv_poll_t *poll, int status, int events)
 	(void)ignored; /* the rings are looked at before the loop sleeps again */
 }
 
+static void on_dialled(uv_poll_t *poll, int status, int events);
+
+static void on_pause(uv_timer_t *timer)
+{
+	struct shm_hub *hub = timer->data;
+	if (!hub->stopping)
+		watch_start(&hub->socket_poll, UV_READABLE, on_dialled);
+}
+
+/* Who dials stays in the queue, and the socket readable: watched, it would keep the loop busy. */
+static void pause_accepting(struct shm_hub *hub, int reason)
+{
+	if (!hub->starved)
+		log_warn("shm", "no descriptor for a process of this host that dials: %s; it waits",
+		    strerror(reason));
+	hub->starved = true;
+	(void)uv_poll_stop(&hub->socket_poll);
+	(void)uv_timer_start(&hub->pause, on_pause, ACCEPT_PAUSE_MS, 0);
+}
+
 static void on_dialled(uv_poll_t *poll, int status, int events)
 {
 	struct shm_hub *hub = poll->data;
@@ -83,8 +106,13 @@ static void on_dialled(uv_poll_t *poll, int status, int events)
 	for (;;) {
 		struct lane_shm *lane;
 		int fd = accept4(hub->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (fd < 0)
+		if (fd < 0) {
+			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+			    errno == ENOMEM)
+				pause_accepting(hub, errno);
 			return;
+		}
+		hub->starved = false;
 		if (hub->strangers >= TR_SHM_UNGREETED_MAX)
 			(void)close(fd);
 		else if (lane_shm_create(hub, fd, false, &lane, NULL) == TR_OK)
@@ -121,6 +149,7 @@ static void end_if_idle(struct shm_hub *hub)
 		return;
 	hub->closing = true;
 	uv_close((uv_handle_t *)&hub->prepare, on_handle_closed);
+	uv_close((uv_handle_t *)&hub->pause, on_handle_closed);
 	uv_close((uv_handle_t *)&hub->bell_poll, on_handle_closed);
 	uv_close((uv_handle_t *)&hub->socket_poll, on_handle_closed);
 }
@@ -156,9 +185,10 @@ tr_status shm_hub_create(uv_loop_t *loop, const struct shm_hub_callbacks *callba
 		free(made);
 		return st;
 	}
-	made->bell_poll.data = made->socket_poll.data = made->prepare.data = made;
+	made->bell_poll.data = made->socket_poll.data = made->prepare.data = made->pause.data = made;
 	(void)uv_prepare_init(loop, &made->prepare);
-	made->handles = 1;
+	(void)uv_timer_init(loop, &made->pause);
+	made->handles = 2;
 	made->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	int rc = made->bell < 0 ? UV_EMFILE : uv_poll_init(loop, &made->bell_poll, made->bell);
 	if (rc == 0) {
@@ -169,6 +199,7 @@ tr_status shm_hub_create(uv_loop_t *loop, const struct shm_hub_callbacks *callba
 	}
 	if (rc != 0) {
 		uv_close((uv_handle_t *)&made->prepare, on_handle_closed);
+		uv_close((uv_handle_t *)&made->pause, on_handle_closed);
 		return tr_error_set(error, TR_EIO, "cannot watch shared memory: %s",
 		    uv_strerror(rc));
 	}
@@ -188,6 +219,7 @@ void shm_hub_close(struct shm_hub *hub)
 			lane_shm_close(lane, "the engine stops");
 	hub->stopping = true;
 	(void)uv_poll_stop(&hub->socket_poll);
+	(void)uv_timer_stop(&hub->pause);
 	end_if_idle(hub);
 }
 

@@ -37,6 +37,7 @@ struct lane_shm {
 	uint32_t announced; /* of the exports */
 	struct shm_import *import;
 	struct shm_waiting *waiting, **waiting_tail;
+	struct shm_waiting *going; /* of them: just being put; NULL: none */
 	size_t waiting_bytes, waiting_copied;
 	struct lane_counters counters;
 	char reason[TR_ERROR_TEXT_MAX];
@@ -50,10 +51,12 @@ struct shm_hub {
 	struct lane_shm *lanes;
 	unsigned open_lanes, strangers, handles;
 	bool stopping, closing;
+	bool starved;  /* no descriptor for who dials: until `pause` */
 	bool attended; /* somebody looks at the rings: none is marked */
 	int socket, bell;
 	uv_poll_t socket_poll, bell_poll;
 	uv_prepare_t prepare;
+	uv_timer_t pause;
 	char address[TR_ADDRESS_MAX];
 };
 
@@ -64,6 +67,8 @@ tr_status lane_shm_create(struct shm_hub *hub, int socket, bool dialled, struct 
     struct tr_error *error);
 tr_status lane_shm_say_hello(struct lane_shm *lane, struct tr_error *error);
 void lane_shm_close(struct lane_shm *lane, const char *reason);
+/* Of all bodies in its ring; the peer may go on reading them. */
+void lane_shm_let_go(struct lane_shm *lane);
 /* Reads its ring and sends what waits. true: something moved. */
 bool lane_shm_poll(struct lane_shm *lane);
 /* false: there is something to do, look again. */

@@ -89,16 +89,18 @@ tr_status shm_ring_put(struct shm_sender *sender, const struct shm_put *put)
 	assert(put->head_bytes <= SHM_RING_HEAD_MAX && put->body_bytes <= SHM_RING_BODY_MAX);
 	if (!slot_free(sender) && (shm_ring_collect(sender) != TR_OK || !slot_free(sender)))
 		return TR_EAGAIN;
-	struct shm_ring_slot *slot = &sender->ring.slots[sender->produced % SHM_RING_SLOTS];
 	uint64_t offset = put->offset;
 	if (put->body != NULL) {
 		offset = data_place(sender, put->body_bytes);
-		if (offset == SHM_RING_DATA && shm_ring_collect(sender) == TR_OK)
+		if (offset == SHM_RING_DATA && shm_ring_collect(sender) == TR_OK &&
+		    slot_free(sender))
 			offset = data_place(sender, put->body_bytes);
 		if (offset == SHM_RING_DATA)
 			return TR_EAGAIN;
 		memcpy(sender->ring.data + offset, put->body, put->body_bytes);
 	}
+	/* Not before: `released` of what was collected may have put frames of its own. */
+	struct shm_ring_slot *slot = &sender->ring.slots[sender->produced % SHM_RING_SLOTS];
 	slot->type = put->type;
 	slot->head_bytes = put->head_bytes;
 	slot->memory = put->body != NULL ? SHM_RING_INSIDE : put->memory;
@@ -122,9 +124,10 @@ bool shm_ring_must_wake(struct shm_sender *sender)
 	    atomic_exchange(&control->receiver_sleeps, 0) != 0;
 }
 
+/* `released` may collect further than that. */
 static void collect_to(struct shm_sender *sender, uint64_t until)
 {
-	while (sender->collected != until) {
+	while ((int64_t)(until - sender->collected) > 0) {
 		struct shm_sent *sent = &sender->sent[sender->collected % SHM_RING_SLOTS];
 		shm_released_fn *released = sent->released;
 		sender->data_tail = sent->data_end;
@@ -158,7 +161,9 @@ bool shm_ring_wait_room(struct shm_sender *sender)
 void shm_ring_let_go(struct shm_sender *sender)
 {
 	uint64_t until = sender->produced; /* `released` may put again */
-	for (uint64_t i = sender->collected; i != until; i++) {
+	for (uint64_t i = sender->collected; i < until; i++) {
+		if (i < sender->collected)
+			continue; /* `released` has collected it, and its place may be another's */
 		struct shm_sent *sent = &sender->sent[i % SHM_RING_SLOTS];
 		shm_released_fn *released = sent->released;
 		sent->released = NULL;

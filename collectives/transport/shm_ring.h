@@ -100,7 +100,8 @@ struct shm_put {
 	const void *body; /* NULL: described by memory and offset */
 	uint32_t body_bytes, memory;
 	uint64_t offset;
-	shm_released_fn *released; /* from shm_ring_collect, once the receiver has gone past it */
+	shm_released_fn *
+	    released; /* from shm_ring_collect, once the receiver has gone past it; may put, collect */
 	void *arg;
 };
 

@@ -7,11 +7,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -111,9 +113,14 @@ static void side_on_accepted(void *arg, struct lane *lane)
 
 struct fixture {
 	uv_loop_t loop;
-	uv_timer_t limit;
+	uv_timer_t limit, turn;
 	struct side a, b; /* a dials b */
 };
+
+static void on_turn(uv_timer_t *timer)
+{
+	(void)timer;
+}
 
 static void on_limit(uv_timer_t *timer)
 {
@@ -136,6 +143,7 @@ static void open_hubs(struct fixture *f)
 	assert_int_equal(shm_hub_create(&f->loop, &callbacks, &f->a, &f->a.hub, NULL), TR_OK);
 	assert_int_equal(shm_hub_create(&f->loop, &callbacks, &f->b, &f->b.hub, NULL), TR_OK);
 	(void)uv_timer_init(&f->loop, &f->limit);
+	(void)uv_timer_init(&f->loop, &f->turn);
 	(void)uv_timer_start(&f->limit, on_limit, 30000, 0);
 }
 
@@ -157,6 +165,7 @@ static void close_hubs(struct fixture *f)
 	shm_hub_close(f->a.hub);
 	shm_hub_close(f->b.hub);
 	uv_close((uv_handle_t *)&f->limit, NULL);
+	uv_close((uv_handle_t *)&f->turn, NULL);
 	while (uv_run(&f->loop, UV_RUN_DEFAULT) != 0)
 		;
 	assert_int_equal(uv_loop_close(&f->loop), 0);
@@ -310,6 +319,116 @@ static void test_dropped_bodies_are_released_at_once(void **state)
 	close_hubs(&f);
 	(void)munmap(base, 1 << 20);
 	(void)close(fd);
+}
+
+static void release_and_say(void *arg, bool sent)
+{
+	struct side *side = arg;
+	on_released(arg, sent);
+	if (!sent)
+		assert_int_equal(send_text(side, "from released"), TR_OK);
+}
+
+/* While waiting frames are dropped: what it sends then comes. */
+static void test_released_may_send_again(void **state)
+{
+	static struct fixture f;
+	static const uint8_t body[8192];
+	struct lane_send frame = { .type = FRAME_SEGMENT,
+		.head = "segment",
+		.head_bytes = 7,
+		.body = body,
+		.body_bytes = sizeof(body),
+		.released = on_released,
+		.arg = &f.a };
+	unsigned sent = 0;
+	(void)state;
+	open_hubs(&f);
+	dial(&f);
+	for (; lane_unsent(f.a.lane) == 0; sent++)
+		assert_int_equal(lane_send(f.a.lane, &frame), TR_OK);
+	frame.released = release_and_say;
+	assert_int_equal(lane_send(f.a.lane, &frame), TR_OK); /* the last that waits */
+	lane_drop_borrowed(f.a.lane);
+	assert_int_equal(f.a.released, sent + 1);
+	RUN_UNTIL(&f, f.b.last_type == FRAME_PEER);
+	assert_string_equal(f.b.last_head, "from released");
+	close_hubs(&f);
+}
+
+static void release_and_close(void *arg, bool sent)
+{
+	struct side *side = arg;
+	on_released(arg, sent);
+	if (side->lane != NULL)
+		lane_close(side->lane, "from released");
+}
+
+/* In the middle of a put that makes room for its frame: that one is released too. */
+static void test_released_may_close(void **state)
+{
+	static struct fixture f;
+	void *base;
+	int fd;
+	(void)state;
+	open_hubs(&f);
+	assert_int_equal(shm_memory_create("test", 1 << 20, &fd, &base, NULL), TR_OK);
+	assert_int_equal(shm_exports_add(&f.a.exports, fd, base, 1 << 20, false), TR_OK);
+	dial(&f);
+	struct lane_send frame = { .type = FRAME_SEGMENT,
+		.head = "segment",
+		.head_bytes = 7,
+		.body = base,
+		.body_bytes = 8192,
+		.released = release_and_close,
+		.arg = &f.a };
+	assert_int_equal(lane_send(f.a.lane, &frame), TR_OK);
+	frame.released = on_released;
+	for (unsigned i = 1; i < SHM_RING_SLOTS; i++)
+		assert_int_equal(lane_send(f.a.lane, &frame), TR_OK);
+	while (f.b.got < SHM_RING_SLOTS)
+		(void)shm_hub_look(f.b.hub);
+	assert_int_equal(f.a.released, 0); /* that they were read is noticed here: */
+	assert_int_equal(lane_send(f.a.lane, &frame), TR_OK);
+	assert_int_equal(f.a.released, SHM_RING_SLOTS + 1);
+	RUN_UNTIL(&f, f.a.closed);
+	assert_string_equal(f.a.reason, "from released");
+	assert_int_equal(f.a.released, SHM_RING_SLOTS + 1);
+	close_hubs(&f);
+	(void)munmap(base, 1 << 20);
+	(void)close(fd);
+}
+
+/* A dialler whom we have no descriptor for has to wait, and the loop sleeps meanwhile. */
+static void test_out_of_descriptors(void **state)
+{
+	static struct fixture f;
+	struct rlimit limit;
+	unsigned turns = 0;
+	int dialler, one_free;
+	(void)state;
+	open_hubs(&f);
+	assert_int_equal(shm_socket_dial(shm_hub_address(f.b.hub), &dialler, NULL), TR_OK);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	one_free = fcntl(dialler, F_DUPFD, 0);
+	assert_true(one_free >= 0);
+	(void)close(one_free);
+	struct rlimit none = { .rlim_cur = (rlim_t)one_free, .rlim_max = limit.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	uint64_t until_ms = uv_now(&f.loop) + 300;
+	(void)uv_timer_start(&f.turn, on_turn, 50, 50);
+	for (; uv_now(&f.loop) < until_ms; turns++)
+		(void)uv_run(&f.loop, UV_RUN_ONCE);
+	assert_true(turns < 100);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	/* What it says is no hello: it was accepted, since it is dropped. */
+	assert_int_equal(send(dialler, "what", 4, MSG_NOSIGNAL), 4);
+	struct pollfd end = { .fd = dialler, .events = POLLIN };
+	while (poll(&end, 1, 0) == 0)
+		(void)uv_run(&f.loop, UV_RUN_ONCE);
+	assert_true((end.revents & POLLHUP) != 0);
+	(void)close(dialler);
+	close_hubs(&f);
 }
 
 static void test_finish_is_read_to_the_end(void **state)
@@ -541,6 +660,9 @@ int main(void)
 		cmocka_unit_test(test_private_memory_is_copied),
 		cmocka_unit_test(test_refused_frames_wait),
 		cmocka_unit_test(test_dropped_bodies_are_released_at_once),
+		cmocka_unit_test(test_released_may_send_again),
+		cmocka_unit_test(test_released_may_close),
+		cmocka_unit_test(test_out_of_descriptors),
 		cmocka_unit_test(test_finish_is_read_to_the_end),
 		cmocka_unit_test(test_bad_frame_ends_its_lane),
 		cmocka_unit_test(test_death_is_noticed_and_its_words_are_read),

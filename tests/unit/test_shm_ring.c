@@ -114,6 +114,74 @@ static void test_full_ring_takes_nothing(void **state)
 	pair_close(&pair);
 }
 
+/* What a frame's `released` does: the receiver goes past `advance` frames more, then one is put. */
+struct again {
+	struct pair *pair;
+	unsigned advance, released;
+	uint32_t type; /* of the frame that is put; 0: none */
+};
+
+static void release_again(void *arg, bool sent)
+{
+	struct again *again = arg;
+	struct shm_put put = { .type = again->type, .memory = 1 };
+	(void)sent;
+	again->released++;
+	for (; again->advance > 0; again->advance--)
+		(void)shm_ring_advance(&again->pair->in);
+	assert_int_equal(shm_ring_collect(&again->pair->out), TR_OK);
+	if (again->type != 0)
+		assert_int_equal(shm_ring_put(&again->pair->out, &put), TR_OK);
+}
+
+static void test_released_may_put_again(void **state)
+{
+	static struct pair pair;
+	static uint8_t body[SHM_RING_BODY_MAX];
+	struct again again = { .pair = &pair, .type = 8 };
+	struct shm_put first = { .type = 4, .released = release_again, .arg = &again };
+	struct shm_put large = { .type = 5, .body = body, .body_bytes = sizeof(body) };
+	struct shm_frame frame;
+	(void)state;
+	pair_open(&pair);
+	assert_int_equal(shm_ring_put(&pair.out, &first), TR_OK);
+	assert_int_equal(shm_ring_put(&pair.out, &large), TR_OK);
+	assert_int_equal(shm_ring_put(&pair.out, &large), TR_OK); /* no room for bodies */
+	for (unsigned i = 0; i < 3; i++)
+		(void)shm_ring_advance(&pair.in);
+	large.type = 9;
+	assert_int_equal(shm_ring_put(&pair.out, &large), TR_OK);
+	assert_int_equal(again.released, 1);
+	assert_int_equal(shm_ring_next(&pair.in, &frame, NULL), TR_OK);
+	assert_int_equal(frame.type, 8);
+	(void)shm_ring_advance(&pair.in);
+	assert_int_equal(shm_ring_next(&pair.in, &frame, NULL), TR_OK);
+	assert_int_equal(frame.type, 9);
+	(void)shm_ring_advance(&pair.in);
+	assert_false(shm_ring_pending(&pair.in));
+	pair_close(&pair);
+}
+
+static void test_released_may_collect_more(void **state)
+{
+	static struct pair pair;
+	struct again again = { .pair = &pair, .advance = 2 };
+	unsigned released = 0;
+	struct shm_put first = { .type = 4, .released = release_again, .arg = &again };
+	struct shm_put put = { .type = 4, .released = count_release, .arg = &released };
+	(void)state;
+	pair_open(&pair);
+	assert_int_equal(shm_ring_put(&pair.out, &first), TR_OK);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(shm_ring_put(&pair.out, &put), TR_OK);
+	(void)shm_ring_advance(&pair.in);
+	assert_int_equal(shm_ring_collect(&pair.out), TR_OK);
+	assert_int_equal(released, 2); /* not those that the receiver has still before it */
+	shm_ring_let_go(&pair.out);
+	assert_int_equal(released, 4);
+	pair_close(&pair);
+}
+
 static void test_bodies_inside_wrap(void **state)
 {
 	static struct pair pair;
@@ -385,6 +453,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_frames_come_as_they_went),
 		cmocka_unit_test(test_full_ring_takes_nothing),
+		cmocka_unit_test(test_released_may_put_again),
+		cmocka_unit_test(test_released_may_collect_more),
 		cmocka_unit_test(test_bodies_inside_wrap),
 		cmocka_unit_test(test_receiver_believes_nothing),
 		cmocka_unit_test(test_sender_believes_nothing),
