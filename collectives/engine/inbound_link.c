@@ -1,19 +1,26 @@
 #include "collectives/engine/inbound_link.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "collectives/engine/engine_internal.h"
 #include "collectives/engine/peer_link.h"
 
-struct inbound_link *inbound_link_join(struct member *member, uint64_t from, uint64_t name)
+tr_status inbound_link_join(struct member *member, uint64_t from, uint64_t name, uint32_t lane,
+    struct inbound_link **joined, struct tr_error *error)
 {
+	uint64_t frames;
 	struct inbound_link *link = member->inbound_links;
 	while (link != NULL && (link->from != from || link->name != name))
 		link = link->next;
+	/* It was on its way while the sender gave it up: what is on it has come again by now. */
+	if (link != NULL && inbound_link_ended(link, lane, &frames))
+		return tr_error_set(error, TR_EPROTO,
+		    "connection %" PRIu32 " of its link has ended", lane);
 	if (link == NULL) {
 		link = calloc(1, sizeof(*link));
 		if (link == NULL)
-			return NULL;
+			return tr_error_set(error, TR_ENOMEM, "no memory for a link");
 		link->from = from;
 		link->name = name;
 		link->next = member->inbound_links;
@@ -21,16 +28,22 @@ struct inbound_link *inbound_link_join(struct member *member, uint64_t from, uin
 	}
 	link->open++;
 	link->several = link->several || link->open > 1;
-	return link;
+	*joined = link;
+	return TR_OK;
+}
+
+void inbound_link_end(struct inbound_link *link, uint32_t lane, uint64_t frames)
+{
+	link->ended[link->ended_count % TR_LANES_MAX].lane = lane;
+	link->ended[link->ended_count % TR_LANES_MAX].frames = frames;
+	link->ended_count++;
 }
 
 void inbound_link_part(struct member *member, struct inbound_link *link, uint32_t lane,
     uint64_t frames)
 {
 	struct inbound_link **at = &member->inbound_links;
-	link->ended[link->ended_count % TR_LANES_MAX].lane = lane;
-	link->ended[link->ended_count % TR_LANES_MAX].frames = frames;
-	link->ended_count++;
+	inbound_link_end(link, lane, frames);
 	if (--link->open > 0)
 		return;
 	while (*at != link)

@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/error.h"
 #include "common/limits.h"
-#include "common/status.h"
 
 struct lane;
 struct member;
@@ -26,8 +26,11 @@ struct inbound_link {
 	unsigned ended_count;
 };
 
-/* One more connection of it. NULL: no memory. */
-struct inbound_link *inbound_link_join(struct member *member, uint64_t from, uint64_t name);
+/* One more connection of it. TR_EPROTO: that one has ended; TR_ENOMEM. */
+tr_status inbound_link_join(struct member *member, uint64_t from, uint64_t name, uint32_t lane,
+    struct inbound_link **link, struct tr_error *error);
+/* It is given up after so many frames: its hello will not be taken. */
+void inbound_link_end(struct inbound_link *link, uint32_t lane, uint64_t frames);
 /* One less, after so many frames. Frees it with the last. */
 void inbound_link_part(struct member *member, struct inbound_link *link, uint32_t lane,
     uint64_t frames);

@@ -121,9 +121,10 @@ static tr_status take_hello(struct inbound *in, const Traind__Peer__PeerMessage 
 	if (st != TR_OK)
 		return st;
 	if (hello->link != 0) {
-		in->link = inbound_link_join(member, hello->from, hello->link);
-		if (in->link == NULL)
-			return tr_error_set(error, TR_ENOMEM, "no memory for a link");
+		st = inbound_link_join(member, hello->from, hello->link, hello->lane, &in->link,
+		    error);
+		if (st != TR_OK)
+			return st;
 		in->number = hello->lane;
 	}
 	stranger_remove(in);
@@ -187,8 +188,8 @@ static void tell_end(struct inbound *through, uint32_t lane, uint64_t frames)
 /* The sender lost a lane of this link, or thinks so: nothing more of it is taken. */
 static tr_status take_lane_lost(struct inbound *in, uint32_t lane, struct tr_error *error)
 {
-	uint64_t frames;
-	if (in->link == NULL)
+	uint64_t frames = 0;
+	if (in->link == NULL || in->number == lane)
 		return tr_error_set(error, TR_EPROTO, "a connection that has no others lost one");
 	for (struct inbound *other = in->member->inbound; other != NULL; other = other->next)
 		if (other->link == in->link && other->number == lane && other != in) {
@@ -196,10 +197,9 @@ static tr_status take_lane_lost(struct inbound *in, uint32_t lane, struct tr_err
 			lane_close(other->lane, "the other end lost it"); /* then it is told */
 			return TR_OK;
 		}
-	if (inbound_link_ended(in->link, lane, &frames))
-		tell_end(in, lane, frames);
-	else
-		tell_end(in, lane, 0); /* its hello never came */
+	if (!inbound_link_ended(in->link, lane, &frames))
+		inbound_link_end(in->link, lane, 0); /* its hello never came, and is not awaited */
+	tell_end(in, lane, frames);
 	return TR_OK;
 }
 

@@ -110,6 +110,8 @@ void peer_stripe_look(struct peer_link *link)
 		    pl->retiring) /* a pulse under way would keep it from having drained */
 			continue;
 		lane_counters(pl->lane, &counters);
+		/* A view in which the way is longer asks for more of it than the one in which it was dialled. */
+		lane_set_patience(pl->lane, (uint32_t)pulse_member_timeout_ms(link->member));
 		if (pulse_on(link->member->engine) &&
 		    counters.bytes_out - pl->pulsed_bytes < BUSY_BYTES_MIN &&
 		    lane_unsent(pl->lane) == 0)

@@ -166,21 +166,100 @@ static void await_question(int fd, uint32_t lane)
 	traind__peer__peer_message__free_unpacked(message, NULL);
 }
 
-static void say_ended(int fd, uint32_t lane)
+static void say(int fd, const Traind__Peer__PeerMessage *message)
 {
-	Traind__Peer__LaneReceived received = TRAIND__PEER__LANE_RECEIVED__INIT;
-	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
-	uint8_t bytes[FRAME_HEADER_BYTES + 64];
-	received.lane = lane;
-	received.ended = true;
-	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_LANE_RECEIVED;
-	message.lane_received = &received;
+	uint8_t bytes[FRAME_HEADER_BYTES + 256];
+	assert_true(traind__peer__peer_message__get_packed_size(message) <= 256);
 	struct frame_header header = { .type = FRAME_PEER,
-		.length = (uint32_t)traind__peer__peer_message__pack(&message,
+		.length = (uint32_t)traind__peer__peer_message__pack(message,
 		    bytes + FRAME_HEADER_BYTES) };
 	frame_header_put(&header, bytes);
 	size_t all = FRAME_HEADER_BYTES + header.length;
 	assert_int_equal(send(fd, bytes, all, MSG_NOSIGNAL), all);
+}
+
+static void say_ended(int fd, uint32_t lane)
+{
+	Traind__Peer__LaneReceived received = TRAIND__PEER__LANE_RECEIVED__INIT;
+	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
+	received.lane = lane;
+	received.ended = true;
+	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_LANE_RECEIVED;
+	message.lane_received = &received;
+	say(fd, &message);
+}
+
+static void say_lost(int fd, uint32_t lane)
+{
+	Traind__Peer__LaneLost lost = TRAIND__PEER__LANE_LOST__INIT;
+	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
+	lost.lane = lane;
+	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_LANE_LOST;
+	message.lane_lost = &lost;
+	say(fd, &message);
+}
+
+/* Host 1's lane `number` to host 0. */
+static int dial_lane(const struct fx *fx, uint32_t number)
+{
+	Traind__Peer__PeerHello hello = TRAIND__PEER__PEER_HELLO__INIT;
+	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
+	struct sockaddr_in address = fp_address(fx->hosts[0].address);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(send(fd, FRAME_GREETING, FRAME_GREETING_BYTES, MSG_NOSIGNAL),
+	    FRAME_GREETING_BYTES);
+	hello.group = fx->group;
+	hello.from = FX_PEER(1);
+	hello.to = FX_PEER(0);
+	hello.link = 77;
+	hello.lane = number;
+	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_HELLO;
+	message.hello = &hello;
+	say(fd, &message);
+	return fd;
+}
+
+static void await_ended(int fd, uint32_t lane)
+{
+	Traind__Peer__PeerMessage *message = take_message(fd);
+	assert_int_equal(message->body_case, TRAIND__PEER__PEER_MESSAGE__BODY_LANE_RECEIVED);
+	assert_int_equal(message->lane_received->lane, lane);
+	assert_int_equal(message->lane_received->frames, 0);
+	assert_true(message->lane_received->ended);
+	traind__peer__peer_message__free_unpacked(message, NULL);
+}
+
+/* What it has been told never came goes out again on another lane: it must not come after all. */
+static void a_lane_that_was_given_up_does_not_come_after_all(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	bool both[FX_HOSTS_MAX] = { true, true }, first[FX_HOSTS_MAX] = { true };
+	uint8_t byte;
+	fx_attach(&fx->hosts[0]);
+	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
+	FX_WAIT(fx, fx->hosts[0].ready);
+	fx->view = 1;
+	fx_install(fx, both, first);
+	FX_WAIT(fx, fx->hosts[0].installed == 1);
+	int alive = dial_lane(fx, 0);
+	say_lost(alive, 1);
+	await_ended(alive, 1);
+	say_lost(alive, 1); /* as often as it asks */
+	await_ended(alive, 1);
+	int late = dial_lane(fx, 1), other = dial_lane(fx, 2);
+	say_lost(late, 5);
+	say_lost(other, 6);
+	await_ended(other, 6);
+	struct pollfd wait = { .fd = late, .events = POLLIN };
+	assert_int_equal(poll(&wait, 1, 1000 * FX_DEADLINE_S), 1);
+	assert_true(recv(late, &byte, 1, 0) <= 0);
+	(void)close(late);
+	(void)close(other);
+	(void)close(alive);
+	fx_stop(fx);
 }
 
 /* What came on a lost lane was asked on another one, which the peer gave up before it read the question. */
@@ -247,6 +326,7 @@ int main(void)
 		cmocka_unit_test(results_are_exact),
 		cmocka_unit_test(a_lost_lane_is_not_a_lost_peer),
 		cmocka_unit_test(what_came_is_asked_again),
+		cmocka_unit_test(a_lane_that_was_given_up_does_not_come_after_all),
 		cmocka_unit_test(too_many_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
