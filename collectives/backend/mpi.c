@@ -179,8 +179,8 @@ static int mpi_start_piece(struct backend_comm *comm, const struct backend_op *o
 	case BACKEND_ALL_GATHER:
 		return MPI_Iallgather(in, count, type, out, count, type, comm->comm, request);
 	case BACKEND_REDUCE:
-		return MPI_Ireduce(in == host ? MPI_IN_PLACE : in, host, count, type, reduce, 0,
-		    comm->comm, request);
+		return MPI_Ireduce(in == host && comm->rank == 0 ? MPI_IN_PLACE : in, host, count,
+		    type, reduce, 0, comm->comm, request);
 	case BACKEND_BROADCAST:
 		return MPI_Ibcast(out, count, type, 0, comm->comm, request);
 	}
