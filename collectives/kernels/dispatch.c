@@ -6,7 +6,9 @@
 #include <cpuid.h>
 #endif
 
+#include "collectives/kernels/self_check.h"
 #include "collectives/kernels/variant.h"
+#include "common/log.h"
 
 #define VARIANTS_MAX 4
 
@@ -43,14 +45,39 @@ static unsigned list(const struct variant *found[VARIANTS_MAX])
 	return count;
 }
 
+const struct variant *variant_best(const struct variant *const *worst_first, unsigned count)
+{
+	char what[64];
+	while (--count > 0) {
+		if (self_check_variant(worst_first[count], what, sizeof(what)))
+			break;
+		log_warn("kernels", "%s differs from plain in %s on this machine: not used",
+		    worst_first[count]->name, what);
+	}
+	return worst_first[count];
+}
+
+/* Checked once in the life of the process. */
+static const struct variant *best(void)
+{
+	static const struct variant *_Atomic chosen;
+	const struct variant *now = atomic_load_explicit(&chosen, memory_order_relaxed);
+	if (now == NULL) { /* two threads that come here at once store the same */
+		const struct variant *found[VARIANTS_MAX];
+		unsigned count = list(found);
+		now = variant_best(found, count);
+		atomic_store_explicit(&chosen, now, memory_order_relaxed);
+	}
+	return now;
+}
+
 static const struct variant *_Atomic used;
 
 const struct variant *variant_now(void)
 {
 	const struct variant *now = atomic_load_explicit(&used, memory_order_relaxed);
-	if (now == NULL) { /* two threads that come here at once store the same */
-		const struct variant *found[VARIANTS_MAX];
-		now = found[list(found) - 1];
+	if (now == NULL) {
+		now = best();
 		atomic_store_explicit(&used, now, memory_order_relaxed);
 	}
 	return now;
@@ -71,8 +98,12 @@ bool kernels_use(const char *name)
 {
 	const struct variant *found[VARIANTS_MAX];
 	unsigned count = list(found);
-	for (unsigned i = count; i-- > 0;)
-		if (name == NULL || strcmp(name, found[i]->name) == 0) {
+	if (name == NULL) {
+		atomic_store_explicit(&used, best(), memory_order_relaxed);
+		return true;
+	}
+	for (unsigned i = 0; i < count; i++)
+		if (strcmp(name, found[i]->name) == 0) {
 			atomic_store_explicit(&used, found[i], memory_order_relaxed);
 			return true;
 		}

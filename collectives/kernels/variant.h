@@ -31,5 +31,8 @@ extern const struct variant *const variant_plain, *const variant_base, *const va
                                                                            *const variant_avx512;
 
 const struct variant *variant_now(void);
+/* The last of them that gives the bits of "plain" (self_check.h); one that is passed over is said in the log. `worst_first` begins with
+ * "plain". */
+const struct variant *variant_best(const struct variant *const *worst_first, unsigned count);
 
 #endif
