@@ -138,21 +138,33 @@ uint32_t op_segment_bytes(uint64_t bytes, uint32_t most)
 	return segment < OP_SEGMENT_ALIGN ? segment : segment - segment % OP_SEGMENT_ALIGN;
 }
 
+static uint32_t op_segment_elements(uint64_t count, enum tr_dtype dtype, uint32_t most)
+{
+	uint64_t element_bytes = reduce_element_bytes(dtype);
+	/* Sums under way are f32, and must fit a frame. */
+	const uint32_t narrow = (TR_FRAME_DATA_MAX - SEGMENT_HEADER_BYTES) / 2;
+
+	if (reduce_is_wide(dtype) && most > narrow)
+		most = narrow;
+	most = op_segment_bytes(count > UINT64_MAX / 8 ? UINT64_MAX : count * element_bytes, most);
+	return most / (uint32_t)element_bytes;
+}
+
+size_t tr_segment_elements(size_t count, enum tr_dtype dtype)
+{
+	return reduce_element_bytes(dtype) == 0
+	    ? 0
+	    : op_segment_elements(count, dtype, TR_SEGMENT_BYTES);
+}
+
 static tr_status op_cut(struct op *op, const struct op_submit *submit, struct tr_error *error)
 {
 	const struct group_submit *s = submit->submit;
 	uint64_t count = op->signature.count;
-	uint32_t most = submit->segment_bytes;
-	/* Sums under way are f32, and must fit a frame. */
-	const uint32_t narrow = (TR_FRAME_DATA_MAX - SEGMENT_HEADER_BYTES) / 2;
-
-	if (reduce_is_wide(op->dtype) && most > narrow)
-		most = narrow;
-	most = op_segment_bytes(count > UINT64_MAX / 8 ? UINT64_MAX : count * op->element_bytes,
-	    most);
 	bool blocks = s->collective == TR_REDUCE_SCATTER || s->collective == TR_ALL_GATHER;
 	struct tr_error cause = { .text = "" };
-	tr_status st = cut_init(&op->cut, count, most / (uint32_t)op->element_bytes,
+	tr_status st = cut_init(&op->cut, count,
+	    op_segment_elements(count, op->dtype, submit->segment_bytes),
 	    blocks ? submit->contributors : 0, &cause);
 	if (st != TR_OK)
 		return tr_error_set(error, st, "op %u: %s", op->tag, cause.text);

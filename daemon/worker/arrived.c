@@ -43,11 +43,11 @@ static void scale(float *x, size_t count, float by)
 tr_status trainer_scale_arrived(struct trainer *t, const struct tr_round *round, char *text,
     size_t text_bytes, struct tr_error *error)
 {
-	const size_t piece = TR_SEGMENT_BYTES / sizeof(float);
 	double whole = (double)(t->batch * t->layout.config.context), least = whole;
 	size_t segments = 0, reduced = 0;
 	for (size_t b = 0; b < t->buckets.count; b++) {
 		size_t end = buckets_end(&t->buckets, b);
+		size_t piece = tr_segment_elements(end - t->buckets.first[b], TR_F32);
 		for (size_t at = t->buckets.first[b]; at < end; at += piece) {
 			double tokens = 0;
 			tr_status status = tokens_in(t, round, (uint32_t)b,

@@ -16,6 +16,8 @@
 
 #define FAKE_PEERS_MAX 4
 #define FAKE_OPS_MAX   64
+/* Elements that share a set of contributors; other than the library's, since who asks it need not know. */
+#define FAKE_SEGMENT_BYTES (24u << 10)
 
 struct fake_op {
 	uint32_t tag;
@@ -232,7 +234,7 @@ static void fake_reduce_all(struct fake_world *w, struct tr_group *any, uint64_t
 			if (other == NULL || other->count != op.count)
 				abort(); /* peers disagree about an op */
 		}
-		size_t piece = TR_SEGMENT_BYTES / op.element_bytes;
+		size_t piece = FAKE_SEGMENT_BYTES / op.element_bytes;
 		for (size_t at = 0, s = 0; at < op.count; at += piece, s++)
 			fake_reduce(w, op.tag, at, at + piece < op.count ? at + piece : op.count,
 			    s % 2 == 0 ? w->whole_mask : w->contributor_mask, round);
@@ -340,13 +342,19 @@ tr_status tr_round_commit(tr_group *g, const struct tr_commit *commit, struct tr
 	return verdict;
 }
 
+size_t tr_segment_elements(size_t count, enum tr_dtype dtype)
+{
+	(void)count;
+	return FAKE_SEGMENT_BYTES / (dtype == TR_F64 ? sizeof(double) : sizeof(float));
+}
+
 tr_status tr_contributors(tr_group *g, uint32_t tag, size_t element, uint64_t *peers, size_t max,
     size_t *count)
 {
 	struct fake_op *op = fake_op(g, tag);
 	if (op == NULL || element >= op->count)
 		return TR_ENOTFOUND;
-	size_t segment = element * op->element_bytes / TR_SEGMENT_BYTES;
+	size_t segment = element * op->element_bytes / FAKE_SEGMENT_BYTES;
 	uint64_t mask = segment % 2 == 0 ? g->world->whole_mask : g->world->contributor_mask;
 	*count = 0;
 	for (unsigned p = 0; p < g->world->peers && *count < max; p++)

@@ -290,6 +290,11 @@ static void sizes_of_segments(void **state)
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		assert_int_equal(op_segment_bytes(cases[i][0], (uint32_t)cases[i][1]), cases[i][2]);
+	assert_int_equal(tr_segment_elements(1 << 18, TR_F32), (32 << 10) / 4);
+	assert_int_equal(tr_segment_elements(1 << 24, TR_F32), TR_SEGMENT_BYTES / 4);
+	assert_int_equal(tr_segment_elements(1 << 24, TR_F64), TR_SEGMENT_BYTES / 8);
+	assert_in_range(tr_segment_elements(1 << 25, TR_BF16), 1, TR_FRAME_DATA_MAX / 4 - 1);
+	assert_int_equal(tr_segment_elements(1 << 20, (enum tr_dtype)99), 0);
 }
 
 int main(void)

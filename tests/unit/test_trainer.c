@@ -398,11 +398,11 @@ static void test_scale_arrived(void **state)
 	t->sums->roster[1] = 96;
 	t->sums->roster[2] = 11;
 	t->sums->roster[3] = 64;
-	assert_true(t->layout.count > 2 * TR_SEGMENT_BYTES / sizeof(float) / 2);
+	assert_true(t->layout.count > 2 * FAKE_SEGMENT_BYTES / sizeof(float));
 	for (size_t b = 0; b < t->buckets.count; b++) {
 		size_t first = t->buckets.first[b], count = buckets_end(&t->buckets, b) - first;
 		for (size_t i = 0; i < count; i++)
-			t->arrays.grads[first + i] = i * sizeof(float) / TR_SEGMENT_BYTES % 2 == 0
+			t->arrays.grads[first + i] = i * sizeof(float) / FAKE_SEGMENT_BYTES % 2 == 0
 			    ? 160
 			    : 96;
 		assert_int_equal(tr_allreduce(g, (uint32_t)b, t->arrays.grads + first, count,
