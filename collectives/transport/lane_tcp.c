@@ -12,7 +12,7 @@
 #include "collectives/transport/tcp_path.h"
 #include "proto/segment.h"
 
-/* Of bulk that waits for the socket: two segments, so that the next is at hand when it drains. */
+/* Of bulk that waits for the socket: a segment. The next is taken when half of it is left, so it is at hand when it drains. */
 #define BACKLOG_BYTES (512u << 10)
 /* Over a long way less: so much time may pass until we look at the socket again, and so little is always there. */
 #define BACKLOG_MS        40u
