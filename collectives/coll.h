@@ -277,7 +277,8 @@ TR_API void tr_block_range(size_t count, unsigned contributors, unsigned index, 
  * go through two groups, or through anything else that callers wait for.) After TR_ETIMEDOUT the round goes on: submit the rest.
  *
  * While it waits, what comes for ops that it has not submitted is kept for it, up to 256 MiB (shared memory does not count).
- * TR_ELIMIT: more came, and the op may be behind it; the text names one of those ops. Submit them, and wait again. */
+ * TR_ELIMIT: more came, from a peer that has to send something for this op too, behind it; the text names one of the ops that are not
+ * submitted. Submit them, and wait again. */
 TR_API tr_status tr_wait(tr_group *group, uint32_t tag, struct tr_error *error);
 
 /* Joiner only: waits until the state of the round before this one has arrived and its digests agree. */

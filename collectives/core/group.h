@@ -220,6 +220,9 @@ struct group_core_progress {
 void group_core_progress(const struct group_core *core, bool caller_waits,
     struct group_core_progress *progress);
 
+/* Whether something of this op is still to come here from that peer, as the view's routes are. */
+bool group_core_op_awaits(const struct group_core *core, uint32_t tag, uint64_t from);
+
 /* Which algorithm an op would take in this view, and why, in words (tr_explain); of `op` the collective, count, dtype, codec and
  * algorithm are read, which are valid. TR_EUNAVAILABLE: there is no view. */
 tr_status group_core_explain(const struct group_core *core, const struct group_submit *op,

@@ -252,7 +252,7 @@ void member_calls_end(struct member *member, tr_status status, const char *reaso
 void member_calls_began(struct member *member, const struct tr_round *info);
 void member_calls_op_done(struct member *member, uint32_t tag);
 bool member_calls_wait_for_op(const struct member *member);
-/* No more can be kept for ops that are not submitted; op `tag` of peer `from`, for one. Ends the wait for an op. */
+/* No more is kept for ops that are not submitted; op `tag` of peer `from`, for one. Ends the wait for an op that may be behind it. */
 void member_calls_too_much_held(struct member *member, uint64_t from, uint32_t tag);
 void member_calls_decided(struct member *member, tr_status status, const struct tr_round *info,
     const char *reason);

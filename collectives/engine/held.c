@@ -2,7 +2,7 @@
  * installed yet. They are kept aside, up to TR_HELD_BYTES_MAX, so that those behind them on the connection are not held up;
  * beyond that the connection waits: the caller will submit more, or wait for what it has submitted. If it waits, what it waits for
  * may be behind them, and nobody would ever go on: so from then on more are kept, up to TR_HELD_WAITING_BYTES_MAX, and beyond that
- * its wait fails. What a peer shows in shared memory costs nothing here but its header.
+ * its wait fails, if that peer still has to send something for it. What a peer shows in shared memory costs nothing here but its header.
  */
 #include "collectives/engine/engine_internal.h"
 

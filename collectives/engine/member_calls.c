@@ -206,7 +206,8 @@ bool member_calls_wait_for_op(const struct member *member)
 void member_calls_too_much_held(struct member *member, uint64_t from, uint32_t tag)
 {
 	char text[160];
-	if (!waits_in(member, CHANNEL_WAIT))
+	if (!waits_in(member, CHANNEL_WAIT) ||
+	    !group_core_op_awaits(member->core, member->call.tag, from))
 		return;
 	(void)snprintf(text, sizeof(text),
 	    "wait: over %u MiB came for ops that are not submitted here, as op %" PRIu32

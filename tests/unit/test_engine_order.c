@@ -103,13 +103,13 @@ static void player_start(struct player *player, struct fx_host *host, bool backw
 	assert_int_equal(pthread_create(&player->thread, NULL, play, player), 0);
 }
 
-/* Until the others have sent more than one that is slow keeps aside. */
-static void wait_until_much_was_sent(const struct fx *fx, unsigned others)
+/* Until the first so many have sent more than this together. */
+static void wait_until_sent(const struct fx *fx, unsigned count, uint64_t bytes)
 {
 	uint64_t sent = 0;
-	for (unsigned look = 0; sent <= TR_HELD_BYTES_MAX; look++) {
+	for (unsigned look = 0; sent <= bytes; look++) {
 		sent = 0;
-		for (unsigned i = 0; i < others; i++) {
+		for (unsigned i = 0; i < count; i++) {
 			struct tr_stats stats = TR_STATS_INIT;
 			assert_int_equal(tr_stats_get(fx->hosts[i].group, &stats, NULL), TR_OK);
 			sent += stats.tcp_sent_bytes + stats.shm_sent_bytes;
@@ -143,7 +143,7 @@ static void one_goes_backwards(Traind__Peer__Algorithm algorithm, unsigned peers
 		player_start(&players[i], &fx->hosts[i], i == peers - 1, slow && i == peers - 1);
 	fx_found(fx, peers);
 	if (slow) {
-		wait_until_much_was_sent(fx, peers - 1);
+		wait_until_sent(fx, peers - 1, TR_HELD_BYTES_MAX);
 		let_go(&players[peers - 1]);
 	}
 	for (unsigned i = 0; i < peers; i++)
@@ -185,141 +185,164 @@ static void a_slow_one_goes_backwards(void **state)
 	each_algorithm(3, false, true);
 }
 
-/* ---- two callers, a thread for each ---- */
+/* ---- callers by hand ---- */
 
+#define PEERS 3
 #define MUCH_COUNT                                   \
 	((TR_HELD_WAITING_BYTES_MAX + (16u << 20)) / \
 	    sizeof(float)) /* more than is kept for one that waits */
+#define FEW 1000
 
-enum { FIRST, SECOND };
+enum { MUCH, SUM, PAIR }; /* tags */
 
-struct pair {
+struct scene {
 	struct fx *fx;
-	struct tr_round round[2];
-	float *data[2][2]; /* of peer, of op */
-	tr_status waited[2];
-	struct tr_error error[2];
+	tr_group *groups[PEERS];
+	struct tr_round rounds[PEERS];
+	float *much[PEERS], *few[PEERS]; /* MUCH_COUNT and FEW floats */
 };
 
-static struct pair *pair_start(const size_t counts[2], uint32_t op_deadline_ms)
+/* A call that is waited for in a thread of its own. */
+struct call {
+	pthread_t thread;
+	tr_group *group;
+	uint32_t tag;
+	struct tr_round *round; /* NULL: it waits for the op */
+	tr_status status;
+	struct tr_error error;
+};
+
+static void *call_run(void *arg)
 {
-	struct pair *pair = calloc(1, sizeof(*pair));
-	assert_non_null(pair);
-	pair->fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
-	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-	for (unsigned i = 0; i < 2; i++) {
-		struct fx_host *host = &pair->fx->hosts[i];
+	struct call *call = arg;
+	call->status = call->round != NULL
+	    ? tr_round_commit(call->group, NULL, call->round, &call->error)
+	    : tr_wait(call->group, call->tag, &call->error);
+	return NULL;
+}
+
+static void call_wait(struct call *call, const struct scene *scene, unsigned who, uint32_t tag)
+{
+	*call = (struct call){ .group = scene->groups[who], .tag = tag };
+	assert_int_equal(pthread_create(&call->thread, NULL, call_run, call), 0);
+}
+
+static void call_ended(struct call *call, tr_status status)
+{
+	assert_int_equal(pthread_join(call->thread, NULL), 0);
+	if (call->status != status)
+		fail_msg("%d: %s", (int)call->status, call->error.text);
+}
+
+static void scene_begin(struct scene *scene, unsigned peers, size_t much_count,
+    uint32_t op_deadline_ms)
+{
+	*scene = (struct scene){ .fx = fx_start(peers, TRAIND__PEER__POLICY__POLICY_REPLAY,
+		                     TRAIND__PEER__ALGORITHM__ALGORITHM_STAR) };
+	for (unsigned i = 0; i < peers; i++) {
+		struct fx_host *host = &scene->fx->hosts[i];
 		fx_attach(host);
 		host->group->op_deadline_ms = op_deadline_ms;
-		for (unsigned op = 0; op < 2; op++) {
-			pair->data[i][op] = tr_alloc(host->group, counts[op] * sizeof(float));
-			assert_non_null(pair->data[i][op]);
-		}
+		scene->groups[i] = host->group;
+		scene->much[i] = tr_alloc(host->group, much_count * sizeof(float));
+		scene->few[i] = tr_alloc(host->group, FEW * sizeof(float));
+		assert_true(scene->much[i] != NULL && scene->few[i] != NULL);
 		assert_int_equal(tr_state_ready(host->group, 0, NULL), TR_OK);
 	}
-	fx_found(pair->fx, 2);
-	for (unsigned i = 0; i < 2; i++)
-		assert_int_equal(tr_round_begin(pair->fx->hosts[i].group, &pair->round[i], NULL),
-		    TR_OK);
-	return pair;
+	fx_found(scene->fx, peers);
+	for (unsigned i = 0; i < peers; i++)
+		assert_int_equal(tr_round_begin(scene->groups[i], &scene->rounds[i], NULL), TR_OK);
 }
 
-static tr_group *pair_group(const struct pair *pair, unsigned i)
+static void scene_commit(struct scene *scene)
 {
-	return pair->fx->hosts[i].group;
+	struct call calls[PEERS];
+	for (unsigned i = 0; i < scene->fx->count; i++) {
+		calls[i] = (struct call){ .group = scene->groups[i], .round = &scene->rounds[i] };
+		assert_int_equal(pthread_create(&calls[i].thread, NULL, call_run, &calls[i]), 0);
+	}
+	for (unsigned i = 0; i < scene->fx->count; i++)
+		call_ended(&calls[i], TR_OK);
+	fx_stop(scene->fx);
 }
 
-static void pair_submit(struct pair *pair, unsigned i, unsigned op, size_t count)
+static void sum(const struct scene *scene, unsigned who, uint32_t tag, float *data)
 {
-	assert_int_equal(tr_allreduce(pair_group(pair, i), op, pair->data[i][op], count, TR_F32,
-	                     TR_SUM, TR_CONTRIBUTE, NULL),
+	for (unsigned i = 0; i < FEW; i++)
+		data[i] = (float)(i + who);
+	assert_int_equal(tr_allreduce(scene->groups[who], tag, data, FEW, TR_F32, TR_SUM,
+	                     TR_CONTRIBUTE, NULL),
 	    TR_OK);
-}
-
-/* The first waits for the first op, the second for the second one. */
-static void *first_waits(void *arg)
-{
-	struct pair *pair = arg;
-	pair->waited[0] = tr_wait(pair_group(pair, 0), FIRST, &pair->error[0]);
-	return NULL;
-}
-
-static void *first_commits(void *arg)
-{
-	struct pair *pair = arg;
-	pair->waited[0] = tr_round_commit(pair_group(pair, 0), NULL, &pair->round[0],
-	    &pair->error[0]);
-	return NULL;
-}
-
-static void pair_waits(struct pair *pair)
-{
-	pthread_t thread;
-	assert_int_equal(pthread_create(&thread, NULL, first_waits, pair), 0);
-	pair->waited[1] = tr_wait(pair_group(pair, 1), SECOND, &pair->error[1]);
-	assert_int_equal(pthread_join(thread, NULL), 0);
-}
-
-static void pair_commits(struct pair *pair)
-{
-	pthread_t thread;
-	assert_int_equal(pthread_create(&thread, NULL, first_commits, pair), 0);
-	assert_int_equal(tr_round_commit(pair_group(pair, 1), NULL, &pair->round[1], NULL), TR_OK);
-	assert_int_equal(pthread_join(thread, NULL), 0);
-	assert_int_equal(pair->waited[0], TR_OK);
-	fx_stop(pair->fx);
-	free(pair);
 }
 
 /* Each waits for what the other submits only then: coll.h forbids it, and the deadline says who is waited for. */
 static void a_mutual_wait_ends_at_the_deadline(void **state)
 {
 	(void)state;
-	const size_t counts[] = { 1000, 1000 };
-	struct pair *pair = pair_start(counts, 200);
-	pair_submit(pair, 0, FIRST, counts[FIRST]);
-	pair_submit(pair, 1, SECOND, counts[SECOND]);
-	pair_waits(pair);
-	for (unsigned i = 0; i < 2; i++) {
-		assert_int_equal(pair->waited[i], TR_ETIMEDOUT);
-		assert_string_equal(pair->error[i].text,
-		    i == 0 ? "wait of round 1 waited 200 ms for peer 11 (host)"
-		           : "wait of round 1 waited 200 ms for peer 10 (host)");
-	}
-	pair_submit(pair, 0, SECOND, counts[SECOND]);
-	pair_submit(pair, 1, FIRST, counts[FIRST]);
-	pair_commits(pair);
+	struct scene scene;
+	struct call calls[2];
+	scene_begin(&scene, 2, FEW, 200);
+	sum(&scene, 0, SUM, scene.few[0]);
+	sum(&scene, 1, PAIR, scene.few[1]);
+	call_wait(&calls[0], &scene, 0, SUM);
+	call_wait(&calls[1], &scene, 1, PAIR);
+	for (unsigned i = 0; i < 2; i++)
+		call_ended(&calls[i], TR_ETIMEDOUT);
+	assert_string_equal(calls[0].error.text, "wait of round 1 waited 200 ms for peer 11 (host)");
+	assert_string_equal(calls[1].error.text, "wait of round 1 waited 200 ms for peer 10 (host)");
+	sum(&scene, 0, PAIR, scene.much[0]);
+	sum(&scene, 1, SUM, scene.much[1]);
+	scene_commit(&scene);
 }
 
-/* A broadcast needs nobody's credit. The one that waits behind it learns what it has to do, and nothing is lost. */
+static void broadcast_much(const struct scene *scene, unsigned who)
+{
+	assert_int_equal(tr_broadcast(scene->groups[who], MUCH, scene->much[who], MUCH_COUNT,
+	                     TR_F32, 0, NULL),
+	    TR_OK);
+}
+
+/* A broadcast needs nobody's credit: all of it comes before it is submitted here. What needs nothing of the peer that sends it can be
+ * waited for, however much that is. For what may be behind it nobody can wait: the caller learns what it has to do, and nothing is
+ * lost. */
 static void a_wait_behind_too_much_is_refused(void **state)
 {
 	(void)state;
-	const size_t counts[] = { MUCH_COUNT, 1000 };
-	struct pair *pair = pair_start(counts, 0);
-	for (unsigned i = 0; i < 1000; i++)
-		pair->data[0][SECOND][i] = pair->data[1][SECOND][i] = (float)i;
+	struct scene scene;
+	struct call call;
+	float pair[] = { 0, 0 };
+	scene_begin(&scene, PEERS, MUCH_COUNT, 0);
 	for (size_t e = 0; e < MUCH_COUNT; e += 4096 / sizeof(float))
-		pair->data[0][FIRST][e] = (float)(e % 1009);
-	assert_int_equal(tr_broadcast(pair_group(pair, 0), FIRST, pair->data[0][FIRST], MUCH_COUNT,
-	                     TR_F32, 0, NULL),
-	    TR_OK);
-	pair_submit(pair, 0, SECOND, counts[SECOND]);
-	pair_submit(pair, 1, SECOND, counts[SECOND]);
-	assert_int_equal(tr_wait(pair_group(pair, 1), SECOND, &pair->error[1]), TR_ELIMIT);
-	assert_string_equal(pair->error[1].text,
+		scene.much[0][e] = (float)(e % 1009);
+	broadcast_much(&scene, 0);
+	sum(&scene, 0, SUM, scene.few[0]);
+	/* The third one is slow. */
+	float *got = tr_alloc(scene.groups[1], sizeof(pair)),
+	      *given = tr_alloc(scene.groups[2], sizeof(pair));
+	given[1] = 7;
+	assert_int_equal(tr_recv(scene.groups[1], PAIR, got, 2, TR_F32, 2, NULL), TR_OK);
+	call_wait(&call, &scene, 1, PAIR);
+	wait_until_sent(scene.fx, 1, TR_HELD_WAITING_BYTES_MAX + TR_HELD_BYTES_MAX);
+	assert_int_equal(tr_send(scene.groups[2], PAIR, given, 2, TR_F32, 1, NULL), TR_OK);
+	call_ended(&call, TR_OK);
+	assert_true(got[1] == 7);
+	/* Its part of the sum comes from who sent so much. */
+	sum(&scene, 1, SUM, scene.few[1]);
+	call_wait(&call, &scene, 1, SUM);
+	call_ended(&call, TR_ELIMIT);
+	assert_string_equal(call.error.text,
 	    "wait: over 256 MiB came for ops that are not submitted here, as op 0 from peer 10: "
 	    "submit them first");
-	assert_int_equal(tr_broadcast(pair_group(pair, 1), FIRST, pair->data[1][FIRST], MUCH_COUNT,
-	                     TR_F32, 0, NULL),
-	    TR_OK);
-	assert_int_equal(tr_wait(pair_group(pair, 1), SECOND, NULL), TR_OK);
-	pair_waits(pair);
-	for (unsigned i = 0; i < 1000; i++)
-		assert_true(pair->data[1][SECOND][i] == 2 * (float)i);
+	broadcast_much(&scene, 1);
+	broadcast_much(&scene, 2);
+	sum(&scene, 2, SUM, scene.few[2]);
+	assert_int_equal(tr_wait(scene.groups[1], SUM, NULL), TR_OK);
+	assert_int_equal(tr_wait(scene.groups[1], MUCH, NULL), TR_OK);
+	for (unsigned i = 0; i < FEW; i++)
+		assert_true(scene.few[1][i] == (float)(3 * i + 3));
 	for (size_t e = 0; e < MUCH_COUNT; e += 4096 / sizeof(float))
-		assert_true(pair->data[1][FIRST][e] == (float)(e % 1009));
-	pair_commits(pair);
+		assert_true(scene.much[1][e] == (float)(e % 1009));
+	scene_commit(&scene);
 }
 
 int main(void)
