@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <netdb.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,13 +25,6 @@ static void attempt_failed(struct conn *conn, const char *cause)
 		conn_fail(conn, "cannot reach %s: %s", conn->peer_name, cause);
 }
 
-static void on_timeout(uv_timer_t *timer)
-{
-	struct conn *conn = timer->data;
-	if (conn->state == CONN_CONNECTING)
-		attempt_failed(conn, "no answer");
-}
-
 static void connected(struct conn *conn)
 {
 	(void)uv_timer_stop(&conn->timer);
@@ -49,6 +43,19 @@ void conn_dial_ready(struct conn *conn)
 		attempt_failed(conn, strerror(cause));
 	else
 		connected(conn);
+}
+
+/* Timers come before sockets in a turn of the loop: of a loop that stood still (a busy machine, SIGSTOP) the kernel may have the answer. */
+static void on_timeout(uv_timer_t *timer)
+{
+	struct conn *conn = timer->data;
+	struct pollfd answer = { .fd = conn->fd, .events = POLLOUT };
+	if (conn->state != CONN_CONNECTING)
+		return;
+	if (poll(&answer, 1, 0) > 0)
+		conn_dial_ready(conn);
+	else
+		attempt_failed(conn, "no answer");
 }
 
 /* Starts one attempt; 0 or an errno. */

@@ -250,6 +250,49 @@ static void nobody_listens(void **state)
 	assert_int_equal(pair->client.connected, 0);
 }
 
+/* The loop that dials stood still past its patience: what the kernel has meanwhile counts. */
+static void an_answer_that_came_in_time_is_seen_late(void **state)
+{
+	struct pair *pair = *state;
+	pair_dial(pair);
+	conn_set_patience(pair->client.conn, 20);
+	while (conn_socket(pair->client.conn) < 0)
+		(void)uv_run(&pair->loop, UV_RUN_ONCE); /* to the connect */
+	(void)usleep(40000);
+	while (pair->client.connected + pair->client.closed == 0)
+		(void)uv_run(&pair->loop, UV_RUN_ONCE);
+	assert_string_equal(pair->client.reason, "");
+	assert_int_equal(pair->client.connected, 1);
+}
+
+/* Nor does a timeout wait for an answer that does not come: the listener's queue is full. */
+static void no_answer_ends_a_dial(void **state)
+{
+	struct pair *pair = *state;
+	struct sockaddr_in sa = { .sin_family = AF_INET,
+		.sin_addr = { .s_addr = htonl(INADDR_LOOPBACK) } };
+	socklen_t bytes = sizeof(sa);
+	char address[TR_ADDRESS_MAX];
+	int port = socket(AF_INET, SOCK_STREAM, 0), fillers[2];
+	assert_int_equal(bind(port, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	assert_int_equal(listen(port, 0), 0);
+	assert_int_equal(getsockname(port, (struct sockaddr *)&sa, &bytes), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		(void)connect(fillers[i], (struct sockaddr *)&sa, sizeof(sa));
+	}
+	(void)snprintf(address, sizeof(address), "127.0.0.1:%d", (int)ntohs(sa.sin_port));
+	assert_int_equal(conn_dial(&pair->loop, address, &callbacks, &pair->client,
+	                     &pair->client.conn, NULL),
+	    TR_OK);
+	conn_set_patience(pair->client.conn, 20);
+	run_until(pair, &pair->client.closed, 1);
+	assert_non_null(strstr(pair->client.reason, "no answer"));
+	for (unsigned i = 0; i < 2; i++)
+		(void)close(fillers[i]);
+	(void)close(port);
+}
+
 static void bad_addresses(void **state)
 {
 	struct pair *pair = *state;
@@ -287,6 +330,8 @@ int main(void)
 		WITH_PAIR(queue_is_limited),
 		WITH_PAIR(finish_writes_all),
 		WITH_PAIR(nobody_listens),
+		WITH_PAIR(an_answer_that_came_in_time_is_seen_late),
+		WITH_PAIR(no_answer_ends_a_dial),
 		WITH_PAIR(bad_addresses),
 	};
 	return cmocka_run_group_tests_name("conn", tests, NULL, NULL);
