@@ -23,7 +23,8 @@ static inline __m256i bytes_of(const __m256i n[4])
 	    _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-static uint32_t block_size(const float *in)
+/* The largest sizes of the block's eight columns. */
+static inline __m256i column_sizes(const float *in)
 {
 	__m256i size[4] = { 0 };
 
@@ -31,10 +32,15 @@ static uint32_t block_size(const float *in)
 		for (int k = 0; k < 4; k++)
 			size[k] = _mm256_max_epi32(size[k],
 			    size_bits(_mm256_loadu_ps(in + i + 8 * k)));
-	size[0] = _mm256_max_epi32(_mm256_max_epi32(size[0], size[1]),
+	return _mm256_max_epi32(_mm256_max_epi32(size[0], size[1]),
 	    _mm256_max_epi32(size[2], size[3]));
-	__m128i four = _mm_max_epi32(_mm256_castsi256_si128(size[0]),
-	    _mm256_extracti128_si256(size[0], 1));
+}
+
+static uint32_t block_size(const float *in)
+{
+	__m256i size = column_sizes(in);
+	__m128i four = _mm_max_epi32(_mm256_castsi256_si128(size),
+	    _mm256_extracti128_si256(size, 1));
 	__m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
 	__m128i one = _mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1));
 	return (uint32_t)_mm_cvtsi128_si32(one);
@@ -54,6 +60,56 @@ static void convert_int(uint8_t *code, const float *in, float inverse, int low, 
 		__m256i bytes = _mm256_min_epi8(_mm256_max_epi8(bytes_of(n), least_code), most_code);
 		_mm256_storeu_si256((void *)(code + i), bytes);
 	}
+}
+
+/* Largest of each pair's lanes, in turn, of each half. */
+static inline __m256i max_pairs(__m256i a, __m256i b)
+{
+	return _mm256_max_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+}
+
+static inline __m256i max_quads(__m256i a, __m256i b)
+{
+	return _mm256_max_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+}
+
+#define CODEC_GROUP 8
+
+/* Eight whole blocks of int8 at once: what follows from one block's size is a chain of two divisions, which stands still for longer
+ * than its codes take. False: nothing is written; one of them is all zeros or not finite. */
+static bool encode_group_int8(uint8_t *out, const float *in)
+{
+	const size_t stride = SCALE_BYTES + CODEC_BLOCK;
+	__m256i column[CODEC_GROUP];
+	_Alignas(32) uint32_t scale[CODEC_GROUP];
+	_Alignas(32) float inverse[CODEC_GROUP];
+
+	for (int b = 0; b < CODEC_GROUP; b++)
+		column[b] = column_sizes(in + b * CODEC_BLOCK);
+	__m256i low = max_quads(max_pairs(column[0], column[1]), max_pairs(column[2], column[3]));
+	__m256i high = max_quads(max_pairs(column[4], column[5]), max_pairs(column[6], column[7]));
+	__m256i size = _mm256_max_epi32(_mm256_permute2x128_si256(low, high, 0x20),
+	    _mm256_permute2x128_si256(low, high, 0x31));
+	__m256i odd = _mm256_or_si256(_mm256_cmpgt_epi32(size, _mm256_set1_epi32(SIZE_INFINITE - 1)),
+	    _mm256_cmpgt_epi32(_mm256_set1_epi32(SIZE_MIN), size));
+	if (!_mm256_testz_si256(odd, odd))
+		return false;
+	/* codec_scale and half_to_bf16: to nearest, ties to even; the least is normal, the largest finite. */
+	__m256i largest = _mm256_min_epi32(size, _mm256_set1_epi32(SIZE_MAX_BF16));
+	__m256i bits = _mm256_castps_si256(
+	    _mm256_div_ps(_mm256_castsi256_ps(largest), _mm256_set1_ps(127.0f)));
+	__m256i even = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+	bits = _mm256_add_epi32(bits, _mm256_add_epi32(even, _mm256_set1_epi32(0x7fff)));
+	bits = _mm256_srli_epi32(bits, 16);
+	_mm256_store_si256((void *)scale, bits);
+	__m256 value = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+	_mm256_store_ps(inverse, _mm256_div_ps(_mm256_set1_ps(1.0f), value));
+	for (int b = 0; b < CODEC_GROUP; b++) {
+		codec_scale_put(out + (size_t)b * stride, (uint16_t)scale[b]);
+		convert_int(out + (size_t)b * stride + SCALE_BYTES, in + b * CODEC_BLOCK,
+		    inverse[b], -127, 127);
+	}
+	return true;
 }
 
 static void convert_e3m0(uint8_t *code, const float *in, float inverse)

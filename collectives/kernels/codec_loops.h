@@ -97,6 +97,15 @@ static void convert_int2(uint8_t *restrict code, const float *restrict in, float
 	}
 }
 
+#define CODEC_GROUP 1
+
+static bool encode_group_int8(uint8_t *out, const float *in)
+{
+	(void)out;
+	(void)in;
+	return false;
+}
+
 #endif
 
 /* ---- convert: codes to signed numbers to floats ---- */
@@ -133,6 +142,13 @@ static void values_put(float *restrict out, const int8_t *restrict value, float 
 {
 	for (int i = 0; i < CODEC_BLOCK; i++)
 		out[i] = (float)value[i] * scale + 0.0f;
+}
+
+/* The same, added in the same pass. */
+static void values_add(float *restrict acc, const int8_t *restrict value, float scale)
+{
+	for (int i = 0; i < CODEC_BLOCK; i++)
+		acc[i] = acc[i] + ((float)value[i] * scale + 0.0f);
 }
 
 /* ---- pack ---- */
@@ -255,6 +271,15 @@ static void loops_encode(enum tr_codec codec, void *out_, const float *in, size_
 	if (!codec_in_blocks(codec))
 		return;
 	size_t stride = codec_block_bytes(codec, CODEC_BLOCK);
+	while (codec == TR_CODEC_INT8 && elements >= CODEC_GROUP * CODEC_BLOCK) {
+		bool done = encode_group_int8(out, in);
+		for (int b = 0; !done && b < CODEC_GROUP; b++)
+			encode_block(codec, out + (size_t)b * stride, in + b * CODEC_BLOCK,
+			    CODEC_BLOCK);
+		out += CODEC_GROUP * stride;
+		in += CODEC_GROUP * CODEC_BLOCK;
+		elements -= CODEC_GROUP * CODEC_BLOCK;
+	}
 	for (; elements >= CODEC_BLOCK; elements -= CODEC_BLOCK) {
 		encode_block(codec, out, in, CODEC_BLOCK);
 		out += stride;
@@ -297,6 +322,14 @@ static void loops_decode_combine(enum tr_codec codec, enum tr_reduce op, float *
 {
 	_Alignas(64) float decoded[STAGE];
 
+	while (codec == TR_CODEC_INT8 && (op == TR_SUM || op == TR_AVG) && elements >= CODEC_BLOCK) {
+		const uint8_t *block = in;
+		values_add(acc, (const int8_t *)block + SCALE_BYTES,
+		    codec_scale_value(codec_scale_get(block)));
+		in = block + SCALE_BYTES + CODEC_BLOCK;
+		acc += CODEC_BLOCK;
+		elements -= CODEC_BLOCK;
+	}
 	for (size_t at = 0; at < elements; at += STAGE) {
 		size_t length = least(STAGE, elements - at);
 		loops_decode(codec, decoded, (const char *)in + codec_bytes(codec, at), length);
