@@ -177,6 +177,15 @@ static tr_status fold_hold(struct group_core *core, struct op *op, uint32_t segm
 	return fold_absorb(core, op, segment, part);
 }
 
+/* Encoded, parts wait as they came while all of them are smaller than their sum would be: that is f32. The usual few are thus
+ * decoded and added in one pass, a block at a time, and no sum is written to be read again. */
+static bool fold_waits(const struct op *op, uint32_t segment, const struct op_fold *fold)
+{
+	return op->codec != TR_CODEC_NONE &&
+	    fold->arrived * op_form_bytes(op, segment, SEGMENT_ENCODED) <
+	    op_form_bytes(op, segment, SEGMENT_WIDE);
+}
+
 /* In order: adds whatever is there and has its turn now, unless all of it can wait where it is. */
 static tr_status fold_catch_up(struct group_core *core, struct op *op, uint32_t segment,
     const struct route *route)
@@ -184,6 +193,8 @@ static tr_status fold_catch_up(struct group_core *core, struct op *op, uint32_t 
 	struct op_fold *fold = op->segment[segment].fold;
 	tr_status st = TR_OK;
 
+	if (fold_waits(op, segment, fold))
+		return TR_OK;
 	while (st == TR_OK && fold->next < core->roster.n) {
 		unsigned turn = fold->next;
 		bool own = turn == core->roster.me && core->roster.live[turn];
