@@ -16,10 +16,18 @@ struct tr_error {
 	char text[TR_ERROR_TEXT_MAX];
 };
 
-/* `error` may be NULL. Both return the status, so that a caller can return the call. */
+/* `error` may be NULL. Both return the status, so that a caller can return the call. `cold`: what leads to them is kept out of the
+ * way of what is done for each op, whose instructions alone are more than a core's first cache. */
 tr_status tr_error_set(struct tr_error *error, tr_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+    __attribute__((format(printf, 3, 4), cold));
 tr_status tr_error_wrap(struct tr_error *error, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+    __attribute__((format(printf, 2, 3), cold));
+
+/* No error yet. For what is done for each frame: an initializer would write all of the text. */
+static inline void tr_error_clear(struct tr_error *error)
+{
+	error->status = TR_OK;
+	error->text[0] = '\0';
+}
 
 #endif

@@ -34,4 +34,13 @@ static inline unsigned bits_count(const uint8_t *map, size_t bytes)
 	return count;
 }
 
+/* Is one set from bit `first` on? */
+static inline bool bits_any_from(const uint8_t *map, size_t bytes, size_t first)
+{
+	size_t at = first / 8;
+	if (at >= bytes)
+		return false;
+	return map[at] >> first % 8 != 0 || bits_count(map + at + 1, bytes - at - 1) > 0;
+}
+
 #endif

@@ -47,7 +47,7 @@ static struct tr_digest commit_signature(struct tr_digest digest, const struct o
 }
 
 /* Of the ops that all members submit. */
-static uint64_t commit_signatures(const struct group_core *core)
+uint64_t commit_signatures(const struct group_core *core)
 {
 	struct tr_digest digest = { 0, 0 };
 
@@ -89,7 +89,7 @@ static void commit_fill_vote(const struct group_core *core, Traind__Peer__Vote *
 	vote->round = core->round;
 	vote->attempt = core->roster.attempt;
 	vote->salt = core->closing.salt;
-	vote->signatures = commit_signatures(core);
+	vote->signatures = core->signatures;
 	const struct commit_pairs pairs = commit_pairs(core);
 	vote->pairs = pairs.sum;
 	vote->pairs_with_0 = pairs.with[0];
@@ -99,9 +99,8 @@ static void commit_fill_vote(const struct group_core *core, Traind__Peer__Vote *
 	vote->early = early;
 	if (early)
 		return;
-	struct tr_digest digest = commit_digest(core);
-	vote->digest_low = digest.low;
-	vote->digest_high = digest.high;
+	vote->digest_low = core->digest.low;
+	vote->digest_high = core->digest.high;
 }
 
 static bool commit_older(const Traind__Peer__Vote *a, const Traind__Peer__Vote *b)
@@ -230,11 +229,10 @@ static void commit_compare_signatures(struct group_core *core)
 {
 	if (!is_hub(core) || core->state != ROUND_CLOSED)
 		return;
-	uint64_t ours = commit_signatures(core);
 	for (unsigned i = 0; i < core->roster.n; i++) {
 		uint64_t peer = core->roster.peers[i];
 		const Traind__Peer__Vote *vote = commit_vote_of(core, peer);
-		if (!vote || vote->signatures == ours)
+		if (!vote || vote->signatures == core->signatures)
 			continue;
 		char reason[160];
 		(void)snprintf(reason, sizeof(reason),
@@ -432,6 +430,7 @@ static void commit_vote(struct group_core *core)
 {
 	Traind__Peer__Vote vote;
 
+	core->digest = commit_digest(core);
 	commit_fill_vote(core, &vote, false);
 	core->voted = true;
 	core->votes_moved = true;

@@ -137,9 +137,11 @@ static struct op_fold *fold_get(struct group_core *core, struct op *op, uint32_t
 	if (op->segment[segment].fold)
 		return op->segment[segment].fold;
 	unsigned n = core->roster.n;
-	struct op_fold *fold = calloc(1, sizeof(*fold) + n * sizeof(fold->part[0]));
+	size_t bytes = sizeof(struct op_fold) + n * sizeof(struct fold_part);
+	struct op_fold *fold = malloc(bytes);
 	if (!fold)
 		return NULL;
+	memset(fold, 0, bytes);
 	fold->part_count = n;
 	op->segment[segment].fold = fold;
 	return fold;
@@ -149,8 +151,9 @@ static tr_status fold_absorb(struct group_core *core, struct op *op, uint32_t se
     struct fold_part part)
 {
 	struct op_fold *fold = op->segment[segment].fold;
-	struct fold_list list = { .count = 0 };
+	struct fold_list list; /* large: only what is used of it is written */
 
+	list.count = 0;
 	if (fold->left.data)
 		list.parts[list.count++] = fold->left;
 	list.parts[list.count++] = part;

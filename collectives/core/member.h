@@ -82,10 +82,12 @@ struct group_core {
 	/* This attempt cannot be finished here: memberd is asked for a view that begins the round again. Until then nothing of it moves. */
 	bool stuck;
 	struct tr_commit closing;
-	uint64_t early_us; /* when to tell the hub that we are still waiting */
-	bool voted;        /* in this view */
-	bool disagreed;    /* hub: the votes differ; only a view change helps */
-	bool votes_moved;  /* something that a decision depends on changed */
+	uint64_t signatures;     /* ROUND_CLOSED: of its ops, as they were closed */
+	struct tr_digest digest; /* voted: of what we hold */
+	uint64_t early_us;       /* when to tell the hub that we are still waiting */
+	bool voted;              /* in this view */
+	bool disagreed;          /* hub: the votes differ; only a view change helps */
+	bool votes_moved;        /* something that a decision depends on changed */
 	struct member_vote *votes;
 	size_t vote_count, vote_capacity;
 
@@ -230,6 +232,7 @@ void commit_refuse(struct group_core *core, uint64_t peer, tr_status status, con
 bool commit_has_vote(const struct group_core *core, uint64_t peer);
 void commit_forget_votes(struct group_core *core); /* those of earlier views */
 struct tr_digest commit_digest(const struct group_core *core);
+uint64_t commit_signatures(const struct group_core *core);
 
 /* ---- record.c: what memberd is told about committed rounds ---- */
 void record_add(struct group_core *core, struct tr_round *info);

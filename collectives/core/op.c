@@ -16,8 +16,10 @@ void op_destroy(struct op *op, struct buffer_pool *pool)
 		return;
 	for (uint32_t s = 0; op->segment && s < op->segments; s++)
 		op_fold_drop(op, pool, s);
-	free(op->segment);
-	free(op->sets);
+	if (op->segment != &op->only)
+		free(op->segment);
+	if (op->sets != op->only_set)
+		free(op->sets);
 	free(op->saved);
 	free(op);
 }
@@ -59,6 +61,11 @@ tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigne
 	op->sealed = 0;
 	op->told = false;
 	op->set_bytes = bits_bytes(contributors);
+	if (op->segments == 1) {
+		memset(op->only_set, 0, sizeof(op->only_set));
+		op->sets = op->only_set;
+		return TR_OK;
+	}
 	uint8_t *sets = calloc(op->segments, op->set_bytes + (op->set_bytes == 0));
 	if (!sets)
 		return TR_ENOMEM;

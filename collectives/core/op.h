@@ -82,8 +82,10 @@ struct op {
 	uint32_t sealed; /* of those */
 	bool told;       /* the caller knows that the result is in place */
 	struct op_segment *segment;
-	size_t set_bytes; /* of one contributor set: bits of the attempt's contributors */
-	uint8_t *sets;    /* segments x set_bytes; valid where sealed */
+	size_t set_bytes;       /* of one contributor set: bits of the attempt's contributors */
+	uint8_t *sets;          /* segments x set_bytes; valid where sealed */
+	struct op_segment only; /* of an op of one segment: both are here */
+	uint8_t only_set[ROUTE_SET_BYTES];
 };
 
 struct op_submit {

@@ -227,22 +227,22 @@ tr_status op_create(const struct op_submit *submit, struct op **created, struct 
 		st = op_check_root(submit, error);
 	if (st != TR_OK)
 		return st;
-	struct op *op = calloc(1, sizeof(*op));
+	struct op *op = malloc(sizeof(*op));
 	if (!op)
 		return tr_error_set(error, TR_ENOMEM, "out of memory for an op");
-	op->tag = s->tag;
-	op->kind = op_kind_of(s);
-	op->sends = s->collective == TR_SEND;
-	op->residual = s->residual;
-	op->residual_next = s->residual_next;
-	op->beta = s->beta;
+	*op = (struct op){ .tag = s->tag,
+		.kind = op_kind_of(s),
+		.sends = s->collective == TR_SEND,
+		.residual = s->residual,
+		.residual_next = s->residual_next,
+		.beta = s->beta };
 	op_sign(op, submit);
 	st = op_layouts(op, submit, error);
 	if (st == TR_OK)
 		st = op_cut(op, submit, error);
 	if (st != TR_OK)
 		goto destroy;
-	op->segment = calloc(op->segments, sizeof(*op->segment));
+	op->segment = op->segments == 1 ? &op->only : calloc(op->segments, sizeof(*op->segment));
 	if (!op->segment || op_reset(op, NULL, true, submit->contributors) != TR_OK) {
 		st = tr_error_set(error, TR_ENOMEM, "out of memory for op %u", op->tag);
 		goto destroy;

@@ -208,9 +208,8 @@ static bool path_set_valid(const struct group_core *core, const struct op *op, u
 {
 	unsigned bits = core->roster.contributor_count, count = bits_count(set, ROUTE_SET_BYTES);
 
-	for (unsigned bit = bits; bit < TR_GROUP_PEERS_MAX; bit++)
-		if (bits_get(set, bit))
-			return false;
+	if (bits_any_from(set, ROUTE_SET_BYTES, bits))
+		return false;
 	if (op->kind == OP_REDUCED || op->kind == OP_SCATTERED)
 		return count > 0;
 	return count == 0 || (count == 1 && bits_get(set, op_contributor(op, segment)));

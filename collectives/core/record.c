@@ -97,7 +97,8 @@ static bool record_keep(struct group_core *core, const Traind__Peer__RoundCommit
 void record_add(struct group_core *core, struct tr_round *info)
 {
 	uint64_t contributors[TR_GROUP_PEERS_MAX];
-	struct tr_digest digest = commit_digest(core);
+	/* Who was frozen before it could vote holds the same. */
+	struct tr_digest digest = core->voted ? core->digest : commit_digest(core);
 	Traind__Peer__RoundCommit record;
 
 	traind__peer__round_commit__init(&record);

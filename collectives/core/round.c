@@ -217,6 +217,7 @@ tr_status round_close(struct group_core *core, const struct tr_commit *closing,
 	if (core->state != ROUND_OPEN)
 		return round_refuse(core, "commit", error);
 	core->closing = *closing;
+	core->signatures = commit_signatures(core);
 	core->early_us = core->now_us + MEMBER_REPEAT_US;
 	core->votes_moved = true;
 	round_move(core, ROUND_CLOSED);

@@ -125,7 +125,11 @@ static bool select_possible(const struct select_input *input, enum tr_algorithm 
 static enum tr_algorithm select_as_asked(const struct select_input *input, char *reason,
     size_t bytes)
 {
-	if (select_possible(input, input->wanted)) {
+	bool possible = select_possible(input, input->wanted);
+
+	if (bytes == 0) /* for every op: without the words */
+		return possible ? input->wanted : TR_DIRECT;
+	if (possible) {
 		(void)snprintf(reason, bytes, "%s: as asked", select_name(input->wanted));
 		return input->wanted;
 	}

@@ -66,14 +66,28 @@ static bool strided_measure(const struct tr_block *block, size_t element_bytes, 
 	    !__builtin_mul_overflow(*elements, element_bytes, &bytes) && bytes <= SIZE_MAX / 2;
 }
 
+/* As nearly all memory is. `layout` is zeroed. */
+static bool strided_row(struct strided *layout, uint64_t count, size_t element_bytes)
+{
+	uint64_t bytes;
+
+	if (__builtin_mul_overflow(count, element_bytes, &bytes) || bytes > SIZE_MAX / 2)
+		return false;
+	layout->elements = layout->span = count;
+	if (count > 1)
+		strided_append(layout, count, 1);
+	return true;
+}
+
 tr_status strided_init(struct strided *layout, const struct tr_block *block, uint64_t count,
     size_t element_bytes, const char *what, struct tr_error *error)
 {
-	struct tr_block whole = { .rank = 1, .extents = { count }, .strides = { 1 } };
-
-	if (!block)
-		block = &whole;
 	*layout = (struct strided){ 0 };
+	if (!block && strided_row(layout, count, element_bytes))
+		return TR_OK;
+	if (!block)
+		return tr_error_set(error, TR_EINVAL, "%s: a row that is larger than any memory",
+		    what);
 	if (block->rank > TR_BLOCK_RANK_MAX)
 		return tr_error_set(error, TR_EINVAL, "%s: a block of rank %u, at most %d", what,
 		    block->rank, TR_BLOCK_RANK_MAX);

@@ -47,6 +47,10 @@ struct tr_group {
 	unsigned use_count, use_capacity, op_count;
 	struct coll_tensor *tensors; /* by ascending base once `ready` */
 	unsigned tensor_count, tensor_capacity;
+	struct coll_range {
+		uintptr_t low, high;
+		uint32_t tag_low, tag_high;
+	} used; /* all of them lie in it; not read where there is none */
 	double first_loss; /* the first that this peer reported; NaN: none yet */
 };
 

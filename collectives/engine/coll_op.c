@@ -109,10 +109,14 @@ static tr_status locate(const struct tr_group *group, const struct op_plan *plan
 	return TR_OK;
 }
 
+static uintptr_t use_end(const struct coll_use *use)
+{
+	return use->base + use->layout.span * use->element_bytes;
+}
+
 static bool shared(const struct coll_use *a, const struct coll_use *b)
 {
-	if (!(a->writes || b->writes) || a->base >= b->base + b->layout.span * b->element_bytes ||
-	    b->base >= a->base + a->layout.span * a->element_bytes)
+	if (!(a->writes || b->writes) || a->base >= use_end(b) || b->base >= use_end(a))
 		return false;
 	return strided_overlap(&(struct strided_place){ &a->layout, a->base, a->element_bytes },
 	    &(struct strided_place){ &b->layout, b->base, b->element_bytes });
@@ -142,11 +146,40 @@ static tr_status check_own(const struct tr_group *group, const struct coll_use *
 	return TR_OK;
 }
 
+static void note_use(struct tr_group *group, const struct coll_use *use)
+{
+	struct coll_range *used = &group->used;
+	if (group->use_count == 0)
+		*used = (struct coll_range){ UINTPTR_MAX, 0, use->tag, use->tag };
+	if (use->layout.span > 0 && use->base < used->low)
+		used->low = use->base;
+	if (use->layout.span > 0 && use_end(use) > used->high)
+		used->high = use_end(use);
+	if (use->tag < used->tag_low)
+		used->tag_low = use->tag;
+	if (use->tag > used->tag_high)
+		used->tag_high = use->tag;
+	group->uses[group->use_count++] = *use;
+}
+
+/* As it is where ops come in a row, up or down. */
+static bool beside_all(const struct tr_group *group, const struct coll_use *uses, unsigned count)
+{
+	const struct coll_range *used = &group->used;
+	if (group->use_count > 0 && uses[0].tag >= used->tag_low && uses[0].tag <= used->tag_high)
+		return false;
+	for (unsigned i = 0; group->use_count > 0 && i < count; i++)
+		if (uses[i].base < used->high && use_end(&uses[i]) > used->low)
+			return false;
+	return true;
+}
+
 /* Against all ops of the round; they are few thousand at most, and most are told apart by their first byte. */
 static tr_status check_uses(const struct tr_group *group, const struct coll_use *uses,
     unsigned count, struct tr_error *error)
 {
-	for (unsigned i = 0; i < group->use_count; i++) {
+	unsigned others = beside_all(group, uses, count) ? 0 : group->use_count;
+	for (unsigned i = 0; i < others; i++) {
 		const struct coll_use *other = &group->uses[i];
 		if (other->tag == uses[0].tag)
 			return tr_error_set(error, TR_EEXIST,
@@ -318,7 +351,7 @@ tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_error *er
 	if (st != TR_OK)
 		return st;
 	for (unsigned i = 0; i < uses.count; i++)
-		group->uses[group->use_count++] = uses.all[i];
+		note_use(group, &uses.all[i]);
 	group->op_count++;
 	if (channel_worker_abandons(group->channel) != atomic_load(&group->abandons))
 		return tr_error_set(error, TR_ERESTART, "the round was abandoned");

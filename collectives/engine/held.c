@@ -91,7 +91,8 @@ static void offer(struct member *member)
 	member->held_bytes = 0;
 	while (frame != NULL) {
 		struct held_frame *next = frame->next;
-		struct tr_error error = { 0 };
+		struct tr_error error;
+		tr_error_clear(&error);
 		tr_status st = inbound_segment(member, frame->from, &frame->frame, &error);
 		if (st == TR_EAGAIN) {
 			held_append(member, frame);

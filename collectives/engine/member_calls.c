@@ -254,8 +254,9 @@ void member_calls_end(struct member *member, tr_status status, const char *reaso
 
 static void submit(struct member *member, const struct channel_submission *s)
 {
-	struct tr_error error = { 0 };
+	struct tr_error error;
 	struct channel_op op;
+	tr_error_clear(&error);
 	if (channel_op_read(member->host, s, &op, &error) != TR_OK) {
 		broken(member, error.text);
 		return;
@@ -474,8 +475,9 @@ static void serve(struct member *member)
 {
 	struct channel_host *host = member->host;
 	struct channel_submission submission;
-	struct tr_error error = { 0 };
+	struct tr_error error;
 	uint64_t announced = channel_host_submitted(host);
+	tr_error_clear(&error);
 	(void)uv_idle_stop(&member->again);
 	if (!channel_host_heard_all(host) && (!read_socket(member) || host->more))
 		return;

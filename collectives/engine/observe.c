@@ -117,25 +117,30 @@ static struct tr_link *fill_links(const struct member *member, struct channel_to
 
 /* ---- serving ---- */
 
-bool observe_serve(struct member *member)
+static void answer(struct member *member, const struct channel_question *question)
 {
-	struct channel_question question;
 	struct channel_told told = { .status = TR_OK };
 	struct tr_link *links = NULL;
-	if (member->over || member->worker_gone || !channel_host_question(member->host, &question))
-		return false;
 	bool viewless = group_core_counters(member->core)->view == 0;
-	if (question.kind == CHANNEL_STATS)
+	if (question->kind == CHANNEL_STATS)
 		fill_stats(member, &told.stats);
-	else if (question.kind != CHANNEL_EXPLAIN && question.kind != CHANNEL_LINKS)
+	else if (question->kind != CHANNEL_EXPLAIN && question->kind != CHANNEL_LINKS)
 		tell_error(&told, TR_EINVAL, "a question of unknown kind");
 	else if (viewless)
 		tell_error(&told, TR_EUNAVAILABLE, "the group is in no view yet");
-	else if (question.kind == CHANNEL_EXPLAIN)
-		explain(member, &question, &told);
+	else if (question->kind == CHANNEL_EXPLAIN)
+		explain(member, question, &told);
 	else
 		links = fill_links(member, &told);
 	channel_host_tell(member->host, &told, links);
 	free(links);
+}
+
+bool observe_serve(struct member *member)
+{
+	struct channel_question question;
+	if (member->over || member->worker_gone || !channel_host_question(member->host, &question))
+		return false;
+	answer(member, &question);
 	return true;
 }

@@ -40,18 +40,18 @@ struct outgoing *outgoing_take(struct outgoing_list *list)
 
 struct outgoing *outgoing_segment(struct peer_link *link, const struct group_action *action)
 {
-	struct outgoing *out = calloc(1, sizeof(*out));
+	struct outgoing *out = malloc(sizeof(*out));
 	if (out == NULL)
 		return NULL;
+	*out = (struct outgoing){ .link = link,
+		.member = link->member,
+		.body = action->payload,
+		.body_bytes = action->payload_bytes,
+		.buffer = action->buffer,
+		.class = action->buffer == NULL && action->header.kind == SEGMENT_PARTIAL
+		    ? OUTGOING_OWN
+		    : OUTGOING_HOT };
 	segment_header_put(&action->header, out->head);
-	out->link = link;
-	out->member = link->member;
-	out->body = action->payload;
-	out->body_bytes = action->payload_bytes;
-	out->buffer = action->buffer;
-	out->class = action->buffer == NULL && action->header.kind == SEGMENT_PARTIAL
-	    ? OUTGOING_OWN
-	    : OUTGOING_HOT;
 	return out;
 }
 

@@ -71,10 +71,11 @@ bool lane_shm_read_ring(struct lane_shm *lane)
 	bool moved = false;
 	for (int i = 0; i < FRAMES_PER_POLL && !lane->parked && !lane->closing; i++) {
 		struct shm_frame frame;
-		struct tr_error error = { 0 };
-		tr_status st = shm_ring_next(&lane->in, &frame, &error);
-		if (st == TR_EAGAIN)
+		struct tr_error error;
+		if (!shm_ring_pending(&lane->in))
 			return moved;
+		tr_error_clear(&error);
+		tr_status st = shm_ring_next(&lane->in, &frame, &error);
 		if (st == TR_OK)
 			st = take_frame(lane, &frame, &error);
 		if (lane->closing)
