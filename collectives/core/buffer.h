@@ -9,6 +9,7 @@
 
 #define BUFFER_POOL_MAX 64 /* free buffers kept; more go back to where they came from */
 
+struct op;
 struct op_segment;
 
 struct group_buffer {
@@ -27,7 +28,9 @@ struct buffer_pool {
 	struct group_buffer *free;
 	unsigned free_count;
 	struct group_memory memory; /* zeroed: the allocator's */
-	size_t live; /* handed out and not given back: zero when a core is destroyed */
+	size_t live;    /* handed out and not given back: zero when a core is destroyed */
+	struct op *ops; /* likewise kept: a round's go all at once (op.c) */
+	unsigned op_count;
 };
 
 /* One reference; NULL: out of memory. */

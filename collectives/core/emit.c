@@ -39,8 +39,8 @@ struct group_action *emit(struct group_core *core, enum group_action_kind kind)
 		core->status = TR_ENOMEM;
 		action_release(action);
 	}
-	/* Most of it is text that most kinds do not have. */
-	memset(action, 0, offsetof(struct group_action, address));
+	/* Most of it is what most kinds do not have. */
+	memset(action, 0, offsetof(struct group_action, vote));
 	action->address[0] = action->text[0] = '\0';
 	action->kind = kind;
 	if (kind == GROUP_DO_SEND_VOTE)

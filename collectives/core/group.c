@@ -43,6 +43,7 @@ void group_core_destroy(struct group_core *core)
 	free(core->connected);
 	view_finish(&core->view);
 	roster_finish(&core->roster);
+	op_finish_spare(&core->pool);
 	buffer_pool_finish(&core->pool);
 	emit_finish(core);
 	free(core);

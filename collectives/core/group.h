@@ -161,11 +161,12 @@ struct group_action {
 	const void *payload; /* SEND_SEGMENT: the op's memory (stable until decided or frozen) or
 	                        .buffer's */
 	size_t payload_bytes;
-	struct group_buffer *buffer; /* SEND_SEGMENT: one reference to give back, or NULL */
-	Traind__Peer__Vote vote;     /* SEND_VOTE: no pointers inside */
-	Traind__Peer__Commit commit; /* SEND_COMMIT: .reason points to .text or the empty string */
+	struct group_buffer *buffer;      /* SEND_SEGMENT: one reference to give back, or NULL */
 	Traind__Peer__ViewReport *report; /* REPORT: owned by the actions until group_actions_clear */
 	Traind__Peer__RoundCommit *record; /* RECORD: likewise (set the pointer to NULL to keep it) */
+	/* Only of the kinds that have them: */
+	Traind__Peer__Vote vote;     /* SEND_VOTE: no pointers inside */
+	Traind__Peer__Commit commit; /* SEND_COMMIT: .reason points to .text or the empty string */
 	char address[TR_ADDRESS_MAX];
 	char text[256]; /* reason in words */
 };

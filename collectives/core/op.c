@@ -10,6 +10,38 @@
 
 /* ---- life ---- */
 
+struct op *op_take(struct buffer_pool *pool)
+{
+	struct op *op = pool->ops;
+
+	if (!op)
+		return malloc(sizeof(*op));
+	pool->ops = op->next_free;
+	pool->op_count--;
+	return op;
+}
+
+static void op_give_back(struct op *op, struct buffer_pool *pool)
+{
+	if (pool->op_count >= OP_SPARE_MAX) {
+		free(op);
+		return;
+	}
+	op->next_free = pool->ops;
+	pool->ops = op;
+	pool->op_count++;
+}
+
+void op_finish_spare(struct buffer_pool *pool)
+{
+	while (pool->ops) {
+		struct op *next = pool->ops->next_free;
+		free(pool->ops);
+		pool->ops = next;
+	}
+	pool->op_count = 0;
+}
+
 void op_destroy(struct op *op, struct buffer_pool *pool)
 {
 	if (!op)
@@ -21,7 +53,7 @@ void op_destroy(struct op *op, struct buffer_pool *pool)
 	if (op->sets != op->only_set)
 		free(op->sets);
 	free(op->saved);
-	free(op);
+	op_give_back(op, pool);
 }
 
 void op_own_drop(struct op *op, struct buffer_pool *pool, uint32_t segment)

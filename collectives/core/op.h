@@ -51,6 +51,7 @@ struct op_segment {
 };
 
 struct op {
+	struct op *next_free;
 	uint32_t tag;
 	struct op_signature signature; /* TR_RECV says TR_SEND, and the root is the receiver */
 	enum op_kind kind;
@@ -97,8 +98,13 @@ struct op_submit {
 };
 
 /* TR_EINVAL, TR_ELIMIT: what is wrong with it. */
-tr_status op_create(const struct op_submit *submit, struct op **op, struct tr_error *error);
+tr_status op_create(const struct op_submit *submit, struct buffer_pool *pool, struct op **op,
+    struct tr_error *error);
 void op_destroy(struct op *op, struct buffer_pool *pool); /* accepts NULL */
+/* So many are kept for ops to come; more go back to the allocator, those too when the core goes. */
+#define OP_SPARE_MAX 128u
+struct op *op_take(struct buffer_pool *pool); /* nothing in it is set; NULL: out of memory */
+void op_finish_spare(struct buffer_pool *pool);
 
 /* Where the segment's result lies; NULL: in several pieces. */
 void *op_result_row(const struct op *op, uint32_t segment);

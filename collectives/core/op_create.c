@@ -218,7 +218,8 @@ static tr_status op_save(struct op *op, struct tr_error *error)
 	return TR_OK;
 }
 
-tr_status op_create(const struct op_submit *submit, struct op **created, struct tr_error *error)
+tr_status op_create(const struct op_submit *submit, struct buffer_pool *pool, struct op **created,
+    struct tr_error *error)
 {
 	const struct group_submit *s = submit->submit;
 	tr_status st = op_check_values(s, error);
@@ -227,7 +228,7 @@ tr_status op_create(const struct op_submit *submit, struct op **created, struct 
 		st = op_check_root(submit, error);
 	if (st != TR_OK)
 		return st;
-	struct op *op = malloc(sizeof(*op));
+	struct op *op = op_take(pool);
 	if (!op)
 		return tr_error_set(error, TR_ENOMEM, "out of memory for an op");
 	*op = (struct op){ .tag = s->tag,
@@ -243,7 +244,7 @@ tr_status op_create(const struct op_submit *submit, struct op **created, struct 
 	if (st != TR_OK)
 		goto destroy;
 	op->segment = op->segments == 1 ? &op->only : calloc(op->segments, sizeof(*op->segment));
-	if (!op->segment || op_reset(op, NULL, true, submit->contributors) != TR_OK) {
+	if (!op->segment || op_reset(op, pool, true, submit->contributors) != TR_OK) {
 		st = tr_error_set(error, TR_ENOMEM, "out of memory for op %u", op->tag);
 		goto destroy;
 	}
@@ -253,6 +254,6 @@ tr_status op_create(const struct op_submit *submit, struct op **created, struct 
 	*created = op;
 	return TR_OK;
 destroy:
-	op_destroy(op, NULL);
+	op_destroy(op, pool);
 	return st;
 }

@@ -194,7 +194,7 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
 	        .contributors = core->roster.contributor_count,
 	        .index = round_info(core).index,
 	    },
-	    &op, error);
+	    &core->pool, &op, error);
 	if (st != TR_OK)
 		return st;
 	st = round_insert(core, op);

@@ -254,9 +254,17 @@ static bool finish_further(struct lane_shm *lane)
 	return true;
 }
 
+/* As most are when they are looked at. */
+static bool idle(const struct lane_shm *lane)
+{
+	return !shm_ring_pending(&lane->in) && !shm_ring_consumed(lane->out) &&
+	    lane->waiting == NULL &&
+	    !(lane->wants_room | lane->resumed | lane->finishing | lane->gone);
+}
+
 bool lane_shm_poll(struct lane_shm *lane)
 {
-	if (!lane->open || lane->closing)
+	if (!lane->open || lane->closing || idle(lane))
 		return false;
 	if (lane->resumed)
 		lane->parked = false;

@@ -179,12 +179,6 @@ void shm_receiver_init(struct shm_receiver *receiver, const struct shm_ring *rin
 	*receiver = (struct shm_receiver){ .ring = *ring };
 }
 
-bool shm_ring_pending(const struct shm_receiver *receiver)
-{
-	return atomic_load_explicit(&receiver->ring.control->produced, memory_order_acquire) !=
-	    receiver->consumed;
-}
-
 tr_status shm_ring_next(const struct shm_receiver *receiver, struct shm_frame *frame,
     struct tr_error *error)
 {

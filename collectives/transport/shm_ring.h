@@ -112,6 +112,12 @@ tr_status shm_ring_put(struct shm_sender *sender, const struct shm_put *put);
 bool shm_ring_must_wake(struct shm_sender *sender);
 /* Runs `released` of all frames that the receiver has gone past. TR_EPROTO: it says what cannot be. */
 tr_status shm_ring_collect(struct shm_sender *sender);
+/* Cheap: has the receiver gone past something that was not collected? */
+static inline bool shm_ring_consumed(const struct shm_sender *sender)
+{
+	return atomic_load_explicit(&sender->ring.control->consumed, memory_order_acquire) !=
+	    sender->collected;
+}
 /* Will be rung when there is room. false: there is already, do not wait. */
 bool shm_ring_wait_room(struct shm_sender *sender);
 /* Runs `released` of all frames now. The receiver may still read those that it has not gone past. */
@@ -130,6 +136,10 @@ bool shm_ring_advance(struct shm_receiver *receiver);
 bool shm_ring_sleep(struct shm_receiver *receiver);
 void shm_ring_awake(struct shm_receiver *receiver);
 /* Cheap: is there a frame? */
-bool shm_ring_pending(const struct shm_receiver *receiver);
+static inline bool shm_ring_pending(const struct shm_receiver *receiver)
+{
+	return atomic_load_explicit(&receiver->ring.control->produced, memory_order_acquire) !=
+	    receiver->consumed;
+}
 
 #endif
