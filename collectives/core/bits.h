@@ -40,7 +40,17 @@ static inline bool bits_any_from(const uint8_t *map, size_t bytes, size_t first)
 	size_t at = first / 8;
 	if (at >= bytes)
 		return false;
-	return map[at] >> first % 8 != 0 || bits_count(map + at + 1, bytes - at - 1) > 0;
+	unsigned any = map[at] >> first % 8;
+	for (at++; at < bytes && at % sizeof(uint64_t) != 0; at++)
+		any |= map[at];
+	for (; at + sizeof(uint64_t) <= bytes; at += sizeof(uint64_t)) {
+		uint64_t word;
+		memcpy(&word, map + at, sizeof(word));
+		any |= word != 0;
+	}
+	for (; at < bytes; at++)
+		any |= map[at];
+	return any != 0;
 }
 
 #endif

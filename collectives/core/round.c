@@ -108,6 +108,9 @@ static size_t round_place(const struct group_core *core, uint32_t tag)
 {
 	size_t low = 0, high = core->op_count;
 
+	/* Mostly it is the newest, or behind it: the others would have to come into the cache to be asked. */
+	if (high > 0 && core->ops[high - 1]->tag <= tag)
+		return core->ops[high - 1]->tag == tag ? high - 1 : high;
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 		if (core->ops[middle]->tag < tag)

@@ -167,6 +167,7 @@ static bool over(const struct engine *engine)
 static bool spin(struct engine *engine, bool (*done)(void *arg), void *arg)
 {
 	uint64_t idle_ns = 0; /* since then; 0: something came just now */
+	bool missed = false;  /* the look before found nothing */
 	attend(engine);
 	while (!over(engine)) {
 		bool moved = look(engine), clock = ++engine->looks % LOOKS_PER_CLOCK == 0;
@@ -175,6 +176,13 @@ static bool spin(struct engine *engine, bool (*done)(void *arg), void *arg)
 			return true;
 		if (moved && engine->far_lanes == 0 && !clock) {
 			idle_ns = 0;
+			missed = false;
+			continue;
+		}
+		/* Whoever has the core next may be the one that we wait for: then no clock was needed. */
+		if (!moved && !missed && engine->far_lanes == 0 && !clock) {
+			missed = true;
+			(void)sched_yield();
 			continue;
 		}
 		uint64_t now_ns = uv_hrtime();

@@ -144,6 +144,8 @@ void member_calls_began(struct member *member, const struct tr_round *info)
 static size_t op_place(const struct member *member, uint32_t tag)
 {
 	size_t low = 0, high = member->op_count;
+	if (high > 0 && member->ops[high - 1].tag <= tag)
+		return member->ops[high - 1].tag == tag ? high - 1 : high;
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 		if (member->ops[middle].tag < tag)
