@@ -47,10 +47,11 @@ struct tr_group {
 	unsigned use_count, use_capacity, op_count;
 	struct coll_tensor *tensors; /* by ascending base once `ready` */
 	unsigned tensor_count, tensor_capacity;
+	/* All of them lie in it; not read where there is none. */
 	struct coll_range {
 		uintptr_t low, high;
 		uint32_t tag_low, tag_high;
-	} used; /* all of them lie in it; not read where there is none */
+	} used;
 	double first_loss; /* the first that this peer reported; NaN: none yet */
 };
 
