@@ -85,28 +85,37 @@ enum { TR_SYNC_SUMS = 8 };
 
 /* One inner step's work. */
 struct tr_sync_work {
-	double tokens;             /* the weight of this peer's movement; > 0 */
+	double tokens; /* the weight of this peer's movement; > 0 */
+	double samples; /* whole; added up until the next merge and recorded with its round (struct tr_commit) */
 	double sums[TR_SYNC_SUMS]; /* added up over steps and over peers until the next merge, such as losses */
 };
 
 struct tr_sync_now {
-	uint64_t step;  /* inner steps done: the same at each merge on all peers */
-	uint64_t round; /* under way */
+	uint64_t step;        /* inner steps done: the same at each merge on all peers */
+	uint64_t round, view; /* under way */
 	unsigned index, contributors,
 	    peers; /* of that round, as in struct tr_round: share work by them until the next merge */
-	bool finished; /* all steps are done and merged; the group has no round under way */
-	bool merged;   /* this call took an outer step; what follows is about it */
+	bool finished; /* all steps are done and merged; the group has no round under way, but for `after` */
+	/* A joiner that came when all was merged (tr_sync_start alone): the round of the caller's own that is under way; else zeros. */
+	struct tr_round after;
+	/* This call took an outer step (at the last inner step: one of each fragment); what follows is about it (the last of them). */
+	bool merged;
 	uint64_t merged_round;
 	unsigned fragment;
-	double tokens;             /* of all peers, in this merge */
-	double sums[TR_SYNC_SUMS]; /* likewise */
-	double waited_s;           /* this call's wait for the others and the network */
-	double flight_s; /* from the fragment's departure to its merge: what of it was not waited for was hidden behind inner steps */
-	uint64_t bytes;  /* of the fragment, as f32 */
+	double tokens; /* of all peers */
+	double flight_s; /* from departure to merge: what of it was not waited for was hidden behind inner steps */
+	/* Of all merges of this call. */
+	double sums[TR_SYNC_SUMS];
+	double waited_s; /* for the others and the network */
+	uint64_t bytes;  /* merged, as f32 */
 };
 
+/* Fills in what is not given and refuses what cannot be, as tr_sync_create does; `layers`: how many different ones the tensors name. For
+ * programs that read settings before there is a group. TR_EINVAL: names the option, what was found and what is allowed. */
+TR_API tr_status tr_sync_complete(struct tr_sync_options *options, unsigned layers,
+    struct tr_error *error);
 /* Declares the state. The tensors' values now are the outer parameters at step 0 (or come with the state, to a joiner). The group's policy should
- * be TR_UNIFORM. TR_EINVAL: names the option and what is allowed. */
+ * be TR_UNIFORM. TR_EINVAL: as tr_sync_complete. */
 TR_API tr_status tr_sync_create(tr_group *group, const struct tr_sync_options *options,
     const struct tr_sync_tensor *tensors, size_t count, tr_sync **sync, struct tr_error *error);
 /* After tr_state_ready: begins the first round. Blocks as tr_round_begin does; a joiner's tensors hold the outer parameters when it returns. */
@@ -116,6 +125,8 @@ TR_API tr_status tr_sync_step(tr_sync *sync, const struct tr_sync_work *work,
     struct tr_sync_now *now, struct tr_error *error);
 /* Outer parameters of tensor `tensor`, what is to be evaluated and saved; valid until destroy, changes at merges. */
 TR_API const float *tr_sync_outer(const tr_sync *sync, size_t tensor);
+/* Its outer momentum: to save it after a merge; to go on from what was saved, fill it before tr_state_ready. */
+TR_API float *tr_sync_momentum(tr_sync *sync, size_t tensor);
 /* The group's memory stays with the group. Accepts NULL. */
 TR_API void tr_sync_destroy(tr_sync *sync);
 

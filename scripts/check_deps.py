@@ -21,7 +21,7 @@ MAY_INCLUDE = {
     "collectives/engine": PURE | COLLECTIVES,
     "collectives/sync": {"common", "collectives", "collectives/engine"},
     "collectives/backend": PURE | {"collectives", "collectives/kernels", "collectives/engine"},
-    "daemon/plan": PURE,
+    "daemon/plan": PURE | {"collectives"},
     "daemon/shell": {"common"},
     "daemon/membership/core": PURE | {"daemon/plan"},
     "daemon/membership/store": {"common"},

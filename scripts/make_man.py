@@ -22,8 +22,8 @@ PAGES = {
     "tr_stats_get": ("what a group does: its choice of algorithms, its counters, its links",
                      ["tr_explain", "tr_stats", "tr_stats_get", "tr_link", "tr_links"]),
     "tr_sync_create": ("training that talks rarely: local SGD, DiLoCo, streaming, eager",
-                       ["tr_sync_mode", "tr_sync_tensor", "tr_sync_options", "tr_sync_create", "tr_sync_work", "tr_sync_now",
-                        "tr_sync_start", "tr_sync_step", "tr_sync_outer", "tr_sync_destroy"]),
+                       ["tr_sync_mode", "tr_sync_tensor", "tr_sync_options", "tr_sync_complete", "tr_sync_create", "tr_sync_work", "tr_sync_now",
+                        "tr_sync_start", "tr_sync_step", "tr_sync_outer", "tr_sync_momentum", "tr_sync_destroy"]),
     "tr_report": ("what traind tells and is told", ["tr_report", "tr_assignment", "tr_assignment_get"]),
 }
 DECLARATION = re.compile(r"(?P<comment>(?:^/\*(?:[^*]|\*(?!/))*\*/\n)?)(?P<code>^(?:TR_API [^;]*;|(?:enum|struct) \w+ \{.*?\};))",

@@ -128,7 +128,7 @@ static tr_status fill(struct tr_sync *s, const struct tr_sync_tensor *tensors, s
 	tr_status status = check_tensors(tensors, count, error);
 
 	if (status == TR_OK)
-		status = sync_options_complete(&s->options, count_layers(tensors, count), error);
+		status = tr_sync_complete(&s->options, count_layers(tensors, count), error);
 	if (status == TR_OK)
 		status = take_tensors(s, tensors, count, error);
 	if (status == TR_OK)
@@ -177,6 +177,11 @@ void tr_sync_destroy(tr_sync *s)
 	free(s->lead);
 	free(s->lead_momentum);
 	free(s);
+}
+
+float *tr_sync_momentum(tr_sync *s, size_t tensor)
+{
+	return tensor < s->tensor_count ? s->momentum + s->tensors[tensor].offset : NULL;
 }
 
 const float *tr_sync_outer(const tr_sync *s, size_t tensor)

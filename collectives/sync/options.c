@@ -8,7 +8,7 @@ static double double_or(double value, bool given, double otherwise)
 static tr_status refuse(struct tr_error *error, const char *option, double found,
     const char *allowed)
 {
-	return tr_error_set(error, TR_EINVAL, "sync: %s: found %g, allowed: %s", option, found,
+	return tr_error_set(error, TR_EINVAL, "sync.%s: found %g, allowed: %s", option, found,
 	    allowed);
 }
 
@@ -28,7 +28,7 @@ static void complete(struct tr_sync_options *o, unsigned layers)
 	o->feedback = double_or(o->feedback, o->feedback >= 0, o->codec == TR_CODEC_INT2 ? 0.95 : 0);
 }
 
-tr_status sync_options_complete(struct tr_sync_options *o, unsigned layers, struct tr_error *error)
+tr_status tr_sync_complete(struct tr_sync_options *o, unsigned layers, struct tr_error *error)
 {
 	if (o->mode < TR_SYNC_LOCAL_SGD || o->mode > TR_SYNC_EAGER)
 		return refuse(error, "mode", o->mode, "a value of enum tr_sync_mode");
@@ -48,15 +48,15 @@ tr_status sync_options_complete(struct tr_sync_options *o, unsigned layers, stru
 		return refuse(error, "fragments", o->fragments, "1 unless the mode is streaming");
 	if (o->fragments > most)
 		return tr_error_set(error, TR_EINVAL,
-		    "sync: fragments: found %u, allowed: 1 to %u, since fragments are whole layers",
+		    "sync.fragments: found %u, allowed: 1 to %u, since fragments are whole layers",
 		    o->fragments, most);
 	if (o->inner_steps < o->fragments)
 		return tr_error_set(error, TR_EINVAL,
-		    "sync: inner_steps: found %llu, allowed: at least one a fragment, %u",
+		    "sync.inner_steps: found %llu, allowed: at least one a fragment, %u",
 		    (unsigned long long)o->inner_steps, o->fragments);
 	if ((uint64_t)o->overlap > o->inner_steps / o->fragments)
 		return tr_error_set(error, TR_EINVAL,
-		    "sync: overlap: found %lld, allowed: 0 to %llu, inner_steps / fragments",
+		    "sync.overlap: found %lld, allowed: 0 to %llu, inner_steps / fragments",
 		    (long long)o->overlap, (unsigned long long)(o->inner_steps / o->fragments));
 	if (o->mode == TR_SYNC_EAGER && (uint64_t)o->overlap != o->inner_steps)
 		return refuse(error, "overlap", (double)o->overlap,

@@ -126,7 +126,7 @@ static tr_status try_commit(struct tr_sync *s, struct tr_error *error)
 		status = tr_state_receive(s->group, error);
 	if (status != TR_OK)
 		return status;
-	struct tr_commit close = { .samples = (uint64_t)llround(s->totals[0]), .salt = salt(s) };
+	struct tr_commit close = { .samples = (uint64_t)llround(s->totals[1]), .salt = salt(s) };
 	struct tr_round committed = s->round;
 	return tr_round_commit(s->group, &close, &committed, error);
 }
@@ -203,8 +203,10 @@ static tr_status take(struct tr_sync *s, struct tr_error *error)
 	double before = s->given[0];
 
 	s->given[0] = s->tokens[s->slot.fragment];
-	memcpy(s->given + 1, s->sums, sizeof(s->sums));
+	s->given[1] = s->samples;
+	memcpy(s->given + 2, s->sums, sizeof(s->sums));
 	s->tokens[s->slot.fragment] = 0;
+	s->samples = 0;
 	memset(s->sums, 0, sizeof(s->sums));
 	if (s->options.mode == TR_SYNC_EAGER && s->slot.take < s->slot.merge) {
 		run_ahead(s, before > 0 ? (float)(1 / before) : 0);
@@ -231,10 +233,11 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 	now->merged_round = s->round.round;
 	now->fragment = s->slot.fragment;
 	now->tokens = s->totals[0];
-	memcpy(now->sums, s->totals + 1, sizeof(now->sums));
+	for (unsigned i = 0; i < TR_SYNC_SUMS; i++)
+		now->sums[i] += s->totals[2 + i];
 	now->waited_s += done_s - begun_s;
 	now->flight_s = done_s - s->departed_s;
-	now->bytes = sync_fragment_count(s, s->slot.fragment) * sizeof(float);
+	now->bytes += sync_fragment_count(s, s->slot.fragment) * sizeof(float);
 	bool ahead = s->options.mode == TR_SYNC_EAGER && s->slot.take < s->slot.merge;
 	if (!ahead)
 		merge_local(s);
@@ -250,6 +253,7 @@ static void tell(const struct tr_sync *s, struct tr_sync_now *now)
 {
 	now->step = s->step;
 	now->round = s->round.round;
+	now->view = s->round.view;
 	now->index = s->round.index;
 	now->contributors = s->round.contributors;
 	now->peers = s->round.peers;
@@ -269,6 +273,7 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 	s->step++;
 	for (unsigned f = 0; f < s->options.fragments; f++)
 		s->tokens[f] += work->tokens;
+	s->samples += work->samples;
 	for (unsigned i = 0; i < TR_SYNC_SUMS; i++)
 		s->sums[i] += work->sums[i];
 	if (!tr_progress(s->group))
@@ -296,17 +301,18 @@ static tr_status sit_out(struct tr_sync *s, struct tr_error *error)
 
 tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *error)
 {
+	struct sync_slot before;
+
 	memset(now, 0, sizeof(*now));
 	tr_status status = begin(s, error);
-	if (status == TR_OK && !sync_schedule_slot(&s->schedule, s->round.round, &s->slot))
-		return tr_error_set(error, TR_EINVAL,
-		    "sync: round %llu: all %llu steps are done before it",
-		    (unsigned long long)s->round.round, (unsigned long long)s->schedule.steps);
+	if (status == TR_OK && !sync_schedule_slot(&s->schedule, s->round.round, &s->slot)) {
+		s->finished = true;
+		now->after = s->round;
+	}
 	while (status == TR_OK && !s->finished && !contributes(s))
 		status = sit_out(s, error);
 	if (status != TR_OK)
 		return status;
-	struct sync_slot before;
 	if (sync_schedule_slot(&s->schedule, s->counters->round, &before))
 		s->step = before.merge;
 	fetch_outer(s);

@@ -6,7 +6,7 @@
 #include "collectives/sync/schedule.h"
 
 enum sync_tag { SYNC_TAG_FRAGMENT, SYNC_TAG_TOTALS };
-enum { SYNC_FRAGMENTS_MAX = 64, SYNC_TOTALS = 1 + TR_SYNC_SUMS };
+enum { SYNC_FRAGMENTS_MAX = 64, SYNC_TOTALS = 2 + TR_SYNC_SUMS };
 
 struct sync_tensor {
 	char *name;
@@ -34,7 +34,7 @@ struct tr_sync {
 	struct sync_counters *counters;
 	float *delta, *sum; /* of the fragment on its way: what this peer gives, what all come to */
 	float *residual, *residual_next; /* of all fragments; NULL: no error feedback */
-	double *totals; /* [SYNC_TOTALS], reduced with the fragment: tokens, sums */
+	double *totals; /* [SYNC_TOTALS], reduced with the fragment: tokens, samples, sums */
 	float *start, *lead,
 	    *lead_momentum; /* eager: where training started, how far this peer is ahead, at what pace */
 
@@ -44,14 +44,10 @@ struct tr_sync {
 	uint64_t step;
 	double given[SYNC_TOTALS]; /* of the fragment on its way */
 	double share; /* of all tokens that were this peer's in the last merge; 0: not known */
-	double tokens[SYNC_FRAGMENTS_MAX]; /* this peer's since the fragment was taken last */
-	double sums[TR_SYNC_SUMS];         /* since the last take */
-	double departed_s;                 /* monotonic */
+	double tokens[SYNC_FRAGMENTS_MAX];  /* this peer's since the fragment was taken last */
+	double samples, sums[TR_SYNC_SUMS]; /* since the last take */
+	double departed_s;                  /* monotonic */
 };
-
-/* options.c: fills in the defaults and refuses what cannot be. `layers`: how many different ones there are. */
-tr_status sync_options_complete(struct tr_sync_options *options, unsigned layers,
-    struct tr_error *error);
 
 static inline size_t sync_fragment_count(const struct tr_sync *sync, unsigned fragment)
 {

@@ -67,13 +67,33 @@ static const struct job_option rows[] = {
 	{ "mesh.min_nodes", OPTION_UINT, 1, TR_GROUP_PEERS_MAX, NULL, "1", "nodes",
 	    "Training starts, and goes on after losses, with no fewer than this many." },
 
-	{ "sync.mode", OPTION_CHOICE, 0, 0, "ddp", "ddp", NULL,
-	    "`ddp`: gradients are reduced at every step." },
+	{ "sync.mode", OPTION_CHOICE, 0, 0, "ddp|local_sgd|diloco|streaming|eager", "ddp", NULL,
+	    "`ddp`: gradients are reduced at every step. The others talk every `inner_steps`: "
+	    "see docs/low-communication.md." },
 	{ "sync.on_loss", OPTION_CHOICE, 0, 0, "replay|drop", "replay", NULL,
 	    "When a worker dies in a step: `replay` does the same global batch again, whole; "
 	    "`drop` "
 	    "applies the mean "
 	    "over what arrived." },
+	{ "sync.inner_steps", OPTION_UINT, 0, 1e9, NULL, "0", "steps",
+	    "Steps between two merges of the same parameters (H). 0: 500, streaming 100." },
+	{ "sync.outer_lr", OPTION_DOUBLE, 0, 10, NULL, "0", NULL,
+	    "Learning rate of the outer step. 0: 0.7, streaming 0.4, local_sgd 1." },
+	{ "sync.outer_momentum", OPTION_DOUBLE, 0, 0.9999, NULL, "0", NULL,
+	    "Nesterov momentum of the outer step. 0: 0.9, local_sgd 0." },
+	{ "sync.fragments", OPTION_UINT, 0, 64, NULL, "0", NULL,
+	    "Streaming: parts of whole layers that are merged one after another. 0: as many as "
+	    "there are layers, at most 8." },
+	{ "sync.overlap", OPTION_UINT, 0, 1e9, NULL, "0", "steps",
+	    "Steps that go on between a part's departure and its merge, at most `inner_steps` / "
+	    "`fragments`. 0: streaming 1, eager `inner_steps`, else none." },
+	{ "sync.alpha", OPTION_DOUBLE, 0, 0.9999, NULL, "0", NULL,
+	    "Share of its own parameters that a worker keeps at a merge. 0: streaming 0.5, else "
+	    "none." },
+	{ "sync.codec", OPTION_CHOICE, 0, 0, "none|bf16|int8|int4|e3m0|int2", "none", NULL,
+	    "How what is merged is coded on the wire." },
+	{ "sync.feedback", OPTION_DOUBLE, 0, 1, NULL, "0", NULL,
+	    "Share of what coding lost that is added to the next round. 0: int2 0.95, else none." },
 	{ "sync.algorithm", OPTION_CHOICE, 0, 0, "auto|ring|star|direct|hierarchical|one-shot",
 	    "auto", NULL, "Of the all-reduce; `auto` goes by the cost model." },
 	{ "sync.deterministic", OPTION_BOOL, 0, 0, NULL, "false", NULL,

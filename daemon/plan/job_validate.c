@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/limits.h"
+#include "daemon/plan/job_sync.h"
 #include "daemon/plan/job_value.h"
 
 #define STATE_BYTES_PER_PARAMETER 16 /* f32: parameter, gradient, two moments */
@@ -130,6 +131,27 @@ static tr_status check_schedule(const Traind__V1__JobSpec *spec, struct tr_error
 	return TR_OK;
 }
 
+static bool sync_is_given(const Traind__V1__Sync *sync)
+{
+	return sync->inner_steps > 0 || sync->outer_lr > 0 || sync->outer_momentum > 0 ||
+	    sync->fragments > 0 || sync->overlap > 0 || sync->alpha > 0 || sync->feedback > 0 ||
+	    (sync->codec != NULL && strcmp(sync->codec, "none") != 0);
+}
+
+static tr_status check_sync(const Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	const Traind__V1__Sync *sync = spec->train->sync;
+	struct tr_sync_options options;
+	if (job_sync_is_rare(sync))
+		return job_sync_options(spec->train, spec->train->optimizer->steps, &options, error);
+	if (sync_is_given(sync))
+		return tr_error_set(error, TR_EINVAL,
+		    "sync.mode: found ddp with settings of the other modes, allowed: local_sgd or "
+		    "diloco or streaming or eager, or none of inner_steps, outer_lr, "
+		    "outer_momentum, fragments, overlap, alpha, codec, feedback");
+	return TR_OK;
+}
+
 static tr_status check_mesh(Traind__V1__JobSpec *spec, struct tr_error *error)
 {
 	Traind__V1__Mesh *mesh = spec->mesh;
@@ -169,6 +191,8 @@ static tr_status validate_train(Traind__V1__JobSpec *spec, struct tr_error *erro
 		status = check_batch(spec, error);
 	if (status == TR_OK)
 		status = check_schedule(spec, error);
+	if (status == TR_OK)
+		status = check_sync(spec, error);
 	return status;
 }
 

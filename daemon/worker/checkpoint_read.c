@@ -79,6 +79,11 @@ static tr_status load(const char *folder, const struct layout *layout,
 	status = weights_load(layout, ".exp_avg", &file, arrays->first, error);
 	if (status == TR_OK)
 		status = weights_load(layout, ".exp_avg_sq", &file, arrays->second, error);
+	if (status == TR_OK && arrays->outer != NULL) {
+		status = weights_load(layout, ".outer_momentum", &file, arrays->outer, error);
+		if (status == TR_ENOTFOUND) /* of a job without: it begins with none */
+			status = TR_OK;
+	}
 	safetensors_close(&file);
 	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", MANIFEST_OPTIMIZER);
 }

@@ -83,7 +83,7 @@ static tr_status put_arrays(const struct writing *w, const char *name, const cha
     const float *const *arrays, size_t count, char hex[TR_DIGEST_HEX_MAX], struct tr_error *error)
 {
 	size_t tensors = w->layout->tensor_count;
-	void *names[2] = { NULL, NULL };
+	void *names[3] = { NULL, NULL, NULL };
 	struct safetensors_item *items = calloc(tensors * count, sizeof(*items));
 	tr_status status = items == NULL ? TR_ENOMEM : TR_OK;
 	for (size_t i = 0; status == TR_OK && i < count; i++) {
@@ -96,8 +96,8 @@ static tr_status put_arrays(const struct writing *w, const char *name, const cha
 	else
 		(void)tr_error_set(error, status, "no memory for a table of tensors");
 	free(items);
-	free(names[0]);
-	free(names[1]);
+	for (size_t i = 0; i < count; i++)
+		free(names[i]);
 	return status;
 }
 
@@ -148,12 +148,14 @@ static tr_status put_config(const struct writing *w, struct tr_error *error)
 static tr_status put_all(const struct writing *w, const struct optim_arrays *arrays,
     struct manifest *manifest, const char *sample, struct tr_error *error)
 {
-	const float *model[] = { arrays->params }, *moments[] = { arrays->first, arrays->second };
-	static const char *const plain[] = { "" }, *const named[] = { ".exp_avg", ".exp_avg_sq" };
+	const float *model[] = { arrays->params },
+	            *moments[] = { arrays->first, arrays->second, arrays->outer };
+	static const char *const plain[] = { "" },
+	                         *const named[] = { ".exp_avg", ".exp_avg_sq", ".outer_momentum" };
 	tr_status status = put_arrays(w, MANIFEST_MODEL, plain, model, 1, manifest->model, error);
 	if (status == TR_OK)
-		status = put_arrays(w, MANIFEST_OPTIMIZER, named, moments, 2, manifest->optimizer,
-		    error);
+		status = put_arrays(w, MANIFEST_OPTIMIZER, named, moments,
+		    arrays->outer != NULL ? 3 : 2, manifest->optimizer, error);
 	if (status == TR_OK)
 		status = put_config(w, error);
 	if (status == TR_OK && sample != NULL)

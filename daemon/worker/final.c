@@ -2,6 +2,7 @@
  * is repaired like any other: somebody else is contributor 0 of the next attempt.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/worker/generate.h"
 #include "daemon/worker/trainer_inside.h"
@@ -50,6 +51,10 @@ tr_status trainer_submit_final(struct trainer *t, const struct tr_round *round,
     struct tr_error *error)
 {
 	tr_status status = TR_OK;
+	if (t->outer.sync != NULL) {
+		outer_fetch(t);
+		memcpy(t->arrays.params, t->outer.params, t->layout.count * sizeof(float));
+	}
 	if (t->samples.validation > 0)
 		status = trainer_submit_validation(t, round, error);
 	if (status != TR_OK)

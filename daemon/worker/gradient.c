@@ -44,12 +44,11 @@ static tr_status submit_sums(struct attempt *a, enum trainer_tag tag, double *su
 	    a->error);
 }
 
-/* Sequences [first, last) of global sample numbers. */
-static tr_status compute_share(struct attempt *a, uint64_t first, uint64_t last)
+bool trainer_gradient(struct trainer *t, uint64_t first, uint64_t last,
+    const struct model_hooks *hooks)
 {
-	struct trainer *t = a->t;
 	size_t context = t->layout.config.context;
-	struct model_hooks hooks = { on_progress, NULL, a };
+	struct model_hooks now = { hooks->progress, NULL, hooks->arg };
 	for (uint64_t at = first; at < last; at += t->micro) {
 		size_t count = last - at < t->micro ? (size_t)(last - at) : t->micro;
 		double loss;
@@ -57,13 +56,20 @@ static tr_status compute_share(struct attempt *a, uint64_t first, uint64_t last)
 			samples_get(&t->samples, at + i, t->inputs + i * context,
 			    t->targets + i * context);
 		if (at + count == last)
-			hooks.gradients_final = on_final;
-		if (!model_gradient(t->model, t->inputs, t->targets, count, context, &hooks, &loss))
-			return stopped(a);
+			now.gradients_final = hooks->gradients_final;
+		if (!model_gradient(t->model, t->inputs, t->targets, count, context, &now, &loss))
+			return false;
 		t->sums->loss += loss;
 	}
 	t->sums->loss_tokens = (double)((last - first) * context);
-	return a->status;
+	return true;
+}
+
+/* Sequences [first, last) of global sample numbers. */
+static tr_status compute_share(struct attempt *a, uint64_t first, uint64_t last)
+{
+	struct model_hooks hooks = { on_progress, on_final, a };
+	return trainer_gradient(a->t, first, last, &hooks) ? a->status : stopped(a);
 }
 
 /* Who brings how many tokens, known to all before the work begins: a round that ends without one of them needs it (arrived.c). */
@@ -109,30 +115,36 @@ tr_status trainer_submit_step(struct trainer *t, const struct tr_round *round,
 	return a.status == TR_OK ? submit_sums(&a, TAG_LOSS, &t->sums->loss, 2) : a.status;
 }
 
-tr_status trainer_submit_validation(struct trainer *t, const struct tr_round *round,
-    struct tr_error *error)
+bool trainer_validate(struct trainer *t, unsigned index, unsigned contributors,
+    const struct model_hooks *hooks)
 {
-	struct attempt a = { .t = t, .error = error };
-	struct model_hooks hooks = { on_progress, NULL, &a };
 	size_t context = t->layout.config.context;
-	uint64_t next = t->samples.validation;
+	uint64_t next = index < contributors ? index : t->samples.validation;
 	t->sums->validation = t->sums->validation_tokens = 0;
-	if (trainer_contributes(round)) {
-		a.flags = TR_CONTRIBUTE;
-		next = round->index;
-	}
 	while (next < t->samples.validation) {
 		size_t count = 0;
 		double loss;
 		for (; count < t->micro && next < t->samples.validation; count++) {
 			samples_get_validation(&t->samples, next, t->inputs + count * context,
 			    t->targets + count * context);
-			next += round->contributors;
+			next += contributors;
 		}
-		if (!model_loss(t->model, t->inputs, t->targets, count, context, &hooks, &loss))
-			return stopped(&a);
+		if (!model_loss(t->model, t->inputs, t->targets, count, context, hooks, &loss))
+			return false;
 		t->sums->validation += loss;
 		t->sums->validation_tokens += (double)(count * context);
 	}
+	return true;
+}
+
+tr_status trainer_submit_validation(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error)
+{
+	struct attempt a = { .t = t, .error = error };
+	struct model_hooks hooks = { on_progress, NULL, &a };
+	if (trainer_contributes(round))
+		a.flags = TR_CONTRIBUTE;
+	if (!trainer_validate(t, round->index, round->contributors, &hooks))
+		return stopped(&a);
 	return submit_sums(&a, TAG_VALIDATION, &t->sums->validation, 2);
 }

@@ -74,7 +74,8 @@ static void update_part(void *arg, unsigned thread, unsigned threads)
 }
 
 double optim_step(const struct ops *ops, struct pool *pool, const struct layout *layout,
-    const struct optim_settings *s, const struct optim_arrays *arrays, double scale, uint64_t step)
+    const struct optim_settings *s, const struct optim_arrays *arrays, double scale, uint64_t step,
+    uint64_t age)
 {
 	double norm = optim_norm(ops, pool, arrays->grads, layout->count) * scale;
 	if (!isfinite(norm))
@@ -92,8 +93,8 @@ double optim_step(const struct ops *ops, struct pool *pool, const struct layout 
 			.beta1 = (float)s->beta1,
 			.beta2 = (float)s->beta2,
 			.eps = (float)s->eps,
-			.step_size = (float)(lr / (1 - exact_power(s->beta1, step))),
-			.variance_scale = (float)(1 / sqrt(1 - exact_power(s->beta2, step))),
+			.step_size = (float)(lr / (1 - exact_power(s->beta1, age))),
+			.variance_scale = (float)(1 / sqrt(1 - exact_power(s->beta2, age))),
 			.keep = 1,
 		},
 	};

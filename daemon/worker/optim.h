@@ -21,6 +21,7 @@ struct optim_settings {
 /* Arrays of layout->count numbers. */
 struct optim_arrays {
 	float *params, *grads, *first, *second;
+	float *outer; /* outer momentum (sync modes but ddp); NULL: none */
 };
 
 /* Learning rate of step 1..steps: linear warm-up, then a cosine that reaches min_lr at the last
@@ -30,10 +31,10 @@ double optim_lr(const struct optim_settings *settings, uint64_t step);
 /* Square root of the sum of squares, in f64, in an order that depends on `count` only. */
 double optim_norm(const struct ops *ops, struct pool *pool, const float *x, size_t count);
 
-/* Step `step` (from 1). grads are sums; the gradient is grads * scale (1 / tokens). Returns its
- * norm before clipping. Vectors (norms, biases) are not decayed. */
+/* Step `step` (from 1) of the schedule. grads are sums; the gradient is grads * scale (1 / tokens). `age`: gradients in the moments, this one
+ * included; equal to `step` unless the moments began later. Returns its norm before clipping. Vectors (norms, biases) are not decayed. */
 double optim_step(const struct ops *ops, struct pool *pool, const struct layout *layout,
     const struct optim_settings *settings, const struct optim_arrays *arrays, double scale,
-    uint64_t step);
+    uint64_t step, uint64_t age);
 
 #endif

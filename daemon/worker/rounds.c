@@ -16,7 +16,7 @@ static double monotonic_s(void)
 	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void measure_speed(struct trainer *t)
+void trainer_measure_speed(struct trainer *t)
 {
 	double now = monotonic_s(), before = t->last_round_s;
 	t->last_round_s = now;
@@ -34,7 +34,7 @@ static uint64_t salt(const struct trainer *t, uint64_t round)
 {
 	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
 	bool salted = round == t->counters->start + 1 || (every > 0 && (round - 1) % every == 0);
-	if (!salted)
+	if (!salted || t->outer.sync != NULL) /* tr_sync has its own */
 		return 0;
 	size_t bytes = t->layout.count * sizeof(float);
 	struct tr_digest all = tr_digest_of(t->arrays.params, bytes);
@@ -56,7 +56,7 @@ static void start_checkpoint(struct trainer *t, const struct tr_round *round)
 		trainer_report_event(t, error.text);
 }
 
-static void finish_checkpoint(struct trainer *t)
+void trainer_finish_checkpoint(struct trainer *t)
 {
 	struct saver_result result;
 	if (!saver_result(t->saver, false, &result))
@@ -80,7 +80,7 @@ static tr_status apply_step(struct trainer *t, const struct tr_round *round, str
 			trainer_report_event(t, event);
 	}
 	double norm = optim_step(t->ops, t->pool, &t->layout, &t->settings, &t->arrays, 1 / tokens,
-	    round->round);
+	    round->round, round->round);
 	t->counters->step = round->round;
 	t->counters->samples = round->round * t->batch;
 	t->counters->tokens += (uint64_t)t->sums->loss_tokens;
@@ -92,7 +92,7 @@ static tr_status apply_step(struct trainer *t, const struct tr_round *round, str
 		if (round->index == 0)
 			trainer_report_event(t, event);
 	}
-	measure_speed(t);
+	trainer_measure_speed(t);
 	if (round->index == 0)
 		trainer_report_step(t, round, t->sums->loss / t->sums->loss_tokens,
 		    trainer_validation_loss(t), norm);
@@ -160,18 +160,24 @@ static tr_status final_round(struct trainer *t, struct tr_round *round, bool *fi
 
 tr_status trainer_run(struct trainer *t, struct tr_error *error)
 {
-	for (bool finished = false; !finished;) {
-		struct tr_round round;
-		tr_status status = tr_round_begin(t->group, &round, error);
-		if (status == TR_OK)
-			status = round.round <= t->steps ? step_round(t, &round, error)
-			                                 : final_round(t, &round, &finished, error);
+	struct tr_round round = { 0 };
+	tr_status status = t->outer.sync != NULL ? outer_run(t, &round, error) : TR_OK;
+	bool begun = round.round > 0;
+	if (status != TR_OK)
+		return status;
+	for (bool finished = false; !finished; begun = false) {
+		if (!begun)
+			status = tr_round_begin(t->group, &round, error);
+		if (status == TR_OK && t->outer.sync == NULL && round.round <= t->steps)
+			status = step_round(t, &round, error);
+		else if (status == TR_OK)
+			status = final_round(t, &round, &finished, error);
 		if (status == TR_ERESTART)
 			log_info("trainer", "round %llu starts again: %s",
 			    (unsigned long long)round.round, error->text);
 		else if (status != TR_OK)
 			return status;
-		finish_checkpoint(t);
+		trainer_finish_checkpoint(t);
 	}
 	return TR_OK;
 }

@@ -43,6 +43,7 @@ void saver_destroy(struct saver *saver)
 	free(saver->copy.params);
 	free(saver->copy.first);
 	free(saver->copy.second);
+	free(saver->copy.outer);
 	free(saver);
 }
 
@@ -79,9 +80,11 @@ tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
 		    (unsigned long long)manifest->step, (unsigned long long)saver->manifest.step);
 	if (!copy_array(&saver->copy.params, arrays->params, bytes) ||
 	    !copy_array(&saver->copy.first, arrays->first, bytes) ||
-	    !copy_array(&saver->copy.second, arrays->second, bytes))
+	    !copy_array(&saver->copy.second, arrays->second, bytes) ||
+	    (arrays->outer != NULL && !copy_array(&saver->copy.outer, arrays->outer, bytes)))
 		return tr_error_set(error, TR_ENOMEM,
-		    "checkpoint of step %llu left out: no memory for a copy of the state (3 x %zu "
+		    "checkpoint of step %llu left out: no memory for a copy of the state (3 or 4 x "
+		    "%zu "
 		    "bytes)",
 		    (unsigned long long)manifest->step, bytes);
 	saver->manifest = *manifest;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "daemon/plan/job_sync.h"
 #include "daemon/worker/trainer_inside.h"
 
 static const char *text_or(const char *text, const char *otherwise)
@@ -113,7 +114,7 @@ static tr_status build_model(struct trainer *t, struct tr_error *error)
 	return TR_OK;
 }
 
-static tr_status declare_state(struct trainer *t, struct tr_error *error)
+static tr_status allocate_state(struct trainer *t, struct tr_error *error)
 {
 	size_t bytes = t->layout.count * sizeof(float);
 	t->arrays.params = tr_alloc(t->group, bytes);
@@ -127,6 +128,14 @@ static tr_status declare_state(struct trainer *t, struct tr_error *error)
 		return tr_error_set(error, TR_ENOMEM,
 		    "model: no shared memory for parameters, gradients and moments (4 x %zu MiB)",
 		    bytes >> 20);
+	model_bind(t->model, t->arrays.params, t->arrays.grads);
+	return job_sync_is_rare(t->spec->sync) ? outer_allocate(t, error) : TR_OK;
+}
+
+/* What a joiner needs; with an outer optimizer that is what tr_sync has declared, and the rest is each worker's own. */
+static tr_status declare_state(struct trainer *t, struct tr_error *error)
+{
+	size_t bytes = t->layout.count * sizeof(float);
 	const struct {
 		const char *name;
 		void *data;
@@ -135,13 +144,13 @@ static tr_status declare_state(struct trainer *t, struct tr_error *error)
 		{ "first moments", t->arrays.first, bytes },
 		{ "second moments", t->arrays.second, bytes },
 		{ "counters", t->counters, sizeof(*t->counters) } };
-	for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
+	size_t count = t->outer.sync != NULL ? 0 : sizeof(states) / sizeof(states[0]);
+	for (size_t i = 0; i < count; i++) {
 		tr_status status = tr_state_add(t->group, states[i].name, states[i].data,
 		    states[i].bytes, error);
 		if (status != TR_OK)
 			return tr_error_wrap(error, "declaring %s", states[i].name);
 	}
-	model_bind(t->model, t->arrays.params, t->arrays.grads);
 	return TR_OK;
 }
 
@@ -163,6 +172,7 @@ static tr_status begin_or_resume(struct trainer *t, struct tr_error *error)
 		    "counted "
 		    "from step %llu of this one",
 		    (unsigned long long)manifest.step);
+	t->outer.age = manifest.step;
 	*t->counters = (struct trainer_counters){ .start = manifest.step,
 		.step = manifest.step,
 		.samples = manifest.samples,
@@ -180,13 +190,18 @@ static tr_status prepare(struct trainer *t, struct tr_error *error)
 	if (status == TR_OK)
 		status = build_model(t, error);
 	if (status == TR_OK)
-		status = declare_state(t, error);
+		status = allocate_state(t, error);
 	if (status == TR_OK)
 		status = begin_or_resume(t, error);
+	if (status == TR_OK && job_sync_is_rare(t->spec->sync))
+		status = outer_create(t, error);
+	if (status == TR_OK)
+		status = declare_state(t, error);
 	if (status == TR_OK)
 		status = saver_create(&t->folder, &t->layout, &t->saver, error);
 	if (status == TR_OK)
-		status = tr_state_ready(t->group, t->counters->step, error);
+		status = tr_state_ready(t->group, t->outer.sync != NULL ? 0 : t->counters->step,
+		    error);
 	return status;
 }
 
@@ -213,6 +228,7 @@ void trainer_destroy(struct trainer *t)
 	if (t == NULL)
 		return;
 	saver_destroy(t->saver);
+	outer_destroy(t);
 	model_destroy(t->model);
 	pool_destroy(t->pool);
 	layout_finish(&t->layout);

@@ -9,6 +9,7 @@
 #include "daemon/worker/buckets.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/optim.h"
+#include "daemon/worker/outer.h"
 #include "daemon/worker/samples.h"
 #include "daemon/worker/saver.h"
 #include "daemon/worker/text.h"
@@ -57,6 +58,7 @@ struct trainer {
 	struct trainer_sums *sums;         /* in the group's memory */
 	int32_t *inputs, *targets;         /* [micro, context] */
 	char spec_digest[TR_DIGEST_HEX_MAX];
+	struct outer outer; /* sync modes but ddp */
 
 	struct checkpoint_folder folder;
 	struct saver *saver;
@@ -70,6 +72,13 @@ struct trainer {
  * because the round was abandoned. */
 tr_status trainer_submit_step(struct trainer *t, const struct tr_round *round,
     struct tr_error *error);
+/* gradient.c: adds the gradient of the samples [first, last) (global numbers) to arrays.grads, their loss to sums->loss; sums->loss_tokens says of
+ * how many tokens. hooks->gradients_final is called while the last of them are computed. False: hooks->progress said stop. */
+bool trainer_gradient(struct trainer *t, uint64_t first, uint64_t last,
+    const struct model_hooks *hooks);
+/* gradient.c: part `index` of the validation into sums->validation*; nothing if index is no contributor's. */
+bool trainer_validate(struct trainer *t, unsigned index, unsigned contributors,
+    const struct model_hooks *hooks);
 /* gradient.c: this worker's part of the validation. */
 tr_status trainer_submit_validation(struct trainer *t, const struct tr_round *round,
     struct tr_error *error);
@@ -95,6 +104,11 @@ void trainer_report_step(struct trainer *t, const struct tr_round *round, double
 double trainer_validation_loss(const struct trainer *t);
 /* Fresh manifest of the state now. */
 struct manifest trainer_manifest(const struct trainer *t);
+
+/* rounds.c: sums->loss_tokens were trained on since the last call. */
+void trainer_measure_speed(struct trainer *t);
+/* rounds.c: tells of a checkpoint that has been written meanwhile. */
+void trainer_finish_checkpoint(struct trainer *t);
 
 static inline bool trainer_contributes(const struct tr_round *round)
 {

@@ -66,8 +66,10 @@ static void build(struct probe *p, char **argv, size_t sequences, size_t micro, 
 	check(pool_create(threads, &p->pool, &error), &error);
 	check(model_create(&p->layout, micro, p->pool, &p->model, &error), &error);
 	size_t bytes = p->layout.count * sizeof(float);
-	p->arrays = (struct optim_arrays){ zeroed(bytes), zeroed(bytes), zeroed(bytes),
-		zeroed(bytes) };
+	p->arrays = (struct optim_arrays){ .params = zeroed(bytes),
+		.grads = zeroed(bytes),
+		.first = zeroed(bytes),
+		.second = zeroed(bytes) };
 	p->sequences = sequences;
 	p->micro = micro;
 	p->inputs = zeroed(sequences * config.context * sizeof(int32_t));
@@ -88,7 +90,8 @@ static double train_step(struct probe *p, const struct optim_settings *settings)
 	}
 	double tokens = (double)(p->sequences * p->length);
 	(void)optim_step(ops_choose(), p->pool, &p->layout, settings, &p->arrays, 1 / tokens,
-	    ++p->step);
+	    p->step + 1, p->step + 1);
+	p->step++;
 	return total / tokens;
 }
 

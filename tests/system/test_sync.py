@@ -186,7 +186,7 @@ def test_death_and_join(group, mode):
 
 
 def test_options_that_cannot_be(group):
-    for options, words in [(dict(H=4, P=3, tau=3), "overlap: found 3, allowed: 0 to 1"),
+    for options, words in [(dict(H=4, P=3, tau=3), "sync.overlap: found 3, allowed: 0 to 1"),
                            (dict(H=2, P=3), "inner_steps: found 2, allowed: at least one a fragment, 3"),
                            (dict(H=50, P=4), "fragments: found 4, allowed: 1 to 3"),
                            (dict(H=4, eta=11), "outer_lr: found 11, allowed: more than 0, at most 10")]:

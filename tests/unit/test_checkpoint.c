@@ -42,8 +42,12 @@ static int setup(void **state)
 	assert_non_null(f);
 	assert_int_equal(layout_init(&config, &f->layout, NULL), TR_OK);
 	size_t count = f->layout.count;
-	f->arrays = (struct optim_arrays){ noise(count, 1), NULL, noise(count, 2), noise(count, 3) };
-	f->back = (struct optim_arrays){ noise(count, 0), NULL, noise(count, 0), noise(count, 0) };
+	f->arrays = (struct optim_arrays){ .params = noise(count, 1),
+		.first = noise(count, 2),
+		.second = noise(count, 3) };
+	f->back = (struct optim_arrays){ .params = noise(count, 0),
+		.first = noise(count, 0),
+		.second = noise(count, 0) };
 	(void)snprintf(f->folder.dir, sizeof(f->folder.dir), "/tmp/test_checkpoint_XXXXXX");
 	assert_non_null(mkdtemp(f->folder.dir));
 	f->folder.keep = 2;

@@ -161,6 +161,9 @@ static void test_text_refused(void **state)
 	    "model.layers: found '99999999999999999999999', allowed: a whole number from 1 to 256");
 	sets_refused("sync.on_loss", "pray", "sync.on_loss: found 'pray', allowed: replay or drop");
 	sets_refused("sync.on_loss", "repl", "sync.on_loss: found 'repl', allowed: replay or drop");
+	sets_refused("sync.mode", "dilocco",
+	    "sync.mode: found 'dilocco', allowed: ddp or local_sgd or diloco or streaming or "
+	    "eager");
 	sets_refused("sync.deterministic", "yes",
 	    "sync.deterministic: found 'yes', allowed: true or false");
 	sets_refused("data.validation", "60%",
@@ -214,6 +217,20 @@ static void test_whole_refused(void **state)
 	spec = good();
 	set_good(spec, "train.min_lr", "0.1");
 	refused(spec, "train.min_lr: found 0.1, allowed: at most train.lr, which is 0.001");
+
+	spec = good();
+	set_good(spec, "sync.inner_steps", "64");
+	refused(spec,
+	    "sync.mode: found ddp with settings of the other modes, allowed: local_sgd or diloco "
+	    "or streaming or eager, or none of inner_steps, outer_lr, outer_momentum, fragments, "
+	    "overlap, alpha, codec, feedback");
+
+	spec = good();
+	set_good(spec, "sync.mode", "streaming");
+	set_good(spec, "sync.inner_steps", "60");
+	set_good(spec, "sync.fragments", "3");
+	set_good(spec, "sync.overlap", "21");
+	refused(spec, "sync.overlap: found 21, allowed: 0 to 20, inner_steps / fragments");
 
 	spec = good();
 	set_good(spec, "mesh.min_nodes", "4");

@@ -63,8 +63,10 @@ static int setup(void **state)
 	assert_int_equal(pool_create(2, &f.pool, NULL), TR_OK);
 	assert_int_equal(model_create(&f.layout, SEQUENCES, f.pool, &f.model, NULL), TR_OK);
 	size_t count = f.layout.count;
-	f.arrays = (struct optim_arrays){ zeroed(count), zeroed(count), zeroed(count),
-		zeroed(count) };
+	f.arrays = (struct optim_arrays){ .params = zeroed(count),
+		.grads = zeroed(count),
+		.first = zeroed(count),
+		.second = zeroed(count) };
 	if (weights_load(&f.layout, "", &f.golden, f.arrays.params, &error) != TR_OK)
 		fail_msg("%s", error.text);
 	model_bind(f.model, f.arrays.params, f.arrays.grads);
@@ -160,7 +162,7 @@ static void test_losses(void **state)
 	for (uint64_t step = 1; step <= STEPS; step++) {
 		losses[step - 1] = (float)gradient(f);
 		(void)optim_step(ops_choose(), f->pool, &f->layout, &settings, &f->arrays,
-		    1.0 / ROWS, step);
+		    1.0 / ROWS, step, step);
 	}
 	assert_close("losses", losses, 1, golden, STEPS, 1e-5);
 }

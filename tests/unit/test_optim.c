@@ -97,7 +97,7 @@ static double run_steps(struct fixture *f, const struct ops *ops, unsigned threa
 	for (uint64_t step = 1; step <= 5; step++) {
 		for (size_t i = 0; i < f->layout.count; i++)
 			f->arrays.grads[i] = (float)rng_unit(rng_key(step, 0, 0), 0, i) - 0.4f;
-		norms += optim_step(ops, pool, &f->layout, &s, &f->arrays, 0.01, step);
+		norms += optim_step(ops, pool, &f->layout, &s, &f->arrays, 0.01, step, step);
 	}
 	pool_destroy(pool);
 	return norms;
@@ -154,7 +154,7 @@ static void test_not_finite_changes_nothing(void **state)
 	setup(&before);
 	assert_int_equal(pool_create(1, &pool, NULL), TR_OK);
 	f.arrays.grads[f.layout.count / 2] = NAN;
-	assert_true(isnan(optim_step(ops_choose(), pool, &f.layout, &s, &f.arrays, 1, 1)));
+	assert_true(isnan(optim_step(ops_choose(), pool, &f.layout, &s, &f.arrays, 1, 1, 1)));
 	assert_memory_equal(f.arrays.params, before.arrays.params, f.layout.count * sizeof(float));
 	pool_destroy(pool);
 	teardown(&f);
@@ -177,7 +177,7 @@ static void test_decay(void **state)
 	setup(&f);
 	setup(&before);
 	assert_int_equal(pool_create(1, &pool, NULL), TR_OK);
-	(void)optim_step(ops_choose(), pool, &f.layout, &s, &f.arrays, 1, 1);
+	(void)optim_step(ops_choose(), pool, &f.layout, &s, &f.arrays, 1, 1, 1);
 	for (size_t t = 0; t < f.layout.tensor_count; t++) {
 		const struct layout_tensor *tensor = &f.layout.tensors[t];
 		for (size_t i = 0; i < layout_numbers(tensor); i++) {

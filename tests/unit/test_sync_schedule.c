@@ -90,19 +90,19 @@ static void defaults_are_the_papers(void **state)
 	struct tr_sync_options o = mode(TR_SYNC_DILOCO);
 	struct tr_error error;
 
-	assert_int_equal(sync_options_complete(&o, 12, &error), TR_OK);
+	assert_int_equal(tr_sync_complete(&o, 12, &error), TR_OK);
 	assert_true(o.inner_steps == 500 && o.outer_lr == 0.7 && o.outer_momentum == 0.9);
 	assert_true(o.fragments == 1 && o.overlap == 0 && o.alpha == 0);
 	o = mode(TR_SYNC_STREAMING);
-	assert_int_equal(sync_options_complete(&o, 3, &error), TR_OK);
+	assert_int_equal(tr_sync_complete(&o, 3, &error), TR_OK);
 	assert_true(o.inner_steps == 100 && o.outer_lr == 0.4 && o.fragments == 3);
 	assert_true(o.overlap == 1 && o.alpha == 0.5);
 	o = mode(TR_SYNC_EAGER);
-	assert_int_equal(sync_options_complete(&o, 12, &error), TR_OK);
+	assert_int_equal(tr_sync_complete(&o, 12, &error), TR_OK);
 	assert_true(o.overlap == 500 && o.fragments == 1);
 	o = mode(TR_SYNC_LOCAL_SGD);
 	o.codec = TR_CODEC_INT2;
-	assert_int_equal(sync_options_complete(&o, 12, &error), TR_OK);
+	assert_int_equal(tr_sync_complete(&o, 12, &error), TR_OK);
 	assert_true(o.outer_lr == 1 && o.outer_momentum == 0 && o.feedback == 0.95);
 }
 
@@ -111,10 +111,10 @@ static void options_that_cannot_be_are_named(void **state)
 	(void)state;
 	struct tr_sync_options base = mode(TR_SYNC_EAGER), o;
 	struct tr_error error;
-#define REFUSED(field, value, words)                                       \
-	o = base;                                                          \
-	o.field = value;                                                   \
-	assert_int_equal(sync_options_complete(&o, 4, &error), TR_EINVAL); \
+#define REFUSED(field, value, words)                                  \
+	o = base;                                                     \
+	o.field = value;                                              \
+	assert_int_equal(tr_sync_complete(&o, 4, &error), TR_EINVAL); \
 	assert_non_null(strstr(error.text, words))
 	REFUSED(overlap, 3, "overlap: found 3, allowed: inner_steps in eager mode");
 	REFUSED(fragments, 2, "fragments: found 2, allowed: 1 unless the mode is streaming");

@@ -489,11 +489,84 @@ static void test_bad_jobs(void **state)
 	job_finish(&j);
 }
 
+/* ---- low-communication training ---- */
+
+static void talk_rarely(struct job *j, const char *mode, uint64_t inner_steps)
+{
+	j->sync.mode = (char *)(uintptr_t)mode;
+	j->sync.inner_steps = inner_steps;
+}
+
+/* Parameters averaged after each step of a single worker are that worker's. */
+static void test_local_sgd_of_one_is_training(void **state)
+{
+	(void)state;
+	struct job j;
+	struct fake_world plain, w;
+	struct peer_run alone, run;
+	job_init(&j, 8);
+	undisturbed(&j, &plain, &alone);
+	talk_rarely(&j, "local_sgd", 1);
+	undisturbed(&j, &w, &run);
+	assert_true(distance(&alone, &run) < 1e-5);
+	assert_true(fabs(plain.groups[0].loss - w.groups[0].loss) < 1e-5);
+	assert_true(fabs(plain.groups[0].val_loss - w.groups[0].val_loss) < 1e-5);
+	assert_int_equal(w.groups[0].steps_reported, 8);
+	runs_finish(&plain, &alone);
+	runs_finish(&w, &run);
+	job_finish(&j);
+}
+
+/* A single worker's moments are all there are, so nothing is lost at a merge. */
+static void test_diloco_resumes_bit_for_bit(void **state)
+{
+	(void)state;
+	struct job j;
+	char whole[256], resumed[256];
+	job_init(&j, 12);
+	talk_rarely(&j, "diloco", 3);
+	train_to(&j, 12, "whole", "");
+	train_to(&j, 6, "half", "");
+	train_to(&j, 12, "resumed", "half");
+	(void)snprintf(whole, sizeof(whole), "%s/whole/latest", j.folder);
+	(void)snprintf(resumed, sizeof(resumed), "%s/resumed/latest", j.folder);
+	assert_same_file(whole, resumed, MANIFEST_MODEL);
+	assert_same_file(whole, resumed, MANIFEST_OPTIMIZER);
+	job_finish(&j);
+}
+
+static void test_workers_that_talk_rarely_agree(void **state)
+{
+	(void)state;
+	static const char *const modes[] = { "local_sgd", "diloco", "streaming", "eager" };
+	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+		struct job j;
+		struct fake_world w;
+		struct peer_run runs[FAKE_PEERS_MAX];
+		job_init(&j, 30);
+		talk_rarely(&j, modes[i], 5);
+		fake_world_init(&w, 3);
+		w.restart_at = 3;         /* a round that is abandoned and begun again */
+		w.groups[2].joins_at = 2; /* and one who comes later */
+		run_world(&j, &w, runs);
+		for (unsigned p = 0; p < 3; p++) {
+			assert_ok(&runs[p]);
+			assert_same_bits(&runs[0], &runs[p]);
+		}
+		assert_true(w.groups[0].first_loss > 4 && w.groups[0].val_loss < 3);
+		runs_finish(&w, runs);
+		job_finish(&j);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_learns),
 		cmocka_unit_test(test_resume_is_bit_for_bit),
+		cmocka_unit_test(test_local_sgd_of_one_is_training),
+		cmocka_unit_test(test_diloco_resumes_bit_for_bit),
+		cmocka_unit_test(test_workers_that_talk_rarely_agree),
 		cmocka_unit_test(test_workers_do_not_matter),
 		cmocka_unit_test(test_replay_leaves_no_trace),
 		cmocka_unit_test(test_death_and_join),

@@ -67,7 +67,10 @@ static void options_of(struct builder *b)
 	const Traind__V1__Sync *sync = job->spec->train != NULL ? job->spec->train->sync : NULL;
 	if (sync == NULL)
 		return;
-	if (strcmp(sync->on_loss, "drop") == 0)
+	if (strcmp(sync->mode, "ddp") !=
+	    0) /* one set of peers for what is averaged and for its weights */
+		b->policy = TRAIND__PEER__POLICY__POLICY_UNIFORM;
+	else if (strcmp(sync->on_loss, "drop") == 0)
 		b->policy = TRAIND__PEER__POLICY__POLICY_KEEP;
 	b->algorithm = algorithm_of(sync->algorithm);
 	b->deterministic = sync->deterministic;

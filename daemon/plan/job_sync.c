@@ -1,0 +1,41 @@
+#include "daemon/plan/job_sync.h"
+
+#include <string.h>
+
+/* Place of `name` in `names`; `count`: it is not among them. */
+static unsigned place(const char *name, const char *const *names, unsigned count)
+{
+	unsigned at = 0;
+	while (at < count && strcmp(name, names[at]) != 0)
+		at++;
+	return at;
+}
+
+bool job_sync_is_rare(const Traind__V1__Sync *sync)
+{
+	return sync != NULL && sync->mode != NULL && sync->mode[0] != '\0' &&
+	    strcmp(sync->mode, "ddp") != 0;
+}
+
+tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
+    struct tr_sync_options *options, struct tr_error *error)
+{
+	static const char *const modes[] = { "", "local_sgd", "diloco", "streaming", "eager" };
+	static const char *const codecs[] = { "none", "bf16", "int8", "int4", "e3m0", "int2" };
+	const Traind__V1__Sync *sync = spec->sync;
+	const char *codec = sync->codec != NULL && sync->codec[0] != '\0' ? sync->codec : "none";
+	struct tr_sync_options o = TR_SYNC_OPTIONS_INIT;
+	o.mode = (enum tr_sync_mode)place(sync->mode, modes, sizeof(modes) / sizeof(modes[0]));
+	o.codec = (enum tr_codec)place(codec, codecs, sizeof(codecs) / sizeof(codecs[0]));
+	o.steps = steps;
+	o.inner_steps = sync->inner_steps;
+	o.outer_lr = sync->outer_lr;
+	o.fragments = sync->fragments;
+	/* In a job 0 is "unset", here a negative number is. */
+	o.outer_momentum = sync->outer_momentum > 0 ? sync->outer_momentum : -1;
+	o.overlap = sync->overlap > 0 ? (int64_t)sync->overlap : -1;
+	o.alpha = sync->alpha > 0 ? sync->alpha : -1;
+	o.feedback = sync->feedback > 0 ? sync->feedback : -1;
+	*options = o;
+	return tr_sync_complete(options, job_sync_layers(spec->model), error);
+}

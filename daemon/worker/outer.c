@@ -1,0 +1,222 @@
+#include "daemon/worker/outer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "daemon/plan/job_sync.h"
+#include "daemon/worker/trainer_inside.h"
+
+/* What is summed with each merge. */
+enum { SUM_LOSS, SUM_TOKENS, SUM_VALIDATION, SUM_VALIDATION_TOKENS };
+
+/* Embeddings and the last norm are layers of their own. */
+static unsigned layer_of(const struct layout *layout, size_t offset)
+{
+	unsigned layer = 0;
+	while (
+	    layer < layout->config.layers && offset >= layout_layer(layout, layer, LAYOUT_NORM1_W))
+		layer++;
+	return offset >= layout_last_norm(layout, 0) ? layer + 1 : layer;
+}
+
+static tr_status create_sync(struct trainer *t, struct tr_error *error)
+{
+	struct tr_sync_options options;
+	tr_status status = job_sync_options(t->spec, t->steps - t->counters->start, &options, error);
+	struct tr_sync_tensor *tensors = calloc(t->layout.tensor_count, sizeof(*tensors));
+	if (status == TR_OK && tensors == NULL)
+		status = tr_error_set(error, TR_ENOMEM, "no memory for a table of tensors");
+	for (size_t i = 0; status == TR_OK && i < t->layout.tensor_count; i++) {
+		const struct layout_tensor *tensor = &t->layout.tensors[i];
+		tensors[i] = (struct tr_sync_tensor){ tensor->name,
+			t->arrays.params + tensor->offset, layout_numbers(tensor),
+			layer_of(&t->layout, tensor->offset) };
+	}
+	if (status == TR_OK)
+		status = tr_sync_create(t->group, &options, tensors, t->layout.tensor_count,
+		    &t->outer.sync, error);
+	free(tensors);
+	return status;
+}
+
+tr_status outer_allocate(struct trainer *t, struct tr_error *error)
+{
+	t->outer.params = calloc(t->layout.count, sizeof(float));
+	t->arrays.outer = calloc(t->layout.count, sizeof(float));
+	if (t->outer.params == NULL || t->arrays.outer == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for outer parameters");
+	return TR_OK;
+}
+
+tr_status outer_create(struct trainer *t, struct tr_error *error)
+{
+	if (t->counters->start >= t->steps)
+		return tr_error_set(error, TR_EINVAL,
+		    "checkpoint.resume: found a checkpoint of step %llu, allowed: one before the "
+		    "last step, train.steps: %llu",
+		    (unsigned long long)t->counters->start, (unsigned long long)t->steps);
+	tr_status status = create_sync(t, error);
+	if (status != TR_OK)
+		return status;
+	for (size_t i = 0; i < t->layout.tensor_count; i++)
+		memcpy(tr_sync_momentum(t->outer.sync, i),
+		    t->arrays.outer + t->layout.tensors[i].offset,
+		    layout_numbers(&t->layout.tensors[i]) * sizeof(float));
+	return TR_OK;
+}
+
+void outer_destroy(struct trainer *t)
+{
+	tr_sync_destroy(t->outer.sync);
+	free(t->outer.params);
+	free(t->arrays.outer);
+}
+
+void outer_fetch(struct trainer *t)
+{
+	for (size_t i = 0; i < t->layout.tensor_count; i++) {
+		const struct layout_tensor *tensor = &t->layout.tensors[i];
+		size_t bytes = layout_numbers(tensor) * sizeof(float);
+		memcpy(t->outer.params + tensor->offset, tr_sync_outer(t->outer.sync, i), bytes);
+		memcpy(t->arrays.outer + tensor->offset, tr_sync_momentum(t->outer.sync, i), bytes);
+	}
+}
+
+/* An abandoned round takes no work from us: tr_sync_step begins it again. */
+static bool on_progress(void *arg)
+{
+	(void)tr_progress(arg);
+	return true;
+}
+
+/* Done by the job, also before this run. */
+static uint64_t step_of(const struct trainer *t, const struct tr_sync_now *now)
+{
+	return t->counters->start + now->step;
+}
+
+/* With more workers than sequences, some compute one that another computes too. */
+static void share(const struct trainer *t, const struct tr_sync_now *now, uint64_t *first,
+    uint64_t *last)
+{
+	samples_share(t->batch, now->index, now->contributors, first, last);
+	if (*first == *last)
+		*last = *first + 1;
+	*first += step_of(t, now) * t->batch;
+	*last += step_of(t, now) * t->batch;
+}
+
+static void inner_step(struct trainer *t, const struct tr_sync_now *now, struct tr_sync_work *did)
+{
+	struct model_hooks hooks = { on_progress, NULL, t->group };
+	uint64_t first, last;
+	memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
+	t->sums->loss = 0;
+	share(t, now, &first, &last);
+	(void)trainer_gradient(t, first, last, &hooks); /* it is never told to stop */
+	double norm = optim_step(t->ops, t->pool, &t->layout, &t->settings, &t->arrays,
+	    1 / t->sums->loss_tokens, step_of(t, now) + 1, ++t->outer.age);
+	if (!isfinite(norm)) {
+		char event[256];
+		t->outer.age--;
+		(void)snprintf(event, sizeof(event),
+		    "step %llu was not applied by worker %u: its gradient is not finite (lower "
+		    "train.lr?)",
+		    (unsigned long long)step_of(t, now) + 1, now->index);
+		trainer_report_event(t, event);
+	}
+	*did = (struct tr_sync_work){ .tokens = t->sums->loss_tokens,
+		.samples = (double)(last - first) };
+	did->sums[SUM_LOSS] = t->sums->loss;
+	did->sums[SUM_TOKENS] = t->sums->loss_tokens;
+	did->sums[SUM_VALIDATION] = t->outer.val_loss;
+	did->sums[SUM_VALIDATION_TOKENS] = t->outer.val_tokens;
+	t->outer.val_loss = t->outer.val_tokens = 0;
+}
+
+/* Whether a multiple of `every` lies in (before, now]. */
+static bool crossed(uint64_t every, uint64_t before, uint64_t now)
+{
+	return every > 0 && now / every > before / every;
+}
+
+/* This worker's part of a validation of the outer parameters; reported with the next merge. */
+static void validate(struct trainer *t, const struct tr_sync_now *now)
+{
+	struct model_hooks hooks = { on_progress, NULL, t->group };
+	outer_fetch(t);
+	model_bind(t->model, t->outer.params, NULL);
+	(void)trainer_validate(t, now->index, now->contributors, &hooks);
+	model_bind(t->model, t->arrays.params, t->arrays.grads);
+	t->outer.val_loss = t->sums->validation;
+	t->outer.val_tokens = t->sums->validation_tokens;
+}
+
+static void checkpoint(struct trainer *t, uint64_t before)
+{
+	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
+	struct tr_error error;
+	if (t->folder.dir[0] == '\0' || !crossed(every, before, t->counters->step))
+		return;
+	outer_fetch(t);
+	struct optim_arrays arrays = t->arrays;
+	struct manifest manifest = trainer_manifest(t);
+	arrays.params = t->outer.params;
+	if (saver_start(t->saver, &arrays, &manifest, &error) != TR_OK)
+		trainer_report_event(t, error.text);
+}
+
+static void merged(struct trainer *t, const struct tr_sync_now *now)
+{
+	uint64_t before = t->counters->step;
+	struct tr_round round = { .round = now->merged_round,
+		.view = now->view,
+		.index = now->index,
+		.contributors = now->contributors,
+		.peers = now->peers };
+	t->counters->step = step_of(t, now);
+	t->counters->samples = step_of(t, now) * t->batch;
+	t->counters->tokens += (uint64_t)now->sums[SUM_TOKENS];
+	t->sums->loss_tokens = now->sums[SUM_TOKENS]; /* of all, for the speed */
+	trainer_measure_speed(t);
+	double val_tokens = now->sums[SUM_VALIDATION_TOKENS];
+	if (now->index == 0 && now->sums[SUM_TOKENS] > 0)
+		trainer_report_step(t, &round, now->sums[SUM_LOSS] / now->sums[SUM_TOKENS],
+		    val_tokens > 0 ? now->sums[SUM_VALIDATION] / val_tokens : NAN, NAN);
+	if (now->finished)
+		return;
+	if (now->index == 0)
+		checkpoint(t, before);
+	if (t->samples.validation > 0 &&
+	    crossed(t->spec->optimizer->eval_every, before, t->counters->step))
+		validate(t, now);
+}
+
+/* A joiner comes in the middle: by then whole batches were trained on. */
+static void started(struct trainer *t, const struct tr_sync_now *now)
+{
+	t->counters->step = step_of(t, now);
+	t->counters->samples = t->counters->step * t->batch;
+	t->counters->tokens += now->step * t->batch * t->layout.config.context;
+}
+
+tr_status outer_run(struct trainer *t, struct tr_round *after, struct tr_error *error)
+{
+	struct tr_sync_now now;
+	struct tr_sync_work did;
+	tr_status status = tr_sync_start(t->outer.sync, &now, error);
+	if (status == TR_OK)
+		started(t, &now);
+	while (status == TR_OK && !now.finished) {
+		inner_step(t, &now, &did);
+		status = tr_sync_step(t->outer.sync, &did, &now, error);
+		if (status == TR_OK && now.merged)
+			merged(t, &now);
+		trainer_finish_checkpoint(t);
+	}
+	*after = now.after;
+	return status;
+}

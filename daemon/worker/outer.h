@@ -1,0 +1,32 @@
+/* Low-communication training (sync.mode other than ddp): each worker takes inner steps on its share of the global batch with an AdamW of its own,
+ * tr_sync merges. What is validated, saved and exported are the outer parameters.
+ *
+ * The moments of AdamW are this worker's own. One that comes later starts with none, and their age counts from there.
+ */
+#ifndef TR_DAEMON_WORKER_OUTER_H
+#define TR_DAEMON_WORKER_OUTER_H
+
+#include "collectives/sync.h"
+
+struct trainer;
+
+struct outer {
+	tr_sync *sync; /* NULL: ddp */
+	float *params; /* outer ones in the model's layout: a copy, made when it is wanted; arrays.outer is that of their momentum */
+	uint64_t age;  /* gradients in AdamW's moments */
+	double val_loss; /* sum and tokens of this worker's part of a validation that is not yet reported */
+	double val_tokens;
+};
+
+/* Before the arrays are filled with what to begin with; and after it. */
+tr_status outer_allocate(struct trainer *t, struct tr_error *error);
+tr_status outer_create(struct trainer *t, struct tr_error *error);
+void outer_destroy(struct trainer *t);
+
+/* All inner steps. *after: a round that is already under way (struct tr_sync_now), or zeros. */
+tr_status outer_run(struct trainer *t, struct tr_round *after, struct tr_error *error);
+
+/* Brings the copies up to date. */
+void outer_fetch(struct trainer *t);
+
+#endif

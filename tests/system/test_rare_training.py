@@ -1,0 +1,47 @@
+"""Native jobs that talk rarely (sync.mode other than ddp) on real daemons: the example files at small size; a death and a join."""
+import pytest
+
+from harness import Cluster, trainctl
+from stubs import ROOT, pb
+from test_training import BATCH, job_spec, metrics, reach_file, another_than_the_writer, text  # noqa: F401 (a fixture)
+
+
+def rare(mode, *words, **sync):
+    spec = job_spec(*words)
+    spec.train.sync.Clear()
+    spec.train.sync.MergeFrom(pb.Sync(mode=mode, **sync))
+    return spec
+
+
+@pytest.mark.parametrize("name", ["diloco-wan", "streaming-wan"])
+def test_example_file_runs_small(tmp_path, name):
+    """Each file of configs/ that talks rarely, with a smaller model and fewer steps."""
+    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        sizes = {"train.steps": 150, "train.batch_tokens": 512, "model.layers": 2, "model.width": 32, "model.context": 64,
+                 "train.warmup": 10, "train.eval_every": 50, "train.eval_sequences": 4, "checkpoint.every": 60,
+                 "checkpoint.dir": tmp_path / "run"}
+        words = [word for key, value in sizes.items() for word in ("--set", f"{key}={value}")]
+        trainctl("--address", cluster.memberd.address, "launch", ROOT / "configs" / f"{name}.yaml", *words)
+    rows = metrics(tmp_path / "run")
+    assert max(rows) == 150 and rows[150]["loss"] < rows[min(rows)]["loss"] - 0.3
+    assert (tmp_path / "run" / "latest" / "model.safetensors").exists()
+    assert any(row["val_loss"] for row in rows.values())
+
+
+@pytest.mark.parametrize("mode,settings", [("diloco", {}), ("streaming", dict(fragments=2, overlap=2)), ("eager", {})])
+def test_death_and_join(tmp_path, text, mode, settings):  # noqa: F811
+    """A node dies, later one comes; every round is recorded once, all members hold the same outer parameters at the end (else the job fails), samples
+    that count are at most those of the steps."""
+    steps, run = 320, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=3) as cluster:
+        job = cluster.submit(rare(mode, text, run, 3, steps, inner_steps=10, codec="int8", **settings))
+        reach_file(run, 60)
+        another_than_the_writer(cluster, job).kill9()
+        reach_file(run, 120)
+        cluster.add_node()
+        done = cluster.wait_job(job, "DONE")
+        assert done.rounds.committed == done.rounds.recorded
+        assert 0.6 * steps * BATCH < done.rounds.samples <= steps * BATCH
+        assert "enters" in cluster.events(done) and "was lost" in cluster.events(done)
+    rows = metrics(run)
+    assert rows[steps]["contributors"] == 3 and rows[steps]["loss"] < rows[min(rows)]["loss"]
