@@ -13,20 +13,32 @@
  *	if (tr_group_join(&options, &group, &error) != TR_OK)
  *		die(error.text);
  *	float *x = tr_alloc(group, count * sizeof(float));
+ *	if (x == NULL)
+ *		die("out of memory");
+ *	if (tr_state_ready(group, 0, &error) != TR_OK)  // state that a joiner needs is declared before: tr_state_add
+ *		die(error.text);
  *	for (;;) {
  *		struct tr_round round;
- *		tr_round_begin(group, &round, &error);          // blocks until the group has a view
+ *		if (tr_round_begin(group, &round, &error) != TR_OK) // blocks until the group has a view
+ *			die(error.text);
+ *		unsigned flags = round.index < round.contributors ? TR_CONTRIBUTE : 0; // not in a joiner's first round
  *		fill(x, round.index, round.contributors);
- *		tr_allreduce(group, 0, x, count, TR_F32, TR_SUM, TR_CONTRIBUTE, &error); // returns at once
- *		tr_status st = tr_round_commit(group, &(struct tr_commit){ .samples = 1 }, &round, &error);
+ *		tr_status st = tr_allreduce(group, 0, x, count, TR_F32, TR_SUM, flags, &error); // returns at once
+ *		if (st == TR_OK && round.receive_state)
+ *			st = tr_state_receive(group, &error);
+ *		if (st == TR_OK)
+ *			st = tr_round_commit(group, &(struct tr_commit){ .samples = 1 }, &round, &error);
  *		if (st == TR_ERESTART)
  *			continue;                               // policy replay: compute again
+ *		if (st != TR_OK)
+ *			die(error.text);
  *		...                                             // x is the sum, on every peer the same bits
  *	}
  *	tr_group_leave(group);
  *
  * Threads: one caller thread per group at a time; an engine thread (here, or in traind) communicates
- * meanwhile. Buffers given to tr_submit stay borrowed until tr_round_commit returns for that round.
+ * meanwhile. Buffers given to tr_submit stay borrowed until the round is decided: until tr_round_commit returns with anything but
+ * TR_ETIMEDOUT, which only comes with an op_deadline_ms.
  * No call waits for ever: it ends with a result or an error that names the peer it waited for. (Callers that wait for each other
  * need op_deadline_ms for that; see tr_wait.)
  * The library never exits, never aborts on a peer's bytes. C99.
@@ -38,7 +50,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/error.h"
 #include "common/status.h"
 
 #ifdef __cplusplus
@@ -104,7 +115,8 @@ enum tr_transport {
 };
 
 /* Structs that begin with size_of grow at their end only: a program that was compiled with an older header, or finds an
- * older library, works as long as it leaves at zero what the library does not know. */
+ * older library, works as long as it leaves at zero what the library does not know. The others that may grow have room for it, `reserved`: zero,
+ * whoever fills the struct, so initialise what you give as a whole (`= { 0 }`, or by naming fields). */
 struct tr_join_options {
 	size_t size_of;         /* sizeof(struct tr_join_options) */
 	const char *membership; /* "host:port" of memberd */
@@ -116,7 +128,9 @@ struct tr_join_options {
 	bool deterministic; /* bits do not depend on ring order, algorithm or arrival order */
 	bool insecure;
 	uint32_t segment_bytes;  /* 0: default */
-	uint32_t op_deadline_ms; /* 0: none beyond the membership's own detection */
+	/* Of begin, wait, commit and receive: how long one call may wait before it returns TR_ETIMEDOUT. The round goes on all the same, its
+	 * buffers stay borrowed, and the call can be made again. 0: no limit beyond the membership's own detection */
+	uint32_t op_deadline_ms;
 	uint32_t unused;         /* padding of the first version: never read */
 	enum tr_transport transport;
 	unsigned sockets;       /* TCP connections to each peer; 0: as many as the link needs */
@@ -167,6 +181,7 @@ struct tr_round {
 	bool receive_state;
 	bool partial;   /* after commit: some contributor's data is missing somewhere (keep) */
 	unsigned peers; /* members of the view */
+	uint64_t reserved[4];
 };
 
 /* Begins the next round (or the same one again after TR_ERESTART). Blocks until the group has a view with
@@ -289,11 +304,15 @@ struct tr_commit {
 	 * (tr_wait): data of a peer that died after it was everywhere counts. 0 if unused. */
 	uint64_t samples;
 	uint64_t salt; /* must be equal on all peers (a digest of the state, say); 0 if unused */
+	uint64_t reserved[4]; /* zero */
 };
 
 /* Closes the round: waits for all ops, exchanges digests, and returns TR_OK with the round decided on every
  * peer. TR_ERESTART: abandoned, nothing may be applied, begin again. TR_EDIGEST,
- * TR_EMISMATCH: peers disagree; the text names them. TR_EPEERLOST, TR_ETIMEDOUT: names the peer. */
+ * TR_EMISMATCH: peers disagree; the text names them. TR_EPEERLOST: names the peer.
+ *
+ * TR_ETIMEDOUT (with an op_deadline_ms; names the peer): nothing is decided. The round is closed and goes on: its buffers stay borrowed, none
+ * may be read, filled or freed, and no op be added. Call it again, or leave; the first call's `commit` counts. */
 TR_API tr_status tr_round_commit(tr_group *group, const struct tr_commit *commit,
     struct tr_round *round, struct tr_error *error);
 
@@ -387,6 +406,7 @@ struct tr_report {
 	uint64_t step, steps;
 	double loss, val_loss, tokens_per_s, grad_norm, lr;
 	const char *checkpoint, *event, *sample;
+	uint64_t reserved[4];
 };
 TR_API tr_status tr_report(tr_group *group, const struct tr_report *report);
 
@@ -397,6 +417,7 @@ struct tr_assignment {
 	size_t spec_bytes;
 	uint64_t job, peer;
 	unsigned rank, world_size, threads, restarts;
+	uint64_t reserved[4];
 };
 TR_API tr_status tr_assignment_get(tr_group *group, struct tr_assignment *assignment);
 

@@ -12,7 +12,7 @@
  *		die(error.text);
  *	while (!now.finished) {
  *		inner_step(w, now.step + 1, now.index, now.contributors);     // any optimizer
- *		struct tr_sync_work did = { tokens };
+ *		struct tr_sync_work did = { .tokens = tokens };
  *		if (tr_sync_step(sync, &did, &now, &error) != TR_OK)        // talks, if it is time to
  *			die(error.text);
  *	}
@@ -88,6 +88,7 @@ struct tr_sync_work {
 	double tokens; /* the weight of this peer's movement; > 0 */
 	double samples; /* whole; added up until the next merge and recorded with its round (struct tr_commit) */
 	double sums[TR_SYNC_SUMS]; /* added up over steps and over peers until the next merge, such as losses */
+	uint64_t reserved[4]; /* zero */
 };
 
 struct tr_sync_now {
@@ -108,6 +109,7 @@ struct tr_sync_now {
 	double sums[TR_SYNC_SUMS];
 	double waited_s; /* for the others and the network */
 	uint64_t bytes;  /* merged, as f32 */
+	uint64_t reserved[4];
 };
 
 /* Fills in what is not given and refuses what cannot be, as tr_sync_create does; `layers`: how many different ones the tensors name. For

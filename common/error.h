@@ -1,4 +1,4 @@
-/* An error's text with its cause, filled where the cause is first known; callers add context.
+/* An error's text with its cause (struct tr_error, status.h), filled where the cause is first known; callers add context.
  *
  *	return tr_error_set(error, TR_EIO, "cannot open %s: %s", path, strerror(errno));
  *	...
@@ -8,13 +8,6 @@
 #define TR_COMMON_ERROR_H
 
 #include "common/status.h"
-
-#define TR_ERROR_TEXT_MAX 512
-
-struct tr_error {
-	tr_status status;
-	char text[TR_ERROR_TEXT_MAX];
-};
 
 /* `error` may be NULL. Both return the status, so that a caller can return the call. `cold`: what leads to them is kept out of the
  * way of what is done for each op, whose instructions alone are more than a core's first cache. */

@@ -2,7 +2,7 @@
  *
  *	tr_status st = thing_start(&thing, &error);
  *	if (st != TR_OK)
- *		return st;   // error.text already says what happened; callers may tr_error_wrap()
+ *		return st;   // error.text already says what happened
  */
 #ifndef TR_COMMON_STATUS_H
 #define TR_COMMON_STATUS_H
@@ -34,6 +34,14 @@ typedef enum tr_status {
 	TR_STATUS_MAP(X)
 #undef X
 } tr_status;
+
+#define TR_ERROR_TEXT_MAX 512
+
+/* A status, and in words what happened and to whom. Filled by a call that fails; before that it says nothing. */
+struct tr_error {
+	tr_status status;
+	char text[TR_ERROR_TEXT_MAX];
+};
 
 /* Part of libtraincoll's public face; everything else is hidden. */
 #define TR_API __attribute__((visibility("default")))

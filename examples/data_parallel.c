@@ -60,7 +60,7 @@ static unsigned long long step(tr_group *group, struct model *model, double *sum
 {
 	struct tr_error error;
 	struct tr_round round;
-	struct tr_commit commit = { BATCH, 0 };
+	struct tr_commit commit = { .samples = BATCH };
 	tr_status status;
 	int k, contributes;
 	do {

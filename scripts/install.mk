@@ -2,7 +2,7 @@
 
 INSTALL ?= install
 ROOTED := $(DESTDIR)$(PREFIX)
-INSTALL_HEADERS := collectives/coll.h collectives/sync.h collectives/domain.h common/error.h common/status.h
+INSTALL_HEADERS := collectives/coll.h collectives/sync.h collectives/domain.h common/status.h
 INSTALL_UNITS := $(wildcard configs/*.service)
 INSTALL_MAN := $(wildcard docs/man/*.[1-8])
 SO := libtraincoll.so

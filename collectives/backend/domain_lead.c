@@ -3,6 +3,7 @@
 
 #include "collectives/backend/domain_internal.h"
 #include "collectives/kernels/reduce.h"
+#include "common/error.h"
 
 #define LEAD_ANSWER_MS 10000 /* for a member that is told of a broken communicator */
 

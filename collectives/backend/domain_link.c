@@ -1,4 +1,5 @@
 #include "collectives/backend/domain_link.h"
+#include "common/error.h"
 
 #include <errno.h>
 #include <poll.h>

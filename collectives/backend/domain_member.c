@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "collectives/backend/domain_internal.h"
+#include "common/error.h"
 
 /* What may come at any time is done here; a word that is waited for stops the reading. */
 void member_hear(struct tr_domain *d)

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "collectives/backend/domain_internal.h"
+#include "common/error.h"
 
 #define STATE_SPINS \
 	2000 /* yields before it sleeps: a collective inside is often microseconds away */

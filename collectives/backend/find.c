@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "collectives/backend/backend.h"
+#include "common/error.h"
 
 /* Relative to the library or program that this code is in: beside it, or in the lib/ of a program's bin/ and of a test. */
 static const char *const find_folders[] = { "", "../lib/" };

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "collectives/backend/backend.h"
+#include "common/error.h"
 
 #define MPI_OPS_MAX 512 /* under way at once */
 

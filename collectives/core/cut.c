@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "common/error.h"
 #include "common/limits.h"
 
 /* Blocks have two sizes: the first `larger` of them have one element more. */

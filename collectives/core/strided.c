@@ -1,4 +1,5 @@
 #include "collectives/core/strided.h"
+#include "common/error.h"
 
 #include <inttypes.h>
 #include <string.h>

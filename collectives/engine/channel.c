@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "collectives/transport/descriptors.h"
+#include "common/error.h"
 
 tr_status channel_pair(int ends[2], struct tr_error *error)
 {

@@ -27,7 +27,7 @@
 
 #define CHANNEL_ENV     "TRAIND_WORKER_FD"
 #define CHANNEL_MAGIC   0x314c4e4843525431u /* "1TRCHNL1" */
-#define CHANNEL_VERSION 4u
+#define CHANNEL_VERSION 5u
 
 enum channel_call {
 	CHANNEL_SUBMIT = 1,    /* an op; no answer: its errors come with the commit's */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "collectives/engine/coll_group.h"
+#include "collectives/engine/sized.h"
 #include "traind/peer/peer.pb-c.h"
 
 /* ---- attaching, leaving ---- */
@@ -99,6 +100,10 @@ tr_status tr_round_commit(tr_group *group, const struct tr_commit *commit, struc
 {
 	struct channel_answer answer;
 	struct channel_submission s = { .call = CHANNEL_COMMIT };
+	if (commit != NULL && !sized_unused(commit->reserved, SIZED_ROOM(commit->reserved)))
+		return tr_error_set(error, TR_EINVAL,
+		    "commit: the program sets a field that this library is too old for, or did not "
+		    "initialise the struct");
 	if (commit != NULL)
 		s.commit = *commit;
 	tr_status st = channel_worker_call(group->channel, &s, &answer, error);
@@ -148,6 +153,8 @@ tr_status tr_report(tr_group *group, const struct tr_report *report)
 {
 	Traind__Peer__PeerReport message = TRAIND__PEER__PEER_REPORT__INIT;
 	Traind__V1__Progress progress = TRAIND__V1__PROGRESS__INIT;
+	if (!sized_unused(report->reserved, SIZED_ROOM(report->reserved)))
+		return TR_EINVAL;
 	progress.step = report->step;
 	progress.steps = report->steps;
 	progress.loss = news(report->loss);

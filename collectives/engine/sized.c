@@ -51,3 +51,11 @@ tr_status sized_write(const char *what, const void *known, size_t known_bytes, s
 	    common - sizeof(size_t));
 	return TR_OK;
 }
+
+bool sized_unused(const uint64_t *reserved, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (reserved[i] != 0)
+			return false;
+	return true;
+}

@@ -7,7 +7,9 @@
 #ifndef TR_COLLECTIVES_ENGINE_SIZED_H
 #define TR_COLLECTIVES_ENGINE_SIZED_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/error.h"
 
@@ -19,5 +21,9 @@ tr_status sized_read(const char *what, const void *given, size_t least, void *kn
 /* Fills `wanted`, whose first member says how much the program knows, with as much of `known`; size_of stays. */
 tr_status sized_write(const char *what, const void *known, size_t known_bytes, size_t least,
     void *wanted, struct tr_error *error);
+
+/* Room of a struct without a size: false, if a newer program sets a field there that this library does not know. */
+#define SIZED_ROOM(reserved) (sizeof(reserved) / sizeof((reserved)[0]))
+bool sized_unused(const uint64_t *reserved, size_t count);
 
 #endif

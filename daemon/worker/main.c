@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "collectives/coll.h"
+#include "common/error.h"
 #include "common/log.h"
 #include "daemon/worker/gemm.h"
 #include "daemon/worker/gemm_kernels.h"

@@ -193,9 +193,10 @@ def test_only_the_public_names_are_exported():
                                       ["g++", "-x", "c++", "-std=c++11"], ["g++", "-x", "c++", "-std=c++17"]])
 def test_header_compiles(compiler, tmp_path):
     source = tmp_path / "user"
-    source.write_text('#include "collectives/sync.h"\nint main(void) { struct tr_join_options o = TR_JOIN_OPTIONS_INIT;'
+    source.write_text('#include "collectives/domain.h"\n#include "collectives/sync.h"\n'
+                      "int main(void) { struct tr_join_options o = TR_JOIN_OPTIONS_INIT; struct tr_domain_options d = TR_DOMAIN_OPTIONS_INIT;"
                       " struct tr_op op = TR_OP_INIT; struct tr_sync_options s = TR_SYNC_OPTIONS_INIT; size_t first, elements; tr_block_range(10, 3, 1, &first, &elements);"
-                      " return o.size_of == 0 || op.size_of != sizeof(op) || op.flags != TR_CONTRIBUTE || op.residual != NULL || s.overlap >= 0 ||"
+                      " return o.size_of == 0 || d.size_of != sizeof(d) || op.size_of != sizeof(op) || op.flags != TR_CONTRIBUTE || op.residual != NULL || s.overlap >= 0 ||"
                       " first != 4 || elements != 3 || tr_status_name(TR_OK)[0] != 'T'; }\n")
     environment = {name: value for name, value in os.environ.items() if name != "CFLAGS"}
     subprocess.run([*compiler, "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT}", "-o", tmp_path / "program",
@@ -209,7 +210,7 @@ def test_header_compiles(compiler, tmp_path):
 
 def test_manual_pages_render_and_name_every_function():
     """From the header's own comments; groff has nothing to say against them."""
-    header = (ROOT / "collectives" / "coll.h").read_text() + (ROOT / "collectives" / "sync.h").read_text()
+    header = "".join((ROOT / "collectives" / name).read_text() for name in ("coll.h", "sync.h", "domain.h"))
     pages = {page.stem: page for page in (BUILD / "man").glob("*.3")}
     assert set(re.findall(r"^TR_API [^;(]*?\b(tr_\w+)\(", header, re.M)) == set(pages)
     for name, page in pages.items():

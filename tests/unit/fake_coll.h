@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "collectives/coll.h"
+#include "common/error.h"
 #include "common/limits.h"
 
 #define FAKE_PEERS_MAX 4

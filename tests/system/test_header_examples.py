@@ -1,0 +1,165 @@
+"""The examples at the head of the public headers: taken out of the comment, completed with what they leave open, compiled, and run against a
+real memberd. So they stay true."""
+import re
+import subprocess
+
+import pytest
+
+from harness import Cluster
+from stubs import BUILD, ROOT
+
+LIBRARY = BUILD / "lib" / "libtraincoll.so"
+HEAD = r"""
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "collectives/coll.h"
+#include "collectives/domain.h"
+#include "collectives/sync.h"
+
+static void die(const char *text)
+{
+	fprintf(stderr, "%s\n", text);
+	exit(1);
+}
+"""
+COLL = HEAD + r"""
+static const size_t count = 1000;
+
+static void fill(float *x, unsigned index, unsigned contributors)
+{
+	(void)contributors;
+	for (size_t i = 0; i < count; i++)
+		x[i] = (float)(index + i);
+}
+
+static bool enough(const float *x, const struct tr_round *round)
+{
+	unsigned n = round->contributors;
+	for (size_t i = 0; i < count; i++)
+		if (x[i] != (float)(n * i + n * (n - 1) / 2))
+			die("this is not the sum");
+	printf("round %llu: %u\n", (unsigned long long)round->round, n);
+	return round->round == 3;
+}
+
+int main(void)
+{
+	@EXAMPLE@
+	return 0;
+}
+"""
+SYNC = HEAD + r"""
+static void inner_step(float *w, uint64_t step, unsigned index, unsigned contributors)
+{
+	(void)step;
+	w[0] += (float)(index + 1) / (float)contributors;
+}
+
+int main(void)
+{
+	enum { rows = 2, columns = 3 };
+	static float w[rows * columns];
+	const double tokens = 10;
+	struct tr_sync_now now = { 0 };
+	struct tr_join_options join = TR_JOIN_OPTIONS_INIT;
+	struct tr_error error;
+	tr_group *group;
+	join.membership = "@ADDRESS@";
+	join.name = "sync";
+	join.size = 1;
+	join.policy = TR_UNIFORM;
+	if (tr_group_join(&join, &group, &error) != TR_OK)
+		die(error.text);
+	@EXAMPLE@
+	printf("%llu steps, w %g\n", (unsigned long long)now.step, w[0]);
+	tr_group_leave(group);
+	return 0;
+}
+"""
+DOMAIN = HEAD + r"""
+static const size_t count = 1000;
+static float x[1000];
+static struct tr_join_options join_options = TR_JOIN_OPTIONS_INIT;
+
+static void fill(float *at)
+{
+	at[0] = 1;
+}
+
+int main(void)
+{
+	tr_group *group = NULL;
+	@EXAMPLE@
+	return 0;
+}
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    if BUILD.name != "build":
+        pytest.skip("a user's program links the plain library")
+    cluster = Cluster(tmp_path, nodes=0)
+    try:
+        cluster.start_memberd()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def example(header):
+    """The indented lines of the header's first comment."""
+    comment = (ROOT / "collectives" / header).read_text().split("*/", 1)[0]
+    lines = [line[3:] for line in comment.split("\n") if line.startswith(" *\t")]
+    assert len(lines) > 10
+    return "\n\t".join(lines)
+
+
+def replaced(text, old, new):
+    assert text.count(old) == 1, f"{old}: {text}"
+    return text.replace(old, new)
+
+
+def compiled(source, folder, *flags):
+    path = folder / "example.c"
+    path.write_text(source)
+    subprocess.run(["gcc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT}", *flags, "-o", folder / "example", path,
+                    f"-L{LIBRARY.parent}", "-ltraincoll", f"-Wl,-rpath,{LIBRARY.parent}"], check=True)
+    return folder / "example"
+
+
+def run(program, processes):
+    running = [subprocess.Popen([program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+               for _ in range(processes)]
+    try:
+        ends = [process.communicate(timeout=300) for process in running]
+    finally:
+        for process in running:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    assert all(process.returncode == 0 for process in running), ends
+    return [out for out, _ in ends]
+
+
+def test_the_example_of_coll(cluster, tmp_path):
+    """Four processes, as it says."""
+    text = replaced(example("coll.h"), "127.0.0.1:7070", cluster.memberd.address)
+    text = re.sub(r"\n(\s*)\.\.\.[^\n]*", r"\n\1if (enough(x, &round))\n\1\tbreak;", text, count=1)
+    assert "..." not in text and "enough" in text
+    outputs = run(compiled(COLL.replace("@EXAMPLE@", text), tmp_path), 4)
+    assert outputs == ["round 1: 4\nround 2: 4\nround 3: 4\n"] * 4
+
+
+def test_the_example_of_sync(cluster, tmp_path):
+    text = replaced(example("sync.h"), "options.inner_steps = 500;", "options.inner_steps = 5;\n\toptions.steps = 20;")
+    source = SYNC.replace("@EXAMPLE@", text).replace("@ADDRESS@", cluster.memberd.address)
+    output, = run(compiled(source, tmp_path), 1)
+    assert output.startswith("20 steps, w "), output
+
+
+def test_the_example_of_domain_compiles(tmp_path):
+    """Its run needs an mpirun: tests/system/test_backend_mpi.py has one of its kind."""
+    text = re.sub(r"\n(\s*)\.\.\.[^\n]*", r"\n\1break;", example("domain.h"), count=1)
+    compiled(DOMAIN.replace("@EXAMPLE@", text), tmp_path, "-fsyntax-only")
