@@ -127,11 +127,11 @@ struct tr_join_options {
 	enum tr_algorithm algorithm;
 	bool deterministic; /* bits do not depend on ring order, algorithm or arrival order */
 	bool insecure;
-	uint32_t segment_bytes;  /* 0: default */
+	uint32_t segment_bytes; /* 0: default */
 	/* Of begin, wait, commit and receive: how long one call may wait before it returns TR_ETIMEDOUT. The round goes on all the same, its
 	 * buffers stay borrowed, and the call can be made again. 0: no limit beyond the membership's own detection */
 	uint32_t op_deadline_ms;
-	uint32_t unused;         /* padding of the first version: never read */
+	uint32_t unused; /* padding of the first version: never read */
 	enum tr_transport transport;
 	unsigned sockets;       /* TCP connections to each peer; 0: as many as the link needs */
 	const char *congestion; /* TCP congestion control by the kernel's name; NULL: by the link */
