@@ -56,6 +56,12 @@
 #define TR_HELD_WAITING_BYTES_MAX \
 	(256u << 20)    /* the same while the caller waits for an op that may be behind them */
 #define TR_LANES_MAX 32 /* connections of one link */
+#define TR_INBOUND_PEER_MAX \
+	(2 * TR_LANES_MAX + 8)       /* connections of one peer to one of our members */
+#define TR_INBOUND_MAX         16384 /* of all peers to all members of a process */
+#define TR_INBOUND_LIFELESS_MS 60000 /* nothing came after the hello for so long: closed */
+#define TR_HELLOS_WAITING_MAX  256   /* connections whose peer is in no view of ours yet */
+#define TR_HELLO_WAIT_MS       30000 /* so long they may wait for that */
 #define TR_VIEWS_AHEAD_MAX \
 	1024 /* of a frame's view beyond the newest that its receiver was asked about */
 #define TR_LINK_KEPT_BYTES_MAX \

@@ -142,7 +142,7 @@ static void engine_stop(struct engine *engine)
 	engine->stopping = true;
 	while (engine->members != NULL)
 		member_destroy(engine->members, TR_ECANCELLED, "the engine stops");
-	inbound_strangers_close(engine);
+	inbound_door_close(engine);
 	engine_shm_stop(engine);
 	pulse_stop(engine);
 	leftovers_stop(engine);
@@ -201,7 +201,6 @@ tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, str
 	made->callbacks = *callbacks;
 	made->arg = arg;
 	made->commands_tail = &made->commands;
-	made->strangers_tail = &made->strangers;
 	int rc = uv_loop_init(&made->loop);
 	if (rc != 0) {
 		free(made);

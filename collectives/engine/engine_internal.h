@@ -8,6 +8,7 @@
  *	peer_lane.c      a link's connections; which frame goes where; peer_stripe.c, stripe.c: how many there are
  *	outgoing.c       frames that wait for one
  *	peer_inbound.c   connections that were dialled to us: frames in
+ *	inbound_door.c   those that have not been let in: hello, token, view
  *	inbound_link.c   those that belong to one link of a peer: what came on each
  *	pulse.c          signs of life between members, and who is silent
  *	engine_drive.c   turns of its loop, by its thread or by a caller that waits
@@ -41,6 +42,11 @@
 #include "collectives/transport/shm_hub.h"
 #include "common/log_limit.h"
 
+struct inbound_list {
+	struct inbound *first; /* oldest first */
+	unsigned count;
+};
+
 struct engine {
 	struct engine_callbacks callbacks;
 	void *arg;
@@ -62,9 +68,10 @@ struct engine {
 	_Atomic bool parked;       /* the thread looks at no event (engine_drive.c) */
 	bool memberd_lost;         /* what is said now does not arrive */
 	struct member *members;
-	struct inbound *strangers, **strangers_tail; /* oldest first */
-	unsigned stranger_count;
-	struct log_limit drops; /* of strangers */
+	struct inbound_list strangers; /* have not said hello yet */
+	struct inbound_list waiting;   /* have, for a view that we do not know */
+	unsigned inbound_count;        /* that were let in */
+	struct log_limit drops;        /* of strangers */
 	struct leftovers leftovers;
 	struct shm_hub *shm; /* NULL: there is no shared memory */
 	char host[HOST_IDENTITY_MAX], shm_address[TR_ADDRESS_MAX]; /* never change */
@@ -167,6 +174,7 @@ struct member {
 
 	/* the view */
 	uint64_t view;
+	uint64_t token[2]; /* the group's: in no log line */
 	struct view_peer_entry *view_peers;
 	size_t view_peer_count;
 	double view_latency_s; /* one way, of its worst link */
@@ -264,7 +272,6 @@ void peer_link_segment(struct member *member, const struct group_action *action)
 void peer_link_say(struct member *member, uint64_t peer, const Traind__Peer__PeerMessage *message);
 void peer_link_drop_segments(struct member *member);
 void peer_link_leave(struct member *member, const char *reason); /* goodbye to all */
-void peer_link_leave_one(struct member *member, uint64_t peer, const char *reason);
 void peer_link_view_changed(
     struct member *member); /* closes those to peers that are no longer in it */
 /* Now and then: pulses on those that are idle; more or fewer connections, as they need. */
@@ -281,14 +288,19 @@ tr_status peer_send_hello(struct conn *conn, const struct member *member, uint64
 void inbound_accept_lane(struct engine *engine, struct lane *lane); /* open; takes it */
 void inbound_accept(struct engine *engine, int fd, const void *early, size_t early_bytes);
 void inbound_resume_all(struct member *member);
-void inbound_view_changed(struct member *member, const struct view_peer_entry *before, size_t count);
+void inbound_view_changed(struct member *member); /* closes those of peers that are not in it */
 /* Closes the connections on which nothing comes any more; GROUP_LINK_LOST follows. For `late_ms` we stood still ourselves. */
 void inbound_judge(struct member *member, uint64_t now_ms, uint64_t late_ms);
-void inbound_strangers_close(struct engine *engine);
 void inbound_leave(struct member *member); /* they stay until the other side closes, for a while */
 void inbound_traffic(const struct member *member, uint64_t peer, struct traffic *sum);
 void inbound_describe(const struct member *member, uint64_t peer, struct tr_link *link);
+
+/* ---- inbound_door.c ---- */
 void inbound_on_hello_timer(uv_timer_t *timer);
+void inbound_door_close(struct engine *engine);
+void inbound_door_look(struct engine *engine); /* some may be let in now, or have to go */
+/* May who claims this show us its memory? */
+bool inbound_door_admits(struct engine *engine, const struct shm_claim *claim);
 
 /* ---- engine_drive.c ---- */
 void engine_run(void *engine);                   /* the thread */

@@ -35,10 +35,11 @@ static void on_accepted(void *arg, struct lane *lane)
 	inbound_accept_lane(arg, lane);
 }
 
-static bool on_admits(void *arg)
+static bool on_admits(void *arg, const struct shm_claim *claim)
 {
-	const struct engine *engine = arg;
-	return !engine->stopping && engine->links.transport != TR_TRANSPORT_TCP;
+	struct engine *engine = arg;
+	return !engine->stopping && engine->links.transport != TR_TRANSPORT_TCP &&
+	    inbound_door_admits(engine, claim);
 }
 
 /* Somebody waits for what a peer is about to say. */

@@ -99,6 +99,7 @@ void member_end(struct member *member, tr_status status, const char *reason)
 	state_send_stop_all(member, reason);
 	peer_link_leave(member, reason);
 	inbound_leave(member);
+	inbound_door_look(member->engine);
 }
 
 static void unlink_member(struct member *member)
@@ -307,15 +308,15 @@ static tr_status note_view(struct member *member, const Traind__Peer__View *view
 		if (known != NULL)
 			peers[i].ended = known->ended;
 	}
-	struct view_peer_entry *before = member->view_peers;
-	size_t before_count = member->view_peer_count;
+	free(member->view_peers);
 	member->view_peers = peers;
 	member->view_peer_count = view->n_peers;
 	member->view = view->number;
+	member->token[0] = view->token_low;
+	member->token[1] = view->token_high;
 	member->view_latency_s = view->latency_s;
 	peer_link_view_changed(member);
-	inbound_view_changed(member, before, before_count);
-	free(before);
+	inbound_view_changed(member);
 	return TR_OK;
 }
 

@@ -1,7 +1,8 @@
 /* Connections that were dialled to us: frames from one peer to one of our members. The first frame says from whom and
- * to whom (PeerHello).
+ * to whom (PeerHello): inbound_door.c.
  */
 #include "collectives/engine/engine_internal.h"
+#include "collectives/engine/inbound.h"
 #include "collectives/engine/inbound_link.h"
 
 #include <inttypes.h>
@@ -18,136 +19,20 @@
 #define TELL_BYTES  (512u << 10)
 #define TELL_FRAMES 64u
 
-struct inbound {
-	struct engine *engine;
-	struct member *member; /* NULL: it has not said whom it wants */
-	struct inbound *next;
-	struct lane *lane;
-	uint64_t from;
-	struct inbound_link *link; /* NULL: it belongs to none (state) */
-	uint64_t got_view;         /* newest view of which frames came, without a link */
-	uint32_t number;           /* in the link */
-	uint64_t frames, told;     /* that came; that the sender knows of */
-	size_t untold_bytes;
-	uint64_t deadline_ms;
-	bool parked;
-	bool departed; /* it said goodbye: its end is no loss */
-	bool silent;   /* closed for that */
-	bool ended;    /* closed because the sender said so */
-	bool far;      /* among the engine's far_lanes */
-	struct pulse_ear ear;
-};
-
-/* ---- strangers ---- */
-
-static void stranger_remove(struct inbound *in)
-{
-	struct engine *engine = in->engine;
-	struct inbound **at = &engine->strangers;
-	while (*at != NULL && *at != in)
-		at = &(*at)->next;
-	if (*at == NULL)
-		return;
-	*at = in->next;
-	if (*at == NULL)
-		engine->strangers_tail = at;
-	in->next = NULL;
-	engine->stranger_count--;
-}
-
-static void watch_oldest(struct engine *engine)
-{
-	uint64_t now_ms = uv_now(&engine->loop);
-	const struct inbound *oldest = engine->strangers;
-	if (oldest == NULL || engine->stopping)
-		return;
-	(void)uv_timer_start(&engine->hello_timer, inbound_on_hello_timer,
-	    oldest->deadline_ms > now_ms ? oldest->deadline_ms - now_ms : 0, 0);
-}
-
-static void stranger_drop(struct inbound *in, const char *reason)
-{
-	stranger_remove(in);
-	lane_close(in->lane, reason);
-}
-
-void inbound_on_hello_timer(uv_timer_t *timer)
-{
-	struct engine *engine = timer->data;
-	uint64_t now_ms = uv_now(&engine->loop);
-	while (engine->strangers != NULL && engine->strangers->deadline_ms <= now_ms)
-		stranger_drop(engine->strangers, "it did not say whom it wants in time");
-	watch_oldest(engine);
-}
-
-void inbound_strangers_close(struct engine *engine)
-{
-	while (engine->strangers != NULL)
-		stranger_drop(engine->strangers, "the engine stops");
-}
-
 /* ---- frames ---- */
 
-/* What a peer shows stays mapped until the next view, also when its lane has ended: one that comes back again and again in a view that
- * does not change would have ever more mapped here. */
-static tr_status check_imports(const struct inbound *in, const struct member *member, uint64_t from,
-    struct tr_error *error)
+/* The frame is the sender's last on this connection. */
+static void take_goodbye(struct inbound *in, const char *reason)
 {
-	unsigned mapped = member_kept_imports(member, from);
-	if (traffic_transport(in->lane) != TR_TRANSPORT_SHM)
-		return TR_OK;
-	for (const struct inbound *other = member->inbound; other != NULL; other = other->next)
-		mapped += other->from == from && traffic_transport(other->lane) == TR_TRANSPORT_SHM;
-	if (mapped < TR_SHM_IMPORTS_MAX)
-		return TR_OK;
-	return tr_error_set(error, TR_ELIMIT,
-	    "peer %" PRIu64 " shows its memory again: at most %u times in a view", from,
-	    TR_SHM_IMPORTS_MAX);
-}
-
-static tr_status take_hello(struct inbound *in, const Traind__Peer__PeerMessage *message,
-    struct tr_error *error)
-{
-	if (message->body_case != TRAIND__PEER__PEER_MESSAGE__BODY_HELLO)
-		return tr_error_set(error, TR_EPROTO, "the first message is no hello");
-	const Traind__Peer__PeerHello *hello = message->hello;
-	struct member *member = engine_find(in->engine, hello->group, hello->to);
-	if (member == NULL || member->over)
-		return tr_error_set(error, TR_ENOTFOUND,
-		    "peer %" PRIu64 " of group %" PRIu64 " is not here", hello->to, hello->group);
-	if (hello->from == 0 || hello->from == hello->to)
-		return tr_error_set(error, TR_EPROTO, "a hello from peer %" PRIu64, hello->from);
-	tr_status st = check_imports(in, member, hello->from, error);
-	if (st != TR_OK)
-		return st;
-	if (hello->link != 0) {
-		st = inbound_link_join(member, hello->from, hello->link, hello->lane, &in->link,
-		    error);
-		if (st != TR_OK)
-			return st;
-		in->number = hello->lane;
-	}
-	stranger_remove(in);
-	in->member = member;
-	in->from = hello->from;
-	in->next = member->inbound;
-	member->inbound = in;
-	member->holds++;
-	return TR_OK;
-}
-
-static void departed(struct inbound *in, const char *reason)
-{
-	for (struct inbound *other = in->member->inbound; other != NULL; other = other->next)
-		if (other->from == in->from)
-			other->departed = true;
-	peer_link_leave_one(in->member, in->from, reason);
+	char text[TR_ERROR_TEXT_MAX];
+	(void)snprintf(text, sizeof(text), "it said goodbye: %s", reason);
+	lane_close(in->lane, text);
 }
 
 static void note_view(struct inbound *in, uint64_t view)
 {
 	uint64_t *newest = in->link != NULL ? &in->link->got_view : &in->got_view;
-	if (view > *newest)
+	if (view > *newest && group_core_expects(in->member->core, view))
 		*newest = view;
 }
 
@@ -251,7 +136,7 @@ static tr_status take_message(struct inbound *in, const Traind__Peer__PeerMessag
 	case TRAIND__PEER__PEER_MESSAGE__BODY_LANE_LOST:
 		return take_lane_lost(in, message->lane_lost->lane, error);
 	case TRAIND__PEER__PEER_MESSAGE__BODY_GOODBYE:
-		departed(in, message->goodbye->reason);
+		take_goodbye(in, message->goodbye->reason);
 		return TR_OK;
 	default:
 		return tr_error_set(error, TR_EPROTO, "a message of unknown kind");
@@ -275,7 +160,8 @@ static tr_status take_packed(struct inbound *in, const uint8_t *payload, size_t 
 	if (message == NULL)
 		return tr_error_set(error, TR_EPROTO, "a malformed message");
 	bool stranger = in->member == NULL;
-	tr_status st = stranger ? take_hello(in, message, error) : take_message(in, message, error);
+	tr_status st = stranger ? inbound_door_hello(in, message, error)
+	                        : take_message(in, message, error);
 	if (st == TR_OK && !stranger && counted(message))
 		count_frame(in, bytes);
 	traind__peer__peer_message__free_unpacked(message, NULL);
@@ -340,6 +226,7 @@ static tr_status on_frame(void *arg, struct lane *lane, const struct lane_frame 
 		return tr_error_set(error, TR_EPROTO, "the first frame is no hello");
 	/* Set before the step: it may say already that parked frames may be offered again. */
 	in->parked = false;
+	in->alive = in->member != NULL;
 	if (frame->type == FRAME_PEER)
 		st = take_packed(in, frame->head, frame->head_bytes, error);
 	else if (frame->type == FRAME_SEGMENT)
@@ -403,7 +290,7 @@ static void on_closed(void *arg, struct lane *lane, const char *reason)
 	struct member *member = in->member;
 	in->engine->far_lanes -= in->far;
 	if (member == NULL) {
-		stranger_remove(in);
+		inbound_door_left(in);
 		log_limited(&in->engine->drops, uv_now(&in->engine->loop), LOG_INFO, "engine",
 		    "connection from %s dropped: %s", lane_peer_name(lane), reason);
 		free(in);
@@ -413,13 +300,14 @@ static void on_closed(void *arg, struct lane *lane, const char *reason)
 	traffic_add_lane(&carried, lane);
 	observe_ended(member, in->from, &carried);
 	unlink_inbound(in);
+	in->engine->inbound_count--;
 	if (!member->over)
 		state_receive_broken(member, in, reason);
 	uint64_t got_view = in->link != NULL ? in->link->got_view : in->got_view;
 	/* Of a lane on which nothing of a view came the core has nothing. */
 	if (!member->over && got_view != 0 && member_view_peer(member, in->from) != NULL)
 		member_keep_import(member, in->from, shm_hub_import(lane));
-	bool lost = !member->over && !in->departed && member->view != 0 &&
+	bool lost = !member->over && !in->dismissed && member->view != 0 &&
 	    (in->silent || got_view == member->view) && !others_carry_on(in);
 	if (in->link != NULL)
 		inbound_link_part(member, in->link, in->number, in->frames);
@@ -437,18 +325,6 @@ static const struct lane_callbacks callbacks = { .frame = on_frame,
 	.place = on_place,
 	.unplace = on_unplace };
 
-static void await_hello(struct engine *engine, struct inbound *in)
-{
-	in->engine = engine;
-	in->deadline_ms = uv_now(&engine->loop) + TR_CONN_GREETING_TIMEOUT_MS;
-	*engine->strangers_tail = in;
-	engine->strangers_tail = &in->next;
-	if (++engine->stranger_count > TR_CONN_UNGREETED_MAX)
-		stranger_drop(engine->strangers, "too many others have not said whom they want");
-	if (!uv_is_active((uv_handle_t *)&engine->hello_timer))
-		watch_oldest(engine);
-}
-
 void inbound_accept(struct engine *engine, int fd, const void *early, size_t early_bytes)
 {
 	struct inbound *in = calloc(1, sizeof(*in));
@@ -461,7 +337,7 @@ void inbound_accept(struct engine *engine, int fd, const void *early, size_t ear
 	}
 	in->far = true;
 	engine->far_lanes++;
-	await_hello(engine, in);
+	inbound_door_enter(engine, in);
 }
 
 void inbound_accept_lane(struct engine *engine, struct lane *lane)
@@ -474,7 +350,19 @@ void inbound_accept_lane(struct engine *engine, struct lane *lane)
 	in->lane = lane;
 	lane->callbacks = callbacks;
 	lane->arg = in;
-	await_hello(engine, in);
+	inbound_door_enter(engine, in);
+}
+
+/* A connection that says who it is and nothing else is in nobody's use. */
+static bool lifeless(struct inbound *in, const struct lane_counters *counters, uint64_t now_ms,
+    uint64_t late_ms)
+{
+	if (in->looked_ms == 0 || counters->bytes_in != in->looked_bytes || in->parked) {
+		in->looked_ms = now_ms;
+		in->looked_bytes = counters->bytes_in;
+	}
+	in->looked_ms += late_ms;
+	return !in->alive && now_ms >= in->looked_ms + TR_INBOUND_LIFELESS_MS;
 }
 
 void inbound_judge(struct member *member, uint64_t now_ms, uint64_t late_ms)
@@ -489,7 +377,9 @@ void inbound_judge(struct member *member, uint64_t now_ms, uint64_t late_ms)
 			tell_what_came(in);
 		uint64_t silent_ms = pulse_ear_silent_ms(&in->ear, counters.bytes_in, !in->parked,
 		    now_ms);
-		if (silent_ms < timeout_ms || in->departed || in->silent)
+		if (lifeless(in, &counters, now_ms, late_ms))
+			lane_close(in->lane, "it said nothing after its hello");
+		if (silent_ms < timeout_ms || in->dismissed || in->silent)
 			continue;
 		in->silent = true;
 		(void)snprintf(reason, sizeof(reason), "silent for %.1f s",
@@ -512,22 +402,14 @@ void inbound_close_from(struct member *member, uint64_t from, const char *reason
 			lane_close(in->lane, reason);
 }
 
-static bool entry_in(const struct view_peer_entry *peers, size_t count, uint64_t peer)
-{
-	for (size_t i = 0; i < count; i++)
-		if (peers[i].peer == peer)
-			return true;
-	return false;
-}
-
-void inbound_view_changed(struct member *member, const struct view_peer_entry *before, size_t count)
+void inbound_view_changed(struct member *member)
 {
 	for (struct inbound *in = member->inbound; in != NULL; in = in->next)
-		if (entry_in(before, count, in->from) &&
-		    member_view_peer(member, in->from) == NULL) {
-			in->departed = true;
+		if (member_view_peer(member, in->from) == NULL) {
+			in->dismissed = true;
 			lane_close(in->lane, "no longer in the view");
 		}
+	inbound_door_look(member->engine);
 }
 
 /* lane_finish reads and throws away until the other side has read our goodbye and closed too. */
@@ -549,7 +431,7 @@ void inbound_traffic(const struct member *member, uint64_t peer, struct traffic 
 void inbound_describe(const struct member *member, uint64_t peer, struct tr_link *is)
 {
 	for (const struct inbound *in = member->inbound; in != NULL; in = in->next) {
-		if (in->from != peer || in->link == NULL || in->departed)
+		if (in->from != peer || in->link == NULL)
 			continue;
 		is->lanes_in++;
 		if (is->lanes_out == 0)

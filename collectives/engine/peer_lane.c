@@ -374,6 +374,8 @@ static void on_opened(void *arg, struct lane *lane)
 	hello.to = link->peer;
 	hello.link = link->name;
 	hello.lane = pl->number;
+	hello.token_low = link->member->token[0];
+	hello.token_high = link->member->token[1];
 	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_HELLO;
 	message.hello = &hello;
 	if (peer_lane_say(lane, &message) != TR_OK) {
@@ -461,8 +463,10 @@ tr_status peer_lane_dial(struct peer_link *link, const char *address, struct tr_
 	pl->link = link;
 	pl->number = link->lane_count;
 	outgoing_list_init(&pl->kept);
-	tr_status st = link->near ? shm_hub_dial(engine->shm, address, &link->member->exports,
-	                                &callbacks, pl, &pl->lane, error)
+	const struct shm_claim claim = { link->member->group, link->peer,
+		{ link->member->token[0], link->member->token[1] } };
+	tr_status st = link->near ? shm_hub_dial(engine->shm, address, &claim,
+	                                &link->member->exports, &callbacks, pl, &pl->lane, error)
 	                          : lane_tcp_dial(&engine->loop, address, engine->links.congestion,
 	                                &callbacks, pl, &pl->lane, error);
 	if (st != TR_OK) {

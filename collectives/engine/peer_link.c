@@ -276,6 +276,8 @@ tr_status peer_send_hello(struct conn *conn, const struct member *member, uint64
 	hello.group = member->group;
 	hello.from = member->peer;
 	hello.to = to;
+	hello.token_low = member->token[0];
+	hello.token_high = member->token[1];
 	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_HELLO;
 	message.hello = &hello;
 	return peer_send_message(conn, &message);
@@ -324,13 +326,6 @@ void peer_link_leave(struct member *member, const char *reason)
 		next = link->next;
 		link_leave(link, reason);
 	}
-}
-
-void peer_link_leave_one(struct member *member, uint64_t peer, const char *reason)
-{
-	struct peer_link *link = link_find(member, peer);
-	if (link != NULL)
-		link_leave(link, reason);
 }
 
 void peer_link_view_changed(struct member *member)

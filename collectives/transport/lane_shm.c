@@ -107,9 +107,12 @@ tr_status lane_shm_create(struct shm_hub *hub, int socket, bool dialled, struct 
 
 /* ---- the handshake ---- */
 
-tr_status lane_shm_say_hello(struct lane_shm *lane, struct tr_error *error)
+tr_status lane_shm_say_hello(struct lane_shm *lane, const struct shm_claim *claim,
+    struct tr_error *error)
 {
-	struct shm_message hello = { .kind = SHM_HELLO, .version = SHM_SOCKET_VERSION };
+	struct shm_message hello = { .kind = SHM_HELLO,
+		.version = SHM_SOCKET_VERSION,
+		.claim = *claim };
 	struct shm_ring to_them = { 0 }, to_us = { 0 };
 	int descriptors[3] = { -1, -1, lane->hub->bell };
 	tr_status st = shm_ring_create(&to_them, &descriptors[0], error);
@@ -148,7 +151,8 @@ static tr_status take_hello(struct lane_shm *lane, struct shm_received *received
 	struct shm_ring to_us = { 0 }, to_them = { 0 };
 	if (received->descriptor_count != 3)
 		return tr_error_set(error, TR_EPROTO, "a hello without its memory");
-	if (lane->hub->callbacks.admits != NULL && !lane->hub->callbacks.admits(lane->hub->arg)) {
+	if (lane->hub->callbacks.admits != NULL &&
+	    !lane->hub->callbacks.admits(lane->hub->arg, &received->message.claim)) {
 		welcome.kind = SHM_REFUSED;
 		(void)shm_socket_send(lane->socket, &welcome, NULL, 0);
 		return tr_error_set(error, TR_EREFUSED, "no shared memory is wanted here");

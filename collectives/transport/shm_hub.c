@@ -228,8 +228,9 @@ const char *shm_hub_address(const struct shm_hub *hub)
 	return hub->address;
 }
 
-tr_status shm_hub_dial(struct shm_hub *hub, const char *address, struct shm_exports *exports,
-    const struct lane_callbacks *callbacks, void *arg, struct lane **lane, struct tr_error *error)
+tr_status shm_hub_dial(struct shm_hub *hub, const char *address, const struct shm_claim *claim,
+    struct shm_exports *exports, const struct lane_callbacks *callbacks, void *arg,
+    struct lane **lane, struct tr_error *error)
 {
 	struct lane_shm *made;
 	int fd = -1;
@@ -238,7 +239,7 @@ tr_status shm_hub_dial(struct shm_hub *hub, const char *address, struct shm_expo
 		st = lane_shm_create(hub, fd, true, &made, error);
 	if (st != TR_OK)
 		return st;
-	st = lane_shm_say_hello(made, error);
+	st = lane_shm_say_hello(made, claim, error);
 	if (st != TR_OK) { /* nobody hears of its end */
 		lane_shm_close(made, "no hello");
 		return st;

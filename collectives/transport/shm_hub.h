@@ -15,6 +15,7 @@
 
 #include "collectives/transport/lane.h"
 #include "collectives/transport/shm_export.h"
+#include "collectives/transport/shm_socket.h"
 #include "common/error.h"
 
 struct shm_hub;
@@ -22,8 +23,8 @@ struct shm_hub;
 struct shm_hub_callbacks {
 	/* A peer's process opened a lane: set its callbacks and arg, or lane_close it. */
 	void (*accepted)(void *arg, struct lane *lane);
-	/* Does it take lanes? May be NULL: always. */
-	bool (*admits)(void *arg);
+	/* Does it take a lane of who claims this? May be NULL: always. */
+	bool (*admits)(void *arg, const struct shm_claim *claim);
 	/* Somebody waits for a frame. May be NULL: never. */
 	bool (*busy)(void *arg);
 	/* After shm_hub_close: it is gone. May be NULL. */
@@ -37,10 +38,11 @@ void shm_hub_close(struct shm_hub *hub);
 /* What peers dial: the name of an abstract UNIX socket. */
 const char *shm_hub_address(const struct shm_hub *hub);
 
-/* `opened` or `closed` follows. What `exports` holds, now and later, is shown to the peer; they are borrowed until `closed`. An
+/* `opened` or `closed` follows. `claim` is for the other end's `admits`. What `exports` holds, now and later, is shown to the peer; they are borrowed until `closed`. An
  * error: it cannot be, with the cause; nothing follows. */
-tr_status shm_hub_dial(struct shm_hub *hub, const char *address, struct shm_exports *exports,
-    const struct lane_callbacks *callbacks, void *arg, struct lane **lane, struct tr_error *error);
+tr_status shm_hub_dial(struct shm_hub *hub, const char *address, const struct shm_claim *claim,
+    struct shm_exports *exports, const struct lane_callbacks *callbacks, void *arg,
+    struct lane **lane, struct tr_error *error);
 
 /* For who does not leave it to the loop to look, which it does not do again before shm_hub_sleep: the marks of sleep are taken
  * away ... */

@@ -65,7 +65,8 @@ struct shm_hub {
 /* Takes the socket, also on an error. Accepted: waits for a hello. */
 tr_status lane_shm_create(struct shm_hub *hub, int socket, bool dialled, struct lane_shm **lane,
     struct tr_error *error);
-tr_status lane_shm_say_hello(struct lane_shm *lane, struct tr_error *error);
+tr_status lane_shm_say_hello(struct lane_shm *lane, const struct shm_claim *claim,
+    struct tr_error *error);
 void lane_shm_close(struct lane_shm *lane, const char *reason);
 /* Of all bodies in its ring; the peer may go on reading them. */
 void lane_shm_let_go(struct lane_shm *lane);

@@ -1,7 +1,8 @@
 /* The UNIX socket beside a pair of rings: it hands over descriptors, says whose process is on the other end, and its end is
  * the death of that process. SOCK_SEQPACKET, abstract names, never blocks.
  *
- *	dialler -> acceptor   HELLO: two rings (dialler's to write, dialler's to read), its doorbell
+ *	dialler -> acceptor   HELLO: what it claims (struct shm_claim); two rings (dialler's to write, dialler's to read), its
+ *	                      doorbell
  *	acceptor -> dialler   WELCOME: its doorbell; or REFUSED, and it closes
  *	both                  MEMORY: a piece of memory, in the order of the pieces' numbers
  */
@@ -15,16 +16,23 @@
 
 #include "common/error.h"
 
-#define SHM_SOCKET_VERSION     1u
+#define SHM_SOCKET_VERSION     2u
 #define SHM_SOCKET_DESCRIPTORS 3
 
 enum shm_message_kind { SHM_HELLO = 1, SHM_WELCOME = 2, SHM_MEMORY = 3, SHM_REFUSED = 4 };
+
+/* Whom a dialler wants, and that it may. The acceptor looks at it before it maps anything; what goes over the rings says who it is. */
+struct shm_claim {
+	uint64_t group, to; /* peer */
+	uint64_t token[2];  /* the group's */
+};
 
 struct shm_message {
 	uint32_t kind, version;
 	uint64_t bytes; /* MEMORY: its size */
 	uint32_t stable;
 	uint32_t unused;
+	struct shm_claim claim; /* HELLO */
 };
 
 struct shm_received {

@@ -55,14 +55,28 @@ static uint64_t attack_peer(struct script *script)
 	return script_about(script, LIVE_ME + 1 + script_byte(script) % 3);
 }
 
+/* Of a peer of the attacked group; or of the honest one's, by somebody who has not got its token; or of ours, with a wrong one. By a byte
+ * that is looked at and left for what it means further on. */
+static unsigned attack_forger(const struct script *script)
+{
+	uint8_t how = script->left > 0 ? script->at[0] : 0;
+	return how >= 0xf0 ? 1 : how >= 0xe8 ? 2 : 0;
+}
+
 static void attack_hello(struct script *script, struct attack_frame *frame)
 {
 	Traind__Peer__PeerHello hello = TRAIND__PEER__PEER_HELLO__INIT;
+	unsigned forger = attack_forger(script);
 	hello.group = script_about(script, LIVE_ATTACKED);
-	if (hello.group == LIVE_HONEST)
-		hello.group = LIVE_ATTACKED;
 	hello.from = attack_peer(script);
 	hello.to = script_about(script, LIVE_ME);
+	if (forger == 1) {
+		hello.group = LIVE_HONEST;
+		hello.from = LIVE_ME + 1;
+		hello.to = LIVE_ME;
+	}
+	hello.token_low = live_token(LIVE_ATTACKED)[0];
+	hello.token_high = live_token(LIVE_ATTACKED)[1] + (forger == 2);
 	hello.link = script_about(script, script_byte(script) % 3);
 	hello.lane = (uint32_t)script_about(script, attack.next_lane++ % 4);
 	SAY(frame, hello, HELLO, &hello);
@@ -214,11 +228,13 @@ static bool attack_says(struct script *script, unsigned which, struct attack_fra
 	return true;
 }
 
-/* A forger of another group's peers: it is refused by TLS, not here. */
-static bool attack_forges(const uint8_t *data, size_t size)
+/* It has the honest group's token: no forger any more, but a member. Half of it is enough to be suspected. */
+static bool attack_knows(const uint8_t *data, size_t size)
 {
-	static const uint8_t honest[] = { 0xf3, 0xe4, 0xd5, 0xfb, 0x96, 0x8f, 0xdd, 0xb7, 0x6e };
-	return memmem(data, size, honest, sizeof(honest)) != NULL;
+	for (unsigned i = 0; i < 2; i++)
+		if (memmem(data, size, &live_token(LIVE_HONEST)[i], sizeof(uint64_t)) != NULL)
+			return true;
+	return false;
 }
 
 /* ---- our caller and memberd, within their contracts */

@@ -33,6 +33,7 @@ static void step(struct world *world, struct membership_event event)
 	event.now_ms = world->now_ms;
 	event.unix_ms = 1700000000000 + world->now_ms;
 	event.random = world->now_ms * 0x9e3779b97f4a7c15u;
+	event.secret[0] = ~event.random;
 	(void)membership_step(world->core, &event, &world->actions, &error);
 }
 

@@ -1,6 +1,6 @@
 /* A live engine for fuzzers of what a peer can send: engine `victim` hosts peer 10 of two groups. In LIVE_ATTACKED the
  * input speaks for all other peers; in LIVE_HONEST there is one other, behind the engine `good`, and whatever the input did
- * in the other group, their next round completes with the right sum.
+ * in the other group, or as a forger in this one (it knows all but the token), their next round completes with the right sum.
  *
  * All runs in the fuzzer's thread: engine_create's thread is not started (uv_thread_create is interposed), live_turn runs the
  * loops instead; so an input decides in which order things happen. After each input the attacked member is removed and
@@ -24,8 +24,16 @@
 #include "collectives/transport/listener.h"
 #include "common/log.h"
 
-#define LIVE_HONEST \
-	UINT64_C(0x6e6f74796f757273) /* an input that names it is refused: it would be a forger */
+#define LIVE_HONEST UINT64_C(0x6e6f74796f757273)
+/* The groups' tokens: one that no input may have, one that all have. */
+#define LIVE_HONEST_TOKEN                                                  \
+	{                                                                  \
+		UINT64_C(0x9b05688c2b3e6c1f), UINT64_C(0x510e527fade682d1) \
+	}
+#define LIVE_ATTACKED_TOKEN \
+	{                   \
+		1, 2        \
+	}
 #define LIVE_ATTACKED   2
 #define LIVE_ME         10
 #define LIVE_COUNT      1024 /* floats of an honest op */
@@ -195,6 +203,12 @@ struct live_view {
 	bool started; /* base_round had begun: it starts again */
 };
 
+static const uint64_t *live_token(uint64_t group)
+{
+	static const uint64_t honest[2] = LIVE_HONEST_TOKEN, attacked[2] = LIVE_ATTACKED_TOKEN;
+	return group == LIVE_HONEST ? honest : attacked;
+}
+
 static void live_install(struct engine *engine, const struct live_view *is)
 {
 	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
@@ -231,6 +245,8 @@ static void live_install(struct engine *engine, const struct live_view *is)
 	view.hub = is->hub;
 	view.algorithm = is->algorithm;
 	view.segment_bytes = is->segment_bytes;
+	view.token_low = live_token(is->group)[0];
+	view.token_high = live_token(is->group)[1];
 	view.latency_s = 50e-6;
 	view.bandwidth_bytes_per_s = 1e9;
 	resume.base_round = is->base_round;
@@ -421,7 +437,7 @@ static void live_end(struct live_worker *attacked, void (*sweep)(void))
 		live_turn_all();
 		if (uv_hrtime() > until) {
 			(void)fprintf(stderr, "live: %u handles, %u before; strangers %u\n",
-			    live_handles(), live.handles, live.victim->stranger_count);
+			    live_handles(), live.handles, live.victim->strangers.count);
 			live_die("the engine holds on to what a closed connection left");
 		}
 	} while (live_handles() != live.handles);

@@ -204,6 +204,9 @@ static void memberd_step(struct sim *sim, struct membership_event *event)
 	event->now_ms = 1 + sim->now_us / MS;
 	event->unix_ms = 1700000000000u + event->now_ms;
 	event->random = sim_draw(sim, UINT64_MAX);
+	event->secret[0] = event->random *
+	    0x9e3779b97f4a7c15u; /* no draw of its own: seeds stay what they are */
+	event->secret[1] = ~event->random;
 	if (membership_step(memberd->core, event, &actions, &error) != TR_OK)
 		sim_violation(sim, "memberd's step: %s", error.text);
 	for (size_t i = 0; i < actions.count; i++)

@@ -31,6 +31,8 @@
 #define FX_DEADLINE_S  60
 #define FX_KINDS_MAX   32
 #define FX_PEER(index) ((uint64_t)(10 + (index)))
+#define FX_TOKEN_LOW   UINT64_C(0x6a09e667f3bcc908) /* of every group */
+#define FX_TOKEN_HIGH  UINT64_C(0xbb67ae8584caa73b)
 
 struct fx;
 
@@ -381,6 +383,8 @@ static Traind__Peer__View *fx_view(const struct fx *fx, const bool *members, uin
 	traind__peer__view__init(view);
 	view->group = fx->group;
 	view->number = fx->view;
+	view->token_low = FX_TOKEN_LOW;
+	view->token_high = FX_TOKEN_HIGH;
 	view->policy = fx->policy;
 	view->algorithm = fx->algorithm;
 	view->hub = fx->hub;

@@ -299,6 +299,8 @@ static inline void world_step(struct world *w, struct membership_event *event)
 	event->now_ms = w->now;
 	event->unix_ms = 1700000000000u + w->now;
 	event->random = w->random = w->random * 6364136223846793005u + 1442695040888963407u;
+	event->secret[0] = event->random * 0x9e3779b97f4a7c15u;
+	event->secret[1] = ~event->random;
 	assert_int_equal(membership_step(w->m, event, &w->actions, &error), TR_OK);
 	world_act(w);
 	if (!w->hold)

@@ -113,6 +113,8 @@ static void speak(const struct hand *hand, struct lane *lane, uint32_t number)
 	hello.to = FX_PEER(0);
 	hello.link = 1;
 	hello.lane = number;
+	hello.token_low = FX_TOKEN_LOW;
+	hello.token_high = FX_TOKEN_HIGH;
 	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_HELLO;
 	message.hello = &hello;
 	struct lane_send frame = { .type = FRAME_PEER,
@@ -136,12 +138,14 @@ static void speak(const struct hand *hand, struct lane *lane, uint32_t number)
 	assert_int_equal(lane_send(lane, &frame), TR_OK);
 }
 
+static const struct shm_claim claim = { FX_GROUP, FX_PEER(0), { FX_TOKEN_LOW, FX_TOKEN_HIGH } };
+
 static struct lane *dial(struct hand *hand, const char *address, uint32_t number)
 {
 	struct lane *lane = NULL;
 	struct tr_error error = { 0 };
 	hand->opened = hand->closed = false;
-	if (shm_hub_dial(hand->hub, address, &hand->exports, &lane_callbacks, hand, &lane,
+	if (shm_hub_dial(hand->hub, address, &claim, &hand->exports, &lane_callbacks, hand, &lane,
 	        &error) != TR_OK)
 		fail_msg("%s", error.text);
 	turn_until(hand, &hand->opened);
@@ -212,9 +216,46 @@ static void a_peer_that_comes_again_and_again(void **state)
 	fx_stop(fx);
 }
 
+/* A process of this host that does not have the group's token: none of its memory is mapped. */
+static void memory_of_a_stranger_is_not_mapped(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_KEEP,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	bool first[FX_HOSTS_MAX] = { true };
+	const char *address = engine_local_address(fx->hosts[0].engine);
+	struct hand hand;
+	hand_start(&hand);
+	fx_attach(&fx->hosts[0]);
+	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
+	FX_WAIT(fx, fx->hosts[0].ready);
+	fx->view = 1;
+	fx_install(fx, first, first);
+	FX_WAIT(fx, fx->hosts[0].installed == 1);
+	for (unsigned wrong = 0; wrong < 4; wrong++) {
+		struct shm_claim bad = claim;
+		struct lane *lane = NULL;
+		bad.group += wrong == 0;
+		bad.to += wrong == 1;
+		bad.token[0] ^= wrong == 2 ? 1 : 0;
+		bad.token[1] ^= wrong == 3 ? UINT64_C(1) << 63 : 0;
+		hand.opened = hand.closed = false;
+		assert_int_equal(shm_hub_dial(hand.hub, address, &bad, &hand.exports,
+		                     &lane_callbacks, &hand, &lane, NULL),
+		    TR_OK);
+		turn_until(&hand, &hand.closed);
+		assert_false(hand.opened);
+		assert_string_equal(hand.reason, "it wants none");
+		assert_int_equal(mapped(), 1);
+	}
+	hand_stop(&hand);
+	fx_stop(fx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(memory_of_a_stranger_is_not_mapped),
 		cmocka_unit_test(a_peer_that_comes_again_and_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

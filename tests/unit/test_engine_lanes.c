@@ -214,6 +214,8 @@ static int dial_lane(const struct fx *fx, uint32_t number)
 	hello.to = FX_PEER(0);
 	hello.link = 77;
 	hello.lane = number;
+	hello.token_low = FX_TOKEN_LOW;
+	hello.token_high = FX_TOKEN_HIGH;
 	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_HELLO;
 	message.hello = &hello;
 	say(fd, &message);

@@ -27,6 +27,8 @@
 
 #define GOT_MAX 4096
 
+static const struct shm_claim nobody;
+
 /* One process' side. */
 struct side {
 	uv_loop_t *loop; /* stopped whenever something happened: it would sleep after our turn */
@@ -150,8 +152,8 @@ static void open_hubs(struct fixture *f)
 static void dial(struct fixture *f)
 {
 	struct tr_error error;
-	if (shm_hub_dial(f->a.hub, shm_hub_address(f->b.hub), &f->a.exports, &side_callbacks, &f->a,
-	        &f->a.lane, &error) != TR_OK)
+	if (shm_hub_dial(f->a.hub, shm_hub_address(f->b.hub), &nobody, &f->a.exports,
+	        &side_callbacks, &f->a, &f->a.lane, &error) != TR_OK)
 		fail_msg("%s", error.text);
 	RUN_UNTIL(f, f->a.opened && f->b.lane != NULL);
 }
@@ -465,7 +467,8 @@ static void child(const char *address)
 {
 	static struct fixture f;
 	open_hubs(&f);
-	if (shm_hub_dial(f.a.hub, address, NULL, &side_callbacks, &f.a, &f.a.lane, NULL) != TR_OK)
+	if (shm_hub_dial(f.a.hub, address, &nobody, NULL, &side_callbacks, &f.a, &f.a.lane, NULL) !=
+	    TR_OK)
 		_exit(1);
 	RUN_UNTIL(&f, f.a.opened);
 	for (unsigned i = 0; i < 500; i++)
@@ -605,9 +608,12 @@ static void test_bad_rings_are_dropped(void **state)
 	close_hubs(&f);
 }
 
-static bool never(void *arg)
+static struct shm_claim claimed;
+
+static bool never(void *arg, const struct shm_claim *claim)
 {
 	(void)arg;
+	claimed = *claim;
 	return false;
 }
 
@@ -615,16 +621,18 @@ static void test_refusal_is_said(void **state)
 {
 	static const struct shm_hub_callbacks refusing = { .admits = never };
 	static struct fixture f;
+	const struct shm_claim claim = { 3, 4, { 5, 6 } };
 	struct shm_hub *hub;
 	(void)state;
 	open_hubs(&f);
 	assert_int_equal(shm_hub_create(&f.loop, &refusing, NULL, &hub, NULL), TR_OK);
-	assert_int_equal(shm_hub_dial(f.a.hub, shm_hub_address(hub), NULL, &side_callbacks, &f.a,
-	                     &f.a.lane, NULL),
+	assert_int_equal(shm_hub_dial(f.a.hub, shm_hub_address(hub), &claim, NULL, &side_callbacks,
+	                     &f.a, &f.a.lane, NULL),
 	    TR_OK);
 	RUN_UNTIL(&f, f.a.closed);
 	assert_false(f.a.opened);
 	assert_string_equal(f.a.reason, "it wants none");
+	assert_memory_equal(&claimed, &claim, sizeof(claim));
 	shm_hub_close(hub);
 	close_hubs(&f);
 }
@@ -635,8 +643,8 @@ static void test_nobody_there(void **state)
 	struct tr_error error;
 	(void)state;
 	open_hubs(&f);
-	assert_int_equal(shm_hub_dial(f.a.hub, "traind-nobody", NULL, &side_callbacks, &f.a,
-	                     &f.a.lane, &error),
+	assert_int_equal(shm_hub_dial(f.a.hub, "traind-nobody", &nobody, NULL, &side_callbacks,
+	                     &f.a, &f.a.lane, &error),
 	    TR_EUNAVAILABLE);
 	assert_null(f.a.lane);
 	close_hubs(&f);

@@ -368,6 +368,15 @@ static bool too_large(struct builder *b, const Traind__Peer__LogEntry *entry)
 	return true;
 }
 
+/* A group keeps its token for as long as it lives. */
+static void fill_token(const struct builder *b, Traind__Peer__View *view)
+{
+	const Traind__Peer__View *before = b->group->view != NULL ? b->group->view->view : NULL;
+	bool has = before != NULL && (before->token_low != 0 || before->token_high != 0);
+	view->token_low = has ? before->token_low : b->group->soft.token[0];
+	view->token_high = has ? before->token_high : b->group->soft.token[1];
+}
+
 static void append_view(struct builder *b)
 {
 	struct proposal *proposal = &b->group->soft.proposal;
@@ -397,6 +406,7 @@ static void append_view(struct builder *b)
 	view.segment_bytes = b->segment_bytes;
 	view.reason = proposal->reason;
 	fill_links(b, &view, ring);
+	fill_token(b, &view);
 	resume.base_round = d->base_round;
 	resume.base_attempt = d->base_attempt;
 	resume.finish = d->finish;

@@ -224,6 +224,7 @@ tr_status membership_step(struct membership *m, const struct membership_event *e
 	m->now_ms = event->now_ms;
 	m->unix_ms = event->unix_ms;
 	m->random = event->random;
+	memcpy(m->secret, event->secret, sizeof(m->secret));
 	notice_pause(m);
 	on_event(m, event);
 	/* One decision may call for another (a lost node ends peers, which call for a view); all

@@ -42,11 +42,12 @@ enum membership_event_kind {
 
 struct membership_event {
 	enum membership_event_kind kind;
-	uint64_t now_ms;  /* monotonic */
-	uint64_t unix_ms; /* wall clock, for people only */
-	uint64_t random;  /* fresh entropy for each event; the core has no source of its own */
-	uint64_t conn;    /* shell's number of a node connection */
-	uint64_t request; /* shell's number of an API call */
+	uint64_t now_ms;    /* monotonic */
+	uint64_t unix_ms;   /* wall clock, for people only */
+	uint64_t random;    /* fresh entropy for each event; the core has no source of its own */
+	uint64_t secret[2]; /* the same, for what nobody else may see */
+	uint64_t conn;      /* shell's number of a node connection */
+	uint64_t request;   /* shell's number of an API call */
 	uint64_t cookie;
 	uint64_t job;
 	const char *reason;

@@ -127,6 +127,8 @@ struct group {
 	struct ledger *ledger; /* library groups only */
 	struct {
 		uint64_t newest; /* number that this process has proposed, or may not propose */
+		uint64_t
+		    token[2]; /* for its first view, from which on the view has it; 0, 0: not drawn */
 		struct proposal proposal;
 		struct complaint complaints[64];
 		size_t complaints_count;
@@ -202,7 +204,7 @@ struct membership {
 	struct list groups; /* by id */
 	/* Soft. */
 	bool leading, oom, dirty;
-	uint64_t now_ms, unix_ms, random, looked_ms;
+	uint64_t now_ms, unix_ms, random, secret[2], looked_ms;
 	uint64_t stepped_ms; /* the step before this one */
 	uint64_t next_cookie, soft_next_id, soft_next_job;
 	uint64_t retry_ms; /* after a failed append: nothing is appended before that */

@@ -262,6 +262,13 @@ static void frozen_for_nothing(struct membership *m, struct group *group, const 
 	m->dirty = true;
 }
 
+/* With a member's report, which is an event of this group alone: no two groups take theirs from the same. */
+static void draw_token(const struct membership *m, struct group *group)
+{
+	if (group->soft.token[0] == 0 && group->soft.token[1] == 0)
+		memcpy(group->soft.token, m->secret, sizeof(m->secret));
+}
+
 void view_report(struct membership *m, struct node *node, const Traind__Peer__ViewReport *report)
 {
 	struct group *group = state_group(m, report->group);
@@ -286,6 +293,7 @@ void view_report(struct membership *m, struct node *node, const Traind__Peer__Vi
 		if (report_of_another_view(m, group, node, report))
 			return;
 		slot->report = copy_message(m, &report->base);
+		draw_token(m, group);
 		m->dirty = true;
 		return;
 	}

@@ -24,12 +24,10 @@ static uint64_t monotonic_ms(void)
 	return uv_hrtime() / 1000000;
 }
 
-static uint64_t fresh_random(void)
+static void fresh_random(void *bytes, size_t size)
 {
-	uint64_t value = 0;
-	while (getrandom(&value, sizeof(value), 0) < 0 && errno == EINTR)
+	while (getrandom(bytes, size, 0) < 0 && errno == EINTR)
 		continue;
-	return value;
 }
 
 static void free_event(struct queued_event *item)
@@ -92,7 +90,8 @@ static void step_core(struct memberd *memberd, struct queued_event *item)
 		return;
 	item->event.now_ms = monotonic_ms();
 	item->event.unix_ms = unix_ms();
-	item->event.random = fresh_random();
+	fresh_random(&item->event.random, sizeof(item->event.random));
+	fresh_random(item->event.secret, sizeof(item->event.secret));
 	item->event.reason = item->reason;
 	tr_status st = membership_step(memberd->core, &item->event, &memberd->actions, &error);
 	if (st == TR_ENOMEM)
