@@ -81,7 +81,8 @@ enum tr_reduce { TR_SUM = 1, TR_AVG = 2, TR_MIN = 3, TR_MAX = 4, TR_PROD = 5 };
 /* What happens to a round when a contributor dies before its data is everywhere. */
 enum tr_policy {
 	TR_KEEP = 0, /* keep what is sealed, redo the rest among survivors; avg divides per segment */
-	/* redo the round over one contributor set, without the callers where it can; costs a copy of in-place inputs */
+	/* redo the round over one contributor set; costs a copy of in-place inputs. Without the callers, unless one of them has waited for a
+	 * result (tr_wait) or uses its index in an op: then tr_round_commit returns TR_ERESTART, as with TR_REPLAY */
 	TR_UNIFORM = 1,
 	TR_REPLAY = 2, /* unless the round is whole, tr_round_commit returns TR_ERESTART */
 };
@@ -284,7 +285,9 @@ TR_API void tr_block_range(size_t count, unsigned contributors, unsigned index, 
     size_t *elements);
 
 /* Waits until one op's result is in place, before the commit. Reading it early is allowed; acting on it
- * irrevocably is not: only the commit decides.
+ * irrevocably is not: only the commit decides. What was read is what is committed, unless this round ends with TR_ERESTART: no policy
+ * redoes a round behind a caller that has read something of it, since what it took from it would be of no result. So wait late, for what
+ * the commit needs. TR_EMISMATCH: some peer closed the round without the op; the text names it.
  *
  * A caller may wait for an op before it submits others, in any order, unless it waits in a circle: if one peer waits for op 1 before it
  * submits op 2, and another for op 2 before it submits op 1, each waits for the other. Both count as waiting, so nobody is
@@ -301,7 +304,7 @@ TR_API tr_status tr_state_receive(tr_group *group, struct tr_error *error);
 
 struct tr_commit {
 	/* Samples in the round's result, all contributors together: recorded. Must be equal on all peers, so take it from what was reduced
-	 * (tr_wait): data of a peer that died after it was everywhere counts. 0 if unused. */
+	 * (tr_wait, in this try of the round): data of a peer that died after it was everywhere counts. 0 if unused. */
 	uint64_t samples;
 	uint64_t salt; /* must be equal on all peers (a digest of the state, say); 0 if unused */
 	uint64_t reserved[4]; /* zero */

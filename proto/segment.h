@@ -14,6 +14,7 @@
 enum segment_kind {
 	SEGMENT_PARTIAL = 1, /* a sum under way: goes to the next peer of the segment's path */
 	SEGMENT_SEALED = 2,  /* a final result */
+	SEGMENT_AWAITED = 3, /* no elements: the caller of participant `segment` waits for this op */
 };
 
 /* In which form the elements travel. */

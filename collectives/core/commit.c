@@ -205,6 +205,11 @@ bool commit_has_vote(const struct group_core *core, uint64_t peer)
 	return vote && !vote->early;
 }
 
+bool commit_is_closed(const struct group_core *core, uint64_t peer)
+{
+	return commit_vote_of(core, peer) != NULL;
+}
+
 static struct group_action *commit_send(struct group_core *core, uint64_t peer, tr_status status)
 {
 	emit_connect(core, peer);

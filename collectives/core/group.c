@@ -49,30 +49,6 @@ void group_core_destroy(struct group_core *core)
 	free(core);
 }
 
-/* Of a round's ops most are done, all but the newest: those are not looked at. */
-static size_t group_first_untold(const struct group_core *core)
-{
-	size_t first = core->op_count;
-
-	for (size_t left = core->untold; left > 0 && first > 0; left -= !core->ops[first]->told)
-		first--;
-	return first;
-}
-
-static void group_tell_done(struct group_core *core)
-{
-	for (size_t i = group_first_untold(core); i < core->op_count; i++) {
-		struct op *op = core->ops[i];
-		if (op->told || !op_done(op))
-			continue;
-		op->told = true;
-		core->untold--;
-		struct group_action *action = emit(core, GROUP_DO_OP_DONE);
-		action->round = core->round;
-		action->tag = op->tag;
-	}
-}
-
 static tr_status group_segment(struct group_core *core, const struct group_event *event,
     struct tr_error *error)
 {
@@ -112,6 +88,8 @@ static tr_status group_handle(struct group_core *core, const struct group_event 
 		return round_begin(core, error);
 	case GROUP_SUBMIT:
 		return round_submit(core, event, error);
+	case GROUP_WAIT:
+		return wait_begin(core, event->tag, error);
 	case GROUP_CLOSE:
 		return round_close(core, &event->close, error);
 	case GROUP_SEGMENT:
@@ -151,10 +129,12 @@ static void group_advance(struct group_core *core)
 	if (core->state != ROUND_FAILED) {
 		round_release_held(core);
 		round_answer_begin(core);
+		wait_advance(core);
 		commit_advance(core);
 		handover_advance(core);
 		handover_ask_again(core);
 		commit_early_notice(core);
+		wait_ask(core);
 		repair_links_again(core);
 		if (core->proposal != 0 && core->now_us >= core->report_again_us)
 			repair_report(core);
@@ -181,8 +161,6 @@ tr_status group_core_step(struct group_core *core, const struct group_event *eve
 	core->actions = actions;
 	core->status = TR_OK;
 	tr_status st = group_handle(core, event, error);
-	if (core->state != ROUND_FAILED)
-		group_tell_done(core);
 	group_advance(core);
 	group_point_reasons(actions);
 	core->actions = NULL;
@@ -214,6 +192,7 @@ uint64_t group_core_deadline_us(const struct group_core *core)
 	if (core->state == ROUND_CLOSED && core->proposal == 0 && !core->stuck && !core->voted &&
 	    core->roster.me != core->roster.hub)
 		deadline = earlier(deadline, core->early_us);
+	deadline = earlier(deadline, wait_deadline_us(core));
 	if (core->needs_state && core->proposal == 0)
 		deadline = earlier(deadline, core->ask_again_us);
 	for (size_t i = 0; i < core->link_count; i++)

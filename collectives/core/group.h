@@ -56,6 +56,7 @@ enum group_event_kind {
 	GROUP_READY,       /* .round: the caller's state holds this round (tr_state_ready) */
 	GROUP_BEGIN,       /* the caller wants to begin the next round */
 	GROUP_SUBMIT,      /* .submit */
+	GROUP_WAIT,        /* .tag: the caller waits for an op's result before it closes */
 	GROUP_CLOSE,       /* .close: the caller asks to commit */
 	GROUP_SEGMENT,     /* .segment: from a peer; payload borrowed during the step */
 	GROUP_VOTE,        /* .vote */
@@ -97,6 +98,7 @@ struct group_event {
 	uint64_t now_us;
 	uint64_t from; /* peer id, where a peer sent it */
 	uint64_t round;
+	uint32_t tag;
 	tr_status status;
 	bool digests_only;
 	union {
@@ -134,7 +136,7 @@ enum group_action_kind {
 	GROUP_DO_LINK_LOST, /* .reason: to memberd, about peer `to`; 0: no link, but we need another view */
 	GROUP_DO_CONNECT, /* edges that this view will use: peer `to` at .address */
 	GROUP_DO_BEGAN,   /* answer to BEGIN: .round_info */
-	GROUP_DO_OP_DONE, /* .tag's result is in place */
+	GROUP_DO_OP_DONE, /* answer to WAIT: .tag's result is in place; it stays, unless the round begins again at the caller */
 	GROUP_DO_DECIDED, /* answer to CLOSE (or unasked: restart, eviction): .status, .round_info,
 	                     .reason */
 	/* .record for memberd's log: keep it until ROUNDS_RECORDED covers it, say it again after a reconnect. */
@@ -189,7 +191,7 @@ void group_core_destroy(struct group_core *core);
 /* One step. TR_OK; TR_EAGAIN (GROUP_SEGMENT only: nothing was consumed, offer it again after
  * GROUP_DO_RETRY and stop reading that connection until then); TR_ESTALE (dropped by its header);
  * TR_EPROTO (the peer's connection is to be closed); TR_EINVAL, TR_ERESTART (GROUP_SUBMIT,
- * GROUP_CLOSE, GROUP_BEGIN: the caller's). */
+ * GROUP_WAIT, GROUP_CLOSE, GROUP_BEGIN: the caller's). */
 tr_status group_core_step(struct group_core *core, const struct group_event *event,
     struct group_actions *actions, struct tr_error *error);
 

@@ -7,6 +7,7 @@
  *	path.c     segments that come: sums and results; sending
  *	fold.c     sums
  *	commit.c   votes and the hub's decision
+ *	wait.c     the caller reads a result before the commit
  *	record.c   committed rounds for memberd's log
  *	repair.c   freeze, report, install, resume
  *	handover.c state for joiners
@@ -76,11 +77,14 @@ struct group_core {
 	bool begin_wanted;
 	struct op **ops; /* of `round`, ascending tags */
 	size_t op_count, op_capacity;
-	size_t untold; /* of them: whose result the caller does not know to be in place */
-	bool indexed;  /* some op named contributors by their index, in this round or one before */
+	bool indexed; /* some op named contributors by their index, in this round or one before */
 	uint64_t begun_attempt; /* of which the caller knows its index and the contributors */
 	/* This attempt cannot be finished here: memberd is asked for a view that begins the round again. Until then nothing of it moves. */
 	bool stuck;
+	bool waiting; /* the caller waits for the op with the tag `waited` */
+	uint32_t waited;
+	uint64_t ask_us; /* when to ask whether the others know it */
+	bool read;       /* the caller was told of a result of this attempt */
 	struct tr_commit closing;
 	uint64_t signatures;     /* ROUND_CLOSED: of its ops, as they were closed */
 	struct tr_digest digest; /* voted: of what we hold */
@@ -144,6 +148,8 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
     struct tr_error *error);
 tr_status round_close(struct group_core *core, const struct tr_commit *closing,
     struct tr_error *error);
+/* What a call gets that comes at the wrong moment. */
+tr_status round_refuse(const struct group_core *core, const char *call, struct tr_error *error);
 void round_answer_begin(struct group_core *core);
 struct tr_round round_info(const struct group_core *core);
 void round_abandon(struct group_core *core, const char *reason);
@@ -212,6 +218,19 @@ bool path_needs(const struct group_core *core, const struct op *op, uint32_t seg
 bool path_awaits(const struct group_core *core, const struct op *op, unsigned from,
     const struct segment_header *header);
 
+/* Is our op with that tag (NULL: we have closed the round without it) the same as that peer's? TR_EMISMATCH: no; both fail. */
+tr_status path_compare(struct group_core *core, uint64_t from, const struct op *op,
+    const struct segment_header *header);
+
+/* ---- wait.c ---- */
+tr_status wait_begin(struct group_core *core, uint32_t tag, struct tr_error *error);
+void wait_advance(struct group_core *core); /* answers when the op is done */
+void wait_ask(struct group_core *core);     /* when it takes long */
+/* SEGMENT_AWAITED, of this attempt. */
+tr_status wait_asked(struct group_core *core, unsigned from, const struct segment_header *header,
+    struct tr_error *error);
+uint64_t wait_deadline_us(const struct group_core *core);
+
 /* ---- fold.c ---- */
 /* A child's sum. Takes core->incoming if it keeps it. TR_EPROTO: it came before. */
 tr_status fold_add(struct group_core *core, struct op *op, uint32_t segment,
@@ -230,7 +249,8 @@ void commit_advance(struct group_core *core); /* votes and decides when it is ti
 void commit_early_notice(struct group_core *core);
 void commit_refuse(struct group_core *core, uint64_t peer, tr_status status, const char *reason);
 bool commit_has_vote(const struct group_core *core, uint64_t peer);
-void commit_forget_votes(struct group_core *core); /* those of earlier views */
+bool commit_is_closed(const struct group_core *core, uint64_t peer); /* hub: as far as we know */
+void commit_forget_votes(struct group_core *core);                   /* those of earlier views */
 struct tr_digest commit_digest(const struct group_core *core);
 uint64_t commit_signatures(const struct group_core *core);
 

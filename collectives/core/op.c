@@ -91,7 +91,6 @@ tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigne
 	if (!forget)
 		return TR_OK;
 	op->sealed = 0;
-	op->told = false;
 	op->set_bytes = bits_bytes(contributors);
 	if (op->segments == 1) {
 		memset(op->only_set, 0, sizeof(op->only_set));

@@ -81,7 +81,6 @@ struct op {
 	uint32_t segments;
 	uint32_t needed; /* segments whose result this member needs */
 	uint32_t sealed; /* of those */
-	bool told;       /* the caller knows that the result is in place */
 	struct op_segment *segment;
 	size_t set_bytes;       /* of one contributor set: bits of the attempt's contributors */
 	uint8_t *sets;          /* segments x set_bytes; valid where sealed */

@@ -305,7 +305,7 @@ static tr_status path_result(struct group_core *core, struct op *op, unsigned fr
 	return TR_OK;
 }
 
-static tr_status path_mismatch(struct group_core *core, uint64_t from, const char *what)
+static void path_mismatch(struct group_core *core, uint64_t from, const char *what)
 {
 	char reason[200];
 
@@ -314,7 +314,6 @@ static tr_status path_mismatch(struct group_core *core, uint64_t from, const cha
 	    core->round, what);
 	commit_refuse(core, from, TR_EMISMATCH, reason);
 	emit_fail(core, TR_EMISMATCH, "%s", reason);
-	return TR_OK;
 }
 
 static const char *path_collective(unsigned collective)
@@ -339,12 +338,19 @@ static bool path_same(const struct op_signature *a, const struct op_signature *b
 	    a->algorithm == b->algorithm;
 }
 
-static tr_status path_compare(struct group_core *core, uint64_t from, const struct op *op,
+tr_status path_compare(struct group_core *core, uint64_t from, const struct op *op,
     const struct segment_header *header)
 {
-	const struct op_signature *theirs = &header->signature, *ours = &op->signature;
+	const struct op_signature *theirs = &header->signature, *ours;
 	char what[160];
 
+	if (!op) {
+		(void)snprintf(what, sizeof(what), "op %u is unknown to peer %" PRIu64, header->tag,
+		    core->peer);
+		path_mismatch(core, from, what);
+		return TR_EMISMATCH;
+	}
+	ours = &op->signature;
 	if (path_other_pair(core, op, roster_find(&core->roster, from))) {
 		(void)snprintf(what, sizeof(what),
 		    "op %u is between other peers at peer %" PRIu64 " than at peer %" PRIu64,
@@ -435,6 +441,8 @@ tr_status path_segment(struct group_core *core, const struct group_event *event,
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " sent a segment of view %" PRIu64 ", which cannot be",
 		    event->from, header->view);
+	if (st == TR_EAGAIN && header->kind == SEGMENT_AWAITED)
+		return TR_ESTALE; /* it is said again */
 	if (st == TR_EAGAIN)
 		core->parked = true;
 	if (st == TR_EPROTO)
@@ -448,12 +456,12 @@ tr_status path_segment(struct group_core *core, const struct group_event *event,
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " does not take part in round %" PRIu64, event->from,
 		    header->round);
+	if (header->kind == SEGMENT_AWAITED)
+		return wait_asked(core, who, header, error);
 	struct op *op = round_op(core, header->tag);
 	if (!op && core->state == ROUND_CLOSED) {
-		char what[96];
-		(void)snprintf(what, sizeof(what), "op %u is unknown to peer %" PRIu64, header->tag,
-		    core->peer);
-		return path_mismatch(core, event->from, what);
+		(void)path_compare(core, event->from, NULL, header);
+		return TR_OK;
 	}
 	if (!op) {
 		core->parked = true;

@@ -96,6 +96,7 @@ void repair_report(struct group_core *core)
 		report->closed = core->state == ROUND_CLOSED;
 		report->voted = round_sealed(core) && !core->needs_state && !core->stuck;
 		report->stuck = core->stuck;
+		report->read = core->read;
 		if (!repair_report_ops(core, report))
 			core->status = TR_ENOMEM;
 	}
@@ -225,8 +226,6 @@ static void repair_reset_ops(struct group_core *core, bool forget)
 		if (op_reset(core->ops[i], &core->pool, forget, core->roster.contributor_count) !=
 		    TR_OK)
 			core->status = TR_ENOMEM;
-	if (forget)
-		core->untold = core->op_count;
 }
 
 /* Ops that were submitted while we were frozen memberd has not seen: those that name contributors by their index are of the attempt

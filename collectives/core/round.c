@@ -48,9 +48,7 @@ struct tr_round round_info(const struct group_core *core)
 	return info;
 }
 
-/* What a call gets that comes at the wrong moment. */
-static tr_status round_refuse(const struct group_core *core, const char *call,
-    struct tr_error *error)
+tr_status round_refuse(const struct group_core *core, const char *call, struct tr_error *error)
 {
 	switch (core->state) {
 	case ROUND_FAILED:
@@ -97,6 +95,7 @@ void round_answer_begin(struct group_core *core)
 		return;
 	core->begin_wanted = false;
 	core->closing = (struct tr_commit){ 0 };
+	core->waiting = core->read = false;
 	round_move(core, ROUND_OPEN);
 	core->begun_attempt = core->roster.attempt;
 	struct group_action *action = emit(core, GROUP_DO_BEGAN);
@@ -143,7 +142,6 @@ static tr_status round_insert(struct group_core *core, struct op *op)
 	    (core->op_count - place) * sizeof(core->ops[0]));
 	core->ops[place] = op;
 	core->op_count++;
-	core->untold++;
 	return TR_OK;
 }
 
@@ -221,6 +219,7 @@ tr_status round_close(struct group_core *core, const struct tr_commit *closing,
 		return round_refuse(core, "commit", error);
 	core->closing = *closing;
 	core->signatures = commit_signatures(core);
+	core->waiting = false;
 	core->early_us = core->now_us + MEMBER_REPEAT_US;
 	core->votes_moved = true;
 	round_move(core, ROUND_CLOSED);
@@ -242,7 +241,7 @@ void round_drop_ops(struct group_core *core)
 	landing_revoke_all(core);
 	for (size_t i = 0; i < core->op_count; i++)
 		op_destroy(core->ops[i], &core->pool);
-	core->op_count = core->untold = 0;
+	core->op_count = 0;
 }
 
 void round_abandon(struct group_core *core, const char *reason)
@@ -270,7 +269,7 @@ static void round_keep_last(struct group_core *core)
 	core->last_ops = core->ops;
 	core->last_op_count = core->op_count;
 	core->ops = NULL;
-	core->op_count = core->op_capacity = core->untold = 0;
+	core->op_count = core->op_capacity = 0;
 	for (size_t i = 0; i < core->last_op_count; i++) {
 		free(core->last_ops[i]->saved);
 		core->last_ops[i]->saved = NULL;

@@ -120,11 +120,6 @@ struct member_call {
 	uint64_t since_us; /* it waits; 0: not yet */
 };
 
-struct member_op {
-	uint32_t tag;
-	bool done;
-};
-
 /* An event that became due while another was acted on. */
 struct posted_event {
 	struct posted_event *next;
@@ -168,8 +163,6 @@ struct member {
 	struct channel_answer unclaimed; /* of a call that timed out */
 	enum channel_call unclaimed_call;
 	struct tr_error submit_error, lost; /* the round's: first bad op; why it was given up */
-	struct member_op *ops;              /* of the round, ascending tags */
-	size_t op_count, op_capacity;
 	bool state_awaited, state_here;
 
 	/* the view */

@@ -54,7 +54,6 @@ static void member_free(struct member *member)
 	member_shm_finish(member);
 	channel_host_destroy(member->host);
 	free(member->view_peers);
-	free(member->ops);
 	while (member->posted != NULL) {
 		struct posted_event *next = member->posted->next;
 		free(member->posted);

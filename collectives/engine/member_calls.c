@@ -132,7 +132,6 @@ void member_calls_began(struct member *member, const struct tr_round *info)
 	answer.abandons = atomic_load(&member->host->control->abandons);
 	member->begin_asked = false;
 	member->round_open = true;
-	member->op_count = 0;
 	member->submit_error.status = member->lost.status = TR_OK;
 	if (waits_in(member, CHANNEL_BEGIN))
 		give(member, &answer);
@@ -140,62 +139,8 @@ void member_calls_began(struct member *member, const struct tr_round *info)
 		keep_unclaimed(member, CHANNEL_BEGIN, &answer);
 }
 
-/* Where the op is, or would be: ascending tags. */
-static size_t op_place(const struct member *member, uint32_t tag)
-{
-	size_t low = 0, high = member->op_count;
-	if (high > 0 && member->ops[high - 1].tag <= tag)
-		return member->ops[high - 1].tag == tag ? high - 1 : high;
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		if (member->ops[middle].tag < tag)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
-
-static struct member_op *find_op(struct member *member, uint32_t tag)
-{
-	size_t place = op_place(member, tag);
-	return place < member->op_count && member->ops[place].tag == tag ? &member->ops[place]
-	                                                                 : NULL;
-}
-
-static tr_status add_op(struct member *member, uint32_t tag, struct tr_error *error)
-{
-	if (member->op_count == member->op_capacity) {
-		size_t capacity = member->op_capacity > 0 ? 2 * member->op_capacity : 32;
-		struct member_op *ops = realloc(member->ops, capacity * sizeof(*ops));
-		if (ops == NULL)
-			return tr_error_set(error, TR_ENOMEM, "out of memory for op %u", tag);
-		member->ops = ops;
-		member->op_capacity = capacity;
-	}
-	size_t place = op_place(member, tag);
-	memmove(&member->ops[place + 1], &member->ops[place],
-	    (member->op_count - place) * sizeof(member->ops[0]));
-	member->ops[place] = (struct member_op){ .tag = tag };
-	member->op_count++;
-	return TR_OK;
-}
-
-static void drop_op(struct member *member, uint32_t tag)
-{
-	struct member_op *op = find_op(member, tag);
-	if (op == NULL)
-		return;
-	member->op_count--;
-	memmove(op, op + 1, (size_t)(&member->ops[member->op_count] - op) * sizeof(*op));
-}
-
 void member_calls_op_done(struct member *member, uint32_t tag)
 {
-	struct member_op *op = find_op(member, tag);
-	if (op == NULL)
-		return;
-	op->done = true;
 	if (waits_in(member, CHANNEL_WAIT) && member->call.tag == tag)
 		give_status(member, TR_OK, "");
 }
@@ -265,14 +210,9 @@ static void submit(struct member *member, const struct channel_submission *s)
 	}
 	member_shm_show(member);
 	struct group_event event = { .kind = GROUP_SUBMIT, .submit = op.submit };
-	bool fresh = member->op_count < TR_ROUND_OPS_MAX && find_op(member, s->tag) == NULL;
-	tr_status st = fresh ? add_op(member, s->tag, &error) : TR_OK;
-	if (st == TR_OK)
-		st = member_step(member, &event, &error);
+	tr_status st = member_step(member, &event, &error);
 	if (st == TR_OK)
 		return;
-	if (fresh)
-		drop_op(member, s->tag);
 	if (st != TR_ERESTART && member->submit_error.status == TR_OK)
 		(void)tr_error_set(&member->submit_error, st, "%s", error.text);
 }
@@ -325,17 +265,24 @@ static void wait_behind(struct member *member)
 
 static void wait_op(struct member *member, uint32_t tag)
 {
-	const struct member_op *op = find_op(member, tag);
-	if (!member->round_open && member->lost.status != TR_OK)
+	struct tr_error error = { 0 };
+	struct group_event event = { .kind = GROUP_WAIT, .tag = tag };
+	uint64_t id = member->call.id;
+	if (!member->round_open && member->lost.status != TR_OK) {
 		give_status(member, member->lost.status, member->lost.text);
-	else if (member->submit_error.status != TR_OK)
+		return;
+	}
+	if (member->submit_error.status != TR_OK) {
 		give_status(member, member->submit_error.status, member->submit_error.text);
-	else if (op == NULL || !member->round_open)
-		give_status(member, TR_EINVAL, "wait: no such op was submitted in this round");
-	else if (op->done)
-		give_status(member, TR_OK, "");
-	else
+		return;
+	}
+	tr_status st = member_step(member, &event, &error);
+	if (member->call.id != id)
+		return;
+	if (st == TR_OK)
 		wait_behind(member);
+	else
+		give_status(member, st, error.text);
 }
 
 static void receive_state(struct member *member)

@@ -32,7 +32,7 @@ static struct segment_header script_segment(struct script *script, const struct 
 	header.signature.collective = (uint8_t)script_about(script, TR_ALL_REDUCE);
 	header.signature.root = (uint32_t)script_about(script, 0);
 	header.signature.algorithm = (uint8_t)script_about(script, 0);
-	header.kind = (uint8_t)script_about(script, 1 + script_byte(script) % 2);
+	header.kind = (uint8_t)script_about(script, 1 + script_byte(script) % 3);
 	header.encoding = (uint8_t)script_about(script, 0);
 	header.bytes = header.elements * sizes[dtype % sizeof(sizes)];
 	return header;

@@ -8,6 +8,7 @@
  *	I6  rounds are committed once and in order; view numbers only grow
  *	I7  a joiner's state is the others' state
  *	I8  a view has a cause: a fault, a member that starts or one that returns
+ *	I9  what a caller was given to read before the commit is what is committed
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -206,6 +207,15 @@ static void check_memory(struct sim *sim, unsigned number, const struct tr_round
 		    (unsigned long)round->round, op->tag, (int)op->codec);
 }
 
+static void check_read(struct sim *sim, unsigned number, const struct tr_round *round,
+    const struct sim_op *op)
+{
+	if (!sim->over && op->read && !tr_digest_equal(op->result, shape_result(op)))
+		sim_violation(sim,
+		    "I9: n%u was given op %u of round %lu to read, and another result is committed",
+		    number, op->tag, (unsigned long)round->round);
+}
+
 void check_committed(struct sim *sim, unsigned number, const struct tr_round *round)
 {
 	struct sim_worker *worker = &sim->nodes[number].worker;
@@ -250,6 +260,8 @@ void check_committed(struct sim *sim, unsigned number, const struct tr_round *ro
 		sim_violation(sim, "I7: n%u has another history up to round %lu", number,
 		    (unsigned long)round->round);
 	}
+	for (unsigned i = 0; i < worker->op_count; i++)
+		check_read(sim, number, round, &worker->ops[i]);
 }
 
 void check_view(struct sim *sim, unsigned number, uint64_t view)

@@ -54,6 +54,8 @@ static void fault_force(struct sim *sim)
 				sim->faults[f].kind = needs[i].kind;
 	if (sim->plant == PLANT_APPLY)
 		sim->policy = TRAIND__PEER__POLICY__POLICY_REPLAY;
+	if (sim->plant == PLANT_UNREAD)
+		sim->policy = TRAIND__PEER__POLICY__POLICY_UNIFORM;
 	if (sim->plant == PLANT_ARRIVAL)
 		sim->deterministic = true;
 }

@@ -45,10 +45,34 @@ static void message_copy(struct sim *sim, unsigned from, struct sim_message *mes
 	message->buffer = NULL;
 }
 
+/* As an engine does (held.c): what its core cannot take yet does not hold up what is behind it. */
+static void net_hold(struct sim *sim, unsigned to, struct sim_message *message)
+{
+	struct sim_message **at = &sim->nodes[to].held;
+
+	while (*at)
+		at = &(*at)->next;
+	message->next = NULL;
+	*at = message;
+}
+
+static void net_drop_held(struct sim *sim, unsigned to)
+{
+	struct sim_message *message = sim->nodes[to].held;
+
+	sim->nodes[to].held = NULL;
+	while (message) {
+		struct sim_message *next = message->next;
+		message_release(sim, message->from, message);
+		message = next;
+	}
+}
+
 static void net_queue(struct sim *sim, unsigned from, unsigned to, struct sim_message *message)
 {
 	struct sim_link *link = &sim->links[from][to];
 
+	message->from = from;
 	link->used = true;
 	if (link->dead || !sim->nodes[to].started) {
 		message_release(sim, from, message);
@@ -186,7 +210,9 @@ static void net_trace(struct sim *sim, unsigned from, unsigned to, const struct 
 {
 	if (m->kind == SIM_SEGMENT)
 		sim_trace(sim, "n%u>n%u %s v%lu r%lu.%lu op %u.%u set %02x%02x %s", from, to,
-		    m->header.kind == SEGMENT_PARTIAL ? "sum" : "result",
+		    m->header.kind == SEGMENT_PARTIAL      ? "sum"
+		        : m->header.kind == SEGMENT_SEALED ? "result"
+		                                           : "question",
 		    (unsigned long)m->header.view, (unsigned long)m->header.round,
 		    (unsigned long)m->header.attempt, m->header.tag, m->header.segment,
 		    m->header.contributors[1], m->header.contributors[0],
@@ -242,7 +268,10 @@ void net_pump(struct sim *sim, unsigned from, unsigned to, uint64_t stamp)
 	if (!plant_forgets(sim, message)) {
 		tr_status st = net_deliver(sim, from, to, message);
 		net_trace(sim, from, to, message, st);
-		if (st == TR_EAGAIN && link->stamp == stamp) {
+		if (st == TR_EAGAIN && sim->waits) {
+			net_hold(sim, to, message);
+			message = NULL;
+		} else if (st == TR_EAGAIN && link->stamp == stamp) {
 			message->next = link->head;
 			link->head = message;
 			if (!link->tail)
@@ -253,7 +282,8 @@ void net_pump(struct sim *sim, unsigned from, unsigned to, uint64_t stamp)
 		if (st == TR_EPROTO)
 			sim_violation(sim, "n%u refuses what n%u sent: see --trace", to, from);
 	}
-	message_release(sim, from, message);
+	if (message)
+		message_release(sim, from, message);
 	if (link->stamp != stamp)
 		return; /* the step cut this very link */
 	if (link->head)
@@ -262,8 +292,30 @@ void net_pump(struct sim *sim, unsigned from, unsigned to, uint64_t stamp)
 	fault_delivery(sim);
 }
 
+void net_offer_held(struct sim *sim, unsigned to)
+{
+	struct sim_message *message = sim->nodes[to].held;
+
+	sim->nodes[to].held = NULL;
+	while (message) {
+		struct sim_message *next = message->next;
+		unsigned from = message->from;
+		tr_status st = net_deliver(sim, from, to, message);
+		net_trace(sim, from, to, message, st);
+		if (st == TR_EPROTO)
+			sim_violation(sim, "n%u refuses what n%u sent: see --trace", to, from);
+		if (st == TR_EAGAIN)
+			net_hold(sim, to, message);
+		else
+			message_release(sim, from, message);
+		message = next;
+	}
+}
+
 void net_retry(struct sim *sim, unsigned to)
 {
+	if (sim->nodes[to].held)
+		sim_at(sim, sim->now_us, SIM_HELD, to, 0, 0);
 	for (unsigned from = 0; from < sim->node_count; from++) {
 		struct sim_link *link = &sim->links[from][to];
 		if (!link->parked)
@@ -358,6 +410,7 @@ void net_silent(struct sim *sim, unsigned from, unsigned to)
 
 void net_node_died(struct sim *sim, unsigned dead, bool silently)
 {
+	net_drop_held(sim, dead);
 	for (unsigned other = 0; other < sim->node_count; other++) {
 		struct sim_link *out = &sim->links[dead][other], *in = &sim->links[other][dead];
 		if (other == dead)
@@ -403,6 +456,8 @@ void net_check_returned(struct sim *sim, unsigned from, const void *memory, size
 
 void net_finish(struct sim *sim)
 {
+	for (unsigned to = 0; to < SIM_NODES_MAX; to++)
+		net_drop_held(sim, to);
 	for (unsigned from = 0; from < SIM_NODES_MAX; from++)
 		for (unsigned to = 0; to < SIM_NODES_MAX; to++)
 			if (sim->links[from][to].head)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/core/member.h"
 #include "tests/sim/sim.h"
 
 unsigned node_of_peer(const struct sim *sim, uint64_t peer)
@@ -209,8 +210,10 @@ static void node_act(struct sim *sim, unsigned number, struct group_action *acti
 	case GROUP_DO_RETRY:
 		net_retry(sim, number);
 		break;
-	case GROUP_DO_CONNECT:
 	case GROUP_DO_OP_DONE:
+		worker_op_done(sim, number, action->tag);
+		break;
+	case GROUP_DO_CONNECT:
 		break;
 	}
 }
@@ -219,6 +222,42 @@ static void node_drop_action(struct sim *sim, unsigned number, const struct grou
 {
 	if (action->kind == GROUP_DO_SEND_SEGMENT && action->buffer)
 		group_buffer_release(sim->nodes[number].core, action->buffer);
+}
+
+/* Is the op's result in place after this step, and was not before? */
+static bool node_op_done(const struct group_core *core, const struct sim_worker *worker,
+    struct sim_op *op)
+{
+	const struct op *of = round_op(core, op->tag);
+	bool told = op->told;
+
+	op->told = op->submitted && ((of && op_done(of)) || core->committed == worker->round.round);
+	return op->told && !told;
+}
+
+/* Cores said so of every op when the older named seeds were found, whose deaths fall on a number of actions. */
+static void node_tell_done(const struct sim_node *node, struct group_actions *actions)
+{
+	struct sim_worker worker = node->worker;
+	size_t at = actions->count;
+
+	while (at > 0 && actions->items[at - 1].kind != GROUP_DO_SEND_SEGMENT)
+		at--;
+	for (unsigned i = 0; i < worker.op_count && node->core->state != ROUND_FAILED; i++) {
+		if (!node_op_done(node->core, &worker, (struct sim_op *)&node->worker.ops[i]))
+			continue;
+		if (actions->count == actions->capacity) {
+			actions->capacity = 2 * actions->capacity + 8;
+			actions->items = realloc(actions->items,
+			    actions->capacity * sizeof(actions->items[0]));
+			if (!actions->items)
+				abort();
+		}
+		memmove(&actions->items[at + 1], &actions->items[at],
+		    (actions->count - at) * sizeof(actions->items[0]));
+		actions->items[at] = (struct group_action){ .kind = GROUP_DO_OP_DONE };
+		actions->count++;
+	}
 }
 
 tr_status node_step(struct sim *sim, unsigned number, struct group_event *event)
@@ -240,6 +279,8 @@ tr_status node_step(struct sim *sim, unsigned number, struct group_event *event)
 		check_members(sim, event->install->view);
 		check_view(sim, number, node->view);
 	}
+	if (sim->tells)
+		node_tell_done(node, &actions);
 	aim_in_step(sim, number, actions.count);
 	for (size_t i = 0; i < actions.count; i++) {
 		if (node->crash_after > 0 && node->alive && --node->crash_after == 0) {

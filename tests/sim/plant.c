@@ -16,6 +16,7 @@ static const char *const plant_names[PLANT_COUNT] = {
 	[PLANT_LATE_STATE] = "late-state",
 	[PLANT_LANDING] = "landing",
 	[PLANT_FLAP] = "flap",
+	[PLANT_UNREAD] = "unread",
 };
 
 enum sim_plant plant_parse(const char *name)

@@ -60,5 +60,16 @@ const struct sim_seed sim_seeds[] = {
 	    "held "
 	    "its state and not its record, and the log stood still" },
 	{ 41687, true, "record-of-the-dead-2", "the same, in the first round of all" },
+	{ 2151, 3, "samples-of-no-result",
+	    "uniform redid a round behind a caller that had read a result and taken its samples "
+	    "from it: nobody agreed with it" },
+	{ 340, 3, "samples-of-no-result-2", "the same, with a majority" },
+	{ 46, 3, "read-and-redone",
+	    "a caller had read a result of an attempt that was redone: another one was committed" },
+	{ 1923, 3, "read-and-redone-2", "the same, in the first round of all" },
+	{ 901, 3, "waits-and-closed",
+	    "all waited for an op, and one had closed the round without it: nobody compared what "
+	    "they do" },
+	{ 2993, 3, "waits-and-closed-2", "the same" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);

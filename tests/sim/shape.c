@@ -445,6 +445,19 @@ const void *shape_element(const struct sim_op *op, uint64_t element)
 	return (const uint8_t *)op->data + (e.shift + element - e.first) * step_of(op);
 }
 
+struct tr_digest shape_result(const struct sim_op *op)
+{
+	struct tr_digest digest = { op->tag, op->count };
+
+	for (uint64_t e = 0; e < op->count; e++) {
+		const void *element = shape_element(op, e);
+		if (element)
+			digest = tr_digest_fold(digest,
+			    tr_digest_of(element, reduce_element_bytes(op->dtype)));
+	}
+	return digest;
+}
+
 /* Nothing but results has changed. */
 bool shape_untouched(const struct sim *sim, unsigned key, uint64_t round, const struct sim_op *op)
 {

@@ -54,6 +54,7 @@ enum sim_event_kind {
 	SIM_CORE_TICK,     /* a */
 	SIM_FOLLOW,        /* a worker is started where one died; it finds its state */
 	SIM_WORKER,        /* a's caller does its next thing */
+	SIM_HELD,          /* a is offered what it could not take */
 	SIM_TRANSFER,      /* a has streamed its state to b */
 	SIM_TRANSFER_TOLD, /* and its core hears of it */
 	SIM_STATE_IN,      /* and it has arrived at a, from b */
@@ -84,6 +85,7 @@ enum sim_message_kind { SIM_SEGMENT, SIM_VOTE, SIM_COMMIT, SIM_STATE_ASK };
 
 struct sim_message {
 	struct sim_message *next;
+	unsigned from;
 	enum sim_message_kind kind;
 	uint64_t due_us;
 	struct segment_header header;
@@ -124,6 +126,7 @@ void net_send(struct sim *sim, unsigned from, const struct group_action *action,
 void net_send_plain(struct sim *sim, unsigned from, unsigned to, struct sim_message *message);
 void net_pump(struct sim *sim, unsigned from, unsigned to, uint64_t stamp);
 void net_retry(struct sim *sim, unsigned to);
+void net_offer_held(struct sim *sim, unsigned to);
 void net_drop_sends(struct sim *sim, unsigned from);
 void net_break(struct sim *sim, unsigned from, unsigned to);
 /* `to` closes it for its silence; `from` learns that when the way is open again. */
@@ -148,13 +151,16 @@ struct sim_op {
 	unsigned index, contributors; /* of whom submits it */
 	void *data, *input;
 	float *residual, *residual_next;
-	bool submitted;
+	bool submitted, told;
+	bool wanted, read;       /* before the commit */
+	struct tr_digest result; /* what was read */
 };
 
 enum sim_worker_state {
 	WORKER_NONE,
 	WORKER_BEGIN, /* waits for BEGAN */
 	WORKER_OPEN,  /* submits */
+	WORKER_WAITS, /* for an op's result, before it commits */
 	WORKER_CLOSED,
 	WORKER_THINK, /* between rounds */
 	WORKER_ENDED,
@@ -168,6 +174,8 @@ struct sim_worker {
 	bool receives, received; /* joiner: its state */
 	bool abandoned;          /* told TR_ERESTART, has not noticed */
 	bool altered;            /* it submits something else than the others */
+	uint32_t waited;         /* WORKER_WAITS: tag */
+	uint64_t samples; /* to be said at commit: taken from a result, where workers wait for one */
 	uint64_t applied, chain; /* newest round in its state; a hash of all results in order */
 	bool holds;              /* has a state at all */
 	uint64_t stamp;
@@ -176,6 +184,7 @@ struct sim_worker {
 void worker_start(struct sim *sim, unsigned node);
 void worker_step(struct sim *sim, unsigned node);
 void worker_began(struct sim *sim, unsigned node, const struct tr_round *round);
+void worker_op_done(struct sim *sim, unsigned node, uint32_t tag);
 void worker_decided(struct sim *sim, unsigned node, tr_status status, const struct tr_round *round,
     const char *reason);
 void worker_takes_state(struct sim *sim, unsigned node, uint64_t round, uint64_t chain);
@@ -198,6 +207,7 @@ unsigned shape_source(const struct sim_op *op, uint64_t element);
 /* What contributors with these keys (ascending peers) come to: op->count elements in a row. */
 void shape_expect(const struct sim *sim, const struct sim_op *op, uint64_t round,
     const unsigned *keys, size_t count, void *out);
+struct tr_digest shape_result(const struct sim_op *op); /* of all elements that are for us */
 const void *shape_element(const struct sim_op *op, uint64_t element); /* NULL: not for us */
 bool shape_is_untouched_element(const struct sim_op *op, const void *element);
 bool shape_untouched(const struct sim *sim, unsigned key, uint64_t round, const struct sim_op *op);
@@ -226,7 +236,8 @@ struct sim_node {
 	struct group_core *core;
 	uint64_t tick_us;
 	struct sim_stable *stable;
-	unsigned crash_after; /* actions; 0: not planned */
+	struct sim_message *held; /* what its core could not take yet */
+	unsigned crash_after;     /* actions; 0: not planned */
 	bool crash_silently;
 	uint64_t transfer_round[SIM_NODES_MAX], transfer_chain[SIM_NODES_MAX];
 	struct sim_records transfer_records[SIM_NODES_MAX];
@@ -405,6 +416,7 @@ enum sim_plant {
 	PLANT_LATE_STATE, /* a donor serves the state after the wrong round: I7 */
 	PLANT_LANDING, /* the rest of a frame goes where its first half went, whoever has that memory now: I2 */
 	PLANT_FLAP, /* a member says with every heartbeat that its links are lost, and they are not: I8 */
+	PLANT_UNREAD, /* reports do not say that a result was read: I9 */
 	PLANT_COUNT
 };
 
@@ -427,6 +439,8 @@ struct sim {
 	bool deterministic;
 	bool all_ops; /* all collectives, dtypes and codecs */
 	bool halves; /* some frames come in halves, the first into the memory that their receiver has for them */
+	bool waits; /* workers wait for results before they commit, and say samples that they took from one */
+	bool tells;          /* cores say of each op that it is done */
 	unsigned hosts;      /* that nodes share; 0: unknown */
 	size_t window_bytes; /* group_core_options */
 	unsigned founders;
@@ -466,7 +480,8 @@ unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 /* ---- seeds.c: seeds that found a bug, by name ---- */
 struct sim_seed {
 	uint64_t seed;
-	/* When it was found: 0: workers ran all-reduce only; 1: every collective; 2: and frames came in halves. */
+	/* When it was found: 0: workers ran all-reduce only; 1: every collective; 2: and frames came in halves; 3: and workers waited for
+	 * results before they committed. */
 	unsigned had;
 	const char *name, *what;
 };

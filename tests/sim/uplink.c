@@ -22,6 +22,7 @@ void uplink_report(struct sim *sim, unsigned number, struct group_action *action
 	    (unsigned long)action->report->committed_round,
 	    (unsigned long)action->report->begun_round, (unsigned long)action->report->attempt,
 	    action->report->closed ? ", closed" : "", action->report->voted ? ", voted" : "");
+	action->report->read = action->report->read && sim->plant != PLANT_UNREAD;
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_VIEW_REPORT;
 	message.view_report = action->report;
 	uplink_send(sim, number, &message);

@@ -5,6 +5,8 @@
 #include "collectives/kernels/reduce.h"
 #include "tests/sim/sim.h"
 
+#define STREAM_WAITS 9
+
 /* Whose digits it adds: with replay a contributor's place, for whoever takes it gives the same. */
 unsigned worker_key(const struct sim *sim, unsigned number, unsigned index)
 {
@@ -101,6 +103,33 @@ static void worker_alter(struct sim *sim, unsigned number)
 	sim_trace(sim, "n%u is to do something else than the others", number);
 }
 
+/* Which results it reads before it commits: that of the first all-reduce, from which all take the samples that they say, and some. */
+static void worker_choose(struct sim *sim, unsigned number)
+{
+	struct sim_worker *worker = &sim->nodes[number].worker;
+	bool first = true;
+
+	worker->samples = 1;
+	for (unsigned i = 0; i < worker->op_count; i++) {
+		struct sim_op *op = &worker->ops[i];
+		uint64_t draw = (worker->round.round * SIM_NODES_MAX + number) * 128 + op->tag;
+		bool reduced = op->collective == TR_ALL_REDUCE && op->count > 0;
+		op->read = false;
+		op->wanted = sim->waits &&
+		    ((reduced && first) || rng_below(sim->key, STREAM_WAITS, draw, 4) == 0);
+		first = first && !reduced;
+	}
+}
+
+/* A result that is still to be read; NULL: none. */
+static struct sim_op *worker_wants(struct sim_worker *worker)
+{
+	for (unsigned i = 0; i < worker->op_count; i++)
+		if (worker->ops[i].wanted && !worker->ops[i].read)
+			return &worker->ops[i];
+	return NULL;
+}
+
 void worker_began(struct sim *sim, unsigned number, const struct tr_round *round)
 {
 	struct sim_worker *worker = &sim->nodes[number].worker;
@@ -128,9 +157,10 @@ void worker_began(struct sim *sim, unsigned number, const struct tr_round *round
 	    worker->ops);
 	if (sim->mismatch_node == (int)number)
 		worker_alter(sim, number);
+	worker_choose(sim, number);
 	for (unsigned i = 0; i < worker->op_count; i++) {
 		struct sim_op *op = &worker->ops[i];
-		op->submitted = false;
+		op->submitted = op->told = false;
 		shape_give(sim, worker_key(sim, number, round->index), round->round, op);
 	}
 	worker_schedule(sim, number, sim_between(sim, 0, sim->think_us));
@@ -173,10 +203,47 @@ static void worker_submit(struct sim *sim, unsigned number)
 		worker_schedule(sim, number, sim_between(sim, 0, 2 * MS));
 }
 
+static void worker_wait(struct sim *sim, unsigned number, const struct sim_op *op)
+{
+	struct sim_worker *worker = &sim->nodes[number].worker;
+	struct group_event event = { .kind = GROUP_WAIT, .tag = op->tag };
+
+	worker->state = WORKER_WAITS;
+	worker->waited = op->tag;
+	tr_status st = node_step(sim, number, &event);
+	if (!sim->nodes[number].alive || sim->nodes[number].failed)
+		return;
+	if (st == TR_ERESTART)
+		worker_begin_again(sim, number);
+	else if (st != TR_OK && sim->plant != PLANT_HIDE)
+		sim_violation(sim, "n%u may not wait: %s", number, tr_status_name(st));
+}
+
+void worker_op_done(struct sim *sim, unsigned number, uint32_t tag)
+{
+	struct sim_worker *worker = &sim->nodes[number].worker;
+
+	if (worker->state != WORKER_WAITS || worker->waited != tag)
+		return;
+	worker->state = WORKER_OPEN;
+	for (unsigned i = 0; i < worker->op_count; i++) {
+		struct sim_op *op = &worker->ops[i];
+		if (op->tag != tag)
+			continue;
+		op->read = true;
+		op->result = shape_result(op);
+		if (op->collective == TR_ALL_REDUCE && op->count > 0 && worker->samples == 1)
+			worker->samples = 2 + op->result.low % 1000;
+	}
+	sim_trace(sim, "n%u reads op %u", number, tag);
+	worker_schedule(sim, number, sim_between(sim, 0, 20 * MS));
+}
+
 static void worker_close(struct sim *sim, unsigned number)
 {
 	struct sim_worker *worker = &sim->nodes[number].worker;
-	struct group_event event = { .kind = GROUP_CLOSE, .close = { .samples = 1, .salt = 7 } };
+	struct group_event event = { .kind = GROUP_CLOSE,
+		.close = { .samples = worker->samples, .salt = 7 } };
 
 	if (sim->salt_node == (int)number) {
 		event.close.salt = 8;
@@ -210,6 +277,8 @@ void worker_step(struct sim *sim, unsigned number)
 		worker_begin_again(sim, number); /* tr_progress told it */
 	else if (worker->submitted < worker->op_count)
 		worker_submit(sim, number);
+	else if (worker_wants(worker) && !worker->abandoned)
+		worker_wait(sim, number, worker_wants(worker));
 	else if (!worker->receives || worker->received || worker->abandoned)
 		worker_close(sim, number);
 }
@@ -274,7 +343,7 @@ void worker_decided(struct sim *sim, unsigned number, tr_status status,
 		return;
 	}
 	sim->restarts++;
-	if (worker->state == WORKER_CLOSED) {
+	if (worker->state == WORKER_CLOSED || worker->state == WORKER_WAITS) {
 		worker_free(sim, number);
 		worker->state = WORKER_THINK;
 		worker_schedule(sim, number, sim_between(sim, 0, 2 * MS));

@@ -141,6 +141,9 @@ static void sim_event(struct sim *sim, const struct sim_event *event)
 		if (sim->nodes[a].worker.stamp == event->stamp)
 			worker_step(sim, a);
 		break;
+	case SIM_HELD:
+		net_offer_held(sim, a);
+		break;
 	case SIM_FOLLOW:
 		node_follow(sim);
 		break;
@@ -177,8 +180,8 @@ static bool sim_is_nodes(enum sim_event_kind kind)
 {
 	return kind == SIM_LINK_SEEN || kind == SIM_TO_NODE || kind == SIM_CONN_LOST ||
 	    kind == SIM_CONNECT || kind == SIM_HEARTBEAT || kind == SIM_CORE_TICK ||
-	    kind == SIM_WORKER || kind == SIM_TRANSFER || kind == SIM_TRANSFER_TOLD ||
-	    kind == SIM_STATE_IN;
+	    kind == SIM_WORKER || kind == SIM_HELD || kind == SIM_TRANSFER ||
+	    kind == SIM_TRANSFER_TOLD || kind == SIM_STATE_IN;
 }
 
 static bool sim_is_memberds(enum sim_event_kind kind)
@@ -237,6 +240,8 @@ static void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_pla
 	const struct sim_seed *named = sim_named(seed);
 	sim->all_ops = (!named || named->had >= 1) && rng_below(sim->key, STREAM_SETUP, 5, 4) != 0;
 	sim->halves = (!named || named->had >= 2) && rng_below(sim->key, STREAM_SETUP, 6, 2) == 0;
+	sim->waits = (!named || named->had >= 3) && rng_below(sim->key, STREAM_SETUP, 7, 2) == 0;
+	sim->tells = named && named->had < 3;
 	sim->deterministic = sim_chance(sim, 40);
 	sim->founders = 1 + (unsigned)sim_draw(sim, 5);
 	sim->think_us = sim_between(sim, 1 * MS, 200 * MS);

@@ -479,6 +479,7 @@ static Traind__Peer__Resume *fx_resume(const struct fx *fx, const bool *members)
 	resume->base_round = decision.base_round;
 	resume->finish = decision.finish;
 	resume->abandoned = decision.abandoned;
+	resume->restart = decision.restart;
 	resume->base_attempt = decision.base_attempt;
 	resume->n_contributors = decision.contributors_count;
 	resume->contributors = fx_zeroed(decision.contributors_count, sizeof(uint64_t));

@@ -180,9 +180,11 @@ static inline void pump_trace_message(struct pump *pump, const struct core_messa
 {
 	if (m->kind == GROUP_DO_SEND_SEGMENT)
 		pump_trace(pump, "%u>%u %s %u.%u set %02x%s%s\n", m->from + 1, m->to + 1,
-		    m->header.kind == SEGMENT_PARTIAL ? "sum" : "result", m->header.tag,
-		    m->header.segment, m->header.contributors[0], st == TR_OK ? "" : " ",
-		    st == TR_OK ? "" : tr_status_name(st));
+		    m->header.kind == SEGMENT_PARTIAL      ? "sum"
+		        : m->header.kind == SEGMENT_SEALED ? "result"
+		                                           : "question",
+		    m->header.tag, m->header.segment, m->header.contributors[0],
+		    st == TR_OK ? "" : " ", st == TR_OK ? "" : tr_status_name(st));
 	else
 		pump_trace(pump, "%u>%u %s%s%s\n", m->from + 1, m->to + 1,
 		    m->kind == GROUP_DO_SEND_VOTE ? "vote" : "commit", st == TR_OK ? "" : " ",

@@ -24,9 +24,11 @@
 #define OPS     4
 #define RING    TRAIND__PEER__ALGORITHM__ALGORITHM_RING
 #define ANYBODY UINT32_MAX
-#define THIN    307 /* one point of so many, when thinned */
+#define READS \
+	1 /* the op whose result callers wait for before they commit; the samples are taken from it */
+#define THIN 307 /* one point of so many, when thinned */
 
-enum phase { BEFORE_BEGIN, BEGUN, ONE_SUBMITTED, SUBMITTED, CLOSED, PHASES };
+enum phase { BEFORE_BEGIN, BEGUN, ONE_SUBMITTED, SUBMITTED, READ, CLOSED, PHASES };
 
 struct kill_case {
 	unsigned n, victim, seed, after; /* deliveries before the kill */
@@ -34,13 +36,14 @@ struct kill_case {
 	Traind__Peer__Algorithm algorithm;
 	Traind__Peer__Policy policy;
 	enum tr_codec codec;
-	bool deterministic,
-	    late; /* late: what the victim had sent still arrives before the freeze */
+	bool deterministic, reads;
+	bool late; /* what the victim had sent still arrives before the freeze */
 };
 
 struct peer {
 	struct group_core *core;
-	bool dead, begun, closed;
+	bool dead, begun, submitted, waits, has_read, closed;
+	uint64_t samples;
 	struct tr_round info;
 	unsigned decided;
 	tr_status status;
@@ -151,7 +154,13 @@ static void act(struct world *world, unsigned who, struct group_actions *actions
 			peer->decided++;
 			peer->status = action->status;
 			peer->info = action->round_info;
-			peer->begun = peer->closed = false;
+			peer->begun = peer->submitted = peer->closed = false;
+			peer->waits = peer->has_read = false;
+			break;
+		case GROUP_DO_OP_DONE:
+			assert_true(peer->waits && action->tag == READS);
+			peer->has_read = true;
+			peer->samples = (uint64_t)peer->floats[0];
 			break;
 		case GROUP_DO_REPORT:
 			if (peer->report)
@@ -312,6 +321,7 @@ static void change_view(struct world *world, const struct install *old)
 	in->resume.base_round = decision.base_round;
 	in->resume.finish = decision.finish;
 	in->resume.abandoned = decision.abandoned;
+	in->resume.restart = decision.restart;
 	in->resume.base_attempt = decision.base_attempt;
 	in->resume.contributors = decision.contributors;
 	in->resume.n_contributors = decision.contributors_count;
@@ -323,21 +333,15 @@ static void change_view(struct world *world, const struct install *old)
 
 /* ---- one case ---- */
 
-/* The caller of `who` goes on as far as `until`. */
-static void caller(struct world *world, unsigned who, enum phase until)
+/* Returns whether it has submitted all ops. */
+static bool caller_submit(struct world *world, unsigned who, enum phase until)
 {
 	struct peer *peer = &world->peers[who];
 
-	if (until == BEFORE_BEGIN || peer->dead)
-		return;
-	if (!peer->begun)
-		(void)step(world, who, (struct group_event){ .kind = GROUP_BEGIN });
-	if (!peer->begun || peer->closed)
-		return; /* the answer comes with the next view */
 	fill(peer, who);
 	for (unsigned op = 0; op < OPS && until >= ONE_SUBMITTED; op++) {
 		if (op > 0 && until == ONE_SUBMITTED)
-			return;
+			return false;
 		struct group_event event = { .kind = GROUP_SUBMIT };
 		event.submit.tag = op;
 		event.submit.data = op_data(peer, op);
@@ -349,11 +353,44 @@ static void caller(struct world *world, unsigned who, enum phase until)
 		event.submit.codec = op == 3 ? world->c->codec : TR_CODEC_NONE;
 		assert_int_equal(step(world, who, event), TR_OK);
 	}
-	if (until < CLOSED)
+	return until >= SUBMITTED;
+}
+
+/* The caller of `who` goes on as far as `until`. */
+static void caller(struct world *world, unsigned who, enum phase until)
+{
+	struct peer *peer = &world->peers[who];
+
+	if (until == BEFORE_BEGIN || peer->dead)
+		return;
+	if (!peer->begun)
+		(void)step(world, who, (struct group_event){ .kind = GROUP_BEGIN });
+	if (!peer->begun || peer->submitted)
+		return; /* the answer comes with the next view */
+	peer->submitted = caller_submit(world, who, until);
+	peer->waits = until >= READ && world->c->reads;
+	peer->samples = 5;
+	if (peer->waits)
+		(void)step(world, who, (struct group_event){ .kind = GROUP_WAIT, .tag = READS });
+}
+
+/* Commits when it has read what it waits for. */
+static void caller_close(struct world *world, unsigned who, enum phase until)
+{
+	struct peer *peer = &world->peers[who];
+
+	if (until < CLOSED || peer->dead || !peer->submitted || peer->closed ||
+	    (peer->waits && !peer->has_read))
 		return;
 	peer->closed = true;
 	(void)step(world, who,
-	    (struct group_event){ .kind = GROUP_CLOSE, .close = { .samples = 5 } });
+	    (struct group_event){ .kind = GROUP_CLOSE, .close = { .samples = peer->samples } });
+}
+
+static void callers_close(struct world *world, enum phase victims)
+{
+	for (unsigned i = 0; i < world->c->n; i++)
+		caller_close(world, i, i == world->c->victim ? victims : CLOSED);
 }
 
 static void world_start(struct world *world, struct install *first, const struct kill_case *c)
@@ -393,6 +430,8 @@ static void check_survivors(struct world *world)
 		if (peer->decided == 0 || peer->status != TR_OK || peer->info.round != 1)
 			fail_msg("peer %d did not commit round 1: status %s", (int)ids[i],
 			    tr_status_name(peer->status));
+		if (world->c->reads)
+			assert_true(peer->samples == (uint64_t)peer->floats[0]);
 		for (unsigned op = 0; op < OPS; op++)
 			for (size_t e = 0; e < ELEMENTS; e++) {
 				size_t got;
@@ -425,8 +464,9 @@ static unsigned run(const struct kill_case *c)
 	world_start(&world, first, c);
 	for (unsigned i = 0; i < c->n; i++)
 		caller(&world, i, i == c->victim ? c->phase : CLOSED);
+	callers_close(&world, c->phase);
 	while (world.delivered < c->after && deliver_one(&world, ANYBODY))
-		continue;
+		callers_close(&world, c->phase);
 	unsigned delivered = world.delivered;
 	world.peers[c->victim].dead = true;
 	while (c->late && deliver_one(&world, c->victim))
@@ -437,6 +477,7 @@ static unsigned run(const struct kill_case *c)
 		for (unsigned i = 0; i < c->n; i++)
 			if (world.peers[i].status == TR_ERESTART || world.peers[i].decided == 0)
 				caller(&world, i, CLOSED);
+		callers_close(&world, CLOSED);
 	} while (deliver_one(&world, ANYBODY));
 	check_survivors(&world);
 	world_finish(&world);
@@ -463,6 +504,7 @@ static void kill_everywhere(struct kill_case c, unsigned *number, unsigned *case
 	for (c.victim = 0; c.victim < c.n; c.victim++)
 		for (unsigned phase = BEFORE_BEGIN; phase < PHASES; phase++) {
 			c.phase = (enum phase)phase;
+			c.reads = phase == READ || (phase + c.victim) % 2 == 0;
 			c.after = UINT32_MAX;
 			c.late = false;
 			unsigned all = run(&c);

@@ -13,7 +13,7 @@
 
 struct member {
 	uint64_t peer, committed, begun, attempt;
-	bool closed, stuck, indexed;
+	bool closed, stuck, indexed, read;
 	uint8_t sealed, whole;
 };
 
@@ -73,6 +73,7 @@ static void has(struct fixture *f, struct member m)
 	report->closed = m.closed;
 	report->stuck = m.stuck;
 	report->indexed = m.indexed;
+	report->read = m.read;
 	for (uint32_t k = 0; k < 2; k++) {
 		Traind__Peer__OpReport *op = &f->ops[i][k];
 		traind__peer__op_report__init(op);
@@ -276,17 +277,17 @@ static void test_stuck(void **state)
 	plan_is(&f, 10, true, 4, false);
 }
 
-/* Redone without the callers only if all of them have the same indices, and none has used any. */
+/* Redone without the callers only if all of them have the same indices, none has used any, and none has read a result. */
 static void test_uniform_restarts(void **state)
 {
 	static const struct {
 		uint64_t begun; /* by contributor 2 */
-		bool indexed, restart;
+		bool indexed, read, restart;
 		Traind__Peer__Policy policy;
 	} cases[] = {
-		{ 10, false, false, UNIFORM }, { 10, true, true, UNIFORM },
-		{ 9, false, true, UNIFORM },
-		{ 9, false, false, REPLAY }, /* all contributors begin again anyway */
+		{ 10, false, false, false, UNIFORM }, { 10, true, false, true, UNIFORM },
+		{ 10, false, true, true, UNIFORM }, { 9, false, false, true, UNIFORM },
+		{ 9, false, false, false, REPLAY }, /* all contributors begin again anyway */
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -300,7 +301,8 @@ static void test_uniform_restarts(void **state)
 		        .committed = 9,
 		        .begun = cases[i].begun,
 		        .attempt = 4,
-		        .indexed = cases[i].indexed });
+		        .indexed = cases[i].indexed,
+		        .read = cases[i].read });
 		decide(&f);
 		plan_is(&f, 10, false, 5, true);
 		assert_int_equal(f.decision.restart, cases[i].restart);

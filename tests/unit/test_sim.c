@@ -37,6 +37,7 @@ static void planted_bugs_are_caught(void **state)
 		[PLANT_LATE_STATE] = "I7",
 		[PLANT_LANDING] = "I2",
 		[PLANT_FLAP] = "I8",
+		[PLANT_UNREAD] = "I9",
 	};
 	for (unsigned plant = PLANT_NONE + 1; plant < PLANT_COUNT; plant++) {
 		uint64_t seed = 1;

@@ -199,12 +199,21 @@ static bool any_to_begin(const struct resume_input *input, const struct resume_d
 	return false;
 }
 
+/* Samples that it will say, or an input of another op, may come from a result that is given up. */
+static bool any_read(const struct resume_input *input, const struct resume_decision *decision)
+{
+	for (size_t i = 0; i < input->count; i++)
+		if (begun_under(input->reports[i], decision) && input->reports[i]->read)
+			return true;
+	return false;
+}
+
 static void abandon(const struct resume_input *input, struct resume_decision *decision,
     const char *reason)
 {
 	decision->abandoned = true;
 	decision->restart = any_stuck(input, decision) || any_indexed(input) ||
-	    any_to_begin(input, decision);
+	    any_to_begin(input, decision) || any_read(input, decision);
 	decision->reason = reason;
 }
 

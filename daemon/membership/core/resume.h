@@ -25,7 +25,7 @@ struct resume_input {
 struct resume_decision {
 	uint64_t base_round, base_attempt;
 	bool finish, abandoned;
-	bool restart; /* abandoned, and callers may not stay in it: their indices are of that attempt */
+	bool restart; /* abandoned, and callers may not stay in it: their indices, or what they read, are of that attempt */
 	/* Of base_attempt if it goes on, dead ones included; ascending. Else empty: the new view
 	 * says who. */
 	uint64_t contributors[TR_GROUP_PEERS_MAX];

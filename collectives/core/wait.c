@@ -1,0 +1,135 @@
+/* The caller waits for one op's result before it commits.
+ *
+ * What it has read is in its hands: it may have taken the samples from it that it will say, or put it into another op. So an attempt of
+ * which a result was read is not redone behind the caller's back (ViewReport.read).
+ *
+ * While it waits it has not closed the round, and nobody compares its ops with those of the others. So after a while it asks: whoever has
+ * closed the round without the op can never finish it with us.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "collectives/core/member.h"
+
+/* The op that is waited for, if it can be done now. */
+static struct op *wait_op(const struct group_core *core)
+{
+	if (!core->waiting || core->proposal != 0 || core->stuck || !round_active(core))
+		return NULL;
+	return round_op(core, core->waited);
+}
+
+tr_status wait_begin(struct group_core *core, uint32_t tag, struct tr_error *error)
+{
+	if (!round_active(core))
+		return round_refuse(core, "wait", error);
+	if (!round_op(core, tag) && !core->stuck)
+		return tr_error_set(error, TR_EINVAL,
+		    "wait: op %" PRIu32 " was not submitted in this round", tag);
+	core->waiting = true;
+	core->waited = tag;
+	core->ask_us = core->now_us + MEMBER_REPEAT_US;
+	return TR_OK;
+}
+
+void wait_advance(struct group_core *core)
+{
+	const struct op *op = wait_op(core);
+
+	if (!op || !op_done(op))
+		return;
+	core->waiting = false;
+	core->read = true;
+	struct group_action *action = emit(core, GROUP_DO_OP_DONE);
+	action->round = core->round;
+	action->tag = op->tag;
+}
+
+uint64_t wait_deadline_us(const struct group_core *core)
+{
+	return wait_op(core) ? core->ask_us : UINT64_MAX;
+}
+
+/* ---- is the op known to those who have closed? ---- */
+
+struct wait_question {
+	unsigned waiter; /* participant */
+	uint32_t tag;
+	const struct op_signature *signature;
+};
+
+static void wait_send(struct group_core *core, unsigned to, const struct wait_question *question)
+{
+	emit_connect(core, core->roster.peers[to]);
+	struct group_action *action = emit(core, GROUP_DO_SEND_SEGMENT);
+	action->to = core->roster.peers[to];
+	action->round = core->round;
+	action->tag = question->tag;
+	action->header = (struct segment_header){
+		.view = core->view.number,
+		.round = core->round,
+		.attempt = core->roster.attempt,
+		.tag = question->tag,
+		.segment = question->waiter,
+		.signature = *question->signature,
+		.kind = SEGMENT_AWAITED,
+	};
+	action->payload = "";
+}
+
+/* Of an op of all the hub is asked: there is a connection to it, and it knows who has closed. */
+static void wait_pass_on(struct group_core *core, const struct wait_question *question)
+{
+	for (unsigned i = 0; i < core->roster.n; i++)
+		if (i != core->roster.me && i != question->waiter &&
+		    commit_is_closed(core, core->roster.peers[i]))
+			wait_send(core, i, question);
+}
+
+/* Of a pair only the other end knows; ROSTER_NONE: it is gone. */
+static unsigned wait_other_end(const struct group_core *core, const struct op *op)
+{
+	uint32_t other = op->sends ? op->signature.root : op->source;
+
+	return other < core->roster.contributor_count
+	    ? roster_find(&core->roster, core->roster.contributors[other])
+	    : ROSTER_NONE;
+}
+
+void wait_ask(struct group_core *core)
+{
+	const struct roster *roster = &core->roster;
+	const struct op *op = wait_op(core);
+
+	if (!op || core->now_us < core->ask_us)
+		return;
+	core->ask_us = core->now_us + MEMBER_REPEAT_US;
+	const struct wait_question question = { roster->me, op->tag, &op->signature };
+	unsigned to = op->kind == OP_PAIR ? wait_other_end(core, op) : roster->hub;
+	if (to == roster->me)
+		wait_pass_on(core, &question);
+	else if (to != ROSTER_NONE)
+		wait_send(core, to, &question);
+}
+
+tr_status wait_asked(struct group_core *core, unsigned from, const struct segment_header *header,
+    struct tr_error *error)
+{
+	const struct roster *roster = &core->roster;
+	unsigned waiter = header->segment;
+	bool pair = header->signature.collective == TR_SEND;
+
+	if (waiter >= roster->n || waiter == roster->me || header->bytes > 0 ||
+	    (from != waiter && (from != roster->hub || pair)))
+		return tr_error_set(error, TR_EPROTO,
+		    "peer %" PRIu64 " asks for somebody who does not wait", roster->peers[from]);
+	const struct op *op = round_op(core, header->tag);
+	if (op || core->state == ROUND_CLOSED) {
+		if (path_compare(core, roster->peers[waiter], op, header) != TR_OK)
+			return TR_OK;
+	}
+	if (roster->me == roster->hub && !pair)
+		wait_pass_on(core,
+		    &(struct wait_question){ waiter, header->tag, &header->signature });
+	return TR_OK;
+}
