@@ -320,6 +320,8 @@ bool held_keep(struct member *member, uint64_t from, const struct lane *lane,
     const struct lane_frame *frame);
 bool held_offer(struct member *member); /* now, if there is something to retry; true: there was */
 void held_retry(struct member *member); /* in the loop's next turn */
+/* Drops those of a view that has not come for too long, and closes the connections of their senders. For `late_ms` we stood still. */
+void held_judge(struct member *member, uint64_t now_ms, uint64_t late_ms);
 /* One segment's frame into the core, which takes its staging; TR_EAGAIN: not now, nothing was taken. */
 tr_status inbound_segment(struct member *member, uint64_t from, const struct lane_frame *frame,
     struct tr_error *error);

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/bytes.h"
+
 struct held_frame {
 	struct held_frame *next;
 	uint64_t from;
@@ -16,6 +18,7 @@ struct held_frame {
 	    frame; /* staging and what is stable are kept as they are; the rest is copied into `head` */
 	struct shm_import *import; /* in which a stable body lies */
 	size_t bytes;
+	uint64_t looked_ms; /* when it was first looked at (held_judge); 0: not yet */
 	_Alignas(8) uint8_t head[];
 };
 
@@ -68,6 +71,7 @@ bool held_keep(struct member *member, uint64_t from, const struct lane *lane,
 		return false;
 	held->from = from;
 	held->bytes = bytes;
+	held->looked_ms = 0;
 	held->import = frame->stable ? shm_hub_import(lane) : NULL;
 	held->frame = *frame;
 	held->frame.head = held->head;
@@ -102,6 +106,36 @@ static void offer(struct member *member)
 			else if (frame->import != NULL && !member->over) /* the core may read it */
 				member_keep_import(member, frame->from,
 				    shm_import_hold(frame->import));
+			held_free(frame);
+		}
+		frame = next;
+	}
+}
+
+static bool too_old(const struct member *member, struct held_frame *frame, uint64_t now_ms,
+    uint64_t late_ms)
+{
+	bool coming = bytes_get_u64(frame->frame.head) > member->view;
+	frame->looked_ms = frame->looked_ms == 0 ? now_ms : frame->looked_ms + late_ms;
+	return coming && now_ms >= frame->looked_ms + TR_HELD_VIEW_MS;
+}
+
+/* Whoever has that view sees its link break, and asks for another one. */
+void held_judge(struct member *member, uint64_t now_ms, uint64_t late_ms)
+{
+	struct held_frame *frame = member->held;
+	member->held = NULL;
+	member->held_tail = &member->held;
+	member->held_bytes = 0;
+	while (frame != NULL) {
+		struct held_frame *next = frame->next;
+		if (!too_old(member, frame, now_ms, late_ms)) {
+			held_append(member, frame);
+		} else {
+			inbound_close_from(member, frame->from,
+			    "its frames are of a view that has not come");
+			if (frame->frame.place != NULL)
+				group_buffer_release(member->core, frame->frame.place);
 			held_free(frame);
 		}
 		frame = next;

@@ -78,6 +78,7 @@ static void on_pulse(uv_timer_t *timer)
 			continue;
 		peer_link_look(m);
 		inbound_judge(m, now_ms, late_ms);
+		held_judge(m, now_ms, late_ms);
 	}
 }
 

@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "collectives/engine/engine_internal.h"
+#include "collectives/engine/inbound.h"
 #include "proto/frame.h"
 #include "proto/segment.h"
 
@@ -78,11 +80,11 @@ static void say_goodbye(int fd)
 	say(fd, &message);
 }
 
-/* Of view 1 and a round that is over: dropped by its header. */
-static void say_segment(int fd)
+/* Of round 0, which is over: dropped by its header, or kept until we have its view. */
+static void say_segment(int fd, uint64_t view)
 {
 	uint8_t head[SEGMENT_HEADER_BYTES];
-	segment_header_put(&(struct segment_header){ .view = 1,
+	segment_header_put(&(struct segment_header){ .view = view,
 	                       .signature = { .dtype = TR_F32, .reduce = TR_SUM },
 	                       .kind = SEGMENT_PARTIAL },
 	    head);
@@ -251,7 +253,7 @@ static void a_goodbye_after_frames_of_the_view_is_a_loss(void **state)
 	struct fx *fx = two();
 	int fd = caller(fx->hosts[0].address);
 	say_hello(fd, &claim);
-	say_segment(fd);
+	say_segment(fd, 1);
 	say_goodbye(fd);
 	FX_WAIT(fx, fx->hosts[0].link_lost > 0);
 	fx_lock(fx);
@@ -363,9 +365,109 @@ static void so_many_connections_of_a_peer_and_no_more(void **state)
 	fx_stop(fx);
 }
 
+/* ---- in time */
+
+/* Looks at what the first host has, now and so much later, as its pulse timer does. */
+static void look_later(const struct fx *fx, uint64_t ms)
+{
+	struct engine *engine = fx->hosts[0].engine;
+	uint64_t now_ms = uv_hrtime() / 1000000;
+	pthread_mutex_lock(&engine->turn);
+	struct member *member = engine_find(engine, FX_GROUP, FX_PEER(0));
+	assert_non_null(member);
+	inbound_judge(member, now_ms, 0);
+	held_judge(member, now_ms, 0);
+	inbound_judge(member, now_ms + ms, 0);
+	held_judge(member, now_ms + ms, 0);
+	pthread_mutex_unlock(&engine->turn);
+	(void)uv_async_send(&engine->wake);
+}
+
+static bool has_held(const struct fx *fx)
+{
+	struct engine *engine = fx->hosts[0].engine;
+	pthread_mutex_lock(&engine->turn);
+	bool has = engine_find(engine, FX_GROUP, FX_PEER(0))->held != NULL;
+	pthread_mutex_unlock(&engine->turn);
+	return has;
+}
+
+static void who_says_nothing_after_its_hello_goes(void **state)
+{
+	(void)state;
+	const struct claim claim = { .from = FX_PEER(1), .link = 100, .knows = true };
+	struct fx *fx = two();
+	int dumb = caller(fx->hosts[0].address), talks = caller(fx->hosts[0].address);
+	say_hello(dumb, &claim);
+	say_hello(talks, &claim);
+	say_segment(talks, 1);
+	let_it_read(fx);
+	look_later(fx, TR_INBOUND_LIFELESS_MS - 1);
+	let_it_read(fx);
+	assert_false(closed_now(dumb));
+	look_later(fx, TR_INBOUND_LIFELESS_MS);
+	await_closed(dumb);
+	assert_false(closed_now(talks));
+	(void)close(dumb);
+	(void)close(talks);
+	fx_stop(fx);
+}
+
+static void a_segment_of_a_view_that_does_not_come_is_not_kept_for_ever(void **state)
+{
+	(void)state;
+	const struct claim claim = { .from = FX_PEER(1), .link = 100, .knows = true };
+	struct fx *fx = two();
+	int fd = caller(fx->hosts[0].address);
+	say_hello(fd, &claim);
+	say_segment(fd, 1 + TR_VIEWS_AHEAD_MAX);
+	let_it_read(fx);
+	assert_true(has_held(fx));
+	look_later(fx, TR_HELD_VIEW_MS - 1);
+	assert_true(has_held(fx));
+	look_later(fx, TR_HELD_VIEW_MS);
+	assert_false(has_held(fx));
+	await_closed(fd);
+	(void)close(fd);
+	fd = caller(fx->hosts[0].address);
+	say_hello(fd, &claim);
+	say_segment(fd, UINT64_MAX); /* such a view cannot be */
+	await_closed(fd);
+	assert_false(has_held(fx));
+	(void)close(fd);
+	fx_stop(fx);
+}
+
+static void a_wait_for_a_view_ends(void **state)
+{
+	(void)state;
+	const struct claim claim = { .from = 1000, .link = 1, .knows = true };
+	struct fx *fx = two();
+	struct engine *engine = fx->hosts[0].engine;
+	int fd = caller(fx->hosts[0].address);
+	say_hello(fd, &claim);
+	let_it_read(fx);
+	pthread_mutex_lock(&engine->turn);
+	assert_int_equal(engine->waiting.count, 1);
+	struct inbound *in = engine->waiting.first;
+	assert_true(in->deadline_ms > uv_now(&engine->loop));
+	assert_true(in->deadline_ms <= uv_now(&engine->loop) + TR_HELLO_WAIT_MS);
+	in->deadline_ms = uv_now(&engine->loop);
+	inbound_on_hello_timer(&engine->hello_timer);
+	assert_int_equal(engine->waiting.count, 0);
+	pthread_mutex_unlock(&engine->turn);
+	(void)uv_async_send(&engine->wake);
+	await_closed(fd);
+	(void)close(fd);
+	fx_stop(fx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_wait_for_a_view_ends),
+		cmocka_unit_test(who_says_nothing_after_its_hello_goes),
+		cmocka_unit_test(a_segment_of_a_view_that_does_not_come_is_not_kept_for_ever),
 		cmocka_unit_test(who_has_no_token_moves_nothing),
 		cmocka_unit_test(a_goodbye_closes_its_own_link_only),
 		cmocka_unit_test(a_goodbye_after_frames_of_the_view_is_a_loss),
