@@ -28,8 +28,9 @@
 /* What a process found. */
 struct found {
 	double undisturbed_s, disturbed_s;
-	double undisturbed_bytes, disturbed_bytes; /* sent until the commit's return */
-	double kept; /* fraction of the elements that hold the victim's contribution */
+	double undisturbed_bytes; /* sent until the commit's return */
+	double resent;            /* struct tr_stats, of the op in which the victim died */
+	double kept;              /* fraction of the elements that hold the victim's contribution */
 	uint64_t peer, digest;
 	bool exact, done;
 };
@@ -168,6 +169,14 @@ static void check_result(const struct actor *a, struct found *mine)
 	mine->digest = measure_digest(0, a->data, a->c.c.bytes);
 }
 
+static double resent_bytes(const struct actor *a)
+{
+	struct tr_stats stats = TR_STATS_INIT;
+	struct tr_error error = { 0 };
+	coll_check(tr_stats_get(a->group, &stats, &error), "stats", &error);
+	return (double)stats.resent_bytes;
+}
+
 static void body(void *arg, unsigned rank)
 {
 	struct actor a = *(const struct actor *)arg;
@@ -199,8 +208,10 @@ static void body(void *arg, unsigned rank)
 	(void)sem_init(&watch.armed, 0, 0);
 	if (rank == a.victim && pthread_create(&thread, NULL, run_watch, &watch) != 0)
 		_exit(1);
+	double before = resent_bytes(&a);
 	begin_round(&a);
-	mine->disturbed_s = run_op(&a, rank == a.victim ? &watch : NULL, &mine->disturbed_bytes);
+	mine->disturbed_s = run_op(&a, rank == a.victim ? &watch : NULL, &warm);
+	mine->resent = resent_bytes(&a) - before;
 	check_result(&a, mine);
 	mine->done = true;
 	/* What leaving says is no news of the death. */
@@ -224,7 +235,7 @@ static void print_case(const struct actor *a, const struct coll_log *log)
 		worst.exact = worst.exact && found[i].exact;
 		worst.kept = found[i].kept;
 		identical = identical && found[i].digest == found[0].digest;
-		resent += found[i].disturbed_bytes - found[i].undisturbed_bytes;
+		resent += found[i].resent;
 	}
 	struct coll_log_line line;
 	bool known = coll_log_first_after(log, signal_s, &line);
@@ -244,7 +255,7 @@ static void print_case(const struct actor *a, const struct coll_log *log)
 	printf("\"resent_bytes\": %.0f, \"resent_shares\": %.3f, \"kept\": %.3f, \"identical\": "
 	       "%s, "
 	       "\"exact\": %s}\n",
-	    fmax(0, resent), fmax(0, resent) / ((double)c->c.bytes / c->c.world), worst.kept,
+	    resent, resent / ((double)c->c.bytes / c->c.world), worst.kept,
 	    identical ? "true" : "false", worst.exact && identical ? "true" : "false");
 	(void)fflush(stdout);
 }

@@ -8,8 +8,8 @@
  *	undisturbed_s  median of the ops before, from the call to the result's arrival, slowest process
  *	disturbed_s    the same of the op under way, slowest survivor
  *	detect_s       from the signal to the first line that a survivor or memberd logs; `detect_event` is that line
- *	resent_bytes   what all survivors sent from the op's call to its result, less their median of the ops before: more than nothing
- *	               only if the repair costs more than the dead process's share saves; resent_shares: in units of bytes / world
+ *	resent_bytes   payload that the survivors gave out again for that op (struct tr_stats), all of it; resent_shares: in units of
+ *	               bytes / world
  *	exact          every survivor's result is, element by element, the sum over the contributors that tr_contributors names,
  *	               and all survivors hold the same bits
  */

@@ -23,7 +23,7 @@ struct bench {
 	unsigned world_count, bytes_count, algorithm_count;
 	struct coll_case common; /* what all cases share */
 	struct coll_kill kill;
-	bool json;
+	bool json, has_policy;
 };
 
 static int usage(FILE *to)
@@ -35,6 +35,8 @@ static int usage(FILE *to)
 	      "  --transport T        auto, tcp, shm (auto)\n"
 	      "  --dtype D            f32, f64, i32, i64, f16, bf16, u8 (f32)\n"
 	      "  --codec C            none, bf16, int8, int4, e3m0, int2 (none)\n"
+	      "  --policy P           keep, uniform, replay (replay; with --kill-at, --stop-at: "
+	      "keep)\n"
 	      "  --iters I            timed ops (20)\n"
 	      "  --sockets K          TCP connections to each peer (the library's choice)\n"
 	      "  --congestion NAME    TCP congestion control (the library's choice)\n"
@@ -83,6 +85,17 @@ static bool parse_fraction(const char *text, double *fraction)
 	return *end == '\0' && *fraction > 0 && *fraction < 1;
 }
 
+static bool parse_policy(const char *name, enum tr_policy *policy)
+{
+	static const char *const names[] = { "keep", "uniform", "replay" }; /* enum tr_policy */
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strcmp(name, names[i]) == 0) {
+			*policy = (enum tr_policy)i;
+			return true;
+		}
+	return false;
+}
+
 static bool parse_one(struct bench *bench, int option, char *value)
 {
 	struct coll_case *common = &bench->common;
@@ -106,6 +119,9 @@ static bool parse_one(struct bench *bench, int option, char *value)
 	case 'c':
 		common->codec = value;
 		return coll_case_codec(value, &codec);
+	case 'P':
+		bench->has_policy = true;
+		return parse_policy(value, &common->policy);
 	case 'C':
 		common->congestion = value;
 		return true;
@@ -144,8 +160,8 @@ static bool parse(struct bench *bench, int argc, char **argv)
 		{ "dtype", 1, NULL, 'd' }, { "codec", 1, NULL, 'c' }, { "iters", 1, NULL, 'i' },
 		{ "sockets", 1, NULL, 's' }, { "congestion", 1, NULL, 'C' },
 		{ "kill-at", 1, NULL, 'k' }, { "stop-at", 1, NULL, 'S' }, { "json", 0, NULL, 'j' },
-		{ "sites", 1, NULL, 'p' }, { "memberd", 1, NULL, 'm' }, { "help", 0, NULL, 'h' },
-		{ 0 } };
+		{ "sites", 1, NULL, 'p' }, { "policy", 1, NULL, 'P' }, { "memberd", 1, NULL, 'm' },
+		{ "help", 0, NULL, 'h' }, { 0 } };
 	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
 		if (o == 'h')
 			exit(usage(stdout));
@@ -171,7 +187,8 @@ static bool run(const struct bench *bench)
 		return false;
 	c.address = memberd.address;
 	/* As jobs have it, unless the op is to survive. */
-	c.policy = bench->kill.at > 0 ? TR_KEEP : TR_REPLAY;
+	if (!bench->has_policy)
+		c.policy = bench->kill.at > 0 ? TR_KEEP : TR_REPLAY;
 	for (unsigned i = 0; i < bench->algorithm_count * bench->world_count * bench->bytes_count;
 	     i++) {
 		size_t size = measure_dtype_size(c.c.dtype);
