@@ -248,8 +248,8 @@ def attack_segment(connection, tag=0, number=0, kind=1, contributors=2):
 
 def attack_scripts():
     """(name, what the connections say; each frame is followed by three right bytes: its length, its type, whole)"""
-    def opens(connection, from_peer=0, link=0):
-        return attack(0, connection, RIGHT * 2, bytes([from_peer, 0, 0, link, 0, 0])) + RIGHT * 3
+    def opens(connection, from_peer=0, link=0, group=RIGHT):
+        return attack(0, connection, RIGHT, group, bytes([from_peer, 0, 0, link, 0, 0])) + RIGHT * 3
 
     turn = bytes([15])
     segments = b"".join(attack_segment(c, number=n, kind=k, contributors=1 << c + 1) + RIGHT * 3
@@ -269,6 +269,11 @@ def attack_scripts():
     yield "answers", RIGHT + turn + attack(0, 0, bytes([3])) + lanes[2] + RIGHT * 7 + turn + lanes[2] + RIGHT + bytes([5, 0, 1]) + RIGHT * 3
     yield "half", RIGHT + opens(0) + attack_segment(0) + bytes([0, 0, 240, 0]) + turn + attack(0, 0, bytes([2]))
     yield "huge", RIGHT + opens(0) + attack_segment(0) + bytes([231]) + b"\xff" * 8 + RIGHT * 2 + turn
+    # As a peer of the honest group, or of ours, without the token (attack_forger).
+    yield "forgers", (RIGHT + b"".join(opens(c, link=c % 2, group=group) + lanes[3].replace(b"\x0a", bytes([c << 4 | 10]), 1) + RIGHT * 3
+                                       + attack(6, c, RIGHT * 8) + RIGHT * 3 + attack_segment(c) + RIGHT * 3
+                                       for c, group in enumerate([b"\xf0" + bytes(8), b"\xf0" + bytes(8), b"\xe8" + (2 << 16).to_bytes(8, "big")]))
+                      + turn + ours[2] + turn)
     yield "strangers", RIGHT + b"".join(attack(0, c, bytes([240])) for c in range(6)) + attack_segment(0) + RIGHT * 3 + turn
 
 
@@ -293,6 +298,9 @@ def shm_scripts():
         for place in range(3):
             if kind % 3 == place:
                 yield f"hello-odd-{kind}", RIGHT + bytes([0, 0]) + says(0, 1, RIGHT * 4, bytes([192 + place, kind]), RIGHT * 3) + turn
+    yield "forgers", (RIGHT + b"".join(
+        bytes([way << 4, 0]) + says(way, 1, kind, RIGHT * 7) + turn + says(way, 3)
+        + put(attack(2, way, bytes([0xf0]) + bytes(8), bytes([0, 0, 0, 1, 0, 0]))) + turn for way, kind in enumerate([b"\xf0" + (1 << 32).to_bytes(8, "big"), b"\xe8" + (1 << 16).to_bytes(8, "big"), RIGHT])))
     yield "memory-odd", RIGHT + opens(0) + says(0, 3, RIGHT * 4, bytes([192, 5]), RIGHT * 3) + turn
     yield "memory-lies", RIGHT + opens(0) + says(0, 3, RIGHT, b"\xf8" + b"\xff" * 8, RIGHT * 6) + turn
     yield "many-descriptors", RIGHT + bytes([0, 0]) + says(0, 1, RIGHT * 5, bytes([255]), RIGHT * 2) + turn
