@@ -71,5 +71,8 @@ const struct sim_seed sim_seeds[] = {
 	    "all waited for an op, and one had closed the round without it: nobody compared what "
 	    "they do" },
 	{ 2993, 3, "waits-and-closed-2", "the same" },
+	{ 76227, 3, "guilty-and-alone",
+	    "the simulator: a joiner with other ops outlived all contributors, who were told of "
+	    "both, and was told that none is left" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);

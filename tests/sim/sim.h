@@ -465,6 +465,7 @@ struct sim {
 	struct sim_truth truth[SIM_ROUNDS_MAX];
 	uint64_t newest_round;
 	int mismatch_node, salt_node; /* -1: nobody */
+	bool mismatch_told;           /* somebody failed because of it */
 
 	enum sim_plant plant;
 	bool planted;

@@ -227,6 +227,7 @@ static void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_pla
 	*sim = (struct sim){ .seed = seed, .trace = trace, .plant = plant };
 	sim->key = rng_key(seed, 0x73696d, 0);
 	sim->mismatch_node = sim->salt_node = -1;
+	sim->mismatch_told = false;
 	sim->policy = (Traind__Peer__Policy)sim_draw(sim, 3);
 	sim->algorithm = (Traind__Peer__Algorithm)sim_draw(sim, 3);
 	/* Beside the draws, so that older seeds still tell their stories. */
