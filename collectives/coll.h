@@ -292,11 +292,7 @@ TR_API void tr_block_range(size_t count, unsigned contributors, unsigned index, 
  * A caller may wait for an op before it submits others, in any order, unless it waits in a circle: if one peer waits for op 1 before it
  * submits op 2, and another for op 2 before it submits op 1, each waits for the other. Both count as waiting, so nobody is
  * put out: after op_deadline_ms both get TR_ETIMEDOUT, which names the other; without a deadline they wait for ever. (The same circle can
- * go through two groups, or through anything else that callers wait for.) After TR_ETIMEDOUT the round goes on: submit the rest.
- *
- * While it waits, what comes for ops that it has not submitted is kept for it, up to 256 MiB (shared memory does not count).
- * TR_ELIMIT: more came, from a peer that has to send something for this op too, behind it; the text names one of the ops that are not
- * submitted. Submit them, and wait again. */
+ * go through two groups, or through anything else that callers wait for.) After TR_ETIMEDOUT the round goes on: submit the rest. */
 TR_API tr_status tr_wait(tr_group *group, uint32_t tag, struct tr_error *error);
 
 /* Joiner only: waits until the state of the round before this one has arrived and its digests agree. */

@@ -51,11 +51,12 @@
 	16 /* memories of crashed workers that a node keeps, at most one of each rank */
 #define TR_LEFTOVER_KEEP_MS \
 	120000 /* for the worker that follows: by then the others are rounds ahead */
-#define TR_JOIN_TIMEOUT_MS 10000       /* for memberd to admit a process that joins a group */
-#define TR_HELD_BYTES_MAX  (16u << 20) /* of frames that came before their op was submitted */
-#define TR_HELD_WAITING_BYTES_MAX \
-	(256u << 20)       /* the same while the caller waits for an op that may be behind them */
-#define TR_LANES_MAX    32 /* connections of one link */
+#define TR_JOIN_TIMEOUT_MS 10000 /* for memberd to admit a process that joins a group */
+#define TR_AHEAD_BYTES \
+	(16u << 20) /* of frames that come before their op is submitted, of all other members together (core/ahead.c) */
+#define TR_HELD_BYTES_MAX \
+	(TR_AHEAD_BYTES + TR_FRAME_DATA_MAX) /* of such frames from one member that keeps to that */
+#define TR_LANES_MAX    32                   /* connections of one link */
 #define TR_HELD_VIEW_MS 60000 /* frames of a view that has not come are kept for so long */
 #define TR_INBOUND_PEER_MAX \
 	(2 * TR_LANES_MAX + 8)       /* connections of one peer to one of our members */

@@ -13,6 +13,8 @@ static void action_release(struct group_action *action)
 		traind__peer__view_report__free_unpacked(action->report, NULL);
 	if (action->record)
 		traind__peer__round_commit__free_unpacked(action->record, NULL);
+	if (action->submitted)
+		traind__peer__submitted__free_unpacked(action->submitted, NULL);
 }
 
 void emit_finish(struct group_core *core)
@@ -85,6 +87,7 @@ void emit_fail(struct group_core *core, tr_status status, const char *format, ..
 	tr_error_set(&core->failure, status, "%s", reason);
 	/* Nothing of ours may be read from the caller's memory once it was answered. */
 	emit(core, GROUP_DO_DROP_SENDS);
+	ahead_drop(core);
 	landing_revoke_all(core);
 	struct tr_round info = round_info(core);
 	bool waits = round_active(core) || core->begin_wanted;

@@ -19,6 +19,7 @@ tr_status group_core_create(const struct group_core_options *options, struct gro
 	core->peer = options->peer;
 	core->roster.me = ROSTER_NONE;
 	core->pool.memory = options->memory;
+	core->ahead_bytes = options->ahead_bytes > 0 ? options->ahead_bytes : TR_AHEAD_BYTES;
 	core->window_bytes = options->window_bytes > 0 ? options->window_bytes : TR_OP_WINDOW_BYTES;
 	*created = core;
 	return TR_OK;
@@ -28,6 +29,7 @@ void group_core_destroy(struct group_core *core)
 {
 	if (!core)
 		return;
+	ahead_finish(core);
 	round_drop_ops(core);
 	free(core->ops);
 	for (size_t i = 0; i < core->last_op_count; i++)
@@ -98,6 +100,8 @@ static tr_status group_handle(struct group_core *core, const struct group_event 
 		return commit_vote_got(core, event->from, event->vote, error);
 	case GROUP_COMMIT:
 		return commit_got(core, event->from, event->commit, error);
+	case GROUP_SUBMITTED:
+		return ahead_word_got(core, event->from, event->submitted, error);
 	case GROUP_LINK_LOST:
 		repair_link_lost(core, event->from, event->reason);
 		return TR_OK;
@@ -131,6 +135,7 @@ static void group_advance(struct group_core *core)
 		round_answer_begin(core);
 		wait_advance(core);
 		commit_advance(core);
+		ahead_advance(core);
 		handover_advance(core);
 		handover_ask_again(core);
 		commit_early_notice(core);

@@ -14,6 +14,9 @@
  * A member has at most a window of an op on the way: begun and not sealed at itself (window.c). A result is the credit for the
  * next segment, so staging is bounded whatever the op's size. In a reduce-scatter the credit is what is sealed of one's own block.
  *
+ * Ahead. Peers may submit the same ops in any order, and wait in between. A member sends only so much of an op to a peer that has not said
+ * that it submitted it too (ahead.c); so who takes segments can keep aside what comes too early, and nothing else waits behind it.
+ *
  * Commit. When the caller asked to commit and all ops are sealed, the member votes (digest) to the
  * hub; the hub answers COMMIT when all participants voted the same. A member that got COMMIT for r
  * knows that everyone voted for r, so everyone holds all of r's results.
@@ -61,6 +64,7 @@ enum group_event_kind {
 	GROUP_SEGMENT,     /* .segment: from a peer; payload borrowed during the step */
 	GROUP_VOTE,        /* .vote */
 	GROUP_COMMIT,      /* .commit */
+	GROUP_SUBMITTED,   /* .submitted: what .from has submitted */
 	GROUP_LINK_LOST,   /* .link: the connection to or from a peer broke */
 	GROUP_STATE_ASKED, /* .from wants our state (we are its donor), .round; .digests_only */
 	GROUP_STATE_SENT,  /* the transfer to .from ended, well or not */
@@ -118,6 +122,7 @@ struct group_event {
 		} segment;
 		const Traind__Peer__Vote *vote;
 		const Traind__Peer__Commit *commit;
+		const Traind__Peer__Submitted *submitted;
 		struct {
 			Traind__Peer__RoundCommit *const *items;
 			size_t count;
@@ -130,6 +135,7 @@ enum group_action_kind {
 	GROUP_DO_SEND_SEGMENT, /* .send: to peer `to` */
 	GROUP_DO_SEND_VOTE,
 	GROUP_DO_SEND_COMMIT,
+	GROUP_DO_SEND_SUBMITTED, /* .submitted */
 	GROUP_DO_DROP_SENDS, /* the view froze: forget unsent segments of it (a half-written frame
 	                        may be copied) */
 	GROUP_DO_REPORT,     /* .report: to memberd */
@@ -166,6 +172,7 @@ struct group_action {
 	struct group_buffer *buffer;      /* SEND_SEGMENT: one reference to give back, or NULL */
 	Traind__Peer__ViewReport *report; /* REPORT: owned by the actions until group_actions_clear */
 	Traind__Peer__RoundCommit *record; /* RECORD: likewise (set the pointer to NULL to keep it) */
+	Traind__Peer__Submitted *submitted; /* SEND_SUBMITTED: likewise */
 	/* Only of the kinds that have them: */
 	Traind__Peer__Vote vote;     /* SEND_VOTE: no pointers inside */
 	Traind__Peer__Commit commit; /* SEND_COMMIT: .reason points to .text or the empty string */
@@ -183,6 +190,7 @@ struct group_core_options {
 	uint64_t group, peer;
 	struct group_memory memory; /* zeroed: the allocator's */
 	size_t window_bytes; /* of one op: begun by this member and not sealed here; 0: TR_OP_WINDOW_BYTES */
+	size_t ahead_bytes; /* of what comes before its op is submitted here; 0: TR_AHEAD_BYTES. The same at all members */
 };
 
 tr_status group_core_create(const struct group_core_options *options, struct group_core **core);
@@ -223,9 +231,6 @@ struct group_core_progress {
 void group_core_progress(const struct group_core *core, bool caller_waits,
     struct group_core_progress *progress);
 
-/* Whether something of this op is still to come here from that peer, as the view's routes are. */
-bool group_core_op_awaits(const struct group_core *core, uint32_t tag, uint64_t from);
-
 /* Which algorithm an op would take in this view, and why, in words (tr_explain); of `op` the collective, count, dtype, codec and
  * algorithm are read, which are valid. TR_EUNAVAILABLE: there is no view. */
 tr_status group_core_explain(const struct group_core *core, const struct group_submit *op,
@@ -252,7 +257,7 @@ size_t group_core_records(const struct group_core *core, uint64_t round,
 tr_status group_core_contributors(const struct group_core *core, uint32_t tag, uint64_t element,
     uint64_t *peers, size_t max, size_t *count);
 
-/* Forgets all actions and keeps the array. Frees every `report` and `record` that is still set.
+/* Forgets all actions and keeps the array. Frees every `report`, `record` and `submitted` that is still set.
  * Does not touch `buffer`: whoever acted on a GROUP_DO_SEND_SEGMENT gives it back with
  * group_buffer_release, sent or not. */
 void group_actions_clear(struct group_actions *actions);

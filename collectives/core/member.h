@@ -5,6 +5,7 @@
  *	route.c    who adds whose sums, who seals, who gets the result from whom. Pure
  *	window.c   which segments this member begins, and when
  *	path.c     segments that come: sums and results; sending
+ *	ahead.c    what is sent to peers that have not submitted its op yet
  *	fold.c     sums
  *	commit.c   votes and the hub's decision
  *	wait.c     the caller reads a result before the commit
@@ -57,6 +58,13 @@ struct member_link {
 struct member_ask {
 	uint64_t peer, round;
 	bool digests_only, sending;
+};
+
+/* What peer `peer` has said that it submitted, in the newest attempt of which it said anything. */
+struct ahead_word {
+	uint64_t peer, view, round, attempt;
+	uint32_t *tags; /* ascending */
+	size_t count, capacity;
 };
 
 struct group_core {
@@ -116,6 +124,15 @@ struct group_core {
 	struct member_link *links;
 	size_t link_count, link_capacity;
 	bool *connected; /* by view peer: GROUP_DO_CONNECT was said in this view */
+
+	/* ahead.c: */
+	size_t ahead_bytes;
+	struct ahead_peer *ahead; /* by participant */
+	uint64_t ahead_view;      /* of `ahead` */
+	bool ahead_moved;         /* it may be time to say something */
+	uint64_t ops_made, newest_large;
+	struct ahead_word *words;
+	size_t word_count, word_capacity;
 
 	struct buffer_pool pool;
 	struct group_buffer *landings; /* that were handed out, revoked ones included */
@@ -198,7 +215,10 @@ struct path_frame {
 };
 tr_status path_segment(struct group_core *core, const struct group_event *event,
     struct tr_error *error);
-void path_send(struct group_core *core, const struct op *op, uint32_t segment, unsigned to,
+void path_send(struct group_core *core, struct op *op, uint32_t segment, unsigned to,
+    const struct path_frame *frame);
+/* Whatever it has submitted. */
+void path_send_now(struct group_core *core, const struct op *op, uint32_t segment, unsigned to,
     const struct path_frame *frame);
 /* A sealed segment to one peer, as it lies in memory; a send's as it was sent. */
 tr_status path_send_result(struct group_core *core, struct op *op, uint32_t segment, unsigned to);
@@ -230,6 +250,21 @@ void wait_ask(struct group_core *core);     /* when it takes long */
 tr_status wait_asked(struct group_core *core, unsigned from, const struct segment_header *header,
     struct tr_error *error);
 uint64_t wait_deadline_us(const struct group_core *core);
+
+/* ---- ahead.c ---- */
+/* Keeps the frame until `to` has said that it submitted the op; false: it may be sent now. */
+bool ahead_keeps(struct group_core *core, struct op *op, uint32_t segment, unsigned to,
+    const struct path_frame *frame);
+void ahead_start(struct group_core *core, struct op *op); /* before its first frame in a view */
+void ahead_offered(struct group_core *core, unsigned from, const struct segment_header *header);
+tr_status ahead_word_got(struct group_core *core, uint64_t from,
+    const Traind__Peer__Submitted *word, struct tr_error *error);
+void ahead_advance(struct group_core *core); /* says what it is time to say */
+tr_status ahead_enter(struct group_core *core,
+    const struct roster *next);                   /* core->roster's successor */
+void ahead_drop(struct group_core *core);         /* what is kept: sends are dropped */
+void ahead_forget_words(struct group_core *core); /* those of earlier views */
+void ahead_finish(struct group_core *core);
 
 /* ---- fold.c ---- */
 /* A child's sum. Takes core->incoming if it keeps it. TR_EPROTO: it came before. */

@@ -42,10 +42,19 @@ void op_finish_spare(struct buffer_pool *pool)
 	pool->op_count = 0;
 }
 
+static void op_ahead_drop(struct op *op)
+{
+	if (op->ahead != op->ahead_few)
+		free(op->ahead);
+	op->ahead = NULL;
+	memset(op->submitted, 0, sizeof(op->submitted));
+}
+
 void op_destroy(struct op *op, struct buffer_pool *pool)
 {
 	if (!op)
 		return;
+	op_ahead_drop(op);
 	for (uint32_t s = 0; op->segment && s < op->segments; s++)
 		op_fold_drop(op, pool, s);
 	if (op->segment != &op->only)
@@ -78,6 +87,7 @@ void op_fold_drop(struct op *op, struct buffer_pool *pool, uint32_t segment)
 
 tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigned contributors)
 {
+	op_ahead_drop(op);
 	for (uint32_t s = 0; s < op->segments; s++) {
 		struct op_segment *segment = &op->segment[s];
 		op_fold_drop(op, pool, s);

@@ -81,6 +81,10 @@ struct op {
 	uint32_t segments;
 	uint32_t needed; /* segments whose result this member needs */
 	uint32_t sealed; /* of those */
+	uint64_t number; /* grows with each op that is submitted */
+	/* In this view, by participant (ahead.c): who has submitted it too; bytes sent to who has not said so. NULL: none. */
+	uint8_t submitted[TR_GROUP_PEERS_MAX / 8];
+	uint32_t *ahead, ahead_few[8];
 	struct op_segment *segment;
 	size_t set_bytes;       /* of one contributor set: bits of the attempt's contributors */
 	uint8_t *sets;          /* segments x set_bytes; valid where sealed */

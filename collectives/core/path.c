@@ -58,7 +58,7 @@ void path_full_set(const struct group_core *core, const struct op *op, uint32_t 
 			bits_set(set, core->roster.bit[i]);
 }
 
-void path_send(struct group_core *core, const struct op *op, uint32_t segment, unsigned to,
+void path_send_now(struct group_core *core, const struct op *op, uint32_t segment, unsigned to,
     const struct path_frame *frame)
 {
 	struct op_segment *sent = &op->segment[segment];
@@ -92,8 +92,15 @@ void path_send(struct group_core *core, const struct op *op, uint32_t segment, u
 		frame->buffer->references++;
 }
 
-static void path_send_sealed(struct group_core *core, const struct op *op, uint32_t segment,
-    unsigned to, const struct op_result *result, struct group_buffer *encoded)
+void path_send(struct group_core *core, struct op *op, uint32_t segment, unsigned to,
+    const struct path_frame *frame)
+{
+	if (!ahead_keeps(core, op, segment, to, frame))
+		path_send_now(core, op, segment, to, frame);
+}
+
+static void path_send_sealed(struct group_core *core, struct op *op, uint32_t segment, unsigned to,
+    const struct op_result *result, struct group_buffer *encoded)
 {
 	bool is_void = op_is_void(op, segment);
 	enum segment_encoding form = encoded ? SEGMENT_ENCODED : SEGMENT_PLAIN;
@@ -458,6 +465,7 @@ tr_status path_segment(struct group_core *core, const struct group_event *event,
 		    header->round);
 	if (header->kind == SEGMENT_AWAITED)
 		return wait_asked(core, who, header, error);
+	ahead_offered(core, who, header);
 	struct op *op = round_op(core, header->tag);
 	if (!op && core->state == ROUND_CLOSED) {
 		(void)path_compare(core, event->from, NULL, header);

@@ -90,38 +90,6 @@ void group_core_progress(const struct group_core *core, bool caller_waits,
 		progress_waits(core, progress);
 }
 
-static bool progress_segment_awaits(const struct group_core *core, const struct op *op, uint32_t s,
-    unsigned from)
-{
-	const struct op_segment *segment = &op->segment[s];
-	struct route_of of;
-	struct route route;
-
-	if (segment->sealed)
-		return false;
-	if (segment->server != ROSTER_NONE)
-		return segment->server == from;
-	if (!path_route_of(core, op, s, &of))
-		return false;
-	route_find(&of, core->roster.me, &route);
-	return route.down_from == from ||
-	    (!segment->passed && bits_get(route.children, from) &&
-	        !(segment->fold && bits_get(segment->fold->got, from)));
-}
-
-bool group_core_op_awaits(const struct group_core *core, uint32_t tag, uint64_t from)
-{
-	const struct op *op = round_op(core, tag);
-	unsigned who = roster_find(&core->roster, from);
-	uint32_t s = 0;
-
-	if (!op || who == ROSTER_NONE)
-		return false;
-	while (s < op->segments && !progress_segment_awaits(core, op, s, who))
-		s++;
-	return s < op->segments;
-}
-
 tr_status group_core_explain(const struct group_core *core, const struct group_submit *op,
     enum tr_algorithm *algorithm, char *reason, size_t reason_bytes)
 {

@@ -113,6 +113,7 @@ tr_status repair_propose(struct group_core *core, const Traind__Peer__ViewPropos
 		    propose->number);
 	if (core->proposal == 0)
 		emit(core, GROUP_DO_DROP_SENDS);
+	ahead_drop(core);
 	landing_revoke_all(core);
 	core->proposal = propose->number;
 	repair_report(core);
@@ -333,6 +334,7 @@ static tr_status repair_swap_view(struct group_core *core, const Traind__Peer__V
 	core->view = view;
 	core->connected = connected;
 	commit_forget_votes(core);
+	ahead_forget_words(core);
 	return TR_OK;
 }
 
@@ -396,6 +398,7 @@ tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstal
 	repair_links_installed(core);
 	handover_installed(core);
 	for (size_t i = 0; i < core->op_count && core->state != ROUND_FAILED && !core->stuck; i++) {
+		ahead_start(core, core->ops[i]);
 		repair_serve(core, core->ops[i]);
 		if (core->state != ROUND_FAILED)
 			window_start(core, core->ops[i]);

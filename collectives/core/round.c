@@ -141,6 +141,7 @@ static tr_status round_insert(struct group_core *core, struct op *op)
 	memmove(&core->ops[place + 1], &core->ops[place],
 	    (core->op_count - place) * sizeof(core->ops[0]));
 	core->ops[place] = op;
+	op->number = ++core->ops_made;
 	core->op_count++;
 	return TR_OK;
 }
@@ -206,6 +207,7 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
 	core->moved = true;
 	if (core->proposal != 0 || core->stuck)
 		return TR_OK; /* the install starts it */
+	ahead_start(core, op);
 	repair_serve(core, op);
 	if (core->state != ROUND_FAILED)
 		window_start(core, op);
@@ -367,6 +369,11 @@ tr_status round_enter(struct group_core *core, uint64_t round, uint64_t attempt,
 
 	if (st != TR_OK)
 		return st;
+	st = ahead_enter(core, &roster);
+	if (st != TR_OK) {
+		roster_finish(&roster);
+		return tr_error_set(error, st, "out of memory for round %" PRIu64, round);
+	}
 	roster_finish(&core->roster);
 	core->roster = roster;
 	core->round = round;

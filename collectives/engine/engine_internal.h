@@ -183,7 +183,7 @@ struct member {
 	struct inbound *inbound;
 	struct inbound_link *inbound_links;
 	struct held_frame *held, **held_tail;
-	size_t held_bytes;
+	struct held_source *held_sources;
 	struct state_send *state_sends;
 	struct state_receive *state_receive;
 	struct leftover *leftover; /* claimed; NULL: none */
@@ -252,9 +252,6 @@ void member_calls_resume(struct member *member); /* there is room for reports ag
 void member_calls_end(struct member *member, tr_status status, const char *reason);
 void member_calls_began(struct member *member, const struct tr_round *info);
 void member_calls_op_done(struct member *member, uint32_t tag);
-bool member_calls_wait_for_op(const struct member *member);
-/* No more is kept for ops that are not submitted; op `tag` of peer `from`, for one. Ends the wait for an op that may be behind it. */
-void member_calls_too_much_held(struct member *member, uint64_t from, uint32_t tag);
 void member_calls_decided(struct member *member, tr_status status, const struct tr_round *info,
     const char *reason);
 void member_calls_state_here(struct member *member, tr_status status, const char *reason);
@@ -314,10 +311,9 @@ void member_shm_finish(struct member *member); /* after the core */
 /* ---- held.c ---- */
 void held_start(struct member *member);
 void held_stop(struct member *member);
-/* Keeps a segment's frame, its staging as it is; false: there are too many, the lane has to wait. Too many for a caller that waits: it
- * is told. */
-bool held_keep(struct member *member, uint64_t from, const struct lane *lane,
-    const struct lane_frame *frame);
+/* Keeps a segment's frame, its staging as it is. TR_EAGAIN: no memory, the lane has to wait. TR_EPROTO: `from` sends more than it may. */
+tr_status held_keep(struct member *member, uint64_t from, const struct lane *lane,
+    const struct lane_frame *frame, struct tr_error *error);
 bool held_offer(struct member *member); /* now, if there is something to retry; true: there was */
 void held_retry(struct member *member); /* in the loop's next turn */
 /* Drops those of a view that has not come for too long, and closes the connections of their senders. For `late_ms` we stood still. */

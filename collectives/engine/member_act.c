@@ -21,6 +21,14 @@ static void send_commit(struct member *member, struct group_action *action)
 	peer_link_say(member, action->to, &message);
 }
 
+static void send_submitted(struct member *member, const struct group_action *action)
+{
+	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
+	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_SUBMITTED;
+	message.submitted = action->submitted;
+	peer_link_say(member, action->to, &message);
+}
+
 void member_request_state(struct member *member, uint64_t from, uint64_t round, bool digests_only)
 {
 	Traind__Peer__StateRequest request = TRAIND__PEER__STATE_REQUEST__INIT;
@@ -81,6 +89,9 @@ void member_act(struct member *member, struct group_action *action)
 		break;
 	case GROUP_DO_SEND_COMMIT:
 		send_commit(member, action);
+		break;
+	case GROUP_DO_SEND_SUBMITTED:
+		send_submitted(member, action);
 		break;
 	case GROUP_DO_DROP_SENDS:
 		peer_link_drop_segments(member);

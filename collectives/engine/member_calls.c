@@ -145,25 +145,6 @@ void member_calls_op_done(struct member *member, uint32_t tag)
 		give_status(member, TR_OK, "");
 }
 
-bool member_calls_wait_for_op(const struct member *member)
-{
-	return waits_in(member, CHANNEL_WAIT);
-}
-
-void member_calls_too_much_held(struct member *member, uint64_t from, uint32_t tag)
-{
-	char text[160];
-	if (!waits_in(member, CHANNEL_WAIT) ||
-	    !group_core_op_awaits(member->core, member->call.tag, from))
-		return;
-	(void)snprintf(text, sizeof(text),
-	    "wait: over %u MiB came for ops that are not submitted here, as op %" PRIu32
-	    " from peer %" PRIu64 ": submit them first",
-	    TR_HELD_WAITING_BYTES_MAX >> 20, tag, from);
-	give_status(member, TR_ELIMIT, text);
-	member_publish(member);
-}
-
 void member_calls_decided(struct member *member, tr_status status, const struct tr_round *info,
     const char *reason)
 {
@@ -255,14 +236,6 @@ static void begin(struct member *member)
 		give_status(member, st, error.text);
 }
 
-/* What is waited for may be behind frames that were not kept: from now on they are (held.c). */
-static void wait_behind(struct member *member)
-{
-	wait_for(member);
-	if (member->held != NULL)
-		inbound_resume_all(member);
-}
-
 static void wait_op(struct member *member, uint32_t tag)
 {
 	struct tr_error error = { 0 };
@@ -280,7 +253,7 @@ static void wait_op(struct member *member, uint32_t tag)
 	if (member->call.id != id)
 		return;
 	if (st == TR_OK)
-		wait_behind(member);
+		wait_for(member);
 	else
 		give_status(member, st, error.text);
 }

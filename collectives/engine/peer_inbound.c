@@ -120,6 +120,11 @@ static tr_status take_message(struct inbound *in, const Traind__Peer__PeerMessag
 		event.kind = GROUP_COMMIT;
 		event.commit = message->commit;
 		return verdict(member_step(member, &event, error));
+	case TRAIND__PEER__PEER_MESSAGE__BODY_SUBMITTED:
+		note_view(in, message->submitted->view);
+		event.kind = GROUP_SUBMITTED;
+		event.submitted = message->submitted;
+		return verdict(member_step(member, &event, error));
 	case TRAIND__PEER__PEER_MESSAGE__BODY_STATE_REQUEST:
 		note_view(in, message->state_request->view);
 		event.kind = GROUP_STATE_ASKED;
@@ -191,7 +196,7 @@ tr_status inbound_segment(struct member *member, uint64_t from, const struct lan
 }
 
 /* A segment that comes before its op was submitted here does not hold up those behind it: our caller may wait for one
- * of them first. */
+ * of them first (held.c). */
 static tr_status take_segment(struct inbound *in, const struct lane_frame *frame,
     struct tr_error *error)
 {
@@ -199,8 +204,8 @@ static tr_status take_segment(struct inbound *in, const struct lane_frame *frame
 	if (bytes >= SEGMENT_HEADER_BYTES)
 		note_view(in, bytes_get_u64(frame->head));
 	tr_status st = inbound_segment(in->member, in->from, frame, error);
-	if (st == TR_EAGAIN && held_keep(in->member, in->from, in->lane, frame))
-		st = TR_OK;
+	if (st == TR_EAGAIN)
+		st = held_keep(in->member, in->from, in->lane, frame, error);
 	if (st == TR_OK)
 		count_frame(in, bytes);
 	return st;

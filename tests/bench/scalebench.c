@@ -55,7 +55,7 @@ static void *get(size_t count, size_t size)
 
 /* ---- messages ---- */
 
-static void put(struct world *world, unsigned from, const struct group_action *action)
+static void put(struct world *world, unsigned from, struct group_action *action)
 {
 	struct core_message *message = core_message_take(world->members[from].core, from, action);
 	if (action->kind == GROUP_DO_SEND_SEGMENT) {
@@ -79,6 +79,7 @@ static void act(struct world *world, unsigned who, struct group_actions *actions
 		case GROUP_DO_SEND_SEGMENT:
 		case GROUP_DO_SEND_VOTE:
 		case GROUP_DO_SEND_COMMIT:
+		case GROUP_DO_SEND_SUBMITTED:
 			put(world, who, action);
 			break;
 		case GROUP_DO_DECIDED:

@@ -9,6 +9,7 @@
  *	I7  a joiner's state is the others' state
  *	I8  a view has a cause: a fault, a member that starts or one that returns
  *	I9  what a caller was given to read before the commit is what is committed
+ *	I10 nobody is further ahead of a member that has not submitted an op than that member has to keep
  */
 #include <ctype.h>
 #include <stdio.h>

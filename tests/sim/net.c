@@ -23,6 +23,8 @@ static void message_release(struct sim *sim, unsigned from, struct sim_message *
 		group_buffer_release(sim->nodes[message->to].core, message->place);
 	if (message->copied)
 		free((void *)message->payload);
+	if (message->submitted)
+		traind__peer__submitted__free_unpacked(message->submitted, NULL);
 	free(message);
 }
 
@@ -45,6 +47,25 @@ static void message_copy(struct sim *sim, unsigned from, struct sim_message *mes
 	message->buffer = NULL;
 }
 
+/* A sender may be so far ahead, and no further. What is left of a view that it has left does not count. */
+static void net_check_ahead(struct sim *sim, unsigned to, unsigned from)
+{
+	uint64_t view = 0;
+	size_t bytes = 0, largest = 0;
+
+	for (const struct sim_message *m = sim->nodes[to].held; m; m = m->next)
+		view = m->from == from && m->header.view > view ? m->header.view : view;
+	for (const struct sim_message *m = sim->nodes[to].held; m; m = m->next) {
+		size_t frame = SEGMENT_HEADER_BYTES + m->payload_bytes;
+		if (m->from != from || m->header.view != view)
+			continue;
+		bytes += frame;
+		largest = frame > largest ? frame : largest;
+	}
+	if (sim->ahead_bytes > 0 && bytes >= sim->ahead_bytes + largest)
+		sim_violation(sim, "I10: n%u is %zu bytes ahead of n%u", from, bytes, to);
+}
+
 /* As an engine does (held.c): what its core cannot take yet does not hold up what is behind it. */
 static void net_hold(struct sim *sim, unsigned to, struct sim_message *message)
 {
@@ -54,6 +75,7 @@ static void net_hold(struct sim *sim, unsigned to, struct sim_message *message)
 		at = &(*at)->next;
 	message->next = NULL;
 	*at = message;
+	net_check_ahead(sim, to, message->from);
 }
 
 static void net_drop_held(struct sim *sim, unsigned to)
@@ -90,7 +112,7 @@ static void net_queue(struct sim *sim, unsigned from, unsigned to, struct sim_me
 	sim_at(sim, due, SIM_LINK, from, to, link->stamp);
 }
 
-void net_send(struct sim *sim, unsigned from, const struct group_action *action,
+void net_send(struct sim *sim, unsigned from, struct group_action *action,
     enum sim_message_kind kind)
 {
 	unsigned to = node_of_peer(sim, action->to);
@@ -105,6 +127,8 @@ void net_send(struct sim *sim, unsigned from, const struct group_action *action,
 	message->buffer = action->buffer;
 	message->vote = action->vote;
 	message->commit = action->commit;
+	message->submitted = action->submitted;
+	action->submitted = NULL;
 	message->round = action->round;
 	(void)snprintf(message->reason, sizeof(message->reason), "%s", action->text);
 	if (kind == SIM_SEGMENT)
@@ -195,6 +219,10 @@ static tr_status net_deliver(struct sim *sim, unsigned from, unsigned to,
 		message->commit.reason = message->reason;
 		event.commit = &message->commit;
 		break;
+	case SIM_SUBMITTED:
+		event.kind = GROUP_SUBMITTED;
+		event.submitted = message->submitted;
+		break;
 	case SIM_STATE_ASK:
 		event.kind = GROUP_STATE_ASKED;
 		event.digests_only = message->digests_only;
@@ -203,7 +231,8 @@ static tr_status net_deliver(struct sim *sim, unsigned from, unsigned to,
 	return node_step(sim, to, &event);
 }
 
-static const char *const message_names[] = { "segment", "vote", "commit", "state request" };
+static const char *const message_names[] = { "segment", "vote", "commit", "submitted",
+	"state request" };
 
 static void net_trace(struct sim *sim, unsigned from, unsigned to, const struct sim_message *m,
     tr_status st)

@@ -176,6 +176,9 @@ static void node_act(struct sim *sim, unsigned number, struct group_action *acti
 	case GROUP_DO_SEND_COMMIT:
 		net_send(sim, number, action, SIM_COMMIT);
 		break;
+	case GROUP_DO_SEND_SUBMITTED:
+		net_send(sim, number, action, SIM_SUBMITTED);
+		break;
 	case GROUP_DO_DROP_SENDS:
 		net_drop_sends(sim, number);
 		break;

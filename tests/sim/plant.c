@@ -17,6 +17,8 @@ static const char *const plant_names[PLANT_COUNT] = {
 	[PLANT_LANDING] = "landing",
 	[PLANT_FLAP] = "flap",
 	[PLANT_UNREAD] = "unread",
+	[PLANT_DEAF] = "deaf",
+	[PLANT_RUSH] = "rush",
 };
 
 enum sim_plant plant_parse(const char *name)
@@ -57,8 +59,15 @@ void plant_heartbeat(struct sim *sim, unsigned number)
 			    &(struct group_action){ .to = sim->nodes[i].peer, .text = "planted" });
 }
 
+size_t plant_ahead(const struct sim *sim, unsigned number)
+{
+	return sim->plant == PLANT_RUSH && number == 0 ? 100 * sim->ahead_bytes : sim->ahead_bytes;
+}
+
 bool plant_forgets(struct sim *sim, const struct sim_message *message)
 {
+	if (sim->plant == PLANT_DEAF && message->kind == SIM_SUBMITTED)
+		return true;
 	if (sim->plant != PLANT_FORGET || sim->planted || message->kind != SIM_SEGMENT ||
 	    sim->faults_done < sim->fault_count)
 		return false;

@@ -81,7 +81,7 @@ void sim_trace(struct sim *sim, const char *format, ...) __attribute__((format(p
 void sim_violation(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- net.c ---- */
-enum sim_message_kind { SIM_SEGMENT, SIM_VOTE, SIM_COMMIT, SIM_STATE_ASK };
+enum sim_message_kind { SIM_SEGMENT, SIM_VOTE, SIM_COMMIT, SIM_SUBMITTED, SIM_STATE_ASK };
 
 struct sim_message {
 	struct sim_message *next;
@@ -100,6 +100,7 @@ struct sim_message {
 	unsigned to;                /* whose that is */
 	Traind__Peer__Vote vote;
 	Traind__Peer__Commit commit;
+	Traind__Peer__Submitted *submitted;
 	char reason[256];
 	uint64_t round;
 	bool digests_only;
@@ -121,7 +122,7 @@ struct sim_link {
 	bool dead; /* broken and the sender does not know yet: what it sends is lost */
 };
 
-void net_send(struct sim *sim, unsigned from, const struct group_action *action,
+void net_send(struct sim *sim, unsigned from, struct group_action *action,
     enum sim_message_kind kind);
 void net_send_plain(struct sim *sim, unsigned from, unsigned to, struct sim_message *message);
 void net_pump(struct sim *sim, unsigned from, unsigned to, uint64_t stamp);
@@ -417,6 +418,8 @@ enum sim_plant {
 	PLANT_LANDING, /* the rest of a frame goes where its first half went, whoever has that memory now: I2 */
 	PLANT_FLAP, /* a member says with every heartbeat that its links are lost, and they are not: I8 */
 	PLANT_UNREAD, /* reports do not say that a result was read: I9 */
+	PLANT_DEAF,   /* nobody hears what others have submitted: I3 */
+	PLANT_RUSH, /* a member sends more of an op than its receiver keeps before it has submitted it: I10 */
 	PLANT_COUNT
 };
 
@@ -424,6 +427,7 @@ enum sim_plant plant_parse(const char *name); /* PLANT_COUNT: no such */
 const char *plant_name(enum sim_plant plant);
 void plant_message(struct sim *sim, unsigned to, struct sim_message *message);
 void plant_heartbeat(struct sim *sim, unsigned node);
+size_t plant_ahead(const struct sim *sim, unsigned node); /* group_core_options */
 bool plant_forgets(struct sim *sim, const struct sim_message *message);
 
 struct sim {
@@ -440,9 +444,10 @@ struct sim {
 	bool all_ops; /* all collectives, dtypes and codecs */
 	bool halves; /* some frames come in halves, the first into the memory that their receiver has for them */
 	bool waits; /* workers wait for results before they commit, and say samples that they took from one */
-	bool tells;          /* cores say of each op that it is done */
-	unsigned hosts;      /* that nodes share; 0: unknown */
-	size_t window_bytes; /* group_core_options */
+	bool early_waits;                 /* for some of them before they submit others */
+	bool tells;                       /* cores say of each op that it is done */
+	unsigned hosts;                   /* that nodes share; 0: unknown */
+	size_t window_bytes, ahead_bytes; /* group_core_options */
 	unsigned founders;
 	uint64_t think_us, delay_us, sync_us;
 
@@ -458,7 +463,7 @@ struct sim {
 	struct sim_aim aims[SIM_AIMS_MAX];
 	unsigned aim_count;
 	bool faults_started;
-	uint64_t deliveries, looks, last_fault_us, target_round, looked_us;
+	uint64_t deliveries, looks, submits, last_fault_us, target_round, looked_us;
 
 	struct sim_view seen[SIM_VIEWS_KEPT];
 	unsigned seen_count;
@@ -482,7 +487,7 @@ unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 struct sim_seed {
 	uint64_t seed;
 	/* When it was found: 0: workers ran all-reduce only; 1: every collective; 2: and frames came in halves; 3: and workers waited for
-	 * results before they committed. */
+	 * results before they committed; 4: and before they submitted others. */
 	unsigned had;
 	const char *name, *what;
 };

@@ -5,7 +5,8 @@
 #include "collectives/kernels/reduce.h"
 #include "tests/sim/sim.h"
 
-#define STREAM_WAITS 9
+#define STREAM_WAITS       9
+#define STREAM_EARLY_WAITS 11
 
 /* Whose digits it adds: with replay a contributor's place, for whoever takes it gives the same. */
 unsigned worker_key(const struct sim *sim, unsigned number, unsigned index)
@@ -127,6 +128,25 @@ static struct sim_op *worker_wants(struct sim_worker *worker)
 	for (unsigned i = 0; i < worker->op_count; i++)
 		if (worker->ops[i].wanted && !worker->ops[i].read)
 			return &worker->ops[i];
+	return NULL;
+}
+
+/* The same, before it submits others; NULL: it submits on. Nobody waits in a circle: who waits for an op has submitted all of lower
+ * tags. So of all that are waited for the one of the lowest tag is submitted everywhere, in the end. */
+static const struct sim_op *worker_wants_early(struct sim *sim, const struct sim_worker *worker)
+{
+	uint32_t below = UINT32_MAX; /* all ops of lower tags are submitted */
+
+	if (!sim->early_waits || rng_below(sim->key, STREAM_EARLY_WAITS, sim->submits++, 2) == 0)
+		return NULL;
+	for (unsigned i = 0; i < worker->op_count; i++)
+		if (!worker->ops[i].submitted && worker->ops[i].tag < below)
+			below = worker->ops[i].tag;
+	for (unsigned i = 0; i < worker->op_count; i++) {
+		const struct sim_op *op = &worker->ops[i];
+		if (op->wanted && op->submitted && !op->read && op->tag < below)
+			return op;
+	}
 	return NULL;
 }
 
@@ -261,6 +281,16 @@ static void worker_close(struct sim *sim, unsigned number)
 		sim_violation(sim, "n%u may not commit: %s", number, tr_status_name(st));
 }
 
+static void worker_go_on(struct sim *sim, unsigned number)
+{
+	const struct sim_op *op = worker_wants_early(sim, &sim->nodes[number].worker);
+
+	if (op)
+		worker_wait(sim, number, op);
+	else
+		worker_submit(sim, number);
+}
+
 void worker_step(struct sim *sim, unsigned number)
 {
 	struct sim_worker *worker = &sim->nodes[number].worker;
@@ -275,8 +305,10 @@ void worker_step(struct sim *sim, unsigned number)
 		return;
 	if (worker->abandoned && sim_chance(sim, 50))
 		worker_begin_again(sim, number); /* tr_progress told it */
-	else if (worker->submitted < worker->op_count)
+	else if (worker->submitted < worker->op_count && worker->abandoned)
 		worker_submit(sim, number);
+	else if (worker->submitted < worker->op_count)
+		worker_go_on(sim, number);
 	else if (worker_wants(worker) && !worker->abandoned)
 		worker_wait(sim, number, worker_wants(worker));
 	else if (!worker->receives || worker->received || worker->abandoned)

@@ -242,6 +242,9 @@ static void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_pla
 	sim->all_ops = (!named || named->had >= 1) && rng_below(sim->key, STREAM_SETUP, 5, 4) != 0;
 	sim->halves = (!named || named->had >= 2) && rng_below(sim->key, STREAM_SETUP, 6, 2) == 0;
 	sim->waits = (!named || named->had >= 3) && rng_below(sim->key, STREAM_SETUP, 7, 2) == 0;
+	sim->early_waits = sim->waits && (!named || named->had >= 4);
+	if (sim->early_waits)
+		sim->ahead_bytes = 1 + 256 * rng_below(sim->key, STREAM_SETUP, 8, 16);
 	sim->tells = named && named->had < 3;
 	sim->deterministic = sim_chance(sim, 40);
 	sim->founders = 1 + (unsigned)sim_draw(sim, 5);
@@ -249,10 +252,11 @@ static void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_pla
 	sim->delay_us = sim_between(sim, 100, 20 * MS);
 	sim->sync_us = sim_between(sim, 100, 30 * MS);
 	sim_trace(sim,
-	    "seed %lu: policy %d, algorithm %d, %s, %u founders, %u hosts, windows of %zu bytes",
+	    "seed %lu: policy %d, algorithm %d, %s, %u founders, %u hosts, windows of %zu bytes, "
+	    "%zu ahead",
 	    (unsigned long)seed, (int)sim->policy, (int)sim->algorithm,
 	    sim->deterministic ? "deterministic" : "as it comes", sim->founders, sim->hosts,
-	    sim->window_bytes);
+	    sim->window_bytes, sim->ahead_bytes);
 	fault_plan(sim);
 	aim_plan(sim);
 	memberd_start(sim);

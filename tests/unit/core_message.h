@@ -21,18 +21,19 @@ struct core_message {
 	size_t payload_bytes;
 	Traind__Peer__Vote vote;
 	Traind__Peer__Commit commit;
+	Traind__Peer__Submitted *submitted;
 	char *reason; /* the commit's */
 };
 
 static inline bool core_message_is(const struct group_action *action)
 {
 	return action->kind == GROUP_DO_SEND_SEGMENT || action->kind == GROUP_DO_SEND_VOTE ||
-	    action->kind == GROUP_DO_SEND_COMMIT;
+	    action->kind == GROUP_DO_SEND_COMMIT || action->kind == GROUP_DO_SEND_SUBMITTED;
 }
 
 /* Of one of these actions of `core`, member `from`: its buffer goes back to the core. */
 static inline struct core_message *core_message_take(struct group_core *core, unsigned from,
-    const struct group_action *action)
+    struct group_action *action)
 {
 	struct core_message *message = calloc(1, sizeof(*message));
 	assert(message != NULL);
@@ -41,7 +42,9 @@ static inline struct core_message *core_message_take(struct group_core *core, un
 		.kind = action->kind,
 		.header = action->header,
 		.vote = action->vote,
-		.commit = action->commit };
+		.commit = action->commit,
+		.submitted = action->submitted };
+	action->submitted = NULL;
 	if (action->kind == GROUP_DO_SEND_COMMIT) {
 		message->reason = strdup(action->text);
 		assert(message->reason != NULL);
@@ -71,6 +74,10 @@ static inline struct group_event core_message_event(struct core_message *message
 		event.kind = GROUP_VOTE;
 		event.vote = &message->vote;
 		break;
+	case GROUP_DO_SEND_SUBMITTED:
+		event.kind = GROUP_SUBMITTED;
+		event.submitted = message->submitted;
+		break;
 	default:
 		event.kind = GROUP_COMMIT;
 		message->commit.reason = message->reason;
@@ -84,6 +91,8 @@ static inline void core_message_free(struct core_message *message)
 {
 	if (message == NULL)
 		return;
+	if (message->submitted != NULL)
+		traind__peer__submitted__free_unpacked(message->submitted, NULL);
 	free(message->payload);
 	free(message->reason);
 	free(message);

@@ -55,7 +55,7 @@ static inline void pump_trace(struct pump *pump, const char *format, ...)
 	pump->trace_length += (size_t)wrote;
 }
 
-static inline void pump_queue(struct pump *pump, unsigned from, const struct group_action *action)
+static inline void pump_queue(struct pump *pump, unsigned from, struct group_action *action)
 {
 	assert_true(pump->last < PUMP_MESSAGES);
 	pump->messages[pump->last++] = core_message_take(pump->members[from].core, from, action);
@@ -85,6 +85,7 @@ static inline void pump_act(struct pump *pump, unsigned who, struct group_action
 		case GROUP_DO_SEND_SEGMENT:
 		case GROUP_DO_SEND_VOTE:
 		case GROUP_DO_SEND_COMMIT:
+		case GROUP_DO_SEND_SUBMITTED:
 			pump_queue(pump, who, action);
 			break;
 		case GROUP_DO_DROP_SENDS:
@@ -187,8 +188,10 @@ static inline void pump_trace_message(struct pump *pump, const struct core_messa
 		    st == TR_OK ? "" : " ", st == TR_OK ? "" : tr_status_name(st));
 	else
 		pump_trace(pump, "%u>%u %s%s%s\n", m->from + 1, m->to + 1,
-		    m->kind == GROUP_DO_SEND_VOTE ? "vote" : "commit", st == TR_OK ? "" : " ",
-		    st == TR_OK ? "" : tr_status_name(st));
+		    m->kind == GROUP_DO_SEND_VOTE         ? "vote"
+		        : m->kind == GROUP_DO_SEND_COMMIT ? "commit"
+		                                          : "submitted",
+		    st == TR_OK ? "" : " ", st == TR_OK ? "" : tr_status_name(st));
 }
 
 /* Is an earlier message of the same link still waiting (parked)? */

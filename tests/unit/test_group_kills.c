@@ -109,7 +109,7 @@ static void check_element(struct peer *peer, enum tr_codec codec, unsigned op, s
 
 /* ---- messages ---- */
 
-static void queue_put(struct world *world, unsigned from, const struct group_action *action)
+static void queue_put(struct world *world, unsigned from, struct group_action *action)
 {
 	struct core_message **at = &world->links[from][action->to - 1];
 	while (*at)
@@ -141,6 +141,7 @@ static void act(struct world *world, unsigned who, struct group_actions *actions
 		case GROUP_DO_SEND_SEGMENT:
 		case GROUP_DO_SEND_VOTE:
 		case GROUP_DO_SEND_COMMIT:
+		case GROUP_DO_SEND_SUBMITTED:
 			queue_put(world, who, action);
 			break;
 		case GROUP_DO_DROP_SENDS:

@@ -34,6 +34,7 @@ struct message {
 	struct group_buffer *buffer;
 	Traind__Peer__Vote vote;
 	Traind__Peer__Commit commit;
+	Traind__Peer__Submitted *submitted;
 	enum group_action_kind kind;
 };
 
@@ -77,6 +78,8 @@ static void drop(struct world *w, unsigned from, unsigned to)
 		link->head = message->next;
 		if (message->buffer)
 			group_buffer_release(w->cores[from], message->buffer);
+		if (message->submitted)
+			traind__peer__submitted__free_unpacked(message->submitted, NULL);
 		free(message);
 	}
 	link->tail = NULL;
@@ -93,7 +96,9 @@ static void queue(struct world *w, unsigned from, struct group_action *action)
 		.buffer = action->buffer,
 		.vote = action->vote,
 		.commit = action->commit,
+		.submitted = action->submitted,
 		.kind = action->kind };
+	action->submitted = NULL;
 	if (link->tail)
 		link->tail->next = message;
 	else
@@ -109,6 +114,7 @@ static void act(struct world *w, unsigned who, struct group_actions *actions)
 		case GROUP_DO_SEND_SEGMENT:
 		case GROUP_DO_SEND_VOTE:
 		case GROUP_DO_SEND_COMMIT:
+		case GROUP_DO_SEND_SUBMITTED:
 			queue(w, who, action);
 			break;
 		case GROUP_DO_DROP_SENDS:
@@ -166,6 +172,9 @@ static bool deliver(struct world *w)
 		} else if (message->kind == GROUP_DO_SEND_VOTE) {
 			event.kind = GROUP_VOTE;
 			event.vote = &message->vote;
+		} else if (message->kind == GROUP_DO_SEND_SUBMITTED) {
+			event.kind = GROUP_SUBMITTED;
+			event.submitted = message->submitted;
 		} else {
 			event.kind = GROUP_COMMIT;
 			message->commit.reason = (char *)"";
@@ -179,6 +188,8 @@ static bool deliver(struct world *w)
 		assert_int_not_equal(step(w, to, &event), TR_EAGAIN);
 		if (message->buffer)
 			group_buffer_release(w->cores[from], message->buffer);
+		if (message->submitted)
+			traind__peer__submitted__free_unpacked(message->submitted, NULL);
 		free(message);
 		return true;
 	}

@@ -38,6 +38,8 @@ static void planted_bugs_are_caught(void **state)
 		[PLANT_LANDING] = "I2",
 		[PLANT_FLAP] = "I8",
 		[PLANT_UNREAD] = "I9",
+		[PLANT_DEAF] = "I3",
+		[PLANT_RUSH] = "I10",
 	};
 	for (unsigned plant = PLANT_NONE + 1; plant < PLANT_COUNT; plant++) {
 		uint64_t seed = 1;

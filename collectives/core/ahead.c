@@ -1,0 +1,396 @@
+/* Frames for peers that have not submitted their op yet.
+ *
+ * Peers submit the same ops in any order, and may wait for some of them before they submit others. What comes for an op that is not
+ * submitted here is kept aside by whoever runs this core (TR_EAGAIN), and what is behind it must not wait for it: it may be what our
+ * caller waits for. So a sender keeps that little: of all ops of which a peer has not said that it submitted them it sends
+ * ahead_bytes / (n - 1) in all, n participants, and the frame that goes beyond; the others wait here, at the sender, where their bytes
+ * are in the caller's memory, or in staging that the op's window bounds (window.c). A receiver keeps at most ahead_bytes and a frame of each other member.
+ *
+ * The word. A member that got half of that from a peer tells it all that it has submitted and not told it yet (Submitted). It
+ * counts whatever was offered to it since its last word, also what it cannot take; that is offered again with each op that it submits
+ * (GROUP_DO_RETRY), and counted again. So if a peer has used up its bytes, all of them of ops that are in no word, we have counted
+ * them all since our last word, and whatever we have submitted is said. Hence an op that all have submitted goes on, whatever else
+ * was sent before. To those who send to us in this view a large op is said at once: over a long way they need not stop for it.
+ * Words come in the same way as votes: reliably, or a new view comes, in which all is said anew.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/core/bits.h"
+#include "collectives/core/member.h"
+
+struct ahead_frame {
+	struct ahead_frame *next;
+	struct op *op;
+	uint32_t segment;
+	struct path_frame frame;
+	uint8_t set[ROUTE_SET_BYTES];
+};
+
+struct ahead_peer {
+	size_t bytes; /* sent to it of ops that it has not said */
+	struct ahead_frame *first, **tail;
+	size_t got;    /* offered to us since our last word to it */
+	uint64_t said; /* op.number up to which it knows what we submitted */
+	bool sends;    /* to us, in this view */
+};
+
+static size_t ahead_most(const struct group_core *core)
+{
+	return core->ahead_bytes / (core->roster.n > 1 ? core->roster.n - 1 : 1);
+}
+
+/* ---- sending ---- */
+
+static size_t ahead_frame_bytes(const struct path_frame *frame)
+{
+	return SEGMENT_HEADER_BYTES + frame->bytes;
+}
+
+/* Without memory for it, it is not counted. */
+static void ahead_count(struct group_core *core, struct op *op, unsigned to,
+    const struct path_frame *frame)
+{
+	const size_t few = sizeof(op->ahead_few) / sizeof(op->ahead_few[0]);
+
+	if (!op->ahead && core->roster.n <= few)
+		op->ahead = memset(op->ahead_few, 0, sizeof(op->ahead_few));
+	else if (!op->ahead)
+		op->ahead = calloc(core->roster.n, sizeof(op->ahead[0]));
+	if (!op->ahead)
+		return;
+	op->ahead[to] += (uint32_t)ahead_frame_bytes(frame);
+	core->ahead[to].bytes += ahead_frame_bytes(frame);
+}
+
+bool ahead_keeps(struct group_core *core, struct op *op, uint32_t segment, unsigned to,
+    const struct path_frame *frame)
+{
+	struct ahead_peer *peer = &core->ahead[to];
+
+	if (bits_get(op->submitted, to))
+		return false;
+	struct ahead_frame *kept = peer->bytes < ahead_most(core) ? NULL : malloc(sizeof(*kept));
+	if (!kept) {
+		ahead_count(core, op, to, frame);
+		return false;
+	}
+	*kept = (struct ahead_frame){ .op = op, .segment = segment, .frame = *frame };
+	memcpy(kept->set, frame->set, bits_bytes(core->roster.contributor_count));
+	kept->frame.set = kept->set;
+	if (frame->buffer)
+		frame->buffer->references++;
+	*peer->tail = kept;
+	peer->tail = &kept->next;
+	return true;
+}
+
+static void ahead_free(struct group_core *core, struct ahead_frame *kept)
+{
+	buffer_put(&core->pool, kept->frame.buffer);
+	free(kept);
+}
+
+/* Some of its ops were said: what waited for that goes, and as much of others as was sent of those. */
+static void ahead_release(struct group_core *core, unsigned to)
+{
+	struct ahead_peer *peer = &core->ahead[to];
+	struct ahead_frame *kept = peer->first;
+
+	peer->first = NULL;
+	peer->tail = &peer->first;
+	while (kept) {
+		struct ahead_frame *next = kept->next;
+		path_send(core, kept->op, kept->segment, to, &kept->frame);
+		ahead_free(core, kept);
+		kept = next;
+	}
+}
+
+/* ---- words that come ---- */
+
+/* Orders attempts; < 0: a is the older one. */
+static int ahead_compare(uint64_t a, uint64_t b)
+{
+	return a < b ? -1 : a > b;
+}
+
+static int ahead_when(const struct ahead_word *word, uint64_t view, uint64_t round, uint64_t attempt)
+{
+	int order = ahead_compare(word->view, view);
+
+	if (order == 0)
+		order = ahead_compare(word->round, round);
+	return order != 0 ? order : ahead_compare(word->attempt, attempt);
+}
+
+static bool ahead_now(const struct group_core *core, const struct ahead_word *word)
+{
+	return ahead_when(word, core->view.number, core->roster.round, core->roster.attempt) == 0;
+}
+
+/* Where the tag is, or would be. */
+static size_t ahead_place(const struct ahead_word *word, uint32_t tag)
+{
+	size_t low = 0, high = word->count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (word->tags[middle] < tag)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static bool ahead_has(const struct ahead_word *word, uint32_t tag)
+{
+	size_t place = ahead_place(word, tag);
+
+	return place < word->count && word->tags[place] == tag;
+}
+
+static tr_status ahead_add(struct ahead_word *word, uint32_t tag, struct tr_error *error)
+{
+	if (ahead_has(word, tag))
+		return TR_OK;
+	if (word->count >= TR_ROUND_OPS_MAX)
+		return tr_error_set(error, TR_EPROTO,
+		    "peer %" PRIu64 " has submitted more than %d ops", word->peer,
+		    TR_ROUND_OPS_MAX);
+	if (word->count == word->capacity) {
+		size_t capacity = word->capacity ? 2 * word->capacity : 16;
+		uint32_t *tags = realloc(word->tags, capacity * sizeof(*tags));
+		if (!tags)
+			return tr_error_set(error, TR_ENOMEM, "out of memory");
+		word->tags = tags;
+		word->capacity = capacity;
+	}
+	size_t place = ahead_place(word, tag);
+	memmove(&word->tags[place + 1], &word->tags[place],
+	    (word->count - place) * sizeof(word->tags[0]));
+	word->tags[place] = tag;
+	word->count++;
+	return TR_OK;
+}
+
+/* Members of the view have their places whoever else says something. */
+static bool ahead_has_place(const struct group_core *core, uint64_t peer)
+{
+	size_t others = 0;
+
+	if (view_find(&core->view, peer))
+		return true;
+	for (size_t i = 0; i < core->word_count; i++)
+		others += !view_find(&core->view, core->words[i].peer);
+	return others < TR_GROUP_PEERS_MAX;
+}
+
+static struct ahead_word *ahead_word_of(struct group_core *core, uint64_t peer)
+{
+	for (size_t i = 0; i < core->word_count; i++)
+		if (core->words[i].peer == peer)
+			return &core->words[i];
+	if (!ahead_has_place(core, peer))
+		return NULL;
+	if (core->word_count == core->word_capacity) {
+		size_t capacity = core->word_capacity ? 2 * core->word_capacity : 8;
+		void *words = realloc(core->words, capacity * sizeof(core->words[0]));
+		if (!words)
+			return NULL;
+		core->words = words;
+		core->word_capacity = capacity;
+	}
+	core->words[core->word_count] = (struct ahead_word){ .peer = peer };
+	return &core->words[core->word_count++];
+}
+
+/* It may be ahead of us: of a view or a round to come. Of one that it has left nobody needs to know. */
+static tr_status ahead_store(struct group_core *core, uint64_t from,
+    const Traind__Peer__Submitted *said, struct ahead_word **stored, struct tr_error *error)
+{
+	struct ahead_word *word = ahead_word_of(core, from);
+	tr_status st = TR_OK;
+
+	if (!word)
+		return tr_error_set(error, TR_ELIMIT, "no room for what peers have submitted");
+	int order = ahead_when(word, said->view, said->round, said->attempt);
+	if (order > 0)
+		return TR_ESTALE;
+	if (order < 0) {
+		word->view = said->view;
+		word->round = said->round;
+		word->attempt = said->attempt;
+		word->count = 0;
+	}
+	for (size_t i = 0; i < said->n_tags && st == TR_OK; i++)
+		st = ahead_add(word, said->tags[i], error);
+	*stored = word;
+	return st;
+}
+
+tr_status ahead_word_got(struct group_core *core, uint64_t from,
+    const Traind__Peer__Submitted *said, struct tr_error *error)
+{
+	struct ahead_word *word = NULL;
+
+	if (core->state == ROUND_FAILED || said->view < core->view.number ||
+	    (said->view == core->view.number && said->round < core->round))
+		return TR_ESTALE;
+	if (!group_core_expects(core, said->view) ||
+	    (said->view == core->view.number && !view_find(&core->view, from)))
+		return tr_error_set(error, TR_EPROTO,
+		    "peer %" PRIu64 " has submitted ops in view %" PRIu64 ", which cannot be", from,
+		    said->view);
+	tr_status st = ahead_store(core, from, said, &word, error);
+	if (st != TR_OK || !word)
+		return st;
+	unsigned who = roster_find(&core->roster, from);
+	if (who == ROSTER_NONE || core->proposal != 0 || !ahead_now(core, word))
+		return TR_OK;
+	for (size_t i = 0; i < said->n_tags; i++) {
+		struct op *op = round_op(core, said->tags[i]);
+		if (!op || bits_get(op->submitted, who))
+			continue;
+		bits_set(op->submitted, who);
+		core->ahead[who].bytes -= op->ahead ? op->ahead[who] : 0;
+	}
+	ahead_release(core, who);
+	return TR_OK;
+}
+
+void ahead_start(struct group_core *core, struct op *op)
+{
+	for (size_t i = 0; i < core->word_count; i++) {
+		const struct ahead_word *word = &core->words[i];
+		unsigned who = roster_find(&core->roster, word->peer);
+		if (who != ROSTER_NONE && ahead_now(core, word) && ahead_has(word, op->tag))
+			bits_set(op->submitted, who);
+	}
+	if (op->signature.count * op->element_bytes >= ahead_most(core) / 2 &&
+	    op->number > core->newest_large)
+		core->newest_large = op->number;
+	core->ahead_moved = true;
+}
+
+/* ---- words of ours ---- */
+
+void ahead_offered(struct group_core *core, unsigned from, const struct segment_header *header)
+{
+	struct ahead_peer *peer = &core->ahead[from];
+
+	peer->sends = true;
+	peer->got += SEGMENT_HEADER_BYTES + header->bytes;
+	if (peer->got >= ahead_most(core) / 2)
+		core->ahead_moved = true;
+}
+
+static void ahead_say(struct group_core *core, unsigned to)
+{
+	struct ahead_peer *peer = &core->ahead[to];
+	size_t count = 0;
+
+	for (size_t i = 0; i < core->op_count; i++)
+		count += core->ops[i]->number > peer->said;
+	if (count == 0)
+		return;
+	Traind__Peer__Submitted *word = malloc(sizeof(*word));
+	uint32_t *tags = malloc(count * sizeof(*tags));
+	if (!word || !tags) {
+		free(word);
+		free(tags);
+		core->status = TR_ENOMEM;
+		return;
+	}
+	traind__peer__submitted__init(word);
+	word->view = core->view.number;
+	word->round = core->roster.round;
+	word->attempt = core->roster.attempt;
+	word->tags = tags;
+	for (size_t i = 0; i < core->op_count; i++)
+		if (core->ops[i]->number > peer->said)
+			tags[word->n_tags++] = core->ops[i]->tag;
+	emit_connect(core, core->roster.peers[to]);
+	struct group_action *action = emit(core, GROUP_DO_SEND_SUBMITTED);
+	action->to = core->roster.peers[to];
+	action->round = core->roster.round;
+	action->submitted = word;
+	peer->said = core->ops_made;
+	peer->got = 0;
+}
+
+void ahead_advance(struct group_core *core)
+{
+	const struct roster *roster = &core->roster;
+
+	if (!core->ahead_moved || core->proposal != 0 || core->stuck || !round_active(core))
+		return;
+	core->ahead_moved = false;
+	for (unsigned i = 0; i < roster->n; i++) {
+		const struct ahead_peer *peer = &core->ahead[i];
+		bool large = peer->sends && core->newest_large > peer->said;
+		if (i != roster->me && (large || peer->got >= ahead_most(core) / 2))
+			ahead_say(core, i);
+	}
+}
+
+/* ---- life ---- */
+
+tr_status ahead_enter(struct group_core *core, const struct roster *next)
+{
+	struct ahead_peer *peers = calloc(next->n + 1u, sizeof(*peers));
+
+	if (!peers)
+		return TR_ENOMEM;
+	for (unsigned i = 0; i < next->n; i++) {
+		unsigned before = core->ahead && core->ahead_view == core->view.number
+		    ? roster_find(&core->roster, next->peers[i])
+		    : ROSTER_NONE;
+		peers[i].tail = &peers[i].first;
+		peers[i].sends = before != ROSTER_NONE && core->ahead[before].sends;
+	}
+	ahead_drop(core);
+	free(core->ahead);
+	core->ahead = peers;
+	core->ahead_view = core->view.number;
+	core->newest_large = 0;
+	return TR_OK;
+}
+
+void ahead_drop(struct group_core *core)
+{
+	for (unsigned i = 0; core->ahead && i < core->roster.n; i++) {
+		struct ahead_peer *peer = &core->ahead[i];
+		while (peer->first) {
+			struct ahead_frame *next = peer->first->next;
+			ahead_free(core, peer->first);
+			peer->first = next;
+		}
+		peer->tail = &peer->first;
+	}
+}
+
+void ahead_forget_words(struct group_core *core)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < core->word_count; i++) {
+		if (core->words[i].view >= core->view.number)
+			core->words[kept++] = core->words[i];
+		else
+			free(core->words[i].tags);
+	}
+	core->word_count = kept;
+}
+
+void ahead_finish(struct group_core *core)
+{
+	ahead_drop(core);
+	free(core->ahead);
+	core->ahead = NULL;
+	for (size_t i = 0; i < core->word_count; i++)
+		free(core->words[i].tags);
+	free(core->words);
+}
