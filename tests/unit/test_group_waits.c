@@ -195,6 +195,32 @@ static void a_waiter_learns_who_closed_without_its_op(void **state)
 			}
 }
 
+/* The hub computes: it does not wait, and it may not even have the op yet. It passes the question on. */
+static void the_hub_asks_for_those_who_wait(void **state)
+{
+	(void)state;
+	for (unsigned hub_has_it = 0; hub_has_it < 2; hub_has_it++) {
+		struct pump *pump = begun(3, TRAIND__PEER__ALGORITHM__ALGORITHM_STAR,
+		    TRAIND__PEER__POLICY__POLICY_REPLAY);
+		if (hub_has_it)
+			submit(pump, 0, 0);
+		submit(pump, 1, 0);
+		assert_int_equal(wait_for(pump, 1, 0), TR_OK);
+		pump_close(pump, 2, 0, 0);
+		pump_run(pump);
+		seconds_pass(pump);
+		if (!hub_has_it) { /* the sum that it cannot take yet is before the question */
+			submit(pump, 0, 0);
+			pump_run(pump);
+			seconds_pass(pump);
+		}
+		named(pump, 1);
+		named(pump, 2);
+		assert_int_equal(pump->members[0].failed, 0);
+		pump_destroy(pump);
+	}
+}
+
 static void submit_from(struct pump *pump, unsigned who, enum tr_collective collective,
     unsigned root)
 {
@@ -339,6 +365,7 @@ int main(void)
 		cmocka_unit_test(a_frozen_member_gives_nothing_to_read),
 		cmocka_unit_test(what_was_read_ends_with_its_attempt),
 		cmocka_unit_test(a_waiter_learns_who_closed_without_its_op),
+		cmocka_unit_test(the_hub_asks_for_those_who_wait),
 		cmocka_unit_test(a_waiter_learns_that_the_root_closed),
 		cmocka_unit_test(a_receiver_learns_that_the_sender_closed),
 		cmocka_unit_test(two_that_wait_for_each_other_learn_it),
