@@ -67,9 +67,7 @@ static const struct membership_options world_options = {
 
 static inline void world_init(struct world *w)
 {
-	memset(w, 0, sizeof(*w));
-	w->now = 1000000;
-	w->random = 12345;
+	*w = (struct world){ .now = 1000000, .random = 12345 };
 	assert_int_equal(membership_create(&world_options, &w->m), TR_OK);
 }
 
