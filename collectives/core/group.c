@@ -127,6 +127,22 @@ static tr_status group_handle(struct group_core *core, const struct group_event 
 	return tr_error_set(error, TR_EINVAL, "event %d", (int)event->kind);
 }
 
+static bool group_of_peer(enum group_event_kind kind)
+{
+	return kind == GROUP_SEGMENT || kind == GROUP_VOTE || kind == GROUP_COMMIT ||
+	    kind == GROUP_SUBMITTED || kind == GROUP_STATE_ASKED || kind == GROUP_STATE_RECORDS;
+}
+
+/* Something of this step was lost for want of memory. If it came from a peer its connection is closed, and a new view repairs. Else
+ * nobody would miss it: we ask for a view that begins the round again. */
+static void group_note_lost(struct group_core *core, enum group_event_kind kind)
+{
+	if (core->status == TR_OK || group_of_peer(kind) || !round_active(core))
+		return;
+	core->status = TR_OK;
+	repair_stuck(core, "out of memory in round %" PRIu64, core->round);
+}
+
 /* What follows, whatever the event was. */
 static void group_advance(struct group_core *core)
 {
@@ -166,6 +182,7 @@ tr_status group_core_step(struct group_core *core, const struct group_event *eve
 	core->actions = actions;
 	core->status = TR_OK;
 	tr_status st = group_handle(core, event, error);
+	group_note_lost(core, event->kind);
 	group_advance(core);
 	group_point_reasons(actions);
 	core->actions = NULL;

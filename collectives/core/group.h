@@ -198,7 +198,8 @@ void group_core_destroy(struct group_core *core);
 
 /* One step. TR_OK; TR_EAGAIN (GROUP_SEGMENT only: nothing was consumed, offer it again after
  * GROUP_DO_RETRY and stop reading that connection until then); TR_ESTALE (dropped by its header);
- * TR_EPROTO (the peer's connection is to be closed); TR_EINVAL, TR_ERESTART (GROUP_SUBMIT,
+ * TR_EPROTO, TR_ENOMEM of what came from a peer (its connection is to be closed; of anything else that is lost for want of memory the
+ * core says GROUP_DO_LINK_LOST of nobody, or fails); TR_EINVAL, TR_ERESTART (GROUP_SUBMIT,
  * GROUP_WAIT, GROUP_CLOSE, GROUP_BEGIN: the caller's). */
 tr_status group_core_step(struct group_core *core, const struct group_event *event,
     struct group_actions *actions, struct tr_error *error);

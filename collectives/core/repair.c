@@ -226,7 +226,7 @@ static void repair_reset_ops(struct group_core *core, bool forget)
 	for (size_t i = 0; i < core->op_count; i++)
 		if (op_reset(core->ops[i], &core->pool, forget, core->roster.contributor_count) !=
 		    TR_OK)
-			core->status = TR_ENOMEM;
+			repair_stuck(core, "out of memory for op %u", core->ops[i]->tag);
 }
 
 /* Ops that were submitted while we were frozen memberd has not seen: those that name contributors by their index are of the attempt
@@ -376,6 +376,8 @@ tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstal
 	if (!repair_commit_before(core, resume->base_round))
 		return TR_OK;
 	st = repair_swap_view(core, install->view, error);
+	if (st == TR_ENOMEM)
+		emit_fail(core, st, "out of memory for a view");
 	if (st != TR_OK)
 		return st;
 	core->proposal = 0;
@@ -389,8 +391,10 @@ tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstal
 	if (core->resume)
 		traind__peer__resume__free_unpacked(core->resume, NULL);
 	core->resume = plan.finish ? repair_copy(resume) : NULL;
-	if (plan.finish && !core->resume)
-		return tr_error_set(error, TR_ENOMEM, "out of memory for a resume plan");
+	if (plan.finish && !core->resume) {
+		emit_fail(core, TR_ENOMEM, "out of memory for a resume plan");
+		return TR_OK;
+	}
 	repair_enter(core, &plan);
 	if (core->state == ROUND_FAILED)
 		return TR_OK;

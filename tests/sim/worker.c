@@ -131,13 +131,26 @@ static struct sim_op *worker_wants(struct sim_worker *worker)
 	return NULL;
 }
 
+/* Who submits other ops than the others makes a circle of such waits, in which nobody closes the round and nobody can know. */
+static bool worker_may_wait_early(const struct sim *sim)
+{
+	bool mismatch = sim->mismatch_node >= 0;
+
+	for (unsigned i = 0; i < sim->fault_count; i++)
+		mismatch = mismatch || sim->faults[i].kind == FAULT_MISMATCH;
+	for (unsigned i = 0; i < sim->aim_count; i++)
+		mismatch = mismatch || sim->aims[i].kind == FAULT_MISMATCH;
+	return sim->early_waits && !mismatch;
+}
+
 /* The same, before it submits others; NULL: it submits on. Nobody waits in a circle: who waits for an op has submitted all of lower
  * tags. So of all that are waited for the one of the lowest tag is submitted everywhere, in the end. */
 static const struct sim_op *worker_wants_early(struct sim *sim, const struct sim_worker *worker)
 {
 	uint32_t below = UINT32_MAX; /* all ops of lower tags are submitted */
 
-	if (!sim->early_waits || rng_below(sim->key, STREAM_EARLY_WAITS, sim->submits++, 2) == 0)
+	if (!worker_may_wait_early(sim) ||
+	    rng_below(sim->key, STREAM_EARLY_WAITS, sim->submits++, 2) == 0)
 		return NULL;
 	for (unsigned i = 0; i < worker->op_count; i++)
 		if (!worker->ops[i].submitted && worker->ops[i].tag < below)
