@@ -150,8 +150,9 @@ struct member {
 	struct channel_host *host;
 	uv_poll_t bell_poll, socket_poll;
 	uv_timer_t tick, deadline, records_timer, reports_timer;
-	uv_idle_t again; /* submissions are left: the ring is read in turns */
-	uv_idle_t retry; /* held frames may be offered again */
+	uint64_t tick_us; /* when `tick` is due at the latest; UINT64_MAX: it is not armed */
+	uv_idle_t again;  /* submissions are left: the ring is read in turns */
+	uv_idle_t retry;  /* held frames may be offered again */
 	uv_idle_t state_turn;
 	bool reports_full;
 

@@ -78,6 +78,7 @@ void member_start(struct member *member)
 {
 	(void)uv_timer_init(&member->engine->loop, &member->tick);
 	member->tick.data = member;
+	member->tick_us = UINT64_MAX;
 	member->holds++;
 	held_start(member);
 	state_work_start(member);
@@ -143,10 +144,10 @@ void member_destroy(struct member *member, tr_status status, const char *reason)
 static void schedule_tick(struct member *member)
 {
 	uint64_t deadline_us = group_core_deadline_us(member->core);
-	if (deadline_us == UINT64_MAX) {
-		(void)uv_timer_stop(&member->tick);
+	/* Deadlines move away with every step, and few are ever reached: a tick too early costs less than a timer that follows them. */
+	if (deadline_us >= member->tick_us)
 		return;
-	}
+	member->tick_us = deadline_us;
 	uint64_t now_us = engine_now_us(member->engine);
 	uint64_t wait_ms = deadline_us > now_us ? (deadline_us - now_us + 999) / 1000 : 0;
 	uv_update_time(&member->engine->loop);
@@ -258,8 +259,10 @@ void member_post(struct member *member, enum group_event_kind kind, uint64_t fro
 
 static void on_tick(uv_timer_t *timer)
 {
+	struct member *member = timer->data;
 	struct group_event tick = { .kind = GROUP_TICK };
-	(void)member_step(timer->data, &tick, NULL);
+	member->tick_us = UINT64_MAX;
+	(void)member_step(member, &tick, NULL);
 }
 
 /* ---- views ---- */
