@@ -231,6 +231,16 @@ static tr_status ahead_store(struct group_core *core, uint64_t from,
 	return st;
 }
 
+/* Nobody has a view before we were asked about it, unless it is our first. So no word of another one takes the place of what was said in ours. */
+static bool ahead_may_be(const struct group_core *core, uint64_t from, uint64_t view)
+{
+	if (core->view.number == 0)
+		return group_core_expects(core, view);
+	if (view == core->view.number)
+		return view_find(&core->view, from) != NULL;
+	return view <= core->proposal;
+}
+
 tr_status ahead_word_got(struct group_core *core, uint64_t from,
     const Traind__Peer__Submitted *said, struct tr_error *error)
 {
@@ -239,8 +249,7 @@ tr_status ahead_word_got(struct group_core *core, uint64_t from,
 	if (core->state == ROUND_FAILED || said->view < core->view.number ||
 	    (said->view == core->view.number && said->round < core->round))
 		return TR_ESTALE;
-	if (!group_core_expects(core, said->view) ||
-	    (said->view == core->view.number && !view_find(&core->view, from)))
+	if (!ahead_may_be(core, from, said->view))
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " has submitted ops in view %" PRIu64 ", which cannot be", from,
 		    said->view);

@@ -116,6 +116,21 @@ static void commit(struct member *member, struct script *script)
 	(void)step(member, event);
 }
 
+static void submitted(struct member *member, struct script *script)
+{
+	Traind__Peer__Submitted word = TRAIND__PEER__SUBMITTED__INIT;
+	uint32_t tags[] = { script_byte(script) % TAGS, script_byte(script) };
+	word.view = script_about(script, member->view);
+	word.round = script_about(script, member->round);
+	word.attempt = script_about(script, member->attempt);
+	word.tags = tags;
+	word.n_tags = script_byte(script) % 3;
+	(void)step(member,
+	    (struct group_event){ .kind = GROUP_SUBMITTED,
+	        .from = peer_of(script),
+	        .submitted = &word });
+}
+
 static void propose(struct member *member, struct script *script)
 {
 	Traind__Peer__ViewPropose propose = TRAIND__PEER__VIEW_PROPOSE__INIT;
@@ -238,10 +253,14 @@ static void transfer(struct member *member, struct script *script)
 
 static void event_of(struct member *member, struct script *script)
 {
-	switch (script_byte(script) % 8) {
+	uint8_t what = script_byte(script);
+	switch (what % 8) {
 	case 0:
 	case 1:
-		segment(member, script);
+		if (what < 192)
+			segment(member, script);
+		else
+			submitted(member, script);
 		break;
 	case 2:
 		vote(member, script);
@@ -267,7 +286,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct script script = { data, size < 2000 ? size : 2000 };
 	struct member member = { 0 };
-	struct group_core_options options = { .group = 2, .peer = ME };
+	struct group_core_options options = { .group = 2, .peer = ME, .ahead_bytes = 512 };
 	tr_status created = group_core_create(&options, &member.core);
 	assert(created == TR_OK);
 	while (script.left > 0) {
