@@ -13,6 +13,8 @@
  *
  * A member has at most a window of an op on the way: begun and not sealed at itself (window.c). A result is the credit for the
  * next segment, so staging is bounded whatever the op's size. In a reduce-scatter the credit is what is sealed of one's own block.
+ * A source (broadcast, all-gather, send) gets nothing back: it begins all at once, and where it encodes or gathers it has a buffer of each
+ * segment that has not left it.
  *
  * Ahead. Peers may submit the same ops in any order, and wait in between. A member sends only so much of an op to a peer that has not said
  * that it submitted it too (ahead.c); so who takes segments can keep aside what comes too early, and nothing else waits behind it.
