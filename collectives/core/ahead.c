@@ -310,7 +310,10 @@ static void ahead_say(struct group_core *core, unsigned to)
 	if (!word || !tags) {
 		free(word);
 		free(tags);
-		core->status = TR_ENOMEM;
+		if (core->voted) /* others may still send through us; somebody may have committed */
+			core->ahead_moved = true;
+		else
+			repair_stuck(core, "out of memory to say what is submitted");
 		return;
 	}
 	traind__peer__submitted__init(word);
@@ -337,7 +340,7 @@ void ahead_advance(struct group_core *core)
 	if (!core->ahead_moved || core->proposal != 0 || core->stuck || !round_active(core))
 		return;
 	core->ahead_moved = false;
-	for (unsigned i = 0; i < roster->n; i++) {
+	for (unsigned i = 0; i < roster->n && !core->stuck; i++) {
 		const struct ahead_peer *peer = &core->ahead[i];
 		bool large = peer->sends && core->newest_large > peer->said;
 		if (i != roster->me && (large || peer->got >= ahead_most(core) / 2))

@@ -137,7 +137,7 @@ static bool group_of_peer(enum group_event_kind kind)
  * nobody would miss it: we ask for a view that begins the round again. */
 static void group_note_lost(struct group_core *core, enum group_event_kind kind)
 {
-	if (core->status == TR_OK || group_of_peer(kind) || !round_active(core))
+	if (core->status == TR_OK || group_of_peer(kind) || !round_active(core) || core->voted)
 		return;
 	core->status = TR_OK;
 	repair_stuck(core, "out of memory in round %" PRIu64, core->round);
