@@ -230,8 +230,9 @@ static void caller(struct member *member, struct script *script)
 		event.close = (struct tr_commit){ .samples = 8 };
 		break;
 	default:
-		event.kind = GROUP_READY;
-		event.round = script_byte(script) % 3;
+		event.kind = tag % 2 == 0 ? GROUP_READY : GROUP_WAIT;
+		event.tag = tag;
+		event.round = event.kind == GROUP_READY ? script_byte(script) % 3 : 0;
 	}
 	(void)step(member, event);
 }
