@@ -24,6 +24,8 @@ struct CMUnitTest {
 #define assert_int_equal(a, b)           assert_true((unsigned long long)(a) == (unsigned long long)(b))
 #define assert_string_equal(a, b)        assert_true(strcmp((a), (b)) == 0)
 #define assert_memory_equal(a, b, bytes) assert_true(memcmp((a), (b), (bytes)) == 0)
+#define assert_ptr_equal(a, b)           assert_true((const void *)(a) == (const void *)(b))
+#define fail_msg(...)                    (printf(__VA_ARGS__), printf("\n"), exit(1))
 #define print_message                    printf
 
 static inline int cross_run(const struct CMUnitTest *tests, size_t count)
