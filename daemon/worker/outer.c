@@ -53,11 +53,6 @@ tr_status outer_allocate(struct trainer *t, struct tr_error *error)
 
 tr_status outer_create(struct trainer *t, struct tr_error *error)
 {
-	if (t->counters->start >= t->steps)
-		return tr_error_set(error, TR_EINVAL,
-		    "checkpoint.resume: found a checkpoint of step %llu, allowed: one before the "
-		    "last step, train.steps: %llu",
-		    (unsigned long long)t->counters->start, (unsigned long long)t->steps);
 	tr_status status = create_sync(t, error);
 	if (status != TR_OK)
 		return status;
@@ -158,15 +153,12 @@ static void validate(struct trainer *t, const struct tr_sync_now *now)
 static void checkpoint(struct trainer *t, uint64_t before)
 {
 	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
-	struct tr_error error;
 	if (t->folder.dir[0] == '\0' || !crossed(every, before, t->counters->step))
 		return;
 	outer_fetch(t);
 	struct optim_arrays arrays = t->arrays;
-	struct manifest manifest = trainer_manifest(t);
 	arrays.params = t->outer.params;
-	if (saver_start(t->saver, &arrays, &manifest, &error) != TR_OK)
-		trainer_report_event(t, error.text);
+	trainer_save(t, &arrays);
 }
 
 static void merged(struct trainer *t, const struct tr_sync_now *now)

@@ -44,16 +44,21 @@ static uint64_t salt(const struct trainer *t, uint64_t round)
 	return all.low;
 }
 
+void trainer_save(struct trainer *t, const struct optim_arrays *arrays)
+{
+	struct tr_error error;
+	struct manifest manifest = trainer_manifest(t);
+	if (saver_start(t->saver, arrays, &manifest, &error) != TR_OK)
+		trainer_report_event(t, error.text);
+}
+
 static void start_checkpoint(struct trainer *t, const struct tr_round *round)
 {
 	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
 	if (round->index != 0 || every == 0 || t->folder.dir[0] == '\0' ||
 	    round->round % every != 0 || round->round >= t->steps)
 		return;
-	struct tr_error error;
-	struct manifest manifest = trainer_manifest(t);
-	if (saver_start(t->saver, &t->arrays, &manifest, &error) != TR_OK)
-		trainer_report_event(t, error.text);
+	trainer_save(t, &t->arrays);
 }
 
 void trainer_finish_checkpoint(struct trainer *t)

@@ -107,6 +107,8 @@ struct manifest trainer_manifest(const struct trainer *t);
 
 /* rounds.c: sums->loss_tokens were trained on since the last call. */
 void trainer_measure_speed(struct trainer *t);
+/* rounds.c: begins to write a checkpoint of the state now, with these arrays; an event if it cannot. */
+void trainer_save(struct trainer *t, const struct optim_arrays *arrays);
 /* rounds.c: tells of a checkpoint that has been written meanwhile. */
 void trainer_finish_checkpoint(struct trainer *t);
 

@@ -532,6 +532,11 @@ static void test_diloco_resumes_bit_for_bit(void **state)
 	(void)snprintf(resumed, sizeof(resumed), "%s/resumed/latest", j.folder);
 	assert_same_file(whole, resumed, MANIFEST_MODEL);
 	assert_same_file(whole, resumed, MANIFEST_OPTIMIZER);
+	/* Nothing is left to train: it ends with what it had. */
+	train_to(&j, 12, "again", "whole");
+	(void)snprintf(resumed, sizeof(resumed), "%s/again/latest", j.folder);
+	assert_same_file(whole, resumed, MANIFEST_MODEL);
+	assert_same_file(whole, resumed, MANIFEST_OPTIMIZER);
 	job_finish(&j);
 }
 
