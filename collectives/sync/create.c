@@ -12,50 +12,35 @@ static tr_status no_memory(struct tr_error *error, size_t bytes)
 	return tr_error_set(error, TR_ENOMEM, "sync: no memory: %zu MiB", bytes >> 20);
 }
 
-static unsigned count_layers(const struct tr_sync_tensor *tensors, size_t count)
+/* Numbers layers as they first appear, into `fragment`; how many there are. */
+static unsigned number_layers(struct tr_sync *s, const struct tr_sync_tensor *tensors)
 {
 	unsigned layers = 0;
 
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < s->tensor_count; i++) {
 		size_t same = 0;
 		while (tensors[same].layer != tensors[i].layer)
 			same++;
-		layers += same == i;
+		s->tensors[i].fragment = same < i ? s->tensors[same].fragment : layers++;
 	}
 	return layers;
 }
 
-/* Of layers as they first appear. */
-static unsigned layer_number(const struct tr_sync_tensor *tensors, size_t tensor)
-{
-	unsigned number = 0;
-
-	for (size_t i = 0; tensors[i].layer != tensors[tensor].layer; i++) {
-		size_t same = 0;
-		while (tensors[same].layer != tensors[i].layer)
-			same++;
-		number += same == i;
-	}
-	return number;
-}
-
-static tr_status take_tensors(struct tr_sync *s, const struct tr_sync_tensor *tensors, size_t count,
+/* Fragment by fragment, in the order of the caller. */
+static tr_status take_tensors(struct tr_sync *s, const struct tr_sync_tensor *tensors,
     struct tr_error *error)
 {
 	size_t offset = 0;
 
-	s->tensors = calloc(count, sizeof(s->tensors[0]));
-	if (!s->tensors)
-		return no_memory(error, count * sizeof(s->tensors[0]));
-	s->tensor_count = count;
 	for (unsigned f = 0; f < s->options.fragments; f++) {
 		s->first[f] = offset;
-		for (size_t i = 0; i < count; i++) {
-			if (layer_number(tensors, i) % s->options.fragments != f)
+		for (size_t i = 0; i < s->tensor_count; i++) {
+			struct sync_tensor *t = &s->tensors[i];
+			if (t->name || t->fragment % s->options.fragments != f)
 				continue;
-			s->tensors[i] = (struct sync_tensor){ strdup(tensors[i].name),
-				tensors[i].data, tensors[i].count, offset, f };
-			if (!s->tensors[i].name)
+			*t = (struct sync_tensor){ strdup(tensors[i].name), tensors[i].data,
+				tensors[i].count, offset, f };
+			if (!t->name)
 				return no_memory(error, strlen(tensors[i].name));
 			offset += tensors[i].count;
 		}
@@ -127,10 +112,15 @@ static tr_status fill(struct tr_sync *s, const struct tr_sync_tensor *tensors, s
 {
 	tr_status status = check_tensors(tensors, count, error);
 
+	if (status != TR_OK)
+		return status;
+	s->tensors = calloc(count, sizeof(s->tensors[0]));
+	if (!s->tensors)
+		return no_memory(error, count * sizeof(s->tensors[0]));
+	s->tensor_count = count;
+	status = tr_sync_complete(&s->options, number_layers(s, tensors), error);
 	if (status == TR_OK)
-		status = tr_sync_complete(&s->options, count_layers(tensors, count), error);
-	if (status == TR_OK)
-		status = take_tensors(s, tensors, count, error);
+		status = take_tensors(s, tensors, error);
 	if (status == TR_OK)
 		status = allocate(s, error);
 	if (status != TR_OK)

@@ -35,10 +35,16 @@ static bool in_slot(const struct tr_sync *s, size_t tensor)
 	return s->tensors[tensor].fragment == s->slot.fragment;
 }
 
-static void fetch_outer(struct tr_sync *s)
+/* Between this round's take and merge this peer trains on from where its own share would bring it. */
+static bool runs_ahead(const struct tr_sync *s)
+{
+	return s->options.mode == TR_SYNC_EAGER && s->slot.take < s->slot.merge;
+}
+
+static void fetch(struct tr_sync *s, const float *from)
 {
 	for (size_t i = 0; i < s->tensor_count; i++)
-		memcpy(s->tensors[i].data, s->outer + s->tensors[i].offset,
+		memcpy(s->tensors[i].data, from + s->tensors[i].offset,
 		    s->tensors[i].count * sizeof(float));
 }
 
@@ -195,9 +201,7 @@ static void run_ahead(struct tr_sync *s, float before)
 static void start_ahead(struct tr_sync *s)
 {
 	outer_add(s->start, s->outer, s->lead, s->first[1]);
-	for (size_t i = 0; i < s->tensor_count; i++)
-		memcpy(s->tensors[i].data, s->start + s->tensors[i].offset,
-		    s->tensors[i].count * sizeof(float));
+	fetch(s, s->start);
 }
 
 static tr_status take(struct tr_sync *s, struct tr_error *error)
@@ -210,7 +214,7 @@ static tr_status take(struct tr_sync *s, struct tr_error *error)
 	s->tokens[s->slot.fragment] = 0;
 	s->samples = 0;
 	memset(s->sums, 0, sizeof(s->sums));
-	if (s->options.mode == TR_SYNC_EAGER && s->slot.take < s->slot.merge) {
+	if (runs_ahead(s)) {
 		run_ahead(s, before > 0 ? (float)(1 / before) : 0);
 		take_delta(s, s->start, (float)s->given[0]);
 		start_ahead(s);
@@ -240,8 +244,7 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 	now->waited_s += done_s - begun_s;
 	now->flight_s = done_s - s->departed_s;
 	now->bytes += sync_fragment_count(s, s->slot.fragment) * sizeof(float);
-	bool ahead = s->options.mode == TR_SYNC_EAGER && s->slot.take < s->slot.merge;
-	if (!ahead)
+	if (!runs_ahead(s))
 		merge_local(s);
 	return next_round(s, error);
 }
@@ -321,9 +324,10 @@ tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *er
 		return status;
 	if (sync_schedule_slot(&s->schedule, s->counters->round, &before))
 		s->step = before.merge;
-	fetch_outer(s);
 	if (s->start)
 		start_ahead(s);
+	else
+		fetch(s, s->outer);
 	tell(s, now);
 	return TR_OK;
 }

@@ -168,10 +168,10 @@ def test_coded_peers_agree(group, codec, limit):
     assert 0 < difference < limit
 
 
-@pytest.mark.parametrize("mode", CASES)
-def test_death_and_join(group, mode):
-    """One of four is killed in mid training, another comes; those who are there at the end agree on every merge."""
-    options = dict(CASES[mode][0], pause_us=4000)
+@pytest.mark.parametrize("mode,codec", [*((mode, 0) for mode in CASES), ("streaming", 5)])
+def test_death_and_join(group, mode, codec):
+    """One of four is killed in mid training, another comes; those who are there at the end agree on every merge. int2 has error feedback."""
+    options = dict(CASES[mode][0], pause_us=4000, codec=codec)
     peers = [group(4, mode, 700, **options) for _ in range(4)]
     wait_for(lambda: len(peers[0].merges()) >= 10, "ten merges")
     peers[3].process.send_signal(signal.SIGKILL)
