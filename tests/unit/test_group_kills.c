@@ -545,7 +545,8 @@ static void survives(void **state)
 	matrix(*(const Traind__Peer__Algorithm *)*state);
 }
 
-int main(void)
+/* An argument, as "direct*", names the tests to run. */
+int main(int count, char **arguments)
 {
 	static Traind__Peer__Algorithm algorithms[] = {
 		TRAIND__PEER__ALGORITHM__ALGORITHM_RING,
@@ -561,5 +562,7 @@ int main(void)
 		{ "hierarchical survives a kill anywhere", survives, NULL, NULL, &algorithms[3] },
 		{ "one-shot survives a kill anywhere", survives, NULL, NULL, &algorithms[4] },
 	};
+	if (count > 1)
+		cmocka_set_test_filter(arguments[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
