@@ -10,10 +10,11 @@
 #include "collectives/transport/congestion.h"
 #include "collectives/transport/conn.h"
 #include "collectives/transport/tcp_path.h"
+#include "common/limits.h"
 #include "proto/segment.h"
 
 /* Of bulk that waits for the socket: a segment. The next is taken when half of it is left, so it is at hand when it drains. */
-#define BACKLOG_BYTES (512u << 10)
+#define BACKLOG_BYTES TR_SEGMENT_BYTES
 /* Over a long way less: so much time may pass until we look at the socket again, and so little is always there. */
 #define BACKLOG_MS        40u
 #define BACKLOG_BYTES_MIN (32u << 10)

@@ -19,7 +19,7 @@
 #define VICTIM   2 /* index; peer ids are one more */
 #define ELEMENTS (16u << 20)
 #define BYTES    ((uint64_t)ELEMENTS * sizeof(int32_t))
-#define SEGMENTS (BYTES / TR_SEGMENT_BYTES)
+#define SEGMENTS ((BYTES + TR_SEGMENT_BYTES - 1) / TR_SEGMENT_BYTES)
 
 static size_t frame_number(uint8_t kind, unsigned from, unsigned to, uint32_t segment)
 {
