@@ -11,10 +11,10 @@ bench:
 
 MPICC := $(firstword $(wildcard /usr/bin/mpicc /usr/local/bin/mpicc))
 GLOO := $(firstword $(wildcard /usr/include/gloo/allreduce.h /usr/local/include/gloo/allreduce.h))
-bench-peers: $(addprefix $(BUILD)/bench/,bare_ring cubic_preload.so $(if $(MPICC),mpi_bench) $(if $(GLOO),gloo_bench))
+bench-peers: $(addprefix $(BUILD)/bench/,bare_ring bare_fold cubic_preload.so $(if $(MPICC),mpi_bench) $(if $(GLOO),gloo_bench))
 
 BENCH_O := $(addprefix $(BUILD)/obj/tests/bench/,measure.o measure_input.o measure_options.o processes.o)
-$(BUILD)/bench/bare_ring: $(BUILD)/obj/tests/bench/peers/bare_ring.o $(BENCH_O)
+$(BUILD)/bench/bare_ring $(BUILD)/bench/bare_fold: $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/peers/%.o $(BENCH_O)
 	@mkdir -p $(@D)
 	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -lm
 # Loaded into other people's programs: never with a sanitizer.
@@ -29,7 +29,7 @@ $(BUILD)/bench/gloo_bench: tests/bench/peers/gloo_bench.cc $(BENCH_O)
 	@mkdir -p $(@D)
 	@echo "c++ $<"
 	@g++ -std=c++17 -O2 -Wall -I. -pthread -o $@ $^ -lgloo -lm
-test-programs: $(BUILD)/bench/bare_ring $(BUILD)/bench/cubic_preload.so
+test-programs: $(addprefix $(BUILD)/bench/,bare_ring bare_fold) $(BUILD)/bench/cubic_preload.so
 # What an op and a view change cost in messages and bytes as the group grows, counted on the cores themselves.
 $(BUILD)/bin/scalebench: $(BUILD)/obj/tests/bench/scalebench.o $(BUILD)/lib/libtraincoll.a
 	@mkdir -p $(@D)

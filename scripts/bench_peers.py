@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEERS = ROOT / "tests" / "bench" / "peers"
 RUN_S = 300
 SMALL_BYTES = 256 << 10
-FLOOR = "bare ring"
+FLOOR = {"tcp": "bare ring", "shm": "bare fold"}
 
 
 @dataclasses.dataclass
@@ -76,13 +76,15 @@ def contenders(build, algorithms):
     build = pathlib.Path(build)
     bench = build / "bench"
     cubic = {"LD_PRELOAD": str((bench / "cubic_preload.so").resolve())}
-    collbench, floor, mpi, gloo = build / "bin" / "collbench", bench / "bare_ring", bench / "mpi_bench", bench / "gloo_bench"
+    collbench, mpi, gloo = build / "bin" / "collbench", bench / "mpi_bench", bench / "gloo_bench"
     mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "{world}", "--mca", "pml", "ob1", "--mca", "btl"]
     made = []
     for transport in ("tcp", "shm"):
         made += [Contender(f"traind {algorithm}", transport, [collbench, "--json", "--algo", algorithm, "--transport", transport],
                            missing_program(collbench, ""), ours=True) for algorithm in algorithms]
-    made.append(Contender(FLOOR, "tcp", [floor], missing_program(floor, "")))
+    for transport, name in FLOOR.items():
+        floor = bench / name.replace(" ", "_")
+        made.append(Contender(name, transport, [floor], missing_program(floor, "")))
     for algorithm in ("halving-doubling", "ring-chunked"):
         made.append(Contender(f"Gloo {algorithm}", "tcp", [gloo, "--algo", algorithm], missing_program(gloo, "libgloo-dev"),
                               environment=cubic))

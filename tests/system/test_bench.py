@@ -11,7 +11,7 @@ import pytest
 
 from stubs import BUILD, ROOT
 
-COLLBENCH, BARE_RING = BUILD / "bin" / "collbench", BUILD / "bench" / "bare_ring"
+COLLBENCH = BUILD / "bin" / "collbench"
 FIGURES = ["world", "bytes", "algo", "transport", "dtype", "median_s", "algbw_gbps", "busbw_gbps", "identical", "rss_mib", "caller_mib",
            "cpu_s", "wire_bytes", "congestion"]
 
@@ -61,10 +61,11 @@ def test_a_death_in_mid_op_is_measured_and_the_result_exact():
 
 
 @pytest.mark.parametrize("world, size", [(1, 4), (2, 4), (3, 4), (3, 20), (5, 1000004), (4, 8 << 20)])
-def test_the_floor_adds_right(world, size):
-    row, = rows_of(BARE_RING, "--world", world, "--bytes", size, "--iters", 3)
+@pytest.mark.parametrize("floor", ["bare ring", "bare fold"])
+def test_the_floors_add_right(floor, world, size):
+    row, = rows_of(BUILD / "bench" / floor.replace(" ", "_"), "--world", world, "--bytes", size, "--iters", 3)
     assert not set(FIGURES) - set(row), row
-    assert row["peer"] == "bare ring" and row["identical"] is True
+    assert row["peer"] == floor and row["identical"] is True
     assert row["wire_bytes"] <= 2 * (world - 1) / world * size * 1.1 + 8  # a ring's bytes and no more
 
 
@@ -87,7 +88,7 @@ def test_a_peer_that_cannot_run_is_named(tmp_path):
                "shm n=4 4 B", "--repetitions", 1)
     assert done.returncode == 1  # nothing was measured
     absent = json.loads((tmp_path / "collectives.json").read_text())["absent"]
-    for name in ("bare ring", "Gloo halving-doubling", "Gloo ring-chunked", "Open MPI tcp", "Open MPI shm", "traind auto tcp"):
+    for name in ("bare ring", "bare fold", "Gloo halving-doubling", "Gloo ring-chunked", "Open MPI tcp", "Open MPI shm", "traind auto tcp"):
         assert re.search(rf"^  {name}: not (installed|built): \S", done.stdout, re.MULTILINE), done.stdout
         assert absent[name]
 
