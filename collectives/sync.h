@@ -48,6 +48,9 @@ enum tr_sync_mode {
 	/* arXiv 2502.12996: a pseudo-gradient is on its way during the whole next period; until it is there, each peer goes on with its own share
 	 * of it, in a private copy, so that the outer parameters stay equal. */
 	TR_SYNC_EAGER = 4,
+	/* arXiv 2604.24708 (HDET): as TR_SYNC_LOCAL_SGD, but each peer trains with another learning rate around a base that all share; which of
+	 * them learned best between two merges moves the base. See struct tr_sync_options, lr_spread. */
+	TR_SYNC_HDET = 5,
 };
 
 typedef struct tr_sync tr_sync;
@@ -64,9 +67,9 @@ struct tr_sync_options {
 	size_t size_of; /* sizeof(struct tr_sync_options) */
 	enum tr_sync_mode mode;
 	uint64_t steps;        /* inner steps in all; 0: without end */
-	uint64_t inner_steps;  /* H; 500, streaming 100 */
-	double outer_lr;       /* eta; 0.7, streaming 0.4; local SGD: 1 */
-	double outer_momentum; /* mu; negative: 0.9; local SGD: 0 */
+	uint64_t inner_steps;  /* H; 500, streaming 100, HDET 1000 */
+	double outer_lr;       /* eta; 0.7, streaming 0.4; local SGD and HDET: 1 */
+	double outer_momentum; /* mu; negative: 0.9; local SGD and HDET: 0 */
 	unsigned fragments;    /* P, streaming only; 0: as many as there are layers, at most 8 */
 	/* tau, at most H / P: inner steps between a fragment's departure and its merge; negative: streaming 1, eager H (and no other), else
 	 * 0. DiLoCo may have it too: its merge then comes late and drops the part 1 - alpha of what was done meanwhile. */
@@ -74,11 +77,27 @@ struct tr_sync_options {
 	double alpha; /* of its own parameters that a peer keeps at a merge; negative: streaming 0.5, else 0 */
 	enum tr_codec codec;
 	double feedback; /* beta of error feedback (struct tr_op); negative: int2 0.95, else 0 */
+	/* HDET only. Between two merges contributor r of N multiplies its learning rate by struct tr_sync_now's lr_scale,
+	 *
+	 *	eta_r = b (1 + spread (k_r - (N-1)/2) / max((N-1)/2, 1/2)),    k = a permutation of 0 .. N-1 drawn from (seed, round)
+	 *
+	 * where the base b is 1 at first. At a merge, with L_r the mean of struct tr_sync_work's loss over r's tokens since the one before,
+	 *
+	 *	w = softmax((mean(L) - L_r) / temperature)       d = sum(w_r eta_r) - mean(eta_r)
+	 *	v = momentum v + (1 - momentum) d                b = b (1 - decay) + step v,    held within 1/64 to 64
+	 *
+	 * over those whose movement is in the merge; one whose loss was not finite has w = 0. The caller's own schedule goes on beside b. */
+	double lr_spread;      /* 0: 1/9; less than 1 */
+	double lr_momentum;    /* negative: 0.9 */
+	double lr_step;        /* negative: 0.5; 0: the base stays */
+	double lr_decay;       /* 0 */
+	double lr_temperature; /* of losses; 0: 0.002 */
+	uint64_t seed;         /* of the permutations */
 };
 #define TR_SYNC_OPTIONS_INIT                                                            \
 	{                                                                               \
 		sizeof(struct tr_sync_options), TR_SYNC_DILOCO, 0, 0, 0, -1, 0, -1, -1, \
-		    TR_CODEC_NONE, -1                                                   \
+		    TR_CODEC_NONE, -1, 0, -1, -1, 0, 0, 0                               \
 	}
 
 enum { TR_SYNC_SUMS = 8 };
@@ -88,7 +107,8 @@ struct tr_sync_work {
 	double tokens; /* the weight of this peer's movement; > 0 */
 	double samples; /* whole; added up until the next merge and recorded with its round (struct tr_commit) */
 	double sums[TR_SYNC_SUMS]; /* added up over steps and over peers until the next merge, such as losses */
-	uint64_t reserved[4]; /* zero */
+	double loss;               /* HDET: a mean over this step's tokens; need not be finite */
+	uint64_t reserved[3]; /* zero */
 };
 
 struct tr_sync_now {
@@ -109,7 +129,8 @@ struct tr_sync_now {
 	double sums[TR_SYNC_SUMS];
 	double waited_s; /* for the others and the network */
 	uint64_t bytes;  /* merged, as f32 */
-	uint64_t reserved[4];
+	double lr_scale; /* by which the caller multiplies its learning rate until the next merge; 1 but in HDET */
+	uint64_t reserved[3];
 };
 
 /* Fills in what is not given and refuses what cannot be, as tr_sync_create does; `layers`: how many different ones the tensors name. For
@@ -129,6 +150,8 @@ TR_API tr_status tr_sync_step(tr_sync *sync, const struct tr_sync_work *work,
 TR_API const float *tr_sync_outer(const tr_sync *sync, size_t tensor);
 /* Its outer momentum: to save it after a merge; to go on from what was saved, fill it before tr_state_ready. */
 TR_API float *tr_sync_momentum(tr_sync *sync, size_t tensor);
+/* HDET: the base b and its momentum v, two numbers, to be saved and filled as the outer momentum is. */
+TR_API double *tr_sync_lr_base(tr_sync *sync);
 /* The group's memory stays with the group. Accepts NULL. */
 TR_API void tr_sync_destroy(tr_sync *sync);
 

@@ -1,11 +1,14 @@
 /* What tr_sync holds: fragments of whole layers, layer l in fragment l mod P, and memory for them. */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/engine/sized.h"
 #include "collectives/sync/sync_internal.h"
 
-#define OPTIONS_LEAST sizeof(struct tr_sync_options) /* its first version */
+#define OPTIONS_LEAST offsetof(struct tr_sync_options, lr_spread) /* its first version */
+
+#define REPORTS_BYTES (TR_GROUP_PEERS_MAX * sizeof(struct sync_report))
 
 static tr_status no_memory(struct tr_error *error, size_t bytes)
 {
@@ -63,7 +66,10 @@ static tr_status allocate(struct tr_sync *s, struct tr_error *error)
 	s->delta = tr_alloc(s->group, largest * sizeof(float));
 	s->sum = tr_alloc(s->group, largest * sizeof(float));
 	s->totals = tr_alloc(s->group, SYNC_TOTALS * sizeof(double));
-	if (!s->outer || !s->momentum || !s->counters || !s->delta || !s->sum || !s->totals)
+	if (s->options.mode == TR_SYNC_HDET)
+		s->reports = tr_alloc(s->group, REPORTS_BYTES);
+	if (!s->outer || !s->momentum || !s->counters || !s->delta || !s->sum || !s->totals ||
+	    (s->options.mode == TR_SYNC_HDET && !s->reports))
 		return no_memory(error, (2 * all + 2 * largest) * sizeof(float));
 	if (s->options.codec != TR_CODEC_NONE && s->options.feedback > 0) {
 		s->residual = tr_alloc(s->group, all * sizeof(float));
@@ -128,6 +134,7 @@ static tr_status fill(struct tr_sync *s, const struct tr_sync_tensor *tensors, s
 	for (size_t i = 0; i < count; i++)
 		memcpy(s->outer + s->tensors[i].offset, tensors[i].data,
 		    tensors[i].count * sizeof(float));
+	s->counters->lr_base[0] = 1;
 	s->schedule = (struct sync_schedule){ .steps = s->options.steps,
 		.period = s->options.inner_steps,
 		.overlap = (uint64_t)s->options.overlap,
@@ -172,6 +179,11 @@ void tr_sync_destroy(tr_sync *s)
 float *tr_sync_momentum(tr_sync *s, size_t tensor)
 {
 	return tensor < s->tensor_count ? s->momentum + s->tensors[tensor].offset : NULL;
+}
+
+double *tr_sync_lr_base(tr_sync *s)
+{
+	return s->counters->lr_base;
 }
 
 const float *tr_sync_outer(const tr_sync *s, size_t tensor)

@@ -15,10 +15,11 @@ static tr_status refuse(struct tr_error *error, const char *option, double found
 
 static void complete(struct tr_sync_options *o, unsigned layers)
 {
-	bool streaming = o->mode == TR_SYNC_STREAMING, average = o->mode == TR_SYNC_LOCAL_SGD;
+	bool streaming = o->mode == TR_SYNC_STREAMING, hdet = o->mode == TR_SYNC_HDET;
+	bool average = o->mode == TR_SYNC_LOCAL_SGD || hdet;
 
 	if (o->inner_steps == 0)
-		o->inner_steps = streaming ? 100 : 500;
+		o->inner_steps = streaming ? 100 : hdet ? 1000 : 500;
 	o->outer_lr = double_or(o->outer_lr, o->outer_lr != 0, average ? 1 : streaming ? 0.4 : 0.7);
 	o->outer_momentum = double_or(o->outer_momentum, o->outer_momentum >= 0, average ? 0 : 0.9);
 	if (o->fragments == 0)
@@ -27,11 +28,51 @@ static void complete(struct tr_sync_options *o, unsigned layers)
 		o->overlap = o->mode == TR_SYNC_EAGER ? (int64_t)o->inner_steps : streaming;
 	o->alpha = double_or(o->alpha, o->alpha >= 0, streaming ? 0.5 : 0);
 	o->feedback = double_or(o->feedback, o->feedback >= 0, o->codec == TR_CODEC_INT2 ? 0.95 : 0);
+	if (!hdet)
+		return;
+	o->lr_spread = double_or(o->lr_spread, o->lr_spread != 0, 1.0 / 9);
+	o->lr_momentum = double_or(o->lr_momentum, o->lr_momentum >= 0, 0.9);
+	o->lr_step = double_or(o->lr_step, o->lr_step >= 0, 0.5);
+	o->lr_temperature = double_or(o->lr_temperature, o->lr_temperature != 0, 0.002);
+}
+
+/* Settings of learning rates that each peer has its own of. */
+static tr_status check_rates(const struct tr_sync_options *o, struct tr_error *error)
+{
+	static const char only[] = "nothing unless the mode is hdet";
+
+	if (o->mode != TR_SYNC_HDET) {
+		if (o->lr_spread != 0)
+			return refuse(error, "lr_spread", o->lr_spread, only);
+		if (o->lr_momentum > 0)
+			return refuse(error, "lr_momentum", o->lr_momentum, only);
+		if (o->lr_step > 0)
+			return refuse(error, "lr_step", o->lr_step, only);
+		if (o->lr_decay != 0)
+			return refuse(error, "lr_decay", o->lr_decay, only);
+		if (o->lr_temperature != 0)
+			return refuse(error, "lr_temperature", o->lr_temperature, only);
+		return TR_OK;
+	}
+	if (!(o->lr_spread > 0 && o->lr_spread < 1))
+		return refuse(error, "lr_spread", o->lr_spread, "more than 0, less than 1");
+	if (!(o->lr_momentum < 1))
+		return refuse(error, "lr_momentum", o->lr_momentum, "0 to less than 1");
+	if (!(o->lr_step <= 10))
+		return refuse(error, "lr_step", o->lr_step, "0 to 10");
+	if (!(o->lr_decay >= 0 && o->lr_decay < 1))
+		return refuse(error, "lr_decay", o->lr_decay, "0 to less than 1");
+	if (!(o->lr_temperature > 0))
+		return refuse(error, "lr_temperature", o->lr_temperature, "more than 0");
+	if (o->overlap != 0)
+		return refuse(error, "overlap", (double)o->overlap,
+		    "none in hdet mode: the learning rates change at the merge");
+	return TR_OK;
 }
 
 tr_status tr_sync_complete(struct tr_sync_options *o, unsigned layers, struct tr_error *error)
 {
-	if (o->mode < TR_SYNC_LOCAL_SGD || o->mode > TR_SYNC_EAGER)
+	if (o->mode < TR_SYNC_LOCAL_SGD || o->mode > TR_SYNC_HDET)
 		return refuse(error, "mode", o->mode, "a value of enum tr_sync_mode");
 	if (o->codec < TR_CODEC_NONE || o->codec > TR_CODEC_INT2)
 		return refuse(error, "codec", o->codec, "a value of enum tr_codec");
@@ -62,5 +103,5 @@ tr_status tr_sync_complete(struct tr_sync_options *o, unsigned layers, struct tr
 	if (o->mode == TR_SYNC_EAGER && (uint64_t)o->overlap != o->inner_steps)
 		return refuse(error, "overlap", (double)o->overlap,
 		    "inner_steps in eager mode: leave it out");
-	return TR_OK;
+	return check_rates(o, error);
 }

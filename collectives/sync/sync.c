@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "collectives/engine/sized.h"
+#include "collectives/sync/hdet.h"
 #include "collectives/sync/outer.h"
 #include "collectives/sync/sync_internal.h"
 #include "common/digest.h"
@@ -90,6 +91,16 @@ static tr_status submit_fragment(struct tr_sync *s, unsigned flags, struct tr_er
 	return tr_submit(s->group, &op, error);
 }
 
+/* Each contributor's report in its place: this peer's own here, the others' by the sum. */
+static tr_status submit_reports(struct tr_sync *s, unsigned flags, struct tr_error *error)
+{
+	memset(s->reports, 0, TR_GROUP_PEERS_MAX * sizeof(s->reports[0]));
+	if (contributes(s))
+		s->reports[s->round.index] = s->report;
+	return tr_allreduce(s->group, SYNC_TAG_REPORTS, s->reports,
+	    (size_t)TR_GROUP_PEERS_MAX * SYNC_REPORT_NUMBERS, TR_F64, TR_SUM, flags, error);
+}
+
 static tr_status submit(struct tr_sync *s, struct tr_error *error)
 {
 	unsigned flags = contributes(s) ? TR_CONTRIBUTE : 0;
@@ -99,7 +110,7 @@ static tr_status submit(struct tr_sync *s, struct tr_error *error)
 	if (status == TR_OK)
 		status = tr_allreduce(s->group, SYNC_TAG_TOTALS, s->totals, SYNC_TOTALS, TR_F64,
 		    TR_SUM, flags, error);
-	return status;
+	return status == TR_OK && s->reports ? submit_reports(s, flags, error) : status;
 }
 
 /* Begins the round after the last merged one, again if it has been begun before. */
@@ -154,6 +165,8 @@ static void step_outer(struct tr_sync *s)
 	s->share = s->totals[0] > 0 ? s->given[0] / s->totals[0] : 0;
 	s->counters->round = s->round.round;
 	s->counters->tokens += s->totals[0];
+	if (s->options.mode == TR_SYNC_HDET)
+		hdet_control(&s->options, s->reports, TR_GROUP_PEERS_MAX, s->counters->lr_base);
 	s->taken = false;
 }
 
@@ -172,10 +185,23 @@ static tr_status commit(struct tr_sync *s, struct tr_error *error)
 	return status;
 }
 
+/* A round that is begun again finds a peer that has trained already: its learning rate stays. */
+static void choose_rate(struct tr_sync *s)
+{
+	s->lr_scale = 1;
+	s->loss = 0;
+	if (s->options.mode == TR_SYNC_HDET && contributes(s))
+		s->lr_scale = s->counters->lr_base[0] *
+		    hdet_factor(&s->options, s->round.round, s->round.index, s->round.contributors);
+}
+
 static tr_status next_round(struct tr_sync *s, struct tr_error *error)
 {
 	s->finished = !sync_schedule_slot(&s->schedule, s->counters->round + 1, &s->slot);
-	return s->finished ? TR_OK : begin(s, error);
+	tr_status status = s->finished ? TR_OK : begin(s, error);
+	if (status == TR_OK)
+		choose_rate(s);
+	return status;
 }
 
 /* ---- steps ---- */
@@ -204,6 +230,14 @@ static void start_ahead(struct tr_sync *s)
 	fetch(s, s->start);
 }
 
+static void make_report(struct tr_sync *s)
+{
+	bool known = isfinite(s->loss);
+
+	s->report = (struct sync_report){ .lr_scale = known ? s->lr_scale : -s->lr_scale,
+		.loss = known && s->given[0] > 0 ? s->loss / s->given[0] : 0 };
+}
+
 static tr_status take(struct tr_sync *s, struct tr_error *error)
 {
 	double before = s->given[0];
@@ -214,6 +248,7 @@ static tr_status take(struct tr_sync *s, struct tr_error *error)
 	s->tokens[s->slot.fragment] = 0;
 	s->samples = 0;
 	memset(s->sums, 0, sizeof(s->sums));
+	make_report(s);
 	if (runs_ahead(s)) {
 		run_ahead(s, before > 0 ? (float)(1 / before) : 0);
 		take_delta(s, s->start, (float)s->given[0]);
@@ -263,6 +298,7 @@ static void tell(const struct tr_sync *s, struct tr_sync_now *now)
 	now->contributors = s->round.contributors;
 	now->peers = s->round.peers;
 	now->finished = s->finished;
+	now->lr_scale = s->lr_scale;
 }
 
 tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sync_now *now,
@@ -283,6 +319,7 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 	for (unsigned f = 0; f < s->options.fragments; f++)
 		s->tokens[f] += work->tokens;
 	s->samples += work->samples;
+	s->loss += work->loss * work->tokens;
 	for (unsigned i = 0; i < TR_SYNC_SUMS; i++)
 		s->sums[i] += work->sums[i];
 	if (!tr_progress(s->group))
@@ -324,6 +361,7 @@ tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *er
 		return status;
 	if (sync_schedule_slot(&s->schedule, s->counters->round, &before))
 		s->step = before.merge;
+	choose_rate(s);
 	if (s->start)
 		start_ahead(s);
 	else

@@ -3,9 +3,11 @@
 #define TR_COLLECTIVES_SYNC_SYNC_INTERNAL_H
 
 #include "collectives/sync.h"
+#include "collectives/sync/report.h"
 #include "collectives/sync/schedule.h"
+#include "common/limits.h"
 
-enum sync_tag { SYNC_TAG_FRAGMENT, SYNC_TAG_TOTALS };
+enum sync_tag { SYNC_TAG_FRAGMENT, SYNC_TAG_TOTALS, SYNC_TAG_REPORTS };
 enum { SYNC_FRAGMENTS_MAX = 64, SYNC_TOTALS = 2 + TR_SYNC_SUMS };
 
 struct sync_tensor {
@@ -17,8 +19,9 @@ struct sync_tensor {
 
 /* State, equal on all peers. */
 struct sync_counters {
-	uint64_t round; /* merged */
-	double tokens;  /* of all peers, since step 0 */
+	uint64_t round;    /* merged */
+	double tokens;     /* of all peers, since step 0 */
+	double lr_base[2]; /* HDET: b and v */
 };
 
 struct tr_sync {
@@ -35,6 +38,8 @@ struct tr_sync {
 	float *delta, *sum; /* of the fragment on its way: what this peer gives, what all come to */
 	float *residual, *residual_next; /* of all fragments; NULL: no error feedback */
 	double *totals; /* [SYNC_TOTALS], reduced with the fragment: tokens, samples, sums */
+	struct sync_report
+	    *reports; /* [TR_GROUP_PEERS_MAX], the same, by index; NULL: no need of them */
 	float *start, *lead,
 	    *lead_momentum; /* eager: where training started, how far this peer is ahead, at what pace */
 
@@ -46,7 +51,10 @@ struct tr_sync {
 	double share; /* of all tokens that were this peer's in the last merge; 0: not known */
 	double tokens[SYNC_FRAGMENTS_MAX];  /* this peer's since the fragment was taken last */
 	double samples, sums[TR_SYNC_SUMS]; /* since the last take */
-	double departed_s;                  /* monotonic */
+	struct sync_report report;          /* of this peer, with the fragment on its way */
+	double lr_scale,
+	    loss;          /* of this peer; the latter times tokens, summed since the last take */
+	double departed_s; /* monotonic */
 };
 
 static inline size_t sync_fragment_count(const struct tr_sync *sync, unsigned fragment)

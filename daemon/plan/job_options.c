@@ -67,7 +67,7 @@ static const struct job_option rows[] = {
 	{ "mesh.min_nodes", OPTION_UINT, 1, TR_GROUP_PEERS_MAX, NULL, "1", "nodes",
 	    "Training starts, and goes on after losses, with no fewer than this many." },
 
-	{ "sync.mode", OPTION_CHOICE, 0, 0, "ddp|local_sgd|diloco|streaming|eager", "ddp", NULL,
+	{ "sync.mode", OPTION_CHOICE, 0, 0, "ddp|local_sgd|diloco|streaming|eager|hdet", "ddp", NULL,
 	    "`ddp`: gradients are reduced at every step. The others talk every `inner_steps`: "
 	    "see docs/low-communication.md." },
 	{ "sync.on_loss", OPTION_CHOICE, 0, 0, "replay|drop", "replay", NULL,
@@ -76,11 +76,12 @@ static const struct job_option rows[] = {
 	    "applies the mean "
 	    "over what arrived." },
 	{ "sync.inner_steps", OPTION_UINT, 0, 1e9, NULL, "0", "steps",
-	    "Steps between two merges of the same parameters (H). 0: 500, streaming 100." },
+	    "Steps between two merges of the same parameters (H). 0: 500, streaming 100, hdet "
+	    "1000." },
 	{ "sync.outer_lr", OPTION_DOUBLE, 0, 10, NULL, "0", NULL,
-	    "Learning rate of the outer step. 0: 0.7, streaming 0.4, local_sgd 1." },
+	    "Learning rate of the outer step. 0: 0.7, streaming 0.4, local_sgd and hdet 1." },
 	{ "sync.outer_momentum", OPTION_DOUBLE, 0, 0.9999, NULL, "0", NULL,
-	    "Nesterov momentum of the outer step. 0: 0.9, local_sgd 0." },
+	    "Nesterov momentum of the outer step. 0: 0.9, local_sgd and hdet 0." },
 	{ "sync.fragments", OPTION_UINT, 0, 64, NULL, "0", NULL,
 	    "Streaming: parts of whole layers that are merged one after another. 0: as many as "
 	    "there are layers, at most 8." },
@@ -94,6 +95,19 @@ static const struct job_option rows[] = {
 	    "How what is merged is coded on the wire." },
 	{ "sync.feedback", OPTION_DOUBLE, 0, 1, NULL, "0", NULL,
 	    "Share of what coding lost that is added to the next round. 0: int2 0.95, else none." },
+	{ "sync.lr_spread", OPTION_DOUBLE, 0, 0.9999, NULL, "0", NULL,
+	    "hdet: the workers' learning rates are spread evenly from 1 - this to 1 + this times "
+	    "the base. 0: 1/9." },
+	{ "sync.lr_temperature", OPTION_DOUBLE, 0, 1e6, NULL, "0", "loss",
+	    "hdet: how much better a worker's loss must be for its rate to count e times as much. "
+	    "0: 0.002." },
+	{ "sync.lr_step", OPTION_DOUBLE, 0, 10, NULL, "0", NULL,
+	    "hdet: how far the base of the learning rates goes with its momentum at a merge. 0: "
+	    "0.5." },
+	{ "sync.lr_momentum", OPTION_DOUBLE, 0, 0.9999, NULL, "0", NULL,
+	    "hdet: share of that momentum that is kept at a merge. 0: 0.9." },
+	{ "sync.lr_decay", OPTION_DOUBLE, 0, 0.9999, NULL, "0", NULL,
+	    "hdet: part of the base that is lost at a merge, beside the schedule of `train`." },
 	{ "sync.algorithm", OPTION_CHOICE, 0, 0, "auto|ring|star|direct|hierarchical|one-shot",
 	    "auto", NULL, "Of the all-reduce; `auto` goes by the cost model." },
 	{ "sync.deterministic", OPTION_BOOL, 0, 0, NULL, "false", NULL,

@@ -20,7 +20,8 @@ bool job_sync_is_rare(const Traind__V1__Sync *sync)
 tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
     struct tr_sync_options *options, struct tr_error *error)
 {
-	static const char *const modes[] = { "", "local_sgd", "diloco", "streaming", "eager" };
+	static const char *const modes[] = { "", "local_sgd", "diloco", "streaming", "eager",
+		"hdet" };
 	static const char *const codecs[] = { "none", "bf16", "int8", "int4", "e3m0", "int2" };
 	const Traind__V1__Sync *sync = spec->sync;
 	const char *codec = sync->codec != NULL && sync->codec[0] != '\0' ? sync->codec : "none";
@@ -36,6 +37,12 @@ tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
 	o.overlap = sync->overlap > 0 ? (int64_t)sync->overlap : -1;
 	o.alpha = sync->alpha > 0 ? sync->alpha : -1;
 	o.feedback = sync->feedback > 0 ? sync->feedback : -1;
+	o.lr_spread = sync->lr_spread;
+	o.lr_momentum = sync->lr_momentum > 0 ? sync->lr_momentum : -1;
+	o.lr_step = sync->lr_step > 0 ? sync->lr_step : -1;
+	o.lr_decay = sync->lr_decay;
+	o.lr_temperature = sync->lr_temperature;
+	o.seed = spec->optimizer->seed;
 	*options = o;
 	return tr_sync_complete(options, job_sync_layers(spec->model), error);
 }

@@ -1,5 +1,6 @@
 #include "daemon/worker/manifest.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "common/json.h"
@@ -7,6 +8,9 @@
 
 #define MANIFEST_FORMAT  "traind checkpoint"
 #define MANIFEST_VERSION 1
+
+/* As bits, so that training goes on from the very same numbers. */
+static const char *const lr_keys[] = { "lr_base_bits", "lr_base_momentum_bits" };
 
 static void add_uint(struct json *j, const char *key, uint64_t value)
 {
@@ -31,6 +35,11 @@ char *manifest_text(const struct manifest *m)
 	add_uint(&j, "samples", m->samples);
 	add_uint(&j, "tokens", m->tokens);
 	add_string(&j, "spec", m->spec);
+	for (size_t i = 0; m->lr_base[0] > 0 && i < 2; i++) {
+		uint64_t bits;
+		memcpy(&bits, &m->lr_base[i], sizeof(bits));
+		add_uint(&j, lr_keys[i], bits);
+	}
 	json_key(&j, "files");
 	json_object(&j);
 	add_string(&j, MANIFEST_MODEL, m->model);
@@ -41,6 +50,16 @@ char *manifest_text(const struct manifest *m)
 	char *copy = text == NULL ? NULL : strdup(text);
 	json_finish(&j);
 	return copy;
+}
+
+/* Numbers that tr_sync cannot have written are left out. */
+static void read_rate(struct json_reader *r, double *value)
+{
+	uint64_t bits = 0;
+	double number;
+	(void)json_read_uint(r, &bits);
+	memcpy(&number, &bits, sizeof(number));
+	*value = isfinite(number) && fabs(number) <= 1e6 ? number : 0;
 }
 
 static void read_files(struct json_reader *r, struct manifest *m)
@@ -80,6 +99,10 @@ tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
 			json_read_uint(&r, &m.tokens);
 		else if (strcmp(key, "spec") == 0)
 			json_read_string(&r, m.spec, sizeof(m.spec));
+		else if (strcmp(key, lr_keys[0]) == 0)
+			read_rate(&r, &m.lr_base[0]);
+		else if (strcmp(key, lr_keys[1]) == 0)
+			read_rate(&r, &m.lr_base[1]);
 		else if (strcmp(key, "files") == 0)
 			read_files(&r, &m);
 		else

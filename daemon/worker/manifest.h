@@ -18,6 +18,7 @@ struct manifest {
 	uint64_t samples; /* position in the order of samples: how many were consumed */
 	uint64_t tokens;
 	char spec[TR_DIGEST_HEX_MAX]; /* digest of what determines the samples: model, text, seed, batch */
+	double lr_base[2]; /* HDET (struct tr_sync_options): base of the learning rates and its momentum; zeros: none */
 	char model[TR_DIGEST_HEX_MAX]; /* digests of the files */
 	char optimizer[TR_DIGEST_HEX_MAX];
 };

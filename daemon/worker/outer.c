@@ -60,7 +60,18 @@ tr_status outer_create(struct trainer *t, struct tr_error *error)
 		memcpy(tr_sync_momentum(t->outer.sync, i),
 		    t->arrays.outer + t->layout.tensors[i].offset,
 		    layout_numbers(&t->layout.tensors[i]) * sizeof(float));
+	if (t->outer.lr_base[0] > 0)
+		memcpy(tr_sync_lr_base(t->outer.sync), t->outer.lr_base, sizeof(t->outer.lr_base));
 	return TR_OK;
+}
+
+bool outer_lr_base(const struct trainer *t, double base[2])
+{
+	bool has = t->outer.sync != NULL && strcmp(t->spec->sync->mode, "hdet") == 0;
+	base[0] = base[1] = 0;
+	if (has)
+		memcpy(base, tr_sync_lr_base(t->outer.sync), 2 * sizeof(base[0]));
+	return has;
 }
 
 void outer_destroy(struct trainer *t)
@@ -107,12 +118,15 @@ static void share(const struct trainer *t, const struct tr_sync_now *now, uint64
 static void inner_step(struct trainer *t, const struct tr_sync_now *now, struct tr_sync_work *did)
 {
 	struct model_hooks hooks = { on_progress, NULL, t->group };
+	struct optim_settings settings = t->settings;
 	uint64_t first, last;
+	settings.lr *= now->lr_scale;
+	settings.min_lr *= now->lr_scale;
 	memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
 	t->sums->loss = 0;
 	share(t, now, &first, &last);
 	(void)trainer_gradient(t, first, last, &hooks); /* it is never told to stop */
-	double norm = optim_step(t->ops, t->pool, &t->layout, &t->settings, &t->arrays,
+	double norm = optim_step(t->ops, t->pool, &t->layout, &settings, &t->arrays,
 	    1 / t->sums->loss_tokens, step_of(t, now) + 1, ++t->outer.age);
 	if (!isfinite(norm)) {
 		char event[256];
@@ -124,7 +138,8 @@ static void inner_step(struct trainer *t, const struct tr_sync_now *now, struct 
 		trainer_report_event(t, event);
 	}
 	*did = (struct tr_sync_work){ .tokens = t->sums->loss_tokens,
-		.samples = (double)(last - first) };
+		.samples = (double)(last - first),
+		.loss = t->sums->loss / t->sums->loss_tokens };
 	did->sums[SUM_LOSS] = t->sums->loss;
 	did->sums[SUM_TOKENS] = t->sums->loss_tokens;
 	did->sums[SUM_VALIDATION] = t->outer.val_loss;

@@ -14,6 +14,7 @@ struct outer {
 	tr_sync *sync; /* NULL: ddp */
 	float *params; /* outer ones in the model's layout: a copy, made when it is wanted; arrays.outer is that of their momentum */
 	uint64_t age;  /* gradients in AdamW's moments */
+	double lr_base[2]; /* to begin with, of a checkpoint; zeros: none */
 	double val_loss; /* sum and tokens of this worker's part of a validation that is not yet reported */
 	double val_tokens;
 };
@@ -28,5 +29,8 @@ tr_status outer_run(struct trainer *t, struct tr_round *after, struct tr_error *
 
 /* Brings the copies up to date. */
 void outer_fetch(struct trainer *t);
+
+/* HDET: the base of the learning rates and its momentum, beside the schedule of `train`. False, and zeros: there is none. */
+bool outer_lr_base(const struct trainer *t, double base[2]);
 
 #endif

@@ -68,7 +68,10 @@ void trainer_report_step(struct trainer *t, const struct tr_round *round, double
 	report.loss = loss;
 	report.val_loss = val_loss;
 	report.grad_norm = grad_norm;
+	double base[2];
 	report.lr = optim_lr(&t->settings, t->counters->step);
+	if (outer_lr_base(t, base))
+		report.lr *= base[0];
 	report.tokens_per_s = t->tokens_per_s > 0 ? t->tokens_per_s : NAN;
 	if (isfinite(loss))
 		append_metrics(t, round, &report);
@@ -103,6 +106,7 @@ struct manifest trainer_manifest(const struct trainer *t)
 		.seed = t->spec->optimizer->seed,
 		.samples = t->counters->samples,
 		.tokens = t->counters->tokens };
+	(void)outer_lr_base(t, manifest.lr_base);
 	for (size_t i = 0; i < sizeof(manifest.spec); i++)
 		manifest.spec[i] = t->spec_digest[i];
 	return manifest;

@@ -2,10 +2,10 @@
  * in double precision.
  *
  *	sync_peer MEMBERSHIP GROUP SIZE MODE STEPS [KEY=VALUE ...]
- *	    H, P, tau (sync.h), eta, mu, alpha, beta, codec; pause_us: of an inner step; uneven=1: peers' weights differ
+ *	    H, P, tau (sync.h), eta, mu, alpha, beta, codec, spread, temperature; pause_us: of an inner step; uneven=1: peers' weights differ
  *
  * The problem: three layers of ELEMENTS parameters w, from w = 0; the peer of index m takes at step s the gradient
- * w - target(m, s, element) with a learning rate of 1/8. The targets are multiples of 1/64.
+ * w - target(m, s, element) with a learning rate of 1/8; the loss is half the mean square of that. The targets are multiples of 1/64.
  *
  * Prints a JSON object a line: {"joined": peer}, {"round": ...} for each merge, {"done": ..., "outer": [...]} or {"error": ...}.
  */
@@ -40,15 +40,22 @@ static float target(unsigned index, uint64_t step, unsigned element)
 	return (float)(int)(x % 129) / 64 - 1 + (float)(element % 7) / 4;
 }
 
-static void inner_step(struct peer *p, const struct tr_sync_now *now)
+/* The loss before the step. */
+static double inner_step(struct peer *p, const struct tr_sync_now *now)
 {
+	float rate = (float)now->lr_scale / 8;
+	double squares = 0;
+
 	for (unsigned layer = 0; layer < LAYERS; layer++)
 		for (unsigned e = 0; e < ELEMENTS; e++) {
 			float *w = &p->w[layer][e];
-			*w -= (*w - target(now->index, now->step + 1, layer * ELEMENTS + e)) / 8;
+			float off = *w - target(now->index, now->step + 1, layer * ELEMENTS + e);
+			*w -= off * rate;
+			squares += (double)off * off;
 		}
 	if (p->pause_us > 0)
 		(void)usleep((useconds_t)p->pause_us);
+	return squares / 2 / (LAYERS * ELEMENTS);
 }
 
 static uint64_t digest(const struct peer *p)
@@ -70,9 +77,10 @@ static void say(const struct peer *p, const struct tr_sync_now *now)
 		printf("{\"round\": %" PRIu64 ", \"step\": %" PRIu64
 		       ", \"fragment\": %u, \"tokens\": %g, \"loss\": %.17g, \"digest\": "
 		       "\"%016" PRIx64 "\", \"contributors\": %u, \"waited_s\": %g, \"flight_s\": "
-		       "%g, \"bytes\": %" PRIu64 "}\n",
+		       "%g, \"bytes\": %" PRIu64 ", \"lr_scale\": %.17g, \"lr_base\": %.17g}\n",
 		    now->merged_round, now->step, now->fragment, now->tokens, now->sums[0],
-		    digest(p), now->contributors, now->waited_s, now->flight_s, now->bytes);
+		    digest(p), now->contributors, now->waited_s, now->flight_s, now->bytes,
+		    now->lr_scale, tr_sync_lr_base(p->sync)[0]);
 	if (!now->finished)
 		return;
 	printf("{\"done\": %" PRIu64 ", \"digest\": \"%016" PRIx64 "\", \"outer\": [", now->step,
@@ -92,7 +100,8 @@ static void set(struct peer *p, struct tr_sync_options *o, const char *word)
 		const char *key;
 		double *at;
 	} doubles[] = { { "eta", &o->outer_lr }, { "mu", &o->outer_momentum },
-		{ "alpha", &o->alpha }, { "beta", &o->feedback }, { "pause_us", &p->pause_us },
+		{ "alpha", &o->alpha }, { "beta", &o->feedback }, { "spread", &o->lr_spread },
+		{ "temperature", &o->lr_temperature }, { "pause_us", &p->pause_us },
 		{ "uneven", &p->uneven } };
 
 	for (size_t i = 0; i < sizeof(doubles) / sizeof(doubles[0]); i++)
@@ -126,11 +135,12 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 		st = tr_sync_start(p->sync, &now, &error);
 	if (st != TR_OK)
 		fail("start", st, &error);
-	printf("{\"started\": %" PRIu64 ", \"index\": %u, \"digest\": \"%016" PRIx64 "\"}\n",
-	    now.step, now.index, digest(p));
+	printf("{\"started\": %" PRIu64 ", \"index\": %u, \"lr_scale\": %.17g, \"digest\": "
+	       "\"%016" PRIx64 "\"}\n",
+	    now.step, now.index, now.lr_scale, digest(p));
 	while (!now.finished) {
 		struct tr_sync_work did = { .tokens = p->uneven > 0 ? 1 + now.index : 1 };
-		inner_step(p, &now);
+		did.loss = inner_step(p, &now);
 		did.sums[0] = now.index + 1;
 		st = tr_sync_step(p->sync, &did, &now, &error);
 		if (st != TR_OK)
@@ -142,7 +152,8 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 
 int main(int argc, char **argv)
 {
-	static const char *const modes[] = { "", "local_sgd", "diloco", "streaming", "eager" };
+	static const char *const modes[] = { "", "local_sgd", "diloco", "streaming", "eager",
+		"hdet" };
 	struct tr_join_options join = TR_JOIN_OPTIONS_INIT;
 	struct tr_sync_options options = TR_SYNC_OPTIONS_INIT;
 	struct tr_error error = { 0 };

@@ -13,10 +13,10 @@ def rare(mode, *words, **sync):
     return spec
 
 
-@pytest.mark.parametrize("name", ["diloco-wan", "streaming-wan"])
+@pytest.mark.parametrize("name", ["diloco-wan", "streaming-wan", "hdet"])
 def test_example_file_runs_small(tmp_path, name):
     """Each file of configs/ that talks rarely, with a smaller model and fewer steps."""
-    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+    with Cluster(tmp_path / "cluster", nodes=3 if name == "hdet" else 2) as cluster:
         sizes = {"train.steps": 150, "train.batch_tokens": 512, "model.layers": 2, "model.width": 32, "model.context": 64,
                  "train.warmup": 10, "train.eval_every": 50, "train.eval_sequences": 4, "checkpoint.every": 60,
                  "checkpoint.dir": tmp_path / "run"}

@@ -1,5 +1,6 @@
 """Low-communication training (collectives/sync.h) among processes: the outer parameters are what the papers' equations give in double
 precision, bit-identical on all peers, whoever dies or comes."""
+import math
 import signal
 
 import pytest
@@ -120,6 +121,31 @@ def eager(peers, steps, H, eta, mu, uneven=False):
     return outer
 
 
+def hdet(order, peers, steps, H, spread, temperature, uneven=False):
+    """HDET (2604.24708): averages of peers that trained with different learning rates, and a base rate drawn to those that learned best.
+    order(m, cycle): place of peer m's rate in the spread, which the program draws. Also the bases after each cycle."""
+    weights, count = weights_of(peers, uneven), LAYERS * ELEMENTS
+    theta, base, v, bases = [0.0] * count, 1.0, 0.0, []
+    cycles = [(first, min(first + H, steps)) for first in range(0, steps, H)]
+    for cycle, (first, last) in enumerate(cycles):
+        half = (peers - 1) / 2
+        rates = [base * (1 + spread * (order(m, cycle) - half) / max(half, 0.5)) for m in range(peers)]
+        local, losses = [list(theta) for _ in range(peers)], [0.0] * peers
+        for m in range(peers):
+            for step in range(first + 1, last + 1):
+                off = [local[m][e] - target(m, step, e) for e in range(count)]
+                losses[m] += sum(x * x for x in off) / 2 / count / (last - first)
+                local[m] = [w - x * RATE * rates[m] for w, x in zip(local[m], off)]
+        theta = [sum(w * local[m][e] for m, w in enumerate(weights)) for e in range(count)]
+        mean = sum(losses) / peers
+        scores = [math.exp((mean - loss) / temperature) for loss in losses]
+        delta = sum(x * rate for x, rate in zip(scores, rates)) / sum(scores) - sum(rates) / peers
+        v = 0.9 * v + 0.1 * delta
+        base += 0.5 * v
+        bases.append(base)
+    return theta, bases
+
+
 def farthest(outer, reference):
     size = max(abs(x) for x in reference)
     assert size > 0.1
@@ -131,7 +157,7 @@ def check_alike(peers):
     seen = {}
     for peer in peers:
         for line in peer.merges():
-            seen.setdefault(line["round"], set()).add((line["digest"], line["tokens"], line["step"]))
+            seen.setdefault(line["round"], set()).add((line["digest"], line["tokens"], line["step"], line["lr_base"]))
     assert seen and all(len(kinds) == 1 for kinds in seen.values()), seen
     assert len({line["digest"] for peer in peers for line in peer.said("done")}) == 1
     return seen
@@ -157,6 +183,28 @@ def test_outer_parameters_are_the_papers(group, mode, uneven):
     assert farthest(peers[0].lines[-1]["outer"], reference(3, steps, uneven=uneven)) < 2e-6
 
 
+@pytest.mark.parametrize("uneven", [False, True])
+def test_hdet_is_the_papers(group, uneven):
+    """Rates are the spread, each once a cycle and not always the same peer's; parameters and base rate are the paper's."""
+    size, steps, settings = 3, 40, dict(H=6, spread=0.3, temperature=0.05)
+    peers = [group(size, "hdet", steps, uneven=int(uneven), **settings) for _ in range(size)]
+    for peer in peers:
+        peer.end()
+    check_alike(peers)
+    peers.sort(key=lambda peer: peer.said("started")[0]["index"])
+    scales = [[line["lr_scale"] for line in peer.said("started") + peer.merges()] for peer in peers]
+
+    def order(m, cycle):
+        return sorted(scales[n][cycle] for n in range(size)).index(scales[m][cycle])
+    theta, bases = hdet(order, size, steps, uneven=uneven, **settings)
+    assert farthest(peers[0].lines[-1]["outer"], theta) < 2e-6
+    said = [line["lr_base"] for line in peers[0].merges()]
+    assert said == pytest.approx(bases, rel=1e-5) and abs(said[-1] - 1) > 1e-3
+    for cycle, base in enumerate([1.0, *said[:-1]]):
+        assert sorted(scales[m][cycle] / base for m in range(size)) == pytest.approx([0.7, 1.0, 1.3])
+    assert len({order(0, cycle) for cycle in range(len(said))}) > 1
+
+
 @pytest.mark.parametrize("codec,limit", [(2, 0.005), (3, 0.15), (5, 0.3)])
 def test_coded_peers_agree(group, codec, limit):
     """int8, int4, int2 with error feedback: lossy, and yet the same on all peers."""
@@ -168,10 +216,10 @@ def test_coded_peers_agree(group, codec, limit):
     assert 0 < difference < limit
 
 
-@pytest.mark.parametrize("mode,codec", [*((mode, 0) for mode in CASES), ("streaming", 5)])
+@pytest.mark.parametrize("mode,codec", [*((mode, 0) for mode in CASES), ("streaming", 5), ("hdet", 0)])
 def test_death_and_join(group, mode, codec):
     """One of four is killed in mid training, another comes; those who are there at the end agree on every merge. int2 has error feedback."""
-    options = dict(CASES[mode][0], pause_us=4000, codec=codec)
+    options = dict(CASES[mode][0] if mode in CASES else dict(H=6), pause_us=4000, codec=codec)
     peers = [group(4, mode, 700, **options) for _ in range(4)]
     wait_for(lambda: len(peers[0].merges()) >= 10, "ten merges")
     peers[3].process.send_signal(signal.SIGKILL)

@@ -74,7 +74,11 @@ static int teardown(void **state)
 
 static void write_step(struct fixture *f, uint64_t step, char path[CHECKPOINT_PATH_MAX])
 {
-	struct manifest manifest = { .step = step, .seed = 4, .samples = step * 8, .tokens = 7 };
+	struct manifest manifest = { .step = step,
+		.seed = 4,
+		.samples = step * 8,
+		.tokens = 7,
+		.lr_base = { 1.0 / 3, -1.0 / 7 } };
 	struct tr_error error;
 	if (checkpoint_write(&f->folder, &f->layout, &f->arrays, &manifest, "text", NULL, path,
 	        &error) != TR_OK)
@@ -116,6 +120,7 @@ static void test_round_trip(void **state)
 		assert_string_equal(found, path);
 		assert_int_equal(manifest.step, 200);
 		assert_int_equal(manifest.samples, 1600);
+		assert_true(manifest.lr_base[0] == 1.0 / 3 && manifest.lr_base[1] == -1.0 / 7);
 		for (size_t t = 0; t < f->layout.tensor_count; t++) {
 			size_t at = f->layout.tensors[t].offset;
 			size_t bytes = layout_numbers(&f->layout.tensors[t]) * sizeof(float);

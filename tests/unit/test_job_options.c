@@ -163,7 +163,7 @@ static void test_text_refused(void **state)
 	sets_refused("sync.on_loss", "repl", "sync.on_loss: found 'repl', allowed: replay or drop");
 	sets_refused("sync.mode", "dilocco",
 	    "sync.mode: found 'dilocco', allowed: ddp or local_sgd or diloco or streaming or "
-	    "eager");
+	    "eager or hdet");
 	sets_refused("sync.deterministic", "yes",
 	    "sync.deterministic: found 'yes', allowed: true or false");
 	sets_refused("data.validation", "60%",
@@ -222,8 +222,14 @@ static void test_whole_refused(void **state)
 	set_good(spec, "sync.inner_steps", "64");
 	refused(spec,
 	    "sync.mode: found ddp with settings of the other modes, allowed: local_sgd or diloco "
-	    "or streaming or eager, or none of inner_steps, outer_lr, outer_momentum, fragments, "
-	    "overlap, alpha, codec, feedback");
+	    "or streaming or eager or hdet, or none of inner_steps, outer_lr, outer_momentum, "
+	    "fragments, "
+	    "overlap, alpha, codec, feedback and those that begin with lr_");
+
+	spec = good();
+	set_good(spec, "sync.mode", "diloco");
+	set_good(spec, "sync.lr_spread", "0.1");
+	refused(spec, "sync.lr_spread: found 0.1, allowed: nothing unless the mode is hdet");
 
 	spec = good();
 	set_good(spec, "sync.mode", "streaming");

@@ -1,0 +1,17 @@
+/* What each contributor tells the others with a merge: numbers that are not simply added up. Reduced as f64, each in the place of its index, so
+ * all peers have all of them and draw the same conclusions.
+ *
+ * There is a place for every index that a group can have: under TR_UNIFORM a round may be redone among fewer contributors while those who had
+ * begun it still count the dead, so their number is not the same on all.
+ */
+#ifndef TR_COLLECTIVES_SYNC_REPORT_H
+#define TR_COLLECTIVES_SYNC_REPORT_H
+
+struct sync_report {
+	double lr_scale; /* with which it trained; negative: and its loss was not finite; 0: nobody has this place */
+	double loss; /* mean over its tokens */
+};
+
+enum { SYNC_REPORT_NUMBERS = sizeof(struct sync_report) / sizeof(double) };
+
+#endif
