@@ -46,6 +46,13 @@ WORKER_DIRS := daemon/worker
 CLIENT_DIRS := client/trainctl client/lib
 
 COLL_O := $(call objs,$(COLL_DIRS)) $(GEN_O)
+# What every op runs through is optimized as one program in the shared library: a small op is bound by its instructions (docs/benchmarks.md).
+# Not with a sanitizer or coverage, and not by compilers whose objects ld cannot read. LTO= turns it off.
+LTO ?= $(if $(SAN)$(findstring coverage,$(CFLAGS)),,$(if $(filter gcc gcc-% %-gcc,$(notdir $(firstword $(CC)))),yes))
+LTO_SRCS := $(filter-out common/digest_avx2.c,$(call srcs,common proto collectives/core collectives/transport collectives/engine))
+LTO_O := $(if $(LTO),$(LTO_SRCS:%.c=$(BUILD)/obj-lto/%.o))
+SHARED_O := $(LTO_O) $(if $(LTO),$(filter-out $(LTO_SRCS:%.c=$(BUILD)/obj/%.o),$(COLL_O)),$(COLL_O))
+LTO_CFLAGS := -flto -fno-fat-lto-objects
 LIBS := $(BUILD)/lib/libtraincoll.a $(BUILD)/lib/libplan.a $(BUILD)/lib/libapi.a $(BUILD)/lib/libmembership.a \
 	$(BUILD)/lib/libnode.a $(BUILD)/lib/libworker.a $(BUILD)/lib/libclient.a
 PROGRAMS := memberd traind trainctl trainworker
@@ -82,6 +89,9 @@ $(BUILD)/obj/%.o: %.c $(GEN_H)
 	@mkdir -p $(@D)
 	@echo "cc $<"
 	@$(CC) $(ALL_CFLAGS) $(CFLAGS_$(subst /,_,$*)) -c -o $@ $<
+$(BUILD)/obj-lto/%.o: %.c $(GEN_H)
+	@mkdir -p $(@D)
+	@$(CC) $(ALL_CFLAGS) $(LTO_CFLAGS) -c -o $@ $<
 
 define archive
 	@mkdir -p $(@D)
@@ -102,10 +112,10 @@ $(BUILD)/lib/libworker.a: $(call objs,$(WORKER_DIRS))
 	$(archive)
 $(BUILD)/lib/libclient.a: $(call objs,$(CLIENT_DIRS))
 	$(archive)
-$(BUILD)/lib/libtraincoll.so: $(COLL_O) collectives/libtraincoll.map
+$(BUILD)/lib/libtraincoll.so: $(SHARED_O) collectives/libtraincoll.map
 	@mkdir -p $(@D)
 	@$(CC) -shared -Wl,-soname,libtraincoll.so.0 -Wl,--version-script=collectives/libtraincoll.map \
-		-o $(BUILD)/lib/libtraincoll.so.$(VERSION) $(COLL_O) $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lm
+		$(if $(LTO),$(CFLAGS) -fPIC -flto=auto) -o $(BUILD)/lib/libtraincoll.so.$(VERSION) $(SHARED_O) $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lm
 	@ln -sf libtraincoll.so.$(VERSION) $(BUILD)/lib/libtraincoll.so.0
 	@ln -sf libtraincoll.so.0 $@
 
