@@ -36,9 +36,10 @@ struct ahead_peer {
 	bool sends;    /* to us, in this view */
 };
 
+/* To one peer. */
 static size_t ahead_most(const struct group_core *core)
 {
-	return core->ahead_bytes / (core->roster.n > 1 ? core->roster.n - 1 : 1);
+	return core->ahead_share;
 }
 
 /* ---- sending ---- */
@@ -367,6 +368,7 @@ tr_status ahead_enter(struct group_core *core, const struct roster *next)
 	free(core->ahead);
 	core->ahead = peers;
 	core->ahead_view = core->view.number;
+	core->ahead_share = core->ahead_bytes / (next->n > 1 ? next->n - 1 : 1);
 	core->newest_large = 0;
 	return TR_OK;
 }

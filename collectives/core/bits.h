@@ -25,12 +25,16 @@ static inline void bits_set(uint8_t *map, size_t bit)
 static inline unsigned bits_count(const uint8_t *map, size_t bytes)
 {
 	unsigned count = 0;
-	for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
-		uint64_t word = 0;
-		memcpy(&word, map + i, bytes - i < sizeof(word) ? bytes - i : sizeof(word));
+	size_t i = 0;
+	for (; i + sizeof(uint64_t) <= bytes; i += sizeof(uint64_t)) {
+		uint64_t word;
+		memcpy(&word, map + i, sizeof(word));
 		for (; word != 0; word &= word - 1) /* few are set, mostly */
 			count++;
 	}
+	for (; i < bytes; i++)
+		for (unsigned rest = map[i]; rest != 0; rest &= rest - 1)
+			count++;
 	return count;
 }
 

@@ -113,6 +113,8 @@ uint32_t cut_elements(const struct cut *cut, uint32_t segment)
 {
 	size_t first, elements;
 
+	if (cut->segments == 1)
+		return (uint32_t)cut->count;
 	cut_range(cut, segment, &first, &elements);
 	uint64_t left = elements - (uint64_t)cut_in_block(cut, segment) * cut->segment_elements;
 	return left < cut->segment_elements ? (uint32_t)left : cut->segment_elements;

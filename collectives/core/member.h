@@ -23,6 +23,7 @@
 #include "collectives/core/op.h"
 #include "collectives/core/roster.h"
 #include "collectives/core/route.h"
+#include "collectives/core/select.h"
 #include "collectives/core/view.h"
 
 #define MEMBER_REPEAT_US \
@@ -127,6 +128,7 @@ struct group_core {
 
 	/* ahead.c: */
 	size_t ahead_bytes;
+	size_t ahead_share;       /* of them to one peer, in this attempt */
 	struct ahead_peer *ahead; /* by participant */
 	uint64_t ahead_view;      /* of `ahead` */
 	bool ahead_moved;         /* it may be time to say something */
@@ -137,6 +139,8 @@ struct group_core {
 	struct buffer_pool pool;
 	struct group_buffer *landings; /* that were handed out, revoked ones included */
 	size_t window_bytes;           /* of one op, begun and not sealed */
+	enum tr_algorithm found;       /* by the links, for `found_for`; TR_AUTO: nothing yet */
+	struct select_input found_for;
 	/* Of the segment of this step: whoever keeps it takes the reference and sets this to NULL. */
 	struct group_buffer *incoming;
 	struct group_actions *actions; /* of the step under way */

@@ -281,7 +281,7 @@ static unsigned path_result_from(const struct group_core *core, const struct op 
 	unsigned server = op->segment[s].server;
 	struct route_of of;
 
-	*route = (struct route){ .down_from = ROSTER_NONE };
+	route_none(route);
 	if (server != ROSTER_NONE)
 		return server;
 	if (path_route_of(core, op, s, &of))

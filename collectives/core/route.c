@@ -81,8 +81,8 @@ static void flat_find(const struct route_of *of, unsigned who, struct route *rou
 		return;
 	}
 	/* Everybody begins with another one: else the first would get all results first. */
-	for (unsigned i = 1; i < roster->n; i++) {
-		unsigned other = (who + i) % roster->n;
+	for (unsigned i = 1, other = who; i < roster->n; i++) {
+		other = other + 1 < roster->n ? other + 1 : 0;
 		route->down_to[route->down_count++] = (uint8_t)other;
 		if (!roster->live[other])
 			continue;
@@ -240,12 +240,17 @@ static void scattered_find(const struct route_of *of, unsigned who, struct route
 
 /* ---- any ---- */
 
-void route_find(const struct route_of *of, unsigned who, struct route *route)
+void route_none(struct route *route)
 {
 	route->seals = route->spreads = false;
 	route->up = route->down_from = ROSTER_NONE;
 	route->child_count = route->down_count = 0;
 	memset(route->children, 0, sizeof(route->children));
+}
+
+void route_find(const struct route_of *of, unsigned who, struct route *route)
+{
+	route_none(route);
 	if (of->kind == OP_SCATTERED)
 		scattered_find(of, who, route);
 	else if (of->kind == OP_SOURCED)

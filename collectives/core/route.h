@@ -56,6 +56,7 @@ struct route {
 	    [TR_GROUP_PEERS_MAX]; /* participants that get the result from us, in order of sending */
 };
 
+void route_none(struct route *route); /* no part in it; `down_to` is not touched */
 /* The part of participant `who`. */
 void route_find(const struct route_of *of, unsigned who, struct route *route);
 /* Whose data is in the sum that `who` sends: bits of contributors. */

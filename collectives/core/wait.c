@@ -99,9 +99,9 @@ static unsigned wait_other_end(const struct group_core *core, const struct op *o
 void wait_ask(struct group_core *core)
 {
 	const struct roster *roster = &core->roster;
-	const struct op *op = wait_op(core);
+	const struct op *op = core->now_us < core->ask_us ? NULL : wait_op(core);
 
-	if (!op || core->now_us < core->ask_us)
+	if (!op)
 		return;
 	core->ask_us = core->now_us + MEMBER_REPEAT_US;
 	const struct wait_question question = { roster->me, op->tag, &op->signature };

@@ -20,7 +20,6 @@
 
 #include "collectives/core/bits.h"
 #include "collectives/core/member.h"
-#include "collectives/core/select.h"
 
 /* ---- which ---- */
 
@@ -29,12 +28,13 @@ static enum tr_algorithm window_asked(const struct group_core *core, enum tr_alg
 	return wish != TR_AUTO ? wish : (enum tr_algorithm)core->view.algorithm;
 }
 
-static enum tr_algorithm window_select(const struct group_core *core, enum tr_algorithm wish,
-    uint64_t bytes, char *reason, size_t reason_bytes)
+static struct select_input window_input(const struct group_core *core, enum tr_algorithm wish,
+    uint64_t bytes)
 {
 	const struct view *view = &core->view;
 	const struct roster *roster = &core->roster;
-	struct select_input input = {
+
+	return (struct select_input){
 		.wanted = window_asked(core, wish),
 		.latency_s = view->latency_s,
 		.bandwidth_bytes_per_s = roster->bandwidth_bytes_per_s,
@@ -46,20 +46,31 @@ static enum tr_algorithm window_select(const struct group_core *core, enum tr_al
 		.host_peers = roster->host_peers,
 		.deterministic = view->deterministic,
 	};
-	return select_algorithm(&input, reason, reason_bytes);
+}
+
+static bool window_same(const struct select_input *a, const struct select_input *b)
+{
+	return a->wanted == b->wanted && a->latency_s == b->latency_s &&
+	    a->bandwidth_bytes_per_s == b->bandwidth_bytes_per_s &&
+	    a->hub_bandwidth_bytes_per_s == b->hub_bandwidth_bytes_per_s &&
+	    a->direct_load == b->direct_load && a->bytes == b->bytes && a->peers == b->peers &&
+	    a->hosts == b->hosts && a->host_peers == b->host_peers &&
+	    a->deterministic == b->deterministic;
 }
 
 enum tr_algorithm window_algorithm(const struct group_core *core, uint64_t bytes)
 {
-	return window_select(core, TR_AUTO, bytes, NULL, 0);
+	const struct select_input input = window_input(core, TR_AUTO, bytes);
+
+	return select_algorithm(&input, NULL, 0);
 }
 
-/* With a codec a partial sum loses something wherever it is encoded again: a chain only if it was asked for and bits may depend on it,
+/* `found`: by the links. With a codec a partial sum loses something wherever it is encoded again: a chain only if it was asked for and bits may depend on it,
  * and hosts send as one by one. */
-static enum tr_algorithm window_choose(const struct group_core *core, const struct window_wish *wish)
+static enum tr_algorithm window_choose(const struct group_core *core,
+    const struct window_wish *wish, enum tr_algorithm found)
 {
 	enum tr_algorithm asked = window_asked(core, wish->algorithm);
-	enum tr_algorithm found = window_select(core, wish->algorithm, wish->bytes, NULL, 0);
 
 	if (found == TR_ONE_SHOT && wish->kind != OP_REDUCED)
 		return TR_STAR; /* whose root is the given one */
@@ -97,9 +108,9 @@ enum tr_algorithm window_explain(const struct group_core *core, const struct win
 {
 	char links[256];
 	const char *why;
-	enum tr_algorithm linked = window_select(core, wish->algorithm, wish->bytes, links,
-	    sizeof(links));
-	enum tr_algorithm seen = window_seen(wish, window_choose(core, wish), &why);
+	const struct select_input input = window_input(core, wish->algorithm, wish->bytes);
+	enum tr_algorithm linked = select_algorithm(&input, links, sizeof(links));
+	enum tr_algorithm seen = window_seen(wish, window_choose(core, wish, linked), &why);
 
 	if (seen == linked)
 		(void)snprintf(reason, reason_bytes, "%s", links);
@@ -133,7 +144,7 @@ static void window_limits(const struct group_core *core, struct op *op)
 
 	op->rotation = 1;
 	op->begun_max = 1;
-	if (n < 2)
+	if (n < 2 || op->segments == 1)
 		return;
 	if (op->kind != OP_SCATTERED && op->algorithm == TR_RING && !core->roster.deterministic)
 		share = n; /* everybody starts chains, each of other segments */
@@ -286,13 +297,20 @@ void window_advance(struct group_core *core, struct op *op)
 	}
 }
 
-static enum tr_algorithm window_of_op(const struct group_core *core, const struct op *op)
+/* Ops of one size come in a row, and what is asked about them takes many divisions: the last answer is kept. */
+static enum tr_algorithm window_of_op(struct group_core *core, const struct op *op)
 {
-	return window_choose(core,
-	    &(struct window_wish){ .algorithm = (enum tr_algorithm)op->signature.algorithm,
-	        .kind = op->kind,
-	        .codec = op->codec,
-	        .bytes = op->signature.count * op->element_bytes });
+	const struct window_wish wish = { .algorithm = (enum tr_algorithm)op->signature.algorithm,
+		.kind = op->kind,
+		.codec = op->codec,
+		.bytes = op->signature.count * op->element_bytes };
+	const struct select_input input = window_input(core, wish.algorithm, wish.bytes);
+
+	if (core->found == TR_AUTO || !window_same(&input, &core->found_for)) {
+		core->found = select_algorithm(&input, NULL, 0);
+		core->found_for = input;
+	}
+	return window_choose(core, &wish, core->found);
 }
 
 void window_start(struct group_core *core, struct op *op)

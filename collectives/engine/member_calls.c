@@ -238,7 +238,7 @@ static void begin(struct member *member)
 
 static void wait_op(struct member *member, uint32_t tag)
 {
-	struct tr_error error = { 0 };
+	struct tr_error error;
 	struct group_event event = { .kind = GROUP_WAIT, .tag = tag };
 	uint64_t id = member->call.id;
 	if (!member->round_open && member->lost.status != TR_OK) {
@@ -249,6 +249,7 @@ static void wait_op(struct member *member, uint32_t tag)
 		give_status(member, member->submit_error.status, member->submit_error.text);
 		return;
 	}
+	tr_error_clear(&error);
 	tr_status st = member_step(member, &event, &error);
 	if (member->call.id != id)
 		return;
