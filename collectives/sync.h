@@ -93,11 +93,23 @@ struct tr_sync_options {
 	double lr_decay;       /* 0 */
 	double lr_temperature; /* of losses; 0: 0.002 */
 	uint64_t seed;         /* of the permutations */
+	/* For members of different speed, in all modes. Each then takes as many steps as it can; merges weigh it by its tokens; the step of a
+	 * merge is that of the furthest member, from there all count on. No clock is shared and nobody is asked whether he is ready: the end of a
+	 * merge is one moment for all, and each goes by its own monotonic clock from there, or by the speeds that the members told each other
+	 * with the merge. What a member waits in a merge is not its working time, so one that was held up moves all, once. Zero: not wanted. */
+	double inner_seconds; /* H by time: each takes its fragment when it has worked so long / P; instead of inner_steps */
+	/* H by speed: the fastest takes inner_steps, the others fewer in proportion to their speeds since the merge before */
+	bool by_speed;
+	/* For stragglers: a peer that has not done its steps gives what it has, so long after the time in which by the last merge's speeds
+	 * `quorum` peers would have done theirs. It looks at the end of an inner step: one that hangs inside a step is waited for until the
+	 * membership gives it up. */
+	double grace_seconds;
+	unsigned quorum; /* 0: more than half of those there */
 };
 #define TR_SYNC_OPTIONS_INIT                                                            \
 	{                                                                               \
 		sizeof(struct tr_sync_options), TR_SYNC_DILOCO, 0, 0, 0, -1, 0, -1, -1, \
-		    TR_CODEC_NONE, -1, 0, -1, -1, 0, 0, 0                               \
+		    TR_CODEC_NONE, -1, 0, -1, -1, 0, 0, 0, 0, false, 0, 0               \
 	}
 
 enum { TR_SYNC_SUMS = 8 };
@@ -112,7 +124,7 @@ struct tr_sync_work {
 };
 
 struct tr_sync_now {
-	uint64_t step;        /* inner steps done: the same at each merge on all peers */
+	uint64_t step;        /* inner steps done, of `steps` */
 	uint64_t round, view; /* under way */
 	unsigned index, contributors,
 	    peers; /* of that round, as in struct tr_round: share work by them until the next merge */
@@ -122,6 +134,7 @@ struct tr_sync_now {
 	/* This call took an outer step (at the last inner step: one of each fragment); what follows is about it (the last of them). */
 	bool merged;
 	uint64_t merged_round;
+	uint64_t merged_step; /* step of this merge, the same on all peers */
 	unsigned fragment;
 	double tokens; /* of all peers */
 	double flight_s; /* from departure to merge: what of it was not waited for was hidden behind inner steps */
@@ -130,7 +143,7 @@ struct tr_sync_now {
 	double waited_s; /* for the others and the network */
 	uint64_t bytes;  /* merged, as f32 */
 	double lr_scale; /* by which the caller multiplies its learning rate until the next merge; 1 but in HDET */
-	uint64_t reserved[3];
+	uint64_t reserved[2];
 };
 
 /* Fills in what is not given and refuses what cannot be, as tr_sync_create does; `layers`: how many different ones the tensors name. For

@@ -66,10 +66,11 @@ static tr_status allocate(struct tr_sync *s, struct tr_error *error)
 	s->delta = tr_alloc(s->group, largest * sizeof(float));
 	s->sum = tr_alloc(s->group, largest * sizeof(float));
 	s->totals = tr_alloc(s->group, SYNC_TOTALS * sizeof(double));
-	if (s->options.mode == TR_SYNC_HDET)
+	bool reports = s->options.mode == TR_SYNC_HDET || pace_decides(&s->options);
+	if (reports)
 		s->reports = tr_alloc(s->group, REPORTS_BYTES);
 	if (!s->outer || !s->momentum || !s->counters || !s->delta || !s->sum || !s->totals ||
-	    (s->options.mode == TR_SYNC_HDET && !s->reports))
+	    (reports && !s->reports))
 		return no_memory(error, (2 * all + 2 * largest) * sizeof(float));
 	if (s->options.codec != TR_CODEC_NONE && s->options.feedback > 0) {
 		s->residual = tr_alloc(s->group, all * sizeof(float));

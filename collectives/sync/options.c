@@ -1,6 +1,8 @@
 #include "collectives/sync/sync_internal.h"
 #include "common/error.h"
 
+#define SECONDS_MOST 1e6
+
 static double double_or(double value, bool given, double otherwise)
 {
 	return given ? value : otherwise;
@@ -18,7 +20,7 @@ static void complete(struct tr_sync_options *o, unsigned layers)
 	bool streaming = o->mode == TR_SYNC_STREAMING, hdet = o->mode == TR_SYNC_HDET;
 	bool average = o->mode == TR_SYNC_LOCAL_SGD || hdet;
 
-	if (o->inner_steps == 0)
+	if (o->inner_steps == 0 && !(o->inner_seconds > 0))
 		o->inner_steps = streaming ? 100 : hdet ? 1000 : 500;
 	o->outer_lr = double_or(o->outer_lr, o->outer_lr != 0, average ? 1 : streaming ? 0.4 : 0.7);
 	o->outer_momentum = double_or(o->outer_momentum, o->outer_momentum >= 0, average ? 0 : 0.9);
@@ -70,6 +72,28 @@ static tr_status check_rates(const struct tr_sync_options *o, struct tr_error *e
 	return TR_OK;
 }
 
+static tr_status check_pace(const struct tr_sync_options *o, struct tr_error *error)
+{
+	if (!(o->inner_seconds >= 0 && o->inner_seconds <= SECONDS_MOST))
+		return refuse(error, "inner_seconds", o->inner_seconds, "0 to 1e6");
+	if (!(o->grace_seconds >= 0 && o->grace_seconds <= SECONDS_MOST))
+		return refuse(error, "grace_seconds", o->grace_seconds, "0 to 1e6");
+	if (o->inner_seconds > 0 && o->inner_steps > 0)
+		return refuse(error, "inner_seconds", o->inner_seconds,
+		    "nothing beside inner_steps: one of the two");
+	if (o->inner_seconds > 0 && o->by_speed)
+		return refuse(error, "by_speed", 1,
+		    "0 (false) beside inner_seconds: one of the two");
+	if (o->inner_seconds > 0 && o->grace_seconds > 0)
+		return refuse(error, "grace_seconds", o->grace_seconds,
+		    "nothing beside inner_seconds: by time nobody is late by more than a step");
+	if (o->quorum > 0 && !(o->grace_seconds > 0))
+		return refuse(error, "quorum", o->quorum, "nothing without grace_seconds");
+	if (o->quorum > TR_GROUP_PEERS_MAX)
+		return refuse(error, "quorum", o->quorum, "at most 256 peers");
+	return TR_OK;
+}
+
 tr_status tr_sync_complete(struct tr_sync_options *o, unsigned layers, struct tr_error *error)
 {
 	if (o->mode < TR_SYNC_LOCAL_SGD || o->mode > TR_SYNC_HDET)
@@ -92,6 +116,14 @@ tr_status tr_sync_complete(struct tr_sync_options *o, unsigned layers, struct tr
 		return tr_error_set(error, TR_EINVAL,
 		    "sync.fragments: found %u, allowed: 1 to %u, since fragments are whole layers",
 		    o->fragments, most);
+	tr_status status = check_pace(o, error);
+	if (status != TR_OK)
+		return status;
+	if (o->mode == TR_SYNC_EAGER && (uint64_t)o->overlap != o->inner_steps)
+		return refuse(error, "overlap", (double)o->overlap,
+		    "inner_steps in eager mode: leave it out");
+	if (o->inner_seconds > 0)
+		return check_rates(o, error);
 	if (o->inner_steps < o->fragments)
 		return tr_error_set(error, TR_EINVAL,
 		    "sync.inner_steps: found %llu, allowed: at least one a fragment, %u",
@@ -100,8 +132,5 @@ tr_status tr_sync_complete(struct tr_sync_options *o, unsigned layers, struct tr
 		return tr_error_set(error, TR_EINVAL,
 		    "sync.overlap: found %lld, allowed: 0 to %llu, inner_steps / fragments",
 		    (long long)o->overlap, (unsigned long long)(o->inner_steps / o->fragments));
-	if (o->mode == TR_SYNC_EAGER && (uint64_t)o->overlap != o->inner_steps)
-		return refuse(error, "overlap", (double)o->overlap,
-		    "inner_steps in eager mode: leave it out");
 	return check_rates(o, error);
 }

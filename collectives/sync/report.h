@@ -9,7 +9,9 @@
 
 struct sync_report {
 	double lr_scale; /* with which it trained; negative: and its loss was not finite; 0: nobody has this place */
-	double loss; /* mean over its tokens */
+	double loss;   /* mean over its tokens */
+	double step;   /* inner steps done (pace.h) */
+	double step_s; /* how long each of the last ones took; 0: not known */
 };
 
 enum { SYNC_REPORT_NUMBERS = sizeof(struct sync_report) / sizeof(double) };

@@ -39,7 +39,10 @@ static bool in_slot(const struct tr_sync *s, size_t tensor)
 /* Between this round's take and merge this peer trains on from where its own share would bring it. */
 static bool runs_ahead(const struct tr_sync *s)
 {
-	return s->options.mode == TR_SYNC_EAGER && s->slot.take < s->slot.merge;
+	if (s->options.mode != TR_SYNC_EAGER)
+		return false;
+	return pace_decides(&s->options) ? !pace_is_final(&s->counters->agreed, s->round.round)
+	                                 : s->slot.take < s->slot.merge;
 }
 
 static void fetch(struct tr_sync *s, const float *from)
@@ -150,6 +153,18 @@ static tr_status try_commit(struct tr_sync *s, struct tr_error *error)
 	return tr_round_commit(s->group, &close, &committed, error);
 }
 
+/* From the furthest peer's take on, all count their steps on. */
+static void agree(struct tr_sync *s)
+{
+	struct pace_agreed *agreed = &s->counters->agreed;
+	struct pace_progress *p = &s->progress;
+
+	pace_agree(&s->options, s->reports, TR_GROUP_PEERS_MAX, s->round.round, agreed);
+	p->step = agreed->step + p->since_take;
+	if (s->options.steps > 0 && p->step > s->options.steps)
+		p->step = s->options.steps;
+}
+
 /* Nobody's work came in if all contributors died: then nothing is learned. */
 static void step_outer(struct tr_sync *s)
 {
@@ -167,6 +182,8 @@ static void step_outer(struct tr_sync *s)
 	s->counters->tokens += s->totals[0];
 	if (s->options.mode == TR_SYNC_HDET)
 		hdet_control(&s->options, s->reports, TR_GROUP_PEERS_MAX, s->counters->lr_base);
+	if (pace_decides(&s->options))
+		agree(s);
 	s->taken = false;
 }
 
@@ -195,9 +212,18 @@ static void choose_rate(struct tr_sync *s)
 		    hdet_factor(&s->options, s->round.round, s->round.index, s->round.contributors);
 }
 
+/* False: there is no such round. */
+static bool enter_slot(struct tr_sync *s, uint64_t round)
+{
+	if (!pace_decides(&s->options))
+		return sync_schedule_slot(&s->schedule, round, &s->slot);
+	s->slot.fragment = (unsigned)((round - 1) % s->options.fragments);
+	return !pace_is_past(&s->options, &s->counters->agreed, round);
+}
+
 static tr_status next_round(struct tr_sync *s, struct tr_error *error)
 {
-	s->finished = !sync_schedule_slot(&s->schedule, s->counters->round + 1, &s->slot);
+	s->finished = !enter_slot(s, s->counters->round + 1);
 	tr_status status = s->finished ? TR_OK : begin(s, error);
 	if (status == TR_OK)
 		choose_rate(s);
@@ -233,9 +259,16 @@ static void start_ahead(struct tr_sync *s)
 static void make_report(struct tr_sync *s)
 {
 	bool known = isfinite(s->loss);
+	struct pace_progress *p = &s->progress;
 
+	if (p->since_take > 0)
+		p->step_s = (p->worked_s > 0 ? p->worked_s : 1e-9) / (double)p->since_take;
+	p->since_take = 0;
+	p->worked_s = 0;
 	s->report = (struct sync_report){ .lr_scale = known ? s->lr_scale : -s->lr_scale,
-		.loss = known && s->given[0] > 0 ? s->loss / s->given[0] : 0 };
+		.loss = known && s->given[0] > 0 ? s->loss / s->given[0] : 0,
+		.step = (double)p->step,
+		.step_s = p->step_s };
 }
 
 static tr_status take(struct tr_sync *s, struct tr_error *error)
@@ -273,6 +306,7 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 	now->merged = true;
 	now->merged_round = s->round.round;
 	now->fragment = s->slot.fragment;
+	now->merged_step = pace_decides(&s->options) ? s->counters->agreed.step : s->progress.step;
 	now->tokens = s->totals[0];
 	for (unsigned i = 0; i < TR_SYNC_SUMS; i++)
 		now->sums[i] += s->totals[2 + i];
@@ -286,12 +320,17 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 
 static bool due(const struct tr_sync *s)
 {
-	return !s->finished && s->step >= (s->taken ? s->slot.merge : s->slot.take);
+	const struct pace_agreed *agreed = &s->counters->agreed;
+
+	if (!s->finished && pace_decides(&s->options))
+		return s->taken ? pace_merges(&s->options, agreed, &s->progress, s->round.round)
+		                : pace_takes(&s->options, agreed, &s->progress, s->round.round);
+	return !s->finished && s->progress.step >= (s->taken ? s->slot.merge : s->slot.take);
 }
 
 static void tell(const struct tr_sync *s, struct tr_sync_now *now)
 {
-	now->step = s->step;
+	now->step = s->progress.step;
 	now->round = s->round.round;
 	now->view = s->round.view;
 	now->index = s->round.index;
@@ -313,9 +352,11 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 		    "initialise the struct");
 	if (s->finished || !(work->tokens > 0))
 		return tr_error_set(error, TR_EINVAL, "sync: step %llu: %s",
-		    (unsigned long long)s->step,
+		    (unsigned long long)s->progress.step,
 		    s->finished ? "all steps are done" : "tokens: allowed: more than 0");
-	s->step++;
+	s->progress.step++;
+	s->progress.since_take++;
+	s->progress.worked_s += monotonic_s() - s->resumed_s;
 	for (unsigned f = 0; f < s->options.fragments; f++)
 		s->tokens[f] += work->tokens;
 	s->samples += work->samples;
@@ -327,6 +368,7 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 	while (status == TR_OK && due(s))
 		status = s->taken ? merge(s, now, error) : take(s, error);
 	tell(s, now);
+	s->resumed_s = monotonic_s();
 	return status;
 }
 
@@ -345,13 +387,28 @@ static tr_status sit_out(struct tr_sync *s, struct tr_error *error)
 	return next_round(s, error);
 }
 
+/* Where training is by the round's number; if that depends on how fast the peers are, by the state, so a joiner needs it first. */
+static tr_status begin_first(struct tr_sync *s, struct tr_error *error)
+{
+	tr_status status = begin(s, error);
+
+	while (status == TR_OK && s->round.receive_state && pace_decides(&s->options)) {
+		status = tr_state_receive(s->group, error);
+		if (status == TR_OK)
+			s->round.receive_state = false;
+		else if (status == TR_ERESTART)
+			status = begin(s, error);
+	}
+	return status;
+}
+
 tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *error)
 {
 	struct sync_slot before;
 
 	memset(now, 0, sizeof(*now));
-	tr_status status = begin(s, error);
-	if (status == TR_OK && !sync_schedule_slot(&s->schedule, s->round.round, &s->slot)) {
+	tr_status status = begin_first(s, error);
+	if (status == TR_OK && !enter_slot(s, s->round.round)) {
 		s->finished = true;
 		now->after = s->round;
 	}
@@ -359,13 +416,16 @@ tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *er
 		status = sit_out(s, error);
 	if (status != TR_OK)
 		return status;
-	if (sync_schedule_slot(&s->schedule, s->counters->round, &before))
-		s->step = before.merge;
+	if (pace_decides(&s->options))
+		s->progress.step = s->counters->agreed.step;
+	else if (sync_schedule_slot(&s->schedule, s->counters->round, &before))
+		s->progress.step = before.merge;
 	choose_rate(s);
 	if (s->start)
 		start_ahead(s);
 	else
 		fetch(s, s->outer);
 	tell(s, now);
+	s->resumed_s = monotonic_s();
 	return TR_OK;
 }

@@ -3,6 +3,7 @@
 #define TR_COLLECTIVES_SYNC_SYNC_INTERNAL_H
 
 #include "collectives/sync.h"
+#include "collectives/sync/pace.h"
 #include "collectives/sync/report.h"
 #include "collectives/sync/schedule.h"
 #include "common/limits.h"
@@ -19,9 +20,10 @@ struct sync_tensor {
 
 /* State, equal on all peers. */
 struct sync_counters {
-	uint64_t round;    /* merged */
-	double tokens;     /* of all peers, since step 0 */
-	double lr_base[2]; /* HDET: b and v */
+	uint64_t round;            /* merged */
+	double tokens;             /* of all peers, since step 0 */
+	double lr_base[2];         /* HDET: b and v */
+	struct pace_agreed agreed; /* if pace_decides */
 };
 
 struct tr_sync {
@@ -46,7 +48,8 @@ struct tr_sync {
 	struct tr_round round; /* under way */
 	struct sync_slot slot;
 	bool taken, finished;
-	uint64_t step;
+	struct pace_progress progress;
+	double resumed_s;          /* monotonic: since when the caller works */
 	double given[SYNC_TOTALS]; /* of the fragment on its way */
 	double share; /* of all tokens that were this peer's in the last merge; 0: not known */
 	double tokens[SYNC_FRAGMENTS_MAX];  /* this peer's since the fragment was taken last */

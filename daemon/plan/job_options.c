@@ -78,6 +78,19 @@ static const struct job_option rows[] = {
 	{ "sync.inner_steps", OPTION_UINT, 0, 1e9, NULL, "0", "steps",
 	    "Steps between two merges of the same parameters (H). 0: 500, streaming 100, hdet "
 	    "1000." },
+	{ "sync.inner_seconds", OPTION_DOUBLE, 0, 1e6, NULL, "0", "seconds",
+	    "Instead of `inner_steps`: each worker takes as many steps as it can in this time. 0: "
+	    "by "
+	    "steps." },
+	{ "sync.by_speed", OPTION_BOOL, 0, 0, NULL, "false", NULL,
+	    "The fastest worker takes `inner_steps`, the others fewer in proportion to their "
+	    "speeds." },
+	{ "sync.grace_seconds", OPTION_DOUBLE, 0, 1e6, NULL, "0", "seconds",
+	    "A worker that is so much later than the `quorum` merges what it has by then. 0: all "
+	    "wait "
+	    "for it." },
+	{ "sync.quorum", OPTION_UINT, 0, TR_GROUP_PEERS_MAX, NULL, "0", "workers",
+	    "So many must be done before the grace begins. 0: more than half." },
 	{ "sync.outer_lr", OPTION_DOUBLE, 0, 10, NULL, "0", NULL,
 	    "Learning rate of the outer step. 0: 0.7, streaming 0.4, local_sgd and hdet 1." },
 	{ "sync.outer_momentum", OPTION_DOUBLE, 0, 0.9999, NULL, "0", NULL,

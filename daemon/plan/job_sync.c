@@ -42,6 +42,10 @@ tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
 	o.lr_step = sync->lr_step > 0 ? sync->lr_step : -1;
 	o.lr_decay = sync->lr_decay;
 	o.lr_temperature = sync->lr_temperature;
+	o.inner_seconds = sync->inner_seconds;
+	o.by_speed = sync->by_speed;
+	o.grace_seconds = sync->grace_seconds;
+	o.quorum = sync->quorum;
 	o.seed = spec->optimizer->seed;
 	*options = o;
 	return tr_sync_complete(options, job_sync_layers(spec->model), error);

@@ -98,7 +98,8 @@ static bool on_progress(void *arg)
 	return true;
 }
 
-/* Done by the job, also before this run. */
+/* Done by the job, also before this run. Workers that go by time or speed are not at the same step; the furthest one's counts at a merge, so that
+ * no sample is trained on twice. */
 static uint64_t step_of(const struct trainer *t, const struct tr_sync_now *now)
 {
 	return t->counters->start + now->step;
@@ -184,8 +185,8 @@ static void merged(struct trainer *t, const struct tr_sync_now *now)
 		.index = now->index,
 		.contributors = now->contributors,
 		.peers = now->peers };
-	t->counters->step = step_of(t, now);
-	t->counters->samples = step_of(t, now) * t->batch;
+	t->counters->step = t->counters->start + now->merged_step;
+	t->counters->samples = t->counters->step * t->batch;
 	t->counters->tokens += (uint64_t)now->sums[SUM_TOKENS];
 	t->sums->loss_tokens = now->sums[SUM_TOKENS]; /* of all, for the speed */
 	trainer_measure_speed(t);

@@ -2,7 +2,8 @@
  * in double precision.
  *
  *	sync_peer MEMBERSHIP GROUP SIZE MODE STEPS [KEY=VALUE ...]
- *	    H, P, tau (sync.h), eta, mu, alpha, beta, codec, spread, temperature; pause_us: of an inner step; uneven=1: peers' weights differ
+ *	    H, P, tau (sync.h), eta, mu, alpha, beta, codec, spread, temperature, seconds, by_speed, grace, quorum;
+ *	    pause_us: of an inner step; uneven=1: peers' weights differ
  *
  * The problem: three layers of ELEMENTS parameters w, from w = 0; the peer of index m takes at step s the gradient
  * w - target(m, s, element) with a learning rate of 1/8; the loss is half the mean square of that. The targets are multiples of 1/64.
@@ -24,6 +25,7 @@ struct peer {
 	tr_sync *sync;
 	float w[LAYERS][ELEMENTS];
 	double pause_us, uneven;
+	uint64_t own; /* steps since the last merge */
 };
 
 static void fail(const char *what, tr_status st, const struct tr_error *error)
@@ -77,9 +79,10 @@ static void say(const struct peer *p, const struct tr_sync_now *now)
 		printf("{\"round\": %" PRIu64 ", \"step\": %" PRIu64
 		       ", \"fragment\": %u, \"tokens\": %g, \"loss\": %.17g, \"digest\": "
 		       "\"%016" PRIx64 "\", \"contributors\": %u, \"waited_s\": %g, \"flight_s\": "
-		       "%g, \"bytes\": %" PRIu64 ", \"lr_scale\": %.17g, \"lr_base\": %.17g}\n",
-		    now->merged_round, now->step, now->fragment, now->tokens, now->sums[0],
-		    digest(p), now->contributors, now->waited_s, now->flight_s, now->bytes,
+		       "%g, \"bytes\": %" PRIu64 ", \"own\": %" PRIu64
+		       ", \"lr_scale\": %.17g, \"lr_base\": %.17g}\n",
+		    now->merged_round, now->merged_step, now->fragment, now->tokens, now->sums[0],
+		    digest(p), now->contributors, now->waited_s, now->flight_s, now->bytes, p->own,
 		    now->lr_scale, tr_sync_lr_base(p->sync)[0]);
 	if (!now->finished)
 		return;
@@ -101,7 +104,8 @@ static void set(struct peer *p, struct tr_sync_options *o, const char *word)
 		double *at;
 	} doubles[] = { { "eta", &o->outer_lr }, { "mu", &o->outer_momentum },
 		{ "alpha", &o->alpha }, { "beta", &o->feedback }, { "spread", &o->lr_spread },
-		{ "temperature", &o->lr_temperature }, { "pause_us", &p->pause_us },
+		{ "temperature", &o->lr_temperature }, { "seconds", &o->inner_seconds },
+		{ "grace", &o->grace_seconds }, { "pause_us", &p->pause_us },
 		{ "uneven", &p->uneven } };
 
 	for (size_t i = 0; i < sizeof(doubles) / sizeof(doubles[0]); i++)
@@ -115,6 +119,10 @@ static void set(struct peer *p, struct tr_sync_options *o, const char *word)
 		o->fragments = (unsigned)value;
 	else if (strncmp(word, "tau=", 4) == 0)
 		o->overlap = (int64_t)value;
+	else if (strncmp(word, "by_speed=", 9) == 0)
+		o->by_speed = value > 0;
+	else if (strncmp(word, "quorum=", 7) == 0)
+		o->quorum = (unsigned)value;
 	else if (strncmp(word, "codec=", 6) == 0)
 		o->codec = (enum tr_codec)(int)value;
 	else
@@ -141,11 +149,14 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 	while (!now.finished) {
 		struct tr_sync_work did = { .tokens = p->uneven > 0 ? 1 + now.index : 1 };
 		did.loss = inner_step(p, &now);
+		p->own++;
 		did.sums[0] = now.index + 1;
 		st = tr_sync_step(p->sync, &did, &now, &error);
 		if (st != TR_OK)
 			fail("step", st, &error);
 		say(p, &now);
+		if (now.merged)
+			p->own = 0;
 	}
 	tr_sync_destroy(p->sync);
 }

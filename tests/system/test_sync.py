@@ -146,6 +146,22 @@ def hdet(order, peers, steps, H, spread, temperature, uneven=False):
     return theta, bases
 
 
+def at_own_pace(cycles, eta, mu, uneven=False):
+    """DiLoCo with peers that take different numbers of steps, cycles[c][m]: each is weighed by its tokens, all count on from the furthest."""
+    peers, count = len(cycles[0]), LAYERS * ELEMENTS
+    theta, optimizer, first = [0.0] * count, Nesterov(eta, mu), 0
+    for steps in cycles:
+        local = [list(theta) for _ in range(peers)]
+        tokens = [n * (1 + m if uneven else 1) for m, n in enumerate(steps)]
+        for m, n in enumerate(steps):
+            for step in range(first + 1, first + n + 1):
+                inner(local[m], m, step, range(count))
+        optimizer.step(theta, range(count),
+                       {e: sum(t / sum(tokens) * (theta[e] - local[m][e]) for m, t in enumerate(tokens)) for e in range(count)})
+        first += max(steps)
+    return theta, first
+
+
 def farthest(outer, reference):
     size = max(abs(x) for x in reference)
     assert size > 0.1
@@ -205,6 +221,31 @@ def test_hdet_is_the_papers(group, uneven):
     assert len({order(0, cycle) for cycle in range(len(said))}) > 1
 
 
+PACES = {"time": dict(seconds=0.15), "speed": dict(H=30, by_speed=1), "grace": dict(H=30, grace=0.01, quorum=2)}
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize("pace", PACES)
+def test_each_at_its_own_pace(group, pace, uneven):
+    """Two peers and one whose step takes ten times as long: what is merged is DiLoCo's with the steps that each really took; the slow one takes fewer
+    (by speed and with a grace: once speeds are known), and training ends at the last step."""
+    steps = 300
+    peers = [group(3, "diloco", steps, uneven=int(uneven), pause_us=pause, **PACES[pace]) for pause in (2000, 2000, 20000)]
+    for peer in peers:
+        peer.end()
+    check_alike(peers)
+    slow = peers[2]
+    own = {peer: [line["own"] for line in peer.merges()] for peer in peers}
+    first = 0 if pace == "time" else 1
+    assert sum(own[slow][first:]) * 2 < min(sum(own[peer][first:]) for peer in peers[:2]), own
+    if pace == "speed":  # but for the end, the fastest takes H
+        assert all(max(cycle) == 30 for cycle in list(zip(*own.values()))[:-1]), own
+    peers.sort(key=lambda peer: peer.said("started")[0]["index"])
+    theta, reached = at_own_pace(list(zip(*(own[peer] for peer in peers))), eta=0.7, mu=0.9, uneven=uneven)
+    assert reached == steps == peers[0].merges()[-1]["step"]
+    assert farthest(peers[0].lines[-1]["outer"], theta) < 2e-6
+
+
 @pytest.mark.parametrize("codec,limit", [(2, 0.005), (3, 0.15), (5, 0.3)])
 def test_coded_peers_agree(group, codec, limit):
     """int8, int4, int2 with error feedback: lossy, and yet the same on all peers."""
@@ -216,10 +257,15 @@ def test_coded_peers_agree(group, codec, limit):
     assert 0 < difference < limit
 
 
-@pytest.mark.parametrize("mode,codec", [*((mode, 0) for mode in CASES), ("streaming", 5), ("hdet", 0)])
-def test_death_and_join(group, mode, codec):
+DEATHS = [*((mode, options) for mode, (options, _) in CASES.items()), ("streaming", dict(H=9, P=3, tau=2, codec=5)), ("hdet", dict(H=6)),
+          ("diloco", dict(seconds=0.03)), ("streaming", dict(seconds=0.1, P=3, tau=2)), ("eager", dict(seconds=0.03, eta=0.5)),
+          ("streaming", dict(H=9, P=3, tau=2, by_speed=1, grace=0.01))]
+
+
+@pytest.mark.parametrize("mode,options", DEATHS, ids=lambda value: value if isinstance(value, str) else "-".join(value))
+def test_death_and_join(group, mode, options):
     """One of four is killed in mid training, another comes; those who are there at the end agree on every merge. int2 has error feedback."""
-    options = dict(CASES[mode][0] if mode in CASES else dict(H=6), pause_us=4000, codec=codec)
+    options = dict(options, pause_us=4000)
     peers = [group(4, mode, 700, **options) for _ in range(4)]
     wait_for(lambda: len(peers[0].merges()) >= 10, "ten merges")
     peers[3].process.send_signal(signal.SIGKILL)

@@ -21,6 +21,11 @@ static struct tr_sync_options hdet(void)
 	return o;
 }
 
+static struct sync_report report(double lr_scale, double loss)
+{
+	return (struct sync_report){ .lr_scale = lr_scale, .loss = loss };
+}
+
 /* arXiv 2604.24708 and its reference code. */
 static void defaults_are_the_papers(void **state)
 {
@@ -125,9 +130,8 @@ static void control_is_the_papers(void **state)
 		unsigned peers = 2 + (unsigned)(round % 5);
 		memset(reports, 0, sizeof(reports));
 		for (unsigned i = 0; i < peers; i++)
-			reports[i] = (struct sync_report){ base[0] *
-				    hdet_factor(&o, round, i, peers),
-				2 + 0.1 * rng_unit(rng_key(1, round, i), 0, 0) };
+			reports[i] = report(base[0] * hdet_factor(&o, round, i, peers),
+			    2 + 0.1 * rng_unit(rng_key(1, round, i), 0, 0));
 		reference(&o, reports, peers, expected);
 		hdet_control(&o, reports, 8, base);
 		assert_true(
@@ -143,7 +147,7 @@ static void base_follows_the_best(void **state)
 	struct tr_sync_options o = hdet();
 	double base[2] = { 1, 0 };
 
-	struct sync_report reports[4] = { { 0.9, 1.0 }, { 1.1, 0.5 } };
+	struct sync_report reports[4] = { report(0.9, 1), report(1.1, 0.5) };
 	hdet_control(&o, reports, 4, base);
 	assert_true(base[0] > 1.004 && base[0] < 1.006); /* 0.5 * 0.1 * 0.1 */
 	base[0] = 1;
@@ -158,8 +162,8 @@ static void base_follows_the_best(void **state)
 	hdet_control(&o, reports + 2, 2, base);
 	assert_memory_equal(base, before, sizeof(before));
 	for (unsigned i = 0; i < 10000; i++) {
-		reports[0] = (struct sync_report){ base[0] * 0.9, 0 };
-		reports[1] = (struct sync_report){ base[0] * 1.1, 1 };
+		reports[0] = report(base[0] * 0.9, 0);
+		reports[1] = report(base[0] * 1.1, 1);
 		hdet_control(&o, reports, 2, base);
 		assert_true(base[0] >= 1.0 / 64);
 	}

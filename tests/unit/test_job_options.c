@@ -224,7 +224,20 @@ static void test_whole_refused(void **state)
 	    "sync.mode: found ddp with settings of the other modes, allowed: local_sgd or diloco "
 	    "or streaming or eager or hdet, or none of inner_steps, outer_lr, outer_momentum, "
 	    "fragments, "
-	    "overlap, alpha, codec, feedback and those that begin with lr_");
+	    "overlap, alpha, codec, feedback, inner_seconds, by_speed, grace_seconds, quorum and "
+	    "those that begin with lr_");
+
+	spec = good();
+	set_good(spec, "sync.mode", "diloco");
+	set_good(spec, "sync.inner_seconds", "30");
+	set_good(spec, "sync.by_speed", "true");
+	refused(spec,
+	    "sync.by_speed: found 1, allowed: 0 (false) beside inner_seconds: one of the two");
+
+	spec = good();
+	set_good(spec, "sync.mode", "diloco");
+	set_good(spec, "sync.quorum", "2");
+	refused(spec, "sync.quorum: found 2, allowed: nothing without grace_seconds");
 
 	spec = good();
 	set_good(spec, "sync.mode", "diloco");
