@@ -1,5 +1,5 @@
-/* What is on the way of an op that gives its senders no results: a reduce-scatter. A fast sender must not fill the memory of a peer
- * that waits for a slow one.
+/* How ops begin. What is on the way of one that gives its senders no results, a reduce-scatter: a fast sender must not fill the memory of
+ * a peer that waits for a slow one. And by which algorithm each goes where the library chooses.
  */
 #include "tests/unit/group_pump.h"
 
@@ -77,10 +77,74 @@ static void nobody_runs_ahead_of_the_slowest(void **state)
 			slow_one((Traind__Peer__Algorithm)algorithm, deterministic != 0);
 }
 
+/* ---- the choice ---- */
+
+#define LARGE (1u << 20)
+
+static int32_t values[N][LARGE];
+
+/* Everybody sends the op's first segment to everybody. */
+static bool went_at_once(const struct pump *pump, unsigned tag)
+{
+	char words[32];
+	for (unsigned from = 1; from <= N; from++)
+		for (unsigned to = 1; to <= N; to++) {
+			(void)snprintf(words, sizeof(words), "%u>%u sum %u.0 ", from, to, tag);
+			if (from != to && strstr(pump->trace, words) == NULL)
+				return false;
+		}
+	return true;
+}
+
+static void one_more(struct pump *pump, uint32_t tag, uint64_t count, bool at_once)
+{
+	const struct group_submit op = { .count = count, .dtype = TR_I32, .reduce = TR_SUM };
+	enum tr_algorithm chosen;
+	char why[400];
+	for (unsigned i = 0; i < N; i++) {
+		assert_int_equal(group_core_explain(pump->members[i].core, &op, &chosen, why,
+		                     sizeof(why)),
+		    TR_OK);
+		assert_int_equal(chosen == TR_ONE_SHOT, at_once);
+		for (uint64_t e = 0; e < count; e++)
+			values[i][e] = (int32_t)(e * (i + 1));
+	}
+	for (unsigned i = 0; i < N; i++)
+		assert_int_equal(pump_submit(pump, i, tag, values[i], count, TR_I32, TR_SUM), TR_OK);
+	pump_run(pump);
+	assert_int_equal(went_at_once(pump, tag), at_once);
+	for (unsigned i = 0; i < N; i++)
+		for (uint64_t e = 0; e < count; e++)
+			assert_int_equal(values[i][e], 6 * e);
+}
+
+static void auto_chooses_for_each_size(void **state)
+{
+	(void)state;
+	struct pump *pump = pump_create(N);
+	struct pump_view view = pump_first_view(pump);
+	view.segment_bytes = 256u << 10;
+	pump_ready_all(pump);
+	pump_install(pump, &view);
+	for (unsigned i = 0; i < N; i++)
+		assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
+	one_more(pump, 1, 1, true);
+	one_more(pump, 2, 1, true);
+	one_more(pump, 3, LARGE, false);
+	one_more(pump, 4, 1, true);
+	for (unsigned i = 0; i < N; i++)
+		assert_int_equal(pump_close(pump, i, 0, 0), TR_OK);
+	pump_run(pump);
+	for (unsigned i = 0; i < N; i++)
+		assert_int_equal(pump->members[i].status, TR_OK);
+	pump_destroy(pump);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nobody_runs_ahead_of_the_slowest),
+		cmocka_unit_test(auto_chooses_for_each_size),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
