@@ -64,6 +64,8 @@ void hdet_control(const struct tr_sync_options *o, const struct sync_report *rep
 		scales += scale;
 		peers++;
 	}
+	if (!isfinite(weighted / weights) || !isfinite(scales))
+		return;
 	base[1] = o->lr_momentum * base[1] +
 	    (1 - o->lr_momentum) * (weighted / weights - scales / peers);
 	base[0] = base[0] * (1 - o->lr_decay) + o->lr_step * base[1];

@@ -2,6 +2,8 @@
 
 #include "common/limits.h"
 
+#define STEPS_MOST 9e15 /* what a double counts one by one */
+
 bool pace_decides(const struct tr_sync_options *o)
 {
 	return o->inner_seconds > 0 || o->by_speed || o->grace_seconds > 0;
@@ -9,7 +11,7 @@ bool pace_decides(const struct tr_sync_options *o)
 
 uint64_t pace_quota(const struct tr_sync_options *o, const struct pace_agreed *agreed, double step_s)
 {
-	if (step_s <= 0)
+	if (!(step_s > 0))
 		step_s = agreed->slowest_s;
 	if (!o->by_speed || step_s <= 0 || step_s <= agreed->fastest_s)
 		return o->inner_steps;
@@ -46,7 +48,7 @@ void pace_agree(const struct tr_sync_options *o, const struct sync_report *repor
 
 	for (size_t i = 0; i < count; i++) {
 		double step_s = reports[i].step_s;
-		if (reports[i].step > (double)agreed->step)
+		if (reports[i].step > (double)agreed->step && reports[i].step < STEPS_MOST)
 			agreed->step = (uint64_t)reports[i].step;
 		if (step_s > 0 && (fastest_s == 0 || step_s < fastest_s))
 			fastest_s = step_s;

@@ -1,4 +1,8 @@
 """Native jobs that talk rarely (sync.mode other than ddp) on real daemons: the example files at small size; a death and a join."""
+import json
+import math
+import struct
+
 import pytest
 
 from harness import Cluster, trainctl
@@ -53,3 +57,17 @@ def test_death_and_join(tmp_path, text, mode, settings):  # noqa: F811
         assert "enters" in cluster.events(done) and "was lost" in cluster.events(done)
     rows = metrics(run)
     assert rows[steps]["contributors"] == 3 and rows[steps]["loss"] < rows[min(rows)]["loss"]
+
+
+def test_base_rate_goes_on_from_a_checkpoint(tmp_path, text):  # noqa: F811
+    """hdet whose base decays fast: its checkpoint of step 20 holds the base after four merges, from which another job goes on."""
+    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        cluster.wait_job(cluster.submit(rare("hdet", text, tmp_path / "run", 2, 40, "replay", 20, inner_steps=5, lr_decay=0.5)), "DONE")
+        held = json.loads((tmp_path / "run" / "step-00000020" / "manifest.json").read_text())
+        base = struct.unpack("<d", struct.pack("<Q", held["lr_base_bits"]))[0]
+        assert base == pytest.approx(1 / 16, rel=0.5)
+        spec = rare("hdet", text, tmp_path / "resumed", 2, 40, "replay", 0, tmp_path / "run" / "step-00000020", inner_steps=5)
+        cluster.wait_job(cluster.submit(spec), "DONE")
+    rows = metrics(tmp_path / "resumed")
+    lr = 1e-3 * (1 + math.cos(math.pi * (25 - 5) / (40 - 5))) / 2
+    assert min(rows) == 25 and rows[25]["lr"] == pytest.approx(lr * base, rel=0.1)

@@ -169,6 +169,25 @@ static void base_follows_the_best(void **state)
 	}
 }
 
+/* What another peer says is only numbers: the base stays one. */
+static void wild_reports_do_no_harm(void **state)
+{
+	(void)state;
+	const double wild[] = { -1, 0, 1e300, -1e300, INFINITY, -INFINITY, NAN, 5e-324 };
+	enum { WILD = sizeof(wild) / sizeof(wild[0]) };
+	struct tr_sync_options o = hdet();
+
+	for (unsigned i = 0; i < WILD * WILD; i++) {
+		struct sync_report reports[2] = { report(1.1, 2),
+			report(wild[i % WILD], wild[i / WILD]) };
+		double base[2] = { 1, 0 };
+		hdet_control(&o, reports, 2, base);
+		assert_true(base[0] >= 1.0 / 64 && base[0] <= 64 && isfinite(base[1]));
+		hdet_control(&o, reports, 1, base);
+		assert_true(base[0] >= 1.0 / 64 && base[0] <= 64 && isfinite(base[1]));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -178,6 +197,7 @@ int main(void)
 		cmocka_unit_test(exp_is_exp),
 		cmocka_unit_test(control_is_the_papers),
 		cmocka_unit_test(base_follows_the_best),
+		cmocka_unit_test(wild_reports_do_no_harm),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

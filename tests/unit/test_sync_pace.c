@@ -1,5 +1,6 @@
 /* Peers of different speed, simulated on a clock of the test's own: they come to the merges together by time and by speed, a straggler is not waited for
  * beyond its grace, all draw the same conclusions, and training ends at the last step. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -234,6 +235,30 @@ static void a_straggler_gives_what_it_has(void **state)
 	}
 }
 
+/* What another peer says is only numbers. */
+static void wild_reports_do_no_harm(void **state)
+{
+	(void)state;
+	const double wild[] = { -1, 0, 1e300, INFINITY, -INFINITY, NAN, 5e-324 };
+	enum { WILD = sizeof(wild) / sizeof(wild[0]) };
+	struct tr_sync_options o = options(TR_SYNC_DILOCO);
+
+	o.by_speed = true;
+	o.grace_seconds = 1;
+	o = completed(o);
+	for (unsigned i = 0; i < WILD * WILD; i++) {
+		struct sync_report reports[2] = { { .lr_scale = 1, .step = 7, .step_s = 0.5 },
+			{ .lr_scale = 1, .step = wild[i % WILD], .step_s = wild[i / WILD] } };
+		struct pace_agreed agreed = { .step = 3 };
+		pace_agree(&o, reports, 2, 1, &agreed);
+		assert_int_equal(agreed.step, 7);
+		for (unsigned j = 0; j < WILD; j++) {
+			uint64_t quota = pace_quota(&o, &agreed, wild[j]);
+			assert_true(quota >= 1 && quota <= o.inner_steps);
+		}
+	}
+}
+
 static void options_that_cannot_be_are_named(void **state)
 {
 	(void)state;
@@ -272,6 +297,7 @@ int main(void)
 		cmocka_unit_test(a_hiccup_is_waited_for_once),
 		cmocka_unit_test(by_speed_the_fastest_takes_h),
 		cmocka_unit_test(a_straggler_gives_what_it_has),
+		cmocka_unit_test(wild_reports_do_no_harm),
 		cmocka_unit_test(options_that_cannot_be_are_named),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
