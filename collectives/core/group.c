@@ -163,9 +163,16 @@ static void group_advance(struct group_core *core)
 	}
 	if (core->parked && core->moved) {
 		core->parked = false;
+		ahead_offer_all(core);
 		emit(core, GROUP_DO_RETRY);
+	} else if (core->parked && core->made) {
+		struct group_action *action = emit(core, GROUP_DO_RETRY);
+		action->one_op = true;
+		action->tag = core->made_tag;
+		action->round = core->round;
 	}
 	core->moved = false;
+	core->made = false;
 }
 
 /* Actions move while the array grows: point into them at the end. */

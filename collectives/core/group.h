@@ -121,6 +121,7 @@ struct group_event {
 			/* The payload stays as it is until this round is decided or the view freezes: memory of a peer's caller
 			 * that we map. It may be kept by pointer. */
 			bool stable;
+			bool again; /* it is offered after a GROUP_DO_RETRY of its op */
 		} segment;
 		const Traind__Peer__Vote *vote;
 		const Traind__Peer__Commit *commit;
@@ -156,7 +157,8 @@ enum group_action_kind {
 	GROUP_DO_STATE_ASK,
 	/* .status, .reason: this member cannot go on (mismatch). Tell memberd, again after a reconnect. */
 	GROUP_DO_FAIL,
-	GROUP_DO_RETRY, /* parked segments (TR_EAGAIN) may be offered again */
+	/* Parked segments (TR_EAGAIN) may be offered again: all, or if .one_op those of op .tag of .round, as `again`. */
+	GROUP_DO_RETRY,
 };
 
 struct group_action {
@@ -164,7 +166,7 @@ struct group_action {
 	uint64_t to;
 	uint64_t round;
 	uint32_t tag;
-	bool digests_only;
+	bool digests_only, one_op;
 	tr_status status;
 	struct tr_round round_info;
 	struct segment_header header; /* SEND_SEGMENT */

@@ -146,8 +146,10 @@ struct group_core {
 	struct group_actions *actions; /* of the step under way */
 	struct group_action scratch;   /* takes an action that found no memory */
 	tr_status status;              /* TR_ENOMEM: something of this step was lost */
-	bool parked;             /* some segment was answered TR_EAGAIN since the last RETRY */
-	bool moved;              /* something changed that may unpark it */
+	bool parked; /* some segment was answered TR_EAGAIN since the last RETRY of all */
+	bool moved;  /* something changed that may unpark any */
+	bool made;   /* an op, which may unpark its own */
+	uint32_t made_tag;
 	struct tr_error failure; /* ROUND_FAILED */
 	struct group_core_counters counters;
 };
@@ -260,7 +262,11 @@ uint64_t wait_deadline_us(const struct group_core *core);
 bool ahead_keeps(struct group_core *core, struct op *op, uint32_t segment, unsigned to,
     const struct path_frame *frame);
 void ahead_start(struct group_core *core, struct op *op); /* before its first frame in a view */
-void ahead_offered(struct group_core *core, unsigned from, const struct segment_header *header);
+/* A segment of this attempt was offered. `op`: NULL: it is parked. `again`: as in group_event. */
+void ahead_offered(struct group_core *core, unsigned from, const struct segment_header *header,
+    const struct op *op, bool again);
+void ahead_offer_all(
+    struct group_core *core); /* what is parked will be offered, and counted, anew */
 tr_status ahead_word_got(struct group_core *core, uint64_t from,
     const Traind__Peer__Submitted *word, struct tr_error *error);
 void ahead_advance(struct group_core *core); /* says what it is time to say */

@@ -465,12 +465,12 @@ tr_status path_segment(struct group_core *core, const struct group_event *event,
 		    header->round);
 	if (header->kind == SEGMENT_AWAITED)
 		return wait_asked(core, who, header, error);
-	ahead_offered(core, who, header);
 	struct op *op = round_op(core, header->tag);
 	if (!op && core->state == ROUND_CLOSED) {
 		(void)path_compare(core, event->from, NULL, header);
 		return TR_OK;
 	}
+	ahead_offered(core, who, header, op, event->segment.again);
 	if (!op) {
 		core->parked = true;
 		return TR_EAGAIN;

@@ -204,7 +204,8 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
 		op_destroy(op, &core->pool);
 		return tr_error_set(error, st, "out of memory for op %u", event->submit.tag);
 	}
-	core->moved = true;
+	core->made = true;
+	core->made_tag = op->tag;
 	if (core->proposal != 0 || core->stuck)
 		return TR_OK; /* the install starts it */
 	ahead_start(core, op);

@@ -129,6 +129,11 @@ struct posted_event {
 	char reason[256];
 };
 
+#define HELD_LISTS 256
+struct held_list {
+	struct held_frame *first, *last;
+};
+
 struct member {
 	struct engine *engine;
 	struct member *next;
@@ -183,7 +188,9 @@ struct member {
 	uint64_t links_made; /* their names */
 	struct inbound *inbound;
 	struct inbound_link *inbound_links;
-	struct held_frame *held, **held_tail;
+	struct held_list held[HELD_LISTS], held_due; /* by op; those that were asked for */
+	size_t held_count;                           /* in all of them */
+	bool held_retry_all;
 	struct held_source *held_sources;
 	struct state_send *state_sends;
 	struct state_receive *state_receive;
@@ -316,12 +323,13 @@ void held_stop(struct member *member);
 tr_status held_keep(struct member *member, uint64_t from, const struct lane *lane,
     const struct lane_frame *frame, struct tr_error *error);
 bool held_offer(struct member *member); /* now, if there is something to retry; true: there was */
-void held_retry(struct member *member); /* in the loop's next turn */
+/* What a GROUP_DO_RETRY asks for: in the loop's next turn. */
+void held_retry(struct member *member, const struct group_action *retry);
 /* Drops those of a view that has not come for too long, and closes the connections of their senders. For `late_ms` we stood still. */
 void held_judge(struct member *member, uint64_t now_ms, uint64_t late_ms);
-/* One segment's frame into the core, which takes its staging; TR_EAGAIN: not now, nothing was taken. */
+/* One segment's frame into the core, which takes its staging; TR_EAGAIN: not now, nothing was taken. `again`: as in group_event. */
 tr_status inbound_segment(struct member *member, uint64_t from, const struct lane_frame *frame,
-    struct tr_error *error);
+    bool again, struct tr_error *error);
 void inbound_close_from(struct member *member, uint64_t from, const char *reason);
 
 /* ---- state_send.c, state_receive.c ---- */

@@ -2,6 +2,9 @@
  * installed yet. They are kept aside, so that those behind them on the connection are not held up: what our caller waits for may be
  * one of these. Members see to it that few come (core/ahead.c): TR_AHEAD_BYTES and a frame of each other one. Who sends more
  * than TR_HELD_BYTES_MAX loses its connection. What is left of a view that its sender has left counts no more: nobody needs it.
+ *
+ * They lie by their op's tag, so that an op that is submitted costs what came of it, however much came of others: a caller may submit
+ * thousands of small ones, one after the other.
  */
 #include "collectives/engine/engine_internal.h"
 
@@ -9,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/bytes.h"
+#include "proto/segment.h"
 
 /* What is kept of one member's newest view. */
 struct held_source {
@@ -21,7 +24,8 @@ struct held_source {
 struct held_frame {
 	struct held_frame *next;
 	struct held_source *source;
-	uint64_t view;
+	uint64_t view, round;
+	uint32_t tag;
 	struct lane_frame
 	    frame; /* staging and what is stable are kept as they are; the rest is copied into `head` */
 	struct shm_import *import; /* in which a stable body lies */
@@ -32,12 +36,39 @@ struct held_frame {
 
 static void on_retry(uv_idle_t *retry);
 
-static void held_append(struct member *member, struct held_frame *frame)
+static void list_append(struct held_list *list, struct held_frame *frame)
 {
 	frame->next = NULL;
-	*member->held_tail = frame;
-	member->held_tail = &frame->next;
+	*(list->last != NULL ? &list->last->next : &list->first) = frame;
+	list->last = frame;
+}
+
+static struct held_frame *list_take(struct held_list *list)
+{
+	struct held_frame *frame = list->first;
+	list->first = frame->next;
+	if (list->first == NULL)
+		list->last = NULL;
+	return frame;
+}
+
+static struct held_list *list_of(struct member *member, uint32_t tag)
+{
+	return &member->held[tag % HELD_LISTS];
+}
+
+static void held_append(struct member *member, struct held_frame *frame)
+{
+	list_append(list_of(member, frame->tag), frame);
 	frame->source->bytes += frame->bytes;
+	member->held_count++;
+}
+
+/* Out of its list already. */
+static void held_taken(struct member *member, struct held_frame *frame)
+{
+	frame->source->bytes -= frame->bytes;
+	member->held_count--;
 }
 
 static void held_free(struct held_frame *frame)
@@ -70,24 +101,31 @@ static void drop(struct member *member, struct held_frame *frame)
 	held_free(frame);
 }
 
+static void forget_of(struct member *member, struct held_list *list,
+    const struct held_source *source)
+{
+	struct held_list kept = { NULL, NULL };
+	while (list->first != NULL) {
+		struct held_frame *frame = list_take(list);
+		if (frame->source != source) {
+			list_append(&kept, frame);
+			continue;
+		}
+		held_taken(member, frame);
+		drop(member, frame);
+	}
+	*list = kept;
+}
+
 /* The source is in a newer view: what it sent in those before is of no use. */
 static void forget_views_before(struct member *member, struct held_source *source, uint64_t view)
 {
-	struct held_frame **at = &member->held;
 	if (view <= source->view)
 		return;
-	while (*at != NULL) {
-		struct held_frame *frame = *at;
-		if (frame->source == source) {
-			*at = frame->next;
-			drop(member, frame);
-		} else {
-			at = &frame->next;
-		}
-	}
-	member->held_tail = at;
+	for (size_t i = 0; source->bytes > 0 && i < HELD_LISTS; i++)
+		forget_of(member, &member->held[i], source);
+	forget_of(member, &member->held_due, source);
 	source->view = view;
-	source->bytes = 0;
 }
 
 tr_status held_keep(struct member *member, uint64_t from, const struct lane *lane,
@@ -96,13 +134,16 @@ tr_status held_keep(struct member *member, uint64_t from, const struct lane *lan
 	bool whole = frame->body == NULL || frame->place != NULL || frame->stable;
 	size_t bytes = frame->head_bytes + frame->body_bytes;
 	size_t copied = frame->head_bytes + (whole ? 0 : frame->body_bytes);
-	uint64_t view = bytes_get_u64(frame->head);
+	struct segment_header header;
+	tr_status st = segment_header_get(frame->head, bytes, &header, error);
+	if (st != TR_OK)
+		return st;
 	struct held_source *source = source_of(member, from);
 	struct held_frame *held = source == NULL ? NULL : malloc(sizeof(*held) + copied);
 	if (held == NULL)
 		return TR_EAGAIN;
-	forget_views_before(member, source, view);
-	if (view < source->view) { /* it has left that view */
+	forget_views_before(member, source, header.view);
+	if (header.view < source->view) { /* it has left that view */
 		free(held);
 		if (frame->place != NULL)
 			group_buffer_release(member->core, frame->place);
@@ -116,7 +157,9 @@ tr_status held_keep(struct member *member, uint64_t from, const struct lane *lan
 		    from, TR_HELD_BYTES_MAX, member->peer);
 	}
 	held->source = source;
-	held->view = view;
+	held->view = header.view;
+	held->round = header.round;
+	held->tag = header.tag;
 	held->bytes = bytes;
 	held->looked_ms = 0;
 	held->import = frame->stable ? shm_hub_import(lane) : NULL;
@@ -133,38 +176,59 @@ tr_status held_keep(struct member *member, uint64_t from, const struct lane *lan
 	return TR_OK;
 }
 
-static struct held_frame *take_all(struct member *member)
+static struct held_list take_all(struct member *member)
 {
-	struct held_frame *all = member->held;
-	member->held = NULL;
-	member->held_tail = &member->held;
-	for (struct held_source *source = member->held_sources; source != NULL;
-	     source = source->next)
-		source->bytes = 0;
+	struct held_list all = { NULL, NULL };
+	for (size_t i = 0; member->held_count > 0 && i < HELD_LISTS; i++)
+		while (member->held[i].first != NULL) {
+			struct held_frame *frame = list_take(&member->held[i]);
+			held_taken(member, frame);
+			list_append(&all, frame);
+		}
 	return all;
 }
 
-/* Takes all out and puts back what the core still cannot take, in order. */
-static void offer(struct member *member)
+/* Puts back what the core still cannot take, in order. Its steps may hold others meanwhile. */
+static void offer(struct member *member, struct held_list list, bool again)
 {
-	struct held_frame *frame = take_all(member);
-	while (frame != NULL) {
-		struct held_frame *next = frame->next;
+	while (list.first != NULL) {
+		struct held_frame *frame = list_take(&list);
 		struct tr_error error;
 		tr_error_clear(&error);
-		tr_status st = inbound_segment(member, frame->source->from, &frame->frame, &error);
+		tr_status st = inbound_segment(member, frame->source->from, &frame->frame, again,
+		    &error);
 		if (st == TR_EAGAIN) {
 			held_append(member, frame);
-		} else {
-			if (st != TR_OK)
-				inbound_close_from(member, frame->source->from, error.text);
-			else if (frame->import != NULL && !member->over) /* the core may read it */
-				member_keep_import(member, frame->source->from,
-				    shm_import_hold(frame->import));
-			held_free(frame);
+			continue;
 		}
-		frame = next;
+		if (st != TR_OK)
+			inbound_close_from(member, frame->source->from, error.text);
+		else if (frame->import != NULL && !member->over) /* the core may read it */
+			member_keep_import(member, frame->source->from,
+			    shm_import_hold(frame->import));
+		held_free(frame);
 	}
+}
+
+/* Moves those of that op to those that are due. */
+static void find_due(struct member *member, uint64_t round, uint32_t tag)
+{
+	struct held_list *list = list_of(member, tag), kept = { NULL, NULL };
+	while (list->first != NULL) {
+		struct held_frame *frame = list_take(list);
+		bool due = frame->tag == tag && frame->round == round;
+		list_append(due ? &member->held_due : &kept, frame);
+	}
+	*list = kept;
+}
+
+static struct held_list take_due(struct member *member)
+{
+	struct held_list due = member->held_due;
+	member->held_due = (struct held_list){ NULL, NULL };
+	for (struct held_frame *frame = due.first; frame != NULL; frame = frame->next)
+		held_taken(member, frame);
+	return due;
 }
 
 static bool too_old(const struct member *member, struct held_frame *frame, uint64_t now_ms,
@@ -175,12 +239,27 @@ static bool too_old(const struct member *member, struct held_frame *frame, uint6
 	return coming && now_ms >= frame->looked_ms + TR_HELD_VIEW_MS;
 }
 
+/* Of whom nothing is held nothing need be known. */
+static void forget_sources(struct member *member)
+{
+	struct held_source **at = &member->held_sources;
+	while (*at != NULL) {
+		struct held_source *source = *at;
+		if (source->bytes > 0) {
+			at = &source->next;
+			continue;
+		}
+		*at = source->next;
+		free(source);
+	}
+}
+
 /* Whoever has that view sees its link break, and asks for another one. */
 void held_judge(struct member *member, uint64_t now_ms, uint64_t late_ms)
 {
-	struct held_frame *frame = take_all(member);
-	while (frame != NULL) {
-		struct held_frame *next = frame->next;
+	struct held_list all = take_all(member);
+	while (all.first != NULL) {
+		struct held_frame *frame = list_take(&all);
 		if (!too_old(member, frame, now_ms, late_ms)) {
 			held_append(member, frame);
 		} else {
@@ -188,8 +267,8 @@ void held_judge(struct member *member, uint64_t now_ms, uint64_t late_ms)
 			    "its frames are of a view that has not come");
 			drop(member, frame);
 		}
-		frame = next;
 	}
+	forget_sources(member);
 }
 
 bool held_offer(struct member *member)
@@ -197,7 +276,11 @@ bool held_offer(struct member *member)
 	if (!uv_is_active((uv_handle_t *)&member->retry))
 		return false;
 	(void)uv_idle_stop(&member->retry);
-	offer(member);
+	bool all = member->held_retry_all;
+	member->held_retry_all = false;
+	offer(member, take_due(member), true);
+	if (all)
+		offer(member, take_all(member), false);
 	return true;
 }
 
@@ -206,9 +289,15 @@ static void on_retry(uv_idle_t *retry)
 	(void)held_offer(retry->data);
 }
 
-void held_retry(struct member *member)
+void held_retry(struct member *member, const struct group_action *retry)
 {
-	if (member->held != NULL)
+	if (member->held_count == 0)
+		return;
+	if (retry->one_op)
+		find_due(member, retry->round, retry->tag);
+	else
+		member->held_retry_all = true;
+	if (member->held_retry_all || member->held_due.first != NULL)
 		(void)uv_idle_start(&member->retry, on_retry);
 }
 
@@ -219,20 +308,21 @@ static void on_handle_closed(uv_handle_t *handle)
 
 void held_start(struct member *member)
 {
-	member->held_tail = &member->held;
 	(void)uv_idle_init(&member->engine->loop, &member->retry);
 	member->retry.data = member;
 	member->holds++;
 }
 
+static void drop_all(struct member *member, struct held_list list)
+{
+	while (list.first != NULL)
+		drop(member, list_take(&list));
+}
+
 void held_stop(struct member *member)
 {
-	while (member->held != NULL) {
-		struct held_frame *next = member->held->next;
-		drop(member, member->held);
-		member->held = next;
-	}
-	member->held_tail = &member->held;
+	drop_all(member, take_due(member));
+	drop_all(member, take_all(member));
 	while (member->held_sources != NULL) {
 		struct held_source *next = member->held_sources->next;
 		free(member->held_sources);

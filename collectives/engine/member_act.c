@@ -129,7 +129,7 @@ void member_act(struct member *member, struct group_action *action)
 		fail(member, action);
 		break;
 	case GROUP_DO_RETRY:
-		held_retry(member);
+		held_retry(member, action);
 		inbound_resume_all(member);
 		break;
 	}

@@ -211,7 +211,7 @@ static void node_act(struct sim *sim, unsigned number, struct group_action *acti
 			uplink_fail(sim, number, action);
 		break;
 	case GROUP_DO_RETRY:
-		net_retry(sim, number);
+		net_retry(sim, number, action);
 		break;
 	case GROUP_DO_OP_DONE:
 		worker_op_done(sim, number, action->tag);

@@ -94,6 +94,7 @@ struct sim_message {
 	struct group_buffer *buffer;
 	struct tr_digest sent; /* of the payload when the core gave it away */
 	bool copied;
+	bool again;                 /* held, and its op was submitted since */
 	bool looked;                /* whether it comes in halves is known */
 	struct group_buffer *place; /* half of it is there */
 	char *first;                /* where that half is */
@@ -126,7 +127,7 @@ void net_send(struct sim *sim, unsigned from, struct group_action *action,
     enum sim_message_kind kind);
 void net_send_plain(struct sim *sim, unsigned from, unsigned to, struct sim_message *message);
 void net_pump(struct sim *sim, unsigned from, unsigned to, uint64_t stamp);
-void net_retry(struct sim *sim, unsigned to);
+void net_retry(struct sim *sim, unsigned to, const struct group_action *retry);
 void net_offer_held(struct sim *sim, unsigned to);
 void net_drop_sends(struct sim *sim, unsigned from);
 void net_break(struct sim *sim, unsigned from, unsigned to);
@@ -238,6 +239,7 @@ struct sim_node {
 	uint64_t tick_us;
 	struct sim_stable *stable;
 	struct sim_message *held; /* what its core could not take yet */
+	bool retry_all;           /* of it */
 	unsigned crash_after;     /* actions; 0: not planned */
 	bool crash_silently;
 	uint64_t transfer_round[SIM_NODES_MAX], transfer_chain[SIM_NODES_MAX];

@@ -387,7 +387,7 @@ static bool has_held(const struct fx *fx)
 {
 	struct engine *engine = fx->hosts[0].engine;
 	pthread_mutex_lock(&engine->turn);
-	bool has = engine_find(engine, FX_GROUP, FX_PEER(0))->held != NULL;
+	bool has = engine_find(engine, FX_GROUP, FX_PEER(0))->held_count > 0;
 	pthread_mutex_unlock(&engine->turn);
 	return has;
 }

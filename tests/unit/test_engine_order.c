@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <unistd.h>
 
+#include "collectives/engine/engine_internal.h"
 #include "tests/unit/engine_fixture.h"
 
 #define OPS    4
@@ -282,6 +283,53 @@ static void sum(const struct scene *scene, unsigned who, uint32_t tag, float *da
 	    TR_OK);
 }
 
+/* ---- many ---- */
+
+#define MANY       600
+#define STEPS_MOST 40 /* of the core, for an op: it takes a dozen */
+
+static uint64_t steps_of(const struct fx_host *host)
+{
+	pthread_mutex_lock(&host->engine->turn);
+	uint64_t steps = host->engine->steps;
+	pthread_mutex_unlock(&host->engine->turn);
+	return steps;
+}
+
+static void sum_one(const struct scene *scene, unsigned who, uint32_t tag)
+{
+	assert_int_equal(tr_allreduce(scene->groups[who], tag, scene->few[who] + tag, 1, TR_F32,
+	                     TR_SUM, TR_CONTRIBUTE, NULL),
+	    TR_OK);
+}
+
+/* What came of the others is not looked at for each op. */
+static void ops_that_come_late_cost_what_they_are(void **state)
+{
+	(void)state;
+	struct scene scene;
+	scene_begin(&scene, 2, FEW, 1000 * FX_DEADLINE_S);
+	const struct fx_host *late = &scene.fx->hosts[0]; /* the hub */
+	uint64_t before = steps_of(late);
+	for (uint32_t tag = 0; tag < MANY; tag++) {
+		scene.few[0][tag] = 1;
+		scene.few[1][tag] = (float)tag;
+		sum_one(&scene, 1, tag);
+	}
+	for (unsigned look = 0; steps_of(late) < before + MANY; look++) { /* all have come */
+		if (look == 1000 * FX_DEADLINE_S)
+			fail_msg("waited in vain: %" PRIu64 " steps", steps_of(late) - before);
+		(void)usleep(1000);
+	}
+	for (uint32_t tag = MANY; tag-- > 0;) {
+		sum_one(&scene, 0, tag);
+		assert_int_equal(tr_wait(scene.groups[0], tag, NULL), TR_OK);
+		assert_true(scene.few[0][tag] == (float)(tag + 1));
+	}
+	assert_in_range(steps_of(late) - before, MANY, STEPS_MOST * MANY);
+	scene_commit(&scene);
+}
+
 /* Each waits for what the other submits only then: coll.h forbids it, and the deadline says who is waited for. */
 static void a_mutual_wait_ends_at_the_deadline(void **state)
 {
@@ -346,6 +394,7 @@ int main(void)
 		cmocka_unit_test(an_op_is_waited_for_before_others_are_submitted),
 		cmocka_unit_test(an_op_is_waited_for_in_shared_memory),
 		cmocka_unit_test(a_slow_one_goes_backwards),
+		cmocka_unit_test(ops_that_come_late_cost_what_they_are),
 		cmocka_unit_test(a_mutual_wait_ends_at_the_deadline),
 		cmocka_unit_test(a_wait_behind_a_large_broadcast_ends),
 	};

@@ -28,8 +28,8 @@ static const char *join_fault(const Traind__Peer__JoinGroup *join)
 		return "an address must have at most 127 bytes";
 	if (join->size > TR_GROUP_PEERS_MAX)
 		return "a group has at most 256 members";
-	if (join->segment_bytes % 64 != 0 || join->segment_bytes > TR_FRAME_DATA_MAX / 2)
-		return "segment_bytes must be a multiple of 64, at most 512 KiB";
+	if (join->segment_bytes % 64 != 0 || join->segment_bytes > TR_SEGMENT_BYTES)
+		return "segment_bytes must be a multiple of 64, at most 1047552 (1023 KiB)";
 	if ((unsigned)join->policy > TRAIND__PEER__POLICY__POLICY_REPLAY ||
 	    (unsigned)join->algorithm > TRAIND__PEER__ALGORITHM__ALGORITHM_ONE_SHOT)
 		return "no such policy or algorithm";
