@@ -182,7 +182,8 @@ struct tr_round {
 	bool receive_state;
 	bool partial;   /* after commit: some contributor's data is missing somewhere (keep) */
 	unsigned peers; /* members of the view */
-	uint64_t reserved[4];
+	enum tr_policy policy; /* of the group */
+	uint64_t reserved[3];
 };
 
 /* Begins the next round (or the same one again after TR_ERESTART). Blocks until the group has a view with

@@ -2,10 +2,17 @@
  * (pseudo-gradients) and take an outer step together. Any program with buffers of f32 parameters can use it; the inner optimizer is the
  * caller's.
  *
+ *	struct tr_join_options join = TR_JOIN_OPTIONS_INIT;
+ *	join.membership = "127.0.0.1:7300";
+ *	join.name = "far";
+ *	join.size = 2;
+ *	join.policy = TR_UNIFORM;                                        // not TR_KEEP
+ *	if (tr_group_join(&join, &group, &error) != TR_OK)
+ *		die(error.text);
  *	struct tr_sync_options options = TR_SYNC_OPTIONS_INIT;
  *	options.mode = TR_SYNC_DILOCO;
  *	options.inner_steps = 500;
- *	struct tr_sync_tensor tensors[] = { { "w", w, rows * columns, 0 } };  // initial values, the same on all peers
+ *	struct tr_sync_tensor tensors[] = { { .name = "w", .data = w, .count = rows * columns } };  // initial values, the same on all peers
  *	tr_sync *sync;
  *	if (tr_sync_create(group, &options, tensors, 1, &sync, &error) != TR_OK ||
  *	    tr_state_ready(group, 0, &error) != TR_OK || tr_sync_start(sync, &now, &error) != TR_OK)
@@ -27,7 +34,9 @@
  * begun again with the same pseudo-gradients (TR_ERESTART is handled inside); an outer step is taken everywhere or nowhere. A peer that joins
  * waits in tr_sync_start for the state and the end of that round, and works from the next one on.
  *
- * Threads: those of the group's caller. tr_sync_step never blocks but at a merge, until the round's data is there.
+ * Threads: those of the group's caller. tr_sync_step never blocks but at a merge, until the round's data is there. It tells the membership that
+ * this peer works (tr_progress); a program whose inner step may take longer than the membership's progress timeout (20 s: a peer that neither
+ * works nor waits is given up) calls tr_progress meanwhile, from any thread.
  */
 #ifndef TR_SYNC_H
 #define TR_SYNC_H
@@ -59,7 +68,8 @@ struct tr_sync_tensor {
 	const char *name; /* for messages; copied */
 	float *data; /* the caller's: borrowed until tr_sync_destroy, any memory; written at merges */
 	size_t count;
-	unsigned layer; /* tensors of one layer are in one fragment */
+	unsigned layer;       /* tensors of one layer are in one fragment */
+	uint64_t reserved[2]; /* zero */
 };
 
 /* Zero (in the fields where zero says something: a negative number) means as the mode's paper has it. */
@@ -150,11 +160,13 @@ struct tr_sync_now {
  * programs that read settings before there is a group. TR_EINVAL: names the option, what was found and what is allowed. */
 TR_API tr_status tr_sync_complete(struct tr_sync_options *options, unsigned layers,
     struct tr_error *error);
-/* Declares the state. The tensors' values now are the outer parameters at step 0 (or come with the state, to a joiner). The group's policy should
- * be TR_UNIFORM. TR_EINVAL: as tr_sync_complete. */
+/* Declares the state. The tensors' values now are the outer parameters at step 0 (or come with the state, to a joiner). The group has
+ * no op_deadline_ms. TR_EINVAL: as tr_sync_complete. */
 TR_API tr_status tr_sync_create(tr_group *group, const struct tr_sync_options *options,
     const struct tr_sync_tensor *tensors, size_t count, tr_sync **sync, struct tr_error *error);
-/* After tr_state_ready: begins the first round. Blocks as tr_round_begin does; a joiner's tensors hold the outer parameters when it returns. */
+/* After tr_state_ready: begins the first round. Blocks as tr_round_begin does; a joiner's tensors hold the outer parameters when it returns; one that
+ * comes when nothing is left but merges is finished when it returns. TR_EINVAL: the group's policy is TR_KEEP, under which parts of a movement may
+ * be of other members than its weight. */
 TR_API tr_status tr_sync_start(tr_sync *sync, struct tr_sync_now *now, struct tr_error *error);
 /* After each inner step. */
 TR_API tr_status tr_sync_step(tr_sync *sync, const struct tr_sync_work *work,

@@ -40,6 +40,7 @@ struct tr_round round_info(const struct group_core *core)
 		.index = roster->contributor_count,
 		.receive_state = core->needs_state,
 		.peers = core->view.count,
+		.policy = (enum tr_policy)core->view.policy,
 	};
 	for (unsigned i = 0; i < roster->contributor_count; i++)
 		if (roster->contributors[i] == core->peer && roster->me != ROSTER_NONE &&

@@ -3,10 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/engine/coll_group.h"
 #include "collectives/engine/sized.h"
 #include "collectives/sync/sync_internal.h"
 
-#define OPTIONS_LEAST offsetof(struct tr_sync_options, lr_spread) /* its first version */
+#define OPTIONS_LEAST sizeof(struct tr_sync_options) /* its first version is this one */
 
 #define REPORTS_BYTES (TR_GROUP_PEERS_MAX * sizeof(struct sync_report))
 
@@ -154,6 +155,17 @@ tr_status tr_sync_create(tr_group *group, const struct tr_sync_options *options,
 	s->group = group;
 	tr_status status = sized_read("sync options", options, OPTIONS_LEAST, &s->options,
 	    sizeof(s->options), error);
+	if (status == TR_OK && group->op_deadline_ms > 0)
+		status = tr_error_set(error, TR_EINVAL,
+		    "sync: op_deadline_ms: found %u, allowed: 0: a merge waits until its members "
+		    "answer or are given up",
+		    group->op_deadline_ms);
+	for (size_t i = 0; status == TR_OK && i < count; i++)
+		if (!sized_unused(tensors[i].reserved, SIZED_ROOM(tensors[i].reserved)))
+			status = tr_error_set(error, TR_EINVAL,
+			    "sync tensors: the program sets a field that this library is too old "
+			    "for, or "
+			    "did not initialise the struct");
 	if (status == TR_OK)
 		status = fill(s, tensors, count, error);
 	if (status != TR_OK) {

@@ -377,6 +377,8 @@ static tr_status sit_out(struct tr_sync *s, struct tr_error *error)
 {
 	s->taken = true;
 	memset(s->given, 0, sizeof(s->given));
+	memset(s->delta, 0, sync_fragment_count(s, s->slot.fragment) * sizeof(float));
+	make_report(s);
 	tr_status status = submit(s, error);
 	if (status == TR_ERESTART)
 		status = begin(s, error);
@@ -402,26 +404,51 @@ static tr_status begin_first(struct tr_sync *s, struct tr_error *error)
 	return status;
 }
 
-tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *error)
+/* Parts of a movement may then be of other members than its weight is. */
+static tr_status check_policy(const struct tr_sync *s, struct tr_error *error)
+{
+	if (s->round.policy != TR_KEEP)
+		return TR_OK;
+	return tr_error_set(error, TR_EINVAL,
+	    "sync: policy: found keep, allowed: uniform, replay (TR_UNIFORM in tr_join_options)");
+}
+
+/* Where training is. */
+static void find_step(struct tr_sync *s)
 {
 	struct sync_slot before;
 
-	memset(now, 0, sizeof(*now));
-	tr_status status = begin_first(s, error);
-	if (status == TR_OK && !enter_slot(s, s->round.round)) {
-		s->finished = true;
-		now->after = s->round;
-	}
-	while (status == TR_OK && !s->finished && !contributes(s))
-		status = sit_out(s, error);
-	if (status != TR_OK)
-		return status;
 	if (pace_decides(&s->options))
 		s->progress.step = s->counters->agreed.step;
 	else if (sync_schedule_slot(&s->schedule, s->counters->round, &before))
 		s->progress.step = before.merge;
+}
+
+/* Nothing is left to do but to merge: there is no step that this peer could contribute. */
+static bool is_late(const struct tr_sync *s)
+{
+	return s->options.steps > 0 && s->progress.step >= s->options.steps;
+}
+
+tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *error)
+{
+	memset(now, 0, sizeof(*now));
+	tr_status status = begin_first(s, error);
+	if (status == TR_OK)
+		status = check_policy(s, error);
+	if (status == TR_OK && !enter_slot(s, s->round.round)) {
+		s->finished = true;
+		now->after = s->round;
+	}
+	find_step(s);
+	while (status == TR_OK && !s->finished && (!contributes(s) || is_late(s))) {
+		status = sit_out(s, error);
+		find_step(s);
+	}
+	if (status != TR_OK)
+		return status;
 	choose_rate(s);
-	if (s->start)
+	if (s->start && !s->finished)
 		start_ahead(s);
 	else
 		fetch(s, s->outer);

@@ -31,9 +31,10 @@ static tr_status create_sync(struct trainer *t, struct tr_error *error)
 		status = tr_error_set(error, TR_ENOMEM, "no memory for a table of tensors");
 	for (size_t i = 0; status == TR_OK && i < t->layout.tensor_count; i++) {
 		const struct layout_tensor *tensor = &t->layout.tensors[i];
-		tensors[i] = (struct tr_sync_tensor){ tensor->name,
-			t->arrays.params + tensor->offset, layout_numbers(tensor),
-			layer_of(&t->layout, tensor->offset) };
+		tensors[i] = (struct tr_sync_tensor){ .name = tensor->name,
+			.data = t->arrays.params + tensor->offset,
+			.count = layout_numbers(tensor),
+			.layer = layer_of(&t->layout, tensor->offset) };
 	}
 	if (status == TR_OK)
 		status = tr_sync_create(t->group, &options, tensors, t->layout.tensor_count,

@@ -3,7 +3,7 @@
  *
  *	sync_peer MEMBERSHIP GROUP SIZE MODE STEPS [KEY=VALUE ...]
  *	    H, P, tau (sync.h), eta, mu, alpha, beta, codec, spread, temperature, seconds, by_speed, grace, quorum;
- *	    pause_us: of an inner step; uneven=1: peers' weights differ
+ *	    pause_us: of an inner step; uneven=1: peers' weights differ; policy, deadline: of the group
  *
  * The problem: three layers of ELEMENTS parameters w, from w = 0; the peer of index m takes at step s the gradient
  * w - target(m, s, element) with a learning rate of 1/8; the loss is half the mean square of that. The targets are multiples of 1/64.
@@ -24,7 +24,7 @@ struct peer {
 	tr_group *group;
 	tr_sync *sync;
 	float w[LAYERS][ELEMENTS];
-	double pause_us, uneven;
+	double pause_us, uneven, policy, deadline;
 	uint64_t own; /* steps since the last merge */
 };
 
@@ -106,7 +106,7 @@ static void set(struct peer *p, struct tr_sync_options *o, const char *word)
 		{ "alpha", &o->alpha }, { "beta", &o->feedback }, { "spread", &o->lr_spread },
 		{ "temperature", &o->lr_temperature }, { "seconds", &o->inner_seconds },
 		{ "grace", &o->grace_seconds }, { "pause_us", &p->pause_us },
-		{ "uneven", &p->uneven } };
+		{ "uneven", &p->uneven }, { "policy", &p->policy }, { "deadline", &p->deadline } };
 
 	for (size_t i = 0; i < sizeof(doubles) / sizeof(doubles[0]); i++)
 		if (strlen(doubles[i].key) == length && strncmp(word, doubles[i].key, length) == 0) {
@@ -133,8 +133,11 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 {
 	struct tr_error error = { 0 };
 	struct tr_sync_now now;
-	struct tr_sync_tensor tensors[LAYERS] = { { "first", p->w[0], ELEMENTS, 0 },
-		{ "second", p->w[1], ELEMENTS, 1 }, { "third", p->w[2], ELEMENTS, 2 } };
+	struct tr_sync_tensor tensors[LAYERS] = {
+		{ .name = "first", .data = p->w[0], .count = ELEMENTS, .layer = 0 },
+		{ .name = "second", .data = p->w[1], .count = ELEMENTS, .layer = 1 },
+		{ .name = "third", .data = p->w[2], .count = ELEMENTS, .layer = 2 }
+	};
 	tr_status st = tr_sync_create(p->group, options, tensors, LAYERS, &p->sync, &error);
 
 	if (st == TR_OK)
@@ -168,7 +171,7 @@ int main(int argc, char **argv)
 	struct tr_join_options join = TR_JOIN_OPTIONS_INIT;
 	struct tr_sync_options options = TR_SYNC_OPTIONS_INIT;
 	struct tr_error error = { 0 };
-	struct peer p = { 0 };
+	struct peer p = { .policy = TR_UNIFORM };
 	if (argc < 6) {
 		fprintf(stderr,
 		    "usage: sync_peer MEMBERSHIP GROUP SIZE MODE STEPS [KEY=VALUE ...]\n");
@@ -178,13 +181,14 @@ int main(int argc, char **argv)
 	join.membership = argv[1];
 	join.name = argv[2];
 	join.size = (unsigned)strtoul(argv[3], NULL, 10);
-	join.policy = TR_UNIFORM;
 	for (unsigned mode = 1; mode < sizeof(modes) / sizeof(modes[0]); mode++)
 		if (strcmp(argv[4], modes[mode]) == 0)
 			options.mode = (enum tr_sync_mode)mode;
 	options.steps = strtoull(argv[5], NULL, 10);
 	for (int i = 6; i < argc; i++)
 		set(&p, &options, argv[i]);
+	join.policy = (enum tr_policy)(int)p.policy;
+	join.op_deadline_ms = (uint32_t)p.deadline;
 	tr_status st = tr_group_join(&join, &p.group, &error);
 	if (st != TR_OK)
 		fail("join", st, &error);

@@ -62,15 +62,8 @@ int main(void)
 	static float w[rows * columns];
 	const double tokens = 10;
 	struct tr_sync_now now = { 0 };
-	struct tr_join_options join = TR_JOIN_OPTIONS_INIT;
 	struct tr_error error;
 	tr_group *group;
-	join.membership = "@ADDRESS@";
-	join.name = "sync";
-	join.size = 1;
-	join.policy = TR_UNIFORM;
-	if (tr_group_join(&join, &group, &error) != TR_OK)
-		die(error.text);
 	@EXAMPLE@
 	printf("%llu steps, w %g\n", (unsigned long long)now.step, w[0]);
 	tr_group_leave(group);
@@ -154,7 +147,8 @@ def test_the_example_of_coll(cluster, tmp_path):
 
 def test_the_example_of_sync(cluster, tmp_path):
     text = replaced(example("sync.h"), "options.inner_steps = 500;", "options.inner_steps = 5;\n\toptions.steps = 20;")
-    source = SYNC.replace("@EXAMPLE@", text).replace("@ADDRESS@", cluster.memberd.address)
+    text = replaced(replaced(text, "127.0.0.1:7300", cluster.memberd.address), "join.size = 2;", "join.size = 1;")
+    source = SYNC.replace("@EXAMPLE@", text)
     output, = run(compiled(source, tmp_path), 1)
     assert output.startswith("20 steps, w "), output
 

@@ -288,3 +288,29 @@ def test_options_that_cannot_be(group):
         peer.process.wait(timeout=60)
         wait_for(lambda: peer.said("error"), "its last word")
         assert words in peer.said("error")[0]["text"]
+
+
+@pytest.mark.parametrize("options,words", [(dict(policy=0), "sync: policy: found keep, allowed: uniform, replay"),
+                                           (dict(deadline=300), "sync: op_deadline_ms: found 300, allowed: 0")],
+                         ids=["keep", "deadline"])
+def test_groups_that_cannot_be(group, options, words):
+    """Under keep parts of a movement may be of other members than its weight; after a deadline nothing could be called again."""
+    peer = group(1, "diloco", 10, H=5, **options)
+    peer.process.wait(timeout=60)
+    wait_for(lambda: peer.said("error"), "its last word")
+    assert words in peer.said("error")[0]["text"]
+
+
+@pytest.mark.parametrize("mode,options", [("streaming", dict(H=8, P=3)), ("eager", dict(H=4)), ("diloco", dict(H=8, by_speed=1))],
+                         ids=["streaming", "eager", "by_speed"])
+def test_a_joiner_at_the_end_takes_no_step_beyond_it(group, mode, options):
+    options = dict(options, pause_us=60000)
+    peers = [group(2, mode, 24, **options) for _ in range(2)]
+    wait_for(lambda: len(peers[0].merges()) >= 24 // options["H"] * options.get("P", 1) - 2, "nearly all merges")
+    joiner = group(2, mode, 24, **options)
+    for peer in peers:
+        peer.end()
+    joiner.process.wait(timeout=60)
+    assert [peer.said("done")[0]["done"] for peer in peers] == [24, 24]
+    assert all(line["done"] == 24 for line in joiner.said("done"))
+    assert all(line["step"] <= 24 for peer in [*peers, joiner] for line in peer.merges())
