@@ -124,6 +124,7 @@ static void options_that_cannot_be_are_named(void **state)
 	REFUSED(alpha, 1.5, "alpha: found 1.5");
 	REFUSED(feedback, 2, "feedback: found 2");
 	REFUSED(outer_lr, -1, "outer_lr: found -1");
+	base = mode(TR_SYNC_DILOCO);
 	REFUSED(overlap, 501, "overlap: found 501, allowed: 0 to 500");
 }
 
