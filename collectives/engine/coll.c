@@ -202,6 +202,11 @@ tr_status tr_assignment_get(tr_group *group, struct tr_assignment *assignment)
 	return TR_OK;
 }
 
+uint32_t coll_op_deadline_ms(const struct tr_group *group)
+{
+	return group->op_deadline_ms;
+}
+
 uint64_t tr_peer_id(const tr_group *group)
 {
 	return channel_worker_control(group->channel)->peer;

@@ -58,6 +58,7 @@ struct tr_group {
 /* Takes fd, also on an error. */
 tr_status coll_group_open(int fd, struct tr_group **group, struct tr_error *error);
 void coll_group_close(struct tr_group *group);
+uint32_t coll_op_deadline_ms(const struct tr_group *group);
 
 /* Some declared state that `use` touches; NULL: none. */
 const struct coll_tensor *coll_state_touched(const struct tr_group *group,

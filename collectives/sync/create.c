@@ -155,11 +155,11 @@ tr_status tr_sync_create(tr_group *group, const struct tr_sync_options *options,
 	s->group = group;
 	tr_status status = sized_read("sync options", options, OPTIONS_LEAST, &s->options,
 	    sizeof(s->options), error);
-	if (status == TR_OK && group->op_deadline_ms > 0)
+	if (status == TR_OK && coll_op_deadline_ms(group) > 0)
 		status = tr_error_set(error, TR_EINVAL,
 		    "sync: op_deadline_ms: found %u, allowed: 0: a merge waits until its members "
 		    "answer or are given up",
-		    group->op_deadline_ms);
+		    coll_op_deadline_ms(group));
 	for (size_t i = 0; status == TR_OK && i < count; i++)
 		if (!sized_unused(tensors[i].reserved, SIZED_ROOM(tensors[i].reserved)))
 			status = tr_error_set(error, TR_EINVAL,

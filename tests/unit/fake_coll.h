@@ -110,6 +110,13 @@ tr_status tr_state_ready(tr_group *g, uint64_t round, struct tr_error *error)
 	return TR_OK;
 }
 
+uint32_t coll_op_deadline_ms(const tr_group *g); /* collectives/engine/coll_group.h */
+uint32_t coll_op_deadline_ms(const tr_group *g)
+{
+	(void)g;
+	return 0;
+}
+
 uint64_t tr_peer_id(const tr_group *g)
 {
 	return g->peer + 10;
@@ -127,7 +134,7 @@ bool tr_progress(tr_group *g)
 tr_status tr_round_begin(tr_group *g, struct tr_round *round, struct tr_error *error)
 {
 	struct fake_world *w = g->world;
-	*round = (struct tr_round){ .round = g->committed + 1, .view = 1 };
+	*round = (struct tr_round){ .round = g->committed + 1, .view = 1, .policy = TR_UNIFORM };
 	(void)pthread_mutex_lock(&w->lock);
 	if (g->dead) {
 		(void)pthread_mutex_unlock(&w->lock);

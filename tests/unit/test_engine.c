@@ -325,7 +325,7 @@ static void room_for_later_fields_is_zero(void **state)
 	fx_found(fx, 1);
 	memset(&round, 0x5a, sizeof(round));
 	assert_int_equal(tr_round_begin(group, &round, &error), TR_OK);
-	assert_memory_equal(round.reserved, zero, sizeof(zero));
+	assert_memory_equal(round.reserved, zero, sizeof(round.reserved));
 	assert_int_equal(tr_round_commit(group, &commit, &round, &error), TR_EINVAL);
 	assert_non_null(strstr(error.text, "too old"));
 	assert_int_equal(tr_report(group, &report), TR_EINVAL);
@@ -333,10 +333,10 @@ static void room_for_later_fields_is_zero(void **state)
 	assert_int_equal(tr_report(group, &report), TR_OK);
 	memset(&round, 0x5a, sizeof(round));
 	assert_int_equal(tr_round_commit(group, &commit, &round, &error), TR_OK);
-	assert_memory_equal(round.reserved, zero, sizeof(zero));
+	assert_memory_equal(round.reserved, zero, sizeof(round.reserved));
 	memset(&assignment, 0x5a, sizeof(assignment));
 	assert_int_equal(tr_assignment_get(group, &assignment), TR_OK);
-	assert_memory_equal(assignment.reserved, zero, sizeof(zero));
+	assert_memory_equal(assignment.reserved, zero, sizeof(assignment.reserved));
 	fx_stop(fx);
 }
 
