@@ -106,8 +106,9 @@ static const struct job_option rows[] = {
 	    "none." },
 	{ "sync.codec", OPTION_CHOICE, 0, 0, "none|bf16|int8|int4|e3m0|int2", "none", NULL,
 	    "How what is merged is coded on the wire." },
-	{ "sync.feedback", OPTION_DOUBLE, 0, 1, NULL, "0", NULL,
-	    "Share of what coding lost that is added to the next round. 0: int2 0.95, else none." },
+	{ "sync.feedback", OPTION_DOUBLE, -1, 1, NULL, "0", NULL,
+	    "Share of what coding lost that is added to the next round. 0: int2 0.95, else none; "
+	    "less than 0: none." },
 	{ "sync.lr_spread", OPTION_DOUBLE, 0, 0.9999, NULL, "0", NULL,
 	    "hdet: the workers' learning rates are spread evenly from 1 - this to 1 + this times "
 	    "the base. 0: 1/9." },

@@ -32,11 +32,11 @@ tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
 	o.inner_steps = sync->inner_steps;
 	o.outer_lr = sync->outer_lr;
 	o.fragments = sync->fragments;
-	/* In a job 0 is "unset", here a negative number is. */
+	/* In a job 0 is "unset", here a negative number is; in both -1 and 0 change places for feedback. */
 	o.outer_momentum = sync->outer_momentum > 0 ? sync->outer_momentum : -1;
 	o.overlap = sync->overlap > 0 ? (int64_t)sync->overlap : -1;
 	o.alpha = sync->alpha > 0 ? sync->alpha : -1;
-	o.feedback = sync->feedback > 0 ? sync->feedback : -1;
+	o.feedback = sync->feedback > 0 ? sync->feedback : sync->feedback < 0 ? 0 : -1;
 	o.lr_spread = sync->lr_spread;
 	o.lr_momentum = sync->lr_momentum > 0 ? sync->lr_momentum : -1;
 	o.lr_step = sync->lr_step > 0 ? sync->lr_step : -1;

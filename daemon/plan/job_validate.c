@@ -134,7 +134,7 @@ static tr_status check_schedule(const Traind__V1__JobSpec *spec, struct tr_error
 static bool sync_is_given(const Traind__V1__Sync *sync)
 {
 	return sync->inner_steps > 0 || sync->outer_lr > 0 || sync->outer_momentum > 0 ||
-	    sync->fragments > 0 || sync->overlap > 0 || sync->alpha > 0 || sync->feedback > 0 ||
+	    sync->fragments > 0 || sync->overlap > 0 || sync->alpha > 0 || sync->feedback != 0 ||
 	    sync->lr_spread > 0 || sync->lr_temperature > 0 || sync->lr_step > 0 ||
 	    sync->lr_momentum > 0 || sync->lr_decay > 0 || sync->inner_seconds > 0 ||
 	    sync->by_speed || sync->grace_seconds > 0 || sync->quorum > 0 ||

@@ -17,6 +17,20 @@ static int fail(const struct tr_error *error)
 	return 1;
 }
 
+/* For whoever asks what a job cost its links; without an answer there is nothing to say. */
+static void log_traffic(tr_group *group)
+{
+	struct tr_stats stats = TR_STATS_INIT;
+	struct tr_error error;
+	if (tr_stats_get(group, &stats, &error) != TR_OK)
+		return;
+	log_info("trainworker",
+	    "traffic: sent %llu bytes by tcp, %llu by shm; received %llu, %llu; %llu rounds",
+	    (unsigned long long)stats.tcp_sent_bytes, (unsigned long long)stats.shm_sent_bytes,
+	    (unsigned long long)stats.tcp_received_bytes,
+	    (unsigned long long)stats.shm_received_bytes, (unsigned long long)stats.rounds);
+}
+
 static int train(tr_group *group)
 {
 	struct tr_error error;
@@ -43,6 +57,8 @@ static int train(tr_group *group)
 	if (trainer_create(group, spec, assignment.threads, &trainer, &error) == TR_OK) {
 		if (trainer_run(trainer, &error) != TR_OK)
 			result = fail(&error);
+		else
+			log_traffic(group);
 		trainer_destroy(trainer);
 	} else {
 		result = fail(&error);

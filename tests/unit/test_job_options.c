@@ -11,6 +11,7 @@
 
 #include "common/limits.h"
 #include "daemon/plan/job_options.h"
+#include "daemon/plan/job_sync.h"
 
 static Traind__V1__JobSpec *good(void)
 {
@@ -287,6 +288,34 @@ static void test_whole_refused(void **state)
 }
 
 /* What comes by the API did not pass job_option_set(). */
+static void feedback_is(const char *codec, const char *given, double expected)
+{
+	Traind__V1__JobSpec *spec = good();
+	struct tr_sync_options options;
+	struct tr_error error = { 0 };
+	set_good(spec, "sync.mode", "diloco");
+	set_good(spec, "sync.codec", codec);
+	if (given != NULL)
+		set_good(spec, "sync.feedback", given);
+	if (job_sync_options(spec->train, 100, &options, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	if (fabs(options.feedback - expected) > 0)
+		fail_msg("%s, %s: %g", codec, given, options.feedback);
+	drop(spec);
+}
+
+/* Error feedback that is on unless something is said can be turned off. */
+static void test_feedback(void **state)
+{
+	(void)state;
+	feedback_is("int2", NULL, 0.95);
+	feedback_is("int2", "0.5", 0.5);
+	feedback_is("int2", "-1", 0);
+	feedback_is("int4", NULL, 0);
+	sets_refused("sync.feedback", "-2",
+	    "sync.feedback: found -2, allowed: a number from -1 to 1");
+}
+
 static void test_wire_values_refused(void **state)
 {
 	(void)state;
@@ -395,6 +424,7 @@ int main(void)
 		cmocka_unit_test(test_text_refused),
 		cmocka_unit_test(test_suggestions),
 		cmocka_unit_test(test_whole_refused),
+		cmocka_unit_test(test_feedback),
 		cmocka_unit_test(test_wire_values_refused),
 		cmocka_unit_test(test_commands),
 		cmocka_unit_test(test_text_sizes),
