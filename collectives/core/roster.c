@@ -72,7 +72,9 @@ static void roster_spread(struct roster *roster, const struct view *view, const 
 		view_owners(view, who, roster->n, roster->owners);
 	for (unsigned i = 0; i < view->count; i++)
 		number[i] = ROSTER_NONE;
+	roster->maps = true;
 	for (unsigned i = 0; i < roster->n; i++) {
+		roster->maps = roster->maps && view->peers[who[i]].maps;
 		unsigned *host = &number[view->peers[who[i]].host];
 		if (*host == ROSTER_NONE)
 			*host = roster->host_count++;

@@ -27,6 +27,7 @@ struct roster {
 	/* Figures of the links, for the cost model (select.h); 0: not measured. */
 	double bandwidth_bytes_per_s, hub_bandwidth_bytes_per_s, direct_load;
 	unsigned host_count, host_peers; /* hosts, and participants on the fullest one */
+	bool maps;      /* every participant shares memory with those of its host */
 	unsigned *host; /* by participant: its host, 0 ... host_count - 1 in order of lowest ids */
 	unsigned *by_host;    /* participants, host by host */
 	unsigned *host_first; /* by host, and one more: where its members begin in by_host */

@@ -10,6 +10,8 @@
 #define HOST_BANDWIDTH_BS 6e9
 #define HANDLING_S        8e-6
 #define HOST_CORES        2 /* at least: peers of one host share them */
+/* Direct's CPU time beside the ring's where all share a host's caches and talk over sockets: n = 4 and 8, 1 to 64 MiB. */
+#define STREAMS_COST 1.1
 /* Bytes of inputs that one core adds up a second, of vectors that are in no cache. */
 #define FOLD_BS 8e9
 
@@ -86,6 +88,8 @@ static double direct_s(const struct select_input *input, double send_s)
 
 	if (has_levels(input))
 		load *= (n - input->host_peers) / (n - 1);
+	if (input->hosts == 1 && input->sockets && input->peers > 2)
+		load *= STREAMS_COST;
 	return (1 + turns(input)) * latency(input) + 2 * (n - 1) * HANDLING_S +
 	    turns(input) * (load * send_s + fold_s(input, (n - 1) / n));
 }

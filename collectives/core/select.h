@@ -11,7 +11,8 @@
  * message at its ends, g the time to fold one byte into a sum; R hosts of at most m peers, whose memory has latency a_h and
  * bandwidth B_h. With R hosts, direct has (n-m)/(n-1) of its bytes between hosts. If all share one host, what everybody moves and adds
  * (ring, direct, one-shot) and direct's second trip count m/2 times where that is more, since its cores (two, for all that is known) take
- * turns; and a is at most the loopback's. The form is that of Thakur, Rabenseifner & Gropp, "Optimization of collective
+ * turns; and a is at most the loopback's. If they have only sockets there, direct's bytes count 1.1 times when n > 2: what n - 1 streams
+ * hold at the same time leaves the caches before it is read (measured: docs/benchmarks.md). The form is that of Thakur, Rabenseifner & Gropp, "Optimization of collective
  * communication operations in MPICH", 2005.
  */
 #ifndef TR_COLLECTIVES_CORE_SELECT_H
@@ -33,6 +34,7 @@ struct select_input {
 	unsigned peers;
 	unsigned hosts;      /* 0: unknown, every peer is on its own */
 	unsigned host_peers; /* m: on the fullest host */
+	bool sockets;        /* peers of one host do not share memory */
 	bool deterministic;
 };
 

@@ -104,6 +104,7 @@ tr_status view_init(struct view *view, const Traind__Peer__View *message, struct
 		(void)snprintf(peer->address, sizeof(peer->address), "%s",
 		    from->address ? from->address : "");
 		peer->host = view_host(message, i);
+		peer->maps = from->local_address != NULL && from->local_address[0] != '\0';
 		peer->latency_s = view_figure(from->latency_s);
 		peer->bandwidth_bytes_per_s = view_figure(from->bandwidth_bytes_per_s);
 		view->ring[i] = message->ring[i];

@@ -14,6 +14,7 @@ struct view_peer {
 	uint64_t peer, participate_from, contribute_from, donor;
 	char address[TR_ADDRESS_MAX];
 	unsigned host; /* equal for those that share a kernel's memory: index of the first peer there */
+	bool maps;     /* it shares memory with those; else they talk over sockets */
 	double latency_s, bandwidth_bytes_per_s; /* 0: not measured */
 };
 

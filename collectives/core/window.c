@@ -44,6 +44,7 @@ static struct select_input window_input(const struct group_core *core, enum tr_a
 		.peers = roster->n,
 		.hosts = roster->host_count,
 		.host_peers = roster->host_peers,
+		.sockets = !roster->maps,
 		.deterministic = view->deterministic,
 	};
 }
@@ -54,7 +55,7 @@ static bool window_same(const struct select_input *a, const struct select_input 
 	    a->bandwidth_bytes_per_s == b->bandwidth_bytes_per_s &&
 	    a->hub_bandwidth_bytes_per_s == b->hub_bandwidth_bytes_per_s &&
 	    a->direct_load == b->direct_load && a->bytes == b->bytes && a->peers == b->peers &&
-	    a->hosts == b->hosts && a->host_peers == b->host_peers &&
+	    a->hosts == b->hosts && a->host_peers == b->host_peers && a->sockets == b->sockets &&
 	    a->deterministic == b->deterministic;
 }
 

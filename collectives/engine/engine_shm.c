@@ -89,7 +89,7 @@ const char *engine_host(const struct engine *engine)
 
 const char *engine_local_address(const struct engine *engine)
 {
-	return engine->shm_address;
+	return engine->links.transport == TR_TRANSPORT_TCP ? "" : engine->shm_address;
 }
 
 /* ---- what a member shows ---- */

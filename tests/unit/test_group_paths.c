@@ -158,12 +158,17 @@ static void hosts_and_owners(void **state)
 	for (unsigned i = 0; i < 5; i++)
 		s.peers[i].bandwidth_bytes_per_s = i == 1 ? 2e9 : i == 3 ? 0 : 1e9;
 	s.peers[4].bandwidth_bytes_per_s = -1; /* nonsense is no figure */
+	for (unsigned i = 0; i < 5; i++)
+		s.peers[i].local_address = (char *)(i == 3
+		        ? ""
+		        : "@engine"); /* who sits out does not count */
 	assert_int_equal(view_init(&view, &s.view, NULL), TR_OK);
 	assert_true(view.peers[4].bandwidth_bytes_per_s == 0);
 	assert_int_equal(roster_init(&roster, &view, 10, 4, NULL, 0, 8, NULL), TR_OK);
 	static const unsigned hosts[] = { 0, 1, 0, 2 }; /* of 3, 5, 8, 12 */
 	assert_int_equal(roster.host_count, 3);
 	assert_int_equal(roster.host_peers, 2);
+	assert_true(roster.maps);
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(roster.host[i], hosts[i]);
 	assert_int_equal(roster.by_host[1], 2);
@@ -172,6 +177,12 @@ static void hosts_and_owners(void **state)
 	assert_int_equal(owned[4], 0); /* four take part */
 	assert_true(owned[1] > owned[0] && owned[1] > owned[2] && owned[1] > owned[3]);
 	assert_true(roster.bandwidth_bytes_per_s == 1e9);
+	roster_finish(&roster);
+	view_finish(&view);
+	s.peers[0].local_address = (char *)"";
+	assert_int_equal(view_init(&view, &s.view, NULL), TR_OK);
+	assert_int_equal(roster_init(&roster, &view, 10, 4, NULL, 0, 8, NULL), TR_OK);
+	assert_false(roster.maps);
 	roster_finish(&roster);
 	view_finish(&view);
 }
@@ -274,6 +285,14 @@ static void hosts_in_the_model(void **state)
 	/* One of them need not add up everything if there is much of it. */
 	crowd.bytes = 64 << 20;
 	assert_int_equal(select_algorithm(&crowd, NULL, 0), TR_DIRECT);
+	/* Where they have only sockets, the ring's streams stay in the caches; of small ops the trips count, and two have one stream either way. */
+	crowd.sockets = true;
+	crowd.peers = crowd.host_peers = 4;
+	assert_int_equal(select_algorithm(&crowd, NULL, 0), TR_RING);
+	crowd.bytes = 64 << 10;
+	assert_int_not_equal(select_algorithm(&crowd, NULL, 0), TR_RING);
+	crowd.peers = crowd.host_peers = 2;
+	assert_true(fabs(select_cost_s(&crowd, TR_DIRECT) - select_cost_s(&crowd, TR_RING)) < 1e-9);
 	/* Two have a core each. */
 	crowd = (struct select_input){ .peers = 2, .hosts = 1, .host_peers = 2, .bytes = 4 };
 	assert_int_equal(select_algorithm(&crowd, NULL, 0), TR_ONE_SHOT);
