@@ -108,6 +108,7 @@ struct view_peer_entry {
 	uint64_t peer;
 	char address[TR_ADDRESS_MAX];
 	char node_name[TR_NAME_MAX];
+	bool near;                          /* on this host */
 	char local_address[TR_ADDRESS_MAX]; /* of shared memory; "": none with this peer */
 	struct traffic ended;               /* with it, on connections that are no more */
 };

@@ -303,9 +303,10 @@ static tr_status note_view(struct member *member, const Traind__Peer__View *view
 		    from->address != NULL ? from->address : "");
 		(void)snprintf(peers[i].node_name, TR_NAME_MAX, "%s",
 		    from->node_name != NULL ? from->node_name : "");
-		bool near = from->host[0] != '\0' && strcmp(from->host, member->engine->host) == 0;
+		peers[i].near = from->host[0] != '\0' &&
+		    strcmp(from->host, member->engine->host) == 0;
 		(void)snprintf(peers[i].local_address, TR_ADDRESS_MAX, "%s",
-		    near ? from->local_address : "");
+		    peers[i].near ? from->local_address : "");
 		const struct view_peer_entry *known = member_view_peer(member, from->peer);
 		if (known != NULL)
 			peers[i].ended = known->ended;

@@ -160,10 +160,16 @@ static bool try_near(struct peer_link *link, const struct view_peer_entry *peer)
 {
 	const struct engine *engine = link->member->engine;
 	struct tr_error error = { 0 };
-	link->near = peer->local_address[0] != '\0' && engine->shm != NULL && !link->far &&
+	bool shares = peer->local_address[0] != '\0';
+	link->near = peer->near && engine->shm != NULL && !link->far &&
+	    (shares || engine->links.transport == TR_TRANSPORT_SHM) &&
 	    engine->links.transport != TR_TRANSPORT_TCP;
 	if (!link->near)
 		return false;
+	if (!shares) {
+		link_not_near(link, "it was told to share none, or cannot");
+		return true;
+	}
 	stripe_init(&link->stripe, 1);
 	if (peer_lane_dial(link, peer->local_address, &error) != TR_OK)
 		link_not_near(link, error.text);

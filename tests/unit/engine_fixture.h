@@ -45,6 +45,7 @@ struct fx_host {
 	uv_async_t stop;
 	struct listener *listener;
 	char address[TR_ADDRESS_MAX];
+	const char *local_address; /* that views say; NULL: the engine's */
 	tr_group *group;
 	bool up, ready, gone;
 	char link_lost_reason[256];
@@ -402,7 +403,9 @@ static Traind__Peer__View *fx_view(const struct fx *fx, const bool *members, uin
 		peer->node_name = strdup("host");
 		if (fx->near) {
 			peer->host = strdup(engine_host(fx->hosts[i].engine));
-			peer->local_address = strdup(engine_local_address(fx->hosts[i].engine));
+			peer->local_address = strdup(fx->hosts[i].local_address != NULL
+			        ? fx->hosts[i].local_address
+			        : engine_local_address(fx->hosts[i].engine));
 		}
 		bool joins = fx->last != NULL;
 		for (size_t k = 0; fx->last != NULL && k < fx->last->view->n_peers; k++) {

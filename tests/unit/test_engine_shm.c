@@ -125,6 +125,8 @@ static void ended_memory_is_private(void **state)
 
 /* ---- refusals ---- */
 
+#define NOBODY "traind-nobody-listens-here"
+
 /* Its UNIX socket is not there: the peers talk TCP, and say once why. */
 static void unreachable_memory_falls_back(void **state)
 {
@@ -132,8 +134,7 @@ static void unreachable_memory_falls_back(void **state)
 	struct fx *fx = start_near(2, TRAIND__PEER__POLICY__POLICY_KEEP,
 	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
 	struct caller callers[2];
-	const struct engine_links tcp = { .transport = TR_TRANSPORT_TCP };
-	assert_int_equal(engine_set_links(fx->hosts[1].engine, &tcp, NULL), TR_OK);
+	fx->hosts[1].local_address = NOBODY;
 	for (unsigned i = 0; i < 2; i++)
 		caller_start(&callers[i], &fx->hosts[i], 3, 0);
 	fx_found(fx, 2);
@@ -145,28 +146,38 @@ static void unreachable_memory_falls_back(void **state)
 	fx_stop(fx);
 }
 
-static void demanded_memory_fails_with_the_cause(void **state)
+/* `other`: of the second engine. */
+static void demand(const char *local_address, const struct engine_links *other, const char *cause)
 {
-	(void)state;
 	struct fx *fx = start_near(2, TRAIND__PEER__POLICY__POLICY_KEEP,
 	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
 	struct caller callers[2];
-	const struct engine_links tcp = { .transport = TR_TRANSPORT_TCP },
-	                          shm = { .transport = TR_TRANSPORT_SHM };
+	const struct engine_links shm = { .transport = TR_TRANSPORT_SHM };
 	bool one[FX_HOSTS_MAX] = { false, true };
+	fx->hosts[1].local_address = local_address;
 	assert_int_equal(engine_set_links(fx->hosts[0].engine, &shm, NULL), TR_OK);
-	assert_int_equal(engine_set_links(fx->hosts[1].engine, &tcp, NULL), TR_OK);
+	assert_int_equal(engine_set_links(fx->hosts[1].engine, other, NULL), TR_OK);
 	for (unsigned i = 0; i < 2; i++)
 		caller_start(&callers[i], &fx->hosts[i], 1, 0);
 	fx_found(fx, 2);
 	caller_join(&callers[0]);
 	assert_int_equal(callers[0].status, TR_EUNAVAILABLE);
 	assert_non_null(strstr(callers[0].text, "transport shm: no shared memory with peer 11"));
+	assert_non_null(strstr(callers[0].text, cause));
 	FX_WAIT(fx, fx->hosts[0].failed == TR_EUNAVAILABLE);
 	fx_change_view(fx, one);
 	caller_join(&callers[1]);
 	assert_int_equal(callers[1].status, TR_OK);
 	fx_stop(fx);
+}
+
+static void demanded_memory_fails_with_the_cause(void **state)
+{
+	(void)state;
+	const struct engine_links any = { .transport = TR_TRANSPORT_AUTO },
+	                          tcp = { .transport = TR_TRANSPORT_TCP };
+	demand(NOBODY, &any, "refused");
+	demand(NULL, &tcp, "it was told to share none");
 }
 
 int main(void)
