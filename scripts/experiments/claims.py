@@ -1,0 +1,84 @@
+"""What is claimed of a study's arms, and what the runs that there are say about it. Runs with the same seed are compared: they have the same
+initial weights and, but for isolated replicas, the same batches. `losses`: {arm's name: {seed: validation loss}}."""
+import dataclasses
+
+SEEDS_WANTED = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    words: str
+    values: tuple  # one a seed
+    holds: bool | None  # None: nothing has been run
+
+    @property
+    def standing(self):
+        """Of fewer seeds than wanted it is said how many."""
+        if self.holds is None:
+            return "not run"
+        standing = "holds" if self.holds else "does not hold"
+        return standing if len(self.values) >= SEEDS_WANTED else f"{standing} so far ({len(self.values)} of {SEEDS_WANTED} seeds)"
+
+
+def mean(values):
+    values = list(values)
+    return sum(values) / len(values)
+
+
+def common(losses, *arms):
+    """[(loss of each arm)] for each seed that all have."""
+    found = [losses.get(arm.name, {}) for arm in arms]
+    return [tuple(one[seed] for one in found) for seed in sorted(set.intersection(*map(set, found)))]
+
+
+@dataclasses.dataclass(frozen=True)
+class Within:
+    """The loss of `arm` is at most this part above that of `base`, in the mean."""
+    arm: object
+    base: object
+    part: float
+
+    def judge(self, losses):
+        values = tuple(a / b - 1 for a, b in common(losses, self.arm, self.base))
+        return Verdict(f"{self.arm.name} within {self.part:.0%} of {self.base.name}", values, mean(values) <= self.part if values else None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Better:
+    """The loss of `arm` is below that of `other`, with every seed."""
+    arm: object
+    other: object
+
+    def judge(self, losses):
+        values = tuple(a / b - 1 for a, b in common(losses, self.arm, self.other))
+        return Verdict(f"{self.arm.name} ahead of {self.other.name}", values, max(values) < 0 if values else None)
+
+
+@dataclasses.dataclass(frozen=True)
+class WithinSpread:
+    """The mean losses differ by no more than losses of `base` do by seed; so it needs two seeds."""
+    arm: object
+    base: object
+
+    def judge(self, losses):
+        pairs = common(losses, self.arm, self.base)
+        values = tuple(a / b - 1 for a, b in pairs)
+        holds = None
+        if len(pairs) > 1:
+            bases = [b for _, b in pairs]
+            holds = abs(mean(a for a, _ in pairs) - mean(bases)) <= max(bases) - min(bases)
+        return Verdict(f"{self.arm.name} within the spread by seed of {self.base.name}", values, holds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recovers:
+    """`arm` makes good this part of what `wrong` lacks to `right`, in the mean."""
+    arm: object
+    wrong: object
+    right: object
+    part: float
+
+    def judge(self, losses):
+        values = tuple((wrong - a) / (wrong - right) for a, wrong, right in common(losses, self.arm, self.wrong, self.right) if wrong > right)
+        return Verdict(f"{self.arm.name} recovers {self.part:.0%} of what {self.wrong.name} lacks to {self.right.name}", values,
+                       mean(values) >= self.part if values else None)

@@ -1,0 +1,19 @@
+"""HDET that begins with a wrong learning rate."""
+from claims import Recovers
+from plan import TRAIN, Arm
+from studies.quality import AVERAGE_4
+
+ORDER = 6
+TITLE = "HDET: begun at a ninth and at nine times the best learning rate"
+
+
+def at(kind, name, factor, **sync):
+    lr = TRAIN["lr"] * factor
+    return Arm(f"{kind}-m4-lr-{name}", nodes=4, train={"lr": lr, "min_lr": lr / 10}, sync={**AVERAGE_4.sync, **sync})
+
+
+LOW, HIGH = at("average", "ninth", 1 / 9), at("average", "times-9", 9)
+HDET_LOW, HDET_HIGH = (at("hdet", name, factor, mode="hdet", lr_spread=0.3) for name, factor in (("ninth", 1 / 9), ("times-9", 9)))
+ARMS = [AVERAGE_4, LOW, HDET_LOW, HIGH, HDET_HIGH]
+CLAIMS = [Recovers(HDET_LOW, LOW, AVERAGE_4, 0.8), Recovers(HDET_HIGH, HIGH, AVERAGE_4, 0.8)]
+NOTES = "All average their parameters every 32 steps; of the gap between a wrong rate and the right one, held fixed, the claim says how much HDET makes good."

@@ -1,0 +1,16 @@
+"""DiLoCo against data parallel, isolated replicas and plain averaging, at equal tokens and global batch."""
+from claims import Better, Within
+from plan import Arm
+
+ORDER = 2
+TITLE = "Quality: two and four workers that talk every 32 steps"
+DP = Arm("dp")
+DILOCO_2, DILOCO_4 = (Arm(f"diloco-m{m}", nodes=m, sync={"mode": "diloco", "inner_steps": 32}) for m in (2, 4))
+AVERAGE_2, AVERAGE_4 = (Arm(f"average-m{m}", nodes=m, sync={"mode": "local_sgd", "inner_steps": 32}) for m in (2, 4))
+ISOLATED_2, ISOLATED_4 = (Arm(f"isolated-m{m}", replicas=m) for m in (2, 4))
+ARMS = [DP, DILOCO_2, AVERAGE_2, ISOLATED_2, DILOCO_4, AVERAGE_4, ISOLATED_4]
+CLAIMS = [Within(DILOCO_2, DP, 0.01), Better(DILOCO_2, AVERAGE_2), Better(DILOCO_2, ISOLATED_2),
+          Within(DILOCO_4, DP, 0.02), Better(DILOCO_4, AVERAGE_4), Better(DILOCO_4, ISOLATED_4)]
+NOTES = """Worker m of M takes 1/M of each global batch, AdamW is its own. *average*: the parameters' mean every 32 steps, no outer momentum (`local_sgd`).
+*isolated*: M jobs that know nothing of one another, each for as many steps with 1/M of the batch, so 1/M of the tokens, and with a seed of its own (weights
+and order of samples); the figure is the mean of their losses."""

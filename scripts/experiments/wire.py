@@ -1,0 +1,138 @@
+"""Bytes on the wire of DiLoCo with H = 64 and int4 against data parallel in f32: two sites of a laboratory (docs/wanlab.md; root), memberd at one of
+them. Everything between them is counted by the kernel, at the far site's interface, both ways: TCP's and IP's headers and acknowledgements, the
+group's headers, votes and signs of life, the nodes' heartbeats, the job's start and end.
+
+    build/venv/bin/python scripts/experiments/wire.py [--out docs/results/wire.json]
+
+What a step costs is the difference of two jobs that differ in nothing else, so short jobs say it exactly, and it is then put together for the whole run. Signs of
+life go by time, so DiLoCo is measured with quick and with slow steps (smaller batches: what is sent does not depend on them).
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "system"))
+
+import plan  # noqa: E402
+import store  # noqa: E402
+from harness import BIN, wait_for  # noqa: E402
+from stubs import BUILD  # noqa: E402
+from studies.few_bytes import FEW_BYTES  # noqa: E402
+from wan_lab import WanLab, missing  # noqa: E402
+
+TOPOLOGY = "site a\nsite b\nlink a b delay=75ms rate=20mbit queue=400ms"
+TEXT = "/usr/share/doc/jargon-text/jargon.txt.gz"
+QUICK, SLOW = 256, 1536  # tokens of a batch
+PERIOD = FEW_BYTES.sync["inner_steps"]
+DDP = {"mode": "ddp"}
+POLL_S = 0.2
+
+
+def counted(lab):
+    """Bytes that the far site's interface has received and sent."""
+    done = subprocess.run(lab.command("b", ["cat", "/proc/net/dev"]), env=lab.environment, capture_output=True, text=True, check=True)
+    rows = [line.split(":") for line in done.stdout.splitlines() if ":" in line]
+    values = [row[1].split() for row in rows if row[0].strip() != "lo"]
+    return sum(int(value[0]) + int(value[8]) for value in values)
+
+
+class Sites:
+    """A memberd and a node at site a, a node at b."""
+
+    def __init__(self, lab, folder):
+        self.lab, self.folder, self.processes = lab, pathlib.Path(folder), []
+
+    def start(self, site, program, name, *arguments):
+        folder = self.folder / name
+        folder.mkdir()
+        with open(folder / "log", "wb") as log:
+            self.processes.append(self.lab.popen(site, [BIN / program, "--listen", f"{self.lab.address(site)}:0", "--insecure", "--dir", folder, *arguments],
+                                                 stdout=log, stderr=log, stdin=subprocess.DEVNULL))
+        wait_for(lambda: (folder / "address").exists(), f"{program} to serve")
+        return (folder / "address").read_text().strip()
+
+    def trainctl(self, *words):
+        argv = self.lab.command("a", [BIN / "trainctl", "--address", self.memberd, *words, "--json"])
+        done = subprocess.run(argv, env=self.lab.environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def __enter__(self):
+        self.memberd = self.start("a", "memberd", "memberd")
+        for site in "ab":
+            self.start(site, "traind", f"node-{site}", "--memberd", self.memberd, "--name", site)
+        wait_for(lambda: len(self.trainctl("nodes")) == 2, "both nodes")
+        return self
+
+    def __exit__(self, *_):
+        for process in reversed(self.processes):
+            process.terminate()
+            process.wait()
+
+    def job(self, sync, steps, batch):
+        """Of one job from its start to its end: bytes, seconds."""
+        name = f"{sync['mode']}-{steps}-{batch}"
+        train = {**plan.TRAIN, "steps": steps, "batch_tokens": batch, "warmup": 1, "seed": 1}
+        spec = {"name": name, "model": plan.MODEL, "data": {"text": [TEXT]}, "train": train, "mesh": {"nodes": 2, "min_nodes": 2, "threads": 1}, "sync": sync,
+                "checkpoint": {"dir": str(self.folder / name)}}
+        path = self.folder / f"{name}.yaml"
+        path.write_text("\n".join(f"{section}: {json.dumps(keys)}" for section, keys in spec.items()))
+        before, began = counted(self.lab), time.monotonic()
+        number = self.trainctl("launch", path, "--detach")["id"]
+
+        def ended():
+            state = self.trainctl("status", str(number))["state"]
+            assert state not in ("failed", "cancelled"), self.trainctl("status", str(number))
+            return state == "done"
+        while not ended():
+            time.sleep(POLL_S)
+        row = {"mode": sync["mode"], "steps": steps, "batch_tokens": batch, "bytes": counted(self.lab) - before, "s": round(time.monotonic() - began, 2)}
+        print("wire:", row, file=sys.stderr, flush=True)
+        return row
+
+
+def costs(short, long):
+    """Bytes a step, and once a job; of two jobs that differ in steps."""
+    steps = long["steps"] - short["steps"]
+    step = (long["bytes"] - short["bytes"]) / steps
+    return {"step_s": round((long["s"] - short["s"]) / steps, 3), "step": step, "once": short["bytes"] - step * short["steps"]}
+
+
+def measure(sites):
+    """[(short, long)]: data parallel, then DiLoCo with quick and with slow steps."""
+    jobs = [(DDP, (4, 16), QUICK), (FEW_BYTES.sync, (PERIOD, 4 * PERIOD), QUICK), (FEW_BYTES.sync, (PERIOD, 4 * PERIOD), SLOW)]
+    return [tuple(sites.job(sync, count, batch) for count in steps) for sync, steps, batch in jobs]
+
+
+def summary(pairs):
+    """How many times fewer bytes DiLoCo takes, by how long its steps take; the whole run's steps, start and end included."""
+    steps = plan.TRAIN["steps"]
+    every, *rare = [costs(*pair) for pair in pairs]
+    def whole(cost):
+        return cost["once"] + cost["step"] * steps
+    return {"steps": steps, "parameters": plan.parameters_of(plan.MODEL), "data_parallel": every,
+            "few_bytes": [{**cost, "ratio": whole(every) / whole(cost)} for cost in rare]}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs" / "results" / "wire.json")
+    options = parser.parse_args()
+    if missing():
+        sys.exit(f"no laboratory: {missing()}")
+    with tempfile.TemporaryDirectory(prefix="wire-") as folder, WanLab(TOPOLOGY) as lab, Sites(lab, folder) as sites:
+        pairs = measure(sites)
+    result = {"commit": store.commit_of(BUILD.parent), "machine": store.machine(), "topology": TOPOLOGY, "jobs": [job for pair in pairs for job in pair],
+              **summary(pairs)}
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

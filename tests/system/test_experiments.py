@@ -1,0 +1,235 @@
+"""scripts/experiments: which runs there are and when two are the same, what a study claims of its losses, pages made of runs that are kept;
+one tiny run on real daemons, stopped in the middle and gone on with."""
+import dataclasses
+import importlib
+import importlib.util
+import json
+import math
+import re
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from harness import Cluster, trainctl_json, wait_for
+from stubs import ROOT
+
+FOLDER = ROOT / "scripts" / "experiments"
+sys.path.insert(0, str(FOLDER))
+
+import claims  # noqa: E402
+import execute  # noqa: E402
+import plan  # noqa: E402
+import report  # noqa: E402
+import store  # noqa: E402
+import text  # noqa: E402
+import throttle  # noqa: E402
+
+
+
+def load_main():
+    spec = importlib.util.spec_from_file_location("experiments_main", FOLDER / "__main__.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+main = load_main()
+ARM = plan.Arm("some", nodes=2, sync={"mode": "diloco", "inner_steps": 32})
+TEXT = {"path": "/text", "bytes": 1000, "held_out_bytes": 30}
+
+
+def run_of(arm, seed=1):
+    return plan.Run(arm, seed, plan.settings_of(arm, seed))
+
+
+# ---- the plan
+
+def test_key_stands_for_settings():
+    """Settings that differ in anything have other keys; the order of keys, names and how often is looked do not matter."""
+    key = run_of(ARM).key
+    same = dataclasses.replace(ARM, name="other", sync={"inner_steps": 32, "mode": "diloco"})
+    assert run_of(same).key == key and re.fullmatch("[0-9a-f]{12}", key)
+    others = [run_of(ARM, 2), *(run_of(dataclasses.replace(ARM, **change)) for change in (
+        {"nodes": 4}, {"train": {"lr": 1e-3}}, {"sync": {"mode": "diloco", "inner_steps": 64}}, {"replicas": 2}, {"program": "naive-delay"},
+        {"slowness": (1, 2)}))]
+    assert len({key, *(other.key for other in others)}) == 1 + len(others)
+
+
+def test_runs_are_wanted_seed_by_seed_and_once():
+    studies = plan.studies()
+    runs = plan.runs(studies)
+    assert [study.ORDER for study in studies] == sorted(study.ORDER for study in studies)
+    assert len({run.key for run in runs}) == len(runs)
+    assert [run.seed for run in runs] == sorted(run.seed for run in runs)
+    assert {(run.arm.name, run.seed) for run in runs} >= {(arm.name, seed) for study in studies for arm in study.ARMS
+                                                         for seed in getattr(study, "SEEDS", plan.SEEDS)}
+    names = {}
+    for run in runs:  # a name is of one arm only: figures and files go by it
+        assert names.setdefault((run.arm.name, run.seed), run.key) == run.key
+
+
+def test_all_arms_see_as_many_tokens():
+    """More than 20 a parameter, and the same for all but the sweep of learning rates."""
+    parameters, tokens = plan.parameters_of(plan.MODEL), plan.TRAIN["steps"] * plan.TRAIN["batch_tokens"]
+    assert 0.7e6 < parameters < 1.1e6 and tokens > 20 * parameters
+    for run in plan.runs(plan.studies()):
+        train = run.settings["train"]
+        speeds = [1 / slowness for slowness in run.arm.slowness] or [1]
+        if not run.arm.name.startswith("dp-lr-"):
+            assert train["steps"] * train["batch_tokens"] * sum(speeds) / len(speeds) == pytest.approx(tokens, rel=2e-3), run.arm.name
+
+
+def test_replicas_know_nothing_of_one_another(tmp_path):
+    run = run_of(plan.Arm("apart", replicas=4))
+    jobs = [plan.job_of(run, TEXT, tmp_path, replica) for replica in range(4)]
+    assert len({job["train"]["seed"] for job in jobs}) == 4 and all(job["mesh"]["nodes"] == 1 for job in jobs)
+    assert sum(job["train"]["batch_tokens"] for job in jobs) == plan.TRAIN["batch_tokens"]
+    assert jobs[0]["data"]["validation"] == 0.03 and "resume" not in jobs[0]["checkpoint"]
+    (tmp_path / "latest").mkdir()
+    assert plan.job_of(run, TEXT, tmp_path)["checkpoint"]["resume"] == str(tmp_path)
+
+
+def test_room_for_workers():
+    two, four = run_of(ARM), run_of(plan.Arm("four", nodes=2, replicas=2))
+    assert main.next_that_fits([four], 0, 2) is four
+    assert main.next_that_fits([two, four], 1, 2) is None and main.next_that_fits([two, four], 1, 3) is two
+    assert main.next_that_fits([], 0, 2) is None
+
+
+def test_jobs_of_all_arms_are_accepted(tmp_path):
+    """By a cluster without nodes, so that none is run."""
+    arms = {run.arm.name: run for run in plan.runs(plan.studies())}
+    with Cluster(tmp_path / "cluster", nodes=0) as cluster:
+        for name, run in arms.items():
+            path = tmp_path / f"{name}.yaml"
+            path.write_text(execute.yaml_of(plan.job_of(run, {**TEXT, "path": __file__}, tmp_path / "run")))
+            assert trainctl_json("--address", cluster.memberd.address, "launch", path, "--detach")["id"] > 0
+
+
+def test_held_out_text_is_not_trained_on():
+    size = text.PIECE_BYTES
+    source = b"".join(bytes([number]) * size for number in range(70)) + b"rest"
+    trained, held_out = text.split([source, b"short"])
+    assert sorted(set(held_out)) == [31, 63] and len(held_out) == 2 * size
+    assert not set(held_out) & set(trained) and trained.endswith(b"restshort") and len(trained) + len(held_out) == len(source) + 5
+
+
+def test_variants_apply():
+    for patch in (FOLDER / "variants").glob("*.patch"):
+        done = subprocess.run(["git", "-C", ROOT, "apply", "--check", patch], capture_output=True, text=True)
+        assert done.returncode == 0, f"{patch.name} does not apply any more:\n{done.stderr}"
+    asked_for = {run.arm.program for run in plan.runs(plan.studies())} - {""}
+    assert asked_for == {patch.stem for patch in (FOLDER / "variants").glob("*.patch")}
+
+
+def test_slow_worker_gets_its_share():
+    """A worker that always wants to run, with a tenth of a core: after ten seconds it had one."""
+    bucket, used, now, tick = throttle.Bucket(0.1, 0.0, 0.0), 0.0, 0.0, 0.02
+    while now < 10:
+        now += tick
+        used += tick if bucket.may_run(used, now) else 0
+    assert used == pytest.approx(1, abs=0.1)
+    idle = throttle.Bucket(0.1, 0.0, 0.0)
+    idle.may_run(0.0, 1000.0)
+    assert idle.left == throttle.MOST_SAVED_S
+
+
+# ---- what is made of runs
+
+A, B, C = (plan.Arm(name) for name in "abc")
+
+
+@pytest.mark.parametrize("claim,losses,holds", [
+    (claims.Within(A, B, 0.01), {"a": {1: 1.005, 2: 1.012}, "b": {1: 1.0, 2: 1.0, 3: 9.0}}, True),
+    (claims.Within(A, B, 0.01), {"a": {1: 1.011}, "b": {1: 1.0}}, False),
+    (claims.Within(A, B, 0.01), {"a": {1: 1.0}, "b": {2: 1.0}}, None),
+    (claims.Better(A, B), {"a": {1: 1.0, 2: 1.0}, "b": {1: 1.1, 2: 1.01}}, True),
+    (claims.Better(A, B), {"a": {1: 1.0, 2: 1.0}, "b": {1: 1.1, 2: 1.0}}, False),
+    (claims.WithinSpread(A, B), {"a": {1: 1.0}, "b": {1: 1.0}}, None),
+    (claims.WithinSpread(A, B), {"a": {1: 1.02, 2: 1.04}, "b": {1: 1.0, 2: 1.03}}, True),
+    (claims.WithinSpread(A, B), {"a": {1: 1.05, 2: 1.05}, "b": {1: 1.0, 2: 1.03}}, False),
+    (claims.Recovers(A, B, C, 0.8), {"a": {1: 1.1}, "b": {1: 2.0}, "c": {1: 1.0}}, True),
+    (claims.Recovers(A, B, C, 0.8), {"a": {1: 1.3}, "b": {1: 2.0}, "c": {1: 1.0}}, False)])
+def test_claims(claim, losses, holds):
+    verdict = claim.judge(losses)
+    assert verdict.holds is holds
+    assert verdict.standing == "not run" if holds is None else "so far" in verdict.standing
+
+
+def kept_result(loss):
+    return {"commit": "c0ffee", "machine": {"cpu": "x", "cores": 2, "kernel": "6"}, "resumed": [], "val_loss": loss, "tokens": 14942208, "cpu_s": 1200.0,
+            "sent": [{"from_step": 0, "tcp_bytes": 10**6, "shm_bytes": 10**6, "workers": 1}], "validation": [[1824, loss + 0.1], [3648, loss]]}
+
+
+def test_page_says_what_is_missing(tmp_path):
+    study = importlib.import_module("studies.quality")
+    kept = store.Store(tmp_path / "runs")
+    for arm, loss in ((study.DP, 1.5), (study.DILOCO_2, 1.51)):
+        kept.put(run_of(arm), kept_result(loss))
+    report.write(tmp_path, [study], kept)
+    page = (tmp_path / "README.md").read_text()
+    assert "| diloco-m2 | 1 of 3 | 1.5100 |  | +0.67% | 2.0 MB | 20 min |" in page and "| average-m2 | 0 of 3 |" in page
+    assert "diloco-m2 within 1% of dp: **holds so far (1 of 3 seeds)** (+0.67%)" in page and "diloco-m4 within 2% of dp: **not run**" in page
+    assert "average-m2 1" in page and "diloco-m2 1" not in page.split("Missing")[1].split("\n")[0]
+    picture = (tmp_path / "quality.svg").read_text()
+    assert picture.count("<polyline") == 2 and picture.count("<circle") == 2
+
+
+def test_committed_page_is_of_the_committed_runs(tmp_path):
+    """make experiments-tables has been called since the runs were added."""
+    results = ROOT / "docs" / "results"
+    report.write(tmp_path, plan.studies(), store.Store(results / "runs"), results)
+    assert (tmp_path / "README.md").read_text() == (results / "README.md").read_text()
+    known = {store.Store(results / "runs").path(run) for run in plan.runs(plan.studies())}
+    assert set((results / "runs").glob("*.json")) <= known, "runs that no study asks for"
+
+
+def test_curves_are_thinned():
+    points = [(step, float(step)) for step in range(1, 1001)]
+    thinned = store.thin(points)
+    assert len(thinned) <= store.CURVE_POINTS and thinned[-1][0] == 1000 and thinned[0] == [16, 8.5]
+    assert store.thin(points[:3]) == [[1, 1.0], [2, 2.0], [3, 3.0]]
+
+
+# ---- a run
+
+@pytest.fixture
+def tiny(monkeypatch, tmp_path):
+    """A plan of a second, and its text."""
+    monkeypatch.setattr(plan, "MODEL", {**plan.MODEL, "layers": 1, "width": 16, "heads": 2, "context": 16})
+    monkeypatch.setattr(plan, "TRAIN", {**plan.TRAIN, "steps": 400, "batch_tokens": 64, "warmup": 10, "eval_sequences": 8})
+    monkeypatch.setattr(plan, "CHECKPOINT_STEPS", 40)
+    monkeypatch.setattr(execute, "POLL_S", 0.05)
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"{number * number} is the square of {number}.\n" for number in range(2000)))
+    return {"path": str(path), "bytes": path.stat().st_size, "held_out_bytes": path.stat().st_size // 10}
+
+
+def test_run_is_stopped_and_goes_on(tiny, tmp_path):
+    run, stop, work = run_of(plan.Arm("tiny", nodes=2, sync={"mode": "diloco", "inner_steps": 20, "codec": "int8"})), threading.Event(), tmp_path / "work"
+    checkpoints = work / run.key / "replica-0" / "checkpoints"
+
+    def stop_early():
+        wait_for(lambda: (checkpoints / "latest").exists(), "a checkpoint")
+        stop.set()
+    watcher = threading.Thread(target=stop_early)
+    watcher.start()
+    first = execute.execute(run, work, tiny, stop)
+    watcher.join()
+    result = first or execute.execute(run, work, tiny, threading.Event())
+    if first is None:  # a machine that did it all before the stop came has nothing to go on with
+        assert result["resumed"] and result["resumed"][0] >= 40
+    assert math.isfinite(result["val_loss"]) and result["tokens"] == 400 * 64 and result["curve"][-1][0] == 400
+    assert result["sent"][0]["workers"] == 2 and result["sent"][0]["tcp_bytes"] + result["sent"][0]["shm_bytes"] > 0
+    assert result["cpu_s"] > 0 and not (work / run.key).exists() and not list(work.iterdir())
+    kept = store.Store(tmp_path / "runs")
+    kept.put(run, result)
+    assert kept.get(run)["settings"] == run.settings and json.loads(kept.path(run).read_text())["val_loss"] == result["val_loss"]
+
+
+def test_replicas_run_apart(tiny, tmp_path):
+    result = execute.execute(run_of(plan.Arm("tiny-apart", replicas=2, train={"steps": 40})), tmp_path / "work", tiny, threading.Event())
+    assert len(result["val_losses"]) == 2 and result["val_losses"][0] != result["val_losses"][1]
+    assert result["val_loss"] == pytest.approx(sum(result["val_losses"]) / 2)
