@@ -26,8 +26,11 @@
  *	tr_sync_destroy(sync);
  *
  * What it holds: the outer (global) parameters and the outer momentum, in the group's memory and declared as its state, so a joiner gets them
- * from a donor; both are bit-identical on all peers after every round: a digest of what the round
- * changes goes with its commit, and peers that differ end with TR_EDIGEST, which names them. Memory beside the caller's: 2 floats a parameter, 2 more for the largest fragment, 2 more with
+ * from a donor. Both are bit-identical on all peers after every round: before each commit all compare 128-bit digests of what the round is about
+ * to change, tensor by tensor. A peer whose bits differ gets the right ones from one that has them, in that very round; if its outer parameters
+ * were wrong, its movement does not count in it; struct tr_sync_now, event, says which tensor of whom it was. (Who is right, if not the majority:
+ * who holds what it wrote itself at the last merge; then who has been there longest.) What changes after that is seen by the digest that goes with
+ * the commit, and ends the peer with TR_EDIGEST. Memory beside the caller's: 2 floats a parameter, 2 more for the largest fragment, 2 more with
  * error feedback (what was lost in coding), 3 more in eager mode, where each peer runs ahead by itself.
  *
  * A peer that dies: the round under way is finished among the others, with the weights of those whose work is in it (policy TR_UNIFORM), or
@@ -153,7 +156,10 @@ struct tr_sync_now {
 	double waited_s; /* for the others and the network */
 	uint64_t bytes;  /* merged, as f32 */
 	double lr_scale; /* by which the caller multiplies its learning rate until the next merge; 1 but in HDET */
-	uint64_t reserved[2];
+	/* What was found wrong with somebody's outer state, and put right, in the merges of this call: the same words on all peers. NULL: nothing. Valid until
+	 * the next call. */
+	const char *event;
+	uint64_t reserved[1];
 };
 
 /* Fills in what is not given and refuses what cannot be, as tr_sync_create does; `layers`: how many different ones the tensors name. For

@@ -5,7 +5,7 @@
 
 #include "collectives/engine/coll_group.h"
 #include "collectives/engine/sized.h"
-#include "collectives/sync/sync_internal.h"
+#include "collectives/sync/drift.h"
 
 #define OPTIONS_LEAST sizeof(struct tr_sync_options) /* its first version is this one */
 
@@ -53,6 +53,11 @@ static tr_status take_tensors(struct tr_sync *s, const struct tr_sync_tensor *te
 	return TR_OK;
 }
 
+static size_t written_bytes(const struct tr_sync *s)
+{
+	return (s->tensor_count + 1) * sizeof(s->written[0]);
+}
+
 static tr_status allocate(struct tr_sync *s, struct tr_error *error)
 {
 	size_t all = s->first[s->options.fragments], largest = 0;
@@ -64,14 +69,15 @@ static tr_status allocate(struct tr_sync *s, struct tr_error *error)
 	s->outer = tr_alloc(s->group, all * sizeof(float));
 	s->momentum = tr_alloc(s->group, all * sizeof(float));
 	s->counters = tr_alloc(s->group, sizeof(*s->counters));
+	s->written = tr_alloc(s->group, written_bytes(s));
 	s->delta = tr_alloc(s->group, largest * sizeof(float));
 	s->sum = tr_alloc(s->group, largest * sizeof(float));
 	s->totals = tr_alloc(s->group, SYNC_TOTALS * sizeof(double));
 	bool reports = s->options.mode == TR_SYNC_HDET || pace_decides(&s->options);
 	if (reports)
 		s->reports = tr_alloc(s->group, REPORTS_BYTES);
-	if (!s->outer || !s->momentum || !s->counters || !s->delta || !s->sum || !s->totals ||
-	    (reports && !s->reports))
+	if (!s->outer || !s->momentum || !s->counters || !s->written || !s->delta || !s->sum ||
+	    !s->totals || (reports && !s->reports))
 		return no_memory(error, (2 * all + 2 * largest) * sizeof(float));
 	if (s->options.codec != TR_CODEC_NONE && s->options.feedback > 0) {
 		s->residual = tr_alloc(s->group, all * sizeof(float));
@@ -98,6 +104,9 @@ static tr_status declare(struct tr_sync *s, struct tr_error *error)
 		status = tr_state_add(s->group, "outer momentum", s->momentum, bytes, error);
 	if (status == TR_OK)
 		status = tr_state_add(s->group, "outer counters", s->counters, sizeof(*s->counters),
+		    error);
+	if (status == TR_OK)
+		status = tr_state_add(s->group, "outer digests", s->written, written_bytes(s),
 		    error);
 	return status;
 }
@@ -131,6 +140,8 @@ static tr_status fill(struct tr_sync *s, const struct tr_sync_tensor *tensors, s
 		status = take_tensors(s, tensors, error);
 	if (status == TR_OK)
 		status = allocate(s, error);
+	if (status == TR_OK)
+		status = drift_create(s, error);
 	if (status != TR_OK)
 		return status;
 	for (size_t i = 0; i < count; i++)
@@ -141,6 +152,7 @@ static tr_status fill(struct tr_sync *s, const struct tr_sync_tensor *tensors, s
 		.period = s->options.inner_steps,
 		.overlap = (uint64_t)s->options.overlap,
 		.fragments = s->options.fragments };
+	drift_remember_first(s);
 	return declare(s, error);
 }
 
@@ -183,6 +195,7 @@ void tr_sync_destroy(tr_sync *s)
 	for (size_t i = 0; i < s->tensor_count; i++)
 		free(s->tensors[i].name);
 	free(s->tensors);
+	drift_destroy(s);
 	free(s->start);
 	free(s->lead);
 	free(s->lead_momentum);
@@ -191,11 +204,17 @@ void tr_sync_destroy(tr_sync *s)
 
 float *tr_sync_momentum(tr_sync *s, size_t tensor)
 {
-	return tensor < s->tensor_count ? s->momentum + s->tensors[tensor].offset : NULL;
+	if (tensor >= s->tensor_count)
+		return NULL;
+	if (!s->started) /* the caller may fill it */
+		s->written[tensor].momentum = (struct tr_digest){ 0, 0 };
+	return s->momentum + s->tensors[tensor].offset;
 }
 
 double *tr_sync_lr_base(tr_sync *s)
 {
+	if (!s->started)
+		s->written[s->tensor_count].outer = (struct tr_digest){ 0, 0 };
 	return s->counters->lr_base;
 }
 

@@ -10,10 +10,10 @@
 #include <time.h>
 
 #include "collectives/engine/sized.h"
+#include "collectives/sync/drift.h"
 #include "collectives/sync/hdet.h"
 #include "collectives/sync/outer.h"
 #include "collectives/sync/sync_internal.h"
-#include "common/digest.h"
 #include "common/error.h"
 
 static double monotonic_s(void)
@@ -54,10 +54,12 @@ static void fetch(struct tr_sync *s, const float *from)
 
 static void merge_local(struct tr_sync *s)
 {
+	float alpha = s->outcast ? 0 : (float)s->options.alpha;
+
 	for (size_t i = 0; i < s->tensor_count; i++)
 		if (in_slot(s, i))
-			outer_merge(s->tensors[i].data, s->outer + s->tensors[i].offset,
-			    (float)s->options.alpha, s->tensors[i].count);
+			outer_merge(s->tensors[i].data, s->outer + s->tensors[i].offset, alpha,
+			    s->tensors[i].count);
 }
 
 /* How far this peer got, from where it started. */
@@ -129,26 +131,21 @@ static tr_status begin(struct tr_sync *s, struct tr_error *error)
 	return status;
 }
 
-/* Of what the round is about to change: peers whose outer parameters differ find out here. */
-static uint64_t salt(const struct tr_sync *s)
-{
-	size_t first = s->first[s->slot.fragment];
-	size_t bytes = sync_fragment_count(s, s->slot.fragment) * sizeof(float);
-	struct tr_digest all = tr_digest_of(s->outer + first, bytes);
-
-	all = tr_digest_fold(all, tr_digest_of(s->momentum + first, bytes));
-	return tr_digest_fold(all, tr_digest_of(s->counters, sizeof(*s->counters))).low;
-}
-
+/* What all compare of their state goes last: with an overlap this is long after the fragment went. */
 static tr_status try_commit(struct tr_sync *s, struct tr_error *error)
 {
-	tr_status status = tr_wait(s->group, SYNC_TAG_TOTALS, error);
+	tr_status status = drift_submit(s, error);
 
+	if (status == TR_OK)
+		status = drift_settle(s, error);
+	if (status == TR_OK)
+		status = tr_wait(s->group, SYNC_TAG_TOTALS, error);
 	if (status == TR_OK && s->round.receive_state)
 		status = tr_state_receive(s->group, error);
 	if (status != TR_OK)
 		return status;
-	struct tr_commit close = { .samples = (uint64_t)llround(s->totals[1]), .salt = salt(s) };
+	struct tr_commit close = { .samples = (uint64_t)llround(s->result.totals[1]),
+		.salt = parity_salt(&s->parity) };
 	struct tr_round committed = s->round;
 	return tr_round_commit(s->group, &close, &committed, error);
 }
@@ -170,16 +167,18 @@ static void step_outer(struct tr_sync *s)
 {
 	size_t first = s->first[s->slot.fragment];
 	size_t count = sync_fragment_count(s, s->slot.fragment);
+	double tokens = s->result.totals[0];
 
-	if (s->totals[0] > 0)
-		outer_step(s->outer + first, s->momentum + first, s->sum, (float)(1 / s->totals[0]),
-		    (float)s->options.outer_lr, (float)s->options.outer_momentum, count);
+	if (tokens > 0)
+		outer_step(s->outer + first, s->momentum + first, s->result.sum,
+		    (float)(1 / tokens), (float)s->options.outer_lr,
+		    (float)s->options.outer_momentum, count);
 	/* Of the other fragments the next one is stale: only this fragment's changes hands. */
 	if (contributes(s) && s->residual)
-		memcpy(s->residual + first, s->residual_next + first, count * sizeof(float));
-	s->share = s->totals[0] > 0 ? s->given[0] / s->totals[0] : 0;
+		memcpy(s->residual + first, s->result.residual_next, count * sizeof(float));
+	s->share = tokens > 0 ? s->given[0] / tokens : 0;
 	s->counters->round = s->round.round;
-	s->counters->tokens += s->totals[0];
+	s->counters->tokens += tokens;
 	if (s->options.mode == TR_SYNC_HDET)
 		hdet_control(&s->options, s->reports, TR_GROUP_PEERS_MAX, s->counters->lr_base);
 	if (pace_decides(&s->options))
@@ -197,9 +196,12 @@ static tr_status commit(struct tr_sync *s, struct tr_error *error)
 		if (status == TR_OK)
 			status = try_commit(s, error);
 	}
-	if (status == TR_OK)
-		step_outer(s);
-	return status;
+	if (status != TR_OK)
+		return status;
+	drift_mend(s);
+	step_outer(s);
+	drift_remember(s);
+	return TR_OK;
 }
 
 /* A round that is begun again finds a peer that has trained already: its learning rate stays. */
@@ -307,14 +309,16 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 	now->merged_round = s->round.round;
 	now->fragment = s->slot.fragment;
 	now->merged_step = pace_decides(&s->options) ? s->counters->agreed.step : s->progress.step;
-	now->tokens = s->totals[0];
+	now->tokens = s->result.totals[0];
 	for (unsigned i = 0; i < TR_SYNC_SUMS; i++)
-		now->sums[i] += s->totals[2 + i];
+		now->sums[i] += s->result.totals[2 + i];
 	now->waited_s += done_s - begun_s;
 	now->flight_s = done_s - s->departed_s;
 	now->bytes += sync_fragment_count(s, s->slot.fragment) * sizeof(float);
 	if (!runs_ahead(s))
 		merge_local(s);
+	else if (s->outcast)
+		start_ahead(s);
 	return next_round(s, error);
 }
 
@@ -338,6 +342,7 @@ static void tell(const struct tr_sync *s, struct tr_sync_now *now)
 	now->peers = s->round.peers;
 	now->finished = s->finished;
 	now->lr_scale = s->lr_scale;
+	now->event = s->event[0] ? s->event : NULL;
 }
 
 tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sync_now *now,
@@ -354,6 +359,7 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 		return tr_error_set(error, TR_EINVAL, "sync: step %llu: %s",
 		    (unsigned long long)s->progress.step,
 		    s->finished ? "all steps are done" : "tokens: allowed: more than 0");
+	s->event[0] = '\0';
 	s->progress.step++;
 	s->progress.since_take++;
 	s->progress.worked_s += monotonic_s() - s->resumed_s;
@@ -433,6 +439,7 @@ static bool is_late(const struct tr_sync *s)
 tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *error)
 {
 	memset(now, 0, sizeof(*now));
+	s->started = true;
 	tr_status status = begin_first(s, error);
 	if (status == TR_OK)
 		status = check_policy(s, error);

@@ -4,12 +4,20 @@
 
 #include "collectives/sync.h"
 #include "collectives/sync/pace.h"
+#include "collectives/sync/parity.h"
 #include "collectives/sync/report.h"
 #include "collectives/sync/schedule.h"
 #include "common/limits.h"
 
-enum sync_tag { SYNC_TAG_FRAGMENT, SYNC_TAG_TOTALS, SYNC_TAG_REPORTS };
-enum { SYNC_FRAGMENTS_MAX = 64, SYNC_TOTALS = 2 + TR_SYNC_SUMS };
+enum sync_tag {
+	SYNC_TAG_FRAGMENT,
+	SYNC_TAG_TOTALS,
+	SYNC_TAG_REPORTS,
+	SYNC_TAG_FRAGMENT_AGAIN, /* without those who drifted */
+	SYNC_TAG_TOTALS_AGAIN,
+	SYNC_TAG_PARITY, /* and those after it */
+};
+enum { SYNC_FRAGMENTS_MAX = 64, SYNC_TOTALS = 2 + TR_SYNC_SUMS, SYNC_EVENT_MAX = 512 };
 
 struct sync_tensor {
 	char *name;
@@ -26,6 +34,17 @@ struct sync_counters {
 	struct pace_agreed agreed; /* if pace_decides */
 };
 
+/* State: digests of what was written at the last merge of a tensor; zeros: not known. */
+struct sync_written {
+	struct tr_digest outer, momentum;
+};
+
+/* What a round came to. */
+struct sync_result {
+	const float *sum, *residual_next;
+	const double *totals;
+};
+
 struct tr_sync {
 	tr_group *group;
 	struct tr_sync_options options; /* defaults filled in */
@@ -37,6 +56,7 @@ struct tr_sync {
 
 	float *outer, *momentum; /* the group's state */
 	struct sync_counters *counters;
+	struct sync_written *written; /* [tensor_count + 1]; the last one: of the counters, as outer */
 	float *delta, *sum; /* of the fragment on its way: what this peer gives, what all come to */
 	float *residual, *residual_next; /* of all fragments; NULL: no error feedback */
 	double *totals; /* [SYNC_TOTALS], reduced with the fragment: tokens, samples, sums */
@@ -58,6 +78,14 @@ struct tr_sync {
 	double lr_scale,
 	    loss;          /* of this peer; the latter times tokens, summed since the last take */
 	double departed_s; /* monotonic */
+	bool started;
+
+	struct sync_result result; /* of the round under way */
+	struct parity parity;
+	struct parity_room again; /* for what is reduced again without those who drifted */
+	bool redone;              /* it was, this round */
+	bool outcast;             /* this peer is one of them */
+	char event[SYNC_EVENT_MAX];
 };
 
 static inline size_t sync_fragment_count(const struct tr_sync *sync, unsigned fragment)

@@ -222,6 +222,8 @@ tr_status outer_run(struct trainer *t, struct tr_round *after, struct tr_error *
 	while (status == TR_OK && !now.finished) {
 		inner_step(t, &now, &did);
 		status = tr_sync_step(t->outer.sync, &did, &now, error);
+		if (status == TR_OK && now.event != NULL && now.index == 0)
+			trainer_report_event(t, now.event);
 		if (status == TR_OK && now.merged)
 			merged(t, &now);
 		trainer_finish_checkpoint(t);

@@ -3,7 +3,9 @@
  *
  *	sync_peer MEMBERSHIP GROUP SIZE MODE STEPS [KEY=VALUE ...]
  *	    H, P, tau (sync.h), eta, mu, alpha, beta, codec, spread, temperature, seconds, by_speed, grace, quorum;
- *	    pause_us: of an inner step; uneven=1: peers' weights differ; policy, deadline: of the group
+ *	    pause_us: of an inner step; uneven=1: peers' weights differ; policy, deadline, transport: of the group
+ *	    flip: after this step a bit of its outer state flips: of tensor `tensor` in (part) 0 its outer parameters, 1 its momentum, 2 the counters
+ *	    die: in the call after this step it is killed, die_us after the call began
  *
  * The problem: three layers of ELEMENTS parameters w, from w = 0; the peer of index m takes at step s the gradient
  * w - target(m, s, element) with a learning rate of 1/8; the loss is half the mean square of that. The targets are multiples of 1/64.
@@ -25,7 +27,9 @@ struct peer {
 	tr_sync *sync;
 	float w[LAYERS][ELEMENTS];
 	double pause_us, uneven, policy, deadline;
-	uint64_t own; /* steps since the last merge */
+	double flip, part, tensor, die, die_us;
+	double transport; /* 1: TCP, also on one host */
+	uint64_t own;     /* steps since the last merge */
 };
 
 static void fail(const char *what, tr_status st, const struct tr_error *error)
@@ -73,8 +77,35 @@ static uint64_t digest(const struct peer *p)
 	return sum;
 }
 
+/* What a cosmic ray, or a stray write, does. */
+static void flip(const struct peer *p)
+{
+	size_t tensor = (size_t)p->tensor;
+	uintptr_t outer = (uintptr_t)(tr_sync_outer(p->sync, tensor) + ELEMENTS / 2);
+	void *at = tr_sync_momentum(p->sync, tensor) + ELEMENTS / 2;
+	uint32_t bits;
+
+	if (p->part == 0)
+		at = (void *)outer;
+	else if (p->part == 2)
+		at = tr_sync_lr_base(p->sync);
+	memcpy(&bits, at, sizeof(bits));
+	bits ^= 1u << 21;
+	memcpy(at, &bits, sizeof(bits));
+}
+
+static void disturb(const struct peer *p, uint64_t step)
+{
+	if ((double)step == p->flip)
+		flip(p);
+	if ((double)step == p->die)
+		(void)ualarm((useconds_t)p->die_us, 0); /* SIGALRM ends the process */
+}
+
 static void say(const struct peer *p, const struct tr_sync_now *now)
 {
+	if (now->event)
+		printf("{\"event\": \"%s\"}\n", now->event);
 	if (now->merged)
 		printf("{\"round\": %" PRIu64 ", \"step\": %" PRIu64
 		       ", \"fragment\": %u, \"tokens\": %g, \"loss\": %.17g, \"digest\": "
@@ -86,8 +117,11 @@ static void say(const struct peer *p, const struct tr_sync_now *now)
 		    now->lr_scale, tr_sync_lr_base(p->sync)[0]);
 	if (!now->finished)
 		return;
-	printf("{\"done\": %" PRIu64 ", \"digest\": \"%016" PRIx64 "\", \"outer\": [", now->step,
-	    digest(p));
+	struct tr_stats stats = TR_STATS_INIT;
+	(void)tr_stats_get(p->group, &stats, NULL);
+	printf("{\"done\": %" PRIu64 ", \"digest\": \"%016" PRIx64 "\", \"sent\": %" PRIu64
+	       ", \"outer\": [",
+	    now->step, digest(p), stats.tcp_sent_bytes + stats.shm_sent_bytes);
 	for (unsigned i = 0; i < LAYERS * ELEMENTS; i++)
 		printf("%s%.9g", i > 0 ? ", " : "",
 		    (double)tr_sync_outer(p->sync, i / ELEMENTS)[i % ELEMENTS]);
@@ -106,7 +140,9 @@ static void set(struct peer *p, struct tr_sync_options *o, const char *word)
 		{ "alpha", &o->alpha }, { "beta", &o->feedback }, { "spread", &o->lr_spread },
 		{ "temperature", &o->lr_temperature }, { "seconds", &o->inner_seconds },
 		{ "grace", &o->grace_seconds }, { "pause_us", &p->pause_us },
-		{ "uneven", &p->uneven }, { "policy", &p->policy }, { "deadline", &p->deadline } };
+		{ "uneven", &p->uneven }, { "policy", &p->policy }, { "deadline", &p->deadline },
+		{ "flip", &p->flip }, { "part", &p->part }, { "tensor", &p->tensor },
+		{ "die", &p->die }, { "die_us", &p->die_us }, { "transport", &p->transport } };
 
 	for (size_t i = 0; i < sizeof(doubles) / sizeof(doubles[0]); i++)
 		if (strlen(doubles[i].key) == length && strncmp(word, doubles[i].key, length) == 0) {
@@ -154,6 +190,7 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 		did.loss = inner_step(p, &now);
 		p->own++;
 		did.sums[0] = now.index + 1;
+		disturb(p, now.step + 1);
 		st = tr_sync_step(p->sync, &did, &now, &error);
 		if (st != TR_OK)
 			fail("step", st, &error);
@@ -188,6 +225,7 @@ int main(int argc, char **argv)
 	for (int i = 6; i < argc; i++)
 		set(&p, &options, argv[i]);
 	join.policy = (enum tr_policy)(int)p.policy;
+	join.transport = (enum tr_transport)(int)p.transport;
 	join.op_deadline_ms = (uint32_t)p.deadline;
 	tr_status st = tr_group_join(&join, &p.group, &error);
 	if (st != TR_OK)

@@ -13,9 +13,9 @@ LAYERS, ELEMENTS, RATE = 3, 50, 1 / 8
 
 
 class Peer(LineProcess):
-    def __init__(self, cluster, size, mode, steps, **options):
+    def __init__(self, cluster, size, mode, steps, name="g", **options):
         words = [f"{key}={value}" for key, value in options.items()]
-        super().__init__([BUILD / "tests" / "sync_peer", cluster.memberd.address, "g", size, mode, steps, *words],
+        super().__init__([BUILD / "tests" / "sync_peer", cluster.memberd.address, name, size, mode, steps, *words],
                          cluster.environment)
 
     def merges(self):

@@ -1,0 +1,254 @@
+#include "collectives/sync/drift.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/error.h"
+#include "common/log.h"
+
+enum { NAMED_MAX = 4 }; /* tensors of a peer in an event */
+
+tr_status drift_create(struct tr_sync *s, struct tr_error *error)
+{
+	s->parity.parts = NULL;
+	tr_status status = parity_create(&s->parity, s->group, SYNC_TAG_PARITY, error);
+
+	if (status != TR_OK)
+		return status;
+	s->parity.parts = calloc(2 * s->tensor_count + 1, sizeof(s->parity.parts[0]));
+	if (!s->parity.parts)
+		return tr_error_set(error, TR_ENOMEM, "sync: no memory for a table of tensors");
+	return TR_OK;
+}
+
+void drift_destroy(struct tr_sync *s)
+{
+	free(s->parity.parts);
+}
+
+/* ---- what this peer wrote ---- */
+
+static struct tr_digest of_tensor(const float *all, const struct sync_tensor *t)
+{
+	return tr_digest_of(all + t->offset, t->count * sizeof(float));
+}
+
+static struct tr_digest of_counters(const struct tr_sync *s)
+{
+	return tr_digest_of(s->counters, sizeof(*s->counters));
+}
+
+static void remember(struct tr_sync *s, size_t tensor)
+{
+	const struct sync_tensor *t = &s->tensors[tensor];
+
+	s->written[tensor] = (struct sync_written){ of_tensor(s->outer, t),
+		of_tensor(s->momentum, t) };
+}
+
+void drift_remember(struct tr_sync *s)
+{
+	for (size_t i = 0; i < s->tensor_count; i++)
+		if (s->tensors[i].fragment == s->slot.fragment)
+			remember(s, i);
+	s->written[s->tensor_count].outer = of_counters(s);
+}
+
+void drift_remember_first(struct tr_sync *s)
+{
+	for (size_t i = 0; i < s->tensor_count; i++)
+		remember(s, i);
+	s->written[s->tensor_count].outer = of_counters(s);
+}
+
+/* ---- what all compare ---- */
+
+/* A joiner's memory is not read: it is being written. */
+static void add_part(struct tr_sync *s, const char *what, const char *tensor, void *data,
+    size_t bytes, const struct tr_digest *written)
+{
+	struct parity *p = &s->parity;
+	struct parity_part *part = &p->parts[p->count++];
+
+	*part = (struct parity_part){ .what = what, .tensor = tensor, .data = data, .bytes = bytes };
+	if (s->round.index < s->round.contributors)
+		part->written = *written;
+}
+
+/* Those of the fragment under way, then the counters. */
+static void fill_parts(struct tr_sync *s)
+{
+	s->parity.count = 0;
+	for (size_t i = 0; i < s->tensor_count; i++) {
+		const struct sync_tensor *t = &s->tensors[i];
+		size_t bytes = t->count * sizeof(float);
+		if (t->fragment != s->slot.fragment)
+			continue;
+		add_part(s, "outer parameters", t->name, s->outer + t->offset, bytes,
+		    &s->written[i].outer);
+		add_part(s, "outer momentum", t->name, s->momentum + t->offset, bytes,
+		    &s->written[i].momentum);
+	}
+	add_part(s, "outer counters", NULL, s->counters, sizeof(*s->counters),
+	    &s->written[s->tensor_count].outer);
+}
+
+tr_status drift_submit(struct tr_sync *s, struct tr_error *error)
+{
+	s->redone = s->outcast = false;
+	s->result = (struct sync_result){ s->sum, s->residual_next, s->totals };
+	if (s->residual)
+		s->result.residual_next += s->first[s->slot.fragment];
+	fill_parts(s);
+	return parity_submit(&s->parity, &s->round, error);
+}
+
+/* ---- whose movement counts ---- */
+
+/* Momentum has no part in a movement; of the counters only the base of the learning rates has. */
+static bool spoils_movement(const struct tr_sync *s, size_t part)
+{
+	if (part + 1 == s->parity.count)
+		return s->options.mode == TR_SYNC_HDET;
+	return part % 2 == 0; /* outer parameters, outer momentum, ... */
+}
+
+static bool is_outcast(const struct tr_sync *s, unsigned member)
+{
+	for (size_t i = 0; i < s->parity.count; i++)
+		if (spoils_movement(s, i) && parity_is_wrong(&s->parity, member, i))
+			return true;
+	return false;
+}
+
+static tr_status submit_sum_again(struct tr_sync *s, float *sum, float *residual_next,
+    unsigned flags, struct tr_error *error)
+{
+	size_t first = s->first[s->slot.fragment];
+	struct tr_op op = TR_OP_INIT;
+
+	op.tag = SYNC_TAG_FRAGMENT_AGAIN;
+	op.input = s->outcast ? NULL : s->delta;
+	op.output = sum;
+	op.count = sync_fragment_count(s, s->slot.fragment);
+	op.codec = s->options.codec;
+	op.flags = flags;
+	if (s->outcast)
+		memset(sum, 0, op.count * sizeof(float));
+	if (s->residual) {
+		op.residual = s->residual + first;
+		op.residual_next = residual_next;
+		op.beta = (float)s->options.feedback;
+	}
+	return tr_submit(s->group, &op, error);
+}
+
+/* All give once more what they gave, but for the outcast, who give nothing. */
+static tr_status submit_again(struct tr_sync *s, struct tr_error *error)
+{
+	size_t count = sync_fragment_count(s, s->slot.fragment);
+	size_t bytes = (s->residual ? 2 : 1) * count * sizeof(float);
+	unsigned flags = s->round.index < s->round.contributors ? TR_CONTRIBUTE : 0;
+	double *totals = parity_room(s->group, &s->again, SYNC_TOTALS * sizeof(double) + bytes);
+
+	if (!totals)
+		return tr_error_set(error, TR_ENOMEM, "sync: no memory: %zu MiB to merge again",
+		    bytes >> 20);
+	float *sum = (float *)(totals + SYNC_TOTALS);
+	memset(totals, 0, SYNC_TOTALS * sizeof(double));
+	if (!s->outcast)
+		memcpy(totals, s->given, sizeof(s->given));
+	tr_status status = submit_sum_again(s, sum, sum + count, flags, error);
+	if (status == TR_OK)
+		status = tr_allreduce(s->group, SYNC_TAG_TOTALS_AGAIN, totals, SYNC_TOTALS, TR_F64,
+		    TR_SUM, flags, error);
+	s->result = (struct sync_result){ sum, sum + count, totals };
+	return status == TR_OK ? tr_wait(s->group, SYNC_TAG_TOTALS_AGAIN, error) : status;
+}
+
+tr_status drift_settle(struct tr_sync *s, struct tr_error *error)
+{
+	tr_status status = parity_settle(&s->parity, error);
+
+	if (status != TR_OK || !s->parity.drifted)
+		return status;
+	for (unsigned m = 0; m < s->parity.contributors; m++) {
+		bool outcast = is_outcast(s, m);
+		s->redone = s->redone || outcast;
+		s->outcast = s->outcast || (outcast && m == s->parity.index);
+	}
+	return s->redone ? submit_again(s, error) : TR_OK;
+}
+
+/* ---- after the commit ---- */
+
+static void add_text(struct tr_sync *s, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void add_text(struct tr_sync *s, const char *format, ...)
+{
+	size_t used = strlen(s->event);
+	va_list values;
+
+	va_start(values, format);
+	(void)vsnprintf(s->event + used, sizeof(s->event) - used, format, values);
+	va_end(values);
+}
+
+/* The tensors that one peer had wrong, and from whom it has them. */
+static void tell_of(struct tr_sync *s, unsigned member)
+{
+	const struct parity *p = &s->parity;
+	unsigned wrong = 0;
+
+	for (size_t i = 0; i < p->count; i++) {
+		const struct parity_part *part = &p->parts[i];
+		if (!parity_is_wrong(p, member, i))
+			continue;
+		if (wrong == 0)
+			add_text(s, "%sround %" PRIu64 ": peer %" PRIu64 " held other",
+			    s->event[0] ? "; " : "", s->round.round, parity_peer(p, member));
+		if (wrong++ < NAMED_MAX)
+			add_text(s, "%s %s%s%s (put right by peer %" PRIu64 ")",
+			    wrong > 1 ? "," : "", part->what, part->tensor ? " of " : "",
+			    part->tensor ? part->tensor : "", parity_peer(p, part->right));
+	}
+	if (wrong > NAMED_MAX)
+		add_text(s, " and %u more", wrong - NAMED_MAX);
+	if (wrong > 0 && is_outcast(s, member))
+		add_text(s, "; its movement does not count");
+}
+
+/* Work that began at wrong parameters is given up: this peer goes on as one that has just joined. */
+static void start_afresh(struct tr_sync *s)
+{
+	size_t all = s->first[s->options.fragments] * sizeof(float);
+
+	memset(s->given, 0, sizeof(s->given));
+	s->tokens[s->slot.fragment] = 0;
+	if (!s->lead)
+		return;
+	memset(s->lead, 0, all);
+	memset(s->lead_momentum, 0, all);
+	memset(s->delta, 0, sync_fragment_count(s, s->slot.fragment) * sizeof(float));
+}
+
+void drift_mend(struct tr_sync *s)
+{
+	if (!s->parity.drifted)
+		return;
+	size_t before = strlen(s->event);
+	for (unsigned m = 0; m < s->parity.contributors; m++) {
+		tell_of(s, m);
+		if (s->reports && is_outcast(s, m))
+			s->reports[m].lr_scale = 0; /* nobody's, for the base of the rates */
+	}
+	if (s->event[before])
+		log_warn("sync", "%s", s->event + before);
+	parity_mend(&s->parity);
+	if (s->outcast)
+		start_afresh(s);
+}
