@@ -332,6 +332,11 @@ void net_offer_held(struct sim *sim, unsigned to)
 	while (message) {
 		struct sim_message *next = message->next;
 		unsigned from = message->from;
+		if (!sim->nodes[to].alive) { /* it died of one before */
+			message_release(sim, from, message);
+			message = next;
+			continue;
+		}
 		if (!all && !message->again) {
 			net_hold(sim, to, message);
 			message = next;

@@ -74,5 +74,8 @@ const struct sim_seed sim_seeds[] = {
 	{ 76227, 3, "guilty-and-alone",
 	    "the simulator: a joiner with other ops outlived all contributors, who were told of "
 	    "both, and was told that none is left" },
+	{ 11568, 4, "died-of-what-was-held",
+	    "the simulator: a member died of a frame that had been held, and the next one was "
+	    "written into its memory" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);
