@@ -406,6 +406,11 @@ struct tr_report {
 	uint64_t step, steps;
 	double loss, val_loss, tokens_per_s, grad_norm, lr;
 	const char *checkpoint, *event, *sample;
+	/* Training that talks rarely. 0: no news of these four. */
+	uint64_t merges; /* outer steps */
+	uint64_t sent_bytes,
+	    dense_bytes; /* by all peers; that data parallel training would have sent */
+	double hidden; /* of the time from departure to merge, the share (0 to 1) that nobody waited for */
 	uint64_t reserved[4];
 };
 TR_API tr_status tr_report(tr_group *group, const struct tr_report *report);

@@ -54,6 +54,17 @@ static void write_progress(struct json *json, const Traind__V1__Job *job)
 	figure(json, "lr", train && progress->step > 0 ? progress->lr : NAN);
 	text(json, "checkpoint", progress->checkpoint);
 	text(json, "sample", progress->sample);
+	json_key(json, "merges");
+	if (progress->merges == NULL) {
+		json_null(json);
+		return;
+	}
+	json_object(json);
+	number(json, "count", progress->merges->count);
+	number(json, "sent_bytes", progress->merges->sent_bytes);
+	number(json, "dense_bytes", progress->merges->dense_bytes);
+	figure(json, "hidden", progress->merges->hidden);
+	json_end(json);
 }
 
 static void write_peers(struct json *json, const Traind__V1__Job *job)
@@ -71,6 +82,12 @@ static void write_peers(struct json *json, const Traind__V1__Job *job)
 		text(json, "state", peer->state);
 		text(json, "reason", peer->reason);
 		number(json, "round", peer->round);
+		figure(json, "waits", peer->waits);
+		json_key(json, "slow");
+		json_bool(json, peer->slow);
+		figure(json, "rtt_s", peer->rtt_s > 0 ? peer->rtt_s : NAN);
+		figure(json, "bandwidth_bytes_per_s",
+		    peer->bandwidth_bytes_per_s > 0 ? peer->bandwidth_bytes_per_s : NAN);
 		json_end(json);
 	}
 	json_end(json);

@@ -54,6 +54,29 @@ const char *print_rate(double tokens_per_s, char text[PRINT_FIGURE_MAX])
 	return text;
 }
 
+const char *print_part(double part, double whole, char text[PRINT_FIGURE_MAX])
+{
+	if (!(part > 0 && whole > 0))
+		(void)snprintf(text, PRINT_FIGURE_MAX, "-");
+	else if (whole >= 9.95 * part)
+		(void)snprintf(text, PRINT_FIGURE_MAX, "1/%.0f", whole / part);
+	else
+		(void)snprintf(text, PRINT_FIGURE_MAX, "%.2f", part / whole);
+	return text;
+}
+
+const char *print_latency(double seconds, char text[PRINT_FIGURE_MAX])
+{
+	if (!(seconds > 0))
+		(void)snprintf(text, PRINT_FIGURE_MAX, "-");
+	else if (seconds < 0.001)
+		(void)snprintf(text, PRINT_FIGURE_MAX, "%.0f us", seconds * 1e6);
+	else
+		(void)snprintf(text, PRINT_FIGURE_MAX, seconds < 0.01 ? "%.1f ms" : "%.0f ms",
+		    seconds * 1e3);
+	return text;
+}
+
 const char *print_duration(double seconds, char text[PRINT_FIGURE_MAX])
 {
 	if (!(seconds >= 0) || seconds > 1e9) {

@@ -19,6 +19,9 @@ const char *print_rate(double tokens_per_s, char text[PRINT_FIGURE_MAX]); /* "41
 const char *print_duration(double seconds, char text[PRINT_FIGURE_MAX]);  /* "1:12", "2:03:04" */
 const char *print_clock(uint64_t unix_ms, char text[PRINT_FIGURE_MAX]);   /* local "12:03:04" */
 const char *print_bytes(uint64_t bytes, char text[PRINT_FIGURE_MAX]);     /* "15.6 GiB" */
+const char *print_part(double part, double whole, char text[PRINT_FIGURE_MAX]); /* "1/412"; "0.37" */
+const char *print_latency(double seconds,
+    char text[PRINT_FIGURE_MAX]); /* "85 us", "1.2 ms", "150 ms" */
 double print_seconds_of(
     const Traind__V1__Job *job); /* from its start to its end or now; 0: not started */
 

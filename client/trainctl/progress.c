@@ -10,7 +10,7 @@
 #define BAR_MIN   8
 #define BAR_MAX   40
 #define SPARK_LEN 16
-#define PARTS_MAX 10
+#define PARTS_MAX 12
 
 /* One piece of the line; the least important go first when it does not fit. */
 struct part {
@@ -143,6 +143,12 @@ static void add_parts(struct line *line, const Traind__V1__Job *job)
 	add(line, 2, "%s tok/s", print_rate(progress->tokens_per_s, figure));
 	unsigned live = progress_live_peers(job);
 	add(line, 2, "%u peer%s", live, live == 1 ? "" : "s");
+	if (progress->merges != NULL) {
+		const Traind__V1__Merges *merges = progress->merges;
+		add(line, 3, "%s of ddp's bytes",
+		    print_part((double)merges->sent_bytes, (double)merges->dense_bytes, figure));
+		add(line, 4, "%.0f%% hidden", 100 * merges->hidden);
+	}
 	add(line, 5, "view %llu", (unsigned long long)job->view);
 	add(line, 3, "eta %s", print_duration(progress_eta_s(job), figure));
 }
@@ -212,10 +218,17 @@ void progress_plain(const Traind__V1__Job *job, char text[PROGRESS_LINE_MAX])
 		    text);
 		return;
 	}
-	(void)snprintf(text, PROGRESS_LINE_MAX,
+	int length = snprintf(text, PROGRESS_LINE_MAX,
 	    "step %llu/%llu  loss %s  val %s  tokens/s %s  peers %u  view %llu  eta %s",
 	    (unsigned long long)progress->step, (unsigned long long)progress->steps,
 	    print_loss(progress->loss, loss), print_loss(progress->val_loss, val),
 	    print_rate(progress->tokens_per_s, rate), progress_live_peers(job),
 	    (unsigned long long)job->view, print_duration(progress_eta_s(job), eta));
+	if (progress->merges != NULL && length > 0 && length < PROGRESS_LINE_MAX)
+		(void)snprintf(text + length, (size_t)(PROGRESS_LINE_MAX - length),
+		    "  merges %llu  bytes %s  hidden %.0f%%",
+		    (unsigned long long)progress->merges->count,
+		    print_part((double)progress->merges->sent_bytes,
+		        (double)progress->merges->dense_bytes, rate),
+		    100 * progress->merges->hidden);
 }

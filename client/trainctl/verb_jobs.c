@@ -85,11 +85,26 @@ static void print_training(const Traind__V1__Job *job)
 		    (unsigned long long)job->rounds->partial_rounds);
 }
 
+static void print_merges(const Traind__V1__Job *job)
+{
+	const Traind__V1__Merges *merges = job->progress != NULL ? job->progress->merges : NULL;
+	char sent[PRINT_FIGURE_MAX], dense[PRINT_FIGURE_MAX], part[PRINT_FIGURE_MAX];
+	if (merges == NULL)
+		return;
+	(void)printf("merges      %llu\n", (unsigned long long)merges->count);
+	(void)printf("sent        %s, %s of the %s of data parallel training\n",
+	    print_bytes(merges->sent_bytes, sent),
+	    print_part((double)merges->sent_bytes, (double)merges->dense_bytes, part),
+	    print_bytes(merges->dense_bytes, dense));
+	(void)printf("hidden      %.0f %% of the time that merges take\n", 100 * merges->hidden);
+}
+
 static void print_peers(const struct config *config, const Traind__V1__Job *job)
 {
 	static const char *const heads[] = { "PEER", "RANK", "NODE", "PID", "STATE", "ROUND",
-		"REASON" };
-	struct print_table table = { .columns = 7 };
+		"WAITS", "RTT", "SENDS", "REASON" };
+	struct print_table table = { .columns = 10 };
+	char text[PRINT_FIGURE_MAX];
 	if (job->n_peers == 0)
 		return;
 	(void)putchar('\n');
@@ -103,7 +118,14 @@ static void print_peers(const struct config *config, const Traind__V1__Job *job)
 		print_cell(&table, "%u", peer->pid);
 		print_cell(&table, "%s", peer->state);
 		print_cell(&table, "%llu", (unsigned long long)peer->round);
-		print_cell(&table, "%s", peer->reason);
+		print_cell(&table, "%.0f%%", 100 * peer->waits);
+		print_cell(&table, "%s", print_latency(peer->rtt_s, text));
+		if (peer->bandwidth_bytes_per_s > 0)
+			print_cell(&table, "%s/s",
+			    print_bytes((uint64_t)peer->bandwidth_bytes_per_s, text));
+		else
+			print_cell(&table, "-");
+		print_cell(&table, "%s", peer->slow ? "slow: the others wait for it" : peer->reason);
 	}
 	print_table_out(&table, config->color);
 }
@@ -121,6 +143,7 @@ static void print_job(const struct config *config, const Traind__V1__Job *job)
 	if (job->started_unix_ms != 0)
 		(void)printf("time        %s\n", print_duration(print_seconds_of(job), text));
 	print_training(job);
+	print_merges(job);
 	print_peers(config, job);
 	if (job->n_events > 0)
 		(void)printf("\n");

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/trainctl/plot.h"
 #include "common/edit_distance.h"
 
 static const struct args_row none[] = { { NULL, NULL, NULL, NULL, false } };
@@ -32,6 +33,13 @@ static const struct verb rows[] = {
 	{ "jobs", "", "list jobs, newest first", NULL, VERB_NEEDS_CLUSTER, 0, 0, none, verb_jobs },
 	{ "status", "JOB", "show a job: progress, losses, peers, rounds, events", NULL,
 	    VERB_NEEDS_CLUSTER, 1, 1, none, verb_status },
+	{ "plot", "JOB|FILE... [-o FILE]", "draw losses over steps, and over bytes sent, as SVG",
+	    "Reads metrics.jsonl in the job's checkpoint.dir, which its first worker's node "
+	    "writes; or "
+	    "that file, or its folder.\n"
+	    "Several are drawn into one picture. Bytes are known of jobs whose sync.mode is not "
+	    "ddp.",
+	    VERB_NEEDS_CLUSTER, 1, PLOT_RUNS_MAX, verb_plot_options, verb_plot },
 	{ "logs", "JOB [-f] [--rank R]", "print what a job's workers have written",
 	    "With several ranks each line begins with [rank].", VERB_NEEDS_CLUSTER, 1, 1,
 	    verb_logs_options, verb_logs },

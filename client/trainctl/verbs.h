@@ -32,13 +32,14 @@ const struct verb *verbs(void); /* ended by name NULL */
 const struct verb *verbs_find(const char *name);
 
 extern const struct args_row verb_up_options[], verb_launch_options[], verb_logs_options[],
-    verb_help_options[];
+    verb_plot_options[], verb_help_options[];
 
 int verb_up(struct verb_call *call);
 int verb_down(struct verb_call *call);
 int verb_launch(struct verb_call *call);
 int verb_jobs(struct verb_call *call);
 int verb_status(struct verb_call *call);
+int verb_plot(struct verb_call *call);
 int verb_logs(struct verb_call *call);
 int verb_cancel(struct verb_call *call);
 int verb_nodes(struct verb_call *call);

@@ -146,13 +146,14 @@ static bool has_figures(const struct tr_report *r)
 	return r->step != 0 || r->steps != 0 || !isnan(news(r->loss)) ||
 	    !isnan(news(r->val_loss)) || !isnan(news(r->tokens_per_s)) ||
 	    !isnan(news(r->grad_norm)) || !isnan(news(r->lr)) || r->checkpoint != NULL ||
-	    r->sample != NULL;
+	    r->sample != NULL || r->merges != 0;
 }
 
 tr_status tr_report(tr_group *group, const struct tr_report *report)
 {
 	Traind__Peer__PeerReport message = TRAIND__PEER__PEER_REPORT__INIT;
 	Traind__V1__Progress progress = TRAIND__V1__PROGRESS__INIT;
+	Traind__V1__Merges merges = TRAIND__V1__MERGES__INIT;
 	if (!sized_unused(report->reserved, SIZED_ROOM(report->reserved)))
 		return TR_EINVAL;
 	progress.step = report->step;
@@ -165,6 +166,12 @@ tr_status tr_report(tr_group *group, const struct tr_report *report)
 	progress.tokens_per_s = news(report->tokens_per_s);
 	progress.grad_norm = news(report->grad_norm);
 	progress.lr = news(report->lr);
+	merges.count = report->merges;
+	merges.sent_bytes = report->sent_bytes;
+	merges.dense_bytes = report->dense_bytes;
+	merges.hidden = report->hidden;
+	if (report->merges != 0)
+		progress.merges = &merges;
 	/* proto3 strings are not written to */
 	if (report->checkpoint != NULL)
 		progress.checkpoint = (char *)(uintptr_t)report->checkpoint;

@@ -174,6 +174,11 @@ static void merge_progress(Traind__V1__Progress *into, Traind__V1__Progress *fro
 	newer_double(&into->tokens_per_s, from->tokens_per_s);
 	newer_double(&into->grad_norm, from->grad_norm);
 	newer_double(&into->lr, from->lr);
+	if (from->merges != NULL) {
+		Traind__V1__Merges *newer = from->merges;
+		from->merges = into->merges;
+		into->merges = newer;
+	}
 	if (from->checkpoint[0] != '\0') {
 		char *newer = from->checkpoint;
 		from->checkpoint = into->checkpoint;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/json.h"
-#include "daemon/worker/json_read.h"
+#include "common/json_read.h"
 
 #define MANIFEST_FORMAT  "traind checkpoint"
 #define MANIFEST_VERSION 1

@@ -34,6 +34,12 @@ bool metrics_append(const char *folder, const struct metrics_row *row)
 	json_uint(&json, row->contributors);
 	json_key(&json, "view");
 	json_uint(&json, row->view);
+	json_key(&json, "sent_bytes");
+	json_double(&json, row->sent_bytes);
+	json_key(&json, "dense_bytes");
+	json_double(&json, row->dense_bytes);
+	json_key(&json, "hidden");
+	json_double(&json, row->hidden);
 	json_end(&json);
 	const char *text = json_text(&json);
 	bool written = false;

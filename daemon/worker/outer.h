@@ -10,6 +10,15 @@
 
 struct trainer;
 
+/* Of all workers since this job began; the same on all. What a merge cost is known at the next one. */
+struct outer_costs {
+	double merges;
+	double sent_bytes;
+	double dense_bytes,
+	    dense_next; /* data parallel: 2 (n - 1) gradients in f32 a step; without, and of, the newest merge */
+	double waited_s, flight_s;
+};
+
 struct outer {
 	tr_sync *sync; /* NULL: ddp */
 	float *params; /* outer ones in the model's layout: a copy, made when it is wanted; arrays.outer is that of their momentum */
@@ -17,6 +26,9 @@ struct outer {
 	double lr_base[2]; /* to begin with, of a checkpoint; zeros: none */
 	double val_loss; /* sum and tokens of this worker's part of a validation that is not yet reported */
 	double val_tokens;
+	bool costs_due;            /* of the newest merge, not yet given */
+	uint64_t sent_bytes;       /* by this worker, given */
+	double waited_s, flight_s; /* of that merge */
 };
 
 /* Before the arrays are filled with what to begin with; and after it. */

@@ -53,12 +53,26 @@ static void append_metrics(struct trainer *t, const struct tr_round *round,
 		.val_loss = report->val_loss,
 		.grad_norm = report->grad_norm,
 		.lr = report->lr,
-		.tokens_per_s = report->tokens_per_s };
+		.tokens_per_s = report->tokens_per_s,
+		.sent_bytes = report->merges != 0 ? (double)report->sent_bytes : NAN,
+		.dense_bytes = report->merges != 0 ? (double)report->dense_bytes : NAN,
+		.hidden = report->merges != 0 ? report->hidden : NAN };
 	bool failed = t->folder.dir[0] != '\0' && !metrics_append(t->folder.dir, &row);
 	if (failed && !t->metrics_failed)
 		log_warn("trainer", "cannot write %s/metrics.jsonl; training goes on",
 		    t->folder.dir);
 	t->metrics_failed = failed;
+}
+
+static void report_costs(const struct trainer *t, struct tr_report *report)
+{
+	const struct outer_costs *costs = &t->counters->costs;
+	if (!(costs->dense_bytes > 0 && costs->flight_s > 0))
+		return;
+	report->merges = (uint64_t)costs->merges;
+	report->sent_bytes = (uint64_t)costs->sent_bytes;
+	report->dense_bytes = (uint64_t)costs->dense_bytes;
+	report->hidden = fmax(0, 1 - costs->waited_s / costs->flight_s);
 }
 
 void trainer_report_step(struct trainer *t, const struct tr_round *round, double loss,
@@ -73,6 +87,7 @@ void trainer_report_step(struct trainer *t, const struct tr_round *round, double
 	if (outer_lr_base(t, base))
 		report.lr *= base[0];
 	report.tokens_per_s = t->tokens_per_s > 0 ? t->tokens_per_s : NAN;
+	report_costs(t, &report);
 	if (isfinite(loss))
 		append_metrics(t, round, &report);
 	(void)tr_report(t->group, &report);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/limits.h"
-#include "daemon/worker/json_read.h"
+#include "common/json_read.h"
 
 static const struct {
 	const char *name;

@@ -25,7 +25,7 @@ struct trainer_counters {
 	uint64_t samples; /* position in the order of samples */
 	uint64_t tokens;  /* whose gradients were applied */
 	uint64_t skipped; /* steps whose gradient was not finite */
-	uint64_t reserved[3];
+	struct outer_costs costs;
 };
 
 /* Small things that are reduced, as f64. In the group's memory. */

@@ -108,6 +108,46 @@ static void beat(struct world *w, uint64_t conn, uint64_t peer, uint64_t round, 
 	MESSAGE(w, conn, HEARTBEAT, heartbeat, &beat);
 }
 
+/* p6 computes while the others wait for it most of the time: it is shown as slow, and its link's figures with it. */
+static void test_who_is_slow(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	Traind__Peer__Heartbeat figures = TRAIND__PEER__HEARTBEAT__INIT;
+	figures.rtt_s = 0.02;
+	figures.bandwidth_bytes_per_s = 2.5e6;
+	MESSAGE(&w, 2, HEARTBEAT, heartbeat, &figures);
+	for (unsigned i = 0; i < 160; i++) {
+		uint64_t waits_for = i % 4 != 0 ? 6 : 0;
+		beat(&w, 1, 5, 3 + i, 7 + i, waits_for);
+		beat(&w, 2, 6, 3 + i, 9 + i, 0);
+		beat(&w, 3, 7, 3 + i, 8 + i, waits_for);
+		world_tick(&w, 250);
+	}
+	Traind__V1__Job *job = membership_job(w.m, 1, false);
+	assert_int_equal(job->n_peers, 3);
+	assert_true(job->peers[0]->waits > 0.6 && job->peers[0]->waits < 0.85);
+	assert_true(job->peers[1]->waits == 0);
+	assert_true(!job->peers[0]->slow && job->peers[1]->slow && !job->peers[2]->slow);
+	assert_true(job->peers[1]->rtt_s == 0.02 && job->peers[1]->bandwidth_bytes_per_s == 2.5e6);
+	assert_true(job->peers[0]->bandwidth_bytes_per_s == 0);
+	traind__v1__job__free_unpacked(job, NULL);
+	/* Later all are alike. */
+	for (unsigned i = 160; i < 400; i++) {
+		uint64_t waits_for = i % 4 != 0 ? 6 : 0;
+		beat(&w, 1, 5, 3 + i, 7 + i, waits_for);
+		beat(&w, 2, 6, 3 + i, 9 + i, waits_for == 0 ? 0 : 5);
+		beat(&w, 3, 7, 3 + i, 8 + i, waits_for);
+		world_tick(&w, 250);
+	}
+	job = membership_job(w.m, 1, false);
+	for (unsigned i = 0; i < 3; i++)
+		assert_false(job->peers[i]->slow);
+	traind__v1__job__free_unpacked(job, NULL);
+	world_finish(&w);
+}
+
 /* p6 stands still while the others wait for it; its node's heartbeats go on. */
 static void test_no_progress(void **state)
 {
@@ -459,6 +499,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_silence),
 		cmocka_unit_test(test_own_pause),
+		cmocka_unit_test(test_who_is_slow),
 		cmocka_unit_test(test_no_progress),
 		cmocka_unit_test(test_slow_but_moving),
 		cmocka_unit_test(test_full_disk_silences_nobody),

@@ -161,6 +161,27 @@ static void test_history_averages(void **state)
 		assert_true(history.loss[i] > history.loss[i - 1]);
 }
 
+/* Training that talks rarely says what that saves. */
+static void test_merges(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	char line[PROGRESS_LINE_MAX];
+	Traind__V1__Merges merges = TRAIND__V1__MERGES__INIT;
+	make(&fixture);
+	merges.count = 12;
+	merges.sent_bytes = 5000000;
+	merges.dense_bytes = 2060000000;
+	merges.hidden = 0.934;
+	fixture.progress.merges = &merges;
+	progress_plain(&fixture.job, line);
+	assert_non_null(strstr(line, "  merges 12  bytes 1/412  hidden 93%"));
+	(void)progress_bar(&fixture.job, &(struct progress_history){ .count = 0 },
+	    &(struct progress_style){ .width = 160 }, line);
+	assert_non_null(strstr(line, "1/412 of ddp's bytes"));
+	assert_non_null(strstr(line, "93% hidden"));
+}
+
 static void test_figures(void **state)
 {
 	(void)state;
@@ -172,6 +193,13 @@ static void test_figures(void **state)
 	assert_string_equal(print_rate(999, text), "999");
 	assert_string_equal(print_rate(999949, text), "999.9k");
 	assert_string_equal(print_rate(999951, text), "1.00M");
+	assert_string_equal(print_part(1, 500, text), "1/500");
+	assert_string_equal(print_part(3, 4, text), "0.75");
+	assert_string_equal(print_part(0, 4, text), "-");
+	assert_string_equal(print_latency(85e-6, text), "85 us");
+	assert_string_equal(print_latency(1.25e-3, text), "1.2 ms");
+	assert_string_equal(print_latency(0.15, text), "150 ms");
+	assert_string_equal(print_latency(0, text), "-");
 	assert_string_equal(print_bytes(0, text), "0 B");
 	assert_string_equal(print_bytes(16777216, text), "16.0 MiB");
 	assert_string_equal(print_bytes(UINT64_MAX, text), "16.0 EiB");
@@ -186,6 +214,7 @@ int main(void)
 		cmocka_unit_test(test_bar_fits_every_width),
 		cmocka_unit_test(test_waiting_job_says_why),
 		cmocka_unit_test(test_history_averages),
+		cmocka_unit_test(test_merges),
 		cmocka_unit_test(test_figures),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -193,6 +193,8 @@ static void take_progress(struct membership *m, struct job *job,
 		copy->first_loss = kept(before->first_loss, copy->first_loss);
 		copy->grad_norm = kept(copy->grad_norm, before->grad_norm);
 		copy->lr = kept(copy->lr, before->lr);
+		if (copy->merges == NULL && before->merges != NULL)
+			copy->merges = copy_message(m, &before->merges->base);
 		if (copy->steps == 0)
 			copy->steps = before->steps;
 		if (copy->tokens_per_s <= 0)

@@ -4,6 +4,8 @@
 
 #include "daemon/membership/core/state.h"
 
+#define WAITS_OVER_MS 10000
+
 static struct peer *peer_of(struct membership *m, const struct node *node,
     const Traind__Peer__PeerProgress *row)
 {
@@ -14,8 +16,18 @@ static struct peer *peer_of(struct membership *m, const struct node *node,
 	return peer;
 }
 
+/* As if it had been so since the last heartbeat. */
+static void take_waiting(struct peer *peer, bool waiting, uint64_t now_ms)
+{
+	double passed_ms = peer->soft.waits_ms == 0 ? 0 : (double)(now_ms - peer->soft.waits_ms);
+	peer->soft.waits += ((waiting ? 1 : 0) - peer->soft.waits) * passed_ms /
+	    (passed_ms + WAITS_OVER_MS);
+	peer->soft.waits_ms = now_ms;
+}
+
 static void take_row(struct membership *m, struct peer *peer, const Traind__Peer__PeerProgress *row)
 {
+	take_waiting(peer, row->waiting, m->now_ms);
 	if (row->progress != peer->soft.progress || row->round != peer->soft.round ||
 	    row->waiting != peer->soft.waiting) {
 		peer->soft.moved_ms = m->now_ms;

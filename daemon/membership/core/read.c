@@ -5,6 +5,10 @@
 
 #include "daemon/membership/core/state.h"
 
+/* A peer is slow when the others wait at least this share of their time, and it at most this part of what they do. */
+#define SLOW_OTHERS_WAIT 0.2
+#define SLOW_WAITS_LESS  0.25
+
 static const char *peer_state_name(const struct membership *m, const struct peer *peer)
 {
 	const struct group *group = state_group(m, peer->group);
@@ -48,6 +52,29 @@ static void fill_peer(const struct membership *m, struct peer *peer, Traind__V1_
 	row->state = state;
 	row->reason = reason;
 	row->round = peer->soft.round;
+	row->waits = peer->soft.waits;
+	const struct node *node = state_node(m, peer->node);
+	if (node != NULL && !node->lost) {
+		row->rtt_s = node->soft.rtt_s;
+		row->bandwidth_bytes_per_s = node->soft.bandwidth;
+	}
+}
+
+/* Those that the others wait for: they themselves hardly wait. */
+static void mark_slow(Traind__V1__Peer **rows, size_t count)
+{
+	double all = 0;
+	unsigned active = 0;
+	for (size_t i = 0; i < count; i++) {
+		bool counts = strcmp(rows[i]->state, "active") == 0;
+		active += counts;
+		all += counts ? rows[i]->waits : 0;
+	}
+	for (size_t i = 0; i < count && active > 1; i++) {
+		double others = (all - rows[i]->waits) / (active - 1);
+		rows[i]->slow = strcmp(rows[i]->state, "active") == 0 &&
+		    others >= SLOW_OTHERS_WAIT && rows[i]->waits <= SLOW_WAITS_LESS * others;
+	}
 }
 
 struct peer_row {
@@ -109,6 +136,7 @@ Traind__V1__Job *membership_job(const struct membership *membership, uint64_t id
 		fill_peer(m, job->peers.items[i], &peers[i].row, peers[i].state, peers[i].reason);
 		rows[i] = &peers[i].row;
 	}
+	mark_slow(rows, job->peers.count);
 	facts.peers = rows;
 	facts.n_peers = job->peers.count;
 	if (job->ledger != NULL) {

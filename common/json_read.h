@@ -10,8 +10,8 @@
  *
  * After a failure every call fails.
  */
-#ifndef TR_DAEMON_WORKER_JSON_READ_H
-#define TR_DAEMON_WORKER_JSON_READ_H
+#ifndef TR_COMMON_JSON_READ_H
+#define TR_COMMON_JSON_READ_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,7 +35,8 @@ bool json_read_key(struct json_reader *reader, char *key, size_t bytes);
 bool json_read_item(struct json_reader *reader);
 bool json_read_string(struct json_reader *reader, char *text, size_t bytes);
 bool json_read_uint(struct json_reader *reader, uint64_t *value);
-bool json_read_skip(struct json_reader *reader); /* any value */
+bool json_read_double(struct json_reader *reader, double *value); /* null: NaN */
+bool json_read_skip(struct json_reader *reader);                  /* any value */
 /* Nothing but blanks is left, and nothing failed. */
 bool json_read_end(struct json_reader *reader);
 

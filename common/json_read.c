@@ -1,5 +1,7 @@
-#include "daemon/worker/json_read.h"
+#include "common/json_read.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 void json_read_init(struct json_reader *r, const char *text, size_t length)
@@ -144,6 +146,27 @@ bool json_read_uint(struct json_reader *r, uint64_t *value)
 		return fail(r);
 	*value = number;
 	return true;
+}
+
+bool json_read_double(struct json_reader *r, double *value)
+{
+	char text[64], *end;
+	size_t length = 0;
+	skip_blanks(r);
+	while (r->at < r->end && strchr("+-.0123456789aeEflnru", *r->at) != NULL &&
+	    *r->at != '\0' && length + 1 < sizeof(text))
+		text[length++] = *r->at++;
+	text[length] = '\0';
+	if (r->failed || length == 0)
+		return fail(r);
+	if (strcmp(text, "null") == 0) {
+		*value = (double)NAN;
+		return true;
+	}
+	if (text[0] != '-' && (text[0] < '0' || text[0] > '9'))
+		return fail(r);
+	*value = strtod(text, &end);
+	return *end == '\0' ? true : fail(r);
 }
 
 static bool skip_string(struct json_reader *r)

@@ -1,0 +1,163 @@
+/* plot */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/trainctl/plot.h"
+#include "client/trainctl/verbs.h"
+#include "common/json.h"
+
+#define DEADLINE_MS 10000
+#define FILE_NAME   "metrics.jsonl"
+#define TITLE_MAX   256
+
+const struct args_row verb_plot_options[] = {
+	{ "--output", "-o", "FILE", "where to write the SVG (loss.svg); - is standard output",
+	    false },
+	{ NULL, NULL, NULL, NULL, false },
+};
+
+struct source {
+	char name[TITLE_MAX], path[PATH_MAX];
+	struct metrics_file metrics;
+};
+
+/* A number is a job, all else a file or a run's folder. */
+static bool is_number(const char *word)
+{
+	return word[0] != '\0' && strspn(word, "0123456789") == strlen(word);
+}
+
+static int find_file(const char *word, struct source *source)
+{
+	struct stat facts;
+	if (stat(word, &facts) != 0)
+		return verbs_complain(EXIT_USAGE,
+		    "%s: %s; give a job's number, a run's folder or its " FILE_NAME, word,
+		    strerror(errno));
+	(void)snprintf(source->name, sizeof(source->name), "%s", word);
+	(void)snprintf(source->path, sizeof(source->path),
+	    S_ISDIR(facts.st_mode) ? "%s/" FILE_NAME : "%s", word);
+	return EXIT_OK;
+}
+
+static int find_job(struct verb_call *call, const char *word, struct source *source)
+{
+	Traind__V1__GetJobRequest request = TRAIND__V1__GET_JOB_REQUEST__INIT;
+	struct tr_error error;
+	int code = EXIT_OK;
+	if (args_parse_number("a job's number", word, 1, UINT64_MAX, &request.job_id, &error) !=
+	    TR_OK)
+		return verbs_complain(EXIT_USAGE, "%s", error.text);
+	Traind__V1__Job *job = rpc_call(call->rpc, RPC_PATH("GetJob"), &request,
+	    &traind__v1__job__descriptor, DEADLINE_MS);
+	if (job == NULL)
+		return rpc_complain(call->rpc);
+	const Traind__V1__TrainSpec *train = job->spec != NULL ? job->spec->train : NULL;
+	const char *dir = train != NULL && train->checkpoint != NULL ? train->checkpoint->dir : "";
+	(void)snprintf(source->name, sizeof(source->name), "job %llu  %s",
+	    (unsigned long long)job->id, job->spec != NULL ? job->spec->name : "");
+	(void)snprintf(source->path, sizeof(source->path), "%s/" FILE_NAME, dir);
+	if (train == NULL)
+		code = verbs_complain(EXIT_USAGE, "job %s runs a command: it has no losses", word);
+	else if (dir[0] == '\0')
+		code = verbs_complain(EXIT_USAGE,
+		    "job %s has no checkpoint.dir, where its losses would be", word);
+	else if (access(source->path, R_OK) != 0)
+		code = verbs_complain(EXIT_JOB_FAILED,
+		    "job %s: %s: %s here; the node of the job's first worker writes it: run this "
+		    "there, or "
+		    "give a copy of the file",
+		    word, source->path, strerror(errno));
+	traind__v1__job__free_unpacked(job, NULL);
+	return code;
+}
+
+/* Written beside, then renamed: whoever looks at it meanwhile sees the old one. */
+static int write_file(const char *path, const struct plot_run *runs, size_t count)
+{
+	char beside[PATH_MAX];
+	if (strcmp(path, "-") == 0)
+		return plot_write(stdout, runs, count)
+		    ? EXIT_OK
+		    : verbs_complain(EXIT_JOB_FAILED, "standard output: %s", strerror(errno));
+	if ((size_t)snprintf(beside, sizeof(beside), "%s.%ld.new", path, (long)getpid()) >=
+	    sizeof(beside))
+		return verbs_complain(EXIT_USAGE, "--output: the path is too long");
+	FILE *stream = fopen(beside, "w");
+	if (stream == NULL)
+		return verbs_complain(EXIT_JOB_FAILED, "%s: %s", path, strerror(errno));
+	bool written = plot_write(stream, runs, count);
+	int cause = errno;
+	if (fclose(stream) != 0 && written) {
+		written = false;
+		cause = errno;
+	}
+	if (written && rename(beside, path) == 0)
+		return EXIT_OK;
+	if (written)
+		cause = errno;
+	(void)unlink(beside);
+	return verbs_complain(EXIT_JOB_FAILED, "%s: %s", path, strerror(cause));
+}
+
+static void say_written(const struct config *config, const char *path, const struct plot_run *runs,
+    size_t count)
+{
+	struct json json = { 0 };
+	if (strcmp(path, "-") == 0)
+		return;
+	if (!config->json) {
+		(void)printf("wrote %s\n", path);
+		return;
+	}
+	json_object(&json);
+	json_key(&json, "file");
+	json_string(&json, path);
+	json_key(&json, "runs");
+	json_array(&json);
+	for (size_t i = 0; i < count; i++) {
+		json_object(&json);
+		json_key(&json, "name");
+		json_string(&json, runs[i].name);
+		json_key(&json, "steps");
+		json_uint(&json, runs[i].metrics->points[runs[i].metrics->count - 1].step);
+		json_end(&json);
+	}
+	json_end(&json);
+	json_end(&json);
+	(void)puts(json_text(&json) != NULL ? json_text(&json) : "null");
+	json_finish(&json);
+}
+
+int verb_plot(struct verb_call *call)
+{
+	const struct args *args = call->args;
+	const char *path = args_value(args, "--output") != NULL ? args_value(args, "--output")
+	                                                        : "loss.svg";
+	struct source *sources = calloc(PLOT_RUNS_MAX, sizeof(*sources));
+	struct plot_run runs[PLOT_RUNS_MAX];
+	struct tr_error error;
+	int code = sources != NULL ? EXIT_OK : verbs_complain(EXIT_JOB_FAILED, "no memory");
+	for (size_t i = 0; code == EXIT_OK && i < args->n_words; i++) {
+		struct source *source = &sources[i];
+		code = is_number(args->words[i]) ? find_job(call, args->words[i], source)
+		                                 : find_file(args->words[i], source);
+		if (code == EXIT_OK &&
+		    metrics_file_read(source->path, &source->metrics, &error) != TR_OK)
+			code = verbs_complain(EXIT_JOB_FAILED, "%s", error.text);
+		runs[i] = (struct plot_run){ source->name, &source->metrics };
+	}
+	if (code == EXIT_OK)
+		code = write_file(path, runs, args->n_words);
+	if (code == EXIT_OK)
+		say_written(call->config, path, runs, args->n_words);
+	for (size_t i = 0; sources != NULL && i < PLOT_RUNS_MAX; i++)
+		metrics_file_finish(&sources[i].metrics);
+	free(sources);
+	return code;
+}

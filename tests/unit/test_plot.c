@@ -1,0 +1,126 @@
+/* metrics.jsonl and the picture made of it. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client/trainctl/plot.h"
+
+static tr_status read_text(const char *text, struct metrics_file *file, struct tr_error *error)
+{
+	char path[] = "/tmp/test-plot-XXXXXX";
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	(void)close(fd);
+	tr_status status = metrics_file_read(path, file, error);
+	(void)unlink(path);
+	return status;
+}
+
+/* As its writer has it; cut short in mid line; from a run that went back to step 2. */
+static void test_lines(void **state)
+{
+	(void)state;
+	struct metrics_file file;
+	struct tr_error error;
+	assert_int_equal(read_text("{\"step\":1,\"loss\":5.5,\"val_loss\":null,\"grad_norm\":1.2,"
+	                           "\"sent_bytes\":null}\n"
+	                           "{\"step\":2,\"loss\":5e0,\"val_loss\":4.75,\"sent_bytes\":1.5e+"
+	                           "06}\n"
+	                           "{\"step\":3,\"loss\":9}\n"
+	                           "not json\n"
+	                           "{\"step\":3,\"loss\":-4.5,\"more\":{\"a\":[1,2]}}\n"
+	                           "{\"step\":4,\"lo",
+	                     &file, &error),
+	    TR_OK);
+	assert_int_equal(file.count, 3);
+	assert_true(file.points[0].step == 1 && file.points[0].loss == 5.5);
+	assert_true(isnan(file.points[0].val_loss) && isnan(file.points[0].sent_bytes));
+	assert_true(file.points[1].val_loss == 4.75 && file.points[1].sent_bytes == 1.5e6);
+	assert_true(file.points[2].step == 3 && file.points[2].loss == -4.5);
+	metrics_file_finish(&file);
+	assert_int_equal(read_text("{\"loss\":1}\n", &file, &error), TR_EINVAL);
+	assert_non_null(strstr(error.text, "no line of it is a training step"));
+	assert_int_equal(metrics_file_read("/nowhere/metrics.jsonl", &file, &error), TR_EIO);
+	assert_non_null(strstr(error.text, "/nowhere/metrics.jsonl: No such file"));
+}
+
+static char *draw(const struct plot_run *runs, size_t count)
+{
+	char *text = NULL;
+	size_t bytes = 0;
+	FILE *stream = open_memstream(&text, &bytes);
+	assert_non_null(stream);
+	assert_true(plot_write(stream, runs, count));
+	(void)fclose(stream);
+	return text;
+}
+
+static unsigned count_of(const char *text, const char *what)
+{
+	unsigned found = 0;
+	while ((text = strstr(text, what)) != NULL) {
+		found++;
+		text += strlen(what);
+	}
+	return found;
+}
+
+static void test_picture(void **state)
+{
+	(void)state;
+	struct metrics_point points[2000];
+	for (unsigned i = 0; i < 2000; i++)
+		points[i] = (struct metrics_point){ .step = i + 1,
+			.loss = 5 - 0.002 * i,
+			.val_loss = i % 500 == 499 ? 5 - 0.002 * i : NAN,
+			.sent_bytes = NAN };
+	struct metrics_file file = { points, 2000 };
+	const struct plot_run runs[] = { { "a <b> & c", &file }, { "second", &file } };
+	char *svg = draw(runs, 1);
+	/* One panel: nobody knows what was sent. */
+	assert_int_equal(count_of(svg, "loss over"), 1);
+	assert_int_equal(count_of(svg, "<circle"), 4);
+	assert_int_equal(count_of(svg, "a &lt;b> &amp; c"), 1);
+	/* Neighbours were averaged, and everything lies in the panel. */
+	const char *train = strstr(svg, "class=\"train\"");
+	assert_non_null(train);
+	unsigned drawn = 0;
+	double x, y, last = 0;
+	int used;
+	for (const char *at = strstr(train, "points=\"") + 8;
+	     sscanf(at, "%lf,%lf%n", &x, &y, &used) == 2; at += used, drawn++) {
+		assert_true(x >= last && y > 0 && y < 400);
+		last = x;
+	}
+	assert_in_range(drawn, 200, PLOT_POINTS_MAX);
+	free(svg);
+	for (unsigned i = 10; i < 2000; i++)
+		points[i].sent_bytes = 3e6 * i;
+	svg = draw(runs, 2);
+	assert_int_equal(count_of(svg, "loss over"), 2);
+	assert_int_equal(count_of(svg, ">GB<"), 1);
+	assert_int_equal(count_of(svg, "class=\"val\""), 4);
+	assert_int_equal(count_of(svg, "nan") + count_of(svg, "inf"), 0);
+	free(svg);
+	/* A single point has no curve, and a picture all the same. */
+	file.count = 1;
+	svg = draw(runs, 1);
+	assert_non_null(strstr(svg, "</svg>"));
+	free(svg);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_picture) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
