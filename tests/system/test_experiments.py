@@ -25,6 +25,7 @@ import report  # noqa: E402
 import store  # noqa: E402
 import text  # noqa: E402
 import throttle  # noqa: E402
+import timing  # noqa: E402
 
 
 
@@ -134,6 +135,12 @@ def test_slow_worker_gets_its_share():
     idle = throttle.Bucket(0.1, 0.0, 0.0)
     idle.may_run(0.0, 1000.0)
     assert idle.left == throttle.MOST_SAVED_S
+
+
+def test_rate_is_of_whole_rounds():
+    """A merge each second brings eight samples; the first two merges are not counted, nor is what is looked at between."""
+    looks = [(at / 4, 8 * (at // 4)) for at in range(33)]
+    assert timing.rate(looks) == pytest.approx(8 * plan.MODEL["context"])
 
 
 # ---- what is made of runs

@@ -1,4 +1,6 @@
 """Workers at speeds 1 : 1.3 : 2.6 : 5.7 that take steps in proportion, against workers of one speed, at equal tokens."""
+import json
+
 from claims import Within
 from plan import Arm
 from studies.quality import DILOCO_4
@@ -12,3 +14,15 @@ BY_SPEED = Arm("diloco-m4-by-speed", nodes=4, train={"steps": STEPS}, sync={**DI
 ARMS = [DILOCO_4, BY_SPEED]
 CLAIMS = [Within(BY_SPEED, DILOCO_4, 0.01)]
 NOTES = "Fixed H learns the same whatever the speeds are, so its loss is that of equal workers. Slow ones are stopped for part of the time (throttle.py)."
+
+
+def extra(folder):
+    """What timing.py has measured."""
+    path = folder / "timing.json"
+    if not path.exists():
+        return "Tokens a second: not measured yet (`build/venv/bin/python scripts/experiments/timing.py`, on an idle machine).\n\n"
+    timing = json.loads(path.read_text())
+    fixed, by_speed = (", ".join(map(str, timing["tokens_per_s"][name])) for name in ("fixed", "by_speed"))
+    return (f"Tokens a second, modes in turns (scripts/experiments/timing.py, commit {timing['commit']}; H = {timing['inner_steps']}, batches of "
+            f"{timing['batch_tokens']} tokens, the fastest worker with half a core): fixed H {fixed}; in proportion to speed {by_speed}: "
+            f"{', '.join(map(str, timing['ratios']))} times as many.\n\n")
