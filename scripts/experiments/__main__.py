@@ -52,10 +52,11 @@ class Runner:
             if result:
                 self.kept.put(run, result)
                 print(f"experiments: {words}: validation loss {result['val_loss']:.4f}, {result['cpu_s']:.0f} s of CPU", flush=True)
-        except Exception:  # the others go on; what failed is begun afresh by the next call
+        except Exception as error:  # the others go on; the next call tries again
             traceback.print_exc()
             self.failed.append(words)
-            shutil.rmtree(self.folder / run.key, ignore_errors=True)
+            if isinstance(error, execute.Disturbed):  # from the start
+                shutil.rmtree(self.folder / run.key, ignore_errors=True)
         with self.changed:
             del self.under_way[run.key]
             self.changed.notify()

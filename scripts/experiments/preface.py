@@ -7,6 +7,9 @@ Made by `make experiments` (scripts/experiments) out of [runs/](runs/), which ha
 bytes, rounds, time. Do not edit this page. `make experiments` runs what is missing and can be stopped and called again; `make experiments-tables` makes this page
 anew. Of {wanted} runs {there} have been done.
 
+A study, that is a section below, is a file of scripts/experiments/studies: its arms, what is claimed of them, and `extra`, what was measured apart from these runs:
+bytes on the wire (wire.py), times (timing.py; on an idle machine).
+
 ## How to read it
 
 *Validation loss*: nats a byte on held-out text that no run trains on, the same {windows} windows of {context} bytes for all, at the last step, of the outer parameters

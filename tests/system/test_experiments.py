@@ -240,3 +240,18 @@ def test_replicas_run_apart(tiny, tmp_path):
     result = execute.execute(run_of(plan.Arm("tiny-apart", replicas=2, train={"steps": 40})), tmp_path / "work", tiny, threading.Event())
     assert len(result["val_losses"]) == 2 and result["val_losses"][0] != result["val_losses"][1]
     assert result["val_loss"] == pytest.approx(sum(result["val_losses"]) / 2)
+
+
+def test_runner_does_what_is_missing_once(tiny, tmp_path):
+    """One run is there already, one is done, one cannot be: the others go on, and the call fails."""
+    arms = [plan.Arm(name, train={"steps": 20 + number}) for number, name in enumerate(("there", "missing"))]
+    there, missing, bad = run_of(arms[0]), run_of(arms[1]), run_of(plan.Arm("bad", sync={"mode": "ddp", "inner_steps": 5}))
+    kept = store.Store(tmp_path / "runs")
+    kept.put(there, kept_result(1.5))
+    runner = main.Runner([there, bad, missing], kept, tmp_path / "work", tiny, 1)
+    assert runner.run() == 1 and [words.split()[0] for words in runner.failed] == ["bad"]
+    assert kept.get(there)["val_loss"] == 1.5 and math.isfinite(kept.get(missing)["val_loss"]) and not kept.has(bad)
+    assert main.Runner([there, missing], kept, tmp_path / "work", tiny, 1).waiting == []
+    stopped = main.Runner([bad], kept, tmp_path / "work", tiny, 1)
+    stopped.stop.set()
+    assert stopped.run() == 0 and stopped.waiting == [bad]
