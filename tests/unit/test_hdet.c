@@ -9,6 +9,7 @@
 
 #include "collectives/sync/hdet.h"
 #include "common/rng.h"
+#include "tests/unit/sync_refused.h"
 
 static struct tr_sync_options hdet(void)
 {
@@ -40,25 +41,22 @@ static void defaults_are_the_papers(void **state)
 static void options_that_cannot_be_are_named(void **state)
 {
 	(void)state;
-	struct tr_sync_options base = hdet(), o;
-	struct tr_error error;
-#define REFUSED(field, value, words)                                  \
-	o = base;                                                     \
-	o.field = value;                                              \
-	assert_int_equal(tr_sync_complete(&o, 4, &error), TR_EINVAL); \
-	assert_non_null(strstr(error.text, words))
-	REFUSED(lr_spread, 1, "sync.lr_spread: found 1, allowed: more than 0, less than 1");
-	REFUSED(lr_momentum, 1, "sync.lr_momentum: found 1, allowed: 0 to less than 1");
-	REFUSED(lr_step, 11, "sync.lr_step: found 11, allowed: 0 to 10");
-	REFUSED(lr_decay, -0.5, "sync.lr_decay: found -0.5, allowed: 0 to less than 1");
-	REFUSED(lr_temperature, -1, "sync.lr_temperature: found -1, allowed: more than 0");
-	REFUSED(lr_temperature, NAN, "sync.lr_temperature: found nan");
-	REFUSED(overlap, 1, "sync.overlap: found 1, allowed: none in hdet mode");
-	REFUSED(fragments, 2, "sync.fragments: found 2, allowed: 1 unless the mode is streaming");
+	struct tr_sync_options base = hdet();
+	SYNC_REFUSED(base, lr_spread, 1,
+	    "sync.lr_spread: found 1, allowed: more than 0, less than 1");
+	SYNC_REFUSED(base, lr_momentum, 1, "sync.lr_momentum: found 1, allowed: 0 to less than 1");
+	SYNC_REFUSED(base, lr_step, 11, "sync.lr_step: found 11, allowed: 0 to 10");
+	SYNC_REFUSED(base, lr_decay, -0.5, "sync.lr_decay: found -0.5, allowed: 0 to less than 1");
+	SYNC_REFUSED(base, lr_temperature, -1,
+	    "sync.lr_temperature: found -1, allowed: more than 0");
+	SYNC_REFUSED(base, lr_temperature, NAN, "sync.lr_temperature: found nan");
+	SYNC_REFUSED(base, overlap, 1, "sync.overlap: found 1, allowed: none in hdet mode");
+	SYNC_REFUSED(base, fragments, 2,
+	    "sync.fragments: found 2, allowed: 1 unless the mode is streaming");
 	base = (struct tr_sync_options)TR_SYNC_OPTIONS_INIT;
-	REFUSED(lr_spread, 0.5,
+	SYNC_REFUSED(base, lr_spread, 0.5,
 	    "sync.lr_spread: found 0.5, allowed: nothing unless the mode is hdet");
-	REFUSED(lr_step, 0.5, "sync.lr_step: found 0.5, allowed: nothing unless");
+	SYNC_REFUSED(base, lr_step, 0.5, "sync.lr_step: found 0.5, allowed: nothing unless");
 }
 
 /* A peer alone trains with the base; else the factors are the spread, each once, and change hands. */

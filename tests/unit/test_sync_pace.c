@@ -10,6 +10,7 @@
 
 #include "collectives/sync/pace.h"
 #include "common/rng.h"
+#include "tests/unit/sync_refused.h"
 
 enum { PEERS = 4 };
 
@@ -263,7 +264,6 @@ static void options_that_cannot_be_are_named(void **state)
 {
 	(void)state;
 	struct tr_sync_options base = options(TR_SYNC_DILOCO), o;
-	struct tr_error error;
 
 	base.inner_seconds = 30;
 	o = completed(base);
@@ -271,22 +271,20 @@ static void options_that_cannot_be_are_named(void **state)
 	o = completed(o); /* again */
 	base.mode = TR_SYNC_EAGER;
 	o = completed(completed(base));
-#define REFUSED(field, value, words)                                  \
-	o = base;                                                     \
-	o.field = value;                                              \
-	assert_int_equal(tr_sync_complete(&o, 4, &error), TR_EINVAL); \
-	assert_non_null(strstr(error.text, words))
-	REFUSED(inner_steps, 5, "inner_seconds: found 30, allowed: nothing beside inner_steps");
-	REFUSED(inner_seconds, -1, "inner_seconds: found -1, allowed: 0 to 1e6");
-	REFUSED(inner_seconds, 0.0 / 0.0, "inner_seconds: found");
-	REFUSED(by_speed, true, "by_speed: found 1, allowed: 0 (false) beside inner_seconds");
-	REFUSED(grace_seconds, 1, "grace_seconds: found 1, allowed: nothing beside inner_seconds");
-	REFUSED(overlap, 3, "overlap: found 3, allowed: inner_steps in eager mode");
+	SYNC_REFUSED(base, inner_steps, 5,
+	    "inner_seconds: found 30, allowed: nothing beside inner_steps");
+	SYNC_REFUSED(base, inner_seconds, -1, "inner_seconds: found -1, allowed: 0 to 1e6");
+	SYNC_REFUSED(base, inner_seconds, 0.0 / 0.0, "inner_seconds: found");
+	SYNC_REFUSED(base, by_speed, true,
+	    "by_speed: found 1, allowed: 0 (false) beside inner_seconds");
+	SYNC_REFUSED(base, grace_seconds, 1,
+	    "grace_seconds: found 1, allowed: nothing beside inner_seconds");
+	SYNC_REFUSED(base, overlap, 3, "overlap: found 3, allowed: inner_steps in eager mode");
 	base = options(TR_SYNC_STREAMING);
-	REFUSED(quorum, 2, "quorum: found 2, allowed: nothing without grace_seconds");
-	REFUSED(grace_seconds, 2e6, "grace_seconds: found 2e+06, allowed: 0 to 1e6");
+	SYNC_REFUSED(base, quorum, 2, "quorum: found 2, allowed: nothing without grace_seconds");
+	SYNC_REFUSED(base, grace_seconds, 2e6, "grace_seconds: found 2e+06, allowed: 0 to 1e6");
 	base.grace_seconds = 1;
-	REFUSED(quorum, 257, "quorum: found 257, allowed: at most 256 peers");
+	SYNC_REFUSED(base, quorum, 257, "quorum: found 257, allowed: at most 256 peers");
 }
 
 int main(void)

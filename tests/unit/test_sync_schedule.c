@@ -9,6 +9,7 @@
 
 #include "collectives/sync/sync_internal.h"
 #include "common/rng.h"
+#include "tests/unit/sync_refused.h"
 
 static struct sync_schedule drawn(uint64_t number)
 {
@@ -109,23 +110,18 @@ static void defaults_are_the_papers(void **state)
 static void options_that_cannot_be_are_named(void **state)
 {
 	(void)state;
-	struct tr_sync_options base = mode(TR_SYNC_EAGER), o;
-	struct tr_error error;
-#define REFUSED(field, value, words)                                  \
-	o = base;                                                     \
-	o.field = value;                                              \
-	assert_int_equal(tr_sync_complete(&o, 4, &error), TR_EINVAL); \
-	assert_non_null(strstr(error.text, words))
-	REFUSED(overlap, 3, "overlap: found 3, allowed: inner_steps in eager mode");
-	REFUSED(fragments, 2, "fragments: found 2, allowed: 1 unless the mode is streaming");
-	REFUSED(mode, (enum tr_sync_mode)9, "mode: found 9");
-	REFUSED(codec, (enum tr_codec)17, "codec: found 17");
-	REFUSED(outer_momentum, 1, "outer_momentum: found 1, allowed: 0 to less than 1");
-	REFUSED(alpha, 1.5, "alpha: found 1.5");
-	REFUSED(feedback, 2, "feedback: found 2");
-	REFUSED(outer_lr, -1, "outer_lr: found -1");
+	struct tr_sync_options base = mode(TR_SYNC_EAGER);
+	SYNC_REFUSED(base, overlap, 3, "overlap: found 3, allowed: inner_steps in eager mode");
+	SYNC_REFUSED(base, fragments, 2,
+	    "fragments: found 2, allowed: 1 unless the mode is streaming");
+	SYNC_REFUSED(base, mode, (enum tr_sync_mode)9, "mode: found 9");
+	SYNC_REFUSED(base, codec, (enum tr_codec)17, "codec: found 17");
+	SYNC_REFUSED(base, outer_momentum, 1, "outer_momentum: found 1, allowed: 0 to less than 1");
+	SYNC_REFUSED(base, alpha, 1.5, "alpha: found 1.5");
+	SYNC_REFUSED(base, feedback, 2, "feedback: found 2");
+	SYNC_REFUSED(base, outer_lr, -1, "outer_lr: found -1");
 	base = mode(TR_SYNC_DILOCO);
-	REFUSED(overlap, 501, "overlap: found 501, allowed: 0 to 500");
+	SYNC_REFUSED(base, overlap, 501, "overlap: found 501, allowed: 0 to 500");
 }
 
 int main(void)

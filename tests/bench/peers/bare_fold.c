@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "tests/bench/measure.h"
+#include "tests/bench/peers/add.h"
 #include "tests/bench/processes.h"
 
 #define BLOCK_FLOATS \
@@ -23,14 +24,6 @@ struct fold {
 	size_t bytes;  /* of one rank */
 	unsigned rank;
 };
-
-__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static void add(float
-                                                                                                 *restrict to,
-    const float *restrict what, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		to[i] += what[i];
-}
 
 static float *of(const struct fold *fold, unsigned rank, const void *data)
 {

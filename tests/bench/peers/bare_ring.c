@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "tests/bench/measure.h"
+#include "tests/bench/peers/add.h"
 #include "tests/bench/processes.h"
 
 #define PIECE_BYTES (512u << 10)
@@ -69,14 +70,6 @@ static void advance(const struct ring *ring, struct cursor *cursor, size_t bytes
 		cursor->chunks_done++;
 		cursor->offset = 0;
 	}
-}
-
-__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static void add(float
-                                                                                                 *restrict to,
-    const float *restrict what, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		to[i] += what[i];
 }
 
 static void die(const char *what)
