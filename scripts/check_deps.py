@@ -30,7 +30,7 @@ MAY_INCLUDE = {
     "daemon/node": PURE | {"collectives", "collectives/engine", "collectives/transport", "daemon/api", "daemon/plan",
                     "daemon/shell"},
     "daemon/api": PURE | {"collectives/transport", "daemon/shell"},
-    "daemon/worker": PURE | {"collectives", "daemon/plan"},
+    "daemon/worker": PURE | {"collectives", "collectives/sync", "daemon/plan"},
     "examples": {"collectives"},
     "client/trainctl": PURE | {"daemon/api", "daemon/plan"},
     "client/lib": PURE | {"daemon/api", "daemon/plan"},

@@ -1,15 +1,11 @@
 #include "collectives/sync/drift.h"
 
-#include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/error.h"
 #include "common/log.h"
-
-enum { NAMED_MAX = 4 }; /* tensors of a peer in an event */
 
 tr_status drift_create(struct tr_sync *s, struct tr_error *error)
 {
@@ -185,43 +181,6 @@ tr_status drift_settle(struct tr_sync *s, struct tr_error *error)
 
 /* ---- after the commit ---- */
 
-static void add_text(struct tr_sync *s, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void add_text(struct tr_sync *s, const char *format, ...)
-{
-	size_t used = strlen(s->event);
-	va_list values;
-
-	va_start(values, format);
-	(void)vsnprintf(s->event + used, sizeof(s->event) - used, format, values);
-	va_end(values);
-}
-
-/* The tensors that one peer had wrong, and from whom it has them. */
-static void tell_of(struct tr_sync *s, unsigned member)
-{
-	const struct parity *p = &s->parity;
-	unsigned wrong = 0;
-
-	for (size_t i = 0; i < p->count; i++) {
-		const struct parity_part *part = &p->parts[i];
-		if (!parity_is_wrong(p, member, i))
-			continue;
-		if (wrong == 0)
-			add_text(s, "%sround %" PRIu64 ": peer %" PRIu64 " held other",
-			    s->event[0] ? "; " : "", s->round.round, parity_peer(p, member));
-		if (wrong++ < NAMED_MAX)
-			add_text(s, "%s %s%s%s (put right by peer %" PRIu64 ")",
-			    wrong > 1 ? "," : "", part->what, part->tensor ? " of " : "",
-			    part->tensor ? part->tensor : "", parity_peer(p, part->right));
-	}
-	if (wrong > NAMED_MAX)
-		add_text(s, " and %u more", wrong - NAMED_MAX);
-	if (wrong > 0 && is_outcast(s, member))
-		add_text(s, "; its movement does not count");
-}
-
 /* Work that began at wrong parameters is given up: this peer goes on as one that has just joined. */
 static void start_afresh(struct tr_sync *s)
 {
@@ -242,8 +201,13 @@ void drift_mend(struct tr_sync *s)
 		return;
 	size_t before = strlen(s->event);
 	for (unsigned m = 0; m < s->parity.contributors; m++) {
-		tell_of(s, m);
-		if (s->reports && is_outcast(s, m))
+		bool wrong = parity_tell(&s->parity, m, s->event, sizeof(s->event));
+		if (!wrong || !is_outcast(s, m))
+			continue;
+		size_t used = strlen(s->event);
+		(void)snprintf(s->event + used, sizeof(s->event) - used,
+		    "; its movement does not count");
+		if (s->reports)
 			s->reports[m].lr_scale = 0; /* nobody's, for the base of the rates */
 	}
 	if (s->event[before])

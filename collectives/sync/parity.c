@@ -1,11 +1,20 @@
 #include "collectives/sync/parity.h"
 
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/error.h"
 #include "common/limits.h"
 
-enum { FLAT_WORDS = 4, TAG_FLAT = 0, TAG_SAID = 1, TAG_FRESH = 2 };
+enum {
+	NAMED_MAX = 4 /* tensors of a peer in a text */,
+	FLAT_WORDS = 4,
+	TAG_FLAT = 0,
+	TAG_SAID = 1,
+	TAG_FRESH = 2
+};
 enum { RECORD_WORDS = sizeof(struct parity_record) / sizeof(uint64_t) };
 
 _Static_assert(sizeof(struct parity_record) == RECORD_WORDS * sizeof(uint64_t), "words alone");
@@ -49,9 +58,10 @@ static struct tr_digest digest_all(const struct parity *p)
 
 tr_status parity_submit(struct parity *p, const struct tr_round *round, struct tr_error *error)
 {
+	p->round = round->round;
 	p->index = round->index;
 	p->contributors = round->contributors;
-	p->drifted = false;
+	p->drifted = p->undecided = false;
 	for (size_t i = 0; i < p->count; i++) {
 		p->parts[i].differs = false;
 		if (contributes(p)) /* a joiner's memory is being written */
@@ -89,38 +99,44 @@ uint64_t parity_peer(const struct parity *p, unsigned member)
 	return said_by(p, member)->digest.low;
 }
 
+static bool same(const struct parity_record *a, const struct parity_record *b)
+{
+	return tr_digest_equal(a->digest, b->digest);
+}
+
 bool parity_is_wrong(const struct parity *p, unsigned member, size_t part)
 {
 	const struct parity_part *of = &p->parts[part];
+	const struct parity_record *record = record_of(p, member, part);
 
-	return of->differs &&
-	    !tr_digest_equal(record_of(p, member, part)->digest,
-	        record_of(p, of->right, part)->digest);
+	return of->differs && record->state != PARITY_ABSENT &&
+	    !same(record, record_of(p, of->right, part));
 }
 
+/* How many of those in the same state hold what `member` holds. */
 static unsigned holders(const struct parity_record *records, size_t stride, unsigned contributors,
-    unsigned member, uint64_t spoilt)
+    unsigned member)
 {
 	unsigned count = 0;
 
 	for (unsigned i = 0; i < contributors; i++)
-		count += records[i * stride].spoilt == spoilt &&
-		    tr_digest_equal(records[i * stride].digest, records[member * stride].digest);
+		count += records[i * stride].state == records[member * stride].state &&
+		    same(&records[i * stride], &records[member * stride]);
 	return count;
 }
 
 unsigned parity_right(const struct parity_record *records, size_t stride, unsigned contributors)
 {
 	unsigned right = 0, most = 0;
-	uint64_t least_spoilt = 1;
+	uint64_t best = PARITY_ABSENT;
 
 	for (unsigned i = 0; i < contributors; i++)
-		if (records[i * stride].spoilt == 0)
-			least_spoilt = 0;
+		if (records[i * stride].state < best)
+			best = records[i * stride].state;
 	for (unsigned i = 0; i < contributors; i++) {
-		if (records[i * stride].spoilt != least_spoilt)
+		if (records[i * stride].state != best)
 			continue;
-		unsigned count = holders(records, stride, contributors, i, least_spoilt);
+		unsigned count = holders(records, stride, contributors, i);
 		if (count > most) {
 			most = count;
 			right = i;
@@ -139,8 +155,17 @@ static void fill_said(struct parity *p)
 		const struct parity_part *part = &p->parts[i];
 		bool known = !tr_digest_equal(part->written, unknown);
 		mine[1 + i] = (struct parity_record){ part->digest,
-			known && !tr_digest_equal(part->written, part->digest) };
+			known && !tr_digest_equal(part->written, part->digest) ? PARITY_SPOILT
+			                                                       : PARITY_SOUND };
 	}
+}
+
+/* No peer has the id 0. */
+static void find_absent(struct parity *p)
+{
+	for (unsigned m = 0; m < p->contributors; m++)
+		for (size_t i = 0; parity_peer(p, m) == 0 && i < p->count; i++)
+			said_by(p, m)[1 + i].state = PARITY_ABSENT;
 }
 
 static tr_status say(struct parity *p, struct tr_error *error)
@@ -150,28 +175,42 @@ static tr_status say(struct parity *p, struct tr_error *error)
 
 	if (!parity_room(p->group, &p->said, bytes))
 		return no_memory(error, bytes);
+	memset(p->said.data, 0, bytes);
 	if (contributes(p))
 		fill_said(p);
 	tr_status status = tr_allgather(p->group, p->tag + TAG_SAID, NULL, p->said.data,
 	    p->contributors * words, TR_I64, error);
-	return status == TR_OK ? tr_wait(p->group, p->tag + TAG_SAID, error) : status;
+	if (status == TR_OK)
+		status = tr_wait(p->group, p->tag + TAG_SAID, error);
+	if (status == TR_OK)
+		find_absent(p);
+	return status;
 }
 
 /* ---- what is right ---- */
+
+/* Who differ from the right one, and whether it is one if there has to be a majority. */
+static void compare(struct parity *p, size_t part)
+{
+	struct parity_part *of = &p->parts[part];
+	unsigned wrong = 0;
+
+	of->right = parity_right(record_of(p, 0, part), stride_of(p), p->contributors);
+	of->differs = true;
+	for (unsigned m = 0; m < p->contributors; m++)
+		wrong += parity_is_wrong(p, m, part);
+	of->differs = wrong > 0;
+	if (p->majority && 2 * wrong >= p->contributors)
+		p->undecided = true;
+}
 
 /* Parts that differ get their places, those of one holder beside each other; how many bytes they are. */
 static size_t decide(struct parity *p)
 {
 	size_t end = 0;
 
-	for (size_t i = 0; i < p->count; i++) {
-		struct parity_part *part = &p->parts[i];
-		part->right = parity_right(record_of(p, 0, i), stride_of(p), p->contributors);
-		for (unsigned m = 0; m < p->contributors; m++)
-			part->differs = part->differs ||
-			    !tr_digest_equal(record_of(p, m, i)->digest,
-			        record_of(p, part->right, i)->digest);
-	}
+	for (size_t i = 0; i < p->count; i++)
+		compare(p, i);
 	for (unsigned m = 0; m < p->contributors; m++)
 		for (size_t i = 0; i < p->count; i++) {
 			struct parity_part *part = &p->parts[i];
@@ -238,6 +277,8 @@ tr_status parity_settle(struct parity *p, struct tr_error *error)
 	if (status != TR_OK)
 		return status;
 	size_t bytes = decide(p);
+	if (p->undecided)
+		return TR_OK;
 	if (bytes == 0) /* somebody said two things: the salt has the last word */
 		return TR_OK;
 	if (!parity_room(p->group, &p->fresh, bytes))
@@ -268,4 +309,40 @@ void parity_mend(struct parity *p)
 		if (is_mended(p, i))
 			memcpy(p->parts[i].data, (const char *)p->fresh.data + p->parts[i].at,
 			    p->parts[i].bytes);
+}
+
+static void add_text(char *text, size_t text_bytes, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void add_text(char *text, size_t text_bytes, const char *format, ...)
+{
+	size_t used = strlen(text);
+	va_list values;
+
+	va_start(values, format);
+	(void)vsnprintf(text + used, text_bytes - used, format, values);
+	va_end(values);
+}
+
+bool parity_tell(const struct parity *p, unsigned member, char *text, size_t text_bytes)
+{
+	unsigned wrong = 0;
+
+	for (size_t i = 0; i < p->count; i++) {
+		const struct parity_part *part = &p->parts[i];
+		if (!parity_is_wrong(p, member, i))
+			continue;
+		if (wrong == 0)
+			add_text(text, text_bytes,
+			    "%sround %" PRIu64 ": peer %" PRIu64 " held other", text[0] ? "; " : "",
+			    p->round, parity_peer(p, member));
+		if (wrong++ >= NAMED_MAX)
+			continue;
+		add_text(text, text_bytes, "%s %s%s%s (%s peer %" PRIu64 ")", wrong > 1 ? "," : "",
+		    part->what, part->tensor ? " of " : "", part->tensor ? part->tensor : "",
+		    p->undecided ? "than" : "put right by", parity_peer(p, part->right));
+	}
+	if (wrong > NAMED_MAX)
+		add_text(text, text_bytes, " and %u more", wrong - NAMED_MAX);
+	return wrong > 0;
 }

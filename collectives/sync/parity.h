@@ -44,10 +44,13 @@ struct parity_part {
 	size_t at;      /* in the memory that is broadcast */
 };
 
+enum { PARITY_SOUND = 0, PARITY_SPOILT = 1, PARITY_ABSENT = 2 };
+
 /* What a contributor says of a part. */
 struct parity_record {
 	struct tr_digest digest;
-	uint64_t spoilt; /* 1: is not what it wrote */
+	uint64_t
+	    state; /* PARITY_SPOILT: is not what it wrote; PARITY_ABSENT: it died before it said anything (policy keep) */
 };
 
 /* Memory of the group that is kept for the next time. */
@@ -61,8 +64,11 @@ struct parity {
 	uint32_t tag; /* of the ops: this one and the TR_GROUP_PEERS_MAX + 1 after it */
 	struct parity_part *parts;
 	size_t count;
+	bool majority; /* without one nothing is put right, and the commit ends who differs: for state of which nobody knows what it wrote */
 	bool drifted;
-	unsigned index, contributors; /* of the round */
+	bool undecided; /* drifted, and nobody knows what is right */
+	uint64_t round;
+	unsigned index, contributors; /* of it */
 	int64_t *extremes;            /* [4] */
 	struct parity_room said, fresh;
 };
@@ -83,6 +89,9 @@ uint64_t parity_peer(const struct parity *p, unsigned member);
 
 /* Digests the parts again, as they will be once they are mended; a joiner has its state by then. */
 uint64_t parity_salt(struct parity *p);
+
+/* Adds to the text what contributor `member` had wrong, and from whom it has it: "; round 3: peer 2 held other ...". False: nothing. */
+bool parity_tell(const struct parity *p, unsigned member, char *text, size_t text_bytes);
 
 /* Puts what is right in place of what this peer had wrong, or has got from who had it wrong. */
 void parity_mend(struct parity *p);

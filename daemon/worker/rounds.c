@@ -28,22 +28,6 @@ void trainer_measure_speed(struct trainer *t)
 	    : t->tokens_per_s + SPEED_WEIGHT * (speed - t->tokens_per_s);
 }
 
-/* A digest of the state at the first round and after each checkpoint, so that peers whose state differs find out at the commit. A joiner knows
- * `start` by then: it is part of the state. */
-static uint64_t salt(const struct trainer *t, uint64_t round)
-{
-	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
-	bool salted = round == t->counters->start + 1 || (every > 0 && (round - 1) % every == 0);
-	if (!salted || t->outer.sync != NULL) /* tr_sync has its own */
-		return 0;
-	size_t bytes = t->layout.count * sizeof(float);
-	struct tr_digest all = tr_digest_of(t->arrays.params, bytes);
-	all = tr_digest_fold(all, tr_digest_of(t->arrays.first, bytes));
-	all = tr_digest_fold(all, tr_digest_of(t->arrays.second, bytes));
-	all = tr_digest_fold(all, tr_digest_of(t->counters, sizeof(*t->counters)));
-	return all.low;
-}
-
 void trainer_save(struct trainer *t, const struct optim_arrays *arrays)
 {
 	struct tr_error error;
@@ -72,8 +56,20 @@ void trainer_finish_checkpoint(struct trainer *t)
 		trainer_report_event(t, result.error.text);
 }
 
-/* The step is decided: apply it. */
-static tr_status apply_step(struct trainer *t, const struct tr_round *round, struct tr_error *error)
+/* Nobody applies it: what it would do to the parameters cannot be told. */
+static void skip_step(struct trainer *t, const struct tr_round *round, const char *why)
+{
+	char event[256];
+	t->counters->skipped++;
+	(void)snprintf(event, sizeof(event), "step %llu was not applied: %s",
+	    (unsigned long long)round->round, why);
+	if (round->index == 0)
+		trainer_report_event(t, event);
+}
+
+/* The step is decided: apply it, unless its gradient was made at different parameters. */
+static tr_status apply_step(struct trainer *t, const struct tr_round *round, bool alike,
+    struct tr_error *error)
 {
 	double tokens = (double)(t->batch * t->layout.config.context);
 	char event[256];
@@ -84,19 +80,17 @@ static tr_status apply_step(struct trainer *t, const struct tr_round *round, str
 		if (round->index == 0)
 			trainer_report_event(t, event);
 	}
-	double norm = optim_step(t->ops, t->pool, &t->layout, &t->settings, &t->arrays, 1 / tokens,
-	    round->round, round->round);
+	double norm = NAN;
+	if (alike)
+		norm = optim_step(t->ops, t->pool, &t->layout, &t->settings, &t->arrays, 1 / tokens,
+		    round->round, round->round);
 	t->counters->step = round->round;
 	t->counters->samples = round->round * t->batch;
 	t->counters->tokens += (uint64_t)t->sums->loss_tokens;
-	if (!isfinite(norm)) {
-		t->counters->skipped++;
-		(void)snprintf(event, sizeof(event),
-		    "step %llu was not applied: its gradient is not finite (lower train.lr?)",
-		    (unsigned long long)round->round);
-		if (round->index == 0)
-			trainer_report_event(t, event);
-	}
+	if (!alike)
+		skip_step(t, round, "some worker's parameters were wrong");
+	else if (!isfinite(norm))
+		skip_step(t, round, "its gradient is not finite (lower train.lr?)");
 	trainer_measure_speed(t);
 	if (round->index == 0)
 		trainer_report_step(t, round, t->sums->loss / t->sums->loss_tokens,
@@ -116,26 +110,29 @@ static tr_status samples_reduced(struct trainer *t, uint64_t *samples, struct tr
 	return status;
 }
 
-static tr_status commit(struct trainer *t, struct tr_round *round, bool step, struct tr_error *error)
+/* *alike: no worker's parameters were wrong. */
+static tr_status commit(struct trainer *t, struct tr_round *round, bool step, bool *alike,
+    struct tr_error *error)
 {
 	uint64_t samples = 0;
-	if (step) {
-		tr_status status = samples_reduced(t, &samples, error);
-		if (status != TR_OK)
-			return status;
-	}
+	tr_status status = alike_settle(t, round, error);
+	if (status == TR_OK && step)
+		status = samples_reduced(t, &samples, error);
+	if (status != TR_OK)
+		return status;
 	if (round->receive_state) {
-		tr_status status = tr_state_receive(t->group, error);
+		status = tr_state_receive(t->group, error);
 		if (status != TR_OK)
 			return status;
 	}
-	struct tr_commit close = { .samples = samples, .salt = salt(t, round->round) };
+	struct tr_commit close = { .samples = samples, .salt = alike_salt(t, round) };
 	struct tr_round committed = *round;
-	tr_status status = tr_round_commit(t->group, &close, &committed, error);
-	if (status == TR_OK)
-		round->partial = committed
-		                     .partial; /* who shared the batch, and how, stays as it began */
-	return status;
+	status = tr_round_commit(t->group, &close, &committed, error);
+	if (status != TR_OK)
+		return status;
+	round->partial = committed.partial; /* who shared the batch, and how, stays as it began */
+	*alike = alike_mend(t, round);
+	return TR_OK;
 }
 
 static tr_status step_round(struct trainer *t, struct tr_round *round, struct tr_error *error)
@@ -143,17 +140,19 @@ static tr_status step_round(struct trainer *t, struct tr_round *round, struct tr
 	tr_status status = trainer_submit_step(t, round, error);
 	if (status != TR_OK)
 		return status;
-	status = commit(t, round, true, error);
-	return status == TR_OK ? apply_step(t, round, error) : status;
+	bool alike = true;
+	status = commit(t, round, true, &alike, error);
+	return status == TR_OK ? apply_step(t, round, alike, error) : status;
 }
 
 /* *finished: the last checkpoint is written, or will not be. */
 static tr_status final_round(struct trainer *t, struct tr_round *round, bool *finished,
     struct tr_error *error)
 {
+	bool alike;
 	tr_status status = trainer_submit_final(t, round, error);
 	if (status == TR_OK)
-		status = commit(t, round, false, error);
+		status = commit(t, round, false, &alike, error);
 	if (status != TR_OK)
 		return status;
 	/* Nobody wrote if contributor 0 died and the others finished its round: then one more round. */

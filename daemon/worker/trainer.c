@@ -198,6 +198,8 @@ static tr_status prepare(struct trainer *t, struct tr_error *error)
 	if (status == TR_OK && job_sync_is_rare(t->spec->sync) && t->counters->start < t->steps)
 		status = outer_create(t, error);
 	if (status == TR_OK)
+		status = alike_create(t, error);
+	if (status == TR_OK)
 		status = declare_state(t, error);
 	if (status == TR_OK)
 		status = saver_create(&t->folder, &t->layout, &t->saver, error);
@@ -231,6 +233,7 @@ void trainer_destroy(struct trainer *t)
 		return;
 	saver_destroy(t->saver);
 	outer_destroy(t);
+	alike_destroy(t);
 	model_destroy(t->model);
 	pool_destroy(t->pool);
 	layout_finish(&t->layout);

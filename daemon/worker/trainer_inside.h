@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "common/limits.h"
+#include "daemon/worker/alike.h"
 #include "daemon/worker/buckets.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/optim.h"
@@ -16,7 +17,13 @@
 #include "daemon/worker/trainer.h"
 
 /* Tags of a round's ops: buckets are 0, 1, ...; these are apart from them. */
-enum trainer_tag { TAG_LOSS = 1000, TAG_VALIDATION, TAG_ROSTER, TAG_FINAL };
+enum trainer_tag {
+	TAG_LOSS = 1000,
+	TAG_VALIDATION,
+	TAG_ROSTER,
+	TAG_FINAL,
+	TAG_PARITY = 2000 /* and those after it */
+};
 
 /* State besides parameters and moments: what a joiner receives. */
 struct trainer_counters {
@@ -59,6 +66,7 @@ struct trainer {
 	int32_t *inputs, *targets;         /* [micro, context] */
 	char spec_digest[TR_DIGEST_HEX_MAX];
 	struct outer outer; /* sync modes but ddp */
+	struct alike alike; /* ddp */
 
 	struct checkpoint_folder folder;
 	struct saver *saver;

@@ -1,0 +1,89 @@
+#include "daemon/worker/alike.h"
+
+#include <stdlib.h>
+
+#include "daemon/worker/trainer_inside.h"
+
+enum { ARRAYS = 3, TEXT_BYTES = 512 };
+
+tr_status alike_create(struct trainer *t, struct tr_error *error)
+{
+	struct parity *p = &t->alike.parity;
+	tr_status status = parity_create(p, t->group, TAG_PARITY, error);
+	if (status != TR_OK)
+		return status;
+	float *arrays[ARRAYS] = { t->arrays.params, t->arrays.first, t->arrays.second };
+	static const char *const names[ARRAYS] = { "parameters", "first moments", "second moments" };
+	p->majority = true;
+	p->parts = calloc(ARRAYS * t->layout.tensor_count + 1, sizeof(p->parts[0]));
+	if (p->parts == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for a table of tensors");
+	for (size_t i = 0; i < t->layout.tensor_count; i++) {
+		const struct layout_tensor *tensor = &t->layout.tensors[i];
+		for (unsigned a = 0; a < ARRAYS; a++)
+			p->parts[p->count++] = (struct parity_part){ .what = names[a],
+				.tensor = tensor->name,
+				.data = arrays[a] + tensor->offset,
+				.bytes = layout_numbers(tensor) * sizeof(float) };
+	}
+	p->parts[p->count++] = (struct parity_part){ .what = "counters",
+		.data = t->counters,
+		.bytes = sizeof(*t->counters) };
+	return TR_OK;
+}
+
+void alike_destroy(struct trainer *t)
+{
+	free(t->alike.parity.parts);
+}
+
+/* The same on all, a joiner that has no state yet included. */
+static bool is_looked_at(const struct trainer *t, uint64_t round)
+{
+	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
+	return t->outer.sync == NULL && (round == 1 || (every > 0 && (round - 1) % every == 0));
+}
+
+tr_status alike_settle(struct trainer *t, const struct tr_round *round, struct tr_error *error)
+{
+	struct parity *p = &t->alike.parity;
+	p->drifted = false;
+	if (!is_looked_at(t, round->round))
+		return TR_OK;
+	tr_status status = parity_submit(p, round, error);
+	if (status == TR_OK)
+		status = parity_settle(p, error);
+	if (status != TR_OK || !p->undecided || round->index != 0)
+		return status;
+	char text[TEXT_BYTES] = "";
+	for (unsigned m = 0; m < p->contributors; m++)
+		(void)parity_tell(p, m, text, sizeof(text));
+	trainer_report_event(t, text); /* before the commit that fails */
+	return TR_OK;
+}
+
+uint64_t alike_salt(struct trainer *t, const struct tr_round *round)
+{
+	/* After a start from a checkpoint too; a joiner knows `start` by now, it is part of the state. */
+	bool salted = t->outer.sync == NULL && round->round == t->counters->start + 1;
+	return salted || is_looked_at(t, round->round) ? parity_salt(&t->alike.parity) : 0;
+}
+
+bool alike_mend(struct trainer *t, const struct tr_round *round)
+{
+	struct parity *p = &t->alike.parity;
+	char text[TEXT_BYTES] = "";
+	bool params_wrong = false;
+	if (!p->drifted)
+		return true;
+	for (unsigned m = 0; m < p->contributors; m++) {
+		(void)parity_tell(p, m, text, sizeof(text));
+		for (size_t i = 0; i < p->count; i += ARRAYS)
+			params_wrong = params_wrong ||
+			    (i + 1 < p->count && parity_is_wrong(p, m, i));
+	}
+	if (text[0] != '\0' && round->index == 0)
+		trainer_report_event(t, text);
+	parity_mend(p);
+	return !params_wrong;
+}

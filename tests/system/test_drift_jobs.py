@@ -1,0 +1,77 @@
+"""Native jobs in which a bit of one worker's memory flips: an event names the tensor and the peer, and the job ends well with the right state everywhere
+(else its commit would fail)."""
+import json
+import re
+import struct
+
+import pytest
+
+from harness import Cluster, wait_for
+from test_rare_training import rare
+from test_training import job_spec, metrics, reach_file, text  # noqa: F401 (a fixture)
+
+BIT = 21
+
+
+def flip(pid, find):
+    """Flips a bit of a float in the memory that the worker shares with traind. find(memory): where, or None."""
+    with open(f"/proc/{pid}/maps") as file:
+        low, high = next([int(x, 16) for x in line.split()[0].split("-")] for line in file if "memfd:traind-tensors" in line)
+    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as file:
+        file.seek(low)
+        at = find(file.read(high - low))
+        if at is None:
+            return False
+        file.seek(low + at)
+        bits, = struct.unpack("<I", file.read(4))
+        file.seek(low + at)
+        file.write(struct.pack("<I", bits ^ 1 << BIT))
+        return True
+
+
+def tensor_of(checkpoint, name):
+    """Its bytes."""
+    data = (checkpoint / "model.safetensors").read_bytes()
+    size, = struct.unpack("<Q", data[:8])
+    tensors = json.loads(data[8:8 + size])
+    assert name in tensors, sorted(tensors)
+    first, last = tensors[name]["data_offsets"]
+    return data[8 + size + first:8 + size + last]
+
+
+def a_worker(cluster, job):
+    return next((peer for peer in cluster.job(job).peers if peer.state == "active"), None)
+
+
+def test_a_job_that_talks_rarely(tmp_path, text):  # noqa: F811
+    steps, nodes, run = 240, 2, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=nodes) as cluster:
+        job = cluster.submit(rare("diloco", text, run, nodes, steps, "replay", 80, inner_steps=80))
+        spoilt = wait_for(lambda: a_worker(cluster, job), "a worker")
+
+        def outer_parameters(memory):
+            """What the newest checkpoint holds, until the next merge. The worker's own parameters, which may be the same yet, come before them."""
+            at = memory.rfind(tensor_of(run / "latest", "transformer.h.1.mlp.c_fc.weight"))
+            return at + 400 if at >= 0 else None
+        wait_for(lambda: (run / "latest" / "manifest.json").exists() and flip(spoilt.pid, outer_parameters), "the tensor in its memory")
+        done = cluster.wait_job(job, "DONE")
+        assert re.search(rf"peer {spoilt.id} held other outer parameters of transformer\.h\.1\.mlp\.c_fc\.weight \(put right by peer \d+\); "
+                         "its movement does not count", cluster.events(done)), cluster.events(done)
+    assert metrics(run)[steps]["loss"] < metrics(run)[80]["loss"]
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_data_parallel_job(tmp_path, text, nodes):  # noqa: F811
+    """Looked at after each checkpoint. A majority puts it right, and a step is not applied; two that differ go back to the checkpoint."""
+    steps, run = 120, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=nodes) as cluster:
+        job = cluster.submit(job_spec(text, run, nodes, steps, every=40))
+        reach_file(run, 42)
+        spoilt = a_worker(cluster, job)
+        assert flip(spoilt.pid, lambda memory: 4 * 1000)  # parameters come first
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert re.search(r"round 81: peer \d+ held other parameters of [a-z0-9_.]+ \((put right by|than) peer \d+\)", events), events
+        if nodes == 3:
+            assert f"peer {spoilt.id} held other" in events and "step 81 was not applied: some worker's parameters were wrong" in events
+    assert max(metrics(run)) == steps
