@@ -98,30 +98,37 @@ static double unit_of(double high, enum axis axis, const char **unit)
 	return divisor;
 }
 
-static void draw_frame(const struct panel *panel)
+/* A line across, or up, and its figure. */
+static void draw_grid(const struct panel *panel, double divisor)
 {
-	const char *unit;
-	double divisor = unit_of(panel->x.high, panel->axis, &unit);
 	struct range shown = { panel->x.low / divisor, panel->x.high / divisor };
 	double step = tick_of(&shown), bottom = TOP + PANEL_HEIGHT;
-	for (double tick = 0; tick <= shown.high * (1 + 1e-9); tick += step)
+	for (int i = 0; i * step <= shown.high * (1 + 1e-9); i++) {
+		double x = at_x(panel, i * step * divisor);
 		(void)fprintf(panel->stream,
 		    "<line class=\"grid\" x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%.1f\"/>"
 		    "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%g</text>\n",
-		    at_x(panel, tick * divisor), TOP, at_x(panel, tick * divisor), bottom,
-		    at_x(panel, tick * divisor), bottom + 18, tick);
+		    x, TOP, x, bottom, x, bottom + 18, i * step);
+	}
 	step = tick_of(&panel->y);
-	for (double tick = ceil(panel->y.low / step) * step; tick <= panel->y.high; tick += step)
+	for (int i = (int)ceil(panel->y.low / step); i * step <= panel->y.high; i++) {
+		double y = at_y(panel, i * step);
 		(void)fprintf(panel->stream,
 		    "<line class=\"grid\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>"
 		    "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n",
-		    panel->left, at_y(panel, tick), panel->left + PANEL_WIDTH, at_y(panel, tick),
-		    panel->left - 8, at_y(panel, tick) + 4, round(tick / step) * step);
+		    panel->left, y, panel->left + PANEL_WIDTH, y, panel->left - 8, y + 4, i * step);
+	}
+}
+
+static void draw_frame(const struct panel *panel)
+{
+	const char *unit;
+	draw_grid(panel, unit_of(panel->x.high, panel->axis, &unit));
 	(void)fprintf(panel->stream,
 	    "<text class=\"title\" x=\"%.1f\" y=\"%d\">loss over %s</text>"
-	    "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
+	    "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
 	    panel->left, TOP - 14, panel->axis == AXIS_STEP ? "steps" : "what all workers sent",
-	    panel->left + PANEL_WIDTH / 2.0, bottom + 38, unit);
+	    panel->left + PANEL_WIDTH / 2.0, TOP + PANEL_HEIGHT + 38, unit);
 }
 
 static void draw_training(const struct panel *panel, const struct metrics_file *metrics,

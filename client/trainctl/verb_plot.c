@@ -134,15 +134,14 @@ static void say_written(const struct config *config, const char *path, const str
 	json_finish(&json);
 }
 
-int verb_plot(struct verb_call *call)
+static int draw(struct verb_call *call, struct source sources[PLOT_RUNS_MAX])
 {
 	const struct args *args = call->args;
 	const char *path = args_value(args, "--output") != NULL ? args_value(args, "--output")
 	                                                        : "loss.svg";
-	struct source *sources = calloc(PLOT_RUNS_MAX, sizeof(*sources));
 	struct plot_run runs[PLOT_RUNS_MAX];
 	struct tr_error error;
-	int code = sources != NULL ? EXIT_OK : verbs_complain(EXIT_JOB_FAILED, "no memory");
+	int code = EXIT_OK;
 	for (size_t i = 0; code == EXIT_OK && i < args->n_words; i++) {
 		struct source *source = &sources[i];
 		code = is_number(args->words[i]) ? find_job(call, args->words[i], source)
@@ -156,7 +155,16 @@ int verb_plot(struct verb_call *call)
 		code = write_file(path, runs, args->n_words);
 	if (code == EXIT_OK)
 		say_written(call->config, path, runs, args->n_words);
-	for (size_t i = 0; sources != NULL && i < PLOT_RUNS_MAX; i++)
+	return code;
+}
+
+int verb_plot(struct verb_call *call)
+{
+	struct source *sources = calloc(PLOT_RUNS_MAX, sizeof(*sources));
+	if (sources == NULL)
+		return verbs_complain(EXIT_JOB_FAILED, "no memory");
+	int code = draw(call, sources);
+	for (size_t i = 0; i < PLOT_RUNS_MAX; i++)
 		metrics_file_finish(&sources[i].metrics);
 	free(sources);
 	return code;
