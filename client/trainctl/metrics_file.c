@@ -74,6 +74,11 @@ tr_status metrics_file_read(const char *path, struct metrics_file *file, struct 
 	return status;
 }
 
+uint64_t metrics_file_last(const struct metrics_file *file)
+{
+	return file->count > 0 ? file->points[file->count - 1].step : 0;
+}
+
 void metrics_file_finish(struct metrics_file *file)
 {
 	free(file->points);

@@ -22,6 +22,7 @@ struct metrics_file {
 
 /* TR_EIO: it cannot be read; TR_EINVAL: no line of it is a step; TR_ENOMEM. */
 tr_status metrics_file_read(const char *path, struct metrics_file *file, struct tr_error *error);
+uint64_t metrics_file_last(const struct metrics_file *file); /* step */
 void metrics_file_finish(struct metrics_file *file);
 
 #endif

@@ -125,7 +125,7 @@ static void say_written(const struct config *config, const char *path, const str
 		json_key(&json, "name");
 		json_string(&json, runs[i].name);
 		json_key(&json, "steps");
-		json_uint(&json, runs[i].metrics->points[runs[i].metrics->count - 1].step);
+		json_uint(&json, metrics_file_last(runs[i].metrics));
 		json_end(&json);
 	}
 	json_end(&json);
