@@ -12,7 +12,7 @@ ifeq ($(origin CC),default)
 CC := gcc
 endif
 
-PKGS := libuv raft libprotobuf-c libnghttp2 hwloc libxxhash
+PKGS := libuv raft libprotobuf-c libnghttp2 hwloc libxxhash openssl
 WARN := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 -Werror
 CFLAGS ?= -O2 -g
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer $(if $(filter undefined,$(SAN)),-fno-sanitize-recover=all))
@@ -65,11 +65,11 @@ LIBS_memberd := $(addprefix $(BUILD)/lib/,libmembership.a libapi.a libplan.a lib
 LIBS_traind := $(addprefix $(BUILD)/lib/,libnode.a libapi.a libplan.a libtraincoll.a)
 LIBS_trainctl := $(addprefix $(BUILD)/lib/,libclient.a libapi.a libplan.a libtraincoll.a)
 LIBS_trainworker := $(addprefix $(BUILD)/lib/,libworker.a libplan.a libtraincoll.a)
-LINK_memberd := -lraft -luv -lnghttp2 -lprotobuf-c -lxxhash -lm
-LINK_traind := -lhwloc -luv -lnghttp2 -lprotobuf-c -lxxhash -lm
-LINK_trainctl := -lyaml -luv -lnghttp2 -lprotobuf-c -lxxhash -lm
-LINK_trainworker := -lopenblas -lz -luv -lprotobuf-c -lxxhash -lm
-LINK_ALL := -lraft -lyaml -lhwloc -luv -lnghttp2 -lprotobuf-c -lxxhash -lopenblas -lz -lm
+LINK_memberd := -lraft -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lm
+LINK_traind := -lhwloc -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lm
+LINK_trainctl := -lyaml -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lm
+LINK_trainworker := -lopenblas -lz -luv -lprotobuf-c -lxxhash -lssl -lcrypto -lm
+LINK_ALL := -lraft -lyaml -lhwloc -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lopenblas -lz -lm
 
 .DEFAULT_GOAL := all
 .SECONDARY:
@@ -115,7 +115,7 @@ $(BUILD)/lib/libclient.a: $(call objs,$(CLIENT_DIRS))
 $(BUILD)/lib/libtraincoll.so: $(SHARED_O) collectives/libtraincoll.map
 	@mkdir -p $(@D)
 	@$(CC) -shared -Wl,-soname,libtraincoll.so.0 -Wl,--version-script=collectives/libtraincoll.map \
-		$(if $(LTO),$(CFLAGS) -fPIC -flto=auto) -o $(BUILD)/lib/libtraincoll.so.$(VERSION) $(SHARED_O) $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lm
+		$(if $(LTO),$(CFLAGS) -fPIC -flto=auto) -o $(BUILD)/lib/libtraincoll.so.$(VERSION) $(SHARED_O) $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lssl -lcrypto -lm
 	@ln -sf libtraincoll.so.$(VERSION) $(BUILD)/lib/libtraincoll.so.0
 	@ln -sf libtraincoll.so.0 $@
 

@@ -33,7 +33,7 @@ test-programs: $(addprefix $(BUILD)/bench/,bare_ring bare_fold) $(BUILD)/bench/c
 # What an op and a view change cost in messages and bytes as the group grows, counted on the cores themselves.
 $(BUILD)/bin/scalebench: $(BUILD)/obj/tests/bench/scalebench.o $(BUILD)/lib/libtraincoll.a
 	@mkdir -p $(@D)
-	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lm
+	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lssl -lcrypto -lm
 .PHONY: scale
 scale: $(BUILD)/bin/scalebench
 	@$(BUILD)/bin/scalebench

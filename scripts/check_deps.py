@@ -32,7 +32,7 @@ MAY_INCLUDE = {
     "daemon/api": PURE | {"collectives/transport", "daemon/shell"},
     "daemon/worker": PURE | {"collectives", "collectives/sync", "daemon/plan"},
     "examples": {"collectives"},
-    "client/trainctl": PURE | {"daemon/api", "daemon/plan"},
+    "client/trainctl": PURE | {"collectives/transport", "daemon/api", "daemon/plan"},
     "client/lib": PURE | {"daemon/api", "daemon/plan"},
 }
 MAY_INCLUDE["daemon/membership"] = MAY_INCLUDE["daemon/membership/server"] | {"daemon/membership/server"}

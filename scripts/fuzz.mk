@@ -5,7 +5,7 @@
 SECONDS_EACH ?= 60
 FUZZ ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_SAN := -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=all
-FUZZ_LINK := -Wl,--as-needed -lraft -lyaml -lhwloc -luv -lnghttp2 -lprotobuf-c -lxxhash -lopenblas -lz -lm
+FUZZ_LINK := -Wl,--as-needed -lraft -lyaml -lhwloc -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lopenblas -lz -lm
 FUZZ_SRC := $(call srcs,$(COLL_DIRS) $(MEMBER_DIRS) $(NODE_DIRS) $(API_DIRS) $(PLAN_DIRS) $(WORKER_DIRS) $(CLIENT_DIRS))
 
 # $(1): folder of objects; $(2): compiler and its flags

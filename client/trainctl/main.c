@@ -34,9 +34,10 @@ static int find_verb(int argc, char **argv)
 {
 	int at = 1;
 	while (at < argc && argv[at][0] == '-') {
-		bool takes_value = strcmp(argv[at], "--address") == 0 ||
-		    strcmp(argv[at], "--color") == 0;
-		at += takes_value ? 2 : 1;
+		const struct args_row *row = config_options;
+		while (row->name != NULL && strcmp(row->name, argv[at]) != 0)
+			row++;
+		at += row->argument != NULL ? 2 : 1;
 	}
 	return at;
 }

@@ -47,6 +47,21 @@ static const struct verb rows[] = {
 	    1, none, verb_cancel },
 	{ "nodes", "", "list nodes and their workers", NULL, VERB_NEEDS_CLUSTER, 0, 0, none,
 	    verb_nodes },
+	{ "ca", "init [DIR]", "make the certificate authority of a cluster that speaks TLS",
+	    "In DIR (default: tls in TRAIND_HOME). Who has a certificate of it (`trainctl cert`) "
+	    "is a "
+	    "member; whoever has\n"
+	    "its ca.key can make such certificates: it stays here, no daemon needs it.",
+	    VERB_NEEDS_NOTHING, 1, 2, none, verb_ca },
+	{ "cert", "NODE [DIR] [--address HOST]... [--days N]",
+	    "make a node's certificate, signed by the CA in DIR",
+	    "In DIR/NODE (DIR as of `trainctl ca init`): ca.crt, node.crt and node.key, what a "
+	    "daemon "
+	    "reads with --tls and a\n"
+	    "program with the join option `tls`. It is for the names NODE and localhost, the "
+	    "loopback "
+	    "addresses and each HOST.",
+	    VERB_NEEDS_NOTHING, 1, 2, verb_cert_options, verb_cert },
 	{ "help", "[VERB]", "explain a verb, or print the manual or the keys of job files", NULL,
 	    VERB_NEEDS_NOTHING, 0, 1, verb_help_options, verb_help },
 	{ "version", "", "print the version", NULL, VERB_NEEDS_NOTHING, 0, 0, none, verb_version },

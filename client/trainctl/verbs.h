@@ -32,7 +32,7 @@ const struct verb *verbs(void); /* ended by name NULL */
 const struct verb *verbs_find(const char *name);
 
 extern const struct args_row verb_up_options[], verb_launch_options[], verb_logs_options[],
-    verb_plot_options[], verb_help_options[];
+    verb_plot_options[], verb_cert_options[], verb_help_options[];
 
 int verb_up(struct verb_call *call);
 int verb_down(struct verb_call *call);
@@ -43,6 +43,8 @@ int verb_plot(struct verb_call *call);
 int verb_logs(struct verb_call *call);
 int verb_cancel(struct verb_call *call);
 int verb_nodes(struct verb_call *call);
+int verb_ca(struct verb_call *call);
+int verb_cert(struct verb_call *call);
 int verb_help(struct verb_call *call);
 int verb_version(struct verb_call *call);
 
