@@ -123,7 +123,7 @@ struct tr_join_options {
 	const char *membership; /* "host:port" of memberd */
 	const char *name;       /* of the group; the first to come founds it */
 	unsigned size;          /* founders to wait for; later peers join */
-	const char *listen;     /* NULL: "127.0.0.1:0". Other than loopback needs `insecure` */
+	const char *listen; /* NULL: "127.0.0.1:0". Other than loopback needs `tls` or `insecure` */
 	enum tr_policy policy;
 	enum tr_algorithm algorithm;
 	bool deterministic; /* bits do not depend on ring order, algorithm or arrival order */
@@ -136,12 +136,15 @@ struct tr_join_options {
 	enum tr_transport transport;
 	unsigned sockets;       /* TCP connections to each peer; 0: as many as the link needs */
 	const char *congestion; /* TCP congestion control by the kernel's name; NULL: by the link */
+	/* Folder with ca.crt, node.crt and node.key (`trainctl cert`): TLS 1.3 to memberd and to all peers but those of the same host over
+	 * shared memory, with certificates of that CA on both ends. NULL: plain, as memberd and all peers have to be then */
+	const char *tls;
 };
 /* All fields, in order: C++ knows no other way. */
 #define TR_JOIN_OPTIONS_INIT                                                                  \
 	{                                                                                     \
 		sizeof(struct tr_join_options), NULL, NULL, 0, NULL, TR_KEEP, TR_AUTO, false, \
-		    false, 0, 0, 0, TR_TRANSPORT_AUTO, 0, NULL                                \
+		    false, 0, 0, 0, TR_TRANSPORT_AUTO, 0, NULL, NULL                          \
 	}
 
 /* Joins a named group through memberd. Returns once admitted to the member list (the first view may

@@ -22,7 +22,7 @@ MAY_INCLUDE = {
     "collectives/sync": {"common", "collectives", "collectives/engine"},
     "collectives/backend": PURE | {"collectives", "collectives/kernels", "collectives/engine"},
     "daemon/plan": PURE | {"collectives"},
-    "daemon/shell": {"common"},
+    "daemon/shell": {"common", "collectives/transport"},
     "daemon/membership/core": PURE | {"daemon/plan"},
     "daemon/membership/store": {"common"},
     "daemon/membership/server": PURE | {"collectives/transport", "daemon/membership/core", "daemon/membership/store",

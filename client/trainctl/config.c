@@ -19,6 +19,11 @@ const struct args_row config_options[] = {
 	    "embedded "
 	    "cluster of TRAIND_HOME, else " DEFAULT_ADDRESS ")",
 	    false },
+	{ "--tls", NULL, "DIR",
+	    "speak TLS, with ca.crt, node.crt and node.key of DIR, as `trainctl cert` makes it "
+	    "(else "
+	    "TRAIND_TLS; never to the embedded cluster)",
+	    false },
 	{ "--json", NULL, NULL, "print JSON", false },
 	{ "--color", NULL, "WHEN", "auto, always or never", false },
 	{ "--help", "-h", NULL, "print help", false },
@@ -107,7 +112,11 @@ static tr_status read_color(const struct args *args, struct config *config, stru
 
 tr_status config_read(const struct args *args, struct config *config, struct tr_error *error)
 {
-	*config = (struct config){ .json = args_has(args, "--json") };
+	const char *tls = args_value(args, "--tls");
+	if (tls == NULL)
+		tls = getenv("TRAIND_TLS");
+	*config = (struct config){ .json = args_has(args, "--json"),
+		.tls = tls == NULL || tls[0] == '\0' ? NULL : tls };
 	(void)setlocale(LC_CTYPE, "");
 	config->utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
 	tr_status status = read_home(config, error);

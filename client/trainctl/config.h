@@ -17,6 +17,7 @@ struct config {
 	enum config_source address_by;
 	char home[PATH_MAX];    /* TRAIND_HOME, absolute */
 	char cluster[PATH_MAX]; /* the embedded cluster's folder */
+	const char *tls;        /* folder (--tls, TRAIND_TLS); NULL: plain */
 	bool json;
 	bool color;    /* stdout is a terminal that wants colours, or --color always */
 	bool terminal; /* stdout and stdin are terminals */

@@ -22,7 +22,7 @@ static int run(const struct verb *verb, const struct args *args)
 	if (verb->needs == VERB_NEEDS_NOTHING)
 		return verb->function(&call);
 	if (rpc_open(&rpc, &config, &error) != TR_OK)
-		return verbs_complain(EXIT_USAGE, "--address: %s", error.text);
+		return verbs_complain(EXIT_USAGE, "%s", error.text);
 	call.rpc = &rpc;
 	int code = verb->function(&call);
 	rpc_close(&rpc);

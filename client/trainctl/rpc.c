@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/transport/tls.h"
+
 struct waiting {
 	const ProtobufCMessageDescriptor *response;
 	ProtobufCMessage *message;
@@ -17,7 +19,19 @@ tr_status rpc_open(struct rpc *rpc, const struct config *config, struct tr_error
 	int failed = uv_loop_init(&rpc->loop);
 	if (failed != 0)
 		return tr_error_set(error, TR_EIO, "no event loop: %s", uv_strerror(failed));
-	tr_status status = grpc_client_create(&rpc->loop, config->address, &rpc->client, error);
+	struct tls_context *tls = NULL;
+	struct tr_error cause;
+	const char *option = "--tls";
+	tr_status status = TR_OK;
+	if (config->tls != NULL && config->address_by != CONFIG_BY_HOME)
+		status = tls_context_load(config->tls, &tls, &cause);
+	if (status == TR_OK) {
+		option = "--address";
+		status = grpc_client_create(&rpc->loop, config->address, tls, &rpc->client, &cause);
+	}
+	tls_context_release(tls);
+	if (status != TR_OK)
+		(void)tr_error_set(error, status, "%s: %s", option, cause.text);
 	if (status != TR_OK)
 		(void)uv_loop_close(&rpc->loop);
 	return status;

@@ -227,7 +227,7 @@ int verb_launch(struct verb_call *call)
 		return bad_input(call, error.text);
 	int code = EXIT_USAGE;
 	if (rpc_open(&launch.rpc, call->config, &error) != TR_OK) {
-		(void)verbs_complain(code, "--address: %s", error.text);
+		(void)verbs_complain(code, "%s", error.text);
 	} else {
 		launch.open = true;
 		code = run(&launch);

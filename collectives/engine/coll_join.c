@@ -35,6 +35,7 @@ struct coll_join {
 	uv_async_t wake;
 	struct link link;
 	struct listener *listener;
+	struct tls_context *tls; /* NULL: plain */
 	uint64_t node_id, incarnation;
 	char node_name[TR_NAME_MAX];
 	char group_name[TR_NAME_MAX];
@@ -248,14 +249,14 @@ static const struct link_callbacks link_callbacks = { .hello = on_hello,
 
 /* ---- the link's thread ---- */
 
-static void on_accepted(void *arg, enum listener_protocol protocol, int fd, const void *early,
-    size_t early_bytes)
+static void on_accepted(void *arg, enum listener_protocol protocol, struct stream stream,
+    const void *early, size_t early_bytes)
 {
 	struct coll_join *join = arg;
 	if (protocol == LISTENER_FRAMES)
-		engine_accept(join->engine, fd, early, early_bytes);
+		engine_accept(join->engine, stream, early, early_bytes);
 	else
-		(void)close(fd);
+		stream_close(&stream);
 }
 
 static void say_farewell(struct coll_join *join)
@@ -343,6 +344,7 @@ static void join_free(struct coll_join *join)
 	}
 	pthread_cond_destroy(&join->changed);
 	pthread_mutex_destroy(&join->lock);
+	tls_context_release(join->tls);
 	free(join);
 }
 
@@ -362,8 +364,11 @@ static tr_status join_start(const struct tr_join_options *o, struct coll_join **
 	tr_status st = engine_create(&engine_callbacks, join, &join->engine, error);
 	if (st != TR_OK)
 		goto free_join;
-	const struct engine_links links = { o->transport, o->sockets, o->congestion };
-	st = engine_set_links(join->engine, &links, error);
+	if (o->tls != NULL)
+		st = tls_context_load(o->tls, &join->tls, error);
+	const struct engine_links links = { o->transport, o->sockets, o->congestion, join->tls };
+	if (st == TR_OK)
+		st = engine_set_links(join->engine, &links, error);
 	if (st != TR_OK)
 		goto destroy_engine;
 	int rc = uv_loop_init(&join->loop);
@@ -372,11 +377,14 @@ static tr_status join_start(const struct tr_join_options *o, struct coll_join **
 		goto destroy_engine;
 	}
 	st = listener_start(&join->loop, o->listen != NULL ? o->listen : "127.0.0.1:0", o->insecure,
-	    on_accepted, join, &join->listener, error);
+	    join->tls, on_accepted, join, &join->listener, error);
 	if (st != TR_OK)
 		goto close_loop;
 	fill_wish(join, o);
-	st = link_start(&join->link, &join->loop, o->membership, &link_callbacks, join, error);
+	st = tls_context_check_address(join->tls, join->wish.address, error);
+	if (st == TR_OK)
+		st = link_start(&join->link, &join->loop, o->membership, join->tls, &link_callbacks,
+		    join, error);
 	if (st != TR_OK)
 		goto stop_listener;
 	join->wake.data = join;

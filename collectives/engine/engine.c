@@ -22,7 +22,7 @@ struct command {
 	struct member *member;
 	uint64_t group, peer;
 	Traind__Peer__ToNode *message;
-	int fd;
+	struct stream stream;
 	char reason[256];
 	size_t early_bytes;
 	uint8_t early[];
@@ -170,7 +170,7 @@ static void command_run(struct engine *engine, struct command *command)
 		engine->memberd_lost = true;
 		break;
 	case COMMAND_ACCEPT:
-		inbound_accept(engine, command->fd, command->early, command->early_bytes);
+		inbound_accept(engine, command->stream, command->early, command->early_bytes);
 		break;
 	case COMMAND_STOP:
 		engine_stop(engine);
@@ -272,6 +272,7 @@ void engine_destroy(struct engine *engine)
 	pthread_mutex_destroy(&engine->lock);
 	pthread_mutex_destroy(&engine->turn);
 	uv_cond_destroy(&engine->unparked);
+	tls_context_release(engine->links.tls);
 	free(engine);
 }
 
@@ -294,6 +295,8 @@ tr_status engine_set_links(struct engine *engine, const struct engine_links *lin
 	engine->links.sockets = links->sockets;
 	(void)snprintf(engine->links.congestion, sizeof(engine->links.congestion), "%s",
 	    links->congestion != NULL ? links->congestion : "");
+	tls_context_release(engine->links.tls);
+	engine->links.tls = tls_context_hold(links->tls);
 	return TR_OK;
 }
 
@@ -355,15 +358,16 @@ void engine_memberd_lost(struct engine *engine)
 	engine_post(engine, command);
 }
 
-void engine_accept(struct engine *engine, int fd, const void *early, size_t early_bytes)
+void engine_accept(struct engine *engine, struct stream stream, const void *early,
+    size_t early_bytes)
 {
 	struct command *command = command_create(early_bytes);
 	if (command == NULL) {
-		(void)close(fd);
+		stream_close(&stream);
 		return;
 	}
 	command->kind = COMMAND_ACCEPT;
-	command->fd = fd;
+	command->stream = stream;
 	if (early_bytes > 0)
 		memcpy(command->early, early, early_bytes);
 	engine_post(engine, command);

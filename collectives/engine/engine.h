@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "collectives/coll.h"
+#include "collectives/transport/stream.h"
 #include "common/error.h"
 #include "traind/peer/peer.pb-c.h"
 
@@ -34,8 +35,9 @@ void engine_destroy(struct engine *engine); /* joins the thread; callers that wa
  * had, in one line. */
 struct engine_links {
 	enum tr_transport transport;
-	unsigned sockets;       /* to each peer */
-	const char *congestion; /* borrowed until return */
+	unsigned sockets;        /* to each peer */
+	const char *congestion;  /* borrowed until return */
+	struct tls_context *tls; /* spoken on every TCP connection that we dial; NULL: none. Held */
 };
 tr_status engine_set_links(struct engine *engine, const struct engine_links *links,
     struct tr_error *error);
@@ -54,8 +56,9 @@ void engine_remove(struct engine *engine, uint64_t group, uint64_t peer, const c
 void engine_to_node(struct engine *engine, const Traind__Peer__ToNode *message);
 /* What nobody says twice is kept until the next WELCOME. */
 void engine_memberd_lost(struct engine *engine);
-/* A data connection whose greeting was read. Takes fd, copies early. */
-void engine_accept(struct engine *engine, int fd, const void *early, size_t early_bytes);
+/* A data connection whose greeting was read. Takes the stream, copies early. */
+void engine_accept(struct engine *engine, struct stream stream, const void *early,
+    size_t early_bytes);
 
 /* For a caller in this process: does the engine's work in the caller's thread. With `done`: until that says so (it is asked
  * after every step, under the engine's lock), until one of the descriptors in `also` has something (`revents` say what), or the

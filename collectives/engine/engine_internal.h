@@ -79,6 +79,7 @@ struct engine {
 		enum tr_transport transport;
 		unsigned sockets;                     /* 0: as many as a link needs */
 		char congestion[CONGESTION_NAME_MAX]; /* "": by the path */
+		struct tls_context *tls;              /* NULL: plain */
 	} links;
 	struct {
 		uv_timer_t timer;
@@ -285,7 +286,8 @@ tr_status peer_send_hello(struct conn *conn, const struct member *member, uint64
 
 /* ---- peer_inbound.c ---- */
 void inbound_accept_lane(struct engine *engine, struct lane *lane); /* open; takes it */
-void inbound_accept(struct engine *engine, int fd, const void *early, size_t early_bytes);
+void inbound_accept(struct engine *engine, struct stream stream, const void *early,
+    size_t early_bytes);
 void inbound_resume_all(struct member *member);
 void inbound_view_changed(struct member *member); /* closes those of peers that are not in it */
 /* Closes the connections on which nothing comes any more; GROUP_LINK_LOST follows. For `late_ms` we stood still ourselves. */

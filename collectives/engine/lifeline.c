@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "collectives/transport/address.h"
+#include "collectives/transport/stream.h"
 #include "common/limits.h"
 #include "proto/frame.h"
 #include "traind/peer/peer.pb-c.h"
@@ -30,6 +31,9 @@ struct lifeline {
 	bool wanted, stop;
 	char address[TR_ADDRESS_MAX];
 	uint64_t node_id, incarnation;
+	/* Do not change. */
+	struct tls_context *tls;
+	char host[TR_ADDRESS_MAX];
 };
 
 static size_t hello_put(const struct lifeline *lifeline, uint8_t hello[HELLO_BYTES])
@@ -57,6 +61,7 @@ static int connect_to(const struct sockaddr *sa, socklen_t length)
 	if (fd < 0)
 		return -1;
 	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
 	(void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
 	if (connect(fd, sa, length) == 0)
@@ -86,10 +91,28 @@ static int dial(const char *text)
 	return fd;
 }
 
+/* Says hello on a new connection, as memberd's own link did; if that fails, so does the link. The socket blocks, for DIAL_TIMEOUT_S at
+ * most. */
+static struct stream tie(const struct lifeline *lifeline, const char *address, const uint8_t *hello,
+    size_t bytes)
+{
+	struct stream stream = { dial(address), NULL };
+	if (stream.fd < 0)
+		return stream;
+	if (lifeline->tls == NULL) {
+		(void)send(stream.fd, hello, bytes, MSG_NOSIGNAL); /* the first bytes: they fit */
+		return stream;
+	}
+	stream.tls = tls_create(lifeline->tls, stream.fd, lifeline->host);
+	if (stream.tls != NULL && tls_handshake(stream.tls) == TLS_DONE)
+		(void)stream_write(&stream, hello, bytes);
+	return stream;
+}
+
 static void *lifeline_run(void *arg)
 {
 	struct lifeline *lifeline = arg;
-	int fd = -1;
+	struct stream stream = { -1, NULL };
 	bool alone = close_range(0, ~0U, CLOSE_RANGE_UNSHARE) == 0;
 	pthread_mutex_lock(&lifeline->lock);
 	while (!lifeline->stop) {
@@ -103,16 +126,12 @@ static void *lifeline_run(void *arg)
 		memcpy(address, lifeline->address, sizeof(address));
 		size_t bytes = hello_put(lifeline, hello);
 		pthread_mutex_unlock(&lifeline->lock);
-		if (fd >= 0)
-			(void)close(fd);
-		fd = dial(address);
-		if (fd >= 0)
-			(void)send(fd, hello, bytes, MSG_NOSIGNAL); /* the first bytes: they fit */
+		stream_close(&stream);
+		stream = tie(lifeline, address, hello, bytes);
 		pthread_mutex_lock(&lifeline->lock);
 	}
 	pthread_mutex_unlock(&lifeline->lock);
-	if (fd >= 0)
-		(void)close(fd);
+	stream_close(&stream);
 	return NULL;
 }
 
@@ -133,15 +152,18 @@ static int start_thread(struct lifeline *lifeline)
 	return rc;
 }
 
-struct lifeline *lifeline_start(void)
+struct lifeline *lifeline_start(struct tls_context *tls, const char *host)
 {
 	struct lifeline *lifeline = calloc(1, sizeof(*lifeline));
 	if (lifeline == NULL)
 		return NULL;
+	lifeline->tls = tls_context_hold(tls);
+	(void)snprintf(lifeline->host, sizeof(lifeline->host), "%s", host);
 	(void)pthread_mutex_init(&lifeline->lock, NULL);
 	(void)pthread_cond_init(&lifeline->changed, NULL);
 	if (start_thread(lifeline) == 0)
 		return lifeline;
+	tls_context_release(lifeline->tls);
 	free(lifeline);
 	return NULL;
 }
@@ -171,5 +193,6 @@ void lifeline_end(struct lifeline *lifeline)
 	(void)pthread_join(lifeline->thread, NULL);
 	(void)pthread_cond_destroy(&lifeline->changed);
 	(void)pthread_mutex_destroy(&lifeline->lock);
+	tls_context_release(lifeline->tls);
 	free(lifeline);
 }

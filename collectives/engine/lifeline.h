@@ -12,9 +12,11 @@
 #include <stdint.h>
 
 struct lifeline;
+struct tls_context;
 
-/* NULL: no thread or memory for it; the calls below take that. */
-struct lifeline *lifeline_start(void);
+/* `tls`: spoken on it, to a memberd whose certificate is for `host`, and held; NULL: plain. NULL: no thread or memory for it; the calls below
+ * take that. */
+struct lifeline *lifeline_start(struct tls_context *tls, const char *host);
 /* memberd at `address` (numeric, "127.0.0.1:7070") has welcomed this process as that node: ties it there, instead of where it was. */
 void lifeline_tie(struct lifeline *lifeline, const char *address, uint64_t node_id,
     uint64_t incarnation);

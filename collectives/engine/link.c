@@ -208,6 +208,8 @@ static void cut_lifeline(struct link *link)
 {
 	lifeline_end(link->lifeline);
 	link->lifeline = NULL;
+	tls_context_release(link->tls);
+	link->tls = NULL;
 }
 
 static void closed(void *arg, struct conn *conn, const char *reason)
@@ -245,7 +247,8 @@ static void dial(struct link *link)
 		.connected = connected,
 		.closed = closed };
 	struct tr_error error;
-	if (conn_dial(link->loop, link->address, &callbacks, link, &link->conn, &error) == TR_OK)
+	if (conn_dial(link->loop, link->address, link->tls, &callbacks, link, &link->conn,
+	        &error) == TR_OK)
 		return;
 	if (!link->complained)
 		log_warn("link", "%s; trying again", error.text);
@@ -254,13 +257,15 @@ static void dial(struct link *link)
 }
 
 tr_status link_start(struct link *link, uv_loop_t *loop, const char *address,
-    const struct link_callbacks *callbacks, void *arg, struct tr_error *error)
+    struct tls_context *tls, const struct link_callbacks *callbacks, void *arg,
+    struct tr_error *error)
 {
 	struct address parsed;
 	tr_status st = address_parse(address, &parsed, error);
 	if (st != TR_OK)
 		return st;
 	*link = (struct link){ .loop = loop,
+		.tls = tls_context_hold(tls),
 		.callbacks = callbacks,
 		.arg = arg,
 		.backoff_ms = BACKOFF_FIRST_MS };
@@ -270,7 +275,7 @@ tr_status link_start(struct link *link, uv_loop_t *loop, const char *address,
 	(void)uv_timer_init(loop, &link->beat);
 	(void)uv_timer_init(loop, &link->breath);
 	link->retry.data = link->beat.data = link->breath.data = link;
-	link->lifeline = lifeline_start();
+	link->lifeline = lifeline_start(tls, parsed.host);
 	dial(link);
 	return TR_OK;
 }

@@ -15,6 +15,7 @@
 #include "traind/peer/peer.pb-c.h"
 
 struct conn;
+struct tls_context;
 struct lifeline;
 
 struct link_callbacks {
@@ -31,6 +32,7 @@ struct link_callbacks {
 struct link {
 	uv_loop_t *loop;
 	char address[TR_ADDRESS_MAX];
+	struct tls_context *tls; /* NULL: plain */
 	const struct link_callbacks *callbacks;
 	void *arg;
 	struct conn *conn; /* NULL: between two dials */
@@ -46,9 +48,10 @@ struct link {
 	double rtt_s;
 };
 
-/* `address` must be well-formed (TR_EINVAL); whether it can be reached shows later. */
+/* `address` must be well-formed (TR_EINVAL); whether it can be reached shows later. `tls`: spoken to memberd, and held; NULL: plain. */
 tr_status link_start(struct link *link, uv_loop_t *loop, const char *address,
-    const struct link_callbacks *callbacks, void *arg, struct tr_error *error);
+    struct tls_context *tls, const struct link_callbacks *callbacks, void *arg,
+    struct tr_error *error);
 void link_send(struct link *link, const Traind__Peer__ToMember *message);
 void link_send_packed(struct link *link, const void *packed, size_t bytes);
 /* Writes what is queued, then closes; nothing is called any more. */

@@ -331,13 +331,14 @@ static const struct lane_callbacks callbacks = { .frame = on_frame,
 	.place = on_place,
 	.unplace = on_unplace };
 
-void inbound_accept(struct engine *engine, int fd, const void *early, size_t early_bytes)
+void inbound_accept(struct engine *engine, struct stream stream, const void *early,
+    size_t early_bytes)
 {
 	struct inbound *in = calloc(1, sizeof(*in));
 	if (in == NULL || engine->stopping ||
-	    lane_tcp_adopt(&engine->loop, fd, early, early_bytes, engine->links.congestion,
+	    lane_tcp_adopt(&engine->loop, stream, early, early_bytes, engine->links.congestion,
 	        &callbacks, in, &in->lane, NULL) != TR_OK) {
-		(void)close(fd);
+		stream_close(&stream);
 		free(in);
 		return;
 	}

@@ -467,8 +467,8 @@ tr_status peer_lane_dial(struct peer_link *link, const char *address, struct tr_
 		{ link->member->token[0], link->member->token[1] } };
 	tr_status st = link->near ? shm_hub_dial(engine->shm, address, &claim,
 	                                &link->member->exports, &callbacks, pl, &pl->lane, error)
-	                          : lane_tcp_dial(&engine->loop, address, engine->links.congestion,
-	                                &callbacks, pl, &pl->lane, error);
+	                          : lane_tcp_dial(&engine->loop, address, engine->links.tls,
+	                                engine->links.congestion, &callbacks, pl, &pl->lane, error);
 	if (st != TR_OK) {
 		free(pl);
 		return st;

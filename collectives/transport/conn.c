@@ -32,6 +32,7 @@ void conn_handle_closed(struct conn *conn)
 	if (conn->callbacks.closed != NULL)
 		conn->callbacks.closed(conn->arg, conn, conn->reason);
 	conn_dial_finish(conn);
+	tls_context_release(conn->tls_context);
 	free(conn->input.bytes);
 	free(conn);
 }
@@ -73,6 +74,8 @@ static void conn_begin_close(struct conn *conn)
 	conn_poll_stop(conn);
 	if (conn->fd >= 0)
 		(void)close(conn->fd);
+	tls_destroy(conn->tls);
+	conn->tls = NULL;
 	conn->fd = -1;
 	if (conn->resolver.data != NULL)
 		(void)uv_cancel((uv_req_t *)&conn->resolver);
@@ -113,7 +116,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	struct conn *conn = poll->data;
 	if (poll != conn->poll || conn->state == CONN_CLOSING)
 		return;
-	if (conn->state == CONN_CONNECTING) {
+	if (conn->state == CONN_CONNECTING || conn->state == CONN_SHAKING) {
 		conn_dial_ready(conn);
 		return;
 	}
@@ -161,17 +164,34 @@ void conn_poll_stop(struct conn *conn)
 	conn->polled = 0;
 }
 
+/* Bytes that no socket has taken. */
+static size_t left_to_send(const struct conn *conn)
+{
+	return conn->queue.unsent + (conn->tls == NULL ? 0 : tls_unsent(conn->tls));
+}
+
+/* Decrypted bytes may be there that no poll tells of. */
+static bool more_to_read(const struct conn *conn)
+{
+	return conn->tls != NULL && tls_pending(conn->tls) && !conn->input.parked &&
+	    (conn->state == CONN_OPEN || conn->state == CONN_FINISHING);
+}
+
 void conn_poll(struct conn *conn)
 {
 	int wanted = 0;
+	if (more_to_read(conn))
+		conn_wake(conn);
 	if (conn->state == CONN_CONNECTING) {
 		wanted = UV_WRITABLE;
+	} else if (conn->state == CONN_SHAKING) {
+		wanted = UV_READABLE | (tls_unsent(conn->tls) > 0 ? UV_WRITABLE : 0);
 	} else if (conn->state == CONN_OPEN || conn->state == CONN_FINISHING) {
 		if (!conn->input.parked)
 			wanted |= UV_READABLE;
 		else if (!conn->hang_up_seen)
 			wanted |= UV_DISCONNECT;
-		if (conn->queue.unsent > 0 && !uv_is_active((uv_handle_t *)&conn->idle))
+		if (left_to_send(conn) > 0 && !uv_is_active((uv_handle_t *)&conn->idle))
 			wanted |= UV_WRITABLE;
 	}
 	if (conn->poll == NULL || wanted == conn->polled)
@@ -236,7 +256,7 @@ void conn_open(struct conn *conn)
 static void check_drained(struct conn *conn)
 {
 	bool due = (conn->queue_full && conn->queue.unsent_copied <= TR_CONN_QUEUE_BYTES_MAX / 2) ||
-	    (conn->drain_watched && conn->queue.unsent <= conn->drain_below);
+	    (conn->drain_watched && left_to_send(conn) <= conn->drain_below);
 	if (!due)
 		return;
 	if (conn->in_send) { /* not from within a call of the owner's */
@@ -258,9 +278,22 @@ static void on_finish_timeout(uv_timer_t *timer)
  * connection and take away what it has not read. */
 static void end_sending(struct conn *conn)
 {
+	const struct stream stream = { conn->fd, conn->tls };
 	conn->ended_send = true;
-	(void)shutdown(conn->fd, SHUT_WR);
+	stream_end(&stream);
 	(void)uv_timer_start(&conn->timer, on_finish_timeout, TR_CONN_FINISH_TIMEOUT_MS, 0);
+}
+
+/* One go at what is next; as sendmsg. */
+static ssize_t write_some(struct conn *conn)
+{
+	struct iovec pieces[WRITE_PIECES_MAX];
+	int count = send_queue_pieces(&conn->queue, pieces, WRITE_PIECES_MAX);
+	if (conn->tls != NULL)
+		return tls_write(conn->tls, pieces, count);
+	struct msghdr message = { .msg_iov = pieces, .msg_iovlen = (size_t)count };
+	conn->counters.calls++;
+	return sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /* Writes until the queue is empty or the socket is full. */
@@ -269,18 +302,17 @@ static void conn_flush(struct conn *conn)
 	if (conn->in_flush || (conn->state != CONN_OPEN && conn->state != CONN_FINISHING))
 		return;
 	conn->in_flush = true;
-	while (conn->queue.unsent > 0 && conn->state != CONN_CLOSING) {
-		struct iovec pieces[WRITE_PIECES_MAX];
-		int count = send_queue_pieces(&conn->queue, pieces, WRITE_PIECES_MAX);
-		struct msghdr message = { .msg_iov = pieces, .msg_iovlen = (size_t)count };
-		ssize_t n = sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-		conn->counters.calls++;
+	while (conn->state != CONN_CLOSING && left_to_send(conn) > 0) {
+		ssize_t n = write_some(conn);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 			break;
 		if (n < 0) {
-			conn_fail(conn, "cannot write: %s", strerror(errno));
+			if (conn->tls != NULL && errno == EPROTO)
+				conn_fail(conn, "%s", tls_error(conn->tls));
+			else
+				conn_fail(conn, "cannot write: %s", strerror(errno));
 			break;
 		}
 		conn->counters.bytes_out += (uint64_t)n;
@@ -290,7 +322,7 @@ static void conn_flush(struct conn *conn)
 	if (conn->state == CONN_CLOSING)
 		return;
 	check_drained(conn);
-	if (conn->state == CONN_FINISHING && conn->queue.unsent == 0 && !conn->ended_send)
+	if (conn->state == CONN_FINISHING && left_to_send(conn) == 0 && !conn->ended_send)
 		end_sending(conn);
 }
 
@@ -305,6 +337,8 @@ static void on_idle(uv_idle_t *idle)
 		conn->hang_up_seen = false;
 		conn_read_dispatch(conn);
 	}
+	if (more_to_read(conn))
+		conn_read(conn);
 	if (conn->state != CONN_CLOSING)
 		conn_poll(conn);
 }
@@ -378,8 +412,8 @@ void conn_drop_borrowed(struct conn *conn)
 
 /* ---- the rest of the interface ---- */
 
-tr_status conn_dial(uv_loop_t *loop, const char *text, const struct conn_callbacks *callbacks,
-    void *arg, struct conn **conn, struct tr_error *error)
+tr_status conn_dial(uv_loop_t *loop, const char *text, struct tls_context *tls,
+    const struct conn_callbacks *callbacks, void *arg, struct conn **conn, struct tr_error *error)
 {
 	struct address address;
 	tr_status st = address_parse(text, &address, error);
@@ -389,6 +423,7 @@ tr_status conn_dial(uv_loop_t *loop, const char *text, const struct conn_callbac
 	if (made == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for a connection to %s", text);
 	(void)snprintf(made->peer_name, sizeof(made->peer_name), "%s", text);
+	made->tls_context = address.is_unix ? NULL : tls_context_hold(tls);
 	st = send_queue_copy(&made->queue, FRAME_GREETING, FRAME_GREETING_BYTES, NULL, 0);
 	if (st == TR_OK)
 		st = conn_dial_start(made, &address, error);
@@ -402,7 +437,7 @@ tr_status conn_dial(uv_loop_t *loop, const char *text, const struct conn_callbac
 	return TR_OK;
 }
 
-tr_status conn_adopt(uv_loop_t *loop, int fd, const void *early, size_t early_bytes,
+tr_status conn_adopt(uv_loop_t *loop, struct stream stream, const void *early, size_t early_bytes,
     const struct conn_callbacks *callbacks, void *arg, struct conn **conn, struct tr_error *error)
 {
 	struct sockaddr_storage sa = { 0 };
@@ -410,10 +445,11 @@ tr_status conn_adopt(uv_loop_t *loop, int fd, const void *early, size_t early_by
 	struct conn *made = conn_create(loop, callbacks, arg);
 	if (made == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for a connection");
-	made->fd = fd;
-	if (getpeername(fd, (struct sockaddr *)&sa, &length) != 0)
+	made->fd = stream.fd;
+	made->tls = stream.tls;
+	if (getpeername(stream.fd, (struct sockaddr *)&sa, &length) != 0)
 		sa.ss_family = AF_UNIX;
-	socket_tune(fd, (struct sockaddr *)&sa);
+	socket_tune(stream.fd, (struct sockaddr *)&sa);
 	tr_status st = conn_read_early(made, early, early_bytes);
 	if (st == TR_OK)
 		st = conn_poll_start(made, error);
@@ -421,6 +457,7 @@ tr_status conn_adopt(uv_loop_t *loop, int fd, const void *early, size_t early_by
 		(void)tr_error_set(error, st, "no memory for a connection");
 	if (st != TR_OK) {
 		made->fd = -1; /* stays with the caller */
+		made->tls = NULL;
 		conn_abandon(made);
 		return st;
 	}
@@ -459,13 +496,13 @@ void conn_watch_unsent(struct conn *conn, size_t below)
 {
 	conn->drain_watched = true;
 	conn->drain_below = below;
-	if (conn->queue.unsent <= below)
+	if (left_to_send(conn) <= below)
 		conn_wake(conn);
 }
 
 size_t conn_unsent(const struct conn *conn)
 {
-	return conn->queue.unsent;
+	return left_to_send(conn);
 }
 
 const char *conn_peer_name(const struct conn *conn)
@@ -476,6 +513,13 @@ const char *conn_peer_name(const struct conn *conn)
 void conn_counters(const struct conn *conn, struct lane_counters *counters)
 {
 	*counters = conn->counters;
+	if (conn->tls == NULL)
+		return;
+	struct tls_counters wire; /* half a record is a sign of life as well */
+	tls_get_counters(conn->tls, &wire);
+	counters->bytes_in = wire.bytes_in;
+	counters->bytes_out = wire.bytes_out;
+	counters->calls = wire.calls;
 }
 
 int conn_socket(const struct conn *conn)

@@ -13,6 +13,7 @@
 #include <uv.h>
 
 #include "collectives/transport/lane.h"
+#include "collectives/transport/stream.h"
 #include "common/error.h"
 #include "proto/frame.h"
 
@@ -42,12 +43,14 @@ struct conn_callbacks {
 	void (*unplace)(void *arg, void *place);
 };
 
-/* Dials "host:port" (IPv4, IPv6 in brackets, names; resolved off the loop). `connected` or `closed` follows. */
-tr_status conn_dial(uv_loop_t *loop, const char *address, const struct conn_callbacks *callbacks,
-    void *arg, struct conn **conn, struct tr_error *error);
+/* Dials "host:port" (IPv4, IPv6 in brackets, names; resolved off the loop). `connected` or `closed` follows. `tls`: speak TLS to whoever
+ * shows a certificate for that host; NULL, and to a UNIX socket: plain. */
+tr_status conn_dial(uv_loop_t *loop, const char *address, struct tls_context *tls,
+    const struct conn_callbacks *callbacks, void *arg, struct conn **conn, struct tr_error *error);
 
-/* Takes a connected socket whose greeting has been read; `early` bytes read behind it are copied. */
-tr_status conn_adopt(uv_loop_t *loop, int fd, const void *early, size_t early_bytes,
+/* Takes a connected stream whose greeting has been read; `early` bytes read behind it are copied. On an error the stream stays the
+ * caller's. */
+tr_status conn_adopt(uv_loop_t *loop, struct stream stream, const void *early, size_t early_bytes,
     const struct conn_callbacks *callbacks, void *arg, struct conn **conn, struct tr_error *error);
 
 /* Copies the payload. TR_ELIMIT: more than TR_CONN_QUEUE_BYTES_MAX unsent. */

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,6 +20,8 @@ static void attempt_failed(struct conn *conn, const char *cause)
 	if (conn->fd >= 0)
 		(void)close(conn->fd);
 	conn->fd = -1;
+	tls_destroy(conn->tls);
+	conn->tls = NULL;
 	if (conn->next_address != NULL)
 		try_next(conn);
 	else
@@ -33,14 +36,51 @@ static void connected(struct conn *conn)
 		conn->callbacks.connected(conn->arg, conn);
 }
 
+static void shake(struct conn *conn)
+{
+	char words[sizeof(conn->reason)];
+	switch (tls_handshake(conn->tls)) {
+	case TLS_DONE:
+		connected(conn);
+		break;
+	case TLS_WAITS:
+		conn_poll(conn);
+		break;
+	case TLS_FAILED: /* the words are the connection's, which ends */
+		(void)snprintf(words, sizeof(words), "%s", tls_error(conn->tls));
+		attempt_failed(conn, words);
+		break;
+	}
+}
+
+/* The certificate has to be for the host that was asked for, not for what it resolved to. */
+static void begin_tls(struct conn *conn)
+{
+	struct address address;
+	if (address_parse(conn->peer_name, &address, NULL) == TR_OK)
+		conn->tls = tls_create(conn->tls_context, conn->fd, address.host);
+	if (conn->tls == NULL) {
+		attempt_failed(conn, "no memory for TLS");
+		return;
+	}
+	conn->state = CONN_SHAKING;
+	shake(conn);
+}
+
 void conn_dial_ready(struct conn *conn)
 {
+	if (conn->state == CONN_SHAKING) {
+		shake(conn);
+		return;
+	}
 	int cause = 0;
 	socklen_t length = sizeof(cause);
 	if (getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &cause, &length) != 0)
 		cause = errno;
 	if (cause != 0)
 		attempt_failed(conn, strerror(cause));
+	else if (conn->tls_context != NULL)
+		begin_tls(conn);
 	else
 		connected(conn);
 }
@@ -50,6 +90,8 @@ static void on_timeout(uv_timer_t *timer)
 {
 	struct conn *conn = timer->data;
 	struct pollfd answer = { .fd = conn->fd, .events = POLLOUT };
+	if (conn->state == CONN_SHAKING)
+		attempt_failed(conn, "no answer in the TLS handshake");
 	if (conn->state != CONN_CONNECTING)
 		return;
 	if (poll(&answer, 1, 0) > 0)

@@ -11,6 +11,7 @@
 enum conn_state {
 	CONN_RESOLVING,
 	CONN_CONNECTING,
+	CONN_SHAKING, /* connected; the TLS handshake goes on */
 	CONN_OPEN,
 	CONN_FINISHING, /* conn_finish: the queue is being written; input is thrown away */
 	CONN_CLOSING,   /* handles are closing; `closed` is still to run */
@@ -37,6 +38,7 @@ struct conn {
 	struct conn_callbacks callbacks;
 	void *arg;
 	int fd;
+	struct tls *tls; /* NULL: plain */
 	uv_poll_t *poll; /* own allocation: a dial uses one for each address it tries */
 	uv_idle_t idle;  /* active while there is something to do in the next turn */
 	uv_timer_t timer;
@@ -58,6 +60,7 @@ struct conn {
 	/* dialling */
 	uv_getaddrinfo_t resolver;
 	struct addrinfo *addresses, *next_address;
+	struct tls_context *tls_context; /* to be spoken to who is dialled */
 };
 
 /* One handle less; the last one ends the connection. */
@@ -89,7 +92,7 @@ tr_status conn_read_early(struct conn *conn, const void *bytes, size_t count);
 
 /* Starts with conn->state CONN_RESOLVING. On an error the caller frees. */
 tr_status conn_dial_start(struct conn *conn, const struct address *address, struct tr_error *error);
-/* The socket of a dial became writable or failed. */
+/* The socket of a dial became writable or failed, or its handshake can go on. */
 void conn_dial_ready(struct conn *conn);
 void conn_dial_finish(struct conn *conn);
 

@@ -135,6 +135,15 @@ void conn_read_dispatch(struct conn *conn)
 		input_release(&conn->input);
 }
 
+/* All that came is the word of a port that speaks TLS. */
+static bool refused(const struct conn *conn)
+{
+	const struct conn_input *input = &conn->input;
+	return conn->tls == NULL && conn->counters.bytes_in == input->end - input->begin &&
+	    input->bytes != NULL &&
+	    tls_is_refusal(input->bytes + input->begin, input->end - input->begin);
+}
+
 static void met_end(struct conn *conn)
 {
 	size_t held = conn->input.end - conn->input.begin;
@@ -142,6 +151,8 @@ static void met_end(struct conn *conn)
 		held += BULK_HEAD_BYTES + conn->placed.got;
 	if (conn->state == CONN_FINISHING)
 		conn_close(conn, conn->reason);
+	else if (refused(conn))
+		conn_fail(conn, "%s", TLS_REFUSED_TEXT);
 	else if (held > 0)
 		conn_fail(conn, "closed by peer in the middle of a frame, after %zu bytes of it",
 		    held);
@@ -153,6 +164,10 @@ static void met_error(struct conn *conn, int cause)
 {
 	if (conn->state == CONN_FINISHING)
 		conn_close(conn, conn->reason);
+	else if (conn->tls != NULL && cause == EPROTO)
+		conn_fail(conn, "%s", tls_error(conn->tls));
+	else if (refused(conn))
+		conn_fail(conn, "%s", TLS_REFUSED_TEXT);
 	else if (cause == ECONNRESET)
 		conn_fail(conn, "reset by peer");
 	else
@@ -182,7 +197,8 @@ static size_t read_some(struct conn *conn, bool *all)
 	pieces[message.msg_iovlen++] = (struct iovec){ input->bytes + input->end, room };
 	ssize_t n;
 	do {
-		n = recvmsg(conn->fd, &message, MSG_DONTWAIT);
+		n = conn->tls == NULL ? recvmsg(conn->fd, &message, MSG_DONTWAIT)
+		                      : tls_read(conn->tls, pieces, (int)message.msg_iovlen);
 	} while (n < 0 && errno == EINTR);
 	conn->counters.calls++;
 	if (n > 0) {

@@ -253,14 +253,15 @@ static struct lane_tcp *create(const char *congestion, const struct lane_callbac
 
 /* ---- the interface ---- */
 
-tr_status lane_tcp_dial(uv_loop_t *loop, const char *address, const char *congestion,
-    const struct lane_callbacks *callbacks, void *arg, struct lane **lane, struct tr_error *error)
+tr_status lane_tcp_dial(uv_loop_t *loop, const char *address, struct tls_context *tls,
+    const char *congestion, const struct lane_callbacks *callbacks, void *arg, struct lane **lane,
+    struct tr_error *error)
 {
 	struct conn_callbacks below;
 	struct lane_tcp *tcp = create(congestion, callbacks, arg, &below, error);
 	if (tcp == NULL)
 		return TR_ENOMEM;
-	tr_status st = conn_dial(loop, address, &below, tcp, &tcp->conn, error);
+	tr_status st = conn_dial(loop, address, tls, &below, tcp, &tcp->conn, error);
 	if (st != TR_OK) {
 		free(tcp);
 		return st;
@@ -269,15 +270,15 @@ tr_status lane_tcp_dial(uv_loop_t *loop, const char *address, const char *conges
 	return TR_OK;
 }
 
-tr_status lane_tcp_adopt(uv_loop_t *loop, int fd, const void *early, size_t early_bytes,
-    const char *congestion, const struct lane_callbacks *callbacks, void *arg, struct lane **lane,
-    struct tr_error *error)
+tr_status lane_tcp_adopt(uv_loop_t *loop, struct stream stream, const void *early,
+    size_t early_bytes, const char *congestion, const struct lane_callbacks *callbacks, void *arg,
+    struct lane **lane, struct tr_error *error)
 {
 	struct conn_callbacks below;
 	struct lane_tcp *tcp = create(congestion, callbacks, arg, &below, error);
 	if (tcp == NULL)
 		return TR_ENOMEM;
-	tr_status st = conn_adopt(loop, fd, early, early_bytes, &below, tcp, &tcp->conn, error);
+	tr_status st = conn_adopt(loop, stream, early, early_bytes, &below, tcp, &tcp->conn, error);
 	if (st != TR_OK) {
 		free(tcp);
 		return st;

@@ -30,7 +30,8 @@ struct waiting {
 	uv_poll_t poll;
 	struct listener *listener;
 	struct waiting *older, *newer;
-	int fd;
+	struct stream stream;
+	bool shaken; /* what comes is the greeting: plain, or the TLS handshake is over */
 	uint64_t deadline_ms;
 	size_t got;
 	uint8_t bytes[FRAME_GREETING_BYTES];
@@ -47,6 +48,7 @@ struct listener {
 	bool stopped, starved;
 	listener_fn *accepted;
 	void *arg;
+	struct tls_context *tls; /* NULL: plain */
 	struct waiting *oldest, *newest;
 	unsigned waiting_count;
 	struct log_limit drops, starvations;
@@ -56,11 +58,14 @@ struct listener {
 
 static void on_expire(uv_timer_t *timer);
 static void on_listening(uv_poll_t *poll, int status, int events);
+static void on_waiting(uv_poll_t *poll, int status, int events);
 
 static void listener_handle_closed(struct listener *listener)
 {
-	if (--listener->handles == 0)
-		free(listener);
+	if (--listener->handles > 0)
+		return;
+	tls_context_release(listener->tls);
+	free(listener);
 }
 
 static void on_listener_closed(uv_handle_t *handle)
@@ -84,8 +89,8 @@ static void log_drop(struct listener *listener, const char *who, const char *rea
 	    "%s: connection from %s dropped: %s", listener->address, who, reason);
 }
 
-/* Ends the watch; the socket is the caller's. */
-static int waiting_remove(struct waiting *waiting)
+/* Ends the watch; the stream is the caller's. */
+static struct stream waiting_remove(struct waiting *waiting)
 {
 	struct listener *listener = waiting->listener;
 	if (waiting->older != NULL)
@@ -98,13 +103,14 @@ static int waiting_remove(struct waiting *waiting)
 		listener->newest = waiting->older;
 	listener->waiting_count--;
 	uv_close((uv_handle_t *)&waiting->poll, on_waiting_closed);
-	return waiting->fd;
+	return waiting->stream;
 }
 
 static void waiting_drop(struct waiting *waiting, const char *reason)
 {
 	log_drop(waiting->listener, waiting->peer_name, reason);
-	(void)close(waiting_remove(waiting));
+	const struct stream stream = waiting_remove(waiting);
+	stream_close(&stream);
 }
 
 static void expire_oldest(struct listener *listener)
@@ -151,20 +157,27 @@ static void waiting_known(struct waiting *waiting, enum listener_protocol protoc
 	uint8_t bytes[FRAME_GREETING_BYTES];
 	size_t early = protocol == LISTENER_FRAMES ? 0 : waiting->got;
 	memcpy(bytes, waiting->bytes, sizeof(bytes));
-	int fd = waiting_remove(waiting);
-	listener->accepted(listener->arg, protocol, fd, bytes, early);
+	listener->accepted(listener->arg, protocol, waiting_remove(waiting), bytes, early);
+}
+
+/* It speaks TLS and we do not, or the other way around. */
+static void refuse(struct waiting *waiting, const char *reason)
+{
+	tls_send_refusal(waiting->stream.fd);
+	waiting_drop(waiting, reason);
 }
 
 /* No more is read than tells the protocol, so that nothing but it has to be handed over. */
-static void on_waiting(uv_poll_t *poll, int status, int events)
+static void read_greeting(struct waiting *waiting, bool broken)
 {
-	struct waiting *waiting = poll->data;
-	(void)status;
-	(void)events;
-	ssize_t n = recv(waiting->fd, waiting->bytes + waiting->got,
-	    sizeof(waiting->bytes) - waiting->got, MSG_DONTWAIT);
-	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) && status == 0)
+	ssize_t n = stream_read(&waiting->stream, waiting->bytes + waiting->got,
+	    sizeof(waiting->bytes) - waiting->got);
+	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) && !broken)
 		return;
+	if (n < 0 && errno == EPROTO && waiting->stream.tls != NULL) {
+		waiting_drop(waiting, tls_error(waiting->stream.tls));
+		return;
+	}
 	if (n <= 0) {
 		waiting_drop(waiting,
 		    n == 0 ? "it closed before it said what it is"
@@ -178,11 +191,59 @@ static void on_waiting(uv_poll_t *poll, int status, int events)
 		waiting_known(waiting, protocol);
 		break;
 	case VERDICT_GARBAGE:
-		waiting_drop(waiting, "its first bytes are neither a frame nor HTTP");
+		if (waiting->bytes[0] == TLS_BYTE_HANDSHAKE && waiting->stream.tls == NULL)
+			refuse(waiting,
+			    "it speaks TLS, and this port does not: give --tls DIR here");
+		else
+			waiting_drop(waiting, "its first bytes are neither a frame nor HTTP");
 		break;
 	case VERDICT_WAIT:
 		break;
 	}
+}
+
+/* ---- TLS: whether it is spoken, and its handshake ---- */
+
+/* The first byte tells; it is left where it is. false: nothing more is to be done now, or ever. */
+static bool begin_tls(struct waiting *waiting)
+{
+	uint8_t first;
+	ssize_t n = recv(waiting->stream.fd, &first, 1, MSG_PEEK | MSG_DONTWAIT);
+	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+		return false;
+	if (n == 1 && first != TLS_BYTE_HANDSHAKE) {
+		refuse(waiting, "it does not speak TLS, and this port does: give --tls DIR there");
+		return false;
+	}
+	waiting->stream.tls = tls_create(waiting->listener->tls, waiting->stream.fd, NULL);
+	if (waiting->stream.tls == NULL)
+		waiting_drop(waiting, "no memory for TLS");
+	return waiting->stream.tls != NULL;
+}
+
+/* false: not over, or the connection was dropped. */
+static bool shake(struct waiting *waiting)
+{
+	if (waiting->stream.tls == NULL && !begin_tls(waiting))
+		return false;
+	struct tls *tls = waiting->stream.tls;
+	enum tls_step step = tls_handshake(tls);
+	if (step == TLS_FAILED) {
+		waiting_drop(waiting, tls_error(tls));
+		return false;
+	}
+	waiting->shaken = step == TLS_DONE;
+	watch_start(&waiting->poll, UV_READABLE | (tls_unsent(tls) > 0 ? UV_WRITABLE : 0),
+	    on_waiting);
+	return waiting->shaken;
+}
+
+static void on_waiting(uv_poll_t *poll, int status, int events)
+{
+	struct waiting *waiting = poll->data;
+	(void)events;
+	if (waiting->shaken || shake(waiting))
+		read_greeting(waiting, status != 0);
 }
 
 static void waiting_add(struct listener *listener, int fd, const struct sockaddr *from,
@@ -199,7 +260,8 @@ static void waiting_add(struct listener *listener, int fd, const struct sockaddr
 	address_format(from, length, waiting->peer_name);
 	waiting->listener = listener;
 	waiting->poll.data = waiting;
-	waiting->fd = fd;
+	waiting->stream.fd = fd;
+	waiting->shaken = listener->tls == NULL;
 	waiting->deadline_ms = uv_now(listener->loop) + TR_CONN_GREETING_TIMEOUT_MS;
 	listener->handles++;
 	waiting->older = listener->newest;
@@ -273,15 +335,15 @@ static void on_listening(uv_poll_t *poll, int status, int events)
 
 /* ---- starting and stopping ---- */
 
-static tr_status check_loopback(const char *text, const struct sockaddr *sa, bool insecure,
+static tr_status check_loopback(const char *text, const struct sockaddr *sa, bool allowed,
     struct tr_error *error)
 {
-	if (insecure || address_is_loopback(sa))
+	if (allowed || address_is_loopback(sa))
 		return TR_OK;
 	return tr_error_set(error, TR_EREFUSED,
-	    "address %s is not a loopback address and there is no TLS yet: listen on 127.0.0.1 or "
-	    "a unix: path, or allow it (--insecure; `insecure` in a program's options) if the "
-	    "network can be trusted",
+	    "address %s is not a loopback address: give --tls DIR (`tls` in a program's options; "
+	    "`trainctl ca init` and `trainctl cert` make it), or allow it without TLS (--insecure; "
+	    "`insecure`) if the network can be trusted",
 	    text);
 }
 
@@ -344,7 +406,7 @@ static tr_status open_unix(struct listener *listener, const struct address *addr
 }
 
 static tr_status open_tcp(struct listener *listener, const struct address *address,
-    const char *text, bool insecure, struct tr_error *error)
+    const char *text, bool allowed, struct tr_error *error)
 {
 	struct addrinfo hints = { .ai_family = AF_UNSPEC,
 		.ai_socktype = SOCK_STREAM,
@@ -356,7 +418,7 @@ static tr_status open_tcp(struct listener *listener, const struct address *addre
 		    gai_strerror(rc));
 	tr_status st = TR_EIO;
 	for (struct addrinfo *info = found; info != NULL && st != TR_OK; info = info->ai_next) {
-		st = check_loopback(text, info->ai_addr, insecure, error);
+		st = check_loopback(text, info->ai_addr, allowed, error);
 		if (st == TR_OK)
 			st = listen_on(listener, text, info->ai_addr, info->ai_addrlen, error);
 	}
@@ -364,8 +426,8 @@ static tr_status open_tcp(struct listener *listener, const struct address *addre
 	return st;
 }
 
-tr_status listener_start(uv_loop_t *loop, const char *text, bool insecure, listener_fn *accepted,
-    void *arg, struct listener **listener, struct tr_error *error)
+tr_status listener_start(uv_loop_t *loop, const char *text, bool insecure, struct tls_context *tls,
+    listener_fn *accepted, void *arg, struct listener **listener, struct tr_error *error)
 {
 	struct address address;
 	tr_status st = address_parse(text, &address, error);
@@ -378,7 +440,7 @@ tr_status listener_start(uv_loop_t *loop, const char *text, bool insecure, liste
 	made->accepted = accepted;
 	made->arg = arg;
 	st = address.is_unix ? open_unix(made, &address, text, error)
-	                     : open_tcp(made, &address, text, insecure, error);
+	                     : open_tcp(made, &address, text, insecure || tls != NULL, error);
 	if (st != TR_OK) {
 		free(made);
 		return st;
@@ -389,6 +451,7 @@ tr_status listener_start(uv_loop_t *loop, const char *text, bool insecure, liste
 		free(made);
 		return tr_error_set(error, TR_EIO, "cannot watch %s: %s", text, uv_strerror(rc));
 	}
+	made->tls = address.is_unix ? NULL : tls_context_hold(tls);
 	(void)uv_timer_init(loop, &made->pause);
 	(void)uv_timer_init(loop, &made->expire);
 	made->poll.data = made->pause.data = made->expire.data = made;
@@ -410,8 +473,10 @@ void listener_stop(struct listener *listener)
 	if (listener == NULL)
 		return;
 	listener->stopped = true;
-	while (listener->oldest != NULL)
-		(void)close(waiting_remove(listener->oldest));
+	while (listener->oldest != NULL) {
+		const struct stream stream = waiting_remove(listener->oldest);
+		stream_close(&stream);
+	}
 	uv_close((uv_handle_t *)&listener->poll, on_listener_closed);
 	uv_close((uv_handle_t *)&listener->pause, on_listener_closed);
 	uv_close((uv_handle_t *)&listener->expire, on_listener_closed);

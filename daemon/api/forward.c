@@ -107,13 +107,13 @@ const struct grpc_method *forward_methods(void)
 	return methods;
 }
 
-tr_status forward_create(uv_loop_t *loop, const char *memberd_address, struct forward **out,
-    struct tr_error *error)
+tr_status forward_create(uv_loop_t *loop, const char *memberd_address, struct tls_context *tls,
+    struct forward **out, struct tr_error *error)
 {
 	struct forward *forward = calloc(1, sizeof(*forward));
 	if (forward == NULL)
 		return tr_error_set(error, TR_ENOMEM, "out of memory");
-	tr_status status = grpc_client_create(loop, memberd_address, &forward->client, error);
+	tr_status status = grpc_client_create(loop, memberd_address, tls, &forward->client, error);
 	if (status != TR_OK) {
 		free(forward);
 		return status;

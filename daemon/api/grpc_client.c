@@ -25,7 +25,8 @@ struct grpc_client {
 	uv_loop_t *loop;
 	char text[TR_ADDRESS_MAX];
 	struct address address;
-	uv_timer_t timer; /* deadlines, and what must happen from a later turn */
+	struct tls_context *tls; /* NULL: plain */
+	uv_timer_t timer;        /* deadlines, and what must happen from a later turn */
 	struct grpc_client_call *calls;
 	struct grpc_client_link *links;
 	unsigned link_count, call_count;
@@ -37,8 +38,10 @@ static void client_on_timer(uv_timer_t *timer);
 
 static void client_free_when_closed(struct grpc_client *client)
 {
-	if (client->destroyed && client->timer_closed && client->links == NULL)
-		free(client);
+	if (!client->destroyed || !client->timer_closed || client->links != NULL)
+		return;
+	tls_context_release(client->tls);
+	free(client);
 }
 
 /* Runs client_on_timer in a later turn of the loop. */
@@ -168,7 +171,7 @@ static void client_link_closed(void *arg, const char *reason, bool fault)
 	client_free_when_closed(client);
 }
 
-static tr_status client_add_link(struct grpc_client *client, int fd)
+static tr_status client_add_link(struct grpc_client *client, struct stream stream)
 {
 	static const struct grpc_client_session_callbacks callbacks = { .over = client_call_over };
 	struct grpc_client_link *link = calloc(1, sizeof(*link));
@@ -181,8 +184,8 @@ static tr_status client_add_link(struct grpc_client *client, int fd)
 	    &callbacks, link, uv_now(client->loop));
 	if (link->session == NULL)
 		goto free_link;
-	status = grpc_io_create(client->loop, fd, link->session, NULL, 0, client_link_closed, link,
-	    &link->io);
+	status = grpc_io_create(client->loop, stream, link->session, NULL, 0, client_link_closed,
+	    link, &link->io);
 	if (status != TR_OK)
 		goto destroy_session;
 	link->next = client->links;
@@ -212,14 +215,14 @@ static void client_start_waiting(struct grpc_client *client)
 
 static void client_pump(struct grpc_client *client);
 
-static void client_dialled(void *arg, int fd, const char *cause)
+static void client_dialled(void *arg, struct stream stream, const char *cause)
 {
 	struct grpc_client *client = arg;
 	client->dial = NULL;
-	if (fd < 0) {
+	if (stream.fd < 0) {
 		client_fail_waiting(client, cause);
-	} else if (client_add_link(client, fd) != TR_OK) {
-		(void)close(fd);
+	} else if (client_add_link(client, stream) != TR_OK) {
+		stream_close(&stream);
 		client_fail_waiting(client, "out of memory");
 	} else {
 		client_pump(client);
@@ -234,8 +237,8 @@ static void client_pump(struct grpc_client *client)
 	if (client_next_waiting(client) == NULL || client->dial != NULL ||
 	    client->link_count == TR_GRPC_CLIENT_LINKS_MAX)
 		return;
-	tr_status status = grpc_dial_start(client->loop, &client->address, client_dialled, client,
-	    &client->dial);
+	tr_status status = grpc_dial_start(client->loop, &client->address, client->tls,
+	    client_dialled, client, &client->dial);
 	if (status != TR_OK)
 		client_fail_waiting(client, tr_status_text(status));
 }
@@ -259,8 +262,8 @@ static void client_on_timer(uv_timer_t *timer)
 	client_pump(client);
 }
 
-tr_status grpc_client_create(uv_loop_t *loop, const char *address, struct grpc_client **out,
-    struct tr_error *error)
+tr_status grpc_client_create(uv_loop_t *loop, const char *address, struct tls_context *tls,
+    struct grpc_client **out, struct tr_error *error)
 {
 	struct grpc_client *client = calloc(1, sizeof(*client));
 	if (client == NULL)
@@ -271,6 +274,7 @@ tr_status grpc_client_create(uv_loop_t *loop, const char *address, struct grpc_c
 		return status;
 	}
 	client->loop = loop;
+	client->tls = tls_context_hold(tls);
 	(void)snprintf(client->text, sizeof(client->text), "%s", address);
 	(void)uv_timer_init(loop, &client->timer);
 	client->timer.data = client;

@@ -17,6 +17,7 @@
 #include "daemon/api/grpc_status.h"
 
 struct grpc_client;
+struct tls_context;
 struct grpc_client_call;
 
 struct grpc_client_callbacks {
@@ -26,9 +27,9 @@ struct grpc_client_callbacks {
 	void (*ended)(void *arg, enum grpc_status status, const char *text);
 };
 
-/* "host:port" or "unix:/path". Does not connect yet. NULL may be destroyed. */
-tr_status grpc_client_create(uv_loop_t *loop, const char *address, struct grpc_client **client,
-    struct tr_error *error);
+/* "host:port" or "unix:/path". `tls`: spoken to it unless it is a UNIX socket, and held; NULL: plain. Does not connect yet. NULL may be destroyed. */
+tr_status grpc_client_create(uv_loop_t *loop, const char *address, struct tls_context *tls,
+    struct grpc_client **client, struct tr_error *error);
 /* If this returns an error, `ended` never runs. Else the call is valid until `ended` has run, from a later turn. The request is
  * copied; more than TR_GRPC_MESSAGE_MAX is TR_ELIMIT. deadline_ms is a duration; 0: none. An address that cannot be reached ends the call with
  * UNAVAILABLE and a text that names the address. */

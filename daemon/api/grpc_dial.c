@@ -21,8 +21,9 @@ struct grpc_dial {
 	socklen_t unix_length;
 	bool resolving, polling, over;
 	unsigned open_handles;
-	int fd;
-	char cause[128];
+	struct stream stream;
+	struct tls_context *tls; /* NULL: plain */
+	char cause[TR_ERROR_TEXT_MAX];
 	grpc_dial_fn *done; /* NULL: cancelled */
 	void *arg;
 };
@@ -35,6 +36,7 @@ static void dial_free_when_closed(struct grpc_dial *dial)
 		return;
 	if (dial->results != NULL)
 		uv_freeaddrinfo(dial->results);
+	tls_context_release(dial->tls);
 	free(dial);
 }
 
@@ -45,16 +47,18 @@ static void dial_timer_closed(uv_handle_t *handle)
 	dial_free_when_closed(dial);
 }
 
-static void dial_over(struct grpc_dial *dial, int fd)
+static const struct stream nothing = { -1, NULL };
+
+static void dial_over(struct grpc_dial *dial, struct stream stream)
 {
 	dial->over = true;
 	uv_close((uv_handle_t *)&dial->timer, dial_timer_closed);
 	if (dial->resolving)
 		(void)uv_cancel((uv_req_t *)&dial->resolve);
 	if (dial->done != NULL)
-		dial->done(dial->arg, fd, fd < 0 ? dial->cause : NULL);
-	else if (fd >= 0)
-		(void)close(fd);
+		dial->done(dial->arg, stream, stream.fd < 0 ? dial->cause : NULL);
+	else
+		stream_close(&stream);
 }
 
 static void dial_set_cause(struct grpc_dial *dial, const char *cause)
@@ -66,19 +70,40 @@ static void dial_set_cause(struct grpc_dial *dial, const char *cause)
 static void dial_poll_closed(uv_handle_t *handle)
 {
 	struct grpc_dial *dial = handle->data;
-	int fd = dial->fd;
+	const struct stream stream = dial->stream;
 	dial->open_handles--;
 	dial->polling = false;
-	dial->fd = -1;
+	dial->stream = nothing;
 	bool connected = dial->cause[0] == '\0';
 	if (!connected || dial->over)
-		(void)close(fd);
+		stream_close(&stream);
 	if (dial->over)
 		dial_free_when_closed(dial);
 	else if (connected)
-		dial_over(dial, fd);
+		dial_over(dial, stream);
 	else
 		dial_try_next(dial);
+}
+
+static void dial_leave_poll(struct grpc_dial *dial)
+{
+	(void)uv_poll_stop(&dial->poll);
+	uv_close((uv_handle_t *)&dial->poll, dial_poll_closed);
+}
+
+static void dial_shake(uv_poll_t *poll, int status, int events)
+{
+	struct grpc_dial *dial = poll->data;
+	(void)status; /* the handshake meets it */
+	(void)events;
+	enum tls_step step = tls_handshake(dial->stream.tls);
+	if (step == TLS_WAITS) {
+		(void)uv_poll_start(poll,
+		    UV_READABLE | (stream_unsent(&dial->stream) > 0 ? UV_WRITABLE : 0), dial_shake);
+		return;
+	}
+	dial_set_cause(dial, step == TLS_DONE ? "" : tls_error(dial->stream.tls));
+	dial_leave_poll(dial);
 }
 
 static void dial_connected(uv_poll_t *poll, int status, int events)
@@ -88,12 +113,19 @@ static void dial_connected(uv_poll_t *poll, int status, int events)
 	socklen_t length = sizeof(failed);
 	(void)events;
 	(void)status; /* libuv says EBADF for any error */
-	if (getsockopt(dial->fd, SOL_SOCKET, SO_ERROR, &failed, &length) != 0)
+	if (getsockopt(dial->stream.fd, SOL_SOCKET, SO_ERROR, &failed, &length) != 0)
 		dial_set_cause(dial, strerror(errno));
 	else
 		dial_set_cause(dial, failed == 0 ? "" : strerror(failed));
-	(void)uv_poll_stop(poll);
-	uv_close((uv_handle_t *)poll, dial_poll_closed);
+	if (dial->cause[0] == '\0' && dial->tls != NULL) {
+		dial->stream.tls = tls_create(dial->tls, dial->stream.fd, dial->address.host);
+		if (dial->stream.tls != NULL) {
+			dial_shake(poll, 0, 0);
+			return;
+		}
+		dial_set_cause(dial, "out of memory");
+	}
+	dial_leave_poll(dial);
 }
 
 /* False: dial->cause says why. */
@@ -111,7 +143,7 @@ static bool dial_connect(struct grpc_dial *dial, const struct sockaddr *address,
 		(void)close(fd);
 		return false;
 	}
-	dial->fd = fd;
+	dial->stream = (struct stream){ fd, NULL };
 	dial->poll.data = dial;
 	dial->polling = true;
 	dial->open_handles++;
@@ -127,7 +159,7 @@ static void dial_try_next(struct grpc_dial *dial)
 		if (dial_connect(dial, result->ai_addr, result->ai_addrlen))
 			return;
 	}
-	dial_over(dial, -1);
+	dial_over(dial, nothing);
 }
 
 static void dial_resolved(uv_getaddrinfo_t *resolve, int status, struct addrinfo *results)
@@ -162,7 +194,7 @@ static void dial_resolve(struct grpc_dial *dial)
 	dial->resolving = failed == 0;
 	if (failed != 0) {
 		dial_set_cause(dial, uv_strerror(failed));
-		dial_over(dial, -1);
+		dial_over(dial, nothing);
 	}
 }
 
@@ -173,7 +205,7 @@ static void dial_timed_out(uv_timer_t *timer)
 	    TR_GRPC_DIAL_TIMEOUT_MS);
 	if (dial->polling && !uv_is_closing((uv_handle_t *)&dial->poll))
 		uv_close((uv_handle_t *)&dial->poll, dial_poll_closed);
-	dial_over(dial, -1);
+	dial_over(dial, nothing);
 }
 
 static void dial_begin(uv_timer_t *timer)
@@ -183,11 +215,11 @@ static void dial_begin(uv_timer_t *timer)
 	if (!dial->address.is_unix)
 		dial_resolve(dial);
 	else if (!dial_connect(dial, (struct sockaddr *)&dial->unix_address, dial->unix_length))
-		dial_over(dial, -1);
+		dial_over(dial, nothing);
 }
 
-tr_status grpc_dial_start(uv_loop_t *loop, const struct address *address, grpc_dial_fn *done,
-    void *arg, struct grpc_dial **out)
+tr_status grpc_dial_start(uv_loop_t *loop, const struct address *address, struct tls_context *tls,
+    grpc_dial_fn *done, void *arg, struct grpc_dial **out)
 {
 	struct grpc_dial *dial = calloc(1, sizeof(*dial));
 	if (dial == NULL)
@@ -196,10 +228,11 @@ tr_status grpc_dial_start(uv_loop_t *loop, const struct address *address, grpc_d
 	dial->address = *address;
 	dial->done = done;
 	dial->arg = arg;
-	dial->fd = -1;
+	dial->stream = nothing;
+	dial->tls = address->is_unix ? NULL : tls_context_hold(tls);
 	if (address->is_unix &&
 	    address_unix(address, &dial->unix_address, &dial->unix_length, NULL) != TR_OK) {
-		free(dial);
+		free(dial); /* to a UNIX socket no TLS is held */
 		return TR_EINVAL;
 	}
 	(void)uv_timer_init(loop, &dial->timer);
@@ -216,5 +249,5 @@ void grpc_dial_cancel(struct grpc_dial *dial)
 	dial_set_cause(dial, "cancelled");
 	if (dial->polling && !uv_is_closing((uv_handle_t *)&dial->poll))
 		uv_close((uv_handle_t *)&dial->poll, dial_poll_closed);
-	dial_over(dial, -1);
+	dial_over(dial, nothing);
 }

@@ -13,13 +13,13 @@
 struct grpc_io {
 	uv_poll_t poll;
 	uv_timer_t timer;
-	int fd;
+	struct stream stream;
 	struct grpc_session *session;
 	uint8_t *rest, *early; /* bytes that the socket did not take; bytes read before us */
 	size_t rest_start, rest_length, early_length;
 	uint64_t timer_at_ms;
 	unsigned open_handles;
-	bool closing, fault;
+	bool closing, fault, heard;
 	char reason[TR_ERROR_TEXT_MAX];
 	grpc_io_closed_fn *closed;
 	void *arg;
@@ -30,7 +30,7 @@ static void io_handle_closed(uv_handle_t *handle)
 	struct grpc_io *io = handle->data;
 	if (--io->open_handles > 0)
 		return;
-	(void)close(io->fd);
+	stream_close(&io->stream);
 	io->closed(io->arg, io->reason, io->fault);
 	grpc_session_destroy(io->session);
 	free(io->rest);
@@ -60,10 +60,10 @@ static bool io_write(struct grpc_io *io, const uint8_t *data, size_t length)
 {
 	ssize_t sent;
 	do
-		sent = send(io->fd, data, length, MSG_NOSIGNAL);
+		sent = stream_write(&io->stream, data, length);
 	while (sent < 0 && errno == EINTR);
 	if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
-		io_end(io, false, strerror(errno));
+		io_end(io, false, stream_error(&io->stream, errno));
 		return false;
 	}
 	size_t done = sent < 0 ? 0 : (size_t)sent;
@@ -82,6 +82,11 @@ static bool io_write(struct grpc_io *io, const uint8_t *data, size_t length)
 
 static bool io_write_rest(struct grpc_io *io)
 {
+	if (stream_flush(&io->stream) < 0) {
+		if (errno != EAGAIN && errno != EWOULDBLOCK)
+			io_end(io, false, stream_error(&io->stream, errno));
+		return false;
+	}
 	if (io->rest == NULL)
 		return true;
 	uint8_t *rest = io->rest;
@@ -103,7 +108,7 @@ static bool io_flush(struct grpc_io *io)
 		if (length < 0)
 			io_end(io, true, io->session->reason);
 		if (length <= 0)
-			return true;
+			return stream_unsent(&io->stream) == 0;
 		if (!io_write(io, buffer, (size_t)length))
 			return false;
 	}
@@ -113,6 +118,11 @@ static bool io_flush(struct grpc_io *io)
 static void io_receive(struct grpc_io *io, const uint8_t *data, size_t length)
 {
 	struct tr_error error;
+	if (!io->heard && io->stream.tls == NULL && tls_is_refusal(data, length)) {
+		io_end(io, true, TLS_REFUSED_TEXT);
+		return;
+	}
+	io->heard = true;
 	if (grpc_session_receive(io->session, uv_now(io->timer.loop), data, length, &error) == TR_OK)
 		return;
 	(void)io_flush(io); /* GOAWAY says why, if it fits */
@@ -123,7 +133,7 @@ static void io_read(struct grpc_io *io)
 {
 	uint8_t buffer[IO_BUFFER_BYTES];
 	for (unsigned i = 0; i < IO_TURN_MAX && !io->closing; i++) {
-		ssize_t length = recv(io->fd, buffer, sizeof(buffer), 0);
+		ssize_t length = stream_read(&io->stream, buffer, sizeof(buffer));
 		if (length > 0) {
 			io_receive(io, buffer, (size_t)length);
 			if ((size_t)length < sizeof(buffer))
@@ -134,7 +144,7 @@ static void io_read(struct grpc_io *io)
 			io_end(io, false, "closed by the peer");
 		} else if (errno != EINTR) {
 			if (errno != EAGAIN && errno != EWOULDBLOCK)
-				io_end(io, false, strerror(errno));
+				io_end(io, false, stream_error(&io->stream, errno));
 			return;
 		}
 	}
@@ -168,7 +178,8 @@ static void io_settle(struct grpc_io *io)
 		io_end(io, fault, fault ? io->session->reason : "finished");
 		return;
 	}
-	(void)uv_poll_start(&io->poll, UV_READABLE | (done ? 0 : UV_WRITABLE), io_on_poll);
+	bool again = !done || stream_pending(&io->stream);
+	(void)uv_poll_start(&io->poll, UV_READABLE | (again ? UV_WRITABLE : 0), io_on_poll);
 	io_set_timer(io);
 }
 
@@ -181,7 +192,7 @@ static void io_on_poll(uv_poll_t *poll, int status, int events)
 		io_receive(io, early, io->early_length);
 		free(early);
 	}
-	if (!io->closing && (status < 0 || (events & UV_READABLE)))
+	if (!io->closing && (status < 0 || (events & UV_READABLE) || stream_pending(&io->stream)))
 		io_read(io);
 	if (!io->closing &&
 	    status < 0) /* libuv says EBADF for any error; recv would have said which */
@@ -204,8 +215,9 @@ static void io_wake(void *arg)
 		(void)uv_poll_start(&io->poll, UV_READABLE | UV_WRITABLE, io_on_poll);
 }
 
-tr_status grpc_io_create(uv_loop_t *loop, int fd, struct grpc_session *session, const void *early,
-    size_t early_bytes, grpc_io_closed_fn *closed, void *arg, struct grpc_io **out)
+tr_status grpc_io_create(uv_loop_t *loop, struct stream stream, struct grpc_session *session,
+    const void *early, size_t early_bytes, grpc_io_closed_fn *closed, void *arg,
+    struct grpc_io **out)
 {
 	struct grpc_io *io = calloc(1, sizeof(*io));
 	if (io == NULL)
@@ -213,12 +225,12 @@ tr_status grpc_io_create(uv_loop_t *loop, int fd, struct grpc_session *session, 
 	io->early = early_bytes == 0 ? NULL : malloc(early_bytes);
 	if (early_bytes > 0 && io->early == NULL)
 		goto free_io;
-	if (uv_poll_init(loop, &io->poll, fd) != 0)
+	if (uv_poll_init(loop, &io->poll, stream.fd) != 0)
 		goto free_early;
 	if (early_bytes > 0)
 		memcpy(io->early, early, early_bytes);
 	io->early_length = early_bytes;
-	io->fd = fd;
+	io->stream = stream;
 	io->session = session;
 	io->closed = closed;
 	io->arg = arg;

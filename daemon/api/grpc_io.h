@@ -6,6 +6,7 @@
 
 #include <uv.h>
 
+#include "collectives/transport/stream.h"
 #include "daemon/api/grpc_session.h"
 
 struct grpc_io;
@@ -13,10 +14,11 @@ struct grpc_io;
 /* The connection is over; `fault`: the peer broke the protocol. The session is destroyed after it returns. */
 typedef void grpc_io_closed_fn(void *arg, const char *reason, bool fault);
 
-/* Takes the socket (non-blocking) and the session. `early`: bytes of it that were read already; copied. On error both stay the caller's.
+/* Takes the stream (non-blocking) and the session. `early`: bytes of it that were read already; copied. On error both stay the caller's.
  * `closed` runs exactly once, from a later turn. */
-tr_status grpc_io_create(uv_loop_t *loop, int fd, struct grpc_session *session, const void *early,
-    size_t early_bytes, grpc_io_closed_fn *closed, void *arg, struct grpc_io **io);
+tr_status grpc_io_create(uv_loop_t *loop, struct stream stream, struct grpc_session *session,
+    const void *early, size_t early_bytes, grpc_io_closed_fn *closed, void *arg,
+    struct grpc_io **io);
 /* All calls end now. Not from within a handler of one of them. No-op when it closes already. */
 void grpc_io_close(struct grpc_io *io, const char *reason);
 

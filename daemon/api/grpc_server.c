@@ -114,8 +114,8 @@ static bool server_make_room(struct grpc_server *server)
 	return true;
 }
 
-static struct grpc_server_connection *server_connect(struct grpc_server *server, int fd,
-    const void *early, size_t early_bytes)
+static struct grpc_server_connection *server_connect(struct grpc_server *server,
+    struct stream stream, const void *early, size_t early_bytes)
 {
 	struct grpc_server_connection *connection = calloc(1, sizeof(*connection));
 	if (connection == NULL)
@@ -125,8 +125,8 @@ static struct grpc_server_connection *server_connect(struct grpc_server *server,
 	    uv_now(server->loop));
 	if (connection->session == NULL)
 		goto free_connection;
-	socket_peer_name(fd, connection->name);
-	if (grpc_io_create(server->loop, fd, connection->session, early, early_bytes,
+	socket_peer_name(stream.fd, connection->name);
+	if (grpc_io_create(server->loop, stream, connection->session, early, early_bytes,
 	        server_connection_closed, connection, &connection->io) != TR_OK)
 		goto destroy_session;
 	return connection;
@@ -138,17 +138,19 @@ free_connection:
 	return NULL;
 }
 
-void grpc_server_accept(struct grpc_server *server, int fd, const void *early, size_t early_bytes)
+void grpc_server_accept(struct grpc_server *server, struct stream stream, const void *early,
+    size_t early_bytes)
 {
 	if (server->closing || !server_make_room(server)) {
-		(void)close(fd);
+		stream_close(&stream);
 		return;
 	}
-	struct grpc_server_connection *connection = server_connect(server, fd, early, early_bytes);
+	struct grpc_server_connection *connection = server_connect(server, stream, early,
+	    early_bytes);
 	if (connection == NULL) {
 		log_limited(&server->drops, uv_now(server->loop), LOG_WARN, "api",
 		    "a connection was dropped: out of memory or of file descriptors");
-		(void)close(fd);
+		stream_close(&stream);
 		return;
 	}
 	connection->next = server->connections;

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "collectives/transport/stream.h"
 #include "common/error.h"
 #include "daemon/api/grpc_status.h"
 
@@ -36,8 +37,9 @@ struct grpc_server_options {
 
 tr_status grpc_server_create(uv_loop_t *loop, const struct grpc_server_options *options,
     struct grpc_server **server);
-/* Takes a socket whose first bytes (`early`, copied) look like HTTP/2. */
-void grpc_server_accept(struct grpc_server *server, int fd, const void *early, size_t early_bytes);
+/* Takes a stream whose first bytes (`early`, copied) look like HTTP/2. */
+void grpc_server_accept(struct grpc_server *server, struct stream stream, const void *early,
+    size_t early_bytes);
 /* Refuses new calls, ends open ones with UNAVAILABLE, closes; `closed` (may be NULL) runs once from a later
  * turn; calls end within TR_GRPC_CLOSE_GRACE_MS. */
 void grpc_server_close(struct grpc_server *server, void (*closed)(void *arg), void *arg);

@@ -51,6 +51,7 @@ static int serve(uv_loop_t *loop)
 	struct memberd_options options = {
 		.listen = settings.listen,
 		.folder = settings.folder,
+		.tls = settings.tls,
 		.insecure = settings.insecure,
 		.timing = memberd_settings_timing(&settings),
 	};

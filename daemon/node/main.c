@@ -74,6 +74,7 @@ static int serve(uv_loop_t *loop)
 		.name = settings.name,
 		.trainworker = settings.trainworker,
 		.slots = (unsigned)settings.slots,
+		.tls = settings.tls,
 		.insecure = settings.insecure,
 		.set_omp = getenv("OMP_NUM_THREADS") == NULL,
 		.open_files = open_files,

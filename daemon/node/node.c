@@ -32,6 +32,7 @@ struct node {
 	struct workers workers;
 	struct logs *logs;
 	struct engine *engine;
+	struct tls_context *tls; /* NULL: plain */
 	struct engine_mail engine_mail;
 	struct link link;
 	struct listener *listener, *api_listener;
@@ -45,31 +46,32 @@ static void close_parts(struct node *node);
 
 /* ---- what comes in by the port */
 
-static void accepted(void *arg, enum listener_protocol protocol, int fd, const void *early,
-    size_t early_bytes)
+static void accepted(void *arg, enum listener_protocol protocol, struct stream stream,
+    const void *early, size_t early_bytes)
 {
 	struct node *node = arg;
 	switch (protocol) {
 	case LISTENER_FRAMES:
-		engine_accept(node->engine, fd, early, early_bytes);
+		engine_accept(node->engine, stream, early, early_bytes);
 		break;
 	case LISTENER_HTTP2:
-		grpc_server_accept(node->grpc, fd, early, early_bytes);
+		grpc_server_accept(node->grpc, stream, early, early_bytes);
 		break;
 	case LISTENER_HTTP1:
-		healthz_answer(node->loop, fd, early, early_bytes, !node->stopping, "it is ending");
+		healthz_answer(node->loop, stream, early, early_bytes, !node->stopping,
+		    "it is ending");
 		break;
 	}
 }
 
 /* The API's socket is for gRPC only: who can open it is not thereby a peer. */
-static void api_accepted(void *arg, enum listener_protocol protocol, int fd, const void *early,
-    size_t early_bytes)
+static void api_accepted(void *arg, enum listener_protocol protocol, struct stream stream,
+    const void *early, size_t early_bytes)
 {
 	if (protocol == LISTENER_FRAMES)
-		(void)close(fd);
+		stream_close(&stream);
 	else
-		accepted(arg, protocol, fd, early, early_bytes);
+		accepted(arg, protocol, stream, early, early_bytes);
 }
 
 /* ---- what memberd says */
@@ -254,8 +256,8 @@ static tr_status open_api_socket(struct node *node, const struct node_options *o
 		(void)snprintf(address, sizeof(address), "unix:%s", options->api_socket);
 	else
 		(void)snprintf(address, sizeof(address), "unix:%s/api.sock", options->folder);
-	tr_status st = listener_start(node->loop, address, options->insecure, api_accepted, node,
-	    &node->api_listener, error);
+	tr_status st = listener_start(node->loop, address, options->insecure, NULL, api_accepted,
+	    node, &node->api_listener, error);
 	if (st == TR_OK || options->api_socket != NULL)
 		return st;
 	log_warn("node", "no API on a UNIX socket: %s", error->text);
@@ -266,14 +268,15 @@ static tr_status open_ports(struct node *node, const struct node_options *option
     struct tr_error *error)
 {
 	struct grpc_server_options grpc = { .methods = forward_methods(), .fallback = forward_call };
-	tr_status st = forward_create(node->loop, options->memberd, &node->forward, error);
+	tr_status st = forward_create(node->loop, options->memberd, node->tls, &node->forward,
+	    error);
 	if (st != TR_OK)
 		return st;
 	grpc.arg = node->forward;
 	if (grpc_server_create(node->loop, &grpc, &node->grpc) != TR_OK)
 		return tr_error_set(error, TR_ENOMEM, "out of memory");
-	st = listener_start(node->loop, options->listen, options->insecure, accepted, node,
-	    &node->listener, error);
+	st = listener_start(node->loop, options->listen, options->insecure, node->tls, accepted,
+	    node, &node->listener, error);
 	if (st == TR_OK)
 		st = open_api_socket(node, options, error);
 	return st;
@@ -300,16 +303,24 @@ static tr_status open_parts(struct node *node, const struct node_options *option
 		    node, error);
 	if (st == TR_OK)
 		st = engine_create(&engine_mail_callbacks, &node->engine_mail, &node->engine, error);
+	if (st == TR_OK && options->tls != NULL)
+		st = tls_context_load(options->tls, &node->tls, error);
+	const struct engine_links links = { .tls = node->tls };
+	if (st == TR_OK)
+		st = engine_set_links(node->engine, &links, error);
 	if (st == TR_OK)
 		st = open_ports(node, options, error);
 	if (st == TR_OK)
 		st = advertise_address(listener_address(node->listener), options->advertise,
 		    node->facts.address, error);
+	if (st == TR_OK)
+		st = tls_context_check_address(node->tls, node->facts.address, error);
 	if (st != TR_OK)
 		return st;
 	find_cgroup(node);
 	set_workers(node, options);
-	st = link_start(&node->link, node->loop, options->memberd, &link_calls, node, error);
+	st = link_start(&node->link, node->loop, options->memberd, node->tls, &link_calls, node,
+	    error);
 	return st == TR_OK ? rundir_announce(options->folder, node->facts.address, error) : st;
 }
 
@@ -390,5 +401,6 @@ void node_destroy(struct node *node)
 	if (node == NULL)
 		return;
 	workers_forget_ends(&node->workers);
+	tls_context_release(node->tls);
 	free(node);
 }

@@ -19,6 +19,7 @@ struct node_options {
 	const char *folder;     /* exists and is ours (rundir.h) */
 	const char *name;
 	const char *trainworker;
+	const char *tls; /* folder (transport/tls_folder.h); NULL: plain */
 	unsigned slots;
 	bool insecure;
 	bool set_omp;        /* OMP_NUM_THREADS is not in our environment */

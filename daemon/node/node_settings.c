@@ -11,7 +11,7 @@
 
 const struct cmdline_row *node_settings_rows(struct node_settings *settings)
 {
-	static struct cmdline_row rows[12];
+	static struct cmdline_row rows[13];
 	const struct cmdline_row table[] = {
 		{ .name = "memberd",
 		    TEXT(memberd),
@@ -52,6 +52,12 @@ const struct cmdline_row *node_settings_rows(struct node_settings *settings)
 		    TEXT(trainworker),
 		    .metavar = "PATH",
 		    .help = "the native trainer (default: beside this program, or in PATH)" },
+		{ .name = "tls",
+		    TEXT(tls),
+		    .metavar = "DIR",
+		    .help = "TLS 1.3, with ca.crt, node.crt and node.key of DIR (trainctl cert); "
+		            "who "
+		            "has no certificate of that CA is refused" },
 		{ .name = "insecure",
 		    .kind = CMDLINE_FLAG,
 		    .target = &settings->insecure,

@@ -10,7 +10,7 @@
 #include "daemon/shell/cmdline.h"
 
 struct node_settings {
-	const char *memberd, *listen, *advertise, *api_socket, *folder, *name, *trainworker;
+	const char *memberd, *listen, *advertise, *api_socket, *folder, *name, *trainworker, *tls;
 	uint64_t slots;
 	bool insecure, json;
 	enum log_level level;

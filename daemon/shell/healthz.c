@@ -14,11 +14,11 @@
 struct healthz {
 	uv_poll_t poll;
 	uv_timer_t timer;
-	int fd;
+	struct stream stream;
 	char line[LINE_MAX_BYTES + 1];
 	size_t bytes;
 	unsigned open;
-	bool serving;
+	bool serving, answered;
 	const char *reason;
 	struct healthz *next;
 };
@@ -37,7 +37,7 @@ static void closed(uv_handle_t *handle)
 		at = &(*at)->next;
 	*at = request->next;
 	open_now--;
-	(void)close(request->fd);
+	stream_close(&request->stream);
 	free(request);
 }
 
@@ -59,8 +59,8 @@ static void send_answer(struct healthz *request, const char *status, const char 
 	    strncmp(request->line, "HEAD ", 5) == 0 ? "" : "\n");
 	/* A fresh connection takes so few bytes whole; if not, the client sees a closed connection. */
 	if (length > 0 && (size_t)length < sizeof(answer))
-		(void)send(request->fd, answer, (size_t)length, MSG_NOSIGNAL | MSG_DONTWAIT);
-	(void)shutdown(request->fd, SHUT_WR);
+		(void)stream_write(&request->stream, answer, (size_t)length);
+	stream_end(&request->stream);
 }
 
 /* The line is "GET /healthz HTTP/1.1". */
@@ -86,7 +86,7 @@ static void discard(uv_poll_t *poll, int status, int events)
 	(void)events;
 	struct healthz *request = poll->data;
 	char bytes[4096];
-	ssize_t got = recv(request->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+	ssize_t got = stream_read(&request->stream, bytes, sizeof(bytes));
 	if (status < 0 || got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
 		finish(request);
 }
@@ -106,6 +106,7 @@ static void go_on(struct healthz *request)
 	if (!have_line(request))
 		return;
 	answer(request);
+	request->answered = true;
 	(void)uv_poll_start(&request->poll, UV_READABLE, discard);
 }
 
@@ -113,8 +114,8 @@ static void readable(uv_poll_t *poll, int status, int events)
 {
 	(void)events;
 	struct healthz *request = poll->data;
-	ssize_t got = recv(request->fd, request->line + request->bytes,
-	    LINE_MAX_BYTES - request->bytes, MSG_DONTWAIT);
+	ssize_t got = stream_read(&request->stream, request->line + request->bytes,
+	    LINE_MAX_BYTES - request->bytes);
 	if (got > 0) {
 		request->bytes += (size_t)got;
 		go_on(request);
@@ -128,20 +129,20 @@ static void overdue(uv_timer_t *timer)
 	finish(timer->data);
 }
 
-void healthz_answer(uv_loop_t *loop, int fd, const void *early, size_t early_bytes, bool serving,
-    const char *reason)
+void healthz_answer(uv_loop_t *loop, struct stream stream, const void *early, size_t early_bytes,
+    bool serving, const char *reason)
 {
 	struct healthz *request = open_now < TR_HEALTHZ_MAX ? calloc(1, sizeof(*request)) : NULL;
-	if (request == NULL || uv_poll_init(loop, &request->poll, fd) != 0) {
+	if (request == NULL || uv_poll_init(loop, &request->poll, stream.fd) != 0) {
 		free(request);
-		(void)close(fd);
+		stream_close(&stream);
 		return;
 	}
 	open_now++;
 	(void)uv_timer_init(loop, &request->timer);
 	request->poll.data = request->timer.data = request;
 	request->open = 2;
-	request->fd = fd;
+	request->stream = stream;
 	request->serving = serving;
 	request->reason = reason;
 	request->bytes = early_bytes < LINE_MAX_BYTES ? early_bytes : LINE_MAX_BYTES;
@@ -151,6 +152,8 @@ void healthz_answer(uv_loop_t *loop, int fd, const void *early, size_t early_byt
 	(void)uv_timer_start(&request->timer, overdue, TR_CONN_GREETING_TIMEOUT_MS, 0);
 	(void)uv_poll_start(&request->poll, UV_READABLE, readable);
 	go_on(request);
+	if (!request->answered && stream_pending(&request->stream))
+		readable(&request->poll, 0, UV_READABLE);
 }
 
 void healthz_finish(void)

@@ -361,13 +361,13 @@ static unsigned live_mapped(void)
 
 /* ---- one input */
 
-static void live_on_accepted(void *arg, enum listener_protocol protocol, int fd, const void *early,
-    size_t early_bytes)
+static void live_on_accepted(void *arg, enum listener_protocol protocol, struct stream stream,
+    const void *early, size_t early_bytes)
 {
 	if (protocol == LISTENER_FRAMES)
-		engine_accept(arg, fd, early, early_bytes);
+		engine_accept(arg, stream, early, early_bytes);
 	else
-		(void)close(fd);
+		stream_close(&stream);
 }
 
 static void live_engine(struct engine **engine, struct listener **port)
@@ -380,8 +380,8 @@ static void live_engine(struct engine **engine, struct listener **port)
 	live_no_thread = false;
 	live_need(engine_set_links(*engine, &(struct engine_links){ .sockets = 1 }, &error), &error,
 	    "links");
-	live_need(listener_start(&live.net, "127.0.0.1:0", false, live_on_accepted, *engine, port,
-	              &error),
+	live_need(listener_start(&live.net, "127.0.0.1:0", false, NULL, live_on_accepted, *engine,
+	              port, &error),
 	    &error, "a port");
 }
 

@@ -45,7 +45,7 @@ int main(int argc, char **argv)
 	if (argc == 6 && strcmp(argv[4], "--cancel-after") == 0)
 		program.cancel_after = strtol(argv[5], NULL, 10);
 	size_t bytes = fread(request, 1, sizeof(request), stdin);
-	if (grpc_client_create(loop, argv[1], &program.client, &error) != TR_OK ||
+	if (grpc_client_create(loop, argv[1], NULL, &program.client, &error) != TR_OK ||
 	    grpc_client_call(program.client, argv[2], request, bytes, strtoull(argv[3], NULL, 10),
 	        &callbacks, &program, &program.call, &error) != TR_OK) {
 		(void)fprintf(stderr, "%s\n", error.text);

@@ -284,12 +284,12 @@ static void on_terminate(uv_signal_t *signal, int number)
 	uv_close((uv_handle_t *)&program->tick, NULL);
 }
 
-static void accepted(void *arg, enum listener_protocol protocol, int fd, const void *early,
-    size_t early_bytes)
+static void accepted(void *arg, enum listener_protocol protocol, struct stream stream,
+    const void *early, size_t early_bytes)
 {
 	struct program *program = arg;
 	(void)protocol; /* garbage goes to the HTTP/2 side, which must stand it */
-	grpc_server_accept(program->server, fd, early, early_bytes);
+	grpc_server_accept(program->server, stream, early, early_bytes);
 }
 
 static tr_status start(struct program *program, int argc, char **argv, struct tr_error *error)
@@ -297,7 +297,7 @@ static tr_status start(struct program *program, int argc, char **argv, struct tr
 	struct grpc_server_options options = { .methods = trainer_service_methods() };
 	tr_status status;
 	if (argc == 4) {
-		status = forward_create(&program->loop, argv[3], &program->forward, error);
+		status = forward_create(&program->loop, argv[3], NULL, &program->forward, error);
 		options = (struct grpc_server_options){ forward_methods(), forward_call,
 			program->forward };
 	} else {
@@ -308,7 +308,7 @@ static tr_status start(struct program *program, int argc, char **argv, struct tr
 	if (status == TR_OK)
 		status = grpc_server_create(&program->loop, &options, &program->server);
 	if (status == TR_OK)
-		status = listener_start(&program->loop, argv[1], false, accepted, program,
+		status = listener_start(&program->loop, argv[1], false, NULL, accepted, program,
 		    &program->listener, error);
 	return status;
 }

@@ -148,11 +148,15 @@ class Daemon:
 
 
 class Cluster:
-    def __init__(self, folder, nodes=3, slots=1, memberd=(), traind=(), environment=None):
-        """`memberd`, `traind`: further arguments of theirs. Starts on `with` (or start())."""
+    def __init__(self, folder, nodes=3, slots=1, memberd=(), traind=(), environment=None, tls=None):
+        """`memberd`, `traind`: further arguments of theirs; `tls`: the folder with which the API is spoken to. Starts on `with` (or start())."""
         self.folder, self.count, self.slots = pathlib.Path(folder), nodes, slots
         self.memberd_arguments, self.traind_arguments = list(memberd), list(traind)
         self.mark = str(uuid.uuid4())
+        self.credentials = None
+        if tls is not None:
+            self.credentials = grpc.ssl_channel_credentials(*((pathlib.Path(tls) / name).read_bytes()
+                                                              for name in ("ca.crt", "node.key", "node.crt")))
         self.environment = {**os.environ, **(environment or {}), MARK: self.mark,
                             "TRAIND_HOME": str(self.folder / "home")}
         self.memberd, self.nodes, self.channels = None, [], {}
@@ -245,7 +249,10 @@ class Cluster:
         target = target or self.memberd
         address = target.address if isinstance(target, Daemon) else target
         if address not in self.channels:
-            self.channels[address] = grpc.insecure_channel(address, [("grpc.max_reconnect_backoff_ms", 200)])
+            options = [("grpc.max_reconnect_backoff_ms", 200)]
+            plain = self.credentials is None or address.startswith("unix:")
+            self.channels[address] = grpc.insecure_channel(address, options) if plain else \
+                grpc.secure_channel(address, self.credentials, options)
         return rpc.TrainerStub(self.channels[address])
 
     def close_channels(self):

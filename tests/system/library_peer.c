@@ -3,7 +3,7 @@
  * gives the same bits and the reference can be computed from the contributor sets that tr_contributors reports.
  *
  *	library_peer MEMBERSHIP GROUP SIZE ROUNDS POLICY ALGORITHM [COUNT] [PAUSE_AT_ROUND] [ANNOUNCE_ROUND]
- *	    [LISTEN] [fork] [sockets=N]
+ *	    [LISTEN] [fork] [sockets=N] [tls=DIR] [tcp]
  *
  * With `fork` it leaves a child behind that holds copies of all its files: {"child": pid}. `sockets`: connections to each peer.
  *
@@ -158,9 +158,14 @@ int main(int argc, char **argv)
 	uint64_t announce = argc > 9 ? strtoull(argv[9], NULL, 10) : 0;
 	options.listen = argc > 10 ? argv[10] : NULL;
 	options.insecure = argc > 10;
-	for (int i = 11; i < argc; i++)
+	for (int i = 11; i < argc; i++) {
 		if (strncmp(argv[i], "sockets=", 8) == 0)
 			options.sockets = (unsigned)strtoul(argv[i] + 8, NULL, 10);
+		else if (strncmp(argv[i], "tls=", 4) == 0)
+			options.tls = argv[i] + 4;
+		else if (strcmp(argv[i], "tcp") == 0)
+			options.transport = TR_TRANSPORT_TCP;
+	}
 	tr_status st = tr_group_join(&options, &p.group, &error);
 	if (st != TR_OK)
 		fail("join", st, &error);

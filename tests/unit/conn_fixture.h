@@ -44,6 +44,10 @@ struct pair {
 	int accepted; /* the server's descriptor, which is its conn's */
 };
 
+/* What each end speaks; NULL: plain. */
+enum { PAIR_SERVER, PAIR_CLIENT };
+static struct tls_context *pair_tls[2];
+
 static uint64_t sum_of(const uint8_t *bytes, size_t count)
 {
 	uint64_t sum = 0;
@@ -100,14 +104,14 @@ static const struct conn_callbacks callbacks = { .frame = on_frame,
 	.closed = on_closed,
 	.drained = on_drained };
 
-static inline void on_accepted(void *arg, enum listener_protocol protocol, int fd,
+static inline void on_accepted(void *arg, enum listener_protocol protocol, struct stream stream,
     const void *early, size_t early_bytes)
 {
 	struct pair *pair = arg;
 	assert_int_equal(protocol, LISTENER_FRAMES);
-	pair->accepted = fd;
-	assert_int_equal(conn_adopt(&pair->loop, fd, early, early_bytes, &callbacks, &pair->server,
-	                     &pair->server.conn, NULL),
+	pair->accepted = stream.fd;
+	assert_int_equal(conn_adopt(&pair->loop, stream, early, early_bytes, &callbacks,
+	                     &pair->server, &pair->server.conn, NULL),
 	    TR_OK);
 }
 
@@ -134,8 +138,8 @@ static inline int pair_listen(void **state, const char *address)
 	struct pair *pair = calloc(1, sizeof(*pair));
 	assert_non_null(pair);
 	assert_int_equal(uv_loop_init(&pair->loop), 0);
-	assert_int_equal(listener_start(&pair->loop, address, false, on_accepted, pair,
-	                     &pair->listener, NULL),
+	assert_int_equal(listener_start(&pair->loop, address, false, pair_tls[PAIR_SERVER],
+	                     on_accepted, pair, &pair->listener, NULL),
 	    TR_OK);
 	*state = pair;
 	return 0;
@@ -167,8 +171,9 @@ static inline int pair_teardown(void **state)
 
 static inline void pair_dial(struct pair *pair)
 {
-	assert_int_equal(conn_dial(&pair->loop, listener_address(pair->listener), &callbacks,
-	                     &pair->client, &pair->client.conn, NULL),
+	assert_int_equal(conn_dial(&pair->loop, listener_address(pair->listener),
+	                     pair_tls[PAIR_CLIENT], &callbacks, &pair->client, &pair->client.conn,
+	                     NULL),
 	    TR_OK);
 }
 

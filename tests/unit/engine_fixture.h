@@ -229,17 +229,20 @@ static void fx_wait_more(struct fx *fx, const char *what)
 
 /* ---- hosts */
 
+/* What the hosts speak on TCP; NULL: plain. */
+static struct tls_context *fx_tls;
 /* A test may look at what a host accepts. */
-static void (*fx_accepted)(struct fx_host *host, int fd, const void *early, size_t early_bytes);
+static void (*fx_accepted)(struct fx_host *host, struct stream stream, const void *early,
+    size_t early_bytes);
 
-static void fx_on_accepted(void *arg, enum listener_protocol protocol, int fd, const void *early,
-    size_t early_bytes)
+static void fx_on_accepted(void *arg, enum listener_protocol protocol, struct stream stream,
+    const void *early, size_t early_bytes)
 {
 	struct fx_host *host = arg;
 	assert_int_equal(protocol, LISTENER_FRAMES);
 	if (fx_accepted != NULL)
-		fx_accepted(host, fd, early, early_bytes);
-	engine_accept(host->engine, fd, early, early_bytes);
+		fx_accepted(host, stream, early, early_bytes);
+	engine_accept(host->engine, stream, early, early_bytes);
 }
 
 static void fx_on_stop(uv_async_t *stop)
@@ -263,8 +266,8 @@ static void fx_host_start(struct fx *fx, unsigned index)
 	*host = (struct fx_host){ .fx = fx, .index = index, .up = true };
 	assert_int_equal(engine_create(&callbacks, host, &host->engine, NULL), TR_OK);
 	assert_int_equal(uv_loop_init(&host->loop), 0);
-	assert_int_equal(listener_start(&host->loop, "127.0.0.1:0", false, fx_on_accepted, host,
-	                     &host->listener, NULL),
+	assert_int_equal(listener_start(&host->loop, "127.0.0.1:0", false, fx_tls, fx_on_accepted,
+	                     host, &host->listener, NULL),
 	    TR_OK);
 	(void)snprintf(host->address, sizeof(host->address), "%s", listener_address(host->listener));
 	host->stop.data = host;

@@ -175,12 +175,12 @@ static const struct grpc_method methods[] = {
 
 /* ---- set-up */
 
-static inline void accepted(void *arg, enum listener_protocol protocol, int fd, const void *early,
-    size_t early_bytes)
+static inline void accepted(void *arg, enum listener_protocol protocol, struct stream stream,
+    const void *early, size_t early_bytes)
 {
 	struct fixture *f = arg;
 	assert_int_equal(protocol, LISTENER_HTTP2);
-	grpc_server_accept(f->server, fd, early, early_bytes);
+	grpc_server_accept(f->server, stream, early, early_bytes);
 }
 
 static inline void start_server(struct fixture *f, const char *address)
@@ -188,7 +188,8 @@ static inline void start_server(struct fixture *f, const char *address)
 	struct tr_error error;
 	const struct grpc_server_options options = { .methods = methods, .arg = f };
 	assert_int_equal(grpc_server_create(&f->loop, &options, &f->server), TR_OK);
-	assert_int_equal(listener_start(&f->loop, address, false, accepted, f, &f->listener, &error),
+	assert_int_equal(listener_start(&f->loop, address, false, NULL, accepted, f, &f->listener,
+	                     &error),
 	    TR_OK);
 }
 
@@ -201,8 +202,8 @@ static inline struct fixture *set_up_at(const char *address)
 	(void)uv_timer_init(&f->loop, &f->watchdog);
 	(void)uv_timer_start(&f->watchdog, watchdog_bites, 120000, 0);
 	start_server(f, address);
-	assert_int_equal(grpc_client_create(&f->loop, listener_address(f->listener), &f->client,
-	                     &error),
+	assert_int_equal(grpc_client_create(&f->loop, listener_address(f->listener), NULL,
+	                     &f->client, &error),
 	    TR_OK);
 	return f;
 }

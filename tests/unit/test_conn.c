@@ -1,5 +1,6 @@
 /* Framed connections over loopback: frames both ways, parking, borrowed memory, limits, ends. */
 #include "tests/unit/conn_fixture.h"
+#include "tests/unit/tls_files.h"
 
 static void frames_go_both_ways(void **state)
 {
@@ -241,7 +242,7 @@ static void nobody_listens(void **state)
 	(void)snprintf(address, sizeof(address), "%s", listener_address(pair->listener));
 	listener_stop(pair->listener);
 	pair->listener = NULL;
-	assert_int_equal(conn_dial(&pair->loop, address, &callbacks, &pair->client,
+	assert_int_equal(conn_dial(&pair->loop, address, NULL, &callbacks, &pair->client,
 	                     &pair->client.conn, NULL),
 	    TR_OK);
 	run_until(pair, &pair->client.closed, 1);
@@ -282,7 +283,7 @@ static void no_answer_ends_a_dial(void **state)
 		(void)connect(fillers[i], (struct sockaddr *)&sa, sizeof(sa));
 	}
 	(void)snprintf(address, sizeof(address), "127.0.0.1:%d", (int)ntohs(sa.sin_port));
-	assert_int_equal(conn_dial(&pair->loop, address, &callbacks, &pair->client,
+	assert_int_equal(conn_dial(&pair->loop, address, NULL, &callbacks, &pair->client,
 	                     &pair->client.conn, NULL),
 	    TR_OK);
 	conn_set_patience(pair->client.conn, 20);
@@ -301,17 +302,40 @@ static void bad_addresses(void **state)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct tr_error error = { 0 };
 		struct conn *conn = NULL;
-		assert_int_equal(conn_dial(&pair->loop, bad[i], &callbacks, &pair->client, &conn,
-		                     &error),
+		assert_int_equal(conn_dial(&pair->loop, bad[i], NULL, &callbacks, &pair->client,
+		                     &conn, &error),
 		    TR_EINVAL);
 		assert_null(conn);
 		assert_non_null(strstr(error.text, "write HOST:PORT"));
 	}
-	assert_int_equal(conn_dial(&pair->loop, "no-such-host.invalid:80", &callbacks,
+	assert_int_equal(conn_dial(&pair->loop, "no-such-host.invalid:80", NULL, &callbacks,
 	                     &pair->client, &pair->client.conn, NULL),
 	    TR_OK);
 	run_until(pair, &pair->client.closed, 1);
 	assert_non_null(strstr(pair->client.reason, "cannot resolve"));
+}
+
+/* The same connections with TLS on both ends. */
+static struct tls_files files;
+
+static int speak_tls(void **state)
+{
+	(void)state;
+	tls_files_make(&files);
+	pair_tls[PAIR_SERVER] = tls_files_node(&files, "server");
+	pair_tls[PAIR_CLIENT] = tls_files_node(&files, "client");
+	return 0;
+}
+
+static int speak_plainly(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		tls_context_release(pair_tls[i]);
+		pair_tls[i] = NULL;
+	}
+	tls_files_end(&files);
+	return 0;
 }
 
 int main(void)
@@ -334,5 +358,19 @@ int main(void)
 		WITH_PAIR(no_answer_ends_a_dial),
 		WITH_PAIR(bad_addresses),
 	};
-	return cmocka_run_group_tests_name("conn", tests, NULL, NULL);
+	const struct CMUnitTest with_tls[] = {
+		WITH_PAIR(frames_go_both_ways),
+		cmocka_unit_test(frames_go_both_ways_by_ipv6),
+		WITH_PAIR(refused_frame_closes),
+		WITH_PAIR(parked_frame_is_offered_again),
+		WITH_PAIR(parked_frames_outlive_the_peer),
+		WITH_PAIR(borrowed_frames_arrive),
+		WITH_PAIR(drop_borrowed_in_mid_frame),
+		WITH_PAIR(close_releases_and_tells_once),
+		WITH_PAIR(queue_is_limited),
+		WITH_PAIR(finish_writes_all),
+		WITH_PAIR(nobody_listens),
+	};
+	return cmocka_run_group_tests_name("conn", tests, NULL, NULL) +
+	    cmocka_run_group_tests_name("conn with TLS", with_tls, speak_tls, speak_plainly);
 }

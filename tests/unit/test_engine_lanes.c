@@ -1,5 +1,6 @@
 /* Links of several connections: results are exact, and a lost connection is not a lost peer. */
 #include "tests/unit/frame_proxy.h"
+#include "tests/unit/tls_files.h"
 
 #define SOCKETS 4
 #define ROUNDS  6
@@ -67,7 +68,9 @@ static void *caller_run(void *arg)
 
 static void caller_start(struct caller *caller, struct fx_host *host)
 {
-	const struct engine_links links = { .transport = TR_TRANSPORT_TCP, .sockets = SOCKETS };
+	const struct engine_links links = { .transport = TR_TRANSPORT_TCP,
+		.sockets = SOCKETS,
+		.tls = fx_tls };
 	*caller = (struct caller){ .host = host };
 	assert_int_equal(engine_set_links(host->engine, &links, NULL), TR_OK);
 	fx_attach(host);
@@ -77,25 +80,31 @@ static void caller_start(struct caller *caller, struct fx_host *host)
 	assert_int_equal(pthread_create(&caller->thread, NULL, caller_run, caller), 0);
 }
 
-/* `cut` connections to host 1 break in the middle of what they carry, in the rounds after the first. */
-static void rounds_over_lanes(Traind__Peer__Algorithm algorithm, unsigned peers, unsigned cut)
+/* Waits until so many connections to the host's port are there, and breaks `cut` of them. Those that were dialled have its port at their
+ * other end. */
+static void break_sockets(const struct fx_host *host, unsigned least, unsigned cut)
 {
-	struct fx *fx = fx_start(peers, TRAIND__PEER__POLICY__POLICY_REPLAY, algorithm);
-	struct frame_proxy proxy;
-	struct caller callers[FX_HOSTS_MAX];
-	fp_start(&proxy, &fx->hosts[1], (struct fp_harm){ 0 });
-	for (unsigned i = 0; i < peers; i++)
-		caller_start(&callers[i], &fx->hosts[i]);
-	fx_found(fx, peers);
-	for (unsigned i = 0; i < peers; i++)
-		FX_WAIT(fx, callers[i].done >= 1);
-	FX_WAIT(fx, proxy.harm.greeted >= SOCKETS);
-	pthread_mutex_lock(&fx->lock);
-	proxy.harm.cut_lanes = cut;
-	for (unsigned i = 0; i < peers; i++)
-		callers[i].armed = true;
-	pthread_cond_broadcast(&fx->changed);
-	pthread_mutex_unlock(&fx->lock);
+	int port = atoi(strrchr(host->address, ':') + 1), found[64];
+	unsigned count = 0;
+	for (unsigned tries = 0; count < least && tries < 1000 * FX_DEADLINE_S; tries++) {
+		count = 0;
+		for (int fd = 3; fd < 1024 && count < 64; fd++) {
+			struct sockaddr_in in = { 0 };
+			socklen_t length = sizeof(in);
+			if (getpeername(fd, (struct sockaddr *)&in, &length) == 0 &&
+			    in.sin_family == AF_INET && ntohs(in.sin_port) == port)
+				found[count++] = fd;
+		}
+		(void)usleep(1000);
+	}
+	assert_true(count >= least);
+	for (unsigned i = 0; i < cut; i++)
+		assert_int_equal(shutdown(found[i], SHUT_RDWR), 0);
+}
+
+/* All their rounds were right; the bytes that were sent again. */
+static uint64_t callers_end(struct fx *fx, struct caller *callers, unsigned peers)
+{
 	uint64_t resent = 0;
 	for (unsigned i = 0; i < peers; i++) {
 		struct tr_stats stats = TR_STATS_INIT;
@@ -108,9 +117,39 @@ static void rounds_over_lanes(Traind__Peer__Algorithm algorithm, unsigned peers,
 		assert_int_equal(tr_stats_get(fx->hosts[i].group, &stats, NULL), TR_OK);
 		resent += stats.resent_bytes;
 	}
-	assert_int_equal(resent > 0, cut > 0);
-	FX_IS(fx, proxy.harm.cut_lanes == 0); /* they were cut indeed */
-	fp_stop(&proxy);                      /* it uses the fixture's lock */
+	return resent;
+}
+
+/* `cut` connections to host 1 break in the middle of what they carry, in the rounds after the first. */
+static void rounds_over_lanes(Traind__Peer__Algorithm algorithm, unsigned peers, unsigned cut)
+{
+	struct fx *fx = fx_start(peers, TRAIND__PEER__POLICY__POLICY_REPLAY, algorithm);
+	struct frame_proxy proxy;
+	struct caller callers[FX_HOSTS_MAX];
+	if (fx_tls == NULL) /* it reads frames */
+		fp_start(&proxy, &fx->hosts[1], (struct fp_harm){ 0 });
+	for (unsigned i = 0; i < peers; i++)
+		caller_start(&callers[i], &fx->hosts[i]);
+	fx_found(fx, peers);
+	for (unsigned i = 0; i < peers; i++)
+		FX_WAIT(fx, callers[i].done >= 1);
+	if (fx_tls == NULL)
+		FX_WAIT(fx, proxy.harm.greeted >= SOCKETS);
+	else
+		break_sockets(&fx->hosts[1], SOCKETS, cut);
+	pthread_mutex_lock(&fx->lock);
+	if (fx_tls == NULL)
+		proxy.harm.cut_lanes = cut;
+	for (unsigned i = 0; i < peers; i++)
+		callers[i].armed = true;
+	pthread_cond_broadcast(&fx->changed);
+	pthread_mutex_unlock(&fx->lock);
+	uint64_t resent = callers_end(fx, callers, peers);
+	if (fx_tls == NULL) {
+		assert_int_equal(resent > 0, cut > 0);
+		FX_IS(fx, proxy.harm.cut_lanes == 0); /* they were cut indeed */
+		fp_stop(&proxy);                      /* it uses the fixture's lock */
+	}
 	fx_stop(fx);
 }
 
@@ -127,6 +166,21 @@ static void a_lost_lane_is_not_a_lost_peer(void **state)
 	rounds_over_lanes(TRAIND__PEER__ALGORITHM__ALGORITHM_RING, 2, 1);
 	rounds_over_lanes(TRAIND__PEER__ALGORITHM__ALGORITHM_RING, 2, SOCKETS - 1);
 	rounds_over_lanes(TRAIND__PEER__ALGORITHM__ALGORITHM_STAR, 2, 2);
+}
+
+static void the_same_with_tls(void **state)
+{
+	struct tls_files files;
+	(void)state;
+	tls_files_make(&files);
+	fx_tls = tls_files_node(&files, "host");
+	rounds_over_lanes(TRAIND__PEER__ALGORITHM__ALGORITHM_RING, 3, 0);
+	rounds_over_lanes(TRAIND__PEER__ALGORITHM__ALGORITHM_STAR, 3, 0);
+	rounds_over_lanes(TRAIND__PEER__ALGORITHM__ALGORITHM_RING, 2, 1);
+	rounds_over_lanes(TRAIND__PEER__ALGORITHM__ALGORITHM_STAR, 2, SOCKETS - 1);
+	tls_context_release(fx_tls);
+	fx_tls = NULL;
+	tls_files_end(&files);
 }
 
 /* ---- a peer by hand ---- */
@@ -327,6 +381,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(results_are_exact),
 		cmocka_unit_test(a_lost_lane_is_not_a_lost_peer),
+		cmocka_unit_test(the_same_with_tls),
 		cmocka_unit_test(what_came_is_asked_again),
 		cmocka_unit_test(a_lane_that_was_given_up_does_not_come_after_all),
 		cmocka_unit_test(too_many_are_refused),

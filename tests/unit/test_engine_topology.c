@@ -69,9 +69,10 @@ static Traind__Peer__PeerMessage *hello_of(int fd, const uint8_t *early, size_t 
 	return NULL;
 }
 
-static void on_accepted(struct fx_host *host, int fd, const void *early, size_t early_bytes)
+static void on_accepted(struct fx_host *host, struct stream stream, const void *early,
+    size_t early_bytes)
 {
-	Traind__Peer__PeerMessage *message = hello_of(fd, early, early_bytes);
+	Traind__Peer__PeerMessage *message = hello_of(stream.fd, early, early_bytes);
 	struct accepted one = { .to = host->index };
 
 	assert_non_null(message);
@@ -79,7 +80,7 @@ static void on_accepted(struct fx_host *host, int fd, const void *early, size_t 
 	one.from = (unsigned)(message->hello->from - FX_PEER(0));
 	assert_int_equal(message->hello->to, FX_PEER(host->index));
 	traind__peer__peer_message__free_unpacked(message, NULL);
-	assert_true(ports_of(fd, &one.local, &one.remote));
+	assert_true(ports_of(stream.fd, &one.local, &one.remote));
 	pthread_mutex_lock(&accepted_lock);
 	assert_true(accepted_count < ACCEPTED_MAX);
 	accepted[accepted_count++] = one;

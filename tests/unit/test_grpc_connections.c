@@ -17,9 +17,10 @@ static void nobody_there(void **state)
 	assert_int_equal(outcome.status, GRPC_UNAVAILABLE);
 	assert_non_null(strstr(outcome.text, address));
 	assert_non_null(strstr(outcome.text, "refused"));
-	assert_int_equal(grpc_client_create(&f->loop, "nonsense", &client, &error), TR_EINVAL);
+	assert_int_equal(grpc_client_create(&f->loop, "nonsense", NULL, &client, &error), TR_EINVAL);
 	/* It comes back, and the next call reaches it. */
-	assert_int_equal(listener_start(&f->loop, address, false, accepted, f, &f->listener, &error),
+	assert_int_equal(listener_start(&f->loop, address, false, NULL, accepted, f, &f->listener,
+	                     &error),
 	    TR_OK);
 	struct outcome again = { 0 };
 	call_to_end(f, "/test/Echo", "x", 1, &again);
@@ -32,7 +33,8 @@ static void unknown_name(void **state)
 	struct fixture *f = *state;
 	struct outcome outcome = { 0 };
 	grpc_client_destroy(f->client);
-	assert_int_equal(grpc_client_create(&f->loop, "no-such-host.invalid:1", &f->client, &error),
+	assert_int_equal(grpc_client_create(&f->loop, "no-such-host.invalid:1", NULL, &f->client,
+	                     &error),
 	    TR_OK);
 	call_to_end(f, "/test/Echo", NULL, 0, &outcome);
 	assert_int_equal(outcome.status, GRPC_UNAVAILABLE);
@@ -78,8 +80,8 @@ static void client_destroyed_with_calls(void **state)
 	assert_int_equal(held.status, GRPC_CANCELLED);
 	assert_int_equal(unsent.status, GRPC_CANCELLED);
 	run_until(f, &f->cancels, 1);
-	assert_int_equal(grpc_client_create(&f->loop, listener_address(f->listener), &f->client,
-	                     &error),
+	assert_int_equal(grpc_client_create(&f->loop, listener_address(f->listener), NULL,
+	                     &f->client, &error),
 	    TR_OK);
 }
 

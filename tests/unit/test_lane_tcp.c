@@ -121,13 +121,13 @@ static const struct lane_callbacks callbacks = { .opened = on_opened,
 	.place = on_place,
 	.unplace = on_unplace };
 
-static void on_accepted(void *arg, enum listener_protocol protocol, int fd, const void *early,
-    size_t early_bytes)
+static void on_accepted(void *arg, enum listener_protocol protocol, struct stream stream,
+    const void *early, size_t early_bytes)
 {
 	struct fixture *f = arg;
 	assert_int_equal(protocol, LISTENER_FRAMES);
-	assert_int_equal(lane_tcp_adopt(&f->loop, fd, early, early_bytes, f->congestion, &callbacks,
-	                     &f->b, &f->b.lane, NULL),
+	assert_int_equal(lane_tcp_adopt(&f->loop, stream, early, early_bytes, f->congestion,
+	                     &callbacks, &f->b, &f->b.lane, NULL),
 	    TR_OK);
 }
 
@@ -147,10 +147,10 @@ static void start(struct fixture *f, const char *congestion)
 {
 	*f = (struct fixture){ .congestion = congestion };
 	assert_int_equal(uv_loop_init(&f->loop), 0);
-	assert_int_equal(listener_start(&f->loop, "127.0.0.1:0", false, on_accepted, f,
+	assert_int_equal(listener_start(&f->loop, "127.0.0.1:0", false, NULL, on_accepted, f,
 	                     &f->listener, NULL),
 	    TR_OK);
-	assert_int_equal(lane_tcp_dial(&f->loop, listener_address(f->listener), congestion,
+	assert_int_equal(lane_tcp_dial(&f->loop, listener_address(f->listener), NULL, congestion,
 	                     &callbacks, &f->a, &f->a.lane, NULL),
 	    TR_OK);
 	run_until(f, &f->a.opened, 1);

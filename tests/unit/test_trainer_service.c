@@ -219,12 +219,12 @@ static void watchdog_bites(uv_timer_t *timer)
 	abort();
 }
 
-static void accepted(void *arg, enum listener_protocol protocol, int fd, const void *early,
-    size_t early_bytes)
+static void accepted(void *arg, enum listener_protocol protocol, struct stream stream,
+    const void *early, size_t early_bytes)
 {
 	const struct fixture *f = arg;
 	assert_int_equal(protocol, LISTENER_HTTP2);
-	grpc_server_accept(f->server, fd, early, early_bytes);
+	grpc_server_accept(f->server, stream, early, early_bytes);
 }
 
 static int set_up(void **state)
@@ -240,11 +240,11 @@ static int set_up(void **state)
 	const struct grpc_server_options options = { .methods = trainer_service_methods(),
 		.arg = f->service };
 	assert_int_equal(grpc_server_create(&f->loop, &options, &f->server), TR_OK);
-	assert_int_equal(listener_start(&f->loop, "127.0.0.1:0", false, accepted, f, &f->listener,
-	                     &error),
+	assert_int_equal(listener_start(&f->loop, "127.0.0.1:0", false, NULL, accepted, f,
+	                     &f->listener, &error),
 	    TR_OK);
-	assert_int_equal(grpc_client_create(&f->loop, listener_address(f->listener), &f->client,
-	                     &error),
+	assert_int_equal(grpc_client_create(&f->loop, listener_address(f->listener), NULL,
+	                     &f->client, &error),
 	    TR_OK);
 	*state = f;
 	return 0;

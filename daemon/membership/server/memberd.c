@@ -9,23 +9,23 @@
 #include "daemon/shell/healthz.h"
 #include "daemon/shell/rundir.h"
 
-static void accepted(void *arg, enum listener_protocol protocol, int fd, const void *early,
-    size_t early_bytes)
+static void accepted(void *arg, enum listener_protocol protocol, struct stream stream,
+    const void *early, size_t early_bytes)
 {
 	struct memberd *memberd = arg;
 	switch (protocol) {
 	case LISTENER_FRAMES:
 		/* Before the log is replayed a node would be a stranger; it tries again soon. */
 		if (memberd->leading)
-			node_conns_accept(memberd, fd, early, early_bytes);
+			node_conns_accept(memberd, stream, early, early_bytes);
 		else
-			(void)close(fd);
+			stream_close(&stream);
 		break;
 	case LISTENER_HTTP2:
-		grpc_server_accept(memberd->grpc, fd, early, early_bytes);
+		grpc_server_accept(memberd->grpc, stream, early, early_bytes);
 		break;
 	case LISTENER_HTTP1:
-		healthz_answer(memberd->loop, fd, early, early_bytes,
+		healthz_answer(memberd->loop, stream, early, early_bytes,
 		    membership_leading(memberd->core), "the log is being replayed");
 		break;
 	}
@@ -123,6 +123,7 @@ static tr_status open_parts(struct memberd *memberd, const struct memberd_option
 		.snapshot = log_snapshot,
 		.closed = log_closed,
 	};
+	struct tls_context *tls = NULL;
 	tr_status st = membership_create(&options->timing, &memberd->core);
 	if (st == TR_OK)
 		st = trainer_service_create(memberd->loop, &backend_calls, memberd,
@@ -133,8 +134,12 @@ static tr_status open_parts(struct memberd *memberd, const struct memberd_option
 		st = grpc_server_create(memberd->loop, &grpc, &memberd->grpc);
 	if (st != TR_OK)
 		return tr_error_set(error, st, "cannot start: %s", tr_status_text(st));
-	st = listener_start(memberd->loop, options->listen, options->insecure, accepted, memberd,
-	    &memberd->listener, error);
+	if (options->tls != NULL)
+		st = tls_context_load(options->tls, &tls, error);
+	if (st == TR_OK)
+		st = listener_start(memberd->loop, options->listen, options->insecure, tls,
+		    accepted, memberd, &memberd->listener, error);
+	tls_context_release(tls);
 	if (st == TR_OK)
 		st = store_open(memberd->loop, options->folder, &store_calls, memberd,
 		    &memberd->store, error);

@@ -14,6 +14,7 @@ struct memberd;
 
 struct memberd_options {
 	const char *listen, *folder; /* folder exists and is ours (rundir.h) */
+	const char *tls;             /* folder (transport/tls_folder.h); NULL: plain */
 	bool insecure;
 	struct membership_options timing;
 };

@@ -6,7 +6,7 @@
 
 const struct cmdline_row *memberd_settings_rows(struct memberd_settings *settings)
 {
-	static struct cmdline_row rows[8];
+	static struct cmdline_row rows[9];
 	const struct cmdline_row table[] = {
 		{ .name = "listen",
 		    .kind = CMDLINE_TEXT,
@@ -20,6 +20,13 @@ const struct cmdline_row *memberd_settings_rows(struct memberd_settings *setting
 		    .metavar = "DIR",
 		    .help = "the log, `address` and `pid` (default $TRAIND_HOME/memberd, or "
 		            "~/.traind/memberd)" },
+		{ .name = "tls",
+		    .kind = CMDLINE_TEXT,
+		    .target = &settings->tls,
+		    .metavar = "DIR",
+		    .help = "TLS 1.3, with ca.crt, node.crt and node.key of DIR (trainctl cert); "
+		            "who "
+		            "has no certificate of that CA is refused" },
 		{ .name = "insecure",
 		    .kind = CMDLINE_FLAG,
 		    .target = &settings->insecure,

@@ -11,6 +11,7 @@
 
 struct memberd_settings {
 	const char *listen, *folder;
+	const char *tls;
 	bool insecure, json;
 	enum log_level level;
 	uint64_t heartbeat_timeout_ms, progress_timeout_ms;

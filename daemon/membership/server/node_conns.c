@@ -106,7 +106,8 @@ static uint64_t new_number(struct node_conns *nodes)
 	return nodes->serial;
 }
 
-void node_conns_accept(struct memberd *memberd, int fd, const void *early, size_t early_bytes)
+void node_conns_accept(struct memberd *memberd, struct stream stream, const void *early,
+    size_t early_bytes)
 {
 	static const struct conn_callbacks callbacks = { .frame = node_frame,
 		.closed = node_closed };
@@ -117,17 +118,17 @@ void node_conns_accept(struct memberd *memberd, int fd, const void *early, size_
 	if (node == NULL) {
 		log_limited(&nodes->drops, uv_now(memberd->loop), LOG_WARN, "server",
 		    "a node's connection is refused: %zu are open", nodes->count);
-		(void)close(fd);
+		stream_close(&stream);
 		return;
 	}
 	node->memberd = memberd;
 	node->number = new_number(nodes);
 	node->since_ms = uv_now(memberd->loop);
-	if (conn_adopt(memberd->loop, fd, early, early_bytes, &callbacks, node, &node->conn,
+	if (conn_adopt(memberd->loop, stream, early, early_bytes, &callbacks, node, &node->conn,
 	        &error) != TR_OK) {
 		log_limited(&nodes->drops, uv_now(memberd->loop), LOG_WARN, "server",
 		    "a node's connection is dropped: %s", error.text);
-		(void)close(fd);
+		stream_close(&stream);
 		free(node);
 		return;
 	}
