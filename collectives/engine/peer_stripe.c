@@ -77,7 +77,8 @@ static void count(struct peer_lane *pl, struct stripe_sample *now)
 	least(&now->now_rtt_us, path.now_rtt_us);
 }
 
-static void sample(struct peer_link *link)
+/* `hungry`: there is nothing to send but this look's pulses. */
+static void sample(struct peer_link *link, bool hungry)
 {
 	struct stripe_sample now = { .now_us = uv_hrtime() / 1000, .busy = !link->idle_seen };
 	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
@@ -97,13 +98,15 @@ static void sample(struct peer_link *link)
 		    "peer %" PRIu64 ": link to peer %" PRIu64
 		    " over %u connections instead of %u (round trip %.1f ms)",
 		    link->member->peer, link->peer, wanted, before, now.rtt_us / 1000.0);
-	link->idle_seen = peer_lane_hungry(link);
+	link->idle_seen = hungry;
 }
 
 void peer_stripe_look(struct peer_link *link)
 {
 	if (peer_lane_first_up(link) == NULL)
 		return;
+	bool hungry = peer_lane_hungry(
+	    link); /* a pulse on its way would make an idle link a busy one */
 	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
 		struct lane_counters counters;
 		if (!pl->up ||
@@ -118,7 +121,7 @@ void peer_stripe_look(struct peer_link *link)
 			peer_lane_pulse(pl);
 		pl->pulsed_bytes = counters.bytes_out;
 	}
-	sample(link);
+	sample(link, hungry);
 	grow(link);
 	shrink(link);
 	peer_lane_feed(link); /* one that was to go may have been taken back */
