@@ -74,22 +74,26 @@ class Sites:
             process.terminate()
             process.wait()
 
-    def job(self, sync, steps, batch):
-        """Of one job from its start to its end: bytes, seconds."""
+    def launch(self, sync, steps, batch):
+        """The job's number."""
         name = f"{sync['mode']}-{steps}-{batch}"
         train = {**plan.TRAIN, "steps": steps, "batch_tokens": batch, "warmup": 1, "seed": 1}
         spec = {"name": name, "model": plan.MODEL, "data": {"text": [TEXT]}, "train": train, "mesh": {"nodes": 2, "min_nodes": 2, "threads": 1}, "sync": sync,
                 "checkpoint": {"dir": str(self.folder / name)}}
         path = self.folder / f"{name}.yaml"
         path.write_text("\n".join(f"{section}: {json.dumps(keys)}" for section, keys in spec.items()))
-        before, began = counted(self.lab), time.monotonic()
-        number = self.trainctl("launch", path, "--detach")["id"]
+        return self.trainctl("launch", path, "--detach")["id"]
 
-        def ended():
-            state = self.trainctl("status", str(number))["state"]
-            assert state not in ("failed", "cancelled"), self.trainctl("status", str(number))
-            return state == "done"
-        while not ended():
+    def ended(self, number):
+        job = self.trainctl("status", str(number))
+        assert job["state"] not in ("failed", "cancelled"), job
+        return job["state"] == "done"
+
+    def job(self, sync, steps, batch):
+        """Of one job from its start to its end: bytes, seconds."""
+        before, began = counted(self.lab), time.monotonic()
+        number = self.launch(sync, steps, batch)
+        while not self.ended(number):
             time.sleep(POLL_S)
         row = {"mode": sync["mode"], "steps": steps, "batch_tokens": batch, "bytes": counted(self.lab) - before, "s": round(time.monotonic() - began, 2)}
         print("wire:", row, file=sys.stderr, flush=True)

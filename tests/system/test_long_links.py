@@ -3,13 +3,18 @@ mid op costs nothing but its bytes, and how long a silence may last follows from
 import json
 import re
 import subprocess
+import sys
 import threading
 
 import pytest
 
 from harness import wait_for
-from stubs import BUILD
+from stubs import BUILD, ROOT
 from wan_lab import WanLab, missing
+
+sys.path.insert(0, str(ROOT / "scripts" / "experiments"))
+
+import wire  # noqa: E402
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 PEER = BUILD / "tests" / "library_peer"
@@ -131,6 +136,25 @@ def test_a_lossy_link_gets_more_connections():
             env=lab.environment, capture_output=True, text=True, check=True)
         row = json.loads(done.stdout)
         assert row["identical"] is True and row["congestion"] in ("bbr", "cubic", "reno")
+
+
+def pulsed(lab, site, other):
+    """Bytes that have come through on each connection from the site's engine to the other's: those on which little comes back, since signs of life
+    go one way."""
+    done = subprocess.run(lab.command(site, ["ss", "-Htni", "state", "established", "dst", lab.address(other)]), env=lab.environment,
+                          capture_output=True, text=True, check=True)
+    details = done.stdout.splitlines()[1::2]
+    sent = [int(re.search(r"bytes_sent:(\d+)", one).group(1)) for one in details if "bytes_sent" in one and "bytes_received" not in one]
+    return [count for count in sent if count > 100]  # less than that has a worker's lifeline to memberd
+
+
+def test_an_idle_link_keeps_one_connection(tmp_path):
+    """A job that trains long between merges: for seconds nothing but signs of life, ten bytes each fifth of one, goes over the link; they
+    were taken for traffic, for which more connections brought more, until there were 32."""
+    with WanLab("site a\nsite b\nlink a b delay=5ms") as lab, wire.Sites(lab, tmp_path) as sites:
+        sites.launch({"mode": "diloco", "inner_steps": 100000000}, 100000000, 256)
+        wait_for(lambda: max(pulsed(lab, "b", "a"), default=0) > 400, "signs of life of seven seconds")
+        assert len(pulsed(lab, "b", "a")) == 1
 
 
 def test_silence_is_judged_by_the_round_trip(tmp_path):
