@@ -30,8 +30,8 @@
  * to change, tensor by tensor. A peer whose bits differ gets the right ones from one that has them, in that very round; if its outer parameters
  * were wrong, its movement does not count in it; struct tr_sync_now, event, says which tensor of whom it was. (Who is right, if not the majority:
  * who holds what it wrote itself at the last merge; then who has been there longest.) What changes after that is seen by the digest that goes with
- * the commit, and ends the peer with TR_EDIGEST. Memory beside the caller's: 2 floats a parameter, 2 more for the largest fragment, 2 more with
- * error feedback (what was lost in coding), 3 more in eager mode, where each peer runs ahead by itself.
+ * the commit, and ends the peer with TR_EDIGEST. Memory beside the caller's: 2 floats a parameter (1 with an
+ * outer_momentum of 0, as in local SGD and HDET), 2 more for the largest fragment, 2 more with error feedback (what was lost in coding), 3 more in eager mode, where each peer runs ahead by itself.
  *
  * A peer that dies: the round under way is finished among the others, with the weights of those whose work is in it (policy TR_UNIFORM), or
  * begun again with the same pseudo-gradients (TR_ERESTART is handled inside); an outer step is taken everywhere or nowhere. A peer that joins
@@ -179,7 +179,8 @@ TR_API tr_status tr_sync_step(tr_sync *sync, const struct tr_sync_work *work,
     struct tr_sync_now *now, struct tr_error *error);
 /* Outer parameters of tensor `tensor`, what is to be evaluated and saved; valid until destroy, changes at merges. */
 TR_API const float *tr_sync_outer(const tr_sync *sync, size_t tensor);
-/* Its outer momentum: to save it after a merge; to go on from what was saved, fill it before tr_state_ready. */
+/* Its outer momentum: to save it after a merge; to go on from what was saved, fill it before tr_state_ready. NULL: there is none, with an
+ * outer_momentum of 0. */
 TR_API float *tr_sync_momentum(tr_sync *sync, size_t tensor);
 /* HDET: the base b and its momentum v, two numbers, to be saved and filled as the outer momentum is. */
 TR_API double *tr_sync_lr_base(tr_sync *sync);

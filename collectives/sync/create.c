@@ -67,7 +67,9 @@ static tr_status allocate(struct tr_sync *s, struct tr_error *error)
 		if (sync_fragment_count(s, f) > largest)
 			largest = sync_fragment_count(s, f);
 	s->outer = tr_alloc(s->group, all * sizeof(float));
-	s->momentum = tr_alloc(s->group, all * sizeof(float));
+	bool has_momentum = s->options.outer_momentum > 0;
+	if (has_momentum)
+		s->momentum = tr_alloc(s->group, all * sizeof(float));
 	s->counters = tr_alloc(s->group, sizeof(*s->counters));
 	s->written = tr_alloc(s->group, written_bytes(s));
 	s->delta = tr_alloc(s->group, largest * sizeof(float));
@@ -76,8 +78,8 @@ static tr_status allocate(struct tr_sync *s, struct tr_error *error)
 	bool reports = s->options.mode == TR_SYNC_HDET || pace_decides(&s->options);
 	if (reports)
 		s->reports = tr_alloc(s->group, REPORTS_BYTES);
-	if (!s->outer || !s->momentum || !s->counters || !s->written || !s->delta || !s->sum ||
-	    !s->totals || (reports && !s->reports))
+	if (!s->outer || (has_momentum && !s->momentum) || !s->counters || !s->written ||
+	    !s->delta || !s->sum || !s->totals || (reports && !s->reports))
 		return no_memory(error, (2 * all + 2 * largest) * sizeof(float));
 	if (s->options.codec != TR_CODEC_NONE && s->options.feedback > 0) {
 		s->residual = tr_alloc(s->group, all * sizeof(float));
@@ -100,7 +102,7 @@ static tr_status declare(struct tr_sync *s, struct tr_error *error)
 	size_t bytes = s->first[s->options.fragments] * sizeof(float);
 	tr_status status = tr_state_add(s->group, "outer parameters", s->outer, bytes, error);
 
-	if (status == TR_OK)
+	if (status == TR_OK && s->momentum)
 		status = tr_state_add(s->group, "outer momentum", s->momentum, bytes, error);
 	if (status == TR_OK)
 		status = tr_state_add(s->group, "outer counters", s->counters, sizeof(*s->counters),
@@ -204,7 +206,7 @@ void tr_sync_destroy(tr_sync *s)
 
 float *tr_sync_momentum(tr_sync *s, size_t tensor)
 {
-	if (tensor >= s->tensor_count)
+	if (tensor >= s->tensor_count || !s->momentum)
 		return NULL;
 	if (!s->started) /* the caller may fill it */
 		s->written[tensor].momentum = (struct tr_digest){ 0, 0 };

@@ -41,8 +41,9 @@ static void remember(struct tr_sync *s, size_t tensor)
 {
 	const struct sync_tensor *t = &s->tensors[tensor];
 
-	s->written[tensor] = (struct sync_written){ of_tensor(s->outer, t),
-		of_tensor(s->momentum, t) };
+	s->written[tensor].outer = of_tensor(s->outer, t);
+	if (s->momentum)
+		s->written[tensor].momentum = of_tensor(s->momentum, t);
 }
 
 void drift_remember(struct tr_sync *s)
@@ -85,8 +86,9 @@ static void fill_parts(struct tr_sync *s)
 			continue;
 		add_part(s, "outer parameters", t->name, s->outer + t->offset, bytes,
 		    &s->written[i].outer);
-		add_part(s, "outer momentum", t->name, s->momentum + t->offset, bytes,
-		    &s->written[i].momentum);
+		if (s->momentum)
+			add_part(s, "outer momentum", t->name, s->momentum + t->offset, bytes,
+			    &s->written[i].momentum);
 	}
 	add_part(s, "outer counters", NULL, s->counters, sizeof(*s->counters),
 	    &s->written[s->tensor_count].outer);
@@ -109,7 +111,7 @@ static bool spoils_movement(const struct tr_sync *s, size_t part)
 {
 	if (part + 1 == s->parity.count)
 		return s->options.mode == TR_SYNC_HDET;
-	return part % 2 == 0; /* outer parameters, outer momentum, ... */
+	return !s->momentum || part % 2 == 0; /* outer parameters, outer momentum, ... */
 }
 
 static bool is_outcast(const struct tr_sync *s, unsigned member)

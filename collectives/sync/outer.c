@@ -11,7 +11,9 @@ void outer_delta(float *out, const float *from, const float *to, float weight, s
 void outer_step(float *theta, float *v, const float *d, float scale, float eta, float mu,
     size_t count)
 {
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; !v && i < count; i++)
+		theta[i] -= eta * (d[i] * scale);
+	for (size_t i = 0; v && i < count; i++) {
 		float g = d[i] * scale;
 		v[i] = mu * v[i] + g;
 		theta[i] -= eta * (g + mu * v[i]);

@@ -12,7 +12,7 @@
 /* out = (from - to) * weight */
 void outer_delta(float *out, const float *from, const float *to, float weight, size_t count);
 
-/* v = mu v + d scale; theta -= eta (d scale + mu v) */
+/* v = mu v + d scale; theta -= eta (d scale + mu v). v NULL: mu is 0. */
 void outer_step(float *theta, float *v, const float *d, float scale, float eta, float mu,
     size_t count);
 

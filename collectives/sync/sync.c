@@ -170,8 +170,8 @@ static void step_outer(struct tr_sync *s)
 	double tokens = s->result.totals[0];
 
 	if (tokens > 0)
-		outer_step(s->outer + first, s->momentum + first, s->result.sum,
-		    (float)(1 / tokens), (float)s->options.outer_lr,
+		outer_step(s->outer + first, s->momentum ? s->momentum + first : NULL,
+		    s->result.sum, (float)(1 / tokens), (float)s->options.outer_lr,
 		    (float)s->options.outer_momentum, count);
 	/* Of the other fragments the next one is stale: only this fragment's changes hands. */
 	if (contributes(s) && s->residual)

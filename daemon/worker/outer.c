@@ -67,10 +67,15 @@ tr_status outer_create(struct trainer *t, struct tr_error *error)
 	tr_status status = create_sync(t, error);
 	if (status != TR_OK)
 		return status;
-	for (size_t i = 0; i < t->layout.tensor_count; i++)
-		memcpy(tr_sync_momentum(t->outer.sync, i),
-		    t->arrays.outer + t->layout.tensors[i].offset,
-		    layout_numbers(&t->layout.tensors[i]) * sizeof(float));
+	for (size_t i = 0; i < t->layout.tensor_count; i++) {
+		float *from = t->arrays.outer + t->layout.tensors[i].offset;
+		float *momentum = tr_sync_momentum(t->outer.sync, i);
+		size_t bytes = layout_numbers(&t->layout.tensors[i]) * sizeof(float);
+		if (momentum != NULL)
+			memcpy(momentum, from, bytes);
+		else
+			memset(from, 0, bytes); /* a checkpoint of another mode had some */
+	}
 	if (t->outer.lr_base[0] > 0)
 		memcpy(tr_sync_lr_base(t->outer.sync), t->outer.lr_base, sizeof(t->outer.lr_base));
 	return TR_OK;
@@ -98,7 +103,9 @@ void outer_fetch(struct trainer *t)
 		const struct layout_tensor *tensor = &t->layout.tensors[i];
 		size_t bytes = layout_numbers(tensor) * sizeof(float);
 		memcpy(t->outer.params + tensor->offset, tr_sync_outer(t->outer.sync, i), bytes);
-		memcpy(t->arrays.outer + tensor->offset, tr_sync_momentum(t->outer.sync, i), bytes);
+		const float *momentum = tr_sync_momentum(t->outer.sync, i);
+		if (momentum != NULL)
+			memcpy(t->arrays.outer + tensor->offset, momentum, bytes);
 	}
 }
 

@@ -81,13 +81,15 @@ static uint64_t digest(const struct peer *p)
 static void flip(const struct peer *p)
 {
 	size_t tensor = (size_t)p->tensor;
-	uintptr_t outer = (uintptr_t)(tr_sync_outer(p->sync, tensor) + ELEMENTS / 2);
-	void *at = tr_sync_momentum(p->sync, tensor) + ELEMENTS / 2;
+	float *momentum = tr_sync_momentum(p->sync, tensor);
+	void *at = (void *)(uintptr_t)(tr_sync_outer(p->sync, tensor) + ELEMENTS / 2);
 	uint32_t bits;
 
-	if (p->part == 0)
-		at = (void *)outer;
-	else if (p->part == 2)
+	if (p->part == 1 && !momentum)
+		exit(3);
+	if (p->part == 1)
+		at = momentum + ELEMENTS / 2;
+	if (p->part == 2)
 		at = tr_sync_lr_base(p->sync);
 	memcpy(&bits, at, sizeof(bits));
 	bits ^= 1u << 21;
