@@ -94,6 +94,7 @@ tr_group *coll_case_join(const struct coll_case *c)
 	options.policy = c->policy;
 	options.sockets = c->sockets;
 	options.congestion = c->congestion;
+	options.tls = c->tls;
 	(void)coll_case_algorithm(c->algorithm, &options.algorithm);
 	(void)coll_case_transport(c->transport, &options.transport);
 	coll_check(tr_group_join(&options, &group, &error), "join", &error);
@@ -176,10 +177,11 @@ static void print_line(const struct coll_case *c, const struct measure_result *r
 {
 	struct measure_result worst;
 	measure_worst(&c->c, results, &worst);
-	printf("%2u processes, %9zu bytes, %s, %s: %.1f us, with commit %.1f us; busbw %.3f GB/s; "
+	printf("%2u processes, %9zu bytes, %s, %s%s: %.1f us, with commit %.1f us; busbw %.3f "
+	       "GB/s; "
 	       "results %s\n",
-	    c->c.world, c->c.bytes, c->algorithm, c->transport, worst.median_s * 1e6,
-	    worst.round_s * 1e6, measure_busbw_gbps(&c->c, worst.median_s),
+	    c->c.world, c->c.bytes, c->algorithm, c->transport, c->tls != NULL ? " with TLS" : "",
+	    worst.median_s * 1e6, worst.round_s * 1e6, measure_busbw_gbps(&c->c, worst.median_s),
 	    worst.right ? "identical" : "DIFFER");
 	(void)fflush(stdout);
 }
@@ -192,8 +194,9 @@ bool coll_case_run(const struct coll_case *c, bool json)
 		return false;
 	bool well = processes_run(c->c.world, body, &p);
 	(void)snprintf(head, sizeof(head),
-	    "\"peer\": \"traind\", \"algo\": \"%s\", \"transport\": \"%s\", \"codec\": \"%s\"",
-	    c->algorithm, c->transport, c->codec);
+	    "\"peer\": \"traind\", \"algo\": \"%s\", \"transport\": \"%s\", \"codec\": \"%s\", "
+	    "\"tls\": %s",
+	    c->algorithm, c->transport, c->codec, c->tls != NULL ? "true" : "false");
 	if (well && json)
 		measure_print(head, &c->c, p.processes->results);
 	else if (well)

@@ -11,6 +11,7 @@ struct coll_case {
 	const char *address; /* memberd's */
 	const char *algorithm, *transport, *codec,
 	    *congestion;   /* congestion NULL: the library's choice */
+	const char *tls;   /* folder; NULL: plain */
 	const char *sites; /* of a laboratory, for the processes in turn; NULL: this host */
 	unsigned sockets;  /* 0: the library's choice */
 	enum tr_policy policy;

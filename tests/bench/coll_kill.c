@@ -323,7 +323,7 @@ bool coll_kill_run(const struct coll_case *c, const struct coll_kill *kill, cons
 	a.scene = make_scene(c->c.world);
 	if (a.scene == NULL || !coll_log_open(&log))
 		return false;
-	if (!coll_memberd_start(&memberd, program, "info", log.memberd[1], c->sites))
+	if (!coll_memberd_start(&memberd, program, "info", log.memberd[1], c->sites, c->tls))
 		return false;
 	a.c.address = memberd.address;
 	a.log_fd = log.processes[1];

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 #include "tests/bench/coll_site.h"
 
 static void run_memberd(const struct coll_memberd *memberd, const char *program,
-    const char *log_level, int log_fd, const char *sites)
+    const char *log_level, int log_fd, const char *sites, const char *tls)
 {
 	char listen[COLL_SITE_LISTEN_MAX] = "127.0.0.1:0";
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -23,8 +24,16 @@ static void run_memberd(const struct coll_memberd *memberd, const char *program,
 		(void)dup2(log_fd, STDERR_FILENO);
 	if (sites != NULL)
 		coll_site_enter(sites, 0, listen);
-	(void)execl(program, "memberd", "--listen", listen, "--dir", memberd->folder, "--log-level",
-	    log_level, sites != NULL ? "--insecure" : NULL, (char *)NULL);
+	const char *arguments[12] = { "memberd", "--listen", listen, "--dir", memberd->folder,
+		"--log-level", log_level };
+	unsigned count = 7;
+	if (sites != NULL)
+		arguments[count++] = "--insecure";
+	if (tls != NULL) {
+		arguments[count++] = "--tls";
+		arguments[count++] = tls;
+	}
+	(void)execv(program, (char **)(uintptr_t)arguments);
 	fprintf(stderr, "%s: cannot run %s: %s\n", program_invocation_short_name, program,
 	    strerror(errno));
 	_exit(1);
@@ -63,7 +72,7 @@ static bool wait_address(struct coll_memberd *memberd, int renames)
 }
 
 bool coll_memberd_start(struct coll_memberd *memberd, const char *program, const char *log_level,
-    int log_fd, const char *sites)
+    int log_fd, const char *sites, const char *tls)
 {
 	const char *tmp = getenv("TMPDIR");
 	(void)snprintf(memberd->folder, sizeof(memberd->folder), "%s/%s-XXXXXX",
@@ -77,7 +86,7 @@ bool coll_memberd_start(struct coll_memberd *memberd, const char *program, const
 	}
 	memberd->pid = fork();
 	if (memberd->pid == 0)
-		run_memberd(memberd, program, log_level, log_fd, sites);
+		run_memberd(memberd, program, log_level, log_fd, sites, tls);
 	bool there = memberd->pid > 0 && wait_address(memberd, renames);
 	(void)close(renames);
 	if (there)

@@ -40,6 +40,7 @@ static int usage(FILE *to)
 	      "  --iters I            timed ops (20)\n"
 	      "  --sockets K          TCP connections to each peer (the library's choice)\n"
 	      "  --congestion NAME    TCP congestion control (the library's choice)\n"
+	      "  --tls DIR            TLS between all, with the files of DIR (`trainctl cert`)\n"
 	      "  --sites A,B...       of a laboratory (docs/wanlab.md), in turn; memberd in the "
 	      "first\n"
 	      "  --kill-at F          SIGKILL for one process when it has sent the fraction F of "
@@ -125,6 +126,9 @@ static bool parse_one(struct bench *bench, int option, char *value)
 	case 'C':
 		common->congestion = value;
 		return true;
+	case 'T':
+		common->tls = value;
+		return value[0] != '\0';
 	case 'p':
 		common->sites = value;
 		return value[0] != '\0';
@@ -160,8 +164,8 @@ static bool parse(struct bench *bench, int argc, char **argv)
 		{ "dtype", 1, NULL, 'd' }, { "codec", 1, NULL, 'c' }, { "iters", 1, NULL, 'i' },
 		{ "sockets", 1, NULL, 's' }, { "congestion", 1, NULL, 'C' },
 		{ "kill-at", 1, NULL, 'k' }, { "stop-at", 1, NULL, 'S' }, { "json", 0, NULL, 'j' },
-		{ "sites", 1, NULL, 'p' }, { "policy", 1, NULL, 'P' }, { "memberd", 1, NULL, 'm' },
-		{ "help", 0, NULL, 'h' }, { 0 } };
+		{ "tls", 1, NULL, 'T' }, { "sites", 1, NULL, 'p' }, { "policy", 1, NULL, 'P' },
+		{ "memberd", 1, NULL, 'm' }, { "help", 0, NULL, 'h' }, { 0 } };
 	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
 		if (o == 'h')
 			exit(usage(stdout));
@@ -183,7 +187,8 @@ static bool run(const struct bench *bench)
 	bool well = true;
 	struct coll_case c = bench->common;
 	if (bench->kill.at == 0 &&
-	    !coll_memberd_start(&memberd, bench->memberd, "error", -1, bench->common.sites))
+	    !coll_memberd_start(&memberd, bench->memberd, "error", -1, bench->common.sites,
+	        bench->common.tls))
 		return false;
 	c.address = memberd.address;
 	/* As jobs have it, unless the op is to survive. */

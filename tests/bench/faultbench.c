@@ -433,7 +433,7 @@ int main(int argc, char **argv)
 		    "PATH] [--log-level LEVEL]\n");
 		return 2;
 	}
-	if (!coll_memberd_start(&memberd, bench.memberd, bench.log_level, -1, NULL))
+	if (!coll_memberd_start(&memberd, bench.memberd, bench.log_level, -1, NULL, NULL))
 		return 1;
 	bench.address = memberd.address;
 	bool well = true;
