@@ -131,7 +131,7 @@ unsigned parity_right(const struct parity_record *records, size_t stride, unsign
 	uint64_t best = PARITY_ABSENT;
 
 	for (unsigned i = 0; i < contributors; i++)
-		if (records[i * stride].state < best)
+		if (records[i * stride].state > best)
 			best = records[i * stride].state;
 	for (unsigned i = 0; i < contributors; i++) {
 		if (records[i * stride].state != best)
@@ -160,14 +160,6 @@ static void fill_said(struct parity *p)
 	}
 }
 
-/* No peer has the id 0. */
-static void find_absent(struct parity *p)
-{
-	for (unsigned m = 0; m < p->contributors; m++)
-		for (size_t i = 0; parity_peer(p, m) == 0 && i < p->count; i++)
-			said_by(p, m)[1 + i].state = PARITY_ABSENT;
-}
-
 static tr_status say(struct parity *p, struct tr_error *error)
 {
 	size_t words = stride_of(p) * RECORD_WORDS;
@@ -180,11 +172,7 @@ static tr_status say(struct parity *p, struct tr_error *error)
 		fill_said(p);
 	tr_status status = tr_allgather(p->group, p->tag + TAG_SAID, NULL, p->said.data,
 	    p->contributors * words, TR_I64, error);
-	if (status == TR_OK)
-		status = tr_wait(p->group, p->tag + TAG_SAID, error);
-	if (status == TR_OK)
-		find_absent(p);
-	return status;
+	return status == TR_OK ? tr_wait(p->group, p->tag + TAG_SAID, error) : status;
 }
 
 /* ---- what is right ---- */
@@ -193,14 +181,16 @@ static tr_status say(struct parity *p, struct tr_error *error)
 static void compare(struct parity *p, size_t part)
 {
 	struct parity_part *of = &p->parts[part];
-	unsigned wrong = 0;
+	unsigned wrong = 0, present = 0;
 
 	of->right = parity_right(record_of(p, 0, part), stride_of(p), p->contributors);
 	of->differs = true;
-	for (unsigned m = 0; m < p->contributors; m++)
+	for (unsigned m = 0; m < p->contributors; m++) {
 		wrong += parity_is_wrong(p, m, part);
+		present += record_of(p, m, part)->state != PARITY_ABSENT;
+	}
 	of->differs = wrong > 0;
-	if (p->majority && 2 * wrong >= p->contributors)
+	if (p->majority && of->differs && 2 * wrong >= present)
 		p->undecided = true;
 }
 

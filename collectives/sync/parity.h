@@ -44,13 +44,13 @@ struct parity_part {
 	size_t at;      /* in the memory that is broadcast */
 };
 
-enum { PARITY_SOUND = 0, PARITY_SPOILT = 1, PARITY_ABSENT = 2 };
+/* Ascending: who is to be believed more. Absent, all zeros: it died before it said anything (policy keep). Spoilt: it is not what it wrote. */
+enum { PARITY_ABSENT = 0, PARITY_SPOILT = 1, PARITY_SOUND = 2 };
 
 /* What a contributor says of a part. */
 struct parity_record {
 	struct tr_digest digest;
-	uint64_t
-	    state; /* PARITY_SPOILT: is not what it wrote; PARITY_ABSENT: it died before it said anything (policy keep) */
+	uint64_t state;
 };
 
 /* Memory of the group that is kept for the next time. */

@@ -60,12 +60,12 @@ def test_a_job_that_talks_rarely(tmp_path, text):  # noqa: F811
     assert metrics(run)[steps]["loss"] < metrics(run)[80]["loss"]
 
 
-@pytest.mark.parametrize("nodes", [2, 3])
-def test_a_data_parallel_job(tmp_path, text, nodes):  # noqa: F811
+@pytest.mark.parametrize("nodes,on_loss", [(2, "replay"), (3, "replay"), (3, "drop")])
+def test_a_data_parallel_job(tmp_path, text, nodes, on_loss):  # noqa: F811
     """Looked at after each checkpoint. A majority puts it right, and a step is not applied; two that differ go back to the checkpoint."""
     steps, run = 120, tmp_path / "run"
     with Cluster(tmp_path / "cluster", nodes=nodes) as cluster:
-        job = cluster.submit(job_spec(text, run, nodes, steps, every=40))
+        job = cluster.submit(job_spec(text, run, nodes, steps, on_loss, every=40))
         reach_file(run, 42)
         spoilt = a_worker(cluster, job)
         assert flip(spoilt.pid, lambda memory: 4 * 1000)  # parameters come first
