@@ -122,6 +122,13 @@ def test_programs_sum_over_tls_while_one_dies(cluster, ca):
             peer.process.wait()
 
 
+def test_collbench_speaks_tls(ca):
+    answer = subprocess.run([BUILD / "bin" / "collbench", "--transport", "tcp", "--iters", "2", "--bytes", "300000", "--json", "--tls", ca / "peer"],
+                            capture_output=True, text=True, timeout=120, check=True)
+    line = json.loads(answer.stdout)
+    assert line["tls"] and line["identical"]
+
+
 # ---- who is refused
 
 
