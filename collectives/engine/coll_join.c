@@ -53,6 +53,7 @@ struct coll_join {
 	uint64_t group, peer;
 	int worker_fd; /* the caller's end of the channel, once joined */
 	struct tr_error error;
+	char trouble[TR_ERROR_TEXT_MAX]; /* why the newest try to reach memberd ended; empty: none has */
 };
 
 /* ---- the engine's callbacks, on its thread ---- */
@@ -187,6 +188,14 @@ static void on_refused(void *arg, const char *reason)
 		settle(join, TR_EREFUSED, &error);
 }
 
+static void on_failed(void *arg, const char *reason)
+{
+	struct coll_join *join = arg;
+	pthread_mutex_lock(&join->lock);
+	(void)snprintf(join->trouble, sizeof(join->trouble), "%s", reason);
+	pthread_mutex_unlock(&join->lock);
+}
+
 static void group_joined(struct coll_join *join, const Traind__Peer__GroupJoined *joined)
 {
 	Traind__Peer__StartWorker start = TRAIND__PEER__START_WORKER__INIT;
@@ -245,7 +254,8 @@ static const struct link_callbacks link_callbacks = { .hello = on_hello,
 	.welcome = on_welcome,
 	.message = on_message,
 	.lost = on_lost,
-	.refused = on_refused };
+	.refused = on_refused,
+	.failed = on_failed };
 
 /* ---- the link's thread ---- */
 
@@ -449,8 +459,9 @@ static tr_status wait_admitted(struct coll_join *join, const char *membership,
 		st = tr_error_set(error, join->error.status, "%s", join->error.text);
 	else
 		(void)tr_error_set(error, st,
-		    "memberd at %s did not admit this process within %d s: is it running?",
-		    membership, TR_JOIN_TIMEOUT_MS / 1000);
+		    "memberd at %s did not admit this process within %d s: %s", membership,
+		    TR_JOIN_TIMEOUT_MS / 1000,
+		    join->trouble[0] != '\0' ? join->trouble : "is it running?");
 	pthread_mutex_unlock(&join->lock);
 	return st;
 }

@@ -238,6 +238,8 @@ static void closed(void *arg, struct conn *conn, const char *reason)
 	link->complained = true;
 	if (was_welcomed)
 		link->callbacks->lost(link->arg);
+	else if (link->callbacks->failed != NULL)
+		link->callbacks->failed(link->arg, reason);
 	retry_later(link);
 }
 

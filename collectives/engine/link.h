@@ -27,6 +27,8 @@ struct link_callbacks {
 	void (*message)(void *arg, const Traind__Peer__ToNode *message);
 	void (*lost)(void *arg);                        /* after welcome; dialling goes on */
 	void (*refused)(void *arg, const char *reason); /* likewise. May be NULL */
+	/* A try ended before memberd had welcomed us, for this reason; dialling goes on. May be NULL */
+	void (*failed)(void *arg, const char *reason);
 };
 
 struct link {

@@ -59,10 +59,19 @@ def client_context(ca, node=None):
     return context
 
 
+@pytest.fixture(scope="module")
+def plain_program(cluster):
+    """Tries to join without TLS, which takes the ten seconds that it gives memberd; the others' tests run meanwhile."""
+    program = LineProcess([BUILD / "tests" / "library_peer", cluster.memberd.address, "plain", 1, 1, "replay", "auto"], cluster.environment)
+    yield program
+    program.process.kill()
+    program.process.wait()
+
+
 # ---- a cluster
 
 
-def test_jobs_run_and_trainctl_and_grpcio_reach_every_daemon(cluster, ca):
+def test_jobs_run_and_trainctl_and_grpcio_reach_every_daemon(cluster, ca, plain_program):
     for target in [cluster.memberd, *cluster.nodes]:
         listed = json.loads(trainctl("nodes", "--json", "--address", target.address, "--tls", ca / "operator").stdout)
         assert [node["state"] for node in listed] == ["alive", "alive"]
@@ -242,3 +251,8 @@ def test_trainctl_makes_what_is_asked_once(tmp_path):
 def test_trainctl_with_a_bad_folder(tmp_path):
     answer = trainctl("nodes", "--address", "127.0.0.1:1", "--tls", tmp_path, check=False)
     assert answer.returncode == 2 and answer.stderr.startswith("trainctl: --tls: cannot read ")
+
+
+def test_a_program_that_speaks_plainly_is_told_why(plain_program):
+    wait_for(lambda: plain_program.said("error"), "the program to give up")
+    assert "it speaks TLS only: give --tls DIR" in plain_program.said("error")[-1]["text"]
