@@ -118,11 +118,15 @@ struct tr_sync_options {
 	 * membership gives it up. */
 	double grace_seconds;
 	unsigned quorum; /* 0: more than half of those there */
+	/* Samples of an inner step of all peers together; 0: the caller says which ones are whose. Else each peer has leases of samples, numbered from
+	 * 0, that no other consumes, whoever dies or comes: in the next step it uses the struct tr_sync_now.samples of them that tr_sync_sample names.
+	 * A sample is counted with the round that takes what was learned from it; those of a peer that died before that are given out again. */
+	uint64_t batch;
 };
 #define TR_SYNC_OPTIONS_INIT                                                            \
 	{                                                                               \
 		sizeof(struct tr_sync_options), TR_SYNC_DILOCO, 0, 0, 0, -1, 0, -1, -1, \
-		    TR_CODEC_NONE, -1, 0, -1, -1, 0, 0, 0, 0, false, 0, 0               \
+		    TR_CODEC_NONE, -1, 0, -1, -1, 0, 0, 0, 0, false, 0, 0, 0            \
 	}
 
 enum { TR_SYNC_SUMS = 8 };
@@ -130,7 +134,8 @@ enum { TR_SYNC_SUMS = 8 };
 /* One inner step's work. */
 struct tr_sync_work {
 	double tokens; /* the weight of this peer's movement; > 0 */
-	double samples; /* whole; added up until the next merge and recorded with its round (struct tr_commit) */
+	/* whole; added up until the next merge and recorded with its round (struct tr_commit). With a batch: at most struct tr_sync_now's */
+	double samples;
 	double sums[TR_SYNC_SUMS]; /* added up over steps and over peers until the next merge, such as losses */
 	double loss;               /* HDET: a mean over this step's tokens; need not be finite */
 	uint64_t reserved[3]; /* zero */
@@ -159,7 +164,7 @@ struct tr_sync_now {
 	/* What was found wrong with somebody's outer state, and put right, in the merges of this call: the same words on all peers. NULL: nothing. Valid until
 	 * the next call. */
 	const char *event;
-	uint64_t reserved[1];
+	uint64_t samples; /* for this peer's next inner step, if the options have a batch; else 0 */
 };
 
 /* Fills in what is not given and refuses what cannot be, as tr_sync_create does; `layers`: how many different ones the tensors name. For
@@ -177,6 +182,8 @@ TR_API tr_status tr_sync_start(tr_sync *sync, struct tr_sync_now *now, struct tr
 /* After each inner step. */
 TR_API tr_status tr_sync_step(tr_sync *sync, const struct tr_sync_work *work,
     struct tr_sync_now *now, struct tr_error *error);
+/* The number of sample `i`, less than struct tr_sync_now's `samples`, of this peer's next inner step. UINT64_MAX: there is none. */
+TR_API uint64_t tr_sync_sample(const tr_sync *sync, uint64_t i);
 /* Outer parameters of tensor `tensor`, what is to be evaluated and saved; valid until destroy, changes at merges. */
 TR_API const float *tr_sync_outer(const tr_sync *sync, size_t tensor);
 /* Its outer momentum: to save it after a merge; to go on from what was saved, fill it before tr_state_ready. NULL: there is none, with an

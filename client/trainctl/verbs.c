@@ -43,6 +43,14 @@ static const struct verb rows[] = {
 	{ "logs", "JOB [-f] [--rank R]", "print what a job's workers have written",
 	    "With several ranks each line begins with [rank].", VERB_NEEDS_CLUSTER, 1, 1,
 	    verb_logs_options, verb_logs },
+	{ "samples", "JOB", "show which samples of each epoch were used",
+	    "One line if every sample was counted once or still will be. Else a row an epoch: each "
+	    "of "
+	    "its samples is counted (in the\n"
+	    "result of a committed round), in flight (a worker has it), dropped (never to be used: "
+	    "the lines below say whose death\n"
+	    "it was), or left.",
+	    VERB_NEEDS_CLUSTER, 1, 1, none, verb_samples },
 	{ "cancel", "JOB", "end a job's workers and mark it cancelled", NULL, VERB_NEEDS_CLUSTER, 1,
 	    1, none, verb_cancel },
 	{ "nodes", "", "list nodes and their workers", NULL, VERB_NEEDS_CLUSTER, 0, 0, none,

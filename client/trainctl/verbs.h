@@ -41,6 +41,7 @@ int verb_jobs(struct verb_call *call);
 int verb_status(struct verb_call *call);
 int verb_plot(struct verb_call *call);
 int verb_logs(struct verb_call *call);
+int verb_samples(struct verb_call *call);
 int verb_cancel(struct verb_call *call);
 int verb_nodes(struct verb_call *call);
 int verb_ca(struct verb_call *call);

@@ -7,9 +7,10 @@
 #include "collectives/engine/sized.h"
 #include "collectives/sync/drift.h"
 
-#define OPTIONS_LEAST sizeof(struct tr_sync_options) /* its first version is this one */
+#define OPTIONS_LEAST offsetof(struct tr_sync_options, batch) /* its first version */
 
 #define REPORTS_BYTES (TR_GROUP_PEERS_MAX * sizeof(struct sync_report))
+#define ROSTER_BYTES  (TR_GROUP_PEERS_MAX * sizeof(struct lease_wish))
 
 static tr_status no_memory(struct tr_error *error, size_t bytes)
 {
@@ -58,6 +59,18 @@ static size_t written_bytes(const struct tr_sync *s)
 	return (s->tensor_count + 1) * sizeof(s->written[0]);
 }
 
+static tr_status allocate_leases(struct tr_sync *s, struct tr_error *error)
+{
+	s->leases = tr_alloc(s->group, sizeof(*s->leases));
+	s->roster = tr_alloc(s->group, ROSTER_BYTES);
+	s->consumed = tr_alloc(s->group, TR_GROUP_PEERS_MAX * sizeof(s->consumed[0]));
+	s->early = calloc(1, sizeof(*s->early));
+	if (!s->leases || !s->roster || !s->consumed || !s->early)
+		return no_memory(error, 2 * sizeof(*s->leases));
+	memset(s->leases, 0, sizeof(*s->leases));
+	return TR_OK;
+}
+
 static tr_status allocate(struct tr_sync *s, struct tr_error *error)
 {
 	size_t all = s->first[s->options.fragments], largest = 0;
@@ -94,7 +107,7 @@ static tr_status allocate(struct tr_sync *s, struct tr_error *error)
 		if (!s->start || !s->lead || !s->lead_momentum)
 			return no_memory(error, 3 * all * sizeof(float));
 	}
-	return TR_OK;
+	return s->options.batch > 0 ? allocate_leases(s, error) : TR_OK;
 }
 
 static tr_status declare(struct tr_sync *s, struct tr_error *error)
@@ -110,6 +123,8 @@ static tr_status declare(struct tr_sync *s, struct tr_error *error)
 	if (status == TR_OK)
 		status = tr_state_add(s->group, "outer digests", s->written, written_bytes(s),
 		    error);
+	if (status == TR_OK && s->leases)
+		status = tr_state_add(s->group, "samples", s->leases, sizeof(*s->leases), error);
 	return status;
 }
 
@@ -201,6 +216,7 @@ void tr_sync_destroy(tr_sync *s)
 	free(s->start);
 	free(s->lead);
 	free(s->lead_momentum);
+	free(s->early);
 	free(s);
 }
 
@@ -211,6 +227,13 @@ float *tr_sync_momentum(tr_sync *s, size_t tensor)
 	if (!s->started) /* the caller may fill it */
 		s->written[tensor].momentum = (struct tr_digest){ 0, 0 };
 	return s->momentum + s->tensors[tensor].offset;
+}
+
+struct lease_account *tr_sync_leases(tr_sync *s)
+{
+	if (!s->started)
+		s->written[s->tensor_count].momentum = (struct tr_digest){ 0, 0 };
+	return s->leases;
 }
 
 double *tr_sync_lr_base(tr_sync *s)

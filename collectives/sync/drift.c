@@ -14,7 +14,7 @@ tr_status drift_create(struct tr_sync *s, struct tr_error *error)
 
 	if (status != TR_OK)
 		return status;
-	s->parity.parts = calloc(2 * s->tensor_count + 1, sizeof(s->parity.parts[0]));
+	s->parity.parts = calloc(2 * s->tensor_count + 2, sizeof(s->parity.parts[0]));
 	if (!s->parity.parts)
 		return tr_error_set(error, TR_ENOMEM, "sync: no memory for a table of tensors");
 	return TR_OK;
@@ -46,19 +46,29 @@ static void remember(struct tr_sync *s, size_t tensor)
 		s->written[tensor].momentum = of_tensor(s->momentum, t);
 }
 
+/* Of what is no tensor: the counters, and in the other place the account of samples. */
+static void remember_rest(struct tr_sync *s)
+{
+	struct sync_written *rest = &s->written[s->tensor_count];
+
+	rest->outer = of_counters(s);
+	if (s->leases)
+		rest->momentum = tr_digest_of(s->leases, sizeof(*s->leases));
+}
+
 void drift_remember(struct tr_sync *s)
 {
 	for (size_t i = 0; i < s->tensor_count; i++)
 		if (s->tensors[i].fragment == s->slot.fragment)
 			remember(s, i);
-	s->written[s->tensor_count].outer = of_counters(s);
+	remember_rest(s);
 }
 
 void drift_remember_first(struct tr_sync *s)
 {
 	for (size_t i = 0; i < s->tensor_count; i++)
 		remember(s, i);
-	s->written[s->tensor_count].outer = of_counters(s);
+	remember_rest(s);
 }
 
 /* ---- what all compare ---- */
@@ -75,7 +85,7 @@ static void add_part(struct tr_sync *s, const char *what, const char *tensor, vo
 		part->written = *written;
 }
 
-/* Those of the fragment under way, then the counters. */
+/* Those of the fragment under way, then the account of samples and the counters. */
 static void fill_parts(struct tr_sync *s)
 {
 	s->parity.count = 0;
@@ -90,6 +100,9 @@ static void fill_parts(struct tr_sync *s)
 			add_part(s, "outer momentum", t->name, s->momentum + t->offset, bytes,
 			    &s->written[i].momentum);
 	}
+	if (s->leases)
+		add_part(s, "account of samples", NULL, s->leases, sizeof(*s->leases),
+		    &s->written[s->tensor_count].momentum);
 	add_part(s, "outer counters", NULL, s->counters, sizeof(*s->counters),
 	    &s->written[s->tensor_count].outer);
 }
@@ -106,12 +119,14 @@ tr_status drift_submit(struct tr_sync *s, struct tr_error *error)
 
 /* ---- whose movement counts ---- */
 
-/* Momentum has no part in a movement; of the counters only the base of the learning rates has. */
+/* Momentum has no part in a movement; of the counters only the base of the learning rates has. Who goes by another account of samples may have used
+ * those of others. */
 static bool spoils_movement(const struct tr_sync *s, size_t part)
 {
 	if (part + 1 == s->parity.count)
 		return s->options.mode == TR_SYNC_HDET;
-	return !s->momentum || part % 2 == 0; /* outer parameters, outer momentum, ... */
+	return !s->momentum || part % 2 == 0; /* outer parameters, outer momentum, ...,
+	                                              account of samples */
 }
 
 static bool is_outcast(const struct tr_sync *s, unsigned member)
@@ -211,6 +226,8 @@ void drift_mend(struct tr_sync *s)
 		    "; its movement does not count");
 		if (s->reports)
 			s->reports[m].lr_scale = 0; /* nobody's, for the base of the rates */
+		if (s->leases)
+			s->consumed[m] = -s->consumed[m]; /* nothing was learned from them */
 	}
 	if (s->event[before])
 		log_warn("sync", "%s", s->event + before);

@@ -2,6 +2,7 @@
 #include "common/error.h"
 
 #define SECONDS_MOST 1e6
+#define BATCH_MOST   1000000000
 
 static double double_or(double value, bool given, double otherwise)
 {
@@ -98,6 +99,8 @@ tr_status tr_sync_complete(struct tr_sync_options *o, unsigned layers, struct tr
 {
 	if (o->mode < TR_SYNC_LOCAL_SGD || o->mode > TR_SYNC_HDET)
 		return refuse(error, "mode", o->mode, "a value of enum tr_sync_mode");
+	if (o->batch > BATCH_MOST)
+		return refuse(error, "batch", (double)o->batch, "0 to 1e9");
 	if (o->codec < TR_CODEC_NONE || o->codec > TR_CODEC_INT2)
 		return refuse(error, "codec", o->codec, "a value of enum tr_codec");
 	complete(o, layers);

@@ -24,11 +24,6 @@ static double monotonic_s(void)
 	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static bool contributes(const struct tr_sync *s)
-{
-	return s->round.index < s->round.contributors;
-}
-
 /* ---- the caller's tensors of the fragment under way ---- */
 
 static bool in_slot(const struct tr_sync *s, size_t tensor)
@@ -100,7 +95,7 @@ static tr_status submit_fragment(struct tr_sync *s, unsigned flags, struct tr_er
 static tr_status submit_reports(struct tr_sync *s, unsigned flags, struct tr_error *error)
 {
 	memset(s->reports, 0, TR_GROUP_PEERS_MAX * sizeof(s->reports[0]));
-	if (contributes(s))
+	if (sync_contributes(s))
 		s->reports[s->round.index] = s->report;
 	return tr_allreduce(s->group, SYNC_TAG_REPORTS, s->reports,
 	    (size_t)TR_GROUP_PEERS_MAX * SYNC_REPORT_NUMBERS, TR_F64, TR_SUM, flags, error);
@@ -108,14 +103,17 @@ static tr_status submit_reports(struct tr_sync *s, unsigned flags, struct tr_err
 
 static tr_status submit(struct tr_sync *s, struct tr_error *error)
 {
-	unsigned flags = contributes(s) ? TR_CONTRIBUTE : 0;
+	unsigned flags = sync_contributes(s) ? TR_CONTRIBUTE : 0;
 	tr_status status = submit_fragment(s, flags, error);
 
 	memcpy(s->totals, s->given, sizeof(s->given));
-	if (status == TR_OK)
-		status = tr_allreduce(s->group, SYNC_TAG_TOTALS, s->totals, SYNC_TOTALS, TR_F64,
-		    TR_SUM, flags, error);
-	return status == TR_OK && s->reports ? submit_reports(s, flags, error) : status;
+	if (status == TR_OK && s->reports)
+		status = submit_reports(s, flags, error);
+	if (status == TR_OK && s->leases)
+		status = sync_leasing_submit_consumed(s, flags, error);
+	return status == TR_OK ? tr_allreduce(s->group, SYNC_TAG_TOTALS, s->totals, SYNC_TOTALS,
+	                             TR_F64, TR_SUM, flags, error)
+	                       : status;
 }
 
 /* Begins the round after the last merged one, again if it has been begun before. */
@@ -125,6 +123,9 @@ static tr_status begin(struct tr_sync *s, struct tr_error *error)
 
 	do {
 		status = tr_round_begin(s->group, &s->round, error);
+		if (status == TR_OK && s->leases)
+			status = sync_leasing_submit(s, sync_contributes(s) ? TR_CONTRIBUTE : 0,
+			    error);
 		if (status == TR_OK && s->taken)
 			status = submit(s, error);
 	} while (status == TR_ERESTART);
@@ -174,7 +175,7 @@ static void step_outer(struct tr_sync *s)
 		    s->result.sum, (float)(1 / tokens), (float)s->options.outer_lr,
 		    (float)s->options.outer_momentum, count);
 	/* Of the other fragments the next one is stale: only this fragment's changes hands. */
-	if (contributes(s) && s->residual)
+	if (sync_contributes(s) && s->residual)
 		memcpy(s->residual + first, s->result.residual_next, count * sizeof(float));
 	s->share = tokens > 0 ? s->given[0] / tokens : 0;
 	s->counters->round = s->round.round;
@@ -183,6 +184,8 @@ static void step_outer(struct tr_sync *s)
 		hdet_control(&s->options, s->reports, TR_GROUP_PEERS_MAX, s->counters->lr_base);
 	if (pace_decides(&s->options))
 		agree(s);
+	if (s->leases)
+		sync_leasing_commit(s);
 	s->taken = false;
 }
 
@@ -209,7 +212,7 @@ static void choose_rate(struct tr_sync *s)
 {
 	s->lr_scale = 1;
 	s->loss = 0;
-	if (s->options.mode == TR_SYNC_HDET && contributes(s))
+	if (s->options.mode == TR_SYNC_HDET && sync_contributes(s))
 		s->lr_scale = s->counters->lr_base[0] *
 		    hdet_factor(&s->options, s->round.round, s->round.index, s->round.contributors);
 }
@@ -326,6 +329,8 @@ static bool due(const struct tr_sync *s)
 {
 	const struct pace_agreed *agreed = &s->counters->agreed;
 
+	if (!s->finished && pace_decides(&s->options) && sync_leasing_is_dry(s))
+		return true;
 	if (!s->finished && pace_decides(&s->options))
 		return s->taken ? pace_merges(&s->options, agreed, &s->progress, s->round.round)
 		                : pace_takes(&s->options, agreed, &s->progress, s->round.round);
@@ -343,6 +348,7 @@ static void tell(const struct tr_sync *s, struct tr_sync_now *now)
 	now->finished = s->finished;
 	now->lr_scale = s->lr_scale;
 	now->event = s->event[0] ? s->event : NULL;
+	now->samples = sync_leasing_samples(s);
 }
 
 tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sync_now *now,
@@ -360,6 +366,10 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 		    (unsigned long long)s->progress.step,
 		    s->finished ? "all steps are done" : "tokens: allowed: more than 0");
 	s->event[0] = '\0';
+	if (s->leases && !(work->samples >= 0 && work->samples <= (double)sync_leasing_left(s)))
+		return tr_error_set(error, TR_EINVAL,
+		    "sync: step %llu: samples: found %g, allowed: at most those that were named",
+		    (unsigned long long)s->progress.step, work->samples);
 	s->progress.step++;
 	s->progress.since_take++;
 	s->progress.worked_s += monotonic_s() - s->resumed_s;
@@ -410,6 +420,21 @@ static tr_status begin_first(struct tr_sync *s, struct tr_error *error)
 	return status;
 }
 
+/* One that holds no samples waits until all have begun the round: then its lease is agreed. */
+static tr_status enroll(struct tr_sync *s, struct tr_error *error)
+{
+	tr_status status = TR_OK;
+
+	while (status == TR_OK && s->leases && !s->finished && sync_leasing_is_new(s)) {
+		status = tr_wait(s->group, SYNC_TAG_ROSTER, error);
+		if (status == TR_OK)
+			sync_leasing_enroll(s);
+		else if (status == TR_ERESTART)
+			status = begin(s, error);
+	}
+	return status;
+}
+
 /* Parts of a movement may then be of other members than its weight is. */
 static tr_status check_policy(const struct tr_sync *s, struct tr_error *error)
 {
@@ -448,10 +473,12 @@ tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *er
 		now->after = s->round;
 	}
 	find_step(s);
-	while (status == TR_OK && !s->finished && (!contributes(s) || is_late(s))) {
+	while (status == TR_OK && !s->finished && (!sync_contributes(s) || is_late(s))) {
 		status = sit_out(s, error);
 		find_step(s);
 	}
+	if (status == TR_OK)
+		status = enroll(s, error);
 	if (status != TR_OK)
 		return status;
 	choose_rate(s);

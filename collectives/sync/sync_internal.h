@@ -3,6 +3,7 @@
 #define TR_COLLECTIVES_SYNC_SYNC_INTERNAL_H
 
 #include "collectives/sync.h"
+#include "collectives/sync/lease.h"
 #include "collectives/sync/pace.h"
 #include "collectives/sync/parity.h"
 #include "collectives/sync/report.h"
@@ -15,6 +16,8 @@ enum sync_tag {
 	SYNC_TAG_REPORTS,
 	SYNC_TAG_FRAGMENT_AGAIN, /* without those who drifted */
 	SYNC_TAG_TOTALS_AGAIN,
+	SYNC_TAG_ROSTER,
+	SYNC_TAG_CONSUMED,
 	SYNC_TAG_PARITY, /* and those after it */
 };
 enum { SYNC_FRAGMENTS_MAX = 64, SYNC_TOTALS = 2 + TR_SYNC_SUMS, SYNC_EVENT_MAX = 512 };
@@ -62,6 +65,13 @@ struct tr_sync {
 	double *totals; /* [SYNC_TOTALS], reduced with the fragment: tokens, samples, sums */
 	struct sync_report
 	    *reports; /* [TR_GROUP_PEERS_MAX], the same, by index; NULL: no need of them */
+	struct lease_account *leases; /* state of the group; NULL: the options have no batch */
+	struct lease_wish *roster;    /* [TR_GROUP_PEERS_MAX], reduced from the round's begin on */
+	struct lease_account
+	    *early; /* a newcomer's, until its first commit: what it made of the roster */
+	double *consumed; /* [TR_GROUP_PEERS_MAX], by index: samples of its leases, since it said so last; negative: lost */
+	bool enrolled_early; /* `early` counts */
+	uint64_t most;       /* samples of an inner step of this peer, until the next merge */
 	float *start, *lead,
 	    *lead_momentum; /* eager: where training started, how far this peer is ahead, at what pace */
 
@@ -87,6 +97,25 @@ struct tr_sync {
 	bool outcast;             /* this peer is one of them */
 	char event[SYNC_EVENT_MAX];
 };
+
+static inline bool sync_contributes(const struct tr_sync *sync)
+{
+	return sync->round.index < sync->round.contributors;
+}
+
+/* leasing.c: leases of samples among the rounds (lease.h). All but the first two: only if there are leases. */
+uint64_t sync_leasing_samples(const struct tr_sync *sync); /* for the next inner step */
+bool sync_leasing_is_dry(
+    const struct tr_sync *sync); /* no step can be taken before the next merge */
+uint64_t sync_leasing_left(const struct tr_sync *sync);
+/* At each begin of a round. */
+tr_status sync_leasing_submit(struct tr_sync *sync, unsigned flags, struct tr_error *error);
+/* With what a member gives to a merge. */
+tr_status sync_leasing_submit_consumed(struct tr_sync *sync, unsigned flags, struct tr_error *error);
+bool sync_leasing_is_new(
+    const struct tr_sync *sync); /* this peer has no lease: it waits for the roster */
+void sync_leasing_enroll(struct tr_sync *sync); /* the roster is there */
+void sync_leasing_commit(struct tr_sync *sync); /* the round was committed */
 
 static inline size_t sync_fragment_count(const struct tr_sync *sync, unsigned fragment)
 {

@@ -128,6 +128,32 @@ static void get_job(void *arg, struct grpc_call *call, const uint8_t *request, s
 	protobuf_c_message_free_unpacked(message, NULL);
 }
 
+static void get_samples(void *arg, struct grpc_call *call, const uint8_t *request, size_t bytes)
+{
+	struct trainer_service *service = arg;
+	if (!ready(service, call))
+		return;
+	ProtobufCMessage *message = api_message_read(call,
+	    &traind__v1__get_samples_request__descriptor, request, bytes);
+	if (message == NULL)
+		return;
+	uint64_t id = ((Traind__V1__GetSamplesRequest *)message)->job_id;
+	protobuf_c_message_free_unpacked(message, NULL);
+	/* It answers if there is no such job. */
+	Traind__V1__Job *job = job_lookup(service->backend, service->arg, id, call);
+	if (job == NULL)
+		return;
+	traind__v1__job__free_unpacked(job, NULL);
+	Traind__V1__Samples *samples = service->backend->samples(service->arg, id);
+	if (samples == NULL) {
+		grpc_call_end(call, GRPC_RESOURCE_EXHAUSTED, "out of memory");
+		return;
+	}
+	message_text_repair(&samples->base);
+	api_message_answer(call, &samples->base);
+	traind__v1__samples__free_unpacked(samples, NULL);
+}
+
 /* Sends the first jobs that fit. */
 static void answer_with_jobs(struct grpc_call *call, Traind__V1__ListJobsResponse *jobs)
 {
@@ -229,6 +255,7 @@ const struct grpc_method *trainer_service_methods(void)
 		{ "/traind.v1.Trainer/ListNodes", list_nodes },
 		{ "/traind.v1.Trainer/WatchJob", watch_job },
 		{ "/traind.v1.Trainer/StreamLogs", stream_logs },
+		{ "/traind.v1.Trainer/GetSamples", get_samples },
 		{ HEALTH_CHECK_PATH, health_check },
 		{ HEALTH_WATCH_PATH, health_watch },
 		{ NULL, NULL },

@@ -23,6 +23,8 @@ struct trainer_backend {
 	/* Newest first; what does not fit into one message is cut off at the end. */
 	Traind__V1__ListJobsResponse *(*jobs)(void *arg);
 	Traind__V1__ListNodesResponse *(*nodes)(void *arg);
+	Traind__V1__Samples *(
+	    *samples)(void *arg, uint64_t job); /* NULL: no such job, or no memory */
 	/* Opens a log stream; pieces come by trainer_service_log for `stream`, until end. Credit is asked for with log_credit
 	 * as the client reads. */
 	tr_status (*log_open)(void *arg, uint64_t stream,

@@ -47,6 +47,8 @@ tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
 	o.grace_seconds = sync->grace_seconds;
 	o.quorum = sync->quorum;
 	o.seed = spec->optimizer->seed;
+	o.batch = spec->model->context > 0 ? spec->optimizer->batch_tokens / spec->model->context
+	                                   : 0;
 	*options = o;
 	return tr_sync_complete(options, job_sync_layers(spec->model), error);
 }

@@ -15,7 +15,7 @@ tr_status alike_create(struct trainer *t, struct tr_error *error)
 	float *arrays[ARRAYS] = { t->arrays.params, t->arrays.first, t->arrays.second };
 	static const char *const names[ARRAYS] = { "parameters", "first moments", "second moments" };
 	p->majority = true;
-	p->parts = calloc(ARRAYS * t->layout.tensor_count + 1, sizeof(p->parts[0]));
+	p->parts = calloc(ARRAYS * t->layout.tensor_count + 2, sizeof(p->parts[0]));
 	if (p->parts == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for a table of tensors");
 	for (size_t i = 0; i < t->layout.tensor_count; i++) {
@@ -26,6 +26,9 @@ tr_status alike_create(struct trainer *t, struct tr_error *error)
 				.data = arrays[a] + tensor->offset,
 				.bytes = layout_numbers(tensor) * sizeof(float) };
 	}
+	p->parts[p->count++] = (struct parity_part){ .what = "account of samples",
+		.data = t->account,
+		.bytes = sizeof(*t->account) };
 	p->parts[p->count++] = (struct parity_part){ .what = "counters",
 		.data = t->counters,
 		.bytes = sizeof(*t->counters) };
@@ -80,7 +83,7 @@ bool alike_mend(struct trainer *t, const struct tr_round *round)
 		(void)parity_tell(p, m, text, sizeof(text));
 		for (size_t i = 0; i < p->count; i += ARRAYS)
 			params_wrong = params_wrong ||
-			    (i + 1 < p->count && parity_is_wrong(p, m, i));
+			    (i + 1 < p->count && parity_is_wrong(p, m, i)); /* or the account */
 	}
 	if (text[0] != '\0' && round->index == 0)
 		trainer_report_event(t, text);

@@ -44,32 +44,33 @@ static tr_status submit_sums(struct attempt *a, enum trainer_tag tag, double *su
 	    a->error);
 }
 
-bool trainer_gradient(struct trainer *t, uint64_t first, uint64_t last,
-    const struct model_hooks *hooks)
+bool trainer_gradient(struct trainer *t, size_t all, const struct model_hooks *hooks)
 {
 	size_t context = t->layout.config.context;
 	struct model_hooks now = { hooks->progress, NULL, hooks->arg };
-	for (uint64_t at = first; at < last; at += t->micro) {
-		size_t count = last - at < t->micro ? (size_t)(last - at) : t->micro;
+	for (size_t at = 0; at < all; at += t->micro) {
+		size_t count = all - at < t->micro ? all - at : t->micro;
 		double loss;
 		for (size_t i = 0; i < count; i++)
-			samples_get(&t->samples, at + i, t->inputs + i * context,
+			samples_get(&t->samples, t->numbers[at + i], t->inputs + i * context,
 			    t->targets + i * context);
-		if (at + count == last)
+		if (at + count == all)
 			now.gradients_final = hooks->gradients_final;
 		if (!model_gradient(t->model, t->inputs, t->targets, count, context, &now, &loss))
 			return false;
 		t->sums->loss += loss;
 	}
-	t->sums->loss_tokens = (double)((last - first) * context);
+	t->sums->loss_tokens = (double)(all * context);
 	return true;
 }
 
-/* Sequences [first, last) of global sample numbers. */
+/* Sequences [first, last) of the batch. */
 static tr_status compute_share(struct attempt *a, uint64_t first, uint64_t last)
 {
 	struct model_hooks hooks = { on_progress, on_final, a };
-	return trainer_gradient(a->t, first, last, &hooks) ? a->status : stopped(a);
+	for (uint64_t i = first; i < last; i++)
+		a->t->numbers[i - first] = a->t->account->cursor + i;
+	return trainer_gradient(a->t, (size_t)(last - first), &hooks) ? a->status : stopped(a);
 }
 
 /* Who brings how many tokens, known to all before the work begins: a round that ends without one of them needs it (arrived.c). */
@@ -94,7 +95,7 @@ tr_status trainer_submit_step(struct trainer *t, const struct tr_round *round,
     struct tr_error *error)
 {
 	struct attempt a = { .t = t, .error = error };
-	uint64_t first = 0, last = 0, before = (round->round - 1) * t->batch;
+	uint64_t first = 0, last = 0;
 	tr_status status = TR_OK;
 	if (trainer_contributes(round)) {
 		a.flags = TR_CONTRIBUTE;
@@ -108,7 +109,7 @@ tr_status trainer_submit_step(struct trainer *t, const struct tr_round *round,
 	if (status == TR_OK && validates(t, round->round))
 		status = trainer_submit_validation(t, round, error);
 	if (status == TR_OK)
-		status = compute_share(&a, before + first, before + last);
+		status = compute_share(&a, first, last);
 	if (status != TR_OK)
 		return status;
 	on_final(&a, 0); /* what is left, if there was nothing to compute */

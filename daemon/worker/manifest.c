@@ -10,6 +10,7 @@
 #define MANIFEST_VERSION 1
 
 /* As bits, so that training goes on from the very same numbers. */
+static const char *const account_keys[] = { "samples_given", "samples_returned", "samples_dropped" };
 static const char *const lr_keys[] = { "lr_base_bits", "lr_base_momentum_bits" };
 
 static void add_uint(struct json *j, const char *key, uint64_t value)
@@ -24,6 +25,31 @@ static void add_string(struct json *j, const char *key, const char *value)
 	json_string(j, value);
 }
 
+/* Numbers one after another: from, to of each free range; from, to, count, peer, round, cause of each dropped one. */
+static void add_account(struct json *j, const struct lease_account *a)
+{
+	add_uint(j, account_keys[0], a->cursor);
+	json_key(j, account_keys[1]);
+	json_array(j);
+	for (size_t i = 0; i < a->free_count; i++) {
+		json_uint(j, a->free[i].from);
+		json_uint(j, a->free[i].to);
+	}
+	json_end(j);
+	json_key(j, account_keys[2]);
+	json_array(j);
+	for (size_t i = 0; i < a->dropped_count; i++) {
+		const struct lease_dropped *d = &a->dropped[i];
+		json_uint(j, d->from);
+		json_uint(j, d->to);
+		json_uint(j, d->count);
+		json_uint(j, d->peer);
+		json_uint(j, d->round);
+		json_uint(j, d->cause);
+	}
+	json_end(j);
+}
+
 char *manifest_text(const struct manifest *m)
 {
 	struct json j = { 0 };
@@ -34,6 +60,8 @@ char *manifest_text(const struct manifest *m)
 	add_uint(&j, "seed", m->seed);
 	add_uint(&j, "samples", m->samples);
 	add_uint(&j, "tokens", m->tokens);
+	if (m->account.cursor > 0)
+		add_account(&j, &m->account);
 	add_string(&j, "spec", m->spec);
 	for (size_t i = 0; m->lr_base[0] > 0 && i < 2; i++) {
 		uint64_t bits;
@@ -60,6 +88,36 @@ static void read_rate(struct json_reader *r, double *value)
 	(void)json_read_uint(r, &bits);
 	memcpy(&number, &bits, sizeof(number));
 	*value = isfinite(number) && fabs(number) <= 1e6 ? number : 0;
+}
+
+/* Rows of `width` numbers, at most `most`; how many there are. */
+static uint64_t read_rows(struct json_reader *r, uint64_t *rows, size_t width, size_t most)
+{
+	size_t count = 0;
+	for (json_read_array(r); json_read_item(r); count++) {
+		uint64_t number = 0;
+		(void)json_read_uint(r, &number);
+		if (count < width * most)
+			rows[count] = number;
+	}
+	return count % width == 0 ? count / width : UINT64_MAX;
+}
+
+static void read_account(struct json_reader *r, const char *key, struct lease_account *a)
+{
+	enum { RANGE = sizeof(a->free[0]) / 8, DROPPED = sizeof(a->dropped[0]) / 8 };
+	if (strcmp(key, account_keys[0]) == 0)
+		(void)json_read_uint(r, &a->cursor);
+	else if (strcmp(key, account_keys[1]) == 0)
+		a->free_count = read_rows(r, &a->free[0].from, RANGE, LEASE_FREE_MAX);
+	else
+		a->dropped_count = read_rows(r, &a->dropped[0].from, DROPPED, LEASE_DROPPED_MAX);
+}
+
+static bool is_account(const char *key)
+{
+	return strcmp(key, account_keys[0]) == 0 || strcmp(key, account_keys[1]) == 0 ||
+	    strcmp(key, account_keys[2]) == 0;
 }
 
 static void read_files(struct json_reader *r, struct manifest *m)
@@ -103,6 +161,8 @@ tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
 			read_rate(&r, &m.lr_base[0]);
 		else if (strcmp(key, lr_keys[1]) == 0)
 			read_rate(&r, &m.lr_base[1]);
+		else if (is_account(key))
+			read_account(&r, key, &m.account);
 		else if (strcmp(key, "files") == 0)
 			read_files(&r, &m);
 		else
@@ -115,6 +175,8 @@ tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
 		return tr_error_set(error, TR_EPROTO,
 		    "it is of version %llu, this program reads version %d",
 		    (unsigned long long)version, MANIFEST_VERSION);
+	if (!lease_valid(&m.account))
+		return tr_error_set(error, TR_EPROTO, "its account of samples is not one");
 	*out = m;
 	return TR_OK;
 }

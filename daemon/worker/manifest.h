@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "collectives/sync/lease.h"
 #include "common/digest.h"
 #include "common/error.h"
 
@@ -15,7 +16,8 @@
 struct manifest {
 	uint64_t step; /* committed steps that the state holds */
 	uint64_t seed;
-	uint64_t samples; /* position in the order of samples: how many were consumed */
+	uint64_t samples;             /* counted */
+	struct lease_account account; /* of them, without leases. cursor 0: none, it is an old file */
 	uint64_t tokens;
 	char spec[TR_DIGEST_HEX_MAX]; /* digest of what determines the samples: model, text, seed, batch */
 	double lr_base[2]; /* HDET (struct tr_sync_options): base of the learning rates and its momentum; zeros: none */

@@ -78,6 +78,8 @@ tr_status outer_create(struct trainer *t, struct tr_error *error)
 	}
 	if (t->outer.lr_base[0] > 0)
 		memcpy(tr_sync_lr_base(t->outer.sync), t->outer.lr_base, sizeof(t->outer.lr_base));
+	*tr_sync_leases(t->outer.sync) = *t->account;
+	t->account = tr_sync_leases(t->outer.sync);
 	return TR_OK;
 }
 
@@ -116,22 +118,10 @@ static bool on_progress(void *arg)
 	return true;
 }
 
-/* Done by the job, also before this run. Workers that go by time or speed are not at the same step; the furthest one's counts at a merge, so that
- * no sample is trained on twice. */
+/* Done by the job, also before this run. Workers that go by time or speed are not at the same step; the furthest one's counts at a merge. */
 static uint64_t step_of(const struct trainer *t, const struct tr_sync_now *now)
 {
 	return t->counters->start + now->step;
-}
-
-/* With more workers than sequences, some compute one that another computes too. */
-static void share(const struct trainer *t, const struct tr_sync_now *now, uint64_t *first,
-    uint64_t *last)
-{
-	samples_share(t->batch, now->index, now->contributors, first, last);
-	if (*first == *last)
-		*last = *first + 1;
-	*first += step_of(t, now) * t->batch;
-	*last += step_of(t, now) * t->batch;
 }
 
 /* What the newest merge cost, once. */
@@ -171,13 +161,15 @@ static void inner_step(struct trainer *t, const struct tr_sync_now *now, struct 
 {
 	struct model_hooks hooks = { on_progress, NULL, t->group };
 	struct optim_settings settings = t->settings;
-	uint64_t first, last;
+	size_t count = (size_t)now->samples;
 	settings.lr *= now->lr_scale;
 	settings.min_lr *= now->lr_scale;
 	memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
 	t->sums->loss = 0;
-	share(t, now, &first, &last);
-	(void)trainer_gradient(t, first, last, &hooks); /* it is never told to stop */
+	for (size_t i = 0; i < count; i++)
+		t->numbers[i] = tr_sync_sample(t->outer.sync, i);
+	trainer_account_note(t, now->round, count);
+	(void)trainer_gradient(t, count, &hooks); /* it is never told to stop */
 	double norm = optim_step(t->ops, t->pool, &t->layout, &settings, &t->arrays,
 	    1 / t->sums->loss_tokens, step_of(t, now) + 1, ++t->outer.age);
 	if (!isfinite(norm)) {
@@ -190,7 +182,7 @@ static void inner_step(struct trainer *t, const struct tr_sync_now *now, struct 
 		trainer_report_event(t, event);
 	}
 	*did = (struct tr_sync_work){ .tokens = t->sums->loss_tokens,
-		.samples = (double)(last - first),
+		.samples = (double)count,
 		.loss = t->sums->loss / t->sums->loss_tokens };
 	did->sums[SUM_LOSS] = t->sums->loss;
 	did->sums[SUM_TOKENS] = t->sums->loss_tokens;
@@ -238,7 +230,7 @@ static void merged(struct trainer *t, const struct tr_sync_now *now)
 		.contributors = now->contributors,
 		.peers = now->peers };
 	t->counters->step = t->counters->start + now->merged_step;
-	t->counters->samples = t->counters->step * t->batch;
+	t->counters->samples = lease_counted(t->account);
 	t->counters->tokens += (uint64_t)now->sums[SUM_TOKENS];
 	t->sums->loss_tokens = now->sums[SUM_TOKENS]; /* of all, for the speed */
 	trainer_measure_speed(t);
@@ -247,6 +239,7 @@ static void merged(struct trainer *t, const struct tr_sync_now *now)
 	if (now->index == 0 && now->sums[SUM_TOKENS] > 0)
 		trainer_report_step(t, &round, now->sums[SUM_LOSS] / now->sums[SUM_TOKENS],
 		    val_tokens > 0 ? now->sums[SUM_VALIDATION] / val_tokens : NAN, NAN);
+	trainer_account_tell(t, &round, now->finished);
 	if (now->finished)
 		return;
 	if (now->index == 0)
@@ -260,8 +253,11 @@ static void merged(struct trainer *t, const struct tr_sync_now *now)
 static void started(struct trainer *t, const struct tr_sync_now *now)
 {
 	t->counters->step = step_of(t, now);
-	t->counters->samples = t->counters->step * t->batch;
+	t->counters->samples = lease_counted(t->account);
 	t->counters->tokens += now->step * t->batch * t->layout.config.context;
+	struct tr_round round = { .index = now->index, .contributors = now->contributors };
+	if (t->account->round == 0)
+		trainer_account_tell(t, &round, false);
 }
 
 tr_status outer_run(struct trainer *t, struct tr_round *after, struct tr_error *error)

@@ -120,7 +120,9 @@ struct manifest trainer_manifest(const struct trainer *t)
 	struct manifest manifest = { .step = t->counters->step,
 		.seed = t->spec->optimizer->seed,
 		.samples = t->counters->samples,
-		.tokens = t->counters->tokens };
+		.tokens = t->counters->tokens,
+		.account = *t->account };
+	lease_release(&manifest.account);
 	(void)outer_lr_base(t, manifest.lr_base);
 	for (size_t i = 0; i < sizeof(manifest.spec); i++)
 		manifest.spec[i] = t->spec_digest[i];

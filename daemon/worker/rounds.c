@@ -84,8 +84,11 @@ static tr_status apply_step(struct trainer *t, const struct tr_round *round, boo
 	if (alike)
 		norm = optim_step(t->ops, t->pool, &t->layout, &t->settings, &t->arrays, 1 / tokens,
 		    round->round, round->round);
+	tr_status counted = trainer_account_batch(t, round, alike, error);
+	if (counted != TR_OK)
+		return counted;
 	t->counters->step = round->round;
-	t->counters->samples = round->round * t->batch;
+	t->counters->samples = lease_counted(t->account);
 	t->counters->tokens += (uint64_t)t->sums->loss_tokens;
 	if (!alike)
 		skip_step(t, round, "some worker's parameters were wrong");
@@ -95,6 +98,7 @@ static tr_status apply_step(struct trainer *t, const struct tr_round *round, boo
 	if (round->index == 0)
 		trainer_report_step(t, round, t->sums->loss / t->sums->loss_tokens,
 		    trainer_validation_loss(t), norm);
+	trainer_account_tell(t, round, false);
 	start_checkpoint(t, round);
 	return TR_OK;
 }
@@ -137,6 +141,8 @@ static tr_status commit(struct trainer *t, struct tr_round *round, bool step, bo
 
 static tr_status step_round(struct trainer *t, struct tr_round *round, struct tr_error *error)
 {
+	if (t->account->round == 0)
+		trainer_account_tell(t, round, false);
 	tr_status status = trainer_submit_step(t, round, error);
 	if (status != TR_OK)
 		return status;
@@ -155,6 +161,7 @@ static tr_status final_round(struct trainer *t, struct tr_round *round, bool *fi
 		status = commit(t, round, false, &alike, error);
 	if (status != TR_OK)
 		return status;
+	trainer_account_tell(t, round, true);
 	/* Nobody wrote if contributor 0 died and the others finished its round: then one more round. */
 	*finished = t->sums->final_written + t->sums->final_failed > 0;
 	if (round->index == 0)

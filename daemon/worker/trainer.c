@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/log.h"
 #include "daemon/plan/job_sync.h"
@@ -123,11 +124,15 @@ static tr_status allocate_state(struct trainer *t, struct tr_error *error)
 	t->arrays.second = tr_alloc(t->group, bytes);
 	t->counters = tr_alloc(t->group, sizeof(*t->counters));
 	t->sums = tr_alloc(t->group, sizeof(*t->sums));
+	t->account = tr_alloc(t->group, sizeof(*t->account));
+	t->numbers = calloc((size_t)t->batch + 1, sizeof(*t->numbers));
 	if (t->arrays.params == NULL || t->arrays.grads == NULL || t->arrays.first == NULL ||
-	    t->arrays.second == NULL || t->counters == NULL || t->sums == NULL)
+	    t->arrays.second == NULL || t->counters == NULL || t->sums == NULL ||
+	    t->account == NULL || t->numbers == NULL)
 		return tr_error_set(error, TR_ENOMEM,
 		    "model: no shared memory for parameters, gradients and moments (4 x %zu MiB)",
 		    bytes >> 20);
+	memset(t->account, 0, sizeof(*t->account));
 	model_bind(t->model, t->arrays.params, t->arrays.grads);
 	return job_sync_is_rare(t->spec->sync) ? outer_allocate(t, error) : TR_OK;
 }
@@ -143,7 +148,8 @@ static tr_status declare_state(struct trainer *t, struct tr_error *error)
 	} states[] = { { "parameters", t->arrays.params, bytes },
 		{ "first moments", t->arrays.first, bytes },
 		{ "second moments", t->arrays.second, bytes },
-		{ "counters", t->counters, sizeof(*t->counters) } };
+		{ "counters", t->counters, sizeof(*t->counters) },
+		{ "samples", t->account, sizeof(*t->account) } };
 	size_t count = t->outer.sync != NULL ? 0 : sizeof(states) / sizeof(states[0]);
 	for (size_t i = 0; i < count; i++) {
 		tr_status status = tr_state_add(t->group, states[i].name, states[i].data,
@@ -178,6 +184,7 @@ static tr_status begin_or_resume(struct trainer *t, struct tr_error *error)
 		.step = manifest.step,
 		.samples = manifest.samples,
 		.tokens = manifest.tokens };
+	trainer_account_resume(t, &manifest);
 	log_info("trainer", "resumes at step %llu from %s", (unsigned long long)manifest.step,
 	    t->folder.never_delete);
 	return TR_OK;
@@ -218,6 +225,7 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 	t->group = group;
 	t->spec = spec->train;
 	t->threads = threads > 0 ? threads : 1;
+	t->samples_log = -1;
 	tr_status status = prepare(t, error);
 	if (status != TR_OK) {
 		trainer_destroy(t);
@@ -238,6 +246,9 @@ void trainer_destroy(struct trainer *t)
 	pool_destroy(t->pool);
 	layout_finish(&t->layout);
 	text_finish(&t->text);
+	if (t->samples_log >= 0)
+		(void)close(t->samples_log);
+	free(t->numbers);
 	free(t->inputs);
 	free(t->targets);
 	free(t);

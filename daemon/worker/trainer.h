@@ -22,5 +22,8 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
     struct trainer **trainer, struct tr_error *error);
 tr_status trainer_run(struct trainer *trainer, struct tr_error *error);
 void trainer_destroy(struct trainer *trainer); /* accepts NULL */
+/* For tests: from now on each sample that this worker consumes is in FOLDER/peer-N, a line a step: its round, and numbers of samples as
+ * FROM-TO. With sync.mode ddp those of committed rounds. */
+tr_status trainer_log_samples(struct trainer *trainer, const char *folder, struct tr_error *error);
 
 #endif

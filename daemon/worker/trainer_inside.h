@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "collectives/sync/lease.h"
 #include "common/limits.h"
 #include "daemon/worker/alike.h"
 #include "daemon/worker/buckets.h"
@@ -29,7 +30,7 @@ enum trainer_tag {
 struct trainer_counters {
 	uint64_t start;   /* step at which this job began: 0, or the checkpoint's */
 	uint64_t step;    /* committed */
-	uint64_t samples; /* position in the order of samples */
+	uint64_t samples; /* counted */
 	uint64_t tokens;  /* whose gradients were applied */
 	uint64_t skipped; /* steps whose gradient was not finite */
 	struct outer_costs costs;
@@ -63,6 +64,8 @@ struct trainer {
 	struct optim_arrays arrays;        /* in the group's memory */
 	struct trainer_counters *counters; /* in the group's memory */
 	struct trainer_sums *sums;         /* in the group's memory */
+	struct lease_account *account;     /* of samples: in the group's memory, and its state */
+	uint64_t *numbers;                 /* [batch + 1]: samples of the step under way */
 	int32_t *inputs, *targets;         /* [micro, context] */
 	char spec_digest[TR_DIGEST_HEX_MAX];
 	struct outer outer; /* sync modes but ddp */
@@ -72,6 +75,8 @@ struct trainer {
 	struct saver *saver;
 	bool final_written, final_failed; /* by this worker */
 	bool metrics_failed;              /* said once */
+	int samples_log;                  /* where numbers of consumed samples go; -1: nowhere */
+	double account_told_s;            /* monotonic; 0: not yet */
 	double last_round_s;              /* monotonic time of the last commit; 0: none yet */
 	double tokens_per_s;              /* smoothed */
 };
@@ -80,10 +85,9 @@ struct trainer {
  * because the round was abandoned. */
 tr_status trainer_submit_step(struct trainer *t, const struct tr_round *round,
     struct tr_error *error);
-/* gradient.c: adds the gradient of the samples [first, last) (global numbers) to arrays.grads, their loss to sums->loss; sums->loss_tokens says of
+/* gradient.c: adds the gradient of the samples numbers[0 .. count) to arrays.grads, their loss to sums->loss; sums->loss_tokens says of
  * how many tokens. hooks->gradients_final is called while the last of them are computed. False: hooks->progress said stop. */
-bool trainer_gradient(struct trainer *t, uint64_t first, uint64_t last,
-    const struct model_hooks *hooks);
+bool trainer_gradient(struct trainer *t, size_t count, const struct model_hooks *hooks);
 /* gradient.c: part `index` of the validation into sums->validation*; nothing if index is no contributor's. */
 bool trainer_validate(struct trainer *t, unsigned index, unsigned contributors,
     const struct model_hooks *hooks);
@@ -99,6 +103,17 @@ tr_status trainer_submit_final(struct trainer *t, const struct tr_round *round,
  * arrived in it. text says what is missing. */
 tr_status trainer_scale_arrived(struct trainer *t, const struct tr_round *round, char *text,
     size_t text_bytes, struct tr_error *error);
+
+/* account.c: the account of samples, before tr_sync or the group knows it: that of the checkpoint, or as if all steps so far had used theirs. */
+void trainer_account_resume(struct trainer *t, const struct manifest *manifest);
+/* account.c, ddp: the batch of a committed round is counted, but for those of it whose data did not arrive; if it was not applied since the workers
+ * were not alike, it is dropped. */
+tr_status trainer_account_batch(struct trainer *t, const struct tr_round *round, bool alike,
+    struct tr_error *error);
+/* account.c: tells memberd, if it was not told just now (`last`: all the same). One worker says it for all. */
+void trainer_account_tell(struct trainer *t, const struct tr_round *round, bool last);
+/* account.c: the samples numbers[0 .. count) were consumed, for those who check (TRAIND_SAMPLES_LOG). */
+void trainer_account_note(struct trainer *t, uint64_t round, size_t count);
 
 /* report.c */
 void trainer_report_event(struct trainer *t, const char *text);

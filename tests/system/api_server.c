@@ -232,6 +232,17 @@ static void log_close(void *arg, uint64_t stream)
 	program->streams_closed++;
 }
 
+static Traind__V1__Samples *samples(void *arg, uint64_t number)
+{
+	Traind__V1__Samples *answer = malloc(sizeof(*answer));
+	(void)arg;
+	if (answer == NULL)
+		return NULL;
+	traind__v1__samples__init(answer);
+	answer->job_id = number;
+	return answer;
+}
+
 static bool serving(void *arg)
 {
 	(void)arg;
@@ -244,6 +255,7 @@ static const struct trainer_backend backend = {
 	.job = job,
 	.jobs = jobs,
 	.nodes = nodes,
+	.samples = samples,
 	.log_open = log_open,
 	.log_credit = log_credit,
 	.log_close = log_close,

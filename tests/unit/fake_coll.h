@@ -14,6 +14,7 @@
 #include "collectives/coll.h"
 #include "common/error.h"
 #include "common/limits.h"
+#include "daemon/plan/samples_text.h"
 
 #define FAKE_PEERS_MAX 4
 #define FAKE_OPS_MAX   64
@@ -24,8 +25,8 @@ struct fake_op {
 	uint32_t tag;
 	char *data;
 	size_t count, element_bytes;
-	bool contributes;
-	bool largest; /* of int64_t; else the sum */
+	bool contributes, reduced; /* reduced: by a wait in the middle of the round */
+	bool largest;              /* of int64_t; else the sum */
 };
 
 struct fake_state {
@@ -53,7 +54,7 @@ struct tr_group {
 	/* What it reported. */
 	double first_loss, loss, val_loss;
 	unsigned events, checkpoints, steps_reported;
-	char event[512], checkpoint[4096], sample[4096];
+	char event[512], checkpoint[4096], sample[4096], account[8192];
 	uint64_t samples;
 };
 
@@ -184,7 +185,10 @@ tr_status tr_allreduce(tr_group *g, uint32_t tag, void *data, size_t count, enum
 		abort();
 	g->ops[g->op_count++] = (struct fake_op){ tag, data, count,
 		dtype == TR_F32 ? sizeof(float) : sizeof(double), (flags & TR_CONTRIBUTE) != 0,
-		dtype == TR_I64 };
+		false, dtype == TR_I64 };
+	(void)pthread_mutex_lock(&g->world->lock);
+	(void)pthread_cond_broadcast(&g->world->changed);
+	(void)pthread_mutex_unlock(&g->world->lock);
 	return TR_OK;
 }
 
@@ -280,6 +284,8 @@ static void fake_reduce_all(struct fake_world *w, struct tr_group *any, uint64_t
 {
 	for (size_t o = 0; o < any->op_count; o++) {
 		struct fake_op op = any->ops[o];
+		if (op.reduced)
+			continue;
 		for (unsigned p = 0; p < w->peers; p++) {
 			struct fake_op *other = fake_takes_part(&w->groups[p], round)
 			    ? fake_op(&w->groups[p], op.tag)
@@ -347,6 +353,37 @@ static tr_status fake_meet(struct tr_group *g, void (*last)(struct fake_world *,
 	return g->dead ? TR_EEVICTED : w->verdict;
 }
 
+/* Whether everybody has submitted the op, which is their first. */
+static bool fake_first_is_there(const struct fake_world *w, const struct tr_group *g, uint32_t tag)
+{
+	for (unsigned p = 0; p < w->peers; p++) {
+		const struct tr_group *other = &w->groups[p];
+		if (fake_takes_part(other, g->begun) &&
+		    (other->begun != g->begun || other->op_count == 0 || other->ops[0].tag != tag))
+			return false;
+	}
+	return true;
+}
+
+/* Who has submitted one op only waits for that one alone, in the middle of its round: the others go on. */
+static tr_status fake_wait_first(struct tr_group *g, uint32_t tag)
+{
+	struct fake_world *w = g->world;
+	uint64_t mask = 0;
+	while (!fake_first_is_there(w, g, tag))
+		(void)pthread_cond_wait(&w->changed, &w->lock);
+	if (g->ops[0].reduced)
+		return TR_OK;
+	for (unsigned p = 0; p < w->peers; p++)
+		if (fake_contributes(&w->groups[p], g->begun))
+			mask |= 1u << p;
+	fake_reduce(w, tag, 0, g->ops[0].count, mask, g->begun);
+	for (unsigned p = 0; p < w->peers; p++)
+		if (fake_takes_part(&w->groups[p], g->begun))
+			w->groups[p].ops[0].reduced = true;
+	return TR_OK;
+}
+
 /* The op that is waited for first is the last of its round: so all are reduced here, and the commit only compares salts. */
 tr_status tr_wait(tr_group *g, uint32_t tag, struct tr_error *error)
 {
@@ -354,6 +391,11 @@ tr_status tr_wait(tr_group *g, uint32_t tag, struct tr_error *error)
 	if (g->reduced && fake_op(g, tag) != NULL) {
 		(void)pthread_mutex_unlock(&g->world->lock);
 		return TR_OK;
+	}
+	if (g->op_count == 1 && g->ops[0].tag == tag) {
+		tr_status first = fake_wait_first(g, tag);
+		(void)pthread_mutex_unlock(&g->world->lock);
+		return first;
 	}
 	if (g->op_count == 0 || g->ops[g->op_count - 1].tag != tag)
 		abort();
@@ -433,6 +475,13 @@ tr_status tr_stats_get(tr_group *g, struct tr_stats *stats, struct tr_error *err
 	return TR_OK;
 }
 
+tr_status tr_assignment_get(tr_group *g, struct tr_assignment *assignment)
+{
+	(void)g;
+	(void)assignment;
+	return TR_ENOTFOUND;
+}
+
 tr_status tr_report(tr_group *g, const struct tr_report *report)
 {
 	if (!isnan(report->loss) && report->loss != 0) {
@@ -442,7 +491,9 @@ tr_status tr_report(tr_group *g, const struct tr_report *report)
 	}
 	if (!isnan(report->val_loss) && report->val_loss != 0)
 		g->val_loss = report->val_loss;
-	if (report->event != NULL) {
+	if (report->event != NULL && samples_text_is(report->event)) {
+		(void)snprintf(g->account, sizeof(g->account), "%s", report->event);
+	} else if (report->event != NULL) {
 		g->events++;
 		(void)snprintf(g->event, sizeof(g->event), "%s", report->event);
 	}

@@ -61,7 +61,9 @@ static void take(struct world *w, unsigned i)
 
 	if (p->since_take > 0)
 		p->step_s = p->worked_s / (double)p->since_take;
-	w->reports[i] = (struct sync_report){ 1, 0, (double)p->step, p->step_s };
+	w->reports[i] = (struct sync_report){ .lr_scale = 1,
+		.step = (double)p->step,
+		.step_s = p->step_s };
 	p->since_take = 0;
 	p->worked_s = 0;
 }

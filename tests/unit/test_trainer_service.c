@@ -127,13 +127,26 @@ static Traind__V1__ListNodesResponse *nodes(void *arg)
 	return NULL;
 }
 
+static Traind__V1__Samples *samples(void *arg, uint64_t id)
+{
+	const struct fixture *f = arg;
+	Traind__V1__Samples *samples = f->exists ? malloc(sizeof(*samples)) : NULL;
+	if (samples == NULL)
+		return NULL;
+	traind__v1__samples__init(samples);
+	samples->job_id = id;
+	samples->known = true;
+	samples->round = f->step;
+	return samples;
+}
+
 static bool serving(void *arg)
 {
 	const struct fixture *f = arg;
 	return !f->away;
 }
 
-static const struct trainer_backend backend = { submit, cancel, job, jobs, nodes, log_open,
+static const struct trainer_backend backend = { submit, cancel, job, jobs, nodes, samples, log_open,
 	log_credit, log_close, serving };
 
 /* ---- the client */

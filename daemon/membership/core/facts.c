@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/membership/core/state.h"
+#include "daemon/plan/samples_text.h"
 
 #define BATCH_MAX         65536u
 #define NOTE_EVERY_MS     2000u
@@ -148,6 +149,11 @@ static void append_note(struct membership *m, const struct job *job, const char 
 	action_append(m, &entry, PENDING_NOTE, job->id, NULL);
 }
 
+void facts_note(struct membership *m, const struct job *job, const char *text)
+{
+	append_note(m, job, text, NULL);
+}
+
 static bool progress_valid(const Traind__V1__Progress *progress)
 {
 	return strlen(progress->checkpoint) < TEXT_MAX && strlen(progress->sample) <= SAMPLE_MAX;
@@ -181,6 +187,12 @@ static void take_progress(struct membership *m, struct job *job,
 	Traind__V1__Progress *copy = copy_message(m, &progress->base);
 	if (copy == NULL)
 		return;
+	/* The account comes by itself (samples.c). */
+	if (copy->samples != NULL)
+		traind__v1__sample_account__free_unpacked(copy->samples, NULL);
+	copy->samples = before != NULL && before->samples != NULL
+	    ? copy_message(m, &before->samples->base)
+	    : NULL;
 	bool checkpoint = copy->checkpoint[0] != '\0' &&
 	    (before == NULL || strcmp(copy->checkpoint, before->checkpoint) != 0);
 	bool sample = copy->sample[0] != '\0' && (before == NULL || before->sample[0] == '\0');
@@ -237,7 +249,9 @@ void facts_report(struct membership *m, struct node *node, const Traind__Peer__P
 	}
 	if (report->progress != NULL)
 		take_progress(m, job, report->progress);
-	if (report->event[0] != '\0')
+	if (samples_text_is(report->event))
+		samples_take(m, job, report->event);
+	else if (report->event[0] != '\0')
 		take_event(m, job, report->event);
 }
 
@@ -273,7 +287,11 @@ void facts_think(struct membership *m, struct job *job)
 {
 	if (job->soft.progress == NULL || pending_any(m, PENDING_NOTE, job->id))
 		return;
-	bool news = job->progress == NULL || job->soft.progress->step != job->progress->step;
+	const Traind__V1__SampleAccount *durable = job->progress != NULL ? job->progress->samples
+	                                                                 : NULL;
+	const Traind__V1__SampleAccount *newest = samples_of(job);
+	bool news = job->progress == NULL || job->soft.progress->step != job->progress->step ||
+	    (newest != NULL && (durable == NULL || newest->round != durable->round));
 	if (!job->soft.note_due && !(news && m->now_ms - job->soft.noted_ms >= NOTE_EVERY_MS))
 		return;
 	job->soft.note_due = false;

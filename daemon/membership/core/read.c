@@ -96,7 +96,7 @@ static const char *job_reason(const struct membership *m, const struct job *job)
 }
 
 static void fill_job(const struct membership *m, struct job *job, bool with_events,
-    Traind__V1__Job *row, char reason[TR_ERROR_TEXT_MAX])
+    Traind__V1__Job *row, Traind__V1__Progress *progress, char reason[TR_ERROR_TEXT_MAX])
 {
 	traind__v1__job__init(row);
 	copy_text(reason, TR_ERROR_TEXT_MAX, job_reason(m, job));
@@ -107,7 +107,13 @@ static void fill_job(const struct membership *m, struct job *job, bool with_even
 	row->submitted_unix_ms = job->submitted_unix_ms;
 	row->started_unix_ms = job->started_unix_ms;
 	row->ended_unix_ms = job->ended_unix_ms;
-	row->progress = job->soft.progress != NULL ? job->soft.progress : job->progress;
+	const Traind__V1__Progress *newest = job->soft.progress != NULL ? job->soft.progress
+	                                                                : job->progress;
+	if (newest != NULL) {
+		*progress = *newest;
+		progress->samples = NULL; /* large, and membership_samples says it better */
+		row->progress = progress;
+	}
 	row->view = job->view;
 	row->exit_code = job->exit_code;
 	if (with_events) {
@@ -125,13 +131,14 @@ Traind__V1__Job *membership_job(const struct membership *membership, uint64_t id
 	if (job == NULL)
 		return NULL;
 	Traind__V1__Job facts, *copy = NULL;
+	Traind__V1__Progress progress;
 	char reason[TR_ERROR_TEXT_MAX], digest[TR_DIGEST_HEX_MAX];
 	Traind__V1__RoundAccount account = TRAIND__V1__ROUND_ACCOUNT__INIT;
 	struct peer_row *peers = calloc(job->peers.count + 1, sizeof(*peers));
 	Traind__V1__Peer **rows = calloc(job->peers.count + 1, sizeof(Traind__V1__Peer *));
 	if (peers == NULL || rows == NULL)
 		goto out;
-	fill_job(m, job, with_events, &facts, reason);
+	fill_job(m, job, with_events, &facts, &progress, reason);
 	for (size_t i = 0; i < job->peers.count; i++) {
 		fill_peer(m, job->peers.items[i], &peers[i].row, peers[i].state, peers[i].reason);
 		rows[i] = &peers[i].row;

@@ -392,5 +392,11 @@ void facts_report(struct membership *m, struct node *node, const Traind__Peer__P
 void facts_last_words(struct membership *m, struct node *node, struct peer *peer,
     const Traind__Peer__LastWords *words);
 void facts_think(struct membership *m, struct job *job);
+void facts_note(struct membership *m, const struct job *job,
+    const char *text); /* an event, through the log */
+
+/* samples.c: a worker's account of samples, as samples_text.h has it; the newest, or NULL. */
+void samples_take(struct membership *m, struct job *job, const char *text);
+const Traind__V1__SampleAccount *samples_of(const struct job *job);
 
 #endif

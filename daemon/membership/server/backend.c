@@ -84,6 +84,12 @@ static Traind__V1__ListNodesResponse *nodes(void *arg)
 	return membership_nodes(memberd->core, uv_hrtime() / 1000000);
 }
 
+static Traind__V1__Samples *samples(void *arg, uint64_t number)
+{
+	const struct memberd *memberd = arg;
+	return membership_samples(memberd->core, number);
+}
+
 static tr_status log_open(void *arg, uint64_t stream, const Traind__V1__StreamLogsRequest *request,
     struct tr_error *error)
 {
@@ -112,6 +118,7 @@ const struct trainer_backend backend_calls = {
 	.job = job,
 	.jobs = jobs,
 	.nodes = nodes,
+	.samples = samples,
 	.log_open = log_open,
 	.log_credit = log_credit,
 	.log_close = log_close,

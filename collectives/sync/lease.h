@@ -1,0 +1,108 @@
+/* Which samples a member may consume: leases, handed out without anybody who hands them out. Samples are numbered from 0 over the whole job. Every
+ * member holds a queue of ranges and consumes it from the front; how much it has consumed goes with each merge, and the commit of that
+ * round counts it. All apply the same rules to the same numbers, so all have the same account:
+ *
+ *	[0, cursor)  =  counted  +  held by members  +  free  +  dropped
+ *
+ *	enroll  a round began: who holds nothing says so in the round's roster and gets its first lease from what the roster comes to. It
+ *	        waits for that; nobody else does
+ *	settle  a round was committed: what its contributors consumed is counted. Who held something and is not among them is dead, and nothing that
+ *	        it learned since its last count is in any result: its whole queue is free again, for others
+ *	top up  then everybody is given what it may consume until the merge of the next round; free ranges first
+ *
+ * A sample is counted with the first round that takes a fragment after the step that consumed it. So nothing that is counted can be handed out again,
+ * and nothing learned from a sample is in a result before the sample is counted.
+ *
+ * The account is state of the group: equal on all members, sent to joiners, digested with every commit, in checkpoints. Zeroed it is that of a job
+ * that begins. A claim is a lease that a newcomer got in a try of the round that was given up: it goes into the roster of the next try.
+ *
+ * Pure; no threads, no memory. Numbers from peers are not trusted with memory safety.
+ */
+#ifndef TR_COLLECTIVES_SYNC_LEASE_H
+#define TR_COLLECTIVES_SYNC_LEASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+
+enum {
+	LEASE_PIECES_MAX = 3, /* ranges in a member's queue */
+	LEASE_HELD_MAX = LEASE_PIECES_MAX * TR_GROUP_PEERS_MAX,
+	LEASE_FREE_MAX = LEASE_HELD_MAX,
+	LEASE_DROPPED_MAX = 128,
+};
+#define LEASE_SAMPLE_MAX (UINT64_C(1) << 53) /* numbers travel as f64 */
+
+struct lease_range {
+	uint64_t from, to; /* [from, to) */
+};
+struct lease_held {
+	uint64_t peer, from, to;
+};
+enum lease_cause {
+	LEASE_DIED = 1, /* ddp: the round ended without its data */
+	LEASE_DRIFTED,  /* its state was wrong, and its movement did not count */
+	LEASE_NO_ROOM,  /* free, but in too many pieces */
+};
+
+/* `count` samples of [from, to) were not, and will not be, trained on. count < to - from only where two of them were joined for want of room. */
+struct lease_dropped {
+	uint64_t from, to, count;
+	uint64_t peer, round; /* who had them, and the round that ended without; 0: several */
+	uint64_t cause;       /* enum lease_cause */
+};
+
+struct lease_account {
+	uint64_t cursor; /* from here on nothing was handed out */
+	uint64_t round;  /* the last that was counted */
+	uint64_t held_count, free_count, dropped_count, unused;
+	struct lease_held held[LEASE_HELD_MAX]; /* ascending by peer; of one peer in the order of use */
+	struct lease_range free[LEASE_FREE_MAX];         /* ascending, apart from each other */
+	struct lease_dropped dropped[LEASE_DROPPED_MAX]; /* ascending */
+};
+
+/* A contributor's place in the roster; peer 0: nobody's. from == to: no claim. */
+struct lease_wish {
+	double peer, from, to;
+};
+enum { LEASE_WISH_NUMBERS = sizeof(struct lease_wish) / sizeof(double) };
+
+/* What a contributor says with a merge. */
+struct lease_use {
+	uint64_t peer;     /* 0: nobody */
+	uint64_t consumed; /* from the front of its queue, since it said so last */
+	bool lost;         /* and nothing of it is in the result: dropped */
+};
+
+uint64_t lease_have(const struct lease_account *account, uint64_t peer); /* samples in its queue */
+/* The i-th of them; UINT64_MAX: there are not so many. */
+uint64_t lease_at(const struct lease_account *account, uint64_t peer, uint64_t i);
+unsigned lease_members(const struct lease_account *account); /* that hold something */
+uint64_t lease_counted(const struct lease_account *account);
+
+/* Leases for those of the roster who hold nothing: their claims, else `need` each. */
+void lease_enroll(struct lease_account *account, const struct lease_wish *roster, size_t count,
+    uint64_t need);
+void lease_settle(struct lease_account *account, const struct lease_use *uses, size_t count,
+    uint64_t round);
+/* Until the peer's queue has `need` samples. */
+void lease_top_up(struct lease_account *account, uint64_t peer, uint64_t need);
+
+/* Hands out the next `count` samples and counts them at once: of a round that consumes whole batches. First number. */
+uint64_t lease_batch(struct lease_account *account, uint64_t count, uint64_t round);
+/* [from, to) of such a batch was not trained on after all. */
+void lease_drop(struct lease_account *account, struct lease_dropped dropped);
+
+/* All leases are free: nobody who held one is there any more. */
+void lease_release(struct lease_account *account);
+/* Of an account that comes from a file: whether it is one. */
+bool lease_valid(const struct lease_account *account);
+
+/* That of a tr_sync whose options have a batch (collectives/sync.h): to be read after a merge; to go on from what was saved, filled before
+ * tr_state_ready. NULL: no batch. */
+struct tr_sync;
+struct lease_account *tr_sync_leases(struct tr_sync *sync);
+
+#endif

@@ -1,0 +1,170 @@
+/* Leases of samples among the rounds of tr_sync. The account changes when a round is committed, on all members alike; between two commits a member
+ * goes through its own queue alone. How many samples it is given ahead: all that it can consume until the merge of the next round, which the schedule
+ * says; where members take steps as they can, twice what it consumed in the last round, and a queue that runs dry all the same brings the member's
+ * next take, or merge, forward.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "collectives/sync/sync_internal.h"
+
+#define STEPS_GUESSED 100 /* a period of members that go by time and have not measured any */
+
+static const struct lease_account *account(const struct tr_sync *s)
+{
+	return s->enrolled_early ? s->early : s->leases;
+}
+
+/* Consumed from this peer's queue and not counted yet. */
+static uint64_t ahead(const struct tr_sync *s)
+{
+	return (uint64_t)(s->samples + (s->taken ? s->given[1] : 0));
+}
+
+uint64_t sync_leasing_left(const struct tr_sync *s)
+{
+	uint64_t have = lease_have(account(s), tr_peer_id(s->group));
+
+	return have > ahead(s) ? have - ahead(s) : 0;
+}
+
+uint64_t tr_sync_sample(const tr_sync *s, uint64_t i)
+{
+	return s->leases ? lease_at(account(s), tr_peer_id(s->group), ahead(s) + i) : UINT64_MAX;
+}
+
+uint64_t sync_leasing_samples(const struct tr_sync *s)
+{
+	if (!s->leases || s->finished || !sync_contributes(s))
+		return 0;
+	uint64_t batch = s->options.batch, n = s->round.contributors, left = sync_leasing_left(s);
+	/* With more peers than samples each takes one all the same. */
+	uint64_t share = batch * (s->round.index + 1) / n - batch * s->round.index / n;
+	if (share > s->most)
+		share = s->most; /* peers died: more than it was given for each step */
+	if (share == 0)
+		share = 1;
+	return share < left ? share : left;
+}
+
+bool sync_leasing_is_dry(const struct tr_sync *s)
+{
+	return s->leases && sync_leasing_left(s) == 0;
+}
+
+/* ---- how much ---- */
+
+static uint64_t share_of(const struct tr_sync *s, uint64_t contributors)
+{
+	return contributors == 0 ? s->options.batch
+	                         : (s->options.batch + contributors - 1) / contributors;
+}
+
+/* Inner steps of a round, of members whose steps no schedule knows. */
+static uint64_t steps_guessed(const struct tr_sync_options *o)
+{
+	uint64_t period = o->inner_steps > 0 ? o->inner_steps : STEPS_GUESSED;
+
+	return 2 * (period / o->fragments + 1);
+}
+
+/* From the merge before this round to its own. */
+static uint64_t steps_first(const struct tr_sync *s)
+{
+	struct sync_slot slot, before = { 0 };
+
+	if (pace_decides(&s->options))
+		return steps_guessed(&s->options);
+	if (!sync_schedule_slot(&s->schedule, s->round.round, &slot))
+		return 0;
+	(void)sync_schedule_slot(&s->schedule, s->round.round - 1, &before);
+	return slot.merge - before.merge;
+}
+
+/* What a member's queue has after the commit of this round, in which it consumed so much: the steps since its take are still in it. */
+static uint64_t needed(const struct tr_sync *s, uint64_t consumed)
+{
+	struct sync_slot next;
+
+	if (!pace_decides(&s->options))
+		return sync_schedule_slot(&s->schedule, s->round.round + 1, &next)
+		    ? (next.merge - s->slot.take) * s->most
+		    : 0;
+	if (pace_is_past(&s->options, &s->counters->agreed, s->round.round + 1))
+		return 0;
+	uint64_t least = steps_guessed(&s->options) * s->most;
+	if (consumed > LEASE_SAMPLE_MAX / 4) /* no peer of ours says so */
+		consumed = 0;
+	return 2 * consumed > least ? 2 * consumed : least;
+}
+
+/* ---- rounds ---- */
+
+tr_status sync_leasing_submit(struct tr_sync *s, unsigned flags, struct tr_error *error)
+{
+	memset(s->roster, 0, TR_GROUP_PEERS_MAX * sizeof(s->roster[0]));
+	if (sync_contributes(s)) {
+		uint64_t peer = tr_peer_id(s->group);
+		struct lease_wish *wish = &s->roster[s->round.index];
+		wish->peer = (double)peer;
+		if (s->enrolled_early) {
+			wish->from = (double)lease_at(s->early, peer, 0);
+			wish->to = wish->from + (double)lease_have(s->early, peer);
+		}
+	}
+	return tr_allreduce(s->group, SYNC_TAG_ROSTER, s->roster,
+	    (size_t)TR_GROUP_PEERS_MAX * LEASE_WISH_NUMBERS, TR_F64, TR_SUM, flags, error);
+}
+
+tr_status sync_leasing_submit_consumed(struct tr_sync *s, unsigned flags, struct tr_error *error)
+{
+	memset(s->consumed, 0, TR_GROUP_PEERS_MAX * sizeof(s->consumed[0]));
+	if (sync_contributes(s))
+		s->consumed[s->round.index] = s->given[1];
+	return tr_allreduce(s->group, SYNC_TAG_CONSUMED, s->consumed, TR_GROUP_PEERS_MAX, TR_F64,
+	    TR_SUM, flags, error);
+}
+
+bool sync_leasing_is_new(const struct tr_sync *s)
+{
+	return !s->enrolled_early && lease_have(s->leases, tr_peer_id(s->group)) == 0;
+}
+
+static void enroll(struct tr_sync *s, struct lease_account *into)
+{
+	uint64_t contributors = 0;
+
+	for (size_t i = 0; i < TR_GROUP_PEERS_MAX; i++)
+		contributors += s->roster[i].peer > 0;
+	s->most = share_of(s, contributors);
+	lease_enroll(into, s->roster, TR_GROUP_PEERS_MAX, steps_first(s) * s->most);
+}
+
+void sync_leasing_enroll(struct tr_sync *s)
+{
+	*s->early = *s->leases;
+	enroll(s, s->early);
+	s->enrolled_early = true;
+}
+
+void sync_leasing_commit(struct tr_sync *s)
+{
+	struct lease_use uses[TR_GROUP_PEERS_MAX];
+	uint64_t contributors = 0;
+
+	enroll(s, s->leases);
+	for (size_t i = 0; i < TR_GROUP_PEERS_MAX; i++) {
+		double peer = s->roster[i].peer, consumed = fabs(s->consumed[i]);
+		bool known = peer > 0 && peer < (double)LEASE_SAMPLE_MAX;
+		uses[i] = (struct lease_use){ known ? (uint64_t)peer : 0,
+			consumed < (double)LEASE_SAMPLE_MAX ? (uint64_t)consumed : 0,
+			s->consumed[i] < 0 };
+		contributors += known;
+	}
+	lease_settle(s->leases, uses, TR_GROUP_PEERS_MAX, s->round.round);
+	s->most = share_of(s, contributors);
+	for (size_t i = 0; i < TR_GROUP_PEERS_MAX; i++)
+		if (uses[i].peer != 0)
+			lease_top_up(s->leases, uses[i].peer, needed(s, uses[i].consumed));
+	s->enrolled_early = false;
+}

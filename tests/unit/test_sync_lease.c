@@ -1,0 +1,290 @@
+/* Leases of samples: whoever comes, dies, reads a roster of a try that is given up, runs dry or is fast, every sample is in exactly one place, none
+ * is counted twice, and all that is not held is counted in the end. Held against a plain array with a mark for each sample. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "collectives/sync/lease.h"
+#include "common/rng.h"
+
+enum { SAMPLES = 1 << 18, MEMBERS = 24, QUEUE = 4096 };
+
+struct member {
+	uint64_t id; /* 0: nobody */
+	bool enrolled;
+	struct lease_account own; /* before its first commit: what it made of the roster it read */
+	uint64_t taken[QUEUE];    /* consumed, in order, and not counted yet */
+	size_t given, consumed;   /* of `taken`: with the round under way; in all */
+};
+
+struct world {
+	struct rng_key key;
+	uint64_t draws, next_id, round;
+	struct lease_account account;
+	struct member members[MEMBERS];
+	uint8_t counted[SAMPLES], lost[SAMPLES];
+};
+
+static uint64_t draw(struct world *w, uint64_t below)
+{
+	return rng_below(w->key, 1, w->draws++, below);
+}
+
+static const struct lease_account *view_of(const struct world *w, const struct member *m)
+{
+	return m->enrolled ? &w->account : &m->own;
+}
+
+static void consume(struct world *w, struct member *m, uint64_t most)
+{
+	uint64_t count = draw(w, most + 1);
+	for (uint64_t i = 0; i < count && m->consumed < QUEUE; i++) {
+		uint64_t sample = lease_at(view_of(w, m), m->id, m->consumed);
+		if (sample == UINT64_MAX)
+			return; /* it ran dry and waits for the merge */
+		assert_true(sample < SAMPLES);
+		m->taken[m->consumed++] = sample;
+	}
+}
+
+static void join(struct world *w)
+{
+	for (size_t i = 0; i < MEMBERS; i++) {
+		struct member *m = &w->members[i];
+		if (m->id != 0)
+			continue;
+		memset(m, 0, sizeof(*m));
+		m->id = w->next_id += 1 + draw(w, 5);
+		return;
+	}
+}
+
+static struct member *anybody(struct world *w)
+{
+	struct member *m = &w->members[draw(w, MEMBERS)];
+	return m->id != 0 ? m : NULL;
+}
+
+/* What the round's roster comes to in this try. */
+static void roster_of(const struct world *w, struct lease_wish *roster)
+{
+	memset(roster, 0, MEMBERS * sizeof(*roster));
+	for (size_t i = 0; i < MEMBERS; i++) {
+		const struct member *m = &w->members[i];
+		roster[i].peer = (double)m->id;
+		if (m->id == 0 || m->enrolled || lease_have(&m->own, m->id) == 0)
+			continue;
+		roster[i].from = (double)lease_at(&m->own, m->id, 0);
+		roster[i].to = roster[i].from + (double)lease_have(&m->own, m->id);
+	}
+}
+
+/* A try of a round: some newcomers get to read its roster and work. */
+static void try_round(struct world *w, const struct lease_wish *roster, uint64_t need, bool last)
+{
+	for (size_t i = 0; i < MEMBERS; i++) {
+		struct member *m = &w->members[i];
+		if (m->id == 0)
+			continue;
+		if (!m->enrolled && lease_have(&m->own, m->id) == 0 && (last || draw(w, 2) == 0)) {
+			m->own = w->account;
+			lease_enroll(&m->own, roster, MEMBERS, need);
+			assert_int_equal(lease_have(&m->own, m->id), need);
+		}
+		consume(w, m, 20);
+	}
+}
+
+static void commit(struct world *w, const struct lease_wish *roster, uint64_t need)
+{
+	struct lease_use uses[MEMBERS] = { 0 };
+	for (size_t i = 0; i < MEMBERS; i++) {
+		struct member *m = &w->members[i];
+		uses[i] = (struct lease_use){ m->id, m->given, draw(w, 60) == 0 };
+		for (size_t k = 0; m->id != 0 && k < m->given; k++) {
+			assert_int_equal(w->counted[m->taken[k]], 0);
+			w->counted[m->taken[k]] = !uses[i].lost;
+			assert_int_equal(w->lost[m->taken[k]], 0);
+			w->lost[m->taken[k]] = uses[i].lost;
+		}
+		memmove(m->taken, m->taken + m->given,
+		    (m->consumed - m->given) * sizeof(m->taken[0]));
+		m->consumed -= m->given;
+		m->given = 0;
+	}
+	lease_enroll(&w->account, roster, MEMBERS, need);
+	lease_settle(&w->account, uses, MEMBERS, ++w->round);
+	for (size_t i = 0; i < MEMBERS; i++) {
+		struct member *m = &w->members[i];
+		if (m->id == 0)
+			continue;
+		lease_top_up(&w->account, m->id, 30 + draw(w, 30));
+		m->enrolled = true;
+		/* What it consumed before the merge and after its take is at the head of its queue now. */
+		for (size_t k = 0; k < m->consumed; k++)
+			assert_int_equal(lease_at(&w->account, m->id, k), m->taken[k]);
+	}
+}
+
+static void check(const struct world *w)
+{
+	static uint8_t places[SAMPLES];
+	const struct lease_account *a = &w->account;
+	uint64_t counted = 0;
+	memcpy(places, w->counted, sizeof(places));
+	for (size_t i = 0; i < SAMPLES; i++)
+		counted += places[i];
+	assert_int_equal(lease_counted(a), counted);
+	for (size_t i = 0; i < a->held_count; i++)
+		for (uint64_t s = a->held[i].from; s < a->held[i].to; s++)
+			places[s]++;
+	for (size_t i = 0; i < a->free_count; i++)
+		for (uint64_t s = a->free[i].from; s < a->free[i].to; s++)
+			places[s]++;
+	for (size_t i = 0; i < a->dropped_count; i++)
+		for (uint64_t s = a->dropped[i].from; s < a->dropped[i].to; s++)
+			places[s]++;
+	for (uint64_t s = 0; s < SAMPLES; s++)
+		assert_true(places[s] == (s < a->cursor) && places[s] >= w->lost[s]);
+}
+
+static void play(uint64_t seed, unsigned rounds)
+{
+	struct world *w = calloc(1, sizeof(*w));
+	assert_non_null(w);
+	w->key = rng_key(seed, 0, 0);
+	for (unsigned i = 0; i < 4; i++)
+		join(w);
+	for (unsigned r = 0; r < rounds && w->account.cursor < SAMPLES - 4096; r++) {
+		struct lease_wish roster[MEMBERS];
+		uint64_t need = 20 + draw(w, 40);
+		for (uint64_t j = draw(w, 4); j > 1; j--)
+			join(w);
+		for (uint64_t tries = draw(w, 4); tries > 0; tries--) {
+			roster_of(w, roster);
+			try_round(w, roster, need, false);
+			struct member *dead = anybody(w);
+			if (dead != NULL && draw(w, 3) > 0)
+				memset(dead, 0, sizeof(*dead));
+		}
+		roster_of(w, roster);
+		try_round(w, roster, need, true);
+		for (size_t i = 0; i < MEMBERS; i++)
+			w->members[i].given = w->members[i].consumed;
+		for (size_t i = 0; i < MEMBERS; i++)
+			if (w->members[i].id != 0)
+				consume(w, &w->members[i], 10);
+		commit(w, roster, need);
+		check(w);
+		struct member *dead = anybody(w);
+		if (dead != NULL && draw(w, 3) == 0) /* its data was in the round */
+			memset(dead, 0, sizeof(*dead));
+		if (draw(w, 40) == 0) { /* all die: from a checkpoint of this round */
+			memset(w->members, 0, sizeof(w->members));
+			lease_release(&w->account);
+			assert_true(lease_valid(&w->account));
+			check(w);
+		}
+	}
+	check(w);
+	free(w);
+}
+
+static void every_sample_is_in_one_place_whoever_comes_and_dies(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 30; seed++)
+		play(seed, 60);
+}
+
+static void nothing_is_lost_by_a_death(void **state)
+{
+	(void)state;
+	struct lease_account *a = calloc(1, sizeof(*a));
+	const struct lease_wish both[] = { { 7, 0, 0 }, { 9, 0, 0 } };
+	const struct lease_use uses[] = { { 7, 10, false }, { 9, 4, false } };
+	lease_enroll(a, both, 2, 10);
+	lease_settle(a, uses, 2, 1);
+	lease_top_up(a, 7, 10);
+	assert_int_equal(lease_at(a, 7, 0), 20);
+	lease_settle(a, uses, 1, 2); /* 9 is dead: 14 to 20 are free */
+	assert_int_equal(lease_counted(a), 24);
+	assert_int_equal(a->free_count, 1);
+	lease_top_up(a, 7, 10);
+	assert_int_equal(lease_at(a, 7, 0), 14);
+	assert_int_equal(lease_at(a, 7, 5), 19);
+	assert_int_equal(lease_at(a, 7, 6), 30);
+	/* What was learned from wrong parameters is not used again. */
+	const struct lease_use wrong = { 7, 7, true };
+	lease_settle(a, &wrong, 1, 3);
+	assert_int_equal(lease_at(a, 7, 0), 31);
+	assert_int_equal(a->dropped_count, 2);
+	assert_true(a->dropped[0].from == 14 && a->dropped[0].to == 20 && a->dropped[0].peer == 7 &&
+	    a->dropped[0].round == 3 && a->dropped[0].cause == LEASE_DRIFTED);
+	assert_int_equal(lease_counted(a), 24);
+	free(a);
+}
+
+static void wild_numbers_do_no_harm(void **state)
+{
+	(void)state;
+	static const double wild[] = { -1, 0, 1, 3, 1e300, -1e300, (double)NAN, (double)INFINITY,
+		9007199254740991.0, 1e15, 12, 20 };
+	struct rng_key key = rng_key(3, 0, 0);
+	struct lease_account *a = calloc(1, sizeof(*a));
+	const size_t kinds = sizeof(wild) / sizeof(wild[0]);
+	for (uint64_t n = 0; n < 20000; n++) {
+		struct lease_wish roster[8];
+		struct lease_use uses[8];
+		for (size_t i = 0; i < 8; i++) {
+			roster[i].peer = wild[rng_below(key, 1, 40 * n + i, kinds)];
+			roster[i].from = wild[rng_below(key, 2, 40 * n + i, kinds)];
+			roster[i].to = wild[rng_below(key, 3, 40 * n + i, kinds)];
+			uses[i].peer = rng_below(key, 4, 40 * n + i, 13);
+			uses[i].consumed = rng_below(key, 5, 40 * n + i, UINT64_MAX);
+			uses[i].lost = n % 3 == 0;
+		}
+		if (n % 50 == 0)
+			memset(a, 0, sizeof(*a));
+		lease_enroll(a, roster, 8, 5);
+		lease_settle(a, uses, 8, n + 1);
+		lease_top_up(a, 3, 7);
+	}
+	assert_true(a->held_count <= LEASE_HELD_MAX && a->free_count <= LEASE_FREE_MAX &&
+	    a->dropped_count <= LEASE_DROPPED_MAX);
+	free(a);
+}
+
+static void a_full_list_of_drops_joins_its_nearest(void **state)
+{
+	(void)state;
+	struct lease_account *a = calloc(1, sizeof(*a));
+	for (uint64_t i = 0; i < LEASE_DROPPED_MAX + 100; i++) {
+		uint64_t first = lease_batch(a, 10, i + 1);
+		assert_int_equal(first, 10 * i);
+		lease_drop(a,
+		    (struct lease_dropped){ first + 2, first + 5, 3, .peer = i, .round = i + 1 });
+	}
+	assert_int_equal(a->dropped_count, LEASE_DROPPED_MAX);
+	assert_int_equal(lease_counted(a), 7 * (LEASE_DROPPED_MAX + 100));
+	assert_true(lease_valid(a));
+	a->dropped[3].count = 0;
+	assert_false(lease_valid(a));
+	free(a);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_sample_is_in_one_place_whoever_comes_and_dies),
+		cmocka_unit_test(nothing_is_lost_by_a_death),
+		cmocka_unit_test(wild_numbers_do_no_harm),
+		cmocka_unit_test(a_full_list_of_drops_joins_its_nearest),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
