@@ -354,7 +354,7 @@ def test_unreachable(home):
     assert not home.processes()
 
 
-@pytest.mark.parametrize("verb", [["status"], ["logs"], ["cancel"]])
+@pytest.mark.parametrize("verb", [["status"], ["logs"], ["samples"], ["cancel"]])
 def test_no_such_job(here, verb):
     done = here(*verb, "4711")
     assert done.returncode == 4 and "4711" in done.stderr
@@ -365,7 +365,7 @@ def test_no_such_job(here, verb):
 def test_help_of_every_verb(home):
     overview = home.run("help").stdout
     verbs = [line.split()[0] for line in overview.split("verbs:")[1].split("options:")[0].splitlines() if line.strip()]
-    assert {"up", "down", "launch", "jobs", "status", "logs", "cancel", "nodes", "plot", "ca", "cert", "help", "version"} == set(verbs)
+    assert {"up", "down", "launch", "jobs", "status", "logs", "samples", "cancel", "nodes", "plot", "ca", "cert", "help", "version"} == set(verbs)
     for verb in verbs:
         asked, flagged = home.run("help", verb), home.run(verb, "--help")
         assert asked.returncode == flagged.returncode == 0 and asked.stdout == flagged.stdout
