@@ -59,7 +59,8 @@ static bool find_ranges(struct panel *panel, const struct plot_run *runs, size_t
 	if (drawn == 0)
 		return false;
 	panel->x.low = 0;
-	double margin = fmax(0.05 * (panel->y.high - panel->y.low), 1e-6);
+	double margin = fmax(0.05 * (panel->y.high - panel->y.low),
+	    1e-3 * fmax(1e-3, fabs(panel->y.high)));
 	panel->y.low = fmax(panel->y.low - margin, 0);
 	panel->y.high += margin;
 	return drawn > 1 && panel->x.high > 0;

@@ -277,9 +277,11 @@ tr_status parity_settle(struct parity *p, struct tr_error *error)
 	return broadcast(p, error);
 }
 
+/* Without a verdict nobody sent anything: each goes by its own data. */
 static bool is_mended(const struct parity *p, size_t part)
 {
-	return p->parts[part].differs && (!contributes(p) || parity_is_wrong(p, p->index, part));
+	return !p->undecided && p->parts[part].differs &&
+	    (!contributes(p) || parity_is_wrong(p, p->index, part));
 }
 
 uint64_t parity_salt(struct parity *p)

@@ -350,7 +350,8 @@ static void frame_queued(struct conn *conn)
 		conn_flush(conn);
 		conn->in_send = false;
 	}
-	if (conn->queue.unsent > 0 && (conn->polled & UV_WRITABLE) == 0)
+	/* With TLS all may have been taken, and what was encrypted of it not sent. */
+	if (left_to_send(conn) > 0 && (conn->polled & UV_WRITABLE) == 0)
 		conn_wake(conn);
 }
 

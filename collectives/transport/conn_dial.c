@@ -90,8 +90,10 @@ static void on_timeout(uv_timer_t *timer)
 {
 	struct conn *conn = timer->data;
 	struct pollfd answer = { .fd = conn->fd, .events = POLLOUT };
-	if (conn->state == CONN_SHAKING)
+	if (conn->state == CONN_SHAKING) {
 		attempt_failed(conn, "no answer in the TLS handshake");
+		return; /* the next address has its own time, and its own descriptor */
+	}
 	if (conn->state != CONN_CONNECTING)
 		return;
 	if (poll(&answer, 1, 0) > 0)

@@ -59,12 +59,33 @@ static void else_who_has_been_there_longest(void **state)
 	assert_int_equal(right("A"), 0);
 }
 
+/* Nobody sent anything: the salt is of one's own data, and nothing is written. (A good worker of two read memory that was never there.) */
+static void without_a_verdict_all_keep_their_own(void **state)
+{
+	(void)state;
+	char data[2][16] = { "held by this one", "and this beside " }, before[2][16];
+	struct parity_part parts[2] = { { .data = data[0], .bytes = 16 },
+		{ .data = data[1], .bytes = 16, .at = 16 } };
+	for (unsigned index = 0; index < 4; index++) { /* the last one is a joiner */
+		struct parity p = { .parts = parts, .count = 2, .index = index, .contributors = 3 };
+		parts[0].differs = parts[1].differs = false;
+		uint64_t alike = parity_salt(&p);
+		p.drifted = p.undecided = true;
+		parts[0].differs = parts[1].differs = true;
+		memcpy(before, data, sizeof(before));
+		assert_true(parity_salt(&p) == alike);
+		parity_mend(&p);
+		assert_memory_equal(data, before, sizeof(before));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_majority_is_right),
 		cmocka_unit_test(who_holds_what_it_wrote_is_right),
 		cmocka_unit_test(else_who_has_been_there_longest),
+		cmocka_unit_test(without_a_verdict_all_keep_their_own),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
