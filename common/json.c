@@ -161,3 +161,9 @@ void json_finish(struct json *json)
 	free(json->text);
 	memset(json, 0, sizeof(*json));
 }
+
+void json_key_uint(struct json *json, const char *key, uint64_t value)
+{
+	json_key(json, key);
+	json_uint(json, value);
+}

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "collectives/transport/tls_folder.h"
+#include "common/folders.h"
 
 #define NAME_MAX_BYTES 63 /* of a host name's part, and short of what a common name may have */
 #define DAY_S          86400L
@@ -93,24 +94,6 @@ static void remove_file(const char *folder, const char *name)
 	char path[PATH_MAX];
 	if (join(path, folder, name, NULL) == TR_OK)
 		(void)unlink(path);
-}
-
-/* As mkdir -p, but for the mode. */
-static tr_status make_folders(const char *folder, struct tr_error *error)
-{
-	char path[PATH_MAX];
-	if (folder[0] == '\0' || snprintf(path, sizeof(path), "%s", folder) >= PATH_MAX)
-		return tr_error_set(error, TR_EINVAL, "'%.200s' cannot be a folder", folder);
-	for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
-		if (slash != NULL)
-			*slash = '\0';
-		if (mkdir(path, 0700) != 0 && errno != EEXIST)
-			return tr_error_set(error, TR_EIO, "cannot make folder %s: %s", path,
-			    strerror(errno));
-		if (slash == NULL)
-			return TR_OK;
-		*slash = '/';
-	}
 }
 
 static tr_status read_ca(const char *folder, struct pair *ca, struct tr_error *error)
@@ -305,7 +288,7 @@ tr_status certificate_make_ca(const char *folder, struct certificate_made *made,
 {
 	struct pair ca = { NULL, NULL };
 	char path[PATH_MAX];
-	tr_status st = make_folders(folder, error);
+	tr_status st = folders_make(folder, error);
 	if (st == TR_OK)
 		st = join(path, folder, TLS_CA_FILE, error);
 	if (st == TR_OK && access(path, F_OK) == 0)

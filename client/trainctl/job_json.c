@@ -10,12 +10,6 @@ static void text(struct json *json, const char *key, const char *value)
 	json_string(json, value != NULL && value[0] != '\0' ? value : NULL);
 }
 
-static void number(struct json *json, const char *key, uint64_t value)
-{
-	json_key(json, key);
-	json_uint(json, value);
-}
-
 static void figure(struct json *json, const char *key, double value)
 {
 	json_key(json, key);
@@ -41,7 +35,7 @@ static void write_progress(struct json *json, const Traind__V1__Job *job)
 		progress = &none;
 	}
 	bool train = job->spec != NULL && job->spec->train != NULL;
-	number(json, "step", progress->step);
+	json_key_uint(json, "step", progress->step);
 	known(json, "steps",
 	    progress->steps == 0 && train && job->spec->train->optimizer != NULL
 	        ? job->spec->train->optimizer->steps
@@ -60,9 +54,9 @@ static void write_progress(struct json *json, const Traind__V1__Job *job)
 		return;
 	}
 	json_object(json);
-	number(json, "count", progress->merges->count);
-	number(json, "sent_bytes", progress->merges->sent_bytes);
-	number(json, "dense_bytes", progress->merges->dense_bytes);
+	json_key_uint(json, "count", progress->merges->count);
+	json_key_uint(json, "sent_bytes", progress->merges->sent_bytes);
+	json_key_uint(json, "dense_bytes", progress->merges->dense_bytes);
 	figure(json, "hidden", progress->merges->hidden);
 	json_end(json);
 }
@@ -74,14 +68,14 @@ static void write_peers(struct json *json, const Traind__V1__Job *job)
 	for (size_t i = 0; i < job->n_peers; i++) {
 		const Traind__V1__Peer *peer = job->peers[i];
 		json_object(json);
-		number(json, "id", peer->id);
-		number(json, "rank", peer->rank);
-		number(json, "node_id", peer->node_id);
+		json_key_uint(json, "id", peer->id);
+		json_key_uint(json, "rank", peer->rank);
+		json_key_uint(json, "node_id", peer->node_id);
 		text(json, "node", peer->node_name);
 		known(json, "pid", peer->pid);
 		text(json, "state", peer->state);
 		text(json, "reason", peer->reason);
-		number(json, "round", peer->round);
+		json_key_uint(json, "round", peer->round);
 		figure(json, "waits", peer->waits);
 		json_key(json, "slow");
 		json_bool(json, peer->slow);
@@ -101,11 +95,11 @@ static void write_rounds(struct json *json, const Traind__V1__RoundAccount *roun
 		return;
 	}
 	json_object(json);
-	number(json, "committed", rounds->committed);
-	number(json, "recorded", rounds->recorded);
-	number(json, "samples", rounds->samples);
-	number(json, "partial_rounds", rounds->partial_rounds);
-	number(json, "replayed_rounds", rounds->replayed_rounds);
+	json_key_uint(json, "committed", rounds->committed);
+	json_key_uint(json, "recorded", rounds->recorded);
+	json_key_uint(json, "samples", rounds->samples);
+	json_key_uint(json, "partial_rounds", rounds->partial_rounds);
+	json_key_uint(json, "replayed_rounds", rounds->replayed_rounds);
 	text(json, "last_digest", rounds->last_digest);
 	json_end(json);
 }
@@ -113,7 +107,7 @@ static void write_rounds(struct json *json, const Traind__V1__RoundAccount *roun
 void job_json_write(struct json *json, const Traind__V1__Job *job, bool with_events)
 {
 	json_object(json);
-	number(json, "id", job->id);
+	json_key_uint(json, "id", job->id);
 	text(json, "name", job->spec != NULL ? job->spec->name : NULL);
 	text(json, "kind", job->spec != NULL && job->spec->command != NULL ? "command" : "train");
 	text(json, "state", print_state(job->state));
@@ -133,7 +127,7 @@ void job_json_write(struct json *json, const Traind__V1__Job *job, bool with_eve
 		json_array(json);
 		for (size_t i = 0; i < job->n_events; i++) {
 			json_object(json);
-			number(json, "unix_ms", job->events[i]->unix_ms);
+			json_key_uint(json, "unix_ms", job->events[i]->unix_ms);
 			text(json, "text", job->events[i]->text);
 			json_end(json);
 		}
@@ -145,20 +139,20 @@ void job_json_write(struct json *json, const Traind__V1__Job *job, bool with_eve
 void job_json_node(struct json *json, const Traind__V1__Node *node)
 {
 	json_object(json);
-	number(json, "id", node->id);
+	json_key_uint(json, "id", node->id);
 	text(json, "name", node->name);
 	text(json, "address", node->address);
 	known(json, "pid", node->pid);
 	text(json, "state", node->state);
 	text(json, "reason", node->reason);
-	number(json, "slots", node->slots);
+	json_key_uint(json, "slots", node->slots);
 	json_key(json, "workers");
 	json_array(json);
 	for (size_t i = 0; i < node->n_workers; i++) {
 		json_object(json);
-		number(json, "job", node->workers[i]->job_id);
-		number(json, "peer", node->workers[i]->peer_id);
-		number(json, "rank", node->workers[i]->rank);
+		json_key_uint(json, "job", node->workers[i]->job_id);
+		json_key_uint(json, "peer", node->workers[i]->peer_id);
+		json_key_uint(json, "rank", node->workers[i]->rank);
 		known(json, "pid", node->workers[i]->pid);
 		json_end(json);
 	}

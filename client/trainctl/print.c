@@ -179,3 +179,9 @@ void print_table_out(struct print_table *table, bool color)
 	free(widths);
 	*table = (struct print_table){ .columns = table->columns };
 }
+
+void print_json_text(struct json *json)
+{
+	(void)puts(json_text(json) != NULL ? json_text(json) : "null");
+	json_finish(json);
+}

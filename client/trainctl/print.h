@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/json.h"
 #include "traind/v1/trainer.pb-c.h"
 
 #define PRINT_FIGURE_MAX 32
@@ -24,6 +25,9 @@ const char *print_latency(double seconds,
     char text[PRINT_FIGURE_MAX]); /* "85 us", "1.2 ms", "150 ms" */
 double print_seconds_of(
     const Traind__V1__Job *job); /* from its start to its end or now; 0: not started */
+
+/* A line of standard output; finishes it. */
+void print_json_text(struct json *json);
 
 /* One table: cells are copied; columns are as wide as their widest cell. */
 struct print_table {

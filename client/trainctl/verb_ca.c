@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/trainctl/certificate.h"
+#include "client/trainctl/print.h"
 #include "client/trainctl/verbs.h"
 #include "common/json.h"
 
@@ -59,8 +60,7 @@ int verb_ca(struct verb_call *call)
 	json_key(&json, "expires");
 	json_string(&json, made.expires);
 	json_end(&json);
-	(void)puts(json_text(&json) != NULL ? json_text(&json) : "null");
-	json_finish(&json);
+	print_json_text(&json);
 	return EXIT_OK;
 }
 
@@ -89,8 +89,7 @@ static void print_cert(const struct verb_call *call, const struct certificate_ma
 		json_string(&json, addresses[i]);
 	json_end(&json);
 	json_end(&json);
-	(void)puts(json_text(&json) != NULL ? json_text(&json) : "null");
-	json_finish(&json);
+	print_json_text(&json);
 }
 
 int verb_cert(struct verb_call *call)

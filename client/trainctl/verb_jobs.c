@@ -8,12 +8,6 @@
 
 #define DEADLINE_MS 10000
 
-static void print_json_text(struct json *json)
-{
-	(void)puts(json_text(json) != NULL ? json_text(json) : "null");
-	json_finish(json);
-}
-
 static void print_jobs(const struct config *config, const Traind__V1__ListJobsResponse *listed)
 {
 	static const char *const heads[] = { "JOB", "NAME", "STATE", "STEP", "LOSS", "TIME",

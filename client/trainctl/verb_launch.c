@@ -184,8 +184,7 @@ static int follow(struct launch *launch, bool *leave)
 	if (launch->config->json && job != NULL && end != FOLLOW_DETACHED) {
 		struct json json = { 0 };
 		job_json_write(&json, job, true);
-		(void)puts(json_text(&json) != NULL ? json_text(&json) : "null");
-		json_finish(&json);
+		print_json_text(&json);
 	}
 	if (job != NULL)
 		traind__v1__job__free_unpacked(job, NULL);

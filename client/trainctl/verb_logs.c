@@ -1,6 +1,7 @@
 #include <stdio.h>
 
 #include "client/trainctl/output.h"
+#include "client/trainctl/print.h"
 #include "client/trainctl/verbs.h"
 #include "common/json.h"
 
@@ -32,10 +33,9 @@ static void print_json(struct logs *logs, const Traind__V1__LogChunk *chunk)
 	json_key(&json, "data");
 	json_stringn(&json, (const char *)chunk->data.data, chunk->data.len);
 	json_end(&json);
-	(void)puts(json_text(&json) != NULL ? json_text(&json) : "null");
+	print_json_text(&json);
 	if (fflush(stdout) != 0)
 		logs->output.failed = true;
-	json_finish(&json);
 }
 
 static void on_chunk(void *arg, const uint8_t *message, size_t bytes)

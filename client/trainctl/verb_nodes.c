@@ -13,8 +13,7 @@ static void print_json(const Traind__V1__ListNodesResponse *listed)
 	for (size_t i = 0; i < listed->n_nodes; i++)
 		job_json_node(&json, listed->nodes[i]);
 	json_end(&json);
-	(void)puts(json_text(&json) != NULL ? json_text(&json) : "null");
-	json_finish(&json);
+	print_json_text(&json);
 }
 
 static void print_people(const struct config *config, const Traind__V1__ListNodesResponse *listed)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "client/trainctl/plot.h"
+#include "client/trainctl/print.h"
 #include "client/trainctl/verbs.h"
 #include "common/json.h"
 
@@ -130,8 +131,7 @@ static void say_written(const struct config *config, const char *path, const str
 	}
 	json_end(&json);
 	json_end(&json);
-	(void)puts(json_text(&json) != NULL ? json_text(&json) : "null");
-	json_finish(&json);
+	print_json_text(&json);
 }
 
 static int draw(struct verb_call *call, struct source sources[PLOT_RUNS_MAX])

@@ -9,31 +9,25 @@
 
 typedef unsigned long long number;
 
-static void key(struct json *json, const char *name, uint64_t value)
-{
-	json_key(json, name);
-	json_uint(json, value);
-}
-
 static void json_epoch(struct json *json, const Traind__V1__SampleEpoch *epoch)
 {
 	json_object(json);
-	key(json, "epoch", epoch->epoch);
-	key(json, "through", epoch->through);
-	key(json, "counted", epoch->counted);
-	key(json, "in_flight", epoch->in_flight);
-	key(json, "dropped", epoch->dropped);
-	key(json, "left", epoch->left);
+	json_key_uint(json, "epoch", epoch->epoch);
+	json_key_uint(json, "through", epoch->through);
+	json_key_uint(json, "counted", epoch->counted);
+	json_key_uint(json, "in_flight", epoch->in_flight);
+	json_key_uint(json, "dropped", epoch->dropped);
+	json_key_uint(json, "left", epoch->left);
 	json_key(json, "ranges");
 	json_array(json);
 	for (size_t i = 0; i < epoch->n_ranges; i++) {
 		const Traind__V1__SampleRange *range = epoch->ranges[i];
 		json_object(json);
-		key(json, "from", range->from);
-		key(json, "to", range->to);
-		key(json, "count", range->count);
-		key(json, "peer", range->peer);
-		key(json, "round", range->round);
+		json_key_uint(json, "from", range->from);
+		json_key_uint(json, "to", range->to);
+		json_key_uint(json, "count", range->count);
+		json_key_uint(json, "peer", range->peer);
+		json_key_uint(json, "round", range->round);
 		json_key(json, "cause");
 		json_string(json, range->cause);
 		json_end(json);
@@ -46,11 +40,11 @@ static void print_json(const Traind__V1__Samples *samples)
 {
 	struct json json = { 0 };
 	json_object(&json);
-	key(&json, "job", samples->job_id);
+	json_key_uint(&json, "job", samples->job_id);
 	json_key(&json, "known");
 	json_bool(&json, samples->known);
-	key(&json, "round", samples->round);
-	key(&json, "per_epoch", samples->per_epoch);
+	json_key_uint(&json, "round", samples->round);
+	json_key_uint(&json, "per_epoch", samples->per_epoch);
 	json_key(&json, "cut");
 	json_bool(&json, samples->cut);
 	json_key(&json, "epochs");
@@ -59,8 +53,7 @@ static void print_json(const Traind__V1__Samples *samples)
 		json_epoch(&json, samples->epochs[i]);
 	json_end(&json);
 	json_end(&json);
-	(void)puts(json_text(&json) != NULL ? json_text(&json) : "null");
-	json_finish(&json);
+	print_json_text(&json);
 }
 
 /* Nothing was dropped, and only the last epoch is not done. */

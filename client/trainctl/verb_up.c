@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/trainctl/cluster.h"
+#include "client/trainctl/print.h"
 #include "client/trainctl/verbs.h"
 #include "common/json.h"
 
@@ -49,8 +50,7 @@ static void print_json(const struct cluster *cluster)
 		json_daemon(&json, &cluster->nodes[i], true);
 	json_end(&json);
 	json_end(&json);
-	(void)puts(json_text(&json) != NULL ? json_text(&json) : "null");
-	json_finish(&json);
+	print_json_text(&json);
 }
 
 static void print_people(const struct cluster *cluster, size_t dead)

@@ -77,7 +77,7 @@ bool pace_is_past(const struct tr_sync_options *o, const struct pace_agreed *agr
 	return agreed->last > 0 && round > agreed->last + (nothing_left ? 0 : o->fragments);
 }
 
-static bool spent(const struct tr_sync_options *o, const struct pace_agreed *agreed,
+bool pace_takes(const struct tr_sync_options *o, const struct pace_agreed *agreed,
     const struct pace_progress *p, uint64_t round)
 {
 	uint64_t fragment = (round - 1) % o->fragments;
@@ -95,12 +95,6 @@ static bool spent(const struct tr_sync_options *o, const struct pace_agreed *agr
 	    p->worked_s >= agreed->quorum_s / o->fragments + o->grace_seconds;
 }
 
-bool pace_takes(const struct tr_sync_options *o, const struct pace_agreed *agreed,
-    const struct pace_progress *p, uint64_t round)
-{
-	return spent(o, agreed, p, round);
-}
-
 bool pace_merges(const struct tr_sync_options *o, const struct pace_agreed *agreed,
     const struct pace_progress *p, uint64_t round)
 {
@@ -109,5 +103,5 @@ bool pace_merges(const struct tr_sync_options *o, const struct pace_agreed *agre
 	if (!whole && p->since_take >= (uint64_t)o->overlap)
 		return true;
 	/* The next round's fragment is due, or all steps are done. */
-	return pace_is_final(agreed, round) || spent(o, agreed, p, round + 1);
+	return pace_is_final(agreed, round) || pace_takes(o, agreed, p, round + 1);
 }

@@ -10,21 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/folders.h"
+
 tr_status rundir_make(const char *folder, struct tr_error *error)
 {
-	char path[PATH_MAX];
-	if ((size_t)snprintf(path, sizeof(path), "%s", folder) >= sizeof(path))
-		return tr_error_set(error, TR_EINVAL, "folder name is too long: %s", folder);
-	for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
-		if (slash != NULL)
-			*slash = '\0';
-		if (mkdir(path, 0700) != 0 && errno != EEXIST)
-			return tr_error_set(error, TR_EIO, "cannot make folder %s: %s", path,
-			    strerror(errno));
-		if (slash == NULL)
-			break;
-		*slash = '/';
-	}
+	tr_status st = folders_make(folder, error);
+	if (st != TR_OK)
+		return st;
 	struct stat status;
 	if (stat(folder, &status) != 0 || !S_ISDIR(status.st_mode))
 		return tr_error_set(error, TR_EIO, "%s is no folder", folder);

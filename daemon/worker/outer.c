@@ -142,16 +142,16 @@ static void give_costs(struct trainer *t, double sums[TR_SYNC_SUMS])
 
 static void take_costs(struct trainer *t, const struct tr_sync_now *now, uint64_t steps)
 {
-	struct outer_costs *costs = &t->counters->costs;
+	struct outer_costs *costs = &t->outer.costs;
 	double numbers = 0;
 	for (size_t i = 0; i < t->layout.tensor_count; i++)
 		numbers += (double)layout_numbers(&t->layout.tensors[i]);
-	costs->merges++;
 	costs->sent_bytes += now->sums[SUM_SENT];
 	costs->waited_s += now->sums[SUM_WAITED];
 	costs->flight_s += now->sums[SUM_FLIGHT];
 	costs->dense_bytes += costs->dense_next;
-	costs->dense_next = (double)steps * 2 * (now->contributors - 1) * numbers * sizeof(float);
+	costs->dense_next = (double)steps * 2 * (costs->workers - 1) * numbers * sizeof(float);
+	costs->workers = now->contributors;
 	t->outer.costs_due = true;
 	t->outer.waited_s = now->waited_s;
 	t->outer.flight_s = now->flight_s;
@@ -252,6 +252,7 @@ static void merged(struct trainer *t, const struct tr_sync_now *now)
 /* A joiner comes in the middle: by then whole batches were trained on. */
 static void started(struct trainer *t, const struct tr_sync_now *now)
 {
+	t->outer.costs.workers = now->contributors;
 	t->counters->step = step_of(t, now);
 	t->counters->samples = lease_counted(t->account);
 	t->counters->tokens += now->step * t->batch * t->layout.config.context;

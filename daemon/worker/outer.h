@@ -10,13 +10,14 @@
 
 struct trainer;
 
-/* Of all workers since this job began; the same on all. What a merge cost is known at the next one. */
+/* Of all workers, as far as this one was there: a group's state may change only inside tr_sync, so these are no state, and a worker that comes
+ * later knows nothing of before. What a merge cost is known at the next one. */
 struct outer_costs {
-	double merges;
 	double sent_bytes;
 	double dense_bytes,
 	    dense_next; /* data parallel: 2 (n - 1) gradients in f32 a step; without, and of, the newest merge */
 	double waited_s, flight_s;
+	unsigned workers; /* that the next merge is of */
 };
 
 struct outer {
@@ -26,6 +27,7 @@ struct outer {
 	double lr_base[2]; /* to begin with, of a checkpoint; zeros: none */
 	double val_loss; /* sum and tokens of this worker's part of a validation that is not yet reported */
 	double val_tokens;
+	struct outer_costs costs;
 	bool costs_due;            /* of the newest merge, not yet given */
 	uint64_t sent_bytes;       /* by this worker, given */
 	double waited_s, flight_s; /* of that merge */

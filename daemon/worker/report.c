@@ -64,12 +64,13 @@ static void append_metrics(struct trainer *t, const struct tr_round *round,
 	t->metrics_failed = failed;
 }
 
-static void report_costs(const struct trainer *t, struct tr_report *report)
+/* Each round of the group is a merge. */
+static void report_costs(const struct trainer *t, uint64_t round, struct tr_report *report)
 {
-	const struct outer_costs *costs = &t->counters->costs;
+	const struct outer_costs *costs = &t->outer.costs;
 	if (!(costs->dense_bytes > 0 && costs->flight_s > 0))
 		return;
-	report->merges = (uint64_t)costs->merges;
+	report->merges = round;
 	report->sent_bytes = (uint64_t)costs->sent_bytes;
 	report->dense_bytes = (uint64_t)costs->dense_bytes;
 	report->hidden = fmax(0, 1 - costs->waited_s / costs->flight_s);
@@ -87,7 +88,7 @@ void trainer_report_step(struct trainer *t, const struct tr_round *round, double
 	if (outer_lr_base(t, base))
 		report.lr *= base[0];
 	report.tokens_per_s = t->tokens_per_s > 0 ? t->tokens_per_s : NAN;
-	report_costs(t, &report);
+	report_costs(t, round->round, &report);
 	if (isfinite(loss))
 		append_metrics(t, round, &report);
 	(void)tr_report(t->group, &report);

@@ -33,7 +33,7 @@ struct trainer_counters {
 	uint64_t samples; /* counted */
 	uint64_t tokens;  /* whose gradients were applied */
 	uint64_t skipped; /* steps whose gradient was not finite */
-	struct outer_costs costs;
+	uint64_t reserved[3];
 };
 
 /* Small things that are reduced, as f64. In the group's memory. */
