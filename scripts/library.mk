@@ -1,15 +1,19 @@
 # Programs that link libtraincoll.so alone, as a user's do: tests/system/test_library.py runs library_peer, test_backend_mpi.py domain_peer, `make bench` collbench, faultbench by hand.
-LIBRARY_PROGRAMS := $(BUILD)/tests/library_peer $(BUILD)/tests/soak_peer $(BUILD)/tests/sync_peer $(BUILD)/tests/domain_peer $(BUILD)/bin/collbench $(BUILD)/bin/faultbench
+LIBRARY_PROGRAMS := $(BUILD)/tests/library_peer $(BUILD)/tests/soak_peer $(BUILD)/tests/domain_peer $(BUILD)/bin/collbench $(BUILD)/bin/faultbench
 $(BUILD)/tests/library_peer: $(BUILD)/obj/tests/system/library_peer.o
 COLLBENCH := collbench coll_case coll_exact coll_kill coll_log coll_memberd coll_site coll_wire measure measure_input processes
 $(BUILD)/bin/collbench: $(COLLBENCH:%=$(BUILD)/obj/tests/bench/%.o) $(BUILD)/obj/tests/wan/client.o
-$(BUILD)/tests/sync_peer: $(BUILD)/obj/tests/system/sync_peer.o
 $(BUILD)/tests/domain_peer: $(BUILD)/obj/tests/system/domain_peer.o
 $(BUILD)/bin/faultbench: $(BUILD)/obj/tests/bench/faultbench.o $(addprefix $(BUILD)/obj/tests/,bench/coll_memberd.o bench/coll_site.o bench/processes.o wan/client.o)
 $(LIBRARY_PROGRAMS): $(BUILD)/lib/libtraincoll.so
 	@mkdir -p $(@D)
 	@echo "ld $@"
 	@$(CC) -o $@ $(filter %.o,$^) -L$(BUILD)/lib -ltraincoll -lm -Wl,-rpath,'$$ORIGIN/../lib' $(ALL_LDFLAGS)
+# Looks at the account of samples, which the shared library does not show.
+$(BUILD)/tests/sync_peer: $(BUILD)/obj/tests/system/sync_peer.o $(BUILD)/lib/libtraincoll.a
+	@mkdir -p $(@D)
+	@echo "ld $@"
+	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lssl -lcrypto -lm
 .PHONY: test-programs
-test-programs: $(LIBRARY_PROGRAMS) $(BUILD)/bin/memberd
+test-programs: $(LIBRARY_PROGRAMS) $(BUILD)/tests/sync_peer $(BUILD)/bin/memberd
 bench: $(BUILD)/bin/collbench

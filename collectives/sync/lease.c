@@ -43,15 +43,22 @@ static void add_free(struct lease_account *a, uint64_t from, uint64_t to)
 	a->free_count++;
 }
 
-/* At most `most` (> 0) samples, from what is free or else, or if `last`, from the cursor; never none. */
+static struct lease_range take_at_cursor(struct lease_account *a, uint64_t most)
+{
+	uint64_t left = a->cursor < LEASE_SAMPLE_MAX ? LEASE_SAMPLE_MAX - a->cursor : 0;
+	struct lease_range taken = { a->cursor, a->cursor + (most < left ? most : left) };
+
+	a->cursor = taken.to;
+	return taken;
+}
+
+/* At most `most` samples, from what is free or else, or if `last`, from the cursor. None: all were handed out. */
 static struct lease_range take_next(struct lease_account *a, uint64_t most, bool last)
 {
-	struct lease_range taken = { a->cursor, a->cursor + most };
+	struct lease_range taken;
 
-	if (a->free_count == 0 || (last && a->free[0].to - a->free[0].from < most)) {
-		a->cursor += most;
-		return taken;
-	}
+	if (a->free_count == 0 || (last && a->free[0].to - a->free[0].from < most))
+		return take_at_cursor(a, most);
 	taken = a->free[0];
 	if (taken.to - taken.from > most)
 		taken.to = taken.from + most;
@@ -153,13 +160,27 @@ uint64_t lease_counted(const struct lease_account *a)
 
 /* ---- rules ---- */
 
-void lease_top_up(struct lease_account *a, uint64_t peer, uint64_t need)
+uint64_t lease_guess(uint64_t consumed, uint64_t least)
+{
+	return 2 * (2 * consumed > least ? 2 * consumed : least);
+}
+
+/* What comes is large beside what is left, so little is left of the pieces before it when the next one comes. */
+void lease_top_up(struct lease_account *a, uint64_t peer, uint64_t need, bool exact)
 {
 	uint64_t have = lease_have(a, peer);
 
-	while (have < need && a->cursor < LEASE_SAMPLE_MAX) {
+	if (!exact && have >= need - need / 2)
+		return;
+	while (have < need && a->held_count < LEASE_HELD_MAX) {
 		size_t pieces = end_of(a, peer) - first_of(a, peer);
-		struct lease_range next = take_next(a, need - have, pieces + 1 >= LEASE_PIECES_MAX);
+		bool last = pieces + 1 >= LEASE_PIECES_MAX;
+		if (!exact && pieces >= LEASE_PIECES_MAX)
+			return;
+		struct lease_range next = take_next(a, (exact && last ? 2 * need : need) - have,
+		    last);
+		if (next.from == next.to)
+			return;
 		add_held(a, peer, next);
 		have += next.to - next.from;
 	}
@@ -204,12 +225,10 @@ void lease_enroll(struct lease_account *a, const struct lease_wish *roster, size
 	take_claims(a, roster, count);
 	for (size_t i = 0; i < count; i++) {
 		uint64_t peer = whole(roster[i].peer);
-		if (peer == 0 || need == 0 || lease_have(a, peer) > 0 ||
-		    a->cursor >= LEASE_SAMPLE_MAX)
+		if (peer == 0 || lease_have(a, peer) > 0)
 			continue;
 		/* From the cursor, so that those of a later try are apart from it. */
-		add_held(a, peer, (struct lease_range){ a->cursor, a->cursor + need });
-		a->cursor += need;
+		add_held(a, peer, take_at_cursor(a, need));
 	}
 }
 

@@ -28,8 +28,9 @@
 #include "common/limits.h"
 
 enum {
-	LEASE_PIECES_MAX = 3, /* ranges in a member's queue */
-	LEASE_HELD_MAX = LEASE_PIECES_MAX * TR_GROUP_PEERS_MAX,
+	LEASE_PIECES_MAX = 3, /* ranges in a member's queue; more only where a group by schedule has shrunk */
+	/* And one of each who comes before the dead are settled. */
+	LEASE_HELD_MAX = (LEASE_PIECES_MAX + 1) * TR_GROUP_PEERS_MAX,
 	LEASE_FREE_MAX = LEASE_HELD_MAX,
 	LEASE_DROPPED_MAX = 128,
 };
@@ -82,13 +83,17 @@ uint64_t lease_at(const struct lease_account *account, uint64_t peer, uint64_t i
 unsigned lease_members(const struct lease_account *account); /* that hold something */
 uint64_t lease_counted(const struct lease_account *account);
 
-/* Leases for those of the roster who hold nothing: their claims, else `need` each. */
+/* Leases for those of the roster who hold nothing: their claims, else `need` each. Who holds nothing after it: all LEASE_SAMPLE_MAX samples were
+ * handed out. */
 void lease_enroll(struct lease_account *account, const struct lease_wish *roster, size_t count,
     uint64_t need);
 void lease_settle(struct lease_account *account, const struct lease_use *uses, size_t count,
     uint64_t round);
-/* Until the peer's queue has `need` samples. */
-void lease_top_up(struct lease_account *account, uint64_t peer, uint64_t need);
+/* Ranges are to be few, so what a queue gets is large. `exact`: until it has `need` samples, which the peer will consume; what is its last piece
+ * fills it up to twice that. Else `need` is a guess: a queue that has half of it, or LEASE_PIECES_MAX pieces, gets nothing, another is filled up to it. */
+void lease_top_up(struct lease_account *account, uint64_t peer, uint64_t need, bool exact);
+/* Such a guess, of a peer that consumed so much in the last round: half of it is twice that, and not less than `least`. */
+uint64_t lease_guess(uint64_t consumed, uint64_t least);
 
 /* Hands out the next `count` samples and counts them at once: of a round that consumes whole batches. First number. */
 uint64_t lease_batch(struct lease_account *account, uint64_t count, uint64_t round);

@@ -1,7 +1,7 @@
 /* Leases of samples among the rounds of tr_sync. The account changes when a round is committed, on all members alike; between two commits a member
  * goes through its own queue alone. How many samples it is given ahead: all that it can consume until the merge of the next round, which the schedule
- * says; where members take steps as they can, twice what it consumed in the last round, and a queue that runs dry all the same brings the member's
- * next take, or merge, forward.
+ * says; where members take steps as they can, two to four times what it consumed in the last round, and a queue that runs dry all the same brings the
+ * member's next take, or merge, forward.
  */
 #include <math.h>
 #include <string.h>
@@ -92,10 +92,7 @@ static uint64_t needed(const struct tr_sync *s, uint64_t consumed)
 		    : 0;
 	if (pace_is_past(&s->options, &s->counters->agreed, s->round.round + 1))
 		return 0;
-	uint64_t least = steps_guessed(&s->options) * s->most;
-	if (consumed > LEASE_SAMPLE_MAX / 4) /* no peer of ours says so */
-		consumed = 0;
-	return 2 * consumed > least ? 2 * consumed : least;
+	return lease_guess(consumed, steps_guessed(&s->options) * s->most);
 }
 
 /* ---- rounds ---- */
@@ -130,6 +127,11 @@ bool sync_leasing_is_new(const struct tr_sync *s)
 	return !s->enrolled_early && lease_have(s->leases, tr_peer_id(s->group)) == 0;
 }
 
+bool sync_leasing_has_none(const struct tr_sync *s)
+{
+	return lease_have(account(s), tr_peer_id(s->group)) == 0;
+}
+
 static void enroll(struct tr_sync *s, struct lease_account *into)
 {
 	uint64_t contributors = 0;
@@ -159,12 +161,16 @@ void sync_leasing_commit(struct tr_sync *s)
 		uses[i] = (struct lease_use){ known ? (uint64_t)peer : 0,
 			consumed < (double)LEASE_SAMPLE_MAX ? (uint64_t)consumed : 0,
 			s->consumed[i] < 0 };
+		/* Who says more than it had is not given the more for it. */
+		uint64_t had = known ? lease_have(s->leases, uses[i].peer) : 0;
+		uses[i].consumed = uses[i].consumed < had ? uses[i].consumed : had;
 		contributors += known;
 	}
 	lease_settle(s->leases, uses, TR_GROUP_PEERS_MAX, s->round.round);
 	s->most = share_of(s, contributors);
 	for (size_t i = 0; i < TR_GROUP_PEERS_MAX; i++)
 		if (uses[i].peer != 0)
-			lease_top_up(s->leases, uses[i].peer, needed(s, uses[i].consumed));
+			lease_top_up(s->leases, uses[i].peer, needed(s, uses[i].consumed),
+			    !pace_decides(&s->options));
 	s->enrolled_early = false;
 }

@@ -226,6 +226,22 @@ static bool enter_slot(struct tr_sync *s, uint64_t round)
 	return !pace_is_past(&s->options, &s->counters->agreed, round);
 }
 
+/* Nothing is left to do but to merge: there is no step that this peer could contribute. */
+static bool is_late(const struct tr_sync *s)
+{
+	return s->options.steps > 0 && s->progress.step >= s->options.steps;
+}
+
+static tr_status check_samples(const struct tr_sync *s, struct tr_error *error)
+{
+	if (!s->leases || s->finished || is_late(s) || !sync_contributes(s) ||
+	    !sync_leasing_has_none(s))
+		return TR_OK;
+	return tr_error_set(error, TR_ELIMIT,
+	    "sync: step %llu: no samples are left for this peer: all 2^53 were handed out",
+	    (unsigned long long)s->progress.step);
+}
+
 static tr_status next_round(struct tr_sync *s, struct tr_error *error)
 {
 	s->finished = !enter_slot(s, s->counters->round + 1);
@@ -322,7 +338,8 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 		merge_local(s);
 	else if (s->outcast)
 		start_ahead(s);
-	return next_round(s, error);
+	status = next_round(s, error);
+	return status == TR_OK ? check_samples(s, error) : status;
 }
 
 static bool due(const struct tr_sync *s)
@@ -432,7 +449,7 @@ static tr_status enroll(struct tr_sync *s, struct tr_error *error)
 		else if (status == TR_ERESTART)
 			status = begin(s, error);
 	}
-	return status;
+	return status == TR_OK ? check_samples(s, error) : status;
 }
 
 /* Parts of a movement may then be of other members than its weight is. */
@@ -453,12 +470,6 @@ static void find_step(struct tr_sync *s)
 		s->progress.step = s->counters->agreed.step;
 	else if (sync_schedule_slot(&s->schedule, s->counters->round, &before))
 		s->progress.step = before.merge;
-}
-
-/* Nothing is left to do but to merge: there is no step that this peer could contribute. */
-static bool is_late(const struct tr_sync *s)
-{
-	return s->options.steps > 0 && s->progress.step >= s->options.steps;
 }
 
 tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *error)

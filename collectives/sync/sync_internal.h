@@ -115,6 +115,8 @@ tr_status sync_leasing_submit_consumed(struct tr_sync *sync, unsigned flags, str
 bool sync_leasing_is_new(
     const struct tr_sync *sync); /* this peer has no lease: it waits for the roster */
 void sync_leasing_enroll(struct tr_sync *sync); /* the roster is there */
+bool sync_leasing_has_none(
+    const struct tr_sync *sync); /* though it may consume some now: all were handed out */
 void sync_leasing_commit(struct tr_sync *sync); /* the round was committed */
 
 static inline size_t sync_fragment_count(const struct tr_sync *sync, unsigned fragment)

@@ -3,6 +3,7 @@
  *
  *	sync_peer MEMBERSHIP GROUP SIZE MODE STEPS [KEY=VALUE ...]
  *	    H, P, tau (sync.h), eta, mu, alpha, beta, codec, spread, temperature, seconds, by_speed, grace, quorum;
+ *	    batch: samples of a step of all; from: as if those before it had been handed out
  *	    pause_us: of an inner step; uneven=1: peers' weights differ; policy, deadline, transport: of the group
  *	    flip: after this step a bit of its outer state flips: of tensor `tensor` in (part) 0 its outer parameters, 1 its momentum, 2 the counters
  *	    die: in the call after this step it is killed, die_us after the call began
@@ -10,7 +11,8 @@
  * The problem: three layers of ELEMENTS parameters w, from w = 0; the peer of index m takes at step s the gradient
  * w - target(m, s, element) with a learning rate of 1/8; the loss is half the mean square of that. The targets are multiples of 1/64.
  *
- * Prints a JSON object a line: {"joined": peer}, {"round": ...} for each merge, {"done": ..., "outer": [...]} or {"error": ...}.
+ * Prints a JSON object a line: {"joined": peer}, {"round": ...} for each merge, {"done": ..., "outer": [...]} or {"error": ...}. With a batch also
+ * {"used": [samples of a step]} and {"account": ...} before the end.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,6 +21,7 @@
 #include <unistd.h>
 
 #include "collectives/sync.h"
+#include "collectives/sync/lease.h"
 
 enum { LAYERS = 3, ELEMENTS = 50 };
 
@@ -29,7 +32,8 @@ struct peer {
 	double pause_us, uneven, policy, deadline;
 	double flip, part, tensor, die, die_us;
 	double transport; /* 1: TCP, also on one host */
-	uint64_t own;     /* steps since the last merge */
+	double batch, from;
+	uint64_t own; /* steps since the last merge */
 };
 
 static void fail(const char *what, tr_status st, const struct tr_error *error)
@@ -104,6 +108,32 @@ static void disturb(const struct peer *p, uint64_t step)
 		(void)ualarm((useconds_t)p->die_us, 0); /* SIGALRM ends the process */
 }
 
+static void use(const struct peer *p, const struct tr_sync_now *now, struct tr_sync_work *did)
+{
+	did->samples = (double)now->samples;
+	printf("{\"used\": [");
+	for (uint64_t i = 0; i < now->samples; i++)
+		printf("%s%" PRIu64, i > 0 ? ", " : "", tr_sync_sample(p->sync, i));
+	printf("]}\n");
+}
+
+static void say_account(const struct lease_account *a)
+{
+	uint64_t held = 0, freed = 0;
+
+	for (size_t i = 0; i < a->held_count; i++)
+		held += a->held[i].to - a->held[i].from;
+	for (size_t i = 0; i < a->free_count; i++)
+		freed += a->free[i].to - a->free[i].from;
+	printf("{\"account\": %" PRIu64 ", \"counted\": %" PRIu64 ", \"held\": %" PRIu64
+	       ", \"free\": %" PRIu64 ", \"pieces\": %" PRIu64 ", \"dropped\": [",
+	    a->cursor, lease_counted(a), held, freed, a->held_count);
+	for (size_t i = 0; i < a->dropped_count; i++)
+		printf("%s[%" PRIu64 ", %" PRIu64 ", %" PRIu64 "]", i > 0 ? ", " : "",
+		    a->dropped[i].from, a->dropped[i].to, a->dropped[i].count);
+	printf("]}\n");
+}
+
 static void say(const struct peer *p, const struct tr_sync_now *now)
 {
 	if (now->event)
@@ -119,6 +149,8 @@ static void say(const struct peer *p, const struct tr_sync_now *now)
 		    now->lr_scale, tr_sync_lr_base(p->sync)[0]);
 	if (!now->finished)
 		return;
+	if (p->batch > 0)
+		say_account(tr_sync_leases(p->sync));
 	struct tr_stats stats = TR_STATS_INIT;
 	(void)tr_stats_get(p->group, &stats, NULL);
 	printf("{\"done\": %" PRIu64 ", \"digest\": \"%016" PRIx64 "\", \"sent\": %" PRIu64
@@ -144,7 +176,8 @@ static void set(struct peer *p, struct tr_sync_options *o, const char *word)
 		{ "grace", &o->grace_seconds }, { "pause_us", &p->pause_us },
 		{ "uneven", &p->uneven }, { "policy", &p->policy }, { "deadline", &p->deadline },
 		{ "flip", &p->flip }, { "part", &p->part }, { "tensor", &p->tensor },
-		{ "die", &p->die }, { "die_us", &p->die_us }, { "transport", &p->transport } };
+		{ "die", &p->die }, { "die_us", &p->die_us }, { "transport", &p->transport },
+		{ "batch", &p->batch }, { "from", &p->from } };
 
 	for (size_t i = 0; i < sizeof(doubles) / sizeof(doubles[0]); i++)
 		if (strlen(doubles[i].key) == length && strncmp(word, doubles[i].key, length) == 0) {
@@ -178,6 +211,8 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 	};
 	tr_status st = tr_sync_create(p->group, options, tensors, LAYERS, &p->sync, &error);
 
+	if (st == TR_OK && p->from > 0)
+		tr_sync_leases(p->sync)->cursor = (uint64_t)p->from;
 	if (st == TR_OK)
 		st = tr_state_ready(p->group, 0, &error);
 	if (st == TR_OK)
@@ -189,6 +224,8 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 	    now.step, now.index, now.lr_scale, digest(p));
 	while (!now.finished) {
 		struct tr_sync_work did = { .tokens = p->uneven > 0 ? 1 + now.index : 1 };
+		if (p->batch > 0)
+			use(p, &now, &did);
 		did.loss = inner_step(p, &now);
 		p->own++;
 		did.sums[0] = now.index + 1;
@@ -226,6 +263,7 @@ int main(int argc, char **argv)
 	options.steps = strtoull(argv[5], NULL, 10);
 	for (int i = 6; i < argc; i++)
 		set(&p, &options, argv[i]);
+	options.batch = (uint64_t)p.batch;
 	join.policy = (enum tr_policy)(int)p.policy;
 	join.transport = (enum tr_transport)(int)p.transport;
 	join.op_deadline_ms = (uint32_t)p.deadline;

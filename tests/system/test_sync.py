@@ -314,3 +314,32 @@ def test_a_joiner_at_the_end_takes_no_step_beyond_it(group, mode, options):
     assert [peer.said("done")[0]["done"] for peer in peers] == [24, 24]
     assert all(line["done"] == 24 for line in joiner.said("done"))
     assert all(line["step"] <= 24 for peer in [*peers, joiner] for line in peer.merges())
+
+
+# ---- samples ----
+
+def used_by(peers):
+    return [number for peer in peers for line in peer.said("used") for number in line["used"]]
+
+
+@pytest.mark.parametrize("options", [dict(H=5), dict(H=10, by_speed=1), dict(seconds=0.02)], ids=["schedule", "by_speed", "by_time"])
+def test_each_sample_goes_to_one_peer(group, options):
+    """Fast and slow ones; and the account keeps few ranges of them."""
+    peers = [group(3, "diloco", 600, batch=12, **options, pause_us=pause_us) for pause_us in (200, 200, 2000)]
+    for peer in peers:
+        peer.end()
+    check_alike(peers)
+    used, account = used_by(peers), peers[0].said("account")[0]
+    assert len(used) == len(set(used)) == account["counted"] and account["dropped"] == []
+    assert account["counted"] + account["held"] + account["free"] == account["account"]
+    assert account["pieces"] <= 3 * 3
+
+
+def test_numbers_that_are_used_up(group):
+    """Who gets no samples ends in words: the last of the 2^53 numbers are handed out."""
+    peers = [group(2, "diloco", 600, H=5, batch=12, **{"from": 2**53 - 100}) for _ in range(2)]
+    for peer in peers:
+        peer.process.wait(timeout=60)
+        wait_for(lambda: peer.said("error"), "its last word")
+        error = peer.said("error")[0]
+        assert error["error"] == "TR_ELIMIT" and "no samples are left for this peer" in error["text"], error

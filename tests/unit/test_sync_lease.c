@@ -123,7 +123,7 @@ static void commit(struct world *w, const struct lease_wish *roster, uint64_t ne
 		struct member *m = &w->members[i];
 		if (m->id == 0)
 			continue;
-		lease_top_up(&w->account, m->id, 30 + draw(w, 30));
+		lease_top_up(&w->account, m->id, 30 + draw(w, 30), draw(w, 2) == 0);
 		m->enrolled = true;
 		/* What it consumed before the merge and after its take is at the head of its queue now. */
 		for (size_t k = 0; k < m->consumed; k++)
@@ -210,12 +210,12 @@ static void nothing_is_lost_by_a_death(void **state)
 	const struct lease_use uses[] = { { 7, 10, false }, { 9, 4, false } };
 	lease_enroll(a, both, 2, 10);
 	lease_settle(a, uses, 2, 1);
-	lease_top_up(a, 7, 10);
+	lease_top_up(a, 7, 10, true);
 	assert_int_equal(lease_at(a, 7, 0), 20);
 	lease_settle(a, uses, 1, 2); /* 9 is dead: 14 to 20 are free */
 	assert_int_equal(lease_counted(a), 24);
 	assert_int_equal(a->free_count, 1);
-	lease_top_up(a, 7, 10);
+	lease_top_up(a, 7, 10, true);
 	assert_int_equal(lease_at(a, 7, 0), 14);
 	assert_int_equal(lease_at(a, 7, 5), 19);
 	assert_int_equal(lease_at(a, 7, 6), 30);
@@ -253,10 +253,10 @@ static void wild_numbers_do_no_harm(void **state)
 			memset(a, 0, sizeof(*a));
 		lease_enroll(a, roster, 8, 5);
 		lease_settle(a, uses, 8, n + 1);
-		lease_top_up(a, 3, 7);
+		lease_top_up(a, 3, 7, n % 2 == 0);
 	}
 	assert_true(a->held_count <= LEASE_HELD_MAX && a->free_count <= LEASE_FREE_MAX &&
-	    a->dropped_count <= LEASE_DROPPED_MAX);
+	    a->dropped_count <= LEASE_DROPPED_MAX && a->cursor <= LEASE_SAMPLE_MAX);
 	free(a);
 }
 
@@ -278,6 +278,111 @@ static void a_full_list_of_drops_joins_its_nearest(void **state)
 	free(a);
 }
 
+/* ---- ranges stay few ---- */
+
+/* Members that take steps as they can, or by a schedule in which their shares of a batch are one less than what they are given for. */
+struct crowd {
+	struct rng_key key;
+	struct lease_account account;
+	size_t count;
+	uint64_t draws, rate[TR_GROUP_PEERS_MAX], ahead[TR_GROUP_PEERS_MAX];
+	uint64_t least; /* of a round, by pace; need, by schedule */
+	bool exact;
+};
+
+static void crowd_enroll(struct crowd *c)
+{
+	struct lease_wish roster[TR_GROUP_PEERS_MAX] = { 0 };
+	for (size_t i = 0; i < c->count; i++)
+		roster[i].peer = (double)(i + 1);
+	lease_enroll(&c->account, roster, c->count, c->least);
+}
+
+/* By pace: at random about its rate, and something between take and merge, which counts with the next one. */
+static uint64_t crowd_consumes(struct crowd *c, size_t i, uint64_t have)
+{
+	uint64_t rate = c->rate[i], now = rate;
+	if (!c->exact)
+		now = rate / 2 + rng_below(c->key, 1, c->draws++, rate + 1);
+	now = now < have ? now : have;
+	now = now > c->ahead[i] ? now : c->ahead[i];
+	uint64_t more = c->exact ? 0 : rng_below(c->key, 1, c->draws++, rate / 4 + 1);
+	c->ahead[i] = more < have - now ? more : have - now;
+	return now;
+}
+
+static size_t pieces_of(const struct lease_account *a, uint64_t peer)
+{
+	size_t pieces = 0;
+	for (size_t i = 0; i < a->held_count; i++)
+		pieces += a->held[i].peer == peer;
+	return pieces;
+}
+
+static void newcomer_gets_its_need(const struct crowd *c)
+{
+	static struct lease_account own;
+	const struct lease_wish wish = { 1000, 0, 0 };
+	own = c->account;
+	lease_enroll(&own, &wish, 1, c->least);
+	assert_int_equal(lease_have(&own, 1000), c->least);
+}
+
+static void crowd_plays(struct crowd *c, unsigned commits)
+{
+	struct lease_account *a = &c->account;
+	c->key = rng_key(7, 0, 0);
+	crowd_enroll(c);
+	for (unsigned commit = 1; commit <= commits; commit++) {
+		struct lease_use uses[TR_GROUP_PEERS_MAX] = { 0 };
+		for (size_t i = 0; i < c->count; i++) {
+			uint64_t have = lease_have(a, i + 1);
+			uses[i] = (struct lease_use){ i + 1, crowd_consumes(c, i, have), false };
+			assert_true(!c->exact || uses[i].consumed == c->rate[i]); /* never dry */
+		}
+		lease_settle(a, uses, c->count, commit);
+		for (size_t i = 0; i < c->count; i++)
+			lease_top_up(a, i + 1,
+			    c->exact ? c->least : lease_guess(uses[i].consumed, c->least),
+			    c->exact);
+		for (size_t i = 0; i < c->count; i++) {
+			assert_true(pieces_of(a, i + 1) <= LEASE_PIECES_MAX);
+			assert_true(lease_have(a, i + 1) >= (c->exact ? c->least : 1));
+		}
+		assert_true(a->held_count < LEASE_HELD_MAX);
+		newcomer_gets_its_need(c);
+	}
+}
+
+/* (The level was topped up by exactly what was consumed, so slow members held a piece for each commit in which they took a little of it: the
+ * table was full, newcomers got nothing and ended, and so did the job.) */
+static void members_hold_few_pieces_whatever_their_pace(void **state)
+{
+	(void)state;
+	struct crowd *c = calloc(1, sizeof(*c));
+	*c = (struct crowd){ .count = 24, .least = 202 };
+	for (size_t i = 0; i < c->count; i++)
+		c->rate[i] = 5;
+	crowd_plays(c, 500);
+	*c = (struct crowd){ .count = 16, .least = 202 };
+	for (size_t i = 0; i < c->count; i++)
+		c->rate[i] = i < 8 ? 100 : 2;
+	crowd_plays(c, 500);
+	free(c);
+}
+
+/* Overlap of a whole period: given for 2 samples a step, all but a few take 1. */
+static void members_by_schedule_hold_few_pieces_too(void **state)
+{
+	(void)state;
+	struct crowd *c = calloc(1, sizeof(*c));
+	*c = (struct crowd){ .count = 200, .least = 40, .exact = true };
+	for (size_t i = 0; i < c->count; i++)
+		c->rate[i] = i < 20 ? 20 : 10;
+	crowd_plays(c, 500);
+	free(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -285,6 +390,8 @@ int main(void)
 		cmocka_unit_test(nothing_is_lost_by_a_death),
 		cmocka_unit_test(wild_numbers_do_no_harm),
 		cmocka_unit_test(a_full_list_of_drops_joins_its_nearest),
+		cmocka_unit_test(members_hold_few_pieces_whatever_their_pace),
+		cmocka_unit_test(members_by_schedule_hold_few_pieces_too),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
