@@ -7,8 +7,8 @@
  * are in the caller's memory, or in staging that the op's window bounds (window.c). A receiver keeps at most ahead_bytes and a frame of each other member.
  *
  * The word. A member that got half of that from a peer tells it all that it has submitted and not told it yet (Submitted). It
- * counts whatever was offered to it since its last word, and what it had parked then: that was of no op that it had submitted, so of none
- * in a word. So if a peer has used up its bytes, all of them of ops that are in no word, we have counted
+ * counts whatever came to it since its last word, and what it had parked then: that was of no op that it had submitted, so of none
+ * in a word. What comes before it has begun the round is parked uncounted: a frame says whether it was counted, not who offers it. So if a peer has used up its bytes, all of them of ops that are in no word, we have counted
  * them all, and whatever we have submitted is said. Hence an op that all have submitted goes on, whatever else
  * was sent before. To those who send to us in this view a large op is said at once: over a long way they need not stop for it.
  * Words come in the same way as votes: reliably, or a new view comes, in which all is said anew.
@@ -31,8 +31,8 @@ struct ahead_frame {
 struct ahead_peer {
 	size_t bytes; /* sent to it of ops that it has not said */
 	struct ahead_frame *first, **tail;
-	size_t got;    /* offered to us since our last word to it, and what was parked then */
-	size_t parked; /* offered to us of ops that we have not submitted */
+	size_t got;    /* counted since our last word to it, and what was parked then */
+	size_t parked; /* counted, of ops that we have not submitted */
 	uint64_t said; /* op.number up to which it knows what we submitted */
 	bool sends;    /* to us, in this view */
 };
@@ -289,27 +289,24 @@ void ahead_start(struct group_core *core, struct op *op)
 /* ---- words of ours ---- */
 
 void ahead_offered(struct group_core *core, unsigned from, const struct segment_header *header,
-    const struct op *op, bool again)
+    const struct op *op, bool *counted)
 {
 	struct ahead_peer *peer = &core->ahead[from];
 	size_t bytes = SEGMENT_HEADER_BYTES + header->bytes;
 
 	peer->sends = true;
-	if (op && again) { /* it was counted when it came */
-		peer->parked -= bytes < peer->parked ? bytes : peer->parked;
+	if (counted && *counted) {
+		if (op)
+			peer->parked -= bytes < peer->parked ? bytes : peer->parked;
 		return;
 	}
+	if (counted)
+		*counted = true;
 	if (!op)
 		peer->parked += bytes;
 	peer->got += bytes;
 	if (peer->got >= ahead_most(core) / 2)
 		core->ahead_moved = true;
-}
-
-void ahead_offer_all(struct group_core *core)
-{
-	for (unsigned i = 0; core->ahead && i < core->roster.n; i++)
-		core->ahead[i].parked = 0;
 }
 
 static void ahead_say(struct group_core *core, unsigned to)

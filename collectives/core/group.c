@@ -163,7 +163,6 @@ static void group_advance(struct group_core *core)
 	}
 	if (core->parked && core->moved) {
 		core->parked = false;
-		ahead_offer_all(core);
 		emit(core, GROUP_DO_RETRY);
 	} else if (core->parked && core->made) {
 		struct group_action *action = emit(core, GROUP_DO_RETRY);

@@ -121,7 +121,9 @@ struct group_event {
 			/* The payload stays as it is until this round is decided or the view freezes: memory of a peer's caller
 			 * that we map. It may be kept by pointer. */
 			bool stable;
-			bool again; /* it is offered after a GROUP_DO_RETRY of its op */
+			/* Of this frame, kept with it while it is parked: false when it comes, then the core's (ahead.c). NULL:
+			 * it is not offered again. */
+			bool *counted;
 		} segment;
 		const Traind__Peer__Vote *vote;
 		const Traind__Peer__Commit *commit;
@@ -157,7 +159,7 @@ enum group_action_kind {
 	GROUP_DO_STATE_ASK,
 	/* .status, .reason: this member cannot go on (mismatch). Tell memberd, again after a reconnect. */
 	GROUP_DO_FAIL,
-	/* Parked segments (TR_EAGAIN) may be offered again: all, or if .one_op those of op .tag of .round, as `again`. */
+	/* Parked segments (TR_EAGAIN) may be offered again: all, or if .one_op those of op .tag of .round. */
 	GROUP_DO_RETRY,
 };
 

@@ -262,11 +262,9 @@ uint64_t wait_deadline_us(const struct group_core *core);
 bool ahead_keeps(struct group_core *core, struct op *op, uint32_t segment, unsigned to,
     const struct path_frame *frame);
 void ahead_start(struct group_core *core, struct op *op); /* before its first frame in a view */
-/* A segment of this attempt was offered. `op`: NULL: it is parked. `again`: as in group_event. */
+/* A segment of this attempt was offered. `op`: NULL: it is parked. `counted`: as in group_event. */
 void ahead_offered(struct group_core *core, unsigned from, const struct segment_header *header,
-    const struct op *op, bool again);
-void ahead_offer_all(
-    struct group_core *core); /* what is parked will be offered, and counted, anew */
+    const struct op *op, bool *counted);
 tr_status ahead_word_got(struct group_core *core, uint64_t from,
     const Traind__Peer__Submitted *word, struct tr_error *error);
 void ahead_advance(struct group_core *core); /* says what it is time to say */

@@ -470,7 +470,7 @@ tr_status path_segment(struct group_core *core, const struct group_event *event,
 		(void)path_compare(core, event->from, NULL, header);
 		return TR_OK;
 	}
-	ahead_offered(core, who, header, op, event->segment.again);
+	ahead_offered(core, who, header, op, event->segment.counted);
 	if (!op) {
 		core->parked = true;
 		return TR_EAGAIN;

@@ -322,17 +322,17 @@ void member_shm_finish(struct member *member); /* after the core */
 /* ---- held.c ---- */
 void held_start(struct member *member);
 void held_stop(struct member *member);
-/* Keeps a segment's frame, its staging as it is. TR_EAGAIN: no memory, the lane has to wait. TR_EPROTO: `from` sends more than it may. */
+/* Keeps a segment's frame, its staging as it is; `counted` by the core, or not yet. TR_EAGAIN: no memory, the lane has to wait. TR_EPROTO: `from` sends more than it may. */
 tr_status held_keep(struct member *member, uint64_t from, const struct lane *lane,
-    const struct lane_frame *frame, struct tr_error *error);
+    const struct lane_frame *frame, bool counted, struct tr_error *error);
 bool held_offer(struct member *member); /* now, if there is something to retry; true: there was */
 /* What a GROUP_DO_RETRY asks for: in the loop's next turn. */
 void held_retry(struct member *member, const struct group_action *retry);
 /* Drops those of a view that has not come for too long, and closes the connections of their senders. For `late_ms` we stood still. */
 void held_judge(struct member *member, uint64_t now_ms, uint64_t late_ms);
-/* One segment's frame into the core, which takes its staging; TR_EAGAIN: not now, nothing was taken. `again`: as in group_event. */
+/* One segment's frame into the core, which takes its staging; TR_EAGAIN: not now, nothing was taken. `counted`: as in group_event. */
 tr_status inbound_segment(struct member *member, uint64_t from, const struct lane_frame *frame,
-    bool again, struct tr_error *error);
+    bool *counted, struct tr_error *error);
 void inbound_close_from(struct member *member, uint64_t from, const char *reason);
 
 /* ---- state_send.c, state_receive.c ---- */

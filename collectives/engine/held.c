@@ -26,6 +26,7 @@ struct held_frame {
 	struct held_source *source;
 	uint64_t view, round;
 	uint32_t tag;
+	bool counted; /* as in group_event */
 	struct lane_frame
 	    frame; /* staging and what is stable are kept as they are; the rest is copied into `head` */
 	struct shm_import *import; /* in which a stable body lies */
@@ -129,7 +130,7 @@ static void forget_views_before(struct member *member, struct held_source *sourc
 }
 
 tr_status held_keep(struct member *member, uint64_t from, const struct lane *lane,
-    const struct lane_frame *frame, struct tr_error *error)
+    const struct lane_frame *frame, bool counted, struct tr_error *error)
 {
 	bool whole = frame->body == NULL || frame->place != NULL || frame->stable;
 	size_t bytes = frame->head_bytes + frame->body_bytes;
@@ -160,6 +161,7 @@ tr_status held_keep(struct member *member, uint64_t from, const struct lane *lan
 	held->view = header.view;
 	held->round = header.round;
 	held->tag = header.tag;
+	held->counted = counted;
 	held->bytes = bytes;
 	held->looked_ms = 0;
 	held->import = frame->stable ? shm_hub_import(lane) : NULL;
@@ -189,14 +191,14 @@ static struct held_list take_all(struct member *member)
 }
 
 /* Puts back what the core still cannot take, in order. Its steps may hold others meanwhile. */
-static void offer(struct member *member, struct held_list list, bool again)
+static void offer(struct member *member, struct held_list list)
 {
 	while (list.first != NULL) {
 		struct held_frame *frame = list_take(&list);
 		struct tr_error error;
 		tr_error_clear(&error);
-		tr_status st = inbound_segment(member, frame->source->from, &frame->frame, again,
-		    &error);
+		tr_status st = inbound_segment(member, frame->source->from, &frame->frame,
+		    &frame->counted, &error);
 		if (st == TR_EAGAIN) {
 			held_append(member, frame);
 			continue;
@@ -278,9 +280,9 @@ bool held_offer(struct member *member)
 	(void)uv_idle_stop(&member->retry);
 	bool all = member->held_retry_all;
 	member->held_retry_all = false;
-	offer(member, take_due(member), true);
+	offer(member, take_due(member));
 	if (all)
-		offer(member, take_all(member), false);
+		offer(member, take_all(member));
 	return true;
 }
 

@@ -174,7 +174,7 @@ static tr_status take_packed(struct inbound *in, const uint8_t *payload, size_t 
 }
 
 tr_status inbound_segment(struct member *member, uint64_t from, const struct lane_frame *frame,
-    bool again, struct tr_error *error)
+    bool *counted, struct tr_error *error)
 {
 	struct segment_header header;
 	tr_status st = segment_header_get(frame->head, frame->head_bytes + frame->body_bytes,
@@ -192,7 +192,7 @@ tr_status inbound_segment(struct member *member, uint64_t from, const struct lan
 	                                            : frame->head + SEGMENT_HEADER_BYTES;
 	event.segment.buffer = frame->place;
 	event.segment.stable = frame->stable;
-	event.segment.again = again;
+	event.segment.counted = counted;
 	return verdict(member_step(member, &event, error));
 }
 
@@ -204,9 +204,10 @@ static tr_status take_segment(struct inbound *in, const struct lane_frame *frame
 	size_t bytes = frame->head_bytes + frame->body_bytes;
 	if (bytes >= SEGMENT_HEADER_BYTES)
 		note_view(in, bytes_get_u64(frame->head));
-	tr_status st = inbound_segment(in->member, in->from, frame, false, error);
+	bool counted = false;
+	tr_status st = inbound_segment(in->member, in->from, frame, &counted, error);
 	if (st == TR_EAGAIN)
-		st = held_keep(in->member, in->from, in->lane, frame, error);
+		st = held_keep(in->member, in->from, in->lane, frame, counted, error);
 	if (st == TR_OK)
 		count_frame(in, bytes);
 	return st;

@@ -167,7 +167,7 @@ static tr_status net_deliver_segment(struct sim *sim, unsigned to, struct sim_me
 
 	event->kind = GROUP_SEGMENT;
 	event->segment.header = &message->header;
-	event->segment.again = message->again;
+	event->segment.counted = &message->counted;
 	event->segment.payload = message->payload;
 	if (message->place || (how == 1 && core)) {
 		event->segment.buffer = message->place;
@@ -337,13 +337,13 @@ void net_offer_held(struct sim *sim, unsigned to)
 			message = next;
 			continue;
 		}
-		if (!all && !message->again) {
+		if (!all && !message->due) {
 			net_hold(sim, to, message);
 			message = next;
 			continue;
 		}
 		tr_status st = net_deliver(sim, from, to, message);
-		message->again = false;
+		message->due = false;
 		net_trace(sim, from, to, message, st);
 		if (st == TR_EPROTO)
 			sim_violation(sim, "n%u refuses what n%u sent: see --trace", to, from);
@@ -360,7 +360,7 @@ void net_retry(struct sim *sim, unsigned to, const struct group_action *retry)
 	if (!retry->one_op)
 		sim->nodes[to].retry_all = true;
 	for (struct sim_message *m = sim->nodes[to].held; retry->one_op && m; m = m->next)
-		m->again |= m->header.tag == retry->tag && m->header.round == retry->round;
+		m->due |= m->header.tag == retry->tag && m->header.round == retry->round;
 	if (sim->nodes[to].held)
 		sim_at(sim, sim->now_us, SIM_HELD, to, 0, 0);
 	for (unsigned from = 0; from < sim->node_count; from++) {

@@ -77,5 +77,9 @@ const struct sim_seed sim_seeds[] = {
 	{ 11568, 4, "died-of-what-was-held",
 	    "the simulator: a member died of a frame that had been held, and the next one was "
 	    "written into its memory" },
+	{ 9432, 4, "counted-by-nobody",
+	    "frames that came before the round began were counted neither then nor when they were "
+	    "offered again, since their op was submitted in the same turn: the word that their "
+	    "sender waited for was never said" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);

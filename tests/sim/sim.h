@@ -94,7 +94,8 @@ struct sim_message {
 	struct group_buffer *buffer;
 	struct tr_digest sent; /* of the payload when the core gave it away */
 	bool copied;
-	bool again;                 /* held, and its op was submitted since */
+	bool due;                   /* held, and its op was submitted since */
+	bool counted;               /* as in group_event */
 	bool looked;                /* whether it comes in halves is known */
 	struct group_buffer *place; /* half of it is there */
 	char *first;                /* where that half is */
