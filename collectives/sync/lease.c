@@ -287,6 +287,18 @@ uint64_t lease_batch(struct lease_account *a, uint64_t count, uint64_t round)
 	return first;
 }
 
+/* What is said of both; the first one begins first. */
+static struct lease_dropped both_dropped(const struct lease_dropped *one,
+    const struct lease_dropped *other)
+{
+	return (struct lease_dropped){ .from = one->from,
+		.to = one->to > other->to ? one->to : other->to,
+		.count = one->count + other->count,
+		.peer = one->peer == other->peer ? one->peer : 0,
+		.round = one->round == other->round ? one->round : 0,
+		.cause = one->cause == other->cause ? one->cause : 0 };
+}
+
 /* Joins the two neighbours that are nearest to each other. */
 static void join_dropped(struct lease_account *a)
 {
@@ -296,28 +308,38 @@ static void join_dropped(struct lease_account *a)
 		if (a->dropped[i + 1].to - a->dropped[i].from <
 		    a->dropped[best + 1].to - a->dropped[best].from)
 			best = i;
-	struct lease_dropped *one = &a->dropped[best], *other = &a->dropped[best + 1];
-	*one = (struct lease_dropped){ .from = one->from,
-		.to = other->to,
-		.count = one->count + other->count,
-		.peer = one->peer == other->peer ? one->peer : 0,
-		.round = one->round == other->round ? one->round : 0,
-		.cause = one->cause == other->cause ? one->cause : 0 };
+	struct lease_dropped *one = &a->dropped[best], *other = one + 1;
+	*one = both_dropped(one, other);
 	a->dropped_count--;
 	memmove(other, other + 1, (a->dropped_count - best - 1) * sizeof(*other));
 	a->dropped[a->dropped_count] = (struct lease_dropped){ 0 };
 }
 
-void lease_drop(struct lease_account *a, struct lease_dropped dropped)
+/* The first row that ends after `number`. */
+static size_t dropped_after(const struct lease_account *a, uint64_t number)
 {
 	size_t at = 0;
 
+	while (at < a->dropped_count && a->dropped[at].to <= number)
+		at++;
+	return at;
+}
+
+void lease_drop(struct lease_account *a, struct lease_dropped dropped)
+{
 	if (dropped.from >= dropped.to || dropped.count == 0)
 		return;
-	if (a->dropped_count == LEASE_DROPPED_MAX)
+	size_t at = dropped_after(a, dropped.from);
+	bool joins = at < a->dropped_count && a->dropped[at].from < dropped.to;
+	if (!joins && a->dropped_count == LEASE_DROPPED_MAX) {
 		join_dropped(a);
-	while (at < a->dropped_count && a->dropped[at].from < dropped.from)
-		at++;
+		at = dropped_after(a, dropped.from); /* it may lie between those two */
+		joins = at < a->dropped_count && a->dropped[at].from < dropped.to;
+	}
+	if (joins) { /* what was dropped is apart from each other, so it lies between two that were joined */
+		a->dropped[at] = both_dropped(&a->dropped[at], &dropped);
+		return;
+	}
 	memmove(&a->dropped[at + 1], &a->dropped[at],
 	    (a->dropped_count - at) * sizeof(a->dropped[0]));
 	a->dropped[at] = dropped;
@@ -350,7 +372,7 @@ bool lease_valid(const struct lease_account *a)
 	for (size_t i = 0; i < a->dropped_count; i++) {
 		const struct lease_dropped *d = &a->dropped[i];
 		if (d->from >= d->to || d->to > a->cursor || d->count == 0 ||
-		    d->count > d->to - d->from || (i > 0 && d->from < a->dropped[i - 1].from))
+		    d->count > d->to - d->from || (i > 0 && d->from < a->dropped[i - 1].to))
 			return false;
 		given += d->count;
 	}

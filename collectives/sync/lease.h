@@ -61,7 +61,7 @@ struct lease_account {
 	uint64_t held_count, free_count, dropped_count, unused;
 	struct lease_held held[LEASE_HELD_MAX]; /* ascending by peer; of one peer in the order of use */
 	struct lease_range free[LEASE_FREE_MAX];         /* ascending, apart from each other */
-	struct lease_dropped dropped[LEASE_DROPPED_MAX]; /* ascending */
+	struct lease_dropped dropped[LEASE_DROPPED_MAX]; /* ascending, apart from each other */
 };
 
 /* A contributor's place in the roster; peer 0: nobody's. from == to: no claim. */
