@@ -254,6 +254,20 @@ static tr_status broadcast(struct parity *p, struct tr_error *error)
 	return status;
 }
 
+/* Under the policy keep a broadcast whose source died leaves memory as it was, and is no error. */
+static bool all_came(const struct parity *p)
+{
+	for (size_t i = 0; i < p->count; i++) {
+		const struct parity_part *part = &p->parts[i];
+		const void *fresh = (const char *)p->fresh.data + part->at;
+		if (part->differs &&
+		    !tr_digest_equal(tr_digest_of(fresh, part->bytes),
+		        record_of(p, part->right, i)->digest))
+			return false;
+	}
+	return true;
+}
+
 tr_status parity_settle(struct parity *p, struct tr_error *error)
 {
 	tr_status status = tr_wait(p->group, p->tag + TAG_FLAT, error);
@@ -274,10 +288,12 @@ tr_status parity_settle(struct parity *p, struct tr_error *error)
 	if (!parity_room(p->group, &p->fresh, bytes))
 		return no_memory(error, bytes);
 	fill_fresh(p);
-	return broadcast(p, error);
+	status = broadcast(p, error);
+	p->undecided = status == TR_OK && !all_came(p);
+	return status;
 }
 
-/* Without a verdict nobody sent anything: each goes by its own data. */
+/* Without a verdict nobody sent anything, or what was sent did not come: each goes by its own data. */
 static bool is_mended(const struct parity *p, size_t part)
 {
 	return !p->undecided && p->parts[part].differs &&

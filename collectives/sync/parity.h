@@ -66,7 +66,7 @@ struct parity {
 	size_t count;
 	bool majority; /* without one nothing is put right, and the commit ends who differs: for state of which nobody knows what it wrote */
 	bool drifted;
-	bool undecided; /* drifted, and nobody knows what is right */
+	bool undecided; /* drifted, and nobody knows what is right, or it did not come: each keeps its own, and the commit ends who differs */
 	uint64_t round;
 	unsigned index, contributors; /* of it */
 	int64_t *extremes;            /* [4] */

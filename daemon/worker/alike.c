@@ -85,7 +85,8 @@ bool alike_mend(struct trainer *t, const struct tr_round *round)
 			params_wrong = params_wrong ||
 			    (i + 1 < p->count && parity_is_wrong(p, m, i)); /* or the account */
 	}
-	if (text[0] != '\0' && round->index == 0)
+	/* Without a verdict it was said before the commit. */
+	if (text[0] != '\0' && round->index == 0 && !p->undecided)
 		trainer_report_event(t, text);
 	parity_mend(p);
 	return !params_wrong;
