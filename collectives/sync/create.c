@@ -63,9 +63,9 @@ static tr_status allocate_leases(struct tr_sync *s, struct tr_error *error)
 {
 	s->leases = tr_alloc(s->group, sizeof(*s->leases));
 	s->roster = tr_alloc(s->group, ROSTER_BYTES);
-	s->consumed = tr_alloc(s->group, TR_GROUP_PEERS_MAX * sizeof(s->consumed[0]));
+	s->said = tr_alloc(s->group, TR_GROUP_PEERS_MAX * sizeof(s->said[0]));
 	s->early = calloc(1, sizeof(*s->early));
-	if (!s->leases || !s->roster || !s->consumed || !s->early)
+	if (!s->leases || !s->roster || !s->said || !s->early)
 		return no_memory(error, 2 * sizeof(*s->leases));
 	memset(s->leases, 0, sizeof(*s->leases));
 	return TR_OK;

@@ -198,13 +198,16 @@ tr_status drift_settle(struct tr_sync *s, struct tr_error *error)
 
 /* ---- after the commit ---- */
 
-/* Work that began at wrong parameters is given up: this peer goes on as one that has just joined. */
+/* What was learned beside wrong parameters is given up, that of other fragments too: so the samples that are dropped for it, since the take and
+ * since then, are in no result. This peer goes on as one that has just joined. */
 static void start_afresh(struct tr_sync *s)
 {
 	size_t all = s->first[s->options.fragments] * sizeof(float);
 
 	memset(s->given, 0, sizeof(s->given));
-	s->tokens[s->slot.fragment] = 0;
+	memset(s->tokens, 0, sizeof(s->tokens));
+	s->lost += s->samples;
+	s->samples = s->given_lost = 0;
 	if (!s->lead)
 		return;
 	memset(s->lead, 0, all);
@@ -227,7 +230,7 @@ void drift_mend(struct tr_sync *s)
 		if (s->reports)
 			s->reports[m].lr_scale = 0; /* nobody's, for the base of the rates */
 		if (s->leases)
-			s->consumed[m] = -s->consumed[m]; /* nothing was learned from them */
+			s->said[m].lost = s->said[m].consumed; /* nothing was learned from them */
 	}
 	if (s->event[before])
 		log_warn("sync", "%s", s->event + before);

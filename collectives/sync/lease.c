@@ -232,26 +232,26 @@ void lease_enroll(struct lease_account *a, const struct lease_wish *roster, size
 	}
 }
 
-static void consume(struct lease_account *a, const struct lease_use *use, uint64_t round)
+/* The first `count` of its queue, which are dropped, or counted. */
+static void consume(struct lease_account *a, uint64_t peer, uint64_t count, bool lost,
+    uint64_t round)
 {
-	uint64_t left = use->consumed;
-
-	while (left > 0) {
-		size_t at = first_of(a, use->peer);
-		if (at == a->held_count || a->held[at].peer != use->peer)
+	while (count > 0) {
+		size_t at = first_of(a, peer);
+		if (at == a->held_count || a->held[at].peer != peer)
 			return;
 		struct lease_held *held = &a->held[at];
-		uint64_t length = held->to - held->from < left ? held->to - held->from : left;
-		if (use->lost)
+		uint64_t length = held->to - held->from < count ? held->to - held->from : count;
+		if (lost)
 			lease_drop(a,
 			    (struct lease_dropped){ .from = held->from,
 			        .to = held->from + length,
 			        .count = length,
-			        .peer = use->peer,
+			        .peer = peer,
 			        .round = round,
 			        .cause = LEASE_DRIFTED });
 		held->from += length;
-		left -= length;
+		count -= length;
 		if (held->from == held->to)
 			drop_held(a, at);
 	}
@@ -272,9 +272,14 @@ void lease_settle(struct lease_account *a, const struct lease_use *uses, size_t 
 		drop_held(a, at);
 		add_free(a, held.from, held.to);
 	}
-	for (size_t i = 0; i < count; i++)
-		if (uses[i].peer != 0)
-			consume(a, &uses[i], round);
+	for (size_t i = 0; i < count; i++) {
+		const struct lease_use *use = &uses[i];
+		uint64_t lost = use->lost < use->consumed ? use->lost : use->consumed;
+		if (use->peer == 0)
+			continue;
+		consume(a, use->peer, lost, true, round);
+		consume(a, use->peer, use->consumed - lost, false, round);
+	}
 	a->round = round;
 }
 

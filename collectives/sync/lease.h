@@ -11,7 +11,7 @@
  *	top up  then everybody is given what it may consume until the merge of the next round; free ranges first
  *
  * A sample is counted with the first round that takes a fragment after the step that consumed it. So nothing that is counted can be handed out again,
- * and nothing learned from a sample is in a result before the sample is counted.
+ * and nothing learned from a sample is in a result before the sample is counted. One of which all that was learned is thrown away (drift.h) is dropped.
  *
  * The account is state of the group: equal on all members, sent to joiners, digested with every commit, in checkpoints. Zeroed it is that of a job
  * that begins. A claim is a lease that a newcomer got in a try of the round that was given up: it goes into the roster of the next try.
@@ -74,8 +74,13 @@ enum { LEASE_WISH_NUMBERS = sizeof(struct lease_wish) / sizeof(double) };
 struct lease_use {
 	uint64_t peer;     /* 0: nobody */
 	uint64_t consumed; /* from the front of its queue, since it said so last */
-	bool lost;         /* and nothing of it is in the result: dropped */
+	uint64_t lost;     /* the first of them, of which nothing is in any result: dropped */
 };
+/* The same in the round's op. */
+struct lease_said {
+	double consumed, lost;
+};
+enum { LEASE_SAID_NUMBERS = sizeof(struct lease_said) / sizeof(double) };
 
 uint64_t lease_have(const struct lease_account *account, uint64_t peer); /* samples in its queue */
 /* The i-th of them; UINT64_MAX: there are not so many. */

@@ -3,7 +3,6 @@
  * says; where members take steps as they can, two to four times what it consumed in the last round, and a queue that runs dry all the same brings the
  * member's next take, or merge, forward.
  */
-#include <math.h>
 #include <string.h>
 
 #include "collectives/sync/sync_internal.h"
@@ -18,7 +17,9 @@ static const struct lease_account *account(const struct tr_sync *s)
 /* Consumed from this peer's queue and not counted yet. */
 static uint64_t ahead(const struct tr_sync *s)
 {
-	return (uint64_t)(s->samples + (s->taken ? s->given[1] : 0));
+	double said = s->taken ? s->given_lost + s->given[1] : 0;
+
+	return (uint64_t)(said + s->lost + s->samples);
 }
 
 uint64_t sync_leasing_left(const struct tr_sync *s)
@@ -113,13 +114,14 @@ tr_status sync_leasing_submit(struct tr_sync *s, unsigned flags, struct tr_error
 	    (size_t)TR_GROUP_PEERS_MAX * LEASE_WISH_NUMBERS, TR_F64, TR_SUM, flags, error);
 }
 
-tr_status sync_leasing_submit_consumed(struct tr_sync *s, unsigned flags, struct tr_error *error)
+tr_status sync_leasing_submit_said(struct tr_sync *s, unsigned flags, struct tr_error *error)
 {
-	memset(s->consumed, 0, TR_GROUP_PEERS_MAX * sizeof(s->consumed[0]));
+	memset(s->said, 0, TR_GROUP_PEERS_MAX * sizeof(s->said[0]));
 	if (sync_contributes(s))
-		s->consumed[s->round.index] = s->given[1];
-	return tr_allreduce(s->group, SYNC_TAG_CONSUMED, s->consumed, TR_GROUP_PEERS_MAX, TR_F64,
-	    TR_SUM, flags, error);
+		s->said[s->round.index] = (struct lease_said){ s->given_lost + s->given[1],
+			s->given_lost };
+	return tr_allreduce(s->group, SYNC_TAG_SAID, s->said,
+	    (size_t)TR_GROUP_PEERS_MAX * LEASE_SAID_NUMBERS, TR_F64, TR_SUM, flags, error);
 }
 
 bool sync_leasing_is_new(const struct tr_sync *s)
@@ -149,6 +151,29 @@ void sync_leasing_enroll(struct tr_sync *s)
 	s->enrolled_early = true;
 }
 
+/* Of what a member says: a whole number that is not beyond `most`. */
+static uint64_t whole(double number, uint64_t most)
+{
+	if (!(number > 0))
+		return 0;
+	return number < (double)most ? (uint64_t)number : most;
+}
+
+/* Who says more than it had is not given the more for it. */
+static struct lease_use use_of(const struct tr_sync *s, size_t contributor)
+{
+	const struct lease_said *said = &s->said[contributor];
+	double peer = s->roster[contributor].peer;
+	struct lease_use use = { 0 };
+
+	if (!(peer > 0 && peer < (double)LEASE_SAMPLE_MAX))
+		return use;
+	use.peer = (uint64_t)peer;
+	use.consumed = whole(said->consumed, lease_have(s->leases, use.peer));
+	use.lost = whole(said->lost, use.consumed);
+	return use;
+}
+
 void sync_leasing_commit(struct tr_sync *s)
 {
 	struct lease_use uses[TR_GROUP_PEERS_MAX];
@@ -156,15 +181,8 @@ void sync_leasing_commit(struct tr_sync *s)
 
 	enroll(s, s->leases);
 	for (size_t i = 0; i < TR_GROUP_PEERS_MAX; i++) {
-		double peer = s->roster[i].peer, consumed = fabs(s->consumed[i]);
-		bool known = peer > 0 && peer < (double)LEASE_SAMPLE_MAX;
-		uses[i] = (struct lease_use){ known ? (uint64_t)peer : 0,
-			consumed < (double)LEASE_SAMPLE_MAX ? (uint64_t)consumed : 0,
-			s->consumed[i] < 0 };
-		/* Who says more than it had is not given the more for it. */
-		uint64_t had = known ? lease_have(s->leases, uses[i].peer) : 0;
-		uses[i].consumed = uses[i].consumed < had ? uses[i].consumed : had;
-		contributors += known;
+		uses[i] = use_of(s, i);
+		contributors += uses[i].peer != 0;
 	}
 	lease_settle(s->leases, uses, TR_GROUP_PEERS_MAX, s->round.round);
 	s->most = share_of(s, contributors);

@@ -49,12 +49,10 @@ static void fetch(struct tr_sync *s, const float *from)
 
 static void merge_local(struct tr_sync *s)
 {
-	float alpha = s->outcast ? 0 : (float)s->options.alpha;
-
 	for (size_t i = 0; i < s->tensor_count; i++)
 		if (in_slot(s, i))
-			outer_merge(s->tensors[i].data, s->outer + s->tensors[i].offset, alpha,
-			    s->tensors[i].count);
+			outer_merge(s->tensors[i].data, s->outer + s->tensors[i].offset,
+			    (float)s->options.alpha, s->tensors[i].count);
 }
 
 /* How far this peer got, from where it started. */
@@ -110,7 +108,7 @@ static tr_status submit(struct tr_sync *s, struct tr_error *error)
 	if (status == TR_OK && s->reports)
 		status = submit_reports(s, flags, error);
 	if (status == TR_OK && s->leases)
-		status = sync_leasing_submit_consumed(s, flags, error);
+		status = sync_leasing_submit_said(s, flags, error);
 	return status == TR_OK ? tr_allreduce(s->group, SYNC_TAG_TOTALS, s->totals, SYNC_TOTALS,
 	                             TR_F64, TR_SUM, flags, error)
 	                       : status;
@@ -298,9 +296,10 @@ static tr_status take(struct tr_sync *s, struct tr_error *error)
 
 	s->given[0] = s->tokens[s->slot.fragment];
 	s->given[1] = s->samples;
+	s->given_lost = s->lost;
 	memcpy(s->given + 2, s->sums, sizeof(s->sums));
 	s->tokens[s->slot.fragment] = 0;
-	s->samples = 0;
+	s->samples = s->lost = 0;
 	memset(s->sums, 0, sizeof(s->sums));
 	make_report(s);
 	if (runs_ahead(s)) {
@@ -334,10 +333,12 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 	now->waited_s += done_s - begun_s;
 	now->flight_s = done_s - s->departed_s;
 	now->bytes += sync_fragment_count(s, s->slot.fragment) * sizeof(float);
-	if (!runs_ahead(s))
-		merge_local(s);
-	else if (s->outcast)
+	if (s->outcast && s->start)
 		start_ahead(s);
+	else if (s->outcast)
+		fetch(s, s->outer);
+	else if (!runs_ahead(s))
+		merge_local(s);
 	status = next_round(s, error);
 	return status == TR_OK ? check_samples(s, error) : status;
 }

@@ -17,7 +17,7 @@ enum sync_tag {
 	SYNC_TAG_FRAGMENT_AGAIN, /* without those who drifted */
 	SYNC_TAG_TOTALS_AGAIN,
 	SYNC_TAG_ROSTER,
-	SYNC_TAG_CONSUMED,
+	SYNC_TAG_SAID,
 	SYNC_TAG_PARITY, /* and those after it */
 };
 enum { SYNC_FRAGMENTS_MAX = 64, SYNC_TOTALS = 2 + TR_SYNC_SUMS, SYNC_EVENT_MAX = 512 };
@@ -69,9 +69,9 @@ struct tr_sync {
 	struct lease_wish *roster;    /* [TR_GROUP_PEERS_MAX], reduced from the round's begin on */
 	struct lease_account
 	    *early; /* a newcomer's, until its first commit: what it made of the roster */
-	double *consumed; /* [TR_GROUP_PEERS_MAX], by index: samples of its leases, since it said so last; negative: lost */
-	bool enrolled_early; /* `early` counts */
-	uint64_t most;       /* samples of an inner step of this peer, until the next merge */
+	struct lease_said *said; /* [TR_GROUP_PEERS_MAX], by index: what each did with its leases */
+	bool enrolled_early;     /* `early` counts */
+	uint64_t most;           /* samples of an inner step of this peer, until the next merge */
 	float *start, *lead,
 	    *lead_momentum; /* eager: where training started, how far this peer is ahead, at what pace */
 
@@ -84,7 +84,9 @@ struct tr_sync {
 	double share; /* of all tokens that were this peer's in the last merge; 0: not known */
 	double tokens[SYNC_FRAGMENTS_MAX];  /* this peer's since the fragment was taken last */
 	double samples, sums[TR_SYNC_SUMS]; /* since the last take */
-	struct sync_report report;          /* of this peer, with the fragment on its way */
+	double lost,
+	    given_lost; /* samples whose work was thrown away, used before those: since the last take; said with it */
+	struct sync_report report; /* of this peer, with the fragment on its way */
 	double lr_scale,
 	    loss;          /* of this peer; the latter times tokens, summed since the last take */
 	double departed_s; /* monotonic */
@@ -111,7 +113,7 @@ uint64_t sync_leasing_left(const struct tr_sync *sync);
 /* At each begin of a round. */
 tr_status sync_leasing_submit(struct tr_sync *sync, unsigned flags, struct tr_error *error);
 /* With what a member gives to a merge. */
-tr_status sync_leasing_submit_consumed(struct tr_sync *sync, unsigned flags, struct tr_error *error);
+tr_status sync_leasing_submit_said(struct tr_sync *sync, unsigned flags, struct tr_error *error);
 bool sync_leasing_is_new(
     const struct tr_sync *sync); /* this peer has no lease: it waits for the roster */
 void sync_leasing_enroll(struct tr_sync *sync); /* the roster is there */

@@ -3,7 +3,7 @@
  *
  *	sync_peer MEMBERSHIP GROUP SIZE MODE STEPS [KEY=VALUE ...]
  *	    H, P, tau (sync.h), eta, mu, alpha, beta, codec, spread, temperature, seconds, by_speed, grace, quorum;
- *	    batch: samples of a step of all; from: as if those before it had been handed out
+ *	    batch: samples of a step of all, and a peer's weights are its samples; from: as if those before it had been handed out
  *	    pause_us: of an inner step; uneven=1: peers' weights differ; policy, deadline, transport: of the group
  *	    flip: after this step a bit of its outer state flips: of tensor `tensor` in (part) 0 its outer parameters, 1 its momentum, 2 the counters
  *	    die: in the call after this step it is killed, die_us after the call began
@@ -110,7 +110,7 @@ static void disturb(const struct peer *p, uint64_t step)
 
 static void use(const struct peer *p, const struct tr_sync_now *now, struct tr_sync_work *did)
 {
-	did->samples = (double)now->samples;
+	did->samples = did->tokens = (double)now->samples;
 	printf("{\"used\": [");
 	for (uint64_t i = 0; i < now->samples; i++)
 		printf("%s%" PRIu64, i > 0 ? ", " : "", tr_sync_sample(p->sync, i));

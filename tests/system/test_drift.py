@@ -5,7 +5,7 @@ import pytest
 
 from harness import wait_for
 from line_process import group_of
-from test_sync import CASES, ELEMENTS, LAYERS, Nesterov, Peer, check_alike, farthest, inner
+from test_sync import CASES, ELEMENTS, LAYERS, Nesterov, Peer, check_alike, farthest, inner, used_by
 
 PARTS = ["outer parameters of", "outer momentum of", "outer counters"]
 NAMES = ["first", "second", "third"]
@@ -148,3 +148,29 @@ def test_a_joiner_of_a_spoilt_donor(group):
     for peer in everybody:
         peer.lines = [line for line in peer.lines if line.get("round", found) >= found]
     check_alike(everybody)
+
+
+# In flight too, where what was learned since the take goes with what was given.
+THROWN = [("diloco", dict(H=8), 16), ("diloco", dict(H=8, tau=3), 18), ("streaming", dict(H=9, P=1, tau=4), 20),
+          ("streaming", dict(H=9, P=3, tau=2), 13), ("eager", dict(H=6, eta=0.5), 15), ("eager", dict(H=6, eta=0.5), 40)]
+
+
+@pytest.mark.parametrize("mode,options,step", THROWN, ids=lambda value: str(value) if isinstance(value, (str, int)) else "-".join(value))
+def test_samples_of_what_is_thrown_away(group, mode, options, step):
+    """Each sample that was used is counted, and then something of it is in a movement that counts, or dropped, and then nothing is."""
+    size, steps = 3, 60
+    peers = run(group, size, mode, steps, 1, batch=12, **options, only_flip=step, only_tensor=0, only_part=0)
+    assert "does not count" in events_of(peers)[0]
+    used, account = used_by(peers), peers[0].said("account")[0]
+    assert all(peer.said("account")[0] == account for peer in peers)
+    dropped = [n for first, end, count in account["dropped"] for n in range(first, end)]
+    assert len(dropped) == sum(count for _, _, count in account["dropped"]) > 0
+    assert len(used) == len(set(used)) == account["counted"] + len(dropped) == 12 * steps
+    assert set(dropped) <= {n for line in peers[1].said("used") for n in line["used"]}
+    assert account["account"] == account["counted"] + len(dropped) + account["held"] + account["free"]
+    given = [line["tokens"] for line in peers[0].merges()]
+    if options.get("P", 1) == 1:
+        unsaid = peers[0].merges()[-1]["round"] - len(given)  # eager: the last call merges twice
+        assert sum(given) + unsaid * 12 * options["H"] == account["counted"]
+    else:  # merged at step 14; a fragment has the work of 9 steps, its own since then
+        assert given[3:8] == [2 * 36, *(2 * 36 + 4 * own for own in (1, 4, 7)), 3 * 36]

@@ -106,12 +106,13 @@ static void commit(struct world *w, const struct lease_wish *roster, uint64_t ne
 	struct lease_use uses[MEMBERS] = { 0 };
 	for (size_t i = 0; i < MEMBERS; i++) {
 		struct member *m = &w->members[i];
-		uses[i] = (struct lease_use){ m->id, m->given, draw(w, 60) == 0 };
+		uses[i] = (struct lease_use){ m->id, m->given,
+			draw(w, 60) == 0 ? draw(w, m->given + 1) : 0 };
 		for (size_t k = 0; m->id != 0 && k < m->given; k++) {
 			assert_int_equal(w->counted[m->taken[k]], 0);
-			w->counted[m->taken[k]] = !uses[i].lost;
+			w->counted[m->taken[k]] = k >= uses[i].lost;
 			assert_int_equal(w->lost[m->taken[k]], 0);
-			w->lost[m->taken[k]] = uses[i].lost;
+			w->lost[m->taken[k]] = k < uses[i].lost;
 		}
 		memmove(m->taken, m->taken + m->given,
 		    (m->consumed - m->given) * sizeof(m->taken[0]));
@@ -208,7 +209,7 @@ static void nothing_is_lost_by_a_death(void **state)
 	(void)state;
 	struct lease_account *a = calloc(1, sizeof(*a));
 	const struct lease_wish both[] = { { 7, 0, 0 }, { 9, 0, 0 } };
-	const struct lease_use uses[] = { { 7, 10, false }, { 9, 4, false } };
+	const struct lease_use uses[] = { { 7, 10, 0 }, { 9, 4, 0 } };
 	lease_enroll(a, both, 2, 10);
 	lease_settle(a, uses, 2, 1);
 	lease_top_up(a, 7, 10, true);
@@ -221,7 +222,7 @@ static void nothing_is_lost_by_a_death(void **state)
 	assert_int_equal(lease_at(a, 7, 5), 19);
 	assert_int_equal(lease_at(a, 7, 6), 30);
 	/* What was learned from wrong parameters is not used again. */
-	const struct lease_use wrong = { 7, 7, true };
+	const struct lease_use wrong = { 7, 7, 7 };
 	lease_settle(a, &wrong, 1, 3);
 	assert_int_equal(lease_at(a, 7, 0), 31);
 	assert_int_equal(a->dropped_count, 2);
@@ -248,7 +249,7 @@ static void wild_numbers_do_no_harm(void **state)
 			roster[i].to = wild[rng_below(key, 3, 40 * n + i, kinds)];
 			uses[i].peer = rng_below(key, 4, 40 * n + i, 13);
 			uses[i].consumed = rng_below(key, 5, 40 * n + i, UINT64_MAX);
-			uses[i].lost = n % 3 == 0;
+			uses[i].lost = n % 3 == 0 ? rng_below(key, 6, 40 * n + i, UINT64_MAX) : 0;
 		}
 		if (n % 50 == 0)
 			memset(a, 0, sizeof(*a));
@@ -404,7 +405,7 @@ static void crowd_plays(struct crowd *c, unsigned commits)
 		struct lease_use uses[TR_GROUP_PEERS_MAX] = { 0 };
 		for (size_t i = 0; i < c->count; i++) {
 			uint64_t have = lease_have(a, i + 1);
-			uses[i] = (struct lease_use){ i + 1, crowd_consumes(c, i, have), false };
+			uses[i] = (struct lease_use){ i + 1, crowd_consumes(c, i, have), 0 };
 			assert_true(!c->exact || uses[i].consumed == c->rate[i]); /* never dry */
 		}
 		lease_settle(a, uses, c->count, commit);
