@@ -230,14 +230,19 @@ static bool is_late(const struct tr_sync *s)
 	return s->options.steps > 0 && s->progress.step >= s->options.steps;
 }
 
-static tr_status check_samples(const struct tr_sync *s, struct tr_error *error)
+static tr_status no_samples(const struct tr_sync *s, struct tr_error *error)
 {
-	if (!s->leases || s->finished || is_late(s) || !sync_contributes(s) ||
-	    !sync_leasing_has_none(s))
-		return TR_OK;
 	return tr_error_set(error, TR_ELIMIT,
 	    "sync: step %llu: no samples are left for this peer: all 2^53 were handed out",
 	    (unsigned long long)s->progress.step);
+}
+
+/* After a merge, or to begin with. */
+static tr_status check_samples(const struct tr_sync *s, struct tr_error *error)
+{
+	bool wanted = s->leases && !s->finished && !is_late(s) && sync_contributes(s);
+
+	return wanted && sync_leasing_has_none(s) ? no_samples(s, error) : TR_OK;
 }
 
 static tr_status next_round(struct tr_sync *s, struct tr_error *error)
@@ -401,6 +406,8 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 		status = begin(s, error);
 	while (status == TR_OK && due(s))
 		status = s->taken ? merge(s, now, error) : take(s, error);
+	if (status == TR_OK && !s->finished && sync_leasing_is_dry(s))
+		status = no_samples(s, error); /* fewer than the schedule has steps */
 	tell(s, now);
 	s->resumed_s = monotonic_s();
 	return status;
