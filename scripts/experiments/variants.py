@@ -8,6 +8,7 @@ import subprocess
 from stubs import BUILD, ROOT
 
 PATCHES = pathlib.Path(__file__).parent / "variants"
+PACED = "paced"
 
 
 def trainworker(name):
@@ -25,3 +26,11 @@ def trainworker(name):
             subprocess.run(["make", "-s", "-j2", "-C", tree, "BUILD=build", "build/bin/trainworker"], check=True, env=environment,
                            stdout=subprocess.DEVNULL)
     return program
+
+
+def paced(folder, sequence_ms):
+    """A trainworker of which each sequence takes at least so long, whatever else the machine does: a script in `folder`."""
+    script = pathlib.Path(folder) / f"trainworker-{sequence_ms:g}ms"
+    script.write_text(f"#!/bin/sh\nTRAIND_SEQUENCE_MS={sequence_ms:g} exec {trainworker(PACED)} \"$@\"\n")
+    script.chmod(0o755)
+    return script
