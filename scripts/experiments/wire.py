@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "tests" / "system"))
 
 import plan  # noqa: E402
 import store  # noqa: E402
-from harness import BIN, wait_for  # noqa: E402
+from sites import Sites  # noqa: E402
 from stubs import BUILD  # noqa: E402
 from studies.few_bytes import FEW_BYTES  # noqa: E402
 from wan_lab import WanLab, missing  # noqa: E402
@@ -30,7 +30,6 @@ TEXT = "/usr/share/doc/jargon-text/jargon.txt.gz"
 QUICK, SLOW = 256, 1536  # tokens of a batch
 PERIOD = FEW_BYTES.sync["inner_steps"]
 DDP = {"mode": "ddp"}
-POLL_S = 0.2
 
 
 def counted(lab):
@@ -41,60 +40,17 @@ def counted(lab):
     return sum(int(value[0]) + int(value[8]) for value in values)
 
 
-class Sites:
+class Jobs(Sites):
     """A memberd and a node at site a, a node at b."""
 
-    def __init__(self, lab, folder):
-        self.lab, self.folder, self.processes = lab, pathlib.Path(folder), []
-
-    def start(self, site, program, name, *arguments):
-        folder = self.folder / name
-        folder.mkdir()
-        with open(folder / "log", "wb") as log:
-            self.processes.append(self.lab.popen(site, [BIN / program, "--listen", f"{self.lab.address(site)}:0", "--insecure", "--dir", folder, *arguments],
-                                                 stdout=log, stderr=log, stdin=subprocess.DEVNULL))
-        wait_for(lambda: (folder / "address").exists(), f"{program} to serve")
-        return (folder / "address").read_text().strip()
-
-    def trainctl(self, *words):
-        argv = self.lab.command("a", [BIN / "trainctl", "--address", self.memberd, *words, "--json"])
-        done = subprocess.run(argv, env=self.lab.environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    def __enter__(self):
-        self.memberd = self.start("a", "memberd", "memberd")
-        for site in "ab":
-            self.start(site, "traind", f"node-{site}", "--memberd", self.memberd, "--name", site)
-        wait_for(lambda: len(self.trainctl("nodes")) == 2, "both nodes")
-        return self
-
-    def __exit__(self, *_):
-        for process in reversed(self.processes):
-            process.terminate()
-            process.wait()
-
-    def launch(self, sync, steps, batch):
-        """The job's number."""
+    def job_of(self, sync, steps, batch):
+        """Of one job from its start to its end: bytes, seconds."""
         name = f"{sync['mode']}-{steps}-{batch}"
         train = {**plan.TRAIN, "steps": steps, "batch_tokens": batch, "warmup": 1, "seed": 1}
-        spec = {"name": name, "model": plan.MODEL, "data": {"text": [TEXT]}, "train": train, "mesh": {"nodes": 2, "min_nodes": 2, "threads": 1}, "sync": sync,
-                "checkpoint": {"dir": str(self.folder / name)}}
-        path = self.folder / f"{name}.yaml"
-        path.write_text("\n".join(f"{section}: {json.dumps(keys)}" for section, keys in spec.items()))
-        return self.trainctl("launch", path, "--detach")["id"]
-
-    def ended(self, number):
-        job = self.trainctl("status", str(number))
-        assert job["state"] not in ("failed", "cancelled"), job
-        return job["state"] == "done"
-
-    def job(self, sync, steps, batch):
-        """Of one job from its start to its end: bytes, seconds."""
         before, began = counted(self.lab), time.monotonic()
-        number = self.launch(sync, steps, batch)
-        while not self.ended(number):
-            time.sleep(POLL_S)
+        number = self.launch({"name": name, "model": plan.MODEL, "data": {"text": [TEXT]}, "train": train,
+                              "mesh": {"nodes": 2, "min_nodes": 2, "threads": 1}, "sync": sync, "checkpoint": {"dir": str(self.folder / name)}})
+        self.await_end(number)
         row = {"mode": sync["mode"], "steps": steps, "batch_tokens": batch, "bytes": counted(self.lab) - before, "s": round(time.monotonic() - began, 2)}
         print("wire:", row, file=sys.stderr, flush=True)
         return row
@@ -110,7 +66,7 @@ def costs(short, long):
 def measure(sites):
     """[(short, long)]: data parallel, then DiLoCo with quick and with slow steps."""
     jobs = [(DDP, (4, 16), QUICK), (FEW_BYTES.sync, (PERIOD, 4 * PERIOD), QUICK), (FEW_BYTES.sync, (PERIOD, 4 * PERIOD), SLOW)]
-    return [tuple(sites.job(sync, count, batch) for count in steps) for sync, steps, batch in jobs]
+    return [tuple(sites.job_of(sync, count, batch) for count in steps) for sync, steps, batch in jobs]
 
 
 def summary(pairs):
@@ -129,7 +85,7 @@ def main():
     options = parser.parse_args()
     if missing():
         sys.exit(f"no laboratory: {missing()}")
-    with tempfile.TemporaryDirectory(prefix="wire-") as folder, WanLab(TOPOLOGY) as lab, Sites(lab, folder) as sites:
+    with tempfile.TemporaryDirectory(prefix="wire-") as folder, WanLab(TOPOLOGY) as lab, Jobs(lab, folder) as sites:
         pairs = measure(sites)
     result = {"commit": store.commit_of(BUILD.parent), "machine": store.machine(), "topology": TOPOLOGY, "jobs": [job for pair in pairs for job in pair],
               **summary(pairs)}
