@@ -82,3 +82,23 @@ class Recovers:
         values = tuple((wrong - a) / (wrong - right) for a, wrong, right in common(losses, self.arm, self.wrong, self.right) if wrong > right)
         return Verdict(f"{self.arm.name} recovers {self.part:.0%} of what {self.wrong.name} lacks to {self.right.name}", values,
                        mean(values) >= self.part if values else None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Figures measured apart from runs; each is to be at least `least` or at most `most`."""
+    words: str
+    values: tuple
+    least: float | None = None
+    most: float | None = None
+    form: str = "{:.1%}"
+
+    @property
+    def holds(self):
+        return all((self.least is None or value >= self.least) and (self.most is None or value <= self.most) for value in self.values)
+
+    @property
+    def line(self):
+        """Of a page's list."""
+        values = ", ".join(self.form.format(value) for value in self.values)
+        return f"* {self.words}: **{'holds' if self.holds else 'does not hold'}** ({values})\n"

@@ -1,8 +1,9 @@
 """How much of the communication streaming and eager hide behind inner steps, beside DiLoCo, which waits for all of it: two nodes at two sites of a
 laboratory (docs/wanlab.md; root), 150 ms there and back, 20 Mbit/s.
 
-    build/venv/bin/python scripts/experiments/hidden.py [--out docs/results/hidden.json]
+    build/venv/bin/python scripts/experiments/hidden.py [--only large] [--out docs/results/hidden.json]
 
+What is in that file of other sizes stays.
 Computation is paced (variants/paced.patch), so that a merge of DiLoCo takes about 0.8 of the time of its inner steps. A row of metrics.jsonl is
 written at each merge: times are medians over rounds, the first left out; `hidden` is that of the newest row, what the job's status says. Alone: one node with half the batch; its rounds are computation only.
 """
@@ -29,7 +30,8 @@ TOPOLOGY = "site a\nsite b\nlink a b delay=75ms rate=20mbit queue=400ms"
 TEXT = "/usr/share/doc/jargon-text/jargon.txt.gz"
 PERIOD, FRAGMENTS, CONTEXT = 24, 3, 32
 # A sequence's time, so that communication is about 0.8 of a round's computation.
-MODELS = {"small": ({**plan.MODEL, "context": CONTEXT}, 100.0), "large": ({**plan.MODEL, "width": 320, "context": CONTEXT}, 390.0)}
+MODELS = {"small": ({**plan.MODEL, "context": CONTEXT}, 100.0), "middle": ({**plan.MODEL, "width": 320, "context": CONTEXT}, 390.0),
+          "large": ({**plan.MODEL, "width": 480, "context": CONTEXT}, 880.0)}
 SYNC = {"alone": {"mode": "diloco", "inner_steps": PERIOD}, "diloco": {"mode": "diloco", "inner_steps": PERIOD},
         "streaming": {"mode": "streaming", "inner_steps": PERIOD, "fragments": FRAGMENTS, "overlap": PERIOD // FRAGMENTS},
         "eager": {"mode": "eager", "inner_steps": PERIOD}}
@@ -64,7 +66,7 @@ def of_model(name, rounds):
     alone = found.pop("alone")["round_s"]
     for arm in found.values():
         arm["of_alone"] = round(alone / arm["round_s"], 4)
-    return {"model": model, "parameters": plan.parameters_of(model), "sequence_ms": sequence_ms, "alone_round_s": alone,
+    return {"commit": store.commit_of(BUILD.parent), "model": model, "parameters": plan.parameters_of(model), "sequence_ms": sequence_ms, "alone_round_s": alone,
             "communication": round(found["diloco"]["round_s"] / alone - 1, 3), "modes": found}
 
 
@@ -76,8 +78,9 @@ def main():
     options = parser.parse_args()
     if missing():
         sys.exit(f"no laboratory: {missing()}")
-    result = {"commit": store.commit_of(BUILD.parent), "machine": store.machine(), "topology": TOPOLOGY, "sync": SYNC,
-              "sizes": {name: of_model(name, options.rounds) for name in options.only or MODELS}}
+    sizes = json.loads(options.out.read_text())["sizes"] if options.out.exists() else {}
+    sizes.update({name: of_model(name, options.rounds) for name in options.only or MODELS})
+    result = {"machine": store.machine(), "topology": TOPOLOGY, "sync": SYNC, "sizes": {name: sizes[name] for name in MODELS if name in sizes}}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))

@@ -8,7 +8,7 @@ bytes, rounds, time. Do not edit this page. `make experiments` runs what is miss
 anew. Of {wanted} runs {there} have been done.
 
 A study, that is a section below, is a file of scripts/experiments/studies: its arms, what is claimed of them, and `extra`, what was measured apart from these runs:
-bytes on the wire (wire.py), times (timing.py; on an idle machine).
+bytes on the wire (wire.py), times (timing.py; on an idle machine), what machines that come and go and long links cost (the last sections, which train nothing in earnest).
 
 ## How to read it
 

@@ -57,7 +57,8 @@ def section(study, kept, folder, facts):
     out = [f"## {study.TITLE}\n\n", (study.__doc__ or "").strip(), "\n\n"]
     if hasattr(study, "NOTES"):
         out += [study.NOTES, "\n\n"]
-    out += [TABLE_HEAD, *[row_of(arm, study.ARMS[0], found, wanted) for arm in study.ARMS], "\n"]
+    if study.ARMS:
+        out += [TABLE_HEAD, *[row_of(arm, study.ARMS[0], found, wanted) for arm in study.ARMS], "\n"]
     told = claims_text(study, losses_of(found))
     out += [told, "\n"] if told else []
     out += [study.extra(facts)] if hasattr(study, "extra") else []

@@ -33,6 +33,15 @@ class Sites:
     def start_node(self, name, site):
         self.start(site, "traind", f"node-{name}", "--memberd", self.memberd, "--name", name, *self.arguments)
 
+    def end_node(self, name):
+        self.processes[f"node-{name}"].terminate()
+        self.processes[f"node-{name}"].wait()
+
+    def worker_output(self, name):
+        """What all workers of the node have written, of all jobs."""
+        logs = sorted((self.folder / f"node-{name}").glob("logs/job-*/*.log"), key=lambda path: path.stat().st_mtime)
+        return "".join(path.read_text(errors="replace") for path in logs)
+
     def log(self, name):
         return (self.folder / name / "log").read_text(errors="replace")
 
