@@ -1,10 +1,11 @@
 """A joiner at the end of a slow link: how long its state takes, and what the others lose meanwhile. Members and the joiner are nodes at sites of their
 own of a laboratory (docs/wanlab.md; root); among the members 1 Gbit/s and 2 ms there and back, between the joiner and each of them 20 Mbit/s and 40 ms.
 
-    build/venv/bin/python scripts/experiments/joiner.py [--members 2] [--donors 1] [--joins 5] [--out docs/results/joiner.json]
+    build/venv/bin/python scripts/experiments/joiner.py [--only eager] [--members 2] [--donors 1] [--joins 3] [--out docs/results/joiner.json]
 
---donors: of how many members' links the bound state / rate is. Computation is paced (variants/paced.patch). What the others lose is judged by the
-rounds between two merges of theirs: those that lie in the join, from the start of the joiner's traind to the last merge without it, beside the rounds before it came.
+--donors: of how many members' links the bound state / rate is. Computation is paced (variants/paced.patch). What the others lose is judged by the times between
+their merges: from the one before the joiner's traind started to the one from which on it contributes, beside the rounds before. What is in the file of
+other cases stays.
 """
 import argparse
 import json
@@ -28,7 +29,9 @@ from wan_lab import WanLab, missing  # noqa: E402
 
 TEXT = "/usr/share/doc/jargon-text/jargon.txt.gz"
 RATE_MBIT, PAYLOAD = 20, 1448 / 1500  # of a rate, what TCP carries
-CONTEXT, STEP_MS, QUIET_ROUNDS = 32, 120.0, 5
+CONTEXT, QUIET_ROUNDS = 32, 3
+# Mode, inner steps, milliseconds of a step: rounds shorter and longer than the state is on its way.
+CASES = {"short": ("diloco", 40, 120), "long": ("diloco", 40, 600), "eager": ("eager", 40, 600)}
 MODEL = {**plan.MODEL, "width": 320, "context": CONTEXT}
 SENDING, HERE = re.compile(r"^(\S+) .*: sending the state after round (\d+) to peer (\d+)"), re.compile(r"^(\S+) .*peer (\d+): has the state after round (\d+)")
 SENT = re.compile(r"sent (\d+) bytes of the state after round (\d+) to peer (\d+)")
@@ -49,15 +52,15 @@ def stamp(text):
 class Join:
     """One joiner after the other in one job."""
 
-    def __init__(self, sites, members, inner_steps):
-        self.sites, self.members, self.inner_steps = sites, members, inner_steps
+    def __init__(self, sites, members, mode, inner_steps):
+        self.sites, self.members = sites, members
         train = {**plan.TRAIN, "steps": 10**6, "batch_tokens": len(members) * (len(members) + 1) * CONTEXT, "micro_sequences": 1, "warmup": 1, "seed": 1}
         self.number = sites.launch({"name": JOB, "model": MODEL, "data": {"text": [TEXT]}, "train": train,
                                     "mesh": {"nodes": len(members) + 1, "min_nodes": len(members), "threads": 1},
-                                    "sync": {"mode": "diloco", "inner_steps": inner_steps}, "checkpoint": {"dir": str(sites.folder / "checkpoints")}})
+                                    "sync": {"mode": mode, "inner_steps": inner_steps}, "checkpoint": {"dir": str(sites.folder / "checkpoints")}})
 
     def merges(self):
-        """[(time, contributors)] of all merges, as the first member says."""
+        """[(time, contributors of the next round)] of all merges, as the first member says."""
         text = self.sites.worker_output(self.members[0])
         rows = [json.loads(line) for line in text.splitlines() if line.startswith('{"merged"') and line.endswith("}")]
         return [(row["unix_s"], row["contributors"]) for row in rows]
@@ -87,26 +90,29 @@ class Join:
         asked = min(stamp(found.group(1)) for found in sending)
         merges, alone = self.merges(), len(self.members)
         entered = min(at for at, many in merges if many == alone + 1 and at > began)
-        times = [at for at, many in merges if before <= at <= entered and many == alone]
+        times = [at for at, _ in merges if before <= at <= entered]
         lengths = [(later - at, later) for at, later in zip(times, times[1:])]
-        quiet, during = [length for length, end in lengths if end <= began], [length for length, end in lengths if end > began]
+        quiet = statistics.median(length for length, end in lengths if end <= began)
+        during = [length for length, end in lengths if end > began]
         return {"state_bytes": sent, "donors": len(sending), "start_to_asked_s": round(asked - began, 3), "transfer_s": round(arrived - asked, 3),
                 "start_to_state_s": round(arrived - began, 3), "start_to_first_merge_s": round(entered - began, 3),
-                "quiet_round_s": round(statistics.median(quiet), 4), "rounds_during": len(during),
-                "lost": round(1 - len(during) * statistics.median(quiet) / sum(during), 4)}
+                "quiet_round_s": round(quiet, 3), "rounds_s": [round(length, 3) for length in during],
+                "lost": round(1 - len(during) * quiet / sum(during), 4)}
 
 
-def measure(members, joins, inner_steps):
+def measure(members, case, joins, least_s):
+    mode, inner_steps, step_ms = CASES[case]
     with tempfile.TemporaryDirectory(prefix="joiner-") as folder, WanLab(topology(members)) as lab:
-        program = variants.paced(folder, STEP_MS / (len(members) + 1))
+        program = variants.paced(folder, step_ms / (len(members) + 1))
         with Sites(lab, folder, {name: name for name in members}, ["--trainworker", program]) as sites:
             sites.start_node("j", "j")  # a job begins with all its nodes
-            began, join = time.time(), Join(sites, members, inner_steps)
+            began, join = time.time(), Join(sites, members, mode, inner_steps)
             join.await_rounds(1, len(members) + 1, began)
             sites.end_node("j")
             rows = [join.once() for _ in range(joins)]
             sites.cancel(join.number)
-    return rows
+    return {"commit": store.commit_of(BUILD.parent), "topology": topology(members), "mode": mode, "inner_steps": inner_steps, "step_ms": step_ms,
+            "joins": [{**row, "of_least": round(row["transfer_s"] / least_s, 3)} for row in rows]}
 
 
 def main():
@@ -114,19 +120,19 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs" / "results" / "joiner.json")
     parser.add_argument("--members", type=int, default=2)
     parser.add_argument("--donors", type=int, default=1)
-    parser.add_argument("--joins", type=int, default=5)
-    parser.add_argument("--inner-steps", type=int, default=40)
+    parser.add_argument("--joins", type=int, default=3)
+    parser.add_argument("--only", action="append", choices=list(CASES))
     options = parser.parse_args()
     if missing():
         sys.exit(f"no laboratory: {missing()}")
     members = ["a", "b", "c", "d", "e", "f", "g"][:options.members]
-    rows = measure(members, options.joins, options.inner_steps)
-    rate = options.donors * RATE_MBIT * 1e6 / 8 * PAYLOAD
-    least = rows[0]["state_bytes"] / rate
-    result = {"commit": store.commit_of(BUILD.parent), "machine": store.machine(), "topology": topology(members), "members": options.members,
-              "donors": options.donors, "model": MODEL, "parameters": plan.parameters_of(MODEL), "inner_steps": options.inner_steps,
-              "step_ms": STEP_MS, "least_s": round(least, 3), "joins": rows,
-              "of_least": [round(row["transfer_s"] / least, 3) for row in rows], "lost": [row["lost"] for row in rows]}
+    parameters = plan.parameters_of(MODEL)
+    least_s = 8 * parameters / (options.donors * RATE_MBIT * 1e6 / 8 * PAYLOAD)
+    found = json.loads(options.out.read_text())["cases"] if options.out.exists() else {}
+    for case in options.only or CASES:
+        measured = measure(members, case, options.joins, least_s)
+        found[f"{case}-{options.members}-{options.donors}"] = {"members": options.members, "donors": options.donors, "least_s": round(least_s, 3), **measured}
+    result = {"machine": store.machine(), "model": MODEL, "parameters": parameters, "rate_mbit": RATE_MBIT, "cases": found}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
