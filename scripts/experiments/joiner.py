@@ -29,9 +29,9 @@ from wan_lab import WanLab, missing  # noqa: E402
 
 TEXT = "/usr/share/doc/jargon-text/jargon.txt.gz"
 RATE_MBIT, PAYLOAD = 20, 1448 / 1500  # of a rate, what TCP carries
-CONTEXT, QUIET_ROUNDS = 32, 3
+CONTEXT, QUIET_ROUNDS = 8, 3
 # Mode, inner steps, milliseconds of a step: rounds shorter and longer than the state is on its way.
-CASES = {"short": ("diloco", 40, 120), "long": ("diloco", 40, 600), "eager": ("eager", 40, 600)}
+CASES = {"short": ("diloco", 20, 250), "long": ("diloco", 40, 600), "eager": ("eager", 40, 600)}
 MODEL = {**plan.MODEL, "width": 320, "context": CONTEXT}
 SENDING, HERE = re.compile(r"^(\S+) .*: sending the state after round (\d+) to peer (\d+)"), re.compile(r"^(\S+) .*peer (\d+): has the state after round (\d+)")
 SENT = re.compile(r"sent (\d+) bytes of the state after round (\d+) to peer (\d+)")
