@@ -87,7 +87,7 @@ static tr_status allocate(struct tr_sync *s, struct tr_error *error)
 	s->written = tr_alloc(s->group, written_bytes(s));
 	s->delta = tr_alloc(s->group, largest * sizeof(float));
 	s->sum = tr_alloc(s->group, largest * sizeof(float));
-	s->totals = tr_alloc(s->group, SYNC_TOTALS * sizeof(double));
+	s->totals = tr_alloc(s->group, sizeof(*s->totals));
 	bool reports = s->options.mode == TR_SYNC_HDET || pace_decides(&s->options);
 	if (reports)
 		s->reports = tr_alloc(s->group, REPORTS_BYTES);
@@ -241,6 +241,13 @@ double *tr_sync_lr_base(tr_sync *s)
 	if (!s->started)
 		s->written[s->tensor_count].outer = (struct tr_digest){ 0, 0 };
 	return s->counters->lr_base;
+}
+
+struct sync_costs *tr_sync_costs(tr_sync *s)
+{
+	if (!s->started)
+		s->written[s->tensor_count].outer = (struct tr_digest){ 0, 0 };
+	return &s->counters->costs;
 }
 
 const float *tr_sync_outer(const tr_sync *s, size_t tensor)

@@ -165,15 +165,13 @@ static tr_status submit_again(struct tr_sync *s, struct tr_error *error)
 	size_t count = sync_fragment_count(s, s->slot.fragment);
 	size_t bytes = (s->residual ? 2 : 1) * count * sizeof(float);
 	unsigned flags = s->round.index < s->round.contributors ? TR_CONTRIBUTE : 0;
-	double *totals = parity_room(s->group, &s->again, SYNC_TOTALS * sizeof(double) + bytes);
+	struct sync_totals *totals = parity_room(s->group, &s->again, sizeof(*totals) + bytes);
 
 	if (!totals)
 		return tr_error_set(error, TR_ENOMEM, "sync: no memory: %zu MiB to merge again",
 		    bytes >> 20);
-	float *sum = (float *)(totals + SYNC_TOTALS);
-	memset(totals, 0, SYNC_TOTALS * sizeof(double));
-	if (!s->outcast)
-		memcpy(totals, s->given, sizeof(s->given));
+	float *sum = (float *)(totals + 1);
+	*totals = s->outcast ? (struct sync_totals){ .costs = s->given.costs } : s->given;
 	tr_status status = submit_sum_again(s, sum, sum + count, flags, error);
 	if (status == TR_OK)
 		status = tr_allreduce(s->group, SYNC_TAG_TOTALS_AGAIN, totals, SYNC_TOTALS, TR_F64,
@@ -204,7 +202,7 @@ static void start_afresh(struct tr_sync *s)
 {
 	size_t all = s->first[s->options.fragments] * sizeof(float);
 
-	memset(s->given, 0, sizeof(s->given));
+	memset(&s->given, 0, sizeof(s->given));
 	memset(s->tokens, 0, sizeof(s->tokens));
 	s->lost += s->samples;
 	s->samples = s->given_lost = 0;

@@ -17,7 +17,7 @@ static const struct lease_account *account(const struct tr_sync *s)
 /* Consumed from this peer's queue and not counted yet. */
 static uint64_t ahead(const struct tr_sync *s)
 {
-	double said = s->taken ? s->given_lost + s->given[1] : 0;
+	double said = s->taken ? s->given_lost + s->given.samples : 0;
 
 	return (uint64_t)(said + s->lost + s->samples);
 }
@@ -118,7 +118,7 @@ tr_status sync_leasing_submit_said(struct tr_sync *s, unsigned flags, struct tr_
 {
 	memset(s->said, 0, TR_GROUP_PEERS_MAX * sizeof(s->said[0]));
 	if (sync_contributes(s))
-		s->said[s->round.index] = (struct lease_said){ s->given_lost + s->given[1],
+		s->said[s->round.index] = (struct lease_said){ s->given_lost + s->given.samples,
 			s->given_lost };
 	return tr_allreduce(s->group, SYNC_TAG_SAID, s->said,
 	    (size_t)TR_GROUP_PEERS_MAX * LEASE_SAID_NUMBERS, TR_F64, TR_SUM, flags, error);

@@ -104,7 +104,7 @@ static tr_status submit(struct tr_sync *s, struct tr_error *error)
 	unsigned flags = sync_contributes(s) ? TR_CONTRIBUTE : 0;
 	tr_status status = submit_fragment(s, flags, error);
 
-	memcpy(s->totals, s->given, sizeof(s->given));
+	*s->totals = s->given;
 	if (status == TR_OK && s->reports)
 		status = submit_reports(s, flags, error);
 	if (status == TR_OK && s->leases)
@@ -143,7 +143,7 @@ static tr_status try_commit(struct tr_sync *s, struct tr_error *error)
 		status = tr_state_receive(s->group, error);
 	if (status != TR_OK)
 		return status;
-	struct tr_commit close = { .samples = (uint64_t)llround(s->result.totals[1]),
+	struct tr_commit close = { .samples = (uint64_t)llround(s->result.totals->samples),
 		.salt = parity_salt(&s->parity) };
 	struct tr_round committed = s->round;
 	return tr_round_commit(s->group, &close, &committed, error);
@@ -166,7 +166,7 @@ static void step_outer(struct tr_sync *s)
 {
 	size_t first = s->first[s->slot.fragment];
 	size_t count = sync_fragment_count(s, s->slot.fragment);
-	double tokens = s->result.totals[0];
+	double tokens = s->result.totals->tokens;
 
 	if (tokens > 0)
 		outer_step(s->outer + first, s->momentum ? s->momentum + first : NULL,
@@ -175,13 +175,16 @@ static void step_outer(struct tr_sync *s)
 	/* Of the other fragments the next one is stale: only this fragment's changes hands. */
 	if (sync_contributes(s) && s->residual)
 		memcpy(s->residual + first, s->result.residual_next, count * sizeof(float));
-	s->share = tokens > 0 ? s->given[0] / tokens : 0;
+	s->share = tokens > 0 ? s->given.tokens / tokens : 0;
 	s->counters->round = s->round.round;
 	s->counters->tokens += tokens;
 	if (s->options.mode == TR_SYNC_HDET)
 		hdet_control(&s->options, s->reports, TR_GROUP_PEERS_MAX, s->counters->lr_base);
 	if (pace_decides(&s->options))
 		agree(s);
+	costs_count(&s->counters->costs, &s->result.totals->costs,
+	    pace_decides(&s->options) ? s->counters->agreed.step : s->slot.merge,
+	    s->first[s->options.fragments]);
 	if (s->leases)
 		sync_leasing_commit(s);
 	s->taken = false;
@@ -290,29 +293,48 @@ static void make_report(struct tr_sync *s)
 	p->since_take = 0;
 	p->worked_s = 0;
 	s->report = (struct sync_report){ .lr_scale = known ? s->lr_scale : -s->lr_scale,
-		.loss = known && s->given[0] > 0 ? s->loss / s->given[0] : 0,
+		.loss = known && s->given.tokens > 0 ? s->loss / s->given.tokens : 0,
 		.step = (double)p->step,
 		.step_s = p->step_s };
 }
 
+/* Up to the merge before. */
+static void say_costs(struct tr_sync *s)
+{
+	struct tr_stats stats = TR_STATS_INIT;
+	struct tr_error error;
+
+	s->given.costs = (struct sync_costs_said){ .members = 1,
+		.waited_s = s->waited_s,
+		.flight_s = s->flight_s };
+	s->waited_s = s->flight_s = 0;
+	if (tr_stats_get(s->group, &stats, &error) != TR_OK)
+		return;
+	uint64_t sent = stats.tcp_sent_bytes + stats.shm_sent_bytes;
+	if (sent > s->sent_bytes)
+		s->given.costs.sent_bytes = (double)(sent - s->sent_bytes);
+	s->sent_bytes = sent;
+}
+
 static tr_status take(struct tr_sync *s, struct tr_error *error)
 {
-	double before = s->given[0];
+	double before = s->given.tokens;
 
-	s->given[0] = s->tokens[s->slot.fragment];
-	s->given[1] = s->samples;
+	s->given.tokens = s->tokens[s->slot.fragment];
+	s->given.samples = s->samples;
 	s->given_lost = s->lost;
-	memcpy(s->given + 2, s->sums, sizeof(s->sums));
+	memcpy(s->given.sums, s->sums, sizeof(s->sums));
+	say_costs(s);
 	s->tokens[s->slot.fragment] = 0;
 	s->samples = s->lost = 0;
 	memset(s->sums, 0, sizeof(s->sums));
 	make_report(s);
 	if (runs_ahead(s)) {
 		run_ahead(s, before > 0 ? (float)(1 / before) : 0);
-		take_delta(s, s->start, (float)s->given[0]);
+		take_delta(s, s->start, (float)s->given.tokens);
 		start_ahead(s);
 	} else {
-		take_delta(s, s->start ? s->start : s->outer, (float)s->given[0]);
+		take_delta(s, s->start ? s->start : s->outer, (float)s->given.tokens);
 	}
 	s->taken = true;
 	s->departed_s = monotonic_s();
@@ -332,11 +354,13 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 	now->merged_round = s->round.round;
 	now->fragment = s->slot.fragment;
 	now->merged_step = pace_decides(&s->options) ? s->counters->agreed.step : s->progress.step;
-	now->tokens = s->result.totals[0];
+	now->tokens = s->result.totals->tokens;
 	for (unsigned i = 0; i < TR_SYNC_SUMS; i++)
-		now->sums[i] += s->result.totals[2 + i];
+		now->sums[i] += s->result.totals->sums[i];
 	now->waited_s += done_s - begun_s;
 	now->flight_s = done_s - s->departed_s;
+	s->waited_s += done_s - begun_s;
+	s->flight_s += now->flight_s;
 	now->bytes += sync_fragment_count(s, s->slot.fragment) * sizeof(float);
 	if (s->outcast && s->start)
 		start_ahead(s);
@@ -417,7 +441,7 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 static tr_status sit_out(struct tr_sync *s, struct tr_error *error)
 {
 	s->taken = true;
-	memset(s->given, 0, sizeof(s->given));
+	memset(&s->given, 0, sizeof(s->given));
 	memset(s->delta, 0, sync_fragment_count(s, s->slot.fragment) * sizeof(float));
 	make_report(s);
 	tr_status status = submit(s, error);

@@ -3,6 +3,7 @@
 #define TR_COLLECTIVES_SYNC_SYNC_INTERNAL_H
 
 #include "collectives/sync.h"
+#include "collectives/sync/costs.h"
 #include "collectives/sync/lease.h"
 #include "collectives/sync/pace.h"
 #include "collectives/sync/parity.h"
@@ -20,7 +21,14 @@ enum sync_tag {
 	SYNC_TAG_SAID,
 	SYNC_TAG_PARITY, /* and those after it */
 };
-enum { SYNC_FRAGMENTS_MAX = 64, SYNC_TOTALS = 2 + TR_SYNC_SUMS, SYNC_EVENT_MAX = 512 };
+enum { SYNC_FRAGMENTS_MAX = 64, SYNC_EVENT_MAX = 512 };
+
+/* What is summed with a fragment. */
+struct sync_totals {
+	double tokens, samples, sums[TR_SYNC_SUMS];
+	struct sync_costs_said costs;
+};
+enum { SYNC_TOTALS = sizeof(struct sync_totals) / sizeof(double) };
 
 struct sync_tensor {
 	char *name;
@@ -35,6 +43,7 @@ struct sync_counters {
 	double tokens;             /* of all peers, since step 0 */
 	double lr_base[2];         /* HDET: b and v */
 	struct pace_agreed agreed; /* if pace_decides */
+	struct sync_costs costs;
 };
 
 /* State: digests of what was written at the last merge of a tensor; zeros: not known. */
@@ -45,7 +54,7 @@ struct sync_written {
 /* What a round came to. */
 struct sync_result {
 	const float *sum, *residual_next;
-	const double *totals;
+	const struct sync_totals *totals;
 };
 
 struct tr_sync {
@@ -62,7 +71,7 @@ struct tr_sync {
 	struct sync_written *written; /* [tensor_count + 1]; the last one: of the counters, as outer */
 	float *delta, *sum; /* of the fragment on its way: what this peer gives, what all come to */
 	float *residual, *residual_next; /* of all fragments; NULL: no error feedback */
-	double *totals; /* [SYNC_TOTALS], reduced with the fragment: tokens, samples, sums */
+	struct sync_totals *totals;      /* reduced with the fragment */
 	struct sync_report
 	    *reports; /* [TR_GROUP_PEERS_MAX], the same, by index; NULL: no need of them */
 	struct lease_account *leases; /* state of the group; NULL: the options have no batch */
@@ -79,8 +88,8 @@ struct tr_sync {
 	struct sync_slot slot;
 	bool taken, finished;
 	struct pace_progress progress;
-	double resumed_s;          /* monotonic: since when the caller works */
-	double given[SYNC_TOTALS]; /* of the fragment on its way */
+	double resumed_s;         /* monotonic: since when the caller works */
+	struct sync_totals given; /* of the fragment on its way */
 	double share; /* of all tokens that were this peer's in the last merge; 0: not known */
 	double tokens[SYNC_FRAGMENTS_MAX];  /* this peer's since the fragment was taken last */
 	double samples, sums[TR_SYNC_SUMS]; /* since the last take */
@@ -90,6 +99,8 @@ struct tr_sync {
 	double lr_scale,
 	    loss;          /* of this peer; the latter times tokens, summed since the last take */
 	double departed_s; /* monotonic */
+	double waited_s, flight_s; /* in the merges since the last take */
+	uint64_t sent_bytes;       /* by this peer, said */
 	bool started;
 
 	struct sync_result result; /* of the round under way */

@@ -9,8 +9,13 @@
 #define MANIFEST_FORMAT  "traind checkpoint"
 #define MANIFEST_VERSION 1
 
-/* As bits, so that training goes on from the very same numbers. */
 static const char *const account_keys[] = { "samples_given", "samples_returned", "samples_dropped" };
+enum { ACCOUNT_KEYS = sizeof(account_keys) / sizeof(account_keys[0]) };
+static const char *const costs_keys[] = { "merges", "merges_sent_bytes", "merges_dense_bytes",
+	"merges_waited_ms", "merges_flight_ms" };
+#define COST_MOST (UINT64_C(1) << 53)
+enum { COSTS_KEYS = sizeof(costs_keys) / sizeof(costs_keys[0]) };
+/* As bits, so that training goes on from the very same numbers. */
 static const char *const lr_keys[] = { "lr_base_bits", "lr_base_momentum_bits" };
 
 static void add_uint(struct json *j, const char *key, uint64_t value)
@@ -50,6 +55,16 @@ static void add_account(struct json *j, const struct lease_account *a)
 	json_end(j);
 }
 
+/* Whole numbers: the next ones do not depend on them. */
+static void add_costs(struct json *j, const struct sync_costs *costs)
+{
+	add_uint(j, costs_keys[0], costs->merges);
+	add_uint(j, costs_keys[1], (uint64_t)costs->sent_bytes);
+	add_uint(j, costs_keys[2], (uint64_t)costs->dense_bytes);
+	add_uint(j, costs_keys[3], (uint64_t)(1e3 * costs->waited_s));
+	add_uint(j, costs_keys[4], (uint64_t)(1e3 * costs->flight_s));
+}
+
 char *manifest_text(const struct manifest *m)
 {
 	struct json j = { 0 };
@@ -62,6 +77,8 @@ char *manifest_text(const struct manifest *m)
 	add_uint(&j, "tokens", m->tokens);
 	if (m->account.cursor > 0)
 		add_account(&j, &m->account);
+	if (m->costs.merges > 0)
+		add_costs(&j, &m->costs);
 	add_string(&j, "spec", m->spec);
 	for (size_t i = 0; m->lr_base[0] > 0 && i < 2; i++) {
 		uint64_t bits;
@@ -114,10 +131,37 @@ static void read_account(struct json_reader *r, const char *key, struct lease_ac
 		a->dropped_count = read_rows(r, &a->dropped[0].from, DROPPED, LEASE_DROPPED_MAX);
 }
 
+/* Which of `count` keys it is; `count`: none. */
+static size_t key_of(const char *const *keys, size_t count, const char *key)
+{
+	size_t at = 0;
+	while (at < count && strcmp(keys[at], key) != 0)
+		at++;
+	return at;
+}
+
 static bool is_account(const char *key)
 {
-	return strcmp(key, account_keys[0]) == 0 || strcmp(key, account_keys[1]) == 0 ||
-	    strcmp(key, account_keys[2]) == 0;
+	return key_of(account_keys, ACCOUNT_KEYS, key) < ACCOUNT_KEYS;
+}
+
+static bool is_cost(const char *key)
+{
+	return key_of(costs_keys, COSTS_KEYS, key) < COSTS_KEYS;
+}
+
+static void read_cost(struct json_reader *r, const char *key, struct sync_costs *costs)
+{
+	uint64_t number = 0;
+	if (json_read_uint(r, &number) && number > COST_MOST)
+		number = COST_MOST;
+	double *const places[COSTS_KEYS] = { NULL, &costs->sent_bytes, &costs->dense_bytes,
+		&costs->waited_s, &costs->flight_s };
+	size_t at = key_of(costs_keys, COSTS_KEYS, key);
+	if (at == 0)
+		costs->merges = number;
+	else
+		*places[at] = (double)number * (at < 3 ? 1 : 1e-3);
 }
 
 static void read_files(struct json_reader *r, struct manifest *m)
@@ -163,6 +207,8 @@ tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
 			read_rate(&r, &m.lr_base[1]);
 		else if (is_account(key))
 			read_account(&r, key, &m.account);
+		else if (is_cost(key))
+			read_cost(&r, key, &m.costs);
 		else if (strcmp(key, "files") == 0)
 			read_files(&r, &m);
 		else

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "collectives/sync/costs.h"
 #include "collectives/sync/lease.h"
 #include "common/digest.h"
 #include "common/error.h"
@@ -19,6 +20,7 @@ struct manifest {
 	uint64_t samples;             /* counted */
 	struct lease_account account; /* of them, without leases. cursor 0: none, it is an old file */
 	uint64_t tokens;
+	struct sync_costs costs; /* of its merges. merges 0: none */
 	char spec[TR_DIGEST_HEX_MAX]; /* digest of what determines the samples: model, text, seed, batch */
 	double lr_base[2]; /* HDET (struct tr_sync_options): base of the learning rates and its momentum; zeros: none */
 	char model[TR_DIGEST_HEX_MAX]; /* digests of the files */

@@ -10,16 +10,7 @@
 #include "daemon/worker/trainer_inside.h"
 
 /* What is summed with each merge. */
-enum {
-	SUM_LOSS,
-	SUM_TOKENS,
-	SUM_VALIDATION,
-	SUM_VALIDATION_TOKENS,
-	SUM_SENT,
-	SUM_WAITED,
-	SUM_FLIGHT,
-	SUMS
-};
+enum { SUM_LOSS, SUM_TOKENS, SUM_VALIDATION, SUM_VALIDATION_TOKENS, SUMS };
 _Static_assert((int)SUMS <= (int)TR_SYNC_SUMS, "more sums than a merge takes");
 
 /* Embeddings and the last norm are layers of their own. */
@@ -78,6 +69,7 @@ tr_status outer_create(struct trainer *t, struct tr_error *error)
 	}
 	if (t->outer.lr_base[0] > 0)
 		memcpy(tr_sync_lr_base(t->outer.sync), t->outer.lr_base, sizeof(t->outer.lr_base));
+	*tr_sync_costs(t->outer.sync) = t->outer.costs;
 	*tr_sync_leases(t->outer.sync) = *t->account;
 	t->account = tr_sync_leases(t->outer.sync);
 	return TR_OK;
@@ -90,6 +82,11 @@ bool outer_lr_base(const struct trainer *t, double base[2])
 	if (has)
 		memcpy(base, tr_sync_lr_base(t->outer.sync), 2 * sizeof(base[0]));
 	return has;
+}
+
+const struct sync_costs *outer_costs(const struct trainer *t)
+{
+	return t->outer.sync != NULL ? tr_sync_costs(t->outer.sync) : &t->outer.costs;
 }
 
 void outer_destroy(struct trainer *t)
@@ -124,39 +121,6 @@ static uint64_t step_of(const struct trainer *t, const struct tr_sync_now *now)
 	return t->counters->start + now->step;
 }
 
-/* What the newest merge cost, once. */
-static void give_costs(struct trainer *t, double sums[TR_SYNC_SUMS])
-{
-	struct outer *outer = &t->outer;
-	struct tr_stats stats = TR_STATS_INIT;
-	struct tr_error error;
-	if (!outer->costs_due || tr_stats_get(t->group, &stats, &error) != TR_OK)
-		return;
-	uint64_t sent = stats.tcp_sent_bytes + stats.shm_sent_bytes;
-	sums[SUM_SENT] = (double)(sent - outer->sent_bytes);
-	sums[SUM_WAITED] = outer->waited_s;
-	sums[SUM_FLIGHT] = outer->flight_s;
-	outer->sent_bytes = sent;
-	outer->costs_due = false;
-}
-
-static void take_costs(struct trainer *t, const struct tr_sync_now *now, uint64_t steps)
-{
-	struct outer_costs *costs = &t->outer.costs;
-	double numbers = 0;
-	for (size_t i = 0; i < t->layout.tensor_count; i++)
-		numbers += (double)layout_numbers(&t->layout.tensors[i]);
-	costs->sent_bytes += now->sums[SUM_SENT];
-	costs->waited_s += now->sums[SUM_WAITED];
-	costs->flight_s += now->sums[SUM_FLIGHT];
-	costs->dense_bytes += costs->dense_next;
-	costs->dense_next = (double)steps * 2 * (costs->workers - 1) * numbers * sizeof(float);
-	costs->workers = now->contributors;
-	t->outer.costs_due = true;
-	t->outer.waited_s = now->waited_s;
-	t->outer.flight_s = now->flight_s;
-}
-
 static void inner_step(struct trainer *t, const struct tr_sync_now *now, struct tr_sync_work *did)
 {
 	struct model_hooks hooks = { on_progress, NULL, t->group };
@@ -189,7 +153,6 @@ static void inner_step(struct trainer *t, const struct tr_sync_now *now, struct 
 	did->sums[SUM_VALIDATION] = t->outer.val_loss;
 	did->sums[SUM_VALIDATION_TOKENS] = t->outer.val_tokens;
 	t->outer.val_loss = t->outer.val_tokens = 0;
-	give_costs(t, did->sums);
 }
 
 /* Whether a multiple of `every` lies in (before, now]. */
@@ -234,7 +197,6 @@ static void merged(struct trainer *t, const struct tr_sync_now *now)
 	t->counters->tokens += (uint64_t)now->sums[SUM_TOKENS];
 	t->sums->loss_tokens = now->sums[SUM_TOKENS]; /* of all, for the speed */
 	trainer_measure_speed(t);
-	take_costs(t, now, t->counters->step - before);
 	double val_tokens = now->sums[SUM_VALIDATION_TOKENS];
 	if (now->index == 0 && now->sums[SUM_TOKENS] > 0)
 		trainer_report_step(t, &round, now->sums[SUM_LOSS] / now->sums[SUM_TOKENS],
@@ -252,7 +214,6 @@ static void merged(struct trainer *t, const struct tr_sync_now *now)
 /* A joiner comes in the middle: by then whole batches were trained on. */
 static void started(struct trainer *t, const struct tr_sync_now *now)
 {
-	t->outer.costs.workers = now->contributors;
 	t->counters->step = step_of(t, now);
 	t->counters->samples = lease_counted(t->account);
 	t->counters->tokens += now->step * t->batch * t->layout.config.context;

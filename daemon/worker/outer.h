@@ -7,18 +7,9 @@
 #define TR_DAEMON_WORKER_OUTER_H
 
 #include "collectives/sync.h"
+#include "collectives/sync/costs.h"
 
 struct trainer;
-
-/* Of all workers, as far as this one was there: a group's state may change only inside tr_sync, so these are no state, and a worker that comes
- * later knows nothing of before. What a merge cost is known at the next one. */
-struct outer_costs {
-	double sent_bytes;
-	double dense_bytes,
-	    dense_next; /* data parallel: 2 (n - 1) gradients in f32 a step; without, and of, the newest merge */
-	double waited_s, flight_s;
-	unsigned workers; /* that the next merge is of */
-};
 
 struct outer {
 	tr_sync *sync; /* NULL: ddp */
@@ -27,10 +18,8 @@ struct outer {
 	double lr_base[2]; /* to begin with, of a checkpoint; zeros: none */
 	double val_loss; /* sum and tokens of this worker's part of a validation that is not yet reported */
 	double val_tokens;
-	struct outer_costs costs;
-	bool costs_due;            /* of the newest merge, not yet given */
-	uint64_t sent_bytes;       /* by this worker, given */
-	double waited_s, flight_s; /* of that merge */
+	struct sync_costs
+	    costs; /* of all merges, as far as a checkpoint knows them; tr_sync goes on from there */
 };
 
 /* Before the arrays are filled with what to begin with; and after it. */
@@ -46,5 +35,8 @@ void outer_fetch(struct trainer *t);
 
 /* HDET: the base of the learning rates and its momentum, beside the schedule of `train`. False, and zeros: there is none. */
 bool outer_lr_base(const struct trainer *t, double base[2]);
+
+/* What all merges cost up to now. */
+const struct sync_costs *outer_costs(const struct trainer *t);
 
 #endif

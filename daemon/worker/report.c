@@ -64,13 +64,12 @@ static void append_metrics(struct trainer *t, const struct tr_round *round,
 	t->metrics_failed = failed;
 }
 
-/* Each round of the group is a merge. */
-static void report_costs(const struct trainer *t, uint64_t round, struct tr_report *report)
+static void report_costs(const struct trainer *t, struct tr_report *report)
 {
-	const struct outer_costs *costs = &t->outer.costs;
-	if (!(costs->dense_bytes > 0 && costs->flight_s > 0))
+	const struct sync_costs *costs = outer_costs(t);
+	if (t->outer.sync == NULL || !(costs->dense_bytes > 0 && costs->flight_s > 0))
 		return;
-	report->merges = round;
+	report->merges = costs->merges;
 	report->sent_bytes = (uint64_t)costs->sent_bytes;
 	report->dense_bytes = (uint64_t)costs->dense_bytes;
 	report->hidden = fmax(0, 1 - costs->waited_s / costs->flight_s);
@@ -88,7 +87,7 @@ void trainer_report_step(struct trainer *t, const struct tr_round *round, double
 	if (outer_lr_base(t, base))
 		report.lr *= base[0];
 	report.tokens_per_s = t->tokens_per_s > 0 ? t->tokens_per_s : NAN;
-	report_costs(t, round->round, &report);
+	report_costs(t, &report);
 	if (isfinite(loss))
 		append_metrics(t, round, &report);
 	(void)tr_report(t->group, &report);
@@ -122,6 +121,7 @@ struct manifest trainer_manifest(const struct trainer *t)
 		.seed = t->spec->optimizer->seed,
 		.samples = t->counters->samples,
 		.tokens = t->counters->tokens,
+		.costs = costs_to_save(outer_costs(t)),
 		.account = *t->account };
 	lease_release(&manifest.account);
 	(void)outer_lr_base(t, manifest.lr_base);

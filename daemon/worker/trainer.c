@@ -180,6 +180,7 @@ static tr_status begin_or_resume(struct trainer *t, struct tr_error *error)
 		    (unsigned long long)manifest.step);
 	t->outer.age = manifest.step;
 	memcpy(t->outer.lr_base, manifest.lr_base, sizeof(t->outer.lr_base));
+	t->outer.costs = manifest.costs;
 	*t->counters = (struct trainer_counters){ .start = manifest.step,
 		.step = manifest.step,
 		.samples = manifest.samples,

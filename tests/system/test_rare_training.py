@@ -5,9 +5,9 @@ import struct
 
 import pytest
 
-from harness import Cluster, trainctl, trainctl_json
+from harness import Cluster, trainctl, trainctl_json, wait_for
 from stubs import ROOT, pb
-from test_training import BATCH, job_spec, metrics, reach_file, another_than_the_writer, text  # noqa: F401 (a fixture)
+from test_training import BATCH, job_spec, metrics, reach_file, another_than_the_writer, writer_of, text  # noqa: F401 (a fixture)
 
 
 def rare(mode, *words, **sync):
@@ -37,7 +37,7 @@ def test_example_file_runs_small(tmp_path, name):
     # Far fewer bytes than data parallel would have sent; the movement itself is not less than what the codec makes of it.
     every, bits = {"diloco-wan": (64, 4), "streaming-wan": (60, 4), "hdet": (64, 8)}[name]
     least = merges["dense_bytes"] / every * bits / 32
-    assert 1 < merges["count"] == status["rounds"]["committed"] and least * 0.9 < merges["sent_bytes"] < 4 * least
+    assert 1 < merges["count"] == status["rounds"]["committed"] - 1 and least * 0.9 < merges["sent_bytes"] < 4 * least
     assert (merges["hidden"] > 0.2) == (name == "streaming-wan")
     assert rows[150]["sent_bytes"] == merges["sent_bytes"] and "of data parallel training" in shown
     assert plot["runs"][0]["steps"] == 150 and (tmp_path / "loss.svg").read_text().count("loss over") == 2
@@ -68,6 +68,58 @@ def test_death_and_join(tmp_path, text, mode, settings):  # noqa: F811
         assert "enters" in cluster.events(done) and "was lost" in cluster.events(done)
     rows = metrics(run)
     assert rows[steps]["contributors"] == 3 and rows[steps]["loss"] < rows[min(rows)]["loss"]
+
+
+def costs_of(folder):
+    """Of each line of metrics.jsonl that has them."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [(row["sent_bytes"], row["dense_bytes"]) for row in rows if row["sent_bytes"] is not None]
+
+
+def check_costs(folder, shown):
+    costs = costs_of(folder)
+    for (sent, dense), (sent_before, dense_before) in zip(costs[1:], costs):
+        assert sent >= sent_before and dense >= dense_before, costs
+    assert (shown["sent_bytes"], shown["dense_bytes"]) == pytest.approx(costs[-1])  # as the newest line says
+
+
+def status_of(cluster, job):
+    return trainctl_json("--address", cluster.memberd.address, "status", job)
+
+
+@pytest.mark.parametrize("mode,settings", [("streaming", dict(BY_STEPS, fragments=2, overlap=2)), ("diloco", dict(inner_seconds=0.15))], ids=["streaming", "by-time"])
+def test_costs_go_on_with_those_who_came_later(tmp_path, text, mode, settings):  # noqa: F811
+    """Two of three are replaced, then contributor 0 dies: one that came in the middle says what all merges cost from the first on."""
+    steps, run = 600, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=3) as cluster:
+        job = cluster.submit(rare(mode, text, run, 3, steps, **settings))
+        reach_file(run, 60)
+        founders = list(cluster.nodes)
+        others = [node for node in founders if node is not writer_of(cluster, job)]
+        for node in others:
+            node.kill9()
+            cluster.add_node()
+        wait_for(lambda: len([peer for peer in cluster.job(job).peers if peer.state == "active"]) == 3 and
+                 json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["contributors"] == 3, "two that came later")
+        before = status_of(cluster, job)["merges"]
+        writer_of(cluster, job).kill9()
+        done = cluster.wait_job(job, "DONE")
+        shown = status_of(cluster, job)["merges"]
+    check_costs(run, shown)
+    assert shown["count"] == done.rounds.committed - 1 > before["count"]  # but for the last round, which writes the checkpoint
+
+
+def test_costs_go_on_from_a_checkpoint(tmp_path, text):  # noqa: F811
+    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        first = cluster.wait_job(cluster.submit(rare("diloco", text, tmp_path / "run", 2, 40, "replay", 20, inner_steps=5)), "DONE")
+        spec = rare("diloco", text, tmp_path / "resumed", 2, 60, "replay", 0, tmp_path / "run" / "step-00000020", inner_steps=5)
+        done = cluster.wait_job(cluster.submit(spec), "DONE")
+        shown = status_of(cluster, done.id)["merges"]
+    held = json.loads((tmp_path / "run" / "step-00000020" / "manifest.json").read_text())
+    assert first.rounds.committed - 1 == 40 / 5 and held["merges"] == 20 / 5 and shown["count"] == 60 / 5
+    assert costs_of(tmp_path / "run")[2][0] == pytest.approx(held["merges_sent_bytes"])  # its rows begin with the second merge
+    assert costs_of(tmp_path / "resumed")[0][0] > held["merges_sent_bytes"]
+    check_costs(tmp_path / "resumed", shown)
 
 
 def test_base_rate_goes_on_from_a_checkpoint(tmp_path, text):  # noqa: F811

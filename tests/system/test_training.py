@@ -60,10 +60,15 @@ def worker_of(cluster, job, node):
     return next(peer.pid for peer in peers if peer.node_name == node and peer.state == "active")
 
 
-def another_than_the_writer(cluster, job):
-    """A node whose worker does not write metrics.jsonl: the line of a step that its writer has just committed may die with it."""
+def writer_of(cluster, job):
+    """The node whose worker writes metrics.jsonl."""
     writer = min(cluster.job(job).peers, key=lambda peer: peer.id).node_name
-    return next(node for number, node in enumerate(cluster.nodes, 1) if f"node-{number}" != writer)
+    return next(node for number, node in enumerate(cluster.nodes, 1) if f"node-{number}" == writer)
+
+
+def another_than_the_writer(cluster, job):
+    """A node whose worker does not write it: the line of a step that its writer has just committed may die with it."""
+    return next(node for node in cluster.nodes if node is not writer_of(cluster, job))
 
 
 def account_is_whole(job, steps):

@@ -78,6 +78,11 @@ static void write_step(struct fixture *f, uint64_t step, char path[CHECKPOINT_PA
 		.seed = 4,
 		.samples = step * 8,
 		.tokens = 7,
+		.costs = { .merges = 9,
+		    .sent_bytes = 1e12 + 1,
+		    .dense_bytes = 3e13,
+		    .waited_s = 1.25,
+		    .flight_s = 1e5 },
 		.lr_base = { 1.0 / 3, -1.0 / 7 } };
 	struct tr_error error;
 	if (checkpoint_write(&f->folder, &f->layout, &f->arrays, &manifest, "text", NULL, path,
@@ -120,6 +125,9 @@ static void test_round_trip(void **state)
 		assert_string_equal(found, path);
 		assert_int_equal(manifest.step, 200);
 		assert_int_equal(manifest.samples, 1600);
+		assert_true(manifest.costs.merges == 9 && manifest.costs.sent_bytes == 1e12 + 1 &&
+		    manifest.costs.dense_bytes == 3e13 && manifest.costs.waited_s == 1.25 &&
+		    manifest.costs.flight_s == 1e5);
 		assert_true(manifest.lr_base[0] == 1.0 / 3 && manifest.lr_base[1] == -1.0 / 7);
 		for (size_t t = 0; t < f->layout.tensor_count; t++) {
 			size_t at = f->layout.tensors[t].offset;
