@@ -6,7 +6,9 @@ SECONDS_EACH ?= 60
 FUZZ ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_SAN := -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=all
 FUZZ_LINK := -Wl,--as-needed -lraft -lyaml -lhwloc -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lopenblas -lz -lm
-FUZZ_SRC := $(call srcs,$(COLL_DIRS) $(MEMBER_DIRS) $(NODE_DIRS) $(API_DIRS) $(PLAN_DIRS) $(WORKER_DIRS) $(CLIENT_DIRS))
+# What the targets are linked with and no more: all of it is compiled once more, with sanitizers, in every `make test`.
+FUZZ_SRC := $(call srcs,common proto collectives/core collectives/kernels collectives/transport collectives/engine daemon/membership/core daemon/api daemon/plan) \
+	$(addsuffix .c,collectives/sync/lease collectives/sync/options daemon/worker/manifest daemon/worker/safetensors client/trainctl/jobfile_parse)
 
 # $(1): folder of objects; $(2): compiler and its flags
 define fuzz_objects
