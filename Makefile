@@ -145,15 +145,16 @@ SEEDS_IN_TEST ?= $(if $(SAN),1..100,1..1000)
 ONLY ?=
 comma := ,
 has_suite = $(findstring $(1),$(SUITES))
-.PHONY: test test-programs
+.PHONY: test test-programs test-environment
 test:
 	@scripts/deps.sh test
-	@scripts/venv.sh $(if $(TORCH),torch)
 	@mkdir -p $(BUILD)
 	@echo "test: building; the log is $(BUILD)/test-build.log"
-	@$(MAKE) $(JOBS) test-programs >$(BUILD)/test-build.log 2>&1 || \
+	@$(MAKE) $(JOBS) test-environment test-programs >$(BUILD)/test-build.log 2>&1 || \
 		{ tail -n 60 $(BUILD)/test-build.log; echo "failed: the build"; echo "0 passed, 1 failed"; exit 1; }
 	@build/venv/bin/python scripts/run_tests.py --build $(BUILD) --suites '$(SUITES)' --only '$(ONLY)' --seeds $(SEEDS_IN_TEST)
+test-environment:
+	@scripts/venv.sh $(if $(TORCH),torch)
 test-programs: all unit-tests $(if $(call has_suite,fuzz),fuzz-replay) $(if $(call has_suite,sim),$(SIM_PROGRAMS))
 
 .PHONY: clean

@@ -3,7 +3,8 @@
 with the reasons above it; the exit status is 1 if anything failed.
 
 Suites: check (make check), unit (cmocka programs), fuzz (the committed corpora), sim (seeds of the simulator), python (pytest on
-tests/system and tests/parity). A program that crashes, hangs, has no tests, leaves a process behind, or makes a
+tests/system and tests/parity). Programs run as many at once as there are processors, then Python tests, which mostly wait, twice as
+many; check has what they leave of the processors, from the beginning on. A program that crashes, hangs, has no tests, leaves a process behind, or makes a
 sanitizer speak (in any process of it) has failed, and the end of its output is shown.
 """
 import argparse
@@ -32,8 +33,10 @@ def parse_arguments():
     parser.add_argument("--suites", default="unit,fuzz,sim,python", help="comma-separated")
     parser.add_argument("--only", default="", help="regular expression on the names of programs and tests")
     parser.add_argument("--seeds", default="1..1000", help="of the simulator")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="programs at once (not pytest)")
-    parser.add_argument("--limit-s", type=float, default=180, help="of one program or one Python test")
+    cpus = len(os.sched_getaffinity(0))
+    parser.add_argument("--jobs", type=int, default=cpus, help="programs at once")
+    parser.add_argument("--python-jobs", type=int, default=0, help=f"Python tests at once (default: {min(2 * cpus, 16)}; {min(cpus, 16)} with a sanitizer)")
+    parser.add_argument("--limit-s", type=float, default=180, help="of one program; of one Python test twice that")
     parser.add_argument("--python-limit-s", type=float, default=1800, help="of all Python tests together")
     return parser.parse_args()
 
@@ -151,12 +154,15 @@ class Run:
         def judge(returncode, log):
             return (1 if returncode == 0 else 0), [], []
 
-        return self.program("check", ["make", "-s", "check"], judge, limit_s=900)
+        # Bound by the processors where others mostly wait: nice, so that nobody waits for it.
+        return self.program("check", ["nice", "-n", "10", "make", "-s", "check"], judge, limit_s=1800)
 
     def python(self, folders):
         report = self.results / "pytest.xml"
+        jobs = self.options.python_jobs or min(len(os.sched_getaffinity(0)) * (1 if self.sanitized else 2), 16)
+        # A process of pytest that dies fails its test and the others do what is left; a new one would be waited for in vain (pytest-xdist 3.8).
         argv = [sys.executable, "-m", "pytest", "-q", "-ra", "--tb=short", "--junitxml", str(report), "-p", "no:cacheprovider",
-                f"--timeout={self.limit_s}", f"--basetemp={self.results}/tmp", *folders]
+                "-n", str(jobs), "--dist", "loadgroup", "--max-worker-restart=0", f"--timeout={2 * self.limit_s}", f"--basetemp={self.results}/tmp", *folders]
         if self.options.only:
             argv += ["-k", re.sub(r"\W+", " and ", self.options.only)]
         limit_s = self.options.python_limit_s * (3 if self.sanitized else 1)
@@ -222,7 +228,13 @@ def main():
     suites = set(options.suites.split(","))
     wanted = re.compile(options.only)
     outcomes = []
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+
+    def ended(outcome):
+        outcomes.append(outcome)
+        say(outcome)
+
+    with concurrent.futures.ThreadPoolExecutor(1) as beside, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        check = beside.submit(run.check) if "check" in suites and wanted.search("check") else None
         work = []
         for suite, runner, folder in (("unit", run.unit, "tests"), ("fuzz", run.fuzz, "fuzz-replay")):
             if suite in suites:
@@ -232,18 +244,16 @@ def main():
                 work += [pool.submit(runner, path) for path in programs]
         if "sim" in suites and wanted.search("sim") and (ROOT / "scripts" / "sim.mk").exists():
             work.append(pool.submit(run.sim))
-        if "check" in suites and wanted.search("check"):
-            work.append(pool.submit(run.check))
         for done in concurrent.futures.as_completed(work):
-            outcomes.append(done.result())
-            say(outcomes[-1])
-    # Parity is a matter of numbers, not of memory: no sanitizer there.
-    folders = ["tests/system"] if run.sanitized else ["tests/system", "tests/parity"]
-    folders = [folder for folder in folders if list((ROOT / folder).glob("test_*.py"))]
-    if "python" in suites and folders:
-        print(f"     pytest on {' and '.join(folders)}: a few minutes", flush=True)
-        outcomes.append(run.python(folders))
-        say(outcomes[-1])
+            ended(done.result())
+        # Parity is a matter of numbers, not of memory: no sanitizer there.
+        folders = ["tests/system"] if run.sanitized else ["tests/system", "tests/parity"]
+        folders = [folder for folder in folders if list((ROOT / folder).glob("test_*.py"))]
+        if "python" in suites and folders:
+            print(f"     pytest on {' and '.join(folders)}: a few minutes", flush=True)
+            ended(run.python(folders))
+        if check:
+            ended(check.result())
     return summary(outcomes)
 
 

@@ -1,16 +1,16 @@
 """The native trainer against PyTorch, live: for random models and batches the logits (1e-5), every gradient (1e-4) and ten AdamW losses
 agree. Where PyTorch is not installed, tests/unit/test_model_parity.c compares with a golden file instead."""
 
+import importlib.util
 import os
 import pathlib
 import subprocess
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test TORCH=1")
-safetensors = pytest.importorskip("safetensors.torch")
-
-import gpt2_torch  # noqa: E402
+# Imported by the test itself: that takes seconds, in each process of pytest.
+pytestmark = [pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: make test TORCH=1"),
+              pytest.mark.xdist_group("torch")]
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("TRAIND_BUILD", ROOT / "build"))
@@ -36,16 +36,19 @@ def relative(got, expected):
 
 @pytest.mark.parametrize("shape", MODELS, ids=lambda s: "x".join(map(str, s)))
 def test_parity(probe, tmp_path, shape):
+    import gpt2_torch
+    import safetensors.torch
+    import torch
     layers, width, heads, context, sequences = shape
     torch.set_num_threads(1)
     model = gpt2_torch.Gpt2(layers, width, heads, context)
     gpt2_torch.randomize(model, seed=sum(shape), spread=0.05)
     batch = torch.randint(0, 256, (sequences, context + 1), generator=torch.Generator().manual_seed(width))
     expected = gpt2_torch.reference(model, batch)
-    safetensors.save_file(expected, tmp_path / "in.safetensors", metadata={"format": "pt"})
+    safetensors.torch.save_file(expected, tmp_path / "in.safetensors", metadata={"format": "pt"})
     words = [probe, "parity", layers, width, heads, context, tmp_path / "in.safetensors", tmp_path / "out.safetensors"]
     subprocess.run(list(map(str, words)), check=True, timeout=120)
-    got = safetensors.load_file(tmp_path / "out.safetensors")
+    got = safetensors.torch.load_file(tmp_path / "out.safetensors")
     assert relative(got["logits"], expected["logits"].reshape(-1, 256)) < 1e-5
     gradients = [name for name in expected if name.endswith(".grad")]
     assert set(gradients) == {name for name in got if name.endswith(".grad")}

@@ -26,7 +26,7 @@ from stubs import BUILD, ROOT, pb, rpc
 
 BIN = BUILD / "bin"
 MARK = "TRAIND_TEST_CLUSTER"
-DEADLINE_S = 60 * (4 if any("-" + san in BUILD.name for san in ("address", "undefined", "thread")) else 1)
+DEADLINE_S = 120 * (4 if any("-" + san in BUILD.name for san in ("address", "undefined", "thread")) else 1)
 
 
 def wait_for(condition, what, deadline_s=None):

@@ -7,6 +7,7 @@ import pytest
 
 from stubs import BUILD, ROOT
 
+pytestmark = pytest.mark.xdist_group("install")  # one after another: each make links the library to install
 STRICT = ["-Wall", "-Wextra", "-pedantic-errors", "-Werror"]
 PROGRAM = r"""
 #include <collectives/coll.h>

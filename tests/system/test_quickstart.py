@@ -9,6 +9,7 @@ from harness import DEADLINE_S, MARK, marked_processes, wait_for
 from stubs import BUILD, ROOT
 from terminal import Terminal
 
+pytestmark = pytest.mark.xdist_group("quickstart")  # one after another: all in one folder
 LAST = re.compile(r"quickstart: ok steps=(\d+) peers=(\d+) loss=(\d+\.\d+)->(\d+\.\d+) val_loss=(\d+\.\d+) tokens_per_s=(\d+) "
                   r"seconds=(\d+) checkpoint=(/\S+)")
 

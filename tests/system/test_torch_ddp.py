@@ -1,4 +1,5 @@
 """A PyTorch script that works under torchrun works under `trainctl launch -n`."""
+import importlib.util
 import json
 import os
 import pathlib
@@ -10,7 +11,9 @@ import pytest
 
 from harness import DEADLINE_S, Cluster, trainctl
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test TORCH=1")
+# Not imported here: that takes seconds, in each process of pytest. One after another: each fills the processors for long.
+pytestmark = [pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: make test TORCH=1"),
+              pytest.mark.xdist_group("torch")]
 
 SCRIPT = pathlib.Path(__file__).resolve().parent / "torch_ddp.py"
 SHOW = "import json, os; print(json.dumps(dict(os.environ)), flush=True)"
