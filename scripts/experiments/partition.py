@@ -51,11 +51,11 @@ def merges(sites):
     return {name: said(sites, name, "merged") for name in sites.nodes}
 
 
-def await_whole(sites, since):
-    """All nodes have merged the same round after `since`, contributors in the next."""
+def await_whole(sites, since, rounds=1):
+    """All nodes have merged the same rounds after `since`, contributors in the next."""
     def there():
-        rounds = [{row["merged"] for row in rows if row["unix_s"] > since and row["contributors"] == len(sites.nodes)} for rows in merges(sites).values()]
-        return set.intersection(*rounds)
+        found = [{row["merged"] for row in rows if row["unix_s"] > since and row["contributors"] == len(sites.nodes)} for rows in merges(sites).values()]
+        return len(set.intersection(*found)) >= rounds
     wait_for(there, "all to merge a round", 120)
 
 
@@ -109,17 +109,16 @@ def hub_of(found):
 
 
 def kill_once(sites, number, chance):
-    began = time.time()
-    await_whole(sites, began)
+    await_whole(sites, time.time(), 3)
     found = merges(sites)
     hub = hub_of(found)
     ends = [row["unix_s"] for row in found[hub][-3:]]
-    period = (ends[-1] - ends[0]) / (len(ends) - 1)
+    period = (ends[-1] - ends[0]) / 2
     worker = next(peer["pid"] for peer in sites.job(number)["peers"] if peer["node"] == hub and peer["state"] == "active")
     at = ends[-1] + period
     while at < time.time() + 0.3:
         at += period
-    time.sleep(at - chance.uniform(0, 0.12) - time.time())
+    time.sleep(at - chance.uniform(-0.04, 0.05) - time.time())
     killed = time.time()
     sites.processes[f"node-{hub}"].kill()
     os.kill(worker, signal.SIGKILL)
