@@ -1,0 +1,36 @@
+"""How much of a long link with losses the engine fills."""
+import facts
+from claims import Target
+
+ORDER = 10
+TITLE = "Transport: 100 Mbit/s, 100 ms, losses"
+ARMS = []
+NOTES = """All-reduces of 128 MiB between two sites of a laboratory, busy both ways, a queue of 100 ms: IP packets that arrived one way, Mbit/s, in the second half of the time (pauses between ops are
+in it). *k*: connections; *auto*: as many as the engine finds right. bbr is what the engine chooses at this round trip; cubic was asked for."""
+LOSSES = ("0", "0.0001", "0.001", "0.01")
+
+
+def extra(folder):
+    """What transport.py has measured."""
+    found = facts.read(folder, "transport")
+    if found is None:
+        return facts.missing("transport")
+    rate = {(row["asked"], row["sockets"], row["loss"]): row.get("mbit") for row in found["rows"]}
+    arms = list(dict.fromkeys((row["asked"], row["sockets"]) for row in found["rows"]))
+    rows = [[{"auto": "bbr"}.get(asked, asked), f"{sockets or 'auto'}", *(f"{rate[asked, sockets, loss]:.1f}" if rate.get((asked, sockets, loss)) else "" for loss in LOSSES)]
+            for asked, sockets in arms]
+    out = [f"{found['seconds']:.0f} s each (scripts/experiments/transport.py, commit {found['commit']}).\n\n",
+           facts.table(["congestion control", "k", *(f"loss {float(loss):.2%}" for loss in LOSSES)], rows)]
+    for asked in ("auto", "cubic"):
+        clean, name = rate.get((asked, 0, "0")), {"auto": "bbr"}.get(asked, asked)
+        lossy, one = rate.get((asked, 0, "0.001")), rate.get((asked, 1, "0.001"))
+        if clean and lossy:
+            out += [Target(f"{name}: at 0.01 % at least 95 % of the clean link", (rate[asked, 0, "0.0001"] / clean,), least=0.95).line,
+                    Target(f"{name}: at 0.1 % at least 85 % of the clean link", (lossy / clean,), least=0.85).line]
+        if lossy and one:
+            out += [Target(f"{name}: at 0.1 % at least ten times one connection", (lossy / one,), least=10, form="{:.1f}").line]
+    return "".join([*out, "\n", WORDS, "\n\n"])
+
+
+WORDS = """One connection of bbr loses so little at 0.1 % that ten times its rate is more than the link has: that target can only be met where one connection is cubic's. Of the clean link bbr fills less
+than with losses, since both directions are full and it takes the path for faster than it is ([benchmarks](../benchmarks.md#long-links)); so shares of the clean link say less than the figures."""
