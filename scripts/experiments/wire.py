@@ -43,14 +43,17 @@ def counted(lab):
 class Jobs(Sites):
     """A memberd and a node at site a, a node at b."""
 
-    def job_of(self, sync, steps, batch):
-        """Of one job from its start to its end: bytes, seconds."""
+    def begin(self, sync, steps, batch):
+        """The job's number."""
         name = f"{sync['mode']}-{steps}-{batch}"
         train = {**plan.TRAIN, "steps": steps, "batch_tokens": batch, "warmup": 1, "seed": 1}
+        return self.launch({"name": name, "model": plan.MODEL, "data": {"text": [TEXT]}, "train": train,
+                            "mesh": {"nodes": 2, "min_nodes": 2, "threads": 1}, "sync": sync, "checkpoint": {"dir": str(self.folder / name)}})
+
+    def job_of(self, sync, steps, batch):
+        """Of one job from its start to its end: bytes, seconds."""
         before, began = counted(self.lab), time.monotonic()
-        number = self.launch({"name": name, "model": plan.MODEL, "data": {"text": [TEXT]}, "train": train,
-                              "mesh": {"nodes": 2, "min_nodes": 2, "threads": 1}, "sync": sync, "checkpoint": {"dir": str(self.folder / name)}})
-        self.await_end(number)
+        self.await_end(self.begin(sync, steps, batch))
         row = {"mode": sync["mode"], "steps": steps, "batch_tokens": batch, "bytes": counted(self.lab) - before, "s": round(time.monotonic() - began, 2)}
         print("wire:", row, file=sys.stderr, flush=True)
         return row

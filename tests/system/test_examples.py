@@ -32,7 +32,7 @@ def start(tmp_path):
 def results(processes):
     done = []
     for process in processes:
-        out, errors = process.communicate(timeout=120)
+        out, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
         done.append(json.loads(out))
     return done

@@ -151,8 +151,8 @@ def pulsed(lab, site, other):
 def test_an_idle_link_keeps_one_connection(tmp_path):
     """A job that trains long between merges: for seconds nothing but signs of life, ten bytes each fifth of one, goes over the link; they
     were taken for traffic, for which more connections brought more, until there were 32."""
-    with WanLab("site a\nsite b\nlink a b delay=5ms") as lab, wire.Sites(lab, tmp_path) as sites:
-        sites.launch({"mode": "diloco", "inner_steps": 100000000}, 100000000, 256)
+    with WanLab("site a\nsite b\nlink a b delay=5ms") as lab, wire.Jobs(lab, tmp_path) as jobs:
+        jobs.begin({"mode": "diloco", "inner_steps": 100000000}, 100000000, 256)
         wait_for(lambda: max(pulsed(lab, "b", "a"), default=0) > 400, "signs of life of seven seconds")
         assert len(pulsed(lab, "b", "a")) == 1
 
