@@ -25,12 +25,14 @@ def extra(folder):
         clean, name = rate.get((asked, 0, "0")), {"auto": "bbr"}.get(asked, asked)
         lossy, one = rate.get((asked, 0, "0.001")), rate.get((asked, 1, "0.001"))
         if clean and lossy:
-            out += [Target(f"{name}: at 0.01 % at least 95 % of the clean link", (rate[asked, 0, "0.0001"] / clean,), least=0.95).line,
+            out += [Target(f"{name}: without losses at least 95 % of the rate", (clean / 100,), least=0.95).line,
+                    Target(f"{name}: at 0.01 % at least 95 % of the clean link", (rate[asked, 0, "0.0001"] / clean,), least=0.95).line,
                     Target(f"{name}: at 0.1 % at least 85 % of the clean link", (lossy / clean,), least=0.85).line]
         if lossy and one:
             out += [Target(f"{name}: at 0.1 % at least ten times one connection", (lossy / one,), least=10, form="{:.1f}").line]
     return "".join([*out, "\n", WORDS, "\n\n"])
 
 
-WORDS = """One connection of bbr loses so little at 0.1 % that ten times its rate is more than the link has: that target can only be met where one connection is cubic's. Of the clean link bbr fills less
-than with losses, since both directions are full and it takes the path for faster than it is ([benchmarks](../benchmarks.md#long-links)); so shares of the clean link say less than the figures."""
+WORDS = """Claims are of as many connections as the engine finds right. Nowhere are 95 of 100 Mbit/s filled. bbr with eight connections is nearer (91), and drops fewer packets than with one
+(2.7 % beside 9 without losses), but the engine goes back to one: it adds none where more than 3 % is sent twice. One connection of bbr loses so little at 0.1 % that ten times its rate is more
+than the link has: that target can only be met where cubic runs."""
