@@ -414,7 +414,10 @@ struct tr_report {
 	uint64_t sent_bytes,
 	    dense_bytes; /* by all peers; that data parallel training would have sent */
 	double hidden; /* of the time from departure to merge, the share (0 to 1) that nobody waited for */
-	uint64_t reserved[4];
+	const void
+	    *samples; /* packed traind.v1.SampleAccount (traind's own worker), samples_bytes long */
+	size_t samples_bytes;
+	uint64_t reserved[2];
 };
 TR_API tr_status tr_report(tr_group *group, const struct tr_report *report);
 

@@ -149,6 +149,20 @@ static bool has_figures(const struct tr_report *r)
 	    r->sample != NULL || r->merges != 0;
 }
 
+static tr_status say(struct tr_group *group, const Traind__Peer__PeerReport *message)
+{
+	size_t bytes = traind__peer__peer_report__get_packed_size(message);
+	if (bytes > TR_CHANNEL_MESSAGE_MAX)
+		return TR_ELIMIT;
+	uint8_t *packed = malloc(bytes + 1);
+	if (packed == NULL)
+		return TR_ENOMEM;
+	(void)traind__peer__peer_report__pack(message, packed);
+	tr_status st = channel_worker_report(group->channel, packed, bytes, NULL);
+	free(packed);
+	return st;
+}
+
 tr_status tr_report(tr_group *group, const struct tr_report *report)
 {
 	Traind__Peer__PeerReport message = TRAIND__PEER__PEER_REPORT__INIT;
@@ -181,15 +195,14 @@ tr_status tr_report(tr_group *group, const struct tr_report *report)
 		message.event = (char *)(uintptr_t)report->event;
 	if (has_figures(report))
 		message.progress = &progress;
-	size_t bytes = traind__peer__peer_report__get_packed_size(&message);
-	if (bytes > TR_CHANNEL_MESSAGE_MAX)
-		return TR_ELIMIT;
-	uint8_t *packed = malloc(bytes + 1);
-	if (packed == NULL)
-		return TR_ENOMEM;
-	(void)traind__peer__peer_report__pack(&message, packed);
-	tr_status st = channel_worker_report(group->channel, packed, bytes, NULL);
-	free(packed);
+	if (report->samples == NULL)
+		return say(group, &message);
+	message.samples = traind__v1__sample_account__unpack(NULL, report->samples_bytes,
+	    report->samples);
+	if (message.samples == NULL)
+		return TR_EINVAL;
+	tr_status st = say(group, &message);
+	traind__v1__sample_account__free_unpacked(message.samples, NULL);
 	return st;
 }
 

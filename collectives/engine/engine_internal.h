@@ -210,8 +210,9 @@ struct member {
 	uint64_t recorded_round; /* up to here they are */
 	char *events[TR_REPORT_EVENTS_MAX];
 	unsigned event_count;
-	Traind__V1__Progress *progress; /* newest figures not yet sent */
-	Traind__V1__Progress *told;     /* all that were sent, merged */
+	Traind__V1__Progress *progress;     /* newest figures not yet sent */
+	Traind__V1__Progress *told;         /* all that were sent, merged */
+	Traind__V1__SampleAccount *account; /* the newest, not sent yet */
 
 	struct member_row row;
 };

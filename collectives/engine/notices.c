@@ -141,13 +141,15 @@ void notices_again(struct member *member)
 
 /* ---- reports ---- */
 
-static void tell_report(struct member *member, Traind__V1__Progress *progress, char *event)
+static void tell_report(struct member *member, Traind__V1__Progress *progress,
+    Traind__V1__SampleAccount *account, char *event)
 {
 	Traind__Peer__PeerReport report = TRAIND__PEER__PEER_REPORT__INIT;
 	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
 	report.job_id = member->job;
 	report.peer = member->peer;
 	report.progress = progress;
+	report.samples = account;
 	if (event != NULL)
 		report.event = event;
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_PEER_REPORT;
@@ -203,15 +205,24 @@ static void note_told(struct member *member)
 	member->progress = NULL;
 }
 
+/* Takes it over. */
+static void newest_account(struct member *member, Traind__V1__SampleAccount *account)
+{
+	if (member->account != NULL)
+		traind__v1__sample_account__free_unpacked(member->account, NULL);
+	member->account = account;
+}
+
 static void send_reports(struct member *member)
 {
 	if (member->engine->memberd_lost)
 		return;
-	if (member->progress != NULL || member->event_count > 0)
-		tell_report(member, member->progress,
+	if (member->progress != NULL || member->account != NULL || member->event_count > 0)
+		tell_report(member, member->progress, member->account,
 		    member->event_count > 0 ? member->events[0] : NULL);
 	for (unsigned i = 1; i < member->event_count; i++)
-		tell_report(member, NULL, member->events[i]);
+		tell_report(member, NULL, NULL, member->events[i]);
+	newest_account(member, NULL);
 	for (unsigned i = 0; i < member->event_count; i++)
 		free(member->events[i]);
 	member->event_count = 0;
@@ -275,6 +286,10 @@ bool notices_report(void *arg, const void *packed, size_t bytes)
 	} else if (report->progress != NULL) {
 		merge_progress(member->progress, report->progress);
 	}
+	if (report->samples != NULL) {
+		newest_account(member, report->samples);
+		report->samples = NULL;
+	}
 	traind__peer__peer_report__free_unpacked(report, NULL);
 	reports_soon(member);
 	return true;
@@ -327,6 +342,7 @@ void notices_last_words(struct member *member, Traind__Peer__LastWords *words)
 		words->rounds += member->record_count - words->n_rounds;
 	words->n_events = member->event_count;
 	words->events = member->events;
+	words->samples = member->account;
 }
 
 void notices_finish(struct member *member)
@@ -336,6 +352,7 @@ void notices_finish(struct member *member)
 	free(member->records);
 	for (unsigned i = 0; i < member->event_count; i++)
 		free(member->events[i]);
+	newest_account(member, NULL);
 	note_told(member);
 	if (member->told != NULL)
 		traind__v1__progress__free_unpacked(member->told, NULL);

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "common/log.h"
-#include "daemon/plan/samples_text.h"
 #include "daemon/worker/trainer_inside.h"
 
 #define TELL_EVERY_S 0.5
@@ -155,6 +154,23 @@ static void fill(const struct trainer *t, Traind__V1__SampleRange *rows,
 		places[i] = &rows[i];
 }
 
+static void say(struct trainer *t, const Traind__V1__SampleAccount *account)
+{
+	size_t bytes = traind__v1__sample_account__get_packed_size(account);
+	uint8_t *packed = malloc(bytes + 1);
+	struct tr_report report = { .samples = packed, .samples_bytes = bytes };
+	if (packed == NULL)
+		return;
+	(void)traind__v1__sample_account__pack(account, packed);
+	bool failed = tr_report(t->group, &report) != TR_OK;
+	if (failed && !t->account_failed)
+		log_warn("trainer",
+		    "the account of samples could not be told (%zu bytes); training goes on",
+		    bytes);
+	t->account_failed = failed;
+	free(packed);
+}
+
 static void tell(struct trainer *t)
 {
 	enum { ROWS = LEASE_HELD_MAX + LEASE_FREE_MAX + LEASE_DROPPED_MAX + 1 };
@@ -166,12 +182,7 @@ static void tell(struct trainer *t)
 		(void)tr_assignment_get(t->group, &assignment);
 		account.run = assignment.restarts;
 		fill(t, rows, places, &account);
-		char *text = samples_text_of(&account);
-		struct tr_report report = { .event = text };
-		if (text != NULL && tr_report(t->group, &report) != TR_OK)
-			log_warn("trainer", "the account of samples could not be told: %zu bytes",
-			    strlen(text));
-		free(text);
+		say(t, &account);
 	}
 	free(places);
 	free(rows);

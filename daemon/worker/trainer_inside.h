@@ -77,6 +77,7 @@ struct trainer {
 	bool metrics_failed;              /* said once */
 	int samples_log;                  /* where numbers of consumed samples go; -1: nowhere */
 	double account_told_s;            /* monotonic; 0: not yet */
+	bool account_failed;              /* said once */
 	double last_round_s;              /* monotonic time of the last commit; 0: none yet */
 	double tokens_per_s;              /* smoothed */
 };

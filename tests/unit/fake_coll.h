@@ -14,7 +14,6 @@
 #include "collectives/coll.h"
 #include "common/error.h"
 #include "common/limits.h"
-#include "daemon/plan/samples_text.h"
 
 #define FAKE_PEERS_MAX 4
 #define FAKE_OPS_MAX   64
@@ -54,7 +53,7 @@ struct tr_group {
 	/* What it reported. */
 	double first_loss, loss, val_loss;
 	unsigned events, checkpoints, steps_reported;
-	char event[512], checkpoint[4096], sample[4096], account[8192];
+	char event[512], checkpoint[4096], sample[4096];
 	uint64_t samples;
 };
 
@@ -491,9 +490,7 @@ tr_status tr_report(tr_group *g, const struct tr_report *report)
 	}
 	if (!isnan(report->val_loss) && report->val_loss != 0)
 		g->val_loss = report->val_loss;
-	if (report->event != NULL && samples_text_is(report->event)) {
-		(void)snprintf(g->account, sizeof(g->account), "%s", report->event);
-	} else if (report->event != NULL) {
+	if (report->event != NULL) {
 		g->events++;
 		(void)snprintf(g->event, sizeof(g->event), "%s", report->event);
 	}

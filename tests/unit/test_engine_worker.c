@@ -392,8 +392,19 @@ static void last_words(void **state)
 	engine_memberd_lost(other->engine);
 	assert_int_equal(tr_report(other->group, &second), TR_OK);
 	assert_int_equal(tr_report(other->group, &event), TR_OK);
+	for (uint64_t r = 6; r <= 7; r++) { /* the newest account counts */
+		uint8_t packed[64];
+		Traind__V1__SampleAccount account = TRAIND__V1__SAMPLE_ACCOUNT__INIT;
+		account.round = r;
+		struct tr_report samples = { .samples = packed,
+			.samples_bytes = traind__v1__sample_account__pack(&account, packed) };
+		assert_int_equal(tr_report(other->group, &samples), TR_OK);
+		packed[0] = 0xff;
+		assert_int_equal(tr_report(other->group, &samples), TR_EINVAL);
+	}
 	leave(other);
 	FX_IS(fx, other->records == 0 && other->events == 0);
+	assert_int_equal(other->words->samples->round, 7);
 	assert_int_equal(other->words->n_rounds, 5);
 	for (size_t i = 0; i < 5; i++)
 		assert_int_equal(other->words->rounds[i]->round, i + 1);

@@ -3,7 +3,6 @@
 #include "tests/unit/membership_harness.h"
 
 #include "common/rng.h"
-#include "daemon/plan/samples_text.h"
 
 enum { ROWS = 8 };
 
@@ -36,15 +35,13 @@ static void range(Traind__V1__SampleRange **rows, size_t *count, uint64_t from, 
 	(*count)++;
 }
 
-static void say(struct world *w, uint64_t conn, uint64_t peer, const struct account *a)
+static void say(struct world *w, uint64_t conn, uint64_t peer, struct account *a)
 {
 	Traind__Peer__PeerReport body = TRAIND__PEER__PEER_REPORT__INIT;
-	char *text = samples_text_of(&a->base);
 	body.job_id = 1;
 	body.peer = peer;
-	body.event = text;
+	body.samples = &a->base;
 	MESSAGE(w, conn, PEER_REPORT, peer_report, &body);
-	free(text);
 }
 
 static void shows(struct world *w, size_t row, uint64_t counted, uint64_t in_flight,
@@ -258,26 +255,43 @@ static void an_answer_has_a_limit(void **state)
 	world_finish(&w);
 }
 
-static void texts_that_are_no_accounts_are_refused(void **state)
+/* (It was taken for a broken account, and nobody saw it.) */
+static void an_event_of_a_program_may_say_anything(void **state)
 {
+	static char words[][40] = { "samples: a file was skipped", "samples:0801", "samples:" };
+	struct world w;
 	(void)state;
-	static const char *const texts[] = { "samples:", "samples:0", "samples:zz", "samples:ff",
-		"a disk was full", "samples:0801" };
-	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-		assert_null(samples_text_read(texts[i]));
+	training(&w);
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		Traind__Peer__PeerReport body = TRAIND__PEER__PEER_REPORT__INIT;
+		body.job_id = 1;
+		body.peer = 5;
+		body.event = words[i];
+		MESSAGE(&w, 1, PEER_REPORT, peer_report, &body);
+		Traind__V1__Job *job = membership_job(w.m, 1, true);
+		assert_string_equal(job->events[job->n_events - 1]->text, words[i]);
+		traind__v1__job__free_unpacked(job, NULL);
+	}
+	world_finish(&w);
+}
+
+/* What memberd was not told comes with the worker's end. */
+static void the_last_account_comes_with_the_last_words(void **state)
+{
+	struct world w;
 	struct account a;
-	account_init(&a, 3, 4, 60);
-	range(a.base.returned, &a.base.n_returned, 1, 9);
-	char *text = samples_text_of(&a.base);
-	Traind__V1__SampleAccount *read = samples_text_read(text);
-	assert_true(read->run == 3 && read->round == 4 && read->given == 60 &&
-	    read->n_returned == 1 && read->returned[0]->to == 9);
-	traind__v1__sample_account__free_unpacked(read, NULL);
-	free(text);
-	range(a.base.returned, &a.base.n_returned, 8, 12); /* not apart */
-	text = samples_text_of(&a.base);
-	assert_null(samples_text_read(text));
-	free(text);
+	(void)state;
+	training(&w);
+	account_init(&a, 0, 5, 50);
+	Traind__Peer__LastWords words = TRAIND__PEER__LAST_WORDS__INIT;
+	Traind__Peer__WorkerExited body = TRAIND__PEER__WORKER_EXITED__INIT;
+	words.samples = &a.base;
+	body.job_id = 1;
+	body.peer = 5;
+	body.last_words = &words;
+	MESSAGE(&w, 1, WORKER_EXITED, worker_exited, &body);
+	shows(&w, 0, 50, 0, 0, 50);
+	world_finish(&w);
 }
 
 int main(void)
@@ -288,7 +302,8 @@ int main(void)
 		cmocka_unit_test(a_restart_takes_back_what_came_after_the_checkpoint),
 		cmocka_unit_test(rows_are_those_of_a_mark_for_each_sample),
 		cmocka_unit_test(an_answer_has_a_limit),
-		cmocka_unit_test(texts_that_are_no_accounts_are_refused),
+		cmocka_unit_test(an_event_of_a_program_may_say_anything),
+		cmocka_unit_test(the_last_account_comes_with_the_last_words),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 
 #include "collectives/sync/lease.h"
 #include "common/rng.h"
-#include "daemon/plan/samples_text.h"
+#include "daemon/plan/sample_account.h"
 
 enum { SAMPLES = 1 << 18, MEMBERS = 24, QUEUE = 4096 };
 
@@ -295,12 +295,7 @@ static bool memberd_takes(const struct lease_account *a)
 		row->to = a->dropped[said.n_dropped].to;
 		row->count = a->dropped[said.n_dropped].count;
 	}
-	char *text = samples_text_of(&said);
-	Traind__V1__SampleAccount *read = samples_text_read(text);
-	free(text);
-	if (read != NULL)
-		traind__v1__sample_account__free_unpacked(read, NULL);
-	return read != NULL;
+	return sample_account_valid(&said);
 }
 
 /* (A range that lay in two joined ones was listed beside them: memberd took no account any more, and in the end no checkpoint could be read.) */

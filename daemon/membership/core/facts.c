@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "daemon/membership/core/state.h"
-#include "daemon/plan/samples_text.h"
 
 #define BATCH_MAX         65536u
 #define NOTE_EVERY_MS     2000u
@@ -249,9 +248,9 @@ void facts_report(struct membership *m, struct node *node, const Traind__Peer__P
 	}
 	if (report->progress != NULL)
 		take_progress(m, job, report->progress);
-	if (samples_text_is(report->event))
-		samples_take(m, job, report->event);
-	else if (report->event[0] != '\0')
+	if (report->samples != NULL)
+		samples_take(m, job, report->samples);
+	if (report->event[0] != '\0')
 		take_event(m, job, report->event);
 }
 
@@ -274,9 +273,11 @@ void facts_last_words(struct membership *m, struct node *node, struct peer *peer
 		facts_rounds(m, node, &commits);
 	report.job_id = peer->job;
 	report.progress = words->progress;
-	if (peer->job != 0 && words->progress != NULL)
+	report.samples = words->samples;
+	if (peer->job != 0 && (words->progress != NULL || words->samples != NULL))
 		facts_report(m, node, &report);
 	report.progress = NULL;
+	report.samples = NULL;
 	for (size_t i = 0; peer->job != 0 && i < words->n_events; i++) {
 		report.event = words->events[i];
 		facts_report(m, node, &report);

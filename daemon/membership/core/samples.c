@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "daemon/membership/core/state.h"
-#include "daemon/plan/samples_text.h"
+#include "daemon/plan/sample_account.h"
 
 #define ROWS_MAX 256 /* of an answer */
 
@@ -49,19 +49,20 @@ static void say_uncounted(struct membership *m, const struct job *job,
 	facts_note(m, job, text);
 }
 
-void samples_take(struct membership *m, struct job *job, const char *text)
+void samples_take(struct membership *m, struct job *job, const Traind__V1__SampleAccount *account)
 {
 	const Traind__V1__SampleAccount *before = samples_of(job);
-	Traind__V1__SampleAccount *now = samples_text_read(text);
-	if (now == NULL || now->run != job->restarts || !state_job_live(job) ||
-	    (before != NULL && before->run == now->run && now->round < before->round)) {
-		if (now == NULL)
-			action_ignored(m, "an account of samples of job %llu that is not one",
-			    (unsigned long long)job->id);
-		else
-			traind__v1__sample_account__free_unpacked(now, NULL);
+	if (!sample_account_valid(account)) {
+		action_ignored(m, "an account of samples of job %llu that is not one",
+		    (unsigned long long)job->id);
 		return;
 	}
+	if (account->run != job->restarts || !state_job_live(job) ||
+	    (before != NULL && before->run == account->run && account->round < before->round))
+		return;
+	Traind__V1__SampleAccount *now = copy_message(m, &account->base);
+	if (now == NULL)
+		return;
 	if (before != NULL && before->run != now->run)
 		say_uncounted(m, job, before, now);
 	const Traind__V1__Progress *newest = job->soft.progress != NULL ? job->soft.progress

@@ -395,8 +395,8 @@ void facts_think(struct membership *m, struct job *job);
 void facts_note(struct membership *m, const struct job *job,
     const char *text); /* an event, through the log */
 
-/* samples.c: a worker's account of samples, as samples_text.h has it; the newest, or NULL. */
-void samples_take(struct membership *m, struct job *job, const char *text);
+/* samples.c: a worker's account of samples, its own words (borrowed); the newest, or NULL. */
+void samples_take(struct membership *m, struct job *job, const Traind__V1__SampleAccount *account);
 const Traind__V1__SampleAccount *samples_of(const struct job *job);
 
 #endif
