@@ -18,8 +18,12 @@ from stubs import ROOT
 FOLDER = ROOT / "scripts" / "experiments"
 sys.path.insert(0, str(FOLDER))
 
+import auto  # noqa: E402
+import churn  # noqa: E402
 import claims  # noqa: E402
 import execute  # noqa: E402
+import hidden  # noqa: E402
+import partition  # noqa: E402
 import plan  # noqa: E402
 import report  # noqa: E402
 import store  # noqa: E402
@@ -141,6 +145,59 @@ def test_rate_is_of_whole_rounds():
     """A merge each second brings eight samples; the first two merges are not counted, nor is what is looked at between."""
     looks = [(at / 4, 8 * (at // 4)) for at in range(33)]
     assert timing.rate(looks) == pytest.approx(8 * plan.MODEL["context"])
+
+
+# ---- measured apart from runs
+
+@pytest.mark.parametrize("target,holds", [
+    (claims.Target("x", (0.95, 0.99), least=0.95), True), (claims.Target("x", (0.99, 0.94), least=0.95), False),
+    (claims.Target("x", (0, 0), most=0, form="{}"), True), (claims.Target("x", (0, 1), most=0, form="{}"), False),
+    (claims.Target("x", (-0.03,), least=-0.02, most=0.02), False)])
+def test_targets(target, holds):
+    assert target.holds is holds and ("**holds**" in target.line) is holds
+
+
+def test_churn_is_judged_beside_the_undisturbed_job():
+    """Half of the tokens in the same time; at as many tokens a loss 1 % above."""
+    arms = {"undisturbed": {"tokens": 1000, "seconds": 10, "curve": [[0, 4.0], [1000, 2.0]]},
+            "every-15-s": {"tokens": 500, "seconds": 10, "curve": [[250, 3.5 * 1.01], [500, 3.0 * 1.01]]}}
+    churn.compare(arms)
+    assert arms["every-15-s"]["efficiency"] == 0.5 and arms["every-15-s"]["loss_beside"] == pytest.approx(0.01)
+
+
+def test_a_round_of_streaming_has_all_its_merges():
+    """Three merges a second apart are a round of three seconds; the last merge, of what is left, comes early."""
+    rows = {step: {"unix_ms": 1000 * step} for step in range(1, 13)} | {13: {"unix_ms": 12001}}
+    assert hidden.round_s(rows, "streaming") == 3 and hidden.round_s(rows, "eager") == 1
+
+
+class Said:
+    """Sites of which the workers said these merges: {node: [(peer, round, digest)]}."""
+
+    def __init__(self, rows):
+        self.nodes = rows
+
+    def worker_output(self, name):
+        return "".join(json.dumps({"merged": one, "peer": peer, "step": one, "digest": digest, "unix_s": one}) + "\n" for peer, one, digest in self.nodes[name])
+
+    def job(self, _):
+        return {"rounds": {"committed": 3, "recorded": 3}, "state": "running"}
+
+
+def test_partition_is_judged_by_what_workers_say():
+    good = [(1, 1, "a"), (1, 2, "b"), (1, 3, "c")]
+    assert partition.judge(Said({"x": good, "y": [(2, 1, "a"), (3, 3, "c")]}), 1).items() >= {"rounds": 3, "differ": 0, "twice": 0, "skipped": 0}.items()
+    assert partition.judge(Said({"x": good, "y": [(2, 1, "a"), (2, 2, "c")]}), 1)["differ"] == 1
+    assert partition.judge(Said({"x": [*good, (1, 3, "c")]}), 1)["twice"] == 1
+    assert partition.judge(Said({"x": [good[0], good[2]]}), 1)["skipped"] == 1
+
+
+def test_bound_of_direct_among_unequal_members():
+    """Equal: 2 (n - 1) / n of the bytes. A very slow one has no share, and what it gives and gets counts. Between: nobody could end sooner."""
+    second = auto.RATE_MBIT * 1e6 / 8 * auto.PAYLOAD
+    assert auto.model_s("direct", 4, 0, second, 1) == pytest.approx(1.5)
+    assert auto.model_s("direct", 4, 0, second, 0.1) == pytest.approx(10)
+    assert auto.model_s("direct", 4, 0, second, 0.75) == pytest.approx(min(max((1 + 2 * (1 - u) / 3), (1 + 2 * u) / 0.75) for u in (n / 1000 for n in range(334))), rel=2e-3)
 
 
 # ---- what is made of runs
