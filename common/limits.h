@@ -44,8 +44,12 @@
 #define TR_STATE_NAME_MAX           128
 #define TR_STATE_CHUNK_BYTES        (256u << 10)
 #define TR_STATE_WINDOW_BYTES       (1u << 20) /* of state queued on a connection at a time */
-#define TR_STATE_RECORDS_MAX        1024       /* records of rounds that go along with a state */
-#define TR_STATE_STALL_MS           30000 /* nothing of it came for so long: it is asked for again */
+#define TR_STATE_DONORS_MAX         8 /* that send a joiner pieces of its state at a time */
+#define TR_STATE_DONOR_BYTES        (4u << 20) /* of state for each of them, at least */
+#define TR_STATE_SILENT_MS \
+	3000 /* nothing came of a donor for so long: others are asked for its rest */
+#define TR_STATE_RECORDS_MAX 1024  /* records of rounds that go along with a state */
+#define TR_STATE_STALL_MS    30000 /* nothing of it came for so long: it is asked for again */
 #define TR_STATE_TURN_BYTES \
 	(1u << 20) /* of it that are hashed or copied in one turn of the engine's loop */
 #define TR_LEFTOVERS_MAX \

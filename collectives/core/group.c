@@ -107,7 +107,7 @@ static tr_status group_handle(struct group_core *core, const struct group_event 
 		repair_link_lost(core, event->from, event->reason);
 		return TR_OK;
 	case GROUP_STATE_ASKED:
-		return handover_asked(core, event->from, event->round, event->digests_only, error);
+		return handover_asked(core, event->from, event->round, &event->wish, error);
 	case GROUP_STATE_SENT:
 		handover_sent(core, event->from);
 		return TR_OK;

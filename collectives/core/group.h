@@ -68,13 +68,21 @@ enum group_event_kind {
 	GROUP_COMMIT,      /* .commit */
 	GROUP_SUBMITTED,   /* .submitted: what .from has submitted */
 	GROUP_LINK_LOST,   /* .link: the connection to or from a peer broke */
-	GROUP_STATE_ASKED, /* .from wants our state (we are its donor), .round; .digests_only */
+	GROUP_STATE_ASKED, /* .from wants our state, or of it what .wish says, .round */
 	GROUP_STATE_SENT,  /* the transfer to .from ended, well or not */
 	GROUP_STATE_RECORDS, /* .records of rounds before our state, that came with it; borrowed during the step */
 	GROUP_STATE_GOT, /* our own transfer ended; .status */
 	GROUP_LEAVE, /* the caller left: all records that the log may lack are said, not only the hub's */
 	GROUP_MEMBERD_BACK, /* it may not know that we are frozen: the report again */
 	GROUP_TICK,
+};
+
+/* What a joiner wants of a member's state. Its donor has to answer; other members that hold the state do if `any`. */
+struct group_wish {
+	bool digests_only;   /* no chunk: it has them, or gets them from others */
+	bool pieces;         /* no digests */
+	bool any;            /* of whoever holds it; in this view */
+	uint64_t first, end; /* chunks; both 0: all */
 };
 
 /* An op of the caller's. Pointers are borrowed until the round is decided, blocks during the step. What each collective reads and
@@ -106,7 +114,7 @@ struct group_event {
 	uint64_t round;
 	uint32_t tag;
 	tr_status status;
-	bool digests_only;
+	struct group_wish wish;
 	union {
 		const Traind__Peer__ViewPropose *propose;
 		const Traind__Peer__ViewInstall *install;
@@ -152,7 +160,7 @@ enum group_action_kind {
 	                     .reason */
 	/* .record for memberd's log: keep it until ROUNDS_RECORDED covers it, say it again after a reconnect. */
 	GROUP_DO_RECORD,
-	/* Donor: stream the state after .round to peer `to`, or its digests only (.digests_only); DECIDED of the next round
+	/* Donor: stream the state after .round to peer `to`, or of it what .wish says; DECIDED of the next round
 	 * waits. Over a connection of its own: a segment that the joiner has parked (TR_EAGAIN) must not hold it up. */
 	GROUP_DO_STATE_SEND,
 	/* Joiner: ask donor `to` for the state after .round. Said again until GROUP_STATE_GOT: a transfer that moves goes on. */
@@ -168,7 +176,8 @@ struct group_action {
 	uint64_t to;
 	uint64_t round;
 	uint32_t tag;
-	bool digests_only, one_op;
+	bool one_op;
+	struct group_wish wish; /* STATE_SEND */
 	tr_status status;
 	struct tr_round round_info;
 	struct segment_header header; /* SEND_SEGMENT */

@@ -1,7 +1,8 @@
 /* State for joiners. A joiner asks its donor once a view names it, and again until it has the state: a transfer's end is
  * certain at the joiner only. The donor serves when its caller has begun the round that the joiner enters: from then until
  * that round is decided its memory holds the state before it. So the decision is held back from the caller while a transfer
- * runs.
+ * runs. All who hold that state hold the same bits: pieces of it come from any of them, if the joiner's engine asks for some; its
+ * donor alone has to answer, and says the digests.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -30,8 +31,8 @@ bool handover_busy(const struct group_core *core)
 	return false;
 }
 
-tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round, bool digests_only,
-    struct tr_error *error)
+tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round,
+    const struct group_wish *wish, struct tr_error *error)
 {
 	if (core->state == ROUND_FAILED)
 		return TR_ESTALE;
@@ -40,7 +41,7 @@ tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round,
 		return TR_OK;
 	if (ask) {
 		ask->round = round;
-		ask->digests_only = digests_only;
+		ask->wish = *wish;
 		return TR_OK;
 	}
 	if (core->ask_count == TR_GROUP_PEERS_MAX)
@@ -55,7 +56,7 @@ tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round,
 	}
 	core->asks[core->ask_count++] = (struct member_ask){ .peer = from,
 		.round = round,
-		.digests_only = digests_only };
+		.wish = *wish };
 	return TR_OK;
 }
 
@@ -81,7 +82,7 @@ void handover_advance(struct group_core *core)
 	for (size_t i = 0; i < core->ask_count; i++) {
 		struct member_ask *ask = &core->asks[i];
 		const struct view_peer *joiner = view_find(&core->view, ask->peer);
-		if (ask->sending || !joiner || joiner->donor != core->peer ||
+		if (ask->sending || !joiner || (joiner->donor != core->peer && !ask->wish.any) ||
 		    joiner->participate_from != ask->round + 1 || !handover_holds(core, ask->round))
 			continue;
 		ask->sending = true;
@@ -89,7 +90,7 @@ void handover_advance(struct group_core *core)
 		struct group_action *action = emit(core, GROUP_DO_STATE_SEND);
 		action->to = ask->peer;
 		action->round = ask->round;
-		action->digests_only = ask->digests_only;
+		action->wish = ask->wish;
 	}
 }
 
@@ -122,8 +123,9 @@ void handover_ask_again(struct group_core *core)
 void handover_installed(struct group_core *core)
 {
 	for (size_t i = core->ask_count; i-- > 0;) {
-		bool past = core->asks[i].round < core->committed && !core->asks[i].sending;
-		if (past)
+		const struct member_ask *ask = &core->asks[i];
+		/* Who need not serve is asked in each view anew, or is not. */
+		if (!ask->sending && (ask->round < core->committed || ask->wish.any))
 			handover_remove(core, i);
 	}
 	if (!core->needs_state)

@@ -58,7 +58,8 @@ struct member_link {
 /* A joiner that wants, or is getting, our state. */
 struct member_ask {
 	uint64_t peer, round;
-	bool digests_only, sending;
+	struct group_wish wish;
+	bool sending;
 };
 
 /* What peer `peer` has said that it submitted, in the newest attempt of which it said anything. */
@@ -320,8 +321,8 @@ void repair_stuck(struct group_core *core, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* ---- handover.c ---- */
-tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round, bool digests_only,
-    struct tr_error *error);
+tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round,
+    const struct group_wish *wish, struct tr_error *error);
 void handover_sent(struct group_core *core, uint64_t to);
 tr_status handover_got(struct group_core *core, uint64_t from, tr_status status, uint64_t round,
     const char *reason, struct tr_error *error);

@@ -14,7 +14,7 @@
  *	engine_drive.c   turns of its loop, by its thread or by a caller that waits
  *	engine_shm.c     memory that is shared with peers of this host
  *	held.c           frames that came before the core could take them
- *	state_send.c, state_receive.c   state for joiners; state_work.c: what of it takes long
+ *	state_send.c, state_receive.c   state for joiners; state_plan.c: which piece comes from whom; state_work.c: what takes long
  *	leftover.c       what a dead worker left, for the one that follows it
  *	observe.c        questions about a member (tr_stats_get and its like)
  *	traffic.c        bytes that its connections carried
@@ -109,6 +109,7 @@ struct view_peer_entry {
 	uint64_t peer;
 	char address[TR_ADDRESS_MAX];
 	char node_name[TR_NAME_MAX];
+	uint64_t participate_from;          /* the first round that it was in, or will be */
 	bool near;                          /* on this host */
 	char local_address[TR_ADDRESS_MAX]; /* of shared memory; "": none with this peer */
 	struct traffic ended;               /* with it, on connections that are no more */
@@ -253,7 +254,6 @@ void member_tell_failure(struct member *member); /* if there was one */
 
 /* ---- member_act.c ---- */
 void member_act(struct member *member, struct group_action *action);
-void member_request_state(struct member *member, uint64_t from, uint64_t round, bool digests_only);
 
 /* ---- member_calls.c ---- */
 bool member_calls_serve(struct member *member); /* what was submitted; true: something was */
@@ -270,6 +270,8 @@ void member_calls_state_here(struct member *member, tr_status status, const char
 /* ---- peer_link.c ---- */
 void peer_link_connect(struct member *member, uint64_t peer);
 void peer_link_segment(struct member *member, const struct group_action *action);
+/* Something can be said to it without a dial. */
+bool peer_link_is_up(struct member *member, uint64_t peer);
 void peer_link_say(struct member *member, uint64_t peer, const Traind__Peer__PeerMessage *message);
 void peer_link_drop_segments(struct member *member);
 void peer_link_leave(struct member *member, const char *reason); /* goodbye to all */
@@ -335,29 +337,31 @@ void held_judge(struct member *member, uint64_t now_ms, uint64_t late_ms);
 tr_status inbound_segment(struct member *member, uint64_t from, const struct lane_frame *frame,
     bool *counted, struct tr_error *error);
 void inbound_close_from(struct member *member, uint64_t from, const char *reason);
+void inbound_close_one(struct member *member, const struct inbound *one, const char *reason);
 
 /* ---- state_send.c, state_receive.c ---- */
 void state_send_view_changed(
     struct member *member); /* ends those to peers that are no longer in it */
-void state_send_start(struct member *member, uint64_t to, uint64_t round, bool digests_only);
+void state_send_start(struct member *member, uint64_t to, uint64_t round,
+    const struct group_wish *wish);
+/* One that runs is to end earlier. false: it is not of such a one, the core has to know. */
+bool state_send_asked(struct member *member, uint64_t from, uint64_t round,
+    const struct group_wish *wish);
 /* The next piece of work on digests; false: nothing is left to do. */
 bool state_send_turn(struct member *member);
 void state_send_traffic(const struct member *member, uint64_t peer, struct traffic *sum);
 void state_send_stop_all(struct member *member, const char *reason);
-/* False: there was no memory for it, and the core was told. */
-bool state_receive_expect(struct member *member, uint64_t from, uint64_t round);
-/* What was expected last is here, in what a worker before left: the donor's digests will do. */
-bool state_receive_local(const struct member *member);
+/* The core says it every second as long as the state is needed: what does not move is asked for again, of others too. */
+void state_receive_ask(struct member *member, uint64_t from, uint64_t round);
+void state_receive_link_up(struct member *member); /* one more may be asked */
 bool state_receive_turn(struct member *member);
-/* It is on its way, and something of it came lately. */
-bool state_receive_moves(const struct member *member, uint64_t from, uint64_t round);
-tr_status state_receive_begin(struct member *member, uint64_t from, const struct inbound *source,
+tr_status state_receive_begin(struct member *member, uint64_t from, const struct inbound *in,
     const Traind__Peer__StateBegin *begin, struct tr_error *error);
-tr_status state_receive_chunk(struct member *member, uint64_t from, const struct inbound *source,
+tr_status state_receive_chunk(struct member *member, uint64_t from, const struct inbound *in,
     const uint8_t *payload, size_t bytes, struct tr_error *error);
-tr_status state_receive_finish(struct member *member, uint64_t from, const struct inbound *source,
+tr_status state_receive_finish(struct member *member, uint64_t from, const struct inbound *in,
     const Traind__Peer__StateEnd *end, struct tr_error *error);
-void state_receive_broken(struct member *member, const struct inbound *source, const char *reason);
+void state_receive_broken(struct member *member, const struct inbound *in, const char *reason);
 void state_receive_free(struct member *member);
 
 /* ---- state_work.c ---- */

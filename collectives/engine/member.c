@@ -299,6 +299,7 @@ static tr_status note_view(struct member *member, const Traind__Peer__View *view
 	for (size_t i = 0; i < view->n_peers; i++) {
 		const Traind__Peer__ViewPeer *from = view->peers[i];
 		peers[i].peer = from->peer;
+		peers[i].participate_from = from->participate_from;
 		(void)snprintf(peers[i].address, TR_ADDRESS_MAX, "%s",
 		    from->address != NULL ? from->address : "");
 		(void)snprintf(peers[i].node_name, TR_NAME_MAX, "%s",

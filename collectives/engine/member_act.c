@@ -29,25 +29,6 @@ static void send_submitted(struct member *member, const struct group_action *act
 	peer_link_say(member, action->to, &message);
 }
 
-void member_request_state(struct member *member, uint64_t from, uint64_t round, bool digests_only)
-{
-	Traind__Peer__StateRequest request = TRAIND__PEER__STATE_REQUEST__INIT;
-	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
-	request.view = member->view;
-	request.round = round;
-	request.digests_only = digests_only;
-	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_STATE_REQUEST;
-	message.state_request = &request;
-	peer_link_say(member, from, &message);
-}
-
-static void ask_state(struct member *member, const struct group_action *action)
-{
-	if (!state_receive_moves(member, action->to, action->round) &&
-	    state_receive_expect(member, action->to, action->round))
-		member_request_state(member, action->to, action->round, state_receive_local(member));
-}
-
 static void tell_report(struct member *member, struct group_action *action)
 {
 	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
@@ -120,10 +101,10 @@ void member_act(struct member *member, struct group_action *action)
 		action->record = NULL;
 		break;
 	case GROUP_DO_STATE_SEND:
-		state_send_start(member, action->to, action->round, action->digests_only);
+		state_send_start(member, action->to, action->round, &action->wish);
 		break;
 	case GROUP_DO_STATE_ASK:
-		ask_state(member, action);
+		state_receive_ask(member, action->to, action->round);
 		break;
 	case GROUP_DO_FAIL:
 		fail(member, action);

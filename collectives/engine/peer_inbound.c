@@ -129,7 +129,11 @@ static tr_status take_message(struct inbound *in, const Traind__Peer__PeerMessag
 		note_view(in, message->state_request->view);
 		event.kind = GROUP_STATE_ASKED;
 		event.round = message->state_request->round;
-		event.digests_only = message->state_request->digests_only;
+		event.wish = (struct group_wish){ message->state_request->digests_only,
+			message->state_request->pieces, message->state_request->any,
+			message->state_request->first, message->state_request->end };
+		if (state_send_asked(member, in->from, event.round, &event.wish))
+			return TR_OK;
 		return verdict(member_step(member, &event, error));
 	case TRAIND__PEER__PEER_MESSAGE__BODY_STATE_BEGIN:
 		return take_state_begin(in, message->state_begin, error);
@@ -407,6 +411,13 @@ void inbound_close_from(struct member *member, uint64_t from, const char *reason
 {
 	for (struct inbound *in = member->inbound; in != NULL; in = in->next)
 		if (in->from == from)
+			lane_close(in->lane, reason);
+}
+
+void inbound_close_one(struct member *member, const struct inbound *one, const char *reason)
+{
+	for (struct inbound *in = member->inbound; in != NULL; in = in->next)
+		if (in == one)
 			lane_close(in->lane, reason);
 }
 

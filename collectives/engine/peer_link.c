@@ -116,6 +116,7 @@ void link_lane_opened(struct peer_link *link)
 	link->pause_ms = TR_REDIAL_FIRST_MS;
 	peer_stripe_look(link);
 	peer_lane_feed(link);
+	state_receive_link_up(link->member);
 }
 
 void link_last_lane_closed(struct peer_link *link, const char *reason)
@@ -232,6 +233,12 @@ void peer_link_segment(struct member *member, const struct group_action *action)
 		group_buffer_release(member->core, action->buffer);
 	if (!member->over)
 		member_post(member, GROUP_LINK_LOST, action->to, 0, TR_OK, "no memory to send");
+}
+
+bool peer_link_is_up(struct member *member, uint64_t peer)
+{
+	const struct peer_link *link = link_find(member, peer);
+	return link != NULL && !link->closing && peer_lane_first_up(link) != NULL;
 }
 
 void peer_link_say(struct member *member, uint64_t peer, const Traind__Peer__PeerMessage *message)

@@ -1,8 +1,9 @@
-/* A joiner's state from its donor: straight into the worker's memory, tensor by tensor, each with its digest. It comes
- * over one connection; what an earlier one still carries is refused. Until the digests agree nobody is told that it is here.
+/* A joiner's state from those who hold it: straight into the worker's memory, chunk by chunk (state_plan.h), each tensor with its
+ * digest. Its donor says the digests and sends what nobody else does; others to whom there is a link send pieces too. What has come
+ * stays, whoever dies; what an earlier connection still carries is refused. Until the digests agree nobody is told that it is here.
  *
  * If a worker that died here left just that state (leftover.h), it is copied from there while the donor is asked for its digests
- * only. If they differ, that memory was damaged: the state is asked for.
+ * only. The tensors that differ were damaged: they are asked for.
  */
 #include "collectives/engine/engine_internal.h"
 
@@ -12,45 +13,251 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "collectives/core/bits.h"
+#include "collectives/engine/peer_link.h"
+#include "collectives/engine/state_plan.h"
 #include "common/log.h"
 
-struct state_receive {
-	uint64_t from, round;
-	const struct inbound *source; /* NULL: not begun */
-	uint64_t heard_ms;            /* the newest frame of it came */
-	unsigned tensor;
-	uint64_t offset;
-	XXH3_state_t *hash;
-	XXH128_hash_t *digests; /* of what came; local: those of the donor */
-	bool local;             /* from what a worker before left */
-	bool copied, told;      /* local: all of that is here; the donor's digests are */
+/* What we know of plan.sources[i]. */
+struct carrier {
+	const struct inbound *in; /* NULL: not begun, or ended */
+	uint64_t asked_first;     /* of the range */
+	uint64_t heard_ms;        /* it was asked, or the newest frame of it came */
+	bool waits;               /* it was asked, and nothing came since */
+	bool silent;              /* nothing came for long: others are asked for its rest */
+	bool digests;             /* it was asked for them */
 };
 
-void state_receive_free(struct member *member)
+struct state_receive {
+	uint64_t from, round; /* `from`: the donor */
+	uint64_t view;        /* in which pieces were asked for */
+	struct state_map map;
+	struct state_plan plan;
+	struct carrier carriers[TR_STATE_DONORS_MAX];
+	bool alone;  /* something was spoilt: by the donor only */
+	bool local;  /* from what a worker before left */
+	bool copied; /* local: all of that is here */
+	bool told;   /* `theirs`: the digests that it has to have are */
+	XXH128_hash_t *ours, *theirs;
+	unsigned hashed; /* tensors; of the next one `hashed_bytes` */
+	uint64_t hashed_bytes;
+	XXH3_state_t *hash;
+};
+
+static uint64_t now_ms(const struct member *member)
 {
-	struct state_receive *receive = member->state_receive;
+	return uv_now(&member->engine->loop);
+}
+
+static struct carrier *carrier_of(struct state_receive *receive, const struct state_source *source)
+{
+	return &receive->carriers[source - receive->plan.sources];
+}
+
+static void receive_free(struct state_receive *receive)
+{
 	if (receive == NULL)
 		return;
 	if (receive->hash != NULL)
 		(void)XXH3_freeState(receive->hash);
-	free(receive->digests);
+	state_map_finish(&receive->map);
+	state_plan_finish(&receive->plan);
+	free(receive->ours);
+	free(receive->theirs);
 	free(receive);
+}
+
+void state_receive_free(struct member *member)
+{
+	receive_free(member->state_receive);
 	member->state_receive = NULL;
 }
 
-bool state_receive_moves(const struct member *member, uint64_t from, uint64_t round)
+static struct state_receive *receive_make(const struct channel_host *host)
 {
-	const struct state_receive *receive = member->state_receive;
-	if (receive == NULL || receive->from != from || receive->round != round)
-		return false;
-	return receive->told ||
-	    (receive->source != NULL &&
-	        uv_now(&member->engine->loop) - receive->heard_ms < TR_STATE_STALL_MS);
+	struct state_receive *receive = calloc(1, sizeof(*receive));
+	uint64_t *bytes = calloc(host->tensor_count + 1u, sizeof(*bytes));
+	bool made = receive != NULL && bytes != NULL;
+	for (unsigned i = 0; made && i < host->tensor_count; i++)
+		bytes[i] = host->tensors[i].bytes;
+	made = made && state_map_make(&receive->map, bytes, host->tensor_count) &&
+	    state_plan_make(&receive->plan, state_map_chunks(&receive->map));
+	if (made) {
+		receive->hash = XXH3_createState();
+		receive->ours = calloc(host->tensor_count + 1u, sizeof(*receive->ours));
+		receive->theirs = calloc(host->tensor_count + 1u, sizeof(*receive->theirs));
+		made = receive->hash != NULL && receive->ours != NULL && receive->theirs != NULL;
+	}
+	free(bytes);
+	if (made) {
+		(void)XXH3_128bits_reset(receive->hash);
+		return receive;
+	}
+	receive_free(receive);
+	return NULL;
 }
 
-bool state_receive_local(const struct member *member)
+/* Who still sends may stop: its round is not decided before. */
+static void over(struct member *member, tr_status status, const char *reason)
 {
-	return member->state_receive->local;
+	struct state_receive *receive = member->state_receive;
+	uint64_t from = receive->from, round = receive->round;
+	for (unsigned i = 0; i < receive->plan.count; i++)
+		inbound_close_one(member, receive->carriers[i].in, "the state is here");
+	state_receive_free(member);
+	member_post(member, GROUP_STATE_GOT, from, round, status, reason);
+	member_calls_state_here(member, status, reason);
+}
+
+/* ---- what is asked of whom ---- */
+
+static void request(struct member *member, const struct state_source *source,
+    const struct group_wish *wish)
+{
+	Traind__Peer__StateRequest request = TRAIND__PEER__STATE_REQUEST__INIT;
+	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
+	request.view = member->view;
+	request.round = member->state_receive->round;
+	request.digests_only = wish->digests_only;
+	request.pieces = wish->pieces;
+	request.any = source->peer != member->state_receive->from;
+	request.first = wish->first;
+	request.end = wish->end;
+	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_STATE_REQUEST;
+	message.state_request = &request;
+	peer_link_say(member, source->peer, &message);
+}
+
+static bool digests_come(const struct state_receive *receive)
+{
+	for (unsigned i = 0; i < receive->plan.count; i++)
+		if (receive->carriers[i].digests && !receive->carriers[i].silent)
+			return true;
+	return receive->told;
+}
+
+/* A range that nobody sends, or the half of somebody's; and the digests. Those are the donor's to say, unless it is silent. */
+static void ask(struct member *member, struct state_source *source)
+{
+	struct state_receive *receive = member->state_receive;
+	struct carrier *carrier = carrier_of(receive, source);
+	carrier->digests = false;
+	bool digests = !digests_come(receive);
+	struct group_wish wish = { .pieces = !digests };
+	struct state_source *robbed = NULL;
+	if (!receive->local && state_plan_assign(&receive->plan, source, &robbed)) {
+		wish.first = source->next;
+		wish.end = source->end;
+	} else if (digests) {
+		wish.digests_only = true;
+	} else {
+		return;
+	}
+	if (!carrier->waits)
+		carrier->heard_ms = now_ms(member);
+	carrier->asked_first = wish.first;
+	carrier->waits = true;
+	carrier->digests = digests;
+	request(member, source, &wish);
+	if (robbed == NULL)
+		return;
+	wish = (struct group_wish){ .pieces = !carrier_of(receive, robbed)->digests,
+		.first = carrier_of(receive, robbed)->asked_first,
+		.end = robbed->end };
+	request(member, robbed, &wish);
+}
+
+/* NULL: all are sending. */
+static struct state_source *source_for(struct state_receive *receive, uint64_t peer)
+{
+	struct state_plan *plan = &receive->plan;
+	struct state_source *source = state_plan_find(plan, peer);
+	if (source == NULL)
+		source = state_plan_add(plan, peer);
+	for (unsigned i = 0; source == NULL && i < plan->count; i++)
+		if (receive->carriers[i].in == NULL) {
+			source = &plan->sources[i];
+			*source = (struct state_source){ .peer = peer };
+			receive->carriers[i] = (struct carrier){ 0 };
+		}
+	return source;
+}
+
+static bool node_sends(struct member *member, const struct view_peer_entry *peer)
+{
+	struct state_plan *plan = &member->state_receive->plan;
+	for (unsigned i = 0; i < plan->count; i++) {
+		const struct view_peer_entry *other = member_view_peer(member,
+		    plan->sources[i].peer);
+		if (other != NULL && strcmp(other->node_name, peer->node_name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* It holds the state, there is a link to it, and its node sends nothing yet, unless `any_node`. */
+static bool may_send(struct member *member, const struct view_peer_entry *peer, bool any_node)
+{
+	struct state_receive *receive = member->state_receive;
+	return peer->peer != member->peer && peer->participate_from <= receive->round &&
+	    state_plan_find(&receive->plan, peer->peer) == NULL &&
+	    peer_link_is_up(member, peer->peer) && (any_node || !node_sends(member, peer));
+}
+
+static void add_donors(struct member *member)
+{
+	struct state_receive *receive = member->state_receive;
+	/* Room for a donor that takes another one's place. */
+	uint64_t most = receive->plan.missing * TR_STATE_CHUNK_BYTES / TR_STATE_DONOR_BYTES;
+	if (most > TR_STATE_DONORS_MAX - 1)
+		most = TR_STATE_DONORS_MAX - 1;
+	for (unsigned any = 0; any < 2; any++)
+		for (size_t i = 0; i < member->view_peer_count; i++)
+			if (receive->plan.count < most &&
+			    may_send(member, &member->view_peers[i], any == 1))
+				(void)state_plan_add(&receive->plan, member->view_peers[i].peer);
+}
+
+/* It was asked, and does not move, or has forgotten it: others may have its rest. If all are silent, all are tried again. */
+static void note_silence(struct member *member)
+{
+	struct state_receive *receive = member->state_receive;
+	struct state_plan *plan = &receive->plan;
+	unsigned silent = 0;
+	for (unsigned i = 0; i < plan->count; i++) {
+		struct carrier *carrier = &receive->carriers[i];
+		bool rests = carrier->digests || plan->sources[i].next < plan->sources[i].end;
+		bool forgot = carrier->in == NULL && receive->view != member->view;
+		if (rests && now_ms(member) - carrier->heard_ms > TR_STATE_SILENT_MS)
+			carrier->silent = true;
+		if (rests && (carrier->silent || forgot)) {
+			carrier->waits = carrier->digests = false;
+			state_plan_release(&plan->sources[i]);
+		}
+		silent += carrier->silent ||
+		    member_view_peer(member, plan->sources[i].peer) == NULL;
+	}
+	receive->view = member->view;
+	for (unsigned i = 0; silent == plan->count && i < plan->count; i++)
+		receive->carriers[i].silent = false;
+}
+
+/* Who does not send is given something to send. */
+static void share_out(struct member *member)
+{
+	struct state_receive *receive = member->state_receive;
+	struct state_plan *plan = &receive->plan;
+	if (receive->local || receive->alone || (plan->missing == 0 && receive->told))
+		return;
+	add_donors(member);
+	if (plan->count > 1)
+		note_silence(member);
+	for (unsigned i = 0; i < plan->count; i++) {
+		const struct carrier *carrier = &receive->carriers[i];
+		if (carrier->in == NULL && !carrier->waits && !carrier->silent &&
+		    member_view_peer(member, plan->sources[i].peer) != NULL)
+			ask(member, &plan->sources[i]);
+	}
 }
 
 /* Is it what the worker before left? That is of no use for any later round. */
@@ -73,68 +280,53 @@ static void look_at_leftover(struct member *member)
 	state_work_wake(member);
 }
 
-bool state_receive_expect(struct member *member, uint64_t from, uint64_t round)
+/* What came of that round's state stays, whoever the donor is now. */
+static bool expect(struct member *member, uint64_t from, uint64_t round)
 {
 	struct state_receive *receive = member->state_receive;
-	if (receive != NULL && receive->from == from && receive->round == round)
+	if (receive != NULL && receive->round == round) {
+		receive->from = from;
 		return true;
-	state_receive_free(member);
-	receive = calloc(1, sizeof(*receive));
-	if (receive != NULL) {
-		receive->hash = XXH3_createState();
-		receive->digests = calloc(member->host->tensor_count + 1u,
-		    sizeof(*receive->digests));
 	}
-	member->state_receive = receive;
-	if (receive == NULL || receive->hash == NULL || receive->digests == NULL) {
+	state_receive_free(member);
+	member->state_receive = receive = receive_make(member->host);
+	if (receive == NULL) {
 		member_post(member, GROUP_STATE_GOT, from, round, TR_ENOMEM,
 		    "no memory to receive the state");
-		state_receive_free(member);
 		return false;
 	}
 	receive->from = from;
 	receive->round = round;
+	receive->view = member->view;
 	member->state_awaited = true;
 	member->state_here = false;
 	look_at_leftover(member);
 	return true;
 }
 
-static struct state_receive *expected(struct member *member, uint64_t from, struct tr_error *error)
+void state_receive_ask(struct member *member, uint64_t from, uint64_t round)
 {
+	if (!expect(member, from, round))
+		return;
 	struct state_receive *receive = member->state_receive;
-	if (receive != NULL && receive->from == from)
-		return receive;
-	(void)tr_error_set(error, TR_ESTALE, "peer %" PRIu64 " sends state that nobody awaits",
-	    from);
-	return NULL;
+	struct state_source *donor = source_for(receive, from);
+	if (donor == NULL)
+		return;
+	const struct carrier *carrier = carrier_of(receive, donor);
+	bool moves = carrier->in != NULL && now_ms(member) - carrier->heard_ms < TR_STATE_STALL_MS;
+	if (!moves && !(receive->local && receive->told) &&
+	    !(carrier->silent && receive->plan.count > 1))
+		ask(member, donor);
+	share_out(member);
 }
 
-static void over(struct member *member, tr_status status, const char *reason)
+void state_receive_link_up(struct member *member)
 {
-	uint64_t from = member->state_receive->from, round = member->state_receive->round;
-	state_receive_free(member);
-	member_post(member, GROUP_STATE_GOT, from, round, status, reason);
-	member_calls_state_here(member, status, reason);
+	if (member->state_receive != NULL && !member->over)
+		share_out(member);
 }
 
-/* ---- from what a worker before left ---- */
-
-static void local_differs(struct member *member, const char *name)
-{
-	struct state_receive *receive = member->state_receive;
-	char text[256];
-	(void)snprintf(text, sizeof(text),
-	    "worker of rank %" PRIu32
-	    ": the crashed worker's memory was damaged in state \"%.60s\": "
-	    "fetching the state from peer p%" PRIu64,
-	    member->rank, name, receive->from);
-	log_warn("engine", "peer %" PRIu64 ": %s", member->peer, text);
-	notices_event(member, text);
-	leftover_drop(member);
-	receive->local = receive->told = false;
-	member_request_state(member, receive->from, receive->round, false);
-}
+/* ---- are they the same bits? ---- */
 
 static void local_agrees(struct member *member)
 {
@@ -151,50 +343,142 @@ static void local_agrees(struct member *member)
 	over(member, TR_OK, "");
 }
 
-static void local_settle(struct member *member)
+static void spoil(struct state_receive *receive, unsigned tensor)
 {
-	const struct state_receive *receive = member->state_receive;
-	if (!receive->copied || !receive->told)
+	state_plan_spoilt(&receive->plan, receive->map.first[tensor],
+	    receive->map.first[tensor + 1]);
+	if (tensor < receive->hashed)
+		receive->hashed = tensor;
+	receive->hashed_bytes = 0;
+	(void)XXH3_128bits_reset(receive->hash);
+}
+
+/* All tensors that differ are missing again. The first of them; tensors: none. */
+static unsigned find_spoilt(struct state_receive *receive)
+{
+	unsigned first = receive->map.tensors;
+	for (unsigned i = receive->map.tensors; i-- > 0;) {
+		if (XXH128_isEqual(receive->ours[i], receive->theirs[i]))
+			continue;
+		spoil(receive, i);
+		first = i;
+	}
+	return first;
+}
+
+static void local_differs(struct member *member, const char *name)
+{
+	struct state_receive *receive = member->state_receive;
+	char text[256];
+	(void)snprintf(text, sizeof(text),
+	    "worker of rank %" PRIu32
+	    ": the crashed worker's memory was damaged in state \"%.60s\": "
+	    "fetching it from peer p%" PRIu64,
+	    member->rank, name, receive->from);
+	log_warn("engine", "peer %" PRIu64 ": %s", member->peer, text);
+	notices_event(member, text);
+	leftover_drop(member);
+	receive->local = false;
+	struct state_source *donor = source_for(receive, receive->from);
+	if (donor != NULL)
+		ask(member, donor);
+	share_out(member);
+}
+
+/* The core counts how often, and asks again. From now on nobody but the donor is believed. */
+static void differs(struct member *member, const char *name)
+{
+	struct state_receive *receive = member->state_receive;
+	char text[160];
+	(void)snprintf(text, sizeof(text),
+	    "state \"%.60s\" from peer %" PRIu64 " differs from its digest", name, receive->from);
+	log_warn("engine", "peer %" PRIu64 ": %s", member->peer, text);
+	receive->told = false;
+	receive->alone = true;
+	receive->plan.count = 0;
+	memset(receive->carriers, 0, sizeof(receive->carriers));
+	member_post(member, GROUP_STATE_GOT, receive->from, receive->round, TR_EDIGEST, text);
+}
+
+static void settle(struct member *member)
+{
+	struct state_receive *receive = member->state_receive;
+	const struct channel_host *host = member->host;
+	if (!receive->told || receive->plan.missing > 0 || receive->hashed < receive->map.tensors)
 		return;
-	const XXH128_hash_t *ours = leftover_digests(member);
-	for (unsigned i = 0; i < member->host->tensor_count; i++)
-		if (!XXH128_isEqual(ours[i], receive->digests[i])) {
-			local_differs(member, member->host->tensors[i].name);
-			return;
+	unsigned spoilt = find_spoilt(receive);
+	if (spoilt < receive->map.tensors && receive->local) {
+		local_differs(member, host->tensors[spoilt].name);
+	} else if (spoilt < receive->map.tensors) {
+		differs(member, host->tensors[spoilt].name);
+	} else if (receive->local) {
+		local_agrees(member);
+	} else {
+		log_info("engine",
+		    "peer %" PRIu64 ": has the state after round %" PRIu64 " from peer %" PRIu64
+		    "%s",
+		    member->peer, receive->round, receive->from,
+		    receive->plan.count > 1 ? " and others" : "");
+		over(member, TR_OK, "");
+	}
+}
+
+/* Of what is here without a gap. true: there is more than one turn's worth. */
+static bool hash_some(struct member *member)
+{
+	struct state_receive *receive = member->state_receive;
+	const struct state_map *map = &receive->map;
+	uint64_t budget = TR_STATE_TURN_BYTES;
+	while (receive->hashed < map->tensors) {
+		unsigned tensor = receive->hashed;
+		if (receive->hashed_bytes == map->bytes[tensor]) {
+			receive->ours[receive->hashed++] = XXH3_128bits_digest(receive->hash);
+			receive->hashed_bytes = 0;
+			(void)XXH3_128bits_reset(receive->hash);
+			continue;
 		}
-	local_agrees(member);
+		uint64_t chunk = map->first[tensor] + receive->hashed_bytes / TR_STATE_CHUNK_BYTES;
+		uint64_t bytes = state_map_at(map, chunk).bytes;
+		if (!bits_get(receive->plan.have, chunk))
+			return false;
+		if (bytes > budget)
+			return true;
+		(void)XXH3_128bits_update(receive->hash,
+		    member->host->tensors[tensor].data + receive->hashed_bytes, bytes);
+		receive->hashed_bytes += bytes;
+		budget -= bytes;
+	}
+	return false;
+}
+
+static void local_copied(struct member *member)
+{
+	struct state_receive *receive = member->state_receive;
+	memcpy(receive->ours, leftover_digests(member),
+	    receive->map.tensors * sizeof(receive->ours[0]));
+	receive->hashed = receive->map.tensors;
+	for (uint64_t i = 0; i < receive->plan.chunks; i++)
+		bits_set(receive->plan.have, i);
+	receive->plan.missing = 0;
+	receive->copied = true;
 }
 
 bool state_receive_turn(struct member *member)
 {
 	struct state_receive *receive = member->state_receive;
-	if (receive == NULL || !receive->local || receive->copied || member->over)
+	if (receive == NULL || member->over || (receive->local && receive->copied))
 		return false;
-	receive->copied = leftover_copy(member);
-	if (!receive->copied)
+	if (receive->local && !leftover_copy(member))
 		return true;
-	local_settle(member);
+	if (receive->local)
+		local_copied(member);
+	else if (hash_some(member))
+		return true;
+	settle(member);
 	return false;
 }
 
-static tr_status local_finish(struct member *member, const Traind__Peer__StateEnd *end,
-    struct tr_error *error)
-{
-	struct state_receive *receive = member->state_receive;
-	unsigned count = member->host->tensor_count;
-	if (end->round != receive->round || end->n_digest_low != count ||
-	    end->n_digest_high != count)
-		return tr_error_set(error, TR_EPROTO,
-		    "peer %" PRIu64 " says other digests than were asked for", receive->from);
-	for (unsigned i = 0; i < count; i++)
-		receive->digests[i] = (XXH128_hash_t){ end->digest_low[i], end->digest_high[i] };
-	receive->source = NULL; /* it may close now */
-	receive->told = true;
-	local_settle(member);
-	return TR_OK;
-}
-
-/* ---- from a donor ---- */
+/* ---- what comes ---- */
 
 /* What comes is not what we declared: no donor can help. */
 static tr_status unfit(struct member *member, tr_status status, struct tr_error *error)
@@ -203,126 +487,154 @@ static tr_status unfit(struct member *member, tr_status status, struct tr_error 
 	return status;
 }
 
-/* The next tensor that has bytes; those without are complete as they are. */
-static void skip_complete(struct member *member, struct state_receive *receive)
+/* Somebody who was asked. */
+static struct state_source *asked(struct member *member, uint64_t from, struct tr_error *error)
 {
-	while (receive->tensor < member->host->tensor_count &&
-	    receive->offset == member->host->tensors[receive->tensor].bytes) {
-		receive->digests[receive->tensor++] = XXH3_128bits_digest(receive->hash);
-		receive->offset = 0;
-		(void)XXH3_128bits_reset(receive->hash);
-	}
+	struct state_receive *receive = member->state_receive;
+	struct state_source *source = receive == NULL ? NULL
+	                                              : state_plan_find(&receive->plan, from);
+	if (source == NULL)
+		(void)tr_error_set(error, TR_ESTALE,
+		    "peer %" PRIu64 " sends state that nobody awaits", from);
+	return source;
 }
 
 /* The frame is one of the transfer that is awaited. */
-static struct state_receive *carried(struct member *member, uint64_t from,
-    const struct inbound *source, struct tr_error *error)
+static struct state_source *carried(struct member *member, uint64_t from, const struct inbound *in,
+    struct tr_error *error)
 {
-	struct state_receive *receive = expected(member, from, error);
-	if (receive == NULL)
+	struct state_source *source = asked(member, from, error);
+	if (source == NULL)
 		return NULL;
-	if (receive->source != source) {
+	struct carrier *carrier = carrier_of(member->state_receive, source);
+	if (carrier->in != in) {
 		(void)tr_error_set(error, TR_ESTALE,
 		    "peer %" PRIu64 " sends its state over another connection", from);
 		return NULL;
 	}
-	receive->heard_ms = uv_now(&member->engine->loop);
-	return receive;
+	carrier->heard_ms = now_ms(member);
+	carrier->silent = carrier->waits = false;
+	return source;
 }
 
-tr_status state_receive_begin(struct member *member, uint64_t from, const struct inbound *source,
+static tr_status check_tensors(struct member *member, uint64_t from,
     const Traind__Peer__StateBegin *begin, struct tr_error *error)
 {
-	struct state_receive *receive = expected(member, from, error);
-	if (receive == NULL)
-		return TR_ESTALE;
-	if (begin->round != receive->round)
-		return tr_error_set(error, TR_ESTALE,
-		    "peer %" PRIu64 " sends the state after round %" PRIu64 ", awaited is %" PRIu64,
-		    from, begin->round, receive->round);
 	const struct channel_host *host = member->host;
-	if (begin->n_tensors != host->tensor_count) {
-		(void)tr_error_set(error, TR_EMISMATCH,
+	if (begin->n_tensors != host->tensor_count)
+		return tr_error_set(error, TR_EMISMATCH,
 		    "peer %" PRIu64 " has %zu pieces of state, peer %" PRIu64 " has %u", from,
 		    begin->n_tensors, member->peer, host->tensor_count);
-		return unfit(member, TR_EMISMATCH, error);
-	}
 	for (unsigned i = 0; i < host->tensor_count; i++) {
 		if (strcmp(begin->tensors[i]->name, host->tensors[i].name) == 0 &&
 		    begin->tensors[i]->bytes == host->tensors[i].bytes)
 			continue;
-		(void)tr_error_set(error, TR_EMISMATCH,
+		return tr_error_set(error, TR_EMISMATCH,
 		    "state %u is \"%.60s\" of %" PRIu64 " bytes at peer %" PRIu64
 		    " and \"%.60s\" of %" PRIu64 " at peer %" PRIu64,
 		    i, begin->tensors[i]->name, begin->tensors[i]->bytes, from,
 		    host->tensors[i].name, host->tensors[i].bytes, member->peer);
-		return unfit(member, TR_EMISMATCH, error);
 	}
-	receive->source = source;
-	receive->heard_ms = uv_now(&member->engine->loop);
-	if (receive->local)
-		return TR_OK;
-	receive->tensor = 0;
-	receive->offset = 0;
-	(void)XXH3_128bits_reset(receive->hash);
-	skip_complete(member, receive);
 	return TR_OK;
 }
 
-tr_status state_receive_chunk(struct member *member, uint64_t from, const struct inbound *source,
+tr_status state_receive_begin(struct member *member, uint64_t from, const struct inbound *in,
+    const Traind__Peer__StateBegin *begin, struct tr_error *error)
+{
+	struct state_source *source = asked(member, from, error);
+	if (source == NULL)
+		return TR_ESTALE;
+	struct state_receive *receive = member->state_receive;
+	if (begin->round != receive->round)
+		return tr_error_set(error, TR_ESTALE,
+		    "peer %" PRIu64 " sends the state after round %" PRIu64 ", awaited is %" PRIu64,
+		    from, begin->round, receive->round);
+	if (check_tensors(member, from, begin, error) != TR_OK)
+		return unfit(member, TR_EMISMATCH, error);
+	carrier_of(receive, source)->in = in;
+	(void)carried(member, from, in, error);
+	return TR_OK;
+}
+
+tr_status state_receive_chunk(struct member *member, uint64_t from, const struct inbound *in,
     const uint8_t *payload, size_t bytes, struct tr_error *error)
 {
 	struct state_header header;
 	tr_status st = state_header_get(payload, bytes, &header, error);
 	if (st != TR_OK)
 		return st;
-	struct state_receive *receive = carried(member, from, source, error);
-	if (receive == NULL)
+	struct state_source *source = carried(member, from, in, error);
+	if (source == NULL)
 		return TR_ESTALE;
-	const struct channel_host *host = member->host;
-	if (receive->local || header.round != receive->round || header.tensor != receive->tensor ||
-	    header.tensor >= host->tensor_count || header.offset != receive->offset ||
-	    header.bytes > host->tensors[header.tensor].bytes - receive->offset)
-		return tr_error_set(error, TR_EPROTO, "peer %" PRIu64 " sends state out of order",
-		    from);
-	memcpy(host->tensors[header.tensor].data + header.offset, payload + STATE_HEADER_BYTES,
-	    header.bytes);
-	(void)XXH3_128bits_update(receive->hash, payload + STATE_HEADER_BYTES, header.bytes);
-	receive->offset += header.bytes;
-	skip_complete(member, receive);
+	struct state_receive *receive = member->state_receive;
+	const struct state_chunk chunk = { header.tensor, header.offset, header.bytes };
+	uint64_t index = state_map_index(&receive->map, &chunk);
+	if (receive->local || header.round != receive->round || index == STATE_NO_CHUNK)
+		return tr_error_set(error, TR_EPROTO,
+		    "peer %" PRIu64 " sends state that was not asked for", from);
+	if (!state_plan_got(&receive->plan, source, index))
+		return TR_OK;
+	memcpy(member->host->tensors[header.tensor].data + header.offset,
+	    payload + STATE_HEADER_BYTES, header.bytes);
+	if (hash_some(member))
+		state_work_wake(member);
+	else
+		settle(member);
 	return TR_OK;
 }
 
-tr_status state_receive_finish(struct member *member, uint64_t from, const struct inbound *source,
+static void take_digests(struct state_receive *receive, const Traind__Peer__StateEnd *end)
+{
+	for (unsigned i = 0; i < receive->map.tensors; i++)
+		receive->theirs[i] = (XXH128_hash_t){ end->digest_low[i], end->digest_high[i] };
+	receive->told = true;
+}
+
+tr_status state_receive_finish(struct member *member, uint64_t from, const struct inbound *in,
     const Traind__Peer__StateEnd *end, struct tr_error *error)
 {
-	struct state_receive *receive = carried(member, from, source, error);
-	if (receive == NULL)
+	struct state_source *source = carried(member, from, in, error);
+	if (source == NULL)
 		return TR_ESTALE;
-	if (receive->local)
-		return local_finish(member, end, error);
-	const struct channel_host *host = member->host;
-	if (end->round != receive->round || receive->tensor != host->tensor_count ||
-	    end->n_digest_low != host->tensor_count || end->n_digest_high != host->tensor_count)
-		return tr_error_set(error, TR_EPROTO, "peer %" PRIu64 " ends its state too early",
-		    from);
-	for (unsigned i = 0; i < host->tensor_count; i++)
-		if (receive->digests[i].low64 != end->digest_low[i] ||
-		    receive->digests[i].high64 != end->digest_high[i]) {
-			(void)tr_error_set(error, TR_EDIGEST,
-			    "state \"%.60s\" from peer %" PRIu64 " differs from its digest",
-			    host->tensors[i].name, from);
-			return unfit(member, TR_EDIGEST, error);
-		}
-	log_info("engine",
-	    "peer %" PRIu64 ": has the state after round %" PRIu64 " from peer %" PRIu64,
-	    member->peer, receive->round, from);
-	over(member, TR_OK, "");
+	struct state_receive *receive = member->state_receive;
+	unsigned count = receive->map.tensors;
+	struct carrier *carrier = carrier_of(receive, source);
+	bool digests = carrier->digests && !receive->told;
+	if (end->round != receive->round ||
+	    (digests && (end->n_digest_low != count || end->n_digest_high != count)))
+		return tr_error_set(error, TR_EPROTO,
+		    "peer %" PRIu64 " ends its state without the digests", from);
+	if (digests)
+		take_digests(receive, end);
+	carrier->digests = false;
+	carrier->in = NULL; /* it may close now */
+	state_plan_release(source);
+	share_out(member);
+	if (hash_some(member))
+		state_work_wake(member);
+	else if (!receive->local || receive->copied)
+		settle(member);
 	return TR_OK;
 }
 
-void state_receive_broken(struct member *member, const struct inbound *source, const char *reason)
+void state_receive_broken(struct member *member, const struct inbound *in, const char *reason)
 {
-	if (member->state_receive != NULL && member->state_receive->source == source)
-		over(member, TR_EIO, reason);
+	struct state_receive *receive = member->state_receive;
+	for (unsigned i = 0; receive != NULL && i < receive->plan.count; i++) {
+		struct state_source *source = &receive->plan.sources[i];
+		if (receive->carriers[i].in != in)
+			continue;
+		receive->carriers[i] = (struct carrier){ .silent = true };
+		state_plan_release(source);
+		log_info("engine",
+		    "peer %" PRIu64 ": state from peer %" PRIu64 ": %s; %" PRIu64 " of %" PRIu64
+		    " chunks are missing",
+		    member->peer, source->peer, reason, receive->plan.missing,
+		    receive->plan.chunks);
+		if (source->peer == receive->from)
+			member_post(member, GROUP_STATE_GOT, receive->from, receive->round, TR_EIO,
+			    reason);
+		share_out(member);
+		return;
+	}
 }

@@ -1,14 +1,18 @@
-/* A donor's state to a joiner, on a connection of its own, so that segments and votes do not wait behind it. The tensors
- * go straight from the worker's memory, which does not change before the decision of the round is handed to it; the core
+/* A state, or a range of its chunks, to a joiner, on a connection of its own, so that segments and votes do not wait behind it. The
+ * chunks go straight from the worker's memory, which does not change before the decision of the round is handed to it; the core
  * holds that back until GROUP_STATE_SENT. If the connection breaks, nothing of the view is lost: the joiner asks again.
  */
 #include "collectives/engine/engine_internal.h"
 
 #include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <xxhash.h>
 
+#include "collectives/engine/state_plan.h"
 #include "common/log.h"
 
 struct state_send {
@@ -16,14 +20,17 @@ struct state_send {
 	struct state_send *next;
 	uint64_t to, round;
 	struct conn *conn;
-	bool up;           /* connected */
-	bool digests_only; /* of what the joiner has in its node's memory */
-	unsigned tensor;
-	uint64_t offset;
+	bool up; /* connected */
+	struct group_wish wish;
+	struct state_map map;
+	uint64_t next_chunk, end; /* to be queued */
+	uint64_t bytes;           /* queued */
 	size_t in_flight;
 	bool ended; /* all was queued */
 	bool told;  /* the core knows that this is over */
 	bool pumping;
+	unsigned hashed; /* tensors; of the next one `hashed_bytes`. Of pieces: all */
+	uint64_t hashed_bytes;
 	XXH3_state_t *hash;
 	uint64_t *digest_low, *digest_high;
 };
@@ -47,6 +54,7 @@ static void state_send_free(struct state_send *send)
 {
 	if (send->hash != NULL)
 		(void)XXH3_freeState(send->hash);
+	state_map_finish(&send->map);
 	free(send->digest_low);
 	free(send->digest_high);
 	free(send);
@@ -66,7 +74,8 @@ static void on_closed(void *arg, struct conn *conn, const char *reason)
 	if (!send->told) {
 		log_info("engine", "peer %" PRIu64 ": state to peer %" PRIu64 ": %s", member->peer,
 		    send->to, reason);
-		if (!send->up) /* the ordinary link tries for longer, and finds out who cannot be reached */
+		/* The ordinary link tries for longer, and finds out who cannot be reached. */
+		if (!send->up && !send->wish.any)
 			peer_link_connect(member, send->to);
 	}
 	tell_sent(send, TR_EIO, reason);
@@ -130,7 +139,7 @@ static void send_begin(struct state_send *send)
 	begin.round = send->round;
 	begin.n_tensors = host->tensor_count;
 	begin.tensors = list;
-	if (st == TR_OK) {
+	if (st == TR_OK && !send->wish.pieces) {
 		begin.records = records;
 		begin.n_records = records_of(send, records);
 	}
@@ -150,7 +159,7 @@ static void send_end(struct state_send *send)
 	Traind__Peer__StateEnd end = TRAIND__PEER__STATE_END__INIT;
 	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
 	end.round = send->round;
-	end.n_digest_low = end.n_digest_high = send->member->host->tensor_count;
+	end.n_digest_low = end.n_digest_high = send->wish.pieces ? 0 : send->map.tensors;
 	end.digest_low = send->digest_low;
 	end.digest_high = send->digest_high;
 	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_STATE_END;
@@ -161,75 +170,71 @@ static void send_end(struct state_send *send)
 		conn_close(send->conn, tr_status_text(st));
 }
 
-static tr_status send_chunk(struct state_send *send, const struct channel_tensor *tensor)
+static tr_status send_chunk(struct state_send *send)
 {
 	struct chunk *chunk = malloc(sizeof(*chunk));
-	uint64_t left = tensor->bytes - send->offset;
+	const struct state_chunk at = state_map_at(&send->map, send->next_chunk);
 	struct state_header header = { .round = send->round,
-		.offset = send->offset,
-		.tensor = send->tensor,
-		.bytes = (uint32_t)(left < TR_STATE_CHUNK_BYTES ? left : TR_STATE_CHUNK_BYTES) };
+		.offset = at.offset,
+		.tensor = at.tensor,
+		.bytes = at.bytes };
 	uint8_t head[STATE_HEADER_BYTES];
 	if (chunk == NULL)
 		return TR_ENOMEM;
 	*chunk = (struct chunk){ send, header.bytes };
-	const uint8_t *data = tensor->data + send->offset;
-	(void)XXH3_128bits_update(send->hash, data, header.bytes);
+	const uint8_t *data = send->member->host->tensors[at.tensor].data + at.offset;
 	state_header_put(&header, head);
 	send->in_flight += header.bytes;
-	send->offset += header.bytes;
 	tr_status st = conn_send_borrow(send->conn, FRAME_STATE, head, sizeof(head), data,
 	    header.bytes, on_released, chunk);
 	if (st != TR_OK) {
 		send->in_flight -= header.bytes;
 		free(chunk);
+		return st;
 	}
-	return st;
+	send->bytes += header.bytes;
+	send->next_chunk++;
+	return TR_OK;
+}
+
+static void finish(struct state_send *send)
+{
+	log_info("engine",
+	    "peer %" PRIu64 ": sent %" PRIu64 " bytes of the state after round %" PRIu64
+	    " to peer %" PRIu64 "%s",
+	    send->member->peer, send->bytes, send->round, send->to,
+	    send->wish.pieces ? "" : ", and its digests");
+	tell_sent(send, TR_OK, "");
+	conn_finish(send->conn, "the state is sent");
 }
 
 static void finish_tensor(struct state_send *send)
 {
 	XXH128_hash_t hash = XXH3_128bits_digest(send->hash);
-	send->digest_low[send->tensor] = hash.low64;
-	send->digest_high[send->tensor] = hash.high64;
-	send->tensor++;
-	send->offset = 0;
+	send->digest_low[send->hashed] = hash.low64;
+	send->digest_high[send->hashed] = hash.high64;
+	send->hashed++;
+	send->hashed_bytes = 0;
 	(void)XXH3_128bits_reset(send->hash);
-}
-
-static void finish(struct state_send *send)
-{
-	uint64_t bytes = 0;
-	for (unsigned i = 0; !send->digests_only && i < send->member->host->tensor_count; i++)
-		bytes += send->member->host->tensors[i].bytes;
-	log_info("engine",
-	    "peer %" PRIu64 ": sent %" PRIu64 " bytes of the state after round %" PRIu64
-	    " to peer %" PRIu64 "%s",
-	    send->member->peer, bytes, send->round, send->to,
-	    send->digests_only ? ", and its digests" : "");
-	tell_sent(send, TR_OK, "");
-	conn_finish(send->conn, "the state is sent");
 }
 
 /* One turn's worth. */
 static void hash_some(struct state_send *send)
 {
-	const struct channel_host *host = send->member->host;
 	uint64_t budget = TR_STATE_TURN_BYTES;
-	while (send->tensor < host->tensor_count && budget > 0) {
-		const struct channel_tensor *tensor = &host->tensors[send->tensor];
-		uint64_t left = tensor->bytes - send->offset, n = left < budget ? left : budget;
+	while (send->hashed < send->map.tensors && budget > 0) {
+		const uint8_t *data = send->member->host->tensors[send->hashed].data;
+		uint64_t left = send->map.bytes[send->hashed] - send->hashed_bytes;
+		uint64_t n = left < budget ? left : budget;
 		if (n > 0)
-			(void)XXH3_128bits_update(send->hash, tensor->data + send->offset, n);
-		send->offset += n;
+			(void)XXH3_128bits_update(send->hash, data + send->hashed_bytes, n);
+		send->hashed_bytes += n;
 		budget -= n;
-		if (send->offset == tensor->bytes)
+		if (n == left)
 			finish_tensor(send);
 	}
-	if (send->tensor < host->tensor_count)
-		return;
-	send_end(send);
-	finish(send);
+	if (send->hashed == send->map.tensors)
+		pump(send);
 }
 
 bool state_send_turn(struct member *member)
@@ -238,7 +243,7 @@ bool state_send_turn(struct member *member)
 	struct state_send *next;
 	for (struct state_send *send = member->state_sends; send != NULL; send = next) {
 		next = send->next;
-		if (!send->digests_only || !send->up || send->ended || send->told)
+		if (!send->up || send->hashed == send->map.tensors || send->told)
 			continue;
 		hash_some(send);
 		more = true;
@@ -249,19 +254,16 @@ bool state_send_turn(struct member *member)
 /* Queues as much as the window takes; all written: over. */
 static void pump(struct state_send *send)
 {
-	const struct channel_host *host = send->member->host;
 	tr_status st = TR_OK;
 	if (send->pumping)
 		return;
 	send->pumping = true;
-	while (st == TR_OK && !send->ended && send->in_flight < TR_STATE_WINDOW_BYTES) {
-		if (send->tensor == host->tensor_count)
-			send_end(send);
-		else if (send->offset == host->tensors[send->tensor].bytes)
-			finish_tensor(send);
-		else
-			st = send_chunk(send, &host->tensors[send->tensor]);
-	}
+	while (
+	    st == TR_OK && send->next_chunk < send->end && send->in_flight < TR_STATE_WINDOW_BYTES)
+		st = send_chunk(send);
+	if (st == TR_OK && !send->ended && send->next_chunk == send->end &&
+	    send->hashed == send->map.tensors)
+		send_end(send);
 	send->pumping = false;
 	if (st != TR_OK) {
 		conn_close(send->conn, tr_status_text(st));
@@ -273,19 +275,60 @@ static void pump(struct state_send *send)
 static void on_connected(void *arg, struct conn *conn)
 {
 	struct state_send *send = arg;
+	/* What is not on its way can still be taken back. */
+	int low = (int)TR_STATE_CHUNK_BYTES;
+	(void)setsockopt(conn_socket(conn), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &low, sizeof(low));
 	send->up = true;
 	if (peer_send_hello(conn, send->member, send->to) != TR_OK) {
 		conn_close(conn, "no memory for a hello");
 		return;
 	}
 	send_begin(send);
-	if (send->digests_only)
+	if (!send->wish.pieces)
 		state_work_wake(send->member);
-	else
-		pump(send);
+	pump(send);
 }
 
-void state_send_start(struct member *member, uint64_t to, uint64_t round, bool digests_only)
+/* false: no memory. What a peer asks for beyond the last chunk is nothing. */
+static bool cut(struct state_send *send)
+{
+	const struct channel_host *host = send->member->host;
+	uint64_t *bytes = calloc(host->tensor_count + 1u, sizeof(*bytes));
+	for (unsigned i = 0; bytes != NULL && i < host->tensor_count; i++)
+		bytes[i] = host->tensors[i].bytes;
+	bool made = bytes != NULL && state_map_make(&send->map, bytes, host->tensor_count);
+	free(bytes);
+	if (!made)
+		return false;
+	uint64_t chunks = state_map_chunks(&send->map);
+	bool all = send->wish.first == 0 && send->wish.end == 0;
+	send->end = all || send->wish.end > chunks ? chunks : send->wish.end;
+	send->next_chunk = send->wish.first < send->end ? send->wish.first : send->end;
+	if (send->wish.digests_only)
+		send->end = send->next_chunk;
+	if (send->wish.pieces)
+		send->hashed = send->map.tensors;
+	return true;
+}
+
+bool state_send_asked(struct member *member, uint64_t from, uint64_t round,
+    const struct group_wish *wish)
+{
+	for (struct state_send *send = member->state_sends; send != NULL; send = send->next) {
+		if (send->to != from || send->round != round || send->told)
+			continue;
+		if (wish->first != send->wish.first || wish->end >= send->end || wish->end == 0)
+			return false;
+		send->end = wish->end > send->next_chunk ? wish->end : send->next_chunk;
+		if (send->up)
+			pump(send);
+		return true;
+	}
+	return false;
+}
+
+void state_send_start(struct member *member, uint64_t to, uint64_t round,
+    const struct group_wish *wish)
 {
 	static const struct conn_callbacks callbacks = { .frame = on_frame,
 		.connected = on_connected,
@@ -299,11 +342,12 @@ void state_send_start(struct member *member, uint64_t to, uint64_t round, bool d
 		*send = (struct state_send){ .member = member,
 			.to = to,
 			.round = round,
-			.digests_only = digests_only };
+			.wish = *wish };
 		send->hash = XXH3_createState();
 		send->digest_low = calloc(count, sizeof(uint64_t));
 		send->digest_high = calloc(count, sizeof(uint64_t));
-		if (send->hash == NULL || send->digest_low == NULL || send->digest_high == NULL)
+		if (send->hash == NULL || send->digest_low == NULL || send->digest_high == NULL ||
+		    !cut(send))
 			st = TR_ENOMEM;
 	}
 	if (st == TR_OK && peer == NULL)
@@ -326,7 +370,11 @@ void state_send_start(struct member *member, uint64_t to, uint64_t round, bool d
 	member->state_sends = send;
 	log_info("engine",
 	    "peer %" PRIu64 ": sending %sthe state after round %" PRIu64 " to peer %" PRIu64,
-	    member->peer, digests_only ? "the digests of " : "", round, to);
+	    member->peer,
+	    wish->digests_only ? "the digests of "
+	        : wish->pieces ? "pieces of "
+	                       : "",
+	    round, to);
 }
 
 void state_send_stop_all(struct member *member, const char *reason)

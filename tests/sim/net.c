@@ -226,7 +226,7 @@ static tr_status net_deliver(struct sim *sim, unsigned from, unsigned to,
 		break;
 	case SIM_STATE_ASK:
 		event.kind = GROUP_STATE_ASKED;
-		event.digests_only = message->digests_only;
+		event.wish.digests_only = message->digests_only;
 		break;
 	}
 	return node_step(sim, to, &event);

@@ -151,7 +151,7 @@ static void node_act_state_send(struct sim *sim, unsigned number, const struct g
 	unsigned to = node_of_peer(sim, action->to);
 
 	node->transferring[to] = true;
-	node->transfers_digests[to] = action->digests_only;
+	node->transfers_digests[to] = action->wish.digests_only;
 	node->transfer_round[to] = action->round;
 	node->transfer_chain[to] = node->worker.chain;
 	node_pack_records(sim, number, to, action->round);

@@ -417,6 +417,9 @@ static Traind__Peer__View *fx_view(const struct fx *fx, const bool *members, uin
 				continue;
 			peer->participate_from = before->participate_from;
 			peer->contribute_from = before->contribute_from;
+			peer->donor = before->donor;
+			if (before->donor != 0 && !members[before->donor - FX_PEER(0)])
+				peer->donor = view->peers[0]->peer;
 			joins = false;
 		}
 		if (joins) {

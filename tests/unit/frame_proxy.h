@@ -24,6 +24,7 @@ struct fp_harm {
 	unsigned stall;      /* connections that are not read any more once their StateBegin came */
 	unsigned begins;     /* seen */
 	unsigned states;     /* state frames seen */
+	unsigned slow_us;    /* each of them takes so long */
 	unsigned greeted;    /* connections whose first frame was passed on */
 	unsigned cut_lanes;  /* connections that end instead of passing on their next segment */
 	bool deaf;           /* no connection is read any more */
@@ -103,7 +104,6 @@ static bool fp_harm_frame(struct frame_proxy *proxy, struct fp_connection *c, ui
 		proxy->harm.drop_begin -= !goes_on;
 		c->stalled = proxy->harm.stall > 0;
 		proxy->harm.stall -= c->stalled;
-		pthread_cond_broadcast(&proxy->fx->changed);
 	} else if (type == FRAME_SEGMENT) {
 		goes_on = proxy->harm.cut_lanes == 0;
 		proxy->harm.cut_lanes -= !goes_on;
@@ -116,7 +116,10 @@ static bool fp_harm_frame(struct frame_proxy *proxy, struct fp_connection *c, ui
 		goes_on = ++c->state_frames < 3 || proxy->harm.cut_state == 0;
 		proxy->harm.cut_state -= !goes_on;
 	}
+	unsigned slow_us = type == FRAME_STATE ? proxy->harm.slow_us : 0;
+	pthread_cond_broadcast(&proxy->fx->changed);
 	pthread_mutex_unlock(&proxy->fx->lock);
+	(void)usleep(slow_us);
 	return goes_on;
 }
 

@@ -262,9 +262,11 @@ static void damage_is_found_and_named(void **state)
 	FX_WAIT(s->fx, s->fx->hosts[3].events > 0);
 	FX_IS(s->fx,
 	    strstr(s->fx->hosts[3].event,
-	        "the crashed worker's memory was damaged in state \"tensor 2\": fetching the state "
-	        "from peer p10") != NULL);
-	assert_true(fp_harm_now(&s->proxy).states > 0);
+	        "the crashed worker's memory was damaged in state \"tensor 2\": fetching it from "
+	        "peer p10") != NULL);
+	/* That tensor's chunks, and no others. */
+	assert_int_equal(fp_harm_now(&s->proxy).states,
+	    (state_bytes[2] + TR_STATE_CHUNK_BYTES - 1) / TR_STATE_CHUNK_BYTES);
 	scene_stop(s);
 }
 

@@ -7,7 +7,10 @@ struct big_state {
 	size_t bytes[3];
 };
 
-static const size_t state_bytes[3] = { 3u << 20, 0, 1234567 };
+/* Too little to ask several donors; and enough. */
+static const size_t little[3] = { 3u << 20, 0, 1234567 },
+                    much[3] = { 12u << 20, 1, (4u << 20) + 5 };
+static const size_t *state_bytes = little;
 
 static void declare_state(struct fx_host *host, struct big_state *big, bool filled)
 {
@@ -271,6 +274,110 @@ static void stalled_joiner_is_let_go(void **state)
 	harmed_stop(h);
 }
 
+/* ---- several donors ---- */
+
+#define MUCH_CHUNKS (48u + 1 + 17)
+
+struct several {
+	struct fx *fx;
+	struct frame_proxy proxy;
+	struct big_state big[4];
+	struct small small[4];
+};
+
+/* Three hold the state, and the fourth is let in through a port that does harm. */
+static struct several *several_start(struct fp_harm harm)
+{
+	struct several *s = calloc(1, sizeof(*s));
+	bool all[FX_HOSTS_MAX] = { true, true, true, true };
+	assert_non_null(s);
+	state_bytes = much;
+	s->fx = fx_start(4, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT);
+	for (unsigned i = 0; i < 4; i++)
+		fx_attach(&s->fx->hosts[i]);
+	for (unsigned i = 0; i < 3; i++) {
+		declare_state(&s->fx->hosts[i], &s->big[i], true);
+		small_start(&s->small[i], &s->fx->hosts[i]);
+	}
+	fx_found(s->fx, 3);
+	FX_WAIT(s->fx, s->small[0].done >= 1 && s->small[1].done >= 1 && s->small[2].done >= 1);
+	fp_start(&s->proxy, &s->fx->hosts[3], harm);
+	declare_state(&s->fx->hosts[3], &s->big[3], false);
+	small_start(&s->small[3], &s->fx->hosts[3]);
+	FX_WAIT(s->fx, s->fx->hosts[3].ready);
+	fx_change_view(s->fx, all);
+	return s;
+}
+
+static void several_has_it(struct several *s)
+{
+	FX_WAIT(s->fx, s->small[3].done >= 2 && s->small[3].received);
+	for (unsigned i = 0; i < 3; i++)
+		assert_memory_equal(s->big[3].data[i], s->big[1].data[i], state_bytes[i]);
+}
+
+static void several_stop(struct several *s, unsigned first)
+{
+	fp_stop(&s->proxy);
+	for (unsigned i = first; i < 4; i++)
+		fx_host_stop(&s->fx->hosts[i]);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(pthread_join(s->small[i].thread, NULL), 0);
+	fx_stop(s->fx);
+	free(s);
+	state_bytes = little;
+}
+
+/* What was on its way when its donor was told to end earlier comes twice: what the sockets hold. */
+#define TWICE 40
+
+static void pieces_come_of_all_who_have_them(void **state)
+{
+	(void)state;
+	struct several *s = several_start((struct fp_harm){ .slow_us = 4000 });
+	several_has_it(s);
+	struct fp_harm seen = fp_harm_now(&s->proxy);
+	assert_true(seen.begins >= 3);
+	assert_in_range(seen.states, MUCH_CHUNKS, MUCH_CHUNKS + TWICE);
+	several_stop(s, 0);
+}
+
+/* The donor dies in the middle: what it sent is not sent again. */
+static void what_a_dead_donor_sent_stays(void **state)
+{
+	(void)state;
+	struct several *s = several_start((struct fp_harm){ .slow_us = 4000 });
+	bool rest[FX_HOSTS_MAX] = { false, true, true, true };
+	FX_WAIT(s->fx, s->proxy.harm.states >= 50);
+	fx_host_stop(&s->fx->hosts[0]);
+	fx_change_view(s->fx, rest);
+	several_has_it(s);
+	assert_in_range(fp_harm_now(&s->proxy).states, MUCH_CHUNKS, MUCH_CHUNKS + TWICE);
+	several_stop(s, 1);
+}
+
+/* The donor's connection stands still, and nobody says so: the others send all of it, and the digests. */
+static void a_silent_donor_holds_nobody_up(void **state)
+{
+	(void)state;
+	struct several *s = several_start((struct fp_harm){ .slow_us = 1000, .stall = 1 });
+	several_has_it(s);
+	assert_in_range(fp_harm_now(&s->proxy).states, MUCH_CHUNKS, MUCH_CHUNKS + TWICE);
+	several_stop(s, 0);
+}
+
+/* Then only the donor is believed. */
+static void a_wrong_piece_is_found(void **state)
+{
+	(void)state;
+	struct several *s = several_start((struct fp_harm){ .slow_us = 2000, .corrupt = 1 });
+	several_has_it(s);
+	assert_int_equal(fp_harm_now(&s->proxy).corrupt, 0);
+	assert_true(fp_harm_now(&s->proxy).states <= 2 * MUCH_CHUNKS);
+	several_stop(s, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -281,6 +388,10 @@ int main(void)
 		cmocka_unit_test(state_that_breaks_off_is_asked_for_again),
 		cmocka_unit_test(state_that_stays_damaged_fails_the_joiner),
 		cmocka_unit_test(stalled_joiner_is_let_go),
+		cmocka_unit_test(pieces_come_of_all_who_have_them),
+		cmocka_unit_test(what_a_dead_donor_sent_stays),
+		cmocka_unit_test(a_silent_donor_holds_nobody_up),
+		cmocka_unit_test(a_wrong_piece_is_found),
 	};
 	return cmocka_run_group_tests_name("engine state", tests, NULL, NULL);
 }
