@@ -85,7 +85,7 @@ def main():
     if missing():
         sys.exit(f"no laboratory: {missing()}")
     commit = store.commit_of(BUILD.parent)
-    result = {"commit": commit, "machine": store.machine(), "rate_mbit": RATE_MBIT, "cases": []}
+    result = {"commit": commit, "machine": store.machine(), "rate_mbit": RATE_MBIT, "wanted": len(CASES), "cases": []}
     if options.out.exists():
         before = json.loads(options.out.read_text())
         result["cases"] = before["cases"] if before["commit"] == commit else []
