@@ -71,6 +71,16 @@
 #define TR_HELLO_WAIT_MS       30000 /* so long they may wait for that */
 #define TR_VIEWS_AHEAD_MAX \
 	1024 /* of a frame's view beyond the newest that its receiver was asked about */
+#define TR_RELAY_BUFFER_BYTES  (64u << 10) /* that a relay holds of each direction of a connection */
+#define TR_RELAY_JOINED_MAX    512 /* connections that one daemon relays at once, two sockets each */
+#define TR_RELAY_STRANGERS_MAX 64  /* that have not said what they want: the oldest goes */
+#define TR_RELAY_ENDS_MAX      1024 /* that wait there or call, and have the token of a pair */
+#define TR_RELAY_WAITS_MAX     4    /* of one pair: the oldest goes */
+#define TR_RELAY_CALL_MS       5000 /* for the other end to come */
+#define TR_RELAY_WAIT_AGAIN_MS 250  /* before an end that was sent away waits there again */
+#define TR_RELAY_KEEPALIVE_S   10   /* of a connection that waits, and of one that is relayed */
+#define TR_RELAYED_PAIRS_MAX   1024 /* of one group, each of one direction */
+#define TR_RELAY_TRIES_MAX     3    /* relays for one pair, before it is given up */
 #define TR_LINK_KEPT_BYTES_MAX \
 	(16u << 20)                     /* staging sent to a peer that has not said that it came */
 #define TR_DOMAIN_MEMBERS_MAX       64  /* processes of one failure domain (collectives/domain.h) */

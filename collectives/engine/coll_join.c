@@ -14,6 +14,7 @@
 #include "collectives/engine/coll_group.h"
 #include "collectives/engine/engine.h"
 #include "collectives/engine/link.h"
+#include "collectives/engine/relaying.h"
 #include "collectives/engine/sized.h"
 #include "collectives/transport/listener.h"
 #include "common/log.h"
@@ -35,6 +36,7 @@ struct coll_join {
 	uv_async_t wake;
 	struct link link;
 	struct listener *listener;
+	struct relaying relaying;
 	struct tls_context *tls; /* NULL: plain */
 	uint64_t node_id, incarnation;
 	char node_name[TR_NAME_MAX];
@@ -121,6 +123,7 @@ static void on_hello(void *arg, Traind__Peer__NodeHello *hello)
 	hello->host = (char *)(uintptr_t)engine_host(join->engine);
 	hello->local_address = (char *)(uintptr_t)engine_local_address(join->engine);
 	hello->pid = (uint32_t)getpid();
+	hello->relays = join->relaying.busy;
 	if (!own_progress(join, &row))
 		return;
 	traind__peer__peer_here__init(&join->here);
@@ -227,6 +230,9 @@ static void on_message(void *arg, const Traind__Peer__ToNode *message)
 	case TRAIND__PEER__TO_NODE__BODY_ROUNDS_RECORDED:
 		engine_to_node(join->engine, message);
 		break;
+	case TRAIND__PEER__TO_NODE__BODY_RELAY_DUTIES:
+		relaying_duties(&join->relaying, message->relay_duties);
+		break;
 	case TRAIND__PEER__TO_NODE__BODY_STOP_WORKER: {
 		Traind__Peer__ToNode evict = TRAIND__PEER__TO_NODE__INIT;
 		Traind__Peer__PeerEvicted evicted = TRAIND__PEER__PEER_EVICTED__INIT;
@@ -265,6 +271,8 @@ static void on_accepted(void *arg, enum listener_protocol protocol, struct strea
 	struct coll_join *join = arg;
 	if (protocol == LISTENER_FRAMES)
 		engine_accept(join->engine, stream, early, early_bytes);
+	else if (protocol == LISTENER_RELAY)
+		relaying_accept(&join->relaying, stream);
 	else
 		stream_close(&stream);
 }
@@ -300,6 +308,7 @@ static void on_wake(uv_async_t *wake)
 		return;
 	say_farewell(join);
 	link_close(&join->link, "it left the group");
+	relaying_close(&join->relaying);
 	listener_stop(join->listener);
 	uv_close((uv_handle_t *)wake, NULL);
 }
@@ -393,6 +402,8 @@ static tr_status join_start(const struct tr_join_options *o, struct coll_join **
 	fill_wish(join, o);
 	st = tls_context_check_address(join->tls, join->wish.address, error);
 	if (st == TR_OK)
+		st = relaying_start(&join->relaying, &join->loop, join->tls, join->listener, error);
+	if (st == TR_OK)
 		st = link_start(&join->link, &join->loop, o->membership, join->tls, &link_callbacks,
 		    join, error);
 	if (st != TR_OK)
@@ -410,6 +421,7 @@ static tr_status join_start(const struct tr_join_options *o, struct coll_join **
 	st = tr_error_set(error, TR_EIO, "cannot start a thread: %s", uv_strerror(rc));
 	link_close(&join->link, "no thread");
 stop_listener:
+	relaying_close(&join->relaying);
 	listener_stop(join->listener);
 close_loop:
 	(void)uv_run(&join->loop, UV_RUN_DEFAULT);

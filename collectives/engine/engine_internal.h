@@ -19,6 +19,8 @@
  *	observe.c        questions about a member (tr_stats_get and its like)
  *	traffic.c        bytes that its connections carried
  *	notices.c        round records and reports, in batches, to memberd
+ *
+ * Beside it, on the thread of the listener: relaying.c, what the process has to do with relays.
  */
 #ifndef TR_COLLECTIVES_ENGINE_ENGINE_INTERNAL_H
 #define TR_COLLECTIVES_ENGINE_ENGINE_INTERNAL_H
@@ -112,6 +114,7 @@ struct view_peer_entry {
 	uint64_t participate_from;          /* the first round that it was in, or will be */
 	bool near;                          /* on this host */
 	char local_address[TR_ADDRESS_MAX]; /* of shared memory; "": none with this peer */
+	struct conn_relay *relay;           /* how we get to it; NULL: it is dialled */
 	struct traffic ended;               /* with it, on connections that are no more */
 };
 
@@ -179,7 +182,8 @@ struct member {
 	uint64_t token[2]; /* the group's: in no log line */
 	struct view_peer_entry *view_peers;
 	size_t view_peer_count;
-	double view_latency_s; /* one way, of its worst link */
+	struct conn_relay *view_relays; /* of some of view_peers */
+	double view_latency_s;          /* one way, of its worst link */
 
 	struct staging staging;
 	struct shm_exports exports;
@@ -298,6 +302,7 @@ void inbound_judge(struct member *member, uint64_t now_ms, uint64_t late_ms);
 void inbound_leave(struct member *member); /* they stay until the other side closes, for a while */
 void inbound_traffic(const struct member *member, uint64_t peer, struct traffic *sum);
 void inbound_describe(const struct member *member, uint64_t peer, struct tr_link *link);
+bool inbound_has(const struct member *member, uint64_t peer); /* a connection from there */
 
 /* ---- inbound_door.c ---- */
 void inbound_on_hello_timer(uv_timer_t *timer);

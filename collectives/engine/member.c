@@ -54,6 +54,7 @@ static void member_free(struct member *member)
 	member_shm_finish(member);
 	channel_host_destroy(member->host);
 	free(member->view_peers);
+	free(member->view_relays);
 	while (member->posted != NULL) {
 		struct posted_event *next = member->posted->next;
 		free(member->posted);
@@ -291,11 +292,35 @@ void member_propose(struct member *member, const Traind__Peer__ViewPropose *prop
 	}
 }
 
+/* The ways of ours that go through a relay. */
+static void note_relays(const struct member *member, const Traind__Peer__View *view,
+    struct view_peer_entry *peers, struct conn_relay *relays)
+{
+	for (size_t i = 0; i < view->n_relayed; i++) {
+		const Traind__Peer__Relayed *row = view->relayed[i];
+		relays[i] = (struct conn_relay){
+			.say = { .kind = RELAY_CALL,
+			    .group = row->group,
+			    .from = row->from,
+			    .to = row->to,
+			    .token = { row->token_low, row->token_high } }
+		};
+		(void)snprintf(relays[i].address, TR_ADDRESS_MAX, "%s", row->address);
+		for (size_t k = 0; k < view->n_peers; k++)
+			if (row->from == member->peer && row->to == peers[k].peer)
+				peers[k].relay = &relays[i];
+	}
+}
+
 static tr_status note_view(struct member *member, const Traind__Peer__View *view)
 {
 	struct view_peer_entry *peers = calloc(view->n_peers + 1, sizeof(*peers));
-	if (peers == NULL)
+	struct conn_relay *relays = calloc(view->n_relayed + 1, sizeof(*relays));
+	if (peers == NULL || relays == NULL) {
+		free(peers);
+		free(relays);
 		return TR_ENOMEM;
+	}
 	for (size_t i = 0; i < view->n_peers; i++) {
 		const Traind__Peer__ViewPeer *from = view->peers[i];
 		peers[i].peer = from->peer;
@@ -312,8 +337,11 @@ static tr_status note_view(struct member *member, const Traind__Peer__View *view
 		if (known != NULL)
 			peers[i].ended = known->ended;
 	}
+	note_relays(member, view, peers, relays);
 	free(member->view_peers);
+	free(member->view_relays);
 	member->view_peers = peers;
+	member->view_relays = relays;
 	member->view_peer_count = view->n_peers;
 	member->view = view->number;
 	member->token[0] = view->token_low;

@@ -46,6 +46,7 @@ static void tell_link_lost(struct member *member, struct group_action *action)
 	lost.peer = member->peer;
 	lost.lost = action->to;
 	lost.reason = action->text;
+	lost.heard = inbound_has(member, action->to);
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_LINK_LOST;
 	message.link_lost = &lost;
 	engine_tell(member->engine, &message);

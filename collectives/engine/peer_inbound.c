@@ -447,6 +447,14 @@ void inbound_traffic(const struct member *member, uint64_t peer, struct traffic 
 			traffic_add_lane(sum, in->lane);
 }
 
+bool inbound_has(const struct member *member, uint64_t peer)
+{
+	const struct inbound *in = member->inbound;
+	while (in != NULL && in->from != peer)
+		in = in->next;
+	return in != NULL;
+}
+
 void inbound_describe(const struct member *member, uint64_t peer, struct tr_link *is)
 {
 	for (const struct inbound *in = member->inbound; in != NULL; in = in->next) {

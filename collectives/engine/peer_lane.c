@@ -463,12 +463,14 @@ tr_status peer_lane_dial(struct peer_link *link, const char *address, struct tr_
 	pl->link = link;
 	pl->number = link->lane_count;
 	outgoing_list_init(&pl->kept);
+	const struct view_peer_entry *peer = member_view_peer(link->member, link->peer);
 	const struct shm_claim claim = { link->member->group, link->peer,
 		{ link->member->token[0], link->member->token[1] } };
-	tr_status st = link->near ? shm_hub_dial(engine->shm, address, &claim,
-	                                &link->member->exports, &callbacks, pl, &pl->lane, error)
-	                          : lane_tcp_dial(&engine->loop, address, engine->links.tls,
-	                                engine->links.congestion, &callbacks, pl, &pl->lane, error);
+	tr_status st = link->near
+	    ? shm_hub_dial(engine->shm, address, &claim, &link->member->exports, &callbacks, pl,
+	          &pl->lane, error)
+	    : lane_tcp_dial(&engine->loop, address, peer != NULL ? peer->relay : NULL,
+	          engine->links.tls, engine->links.congestion, &callbacks, pl, &pl->lane, error);
 	if (st != TR_OK) {
 		free(pl);
 		return st;

@@ -354,8 +354,8 @@ void state_send_start(struct member *member, uint64_t to, uint64_t round,
 		st = tr_error_set(&error, TR_ENOTFOUND, "cannot reach it: its address is unknown");
 	if (st == TR_OK) {
 		(void)XXH3_128bits_reset(send->hash);
-		st = conn_dial(&member->engine->loop, peer->address, member->engine->links.tls,
-		    &callbacks, send, &send->conn, &error);
+		st = conn_dial_through(&member->engine->loop, peer->address, peer->relay,
+		    member->engine->links.tls, &callbacks, send, &send->conn, &error);
 	}
 	if (st != TR_OK) {
 		if (send != NULL)

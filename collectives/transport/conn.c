@@ -33,6 +33,7 @@ void conn_handle_closed(struct conn *conn)
 		conn->callbacks.closed(conn->arg, conn, conn->reason);
 	conn_dial_finish(conn);
 	tls_context_release(conn->tls_context);
+	free(conn->through);
 	free(conn->input.bytes);
 	free(conn);
 }
@@ -116,7 +117,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	struct conn *conn = poll->data;
 	if (poll != conn->poll || conn->state == CONN_CLOSING)
 		return;
-	if (conn->state == CONN_CONNECTING || conn->state == CONN_SHAKING) {
+	if (conn->state == CONN_CONNECTING || conn->state == CONN_SHAKING ||
+	    conn->state == CONN_RELAYING) {
 		conn_dial_ready(conn);
 		return;
 	}
@@ -184,8 +186,9 @@ void conn_poll(struct conn *conn)
 		conn_wake(conn);
 	if (conn->state == CONN_CONNECTING) {
 		wanted = UV_WRITABLE;
-	} else if (conn->state == CONN_SHAKING) {
-		wanted = UV_READABLE | (tls_unsent(conn->tls) > 0 ? UV_WRITABLE : 0);
+	} else if (conn->state == CONN_SHAKING || conn->state == CONN_RELAYING) {
+		const struct stream stream = { conn->fd, conn->tls };
+		wanted = UV_READABLE | (stream_unsent(&stream) > 0 ? UV_WRITABLE : 0);
 	} else if (conn->state == CONN_OPEN || conn->state == CONN_FINISHING) {
 		if (!conn->input.parked)
 			wanted |= UV_READABLE;
@@ -413,11 +416,15 @@ void conn_drop_borrowed(struct conn *conn)
 
 /* ---- the rest of the interface ---- */
 
-tr_status conn_dial(uv_loop_t *loop, const char *text, struct tls_context *tls,
-    const struct conn_callbacks *callbacks, void *arg, struct conn **conn, struct tr_error *error)
+/* `text`: whom to speak to in the end; through a relay, if there is one. */
+static tr_status dial(uv_loop_t *loop, const char *text, const struct conn_relay *relay,
+    conn_handed_fn *handed, struct tls_context *tls, const struct conn_callbacks *callbacks,
+    void *arg, struct conn **conn, struct tr_error *error)
 {
 	struct address address;
 	tr_status st = address_parse(text, &address, error);
+	if (st == TR_OK && relay != NULL)
+		st = address_parse(relay->address, &address, error);
 	if (st != TR_OK)
 		return st;
 	struct conn *made = conn_create(loop, callbacks, arg);
@@ -426,6 +433,11 @@ tr_status conn_dial(uv_loop_t *loop, const char *text, struct tls_context *tls,
 	(void)snprintf(made->peer_name, sizeof(made->peer_name), "%s", text);
 	made->tls_context = address.is_unix ? NULL : tls_context_hold(tls);
 	st = send_queue_copy(&made->queue, FRAME_GREETING, FRAME_GREETING_BYTES, NULL, 0);
+	made->through = relay == NULL ? NULL : calloc(1, sizeof(*made->through));
+	if (made->through != NULL)
+		*made->through = (struct conn_through){ .relay = *relay, .handed = handed };
+	else if (relay != NULL)
+		st = TR_ENOMEM;
 	if (st == TR_OK)
 		st = conn_dial_start(made, &address, error);
 	else
@@ -436,6 +448,26 @@ tr_status conn_dial(uv_loop_t *loop, const char *text, struct tls_context *tls,
 	}
 	*conn = made;
 	return TR_OK;
+}
+
+tr_status conn_dial(uv_loop_t *loop, const char *address, struct tls_context *tls,
+    const struct conn_callbacks *callbacks, void *arg, struct conn **conn, struct tr_error *error)
+{
+	return dial(loop, address, NULL, NULL, tls, callbacks, arg, conn, error);
+}
+
+tr_status conn_dial_through(uv_loop_t *loop, const char *address, const struct conn_relay *relay,
+    struct tls_context *tls, const struct conn_callbacks *callbacks, void *arg, struct conn **conn,
+    struct tr_error *error)
+{
+	return dial(loop, address, relay, NULL, tls, callbacks, arg, conn, error);
+}
+
+tr_status conn_wait_at(uv_loop_t *loop, const struct conn_relay *relay, struct tls_context *tls,
+    conn_handed_fn *handed, const struct conn_callbacks *callbacks, void *arg, struct conn **conn,
+    struct tr_error *error)
+{
+	return dial(loop, relay->address, relay, handed, tls, callbacks, arg, conn, error);
 }
 
 tr_status conn_adopt(uv_loop_t *loop, struct stream stream, const void *early, size_t early_bytes,

@@ -15,7 +15,9 @@
 #include "collectives/transport/lane.h"
 #include "collectives/transport/stream.h"
 #include "common/error.h"
+#include "common/limits.h"
 #include "proto/frame.h"
+#include "proto/relay.h"
 
 struct conn;
 
@@ -47,6 +49,24 @@ struct conn_callbacks {
  * shows a certificate for that host; NULL, and to a UNIX socket: plain. */
 tr_status conn_dial(uv_loop_t *loop, const char *address, struct tls_context *tls,
     const struct conn_callbacks *callbacks, void *arg, struct conn **conn, struct tr_error *error);
+
+/* A way around, for two ends that cannot dial each other: the relay at `address`, and what to say there (relay.h). */
+struct conn_relay {
+	char address[TR_ADDRESS_MAX];
+	struct relay_message say;
+};
+/* As conn_dial, through `relay` (copied; NULL: directly). With `tls` the relay has to show a certificate for its host and, through it,
+ * the other end one for the host of `address`. */
+tr_status conn_dial_through(uv_loop_t *loop, const char *address, const struct conn_relay *relay,
+    struct tls_context *tls, const struct conn_callbacks *callbacks, void *arg, struct conn **conn,
+    struct tr_error *error);
+/* The other side of it: waits at the relay until somebody calls. `handed`: that connection's socket, on which nothing was read; it is
+ * the callee's, which deals with it as with one that it accepted. Then, and when the relay cannot be had, `closed` as always. Neither
+ * frames nor anything else goes over this conn. */
+typedef void conn_handed_fn(void *arg, int fd);
+tr_status conn_wait_at(uv_loop_t *loop, const struct conn_relay *relay, struct tls_context *tls,
+    conn_handed_fn *handed, const struct conn_callbacks *callbacks, void *arg, struct conn **conn,
+    struct tr_error *error);
 
 /* Takes a connected stream whose greeting has been read; `early` bytes read behind it are copied. On an error the stream stays the
  * caller's. */

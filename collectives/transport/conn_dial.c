@@ -14,7 +14,22 @@
 
 static void try_next(struct conn *conn);
 
-static void attempt_failed(struct conn *conn, const char *cause)
+static void unreachable(struct conn *conn, const char *cause)
+{
+	const struct conn_through *through = conn->through;
+	if (through == NULL)
+		conn_fail(conn, "cannot reach %s: %s", conn->peer_name, cause);
+	else
+		conn_fail(conn, "cannot reach %s through the relay at %s: %s", conn->peer_name,
+		    through->relay.address, cause);
+}
+
+static bool to_relay(const struct conn *conn)
+{
+	return conn->through != NULL && !conn->through->joined;
+}
+
+void conn_dial_failed(struct conn *conn, const char *cause)
 {
 	conn_poll_stop(conn);
 	if (conn->fd >= 0)
@@ -22,14 +37,20 @@ static void attempt_failed(struct conn *conn, const char *cause)
 	conn->fd = -1;
 	tls_destroy(conn->tls);
 	conn->tls = NULL;
+	if (conn->through != NULL)
+		conn->through->joined = false;
 	if (conn->next_address != NULL)
 		try_next(conn);
 	else
-		conn_fail(conn, "cannot reach %s: %s", conn->peer_name, cause);
+		unreachable(conn, cause);
 }
 
 static void connected(struct conn *conn)
 {
+	if (to_relay(conn)) {
+		conn_relay_begin(conn);
+		return;
+	}
 	(void)uv_timer_stop(&conn->timer);
 	conn_open(conn);
 	if (conn->callbacks.connected != NULL && conn->state == CONN_OPEN)
@@ -48,7 +69,7 @@ static void shake(struct conn *conn)
 		break;
 	case TLS_FAILED: /* the words are the connection's, which ends */
 		(void)snprintf(words, sizeof(words), "%s", tls_error(conn->tls));
-		attempt_failed(conn, words);
+		conn_dial_failed(conn, words);
 		break;
 	}
 }
@@ -57,14 +78,25 @@ static void shake(struct conn *conn)
 static void begin_tls(struct conn *conn)
 {
 	struct address address;
-	if (address_parse(conn->peer_name, &address, NULL) == TR_OK)
+	if (address_parse(to_relay(conn) ? conn->through->relay.address : conn->peer_name, &address,
+	        NULL) == TR_OK)
 		conn->tls = tls_create(conn->tls_context, conn->fd, address.host);
 	if (conn->tls == NULL) {
-		attempt_failed(conn, "no memory for TLS");
+		conn_dial_failed(conn, "no memory for TLS");
 		return;
 	}
+	if (to_relay(conn))
+		tls_read_no_further(conn->tls);
 	conn->state = CONN_SHAKING;
 	shake(conn);
+}
+
+void conn_dial_joined(struct conn *conn)
+{
+	if (conn->tls_context != NULL)
+		begin_tls(conn);
+	else
+		connected(conn);
 }
 
 void conn_dial_ready(struct conn *conn)
@@ -73,16 +105,18 @@ void conn_dial_ready(struct conn *conn)
 		shake(conn);
 		return;
 	}
+	if (conn->state == CONN_RELAYING) {
+		conn_relay_ready(conn);
+		return;
+	}
 	int cause = 0;
 	socklen_t length = sizeof(cause);
 	if (getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &cause, &length) != 0)
 		cause = errno;
 	if (cause != 0)
-		attempt_failed(conn, strerror(cause));
-	else if (conn->tls_context != NULL)
-		begin_tls(conn);
+		conn_dial_failed(conn, strerror(cause));
 	else
-		connected(conn);
+		conn_dial_joined(conn);
 }
 
 /* Timers come before sockets in a turn of the loop: of a loop that stood still (a busy machine, SIGSTOP) the kernel may have the answer. */
@@ -91,15 +125,19 @@ static void on_timeout(uv_timer_t *timer)
 	struct conn *conn = timer->data;
 	struct pollfd answer = { .fd = conn->fd, .events = POLLOUT };
 	if (conn->state == CONN_SHAKING) {
-		attempt_failed(conn, "no answer in the TLS handshake");
+		conn_dial_failed(conn, "no answer in the TLS handshake");
 		return; /* the next address has its own time, and its own descriptor */
+	}
+	if (conn->state == CONN_RELAYING) {
+		conn_dial_failed(conn, "the other end did not come there in time");
+		return;
 	}
 	if (conn->state != CONN_CONNECTING)
 		return;
 	if (poll(&answer, 1, 0) > 0)
 		conn_dial_ready(conn);
 	else
-		attempt_failed(conn, "no answer");
+		conn_dial_failed(conn, "no answer");
 }
 
 /* Starts one attempt; 0 or an errno. */
@@ -133,7 +171,7 @@ static void try_next(struct conn *conn)
 			(void)close(conn->fd);
 		conn->fd = -1;
 	}
-	conn_fail(conn, "cannot reach %s: %s", conn->peer_name, strerror(cause));
+	unreachable(conn, strerror(cause));
 }
 
 static void on_resolved(uv_getaddrinfo_t *resolver, int status, struct addrinfo *addresses)

@@ -1,4 +1,4 @@
-/* Shared by conn.c (life, sending), conn_dial.c, conn_read.c and conn_place.c; for nobody else. */
+/* Shared by conn.c (life, sending), conn_dial.c, conn_relay.c, conn_read.c and conn_place.c; for nobody else. */
 #ifndef TR_COLLECTIVES_TRANSPORT_CONN_INTERNAL_H
 #define TR_COLLECTIVES_TRANSPORT_CONN_INTERNAL_H
 
@@ -11,7 +11,8 @@
 enum conn_state {
 	CONN_RESOLVING,
 	CONN_CONNECTING,
-	CONN_SHAKING, /* connected; the TLS handshake goes on */
+	CONN_SHAKING,  /* connected; the TLS handshake goes on */
+	CONN_RELAYING, /* connected with a relay, which is to join us with the other end */
 	CONN_OPEN,
 	CONN_FINISHING, /* conn_finish: the queue is being written; input is thrown away */
 	CONN_CLOSING,   /* handles are closing; `closed` is still to run */
@@ -22,6 +23,15 @@ struct conn_input {
 	size_t begin, end, capacity; /* received and not yet handed out: [begin, end) */
 	bool parked;                 /* the frame at `begin` waits for conn_resume */
 	bool resume;                 /* conn_resume was called; acted on in the next turn */
+};
+
+/* conn_relay.c: what there is of a connection until a relay has joined it. */
+struct conn_through {
+	struct conn_relay relay;
+	conn_handed_fn *handed; /* NULL: we call */
+	uint8_t answer[RELAY_MESSAGE_BYTES];
+	size_t got;
+	bool joined;
 };
 
 /* A segment whose body is received into its owner's memory. */
@@ -61,6 +71,7 @@ struct conn {
 	uv_getaddrinfo_t resolver;
 	struct addrinfo *addresses, *next_address;
 	struct tls_context *tls_context; /* to be spoken to who is dialled */
+	struct conn_through *through;    /* a relay; NULL: none */
 };
 
 /* One handle less; the last one ends the connection. */
@@ -95,5 +106,13 @@ tr_status conn_dial_start(struct conn *conn, const struct address *address, stru
 /* The socket of a dial became writable or failed, or its handshake can go on. */
 void conn_dial_ready(struct conn *conn);
 void conn_dial_finish(struct conn *conn);
+/* This address of what is dialled does not do; the next one is tried. */
+void conn_dial_failed(struct conn *conn, const char *cause);
+/* The socket is the other end's: TLS with it, or open. */
+void conn_dial_joined(struct conn *conn);
+
+/* conn_relay.c: the relay is connected (and has shown its certificate): says what we want there; its answer, or a part of it, is here. */
+void conn_relay_begin(struct conn *conn);
+void conn_relay_ready(struct conn *conn);
 
 #endif

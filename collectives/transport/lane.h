@@ -12,7 +12,7 @@
  * that cannot write goes on reading: no two peers wait for each other with full queues.
  *
  *	struct lane *lane;
- *	lane_tcp_dial(loop, "10.0.0.2:7600", NULL, &callbacks, link, &lane, &error);
+ *	lane_tcp_dial(loop, "10.0.0.2:7600", NULL, NULL, NULL, &callbacks, link, &lane, &error);
  *	...opened: while (lane_room(lane) > 0 && (frame = next())) lane_send(lane, frame);
  *	...drained: the same again
  */

@@ -253,15 +253,15 @@ static struct lane_tcp *create(const char *congestion, const struct lane_callbac
 
 /* ---- the interface ---- */
 
-tr_status lane_tcp_dial(uv_loop_t *loop, const char *address, struct tls_context *tls,
-    const char *congestion, const struct lane_callbacks *callbacks, void *arg, struct lane **lane,
-    struct tr_error *error)
+tr_status lane_tcp_dial(uv_loop_t *loop, const char *address, const struct conn_relay *relay,
+    struct tls_context *tls, const char *congestion, const struct lane_callbacks *callbacks,
+    void *arg, struct lane **lane, struct tr_error *error)
 {
 	struct conn_callbacks below;
 	struct lane_tcp *tcp = create(congestion, callbacks, arg, &below, error);
 	if (tcp == NULL)
 		return TR_ENOMEM;
-	tr_status st = conn_dial(loop, address, tls, &below, tcp, &tcp->conn, error);
+	tr_status st = conn_dial_through(loop, address, relay, tls, &below, tcp, &tcp->conn, error);
 	if (st != TR_OK) {
 		free(tcp);
 		return st;

@@ -19,6 +19,7 @@
 #include "common/log.h"
 #include "common/log_limit.h"
 #include "proto/frame.h"
+#include "proto/relay.h"
 
 #define ACCEPTS_PER_TURN 64
 #define ACCEPT_PAUSE_MS  100
@@ -137,6 +138,7 @@ static enum verdict judge(const uint8_t *bytes, size_t got, enum listener_protoc
 		enum listener_protocol protocol;
 	} known[] = {
 		{ FRAME_GREETING, LISTENER_FRAMES },
+		{ RELAY_GREETING, LISTENER_RELAY },
 		{ "PRI ", LISTENER_HTTP2 },
 		{ "GET ", LISTENER_HTTP1 },
 		{ "HEAD ", LISTENER_HTTP1 },
@@ -155,7 +157,8 @@ static void waiting_known(struct waiting *waiting, enum listener_protocol protoc
 {
 	struct listener *listener = waiting->listener;
 	uint8_t bytes[FRAME_GREETING_BYTES];
-	size_t early = protocol == LISTENER_FRAMES ? 0 : waiting->got;
+	bool greeted = protocol == LISTENER_FRAMES || protocol == LISTENER_RELAY;
+	size_t early = greeted ? 0 : waiting->got;
 	memcpy(bytes, waiting->bytes, sizeof(bytes));
 	listener->accepted(listener->arg, protocol, waiting_remove(waiting), bytes, early);
 }
@@ -275,6 +278,16 @@ static void waiting_add(struct listener *listener, int fd, const struct sockaddr
 	watch_start(&waiting->poll, UV_READABLE, on_waiting);
 	if (!uv_is_active((uv_handle_t *)&listener->expire))
 		expire_oldest(listener);
+}
+
+void listener_take(struct listener *listener, int fd)
+{
+	struct sockaddr_storage from = { 0 };
+	socklen_t length = sizeof(from);
+	if (getpeername(fd, (struct sockaddr *)&from, &length) == 0)
+		waiting_add(listener, fd, (struct sockaddr *)&from, length);
+	else
+		(void)close(fd);
 }
 
 /* ---- accepting ---- */

@@ -36,6 +36,16 @@ void socket_peer_name(int fd, char text[TR_ADDRESS_MAX])
 		address_format((struct sockaddr *)&sa, length, text);
 }
 
+void socket_keep_alive(int fd, int seconds)
+{
+	int on = 1, times = 3, most_ms = 3000 * seconds;
+	(void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof(seconds));
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof(seconds));
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof(times));
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &most_ms, sizeof(most_ms));
+}
+
 uint32_t socket_unanswered_ms(int fd, unsigned retries_min)
 {
 	struct tcp_info info;

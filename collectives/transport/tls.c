@@ -229,6 +229,11 @@ enum tls_step tls_handshake(struct tls *tls)
 
 /* ---- reading ---- */
 
+void tls_read_no_further(struct tls *tls)
+{
+	SSL_set_read_ahead(tls->ssl, 0);
+}
+
 /* One piece, as far as there is something; false: there is nothing more now, or ever. */
 static bool read_piece(struct tls *tls, const struct iovec *piece, size_t *total, int *cause)
 {

@@ -49,6 +49,9 @@ enum tls_step { TLS_DONE, TLS_WAITS, TLS_FAILED };
  * certificate: the first read tells. */
 enum tls_step tls_handshake(struct tls *tls);
 
+/* From now on no bytes are received but those of records that a read asks for: what is behind them is not TLS, or another's. */
+void tls_read_no_further(struct tls *tls);
+
 /* As recvmsg and sendmsg: bytes; 0 from a read: the other end has closed; -1 and errno, EPROTO: tls_error says why. A read goes on until
  * all pieces are full or nothing more is there; a write takes what it can encrypt and send. Without pieces: sends what is kept. */
 ssize_t tls_read(struct tls *tls, const struct iovec *pieces, int count);

@@ -20,6 +20,7 @@
 #include "daemon/node/engine_mail.h"
 #include "daemon/node/identity.h"
 #include "collectives/engine/link.h"
+#include "collectives/engine/relaying.h"
 #include "daemon/node/logs.h"
 #include "daemon/node/node_facts.h"
 #include "daemon/node/worker.h"
@@ -36,6 +37,7 @@ struct node {
 	struct engine_mail engine_mail;
 	struct link link;
 	struct listener *listener, *api_listener;
+	struct relaying relaying;
 	struct grpc_server *grpc;
 	struct forward *forward;
 	char folder[PATH_MAX], cgroup[PATH_MAX + 64];
@@ -53,6 +55,9 @@ static void accepted(void *arg, enum listener_protocol protocol, struct stream s
 	switch (protocol) {
 	case LISTENER_FRAMES:
 		engine_accept(node->engine, stream, early, early_bytes);
+		break;
+	case LISTENER_RELAY:
+		relaying_accept(&node->relaying, stream);
 		break;
 	case LISTENER_HTTP2:
 		grpc_server_accept(node->grpc, stream, early, early_bytes);
@@ -80,6 +85,7 @@ static void fill_hello(void *arg, Traind__Peer__NodeHello *hello)
 {
 	struct node *node = arg;
 	node_facts_hello(&node->facts, &node->workers, node->engine, hello);
+	hello->relays = node->relaying.busy;
 }
 
 static void fill_heartbeat(void *arg, Traind__Peer__Heartbeat *heartbeat)
@@ -145,6 +151,9 @@ static void message(void *arg, const Traind__Peer__ToNode *message)
 	case TRAIND__PEER__TO_NODE__BODY_ROUNDS_RECORDED:
 	case TRAIND__PEER__TO_NODE__BODY_GROUP_OVER:
 		engine_to_node(node->engine, message);
+		break;
+	case TRAIND__PEER__TO_NODE__BODY_RELAY_DUTIES:
+		relaying_duties(&node->relaying, message->relay_duties);
 		break;
 	case TRAIND__PEER__TO_NODE__BODY_LOG_REQUEST:
 		open_log(node, message->log_request);
@@ -278,6 +287,8 @@ static tr_status open_ports(struct node *node, const struct node_options *option
 	st = listener_start(node->loop, options->listen, options->insecure, node->tls, accepted,
 	    node, &node->listener, error);
 	if (st == TR_OK)
+		st = relaying_start(&node->relaying, node->loop, node->tls, node->listener, error);
+	if (st == TR_OK)
 		st = open_api_socket(node, options, error);
 	return st;
 }
@@ -362,6 +373,7 @@ static void close_parts(struct node *node)
 		return;
 	node->closed = true;
 	rundir_retract(node->folder);
+	relaying_close(&node->relaying);
 	if (node->listener != NULL)
 		listener_stop(node->listener);
 	if (node->api_listener != NULL)

@@ -1,138 +1,18 @@
 """Peers that die without a word: a process that is stopped, a machine that vanishes, ways that are cut between members that both
 reach memberd. And one that is slow but moves, which is nobody's loss. Real processes; machines are network namespaces on a bridge
 (root is needed: without it those tests are skipped). What was measured is read from memberd's own words, not from a clock here."""
-import itertools
-import json
 import os
 import re
 import signal
 import subprocess
-import threading
 
 import pytest
 
+from bridge_lab import Lab, Peer, Place
 from harness import Cluster, wait_for
-from stubs import BUILD
 
-PEER = BUILD / "tests" / "library_peer"
 TIMEOUT_S = 1.0  # memberd's default
 MOST_S = 1.5 * TIMEOUT_S
-serial = itertools.count()
-
-
-class Peer:
-    """A library_peer that commits rounds until it is stopped; `lines` grows with what it prints."""
-
-    def __init__(self, address, size, rounds, count, place=None, forks=False):
-        arguments = [str(PEER), address, "g", str(size), str(rounds), "replay", "ring", str(count)]
-        if place is not None:
-            arguments = ["ip", "netns", "exec", place.namespace] + arguments + ["0", "0", place.address + ":0"]
-        if forks:
-            arguments += ["0", "0", "127.0.0.1:0", "fork"]
-        self.lines = []
-        self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-        self.reader = threading.Thread(target=self.read)
-        self.reader.start()
-
-    def read(self):
-        for line in self.process.stdout:
-            self.lines.append(json.loads(line))
-
-    @property
-    def id(self):
-        wait_for(lambda: self.lines, "a peer to join")
-        return self.lines[0]["joined"]
-
-    def rounds(self):
-        return [line for line in self.lines if "round" in line]
-
-    def newest(self):
-        rows = self.rounds()
-        return rows[-1]["round"] if rows else 0
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.kill()
-        self.process.wait()
-        self.reader.join()
-
-
-class Place:
-    """A machine: a network namespace whose cable ends in a port of the laboratory's bridge."""
-
-    def __init__(self, lab, number):
-        self.lab, self.address = lab, f"10.77.0.{number}"
-        self.namespace, self.port, cable = f"{lab.name}-{number}", f"port{number}", f"cable{number}"
-        lab.run("ip", "netns", "add", self.namespace)
-        lab.namespaces.append(self.namespace)
-        lab.inside("ip", "link", "add", self.port, "type", "veth", "peer", "name", cable, "netns", self.namespace)
-        lab.inside("ip", "link", "set", self.port, "master", "bridge", "up")
-        self.cable = cable
-        self.inside("ip", "link", "set", "lo", "up")
-        self.inside("ip", "link", "set", cable, "up")
-        self.inside("ip", "address", "add", self.address + "/24", "dev", cable)
-
-    def inside(self, *command):
-        self.lab.run("ip", "netns", "exec", self.namespace, *command)
-
-    def vanish(self):
-        """Frames to and from it are lost in the bridge; nobody is told."""
-        self.lab.inside("bridge", "link", "set", "dev", self.port, "state", "0")
-
-    def lose_what_it_sends_to(self, other):
-        self.inside("ip", "route", "add", "blackhole", other.address + "/32")
-
-    def slow_down(self, rate):
-        self.inside("tc", "qdisc", "add", "dev", self.cable, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "200ms")
-
-
-class Lab:
-    """A bridge with memberd at 10.77.0.1 in a namespace of its own."""
-
-    def __init__(self, folder):
-        self.name = f"lab{os.getpid()}-{next(serial)}"
-        self.folder, self.namespaces, self.peers, self.memberd = folder, [], [], None
-
-    def run(self, *command):
-        subprocess.run(command, check=True, capture_output=True, text=True)
-
-    def inside(self, *command):
-        self.run("ip", "netns", "exec", self.name, *command)
-
-    def open(self):
-        self.run("ip", "netns", "add", self.name)
-        self.namespaces.append(self.name)
-        self.inside("ip", "link", "add", "bridge", "type", "bridge")
-        self.inside("ip", "address", "add", "10.77.0.1/24", "dev", "bridge")
-        self.inside("ip", "link", "set", "bridge", "up")
-        self.inside("ip", "link", "set", "lo", "up")
-        with open(self.folder / "memberd.log", "wb") as log:
-            self.memberd = subprocess.Popen(
-                ["ip", "netns", "exec", self.name, str(BUILD / "bin" / "memberd"), "--listen", "10.77.0.1:0", "--insecure", "--dir",
-                 str(self.folder / "memberd")], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_for(lambda: (self.folder / "memberd" / "address").exists(), "memberd to serve")
-        self.address = (self.folder / "memberd" / "address").read_text().strip()
-        return self
-
-    def log(self):
-        return (self.folder / "memberd.log").read_text(errors="replace")
-
-    def start(self, places, rounds=1000000, count=20000):
-        """A peer on each place, in ascending order of their ids."""
-        for place in places:
-            self.peers.append(Peer(self.address, len(places), rounds, count, place))
-            assert self.peers[-1].id
-        return self.peers
-
-    def close(self):
-        for peer in self.peers:
-            peer.stop()
-        if self.memberd is not None:
-            self.memberd.terminate()
-            self.memberd.wait()
-        for namespace in reversed(self.namespaces):
-            subprocess.run(["ip", "netns", "delete", namespace], check=False, capture_output=True)
 
 
 @pytest.fixture

@@ -98,6 +98,9 @@ static inline void place(struct trial *t, struct fake_node *node, uint64_t job, 
 static inline struct tr_digest digest_of(const Traind__Peer__ViewInstall *install)
 {
 	Traind__Peer__ViewInstall copy = *install;
+	Traind__Peer__View view = *install->view;
+	view.n_relayed = 0; /* each node gets its own rows */
+	copy.view = &view;
 	copy.recorded_round = 0; /* may grow between deliveries */
 	size_t size = traind__peer__view_install__get_packed_size(&copy);
 	uint8_t *bytes = malloc(size + 1);

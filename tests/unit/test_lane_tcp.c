@@ -150,8 +150,8 @@ static void start(struct fixture *f, const char *congestion)
 	assert_int_equal(listener_start(&f->loop, "127.0.0.1:0", false, NULL, on_accepted, f,
 	                     &f->listener, NULL),
 	    TR_OK);
-	assert_int_equal(lane_tcp_dial(&f->loop, listener_address(f->listener), NULL, congestion,
-	                     &callbacks, &f->a, &f->a.lane, NULL),
+	assert_int_equal(lane_tcp_dial(&f->loop, listener_address(f->listener), NULL, NULL,
+	                     congestion, &callbacks, &f->a, &f->a.lane, NULL),
 	    TR_OK);
 	run_until(f, &f->a.opened, 1);
 	while (f->b.lane == NULL)

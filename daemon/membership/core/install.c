@@ -407,6 +407,7 @@ static void append_view(struct builder *b)
 	view.reason = proposal->reason;
 	fill_links(b, &view, ring);
 	fill_token(b, &view);
+	relay_fill(b->m, b->group, &view);
 	resume.base_round = d->base_round;
 	resume.base_attempt = d->base_attempt;
 	resume.finish = d->finish;
@@ -421,6 +422,7 @@ static void append_view(struct builder *b)
 	entry.body_case = TRAIND__PEER__LOG_ENTRY__BODY_VIEW;
 	entry.view = &install;
 	if (too_large(b, &entry)) {
+		relay_unfill(&view);
 		free_holders(&resume);
 		return;
 	}
@@ -428,6 +430,7 @@ static void append_view(struct builder *b)
 	    (unsigned long long)b->group->id, (unsigned long long)view.number,
 	    (unsigned long long)d->base_round, d->finish ? "goes on" : "begins", d->reason);
 	action_append(b->m, &entry, PENDING_GROUP, b->group->id, NULL);
+	relay_unfill(&view);
 	free_holders(&resume);
 }
 

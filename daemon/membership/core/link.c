@@ -1,6 +1,7 @@
 /* Broken connections between members. A break loses frames, and cores never send twice within a
  * view: a new view with the same members repairs it. If nothing comes through at all, a new view would
- * change nothing: the one that lost the most ways goes, at once if we do not hear it either. */
+ * change nothing but for one that names a relay (relay.c), which may help those who dialled in vain; else the one that lost the most ways
+ * goes, at once if we do not hear it either. */
 #include <stdio.h>
 #include <string.h>
 
@@ -86,6 +87,8 @@ void link_lost(struct membership *m, struct node *node, const Traind__Peer__Link
 		.unreachable = unreachable };
 	c->due_ms = m->now_ms + (unreachable ? unreachable_patience_ms(m) : LINK_PATIENCE_MS);
 	copy_text(c->reason, sizeof(c->reason), lost->reason);
+	if (unreachable && relay_may_help(lost->reason))
+		relay_complain(m, group, lost);
 	action_log(m, false, "group %llu: link p%llu -> p%llu broke: %.200s",
 	    (unsigned long long)group->id, (unsigned long long)c->from,
 	    (unsigned long long)c->about, c->reason);
@@ -131,13 +134,18 @@ static void evict(struct membership *m, struct group *group, uint64_t id, size_t
 	while (!first->unreachable || (accused > 0 ? first->about : first->from) != id)
 		first++;
 	char text[REASON_MAX];
+	const char *what_to_do = relay_may_help(first->reason)
+	    ? "; nor does a relay: open its port, or start a traind that both reach"
+	    : "";
 	if (accused > 0)
 		(void)snprintf(text, sizeof(text),
-		    "%zu member%s cannot reach it; peer p%llu: %.150s", accused,
-		    accused == 1 ? "" : "s", (unsigned long long)first->from, first->reason);
+		    "%zu member%s cannot reach it; peer p%llu: %.130s%s", accused,
+		    accused == 1 ? "" : "s", (unsigned long long)first->from, first->reason,
+		    what_to_do);
 	else
-		(void)snprintf(text, sizeof(text), "it cannot reach others; of peer p%llu: %.150s",
-		    (unsigned long long)first->about, first->reason);
+		(void)snprintf(text, sizeof(text),
+		    "it cannot reach others; of peer p%llu: %.130s%s",
+		    (unsigned long long)first->about, first->reason, what_to_do);
 	peer_end(m, peer, PEER_LOST, false, text);
 }
 
@@ -196,10 +204,16 @@ void link_think(struct membership *m, struct group *group)
 		group->soft.complaints[kept++] = c;
 	}
 	group->soft.complaints_count = kept;
-	if (unreachable_due) {
+	if (!unreachable_due)
+		return;
+	char reason[REASON_MAX];
+	if (relay_find(m, group, reason) == 0) {
 		evict_most_cut_off(m, group);
-		group->soft.complaints_count = 0;
+	} else {
+		copy_text(group->soft.repair_reason, sizeof(group->soft.repair_reason), reason);
+		group->soft.repair = true;
 	}
+	group->soft.complaints_count = 0;
 }
 
 uint64_t link_deadline_ms(const struct group *group)

@@ -44,6 +44,7 @@ static void lead(struct membership *m)
 		struct group *group = m->groups.items[i];
 		group->soft.newest = group->proposed;
 	}
+	relay_look(m);
 	m->dirty = true;
 }
 
@@ -210,6 +211,7 @@ static void think(struct membership *m)
 	node_think(m);
 	job_think(m);
 	group_think(m);
+	relay_tell(m);
 }
 
 bool membership_leading(const struct membership *m)

@@ -121,6 +121,8 @@ static void attach(struct membership *m, struct node *node, uint64_t conn,
 	node->soft.heard_ms = m->now_ms;
 	node->soft.awaited_ms = 0;
 	node->soft.closing[0] = node->soft.suspicion[0] = '\0';
+	node->soft.duties = hello->relays ? 1 : 0;
+	m->relaying = m->relaying || hello->relays;
 	action_log(m, false, "node n%llu (%s, %s, pid %u) is here with %u slot%s",
 	    (unsigned long long)node->id, hello->name, hello->address, hello->pid, hello->slots,
 	    hello->slots == 1 ? "" : "s");

@@ -196,6 +196,7 @@ void group_free(struct group *group)
 	if (group->soft.batch != NULL)
 		traind__peer__round_commits__free_unpacked(group->soft.batch, NULL);
 	list_free(&group->peers, peer_free);
+	list_free(&group->soft.ways, free);
 	ledger_destroy(group->ledger);
 	free(group);
 }

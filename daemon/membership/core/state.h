@@ -82,6 +82,7 @@ struct node {
 		double rtt_s, bandwidth;
 		char suspicion[REASON_MAX];
 		char closing[REASON_MAX]; /* why the connection went, until NodeGone is applied */
+		uint64_t duties; /* digest of the relay duties that it was told; 0: it has none */
 	} soft;
 };
 
@@ -120,6 +121,16 @@ struct complaint {
 	char reason[REASON_MAX];
 };
 
+/* One direction between two members that was dialled in vain. */
+struct way {
+	uint64_t from, to;
+	uint64_t token[2];
+	uint64_t node; /* the relay; 0: none, or none yet */
+	uint64_t tried[TR_RELAY_TRIES_MAX];
+	size_t tried_count; /* relays over which it did not work either */
+	bool heard;         /* though `from` heard `to` */
+};
+
 struct group {
 	uint64_t id, job;
 	Traind__Peer__JoinGroup *founder; /* library groups */
@@ -134,6 +145,7 @@ struct group {
 		struct proposal proposal;
 		struct complaint complaints[64];
 		size_t complaints_count;
+		struct list ways; /* struct way; those of the view are in the view too */
 		bool repair; /* a new view with the same members is wanted, for .repair_reason */
 		char repair_reason[REASON_MAX];
 		char waiting[REASON_MAX]; /* why there is no new view yet; logged when it changes */
@@ -206,6 +218,7 @@ struct membership {
 	struct list groups; /* by id */
 	/* Soft. */
 	bool leading, oom, dirty;
+	bool relaying; /* some node has duties of a relay, or had them */
 	uint64_t now_ms, unix_ms, random, secret[2], looked_ms;
 	uint64_t stepped_ms; /* the step before this one */
 	uint64_t next_cookie, soft_next_id, soft_next_job;
@@ -381,6 +394,22 @@ size_t members_wanted(struct membership *m, struct group *group, struct peer **m
 void link_lost(struct membership *m, struct node *node, const Traind__Peer__LinkLost *lost);
 void link_think(struct membership *m, struct group *group);
 uint64_t link_deadline_ms(const struct group *group);
+
+/* relay.c: members that cannot dial each other, and who relays between them. */
+bool relay_may_help(const char *reason); /* of a LinkLost: it was dialled in vain */
+/* Remembers it, and that what relays between them now does not do. */
+void relay_complain(struct membership *m, struct group *group, const Traind__Peer__LinkLost *lost);
+/* A relay for each pair of which somebody complains. 0: there is none for one of them; else whose reason to name, 1 + an index. */
+size_t relay_find(struct membership *m, struct group *group, char reason[REASON_MAX]);
+/* The rows of the view to be; `view` has its peers. What is allocated is freed by relay_unfill. */
+void relay_fill(struct membership *m, struct group *group, Traind__Peer__View *view);
+void relay_unfill(Traind__Peer__View *view);
+/* Those rows of a view that this connection's node needs: at most as many as the view has. */
+size_t relay_rows_of(const struct membership *m, const struct group *group, uint64_t conn,
+    Traind__Peer__Relayed **rows);
+void relay_look(struct membership *m); /* views are new to us: is there anything to tell? */
+/* Each node what it has to do, if that has changed. */
+void relay_tell(struct membership *m);
 
 /* facts.c: round records, progress and events from nodes. */
 void facts_rounds(struct membership *m, struct node *node, const Traind__Peer__RoundCommits *rounds);

@@ -56,12 +56,19 @@ void view_send(struct membership *m, const struct group *group, uint64_t conn)
 		return;
 	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
 	Traind__Peer__ViewInstall install = *group->view;
+	Traind__Peer__View view = *install.view;
 	const struct ledger *ledger = state_ledger(m, group);
+	view.relayed = state_alloc(m, (view.n_relayed + 1) * sizeof(Traind__Peer__Relayed *));
+	if (view.relayed == NULL)
+		return;
+	view.n_relayed = relay_rows_of(m, group, conn, view.relayed);
+	install.view = &view;
 	install.recorded_round = ledger != NULL ? ledger_frontier(ledger) : 0;
 	install.reserved = 0;
 	message.body_case = TRAIND__PEER__TO_NODE__BODY_VIEW_INSTALL;
 	message.view_install = &install;
 	action_send(m, conn, &message);
+	free(view.relayed);
 }
 
 /* The farthest member's time. */
@@ -101,6 +108,8 @@ void view_installed(struct membership *m, struct group *group)
 	action_log(m, false, "group %llu: view %llu of %zu peers: %s",
 	    (unsigned long long)group->id, (unsigned long long)group->view->view->number,
 	    group->view->view->n_peers, group->view->view->reason);
+	relay_look(m);
+	relay_tell(m);
 	for (size_t i = 0; i < m->nodes.count; i++) {
 		const struct node *node = m->nodes.items[i];
 		bool here = false;

@@ -1,0 +1,82 @@
+#include "collectives/engine/relaying.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "collectives/transport/relay.h"
+#include "collectives/transport/relay_waits.h"
+#include "common/limits.h"
+#include "common/log.h"
+
+#define DUTIES_MAX ((size_t)TR_NODES_MAX * TR_RELAYED_PAIRS_MAX)
+
+tr_status relaying_start(struct relaying *relaying, uv_loop_t *loop, struct tls_context *tls,
+    struct listener *listener, struct tr_error *error)
+{
+	tr_status st = relay_create(&relaying->relay, error);
+	return st == TR_OK ? relay_waits_create(loop, tls, listener, &relaying->waits, error) : st;
+}
+
+static tr_status grant(struct relaying *relaying, const Traind__Peer__RelayDuties *duties,
+    struct tr_error *error)
+{
+	struct relay_grant *grants = calloc(duties->n_relays + 1, sizeof(*grants));
+	if (grants == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory to relay");
+	for (size_t i = 0; i < duties->n_relays; i++) {
+		const Traind__Peer__Relayed *row = duties->relays[i];
+		grants[i] = (struct relay_grant){ row->group, row->from, row->to,
+			{ row->token_low, row->token_high } };
+	}
+	tr_status st = relay_grant(relaying->relay, grants, duties->n_relays, error);
+	free(grants);
+	return st;
+}
+
+static tr_status wait_at(struct relaying *relaying, const Traind__Peer__RelayDuties *duties,
+    struct tr_error *error)
+{
+	struct conn_relay *rows = calloc(duties->n_waits + 1, sizeof(*rows));
+	if (rows == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory to wait at relays");
+	for (size_t i = 0; i < duties->n_waits; i++) {
+		const Traind__Peer__Relayed *row = duties->waits[i];
+		rows[i].say = (struct relay_message){ .kind = RELAY_WAIT,
+			.group = row->group,
+			.from = row->from,
+			.to = row->to,
+			.token = { row->token_low, row->token_high } };
+		(void)snprintf(rows[i].address, TR_ADDRESS_MAX, "%s", row->address);
+	}
+	tr_status st = relay_waits_set(relaying->waits, rows, duties->n_waits, error);
+	free(rows);
+	return st;
+}
+
+void relaying_duties(struct relaying *relaying, const Traind__Peer__RelayDuties *duties)
+{
+	struct tr_error error = { 0 };
+	if (duties->n_relays > DUTIES_MAX || duties->n_waits > DUTIES_MAX) {
+		log_error("relay", "more ways than a cluster can have");
+		return;
+	}
+	relaying->busy = duties->n_relays + duties->n_waits > 0;
+	log_info("relay", "relays %zu ways between peers, is reached over %zu", duties->n_relays,
+	    duties->n_waits);
+	if (grant(relaying, duties, &error) != TR_OK)
+		log_error("relay", "%s", error.text);
+	if (wait_at(relaying, duties, &error) != TR_OK)
+		log_error("relay", "%s", error.text);
+}
+
+void relaying_accept(struct relaying *relaying, struct stream stream)
+{
+	relay_accept(relaying->relay, stream);
+}
+
+void relaying_close(struct relaying *relaying)
+{
+	relay_waits_close(relaying->waits);
+	relay_destroy(relaying->relay);
+	*relaying = (struct relaying){ 0 };
+}
