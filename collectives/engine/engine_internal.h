@@ -14,7 +14,7 @@
  *	engine_drive.c   turns of its loop, by its thread or by a caller that waits
  *	engine_shm.c     memory that is shared with peers of this host
  *	held.c           frames that came before the core could take them
- *	state_send.c, state_receive.c   state for joiners; state_plan.c: which piece comes from whom; state_work.c: what takes long
+ *	state_send.c, state_receive.c, state_ask.c   state for joiners; state_plan.c: which piece comes from whom; state_work.c: what takes long
  *	leftover.c       what a dead worker left, for the one that follows it
  *	observe.c        questions about a member (tr_stats_get and its like)
  *	traffic.c        bytes that its connections carried

@@ -5,7 +5,7 @@
  * If a worker that died here left just that state (leftover.h), it is copied from there while the donor is asked for its digests
  * only. The tensors that differ were damaged: they are asked for.
  */
-#include "collectives/engine/engine_internal.h"
+#include "collectives/engine/state_receive.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,45 +14,7 @@
 #include <xxhash.h>
 
 #include "collectives/core/bits.h"
-#include "collectives/engine/peer_link.h"
-#include "collectives/engine/state_plan.h"
 #include "common/log.h"
-
-/* What we know of plan.sources[i]. */
-struct carrier {
-	const struct inbound *in; /* NULL: not begun, or ended */
-	uint64_t asked_first;     /* of the range */
-	uint64_t heard_ms;        /* it was asked, or the newest frame of it came */
-	bool waits;               /* it was asked, and nothing came since */
-	bool silent;              /* nothing came for long: others are asked for its rest */
-	bool digests;             /* it was asked for them */
-};
-
-struct state_receive {
-	uint64_t from, round; /* `from`: the donor */
-	uint64_t view;        /* in which pieces were asked for */
-	struct state_map map;
-	struct state_plan plan;
-	struct carrier carriers[TR_STATE_DONORS_MAX];
-	bool alone;  /* something was spoilt: by the donor only */
-	bool local;  /* from what a worker before left */
-	bool copied; /* local: all of that is here */
-	bool told;   /* `theirs`: the digests that it has to have are */
-	XXH128_hash_t *ours, *theirs;
-	unsigned hashed; /* tensors; of the next one `hashed_bytes` */
-	uint64_t hashed_bytes;
-	XXH3_state_t *hash;
-};
-
-static uint64_t now_ms(const struct member *member)
-{
-	return uv_now(&member->engine->loop);
-}
-
-static struct carrier *carrier_of(struct state_receive *receive, const struct state_source *source)
-{
-	return &receive->carriers[source - receive->plan.sources];
-}
 
 static void receive_free(struct state_receive *receive)
 {
@@ -109,157 +71,6 @@ static void over(struct member *member, tr_status status, const char *reason)
 	member_calls_state_here(member, status, reason);
 }
 
-/* ---- what is asked of whom ---- */
-
-static void request(struct member *member, const struct state_source *source,
-    const struct group_wish *wish)
-{
-	Traind__Peer__StateRequest request = TRAIND__PEER__STATE_REQUEST__INIT;
-	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
-	request.view = member->view;
-	request.round = member->state_receive->round;
-	request.digests_only = wish->digests_only;
-	request.pieces = wish->pieces;
-	request.any = source->peer != member->state_receive->from;
-	request.first = wish->first;
-	request.end = wish->end;
-	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_STATE_REQUEST;
-	message.state_request = &request;
-	peer_link_say(member, source->peer, &message);
-}
-
-static bool digests_come(const struct state_receive *receive)
-{
-	for (unsigned i = 0; i < receive->plan.count; i++)
-		if (receive->carriers[i].digests && !receive->carriers[i].silent)
-			return true;
-	return receive->told;
-}
-
-/* A range that nobody sends, or the half of somebody's; and the digests. Those are the donor's to say, unless it is silent. */
-static void ask(struct member *member, struct state_source *source)
-{
-	struct state_receive *receive = member->state_receive;
-	struct carrier *carrier = carrier_of(receive, source);
-	carrier->digests = false;
-	bool digests = !digests_come(receive);
-	struct group_wish wish = { .pieces = !digests };
-	struct state_source *robbed = NULL;
-	if (!receive->local && state_plan_assign(&receive->plan, source, &robbed)) {
-		wish.first = source->next;
-		wish.end = source->end;
-	} else if (digests) {
-		wish.digests_only = true;
-	} else {
-		return;
-	}
-	if (!carrier->waits)
-		carrier->heard_ms = now_ms(member);
-	carrier->asked_first = wish.first;
-	carrier->waits = true;
-	carrier->digests = digests;
-	request(member, source, &wish);
-	if (robbed == NULL)
-		return;
-	wish = (struct group_wish){ .pieces = !carrier_of(receive, robbed)->digests,
-		.first = carrier_of(receive, robbed)->asked_first,
-		.end = robbed->end };
-	request(member, robbed, &wish);
-}
-
-/* NULL: all are sending. */
-static struct state_source *source_for(struct state_receive *receive, uint64_t peer)
-{
-	struct state_plan *plan = &receive->plan;
-	struct state_source *source = state_plan_find(plan, peer);
-	if (source == NULL)
-		source = state_plan_add(plan, peer);
-	for (unsigned i = 0; source == NULL && i < plan->count; i++)
-		if (receive->carriers[i].in == NULL) {
-			source = &plan->sources[i];
-			*source = (struct state_source){ .peer = peer };
-			receive->carriers[i] = (struct carrier){ 0 };
-		}
-	return source;
-}
-
-static bool node_sends(struct member *member, const struct view_peer_entry *peer)
-{
-	struct state_plan *plan = &member->state_receive->plan;
-	for (unsigned i = 0; i < plan->count; i++) {
-		const struct view_peer_entry *other = member_view_peer(member,
-		    plan->sources[i].peer);
-		if (other != NULL && strcmp(other->node_name, peer->node_name) == 0)
-			return true;
-	}
-	return false;
-}
-
-/* It holds the state, there is a link to it, and its node sends nothing yet, unless `any_node`. */
-static bool may_send(struct member *member, const struct view_peer_entry *peer, bool any_node)
-{
-	struct state_receive *receive = member->state_receive;
-	return peer->peer != member->peer && peer->participate_from <= receive->round &&
-	    state_plan_find(&receive->plan, peer->peer) == NULL &&
-	    peer_link_is_up(member, peer->peer) && (any_node || !node_sends(member, peer));
-}
-
-static void add_donors(struct member *member)
-{
-	struct state_receive *receive = member->state_receive;
-	/* Room for a donor that takes another one's place. */
-	uint64_t most = receive->plan.missing * TR_STATE_CHUNK_BYTES / TR_STATE_DONOR_BYTES;
-	if (most > TR_STATE_DONORS_MAX - 1)
-		most = TR_STATE_DONORS_MAX - 1;
-	for (unsigned any = 0; any < 2; any++)
-		for (size_t i = 0; i < member->view_peer_count; i++)
-			if (receive->plan.count < most &&
-			    may_send(member, &member->view_peers[i], any == 1))
-				(void)state_plan_add(&receive->plan, member->view_peers[i].peer);
-}
-
-/* It was asked, and does not move, or has forgotten it: others may have its rest. If all are silent, all are tried again. */
-static void note_silence(struct member *member)
-{
-	struct state_receive *receive = member->state_receive;
-	struct state_plan *plan = &receive->plan;
-	unsigned silent = 0;
-	for (unsigned i = 0; i < plan->count; i++) {
-		struct carrier *carrier = &receive->carriers[i];
-		bool rests = carrier->digests || plan->sources[i].next < plan->sources[i].end;
-		bool forgot = carrier->in == NULL && receive->view != member->view;
-		if (rests && now_ms(member) - carrier->heard_ms > TR_STATE_SILENT_MS)
-			carrier->silent = true;
-		if (rests && (carrier->silent || forgot)) {
-			carrier->waits = carrier->digests = false;
-			state_plan_release(&plan->sources[i]);
-		}
-		silent += carrier->silent ||
-		    member_view_peer(member, plan->sources[i].peer) == NULL;
-	}
-	receive->view = member->view;
-	for (unsigned i = 0; silent == plan->count && i < plan->count; i++)
-		receive->carriers[i].silent = false;
-}
-
-/* Who does not send is given something to send. */
-static void share_out(struct member *member)
-{
-	struct state_receive *receive = member->state_receive;
-	struct state_plan *plan = &receive->plan;
-	if (receive->local || receive->alone || (plan->missing == 0 && receive->told))
-		return;
-	add_donors(member);
-	if (plan->count > 1)
-		note_silence(member);
-	for (unsigned i = 0; i < plan->count; i++) {
-		const struct carrier *carrier = &receive->carriers[i];
-		if (carrier->in == NULL && !carrier->waits && !carrier->silent &&
-		    member_view_peer(member, plan->sources[i].peer) != NULL)
-			ask(member, &plan->sources[i]);
-	}
-}
-
 /* Is it what the worker before left? That is of no use for any later round. */
 static void look_at_leftover(struct member *member)
 {
@@ -309,21 +120,21 @@ void state_receive_ask(struct member *member, uint64_t from, uint64_t round)
 	if (!expect(member, from, round))
 		return;
 	struct state_receive *receive = member->state_receive;
-	struct state_source *donor = source_for(receive, from);
+	struct state_source *donor = state_ask_source(receive, from);
 	if (donor == NULL)
 		return;
 	const struct carrier *carrier = carrier_of(receive, donor);
 	bool moves = carrier->in != NULL && now_ms(member) - carrier->heard_ms < TR_STATE_STALL_MS;
 	if (!moves && !(receive->local && receive->told) &&
 	    !(carrier->silent && receive->plan.count > 1))
-		ask(member, donor);
-	share_out(member);
+		state_ask(member, donor);
+	state_ask_others(member);
 }
 
 void state_receive_link_up(struct member *member)
 {
 	if (member->state_receive != NULL && !member->over)
-		share_out(member);
+		state_ask_others(member);
 }
 
 /* ---- are they the same bits? ---- */
@@ -379,10 +190,10 @@ static void local_differs(struct member *member, const char *name)
 	notices_event(member, text);
 	leftover_drop(member);
 	receive->local = false;
-	struct state_source *donor = source_for(receive, receive->from);
+	struct state_source *donor = state_ask_source(receive, receive->from);
 	if (donor != NULL)
-		ask(member, donor);
-	share_out(member);
+		state_ask(member, donor);
+	state_ask_others(member);
 }
 
 /* The core counts how often, and asks again. From now on nobody but the donor is believed. */
@@ -609,7 +420,7 @@ tr_status state_receive_finish(struct member *member, uint64_t from, const struc
 	carrier->digests = false;
 	carrier->in = NULL; /* it may close now */
 	state_plan_release(source);
-	share_out(member);
+	state_ask_others(member);
 	if (hash_some(member))
 		state_work_wake(member);
 	else if (!receive->local || receive->copied)
@@ -634,7 +445,7 @@ void state_receive_broken(struct member *member, const struct inbound *in, const
 		if (source->peer == receive->from)
 			member_post(member, GROUP_STATE_GOT, receive->from, receive->round, TR_EIO,
 			    reason);
-		share_out(member);
+		state_ask_others(member);
 		return;
 	}
 }

@@ -1,0 +1,151 @@
+/* What a joiner asks of whom: its donor, and other members that hold the state and to whom there is a link. */
+#include <string.h>
+
+#include "collectives/engine/peer_link.h"
+#include "collectives/engine/state_receive.h"
+
+static void request(struct member *member, const struct state_source *source,
+    const struct group_wish *wish)
+{
+	Traind__Peer__StateRequest request = TRAIND__PEER__STATE_REQUEST__INIT;
+	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
+	request.view = member->view;
+	request.round = member->state_receive->round;
+	request.digests_only = wish->digests_only;
+	request.pieces = wish->pieces;
+	request.any = source->peer != member->state_receive->from;
+	request.first = wish->first;
+	request.end = wish->end;
+	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_STATE_REQUEST;
+	message.state_request = &request;
+	peer_link_say(member, source->peer, &message);
+}
+
+static bool digests_come(const struct state_receive *receive)
+{
+	for (unsigned i = 0; i < receive->plan.count; i++)
+		if (receive->carriers[i].digests && !receive->carriers[i].silent)
+			return true;
+	return receive->told;
+}
+
+void state_ask(struct member *member, struct state_source *source)
+{
+	struct state_receive *receive = member->state_receive;
+	struct carrier *carrier = carrier_of(receive, source);
+	carrier->digests = false;
+	bool digests = !digests_come(receive);
+	struct group_wish wish = { .pieces = !digests };
+	struct state_source *robbed = NULL;
+	if (!receive->local && state_plan_assign(&receive->plan, source, &robbed)) {
+		wish.first = source->next;
+		wish.end = source->end;
+	} else if (digests) {
+		wish.digests_only = true;
+	} else {
+		return;
+	}
+	if (!carrier->waits)
+		carrier->heard_ms = now_ms(member);
+	carrier->asked_first = wish.first;
+	carrier->waits = true;
+	carrier->digests = digests;
+	request(member, source, &wish);
+	if (robbed == NULL)
+		return;
+	wish = (struct group_wish){ .pieces = !carrier_of(receive, robbed)->digests,
+		.first = carrier_of(receive, robbed)->asked_first,
+		.end = robbed->end };
+	request(member, robbed, &wish);
+}
+
+struct state_source *state_ask_source(struct state_receive *receive, uint64_t peer)
+{
+	struct state_plan *plan = &receive->plan;
+	struct state_source *source = state_plan_find(plan, peer);
+	if (source == NULL)
+		source = state_plan_add(plan, peer);
+	for (unsigned i = 0; source == NULL && i < plan->count; i++)
+		if (receive->carriers[i].in == NULL) {
+			source = &plan->sources[i];
+			*source = (struct state_source){ .peer = peer };
+			receive->carriers[i] = (struct carrier){ 0 };
+		}
+	return source;
+}
+
+static bool node_sends(struct member *member, const struct view_peer_entry *peer)
+{
+	struct state_plan *plan = &member->state_receive->plan;
+	for (unsigned i = 0; i < plan->count; i++) {
+		const struct view_peer_entry *other = member_view_peer(member,
+		    plan->sources[i].peer);
+		if (other != NULL && strcmp(other->node_name, peer->node_name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* It holds the state, there is a link to it, and its node sends nothing yet, unless `any_node`. */
+static bool may_send(struct member *member, const struct view_peer_entry *peer, bool any_node)
+{
+	struct state_receive *receive = member->state_receive;
+	return peer->peer != member->peer && peer->participate_from <= receive->round &&
+	    state_plan_find(&receive->plan, peer->peer) == NULL &&
+	    peer_link_is_up(member, peer->peer) && (any_node || !node_sends(member, peer));
+}
+
+static void add_donors(struct member *member)
+{
+	struct state_receive *receive = member->state_receive;
+	/* Room for a donor that takes another one's place. */
+	uint64_t most = receive->plan.missing * TR_STATE_CHUNK_BYTES / TR_STATE_DONOR_BYTES;
+	if (most > TR_STATE_DONORS_MAX - 1)
+		most = TR_STATE_DONORS_MAX - 1;
+	for (unsigned any = 0; any < 2; any++)
+		for (size_t i = 0; i < member->view_peer_count; i++)
+			if (receive->plan.count < most &&
+			    may_send(member, &member->view_peers[i], any == 1))
+				(void)state_plan_add(&receive->plan, member->view_peers[i].peer);
+}
+
+/* It was asked, and does not move, or has forgotten it: others may have its rest. If all are silent, all are tried again. */
+static void note_silence(struct member *member)
+{
+	struct state_receive *receive = member->state_receive;
+	struct state_plan *plan = &receive->plan;
+	unsigned silent = 0;
+	for (unsigned i = 0; i < plan->count; i++) {
+		struct carrier *carrier = &receive->carriers[i];
+		bool rests = carrier->digests || plan->sources[i].next < plan->sources[i].end;
+		bool forgot = carrier->in == NULL && receive->view != member->view;
+		if (rests && now_ms(member) - carrier->heard_ms > TR_STATE_SILENT_MS)
+			carrier->silent = true;
+		if (rests && (carrier->silent || forgot)) {
+			carrier->waits = carrier->digests = false;
+			state_plan_release(&plan->sources[i]);
+		}
+		silent += carrier->silent ||
+		    member_view_peer(member, plan->sources[i].peer) == NULL;
+	}
+	receive->view = member->view;
+	for (unsigned i = 0; silent == plan->count && i < plan->count; i++)
+		receive->carriers[i].silent = false;
+}
+
+void state_ask_others(struct member *member)
+{
+	struct state_receive *receive = member->state_receive;
+	struct state_plan *plan = &receive->plan;
+	if (receive->local || receive->alone || (plan->missing == 0 && receive->told))
+		return;
+	add_donors(member);
+	if (plan->count > 1)
+		note_silence(member);
+	for (unsigned i = 0; i < plan->count; i++) {
+		const struct carrier *carrier = &receive->carriers[i];
+		if (carrier->in == NULL && !carrier->waits && !carrier->silent &&
+		    member_view_peer(member, plan->sources[i].peer) != NULL)
+			state_ask(member, &plan->sources[i]);
+	}
+}

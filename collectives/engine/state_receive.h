@@ -1,0 +1,58 @@
+/* What a joiner knows of the state that is on its way. Shared by state_receive.c (what comes, and whether it is right) and state_ask.c (who is
+ * asked for what); for nobody else. Engine thread.
+ */
+#ifndef TR_COLLECTIVES_ENGINE_STATE_RECEIVE_H
+#define TR_COLLECTIVES_ENGINE_STATE_RECEIVE_H
+
+#include <uv.h>
+#include <xxhash.h>
+
+#include "collectives/engine/engine_internal.h"
+#include "collectives/engine/state_plan.h"
+
+/* What we know of plan.sources[i]. */
+struct carrier {
+	const struct inbound *in; /* NULL: not begun, or ended */
+	uint64_t asked_first;     /* of the range */
+	uint64_t heard_ms;        /* it was asked, or the newest frame of it came */
+	bool waits;               /* it was asked, and nothing came since */
+	bool silent;              /* nothing came for long: others are asked for its rest */
+	bool digests;             /* it was asked for them */
+};
+
+struct state_receive {
+	uint64_t from, round; /* `from`: the donor */
+	uint64_t view;        /* in which pieces were asked for */
+	struct state_map map;
+	struct state_plan plan;
+	struct carrier carriers[TR_STATE_DONORS_MAX];
+	bool alone;  /* something was spoilt: by the donor only */
+	bool local;  /* from what a worker before left */
+	bool copied; /* local: all of that is here */
+	bool told;   /* `theirs`: the digests that it has to have are */
+	XXH128_hash_t *ours, *theirs;
+	unsigned hashed; /* tensors; of the next one `hashed_bytes` */
+	uint64_t hashed_bytes;
+	XXH3_state_t *hash;
+};
+
+static inline uint64_t now_ms(const struct member *member)
+{
+	return uv_now(&member->engine->loop);
+}
+
+static inline struct carrier *carrier_of(struct state_receive *receive,
+    const struct state_source *source)
+{
+	return &receive->carriers[source - receive->plan.sources];
+}
+
+/* ---- state_ask.c ---- */
+/* A range that nobody sends, or the half of somebody's; and the digests. Those are the donor's to say, unless it is silent. */
+void state_ask(struct member *member, struct state_source *source);
+/* Who does not send is given something to send; more are asked if they may help. */
+void state_ask_others(struct member *member);
+/* Of that peer, new or not. NULL: all are sending. */
+struct state_source *state_ask_source(struct state_receive *receive, uint64_t peer);
+
+#endif
