@@ -31,6 +31,7 @@ struct lifeline {
 	bool wanted, stop;
 	char address[TR_ADDRESS_MAX];
 	uint64_t node_id, incarnation;
+	char failed[LIFELINE_WORDS_MAX]; /* not asked for yet */
 	/* Do not change. */
 	struct tls_context *tls;
 	char host[TR_ADDRESS_MAX];
@@ -91,29 +92,38 @@ static int dial(const char *text)
 	return fd;
 }
 
-/* Says hello on a new connection, as memberd's own link did; if that fails, so does the link. The socket blocks, for DIAL_TIMEOUT_S at
- * most. */
-static struct stream tie(const struct lifeline *lifeline, const char *address, const uint8_t *hello,
-    size_t bytes)
+/* Says hello on a new connection, as memberd's own link did; if nobody is there, that link finds out as well. The socket blocks, for DIAL_TIMEOUT_S
+ * at most. False: the handshake failed, and `words` says why; it is closed. */
+static bool tie(const struct lifeline *lifeline, const char *address, const uint8_t *hello,
+    size_t bytes, struct stream *stream, char words[LIFELINE_WORDS_MAX])
 {
-	struct stream stream = { dial(address), NULL };
-	if (stream.fd < 0)
-		return stream;
+	*stream = (struct stream){ dial(address), NULL };
+	if (stream->fd < 0)
+		return true;
 	if (lifeline->tls == NULL) {
-		(void)send(stream.fd, hello, bytes, MSG_NOSIGNAL); /* the first bytes: they fit */
-		return stream;
+		(void)send(stream->fd, hello, bytes, MSG_NOSIGNAL); /* the first bytes: they fit */
+		return true;
 	}
-	stream.tls = tls_create(lifeline->tls, stream.fd, lifeline->host);
-	if (stream.tls != NULL && tls_handshake(stream.tls) == TLS_DONE)
-		(void)stream_write(&stream, hello, bytes);
-	return stream;
+	stream->tls = tls_create(lifeline->tls, stream->fd, lifeline->host);
+	enum tls_step step = stream->tls != NULL ? tls_handshake(stream->tls) : TLS_FAILED;
+	if (step == TLS_DONE) {
+		(void)stream_write(stream, hello, bytes);
+		return true;
+	}
+	(void)snprintf(words, LIFELINE_WORDS_MAX, "%s",
+	    stream->tls == NULL     ? "no memory for TLS"
+	        : step == TLS_WAITS ? "no answer in the TLS handshake"
+	                            : tls_error(stream->tls));
+	stream_close(stream);
+	*stream = (struct stream){ -1, NULL };
+	return false;
 }
 
 static void *lifeline_run(void *arg)
 {
 	struct lifeline *lifeline = arg;
 	struct stream stream = { -1, NULL };
-	bool alone = close_range(0, ~0U, CLOSE_RANGE_UNSHARE) == 0;
+	bool alone = close_range(0, ~0U, CLOSE_RANGE_UNSHARE) == 0, again = false;
 	pthread_mutex_lock(&lifeline->lock);
 	while (!lifeline->stop) {
 		if (!lifeline->wanted || !alone) {
@@ -124,11 +134,18 @@ static void *lifeline_run(void *arg)
 		uint8_t hello[HELLO_BYTES];
 		lifeline->wanted = false;
 		memcpy(address, lifeline->address, sizeof(address));
+		char words[LIFELINE_WORDS_MAX];
 		size_t bytes = hello_put(lifeline, hello);
 		pthread_mutex_unlock(&lifeline->lock);
 		stream_close(&stream);
-		stream = tie(lifeline, address, hello, bytes);
+		bool tied = tie(lifeline, address, hello, bytes, &stream, words);
 		pthread_mutex_lock(&lifeline->lock);
+		if (tied)
+			again = false;
+		else if (again)
+			memcpy(lifeline->failed, words, sizeof(words));
+		again = !tied && !again;
+		lifeline->wanted = lifeline->wanted || again;
 	}
 	pthread_mutex_unlock(&lifeline->lock);
 	stream_close(&stream);
@@ -180,6 +197,18 @@ void lifeline_tie(struct lifeline *lifeline, const char *address, uint64_t node_
 	lifeline->wanted = true;
 	pthread_cond_signal(&lifeline->changed);
 	pthread_mutex_unlock(&lifeline->lock);
+}
+
+bool lifeline_failed(struct lifeline *lifeline, char words[LIFELINE_WORDS_MAX])
+{
+	words[0] = '\0';
+	if (lifeline == NULL)
+		return false;
+	pthread_mutex_lock(&lifeline->lock);
+	memcpy(words, lifeline->failed, LIFELINE_WORDS_MAX);
+	lifeline->failed[0] = '\0';
+	pthread_mutex_unlock(&lifeline->lock);
+	return words[0] != '\0';
 }
 
 void lifeline_end(struct lifeline *lifeline)

@@ -75,6 +75,11 @@ static void beat(uv_timer_t *timer)
 		conn_close(link->conn, reason);
 		return;
 	}
+	char words[LIFELINE_WORDS_MAX];
+	if (lifeline_failed(link->lifeline, words))
+		log_warn("link",
+		    "memberd at %s: no lifeline: %s; that this process ended will be seen late",
+		    link->address, words);
 	link->callbacks->heartbeat(link->arg, &heartbeat);
 	heartbeat.sequence = pulse_echo_sent(&link->echo, uv_hrtime() / 1000);
 	heartbeat.rtt_s = link->rtt_s;

@@ -75,11 +75,31 @@ static int bio_write(BIO *bio, const char *bytes, int count)
 	return count;
 }
 
+/* Sends what is kept. 0: all of it; else an errno. */
+static int flush(struct tls *tls)
+{
+	while (tls->out_begin < tls->out_end) {
+		ssize_t n = send(tls->fd, tls->out + tls->out_begin, tls->out_end - tls->out_begin,
+		    MSG_NOSIGNAL);
+		tls->counters.calls++;
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EWOULDBLOCK ? EAGAIN : errno;
+		tls->counters.bytes_out += (uint64_t)n;
+		tls->out_begin += (size_t)n;
+	}
+	return 0;
+}
+
 static int bio_read(BIO *bio, char *bytes, int count)
 {
 	struct tls *tls = BIO_get_data(bio);
 	ssize_t n;
 	BIO_clear_retry_flags(bio);
+	/* A socket that blocks does so here: the other end has to have what it is to answer. */
+	if (!SSL_is_init_finished(tls->ssl))
+		(void)flush(tls);
 	do {
 		n = recv(tls->fd, bytes, (size_t)count, 0);
 	} while (n < 0 && errno == EINTR);
@@ -116,23 +136,6 @@ bool tls_methods_init(struct tls_context *context)
 	    BIO_meth_set_read(context->methods, bio_read) == 1 &&
 	    BIO_meth_set_ctrl(context->methods, bio_ctrl) == 1 &&
 	    BIO_meth_set_create(context->methods, bio_create) == 1;
-}
-
-/* Sends what is kept. 0: all of it; else an errno. */
-static int flush(struct tls *tls)
-{
-	while (tls->out_begin < tls->out_end) {
-		ssize_t n = send(tls->fd, tls->out + tls->out_begin, tls->out_end - tls->out_begin,
-		    MSG_NOSIGNAL);
-		tls->counters.calls++;
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return errno == EWOULDBLOCK ? EAGAIN : errno;
-		tls->counters.bytes_out += (uint64_t)n;
-		tls->out_begin += (size_t)n;
-	}
-	return 0;
 }
 
 /* ---- life ---- */
@@ -213,8 +216,12 @@ enum tls_step tls_handshake(struct tls *tls)
 	int cause = rc == 1 ? SSL_ERROR_NONE : SSL_get_error(tls->ssl, rc);
 	if (cause == SSL_ERROR_NONE || cause == SSL_ERROR_WANT_READ) {
 		int failed = flush(tls);
+		if (cause == SSL_ERROR_NONE && failed == 0) {
+			SSL_set_default_read_buffer_len(tls->ssl, TLS_READ_BYTES);
+			return TLS_DONE;
+		}
 		if (failed == 0 || failed == EAGAIN)
-			return cause == SSL_ERROR_NONE && failed == 0 ? TLS_DONE : TLS_WAITS;
+			return TLS_WAITS;
 	}
 	int number = errno;
 	if (cause == SSL_ERROR_SYSCALL && ERR_peek_error() == 0 && number != 0 && !tls->ended) {

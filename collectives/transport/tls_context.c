@@ -17,7 +17,6 @@
 
 /* Of 2^24.5 that RFC 8446 (5.5) allows with AES-GCM. */
 #define RECORDS_PER_KEY (1u << 23)
-#define READ_BYTES      (128u << 10) /* of ciphertext, in one system call */
 
 /* grpcio wants "h2"; who offers it beside HTTP/1.1 (curl, a browser) means /healthz. */
 static const char *const protocols[] = { TLS_PROTOCOL, "http/1.1", "h2" };
@@ -116,7 +115,6 @@ static bool set_up(SSL_CTX *ssl)
 	(void)SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
 	(void)SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS);
 	SSL_CTX_set_read_ahead(ssl, 1);
-	SSL_CTX_set_default_read_buffer_len(ssl, READ_BYTES);
 	SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, tls_on_verify);
 	SSL_CTX_set_alpn_select_cb(ssl, choose_protocol, NULL);
 	return true;

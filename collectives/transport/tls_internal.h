@@ -12,6 +12,9 @@
 #define TLS_NAME_MAX  72         /* a certificate's common name */
 #define TLS_ERROR_MAX 240
 
+/* Of ciphertext, in one system call: once the handshake is over, so that strangers do not make us hold as much. */
+#define TLS_READ_BYTES (128u << 10)
+
 struct tls_context {
 	SSL_CTX *ssl;
 	BIO_METHOD *methods;

@@ -3,6 +3,7 @@
 #include "tests/unit/conn_fixture.h"
 #include "tests/unit/tls_files.h"
 
+#include <malloc.h>
 #include <sys/stat.h>
 
 static struct tls_files files;
@@ -162,6 +163,36 @@ static void nonsense_is_dropped(void **state)
 
 /* ---- folders */
 
+/* (Each held a buffer of 128 KiB for what comes after the handshake.) */
+static void a_half_handshake_holds_little(void **state)
+{
+	enum { HALVES = 64, MOST = 100 << 10 };
+	static const uint8_t record[] = { TLS_BYTE_HANDSHAKE, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3 };
+	(void)state;
+	struct tls_context *context = tls_files_node(&files, "half");
+	struct tls *tls[HALVES];
+	int fds[HALVES][2];
+	size_t before = mallinfo2().uordblks;
+	for (int i = 0; i < HALVES; i++) {
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0,
+		                     fds[i]),
+		    0);
+		tls[i] = tls_create(context, fds[i][0], NULL);
+		assert_non_null(tls[i]);
+		assert_int_equal(write(fds[i][1], record, sizeof(record)), sizeof(record));
+		assert_int_equal(tls_handshake(tls[i]), TLS_WAITS);
+	}
+	size_t each = (mallinfo2().uordblks - before) / HALVES;
+	if (each >= MOST)
+		fail_msg("%zu bytes each", each);
+	for (int i = 0; i < HALVES; i++) {
+		tls_destroy(tls[i]);
+		(void)close(fds[i][0]);
+		(void)close(fds[i][1]);
+	}
+	tls_context_release(context);
+}
+
 static void load_fails(const char *folder, const char *words)
 {
 	struct tls_context *context = NULL;
@@ -262,6 +293,7 @@ int main(void)
 		cmocka_unit_test(to_unix_socket_it_is_plain),
 		cmocka_unit_test(all_sizes_under_many_keys),
 		cmocka_unit_test(nonsense_is_dropped),
+		cmocka_unit_test(a_half_handshake_holds_little),
 		cmocka_unit_test(folders_that_cannot_be_used),
 		cmocka_unit_test(files_are_made_once_and_for_us),
 	};
