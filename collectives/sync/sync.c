@@ -413,9 +413,11 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 		    (unsigned long long)s->progress.step,
 		    s->finished ? "all steps are done" : "tokens: allowed: more than 0");
 	s->event[0] = '\0';
-	if (s->leases && !(work->samples >= 0 && work->samples <= (double)sync_leasing_left(s)))
+	bool whole = work->samples >= 0 && work->samples == floor(work->samples);
+	if (s->leases && !(whole && work->samples <= (double)sync_leasing_left(s)))
 		return tr_error_set(error, TR_EINVAL,
-		    "sync: step %llu: samples: found %g, allowed: at most those that were named",
+		    "sync: step %llu: samples: found %g, allowed: whole, at most those that were "
+		    "named",
 		    (unsigned long long)s->progress.step, work->samples);
 	s->progress.step++;
 	s->progress.since_take++;
