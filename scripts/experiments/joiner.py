@@ -33,7 +33,7 @@ CONTEXT, QUIET_ROUNDS = 8, 3
 # Mode, inner steps, milliseconds of a step: rounds shorter and longer than the state is on its way.
 CASES = {"short": ("diloco", 20, 250), "long": ("diloco", 40, 600), "eager": ("eager", 40, 600)}
 MODEL = {**plan.MODEL, "width": 320, "context": CONTEXT}
-SENDING, HERE = re.compile(r"^(\S+) .*: sending the state after round (\d+) to peer (\d+)"), re.compile(r"^(\S+) .*peer (\d+): has the state after round (\d+)")
+SENDING, HERE = re.compile(r"^(\S+) .*: sending (?:pieces of )?the state after round (\d+) to peer (\d+)"), re.compile(r"^(\S+) .*peer (\d+): has the state after round (\d+)")
 SENT = re.compile(r"sent (\d+) bytes of the state after round (\d+) to peer (\d+)")
 JOB = "joined"
 
