@@ -362,6 +362,31 @@ static void leave(struct fx_host *host)
 	assert_non_null(host->words);
 }
 
+static void report_account(struct fx_host *host, uint64_t round)
+{
+	uint8_t packed[64];
+	Traind__V1__SampleAccount account = TRAIND__V1__SAMPLE_ACCOUNT__INIT;
+	account.round = round;
+	struct tr_report samples = { .samples = packed,
+		.samples_bytes = traind__v1__sample_account__pack(&account, packed) };
+	assert_int_equal(tr_report(host->group, &samples), TR_OK);
+	packed[0] = 0xff;
+	assert_int_equal(tr_report(host->group, &samples), TR_EINVAL);
+}
+
+static void said_with_its_end(const Traind__Peer__LastWords *words)
+{
+	assert_int_equal(words->samples->round, 7);
+	assert_int_equal(words->n_rounds, 5);
+	for (size_t i = 0; i < 5; i++)
+		assert_int_equal(words->rounds[i]->round, i + 1);
+	assert_int_equal(words->progress->step, 5);
+	assert_true(words->progress->loss == 1.5 && words->progress->val_loss == 2.5);
+	assert_string_equal(words->progress->checkpoint, "/tmp/step-4");
+	assert_int_equal(words->n_events, 1);
+	assert_string_equal(words->events[0], "a disk was full");
+}
+
 /* memberd was away when it ended: rounds, whoever was to tell them, figures and events go with its end. */
 static void last_words(void **state)
 {
@@ -392,27 +417,11 @@ static void last_words(void **state)
 	engine_memberd_lost(other->engine);
 	assert_int_equal(tr_report(other->group, &second), TR_OK);
 	assert_int_equal(tr_report(other->group, &event), TR_OK);
-	for (uint64_t r = 6; r <= 7; r++) { /* the newest account counts */
-		uint8_t packed[64];
-		Traind__V1__SampleAccount account = TRAIND__V1__SAMPLE_ACCOUNT__INIT;
-		account.round = r;
-		struct tr_report samples = { .samples = packed,
-			.samples_bytes = traind__v1__sample_account__pack(&account, packed) };
-		assert_int_equal(tr_report(other->group, &samples), TR_OK);
-		packed[0] = 0xff;
-		assert_int_equal(tr_report(other->group, &samples), TR_EINVAL);
-	}
+	report_account(other, 6);
+	report_account(other, 7); /* the newest counts */
 	leave(other);
 	FX_IS(fx, other->records == 0 && other->events == 0);
-	assert_int_equal(other->words->samples->round, 7);
-	assert_int_equal(other->words->n_rounds, 5);
-	for (size_t i = 0; i < 5; i++)
-		assert_int_equal(other->words->rounds[i]->round, i + 1);
-	assert_int_equal(other->words->progress->step, 5);
-	assert_true(other->words->progress->loss == 1.5 && other->words->progress->val_loss == 2.5);
-	assert_string_equal(other->words->progress->checkpoint, "/tmp/step-4");
-	assert_int_equal(other->words->n_events, 1);
-	assert_string_equal(other->words->events[0], "a disk was full");
+	said_with_its_end(other->words);
 	recorded.group = FX_GROUP;
 	recorded.round = 3;
 	message.body_case = TRAIND__PEER__TO_NODE__BODY_ROUNDS_RECORDED;
