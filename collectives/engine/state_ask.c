@@ -74,6 +74,18 @@ struct state_source *state_ask_source(struct state_receive *receive, uint64_t pe
 	return source;
 }
 
+void state_ask_forget(struct state_receive *receive)
+{
+	for (unsigned i = 0; i < receive->plan.count; i++) {
+		struct carrier *carrier = &receive->carriers[i];
+		carrier->digests = false;
+		if (receive->local || receive->alone || carrier->in == NULL) {
+			*carrier = (struct carrier){ 0 };
+			state_plan_release(&receive->plan.sources[i]);
+		}
+	}
+}
+
 static bool node_sends(struct member *member, const struct view_peer_entry *peer)
 {
 	struct state_plan *plan = &member->state_receive->plan;
@@ -117,7 +129,8 @@ static void note_silence(struct member *member)
 	unsigned silent = 0;
 	for (unsigned i = 0; i < plan->count; i++) {
 		struct carrier *carrier = &receive->carriers[i];
-		bool rests = carrier->digests || plan->sources[i].next < plan->sources[i].end;
+		bool rests = carrier->waits || carrier->digests ||
+		    plan->sources[i].next < plan->sources[i].end;
 		bool forgot = carrier->in == NULL && receive->view != member->view;
 		if (rests && now_ms(member) - carrier->heard_ms > TR_STATE_SILENT_MS)
 			carrier->silent = true;

@@ -96,6 +96,8 @@ static bool expect(struct member *member, uint64_t from, uint64_t round)
 {
 	struct state_receive *receive = member->state_receive;
 	if (receive != NULL && receive->round == round) {
+		if (receive->from != from)
+			state_ask_forget(receive);
 		receive->from = from;
 		return true;
 	}
@@ -211,11 +213,19 @@ static void differs(struct member *member, const char *name)
 	member_post(member, GROUP_STATE_GOT, receive->from, receive->round, TR_EDIGEST, text);
 }
 
+/* Our worker has died as well: what was left is kept for the one that follows it, and this member ends. */
+static bool leftover_gone(const struct member *member)
+{
+	uint64_t round;
+	return member->state_receive->local && !leftover_round(member, &round);
+}
+
 static void settle(struct member *member)
 {
 	struct state_receive *receive = member->state_receive;
 	const struct channel_host *host = member->host;
-	if (!receive->told || receive->plan.missing > 0 || receive->hashed < receive->map.tensors)
+	if (leftover_gone(member) || !receive->told || receive->plan.missing > 0 ||
+	    receive->hashed < receive->map.tensors)
 		return;
 	unsigned spoilt = find_spoilt(receive);
 	if (spoilt < receive->map.tensors && receive->local) {
@@ -277,7 +287,8 @@ static void local_copied(struct member *member)
 bool state_receive_turn(struct member *member)
 {
 	struct state_receive *receive = member->state_receive;
-	if (receive == NULL || member->over || (receive->local && receive->copied))
+	if (receive == NULL || member->over || (receive->local && receive->copied) ||
+	    leftover_gone(member))
 		return false;
 	if (receive->local && !leftover_copy(member))
 		return true;
@@ -410,12 +421,11 @@ tr_status state_receive_finish(struct member *member, uint64_t from, const struc
 	struct state_receive *receive = member->state_receive;
 	unsigned count = receive->map.tensors;
 	struct carrier *carrier = carrier_of(receive, source);
-	bool digests = carrier->digests && !receive->told;
-	if (end->round != receive->round ||
-	    (digests && (end->n_digest_low != count || end->n_digest_high != count)))
+	bool digests = end->n_digest_low == count && end->n_digest_high == count;
+	if (end->round != receive->round || (end->n_digest_low > 0 && !digests))
 		return tr_error_set(error, TR_EPROTO,
-		    "peer %" PRIu64 " ends its state without the digests", from);
-	if (digests)
+		    "peer %" PRIu64 " says other digests than there are tensors", from);
+	if (digests && !receive->told)
 		take_digests(receive, end);
 	carrier->digests = false;
 	carrier->in = NULL; /* it may close now */

@@ -52,6 +52,8 @@ static inline struct carrier *carrier_of(struct state_receive *receive,
 void state_ask(struct member *member, struct state_source *source);
 /* Who does not send is given something to send; more are asked if they may help. */
 void state_ask_others(struct member *member);
+/* The view names another donor: whoever was asked for digests, or is the only one that may send, may be gone. */
+void state_ask_forget(struct state_receive *receive);
 /* Of that peer, new or not. NULL: all are sending. */
 struct state_source *state_ask_source(struct state_receive *receive, uint64_t peer);
 

@@ -378,6 +378,19 @@ static void a_wrong_piece_is_found(void **state)
 	several_stop(s, 0);
 }
 
+/* The donor dies when it is the only one that is believed: the next one sends all that it had not. */
+static void the_only_donor_dies(void **state)
+{
+	(void)state;
+	struct several *s = several_start((struct fp_harm){ .slow_us = 4000, .corrupt = 1 });
+	bool rest[FX_HOSTS_MAX] = { false, true, true, true };
+	FX_WAIT(s->fx, s->proxy.harm.states >= MUCH_CHUNKS + 5);
+	fx_host_stop(&s->fx->hosts[0]);
+	fx_change_view(s->fx, rest);
+	several_has_it(s);
+	several_stop(s, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -392,6 +405,7 @@ int main(void)
 		cmocka_unit_test(what_a_dead_donor_sent_stays),
 		cmocka_unit_test(a_silent_donor_holds_nobody_up),
 		cmocka_unit_test(a_wrong_piece_is_found),
+		cmocka_unit_test(the_only_donor_dies),
 	};
 	return cmocka_run_group_tests_name("engine state", tests, NULL, NULL);
 }
