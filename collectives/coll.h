@@ -298,6 +298,10 @@ TR_API void tr_block_range(size_t count, unsigned contributors, unsigned index, 
  * put out: after op_deadline_ms both get TR_ETIMEDOUT, which names the other; without a deadline they wait for ever. (The same circle can
  * go through two groups, or through anything else that callers wait for.) After TR_ETIMEDOUT the round goes on: submit the rest. */
 TR_API tr_status tr_wait(tr_group *group, uint32_t tag, struct tr_error *error);
+/* The same for at most so long, instead of op_deadline_ms; 0: looks whether the result is there. TR_ETIMEDOUT: it is not yet; the text names who is
+ * waited for. */
+TR_API tr_status tr_wait_for(tr_group *group, uint32_t tag, uint32_t milliseconds,
+    struct tr_error *error);
 
 /* Joiner only: waits until the state of the round before this one has arrived and its digests agree. */
 TR_API tr_status tr_state_receive(tr_group *group, struct tr_error *error);
@@ -318,6 +322,9 @@ struct tr_commit {
  * may be read, filled or freed, and no op be added. Call it again, or leave; the first call's `commit` counts. */
 TR_API tr_status tr_round_commit(tr_group *group, const struct tr_commit *commit,
     struct tr_round *round, struct tr_error *error);
+/* The same, waiting for at most so long, as tr_wait_for. */
+TR_API tr_status tr_round_commit_for(tr_group *group, const struct tr_commit *commit,
+    struct tr_round *round, uint32_t milliseconds, struct tr_error *error);
 
 /* Says that the caller is computing, not stuck; call it a few times a second (cheap: one atomic add).
  * Returns false once the round under way was abandoned, so that the caller can stop early. Any thread. */

@@ -122,11 +122,21 @@ struct tr_sync_options {
 	 * 0, that no other consumes, whoever dies or comes: in the next step it uses the struct tr_sync_now.samples of them that tr_sync_sample names.
 	 * A sample is counted with the round that takes what was learned from it; those of a peer that died before that are given out again. */
 	uint64_t batch;
+	/* A peer that is cut off: if it has waited for a merge for `alone_after_seconds` (0: 5), it trains on by itself, for at most
+	 * `alone_steps` inner steps (0: it waits). If the merge comes after all, it goes on from there with what it learned since. If the others have put it out
+	 * meanwhile, calls end with an error; what it learned can then, with a batch, be kept, and brought into the group by a new member
+	 * (tr_sync_keep). All peers set the same: the others use the samples of an absent one only after eight merges and twice as many as it may
+	 * miss while it takes all those steps. */
+	uint64_t alone_steps;
+	double alone_after_seconds;
+	/* Most members at a time, the same on all peers; 0: 256. Ops in which each has a place have so many: 48 bytes a place and merge with a batch, 32
+	 * more where members take steps as they can. TR_ELIMIT, later: there are more. */
+	unsigned peers_most;
 };
 #define TR_SYNC_OPTIONS_INIT                                                            \
 	{                                                                               \
 		sizeof(struct tr_sync_options), TR_SYNC_DILOCO, 0, 0, 0, -1, 0, -1, -1, \
-		    TR_CODEC_NONE, -1, 0, -1, -1, 0, 0, 0, 0, false, 0, 0, 0            \
+		    TR_CODEC_NONE, -1, 0, -1, -1, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, 0   \
 	}
 
 enum { TR_SYNC_SUMS = 8 };
@@ -151,6 +161,7 @@ struct tr_sync_now {
 	struct tr_round after;
 	/* This call took an outer step (at the last inner step: one of each fragment); what follows is about it (the last of them). */
 	bool merged;
+	bool alone; /* this call waited for a merge in vain; this peer trains on, beyond the schedule, until it comes */
 	uint64_t merged_round;
 	uint64_t merged_step; /* step of this merge, the same on all peers */
 	unsigned fragment;
@@ -161,8 +172,8 @@ struct tr_sync_now {
 	double waited_s; /* for the others and the network */
 	uint64_t bytes;  /* merged, as f32 */
 	double lr_scale; /* by which the caller multiplies its learning rate until the next merge; 1 but in HDET */
-	/* What was found wrong with somebody's outer state, and put right, in the merges of this call: the same words on all peers. NULL: nothing. Valid until
-	 * the next call. */
+	/* What was found wrong with somebody's outer state, and put right, in the merges of this call: the same words on all peers. Of tr_sync_start: what
+	 * became of what this peer brought. NULL: nothing. Valid until the next call. */
 	const char *event;
 	uint64_t samples; /* for this peer's next inner step, if the options have a batch; else 0 */
 };
@@ -191,6 +202,15 @@ TR_API const float *tr_sync_outer(const tr_sync *sync, size_t tensor);
 TR_API float *tr_sync_momentum(tr_sync *sync, size_t tensor);
 /* HDET: the base b and its momentum v, two numbers, to be saved and filled as the outer momentum is. */
 TR_API double *tr_sync_lr_base(tr_sync *sync);
+/* What this peer learned and no merge has, after a call that ended with TR_EEVICTED: for who joins in its place, in this process or
+ * another one on this machine. `into`: tr_sync_kept_bytes of them. Returns how many were written; 0: there is nothing to keep. */
+TR_API size_t tr_sync_kept_bytes(const tr_sync *sync);
+TR_API size_t tr_sync_keep(const tr_sync *sync, void *into);
+/* After tr_sync_create of the same tensors and options in the group that it was in, before tr_sync_start: training starts from the outer parameters and what
+ * was kept, and the first movement has both. What the others gave up by then (see alone_steps), or have already, is left out;
+ * tr_sync_start's event says so. TR_EINVAL: it does not fit, or there is no batch. */
+TR_API tr_status tr_sync_bring(tr_sync *sync, const void *kept, size_t bytes,
+    struct tr_error *error);
 /* The group's memory stays with the group. Accepts NULL. */
 TR_API void tr_sync_destroy(tr_sync *sync);
 

@@ -167,3 +167,9 @@ void json_key_uint(struct json *json, const char *key, uint64_t value)
 	json_key(json, key);
 	json_uint(json, value);
 }
+
+void json_key_bool(struct json *json, const char *key, bool value)
+{
+	json_key(json, key);
+	json_bool(json, value);
+}

@@ -28,6 +28,7 @@ void json_array(struct json *json);
 void json_end(struct json *json); /* closes the innermost object or array */
 void json_key(struct json *json, const char *key);
 void json_key_uint(struct json *json, const char *key, uint64_t value); /* both */
+void json_key_bool(struct json *json, const char *key, bool value);
 void json_string(struct json *json, const char *value); /* NULL writes null; bad UTF-8 is replaced */
 void json_stringn(struct json *json, const char *value, size_t length);
 void json_uint(struct json *json, uint64_t value);

@@ -38,3 +38,8 @@ $(BUILD)/bin/scalebench: $(BUILD)/obj/tests/bench/scalebench.o $(BUILD)/lib/libt
 scale: $(BUILD)/bin/scalebench
 	@$(BUILD)/bin/scalebench
 test-programs: $(BUILD)/bin/scalebench
+# One stream directly and through a relay.
+$(BUILD)/bin/relaybench: $(BUILD)/obj/tests/bench/relaybench.o $(BUILD)/lib/libtraincoll.a
+	@mkdir -p $(@D)
+	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lssl -lcrypto -lm
+test-programs: $(BUILD)/bin/relaybench

@@ -5,7 +5,8 @@ with the reasons above it; the exit status is 1 if anything failed.
 Suites: check (make check), unit (cmocka programs), fuzz (the committed corpora), sim (seeds of the simulator), python (pytest on
 tests/system and tests/parity). Programs run as many at once as there are processors, then Python tests, which mostly wait, twice as
 many; check has what they leave of the processors, from the beginning on. A program that crashes, hangs, has no tests, leaves a process behind, or makes a
-sanitizer speak (in any process of it) has failed, and the end of its output is shown.
+sanitizer speak (in any process of it) has failed, and the end of its output is shown. On SIGINT or SIGTERM whatever runs is ended first: the last line
+ends with `interrupted by SIGTERM`, and what did not come to its end has failed. A second signal makes it short.
 """
 import argparse
 import collections
@@ -18,12 +19,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MARK = "TRAIND_TEST_RUN"  # in the environment of everything that a run starts
+PYTEST_INTERRUPTED = 2  # its exit code
 Outcome = collections.namedtuple("Outcome", "name passed failures skips seconds")
 
 
@@ -50,17 +53,67 @@ def tail(path, lines=40):
     return "\n".join(cut + text[-lines:])
 
 
+class Children:
+    """The programs that run now, each the head of a session of its own, and the signal that is to end them."""
+    GRACE_S = 10  # for pytest to tidy up behind its tests
+
+    def __init__(self):
+        self.changed = threading.Condition()
+        self.groups = set()
+        self.signal = None
+
+    def begin(self, argv, **how):
+        """None: too late."""
+        with self.changed:
+            if self.signal:
+                return None
+            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, cwd=ROOT, start_new_session=True, **how)
+            self.groups.add(process.pid)
+        return process
+
+    def forget(self, process):
+        with self.changed:
+            self.groups.discard(process.pid)
+            self.changed.notify_all()
+
+    def on_signal(self, number, _):
+        """Of the main thread, which may hold the lock: others do what needs it."""
+        again, self.signal = self.signal, self.signal or signal.Signals(number)
+        threading.Thread(target=self.end, args=(0 if again else self.GRACE_S,)).start()
+
+    def end(self, grace_s):
+        with self.changed:
+            self.tell(signal.SIGINT)
+            self.changed.wait_for(lambda: not self.groups, grace_s)
+            self.tell(signal.SIGKILL)
+
+    def tell(self, number):
+        for group in self.groups:
+            try:
+                os.killpg(group, number)
+            except ProcessLookupError:
+                pass  # it has just ended and is not forgotten yet
+
+
+CHILDREN = Children()
+
+
 def run_limited(argv, log, limit_s, environment):
-    """Runs to the end or the limit, in a session of its own. Returns what went wrong, or None."""
+    """Runs to the end, the limit or a signal to us. Returns how it ended, None if it has not begun, and what went wrong, or None."""
     with open(log, "wb") as output:
-        process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                                   cwd=ROOT, env=environment, start_new_session=True)
+        process = CHILDREN.begin(argv, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        if process is None:
+            return None, None
         try:
             process.wait(limit_s)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             return process.returncode, f"hung: killed after {limit_s:.0f} s"
+        finally:
+            CHILDREN.forget(process)
+    if CHILDREN.signal and process.returncode != 0:
+        return process.returncode, "interrupted"
     if process.returncode < 0:
         return process.returncode, f"killed by {signal.Signals(-process.returncode).name}"
     return process.returncode, None
@@ -102,7 +155,8 @@ class Run:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-            failures.append((f"{name}: process left behind", f"{pid} {command}"))
+            if not CHILDREN.signal:
+                failures.append((f"{name}: process left behind", f"{pid} {command}"))
         for path in sorted(self.results.glob(f"{name}.sanitizer.*")):
             failures.append((f"{name}: sanitizer, process {path.suffix[1:]}", tail(path, 60)))
         return failures
@@ -113,8 +167,12 @@ class Run:
         log = self.results / f"{name}.log"
         environment = self.environment(name, extra)
         returncode, trouble = run_limited(argv, log, limit_s or self.limit_s, environment)
+        if returncode is None:
+            return Outcome(name, 0, [], [], None)
         passed, failures, skips = judge(returncode, log)
-        if trouble:
+        if trouble == "interrupted":  # what it counts tells nothing: a test that was broken off looks like one that passed
+            passed, failures = 0, [(f"{name}: interrupted", "")]
+        elif trouble:
             failures = failures + [(f"{name}: {trouble}", tail(log))]
         elif returncode != 0 and not failures:
             failures = [(f"{name}: exit code {returncode}", tail(log))]
@@ -166,7 +224,12 @@ class Run:
         if self.options.only:
             argv += ["-k", re.sub(r"\W+", " and ", self.options.only)]
         limit_s = self.options.python_limit_s * (3 if self.sanitized else 1)
-        return self.program("pytest", argv, lambda code, log: read_reports(self.results, "pytest.xml", log),
+        def judge(returncode, log):
+            if returncode == PYTEST_INTERRUPTED:  # by itself, or by others than us
+                return 0, [("pytest: interrupted", tail(log))], []
+            return read_reports(self.results, "pytest.xml", log)
+
+        return self.program("pytest", argv, judge,
                             limit_s=limit_s, extra={"PYTHONDONTWRITEBYTECODE": "1"})
 
 
@@ -225,13 +288,16 @@ def say(outcome):
 def main():
     options = parse_arguments()
     run = Run(options)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, CHILDREN.on_signal)
     suites = set(options.suites.split(","))
     wanted = re.compile(options.only)
     outcomes = []
 
     def ended(outcome):
-        outcomes.append(outcome)
-        say(outcome)
+        if outcome.seconds is not None:  # it has begun
+            outcomes.append(outcome)
+            say(outcome)
 
     with concurrent.futures.ThreadPoolExecutor(1) as beside, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         check = beside.submit(run.check) if "check" in suites and wanted.search("check") else None
@@ -265,8 +331,9 @@ def summary(outcomes):
         print(f"skipped: {name}: {reason}")
     for name, _ in failures:
         print(f"failed: {name}")
-    print(f"{passed} passed, {len(failures)} failed" + (f", {len(skips)} skipped" if skips else ""))
-    return 1 if failures or passed == 0 else 0
+    ended_by = CHILDREN.signal
+    print(f"{passed} passed, {len(failures)} failed" + (f", {len(skips)} skipped" if skips else "") + (f", interrupted by {ended_by.name}" if ended_by else ""))
+    return 128 + ended_by if ended_by else 1 if failures or passed == 0 else 0
 
 
 if __name__ == "__main__":

@@ -41,12 +41,10 @@ static void print_json(const Traind__V1__Samples *samples)
 	struct json json = { 0 };
 	json_object(&json);
 	json_key_uint(&json, "job", samples->job_id);
-	json_key(&json, "known");
-	json_bool(&json, samples->known);
+	json_key_bool(&json, "known", samples->known);
 	json_key_uint(&json, "round", samples->round);
 	json_key_uint(&json, "per_epoch", samples->per_epoch);
-	json_key(&json, "cut");
-	json_bool(&json, samples->cut);
+	json_key_bool(&json, "cut", samples->cut);
 	json_key(&json, "epochs");
 	json_array(&json);
 	for (size_t i = 0; i < samples->n_epochs; i++)

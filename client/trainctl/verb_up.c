@@ -27,8 +27,7 @@ static void json_daemon(struct json *json, const struct cluster_daemon *daemon, 
 	json_string(json, daemon->address);
 	json_key(json, "pid");
 	json_int(json, daemon->process.pid);
-	json_key(json, "alive");
-	json_bool(json, cluster_daemon_alive(daemon));
+	json_key_bool(json, "alive", cluster_daemon_alive(daemon));
 	if (is_node) {
 		json_key(json, "slots");
 		json_uint(json, daemon->slots);

@@ -109,7 +109,7 @@ static tr_status group_handle(struct group_core *core, const struct group_event 
 	case GROUP_STATE_ASKED:
 		return handover_asked(core, event->from, event->round, &event->wish, error);
 	case GROUP_STATE_SENT:
-		handover_sent(core, event->from);
+		handover_sent(core, event->from, event->round);
 		return TR_OK;
 	case GROUP_STATE_RECORDS:
 		return record_inherit(core, event->records.items, event->records.count, error);
@@ -148,7 +148,6 @@ static void group_note_lost(struct group_core *core, enum group_event_kind kind)
 static void group_advance(struct group_core *core)
 {
 	if (core->state != ROUND_FAILED) {
-		round_release_held(core);
 		round_answer_begin(core);
 		wait_advance(core);
 		commit_advance(core);

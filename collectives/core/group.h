@@ -69,7 +69,7 @@ enum group_event_kind {
 	GROUP_SUBMITTED,   /* .submitted: what .from has submitted */
 	GROUP_LINK_LOST,   /* .link: the connection to or from a peer broke */
 	GROUP_STATE_ASKED, /* .from wants our state, or of it what .wish says, .round */
-	GROUP_STATE_SENT,  /* the transfer to .from ended, well or not */
+	GROUP_STATE_SENT, /* the transfer of the state after .round to .from ended, well or not; not said once DECIDED ended it */
 	GROUP_STATE_RECORDS, /* .records of rounds before our state, that came with it; borrowed during the step */
 	GROUP_STATE_GOT, /* our own transfer ended; .status */
 	GROUP_LEAVE, /* the caller left: all records that the log may lack are said, not only the hub's */
@@ -79,9 +79,11 @@ enum group_event_kind {
 
 /* What a joiner wants of a member's state. Its donor has to answer; other members that hold the state do if `any`. */
 struct group_wish {
-	bool digests_only;   /* no chunk: it has them, or gets them from others */
-	bool pieces;         /* no digests */
-	bool any;            /* of whoever holds it; in this view */
+	bool digests_only; /* no chunk: it has them, or gets them from others */
+	bool pieces;       /* no digests */
+	bool any;          /* of whoever holds it; in view `view` */
+	bool take_back; /* what was asked for from `first` on ends at `end`; if it is over, nothing is wanted */
+	uint64_t view;       /* in which the joiner says so */
 	uint64_t first, end; /* chunks; both 0: all */
 };
 
@@ -160,8 +162,9 @@ enum group_action_kind {
 	                     .reason */
 	/* .record for memberd's log: keep it until ROUNDS_RECORDED covers it, say it again after a reconnect. */
 	GROUP_DO_RECORD,
-	/* Donor: stream the state after .round to peer `to`, or of it what .wish says; DECIDED of the next round
-	 * waits. Over a connection of its own: a segment that the joiner has parked (TR_EAGAIN) must not hold it up. */
+	/* Donor: stream the state after .round to peer `to`, or of it what .wish says, until GROUP_STATE_SENT, or until DECIDED says
+	 * that the next round is committed: then the joiner has it, and the memory is the caller's. Over a connection of its own: a
+	 * segment that the joiner has parked (TR_EAGAIN) must not hold it up. */
 	GROUP_DO_STATE_SEND,
 	/* Joiner: ask donor `to` for the state after .round. Said again until GROUP_STATE_GOT: a transfer that moves goes on. */
 	GROUP_DO_STATE_ASK,

@@ -1,18 +1,19 @@
 /* State for joiners. A joiner asks its donor once a view names it, and again until it has the state: a transfer's end is
  * certain at the joiner only. The donor serves when its caller has begun the round that the joiner enters: from then until
- * that round is decided its memory holds the state before it. So the decision is held back from the caller while a transfer
- * runs. All who hold that state hold the same bits: pieces of it come from any of them, if the joiner's engine asks for some; its
- * donor alone has to answer, and says the digests.
+ * that round is decided its memory holds the state before it. It is not decided before the joiner has voted, which has the
+ * state then: so a transfer that still runs serves nobody, and ends. All who hold that state hold the same bits: pieces of it
+ * come from any of them, if the joiner's engine asks for some; its donor alone has to answer, and says the digests.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "collectives/core/member.h"
 
-static struct member_ask *handover_find(struct group_core *core, uint64_t peer)
+/* Of a peer there may be one that is served, and one that waits for its round, or for the end of the first. */
+static struct member_ask *handover_find(struct group_core *core, uint64_t peer, bool sending)
 {
 	for (size_t i = 0; i < core->ask_count; i++)
-		if (core->asks[i].peer == peer)
+		if (core->asks[i].peer == peer && core->asks[i].sending == sending)
 			return &core->asks[i];
 	return NULL;
 }
@@ -23,28 +24,42 @@ static void handover_remove(struct group_core *core, size_t i)
 	core->moved = true;
 }
 
-bool handover_busy(const struct group_core *core)
+/* The joiner gets the rest elsewhere. What is served ends by the engine's hand; what is over is over. */
+static void handover_take_back(struct group_core *core, uint64_t from, uint64_t round,
+    const struct group_wish *wish)
 {
-	for (size_t i = 0; i < core->ask_count; i++)
-		if (core->asks[i].sending && view_find(&core->view, core->asks[i].peer))
-			return true;
-	return false;
+	struct member_ask *ask = handover_find(core, from, false);
+	if (!ask || ask->round != round || ask->wish.first != wish->first ||
+	    ask->wish.end <= wish->end)
+		return;
+	if (wish->end > wish->first)
+		ask->wish.end = wish->end;
+	else if (ask->wish.pieces)
+		handover_remove(core, (size_t)(ask - core->asks));
+	else
+		ask->wish.digests_only = true;
 }
 
 tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round,
     const struct group_wish *wish, struct tr_error *error)
 {
-	if (core->state == ROUND_FAILED)
+	/* Who need not serve is asked in each view anew, or is not. */
+	if (core->state == ROUND_FAILED || (wish->any && wish->view < core->view.number))
 		return TR_ESTALE;
-	struct member_ask *ask = handover_find(core, from);
-	if (ask && ask->sending)
+	if (wish->take_back) {
+		handover_take_back(core, from, round, wish);
+		return TR_OK;
+	}
+	const struct member_ask *served = handover_find(core, from, true);
+	struct member_ask *ask = handover_find(core, from, false);
+	if (served && served->round >= round)
 		return TR_OK;
 	if (ask) {
 		ask->round = round;
 		ask->wish = *wish;
 		return TR_OK;
 	}
-	if (core->ask_count == TR_GROUP_PEERS_MAX)
+	if (core->ask_count == 2ul * TR_GROUP_PEERS_MAX)
 		return tr_error_set(error, TR_ELIMIT, "too many peers want the state");
 	if (core->ask_count == core->ask_capacity) {
 		size_t capacity = core->ask_capacity ? 2 * core->ask_capacity : 4;
@@ -60,12 +75,19 @@ tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round,
 	return TR_OK;
 }
 
-void handover_sent(struct group_core *core, uint64_t to)
+void handover_sent(struct group_core *core, uint64_t to, uint64_t round)
 {
-	struct member_ask *ask = handover_find(core, to);
+	const struct member_ask *ask = handover_find(core, to, true);
 
-	if (ask && ask->sending)
+	if (ask && ask->round == round)
 		handover_remove(core, (size_t)(ask - core->asks));
+}
+
+void handover_decided(struct group_core *core)
+{
+	for (size_t i = core->ask_count; i-- > 0;)
+		if (core->asks[i].sending)
+			handover_remove(core, i);
 }
 
 /* The caller's memory holds exactly what the joiner needs and stays so until we answer its commit. */
@@ -82,7 +104,8 @@ void handover_advance(struct group_core *core)
 	for (size_t i = 0; i < core->ask_count; i++) {
 		struct member_ask *ask = &core->asks[i];
 		const struct view_peer *joiner = view_find(&core->view, ask->peer);
-		if (ask->sending || !joiner || (joiner->donor != core->peer && !ask->wish.any) ||
+		if (ask->sending || handover_find(core, ask->peer, true) || !joiner ||
+		    (joiner->donor != core->peer && !ask->wish.any) ||
 		    joiner->participate_from != ask->round + 1 || !handover_holds(core, ask->round))
 			continue;
 		ask->sending = true;
@@ -124,8 +147,9 @@ void handover_installed(struct group_core *core)
 {
 	for (size_t i = core->ask_count; i-- > 0;) {
 		const struct member_ask *ask = &core->asks[i];
-		/* Who need not serve is asked in each view anew, or is not. */
-		if (!ask->sending && (ask->round < core->committed || ask->wish.any))
+		bool past = ask->round < core->committed ||
+		    (ask->wish.any && ask->wish.view < core->view.number);
+		if (past && !ask->sending)
 			handover_remove(core, i);
 	}
 	if (!core->needs_state)

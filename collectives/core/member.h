@@ -37,7 +37,6 @@ enum round_state {
 	ROUND_IDLE,      /* nothing begun */
 	ROUND_OPEN,      /* begun: ops come in */
 	ROUND_CLOSED,    /* the caller asked to commit and waits */
-	ROUND_HELD,      /* committed; the answer waits until a joiner has our state */
 	ROUND_ABANDONED, /* the caller was told TR_ERESTART unasked; it begins again when it notices */
 	ROUND_FAILED,    /* this member cannot go on */
 	ROUND_STATES
@@ -109,7 +108,6 @@ struct group_core {
 	size_t last_op_count;
 	uint64_t *last_contributors;
 	unsigned last_contributor_count;
-	struct tr_round decided; /* ROUND_HELD: the answer */
 
 	Traind__Peer__RoundCommit **records; /* a ring of MEMBER_RECORDS */
 	size_t record_count;                 /* ever added */
@@ -183,7 +181,6 @@ struct op *round_op(const struct group_core *core, uint32_t tag);
 bool round_sealed(const struct group_core *core); /* closed and every op sealed */
 /* The round is committed everywhere. */
 void round_commit(struct group_core *core);
-void round_release_held(struct group_core *core);
 tr_status round_enter(struct group_core *core, uint64_t round, uint64_t attempt,
     const uint64_t *contributors, size_t contributor_count, struct tr_error *error);
 
@@ -323,13 +320,14 @@ void repair_stuck(struct group_core *core, const char *format, ...)
 /* ---- handover.c ---- */
 tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round,
     const struct group_wish *wish, struct tr_error *error);
-void handover_sent(struct group_core *core, uint64_t to);
+void handover_sent(struct group_core *core, uint64_t to, uint64_t round);
 tr_status handover_got(struct group_core *core, uint64_t from, tr_status status, uint64_t round,
     const char *reason, struct tr_error *error);
 void handover_installed(struct group_core *core);
 void handover_advance(struct group_core *core); /* serves whom it can */
 void handover_lost(struct group_core *core);
 void handover_ask_again(struct group_core *core);
-bool handover_busy(const struct group_core *core);
+void handover_decided(
+    struct group_core *core); /* a round is: no transfer of the state before it runs any more */
 
 #endif

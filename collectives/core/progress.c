@@ -81,8 +81,7 @@ void group_core_progress(const struct group_core *core, bool caller_waits,
 		.view = core->view.number,
 		.round = core->round,
 		.committed = core->committed,
-		.waiting = core->state == ROUND_CLOSED || core->state == ROUND_HELD ||
-		    core->begin_wanted || caller_waits,
+		.waiting = core->state == ROUND_CLOSED || core->begin_wanted || caller_waits,
 	};
 	/* Frozen or stuck: it waits for memberd, for no peer. */
 	if ((core->state == ROUND_CLOSED || (caller_waits && round_active(core))) &&
@@ -113,8 +112,7 @@ const struct group_core_counters *group_core_counters(const struct group_core *c
 /* After TR_ERESTART the same round begins again, from the same state. */
 bool group_core_state(const struct group_core *core, uint64_t *round)
 {
-	bool begun = round_active(core) || core->state == ROUND_HELD ||
-	    core->state == ROUND_ABANDONED || core->begin_wanted;
+	bool begun = round_active(core) || core->state == ROUND_ABANDONED || core->begin_wanted;
 
 	if (!core->ready || core->needs_state || core->state == ROUND_FAILED || !begun)
 		return false;

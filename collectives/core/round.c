@@ -13,8 +13,7 @@
 static const unsigned round_moves[ROUND_STATES] = {
 	[ROUND_IDLE] = TO(ROUND_OPEN) | TO(ROUND_FAILED),
 	[ROUND_OPEN] = TO(ROUND_CLOSED) | TO(ROUND_ABANDONED) | TO(ROUND_FAILED),
-	[ROUND_CLOSED] = TO(ROUND_IDLE) | TO(ROUND_HELD) | TO(ROUND_FAILED),
-	[ROUND_HELD] = TO(ROUND_IDLE) | TO(ROUND_FAILED),
+	[ROUND_CLOSED] = TO(ROUND_IDLE) | TO(ROUND_FAILED),
 	[ROUND_ABANDONED] = TO(ROUND_OPEN) | TO(ROUND_FAILED),
 };
 
@@ -343,23 +342,11 @@ void round_commit(struct group_core *core)
 	if (core->resume)
 		traind__peer__resume__free_unpacked(core->resume, NULL);
 	core->resume = NULL;
-	if (handover_busy(core)) {
-		core->decided = info;
-		round_move(core, ROUND_HELD);
-	} else {
-		round_move(core, ROUND_IDLE);
-		emit_decided(core, TR_OK, &info, NULL);
-	}
+	handover_decided(core);
+	round_move(core, ROUND_IDLE);
+	emit_decided(core, TR_OK, &info, NULL);
 	if (round_enter(core, core->committed + 1, core->view.number, NULL, 0, &error) != TR_OK)
 		core->status = TR_ENOMEM;
-}
-
-void round_release_held(struct group_core *core)
-{
-	if (core->state != ROUND_HELD || handover_busy(core))
-		return;
-	round_move(core, ROUND_IDLE);
-	emit_decided(core, TR_OK, &core->decided, NULL);
 }
 
 tr_status round_enter(struct group_core *core, uint64_t round, uint64_t attempt,

@@ -33,9 +33,9 @@ enum channel_call {
 	CHANNEL_SUBMIT = 1,    /* an op; no answer: its errors come with the commit's */
 	CHANNEL_READY,         /* .round */
 	CHANNEL_BEGIN,         /* answer: .round_info */
-	CHANNEL_WAIT,          /* .tag */
+	CHANNEL_WAIT,          /* .tag, .count: 0, or how many ms it waits at most, and 1 */
 	CHANNEL_RECEIVE_STATE, /* joiner */
-	CHANNEL_COMMIT,        /* .commit; answer: .round_info */
+	CHANNEL_COMMIT,        /* .commit, .count as of WAIT; answer: .round_info */
 	CHANNEL_CONTRIBUTORS,  /* .tag, .offset = element; answer: peers in .peers */
 };
 

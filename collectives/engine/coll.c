@@ -95,11 +95,19 @@ tr_status tr_wait(tr_group *group, uint32_t tag, struct tr_error *error)
 	return channel_worker_call(group->channel, &s, &answer, error);
 }
 
-tr_status tr_round_commit(tr_group *group, const struct tr_commit *commit, struct tr_round *round,
-    struct tr_error *error)
+tr_status tr_wait_for(tr_group *group, uint32_t tag, uint32_t milliseconds, struct tr_error *error)
 {
 	struct channel_answer answer;
-	struct channel_submission s = { .call = CHANNEL_COMMIT };
+	struct channel_submission s = { .call = CHANNEL_WAIT, .tag = tag };
+	s.count = (uint64_t)milliseconds + 1;
+	return channel_worker_call(group->channel, &s, &answer, error);
+}
+
+static tr_status commit_round(tr_group *group, const struct tr_commit *commit,
+    struct tr_round *round, uint64_t limit, struct tr_error *error)
+{
+	struct channel_answer answer;
+	struct channel_submission s = { .call = CHANNEL_COMMIT, .count = limit };
 	if (commit != NULL && !sized_unused(commit->reserved, SIZED_ROOM(commit->reserved)))
 		return tr_error_set(error, TR_EINVAL,
 		    "commit: the program sets a field that this library is too old for, or did not "
@@ -110,6 +118,18 @@ tr_status tr_round_commit(tr_group *group, const struct tr_commit *commit, struc
 	if (st == TR_OK && round != NULL)
 		*round = answer.round;
 	return st;
+}
+
+tr_status tr_round_commit(tr_group *group, const struct tr_commit *commit, struct tr_round *round,
+    struct tr_error *error)
+{
+	return commit_round(group, commit, round, 0, error);
+}
+
+tr_status tr_round_commit_for(tr_group *group, const struct tr_commit *commit,
+    struct tr_round *round, uint32_t milliseconds, struct tr_error *error)
+{
+	return commit_round(group, commit, round, (uint64_t)milliseconds + 1, error);
 }
 
 bool tr_progress(tr_group *group)

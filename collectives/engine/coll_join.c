@@ -385,7 +385,8 @@ static tr_status join_start(const struct tr_join_options *o, struct coll_join **
 		goto free_join;
 	if (o->tls != NULL)
 		st = tls_context_load(o->tls, &join->tls, error);
-	const struct engine_links links = { o->transport, o->sockets, o->congestion, join->tls };
+	const struct engine_links links = { o->transport, o->sockets, o->congestion, join->tls,
+		o->membership };
 	if (st == TR_OK)
 		st = engine_set_links(join->engine, &links, error);
 	if (st != TR_OK)
@@ -402,7 +403,8 @@ static tr_status join_start(const struct tr_join_options *o, struct coll_join **
 	fill_wish(join, o);
 	st = tls_context_check_address(join->tls, join->wish.address, error);
 	if (st == TR_OK)
-		st = relaying_start(&join->relaying, &join->loop, join->tls, join->listener, error);
+		st = relaying_start(&join->relaying, &join->loop, join->tls, join->listener,
+		    o->membership, error);
 	if (st == TR_OK)
 		st = link_start(&join->link, &join->loop, o->membership, join->tls, &link_callbacks,
 		    join, error);

@@ -295,6 +295,8 @@ tr_status engine_set_links(struct engine *engine, const struct engine_links *lin
 	engine->links.sockets = links->sockets;
 	(void)snprintf(engine->links.congestion, sizeof(engine->links.congestion), "%s",
 	    links->congestion != NULL ? links->congestion : "");
+	(void)snprintf(engine->links.memberd, sizeof(engine->links.memberd), "%s",
+	    links->memberd != NULL ? links->memberd : "");
 	tls_context_release(engine->links.tls);
 	engine->links.tls = tls_context_hold(links->tls);
 	return TR_OK;

@@ -38,6 +38,7 @@ struct engine_links {
 	unsigned sockets;        /* to each peer */
 	const char *congestion;  /* borrowed until return */
 	struct tls_context *tls; /* spoken on every TCP connection that we dial; NULL: none. Held */
+	const char *memberd;     /* where it is dialled: it may be a relay. NULL: it is none */
 };
 tr_status engine_set_links(struct engine *engine, const struct engine_links *links,
     struct tr_error *error);

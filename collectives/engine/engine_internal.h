@@ -82,6 +82,7 @@ struct engine {
 		unsigned sockets;                     /* 0: as many as a link needs */
 		char congestion[CONGESTION_NAME_MAX]; /* "": by the path */
 		struct tls_context *tls;              /* NULL: plain */
+		char memberd[TR_ADDRESS_MAX];         /* a relay without an address; "": none */
 	} links;
 	struct {
 		uv_timer_t timer;
@@ -123,6 +124,8 @@ struct member_call {
 	uint64_t id; /* 0: nothing */
 	enum channel_call call;
 	uint32_t tag;
+	bool limited; /* it waits for at most `limit_ms` */
+	uint32_t limit_ms;
 	uint64_t since_us; /* it waits; 0: not yet */
 };
 
@@ -249,6 +252,9 @@ tr_status member_step(struct member *member, struct group_event *event, struct t
 /* The same from within a step: it follows when that is done. */
 void member_post(struct member *member, enum group_event_kind kind, uint64_t from, uint64_t round,
     tr_status status, const char *reason);
+/* Until member_let_posts nothing that is posted is acted on, as in a step. What it returns that one has to be given. */
+bool member_hold_posts(struct member *member);
+void member_let_posts(struct member *member, bool held);
 void member_propose(struct member *member, const Traind__Peer__ViewPropose *propose);
 void member_install(struct member *member, const Traind__Peer__ViewInstall *install);
 const struct view_peer_entry *member_view_peer(const struct member *member, uint64_t peer);
@@ -349,9 +355,11 @@ void state_send_view_changed(
     struct member *member); /* ends those to peers that are no longer in it */
 void state_send_start(struct member *member, uint64_t to, uint64_t round,
     const struct group_wish *wish);
-/* One that runs is to end earlier. false: it is not of such a one, the core has to know. */
-bool state_send_asked(struct member *member, uint64_t from, uint64_t round,
+/* If what was asked for from wish->first on is being sent, it is to end at wish->end. */
+void state_send_take_back(struct member *member, uint64_t from, uint64_t round,
     const struct group_wish *wish);
+/* That round is decided: its joiners have what they need, and the caller has its memory. */
+void state_send_round_over(struct member *member, uint64_t round);
 /* The next piece of work on digests; false: nothing is left to do. */
 bool state_send_turn(struct member *member);
 void state_send_traffic(const struct member *member, uint64_t peer, struct traffic *sum);
@@ -373,6 +381,9 @@ void state_receive_free(struct member *member);
 void state_work_start(struct member *member);
 void state_work_wake(struct member *member);
 void state_work_stop(struct member *member);
+/* The worker's state in chunks (state_plan.h). false: no memory. */
+struct state_map;
+bool state_work_cut(const struct channel_host *host, struct state_map *map);
 
 /* ---- observe.c ---- */
 bool observe_serve(struct member *member); /* answers a question; false: there was none */

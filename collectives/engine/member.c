@@ -235,6 +235,12 @@ tr_status member_step(struct member *member, struct group_event *event, struct t
 	return st;
 }
 
+static void step_tick(struct member *member)
+{
+	struct group_event tick = { .kind = GROUP_TICK };
+	(void)member_step(member, &tick, NULL);
+}
+
 void member_post(struct member *member, enum group_event_kind kind, uint64_t from, uint64_t round,
     tr_status status, const char *reason)
 {
@@ -252,18 +258,31 @@ void member_post(struct member *member, enum group_event_kind kind, uint64_t fro
 	(void)snprintf(posted->reason, sizeof(posted->reason), "%s", reason);
 	*member->posted_tail = posted;
 	member->posted_tail = &posted->next;
-	if (member->stepping)
+	if (!member->stepping)
+		step_tick(member);
+}
+
+bool member_hold_posts(struct member *member)
+{
+	bool held = !member->stepping;
+	member->stepping = true;
+	return held;
+}
+
+void member_let_posts(struct member *member, bool held)
+{
+	if (!held)
 		return;
-	struct group_event tick = { .kind = GROUP_TICK };
-	(void)member_step(member, &tick, NULL);
+	member->stepping = false;
+	if (member->posted != NULL)
+		step_tick(member);
 }
 
 static void on_tick(uv_timer_t *timer)
 {
 	struct member *member = timer->data;
-	struct group_event tick = { .kind = GROUP_TICK };
 	member->tick_us = UINT64_MAX;
-	(void)member_step(member, &tick, NULL);
+	step_tick(member);
 }
 
 /* ---- views ---- */
@@ -305,7 +324,8 @@ static void note_relays(const struct member *member, const Traind__Peer__View *v
 			    .to = row->to,
 			    .token = { row->token_low, row->token_high } }
 		};
-		(void)snprintf(relays[i].address, TR_ADDRESS_MAX, "%s", row->address);
+		(void)snprintf(relays[i].address, TR_ADDRESS_MAX, "%s",
+		    row->address[0] != '\0' ? row->address : member->engine->links.memberd);
 		for (size_t k = 0; k < view->n_peers; k++)
 			if (row->from == member->peer && row->to == peers[k].peer)
 				peers[k].relay = &relays[i];

@@ -65,10 +65,10 @@ static void wait_for(struct member *member)
 	if (member->call.id == 0)
 		return;
 	member->call.since_us = uv_hrtime() / 1000;
-	if (member->op_deadline_ms == 0)
+	if (!member->call.limited)
 		return;
 	uv_update_time(&member->engine->loop);
-	(void)uv_timer_start(&member->deadline, on_deadline, member->op_deadline_ms, 0);
+	(void)uv_timer_start(&member->deadline, on_deadline, member->call.limit_ms, 0);
 }
 
 static const char *call_name(enum channel_call call)
@@ -94,7 +94,7 @@ static void on_deadline(uv_timer_t *timer)
 	char text[TR_ERROR_TEXT_MAX];
 	group_core_progress(member->core, true, &progress);
 	int used = snprintf(text, sizeof(text), "%s of round %" PRIu64 " waited %u ms for",
-	    call_name(member->call.call), progress.round, member->op_deadline_ms);
+	    call_name(member->call.call), progress.round, member->call.limit_ms);
 	for (size_t i = 0; i < progress.waits_for_count && used < (int)sizeof(text) - 100; i++) {
 		const struct view_peer_entry *peer = member_view_peer(member, progress.waits_for[i]);
 		used += snprintf(text + used, sizeof(text) - (size_t)used, " peer %" PRIu64 " (%s)",
@@ -309,6 +309,16 @@ static void contributors(struct member *member, const struct channel_submission 
 	give(member, &answer);
 }
 
+static struct member_call call_of(const struct member *member, const struct channel_submission *s)
+{
+	struct member_call call = { .id = s->id, .call = s->call, .tag = s->tag };
+	bool own = (s->call == CHANNEL_WAIT || s->call == CHANNEL_COMMIT) && s->count > 0;
+	uint64_t limit_ms = own ? s->count - 1 : member->op_deadline_ms;
+	call.limited = own || limit_ms > 0;
+	call.limit_ms = (uint32_t)(limit_ms < UINT32_MAX ? limit_ms : UINT32_MAX);
+	return call;
+}
+
 static void handle(struct member *member, const struct channel_submission *s)
 {
 	if (s->call == CHANNEL_SUBMIT) {
@@ -319,7 +329,7 @@ static void handle(struct member *member, const struct channel_submission *s)
 		broken(member, "two calls at a time");
 		return;
 	}
-	member->call = (struct member_call){ .id = s->id, .call = s->call, .tag = s->tag };
+	member->call = call_of(member, s);
 	switch ((enum channel_call)s->call) {
 	case CHANNEL_READY:
 		ready(member, s);

@@ -104,6 +104,17 @@ static tr_status take_state_begin(struct inbound *in, const Traind__Peer__StateB
 	return st == TR_OK ? verdict(member_step(in->member, &event, error)) : st;
 }
 
+static struct group_wish wish_of(const Traind__Peer__StateRequest *request)
+{
+	return (struct group_wish){ .digests_only = request->digests_only,
+		.pieces = request->pieces,
+		.any = request->any,
+		.take_back = request->take_back,
+		.view = request->view,
+		.first = request->first,
+		.end = request->end };
+}
+
 static tr_status take_message(struct inbound *in, const Traind__Peer__PeerMessage *message,
     struct tr_error *error)
 {
@@ -129,11 +140,9 @@ static tr_status take_message(struct inbound *in, const Traind__Peer__PeerMessag
 		note_view(in, message->state_request->view);
 		event.kind = GROUP_STATE_ASKED;
 		event.round = message->state_request->round;
-		event.wish = (struct group_wish){ message->state_request->digests_only,
-			message->state_request->pieces, message->state_request->any,
-			message->state_request->first, message->state_request->end };
-		if (state_send_asked(member, in->from, event.round, &event.wish))
-			return TR_OK;
+		event.wish = wish_of(message->state_request);
+		if (event.wish.take_back)
+			state_send_take_back(member, in->from, event.round, &event.wish);
 		return verdict(member_step(member, &event, error));
 	case TRAIND__PEER__PEER_MESSAGE__BODY_STATE_BEGIN:
 		return take_state_begin(in, message->state_begin, error);

@@ -11,26 +11,11 @@
 #define DUTIES_MAX ((size_t)TR_NODES_MAX * TR_RELAYED_PAIRS_MAX)
 
 tr_status relaying_start(struct relaying *relaying, uv_loop_t *loop, struct tls_context *tls,
-    struct listener *listener, struct tr_error *error)
+    struct listener *listener, const char *memberd, struct tr_error *error)
 {
-	tr_status st = relay_create(&relaying->relay, error);
+	(void)snprintf(relaying->memberd, sizeof(relaying->memberd), "%s", memberd);
+	tr_status st = relay_create(TR_RELAY_JOINED_MAX, &relaying->relay, error);
 	return st == TR_OK ? relay_waits_create(loop, tls, listener, &relaying->waits, error) : st;
-}
-
-static tr_status grant(struct relaying *relaying, const Traind__Peer__RelayDuties *duties,
-    struct tr_error *error)
-{
-	struct relay_grant *grants = calloc(duties->n_relays + 1, sizeof(*grants));
-	if (grants == NULL)
-		return tr_error_set(error, TR_ENOMEM, "no memory to relay");
-	for (size_t i = 0; i < duties->n_relays; i++) {
-		const Traind__Peer__Relayed *row = duties->relays[i];
-		grants[i] = (struct relay_grant){ row->group, row->from, row->to,
-			{ row->token_low, row->token_high } };
-	}
-	tr_status st = relay_grant(relaying->relay, grants, duties->n_relays, error);
-	free(grants);
-	return st;
 }
 
 static tr_status wait_at(struct relaying *relaying, const Traind__Peer__RelayDuties *duties,
@@ -46,7 +31,8 @@ static tr_status wait_at(struct relaying *relaying, const Traind__Peer__RelayDut
 			.from = row->from,
 			.to = row->to,
 			.token = { row->token_low, row->token_high } };
-		(void)snprintf(rows[i].address, TR_ADDRESS_MAX, "%s", row->address);
+		(void)snprintf(rows[i].address, TR_ADDRESS_MAX, "%s",
+		    row->address[0] != '\0' ? row->address : relaying->memberd);
 	}
 	tr_status st = relay_waits_set(relaying->waits, rows, duties->n_waits, error);
 	free(rows);
@@ -63,7 +49,7 @@ void relaying_duties(struct relaying *relaying, const Traind__Peer__RelayDuties 
 	relaying->busy = duties->n_relays + duties->n_waits > 0;
 	log_info("relay", "relays %zu ways between peers, is reached over %zu", duties->n_relays,
 	    duties->n_waits);
-	if (grant(relaying, duties, &error) != TR_OK)
+	if (relay_grant_rows(relaying->relay, duties->relays, duties->n_relays, &error) != TR_OK)
 		log_error("relay", "%s", error.text);
 	if (wait_at(relaying, duties, &error) != TR_OK)
 		log_error("relay", "%s", error.text);

@@ -9,6 +9,7 @@
 
 #include "collectives/transport/listener.h"
 #include "common/error.h"
+#include "common/limits.h"
 #include "traind/peer/peer.pb-c.h"
 
 struct relay;
@@ -17,12 +18,13 @@ struct relay_waits;
 struct relaying {
 	struct relay *relay;
 	struct relay_waits *waits;
-	bool busy; /* it has duties */
+	char memberd[TR_ADDRESS_MAX]; /* where it is dialled: it may be a relay, too */
+	bool busy;                    /* it has duties */
 };
 
 /* The listener is borrowed until relaying_close; `tls`, which may be NULL, is held. */
 tr_status relaying_start(struct relaying *relaying, uv_loop_t *loop, struct tls_context *tls,
-    struct listener *listener, struct tr_error *error);
+    struct listener *listener, const char *memberd, struct tr_error *error);
 /* All of them; what was to be done before and is not among them ends. */
 void relaying_duties(struct relaying *relaying, const Traind__Peer__RelayDuties *duties);
 void relaying_accept(struct relaying *relaying, struct stream stream); /* LISTENER_RELAY; takes it */

@@ -13,6 +13,7 @@ static void request(struct member *member, const struct state_source *source,
 	request.round = member->state_receive->round;
 	request.digests_only = wish->digests_only;
 	request.pieces = wish->pieces;
+	request.take_back = wish->take_back;
 	request.any = source->peer != member->state_receive->from;
 	request.first = wish->first;
 	request.end = wish->end;
@@ -29,6 +30,25 @@ static bool digests_come(const struct state_receive *receive)
 	return receive->told;
 }
 
+/* What `robbed` was asked for ends earlier. If nothing is left of it, it may be asked for something else. */
+static void take_back(struct member *member, struct state_source *robbed)
+{
+	struct carrier *carrier = carrier_of(member->state_receive, robbed);
+	bool nothing = robbed->next == robbed->end;
+	request(member, robbed,
+	    &(struct group_wish){ .take_back = true,
+	        .first = carrier->asked_first,
+	        .end = nothing ? carrier->asked_first : robbed->end });
+	if (nothing && !carrier->digests)
+		carrier->waits = false;
+}
+
+/* What it was asked for and may be about to send: asked for again it stays the same. */
+static bool assigned(const struct carrier *carrier, const struct state_source *source)
+{
+	return carrier->waits && source->next < source->end;
+}
+
 void state_ask(struct member *member, struct state_source *source)
 {
 	struct state_receive *receive = member->state_receive;
@@ -37,7 +57,10 @@ void state_ask(struct member *member, struct state_source *source)
 	bool digests = !digests_come(receive);
 	struct group_wish wish = { .pieces = !digests };
 	struct state_source *robbed = NULL;
-	if (!receive->local && state_plan_assign(&receive->plan, source, &robbed)) {
+	if (assigned(carrier, source)) {
+		wish.first = carrier->asked_first;
+		wish.end = source->end;
+	} else if (!receive->local && state_plan_assign(&receive->plan, source, &robbed)) {
 		wish.first = source->next;
 		wish.end = source->end;
 	} else if (digests) {
@@ -50,13 +73,11 @@ void state_ask(struct member *member, struct state_source *source)
 	carrier->asked_first = wish.first;
 	carrier->waits = true;
 	carrier->digests = digests;
+	bool held = member_hold_posts(member);
 	request(member, source, &wish);
-	if (robbed == NULL)
-		return;
-	wish = (struct group_wish){ .pieces = !carrier_of(receive, robbed)->digests,
-		.first = carrier_of(receive, robbed)->asked_first,
-		.end = robbed->end };
-	request(member, robbed, &wish);
+	if (robbed != NULL)
+		take_back(member, robbed);
+	member_let_posts(member, held);
 }
 
 struct state_source *state_ask_source(struct state_receive *receive, uint64_t peer)
@@ -79,11 +100,19 @@ void state_ask_forget(struct state_receive *receive)
 	for (unsigned i = 0; i < receive->plan.count; i++) {
 		struct carrier *carrier = &receive->carriers[i];
 		carrier->digests = false;
-		if (receive->local || receive->alone || carrier->in == NULL) {
+		if (carrier->in == NULL) {
 			*carrier = (struct carrier){ 0 };
 			state_plan_release(&receive->plan.sources[i]);
 		}
 	}
+	if (receive->local || receive->alone)
+		state_ask_nobody(receive);
+}
+
+void state_ask_nobody(struct state_receive *receive)
+{
+	receive->plan.count = 0;
+	memset(receive->carriers, 0, sizeof(receive->carriers));
 }
 
 static bool node_sends(struct member *member, const struct view_peer_entry *peer)
@@ -149,9 +178,11 @@ static void note_silence(struct member *member)
 void state_ask_others(struct member *member)
 {
 	struct state_receive *receive = member->state_receive;
-	struct state_plan *plan = &receive->plan;
-	if (receive->local || receive->alone || (plan->missing == 0 && receive->told))
+	if (member->over || receive == NULL || receive->local || receive->alone ||
+	    (receive->plan.missing == 0 && receive->told))
 		return;
+	struct state_plan *plan = &receive->plan;
+	bool held = member_hold_posts(member);
 	add_donors(member);
 	if (plan->count > 1)
 		note_silence(member);
@@ -161,4 +192,5 @@ void state_ask_others(struct member *member)
 		    member_view_peer(member, plan->sources[i].peer) != NULL)
 			state_ask(member, &plan->sources[i]);
 	}
+	member_let_posts(member, held);
 }

@@ -145,14 +145,19 @@ static struct state_source longest_free(const struct state_plan *plan)
 	return best;
 }
 
-static struct state_source *longest_rest(struct state_plan *plan)
+/* The longest; of those of whom nothing came, if `unheard`. NULL: nobody has any. */
+static struct state_source *longest_rest(struct state_plan *plan, bool unheard)
 {
 	struct state_source *best = NULL;
+	uint64_t most = 0;
 	for (unsigned i = 0; i < plan->count; i++) {
 		struct state_source *source = &plan->sources[i];
 		trim(plan, source);
-		if (best == NULL || source->end - source->next > best->end - best->next)
-			best = source;
+		uint64_t rest = source->end - source->next;
+		if (rest <= most || (unheard && source->heard))
+			continue;
+		best = source;
+		most = rest;
 	}
 	return best;
 }
@@ -169,18 +174,21 @@ bool state_plan_assign(struct state_plan *plan, struct state_source *source,
 		source->end = range.end - range.next > share ? range.next + share : range.end;
 		return true;
 	}
-	struct state_source *richest = longest_rest(plan);
-	uint64_t rest = richest->end - richest->next;
-	if (richest == source || rest < STEAL_MIN)
+	struct state_source *victim = longest_rest(plan, false);
+	if (victim != NULL && victim->end - victim->next < STEAL_MIN)
+		victim = source->heard ? longest_rest(plan, true) : NULL;
+	if (victim == NULL)
 		return false;
-	source->end = richest->end;
-	source->next = richest->end = richest->next + (rest + 1) / 2;
-	*robbed = richest;
+	uint64_t rest = victim->end - victim->next;
+	source->end = victim->end;
+	source->next = victim->end = victim->next + (rest < STEAL_MIN ? 0 : (rest + 1) / 2);
+	*robbed = victim;
 	return true;
 }
 
 bool state_plan_got(struct state_plan *plan, struct state_source *source, uint64_t chunk)
 {
+	source->heard = true;
 	if (chunk >= source->next && chunk < source->end)
 		source->next = chunk + 1;
 	if (bits_get(plan->have, chunk))

@@ -3,8 +3,9 @@
  * A state is cut into chunks of TR_STATE_CHUNK_BYTES, tensor by tensor, the last of each as long as it is. All members that hold the
  * state after a round hold the same bits, so a joiner asks several of them for ranges of chunks. Each sends its range in order. Who is done gets
  * what nobody was asked for, else the latter half of the longest rest of another one, which is told to end earlier: so all end at about the
- * same time however unequal their links are (the segments of download managers, aria2 for one). What has come is kept whoever it came from: a
- * donor that dies costs its rest, not the transfer.
+ * same time however unequal their links are (the segments of download managers, aria2 for one). A few chunks are not worth that, unless nothing
+ * ever came of who was asked for them: who has sent gets them all. What has come is kept whoever it came from: a donor that dies costs its rest,
+ * not the transfer.
  *
  *	struct state_map map;
  *	struct state_plan plan;
@@ -49,6 +50,7 @@ uint64_t state_map_index(const struct state_map *map, const struct state_chunk *
 struct state_source {
 	uint64_t peer;
 	uint64_t next, end; /* asked of it and not come yet; equal: nothing */
+	bool heard;         /* something came of it, ever */
 };
 
 struct state_plan {
@@ -65,8 +67,8 @@ void state_plan_finish(struct state_plan *plan);
 struct state_source *state_plan_find(struct state_plan *plan, uint64_t peer);
 /* NULL: there are TR_STATE_DONORS_MAX. Pointers to others stay. */
 struct state_source *state_plan_add(struct state_plan *plan, uint64_t peer);
-/* It has a range now: one that is nobody's, or of `robbed` (else NULL), whose end is less than it was. false: nothing to give. What it
- * had before is nobody's. */
+/* It has a range now: one that is nobody's, or of `robbed` (else NULL), whose end is less than it was, maybe its `next`: nothing is left to it.
+ * false: nothing to give. What it had before is nobody's. */
 bool state_plan_assign(struct state_plan *plan, struct state_source *source,
     struct state_source **robbed);
 /* What it was asked for and has not come is nobody's. */

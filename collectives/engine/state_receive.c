@@ -38,11 +38,7 @@ void state_receive_free(struct member *member)
 static struct state_receive *receive_make(const struct channel_host *host)
 {
 	struct state_receive *receive = calloc(1, sizeof(*receive));
-	uint64_t *bytes = calloc(host->tensor_count + 1u, sizeof(*bytes));
-	bool made = receive != NULL && bytes != NULL;
-	for (unsigned i = 0; made && i < host->tensor_count; i++)
-		bytes[i] = host->tensors[i].bytes;
-	made = made && state_map_make(&receive->map, bytes, host->tensor_count) &&
+	bool made = receive != NULL && state_work_cut(host, &receive->map) &&
 	    state_plan_make(&receive->plan, state_map_chunks(&receive->map));
 	if (made) {
 		receive->hash = XXH3_createState();
@@ -50,7 +46,6 @@ static struct state_receive *receive_make(const struct channel_host *host)
 		receive->theirs = calloc(host->tensor_count + 1u, sizeof(*receive->theirs));
 		made = receive->hash != NULL && receive->ours != NULL && receive->theirs != NULL;
 	}
-	free(bytes);
 	if (made) {
 		(void)XXH3_128bits_reset(receive->hash);
 		return receive;
@@ -59,13 +54,19 @@ static struct state_receive *receive_make(const struct channel_host *host)
 	return NULL;
 }
 
-/* Who still sends may stop: its round is not decided before. */
+/* Who still sends may stop. */
+static void close_carriers(struct member *member, const char *reason)
+{
+	struct state_receive *receive = member->state_receive;
+	for (unsigned i = 0; i < receive->plan.count; i++)
+		inbound_close_one(member, receive->carriers[i].in, reason);
+}
+
 static void over(struct member *member, tr_status status, const char *reason)
 {
 	struct state_receive *receive = member->state_receive;
 	uint64_t from = receive->from, round = receive->round;
-	for (unsigned i = 0; i < receive->plan.count; i++)
-		inbound_close_one(member, receive->carriers[i].in, "the state is here");
+	close_carriers(member, "the state is here");
 	state_receive_free(member);
 	member_post(member, GROUP_STATE_GOT, from, round, status, reason);
 	member_calls_state_here(member, status, reason);
@@ -101,6 +102,8 @@ static bool expect(struct member *member, uint64_t from, uint64_t round)
 		receive->from = from;
 		return true;
 	}
+	if (receive != NULL)
+		close_carriers(member, "another state is needed");
 	state_receive_free(member);
 	member->state_receive = receive = receive_make(member->host);
 	if (receive == NULL) {
@@ -127,6 +130,9 @@ void state_receive_ask(struct member *member, uint64_t from, uint64_t round)
 		return;
 	const struct carrier *carrier = carrier_of(receive, donor);
 	bool moves = carrier->in != NULL && now_ms(member) - carrier->heard_ms < TR_STATE_STALL_MS;
+	/* It may be that only the donor does not see the end of it, and serves nothing else meanwhile. */
+	if (carrier->in != NULL && !moves)
+		inbound_close_one(member, carrier->in, "nothing came of the state for long");
 	if (!moves && !(receive->local && receive->told) &&
 	    !(carrier->silent && receive->plan.count > 1))
 		state_ask(member, donor);
@@ -135,8 +141,7 @@ void state_receive_ask(struct member *member, uint64_t from, uint64_t round)
 
 void state_receive_link_up(struct member *member)
 {
-	if (member->state_receive != NULL && !member->over)
-		state_ask_others(member);
+	state_ask_others(member);
 }
 
 /* ---- are they the same bits? ---- */
@@ -206,10 +211,10 @@ static void differs(struct member *member, const char *name)
 	(void)snprintf(text, sizeof(text),
 	    "state \"%.60s\" from peer %" PRIu64 " differs from its digest", name, receive->from);
 	log_warn("engine", "peer %" PRIu64 ": %s", member->peer, text);
+	close_carriers(member, "the state differs from its digest");
 	receive->told = false;
 	receive->alone = true;
-	receive->plan.count = 0;
-	memset(receive->carriers, 0, sizeof(receive->carriers));
+	state_ask_nobody(receive);
 	member_post(member, GROUP_STATE_GOT, receive->from, receive->round, TR_EDIGEST, text);
 }
 
@@ -336,6 +341,7 @@ static struct state_source *carried(struct member *member, uint64_t from, const 
 	}
 	carrier->heard_ms = now_ms(member);
 	carrier->silent = carrier->waits = false;
+	source->heard = true;
 	return source;
 }
 
@@ -430,11 +436,11 @@ tr_status state_receive_finish(struct member *member, uint64_t from, const struc
 	carrier->digests = false;
 	carrier->in = NULL; /* it may close now */
 	state_plan_release(source);
-	state_ask_others(member);
 	if (hash_some(member))
 		state_work_wake(member);
 	else if (!receive->local || receive->copied)
 		settle(member);
+	state_ask_others(member);
 	return TR_OK;
 }
 

@@ -48,12 +48,15 @@ static inline struct carrier *carrier_of(struct state_receive *receive,
 }
 
 /* ---- state_ask.c ---- */
-/* A range that nobody sends, or the half of somebody's; and the digests. Those are the donor's to say, unless it is silent. */
+/* A range that nobody sends, or the half of somebody's; and the digests. Those are the donor's to say, unless it is silent. If saying it fails
+ * the core may have begun another receive, or ended the member, when this or the next one returns. */
 void state_ask(struct member *member, struct state_source *source);
-/* Who does not send is given something to send; more are asked if they may help. */
+/* Who does not send is given something to send; more are asked if they may help. Nothing, if nothing is awaited. */
 void state_ask_others(struct member *member);
 /* The view names another donor: whoever was asked for digests, or is the only one that may send, may be gone. */
 void state_ask_forget(struct state_receive *receive);
+/* All who were asked are forgotten: what still comes of them is refused. */
+void state_ask_nobody(struct state_receive *receive);
 /* Of that peer, new or not. NULL: all are sending. */
 struct state_source *state_ask_source(struct state_receive *receive, uint64_t peer);
 

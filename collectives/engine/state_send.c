@@ -1,6 +1,6 @@
 /* A state, or a range of its chunks, to a joiner, on a connection of its own, so that segments and votes do not wait behind it. The
- * chunks go straight from the worker's memory, which does not change before the decision of the round is handed to it; the core
- * holds that back until GROUP_STATE_SENT. If the connection breaks, nothing of the view is lost: the joiner asks again.
+ * chunks go straight from the worker's memory, which does not change before the decision of the round is handed to it: what is
+ * still under way then ends. If the connection breaks, nothing of the view is lost: the joiner asks again.
  */
 #include "collectives/engine/engine_internal.h"
 
@@ -292,13 +292,7 @@ static void on_connected(void *arg, struct conn *conn)
 /* false: no memory. What a peer asks for beyond the last chunk is nothing. */
 static bool cut(struct state_send *send)
 {
-	const struct channel_host *host = send->member->host;
-	uint64_t *bytes = calloc(host->tensor_count + 1u, sizeof(*bytes));
-	for (unsigned i = 0; bytes != NULL && i < host->tensor_count; i++)
-		bytes[i] = host->tensors[i].bytes;
-	bool made = bytes != NULL && state_map_make(&send->map, bytes, host->tensor_count);
-	free(bytes);
-	if (!made)
+	if (!state_work_cut(send->member->host, &send->map))
 		return false;
 	uint64_t chunks = state_map_chunks(&send->map);
 	bool all = send->wish.first == 0 && send->wish.end == 0;
@@ -311,20 +305,17 @@ static bool cut(struct state_send *send)
 	return true;
 }
 
-bool state_send_asked(struct member *member, uint64_t from, uint64_t round,
+void state_send_take_back(struct member *member, uint64_t from, uint64_t round,
     const struct group_wish *wish)
 {
 	for (struct state_send *send = member->state_sends; send != NULL; send = send->next) {
-		if (send->to != from || send->round != round || send->told)
+		if (send->to != from || send->round != round || send->told ||
+		    wish->first != send->wish.first || wish->end >= send->end)
 			continue;
-		if (wish->first != send->wish.first || wish->end >= send->end || wish->end == 0)
-			return false;
 		send->end = wish->end > send->next_chunk ? wish->end : send->next_chunk;
 		if (send->up)
 			pump(send);
-		return true;
 	}
-	return false;
 }
 
 void state_send_start(struct member *member, uint64_t to, uint64_t round,
@@ -377,13 +368,30 @@ void state_send_start(struct member *member, uint64_t to, uint64_t round,
 	    round, to);
 }
 
+/* The core is not told: it knows. `told` first: nothing more is queued then. */
+static void stop(struct state_send *send, const char *reason)
+{
+	send->told = true;
+	conn_drop_borrowed(send->conn);
+	conn_close(send->conn, reason);
+}
+
 void state_send_stop_all(struct member *member, const char *reason)
 {
-	for (struct state_send *send = member->state_sends; send != NULL; send = send->next) {
-		send->told = true;
-		conn_drop_borrowed(send->conn);
-		conn_close(send->conn, reason);
-	}
+	for (struct state_send *send = member->state_sends; send != NULL; send = send->next)
+		stop(send, reason);
+}
+
+void state_send_round_over(struct member *member, uint64_t round)
+{
+	for (struct state_send *send = member->state_sends; send != NULL; send = send->next)
+		if (send->round < round && !send->told) {
+			log_info("engine",
+			    "peer %" PRIu64 ": state to peer %" PRIu64 ": ended with %" PRIu64
+			    " bytes: its round is decided",
+			    member->peer, send->to, send->bytes);
+			stop(send, "its round is decided");
+		}
 }
 
 void state_send_view_changed(struct member *member)
@@ -391,10 +399,8 @@ void state_send_view_changed(struct member *member)
 	for (struct state_send *send = member->state_sends; send != NULL; send = send->next) {
 		if (member_view_peer(member, send->to) != NULL || send->told)
 			continue;
-		tell_sent(send, TR_EPEERLOST,
-		    "no longer in the view"); /* first: nothing more is queued then */
-		conn_drop_borrowed(send->conn);
-		conn_close(send->conn, "no longer in the view");
+		tell_sent(send, TR_EPEERLOST, "no longer in the view");
+		stop(send, "no longer in the view");
 	}
 }
 

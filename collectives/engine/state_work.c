@@ -1,5 +1,11 @@
-/* Digests of much memory, and copies of it, a piece in each turn of the loop: heartbeats and segments do not wait for them. */
+/* Digests of much memory, and copies of it, a piece in each turn of the loop: heartbeats and segments do not wait for them. And what sender
+ * and receiver have in common.
+ */
 #include "collectives/engine/engine_internal.h"
+
+#include <stdlib.h>
+
+#include "collectives/engine/state_plan.h"
 
 static void on_turn(uv_idle_t *turn)
 {
@@ -31,4 +37,14 @@ void state_work_wake(struct member *member)
 void state_work_stop(struct member *member)
 {
 	uv_close((uv_handle_t *)&member->state_turn, on_handle_closed);
+}
+
+bool state_work_cut(const struct channel_host *host, struct state_map *map)
+{
+	uint64_t *bytes = calloc(host->tensor_count + 1u, sizeof(*bytes));
+	for (unsigned i = 0; bytes != NULL && i < host->tensor_count; i++)
+		bytes[i] = host->tensors[i].bytes;
+	bool made = bytes != NULL && state_map_make(map, bytes, host->tensor_count);
+	free(bytes);
+	return made;
 }

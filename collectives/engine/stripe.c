@@ -2,6 +2,8 @@
 
 #include "common/limits.h"
 
+#define FAR_RTT_US     20000 /* from here on several from the beginning */
+#define FAR_LANES      8
 #define NEAR_RTT_US    2000   /* below it, and without losses, one stream fills a link */
 #define LOSSY_RTT_US   500    /* losses on less are the machine's, not the link's */
 #define SETTLE_RTTS    10     /* slow start of the new ones */
@@ -70,7 +72,8 @@ static void conclude(struct stripe *stripe, const struct stripe_sample *sample)
 		stripe->next_try_us = stripe->failures = 0;
 	bool crowded = full &&
 	    (double)stripe->resent * PACKET_BYTES > CROWDED * (double)stripe->busy_bytes;
-	if (!far || crowded || stripe->lanes * 2 > TR_LANES_MAX ||
+	bool enough = full && stripe->lanes >= FAR_LANES; /* what fills it does not need more */
+	if (!far || crowded || enough || stripe->lanes * 2 > TR_LANES_MAX ||
 	    sample->now_us < stripe->next_try_us) {
 		enter(stripe, STRIPE_MEASURING);
 		return;
@@ -87,6 +90,14 @@ static bool long_enough(const struct stripe *stripe, uint32_t rtt_us)
 	return stripe->busy_us >= STATE_US_MIN && stripe->busy_us >= rtts * rtt_us;
 }
 
+/* Once, before there is anything to send. */
+static void begin(struct stripe *stripe, uint32_t rtt_us)
+{
+	stripe->begun = true;
+	if (!stripe->forced && rtt_us >= FAR_RTT_US && stripe->lanes < FAR_LANES)
+		stripe->lanes = stripe->good = FAR_LANES;
+}
+
 unsigned stripe_look(struct stripe *stripe, const struct stripe_sample *sample)
 {
 	uint64_t took_us = sample->now_us - stripe->looked_us;
@@ -96,6 +107,8 @@ unsigned stripe_look(struct stripe *stripe, const struct stripe_sample *sample)
 	stripe->looked_us = sample->now_us;
 	stripe->looked_bytes = sample->acked_bytes;
 	stripe->looked_retransmits = sample->retransmits;
+	if (!stripe->begun && sample->rtt_us > 0)
+		begin(stripe, sample->rtt_us);
 	if (stripe->forced || first || !sample->busy)
 		return stripe->lanes;
 	stripe->busy_us += took_us;

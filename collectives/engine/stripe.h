@@ -12,6 +12,10 @@
  * followed by one more, since streams that live on losses need their time. Then all of it is given back. Where it is long and a lot
  * is sent twice (bbr against itself), the path is crowded: none are added.
  *
+ * A way of 20 ms or more begins with eight. One stream of bbr crowds it by itself: it keeps twice of what the way holds on it, and what the way cannot
+ * queue is dropped; several share that. Over 100 Mbit/s and 100 ms, without other losses, 1, 2, 4 and 8 streams carried 71 to 85, 85, 91.5 and 93 Mbit/s,
+ * and 6 to 10, 12, 5 and 1 % was dropped. Those that are added later find the queue full, take that for the length of the way, and gain nothing.
+ *
  *	stripe_init(&stripe, 0);
  *	lanes = stripe_look(&stripe, &(struct stripe_sample){ now_us, acked_bytes, busy, rtt_us, now_rtt_us,
  *	    retransmits });
@@ -33,7 +37,7 @@ struct stripe_sample {
 
 struct stripe {
 	unsigned lanes;
-	bool forced;
+	bool forced, begun; /* begun: how far it is was seen */
 	enum { STRIPE_SETTLING, STRIPE_MEASURING } state;
 	bool trying;        /* twice as many as before */
 	unsigned good;      /* lanes that are known to be worth it */

@@ -5,6 +5,7 @@
 
 #include "collectives/engine/coll_group.h"
 #include "collectives/engine/sized.h"
+#include "collectives/sync/alone.h"
 #include "collectives/sync/drift.h"
 
 #define OPTIONS_LEAST offsetof(struct tr_sync_options, batch) /* its first version */
@@ -73,12 +74,9 @@ static tr_status allocate_leases(struct tr_sync *s, struct tr_error *error)
 
 static tr_status allocate(struct tr_sync *s, struct tr_error *error)
 {
-	size_t all = s->first[s->options.fragments], largest = 0;
+	size_t all = s->first[s->options.fragments], largest = sync_fragment_largest(s);
 	bool eager = s->options.mode == TR_SYNC_EAGER;
 
-	for (unsigned f = 0; f < s->options.fragments; f++)
-		if (sync_fragment_count(s, f) > largest)
-			largest = sync_fragment_count(s, f);
 	s->outer = tr_alloc(s->group, all * sizeof(float));
 	bool has_momentum = s->options.outer_momentum > 0;
 	if (has_momentum)
@@ -213,6 +211,7 @@ void tr_sync_destroy(tr_sync *s)
 		free(s->tensors[i].name);
 	free(s->tensors);
 	drift_destroy(s);
+	alone_destroy(s);
 	free(s->start);
 	free(s->lead);
 	free(s->lead_momentum);

@@ -59,7 +59,7 @@ static void remember_rest(struct tr_sync *s)
 void drift_remember(struct tr_sync *s)
 {
 	for (size_t i = 0; i < s->tensor_count; i++)
-		if (s->tensors[i].fragment == s->slot.fragment)
+		if (sync_in_slot(s, i))
 			remember(s, i);
 	remember_rest(s);
 }
@@ -109,6 +109,9 @@ static void fill_parts(struct tr_sync *s)
 
 tr_status drift_submit(struct tr_sync *s, struct tr_error *error)
 {
+	if (s->compared)
+		return TR_OK;
+	s->compared = true;
 	s->redone = s->outcast = false;
 	s->result = (struct sync_result){ s->sum, s->residual_next, s->totals };
 	if (s->residual)

@@ -112,7 +112,7 @@ static void add_held(struct lease_account *a, uint64_t peer, struct lease_range 
 		return;
 	}
 	memmove(&a->held[at + 1], &a->held[at], (a->held_count - at) * sizeof(a->held[0]));
-	a->held[at] = (struct lease_held){ peer, range.from, range.to };
+	a->held[at] = (struct lease_held){ peer, range.from, range.to, 0 };
 	a->held_count++;
 }
 
@@ -191,6 +191,53 @@ static uint64_t whole(double number)
 	return number > 0 && number < (double)LEASE_SAMPLE_MAX ? (uint64_t)number : 0;
 }
 
+struct lease_range lease_claim(const struct lease_account *own, const struct lease_account *group,
+    uint64_t peer)
+{
+	struct lease_range claim = { 0 };
+
+	for (size_t i = first_of(own, peer); i < own->held_count && own->held[i].peer == peer; i++)
+		if (own->held[i].to > group->cursor)
+			claim = (struct lease_range){ own->held[i].from > group->cursor
+				    ? own->held[i].from
+				    : group->cursor,
+				own->held[i].to };
+	return claim;
+}
+
+/* Of whom nothing is known but that he is there. */
+static bool has_come(const struct lease_wish *roster, size_t count, uint64_t peer)
+{
+	for (size_t i = 0; i < count; i++)
+		if (whole(roster[i].peer) == peer)
+			return true;
+	return false;
+}
+
+/* Who was somebody else before he was cut off. */
+static void take_over(struct lease_account *a, const struct lease_wish *roster, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		uint64_t peer = whole(roster[i].peer), was = whole(roster[i].was);
+		if (peer == 0 || was == 0 || lease_have(a, peer) > 0 || has_come(roster, count, was))
+			continue;
+		for (size_t at = first_of(a, was); at < a->held_count && a->held[at].peer == was;
+		     at = first_of(a, was)) {
+			struct lease_range range = { a->held[at].from, a->held[at].to };
+			drop_held(a, at);
+			add_held(a, peer, range);
+		}
+	}
+}
+
+/* Whether the peer holds something beyond `cursor`. */
+static bool holds_beyond(const struct lease_account *a, uint64_t peer, uint64_t cursor)
+{
+	size_t end = end_of(a, peer);
+
+	return end > 0 && a->held[end - 1].peer == peer && a->held[end - 1].to > cursor;
+}
+
 /* Those who have a lease from a try before say so; nobody who is alive has one beyond them, so the others' come after. */
 static void take_claims(struct lease_account *a, const struct lease_wish *roster, size_t count)
 {
@@ -199,7 +246,9 @@ static void take_claims(struct lease_account *a, const struct lease_wish *roster
 	for (size_t i = 0; i < count; i++) {
 		uint64_t peer = whole(roster[i].peer), from = whole(roster[i].from),
 		         to = whole(roster[i].to);
-		if (peer == 0 || from < first || to <= from || lease_have(a, peer) > 0)
+		bool may = roster[i].was > 0 ? !holds_beyond(a, peer, first)
+		                             : lease_have(a, peer) == 0;
+		if (peer == 0 || from < first || to <= from || !may)
 			continue;
 		add_held(a, peer, (struct lease_range){ from, to });
 		end = to > end ? to : end;
@@ -222,10 +271,15 @@ static void take_claims(struct lease_account *a, const struct lease_wish *roster
 void lease_enroll(struct lease_account *a, const struct lease_wish *roster, size_t count,
     uint64_t need)
 {
+	uint64_t first = a->cursor;
+
+	take_over(a, roster, count);
 	take_claims(a, roster, count);
 	for (size_t i = 0; i < count; i++) {
 		uint64_t peer = whole(roster[i].peer);
-		if (peer == 0 || lease_have(a, peer) > 0)
+		bool served = roster[i].was > 0 ? holds_beyond(a, peer, first)
+		                                : lease_have(a, peer) > 0;
+		if (peer == 0 || served)
 			continue;
 		/* From the cursor, so that those of a later try are apart from it. */
 		add_held(a, peer, take_at_cursor(a, need));
@@ -257,15 +311,50 @@ static void consume(struct lease_account *a, uint64_t peer, uint64_t count, bool
 	}
 }
 
+static bool is_there(const struct lease_use *uses, size_t count, uint64_t peer)
+{
+	for (size_t i = 0; i < count; i++)
+		if (uses[i].peer == peer)
+			return true;
+	return false;
+}
+
+/* Rows that those who are there do not need, now or as newcomers. */
+static size_t room_for_absent(const struct lease_use *uses, size_t count)
+{
+	size_t needed = 0;
+
+	for (size_t i = 0; i < count; i++)
+		needed += uses[i].peer != 0 ? LEASE_PIECES_MAX + 1 : 0;
+	return needed < LEASE_HELD_MAX ? LEASE_HELD_MAX - needed : 0;
+}
+
+/* All of a queue or nothing. */
+void lease_mark_absent(struct lease_account *a, const struct lease_use *uses, size_t count,
+    uint64_t round, uint64_t keep)
+{
+	size_t marked = 0, room = room_for_absent(uses, count);
+
+	for (size_t at = 0, end; at < a->held_count; at = end) {
+		uint64_t since = a->held[at].absent;
+		end = end_of(a, a->held[at].peer);
+		if (since == 0)
+			since = round;
+		if (is_there(uses, count, a->held[at].peer) || round - since > keep ||
+		    marked + (end - at) > room)
+			since = 0;
+		marked += since > 0 ? end - at : 0;
+		for (size_t i = at; i < end; i++)
+			a->held[i].absent = since;
+	}
+}
+
 void lease_settle(struct lease_account *a, const struct lease_use *uses, size_t count,
     uint64_t round)
 {
 	for (size_t at = 0; at < a->held_count;) {
 		struct lease_held held = a->held[at];
-		size_t i = 0;
-		while (i < count && uses[i].peer != held.peer)
-			i++;
-		if (i < count) {
+		if (held.absent > 0 || is_there(uses, count, held.peer)) {
 			at++;
 			continue;
 		}
@@ -349,6 +438,19 @@ void lease_drop(struct lease_account *a, struct lease_dropped dropped)
 	    (a->dropped_count - at) * sizeof(a->dropped[0]));
 	a->dropped[at] = dropped;
 	a->dropped_count++;
+}
+
+void lease_drop_free(struct lease_account *a)
+{
+	while (a->free_count > 0) {
+		struct lease_range range = a->free[a->free_count - 1];
+		drop_free(a, a->free_count - 1);
+		lease_drop(a,
+		    (struct lease_dropped){ .from = range.from,
+		        .to = range.to,
+		        .count = range.to - range.from,
+		        .cause = LEASE_LEFT_OVER });
+	}
 }
 
 void lease_release(struct lease_account *a)

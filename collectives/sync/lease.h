@@ -10,6 +10,9 @@
  *	        it learned since its last count is in any result: its whole queue is free again, for others
  *	top up  then everybody is given what it may consume until the merge of the next round; free ranges first
  *
+ *	absent  where members that are cut off train on (alone.h): before that, those who are missing are marked, and what they hold waits for them
+ *	        for some rounds. Who comes back says in the roster who it was, and has its queue again
+ *
  * A sample is counted with the first round that takes a fragment after the step that consumed it. So nothing that is counted can be handed out again,
  * and nothing learned from a sample is in a result before the sample is counted. One of which all that was learned is thrown away (drift.h) is dropped.
  *
@@ -41,11 +44,13 @@ struct lease_range {
 };
 struct lease_held {
 	uint64_t peer, from, to;
+	uint64_t absent; /* the first round without its holder; 0: it is there */
 };
 enum lease_cause {
-	LEASE_DIED = 1, /* ddp: the round ended without its data */
-	LEASE_DRIFTED,  /* its state was wrong, and its movement did not count */
-	LEASE_NO_ROOM,  /* free, but in too many pieces */
+	LEASE_DIED = 1,  /* ddp: the round ended without its data */
+	LEASE_DRIFTED,   /* its state was wrong, and its movement did not count */
+	LEASE_NO_ROOM,   /* free, but in too many pieces */
+	LEASE_LEFT_OVER, /* free, but from here on whole batches are handed out */
 };
 
 /* `count` samples of [from, to) were not, and will not be, trained on. count < to - from only where two of them were joined for want of room. */
@@ -64,9 +69,9 @@ struct lease_account {
 	struct lease_dropped dropped[LEASE_DROPPED_MAX]; /* ascending, apart from each other */
 };
 
-/* A contributor's place in the roster; peer 0: nobody's. from == to: no claim. */
+/* A contributor's place in the roster; peer 0: nobody's. from == to: no claim. `was`: whose queue it takes over, since it was that member; or 0. */
 struct lease_wish {
-	double peer, from, to;
+	double peer, from, to, was;
 };
 enum { LEASE_WISH_NUMBERS = sizeof(struct lease_wish) / sizeof(double) };
 
@@ -88,10 +93,16 @@ uint64_t lease_at(const struct lease_account *account, uint64_t peer, uint64_t i
 unsigned lease_members(const struct lease_account *account); /* that hold something */
 uint64_t lease_counted(const struct lease_account *account);
 
-/* Leases for those of the roster who hold nothing: their claims, else `need` each. Who holds nothing after it: all LEASE_SAMPLE_MAX samples were
- * handed out. */
+/* Leases for those of the roster who hold nothing: their claims, else `need` each, behind what they take over. Who holds nothing after it: all
+ * LEASE_SAMPLE_MAX samples were handed out. */
 void lease_enroll(struct lease_account *account, const struct lease_wish *roster, size_t count,
     uint64_t need);
+/* What of a newcomer's queue is its claim: what lies beyond that of the group, in which the round is not committed yet. */
+struct lease_range lease_claim(const struct lease_account *own, const struct lease_account *group,
+    uint64_t peer);
+/* What those hold who are not in `uses` waits for them, until `keep` rounds after the first one without them. */
+void lease_mark_absent(struct lease_account *account, const struct lease_use *uses, size_t count,
+    uint64_t round, uint64_t keep);
 void lease_settle(struct lease_account *account, const struct lease_use *uses, size_t count,
     uint64_t round);
 /* Ranges are to be few, so what a queue gets is large. `exact`: until it has `need` samples, which the peer will consume; what is its last piece
@@ -104,6 +115,9 @@ uint64_t lease_guess(uint64_t consumed, uint64_t least);
 uint64_t lease_batch(struct lease_account *account, uint64_t count, uint64_t round);
 /* [from, to) of such a batch was not trained on after all. */
 void lease_drop(struct lease_account *account, struct lease_dropped dropped);
+
+/* Before the first such batch, of an account that other modes have used: what is free is dropped. */
+void lease_drop_free(struct lease_account *account);
 
 /* All leases are free: nobody who held one is there any more. */
 void lease_release(struct lease_account *account);

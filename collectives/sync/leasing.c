@@ -5,11 +5,12 @@
  */
 #include <string.h>
 
+#include "collectives/sync/alone.h"
 #include "collectives/sync/sync_internal.h"
 
 #define STEPS_GUESSED 100 /* a period of members that go by time and have not measured any */
 
-static const struct lease_account *account(const struct tr_sync *s)
+const struct lease_account *sync_leasing_account(const struct tr_sync *s)
 {
 	return s->enrolled_early ? s->early : s->leases;
 }
@@ -24,14 +25,15 @@ static uint64_t ahead(const struct tr_sync *s)
 
 uint64_t sync_leasing_left(const struct tr_sync *s)
 {
-	uint64_t have = lease_have(account(s), tr_peer_id(s->group));
+	uint64_t have = lease_have(sync_leasing_account(s), tr_peer_id(s->group));
 
 	return have > ahead(s) ? have - ahead(s) : 0;
 }
 
 uint64_t tr_sync_sample(const tr_sync *s, uint64_t i)
 {
-	return s->leases ? lease_at(account(s), tr_peer_id(s->group), ahead(s) + i) : UINT64_MAX;
+	return s->leases ? lease_at(sync_leasing_account(s), tr_peer_id(s->group), ahead(s) + i)
+	                 : UINT64_MAX;
 }
 
 uint64_t sync_leasing_samples(const struct tr_sync *s)
@@ -87,13 +89,14 @@ static uint64_t needed(const struct tr_sync *s, uint64_t consumed)
 {
 	struct sync_slot next;
 
+	uint64_t alone = s->options.alone_steps * s->most;
 	if (!pace_decides(&s->options))
 		return sync_schedule_slot(&s->schedule, s->round.round + 1, &next)
-		    ? (next.merge - s->slot.take) * s->most
+		    ? (next.merge - s->slot.take) * s->most + alone
 		    : 0;
 	if (pace_is_past(&s->options, &s->counters->agreed, s->round.round + 1))
 		return 0;
-	return lease_guess(consumed, steps_guessed(&s->options) * s->most);
+	return lease_guess(consumed, steps_guessed(&s->options) * s->most) + 2 * alone;
 }
 
 /* ---- rounds ---- */
@@ -105,13 +108,15 @@ tr_status sync_leasing_submit(struct tr_sync *s, unsigned flags, struct tr_error
 		uint64_t peer = tr_peer_id(s->group);
 		struct lease_wish *wish = &s->roster[s->round.index];
 		wish->peer = (double)peer;
+		wish->was = (double)alone_was(s);
 		if (s->enrolled_early) {
-			wish->from = (double)lease_at(s->early, peer, 0);
-			wish->to = wish->from + (double)lease_have(s->early, peer);
+			struct lease_range claim = lease_claim(s->early, s->leases, peer);
+			wish->from = (double)claim.from;
+			wish->to = (double)claim.to;
 		}
 	}
 	return tr_allreduce(s->group, SYNC_TAG_ROSTER, s->roster,
-	    (size_t)TR_GROUP_PEERS_MAX * LEASE_WISH_NUMBERS, TR_F64, TR_SUM, flags, error);
+	    (size_t)s->options.peers_most * LEASE_WISH_NUMBERS, TR_F64, TR_SUM, flags, error);
 }
 
 tr_status sync_leasing_submit_said(struct tr_sync *s, unsigned flags, struct tr_error *error)
@@ -121,7 +126,7 @@ tr_status sync_leasing_submit_said(struct tr_sync *s, unsigned flags, struct tr_
 		s->said[s->round.index] = (struct lease_said){ s->given_lost + s->given.samples,
 			s->given_lost };
 	return tr_allreduce(s->group, SYNC_TAG_SAID, s->said,
-	    (size_t)TR_GROUP_PEERS_MAX * LEASE_SAID_NUMBERS, TR_F64, TR_SUM, flags, error);
+	    (size_t)s->options.peers_most * LEASE_SAID_NUMBERS, TR_F64, TR_SUM, flags, error);
 }
 
 bool sync_leasing_is_new(const struct tr_sync *s)
@@ -131,7 +136,7 @@ bool sync_leasing_is_new(const struct tr_sync *s)
 
 bool sync_leasing_has_none(const struct tr_sync *s)
 {
-	return lease_have(account(s), tr_peer_id(s->group)) == 0;
+	return lease_have(sync_leasing_account(s), tr_peer_id(s->group)) == 0;
 }
 
 static void enroll(struct tr_sync *s, struct lease_account *into)
@@ -141,7 +146,8 @@ static void enroll(struct tr_sync *s, struct lease_account *into)
 	for (size_t i = 0; i < TR_GROUP_PEERS_MAX; i++)
 		contributors += s->roster[i].peer > 0;
 	s->most = share_of(s, contributors);
-	lease_enroll(into, s->roster, TR_GROUP_PEERS_MAX, steps_first(s) * s->most);
+	lease_enroll(into, s->roster, TR_GROUP_PEERS_MAX,
+	    (steps_first(s) + s->options.alone_steps) * s->most);
 }
 
 void sync_leasing_enroll(struct tr_sync *s)
@@ -184,11 +190,16 @@ void sync_leasing_commit(struct tr_sync *s)
 		uses[i] = use_of(s, i);
 		contributors += uses[i].peer != 0;
 	}
+	if (s->options.alone_steps > 0)
+		lease_mark_absent(s->leases, uses, TR_GROUP_PEERS_MAX, s->round.round,
+		    alone_keep_rounds(&s->options, &s->counters->agreed));
 	lease_settle(s->leases, uses, TR_GROUP_PEERS_MAX, s->round.round);
 	s->most = share_of(s, contributors);
 	for (size_t i = 0; i < TR_GROUP_PEERS_MAX; i++)
 		if (uses[i].peer != 0)
 			lease_top_up(s->leases, uses[i].peer, needed(s, uses[i].consumed),
 			    !pace_decides(&s->options));
+	if (s->enrolled_early)
+		s->was = s->was_before = 0;
 	s->enrolled_early = false;
 }

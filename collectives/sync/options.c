@@ -3,6 +3,7 @@
 
 #define SECONDS_MOST 1e6
 #define BATCH_MOST   1000000000
+#define ALONE_MOST   1000000
 
 static double double_or(double value, bool given, double otherwise)
 {
@@ -14,6 +15,18 @@ static tr_status refuse(struct tr_error *error, const char *option, double found
 {
 	return tr_error_set(error, TR_EINVAL, "sync.%s: found %g, allowed: %s", option, found,
 	    allowed);
+}
+
+static tr_status check_alone(const struct tr_sync_options *o, struct tr_error *error)
+{
+	if (!(o->alone_after_seconds >= 0 && o->alone_after_seconds <= 1e5))
+		return refuse(error, "alone_after_seconds", o->alone_after_seconds, "0 to 1e5");
+	if (o->alone_steps > ALONE_MOST)
+		return refuse(error, "alone_steps", (double)o->alone_steps, "0 to 1e6");
+	if (o->alone_after_seconds > 0 && o->alone_steps == 0)
+		return refuse(error, "alone_after_seconds", o->alone_after_seconds,
+		    "nothing without alone_steps");
+	return TR_OK;
 }
 
 static void complete(struct tr_sync_options *o, unsigned layers)
@@ -30,6 +43,10 @@ static void complete(struct tr_sync_options *o, unsigned layers)
 	if (o->overlap < 0)
 		o->overlap = o->mode == TR_SYNC_EAGER ? (int64_t)o->inner_steps : streaming;
 	o->alpha = double_or(o->alpha, o->alpha >= 0, streaming ? 0.5 : 0);
+	if (o->peers_most == 0)
+		o->peers_most = TR_GROUP_PEERS_MAX;
+	if (o->alone_steps > 0 && o->alone_after_seconds == 0)
+		o->alone_after_seconds = 5;
 	o->feedback = double_or(o->feedback, o->feedback >= 0, o->codec == TR_CODEC_INT2 ? 0.95 : 0);
 	if (!hdet)
 		return;
@@ -92,6 +109,8 @@ static tr_status check_pace(const struct tr_sync_options *o, struct tr_error *er
 		return refuse(error, "quorum", o->quorum, "nothing without grace_seconds");
 	if (o->quorum > TR_GROUP_PEERS_MAX)
 		return refuse(error, "quorum", o->quorum, "at most 256 peers");
+	if (o->peers_most > TR_GROUP_PEERS_MAX)
+		return refuse(error, "peers_most", o->peers_most, "at most 256");
 	return TR_OK;
 }
 
@@ -103,6 +122,9 @@ tr_status tr_sync_complete(struct tr_sync_options *o, unsigned layers, struct tr
 		return refuse(error, "batch", (double)o->batch, "0 to 1e9");
 	if (o->codec < TR_CODEC_NONE || o->codec > TR_CODEC_INT2)
 		return refuse(error, "codec", o->codec, "a value of enum tr_codec");
+	tr_status alone = check_alone(o, error);
+	if (alone != TR_OK)
+		return alone;
 	complete(o, layers);
 	unsigned most = layers < SYNC_FRAGMENTS_MAX ? layers : SYNC_FRAGMENTS_MAX;
 	if (!(o->outer_lr > 0 && o->outer_lr <= 10))

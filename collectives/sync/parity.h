@@ -73,6 +73,12 @@ struct parity {
 	struct parity_room said, fresh;
 };
 
+/* That of the op for which all wait first. */
+static inline uint32_t parity_first_tag(const struct parity *p)
+{
+	return p->tag;
+}
+
 tr_status parity_create(struct parity *p, tr_group *group, uint32_t tag, struct tr_error *error);
 
 /* Digests the parts, unless this peer is a joiner, and submits the op. TR_ERESTART: as tr_submit. */

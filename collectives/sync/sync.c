@@ -10,13 +10,14 @@
 #include <time.h>
 
 #include "collectives/engine/sized.h"
+#include "collectives/sync/alone.h"
 #include "collectives/sync/drift.h"
 #include "collectives/sync/hdet.h"
 #include "collectives/sync/outer.h"
 #include "collectives/sync/sync_internal.h"
 #include "common/error.h"
 
-static double monotonic_s(void)
+double sync_monotonic_s(void)
 {
 	struct timespec now;
 
@@ -25,11 +26,6 @@ static double monotonic_s(void)
 }
 
 /* ---- the caller's tensors of the fragment under way ---- */
-
-static bool in_slot(const struct tr_sync *s, size_t tensor)
-{
-	return s->tensors[tensor].fragment == s->slot.fragment;
-}
 
 /* Between this round's take and merge this peer trains on from where its own share would bring it. */
 static bool runs_ahead(const struct tr_sync *s)
@@ -50,7 +46,7 @@ static void fetch(struct tr_sync *s, const float *from)
 static void merge_local(struct tr_sync *s)
 {
 	for (size_t i = 0; i < s->tensor_count; i++)
-		if (in_slot(s, i))
+		if (sync_in_slot(s, i))
 			outer_merge(s->tensors[i].data, s->outer + s->tensors[i].offset,
 			    (float)s->options.alpha, s->tensors[i].count);
 }
@@ -62,7 +58,7 @@ static void take_delta(struct tr_sync *s, const float *from, float weight)
 
 	for (size_t i = 0; i < s->tensor_count; i++) {
 		const struct sync_tensor *t = &s->tensors[i];
-		if (in_slot(s, i))
+		if (sync_in_slot(s, i))
 			outer_delta(s->delta + t->offset - first, from + t->offset, t->data, weight,
 			    t->count);
 	}
@@ -96,7 +92,7 @@ static tr_status submit_reports(struct tr_sync *s, unsigned flags, struct tr_err
 	if (sync_contributes(s))
 		s->reports[s->round.index] = s->report;
 	return tr_allreduce(s->group, SYNC_TAG_REPORTS, s->reports,
-	    (size_t)TR_GROUP_PEERS_MAX * SYNC_REPORT_NUMBERS, TR_F64, TR_SUM, flags, error);
+	    (size_t)s->options.peers_most * SYNC_REPORT_NUMBERS, TR_F64, TR_SUM, flags, error);
 }
 
 static tr_status submit(struct tr_sync *s, struct tr_error *error)
@@ -114,13 +110,25 @@ static tr_status submit(struct tr_sync *s, struct tr_error *error)
 	                       : status;
 }
 
+/* All submit ops of as many places, also who joins a round that others began with more contributors: so it is not their number that counts. */
+static tr_status check_places(const struct tr_sync *s, struct tr_error *error)
+{
+	if (s->round.contributors <= s->options.peers_most)
+		return TR_OK;
+	return tr_error_set(error, TR_ELIMIT, "sync: %u members train, peers_most allows %u",
+	    s->round.contributors, s->options.peers_most);
+}
+
 /* Begins the round after the last merged one, again if it has been begun before. */
 static tr_status begin(struct tr_sync *s, struct tr_error *error)
 {
 	tr_status status;
 
 	do {
+		s->compared = s->settled = false;
 		status = tr_round_begin(s->group, &s->round, error);
+		if (status == TR_OK)
+			status = check_places(s, error);
 		if (status == TR_OK && s->leases)
 			status = sync_leasing_submit(s, sync_contributes(s) ? TR_CONTRIBUTE : 0,
 			    error);
@@ -131,10 +139,14 @@ static tr_status begin(struct tr_sync *s, struct tr_error *error)
 }
 
 /* What all compare of their state goes last: with an overlap this is long after the fragment went. */
-static tr_status try_commit(struct tr_sync *s, struct tr_error *error)
+static tr_status settle(struct tr_sync *s, bool patient, struct tr_error *error)
 {
 	tr_status status = drift_submit(s, error);
 
+	if (status == TR_OK && !patient)
+		status = alone_wait(s, SYNC_TAG_TOTALS, error);
+	if (status == TR_OK && !patient)
+		status = alone_wait(s, parity_first_tag(&s->parity), error);
 	if (status == TR_OK)
 		status = drift_settle(s, error);
 	if (status == TR_OK)
@@ -143,10 +155,23 @@ static tr_status try_commit(struct tr_sync *s, struct tr_error *error)
 		status = tr_state_receive(s->group, error);
 	if (status != TR_OK)
 		return status;
-	struct tr_commit close = { .samples = (uint64_t)llround(s->result.totals->samples),
+	s->close = (struct tr_commit){ .samples = (uint64_t)llround(s->result.totals->samples),
 		.salt = parity_salt(&s->parity) };
+	s->settled = true;
+	return TR_OK;
+}
+
+/* TR_ETIMEDOUT: this peer trains on alone, and calls it again. */
+static tr_status try_commit(struct tr_sync *s, struct tr_error *error)
+{
+	bool patient = !alone_may(s);
 	struct tr_round committed = s->round;
-	return tr_round_commit(s->group, &close, &committed, error);
+	tr_status status = s->settled ? TR_OK : settle(s, patient, error);
+
+	if (status != TR_OK)
+		return status;
+	return patient ? tr_round_commit(s->group, &s->close, &committed, error)
+	               : alone_commit(s, &s->close, error);
 }
 
 /* From the furthest peer's take on, all count their steps on. */
@@ -203,6 +228,8 @@ static tr_status commit(struct tr_sync *s, struct tr_error *error)
 	if (status != TR_OK)
 		return status;
 	drift_mend(s);
+	if (s->alone > 0 && !s->start && !s->outcast)
+		alone_recall(s);
 	step_outer(s);
 	drift_remember(s);
 	return TR_OK;
@@ -212,7 +239,7 @@ static tr_status commit(struct tr_sync *s, struct tr_error *error)
 static void choose_rate(struct tr_sync *s)
 {
 	s->lr_scale = 1;
-	s->loss = 0;
+	s->loss = s->loss_tokens = 0;
 	if (s->options.mode == TR_SYNC_HDET && sync_contributes(s))
 		s->lr_scale = s->counters->lr_base[0] *
 		    hdet_factor(&s->options, s->round.round, s->round.index, s->round.contributors);
@@ -293,7 +320,7 @@ static void make_report(struct tr_sync *s)
 	p->since_take = 0;
 	p->worked_s = 0;
 	s->report = (struct sync_report){ .lr_scale = known ? s->lr_scale : -s->lr_scale,
-		.loss = known && s->given.tokens > 0 ? s->loss / s->given.tokens : 0,
+		.loss = known && s->loss_tokens > 0 ? s->loss / s->loss_tokens : 0,
 		.step = (double)p->step,
 		.step_s = p->step_s };
 }
@@ -337,19 +364,26 @@ static tr_status take(struct tr_sync *s, struct tr_error *error)
 		take_delta(s, s->start ? s->start : s->outer, (float)s->given.tokens);
 	}
 	s->taken = true;
-	s->departed_s = monotonic_s();
+	s->departed_s = sync_monotonic_s();
 	tr_status status = submit(s, error);
 	return status == TR_ERESTART ? begin(s, error) : status;
 }
 
 static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_error *error)
 {
-	double begun_s = monotonic_s();
+	double begun_s = sync_monotonic_s();
+	if (!s->trains_alone)
+		s->merge_since_s = begun_s;
 	tr_status status = commit(s, error);
+	double done_s = sync_monotonic_s();
 
+	now->waited_s += done_s - begun_s;
+	s->waited_s += done_s - begun_s;
+	now->alone = status == TR_ETIMEDOUT;
+	if (now->alone)
+		return TR_OK;
 	if (status != TR_OK)
 		return status;
-	double done_s = monotonic_s();
 	now->merged = true;
 	now->merged_round = s->round.round;
 	now->fragment = s->slot.fragment;
@@ -357,17 +391,19 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 	now->tokens = s->result.totals->tokens;
 	for (unsigned i = 0; i < TR_SYNC_SUMS; i++)
 		now->sums[i] += s->result.totals->sums[i];
-	now->waited_s += done_s - begun_s;
 	now->flight_s = done_s - s->departed_s;
-	s->waited_s += done_s - begun_s;
 	s->flight_s += now->flight_s;
 	now->bytes += sync_fragment_count(s, s->slot.fragment) * sizeof(float);
 	if (s->outcast && s->start)
 		start_ahead(s);
 	else if (s->outcast)
 		fetch(s, s->outer);
+	else if (s->alone > 0 && !s->start)
+		alone_catch_up(s);
 	else if (!runs_ahead(s))
 		merge_local(s);
+	s->trains_alone = false;
+	s->alone = 0;
 	status = next_round(s, error);
 	return status == TR_OK ? check_samples(s, error) : status;
 }
@@ -419,23 +455,29 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 		    "sync: step %llu: samples: found %g, allowed: whole, at most those that were "
 		    "named",
 		    (unsigned long long)s->progress.step, work->samples);
-	s->progress.step++;
-	s->progress.since_take++;
-	s->progress.worked_s += monotonic_s() - s->resumed_s;
+	if (s->trains_alone) {
+		s->alone++;
+	} else {
+		s->progress.step++;
+		s->progress.since_take++;
+		s->progress.worked_s += sync_monotonic_s() - s->resumed_s;
+	}
 	for (unsigned f = 0; f < s->options.fragments; f++)
 		s->tokens[f] += work->tokens;
 	s->samples += work->samples;
 	s->loss += work->loss * work->tokens;
+	s->loss_tokens += work->tokens;
 	for (unsigned i = 0; i < TR_SYNC_SUMS; i++)
 		s->sums[i] += work->sums[i];
-	if (!tr_progress(s->group))
+	/* If it waits for no more than the commit, that says so. */
+	if (!tr_progress(s->group) && !s->settled)
 		status = begin(s, error);
-	while (status == TR_OK && due(s))
+	while (status == TR_OK && !now->alone && due(s))
 		status = s->taken ? merge(s, now, error) : take(s, error);
 	if (status == TR_OK && !s->finished && sync_leasing_is_dry(s))
 		status = no_samples(s, error); /* fewer than the schedule has steps */
 	tell(s, now);
-	s->resumed_s = monotonic_s();
+	s->resumed_s = sync_monotonic_s();
 	return status;
 }
 
@@ -531,7 +573,10 @@ tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *er
 		start_ahead(s);
 	else
 		fetch(s, s->outer);
+	s->event[0] = '\0';
+	alone_begin(s);
+	s->trains = true;
 	tell(s, now);
-	s->resumed_s = monotonic_s();
+	s->resumed_s = sync_monotonic_s();
 	return TR_OK;
 }

@@ -57,6 +57,18 @@ struct sync_result {
 	const struct sync_totals *totals;
 };
 
+/* What a member that was put out keeps (alone.c): what no merge has; behind it the movement since the last take, of all parameters, then what was on its way, of fragment `fragment` if it is not
+ * KEPT_NOTHING: both as from - to. */
+struct sync_kept {
+	uint64_t magic, parameters, fragments, tensors;
+	uint64_t peer; /* who it was */
+	uint64_t first,
+	    first_after; /* samples: at the head of its queue; and once what was on its way is counted */
+	uint64_t fragment, was; /* was: whom it replaced, while no commit had known it; or 0 */
+	double on_way_tokens, on_way_samples, on_way_lost;
+	double tokens[SYNC_FRAGMENTS_MAX], samples, lost;
+};
+
 struct tr_sync {
 	tr_group *group;
 	struct tr_sync_options options; /* defaults filled in */
@@ -96,12 +108,24 @@ struct tr_sync {
 	double lost,
 	    given_lost; /* samples whose work was thrown away, used before those: since the last take; said with it */
 	struct sync_report report; /* of this peer, with the fragment on its way */
-	double lr_scale,
-	    loss;          /* of this peer; the latter times tokens, summed since the last take */
-	double departed_s; /* monotonic */
+	double lr_scale, loss,
+	    loss_tokens; /* of this peer: the mean times tokens, and those, summed since the rate was chosen */
+	double departed_s;         /* monotonic */
 	double waited_s, flight_s; /* in the merges since the last take */
 	uint64_t sent_bytes;       /* by this peer, said */
-	bool started;
+	bool started, trains;      /* tr_sync_start was called; was left well */
+	/* In this try of the round: drift_submit was called; it waits for nothing but its commit. */
+	bool compared, settled;
+	struct tr_commit close; /* then */
+
+	/* alone.h */
+	double merge_since_s; /* monotonic: since when it waits for the merge */
+	bool trains_alone;
+	uint64_t alone; /* inner steps since then */
+	void *brought;  /* what was kept, until this peer begins */
+	size_t brought_bytes;
+	/* Whose lease it takes over, until its first commit, 0: nobody's; and whose, if no commit knew that one. */
+	uint64_t was, was_before;
 
 	struct sync_result result; /* of the round under way */
 	struct parity parity;
@@ -116,6 +140,8 @@ static inline bool sync_contributes(const struct tr_sync *sync)
 	return sync->round.index < sync->round.contributors;
 }
 
+/* leasing.c: which account this peer goes by: the group's, or until its first commit its own. */
+const struct lease_account *sync_leasing_account(const struct tr_sync *sync);
 /* leasing.c: leases of samples among the rounds (lease.h). All but the first two: only if there are leases. */
 uint64_t sync_leasing_samples(const struct tr_sync *sync); /* for the next inner step */
 bool sync_leasing_is_dry(
@@ -132,9 +158,27 @@ bool sync_leasing_has_none(
     const struct tr_sync *sync); /* though it may consume some now: all were handed out */
 void sync_leasing_commit(struct tr_sync *sync); /* the round was committed */
 
+double sync_monotonic_s(void);
+
 static inline size_t sync_fragment_count(const struct tr_sync *sync, unsigned fragment)
 {
 	return sync->first[fragment + 1] - sync->first[fragment];
+}
+
+static inline size_t sync_fragment_largest(const struct tr_sync *sync)
+{
+	size_t largest = 0;
+
+	for (unsigned f = 0; f < sync->options.fragments; f++)
+		if (sync_fragment_count(sync, f) > largest)
+			largest = sync_fragment_count(sync, f);
+	return largest;
+}
+
+/* Whether tensor `tensor` is of the fragment under way. */
+static inline bool sync_in_slot(const struct tr_sync *sync, size_t tensor)
+{
+	return sync->tensors[tensor].fragment == sync->slot.fragment;
 }
 
 #endif

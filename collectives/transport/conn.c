@@ -281,10 +281,25 @@ static void on_finish_timeout(uv_timer_t *timer)
  * connection and take away what it has not read. */
 static void end_sending(struct conn *conn)
 {
-	const struct stream stream = { conn->fd, conn->tls };
-	conn->ended_send = true;
-	stream_end(&stream);
-	(void)uv_timer_start(&conn->timer, on_finish_timeout, TR_CONN_FINISH_TIMEOUT_MS, 0);
+	if (!conn->ended_send) {
+		conn->ended_send = true;
+		if (conn->tls != NULL)
+			tls_end(conn->tls);
+		(void)uv_timer_start(&conn->timer, on_finish_timeout, TR_CONN_FINISH_TIMEOUT_MS, 0);
+	}
+	/* TLS's goodbye may have found no room: it is flushed as all else was, and we come here again. */
+	if (left_to_send(conn) == 0)
+		(void)shutdown(conn->fd, SHUT_WR);
+}
+
+static void cannot_write(struct conn *conn, int cause)
+{
+	if (conn->state == CONN_FINISHING)
+		conn_close(conn, conn->reason);
+	else if (conn->tls != NULL && cause == EPROTO)
+		conn_fail(conn, "%s", tls_error(conn->tls));
+	else
+		conn_fail(conn, "cannot write: %s", strerror(cause));
 }
 
 /* One go at what is next; as sendmsg. */
@@ -312,10 +327,7 @@ static void conn_flush(struct conn *conn)
 		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 			break;
 		if (n < 0) {
-			if (conn->tls != NULL && errno == EPROTO)
-				conn_fail(conn, "%s", tls_error(conn->tls));
-			else
-				conn_fail(conn, "cannot write: %s", strerror(errno));
+			cannot_write(conn, errno);
 			break;
 		}
 		conn->counters.bytes_out += (uint64_t)n;
@@ -325,7 +337,7 @@ static void conn_flush(struct conn *conn)
 	if (conn->state == CONN_CLOSING)
 		return;
 	check_drained(conn);
-	if (conn->state == CONN_FINISHING && left_to_send(conn) == 0 && !conn->ended_send)
+	if (conn->state == CONN_FINISHING && left_to_send(conn) == 0)
 		end_sending(conn);
 }
 

@@ -87,7 +87,8 @@ void conn_drop_borrowed(struct conn *conn);
 
 void conn_resume(struct conn *conn); /* offers the parked frame again, then reads on */
 void conn_close(struct conn *conn, const char *reason);
-void conn_finish(struct conn *conn, const char *reason); /* close after the queue is written */
+/* Closes after the queue is written; `closed` hears this reason, whatever else comes in between. */
+void conn_finish(struct conn *conn, const char *reason);
 size_t conn_unsent(const struct conn *conn);
 /* Once no more than `below` bytes are unsent, `drained` runs, from a turn of the loop. */
 void conn_watch_unsent(struct conn *conn, size_t below);

@@ -117,11 +117,12 @@ static tr_status start(struct relay *relay, struct tr_error *error)
 
 /* ---- the interface ---- */
 
-tr_status relay_create(struct relay **relay, struct tr_error *error)
+tr_status relay_create(unsigned joined_max, struct relay **relay, struct tr_error *error)
 {
 	struct relay *made = calloc(1, sizeof(*made));
 	if (made == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for a relay");
+	made->joined_max = joined_max;
 	made->visitors_tail = &made->visitors;
 	pthread_mutex_init(&made->lock, NULL);
 	*relay = made;
@@ -176,6 +177,20 @@ tr_status relay_grant(struct relay *relay, const struct relay_grant *grants, siz
 	}
 	pthread_mutex_unlock(&relay->lock);
 	free(copy);
+	return st;
+}
+
+tr_status relay_grant_rows(struct relay *relay, Traind__Peer__Relayed *const *rows, size_t count,
+    struct tr_error *error)
+{
+	struct relay_grant *grants = calloc(count + 1, sizeof(*grants));
+	if (grants == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory to relay");
+	for (size_t i = 0; i < count; i++)
+		grants[i] = (struct relay_grant){ rows[i]->group, rows[i]->from, rows[i]->to,
+			{ rows[i]->token_low, rows[i]->token_high } };
+	tr_status st = relay_grant(relay, grants, count, error);
+	free(grants);
 	return st;
 }
 

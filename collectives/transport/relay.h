@@ -12,7 +12,7 @@
  *
  * It has a thread of its own, from its first grant on. All functions may be called from any thread, none blocks for long.
  *
- *	relay_create(&relay);
+ *	relay_create(TR_RELAY_JOINED_MAX, &relay, &error);
  *	relay_grant(relay, grants, 2);
  *	...the listener's LISTENER_RELAY: relay_accept(relay, stream);
  */
@@ -24,6 +24,7 @@
 
 #include "collectives/transport/stream.h"
 #include "common/error.h"
+#include "traind/peer/peer.pb-c.h"
 
 struct relay;
 
@@ -34,13 +35,18 @@ struct relay_grant {
 	uint64_t token[2];
 };
 
-tr_status relay_create(struct relay **relay, struct tr_error *error);
+/* It joins no more than `joined_max` connections at once. */
+tr_status relay_create(unsigned joined_max, struct relay **relay, struct tr_error *error);
 /* Breaks all that it carries. NULL is accepted. */
 void relay_destroy(struct relay *relay);
 
 /* All that may be relayed from now on; what was granted before and is not among it breaks. Copied. TR_ELIMIT: more than
  * TR_NODES_MAX * TR_RELAYED_PAIRS_MAX; TR_ENOMEM, TR_EIO: no thread. On an error all stays as it was. */
 tr_status relay_grant(struct relay *relay, const struct relay_grant *grants, size_t count,
+    struct tr_error *error);
+
+/* The same, of memberd's rows. */
+tr_status relay_grant_rows(struct relay *relay, Traind__Peer__Relayed *const *rows, size_t count,
     struct tr_error *error);
 
 /* Takes a stream whose RELAY_GREETING was read. */

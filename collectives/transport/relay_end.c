@@ -120,20 +120,22 @@ static unsigned joined_of(const struct relay_end *end)
 	return found;
 }
 
-static void meet(struct relay_end *caller, struct relay_end *waiter)
+/* false: there is no room, and the caller was told; who waits is left as it was. */
+static bool meet(struct relay_end *caller, struct relay_end *waiter)
 {
-	if (caller->relay->joints_count >= TR_RELAY_JOINED_MAX) {
+	if (caller->relay->joints_count >= caller->relay->joined_max) {
 		refuse(caller, RELAY_CAUSE_FULL);
-		return;
+		return false;
 	}
 	take_out(caller);
 	take_out(waiter);
 	move(caller, END_JOINED);
 	move(waiter, END_JOINED);
-	if (relay_joint_make(caller, waiter))
-		return;
-	relay_end_close(caller, true);
-	relay_end_close(waiter, true);
+	if (!relay_joint_make(caller, waiter)) {
+		relay_end_close(caller, true);
+		relay_end_close(waiter, true);
+	}
+	return true;
 }
 
 static void take_wait(struct relay_end *end)
@@ -141,10 +143,9 @@ static void take_wait(struct relay_end *end)
 	struct relay_end *caller, *oldest;
 	move(end, END_WAITS);
 	end->deadline_ms = UINT64_MAX;
-	if (count_of(end, END_CALLS, &caller) > 0) {
-		meet(caller, end);
-		return;
-	}
+	while (count_of(end, END_CALLS, &caller) > 0)
+		if (meet(caller, end))
+			return;
 	if (count_of(end, END_WAITS, &oldest) >= TR_RELAY_WAITS_MAX)
 		drop(oldest, "too many of its pair wait");
 	relay_end_poll(end, UV_READABLE);
@@ -160,7 +161,7 @@ static void take_call(struct relay_end *end)
 	move(end, END_CALLS);
 	end->deadline_ms = uv_now(&end->relay->loop) + TR_RELAY_CALL_MS;
 	if (count_of(end, END_WAITS, &waiter) > 0)
-		meet(end, waiter);
+		(void)meet(end, waiter);
 	else
 		relay_end_poll(end, UV_READABLE);
 }

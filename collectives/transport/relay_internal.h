@@ -63,7 +63,7 @@ struct relay {
 	unsigned ends_count;
 	unsigned strangers; /* of them, that have not said what they want */
 	struct relay_joint *joints;
-	unsigned joints_count;
+	unsigned joints_count, joined_max;
 	struct relay_grant *grants;
 	size_t grants_count;
 	struct log_limit drops;

@@ -53,7 +53,7 @@ static int serve(uv_loop_t *loop)
 		.folder = settings.folder,
 		.tls = settings.tls,
 		.insecure = settings.insecure,
-		.timing = memberd_settings_timing(&settings),
+		.core = memberd_settings_core(&settings),
 	};
 	int lock;
 	if (rundir_open(settings.folder, "memberd", &lock, &error) != TR_OK) {

@@ -48,7 +48,7 @@ static void add_torchrun(struct list *list, const Traind__Peer__StartWorker *sta
 	add(list, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
 }
 
-char **environment_of(const Traind__Peer__StartWorker *start, bool set_omp)
+char **environment_of(const Traind__Peer__StartWorker *start, bool set_omp, const char *kept)
 {
 	const Traind__V1__CommandSpec *command = start->spec == NULL ? NULL : start->spec->command;
 	size_t theirs = command == NULL ? 0 : command->n_env;
@@ -62,6 +62,8 @@ char **environment_of(const Traind__Peer__StartWorker *start, bool set_omp)
 		add(&list, "OMP_NUM_THREADS=1");
 	add(&list, "TRAIND_JOB_ID=%" PRIu64, start->job_id);
 	add(&list, "TRAIND_PEER_ID=%" PRIu64, start->peer);
+	if (kept[0] != '\0')
+		add(&list, "TRAIND_KEPT=%s", kept);
 	/* An entry without '=' would take a variable away; validation lets none through. */
 	for (size_t i = 0; i < theirs; i++)
 		if (strchr(command->env[i], '=') != NULL)

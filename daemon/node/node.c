@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "collectives/engine/engine.h"
+#include "collectives/engine/link.h"
+#include "collectives/engine/relaying.h"
 #include "collectives/transport/listener.h"
 #include "common/limits.h"
 #include "common/log.h"
@@ -19,8 +21,7 @@
 #include "daemon/node/devices.h"
 #include "daemon/node/engine_mail.h"
 #include "daemon/node/identity.h"
-#include "collectives/engine/link.h"
-#include "collectives/engine/relaying.h"
+#include "daemon/node/kept.h"
 #include "daemon/node/logs.h"
 #include "daemon/node/node_facts.h"
 #include "daemon/node/worker.h"
@@ -145,11 +146,14 @@ static void message(void *arg, const Traind__Peer__ToNode *message)
 		workers_evict(&node->workers, message->peer_evicted->group,
 		    message->peer_evicted->peer, message->peer_evicted->reason);
 		break;
+	case TRAIND__PEER__TO_NODE__BODY_GROUP_OVER:
+		kept_drop(node->folder, message->group_over->group);
+		engine_to_node(node->engine, message);
+		break;
 	case TRAIND__PEER__TO_NODE__BODY_WELCOME:
 	case TRAIND__PEER__TO_NODE__BODY_VIEW_PROPOSE:
 	case TRAIND__PEER__TO_NODE__BODY_VIEW_INSTALL:
 	case TRAIND__PEER__TO_NODE__BODY_ROUNDS_RECORDED:
-	case TRAIND__PEER__TO_NODE__BODY_GROUP_OVER:
 		engine_to_node(node->engine, message);
 		break;
 	case TRAIND__PEER__TO_NODE__BODY_RELAY_DUTIES:
@@ -247,6 +251,7 @@ static void set_workers(struct node *node, const struct node_options *options)
 	node->workers.engine = node->engine;
 	node->workers.logs = node->logs;
 	node->workers.trainworker = options->trainworker;
+	node->workers.folder = node->folder;
 	node->workers.cgroup = node->cgroup;
 	node->workers.cores = node->facts.devices.cores;
 	node->workers.slots = options->slots;
@@ -287,7 +292,8 @@ static tr_status open_ports(struct node *node, const struct node_options *option
 	st = listener_start(node->loop, options->listen, options->insecure, node->tls, accepted,
 	    node, &node->listener, error);
 	if (st == TR_OK)
-		st = relaying_start(&node->relaying, node->loop, node->tls, node->listener, error);
+		st = relaying_start(&node->relaying, node->loop, node->tls, node->listener,
+		    options->memberd, error);
 	if (st == TR_OK)
 		st = open_api_socket(node, options, error);
 	return st;
@@ -316,7 +322,7 @@ static tr_status open_parts(struct node *node, const struct node_options *option
 		st = engine_create(&engine_mail_callbacks, &node->engine_mail, &node->engine, error);
 	if (st == TR_OK && options->tls != NULL)
 		st = tls_context_load(options->tls, &node->tls, error);
-	const struct engine_links links = { .tls = node->tls };
+	const struct engine_links links = { .tls = node->tls, .memberd = options->memberd };
 	if (st == TR_OK)
 		st = engine_set_links(node->engine, &links, error);
 	if (st == TR_OK)
@@ -330,6 +336,7 @@ static tr_status open_parts(struct node *node, const struct node_options *option
 		return st;
 	find_cgroup(node);
 	set_workers(node, options);
+	kept_drop(node->folder, 0); /* their groups have put them out with the traind before */
 	st = link_start(&node->link, node->loop, options->memberd, node->tls, &link_calls, node,
 	    error);
 	return st == TR_OK ? rundir_announce(options->folder, node->facts.address, error) : st;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "common/log.h"
 #include "daemon/node/capture.h"
 #include "daemon/node/environment.h"
+#include "daemon/node/kept.h"
 #include "daemon/node/logs.h"
 #include "daemon/node/process.h"
 
@@ -89,6 +91,8 @@ static void remove_worker(struct worker *worker)
 	workers->count--;
 	if (worker->group != 0)
 		engine_remove(workers->engine, worker->group, worker->peer, worker->end.reason);
+	if (worker->words != NULL && worker->group != 0)
+		worker->words->learning_left = kept_any(workers->folder, worker->group);
 	report_end(workers, worker->job, worker->peer, &worker->end, worker->last_lines,
 	    worker->words);
 	if (worker->words != NULL)
@@ -195,6 +199,12 @@ static unsigned threads_of(const struct workers *workers, const Traind__Peer__St
 	return threads > 0 ? threads : 1;
 }
 
+static bool trains_alone(const Traind__V1__JobSpec *spec)
+{
+	return spec->train != NULL && spec->train->sync != NULL &&
+	    spec->train->sync->alone_steps > 0;
+}
+
 static tr_status spawn(struct worker *worker, const Traind__Peer__StartWorker *start,
     const struct ends *ends, struct tr_error *error)
 {
@@ -202,7 +212,10 @@ static tr_status spawn(struct worker *worker, const Traind__Peer__StartWorker *s
 	struct workers *workers = worker->workers;
 	const Traind__V1__CommandSpec *command = start->spec->command;
 	const char *native[] = { workers->trainworker, NULL };
-	char **environment = environment_of(start, workers->set_omp);
+	char kept[PATH_MAX] = "";
+	if (trains_alone(start->spec))
+		kept_folder(workers->folder, start->group, kept, sizeof(kept));
+	char **environment = environment_of(start, workers->set_omp, kept);
 	char cgroup[512] = "";
 	/* protobuf lists have no NULL at their end. */
 	const char **argv = command == NULL ? NULL : calloc(command->n_argv + 1, sizeof(*argv));

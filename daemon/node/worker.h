@@ -22,6 +22,7 @@ struct workers {
 	struct engine *engine;
 	struct logs *logs;
 	const char *trainworker; /* program of native jobs */
+	const char *folder;      /* traind's own */
 	const char *cgroup;      /* folder for cgroups; "": none */
 	unsigned cores, slots;
 	uint64_t open_files;

@@ -91,6 +91,11 @@ static const struct job_option rows[] = {
 	    "for it." },
 	{ "sync.quorum", OPTION_UINT, 0, TR_GROUP_PEERS_MAX, NULL, "0", "workers",
 	    "So many must be done before the grace begins. 0: more than half." },
+	{ "sync.alone_steps", OPTION_UINT, 0, 1e6, NULL, "0", "steps",
+	    "A worker that is cut off trains on by itself for so many steps at most, and merges "
+	    "what it learned when it is back. 0: it waits, and begins anew." },
+	{ "sync.alone_after_seconds", OPTION_DOUBLE, 0, 1e5, NULL, "0", "seconds",
+	    "When it has waited so long for a merge. 0: 5." },
 	{ "sync.outer_lr", OPTION_DOUBLE, 0, 10, NULL, "0", NULL,
 	    "Learning rate of the outer step. 0: 0.7, streaming 0.4, local_sgd and hdet 1." },
 	{ "sync.outer_momentum", OPTION_DOUBLE, 0, 0.9999, NULL, "0", NULL,

@@ -46,6 +46,8 @@ tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
 	o.by_speed = sync->by_speed;
 	o.grace_seconds = sync->grace_seconds;
 	o.quorum = sync->quorum;
+	o.alone_steps = sync->alone_steps;
+	o.alone_after_seconds = sync->alone_after_seconds;
 	o.seed = spec->optimizer->seed;
 	o.batch = spec->model->context > 0 ? spec->optimizer->batch_tokens / spec->model->context
 	                                   : 0;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "daemon/plan/job_sync.h"
 #include "daemon/worker/trainer_inside.h"
 
 #define TELL_EVERY_S 0.5
@@ -19,6 +20,8 @@ void trainer_account_resume(struct trainer *t, const struct manifest *manifest)
 	*t->account = manifest->account;
 	if (t->account->cursor == 0) /* of a version that kept none: whole batches, in order */
 		t->account->cursor = manifest->step * t->batch;
+	if (!job_sync_is_rare(t->spec->sync))
+		lease_drop_free(t->account);
 	t->account->round = 0; /* the numbers of rounds begin again */
 }
 
@@ -114,7 +117,7 @@ static Traind__V1__SampleRange row(uint64_t from, uint64_t to)
 static char *cause_of(const struct lease_dropped *dropped)
 {
 	static char words[][40] = { "several", "it died", "its state was wrong",
-		"there was no room in the account" };
+		"there was no room in the account", "a job of another mode had not used them" };
 	return words[dropped->cause < sizeof(words) / sizeof(words[0]) ? dropped->cause : 0];
 }
 
@@ -227,6 +230,7 @@ void trainer_account_note(struct trainer *t, uint64_t round, size_t count)
 	int used = snprintf(line, sizeof(line), "%llu", (unsigned long long)round);
 	if (t->samples_log < 0)
 		return;
+	t->samples_noted = lseek(t->samples_log, 0, SEEK_END);
 	for (size_t i = 0, next; i < count && used < (int)sizeof(line) - 64; i = next) {
 		for (next = i + 1; next < count && t->numbers[next] == t->numbers[next - 1] + 1;)
 			next++;
@@ -237,4 +241,10 @@ void trainer_account_note(struct trainer *t, uint64_t round, size_t count)
 	line[used++] = '\n';
 	if (write(t->samples_log, line, (size_t)used) != used)
 		log_warn("trainer", "TRAIND_SAMPLES_LOG: a line could not be written");
+}
+
+void trainer_account_unnote(const struct trainer *t)
+{
+	if (t->samples_log >= 0 && ftruncate(t->samples_log, t->samples_noted) != 0)
+		log_warn("trainer", "TRAIND_SAMPLES_LOG: a line could not be taken back");
 }

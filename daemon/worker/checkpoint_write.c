@@ -127,8 +127,7 @@ static tr_status put_config(const struct writing *w, struct tr_error *error)
 	json_string(&j, "gelu_new");
 	json_key(&j, "layer_norm_epsilon");
 	json_double(&j, 1e-5);
-	json_key(&j, "tie_word_embeddings");
-	json_bool(&j, true);
+	json_key_bool(&j, "tie_word_embeddings", true);
 	for (size_t i = 0; i < 3; i++) {
 		static const char *const dropouts[] = { "resid_pdrop", "embd_pdrop", "attn_pdrop" };
 		json_key(&j, dropouts[i]);

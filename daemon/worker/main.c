@@ -55,7 +55,9 @@ static int train(tr_group *group)
 	struct trainer *trainer;
 	int result = 0;
 	if (trainer_create(group, spec, assignment.threads, &trainer, &error) == TR_OK) {
-		const char *folder = getenv("TRAIND_SAMPLES_LOG");
+		const char *folder = getenv("TRAIND_SAMPLES_LOG"), *kept = getenv("TRAIND_KEPT");
+		if (kept != NULL)
+			trainer_keep(trainer, kept);
 		tr_status status = folder != NULL ? trainer_log_samples(trainer, folder, &error)
 		                                  : TR_OK;
 		if (status != TR_OK || trainer_run(trainer, &error) != TR_OK)

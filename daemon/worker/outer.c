@@ -4,10 +4,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/log.h"
 #include "daemon/plan/job_sync.h"
+#include "daemon/worker/ending.h"
+#include "daemon/worker/kept.h"
 #include "daemon/worker/trainer_inside.h"
+
+/* Of the two seconds of ending.c. */
+#define NEWS_WAIT_MS 500
+#define NEWS_LOOKS   50
 
 /* What is summed with each merge. */
 enum { SUM_LOSS, SUM_TOKENS, SUM_VALIDATION, SUM_VALIDATION_TOKENS, SUMS };
@@ -27,6 +34,7 @@ static tr_status create_sync(struct trainer *t, struct tr_error *error)
 {
 	struct tr_sync_options options;
 	tr_status status = job_sync_options(t->spec, t->steps - t->counters->start, &options, error);
+	options.peers_most = t->peers_most;
 	struct tr_sync_tensor *tensors = calloc(t->layout.tensor_count, sizeof(*tensors));
 	if (status == TR_OK && tensors == NULL)
 		status = tr_error_set(error, TR_ENOMEM, "no memory for a table of tensors");
@@ -108,11 +116,11 @@ void outer_fetch(struct trainer *t)
 	}
 }
 
-/* An abandoned round takes no work from us: tr_sync_step begins it again. */
+/* An abandoned round takes no work from us: tr_sync_step begins it again. Who is told to end has no time for the rest of a step. */
 static bool on_progress(void *arg)
 {
 	(void)tr_progress(arg);
-	return true;
+	return !ending_wanted();
 }
 
 /* Done by the job, also before this run. Workers that go by time or speed are not at the same step; the furthest one's counts at a merge. */
@@ -121,7 +129,8 @@ static uint64_t step_of(const struct trainer *t, const struct tr_sync_now *now)
 	return t->counters->start + now->step;
 }
 
-static void inner_step(struct trainer *t, const struct tr_sync_now *now, struct tr_sync_work *did)
+/* False: it was told to end; nothing was consumed. */
+static bool inner_step(struct trainer *t, const struct tr_sync_now *now, struct tr_sync_work *did)
 {
 	struct model_hooks hooks = { on_progress, NULL, t->group };
 	struct optim_settings settings = t->settings;
@@ -133,7 +142,10 @@ static void inner_step(struct trainer *t, const struct tr_sync_now *now, struct 
 	for (size_t i = 0; i < count; i++)
 		t->numbers[i] = tr_sync_sample(t->outer.sync, i);
 	trainer_account_note(t, now->round, count);
-	(void)trainer_gradient(t, count, &hooks); /* it is never told to stop */
+	if (!trainer_gradient(t, count, &hooks)) {
+		trainer_account_unnote(t);
+		return false;
+	}
 	double norm = optim_step(t->ops, t->pool, &t->layout, &settings, &t->arrays,
 	    1 / t->sums->loss_tokens, step_of(t, now) + 1, ++t->outer.age);
 	if (!isfinite(norm)) {
@@ -153,6 +165,7 @@ static void inner_step(struct trainer *t, const struct tr_sync_now *now, struct 
 	did->sums[SUM_VALIDATION] = t->outer.val_loss;
 	did->sums[SUM_VALIDATION_TOKENS] = t->outer.val_tokens;
 	t->outer.val_loss = t->outer.val_tokens = 0;
+	return true;
 }
 
 /* Whether a multiple of `every` lies in (before, now]. */
@@ -222,22 +235,71 @@ static void started(struct trainer *t, const struct tr_sync_now *now)
 		trainer_account_tell(t, &round, false);
 }
 
+void trainer_keep(struct trainer *t, const char *folder)
+{
+	if (t->outer.sync == NULL || t->spec->sync->alone_steps == 0 ||
+	    strlen(folder) >= sizeof(t->outer.kept))
+		return;
+	(void)snprintf(t->outer.kept, sizeof(t->outer.kept), "%s", folder);
+	ending_wait();
+	kept_bring(t);
+}
+
+/* Says so once. */
+static void note_alone(const struct tr_sync_now *now, bool *alone)
+{
+	if (now->alone && !*alone)
+		log_warn("trainer",
+		    "the merge of round %llu has not come in %.1f s: trains on alone",
+		    (unsigned long long)now->round, now->waited_s);
+	if (*alone && now->merged)
+		log_info("trainer", "is no longer alone: merged in round %llu",
+		    (unsigned long long)now->merged_round);
+	*alone = now->alone;
+}
+
+/* It was told to end. If it was put out of its group, a call says so, as soon as the engine has heard what traind heard: the signal may be faster. */
+static tr_status end_of(struct trainer *t, struct tr_error *error)
+{
+	const struct timespec pause = { .tv_nsec = NEWS_WAIT_MS * 1000000L / NEWS_LOOKS };
+	tr_status status = TR_OK;
+	for (unsigned look = 0; status != TR_EEVICTED && look < NEWS_LOOKS; look++) {
+		if (look > 0)
+			(void)nanosleep(&pause, NULL);
+		status = tr_wait_for(t->group, TAG_LOSS, 0, error);
+	}
+	return status == TR_EEVICTED ? status : tr_error_set(error, TR_ECANCELLED, "told to end");
+}
+
 tr_status outer_run(struct trainer *t, struct tr_round *after, struct tr_error *error)
 {
 	struct tr_sync_now now;
 	struct tr_sync_work did;
+	bool alone = false;
 	tr_status status = tr_sync_start(t->outer.sync, &now, error);
-	if (status == TR_OK)
+	if (status == TR_OK) {
 		started(t, &now);
+		if (now.event != NULL)
+			trainer_report_event(t, now.event);
+	}
 	while (status == TR_OK && !now.finished) {
-		inner_step(t, &now, &did);
+		if (!inner_step(t, &now, &did)) {
+			status = end_of(t, error);
+			break;
+		}
 		status = tr_sync_step(t->outer.sync, &did, &now, error);
 		if (status == TR_OK && now.event != NULL && now.index == 0)
 			trainer_report_event(t, now.event);
 		if (status == TR_OK && now.merged)
 			merged(t, &now);
 		trainer_finish_checkpoint(t);
+		if (status == TR_OK)
+			note_alone(&now, &alone);
+		if (status == TR_OK && ending_wanted())
+			status = end_of(t, error);
 	}
+	if (status == TR_EEVICTED)
+		kept_write(t);
 	*after = now.after;
 	return status;
 }

@@ -6,6 +6,8 @@
 #ifndef TR_DAEMON_WORKER_OUTER_H
 #define TR_DAEMON_WORKER_OUTER_H
 
+#include <limits.h>
+
 #include "collectives/sync.h"
 #include "collectives/sync/costs.h"
 
@@ -18,6 +20,7 @@ struct outer {
 	double lr_base[2]; /* to begin with, of a checkpoint; zeros: none */
 	double val_loss; /* sum and tokens of this worker's part of a validation that is not yet reported */
 	double val_tokens;
+	char kept[PATH_MAX]; /* where workers leave what they learned alone (kept.h); "": nowhere */
 	struct sync_costs
 	    costs; /* of all merges, as far as a checkpoint knows them; tr_sync goes on from there */
 };

@@ -225,6 +225,8 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 		return tr_error_set(error, TR_ENOMEM, "no memory for a trainer");
 	t->group = group;
 	t->spec = spec->train;
+	if (spec->mesh != NULL && spec->mesh->workers < TR_GROUP_PEERS_MAX)
+		t->peers_most = spec->mesh->workers;
 	t->threads = threads > 0 ? threads : 1;
 	t->samples_log = -1;
 	tr_status status = prepare(t, error);

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "collectives/sync/lease.h"
 #include "common/limits.h"
@@ -52,6 +53,7 @@ struct trainer {
 	size_t micro;   /* sequences computed at once */
 	bool drop;      /* policy: rounds may lack some contributor's data */
 	unsigned threads;
+	unsigned peers_most; /* workers of the job; 0: not known */
 
 	struct text text;
 	struct samples samples;
@@ -75,6 +77,7 @@ struct trainer {
 	struct saver *saver;
 	bool final_written, final_failed; /* by this worker */
 	bool metrics_failed;              /* said once */
+	off_t samples_noted;              /* where its newest line begins */
 	int samples_log;                  /* where numbers of consumed samples go; -1: nowhere */
 	double account_told_s;            /* monotonic; 0: not yet */
 	bool account_failed;              /* said once */
@@ -115,6 +118,8 @@ tr_status trainer_account_batch(struct trainer *t, const struct tr_round *round,
 void trainer_account_tell(struct trainer *t, const struct tr_round *round, bool last);
 /* account.c: the samples numbers[0 .. count) were consumed, for those who check (TRAIND_SAMPLES_LOG). */
 void trainer_account_note(struct trainer *t, uint64_t round, size_t count);
+/* They were not used after all. */
+void trainer_account_unnote(const struct trainer *t);
 
 /* report.c */
 void trainer_report_event(struct trainer *t, const char *text);

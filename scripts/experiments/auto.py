@@ -84,18 +84,11 @@ def main():
     options = parser.parse_args()
     if missing():
         sys.exit(f"no laboratory: {missing()}")
-    commit = store.commit_of(BUILD.parent)
-    result = {"commit": commit, "machine": store.machine(), "rate_mbit": RATE_MBIT, "wanted": len(CASES), "cases": []}
-    if options.out.exists():
-        before = json.loads(options.out.read_text())
-        result["cases"] = before["cases"] if before["commit"] == commit else []
-    done = {(row["members"], row["rtt_ms"], row["bytes"], row["slow"]) for row in result["cases"]}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
+    found = store.Rows(options.out, store.commit_of(BUILD.parent), ("members", "rtt_ms", "bytes", "slow"), "cases", rate_mbit=RATE_MBIT, wanted=len(CASES))
     for case in CASES:
-        if case not in done:
+        if not found.has(*case):
             row = measure(case, options.turns)
-            result["cases"].append(row)
-            options.out.write_text(json.dumps(result, indent=1) + "\n")
+            found.put(row)
             print("auto:", {key: value for key, value in row.items() if key != "times_s"}, file=sys.stderr, flush=True)
 
 

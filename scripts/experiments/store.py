@@ -31,6 +31,23 @@ class Store:
         return json.loads(self.path(run).read_text()) if self.has(run) else None
 
 
+class Rows:
+    """A file of rows, written after each. Those that it has of the same commit are not measured again. `keys`: what tells a row from the others."""
+    def __init__(self, path, commit, keys, name="rows", **facts):
+        before = json.loads(path.read_text()) if path.exists() else {}
+        self.path, self.keys = path, keys
+        self.rows = before[name] if before.get("commit") == commit else []
+        self.whole = {"commit": commit, "machine": machine(), **facts, name: self.rows}
+
+    def has(self, *values):
+        return any(tuple(row[key] for key in self.keys) == values for row in self.rows)
+
+    def put(self, row):
+        self.rows.append(row)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps(self.whole, indent=1) + "\n")
+
+
 def thin(points, most=CURVE_POINTS):
     """[(step, loss)]: means of equal numbers of neighbours, each at its last step."""
     size = -(-len(points) // most) or 1

@@ -6,7 +6,6 @@ each way, busy both ways, 100 ms there and back, a queue of 100 ms (docs/wanlab.
 `sockets` 0: as many as the engine thinks right. Cases that the file has of the same commit are not measured again.
 """
 import argparse
-import json
 import pathlib
 import sys
 import types
@@ -42,19 +41,12 @@ def main():
     options = parser.parse_args()
     if missing():
         sys.exit(f"no laboratory: {missing()}")
-    commit = store.commit_of(BUILD.parent)
-    result = {"commit": commit, "machine": store.machine(), "link": LINK, "seconds": options.seconds, "rows": []}
-    if options.out.exists():
-        before = json.loads(options.out.read_text())
-        result["rows"] = before["rows"] if before["commit"] == commit else []
-    done = {(row["loss"], row["asked"], row["sockets"]) for row in result["rows"]}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
+    found = store.Rows(options.out, store.commit_of(BUILD.parent), ("loss", "asked", "sockets"), link=LINK, seconds=options.seconds)
     for congestion, sockets in ARMS:
         for loss in LOSSES:
-            if (loss, congestion, sockets) not in done:
+            if not found.has(loss, congestion, sockets):
                 row = measure(options.seconds, loss, congestion, sockets)
-                result["rows"].append(row)
-                options.out.write_text(json.dumps(result, indent=1) + "\n")
+                found.put(row)
                 print("transport:", row, file=sys.stderr, flush=True)
 
 

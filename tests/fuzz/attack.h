@@ -133,6 +133,13 @@ static void attack_state_request(struct script *script, struct attack_frame *fra
 	Traind__Peer__StateRequest request = TRAIND__PEER__STATE_REQUEST__INIT;
 	request.view = script_about(script, attack.view);
 	request.round = script_about(script, attack.round - 1);
+	size_t more = script->left; /* as good as chance, and takes no byte of what follows */
+	request.digests_only = more & 1;
+	request.pieces = more & 2;
+	request.any = more & 4;
+	request.take_back = more & 8;
+	request.first = more >> 4 & 1;
+	request.end = more >> 5 & 3;
 	SAY(frame, state_request, STATE_REQUEST, &request);
 }
 

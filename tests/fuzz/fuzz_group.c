@@ -248,7 +248,15 @@ static void transfer(struct member *member, struct script *script)
 		.status = script_byte(script) % 2 == 0 ? TR_OK : TR_EDIGEST,
 		.reason = "reset by peer",
 	};
-	member->now_us += (uint64_t)script_byte(script) << 16;
+	uint8_t more = script_byte(script); /* of time, and of what is wanted */
+	member->now_us += (uint64_t)more << 16;
+	event.wish = (struct group_wish){ .digests_only = more & 1,
+		.pieces = more & 2,
+		.any = more & 4,
+		.take_back = more & 8,
+		.view = member->view + more % 3 - 1,
+		.first = more >> 6,
+		.end = more >> 4 & 7 };
 	(void)step(member, event);
 }
 

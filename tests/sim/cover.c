@@ -32,7 +32,6 @@ static const char *const round_names[ROUND_STATES] = {
 	[ROUND_IDLE] = "idle",
 	[ROUND_OPEN] = "open",
 	[ROUND_CLOSED] = "closed",
-	[ROUND_HELD] = "held",
 	[ROUND_ABANDONED] = "abandoned",
 	[ROUND_FAILED] = "failed",
 };
@@ -136,7 +135,7 @@ static const char *member_never(unsigned state, unsigned kind)
 	unsigned round = state % ROUND_STATES;
 	bool frozen = state % COVER_NEEDS >= COVER_FROZEN, needs = state >= COVER_NEEDS;
 
-	if (needs && (round == ROUND_CLOSED || round == ROUND_HELD || kind == FAULT_SALT))
+	if (needs && (round == ROUND_CLOSED || kind == FAULT_SALT))
 		return "who has no state yet does not commit (worker_step)";
 	if (round == ROUND_FAILED && frozen)
 		return "who is frozen takes nothing that it could fail of, but a view, which thaws "
@@ -168,7 +167,7 @@ static bool member_rare(unsigned state)
 	unsigned round = state % ROUND_STATES;
 	bool frozen = state % COVER_NEEDS >= COVER_FROZEN, needs = state >= COVER_NEEDS;
 
-	return round >= ROUND_HELD || (frozen && (needs || round == ROUND_OPEN)) ||
+	return round >= ROUND_ABANDONED || (frozen && (needs || round == ROUND_OPEN)) ||
 	    (needs && round == ROUND_IDLE);
 }
 

@@ -190,6 +190,7 @@ static void memberd_act(struct sim *sim, const struct membership_action *action)
 		break;
 	case MEMBERSHIP_DO_REPLY:
 	case MEMBERSHIP_DO_JOB_CHANGED:
+	case MEMBERSHIP_DO_RELAY:
 	case MEMBERSHIP_DO_LOG_DATA:
 		break;
 	}

@@ -193,6 +193,9 @@ static void node_act(struct sim *sim, unsigned number, struct group_action *acti
 		break;
 	case GROUP_DO_DECIDED:
 		net_unmap(sim, number);
+		if (action->status == TR_OK)
+			memset(sim->nodes[number].transferring, 0,
+			    sizeof(sim->nodes[number].transferring));
 		if (sim->plant == PLANT_HIDE && action->status == TR_EMISMATCH)
 			break;
 		worker_decided(sim, number, action->status, &action->round_info, action->text);
@@ -318,6 +321,7 @@ static void node_transfer_ends(struct sim *sim, unsigned number, unsigned to)
 	sim_at(sim, sim->now_us + sim_between(sim, 20, sim->delay_us), SIM_STATE_IN, to, number, 1);
 	struct group_event sent = { .kind = GROUP_STATE_SENT,
 		.from = sim->nodes[to].peer,
+		.round = node->transfer_round[to],
 		.status = TR_EPEERLOST };
 	(void)node_step(sim, number, &sent);
 }
@@ -384,14 +388,16 @@ void node_transfer_done(struct sim *sim, unsigned number, unsigned to)
 	/* Where faults are aimed the joiner may have all of it before the donor hears that the connection has closed. */
 	if (sim->aim_count > 0)
 		sim_at(sim, sim->now_us + sim_between(sim, 0, 600 * MS), SIM_TRANSFER_TOLD, number,
-		    to, 0);
+		    to, node->transfer_round[to]);
 	else
-		node_transfer_told(sim, number, to);
+		node_transfer_told(sim, number, to, node->transfer_round[to]);
 }
 
-void node_transfer_told(struct sim *sim, unsigned number, unsigned to)
+void node_transfer_told(struct sim *sim, unsigned number, unsigned to, uint64_t round)
 {
-	struct group_event sent = { .kind = GROUP_STATE_SENT, .from = sim->nodes[to].peer };
+	struct group_event sent = { .kind = GROUP_STATE_SENT,
+		.from = sim->nodes[to].peer,
+		.round = round };
 	(void)node_step(sim, number, &sent);
 }
 

@@ -272,7 +272,7 @@ void node_conn_lost(struct sim *sim, unsigned node);
 void node_heartbeat(struct sim *sim, unsigned node);
 void node_view_changed(struct sim *sim, unsigned node, const Traind__Peer__View *view);
 void node_link_seen(struct sim *sim, unsigned node, unsigned other);
-void node_transfer_told(struct sim *sim, unsigned node, unsigned to);
+void node_transfer_told(struct sim *sim, unsigned node, unsigned to, uint64_t round);
 void node_transfer_done(struct sim *sim, unsigned node, unsigned to);
 void node_state_in(struct sim *sim, unsigned node, unsigned from, bool failed);
 unsigned node_of_peer(const struct sim *sim, uint64_t peer); /* SIM_NODES_MAX: none */

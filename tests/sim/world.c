@@ -164,7 +164,7 @@ static void sim_event(struct sim *sim, const struct sim_event *event)
 		memberd_start(sim);
 		break;
 	case SIM_TRANSFER_TOLD:
-		node_transfer_told(sim, a, b);
+		node_transfer_told(sim, a, b, event->stamp);
 		break;
 	case SIM_FAULT:
 		fault_fire(sim, a);

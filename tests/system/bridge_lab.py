@@ -103,20 +103,31 @@ class Lab:
     def inside(self, *command):
         self.run("ip", "netns", "exec", self.name, *command)
 
-    def open(self, tls=None):
+    def open(self, tls=None, more=()):
         self.run("ip", "netns", "add", self.name)
         self.namespaces.append(self.name)
         self.inside("ip", "link", "add", "bridge", "type", "bridge")
         self.inside("ip", "address", "add", "10.77.0.1/24", "dev", "bridge")
         self.inside("ip", "link", "set", "bridge", "up")
         self.inside("ip", "link", "set", "lo", "up")
-        with open(self.folder / "memberd.log", "wb") as log:
+        self.serve("10.77.0.1:0", *(["--insecure"] if tls is None else ["--tls", str(tls)]), *more)
+        return self
+
+    def serve(self, address, *options):
+        with open(self.folder / "memberd.log", "ab") as log:
             self.memberd = subprocess.Popen(
-                ["ip", "netns", "exec", self.name, str(BUILD / "bin" / "memberd"), "--listen", "10.77.0.1:0", "--dir",
-                 str(self.folder / "memberd"), *(["--insecure"] if tls is None else ["--tls", str(tls)])], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                ["ip", "netns", "exec", self.name, str(BUILD / "bin" / "memberd"), "--listen", address, "--dir", str(self.folder / "memberd"), *options],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.options = options
         wait_for(lambda: (self.folder / "memberd" / "address").exists(), "memberd to serve")
         self.address = (self.folder / "memberd" / "address").read_text().strip()
-        return self
+
+    def restart(self):
+        """memberd dies without a word and comes back where it was."""
+        self.memberd.kill()
+        self.memberd.wait()
+        (self.folder / "memberd" / "address").unlink(missing_ok=True)
+        self.serve(self.address, *self.options)
 
     def log(self):
         return (self.folder / "memberd.log").read_text(errors="replace")

@@ -102,3 +102,10 @@ def test_the_script_prints_a_table_and_draws(tmp_path):
     assert len(table["runs"]) == 4 and table["machine"]["cores"] > 0
     xml.etree.ElementTree.parse(tmp_path / "collectives.svg")
     assert "bare ring" in done.stdout and "traind auto" in done.stdout
+
+
+def test_relaybench_measures_both_ways_in_turns():
+    rows = rows_of(BUILD / "bin" / "relaybench", 8, 2)
+    assert [row["way"] for row in rows] == ["direct", "relayed"] * 2
+    for row in rows:
+        assert row["bytes"] == 8 << 20 and row["bytes_per_s"] > 0 and row["cpu_s_per_gb"]["all"] > 0 and row["tls"] is False

@@ -257,6 +257,19 @@ def test_curves_are_thinned():
     assert store.thin(points[:3]) == [[1, 1.0], [2, 2.0], [3, 3.0]]
 
 
+def test_rows_of_the_same_commit_are_kept(tmp_path):
+    path = tmp_path / "results" / "rows.json"
+    first = store.Rows(path, "c0ffee", ("loss", "sockets"), "cases", rate=100)
+    assert not first.has("0", 1)
+    first.put({"loss": "0", "sockets": 1, "mbit": 90})
+    again = store.Rows(path, "c0ffee", ("loss", "sockets"), "cases", rate=100)
+    assert again.has("0", 1) and not again.has("0", 8)
+    again.put({"loss": "0", "sockets": 8, "mbit": 80})
+    whole = json.loads(path.read_text())
+    assert [row["mbit"] for row in whole["cases"]] == [90, 80] and whole["commit"] == "c0ffee" and whole["rate"] == 100
+    assert not store.Rows(path, "0ther", ("loss", "sockets"), "cases").has("0", 1)
+
+
 # ---- a run
 
 @pytest.fixture

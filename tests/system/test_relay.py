@@ -23,9 +23,9 @@ def lab(tmp_path):
         made.close()
 
 
-def open_lab(lab, tls=None):
+def open_lab(lab, tls=None, more=()):
     try:
-        return lab.open(tls)
+        return lab.open(tls, more)
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"network namespaces cannot be made here: {getattr(error, 'stderr', '') or error}")
 
@@ -65,13 +65,16 @@ def ca(tmp_path_factory):
     return folder
 
 
+def certificates(ca):
+    return lambda place: [f"tls={ca}/place-{place.listens.rsplit('.', 1)[1]}"] if ca else []
+
+
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_two_behind_nat(lab, ca, tls):
     """Six directions, four of which nobody can dial: each of the two to the other, and the third one to both."""
     open_lab(lab, ca / "memberd" if tls else None)
     places = places_of(lab, (2, 3, 4))
-    peers = lab.start(places, count=200000,
-                      more=lambda place: [f"tls={ca}/place-{place.listens.rsplit('.', 1)[1]}"] if tls else [])
+    peers = lab.start(places, count=200000, more=certificates(ca if tls else None))
     go_on(peers, 20, 3)
     relays = ways(lab.log())
     assert relays and {process for _, _, process in relays} == {str(peers[2].process.pid)}, lab.log()
@@ -79,8 +82,8 @@ def test_two_behind_nat(lab, ca, tls):
 
 
 def test_the_relay_dies(lab):
-    """Another one takes over; when none is left, the words say who cannot reach whom and what to do."""
-    open_lab(lab)
+    """Another one takes over; when none is left, nor memberd to be, the words say who cannot reach whom and what to do."""
+    open_lab(lab, more=["--no-relay"])
     peers = lab.start(places_of(lab, (2, 3, 4, 5)))
     go_on(peers, 10, 4)
     relay = [int(process) for a, b, process in ways(lab.log()) if (int(a), int(b)) == (peers[0].id, peers[1].id)][-1]
@@ -93,6 +96,33 @@ def test_the_relay_dies(lab):
     left = wait_for(lambda: [p for p in peers[:2] if not re.search(rf"peer p{p.id} \([^)]*\) is lost", lab.log())], "one to be left")
     assert len(left) == 1
     go_on(left, 5, 1)
+
+
+def ways_through_memberd(log):
+    return {(int(a), int(b)) for a, b in re.findall(r"peer p(\d+) gets to peer p(\d+) through memberd", log)}
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_memberd_relays(lab, ca, tls):
+    """Two see nobody but memberd. What it carries breaks when it dies, and goes on when it is back."""
+    open_lab(lab, ca / "memberd" if tls else None)
+    peers = lab.start(places_of(lab, HIDDEN), count=200000, more=certificates(ca if tls else None))
+    both = {(peers[0].id, peers[1].id), (peers[1].id, peers[0].id)}
+    go_on(peers, 20, 2)
+    assert ways_through_memberd(lab.log()) == both, lab.log()
+    lab.restart()
+    go_on(peers, 20, 2)
+    assert " is lost: " not in lab.log()
+
+
+def test_memberd_relays_when_no_daemon_is_left(lab):
+    open_lab(lab)
+    peers = lab.start(places_of(lab, (2, 3, 4)))
+    go_on(peers, 10, 3)
+    assert ways(lab.log()) and not ways_through_memberd(lab.log()), lab.log()
+    peers[2].process.send_signal(signal.SIGKILL)
+    go_on(peers[:2], 10, 2)
+    assert ways_through_memberd(lab.log()) == {(peers[0].id, peers[1].id), (peers[1].id, peers[0].id)}, lab.log()
 
 
 def test_a_job(lab, tmp_path):

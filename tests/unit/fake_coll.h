@@ -37,12 +37,14 @@ struct fake_world;
 
 struct tr_group {
 	struct fake_world *world;
-	unsigned peer;     /* id is peer + 10 */
+	unsigned peer;
+	uint64_t id;       /* 0: peer + 10 */
 	uint64_t joins_at; /* 0: founder; else its first round, in which it does not contribute */
 	uint64_t dies_at;  /* 0: never; else in this round, before its commit */
 	bool dead;
 	uint64_t committed, begun;
 	bool reduced; /* the ops of the round under way */
+	bool closing; /* its commit came too early, and is to be called again */
 	struct tr_commit commit;
 	struct fake_op ops[FAKE_OPS_MAX];
 	size_t op_count;
@@ -65,6 +67,10 @@ struct fake_world {
 	bool keep;                /* policy; else replay */
 	uint64_t restart_at;      /* this round's first attempt is abandoned although nobody died */
 	bool restart_in_progress; /* it is: tr_progress says so */
+	unsigned late,
+	    late_commits; /* so many more tr_wait_for, tr_round_commit_for come too early */
+	unsigned waits_to_eviction; /* 0: none; else that tr_wait_for says so */
+	uint32_t patience_ms;       /* of the newest */
 	unsigned attempts;
 	/* The meeting. */
 	unsigned arrived, meeting;
@@ -120,7 +126,7 @@ uint32_t coll_op_deadline_ms(const tr_group *g)
 
 uint64_t tr_peer_id(const tr_group *g)
 {
-	return g->peer + 10;
+	return g->id > 0 ? g->id : g->peer + 10;
 }
 
 bool tr_progress(tr_group *g)
@@ -137,9 +143,10 @@ tr_status tr_round_begin(tr_group *g, struct tr_round *round, struct tr_error *e
 	struct fake_world *w = g->world;
 	*round = (struct tr_round){ .round = g->committed + 1, .view = 1, .policy = TR_UNIFORM };
 	(void)pthread_mutex_lock(&w->lock);
-	if (g->dead) {
+	if (g->dead || g->closing) {
 		(void)pthread_mutex_unlock(&w->lock);
-		return tr_error_set(error, TR_EEVICTED, "dead");
+		return g->dead ? tr_error_set(error, TR_EEVICTED, "dead")
+		               : tr_error_set(error, TR_EINVAL, "commit it first");
 	}
 	if (w->restart_in_progress && w->restart_at == g->begun) {
 		/* The abandoned attempt ends when all have noticed. */
@@ -405,6 +412,21 @@ tr_status tr_wait(tr_group *g, uint32_t tag, struct tr_error *error)
 	return verdict;
 }
 
+/* Only looks: what is there is reduced by whoever waits for it. */
+tr_status tr_wait_for(tr_group *g, uint32_t tag, uint32_t milliseconds, struct tr_error *error)
+{
+	struct fake_world *w = g->world;
+	(void)tag;
+	(void)pthread_mutex_lock(&w->lock);
+	tr_status status = w->late > 0 ? TR_ETIMEDOUT : TR_OK;
+	w->late -= w->late > 0;
+	w->patience_ms = milliseconds;
+	if (w->waits_to_eviction > 0 && --w->waits_to_eviction == 0)
+		status = TR_EEVICTED;
+	(void)pthread_mutex_unlock(&w->lock);
+	return tr_error_set(error, status, "it is not there yet");
+}
+
 static void fake_compare(struct fake_world *w, struct tr_group *any)
 {
 	w->verdict = TR_OK;
@@ -442,6 +464,21 @@ tr_status tr_round_commit(tr_group *g, const struct tr_commit *commit, struct tr
 	(void)tr_error_set(error, verdict, "%s", w->verdict_text);
 	(void)pthread_mutex_unlock(&w->lock);
 	return verdict;
+}
+
+tr_status tr_round_commit_for(tr_group *g, const struct tr_commit *commit, struct tr_round *round,
+    uint32_t milliseconds, struct tr_error *error)
+{
+	struct fake_world *w = g->world;
+	(void)milliseconds;
+	g->closing = w->late_commits > 0;
+	if (g->closing) {
+		w->late_commits--;
+		return TR_ETIMEDOUT;
+	}
+	if (w->restart_in_progress && w->restart_at == g->begun)
+		return tr_error_set(error, TR_ERESTART, "a peer was lost");
+	return tr_round_commit(g, commit, round, error);
 }
 
 size_t tr_segment_elements(size_t count, enum tr_dtype dtype)

@@ -22,12 +22,14 @@ struct fp_harm {
 	unsigned cut_state;  /* connections that end in the middle of the state */
 	unsigned corrupt;    /* state frames that get a wrong byte */
 	unsigned stall;      /* connections that are not read any more once their StateBegin came */
-	unsigned begins;     /* seen */
-	unsigned states;     /* state frames seen */
-	unsigned slow_us;    /* each of them takes so long */
-	unsigned greeted;    /* connections whose first frame was passed on */
-	unsigned cut_lanes;  /* connections that end instead of passing on their next segment */
-	bool deaf;           /* no connection is read any more */
+	unsigned
+	    swallow; /* connections that are not read any more once their StateBegin came, which is not passed on */
+	unsigned begins;    /* seen */
+	unsigned states;    /* state frames seen */
+	unsigned slow_us;   /* each of them takes so long */
+	unsigned greeted;   /* connections whose first frame was passed on */
+	unsigned cut_lanes; /* connections that end instead of passing on their next segment */
+	bool deaf;          /* no connection is read any more */
 	size_t trickle; /* so many bytes of a connection pass every 20 ms; set before there is one */
 };
 
@@ -35,7 +37,7 @@ struct fp_connection {
 	int in, out;
 	uint8_t *bytes; /* read and not yet passed on */
 	size_t held;
-	bool greeted, stalled, said_hello;
+	bool greeted, stalled, swallowed, said_hello;
 	unsigned state_frames;
 };
 
@@ -104,6 +106,8 @@ static bool fp_harm_frame(struct frame_proxy *proxy, struct fp_connection *c, ui
 		proxy->harm.drop_begin -= !goes_on;
 		c->stalled = proxy->harm.stall > 0;
 		proxy->harm.stall -= c->stalled;
+		c->swallowed = proxy->harm.swallow > 0;
+		proxy->harm.swallow -= c->swallowed;
 	} else if (type == FRAME_SEGMENT) {
 		goes_on = proxy->harm.cut_lanes == 0;
 		proxy->harm.cut_lanes -= !goes_on;
@@ -131,7 +135,7 @@ static bool fp_pass(struct frame_proxy *proxy, struct fp_connection *c)
 	size_t at = c->greeted ? 0 : FRAME_GREETING_BYTES;
 	c->greeted = true;
 	bool fine = fp_write(c->out, c->bytes, at);
-	while (fine && c->held - at >= FRAME_HEADER_BYTES) {
+	while (fine && !c->swallowed && c->held - at >= FRAME_HEADER_BYTES) {
 		struct frame_header header;
 		if (frame_header_get(c->bytes + at, &header, NULL) != TR_OK)
 			return false;
@@ -140,7 +144,7 @@ static bool fp_pass(struct frame_proxy *proxy, struct fp_connection *c)
 			break;
 		fine = fp_harm_frame(proxy, c, header.type, c->bytes + at + FRAME_HEADER_BYTES,
 		           header.length) &&
-		    fp_write(c->out, c->bytes + at, whole);
+		    (c->swallowed || fp_write(c->out, c->bytes + at, whole));
 		at += whole;
 		if (fine && !c->said_hello) {
 			pthread_mutex_lock(&proxy->fx->lock);
@@ -228,8 +232,8 @@ static void *fp_run(void *arg)
 		unsigned count = proxy->count;
 		for (unsigned i = 0; i < count; i++) {
 			const struct fp_connection *c = &proxy->connections[i];
-			polls[2 + 2 * i] = (struct pollfd){ c->stalled || !reads ? -1 : c->in,
-				POLLIN, 0 };
+			bool still = c->stalled || c->swallowed || !reads;
+			polls[2 + 2 * i] = (struct pollfd){ still ? -1 : c->in, POLLIN, 0 };
 			polls[3 + 2 * i] = (struct pollfd){ c->out, POLLIN, 0 };
 		}
 		if (poll(polls, 2 + 2 * count, harm.trickle > 0 ? 0 : -1) < 0)

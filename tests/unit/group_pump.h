@@ -31,6 +31,8 @@ struct pump_member {
 	Traind__Peer__ViewReport *report;
 	Traind__Peer__RoundCommit *record;
 	uint64_t state_send_to, state_ask_from, state_round, link_lost;
+	unsigned state_sends;
+	struct group_wish state_wish; /* of the newest */
 };
 
 struct pump {
@@ -124,6 +126,8 @@ static inline void pump_act(struct pump *pump, unsigned who, struct group_action
 			action->record = NULL;
 			break;
 		case GROUP_DO_STATE_SEND:
+			member->state_sends++;
+			member->state_wish = action->wish;
 			member->state_send_to = action->to;
 			member->state_round = action->round;
 			pump_trace(pump, "%u sends the state after round %d to %d\n", who + 1,
@@ -353,6 +357,24 @@ static inline void pump_ready_all(struct pump *pump)
 {
 	for (unsigned i = 0; i < pump->n; i++)
 		assert_int_equal(pump_event(pump, i, GROUP_READY), TR_OK);
+}
+
+/* The last of `n` comes in with round `from`, the others hold the state after round 4 and are to begin round 5. To be installed. */
+static inline struct pump *pump_with_joiner(unsigned n, uint64_t from, uint64_t donor,
+    struct pump_view *view)
+{
+	struct pump *pump = pump_create(n);
+	*view = pump_first_view(pump);
+	view->base_round = 5;
+	view->participate_from[n - 1] = from;
+	view->contribute_from[n - 1] = from + 1;
+	view->donor[n - 1] = donor;
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(pump_step(pump, i,
+		                     &(struct group_event){ .kind = GROUP_READY,
+		                         .round = i < n - 1 ? 4 : 0 }),
+		    TR_OK);
+	return pump;
 }
 
 static inline void pump_kill(struct pump *pump, unsigned who)

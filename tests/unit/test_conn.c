@@ -235,6 +235,64 @@ static void finish_writes_all(void **state)
 	free(body);
 }
 
+static bool takes_a_byte(int fd)
+{
+	return send(fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
+}
+
+/* All was taken, and there is no room for TLS's last word: it waits for room, and the reason that was given stays. */
+static void finish_waits_for_its_goodbye(void **state)
+{
+	struct pair *pair = *state;
+	struct sock_filter nothing[] = { BPF_STMT(BPF_RET | BPF_K, 0) };
+	struct sock_fprog program = { .len = 1, .filter = nothing };
+	int least = 1;
+	pair_connect(pair);
+	int client = conn_socket(pair->client.conn);
+	assert_int_equal(setsockopt(pair->accepted, SOL_SOCKET, SO_ATTACH_FILTER, &program,
+	                     sizeof(program)),
+	    0);
+	uint8_t body[32 << 10] = { 0 };
+	assert_int_equal(conn_send_copy(pair->client.conn, FRAME_PEER, body, sizeof(body)), TR_OK);
+	while (conn_unsent(pair->client.conn) > 0)
+		(void)uv_run(&pair->loop, UV_RUN_ONCE);
+	assert_int_equal(setsockopt(client, SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)), 0);
+	assert_false(takes_a_byte(client));
+	conn_finish(pair->client.conn, "said all");
+	for (int i = 0; i < 3; i++)
+		(void)uv_run(&pair->loop, UV_RUN_NOWAIT);
+	assert_int_equal(setsockopt(pair->accepted, SOL_SOCKET, SO_DETACH_FILTER, &least,
+	                     sizeof(least)),
+	    0);
+	run_until(pair, &pair->client.closed, 1);
+	run_until(pair, &pair->server.closed, 1);
+	assert_string_equal(pair->client.reason, "said all");
+	assert_int_equal(pair->server.frames, 1);
+	assert_string_equal(pair->server.reason, "closed by peer");
+}
+
+/* The other end is gone before it has all: the reason that was given stays as well. */
+static void finish_keeps_its_reason(void **state)
+{
+	struct pair *pair = *state;
+	const struct linger at_once = { 1, 0 };
+	size_t bytes = TR_FRAME_CONTROL_MAX;
+	uint8_t *body = calloc(1, bytes);
+	assert_non_null(body);
+	pair_connect(pair);
+	pair->server.park = UINT32_MAX;
+	while (conn_send_copy(pair->client.conn, FRAME_PEER, body, bytes) == TR_OK)
+		continue;
+	assert_int_equal(setsockopt(pair->accepted, SOL_SOCKET, SO_LINGER, &at_once,
+	                     sizeof(at_once)),
+	    0);
+	conn_close(pair->server.conn, "killed");
+	conn_finish(pair->client.conn, "said all");
+	run_until(pair, &pair->client.closed, 1);
+	assert_string_equal(pair->client.reason, "said all");
+	free(body);
+}
+
 static void nobody_listens(void **state)
 {
 	struct pair *pair = *state;
@@ -353,6 +411,8 @@ int main(void)
 		WITH_PAIR(close_releases_and_tells_once),
 		WITH_PAIR(queue_is_limited),
 		WITH_PAIR(finish_writes_all),
+		WITH_PAIR(finish_waits_for_its_goodbye),
+		WITH_PAIR(finish_keeps_its_reason),
 		WITH_PAIR(nobody_listens),
 		WITH_PAIR(an_answer_that_came_in_time_is_seen_late),
 		WITH_PAIR(no_answer_ends_a_dial),
@@ -369,6 +429,8 @@ int main(void)
 		WITH_PAIR(close_releases_and_tells_once),
 		WITH_PAIR(queue_is_limited),
 		WITH_PAIR(finish_writes_all),
+		WITH_PAIR(finish_waits_for_its_goodbye),
+		WITH_PAIR(finish_keeps_its_reason),
 		WITH_PAIR(nobody_listens),
 	};
 	return cmocka_run_group_tests_name("conn", tests, NULL, NULL) +

@@ -220,10 +220,16 @@ static void deadline_names_the_peer(void **state)
 	                     TR_CONTRIBUTE, &error),
 	    TR_OK);
 	assert_int_equal(tr_wait(fx->hosts[0].group, 0, &error), TR_ETIMEDOUT);
+	assert_int_equal(tr_wait_for(fx->hosts[0].group, 0, 30, &error), TR_ETIMEDOUT);
+	assert_non_null(strstr(error.text, "wait of round 1 waited 30 ms for peer 11"));
+	assert_int_equal(tr_wait_for(fx->hosts[0].group, 0, 0, &error), TR_ETIMEDOUT);
 	const struct tr_commit first = { .salt = 7 }, other = { .salt = 8 };
 	assert_int_equal(tr_round_commit(fx->hosts[0].group, &first, &round[0], &error),
 	    TR_ETIMEDOUT);
 	assert_non_null(strstr(error.text, "waited 200 ms for peer 11"));
+	assert_int_equal(tr_round_commit_for(fx->hosts[0].group, &other, &round[0], 20, &error),
+	    TR_ETIMEDOUT);
+	assert_non_null(strstr(error.text, "waited 20 ms for peer 11"));
 	assert_int_equal(tr_allreduce(fx->hosts[1].group, 0, value[1], 1, TR_F64, TR_SUM,
 	                     TR_CONTRIBUTE, &error),
 	    TR_OK);

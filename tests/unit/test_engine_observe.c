@@ -67,45 +67,52 @@ static void *begin_run(void *arg)
 	return NULL;
 }
 
-/* Another thread of the caller's process may ask while it waits. */
+/* Another thread of the caller's process may ask while it waits. Returns whether it waited: on a busy machine the view may be there before it does. */
+static bool waits_for_a_view(bool driving)
+{
+	struct fx *fx = start(1, false, driving, TRAIND__PEER__POLICY__POLICY_KEEP,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_AUTO);
+	struct fx_host *host = &fx->hosts[0];
+	struct tr_error error = { 0 };
+	struct tr_op op = TR_OP_INIT;
+	struct tr_link link = TR_LINK_INIT;
+	char text[256];
+	size_t count = 77;
+	pthread_t thread;
+	fx_attach(host);
+	assert_int_equal(tr_state_ready(host->group, 0, &error), TR_OK);
+	struct begin begin = { host->group, TR_EINTERNAL };
+	assert_int_equal(pthread_create(&thread, NULL, begin_run, &begin), 0);
+	assert_int_equal(tr_explain(host->group, &op, NULL, text, sizeof(text), &error),
+	    TR_EUNAVAILABLE);
+	assert_string_equal(error.text, "the group is in no view yet");
+	assert_int_equal(tr_links(host->group, &link, 1, &count, &error), TR_EUNAVAILABLE);
+	assert_string_equal(error.text, "the group is in no view yet");
+	assert_int_equal(count, 77);
+	struct tr_stats stats = stats_of(host);
+	assert_int_equal(stats.view, 0);
+	assert_int_equal(stats.peers, 0);
+	assert_int_equal(stats.rounds, 0);
+	fx_found(fx, 1);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(begin.status, TR_OK);
+	stats = stats_of(host);
+	assert_int_equal(stats.view, 1);
+	assert_int_equal(stats.peers, 1);
+	assert_int_equal(links_of(host, &link, 1), 0);
+	assert_int_equal(explained(host, 1000, text, sizeof(text)), TR_RING);
+	assert_string_equal(text, "ring: nobody to talk to");
+	fx_stop(fx);
+	return stats.waited_us > 0;
+}
+
 static void without_a_view(void **state)
 {
 	(void)state;
 	for (int driving = 0; driving < 2; driving++) {
-		struct fx *fx = start(1, false, driving != 0, TRAIND__PEER__POLICY__POLICY_KEEP,
-		    TRAIND__PEER__ALGORITHM__ALGORITHM_AUTO);
-		struct fx_host *host = &fx->hosts[0];
-		struct tr_error error = { 0 };
-		struct tr_op op = TR_OP_INIT;
-		struct tr_link link = TR_LINK_INIT;
-		char text[256];
-		size_t count = 77;
-		pthread_t thread;
-		fx_attach(host);
-		assert_int_equal(tr_state_ready(host->group, 0, &error), TR_OK);
-		struct begin begin = { host->group, TR_EINTERNAL };
-		assert_int_equal(pthread_create(&thread, NULL, begin_run, &begin), 0);
-		assert_int_equal(tr_explain(host->group, &op, NULL, text, sizeof(text), &error),
-		    TR_EUNAVAILABLE);
-		assert_string_equal(error.text, "the group is in no view yet");
-		assert_int_equal(tr_links(host->group, &link, 1, &count, &error), TR_EUNAVAILABLE);
-		assert_string_equal(error.text, "the group is in no view yet");
-		assert_int_equal(count, 77);
-		struct tr_stats stats = stats_of(host);
-		assert_int_equal(stats.view, 0);
-		assert_int_equal(stats.peers, 0);
-		assert_int_equal(stats.rounds, 0);
-		fx_found(fx, 1);
-		assert_int_equal(pthread_join(thread, NULL), 0);
-		assert_int_equal(begin.status, TR_OK);
-		stats = stats_of(host);
-		assert_int_equal(stats.view, 1);
-		assert_int_equal(stats.peers, 1);
-		assert_true(stats.waited_us > 0);
-		assert_int_equal(links_of(host, &link, 1), 0);
-		assert_int_equal(explained(host, 1000, text, sizeof(text)), TR_RING);
-		assert_string_equal(text, "ring: nobody to talk to");
-		fx_stop(fx);
+		unsigned tries = 1;
+		while (!waits_for_a_view(driving != 0))
+			assert_true(tries++ < 20);
 	}
 }
 

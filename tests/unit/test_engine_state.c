@@ -1,92 +1,5 @@
 /* Joiners: their donor's state over real TCP, without memberd. */
-#include "tests/unit/engine_fixture.h"
-#include "tests/unit/frame_proxy.h"
-
-struct big_state {
-	uint8_t *data[3];
-	size_t bytes[3];
-};
-
-/* Too little to ask several donors; and enough. */
-static const size_t little[3] = { 3u << 20, 0, 1234567 },
-                    much[3] = { 12u << 20, 1, (4u << 20) + 5 };
-static const size_t *state_bytes = little;
-
-static void declare_state(struct fx_host *host, struct big_state *big, bool filled)
-{
-	struct tr_error error = { 0 };
-	for (unsigned i = 0; i < 3; i++) {
-		char name[16];
-		(void)snprintf(name, sizeof(name), "tensor %u", i);
-		big->bytes[i] = state_bytes[i];
-		big->data[i] = tr_alloc(host->group, state_bytes[i]);
-		assert_non_null(big->data[i]);
-		for (size_t k = 0; filled && k < state_bytes[i]; k++)
-			big->data[i][k] = (uint8_t)(k * 31 + i);
-		assert_int_equal(tr_state_add(host->group, name, big->data[i], state_bytes[i],
-		                     &error),
-		    TR_OK);
-	}
-	assert_int_equal(tr_state_add(host->group, "outside", big, 4, &error), TR_EINVAL);
-}
-
-/* One round of a peer with one small op. */
-static tr_status small_round(struct fx_host *host, double *value, bool *received,
-    struct tr_error *error)
-{
-	struct tr_round round;
-	tr_status st = tr_round_begin(host->group, &round, error);
-	if (st != TR_OK)
-		return st;
-	*value = 1;
-	*received = round.receive_state;
-	st = tr_allreduce(host->group, 7, value, 1, TR_F64, TR_SUM,
-	    round.index < round.contributors ? TR_CONTRIBUTE : 0, error);
-	if (st == TR_OK && round.receive_state)
-		st = tr_state_receive(host->group, error);
-	if (st == TR_OK)
-		st = tr_wait(host->group, 7, error);
-	if (st == TR_OK)
-		st = tr_round_commit(host->group, NULL, &round, error);
-	return st;
-}
-
-struct small {
-	struct fx_host *host;
-	pthread_t thread;
-	double *value;
-	bool stop, received;
-	tr_status status;
-	unsigned done;
-	struct tr_error error;
-};
-
-static void *small_run(void *arg)
-{
-	struct small *small = arg;
-	struct fx *fx = small->host->fx;
-	for (;;) {
-		bool received = false;
-		small->status = small_round(small->host, small->value, &received, &small->error);
-		pthread_mutex_lock(&fx->lock);
-		small->received = small->received || received;
-		small->done += small->status == TR_OK;
-		pthread_cond_broadcast(&fx->changed);
-		pthread_mutex_unlock(&fx->lock);
-		if (small->status != TR_OK && small->status != TR_ERESTART)
-			return NULL;
-	}
-}
-
-static void small_start(struct small *small, struct fx_host *host)
-{
-	struct tr_error error = { 0 };
-	*small = (struct small){ .host = host };
-	small->value = tr_alloc(host->group, sizeof(double));
-	if (tr_state_ready(host->group, 0, &error) != TR_OK)
-		fail_msg("%s", error.text);
-	assert_int_equal(pthread_create(&small->thread, NULL, small_run, small), 0);
-}
+#include "tests/unit/joiner_fixture.h"
 
 static void joiner_gets_the_state(void **state)
 {
@@ -152,50 +65,6 @@ static void unfit_joiner_fails(void **state)
 	fx_host_stop(&fx->hosts[0]);
 	assert_int_equal(pthread_join(small[0].thread, NULL), 0);
 	fx_stop(fx);
-}
-
-/* Two peers at work, and a third that joins them through a port that does harm. */
-struct harmed {
-	struct fx *fx;
-	struct frame_proxy proxy;
-	struct big_state big[3];
-	struct small small[3];
-	unsigned running; /* callers not joined yet: the first so many */
-};
-
-static struct harmed *harmed_start(struct fp_harm harm)
-{
-	struct harmed *h = calloc(1, sizeof(*h));
-	bool all[FX_HOSTS_MAX] = { true, true, true };
-	assert_non_null(h);
-	h->fx = fx_start(3, TRAIND__PEER__POLICY__POLICY_REPLAY,
-	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-	for (unsigned i = 0; i < 3; i++)
-		fx_attach(&h->fx->hosts[i]);
-	for (unsigned i = 0; i < 2; i++) {
-		declare_state(&h->fx->hosts[i], &h->big[i], true);
-		small_start(&h->small[i], &h->fx->hosts[i]);
-	}
-	fx_found(h->fx, 2);
-	FX_WAIT(h->fx, h->small[0].done >= 1 && h->small[1].done >= 1);
-	fp_start(&h->proxy, &h->fx->hosts[2], harm);
-	declare_state(&h->fx->hosts[2], &h->big[2], false);
-	small_start(&h->small[2], &h->fx->hosts[2]);
-	h->running = 3;
-	FX_WAIT(h->fx, h->fx->hosts[2].ready);
-	fx_change_view(h->fx, all);
-	return h;
-}
-
-static void harmed_stop(struct harmed *h)
-{
-	fp_stop(&h->proxy);
-	for (unsigned i = 0; i < 3; i++)
-		fx_host_stop(&h->fx->hosts[i]);
-	for (unsigned i = 0; i < h->running; i++)
-		assert_int_equal(pthread_join(h->small[i].thread, NULL), 0);
-	fx_stop(h->fx);
-	free(h);
 }
 
 /* The joiner gets the right state in spite of all, in the very view that it came in. */
@@ -274,6 +143,23 @@ static void stalled_joiner_is_let_go(void **state)
 	harmed_stop(h);
 }
 
+/* The next view lets the joiner in a round later, while the state that it asked for first stands still on its way: the round goes on without
+ * it, and the newer state comes. */
+static void a_later_state_is_served_for_all_that(void **state)
+{
+	(void)state;
+	struct harmed *h = harmed_start((struct fp_harm){ .stall = 1 });
+	bool all[FX_HOSTS_MAX] = { true, true, true };
+	FX_WAIT(h->fx, h->proxy.harm.begins == 1);
+	h->fx->last->view->peers[2]->participate_from++;
+	h->fx->last->view->peers[2]->contribute_from++;
+	fx_change_view(h->fx, all);
+	FX_WAIT(h->fx, h->small[2].done >= 3 && h->small[2].received);
+	for (unsigned i = 0; i < 3; i++)
+		assert_memory_equal(h->big[2].data[i], h->big[0].data[i], state_bytes[i]);
+	harmed_stop(h);
+}
+
 /* ---- several donors ---- */
 
 #define MUCH_CHUNKS (48u + 1 + 17)
@@ -283,6 +169,7 @@ struct several {
 	struct frame_proxy proxy;
 	struct big_state big[4];
 	struct small small[4];
+	unsigned begins; /* as the donor died */
 };
 
 /* Three hold the state, and the fourth is let in through a port that does harm. */
@@ -343,16 +230,24 @@ static void pieces_come_of_all_who_have_them(void **state)
 	several_stop(s, 0);
 }
 
-/* The donor dies in the middle: what it sent is not sent again. */
+/* The donor dies when so many chunks have come. */
+static struct several *several_lose_the_donor(struct fp_harm harm, unsigned chunks)
+{
+	struct several *s = several_start(harm);
+	bool rest[FX_HOSTS_MAX] = { false, true, true, true };
+	FX_WAIT(s->fx, s->proxy.harm.states >= chunks);
+	fx_host_stop(&s->fx->hosts[0]);
+	s->begins = fp_harm_now(&s->proxy).begins;
+	fx_change_view(s->fx, rest);
+	several_has_it(s);
+	return s;
+}
+
+/* What it sent is not sent again. */
 static void what_a_dead_donor_sent_stays(void **state)
 {
 	(void)state;
-	struct several *s = several_start((struct fp_harm){ .slow_us = 4000 });
-	bool rest[FX_HOSTS_MAX] = { false, true, true, true };
-	FX_WAIT(s->fx, s->proxy.harm.states >= 50);
-	fx_host_stop(&s->fx->hosts[0]);
-	fx_change_view(s->fx, rest);
-	several_has_it(s);
+	struct several *s = several_lose_the_donor((struct fp_harm){ .slow_us = 4000 }, 50);
 	assert_in_range(fp_harm_now(&s->proxy).states, MUCH_CHUNKS, MUCH_CHUNKS + TWICE);
 	several_stop(s, 1);
 }
@@ -367,6 +262,19 @@ static void a_silent_donor_holds_nobody_up(void **state)
 	several_stop(s, 0);
 }
 
+/* A transfer that stands still before the joiner knows of it: it gets the state of others, and nobody's round waits for that one's end. */
+static void a_transfer_of_no_use_holds_nobody_up(void **state)
+{
+	(void)state;
+	struct several *s = several_start((struct fp_harm){ .slow_us = 1000, .swallow = 1 });
+	several_has_it(s);
+	unsigned done = 0;
+	FX_WAIT(s->fx, (done = s->small[3].done) > 0);
+	for (unsigned i = 0; i < 4; i++)
+		FX_WAIT(s->fx, s->small[i].done >= done + 2);
+	several_stop(s, 0);
+}
+
 /* Then only the donor is believed. */
 static void a_wrong_piece_is_found(void **state)
 {
@@ -378,16 +286,14 @@ static void a_wrong_piece_is_found(void **state)
 	several_stop(s, 0);
 }
 
-/* The donor dies when it is the only one that is believed: the next one sends all that it had not. */
+/* The donor dies when it is the only one that is believed: the next one sends all that it had not, at once. */
 static void the_only_donor_dies(void **state)
 {
 	(void)state;
-	struct several *s = several_start((struct fp_harm){ .slow_us = 4000, .corrupt = 1 });
-	bool rest[FX_HOSTS_MAX] = { false, true, true, true };
-	FX_WAIT(s->fx, s->proxy.harm.states >= MUCH_CHUNKS + 5);
-	fx_host_stop(&s->fx->hosts[0]);
-	fx_change_view(s->fx, rest);
-	several_has_it(s);
+	struct fp_harm harm = { .slow_us = 4000, .corrupt = 1 };
+	struct several *s = several_lose_the_donor(harm, MUCH_CHUNKS + 5);
+	/* One that the dead one had just begun may be among them. */
+	assert_in_range(fp_harm_now(&s->proxy).begins, s->begins + 1, s->begins + 2);
 	several_stop(s, 1);
 }
 
@@ -401,9 +307,11 @@ int main(void)
 		cmocka_unit_test(state_that_breaks_off_is_asked_for_again),
 		cmocka_unit_test(state_that_stays_damaged_fails_the_joiner),
 		cmocka_unit_test(stalled_joiner_is_let_go),
+		cmocka_unit_test(a_later_state_is_served_for_all_that),
 		cmocka_unit_test(pieces_come_of_all_who_have_them),
 		cmocka_unit_test(what_a_dead_donor_sent_stays),
 		cmocka_unit_test(a_silent_donor_holds_nobody_up),
+		cmocka_unit_test(a_transfer_of_no_use_holds_nobody_up),
 		cmocka_unit_test(a_wrong_piece_is_found),
 		cmocka_unit_test(the_only_donor_dies),
 	};

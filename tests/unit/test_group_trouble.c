@@ -17,23 +17,6 @@ static struct pump *begun(unsigned n, Traind__Peer__Algorithm algorithm)
 	return pump;
 }
 
-/* The last of `n` comes in with round `from`, the others hold the state after round 4 and are to begin round 5. To be installed. */
-static struct pump *with_joiner(unsigned n, uint64_t from, uint64_t donor, struct pump_view *view)
-{
-	struct pump *pump = pump_create(n);
-	*view = pump_first_view(pump);
-	view->base_round = 5;
-	view->participate_from[n - 1] = from;
-	view->contribute_from[n - 1] = from + 1;
-	view->donor[n - 1] = donor;
-	for (unsigned i = 0; i < n; i++)
-		assert_int_equal(pump_step(pump, i,
-		                     &(struct group_event){ .kind = GROUP_READY,
-		                         .round = i < n - 1 ? 4 : 0 }),
-		    TR_OK);
-	return pump;
-}
-
 static void names_both(const struct pump_member *member, const char *a, const char *b)
 {
 	if (!strstr(member->reason, a) || !strstr(member->reason, b))
@@ -204,7 +187,7 @@ static void a_lost_donor(void **state)
 {
 	(void)state;
 	struct pump_view view;
-	struct pump *pump = with_joiner(3, 5, 9, &view);
+	struct pump *pump = pump_with_joiner(3, 5, 9, &view);
 	pump_install(pump, &view);
 	assert_int_equal(pump->members[0].failed, 0);
 	assert_int_equal(pump->members[2].failed, TR_EPEERLOST);
@@ -217,7 +200,7 @@ static void a_joiner_knows_who_contributes(void **state)
 {
 	(void)state;
 	struct pump_view view;
-	struct pump *pump = with_joiner(3, 7, 1, &view);
+	struct pump *pump = pump_with_joiner(3, 7, 1, &view);
 	struct pump_member *joiner = &pump->members[2];
 	joiner->link_lost = 77;
 	pump_install(pump, &view);
@@ -278,7 +261,7 @@ static void records_outlive_those_who_committed(void **state)
 {
 	(void)state;
 	struct pump_view view;
-	struct pump *pump = with_joiner(2, 5, 1, &view);
+	struct pump *pump = pump_with_joiner(2, 5, 1, &view);
 	Traind__Peer__RoundCommit *records[4];
 	pump_install(pump, &view);
 	assert_int_equal(give_records(pump, 1, 5, 1), TR_EPROTO); /* not decided */

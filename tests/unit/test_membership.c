@@ -186,16 +186,22 @@ static void test_join(void **state)
 	world_finish(&w);
 }
 
-static void killed_and_left(struct world *w, uint64_t conn, uint64_t peer)
+static void ended_and_left(struct world *w, uint64_t conn, uint64_t peer, bool learning)
 {
 	Traind__Peer__WorkerExited body = TRAIND__PEER__WORKER_EXITED__INIT;
 	Traind__Peer__LastWords words = TRAIND__PEER__LAST_WORDS__INIT;
-	words.state_left = true;
+	words.state_left = !learning;
+	words.learning_left = learning;
 	body.job_id = 1;
 	body.peer = peer;
 	body.signal = 9;
 	body.last_words = &words;
 	MESSAGE(w, conn, WORKER_EXITED, worker_exited, &body);
+}
+
+static void killed_and_left(struct world *w, uint64_t conn, uint64_t peer)
+{
+	ended_and_left(w, conn, peer, false);
 }
 
 /* A worker is killed in round 5 and leaves its state, that after round 4: the next one goes to that node, though another has
@@ -248,6 +254,10 @@ static void test_what_was_left_goes_with_the_job(void **state)
 	killed_and_left(&w, 3, 7);
 	assert_non_null(strstr(w.trace, "send c3 group_over\n"));
 	assert_null(strstr(w.trace, "send c2 group_over\n"));
+	/* What one learned alone, too. */
+	skip_trace(&w);
+	ended_and_left(&w, 1, 5, true);
+	assert_non_null(strstr(w.trace, "send c1 group_over\n"));
 	world_finish(&w);
 }
 

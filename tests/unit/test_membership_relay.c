@@ -40,10 +40,11 @@ static const Traind__Peer__RelayDuties *duties_of(const struct world *w, uint64_
 
 static void is_row(const Traind__Peer__Relayed *row, uint64_t from, uint64_t to, uint64_t node)
 {
-	char address[32];
+	char address[32] = ""; /* memberd's each of them has */
 	/* n8 came as the fourth */
-	(void)snprintf(address, sizeof(address), "10.0.0.%llu:7000",
-	    (unsigned long long)(node == 8 ? 4 : node));
+	if (node != 0)
+		(void)snprintf(address, sizeof(address), "10.0.0.%llu:7000",
+		    (unsigned long long)(node == 8 ? 4 : node));
 	assert_int_equal(row->group, 4);
 	assert_int_equal(row->from, from);
 	assert_int_equal(row->to, to);
@@ -165,6 +166,14 @@ static void until_nobody_is_left(void **state)
 	world_finish(&w);
 }
 
+static void its_relay_goes(struct world *w)
+{
+	both_ways(w);
+	world_closed(w, 2, "reset by peer");
+	report(w, 1, 4, 5, 3, 2, 0, 0, 0, false, 0, 0);
+	report(w, 3, 4, 7, 3, 2, 0, 0, 0, false, 0, 0);
+}
+
 /* The relay dies: its member is replaced as always, and another node relays. */
 static void the_relay_dies(void **state)
 {
@@ -172,10 +181,7 @@ static void the_relay_dies(void **state)
 	(void)state;
 	training(&w);
 	hello(&w, 4, 0, 104, 1);
-	both_ways(&w);
-	world_closed(&w, 2, "reset by peer");
-	report(&w, 1, 4, 5, 3, 2, 0, 0, 0, false, 0, 0);
-	report(&w, 3, 4, 7, 3, 2, 0, 0, 0, false, 0, 0);
+	its_relay_goes(&w);
 	is_row(view_of(&w, 1, 3)->relayed[0], 5, 7, 8);
 	is_row(view_of(&w, 3, 3)->relayed[0], 7, 5, 8);
 	world_finish(&w);
@@ -187,10 +193,7 @@ static void the_only_relay_dies(void **state)
 	struct world w;
 	(void)state;
 	training(&w);
-	both_ways(&w);
-	world_closed(&w, 2, "reset by peer");
-	report(&w, 1, 4, 5, 3, 2, 0, 0, 0, false, 0, 0);
-	report(&w, 3, 4, 7, 3, 2, 0, 0, 0, false, 0, 0);
+	its_relay_goes(&w);
 	assert_int_equal(view_of(&w, 1, 3)->n_relayed, 0);
 	in_vain(&w, 1, 3, 5, 7, false);
 	in_vain(&w, 3, 3, 7, 5, false);
@@ -216,12 +219,34 @@ static void silence_is_another_matter(void **state)
 	world_finish(&w);
 }
 
+/* Nodes on connections from `first` + 1 on, the members with that view. */
+static void come_back(struct world *w, uint64_t first, uint64_t view, uint64_t count)
+{
+	Traind__Peer__NodeHello hello = TRAIND__PEER__NODE_HELLO__INIT;
+	Traind__Peer__PeerHere here = TRAIND__PEER__PEER_HERE__INIT, *heres[1] = { &here };
+	for (uint64_t c = 1; c <= count; c++) {
+		char name[16], address[32];
+		(void)snprintf(name, sizeof(name), "node-%llu", (unsigned long long)c);
+		(void)snprintf(address, sizeof(address), "10.0.0.%llu:7000", (unsigned long long)c);
+		hello.node_id = c == 4 ? 8 : c;
+		hello.incarnation = 100 + c;
+		hello.name = name;
+		hello.address = address;
+		hello.pid = (uint32_t)(1000 + c);
+		hello.slots = 1;
+		hello.relays = true;
+		here.job_id = 1, here.group = 4, here.peer = 4 + c, here.view = view,
+		here.ready = true;
+		hello.peers = heres;
+		hello.n_peers = c == 4 ? 0 : 1;
+		MESSAGE(w, first + c, HELLO, hello, &hello);
+	}
+}
+
 /* memberd comes back: nodes say that they have duties, and are told all of them, or that there are none. */
 static void a_restart(void **state)
 {
 	struct world w;
-	Traind__Peer__NodeHello hello = TRAIND__PEER__NODE_HELLO__INIT;
-	Traind__Peer__PeerHere here = TRAIND__PEER__PEER_HERE__INIT, *heres[1] = { &here };
 	(void)state;
 	training(&w);
 	hello_with(&w, 4, 0, 104, 1, NULL, 0);
@@ -229,24 +254,7 @@ static void a_restart(void **state)
 	uint64_t token = view_of(&w, 1, 2)->relayed[0]->token_high;
 	world_restart(&w);
 	world_lead(&w);
-	for (uint64_t c = 1; c <= 4; c++) {
-		char name[16], address[32];
-		uint64_t id = c == 4 ? 8 : c;
-		(void)snprintf(name, sizeof(name), "node-%llu", (unsigned long long)c);
-		(void)snprintf(address, sizeof(address), "10.0.0.%llu:7000", (unsigned long long)c);
-		hello.node_id = id;
-		hello.incarnation = 100 + c;
-		hello.name = name;
-		hello.address = address;
-		hello.pid = (uint32_t)(1000 + c);
-		hello.slots = 1;
-		hello.relays = true;
-		here.job_id = 1, here.group = 4, here.peer = 4 + c, here.view = 2,
-		here.ready = true;
-		hello.peers = heres;
-		hello.n_peers = c == 4 ? 0 : 1;
-		MESSAGE(&w, 20 + c, HELLO, hello, &hello);
-	}
+	come_back(&w, 20, 2, 4);
 	assert_int_equal(duties_of(&w, 21)->n_waits, 1);
 	assert_int_equal(duties_of(&w, 22)->n_relays, 2);
 	assert_int_equal(duties_of(&w, 23)->n_waits, 1);
@@ -254,6 +262,148 @@ static void a_restart(void **state)
 	assert_int_equal(duties_of(&w, 23)->waits[0]->token_high, token);
 	world_finish(&w);
 }
+
+/* ---- memberd as the last relay */
+
+static int we_relay(void **state)
+{
+	(void)state;
+	world_options.relays = true;
+	return 0;
+}
+
+static int we_do_not(void **state)
+{
+	(void)state;
+	world_options.relays = false;
+	return 0;
+}
+
+static const Traind__Peer__RelayDuties *our_duties(const struct world *w)
+{
+	return duties_of(w, 0);
+}
+
+/* p5 gets to p7 through node 2 in view 2, in vain, and through memberd in view 3; p7 gets to p5 through node 2. */
+static void through_memberd(struct world *w)
+{
+	training(w);
+	both_ways(w);
+	assert_null(our_duties(w)); /* a node first */
+	in_vain(w, 1, 2, 5, 7, false);
+	world_tick(w, 500);
+	all_report(w, 3, 2);
+	is_row(view_of(w, 1, 3)->relayed[0], 5, 7, 0);
+	is_row(view_of(w, 3, 3)->relayed[0], 7, 5, 2);
+	assert_int_equal(our_duties(w)->n_waits, 0);
+	assert_int_equal(our_duties(w)->n_relays, 1);
+	is_row(our_duties(w)->relays[0], 5, 7, 0);
+	assert_int_equal(duties_of(w, 2)->n_relays, 1);
+	assert_int_equal(duties_of(w, 3)->n_waits, 1);
+	is_row(duties_of(w, 3)->waits[0], 5, 7, 0);
+}
+
+static uint64_t token_of(const struct world *w, uint64_t view)
+{
+	return view_of(w, 1, view)->relayed[0]->token_high;
+}
+
+static uint64_t proposed_to(const struct world *w, uint64_t conn)
+{
+	assert_int_equal(w->last[conn]->body_case, TRAIND__PEER__TO_NODE__BODY_VIEW_PROPOSE);
+	return w->last[conn]->view_propose->number;
+}
+
+/* p5 says once more that it cannot get to p7, and all have the next view. Its number. */
+static uint64_t next_view(struct world *w, uint64_t view)
+{
+	in_vain(w, 1, view, 5, 7, false);
+	world_tick(w, 500);
+	uint64_t next = proposed_to(w, 1);
+	all_report(w, next, view);
+	return next;
+}
+
+static void expect_nobody_left(struct world *w, uint64_t view)
+{
+	in_vain(w, 1, view, 5, 7, false);
+	skip_trace(w);
+	world_tick(w, 500);
+	assert_non_null(strstr(w->trace, "nor does a relay: open its port"));
+}
+
+static void memberd_is_the_last(void **state)
+{
+	struct world w;
+	(void)state;
+	through_memberd(&w);
+	expect_nobody_left(&w, 3);
+	assert_non_null(strstr(w.trace, "append peer_moved p7 lost: 1 member cannot reach it"));
+	assert_non_null(strstr(w.trace, "send c0 relay_duties\n"));
+	assert_int_equal(our_duties(&w)->n_relays, 0);
+	world_finish(&w);
+}
+
+/* What memberd carried broke with it. It carries it again, with the same token. That somebody found it gone meanwhile is no
+ * failure of its, nor does it remember which nodes were: they come first again, and then it. */
+static void memberd_comes_back(void **state)
+{
+	struct world w;
+	(void)state;
+	through_memberd(&w);
+	uint64_t token = token_of(&w, 3);
+	world_restart(&w);
+	skip_trace(&w);
+	world_lead(&w);
+	assert_non_null(strstr(w.trace, "send c0 relay_duties\n"));
+	is_row(our_duties(&w)->relays[0], 5, 7, 0);
+	assert_int_equal(our_duties(&w)->relays[0]->token_high, token);
+	come_back(&w, 0, 3, 3);
+	uint64_t first = next_view(&w, 3);
+	is_row(view_of(&w, 1, first)->relayed[0], 5, 7, 2);
+	uint64_t second = next_view(&w, first);
+	is_row(view_of(&w, 1, second)->relayed[0], 5, 7, 0);
+	assert_true(token_of(&w, second) != token);
+	expect_nobody_left(&w, second);
+	world_finish(&w);
+}
+
+/* ... with --no-relay: what it carried it carries no more. */
+static void memberd_comes_back_without(void **state)
+{
+	struct world w;
+	(void)state;
+	through_memberd(&w);
+	world_options.relays = false;
+	world_restart(&w);
+	skip_trace(&w);
+	world_lead(&w);
+	assert_null(strstr(w.trace, "send c0 relay_duties\n"));
+	come_back(&w, 0, 3, 3);
+	uint64_t first = next_view(&w, 3);
+	is_row(view_of(&w, 1, first)->relayed[0], 5, 7, 2);
+	expect_nobody_left(&w, first);
+	world_finish(&w);
+}
+
+/* Members say it until the next view is there: that it is said again is not the new relay's failure. */
+static void said_again(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	in_vain(&w, 1, 1, 5, 7, false);
+	in_vain(&w, 3, 1, 7, 5, false);
+	world_tick(&w, 500);
+	in_vain(&w, 1, 1, 5, 7, false);
+	in_vain(&w, 3, 1, 7, 5, false);
+	all_report(&w, 2, 1);
+	is_row(view_of(&w, 1, 2)->relayed[0], 5, 7, 2);
+	is_row(view_of(&w, 3, 2)->relayed[0], 7, 5, 2);
+	world_finish(&w);
+}
+
+#define WHERE_WE_RELAY(f) cmocka_unit_test_setup_teardown(f, we_relay, we_do_not)
 
 int main(void)
 {
@@ -266,6 +416,10 @@ int main(void)
 		cmocka_unit_test(the_only_relay_dies),
 		cmocka_unit_test(silence_is_another_matter),
 		cmocka_unit_test(a_restart),
+		cmocka_unit_test(said_again),
+		WHERE_WE_RELAY(memberd_is_the_last),
+		WHERE_WE_RELAY(memberd_comes_back),
+		WHERE_WE_RELAY(memberd_comes_back_without),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@
 #include "daemon/node/devices.h"
 #include "daemon/node/environment.h"
 #include "daemon/node/identity.h"
+#include "daemon/node/kept.h"
 #include "daemon/node/shepherd_spec.h"
 #include "daemon/node/worker_ends.h"
 #include "daemon/shell/cmdline.h"
@@ -216,7 +217,7 @@ static void test_environment_of_a_command(void **state)
 	start.master_address = "10.0.0.1";
 	start.master_port = 29400;
 	start.run_id = "job-7";
-	char **environment = environment_of(&start, true);
+	char **environment = environment_of(&start, true, "");
 	static const char *const expected[] = { "RANK=5", "LOCAL_RANK=1", "WORLD_SIZE=8",
 		"LOCAL_WORLD_SIZE=2", "GROUP_RANK=2", "GROUP_WORLD_SIZE=4", "ROLE_RANK=5",
 		"ROLE_WORLD_SIZE=8", "ROLE_NAME=default", "MASTER_ADDR=10.0.0.1",
@@ -228,7 +229,8 @@ static void test_environment_of_a_command(void **state)
 			fail_msg("%s", expected[i]);
 	assert_int_equal(count_of(environment, "PATH"), 0);
 	environment_free(environment);
-	environment = environment_of(&start, false);
+	environment = environment_of(&start, false, "/n/kept/group-3");
+	assert_int_equal(count_of(environment, "TRAIND_KEPT=/n/kept/group-3"), 1);
 	assert_int_equal(count_of(environment, "OMP_NUM_THREADS=1"), 0);
 	environment_free(environment);
 }
@@ -298,6 +300,24 @@ static void count_end(void *arg, Traind__Peer__WorkerExited *end)
 	assert_string_equal(end->last_lines, "bye");
 }
 
+static void test_what_was_learned_goes_with_its_group(void **state)
+{
+	(void)state;
+	char path[128], command[512];
+	for (uint64_t group = 3; group <= 5; group++) {
+		kept_folder(folder, group, path, sizeof(path));
+		(void)snprintf(command, sizeof(command), "mkdir -p %s && touch %s/peer-7", path,
+		    path);
+		assert_false(kept_any(folder, group));
+		assert_int_equal(system(command), 0);
+		assert_true(kept_any(folder, group));
+	}
+	kept_drop(folder, 4);
+	assert_true(kept_any(folder, 3) && !kept_any(folder, 4) && kept_any(folder, 5));
+	kept_drop(folder, 0);
+	assert_false(kept_any(folder, 3) || kept_any(folder, 5));
+}
+
 static void test_the_newest_ends_are_kept_in_order(void **state)
 {
 	(void)state;
@@ -338,6 +358,7 @@ int main(void)
 		cmocka_unit_test(test_environment_of_a_command),
 		cmocka_unit_test(test_specification_of_a_worker),
 		cmocka_unit_test(test_advertised_address),
+		cmocka_unit_test(test_what_was_learned_goes_with_its_group),
 		cmocka_unit_test(test_the_newest_ends_are_kept_in_order),
 		cmocka_unit_test(test_devices),
 	};

@@ -26,7 +26,7 @@ static int setup(void **state)
 {
 	struct relay *relay = NULL;
 	log_configure(LOG_ERROR, false);
-	assert_int_equal(relay_create(&relay, NULL), TR_OK);
+	assert_int_equal(relay_create(TR_RELAY_JOINED_MAX, &relay, NULL), TR_OK);
 	assert_int_equal(relay_grant(relay, &pair, 1, NULL), TR_OK);
 	*state = relay;
 	return 0;
@@ -265,7 +265,7 @@ static void test_its_own_end(void **state)
 	struct relay *relay = NULL;
 	int ends[2];
 	(void)state;
-	assert_int_equal(relay_create(&relay, NULL), TR_OK);
+	assert_int_equal(relay_create(TR_RELAY_JOINED_MAX, &relay, NULL), TR_OK);
 	assert_int_equal(relay_grant(relay, &pair, 1, NULL), TR_OK);
 	join(relay, ends);
 	int waits = say_new(relay, RELAY_WAIT, &pair);
@@ -381,6 +381,40 @@ static void test_bounds_of_a_pair(void **state)
 	await(*state, 0, 0, 0);
 }
 
+/* Who waits at a relay that is full stays for a later call, and is missed when it goes. Whoever calls is told, all of them. */
+static void test_full(void **state)
+{
+	struct relay *relay = NULL;
+	int ends[2], calls[2];
+	(void)state;
+	assert_int_equal(relay_create(1, &relay, NULL), TR_OK);
+	assert_int_equal(relay_grant(relay, &pair, 1, NULL), TR_OK);
+	join(relay, ends);
+	for (unsigned i = 0; i < 2; i++) {
+		calls[i] = say_new(relay, RELAY_CALL, &pair);
+		await(relay, 1, 0, i + 1);
+	}
+	int waits = say_new(relay, RELAY_WAIT, &pair);
+	expect_refused(calls[0], RELAY_CAUSE_FULL);
+	expect_refused(calls[1], RELAY_CAUSE_FULL);
+	await(relay, 1, 1, 0);
+	(void)close(waits);
+	await(relay, 1, 0, 0);
+
+	waits = say_new(relay, RELAY_WAIT, &pair);
+	await(relay, 1, 1, 0);
+	expect_refused(say_new(relay, RELAY_CALL, &pair), RELAY_CAUSE_FULL);
+	(void)close(ends[0]);
+	(void)close(ends[1]);
+	await(relay, 0, 1, 0);
+	calls[0] = say_new(relay, RELAY_CALL, &pair);
+	expect_joined(calls[0]);
+	expect_joined(waits);
+	(void)close(calls[0]);
+	(void)close(waits);
+	relay_destroy(relay);
+}
+
 static void test_grants_change(void **state)
 {
 	const struct relay_grant other = { 4, 6, 5, { 13, 14 } };
@@ -412,7 +446,7 @@ static void test_nothing_granted(void **state)
 {
 	struct relay *relay = NULL;
 	(void)state;
-	assert_int_equal(relay_create(&relay, NULL), TR_OK);
+	assert_int_equal(relay_create(TR_RELAY_JOINED_MAX, &relay, NULL), TR_OK);
 	int fd = dial(relay);
 	expect_closed(fd);
 	relay_destroy(relay);
@@ -434,6 +468,7 @@ int main(void)
 		cmocka_unit_test(test_messages),
 		RELAY_TEST(test_silent_strangers_displace_nobody),
 		RELAY_TEST(test_bounds_of_a_pair),
+		cmocka_unit_test(test_full),
 		RELAY_TEST(test_grants_change),
 		cmocka_unit_test(test_nothing_granted),
 	};

@@ -12,6 +12,7 @@
 #include "collectives/transport/listener.h"
 #include "collectives/transport/relay.h"
 #include "collectives/transport/relay_waits.h"
+#include "common/limits.h"
 #include "tests/unit/tls_files.h"
 
 #define DEADLINE_MS 30000
@@ -97,7 +98,7 @@ static void ends_open(struct ends *m, const struct tls_files *files)
 	assert_int_equal(uv_loop_init(&m->loop), 0);
 	for (unsigned i = 0; files != NULL && i < 3; i++)
 		m->tls[i] = tls_files_node(files, names[i]);
-	assert_int_equal(relay_create(&m->relay, NULL), TR_OK);
+	assert_int_equal(relay_create(TR_RELAY_JOINED_MAX, &m->relay, NULL), TR_OK);
 	assert_int_equal(relay_grant(m->relay, &pair, 1, NULL), TR_OK);
 	assert_int_equal(listener_start(&m->loop, "127.0.0.1:0", false, m->tls[1], at_relay, m,
 	                     &m->at_relay, NULL),

@@ -163,6 +163,38 @@ static void only_so_many_donors(void **state)
 	state_plan_finish(&plan);
 }
 
+/* Of the last few chunks nothing is on its way if nothing ever came of who was asked for them. */
+static void the_little_that_nothing_came_of_is_somebody_elses(void **state)
+{
+	(void)state;
+	struct state_plan plan;
+	struct state_source *late, *other, *robbed;
+	assert_true(state_plan_make(&plan, 16));
+	late = state_plan_add(&plan, 1);
+	assert_true(state_plan_assign(&plan, late, &robbed));
+	other = state_plan_add(&plan, 2);
+	assert_true(state_plan_assign(&plan, other, &robbed));
+	assert_int_equal(other->end - other->next, 8);
+	/* Who has not shown that it sends either gets nothing of it. */
+	struct state_source *third = state_plan_add(&plan, 3);
+	assert_true(state_plan_assign(&plan, third, &robbed));
+	assert_int_equal(late->end, 4);
+	while (other->next < other->end)
+		assert_true(state_plan_got(&plan, other, other->next));
+	while (third->next < third->end)
+		assert_true(state_plan_got(&plan, third, third->next));
+	struct state_source *fourth = state_plan_add(&plan, 4);
+	assert_false(state_plan_assign(&plan, fourth, &robbed));
+	assert_true(state_plan_assign(&plan, other, &robbed));
+	assert_ptr_equal(robbed, late);
+	assert_int_equal(other->next, 0);
+	assert_int_equal(other->end, 4);
+	assert_int_equal(late->next, late->end);
+	/* It has sent: what is left of it is on its way, and comes. */
+	assert_false(state_plan_assign(&plan, third, &robbed));
+	state_plan_finish(&plan);
+}
+
 /* Donors come, die, fall silent and talk on, at random: all comes, and what nobody interfered with comes once. */
 static void whatever_happens_all_comes(void **state)
 {
@@ -208,6 +240,7 @@ int main(void)
 		cmocka_unit_test(the_dead_cost_their_rest),
 		cmocka_unit_test(spoilt_chunks_come_again),
 		cmocka_unit_test(only_so_many_donors),
+		cmocka_unit_test(the_little_that_nothing_came_of_is_somebody_elses),
 		cmocka_unit_test(whatever_happens_all_comes),
 	};
 	return cmocka_run_group_tests_name("state plan", tests, NULL, NULL);

@@ -52,12 +52,11 @@ void action_append_before_view(struct membership *m, Traind__Peer__LogEntry *ent
 		m->actions->items[before].may_wait = true;
 }
 
-void action_send(struct membership *m, uint64_t conn, const Traind__Peer__ToNode *message)
+static void action_with(struct membership *m, enum membership_action_kind kind, uint64_t conn,
+    const Traind__Peer__ToNode *message)
 {
-	if (conn == 0)
-		return;
 	Traind__Peer__ToNode *copy = copy_message(m, &message->base);
-	struct membership_action *action = copy != NULL ? action_new(m, MEMBERSHIP_DO_SEND) : NULL;
+	struct membership_action *action = copy != NULL ? action_new(m, kind) : NULL;
 	if (action == NULL) {
 		if (copy != NULL)
 			traind__peer__to_node__free_unpacked(copy, NULL);
@@ -65,6 +64,20 @@ void action_send(struct membership *m, uint64_t conn, const Traind__Peer__ToNode
 	}
 	action->conn = conn;
 	action->message = copy;
+}
+
+void action_send(struct membership *m, uint64_t conn, const Traind__Peer__ToNode *message)
+{
+	if (conn != 0)
+		action_with(m, MEMBERSHIP_DO_SEND, conn, message);
+}
+
+void action_relay(struct membership *m, Traind__Peer__RelayDuties *duties)
+{
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_RELAY_DUTIES;
+	message.relay_duties = duties;
+	action_with(m, MEMBERSHIP_DO_RELAY, 0, &message);
 }
 
 void action_close(struct membership *m, uint64_t conn, const char *text)

@@ -263,6 +263,7 @@ void facts_last_words(struct membership *m, struct node *node, struct peer *peer
 		return;
 	const struct job *job = peer->job != 0 ? state_job(m, peer->job) : NULL;
 	peer->soft.state_left = words->state_left;
+	peer->soft.learning_left = words->learning_left;
 	if (job != NULL && (!state_job_live(job) || job->group != peer->group))
 		peer_left_over(m, job, peer->group);
 	commits.group = peer->group;

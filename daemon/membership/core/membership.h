@@ -26,6 +26,7 @@ struct membership;
 struct membership_options {
 	uint64_t heartbeat_interval_ms, heartbeat_timeout_ms, progress_timeout_ms,
 	    reconnect_grace_ms;
+	bool relays; /* the shell relays, where no node can (MEMBERSHIP_DO_RELAY) */
 };
 
 enum membership_event_kind {
@@ -64,6 +65,7 @@ enum membership_action_kind {
 	MEMBERSHIP_DO_REPLY,       /* .request, .status, .job, .existed, .text */
 	MEMBERSHIP_DO_JOB_CHANGED, /* .job: watchers look again */
 	MEMBERSHIP_DO_LOG,         /* .text: a decision with its reason; .warn */
+	MEMBERSHIP_DO_RELAY, /* .message: RelayDuties of our own, all of them; if options.relays */
 	MEMBERSHIP_DO_LOG_DATA, /* .log_data (borrowed from the event): a piece of a rank's output
 	                           for .stream's reader */
 };

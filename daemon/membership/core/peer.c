@@ -315,9 +315,10 @@ void peer_left_over(struct membership *m, const struct job *job, uint64_t group)
 	for (size_t i = 0; i < job->peers.count; i++) {
 		struct peer *peer = job->peers.items[i];
 		const struct node *node = state_node(m, peer->node);
-		if (!peer->soft.state_left || peer->group != group)
+		bool left = peer->soft.state_left || peer->soft.learning_left;
+		if (!left || peer->group != group)
 			continue;
-		peer->soft.state_left = false;
+		peer->soft.state_left = peer->soft.learning_left = false;
 		if (node == NULL || node->soft.conn == 0 || node->soft.conn == told)
 			continue;
 		told = node->soft.conn;

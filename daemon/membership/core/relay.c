@@ -1,12 +1,15 @@
 /* Relays: for each direction in which one member dials another in vain, a node through which it gets there. The relay is one that
  * both can dial, as far as is known: nothing tells that beforehand, so what does not work is not tried again, and after
- * TR_RELAY_TRIES_MAX relays link.c decides who goes.
+ * TR_RELAY_TRIES_MAX nodes it is ourselves, whom both have dialled. If that does not do either, link.c decides who goes.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/membership/core/state.h"
+
+/* Ourselves, as a relay. In a row of a view: node 0, and no address but the one at which each dials us. */
+#define US UINT64_MAX
 
 bool relay_may_help(const char *reason)
 {
@@ -52,7 +55,8 @@ static void remember_view(struct membership *m, struct group *group)
 		struct way *way = way_add(m, group, row->from, row->to);
 		if (way == NULL)
 			return;
-		way->node = row->node;
+		way->node = row->node != 0 ? row->node : US;
+		way->of_old = true;
 		way->token[0] = row->token_low;
 		way->token[1] = row->token_high;
 	}
@@ -75,6 +79,28 @@ static void forget_the_dead(const struct membership *m, struct group *group)
 	}
 }
 
+/* The present view has this way as we know it: its members have tried it. */
+static bool was_tried(const struct group *group, const struct way *way)
+{
+	const Traind__Peer__View *view = group->view != NULL ? group->view->view : NULL;
+	for (size_t i = 0; view != NULL && i < view->n_relayed; i++) {
+		const Traind__Peer__Relayed *row = view->relayed[i];
+		if (row->from == way->from && row->to == way->to)
+			return (row->node != 0 ? row->node : US) == way->node &&
+			    row->token_low == way->token[0] && row->token_high == way->token[1];
+	}
+	return false;
+}
+
+/* What went through us broke with us: that says nothing of what comes after a restart. */
+static void note_failure(struct way *way)
+{
+	if (way->node == US)
+		way->tried_us = !way->of_old;
+	else if (way->tried_count < TR_RELAY_TRIES_MAX)
+		way->tried[way->tried_count++] = way->node;
+}
+
 void relay_complain(struct membership *m, struct group *group, const Traind__Peer__LinkLost *lost)
 {
 	remember_view(m, group);
@@ -83,10 +109,12 @@ void relay_complain(struct membership *m, struct group *group, const Traind__Pee
 		way = way_add(m, group, lost->peer, lost->lost);
 	if (way == NULL)
 		return;
-	if (way->node != 0 && way->tried_count < TR_RELAY_TRIES_MAX)
-		way->tried[way->tried_count++] = way->node;
-	way->node = 0;
 	way->heard = lost->heard;
+	if (way->node != 0 && !was_tried(group, way))
+		return; /* said again, of the view before */
+	if (way->node != 0)
+		note_failure(way);
+	way->node = 0;
 	/* An event of its own for each complaint: no two pairs take theirs from the same. */
 	memcpy(way->token, m->secret, sizeof(way->token));
 }
@@ -173,7 +201,7 @@ static enum rank rank_of(const struct membership *m, const struct group *group,
 }
 
 /* Ties: the nearest to us; then the first. */
-static const struct node *choose(const struct membership *m, const struct group *group,
+static const struct node *best_node(const struct membership *m, const struct group *group,
     const struct way *way)
 {
 	const struct node *best = NULL;
@@ -193,13 +221,26 @@ static const struct node *choose(const struct membership *m, const struct group 
 	return best;
 }
 
-static void use(struct membership *m, const struct group *group, struct way *way,
-    const struct node *relay, char words[REASON_MAX])
+/* 0: nobody. */
+static uint64_t choose(const struct membership *m, const struct group *group, const struct way *way)
 {
-	way->node = relay->id;
-	(void)snprintf(words, REASON_MAX, "peer p%llu gets to peer p%llu through node n%llu (%s)",
-	    (unsigned long long)way->from, (unsigned long long)way->to,
-	    (unsigned long long)relay->id, relay->hello->name);
+	const struct node *node = best_node(m, group, way);
+	if (node != NULL)
+		return node->id;
+	return m->options.relays && !way->tried_us ? US : 0;
+}
+
+static void use(struct membership *m, const struct group *group, struct way *way, uint64_t relay,
+    char words[REASON_MAX])
+{
+	char through[TR_NAME_MAX + 32] = "memberd";
+	if (relay != US)
+		(void)snprintf(through, sizeof(through), "node n%llu (%s)",
+		    (unsigned long long)relay, state_node(m, relay)->hello->name);
+	way->node = relay;
+	way->of_old = false;
+	(void)snprintf(words, REASON_MAX, "peer p%llu gets to peer p%llu through %s",
+	    (unsigned long long)way->from, (unsigned long long)way->to, through);
 	action_log(m, false, "group %llu: %s", (unsigned long long)group->id, words);
 }
 
@@ -212,10 +253,9 @@ size_t relay_find(struct membership *m, struct group *group, char reason[REASON_
 		char words[REASON_MAX];
 		if (!c->unreachable)
 			continue;
-		const struct node *relay = way != NULL && relay_may_help(c->reason)
-		    ? choose(m, group, way)
-		    : NULL;
-		if (relay == NULL)
+		uint64_t relay = way != NULL && relay_may_help(c->reason) ? choose(m, group, way)
+		                                                          : 0;
+		if (relay == 0)
 			return 0;
 		use(m, group, way, relay, words);
 		if (said == 0)
@@ -235,18 +275,37 @@ static const Traind__Peer__ViewPeer *among(const Traind__Peer__View *view, uint6
 	return NULL;
 }
 
-/* Without a relay the direct way is tried again. */
-static const struct node *relay_of(struct membership *m, const struct group *group, struct way *way)
+static bool still_relays(const struct membership *m, const struct way *way)
 {
-	const struct node *node = way->node != 0 ? state_node(m, way->node) : NULL;
-	if (node != NULL && serves(node))
-		return node;
+	const struct node *node = state_node(m, way->node);
+	return way->node == US ? m->options.relays : node != NULL && serves(node);
+}
+
+/* Without a relay the direct way is tried again. */
+static void look_for_relay(struct membership *m, const struct group *group, struct way *way)
+{
+	if (still_relays(m, way))
+		return;
 	char words[REASON_MAX];
-	node = choose(m, group, way);
+	uint64_t relay = choose(m, group, way);
 	way->node = 0;
-	if (node != NULL)
-		use(m, group, way, node, words);
-	return node;
+	if (relay != 0)
+		use(m, group, way, relay, words);
+}
+
+static void fill_row(const struct membership *m, const struct group *group, const struct way *way,
+    Traind__Peer__Relayed *row)
+{
+	traind__peer__relayed__init(row);
+	row->group = group->id;
+	row->from = way->from;
+	row->to = way->to;
+	if (way->node != US) {
+		row->node = way->node;
+		row->address = state_node(m, way->node)->hello->address;
+	}
+	row->token_low = way->token[0];
+	row->token_high = way->token[1];
 }
 
 void relay_fill(struct membership *m, struct group *group, Traind__Peer__View *view)
@@ -266,22 +325,14 @@ void relay_fill(struct membership *m, struct group *group, Traind__Peer__View *v
 	view->relayed[0] = rows; /* for relay_unfill */
 	for (size_t i = 0; i < most; i++) {
 		struct way *way = group->soft.ways.items[i];
-		const struct node *node = among(view, way->from) != NULL &&
-		        among(view, way->to) != NULL
-		    ? relay_of(m, group, way)
-		    : NULL;
-		if (node == NULL)
+		if (among(view, way->from) == NULL || among(view, way->to) == NULL)
 			continue;
-		Traind__Peer__Relayed *row = &rows[view->n_relayed];
-		traind__peer__relayed__init(row);
-		row->group = group->id;
-		row->from = way->from;
-		row->to = way->to;
-		row->node = node->id;
-		row->address = node->hello->address;
-		row->token_low = way->token[0];
-		row->token_high = way->token[1];
-		view->relayed[view->n_relayed++] = row;
+		look_for_relay(m, group, way);
+		if (way->node == 0)
+			continue;
+		fill_row(m, group, way, &rows[view->n_relayed]);
+		view->relayed[view->n_relayed] = &rows[view->n_relayed];
+		view->n_relayed++;
 	}
 }
 
@@ -309,15 +360,17 @@ size_t relay_rows_of(const struct membership *m, const struct group *group, uint
 
 /* ---- duties ---- */
 
-static void duties_add(struct membership *m, Traind__Peer__RelayDuties *duties,
-    const struct node *node, const struct group *group)
+/* `node`: whose; 0: ours. */
+static void duties_add(struct membership *m, Traind__Peer__RelayDuties *duties, uint64_t node,
+    const struct group *group)
 {
 	const Traind__Peer__View *view = group->view != NULL ? group->view->view : NULL;
 	for (size_t i = 0; view != NULL && i < view->n_relayed; i++) {
 		Traind__Peer__Relayed *row = view->relayed[i];
 		if (!live(m, group, row->from) || !live(m, group, row->to))
 			continue;
-		bool relays = row->node == node->id, waits = node_of(m, group, row->to) == node->id;
+		bool relays = row->node == node;
+		bool waits = node != 0 && node_of(m, group, row->to) == node;
 		if (!relays && !waits)
 			continue;
 		Traind__Peer__Relayed ***list = relays ? &duties->relays : &duties->waits;
@@ -362,23 +415,50 @@ void relay_look(struct membership *m)
 	m->relaying = m->relaying || any_relayed(m);
 }
 
+/* True: they are others than it was told. duties_free in either case. */
+static bool duties_of(struct membership *m, uint64_t node, uint64_t *told,
+    Traind__Peer__RelayDuties *duties)
+{
+	traind__peer__relay_duties__init(duties);
+	for (size_t i = 0; i < m->groups.count; i++)
+		duties_add(m, duties, node, m->groups.items[i]);
+	uint64_t digest = digest_of(duties);
+	bool changed = digest != *told && !m->oom;
+	*told = digest;
+	return changed;
+}
+
+static void duties_free(Traind__Peer__RelayDuties *duties)
+{
+	free(duties->relays);
+	free(duties->waits);
+}
+
+static void tell_node(struct membership *m, struct node *node)
+{
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__RelayDuties duties;
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_RELAY_DUTIES;
+	message.relay_duties = &duties;
+	if (duties_of(m, node->id, &node->soft.duties, &duties))
+		action_send(m, node->soft.conn, &message);
+	duties_free(&duties);
+}
+
 void relay_tell(struct membership *m)
 {
-	for (size_t i = 0; m->relaying && i < m->nodes.count; i++) {
+	Traind__Peer__RelayDuties ours;
+	if (!m->relaying)
+		return;
+	/* Ours first: who is told after it finds us ready. */
+	if (m->options.relays) {
+		if (duties_of(m, 0, &m->duties, &ours))
+			action_relay(m, &ours);
+		duties_free(&ours);
+	}
+	for (size_t i = 0; i < m->nodes.count; i++) {
 		struct node *node = m->nodes.items[i];
-		Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
-		Traind__Peer__RelayDuties duties = TRAIND__PEER__RELAY_DUTIES__INIT;
-		if (!serves(node))
-			continue;
-		for (size_t k = 0; k < m->groups.count; k++)
-			duties_add(m, &duties, node, m->groups.items[k]);
-		uint64_t digest = digest_of(&duties);
-		message.body_case = TRAIND__PEER__TO_NODE__BODY_RELAY_DUTIES;
-		message.relay_duties = &duties;
-		if (digest != node->soft.duties && !m->oom)
-			action_send(m, node->soft.conn, &message);
-		node->soft.duties = digest;
-		free(duties.relays);
-		free(duties.waits);
+		if (serves(node))
+			tell_node(m, node);
 	}
 }

@@ -53,8 +53,9 @@ struct peer {
 		uint64_t ready_round, view;
 		uint64_t
 		    left_next; /* 1 + the round whose state a worker before it left there; 0: none */
-		bool state_left; /* it died, and left its state on its node */
-		bool left_taken; /* one was placed there to follow it */
+		bool state_left;    /* it died, and left its state on its node */
+		bool left_taken;    /* one was placed there to follow it */
+		bool learning_left; /* its node holds what workers of its group learned alone */
 		struct tr_digest signature;
 		/* From heartbeats. */
 		uint64_t round, progress, moved_ms;
@@ -127,7 +128,9 @@ struct way {
 	uint64_t token[2];
 	uint64_t node; /* the relay; 0: none, or none yet */
 	uint64_t tried[TR_RELAY_TRIES_MAX];
-	size_t tried_count; /* relays over which it did not work either */
+	size_t tried_count; /* nodes over which it did not work either */
+	bool tried_us;      /* nor over us */
+	bool of_old;        /* from before we restarted */
 	bool heard;         /* though `from` heard `to` */
 };
 
@@ -218,7 +221,8 @@ struct membership {
 	struct list groups; /* by id */
 	/* Soft. */
 	bool leading, oom, dirty;
-	bool relaying; /* some node has duties of a relay, or had them */
+	bool relaying;   /* somebody has duties of a relay, or had them */
+	uint64_t duties; /* digest of our own; 0: none */
 	uint64_t now_ms, unix_ms, random, secret[2], looked_ms;
 	uint64_t stepped_ms; /* the step before this one */
 	uint64_t next_cookie, soft_next_id, soft_next_job;
@@ -275,6 +279,7 @@ void action_append(struct membership *m, Traind__Peer__LogEntry *entry, enum pen
 void action_append_before_view(struct membership *m, Traind__Peer__LogEntry *entry,
     enum pending_kind kind, uint64_t object);
 void action_send(struct membership *m, uint64_t conn, const Traind__Peer__ToNode *message);
+void action_relay(struct membership *m, Traind__Peer__RelayDuties *duties);
 void action_close(struct membership *m, uint64_t conn, const char *text);
 void action_reply(struct membership *m, uint64_t request, tr_status status, uint64_t job,
     bool existed, const char *text);
@@ -408,7 +413,7 @@ void relay_unfill(Traind__Peer__View *view);
 size_t relay_rows_of(const struct membership *m, const struct group *group, uint64_t conn,
     Traind__Peer__Relayed **rows);
 void relay_look(struct membership *m); /* views are new to us: is there anything to tell? */
-/* Each node what it has to do, if that has changed. */
+/* Each node, and our own shell, what it has to do, if that has changed. */
 void relay_tell(struct membership *m);
 
 /* facts.c: round records, progress and events from nodes. */

@@ -25,6 +25,15 @@ static void append(struct memberd *memberd, const struct membership_action *acti
 	free(packed);
 }
 
+/* A way that is not there is missed by its ends, who say so to us. */
+static void relay(struct memberd *memberd, const Traind__Peer__RelayDuties *duties)
+{
+	struct tr_error error = { 0 };
+	log_info("relay", "relays %zu ways between peers", duties->n_relays);
+	if (relay_grant_rows(memberd->relay, duties->relays, duties->n_relays, &error) != TR_OK)
+		log_error("relay", "%s", error.text);
+}
+
 static void carry_out(struct memberd *memberd, const struct membership_action *action)
 {
 	switch (action->kind) {
@@ -46,6 +55,9 @@ static void carry_out(struct memberd *memberd, const struct membership_action *a
 		break;
 	case MEMBERSHIP_DO_LOG:
 		log_write(action->warn ? LOG_WARN : LOG_INFO, "membership", "%s", action->text);
+		break;
+	case MEMBERSHIP_DO_RELAY:
+		relay(memberd, action->message->relay_duties);
 		break;
 	case MEMBERSHIP_DO_LOG_DATA:
 		log_relay_data(memberd, action->log_data);

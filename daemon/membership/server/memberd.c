@@ -22,7 +22,10 @@ static void accepted(void *arg, enum listener_protocol protocol, struct stream s
 			stream_close(&stream);
 		break;
 	case LISTENER_RELAY:
-		stream_close(&stream);
+		if (memberd->relay != NULL)
+			relay_accept(memberd->relay, stream);
+		else
+			stream_close(&stream);
 		break;
 	case LISTENER_HTTP2:
 		grpc_server_accept(memberd->grpc, stream, early, early_bytes);
@@ -127,7 +130,7 @@ static tr_status open_parts(struct memberd *memberd, const struct memberd_option
 		.closed = log_closed,
 	};
 	struct tls_context *tls = NULL;
-	tr_status st = membership_create(&options->timing, &memberd->core);
+	tr_status st = membership_create(&options->core, &memberd->core);
 	if (st == TR_OK)
 		st = trainer_service_create(memberd->loop, &backend_calls, memberd,
 		    &memberd->service);
@@ -137,7 +140,9 @@ static tr_status open_parts(struct memberd *memberd, const struct memberd_option
 		st = grpc_server_create(memberd->loop, &grpc, &memberd->grpc);
 	if (st != TR_OK)
 		return tr_error_set(error, st, "cannot start: %s", tr_status_text(st));
-	if (options->tls != NULL)
+	if (options->core.relays)
+		st = relay_create(TR_RELAY_JOINED_MAX, &memberd->relay, error);
+	if (st == TR_OK && options->tls != NULL)
 		st = tls_context_load(options->tls, &tls, error);
 	if (st == TR_OK)
 		st = listener_start(memberd->loop, options->listen, options->insecure, tls,
@@ -195,6 +200,7 @@ void memberd_destroy(struct memberd *memberd)
 {
 	if (memberd == NULL)
 		return;
+	relay_destroy(memberd->relay);
 	trainer_service_destroy(memberd->service);
 	membership_destroy(memberd->core);
 	membership_actions_finish(&memberd->actions);

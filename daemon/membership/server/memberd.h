@@ -16,7 +16,7 @@ struct memberd_options {
 	const char *listen, *folder; /* folder exists and is ours (rundir.h) */
 	const char *tls;             /* folder (transport/tls_folder.h); NULL: plain */
 	bool insecure;
-	struct membership_options timing;
+	struct membership_options core;
 };
 
 /* Opens the port and the log. Serves, and says so in folder/address and folder/pid, once the log is replayed. If the log

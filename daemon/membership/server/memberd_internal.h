@@ -4,6 +4,7 @@
 
 #include "collectives/transport/conn.h"
 #include "collectives/transport/listener.h"
+#include "collectives/transport/relay.h"
 #include "common/limits.h"
 #include "common/log_limit.h"
 #include "daemon/api/grpc_server.h"
@@ -56,6 +57,7 @@ struct memberd {
 	struct membership_actions actions;
 	struct store *store;
 	struct listener *listener;
+	struct relay *relay; /* NULL: we relay nothing */
 	struct grpc_server *grpc;
 	struct trainer_service *service;
 	struct event_queue queue;

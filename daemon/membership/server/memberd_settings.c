@@ -6,7 +6,7 @@
 
 const struct cmdline_row *memberd_settings_rows(struct memberd_settings *settings)
 {
-	static struct cmdline_row rows[9];
+	static struct cmdline_row rows[10];
 	const struct cmdline_row table[] = {
 		{ .name = "listen",
 		    .kind = CMDLINE_TEXT,
@@ -47,6 +47,12 @@ const struct cmdline_row *memberd_settings_rows(struct memberd_settings *setting
 		    .metavar = "MS",
 		    .fallback = "20000",
 		    .help = "how long a worker may neither compute nor wait" },
+		{ .name = "no-relay",
+		    .kind = CMDLINE_FLAG,
+		    .target = &settings->no_relay,
+		    .help = "relay nothing between members that cannot dial each other; a traind "
+		            "that "
+		            "both reach still does" },
 		{ .name = "log-level",
 		    .kind = CMDLINE_LEVEL,
 		    .target = &settings->level,
@@ -66,7 +72,7 @@ const struct cmdline_row *memberd_settings_rows(struct memberd_settings *setting
 	return rows;
 }
 
-struct membership_options memberd_settings_timing(const struct memberd_settings *settings)
+struct membership_options memberd_settings_core(const struct memberd_settings *settings)
 {
 	uint64_t interval_ms = TR_HEARTBEAT_INTERVAL_MS;
 	if (interval_ms > settings->heartbeat_timeout_ms / 5)
@@ -76,5 +82,6 @@ struct membership_options memberd_settings_timing(const struct memberd_settings 
 		.heartbeat_timeout_ms = settings->heartbeat_timeout_ms,
 		.progress_timeout_ms = settings->progress_timeout_ms,
 		.reconnect_grace_ms = TR_RECONNECT_GRACE_MS,
+		.relays = !settings->no_relay,
 	};
 }

@@ -12,7 +12,7 @@
 struct memberd_settings {
 	const char *listen, *folder;
 	const char *tls;
-	bool insecure, json;
+	bool insecure, no_relay, json;
 	enum log_level level;
 	uint64_t heartbeat_timeout_ms, progress_timeout_ms;
 };
@@ -21,6 +21,6 @@ struct memberd_settings {
 
 /* .folder keeps the value that it has if --dir is not given. Rows are valid until the next call. */
 const struct cmdline_row *memberd_settings_rows(struct memberd_settings *settings);
-struct membership_options memberd_settings_timing(const struct memberd_settings *settings);
+struct membership_options memberd_settings_core(const struct memberd_settings *settings);
 
 #endif

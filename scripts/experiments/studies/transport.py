@@ -33,6 +33,6 @@ def extra(folder):
     return "".join([*out, "\n", WORDS, "\n\n"])
 
 
-WORDS = """Claims are of as many connections as the engine finds right. Nowhere are 95 of 100 Mbit/s filled. bbr with eight connections is nearer (91), and drops fewer packets than with one
-(2.7 % beside 9 without losses), but the engine goes back to one: it adds none where more than 3 % is sent twice. One connection of bbr loses so little at 0.1 % that ten times its rate is more
-than the link has: that target can only be met where cubic runs."""
+WORDS = """Claims are of as many connections as the engine finds right: eight from the beginning, since a way of 20 ms or more has so many (collectives/engine/stripe.h). One stream of bbr
+crowds such a way by itself and loses 6 to 10 % of what it sends in the queue, eight lose 1 to 3 %. One connection of bbr loses so little at 0.1 % that ten times its rate is more than the
+link has: that target can only be met where cubic runs. The machine trained and tested beside these runs."""

@@ -1,0 +1,280 @@
+/* What a donor's core makes of a joiner's questions: early, late, taken back, of another round. Peers 1 and 2 hold the state after round 4 and are to
+ * begin round 5; peer 3 comes in with it, 1 is its donor.
+ */
+#include "tests/unit/group_pump.h"
+
+#define COUNT 4
+
+struct handover {
+	struct pump *pump;
+	struct pump_view view;
+	float data[3][COUNT];
+};
+
+static struct handover *start(void)
+{
+	struct handover *h = calloc(1, sizeof(*h));
+	assert_non_null(h);
+	h->pump = pump_with_joiner(3, 5, 1, &h->view);
+	return h;
+}
+
+static void stop(struct handover *h)
+{
+	pump_destroy(h->pump);
+	free(h);
+}
+
+static void tell(struct handover *h, unsigned who, enum group_event_kind kind, uint64_t round,
+    struct group_wish wish)
+{
+	const struct group_event event = { .kind = kind, .from = 3, .round = round, .wish = wish };
+	tr_status st = pump_step(h->pump, who, &event);
+	assert_true(st == TR_OK || st == TR_ESTALE);
+}
+
+static void ask(struct handover *h, unsigned who, uint64_t round, struct group_wish wish)
+{
+	tell(h, who, GROUP_STATE_ASKED, round, wish);
+}
+
+static void sent(struct handover *h, unsigned who, uint64_t round)
+{
+	tell(h, who, GROUP_STATE_SENT, round, (struct group_wish){ 0 });
+}
+
+static void begin(struct handover *h, unsigned who)
+{
+	assert_int_equal(pump_event(h->pump, who, GROUP_BEGIN), TR_OK);
+}
+
+/* The donor's callers are in the round: it serves at once. */
+static struct handover *serving(void)
+{
+	struct handover *h = start();
+	pump_install(h->pump, &h->view);
+	begin(h, 0);
+	begin(h, 1);
+	return h;
+}
+
+static const struct pump_member *member(const struct handover *h, unsigned who)
+{
+	return &h->pump->members[who];
+}
+
+/* All of those close the round that they have begun. */
+static void commit(struct handover *h, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		assert_int_equal(pump_submit(h->pump, i, 1, h->data[i], COUNT, TR_F32, TR_SUM),
+		    TR_OK);
+		assert_int_equal(pump_close(h->pump, i, 1, 0), TR_OK);
+	}
+	pump_run(h->pump);
+}
+
+/* ---- taken back ---- */
+
+/* All of it is in the donor's kernel: what is taken back comes, and nothing comes twice. */
+static void what_is_over_cannot_be_taken_back(void **state)
+{
+	(void)state;
+	struct handover *h = serving();
+	ask(h, 0, 4, (struct group_wish){ .end = 40 });
+	assert_int_equal(member(h, 0)->state_sends, 1);
+	sent(h, 0, 4);
+	ask(h, 0, 4, (struct group_wish){ .take_back = true, .end = 20 });
+	assert_int_equal(member(h, 0)->state_sends, 1);
+	ask(h, 0, 4, (struct group_wish){ .first = 50, .end = 60 });
+	assert_int_equal(member(h, 0)->state_sends, 2);
+	assert_int_equal(member(h, 0)->state_wish.first, 50);
+	stop(h);
+}
+
+/* The donor's caller has not begun the round yet. `then` takes back of what `wish` asked for. */
+static const struct pump_member *asked_and_taken_back(struct handover *h, struct group_wish wish,
+    struct group_wish then)
+{
+	pump_install(h->pump, &h->view);
+	ask(h, 0, 4, wish);
+	then.take_back = true;
+	ask(h, 0, 4, then);
+	begin(h, 0);
+	return member(h, 0);
+}
+
+static void what_waits_ends_earlier(void **state)
+{
+	(void)state;
+	struct handover *h = start();
+	const struct pump_member *donor = asked_and_taken_back(h,
+	    (struct group_wish){ .first = 10, .end = 40 },
+	    (struct group_wish){ .first = 10, .end = 20, .pieces = true });
+	assert_int_equal(donor->state_sends, 1);
+	assert_int_equal(donor->state_wish.first, 10);
+	assert_int_equal(donor->state_wish.end, 20);
+	assert_false(donor->state_wish.pieces);
+	assert_false(donor->state_wish.digests_only);
+	stop(h);
+}
+
+static void what_is_of_another_range_is_not_heard(void **state)
+{
+	(void)state;
+	const struct group_wish others[] = { { .first = 11, .end = 20 },
+		{ .first = 10, .end = 50 } };
+	for (unsigned i = 0; i < 2; i++) {
+		struct handover *h = start();
+		const struct pump_member *donor = asked_and_taken_back(h,
+		    (struct group_wish){ .first = 10, .end = 40 }, others[i]);
+		assert_int_equal(donor->state_wish.first, 10);
+		assert_int_equal(donor->state_wish.end, 40);
+		stop(h);
+	}
+}
+
+/* Nothing is left of the range: whoever was to say no digests has nothing to say. */
+static void all_of_what_waits_is_taken_back(void **state)
+{
+	(void)state;
+	for (uint64_t first = 0; first <= 10; first += 10) {
+		const struct group_wish nothing = { .first = first, .end = first };
+		struct handover *h = start();
+		const struct pump_member *donor = asked_and_taken_back(h,
+		    (struct group_wish){ .first = first, .end = 40, .pieces = true }, nothing);
+		assert_int_equal(donor->state_sends, 0);
+		stop(h);
+		h = start();
+		donor = asked_and_taken_back(h, (struct group_wish){ .first = first, .end = 40 },
+		    nothing);
+		assert_int_equal(donor->state_sends, 1);
+		assert_true(donor->state_wish.digests_only);
+		stop(h);
+	}
+}
+
+/* ---- early and late ---- */
+
+/* The joiner has the view before who is asked has it. */
+static void who_is_asked_before_it_has_the_view_serves(void **state)
+{
+	(void)state;
+	struct handover *h = start();
+	ask(h, 1, 4, (struct group_wish){ .any = true, .pieces = true, .view = 1, .end = 9 });
+	pump_install(h->pump, &h->view);
+	begin(h, 1);
+	assert_int_equal(member(h, 1)->state_sends, 1);
+	assert_int_equal(member(h, 1)->state_wish.end, 9);
+	stop(h);
+}
+
+/* In each view the joiner asks anew, of whom it likes: except its donor, who has to answer. */
+static void what_was_asked_in_an_older_view_is_dropped(void **state)
+{
+	(void)state;
+	const struct group_wish any = { .any = true, .pieces = true, .view = 1, .end = 9 };
+	struct handover *h = start();
+	pump_install(h->pump, &h->view);
+	ask(h, 0, 4, (struct group_wish){ .view = 1 });
+	ask(h, 1, 4, any); /* before the next view */
+	pump_propose(h->pump, 2);
+	h->view.number = 2;
+	pump_install(h->pump, &h->view);
+	ask(h, 1, 4, any); /* and after it */
+	begin(h, 0);
+	begin(h, 1);
+	assert_int_equal(member(h, 0)->state_sends, 1);
+	assert_int_equal(member(h, 1)->state_sends, 0);
+	stop(h);
+}
+
+/* The state of a later round is asked for while that of an earlier one is sent. */
+static void what_is_asked_during_a_transfer_of_an_older_state_is_served(void **state)
+{
+	(void)state;
+	struct handover *h = serving();
+	ask(h, 0, 4, (struct group_wish){ .end = 40 });
+	ask(h, 0, 4, (struct group_wish){ .end = 30 }); /* said again */
+	ask(h, 0, 5, (struct group_wish){ .first = 1, .end = 50 });
+	/* It is to come in a round later. */
+	pump_propose(h->pump, 2);
+	h->view.number = 2;
+	h->view.finish = true;
+	h->view.base_attempt = 1;
+	h->view.contributor_count = 2;
+	h->view.contributors[0] = 1;
+	h->view.contributors[1] = 2;
+	h->view.participate_from[2] = 6;
+	h->view.contribute_from[2] = 7;
+	pump_install(h->pump, &h->view);
+	commit(h, 2);
+	assert_int_equal(member(h, 0)->decided_count, 1);
+	begin(h, 0);
+	assert_int_equal(member(h, 0)->state_sends, 2);
+	assert_int_equal(member(h, 0)->state_round, 5);
+	assert_int_equal(member(h, 0)->state_wish.first, 1);
+	assert_int_equal(member(h, 0)->state_wish.end, 50);
+	sent(h, 0, 4); /* that of the older one: the newer one runs */
+	ask(h, 0, 5, (struct group_wish){ .end = 50 });
+	assert_int_equal(member(h, 0)->state_sends, 2);
+	stop(h);
+}
+
+/* ---- the round's end ---- */
+
+/* Everybody voted, the joiner too: it has the state, and nobody's transfer holds a caller. */
+static void no_transfer_outlives_its_round(void **state)
+{
+	(void)state;
+	struct handover *h = serving();
+	const struct group_wish any = { .any = true, .pieces = true, .view = 1, .end = 9 };
+	begin(h, 2);
+	ask(h, 0, 4, (struct group_wish){ 0 });
+	ask(h, 1, 4, any);
+	assert_int_equal(member(h, 0)->state_sends, 1);
+	assert_int_equal(member(h, 1)->state_sends, 1);
+	assert_int_equal(pump_step(h->pump, 2,
+	                     &(struct group_event){ .kind = GROUP_STATE_GOT, .from = 1, .round = 4 }),
+	    TR_OK);
+	commit(h, 3);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(member(h, i)->decided_count, 1);
+	sent(h, 1, 4); /* it ended meanwhile */
+	for (unsigned i = 0; i < 3; i++)
+		begin(h, i);
+	commit(h, 3);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(member(h, i)->decided_count, 2);
+	stop(h);
+}
+
+/* As long as the joiner lacks it, nobody is told that the round is decided. */
+static void a_round_waits_for_its_joiner(void **state)
+{
+	(void)state;
+	struct handover *h = serving();
+	begin(h, 2);
+	ask(h, 0, 4, (struct group_wish){ 0 });
+	sent(h, 0, 4);
+	commit(h, 3);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(member(h, i)->decided_count, 0);
+	stop(h);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_is_over_cannot_be_taken_back),
+		cmocka_unit_test(what_waits_ends_earlier),
+		cmocka_unit_test(what_is_of_another_range_is_not_heard),
+		cmocka_unit_test(all_of_what_waits_is_taken_back),
+		cmocka_unit_test(who_is_asked_before_it_has_the_view_serves),
+		cmocka_unit_test(what_was_asked_in_an_older_view_is_dropped),
+		cmocka_unit_test(what_is_asked_during_a_transfer_of_an_older_state_is_served),
+		cmocka_unit_test(no_transfer_outlives_its_round),
+		cmocka_unit_test(a_round_waits_for_its_joiner),
+	};
+	return cmocka_run_group_tests_name("group handover", tests, NULL, NULL);
+}

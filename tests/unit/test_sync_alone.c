@@ -1,0 +1,250 @@
+/* A member that is cut off, and whose merge comes after all (collectives/sync/alone.h): what becomes of what it learned alone, by the formulas in double
+ * precision, and that tokens and samples go with it, once.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tests/unit/alone_peer.h"
+
+/* After one more step, in which the merge of a first movement from `first` to `taken` comes. */
+static struct numbers after_late_merge(const struct peer *p, const struct numbers *first,
+    const struct numbers *taken)
+{
+	struct numbers expected = numbers_of(p);
+	for (unsigned t = 0; t < TENSORS; t++)
+		for (unsigned i = 0; i < NUMBERS; i++) {
+			double d = first->at[t][i] - taken->at[t][i];
+			expected.at[t][i] += first->at[t][i] - 0.7 * (d + 0.9 * d) -
+			    taken->at[t][i] -
+			    (double)((uint64_t)((p->steps + 1) * 7 + t * 3 + i) % 11) / 64;
+		}
+	return expected;
+}
+
+static void a_late_merge_keeps_what_was_learned_since(void **state)
+{
+	(void)state;
+	struct peer *p = peer_new(TR_SYNC_DILOCO, 0, 1);
+	struct numbers taken, first = numbers_of(p);
+	peer_start(p);
+	train_until_alone(p, &taken);
+	assert_false(p->now.merged);
+	train(p);
+	train(p);
+	assert_int_equal(p->world.patience_ms, 0); /* it looks, and goes on */
+	assert_true(p->now.alone && p->now.step == H);
+	struct numbers expected = after_late_merge(p, &first, &taken);
+	p->world.late = 0;
+	train(p);
+	assert_true(p->now.merged && !p->now.alone && p->now.merged_step == H && p->now.step == H);
+	assert_true(p->now.tokens == H * TOKENS);
+	assert_near(p, &expected);
+	/* What was done alone is in the next movement, with its tokens and its samples. */
+	for (unsigned i = 0; i < H; i++)
+		train(p);
+	assert_true(p->now.merged && p->now.step == 2 * H);
+	assert_true(p->now.tokens == (H + ALONE) * TOKENS);
+	assert_int_equal(lease_counted(tr_sync_leases(p->sync)), (2 * H + ALONE) * BATCH);
+	peer_end(p);
+}
+
+/* Cut off while the commit is decided: nothing of the round may be read or written, and the parameters move when it is. */
+static void a_late_commit_too(void **state)
+{
+	(void)state;
+	struct peer *p = peer_new(TR_SYNC_DILOCO, 0, 1);
+	struct numbers first = numbers_of(p), taken = first;
+	peer_start(p);
+	p->world.late_commits = 2;
+	for (unsigned i = 0; i < H + 1; i++) {
+		train(p);
+		if (i + 1 == H)
+			taken = numbers_of(p);
+	}
+	assert_true(p->now.alone && !p->now.merged);
+	struct numbers expected = after_late_merge(p, &first, &taken);
+	train(p);
+	assert_true(p->now.merged && p->now.tokens == H * TOKENS && p->now.step == H);
+	assert_near(p, &expected);
+	peer_end(p);
+}
+
+static void alpha_is_of_what_was_there_at_the_take(void **state)
+{
+	(void)state;
+	struct peer *p = peer_new(TR_SYNC_STREAMING, 0, 1);
+	struct numbers first = numbers_of(p);
+	peer_start(p);
+	/* Two fragments: that of the first tensor is taken after step 2 and merged after 3. */
+	train(p);
+	train(p);
+	struct numbers taken = numbers_of(p);
+	p->world.late = 2;
+	train(p);
+	assert_true(p->now.alone);
+	train(p);
+	struct numbers before = numbers_of(p);
+	train(p);
+	assert_true(p->now.merged && p->now.fragment == 0 && p->now.step == 3);
+	for (unsigned i = 0; i < NUMBERS; i++) {
+		double moved = (double)((uint64_t)(p->steps * 7 + i) % 11) / 64;
+		double d = first.at[0][i] - taken.at[0][i];
+		double outer = first.at[0][i] - 0.4 * (d + 0.9 * d);
+		double expected = before.at[0][i] - moved + 0.5 * (outer - taken.at[0][i]);
+		assert_true(fabs((double)p->w[0][i] - expected) < 2e-6);
+	}
+	assert_true(tr_sync_kept_bytes(p->sync) > 2 * NUMBERS * sizeof(float));
+	peer_end(p);
+}
+
+/* In eager mode parameters do not move by a merge; the next movement's guess of the others' starts from this peer's own one of the merge, which is not
+ * what it was when delta holds something else. */
+static void a_late_merge_in_eager_mode_leaves_the_movement(void **state)
+{
+	(void)state;
+	struct peer *p = peer_new(TR_SYNC_EAGER, 0, 1);
+	struct numbers first = numbers_of(p), taken = first;
+	peer_start(p);
+	p->world.late = 2;
+	for (unsigned i = 0; i < 2 * H + 2; i++) {
+		if (i == H)
+			taken = first;
+		train(p);
+	}
+	assert_true(p->now.merged && p->now.merged_round == 1);
+	for (unsigned t = 0; t < TENSORS; t++)
+		for (unsigned i = 0; i < NUMBERS; i++) {
+			double d1 = 0, d2 = 0, eta = 0.7, mu = 0.9;
+			for (uint64_t step = 1; step <= p->steps; step++)
+				*(step <= H ? &d1 : &d2) += (double)((step * 7 + t * 3 + i) % 11) /
+				    64;
+			double outer = first.at[t][i] - eta * (1 + mu) * d1;
+			double momentum = mu * d1 + d2 - d1;
+			double lead = -eta * (1 + mu) * d1 - eta * (d2 - d1 + mu * momentum);
+			taken.at[t][i] = outer + lead;
+		}
+	assert_near(p, &taken);
+	peer_end(p);
+}
+
+/* The group gave the round up while its commit was waited for: that is what the commit says when it is called again. */
+static void a_round_may_be_given_up_in_a_late_commit(void **state)
+{
+	(void)state;
+	struct peer *p = peer_new(TR_SYNC_DILOCO, 0, 1);
+	peer_start(p);
+	p->world.late_commits = 1;
+	for (unsigned i = 0; i < H; i++)
+		train(p);
+	assert_true(p->now.alone);
+	p->world.restart_in_progress = true;
+	p->world.restart_at = 1;
+	train(p);
+	assert_true(p->now.merged && p->now.tokens == H * TOKENS && p->now.step == H);
+	peer_end(p);
+}
+
+static void *founder(void *arg)
+{
+	struct peer *p = arg;
+	peer_start(p);
+	for (unsigned i = 0; i < H; i++) {
+		struct tr_sync_work did = { .tokens = TOKENS };
+		struct tr_error error;
+		assert_int_equal(tr_sync_step(p->sync, &did, &p->now, &error), TR_OK);
+	}
+	return NULL;
+}
+
+static void who_joins_waits_as_long_as_it_takes(void **state)
+{
+	(void)state;
+	struct fake_world world;
+	struct peer one = { .options = options_of(TR_SYNC_DILOCO) }, joiner = one;
+	pthread_t thread;
+	fake_world_init(&world, 2);
+	world.late = 1000;
+	world.groups[1].joins_at = 1;
+	one.options.batch = joiner.options.batch = 0;
+	one.options.alone_steps = 0; /* it waits */
+	peer_create(&one, &world.groups[0], 1);
+	peer_create(&joiner, &world.groups[1], 3);
+	assert_int_equal(pthread_create(&thread, NULL, founder, &one), 0);
+	peer_start(&joiner);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(joiner.now.round, 2);
+	tr_sync_destroy(one.sync);
+	tr_sync_destroy(joiner.sync);
+	fake_world_finish(&world);
+}
+
+/* Steps beyond the schedule went by a learning rate that is no longer this peer's: neither their loss nor their tokens are in what it tells of it. */
+static void steps_alone_say_nothing_about_the_learning_rate(void **state)
+{
+	(void)state;
+	struct peer *p = peer_new(TR_SYNC_HDET, 0, 1);
+	struct numbers taken;
+	peer_start(p);
+	train_until_alone(p, &taken);
+	train(p);
+	p->world.late = 0;
+	train(p);
+	assert_true(p->now.merged && p->sync->report.loss == 2);
+	for (unsigned i = 0; i < H; i++)
+		train(p);
+	assert_true(p->now.merged && p->now.tokens > H * TOKENS);
+	assert_true(p->sync->report.loss == 2);
+	peer_end(p);
+}
+
+static void it_waits_when_it_has_taken_its_steps(void **state)
+{
+	(void)state;
+	struct peer *p = peer_new(TR_SYNC_DILOCO, 0, 1);
+	struct numbers taken;
+	peer_start(p);
+	train_until_alone(p, &taken);
+	for (unsigned i = 0; i + 1 < ALONE; i++) {
+		train(p);
+		assert_true(p->now.alone);
+	}
+	train(p); /* does not look any more: the stand-in's tr_wait comes back at once */
+	assert_true(p->now.merged && !p->now.alone);
+	peer_end(p);
+}
+
+static void options_of_it_are_checked(void **state)
+{
+	(void)state;
+	struct tr_sync_options o = TR_SYNC_OPTIONS_INIT;
+	struct tr_error error;
+	o.alone_after_seconds = 2;
+	assert_int_equal(tr_sync_complete(&o, 4, &error), TR_EINVAL);
+	assert_non_null(
+	    strstr(error.text, "alone_after_seconds: found 2, allowed: nothing without"));
+	o.alone_steps = 10;
+	assert_int_equal(tr_sync_complete(&o, 4, &error), TR_OK);
+	o.alone_steps = 2000000;
+	assert_int_equal(tr_sync_complete(&o, 4, &error), TR_EINVAL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_late_merge_keeps_what_was_learned_since),
+		cmocka_unit_test(a_late_commit_too),
+		cmocka_unit_test(alpha_is_of_what_was_there_at_the_take),
+		cmocka_unit_test(a_late_merge_in_eager_mode_leaves_the_movement),
+		cmocka_unit_test(a_round_may_be_given_up_in_a_late_commit),
+		cmocka_unit_test(who_joins_waits_as_long_as_it_takes),
+		cmocka_unit_test(steps_alone_say_nothing_about_the_learning_rate),
+		cmocka_unit_test(it_waits_when_it_has_taken_its_steps),
+		cmocka_unit_test(options_of_it_are_checked),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
