@@ -42,6 +42,7 @@ MEMBER_DIRS := daemon/membership/core daemon/membership/store daemon/membership/
 NODE_DIRS := daemon/node
 API_DIRS := daemon/api daemon/shell
 PLAN_DIRS := daemon/plan
+CHECKPOINT_DIRS := daemon/checkpoint
 WORKER_DIRS := daemon/worker
 CLIENT_DIRS := client/trainctl client/lib
 
@@ -54,7 +55,7 @@ LTO_O := $(if $(LTO),$(LTO_SRCS:%.c=$(BUILD)/obj-lto/%.o))
 SHARED_O := $(LTO_O) $(if $(LTO),$(filter-out $(LTO_SRCS:%.c=$(BUILD)/obj/%.o),$(COLL_O)),$(COLL_O))
 LTO_CFLAGS := -flto -fno-fat-lto-objects
 LIBS := $(BUILD)/lib/libtraincoll.a $(BUILD)/lib/libplan.a $(BUILD)/lib/libapi.a $(BUILD)/lib/libmembership.a \
-	$(BUILD)/lib/libnode.a $(BUILD)/lib/libworker.a $(BUILD)/lib/libclient.a
+	$(BUILD)/lib/libnode.a $(BUILD)/lib/libworker.a $(BUILD)/lib/libcheckpoint.a $(BUILD)/lib/libclient.a
 PROGRAMS := memberd traind trainctl trainworker
 MAIN_memberd := daemon/membership/main
 MAIN_traind := daemon/node/main
@@ -63,8 +64,8 @@ MAIN_trainworker := daemon/worker/main
 BINS := $(foreach p,$(PROGRAMS),$(if $(wildcard $(MAIN_$(p)).c),$(BUILD)/bin/$(p)))
 LIBS_memberd := $(addprefix $(BUILD)/lib/,libmembership.a libapi.a libplan.a libtraincoll.a)
 LIBS_traind := $(addprefix $(BUILD)/lib/,libnode.a libapi.a libplan.a libtraincoll.a)
-LIBS_trainctl := $(addprefix $(BUILD)/lib/,libclient.a libapi.a libplan.a libtraincoll.a)
-LIBS_trainworker := $(addprefix $(BUILD)/lib/,libworker.a libplan.a libtraincoll.a)
+LIBS_trainctl := $(addprefix $(BUILD)/lib/,libclient.a libcheckpoint.a libapi.a libplan.a libtraincoll.a)
+LIBS_trainworker := $(addprefix $(BUILD)/lib/,libworker.a libcheckpoint.a libplan.a libtraincoll.a)
 LINK_memberd := -lraft -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lm
 LINK_traind := -lhwloc -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lm
 LINK_trainctl := -lyaml -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lm
@@ -107,6 +108,8 @@ $(BUILD)/lib/libapi.a: $(call objs,$(API_DIRS))
 $(BUILD)/lib/libmembership.a: $(call objs,$(MEMBER_DIRS))
 	$(archive)
 $(BUILD)/lib/libnode.a: $(call objs,$(NODE_DIRS))
+	$(archive)
+$(BUILD)/lib/libcheckpoint.a: $(call objs,$(CHECKPOINT_DIRS))
 	$(archive)
 $(BUILD)/lib/libworker.a: $(call objs,$(WORKER_DIRS))
 	$(archive)

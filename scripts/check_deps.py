@@ -30,9 +30,10 @@ MAY_INCLUDE = {
     "daemon/node": PURE | {"collectives", "collectives/engine", "collectives/transport", "daemon/api", "daemon/plan",
                     "daemon/shell"},
     "daemon/api": PURE | {"collectives/transport", "daemon/shell"},
-    "daemon/worker": PURE | {"collectives", "collectives/sync", "daemon/plan"},
+    "daemon/checkpoint": {"common", "collectives", "collectives/sync"},
+    "daemon/worker": PURE | {"collectives", "collectives/sync", "daemon/plan", "daemon/checkpoint"},
     "examples": {"collectives"},
-    "client/trainctl": PURE | {"collectives/transport", "daemon/api", "daemon/plan"},
+    "client/trainctl": PURE | {"collectives/transport", "daemon/api", "daemon/checkpoint", "daemon/plan"},
     "client/lib": PURE | {"daemon/api", "daemon/plan"},
 }
 MAY_INCLUDE["daemon/membership"] = MAY_INCLUDE["daemon/membership/server"] | {"daemon/membership/server"}

@@ -8,7 +8,7 @@ CFLAGS_daemon_worker_ops_x86_v4 = $(OPS_CFLAGS) -march=x86-64-v4
 endif
 
 # The model without a cluster: for tests/parity/test_parity.py and scripts/bench_trainer.py.
-$(BUILD)/tests/trainer_probe: $(BUILD)/obj/tests/parity/trainer_probe.o $(BUILD)/lib/libworker.a $(BUILD)/lib/libtraincoll.a
+$(BUILD)/tests/trainer_probe: $(BUILD)/obj/tests/parity/trainer_probe.o $(BUILD)/lib/libworker.a $(BUILD)/lib/libcheckpoint.a $(BUILD)/lib/libtraincoll.a
 	@mkdir -p $(@D)
 	@echo "ld $@"
 	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -lopenblas -lxxhash -lm

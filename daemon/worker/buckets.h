@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 #include "common/limits.h"
-#include "daemon/worker/layout.h"
+#include "daemon/checkpoint/layout.h"
 
 #define BUCKETS_BYTES (1u << 20)
 #define BUCKETS_MAX   240u

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/worker/checkpoint.h"
+#include "daemon/checkpoint/checkpoint.h"
 
 struct metrics_row {
 	uint64_t step, view, unix_ms; /* when the step was committed */

@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/worker/layout.h"
+#include "daemon/checkpoint/layout.h"
 #include "daemon/worker/ops.h"
 #include "daemon/worker/pool.h"
 #include "daemon/worker/real.h"

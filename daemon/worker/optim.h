@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/worker/layout.h"
+#include "daemon/checkpoint/layout.h"
 #include "daemon/worker/ops.h"
 #include "daemon/worker/pool.h"
 
@@ -16,12 +16,6 @@ struct optim_settings {
 	double clip; /* 0: none */
 	double weight_decay, beta1, beta2, eps;
 	uint64_t steps, warmup;
-};
-
-/* Arrays of layout->count numbers. */
-struct optim_arrays {
-	float *params, *grads, *first, *second;
-	float *outer; /* outer momentum (sync modes but ddp); NULL: none */
 };
 
 /* Learning rate of step 1..steps: linear warm-up, then a cosine that reaches min_lr at the last

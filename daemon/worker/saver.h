@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "daemon/worker/checkpoint.h"
+#include "daemon/checkpoint/checkpoint.h"
 
 struct saver;
 

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/limits.h"
-#include "daemon/worker/manifest.h"
-#include "daemon/worker/safetensors.h"
+#include "daemon/checkpoint/manifest.h"
+#include "daemon/checkpoint/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

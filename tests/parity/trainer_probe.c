@@ -17,7 +17,7 @@
 #include "daemon/worker/gemm.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/optim.h"
-#include "daemon/worker/weights.h"
+#include "daemon/checkpoint/weights.h"
 #include "common/rng.h"
 
 #define PARITY_STEPS 10

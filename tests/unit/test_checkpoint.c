@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "common/rng.h"
-#include "daemon/worker/checkpoint.h"
-#include "daemon/worker/checkpoint_dir.h"
+#include "daemon/checkpoint/checkpoint.h"
+#include "daemon/checkpoint/checkpoint_dir.h"
 #include "daemon/worker/saver.h"
 
 struct fixture {

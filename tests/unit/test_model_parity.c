@@ -12,7 +12,7 @@
 #include "daemon/worker/gemm.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/optim.h"
-#include "daemon/worker/weights.h"
+#include "daemon/checkpoint/weights.h"
 
 #define GOLDEN "tests/parity/golden.safetensors"
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "common/json_read.h"
-#include "daemon/worker/safetensors.h"
+#include "daemon/checkpoint/safetensors.h"
 
 static size_t make_file(uint8_t *to, const char *header, size_t data_bytes)
 {

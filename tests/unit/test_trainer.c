@@ -14,9 +14,9 @@
 
 #include "common/log.h"
 #include "common/rng.h"
-#include "daemon/worker/checkpoint.h"
+#include "daemon/checkpoint/checkpoint.h"
 #include "daemon/worker/gemm.h"
-#include "daemon/worker/safetensors.h"
+#include "daemon/checkpoint/safetensors.h"
 #include "daemon/worker/trainer.h"
 #include "daemon/worker/trainer_inside.h"
 

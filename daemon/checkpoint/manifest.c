@@ -1,4 +1,4 @@
-#include "daemon/worker/manifest.h"
+#include "daemon/checkpoint/manifest.h"
 
 #include <math.h>
 #include <string.h>

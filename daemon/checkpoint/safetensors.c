@@ -1,4 +1,4 @@
-#include "daemon/worker/safetensors.h"
+#include "daemon/checkpoint/safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,8 +5,8 @@
  * The order is the forward pass's (embeddings, layers, last norm), so that in the backward pass
  * gradients become final from the end of the array towards its start.
  */
-#ifndef TR_DAEMON_WORKER_LAYOUT_H
-#define TR_DAEMON_WORKER_LAYOUT_H
+#ifndef TR_DAEMON_CHECKPOINT_LAYOUT_H
+#define TR_DAEMON_CHECKPOINT_LAYOUT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,6 +55,12 @@ struct layout {
 	size_t parameters; /* without gaps */
 	size_t tensor_count;
 	struct layout_tensor *tensors; /* by ascending offset */
+};
+
+/* Arrays of layout->count numbers: what an optimizer works on. */
+struct optim_arrays {
+	float *params, *grads, *first, *second;
+	float *outer; /* outer momentum (sync modes but ddp); NULL: none */
 };
 
 tr_status layout_init(const struct model_config *config, struct layout *layout,

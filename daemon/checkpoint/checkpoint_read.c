@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/worker/checkpoint.h"
-#include "daemon/worker/checkpoint_dir.h"
-#include "daemon/worker/weights.h"
+#include "daemon/checkpoint/checkpoint.h"
+#include "daemon/checkpoint/checkpoint_dir.h"
+#include "daemon/checkpoint/weights.h"
 
 /* The folder at `path`, or what its `latest` points to, with links resolved. */
 static tr_status find_step(const char *path, char found[CHECKPOINT_PATH_MAX], struct tr_error *error)

@@ -1,4 +1,4 @@
-#include "daemon/worker/layout.h"
+#include "daemon/checkpoint/layout.h"
 
 #include <stdio.h>
 #include <stdlib.h>

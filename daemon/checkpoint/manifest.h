@@ -1,6 +1,6 @@
 /* manifest.json of a checkpoint: written last, so a folder that has one is complete. */
-#ifndef TR_DAEMON_WORKER_MANIFEST_H
-#define TR_DAEMON_WORKER_MANIFEST_H
+#ifndef TR_DAEMON_CHECKPOINT_MANIFEST_H
+#define TR_DAEMON_CHECKPOINT_MANIFEST_H
 
 #include <stdint.h>
 

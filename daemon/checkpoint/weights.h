@@ -1,9 +1,9 @@
 /* The parameters (or moments) of a layout as named tensors of a safetensors file. */
-#ifndef TR_DAEMON_WORKER_WEIGHTS_H
-#define TR_DAEMON_WORKER_WEIGHTS_H
+#ifndef TR_DAEMON_CHECKPOINT_WEIGHTS_H
+#define TR_DAEMON_CHECKPOINT_WEIGHTS_H
 
-#include "daemon/worker/layout.h"
-#include "daemon/worker/safetensors.h"
+#include "daemon/checkpoint/layout.h"
+#include "daemon/checkpoint/safetensors.h"
 
 /* Appends the layout's tensors as `name` + `suffix` to items (room for layout->tensor_count). Returns what holds
  * the names' text: free() it after the items. NULL: out of memory. */

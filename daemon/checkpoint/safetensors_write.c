@@ -4,7 +4,7 @@
 #include <xxhash.h>
 
 #include "common/json.h"
-#include "daemon/worker/safetensors.h"
+#include "daemon/checkpoint/safetensors.h"
 
 #define WRITE_PIECE (4u << 20)
 

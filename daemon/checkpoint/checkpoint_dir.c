@@ -1,4 +1,4 @@
-#include "daemon/worker/checkpoint_dir.h"
+#include "daemon/checkpoint/checkpoint_dir.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
-#include "daemon/worker/manifest.h"
+#include "daemon/checkpoint/manifest.h"
 
 #define GONE ".gone." /* what is being removed */
 

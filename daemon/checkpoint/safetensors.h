@@ -4,8 +4,8 @@
  * Reading trusts nothing: every length, shape and offset is checked before it is used, and nothing is allocated by an
  * unchecked number.
  */
-#ifndef TR_DAEMON_WORKER_SAFETENSORS_H
-#define TR_DAEMON_WORKER_SAFETENSORS_H
+#ifndef TR_DAEMON_CHECKPOINT_SAFETENSORS_H
+#define TR_DAEMON_CHECKPOINT_SAFETENSORS_H
 
 #include <stdbool.h>
 #include <stddef.h>

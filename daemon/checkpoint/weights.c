@@ -1,4 +1,4 @@
-#include "daemon/worker/weights.h"
+#include "daemon/checkpoint/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,15 +5,14 @@
  * as they were and nothing is left of the new one. A second writer at the same time, which was given up
  * and does not know it, may fail or be failed; it damages nothing.
  */
-#ifndef TR_DAEMON_WORKER_CHECKPOINT_H
-#define TR_DAEMON_WORKER_CHECKPOINT_H
+#ifndef TR_DAEMON_CHECKPOINT_CHECKPOINT_H
+#define TR_DAEMON_CHECKPOINT_CHECKPOINT_H
 
 #include <stdbool.h>
 
 #include "common/error.h"
-#include "daemon/worker/layout.h"
-#include "daemon/worker/manifest.h"
-#include "daemon/worker/optim.h"
+#include "daemon/checkpoint/layout.h"
+#include "daemon/checkpoint/manifest.h"
 
 #define CHECKPOINT_PATH_MAX 4096
 

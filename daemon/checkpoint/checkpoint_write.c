@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "common/json.h"
-#include "daemon/worker/checkpoint.h"
-#include "daemon/worker/checkpoint_dir.h"
-#include "daemon/worker/weights.h"
+#include "daemon/checkpoint/checkpoint.h"
+#include "daemon/checkpoint/checkpoint_dir.h"
+#include "daemon/checkpoint/weights.h"
 
 /* All of a checkpoint's writing. */
 struct writing {

@@ -3,8 +3,8 @@
  * There should be one writer at a time, but one that was stopped or cut off from memberd does not know that it has a successor. So a
  * hidden name is never used twice, and whoever clears one away renames it first: its writer, if it lives, can then publish nothing.
  */
-#ifndef TR_DAEMON_WORKER_CHECKPOINT_DIR_H
-#define TR_DAEMON_WORKER_CHECKPOINT_DIR_H
+#ifndef TR_DAEMON_CHECKPOINT_CHECKPOINT_DIR_H
+#define TR_DAEMON_CHECKPOINT_CHECKPOINT_DIR_H
 
 #include <stdint.h>
 
