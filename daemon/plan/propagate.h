@@ -1,0 +1,63 @@
+/* Collectives derived from placements: what of a strategy is given (parameters, the residual stream) is carried through the ops of each
+ * section by the table of legal signatures (op_signature.h), forward and backward, and where an op cannot take what there is, the
+ * conversion that costs the least bytes is put before it. Nobody places a collective by hand. Pure.
+ *
+ *	struct collective_log log;
+ *	st = propagate(&shape, &strategy, &log, &error);
+ *	n = collective_log_count(&log, SECTION_LAYER, PHASE_FORWARD, COLLECTIVE_ALL_REDUCE, MESH_TP);   // 2 with tensor parallelism
+ *
+ * The rules beyond the table:
+ *	- Parameters stay where the strategy puts them (a whole one may be read in part).
+ *	- A gradient lies as its tensor does, and whole if that is partial (tensor_placement_of_gradient). What several users of a tensor
+ *	  give back is added up before it is converted: q, k and v cost one all-reduce, not three.
+ *	- Gradients of parameters, and the sum of losses, are converted once a step, after all microbatches (PHASE_STEP).
+ *	- No all-to-all is chosen: libtraincoll has none, and none is needed here.
+ * With pp above 1 the table of a tied model has two users on different stages: a partial gradient over pp, hence one all-reduce.
+ */
+#ifndef TR_DAEMON_PLAN_PROPAGATE_H
+#define TR_DAEMON_PLAN_PROPAGATE_H
+
+#include "daemon/plan/strategy.h"
+
+enum propagate_phase {
+	PHASE_FORWARD,  /* each microbatch */
+	PHASE_BACKWARD, /* each microbatch */
+	PHASE_STEP,     /* once, when all microbatches are done */
+};
+
+struct collective_entry {
+	enum graph_section_kind section; /* SECTION_LAYER: in each layer */
+	enum propagate_phase phase;
+	const char *tensor; /* static; what is converted */
+	bool gradient;      /* not the tensor, but its gradient */
+	enum mesh_axis axis;
+	struct tensor_placement from, to;
+	enum collective collective; /* local slices are here too: who runs the ops has to make them */
+	uint64_t
+	    bytes; /* of the whole tensor on this axis, as one worker would hold it: S of a cost model */
+};
+
+#define COLLECTIVE_LOG_MAX 160
+
+struct collective_log {
+	uint32_t count;
+	struct collective_entry entries[COLLECTIVE_LOG_MAX];
+};
+
+/* Entries in the order in which they happen: embedding, layer and head forward; head, layer and embedding backward; the step. Axes of
+ * size 1 have none. TR_EINVAL: strategy_check's, or a parameter lies where no op can take it; the words name both. */
+tr_status propagate(const struct model_shape *shape, const struct strategy *strategy,
+    struct collective_log *log, struct tr_error *error);
+
+uint32_t collective_log_count(const struct collective_log *log, enum graph_section_kind section,
+    enum propagate_phase phase, enum collective collective, enum mesh_axis axis);
+/* Their bytes sent by one worker (collective_bytes_sent); any collective if COLLECTIVES, any section if SECTIONS: layers then
+ * count `layers` times. */
+double collective_log_bytes_sent(const struct collective_log *log, const struct strategy *strategy,
+    enum graph_section_kind section, enum propagate_phase phase, enum collective collective,
+    enum mesh_axis axis, uint32_t layers);
+
+/* "layer backward: gradient of layer.norm1 P(sum) -> B over tp: all-reduce of 1048576 bytes": into `text`, which is returned. */
+const char *collective_entry_text(const struct collective_entry *entry, char *text, size_t bytes);
+
+#endif
