@@ -83,62 +83,64 @@
 #define TR_RELAY_TRIES_MAX     3    /* relays for one pair, before it is given up */
 #define TR_LINK_KEPT_BYTES_MAX \
 	(16u << 20)                     /* staging sent to a peer that has not said that it came */
-#define TR_DOMAIN_MEMBERS_MAX       64  /* processes of one failure domain (collectives/domain.h) */
-#define TR_DOMAIN_OPS_MAX           256 /* of a domain in one round */
-#define TR_DOMAIN_BUILDS_MAX        3   /* tries to build a communicator before the domain ends */
-#define TR_BACKEND_CHUNK_BYTES      (4u << 20) /* piece that is staged between device and host */
-#define TR_REDIAL_FIRST_MS          10
-#define TR_REDIAL_LAST_MS           250
-#define TR_RECORDS_BATCH            2048 /* round records in one message to memberd */
-#define TR_RECORDS_INTERVAL_MS      200  /* between two of these messages, while rounds go on */
-#define TR_RECORDS_AGAIN_MS         2000 /* sent, but memberd has not said that they are in its log */
-#define TR_RECORDS_UNLOGGED_MAX     65536 /* kept until memberd says that they are in its log */
-#define TR_LAST_WORDS_BYTES_MAX     (2u << 20) /* of the round records in them */
-#define TR_REPORT_INTERVAL_MS       100
-#define TR_REPORT_EVENTS_MAX        64 /* events of a worker that wait to be sent */
-#define TR_HEARTBEAT_INTERVAL_MS    200
-#define TR_HEARTBEAT_TIMEOUT_MS     1000
-#define TR_PROGRESS_TIMEOUT_MS      20000 /* a worker that neither computes nor waits */
-#define TR_RECONNECT_GRACE_MS       5000  /* nodes' time to come back after memberd restarts */
-#define TR_WORKER_FAST_DEATHS_MAX   3
-#define TR_WORKER_TERM_GRACE_MS     3000
-#define TR_LOG_LIMIT_BURST          20          /* lines that strangers cause, of one kind */
-#define TR_LOG_LIMIT_RATE           2           /* a second */
-#define TR_LOG_FILE_BYTES_MAX       (16u << 20) /* a rank's log is rotated at this size */
-#define TR_LOG_FILES_MAX            3
-#define TR_LOG_JOBS_MAX             256        /* newest jobs whose output a node keeps */
-#define TR_LOG_STREAMS_MAX          256        /* readers of output at once, per daemon */
-#define TR_SAMPLE_REPORT_MAX        (32 << 10) /* bytes of generated text in a report */
-#define TR_HEALTHZ_MAX              64         /* plain HTTP requests at once */
-#define TR_SAFETENSORS_HEADER_MAX   (16u << 20)
-#define TR_SAFETENSORS_TENSORS_MAX  65536u
-#define TR_DATA_TEXT_BYTES_MAX      ((size_t)16 << 30) /* all text files of a job, decompressed */
-#define TR_GRPC_MESSAGE_MAX         (4u << 20)
-#define TR_JOB_PATHS_MAX            256
-#define TR_JOB_PATH_MAX             4096 /* bytes, NUL included */
-#define TR_JOB_FILE_BYTES_MAX       (1 << 20)
-#define TR_JOB_PROMPT_MAX           1024        /* bytes */
-#define TR_JOB_PARAMETERS_MAX       4000000000u /* of one model */
-#define TR_JOB_COMMAND_BYTES_MAX    (256 << 10) /* arguments and environment of a command job */
-#define TR_JOB_WATCH_INTERVAL_MS    100         /* between two messages to one watcher */
-#define TR_HEALTH_WATCH_INTERVAL_MS 1000
-#define TR_GRPC_CONNECTIONS_MAX     512 /* of one server; beyond it the longest idle one is closed */
-#define TR_GRPC_CLIENT_LINKS_MAX    8 /* connections of one client, for more calls than one carries */
-#define TR_GRPC_CLIENT_CALLS_MAX    4096        /* calls of one client that wait or are under way */
-#define TR_GRPC_STREAMS_MAX         256         /* calls under way on one connection */
-#define TR_GRPC_WINDOW_BYTES        65535       /* received and not yet asked for, per call */
-#define TR_GRPC_REQUESTS_BYTES_MAX  (16u << 20) /* requests being received on one connection */
-#define TR_GRPC_QUEUE_BYTES         (1u << 20) /* unsent bytes of a call from which its handler pauses */
-#define TR_GRPC_UNSENT_BYTES_MAX    (64u << 20) /* of a connection; its new calls wait beyond it */
-#define TR_GRPC_FRAMES_UNSENT_MAX   4096        /* a peer that asks and does not read is dropped */
-#define TR_GRPC_CONTROL_BURST       1000 /* pings, settings, resets, empty data of one connection */
-#define TR_GRPC_CONTROL_RATE        200  /* a second */
-#define TR_GRPC_HEADERS_BYTES_MAX   16384
-#define TR_GRPC_PATH_MAX            256 /* bytes in a method's path, NUL included */
-#define TR_GRPC_STATUS_TEXT_MAX     1024
-#define TR_GRPC_KEEPALIVE_MS        20000 /* silence after which a connection with open calls is pinged */
-#define TR_GRPC_KEEPALIVE_GRACE_MS  10000
-#define TR_GRPC_DIAL_TIMEOUT_MS     5000
-#define TR_GRPC_CLOSE_GRACE_MS      1000 /* for a closing server's last words */
+#define TR_DOMAIN_MEMBERS_MAX        64 /* processes of one failure domain (collectives/domain.h) */
+#define TR_DOMAIN_OPS_MAX            256 /* of a domain in one round */
+#define TR_DOMAIN_BUILDS_MAX         3   /* tries to build a communicator before the domain ends */
+#define TR_BACKEND_CHUNK_BYTES       (4u << 20) /* piece that is staged between device and host */
+#define TR_REDIAL_FIRST_MS           10
+#define TR_REDIAL_LAST_MS            250
+#define TR_RECORDS_BATCH             2048 /* round records in one message to memberd */
+#define TR_RECORDS_INTERVAL_MS       200  /* between two of these messages, while rounds go on */
+#define TR_RECORDS_AGAIN_MS          2000 /* sent, but memberd has not said that they are in its log */
+#define TR_RECORDS_UNLOGGED_MAX      65536 /* kept until memberd says that they are in its log */
+#define TR_LAST_WORDS_BYTES_MAX      (2u << 20) /* of the round records in them */
+#define TR_REPORT_INTERVAL_MS        100
+#define TR_REPORT_EVENTS_MAX         64 /* events of a worker that wait to be sent */
+#define TR_HEARTBEAT_INTERVAL_MS     200
+#define TR_HEARTBEAT_TIMEOUT_MS      1000
+#define TR_PROGRESS_TIMEOUT_MS       20000 /* a worker that neither computes nor waits */
+#define TR_RECONNECT_GRACE_MS        5000  /* nodes' time to come back after memberd restarts */
+#define TR_WORKER_FAST_DEATHS_MAX    3
+#define TR_WORKER_TERM_GRACE_MS      3000
+#define TR_LOG_LIMIT_BURST           20          /* lines that strangers cause, of one kind */
+#define TR_LOG_LIMIT_RATE            2           /* a second */
+#define TR_LOG_FILE_BYTES_MAX        (16u << 20) /* a rank's log is rotated at this size */
+#define TR_LOG_FILES_MAX             3
+#define TR_LOG_JOBS_MAX              256        /* newest jobs whose output a node keeps */
+#define TR_LOG_STREAMS_MAX           256        /* readers of output at once, per daemon */
+#define TR_SAMPLE_REPORT_MAX         (32 << 10) /* bytes of generated text in a report */
+#define TR_HEALTHZ_MAX               64         /* plain HTTP requests at once */
+#define TR_SAFETENSORS_HEADER_MAX    (16u << 20)
+#define TR_SAFETENSORS_TENSORS_MAX   65536u
+#define TR_DATA_TEXT_BYTES_MAX       ((size_t)16 << 30) /* all text files of a job, decompressed */
+#define TR_GRPC_MESSAGE_MAX          (4u << 20)
+#define TR_JOB_PATHS_MAX             256
+#define TR_JOB_PATH_MAX              4096 /* bytes, NUL included */
+#define TR_JOB_FILE_BYTES_MAX        (1 << 20)
+#define TR_JOB_PROMPT_MAX            1024        /* bytes */
+#define TR_JOB_PARAMETERS_MAX        4000000000u /* of one model */
+#define TR_JOB_COMMAND_BYTES_MAX     (256 << 10) /* arguments and environment of a command job */
+#define TR_JOB_WATCH_INTERVAL_MS     100         /* between two messages to one watcher */
+#define TR_HEALTH_WATCH_INTERVAL_MS  1000
+#define TR_GRPC_CONNECTIONS_MAX      512 /* of one server; beyond it the longest idle one is closed */
+#define TR_GRPC_CLIENT_LINKS_MAX     8 /* connections of one client, for more calls than one carries */
+#define TR_GRPC_CLIENT_CALLS_MAX     4096  /* calls of one client that wait or are under way */
+#define TR_GRPC_STREAMS_MAX          256   /* calls under way on one connection */
+#define TR_GRPC_WINDOW_BYTES         65535 /* received and not yet asked for, per call */
+#define TR_GRPC_REQUESTS_BYTES_MAX   (16u << 20) /* requests being received on one connection */
+#define TR_GRPC_QUEUE_BYTES          (1u << 20) /* unsent bytes of a call from which its handler pauses */
+#define TR_GRPC_UNSENT_BYTES_MAX     (64u << 20) /* of a connection; its new calls wait beyond it */
+#define TR_GRPC_FRAMES_UNSENT_MAX    4096        /* a peer that asks and does not read is dropped */
+#define TR_GRPC_CONTROL_BURST        1000 /* pings, settings, resets, empty data of one connection */
+#define TR_GRPC_CONTROL_RATE         200  /* a second */
+#define TR_GRPC_HEADERS_BYTES_MAX    16384
+#define TR_GRPC_PATH_MAX             256 /* bytes in a method's path, NUL included */
+#define TR_GRPC_STATUS_TEXT_MAX      1024
+#define TR_GRPC_KEEPALIVE_MS         20000 /* silence after which a connection with open calls is pinged */
+#define TR_GRPC_KEEPALIVE_GRACE_MS   10000
+#define TR_GRPC_DIAL_TIMEOUT_MS      5000
+#define TR_GRPC_CLOSE_GRACE_MS       1000       /* for a closing server's last words */
+#define TR_SCHEDULE_MICROBATCHES_MAX (1u << 14) /* of one step */
+#define TR_SCHEDULE_CHUNKS_MAX       64         /* of layers, on one pipeline rank */
 
 #endif

@@ -212,6 +212,7 @@ static tr_status no_row(const struct context *c, enum op_kind kind, const struct
 	char text[TENSOR_PLACEMENT_TEXT_MAX], allowed[64] = "";
 	unsigned at = 0;
 
+	assert(operands[0].tensor != NULL);
 	while (at + 1 < signature->inputs &&
 	    (operands[at].tensor->role != TENSOR_PARAMETER || operands[at].gradient))
 		at++;
@@ -300,7 +301,7 @@ static tr_status forward(struct context *c, struct section_state *section, struc
 		const struct graph_tensor *made = &section->graph->tensors[op->out];
 		struct result result = result_of(c, made);
 		struct value *value = &section->values[op->out];
-		struct operand operands[OP_INPUTS_MAX];
+		struct operand operands[OP_INPUTS_MAX] = { 0 };
 		for (unsigned k = 0; k < op_signature(op->kind)->inputs; k++)
 			operands[k] = (struct operand){ &section->graph->tensors[op->in[k]],
 				&section->values[op->in[k]].versions, false };
@@ -369,7 +370,7 @@ static tr_status backward_op(struct context *c, struct section_state *section,
 		.wanted = { true, true, true } };
 	struct lay want = parameter ? parameter_gradient_lay(c, of->parameter)
 	                            : gradient_lay(&value->versions.of[0]);
-	struct operand operands[OP_INPUTS_MAX];
+	struct operand operands[OP_INPUTS_MAX] = { 0 };
 	struct lay out;
 
 	memcpy(result.as, want.on, sizeof(result.as));
