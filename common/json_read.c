@@ -220,6 +220,17 @@ bool json_read_skip(struct json_reader *r)
 	return !r->failed;
 }
 
+bool json_read_value(struct json_reader *r, const char **text, size_t *length)
+{
+	skip_blanks(r);
+	const char *start = r->at;
+	if (!json_read_skip(r))
+		return false;
+	*text = start;
+	*length = (size_t)(r->at - start);
+	return true;
+}
+
 bool json_read_end(struct json_reader *r)
 {
 	skip_blanks(r);

@@ -37,6 +37,8 @@ bool json_read_string(struct json_reader *reader, char *text, size_t bytes);
 bool json_read_uint(struct json_reader *reader, uint64_t *value);
 bool json_read_double(struct json_reader *reader, double *value); /* null: NaN */
 bool json_read_skip(struct json_reader *reader);                  /* any value */
+/* Any value: where it stands in the text, without blanks around it. */
+bool json_read_value(struct json_reader *reader, const char **text, size_t *length);
 /* Nothing but blanks is left, and nothing failed. */
 bool json_read_end(struct json_reader *reader);
 

@@ -14,6 +14,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 try:
@@ -25,17 +26,32 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "parity"))
 if torch:
     import gpt2_torch
+    import llama_torch
+    import reference
 
-# name, layers, width, heads, context, sequences of a batch, the trainer's micro-batch, steps a block
+# name, preset, layers, width, heads, context, sequences of a batch, the trainer's micro-batch, steps a block
 CASES = [
-    ("quickstart: 4 layers, 128 wide, context 128", 4, 128, 4, 128, 16, 4, 4),
-    ("12 layers, 256 wide, context 256", 12, 256, 8, 256, 8, 2, 1),
+    ("quickstart: 4 layers, 128 wide, context 128", "gpt2", 4, 128, 4, 128, 16, 4, 4),
+    ("12 layers, 256 wide, context 256", "gpt2", 12, 256, 8, 256, 8, 2, 1),
+    ("llama: 12 layers, 256 wide, context 256", "llama", 12, 256, 8, 256, 8, 2, 1),
 ]
 
 
+def config(preset, layers, width, heads, context):
+    """What Hugging Face's config.json says of such a model."""
+    if preset == "gpt2":
+        return {"model_type": "gpt2", "n_layer": layers, "n_embd": width, "n_head": heads, "n_positions": context, "vocab_size": 256}
+    return {"model_type": "llama", "num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": heads,
+            "intermediate_size": (-(-8 * width // 3) + 63) // 64 * 64, "max_position_embeddings": context, "vocab_size": 256,
+            "tie_word_embeddings": True, "rms_norm_eps": 1e-5}
+
+
 class Native:
-    def __init__(self, build, layers, width, heads, context, sequences, micro, threads):
-        words = [layers, width, heads, context, sequences, micro, threads]
+    def __init__(self, build, preset, layers, width, heads, context, sequences, micro, threads):
+        self.folder = tempfile.TemporaryDirectory()
+        path = pathlib.Path(self.folder.name) / "config.json"
+        path.write_text(json.dumps(config(preset, layers, width, heads, context)))
+        words = [path.parent, sequences, micro, threads]
         self.process = subprocess.Popen(
             [str(ROOT / build / "tests" / "trainer_probe"), "bench", *map(str, words)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -48,15 +64,16 @@ class Native:
     def close(self):
         self.process.stdin.close()
         self.process.wait(timeout=30)
+        self.folder.cleanup()
 
 
 class Torch:
-    def __init__(self, layers, width, heads, context, sequences, micro):
-        self.model = gpt2_torch.Gpt2(layers, width, heads, context)
-        gpt2_torch.randomize(self.model, 1, 0.02)
+    def __init__(self, preset, layers, width, heads, context, sequences, micro):
+        self.model = {"gpt2": gpt2_torch.Gpt2, "llama": llama_torch.Llama}[preset](layers, width, heads, context)
+        reference.randomize(self.model, 1, 0.02)
         batch = torch.randint(0, 256, (sequences, context + 1))
         self.parts = [(b[:, :-1].contiguous(), b[:, 1:].contiguous()) for b in batch.split(micro)]
-        self.optimizer = gpt2_torch.optimizer(self.model, 1e-3)
+        self.optimizer = reference.optimizer(self.model, 1e-3)
         for group in self.optimizer.param_groups:
             group["fused"] = True
 
@@ -65,14 +82,14 @@ class Torch:
         for _ in range(steps):
             self.optimizer.zero_grad(set_to_none=True)
             for inputs, targets in self.parts:
-                (self.model.loss(inputs, targets)[0] / len(self.parts)).backward()
+                (reference.mean_loss(self.model(inputs), targets) / len(self.parts)).backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             self.optimizer.step()
         return time.perf_counter() - start
 
 
-def bench(build, name, layers, width, heads, context, sequences, micro, steps, threads, blocks):
-    shape = (layers, width, heads, context, sequences)
+def bench(build, name, preset, layers, width, heads, context, sequences, micro, steps, threads, blocks):
+    shape = (preset, layers, width, heads, context, sequences)
     tokens = sequences * context * steps
     native = Native(build, *shape, micro, threads)
     native.seconds(1)

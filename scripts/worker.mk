@@ -1,14 +1,14 @@
 # The trainer's ops: optimised for loops, once for each vector width (daemon/worker/ops.h chooses at run time). No
 # flag here changes bits: no contraction into fused multiply-add (Makefile), no reordering of sums.
 OPS_CFLAGS := -O3 -fno-math-errno -fno-trapping-math
-$(foreach f,adamw attention embed gelu layernorm linear loss,$(eval CFLAGS_daemon_worker_ops_$(f) = $(OPS_CFLAGS)))
+$(foreach f,adamw attention embed gelu layernorm linear loss rmsnorm rotate swiglu,$(eval CFLAGS_daemon_worker_ops_$(f) = $(OPS_CFLAGS)))
 ifeq ($(shell uname -m),x86_64)
 CFLAGS_daemon_worker_ops_x86_v3 = $(OPS_CFLAGS) -march=x86-64-v3
 CFLAGS_daemon_worker_ops_x86_v4 = $(OPS_CFLAGS) -march=x86-64-v4
 endif
 
 # The model without a cluster: for tests/parity/test_parity.py and scripts/bench_trainer.py.
-$(BUILD)/tests/trainer_probe: $(BUILD)/obj/tests/parity/trainer_probe.o $(BUILD)/lib/libworker.a $(BUILD)/lib/libcheckpoint.a $(BUILD)/lib/libtraincoll.a
+$(BUILD)/tests/trainer_probe: $(BUILD)/obj/tests/parity/trainer_probe.o $(BUILD)/lib/libworker.a $(BUILD)/lib/libcheckpoint.a $(BUILD)/lib/libplan.a $(BUILD)/lib/libtraincoll.a
 	@mkdir -p $(@D)
 	@echo "ld $@"
 	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -lopenblas -lxxhash -lm

@@ -1,5 +1,5 @@
 /* Checkpoints on disk: DIR/step-00000200/{model.safetensors, optimizer.safetensors, config.json, sample.txt, manifest.json} and DIR/latest.
- * model.safetensors with config.json is what Hugging Face loads as GPT-2.
+ * model.safetensors with config.json is what Hugging Face loads.
  *
  * Written into a hidden folder, synced, then renamed: a folder named step-... is complete or not there. After a failure the earlier checkpoints are
  * as they were and nothing is left of the new one. A second writer at the same time, which was given up

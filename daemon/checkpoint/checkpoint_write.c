@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/json.h"
 #include "daemon/checkpoint/checkpoint.h"
 #include "daemon/checkpoint/checkpoint_dir.h"
+#include "daemon/checkpoint/hf_config.h"
 #include "daemon/checkpoint/weights.h"
 
 /* All of a checkpoint's writing. */
@@ -101,46 +101,12 @@ static tr_status put_arrays(const struct writing *w, const char *name, const cha
 	return status;
 }
 
-/* What Hugging Face needs to load model.safetensors as GPT2LMHeadModel. */
+/* What Hugging Face needs to load model.safetensors. */
 static tr_status put_config(const struct writing *w, struct tr_error *error)
 {
-	const struct model_config *c = &w->layout->config;
-	struct json j = { 0 };
-	json_object(&j);
-	json_key(&j, "architectures");
-	json_array(&j);
-	json_string(&j, "GPT2LMHeadModel");
-	json_end(&j);
-	const struct {
-		const char *key;
-		uint32_t value;
-	} numbers[] = { { "n_layer", c->layers }, { "n_embd", c->width }, { "n_head", c->heads },
-		{ "n_positions", c->context }, { "n_ctx", c->context },
-		{ "vocab_size", c->vocab } };
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-		json_key(&j, numbers[i].key);
-		json_uint(&j, numbers[i].value);
-	}
-	json_key(&j, "model_type");
-	json_string(&j, "gpt2");
-	json_key(&j, "activation_function");
-	json_string(&j, "gelu_new");
-	json_key(&j, "layer_norm_epsilon");
-	json_double(&j, 1e-5);
-	json_key_bool(&j, "tie_word_embeddings", true);
-	for (size_t i = 0; i < 3; i++) {
-		static const char *const dropouts[] = { "resid_pdrop", "embd_pdrop", "attn_pdrop" };
-		json_key(&j, dropouts[i]);
-		json_uint(&j, 0);
-	}
-	for (size_t i = 0; i < 2; i++) {
-		/* Bytes have no tokens for the beginning and the end of a text. */
-		json_key(&j, i == 0 ? "bos_token_id" : "eos_token_id");
-		json_null(&j);
-	}
-	json_end(&j);
-	tr_status status = put_text(w, "config.json", json_text(&j), error);
-	json_finish(&j);
+	char *text = hf_config_text(&w->layout->config);
+	tr_status status = put_text(w, HF_CONFIG_NAME, text, error);
+	free(text);
 	return status;
 }
 

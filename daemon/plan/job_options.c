@@ -11,13 +11,27 @@ static const struct job_option rows[] = {
 	{ "name", OPTION_STRING, 1, TR_NAME_MAX - 1, "letters, digits, '.', '_' and '-'", NULL,
 	    NULL, "What the job is called in lists and logs." },
 
-	{ "model.preset", OPTION_CHOICE, 0, 0, "gpt2", "gpt2", NULL,
-	    "Architecture: learned positions, LayerNorm with bias, tanh-GELU, head tied to the "
-	    "embedding." },
+	{ "model.preset", OPTION_CHOICE, 0, 0, "gpt2|llama", "gpt2", NULL,
+	    "Architecture. gpt2: learned positions, LayerNorm with bias, tanh-GELU, head tied to "
+	    "the "
+	    "embedding. llama: rotary positions, RMSNorm, SwiGLU, no biases." },
 	{ "model.layers", OPTION_UINT, 1, 256, NULL, "12", NULL, "Transformer blocks." },
 	{ "model.width", OPTION_UINT, 8, 16384, NULL, "768", NULL,
 	    "Channels of the residual stream; a multiple of `heads`." },
 	{ "model.heads", OPTION_UINT, 1, 256, NULL, "12", NULL, "Attention heads." },
+	{ "model.kv_heads", OPTION_UINT, 0, 256, NULL, "0", NULL,
+	    "Heads of keys and values, a divisor of `heads`: so many neighbours share one (llama). "
+	    "0: "
+	    "`heads`." },
+	{ "model.hidden", OPTION_UINT, 0, 65536, NULL, "0", NULL,
+	    "Channels inside the MLP. 0: gpt2 4 times `width`, llama 8/3 times, rounded up to a "
+	    "multiple of 64." },
+	{ "model.tied", OPTION_CHOICE, 0, 0, "true|false", "true",
+	    NULL, "Whether the head is the token embedding; false, a matrix of its own, with llama only." },
+	{ "model.rope_theta", OPTION_DOUBLE, 0, 1e9, NULL, "0", NULL,
+	    "Base of the rotary positions' wavelengths (llama). 0: 10000." },
+	{ "model.norm_eps", OPTION_DOUBLE, 0, 0.1, NULL, "0", NULL,
+	    "Added to the variance in norms. 0: 1e-5." },
 	{ "model.context", OPTION_UINT, 8, 65536, NULL, "1024", "tokens", "Length of a sequence." },
 	{ "model.vocab", OPTION_CHOICE, 0, 0, "bytes", "bytes", NULL,
 	    "Tokens: `bytes` makes each byte of the text one of 256." },

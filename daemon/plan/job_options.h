@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "daemon/plan/model_config.h"
 #include "traind/v1/trainer.pb-c.h"
 
 enum option_kind {
@@ -61,6 +62,9 @@ tr_status job_validate(Traind__V1__JobSpec *spec, struct tr_error *error);
 /* Whether a text of so many bytes suffices for training and validation; for who can see the files.
  * `spec` is validated. */
 tr_status job_validate_text(const Traind__V1__JobSpec *spec, uint64_t text_bytes,
+    struct tr_error *error);
+/* The shape of the model that the job asks for, with defaults. Beyond what job_validate checks it fails if the preset is not known. */
+tr_status job_model_config(const Traind__V1__Model *model, struct model_config *config,
     struct tr_error *error);
 /* Of the model that `spec` asks for; validated. */
 uint64_t job_parameters(const Traind__V1__JobSpec *spec);

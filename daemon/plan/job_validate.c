@@ -64,24 +64,48 @@ static tr_status check(const Traind__V1__JobSpec *spec, const struct job_option 
 	return job_value_check(option, &value, error);
 }
 
+tr_status job_model_config(const Traind__V1__Model *model, struct model_config *config,
+    struct tr_error *error)
+{
+	struct model_config c = { .layers = model->layers,
+		.width = model->width,
+		.heads = model->heads,
+		.kv_heads = model->kv_heads,
+		.hidden = model->hidden,
+		.context = model->context,
+		.vocab = 256, /* bytes; a multiple of every vector width as it is */
+		.untied = model->tied != NULL && strcmp(model->tied, "false") == 0,
+		.rope_theta = model->rope_theta,
+		.norm_eps = model->norm_eps };
+	char quoted[JOB_VALUE_QUOTED_MAX];
+	if (!model_preset_find(model->preset, &c.preset))
+		return tr_error_set(error, TR_EINVAL,
+		    "model.preset: found %s, which this program does not know",
+		    job_value_quote(model->preset, quoted));
+	tr_status status = model_config_check(&c, error);
+	if (status != TR_OK)
+		return status;
+	model_config_fill(&c);
+	*config = c;
+	return TR_OK;
+}
+
 uint64_t job_parameters(const Traind__V1__JobSpec *spec)
 {
-	const Traind__V1__Model *model = spec->train->model;
-	uint64_t width = model->width, vocab = 256;
-	/* A block: QKV, O, up, down and their biases, two norms. The head is the token embedding.
-	 */
-	uint64_t block = 12 * width * width + 13 * width;
-	return model->layers * block + (vocab + model->context) * width + 2 * width;
+	struct model_config config;
+	return job_model_config(spec->train->model, &config, NULL) == TR_OK
+	    ? model_config_parameters(&config)
+	    : 0;
 }
 
 static tr_status check_model(const Traind__V1__JobSpec *spec, struct tr_error *error)
 {
 	const Traind__V1__Model *model = spec->train->model;
-	if (model->width % model->heads != 0)
-		return tr_error_set(error, TR_EINVAL,
-		    "model.width: found %u, allowed: a multiple of model.heads, which is %u",
-		    model->width, model->heads);
-	uint64_t parameters = job_parameters(spec);
+	struct model_config config;
+	tr_status status = job_model_config(model, &config, error);
+	if (status != TR_OK)
+		return status;
+	uint64_t parameters = model_config_parameters(&config);
 	if (parameters > TR_JOB_PARAMETERS_MAX)
 		return tr_error_set(error, TR_EINVAL,
 		    "model.width: found %u, which with %u layers makes %.1f G "

@@ -22,6 +22,18 @@ double exact_log(double x)
 	return exponent * 0.69314718055994531 + 2 * z * sum;
 }
 
+double exact_exp(double x)
+{
+	assert(x >= -700 && x <= 700);
+	/* e^x = 2^whole e^r, |r| <= 0.35; the first part of log 2 has so few bits that the product is exact. */
+	double whole = floor(x * 1.4426950408889634 + 0.5);
+	double r = x - whole * 0.693147180369123816490 - whole * 1.90821492927058770002e-10;
+	double sum = 1;
+	for (int i = 14; i > 0; i--)
+		sum = 1 + sum * r / i;
+	return ldexp(sum, (int)whole); /* exact */
+}
+
 double exact_cos_turns(double turn)
 {
 	assert(turn >= 0 && turn <= 1);

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 double exact_log(double x);          /* x > 0, finite; error under 1e-15 of |result| + 1e-16 */
+double exact_exp(double x);          /* |x| <= 700; relative error under 1e-15 */
 double exact_cos_turns(double turn); /* cos(2 pi turn), 0 <= turn <= 1; error under 1e-15 */
 double exact_power(double base, uint64_t exponent);
 

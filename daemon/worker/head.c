@@ -1,4 +1,4 @@
-/* The head: last norm [N, C], logits = norm token_table^T [N, V], loss; and back to the gradient of
+/* The head: last norm [N, C], logits = norm table^T [N, V] (the token table, if tied), loss; and back to the gradient of
  * the last layer's output. The loss turns a chunk's logits into their gradient while they are in
  * cache.
  */
@@ -7,19 +7,18 @@
 #include "daemon/worker/gemm.h"
 #include "daemon/worker/model_inside.h"
 
-static const real *token_table(const struct model *m)
+static const real *table(const struct model *m)
 {
-	return m->params + m->layout->tensors[LAYOUT_TOKENS].offset;
+	return m->params + m->layout->head;
 }
 
 static void norm_and_logits(struct model *m, size_t row, size_t rows, real *logits)
 {
 	size_t C = m->layout->config.width, V = m->layout->config.vocab;
 	const real *x = model_layer_input(m, m->layout->config.layers) + row * C;
-	m->ops->layernorm(x, m->params + layout_last_norm(m->layout, 0),
-	    m->params + layout_last_norm(m->layout, 1), rows, C, m->last_norm + row * C,
-	    m->last_mean + row, m->last_rstd + row);
-	gemm_nt(rows, V, C, 1, m->last_norm + row * C, C, token_table(m), C, 0, logits, V);
+	struct norm norm = model_last_norm(m, row);
+	model_norm(m, &norm, rows, x, m->last_norm + row * C);
+	gemm_nt(rows, V, C, 1, m->last_norm + row * C, C, table(m), C, 0, logits, V);
 }
 
 static void head_part(void *arg, unsigned thread, unsigned threads)
@@ -37,29 +36,30 @@ static void head_part(void *arg, unsigned thread, unsigned threads)
 		s->loss += m->ops->softmax_loss(logits, m->targets + c.row, c.rows, V);
 		if (!m->train)
 			continue;
-		gemm_nn(c.rows, C, V, 1, logits, V, token_table(m), C, 0, s->narrow, C);
-		m->ops->layernorm_backward(s->narrow, x + c.row * C,
-		    m->params + layout_last_norm(m->layout, 0), m->last_mean + c.row,
-		    m->last_rstd + c.row, NULL, c.rows, C, m->dout + c.row * C, s->vectors,
-		    s->vectors + C);
+		struct norm norm = model_last_norm(m, c.row);
+		gemm_nn(c.rows, C, V, 1, logits, V, table(m), C, 0, s->narrow, C);
+		model_norm_backward(m, &norm, c.rows, s->narrow, x + c.row * C, NULL,
+		    m->dout + c.row * C, s->vectors, s->vectors + C);
 	}
 }
 
 static void weights_part(void *arg, unsigned thread, unsigned threads)
 {
 	struct model *m = arg;
-	size_t C = m->layout->config.width, V = m->layout->config.vocab, first, last;
+	const struct layout *l = m->layout;
+	size_t C = l->config.width, V = l->config.vocab, first, last;
 	pool_share(V, 16, thread, threads, &first, &last);
 	if (first < last)
 		gemm_tn(last - first, C, m->sequences * m->length, 1, m->logits + first, V,
-		    m->last_norm, C, 1,
-		    m->grads + m->layout->tensors[LAYOUT_TOKENS].offset + first * C, C);
+		    m->last_norm, C, 1, m->grads + l->head + first * C, C);
 	if (thread != 0)
 		return;
-	for (unsigned t = 0; t < threads; t++)
-		for (size_t which = 0; which < 2; which++)
-			m->ops->column_sums(m->scratch[t].vectors + which * C, 1, C,
-			    m->grads + layout_last_norm(m->layout, which));
+	for (unsigned t = 0; t < threads; t++) {
+		const real *v = m->scratch[t].vectors;
+		m->ops->column_sums(v, 1, C, m->grads + l->last_norm_w);
+		if (l->last_norm_b != LAYOUT_NONE)
+			m->ops->column_sums(v + C, 1, C, m->grads + l->last_norm_b);
+	}
 }
 
 double model_head(struct model *m)

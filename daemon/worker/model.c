@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/worker/model_inside.h"
+#include "daemon/worker/rope.h"
 
 /* Carves arrays out of one allocation; with base NULL it only measures. */
 struct carver {
@@ -27,19 +28,19 @@ static size_t chunk_rows(size_t length)
 static void carve_layer(struct carver *c, size_t N, const struct model_config *config,
     struct layer_activations *a)
 {
-	size_t C = config->width;
+	size_t C = config->width, qkv = model_qkv(config), up = model_up(config);
 	a->norm1 = carve(c, N * C);
 	a->mean1 = carve(c, N);
 	a->rstd1 = carve(c, N);
-	a->qkv = carve(c, N * 3 * C);
+	a->qkv = carve(c, N * qkv);
 	a->row_max = carve(c, N * config->heads);
 	a->row_scale = carve(c, N * config->heads);
-	a->attended = carve(c, N * C);
+	a->attended = carve(c, N * model_queries(config));
 	a->middle = carve(c, N * C);
 	a->norm2 = carve(c, N * C);
 	a->mean2 = carve(c, N);
 	a->rstd2 = carve(c, N);
-	a->up = carve(c, N * 4 * C);
+	a->up = carve(c, N * up);
 	a->out = carve(c, N * C);
 }
 
@@ -49,6 +50,10 @@ static void carve_all(struct model *m, struct carver *c)
 	size_t C = config->width, N = m->max_sequences * config->context;
 	/* A chunk of short sequences may hold more rows than one whole sequence. */
 	size_t chunk = config->context > MODEL_CHUNK_ROWS ? config->context : MODEL_CHUNK_ROWS;
+	size_t vectors = m->layout->vectors > 2 * C ? m->layout->vectors : 2 * C;
+	size_t angles = m->layout->architecture->rotary
+	    ? (size_t)config->context * (config->head_width / 2)
+	    : 0;
 	m->embedded = carve(c, N * C);
 	for (size_t layer = 0; layer < config->layers; layer++)
 		carve_layer(c, N, config, &m->layers[layer]);
@@ -59,14 +64,17 @@ static void carve_all(struct model *m, struct carver *c)
 	m->dout = carve(c, N * C);
 	m->dmiddle = carve(c, N * C);
 	m->dx = carve(c, N * C);
-	m->dup = carve(c, N * 4 * C);
-	m->dqkv = carve(c, N * 3 * C);
+	m->dup = carve(c, N * model_up(config));
+	m->dqkv = carve(c, N * model_qkv(config));
+	m->cos = carve(c, angles);
+	m->sin = carve(c, angles);
 	for (unsigned t = 0; t < pool_threads(m->pool); t++) {
 		struct thread_scratch *s = &m->scratch[t];
-		s->wide = carve(c, chunk * 4 * C);
-		s->narrow = carve(c, chunk * C);
+		s->wide = carve(c, chunk * config->hidden);
+		s->narrow = carve(c,
+		    chunk * (C > model_queries(config) ? C : model_queries(config)));
 		s->attention = carve(c, 2 * attention_scratch(config->context));
-		s->vectors = carve(c, VECTORS * C);
+		s->vectors = carve(c, vectors);
 	}
 }
 
@@ -96,6 +104,9 @@ tr_status model_create(const struct layout *layout, size_t max_sequences, struct
 	}
 	carver = (struct carver){ m->memory, 0 };
 	carve_all(m, &carver);
+	if (layout->architecture->rotary)
+		rope_tables(layout->config.context, layout->config.head_width,
+		    layout->config.rope_theta, m->cos, m->sin);
 	*out = m;
 	return TR_OK;
 }

@@ -1,18 +1,18 @@
-/* A decoder transformer, GPT-2's: learned positions, LayerNorm with bias before each part, causal
- *attention, tanh-GELU, the head tied to the token embedding (Radford et al. 2019). Forward and
- *backward by hand; shapes are in forward.c.
+/* A decoder transformer of one of two architectures (daemon/plan/model_config.h): GPT-2's, with learned positions, LayerNorm with bias
+ * before each part, causal attention and tanh-GELU (Radford et al. 2019); or Llama's, with rotary positions, RMSNorm, grouped-query
+ * attention, SwiGLU and no bias (Touvron et al., 2302.13971). Forward and backward by hand; shapes are in forward.c.
  *
  * Work is shared out by sequences: each thread takes its sequences through a whole layer while they
- *are in its cache, then all threads share the weight gradients of that layer by rows. So there are
- *two meetings a layer, one set of gradients, and no more threads at work in the first part than
- *there are sequences.
+ * are in its cache, then all threads share the weight gradients of that layer by rows. So there are
+ * two meetings a layer, one set of gradients, and no more threads at work in the first part than
+ * there are sequences.
  *
  *	struct model *model;
  *	model_create(&layout, 8, pool, &model, &error);
  *	model_bind(model, params, grads);
  *	model_init_params(&layout, seed, params);
- *	model_gradient(model, inputs, targets, sequences, length, &hooks, &loss_sum);   // grads +=
- *d(sum of losses) model_destroy(model);
+ *	model_gradient(model, inputs, targets, sequences, length, &hooks, &loss_sum);   // added to grads
+ *	model_destroy(model);
  *
  * One caller thread.
  */
@@ -51,7 +51,7 @@ void model_bind(struct model *model, const real *params, real *grads);
 /* The plain C ops instead of the fastest ones: for tests. */
 void model_use_ops(struct model *model, const struct ops *ops);
 
-/* N(0, 0.02); projections onto the residual stream / sqrt(2 layers); biases 0, norms 1. A pure
+/* N(0, 0.02); projections onto the residual stream / sqrt(2 layers); biases 0, norms 1, as the layout says. A pure
  * function of seed, tensor and element: the same bits on every machine. Gaps are zeroed. */
 void model_init_params(const struct layout *layout, uint64_t seed, real *params);
 

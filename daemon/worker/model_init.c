@@ -15,12 +15,6 @@ static double exact_normal(struct rng_key key, uint64_t counter)
 	return sqrt(-2 * exact_log(u)) * exact_cos_turns(turn);
 }
 
-static bool ends_with(const char *name, const char *end)
-{
-	size_t length = strlen(name), tail = strlen(end);
-	return length >= tail && strcmp(name + length - tail, end) == 0;
-}
-
 void model_init_params(const struct layout *layout, uint64_t seed, real *params)
 {
 	double residual = 0.02 / sqrt(2.0 * layout->config.layers);
@@ -29,14 +23,10 @@ void model_init_params(const struct layout *layout, uint64_t seed, real *params)
 		const struct layout_tensor *tensor = &layout->tensors[t];
 		real *to = params + tensor->offset;
 		size_t numbers = layout_numbers(tensor);
-		if (tensor->rows > 0) {
-			double spread = ends_with(tensor->name, "c_proj.weight") ? residual : 0.02;
-			struct rng_key key = rng_key(seed, t, 0);
-			for (size_t i = 0; i < numbers; i++)
-				to[i] = (real)(spread * exact_normal(key, i));
-		} else if (ends_with(tensor->name, ".weight")) {
-			for (size_t i = 0; i < numbers; i++)
-				to[i] = 1;
-		}
+		struct rng_key key = rng_key(seed, t, 0);
+		double spread = tensor->init == LAYOUT_RESIDUAL ? residual : 0.02;
+		for (size_t i = 0; tensor->init != LAYOUT_ZEROS && i < numbers; i++)
+			to[i] = tensor->init == LAYOUT_ONES ? 1
+			                                    : (real)(spread * exact_normal(key, i));
 	}
 }

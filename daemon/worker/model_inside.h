@@ -7,37 +7,23 @@
 /* Tokens that a thread takes through a layer together: their activations fit its L2 cache. */
 #define MODEL_CHUNK_ROWS 256
 
-/* N rows (tokens), C width, H heads. */
+/* N rows (tokens), C width, H heads; Q, QKV and U: model_queries, model_qkv and model_up of the config. */
 struct layer_activations {
 	real *norm1, *mean1, *rstd1; /* [N, C] [N] [N] */
-	real *qkv;                   /* [N, 3C] */
+	real *qkv; /* [N, QKV]; queries and keys are turned where positions are rotary */
 	real *row_max, *row_scale;   /* [sequences, H, length] */
-	real *attended;              /* [N, C] */
+	real *attended;              /* [N, Q] */
 	real *middle;                /* [N, C] residual stream after attention */
 	real *norm2, *mean2, *rstd2; /* [N, C] [N] [N] */
-	real *up;  /* [N, 4C] before GELU; the backward pass turns it into GELU's result */
+	real *up; /* [N, U] before the activation; the backward pass turns the first F of each row into its result */
 	real *out; /* [N, C] residual stream after the layer */
 };
 
-/* Gradients of a layer's vectors, by thread; folded into the layer's gradients at the end. In
- * numbers of width. */
-enum {
-	VECTOR_NORM1_W,
-	VECTOR_NORM1_B,
-	VECTOR_QKV_B,
-	VECTOR_PROJ_B = 5,
-	VECTOR_NORM2_W,
-	VECTOR_NORM2_B,
-	VECTOR_UP_B,
-	VECTOR_DOWN_B = 12,
-	VECTORS
-};
-
 struct thread_scratch {
-	real *wide;      /* [chunk, 4C] */
-	real *narrow;    /* [chunk, C] */
+	real *wide;      /* [chunk, F] */
+	real *narrow;    /* [chunk, C or Q] */
 	real *attention; /* 2 x attention_scratch */
-	real *vectors;   /* [VECTORS, C] */
+	real *vectors; /* gradients of a layer's vectors (or of the last norm), folded at its end */
 	double loss;
 };
 
@@ -54,9 +40,10 @@ struct model {
 	real *last_norm, *last_mean, *last_rstd; /* [N, C] [N] [N] */
 	real *logits;                            /* [N, V]; then their gradient */
 	real *dout, *dmiddle, *dx;               /* [N, C] */
-	real *dup;                               /* [N, 4C] */
-	real *dqkv;                              /* [N, 3C] */
-	struct thread_scratch *scratch;          /* one a thread */
+	real *dup;                               /* [N, U] */
+	real *dqkv;                              /* [N, QKV] */
+	real *cos, *sin;                /* [context, head width / 2], if positions are rotary */
+	struct thread_scratch *scratch; /* one a thread */
 
 	/* The batch in work. */
 	const int32_t *inputs, *targets;
@@ -80,10 +67,12 @@ struct chunk {
 bool model_next_chunk(const struct model *model, unsigned thread, unsigned threads, size_t *next,
     struct chunk *chunk);
 
+/* NULL: the architecture has none. */
 static inline const real *model_param(const struct model *model, size_t layer,
-    enum layout_in_layer which)
+    enum layout_part which)
 {
-	return model->params + layout_layer(model->layout, layer, which);
+	size_t offset = layout_layer(model->layout, layer, which);
+	return offset == LAYOUT_NONE ? NULL : model->params + offset;
 }
 
 static inline const real *model_layer_input(const struct model *model, size_t layer)
@@ -95,6 +84,39 @@ static inline bool model_progress(const struct model_hooks *hooks)
 {
 	return hooks == NULL || hooks->progress == NULL || hooks->progress(hooks->arg);
 }
+
+/* parts.c: what differs between architectures. */
+
+/* Weight and bias (NULL: RMSNorm) of a norm, and what is kept of its rows. */
+struct norm {
+	const real *weight, *bias;
+	real *mean, *rstd;
+};
+/* A layer's norm, from row `row` on: `weight` is LAYOUT_NORM1_W or LAYOUT_NORM2_W. */
+struct norm model_layer_norm(const struct model *m, size_t layer, enum layout_part weight,
+    size_t row);
+struct norm model_last_norm(const struct model *m, size_t row);
+void model_norm(const struct model *m, const struct norm *norm, size_t rows, const real *x, real *y);
+/* dx = carry (NULL: 0) + gradient; dbias is not touched if there is none. */
+void model_norm_backward(const struct model *m, const struct norm *norm, size_t rows,
+    const real *dy, const real *x, const real *carry, real *dx, real *dweight, real *dbias);
+
+/* A linear layer, by its weight: y [rows, out] = residual (NULL: 0) + x [rows, in] W + bias. */
+void model_linear(const struct model *m, size_t layer, enum layout_part weight, size_t rows,
+    const real *x, const real *residual, real *y);
+/* dx [rows, in], whose rows are dx_stride apart; the bias's gradient is added in vectors. */
+void model_linear_backward(const struct model *m, size_t layer, enum layout_part weight,
+    size_t rows, const real *dy, real *dx, size_t dx_stride, real *vectors);
+/* The weight's gradient over the whole batch, this thread's rows of it. */
+void model_linear_weights(const struct model *m, size_t layer, enum layout_part weight,
+    const real *x, size_t x_stride, const real *dy, unsigned thread, unsigned threads);
+
+/* [rows, U] -> [rows, F]; back as ops->swiglu_backward. */
+void model_activate(const struct model *m, size_t rows, const real *up, real *out);
+void model_activate_backward(const struct model *m, size_t rows, real *up, real *dup);
+
+/* Turns the queries and keys of a chunk (which begins at a sequence's first row that is computed), or back. Nothing where positions are learned. */
+void model_rotate(const struct model *m, const struct chunk *chunk, real direction, real *qkv);
 
 /* forward.c: through all layers; false: stopped. */
 bool model_forward(struct model *model, const struct model_hooks *hooks);

@@ -11,12 +11,23 @@
 
 #include "daemon/worker/real.h"
 
-/* One sequence's causal self-attention. */
+/* One sequence's causal self-attention; several heads in a row may share keys and values (grouped-query attention, Ainslie et al.,
+ * 2305.13245). */
 struct attention {
-	size_t length; /* tokens */
-	size_t first;  /* rows of `out` before this one are there already (see model_next) */
-	size_t width;  /* channels; a multiple of heads */
-	size_t heads;
+	size_t length;   /* tokens */
+	size_t first;    /* rows of `out` before this one are there already (see model_extend) */
+	size_t heads;    /* of queries */
+	size_t kv_heads; /* of keys and values; divides heads */
+	size_t head;     /* channels of a head */
+};
+
+/* Rotary positions: heads of rows [0, rows) of x, whose row i is token `first` + i. */
+struct rotation {
+	size_t first, rows;
+	size_t heads,
+	    head; /* heads that are turned, one after another from the row's beginning; channels of each */
+	size_t stride;         /* of rows */
+	const real *cos, *sin; /* [context, head / 2] */
 };
 
 /* Scalars of one AdamW step (optim.h computes them). */
@@ -40,20 +51,32 @@ static inline size_t attention_scratch(size_t length)
 struct ops {
 	const char *name;
 
-	/* y = (x - mean) * rstd * weight + bias, by row; x, y [rows, width]; mean, rstd [rows]. eps
-	 * 1e-5. */
-	void (*layernorm)(const real *x, const real *weight, const real *bias, size_t rows,
-	    size_t width, real *y, real *mean, real *rstd);
+	/* y = (x - mean) * rstd * weight + bias, by row; x, y [rows, width]; mean, rstd [rows]. */
+	void (*layernorm)(const real *x, const real *weight, const real *bias, real eps,
+	    size_t rows, size_t width, real *y, real *mean, real *rstd);
 	/* dx = carry + d layernorm / dx (carry NULL: 0); dweight and dbias [width] are added to. dx
 	 * may be carry. */
 	void (*layernorm_backward)(const real *dy, const real *x, const real *weight,
 	    const real *mean, const real *rstd, const real *carry, size_t rows, size_t width,
 	    real *dx, real *dweight, real *dbias);
 
+	/* The same without mean and bias: rstd is 1 / sqrt(mean of squares + eps). */
+	void (*rmsnorm)(const real *x, const real *weight, real eps, size_t rows, size_t width,
+	    real *y, real *rstd);
+	void (*rmsnorm_backward)(const real *dy, const real *x, const real *weight,
+	    const real *rstd, const real *carry, size_t rows, size_t width, real *dx,
+	    real *dweight);
+
 	/* The tanh form: y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
 	void (*gelu)(const real *x, size_t count, real *y);
 	/* In place: x becomes gelu(x), dy becomes the gradient of x. */
 	void (*gelu_backward)(real *x, real *dy, size_t count);
+
+	/* x [rows, 2 width], a row is gate and up: y = gate / (1 + e^-gate) * up, [rows, width]. */
+	void (*swiglu)(const real *x, size_t rows, size_t width, real *y);
+	/* In place, dy [rows, 2 width]: the first half of a row of x becomes swiglu(x); dy, of which
+	 * the first half is given, becomes the gradient of x. */
+	void (*swiglu_backward)(real *x, real *dy, size_t rows, size_t width);
 
 	/* y = bias on every row, where a matrix product is added next. */
 	void (*bias)(const real *bias, size_t rows, size_t width, real *y);
@@ -62,12 +85,18 @@ struct ops {
 	/* sum[j] += sum of x[i, j] over i. */
 	void (*column_sums)(const real *x, size_t rows, size_t width, real *sum);
 
-	/* qkv [length, 3 width]: queries, keys, values, each by head. out [length, width]. row_max
+	/* Turns the pairs (i, i + head / 2) of each head by the position's angles, in place (Su et
+	 * al., 2104.09864; the halves are Hugging Face's form). `direction` 1, or -1: back, which is
+	 * also the gradient. */
+	void (*rotate)(const struct rotation *shape, real direction, real *x);
+
+	/* qkv [length, (heads + 2 kv_heads) head]: queries, keys, values, each by head. out
+	 * [length, heads head]. row_max
 	 * and row_scale [heads, length] are what the backward pass needs to make the probabilities
 	 * again. */
 	void (*attention)(const struct attention *shape, const real *qkv, real *out, real *row_max,
 	    real *row_scale, real *scratch);
-	/* dqkv [length, 3 width] is written. */
+	/* dqkv, as qkv, is written. */
 	void (*attention_backward)(const struct attention *shape, const real *qkv, const real *out,
 	    const real *row_max, const real *row_scale, const real *dout, real *dqkv,
 	    real *scratch);
@@ -76,10 +105,10 @@ struct ops {
 	 * gradient of that sum. */
 	double (*softmax_loss)(real *logits, const int32_t *targets, size_t rows, size_t vocab);
 
-	/* x[i] = token_table[tokens[i]] + position_table[i]; one sequence of `length` rows. */
+	/* x[i] = token_table[tokens[i]] + position_table[i] (NULL: 0); one sequence of `length` rows. */
 	void (*embed)(const int32_t *tokens, const real *token_table, const real *position_table,
 	    size_t length, size_t width, real *x);
-	/* Adds into columns [first, first + columns) of both tables' gradients. */
+	/* Adds into columns [first, first + columns) of both tables' gradients (positions NULL: none). */
 	void (*embed_backward)(const int32_t *tokens, const real *dx, size_t length, size_t width,
 	    size_t first, size_t columns, real *dtoken_table, real *dposition_table);
 
@@ -106,8 +135,15 @@ const struct ops *ops_variant(size_t i);
 #define OP_PASTE(name, variant)  OP_PASTE_(name, variant)
 #define OP(name)                 OP_PASTE(name, OP_VARIANT)
 
-void OP(layernorm)(const real *x, const real *weight, const real *bias, size_t rows, size_t width,
-    real *y, real *mean, real *rstd);
+void OP(layernorm)(const real *x, const real *weight, const real *bias, real eps, size_t rows,
+    size_t width, real *y, real *mean, real *rstd);
+void OP(rmsnorm)(const real *x, const real *weight, real eps, size_t rows, size_t width, real *y,
+    real *rstd);
+void OP(rmsnorm_backward)(const real *dy, const real *x, const real *weight, const real *rstd,
+    const real *carry, size_t rows, size_t width, real *dx, real *dweight);
+void OP(swiglu)(const real *x, size_t rows, size_t width, real *y);
+void OP(swiglu_backward)(real *x, real *dy, size_t rows, size_t width);
+void OP(rotate)(const struct rotation *shape, real direction, real *x);
 void OP(layernorm_backward)(const real *dy, const real *x, const real *weight, const real *mean,
     const real *rstd, const real *carry, size_t rows, size_t width, real *dx, real *dweight,
     real *dbias);
@@ -129,16 +165,18 @@ double OP(sum_squares)(const real *x, size_t count);
 void OP(adamw)(real *params, const real *grads, real *first, real *second, size_t count,
     const struct adamw *by);
 
-#define OPS_TABLE(label)                                                                  \
-	{                                                                                 \
-		.name = label, .layernorm = OP(layernorm),                                \
-		.layernorm_backward = OP(layernorm_backward), .gelu = OP(gelu),           \
-		.gelu_backward = OP(gelu_backward), .bias = OP(bias),                     \
-		.bias_residual = OP(bias_residual), .column_sums = OP(column_sums),       \
-		.attention = OP(attention), .attention_backward = OP(attention_backward), \
-		.softmax_loss = OP(softmax_loss), .embed = OP(embed),                     \
-		.embed_backward = OP(embed_backward), .sum_squares = OP(sum_squares),     \
-		.adamw = OP(adamw),                                                       \
+#define OPS_TABLE(label)                                                                        \
+	{                                                                                       \
+		.name = label, .layernorm = OP(layernorm),                                      \
+		.layernorm_backward = OP(layernorm_backward), .rmsnorm = OP(rmsnorm),           \
+		.rmsnorm_backward = OP(rmsnorm_backward), .swiglu = OP(swiglu),                 \
+		.swiglu_backward = OP(swiglu_backward), .rotate = OP(rotate), .gelu = OP(gelu), \
+		.gelu_backward = OP(gelu_backward), .bias = OP(bias),                           \
+		.bias_residual = OP(bias_residual), .column_sums = OP(column_sums),             \
+		.attention = OP(attention), .attention_backward = OP(attention_backward),       \
+		.softmax_loss = OP(softmax_loss), .embed = OP(embed),                           \
+		.embed_backward = OP(embed_backward), .sum_squares = OP(sum_squares),           \
+		.adamw = OP(adamw),                                                             \
 	}
 
 #endif

@@ -7,3 +7,6 @@
 #include "daemon/worker/ops_layernorm.c"
 #include "daemon/worker/ops_linear.c"
 #include "daemon/worker/ops_loss.c"
+#include "daemon/worker/ops_rmsnorm.c"
+#include "daemon/worker/ops_rotate.c"
+#include "daemon/worker/ops_swiglu.c"

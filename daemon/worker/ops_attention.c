@@ -22,11 +22,27 @@ static struct OP(tile) OP(tile_at)(size_t first, size_t length)
 	return (struct OP(tile)){ first, rows, keys, (keys + LANES - 1) / LANES * LANES };
 }
 
+static size_t OP(qkv_stride)(const struct attention *shape)
+{
+	return (shape->heads + 2 * shape->kv_heads) * shape->head;
+}
+
+/* Where a head's keys are from its queries, and its values from its keys. */
+static size_t OP(to_keys)(const struct attention *shape, size_t h)
+{
+	return (shape->heads - h + h / (shape->heads / shape->kv_heads)) * shape->head;
+}
+
+static size_t OP(to_values)(const struct attention *shape)
+{
+	return shape->kv_heads * shape->head;
+}
+
 /* scores[rows, keys] = Q K^T / sqrt(head width) */
 static void OP(scores)(const struct attention *shape, const struct OP(tile) * tile, const real *q,
     const real *k, real scale, real *scores)
 {
-	size_t qkv = 3 * shape->width, head = shape->width / shape->heads;
+	size_t qkv = OP(qkv_stride)(shape), head = shape->head;
 	gemm_nt(tile->rows, tile->keys, head, scale, q + tile->first * qkv, qkv, k, qkv, 0, scores,
 	    tile->stride);
 }
@@ -59,10 +75,12 @@ static real OP(softmax_row)(real *row, size_t valid, size_t stride, real *row_ma
 void OP(attention)(const struct attention *shape, const real *qkv, real *out, real *row_max,
     real *row_scale, real *scratch)
 {
-	size_t length = shape->length, width = shape->width, head = width / shape->heads;
+	size_t length = shape->length, head = shape->head, width = shape->heads * head;
+	size_t stride = OP(qkv_stride)(shape);
 	real scale = (real)(1.0 / sqrt((double)head));
 	for (size_t h = 0; h < shape->heads; h++) {
-		const real *q = qkv + h * head, *k = q + width, *v = k + width;
+		const real *q = qkv + h * head, *k = q + OP(to_keys)(shape, h);
+		const real *v = k + OP(to_values)(shape);
 		real *max = row_max + h * length, *sum = row_scale + h * length;
 		for (size_t first = shape->first; first < length; first += ATTENTION_TILE) {
 			struct OP(tile) tile = OP(tile_at)(first, length);
@@ -71,8 +89,8 @@ void OP(attention)(const struct attention *shape, const real *qkv, real *out, re
 				sum[first + i] = OP(softmax_row)(scratch + i * tile.stride,
 				    first + i + 1, tile.stride, &max[first + i]);
 			real *o = out + first * width + h * head;
-			gemm_nn(tile.rows, head, tile.keys, 1, scratch, tile.stride, v, 3 * width,
-			    0, o, width);
+			gemm_nn(tile.rows, head, tile.keys, 1, scratch, tile.stride, v, stride, 0,
+			    o, width);
 			for (size_t i = 0; i < tile.rows; i++)
 				for (size_t c = 0; c < head; c++)
 					o[i * width + c] *= sum[first + i];
@@ -113,17 +131,21 @@ static void OP(score_gradients)(const struct OP(tile) * tile, size_t width, size
 void OP(attention_backward)(const struct attention *shape, const real *qkv, const real *out,
     const real *row_max, const real *row_scale, const real *dout, real *dqkv, real *scratch)
 {
-	size_t length = shape->length, width = shape->width, head = width / shape->heads;
-	size_t stride = 3 * width, last = (length - 1) / ATTENTION_TILE * ATTENTION_TILE;
+	size_t length = shape->length, head = shape->head, width = shape->heads * head;
+	size_t group = shape->heads / shape->kv_heads, stride = OP(qkv_stride)(shape);
+	size_t last = (length - 1) / ATTENTION_TILE * ATTENTION_TILE;
 	real scale = (real)(1.0 / sqrt((double)head));
 	real *p = scratch, *dp = scratch + attention_scratch(length);
 	for (size_t h = 0; h < shape->heads; h++) {
-		const real *q = qkv + h * head, *k = q + width, *v = k + width;
-		real *dq = dqkv + h * head, *dk = dq + width, *dv = dk + width;
-		/* The last tile sees every key, so it writes dk and dv and the others add. */
+		const real *q = qkv + h * head, *k = q + OP(to_keys)(shape, h);
+		const real *v = k + OP(to_values)(shape);
+		real *dq = dqkv + h * head, *dk = dq + OP(to_keys)(shape, h);
+		real *dv = dk + OP(to_values)(shape);
+		/* The last tile sees every key, so that of a group's first head writes dk and dv and
+		 * the others add. */
 		for (size_t first = last + ATTENTION_TILE; first > 0;) {
 			first -= ATTENTION_TILE;
-			real beta = first == last ? 0 : 1;
+			real beta = first == last && h % group == 0 ? 0 : 1;
 			struct OP(tile) t = OP(tile_at)(first, length);
 			const real *o = out + first * width + h * head;
 			const real *d = dout + first * width + h * head;

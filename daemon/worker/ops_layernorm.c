@@ -19,12 +19,12 @@ static real OP(variance)(const real *x, size_t width, real mean)
 	return lanes_fold(lane) / (real)width;
 }
 
-void OP(layernorm)(const real *x, const real *weight, const real *bias, size_t rows, size_t width,
-    real *y, real *mean, real *rstd)
+void OP(layernorm)(const real *x, const real *weight, const real *bias, real eps, size_t rows,
+    size_t width, real *y, real *mean, real *rstd)
 {
 	for (size_t row = 0; row < rows; row++, x += width, y += width) {
 		real m = lanes_sum(x, width) / (real)width;
-		real r = (real)(1.0 / sqrt((double)(OP(variance)(x, width, m) + REAL_C(1e-5))));
+		real r = (real)(1.0 / sqrt((double)(OP(variance)(x, width, m) + eps)));
 		for (size_t i = 0; i < width; i++)
 			y[i] = (x[i] - m) * r * weight[i] + bias[i];
 		mean[row] = m;

@@ -27,7 +27,7 @@ static unsigned layer_of(const struct layout *layout, size_t offset)
 	while (
 	    layer < layout->config.layers && offset >= layout_layer(layout, layer, LAYOUT_NORM1_W))
 		layer++;
-	return offset >= layout_last_norm(layout, 0) ? layer + 1 : layer;
+	return offset >= layout->last_norm_w ? layer + 1 : layer;
 }
 
 static tr_status create_sync(struct trainer *t, struct tr_error *error)

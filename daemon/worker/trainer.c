@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "daemon/plan/job_options.h"
 #include "daemon/plan/job_sync.h"
 #include "daemon/worker/trainer_inside.h"
 
@@ -22,7 +23,11 @@ static tr_status digest_spec(struct trainer *t, struct tr_error *error)
 	Traind__V1__TrainSpec part = TRAIND__V1__TRAIN_SPEC__INIT;
 	order.seed = t->spec->optimizer->seed;
 	order.batch_tokens = t->spec->optimizer->batch_tokens;
-	part.model = t->spec->model;
+	/* Without what older versions did not have, if it is as they were. */
+	Traind__V1__Model model = *t->spec->model;
+	if (model.tied != NULL && strcmp(model.tied, "true") == 0)
+		model.tied = (char *)protobuf_c_empty_string;
+	part.model = &model;
 	part.data = t->spec->data;
 	part.optimizer = &order;
 	size_t bytes = traind__v1__train_spec__get_packed_size(&part);
@@ -88,15 +93,10 @@ static tr_status load_data(struct trainer *t, struct tr_error *error)
 
 static tr_status build_model(struct trainer *t, struct tr_error *error)
 {
-	const Traind__V1__Model *m = t->spec->model;
-	struct model_config config = {
-		.layers = m->layers,
-		.width = m->width,
-		.heads = m->heads,
-		.context = m->context,
-		.vocab = 256, /* bytes; a multiple of every vector width as it is */
-	};
-	tr_status status = layout_init(&config, &t->layout, error);
+	struct model_config config;
+	tr_status status = job_model_config(t->spec->model, &config, error);
+	if (status == TR_OK)
+		status = layout_init(&config, &t->layout, error);
 	if (status == TR_OK)
 		status = pool_create(t->threads, &t->pool, error);
 	if (status == TR_OK)

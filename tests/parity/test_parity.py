@@ -2,6 +2,7 @@
 agree. Where PyTorch is not installed, tests/unit/test_model_parity.c compares with a golden file instead."""
 
 import importlib.util
+import json
 import os
 import pathlib
 import subprocess
@@ -17,7 +18,14 @@ BUILD = pathlib.Path(os.environ.get("TRAIND_BUILD", ROOT / "build"))
 
 # layers, width, heads, context, sequences: the head's width not a multiple of a vector's, one head, a context over several
 # attention tiles and one that is not a multiple of anything.
-MODELS = [(1, 24, 2, 17, 3), (2, 64, 1, 64, 2), (3, 48, 6, 150, 2), (4, 128, 4, 128, 2)]
+GPT2 = [(1, 24, 2, 17, 3, {}), (2, 64, 1, 64, 2, {}), (3, 48, 6, 150, 2, {}), (4, 128, 4, 128, 2, {})]
+LLAMA = [
+    (1, 24, 2, 17, 3, {"tied": False, "hidden": 20}),
+    (2, 64, 4, 64, 2, {"kv_heads": 1}),
+    (3, 60, 6, 150, 2, {"kv_heads": 2, "tied": False, "eps": 1e-3, "theta": 500.0}),
+    (4, 128, 4, 300, 2, {"kv_heads": 2}),
+]
+MODELS = [("gpt2", shape) for shape in GPT2] + [("llama", shape) for shape in LLAMA]
 
 
 @pytest.fixture(scope="module")
@@ -34,19 +42,27 @@ def relative(got, expected):
     return ((got - expected).abs().max() / expected.abs().max()).item()
 
 
-@pytest.mark.parametrize("shape", MODELS, ids=lambda s: "x".join(map(str, s)))
-def test_parity(probe, tmp_path, shape):
+def make(preset, layers, width, heads, context, extra):
     import gpt2_torch
+    import llama_torch
+    model = {"gpt2": gpt2_torch.Gpt2, "llama": llama_torch.Llama}[preset]
+    return model(layers, width, heads, context, **extra)
+
+
+@pytest.mark.parametrize("preset, shape", MODELS, ids=lambda s: s if isinstance(s, str) else "x".join(map(str, s[:5])))
+def test_parity(probe, tmp_path, preset, shape):
+    import reference
     import safetensors.torch
     import torch
-    layers, width, heads, context, sequences = shape
+    *sizes, sequences, extra = shape
     torch.set_num_threads(1)
-    model = gpt2_torch.Gpt2(layers, width, heads, context)
-    gpt2_torch.randomize(model, seed=sum(shape), spread=0.05)
-    batch = torch.randint(0, 256, (sequences, context + 1), generator=torch.Generator().manual_seed(width))
-    expected = gpt2_torch.reference(model, batch)
+    model = make(preset, *sizes, extra)
+    reference.randomize(model, seed=sum(shape[:5]), spread=0.05)
+    batch = torch.randint(0, 256, (sequences, sizes[3] + 1), generator=torch.Generator().manual_seed(sizes[1]))
+    expected = reference.reference(model, batch)
     safetensors.torch.save_file(expected, tmp_path / "in.safetensors", metadata={"format": "pt"})
-    words = [probe, "parity", layers, width, heads, context, tmp_path / "in.safetensors", tmp_path / "out.safetensors"]
+    (tmp_path / "config.json").write_text(json.dumps(model.config))
+    words = [probe, "parity", tmp_path, tmp_path / "in.safetensors", tmp_path / "out.safetensors"]
     subprocess.run(list(map(str, words)), check=True, timeout=120)
     got = safetensors.torch.load_file(tmp_path / "out.safetensors")
     assert relative(got["logits"], expected["logits"].reshape(-1, 256)) < 1e-5

@@ -1,10 +1,12 @@
 /* The trainer's model without a cluster, for tests/parity and scripts/bench_trainer.py.
  *
- *	trainer_probe parity LAYERS WIDTH HEADS CONTEXT IN OUT
+ *	trainer_probe parity CONFIG IN OUT
  *		reads weights and "batch" from IN (safetensors), writes logits, gradients (NAME.grad, of the mean loss) and the
  *		losses of 10 AdamW steps to OUT
- *	trainer_probe bench LAYERS WIDTH HEADS CONTEXT SEQUENCES MICRO THREADS
+ *	trainer_probe bench CONFIG SEQUENCES MICRO THREADS
  *		for each number N read from stdin trains N steps and prints the seconds they took
+ *
+ * CONFIG is the folder of a Hugging Face config.json.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -14,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/checkpoint/hf_config.h"
 #include "daemon/worker/gemm.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/optim.h"
@@ -53,15 +56,13 @@ static void *zeroed(size_t bytes)
 	return memory;
 }
 
-static void build(struct probe *p, char **argv, size_t sequences, size_t micro, unsigned threads)
+static void build(struct probe *p, const char *folder, size_t sequences, size_t micro,
+    unsigned threads)
 {
 	struct tr_error error;
-	struct model_config config = { .layers = (uint32_t)atoi(argv[0]),
-		.width = (uint32_t)atoi(argv[1]),
-		.heads = (uint32_t)atoi(argv[2]),
-		.context = (uint32_t)atoi(argv[3]),
-		.vocab = 256 };
+	struct model_config config;
 	gemm_setup();
+	check(hf_config_read(folder, &config, &error), &error);
 	check(layout_init(&config, &p->layout, &error), &error);
 	check(pool_create(threads, &p->pool, &error), &error);
 	check(model_create(&p->layout, micro, p->pool, &p->model, &error), &error);
@@ -105,16 +106,17 @@ static const struct optim_settings settings = { .lr = 1e-3,
 	.eps = 1e-8,
 	.steps = UINT64_MAX };
 
-static void read_input(struct probe *p, char **argv, const char *path)
+static void read_input(struct probe *p, const char *folder, const char *path)
 {
 	struct safetensors file;
 	struct tr_error error;
 	check(safetensors_open(path, &file, &error), &error);
 	const struct safetensors_tensor *batch = safetensors_find(&file, "batch");
-	if (batch == NULL || batch->dtype != SAFETENSORS_I32 || batch->dims != 2 ||
-	    batch->shape[1] != strtoull(argv[3], NULL, 10) + 1)
+	if (batch == NULL || batch->dtype != SAFETENSORS_I32 || batch->dims != 2)
 		die("the input has no I32 batch [n, context + 1]");
-	build(p, argv, (size_t)batch->shape[0], (size_t)batch->shape[0], 1);
+	build(p, folder, (size_t)batch->shape[0], (size_t)batch->shape[0], 1);
+	if (batch->shape[1] != p->length + 1)
+		die("the batch is not [n, context + 1]");
 	check(weights_load(&p->layout, "", &file, p->arrays.params, &error), &error);
 	for (size_t i = 0; i < p->sequences; i++) {
 		const char *row = (const char *)batch->data + i * (p->length + 1) * sizeof(int32_t);
@@ -130,9 +132,10 @@ static int run_parity(char **argv)
 	struct probe p = { .step = 0 };
 	struct tr_error error;
 	struct tr_digest digest;
-	read_input(&p, argv, argv[4]);
+	read_input(&p, argv[0], argv[1]);
 	size_t rows = p.sequences * p.length, tensors = p.layout.tensor_count;
-	float *logits = zeroed(rows * 256 * sizeof(float)), losses[PARITY_STEPS];
+	size_t vocab = p.layout.config.vocab;
+	float *logits = zeroed(rows * vocab * sizeof(float)), losses[PARITY_STEPS];
 	float *grads = zeroed(p.layout.count * sizeof(float));
 	struct safetensors_item *items = calloc(tensors + 2, sizeof(*items));
 	if (items == NULL)
@@ -146,9 +149,9 @@ static int run_parity(char **argv)
 	}
 	if (weights_items(&p.layout, ".grad", grads, items) == NULL)
 		return 1;
-	items[tensors] = (struct safetensors_item){ "logits", rows, 256, logits };
+	items[tensors] = (struct safetensors_item){ "logits", rows, vocab, logits };
 	items[tensors + 1] = (struct safetensors_item){ "losses", 0, PARITY_STEPS, losses };
-	int fd = open(argv[5], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	int fd = open(argv[2], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	check(safetensors_write(fd, items, tensors + 2, NULL, NULL, &digest, &error), &error);
 	return close(fd) == 0 ? 0 : 1;
 }
@@ -163,7 +166,7 @@ static double now(void)
 static int run_bench(char **argv)
 {
 	struct probe p = { .step = 0 };
-	build(&p, argv, (size_t)atoi(argv[4]), (size_t)atoi(argv[5]), (unsigned)atoi(argv[6]));
+	build(&p, argv[0], (size_t)atoi(argv[1]), (size_t)atoi(argv[2]), (unsigned)atoi(argv[3]));
 	model_init_params(&p.layout, 1, p.arrays.params);
 	for (size_t i = 0; i < p.sequences * p.length; i++) {
 		p.inputs[i] = (int32_t)rng_below(rng_key(1, 0, 0), 0, i, 256);
@@ -182,9 +185,9 @@ static int run_bench(char **argv)
 
 int main(int argc, char **argv)
 {
-	if (argc == 8 && strcmp(argv[1], "parity") == 0)
+	if (argc == 5 && strcmp(argv[1], "parity") == 0)
 		return run_parity(argv + 2);
-	if (argc == 9 && strcmp(argv[1], "bench") == 0)
+	if (argc == 6 && strcmp(argv[1], "bench") == 0)
 		return run_bench(argv + 2);
 	(void)fprintf(stderr,
 	    "usage: trainer_probe parity|bench ..., see tests/parity/trainer_probe.c\n");

@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import pytest
+import safetensors.numpy
 
 from harness import BIN, DEADLINE_S, Cluster, wait_for
 from stubs import pb
@@ -23,9 +24,10 @@ def text(tmp_path):
     return path
 
 
-def job_spec(text, folder, nodes, steps, on_loss="replay", every=0, resume="", layers=2, width=64):
+def job_spec(text, folder, nodes, steps, on_loss="replay", every=0, resume="", layers=2, width=64, **model):
     spec = pb.JobSpec(name="training")
-    spec.train.model.MergeFrom(pb.Model(preset="gpt2", layers=layers, width=width, heads=2, context=CONTEXT, vocab="bytes"))
+    spec.train.model.MergeFrom(pb.Model(**{"preset": "gpt2", "layers": layers, "width": width, "heads": 2, "context": CONTEXT,
+                                               "vocab": "bytes", **model}))
     spec.train.data.MergeFrom(pb.Data(text=[str(text)], validation=0.1))
     spec.train.optimizer.MergeFrom(pb.Optimizer(steps=steps, batch_tokens=BATCH * CONTEXT, lr=1e-3, warmup=5, clip=1.0,
                                                 seed=7))
@@ -233,6 +235,30 @@ def test_all_lost_without_a_checkpoint_fails_and_says_so(tmp_path, text):
         for node in cluster.nodes:
             node.kill9()
         assert "checkpoint" in cluster.wait_job(job, "FAILED").reason
+
+
+def tensors(path):
+    return safetensors.numpy.load_file(path / "model.safetensors")
+
+
+def test_llama_learns_and_two_are_as_one(tmp_path, text):
+    """The other architecture: the loss falls, text comes out, and two workers train the model that one does."""
+    steps, model = 60, {"preset": "llama", "heads": 4, "kv_heads": 2, "tied": "false"}
+    last, losses = [], []
+    for nodes in (1, 2):
+        run = tmp_path / f"run-{nodes}"
+        spec = job_spec(text, run, nodes, steps, **model)
+        spec.train.sample.MergeFrom(pb.Sample(tokens=50, prompt="the "))
+        with Cluster(tmp_path / f"cluster-{nodes}", nodes=nodes) as cluster:
+            account_is_whole(cluster.wait_job(cluster.submit(spec), "DONE"), steps)
+        losses.append([row["loss"] for _, row in sorted(metrics(run).items())])
+        last.append(tensors(run / "latest"))
+        assert len((run / "latest" / "sample.txt").read_text()) > 50
+    assert losses[0][-1] < 0.7 * losses[0][0], losses[0]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    assert last[0].keys() == last[1].keys() and "lm_head.weight" in last[0]
+    for name, one in last[0].items():
+        assert abs(last[1][name] - one).max() < 1e-3, name
 
 
 def digest(path):

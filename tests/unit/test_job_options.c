@@ -192,6 +192,56 @@ static void test_suggestions(void **state)
 	assert_null(job_option_suggest("quantum"));
 }
 
+static Traind__V1__JobSpec *good_llama(void)
+{
+	Traind__V1__JobSpec *spec = good();
+	set_good(spec, "model.preset", "llama");
+	return spec;
+}
+
+static void test_llama(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good_llama();
+	struct model_config config;
+	set_good(spec, "model.kv_heads", "2");
+	set_good(spec, "model.tied", "false");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	/* 8/3 of 128 is 341.3; 4 * (128 * (128 + 2 * 64 + 128 + 3 * 384) + 2 * 128) + 2 * 256 * 128 + 128 */
+	assert_int_equal(job_parameters(spec), 853120);
+	assert_int_equal(job_model_config(spec->train->model, &config, NULL), TR_OK);
+	assert_true(config.preset == MODEL_LLAMA && config.untied && config.rope_theta == 10000);
+	assert_int_equal(config.hidden, 384);
+	assert_int_equal(config.head_width, 32);
+	drop(spec);
+	spec = good_llama();
+	set_good(spec, "model.kv_heads", "3");
+	refused(spec, "model.kv_heads: found 3, allowed: a divisor of model.heads, which is 4");
+	spec = good_llama();
+	set_good(spec, "model.heads", "128");
+	refused(spec,
+	    "model.heads: found 128, which makes heads of 1 channels, allowed: heads of an even "
+	    "number of channels, since positions turn them in pairs");
+	spec = good_llama();
+	set_good(spec, "model.rope_theta", "0.5");
+	refused(spec, "model.rope_theta: found 0.5, allowed: a number from 1 to 1e9");
+	spec = good();
+	set_good(spec, "model.tied", "false");
+	refused(spec,
+	    "model.tied: found false, allowed: true, since the head of gpt2 is its token "
+	    "embedding");
+	spec = good();
+	set_good(spec, "model.rope_theta", "500000");
+	refused(spec,
+	    "model.rope_theta: found 500000, allowed: none, since the positions of gpt2 are "
+	    "learned");
+	spec = good();
+	set_good(spec, "model.kv_heads", "2");
+	refused(spec,
+	    "model.kv_heads: found 2, allowed: model.heads, which is 4, since gpt2 has keys and "
+	    "values for each head");
+}
+
 static void test_whole_refused(void **state)
 {
 	(void)state;
@@ -424,6 +474,7 @@ int main(void)
 		cmocka_unit_test(test_rows_are_sound),
 		cmocka_unit_test(test_text_refused),
 		cmocka_unit_test(test_suggestions),
+		cmocka_unit_test(test_llama),
 		cmocka_unit_test(test_whole_refused),
 		cmocka_unit_test(test_feedback),
 		cmocka_unit_test(test_wire_values_refused),

@@ -208,6 +208,7 @@ static void test_bad_keys_and_values(void **state)
 	    ":7: model: found the section again, allowed: each section once");
 	says(with_line(2, "model: large"), NULL,
 	    ":2: model: found a value, allowed: a mapping of preset, layers, width, heads, "
+	    "kv_heads, hidden, tied, rope_theta, norm_eps, "
 	    "context, vocab");
 	says(with_line(2, "model: {context: 48, layers: 1, width: 8, heads: 1}"), NULL,
 	    ":6: train.batch_tokens: found 256, allowed: a multiple of model.context, which is 48 "

@@ -1,5 +1,5 @@
-/* The whole model's gradient against central differences, in double: forward.c, backward.c and
- * head.c as they ship. */
+/* The whole model's gradient against central differences, in double: forward.c, backward.c,
+ * head.c and parts.c as they ship, for each architecture. */
 #define REAL_IS_DOUBLE
 #include <math.h>
 #include <setjmp.h>
@@ -19,6 +19,8 @@
 #include "daemon/worker/model_init.c"
 #include "daemon/worker/ops.c"
 #include "daemon/worker/ops_all.h"
+#include "daemon/worker/parts.c"
+#include "daemon/worker/rope.c"
 
 enum { SEQUENCES = 3, LENGTH = 9 };
 
@@ -30,13 +32,28 @@ struct fixture {
 	int32_t inputs[SEQUENCES * LENGTH], targets[SEQUENCES * LENGTH];
 };
 
-static void setup(struct fixture *f, unsigned threads)
+/* Neither heads that do not fill the width (a shard's) nor odd sizes are missing. */
+static const struct model_config configs[] = {
+	{ .preset = MODEL_GPT2, .layers = 2, .width = 12, .heads = 3 },
+	{ .preset = MODEL_GPT2, .layers = 1, .width = 10, .heads = 1, .head_width = 3, .hidden = 7 },
+	{ .preset = MODEL_LLAMA, .layers = 2, .width = 12, .heads = 3, .hidden = 10, .untied = true },
+	{ .preset = MODEL_LLAMA, .layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .hidden = 5 },
+	{ .preset = MODEL_LLAMA,
+	    .layers = 1,
+	    .width = 10,
+	    .heads = 6,
+	    .kv_heads = 2,
+	    .head_width = 2,
+	    .hidden = 9,
+	    .rope_theta = 50,
+	    .norm_eps = 0.01 },
+};
+
+static void setup(struct fixture *f, const struct model_config *shape, unsigned threads)
 {
-	struct model_config config = { .layers = 2,
-		.width = 12,
-		.heads = 3,
-		.context = 10,
-		.vocab = 23 };
+	struct model_config config = *shape;
+	config.context = 10;
+	config.vocab = 23;
 	assert_int_equal(layout_init(&config, &f->layout, NULL), TR_OK);
 	assert_int_equal(pool_create(threads, &f->pool, NULL), TR_OK);
 	assert_int_equal(model_create(&f->layout, SEQUENCES, f->pool, &f->model, NULL), TR_OK);
@@ -72,16 +89,15 @@ static double loss_of(struct fixture *f)
 
 static void test_every_parameter(void **state)
 {
-	(void)state;
 	struct fixture f;
-	setup(&f, 1);
+	setup(&f, *state, 1);
 	double loss;
 	assert_true(model_gradient(f.model, f.inputs, f.targets, SEQUENCES, LENGTH, NULL, &loss));
 	assert_true(fabs(loss - loss_of(&f)) < 1e-12);
 	for (size_t t = 0; t < f.layout.tensor_count; t++) {
 		const struct layout_tensor *tensor = &f.layout.tensors[t];
 		for (size_t i = 0; i < layout_numbers(tensor); i++) {
-			double *p = f.params + tensor->offset + i, kept = *p, step = 1e-5;
+			double *p = f.params + tensor->offset + i, kept = *p, step = 2e-6;
 			*p = kept + step;
 			double up = loss_of(&f);
 			*p = kept - step;
@@ -100,10 +116,9 @@ static void test_every_parameter(void **state)
 /* Threads and micro-batches change the order of sums only. */
 static void test_threads_and_accumulation(void **state)
 {
-	(void)state;
 	struct fixture one, three;
-	setup(&one, 1);
-	setup(&three, 3);
+	setup(&one, *state, 1);
+	setup(&three, *state, 3);
 	double whole, part, sum = 0;
 	assert_true(
 	    model_gradient(one.model, one.inputs, one.targets, SEQUENCES, LENGTH, NULL, &whole));
@@ -145,9 +160,8 @@ static void on_final(void *arg, size_t offset)
 
 static void test_hooks(void **state)
 {
-	(void)state;
 	struct fixture f;
-	setup(&f, 2);
+	setup(&f, *state, 2);
 	struct seen seen = { .last_offset = f.layout.count, .stop_after = 1000, .fixture = &f };
 	seen.snapshot = calloc(f.layout.count, sizeof(double));
 	struct model_hooks hooks = { on_progress, on_final, &seen };
@@ -171,9 +185,8 @@ static void test_hooks(void **state)
 /* A token's logits do not depend on what follows it. */
 static void test_logits_are_causal(void **state)
 {
-	(void)state;
 	struct fixture f;
-	setup(&f, 1);
+	setup(&f, *state, 1);
 	double whole[LENGTH * 23], last[23];
 	for (size_t length = 1; length <= LENGTH; length++) {
 		model_logits(f.model, f.inputs, 1, LENGTH, whole);
@@ -190,12 +203,18 @@ static void test_logits_are_causal(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_parameter),
-		cmocka_unit_test(test_threads_and_accumulation),
-		cmocka_unit_test(test_hooks),
-		cmocka_unit_test(test_logits_are_causal),
-	};
+	int failed = 0;
 	gemm_setup();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
+		void *config = (void *)&configs[i];
+		const struct CMUnitTest tests[] = {
+			cmocka_unit_test_prestate(test_every_parameter, config),
+			cmocka_unit_test_prestate(test_threads_and_accumulation, config),
+			cmocka_unit_test_prestate(test_hooks, config),
+			cmocka_unit_test_prestate(test_logits_are_causal, config),
+		};
+		failed += cmocka_run_group_tests_name(model_architecture(configs[i].preset)->name,
+		    tests, NULL, NULL);
+	}
+	return failed;
 }

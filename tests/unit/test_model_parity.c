@@ -1,4 +1,4 @@
-/* The float model against PyTorch 2.13 through the golden file that scripts/make_parity_golden.py writes: logits (relative
+/* Both float models against PyTorch 2.13 through the golden files that scripts/make_parity_golden.py writes: logits (relative
  * 1e-5), every gradient (1e-4), ten AdamW losses. tests/parity/test_parity.py does the same live where PyTorch is. */
 #include <math.h>
 #include <setjmp.h>
@@ -13,8 +13,6 @@
 #include "daemon/worker/model.h"
 #include "daemon/worker/optim.h"
 #include "daemon/checkpoint/weights.h"
-
-#define GOLDEN "tests/parity/golden.safetensors"
 
 enum { SEQUENCES = 3, LENGTH = 24, ROWS = SEQUENCES * LENGTH, VOCAB = 256, STEPS = 10 };
 
@@ -48,16 +46,17 @@ static void read_batch(struct fixture *f)
 	}
 }
 
-static int setup(void **state)
+/* The models of scripts/make_parity_golden.py. */
+static int setup(void **state, const char *golden, struct model_config config)
 {
 	static struct fixture f;
 	struct tr_error error;
-	struct model_config config = { .layers = 2,
-		.width = 32,
-		.heads = 4,
-		.context = LENGTH,
-		.vocab = VOCAB };
-	if (safetensors_open(GOLDEN, &f.golden, &error) != TR_OK)
+	config.layers = 2;
+	config.width = 32;
+	config.heads = 4;
+	config.context = LENGTH;
+	config.vocab = VOCAB;
+	if (safetensors_open(golden, &f.golden, &error) != TR_OK)
 		fail_msg("%s (run from the repository's root)", error.text);
 	assert_int_equal(layout_init(&config, &f.layout, NULL), TR_OK);
 	assert_int_equal(pool_create(2, &f.pool, NULL), TR_OK);
@@ -73,6 +72,21 @@ static int setup(void **state)
 	read_batch(&f);
 	*state = &f;
 	return 0;
+}
+
+static int setup_gpt2(void **state)
+{
+	return setup(state, "tests/parity/golden_gpt2.safetensors",
+	    (struct model_config){ .preset = MODEL_GPT2 });
+}
+
+static int setup_llama(void **state)
+{
+	return setup(state, "tests/parity/golden_llama.safetensors",
+	    (struct model_config){ .preset = MODEL_LLAMA,
+	        .kv_heads = 2,
+	        .hidden = 48,
+	        .untied = true });
 }
 
 static int teardown(void **state)
@@ -175,5 +189,6 @@ int main(void)
 		cmocka_unit_test(test_losses),
 	};
 	gemm_setup();
-	return cmocka_run_group_tests(tests, setup, teardown);
+	int failed = cmocka_run_group_tests_name("gpt2", tests, setup_gpt2, teardown);
+	return failed + cmocka_run_group_tests_name("llama", tests, setup_llama, teardown);
 }

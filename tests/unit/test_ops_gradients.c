@@ -11,6 +11,7 @@
 #include "common/rng.h"
 #include "daemon/worker/gemm.c"
 #include "daemon/worker/ops_all.h"
+#include "daemon/worker/rope.c"
 
 #define STEP 1e-6
 
@@ -75,7 +76,7 @@ static double norm_loss(const void *arg)
 {
 	const struct norm_case *c = arg;
 	double y[ROWS * WIDTH], mean[ROWS], rstd[ROWS];
-	OP(layernorm)(c->x, c->weight, c->bias, ROWS, WIDTH, y, mean, rstd);
+	OP(layernorm)(c->x, c->weight, c->bias, 1e-5, ROWS, WIDTH, y, mean, rstd);
 	return weighted(y, c->out_weights, ROWS * WIDTH);
 }
 
@@ -86,7 +87,7 @@ static void test_layernorm(void **state)
 		filled(4, ROWS * WIDTH) };
 	double y[ROWS * WIDTH], mean[ROWS], rstd[ROWS], dx[ROWS * WIDTH];
 	double dweight[WIDTH] = { 0 }, dbias[WIDTH] = { 0 };
-	OP(layernorm)(c.x, c.weight, c.bias, ROWS, WIDTH, y, mean, rstd);
+	OP(layernorm)(c.x, c.weight, c.bias, 1e-5, ROWS, WIDTH, y, mean, rstd);
 	OP(layernorm_backward)
 	(c.out_weights, c.x, c.weight, mean, rstd, NULL, ROWS, WIDTH, dx, dweight, dbias);
 	assert_derivative(c.x, ROWS * WIDTH, dx, norm_loss, &c);
@@ -105,6 +106,43 @@ static void test_layernorm(void **state)
 	free(c.x);
 	free(c.weight);
 	free(c.bias);
+	free(c.out_weights);
+}
+
+static double rmsnorm_loss(const void *arg)
+{
+	const struct norm_case *c = arg;
+	double y[ROWS * WIDTH], rstd[ROWS];
+	OP(rmsnorm)(c->x, c->weight, 0.01, ROWS, WIDTH, y, rstd);
+	return weighted(y, c->out_weights, ROWS * WIDTH);
+}
+
+static void test_rmsnorm(void **state)
+{
+	(void)state;
+	struct norm_case c = { filled(1, ROWS * WIDTH), filled(2, WIDTH), NULL,
+		filled(4, ROWS * WIDTH) };
+	double y[ROWS * WIDTH], rstd[ROWS], dx[ROWS * WIDTH], dweight[WIDTH] = { 0 };
+	OP(rmsnorm)(c.x, c.weight, 0.01, ROWS, WIDTH, y, rstd);
+	for (size_t i = 0; i < ROWS * WIDTH; i++) {
+		const double *row = c.x + i / WIDTH * WIDTH;
+		double root = sqrt(weighted(row, row, WIDTH) / WIDTH + 0.01);
+		assert_true(fabs(y[i] - c.x[i] / root * c.weight[i % WIDTH]) < 1e-13);
+	}
+	OP(rmsnorm_backward)
+	(c.out_weights, c.x, c.weight, rstd, NULL, ROWS, WIDTH, dx, dweight);
+	assert_derivative(c.x, ROWS * WIDTH, dx, rmsnorm_loss, &c);
+	assert_derivative(c.weight, WIDTH, dweight, rmsnorm_loss, &c);
+
+	double carried[ROWS * WIDTH], *carry = filled(5, ROWS * WIDTH);
+	memcpy(carried, carry, sizeof(carried));
+	OP(rmsnorm_backward)
+	(c.out_weights, c.x, c.weight, rstd, carried, ROWS, WIDTH, carried, dweight);
+	for (size_t i = 0; i < ROWS * WIDTH; i++)
+		assert_true(fabs(carried[i] - carry[i] - dx[i]) < 1e-14);
+	free(carry);
+	free(c.x);
+	free(c.weight);
 	free(c.out_weights);
 }
 
@@ -141,6 +179,100 @@ static void test_gelu(void **state)
 	free(c.out_weights);
 }
 
+static double swiglu_loss(const void *arg)
+{
+	const struct gelu_case *c = arg;
+	double y[ROWS * WIDTH];
+	OP(swiglu)(c->x, ROWS, WIDTH, y);
+	return weighted(y, c->out_weights, ROWS * WIDTH);
+}
+
+static void test_swiglu(void **state)
+{
+	(void)state;
+	struct gelu_case c = { filled(1, 2 * ROWS * WIDTH), filled(2, ROWS * WIDTH) };
+	double x[2 * ROWS * WIDTH], y[ROWS * WIDTH], dy[2 * ROWS * WIDTH];
+	c.x[0] = -40;
+	c.x[1] = 40;
+	memcpy(x, c.x, sizeof(x));
+	OP(swiglu)(c.x, ROWS, WIDTH, y);
+	for (size_t row = 0; row < ROWS; row++)
+		memcpy(dy + 2 * row * WIDTH, c.out_weights + row * WIDTH, WIDTH * sizeof(double));
+	OP(swiglu_backward)(x, dy, ROWS, WIDTH);
+	for (size_t i = 0; i < ROWS * WIDTH; i++) {
+		size_t at = i / WIDTH * 2 * WIDTH + i % WIDTH;
+		double silu = c.x[at] / (1 + exp(-c.x[at]));
+		assert_true(fabs(y[i] - silu * c.x[at + WIDTH]) < 1e-13);
+		assert_true(fabs(x[at] - y[i]) < 1e-13);
+	}
+	assert_derivative(c.x, 2 * ROWS * WIDTH, dy, swiglu_loss, &c);
+	free(c.x);
+	free(c.out_weights);
+}
+
+enum { HEADS = 3, HEAD = 6, STRIDE = HEADS * HEAD + 5 };
+
+struct rotation_case {
+	struct rotation shape;
+	double *x, *out_weights;
+};
+
+static double rotation_loss(const void *arg)
+{
+	const struct rotation_case *c = arg;
+	double y[ROWS * STRIDE];
+	memcpy(y, c->x, sizeof(y));
+	OP(rotate)(&c->shape, 1, y);
+	return weighted(y, c->out_weights, ROWS * STRIDE);
+}
+
+/* Rows of positions 2 to 6; what lies beside the heads stays. */
+static void test_rotate(void **state)
+{
+	(void)state;
+	enum { FIRST = 2, CONTEXT = FIRST + ROWS };
+	double cosines[CONTEXT * HEAD / 2], sines[CONTEXT * HEAD / 2];
+	rope_tables(CONTEXT, HEAD, 100, cosines, sines);
+	struct rotation_case c = { { FIRST, ROWS, HEADS, HEAD, STRIDE, cosines, sines },
+		filled(1, ROWS * STRIDE), filled(2, ROWS * STRIDE) };
+	double y[ROWS * STRIDE], dx[ROWS * STRIDE];
+	memcpy(y, c.x, sizeof(y));
+	OP(rotate)(&c.shape, 1, y);
+	for (size_t i = 0; i < ROWS * STRIDE; i++) {
+		size_t column = i % STRIDE, k = column % HEAD, half = HEAD / 2;
+		size_t position = FIRST + i / STRIDE;
+		double pair = (double)(k % half), t = (double)position;
+		double angle = t * pow(100, -2 * pair / HEAD), expected = c.x[i];
+		if (column < HEADS * HEAD)
+			expected = k < half ? c.x[i] * cos(angle) - c.x[i + half] * sin(angle)
+			                    : c.x[i] * cos(angle) + c.x[i - half] * sin(angle);
+		assert_true(fabs(y[i] - expected) < 1e-5);
+	}
+	memcpy(dx, c.out_weights, sizeof(dx));
+	OP(rotate)(&c.shape, -1, dx);
+	assert_derivative(c.x, ROWS * STRIDE, dx, rotation_loss, &c);
+	free(c.x);
+	free(c.out_weights);
+}
+
+/* Far positions too: the angles are f32, their sine and cosine exact. */
+static void test_rope_tables(void **state)
+{
+	(void)state;
+	enum { FAR = 70000 };
+	double *cosines = zeroed(2 * FAR), *sines = zeroed(2 * FAR);
+	rope_tables(FAR, 4, 10000, cosines, sines);
+	for (size_t t = 0; t < FAR; t++) {
+		for (size_t i = 0; i < 2; i++) {
+			double angle = (double)((float)t * (i == 0 ? 1 : 0.01f));
+			assert_true(fabs(cosines[2 * t + i] - cos(angle)) < 6e-8);
+			assert_true(fabs(sines[2 * t + i] - sin(angle)) < 6e-8);
+		}
+	}
+	free(cosines);
+	free(sines);
+}
+
 struct attention_case {
 	struct attention shape;
 	double *qkv, *out_weights;
@@ -156,7 +288,8 @@ static void attend(const struct attention_case *c, double *out, double *max, dou
 static double attention_loss(const void *arg)
 {
 	const struct attention_case *c = arg;
-	size_t count = c->shape.length * c->shape.width, rows = c->shape.length * c->shape.heads;
+	size_t count = c->shape.length * c->shape.heads * c->shape.head,
+	       rows = c->shape.length * c->shape.heads;
 	double *out = malloc((count + 2 * rows) * sizeof(*out));
 	assert_non_null(out);
 	attend(c, out, out + count, out + count + rows);
@@ -168,17 +301,19 @@ static double attention_loss(const void *arg)
 /* Attention written down as its definition. */
 static void assert_attention(const struct attention_case *c, const double *out)
 {
-	size_t T = c->shape.length, C = c->shape.width, head = C / c->shape.heads;
+	size_t T = c->shape.length, head = c->shape.head, heads = c->shape.heads;
+	size_t C = heads * head, kv = c->shape.kv_heads * head, stride = C + 2 * kv;
 	for (size_t h = 0; h < c->shape.heads; h++) {
 		for (size_t i = 0; i < T; i++) {
 			double sum = 0, y[64] = { 0 };
 			for (size_t j = 0; j <= i; j++) {
-				const double *q = c->qkv + i * 3 * C + h * head;
-				const double *k = c->qkv + j * 3 * C + C + h * head;
+				size_t kv_head = h / (heads / c->shape.kv_heads);
+				const double *q = c->qkv + i * stride + h * head;
+				const double *k = c->qkv + j * stride + C + kv_head * head;
 				double p = exp(weighted(q, k, head) / sqrt((double)head));
 				sum += p;
 				for (size_t d = 0; d < head; d++)
-					y[d] += p * k[C + d];
+					y[d] += p * k[kv + d];
 			}
 			for (size_t d = 0; d < head; d++)
 				assert_true(fabs(out[i * C + h * head + d] - y[d] / sum) < 1e-12);
@@ -186,20 +321,21 @@ static void assert_attention(const struct attention_case *c, const double *out)
 	}
 }
 
-static void attention_at(size_t length, size_t width, size_t heads, size_t checked)
+static void attention_at(size_t length, size_t head, size_t heads, size_t kv_heads, size_t checked)
 {
-	struct attention_case c = { { length, 0, width, heads }, filled(1, length * 3 * width),
-		filled(2, length * width) };
-	size_t count = length * width, rows = length * heads;
+	size_t count = length * heads * head, rows = length * heads;
+	size_t all = length * (heads + 2 * kv_heads) * head;
+	struct attention_case c = { { length, 0, heads, kv_heads, head }, filled(1, all),
+		filled(2, count) };
 	double *out = zeroed(count + 2 * rows);
-	double *dqkv = zeroed(3 * count);
+	double *dqkv = zeroed(all);
 	double *scratch = zeroed(2 * attention_scratch(length));
 	attend(&c, out, out + count, out + count + rows);
 	assert_attention(&c, out);
 	OP(attention_backward)
 	(&c.shape, c.qkv, out, out + count, out + count + rows, c.out_weights, dqkv, scratch);
 	for (size_t i = 0; i < checked; i++) {
-		size_t at = i * (3 * count / checked);
+		size_t at = i * (all / checked);
 		assert_derivative(c.qkv + at, 1, dqkv + at, attention_loss, &c);
 	}
 	free(scratch);
@@ -212,12 +348,15 @@ static void attention_at(size_t length, size_t width, size_t heads, size_t check
 static void test_attention(void **state)
 {
 	(void)state;
-	attention_at(1, 8, 2, 24);
-	attention_at(19, 12, 3, 19 * 36);
+	attention_at(1, 4, 2, 2, 24);
+	attention_at(19, 4, 3, 3, 19 * 36);
 	/* Whole tiles, a last tile that is not whole, several tiles. */
-	attention_at(ATTENTION_TILE, 8, 1, 100);
-	attention_at(ATTENTION_TILE + 1, 8, 2, 100);
-	attention_at(2 * ATTENTION_TILE + 13, 20, 4, 150);
+	attention_at(ATTENTION_TILE, 8, 1, 1, 100);
+	attention_at(ATTENTION_TILE + 1, 4, 2, 2, 100);
+	attention_at(2 * ATTENTION_TILE + 13, 5, 4, 4, 150);
+	/* Heads that share keys and values. */
+	attention_at(19, 3, 6, 2, 19 * 30);
+	attention_at(ATTENTION_TILE + 7, 4, 4, 1, 150);
 }
 
 struct loss_case {
@@ -323,7 +462,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_layernorm),
+		cmocka_unit_test(test_rmsnorm),
 		cmocka_unit_test(test_gelu),
+		cmocka_unit_test(test_swiglu),
+		cmocka_unit_test(test_rotate),
+		cmocka_unit_test(test_rope_tables),
 		cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_softmax_loss),
 		cmocka_unit_test(test_embed),

@@ -32,17 +32,36 @@ static size_t run_all(const struct ops *ops, size_t width, float *out)
 	float *at = out, *mean, *rstd;
 	fill(x, count, 1);
 	fill(y, count, 2);
-	fill(w, width, 3);
-	fill(b, width, 4);
+	fill(w, MOST, 3);
+	fill(b, MOST, 4);
 	mean = at + count;
 	rstd = mean + ROWS;
-	ops->layernorm(x, w, b, ROWS, width, at, mean, rstd);
+	ops->layernorm(x, w, b, 1e-5f, ROWS, width, at, mean, rstd);
 	at = rstd + ROWS;
 	memset(at + count, 0, 2 * width * sizeof(float));
 	ops->layernorm_backward(y, x, w, mean, rstd, x, ROWS, width, at, at + count,
 	    at + count + width);
 	at += count + 2 * width;
+	ops->rmsnorm(x, w, 1e-5f, ROWS, width, at, at + count);
+	memset(at + 2 * count + ROWS, 0, width * sizeof(float));
+	ops->rmsnorm_backward(y, x, w, at + count, x, ROWS, width, at + count + ROWS,
+	    at + 2 * count + ROWS);
+	at += 2 * count + ROWS + width;
 	ops->gelu(x, count, at);
+	at += count;
+	/* Rows of half the width, so that x is gate and up. */
+	size_t half = width / 2;
+	ops->swiglu(x, ROWS, half, at);
+	at += ROWS * half;
+	memcpy(at, x, 2 * ROWS * half * sizeof(float));
+	memcpy(at + 2 * ROWS * half, y, 2 * ROWS * half * sizeof(float));
+	ops->swiglu_backward(at, at + 2 * ROWS * half, ROWS, half);
+	at += 4 * ROWS * half;
+	struct rotation turn = { 0, ROWS, 1, 2 * half, width, w, b };
+	memcpy(at, x, count * sizeof(float));
+	turn.rows = half > 0 ? MOST / half : 0; /* of the tables */
+	turn.rows = turn.rows < ROWS ? turn.rows : ROWS;
+	ops->rotate(&turn, -1, at);
 	at += count;
 	memcpy(at, x, count * sizeof(float));
 	memcpy(at + count, y, count * sizeof(float));
@@ -73,7 +92,7 @@ static size_t run_all(const struct ops *ops, size_t width, float *out)
 static void test_same_bits(void **state)
 {
 	(void)state;
-	static float plain[20 * ROWS * MOST], other[20 * ROWS * MOST];
+	static float plain[32 * ROWS * MOST], other[32 * ROWS * MOST];
 	for (size_t w = 0; w < sizeof(widths) / sizeof(widths[0]); w++) {
 		size_t count = run_all(ops_variant(0), widths[w], plain);
 		for (size_t v = 1; ops_variant(v) != NULL; v++) {
@@ -91,8 +110,8 @@ static void test_same_bits(void **state)
 static void test_attention_same_bits(void **state)
 {
 	(void)state;
-	struct attention shape = { 150, 0, 48, 3 };
-	size_t count = shape.length * shape.width, rows = shape.length * shape.heads;
+	struct attention shape = { 150, 0, 6, 3, 8 };
+	size_t count = shape.length * shape.heads * shape.head, rows = shape.length * shape.heads;
 	size_t all = count + 2 * rows + 3 * count;
 	float *qkv = calloc(3 * count, sizeof(float)), *dout = calloc(count, sizeof(float));
 	float *scratch = calloc(2 * attention_scratch(shape.length), sizeof(float));

@@ -22,6 +22,9 @@ static void test_exact_math(void **state)
 		assert_true(fabs(exact_log(x) - log(x)) <= 1e-15 * fabs(log(x)) + 2e-16);
 		assert_true(fabs(exact_cos_turns(u) - cos(6.283185307179586 * u)) < 2e-15);
 	}
+	for (double x = -30; x < 30; x += 0.0137)
+		assert_true(fabs(exact_exp(x) / exp(x) - 1) < 1e-15);
+	assert_true(exact_exp(0) == 1);
 	assert_true(exact_log(1) == 0 && exact_cos_turns(0) == 1 && exact_cos_turns(1) == 1);
 	assert_true(exact_cos_turns(0.5) == -1);
 	for (uint64_t n = 0; n < 3000; n++)

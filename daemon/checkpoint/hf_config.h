@@ -1,0 +1,19 @@
+/* config.json, which says to Hugging Face's transformers what model a folder holds: GPT2LMHeadModel or LlamaForCausalLM. */
+#ifndef TR_DAEMON_CHECKPOINT_HF_CONFIG_H
+#define TR_DAEMON_CHECKPOINT_HF_CONFIG_H
+
+#include "common/error.h"
+#include "daemon/plan/model_config.h"
+
+#define HF_CONFIG_NAME      "config.json"
+#define HF_CONFIG_BYTES_MAX 65536
+
+/* The text, to be freed; NULL: out of memory. `config` is filled. */
+char *hf_config_text(const struct model_config *config);
+/* Bytes are not trusted; what this program cannot compute as transformers would is refused. The config is filled. */
+tr_status hf_config_parse(const char *text, size_t length, struct model_config *config,
+    struct tr_error *error);
+/* Reads FOLDER/config.json. TR_ENOTFOUND: there is none. */
+tr_status hf_config_read(const char *folder, struct model_config *config, struct tr_error *error);
+
+#endif

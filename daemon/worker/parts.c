@@ -1,0 +1,138 @@
+#include <string.h>
+
+#include "daemon/worker/gemm.h"
+#include "daemon/worker/model_inside.h"
+
+struct norm model_layer_norm(const struct model *m, size_t layer, enum layout_part weight,
+    size_t row)
+{
+	const struct layer_activations *a = &m->layers[layer];
+	bool second = weight == LAYOUT_NORM2_W;
+	return (struct norm){ .weight = model_param(m, layer, weight),
+		.bias = model_param(m, layer, weight + 1),
+		.mean = (second ? a->mean2 : a->mean1) + row,
+		.rstd = (second ? a->rstd2 : a->rstd1) + row };
+}
+
+struct norm model_last_norm(const struct model *m, size_t row)
+{
+	const struct layout *l = m->layout;
+	return (struct norm){ .weight = m->params + l->last_norm_w,
+		.bias = l->last_norm_b == LAYOUT_NONE ? NULL : m->params + l->last_norm_b,
+		.mean = m->last_mean + row,
+		.rstd = m->last_rstd + row };
+}
+
+void model_norm(const struct model *m, const struct norm *norm, size_t rows, const real *x, real *y)
+{
+	const struct model_config *c = &m->layout->config;
+	real eps = (real)c->norm_eps;
+	if (norm->bias != NULL)
+		m->ops->layernorm(x, norm->weight, norm->bias, eps, rows, c->width, y, norm->mean,
+		    norm->rstd);
+	else
+		m->ops->rmsnorm(x, norm->weight, eps, rows, c->width, y, norm->rstd);
+}
+
+void model_norm_backward(const struct model *m, const struct norm *norm, size_t rows,
+    const real *dy, const real *x, const real *carry, real *dx, real *dweight, real *dbias)
+{
+	size_t width = m->layout->config.width;
+	if (norm->bias != NULL)
+		m->ops->layernorm_backward(dy, x, norm->weight, norm->mean, norm->rstd, carry, rows,
+		    width, dx, dweight, dbias);
+	else
+		m->ops->rmsnorm_backward(dy, x, norm->weight, norm->rstd, carry, rows, width, dx,
+		    dweight);
+}
+
+void model_linear(const struct model *m, size_t layer, enum layout_part weight, size_t rows,
+    const real *x, const real *residual, real *y)
+{
+	const struct layout_place *place = &m->layout->parts[weight];
+	const real *w = model_param(m, layer, weight), *bias = model_param(m, layer, weight + 1);
+	size_t in = place->in, out = place->out;
+	real beta = residual != NULL || bias != NULL ? 1 : 0;
+	if (residual != NULL && bias != NULL)
+		m->ops->bias_residual(residual, bias, rows, out, y);
+	else if (residual != NULL)
+		memcpy(y, residual, rows * out * sizeof(*y));
+	else if (bias != NULL)
+		m->ops->bias(bias, rows, out, y);
+	if (m->layout->architecture->out_in)
+		gemm_nt(rows, out, in, 1, x, in, w, in, beta, y, out);
+	else
+		gemm_nn(rows, out, in, 1, x, in, w, out, beta, y, out);
+}
+
+void model_linear_backward(const struct model *m, size_t layer, enum layout_part weight,
+    size_t rows, const real *dy, real *dx, size_t dx_stride, real *vectors)
+{
+	const struct layout_place *place = &m->layout->parts[weight];
+	const struct layout_place *bias = &m->layout->parts[weight + 1];
+	const real *w = model_param(m, layer, weight);
+	size_t in = place->in, out = place->out;
+	if (m->layout->architecture->out_in)
+		gemm_nn(rows, in, out, 1, dy, out, w, in, 0, dx, dx_stride);
+	else
+		gemm_nt(rows, in, out, 1, dy, out, w, out, 0, dx, dx_stride);
+	if (bias->offset != LAYOUT_NONE)
+		m->ops->column_sums(dy, rows, out, vectors + bias->vector);
+}
+
+/* dw[rows, columns] += x[N, rows]^T y[N, columns], this thread's rows of dw. */
+static void weight_share(const struct model *m, const real *x, size_t x_stride, size_t rows,
+    const real *y, size_t y_stride, size_t columns, real *dw, unsigned thread, unsigned threads)
+{
+	size_t first, last;
+	pool_share(rows, 16, thread, threads, &first, &last);
+	if (first < last)
+		gemm_tn(last - first, columns, m->sequences * m->length, 1, x + first, x_stride, y,
+		    y_stride, 1, dw + first * columns, columns);
+}
+
+void model_linear_weights(const struct model *m, size_t layer, enum layout_part weight,
+    const real *x, size_t x_stride, const real *dy, unsigned thread, unsigned threads)
+{
+	const struct layout_place *place = &m->layout->parts[weight];
+	real *dw = m->grads + layout_layer(m->layout, layer, weight);
+	size_t in = place->in, out = place->out;
+	if (m->layout->architecture->out_in)
+		weight_share(m, dy, out, out, x, x_stride, in, dw, thread, threads);
+	else
+		weight_share(m, x, x_stride, in, dy, out, out, dw, thread, threads);
+}
+
+void model_activate(const struct model *m, size_t rows, const real *up, real *out)
+{
+	size_t hidden = m->layout->config.hidden;
+	if (m->layout->architecture->gated)
+		m->ops->swiglu(up, rows, hidden, out);
+	else
+		m->ops->gelu(up, rows * hidden, out);
+}
+
+void model_activate_backward(const struct model *m, size_t rows, real *up, real *dup)
+{
+	size_t hidden = m->layout->config.hidden;
+	if (m->layout->architecture->gated)
+		m->ops->swiglu_backward(up, dup, rows, hidden);
+	else
+		m->ops->gelu_backward(up, dup, rows * hidden);
+}
+
+void model_rotate(const struct model *m, const struct chunk *chunk, real direction, real *qkv)
+{
+	const struct model_config *c = &m->layout->config;
+	if (!m->layout->architecture->rotary)
+		return;
+	struct rotation shape = { .first = m->first,
+		.rows = m->length - m->first,
+		.heads = (size_t)c->heads + c->kv_heads,
+		.head = c->head_width,
+		.stride = model_qkv(c),
+		.cos = m->cos,
+		.sin = m->sin };
+	for (size_t i = 0; i < chunk->sequences; i++)
+		m->ops->rotate(&shape, direction, qkv + i * m->length * shape.stride);
+}
