@@ -78,7 +78,8 @@ tr_status job_model_config(const Traind__V1__Model *model, struct model_config *
 		.rope_theta = model->rope_theta,
 		.norm_eps = model->norm_eps };
 	char quoted[JOB_VALUE_QUOTED_MAX];
-	if (!model_preset_find(model->preset, &c.preset))
+	bool given = model->preset != NULL && model->preset[0] != '\0'; /* else the first */
+	if (given && !model_preset_find(model->preset, &c.preset))
 		return tr_error_set(error, TR_EINVAL,
 		    "model.preset: found %s, which this program does not know",
 		    job_value_quote(model->preset, quoted));

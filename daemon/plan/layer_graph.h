@@ -14,9 +14,8 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "daemon/plan/model_config.h"
 #include "daemon/plan/op_signature.h"
-
-enum model_preset { MODEL_GPT2, MODEL_LLAMA, MODEL_PRESETS };
 
 struct model_shape {
 	enum model_preset preset;
