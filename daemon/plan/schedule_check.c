@@ -1,5 +1,6 @@
 #include "daemon/plan/schedule_check.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -162,6 +163,7 @@ static bool step_send(struct check *c, uint32_t rank, const struct schedule_inst
 	}
 	if (channel->count >= c->kind.capacity)
 		return false;
+	assert(channel->queue != NULL);
 	channel->queue[channel->count++] = (struct message){ what->microbatch,
 		schedule_stage(shape, peer, schedule_peer_chunk(shape, rank, what)) };
 	finish_instruction(c, rank);
