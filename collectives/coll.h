@@ -230,9 +230,23 @@ struct tr_block {
  *
  * In place (`input` NULL) the output holds the input. A peer that does not contribute gives no input, and gets what all get: of a
  * reduce-scatter nothing, its output may be empty. */
+/* Among whom an op is: contributors first, first + stride, ... of the round, `count` of them; what MPI calls a communicator of some of the
+ * ranks, and XLA a replica group. All zero: everybody. `root`, blocks and TR_AVG's divisor are of the scope: its members are 0 to count - 1 in
+ * this order. Only they submit the op; who does not contribute to the round is in no scope. Of a mesh of `tensor` times `data` contributors,
+ * contributor i reduces over its tensor-parallel and its data-parallel axis with
+ *
+ *	struct tr_scope along_tensor = { i - i % tensor, 1, tensor };
+ *	struct tr_scope along_data = { i % tensor, tensor, data };
+ *
+ * What an op of some yields is part of something that only all together know how to lay out. So when a contributor is lost, a round in which
+ * the callers use scopes begins again at all of them (TR_ERESTART), whatever the policy; a joiner does not disturb it. */
+struct tr_scope {
+	uint32_t first, stride, count;
+};
+
 struct tr_op {
 	size_t size_of; /* sizeof(struct tr_op) */
-	uint32_t tag;   /* names the op within the round, in the whole group */
+	uint32_t tag; /* names the op within the round; scopes without a common peer may use the same */
 	enum tr_collective collective;
 	const void *input; /* NULL: in place. Else it shares no memory with any output of the round */
 	void *output;
@@ -253,11 +267,15 @@ struct tr_op {
 	const float *residual;
 	float *residual_next;
 	float beta;
+	struct tr_scope scope;
 };
-#define TR_OP_INIT                                                                      \
-	{                                                                               \
-		sizeof(struct tr_op), 0, TR_ALL_REDUCE, NULL, NULL, 0, TR_F32, TR_SUM,  \
-		    TR_CODEC_NONE, TR_AUTO, 0, TR_CONTRIBUTE, NULL, NULL, NULL, NULL, 0 \
+#define TR_OP_INIT                                                                       \
+	{                                                                                \
+		sizeof(struct tr_op), 0, TR_ALL_REDUCE, NULL, NULL, 0, TR_F32, TR_SUM,   \
+		    TR_CODEC_NONE, TR_AUTO, 0, TR_CONTRIBUTE, NULL, NULL, NULL, NULL, 0, \
+		{                                                                        \
+			0, 0, 0                                                          \
+		}                                                                        \
 	}
 
 /* Submits an op; returns at once. All peers submit the same ops, in any order. No two ops of a round write to the same memory, nor does one

@@ -22,10 +22,12 @@ enum {
 	AT_ALGORITHM = 48,
 	AT_KIND = 49,
 	AT_ENCODING = 50,
-	AT_RESERVED = 51,
+	AT_SCOPE_COUNT = 51,
 	AT_ELEMENTS = 52,
 	AT_BYTES = 56,
-	AT_RESERVED_TOO = 60,
+	AT_SCOPE_FIRST = 60,
+	AT_SCOPE_STRIDE = 61,
+	AT_RESERVED = 62,
 	AT_CONTRIBUTORS = 64,
 };
 
@@ -53,6 +55,9 @@ void segment_header_put(const struct segment_header *header, uint8_t out[SEGMENT
 	out[AT_COLLECTIVE] = signature->collective;
 	bytes_put_u32(out + AT_ROOT, signature->root);
 	out[AT_ALGORITHM] = signature->algorithm;
+	out[AT_SCOPE_FIRST] = signature->scope.first;
+	out[AT_SCOPE_STRIDE] = signature->scope.stride;
+	out[AT_SCOPE_COUNT] = signature->scope.count;
 	out[AT_KIND] = header->kind;
 	out[AT_ENCODING] = header->encoding;
 	bytes_put_u32(out + AT_ELEMENTS, header->elements);
@@ -72,6 +77,14 @@ static tr_status signature_check(const struct op_signature *signature, struct tr
 		return tr_error_set(error, TR_EPROTO,
 		    "bad segment: codec %u, collective %u, algorithm %u", signature->codec,
 		    signature->collective, signature->algorithm);
+	const struct op_scope *scope = &signature->scope;
+	if (scope->count == 0
+	        ? (scope->first | scope->stride) != 0
+	        : scope->first + (scope->count - 1) * scope->stride >= TR_GROUP_PEERS_MAX ||
+	            (scope->count > 1 && scope->stride == 0))
+		return tr_error_set(error, TR_EPROTO,
+		    "bad segment: an op of %u contributors from %u on, every %u", scope->count,
+		    scope->first, scope->stride);
 	if (signature->root >= TR_GROUP_PEERS_MAX)
 		return tr_error_set(error, TR_EPROTO, "bad segment: root %u", signature->root);
 	return TR_OK;
@@ -87,7 +100,7 @@ static tr_status segment_header_check(const uint8_t *in, const struct segment_he
 		return tr_error_set(error, TR_EPROTO, "bad segment: kind %u", header->kind);
 	if (header->encoding > SEGMENT_ENCODED)
 		return tr_error_set(error, TR_EPROTO, "bad segment: encoding %u", header->encoding);
-	if (in[AT_RESERVED] != 0 || bytes_get_u32(in + AT_RESERVED_TOO) != 0)
+	if (in[AT_RESERVED] != 0 || in[AT_RESERVED + 1] != 0)
 		return tr_error_set(error, TR_EPROTO, "bad segment: reserved bytes are not zero");
 	if (header->segment >= TR_OP_SEGMENTS_MAX)
 		return tr_error_set(error, TR_EPROTO, "bad segment: number %u", header->segment);
@@ -117,7 +130,8 @@ tr_status segment_header_get(const uint8_t *in, size_t frame_bytes, struct segme
 		    .codec = in[AT_CODEC],
 		    .collective = in[AT_COLLECTIVE],
 		    .root = bytes_get_u32(in + AT_ROOT),
-		    .algorithm = in[AT_ALGORITHM] },
+		    .algorithm = in[AT_ALGORITHM],
+		    .scope = { in[AT_SCOPE_FIRST], in[AT_SCOPE_STRIDE], in[AT_SCOPE_COUNT] } },
 		.kind = in[AT_KIND],
 		.encoding = in[AT_ENCODING],
 		.elements = bytes_get_u32(in + AT_ELEMENTS),

@@ -24,13 +24,20 @@ enum segment_encoding {
 	SEGMENT_ENCODED = 2, /* by the op's codec */
 };
 
+/* Among which contributors an op is: first, first + stride, ...; count 0: all. */
+struct op_scope {
+	uint8_t first, stride, count;
+};
+
 /* An op's signature; all members must agree. Values of enum tr_dtype and enum tr_reduce. */
 struct op_signature {
 	uint64_t count; /* elements of the whole op */
 	uint8_t dtype, reduce, codec;
 	uint8_t collective; /* values of enum tr_collective */
-	uint32_t root;      /* TR_BROADCAST, TR_SEND, TR_RECV: a contributor's index; else 0 */
-	uint8_t algorithm;  /* as asked for this op: values of enum tr_algorithm */
+	uint32_t
+	    root; /* TR_BROADCAST, TR_SEND, TR_RECV: a contributor's index, in a scope its index there; else 0 */
+	uint8_t algorithm; /* as asked for this op: values of enum tr_algorithm */
+	struct op_scope scope;
 };
 
 struct segment_header {
@@ -42,7 +49,7 @@ struct segment_header {
 	uint32_t elements; /* elements in this frame */
 	uint32_t bytes;    /* of the payload: what dtype, encoding and codec make of `elements` */
 	/* Bit i: contributor i of the attempt (Resume.contributors or the view's contributors, in
-	 * ascending peer id) is in the sum. */
+	 * ascending peer id), or of the scope, is in the sum. */
 	uint8_t contributors[TR_GROUP_PEERS_MAX / 8];
 };
 

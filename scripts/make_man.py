@@ -16,7 +16,7 @@ PAGES = {
                        ["tr_round", "tr_round_begin", "tr_wait", "tr_wait_for", "tr_commit", "tr_round_commit", "tr_round_commit_for", "tr_progress",
                         "tr_contributors", "tr_segment_elements"]),
     "tr_submit": ("collectives: all-reduce, reduce-scatter, all-gather, broadcast, barrier, send, receive",
-                  ["tr_collective", "tr_dtype", "tr_reduce", "tr_codec", "tr_block", "tr_op", "tr_submit", "tr_allreduce",
+                  ["tr_collective", "tr_dtype", "tr_reduce", "tr_codec", "tr_block", "tr_scope", "tr_op", "tr_submit", "tr_allreduce",
                    "tr_reduce_scatter", "tr_allgather", "tr_broadcast", "tr_barrier", "tr_send", "tr_recv",
                    "tr_block_range"]),
     "tr_stats_get": ("what a group does: its choice of algorithms, its counters, its links",

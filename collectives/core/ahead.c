@@ -24,6 +24,7 @@ struct ahead_frame {
 	struct ahead_frame *next;
 	struct op *op;
 	uint32_t segment;
+	unsigned to; /* of the op's participants */
 	struct path_frame frame;
 	uint8_t set[ROUTE_SET_BYTES];
 };
@@ -66,9 +67,16 @@ static void ahead_count(struct group_core *core, struct op *op, unsigned to,
 	core->ahead[to].bytes += ahead_frame_bytes(frame);
 }
 
-bool ahead_keeps(struct group_core *core, struct op *op, uint32_t segment, unsigned to,
+/* Here peers are counted as participants of the round, whatever the op's scope. */
+static unsigned ahead_outer(const struct op *op, unsigned who)
+{
+	return op->roster->outer ? op->roster->outer[who] : who;
+}
+
+bool ahead_keeps(struct group_core *core, struct op *op, uint32_t segment, unsigned who,
     const struct path_frame *frame)
 {
+	unsigned to = ahead_outer(op, who);
 	struct ahead_peer *peer = &core->ahead[to];
 
 	if (bits_get(op->submitted, to))
@@ -78,8 +86,8 @@ bool ahead_keeps(struct group_core *core, struct op *op, uint32_t segment, unsig
 		ahead_count(core, op, to, frame);
 		return false;
 	}
-	*kept = (struct ahead_frame){ .op = op, .segment = segment, .frame = *frame };
-	memcpy(kept->set, frame->set, bits_bytes(core->roster.contributor_count));
+	*kept = (struct ahead_frame){ .op = op, .segment = segment, .to = who, .frame = *frame };
+	memcpy(kept->set, frame->set, bits_bytes(op->roster->contributor_count));
 	kept->frame.set = kept->set;
 	if (frame->buffer)
 		frame->buffer->references++;
@@ -104,7 +112,7 @@ static void ahead_release(struct group_core *core, unsigned to)
 	peer->tail = &peer->first;
 	while (kept) {
 		struct ahead_frame *next = kept->next;
-		path_send(core, kept->op, kept->segment, to, &kept->frame);
+		path_send(core, kept->op, kept->segment, kept->to, &kept->frame);
 		ahead_free(core, kept);
 		kept = next;
 	}

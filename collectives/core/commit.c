@@ -7,8 +7,9 @@
 #include <string.h>
 
 #include "collectives/core/member.h"
+#include "collectives/core/scope.h"
 
-#define PAIRS_WITH_MAX 4 /* words in a vote */
+#define WITH_MAX 4 /* words in a vote */
 
 static uint64_t hub_of(const struct group_core *core)
 {
@@ -42,8 +43,12 @@ static struct tr_digest commit_signature(struct tr_digest digest, const struct o
 	digest = tr_digest_fold(digest, (struct tr_digest){ op->tag, s->count });
 	digest = tr_digest_fold(digest,
 	    (struct tr_digest){ s->dtype, (uint64_t)s->reduce << 8 | s->codec });
-	return tr_digest_fold(digest,
+	digest = tr_digest_fold(digest,
 	    (struct tr_digest){ s->root, (uint64_t)s->collective << 8 | s->algorithm });
+	if (!op_scoped(op))
+		return digest;
+	return tr_digest_fold(digest,
+	    (struct tr_digest){ s->scope.first, (uint64_t)s->scope.stride << 8 | s->scope.count });
 }
 
 /* Of the ops that all members submit. */
@@ -52,32 +57,62 @@ uint64_t commit_signatures(const struct group_core *core)
 	struct tr_digest digest = { 0, 0 };
 
 	for (size_t i = 0; i < core->op_count; i++)
-		if (core->ops[i]->kind != OP_PAIR)
+		if (core->ops[i]->kind != OP_PAIR && !op_scoped(core->ops[i]))
 			digest = commit_signature(digest, core->ops[i]);
 	return digest.low;
 }
 
-/* Sends and receives whose other end is in this view. */
-struct commit_pairs {
-	uint64_t sum;                  /* both ends of a pair add the same number by XOR */
-	uint64_t with[PAIRS_WITH_MAX]; /* contributors: bit i % 64 of word i / 64 */
+/* Ops that not all members have, in numbers of which nothing is left over all votes. */
+struct commit_some {
+	uint64_t sum;
+	uint64_t results;        /* scopes: the same of what came of them */
+	uint64_t with[WITH_MAX]; /* contributors: bit i % 64 of word i / 64 */
 };
 
-_Static_assert(TR_GROUP_PEERS_MAX <= 64 * PAIRS_WITH_MAX, "a bit of a vote for each contributor");
+_Static_assert(TR_GROUP_PEERS_MAX <= 64 * WITH_MAX, "a bit of a vote for each contributor");
 
-static struct commit_pairs commit_pairs(const struct group_core *core)
+static void commit_with(struct commit_some *some, uint32_t contributor)
 {
-	struct commit_pairs pairs = { 0 };
+	some->with[contributor / 64] |= UINT64_C(1) << contributor % 64;
+}
+
+/* Of ops in a scope. `results`: all are sealed. */
+static struct commit_some commit_scoped(const struct group_core *core, bool results)
+{
+	struct commit_some scoped = { 0 };
+
+	for (size_t i = 0; i < core->op_count; i++) {
+		const struct op *op = core->ops[i];
+		if (op->kind == OP_PAIR || !op_scoped(op))
+			continue;
+		struct tr_digest digest = commit_signature((struct tr_digest){ 0, 0 }, op);
+		scoped.sum += scope_term(op, digest.low);
+		if (results && op_alike(op))
+			scoped.results += scope_term(op, tr_digest_fold(digest, op_digest(op)).low);
+		for (unsigned k = 0; k < op->roster->n; k++)
+			if (k != op->roster->me)
+				commit_with(&scoped,
+				    scope_outer(&op->signature.scope, op->roster->bit[k]));
+	}
+	return scoped;
+}
+
+/* Of sends and receives whose other end is in this view: both ends of a pair add the same number by XOR. */
+
+static struct commit_some commit_pairs(const struct group_core *core)
+{
+	struct commit_some pairs = { 0 };
 
 	for (size_t i = 0; i < core->op_count; i++) {
 		const struct op *op = core->ops[i];
 		struct tr_digest from = { op->source, 0 };
 		struct route_of of;
-		if (op->kind != OP_PAIR || !path_route_of(core, op, 0, &of) || of.to == ROSTER_NONE)
+		if (op->kind != OP_PAIR || !path_route_of(op, 0, &of) || of.to == ROSTER_NONE)
 			continue;
-		uint32_t other = op->sends ? op->signature.root : op->source;
+		uint32_t other = scope_outer(&op->signature.scope,
+		    op->sends ? op->signature.root : op->source);
 		pairs.sum ^= commit_signature(from, op).low;
-		pairs.with[other / 64] |= UINT64_C(1) << other % 64;
+		commit_with(&pairs, other);
 	}
 	return pairs;
 }
@@ -90,12 +125,18 @@ static void commit_fill_vote(const struct group_core *core, Traind__Peer__Vote *
 	vote->attempt = core->roster.attempt;
 	vote->salt = core->closing.salt;
 	vote->signatures = core->signatures;
-	const struct commit_pairs pairs = commit_pairs(core);
+	const struct commit_some pairs = commit_pairs(core), scoped = commit_scoped(core, !early);
 	vote->pairs = pairs.sum;
 	vote->pairs_with_0 = pairs.with[0];
 	vote->pairs_with_1 = pairs.with[1];
 	vote->pairs_with_2 = pairs.with[2];
 	vote->pairs_with_3 = pairs.with[3];
+	vote->scoped = scoped.sum;
+	vote->scoped_with_0 = scoped.with[0];
+	vote->scoped_with_1 = scoped.with[1];
+	vote->scoped_with_2 = scoped.with[2];
+	vote->scoped_with_3 = scoped.with[3];
+	vote->scoped_results = scoped.results;
 	vote->early = early;
 	if (early)
 		return;
@@ -250,75 +291,81 @@ static void commit_compare_signatures(struct group_core *core)
 	}
 }
 
-static void commit_mismatch(struct group_core *core, const char *reason)
+static void commit_mismatch(struct group_core *core, tr_status status, const char *reason)
 {
 	for (unsigned i = 0; i < core->roster.n; i++)
 		if (i != core->roster.me)
-			commit_refuse(core, core->roster.peers[i], TR_EMISMATCH, reason);
-	emit_fail(core, TR_EMISMATCH, "%s", reason);
+			commit_refuse(core, core->roster.peers[i], status, reason);
+	emit_fail(core, status, "%s", reason);
 }
 
-/* What participant `who` said of its pairs. False: it has not closed the round yet, and said nothing. */
-static bool commit_pairs_of(const struct group_core *core, unsigned who, struct commit_pairs *pairs)
+/* What participant `who` said of its pairs, or of its ops in scopes. False: it has not closed the round yet, and said nothing. */
+static bool commit_some_of(const struct group_core *core, unsigned who, bool of_pairs,
+    struct commit_some *some)
 {
 	const Traind__Peer__Vote *vote = commit_vote_of(core, core->roster.peers[who]);
 
-	*pairs = (struct commit_pairs){ 0 };
-	if (who == core->roster.me) {
-		*pairs = commit_pairs(core);
-		return true;
-	}
-	if (!vote)
+	*some = (struct commit_some){ 0 };
+	if (who == core->roster.me)
+		*some = of_pairs ? commit_pairs(core) : commit_scoped(core, false);
+	else if (!vote)
 		return false;
-	*pairs = (struct commit_pairs){ vote->pairs,
-		{ vote->pairs_with_0, vote->pairs_with_1, vote->pairs_with_2, vote->pairs_with_3 } };
+	else if (of_pairs)
+		*some = (struct commit_some){ vote->pairs, 0,
+			{ vote->pairs_with_0, vote->pairs_with_1, vote->pairs_with_2,
+			    vote->pairs_with_3 } };
+	else
+		*some = (struct commit_some){ vote->scoped, vote->scoped_results,
+			{ vote->scoped_with_0, vote->scoped_with_1, vote->scoped_with_2,
+			    vote->scoped_with_3 } };
 	return true;
 }
 
-static bool commit_has_pair(const struct group_core *core, const struct commit_pairs *pairs,
+static bool commit_has_some(const struct group_core *core, const struct commit_some *some,
     unsigned with)
 {
 	uint32_t bit = core->roster.bit[with];
 
-	return bit != ROSTER_NONE && (pairs->with[bit / 64] >> bit % 64 & 1) != 0;
+	return bit != ROSTER_NONE && (some->with[bit / 64] >> bit % 64 & 1) != 0;
 }
 
-/* Two of which one says that it has a send or a receive with the other, who has none with it. False: each pair has two ends, which
- * differ. */
-static bool commit_one_sided(const struct group_core *core, unsigned *one, unsigned *other)
+/* Two of which one says that it has such an op with the other, who has none with it. False: each has its other end. */
+static bool commit_one_sided(const struct group_core *core, bool of_pairs, unsigned *one,
+    unsigned *other)
 {
-	struct commit_pairs ours, theirs;
+	struct commit_some ours, theirs;
 
 	for (*one = 0; *one < core->roster.n; (*one)++) {
-		(void)commit_pairs_of(core, *one, &ours);
+		(void)commit_some_of(core, *one, of_pairs, &ours);
 		for (*other = 0; *other < core->roster.n; (*other)++) {
-			(void)commit_pairs_of(core, *other, &theirs);
-			if (*one != *other && commit_has_pair(core, &ours, *other) &&
-			    !commit_has_pair(core, &theirs, *one))
+			(void)commit_some_of(core, *other, of_pairs, &theirs);
+			if (*one != *other && commit_has_some(core, &ours, *other) &&
+			    !commit_has_some(core, &theirs, *one))
 				return true;
 		}
 	}
 	return false;
 }
 
-static void commit_name_all_pairs(const struct group_core *core, char *reason, size_t bytes)
+static void commit_name_all(const struct group_core *core, bool of_pairs, char *reason, size_t bytes)
 {
-	struct commit_pairs pairs;
+	struct commit_some some;
 	size_t used = strlen(reason);
 
 	for (unsigned i = 0; i < core->roster.n && used + 24 < bytes; i++) {
-		(void)commit_pairs_of(core, i, &pairs);
-		if (pairs.sum != 0)
+		(void)commit_some_of(core, i, of_pairs, &some);
+		if (some.sum != 0)
 			used += (size_t)snprintf(reason + used, bytes - used, " %" PRIu64,
 			    core->roster.peers[i]);
 	}
 }
 
-/* Nothing is left of the numbers of all when each pair has two ends. */
-static void commit_compare_pairs(struct group_core *core)
+/* Nothing is left of the numbers of all when each such op has all its members, and they say the same of it. */
+static void commit_compare_some(struct group_core *core, bool of_pairs)
 {
 	const struct roster *roster = &core->roster;
-	struct commit_pairs pairs;
+	const char *what = of_pairs ? "a send or a receive" : "a collective in a scope";
+	struct commit_some some;
 	uint64_t left = 0;
 	unsigned one, other;
 	char reason[200];
@@ -326,23 +373,25 @@ static void commit_compare_pairs(struct group_core *core)
 	if (!is_hub(core) || core->state != ROUND_CLOSED)
 		return;
 	for (unsigned i = 0; i < roster->n; i++) {
-		if (!commit_pairs_of(core, i, &pairs))
+		if (!commit_some_of(core, i, of_pairs, &some))
 			return;
-		left ^= pairs.sum;
+		left = of_pairs ? left ^ some.sum : left + some.sum;
 	}
 	if (left == 0)
 		return;
-	if (commit_one_sided(core, &one, &other)) {
+	if (commit_one_sided(core, of_pairs, &one, &other)) {
 		(void)snprintf(reason, sizeof(reason),
-		    "round %" PRIu64 ": peer %" PRIu64 " has a send or a receive with peer %" PRIu64
+		    "round %" PRIu64 ": peer %" PRIu64 " has %s with peer %" PRIu64
 		    ", which has none with it",
-		    core->round, roster->peers[one], roster->peers[other]);
+		    core->round, roster->peers[one], what, roster->peers[other]);
 	} else {
-		(void)snprintf(reason, sizeof(reason),
-		    "round %" PRIu64 ": sends and receives do not agree among peers", core->round);
-		commit_name_all_pairs(core, reason, sizeof(reason));
+		(void)snprintf(reason, sizeof(reason), "round %" PRIu64 ": %s among peers",
+		    core->round,
+		    of_pairs ? "sends and receives do not agree"
+		             : "collectives in scopes do not agree");
+		commit_name_all(core, of_pairs, reason, sizeof(reason));
 	}
-	commit_mismatch(core, reason);
+	commit_mismatch(core, TR_EMISMATCH, reason);
 }
 
 tr_status commit_vote_got(struct group_core *core, uint64_t from, const Traind__Peer__Vote *vote,
@@ -409,11 +458,13 @@ static void commit_decide(struct group_core *core)
 {
 	const struct roster *roster = &core->roster;
 	const Traind__Peer__Vote *first = NULL;
+	uint64_t scoped_left = 0;
 
 	for (unsigned i = 0; i < roster->n; i++) {
 		const Traind__Peer__Vote *vote = commit_vote_of(core, roster->peers[i]);
 		if (!vote || vote->early)
 			return;
+		scoped_left += vote->scoped_results;
 	}
 	for (unsigned i = 0; i < roster->n; i++) {
 		const Traind__Peer__Vote *vote = commit_vote_of(core, roster->peers[i]);
@@ -423,6 +474,16 @@ static void commit_decide(struct group_core *core)
 			commit_disagree(core);
 			return;
 		}
+	}
+	if (scoped_left != 0) {
+		char reason[160];
+		(void)snprintf(reason, sizeof(reason),
+		    "round %" PRIu64
+		    ": the members of a scope hold different results of one of its collectives",
+		    core->round);
+		core->disagreed = true;
+		commit_mismatch(core, TR_EDIGEST, reason);
+		return;
 	}
 	for (unsigned i = 0; i < roster->n; i++) {
 		if (i != roster->me)
@@ -459,7 +520,9 @@ void commit_advance(struct group_core *core)
 	if (core->votes_moved)
 		commit_compare_signatures(core);
 	if (core->votes_moved && core->state != ROUND_FAILED)
-		commit_compare_pairs(core);
+		commit_compare_some(core, true);
+	if (core->votes_moved && core->state != ROUND_FAILED)
+		commit_compare_some(core, false);
 	if (core->state == ROUND_FAILED)
 		return;
 	/* A joiner that has not got the state cannot hold the next one. */

@@ -87,9 +87,9 @@ static bool part_writable(const struct op *op, const struct fold_part *part)
 }
 
 /* One-shot: it is ours to give once it was sent, since the result takes its place. */
-static bool fold_own_ready(const struct group_core *core, const struct op *op, uint32_t segment)
+static bool fold_own_ready(const struct op *op, uint32_t segment)
 {
-	return core->roster.live[core->roster.me] &&
+	return op->roster->live[op->roster->me] &&
 	    (op->algorithm != TR_ONE_SHOT || op->segment[segment].begun);
 }
 
@@ -132,11 +132,11 @@ static tr_status fold_into_buffer(struct group_core *core, const struct op *op, 
 
 /* ---- a fold that is not complete ---- */
 
-static struct op_fold *fold_get(struct group_core *core, struct op *op, uint32_t segment)
+static struct op_fold *fold_get(struct op *op, uint32_t segment)
 {
 	if (op->segment[segment].fold)
 		return op->segment[segment].fold;
-	unsigned n = core->roster.n;
+	unsigned n = op->roster->n;
 	size_t bytes = sizeof(struct op_fold) + n * sizeof(struct fold_part);
 	struct op_fold *fold = malloc(bytes);
 	if (!fold)
@@ -171,7 +171,7 @@ static tr_status fold_hold(struct group_core *core, struct op *op, uint32_t segm
 		fold->part[from] = part;
 		return TR_OK;
 	}
-	if (!fold->left.data && !part.buffer && fold_own_ready(core, op, segment)) {
+	if (!fold->left.data && !part.buffer && fold_own_ready(op, segment)) {
 		/* It must be copied anyway. */
 		if (op_own(op, &core->pool, segment, &fold->left) != TR_OK)
 			return TR_ENOMEM;
@@ -198,14 +198,14 @@ static tr_status fold_catch_up(struct group_core *core, struct op *op, uint32_t 
 
 	if (fold_waits(op, segment, fold))
 		return TR_OK;
-	while (st == TR_OK && fold->next < core->roster.n) {
+	while (st == TR_OK && fold->next < op->roster->n) {
 		unsigned turn = fold->next;
-		bool own = turn == core->roster.me && core->roster.live[turn];
+		bool own = turn == op->roster->me && op->roster->live[turn];
 		if (!own && !bits_get(route->children, turn)) {
 			fold->next++;
 			continue;
 		}
-		if (own && !fold_own_ready(core, op, segment))
+		if (own && !fold_own_ready(op, segment))
 			break;
 		struct fold_part part = fold->part[turn];
 		if (own && op_own(op, &core->pool, segment, &part) != TR_OK)
@@ -255,14 +255,14 @@ static tr_status fold_collect(struct group_core *core, struct op *op, uint32_t s
     unsigned from, struct fold_part last, struct fold_list *list)
 {
 	struct op_fold *fold = op->segment[segment].fold;
-	unsigned me = core->roster.me, next = fold ? fold->next : 0;
-	bool own = core->roster.live[me] && !(fold && fold->own_in);
+	unsigned me = op->roster->me, next = fold ? fold->next : 0;
+	bool own = op->roster->live[me] && !(fold && fold->own_in);
 	tr_status st = TR_OK;
 
 	list->count = 0;
 	if (fold && fold->left.data)
 		list->parts[list->count++] = fold->left;
-	for (unsigned i = next; i < core->roster.n; i++) {
+	for (unsigned i = next; i < op->roster->n; i++) {
 		if (i == from && last.data)
 			list->parts[list->count++] = last;
 		else if (i == me && own && op->ordered)
@@ -321,7 +321,7 @@ static tr_status fold_send(struct group_core *core, struct op *op, uint32_t segm
 	uint8_t set[ROUTE_SET_BYTES];
 
 	assert(list->count == 1);
-	path_full_set(core, op, segment, set);
+	path_full_set(op, segment, set);
 	op_seal(op, &core->pool, segment, &result, set);
 	path_pass_on(core, op, segment, route, &result,
 	    own->form == SEGMENT_ENCODED ? own->buffer : NULL);
@@ -331,7 +331,7 @@ static tr_status fold_send(struct group_core *core, struct op *op, uint32_t segm
 static tr_status fold_seal(struct group_core *core, struct op *op, uint32_t segment,
     const struct route *route, struct fold_list *list)
 {
-	unsigned divisor = op->reduce == TR_AVG ? core->roster.live_count : 0;
+	unsigned divisor = op->reduce == TR_AVG ? op->roster->live_count : 0;
 	struct group_buffer *encoded = NULL;
 	uint8_t set[ROUTE_SET_BYTES];
 	struct op_result result;
@@ -346,7 +346,7 @@ static tr_status fold_seal(struct group_core *core, struct op *op, uint32_t segm
 	else
 		fold_sum(op, result.data, SEGMENT_PLAIN, list, op_elements(op, segment), divisor);
 	if (st == TR_OK) {
-		path_full_set(core, op, segment, set);
+		path_full_set(op, segment, set);
 		op_seal(op, &core->pool, segment, &result, set);
 		path_pass_on(core, op, segment, route, &result, encoded);
 	}
@@ -363,7 +363,7 @@ static tr_status fold_pass_up(struct group_core *core, struct op *op, uint32_t s
 	struct route_of of;
 	tr_status st;
 
-	(void)path_route_of(core, op, segment, &of); /* `route` is it */
+	(void)path_route_of(op, segment, &of); /* `route` is it */
 	if (op->codec != TR_CODEC_NONE) {
 		st = fold_encode(core, op, segment, list, 0, NULL, &sum.buffer);
 		sum.data = sum.buffer ? sum.buffer->data : NULL;
@@ -374,7 +374,7 @@ static tr_status fold_pass_up(struct group_core *core, struct op *op, uint32_t s
 	}
 	if (st != TR_OK)
 		return st;
-	route_set(&of, core->roster.me, set);
+	route_set(&of, op->roster->me, set);
 	op->segment[segment].passed = true;
 	path_send(core, op, segment, route->up,
 	    &(struct path_frame){ .kind = SEGMENT_PARTIAL,
@@ -417,17 +417,17 @@ tr_status fold_add(struct group_core *core, struct op *op, uint32_t segment,
 {
 	struct op_fold *fold = op->segment[segment].fold;
 	struct fold_part part = { payload->data, core->incoming, payload->form };
-	bool own = core->roster.live[core->roster.me];
+	bool own = op->roster->live[op->roster->me];
 
 	if (fold && bits_get(fold->got, from))
 		return tr_error_set(error, TR_EPROTO, "peer %" PRIu64 " sent its data twice",
-		    core->roster.peers[from]);
+		    op->roster->peers[from]);
 	if ((fold ? fold->arrived : 0) + 1 == route->child_count &&
-	    (!own || fold_own_ready(core, op, segment))) {
+	    (!own || fold_own_ready(op, segment))) {
 		core->incoming = NULL;
 		return fold_complete(core, op, segment, route, from, part);
 	}
-	fold = fold_get(core, op, segment);
+	fold = fold_get(op, segment);
 	if (!fold)
 		return TR_ENOMEM;
 	bits_set(fold->got, from);

@@ -8,6 +8,7 @@
 
 #include "collectives/core/bits.h"
 #include "collectives/core/member.h"
+#include "collectives/core/scope.h"
 
 tr_status group_core_create(const struct group_core_options *options, struct group_core **created)
 {
@@ -45,6 +46,7 @@ void group_core_destroy(struct group_core *core)
 	free(core->links);
 	free(core->connected);
 	view_finish(&core->view);
+	scope_forget(core);
 	roster_finish(&core->roster);
 	op_finish_spare(&core->pool);
 	buffer_pool_finish(&core->pool);

@@ -107,6 +107,7 @@ struct group_submit {
 	const float *residual; /* `count` floats each; NULL: no error feedback */
 	float *residual_next;
 	float beta;
+	struct tr_scope scope;
 };
 
 struct group_event {

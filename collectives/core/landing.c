@@ -9,14 +9,14 @@ static bool landing_safe(const struct group_core *core, const struct op *op, uns
 
 	if (op->kind != OP_REDUCED)
 		return false;
-	return op->input || op->saved || (replay && core->roster.live[from]);
+	return op->input || op->saved || (replay && op->roster->live[from]);
 }
 
 static void *landing_place(const struct group_core *core, uint64_t from,
     const struct segment_header *header, struct op_segment **segment)
 {
-	unsigned who = roster_find(&core->roster, from);
 	struct op *op = round_op(core, header->tag);
+	unsigned who = op ? roster_find(op->roster, from) : ROSTER_NONE;
 
 	if (!op || who == ROSTER_NONE || header->kind != SEGMENT_SEALED ||
 	    header->encoding != SEGMENT_PLAIN || !landing_safe(core, op, who) ||

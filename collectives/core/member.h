@@ -8,6 +8,7 @@
  *	ahead.c    what is sent to peers that have not submitted its op yet
  *	fold.c     sums
  *	commit.c   votes and the hub's decision
+ *	scope.c    ops of a part of the contributors
  *	wait.c     the caller reads a result before the commit
  *	record.c   committed rounds for memberd's log
  *	repair.c   freeze, report, install, resume
@@ -87,7 +88,9 @@ struct group_core {
 	struct op **ops; /* of `round`, ascending tags */
 	size_t op_count, op_capacity;
 	bool indexed; /* some op named contributors by their index, in this round or one before */
-	uint64_t begun_attempt; /* of which the caller knows its index and the contributors */
+	bool scoped;  /* some op was of a part of them, likewise */
+	struct member_scope *scopes; /* of this attempt */
+	uint64_t begun_attempt;      /* of which the caller knows its index and the contributors */
 	/* This attempt cannot be finished here: memberd is asked for a view that begins the round again. Until then nothing of it moves. */
 	bool stuck;
 	bool waiting; /* the caller waits for the op with the tag `waited` */
@@ -230,13 +233,11 @@ tr_status path_send_result(struct group_core *core, struct op *op, uint32_t segm
 void path_pass_on(struct group_core *core, struct op *op, uint32_t segment,
     const struct route *route, const struct op_result *result, struct group_buffer *encoded);
 /* Who is in the segment's result if it is sealed now. */
-void path_full_set(const struct group_core *core, const struct op *op, uint32_t segment,
-    uint8_t *set);
+void path_full_set(const struct op *op, uint32_t segment, uint8_t *set);
 /* false: it has no route, since the peer to which or from which it goes is gone. */
-bool path_route_of(const struct group_core *core, const struct op *op, uint32_t segment,
-    struct route_of *of);
+bool path_route_of(const struct op *op, uint32_t segment, struct route_of *of);
 /* Does this participant need the segment's result? */
-bool path_needs(const struct group_core *core, const struct op *op, uint32_t segment, unsigned who);
+bool path_needs(const struct op *op, uint32_t segment, unsigned who);
 
 /* Does this segment wait for this very frame, of which only the header has come? */
 bool path_awaits(const struct group_core *core, const struct op *op, unsigned from,
@@ -257,7 +258,7 @@ uint64_t wait_deadline_us(const struct group_core *core);
 
 /* ---- ahead.c ---- */
 /* Keeps the frame until `to` has said that it submitted the op; false: it may be sent now. */
-bool ahead_keeps(struct group_core *core, struct op *op, uint32_t segment, unsigned to,
+bool ahead_keeps(struct group_core *core, struct op *op, uint32_t segment, unsigned who,
     const struct path_frame *frame);
 void ahead_start(struct group_core *core, struct op *op); /* before its first frame in a view */
 /* A segment of this attempt was offered. `op`: NULL: it is parked. `counted`: as in group_event. */

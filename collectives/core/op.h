@@ -53,6 +53,8 @@ struct op_segment {
 struct op {
 	struct op *next_free;
 	uint32_t tag;
+	const struct roster *
+	    roster; /* of those it is among, in this attempt; the core's. All that is called a participant here is one of it */
 	struct op_signature signature; /* TR_RECV says TR_SEND, and the root is the receiver */
 	enum op_kind kind;
 	uint32_t source; /* contributor: of a broadcast, or of a pair */
@@ -94,6 +96,8 @@ struct op {
 
 struct op_submit {
 	const struct group_submit *submit;
+	const struct roster *roster;
+	struct op_scope scope;
 	bool save; /* keep a copy of an input that the result replaces */
 	uint32_t segment_bytes;
 	unsigned contributors;
@@ -120,8 +124,13 @@ tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigne
 #define OP_SEGMENT_ALIGN 1024u /* 128 of the widest elements: blocks of codecs are never split */
 uint32_t op_segment_bytes(uint64_t bytes, uint32_t most);
 
-/* Does it name contributors by their index (not OP_REDUCED)? Then another attempt is another op. */
 enum op_kind op_kind_of(const struct group_submit *submit);
+/* Does it name contributors by their index? Then another attempt is another op. */
+bool op_names(const struct group_submit *submit);
+static inline bool op_scoped(const struct op *op)
+{
+	return op->signature.scope.count > 0;
+}
 /* Contributor whose data the segment is (OP_SOURCED, OP_PAIR) or who gets it (OP_SCATTERED); ROSTER_NONE: all. */
 uint32_t op_contributor(const struct op *op, uint32_t segment);
 /* May the contributor `index` need the result of this segment? */
@@ -163,12 +172,17 @@ void op_seal_void(struct op *op, struct buffer_pool *pool, uint32_t segment);
 bool op_is_void(const struct op *op, uint32_t segment);
 /* Sealed, and nobody's data is missing. */
 bool op_whole(const struct op *op, uint32_t segment, unsigned contributors);
-/* Does everybody hold the same result? Then it is part of what is voted on. */
-static inline bool op_common(const struct op *op)
+/* Do all its members hold the same result? */
+static inline bool op_alike(const struct op *op)
 {
 	return op->kind == OP_REDUCED || op->kind == OP_SOURCED;
 }
-/* Everything sealed, op_common: results and contributor sets, in segment order. */
+/* Does everybody? Then it is part of what is voted on. */
+static inline bool op_common(const struct op *op)
+{
+	return op_alike(op) && !op_scoped(op);
+}
+/* Everything sealed, op_alike: results and contributor sets, in segment order. */
 struct tr_digest op_digest(const struct op *op);
 void op_fold_drop(struct op *op, struct buffer_pool *pool, uint32_t segment);
 

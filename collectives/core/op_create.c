@@ -74,6 +74,11 @@ enum op_kind op_kind_of(const struct group_submit *s)
 	}
 }
 
+bool op_names(const struct group_submit *s)
+{
+	return op_kind_of(s) != OP_REDUCED || s->scope.count > 0;
+}
+
 /* Has this member an input apart from the result? */
 static bool op_input_apart(const struct op_submit *submit)
 {
@@ -198,7 +203,8 @@ static void op_sign(struct op *op, const struct op_submit *submit)
 		.root = !rooted ? 0
 		    : receive   ? submit->index
 		                : s->root,
-		.algorithm = (uint8_t)s->algorithm };
+		.algorithm = (uint8_t)s->algorithm,
+		.scope = submit->scope };
 }
 
 static tr_status op_save(struct op *op, struct tr_error *error)
@@ -232,6 +238,7 @@ tr_status op_create(const struct op_submit *submit, struct buffer_pool *pool, st
 	if (!op)
 		return tr_error_set(error, TR_ENOMEM, "out of memory for an op");
 	*op = (struct op){ .tag = s->tag,
+		.roster = submit->roster,
 		.kind = op_kind_of(s),
 		.sends = s->collective == TR_SEND,
 		.residual = s->residual,

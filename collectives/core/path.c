@@ -6,16 +6,15 @@
 #include "collectives/core/bits.h"
 #include "collectives/core/coded.h"
 #include "collectives/core/member.h"
+#include "collectives/core/scope.h"
 #include "collectives/kernels/copy.h"
 #include "collectives/kernels/reduce.h"
 
 /* A vector that is larger than this does not stay in the caches anyway. */
 #define PAST_CACHE_BYTES_MIN (4u << 20)
 
-static unsigned path_participant(const struct group_core *core, uint32_t contributor)
+static unsigned path_participant(const struct roster *roster, uint32_t contributor)
 {
-	const struct roster *roster = &core->roster;
-
 	unsigned who = contributor < roster->contributor_count
 	    ? roster_find(roster, roster->contributors[contributor])
 	    : ROSTER_NONE;
@@ -23,39 +22,39 @@ static unsigned path_participant(const struct group_core *core, uint32_t contrib
 	return who != ROSTER_NONE && roster->live[who] ? who : ROSTER_NONE;
 }
 
-bool path_route_of(const struct group_core *core, const struct op *op, uint32_t segment,
-    struct route_of *of)
+bool path_route_of(const struct op *op, uint32_t segment, struct route_of *of)
 {
-	*of = (struct route_of){ .roster = &core->roster,
+	*of = (struct route_of){ .roster = op->roster,
 		.algorithm = op->algorithm,
 		.tag = op->tag,
 		.segment = segment,
 		.kind = op->kind };
 	if (op->kind == OP_REDUCED)
-		return core->roster.live_count > 0;
-	of->root = path_participant(core, op_contributor(op, segment));
+		return op->roster->live_count > 0;
+	of->root = path_participant(op->roster, op_contributor(op, segment));
 	of->relayed = op->source != ROSTER_NONE;
 	if (op->kind == OP_PAIR)
-		of->to = path_participant(core, op->signature.root);
-	return of->root != ROSTER_NONE && core->roster.live_count > 0;
+		of->to = path_participant(op->roster, op->signature.root);
+	return of->root != ROSTER_NONE && op->roster->live_count > 0;
 }
 
-bool path_needs(const struct group_core *core, const struct op *op, uint32_t segment, unsigned who)
+bool path_needs(const struct op *op, uint32_t segment, unsigned who)
 {
-	return op_needs(op, segment, core->roster.bit[who]);
+	return op_needs(op, segment, op->roster->bit[who]);
 }
 
-void path_full_set(const struct group_core *core, const struct op *op, uint32_t segment,
-    uint8_t *set)
+void path_full_set(const struct op *op, uint32_t segment, uint8_t *set)
 {
+	const struct roster *roster = op->roster;
+
 	memset(set, 0, ROUTE_SET_BYTES);
 	if (op->kind == OP_SOURCED || op->kind == OP_PAIR) {
 		bits_set(set, op_contributor(op, segment));
 		return;
 	}
-	for (unsigned i = 0; i < core->roster.n; i++)
-		if (core->roster.live[i])
-			bits_set(set, core->roster.bit[i]);
+	for (unsigned i = 0; i < roster->n; i++)
+		if (roster->live[i])
+			bits_set(set, roster->bit[i]);
 }
 
 void path_send_now(struct group_core *core, const struct op *op, uint32_t segment, unsigned to,
@@ -67,9 +66,9 @@ void path_send_now(struct group_core *core, const struct op *op, uint32_t segmen
 	if (sent->given_before & kind)
 		core->counters.resent_bytes += frame->bytes;
 	sent->given |= kind;
-	emit_connect(core, core->roster.peers[to]);
+	emit_connect(core, op->roster->peers[to]);
 	struct group_action *action = emit(core, GROUP_DO_SEND_SEGMENT);
-	action->to = core->roster.peers[to];
+	action->to = op->roster->peers[to];
 	action->round = core->roster.round;
 	action->tag = op->tag;
 	action->header = (struct segment_header){
@@ -84,7 +83,7 @@ void path_send_now(struct group_core *core, const struct op *op, uint32_t segmen
 		.elements = op_elements(op, segment),
 		.bytes = (uint32_t)frame->bytes,
 	};
-	memcpy(action->header.contributors, frame->set, bits_bytes(core->roster.contributor_count));
+	memcpy(action->header.contributors, frame->set, bits_bytes(op->roster->contributor_count));
 	action->payload = frame->payload;
 	action->payload_bytes = frame->bytes;
 	action->buffer = frame->buffer;
@@ -181,7 +180,7 @@ static bool path_encoding_expected(const struct op *op, const struct segment_hea
 static tr_status path_partial(struct group_core *core, struct op *op, unsigned from,
     const struct group_event *event, struct tr_error *error)
 {
-	const struct roster *roster = &core->roster;
+	const struct roster *roster = op->roster;
 	const struct segment_header *header = event->segment.header;
 	struct op_segment *segment = &op->segment[header->segment];
 	struct route_of of;
@@ -189,7 +188,7 @@ static tr_status path_partial(struct group_core *core, struct op *op, unsigned f
 	struct route route;
 
 	if (segment->sealed || segment->passed || segment->server != ROSTER_NONE ||
-	    !path_route_of(core, op, header->segment, &of))
+	    !path_route_of(op, header->segment, &of))
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " sent a sum nobody waits for", roster->peers[from]);
 	route_find(&of, roster->me, &route);
@@ -210,10 +209,9 @@ static tr_status path_partial(struct group_core *core, struct op *op, unsigned f
 }
 
 /* Of contributors of this attempt; of one source, that one. Nobody: its source is dead (keep). */
-static bool path_set_valid(const struct group_core *core, const struct op *op, uint32_t segment,
-    const uint8_t *set)
+static bool path_set_valid(const struct op *op, uint32_t segment, const uint8_t *set)
 {
-	unsigned bits = core->roster.contributor_count, count = bits_count(set, ROUTE_SET_BYTES);
+	unsigned bits = op->roster->contributor_count, count = bits_count(set, ROUTE_SET_BYTES);
 
 	if (bits_any_from(set, ROUTE_SET_BYTES, bits))
 		return false;
@@ -275,8 +273,7 @@ static tr_status path_result_take(struct group_core *core, struct op *op,
 }
 
 /* Participant that sends this segment's result to us. `route`: our place, if it comes along one. */
-static unsigned path_result_from(const struct group_core *core, const struct op *op, uint32_t s,
-    struct route *route)
+static unsigned path_result_from(const struct op *op, uint32_t s, struct route *route)
 {
 	unsigned server = op->segment[s].server;
 	struct route_of of;
@@ -284,23 +281,23 @@ static unsigned path_result_from(const struct group_core *core, const struct op 
 	route_none(route);
 	if (server != ROSTER_NONE)
 		return server;
-	if (path_route_of(core, op, s, &of))
-		route_find(&of, core->roster.me, route);
+	if (path_route_of(op, s, &of))
+		route_find(&of, op->roster->me, route);
 	return route->down_from;
 }
 
 static tr_status path_result(struct group_core *core, struct op *op, unsigned from,
     const struct group_event *event, struct tr_error *error)
 {
-	const struct roster *roster = &core->roster;
+	const struct roster *roster = op->roster;
 	const struct segment_header *header = event->segment.header;
 	uint32_t s = header->segment, server = op->segment[s].server;
 	struct route route;
 
-	if (op->segment[s].sealed || from != path_result_from(core, op, s, &route))
+	if (op->segment[s].sealed || from != path_result_from(op, s, &route))
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " sent a result nobody waits for", roster->peers[from]);
-	if (!path_set_valid(core, op, s, header->contributors))
+	if (!path_set_valid(op, s, header->contributors))
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " sent a result of unknown contributors", roster->peers[from]);
 	if (bits_count(header->contributors, ROUTE_SET_BYTES) > 0)
@@ -332,17 +329,17 @@ static const char *path_collective(unsigned collective)
 }
 
 /* A send that this peer means to get from somebody else, or its own that comes back. */
-static bool path_other_pair(const struct group_core *core, const struct op *op, unsigned from)
+static bool path_other_pair(const struct op *op, unsigned from)
 {
-	return op->kind == OP_PAIR && core->roster.bit[from] != op->source &&
-	    core->roster.bit[from] != op->signature.root;
+	return op->kind == OP_PAIR && op->roster->bit[from] != op->source &&
+	    op->roster->bit[from] != op->signature.root;
 }
 
 static bool path_same(const struct op_signature *a, const struct op_signature *b)
 {
 	return a->count == b->count && a->dtype == b->dtype && a->reduce == b->reduce &&
 	    a->codec == b->codec && a->collective == b->collective && a->root == b->root &&
-	    a->algorithm == b->algorithm;
+	    a->algorithm == b->algorithm && scope_same(&a->scope, &b->scope);
 }
 
 tr_status path_compare(struct group_core *core, uint64_t from, const struct op *op,
@@ -358,7 +355,9 @@ tr_status path_compare(struct group_core *core, uint64_t from, const struct op *
 		return TR_EMISMATCH;
 	}
 	ours = &op->signature;
-	if (path_other_pair(core, op, roster_find(&core->roster, from))) {
+	unsigned who = roster_find(op->roster, from);
+	if (who != ROSTER_NONE && scope_same(&theirs->scope, &ours->scope) &&
+	    path_other_pair(op, who)) {
 		(void)snprintf(what, sizeof(what),
 		    "op %u is between other peers at peer %" PRIu64 " than at peer %" PRIu64,
 		    op->tag, from, core->peer);
@@ -367,7 +366,13 @@ tr_status path_compare(struct group_core *core, uint64_t from, const struct op *
 	}
 	if (path_same(theirs, ours))
 		return TR_OK;
-	if (theirs->collective != ours->collective || theirs->root != ours->root)
+	if (!scope_same(&theirs->scope, &ours->scope))
+		(void)snprintf(what, sizeof(what),
+		    "op %u is among %u contributors from %u on, every %u, at peer %" PRIu64
+		    " and among %u from %u on, every %u, at peer %" PRIu64,
+		    op->tag, theirs->scope.count, theirs->scope.first, theirs->scope.stride, from,
+		    ours->scope.count, ours->scope.first, ours->scope.stride, core->peer);
+	else if (theirs->collective != ours->collective || theirs->root != ours->root)
 		(void)snprintf(what, sizeof(what),
 		    "op %u is %s of root %u at peer %" PRIu64 " and %s of root %u at peer %" PRIu64,
 		    op->tag, path_collective(theirs->collective), theirs->root, from,
@@ -416,18 +421,22 @@ bool path_awaits(const struct group_core *core, const struct op *op, unsigned fr
 
 	return path_when(core, header) == TR_OK && path_same(&header->signature, &op->signature) &&
 	    path_cut_alike(op, header) && !op->segment[header->segment].sealed &&
-	    from == path_result_from(core, op, header->segment, &route) &&
-	    path_set_valid(core, op, header->segment, header->contributors) &&
+	    from == path_result_from(op, header->segment, &route) &&
+	    path_set_valid(op, header->segment, header->contributors) &&
 	    bits_count(header->contributors, ROUTE_SET_BYTES) > 0;
 }
 
-static tr_status path_take(struct group_core *core, struct op *op, unsigned from,
-    const struct group_event *event, struct tr_error *error)
+static tr_status path_take(struct group_core *core, struct op *op, const struct group_event *event,
+    struct tr_error *error)
 {
 	const struct segment_header *header = event->segment.header;
+	unsigned from = roster_find(op->roster, event->from);
 
 	if (path_compare(core, event->from, op, header) != TR_OK)
 		return TR_OK;
+	if (from == ROSTER_NONE)
+		return tr_error_set(error, TR_EPROTO,
+		    "peer %" PRIu64 " is not in the scope of op %u", event->from, op->tag);
 	if (!path_cut_alike(op, header))
 		return tr_error_set(error, TR_EPROTO, "peer %" PRIu64 " cuts op %u otherwise",
 		    event->from, op->tag);
@@ -475,5 +484,5 @@ tr_status path_segment(struct group_core *core, const struct group_event *event,
 		core->parked = true;
 		return TR_EAGAIN;
 	}
-	return path_take(core, op, who, event, error);
+	return path_take(core, op, event, error);
 }

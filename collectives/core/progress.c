@@ -3,6 +3,7 @@
 
 #include "collectives/core/bits.h"
 #include "collectives/core/member.h"
+#include "collectives/core/scope.h"
 #include "collectives/kernels/reduce.h"
 
 #define WAITS_MAX (sizeof(((struct group_core_progress *)0)->waits_for) / sizeof(uint64_t))
@@ -16,10 +17,9 @@ static void progress_add(struct group_core_progress *progress, uint64_t peer)
 		progress->waits_for[progress->waits_for_count++] = peer;
 }
 
-static void progress_segment(const struct group_core *core, const struct op *op, uint32_t s,
-    struct group_core_progress *progress)
+static void progress_segment(const struct op *op, uint32_t s, struct group_core_progress *progress)
 {
-	const struct roster *roster = &core->roster;
+	const struct roster *roster = op->roster;
 	const struct op_segment *segment = &op->segment[s];
 
 	if (segment->server != ROSTER_NONE) {
@@ -28,7 +28,7 @@ static void progress_segment(const struct group_core *core, const struct op *op,
 	}
 	struct route_of of;
 	struct route route;
-	if (!path_route_of(core, op, s, &of))
+	if (!path_route_of(op, s, &of))
 		return;
 	route_find(&of, roster->me, &route);
 	bool waits = false;
@@ -67,10 +67,10 @@ static void progress_waits(const struct group_core *core, struct group_core_prog
 		const struct op *op = core->ops[i];
 		uint32_t s = 0;
 		while (s < op->segments &&
-		    (op->segment[s].sealed || !path_needs(core, op, s, core->roster.me)))
+		    (op->segment[s].sealed || !path_needs(op, s, op->roster->me)))
 			s++;
 		if (s < op->segments)
-			progress_segment(core, op, s, progress);
+			progress_segment(op, s, progress);
 	}
 }
 
@@ -120,6 +120,15 @@ bool group_core_state(const struct group_core *core, uint64_t *round)
 	return true;
 }
 
+/* Of the last round: the contributor with that bit in the op's sets; 0: there is none. */
+static uint64_t progress_contributor(const struct group_core *core, const struct op *op,
+    unsigned bit)
+{
+	uint32_t at = scope_outer(&op->signature.scope, bit);
+
+	return at < core->last_contributor_count ? core->last_contributors[at] : 0;
+}
+
 tr_status group_core_contributors(const struct group_core *core, uint32_t tag, uint64_t element,
     uint64_t *peers, size_t max, size_t *count)
 {
@@ -132,11 +141,12 @@ tr_status group_core_contributors(const struct group_core *core, uint32_t tag, u
 			return TR_ENOTFOUND; /* somebody else's block */
 		const uint8_t *set = op_set(op, s);
 		size_t found = 0;
-		for (unsigned b = 0; b < core->last_contributor_count; b++) {
-			if (!bits_get(set, b))
+		for (unsigned b = 0; b < 8 * op->set_bytes; b++) {
+			uint64_t peer = bits_get(set, b) ? progress_contributor(core, op, b) : 0;
+			if (peer == 0)
 				continue;
 			if (found < max)
-				peers[found] = core->last_contributors[b];
+				peers[found] = peer;
 			found++;
 		}
 		*count = found;

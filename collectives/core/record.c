@@ -72,8 +72,7 @@ static bool record_partial_here(const struct group_core *core)
 	for (size_t i = 0; i < core->op_count; i++) {
 		const struct op *op = core->ops[i];
 		for (uint32_t s = 0; !op_common(op) && s < op->segments; s++)
-			if (op->segment[s].sealed &&
-			    !op_whole(op, s, core->roster.contributor_count))
+			if (op->segment[s].sealed && !op_whole(op, s, op->roster->contributor_count))
 				return true;
 	}
 	return false;

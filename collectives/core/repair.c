@@ -7,18 +7,18 @@
 
 #include "collectives/core/bits.h"
 #include "collectives/core/member.h"
+#include "collectives/core/scope.h"
 
 #define REPAIR_LARGE_BYTES (64u << 20) /* of an op that matters: its edges are dialled at once */
 
 /* ---- freeze and report ---- */
 
 /* Runs of segments that one contributor alone needs. */
-static bool repair_report_needs(const struct group_core *core, const struct op *op,
-    Traind__Peer__OpReport *report)
+static bool repair_report_needs(const struct op *op, Traind__Peer__OpReport *report)
 {
-	const struct roster *roster = &core->roster;
+	const struct roster *roster = op->roster;
 
-	if (op_common(op))
+	if (op_alike(op))
 		return true;
 	report->needed_by = calloc(roster->contributor_count, sizeof(uint64_t));
 	report->needed_until = calloc(roster->contributor_count, sizeof(uint32_t));
@@ -36,8 +36,20 @@ static bool repair_report_needs(const struct group_core *core, const struct op *
 	return true;
 }
 
-static bool repair_report_op(const struct group_core *core, const struct op *op,
-    Traind__Peer__OpReport *report)
+static Traind__Peer__Scope *repair_scope(const struct op_scope *scope)
+{
+	Traind__Peer__Scope *message = malloc(sizeof(*message));
+
+	if (!message)
+		return NULL;
+	traind__peer__scope__init(message);
+	message->first = scope->first;
+	message->stride = scope->stride;
+	message->count = scope->count;
+	return message;
+}
+
+static bool repair_report_op(const struct op *op, Traind__Peer__OpReport *report)
 {
 	size_t bytes = bits_bytes(op->segments);
 
@@ -45,16 +57,18 @@ static bool repair_report_op(const struct group_core *core, const struct op *op,
 	report->segments = op->segments;
 	report->sealed.data = calloc(1, bytes);
 	report->whole.data = calloc(1, bytes);
-	if (!report->sealed.data || !report->whole.data)
+	if (op_scoped(op))
+		report->scope = repair_scope(&op->signature.scope);
+	if (!report->sealed.data || !report->whole.data || (op_scoped(op) && !report->scope))
 		return false;
 	report->sealed.len = report->whole.len = bytes;
 	for (uint32_t s = 0; s < op->segments; s++) {
 		if (op->segment[s].sealed)
 			bits_set(report->sealed.data, s);
-		if (op_whole(op, s, core->roster.contributor_count))
+		if (op_whole(op, s, op->roster->contributor_count))
 			bits_set(report->whole.data, s);
 	}
-	return repair_report_needs(core, op, report);
+	return repair_report_needs(op, report);
 }
 
 static bool repair_report_ops(const struct group_core *core, Traind__Peer__ViewReport *report)
@@ -68,7 +82,7 @@ static bool repair_report_ops(const struct group_core *core, Traind__Peer__ViewR
 			return false;
 		traind__peer__op_report__init(op);
 		report->ops[report->n_ops++] = op;
-		if (!repair_report_op(core, core->ops[i], op))
+		if (!repair_report_op(core->ops[i], op))
 			return false;
 	}
 	return true;
@@ -90,6 +104,7 @@ void repair_report(struct group_core *core)
 	/* A joiner that has not got the state holds nothing of this group. */
 	report->committed_round = core->needs_state ? 0 : core->committed;
 	report->indexed = core->indexed;
+	report->scoped = core->scoped;
 	if (round_active(core)) {
 		report->begun_round = core->round;
 		report->attempt = core->roster.attempt;
@@ -223,10 +238,15 @@ static bool repair_redo_here(const struct group_core *core, const struct repair_
 
 static void repair_reset_ops(struct group_core *core, bool forget)
 {
-	for (size_t i = 0; i < core->op_count; i++)
-		if (op_reset(core->ops[i], &core->pool, forget, core->roster.contributor_count) !=
-		    TR_OK)
-			repair_stuck(core, "out of memory for op %u", core->ops[i]->tag);
+	for (size_t i = 0; i < core->op_count; i++) {
+		struct op *op = core->ops[i];
+		op->roster = scope_roster(core, &op->signature.scope);
+		if (op->roster &&
+		    op_reset(op, &core->pool, forget, op->roster->contributor_count) == TR_OK)
+			continue;
+		op->roster = &core->roster;
+		repair_stuck(core, "out of memory for op %u", op->tag);
+	}
 }
 
 /* Ops that were submitted while we were frozen memberd has not seen: those that name contributors by their index are of the attempt
@@ -237,7 +257,7 @@ static void repair_drop_indexed(struct group_core *core)
 
 	for (size_t i = 0; i < core->op_count; i++) {
 		struct op *op = core->ops[i];
-		if (op->kind == OP_REDUCED) {
+		if (op->kind == OP_REDUCED && !op_scoped(op)) {
 			core->ops[kept++] = op;
 			continue;
 		}
@@ -414,10 +434,22 @@ tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstal
 
 /* ---- sealed segments: who serves them to whom ---- */
 
-static const Traind__Peer__OpHolders *repair_holders(const struct group_core *core, uint32_t tag)
+static bool repair_is(const Traind__Peer__OpHolders *holders, const struct op *op)
+{
+	const struct op_scope *ours = &op->signature.scope;
+	const Traind__Peer__Scope *theirs = holders->scope;
+
+	if (holders->tag != op->tag || !theirs)
+		return holders->tag == op->tag && !op_scoped(op);
+	return theirs->first == ours->first && theirs->stride == ours->stride &&
+	    theirs->count == ours->count;
+}
+
+static const Traind__Peer__OpHolders *repair_holders(const struct group_core *core,
+    const struct op *op)
 {
 	for (size_t i = 0; core->resume && i < core->resume->n_ops; i++)
-		if (core->resume->ops[i]->tag == tag)
+		if (repair_is(core->resume->ops[i], op))
 			return core->resume->ops[i];
 	return NULL;
 }
@@ -430,7 +462,7 @@ static bool repair_holds(const Traind__Peer__Holder *holder, uint32_t segment)
 static void repair_serve_segment(struct group_core *core, struct op *op,
     const Traind__Peer__OpHolders *holders, uint32_t s)
 {
-	const struct roster *roster = &core->roster;
+	const struct roster *roster = op->roster;
 	bool holds[TR_GROUP_PEERS_MAX] = { false };
 	unsigned server = ROSTER_NONE;
 
@@ -452,14 +484,13 @@ static void repair_serve_segment(struct group_core *core, struct op *op,
 	if (server != roster->me)
 		return;
 	for (unsigned i = 0; i < roster->n; i++)
-		if (!holds[i] && path_needs(core, op, s, i) &&
-		    path_send_result(core, op, s, i) != TR_OK)
+		if (!holds[i] && path_needs(op, s, i) && path_send_result(core, op, s, i) != TR_OK)
 			core->status = TR_ENOMEM;
 }
 
 void repair_serve(struct group_core *core, struct op *op)
 {
-	const Traind__Peer__OpHolders *holders = repair_holders(core, op->tag);
+	const Traind__Peer__OpHolders *holders = repair_holders(core, op);
 
 	if (!holders)
 		return;

@@ -11,7 +11,7 @@ static tr_status roster_reserve(struct roster *roster, unsigned peers, unsigned 
 	size_t words = (size_t)peers + contributors;
 	char *at = calloc(1,
 	    words * sizeof(uint64_t) +
-	        peers * (sizeof(uint32_t) + 5 * sizeof(unsigned) + 2 * sizeof(bool)) +
+	        peers * (sizeof(uint32_t) + 6 * sizeof(unsigned) + 2 * sizeof(bool)) +
 	        sizeof(unsigned) + 1);
 	if (!at)
 		return tr_error_set(error, TR_ENOMEM, "out of memory for a roster");
@@ -24,7 +24,8 @@ static tr_status roster_reserve(struct roster *roster, unsigned peers, unsigned 
 	roster->host = roster->place + peers;
 	roster->by_host = roster->host + peers;
 	roster->host_first = roster->by_host + peers;
-	roster->live = (bool *)(roster->host_first + peers + 1);
+	roster->outer = roster->host_first + peers + 1;
+	roster->live = (bool *)(roster->outer + peers);
 	roster->live_at = roster->live + peers;
 	return TR_OK;
 }
@@ -128,6 +129,21 @@ static bool roster_counts(const struct view_peer *peer, uint64_t round, bool res
 	return !resumed || peer->contribute_from <= round;
 }
 
+/* All that follows from who takes part; `who` has the participants' indices in the view. */
+static void roster_arrange(struct roster *roster, const struct view *view, const unsigned *who,
+    uint64_t me)
+{
+	roster_place(roster, view);
+	roster_spread(roster, view, who);
+	roster->me = roster_find(roster, me);
+	/* A hub that has only just joined does not take part yet, or is not in the scope: the lowest id stands in. */
+	roster->hub = roster_find(roster, view->peers[view->hub].peer);
+	if (roster->hub == ROSTER_NONE)
+		roster->hub = 0;
+	if (roster->n > 0)
+		roster_links(roster, view, who);
+}
+
 tr_status roster_init(struct roster *roster, const struct view *view, uint64_t round,
     uint64_t attempt, const uint64_t *contributors, size_t contributor_count, uint64_t me,
     struct tr_error *error)
@@ -159,15 +175,52 @@ tr_status roster_init(struct roster *roster, const struct view *view, uint64_t r
 		    roster_counts(peer, round, contributors);
 		roster->live_count += roster->live[i];
 	}
-	roster_place(roster, view);
-	roster_spread(roster, view, who);
-	roster->me = roster_find(roster, me);
-	/* A hub that has only just joined does not take part yet: the lowest id stands in. */
-	roster->hub = roster_find(roster, view->peers[view->hub].peer);
-	if (roster->hub == ROSTER_NONE)
-		roster->hub = 0;
-	if (roster->n > 0)
-		roster_links(roster, view, who);
+	roster->outer = NULL;
+	roster_arrange(roster, view, who, me);
+	return TR_OK;
+}
+
+uint32_t roster_scope_index(const struct op_scope *scope, uint32_t bit)
+{
+	uint32_t stride = scope->count > 1 ? scope->stride : 1;
+
+	if (bit < scope->first || (bit - scope->first) % stride != 0 ||
+	    (bit - scope->first) / stride >= scope->count)
+		return ROSTER_NONE;
+	return (bit - scope->first) / stride;
+}
+
+tr_status roster_scope(struct roster *roster, const struct roster *whole, const struct view *view,
+    const struct op_scope *scope, uint64_t me, struct tr_error *error)
+{
+	unsigned who[TR_GROUP_PEERS_MAX] = { 0 };
+	unsigned last = scope->first + (scope->count - 1u) * scope->stride;
+
+	if (scope->count == 0 || last >= whole->contributor_count)
+		return tr_error_set(error, TR_EINVAL,
+		    "a scope of %u contributors from %u on, every %u, of a round of %u",
+		    scope->count, scope->first, scope->stride, whole->contributor_count);
+	*roster = (struct roster){ .round = whole->round,
+		.attempt = whole->attempt,
+		.deterministic = whole->deterministic };
+	tr_status st = roster_reserve(roster, scope->count, scope->count, error);
+	if (st != TR_OK)
+		return st;
+	roster->contributor_count = scope->count;
+	for (unsigned i = 0; i < scope->count; i++) {
+		uint64_t peer = whole->contributors[scope->first + i * scope->stride];
+		unsigned at = roster_find(whole, peer);
+		roster->contributors[i] = peer;
+		if (at == ROSTER_NONE || !whole->live[at])
+			continue;
+		who[roster->n] = (unsigned)(view_find(view, peer) - view->peers);
+		roster->bit[roster->n] = i;
+		roster->live[roster->n] = true;
+		roster->outer[roster->n] = at;
+		roster->peers[roster->n++] = peer;
+	}
+	roster->live_count = roster->n;
+	roster_arrange(roster, view, who, me);
 	return TR_OK;
 }
 

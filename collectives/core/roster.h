@@ -1,6 +1,8 @@
 /* Who does what in one attempt of one round: participants (receive, vote, commit), contributors (whose data counts),
  * their order on the ring, the hub, the owners of segments, the hosts. A pure function of the view and, when a round is finished under an older attempt,
  * of that attempt's contributors; so every member computes the same.
+ *
+ * A scope (struct tr_scope) has a roster of its own: its contributors that live are its participants, and nobody else is there for its ops.
  */
 #ifndef TR_COLLECTIVES_CORE_ROSTER_H
 #define TR_COLLECTIVES_CORE_ROSTER_H
@@ -10,6 +12,7 @@
 #include <stdint.h>
 
 #include "collectives/core/view.h"
+#include "proto/segment.h"
 
 #define ROSTER_NONE UINT32_MAX
 
@@ -37,6 +40,8 @@ struct roster {
 	unsigned hub; /* participant */
 	unsigned contributor_count;
 	uint64_t *contributors; /* of the attempt, ascending, dead ones included */
+	unsigned *
+	    outer; /* of a scope, by participant: which one of the round it is; NULL: the round's */
 	void *memory;
 };
 
@@ -44,7 +49,13 @@ struct roster {
 tr_status roster_init(struct roster *roster, const struct view *view, uint64_t round,
     uint64_t attempt, const uint64_t *contributors, size_t contributor_count, uint64_t me,
     struct tr_error *error);
+/* Of a scope of `whole`, which is the round's. TR_EINVAL: there is no such scope. Some of its contributors may be dead: live_count is less
+ * than contributor_count then. */
+tr_status roster_scope(struct roster *roster, const struct roster *whole, const struct view *view,
+    const struct op_scope *scope, uint64_t me, struct tr_error *error);
 void roster_finish(struct roster *roster);
+/* Which place of a scope is the round's contributor `bit`? ROSTER_NONE: none. */
+uint32_t roster_scope_index(const struct op_scope *scope, uint32_t bit);
 
 unsigned roster_find(const struct roster *roster, uint64_t peer); /* participant; ROSTER_NONE */
 

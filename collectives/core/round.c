@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "collectives/core/member.h"
+#include "collectives/core/scope.h"
 
 #define TO(state) (1u << (state))
 
@@ -180,21 +181,37 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
 	tr_status st = round_submit_check(core, event, error);
 	if (st != TR_OK)
 		return st;
-	bool indexed = op_kind_of(&event->submit) != OP_REDUCED;
+	bool indexed = op_names(&event->submit);
 	core->indexed = core->indexed || indexed;
 	if (indexed && core->begun_attempt != core->roster.attempt) {
 		round_index_lost(core, event->submit.tag);
 		return TR_OK; /* as if it waited */
 	}
+	struct op_scope scope;
+	st = scope_check(&event->submit.scope, event->submit.tag, core->roster.contributor_count,
+	    round_info(core).index, &scope, error);
+	if (st != TR_OK)
+		return st;
+	const struct roster *roster = scope_roster(core, &scope);
+	if (!roster)
+		return tr_error_set(error, TR_ENOMEM, "out of memory for op %u", event->submit.tag);
+	core->scoped = core->scoped || scope.count > 0;
+	if (scope.count > 0 && roster->live_count < roster->contributor_count) {
+		repair_stuck(core, "op %u is among contributors of which one was lost",
+		    event->submit.tag);
+		return TR_OK;
+	}
 	struct op *op;
 	st = op_create(
 	    &(struct op_submit){
 	        .submit = &event->submit,
+	        .roster = roster,
+	        .scope = scope,
 	        .save = core->view.policy == TRAIND__PEER__POLICY__POLICY_UNIFORM &&
 	            core->roster.live[core->roster.me],
 	        .segment_bytes = core->view.segment_bytes,
-	        .contributors = core->roster.contributor_count,
-	        .index = round_info(core).index,
+	        .contributors = roster->contributor_count,
+	        .index = scope.count > 0 ? roster->bit[roster->me] : round_info(core).index,
 	    },
 	    &core->pool, &op, error);
 	if (st != TR_OK)
@@ -277,6 +294,7 @@ static void round_keep_last(struct group_core *core)
 		free(core->last_ops[i]->saved);
 		core->last_ops[i]->saved = NULL;
 		core->last_ops[i]->data = NULL; /* the caller's again */
+		core->last_ops[i]->roster = NULL;
 	}
 	unsigned count = core->roster.contributor_count;
 	core->last_contributors = calloc(count + 1u, sizeof(core->last_contributors[0]));
@@ -299,8 +317,7 @@ static void round_keep_residuals(struct group_core *core)
 		if (!op->residual || op->kind != OP_SCATTERED || !core->roster.live[core->roster.me])
 			continue;
 		for (uint32_t s = 0; s < op->segments; s++)
-			if (!path_route_of(core, op, s, &of) &&
-			    op_own_keep(op, &core->pool, s) != TR_OK)
+			if (!path_route_of(op, s, &of) && op_own_keep(op, &core->pool, s) != TR_OK)
 				core->status = TR_ENOMEM;
 	}
 }
@@ -363,6 +380,7 @@ tr_status round_enter(struct group_core *core, uint64_t round, uint64_t attempt,
 		roster_finish(&roster);
 		return tr_error_set(error, st, "out of memory for round %" PRIu64, round);
 	}
+	scope_forget(core);
 	roster_finish(&core->roster);
 	core->roster = roster;
 	core->round = round;

@@ -77,11 +77,18 @@ static void wait_send(struct group_core *core, unsigned to, const struct wait_qu
 	action->payload = "";
 }
 
+/* Is participant `who` one of those that submit ops of that scope? */
+static bool wait_concerns(const struct group_core *core, unsigned who, const struct op_scope *scope)
+{
+	return scope->count == 0 || roster_scope_index(scope, core->roster.bit[who]) != ROSTER_NONE;
+}
+
 /* Of an op of all the hub is asked: there is a connection to it, and it knows who has closed. */
 static void wait_pass_on(struct group_core *core, const struct wait_question *question)
 {
 	for (unsigned i = 0; i < core->roster.n; i++)
 		if (i != core->roster.me && i != question->waiter &&
+		    wait_concerns(core, i, &question->signature->scope) &&
 		    commit_is_closed(core, core->roster.peers[i]))
 			wait_send(core, i, question);
 }
@@ -91,8 +98,8 @@ static unsigned wait_other_end(const struct group_core *core, const struct op *o
 {
 	uint32_t other = op->sends ? op->signature.root : op->source;
 
-	return other < core->roster.contributor_count
-	    ? roster_find(&core->roster, core->roster.contributors[other])
+	return other < op->roster->contributor_count
+	    ? roster_find(&core->roster, op->roster->contributors[other])
 	    : ROSTER_NONE;
 }
 
@@ -124,7 +131,8 @@ tr_status wait_asked(struct group_core *core, unsigned from, const struct segmen
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " asks for somebody who does not wait", roster->peers[from]);
 	const struct op *op = round_op(core, header->tag);
-	if (op || core->state == ROUND_CLOSED) {
+	bool concerned = wait_concerns(core, roster->me, &header->signature.scope);
+	if (concerned && (op || core->state == ROUND_CLOSED)) {
 		if (path_compare(core, roster->peers[waiter], op, header) != TR_OK)
 			return TR_OK;
 	}

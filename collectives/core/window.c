@@ -28,11 +28,10 @@ static enum tr_algorithm window_asked(const struct group_core *core, enum tr_alg
 	return wish != TR_AUTO ? wish : (enum tr_algorithm)core->view.algorithm;
 }
 
-static struct select_input window_input(const struct group_core *core, enum tr_algorithm wish,
-    uint64_t bytes)
+static struct select_input window_input(const struct group_core *core, const struct roster *roster,
+    enum tr_algorithm wish, uint64_t bytes)
 {
 	const struct view *view = &core->view;
-	const struct roster *roster = &core->roster;
 
 	return (struct select_input){
 		.wanted = window_asked(core, wish),
@@ -61,7 +60,7 @@ static bool window_same(const struct select_input *a, const struct select_input 
 
 enum tr_algorithm window_algorithm(const struct group_core *core, uint64_t bytes)
 {
-	const struct select_input input = window_input(core, TR_AUTO, bytes);
+	const struct select_input input = window_input(core, &core->roster, TR_AUTO, bytes);
 
 	return select_algorithm(&input, NULL, 0);
 }
@@ -109,7 +108,8 @@ enum tr_algorithm window_explain(const struct group_core *core, const struct win
 {
 	char links[256];
 	const char *why;
-	const struct select_input input = window_input(core, wish->algorithm, wish->bytes);
+	const struct select_input input = window_input(core, &core->roster, wish->algorithm,
+	    wish->bytes);
 	enum tr_algorithm linked = select_algorithm(&input, links, sizeof(links));
 	enum tr_algorithm seen = window_seen(wish, window_choose(core, wish, linked), &why);
 
@@ -126,10 +126,10 @@ enum tr_algorithm window_explain(const struct group_core *core, const struct win
 /* Bytes of the op that all members together may have on the way. */
 static double window_bytes(const struct group_core *core, const struct op *op)
 {
-	double n = core->roster.n, most = (double)core->window_bytes;
+	double n = op->roster->n, most = (double)core->window_bytes;
 	double bytes = 1.5 * (double)(op->signature.count * op->element_bytes) / (n * (n - 1));
 	/* A link that carries B bytes/s for the four hops until the credit is back. */
-	double least = 4 * core->view.latency_s * core->roster.bandwidth_bytes_per_s;
+	double least = 4 * core->view.latency_s * op->roster->bandwidth_bytes_per_s;
 
 	if (least < TR_OP_WINDOW_BYTES_MIN)
 		least = TR_OP_WINDOW_BYTES_MIN;
@@ -140,14 +140,14 @@ static double window_bytes(const struct group_core *core, const struct op *op)
 
 static void window_limits(const struct group_core *core, struct op *op)
 {
-	unsigned n = core->roster.n, share = 1;
+	unsigned n = op->roster->n, share = 1;
 	size_t segment_bytes = op->cut.segment_elements * op->element_bytes;
 
 	op->rotation = 1;
 	op->begun_max = 1;
 	if (n < 2 || op->segments == 1)
 		return;
-	if (op->kind != OP_SCATTERED && op->algorithm == TR_RING && !core->roster.deterministic)
+	if (op->kind != OP_SCATTERED && op->algorithm == TR_RING && !op->roster->deterministic)
 		share = n; /* everybody starts chains, each of other segments */
 	else if (op->kind == OP_SCATTERED || op->algorithm == TR_ONE_SHOT ||
 	    (op->algorithm == TR_STAR && op->ordered))
@@ -172,19 +172,19 @@ static bool window_open(const struct op *op)
 }
 
 /* The next one; false: there is none at the cursor's place. */
-static bool window_next(const struct group_core *core, struct op *op, uint32_t *segment)
+static bool window_next(struct op *op, uint32_t *segment)
 {
 	uint32_t at = op->cursor++;
 
 	/* Each begins a row at another block. */
 	if (op->kind == OP_SCATTERED)
-		return cut_at(&op->cut, (at + core->roster.me + 1) % op->cut.blocks,
+		return cut_at(&op->cut, (at + op->roster->me + 1) % op->cut.blocks,
 		    at / op->cut.blocks, segment);
 	uint32_t first = at - at % op->rotation, length = op->segments - first;
 
 	if (length > op->rotation)
 		length = op->rotation;
-	*segment = first + (at - first + core->roster.me) % length;
+	*segment = first + (at - first + op->roster->me) % length;
 	return true;
 }
 
@@ -199,7 +199,7 @@ static void window_send_input(struct group_core *core, struct op *op, uint32_t s
 {
 	uint8_t set[ROUTE_SET_BYTES] = { 0 };
 
-	bits_set(set, core->roster.bit[core->roster.me]);
+	bits_set(set, op->roster->bit[op->roster->me]);
 	path_send(core, op, segment, to,
 	    &(struct path_frame){ .kind = SEGMENT_PARTIAL,
 	        .encoding = own->form,
@@ -222,8 +222,8 @@ static tr_status window_spread(struct group_core *core, struct op *op, uint32_t 
 			memcpy(own->buffer->data, own->data, bytes);
 		own->data = own->buffer->data;
 	}
-	for (unsigned i = 1; i < core->roster.n; i++)
-		window_send_input(core, op, segment, (core->roster.me + i) % core->roster.n, own);
+	for (unsigned i = 1; i < op->roster->n; i++)
+		window_send_input(core, op, segment, (op->roster->me + i) % op->roster->n, own);
 	window_begun(op, segment);
 	return TR_OK;
 }
@@ -242,7 +242,7 @@ static tr_status window_give(struct group_core *core, struct op *op, uint32_t se
 	} else {
 		op->segment[segment].passed = true;
 		window_send_input(core, op, segment, route->up, &own);
-		if (path_needs(core, op, segment, core->roster.me))
+		if (path_needs(op, segment, op->roster->me))
 			window_begun(op, segment);
 		op_own_drop(op, &core->pool, segment);
 	}
@@ -258,7 +258,7 @@ static void window_void(struct group_core *core, struct op *op, uint32_t segment
 		op_seal_void(op, &core->pool, segment);
 	else
 		repair_stuck(core, "op %u waits for data of peer %" PRIu64 ", which was lost",
-		    op->tag, core->roster.contributors[op_contributor(op, segment)]);
+		    op->tag, op->roster->contributors[op_contributor(op, segment)]);
 }
 
 static tr_status window_begin(struct group_core *core, struct op *op, uint32_t segment)
@@ -266,12 +266,12 @@ static tr_status window_begin(struct group_core *core, struct op *op, uint32_t s
 	struct route_of of;
 	struct route route;
 
-	if (!path_route_of(core, op, segment, &of)) {
+	if (!path_route_of(op, segment, &of)) {
 		if (op->kind != OP_SCATTERED)
 			window_void(core, op, segment);
 		return TR_OK;
 	}
-	route_find(&of, core->roster.me, &route);
+	route_find(&of, op->roster->me, &route);
 	if (route.spreads) {
 		tr_status st = window_give(core, op, segment, &route);
 		return st != TR_OK ? st : fold_own_given(core, op, segment, &route);
@@ -287,7 +287,7 @@ void window_advance(struct group_core *core, struct op *op)
 {
 	while (!core->stuck && window_open(op)) {
 		uint32_t segment;
-		if (!window_next(core, op, &segment) || op->segment[segment].sealed ||
+		if (!window_next(op, &segment) || op->segment[segment].sealed ||
 		    op->segment[segment].server != ROSTER_NONE)
 			continue;
 		tr_status st = window_begin(core, op, segment);
@@ -305,7 +305,7 @@ static enum tr_algorithm window_of_op(struct group_core *core, const struct op *
 		.kind = op->kind,
 		.codec = op->codec,
 		.bytes = op->signature.count * op->element_bytes };
-	const struct select_input input = window_input(core, wish.algorithm, wish.bytes);
+	const struct select_input input = window_input(core, op->roster, wish.algorithm, wish.bytes);
 
 	if (core->found == TR_AUTO || !window_same(&input, &core->found_for)) {
 		core->found = select_algorithm(&input, NULL, 0);
@@ -326,12 +326,12 @@ void window_start(struct group_core *core, struct op *op)
 	    (op->segment[open].sealed || op->segment[open].server != ROSTER_NONE))
 		open++;
 	/* What is left may be results that only lost peers needed. */
-	if (open == op->segments || (core->roster.live_count == 0 && op_done(op)))
+	if (open == op->segments || (op->roster->live_count == 0 && op_done(op)))
 		return;
-	if (core->roster.live_count == 0) {
+	if (op->roster->live_count == 0) {
 		emit_fail(core, TR_EPEERLOST,
 		    "no contributor of round %" PRIu64 " is left in view %" PRIu64,
-		    core->roster.round, core->view.number);
+		    op->roster->round, core->view.number);
 		return;
 	}
 	window_limits(core, op);

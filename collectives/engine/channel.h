@@ -27,7 +27,7 @@
 
 #define CHANNEL_ENV     "TRAIND_WORKER_FD"
 #define CHANNEL_MAGIC   0x314c4e4843525431u /* "1TRCHNL1" */
-#define CHANNEL_VERSION 5u
+#define CHANNEL_VERSION 6u
 
 enum channel_call {
 	CHANNEL_SUBMIT = 1,    /* an op; no answer: its errors come with the commit's */
@@ -68,7 +68,7 @@ struct channel_extra {
 	uint64_t own_elements; /* of the caller's block, where it has memory of its own */
 	struct channel_block input_block, output_block;
 	float beta;
-	uint32_t unused;
+	struct tr_scope scope;
 };
 
 struct channel_answer {

@@ -85,6 +85,7 @@ static tr_status op_read_extra(const struct channel_host *host, const struct cha
 		submit->residual_next = memory;
 	}
 	submit->beta = extra->beta;
+	submit->scope = extra->scope;
 	return st;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "collectives/coll.h"
+#include "collectives/core/scope.h"
 #include "collectives/engine/coll_group.h"
 #include "collectives/engine/sized.h"
 #include "collectives/kernels/codec.h"
@@ -39,6 +40,14 @@ static tr_status check_values(const struct tr_group *group, const struct tr_op *
 	if (!codec_known(op->codec))
 		return tr_error_set(error, TR_EINVAL, "op %" PRIu32 ": codec %d", op->tag,
 		    (int)op->codec);
+	struct op_scope scope;
+	tr_status st = scope_check(&op->scope, op->tag, group->contributors, group->index, &scope,
+	    error);
+	if (st != TR_OK)
+		return st;
+	if (scope.count > 0 && (op->flags & TR_CONTRIBUTE) == 0)
+		return tr_error_set(error, TR_EINVAL,
+		    "op %" PRIu32 ": who is in a scope contributes", op->tag);
 	if (group->op_count >= TR_ROUND_OPS_MAX)
 		return tr_error_set(error, TR_ELIMIT, "op %" PRIu32 ": at most %d ops in a round",
 		    op->tag, TR_ROUND_OPS_MAX);
@@ -50,13 +59,19 @@ static void make_plan(const struct tr_group *group, const struct tr_op *op, stru
 {
 	size_t first;
 	bool contributes = (op->flags & TR_CONTRIBUTE) != 0;
+	unsigned contributors = group->contributors, index = group->index;
+	if (op->scope.count > 0) {
+		unsigned stride = op->scope.count > 1 ? op->scope.stride : 1;
+		contributors = op->scope.count;
+		index = (index - op->scope.first) / stride;
+	}
 	*plan = (struct op_plan){ .op = *op,
 		.element_bytes = reduce_element_bytes(op->dtype),
 		.input_elements = op->count,
 		.output_elements = op->count,
 		.has_input = op->input != NULL && contributes,
 		.has_output = true };
-	tr_block_range(op->count, group->contributors, group->index, &first, &plan->own_elements);
+	tr_block_range(op->count, contributors, index, &first, &plan->own_elements);
 	switch (op->collective) {
 	case TR_ALL_REDUCE:
 		break;
@@ -68,7 +83,7 @@ static void make_plan(const struct tr_group *group, const struct tr_op *op, stru
 		plan->input_elements = plan->own_elements;
 		break;
 	case TR_BROADCAST:
-		plan->has_input = plan->has_input && op->root == group->index;
+		plan->has_input = plan->has_input && op->root == index;
 		break;
 	case TR_RECV:
 		plan->has_input = false;
@@ -306,7 +321,7 @@ static tr_status put_op(const struct tr_group *group, const struct op_plan *plan
 		.root = op->root };
 	tr_status st = TR_OK;
 	s.extended = plan->has_input || op->output_block != NULL || op->residual != NULL ||
-	    op->residual_next != NULL;
+	    op->residual_next != NULL || op->scope.count > 0;
 	if (plan->has_output)
 		st = locate(group, plan, op->output, &uses->all[0].layout, &s.arena, &s.offset,
 		    error);
@@ -326,6 +341,7 @@ static tr_status put_op(const struct tr_group *group, const struct op_plan *plan
 			return st;
 	}
 	extra.beta = op->beta;
+	extra.scope = op->scope;
 	st = put_residual(group, plan, op->residual, &extra.residual, error);
 	if (st == TR_OK)
 		st = put_residual(group, plan, op->residual_next, &extra.residual_next, error);

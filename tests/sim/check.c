@@ -26,18 +26,20 @@ static bool same_peers(const uint64_t *a, size_t na, const uint64_t *b, size_t n
 }
 
 static void check_set(struct sim *sim, unsigned number, const struct tr_round *round,
-    const uint64_t *peers, size_t count, bool *partial)
+    const struct sim_op *op, const uint64_t *peers, size_t count, bool *partial)
 {
-	if (count == 0 || count > round->contributors)
+	unsigned all = op->scope.count > 0 ? op->scope.count : round->contributors;
+
+	if (count == 0 || count > all)
 		sim_violation(sim, "I2: n%u: %zu of %u contributors in round %lu", number, count,
-		    round->contributors, (unsigned long)round->round);
+		    all, (unsigned long)round->round);
 	for (size_t i = 0; i < count; i++)
 		if (node_of_peer(sim, peers[i]) == SIM_NODES_MAX ||
 		    (i > 0 && peers[i] <= peers[i - 1]))
 			sim_violation(sim, "I2: n%u: a contributor set that cannot be", number);
-	if (count < round->contributors)
+	if (count < all)
 		*partial = true;
-	if (count < round->contributors && sim->policy != TRAIND__PEER__POLICY__POLICY_KEEP)
+	if (count < all && (sim->policy != TRAIND__PEER__POLICY__POLICY_KEEP || op->scope.count > 0))
 		sim_violation(sim,
 		    "I2: n%u: round %lu lacks contributors, which the policy forbids", number,
 		    (unsigned long)round->round);
@@ -78,14 +80,15 @@ static void check_run(struct sim *sim, unsigned number, const struct tr_round *r
 	unsigned keys[SIM_NODES_MAX], source = shape_source(op, element);
 
 	if (shape_sourced(op))
-		check_source(sim, number, round, source, run->peers, run->count, partial);
+		check_source(sim, number, round, shape_outer(op, source), run->peers, run->count,
+		    partial);
 	else
-		check_set(sim, number, round, run->peers, run->count, partial);
+		check_set(sim, number, round, op, run->peers, run->count, partial);
 	if (sim->over)
 		return;
 	for (size_t i = 0; i < run->count; i++)
 		keys[i] = worker_key(sim, node_of_peer(sim, run->peers[i]),
-		    shape_sourced(op) ? source : (unsigned)i);
+		    shape_outer(op, shape_sourced(op) ? source : (unsigned)i));
 	if (run->count > 0)
 		shape_expect(sim, op, round->round, keys, run->count, expected);
 }
@@ -192,7 +195,7 @@ static void contributors_gone(const struct sim *sim, unsigned number, const stru
 static void check_memory(struct sim *sim, unsigned number, const struct tr_round *round,
     const struct sim_op *op)
 {
-	unsigned key = worker_key(sim, number, op->index);
+	unsigned key = worker_key(sim, number, shape_outer(op, op->index));
 	bool gone[SIM_NODES_MAX] = { false };
 
 	if (!shape_untouched(sim, key, round->round, op))
@@ -201,11 +204,31 @@ static void check_memory(struct sim *sim, unsigned number, const struct tr_round
 		    "changed",
 		    number, (unsigned long)round->round, op->tag, (int)op->collective,
 		    (int)op->codec);
-	contributors_gone(sim, number, round, gone);
+	if (op->scope.count == 0) /* else nobody is */
+		contributors_gone(sim, number, round, gone);
 	if (op->feedback && op->index < op->contributors &&
 	    !shape_residual_holds(sim, key, round->round, op, gone))
 		sim_violation(sim, "I2: n%u, round %lu, op %u (codec %d): another residual", number,
 		    (unsigned long)round->round, op->tag, (int)op->codec);
+}
+
+/* The members of a scope hold the same. */
+static void check_part(struct sim *sim, unsigned number, const struct tr_round *round,
+    const struct sim_op *op, struct tr_digest result)
+{
+	struct sim_part *part = sim->parts;
+
+	while (part < sim->parts + SIM_PARTS_KEPT &&
+	    (part->round != round->round || part->tag != op->tag ||
+	        part->scope.first != op->scope.first || part->scope.stride != op->scope.stride ||
+	        part->scope.count != op->scope.count))
+		part++;
+	if (part == sim->parts + SIM_PARTS_KEPT)
+		sim->parts[sim->part_count++ % SIM_PARTS_KEPT] = (struct sim_part){ round->round,
+			op->tag, op->scope, result };
+	else if (!tr_digest_equal(part->result, result))
+		sim_violation(sim, "I1: n%u holds another result of round %lu, op %u of a scope",
+		    number, (unsigned long)round->round, op->tag);
 }
 
 static void check_read(struct sim *sim, unsigned number, const struct tr_round *round,
@@ -235,8 +258,16 @@ void check_committed(struct sim *sim, unsigned number, const struct tr_round *ro
 		sim->over = true;
 		return;
 	}
-	for (unsigned i = 0; i < worker->op_count && !sim->over; i++)
-		digest = check_op(sim, number, round, &worker->ops[i], digest, &partial);
+	for (unsigned i = 0; i < worker->op_count && !sim->over; i++) {
+		const struct sim_op *op = &worker->ops[i];
+		bool part = op->scope.count > 0;
+		struct tr_digest result = check_op(sim, number, round, op,
+		    part ? (struct tr_digest){ 0, 0 } : digest, &partial);
+		if (part)
+			check_part(sim, number, round, op, result);
+		else
+			digest = result;
+	}
 	for (unsigned i = 0; i < worker->op_count && !sim->over; i++)
 		check_memory(sim, number, round, &worker->ops[i]);
 	if (sim->over)

@@ -81,5 +81,8 @@ const struct sim_seed sim_seeds[] = {
 	    "frames that came before the round began were counted neither then nor when they were "
 	    "offered again, since their op was submitted in the same turn: the word that their "
 	    "sender waited for was never said" },
+	{ 1457, 5, "committed-by-the-lost",
+	    "all had voted, one was lost, and a round with scopes began again for it: the lost one "
+	    "committed it when it woke" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);

@@ -38,10 +38,32 @@ static enum tr_collective draw_collective(uint64_t x)
 	return weights[x % 16]; /* the others: TR_ALL_REDUCE */
 }
 
+/* Every k-th contributor, or k in a row: everybody is in one of the op's scopes. False: this one is in none. */
+static bool shape_scope(struct sim_op *op, uint64_t x)
+{
+	unsigned k = 1 + (unsigned)((x >> 4) % (op->contributors + 1)), n = op->contributors;
+	bool row = x % 2 == 0;
+
+	if (op->index >= n)
+		return false;
+	unsigned first = row ? op->index - op->index % k : op->index % k;
+	unsigned count = row ? (n - first < k ? n - first : k) : (n - first + k - 1) / k;
+	op->scope = (struct tr_scope){ first, row ? 1 : k, count };
+	op->index = (op->index - first) / op->scope.stride;
+	op->contributors = count;
+	return true;
+}
+
+unsigned shape_outer(const struct sim_op *op, unsigned index)
+{
+	return op->scope.count > 0 ? op->scope.first + index * op->scope.stride : index;
+}
+
 /* All collectives, dtypes, codecs; by other algorithms than the group's; apart from the input; in memory with gaps. */
-static void shape_widen(struct sim_op *op, uint64_t x, unsigned index, unsigned contributors)
+static void shape_widen(struct sim_op *op, uint64_t x)
 {
 	static const enum tr_dtype dtypes[] = { TR_F16, TR_BF16, TR_U8 };
+	unsigned index = op->index, contributors = op->contributors;
 
 	op->collective = contributors > 0 ? draw_collective(x) : TR_ALL_REDUCE;
 	/* A joiner may not know that contributors were lost: what it takes part in is the same for it. */
@@ -86,8 +108,10 @@ unsigned shape_ops(const struct sim *sim, uint64_t round, unsigned index, unsign
 		op->count = counts[(x >> 16) % (sizeof(counts) / sizeof(counts[0]))];
 		op->index = index;
 		op->contributors = contributors;
-		if (sim->all_ops)
-			shape_widen(op, mix(x + 1), index, contributors);
+		if (sim->scopes && mix(x + 2) % 2 == 0 && contributors > 0)
+			op->absent = !shape_scope(op, mix(x + 3));
+		if (sim->all_ops && !op->absent)
+			shape_widen(op, mix(x + 1));
 		count += !op->absent;
 	}
 	return count;
@@ -267,7 +291,8 @@ struct group_submit shape_submit(const struct sim_op *op, struct tr_block blocks
 		.input_block = op->strided ? &blocks[1] : NULL,
 		.residual = op->residual,
 		.residual_next = op->residual_next,
-		.beta = BETA };
+		.beta = BETA,
+		.scope = op->scope };
 }
 
 /* ---- what comes out ---- */
@@ -278,7 +303,7 @@ bool shape_sourced(const struct sim_op *op)
 	    op->collective == TR_SEND || op->collective == TR_RECV;
 }
 
-/* Do all members know it, and is it one and the same? */
+/* Do all members know it, those of its scope, and is it one and the same? */
 bool shape_common(const struct sim_op *op)
 {
 	return op->collective == TR_BARRIER || op->collective == TR_ALL_REDUCE ||

@@ -151,7 +151,8 @@ struct sim_op {
 	uint64_t count;
 	bool in_place, strided, feedback;
 	bool absent;                  /* a pair's, and this member is neither of them */
-	unsigned index, contributors; /* of whom submits it */
+	unsigned index, contributors; /* of whom submits it, in its scope */
+	struct tr_scope scope;
 	void *data, *input;
 	float *residual, *residual_next;
 	bool submitted, told;
@@ -207,6 +208,8 @@ bool shape_sourced(const struct sim_op *op);
 bool shape_common(const struct sim_op *op);
 bool shape_exact(const struct sim *sim, const struct sim_op *op);
 unsigned shape_source(const struct sim_op *op, uint64_t element);
+/* The op's contributor `index` as one of the round. */
+unsigned shape_outer(const struct sim_op *op, unsigned index);
 /* What contributors with these keys (ascending peers) come to: op->count elements in a row. */
 void shape_expect(const struct sim *sim, const struct sim_op *op, uint64_t round,
     const unsigned *keys, size_t count, void *out);
@@ -392,6 +395,15 @@ struct sim_truth {
 	uint64_t chain;
 };
 
+/* What the members of a scope hold of one of its ops; the newest ones. */
+#define SIM_PARTS_KEPT 1024
+struct sim_part {
+	uint64_t round;
+	uint32_t tag;
+	struct tr_scope scope;
+	struct tr_digest result;
+};
+
 /* Who is in a view; the newest ones. */
 #define SIM_VIEWS_KEPT 64
 struct sim_view {
@@ -448,6 +460,7 @@ struct sim {
 	bool halves; /* some frames come in halves, the first into the memory that their receiver has for them */
 	bool waits; /* workers wait for results before they commit, and say samples that they took from one */
 	bool early_waits;                 /* for some of them before they submit others */
+	bool scopes;                      /* some ops are of a part of the contributors */
 	bool tells;                       /* cores say of each op that it is done */
 	unsigned hosts;                   /* that nodes share; 0: unknown */
 	size_t window_bytes, ahead_bytes; /* group_core_options */
@@ -471,6 +484,8 @@ struct sim {
 	struct sim_view seen[SIM_VIEWS_KEPT];
 	unsigned seen_count;
 	struct sim_truth truth[SIM_ROUNDS_MAX];
+	struct sim_part parts[SIM_PARTS_KEPT];
+	size_t part_count;
 	uint64_t newest_round;
 	int mismatch_node, salt_node; /* -1: nobody */
 	bool mismatch_told;           /* somebody failed because of it */
@@ -490,7 +505,7 @@ unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 struct sim_seed {
 	uint64_t seed;
 	/* When it was found: 0: workers ran all-reduce only; 1: every collective; 2: and frames came in halves; 3: and workers waited for
-	 * results before they committed; 4: and before they submitted others. */
+	 * results before they committed; 4: and before they submitted others; 5: and some ops were of a part of the contributors. */
 	unsigned had;
 	const char *name, *what;
 };

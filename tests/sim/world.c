@@ -243,6 +243,8 @@ static void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_pla
 	sim->halves = (!named || named->had >= 2) && rng_below(sim->key, STREAM_SETUP, 6, 2) == 0;
 	sim->waits = (!named || named->had >= 3) && rng_below(sim->key, STREAM_SETUP, 7, 2) == 0;
 	sim->early_waits = sim->waits && (!named || named->had >= 4);
+	sim->scopes = (!named || named->had >= 5) && sim->all_ops &&
+	    rng_below(sim->key, STREAM_SETUP, 12, 3) == 0;
 	if (sim->early_waits)
 		sim->ahead_bytes = 1 + 256 * rng_below(sim->key, STREAM_SETUP, 8, 16);
 	sim->tells = named && named->had < 3;

@@ -15,6 +15,15 @@ struct core_holders {
 	    *lists[CORE_HOLDERS_OPS][CORE_HOLDERS_MEMBERS];
 };
 
+static inline bool core_holders_same(const Traind__Peer__OpHolders *a,
+    const Traind__Peer__OpReport *b)
+{
+	if (a->tag != b->tag || a->scope == NULL || b->scope == NULL)
+		return a->tag == b->tag && a->scope == NULL && b->scope == NULL;
+	return a->scope->first == b->scope->first && a->scope->stride == b->scope->stride &&
+	    a->scope->count == b->scope->count;
+}
+
 /* The ops of `peer`'s report, which may be NULL, in the order in which they are first heard of. `h` and the report stay
  * borrowed by `resume`. */
 static inline void core_holders_add(struct core_holders *h, Traind__Peer__Resume *resume,
@@ -23,12 +32,13 @@ static inline void core_holders_add(struct core_holders *h, Traind__Peer__Resume
 	resume->ops = h->op_list;
 	for (size_t k = 0; report != NULL && k < report->n_ops; k++) {
 		size_t o = 0;
-		while (o < resume->n_ops && h->ops[o].tag != report->ops[k]->tag)
+		while (o < resume->n_ops && !core_holders_same(&h->ops[o], report->ops[k]))
 			o++;
 		if (o == resume->n_ops) {
 			assert(o < CORE_HOLDERS_OPS);
 			traind__peer__op_holders__init(&h->ops[o]);
 			h->ops[o].tag = report->ops[k]->tag;
+			h->ops[o].scope = report->ops[k]->scope;
 			h->ops[o].segments = report->ops[k]->segments;
 			h->ops[o].holders = h->lists[o];
 			h->op_list[o] = &h->ops[o];

@@ -13,7 +13,7 @@
 
 struct member {
 	uint64_t peer, committed, begun, attempt;
-	bool closed, stuck, indexed, read;
+	bool closed, stuck, indexed, read, scoped, voted;
 	uint8_t sealed, whole;
 };
 
@@ -74,6 +74,8 @@ static void has(struct fixture *f, struct member m)
 	report->stuck = m.stuck;
 	report->indexed = m.indexed;
 	report->read = m.read;
+	report->scoped = m.scoped;
+	report->voted = m.voted;
 	for (uint32_t k = 0; k < 2; k++) {
 		Traind__Peer__OpReport *op = &f->ops[i][k];
 		traind__peer__op_report__init(op);
@@ -420,6 +422,63 @@ static void test_ops_that_disagree(void **state)
 	plan_is(&f, 10, false, 5, true);
 }
 
+/* Ops in scopes: a loss begins the round again whatever is whole, unless all had voted; no loss, and it goes on. */
+static void test_scopes(void **state)
+{
+	const Traind__Peer__Policy policies[] = { REPLAY, UNIFORM, KEEP };
+	(void)state;
+	for (int p = 0; p < 3; p++)
+		for (int votes = 0; votes < 3; votes++) {
+			struct fixture f;
+			struct member m = { .peer = 1,
+				.committed = 9,
+				.begun = 10,
+				.attempt = 4,
+				.closed = true,
+				.scoped = true,
+				.voted = votes > 0,
+				.sealed = 0x1f,
+				.whole = 0x1f };
+			fixture_init(&f, policies[p]);
+			has(&f, m);
+			m.peer = 3; /* it does not contribute, and its vote is needed */
+			m.voted = votes > 1;
+			has(&f, m);
+			decide(&f);
+			plan_is(&f, 10, votes == 2, votes == 2 ? 4 : 5, votes < 2);
+			assert_int_equal(f.decision.restart, votes < 2);
+		}
+	struct fixture f;
+	fixture_init(&f, REPLAY);
+	has(&f,
+	    (struct member){ .peer = 1, .committed = 9, .begun = 10, .attempt = 4, .scoped = true });
+	has(&f,
+	    (struct member){ .peer = 2, .committed = 9, .begun = 9, .attempt = 4, .scoped = true });
+	decide(&f);
+	plan_is(&f, 10, true, 4, false);
+}
+
+/* An op is its tag and its scope. */
+static void test_same_op(void **state)
+{
+	Traind__Peer__Scope a = TRAIND__PEER__SCOPE__INIT, b = TRAIND__PEER__SCOPE__INIT;
+	Traind__Peer__OpReport op = TRAIND__PEER__OP_REPORT__INIT;
+	(void)state;
+	op.tag = 3;
+	assert_true(resume_same_op(&op, 3, NULL));
+	assert_false(resume_same_op(&op, 4, NULL));
+	a = (Traind__Peer__Scope){ .base = a.base, .first = 1, .stride = 2, .count = 3 };
+	op.scope = &a;
+	assert_false(resume_same_op(&op, 3, NULL));
+	for (int differs = 0; differs < 4; differs++) {
+		b = a;
+		b.first += differs == 1;
+		b.stride += differs == 2;
+		b.count += differs == 3;
+		assert_int_equal(resume_same_op(&op, 3, &b), differs == 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -438,6 +497,8 @@ int main(void)
 		cmocka_unit_test(test_attempt_that_outlived_a_view),
 		cmocka_unit_test(test_unknown_attempt),
 		cmocka_unit_test(test_ops_that_disagree),
+		cmocka_unit_test(test_scopes),
+		cmocka_unit_test(test_same_op),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

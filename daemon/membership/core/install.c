@@ -283,14 +283,17 @@ static void fill_links(struct builder *b, Traind__Peer__View *view, uint32_t *ri
 	view->hub = topology_hub(peers, (unsigned)b->count);
 }
 
-/* `place`: where it is if all members reported the same ops. */
+/* `place`: behind the row of the op that its member reported before: there it is if another member has reported the same ops. */
 static struct Traind__Peer__OpHolders *holders_row(Traind__Peer__Resume *resume,
-    const Traind__Peer__OpReport *op, size_t place)
+    const Traind__Peer__OpReport *op, size_t *place)
 {
-	for (size_t i = place < resume->n_ops && resume->ops[place]->tag == op->tag ? place : 0;
-	     i < resume->n_ops; i++)
-		if (resume->ops[i]->tag == op->tag)
-			return resume->ops[i]->segments == op->segments ? resume->ops[i] : NULL;
+	for (size_t i = 0; i < resume->n_ops; i++) {
+		size_t at = (*place + i) % resume->n_ops;
+		if (!resume_same_op(op, resume->ops[at]->tag, resume->ops[at]->scope))
+			continue;
+		*place = at + 1;
+		return resume->ops[at]->segments == op->segments ? resume->ops[at] : NULL;
+	}
 	Traind__Peer__OpHolders *row = calloc(1, sizeof(*row));
 	Traind__Peer__OpHolders **grown = realloc(resume->ops,
 	    (resume->n_ops + 1) * sizeof(Traind__Peer__OpHolders *));
@@ -302,8 +305,10 @@ static struct Traind__Peer__OpHolders *holders_row(Traind__Peer__Resume *resume,
 	}
 	traind__peer__op_holders__init(row);
 	row->tag = op->tag;
+	row->scope = op->scope; /* borrowed from the report */
 	row->segments = op->segments;
 	resume->ops[resume->n_ops++] = row;
+	*place = resume->n_ops;
 	return row;
 }
 
@@ -333,8 +338,10 @@ static void fill_holders(struct builder *b, Traind__Peer__Resume *resume)
 		if (e->before == NULL || e->report->begun_round != b->decision.base_round ||
 		    e->report->attempt != b->decision.base_attempt)
 			continue;
+		size_t place = 0;
 		for (size_t k = 0; k < e->report->n_ops; k++) {
-			Traind__Peer__OpHolders *row = holders_row(resume, e->report->ops[k], k);
+			Traind__Peer__OpHolders *row = holders_row(resume, e->report->ops[k],
+			    &place);
 			if (row != NULL && e->report->ops[k]->sealed.len > 0)
 				holders_add(b, row, e->peer->id, e->report->ops[k]);
 		}

@@ -73,6 +73,18 @@ static bool contributor_left(const struct resume_input *input,
 	return false;
 }
 
+static bool same_scope(const Traind__Peer__Scope *a, const Traind__Peer__Scope *b)
+{
+	if (a == NULL || b == NULL)
+		return a == b;
+	return a->first == b->first && a->stride == b->stride && a->count == b->count;
+}
+
+bool resume_same_op(const Traind__Peer__OpReport *op, uint32_t tag, const Traind__Peer__Scope *scope)
+{
+	return op->tag == tag && same_scope(op->scope, scope);
+}
+
 /* Reports list their ops by ascending tags. */
 static const Traind__Peer__OpReport *op_of(const Traind__Peer__ViewReport *report,
     const Traind__Peer__OpReport *like)
@@ -85,7 +97,7 @@ static const Traind__Peer__OpReport *op_of(const Traind__Peer__ViewReport *repor
 		else
 			high = middle;
 	}
-	if (low == report->n_ops || report->ops[low]->tag != like->tag ||
+	if (low == report->n_ops || !resume_same_op(report->ops[low], like->tag, like->scope) ||
 	    report->ops[low]->segments != like->segments)
 		return NULL;
 	return report->ops[low];
@@ -185,6 +197,35 @@ static bool any_indexed(const struct resume_input *input)
 	return false;
 }
 
+/* What the lost one had of ops among some is known to these only, and no caller knows what to do with a part. */
+static bool any_scoped(const struct resume_input *input)
+{
+	for (size_t i = 0; i < input->count; i++)
+		if (input->reports[i] != NULL && input->reports[i]->scoped)
+			return true;
+	return false;
+}
+
+/* Who had to vote before anybody could commit. */
+static bool took_part(const struct resume_input *input, uint64_t round, uint64_t peer)
+{
+	const Traind__Peer__View *view = input->old != NULL ? input->old->view : NULL;
+	for (size_t i = 0; view != NULL && i < view->n_peers; i++)
+		if (view->peers[i]->peer == peer)
+			return view->peers[i]->participate_from <= round;
+	return false;
+}
+
+/* Then who was lost may have committed it; and each of the others has all that it needs. */
+static bool all_voted(const struct resume_input *input, const struct resume_decision *decision)
+{
+	for (size_t i = 0; i < input->count; i++)
+		if (took_part(input, decision->base_round, input->members[i]) &&
+		    !(begun_under(input->reports[i], decision) && input->reports[i]->voted))
+			return false;
+	return true;
+}
+
 /* `uniform` redoes ops without the callers, so these keep the indices with which they began: not where another contributor is still
  * to begin and will be told new ones. */
 static bool any_to_begin(const struct resume_input *input, const struct resume_decision *decision)
@@ -212,7 +253,7 @@ static void abandon(const struct resume_input *input, struct resume_decision *de
     const char *reason)
 {
 	decision->abandoned = true;
-	decision->restart = any_stuck(input, decision) || any_indexed(input) ||
+	decision->restart = any_stuck(input, decision) || any_indexed(input) || any_scoped(input) ||
 	    any_to_begin(input, decision) || any_read(input, decision);
 	decision->reason = reason;
 }
@@ -236,6 +277,12 @@ void resume_decide(const struct resume_input *input, struct resume_decision *dec
 		} else if (!contributor_lost(input, decision)) {
 			decision->finish = true;
 			decision->reason = "no contributor was lost";
+		} else if (any_scoped(input) && all_voted(input, decision)) {
+			decision->finish = true;
+			decision->reason = "everybody had voted";
+		} else if (any_scoped(input)) {
+			abandon(input, decision,
+			    "a contributor was lost, and its callers use scopes");
 		} else if (input->policy == TRAIND__PEER__POLICY__POLICY_KEEP &&
 		    contributor_left(input, decision)) {
 			decision->finish = true;
