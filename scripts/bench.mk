@@ -43,3 +43,11 @@ $(BUILD)/bin/relaybench: $(BUILD)/obj/tests/bench/relaybench.o $(BUILD)/lib/libt
 	@mkdir -p $(@D)
 	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lssl -lcrypto -lm
 test-programs: $(BUILD)/bin/relaybench
+# What the planner's timeline predicts beside what Megatron-LM published: make published.
+$(BUILD)/bin/planbench: $(BUILD)/obj/tests/bench/planbench.o $(BUILD)/lib/libplan.a $(BUILD)/lib/libtraincoll.a
+	@mkdir -p $(@D)
+	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -lprotobuf-c -lm
+.PHONY: published
+published: $(BUILD)/bin/planbench
+	@$(BUILD)/bin/planbench
+test-programs: $(BUILD)/bin/planbench
