@@ -160,6 +160,17 @@ static void end(void *arg)
 	    "commit", &error);
 }
 
+static void explain(const struct peer *p, struct measure_result *result)
+{
+	struct tr_error error = { 0 };
+	struct tr_op op = TR_OP_INIT;
+	op.count = p->c.c.bytes / measure_dtype_size(p->c.c.dtype);
+	op.dtype = coll_case_dtypes[p->c.c.dtype];
+	(void)coll_case_codec(p->c.codec, &op.codec);
+	coll_check(tr_explain(p->group, &op, NULL, result->reason, sizeof(result->reason), &error),
+	    "explain", &error);
+}
+
 static void body(void *arg, unsigned rank)
 {
 	struct peer p = *(const struct peer *)arg;
@@ -168,6 +179,7 @@ static void body(void *arg, unsigned rank)
 	p.c.c.tolerance = coll_case_tolerance(&p.c);
 	p.group = coll_case_join(&p.c);
 	measure_run(&p.c.c, &calls, &p.processes->results[rank]);
+	explain(&p, &p.processes->results[rank]);
 	tr_group_leave(p.group);
 }
 

@@ -46,6 +46,8 @@ static int usage(FILE *to)
 	      "  --kill-at F          SIGKILL for one process when it has sent the fraction F of "
 	      "what it sends in an op\n"
 	      "  --stop-at F          the same with SIGSTOP\n"
+	      "  --each               with --json: the time of each of the first ops, and why the "
+	      "algorithm is what it is\n"
 	      "  --json               one JSON object a case\n"
 	      "  --memberd PATH       (beside this program)\n",
 	    to);
@@ -146,6 +148,8 @@ static bool parse_one(struct bench *bench, int option, char *value)
 	case 'S':
 		bench->kill.stop = option == 'S';
 		return parse_fraction(value, &bench->kill.at);
+	case 'e':
+		return common->c.each = true;
 	case 'j':
 		bench->json = true;
 		return true;
@@ -164,8 +168,9 @@ static bool parse(struct bench *bench, int argc, char **argv)
 		{ "dtype", 1, NULL, 'd' }, { "codec", 1, NULL, 'c' }, { "iters", 1, NULL, 'i' },
 		{ "sockets", 1, NULL, 's' }, { "congestion", 1, NULL, 'C' },
 		{ "kill-at", 1, NULL, 'k' }, { "stop-at", 1, NULL, 'S' }, { "json", 0, NULL, 'j' },
-		{ "tls", 1, NULL, 'T' }, { "sites", 1, NULL, 'p' }, { "policy", 1, NULL, 'P' },
-		{ "memberd", 1, NULL, 'm' }, { "help", 0, NULL, 'h' }, { 0 } };
+		{ "each", 0, NULL, 'e' }, { "tls", 1, NULL, 'T' }, { "sites", 1, NULL, 'p' },
+		{ "policy", 1, NULL, 'P' }, { "memberd", 1, NULL, 'm' }, { "help", 0, NULL, 'h' },
+		{ 0 } };
 	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
 		if (o == 'h')
 			exit(usage(stdout));

@@ -161,6 +161,8 @@ static void one_round(struct run *run, unsigned ops, bool timed, bool whole)
 		double now = measure_now_s();
 		if (timed)
 			run->op_s[run->timed++] = now - before;
+		if (run->result->each < MEASURE_EACH_MAX)
+			run->result->each_s[run->result->each++] = now - before;
 		before = now;
 	}
 	if (calls->end != NULL)
@@ -240,6 +242,19 @@ double measure_busbw_gbps(const struct measure_case *c, double seconds)
 	return (double)c->bytes / seconds / 1e9 * 2 * (c->world - 1) / c->world;
 }
 
+/* Of each op the slowest process's time. */
+static void print_each(const struct measure_case *c, const struct measure_result *results)
+{
+	printf("\"each_s\": [");
+	for (unsigned k = 0; k < results[0].each; k++) {
+		double slowest = 0;
+		for (unsigned i = 0; i < c->world; i++)
+			slowest = fmax(slowest, results[i].each_s[k]);
+		printf("%s%.6f", k > 0 ? ", " : "", slowest);
+	}
+	printf("], \"reason\": \"%s\", ", results[0].reason);
+}
+
 void measure_print(const char *head, const struct measure_case *c,
     const struct measure_result *results)
 {
@@ -249,6 +264,8 @@ void measure_print(const char *head, const struct measure_case *c,
 	    c->world, c->bytes, measure_dtype_names[c->dtype], worst.median_s);
 	if (worst.round_s > 0)
 		printf("\"round_s\": %.9f, ", worst.round_s);
+	if (c->each)
+		print_each(c, results);
 	printf("\"algbw_gbps\": %.6f, \"busbw_gbps\": %.6f, \"identical\": %s, \"rss_mib\": %.1f, "
 	       "\"caller_mib\": %.1f, \"cpu_s\": %.9f, \"wire_bytes\": %.0f, \"congestion\": "
 	       "\"%s\"}\n",

@@ -25,7 +25,9 @@ extern "C" {
 #define MEASURE_SMALL_BYTES (256u << 10)
 #define MEASURE_BATCH       64 /* ops of a round */
 #define MEASURE_WARM_ROUNDS 2
-#define MEASURE_INPUT_MAX   16 /* of an element of a contribution */
+#define MEASURE_INPUT_MAX   16  /* of an element of a contribution */
+#define MEASURE_EACH_MAX    512 /* ops whose times are kept one by one */
+#define MEASURE_REASON_MAX  320
 
 enum measure_dtype {
 	MEASURE_F32,
@@ -44,6 +46,7 @@ struct measure_case {
 	size_t bytes;
 	enum measure_dtype dtype;
 	double tolerance; /* of an element's sum: 0, or what a lossy codec may do */
+	bool each;        /* measure_print tells each op's time */
 };
 
 /* What one process found. In memory shared by the processes, or gathered. */
@@ -57,6 +60,9 @@ struct measure_result {
 	/* Growth of the peak resident memory above them while the ops ran, pages that are mapped twice counted once. */
 	double rss_mib;
 	char congestion[16]; /* TCP congestion control of its busiest connection; "": it has none */
+	double each_s[MEASURE_EACH_MAX]; /* of the first ops, in turn, those of the warm-up too */
+	unsigned each;                   /* so many */
+	char reason[MEASURE_REASON_MAX]; /* why the algorithm is what it is, when all is over; "": not told */
 	bool right, done;
 };
 
