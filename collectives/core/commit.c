@@ -140,6 +140,8 @@ static void commit_fill_vote(const struct group_core *core, Traind__Peer__Vote *
 	vote->early = early;
 	if (early)
 		return;
+	vote->latency_us = core->measured.latency_us;
+	vote->bandwidth_bytes_per_s = core->measured.bandwidth_bytes_per_s;
 	vote->digest_low = core->digest.low;
 	vote->digest_high = core->digest.high;
 }
@@ -228,7 +230,7 @@ void commit_forget_votes(struct group_core *core)
 	core->vote_count = kept;
 }
 
-static const Traind__Peer__Vote *commit_vote_of(const struct group_core *core, uint64_t peer)
+const Traind__Peer__Vote *commit_vote_of(const struct group_core *core, uint64_t peer)
 {
 	for (size_t i = 0; i < core->vote_count; i++) {
 		const Traind__Peer__Vote *vote = &core->votes[i].vote;
@@ -485,10 +487,17 @@ static void commit_decide(struct group_core *core)
 		commit_mismatch(core, TR_EDIGEST, reason);
 		return;
 	}
+	Traind__Peer__Commit links = TRAIND__PEER__COMMIT__INIT;
+	links_decide(core, &links);
 	for (unsigned i = 0; i < roster->n; i++) {
-		if (i != roster->me)
-			(void)commit_send(core, roster->peers[i], TR_OK);
+		if (i == roster->me)
+			continue;
+		struct group_action *action = commit_send(core, roster->peers[i], TR_OK);
+		action->commit.latency_us = links.latency_us;
+		action->commit.n_bandwidth_bytes_per_s = links.n_bandwidth_bytes_per_s;
+		action->commit.bandwidth_bytes_per_s = links.bandwidth_bytes_per_s;
 	}
+	links_take(core, &links);
 	round_commit(core);
 }
 
@@ -566,6 +575,10 @@ tr_status commit_got(struct group_core *core, uint64_t from, const Traind__Peer_
 	if (commit->status != TR_OK || from != hub_of(core) || is_hub(core) || !core->voted)
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " commits round %" PRIu64 " out of turn", from, commit->round);
+	tr_status st = links_check(core, commit, error);
+	if (st != TR_OK)
+		return st;
+	links_take(core, commit);
 	round_commit(core);
 	return TR_OK;
 }

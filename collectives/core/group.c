@@ -118,6 +118,9 @@ static tr_status group_handle(struct group_core *core, const struct group_event 
 	case GROUP_STATE_GOT:
 		return handover_got(core, event->from, event->status, event->round, event->reason,
 		    error);
+	case GROUP_LINKS:
+		links_measured(core, event->links.latency_us, event->links.bandwidth_bytes_per_s);
+		return TR_OK;
 	case GROUP_LEAVE:
 		record_again(core, core->recorded_round);
 		return TR_OK;

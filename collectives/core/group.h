@@ -72,6 +72,7 @@ enum group_event_kind {
 	GROUP_STATE_SENT, /* the transfer of the state after .round to .from ended, well or not; not said once DECIDED ended it */
 	GROUP_STATE_RECORDS, /* .records of rounds before our state, that came with it; borrowed during the step */
 	GROUP_STATE_GOT, /* our own transfer ended; .status */
+	GROUP_LINKS,     /* .links: what was measured of our long links; the next vote says it */
 	GROUP_LEAVE, /* the caller left: all records that the log may lack are said, not only the hub's */
 	GROUP_MEMBERD_BACK, /* it may not know that we are frozen: the report again */
 	GROUP_TICK,
@@ -144,6 +145,10 @@ struct group_event {
 			size_t count;
 		} records;
 		const char *reason;
+		struct {
+			uint32_t latency_us;            /* one way, of the worst; 0: unknown */
+			uint64_t bandwidth_bytes_per_s; /* of all of them together; 0: unknown */
+		} links;
 	};
 };
 
@@ -193,8 +198,9 @@ struct group_action {
 	Traind__Peer__RoundCommit *record; /* RECORD: likewise (set the pointer to NULL to keep it) */
 	Traind__Peer__Submitted *submitted; /* SEND_SUBMITTED: likewise */
 	/* Only of the kinds that have them: */
-	Traind__Peer__Vote vote;     /* SEND_VOTE: no pointers inside */
-	Traind__Peer__Commit commit; /* SEND_COMMIT: .reason points to .text or the empty string */
+	Traind__Peer__Vote vote; /* SEND_VOTE: no pointers inside */
+	/* SEND_COMMIT: .reason points to .text or the empty string, .bandwidth_bytes_per_s into the core until its next step. */
+	Traind__Peer__Commit commit;
 	char address[TR_ADDRESS_MAX];
 	char text[256]; /* reason in words */
 };

@@ -10,6 +10,7 @@
  *	commit.c   votes and the hub's decision
  *	scope.c    ops of a part of the contributors
  *	wait.c     the caller reads a result before the commit
+ *	links.c    figures of the links, as all members have them
  *	record.c   committed rounds for memberd's log
  *	repair.c   freeze, report, install, resume
  *	handover.c state for joiners
@@ -104,6 +105,12 @@ struct group_core {
 	bool voted;              /* in this view */
 	bool disagreed;          /* hub: the votes differ; only a view change helps */
 	bool votes_moved;        /* something that a decision depends on changed */
+	struct {
+		uint32_t latency_us; /* our own: for the next vote */
+		uint64_t bandwidth_bytes_per_s;
+	} measured;
+	uint64_t
+	    said_bandwidth[TR_GROUP_PEERS_MAX]; /* hub: what its newest decision says of the links */
 	struct member_vote *votes;
 	size_t vote_count, vote_capacity;
 
@@ -289,12 +296,22 @@ tr_status commit_got(struct group_core *core, uint64_t from, const Traind__Peer_
     struct tr_error *error);
 void commit_advance(struct group_core *core); /* votes and decides when it is time */
 void commit_early_notice(struct group_core *core);
+const Traind__Peer__Vote *commit_vote_of(const struct group_core *core, uint64_t peer);
 void commit_refuse(struct group_core *core, uint64_t peer, tr_status status, const char *reason);
 bool commit_has_vote(const struct group_core *core, uint64_t peer);
 bool commit_is_closed(const struct group_core *core, uint64_t peer); /* hub: as far as we know */
 void commit_forget_votes(struct group_core *core);                   /* those of earlier views */
 struct tr_digest commit_digest(const struct group_core *core);
 uint64_t commit_signatures(const struct group_core *core);
+
+/* ---- links.c ---- */
+void links_measured(struct group_core *core, uint32_t latency_us, uint64_t bandwidth_bytes_per_s);
+/* Hub: all votes are in. Fills in what the decision says of the links, if that is anything new. */
+void links_decide(struct group_core *core, Traind__Peer__Commit *commit);
+tr_status links_check(const struct group_core *core, const Traind__Peer__Commit *commit,
+    struct tr_error *error);
+/* Before the round is committed: the next one goes by it. */
+void links_take(struct group_core *core, const Traind__Peer__Commit *commit);
 
 /* ---- record.c: what memberd is told about committed rounds ---- */
 void record_add(struct group_core *core, struct tr_round *info);

@@ -116,10 +116,12 @@ static void roster_links(struct roster *roster, const struct view *view, const u
 	for (unsigned i = 0; i < roster->n; i++) {
 		double bandwidth = view->peers[who[i]].bandwidth_bytes_per_s;
 		double share = (double)owned[i] / SHARES_OWNERS;
-		double load = (1 + (roster->n - 2.0) * share) *
-		    (bandwidth > 0 ? slowest / bandwidth : 1);
+		double slowness = bandwidth > 0 ? slowest / bandwidth : 1;
+		double load = (1 + (roster->n - 2.0) * share) * slowness;
 		if (load > roster->direct_load)
 			roster->direct_load = load;
+		if ((1 - share) * slowness > roster->direct_given)
+			roster->direct_given = (1 - share) * slowness;
 	}
 }
 

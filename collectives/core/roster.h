@@ -28,7 +28,7 @@ struct roster {
 	bool deterministic;
 	uint8_t owners[SHARES_OWNERS]; /* participants, by segment (route.c) */
 	/* Figures of the links, for the cost model (select.h); 0: not measured. */
-	double bandwidth_bytes_per_s, hub_bandwidth_bytes_per_s, direct_load;
+	double bandwidth_bytes_per_s, hub_bandwidth_bytes_per_s, direct_load, direct_given;
 	unsigned host_count, host_peers; /* hosts, and participants on the fullest one */
 	bool maps;      /* every participant shares memory with those of its host */
 	unsigned *host; /* by participant: its host, 0 ... host_count - 1 in order of lowest ids */

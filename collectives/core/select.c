@@ -5,6 +5,10 @@
 /* Loopback, as measured on the development machine: used until a link was measured. */
 #define LATENCY_UNMEASURED_S    25e-6
 #define BANDWIDTH_UNMEASURED_BS 2e9
+/* From here on a way is a long one: what is on the way takes longer than what handles it, so that blocks that follow one another hide
+ * the one behind the other. Until such a link was measured it is taken for one of 100 Mbit/s: the first round shows what it is. */
+#define LONG_LATENCY_S     0.5e-3
+#define LONG_UNMEASURED_BS 12.5e6
 /* Memory of one host, and one message's way through two engines, on the same machine. */
 #define HOST_LATENCY_S    5e-6
 #define HOST_BANDWIDTH_BS 6e9
@@ -41,10 +45,40 @@ static double latency(const struct select_input *input)
 	return input->latency_s;
 }
 
+static bool is_long(const struct select_input *input)
+{
+	return latency(input) >= LONG_LATENCY_S;
+}
+
 static double bandwidth(const struct select_input *input)
 {
-	return input->bandwidth_bytes_per_s > 0 ? input->bandwidth_bytes_per_s
-	                                        : BANDWIDTH_UNMEASURED_BS;
+	if (input->bandwidth_bytes_per_s > 0)
+		return input->bandwidth_bytes_per_s;
+	return is_long(input) ? LONG_UNMEASURED_BS : BANDWIDTH_UNMEASURED_BS;
+}
+
+static double larger(double a, double b)
+{
+	return a > b ? a : b;
+}
+
+/* What the fullest of n members has when the op's segments are dealt out: part of the op. */
+static double dealt(const struct select_input *input)
+{
+	uint64_t n = input->peers, of = input->segment_bytes;
+	uint64_t segments = of > 0 ? (input->bytes + of - 1) / of : 0;
+
+	if (segments == 0)
+		return 1 / (double)n;
+	return (double)((segments + n - 1) / n) / (double)segments;
+}
+
+/* A segment has to be there before it goes on. */
+static double segment_s(const struct select_input *input)
+{
+	uint64_t bytes = input->segment_bytes < input->bytes ? input->segment_bytes : input->bytes;
+
+	return (double)bytes / bandwidth(input);
 }
 
 /* Are there two levels at all? */
@@ -81,8 +115,39 @@ static double turns(const struct select_input *input)
 	return input->hosts == 1 ? crowd(input) : 1;
 }
 
+/* Inputs go out for as long as they take, and results come from whoever has all inputs of one: either our link is never idle, or the last input
+ * is awaited two trips. */
+static double direct_long_s(const struct select_input *input, double send_s)
+{
+	double n = input->peers, share = dealt(input), a = latency(input);
+	double load = input->direct_load, given = input->direct_given;
+	double alike = 2 * (n - 1) / n;
+
+	if (load <= 0 || (load < 1.01 * alike && load > 0.99 * alike)) {
+		load = 1 + (n - 2) * share;
+		given = 1 - 1 / n;
+	}
+	if (has_levels(input)) {
+		load *= (n - input->host_peers) / (n - 1);
+		given *= (n - input->host_peers) / (n - 1);
+	}
+	return larger(2 * a + given * send_s, a + load * send_s) + segment_s(input) +
+	    2 * (n - 1) * HANDLING_S + fold_s(input, (n - 1) / n);
+}
+
+/* Each passes on a block while the next one comes: of every step the slower of the two counts, the trip or the block. */
+static double ring_long_s(const struct select_input *input, double send_s)
+{
+	double n = input->peers, block_s = dealt(input) * send_s, a = latency(input) + HANDLING_S;
+
+	return (2 * n - 3) * larger(a + segment_s(input), block_s) + a + block_s +
+	    (n - 1) / n * fold_s(input, 1);
+}
+
 static double direct_s(const struct select_input *input, double send_s)
 {
+	if (is_long(input))
+		return direct_long_s(input, send_s);
 	double n = input->peers;
 	double load = input->direct_load > 0 ? input->direct_load : 2 * (n - 1) / n;
 
@@ -114,6 +179,8 @@ double select_cost_s(const struct select_input *input, enum tr_algorithm algorit
 		return a + handling * crowd(input) +
 		    turns(input) * ((n - 1) * send_s + fold_s(input, n - 1));
 	default:
+		if (is_long(input) && !input->deterministic)
+			return ring_long_s(input, send_s);
 		return 2 * (n - 1) * a + handling +
 		    (input->deterministic
 		            ? 2 * send_s + fold_s(input, 1)

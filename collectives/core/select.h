@@ -7,6 +7,13 @@
  *	hierarchical   2(a + a_h) + 2(m+R-2)c + 2(m-1)/m S/B_h + 2(R-1)/R (S/m)/B + ((m-1)/m + (R-1)/R/m) gS
  *	one-shot       a + 2(n-1)c max(1, m/2) + (n-1) (S/B + gS)   (all m peers of a host handle as much as a hub, on its cores)
  *
+ *
+ * Over a long way (a of 0.5 ms or more) what follows hides what went before, and a segment of s bytes has to be whole before it goes on:
+ *
+ *	ring           (2n-3) max(a + c + s/B, b/B) + a + c + b/B + (n-1)/n gS       b: S/n, in whole segments
+ *	direct         max(2a + I S/B, a + L S/B) + s/B + 2(n-1)c + (n-1)/n gS       I: the most that any member has to give of its input, as L: (n-1)/n when
+ *	                                                                             all are alike, and L is 1 + (n-2) b/S then
+ *
  * n peers, S bytes, B bytes/s per direction of the slowest link, a one-way latency of the worst link, c the handling of one
  * message at its ends, g the time to fold one byte into a sum; R hosts of at most m peers, whose memory has latency a_h and
  * bandwidth B_h. With R hosts, direct has (n-m)/(n-1) of its bytes between hosts. If all share one host, what everybody moves and adds
@@ -30,7 +37,9 @@ struct select_input {
 	double latency_s, bandwidth_bytes_per_s;
 	double hub_bandwidth_bytes_per_s; /* 0: as the others */
 	double direct_load;               /* L above; 0: all alike */
+	double direct_given;              /* I above */
 	uint64_t bytes;
+	uint32_t segment_bytes; /* 0: no matter */
 	unsigned peers;
 	unsigned hosts;      /* 0: unknown, every peer is on its own */
 	unsigned host_peers; /* m: on the fullest host */

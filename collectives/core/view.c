@@ -114,6 +114,23 @@ tr_status view_init(struct view *view, const Traind__Peer__View *message, struct
 	return TR_OK;
 }
 
+void view_measured(struct view *view, uint32_t latency_us, const uint64_t *bandwidth)
+{
+	unsigned all[TR_GROUP_PEERS_MAX];
+
+	view->latency_s = latency_us / 1e6;
+	view->bandwidth_bytes_per_s = 0;
+	for (unsigned i = 0; i < view->count; i++) {
+		double figure = view_figure((double)bandwidth[i]);
+		view->peers[i].bandwidth_bytes_per_s = figure;
+		if (figure > 0 &&
+		    (view->bandwidth_bytes_per_s == 0 || figure < view->bandwidth_bytes_per_s))
+			view->bandwidth_bytes_per_s = figure;
+		all[i] = i;
+	}
+	view_owners(view, all, view->count, view->owners);
+}
+
 void view_finish(struct view *view)
 {
 	free(view->peers);

@@ -1,4 +1,4 @@
-/* A view as the core keeps it: a checked copy of the message. Immutable. Pure. */
+/* A view as the core keeps it: a checked copy of the message. Immutable but for the figures of its links (links.c). Pure. */
 #ifndef TR_COLLECTIVES_CORE_VIEW_H
 #define TR_COLLECTIVES_CORE_VIEW_H
 
@@ -34,6 +34,9 @@ struct view {
 /* TR_EPROTO: ids not ascending, ring no permutation, hub out of range, ... ; TR_ENOMEM. */
 tr_status view_init(struct view *view, const Traind__Peer__View *message, struct tr_error *error);
 void view_finish(struct view *view);
+
+/* Other figures of its links: `bandwidth` by peer, bytes/s, 0: not measured. */
+void view_measured(struct view *view, uint32_t latency_us, const uint64_t *bandwidth);
 
 /* The owners among those peers of which `who` has the indices, ascending; as indices into `who`. */
 void view_owners(const struct view *view, const unsigned *who, unsigned count,

@@ -39,7 +39,9 @@ static struct select_input window_input(const struct group_core *core, const str
 		.bandwidth_bytes_per_s = roster->bandwidth_bytes_per_s,
 		.hub_bandwidth_bytes_per_s = roster->hub_bandwidth_bytes_per_s,
 		.direct_load = roster->direct_load,
+		.direct_given = roster->direct_given,
 		.bytes = bytes,
+		.segment_bytes = op_segment_bytes(bytes, view->segment_bytes),
 		.peers = roster->n,
 		.hosts = roster->host_count,
 		.host_peers = roster->host_peers,
@@ -53,7 +55,8 @@ static bool window_same(const struct select_input *a, const struct select_input 
 	return a->wanted == b->wanted && a->latency_s == b->latency_s &&
 	    a->bandwidth_bytes_per_s == b->bandwidth_bytes_per_s &&
 	    a->hub_bandwidth_bytes_per_s == b->hub_bandwidth_bytes_per_s &&
-	    a->direct_load == b->direct_load && a->bytes == b->bytes && a->peers == b->peers &&
+	    a->direct_load == b->direct_load && a->direct_given == b->direct_given &&
+	    a->bytes == b->bytes && a->segment_bytes == b->segment_bytes && a->peers == b->peers &&
 	    a->hosts == b->hosts && a->host_peers == b->host_peers && a->sockets == b->sockets &&
 	    a->deterministic == b->deterministic;
 }

@@ -127,6 +127,8 @@ void net_send(struct sim *sim, unsigned from, struct group_action *action,
 	message->buffer = action->buffer;
 	message->vote = action->vote;
 	message->commit = action->commit;
+	for (size_t i = 0; kind == SIM_COMMIT && i < action->commit.n_bandwidth_bytes_per_s; i++)
+		message->bandwidth[i] = action->commit.bandwidth_bytes_per_s[i];
 	message->submitted = action->submitted;
 	action->submitted = NULL;
 	message->round = action->round;
@@ -218,6 +220,7 @@ static tr_status net_deliver(struct sim *sim, unsigned from, unsigned to,
 	case SIM_COMMIT:
 		event.kind = GROUP_COMMIT;
 		message->commit.reason = message->reason;
+		message->commit.bandwidth_bytes_per_s = message->bandwidth;
 		event.commit = &message->commit;
 		break;
 	case SIM_SUBMITTED:

@@ -102,6 +102,7 @@ struct sim_message {
 	unsigned to;                /* whose that is */
 	Traind__Peer__Vote vote;
 	Traind__Peer__Commit commit;
+	uint64_t bandwidth[SIM_NODES_MAX]; /* the commit's */
 	Traind__Peer__Submitted *submitted;
 	char reason[256];
 	uint64_t round;

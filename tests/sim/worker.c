@@ -7,6 +7,7 @@
 
 #define STREAM_WAITS       9
 #define STREAM_EARLY_WAITS 11
+#define STREAM_MEASURED    13
 
 /* Whose digits it adds: with replay a contributor's place, for whoever takes it gives the same. */
 unsigned worker_key(const struct sim *sim, unsigned number, unsigned index)
@@ -296,6 +297,20 @@ void worker_op_done(struct sim *sim, unsigned number, uint32_t tag)
 	worker_schedule(sim, number, sim_between(sim, 0, 20 * MS));
 }
 
+/* In some seeds members measure their links, not all of them, and now and then something else: routes change between rounds. */
+static void worker_measure(struct sim *sim, unsigned number)
+{
+	uint64_t draw = sim->nodes[number].worker.round.round * SIM_NODES_MAX + number;
+	uint64_t figure = rng_below(sim->key, STREAM_MEASURED, draw, 16);
+	struct group_event event = { .kind = GROUP_LINKS };
+
+	if ((sim->seed % 8 != 3 && sim->seed % 8 != 6) || figure > 9)
+		return;
+	event.links.bandwidth_bytes_per_s = figure * 1000000;
+	event.links.latency_us = (uint32_t)(figure * figure * 1000);
+	(void)node_step(sim, number, &event);
+}
+
 static void worker_close(struct sim *sim, unsigned number)
 {
 	struct sim_worker *worker = &sim->nodes[number].worker;
@@ -309,6 +324,9 @@ static void worker_close(struct sim *sim, unsigned number)
 		sim_trace(sim, "n%u says another salt", number);
 	}
 	worker->state = WORKER_CLOSED;
+	worker_measure(sim, number);
+	if (!sim->nodes[number].alive || sim->nodes[number].failed)
+		return;
 	tr_status st = node_step(sim, number, &event);
 	if (!sim->nodes[number].alive || sim->nodes[number].failed)
 		return;

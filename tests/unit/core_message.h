@@ -23,6 +23,7 @@ struct core_message {
 	Traind__Peer__Commit commit;
 	Traind__Peer__Submitted *submitted;
 	char *reason; /* the commit's */
+	uint64_t *bandwidth;
 };
 
 static inline bool core_message_is(const struct group_action *action)
@@ -48,6 +49,12 @@ static inline struct core_message *core_message_take(struct group_core *core, un
 	if (action->kind == GROUP_DO_SEND_COMMIT) {
 		message->reason = strdup(action->text);
 		assert(message->reason != NULL);
+		size_t bytes = action->commit.n_bandwidth_bytes_per_s * sizeof(uint64_t);
+		message->bandwidth = malloc(bytes + 1);
+		assert(message->bandwidth != NULL);
+		if (bytes > 0)
+			memcpy(message->bandwidth, action->commit.bandwidth_bytes_per_s, bytes);
+		message->commit.bandwidth_bytes_per_s = message->bandwidth;
 	}
 	if (action->kind == GROUP_DO_SEND_SEGMENT && action->payload_bytes > 0) {
 		message->payload = malloc(action->payload_bytes);
@@ -95,6 +102,7 @@ static inline void core_message_free(struct core_message *message)
 		traind__peer__submitted__free_unpacked(message->submitted, NULL);
 	free(message->payload);
 	free(message->reason);
+	free(message->bandwidth);
 	free(message);
 }
 
