@@ -145,6 +145,7 @@ static void engine_stop(struct engine *engine)
 	inbound_door_close(engine);
 	engine_shm_stop(engine);
 	pulse_stop(engine);
+	gauge_stop(engine);
 	leftovers_stop(engine);
 	uv_close((uv_handle_t *)&engine->hello_timer, NULL);
 	uv_close((uv_handle_t *)&engine->wake, NULL);
@@ -215,6 +216,7 @@ tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, str
 	(void)uv_timer_init(&made->loop, &made->hello_timer);
 	made->hello_timer.data = made->wake.data = made;
 	pulse_init(made);
+	gauge_init(made);
 	leftovers_init(made);
 	rc = uv_async_init(&made->loop, &made->wake, on_wake);
 	bool woken = rc == 0;
@@ -223,6 +225,7 @@ tr_status engine_create(const struct engine_callbacks *callbacks, void *arg, str
 	if (rc != 0) {
 		uv_close((uv_handle_t *)&made->hello_timer, NULL);
 		pulse_stop(made);
+		gauge_stop(made);
 		leftovers_stop(made);
 		engine_shm_stop(made);
 		if (woken)
@@ -410,9 +413,11 @@ static void follow(double *learned, double bytes_per_s)
 	*learned = *learned == 0 ? bytes_per_s : *learned + weight * (bytes_per_s - *learned);
 }
 
-void engine_learn_bandwidth(struct engine *engine, double bytes_per_s, double *learned)
+void engine_learn_bandwidth(struct engine *engine, double bytes_per_s, double *learned, bool distant)
 {
 	follow(learned, bytes_per_s);
+	if (distant)
+		return;
 	pthread_mutex_lock(&engine->lock);
 	follow(&engine->bandwidth_bytes_per_s, bytes_per_s);
 	pthread_mutex_unlock(&engine->lock);

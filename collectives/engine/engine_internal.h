@@ -18,6 +18,7 @@
  *	leftover.c       what a dead worker left, for the one that follows it
  *	observe.c        questions about a member (tr_stats_get and its like)
  *	traffic.c        bytes that its connections carried
+ *	gauge.c, rate.c  how far its long ways are, and what they carry
  *	notices.c        round records and reports, in batches, to memberd
  *
  * Beside it, on the thread of the listener: relaying.c, what the process has to do with relays.
@@ -33,6 +34,7 @@
 #include "collectives/core/group.h"
 #include "collectives/engine/channel_host.h"
 #include "collectives/engine/engine.h"
+#include "collectives/engine/gauge.h"
 #include "collectives/engine/leftover.h"
 #include "collectives/engine/pulse.h"
 #include "collectives/engine/traffic.h"
@@ -89,6 +91,8 @@ struct engine {
 		uint64_t interval_ms, timeout_ms; /* interval 0: memberd has not said it */
 		struct pulse_clock clock;
 	} pulse;
+
+	struct gauge gauge;
 
 	pthread_mutex_t lock; /* of what follows */
 	struct command *commands, **commands_tail;
@@ -233,8 +237,9 @@ static inline uint64_t engine_now_us(const struct engine *engine)
 }
 void engine_tell(struct engine *engine, const Traind__Peer__ToMember *message);
 struct member *engine_find(struct engine *engine, uint64_t group, uint64_t peer);
-/* Of a burst; `learned` (0: nothing yet) follows it by a part. */
-void engine_learn_bandwidth(struct engine *engine, double bytes_per_s, double *learned);
+/* Of a burst of one link; `learned` (0: nothing yet) follows it by a part. Of all long ways together the gauge knows more. */
+void engine_learn_bandwidth(struct engine *engine, double bytes_per_s, double *learned,
+    bool distant);
 
 /* ---- member.c ---- */
 tr_status member_create(struct engine *engine, const Traind__Peer__StartWorker *start,
@@ -293,6 +298,8 @@ void peer_link_look(struct member *member);
 void peer_link_round_over(struct member *member);
 /* Adds what open connections have carried; `peer` 0: to all peers. */
 void peer_link_traffic(const struct member *member, uint64_t peer, struct traffic *sum);
+/* Adds what went over long ways, and how far the worst of them is. */
+void peer_link_gauge(const struct member *member, struct gauge_sum *sum);
 void peer_link_describe(const struct member *member, uint64_t peer, struct tr_link *link);
 tr_status peer_send_message(struct conn *conn, const Traind__Peer__PeerMessage *message);
 tr_status peer_send_hello(struct conn *conn, const struct member *member, uint64_t to);
@@ -307,6 +314,7 @@ void inbound_view_changed(struct member *member); /* closes those of peers that 
 void inbound_judge(struct member *member, uint64_t now_ms, uint64_t late_ms);
 void inbound_leave(struct member *member); /* they stay until the other side closes, for a while */
 void inbound_traffic(const struct member *member, uint64_t peer, struct traffic *sum);
+void inbound_gauge(const struct member *member, struct gauge_sum *sum); /* what came */
 void inbound_describe(const struct member *member, uint64_t peer, struct tr_link *link);
 bool inbound_has(const struct member *member, uint64_t peer); /* a connection from there */
 

@@ -22,13 +22,15 @@ struct inbound {
 	uint64_t deadline_ms;             /* at the door: until then it has to be let in */
 	uint64_t looked_ms, looked_bytes; /* when its bytes were last seen to grow */
 	bool parked;
-	bool waits;     /* at the door, for the view that its hello is of */
-	bool proven;    /* it waits and has the group's token */
-	bool alive;     /* something came after its hello */
-	bool dismissed; /* closed since its peer is in our view no more: that is no loss */
-	bool silent;    /* closed for that */
-	bool ended;     /* closed because the sender said so */
-	bool far;       /* among the engine's far_lanes */
+	bool waits;      /* at the door, for the view that its hello is of */
+	bool proven;     /* it waits and has the group's token */
+	bool alive;      /* something came after its hello */
+	bool dismissed;  /* closed since its peer is in our view no more: that is no loss */
+	bool silent;     /* closed for that */
+	bool ended;      /* closed because the sender said so */
+	bool far;        /* among the engine's far_lanes */
+	uint32_t rtt_us; /* of its way, once that is known */
+	struct gauge_lane gauged;
 	struct pulse_ear ear;
 };
 

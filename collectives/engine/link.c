@@ -9,6 +9,7 @@
 #include "collectives/engine/lifeline.h"
 #include "collectives/transport/address.h"
 #include "collectives/transport/conn.h"
+#include "collectives/transport/tcp_path.h"
 #include "common/log.h"
 #include "proto/unpack.h"
 
@@ -97,8 +98,17 @@ static void beat_acknowledged(struct link *link, const Traind__Peer__HeartbeatAc
 
 /* ---- what memberd says */
 
+/* A group may be founded before a heartbeat's answer has been told: until then the handshake's round trip is known. */
+static void guess_rtt(struct link *link)
+{
+	struct tcp_path path;
+	if (link->rtt_s == 0 && tcp_path_get(conn_socket(link->conn), &path))
+		link->rtt_s = path.rtt_us / 1e6;
+}
+
 static void welcomed(struct link *link, const Traind__Peer__Welcome *welcome)
 {
+	guess_rtt(link);
 	link->welcomed = true;
 	link->backoff_ms = BACKOFF_FIRST_MS;
 	link->interval_ms = welcome->heartbeat_interval_ms > 0 ? welcome->heartbeat_interval_ms

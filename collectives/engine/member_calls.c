@@ -287,6 +287,7 @@ static void commit(struct member *member, const struct channel_submission *s)
 	if (member->close_asked)
 		return;
 	member->close_asked = true;
+	gauge_tell(member);
 	tr_status st = member_step(member, &event, &error);
 	if (st == TR_OK)
 		return;

@@ -456,6 +456,20 @@ void inbound_traffic(const struct member *member, uint64_t peer, struct traffic 
 			traffic_add_lane(sum, in->lane);
 }
 
+void inbound_gauge(const struct member *member, struct gauge_sum *sum)
+{
+	for (struct inbound *in = member->inbound; in != NULL; in = in->next) {
+		struct lane_glance now;
+		if (in->rtt_us > 0 && in->rtt_us < GAUGE_RTT_US)
+			continue;
+		lane_glance(in->lane, &now);
+		in->rtt_us = now.rtt_us;
+		if (now.rtt_us >= GAUGE_RTT_US)
+			sum->down_bytes += gauge_count(&in->gauged, now.packets_in,
+			    now.packet_bytes_in);
+	}
+}
+
 bool inbound_has(const struct member *member, uint64_t peer)
 {
 	const struct inbound *in = member->inbound;

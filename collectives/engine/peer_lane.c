@@ -116,8 +116,8 @@ static void measure(struct peer_link *link, size_t bytes)
 	uint64_t took_us = uv_hrtime() / 1000 - link->burst_start_us;
 	if (link->burst_bytes >= BURST_BYTES_MIN && took_us > 0)
 		engine_learn_bandwidth(link->member->engine,
-		    (double)link->burst_bytes * 1e6 / (double)took_us,
-		    &link->bandwidth_bytes_per_s);
+		    (double)link->burst_bytes * 1e6 / (double)took_us, &link->bandwidth_bytes_per_s,
+		    link->distant);
 	link->burst_bytes = 0;
 }
 

@@ -217,6 +217,8 @@ static void link_queue(struct peer_link *link, struct outgoing *out)
 		link->burst_bytes = 0;
 	}
 	outgoing_append(&link->queue[out->class], out);
+	if (link->distant && out->class != OUTGOING_CONTROL)
+		gauge_wake(link->member->engine);
 	dial_if_idle(link);
 	peer_lane_feed(link);
 }
@@ -359,6 +361,25 @@ void peer_link_traffic(const struct member *member, uint64_t peer, struct traffi
 		for (const struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next)
 			if (pl->lane != NULL && (peer == 0 || link->peer == peer))
 				traffic_add_lane(sum, pl->lane);
+}
+
+void peer_link_gauge(const struct member *member, struct gauge_sum *sum)
+{
+	for (struct peer_link *link = member->links; link != NULL; link = link->next) {
+		uint32_t least_us = UINT32_MAX;
+		for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
+			struct lane_glance now;
+			if (!link->distant || !pl->up)
+				continue;
+			lane_glance(pl->lane, &now);
+			sum->up_bytes += gauge_count(&pl->gauged, now.packets_out,
+			    now.packet_bytes_out);
+			if (now.rtt_us > 0 && now.rtt_us < least_us)
+				least_us = now.rtt_us;
+		}
+		if (least_us != UINT32_MAX && least_us > sum->rtt_us)
+			sum->rtt_us = least_us;
+	}
 }
 
 void peer_link_describe(const struct member *member, uint64_t peer, struct tr_link *is)

@@ -57,6 +57,7 @@ struct peer_lane {
 	struct outgoing_list kept;
 	uint64_t acked_bytes; /* when last looked at */
 	uint32_t retransmits;
+	struct gauge_lane gauged;
 	uint64_t pulsed_bytes; /* sent when it was last looked whether it is idle */
 };
 
@@ -73,6 +74,7 @@ struct peer_link {
 	struct outgoing_list queue[OUTGOING_CLASSES];
 	struct peer_lane *lanes; /* oldest first */
 	uint32_t lane_count;     /* ever made: their numbers */
+	bool distant;            /* a long way (gauge.h) */
 	bool striped;            /* more than one lane, once: what is sent is kept */
 	size_t kept_bytes;       /* of staging */
 	size_t unwritten;        /* frames that a transport still reads */

@@ -77,10 +77,21 @@ static void count(struct peer_lane *pl, struct stripe_sample *now)
 	least(&now->now_rtt_us, path.now_rtt_us);
 }
 
+/* Peers on other hosts: what goes to them, and comes from them, shares our way. */
+static unsigned links_out(const struct member *member)
+{
+	unsigned count = 0;
+	for (size_t i = 0; i < member->view_peer_count; i++)
+		count += !member->view_peers[i].near && member->view_peers[i].peer != member->peer;
+	return count;
+}
+
 /* `hungry`: there is nothing to send but this look's pulses. */
 static void sample(struct peer_link *link, bool hungry)
 {
-	struct stripe_sample now = { .now_us = uv_hrtime() / 1000, .busy = !link->idle_seen };
+	struct stripe_sample now = { .now_us = uv_hrtime() / 1000,
+		.busy = !link->idle_seen,
+		.links = links_out(link->member) };
 	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
 		if (!pl->up)
 			continue;
@@ -90,6 +101,7 @@ static void sample(struct peer_link *link, bool hungry)
 		if (pl->retiring)
 			retire_if_drained(pl);
 	}
+	link->distant = now.rtt_us >= GAUGE_RTT_US;
 	now.acked_bytes = link->acked_bytes;
 	now.retransmits = link->retransmits;
 	unsigned before = link->stripe.lanes, wanted = stripe_look(&link->stripe, &now);

@@ -91,11 +91,13 @@ static bool long_enough(const struct stripe *stripe, uint32_t rtt_us)
 }
 
 /* Once, before there is anything to send. */
-static void begin(struct stripe *stripe, uint32_t rtt_us)
+static void begin(struct stripe *stripe, const struct stripe_sample *sample)
 {
+	unsigned links = sample->links > 1 ? sample->links : 1;
+	unsigned lanes = links < FAR_LANES ? FAR_LANES / (links * links) : 1;
 	stripe->begun = true;
-	if (!stripe->forced && rtt_us >= FAR_RTT_US && stripe->lanes < FAR_LANES)
-		stripe->lanes = stripe->good = FAR_LANES;
+	if (!stripe->forced && sample->rtt_us >= FAR_RTT_US && stripe->lanes < lanes)
+		stripe->lanes = stripe->good = lanes;
 }
 
 unsigned stripe_look(struct stripe *stripe, const struct stripe_sample *sample)
@@ -108,7 +110,7 @@ unsigned stripe_look(struct stripe *stripe, const struct stripe_sample *sample)
 	stripe->looked_bytes = sample->acked_bytes;
 	stripe->looked_retransmits = sample->retransmits;
 	if (!stripe->begun && sample->rtt_us > 0)
-		begin(stripe, sample->rtt_us);
+		begin(stripe, sample);
 	if (stripe->forced || first || !sample->busy)
 		return stripe->lanes;
 	stripe->busy_us += took_us;

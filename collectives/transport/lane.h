@@ -105,6 +105,15 @@ struct lane_path {
 	const char *congestion; /* "cubic"; "" where there is none. Valid until the next call */
 };
 
+/* What came through, packet by packet: bytes count in order only, so behind a lost packet they stand still, and come all at once. Zeros where it is
+ * unknown. */
+struct lane_glance {
+	uint32_t rtt_us; /* without queues */
+	uint32_t packets_out,
+	    packets_in; /* data that the other end has, and that came from it, ever; modulo 2^32 */
+	uint32_t packet_bytes_out, packet_bytes_in; /* of a full one */
+};
+
 /* What a transport implements. All on the loop's thread, none blocks. */
 struct lane_ops {
 	const char *name; /* "tcp", "shm": for logs and statistics */
@@ -128,6 +137,8 @@ struct lane_ops {
 	void (*set_patience)(struct lane *lane, uint32_t patience_ms);
 	void (*counters)(const struct lane *lane, struct lane_counters *counters);
 	void (*path)(struct lane *lane, struct lane_path *path);
+	/* Without any change to the lane: to be asked every few milliseconds. */
+	void (*glance)(const struct lane *lane, struct lane_glance *glance);
 	const char *(*peer_name)(
 	    const struct lane *lane); /* "127.0.0.1:40312"; lives as long as the lane */
 };
@@ -187,6 +198,11 @@ static inline void lane_counters(const struct lane *lane, struct lane_counters *
 static inline void lane_path(struct lane *lane, struct lane_path *path)
 {
 	lane->ops->path(lane, path);
+}
+
+static inline void lane_glance(const struct lane *lane, struct lane_glance *glance)
+{
+	lane->ops->glance(lane, glance);
 }
 
 static inline const char *lane_peer_name(const struct lane *lane)

@@ -392,6 +392,12 @@ static void path(struct lane *base, struct lane_path *is)
 	*is = (struct lane_path){ .congestion = "" };
 }
 
+static void glance(const struct lane *base, struct lane_glance *glance)
+{
+	(void)base;
+	*glance = (struct lane_glance){ 0 };
+}
+
 static const char *peer_name(const struct lane *base)
 {
 	return ((const struct lane_shm *)base)->name;
@@ -408,6 +414,7 @@ static const struct lane_ops ops = { .name = "shm",
 	.set_patience = set_patience,
 	.counters = counters,
 	.path = path,
+	.glance = glance,
 	.peer_name = peer_name };
 
 bool shm_hub_made(const struct lane *lane)

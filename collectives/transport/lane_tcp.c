@@ -134,6 +134,17 @@ static void tcp_path(struct lane *lane, struct lane_path *path)
 		.congestion = tcp->congestion_used };
 }
 
+static void tcp_glance(const struct lane *lane, struct lane_glance *glance)
+{
+	struct tcp_path known = { 0 };
+	(void)tcp_path_get(conn_socket(((const struct lane_tcp *)lane)->conn), &known);
+	*glance = (struct lane_glance){ .rtt_us = known.rtt_us,
+		.packets_out = known.packets_out,
+		.packets_in = known.packets_in,
+		.packet_bytes_out = known.packet_bytes_out,
+		.packet_bytes_in = known.packet_bytes_in };
+}
+
 static const char *tcp_peer_name(const struct lane *lane)
 {
 	return conn_peer_name(((const struct lane_tcp *)lane)->conn);
@@ -151,6 +162,7 @@ static const struct lane_ops tcp_ops = {
 	.set_patience = tcp_set_patience,
 	.counters = tcp_counters,
 	.path = tcp_path,
+	.glance = tcp_glance,
 	.peer_name = tcp_peer_name,
 };
 

@@ -11,6 +11,8 @@ struct tcp_path {
 	uint32_t retransmits;
 	uint64_t acked_bytes;
 	uint64_t bytes_per_s; /* delivered lately; 0: unknown */
+	/* Data that the other end has, out of order too, and that came from it; of a full packet the bytes. */
+	uint32_t packets_out, packets_in, packet_bytes_out, packet_bytes_in;
 };
 
 /* false: no TCP socket. */

@@ -138,6 +138,22 @@ def test_a_lossy_link_gets_more_connections():
         assert row["identical"] is True and row["congestion"] in ("bbr", "cubic", "reno")
 
 
+def test_a_group_learns_what_its_links_carry():
+    """Within its first rounds, from the ops themselves, and all members go by the same figures: sums are right whatever they change to."""
+    sites = "\n".join(f"site {name} up={rate}mbit down={rate}mbit" for name, rate in zip("abcd", (100, 100, 100, 10)))
+    with WanLab(f"{sites}\nlink all all delay=10ms") as lab:
+        for name in "abcd":
+            lab.net(name)
+        done = subprocess.run(
+            [BUILD / "bin" / "collbench", "--world", "4", "--sites", "a,b,c,d", "--transport", "tcp", "--bytes", str(1 << 20), "--iters", "8", "--json", "--each"],
+            env=lab.environment, capture_output=True, text=True, check=True)
+        row = json.loads(done.stdout)
+        assert row["identical"] is True and len(row["each_s"]) == 10
+        said = re.search(r"([0-9.]+) ms one way, ([0-9.]+) MB/s(.*)", row["reason"])
+        assert said and "not measured" not in said.group(3), row["reason"]
+        assert 9.5 <= float(said.group(1)) <= 15 and 0.6 <= float(said.group(2)) <= 2.5, row["reason"]
+
+
 def pulsed(lab, site, other):
     """Bytes that have come through on each connection from the site's engine to the other's: those on which little comes back, since signs of life
     go one way."""

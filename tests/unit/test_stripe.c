@@ -83,6 +83,21 @@ static void a_long_way_begins_with_eight(void **state)
 	assert_int_equal(look(&stripe, &way), 1);
 }
 
+/* They would all begin at once, over what one process has. */
+static void many_links_begin_with_fewer_each(void **state)
+{
+	static const unsigned wanted[][2] = { { 0, 8 }, { 1, 8 }, { 2, 2 }, { 3, 1 }, { 7, 1 },
+		{ 255, 1 } };
+	struct path way = { .stream = 12e6, .whole = 12e6, .rtt_us = 200000, .idle = true };
+	struct stripe stripe;
+	(void)state;
+	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+		stripe_init(&stripe, 0);
+		way.now.links = wanted[i][0];
+		assert_int_equal(look(&stripe, &way), wanted[i][1]);
+	}
+}
+
 static void near_by_one_is_enough(void **state)
 {
 	struct path loopback = { .stream = 4e9, .whole = 4e9, .rtt_us = 60, .losses = 3 };
@@ -255,6 +270,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_long_way_begins_with_eight),
+		cmocka_unit_test(many_links_begin_with_fewer_each),
 		cmocka_unit_test(near_by_one_is_enough),
 		cmocka_unit_test(a_long_lossy_way_is_filled),
 		cmocka_unit_test(a_sawtooth_and_pauses_do_not_mislead),

@@ -1,0 +1,106 @@
+#include "collectives/engine/gauge.h"
+
+#include "collectives/engine/engine_internal.h"
+
+#define LOOK_MS  4
+#define QUIET_US 60000u /* nothing moved for so long, and for two round trips: it is over */
+
+uint64_t gauge_count(struct gauge_lane *lane, uint32_t packets, uint32_t packet_bytes)
+{
+	lane->bytes += (uint64_t)(uint32_t)(packets - lane->packets) * packet_bytes;
+	lane->packets = packets;
+	return lane->bytes;
+}
+
+static void look_at(const struct engine *engine, struct gauge_sum *sum)
+{
+	*sum = (struct gauge_sum){ 0 };
+	for (struct member *m = engine->members; m != NULL; m = m->next) {
+		if (m->over)
+			continue;
+		peer_link_gauge(m, sum);
+		inbound_gauge(m, sum);
+	}
+}
+
+/* The slower direction, as views have it; 0: nothing is known. */
+static double slower(const struct gauge *gauge)
+{
+	double up = gauge->up.bytes_per_s, down = gauge->down.bytes_per_s;
+	if (up <= 0 || down <= 0)
+		return up > down ? up : down;
+	return up < down ? up : down;
+}
+
+static void told(struct engine *engine)
+{
+	pthread_mutex_lock(&engine->lock);
+	engine->bandwidth_bytes_per_s = slower(&engine->gauge);
+	pthread_mutex_unlock(&engine->lock);
+}
+
+static bool moved(const struct gauge *gauge, const struct gauge_sum *sum)
+{
+	return sum->up_bytes != gauge->up_bytes || sum->down_bytes != gauge->down_bytes;
+}
+
+static void on_look(uv_timer_t *timer)
+{
+	struct engine *engine = timer->data;
+	struct gauge *gauge = &engine->gauge;
+	struct gauge_sum sum;
+	uint64_t now_us = uv_hrtime() / 1000;
+	look_at(engine, &sum);
+	if (sum.rtt_us > 0)
+		gauge->rtt_us = sum.rtt_us;
+	if (moved(gauge, &sum))
+		gauge->moved_us = now_us;
+	gauge->up_bytes = sum.up_bytes;
+	gauge->down_bytes = sum.down_bytes;
+	int news = rate_look(&gauge->up, now_us, sum.up_bytes);
+	news |= rate_look(&gauge->down, now_us, sum.down_bytes);
+	if (now_us - gauge->moved_us > QUIET_US + 2 * (uint64_t)gauge->rtt_us) {
+		news |= rate_rest(&gauge->up, now_us);
+		news |= rate_rest(&gauge->down, now_us);
+		(void)uv_timer_stop(timer);
+	}
+	if (news)
+		told(engine);
+}
+
+void gauge_init(struct engine *engine)
+{
+	(void)uv_timer_init(&engine->loop, &engine->gauge.timer);
+	engine->gauge.timer.data = engine;
+}
+
+void gauge_stop(struct engine *engine)
+{
+	uv_close((uv_handle_t *)&engine->gauge.timer, NULL);
+}
+
+void gauge_wake(struct engine *engine)
+{
+	uv_timer_t *timer = &engine->gauge.timer;
+	if (engine->stopping || uv_is_active((uv_handle_t *)timer))
+		return;
+	engine->gauge.moved_us = uv_hrtime() / 1000;
+	(void)uv_timer_start(timer, on_look, LOOK_MS, LOOK_MS);
+}
+
+void gauge_tell(struct member *member)
+{
+	struct gauge *gauge = &member->engine->gauge;
+	struct group_event event = { .kind = GROUP_LINKS };
+	uint64_t now_us = uv_hrtime() / 1000;
+	if (gauge->rtt_us == 0)
+		return;
+	int news = rate_rest(&gauge->up,
+	    now_us); /* rounds follow one another too closely for a rest */
+	news |= rate_rest(&gauge->down, now_us);
+	if (news)
+		told(member->engine);
+	event.links.latency_us = gauge->rtt_us / 2;
+	event.links.bandwidth_bytes_per_s = (uint64_t)slower(gauge);
+	(void)member_step(member, &event, NULL);
+}

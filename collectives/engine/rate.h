@@ -1,0 +1,41 @@
+/* How fast bytes go over the long ways of this process, in one direction, from what real traffic does: looks at a total that grows while something
+ * is under way, and rests in between. Pure.
+ *
+ *	rate_look(&up, now_us, acked_bytes);    every few milliseconds
+ *	rate_rest(&up, now_us);                 nothing moves any more
+ *
+ * A link shows what it carries only while it is full, and ops leave gaps: a member waits for others, and all links of a
+ * process share what it has. So of a burst the fastest RATE_WINDOW_US count that carried enough to tell: what came before and after, and what a
+ * slow receiver took its time for, does not. Packets that were held up come in heaps, which look faster than the way is: so the median of the newest three
+ * bursts is believed. Slower ones take it back within a minute only: mostly they were bursts that had something else to wait for.
+ */
+#ifndef TR_COLLECTIVES_ENGINE_RATE_H
+#define TR_COLLECTIVES_ENGINE_RATE_H
+
+#include <stdint.h>
+
+#define RATE_WINDOW_US 20000 /* at least */
+#define RATE_BYTES_MIN \
+	(64u << 10) /* in it: less comes at once, out of what windows hold at the start */
+#define RATE_BURST_US 1000000u  /* a longer burst counts as several */
+#define RATE_FALL_US  60000000u /* until a slower one is believed */
+#define RATE_LOOKS    64
+#define RATE_BURSTS   3
+
+struct rate {
+	struct {
+		uint64_t us, bytes;
+	} look[RATE_LOOKS]; /* of this burst; in a long one the old ones lie further apart */
+	unsigned looks;
+	double burst;               /* bytes/s, the most in a window of it; 0: none told anything */
+	double newest[RATE_BURSTS]; /* bursts */
+	unsigned bursts;            /* ever */
+	uint64_t said_us;           /* when the newest ended */
+	double bytes_per_s;         /* 0: not measured */
+};
+
+/* Returns 1 if it ended a burst that told something. */
+int rate_look(struct rate *rate, uint64_t now_us, uint64_t total);
+int rate_rest(struct rate *rate, uint64_t now_us);
+
+#endif

@@ -1,0 +1,160 @@
+/* Rates learned from traffic that is not always there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "collectives/engine/rate.h"
+
+#define LOOK_US 4000u
+
+struct clock {
+	struct rate rate;
+	uint64_t now_us, total;
+};
+
+/* So many bytes at that rate, looked at all the while. */
+static void carry(struct clock *c, double bytes_per_s, uint64_t bytes)
+{
+	uint64_t end = c->total + bytes, start_us = c->now_us, start = c->total;
+	while (c->total < end) {
+		c->now_us += LOOK_US;
+		uint64_t there = start +
+		    (uint64_t)((double)(c->now_us - start_us) * bytes_per_s / 1e6);
+		c->total = there < end ? there : end;
+		(void)rate_look(&c->rate, c->now_us, c->total);
+	}
+}
+
+static void wait_for(struct clock *c, uint64_t us)
+{
+	for (uint64_t until_us = c->now_us + us; c->now_us < until_us;) {
+		c->now_us += LOOK_US;
+		(void)rate_look(&c->rate, c->now_us, c->total);
+	}
+}
+
+static void rest(struct clock *c, uint64_t us)
+{
+	(void)rate_rest(&c->rate, c->now_us);
+	c->now_us += us;
+}
+
+static void near_to(double got, double wanted)
+{
+	if (got < 0.95 * wanted || got > 1.05 * wanted)
+		fail_msg("%.0f, not %.0f", got, wanted);
+}
+
+/* An op of a mebibyte in pieces, with waits in between: of 100 Mbit/s it is seen what they are. */
+static void gaps_do_not_count(void **state)
+{
+	(void)state;
+	struct clock c = { .now_us = 1000 };
+	for (unsigned op = 0; op < 3; op++) {
+		wait_for(&c, 50000);
+		carry(&c, 12.5e6, 786432);
+		wait_for(&c, 100000);
+		carry(&c, 12.5e6, 786432);
+		wait_for(&c, 30000);
+		rest(&c, 1000000);
+	}
+	near_to(c.rate.bytes_per_s, 12.5e6);
+}
+
+/* What a slow receiver still takes when the others have theirs is not what we can send. */
+static void a_slow_end_of_a_burst_does_not_count(void **state)
+{
+	(void)state;
+	struct clock c = { .now_us = 1000 };
+	for (unsigned op = 0; op < 3; op++) {
+		carry(&c, 12.5e6, 786432);
+		carry(&c, 1.25e6, 262144);
+		rest(&c, 1000);
+	}
+	near_to(c.rate.bytes_per_s, 12.5e6);
+}
+
+static void a_slow_link_is_seen_too(void **state)
+{
+	(void)state;
+	struct clock c = { .now_us = 1000 };
+	carry(&c, 100e3, 300000); /* 3 s: several bursts */
+	rest(&c, 1000);
+	near_to(c.rate.bytes_per_s, 100e3);
+}
+
+static void little_tells_nothing(void **state)
+{
+	(void)state;
+	struct clock c = { .now_us = 1000 };
+	for (unsigned op = 0; op < 100; op++) {
+		carry(&c, 12.5e6, 40000);
+		rest(&c, 20000);
+	}
+	assert_true(c.rate.bytes_per_s == 0);
+}
+
+static void one_heap_is_not_believed(void **state)
+{
+	(void)state;
+	struct clock c = { .now_us = 1000 };
+	for (unsigned op = 0; op < 9; op++) {
+		carry(&c, op == 4 ? 100e6 : 12.5e6, 1 << 20);
+		rest(&c, 1000);
+	}
+	near_to(c.rate.bytes_per_s, 12.5e6);
+}
+
+static void up_at_once_down_within_a_minute(void **state)
+{
+	(void)state;
+	struct clock c = { .now_us = 1000 };
+	carry(&c, 2e6, 1 << 20); /* slow start */
+	rest(&c, 1000);
+	near_to(c.rate.bytes_per_s, 2e6);
+	for (unsigned op = 0; op < 2; op++) {
+		carry(&c, 12.5e6, 1 << 20);
+		rest(&c, 1000);
+	}
+	near_to(c.rate.bytes_per_s, 12.5e6);
+	for (unsigned op = 0; op < 5; op++) {
+		carry(&c, 4e6, 1 << 20);
+		rest(&c, 200000);
+	}
+	assert_in_range((uint64_t)c.rate.bytes_per_s, 11000000, 12500000);
+	for (unsigned op = 0; op < 300; op++) {
+		carry(&c, 4e6, 1 << 20);
+		rest(&c, 1000000);
+	}
+	near_to(c.rate.bytes_per_s, 4e6);
+}
+
+/* Connections come and go, and the total with them. */
+static void a_total_that_falls_ends_the_burst(void **state)
+{
+	(void)state;
+	struct clock c = { .now_us = 1000, .total = 1 << 30 };
+	carry(&c, 12.5e6, 1 << 20);
+	c.total = 0;
+	carry(&c, 12.5e6, 1 << 20);
+	rest(&c, 1000);
+	assert_int_equal(c.rate.bursts, 2);
+	near_to(c.rate.bytes_per_s, 12.5e6);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(gaps_do_not_count),
+		cmocka_unit_test(a_slow_end_of_a_burst_does_not_count),
+		cmocka_unit_test(a_slow_link_is_seen_too),
+		cmocka_unit_test(little_tells_nothing),
+		cmocka_unit_test(one_heap_is_not_believed),
+		cmocka_unit_test(up_at_once_down_within_a_minute),
+		cmocka_unit_test(a_total_that_falls_ends_the_burst),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
