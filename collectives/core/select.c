@@ -70,7 +70,8 @@ static double dealt(const struct select_input *input)
 
 	if (segments == 0)
 		return 1 / (double)n;
-	return (double)((segments + n - 1) / n) / (double)segments;
+	uint64_t fullest = (segments + n - 1) / n;
+	return (double)fullest / (double)segments;
 }
 
 /* A segment has to be there before it goes on. */
