@@ -30,7 +30,7 @@ MAY_INCLUDE = {
     "daemon/node": PURE | {"collectives", "collectives/engine", "collectives/transport", "daemon/api", "daemon/plan",
                     "daemon/shell"},
     "daemon/api": PURE | {"collectives/transport", "daemon/shell"},
-    "daemon/checkpoint": {"common", "collectives", "collectives/sync", "daemon/plan"},
+    "daemon/checkpoint": {"common", "collectives", "collectives/kernels", "collectives/sync", "daemon/plan"},
     "daemon/worker": PURE | {"collectives", "collectives/sync", "daemon/plan", "daemon/checkpoint"},
     "examples": {"collectives"},
     "client/trainctl": PURE | {"collectives/transport", "daemon/api", "daemon/checkpoint", "daemon/plan"},

@@ -2,8 +2,8 @@
 # Makes the Python environment of the tests: build/venv, from the pinned scripts/requirements-*.txt, and the
 # gRPC stubs in build/venv/stubs, from proto/. Does nothing when both are as the files say.
 #
-#	scripts/venv.sh [torch | stubs]		torch: PyTorch too (the CPU build, about 200 MB); stubs: those alone, in the
-#						environment that is there
+#	scripts/venv.sh [torch | stubs]		torch: PyTorch too (the CPU build, about 200 MB), and Hugging Face's libraries
+#						where pip finds them; stubs: those alone, in the environment that is there
 set -eu
 cd "$(dirname "$0")/.."
 venv=build/venv
@@ -68,4 +68,14 @@ if [ "${1:-}" = torch ] && ! stamped torch "$torch_stamp"; then
 		fail "pip could not install PyTorch"
 	}
 	printf '%s\n' "$torch_stamp" >$venv/torch.stamp
+fi
+
+# A stage of its own: tests that need them are skipped where they cannot be installed.
+hf_stamp="$torch_stamp $(cksum <scripts/requirements-huggingface.txt)"
+if [ "${1:-}" = torch ] && ! stamped huggingface "$hf_stamp"; then
+	if install_requirements scripts/requirements-huggingface.txt; then
+		printf '%s\n' "$hf_stamp" >$venv/huggingface.stamp
+	else
+		echo "venv: without Hugging Face's libraries, their tests are skipped: $(tail -n 1 build/venv.log)"
+	fi
 fi

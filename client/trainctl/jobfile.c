@@ -12,6 +12,8 @@
 
 #include "client/trainctl/path.h"
 #include "common/limits.h"
+#include "daemon/checkpoint/checkpoint.h"
+#include "daemon/checkpoint/hf_config.h"
 
 struct job {
 	const char *path;
@@ -180,17 +182,22 @@ static tr_status check_text_files(const struct job *job, struct tr_error *error)
 	return TR_OK;
 }
 
-/* It is written last: where it is, the checkpoint is whole. A folder of checkpoints stands for its `latest`. */
-static bool has_manifest(const char *folder)
+/* Whether a checkpoint's weights are those of the job's model; the manifest is written last: where it is, the checkpoint is whole. */
+static tr_status check_resume(const struct job *job, const char *resume, struct tr_error *error)
 {
-	static const char *const names[] = { "latest/manifest.json", "manifest.json" };
-	char path[PATH_MAX + 32];
-	for (size_t i = 0; i < 2; i++) {
-		(void)snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
-		if (access(path, R_OK) == 0)
-			return true;
-	}
-	return false;
+	char found[CHECKPOINT_PATH_MAX];
+	struct model_config weights, wanted;
+	if (checkpoint_find(resume, found, NULL) != TR_OK)
+		return tr_error_set(error, TR_ENOTFOUND,
+		    "checkpoint.resume: found '%.300s', where manifest.json cannot be read (%s), "
+		    "allowed: the folder of a "
+		    "checkpoint",
+		    resume, strerror(errno));
+	tr_status status = hf_config_read(found, &weights, error);
+	if (status != TR_OK)
+		return tr_error_wrap(error, "checkpoint.resume: %.300s", found);
+	status = job_model_config(job->spec->train->model, &wanted, error);
+	return status == TR_OK ? model_config_same(&weights, &wanted, error) : status;
 }
 
 static tr_status check_folders(const struct job *job, struct tr_error *error)
@@ -204,12 +211,8 @@ static tr_status check_folders(const struct job *job, struct tr_error *error)
 		    "checkpoint.dir: found '%.300s', which is no folder, allowed: a folder, or a "
 		    "path where one can be made",
 		    dir);
-	else if (resume != NULL && !has_manifest(resume))
-		(void)tr_error_set(&cause, TR_ENOTFOUND,
-		    "checkpoint.resume: found '%.300s', where manifest.json cannot be read (%s), "
-		    "allowed: the folder of a "
-		    "checkpoint",
-		    resume, strerror(errno));
+	else if (resume != NULL)
+		(void)check_resume(job, resume, &cause);
 	return cause.status == TR_OK ? TR_OK : locate(job, &cause, error);
 }
 

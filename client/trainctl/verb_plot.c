@@ -12,9 +12,8 @@
 #include "client/trainctl/verbs.h"
 #include "common/json.h"
 
-#define DEADLINE_MS 10000
-#define FILE_NAME   "metrics.jsonl"
-#define TITLE_MAX   256
+#define FILE_NAME "metrics.jsonl"
+#define TITLE_MAX 256
 
 const struct args_row verb_plot_options[] = {
 	{ "--output", "-o", "FILE", "where to write the SVG (loss.svg); - is standard output",
@@ -26,12 +25,6 @@ struct source {
 	char name[TITLE_MAX], path[PATH_MAX];
 	struct metrics_file metrics;
 };
-
-/* A number is a job, all else a file or a run's folder. */
-static bool is_number(const char *word)
-{
-	return word[0] != '\0' && strspn(word, "0123456789") == strlen(word);
-}
 
 static int find_file(const char *word, struct source *source)
 {
@@ -48,24 +41,16 @@ static int find_file(const char *word, struct source *source)
 
 static int find_job(struct verb_call *call, const char *word, struct source *source)
 {
-	Traind__V1__GetJobRequest request = TRAIND__V1__GET_JOB_REQUEST__INIT;
-	struct tr_error error;
 	int code = EXIT_OK;
-	if (args_parse_number("a job's number", word, 1, UINT64_MAX, &request.job_id, &error) !=
-	    TR_OK)
-		return verbs_complain(EXIT_USAGE, "%s", error.text);
-	Traind__V1__Job *job = rpc_call(call->rpc, RPC_PATH("GetJob"), &request,
-	    &traind__v1__job__descriptor, DEADLINE_MS);
+	Traind__V1__Job *job = verbs_training_job(call, word, &code);
 	if (job == NULL)
-		return rpc_complain(call->rpc);
-	const Traind__V1__TrainSpec *train = job->spec != NULL ? job->spec->train : NULL;
-	const char *dir = train != NULL && train->checkpoint != NULL ? train->checkpoint->dir : "";
+		return code;
+	const Traind__V1__Checkpoint *checkpoint = job->spec->train->checkpoint;
+	const char *dir = checkpoint != NULL ? checkpoint->dir : "";
 	(void)snprintf(source->name, sizeof(source->name), "job %llu  %s",
-	    (unsigned long long)job->id, job->spec != NULL ? job->spec->name : "");
+	    (unsigned long long)job->id, job->spec->name);
 	(void)snprintf(source->path, sizeof(source->path), "%s/" FILE_NAME, dir);
-	if (train == NULL)
-		code = verbs_complain(EXIT_USAGE, "job %s runs a command: it has no losses", word);
-	else if (dir[0] == '\0')
+	if (dir[0] == '\0')
 		code = verbs_complain(EXIT_USAGE,
 		    "job %s has no checkpoint.dir, where its losses would be", word);
 	else if (access(source->path, R_OK) != 0)
@@ -144,8 +129,8 @@ static int draw(struct verb_call *call, struct source sources[PLOT_RUNS_MAX])
 	int code = EXIT_OK;
 	for (size_t i = 0; code == EXIT_OK && i < args->n_words; i++) {
 		struct source *source = &sources[i];
-		code = is_number(args->words[i]) ? find_job(call, args->words[i], source)
-		                                 : find_file(args->words[i], source);
+		code = verbs_is_number(args->words[i]) ? find_job(call, args->words[i], source)
+		                                       : find_file(args->words[i], source);
 		if (code == EXIT_OK &&
 		    metrics_file_read(source->path, &source->metrics, &error) != TR_OK)
 			code = verbs_complain(EXIT_JOB_FAILED, "%s", error.text);

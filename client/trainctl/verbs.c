@@ -7,6 +7,8 @@
 #include "client/trainctl/plot.h"
 #include "common/edit_distance.h"
 
+#define DEADLINE_MS 10000
+
 static const struct args_row none[] = { { NULL, NULL, NULL, NULL, false } };
 
 static const struct verb rows[] = {
@@ -40,6 +42,20 @@ static const struct verb rows[] = {
 	    "Several are drawn into one picture. Bytes are known of jobs whose sync.mode is not "
 	    "ddp.",
 	    VERB_NEEDS_CLUSTER, 1, PLOT_RUNS_MAX, verb_plot_options, verb_plot },
+	{ "export", "JOB|CHECKPOINT -o FOLDER [--format hf]",
+	    "write a job's model as a folder that Hugging Face transformers loads",
+	    "Takes the newest checkpoint of the job, or the given one: its folder, or one with "
+	    "`latest`. FOLDER gets config.json,\n"
+	    "model.safetensors and, since texts are bytes, a tokenizer of bytes; it must not be "
+	    "there yet, or be empty.",
+	    VERB_NEEDS_CLUSTER, 1, 1, verb_export_options, verb_export },
+	{ "import", "FOLDER -o CHECKPOINT",
+	    "make a checkpoint of a folder that Hugging Face transformers saved",
+	    "FOLDER has config.json of a gpt2 or llama and its weights as safetensors "
+	    "(save_pretrained "
+	    "writes both). Prints what a\n"
+	    "job file says to begin from it: the model's keys and checkpoint.resume.",
+	    VERB_NEEDS_NOTHING, 1, 1, verb_import_options, verb_import },
 	{ "logs", "JOB [-f] [--rank R]", "print what a job's workers have written",
 	    "With several ranks each line begins with [rank].", VERB_NEEDS_CLUSTER, 1, 1,
 	    verb_logs_options, verb_logs },
@@ -128,6 +144,33 @@ bool verbs_job(const struct verb_call *call, uint64_t *job)
 	    "JOB: found '%.60s', allowed: a job's number, as `trainctl jobs` lists it",
 	    call->args->words[0]);
 	return false;
+}
+
+bool verbs_is_number(const char *word)
+{
+	return word[0] != '\0' && strspn(word, "0123456789") == strlen(word);
+}
+
+Traind__V1__Job *verbs_training_job(struct verb_call *call, const char *word, int *code)
+{
+	Traind__V1__GetJobRequest request = TRAIND__V1__GET_JOB_REQUEST__INIT;
+	struct tr_error error;
+	if (args_parse_number("a job's number", word, 1, UINT64_MAX, &request.job_id, &error) !=
+	    TR_OK) {
+		*code = verbs_complain(EXIT_USAGE, "%s", error.text);
+		return NULL;
+	}
+	Traind__V1__Job *job = rpc_call(call->rpc, RPC_PATH("GetJob"), &request,
+	    &traind__v1__job__descriptor, DEADLINE_MS);
+	if (job == NULL) {
+		*code = rpc_complain(call->rpc);
+	} else if (job->spec == NULL || job->spec->train == NULL) {
+		*code = verbs_complain(EXIT_USAGE, "job %s runs a command: it trains no model",
+		    word);
+		traind__v1__job__free_unpacked(job, NULL);
+		job = NULL;
+	}
+	return job;
 }
 
 int verb_version(struct verb_call *call)

@@ -32,7 +32,8 @@ const struct verb *verbs(void); /* ended by name NULL */
 const struct verb *verbs_find(const char *name);
 
 extern const struct args_row verb_up_options[], verb_launch_options[], verb_logs_options[],
-    verb_plot_options[], verb_cert_options[], verb_help_options[];
+    verb_plot_options[], verb_export_options[], verb_import_options[], verb_cert_options[],
+    verb_help_options[];
 
 int verb_up(struct verb_call *call);
 int verb_down(struct verb_call *call);
@@ -40,6 +41,8 @@ int verb_launch(struct verb_call *call);
 int verb_jobs(struct verb_call *call);
 int verb_status(struct verb_call *call);
 int verb_plot(struct verb_call *call);
+int verb_export(struct verb_call *call);
+int verb_import(struct verb_call *call);
 int verb_logs(struct verb_call *call);
 int verb_samples(struct verb_call *call);
 int verb_cancel(struct verb_call *call);
@@ -53,8 +56,12 @@ int verb_version(struct verb_call *call);
 int verbs_complain(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Says that there is no such verb, and which one may be meant; EXIT_USAGE. */
 int verbs_unknown(const char *name);
-/* The word `i` as a job's number. */
+/* The first word as a job's number. */
 bool verbs_job(const struct verb_call *call, uint64_t *job);
+/* Whether a word that may be a path is a job's number. */
+bool verbs_is_number(const char *word);
+/* The job of that number and what it trains, or NULL and *code: it was said why. To be freed by traind__v1__job__free_unpacked. */
+Traind__V1__Job *verbs_training_job(struct verb_call *call, const char *word, int *code);
 /* The usage and options of a verb, to stdout. */
 void verbs_print_help(const struct verb *verb);
 

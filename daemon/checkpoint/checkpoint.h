@@ -27,14 +27,17 @@ struct checkpoint_progress {
 	void *arg;
 };
 
-/* arrays->params, first and second are read; manifest->model and ->optimizer are filled. `sample` may be NULL. path gets the folder's name. */
+/* arrays->params, first and second (NULL: no optimizer's file) are read; manifest->model and ->optimizer are filled. `sample` may be NULL. path gets the folder's name. */
 tr_status checkpoint_write(const struct checkpoint_folder *folder, const struct layout *layout,
     const struct optim_arrays *arrays, struct manifest *manifest, const char *sample,
     const struct checkpoint_progress *progress, char path[CHECKPOINT_PATH_MAX],
     struct tr_error *error);
 
-/* `path` is a step's folder or one that holds `latest`. Digests and shapes are checked before anything is believed; on an
- * error the arrays may be partly written. found gets the step's folder (absolute, links resolved). */
+/* `path` is a step's folder or one that holds `latest`; found gets the step's folder (absolute, links resolved). */
+tr_status checkpoint_find(const char *path, char found[CHECKPOINT_PATH_MAX], struct tr_error *error);
+
+/* `path` and found as above. Digests, shapes and the model's config are checked before anything is believed; on an error the arrays may be
+ * partly written. arrays->first NULL: only params are read. Moments of a checkpoint that has none are not touched. */
 tr_status checkpoint_read(const char *path, const struct layout *layout,
     const struct optim_arrays *arrays, struct manifest *manifest, char found[CHECKPOINT_PATH_MAX],
     struct tr_error *error);

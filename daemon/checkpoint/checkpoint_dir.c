@@ -56,7 +56,7 @@ static tr_status make_folders(const char *path, struct tr_error *error)
 }
 
 /* Removes parent/name and the files in it; the manifest first, so that a folder half removed is not taken for a checkpoint. */
-static void remove_folder(int parent, const char *name)
+void checkpoint_dir_remove(int parent, const char *name)
 {
 	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
@@ -90,7 +90,7 @@ static void remove_claimed(int parent, const char *name, const char *mark)
 	char claimed[CHECKPOINT_HIDDEN_MAX];
 	(void)snprintf(claimed, sizeof(claimed), GONE "%s", mark);
 	if (renameat(parent, name, parent, claimed) == 0)
-		remove_folder(parent, claimed);
+		checkpoint_dir_remove(parent, claimed);
 }
 
 static void remove_hidden(int parent, const char *mark)
@@ -106,7 +106,7 @@ static void remove_hidden(int parent, const char *mark)
 		if (starts(entry->d_name, ".step-"))
 			remove_claimed(parent, entry->d_name, mark);
 		else if (starts(entry->d_name, GONE))
-			remove_folder(parent, entry->d_name);
+			checkpoint_dir_remove(parent, entry->d_name);
 		else if (starts(entry->d_name, "." CHECKPOINT_LATEST))
 			(void)unlinkat(parent, entry->d_name, 0);
 	}
@@ -154,7 +154,7 @@ static tr_status rename_into_place(const struct checkpoint_dir *dir, struct tr_e
 		done = renameat2(dir->parent, dir->hidden_name, dir->parent, dir->name,
 		    RENAME_EXCHANGE);
 		if (done == 0)
-			remove_folder(dir->parent, dir->hidden_name);
+			checkpoint_dir_remove(dir->parent, dir->hidden_name);
 	}
 	if (done != 0 || fsync(dir->parent) != 0)
 		return tr_error_set(error, TR_EIO, "cannot rename: %s", strerror(errno));
@@ -180,7 +180,7 @@ tr_status checkpoint_dir_publish(struct checkpoint_dir *dir, struct tr_error *er
 void checkpoint_dir_abandon(struct checkpoint_dir *dir)
 {
 	(void)close(dir->hidden);
-	remove_folder(dir->parent, dir->hidden_name);
+	checkpoint_dir_remove(dir->parent, dir->hidden_name);
 	(void)close(dir->parent);
 }
 
@@ -237,7 +237,7 @@ void checkpoint_dir_prune(const char *path, unsigned keep, const char *newest,
 	for (size_t i = keep; i < count; i++)
 		if (strcmp(all[i].name, newest) != 0 &&
 		    (spared == NULL || strcmp(all[i].name, spared + 1) != 0))
-			remove_folder(dirfd(list), all[i].name);
+			checkpoint_dir_remove(dirfd(list), all[i].name);
 	free(all);
 	(void)closedir(list);
 }

@@ -28,6 +28,8 @@ tr_status checkpoint_dir_begin(const char *path, uint64_t step, struct checkpoin
 tr_status checkpoint_dir_publish(struct checkpoint_dir *dir, struct tr_error *error);
 /* Removes the hidden folder. Ends dir. */
 void checkpoint_dir_abandon(struct checkpoint_dir *dir);
+/* Removes parent/name and the files in it. */
+void checkpoint_dir_remove(int parent, const char *name);
 /* Removes all but the `keep` newest (by time of writing, since a new run may count its steps from 1 again) and the two named. */
 void checkpoint_dir_prune(const char *path, unsigned keep, const char *newest,
     const char *never_delete);

@@ -7,10 +7,10 @@
 
 #include "daemon/checkpoint/checkpoint.h"
 #include "daemon/checkpoint/checkpoint_dir.h"
+#include "daemon/checkpoint/hf_config.h"
 #include "daemon/checkpoint/weights.h"
 
-/* The folder at `path`, or what its `latest` points to, with links resolved. */
-static tr_status find_step(const char *path, char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
+tr_status checkpoint_find(const char *path, char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
 {
 	static const char *const places[] = { ".", CHECKPOINT_LATEST };
 	for (size_t i = 0; i < 2; i++) {
@@ -62,18 +62,12 @@ static tr_status open_checked(const char *folder, const char *name, const char *
 	    "%s is damaged: its digest is %s, the manifest says %s", name, hex, digest);
 }
 
-static tr_status load(const char *folder, const struct layout *layout,
+static tr_status load_optimizer(const char *folder, const struct layout *layout,
     const struct optim_arrays *arrays, const struct manifest *manifest, struct tr_error *error)
 {
 	struct safetensors file;
-	tr_status status = open_checked(folder, MANIFEST_MODEL, manifest->model, &file, error);
-	if (status != TR_OK)
-		return status;
-	status = weights_load(layout, "", &file, arrays->params, error);
-	safetensors_close(&file);
-	if (status != TR_OK)
-		return tr_error_wrap(error, "%s", MANIFEST_MODEL);
-	status = open_checked(folder, MANIFEST_OPTIMIZER, manifest->optimizer, &file, error);
+	tr_status status = open_checked(folder, MANIFEST_OPTIMIZER, manifest->optimizer, &file,
+	    error);
 	if (status != TR_OK)
 		return status;
 	status = weights_load(layout, ".exp_avg", &file, arrays->first, error);
@@ -88,14 +82,43 @@ static tr_status load(const char *folder, const struct layout *layout,
 	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", MANIFEST_OPTIMIZER);
 }
 
+/* What shapes do not tell. A checkpoint of an older version has its config too. */
+static tr_status check_config(const char *folder, const struct model_config *wanted,
+    struct tr_error *error)
+{
+	struct model_config found;
+	tr_status status = hf_config_read(folder, &found, error);
+	if (status != TR_OK)
+		return status;
+	return model_config_same(&found, wanted, error);
+}
+
+static tr_status load(const char *folder, const struct layout *layout,
+    const struct optim_arrays *arrays, const struct manifest *manifest, struct tr_error *error)
+{
+	struct safetensors file;
+	tr_status status = open_checked(folder, MANIFEST_MODEL, manifest->model, &file, error);
+	if (status != TR_OK)
+		return status;
+	status = weights_load(layout, "", &file, arrays->params, error);
+	safetensors_close(&file);
+	if (status != TR_OK)
+		return tr_error_wrap(error, "%s", MANIFEST_MODEL);
+	if (arrays->first == NULL || manifest->optimizer[0] == '\0')
+		return TR_OK;
+	return load_optimizer(folder, layout, arrays, manifest, error);
+}
+
 tr_status checkpoint_read(const char *path, const struct layout *layout,
     const struct optim_arrays *arrays, struct manifest *manifest, char found[CHECKPOINT_PATH_MAX],
     struct tr_error *error)
 {
-	tr_status status = find_step(path, found, error);
+	tr_status status = checkpoint_find(path, found, error);
 	if (status == TR_OK)
 		status = read_manifest(found, manifest, error);
 	if (status == TR_OK)
+		status = check_config(found, &layout->config, error);
+	if (status == TR_OK)
 		status = load(found, layout, arrays, manifest, error);
-	return status == TR_OK ? TR_OK : tr_error_wrap(error, "checkpoint.resume: %s", path);
+	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", path);
 }

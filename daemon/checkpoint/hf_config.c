@@ -9,9 +9,12 @@
 
 #include "common/json.h"
 #include "common/json_read.h"
+#include "common/limits.h"
 
 #define KEY_MAX   128
 #define QUOTE_MAX 60
+#define NUMBER_MAX \
+	(1u << 24) /* of any size; products of two fit in 64 bits, and four times one in 32 */
 
 static const char *const classes[MODEL_PRESETS] = {
 	[MODEL_GPT2] = "GPT2LMHeadModel",
@@ -183,8 +186,8 @@ static tr_status read_number(struct slice text, const struct number *row,
 		    ? TR_OK
 		    : refuse(row->key, (struct slice){ "nothing", 7 }, "a whole number", error);
 	json_read_init(&r, value.at, value.length);
-	if (!json_read_uint(&r, &number) || number == 0 || number > INT32_MAX)
-		return refuse(row->key, value, "a whole number above 0", error);
+	if (!json_read_uint(&r, &number) || number == 0 || number > NUMBER_MAX)
+		return refuse(row->key, value, "a whole number from 1 to 16777216", error);
 	uint32_t narrow = (uint32_t)number;
 	memcpy((char *)config + row->offset, &narrow, sizeof(narrow));
 	return TR_OK;
@@ -291,6 +294,9 @@ tr_status hf_config_parse(const char *text, size_t length, struct model_config *
 	if (status != TR_OK)
 		return status;
 	model_config_fill(&config);
+	if (config.layers > TR_SAFETENSORS_TENSORS_MAX)
+		return tr_error_set(error, TR_ELIMIT, "%u layers are more than this program's %u",
+		    config.layers, TR_SAFETENSORS_TENSORS_MAX);
 	if ((uint64_t)config.head_width * config.heads != config.width)
 		return tr_error_set(error, TR_EINVAL,
 		    "head_dim: found %u, allowed: hidden_size / num_attention_heads, which is %u",

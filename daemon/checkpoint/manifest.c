@@ -88,7 +88,8 @@ char *manifest_text(const struct manifest *m)
 	json_key(&j, "files");
 	json_object(&j);
 	add_string(&j, MANIFEST_MODEL, m->model);
-	add_string(&j, MANIFEST_OPTIMIZER, m->optimizer);
+	if (m->optimizer[0] != '\0')
+		add_string(&j, MANIFEST_OPTIMIZER, m->optimizer);
 	json_end(&j);
 	json_end(&j);
 	const char *text = json_text(&j);
@@ -215,7 +216,7 @@ tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
 			json_read_skip(&r);
 	}
 	if (!json_read_end(&r) || strcmp(format, MANIFEST_FORMAT) != 0 || !has_step ||
-	    m.model[0] == '\0' || m.optimizer[0] == '\0')
+	    m.model[0] == '\0')
 		return tr_error_set(error, TR_EPROTO, "it is not the manifest of a checkpoint");
 	if (version != MANIFEST_VERSION)
 		return tr_error_set(error, TR_EPROTO,

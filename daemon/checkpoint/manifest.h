@@ -21,10 +21,10 @@ struct manifest {
 	struct lease_account account; /* of them, without leases. cursor 0: none, it is an old file */
 	uint64_t tokens;
 	struct sync_costs costs; /* of its merges. merges 0: none */
-	char spec[TR_DIGEST_HEX_MAX]; /* digest of what determines the samples: model, text, seed, batch */
+	char spec[TR_DIGEST_HEX_MAX]; /* digest of what determines the samples: model, text, seed, batch. "": imported */
 	double lr_base[2]; /* HDET (struct tr_sync_options): base of the learning rates and its momentum; zeros: none */
-	char model[TR_DIGEST_HEX_MAX]; /* digests of the files */
-	char optimizer[TR_DIGEST_HEX_MAX];
+	char model[TR_DIGEST_HEX_MAX];     /* digests of the files */
+	char optimizer[TR_DIGEST_HEX_MAX]; /* "": there is none, the moments are zero */
 };
 
 /* The text, to be freed; NULL: out of memory. */

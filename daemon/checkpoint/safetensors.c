@@ -28,6 +28,14 @@ static const struct {
 	{ "BOOL", SAFETENSORS_BOOL, 1 },
 };
 
+const char *safetensors_dtype_name(enum safetensors_dtype dtype)
+{
+	size_t i = 0;
+	while (dtypes[i].dtype != dtype)
+		i++;
+	return dtypes[i].name;
+}
+
 /* One header entry while it is read. */
 struct entry {
 	bool has_dtype, has_shape, has_offsets;

@@ -54,6 +54,7 @@ tr_status safetensors_parse(const void *data, size_t size, struct safetensors *f
 tr_status safetensors_open(const char *path, struct safetensors *file, struct tr_error *error);
 void safetensors_close(struct safetensors *file);
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
+const char *safetensors_dtype_name(enum safetensors_dtype dtype); /* "BF16" */
 /* The tensor's data, if it is there as F32 [rows, columns] (rows 0: [columns]); the error says what was found. */
 tr_status safetensors_find_f32(const struct safetensors *file, const char *name, uint64_t rows,
     uint64_t columns, const void **data, struct tr_error *error);

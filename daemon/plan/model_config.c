@@ -1,5 +1,6 @@
 #include "daemon/plan/model_config.h"
 
+#include <math.h>
 #include <string.h>
 
 #define HIDDEN_MULTIPLE 64
@@ -97,6 +98,43 @@ tr_status model_config_check(const struct model_config *c, struct tr_error *erro
 		    "even "
 		    "number of channels, since positions turn them in pairs",
 		    c->heads, head);
+	return TR_OK;
+}
+
+static tr_status check_same(const char *key, double found, double wanted, struct tr_error *error)
+{
+	if (fabs(found - wanted) <= 1e-7 * fabs(found)) /* config.json has nine digits */
+		return TR_OK;
+	return tr_error_set(error, TR_EINVAL,
+	    "model.%s: found %.9g, allowed: %.9g, as the weights are", key, wanted, found);
+}
+
+tr_status model_config_same(const struct model_config *found, const struct model_config *wanted,
+    struct tr_error *error)
+{
+	const struct {
+		const char *key;
+		double found, wanted;
+	} rows[] = { { "layers", found->layers, wanted->layers },
+		{ "width", found->width, wanted->width }, { "heads", found->heads, wanted->heads },
+		{ "kv_heads", found->kv_heads, wanted->kv_heads },
+		{ "hidden", found->hidden, wanted->hidden },
+		{ "vocab", found->vocab, wanted->vocab },
+		{ "rope_theta", found->rope_theta, wanted->rope_theta },
+		{ "norm_eps", found->norm_eps, wanted->norm_eps } };
+	if (found->preset != wanted->preset)
+		return tr_error_set(error, TR_EINVAL,
+		    "model.preset: found %s, allowed: %s, as the weights are",
+		    architectures[wanted->preset].name, architectures[found->preset].name);
+	if (found->untied != wanted->untied)
+		return tr_error_set(error, TR_EINVAL,
+		    "model.tied: found %s, allowed: %s, as the weights are",
+		    wanted->untied ? "false" : "true", found->untied ? "false" : "true");
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		tr_status status = check_same(rows[i].key, rows[i].found, rows[i].wanted, error);
+		if (status != TR_OK)
+			return status;
+	}
 	return TR_OK;
 }
 

@@ -46,6 +46,10 @@ struct model_config {
 void model_config_fill(struct model_config *config);
 /* Whether such a model can be built; what is 0 has its default. The error begins with the key of the job file. */
 tr_status model_config_check(const struct model_config *config, struct tr_error *error);
+/* Whether weights of `found` are those of `wanted` (both filled): all but the context, which the weights themselves tell of, or which is
+ * free. The error names the key of the job file. */
+tr_status model_config_same(const struct model_config *found, const struct model_config *wanted,
+    struct tr_error *error);
 /* Of a filled config. */
 uint64_t model_config_parameters(const struct model_config *config);
 

@@ -171,8 +171,10 @@ static tr_status begin_or_resume(struct trainer *t, struct tr_error *error)
 	tr_status status = checkpoint_read(resume, &t->layout, &t->arrays, &manifest,
 	    t->folder.never_delete, error);
 	if (status != TR_OK)
-		return status;
-	if (strcmp(manifest.spec, t->spec_digest) != 0)
+		return tr_error_wrap(error, "checkpoint.resume");
+	if (manifest.spec[0] == '\0')
+		log_info("trainer", "starts from weights that were imported");
+	else if (strcmp(manifest.spec, t->spec_digest) != 0)
 		log_warn("trainer",
 		    "the checkpoint is of a job with another text, seed or batch: samples are "
 		    "counted "

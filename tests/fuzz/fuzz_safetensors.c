@@ -1,4 +1,4 @@
-/* A file of a checkpoint: its first byte says whether the rest is read as safetensors or as a manifest. What is accepted must
+/* A file of a checkpoint: its first byte says whether the rest is read as safetensors, as a manifest or as config.json. What is accepted must
  * hold what the headers promise.
  */
 #include <assert.h>
@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/limits.h"
+#include "daemon/checkpoint/hf_config.h"
 #include "daemon/checkpoint/manifest.h"
 #include "daemon/checkpoint/safetensors.h"
 
@@ -50,6 +51,22 @@ static void read_manifest(const uint8_t *data, size_t size)
 	free(text);
 }
 
+static void read_config(const uint8_t *data, size_t size)
+{
+	struct model_config config, again;
+	struct tr_error error;
+	if (hf_config_parse((const char *)data, size, &config, &error) != TR_OK) {
+		assert(strlen(error.text) > 0);
+		return;
+	}
+	char *text = hf_config_text(&config);
+	assert(text != NULL);
+	assert(hf_config_parse(text, strlen(text), &again, &error) == TR_OK);
+	assert(model_config_same(&config, &again, &error) == TR_OK);
+	assert(again.context == config.context);
+	free(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size == 0)
@@ -58,7 +75,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	uint8_t *copy = malloc(size);
 	assert(copy != NULL);
 	memcpy(copy, data + 1, size - 1);
-	if (data[0] % 2 == 0)
+	if (data[0] == 'c')
+		read_config(copy, size - 1);
+	else if (data[0] % 2 == 0)
 		read_tensors(copy, size - 1);
 	else
 		read_manifest(copy, size - 1);

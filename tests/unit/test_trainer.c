@@ -485,9 +485,16 @@ static void test_bad_jobs(void **state)
 	train_to(&j, 4, "run", "");
 	j.model.layers = 3;
 	(void)snprintf(j.resume, sizeof(j.resume), "%s/run", j.folder);
-	assert_refused(&j, "it has no tensor 'transformer.h.2.ln_1.weight'");
+	assert_refused(&j, "model.layers: found 3, allowed: 2, as the weights are");
 	j.model.layers = 2;
 	j.model.width = 32;
+	assert_refused(&j, "model.width: found 32, allowed: ");
+	j.model.width = WIDTH;
+	j.model.heads = 2; /* no shape tells */
+	assert_refused(&j, "model.heads: found 2, allowed: 4, as the weights are");
+	j.model.heads = 4;
+	j.model.context *= 2;
+	j.optimizer.batch_tokens *= 2;
 	assert_refused(&j, "this model needs F32");
 	job_finish(&j);
 }

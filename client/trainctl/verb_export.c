@@ -1,0 +1,187 @@
+/* export, import: checkpoints and folders of Hugging Face's transformers. */
+#include <stdio.h>
+#include <string.h>
+
+#include "client/trainctl/print.h"
+#include "client/trainctl/verbs.h"
+#include "common/json.h"
+#include "daemon/checkpoint/hf_folder.h"
+
+#define FORMAT "hf"
+#define BYTES  256 /* tokens of texts, see model.vocab */
+
+const struct args_row verb_export_options[] = {
+	{ "--output", "-o", "FOLDER", "where to write it", false },
+	{ "--format", NULL, "FORMAT", "hf, which is also the default: Hugging Face's transformers",
+	    false },
+	{ NULL, NULL, NULL, NULL, false },
+};
+
+const struct args_row verb_import_options[] = {
+	{ "--output", "-o", "CHECKPOINT", "the folder that gets step-00000000/ and `latest`",
+	    false },
+	{ NULL, NULL, NULL, NULL, false },
+};
+
+static int complain(const struct tr_error *error)
+{
+	bool input = error->status == TR_EINVAL || error->status == TR_ENOTFOUND ||
+	    error->status == TR_EPROTO;
+	return verbs_complain(input ? EXIT_USAGE : EXIT_JOB_FAILED, "%s", error->text);
+}
+
+static int wanted_output(const struct args *args, const char **output)
+{
+	*output = args_value(args, "--output");
+	if (*output != NULL && (*output)[0] != '\0')
+		return EXIT_OK;
+	return verbs_complain(EXIT_USAGE, "--output: found nothing, allowed: a folder to write");
+}
+
+/* Where the newest checkpoint of a job is. */
+static int find_job(struct verb_call *call, const char *word, char path[CHECKPOINT_PATH_MAX])
+{
+	char found[CHECKPOINT_PATH_MAX];
+	int code = EXIT_OK;
+	struct tr_error error;
+	Traind__V1__Job *job = verbs_training_job(call, word, &code);
+	if (job == NULL)
+		return code;
+	const Traind__V1__Checkpoint *checkpoint = job->spec->train->checkpoint;
+	(void)snprintf(path, CHECKPOINT_PATH_MAX, "%s", checkpoint != NULL ? checkpoint->dir : "");
+	if (job->progress == NULL || job->progress->checkpoint[0] == '\0')
+		code = verbs_complain(EXIT_JOB_FAILED, "job %s has written no checkpoint yet", word);
+	else if (checkpoint_find(path, found, &error) != TR_OK)
+		code = verbs_complain(EXIT_JOB_FAILED,
+		    "job %s: %s: %s; the node of the job's first worker writes it: run this there, "
+		    "or give a copy of the checkpoint",
+		    word, path, error.text);
+	traind__v1__job__free_unpacked(job, NULL);
+	return code;
+}
+
+static void json_texts(struct json *json, const char *key, const char *value)
+{
+	json_key(json, key);
+	json_string(json, value);
+}
+
+int verb_export(struct verb_call *call)
+{
+	const struct args *args = call->args;
+	const char *format = args_value(args, "--format"), *folder;
+	char path[CHECKPOINT_PATH_MAX];
+	struct hf_result result;
+	struct tr_error error;
+	int code = wanted_output(args, &folder);
+	if (code == EXIT_OK && format != NULL && strcmp(format, FORMAT) != 0)
+		code = verbs_complain(EXIT_USAGE, "--format: found '%.60s', allowed: " FORMAT,
+		    format);
+	if (code == EXIT_OK && verbs_is_number(args->words[0]))
+		code = find_job(call, args->words[0], path);
+	else
+		(void)snprintf(path, sizeof(path), "%s", args->words[0]);
+	if (code != EXIT_OK)
+		return code;
+	if (hf_export(path, folder, &result, &error) != TR_OK)
+		return complain(&error);
+	if (!call->config->json) {
+		(void)printf("wrote %s: %s of %llu parameters, step %llu, from %s\n", folder,
+		    model_architecture(result.config.preset)->name,
+		    (unsigned long long)model_config_parameters(&result.config),
+		    (unsigned long long)result.step, result.path);
+		return EXIT_OK;
+	}
+	struct json json = { 0 };
+	json_object(&json);
+	json_texts(&json, "folder", folder);
+	json_texts(&json, "checkpoint", result.path);
+	json_key_uint(&json, "step", result.step);
+	json_key_uint(&json, "parameters", model_config_parameters(&result.config));
+	json_end(&json);
+	print_json_text(&json);
+	return EXIT_OK;
+}
+
+/* A key of a job file's section `model`. */
+struct model_key {
+	const char *key, *text; /* text NULL: the number */
+	double number;
+};
+#define MODEL_KEYS 10
+
+static void job_file_keys(const struct model_config *c, struct model_key keys[MODEL_KEYS])
+{
+	const struct model_key all[MODEL_KEYS] = {
+		{ "preset", model_architecture(c->preset)->name, 0 },
+		{ "layers", NULL, c->layers },
+		{ "width", NULL, c->width },
+		{ "heads", NULL, c->heads },
+		{ "kv_heads", NULL, c->kv_heads },
+		{ "hidden", NULL, c->hidden },
+		{ "context", NULL, c->context },
+		{ "tied", c->untied ? "false" : "true", 0 },
+		{ "rope_theta", NULL, c->rope_theta }, /* 0: it has none, and that is the default */
+		{ "norm_eps", NULL, c->norm_eps },
+	};
+	memcpy(keys, all, sizeof(all));
+}
+
+static void print_json(const struct hf_result *result, const struct model_key keys[MODEL_KEYS])
+{
+	struct json json = { 0 };
+	json_object(&json);
+	json_texts(&json, "checkpoint", result->path);
+	json_key_uint(&json, "vocab", result->config.vocab);
+	json_key(&json, "model");
+	json_object(&json);
+	for (size_t i = 0; i < MODEL_KEYS; i++) {
+		json_key(&json, keys[i].key);
+		if (keys[i].text != NULL)
+			json_string(&json, keys[i].text);
+		else
+			json_double(&json, keys[i].number);
+	}
+	json_end(&json);
+	json_end(&json);
+	print_json_text(&json);
+}
+
+/* What a job file says to begin from the checkpoint. */
+static void print_lines(const struct hf_result *result, const struct model_key keys[MODEL_KEYS],
+    const char *to)
+{
+	(void)printf("wrote %s\n\nA job that begins from it says:\n\nmodel: {", result->path);
+	for (size_t i = 0; i < MODEL_KEYS; i++) {
+		(void)printf("%s%s: ", i > 0 ? ", " : "", keys[i].key);
+		if (keys[i].text != NULL)
+			(void)printf("%s", keys[i].text);
+		else
+			(void)printf("%.9g", keys[i].number);
+	}
+	(void)printf("}\ncheckpoint: {resume: %s}\n", to);
+	if (result->config.vocab != BYTES)
+		(void)
+		    printf("\nIts vocabulary has %u tokens and a job's text is bytes, 256 of them: "
+		           "this program can export it and not train it.\n",
+		        result->config.vocab);
+}
+
+int verb_import(struct verb_call *call)
+{
+	const char *to;
+	struct hf_result result;
+	struct model_key keys[MODEL_KEYS];
+	struct tr_error error;
+	int code = wanted_output(call->args, &to);
+	if (code != EXIT_OK)
+		return code;
+	if (hf_import(call->args->words[0], to, &result, &error) != TR_OK)
+		return complain(&error);
+	job_file_keys(&result.config, keys);
+	if (call->config->json)
+		print_json(&result, keys);
+	else
+		print_lines(&result, keys, to);
+	return EXIT_OK;
+}

@@ -1,0 +1,92 @@
+#include "daemon/checkpoint/checkpoint_files.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/checkpoint/weights.h"
+
+static tr_status sync_close(int fd, tr_status status, struct tr_error *error)
+{
+	if (status == TR_OK && fsync(fd) != 0)
+		status = tr_error_set(error, TR_EIO, "cannot sync: %s", strerror(errno));
+	if (close(fd) != 0 && status == TR_OK)
+		status = tr_error_set(error, TR_EIO, "cannot close: %s", strerror(errno));
+	return status;
+}
+
+static tr_status create(int dir, const char *name, int *fd, struct tr_error *error)
+{
+	*fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (*fd < 0)
+		return tr_error_set(error, TR_EIO, "cannot create: %s", strerror(errno));
+	return TR_OK;
+}
+
+tr_status checkpoint_put_text(int dir, const char *name, const char *text, struct tr_error *error)
+{
+	int fd;
+	if (text == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for %s", name);
+	tr_status status = create(dir, name, &fd, error);
+	if (status != TR_OK)
+		return tr_error_wrap(error, "%s", name);
+	for (size_t left = strlen(text); status == TR_OK && left > 0;) {
+		ssize_t wrote = write(fd, text, left);
+		if (wrote < 0 && errno == EINTR)
+			continue;
+		if (wrote <= 0) {
+			status = tr_error_set(error, TR_EIO, "cannot write: %s", strerror(errno));
+			break;
+		}
+		text += wrote;
+		left -= (size_t)wrote;
+	}
+	status = sync_close(fd, status, error);
+	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", name);
+}
+
+static tr_status put_tensors(int dir, const char *name, const struct safetensors_item *items,
+    size_t count, const struct checkpoint_progress *progress, char hex[TR_DIGEST_HEX_MAX],
+    struct tr_error *error)
+{
+	int fd;
+	struct tr_digest digest;
+	tr_status status = create(dir, name, &fd, error);
+	if (status == TR_OK) {
+		status = safetensors_write(fd, items, count, progress->call, progress->arg, &digest,
+		    error);
+		status = sync_close(fd, status, error);
+	}
+	if (status != TR_OK)
+		return tr_error_wrap(error, "%s", name);
+	(void)tr_digest_hex(digest, hex);
+	return TR_OK;
+}
+
+tr_status checkpoint_put_arrays(int dir, const char *name, const struct checkpoint_arrays *arrays,
+    const struct checkpoint_progress *progress, char hex[TR_DIGEST_HEX_MAX], struct tr_error *error)
+{
+	size_t tensors = arrays->layout->tensor_count, count = arrays->count;
+	assert(count <= CHECKPOINT_ARRAYS_MAX);
+	void *names[CHECKPOINT_ARRAYS_MAX] = { NULL, NULL, NULL };
+	struct safetensors_item *items = calloc(tensors * count, sizeof(*items));
+	tr_status status = items == NULL ? TR_ENOMEM : TR_OK;
+	for (size_t i = 0; status == TR_OK && i < count; i++) {
+		names[i] = weights_items(arrays->layout, arrays->suffixes[i], arrays->values[i],
+		    items + i * tensors);
+		if (names[i] == NULL)
+			status = TR_ENOMEM;
+	}
+	if (status == TR_OK)
+		status = put_tensors(dir, name, items, tensors * count, progress, hex, error);
+	else
+		(void)tr_error_set(error, status, "no memory for a table of tensors");
+	free(items);
+	for (size_t i = 0; i < count; i++)
+		free(names[i]);
+	return status;
+}

@@ -1,0 +1,24 @@
+/* Files of a folder that is being written: new, whole and on the disk when a call returns TR_OK. Inside daemon/checkpoint. */
+#ifndef TR_DAEMON_CHECKPOINT_CHECKPOINT_FILES_H
+#define TR_DAEMON_CHECKPOINT_CHECKPOINT_FILES_H
+
+#include "common/digest.h"
+#include "common/error.h"
+#include "daemon/checkpoint/checkpoint.h"
+
+/* text NULL: out of memory. */
+tr_status checkpoint_put_text(int dir, const char *name, const char *text, struct tr_error *error);
+
+#define CHECKPOINT_ARRAYS_MAX 3
+/* The layout's tensors once for each of `count` arrays, under that array's suffix; hex is the file's digest. */
+struct checkpoint_arrays {
+	const struct layout *layout;
+	size_t count;
+	const char *suffixes[CHECKPOINT_ARRAYS_MAX];
+	const float *values[CHECKPOINT_ARRAYS_MAX];
+};
+tr_status checkpoint_put_arrays(int dir, const char *name, const struct checkpoint_arrays *arrays,
+    const struct checkpoint_progress *progress, char hex[TR_DIGEST_HEX_MAX],
+    struct tr_error *error);
+
+#endif

@@ -1,0 +1,144 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/json.h"
+#include "daemon/checkpoint/checkpoint_dir.h"
+#include "daemon/checkpoint/checkpoint_files.h"
+#include "daemon/checkpoint/hf_config.h"
+#include "daemon/checkpoint/hf_folder.h"
+
+#define BYTES_VOCABULARY 256
+
+static const char readme[] = "# A language model trained by traind\n"
+                             "\n"
+                             "    from transformers import AutoModelForCausalLM, AutoTokenizer\n"
+                             "    model = AutoModelForCausalLM.from_pretrained(\"THIS FOLDER\")\n"
+                             "    tokenizer = AutoTokenizer.from_pretrained(\"THIS FOLDER\")\n"
+                             "\n";
+static const char readme_bytes[] =
+    "Its vocabulary is the 256 bytes: a text's UTF-8, byte by byte, each the token of its value.\n"
+    "There is no token for the beginning or the end of a text. tokenizer.json says the same.\n";
+static const char readme_other[] = "The tokenizer is not here: the vocabulary is that of the model "
+                                   "that training began from.\n";
+
+/* A made or given text into a file; frees it. */
+static tr_status put(int dir, const char *name, char *text, struct tr_error *error)
+{
+	tr_status status = checkpoint_put_text(dir, name, text, error);
+	free(text);
+	return status;
+}
+
+/* Generation ends where the model does: learned positions have an end. */
+static char *generation_text(const struct model_config *config)
+{
+	char text[64];
+	(void)snprintf(text, sizeof(text), "{\"max_length\":%u}", config->context);
+	return strdup(text);
+}
+
+static char *readme_text(bool bytes)
+{
+	char *text = NULL;
+	return asprintf(&text, "%s%s", readme, bytes ? readme_bytes : readme_other) < 0 ? NULL
+	                                                                                : text;
+}
+
+static tr_status put_all(int dir, const struct layout *layout, const float *params,
+    struct tr_error *error)
+{
+	static const struct checkpoint_progress none = { NULL, NULL };
+	const struct model_config *config = &layout->config;
+	bool bytes = config->vocab == BYTES_VOCABULARY;
+	struct checkpoint_arrays model = { .layout = layout,
+		.count = 1,
+		.suffixes = { "" },
+		.values = { params } };
+	char hex[TR_DIGEST_HEX_MAX];
+	tr_status status = checkpoint_put_arrays(dir, MANIFEST_MODEL, &model, &none, hex, error);
+	if (status == TR_OK)
+		status = put(dir, HF_CONFIG_NAME, hf_config_text(config), error);
+	if (status == TR_OK)
+		status = put(dir, "generation_config.json", generation_text(config), error);
+	if (status == TR_OK && bytes)
+		status = put(dir, "tokenizer.json", hf_tokenizer_of_bytes(), error);
+	if (status == TR_OK && bytes)
+		status = put(dir, "tokenizer_config.json", hf_tokenizer_config(config), error);
+	if (status == TR_OK)
+		status = put(dir, "README.md", readme_text(bytes), error);
+	if (status == TR_OK && fsync(dir) != 0)
+		status = tr_error_set(error, TR_EIO, "cannot sync: %s", strerror(errno));
+	return status;
+}
+
+/* Writes beside `folder`; then its name, if that is free or an empty folder's. */
+static tr_status write_folder(const char *folder, const struct layout *layout, const float *params,
+    struct tr_error *error)
+{
+	char beside[CHECKPOINT_PATH_MAX];
+	size_t length = strlen(folder);
+	while (length > 1 && folder[length - 1] == '/')
+		length--;
+	if ((size_t)snprintf(beside, sizeof(beside), "%.*s.%ld.new", (int)length, folder,
+	        (long)getpid()) >= sizeof(beside))
+		return tr_error_set(error, TR_EINVAL, "the path is too long");
+	if (mkdir(beside, 0777) != 0)
+		return tr_error_set(error, TR_EIO, "cannot make %s: %s", beside, strerror(errno));
+	int dir = open(beside, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	tr_status status = dir < 0
+	    ? tr_error_set(error, TR_EIO, "cannot open %s: %s", beside, strerror(errno))
+	    : put_all(dir, layout, params, error);
+	if (dir >= 0)
+		(void)close(dir);
+	if (status == TR_OK && rename(beside, folder) != 0)
+		status = errno == ENOTEMPTY || errno == EEXIST
+		    ? tr_error_set(error, TR_EINVAL, "it is there and not empty")
+		    : tr_error_set(error, TR_EIO, "cannot rename: %s", strerror(errno));
+	if (status != TR_OK)
+		checkpoint_dir_remove(AT_FDCWD, beside);
+	return status;
+}
+
+static tr_status read_params(const char *checkpoint, const struct layout *layout, float *params,
+    struct hf_result *result, struct tr_error *error)
+{
+	struct optim_arrays arrays = { .params = params };
+	struct manifest manifest;
+	tr_status status = params == NULL
+	    ? tr_error_set(error, TR_ENOMEM, "no memory for %zu parameters", layout->parameters)
+	    : checkpoint_read(checkpoint, layout, &arrays, &manifest, result->path, error);
+	if (status == TR_OK)
+		result->step = manifest.step;
+	return status;
+}
+
+tr_status hf_export(const char *checkpoint, const char *folder, struct hf_result *out,
+    struct tr_error *error)
+{
+	struct hf_result result = { .step = 0 };
+	struct layout layout;
+	tr_status status = checkpoint_find(checkpoint, result.path, error);
+	if (status == TR_OK)
+		status = hf_config_read(result.path, &result.config, error);
+	if (status == TR_OK)
+		status = layout_init(&result.config, &layout, error);
+	if (status != TR_OK)
+		return tr_error_wrap(error, "%s", checkpoint);
+	float *params = calloc(layout.count, sizeof(*params));
+	status = read_params(checkpoint, &layout, params, &result, error);
+	if (status == TR_OK) {
+		status = write_folder(folder, &layout, params, error);
+		if (status != TR_OK)
+			(void)tr_error_wrap(error, "%s", folder);
+	}
+	free(params);
+	layout_finish(&layout);
+	if (status == TR_OK)
+		*out = result;
+	return status;
+}

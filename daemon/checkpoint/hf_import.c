@@ -1,0 +1,291 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "collectives/kernels/half.h"
+#include "common/json_read.h"
+#include "common/limits.h"
+#include "daemon/checkpoint/hf_config.h"
+#include "daemon/checkpoint/hf_folder.h"
+#include "daemon/checkpoint/safetensors.h"
+
+#define INDEX_NAME MANIFEST_MODEL ".index.json"
+
+/* The files that hold a model's tensors. */
+struct weight_files {
+	size_t count;
+	char names[TR_HF_FILES_MAX][NAME_MAX + 1];
+	struct safetensors files[TR_HF_FILES_MAX];
+	size_t opened;
+};
+
+static tr_status name_file(struct weight_files *w, const char *name, struct tr_error *error)
+{
+	for (size_t i = 0; i < w->count; i++)
+		if (strcmp(w->names[i], name) == 0)
+			return TR_OK;
+	if (strchr(name, '/') != NULL || name[0] == '.' || name[0] == '\0')
+		return tr_error_set(error, TR_EINVAL, INDEX_NAME ": '%s' is no file of this folder",
+		    name);
+	if (w->count == TR_HF_FILES_MAX)
+		return tr_error_set(error, TR_ELIMIT, INDEX_NAME ": more than %d files",
+		    TR_HF_FILES_MAX);
+	(void)snprintf(w->names[w->count++], NAME_MAX + 1, "%s", name);
+	return TR_OK;
+}
+
+static tr_status name_mapped(struct json_reader *r, struct weight_files *w, struct tr_error *error)
+{
+	char tensor[SAFETENSORS_NAME_MAX], file[NAME_MAX + 1];
+	tr_status status = TR_OK;
+	for (json_read_object(r); json_read_key(r, tensor, sizeof(tensor));)
+		if (json_read_string(r, file, sizeof(file)) && status == TR_OK)
+			status = name_file(w, file, error);
+	return status;
+}
+
+static tr_status read_index(char *text, size_t length, struct weight_files *w,
+    struct tr_error *error)
+{
+	struct json_reader r;
+	char key[64];
+	tr_status status = TR_OK;
+	json_read_init(&r, text, length);
+	for (json_read_object(&r); json_read_key(&r, key, sizeof(key));) {
+		if (strcmp(key, "weight_map") == 0 && status == TR_OK)
+			status = name_mapped(&r, w, error);
+		else
+			(void)json_read_skip(&r);
+	}
+	if (status == TR_OK && !json_read_end(&r))
+		status = tr_error_set(error, TR_EPROTO, INDEX_NAME ": it is not well-formed");
+	return status;
+}
+
+/* TR_ENOTFOUND: there is no index. */
+static tr_status open_index(int dir, struct weight_files *w, struct tr_error *error)
+{
+	int fd = openat(dir, INDEX_NAME, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return TR_ENOTFOUND;
+	char *text = malloc(TR_SAFETENSORS_HEADER_MAX);
+	size_t length = 0;
+	for (ssize_t got = 1; text != NULL && got > 0 && length < TR_SAFETENSORS_HEADER_MAX;) {
+		got = read(fd, text + length, TR_SAFETENSORS_HEADER_MAX - length);
+		length += got > 0 ? (size_t)got : 0;
+	}
+	(void)close(fd);
+	tr_status status = text == NULL
+	    ? tr_error_set(error, TR_ENOMEM, "no memory for " INDEX_NAME)
+	    : read_index(text, length, w, error);
+	free(text);
+	return status;
+}
+
+static tr_status open_files(const char *folder, struct weight_files *w, struct tr_error *error)
+{
+	int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return tr_error_set(error, TR_ENOTFOUND, "cannot open: %s", strerror(errno));
+	/* Of both transformers takes the single file. */
+	tr_status status = faccessat(dir, MANIFEST_MODEL, F_OK, 0) == 0 ? TR_ENOTFOUND
+	                                                                : open_index(dir, w, error);
+	(void)close(dir);
+	if (status == TR_ENOTFOUND)
+		status = name_file(w, MANIFEST_MODEL, error);
+	for (size_t i = 0; i < w->count && status == TR_OK; i++) {
+		char path[CHECKPOINT_PATH_MAX + NAME_MAX];
+		(void)snprintf(path, sizeof(path), "%s/%s", folder, w->names[i]);
+		status = safetensors_open(path, &w->files[i], error);
+		w->opened += status == TR_OK;
+	}
+	return status;
+}
+
+static void close_files(struct weight_files *w)
+{
+	while (w->opened > 0)
+		safetensors_close(&w->files[--w->opened]);
+}
+
+/* The name without "transformer." or "model.", under which the bare model (GPT2Model) is saved; NULL: it has none. */
+static const char *bare(const char *name)
+{
+	static const char *const prefixes[] = { "transformer.", "model." };
+	for (size_t i = 0; i < 2; i++)
+		if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+			return name + strlen(prefixes[i]);
+	return NULL;
+}
+
+static const struct safetensors_tensor *find(const struct weight_files *w, const char *name)
+{
+	const struct safetensors_tensor *tensor = NULL;
+	for (size_t i = 0; i < w->count && tensor == NULL; i++)
+		tensor = safetensors_find(&w->files[i], name);
+	return tensor == NULL && bare(name) != NULL ? find(w, bare(name)) : tensor;
+}
+
+/* Number `i` of a tensor of floats. */
+static float number_at(const struct safetensors_tensor *t, size_t i)
+{
+	const char *data = t->data;
+	uint16_t half;
+	double wide;
+	float single;
+	switch (t->dtype) {
+	case SAFETENSORS_F64:
+		memcpy(&wide, data + i * sizeof(wide), sizeof(wide));
+		return (float)wide;
+	case SAFETENSORS_BF16:
+		memcpy(&half, data + i * sizeof(half), sizeof(half));
+		return half_from_bf16(half);
+	case SAFETENSORS_F16:
+		memcpy(&half, data + i * sizeof(half), sizeof(half));
+		return half_from_f16(half);
+	default:
+		memcpy(&single, data + i * sizeof(single), sizeof(single));
+		return single;
+	}
+}
+
+static tr_status check_tensor(const struct layout_tensor *wanted,
+    const struct safetensors_tensor *found, struct tr_error *error)
+{
+	char shape[96] = "";
+	size_t used = 0;
+	bool fits = wanted->rows > 0 ? found->dims == 2 && found->shape[0] == wanted->rows &&
+	        found->shape[1] == wanted->columns
+	                             : found->dims == 1 && found->shape[0] == wanted->columns;
+	for (unsigned i = 0; i < found->dims && used + 24 < sizeof(shape); i++)
+		used += (size_t)snprintf(shape + used, sizeof(shape) - used, "%s%llu",
+		    i > 0 ? ", " : "", (unsigned long long)found->shape[i]);
+	if (!fits && wanted->rows > 0)
+		return tr_error_set(error, TR_EINVAL,
+		    "tensor '%s': found the shape [%s], allowed: [%zu, %zu], as config.json says",
+		    wanted->name, shape, wanted->rows, wanted->columns);
+	if (!fits)
+		return tr_error_set(error, TR_EINVAL,
+		    "tensor '%s': found the shape [%s], allowed: [%zu], as config.json says",
+		    wanted->name, shape, wanted->columns);
+	if (found->dtype != SAFETENSORS_F32 && found->dtype != SAFETENSORS_F64 &&
+	    found->dtype != SAFETENSORS_BF16 && found->dtype != SAFETENSORS_F16)
+		return tr_error_set(error, TR_EINVAL,
+		    "tensor '%s': found numbers of type %s, allowed: F32, F64, BF16 or F16",
+		    wanted->name, safetensors_dtype_name(found->dtype));
+	return TR_OK;
+}
+
+static tr_status load(const struct layout *layout, const struct weight_files *w, float *params,
+    struct tr_error *error)
+{
+	for (size_t i = 0; i < layout->tensor_count; i++) {
+		const struct layout_tensor *wanted = &layout->tensors[i];
+		const struct safetensors_tensor *found = find(w, wanted->name);
+		if (found == NULL)
+			return tr_error_set(error, TR_ENOTFOUND, "it has no tensor '%s'",
+			    wanted->name);
+		tr_status status = check_tensor(wanted, found, error);
+		if (status != TR_OK)
+			return status;
+		for (size_t k = 0; k < layout_numbers(wanted); k++)
+			params[wanted->offset + k] = number_at(found, k);
+	}
+	return TR_OK;
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+	size_t length = strlen(name), tail = strlen(end);
+	return length >= tail && strcmp(name + length - tail, end) == 0;
+}
+
+/* What older versions saved and nothing reads; the head, where it is the token embedding. */
+static bool is_idle(const struct layout *layout, const char *name)
+{
+	return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
+	    ends_with(name, ".rotary_emb.inv_freq") ||
+	    (!layout->config.untied && strcmp(name, "lm_head.weight") == 0);
+}
+
+static bool is_wanted(const struct layout *layout, const char *name)
+{
+	for (size_t i = 0; i < layout->tensor_count; i++) {
+		const char *wanted = layout->tensors[i].name, *short_name = bare(wanted);
+		if (strcmp(name, wanted) == 0 ||
+		    (short_name != NULL && strcmp(name, short_name) == 0))
+			return true;
+	}
+	return is_idle(layout, name);
+}
+
+/* A tensor that nobody takes is a part of the model that would be lost. */
+static tr_status check_rest(const struct layout *layout, const struct weight_files *w,
+    struct tr_error *error)
+{
+	for (size_t f = 0; f < w->count; f++)
+		for (size_t i = 0; i < w->files[f].count; i++)
+			if (!is_wanted(layout, w->files[f].tensors[i].name))
+				return tr_error_set(error, TR_EINVAL,
+				    "tensor '%s' is no part of such a model",
+				    w->files[f].tensors[i].name);
+	return TR_OK;
+}
+
+static tr_status write_checkpoint(const struct layout *layout, float *params, const char *to,
+    struct hf_result *result, struct tr_error *error)
+{
+	struct checkpoint_folder folder = { .keep = UINT_MAX };
+	struct optim_arrays arrays = { .params = params };
+	struct manifest manifest = { .step = 0 };
+	if ((size_t)snprintf(folder.dir, sizeof(folder.dir), "%s", to) >= sizeof(folder.dir))
+		return tr_error_set(error, TR_EINVAL, "%s: the path is too long", to);
+	return checkpoint_write(&folder, layout, &arrays, &manifest, NULL, NULL, result->path,
+	    error);
+}
+
+static tr_status import(const char *folder, const char *to, struct weight_files *w,
+    struct hf_result *result, struct tr_error *error)
+{
+	struct layout layout;
+	tr_status status = hf_config_read(folder, &result->config, error);
+	if (status == TR_OK)
+		status = open_files(folder, w, error);
+	if (status == TR_OK)
+		status = layout_init(&result->config, &layout, error);
+	if (status != TR_OK)
+		return tr_error_wrap(error, "%s", folder);
+	float *params = NULL;
+	status = check_rest(&layout, w, error);
+	if (status == TR_OK && (params = calloc(layout.count, sizeof(*params))) == NULL)
+		status = tr_error_set(error, TR_ENOMEM, "no memory for %zu parameters",
+		    layout.parameters);
+	if (status == TR_OK)
+		status = load(&layout, w, params, error);
+	if (status != TR_OK)
+		(void)tr_error_wrap(error, "%s", folder);
+	else
+		status = write_checkpoint(&layout, params, to, result, error);
+	free(params);
+	layout_finish(&layout);
+	return status;
+}
+
+tr_status hf_import(const char *folder, const char *to, struct hf_result *out,
+    struct tr_error *error)
+{
+	struct hf_result result = { .step = 0 };
+	struct weight_files *w = calloc(1, sizeof(*w));
+	if (w == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for a table of files");
+	tr_status status = import(folder, to, w, &result, error);
+	close_files(w);
+	free(w);
+	if (status == TR_OK)
+		*out = result;
+	return status;
+}

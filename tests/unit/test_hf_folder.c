@@ -1,0 +1,293 @@
+/* Folders of Hugging Face's transformers that are not as they should be: each is refused in one line, and nothing is left behind. Good ones
+ * are in tests/parity/test_huggingface.py. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "daemon/checkpoint/hf_config.h"
+#include "daemon/checkpoint/hf_folder.h"
+#include "daemon/checkpoint/weights.h"
+
+#define LLAMA                                                                                \
+	"\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":8,"                \
+	"\"num_attention_heads\":2,\"intermediate_size\":12,\"max_position_embeddings\":16," \
+	"\"vocab_size\":256"
+#define GPT2                                                                                  \
+	"\"model_type\":\"gpt2\",\"n_layer\":1,\"n_embd\":8,\"n_head\":2,\"n_positions\":16," \
+	"\"vocab_size\":256"
+
+static void says(const char *got, const char *wanted)
+{
+	if (strstr(got, wanted) == NULL || strchr(got, '\n') != NULL)
+		fail_msg("says:   %s\nshould: %s", got, wanted);
+}
+
+static void refused(const char *config, const char *wanted)
+{
+	struct model_config out;
+	struct tr_error error;
+	assert_int_not_equal(hf_config_parse(config, strlen(config), &out, &error), TR_OK);
+	says(error.text, wanted);
+}
+
+static struct model_config parsed(const char *config)
+{
+	struct model_config out;
+	struct tr_error error;
+	if (hf_config_parse(config, strlen(config), &out, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	return out;
+}
+
+static void test_configs(void **state)
+{
+	(void)state;
+	struct model_config c = parsed("{" LLAMA ",\"unknown\":{\"a\":[1,{}]},\"head_dim\":4}");
+	assert_true(c.preset == MODEL_LLAMA && c.untied && c.kv_heads == 2 && c.hidden == 12);
+	assert_true(c.norm_eps == 1e-6 && c.rope_theta == 10000 && c.head_width == 4);
+	c = parsed(
+	    "{" LLAMA ",\"rope_theta\":5e5,\"rope_scaling\":null,\"tie_word_embeddings\":true}");
+	assert_true(c.rope_theta == 5e5 && !c.untied);
+	c = parsed(
+	    "{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7.0}}");
+	assert_true(c.rope_theta == 7);
+	c = parsed("{" GPT2 ",\"n_inner\":null}");
+	assert_true(c.preset == MODEL_GPT2 && !c.untied && c.hidden == 32 && c.norm_eps == 1e-5);
+
+	refused("", "not a well-formed JSON object");
+	refused("[1]", "not a well-formed JSON object");
+	refused("{" LLAMA, "not a well-formed JSON object");
+	refused("{}", "model_type: found nothing, allowed: gpt2 or llama");
+	refused("{\"model_type\":\"mistral\"}",
+	    "model_type: found \"mistral\", allowed: gpt2 or llama");
+	refused("{\"model_type\":\"gpt2\"}", "n_layer: found nothing, allowed: a whole number");
+	refused("{" GPT2 ",\"n_inner\":-4}",
+	    "n_inner: found -4, allowed: a whole number from 1 to 16777216");
+	refused("{" GPT2 ",\"activation_function\":\"relu\"}",
+	    "activation_function: found \"relu\", allowed: \"gelu_new\"");
+	refused("{" GPT2 ",\"tie_word_embeddings\":false}", "model.tied: found false");
+	refused("{" LLAMA ",\"attention_bias\":true}", "attention_bias: found true, allowed: false");
+	refused("{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0}}",
+	    "rope_scaling: rope_type: found \"llama3\", allowed: \"default\"");
+	refused("{" LLAMA ",\"head_dim\":8}", "head_dim: found 8, allowed: hidden_size");
+	refused("{" LLAMA ",\"num_key_value_heads\":3}", "model.kv_heads: found 3");
+	refused("{" LLAMA ",\"rms_norm_eps\":\"small\"}", "rms_norm_eps: found \"small\"");
+}
+
+/* What is written is read as the same. */
+static void test_config_round_trip(void **state)
+{
+	(void)state;
+	struct model_config all[] = { parsed(
+		                          "{" GPT2 ",\"n_inner\":20,\"layer_norm_epsilon\":0.001}"),
+		parsed("{" LLAMA ",\"num_key_value_heads\":1,\"rope_theta\":123.5}"),
+		parsed("{" LLAMA ",\"tie_word_embeddings\":true}") };
+	for (size_t i = 0; i < 3; i++) {
+		char *text = hf_config_text(&all[i]);
+		assert_non_null(text);
+		struct model_config back = parsed(text);
+		assert_memory_equal(&back, &all[i], sizeof(back));
+		free(text);
+	}
+}
+
+struct fixture {
+	char root[64], folder[128], to[128];
+	struct layout layout;
+	float *params;
+};
+
+static void put(const struct fixture *f, const char *name, const void *data, size_t bytes)
+{
+	char path[256];
+	(void)snprintf(path, sizeof(path), "%s/%s", f->folder, name);
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+	assert_true(fd >= 0 && write(fd, data, bytes) == (ssize_t)bytes && close(fd) == 0);
+}
+
+/* Writes the first `count` tensors, with `items` changed by the caller. */
+static void put_tensors(const struct fixture *f, struct safetensors_item *items, size_t count)
+{
+	char path[256];
+	struct tr_digest digest;
+	(void)snprintf(path, sizeof(path), "%s/model.safetensors", f->folder);
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+	assert_true(fd >= 0);
+	assert_int_equal(safetensors_write(fd, items, count, NULL, NULL, &digest, NULL), TR_OK);
+	assert_int_equal(close(fd), 0);
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	assert_non_null(f);
+	struct model_config config = parsed("{" LLAMA "}");
+	(void)snprintf(f->root, sizeof(f->root), "/tmp/test_hf_folder_XXXXXX");
+	assert_non_null(mkdtemp(f->root));
+	(void)snprintf(f->folder, sizeof(f->folder), "%s/saved", f->root);
+	(void)snprintf(f->to, sizeof(f->to), "%s/to", f->root);
+	assert_int_equal(mkdir(f->folder, 0777), 0);
+	assert_int_equal(layout_init(&config, &f->layout, NULL), TR_OK);
+	f->params = calloc(f->layout.count, sizeof(float));
+	assert_non_null(f->params);
+	for (size_t i = 0; i < f->layout.count; i++)
+		f->params[i] = (float)i;
+	put(f, "config.json", "{" LLAMA "}", strlen("{" LLAMA "}"));
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	char command[128];
+	(void)snprintf(command, sizeof(command), "rm -r '%s'", f->root);
+	assert_int_equal(system(command), 0);
+	layout_finish(&f->layout);
+	free(f->params);
+	free(f);
+	return 0;
+}
+
+static void import_refused(const struct fixture *f, const char *wanted)
+{
+	struct hf_result result;
+	struct tr_error error;
+	struct stat about;
+	assert_int_not_equal(hf_import(f->folder, f->to, &result, &error), TR_OK);
+	says(error.text, wanted);
+	assert_int_not_equal(stat(f->to, &about), 0);
+}
+
+static void test_bad_folders(void **state)
+{
+	struct fixture *f = *state;
+	struct safetensors_item *items = calloc(f->layout.tensor_count + 1, sizeof(*items));
+	assert_non_null(items);
+	void *names = weights_items(&f->layout, "", f->params, items);
+	size_t count = f->layout.tensor_count;
+	assert_non_null(names);
+	import_refused(f, "model.safetensors: No such file");
+	put(f, "model.safetensors", "no", 2);
+	import_refused(f, "model.safetensors: 2 bytes are too few");
+	put_tensors(f, items, count - 1);
+	import_refused(f, "it has no tensor 'lm_head.weight'");
+	items[count] = (struct safetensors_item){ "model.layers.0.self_attn.q_proj.bias", 0, 8,
+		f->params };
+	put_tensors(f, items, count + 1);
+	import_refused(f,
+	    "tensor 'model.layers.0.self_attn.q_proj.bias' is no part of such a model");
+	items[0].rows = 8;
+	items[0].columns = 256;
+	put_tensors(f, items, count);
+	import_refused(f,
+	    "tensor 'model.embed_tokens.weight': found the shape [8, 256], allowed: [256, 8]");
+	free(items);
+	free(names);
+}
+
+static void test_bad_numbers_and_indexes(void **state)
+{
+	struct fixture *f = *state;
+	static const char header[] = "{\"model.norm.weight\":{\"dtype\":\"I32\",\"shape\":[8],"
+	                             "\"data_offsets\":[0,32]}}";
+	char file[8 + sizeof(header) - 1 + 32] = { (char)(sizeof(header) - 1) };
+	memcpy(file + 8, header, sizeof(header) - 1);
+	put(f, "model.safetensors", file, sizeof(file));
+	import_refused(f, "it has no tensor 'model.embed_tokens.weight'");
+	char path[256];
+	(void)snprintf(path, sizeof(path), "%s/model.safetensors", f->folder);
+	assert_int_equal(unlink(path), 0);
+	const char *const indexes[][2] = {
+		{ "{", "it is not well-formed" },
+		{ "{\"weight_map\":{\"a\":\"../b\"}}", "'../b' is no file of this folder" },
+		{ "{\"weight_map\":{\"a\":\"b.safetensors\"}}", "b.safetensors: No such file" },
+		{ "{\"weight_map\":{}}", "it has no tensor 'model.embed_tokens.weight'" },
+	};
+	for (size_t i = 0; i < sizeof(indexes) / sizeof(indexes[0]); i++) {
+		put(f, "model.safetensors.index.json", indexes[i][0], strlen(indexes[i][0]));
+		import_refused(f, indexes[i][1]);
+	}
+}
+
+static size_t entries(const char *folder)
+{
+	DIR *list = opendir(folder);
+	size_t count = 0;
+	assert_non_null(list);
+	while (readdir(list) != NULL)
+		count++;
+	(void)closedir(list);
+	return count - 2;
+}
+
+static void test_import_and_export(void **state)
+{
+	struct fixture *f = *state;
+	struct hf_result result;
+	struct tr_error error;
+	char out[160], path[CHECKPOINT_PATH_MAX + 32];
+	struct safetensors_item *items = calloc(f->layout.tensor_count, sizeof(*items));
+	void *names = items == NULL ? NULL : weights_items(&f->layout, "", f->params, items);
+	assert_non_null(names);
+	put_tensors(f, items, f->layout.tensor_count);
+	if (hf_import(f->folder, f->to, &result, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	assert_int_equal(entries(result.path), 3); /* no optimizer */
+
+	/* A job goes on from it: the moments stay as they were. */
+	struct optim_arrays arrays = { .params = calloc(f->layout.count, sizeof(float)),
+		.first = calloc(f->layout.count, sizeof(float)),
+		.second = calloc(f->layout.count, sizeof(float)) };
+	struct manifest manifest;
+	char found[CHECKPOINT_PATH_MAX];
+	assert_true(arrays.params != NULL && arrays.first != NULL && arrays.second != NULL);
+	if (checkpoint_read(f->to, &f->layout, &arrays, &manifest, found, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	assert_int_equal(manifest.step, 0);
+	for (size_t t = 0; t < f->layout.tensor_count; t++)
+		assert_memory_equal(arrays.params + f->layout.tensors[t].offset, items[t].data,
+		    layout_numbers(&f->layout.tensors[t]) * sizeof(float));
+
+	(void)snprintf(out, sizeof(out), "%s/out", f->root);
+	if (hf_export(f->to, out, &result, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	assert_int_equal(entries(out), 6);
+	assert_int_equal(hf_export(f->to, out, &result, &error), TR_EINVAL);
+	says(error.text, "it is there and not empty");
+	assert_int_equal(hf_export(f->folder, out, &result, &error), TR_ENOTFOUND);
+	says(error.text, "found no manifest.json in it");
+	/* One bit of the weights. */
+	(void)snprintf(path, sizeof(path), "%s/model.safetensors", found);
+	int fd = open(path, O_RDWR);
+	assert_true(fd >= 0 && pwrite(fd, "x", 1, 3000) == 1 && close(fd) == 0);
+	(void)snprintf(out, sizeof(out), "%s/damaged", f->root);
+	assert_int_equal(hf_export(f->to, out, &result, &error), TR_EDIGEST);
+	says(error.text, "model.safetensors is damaged");
+	assert_int_equal(entries(f->root), 3);
+	free(arrays.params);
+	free(arrays.first);
+	free(arrays.second);
+	free(items);
+	free(names);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_configs),
+		cmocka_unit_test(test_config_round_trip),
+		cmocka_unit_test_setup_teardown(test_bad_folders, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_bad_numbers_and_indexes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_import_and_export, setup, teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
