@@ -15,6 +15,8 @@ struct lay {
 /* A tensor as it was first made, and what it was converted to since. */
 struct versions {
 	unsigned count;
+	unsigned from_forward;   /* of them; the rest was made in the backward pass */
+	bool kept[VERSIONS_MAX]; /* for the backward pass */
 	struct lay of[VERSIONS_MAX];
 };
 
@@ -35,6 +37,8 @@ struct context {
 	struct collective_log *log;
 	enum graph_section_kind section;
 	enum propagate_phase phase;
+	uint8_t op; /* at work on */
+	bool on_result;
 	struct section_state sections[SECTIONS];
 	struct versions parameter_gradients[MODEL_PARAMETERS];
 	struct collective_log step; /* what is left for the step */
@@ -89,7 +93,7 @@ static uint64_t tensor_bytes(const struct context *c, const struct graph_tensor 
 	return bytes;
 }
 
-/* Of what one worker holds of it apart from `axis`. */
+/* Of what one worker holds of it apart from `axis` (MESH_AXES: of what it holds). */
 static uint64_t bytes_on_axis(const struct context *c, uint64_t bytes, const struct lay *lay,
     enum mesh_axis axis)
 {
@@ -116,6 +120,8 @@ static void record(struct context *c, const struct graph_tensor *tensor, bool gr
 		assert(log->count < COLLECTIVE_LOG_MAX);
 		log->entries[log->count++] = (struct collective_entry){ .section = c->section,
 			.phase = c->phase,
+			.op = c->phase == PHASE_STEP ? GRAPH_NO_OP : c->op,
+			.on_result = c->on_result && c->phase != PHASE_STEP,
 			.tensor = tensor->name,
 			.gradient = gradient,
 			.axis = axis,
@@ -250,8 +256,13 @@ static tr_status run_op(struct context *c, enum op_kind kind, struct operand *op
 	for (unsigned i = 0; i < signature->inputs; i++) {
 		struct versions *versions = operands[i].versions;
 		bool there = false;
+		unsigned at = 0;
 		for (unsigned v = 0; v < versions->count; v++)
-			there = there || lay_equal(&versions->of[v], &needed[i]);
+			if (lay_equal(&versions->of[v], &needed[i])) {
+				there = true;
+				at = v;
+			}
+		versions->kept[there && at < versions->from_forward ? at : 0] = true;
 		if (there)
 			continue;
 		record(c, operands[i].tensor, operands[i].gradient,
@@ -302,6 +313,7 @@ static tr_status forward(struct context *c, struct section_state *section, struc
 		struct result result = result_of(c, made);
 		struct value *value = &section->values[op->out];
 		struct operand operands[OP_INPUTS_MAX] = { 0 };
+		c->op = i;
 		for (unsigned k = 0; k < op_signature(op->kind)->inputs; k++)
 			operands[k] = (struct operand){ &section->graph->tensors[op->in[k]],
 				&section->values[op->in[k]].versions, false };
@@ -313,8 +325,10 @@ static tr_status forward(struct context *c, struct section_state *section, struc
 			if (result.wanted[axis])
 				pinned.on[axis] = result.as[axis];
 		c->phase = result.deferred ? PHASE_STEP : PHASE_FORWARD;
+		c->on_result = true;
 		record(c, made, false, tensor_bytes(c, made, false), &value->made, &pinned);
 		c->phase = PHASE_FORWARD;
+		c->on_result = false;
 		value->versions.count = 0;
 		versions_add(&value->versions, &pinned);
 	}
@@ -388,12 +402,17 @@ static tr_status backward(struct context *c, struct section_state *section, stru
 	const struct graph_section *graph = section->graph;
 
 	c->phase = PHASE_BACKWARD;
-	for (uint8_t i = 0; i < graph->tensor_count; i++)
+	for (uint8_t i = 0; i < graph->tensor_count; i++) {
+		struct versions *versions = &section->values[i].versions;
 		if (c->strategy->gather_again)
-			section->values[i].versions.count = 1;
+			versions->count = 1;
+		versions->from_forward = versions->count;
+		memset(versions->kept, 0, sizeof(versions->kept));
+	}
 	for (int i = graph->op_count - 1; i >= 0; i--) {
 		const struct graph_op *op = &graph->ops[i];
 		const struct op_signature *signature = op_signature(op->kind);
+		c->op = (uint8_t)i;
 		if (signature->grad_count == 0)
 			continue;
 		/* The first gradient is that of the last op whose result leaves the section. */
@@ -409,10 +428,28 @@ static tr_status backward(struct context *c, struct section_state *section, stru
 				return st;
 		}
 	}
+	c->op = GRAPH_NO_OP;
 	if (graph->stream_in != GRAPH_NO_TENSOR)
 		collect_gradient(c, &graph->tensors[graph->stream_in],
 		    &section->values[graph->stream_in]);
 	return TR_OK;
+}
+
+/* What the backward pass has read of the forward one. */
+static uint64_t kept_bytes(const struct context *c, const struct section_state *section)
+{
+	uint64_t bytes = 0;
+
+	for (uint8_t i = 0; i < section->graph->tensor_count; i++) {
+		const struct graph_tensor *tensor = &section->graph->tensors[i];
+		const struct versions *versions = &section->values[i].versions;
+		for (unsigned v = 0; v < versions->from_forward && tensor->role != TENSOR_PARAMETER;
+		     v++)
+			if (versions->kept[v])
+				bytes += bytes_on_axis(c, tensor_bytes(c, tensor, false),
+				    &versions->of[v], MESH_AXES);
+	}
+	return bytes;
 }
 
 /* Gradients of parameters, once for all microbatches, and the gathering of what owners have updated. */
@@ -460,6 +497,7 @@ tr_status propagate(const struct model_shape *shape, const struct strategy *stra
 	for (int i = SECTIONS - 1; i >= 0 && st == TR_OK; i--) {
 		c.section = (enum graph_section_kind)i;
 		st = backward(&c, &c.sections[i], error);
+		made.kept_bytes[i] = kept_bytes(&c, &c.sections[i]);
 	}
 	if (st != TR_OK)
 		return st;

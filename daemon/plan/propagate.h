@@ -28,6 +28,10 @@ enum propagate_phase {
 struct collective_entry {
 	enum graph_section_kind section; /* SECTION_LAYER: in each layer */
 	enum propagate_phase phase;
+	/* Of the section's ops (layer_graph.h): before its forward or backward; with on_result, what its forward has made. The step, and
+	 * the gradient that a section hands to the one before it, have none: GRAPH_NO_OP. */
+	uint8_t op;
+	bool on_result;
 	const char *tensor; /* static; what is converted */
 	bool gradient;      /* not the tensor, but its gradient */
 	enum mesh_axis axis;
@@ -37,11 +41,15 @@ struct collective_entry {
 	    bytes; /* of the whole tensor on this axis, as one worker would hold it: S of a cost model */
 };
 
+#define GRAPH_NO_OP        255
 #define COLLECTIVE_LOG_MAX 160
 
 struct collective_log {
 	uint32_t count;
 	struct collective_entry entries[COLLECTIVE_LOG_MAX];
+	/* What one worker keeps of one microbatch from a section's forward to its backward: the tensors that ops of the backward pass
+	 * read, each once. (Attention's probabilities are not kept: its backward makes them again from q and k.) */
+	uint64_t kept_bytes[SECTIONS];
 };
 
 /* Entries in the order in which they happen: embedding, layer and head forward; head, layer and embedding backward; the step. Axes of

@@ -115,6 +115,46 @@ static void where_they_are(void **state)
 	assert_null(entry_of(&log, "layer.mlp.down.product", true, PHASE_BACKWARD, MESH_TP));
 }
 
+/* The op that waits for it is named, so that an executor knows when. */
+static void which_op_waits_for_it(void **state)
+{
+	struct strategy strategy = strategy_of(&llama, 2, 2, 4);
+	struct collective_log log = log_of(&llama, &strategy);
+	const struct graph_section *layer = layer_graph_section(&llama, SECTION_LAYER);
+	unsigned before = 0, results = 0, handed = 0;
+
+	(void)state;
+	for (uint32_t i = 0; i < log.count; i++) {
+		const struct collective_entry *entry = &log.entries[i];
+		const struct graph_section *section = layer_graph_section(&llama, entry->section);
+		if (entry->phase == PHASE_STEP || entry->op == GRAPH_NO_OP) {
+			assert_int_equal(entry->op, GRAPH_NO_OP);
+			handed += entry->phase != PHASE_STEP;
+			continue;
+		}
+		assert_true(entry->op < section->op_count);
+		const struct graph_op *op = &section->ops[entry->op];
+		bool reads = false;
+		for (unsigned k = 0; k < op_signature(op->kind)->inputs; k++)
+			reads = reads ||
+			    strcmp(section->tensors[op->in[k]].name, entry->tensor) == 0;
+		if (entry->phase == PHASE_FORWARD)
+			assert_true(entry->on_result != reads);
+		else
+			assert_string_equal(section->tensors[op->out].name,
+			    entry->tensor); /* gradients of what it has made */
+		results += entry->on_result;
+		before += entry->phase == PHASE_FORWARD && !entry->on_result;
+	}
+	assert_int_equal(before, 2);      /* both sums of the residual stream */
+	assert_int_equal(results, 1 + 2); /* the embedding; maximum and statistics */
+	assert_int_equal(handed, 0);
+	const struct collective_entry *o = entry_of(&log, "layer.attention.o.product", false,
+	    PHASE_FORWARD, MESH_TP);
+	assert_non_null(o);
+	assert_int_equal(layer->ops[o->op].kind, OP_ADD);
+}
+
 static void sequence_parallel_layer(void **state)
 {
 	(void)state;
@@ -439,6 +479,7 @@ int main(void)
 		cmocka_unit_test(one_worker_says_nothing),
 		cmocka_unit_test(tensor_parallel_layer),
 		cmocka_unit_test(where_they_are),
+		cmocka_unit_test(which_op_waits_for_it),
 		cmocka_unit_test(sequence_parallel_layer),
 		cmocka_unit_test(embedding_split_by_vocabulary),
 		cmocka_unit_test(loss_split_by_vocabulary),

@@ -1,0 +1,124 @@
+#include "daemon/plan/memory.h"
+
+#include "common/limits.h"
+
+static tr_status check(const struct memory_input *in, uint32_t rank, struct tr_error *error)
+{
+	const struct schedule_shape *shape = &in->schedule->shape;
+	uint32_t dp = in->strategy->mesh.size[MESH_DP];
+	uint64_t layers = 0;
+
+	if (shape->ranks != in->strategy->mesh.size[MESH_PP] || rank >= shape->ranks)
+		return tr_error_set(error, TR_EINVAL,
+		    "memory: rank %u of a schedule of %u ranks, in a mesh with pp %u", rank,
+		    shape->ranks, in->strategy->mesh.size[MESH_PP]);
+	if (in->owners == 0 || in->owners > dp)
+		return tr_error_set(error, TR_EINVAL,
+		    "memory: %u owners of an optimizer shard; 1 to dp, %u, are allowed", in->owners,
+		    dp);
+	for (uint32_t stage = 0; stage < shape->ranks * shape->chunks; stage++)
+		layers += in->stage_layers[stage];
+	if (layers != in->shape->layers)
+		return tr_error_set(error, TR_EINVAL,
+		    "memory: stages have %llu layers together, the model %u",
+		    (unsigned long long)layers, in->shape->layers);
+	return TR_OK;
+}
+
+/* Numbers of a section's parameters at one worker; `table_there`: a tied table is held already. */
+static uint64_t section_count(const struct memory_input *in, enum graph_section_kind section,
+    bool table_there)
+{
+	const struct graph_section *graph = layer_graph_section(in->shape, section);
+	uint64_t count = 0;
+
+	for (uint8_t i = 0; i < graph->tensor_count; i++) {
+		const struct graph_tensor *tensor = &graph->tensors[i];
+		if (tensor->role != TENSOR_PARAMETER ||
+		    (table_there && tensor->parameter == PARAMETER_TABLE))
+			continue;
+		uint64_t whole = layer_graph_parameter_count(in->shape, tensor->parameter);
+		bool split = in->strategy->over_tp[tensor->parameter].kind == PLACEMENT_SPLIT;
+		count += split ? whole / in->strategy->mesh.size[MESH_TP] : whole;
+	}
+	return count;
+}
+
+static uint64_t rank_count(const struct memory_input *in, uint32_t rank)
+{
+	const struct schedule_shape *shape = &in->schedule->shape;
+	uint64_t count = 0;
+	bool table_there = false;
+
+	for (uint32_t chunk = 0; chunk < shape->chunks; chunk++) {
+		uint32_t stage = schedule_stage(shape, rank, chunk);
+		count += in->stage_layers[stage] * section_count(in, SECTION_LAYER, false);
+		if (schedule_is_first(shape, rank, chunk)) {
+			count += section_count(in, SECTION_EMBEDDING, false);
+			table_there = in->shape->tied;
+		}
+		if (schedule_is_last(shape, rank, chunk))
+			count += section_count(in, SECTION_HEAD, table_there);
+	}
+	return count;
+}
+
+/* Of one microbatch in a chunk. */
+static uint64_t chunk_bytes(const struct memory_input *in, const struct collective_log *log,
+    uint32_t rank, uint32_t chunk)
+{
+	const struct schedule_shape *shape = &in->schedule->shape;
+	uint64_t layer = in->recompute ? strategy_boundary_bytes(in->shape, in->strategy)
+	                               : log->kept_bytes[SECTION_LAYER];
+	uint64_t bytes = in->stage_layers[schedule_stage(shape, rank, chunk)] * layer;
+
+	if (schedule_is_first(shape, rank, chunk))
+		bytes += log->kept_bytes[SECTION_EMBEDDING];
+	if (schedule_is_last(shape, rank, chunk))
+		bytes += log->kept_bytes[SECTION_HEAD];
+	return bytes;
+}
+
+/* Along the rank's list: a forward adds, the end of its backward takes away. */
+static uint64_t most_in_flight(const struct memory_input *in, const struct collective_log *log,
+    uint32_t rank)
+{
+	const struct schedule_list *list = &in->schedule->lists[rank];
+	uint64_t of_chunk[TR_SCHEDULE_CHUNKS_MAX], now = 0, most = 0;
+
+	for (uint32_t chunk = 0; chunk < in->schedule->shape.chunks; chunk++)
+		of_chunk[chunk] = chunk_bytes(in, log, rank, chunk);
+	for (uint32_t i = 0; i < list->count; i++) {
+		if (list->at[i].op == SCHEDULE_FWD)
+			now += of_chunk[list->at[i].chunk];
+		if (list->at[i].op == SCHEDULE_BWD)
+			now -= of_chunk[list->at[i].chunk];
+		most = now > most ? now : most;
+	}
+	return most;
+}
+
+tr_status memory_of_rank(const struct memory_input *input, uint32_t rank,
+    struct memory_bytes *bytes, struct tr_error *error)
+{
+	const struct strategy *strategy = input->strategy;
+	struct memory_bytes made = { 0 };
+	struct collective_log log;
+	tr_status st = propagate(input->shape, strategy, &log, error);
+
+	if (st == TR_OK)
+		st = check(input, rank, error);
+	if (st != TR_OK)
+		return st;
+	uint64_t count = rank_count(input, rank), dp = strategy->mesh.size[MESH_DP];
+	uint64_t optimized = strategy->zero1 ? (count + dp - 1) / dp * input->owners : count;
+	made.parameters = count * strategy->value_bytes;
+	made.gradients = count * strategy->gradient_bytes;
+	made.optimizer = optimized * (strategy->value_bytes == 2 ? 12 : 8);
+	made.activations = most_in_flight(input, &log, rank);
+	made.working = input->recompute ? log.kept_bytes[SECTION_LAYER] : 0;
+	made.total = made.parameters + made.gradients + made.optimizer + made.activations +
+	    made.working;
+	*bytes = made;
+	return TR_OK;
+}

@@ -1,0 +1,44 @@
+/* What a worker needs of memory in a sharded step, from the same description that everything else is derived from. Pure.
+ *
+ *	bytes per parameter held    parameter  gradient  AdamW's moments  f32 master   together
+ *	f32                         4          4         8                -            16
+ *	bf16, f32 gradients         2          4         8                4            18
+ *
+ * With ZeRO-1 the last two columns are split over dp and each piece is held by `owners` workers: f32 8 + 8 R/d, bf16 6 + 12 R/d (R = 1:
+ * Rajbhandari et al., arXiv 1910.02054; more, so that a loss leaves somebody who knows). Activations are those that the backward pass
+ * reads (propagate.h), of as many microbatches as the schedule's list has in flight; with recomputation of a layer its input alone, and the
+ * rest of one layer at a time.
+ *
+ * Not in here: what an allocator rounds up, buffers of collectives, the code. The planner will measure those.
+ *
+ *	struct memory_bytes bytes;
+ *	st = memory_of_rank(&(struct memory_input){ &shape, &strategy, &schedule, stage_layers, false, 1 }, 0, &bytes, &error);
+ *	... bytes.total
+ */
+#ifndef TR_DAEMON_PLAN_MEMORY_H
+#define TR_DAEMON_PLAN_MEMORY_H
+
+#include "daemon/plan/propagate.h"
+#include "daemon/plan/schedule.h"
+
+struct memory_input {
+	const struct model_shape *shape;
+	const struct strategy *strategy;
+	const struct schedule *schedule; /* of as many ranks as the strategy's mesh has in pp */
+	const uint32_t *stage_layers;    /* [p * v], by stage; together shape->layers */
+	bool recompute;                  /* every layer */
+	uint32_t owners; /* R of each optimizer shard, 1 to dp; without ZeRO-1 every worker has all */
+};
+
+struct memory_bytes {
+	uint64_t parameters, gradients, optimizer;
+	uint64_t activations; /* at the moment when they are most */
+	uint64_t working;     /* of the layer that is being recomputed */
+	uint64_t total;
+};
+
+/* Of each of the tp x dp workers of a pipeline rank. TR_EINVAL: strategy_check's and propagate's errors; stages or owners do not fit. */
+tr_status memory_of_rank(const struct memory_input *input, uint32_t rank,
+    struct memory_bytes *bytes, struct tr_error *error);
+
+#endif
