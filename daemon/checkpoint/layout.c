@@ -90,6 +90,7 @@ static size_t add(struct layout *layout, const char *name, enum size rows, enum 
 	tensor->rows = size_of(&layout->config, rows);
 	tensor->columns = size_of(&layout->config, columns);
 	tensor->init = init;
+	tensor->fused = columns == QKV;
 	size_t numbers = layout_numbers(tensor);
 	layout->parameters += numbers;
 	layout->count += numbers;

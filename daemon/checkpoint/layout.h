@@ -27,6 +27,7 @@ struct layout_tensor {
 	size_t rows;   /* 0: a vector of `columns` */
 	size_t columns;
 	enum layout_init init; /* of its numbers, see model_init_params */
+	bool fused;            /* its columns are queries, keys and values side by side */
 };
 
 /* A layer's parameters by their use. One part may be several tensors, one after the other without a

@@ -20,43 +20,110 @@ static void attend_backward(struct model *m, const struct layer_activations *a,
 	}
 }
 
-static void layer_chunk_backward(struct model *m, size_t layer, const struct chunk *c,
-    struct thread_scratch *s)
+/* Down to the second norm's output, whose gradient (of a shard: its part of it) goes to `dnorm`. */
+static void mlp_backward(struct model *m, size_t layer, const struct chunk *c,
+    struct thread_scratch *s, real *dnorm)
+{
+	size_t C = m->layout->config.width, up = model_up(&m->layout->config);
+	real *dup = m->dup + c->row * up;
+
+	model_linear_backward(m, layer, LAYOUT_DOWN_W, c->rows, m->dout + c->row * C, dup, up,
+	    s->vectors);
+	model_activate_backward(m, c->rows, m->layers[layer].up + c->row * up, dup);
+	model_linear_backward(m, layer, LAYOUT_UP_W, c->rows, dup, dnorm, C, s->vectors);
+}
+
+/* From there down to the first norm's output. `dnorm` is read, then written. */
+static void attention_backward(struct model *m, size_t layer, const struct chunk *c,
+    struct thread_scratch *s, real *dnorm)
 {
 	const struct model_config *config = &m->layout->config;
 	const struct layout_place *parts = m->layout->parts;
 	struct layer_activations *a = &m->layers[layer];
-	size_t C = config->width, up = model_up(config), rows = c->rows, row = c->row;
-	const real *x = model_layer_input(m, layer) + row * C, *dout = m->dout + row * C;
-	real *dup = m->dup + row * up, *dmiddle = m->dmiddle + row * C;
-	real *dqkv = m->dqkv + row * model_qkv(config), *v = s->vectors;
-	struct norm first = model_layer_norm(m, layer, LAYOUT_NORM1_W, row);
-	struct norm second = model_layer_norm(m, layer, LAYOUT_NORM2_W, row);
+	size_t C = config->width, rows = c->rows, row = c->row;
+	real *dmiddle = m->dmiddle + row * C, *dqkv = m->dqkv + row * model_qkv(config);
+	real *v = s->vectors;
+	struct norm norm = model_layer_norm(m, layer, LAYOUT_NORM2_W, row);
 
-	model_linear_backward(m, layer, LAYOUT_DOWN_W, rows, dout, dup, up, v);
-	model_activate_backward(m, rows, a->up + row * up, dup);
-	model_linear_backward(m, layer, LAYOUT_UP_W, rows, dup, s->narrow, C, v);
-	model_norm_backward(m, &second, rows, s->narrow, a->middle + row * C, dout, dmiddle,
+	model_norm_backward(m, &norm, rows, dnorm, a->middle + row * C, m->dout + row * C, dmiddle,
 	    v + parts[LAYOUT_NORM2_W].vector, v + parts[LAYOUT_NORM2_B].vector);
-
 	model_linear_backward(m, layer, LAYOUT_PROJ_W, rows, dmiddle, s->narrow,
 	    model_queries(config), v);
 	attend_backward(m, a, c, s->narrow, s);
 	model_rotate(m, c, -1, dqkv);
-	model_linear_backward(m, layer, LAYOUT_QKV_W, rows, dqkv, s->narrow, C, v);
-	model_norm_backward(m, &first, rows, s->narrow, x, dmiddle, m->dx + row * C,
-	    v + parts[LAYOUT_NORM1_W].vector, v + parts[LAYOUT_NORM1_B].vector);
+	model_linear_backward(m, layer, LAYOUT_QKV_W, rows, dqkv, dnorm, C, v);
+}
+
+static void input_backward(struct model *m, size_t layer, const struct chunk *c,
+    struct thread_scratch *s, const real *dnorm)
+{
+	const struct layout_place *parts = m->layout->parts;
+	size_t C = m->layout->config.width, row = c->row;
+	struct norm norm = model_layer_norm(m, layer, LAYOUT_NORM1_W, row);
+
+	model_norm_backward(m, &norm, c->rows, dnorm, model_layer_input(m, layer) + row * C,
+	    m->dmiddle + row * C, m->dx + row * C, s->vectors + parts[LAYOUT_NORM1_W].vector,
+	    s->vectors + parts[LAYOUT_NORM1_B].vector);
 }
 
 static void rows_part(void *arg, unsigned thread, unsigned threads)
 {
 	struct layer_part *part = arg;
 	struct model *m = part->model;
-	struct thread_scratch *scratch = &m->scratch[thread];
-	struct chunk chunk;
-	memset(scratch->vectors, 0, m->layout->vectors * sizeof(real));
-	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &chunk);)
-		layer_chunk_backward(m, part->layer, &chunk, scratch);
+	struct thread_scratch *s = &m->scratch[thread];
+	struct chunk c;
+	memset(s->vectors, 0, m->layout->vectors * sizeof(real));
+	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);) {
+		mlp_backward(m, part->layer, &c, s, s->narrow);
+		attention_backward(m, part->layer, &c, s, s->narrow);
+		input_backward(m, part->layer, &c, s, s->narrow);
+	}
+}
+
+/* The same of a shard, in three parts: what they leave is summed over all members in between. */
+static void mlp_rows_part(void *arg, unsigned thread, unsigned threads)
+{
+	struct layer_part *part = arg;
+	struct model *m = part->model;
+	struct thread_scratch *s = &m->scratch[thread];
+	struct chunk c;
+	memset(s->vectors, 0, m->layout->vectors * sizeof(real));
+	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);)
+		mlp_backward(m, part->layer, &c, s, model_partial(m, c.row));
+}
+
+static void attention_rows_part(void *arg, unsigned thread, unsigned threads)
+{
+	struct layer_part *part = arg;
+	struct model *m = part->model;
+	struct chunk c;
+	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);)
+		attention_backward(m, part->layer, &c, &m->scratch[thread], model_partial(m, c.row));
+}
+
+static void input_rows_part(void *arg, unsigned thread, unsigned threads)
+{
+	struct layer_part *part = arg;
+	struct model *m = part->model;
+	struct chunk c;
+	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);)
+		input_backward(m, part->layer, &c, &m->scratch[thread], model_partial(m, c.row));
+}
+
+static bool layer_backward(struct model *m, struct layer_part *part)
+{
+	if (m->tensor == NULL) {
+		pool_run(m->pool, rows_part, part);
+		return true;
+	}
+	pool_run(m->pool, mlp_rows_part, part);
+	if (!model_sum(m))
+		return false;
+	pool_run(m->pool, attention_rows_part, part);
+	if (!model_sum(m))
+		return false;
+	pool_run(m->pool, input_rows_part, part);
+	return true;
 }
 
 static void fold_vectors(struct model *m, size_t layer, unsigned threads)
@@ -96,7 +163,9 @@ static void embed_part(void *arg, unsigned thread, unsigned threads)
 	real *positions = m->layout->positions == LAYOUT_NONE ? NULL
 	                                                      : m->grads + m->layout->positions;
 	pool_share(width, 16, thread, threads, &first, &last);
-	for (size_t i = 0; i < m->sequences && first < last; i++)
+	for (size_t i = 0; m->tensor != NULL && i < m->sequences && first < last; i++)
+		model_embed_backward_part(m, i, first, last - first, positions);
+	for (size_t i = 0; m->tensor == NULL && i < m->sequences && first < last; i++)
 		m->ops->embed_backward(m->inputs + i * m->length, m->dout + i * m->length * width,
 		    m->length, width, first, last - first, m->grads + m->layout->tokens, positions);
 }
@@ -114,8 +183,7 @@ bool model_backward(struct model *m, const struct model_hooks *hooks)
 		struct layer_part part = { m, layer };
 		if (!model_progress(hooks))
 			return false;
-		pool_run(m->pool, rows_part, &part);
-		if (!model_progress(hooks))
+		if (!layer_backward(m, &part) || !model_progress(hooks))
 			return false;
 		pool_run(m->pool, weights_part, &part);
 		real *free_again = m->dout;

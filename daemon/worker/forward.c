@@ -11,7 +11,7 @@
  *	x       = middle + activate(up) Wdown (+ b)               [N, C]
  *
  * then head.c. A bias is written where its product is added, so adding it costs no pass of its own. What differs between
- * architectures is in parts.c.
+ * architectures is in parts.c. Where the model is a shard, what comes out of Wproj and Wdown is a part of a sum over all members (tensor.c).
  */
 #include "daemon/worker/model_inside.h"
 
@@ -44,7 +44,7 @@ static void attend(struct model *m, struct layer_activations *a, const struct ch
 		    scratch->attention);
 }
 
-static void layer_chunk(struct model *m, size_t layer, const struct chunk *c,
+static void attention_chunk(struct model *m, size_t layer, const struct chunk *c,
     struct thread_scratch *scratch)
 {
 	const struct model_config *config = &m->layout->config;
@@ -52,39 +52,89 @@ static void layer_chunk(struct model *m, size_t layer, const struct chunk *c,
 	size_t C = config->width, rows = c->rows, row = c->row;
 	const real *x = model_layer_input(m, layer) + row * C;
 	real *norm1 = a->norm1 + row * C, *qkv = a->qkv + row * model_qkv(config);
-	real *attended = a->attended + row * model_queries(config), *middle = a->middle + row * C;
-	real *norm2 = a->norm2 + row * C, *up = a->up + row * model_up(config);
-	struct norm first = model_layer_norm(m, layer, LAYOUT_NORM1_W, row);
-	struct norm second = model_layer_norm(m, layer, LAYOUT_NORM2_W, row);
+	real *attended = a->attended + row * model_queries(config);
+	struct norm norm = model_layer_norm(m, layer, LAYOUT_NORM1_W, row);
 
-	model_norm(m, &first, rows, x, norm1);
+	model_norm(m, &norm, rows, x, norm1);
 	model_linear(m, layer, LAYOUT_QKV_W, rows, norm1, NULL, qkv);
 	model_rotate(m, c, 1, qkv);
 	attend(m, a, c, scratch);
-	model_linear(m, layer, LAYOUT_PROJ_W, rows, attended, x, middle);
-
-	model_norm(m, &second, rows, middle, norm2);
-	model_linear(m, layer, LAYOUT_UP_W, rows, norm2, NULL, up);
-	model_activate(m, rows, up, scratch->wide);
-	model_linear(m, layer, LAYOUT_DOWN_W, rows, scratch->wide, middle, a->out + row * C);
+	if (m->tensor != NULL)
+		model_linear_partial(m, layer, LAYOUT_PROJ_W, rows, attended, model_partial(m, row));
+	else
+		model_linear(m, layer, LAYOUT_PROJ_W, rows, attended, x, a->middle + row * C);
 }
 
-static void layer_part(void *arg, unsigned thread, unsigned threads)
+static void mlp_chunk(struct model *m, size_t layer, const struct chunk *c,
+    struct thread_scratch *scratch)
+{
+	const struct model_config *config = &m->layout->config;
+	struct layer_activations *a = &m->layers[layer];
+	size_t C = config->width, rows = c->rows, row = c->row;
+	real *middle = a->middle + row * C, *norm2 = a->norm2 + row * C;
+	real *up = a->up + row * model_up(config);
+	struct norm norm = model_layer_norm(m, layer, LAYOUT_NORM2_W, row);
+
+	model_norm(m, &norm, rows, middle, norm2);
+	model_linear(m, layer, LAYOUT_UP_W, rows, norm2, NULL, up);
+	model_activate(m, rows, up, scratch->wide);
+	if (m->tensor != NULL)
+		model_linear_partial(m, layer, LAYOUT_DOWN_W, rows, scratch->wide,
+		    model_partial(m, row));
+	else
+		model_linear(m, layer, LAYOUT_DOWN_W, rows, scratch->wide, middle, a->out + row * C);
+}
+
+static void attention_part(void *arg, unsigned thread, unsigned threads)
 {
 	struct layer_part *part = arg;
 	struct chunk chunk;
 	for (size_t next = 0; model_next_chunk(part->model, thread, threads, &next, &chunk);)
-		layer_chunk(part->model, part->layer, &chunk, &part->model->scratch[thread]);
+		attention_chunk(part->model, part->layer, &chunk, &part->model->scratch[thread]);
+}
+
+static void mlp_part(void *arg, unsigned thread, unsigned threads)
+{
+	struct layer_part *part = arg;
+	struct chunk chunk;
+	for (size_t next = 0; model_next_chunk(part->model, thread, threads, &next, &chunk);)
+		mlp_chunk(part->model, part->layer, &chunk, &part->model->scratch[thread]);
+}
+
+/* A chunk stays in its thread's cache through the whole layer. */
+static void layer_part(void *arg, unsigned thread, unsigned threads)
+{
+	struct layer_part *part = arg;
+	struct chunk chunk;
+	for (size_t next = 0; model_next_chunk(part->model, thread, threads, &next, &chunk);) {
+		attention_chunk(part->model, part->layer, &chunk, &part->model->scratch[thread]);
+		mlp_chunk(part->model, part->layer, &chunk, &part->model->scratch[thread]);
+	}
+}
+
+static bool layer_forward(struct model *m, size_t layer)
+{
+	struct layer_part part = { m, layer };
+	const struct layer_activations *a = &m->layers[layer];
+	if (m->tensor == NULL) {
+		pool_run(m->pool, layer_part, &part);
+		return true;
+	}
+	pool_run(m->pool, attention_part, &part);
+	if (!model_sum_onto(m, layer, LAYOUT_PROJ_W, model_layer_input(m, layer), a->middle))
+		return false;
+	pool_run(m->pool, mlp_part, &part);
+	return model_sum_onto(m, layer, LAYOUT_DOWN_W, a->middle, a->out);
 }
 
 bool model_forward(struct model *model, const struct model_hooks *hooks)
 {
-	pool_run(model->pool, embed_part, model);
-	for (size_t layer = 0; layer < model->layout->config.layers; layer++) {
-		if (!model_progress(hooks))
+	if (model->tensor == NULL)
+		pool_run(model->pool, embed_part, model);
+	else if (!model_embed_sum(model))
+		return false;
+	for (size_t layer = 0; layer < model->layout->config.layers; layer++)
+		if (!model_progress(hooks) || !layer_forward(model, layer))
 			return false;
-		struct layer_part part = { model, layer };
-		pool_run(model->pool, layer_part, &part);
-	}
 	return true;
 }

@@ -43,6 +43,101 @@ static void head_part(void *arg, unsigned thread, unsigned threads)
 	}
 }
 
+/* Of a shard the columns of the vocabulary, and what others have to add, in four parts. */
+
+static struct columns columns_of(const struct model *m)
+{
+	size_t stride = m->layout->config.vocab, first = m->tensor->rank * stride;
+	size_t left = first < m->tensor->vocab ? m->tensor->vocab - first : 0;
+	return (struct columns){ first, left < stride ? left : stride, stride };
+}
+
+/* For each row the largest logit; then for each the sum and the target's (ops->softmax_sums). */
+static real *largest(const struct model *m)
+{
+	return m->tensor->exchange +
+	    m->max_sequences * m->layout->config.context * m->layout->config.width;
+}
+
+static real *sums(const struct model *m)
+{
+	return largest(m) + m->max_sequences * m->layout->config.context;
+}
+
+static void logits_part(void *arg, unsigned thread, unsigned threads)
+{
+	struct model *m = arg;
+	struct columns columns = columns_of(m);
+	struct chunk c;
+	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);) {
+		real *logits = m->logits + c.row * columns.stride;
+		norm_and_logits(m, c.row, c.rows, logits);
+		m->ops->softmax_max(&columns, logits, c.rows, largest(m) + c.row);
+	}
+}
+
+static void sums_part(void *arg, unsigned thread, unsigned threads)
+{
+	struct model *m = arg;
+	struct columns columns = columns_of(m);
+	struct chunk c;
+	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);)
+		m->ops->softmax_sums(&columns, m->logits + c.row * columns.stride,
+		    m->targets + c.row, c.rows, largest(m) + c.row, sums(m) + 2 * c.row);
+}
+
+static void loss_part(void *arg, unsigned thread, unsigned threads)
+{
+	struct model *m = arg;
+	struct columns columns = columns_of(m);
+	struct thread_scratch *s = &m->scratch[thread];
+	size_t C = m->layout->config.width, V = columns.stride;
+	struct chunk c;
+	s->loss = 0;
+	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);) {
+		real *logits = m->logits + c.row * V;
+		s->loss += m->ops->softmax_finish(&columns, logits, m->targets + c.row, c.rows,
+		    sums(m) + 2 * c.row);
+		if (m->train)
+			gemm_nn(c.rows, C, V, 1, logits, V, table(m), C, 0, model_partial(m, c.row),
+			    C);
+	}
+}
+
+static void norm_part(void *arg, unsigned thread, unsigned threads)
+{
+	struct model *m = arg;
+	struct thread_scratch *s = &m->scratch[thread];
+	size_t C = m->layout->config.width;
+	const real *x = model_layer_input(m, m->layout->config.layers);
+	struct chunk c;
+	memset(s->vectors, 0, 2 * C * sizeof(real));
+	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);) {
+		struct norm norm = model_last_norm(m, c.row);
+		model_norm_backward(m, &norm, c.rows, model_partial(m, c.row), x + c.row * C, NULL,
+		    m->dout + c.row * C, s->vectors, s->vectors + C);
+	}
+}
+
+static bool tensor_head(struct model *m)
+{
+	const struct model_tensor *group = m->tensor;
+	size_t rows = m->sequences * m->length;
+	pool_run(m->pool, logits_part, m);
+	if (!group->maximum(group->arg, largest(m), rows))
+		return false;
+	pool_run(m->pool, sums_part, m);
+	if (!group->sum(group->arg, sums(m), 2 * rows))
+		return false;
+	pool_run(m->pool, loss_part, m);
+	if (!m->train)
+		return true;
+	if (!model_sum(m))
+		return false;
+	pool_run(m->pool, norm_part, m);
+	return true;
+}
+
 static void weights_part(void *arg, unsigned thread, unsigned threads)
 {
 	struct model *m = arg;
@@ -62,15 +157,18 @@ static void weights_part(void *arg, unsigned thread, unsigned threads)
 	}
 }
 
-double model_head(struct model *m)
+bool model_head(struct model *m, double *loss)
 {
-	double loss = 0;
-	pool_run(m->pool, head_part, m);
+	if (m->tensor == NULL)
+		pool_run(m->pool, head_part, m);
+	else if (!tensor_head(m))
+		return false;
+	*loss = 0;
 	for (unsigned t = 0; t < pool_threads(m->pool); t++)
-		loss += m->scratch[t].loss;
+		*loss += m->scratch[t].loss;
 	if (m->train)
 		pool_run(m->pool, weights_part, m);
-	return loss;
+	return true;
 }
 
 void model_logits(struct model *m, const int32_t *inputs, size_t sequences, size_t length,

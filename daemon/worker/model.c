@@ -132,6 +132,17 @@ void model_use_ops(struct model *m, const struct ops *ops)
 	m->ops = ops;
 }
 
+size_t model_exchange_numbers(const struct layout *layout, size_t max_sequences)
+{
+	/* [N, C], and three numbers a row for the loss (head.c). */
+	return max_sequences * layout->config.context * (layout->config.width + 3);
+}
+
+void model_use_tensor(struct model *m, const struct model_tensor *tensor)
+{
+	m->tensor = tensor;
+}
+
 bool model_next_chunk(const struct model *m, unsigned thread, unsigned threads, size_t *next,
     struct chunk *chunk)
 {
@@ -160,11 +171,7 @@ static bool run(struct model *m, const int32_t *inputs, const int32_t *targets, 
 	m->train = train;
 	if (!model_forward(m, hooks) || !model_progress(hooks))
 		return false;
-	double loss = model_head(m);
-	if (train && !model_backward(m, hooks))
-		return false;
-	*loss_sum = loss;
-	return true;
+	return model_head(m, loss_sum) && (!train || model_backward(m, hooks));
 }
 
 bool model_gradient(struct model *m, const int32_t *inputs, const int32_t *targets,

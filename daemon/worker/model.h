@@ -24,11 +24,25 @@
 #include <stdint.h>
 
 #include "daemon/checkpoint/layout.h"
+#include "daemon/checkpoint/shard.h"
 #include "daemon/worker/ops.h"
 #include "daemon/worker/pool.h"
 #include "daemon/worker/real.h"
 
 struct model;
+
+/* The others of a tensor-parallel group, each with a shard of every layer (daemon/checkpoint/shard.h): four sums of [rows, C] a layer, two forward and two
+ * backward, one each for embedding and head, and the two small ones of the loss (placements: daemon/plan/propagate.h). All members call the same in the same
+ * order, from model_gradient's caller. */
+struct model_tensor {
+	unsigned rank, size;
+	size_t vocab; /* of the whole model */
+	/* In place, over all members, with the same bits at each. False: the work stops. */
+	bool (*sum)(void *arg, real *data, size_t count);
+	bool (*maximum)(void *arg, real *data, size_t count);
+	real *exchange; /* model_exchange_numbers of them, which `sum` and `maximum` are called with */
+	void *arg;
+};
 
 struct model_hooks {
 	/* Called a few times a layer; false stops the work. NULL: none. */
@@ -48,16 +62,24 @@ void model_destroy(struct model *model); /* accepts NULL */
  * `grads` may be NULL if model_gradient is not called. */
 void model_bind(struct model *model, const real *params, real *grads);
 
+/* The model is one of several that make up a whole; its layout is a shard's. `tensor` stays borrowed. Before the first batch. */
+size_t model_exchange_numbers(const struct layout *layout, size_t max_sequences);
+void model_use_tensor(struct model *model, const struct model_tensor *tensor);
+
 /* The plain C ops instead of the fastest ones: for tests. */
 void model_use_ops(struct model *model, const struct ops *ops);
 
 /* N(0, 0.02); projections onto the residual stream / sqrt(2 layers); biases 0, norms 1, as the layout says. A pure
  * function of seed, tensor and element: the same bits on every machine. Gaps are zeroed. */
 void model_init_params(const struct layout *layout, uint64_t seed, real *params);
+/* The same numbers, those that a shard has. */
+void model_init_shard(const struct layout *whole, const struct layout *local,
+    const struct shard *shard, uint64_t seed, real *params);
 
 /* inputs, targets [sequences, length]; length <= context, sequences <= max_sequences. Adds the
  * gradient of the *sum* of all tokens' losses (nats) to grads and returns that sum in *loss_sum.
- * False: hooks->progress said stop; grads are then garbage. `hooks` may be NULL. */
+ * False: hooks->progress or the tensor-parallel group said stop; grads are then garbage. `hooks` may be NULL. In a
+ * group every member gets the same sum, and gradients of what it holds: those of what all hold are equal. */
 bool model_gradient(struct model *model, const int32_t *inputs, const int32_t *targets,
     size_t sequences, size_t length, const struct model_hooks *hooks, double *loss_sum);
 

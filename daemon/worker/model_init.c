@@ -15,18 +15,39 @@ static double exact_normal(struct rng_key key, uint64_t counter)
 	return sqrt(-2 * exact_log(u)) * exact_cos_turns(turn);
 }
 
+/* `first`: number of the piece's first element in its tensor. */
+static void init_piece(const struct shard_piece *piece, size_t first, enum layout_init init,
+    double spread, struct rng_key key, real *params)
+{
+	for (size_t row = 0; row < piece->rows; row++) {
+		real *to = params + piece->local + row * piece->local_stride;
+		uint64_t element = first + row * piece->whole_stride;
+		for (size_t i = 0; i < piece->columns; i++)
+			to[i] = init == LAYOUT_ONES
+			    ? 1
+			    : (real)(spread * exact_normal(key, element + i));
+	}
+}
+
+void model_init_shard(const struct layout *whole, const struct layout *local,
+    const struct shard *shard, uint64_t seed, real *params)
+{
+	struct shard_piece pieces[SHARD_PIECES_MAX];
+	double residual = 0.02 / sqrt(2.0 * whole->config.layers);
+	memset(params, 0, local->count * sizeof(*params));
+	for (size_t t = 0; t < whole->tensor_count; t++) {
+		const struct layout_tensor *tensor = &whole->tensors[t];
+		size_t count = tensor->init == LAYOUT_ZEROS
+		    ? 0
+		    : shard_pieces(whole, local, shard, t, pieces);
+		for (size_t i = 0; i < count; i++)
+			init_piece(&pieces[i], pieces[i].whole - tensor->offset, tensor->init,
+			    tensor->init == LAYOUT_RESIDUAL ? residual : 0.02, rng_key(seed, t, 0),
+			    params);
+	}
+}
+
 void model_init_params(const struct layout *layout, uint64_t seed, real *params)
 {
-	double residual = 0.02 / sqrt(2.0 * layout->config.layers);
-	memset(params, 0, layout->count * sizeof(*params));
-	for (size_t t = 0; t < layout->tensor_count; t++) {
-		const struct layout_tensor *tensor = &layout->tensors[t];
-		real *to = params + tensor->offset;
-		size_t numbers = layout_numbers(tensor);
-		struct rng_key key = rng_key(seed, t, 0);
-		double spread = tensor->init == LAYOUT_RESIDUAL ? residual : 0.02;
-		for (size_t i = 0; tensor->init != LAYOUT_ZEROS && i < numbers; i++)
-			to[i] = tensor->init == LAYOUT_ONES ? 1
-			                                    : (real)(spread * exact_normal(key, i));
-	}
+	model_init_shard(layout, layout, &(struct shard){ 0, 1 }, seed, params);
 }

@@ -31,6 +31,7 @@ struct model {
 	const struct layout *layout;
 	struct pool *pool;
 	const struct ops *ops;
+	const struct model_tensor *tensor; /* NULL: alone */
 	const real *params;
 	real *grads;
 	size_t max_sequences;
@@ -118,11 +119,30 @@ void model_activate_backward(const struct model *m, size_t rows, real *up, real 
 /* Turns the queries and keys of a chunk (which begins at a sequence's first row that is computed), or back. Nothing where positions are learned. */
 void model_rotate(const struct model *m, const struct chunk *chunk, real direction, real *qkv);
 
+/* tensor.c: where the model is a shard. A sum of all members is made in m->tensor->exchange, [N, C]. */
+
+static inline real *model_partial(const struct model *m, size_t row)
+{
+	return m->tensor->exchange + row * m->layout->config.width;
+}
+/* partial [rows, C] = x [rows, in] W, of a linear layer whose inputs are split. */
+void model_linear_partial(const struct model *m, size_t layer, enum layout_part weight, size_t rows,
+    const real *x, real *partial);
+/* Sums what is in the exchange. False: stopped. */
+bool model_sum(struct model *m);
+/* The same, then y [N, C] = residual + sum + bias of `weight`. */
+bool model_sum_onto(struct model *m, size_t layer, enum layout_part weight, const real *residual,
+    real *y);
+bool model_embed_sum(struct model *m);
+/* Adds to columns [first, first + columns) of the gradients of its tokens and of all positions (NULL: none). */
+void model_embed_backward_part(const struct model *m, size_t sequence, size_t first, size_t columns,
+    real *positions);
+
 /* forward.c: through all layers; false: stopped. */
 bool model_forward(struct model *model, const struct model_hooks *hooks);
 /* backward.c: from dout (gradient of the last layer's output) down. */
 bool model_backward(struct model *model, const struct model_hooks *hooks);
-/* head.c: last norm, logits and loss; with model->train also their gradients down to dout. */
-double model_head(struct model *model);
+/* head.c: last norm, logits and loss; with model->train also their gradients down to dout. False: stopped. */
+bool model_head(struct model *model, double *loss);
 
 #endif

@@ -30,6 +30,11 @@ struct rotation {
 	const real *cos, *sin; /* [context, head / 2] */
 };
 
+/* Of a vocabulary the columns that this worker has: tokens first to first + count - 1, then padding up to stride. */
+struct columns {
+	size_t first, count, stride;
+};
+
 /* Scalars of one AdamW step (optim.h computes them). */
 struct adamw {
 	float gradient_scale; /* 1 / tokens, times the clip factor */
@@ -105,6 +110,16 @@ struct ops {
 	 * gradient of that sum. */
 	double (*softmax_loss)(real *logits, const int32_t *targets, size_t rows, size_t vocab);
 
+	/* The same in three passes where others have the other columns, logits [rows, stride]. max [rows], to be made the largest of all. */
+	void (*softmax_max)(const struct columns *columns, const real *logits, size_t rows,
+	    real *max);
+	/* logits become e^(logit - max). sums [rows, 2], to be summed over all: of these, and the target's logit - max. */
+	void (*softmax_sums)(const struct columns *columns, real *logits, const int32_t *targets,
+	    size_t rows, const real *max, real *sums);
+	/* As softmax_loss, of the whole; logits become these columns of the gradient, padding 0. */
+	double (*softmax_finish)(const struct columns *columns, real *logits,
+	    const int32_t *targets, size_t rows, const real *sums);
+
 	/* x[i] = token_table[tokens[i]] + position_table[i] (NULL: 0); one sequence of `length` rows. */
 	void (*embed)(const int32_t *tokens, const real *token_table, const real *position_table,
 	    size_t length, size_t width, real *x);
@@ -157,6 +172,11 @@ void OP(attention)(const struct attention *shape, const real *qkv, real *out, re
 void OP(attention_backward)(const struct attention *shape, const real *qkv, const real *out,
     const real *row_max, const real *row_scale, const real *dout, real *dqkv, real *scratch);
 double OP(softmax_loss)(real *logits, const int32_t *targets, size_t rows, size_t vocab);
+void OP(softmax_max)(const struct columns *columns, const real *logits, size_t rows, real *max);
+void OP(softmax_sums)(const struct columns *columns, real *logits, const int32_t *targets,
+    size_t rows, const real *max, real *sums);
+double OP(softmax_finish)(const struct columns *columns, real *logits, const int32_t *targets,
+    size_t rows, const real *sums);
 void OP(embed)(const int32_t *tokens, const real *token_table, const real *position_table,
     size_t length, size_t width, real *x);
 void OP(embed_backward)(const int32_t *tokens, const real *dx, size_t length, size_t width,
@@ -174,9 +194,10 @@ void OP(adamw)(real *params, const real *grads, real *first, real *second, size_
 		.gelu_backward = OP(gelu_backward), .bias = OP(bias),                           \
 		.bias_residual = OP(bias_residual), .column_sums = OP(column_sums),             \
 		.attention = OP(attention), .attention_backward = OP(attention_backward),       \
-		.softmax_loss = OP(softmax_loss), .embed = OP(embed),                           \
-		.embed_backward = OP(embed_backward), .sum_squares = OP(sum_squares),           \
-		.adamw = OP(adamw),                                                             \
+		.softmax_loss = OP(softmax_loss), .softmax_max = OP(softmax_max),               \
+		.softmax_sums = OP(softmax_sums), .softmax_finish = OP(softmax_finish),         \
+		.embed = OP(embed), .embed_backward = OP(embed_backward),                       \
+		.sum_squares = OP(sum_squares), .adamw = OP(adamw),                             \
 	}
 
 #endif

@@ -1,6 +1,7 @@
 /* The whole model's gradient against central differences, in double: forward.c, backward.c,
  * head.c and parts.c as they ship, for each architecture. */
-#define REAL_IS_DOUBLE
+#include "tests/unit/model_in_double.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,19 +9,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-#include "daemon/worker/backward.c"
-#define embed_part   forward_embed_part
-#define weights_part head_weights_part
-#include "daemon/worker/forward.c"
-#include "daemon/worker/gemm.c"
-#include "daemon/worker/head.c"
-#include "daemon/worker/model.c"
-#include "daemon/worker/model_init.c"
-#include "daemon/worker/ops.c"
-#include "daemon/worker/ops_all.h"
-#include "daemon/worker/parts.c"
-#include "daemon/worker/rope.c"
 
 enum { SEQUENCES = 3, LENGTH = 9 };
 

@@ -1,0 +1,124 @@
+/* Where the model is a shard: sums over the members of its tensor-parallel group, and what is done with them. */
+#include <string.h>
+
+#include "daemon/worker/gemm.h"
+#include "daemon/worker/model_inside.h"
+
+void model_linear_partial(const struct model *m, size_t layer, enum layout_part weight, size_t rows,
+    const real *x, real *partial)
+{
+	const struct layout_place *place = &m->layout->parts[weight];
+	const real *w = model_param(m, layer, weight);
+	size_t in = place->in, out = place->out;
+	if (m->layout->architecture->out_in)
+		gemm_nt(rows, out, in, 1, x, in, w, in, 0, partial, out);
+	else
+		gemm_nn(rows, out, in, 1, x, in, w, out, 0, partial, out);
+}
+
+bool model_sum(struct model *m)
+{
+	size_t rows = m->sequences * m->length - m->first;
+	return m->tensor->sum(m->tensor->arg, model_partial(m, m->first),
+	    rows * m->layout->config.width);
+}
+
+/* y = sum + residual (NULL: 0) + bias (NULL: 0). */
+struct onto {
+	struct model *model;
+	const real *residual, *bias;
+	real *y;
+};
+
+static void onto_part(void *arg, unsigned thread, unsigned threads)
+{
+	const struct onto *onto = arg;
+	const struct model *m = onto->model;
+	size_t C = m->layout->config.width, first, last;
+	pool_share(m->sequences * m->length - m->first, 1, thread, threads, &first, &last);
+	for (size_t row = first + m->first; row < last + m->first; row++) {
+		const real *sum = model_partial(m, row);
+		real *y = onto->y + row * C;
+		memcpy(y, sum, C * sizeof(*y));
+		for (size_t i = 0; onto->residual != NULL && i < C; i++)
+			y[i] += onto->residual[row * C + i];
+		for (size_t i = 0; onto->bias != NULL && i < C; i++)
+			y[i] += onto->bias[i];
+	}
+}
+
+bool model_sum_onto(struct model *m, size_t layer, enum layout_part weight, const real *residual,
+    real *y)
+{
+	struct onto onto = { m, residual, model_param(m, layer, weight + 1), y };
+	if (!model_sum(m))
+		return false;
+	pool_run(m->pool, onto_part, &onto);
+	return true;
+}
+
+/* ---- the vocabulary's rows ---- */
+
+/* The token's row of our table, and of its gradient; SIZE_MAX: it is another member's. */
+static size_t row_of(const struct model *m, int32_t token)
+{
+	size_t rows = m->layout->config.vocab;
+	size_t row = (size_t)token - m->tensor->rank * rows;
+	return row < rows ? row : SIZE_MAX;
+}
+
+static void shard_embed_part(void *arg, unsigned thread, unsigned threads)
+{
+	struct model *m = arg;
+	size_t C = m->layout->config.width, first, last;
+	const real *table = m->params + m->layout->tokens;
+	pool_share(m->sequences * m->length - m->first, 1, thread, threads, &first, &last);
+	for (size_t row = first + m->first; row < last + m->first; row++) {
+		size_t at = row_of(m, m->inputs[row]);
+		if (at == SIZE_MAX)
+			memset(model_partial(m, row), 0, C * sizeof(real));
+		else
+			memcpy(model_partial(m, row), table + at * C, C * sizeof(real));
+	}
+}
+
+static void positions_part(void *arg, unsigned thread, unsigned threads)
+{
+	struct model *m = arg;
+	size_t C = m->layout->config.width, first, last;
+	pool_share(m->sequences * m->length - m->first, 1, thread, threads, &first, &last);
+	for (size_t row = first + m->first; row < last + m->first; row++) {
+		const real *sum = model_partial(m, row);
+		const real *position = m->params + m->layout->positions + row % m->length * C;
+		for (size_t i = 0; i < C; i++)
+			m->embedded[row * C + i] = sum[i] + position[i];
+	}
+}
+
+bool model_embed_sum(struct model *m)
+{
+	struct onto onto = { m, NULL, NULL, m->embedded };
+	pool_run(m->pool, shard_embed_part, m);
+	if (!model_sum(m))
+		return false;
+	if (m->layout->positions == LAYOUT_NONE)
+		pool_run(m->pool, onto_part, &onto);
+	else
+		pool_run(m->pool, positions_part, m);
+	return true;
+}
+
+void model_embed_backward_part(const struct model *m, size_t sequence, size_t first, size_t columns,
+    real *positions)
+{
+	size_t C = m->layout->config.width;
+	for (size_t t = 0; t < m->length; t++) {
+		size_t row = sequence * m->length + t, at = row_of(m, m->inputs[row]);
+		const real *d = m->dout + row * C + first;
+		real *token = at == SIZE_MAX ? NULL : m->grads + m->layout->tokens + at * C + first;
+		for (size_t i = 0; token != NULL && i < columns; i++)
+			token[i] += d[i];
+		for (size_t i = 0; positions != NULL && i < columns; i++)
+			positions[t * C + first + i] += d[i];
+	}
+}

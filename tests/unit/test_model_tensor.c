@@ -1,0 +1,309 @@
+/* A model that several shards make up against the whole one, in double: loss and every gradient, both architectures, two to four members, in threads that
+ * meet at each sum. Also which sums are made, and how large: Megatron-LM's four a layer, two forward and two backward.
+ */
+#include "tests/unit/model_in_double.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SEQUENCES = 3, LENGTH = 9, VOCAB = 23, MEMBERS = 4 };
+
+static const struct model_config configs[] = {
+	{ .preset = MODEL_GPT2, .layers = 2, .width = 16, .heads = 4 },
+	{ .preset = MODEL_GPT2, .layers = 1, .width = 10, .heads = 4, .head_width = 3, .hidden = 36 },
+	{ .preset = MODEL_LLAMA, .layers = 2, .width = 16, .heads = 4, .hidden = 12, .untied = true },
+	{ .preset = MODEL_LLAMA, .layers = 2, .width = 24, .heads = 12, .kv_heads = 4, .hidden = 8 },
+};
+
+/* A place to meet, and the arrays that are summed there. */
+struct group {
+	unsigned size;
+	pthread_barrier_t barrier;
+	double *arrays[MEMBERS];
+	size_t counts[64], sums, maxima; /* of member 0 */
+	bool stops;                      /* the third sum does */
+};
+
+struct member {
+	struct group *group;
+	const struct layout *whole;
+	struct shard shard;
+	struct layout local;
+	struct model *model;
+	struct model_tensor tensor;
+	double *params, *grads, loss;
+	const int32_t *inputs, *targets;
+	unsigned threads;
+	bool finished;
+};
+
+static bool meet(struct member *member, double *data, size_t count, bool maximum)
+{
+	struct group *group = member->group;
+	unsigned rank = member->shard.rank;
+	double *sum = malloc(count * sizeof(*sum));
+	group->arrays[rank] = data;
+	pthread_barrier_wait(&group->barrier);
+	for (size_t i = 0; i < count; i++) {
+		sum[i] = group->arrays[0][i];
+		for (unsigned k = 1; k < group->size; k++)
+			sum[i] = maximum ? fmax(sum[i], group->arrays[k][i])
+			                 : sum[i] + group->arrays[k][i];
+	}
+	if (rank == 0 && !maximum)
+		group->counts[group->sums++] = count;
+	group->maxima += rank == 0 && maximum;
+	pthread_barrier_wait(&group->barrier);
+	memcpy(data, sum, count * sizeof(*sum));
+	free(sum);
+	pthread_barrier_wait(&group->barrier);
+	return !(group->stops && group->sums == 3);
+}
+
+static bool sum_here(void *arg, double *data, size_t count)
+{
+	return meet(arg, data, count, false);
+}
+
+static bool maximum_here(void *arg, double *data, size_t count)
+{
+	return meet(arg, data, count, true);
+}
+
+static void *zeroed(size_t numbers)
+{
+	double *made = aligned_alloc(64, (numbers + 7) / 8 * 64);
+	assert_non_null(made);
+	memset(made, 0, (numbers + 7) / 8 * 64);
+	return made;
+}
+
+static void *play(void *arg)
+{
+	struct member *m = arg;
+	m->finished = model_gradient(m->model, m->inputs, m->targets, SEQUENCES, LENGTH, NULL,
+	    &m->loss);
+	return NULL;
+}
+
+static void member_start(struct member *m, const double *params, struct pool *pool)
+{
+	struct shard_piece pieces[SHARD_PIECES_MAX];
+	assert_int_equal(shard_layout(m->whole, &m->shard, &m->local, NULL), TR_OK);
+	assert_int_equal(model_create(&m->local, SEQUENCES, pool, &m->model, NULL), TR_OK);
+	m->params = zeroed(m->local.count);
+	m->grads = zeroed(m->local.count);
+	for (size_t t = 0; t < m->local.tensor_count; t++) {
+		size_t count = shard_pieces(m->whole, &m->local, &m->shard, t, pieces);
+		for (size_t i = 0; i < count; i++)
+			for (size_t row = 0; row < pieces[i].rows; row++)
+				memcpy(m->params + pieces[i].local + row * pieces[i].local_stride,
+				    params + pieces[i].whole + row * pieces[i].whole_stride,
+				    pieces[i].columns * sizeof(double));
+	}
+	m->tensor = (struct model_tensor){ .rank = m->shard.rank,
+		.size = m->shard.size,
+		.vocab = VOCAB,
+		.sum = sum_here,
+		.maximum = maximum_here,
+		.exchange = zeroed(model_exchange_numbers(&m->local, SEQUENCES)),
+		.arg = m };
+	model_bind(m->model, m->params, m->grads);
+	model_use_tensor(m->model, &m->tensor);
+}
+
+static void member_stop(struct member *m)
+{
+	model_destroy(m->model);
+	layout_finish(&m->local);
+	free(m->params);
+	free(m->grads);
+	free(m->tensor.exchange);
+}
+
+/* Every number of the whole gradient is in some member's, and the same; what no token stands for has none. */
+static void compare(const struct member *members, unsigned size, const struct layout *whole,
+    const double *grads)
+{
+	unsigned char *seen = calloc(whole->count, 1);
+	for (unsigned k = 0; k < size; k++) {
+		const struct member *m = &members[k];
+		double rest = 0;
+		for (size_t i = 0; i < m->local.count; i++)
+			rest += fabs(m->grads[i]);
+		for (size_t t = 0; t < whole->tensor_count; t++) {
+			struct shard_piece pieces[SHARD_PIECES_MAX];
+			size_t count = shard_pieces(whole, &m->local, &m->shard, t, pieces);
+			for (size_t i = 0; i < count; i++)
+				for (size_t e = 0; e < pieces[i].rows * pieces[i].columns; e++) {
+					size_t row = e / pieces[i].columns,
+					       column = e % pieces[i].columns;
+					size_t at = pieces[i].whole + row * pieces[i].whole_stride +
+					    column;
+					double got = m->grads[pieces[i].local +
+					    row * pieces[i].local_stride + column];
+					if (!(fabs(got - grads[at]) <
+					        1e-12 * fmax(1, fabs(grads[at]))))
+						fail_msg("%s[%zu] of member %u: %.15g, whole %.15g",
+						    whole->tensors[t].name,
+						    at - whole->tensors[t].offset, k, got,
+						    grads[at]);
+					bool again = shard_whole(whole, &m->local, t);
+					assert_true(seen[at] == 0 || again);
+					seen[at] = 1;
+					rest -= fabs(got);
+				}
+		}
+		assert_true(fabs(rest) < 1e-9); /* padding and gaps */
+	}
+	for (size_t t = 0; t < whole->tensor_count; t++)
+		for (size_t i = 0; i < layout_numbers(&whole->tensors[t]); i++)
+			assert_int_equal(seen[whole->tensors[t].offset + i], 1);
+	free(seen);
+}
+
+static void check_sums(const struct group *group, const struct layout *whole)
+{
+	size_t rows = (size_t)SEQUENCES * LENGTH, large = 0, small = 0;
+	for (size_t i = 0; i < group->sums; i++) {
+		large += group->counts[i] == rows * whole->config.width;
+		small += group->counts[i] == 2 * rows;
+	}
+	assert_int_equal(large, 4 * whole->config.layers + 2); /* embedding, head */
+	assert_int_equal(small, 1);
+	assert_int_equal(group->sums, large + small);
+	assert_int_equal(group->maxima, 1);
+}
+
+static void together(const struct model_config *shape, unsigned size, unsigned threads, bool stops)
+{
+	struct model_config config = *shape;
+	struct group group = { .size = size, .stops = stops };
+	struct member members[MEMBERS];
+	pthread_t players[MEMBERS];
+	struct pool *pools[MEMBERS], *pool;
+	int32_t inputs[SEQUENCES * LENGTH], targets[SEQUENCES * LENGTH];
+	struct layout whole;
+	struct model *model;
+	double loss;
+
+	config.context = 10;
+	config.vocab = VOCAB;
+	assert_int_equal(layout_init(&config, &whole, NULL), TR_OK);
+	assert_int_equal(pool_create(1, &pool, NULL), TR_OK);
+	assert_int_equal(model_create(&whole, SEQUENCES, pool, &model, NULL), TR_OK);
+	double *params = zeroed(whole.count), *grads = zeroed(whole.count);
+	model_init_params(&whole, 5, params);
+	for (size_t t = 0; t < whole.tensor_count; t++)
+		for (size_t i = 0; i < layout_numbers(&whole.tensors[t]); i++)
+			params[whole.tensors[t].offset + i] += 0.2 *
+			    sin((double)(i * 7 + t * 13)); /* away from the start's symmetries */
+	for (size_t i = 0; i < SEQUENCES * LENGTH; i++) {
+		inputs[i] = (int32_t)rng_below(rng_key(2, 0, 0), 0, i, VOCAB);
+		targets[i] = (int32_t)rng_below(rng_key(3, 0, 0), 0, i, VOCAB);
+	}
+	model_bind(model, params, grads);
+	assert_true(model_gradient(model, inputs, targets, SEQUENCES, LENGTH, NULL, &loss));
+
+	assert_int_equal(pthread_barrier_init(&group.barrier, NULL, size), 0);
+	for (unsigned k = 0; k < size; k++) {
+		members[k] = (struct member){ .group = &group,
+			.whole = &whole,
+			.shard = { k, size },
+			.inputs = inputs,
+			.targets = targets };
+		assert_int_equal(pool_create(threads, &pools[k], NULL), TR_OK);
+		member_start(&members[k], params, pools[k]);
+	}
+	for (unsigned k = 0; k < size; k++)
+		assert_int_equal(pthread_create(&players[k], NULL, play, &members[k]), 0);
+	for (unsigned k = 0; k < size; k++)
+		assert_int_equal(pthread_join(players[k], NULL), 0);
+	for (unsigned k = 0; k < size; k++)
+		assert_int_equal(members[k].finished, !stops);
+	for (unsigned k = 0; !stops && k < size; k++)
+		assert_true(fabs(members[k].loss - loss) < 1e-11);
+	if (!stops) {
+		compare(members, size, &whole, grads);
+		check_sums(&group, &whole);
+	}
+	for (unsigned k = 0; k < size; k++) {
+		member_stop(&members[k]);
+		pool_destroy(pools[k]);
+	}
+	pthread_barrier_destroy(&group.barrier);
+	model_destroy(model);
+	pool_destroy(pool);
+	layout_finish(&whole);
+	free(params);
+	free(grads);
+}
+
+static void test_shards_make_up_the_whole(void **state)
+{
+	for (unsigned size = 1; size <= MEMBERS; size++)
+		if (size != 3)
+			for (unsigned threads = 1; threads <= 3; threads += 2)
+				together(*state, size, threads, false);
+}
+
+/* A group that says stop ends the batch at all its members. */
+static void test_stops(void **state)
+{
+	together(*state, 2, 1, true);
+}
+
+/* A shard begins with the numbers that it would have of the whole. */
+static void test_init_does_not_depend_on_the_layout(void **state)
+{
+	struct model_config config = *(const struct model_config *)*state;
+	struct layout whole;
+	config.context = 10;
+	config.vocab = VOCAB;
+	assert_int_equal(layout_init(&config, &whole, NULL), TR_OK);
+	double *params = zeroed(whole.count);
+	model_init_params(&whole, 9, params);
+	for (unsigned k = 0; k < MEMBERS; k++) {
+		struct shard shard = { k, MEMBERS };
+		struct shard_piece pieces[SHARD_PIECES_MAX];
+		struct layout local;
+		assert_int_equal(shard_layout(&whole, &shard, &local, NULL), TR_OK);
+		double *mine = zeroed(local.count);
+		model_init_shard(&whole, &local, &shard, 9, mine);
+		for (size_t t = 0; t < whole.tensor_count; t++) {
+			size_t count = shard_pieces(&whole, &local, &shard, t, pieces);
+			for (size_t i = 0; i < count; i++)
+				for (size_t row = 0; row < pieces[i].rows; row++)
+					assert_memory_equal(mine + pieces[i].local +
+					        row * pieces[i].local_stride,
+					    params + pieces[i].whole + row * pieces[i].whole_stride,
+					    pieces[i].columns * sizeof(double));
+		}
+		free(mine);
+		layout_finish(&local);
+	}
+	free(params);
+	layout_finish(&whole);
+}
+
+#define WITH(test, i)                                                         \
+	{                                                                     \
+#test " of config " #i, test, NULL, NULL, (void *)&configs[i] \
+	}
+#define EACH(test) WITH(test, 0), WITH(test, 1), WITH(test, 2), WITH(test, 3)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		EACH(test_shards_make_up_the_whole),
+		EACH(test_stops),
+		EACH(test_init_does_not_depend_on_the_layout),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
