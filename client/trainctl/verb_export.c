@@ -108,7 +108,7 @@ struct model_key {
 	const char *key, *text; /* text NULL: the number */
 	double number;
 };
-#define MODEL_KEYS 10
+#define MODEL_KEYS 11
 
 static void job_file_keys(const struct model_config *c, struct model_key keys[MODEL_KEYS])
 {
@@ -120,6 +120,7 @@ static void job_file_keys(const struct model_config *c, struct model_key keys[MO
 		{ "kv_heads", NULL, c->kv_heads },
 		{ "hidden", NULL, c->hidden },
 		{ "context", NULL, c->context },
+		{ "vocab", c->vocab == BYTES ? "bytes" : NULL, c->vocab },
 		{ "tied", c->untied ? "false" : "true", 0 },
 		{ "rope_theta", NULL, c->rope_theta }, /* 0: it has none, and that is the default */
 		{ "norm_eps", NULL, c->norm_eps },
@@ -132,7 +133,6 @@ static void print_json(const struct hf_result *result, const struct model_key ke
 	struct json json = { 0 };
 	json_object(&json);
 	json_texts(&json, "checkpoint", result->path);
-	json_key_uint(&json, "vocab", result->config.vocab);
 	json_key(&json, "model");
 	json_object(&json);
 	for (size_t i = 0; i < MODEL_KEYS; i++) {
@@ -160,11 +160,6 @@ static void print_lines(const struct hf_result *result, const struct model_key k
 			(void)printf("%.9g", keys[i].number);
 	}
 	(void)printf("}\ncheckpoint: {resume: %s}\n", to);
-	if (result->config.vocab != BYTES)
-		(void)
-		    printf("\nIts vocabulary has %u tokens and a job's text is bytes, 256 of them: "
-		           "this program can export it and not train it.\n",
-		        result->config.vocab);
 }
 
 int verb_import(struct verb_call *call)

@@ -33,11 +33,16 @@ static const struct job_option rows[] = {
 	{ "model.norm_eps", OPTION_DOUBLE, 0, 0.1, NULL, "0", NULL,
 	    "Added to the variance in norms. 0: 1e-5." },
 	{ "model.context", OPTION_UINT, 8, 65536, NULL, "1024", "tokens", "Length of a sequence." },
-	{ "model.vocab", OPTION_CHOICE, 0, 0, "bytes", "bytes", NULL,
-	    "Tokens: `bytes` makes each byte of the text one of 256." },
+	{ "model.vocab", OPTION_STRING, 1, 8, "bytes or a number", "bytes", NULL,
+	    "Tokens: `bytes` makes each byte of `data.text` one of 256. Of `data.tokens`: how many "
+	    "there are, as 50257 of GPT-2 and 128256 of Llama 3." },
 
-	{ "data.text", OPTION_PATHS, 1, TR_JOB_PATHS_MAX, NULL, NULL, NULL,
-	    "Text files, read in this order as one text; names that end in .gz are decompressed." },
+	{ "data.text", OPTION_PATHS, 1, TR_JOB_PATHS_MAX, NULL, "", NULL,
+	    "Text files, read in this order as one text; names that end in .gz are decompressed. "
+	    "This "
+	    "or `tokens` is required." },
+	{ "data.tokens", OPTION_PATHS, 1, TR_JOB_PATHS_MAX, NULL, "",
+	    NULL, "Instead of a text: files of tokens as llm.c writes them (magic 20240520 or 20240801)." },
 	{ "data.validation", OPTION_FRACTION, 0, 0.5, NULL, "0", NULL,
 	    "Tail of the text that is held out and only evaluated." },
 

@@ -59,9 +59,9 @@ const char *job_option_text(const Traind__V1__JobSpec *spec, const char *key, si
  * of context, heads divide width, paths absolute...). The error's text begins with the dotted key.
  * Idempotent. memberd calls it again at SubmitJob. */
 tr_status job_validate(Traind__V1__JobSpec *spec, struct tr_error *error);
-/* Whether a text of so many bytes suffices for training and validation; for who can see the files.
+/* Whether so many tokens (bytes of a text) suffice for training and validation; for who can see the files.
  * `spec` is validated. */
-tr_status job_validate_text(const Traind__V1__JobSpec *spec, uint64_t text_bytes,
+tr_status job_validate_text(const Traind__V1__JobSpec *spec, uint64_t tokens,
     struct tr_error *error);
 /* The shape of the model that the job asks for, with defaults. Beyond what job_validate checks it fails if the preset is not known. */
 tr_status job_model_config(const Traind__V1__Model *model, struct model_config *config,

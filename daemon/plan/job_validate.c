@@ -2,12 +2,15 @@
 #include "daemon/plan/job_options.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/limits.h"
 #include "daemon/plan/job_sync.h"
 #include "daemon/plan/job_value.h"
 
+#define BYTES                     "bytes"
+#define VOCAB_MAX                 (1 << 24)
 #define STATE_BYTES_PER_PARAMETER 16 /* f32: parameter, gradient, two moments */
 
 static bool applies_to_commands(const char *key)
@@ -20,8 +23,8 @@ static tr_status fill(Traind__V1__JobSpec *spec, const struct job_option *option
 {
 	struct job_value value;
 	char allowed[160];
-	if (job_value_load(spec, option, &value))
-		return TR_OK;
+	if (job_value_load(spec, option, &value) || option->kind == OPTION_PATHS)
+		return TR_OK; /* lists: check_data */
 	/* Where "runs/NAME" is, only the client can tell. */
 	if (option->fallback == NULL || (option->kind == OPTION_PATH && option->fallback[0] != '\0'))
 		return tr_error_set(error, TR_EINVAL, "%s: found nothing, allowed: %s", option->key,
@@ -64,6 +67,16 @@ static tr_status check(const Traind__V1__JobSpec *spec, const struct job_option 
 	return job_value_check(option, &value, error);
 }
 
+/* "bytes", or a number of tokens; 0: neither. */
+static uint32_t vocab_of(const char *text)
+{
+	char *end;
+	if (text == NULL || text[0] == '\0' || strcmp(text, BYTES) == 0)
+		return 256; /* a multiple of every vector width as it is */
+	unsigned long number = isdigit((unsigned char)text[0]) ? strtoul(text, &end, 10) : 0;
+	return number >= 2 && number <= VOCAB_MAX && *end == '\0' ? (uint32_t)number : 0;
+}
+
 tr_status job_model_config(const Traind__V1__Model *model, struct model_config *config,
     struct tr_error *error)
 {
@@ -73,7 +86,7 @@ tr_status job_model_config(const Traind__V1__Model *model, struct model_config *
 		.kv_heads = model->kv_heads,
 		.hidden = model->hidden,
 		.context = model->context,
-		.vocab = 256, /* bytes; a multiple of every vector width as it is */
+		.vocab = vocab_of(model->vocab),
 		.untied = model->tied != NULL && strcmp(model->tied, "false") == 0,
 		.rope_theta = model->rope_theta,
 		.norm_eps = model->norm_eps };
@@ -83,6 +96,10 @@ tr_status job_model_config(const Traind__V1__Model *model, struct model_config *
 		return tr_error_set(error, TR_EINVAL,
 		    "model.preset: found %s, which this program does not know",
 		    job_value_quote(model->preset, quoted));
+	if (c.vocab == 0)
+		return tr_error_set(error, TR_EINVAL,
+		    "model.vocab: found %s, allowed: " BYTES " or a whole number from 2 to %d",
+		    job_value_quote(model->vocab, quoted), VOCAB_MAX);
 	tr_status status = model_config_check(&c, error);
 	if (status != TR_OK)
 		return status;
@@ -115,6 +132,36 @@ static tr_status check_model(const Traind__V1__JobSpec *spec, struct tr_error *e
 		    model->width, model->layers, (double)parameters / 1e9,
 		    (double)parameters * STATE_BYTES_PER_PARAMETER / 1e9,
 		    TR_JOB_PARAMETERS_MAX / 1e9);
+	return TR_OK;
+}
+
+/* A text, whose tokens are bytes, or files of tokens. */
+static tr_status check_data(const Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	const Traind__V1__TrainSpec *train = spec->train;
+	const char *vocab = train->model->vocab;
+	bool bytes = strcmp(vocab, BYTES) == 0;
+	if (train->data->n_text == 0 && train->data->n_tokens == 0)
+		return tr_error_set(error, TR_EINVAL,
+		    "data.text: found nothing, allowed: a list of 1 to %d paths", TR_JOB_PATHS_MAX);
+	if (train->data->n_text > 0 && train->data->n_tokens > 0)
+		return tr_error_set(error, TR_EINVAL,
+		    "data.tokens: found data.text as well, allowed: one of them");
+	if (train->data->n_text > 0 && !bytes)
+		return tr_error_set(error, TR_EINVAL,
+		    "model.vocab: found %s, allowed: " BYTES
+		    ", since data.text is read byte by byte (data.tokens has other tokens)",
+		    vocab);
+	if (train->data->n_tokens > 0 && bytes)
+		return tr_error_set(error, TR_EINVAL,
+		    "model.vocab: found " BYTES
+		    ", allowed: how many tokens data.tokens has, as 50257 of GPT-2");
+	if (!bytes && train->sample != NULL && train->sample->tokens > 0)
+		return tr_error_set(error, TR_EINVAL,
+		    "sample.tokens: found %u, allowed: 0, since data.tokens does not tell which "
+		    "text a "
+		    "token is",
+		    train->sample->tokens);
 	return TR_OK;
 }
 
@@ -217,6 +264,8 @@ static tr_status validate_train(Traind__V1__JobSpec *spec, struct tr_error *erro
 	if (status == TR_OK)
 		status = check_mesh(spec, error);
 	if (status == TR_OK)
+		status = check_data(spec, error);
+	if (status == TR_OK)
 		status = check_model(spec, error);
 	if (status == TR_OK)
 		status = check_batch(spec, error);
@@ -311,24 +360,25 @@ tr_status job_validate(Traind__V1__JobSpec *spec, struct tr_error *error)
 	return spec->train != NULL ? validate_train(spec, error) : validate_command(spec, error);
 }
 
-tr_status job_validate_text(const Traind__V1__JobSpec *spec, uint64_t text_bytes,
-    struct tr_error *error)
+tr_status job_validate_text(const Traind__V1__JobSpec *spec, uint64_t tokens, struct tr_error *error)
 {
 	const Traind__V1__TrainSpec *train = spec->train;
+	const char *unit = train->data->n_tokens > 0 ? "tokens" : "bytes";
 	/* A sample is `context` tokens and the one that follows. */
 	uint64_t least = (uint64_t)train->model->context + 1;
-	uint64_t held_out = (uint64_t)((double)text_bytes * train->data->validation);
-	if (text_bytes - held_out < least)
+	uint64_t held_out = (uint64_t)((double)tokens * train->data->validation);
+	if (tokens - held_out < least)
 		return tr_error_set(error, TR_EINVAL,
-		    "data.text: found %llu bytes to train on, allowed: at least "
+		    "data.%s: found %llu %s to train on, allowed: at least "
 		    "%llu, one more than model.context",
-		    (unsigned long long)(text_bytes - held_out), (unsigned long long)least);
+		    train->data->n_tokens > 0 ? "tokens" : "text",
+		    (unsigned long long)(tokens - held_out), unit, (unsigned long long)least);
 	if (train->data->validation > 0 && held_out < least)
 		return tr_error_set(error, TR_EINVAL,
 		    "data.validation: found %g%%, which holds out %llu of %llu "
-		    "bytes, allowed: 0, or a share of at least %llu "
-		    "bytes, one more than model.context",
+		    "%s, allowed: 0, or a share of at least %llu "
+		    "%s, one more than model.context",
 		    train->data->validation * 100, (unsigned long long)held_out,
-		    (unsigned long long)text_bytes, (unsigned long long)least);
+		    (unsigned long long)tokens, unit, (unsigned long long)least, unit);
 	return TR_OK;
 }

@@ -136,7 +136,9 @@ static tr_status check_text(const struct job_option *option, const char *text,
 	else if (option->kind == OPTION_STRING)
 		good = length >= (size_t)option->least && length <= (size_t)option->most &&
 		    (option->allowed == NULL || is_name(text));
-	else if (length == 0 && (option->fallback == NULL || option->fallback[0] != '\0'))
+	else if (length == 0 &&
+	    (option->kind == OPTION_PATHS || option->fallback == NULL ||
+	        option->fallback[0] != '\0'))
 		good = false;
 	else if (length >= TR_JOB_PATH_MAX)
 		return tr_error_set(error, TR_EINVAL,

@@ -9,20 +9,21 @@ tr_status samples_init(const struct text *text, size_t context, uint64_t seed,
     uint64_t validation_windows, struct samples *out, struct tr_error *error)
 {
 	size_t tail = text->size - text->train_size;
+	const char *unit = text->width > 1 ? "tokens" : "bytes";
 	struct samples samples = { .text = text, .context = context, .seed = seed };
-	/* A shift of up to context - 1 bytes, and one byte more than the inputs for the last target. */
+	/* A shift of up to context - 1 tokens, and one more than the inputs for the last target. */
 	if (text->train_size < 2 * context)
 		return tr_error_set(error, TR_EINVAL,
-		    "data.text: found %zu bytes to train on, allowed: at least 2 x model.context = "
+		    "data.%s: found %zu %s to train on, allowed: at least 2 x model.context = "
 		    "%zu",
-		    text->train_size, 2 * context);
+		    text->width > 1 ? "tokens" : "text", text->train_size, unit, 2 * context);
 	samples.per_epoch = (text->train_size - context) / context;
 	if (tail > 0 && tail < context + 1)
 		return tr_error_set(error, TR_EINVAL,
-		    "data.validation: found a held-out tail of %zu bytes, allowed: none, or more "
+		    "data.validation: found a held-out tail of %zu %s, allowed: none, or more "
 		    "than "
 		    "model.context = %zu",
-		    tail, context);
+		    tail, unit, context);
 	if (tail > 0)
 		samples.validation = (tail - 1) / context;
 	if (samples.validation > validation_windows)
@@ -33,11 +34,10 @@ tr_status samples_init(const struct text *text, size_t context, uint64_t seed,
 
 static void window(const struct samples *s, size_t at, int32_t *inputs, int32_t *targets)
 {
-	const uint8_t *bytes = s->text->bytes + at;
 	assert(at + s->context < s->text->size);
 	for (size_t i = 0; i < s->context; i++) {
-		inputs[i] = bytes[i];
-		targets[i] = bytes[i + 1];
+		inputs[i] = text_token(s->text, at + i);
+		targets[i] = text_token(s->text, at + i + 1);
 	}
 }
 

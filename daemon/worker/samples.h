@@ -1,9 +1,9 @@
-/* Which bytes are trained on when. Sample g (from 0, counted over the whole job) is a pure function of (seed, g): the global batch of
+/* Which tokens are trained on when. Sample g (from 0, counted over the whole job) is a pure function of (seed, g): the global batch of
  * step s is samples [(s-1) B, s B) for B sequences, whoever computes them. So what is consumed does not depend on how many workers there
  * are, nor on restarts.
  *
- * An epoch is the training text cut into windows of `context` bytes, taken in an order that is a permutation keyed by (seed, epoch); the
- * cuts are shifted by a number of bytes drawn for the epoch, so that windows of different epochs differ.
+ * An epoch is the training text cut into windows of `context` tokens, taken in an order that is a permutation keyed by (seed, epoch); the
+ * cuts are shifted by a number of tokens drawn for the epoch, so that windows of different epochs differ.
  */
 #ifndef TR_DAEMON_WORKER_SAMPLES_H
 #define TR_DAEMON_WORKER_SAMPLES_H
@@ -22,7 +22,7 @@ struct samples {
 	uint64_t validation; /* windows of the held-out tail that an evaluation reads */
 };
 
-/* At most `validation_windows` windows are validated on. `text` stays borrowed. TR_EINVAL: too little text. */
+/* At most `validation_windows` windows are validated on. `text` stays borrowed. TR_EINVAL: too little of it. */
 tr_status samples_init(const struct text *text, size_t context, uint64_t seed,
     uint64_t validation_windows, struct samples *samples, struct tr_error *error);
 

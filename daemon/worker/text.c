@@ -88,7 +88,7 @@ static bool is_gz(const char *path)
 tr_status text_load(const char *const *paths, size_t count, double validation, struct text *out,
     struct tr_error *error)
 {
-	struct text text = { 0 };
+	struct text text = { .width = 1 };
 	size_t capacity = 0;
 	for (size_t i = 0; i < count; i++) {
 		tr_status status = is_gz(paths[i])

@@ -83,8 +83,14 @@ static tr_status load_data(struct trainer *t, struct tr_error *error)
 {
 	const Traind__V1__Data *data = t->spec->data;
 	const Traind__V1__Optimizer *o = t->spec->optimizer;
-	tr_status status = text_load((const char *const *)data->text, data->n_text,
-	    data->validation, &t->text, error);
+	struct model_config config;
+	tr_status status = job_model_config(t->spec->model, &config, error);
+	if (status == TR_OK && data->n_tokens > 0)
+		status = text_load_tokens((const char *const *)data->tokens, data->n_tokens,
+		    config.vocab, data->validation, &t->text, error);
+	else if (status == TR_OK)
+		status = text_load((const char *const *)data->text, data->n_text, data->validation,
+		    &t->text, error);
 	if (status != TR_OK)
 		return status;
 	return samples_init(&t->text, t->spec->model->context, o->seed, o->eval_sequences,

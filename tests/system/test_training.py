@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 
+import numpy
 import pytest
 import safetensors.numpy
 
@@ -259,6 +260,37 @@ def test_llama_learns_and_two_are_as_one(tmp_path, text):
     assert last[0].keys() == last[1].keys() and "lm_head.weight" in last[0]
     for name, one in last[0].items():
         assert abs(last[1][name] - one).max() < 1e-3, name
+
+
+def token_file(path, kind, tokens):
+    """A file as llm.c writes them."""
+    magic, version, dtype = {"gpt2": (20240520, 1, "<u2"), "llama3": (20240801, 7, "<u4")}[kind]
+    header = numpy.zeros(256, "<i4")
+    header[:3] = magic, version, len(tokens)
+    path.write_bytes(header.tobytes() + numpy.array(tokens, dtype).tobytes())
+    return str(path)
+
+
+def test_files_of_tokens_are_a_text(tmp_path, text):
+    """Bytes written as tokens of 16 and of 32 bits, in two files, train the very model that the text does."""
+    data, run = list(text.read_bytes()), {}
+    with Cluster(tmp_path / "cluster", nodes=1) as cluster:
+        for kind in ("text", "gpt2", "llama3"):
+            spec = job_spec(text, tmp_path / kind, 1, 10)
+            if kind != "text":
+                del spec.train.data.text[:]
+                parts = [token_file(tmp_path / f"{kind}-{i}.bin", kind, part) for i, part in enumerate((data[:5000], data[5000:]))]
+                spec.train.data.tokens.extend(parts)
+                spec.train.model.vocab = "256"
+            cluster.wait_job(cluster.submit(spec), "DONE")
+            run[kind] = digest(tmp_path / kind / "latest" / "model.safetensors")
+        spec.train.model.vocab = "300"
+        spec.train.checkpoint.dir = str(tmp_path / "wide")
+        cluster.wait_job(cluster.submit(spec), "DONE")
+        assert tensors(tmp_path / "wide" / "latest")["transformer.wte.weight"].shape[0] == 300
+        spec.train.model.vocab = "100"
+        assert "token 0: found 116, allowed: less than model.vocab" in cluster.wait_job(cluster.submit(spec), "FAILED").reason
+    assert run["text"] == run["gpt2"] == run["llama3"]
 
 
 def digest(path):

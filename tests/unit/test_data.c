@@ -89,7 +89,7 @@ static void test_epoch_is_a_permutation(void **state)
 	(void)state;
 	enum { CONTEXT = 32 };
 	fill();
-	struct text text = { bytes, sizeof(bytes), 4500 };
+	struct text text = { bytes, sizeof(bytes), 4500, 1 };
 	struct samples s;
 	int32_t inputs[CONTEXT], targets[CONTEXT];
 	assert_int_equal(samples_init(&text, CONTEXT, 5, 3, &s, NULL), TR_OK);
@@ -119,7 +119,7 @@ static void test_pure_in_seed_and_index(void **state)
 	(void)state;
 	enum { CONTEXT = 16 };
 	fill();
-	struct text text = { bytes, sizeof(bytes), sizeof(bytes) };
+	struct text text = { bytes, sizeof(bytes), sizeof(bytes), 1 };
 	struct samples a, b, other;
 	int32_t x[CONTEXT], y[CONTEXT], targets[CONTEXT];
 	unsigned differ = 0;
@@ -158,7 +158,7 @@ static void test_validation(void **state)
 	(void)state;
 	enum { CONTEXT = 20 };
 	fill();
-	struct text text = { bytes, sizeof(bytes), 4000 };
+	struct text text = { bytes, sizeof(bytes), 4000, 1 };
 	struct samples s;
 	struct tr_error error;
 	int32_t inputs[CONTEXT], targets[CONTEXT];
@@ -185,9 +185,76 @@ static void test_validation(void **state)
 		samples_get(&s, i, inputs, targets);
 }
 
+/* A file as llm.c writes them; returns its path. */
+static const char *write_tokens(const char *name, uint32_t magic, uint32_t version, uint32_t count,
+    unsigned width, const uint32_t *tokens, size_t written)
+{
+	static char path[4][64];
+	static size_t next;
+	uint8_t file[1024 + 4 * 16] = { 0 };
+	uint32_t header[3] = { magic, version, count };
+	char *at = path[next++ % 4];
+	memcpy(file, header, sizeof(header));
+	for (size_t i = 0; i < written; i++)
+		memcpy(file + 1024 + i * width, &tokens[i], width);
+	(void)snprintf(at, sizeof(path[0]), "/tmp/test_data_%d_%s", (int)getpid(), name);
+	write_plain(at, file, 1024 + written * width);
+	return at;
+}
+
+static void tokens_refused(const char *const *paths, size_t count, const char *says)
+{
+	struct text text;
+	struct tr_error error;
+	assert_int_not_equal(text_load_tokens(paths, count, 60000, 0, &text, &error), TR_OK);
+	if (strstr(error.text, says) == NULL || strstr(error.text, "data.tokens: /tmp/") == NULL)
+		fail_msg("says:   %s\nshould: %s", error.text, says);
+}
+
+static void test_files_of_tokens(void **state)
+{
+	(void)state;
+	const uint32_t small[] = { 3, 50256, 0, 59999, 7 }, large[] = { 128000, 2, 1u << 20 };
+	const char *a = write_tokens("a", 20240520, 1, 5, 2, small, 5);
+	const char *b = write_tokens("b", 20240520, 1, 2, 2, small + 3, 2);
+	const char *c = write_tokens("c", 20240801, 7, 3, 4, large, 3);
+	const char *ab[] = { a, b }, *bad[] = { a, NULL };
+	struct text text;
+	struct tr_error error;
+	if (text_load_tokens(ab, 2, 60000, 0.3, &text, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	assert_int_equal(text.size, 7);
+	assert_int_equal(text.train_size, 5);
+	for (size_t i = 0; i < 7; i++)
+		assert_int_equal(text_token(&text, i), small[i < 5 ? i : i - 2]);
+	text_finish(&text);
+	if (text_load_tokens(&c, 1, (1u << 20) + 1, 0, &text, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	for (size_t i = 0; i < 3; i++)
+		assert_int_equal(text_token(&text, i), large[i]);
+	text_finish(&text);
+
+	bad[1] = c;
+	tokens_refused(bad, 2, "its tokens have 4 bytes, those of the files before it 2");
+	tokens_refused(&c, 1,
+	    "token 0: found 128000, allowed: less than model.vocab, which is 60000");
+	bad[1] = write_tokens("d", 20240520, 2, 1, 2, small, 1);
+	tokens_refused(bad, 2, "it begins with 20240520, version 2; files of tokens");
+	bad[1] = write_tokens("d", 20240520, 1, 4, 2, small, 3);
+	tokens_refused(bad, 2, "its header says 4 tokens of 2 bytes, 6 bytes follow");
+	write_plain(bad[1], "short", 5);
+	tokens_refused(bad, 2, "5 bytes are too few");
+	assert_int_equal(unlink(a), 0);
+	tokens_refused(&a, 1, "cannot open: No such file");
+	(void)unlink(b);
+	(void)unlink(c);
+	(void)unlink(bad[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_files_of_tokens),
 		cmocka_unit_test(test_files),
 		cmocka_unit_test(test_epoch_is_a_permutation),
 		cmocka_unit_test(test_pure_in_seed_and_index),

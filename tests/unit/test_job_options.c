@@ -129,7 +129,7 @@ static void test_rows_are_sound(void **state)
 			fail_msg("%s has an empty range", row->key);
 		assert_non_null(row->help);
 		assert_ptr_equal(job_option_find(row->key), row);
-		if (row->fallback == NULL || row->kind == OPTION_PATH)
+		if (row->fallback == NULL || row->kind == OPTION_PATH || row->kind == OPTION_PATHS)
 			continue;
 		Traind__V1__JobSpec *spec = job_spec_new(true);
 		set_good(spec, row->key, row->fallback);
@@ -240,6 +240,54 @@ static void test_llama(void **state)
 	refused(spec,
 	    "model.kv_heads: found 2, allowed: model.heads, which is 4, since gpt2 has keys and "
 	    "values for each head");
+}
+
+/* A text of bytes, or files of tokens. */
+static void test_data(void **state)
+{
+	(void)state;
+	struct model_config config;
+	Traind__V1__JobSpec *spec = good();
+	job_option_clear(spec, "data.text");
+	refused(spec, "data.text: found nothing, allowed: a list of 1 to 256 paths");
+	spec = good();
+	set_good(spec, "data.tokens", "/a.bin");
+	refused(spec, "data.tokens: found data.text as well, allowed: one of them");
+	spec = good();
+	set_good(spec, "model.vocab", "50257");
+	refused(spec,
+	    "model.vocab: found 50257, allowed: bytes, since data.text is read byte by byte "
+	    "(data.tokens has other tokens)");
+	spec = good();
+	job_option_clear(spec, "data.text");
+	set_good(spec, "data.tokens", "/a.bin");
+	refused(spec,
+	    "model.vocab: found bytes, allowed: how many tokens data.tokens has, as 50257 of "
+	    "GPT-2");
+	const char *const bad[] = { "1", "words", "16777217", "5k" };
+	for (size_t i = 0; i < 4; i++) {
+		char says[120];
+		(void)snprintf(says, sizeof(says),
+		    "model.vocab: found '%s', allowed: bytes or a whole number from 2 to 16777216",
+		    bad[i]);
+		spec = good();
+		job_option_clear(spec, "data.text");
+		set_good(spec, "data.tokens", "/a.bin");
+		set_good(spec, "model.vocab", bad[i]);
+		refused(spec, says);
+	}
+	spec = good();
+	job_option_clear(spec, "data.text");
+	set_good(spec, "data.tokens", "/a.bin");
+	set_good(spec, "model.vocab", "50257");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	assert_int_equal(job_model_config(spec->train->model, &config, NULL), TR_OK);
+	assert_int_equal(config.vocab, 50257);
+	set_good(spec, "sample.tokens", "10");
+	refused(spec,
+	    "sample.tokens: found 10, allowed: 0, since data.tokens does not tell which text a "
+	    "token "
+	    "is");
 }
 
 static void test_whole_refused(void **state)
@@ -475,6 +523,7 @@ int main(void)
 		cmocka_unit_test(test_text_refused),
 		cmocka_unit_test(test_suggestions),
 		cmocka_unit_test(test_llama),
+		cmocka_unit_test(test_data),
 		cmocka_unit_test(test_whole_refused),
 		cmocka_unit_test(test_feedback),
 		cmocka_unit_test(test_wire_values_refused),
