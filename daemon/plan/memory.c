@@ -104,7 +104,7 @@ tr_status memory_of_rank(const struct memory_input *input, uint32_t rank,
 	const struct strategy *strategy = input->strategy;
 	struct memory_bytes made = { 0 };
 	struct collective_log log;
-	tr_status st = propagate(input->shape, strategy, &log, error);
+	tr_status st = propagate(input->shape, strategy, &log, NULL, error);
 
 	if (st == TR_OK)
 		st = check(input, rank, error);

@@ -7,22 +7,17 @@
 
 #define VERSIONS_MAX 6
 
-/* How a tensor lies, axis by axis. Axes of size 1, and pp, are always B here. */
-struct lay {
-	struct tensor_placement on[MESH_AXES];
-};
-
 /* A tensor as it was first made, and what it was converted to since. */
 struct versions {
 	unsigned count;
 	unsigned from_forward;   /* of them; the rest was made in the backward pass */
 	bool kept[VERSIONS_MAX]; /* for the backward pass */
-	struct lay of[VERSIONS_MAX];
+	struct tensor_lay of[VERSIONS_MAX];
 };
 
 struct value {
 	struct versions versions;
-	struct lay made;          /* by its op, before what it is pinned to */
+	struct tensor_lay made;   /* by its op, before what it is pinned to */
 	struct versions gradient; /* what users gave back, one of each lay */
 };
 
@@ -39,8 +34,10 @@ struct context {
 	enum propagate_phase phase;
 	uint8_t op; /* at work on */
 	bool on_result;
+	bool by_gathering; /* from one split to another, where there is no other way */
 	struct section_state sections[SECTIONS];
 	struct versions parameter_gradients[MODEL_PARAMETERS];
+	struct sharded_program *program;
 	struct collective_log step; /* what is left for the step */
 };
 
@@ -54,7 +51,7 @@ struct operand {
 /* From the one along which conversions of one tensor happen first. */
 static const enum mesh_axis axes[] = { MESH_TP, MESH_PP, MESH_DP };
 
-static bool lay_equal(const struct lay *a, const struct lay *b)
+static bool lay_equal(const struct tensor_lay *a, const struct tensor_lay *b)
 {
 	for (int axis = 0; axis < MESH_AXES; axis++)
 		if (!tensor_placement_equal(a->on[axis], b->on[axis]))
@@ -62,7 +59,7 @@ static bool lay_equal(const struct lay *a, const struct lay *b)
 	return true;
 }
 
-static void versions_add(struct versions *versions, const struct lay *lay)
+static void versions_add(struct versions *versions, const struct tensor_lay *lay)
 {
 	for (unsigned i = 0; i < versions->count; i++)
 		if (lay_equal(&versions->of[i], lay))
@@ -71,9 +68,9 @@ static void versions_add(struct versions *versions, const struct lay *lay)
 	versions->of[versions->count++] = *lay;
 }
 
-static struct lay gradient_lay(const struct lay *of)
+static struct tensor_lay gradient_lay(const struct tensor_lay *of)
 {
-	struct lay lay;
+	struct tensor_lay lay;
 
 	for (int axis = 0; axis < MESH_AXES; axis++)
 		lay.on[axis] = tensor_placement_of_gradient(of->on[axis]);
@@ -94,7 +91,7 @@ static uint64_t tensor_bytes(const struct context *c, const struct graph_tensor 
 }
 
 /* Of what one worker holds of it apart from `axis` (MESH_AXES: of what it holds). */
-static uint64_t bytes_on_axis(const struct context *c, uint64_t bytes, const struct lay *lay,
+static uint64_t bytes_on_axis(const struct context *c, uint64_t bytes, const struct tensor_lay *lay,
     enum mesh_axis axis)
 {
 	for (int other = 0; other < MESH_AXES; other++)
@@ -103,45 +100,78 @@ static uint64_t bytes_on_axis(const struct context *c, uint64_t bytes, const str
 	return bytes;
 }
 
-static void record(struct context *c, const struct graph_tensor *tensor, bool gradient,
-    uint64_t bytes, const struct lay *from, const struct lay *to)
+static void record_one(struct context *c, const struct graph_tensor *tensor, bool gradient,
+    uint64_t bytes, struct tensor_lay *now, enum mesh_axis axis, struct tensor_placement to)
 {
 	struct collective_log *log = c->phase == PHASE_STEP ? &c->step : c->log;
-	struct lay now = *from;
+	enum collective collective;
+	tr_status st = tensor_placement_convert(now->on[axis], to, &collective, NULL);
 
-	for (size_t i = 0; i < sizeof(axes) / sizeof(axes[0]); i++) {
-		enum mesh_axis axis = axes[i];
-		enum collective collective;
-		tr_status st = tensor_placement_convert(now.on[axis], to->on[axis], &collective,
-		    NULL);
-		assert(st == TR_OK); /* rows were chosen so */
-		if (collective == COLLECTIVE_NONE)
-			continue;
-		assert(log->count < COLLECTIVE_LOG_MAX);
-		log->entries[log->count++] = (struct collective_entry){ .section = c->section,
-			.phase = c->phase,
-			.op = c->phase == PHASE_STEP ? GRAPH_NO_OP : c->op,
-			.on_result = c->on_result && c->phase != PHASE_STEP,
-			.tensor = tensor->name,
-			.gradient = gradient,
-			.axis = axis,
-			.from = now.on[axis],
-			.to = to->on[axis],
-			.collective = collective,
-			.bytes = bytes_on_axis(c, bytes, &now, axis) };
-		now.on[axis] = to->on[axis];
+	assert(st == TR_OK); /* rows were chosen so */
+	if (collective == COLLECTIVE_NONE)
+		return;
+	if (collective == COLLECTIVE_ALL_TO_ALL) {
+		record_one(c, tensor, gradient, bytes, now, axis, tensor_placement_broadcast());
+		collective = COLLECTIVE_LOCAL_SLICE;
 	}
+	assert(log->count < COLLECTIVE_LOG_MAX);
+	log->entries[log->count++] = (struct collective_entry){ .section = c->section,
+		.phase = c->phase,
+		.op = c->phase == PHASE_STEP ? GRAPH_NO_OP : c->op,
+		.on_result = c->on_result && c->phase != PHASE_STEP,
+		.tensor = tensor->name,
+		.gradient = gradient,
+		.axis = axis,
+		.from = now->on[axis],
+		.to = to,
+		.collective = collective,
+		.bytes = bytes_on_axis(c, bytes, now, axis) };
+	now->on[axis] = to;
+}
+
+static void record(struct context *c, const struct graph_tensor *tensor, bool gradient,
+    uint64_t bytes, const struct tensor_lay *from, const struct tensor_lay *to)
+{
+	struct tensor_lay now = *from;
+
+	for (size_t i = 0; i < sizeof(axes) / sizeof(axes[0]); i++)
+		record_one(c, tensor, gradient, bytes, &now, axes[i], to->on[axes[i]]);
+}
+
+/* Whole units (heads, sequences) for each worker, of all axes that split the same dimension. Over dp a
+ * parameter's gradient is a flat array, of which nothing has to divide. */
+static bool can_split(const struct context *c, const struct graph_tensor *tensor,
+    const struct tensor_lay *lay, struct tensor_placement to, enum mesh_axis axis)
+{
+	enum model_dim dim = tensor->dims[to.dim];
+	uint64_t units = layer_graph_units(c->shape, dim), pieces = c->strategy->mesh.size[axis];
+
+	if (to.kind != PLACEMENT_SPLIT || (tensor->role == TENSOR_PARAMETER && axis == MESH_DP))
+		return true;
+	if (units == 0)
+		units = strategy_dim(c->shape, c->strategy, dim); /* not the model's */
+	for (int other = 0; other < MESH_AXES; other++)
+		if (other != (int)axis && tensor_placement_equal(lay->on[other], to))
+			pieces *= c->strategy->mesh.size[other];
+	return units % pieces == 0;
 }
 
 /* Bytes sent for it; INFINITY: there is no way, or none that is allowed. */
-static double conversion_cost(const struct context *c, uint64_t bytes, const struct lay *lay,
-    struct tensor_placement to, enum mesh_axis axis)
+static double conversion_cost(const struct context *c, const struct graph_tensor *tensor,
+    const struct tensor_lay *lay, struct tensor_placement to, enum mesh_axis axis)
 {
+	uint64_t bytes = tensor_bytes(c, tensor, false);
 	enum collective collective;
 
-	if (tensor_placement_convert(lay->on[axis], to, &collective, NULL) != TR_OK ||
-	    collective == COLLECTIVE_ALL_TO_ALL)
+	if (!can_split(c, tensor, lay, to, axis))
 		return INFINITY;
+	if (tensor_placement_convert(lay->on[axis], to, &collective, NULL) != TR_OK)
+		return INFINITY;
+	if (collective == COLLECTIVE_ALL_TO_ALL) {
+		if (!c->by_gathering)
+			return INFINITY;
+		collective = COLLECTIVE_ALL_GATHER;
+	}
 	return collective_bytes_sent(collective, (double)bytes_on_axis(c, bytes, lay, axis),
 	    c->strategy->mesh.size[axis]);
 }
@@ -149,7 +179,7 @@ static double conversion_cost(const struct context *c, uint64_t bytes, const str
 static double operand_cost(const struct context *c, const struct operand *operand,
     struct tensor_placement wanted, enum mesh_axis axis)
 {
-	const struct lay *lay = &operand->versions->of[0];
+	const struct tensor_lay *lay = &operand->versions->of[0];
 
 	for (unsigned i = 0; i < operand->versions->count; i++)
 		if (tensor_placement_equal(operand->versions->of[i].on[axis], wanted))
@@ -157,7 +187,7 @@ static double operand_cost(const struct context *c, const struct operand *operan
 	if (operand->tensor->role == TENSOR_PARAMETER && !operand->gradient &&
 	    (lay->on[axis].kind != PLACEMENT_BROADCAST || wanted.kind != PLACEMENT_SPLIT))
 		return INFINITY;
-	return conversion_cost(c, tensor_bytes(c, operand->tensor, false), lay, wanted, axis);
+	return conversion_cost(c, operand->tensor, lay, wanted, axis);
 }
 
 static bool operand_has(const struct operand *operand, struct tensor_placement wanted,
@@ -177,7 +207,7 @@ struct result {
 
 /* `out`: how the result lies on the axes before this one. The cheapest row, of several the one with fewest conversions, of several the first. */
 static const struct op_row *choose_row(const struct context *c, enum op_kind kind,
-    const struct operand *operands, const struct result *result, struct lay out,
+    const struct operand *operands, const struct result *result, struct tensor_lay out,
     enum mesh_axis axis)
 {
 	const struct op_signature *signature = op_signature(kind);
@@ -195,8 +225,8 @@ static const struct op_row *choose_row(const struct context *c, enum op_kind kin
 			conversions += !operand_has(&operands[i], row->in[i], axis);
 		}
 		if (result->wanted[axis] && !tensor_placement_equal(row->out, result->as[axis])) {
-			double after = conversion_cost(c, tensor_bytes(c, result->tensor, false),
-			    &out, result->as[axis], axis);
+			double after = conversion_cost(c, result->tensor, &out, result->as[axis],
+			    axis);
 			cost += result->deferred && isfinite(after) ? 0 : after;
 			conversions++;
 		}
@@ -236,22 +266,42 @@ static tr_status no_row(const struct context *c, enum op_kind kind, const struct
 	    mesh_axis_name(axis), signature->name, c->sections[c->section].graph->name, allowed);
 }
 
-/* Puts the conversions before an op into the log and gives how its result lies. */
+static struct sharded_op *record_op(struct context *c, enum op_kind kind,
+    const struct tensor_lay needed[OP_INPUTS_MAX], const struct tensor_lay *out)
+{
+	struct sharded_op *op = &c->program->ops[c->program->count++];
+
+	assert(c->program->count <= SHARDED_OPS_MAX);
+	*op = (struct sharded_op){ .section = c->section,
+		.phase = c->phase,
+		.op = c->op,
+		.kind = kind,
+		.out = *out,
+		.kept = *out };
+	memcpy(op->in, needed, sizeof(op->in));
+	return op;
+}
+
+/* Puts the conversions before an op into the log, and the op into the program, which says how its result lies. */
 static tr_status run_op(struct context *c, enum op_kind kind, struct operand *operands,
-    const struct result *result, struct lay *out, struct tr_error *error)
+    const struct result *result, struct sharded_op **made, struct tr_error *error)
 {
 	const struct op_signature *signature = op_signature(kind);
-	struct lay needed[OP_INPUTS_MAX] = { 0 };
+	struct tensor_lay needed[OP_INPUTS_MAX] = { 0 }, out = { 0 };
 
-	*out = (struct lay){ 0 };
 	for (int axis = 0; axis < MESH_AXES; axis++) {
-		const struct op_row *row = choose_row(c, kind, operands, result, *out,
+		const struct op_row *row = choose_row(c, kind, operands, result, out,
 		    (enum mesh_axis)axis);
+		if (row == NULL) {
+			c->by_gathering = true;
+			row = choose_row(c, kind, operands, result, out, (enum mesh_axis)axis);
+			c->by_gathering = false;
+		}
 		if (row == NULL)
 			return no_row(c, kind, operands, (enum mesh_axis)axis, error);
 		for (unsigned i = 0; i < signature->inputs; i++)
 			needed[i].on[axis] = row->in[i];
-		out->on[axis] = row->out;
+		out.on[axis] = row->out;
 	}
 	for (unsigned i = 0; i < signature->inputs; i++) {
 		struct versions *versions = operands[i].versions;
@@ -269,6 +319,7 @@ static tr_status run_op(struct context *c, enum op_kind kind, struct operand *op
 		    tensor_bytes(c, operands[i].tensor, false), &versions->of[0], &needed[i]);
 		versions_add(versions, &needed[i]);
 	}
+	*made = record_op(c, kind, needed, &out);
 	return TR_OK;
 }
 
@@ -284,9 +335,9 @@ static struct result result_of(const struct context *c, const struct graph_tenso
 }
 
 /* Of what no op makes: data, parameters, what another section sends. */
-static struct lay given_lay(const struct context *c, const struct graph_tensor *tensor)
+static struct tensor_lay given_lay(const struct context *c, const struct graph_tensor *tensor)
 {
-	struct lay lay = { 0 };
+	struct tensor_lay lay = { 0 };
 
 	if (tensor->role != TENSOR_PARAMETER) {
 		struct result pinned = result_of(c, tensor);
@@ -303,7 +354,7 @@ static tr_status forward(struct context *c, struct section_state *section, struc
 {
 	c->phase = PHASE_FORWARD;
 	for (uint8_t i = 0; i < section->graph->tensor_count; i++) {
-		struct lay lay = given_lay(c, &section->graph->tensors[i]);
+		struct tensor_lay lay = given_lay(c, &section->graph->tensors[i]);
 		section->values[i].made = lay;
 		versions_add(&section->values[i].versions, &lay);
 	}
@@ -313,17 +364,21 @@ static tr_status forward(struct context *c, struct section_state *section, struc
 		struct result result = result_of(c, made);
 		struct value *value = &section->values[op->out];
 		struct operand operands[OP_INPUTS_MAX] = { 0 };
+		struct sharded_op *sharded = NULL;
 		c->op = i;
 		for (unsigned k = 0; k < op_signature(op->kind)->inputs; k++)
 			operands[k] = (struct operand){ &section->graph->tensors[op->in[k]],
 				&section->values[op->in[k]].versions, false };
-		tr_status st = run_op(c, op->kind, operands, &result, &value->made, error);
+		tr_status st = run_op(c, op->kind, operands, &result, &sharded, error);
 		if (st != TR_OK)
 			return st;
-		struct lay pinned = value->made;
+		assert(sharded != NULL);
+		struct tensor_lay pinned = sharded->out;
+		value->made = sharded->out;
 		for (int axis = 0; axis < MESH_AXES; axis++)
 			if (result.wanted[axis])
 				pinned.on[axis] = result.as[axis];
+		sharded->kept = result.deferred ? sharded->out : pinned;
 		c->phase = result.deferred ? PHASE_STEP : PHASE_FORWARD;
 		c->on_result = true;
 		record(c, made, false, tensor_bytes(c, made, false), &value->made, &pinned);
@@ -339,7 +394,8 @@ static tr_status forward(struct context *c, struct section_state *section, struc
 static void collect_gradient(struct context *c, const struct graph_tensor *tensor,
     struct value *value)
 {
-	struct lay own = gradient_lay(&value->versions.of[0]), made = gradient_lay(&value->made);
+	struct tensor_lay own = gradient_lay(&value->versions.of[0]),
+	                  made = gradient_lay(&value->made);
 	uint64_t bytes = tensor_bytes(c, tensor, false);
 
 	for (unsigned i = 0; i < value->gradient.count; i++)
@@ -361,9 +417,10 @@ static struct operand source(struct section_state *section, const struct graph_o
 		gradient ? &value->gradient : &value->versions, gradient };
 }
 
-static struct lay parameter_gradient_lay(const struct context *c, enum model_parameter parameter)
+static struct tensor_lay parameter_gradient_lay(const struct context *c,
+    enum model_parameter parameter)
 {
-	struct lay lay = { 0 };
+	struct tensor_lay lay = { 0 };
 
 	if (c->strategy->mesh.size[MESH_TP] > 1)
 		lay.on[MESH_TP] = c->strategy->over_tp[parameter];
@@ -374,27 +431,31 @@ static struct lay parameter_gradient_lay(const struct context *c, enum model_par
 }
 
 static tr_status backward_op(struct context *c, struct section_state *section,
-    const struct graph_op *op, const struct op_grad *grad, struct tr_error *error)
+    const struct graph_op *op, unsigned g, struct tr_error *error)
 {
+	const struct op_grad *grad = &op_signature(op->kind)->grads[g];
 	const struct graph_tensor *of = &section->graph->tensors[op->in[grad->of]];
 	struct value *value = &section->values[op->in[grad->of]];
 	bool parameter = of->role == TENSOR_PARAMETER;
 	struct result result = { .tensor = of,
 		.deferred = parameter,
 		.wanted = { true, true, true } };
-	struct lay want = parameter ? parameter_gradient_lay(c, of->parameter)
-	                            : gradient_lay(&value->versions.of[0]);
+	struct tensor_lay want = parameter ? parameter_gradient_lay(c, of->parameter)
+	                                   : gradient_lay(&value->versions.of[0]);
 	struct operand operands[OP_INPUTS_MAX] = { 0 };
-	struct lay out;
+	struct sharded_op *sharded = NULL;
 
 	memcpy(result.as, want.on, sizeof(result.as));
 	for (unsigned i = 0; i < op_signature(grad->kind)->inputs; i++)
 		operands[i] = source(section, op, grad->from[i]);
-	tr_status st = run_op(c, grad->kind, operands, &result, &out, error);
-	if (st == TR_OK)
-		versions_add(parameter ? &c->parameter_gradients[of->parameter] : &value->gradient,
-		    &out);
-	return st;
+	tr_status st = run_op(c, grad->kind, operands, &result, &sharded, error);
+	if (st != TR_OK)
+		return st;
+	assert(sharded != NULL);
+	sharded->grad = (uint8_t)g;
+	versions_add(parameter ? &c->parameter_gradients[of->parameter] : &value->gradient,
+	    &sharded->out);
+	return TR_OK;
 }
 
 static tr_status backward(struct context *c, struct section_state *section, struct tr_error *error)
@@ -417,13 +478,14 @@ static tr_status backward(struct context *c, struct section_state *section, stru
 			continue;
 		/* The first gradient is that of the last op whose result leaves the section. */
 		if (section->values[op->out].gradient.count == 0 && op->kind != OP_STATISTICS) {
-			struct lay lay = gradient_lay(&section->values[op->out].versions.of[0]);
+			struct tensor_lay lay = gradient_lay(
+			    &section->values[op->out].versions.of[0]);
 			versions_add(&section->values[op->out].gradient, &lay);
 		}
 		if (op->kind != OP_STATISTICS)
 			collect_gradient(c, &graph->tensors[op->out], &section->values[op->out]);
 		for (unsigned g = 0; g < signature->grad_count; g++) {
-			tr_status st = backward_op(c, section, op, &signature->grads[g], error);
+			tr_status st = backward_op(c, section, op, g, error);
 			if (st != TR_OK)
 				return st;
 		}
@@ -462,7 +524,7 @@ static void step(struct context *c)
 		const enum model_dim *dims = layer_graph_parameter_dims(parameter);
 		struct graph_tensor tensor = { layer_graph_parameter_name(parameter),
 			TENSOR_PARAMETER, PIN_NONE, { dims[0], dims[1], dims[2] }, parameter };
-		struct lay want = parameter_gradient_lay(c, parameter), after = want;
+		struct tensor_lay want = parameter_gradient_lay(c, parameter), after = want;
 		bool shared = parameter == PARAMETER_TABLE && c->shape->tied &&
 		    c->strategy->mesh.size[MESH_PP] > 1;
 		c->section = layer_graph_parameter_section(parameter);
@@ -483,10 +545,11 @@ static void step(struct context *c)
 }
 
 tr_status propagate(const struct model_shape *shape, const struct strategy *strategy,
-    struct collective_log *log, struct tr_error *error)
+    struct collective_log *log, struct sharded_program *program, struct tr_error *error)
 {
 	struct collective_log made = { 0 };
-	struct context c = { .shape = shape, .strategy = strategy, .log = &made };
+	struct sharded_program ops = { 0 };
+	struct context c = { .shape = shape, .strategy = strategy, .log = &made, .program = &ops };
 	tr_status st = strategy_check(shape, strategy, error);
 
 	for (int i = 0; i < SECTIONS && st == TR_OK; i++) {
@@ -503,5 +566,7 @@ tr_status propagate(const struct model_shape *shape, const struct strategy *stra
 		return st;
 	step(&c);
 	*log = made;
+	if (program != NULL)
+		*program = ops;
 	return TR_OK;
 }

@@ -3,7 +3,7 @@
  * conversion that costs the least bytes is put before it. Nobody places a collective by hand. Pure.
  *
  *	struct collective_log log;
- *	st = propagate(&shape, &strategy, &log, &error);
+ *	st = propagate(&shape, &strategy, &log, NULL, &error);
  *	n = collective_log_count(&log, SECTION_LAYER, PHASE_FORWARD, COLLECTIVE_ALL_REDUCE, MESH_TP);   // 2 with tensor parallelism
  *
  * The rules beyond the table:
@@ -11,7 +11,7 @@
  *	- A gradient lies as its tensor does, and whole if that is partial (tensor_placement_of_gradient). What several users of a tensor
  *	  give back is added up before it is converted: q, k and v cost one all-reduce, not three.
  *	- Gradients of parameters, and the sum of losses, are converted once a step, after all microbatches (PHASE_STEP).
- *	- No all-to-all is chosen: libtraincoll has none, and none is needed here.
+ *	- No all-to-all is chosen: libtraincoll has none. Where a tensor must come from one split to another, it is gathered and sliced.
  * With pp above 1 the table of a tied model has two users on different stages: a partial gradient over pp, hence one all-reduce.
  */
 #ifndef TR_DAEMON_PLAN_PROPAGATE_H
@@ -52,10 +52,36 @@ struct collective_log {
 	uint64_t kept_bytes[SECTIONS];
 };
 
+/* How a tensor lies, axis by axis. Axes of size 1, and pp, are B. */
+struct tensor_lay {
+	struct tensor_placement on[MESH_AXES];
+};
+
+/* One op as each worker runs it: what an executor follows. Where an operand does not lie as it is wanted, and no earlier op has
+ * wanted it so, the log has the conversions. Results of the backward pass are added up by lay; before the backward of the op that has made
+ * a tensor, each sum is brought to how the gradient of the tensor lies as it was kept, and then as it was made. */
+struct sharded_op {
+	enum graph_section_kind section;
+	enum propagate_phase phase;
+	uint8_t op;   /* of the section */
+	uint8_t grad; /* backward: of its signature's grads */
+	enum op_kind kind;
+	struct tensor_lay in[OP_INPUTS_MAX], out;
+	struct tensor_lay kept; /* forward: what the result is brought to at once */
+};
+
+#define SHARDED_OPS_MAX 128
+
+/* In the order of the log. */
+struct sharded_program {
+	uint32_t count;
+	struct sharded_op ops[SHARDED_OPS_MAX];
+};
+
 /* Entries in the order in which they happen: embedding, layer and head forward; head, layer and embedding backward; the step. Axes of
- * size 1 have none. TR_EINVAL: strategy_check's, or a parameter lies where no op can take it; the words name both. */
+ * size 1 have none. `program` may be NULL. TR_EINVAL: strategy_check's, or a parameter lies where no op can take it; the words name both. */
 tr_status propagate(const struct model_shape *shape, const struct strategy *strategy,
-    struct collective_log *log, struct tr_error *error);
+    struct collective_log *log, struct sharded_program *program, struct tr_error *error);
 
 uint32_t collective_log_count(const struct collective_log *log, enum graph_section_kind section,
     enum propagate_phase phase, enum collective collective, enum mesh_axis axis);

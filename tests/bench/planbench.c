@@ -61,7 +61,7 @@ static double layer_bytes(const struct work *work, enum propagate_phase phase)
 	strategy.sequences = work->sequences;
 	strategy.sequence_length = work->sequence_length;
 	strategy.value_bytes = FP16;
-	if (propagate(&work->shape, &strategy, &log, &error) != TR_OK) {
+	if (propagate(&work->shape, &strategy, &log, NULL, &error) != TR_OK) {
 		fprintf(stderr, "planbench: %s\n", error.text);
 		exit(1);
 	}

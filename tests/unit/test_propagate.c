@@ -33,7 +33,7 @@ static struct collective_log log_of(const struct model_shape *shape, const struc
 	struct collective_log log;
 	struct tr_error error = { 0 };
 
-	if (propagate(shape, strategy, &log, &error) != TR_OK)
+	if (propagate(shape, strategy, &log, NULL, &error) != TR_OK)
 		fail_msg("%s", error.text);
 	return log;
 }
@@ -357,7 +357,7 @@ static void refused(const struct model_shape *shape, const struct strategy *stra
 	struct collective_log log = { .count = 12345 };
 	struct tr_error error = { 0 };
 
-	assert_int_equal(propagate(shape, strategy, &log, &error), TR_EINVAL);
+	assert_int_equal(propagate(shape, strategy, &log, NULL, &error), TR_EINVAL);
 	assert_string_equal(error.text, words);
 	assert_int_equal(log.count, 12345);
 }
