@@ -8,7 +8,8 @@ struct parameter_row {
 	enum model_dim dims[TENSOR_DIMS_MAX];
 };
 
-/* clang-format off: a table is read by its columns. */
+/* Tables are read by their columns. */
+/* clang-format off */
 static const struct parameter_row parameters[MODEL_PARAMETERS] = {
 	[PARAMETER_TABLE] = { "embedding.table", SECTION_EMBEDDING, { DIM_VOCAB, DIM_WIDTH } },
 	[PARAMETER_POSITIONS] = { "embedding.positions", SECTION_EMBEDDING,

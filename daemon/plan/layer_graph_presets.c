@@ -3,47 +3,18 @@
 
 #include <assert.h>
 
-/* clang-format off: a table is read by its columns. */
-#define TOKENS                          \
-	{                               \
-		DIM_BATCH, DIM_SEQUENCE \
-	}
-#define STREAM                                     \
-	{                                          \
-		DIM_BATCH, DIM_SEQUENCE, DIM_WIDTH \
-	}
-#define QUERY                                      \
-	{                                          \
-		DIM_BATCH, DIM_SEQUENCE, DIM_QUERY \
-	}
-#define KEY                                      \
-	{                                        \
-		DIM_BATCH, DIM_SEQUENCE, DIM_KEY \
-	}
-#define HIDDEN                                      \
-	{                                           \
-		DIM_BATCH, DIM_SEQUENCE, DIM_HIDDEN \
-	}
-#define LOGITS                                     \
-	{                                          \
-		DIM_BATCH, DIM_SEQUENCE, DIM_VOCAB \
-	}
-#define FREE(name, ...)                                           \
-	{                                                         \
-		name, TENSOR_ACTIVATION, PIN_NONE, __VA_ARGS__, 0 \
-	}
-#define PINNED(name, pin, ...)                               \
-	{                                                    \
-		name, TENSOR_ACTIVATION, pin, __VA_ARGS__, 0 \
-	}
-#define VECTOR(name, d, p)                                 \
-	{                                                  \
-		name, TENSOR_PARAMETER, PIN_NONE, { d }, p \
-	}
-#define MATRIX(name, rows, cols, p)                                 \
-	{                                                           \
-		name, TENSOR_PARAMETER, PIN_NONE, { rows, cols }, p \
-	}
+/* Tables are read by their columns. */
+/* clang-format off */
+#define TOKENS { DIM_BATCH, DIM_SEQUENCE }
+#define STREAM { DIM_BATCH, DIM_SEQUENCE, DIM_WIDTH }
+#define QUERY { DIM_BATCH, DIM_SEQUENCE, DIM_QUERY }
+#define KEY { DIM_BATCH, DIM_SEQUENCE, DIM_KEY }
+#define HIDDEN { DIM_BATCH, DIM_SEQUENCE, DIM_HIDDEN }
+#define LOGITS { DIM_BATCH, DIM_SEQUENCE, DIM_VOCAB }
+#define FREE(name, ...) { name, TENSOR_ACTIVATION, PIN_NONE, __VA_ARGS__, 0 }
+#define PINNED(name, pin, ...) { name, TENSOR_ACTIVATION, pin, __VA_ARGS__, 0 }
+#define VECTOR(name, d, p) { name, TENSOR_PARAMETER, PIN_NONE, { d }, p }
+#define MATRIX(name, rows, cols, p) { name, TENSOR_PARAMETER, PIN_NONE, { rows, cols }, p }
 
 enum { E_TOKENS, E_TABLE, E_POSITIONS, E_FOUND, E_STREAM };
 static const struct graph_tensor gpt2_embedding_tensors[] = {
@@ -254,25 +225,8 @@ enum {
 	H_LOSS,
 	H_TOTAL
 };
-#define HEAD_TENSORS(table_name, table)                                            \
-	[H_IN] = PINNED("head.input", PIN_STREAM, STREAM),                         \
-	[H_NORM_W] = VECTOR("head.norm.weight", DIM_WIDTH, PARAMETER_LAST_NORM_W), \
-	[H_NORM] = PINNED("head.norm", PIN_STREAM, STREAM),                        \
-	[H_TABLE] = MATRIX(table_name, DIM_VOCAB, DIM_WIDTH, table),               \
-	[H_TARGETS] = { "targets", TENSOR_DATA, PIN_TOKENS, TOKENS, 0 },           \
-	[H_LOGITS] = FREE("head.logits", LOGITS),                                  \
-	[H_MAX] = PINNED("head.maximum", PIN_TOKENS, TOKENS),                      \
-	[H_STATISTICS] = PINNED("head.statistics", PIN_TOKENS,                     \
-	    { DIM_BATCH, DIM_SEQUENCE, DIM_PAIR }),                                \
-	[H_LOSS] = PINNED("head.loss", PIN_TOKENS, TOKENS),                        \
-	[H_TOTAL] = PINNED("head.loss_total", PIN_TOTAL, { DIM_ONE })
-#define HEAD_OPS                                                                             \
-	{ OP_MATMUL_T, { H_NORM, H_TABLE }, H_LOGITS }, { OP_ROW_MAX, { H_LOGITS }, H_MAX }, \
-	    { OP_STATISTICS, { H_LOGITS, H_MAX, H_TARGETS }, H_STATISTICS },                 \
-	    { OP_LOSS, { H_STATISTICS, H_MAX }, H_LOSS },                                    \
-	{                                                                                    \
-		OP_LOSS_TOTAL, { H_LOSS }, H_TOTAL                                           \
-	}
+#define HEAD_TENSORS(table_name, table) [H_IN] = PINNED("head.input", PIN_STREAM, STREAM), [H_NORM_W] = VECTOR("head.norm.weight", DIM_WIDTH, PARAMETER_LAST_NORM_W), [H_NORM] = PINNED("head.norm", PIN_STREAM, STREAM), [H_TABLE] = MATRIX(table_name, DIM_VOCAB, DIM_WIDTH, table), [H_TARGETS] = { "targets", TENSOR_DATA, PIN_TOKENS, TOKENS, 0 }, [H_LOGITS] = FREE("head.logits", LOGITS), [H_MAX] = PINNED("head.maximum", PIN_TOKENS, TOKENS), [H_STATISTICS] = PINNED("head.statistics", PIN_TOKENS, { DIM_BATCH, DIM_SEQUENCE, DIM_PAIR }), [H_LOSS] = PINNED("head.loss", PIN_TOKENS, TOKENS), [H_TOTAL] = PINNED("head.loss_total", PIN_TOTAL, { DIM_ONE })
+#define HEAD_OPS { OP_MATMUL_T, { H_NORM, H_TABLE }, H_LOGITS }, { OP_ROW_MAX, { H_LOGITS }, H_MAX }, { OP_STATISTICS, { H_LOGITS, H_MAX, H_TARGETS }, H_STATISTICS }, { OP_LOSS, { H_STATISTICS, H_MAX }, H_LOSS }, { OP_LOSS_TOTAL, { H_LOSS }, H_TOTAL }
 
 static const struct graph_tensor gpt2_head_tensors[] = {
 	HEAD_TENSORS("embedding.table", PARAMETER_TABLE),
@@ -285,10 +239,7 @@ static const struct graph_op gpt2_head_ops[] = {
 	HEAD_OPS,
 };
 /* Places of GPT-2's bias are nobody's in these. */
-#define NOT_THERE                                      \
-	{                                              \
-		"", TENSOR_DATA, PIN_TOKENS, TOKENS, 0 \
-	}
+#define NOT_THERE { "", TENSOR_DATA, PIN_TOKENS, TOKENS, 0 }
 static const struct graph_tensor llama_tied_head_tensors[] = {
 	HEAD_TENSORS("embedding.table", PARAMETER_TABLE),
 	[H_NORM_B] = NOT_THERE,
@@ -303,10 +254,7 @@ static const struct graph_op llama_head_ops[] = { { OP_NORM, { H_IN, H_NORM_W },
 	HEAD_OPS };
 
 #define COUNT(array) (uint8_t)(sizeof(array) / sizeof((array)[0]))
-#define SECTION(name, tensors, ops, in)                            \
-	{                                                          \
-		name, tensors, ops, COUNT(tensors), COUNT(ops), in \
-	}
+#define SECTION(name, tensors, ops, in) { name, tensors, ops, COUNT(tensors), COUNT(ops), in }
 
 static const struct graph_section sections[MODEL_PRESETS][SECTIONS] = {
 	[MODEL_GPT2] = { [SECTION_EMBEDDING] = SECTION("embedding", gpt2_embedding_tensors,

@@ -21,70 +21,17 @@
 #define CHOICES 5 /* B, P(sum), S(0), S(1), S(2) */
 
 /* Shapes of each op's inputs. */
-/* clang-format off: a table is read by its columns. */
-#define X                                    \
-	{                                    \
-		3, { BATCH, LENGTH, WIDTH }, \
-		{                            \
-			0                    \
-		}                            \
-	}
-#define Y                                  \
-	{                                  \
-		3, { BATCH, LENGTH, OUT }, \
-		{                          \
-			0                  \
-		}                          \
-	}
-#define QS                               \
-	{                                \
-		3, { BATCH, LENGTH, Q }, \
-		{                        \
-			0                \
-		}                        \
-	}
-#define KS                                \
-	{                                 \
-		3, { BATCH, LENGTH, KV }, \
-		{                         \
-			0                 \
-		}                         \
-	}
-#define LG                                       \
-	{                                        \
-		3, { BATCH, LENGTH, REF_VOCAB }, \
-		{                                \
-			0                        \
-		}                                \
-	}
-#define ST                               \
-	{                                \
-		3, { BATCH, LENGTH, 2 }, \
-		{                        \
-			0                \
-		}                        \
-	}
-#define TK                            \
-	{                             \
-		2, { BATCH, LENGTH }, \
-		{                     \
-			0             \
-		}                     \
-	}
-#define M2(a, b)             \
-	{                    \
-		2, { a, b }, \
-		{            \
-			0    \
-		}            \
-	}
-#define V(a)              \
-	{                 \
-		1, { a }, \
-		{         \
-			0 \
-		}         \
-	}
+/* Tables are read by their columns. */
+/* clang-format off */
+#define X { 3, { BATCH, LENGTH, WIDTH }, { 0 } }
+#define Y { 3, { BATCH, LENGTH, OUT }, { 0 } }
+#define QS { 3, { BATCH, LENGTH, Q }, { 0 } }
+#define KS { 3, { BATCH, LENGTH, KV }, { 0 } }
+#define LG { 3, { BATCH, LENGTH, REF_VOCAB }, { 0 } }
+#define ST { 3, { BATCH, LENGTH, 2 }, { 0 } }
+#define TK { 2, { BATCH, LENGTH }, { 0 } }
+#define M2(a, b) { 2, { a, b }, { 0 } }
+#define V(a) { 1, { a }, { 0 } }
 static const struct ref shapes[OP_KINDS][OP_INPUTS_MAX] = {
 	[OP_MATMUL] = { X, M2(WIDTH, OUT) },
 	[OP_MATMUL_T] = { X, M2(OUT, WIDTH) },

@@ -218,6 +218,24 @@ static void too_little_room(void **state)
 	schedule_finish(&schedule);
 }
 
+/* A receiver that wants the second message first gets it by name, and never from a stream. */
+static void against_the_order_of_sends(void **state)
+{
+	struct schedule schedule = made(SCHEDULE_GPIPE, 2, 2, 1);
+	struct schedule_channel stream = { .capacity = 2, .in_order = true };
+	struct tr_error error;
+
+	(void)state;
+	assert_passes(&schedule, stream);
+	for (uint32_t i = 0; i < schedule.lists[1].count; i++)
+		if (schedule.lists[1].at[i].op <= SCHEDULE_SEND_F)
+			schedule.lists[1].at[i].microbatch = 1 - schedule.lists[1].at[i].microbatch;
+	assert_passes(&schedule, by_name);
+	assert_int_equal(schedule_check(&schedule, stream, &error), TR_EINVAL);
+	assert_non_null(strstr(error.text, "rank 1 in RECV_F of microbatch 1, chunk 0"));
+	schedule_finish(&schedule);
+}
+
 /* The same question by another method: an order of all instructions exists if and only if the graph of program order and messages has no
  * circle. Local rules are checked on each rank's own list. */
 
@@ -401,6 +419,7 @@ int main(void)
 		cmocka_unit_test(formulas),
 		cmocka_unit_test(over_rendezvous),
 		cmocka_unit_test(too_little_room),
+		cmocka_unit_test(against_the_order_of_sends),
 		cmocka_unit_test(every_exchange_of_two),
 		cmocka_unit_test(what_is_missing_or_twice),
 		cmocka_unit_test(shapes_that_cannot_be),
