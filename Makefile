@@ -12,7 +12,7 @@ ifeq ($(origin CC),default)
 CC := gcc
 endif
 
-PKGS := libuv raft libprotobuf-c libnghttp2 hwloc libxxhash openssl
+PKGS := libuv raft libprotobuf-c libnghttp2 hwloc libxxhash openssl libpcre2-8
 WARN := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 -Werror
 CFLAGS ?= -O2 -g
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer $(if $(filter undefined,$(SAN)),-fno-sanitize-recover=all))
@@ -68,9 +68,9 @@ LIBS_trainctl := $(addprefix $(BUILD)/lib/,libclient.a libcheckpoint.a libapi.a 
 LIBS_trainworker := $(addprefix $(BUILD)/lib/,libworker.a libcheckpoint.a libplan.a libtraincoll.a)
 LINK_memberd := -lraft -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lm
 LINK_traind := -lhwloc -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lm
-LINK_trainctl := -lyaml -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lm
-LINK_trainworker := -lopenblas -lz -luv -lprotobuf-c -lxxhash -lssl -lcrypto -lm
-LINK_ALL := -lraft -lyaml -lhwloc -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lopenblas -lz -lm
+LINK_trainctl := -lpcre2-8 -lyaml -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lm
+LINK_trainworker := -lpcre2-8 -lopenblas -lz -luv -lprotobuf-c -lxxhash -lssl -lcrypto -lm
+LINK_ALL := -lpcre2-8 -lraft -lyaml -lhwloc -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lopenblas -lz -lm
 
 .DEFAULT_GOAL := all
 .SECONDARY:

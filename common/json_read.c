@@ -91,26 +91,54 @@ static int hex_digit(char c)
 	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* The character of an escape; 0 for what is not supported here (NUL, beyond Latin-1). */
-static char unescape(struct json_reader *r)
+/* The four digits after \u; -1: there are none. */
+static int hex_code(struct json_reader *r)
 {
-	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+	int code = 0;
+	if (r->end - r->at < 4)
+		return -1;
+	for (int i = 0; i < 4; i++) {
+		int digit = hex_digit(*r->at++);
+		if (digit < 0)
+			return -1;
+		code = code * 16 + digit;
+	}
+	return code;
+}
+
+/* As UTF-8; how many bytes. */
+static size_t encode(unsigned code, char to[4])
+{
+	size_t length = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+	static const unsigned char first[] = { 0, 0, 0xc0, 0xe0, 0xf0 };
+	for (size_t i = length; i-- > 1; code >>= 6)
+		to[i] = (char)(0x80 | (code & 0x3f));
+	to[0] = (char)(first[length] | code);
+	return length;
+}
+
+/* What an escape stands for: how many bytes; 0: it is none, or NUL, or half of a surrogate pair. */
+static size_t unescape(struct json_reader *r, char to[4])
+{
+	static const char from[] = "\"\\/bfnrt", plain[] = "\"\\/\b\f\n\r\t";
 	if (r->at == r->end)
 		return 0;
 	char c = *r->at++;
 	const char *found = c != '\0' ? strchr(from, c) : NULL;
-	if (found != NULL)
-		return to[found - from];
-	if (c != 'u' || r->end - r->at < 4)
-		return 0;
-	int code = 0;
-	for (int i = 0; i < 4; i++) {
-		int digit = hex_digit(*r->at++);
-		if (digit < 0)
-			return 0;
-		code = code * 16 + digit;
+	if (found != NULL) {
+		to[0] = plain[found - from];
+		return 1;
 	}
-	return code < 0x80 ? (char)code : 0;
+	int code = c == 'u' ? hex_code(r) : -1;
+	if (code >= 0xd800 && code < 0xdc00 && r->end - r->at >= 6 && r->at[0] == '\\' &&
+	    r->at[1] == 'u') {
+		r->at += 2;
+		int low = hex_code(r);
+		code = low >= 0xdc00 && low < 0xe000
+		    ? 0x10000 + (code - 0xd800) * 0x400 + low - 0xdc00
+		    : -1;
+	}
+	return code <= 0 || (code >= 0xd800 && code < 0xe000) ? 0 : encode((unsigned)code, to);
 }
 
 bool json_read_string(struct json_reader *r, char *text, size_t bytes)
@@ -119,12 +147,14 @@ bool json_read_string(struct json_reader *r, char *text, size_t bytes)
 	if (!take(r, '"'))
 		return false;
 	while (r->at < r->end && *r->at != '"') {
-		char c = *r->at++;
-		if (c == '\\')
-			c = unescape(r);
-		if ((c >= 0 && c < 0x20 && c != '\n' && c != '\t') || used + 1 >= bytes)
+		char piece[4] = { *r->at++ };
+		size_t length = piece[0] == '\\' ? unescape(r, piece) : 1;
+		bool control = piece[0] >= 0 && piece[0] < 0x20 && piece[0] != '\n' &&
+		    piece[0] != '\t';
+		if (length == 0 || control || used + length >= bytes)
 			return fail(r);
-		text[used++] = c;
+		memcpy(text + used, piece, length);
+		used += length;
 	}
 	text[used] = '\0';
 	return take(r, '"');

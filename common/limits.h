@@ -112,6 +112,7 @@
 #define TR_HEALTHZ_MAX               64         /* plain HTTP requests at once */
 #define TR_SAFETENSORS_HEADER_MAX    (16u << 20)
 #define TR_SAFETENSORS_TENSORS_MAX   65536u
+#define TR_BPE_FILE_MAX              (64 << 20)         /* vocab.json, merges.txt */
 #define TR_HF_FILES_MAX              1024               /* in which a model is imported */
 #define TR_DATA_TEXT_BYTES_MAX       ((size_t)16 << 30) /* all text files of a job, decompressed */
 #define TR_GRPC_MESSAGE_MAX          (4u << 20)

@@ -9,7 +9,7 @@ packages_of() {
 	case $1 in
 	build) echo gcc libc6-dev make pkg-config protobuf-compiler protobuf-c-compiler libprotobuf-c-dev \
 		libuv1-dev libraft-dev libnghttp2-dev libssl-dev libyaml-dev libhwloc-dev libxxhash-dev \
-		libopenblas-dev zlib1g-dev jargon-text ;;
+		libopenblas-dev libpcre2-dev zlib1g-dev jargon-text ;;
 	test) packages_of build; echo g++ git iproute2 libcmocka-dev openssl procps python3 python3-venv ;;
 	check) packages_of test; echo clang-14 clang-tidy-14 clang-format-14 shellcheck ;;
 	fuzz) packages_of test; echo clang-14 libclang-rt-14-dev ;;
@@ -28,7 +28,7 @@ wanted=$(printf '%s\n' $wanted | sort -u)
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
 	# Another system: what counts is whether the tools and libraries are there under any name.
 	if command -v pkg-config >/dev/null && command -v protoc-c >/dev/null &&
-		pkg-config --exists libuv raft libprotobuf-c libnghttp2 hwloc libxxhash openssl; then
+		pkg-config --exists libuv raft libprotobuf-c libnghttp2 hwloc libxxhash openssl libpcre2-8; then
 		exit 0
 	fi
 	echo "deps: no apt here; install what Debian 12 calls:" $wanted >&2

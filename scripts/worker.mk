@@ -15,3 +15,9 @@ $(BUILD)/tests/trainer_probe: $(BUILD)/obj/tests/parity/trainer_probe.o $(BUILD)
 .PHONY: trainer-probe
 trainer-probe: $(BUILD)/tests/trainer_probe
 unit-tests: trainer-probe
+# The tokenizer alone: for tests/parity/test_bpe.py.
+$(BUILD)/tests/bpe_probe: $(BUILD)/obj/tests/parity/bpe_probe.o $(BUILD)/lib/libcheckpoint.a $(BUILD)/lib/libtraincoll.a
+	@mkdir -p $(@D)
+	@echo "ld $@"
+	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -lpcre2-8 -lxxhash -lm
+trainer-probe: $(BUILD)/tests/bpe_probe

@@ -12,6 +12,7 @@
 
 #include "client/trainctl/path.h"
 #include "common/limits.h"
+#include "daemon/checkpoint/bpe.h"
 #include "daemon/checkpoint/checkpoint.h"
 #include "daemon/checkpoint/hf_config.h"
 #include "daemon/plan/token_file.h"
@@ -225,12 +226,29 @@ static tr_status check_resume(const struct job *job, const char *resume, struct 
 	return status == TR_OK ? model_config_same(&weights, &wanted, error) : status;
 }
 
+static tr_status check_tokenizer(const struct job *job, const char *folder, struct tr_error *error)
+{
+	struct model_config config;
+	struct bpe *bpe = NULL;
+	tr_status status = bpe_load(folder, &bpe, error);
+	if (status != TR_OK)
+		return tr_error_wrap(error, "data.tokenizer");
+	status = job_model_config(job->spec->train->model, &config, error);
+	if (status == TR_OK && bpe_vocab(bpe) > config.vocab)
+		status = tr_error_set(error, TR_EINVAL,
+		    "model.vocab: found %u, allowed: at least %u, as data.tokenizer has",
+		    config.vocab, bpe_vocab(bpe));
+	bpe_destroy(bpe);
+	return status;
+}
+
 static tr_status check_folders(const struct job *job, struct tr_error *error)
 {
 	struct tr_error cause = { 0 };
 	struct stat info;
 	const char *dir = job_option_text(job->spec, "checkpoint.dir", 0);
 	const char *resume = job_option_text(job->spec, "checkpoint.resume", 0);
+	const char *tokenizer = job_option_text(job->spec, "data.tokenizer", 0);
 	if (dir != NULL && stat(dir, &info) == 0 && !S_ISDIR(info.st_mode))
 		(void)tr_error_set(&cause, TR_EINVAL,
 		    "checkpoint.dir: found '%.300s', which is no folder, allowed: a folder, or a "
@@ -238,6 +256,8 @@ static tr_status check_folders(const struct job *job, struct tr_error *error)
 		    dir);
 	else if (resume != NULL)
 		(void)check_resume(job, resume, &cause);
+	if (cause.status == TR_OK && tokenizer != NULL)
+		(void)check_tokenizer(job, tokenizer, &cause);
 	return cause.status == TR_OK ? TR_OK : locate(job, &cause, error);
 }
 
@@ -254,8 +274,8 @@ static tr_status default_dir(struct job *job, struct tr_error *error)
 static tr_status complete(struct job *job, const char *const *sets, size_t n_sets,
     struct tr_error *error)
 {
-	static const char *const paths[] = { "data.text", "data.tokens", "checkpoint.dir",
-		"checkpoint.resume" };
+	static const char *const paths[] = { "data.text", "data.tokens", "data.tokenizer",
+		"checkpoint.dir", "checkpoint.resume" };
 	tr_status status = TR_OK;
 	for (size_t i = 0; i < n_sets && status == TR_OK; i++)
 		status = apply_set(job, sets[i], error);

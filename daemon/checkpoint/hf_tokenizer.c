@@ -1,35 +1,18 @@
-/* A tokenizer for models of bytes, as Hugging Face's tokenizers library reads it: byte-level BPE without merges. That library writes bytes as
- * characters: those that can be seen as themselves, the others from U+0100 on (as GPT-2's encoder.py does). */
-#include <stdio.h>
+/* A tokenizer for models of bytes, as Hugging Face's tokenizers library reads it: byte-level BPE without merges. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/json.h"
+#include "daemon/checkpoint/byte_character.h"
 #include "daemon/checkpoint/hf_folder.h"
-
-static bool is_seen(unsigned byte)
-{
-	return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-}
-
-/* Code points under U+0800 as UTF-8. */
-static void encode(unsigned code, char text[3])
-{
-	if (code < 0x80)
-		(void)snprintf(text, 3, "%c", (int)code);
-	else
-		(void)snprintf(text, 3, "%c%c", (int)(0xc0 | code >> 6),
-		    (int)(0x80 | (code & 0x3f)));
-}
 
 static void put_vocabulary(struct json *j)
 {
-	unsigned unseen = 256;
 	json_key(j, "vocab");
 	json_object(j);
 	for (unsigned byte = 0; byte < 256; byte++) {
 		char text[3];
-		encode(is_seen(byte) ? byte : unseen++, text);
+		byte_character((unsigned char)byte, text);
 		json_key_uint(j, text, byte);
 	}
 	json_end(j);

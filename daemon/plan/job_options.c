@@ -34,7 +34,8 @@ static const struct job_option rows[] = {
 	    "Added to the variance in norms. 0: 1e-5." },
 	{ "model.context", OPTION_UINT, 8, 65536, NULL, "1024", "tokens", "Length of a sequence." },
 	{ "model.vocab", OPTION_STRING, 1, 8, "bytes or a number", "bytes", NULL,
-	    "Tokens: `bytes` makes each byte of `data.text` one of 256. Of `data.tokens`: how many "
+	    "Tokens: `bytes` makes each byte of `data.text` one of 256. Of `data.tokens` and "
+	    "`data.tokenizer`: how many "
 	    "there are, as 50257 of GPT-2 and 128256 of Llama 3." },
 
 	{ "data.text", OPTION_PATHS, 1, TR_JOB_PATHS_MAX, NULL, "", NULL,
@@ -43,6 +44,9 @@ static const struct job_option rows[] = {
 	    "or `tokens` is required." },
 	{ "data.tokens", OPTION_PATHS, 1, TR_JOB_PATHS_MAX, NULL, "",
 	    NULL, "Instead of a text: files of tokens as llm.c writes them (magic 20240520 or 20240801)." },
+	{ "data.tokenizer", OPTION_PATH, 0, 0, NULL, "", NULL,
+	    "Folder with vocab.json and merges.txt of a GPT-2 tokenizer: `text` is read with it, "
+	    "and the sample is written." },
 	{ "data.validation", OPTION_FRACTION, 0, 0.5, NULL, "0", NULL,
 	    "Tail of the text that is held out and only evaluated." },
 

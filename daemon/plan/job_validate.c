@@ -141,26 +141,28 @@ static tr_status check_data(const Traind__V1__JobSpec *spec, struct tr_error *er
 	const Traind__V1__TrainSpec *train = spec->train;
 	const char *vocab = train->model->vocab;
 	bool bytes = strcmp(vocab, BYTES) == 0;
+	bool tokenizer = train->data->tokenizer != NULL && train->data->tokenizer[0] != '\0';
 	if (train->data->n_text == 0 && train->data->n_tokens == 0)
 		return tr_error_set(error, TR_EINVAL,
 		    "data.text: found nothing, allowed: a list of 1 to %d paths", TR_JOB_PATHS_MAX);
 	if (train->data->n_text > 0 && train->data->n_tokens > 0)
 		return tr_error_set(error, TR_EINVAL,
 		    "data.tokens: found data.text as well, allowed: one of them");
-	if (train->data->n_text > 0 && !bytes)
+	if (train->data->n_text > 0 && !bytes && !tokenizer)
 		return tr_error_set(error, TR_EINVAL,
 		    "model.vocab: found %s, allowed: " BYTES
-		    ", since data.text is read byte by byte (data.tokens has other tokens)",
+		    ", since without data.tokenizer data.text is read byte by byte",
 		    vocab);
-	if (train->data->n_tokens > 0 && bytes)
+	if (bytes && (tokenizer || train->data->n_tokens > 0))
 		return tr_error_set(error, TR_EINVAL,
 		    "model.vocab: found " BYTES
-		    ", allowed: how many tokens data.tokens has, as 50257 of GPT-2");
-	if (!bytes && train->sample != NULL && train->sample->tokens > 0)
+		    ", allowed: how many tokens %s has, as 50257 of GPT-2",
+		    tokenizer ? "data.tokenizer" : "data.tokens");
+	if (!bytes && !tokenizer && train->sample != NULL && train->sample->tokens > 0)
 		return tr_error_set(error, TR_EINVAL,
-		    "sample.tokens: found %u, allowed: 0, since data.tokens does not tell which "
-		    "text a "
-		    "token is",
+		    "sample.tokens: found %u, allowed: 0, since without data.tokenizer nothing "
+		    "tells "
+		    "which text a token is",
 		    train->sample->tokens);
 	return TR_OK;
 }

@@ -28,6 +28,8 @@ tr_status token_file_parse(const uint8_t *header, uint64_t got, uint64_t size,
 		    "version 1, "
 		    "or 20240801, version 7",
 		    number(header), number(header + 4));
+	if (file.count == 0)
+		return tr_error_set(error, TR_EPROTO, "it has no tokens");
 	if (size - TOKEN_FILE_HEADER != file.count * file.width)
 		return tr_error_set(error, TR_EPROTO,
 		    "its header says %llu tokens of %u bytes, %llu bytes follow",

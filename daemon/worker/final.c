@@ -21,6 +21,7 @@ static char *make_sample(struct trainer *t)
 		.tokens = s->tokens,
 		.temperature = s->temperature,
 		.seed = t->spec->optimizer->seed,
+		.bpe = t->bpe,
 		.progress = on_progress,
 		.arg = t->group };
 	return generate_text(t->model, &t->layout.config, &options);

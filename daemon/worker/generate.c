@@ -79,8 +79,38 @@ static void make_printable(char *text, size_t length)
 	text[length] = '\0';
 }
 
+/* The text that tokens make: appended, with room for a final NUL. */
+struct output {
+	char *text;
+	size_t length, capacity;
+	bool failed;
+};
+
+static void write_bytes(struct output *out, const char *bytes, size_t length)
+{
+	if (out->length + length >= out->capacity && !out->failed) {
+		size_t wanted = 2 * (out->length + length) + 64;
+		char *grown = realloc(out->text, wanted);
+		out->failed = grown == NULL;
+		out->text = grown != NULL ? grown : out->text;
+		out->capacity = grown != NULL ? wanted : out->capacity;
+	}
+	if (out->failed)
+		return;
+	memcpy(out->text + out->length, bytes, length);
+	out->length += length;
+}
+
+static void write_token(struct output *out, const struct bpe *bpe, int32_t token)
+{
+	char byte = (char)token;
+	size_t length = 1;
+	const char *bytes = bpe != NULL ? bpe_bytes(bpe, token, &length) : &byte;
+	write_bytes(out, bytes, length);
+}
+
 static void generate_into(struct generation *g, struct model *model, size_t vocab,
-    const struct generate *options, float *logits, char *out)
+    const struct generate *options, float *logits, struct output *out)
 {
 	struct rng_key key = rng_key(options->seed, 0, 0);
 	for (size_t i = 0; i < options->tokens; i++) {
@@ -89,34 +119,47 @@ static void generate_into(struct generation *g, struct model *model, size_t voca
 		int32_t token = options->temperature > 0
 		    ? draw(logits, vocab, options->temperature, rng_unit(key, RANDOM_SAMPLE, i))
 		    : likeliest(logits, vocab);
-		out[i] = (char)token;
+		write_token(out, options->bpe, token);
 		push(g, token);
 		if (options->progress != NULL)
 			options->progress(options->arg);
 	}
 }
 
+/* The prompt's tokens, or a line's end where there is none. */
+static bool push_prompt(struct generation *g, const struct generate *options)
+{
+	const char *prompt = options->prompt[0] != '\0' ? options->prompt : "\n";
+	struct bpe_tokens tokens = { NULL, 0, 0 };
+	size_t length = strlen(prompt);
+	bool good = options->bpe == NULL ||
+	    bpe_encode(options->bpe, prompt, length, &tokens, NULL) == TR_OK;
+	for (size_t i = 0; options->bpe == NULL && i < length; i++)
+		push(g, (unsigned char)prompt[i]);
+	for (size_t i = 0; good && i < tokens.count; i++)
+		push(g, tokens.tokens[i]);
+	free(tokens.tokens);
+	return good;
+}
+
 char *generate_text(struct model *model, const struct model_config *config,
     const struct generate *options)
 {
-	size_t prompt = strlen(options->prompt);
 	struct generation g = { .context = config->context };
+	struct output out = { NULL, 0, 0, false };
 	g.window = calloc(config->context, sizeof(*g.window));
 	float *logits = calloc(config->vocab, sizeof(*logits));
-	char *text = malloc(prompt + options->tokens + 1);
-	if (g.window != NULL && logits != NULL && text != NULL) {
-		memcpy(text, options->prompt, prompt);
-		for (size_t i = 0; i < prompt; i++)
-			push(&g, (unsigned char)options->prompt[i]);
-		if (prompt == 0)
-			push(&g, '\n');
-		generate_into(&g, model, config->vocab, options, logits, text + prompt);
-		make_printable(text, prompt + options->tokens);
-	} else {
-		free(text);
-		text = NULL;
-	}
+	write_bytes(&out, options->prompt, strlen(options->prompt));
+	if (g.window != NULL && logits != NULL && push_prompt(&g, options))
+		generate_into(&g, model, config->vocab, options, logits, &out);
+	else
+		out.failed = true;
 	free(g.window);
 	free(logits);
-	return text;
+	if (out.failed) {
+		free(out.text);
+		return NULL;
+	}
+	make_printable(out.text, out.length);
+	return out.text;
 }

@@ -1,11 +1,13 @@
-/* Text by the trained model, byte for byte. */
+/* Text by the trained model, token for token. */
 #ifndef TR_DAEMON_WORKER_GENERATE_H
 #define TR_DAEMON_WORKER_GENERATE_H
 
+#include "daemon/checkpoint/bpe.h"
 #include "daemon/worker/model.h"
 
 struct generate {
 	const char *prompt; /* "": a newline, which is not shown */
+	struct bpe *bpe;    /* what tokens are; NULL: bytes */
 	size_t tokens;      /* to generate */
 	double temperature; /* 0: always the likeliest */
 	uint64_t seed;
@@ -14,7 +16,7 @@ struct generate {
 };
 
 /* Prompt and what follows it, as printable UTF-8 (other bytes are shown as '?'), to be freed; NULL: out of memory. When the context is full,
- * generation goes on from its newer half. The model's vocabulary is bytes. */
+ * generation goes on from its newer half. */
 char *generate_text(struct model *model, const struct model_config *config,
     const struct generate *options);
 

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "daemon/checkpoint/bpe.h"
 
 struct text {
 	uint8_t *bytes;    /* `width` for each token, little endian */
@@ -34,6 +35,9 @@ tr_status text_load(const char *const *paths, size_t count, double validation, s
 /* tokens.c: reads `count` files of tokens, all of one width; every token must be below `vocab`. */
 tr_status text_load_tokens(const char *const *paths, size_t count, uint32_t vocab,
     double validation, struct text *text, struct tr_error *error);
+/* tokens.c: the bytes of a text become its tokens, of 32 bits; validation as above. */
+tr_status text_tokenize(struct text *text, struct bpe *bpe, double validation,
+    struct tr_error *error);
 void text_finish(struct text *text);
 
 #endif

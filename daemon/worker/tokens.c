@@ -34,7 +34,7 @@ static tr_status make_room(struct text *text, const struct token_file *file, str
 		return tr_error_set(error, TR_ELIMIT, "the tokens take more than %zu GiB",
 		    TR_DATA_TEXT_BYTES_MAX >> 30);
 	size_t wanted = used + (size_t)file->count * file->width;
-	uint8_t *grown = realloc(text->bytes, wanted > 0 ? wanted : 1);
+	uint8_t *grown = realloc(text->bytes, wanted);
 	if (grown == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for %zu bytes of tokens", wanted);
 	text->bytes = grown;
@@ -88,6 +88,26 @@ static tr_status append(const char *path, uint32_t vocab, struct text *text, str
 	tr_status status = append_open(fd, vocab, text, error);
 	(void)close(fd);
 	return status;
+}
+
+tr_status text_tokenize(struct text *text, struct bpe *bpe, double validation,
+    struct tr_error *error)
+{
+	struct bpe_tokens tokens = { NULL, 0, 0 };
+	tr_status status = bpe_encode(bpe, (const char *)text->bytes, text->size, &tokens, error);
+	if (status != TR_OK) {
+		free(tokens.tokens);
+		return tr_error_wrap(error, "data.text");
+	}
+	free(text->bytes);
+	*text = (struct text){ .bytes = (uint8_t *)tokens.tokens, .size = tokens.count, .width = 4 };
+	for (size_t i = 0; i < tokens.count; i++) {
+		uint32_t token = (uint32_t)tokens.tokens[i];
+		for (size_t k = 0; k < 4; k++)
+			text->bytes[4 * i + k] = (uint8_t)(token >> 8 * k);
+	}
+	text->train_size = text->size - (size_t)((double)text->size * validation);
+	return TR_OK;
 }
 
 tr_status text_load_tokens(const char *const *paths, size_t count, uint32_t vocab,

@@ -79,18 +79,34 @@ static tr_status read_settings(struct trainer *t, struct tr_error *error)
 	return digest_spec(t, error);
 }
 
+static tr_status load_tokenizer(struct trainer *t, uint32_t vocab, struct tr_error *error)
+{
+	tr_status status = bpe_load(t->spec->data->tokenizer, &t->bpe, error);
+	if (status != TR_OK)
+		return tr_error_wrap(error, "data.tokenizer");
+	if (bpe_vocab(t->bpe) > vocab)
+		return tr_error_set(error, TR_EINVAL,
+		    "model.vocab: found %u, allowed: at least %u, as data.tokenizer has", vocab,
+		    bpe_vocab(t->bpe));
+	return TR_OK;
+}
+
 static tr_status load_data(struct trainer *t, struct tr_error *error)
 {
 	const Traind__V1__Data *data = t->spec->data;
 	const Traind__V1__Optimizer *o = t->spec->optimizer;
 	struct model_config config;
 	tr_status status = job_model_config(t->spec->model, &config, error);
+	if (status == TR_OK && text_or(data->tokenizer, "")[0] != '\0')
+		status = load_tokenizer(t, config.vocab, error);
 	if (status == TR_OK && data->n_tokens > 0)
 		status = text_load_tokens((const char *const *)data->tokens, data->n_tokens,
 		    config.vocab, data->validation, &t->text, error);
 	else if (status == TR_OK)
 		status = text_load((const char *const *)data->text, data->n_text, data->validation,
 		    &t->text, error);
+	if (status == TR_OK && t->bpe != NULL && t->text.width == 1)
+		status = text_tokenize(&t->text, t->bpe, data->validation, error);
 	if (status != TR_OK)
 		return status;
 	return samples_init(&t->text, t->spec->model->context, o->seed, o->eval_sequences,
@@ -257,6 +273,7 @@ void trainer_destroy(struct trainer *t)
 	pool_destroy(t->pool);
 	layout_finish(&t->layout);
 	text_finish(&t->text);
+	bpe_destroy(t->bpe);
 	if (t->samples_log >= 0)
 		(void)close(t->samples_log);
 	free(t->numbers);

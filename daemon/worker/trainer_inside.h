@@ -56,6 +56,7 @@ struct trainer {
 	unsigned peers_most; /* workers of the job; 0: not known */
 
 	struct text text;
+	struct bpe *bpe; /* NULL: tokens are bytes, or nobody knows which text they are */
 	struct samples samples;
 	struct layout layout;
 	struct buckets buckets;

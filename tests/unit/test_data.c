@@ -242,6 +242,8 @@ static void test_files_of_tokens(void **state)
 	tokens_refused(bad, 2, "it begins with 20240520, version 2; files of tokens");
 	bad[1] = write_tokens("d", 20240520, 1, 4, 2, small, 3);
 	tokens_refused(bad, 2, "its header says 4 tokens of 2 bytes, 6 bytes follow");
+	bad[1] = write_tokens("d", 20240520, 1, 0, 2, small, 0);
+	tokens_refused(bad, 2, "it has no tokens");
 	write_plain(bad[1], "short", 5);
 	tokens_refused(bad, 2, "5 bytes are too few");
 	assert_int_equal(unlink(a), 0);

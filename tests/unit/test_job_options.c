@@ -256,8 +256,13 @@ static void test_data(void **state)
 	spec = good();
 	set_good(spec, "model.vocab", "50257");
 	refused(spec,
-	    "model.vocab: found 50257, allowed: bytes, since data.text is read byte by byte "
-	    "(data.tokens has other tokens)");
+	    "model.vocab: found 50257, allowed: bytes, since without data.tokenizer data.text is "
+	    "read byte by byte");
+	spec = good();
+	set_good(spec, "data.tokenizer", "/gpt2");
+	refused(spec,
+	    "model.vocab: found bytes, allowed: how many tokens data.tokenizer has, as 50257 of "
+	    "GPT-2");
 	spec = good();
 	job_option_clear(spec, "data.text");
 	set_good(spec, "data.tokens", "/a.bin");
@@ -285,9 +290,8 @@ static void test_data(void **state)
 	assert_int_equal(config.vocab, 50257);
 	set_good(spec, "sample.tokens", "10");
 	refused(spec,
-	    "sample.tokens: found 10, allowed: 0, since data.tokens does not tell which text a "
-	    "token "
-	    "is");
+	    "sample.tokens: found 10, allowed: 0, since without data.tokenizer nothing tells which "
+	    "text a token is");
 }
 
 static void test_whole_refused(void **state)

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "common/json.h"
+#include "common/json_read.h"
 
 static void assert_written(struct json *json, const char *text)
 {
@@ -107,6 +108,35 @@ static void deep_and_long_documents(void **state)
 	assert_null(j.text);
 }
 
+static bool reads_as(const char *text, const char *wanted)
+{
+	struct json_reader r;
+	char got[32];
+	json_read_init(&r, text, strlen(text));
+	return json_read_string(&r, got, sizeof(got)) && json_read_end(&r) &&
+	    strcmp(got, wanted) == 0;
+}
+
+static void escapes_are_read(void **state)
+{
+	(void)state;
+	assert_true(reads_as("\"a\\n\\u0041\\/\"", "a\nA/"));
+	assert_true(reads_as("\"\\u0120t \\u20AC\\ud83d\\ude00!\"",
+	    "\xc4\xa0t \xe2\x82\xac\xf0\x9f\x98\x80!"));
+	assert_true(
+	    reads_as("\"1234567890123456789012345678901\"", "1234567890123456789012345678901"));
+	const char *const bad[] = { "\"\\u0000\"", "\"\\ud83d\"", "\"\\ude00\"",
+		"\"\\ud83d\\u0041\"", "\"\\u12g4\"", "\"\\u12", "\"\\ud83d\\u", "\"\\x\"", "\"\\",
+		"\"a", "\"12345678901234567890123456789012\"",
+		"\"1234567890123456789012345678901\\u0120\"" };
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct json_reader r;
+		char got[32];
+		json_read_init(&r, bad[i], strlen(bad[i]));
+		assert_false(json_read_string(&r, got, sizeof(got)));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest json_tests[] = {
@@ -115,6 +145,7 @@ int main(void)
 		cmocka_unit_test(bad_utf8_is_replaced),
 		cmocka_unit_test(numbers_read_back_as_they_were),
 		cmocka_unit_test(deep_and_long_documents),
+		cmocka_unit_test(escapes_are_read),
 	};
 	return cmocka_run_group_tests(json_tests, NULL, NULL);
 }

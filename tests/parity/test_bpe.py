@@ -1,0 +1,108 @@
+"""GPT-2's byte-level BPE against Hugging Face's tokenizers, on a vocabulary that is trained here: English, random Unicode, long runs."""
+
+import gzip
+import importlib.util
+import json
+import os
+import pathlib
+import random
+import subprocess
+import unicodedata
+
+import pytest
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("tokenizers") is None, reason="tokenizers is not installed: make test TORCH=1")
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = pathlib.Path(os.environ.get("TRAIND_BUILD", ROOT / "build"))
+JARGON = pathlib.Path("/usr/share/doc/jargon-text/jargon.txt.gz")
+
+
+def english():
+    if JARGON.exists():
+        return gzip.decompress(JARGON.read_bytes()).decode("latin-1")[:400000]
+    return (ROOT / "docs" / "trainer.md").read_text() + (ROOT / "docs" / "architecture.md").read_text()
+
+
+def random_text(draw, length):
+    """Characters of all planes that Unicode 14 has assigned (later ones the libraries may class differently), and many of the common ones."""
+    text = []
+    while len(text) < length:
+        char = chr(draw.choice([draw.randrange(128), draw.randrange(0x600), draw.randrange(0x3000), draw.randrange(0x110000)]))
+        if unicodedata.category(char) not in ("Cn", "Cs", "Co"):
+            text.append(char)
+        if draw.random() < 0.2:
+            text.append(draw.choice([" ", "  ", "\n", "\t ", "'s", "'ll", "\u3000", "\u00a0", "\u180e", "\x1c", "\x85", "12", "e\u0301"]))
+    return "".join(text)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    import tokenizers
+    draw = random.Random(1)
+    made = tokenizers.ByteLevelBPETokenizer(add_prefix_space=False)
+    made.train_from_iterator([english(), *(random_text(draw, 200) for _ in range(200))], vocab_size=3000, show_progress=False)
+    folder = tmp_path_factory.mktemp("bpe")
+    made.save_model(str(folder))
+    return made, folder
+
+
+def encode(folder, texts):
+    wire = b"".join(str(len(data := text if isinstance(text, bytes) else text.encode())).encode() + b"\n" + data for text in texts)
+    done = subprocess.run([BUILD / "tests" / "bpe_probe", folder], input=wire, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return [list(map(int, line.split())) for line in done.stdout.decode().splitlines()]
+
+
+def compare(tokenizer, texts):
+    made, folder = tokenizer
+    for text, got in zip(texts, encode(folder, texts), strict=True):
+        assert got == made.encode(text).ids, ascii(text[:200])
+
+
+def test_english(tokenizer):
+    text = english()
+    compare(tokenizer, [text[i:i + 20000] for i in range(0, len(text), 20000)])
+
+
+def test_random_unicode(tokenizer):
+    draw = random.Random(2)
+    compare(tokenizer, ["", " ", "\n\n", "'", *(random_text(draw, draw.randrange(1, 300)) for _ in range(2000))])
+
+
+def test_every_assigned_character(tokenizer):
+    chars = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Cs", "Co")]
+    compare(tokenizer, ["x".join(chars[i:i + 500]) for i in range(0, len(chars), 500)] + [" ".join(chars[i:i + 500]) for i in range(0, len(chars), 500)])
+
+
+def test_long_words(tokenizer):
+    """A word of a million characters takes no quadratic time."""
+    compare(tokenizer, ["a" * 1000000, "ab" * 100000, " " * 100000, "the" * 50000])
+
+
+def test_escaped_names_and_bad_bytes(tokenizer, tmp_path):
+    """vocab.json as OpenAI wrote it, with all but ASCII escaped; bytes that are no UTF-8 are replaced."""
+    made, folder = tokenizer
+    (tmp_path / "vocab.json").write_text(json.dumps(json.loads((folder / "vocab.json").read_text())))
+    (tmp_path / "merges.txt").write_bytes((folder / "merges.txt").read_bytes())
+    text = "Größe \U0001f600 no"
+    assert encode(tmp_path, [text]) == [made.encode(text).ids]
+    assert encode(tmp_path, [b"a\xffb\xc3"]) == [made.encode("a\ufffdb\ufffd").ids]
+
+
+@pytest.mark.parametrize("name, text, says", [
+    ("vocab.json", "[1]", "vocab.json: it is no JSON object of tokens and numbers"),
+    ("vocab.json", '{"a": 1}', "vocab.json: it has no token for byte 0"),
+    ("vocab.json", '{"a": 1, "b": 1}', "vocab.json: token 1 occurs twice"),
+    ("vocab.json", '{"\\u4e00": 1}', "vocab.json: token 1 has a character that stands for no byte"),
+    ("vocab.json", '{"a": 99999999}', "vocab.json: token 99999999 is beyond"),
+    ("merges.txt", "#version: 0.2\nabc\n", "merges.txt: line 2: found no two tokens"),
+    ("merges.txt", "#version: 0.2\nq zzzzq\n", "merges.txt: line 2: found a token that vocab.json does not have"),
+    ("merges.txt", None, "merges.txt: cannot read: No such file or directory"),
+])
+def test_bad_files(tokenizer, tmp_path, name, text, says):
+    for path in tokenizer[1].iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / name).write_text(text) if text is not None else (tmp_path / name).unlink()
+    done = subprocess.run([BUILD / "tests" / "bpe_probe", tmp_path], input="", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and says in done.stderr and done.stderr.count("\n") == 1, done.stderr
