@@ -230,18 +230,20 @@ struct tr_block {
  *
  * In place (`input` NULL) the output holds the input. A peer that does not contribute gives no input, and gets what all get: of a
  * reduce-scatter nothing, its output may be empty. */
-/* Among whom an op is: contributors first, first + stride, ... of the round, `count` of them; what MPI calls a communicator of some of the
- * ranks, and XLA a replica group. All zero: everybody. `root`, blocks and TR_AVG's divisor are of the scope: its members are 0 to count - 1 in
- * this order. Only they submit the op; who does not contribute to the round is in no scope. Of a mesh of `tensor` times `data` contributors,
- * contributor i reduces over its tensor-parallel and its data-parallel axis with
+/* Among whom an op is: these contributors of the round, ascending; what MPI calls a communicator of some of the ranks, and XLA a replica
+ * group. count 0: everybody. `root`, blocks and TR_AVG's divisor are of the scope: its members are 0 to count - 1 in this order. Only they
+ * submit the op; who does not contribute to the round is in no scope. At most 255. In a mesh of rows of `width` contributors each:
  *
- *	struct tr_scope along_tensor = { i - i % tensor, 1, tensor };
- *	struct tr_scope along_data = { i % tensor, tensor, data };
+ *	uint32_t row[64];
+ *	for (uint32_t k = 0; k < width; k++)
+ *		row[k] = round.index - round.index % width + k;
+ *	op.scope = (struct tr_scope){ row, width };
  *
  * What an op of some yields is part of something that only all together know how to lay out. So when a contributor is lost, a round in which
  * the callers use scopes begins again at all of them (TR_ERESTART), whatever the policy; a joiner does not disturb it. */
 struct tr_scope {
-	uint32_t first, stride, count;
+	const uint32_t *members; /* borrowed until the call returns */
+	uint32_t count;
 };
 
 struct tr_op {
@@ -274,7 +276,7 @@ struct tr_op {
 		sizeof(struct tr_op), 0, TR_ALL_REDUCE, NULL, NULL, 0, TR_F32, TR_SUM,   \
 		    TR_CODEC_NONE, TR_AUTO, 0, TR_CONTRIBUTE, NULL, NULL, NULL, NULL, 0, \
 		{                                                                        \
-			0, 0, 0                                                          \
+			NULL, 0                                                          \
 		}                                                                        \
 	}
 

@@ -25,8 +25,7 @@ enum {
 	AT_SCOPE_COUNT = 51,
 	AT_ELEMENTS = 52,
 	AT_BYTES = 56,
-	AT_SCOPE_FIRST = 60,
-	AT_SCOPE_STRIDE = 61,
+	AT_SCOPE_DIGEST = 60,
 	AT_RESERVED = 62,
 	AT_CONTRIBUTORS = 64,
 };
@@ -55,8 +54,8 @@ void segment_header_put(const struct segment_header *header, uint8_t out[SEGMENT
 	out[AT_COLLECTIVE] = signature->collective;
 	bytes_put_u32(out + AT_ROOT, signature->root);
 	out[AT_ALGORITHM] = signature->algorithm;
-	out[AT_SCOPE_FIRST] = signature->scope.first;
-	out[AT_SCOPE_STRIDE] = signature->scope.stride;
+	out[AT_SCOPE_DIGEST] = (uint8_t)signature->scope.digest;
+	out[AT_SCOPE_DIGEST + 1] = (uint8_t)(signature->scope.digest >> 8);
 	out[AT_SCOPE_COUNT] = signature->scope.count;
 	out[AT_KIND] = header->kind;
 	out[AT_ENCODING] = header->encoding;
@@ -77,14 +76,8 @@ static tr_status signature_check(const struct op_signature *signature, struct tr
 		return tr_error_set(error, TR_EPROTO,
 		    "bad segment: codec %u, collective %u, algorithm %u", signature->codec,
 		    signature->collective, signature->algorithm);
-	const struct op_scope *scope = &signature->scope;
-	if (scope->count == 0
-	        ? (scope->first | scope->stride) != 0
-	        : scope->first + (scope->count - 1) * scope->stride >= TR_GROUP_PEERS_MAX ||
-	            (scope->count > 1 && scope->stride == 0))
-		return tr_error_set(error, TR_EPROTO,
-		    "bad segment: an op of %u contributors from %u on, every %u", scope->count,
-		    scope->first, scope->stride);
+	if (signature->scope.count == 0 && signature->scope.digest != 0)
+		return tr_error_set(error, TR_EPROTO, "bad segment: the scope of an op of all");
 	if (signature->root >= TR_GROUP_PEERS_MAX)
 		return tr_error_set(error, TR_EPROTO, "bad segment: root %u", signature->root);
 	return TR_OK;
@@ -131,7 +124,8 @@ tr_status segment_header_get(const uint8_t *in, size_t frame_bytes, struct segme
 		    .collective = in[AT_COLLECTIVE],
 		    .root = bytes_get_u32(in + AT_ROOT),
 		    .algorithm = in[AT_ALGORITHM],
-		    .scope = { in[AT_SCOPE_FIRST], in[AT_SCOPE_STRIDE], in[AT_SCOPE_COUNT] } },
+		    .scope = { in[AT_SCOPE_COUNT],
+		        (uint16_t)(in[AT_SCOPE_DIGEST] | in[AT_SCOPE_DIGEST + 1] << 8) } },
 		.kind = in[AT_KIND],
 		.encoding = in[AT_ENCODING],
 		.elements = bytes_get_u32(in + AT_ELEMENTS),

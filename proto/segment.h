@@ -14,7 +14,8 @@
 enum segment_kind {
 	SEGMENT_PARTIAL = 1, /* a sum under way: goes to the next peer of the segment's path */
 	SEGMENT_SEALED = 2,  /* a final result */
-	SEGMENT_AWAITED = 3, /* no elements: the caller of participant `segment` waits for this op */
+	/* No elements: the caller of participant `segment` waits for this op. `contributors`: of its scope, as those of the attempt. */
+	SEGMENT_AWAITED = 3,
 };
 
 /* In which form the elements travel. */
@@ -24,9 +25,10 @@ enum segment_encoding {
 	SEGMENT_ENCODED = 2, /* by the op's codec */
 };
 
-/* Among which contributors an op is: first, first + stride, ...; count 0: all. */
+/* Among how many of the contributors an op is, 0: all; and a digest of which, so that they can tell whether they mean the same. */
 struct op_scope {
-	uint8_t first, stride, count;
+	uint8_t count;
+	uint16_t digest;
 };
 
 /* An op's signature; all members must agree. Values of enum tr_dtype and enum tr_reduce. */

@@ -47,8 +47,7 @@ static struct tr_digest commit_signature(struct tr_digest digest, const struct o
 	    (struct tr_digest){ s->root, (uint64_t)s->collective << 8 | s->algorithm });
 	if (!op_scoped(op))
 		return digest;
-	return tr_digest_fold(digest,
-	    (struct tr_digest){ s->scope.first, (uint64_t)s->scope.stride << 8 | s->scope.count });
+	return tr_digest_fold(digest, tr_digest_of(op->scope.bits, sizeof(op->scope.bits)));
 }
 
 /* Of the ops that all members submit. */
@@ -91,8 +90,7 @@ static struct commit_some commit_scoped(const struct group_core *core, bool resu
 			scoped.results += scope_term(op, tr_digest_fold(digest, op_digest(op)).low);
 		for (unsigned k = 0; k < op->roster->n; k++)
 			if (k != op->roster->me)
-				commit_with(&scoped,
-				    scope_outer(&op->signature.scope, op->roster->bit[k]));
+				commit_with(&scoped, scope_outer(&op->scope, op->roster->bit[k]));
 	}
 	return scoped;
 }
@@ -109,7 +107,7 @@ static struct commit_some commit_pairs(const struct group_core *core)
 		struct route_of of;
 		if (op->kind != OP_PAIR || !path_route_of(op, 0, &of) || of.to == ROSTER_NONE)
 			continue;
-		uint32_t other = scope_outer(&op->signature.scope,
+		uint32_t other = scope_outer(&op->scope,
 		    op->sends ? op->signature.root : op->source);
 		pairs.sum ^= commit_signature(from, op).low;
 		commit_with(&pairs, other);

@@ -19,6 +19,12 @@
 #include "common/limits.h"
 #include "proto/segment.h"
 
+/* Among whom an op is: as it is signed, and by bits of the round's contributors; all zero: all. */
+struct scope {
+	struct op_scope sign;
+	uint8_t bits[ROUTE_SET_BYTES];
+};
+
 /* Something that is added to a sum. */
 struct fold_part {
 	const void *data;            /* NULL: nothing */
@@ -55,6 +61,7 @@ struct op {
 	uint32_t tag;
 	const struct roster *
 	    roster; /* of those it is among, in this attempt; the core's. All that is called a participant here is one of it */
+	struct scope scope;
 	struct op_signature signature; /* TR_RECV says TR_SEND, and the root is the receiver */
 	enum op_kind kind;
 	uint32_t source; /* contributor: of a broadcast, or of a pair */
@@ -97,7 +104,7 @@ struct op {
 struct op_submit {
 	const struct group_submit *submit;
 	const struct roster *roster;
-	struct op_scope scope;
+	const struct scope *scope;
 	bool save; /* keep a copy of an input that the result replaces */
 	uint32_t segment_bytes;
 	unsigned contributors;

@@ -204,7 +204,7 @@ static void op_sign(struct op *op, const struct op_submit *submit)
 		    : receive   ? submit->index
 		                : s->root,
 		.algorithm = (uint8_t)s->algorithm,
-		.scope = submit->scope };
+		.scope = op->scope.sign };
 }
 
 static tr_status op_save(struct op *op, struct tr_error *error)
@@ -239,6 +239,7 @@ tr_status op_create(const struct op_submit *submit, struct buffer_pool *pool, st
 		return tr_error_set(error, TR_ENOMEM, "out of memory for an op");
 	*op = (struct op){ .tag = s->tag,
 		.roster = submit->roster,
+		.scope = *submit->scope,
 		.kind = op_kind_of(s),
 		.sends = s->collective == TR_SEND,
 		.residual = s->residual,

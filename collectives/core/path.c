@@ -368,10 +368,9 @@ tr_status path_compare(struct group_core *core, uint64_t from, const struct op *
 		return TR_OK;
 	if (!scope_same(&theirs->scope, &ours->scope))
 		(void)snprintf(what, sizeof(what),
-		    "op %u is among %u contributors from %u on, every %u, at peer %" PRIu64
-		    " and among %u from %u on, every %u, at peer %" PRIu64,
-		    op->tag, theirs->scope.count, theirs->scope.first, theirs->scope.stride, from,
-		    ours->scope.count, ours->scope.first, ours->scope.stride, core->peer);
+		    "op %u is in a scope of %u at peer %" PRIu64
+		    " and in another one, of %u, at peer %" PRIu64 " (0: of all)",
+		    op->tag, theirs->scope.count, from, ours->scope.count, core->peer);
 	else if (theirs->collective != ours->collective || theirs->root != ours->root)
 		(void)snprintf(what, sizeof(what),
 		    "op %u is %s of root %u at peer %" PRIu64 " and %s of root %u at peer %" PRIu64,

@@ -124,7 +124,7 @@ bool group_core_state(const struct group_core *core, uint64_t *round)
 static uint64_t progress_contributor(const struct group_core *core, const struct op *op,
     unsigned bit)
 {
-	uint32_t at = scope_outer(&op->signature.scope, bit);
+	uint32_t at = scope_outer(&op->scope, bit);
 
 	return at < core->last_contributor_count ? core->last_contributors[at] : 0;
 }

@@ -36,17 +36,16 @@ static bool repair_report_needs(const struct op *op, Traind__Peer__OpReport *rep
 	return true;
 }
 
-static Traind__Peer__Scope *repair_scope(const struct op_scope *scope)
+static bool repair_report_scope(const struct op *op, Traind__Peer__OpReport *report)
 {
-	Traind__Peer__Scope *message = malloc(sizeof(*message));
-
-	if (!message)
-		return NULL;
-	traind__peer__scope__init(message);
-	message->first = scope->first;
-	message->stride = scope->stride;
-	message->count = scope->count;
-	return message;
+	if (!op_scoped(op))
+		return true;
+	report->scope.data = malloc(sizeof(op->scope.bits));
+	if (!report->scope.data)
+		return false;
+	memcpy(report->scope.data, op->scope.bits, sizeof(op->scope.bits));
+	report->scope.len = sizeof(op->scope.bits);
+	return true;
 }
 
 static bool repair_report_op(const struct op *op, Traind__Peer__OpReport *report)
@@ -57,9 +56,7 @@ static bool repair_report_op(const struct op *op, Traind__Peer__OpReport *report
 	report->segments = op->segments;
 	report->sealed.data = calloc(1, bytes);
 	report->whole.data = calloc(1, bytes);
-	if (op_scoped(op))
-		report->scope = repair_scope(&op->signature.scope);
-	if (!report->sealed.data || !report->whole.data || (op_scoped(op) && !report->scope))
+	if (!report->sealed.data || !report->whole.data || !repair_report_scope(op, report))
 		return false;
 	report->sealed.len = report->whole.len = bytes;
 	for (uint32_t s = 0; s < op->segments; s++) {
@@ -240,7 +237,7 @@ static void repair_reset_ops(struct group_core *core, bool forget)
 {
 	for (size_t i = 0; i < core->op_count; i++) {
 		struct op *op = core->ops[i];
-		op->roster = scope_roster(core, &op->signature.scope);
+		op->roster = scope_roster(core, &op->scope);
 		if (op->roster &&
 		    op_reset(op, &core->pool, forget, op->roster->contributor_count) == TR_OK)
 			continue;
@@ -436,13 +433,12 @@ tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstal
 
 static bool repair_is(const Traind__Peer__OpHolders *holders, const struct op *op)
 {
-	const struct op_scope *ours = &op->signature.scope;
-	const Traind__Peer__Scope *theirs = holders->scope;
+	const ProtobufCBinaryData *scope = &holders->scope;
 
-	if (holders->tag != op->tag || !theirs)
-		return holders->tag == op->tag && !op_scoped(op);
-	return theirs->first == ours->first && theirs->stride == ours->stride &&
-	    theirs->count == ours->count;
+	if (holders->tag != op->tag || !op_scoped(op))
+		return holders->tag == op->tag && scope->len == 0;
+	return scope->len == sizeof(op->scope.bits) &&
+	    memcmp(scope->data, op->scope.bits, scope->len) == 0;
 }
 
 static const Traind__Peer__OpHolders *repair_holders(const struct group_core *core,

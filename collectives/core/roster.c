@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/core/bits.h"
+
 /* One allocation for all arrays, widest elements first. */
 static tr_status roster_reserve(struct roster *roster, unsigned peers, unsigned contributors,
     struct tr_error *error)
@@ -182,45 +184,32 @@ tr_status roster_init(struct roster *roster, const struct view *view, uint64_t r
 	return TR_OK;
 }
 
-uint32_t roster_scope_index(const struct op_scope *scope, uint32_t bit)
-{
-	uint32_t stride = scope->count > 1 ? scope->stride : 1;
-
-	if (bit < scope->first || (bit - scope->first) % stride != 0 ||
-	    (bit - scope->first) / stride >= scope->count)
-		return ROSTER_NONE;
-	return (bit - scope->first) / stride;
-}
-
 tr_status roster_scope(struct roster *roster, const struct roster *whole, const struct view *view,
-    const struct op_scope *scope, uint64_t me, struct tr_error *error)
+    const uint8_t *bits, unsigned count, uint64_t me, struct tr_error *error)
 {
 	unsigned who[TR_GROUP_PEERS_MAX] = { 0 };
-	unsigned last = scope->first + (scope->count - 1u) * scope->stride;
 
-	if (scope->count == 0 || last >= whole->contributor_count)
-		return tr_error_set(error, TR_EINVAL,
-		    "a scope of %u contributors from %u on, every %u, of a round of %u",
-		    scope->count, scope->first, scope->stride, whole->contributor_count);
 	*roster = (struct roster){ .round = whole->round,
 		.attempt = whole->attempt,
 		.deterministic = whole->deterministic };
-	tr_status st = roster_reserve(roster, scope->count, scope->count, error);
+	tr_status st = roster_reserve(roster, count, count, error);
 	if (st != TR_OK)
 		return st;
-	roster->contributor_count = scope->count;
-	for (unsigned i = 0; i < scope->count; i++) {
-		uint64_t peer = whole->contributors[scope->first + i * scope->stride];
-		unsigned at = roster_find(whole, peer);
-		roster->contributors[i] = peer;
+	for (unsigned bit = 0; bit < whole->contributor_count; bit++) {
+		if (!bits_get(bits, bit))
+			continue;
+		uint64_t peer = whole->contributors[bit];
+		unsigned at = roster_find(whole, peer), index = roster->contributor_count++;
+		roster->contributors[index] = peer;
 		if (at == ROSTER_NONE || !whole->live[at])
 			continue;
 		who[roster->n] = (unsigned)(view_find(view, peer) - view->peers);
-		roster->bit[roster->n] = i;
+		roster->bit[roster->n] = index;
 		roster->live[roster->n] = true;
 		roster->outer[roster->n] = at;
 		roster->peers[roster->n++] = peer;
 	}
+	assert(roster->contributor_count == count);
 	roster->live_count = roster->n;
 	roster_arrange(roster, view, who, me);
 	return TR_OK;

@@ -12,7 +12,6 @@
 #include <stdint.h>
 
 #include "collectives/core/view.h"
-#include "proto/segment.h"
 
 #define ROSTER_NONE UINT32_MAX
 
@@ -49,13 +48,11 @@ struct roster {
 tr_status roster_init(struct roster *roster, const struct view *view, uint64_t round,
     uint64_t attempt, const uint64_t *contributors, size_t contributor_count, uint64_t me,
     struct tr_error *error);
-/* Of a scope of `whole`, which is the round's. TR_EINVAL: there is no such scope. Some of its contributors may be dead: live_count is less
- * than contributor_count then. */
+/* Of a scope of `whole`, which is the round's: of `count` of its contributors, by their bits. Some of them may be dead: live_count is less than
+ * contributor_count then. */
 tr_status roster_scope(struct roster *roster, const struct roster *whole, const struct view *view,
-    const struct op_scope *scope, uint64_t me, struct tr_error *error);
+    const uint8_t *bits, unsigned count, uint64_t me, struct tr_error *error);
 void roster_finish(struct roster *roster);
-/* Which place of a scope is the round's contributor `bit`? ROSTER_NONE: none. */
-uint32_t roster_scope_index(const struct op_scope *scope, uint32_t bit);
 
 unsigned roster_find(const struct roster *roster, uint64_t peer); /* participant; ROSTER_NONE */
 

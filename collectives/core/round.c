@@ -187,7 +187,7 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
 		round_index_lost(core, event->submit.tag);
 		return TR_OK; /* as if it waited */
 	}
-	struct op_scope scope;
+	struct scope scope;
 	st = scope_check(&event->submit.scope, event->submit.tag, core->roster.contributor_count,
 	    round_info(core).index, &scope, error);
 	if (st != TR_OK)
@@ -195,8 +195,9 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
 	const struct roster *roster = scope_roster(core, &scope);
 	if (!roster)
 		return tr_error_set(error, TR_ENOMEM, "out of memory for op %u", event->submit.tag);
-	core->scoped = core->scoped || scope.count > 0;
-	if (scope.count > 0 && roster->live_count < roster->contributor_count) {
+	bool scoped = scope.sign.count > 0;
+	core->scoped = core->scoped || scoped;
+	if (scoped && roster->live_count < roster->contributor_count) {
 		repair_stuck(core, "op %u is among contributors of which one was lost",
 		    event->submit.tag);
 		return TR_OK;
@@ -206,12 +207,12 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
 	    &(struct op_submit){
 	        .submit = &event->submit,
 	        .roster = roster,
-	        .scope = scope,
+	        .scope = &scope,
 	        .save = core->view.policy == TRAIND__PEER__POLICY__POLICY_UNIFORM &&
 	            core->roster.live[core->roster.me],
 	        .segment_bytes = core->view.segment_bytes,
 	        .contributors = roster->contributor_count,
-	        .index = scope.count > 0 ? roster->bit[roster->me] : round_info(core).index,
+	        .index = scoped ? roster->bit[roster->me] : round_info(core).index,
 	    },
 	    &core->pool, &op, error);
 	if (st != TR_OK)

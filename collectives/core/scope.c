@@ -2,52 +2,70 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "collectives/core/member.h"
 
 struct member_scope {
 	struct member_scope *next;
-	struct op_scope scope;
+	struct scope scope;
 	struct roster roster;
 };
 
-tr_status scope_check(const struct tr_scope *scope, uint32_t tag, unsigned contributors,
-    unsigned index, struct op_scope *checked, struct tr_error *error)
+static tr_status scope_refuse(const struct tr_scope *scope, uint32_t tag, unsigned contributors,
+    struct tr_error *error)
 {
-	uint64_t last = scope->first + (scope->count - UINT64_C(1)) * scope->stride;
+	return tr_error_set(error, TR_EINVAL,
+	    "op %" PRIu32 ": a scope of %" PRIu32
+	    " members, which are to be contributors, ascending, of a round of %u",
+	    tag, scope->count, contributors);
+}
 
-	*checked = (struct op_scope){ 0 };
-	if (scope->count == 0 && (scope->first | scope->stride) == 0)
+tr_status scope_check(const struct tr_scope *scope, uint32_t tag, unsigned contributors,
+    unsigned index, struct scope *checked, struct tr_error *error)
+{
+	memset(checked, 0, sizeof(*checked));
+	if (scope->count == 0)
 		return TR_OK;
-	if (scope->count == 0 || last >= contributors || scope->count > UINT8_MAX ||
-	    (scope->stride == 0 && scope->count > 1) || scope->stride > UINT8_MAX)
+	if (scope->count > contributors || scope->count > UINT8_MAX || !scope->members)
+		return scope_refuse(scope, tag, contributors, error);
+	for (uint32_t i = 0; i < scope->count; i++) {
+		if (scope->members[i] >= contributors ||
+		    (i > 0 && scope->members[i] <= scope->members[i - 1]))
+			return scope_refuse(scope, tag, contributors, error);
+		bits_set(checked->bits, scope->members[i]);
+	}
+	checked->sign.count = (uint8_t)scope->count;
+	checked->sign.digest = (uint16_t)tr_digest_of(checked->bits, sizeof(checked->bits)).low;
+	if (index >= contributors || !bits_get(checked->bits, index))
 		return tr_error_set(error, TR_EINVAL,
-		    "op %" PRIu32 ": a scope of %" PRIu32 " contributors from %" PRIu32
-		    " on, every %" PRIu32 ", in a round of %u",
-		    tag, scope->count, scope->first, scope->stride, contributors);
-	*checked = (struct op_scope){ (uint8_t)scope->first,
-		scope->count > 1 ? (uint8_t)scope->stride : 1, (uint8_t)scope->count };
-	if (roster_scope_index(checked, index) == ROSTER_NONE)
-		return tr_error_set(error, TR_EINVAL,
-		    "op %" PRIu32 ": contributor %u is not in the scope of %" PRIu32
-		    " from %" PRIu32 " on, every %" PRIu32,
-		    tag, index, scope->count, scope->first, scope->stride);
+		    "op %" PRIu32 ": contributor %u is not in its scope", tag, index);
 	return TR_OK;
 }
 
-const struct roster *scope_roster(struct group_core *core, const struct op_scope *scope)
+uint32_t scope_outer(const struct scope *scope, uint32_t index)
 {
-	if (scope->count == 0)
+	if (scope->sign.count == 0)
+		return index;
+	for (uint32_t bit = 0; bit < TR_GROUP_PEERS_MAX; bit++)
+		if (bits_get(scope->bits, bit) && index-- == 0)
+			return bit;
+	return ROSTER_NONE;
+}
+
+const struct roster *scope_roster(struct group_core *core, const struct scope *scope)
+{
+	if (scope->sign.count == 0)
 		return &core->roster;
 	for (struct member_scope *known = core->scopes; known; known = known->next)
-		if (scope_same(&known->scope, scope))
+		if (memcmp(known->scope.bits, scope->bits, sizeof(scope->bits)) == 0)
 			return &known->roster;
 	struct member_scope *made = malloc(sizeof(*made));
 	if (!made)
 		return NULL;
 	made->scope = *scope;
-	if (roster_scope(&made->roster, &core->roster, &core->view, scope, core->peer, NULL) !=
-	    TR_OK) {
+	if (roster_scope(&made->roster, &core->roster, &core->view, scope->bits, scope->sign.count,
+	        core->peer, NULL) != TR_OK) {
 		free(made);
 		return NULL;
 	}

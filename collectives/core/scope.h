@@ -7,27 +7,25 @@
 #ifndef TR_COLLECTIVES_CORE_SCOPE_H
 #define TR_COLLECTIVES_CORE_SCOPE_H
 
+#include "collectives/core/bits.h"
 #include "collectives/core/group.h"
 #include "collectives/core/op.h"
 
-/* The scope as it travels. TR_EINVAL: no such scope among so many contributors, or one that this contributor is not in. */
+/* TR_EINVAL: no such scope among so many contributors, or one that the contributor `index` is not in. */
 tr_status scope_check(const struct tr_scope *scope, uint32_t tag, unsigned contributors,
-    unsigned index, struct op_scope *checked, struct tr_error *error);
+    unsigned index, struct scope *checked, struct tr_error *error);
 
 /* The round's own roster if the scope is of all. NULL: TR_ENOMEM. Valid until the next attempt. */
-const struct roster *scope_roster(struct group_core *core, const struct op_scope *scope);
+const struct roster *scope_roster(struct group_core *core, const struct scope *scope);
 void scope_forget(struct group_core *core); /* all rosters: there is a new attempt, or a new view */
 
 static inline bool scope_same(const struct op_scope *a, const struct op_scope *b)
 {
-	return a->first == b->first && a->stride == b->stride && a->count == b->count;
+	return a->count == b->count && a->digest == b->digest;
 }
 
-/* The scope's contributor `index`, as one of the round. */
-static inline uint32_t scope_outer(const struct op_scope *scope, uint32_t index)
-{
-	return scope->count > 0 ? scope->first + index * scope->stride : index;
-}
+/* The scope's contributor `index`, as one of the round; ROSTER_NONE: there is none. */
+uint32_t scope_outer(const struct scope *scope, uint32_t index);
 
 /* What this member's vote adds for `op`, of which `digest` is the digest. */
 uint64_t scope_term(const struct op *op, uint64_t digest);

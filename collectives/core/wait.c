@@ -8,7 +8,9 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "collectives/core/bits.h"
 #include "collectives/core/member.h"
 
 /* The op that is waited for, if it can be done now. */
@@ -56,6 +58,7 @@ struct wait_question {
 	unsigned waiter; /* participant */
 	uint32_t tag;
 	const struct op_signature *signature;
+	const uint8_t *scope; /* bits of the round's contributors, if it is of a part */
 };
 
 static void wait_send(struct group_core *core, unsigned to, const struct wait_question *question)
@@ -74,13 +77,18 @@ static void wait_send(struct group_core *core, unsigned to, const struct wait_qu
 		.signature = *question->signature,
 		.kind = SEGMENT_AWAITED,
 	};
+	memcpy(action->header.contributors, question->scope, ROUTE_SET_BYTES);
 	action->payload = "";
 }
 
-/* Is participant `who` one of those that submit ops of that scope? */
-static bool wait_concerns(const struct group_core *core, unsigned who, const struct op_scope *scope)
+/* Is participant `who` one of those that submit it? */
+static bool wait_concerns(const struct group_core *core, unsigned who,
+    const struct wait_question *question)
 {
-	return scope->count == 0 || roster_scope_index(scope, core->roster.bit[who]) != ROSTER_NONE;
+	uint32_t bit = core->roster.bit[who];
+
+	return question->signature->scope.count == 0 ||
+	    (bit != ROSTER_NONE && bits_get(question->scope, bit));
 }
 
 /* Of an op of all the hub is asked: there is a connection to it, and it knows who has closed. */
@@ -88,7 +96,7 @@ static void wait_pass_on(struct group_core *core, const struct wait_question *qu
 {
 	for (unsigned i = 0; i < core->roster.n; i++)
 		if (i != core->roster.me && i != question->waiter &&
-		    wait_concerns(core, i, &question->signature->scope) &&
+		    wait_concerns(core, i, question) &&
 		    commit_is_closed(core, core->roster.peers[i]))
 			wait_send(core, i, question);
 }
@@ -111,7 +119,8 @@ void wait_ask(struct group_core *core)
 	if (!op)
 		return;
 	core->ask_us = core->now_us + MEMBER_REPEAT_US;
-	const struct wait_question question = { roster->me, op->tag, &op->signature };
+	const struct wait_question question = { roster->me, op->tag, &op->signature,
+		op->scope.bits };
 	unsigned to = op->kind == OP_PAIR ? wait_other_end(core, op) : roster->hub;
 	if (to == roster->me)
 		wait_pass_on(core, &question);
@@ -131,13 +140,13 @@ tr_status wait_asked(struct group_core *core, unsigned from, const struct segmen
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " asks for somebody who does not wait", roster->peers[from]);
 	const struct op *op = round_op(core, header->tag);
-	bool concerned = wait_concerns(core, roster->me, &header->signature.scope);
-	if (concerned && (op || core->state == ROUND_CLOSED)) {
+	const struct wait_question question = { waiter, header->tag, &header->signature,
+		header->contributors };
+	if (wait_concerns(core, roster->me, &question) && (op || core->state == ROUND_CLOSED)) {
 		if (path_compare(core, roster->peers[waiter], op, header) != TR_OK)
 			return TR_OK;
 	}
 	if (roster->me == roster->hub && !pair)
-		wait_pass_on(core,
-		    &(struct wait_question){ waiter, header->tag, &header->signature });
+		wait_pass_on(core, &question);
 	return TR_OK;
 }

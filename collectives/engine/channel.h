@@ -68,7 +68,8 @@ struct channel_extra {
 	uint64_t own_elements; /* of the caller's block, where it has memory of its own */
 	struct channel_block input_block, output_block;
 	float beta;
-	struct tr_scope scope;
+	uint32_t scope_count;                  /* 0: of all */
+	uint8_t scope[TR_GROUP_PEERS_MAX / 8]; /* bits of the round's contributors */
 };
 
 struct channel_answer {

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "collectives/core/bits.h"
 #include "collectives/core/strided.h"
 #include "collectives/kernels/reduce.h"
 
@@ -56,6 +57,15 @@ static tr_status op_memory(const struct channel_host *host, const struct channel
 	return TR_OK;
 }
 
+static void op_scope(const struct channel_extra *extra, struct channel_op *op)
+{
+	uint32_t count = 0;
+	for (unsigned i = 0; extra->scope_count > 0 && i < TR_GROUP_PEERS_MAX; i++)
+		if (bits_get(extra->scope, i))
+			op->members[count++] = i;
+	op->submit.scope = (struct tr_scope){ op->members, count };
+}
+
 static tr_status op_read_extra(const struct channel_host *host, const struct channel_extra *extra,
     struct channel_op *op, struct tr_error *error)
 {
@@ -85,7 +95,7 @@ static tr_status op_read_extra(const struct channel_host *host, const struct cha
 		submit->residual_next = memory;
 	}
 	submit->beta = extra->beta;
-	submit->scope = extra->scope;
+	op_scope(extra, op);
 	return st;
 }
 

@@ -8,6 +8,7 @@
 struct channel_op {
 	struct group_submit submit; /* points to the blocks below and to the worker's memory */
 	struct tr_block data_block, input_block;
+	uint32_t members[TR_GROUP_PEERS_MAX];
 };
 
 /* Of the SUBMIT that was taken last (host->extra). All memory that `op` names lies whole in the worker's arenas; whether it is what the

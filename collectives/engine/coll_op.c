@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "collectives/coll.h"
+#include "collectives/core/bits.h"
 #include "collectives/core/scope.h"
 #include "collectives/engine/coll_group.h"
 #include "collectives/engine/sized.h"
@@ -40,12 +41,12 @@ static tr_status check_values(const struct tr_group *group, const struct tr_op *
 	if (!codec_known(op->codec))
 		return tr_error_set(error, TR_EINVAL, "op %" PRIu32 ": codec %d", op->tag,
 		    (int)op->codec);
-	struct op_scope scope;
+	struct scope scope;
 	tr_status st = scope_check(&op->scope, op->tag, group->contributors, group->index, &scope,
 	    error);
 	if (st != TR_OK)
 		return st;
-	if (scope.count > 0 && (op->flags & TR_CONTRIBUTE) == 0)
+	if (op->scope.count > 0 && (op->flags & TR_CONTRIBUTE) == 0)
 		return tr_error_set(error, TR_EINVAL,
 		    "op %" PRIu32 ": who is in a scope contributes", op->tag);
 	if (group->op_count >= TR_ROUND_OPS_MAX)
@@ -61,9 +62,9 @@ static void make_plan(const struct tr_group *group, const struct tr_op *op, stru
 	bool contributes = (op->flags & TR_CONTRIBUTE) != 0;
 	unsigned contributors = group->contributors, index = group->index;
 	if (op->scope.count > 0) {
-		unsigned stride = op->scope.count > 1 ? op->scope.stride : 1;
 		contributors = op->scope.count;
-		index = (index - op->scope.first) / stride;
+		for (index = 0; op->scope.members[index] != group->index;)
+			index++;
 	}
 	*plan = (struct op_plan){ .op = *op,
 		.element_bytes = reduce_element_bytes(op->dtype),
@@ -341,7 +342,9 @@ static tr_status put_op(const struct tr_group *group, const struct op_plan *plan
 			return st;
 	}
 	extra.beta = op->beta;
-	extra.scope = op->scope;
+	extra.scope_count = op->scope.count;
+	for (uint32_t i = 0; i < op->scope.count; i++)
+		bits_set(extra.scope, op->scope.members[i]);
 	st = put_residual(group, plan, op->residual, &extra.residual, error);
 	if (st == TR_OK)
 		st = put_residual(group, plan, op->residual_next, &extra.residual_next, error);

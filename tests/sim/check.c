@@ -28,7 +28,7 @@ static bool same_peers(const uint64_t *a, size_t na, const uint64_t *b, size_t n
 static void check_set(struct sim *sim, unsigned number, const struct tr_round *round,
     const struct sim_op *op, const uint64_t *peers, size_t count, bool *partial)
 {
-	unsigned all = op->scope.count > 0 ? op->scope.count : round->contributors;
+	unsigned all = op->scoped > 0 ? op->scoped : round->contributors;
 
 	if (count == 0 || count > all)
 		sim_violation(sim, "I2: n%u: %zu of %u contributors in round %lu", number, count,
@@ -39,7 +39,7 @@ static void check_set(struct sim *sim, unsigned number, const struct tr_round *r
 			sim_violation(sim, "I2: n%u: a contributor set that cannot be", number);
 	if (count < all)
 		*partial = true;
-	if (count < all && (sim->policy != TRAIND__PEER__POLICY__POLICY_KEEP || op->scope.count > 0))
+	if (count < all && (sim->policy != TRAIND__PEER__POLICY__POLICY_KEEP || op->scoped > 0))
 		sim_violation(sim,
 		    "I2: n%u: round %lu lacks contributors, which the policy forbids", number,
 		    (unsigned long)round->round);
@@ -204,7 +204,7 @@ static void check_memory(struct sim *sim, unsigned number, const struct tr_round
 		    "changed",
 		    number, (unsigned long)round->round, op->tag, (int)op->collective,
 		    (int)op->codec);
-	if (op->scope.count == 0) /* else nobody is */
+	if (op->scoped == 0) /* else nobody is */
 		contributors_gone(sim, number, round, gone);
 	if (op->feedback && op->index < op->contributors &&
 	    !shape_residual_holds(sim, key, round->round, op, gone))
@@ -219,13 +219,11 @@ static void check_part(struct sim *sim, unsigned number, const struct tr_round *
 	struct sim_part *part = sim->parts;
 
 	while (part < sim->parts + SIM_PARTS_KEPT &&
-	    (part->round != round->round || part->tag != op->tag ||
-	        part->scope.first != op->scope.first || part->scope.stride != op->scope.stride ||
-	        part->scope.count != op->scope.count))
+	    (part->round != round->round || part->tag != op->tag || part->first != op->members[0]))
 		part++;
 	if (part == sim->parts + SIM_PARTS_KEPT)
 		sim->parts[sim->part_count++ % SIM_PARTS_KEPT] = (struct sim_part){ round->round,
-			op->tag, op->scope, result };
+			op->tag, op->members[0], result };
 	else if (!tr_digest_equal(part->result, result))
 		sim_violation(sim, "I1: n%u holds another result of round %lu, op %u of a scope",
 		    number, (unsigned long)round->round, op->tag);
@@ -260,7 +258,7 @@ void check_committed(struct sim *sim, unsigned number, const struct tr_round *ro
 	}
 	for (unsigned i = 0; i < worker->op_count && !sim->over; i++) {
 		const struct sim_op *op = &worker->ops[i];
-		bool part = op->scope.count > 0;
+		bool part = op->scoped > 0;
 		struct tr_digest result = check_op(sim, number, round, op,
 		    part ? (struct tr_digest){ 0, 0 } : digest, &partial);
 		if (part)

@@ -38,25 +38,34 @@ static enum tr_collective draw_collective(uint64_t x)
 	return weights[x % 16]; /* the others: TR_ALL_REDUCE */
 }
 
-/* Every k-th contributor, or k in a row: everybody is in one of the op's scopes. False: this one is in none. */
+/* In which of the op's scopes is this contributor? In rows, or wherever chance puts it. */
+static unsigned shape_part(uint64_t x, unsigned index, unsigned parts)
+{
+	return x % 2 == 0 ? index / parts : (unsigned)(mix(x + index) % parts);
+}
+
+/* Everybody is in one of them. False: this one does not contribute, and is in none. */
 static bool shape_scope(struct sim_op *op, uint64_t x)
 {
-	unsigned k = 1 + (unsigned)((x >> 4) % (op->contributors + 1)), n = op->contributors;
-	bool row = x % 2 == 0;
+	unsigned parts = 1 + (unsigned)((x >> 4) % (op->contributors + 1)), at = 0;
 
-	if (op->index >= n)
+	if (op->index >= op->contributors)
 		return false;
-	unsigned first = row ? op->index - op->index % k : op->index % k;
-	unsigned count = row ? (n - first < k ? n - first : k) : (n - first + k - 1) / k;
-	op->scope = (struct tr_scope){ first, row ? 1 : k, count };
-	op->index = (op->index - first) / op->scope.stride;
-	op->contributors = count;
+	for (unsigned i = 0; i < op->contributors; i++) {
+		if (shape_part(x, i, parts) != shape_part(x, op->index, parts))
+			continue;
+		if (i == op->index)
+			at = op->scoped;
+		op->members[op->scoped++] = i;
+	}
+	op->index = at;
+	op->contributors = op->scoped;
 	return true;
 }
 
 unsigned shape_outer(const struct sim_op *op, unsigned index)
 {
-	return op->scope.count > 0 ? op->scope.first + index * op->scope.stride : index;
+	return op->scoped > 0 ? op->members[index] : index;
 }
 
 /* All collectives, dtypes, codecs; by other algorithms than the group's; apart from the input; in memory with gaps. */
@@ -292,7 +301,7 @@ struct group_submit shape_submit(const struct sim_op *op, struct tr_block blocks
 		.residual = op->residual,
 		.residual_next = op->residual_next,
 		.beta = BETA,
-		.scope = op->scope };
+		.scope = { op->members, op->scoped } };
 }
 
 /* ---- what comes out ---- */

@@ -151,9 +151,9 @@ struct sim_op {
 	unsigned root, source; /* contributors: as struct tr_op; whose data it is */
 	uint64_t count;
 	bool in_place, strided, feedback;
-	bool absent;                  /* a pair's, and this member is neither of them */
-	unsigned index, contributors; /* of whom submits it, in its scope */
-	struct tr_scope scope;
+	bool absent;                             /* a pair's, and this member is neither of them */
+	unsigned index, contributors;            /* of whom submits it, in its scope */
+	uint32_t scoped, members[SIM_NODES_MAX]; /* how many are in its scope, and who; 0: all */
 	void *data, *input;
 	float *residual, *residual_next;
 	bool submitted, told;
@@ -400,8 +400,7 @@ struct sim_truth {
 #define SIM_PARTS_KEPT 1024
 struct sim_part {
 	uint64_t round;
-	uint32_t tag;
-	struct tr_scope scope;
+	uint32_t tag, first; /* of its members: scopes of one op have none in common */
 	struct tr_digest result;
 };
 

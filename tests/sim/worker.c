@@ -70,7 +70,8 @@ void worker_end(struct sim *sim, unsigned number)
 /* In a scope of one, the same op. */
 static void worker_alone(struct sim_op *op)
 {
-	op->scope = (struct tr_scope){ shape_outer(op, op->index), 1, 1 };
+	op->members[0] = shape_outer(op, op->index);
+	op->scoped = 1;
 	op->index = op->root = op->source = 0;
 	op->contributors = 1;
 }
@@ -81,12 +82,12 @@ static void worker_alter(struct sim *sim, unsigned number)
 	struct sim_op *op = &worker->ops[0];
 
 	/* Nobody sees what is done in a scope of one. */
-	for (unsigned i = 0; i < worker->op_count && op->scope.count == 1; i++) {
+	for (unsigned i = 0; i < worker->op_count && op->scoped == 1; i++) {
 		struct sim_op other = worker->ops[i];
 		worker->ops[i] = worker->ops[0];
 		worker->ops[0] = other;
 	}
-	bool alone = worker->op_count > 0 && op->scope.count == 1;
+	bool alone = worker->op_count > 0 && op->scoped == 1;
 
 	sim->mismatch_node = (int)number;
 	cover_strike(sim, FAULT_MISMATCH, number);
@@ -137,8 +138,7 @@ static void worker_choose(struct sim *sim, unsigned number)
 	for (unsigned i = 0; i < worker->op_count; i++) {
 		struct sim_op *op = &worker->ops[i];
 		uint64_t draw = (worker->round.round * SIM_NODES_MAX + number) * 128 + op->tag;
-		bool reduced = op->collective == TR_ALL_REDUCE && op->count > 0 &&
-		    op->scope.count == 0;
+		bool reduced = op->collective == TR_ALL_REDUCE && op->count > 0 && op->scoped == 0;
 		op->read = false;
 		op->wanted = sim->waits &&
 		    ((reduced && first) || rng_below(sim->key, STREAM_WAITS, draw, 4) == 0);
@@ -289,7 +289,7 @@ void worker_op_done(struct sim *sim, unsigned number, uint32_t tag)
 			continue;
 		op->read = true;
 		op->result = shape_result(op);
-		if (op->collective == TR_ALL_REDUCE && op->count > 0 && op->scope.count == 0 &&
+		if (op->collective == TR_ALL_REDUCE && op->count > 0 && op->scoped == 0 &&
 		    worker->samples == 1)
 			worker->samples = 2 + op->result.low % 1000;
 	}

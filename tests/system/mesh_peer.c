@@ -35,16 +35,28 @@ static void fail(const char *what, tr_status st, const struct tr_error *error)
 	exit(1);
 }
 
-static struct tr_scope row_of(const struct peer *p)
+/* Contributors of a scope. */
+struct set {
+	uint32_t members[256], count;
+};
+
+static struct set set_of(unsigned first, unsigned stride, unsigned end)
 {
-	unsigned n = p->round.contributors, first = p->round.index - p->round.index % p->row;
-	return (struct tr_scope){ first, 1, n - first < p->row ? n - first : p->row };
+	struct set set = { .count = 0 };
+	for (unsigned i = first; i < end; i += stride)
+		set.members[set.count++] = i;
+	return set;
 }
 
-static struct tr_scope column_of(const struct peer *p)
+static struct set row_of(const struct peer *p)
 {
-	unsigned n = p->round.contributors, first = p->round.index % p->row;
-	return (struct tr_scope){ first, p->row, (n - first + p->row - 1) / p->row };
+	unsigned n = p->round.contributors, first = p->round.index - p->round.index % p->row;
+	return set_of(first, 1, first + p->row < n ? first + p->row : n);
+}
+
+static struct set column_of(const struct peer *p)
+{
+	return set_of(p->round.index % p->row, p->row, p->round.contributors);
 }
 
 static float given(unsigned contributor, uint64_t round, unsigned op, size_t element)
@@ -52,16 +64,16 @@ static float given(unsigned contributor, uint64_t round, unsigned op, size_t ele
 	return (float)((contributor * 7 + round * 13 + op * 29 + element % 101) % 64);
 }
 
-static float summed(const struct peer *p, struct tr_scope scope, unsigned op, size_t element)
+static float summed(const struct peer *p, const struct set *set, unsigned op, size_t element)
 {
 	float sum = 0;
-	for (unsigned i = 0; i < scope.count; i++)
-		sum += given(scope.first + i * scope.stride, p->round.round, op, element);
+	for (unsigned i = 0; i < set->count; i++)
+		sum += given(set->members[i], p->round.round, op, element);
 	return sum;
 }
 
 static tr_status submit(struct peer *p, uint32_t tag, enum tr_collective collective,
-    const float *input, float *output, unsigned root, struct tr_scope scope, struct tr_error *error)
+    const float *input, float *output, unsigned root, const struct set *set, struct tr_error *error)
 {
 	struct tr_op op = TR_OP_INIT;
 	op.tag = tag;
@@ -71,46 +83,46 @@ static tr_status submit(struct peer *p, uint32_t tag, enum tr_collective collect
 	op.count = p->count;
 	op.reduce = TR_SUM;
 	op.root = root;
-	op.scope = scope;
+	op.scope = (struct tr_scope){ set->members, set->count };
 	return tr_submit(p->group, &op, error);
 }
 
 /* What this contributor does in a round; the all-gather gives on what the reduce-scatter has made, so that is waited for. */
 static tr_status scoped_ops(struct peer *p, struct tr_error *error)
 {
-	struct tr_scope row = row_of(p), column = column_of(p);
+	const struct set row = row_of(p), column = column_of(p), everybody = { .count = 0 };
 	unsigned i = p->round.index, n = p->round.contributors;
 	size_t first, own;
-	tr_status st = submit(p, ROW_SUM, TR_ALL_REDUCE, NULL, p->data[ROW_SUM], 0, row, error);
+	tr_status st = submit(p, ROW_SUM, TR_ALL_REDUCE, NULL, p->data[ROW_SUM], 0, &row, error);
 	if (st == TR_OK)
 		st = submit(p, COLUMN_BLOCK, TR_REDUCE_SCATTER, NULL, p->data[COLUMN_BLOCK], 0,
-		    column, error);
+		    &column, error);
 	if (st == TR_OK && i + p->row < n)
 		st = submit(p, TAG_HANDED_ON + i, TR_SEND, p->data[HANDED_ON], NULL, i + p->row,
-		    (struct tr_scope){ 0 }, error);
+		    &everybody, error);
 	if (st == TR_OK && i >= p->row)
 		st = submit(p, TAG_HANDED_ON + i - p->row, TR_RECV, NULL, p->received, i - p->row,
-		    (struct tr_scope){ 0 }, error);
+		    &everybody, error);
 	if (st == TR_OK)
 		st = tr_wait(p->group, COLUMN_BLOCK, error);
 	if (st != TR_OK)
 		return st;
-	tr_block_range(p->count, column.count, (i - column.first) / p->row, &first, &own);
+	tr_block_range(p->count, column.count, i / p->row, &first, &own);
 	memcpy(p->data[COLUMN_SUM] + first, p->data[COLUMN_BLOCK] + first, own * sizeof(float));
-	return submit(p, COLUMN_SUM, TR_ALL_GATHER, NULL, p->data[COLUMN_SUM], 0, column, error);
+	return submit(p, COLUMN_SUM, TR_ALL_GATHER, NULL, p->data[COLUMN_SUM], 0, &column, error);
 }
 
 static unsigned long check(const struct peer *p)
 {
-	struct tr_scope row = row_of(p), column = column_of(p);
-	struct tr_scope all = { 0, 1, p->round.contributors };
+	const struct set row = row_of(p), column = column_of(p);
+	const struct set all = set_of(0, 1, p->round.contributors);
 	unsigned long wrong = 0;
 	for (size_t e = 0; e < p->count; e += p->count / 97 + 1) {
-		wrong += p->data[ALL_SUM][e] != summed(p, all, ALL_SUM, e);
+		wrong += p->data[ALL_SUM][e] != summed(p, &all, ALL_SUM, e);
 		if (p->round.index >= p->round.contributors)
 			continue;
-		wrong += p->data[ROW_SUM][e] != summed(p, row, ROW_SUM, e);
-		wrong += p->data[COLUMN_SUM][e] != summed(p, column, COLUMN_BLOCK, e);
+		wrong += p->data[ROW_SUM][e] != summed(p, &row, ROW_SUM, e);
+		wrong += p->data[COLUMN_SUM][e] != summed(p, &column, COLUMN_BLOCK, e);
 		wrong += p->round.index >= p->row &&
 		    p->received[e] != given(p->round.index - p->row, p->round.round, HANDED_ON, e);
 	}

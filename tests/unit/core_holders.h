@@ -3,6 +3,7 @@
 #define TR_TESTS_CORE_HOLDERS_H
 
 #include <assert.h>
+#include <string.h>
 
 #include "collectives/core/group.h"
 
@@ -18,10 +19,8 @@ struct core_holders {
 static inline bool core_holders_same(const Traind__Peer__OpHolders *a,
     const Traind__Peer__OpReport *b)
 {
-	if (a->tag != b->tag || a->scope == NULL || b->scope == NULL)
-		return a->tag == b->tag && a->scope == NULL && b->scope == NULL;
-	return a->scope->first == b->scope->first && a->scope->stride == b->scope->stride &&
-	    a->scope->count == b->scope->count;
+	return a->tag == b->tag && a->scope.len == b->scope.len &&
+	    (a->scope.len == 0 || memcmp(a->scope.data, b->scope.data, a->scope.len) == 0);
 }
 
 /* The ops of `peer`'s report, which may be NULL, in the order in which they are first heard of. `h` and the report stay

@@ -44,19 +44,31 @@ static void fill(unsigned who, unsigned slot)
 		memory[who][slot][k] = value(who, slot, k);
 }
 
-static struct tr_scope row_of(unsigned who, unsigned length, unsigned n)
+/* Contributors of a scope. */
+struct set {
+	uint32_t members[PUMP_MEMBERS], count;
+};
+
+static const struct set everybody;
+
+static struct set row_of(unsigned who, unsigned length, unsigned n)
 {
-	unsigned first = who - who % length;
-	return (struct tr_scope){ first, 1, n - first < length ? n - first : length };
+	struct set set = { .count = 0 };
+	for (unsigned i = who - who % length; i < n && i < who - who % length + length; i++)
+		set.members[set.count++] = i;
+	return set;
 }
 
-static struct tr_scope comb_of(unsigned who, unsigned stride, unsigned n)
+static struct set comb_of(unsigned who, unsigned stride, unsigned n)
 {
-	return (struct tr_scope){ who % stride, stride, (n - who % stride + stride - 1) / stride };
+	struct set set = { .count = 0 };
+	for (unsigned i = who % stride; i < n; i += stride)
+		set.members[set.count++] = i;
+	return set;
 }
 
 static tr_status submit(struct pump *pump, unsigned who, uint32_t tag, unsigned slot,
-    enum tr_collective collective, unsigned root, struct tr_scope scope)
+    enum tr_collective collective, unsigned root, struct set set)
 {
 	return pump_step(pump, who,
 	    &(struct group_event){ .kind = GROUP_SUBMIT,
@@ -69,14 +81,14 @@ static tr_status submit(struct pump *pump, unsigned who, uint32_t tag, unsigned 
 	            .reduce = TR_SUM,
 	            .root = root,
 	            .contribute = true,
-	            .scope = scope } });
+	            .scope = { set.members, set.count } } });
 }
 
-static int64_t sum_of(struct tr_scope scope, unsigned slot, size_t k)
+static int64_t sum_of(struct set set, unsigned slot, size_t k)
 {
 	int64_t sum = 0;
-	for (unsigned i = 0; i < scope.count; i++)
-		sum += value(scope.first + i * scope.stride, slot, k);
+	for (unsigned i = 0; i < set.count; i++)
+		sum += value(set.members[i], slot, k);
 	return sum;
 }
 
@@ -100,8 +112,7 @@ static void mesh(unsigned n, unsigned length, enum tr_algorithm algorithm, bool 
 		    TR_OK);
 		assert_int_equal(submit(pump, i, 8, 1, TR_ALL_REDUCE, 0, comb_of(i, length, n)),
 		    TR_OK);
-		assert_int_equal(submit(pump, i, 9, 2, TR_ALL_REDUCE, 0, (struct tr_scope){ 0 }),
-		    TR_OK);
+		assert_int_equal(submit(pump, i, 9, 2, TR_ALL_REDUCE, 0, everybody), TR_OK);
 		assert_int_equal(pump_close(pump, i, 0, 0), TR_OK);
 	}
 	pump_run(pump);
@@ -109,20 +120,20 @@ static void mesh(unsigned n, unsigned length, enum tr_algorithm algorithm, bool 
 	for (unsigned i = 0; i < n; i++) {
 		assert_int_equal(pump->members[i].decided_count, 1);
 		for (size_t k = 0; k < COUNT; k++) {
-			struct tr_scope all = { 0, 1, n };
+			struct set all = row_of(0, n, n);
 			assert_int_equal(memory[i][0][k], sum_of(row_of(i, length, n), 0, k));
 			assert_int_equal(memory[i][1][k], sum_of(comb_of(i, length, n), 1, k));
 			assert_int_equal(memory[i][2][k], sum_of(all, 2, k));
 		}
 		uint64_t peers[PUMP_MEMBERS];
 		size_t count;
-		struct tr_scope comb = comb_of(i, length, n);
+		struct set comb = comb_of(i, length, n);
 		assert_int_equal(group_core_contributors(pump->members[i].core, 8, COUNT - 1, peers,
 		                     PUMP_MEMBERS, &count),
 		    TR_OK);
 		assert_int_equal(count, comb.count);
 		for (size_t k = 0; k < count; k++)
-			assert_int_equal(peers[k], 1 + comb.first + k * comb.stride);
+			assert_int_equal(peers[k], 1 + comb.members[k]);
 	}
 	pump_destroy(pump);
 }
@@ -140,7 +151,7 @@ static void rows_and_columns_of_a_mesh(void **state)
 static void every_collective_in_a_scope(void **state)
 {
 	(void)state;
-	const struct tr_scope odd = { 1, 2, 3 };
+	const struct set odd = { { 1, 3, 5 }, 3 };
 	struct pump *pump = begun(6, TR_DIRECT, false);
 	for (unsigned i = 0; i < 6; i++)
 		for (unsigned slot = 0; slot < 4; slot++)
@@ -175,17 +186,17 @@ static void every_collective_in_a_scope(void **state)
 static void a_scope_that_cannot_be(void **state)
 {
 	(void)state;
-	static const struct tr_scope bad[] = { { 0, 1, 4 }, { 2, 1, 2 }, { 0, 0, 2 }, { 1, 1, 0 },
-		{ 0, 1, 0 }, { 0, 3, 2 }, { 1, 1, 2 }, { 1, 0, 1 },
-		{ UINT32_MAX, UINT32_MAX, UINT32_MAX }, { 0, UINT32_MAX, 2 } };
+	static const struct set bad[] = { { { 0, 1, 3 }, 3 }, { { 1, 2 }, 2 }, { { 0, 0 }, 2 },
+		{ { 1, 0 }, 2 }, { { 0, UINT32_MAX }, 2 }, { { 0, 1, 2, 3 }, 4 },
+		{ { 0 }, UINT32_MAX } };
 	struct pump *pump = begun(3, TR_RING, false);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		assert_int_equal(submit(pump, 0, 1, 0, TR_ALL_REDUCE, 0, bad[i]), TR_EINVAL);
 		assert_non_null(strstr(pump->members[0].reason, "op 1: "));
 	}
-	assert_int_equal(submit(pump, 0, 1, 0, TR_BROADCAST, 2, (struct tr_scope){ 0, 1, 2 }),
+	assert_int_equal(submit(pump, 0, 1, 0, TR_BROADCAST, 2, (struct set){ { 0, 1 }, 2 }),
 	    TR_EINVAL);
-	assert_int_equal(submit(pump, 0, 1, 0, TR_ALL_REDUCE, 0, (struct tr_scope){ 0, 2, 2 }),
+	assert_int_equal(submit(pump, 0, 1, 0, TR_ALL_REDUCE, 0, (struct set){ { 0, 2 }, 2 }),
 	    TR_OK);
 	pump_destroy(pump);
 }
@@ -200,15 +211,15 @@ static void scopes_that_differ_name_both_peers(void **state)
 {
 	(void)state;
 	struct pump *pump = begun(4, TR_DIRECT, false);
-	assert_int_equal(submit(pump, 1, 1, 0, TR_ALL_REDUCE, 0, (struct tr_scope){ 0, 1, 2 }),
+	assert_int_equal(submit(pump, 1, 1, 0, TR_ALL_REDUCE, 0, (struct set){ { 0, 1 }, 2 }),
 	    TR_OK);
-	assert_int_equal(submit(pump, 0, 1, 0, TR_ALL_REDUCE, 0, (struct tr_scope){ 0, 1, 3 }),
+	assert_int_equal(submit(pump, 0, 1, 0, TR_ALL_REDUCE, 0, (struct set){ { 0, 1, 2 }, 3 }),
 	    TR_OK);
 	pump_run(pump);
 	assert_true(
 	    pump->members[0].failed == TR_EMISMATCH || pump->members[1].failed == TR_EMISMATCH);
 	unsigned told = pump->members[0].failed == TR_EMISMATCH ? 0 : 1;
-	names_both(&pump->members[told], "among 2 contributors from 0 on", "among 3 from 0 on");
+	names_both(&pump->members[told], "a scope of 2 at peer", "");
 	names_both(&pump->members[told], "peer 1", "peer 2");
 	pump_destroy(pump);
 }
@@ -218,7 +229,7 @@ static void an_op_that_one_of_the_scope_lacks(void **state)
 {
 	(void)state;
 	struct pump *pump = begun(4, TR_STAR, false);
-	assert_int_equal(submit(pump, 3, 1, 0, TR_ALL_REDUCE, 0, (struct tr_scope){ 2, 1, 2 }),
+	assert_int_equal(submit(pump, 3, 1, 0, TR_ALL_REDUCE, 0, (struct set){ { 2, 3 }, 2 }),
 	    TR_OK);
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(pump_close(pump, i, 0, 0), TR_OK);
@@ -238,7 +249,7 @@ static void a_wait_for_an_op_that_one_of_the_scope_lacks(void **state)
 {
 	(void)state;
 	struct pump *pump = begun(4, TR_STAR, false);
-	assert_int_equal(submit(pump, 3, 1, 0, TR_ALL_REDUCE, 0, (struct tr_scope){ 2, 1, 2 }),
+	assert_int_equal(submit(pump, 3, 1, 0, TR_ALL_REDUCE, 0, (struct set){ { 2, 3 }, 2 }),
 	    TR_OK);
 	for (unsigned i = 0; i < 3; i++)
 		assert_int_equal(pump_close(pump, i, 0, 0), TR_OK);
@@ -264,7 +275,7 @@ static void results_that_differ_in_a_scope(void **state)
 {
 	(void)state;
 	struct pump *pump = begun(4, TR_STAR, false);
-	const struct tr_scope pair = { 2, 1, 2 };
+	const struct set pair = { { 2, 3 }, 2 };
 	for (unsigned i = 2; i < 4; i++) {
 		fill(i, 0);
 		assert_int_equal(submit(pump, i, 1, 0, TR_BROADCAST, 0, pair), TR_OK);
@@ -448,7 +459,7 @@ static void an_op_with_a_dead_one_is_stuck(void **state)
 		view.contributors[i] = i + 1;
 	pump_install(pump, &view);
 	pump->members[1].link_lost = 99;
-	assert_int_equal(submit(pump, 1, 1, 0, TR_ALL_REDUCE, 0, (struct tr_scope){ 1, 1, 2 }),
+	assert_int_equal(submit(pump, 1, 1, 0, TR_ALL_REDUCE, 0, (struct set){ { 1, 2 }, 2 }),
 	    TR_OK);
 	assert_int_equal(pump->members[1].link_lost, 0); /* another view, please */
 	pump_propose(pump, 3);

@@ -289,7 +289,7 @@ static struct Traind__Peer__OpHolders *holders_row(Traind__Peer__Resume *resume,
 {
 	for (size_t i = 0; i < resume->n_ops; i++) {
 		size_t at = (*place + i) % resume->n_ops;
-		if (!resume_same_op(op, resume->ops[at]->tag, resume->ops[at]->scope))
+		if (!resume_same_op(op, resume->ops[at]->tag, &resume->ops[at]->scope))
 			continue;
 		*place = at + 1;
 		return resume->ops[at]->segments == op->segments ? resume->ops[at] : NULL;

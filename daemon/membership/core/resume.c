@@ -73,16 +73,10 @@ static bool contributor_left(const struct resume_input *input,
 	return false;
 }
 
-static bool same_scope(const Traind__Peer__Scope *a, const Traind__Peer__Scope *b)
+bool resume_same_op(const Traind__Peer__OpReport *op, uint32_t tag, const ProtobufCBinaryData *scope)
 {
-	if (a == NULL || b == NULL)
-		return a == b;
-	return a->first == b->first && a->stride == b->stride && a->count == b->count;
-}
-
-bool resume_same_op(const Traind__Peer__OpReport *op, uint32_t tag, const Traind__Peer__Scope *scope)
-{
-	return op->tag == tag && same_scope(op->scope, scope);
+	return op->tag == tag && op->scope.len == scope->len &&
+	    (scope->len == 0 || memcmp(op->scope.data, scope->data, scope->len) == 0);
 }
 
 /* Reports list their ops by ascending tags. */
@@ -97,7 +91,7 @@ static const Traind__Peer__OpReport *op_of(const Traind__Peer__ViewReport *repor
 		else
 			high = middle;
 	}
-	if (low == report->n_ops || !resume_same_op(report->ops[low], like->tag, like->scope) ||
+	if (low == report->n_ops || !resume_same_op(report->ops[low], like->tag, &like->scope) ||
 	    report->ops[low]->segments != like->segments)
 		return NULL;
 	return report->ops[low];

@@ -35,7 +35,7 @@ struct resume_decision {
 
 /* An op is known by its tag and its scope. */
 bool resume_same_op(const Traind__Peer__OpReport *op, uint32_t tag,
-    const Traind__Peer__Scope *scope);
+    const ProtobufCBinaryData *scope);
 
 void resume_decide(const struct resume_input *input, struct resume_decision *decision);
 
