@@ -11,6 +11,8 @@
 
 /* Less than this factor up or down is noise, and no reason to go another way. */
 #define LINKS_DIFFER 1.25
+/* No way is longer. */
+#define LINKS_LATENCY_MOST_US 60000000u
 
 void links_measured(struct group_core *core, uint32_t latency_us, uint64_t bandwidth_bytes_per_s)
 {
@@ -31,9 +33,9 @@ static bool links_bandwidth(struct group_core *core)
 	for (unsigned i = 0; i < core->view.count; i++) {
 		const Traind__Peer__Vote *vote = commit_vote_of(core, core->view.peers[i].peer);
 		double known = core->view.peers[i].bandwidth_bytes_per_s;
-		double said = vote ? (double)vote->bandwidth_bytes_per_s : 0;
-		core->said_bandwidth[i] = (uint64_t)(said > 0 ? said : known);
-		news = news || (said > 0 && links_differ(said, known));
+		uint64_t said = vote ? vote->bandwidth_bytes_per_s : 0;
+		core->said_bandwidth[i] = said > 0 ? said : (uint64_t)known;
+		news = news || (said > 0 && links_differ((double)said, known));
 	}
 	return news;
 }
@@ -44,7 +46,7 @@ static uint32_t links_latency_us(const struct group_core *core)
 
 	for (unsigned i = 0; i < core->view.count; i++) {
 		const Traind__Peer__Vote *vote = commit_vote_of(core, core->view.peers[i].peer);
-		if (vote && vote->latency_us > worst)
+		if (vote && vote->latency_us > worst && vote->latency_us <= LINKS_LATENCY_MOST_US)
 			worst = vote->latency_us;
 	}
 	return worst;
@@ -58,7 +60,7 @@ void links_decide(struct group_core *core, Traind__Peer__Commit *commit)
 
 	if (core->roster.n != core->view.count || (!links_bandwidth(core) && !later))
 		return;
-	commit->latency_us = said_us > 0 ? said_us : (uint32_t)known_us;
+	commit->latency_us = said_us > 0 ? said_us : known_us < UINT32_MAX ? (uint32_t)known_us : 0;
 	commit->bandwidth_bytes_per_s = core->said_bandwidth;
 	commit->n_bandwidth_bytes_per_s = core->view.count;
 }

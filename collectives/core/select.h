@@ -47,6 +47,7 @@ struct select_input {
 	bool deterministic;
 };
 
+bool select_long(double latency_s); /* so far that trips count more than what handles them */
 const char *select_name(enum tr_algorithm algorithm); /* as options have it: "ring", "one-shot" */
 double select_cost_s(const struct select_input *input, enum tr_algorithm algorithm);
 

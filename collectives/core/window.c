@@ -133,9 +133,13 @@ static double window_bytes(const struct group_core *core, const struct op *op)
 	double bytes = 1.5 * (double)(op->signature.count * op->element_bytes) / (n * (n - 1));
 	/* A link that carries B bytes/s for the four hops until the credit is back. */
 	double least = 4 * core->view.latency_s * op->roster->bandwidth_bytes_per_s;
+	/* Where that is known of a long way, more would only queue before its slowest end, and be lost there. A ring has no such end, and its credit has
+	 * many more hops to go. */
+	bool known = least > 0 && op->algorithm != TR_RING && select_long(core->view.latency_s);
+	double floor = known ? TR_OP_WINDOW_BYTES_LONG : TR_OP_WINDOW_BYTES_MIN;
 
-	if (least < TR_OP_WINDOW_BYTES_MIN)
-		least = TR_OP_WINDOW_BYTES_MIN;
+	if (least < floor)
+		least = floor;
 	if (bytes < least)
 		bytes = least;
 	return bytes < most ? bytes : most;

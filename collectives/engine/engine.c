@@ -416,7 +416,7 @@ static void follow(double *learned, double bytes_per_s)
 void engine_learn_bandwidth(struct engine *engine, double bytes_per_s, double *learned, bool distant)
 {
 	follow(learned, bytes_per_s);
-	if (distant)
+	if (distant || engine->gauge.up.bytes_per_s > 0)
 		return;
 	pthread_mutex_lock(&engine->lock);
 	follow(&engine->bandwidth_bytes_per_s, bytes_per_s);

@@ -14,9 +14,9 @@
 
 #include <stdint.h>
 
-#define RATE_WINDOW_US 20000 /* at least */
+#define RATE_WINDOW_US 10000 /* at least */
 #define RATE_BYTES_MIN \
-	(64u << 10) /* in it: less comes at once, out of what windows hold at the start */
+	(48u << 10) /* in it: less comes at once, out of what windows hold at the start */
 #define RATE_BURST_US 1000000u  /* a longer burst counts as several */
 #define RATE_FALL_US  60000000u /* until a slower one is believed */
 #define RATE_LOOKS    64

@@ -135,12 +135,26 @@ static void meet(void *arg)
 	processes_meet(((const struct peer *)arg)->processes);
 }
 
-static void begin(void *arg)
+static void explain(const struct peer *p, char reason[MEASURE_REASON_MAX])
 {
 	struct tr_error error = { 0 };
-	struct tr_round round;
-	coll_check(tr_round_begin(((const struct peer *)arg)->group, &round, &error), "begin",
+	struct tr_op op = TR_OP_INIT;
+	op.count = p->c.c.bytes / measure_dtype_size(p->c.c.dtype);
+	op.dtype = coll_case_dtypes[p->c.c.dtype];
+	(void)coll_case_codec(p->c.codec, &op.codec);
+	coll_check(tr_explain(p->group, &op, NULL, reason, MEASURE_REASON_MAX, &error), "explain",
 	    &error);
+}
+
+static void begin(void *arg)
+{
+	const struct peer *p = arg;
+	struct tr_error error = { 0 };
+	struct tr_round round;
+	struct measure_result *result = &p->processes->results[p->c.c.rank];
+	coll_check(tr_round_begin(p->group, &round, &error), "begin", &error);
+	if (result->reason_first[0] == '\0')
+		explain(p, result->reason_first);
 }
 
 static void all_reduce(void *arg, unsigned slot, void *data, size_t bytes)
@@ -160,17 +174,6 @@ static void end(void *arg)
 	    "commit", &error);
 }
 
-static void explain(const struct peer *p, struct measure_result *result)
-{
-	struct tr_error error = { 0 };
-	struct tr_op op = TR_OP_INIT;
-	op.count = p->c.c.bytes / measure_dtype_size(p->c.c.dtype);
-	op.dtype = coll_case_dtypes[p->c.c.dtype];
-	(void)coll_case_codec(p->c.codec, &op.codec);
-	coll_check(tr_explain(p->group, &op, NULL, result->reason, sizeof(result->reason), &error),
-	    "explain", &error);
-}
-
 static void body(void *arg, unsigned rank)
 {
 	struct peer p = *(const struct peer *)arg;
@@ -179,7 +182,7 @@ static void body(void *arg, unsigned rank)
 	p.c.c.tolerance = coll_case_tolerance(&p.c);
 	p.group = coll_case_join(&p.c);
 	measure_run(&p.c.c, &calls, &p.processes->results[rank]);
-	explain(&p, &p.processes->results[rank]);
+	explain(&p, p.processes->results[rank].reason);
 	tr_group_leave(p.group);
 }
 

@@ -252,7 +252,8 @@ static void print_each(const struct measure_case *c, const struct measure_result
 			slowest = fmax(slowest, results[i].each_s[k]);
 		printf("%s%.6f", k > 0 ? ", " : "", slowest);
 	}
-	printf("], \"reason\": \"%s\", ", results[0].reason);
+	printf("], \"reason_first\": \"%s\", \"reason\": \"%s\", ", results[0].reason_first,
+	    results[0].reason);
 }
 
 void measure_print(const char *head, const struct measure_case *c,

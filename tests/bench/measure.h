@@ -62,7 +62,8 @@ struct measure_result {
 	char congestion[16]; /* TCP congestion control of its busiest connection; "": it has none */
 	double each_s[MEASURE_EACH_MAX]; /* of the first ops, in turn, those of the warm-up too */
 	unsigned each;                   /* so many */
-	char reason[MEASURE_REASON_MAX]; /* why the algorithm is what it is, when all is over; "": not told */
+	/* Why the algorithm is what it is, before the first op and when all is over; "": not told. */
+	char reason_first[MEASURE_REASON_MAX], reason[MEASURE_REASON_MAX];
 	bool right, done;
 };
 

@@ -149,6 +149,8 @@ def test_a_group_learns_what_its_links_carry():
             env=lab.environment, capture_output=True, text=True, check=True)
         row = json.loads(done.stdout)
         assert row["identical"] is True and len(row["each_s"]) == 10
+        at_once = re.search(r"([0-9.]+) ms one way, .* \(not measured yet\)", row["reason_first"])
+        assert at_once and 9.5 <= float(at_once.group(1)) <= 15, row["reason_first"]  # not a loopback's: the group's first ops would be a star's, or everybody's to everybody
         said = re.search(r"([0-9.]+) ms one way, ([0-9.]+) MB/s(.*)", row["reason"])
         assert said and "not measured" not in said.group(3), row["reason"]
         assert 9.5 <= float(said.group(1)) <= 15 and 0.6 <= float(said.group(2)) <= 2.5, row["reason"]

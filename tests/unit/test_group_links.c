@@ -194,6 +194,24 @@ static void figures_stay_while_somebody_does_not_take_part(void **state)
 	pump_destroy(run.pump);
 }
 
+/* Whatever a vote says: no member believes it of a link. */
+static void absurd_figures_are_no_figures(void **state)
+{
+	(void)state;
+	struct run run;
+	run_start(&run);
+	for (unsigned i = 0; i < N; i++)
+		measured(&run, i, i == 1 ? UINT32_MAX : 10000, i == 2 ? UINT64_MAX : 10000000);
+	round_all(&run);
+	for (unsigned i = 0; i < N; i++) {
+		assert_true(core_of(&run, i)->view.peers[2].bandwidth_bytes_per_s == 0);
+		assert_true(core_of(&run, i)->view.peers[1].bandwidth_bytes_per_s == 10000000);
+		assert_true(core_of(&run, i)->view.latency_s == 0.01);
+	}
+	round_all(&run);
+	pump_destroy(run.pump);
+}
+
 static void figures_of_others_than_the_view_has_are_refused(void **state)
 {
 	(void)state;
@@ -229,6 +247,7 @@ int main(void)
 		cmocka_unit_test(noise_changes_nothing_and_silence_neither),
 		cmocka_unit_test(a_new_view_has_its_own_figures),
 		cmocka_unit_test(figures_stay_while_somebody_does_not_take_part),
+		cmocka_unit_test(absurd_figures_are_no_figures),
 		cmocka_unit_test(figures_of_others_than_the_view_has_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

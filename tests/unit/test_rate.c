@@ -97,6 +97,19 @@ static void little_tells_nothing(void **state)
 	assert_true(c.rate.bytes_per_s == 0);
 }
 
+/* Ops that are too small to fill the way: what they send at a time goes at its rate, and pauses are pauses. */
+static void small_ops_show_the_way_and_not_their_pauses(void **state)
+{
+	(void)state;
+	struct clock c = { .now_us = 1000 };
+	for (unsigned op = 0; op < 20; op++) {
+		carry(&c, 12.5e6, 131072);
+		wait_for(&c, 20000);
+	}
+	rest(&c, 1000);
+	assert_in_range((uint64_t)c.rate.bytes_per_s, 10000000, 13000000);
+}
+
 static void one_heap_is_not_believed(void **state)
 {
 	(void)state;
@@ -152,6 +165,7 @@ int main(void)
 		cmocka_unit_test(a_slow_end_of_a_burst_does_not_count),
 		cmocka_unit_test(a_slow_link_is_seen_too),
 		cmocka_unit_test(little_tells_nothing),
+		cmocka_unit_test(small_ops_show_the_way_and_not_their_pauses),
 		cmocka_unit_test(one_heap_is_not_believed),
 		cmocka_unit_test(up_at_once_down_within_a_minute),
 		cmocka_unit_test(a_total_that_falls_ends_the_burst),
