@@ -24,6 +24,7 @@ from stubs import BUILD  # noqa: E402
 from wan_lab import WanLab, missing  # noqa: E402
 
 RATE_MBIT, PAYLOAD = 100, 1448 / 1500
+TRIP = 1.2  # LONG_TRIP of collectives/core/select.c
 FIXED = ("ring", "star", "direct", "one-shot")
 KIB, MIB = 1 << 10, 1 << 20
 # Members, round trip in ms, bytes, the last member's part of the rate; most wanted first.
@@ -46,9 +47,9 @@ def segments(size):
 
 
 def model_s(algorithm, members, rtt_ms, size, slow):
-    """Of direct among unequal members with the weights that end all at the same moment, in whole segments (the bound); the others go by the slowest link. Each member
+    """Of direct among unequal members with the weights that end all at the same moment, in whole segments (the bound, with trips as long as the way); the others go by the slowest link. Each member
     moves (1 + (n - 2) w) S of a share w: with no share for the slow one, that of the others is 1 / (n - 1)."""
-    n, a, rate = members, rtt_ms / 2000, RATE_MBIT * 1e6 / 8 * PAYLOAD
+    n, a, rate = members, rtt_ms / 2000 * (1 if algorithm == "direct" and slow < 1 else TRIP), RATE_MBIT * 1e6 / 8 * PAYLOAD
     slowest, (count, each) = size / (rate * slow), segments(size)
     fullest, piece = -(-count // n) / count, each / (rate * slow)
     if algorithm == "direct" and slow == 1:
