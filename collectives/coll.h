@@ -207,6 +207,23 @@ struct tr_block {
 	size_t strides[TR_BLOCK_RANK_MAX]; /* in elements */
 };
 
+/* Among whom an op is: these contributors of the round, ascending; what MPI calls a communicator of some of the ranks, and XLA a replica
+ * group. count 0: everybody. `root`, blocks and TR_AVG's divisor are of the scope: its members are 0 to count - 1 in this order. Only they
+ * submit the op; who does not contribute to the round is in no scope. At most 255. In a mesh of rows of `width` contributors each:
+ *
+ *	uint32_t row[64];
+ *	for (uint32_t k = 0; k < width; k++)
+ *		row[k] = round.index - round.index % width + k;
+ *	op.scope = (struct tr_scope){ row, width };
+ *
+ * What an op of some yields is part of something that only all together know how to lay out. So when a contributor is lost, a round in which
+ * the callers use scopes, or have used one before in this group, begins again at all of them (TR_ERESTART), whatever the policy; a joiner does
+ * not disturb it. tr_explain answers for the whole group. */
+struct tr_scope {
+	const uint32_t *members; /* borrowed until the call returns */
+	uint32_t count;
+};
+
 /* One collective of a round. All memory is from tr_alloc and stays borrowed until the round is decided. Of the fields down to `root`,
  * but for `input` and `output`, all peers that submit the op say the same (TR_SEND and TR_RECV are each other's counterpart); else the
  * round fails with TR_EMISMATCH.
@@ -230,22 +247,6 @@ struct tr_block {
  *
  * In place (`input` NULL) the output holds the input. A peer that does not contribute gives no input, and gets what all get: of a
  * reduce-scatter nothing, its output may be empty. */
-/* Among whom an op is: these contributors of the round, ascending; what MPI calls a communicator of some of the ranks, and XLA a replica
- * group. count 0: everybody. `root`, blocks and TR_AVG's divisor are of the scope: its members are 0 to count - 1 in this order. Only they
- * submit the op; who does not contribute to the round is in no scope. At most 255. In a mesh of rows of `width` contributors each:
- *
- *	uint32_t row[64];
- *	for (uint32_t k = 0; k < width; k++)
- *		row[k] = round.index - round.index % width + k;
- *	op.scope = (struct tr_scope){ row, width };
- *
- * What an op of some yields is part of something that only all together know how to lay out. So when a contributor is lost, a round in which
- * the callers use scopes begins again at all of them (TR_ERESTART), whatever the policy; a joiner does not disturb it. */
-struct tr_scope {
-	const uint32_t *members; /* borrowed until the call returns */
-	uint32_t count;
-};
-
 struct tr_op {
 	size_t size_of; /* sizeof(struct tr_op) */
 	uint32_t tag; /* names the op within the round; scopes without a common peer may use the same */
@@ -280,7 +281,7 @@ struct tr_op {
 		}                                                                        \
 	}
 
-/* Submits an op; returns at once. All peers submit the same ops, in any order. No two ops of a round write to the same memory, nor does one
+/* Submits an op; returns at once. All peers, of a scope those in it, submit the same ops, in any order. No two ops of a round write to the same memory, nor does one
  * read what another writes; none writes into memory that tr_state_add declared, since that must not change before the commit: reduce beside
  * it, and apply the result once tr_round_commit has returned TR_OK. Errors of others surface at commit. TR_EINVAL: says what is wrong.
  * TR_ERESTART: the round was abandoned. */

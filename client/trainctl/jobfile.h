@@ -16,13 +16,11 @@
 #include "common/error.h"
 #include "daemon/plan/job_options.h"
 
-#define JOBFILE_KEYS_MAX 64
-
 /* Where each key (by its row) was set. */
 struct jobfile_places {
-	unsigned line[JOBFILE_KEYS_MAX]; /* 0: not set */
-	bool by_set[JOBFILE_KEYS_MAX];   /* --set said so */
-	unsigned first_line;             /* of the mapping, for what is missing */
+	unsigned line[JOB_OPTIONS_MAX]; /* 0: not set */
+	bool by_set[JOB_OPTIONS_MAX];   /* --set said so */
+	unsigned first_line;            /* of the mapping, for what is missing */
 };
 
 /* Reads, applies `sets` ("key=value") in order, resolves paths, checks files, validates. Free *spec

@@ -20,7 +20,7 @@ struct reader {
 	Traind__V1__JobSpec *spec;
 	struct jobfile_places *places;
 	struct tr_error *error;
-	char sections[JOBFILE_KEYS_MAX][TR_NAME_MAX];
+	char sections[JOB_OPTIONS_MAX][TR_NAME_MAX];
 	size_t n_sections;
 };
 

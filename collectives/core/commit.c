@@ -80,7 +80,7 @@ static struct commit_some commit_scoped(const struct group_core *core, bool resu
 {
 	struct commit_some scoped = { 0 };
 
-	for (size_t i = 0; i < core->op_count; i++) {
+	for (size_t i = 0; core->scoped && i < core->op_count; i++) {
 		const struct op *op = core->ops[i];
 		if (op->kind == OP_PAIR || !op_scoped(op))
 			continue;
@@ -90,7 +90,7 @@ static struct commit_some commit_scoped(const struct group_core *core, bool resu
 			scoped.results += scope_term(op, tr_digest_fold(digest, op_digest(op)).low);
 		for (unsigned k = 0; k < op->roster->n; k++)
 			if (k != op->roster->me)
-				commit_with(&scoped, scope_outer(&op->scope, op->roster->bit[k]));
+				commit_with(&scoped, core->roster.bit[op->roster->outer[k]]);
 	}
 	return scoped;
 }
@@ -372,6 +372,9 @@ static void commit_compare_some(struct group_core *core, bool of_pairs)
 
 	if (!is_hub(core) || core->state != ROUND_CLOSED)
 		return;
+	for (unsigned i = 0; i < roster->n; i++)
+		if (i != roster->me && !commit_vote_of(core, roster->peers[i]))
+			return;
 	for (unsigned i = 0; i < roster->n; i++) {
 		if (!commit_some_of(core, i, of_pairs, &some))
 			return;

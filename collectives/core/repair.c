@@ -233,17 +233,27 @@ static bool repair_redo_here(const struct group_core *core, const struct repair_
 	               : !core->stuck && same_contributors;
 }
 
+/* An op of an attempt that goes on keeps what is sealed: we may have voted for it, and must not say that we are stuck. */
+static void repair_reset_op(struct group_core *core, struct op *op, bool forget)
+{
+	op->roster = scope_roster(core, &op->scope);
+	if (!op->roster) {
+		op->roster = &core->roster;
+		emit_fail(core, TR_ENOMEM, "out of memory for op %u", op->tag);
+		return;
+	}
+	if (op_reset(op, &core->pool, forget, op->roster->contributor_count) != TR_OK)
+		repair_stuck(core, "out of memory for op %u", op->tag);
+	/* It was submitted while we were frozen, and memberd did not know of it. */
+	else if (op_scoped(op) && op->roster->live_count < op->roster->contributor_count &&
+	    !op_done(op))
+		repair_stuck(core, "op %u is among contributors of which one was lost", op->tag);
+}
+
 static void repair_reset_ops(struct group_core *core, bool forget)
 {
-	for (size_t i = 0; i < core->op_count; i++) {
-		struct op *op = core->ops[i];
-		op->roster = scope_roster(core, &op->scope);
-		if (op->roster &&
-		    op_reset(op, &core->pool, forget, op->roster->contributor_count) == TR_OK)
-			continue;
-		op->roster = &core->roster;
-		repair_stuck(core, "out of memory for op %u", op->tag);
-	}
+	for (size_t i = 0; i < core->op_count && core->state != ROUND_FAILED; i++)
+		repair_reset_op(core, core->ops[i], forget);
 }
 
 /* Ops that were submitted while we were frozen memberd has not seen: those that name contributors by their index are of the attempt

@@ -188,8 +188,9 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
 		return TR_OK; /* as if it waited */
 	}
 	struct scope scope;
+	unsigned index = round_info(core).index;
 	st = scope_check(&event->submit.scope, event->submit.tag, core->roster.contributor_count,
-	    round_info(core).index, &scope, error);
+	    index, &scope, error);
 	if (st != TR_OK)
 		return st;
 	const struct roster *roster = scope_roster(core, &scope);
@@ -212,7 +213,7 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
 	            core->roster.live[core->roster.me],
 	        .segment_bytes = core->view.segment_bytes,
 	        .contributors = roster->contributor_count,
-	        .index = scoped ? roster->bit[roster->me] : round_info(core).index,
+	        .index = scoped ? roster->bit[roster->me] : index,
 	    },
 	    &core->pool, &op, error);
 	if (st != TR_OK)
@@ -324,14 +325,14 @@ static void round_keep_residuals(struct group_core *core)
 }
 
 /* TR_RECV has the signature of its TR_SEND. */
-static enum tr_collective round_collective(const struct op *op, unsigned index)
+static enum tr_collective round_collective(const struct op *op)
 {
-	if (op->kind == OP_PAIR && op->source != index)
+	if (op->kind == OP_PAIR && !op->sends)
 		return TR_RECV;
 	return (enum tr_collective)op->signature.collective;
 }
 
-static void round_count(struct group_core *core, const struct tr_round *info)
+static void round_count(struct group_core *core)
 {
 	struct group_core_counters *counters = &core->counters;
 
@@ -340,7 +341,7 @@ static void round_count(struct group_core *core, const struct tr_round *info)
 	    core->begun_attempt != core->roster.attempt;
 	for (size_t i = 0; i < core->op_count; i++) {
 		const struct op *op = core->ops[i];
-		enum tr_collective collective = round_collective(op, info->index);
+		enum tr_collective collective = round_collective(op);
 		counters->ops[collective]++;
 		counters->op_bytes[collective] += op->signature.count * op->element_bytes;
 	}
@@ -354,7 +355,7 @@ void round_commit(struct group_core *core)
 	assert(round_sealed(core));
 	round_keep_residuals(core);
 	record_add(core, &info);
-	round_count(core, &info);
+	round_count(core);
 	round_keep_last(core);
 	core->committed = core->round;
 	if (core->resume)

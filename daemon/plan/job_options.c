@@ -171,6 +171,7 @@ static const struct job_option rows[] = {
 	    "0: always the likeliest token; 1: as the model has learned." },
 	{ .key = NULL },
 };
+_Static_assert(sizeof(rows) / sizeof(rows[0]) <= JOB_OPTIONS_MAX, "room for one of each");
 
 const struct job_option *job_options(void)
 {

@@ -27,6 +27,9 @@ enum option_kind {
 	OPTION_PATHS,
 };
 
+/* There are no more than these; a table by option has room for so many. */
+#define JOB_OPTIONS_MAX 128
+
 struct job_option {
 	const char *key; /* dotted: "train.batch_tokens" */
 	enum option_kind kind;

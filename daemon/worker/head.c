@@ -2,6 +2,7 @@
  * the last layer's output. The loss turns a chunk's logits into their gradient while they are in
  * cache.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "daemon/worker/gemm.h"
@@ -174,6 +175,7 @@ bool model_head(struct model *m, double *loss)
 void model_logits(struct model *m, const int32_t *inputs, size_t sequences, size_t length,
     real *logits)
 {
+	assert(m->tensor == NULL);
 	m->inputs = inputs;
 	m->sequences = sequences;
 	m->length = length;
@@ -184,6 +186,7 @@ void model_logits(struct model *m, const int32_t *inputs, size_t sequences, size
 
 void model_extend(struct model *m, const int32_t *tokens, size_t first, size_t length, real *logits)
 {
+	assert(m->tensor == NULL);
 	m->inputs = tokens;
 	m->sequences = 1;
 	m->length = length;

@@ -33,7 +33,7 @@ struct model;
 
 /* The others of a tensor-parallel group, each with a shard of every layer (daemon/checkpoint/shard.h): four sums of [rows, C] a layer, two forward and two
  * backward, one each for embedding and head, and the two small ones of the loss (placements: daemon/plan/propagate.h). All members call the same in the same
- * order, from model_gradient's caller. */
+ * order, from model_gradient's caller. What all hold stays the same at all to the bit only if all have pools of as many threads: sums over rows are made by threads. */
 struct model_tensor {
 	unsigned rank, size;
 	size_t vocab; /* of the whole model */
@@ -87,11 +87,11 @@ bool model_gradient(struct model *model, const int32_t *inputs, const int32_t *t
 bool model_loss(struct model *model, const int32_t *inputs, const int32_t *targets,
     size_t sequences, size_t length, const struct model_hooks *hooks, double *loss_sum);
 
-/* logits [sequences, length, vocab]. */
+/* logits [sequences, length, vocab]. Not of a shard. */
 void model_logits(struct model *model, const int32_t *inputs, size_t sequences, size_t length,
     real *logits);
 
-/* For generation: logits [vocab] of the last of `length` tokens of one sequence. What the call before this one left of the first `first`
+/* For generation, not of a shard: logits [vocab] of the last of `length` tokens of one sequence. What the call before this one left of the first `first`
  * tokens (the same tokens, same parameters) is used again, so a further token costs one row, not the whole sequence. */
 void model_extend(struct model *model, const int32_t *tokens, size_t first, size_t length,
     real *logits);

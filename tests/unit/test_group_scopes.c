@@ -442,6 +442,38 @@ static void a_death_after_all_votes_commits(void **state)
 	pump_destroy(pump);
 }
 
+/* The same where it is submitted while the view is frozen: reports do not have it. */
+static void an_op_with_a_dead_one_submitted_in_between(void **state)
+{
+	(void)state;
+	struct pump *pump = begun(3, TR_DIRECT, false);
+	fill(1, 0);
+	pump_kill(pump, 2);
+	pump_propose(pump, 2);
+	assert_false(pump->members[1].report->scoped);
+	assert_int_equal(submit(pump, 1, 1, 0, TR_ALL_REDUCE, 0, (struct set){ { 1, 2 }, 2 }),
+	    TR_OK);
+	struct pump_view view = first_view(pump, TR_DIRECT, false);
+	view.number = 2;
+	view.count = 2;
+	view.policy = TRAIND__PEER__POLICY__POLICY_KEEP;
+	view.finish = true;
+	view.base_attempt = 1;
+	view.contributor_count = 3;
+	for (unsigned i = 0; i < 3; i++)
+		view.contributors[i] = i + 1;
+	pump->members[1].link_lost = 99;
+	pump_install(pump, &view);
+	assert_int_equal(pump->members[1].link_lost, 0);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(pump_close(pump, i, 0, 0), TR_OK);
+	pump_run(pump);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(pump->members[i].decided_count, 0);
+	assert_int_equal(memory[1][0][0], value(1, 0, 0));
+	pump_destroy(pump);
+}
+
 /* memberd went on without knowing of the op, and one of its scope is dead: it cannot be, so it asks for the round to begin again. */
 static void an_op_with_a_dead_one_is_stuck(void **state)
 {
@@ -481,6 +513,7 @@ int main(void)
 		cmocka_unit_test(a_death_begins_the_round_again),
 		cmocka_unit_test(a_death_after_all_votes_commits),
 		cmocka_unit_test(an_op_with_a_dead_one_is_stuck),
+		cmocka_unit_test(an_op_with_a_dead_one_submitted_in_between),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -189,20 +189,21 @@ static void test_logits_are_causal(void **state)
 	teardown(&f);
 }
 
+#define WITH(test, i)                                                         \
+	{                                                                     \
+#test " of config " #i, test, NULL, NULL, (void *)&configs[i] \
+	}
+#define EACH(test) WITH(test, 0), WITH(test, 1), WITH(test, 2), WITH(test, 3), WITH(test, 4)
+_Static_assert(sizeof(configs) / sizeof(configs[0]) == 5, "each has its tests");
+
 int main(void)
 {
-	int failed = 0;
+	const struct CMUnitTest tests[] = {
+		EACH(test_every_parameter),
+		EACH(test_threads_and_accumulation),
+		EACH(test_hooks),
+		EACH(test_logits_are_causal),
+	};
 	gemm_setup();
-	for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
-		void *config = (void *)&configs[i];
-		const struct CMUnitTest tests[] = {
-			cmocka_unit_test_prestate(test_every_parameter, config),
-			cmocka_unit_test_prestate(test_threads_and_accumulation, config),
-			cmocka_unit_test_prestate(test_hooks, config),
-			cmocka_unit_test_prestate(test_logits_are_causal, config),
-		};
-		failed += cmocka_run_group_tests_name(model_architecture(configs[i].preset)->name,
-		    tests, NULL, NULL);
-	}
-	return failed;
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -230,6 +230,8 @@ static const char *report_fault(const Traind__Peer__ViewReport *report)
 		    (op->sealed.len != 0 && op->sealed.len != bytes) ||
 		    (op->whole.len != 0 && op->whole.len != bytes))
 			return "a bitmap that does not fit its op";
+		if (op->scope.len != 0 && op->scope.len != TR_GROUP_PEERS_MAX / 8)
+			return "a scope that is no bitmap of contributors";
 		if (op->n_needed_by != op->n_needed_until || op->n_needed_by > TR_GROUP_PEERS_MAX)
 			return "more blocks than a group has peers";
 		if (i > 0 && report->ops[i - 1]->tag >= op->tag)
