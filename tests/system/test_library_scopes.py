@@ -39,7 +39,9 @@ def test_killed_in_mid_round(group, policy):
     check_agreement(histories)
     for history in histories:
         assert history[2]["contributors"] == 4
-        assert history[3]["restarts"] == 1 and history[3]["contributors"] == 3 and not history[3]["partial"]
+        assert history[3]["restarts"] <= 1 and history[3]["contributors"] == 3 and not history[3]["partial"]
+    # Whoever had begun it: the victim's column had, since the victim got its sum.
+    assert any(history[3]["restarts"] == 1 for history in histories)
 
 
 @pytest.mark.parametrize("policy", ["keep", "replay"])
