@@ -1,7 +1,5 @@
 #include "daemon/plan/layer_graph.h"
 
-#include <assert.h>
-
 struct parameter_row {
 	const char *name;
 	enum graph_section_kind section;
@@ -51,16 +49,17 @@ static const char *const unit_names[MODEL_DIMS] = {
 };
 /* clang-format on */
 
-uint32_t layer_graph_dim(const struct model_shape *shape, enum model_dim dim)
+uint32_t layer_graph_dim(const struct model_config *shape, enum model_dim dim)
 {
 	switch (dim) {
 	case DIM_CONTEXT:
 		return shape->context;
 	case DIM_WIDTH:
-	case DIM_QUERY:
 		return shape->width;
+	case DIM_QUERY:
+		return (uint32_t)model_queries(shape);
 	case DIM_KEY:
-		return shape->width / shape->heads * shape->kv_heads;
+		return (uint32_t)model_keys(shape);
 	case DIM_HIDDEN:
 		return shape->hidden;
 	case DIM_VOCAB:
@@ -74,7 +73,7 @@ uint32_t layer_graph_dim(const struct model_shape *shape, enum model_dim dim)
 	}
 }
 
-uint32_t layer_graph_units(const struct model_shape *shape, enum model_dim dim)
+uint32_t layer_graph_units(const struct model_config *shape, enum model_dim dim)
 {
 	if (dim == DIM_QUERY)
 		return shape->heads;
@@ -84,38 +83,6 @@ uint32_t layer_graph_units(const struct model_shape *shape, enum model_dim dim)
 const char *layer_graph_unit_name(enum model_dim dim)
 {
 	return unit_names[dim];
-}
-
-tr_status layer_graph_check(const struct model_shape *shape, struct tr_error *error)
-{
-	const struct {
-		const char *name;
-		uint32_t size;
-	} sizes[] = { { "layers", shape->layers }, { "width", shape->width },
-		{ "heads", shape->heads }, { "kv heads", shape->kv_heads },
-		{ "hidden", shape->hidden }, { "vocab", shape->vocab },
-		{ "context", shape->context } };
-
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-		if (sizes[i].size == 0)
-			return tr_error_set(error, TR_EINVAL, "model: %s is 0; it is at least 1",
-			    sizes[i].name);
-	if (shape->width % shape->heads != 0)
-		return tr_error_set(error, TR_EINVAL,
-		    "model: width %u is not a multiple of its %u heads", shape->width,
-		    shape->heads);
-	if (shape->heads % shape->kv_heads != 0)
-		return tr_error_set(error, TR_EINVAL,
-		    "model: %u heads are not a multiple of %u kv heads", shape->heads,
-		    shape->kv_heads);
-	if (shape->preset == MODEL_GPT2 && shape->kv_heads != shape->heads)
-		return tr_error_set(error, TR_EINVAL,
-		    "model: gpt2 has as many kv heads as heads, not %u for %u", shape->kv_heads,
-		    shape->heads);
-	if (shape->preset == MODEL_GPT2 && !shape->tied)
-		return tr_error_set(error, TR_EINVAL,
-		    "model: the head of gpt2 is tied to its embedding");
-	return TR_OK;
 }
 
 const char *layer_graph_parameter_name(enum model_parameter parameter)
@@ -133,7 +100,7 @@ enum graph_section_kind layer_graph_parameter_section(enum model_parameter param
 	return parameters[parameter].section;
 }
 
-bool layer_graph_has(const struct model_shape *shape, enum model_parameter parameter)
+bool layer_graph_has(const struct model_config *shape, enum model_parameter parameter)
 {
 	const struct graph_section *section = layer_graph_section(shape,
 	    layer_graph_parameter_section(parameter));
@@ -145,26 +112,12 @@ bool layer_graph_has(const struct model_shape *shape, enum model_parameter param
 	return false;
 }
 
-uint64_t layer_graph_parameter_count(const struct model_shape *shape, enum model_parameter parameter)
+uint64_t layer_graph_parameter_count(const struct model_config *shape,
+    enum model_parameter parameter)
 {
 	uint64_t count = 1;
 
 	for (unsigned d = 0; d < TENSOR_DIMS_MAX && parameters[parameter].dims[d] != DIM_NONE; d++)
 		count *= layer_graph_dim(shape, parameters[parameter].dims[d]);
-	return count;
-}
-
-uint64_t layer_graph_count(const struct model_shape *shape)
-{
-	uint64_t count = 0;
-
-	for (int i = 0; i < MODEL_PARAMETERS; i++) {
-		enum model_parameter parameter = (enum model_parameter)i;
-		if (layer_graph_has(shape, parameter))
-			count += layer_graph_parameter_count(shape, parameter) *
-			    (layer_graph_parameter_section(parameter) == SECTION_LAYER
-			            ? shape->layers
-			            : 1);
-	}
 	return count;
 }

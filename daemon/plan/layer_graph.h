@@ -5,7 +5,7 @@
  *	Llama   RMSNorm, RoPE, grouped-query attention, SwiGLU, no biases, head tied or not (Touvron et al., arXiv 2302.13971)
  *
  * q, k and v are tensors of their own here. A trainer that keeps them in one array splits it part by part: a third of a fused array is
- * not a third of its heads. LayerNorm is a norm op and a bias op.
+ * not a third of its heads. LayerNorm is a norm op and a bias op. Every `shape` is a model_config that was checked and filled (model_config.h).
  */
 #ifndef TR_DAEMON_PLAN_LAYER_GRAPH_H
 #define TR_DAEMON_PLAN_LAYER_GRAPH_H
@@ -16,18 +16,6 @@
 #include "common/error.h"
 #include "daemon/plan/model_config.h"
 #include "daemon/plan/op_signature.h"
-
-struct model_shape {
-	enum model_preset preset;
-	uint32_t layers;
-	uint32_t width;
-	uint32_t heads;    /* divides width */
-	uint32_t kv_heads; /* divides heads; GPT-2: the same */
-	uint32_t hidden;   /* of the feed-forward part */
-	uint32_t vocab;    /* rows of the table, padding included */
-	uint32_t context;
-	bool tied;
-};
 
 /* What runs along a dimension. */
 enum model_dim {
@@ -109,16 +97,13 @@ struct graph_section {
 };
 
 /* Static; the head of a tied model reads the table of the embedding. */
-const struct graph_section *layer_graph_section(const struct model_shape *shape,
+const struct graph_section *layer_graph_section(const struct model_config *shape,
     enum graph_section_kind kind);
-
-/* TR_EINVAL: a size is 0 or does not divide what it has to. */
-tr_status layer_graph_check(const struct model_shape *shape, struct tr_error *error);
 
 /* Numbers along a dimension, and of how many pieces it is made that cannot be cut ("heads" of head width each): DIM_BATCH
  * and DIM_SEQUENCE are not the model's, they are 0 here. */
-uint32_t layer_graph_dim(const struct model_shape *shape, enum model_dim dim);
-uint32_t layer_graph_units(const struct model_shape *shape, enum model_dim dim);
+uint32_t layer_graph_dim(const struct model_config *shape, enum model_dim dim);
+uint32_t layer_graph_units(const struct model_config *shape, enum model_dim dim);
 const char *layer_graph_unit_name(enum model_dim dim); /* "heads" */
 
 /* Of a parameter, whatever the preset. */
@@ -126,11 +111,8 @@ const char *layer_graph_parameter_name(
     enum model_parameter parameter); /* "layer.attention.q.weight" */
 const enum model_dim *layer_graph_parameter_dims(enum model_parameter parameter);
 enum graph_section_kind layer_graph_parameter_section(enum model_parameter parameter);
-bool layer_graph_has(const struct model_shape *shape, enum model_parameter parameter);
-uint64_t layer_graph_parameter_count(const struct model_shape *shape,
+bool layer_graph_has(const struct model_config *shape, enum model_parameter parameter);
+uint64_t layer_graph_parameter_count(const struct model_config *shape,
     enum model_parameter parameter);
-
-/* Of the whole model; a tied table counts once. */
-uint64_t layer_graph_count(const struct model_shape *shape);
 
 #endif

@@ -275,10 +275,10 @@ static_assert(sizeof(gpt2_layer_tensors) / sizeof(gpt2_layer_tensors[0]) <= GRAP
 static_assert(sizeof(gpt2_layer_ops) / sizeof(gpt2_layer_ops[0]) <= GRAPH_OPS_MAX,
     "ops of a section");
 
-const struct graph_section *layer_graph_section(const struct model_shape *shape,
+const struct graph_section *layer_graph_section(const struct model_config *shape,
     enum graph_section_kind kind)
 {
-	if (shape->preset == MODEL_LLAMA && shape->tied && kind == SECTION_HEAD)
+	if (shape->preset == MODEL_LLAMA && !shape->untied && kind == SECTION_HEAD)
 		return &llama_tied_head;
 	return &sections[shape->preset][kind];
 }

@@ -55,7 +55,7 @@ static uint64_t rank_count(const struct memory_input *in, uint32_t rank)
 		count += in->stage_layers[stage] * section_count(in, SECTION_LAYER, false);
 		if (schedule_is_first(shape, rank, chunk)) {
 			count += section_count(in, SECTION_EMBEDDING, false);
-			table_there = in->shape->tied;
+			table_there = !in->shape->untied;
 		}
 		if (schedule_is_last(shape, rank, chunk))
 			count += section_count(in, SECTION_HEAD, table_there);

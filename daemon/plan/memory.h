@@ -22,7 +22,7 @@
 #include "daemon/plan/schedule.h"
 
 struct memory_input {
-	const struct model_shape *shape;
+	const struct model_config *shape;
 	const struct strategy *strategy;
 	const struct schedule *schedule; /* of as many ranks as the strategy's mesh has in pp */
 	const uint32_t *stage_layers;    /* [p * v], by stage; together shape->layers */

@@ -27,7 +27,7 @@ struct section_state {
 };
 
 struct context {
-	const struct model_shape *shape;
+	const struct model_config *shape;
 	const struct strategy *strategy;
 	struct collective_log *log;
 	enum graph_section_kind section;
@@ -525,7 +525,7 @@ static void step(struct context *c)
 		struct graph_tensor tensor = { layer_graph_parameter_name(parameter),
 			TENSOR_PARAMETER, PIN_NONE, { dims[0], dims[1], dims[2] }, parameter };
 		struct tensor_lay want = parameter_gradient_lay(c, parameter), after = want;
-		bool shared = parameter == PARAMETER_TABLE && c->shape->tied &&
+		bool shared = parameter == PARAMETER_TABLE && !c->shape->untied &&
 		    c->strategy->mesh.size[MESH_PP] > 1;
 		c->section = layer_graph_parameter_section(parameter);
 		for (unsigned k = 0; k < gradients->count; k++) {
@@ -544,7 +544,7 @@ static void step(struct context *c)
 	}
 }
 
-tr_status propagate(const struct model_shape *shape, const struct strategy *strategy,
+tr_status propagate(const struct model_config *shape, const struct strategy *strategy,
     struct collective_log *log, struct sharded_program *program, struct tr_error *error)
 {
 	struct collective_log made = { 0 };

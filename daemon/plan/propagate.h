@@ -80,7 +80,7 @@ struct sharded_program {
 
 /* Entries in the order in which they happen: embedding, layer and head forward; head, layer and embedding backward; the step. Axes of
  * size 1 have none. `program` may be NULL. TR_EINVAL: strategy_check's, or a parameter lies where no op can take it; the words name both. */
-tr_status propagate(const struct model_shape *shape, const struct strategy *strategy,
+tr_status propagate(const struct model_config *shape, const struct strategy *strategy,
     struct collective_log *log, struct sharded_program *program, struct tr_error *error);
 
 uint32_t collective_log_count(const struct collective_log *log, enum graph_section_kind section,

@@ -1,5 +1,6 @@
 #include "daemon/plan/strategy.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,7 +34,7 @@ static const int8_t megatron[MODEL_PARAMETERS] = {
 	[PARAMETER_HEAD] = 0,
 };
 
-void strategy_megatron(const struct model_shape *shape, const struct mesh *mesh,
+void strategy_megatron(const struct model_config *shape, const struct mesh *mesh,
     struct strategy *strategy)
 {
 	*strategy = (struct strategy){ .mesh = *mesh,
@@ -56,7 +57,7 @@ static unsigned dim_count(const enum model_dim *dims)
 	return count;
 }
 
-tr_status strategy_place(const struct model_shape *shape, struct strategy *strategy,
+tr_status strategy_place(const struct model_config *shape, struct strategy *strategy,
     const char *parameter, struct tensor_placement placement, struct tr_error *error)
 {
 	char text[TENSOR_PLACEMENT_TEXT_MAX];
@@ -115,7 +116,7 @@ static tr_status check_split(const char *tensor, enum model_dim dim, uint64_t un
 	    dim == DIM_VOCAB ? ", or the vocabulary may be padded" : "");
 }
 
-static tr_status check_parameters(const struct model_shape *shape, const struct strategy *strategy,
+static tr_status check_parameters(const struct model_config *shape, const struct strategy *strategy,
     struct tr_error *error)
 {
 	for (int i = 0; i < MODEL_PARAMETERS; i++) {
@@ -132,16 +133,17 @@ static tr_status check_parameters(const struct model_shape *shape, const struct 
 	return TR_OK;
 }
 
-tr_status strategy_check(const struct model_shape *shape, const struct strategy *strategy,
+tr_status strategy_check(const struct model_config *shape, const struct strategy *strategy,
     struct tr_error *error)
 {
 	uint32_t pp = strategy->mesh.size[MESH_PP];
-	tr_status st = layer_graph_check(shape, error);
+	tr_status st = model_config_check(shape, error);
 
 	if (st == TR_OK)
 		st = mesh_check(&strategy->mesh, error);
 	if (st != TR_OK)
 		return st;
+	assert(shape->head_width > 0 && shape->kv_heads > 0 && shape->hidden > 0); /* filled */
 	if (strategy->sequences == 0 || strategy->sequence_length == 0 ||
 	    strategy->sequence_length > shape->context)
 		return tr_error_set(error, TR_EINVAL,
@@ -177,7 +179,7 @@ bool strategy_pinned(const struct strategy *strategy, enum tensor_pin pin, enum 
 	return true;
 }
 
-uint64_t strategy_dim(const struct model_shape *shape, const struct strategy *strategy,
+uint64_t strategy_dim(const struct model_config *shape, const struct strategy *strategy,
     enum model_dim dim)
 {
 	if (dim == DIM_BATCH)
@@ -185,7 +187,7 @@ uint64_t strategy_dim(const struct model_shape *shape, const struct strategy *st
 	return dim == DIM_SEQUENCE ? strategy->sequence_length : layer_graph_dim(shape, dim);
 }
 
-uint64_t strategy_boundary_bytes(const struct model_shape *shape, const struct strategy *strategy)
+uint64_t strategy_boundary_bytes(const struct model_config *shape, const struct strategy *strategy)
 {
 	uint64_t bytes = (uint64_t)strategy->sequences / strategy->mesh.size[MESH_DP] *
 	    strategy->sequence_length * shape->width * strategy->value_bytes;

@@ -31,15 +31,15 @@ struct strategy {
 
 /* q, k, v, up and gate by columns, o and down by rows, tables by vocabulary, norms and what is added behind rows whole
  * (Megatron-LM, arXiv 1909.08053). f32; one sequence of the model's context for each replica. */
-void strategy_megatron(const struct model_shape *shape, const struct mesh *mesh,
+void strategy_megatron(const struct model_config *shape, const struct mesh *mesh,
     struct strategy *strategy);
 
 /* By its name (layer_graph_parameter_name). TR_EINVAL: no such parameter in this model, or a partial one. */
-tr_status strategy_place(const struct model_shape *shape, struct strategy *strategy,
+tr_status strategy_place(const struct model_config *shape, struct strategy *strategy,
     const char *parameter, struct tensor_placement placement, struct tr_error *error);
 
 /* Whether each split divides what is split. One clear error: which tensor, which axis, what is allowed. */
-tr_status strategy_check(const struct model_shape *shape, const struct strategy *strategy,
+tr_status strategy_check(const struct model_config *shape, const struct strategy *strategy,
     struct tr_error *error);
 
 /* `vocab` rounded up so that tp divides it (padded rows get logits of minus infinity and no gradient). */
@@ -50,10 +50,10 @@ bool strategy_pinned(const struct strategy *strategy, enum tensor_pin pin, enum 
     struct tensor_placement *placement);
 
 /* Of a dimension, with the strategy's batch and sequence. */
-uint64_t strategy_dim(const struct model_shape *shape, const struct strategy *strategy,
+uint64_t strategy_dim(const struct model_config *shape, const struct strategy *strategy,
     enum model_dim dim);
 
 /* Of the residual stream at one worker: what a stage sends to the next for each microbatch, and gets back. */
-uint64_t strategy_boundary_bytes(const struct model_shape *shape, const struct strategy *strategy);
+uint64_t strategy_boundary_bytes(const struct model_config *shape, const struct strategy *strategy);
 
 #endif

@@ -25,14 +25,21 @@ struct hardware {
 };
 
 struct work {
-	struct model_shape shape;
+	struct model_config shape;
 	uint32_t tp, sequences, sequence_length;
 };
 
-static struct model_shape gpt(uint32_t layers, uint32_t width, uint32_t heads, uint32_t context)
+static struct model_config gpt(uint32_t layers, uint32_t width, uint32_t heads, uint32_t context)
 {
-	return (struct model_shape){ MODEL_GPT2, layers, width, heads, heads, 4 * width, 51200,
-		context, true };
+	return (struct model_config){ .preset = MODEL_GPT2,
+		.layers = layers,
+		.width = width,
+		.heads = heads,
+		.kv_heads = heads,
+		.head_width = width / heads,
+		.hidden = 4 * width,
+		.context = context,
+		.vocab = 51200 };
 }
 
 /* Floating-point operations of one layer's forward, and of the logits (arXiv 2104.04473, appendix). */
@@ -149,7 +156,7 @@ static void weak_scaling_2019(void)
 {
 	static const struct hardware hw = { 39e12, 150e9, 100e9 / 8, 0 };
 	struct work work = { gpt(72, 3072, 32, 1024), 8, 8, 1024 };
-	double gradients = (double)layer_graph_count(&work.shape) / work.tp * FP16;
+	double gradients = (double)model_config_parameters(&work.shape) / work.tp * FP16;
 	double reduce = collective_bytes_sent(COLLECTIVE_ALL_REDUCE, gradients, 64);
 	double ideal = model_flops(&work) / work.tp / hw.flops;
 	double alone = iteration_s(&work, &hw, 0, false),
@@ -158,7 +165,7 @@ static void weak_scaling_2019(void)
 
 	printf("\nMegatron-LM 2019, 8.3B (%.2fB by our count), scaling against 39 TFLOP/s on one "
 	       "GPU:\n",
-	    (double)layer_graph_count(&work.shape) * 1e-9);
+	    (double)model_config_parameters(&work.shape) * 1e-9);
 	printf("  %-52s %10s %10s\n", "", "predicted", "published");
 	printf("  %-52s %9.1f%% %10s\n", "tp 8 on one server", 100 * ideal / alone, "77%");
 	printf("  %-52s %9.1f%% %10s\n", "tp 8 x dp 64, 512 GPUs, reduction after backward",

@@ -9,8 +9,25 @@
 
 #include "daemon/plan/memory.h"
 
-static const struct model_shape gpt2 = { MODEL_GPT2, 12, 768, 12, 12, 3072, 50304, 1024, true };
-static const struct model_shape llama = { MODEL_LLAMA, 16, 2048, 32, 8, 8192, 128256, 2048, false };
+static const struct model_config gpt2 = { .preset = MODEL_GPT2,
+	.layers = 12,
+	.width = 768,
+	.heads = 12,
+	.kv_heads = 12,
+	.head_width = 64,
+	.hidden = 3072,
+	.context = 1024,
+	.vocab = 50304 };
+static const struct model_config llama = { .preset = MODEL_LLAMA,
+	.layers = 16,
+	.width = 2048,
+	.heads = 32,
+	.kv_heads = 8,
+	.head_width = 64,
+	.hidden = 8192,
+	.context = 2048,
+	.vocab = 128256,
+	.untied = true };
 
 struct memory_case {
 	struct schedule schedule;
@@ -19,7 +36,7 @@ struct memory_case {
 	struct memory_input in;
 };
 
-static void case_init(struct memory_case *c, const struct model_shape *shape,
+static void case_init(struct memory_case *c, const struct model_config *shape,
     enum schedule_kind kind, uint32_t dp, uint32_t pp, uint32_t tp, uint32_t v)
 {
 	struct mesh mesh = { { [MESH_DP] = dp, [MESH_PP] = pp, [MESH_TP] = tp } };
@@ -59,7 +76,7 @@ static void published_bytes_per_parameter(void **state)
 {
 	struct memory_case c;
 	struct memory_bytes bytes;
-	uint64_t count = layer_graph_count(&gpt2);
+	uint64_t count = model_config_parameters(&gpt2);
 
 	(void)state;
 	case_init(&c, &gpt2, SCHEDULE_1F1B, 4, 1, 1, 1);
@@ -151,7 +168,7 @@ static void parameters_add_up(void **state)
 			whole += layers * layer_graph_parameter_count(&gpt2, which);
 	}
 	assert_int_equal(sum,
-	    layer_graph_count(&gpt2) + 3 * whole +
+	    model_config_parameters(&gpt2) + 3 * whole +
 	        layer_graph_parameter_count(&gpt2, PARAMETER_TABLE));
 	schedule_finish(&c.schedule);
 }

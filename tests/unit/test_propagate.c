@@ -10,13 +10,37 @@
 
 #include "daemon/plan/propagate.h"
 
-static const struct model_shape gpt2 = { MODEL_GPT2, 12, 768, 12, 12, 3072, 50304, 1024, true };
-static const struct model_shape llama = { MODEL_LLAMA, 32, 4096, 32, 8, 14336, 128256, 8192, false };
-static const struct model_shape llama_tied = { MODEL_LLAMA, 16, 2048, 32, 8, 8192, 128256, 2048,
-	true };
-static const struct model_shape *const presets[] = { &gpt2, &llama, &llama_tied };
+static const struct model_config gpt2 = { .preset = MODEL_GPT2,
+	.layers = 12,
+	.width = 768,
+	.heads = 12,
+	.kv_heads = 12,
+	.head_width = 64,
+	.hidden = 3072,
+	.context = 1024,
+	.vocab = 50304 };
+static const struct model_config llama = { .preset = MODEL_LLAMA,
+	.layers = 32,
+	.width = 4096,
+	.heads = 32,
+	.kv_heads = 8,
+	.head_width = 128,
+	.hidden = 14336,
+	.context = 8192,
+	.vocab = 128256,
+	.untied = true };
+static const struct model_config llama_tied = { .preset = MODEL_LLAMA,
+	.layers = 16,
+	.width = 2048,
+	.heads = 32,
+	.kv_heads = 8,
+	.head_width = 64,
+	.hidden = 8192,
+	.context = 2048,
+	.vocab = 128256 };
+static const struct model_config *const presets[] = { &gpt2, &llama, &llama_tied };
 
-static struct strategy strategy_of(const struct model_shape *shape, uint32_t dp, uint32_t pp,
+static struct strategy strategy_of(const struct model_config *shape, uint32_t dp, uint32_t pp,
     uint32_t tp)
 {
 	struct mesh mesh = { { [MESH_DP] = dp, [MESH_PP] = pp, [MESH_TP] = tp } };
@@ -28,7 +52,8 @@ static struct strategy strategy_of(const struct model_shape *shape, uint32_t dp,
 	return strategy;
 }
 
-static struct collective_log log_of(const struct model_shape *shape, const struct strategy *strategy)
+static struct collective_log log_of(const struct model_config *shape,
+    const struct strategy *strategy)
 {
 	struct collective_log log;
 	struct tr_error error = { 0 };
@@ -254,7 +279,7 @@ static void loss_split_by_vocabulary(void **state)
 	}
 }
 
-static uint32_t parameters_of(const struct model_shape *shape)
+static uint32_t parameters_of(const struct model_config *shape)
 {
 	uint32_t count = 0;
 
@@ -278,7 +303,7 @@ static void data_parallel(void **state)
 		assert_non_null(entry_of(&log, "head.loss_total", false, PHASE_STEP, MESH_DP));
 		assert_true(collective_log_bytes_sent(&log, &strategy, SECTIONS, PHASE_STEP,
 		                COLLECTIVES, MESH_DP, presets[i]->layers) ==
-		    2 * 0.75 * 4 * ((double)layer_graph_count(presets[i]) + 1));
+		    2 * 0.75 * 4 * ((double)model_config_parameters(presets[i]) + 1));
 		strategy.zero1 = true;
 		log = log_of(presets[i], &strategy);
 		assert_int_equal(collective_log_count(&log, SECTIONS, PHASE_STEP,
@@ -351,7 +376,7 @@ static void attention_whole(void **state)
 	assert_int_equal(moved(&log, SECTION_LAYER, PHASE_BACKWARD, MESH_TP), 1);
 }
 
-static void refused(const struct model_shape *shape, const struct strategy *strategy,
+static void refused(const struct model_config *shape, const struct strategy *strategy,
     const char *words)
 {
 	struct collective_log log = { .count = 12345 };
@@ -364,7 +389,7 @@ static void refused(const struct model_shape *shape, const struct strategy *stra
 
 static void what_does_not_divide(void **state)
 {
-	struct model_shape shape = llama;
+	struct model_config shape = llama;
 	struct strategy strategy = strategy_of(&gpt2, 1, 1, 8);
 
 	(void)state;
@@ -432,35 +457,59 @@ static void what_no_op_takes(void **state)
 
 static void what_is_no_model(void **state)
 {
-	struct model_shape shape = gpt2;
+	struct model_config shape = gpt2;
 	struct strategy strategy = strategy_of(&gpt2, 1, 1, 1);
 
 	(void)state;
 	shape.heads = shape.kv_heads = 10;
-	refused(&shape, &strategy, "model: width 768 is not a multiple of its 10 heads");
+	shape.head_width = 0;
+	refused(&shape, &strategy,
+	    "model.width: found 768, allowed: a multiple of model.heads, which is 10");
 	shape = gpt2;
 	shape.layers = 0;
-	refused(&shape, &strategy, "model: layers is 0; it is at least 1");
+	refused(&shape, &strategy,
+	    "model.width: found 0 layers, width 768, heads 12, context 1024, vocabulary 50304, "
+	    "allowed: all of them positive");
 	shape = gpt2;
 	shape.kv_heads = 4;
-	refused(&shape, &strategy, "model: gpt2 has as many kv heads as heads, not 4 for 12");
+	refused(&shape, &strategy,
+	    "model.kv_heads: found 4, allowed: model.heads, which is 12, since gpt2 has keys and "
+	    "values for each head");
 	shape = llama;
 	shape.kv_heads = 5;
-	refused(&shape, &strategy, "model: 32 heads are not a multiple of 5 kv heads");
+	refused(&shape, &strategy,
+	    "model.kv_heads: found 5, allowed: a divisor of model.heads, which is 32");
 	strategy.sequence_length = 1025;
 	refused(&gpt2, &strategy,
 	    "a microbatch of 8 sequences of 1025 positions; at least 1, of 1 to 1024");
 }
 
+/* What the graph has comes to what the model has; a tied table counts once. */
+static uint64_t counted(const struct model_config *shape)
+{
+	uint64_t count = 0;
+
+	for (int i = 0; i < MODEL_PARAMETERS; i++) {
+		enum model_parameter parameter = (enum model_parameter)i;
+		bool layer = layer_graph_parameter_section(parameter) == SECTION_LAYER;
+		if (layer_graph_has(shape, parameter))
+			count += layer_graph_parameter_count(shape, parameter) *
+			    (layer ? shape->layers : 1);
+	}
+	assert_int_equal(count, model_config_parameters(shape));
+	return count;
+}
+
 /* Published: GPT-2 small 124,439,808 with 50,257 tokens; Llama 3 8B 8,030,261,248. */
 static void parameters_counted(void **state)
 {
-	struct model_shape shape = gpt2;
+	struct model_config shape = gpt2;
 
 	(void)state;
 	shape.vocab = 50257;
-	assert_int_equal(layer_graph_count(&shape), 124439808);
-	assert_int_equal(layer_graph_count(&llama), 8030261248);
+	assert_int_equal(counted(&shape), 124439808);
+	assert_int_equal(counted(&llama), 8030261248);
+	(void)counted(&llama_tied);
 }
 
 static void what_stages_send(void **state)

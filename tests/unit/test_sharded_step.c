@@ -20,10 +20,35 @@
 #define WORKERS_MAX  8
 #define VERSIONS_MAX 6
 
-static const struct model_shape shapes[] = {
-	{ MODEL_GPT2, 1, 8, 4, 4, 12, REF_VOCAB, LENGTH, true },
-	{ MODEL_LLAMA, 1, 8, 4, 2, 12, REF_VOCAB, LENGTH, false },
-	{ MODEL_LLAMA, 1, 8, 4, 2, 12, REF_VOCAB, LENGTH, true },
+static const struct model_config shapes[] = {
+	{ .preset = MODEL_GPT2,
+	    .layers = 1,
+	    .width = 8,
+	    .heads = 4,
+	    .kv_heads = 4,
+	    .head_width = 2,
+	    .hidden = 12,
+	    .context = LENGTH,
+	    .vocab = REF_VOCAB },
+	{ .preset = MODEL_LLAMA,
+	    .layers = 1,
+	    .width = 8,
+	    .heads = 4,
+	    .kv_heads = 2,
+	    .head_width = 2,
+	    .hidden = 12,
+	    .context = LENGTH,
+	    .vocab = REF_VOCAB,
+	    .untied = true },
+	{ .preset = MODEL_LLAMA,
+	    .layers = 1,
+	    .width = 8,
+	    .heads = 4,
+	    .kv_heads = 2,
+	    .head_width = 2,
+	    .hidden = 12,
+	    .context = LENGTH,
+	    .vocab = REF_VOCAB },
 };
 
 /* A tensor at all workers. */
@@ -38,7 +63,7 @@ struct thing {
 };
 
 struct run {
-	const struct model_shape *shape;
+	const struct model_config *shape;
 	struct strategy strategy;
 	struct collective_log log;
 	struct sharded_program program;
@@ -51,14 +76,14 @@ struct run {
 
 static struct run one, many; /* too large for a stack */
 
-static uint32_t dim_of(const struct model_shape *shape, enum model_dim dim)
+static uint32_t dim_of(const struct model_config *shape, enum model_dim dim)
 {
 	return dim == DIM_BATCH   ? BATCH
 	    : dim == DIM_SEQUENCE ? LENGTH
 	                          : layer_graph_dim(shape, dim);
 }
 
-static struct ref shape_of(const struct model_shape *shape, const enum model_dim *dims)
+static struct ref shape_of(const struct model_config *shape, const enum model_dim *dims)
 {
 	struct ref t = { 0 };
 
@@ -381,7 +406,7 @@ static void run_backward(struct run *run, const struct sharded_op *op)
 	    &out);
 }
 
-static void run_step(struct run *run, const struct model_shape *shape,
+static void run_step(struct run *run, const struct model_config *shape,
     const struct strategy *strategy)
 {
 	struct tr_error error = { 0 };
@@ -438,7 +463,7 @@ static struct ref gradient_of(const struct run *run, enum model_parameter parame
 	return sum;
 }
 
-static struct strategy strategy_of(const struct model_shape *shape, uint32_t dp, uint32_t tp)
+static struct strategy strategy_of(const struct model_config *shape, uint32_t dp, uint32_t tp)
 {
 	struct mesh mesh = { { [MESH_DP] = dp, [MESH_PP] = 1, [MESH_TP] = tp } };
 	struct strategy strategy;
@@ -448,7 +473,7 @@ static struct strategy strategy_of(const struct model_shape *shape, uint32_t dp,
 	return strategy;
 }
 
-static void compare(const struct model_shape *shape, const struct strategy *strategy)
+static void compare(const struct model_config *shape, const struct strategy *strategy)
 {
 	run_step(&many, shape, strategy);
 	assert_true(is_near(loss_of(&many).at[0], loss_of(&one).at[0]));
