@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "collectives/coll.h"
+#include "tests/system/peer_program.h"
 
 #define OPS 3
 
@@ -26,13 +26,6 @@ struct peer {
 	float *data[OPS];
 	uint64_t *state; /* [0] rounds applied, [1] a sum over all results: equal on all peers */
 };
-
-static void fail(const char *what, tr_status st, const struct tr_error *error)
-{
-	printf("{\"error\": \"%s\", \"call\": \"%s\", \"text\": \"%s\"}\n", tr_status_name(st),
-	    what, error->text);
-	exit(1);
-}
 
 static float contribution(uint64_t peer, uint64_t round, unsigned op, size_t element)
 {
@@ -115,12 +108,7 @@ static void one_round(struct peer *p, uint64_t pause_at, uint64_t announce)
 	for (unsigned op = 0; op < OPS; op++)
 		wrong += check_op(p, committed.round, op, &contributors);
 	apply(p, committed.round);
-	printf("{\"round\": %" PRIu64 ", \"view\": %" PRIu64
-	       ", \"peers\": %u, \"contributors\": %zu, "
-	       "\"wrong\": %lu, \"restarts\": %" PRIu64 ", \"partial\": %s, \"sum\": %" PRIu64
-	       "}\n",
-	    committed.round, committed.view, committed.peers, contributors, wrong, restarts,
-	    committed.partial ? "true" : "false", p->state[1]);
+	say_round(&committed, contributors, wrong, restarts, p->state[1]);
 }
 
 static void leave_child(void)
@@ -136,7 +124,7 @@ int main(int argc, char **argv)
 {
 	struct tr_join_options options = TR_JOIN_OPTIONS_INIT;
 	struct tr_error error = { 0 };
-	struct peer p = { .count = argc > 7 ? strtoul(argv[7], NULL, 10) : 100000 };
+	struct peer p = { .count = number_of(argc, argv, 7, 100000) };
 	if (argc < 7) {
 		fprintf(stderr,
 		    "usage: library_peer MEMBERSHIP GROUP SIZE ROUNDS POLICY ALGORITHM [COUNT] "
@@ -147,15 +135,13 @@ int main(int argc, char **argv)
 	options.membership = argv[1];
 	options.name = argv[2];
 	options.size = (unsigned)strtoul(argv[3], NULL, 10);
-	uint64_t rounds = strtoull(argv[4], NULL, 10);
-	options.policy = strcmp(argv[5], "replay") == 0 ? TR_REPLAY
-	    : strcmp(argv[5], "uniform") == 0           ? TR_UNIFORM
-	                                                : TR_KEEP;
+	uint64_t rounds = number_of(argc, argv, 4, 0);
+	options.policy = policy_of(argv[5]);
 	options.algorithm = strcmp(argv[6], "star") == 0 ? TR_STAR
 	    : strcmp(argv[6], "ring") == 0               ? TR_RING
 	                                                 : TR_AUTO;
-	uint64_t pause_at = argc > 8 ? strtoull(argv[8], NULL, 10) : 0;
-	uint64_t announce = argc > 9 ? strtoull(argv[9], NULL, 10) : 0;
+	uint64_t pause_at = number_of(argc, argv, 8, 0);
+	uint64_t announce = number_of(argc, argv, 9, 0);
 	options.listen = argc > 10 ? argv[10] : NULL;
 	options.insecure = argc > 10;
 	for (int i = 11; i < argc; i++) {
@@ -172,14 +158,9 @@ int main(int argc, char **argv)
 	printf("{\"joined\": %" PRIu64 "}\n", tr_peer_id(p.group));
 	for (unsigned op = 0; op < OPS; op++)
 		p.data[op] = tr_alloc(p.group, p.count * sizeof(float));
-	p.state = tr_alloc(p.group, 2 * sizeof(uint64_t));
-	if (p.data[OPS - 1] == NULL || p.state == NULL)
+	if (p.data[OPS - 1] == NULL)
 		return 1;
-	st = tr_state_add(p.group, "state", p.state, 2 * sizeof(uint64_t), &error);
-	if (st == TR_OK)
-		st = tr_state_ready(p.group, 0, &error);
-	if (st != TR_OK)
-		fail("ready", st, &error);
+	p.state = state_of(p.group);
 	for (int i = 11; i < argc; i++)
 		if (strcmp(argv[i], "fork") == 0)
 			leave_child();

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "collectives/coll.h"
+#include "tests/system/peer_program.h"
 
 enum { ROW_SUM, COLUMN_BLOCK, COLUMN_SUM, HANDED_ON, ALL_SUM, OPS };
 
@@ -27,13 +27,6 @@ struct peer {
 	uint64_t *state; /* as library_peer's */
 	struct tr_round round;
 };
-
-static void fail(const char *what, tr_status st, const struct tr_error *error)
-{
-	printf("{\"error\": \"%s\", \"call\": \"%s\", \"text\": \"%s\"}\n", tr_status_name(st),
-	    what, error->text);
-	exit(1);
-}
 
 /* Contributors of a scope. */
 struct set {
@@ -179,11 +172,7 @@ static void one_round(struct peer *p, uint64_t pause_at)
 		sum = sum * 31 + (uint64_t)p->data[ALL_SUM][e];
 	p->state[1] = sum;
 	p->state[0] = committed.round;
-	printf("{\"round\": %" PRIu64 ", \"view\": %" PRIu64
-	       ", \"peers\": %u, \"contributors\": %u, \"wrong\": %lu, \"restarts\": %" PRIu64
-	       ", \"partial\": %s, \"sum\": %" PRIu64 "}\n",
-	    committed.round, committed.view, committed.peers, committed.contributors, wrong,
-	    restarts, committed.partial ? "true" : "false", sum);
+	say_round(&committed, committed.contributors, wrong, restarts, sum);
 }
 
 int main(int argc, char **argv)
@@ -198,15 +187,13 @@ int main(int argc, char **argv)
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	struct peer p = { .row = (unsigned)strtoul(argv[6], NULL, 10),
-		.count = argc > 7 ? strtoul(argv[7], NULL, 10) : 10000 };
-	uint64_t rounds = strtoull(argv[4], NULL, 10);
-	uint64_t pause_at = argc > 8 ? strtoull(argv[8], NULL, 10) : 0;
+		.count = number_of(argc, argv, 7, 10000) };
+	uint64_t rounds = number_of(argc, argv, 4, 0);
+	uint64_t pause_at = number_of(argc, argv, 8, 0);
 	options.membership = argv[1];
 	options.name = argv[2];
 	options.size = (unsigned)strtoul(argv[3], NULL, 10);
-	options.policy = strcmp(argv[5], "replay") == 0 ? TR_REPLAY
-	    : strcmp(argv[5], "uniform") == 0           ? TR_UNIFORM
-	                                                : TR_KEEP;
+	options.policy = policy_of(argv[5]);
 	tr_status st = tr_group_join(&options, &p.group, &error);
 	if (st != TR_OK)
 		fail("join", st, &error);
@@ -214,14 +201,9 @@ int main(int argc, char **argv)
 	for (unsigned op = 0; op < OPS; op++)
 		p.data[op] = tr_alloc(p.group, p.count * sizeof(float));
 	p.received = tr_alloc(p.group, p.count * sizeof(float));
-	p.state = tr_alloc(p.group, 2 * sizeof(uint64_t));
-	if (p.data[OPS - 1] == NULL || p.received == NULL || p.state == NULL)
+	if (p.data[OPS - 1] == NULL || p.received == NULL)
 		return 1;
-	st = tr_state_add(p.group, "state", p.state, 2 * sizeof(uint64_t), &error);
-	if (st == TR_OK)
-		st = tr_state_ready(p.group, 0, &error);
-	if (st != TR_OK)
-		fail("ready", st, &error);
+	p.state = state_of(p.group);
 	while (p.state[0] < rounds)
 		one_round(&p, pause_at);
 	printf("{\"done\": %" PRIu64 "}\n", p.state[0]);

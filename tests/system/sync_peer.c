@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "collectives/sync.h"
+#include "tests/system/peer_program.h"
 #include "collectives/sync/lease.h"
 
 enum { LAYERS = 3, ELEMENTS = 50 };
@@ -35,13 +36,6 @@ struct peer {
 	double batch, from;
 	uint64_t own; /* steps since the last merge */
 };
-
-static void fail(const char *what, tr_status st, const struct tr_error *error)
-{
-	printf("{\"error\": \"%s\", \"call\": \"%s\", \"text\": \"%s\"}\n", tr_status_name(st),
-	    what, error->text);
-	exit(1);
-}
 
 static float target(unsigned index, uint64_t step, unsigned element)
 {

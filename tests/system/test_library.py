@@ -10,14 +10,15 @@ import subprocess
 import pytest
 
 from harness import wait_for
-from line_process import LineProcess, group_of
+from library_group import GroupPeer, check_agreement, check_common, check_survivors
+from line_process import group_of
 from stubs import BUILD, ROOT
 
 PEER = BUILD / "tests" / "library_peer"
 LIBRARY = BUILD / "lib" / "libtraincoll.so"
 
 
-class Peer(LineProcess):
+class Peer(GroupPeer):
     """One library_peer."""
 
     def __init__(self, cluster, group, size, rounds, policy="replay", algorithm="ring", count=100000, pause_at=0,
@@ -25,40 +26,11 @@ class Peer(LineProcess):
         super().__init__([PEER, cluster.memberd.address, group, size, rounds, policy, algorithm, count, pause_at, announce],
                          cluster.environment)
 
-    def rounds(self):
-        return self.said("round")
-
-    def reached(self, round_number):
-        assert self.process.poll() is None or self.rounds()[-1]["round"] >= round_number, self.story()
-        return any(line["round"] >= round_number for line in self.rounds())
-
-    def paused(self):
-        return bool(self.said("paused"))
-
-    def submitted(self):
-        return bool(self.said("submitted"))
-
-    def end(self):
-        """The rounds it committed, after it ended by itself."""
-        super().end()
-        return self.rounds()
-
 
 @pytest.fixture
 def group(tmp_path):
     with group_of(lambda cluster, *words, **options: Peer(cluster, "g", *words, **options), tmp_path) as start:
         yield start
-
-
-def check_agreement(histories, first=1):
-    """All results are right by the contributor sets, every round was committed once, and all peers hold the same."""
-    for history in histories:
-        numbers = [line["round"] for line in history]
-        assert numbers == list(range(numbers[0], numbers[-1] + 1))
-        assert all(line["wrong"] == 0 for line in history), history
-    for number in range(first, histories[0][-1]["round"] + 1):
-        rows = [line for history in histories for line in history if line["round"] == number]
-        assert len({(line["sum"], line["contributors"], line["partial"]) for line in rows}) == 1, rows
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "star", "auto"])
@@ -120,11 +92,7 @@ def test_peer_killed_at_random_moments(group):
         wait_for(lambda: all(peer.reached(3 * (i + 1) + (peers[7].rounds() or [{"round": 0}])[0]["round"])
                              for peer in peers[i:]), "rounds")
         victim.process.kill()
-    last = max(peer.rounds()[-1]["round"] for peer in peers)
-    wait_for(lambda: all(peer.reached(last + 20) for peer in peers[5:]), "the survivors to go on")
-    histories = [list(peer.rounds()) for peer in peers[5:]]
-    shortest = min(len(history) for history in histories)
-    check_agreement([history[:shortest] for history in histories])
+    check_survivors(peers, peers[5:])
 
 
 def test_joiner_gets_the_state(group):
@@ -136,8 +104,7 @@ def test_joiner_gets_the_state(group):
     histories = [list(peer.rounds()) for peer in peers]
     first, second = histories[2][:2]
     assert 5 < first["round"] and first["contributors"] == 2 and second["contributors"] == 3
-    last = min(history[-1]["round"] for history in histories)
-    check_agreement([[line for line in history if line["round"] <= last] for history in histories])
+    check_common(histories)
 
 
 def test_peer_leaves(group):

@@ -3,16 +3,16 @@ that die, come and leave (tests/system/mesh_peer.c)."""
 import pytest
 
 from harness import wait_for
+from library_group import GroupPeer, check_agreement, check_common, check_survivors
 from line_process import group_of
 from stubs import BUILD
-from test_library import Peer, check_agreement
 
 MESH = BUILD / "tests" / "mesh_peer"
 
 
-class MeshPeer(Peer):
+class MeshPeer(GroupPeer):
     def __init__(self, cluster, group, size, rounds, policy="replay", row=2, count=10000, pause_at=0):
-        super(Peer, self).__init__([MESH, cluster.memberd.address, group, size, rounds, policy, row, count, pause_at], cluster.environment)
+        super().__init__([MESH, cluster.memberd.address, group, size, rounds, policy, row, count, pause_at], cluster.environment)
 
 
 @pytest.fixture
@@ -51,11 +51,7 @@ def test_killed_at_random_moments(group, policy):
         last = max((peer.rounds() or [{"round": 0}])[-1]["round"] for peer in peers)
         wait_for(lambda: all(peer.reached(last + 5) for peer in peers[i:]), "rounds")
         victim.process.kill()
-    last = max(peer.rounds()[-1]["round"] for peer in peers)
-    wait_for(lambda: all(peer.reached(last + 20) for peer in peers[5:]), "the survivors to go on")
-    histories = [list(peer.rounds()) for peer in peers[5:]]
-    shortest = min(len(history) for history in histories)
-    check_agreement([history[:shortest] for history in histories])
+    check_survivors(peers, peers[5:])
 
 
 def test_a_joiner_does_not_disturb(group):
@@ -66,5 +62,4 @@ def test_a_joiner_does_not_disturb(group):
     histories = [list(peer.rounds()) for peer in peers]
     assert all(line["restarts"] == 0 for history in histories for line in history)
     assert histories[3][0]["contributors"] == 3 and histories[3][1]["contributors"] == 4
-    last = min(history[-1]["round"] for history in histories)
-    check_agreement([[line for line in history if line["round"] <= last] for history in histories])
+    check_common(histories)
