@@ -20,35 +20,13 @@
 #define WORKERS_MAX  8
 #define VERSIONS_MAX 6
 
+#define WIDTHS .width = 8, .heads = 4, .head_width = 2, .hidden = 12
+#define TINY   WIDTHS, .layers = 1, .context = LENGTH, .vocab = REF_VOCAB
+
 static const struct model_config shapes[] = {
-	{ .preset = MODEL_GPT2,
-	    .layers = 1,
-	    .width = 8,
-	    .heads = 4,
-	    .kv_heads = 4,
-	    .head_width = 2,
-	    .hidden = 12,
-	    .context = LENGTH,
-	    .vocab = REF_VOCAB },
-	{ .preset = MODEL_LLAMA,
-	    .layers = 1,
-	    .width = 8,
-	    .heads = 4,
-	    .kv_heads = 2,
-	    .head_width = 2,
-	    .hidden = 12,
-	    .context = LENGTH,
-	    .vocab = REF_VOCAB,
-	    .untied = true },
-	{ .preset = MODEL_LLAMA,
-	    .layers = 1,
-	    .width = 8,
-	    .heads = 4,
-	    .kv_heads = 2,
-	    .head_width = 2,
-	    .hidden = 12,
-	    .context = LENGTH,
-	    .vocab = REF_VOCAB },
+	{ .preset = MODEL_GPT2, .kv_heads = 4, TINY },
+	{ .preset = MODEL_LLAMA, .kv_heads = 2, .untied = true, TINY },
+	{ .preset = MODEL_LLAMA, .kv_heads = 2, TINY },
 };
 
 /* A tensor at all workers. */
