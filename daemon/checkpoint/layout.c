@@ -1,5 +1,6 @@
 #include "daemon/checkpoint/layout.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,9 +81,9 @@ static void align(struct layout *layout)
 	layout->count = (layout->count + LAYOUT_ALIGN - 1) / LAYOUT_ALIGN * LAYOUT_ALIGN;
 }
 
-/* Its offset. */
-static size_t add(struct layout *layout, const char *name, enum size rows, enum size columns,
-    enum layout_init init)
+/* Its offset. `number`: in the whole model. */
+static size_t add(struct layout *layout, size_t number, const char *name, enum size rows,
+    enum size columns, enum layout_init init)
 {
 	struct layout_tensor *tensor = &layout->tensors[layout->tensor_count++];
 	(void)snprintf(tensor->name, sizeof(tensor->name), "%s", name);
@@ -91,13 +92,15 @@ static size_t add(struct layout *layout, const char *name, enum size rows, enum 
 	tensor->columns = size_of(&layout->config, columns);
 	tensor->init = init;
 	tensor->fused = columns == QKV;
+	tensor->number = number;
 	size_t numbers = layout_numbers(tensor);
 	layout->parameters += numbers;
 	layout->count += numbers;
 	return tensor->offset;
 }
 
-static void add_layer(struct layout *layout, unsigned layer)
+/* `layer` and `number`, that of its first tensor, are those of the whole model. */
+static void add_layer(struct layout *layout, unsigned layer, size_t number)
 {
 	const struct names *n = &names[layout->config.preset];
 	for (const struct row *row = n->rows; row->name != NULL; row++) {
@@ -105,76 +108,175 @@ static void add_layer(struct layout *layout, unsigned layer)
 		(void)snprintf(name, sizeof(name), "%s.%u.%s", n->layer, layer, row->name);
 		if (row == n->rows || row[-1].part != row->part)
 			align(layout);
-		(void)add(layout, name, row->rows, row->columns, row->init);
+		(void)add(layout, number++, name, row->rows, row->columns, row->init);
 	}
 	align(layout);
 }
 
-/* Where the parts of every layer are, from the tensors of the first. */
-static void find_parts(struct layout *layout, size_t first_tensor)
+/* Where the parts of every layer are, from one that is added for it alone where the layout has none. */
+static void find_parts(struct layout *layout)
 {
 	const struct names *n = &names[layout->config.preset];
-	const struct layout_tensor *tensor = &layout->tensors[first_tensor];
+	const struct layout before = *layout;
+	add_layer(layout, 0, 0);
+	struct layout found = *layout;
+	const struct layout_tensor *tensor = &layout->tensors[before.tensor_count];
 	for (size_t i = 0; i < LAYOUT_PARTS; i++)
-		layout->parts[i] = (struct layout_place){ .offset = LAYOUT_NONE };
-	layout->first_layer = tensor->offset;
+		found.parts[i] = (struct layout_place){ .offset = LAYOUT_NONE };
+	found.first_layer = before.count;
+	found.stride = layout->count - before.count;
 	for (const struct row *row = n->rows; row->name != NULL; row++, tensor++) {
-		struct layout_place *place = &layout->parts[row->part];
+		struct layout_place *place = &found.parts[row->part];
 		bool flip = layout->architecture->out_in && tensor->rows > 0;
 		if (place->offset == LAYOUT_NONE)
-			place->offset = tensor->offset - layout->first_layer;
+			place->offset = tensor->offset - found.first_layer;
 		place->in = flip ? tensor->columns : tensor->rows;
 		place->out += flip ? tensor->rows : tensor->columns;
 		if (tensor->rows == 0) {
-			place->vector = layout->vectors;
-			layout->vectors += place->out;
+			place->vector = found.vectors;
+			found.vectors += place->out;
 		}
 	}
+	found.count = before.count;
+	found.parameters = before.parameters;
+	found.tensor_count = before.tensor_count;
+	*layout = found;
 }
 
-static void add_all(struct layout *layout)
+static size_t layer_tensors(enum model_preset preset)
+{
+	size_t count = 0;
+	while (names[preset].rows[count].name != NULL)
+		count++;
+	return count;
+}
+
+static void add_embedding(struct layout *layout)
 {
 	const struct names *n = &names[layout->config.preset];
-	layout->tokens = add(layout, n->tokens, VOCAB, WIDTH, LAYOUT_NORMAL);
+	layout->tokens = add(layout, 0, n->tokens, VOCAB, WIDTH, LAYOUT_NORMAL);
 	align(layout);
-	layout->positions = n->positions == NULL
-	    ? LAYOUT_NONE
-	    : add(layout, n->positions, CONTEXT, WIDTH, LAYOUT_NORMAL);
-	align(layout);
-	size_t first = layout->tensor_count;
-	for (unsigned layer = 0; layer < layout->config.layers; layer++) {
-		size_t from = layout->count;
-		add_layer(layout, layer);
-		layout->stride = layout->count - from;
-	}
-	find_parts(layout, first);
-	layout->last_norm_w = add(layout, n->last_norm_w, NONE, WIDTH, LAYOUT_ONES);
-	align(layout);
-	layout->last_norm_b = n->last_norm_b == NULL
-	    ? LAYOUT_NONE
-	    : add(layout, n->last_norm_b, NONE, WIDTH, LAYOUT_ZEROS);
-	align(layout);
-	layout->head = layout->config.untied ? add(layout, n->head, VOCAB, WIDTH, LAYOUT_NORMAL)
-	                                     : layout->tokens;
+	if (n->positions != NULL)
+		layout->positions = add(layout, 1, n->positions, CONTEXT, WIDTH, LAYOUT_NORMAL);
 	align(layout);
 }
 
-tr_status layout_init(const struct model_config *config, struct layout *out, struct tr_error *error)
+/* `number`: that of its first tensor. */
+static void add_head(struct layout *layout, size_t number)
+{
+	const struct names *n = &names[layout->config.preset];
+	bool untied = layout->config.untied;
+	layout->last_norm_w = add(layout, number++, n->last_norm_w, NONE, WIDTH, LAYOUT_ONES);
+	align(layout);
+	if (n->last_norm_b != NULL)
+		layout->last_norm_b = add(layout, number++, n->last_norm_b, NONE, WIDTH,
+		    LAYOUT_ZEROS);
+	align(layout);
+	if (!untied && layout->tokens != LAYOUT_NONE)
+		layout->head = layout->tokens;
+	else
+		layout->head = add(layout, untied ? number : 0, untied ? n->head : n->tokens, VOCAB,
+		    WIDTH, LAYOUT_NORMAL);
+	align(layout);
+}
+
+/* `layers`: of the whole model. */
+static void add_all(struct layout *layout, size_t layers)
+{
+	const struct names *n = &names[layout->config.preset];
+	const struct layout_depth *depth = &layout->depth;
+	size_t first = n->positions != NULL ? 2 : 1, tensors = layer_tensors(layout->config.preset);
+	if (depth->embedding)
+		add_embedding(layout);
+	find_parts(layout);
+	for (uint32_t c = 0; c < depth->chunks; c++)
+		for (uint32_t i = 0; i < depth->layers[c].count; i++) {
+			uint32_t layer = depth->layers[c].first + i;
+			add_layer(layout, layer, first + layer * tensors);
+		}
+	if (depth->head)
+		add_head(layout, first + layers * tensors);
+}
+
+/* Fills layout->depth and the count of layers. */
+static tr_status choose_layers(const struct layout_depth *depth, struct layout *layout,
+    struct tr_error *error)
+{
+	uint32_t layers = layout->config.layers, end = 0, count = 0;
+	layout->depth = *depth;
+	if (depth->chunks == 0)
+		layout->depth = (struct layout_depth){ 1, { { 0, layers } }, true, true };
+	for (uint32_t c = 0; c < layout->depth.chunks; c++) {
+		struct layout_range range = layout->depth.layers[c];
+		if (range.first < end || range.first > layers || range.count > layers - range.first)
+			return tr_error_set(error, TR_EINVAL,
+			    "chunk %u has %u layers from %u on; there are %u, and %u are before it",
+			    c, range.count, range.first, layers, end);
+		end = range.first + range.count;
+		count += range.count;
+	}
+	layout->config.layers = count;
+	return TR_OK;
+}
+
+tr_status layout_init_depth(const struct model_config *config, const struct layout_depth *depth,
+    struct layout *out, struct tr_error *error)
 {
 	struct layout layout = { .config = *config,
-		.architecture = model_architecture(config->preset) };
+		.architecture = model_architecture(config->preset),
+		.tokens = LAYOUT_NONE,
+		.positions = LAYOUT_NONE,
+		.last_norm_w = LAYOUT_NONE,
+		.last_norm_b = LAYOUT_NONE,
+		.head = LAYOUT_NONE };
+	assert(depth->chunks <= TR_SCHEDULE_CHUNKS_MAX);
 	tr_status status = model_config_check(config, error);
 	if (status != TR_OK)
 		return status;
 	model_config_fill(&layout.config);
-	size_t tensors = (size_t)LAYER_TENSORS_MAX * config->layers + 5;
+	status = choose_layers(depth, &layout, error);
+	if (status != TR_OK)
+		return status;
+	size_t tensors = (size_t)LAYER_TENSORS_MAX * (layout.config.layers + 1u) + 5;
 	layout.tensors = calloc(tensors, sizeof(*layout.tensors));
 	if (layout.tensors == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for a table of %zu tensors",
 		    tensors);
-	add_all(&layout);
+	add_all(&layout, config->layers);
 	*out = layout;
 	return TR_OK;
+}
+
+tr_status layout_init(const struct model_config *config, struct layout *layout,
+    struct tr_error *error)
+{
+	return layout_init_depth(config, &(struct layout_depth){ 0 }, layout, error);
+}
+
+void layout_depth_of(const uint32_t *stage_layers, uint32_t ranks, uint32_t chunks, uint32_t rank,
+    struct layout_depth *depth)
+{
+	struct layout_depth made = { .chunks = chunks,
+		.embedding = rank == 0,
+		.head = rank + 1 == ranks };
+	uint32_t first = 0;
+	assert(chunks > 0 && chunks <= TR_SCHEDULE_CHUNKS_MAX && rank < ranks);
+	for (uint32_t stage = 0; stage < ranks * chunks; stage++) {
+		if (stage % ranks == rank)
+			made.layers[stage / ranks] = (struct layout_range){ first,
+				stage_layers[stage] };
+		first += stage_layers[stage];
+	}
+	*depth = made;
+}
+
+bool layout_copied_table(const struct layout *layout, size_t *offset, size_t *numbers)
+{
+	if (layout->config.untied || layout->depth.embedding == layout->depth.head)
+		return false;
+	*offset = layout->depth.embedding ? layout->tokens : layout->head;
+	*numbers = (size_t)layout->config.vocab * layout->config.width;
+	return true;
 }
 
 void layout_finish(struct layout *layout)

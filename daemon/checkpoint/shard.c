@@ -26,7 +26,7 @@ tr_status shard_layout(const struct layout *whole, const struct shard *shard, st
 	if (status == TR_OK)
 		status = divide("hidden", config.hidden, n, &config.hidden, error);
 	config.vocab = (config.vocab + n - 1) / n;
-	return status == TR_OK ? layout_init(&config, local, error) : status;
+	return status == TR_OK ? layout_init_depth(&config, &shard->depth, local, error) : status;
 }
 
 /* Sizes of what stands side by side in a dimension that is split: [begin, end) of each is another's share. */
@@ -34,13 +34,20 @@ struct sides {
 	size_t count, whole[SHARD_PIECES_MAX], local[SHARD_PIECES_MAX];
 };
 
+/* The tensor of the whole model. */
+static const struct layout_tensor *whole_of(const struct layout *whole, const struct layout *local,
+    size_t tensor)
+{
+	return &whole->tensors[local->tensors[tensor].number];
+}
+
 static struct sides sides_of(const struct layout *whole, const struct layout *local, size_t tensor)
 {
 	const struct model_config *w = &whole->config, *l = &local->config;
-	if (whole->tensors[tensor].fused)
+	if (local->tensors[tensor].fused)
 		return (struct sides){ 3, { model_queries(w), model_keys(w), model_keys(w) },
 			{ model_queries(l), model_keys(l), model_keys(l) } };
-	return (struct sides){ 1, { whole->tensors[tensor].columns },
+	return (struct sides){ 1, { whole_of(whole, local, tensor)->columns },
 		{ local->tensors[tensor].columns } };
 }
 
@@ -51,14 +58,16 @@ static size_t rows_of(const struct layout_tensor *tensor)
 
 bool shard_whole(const struct layout *whole, const struct layout *local, size_t tensor)
 {
-	const struct layout_tensor *w = &whole->tensors[tensor], *l = &local->tensors[tensor];
+	const struct layout_tensor *w = whole_of(whole, local, tensor);
+	const struct layout_tensor *l = &local->tensors[tensor];
 	return w->rows == l->rows && w->columns == l->columns;
 }
 
 static size_t pieces_of_columns(const struct layout *whole, const struct layout *local,
     const struct shard *shard, size_t tensor, struct shard_piece *pieces)
 {
-	const struct layout_tensor *w = &whole->tensors[tensor], *l = &local->tensors[tensor];
+	const struct layout_tensor *w = whole_of(whole, local, tensor);
+	const struct layout_tensor *l = &local->tensors[tensor];
 	struct sides sides = sides_of(whole, local, tensor);
 	size_t from = w->offset, to = l->offset;
 	for (size_t i = 0; i < sides.count; i++) {
@@ -73,7 +82,8 @@ static size_t pieces_of_columns(const struct layout *whole, const struct layout 
 size_t shard_pieces(const struct layout *whole, const struct layout *local,
     const struct shard *shard, size_t tensor, struct shard_piece pieces[SHARD_PIECES_MAX])
 {
-	const struct layout_tensor *w = &whole->tensors[tensor], *l = &local->tensors[tensor];
+	const struct layout_tensor *w = whole_of(whole, local, tensor);
+	const struct layout_tensor *l = &local->tensors[tensor];
 	if (w->columns != l->columns)
 		return pieces_of_columns(whole, local, shard, tensor, pieces);
 	size_t first = w->rows == l->rows ? 0 : shard->rank * l->rows;

@@ -35,19 +35,20 @@ void model_init_shard(const struct layout *whole, const struct layout *local,
 	struct shard_piece pieces[SHARD_PIECES_MAX];
 	double residual = 0.02 / sqrt(2.0 * whole->config.layers);
 	memset(params, 0, local->count * sizeof(*params));
-	for (size_t t = 0; t < whole->tensor_count; t++) {
-		const struct layout_tensor *tensor = &whole->tensors[t];
+	for (size_t t = 0; t < local->tensor_count; t++) {
+		size_t number = local->tensors[t].number;
+		const struct layout_tensor *tensor = &whole->tensors[number];
 		size_t count = tensor->init == LAYOUT_ZEROS
 		    ? 0
 		    : shard_pieces(whole, local, shard, t, pieces);
 		for (size_t i = 0; i < count; i++)
 			init_piece(&pieces[i], pieces[i].whole - tensor->offset, tensor->init,
-			    tensor->init == LAYOUT_RESIDUAL ? residual : 0.02, rng_key(seed, t, 0),
-			    params);
+			    tensor->init == LAYOUT_RESIDUAL ? residual : 0.02,
+			    rng_key(seed, number, 0), params);
 	}
 }
 
 void model_init_params(const struct layout *layout, uint64_t seed, real *params)
 {
-	model_init_shard(layout, layout, &(struct shard){ 0, 1 }, seed, params);
+	model_init_shard(layout, layout, &(struct shard){ .size = 1 }, seed, params);
 }

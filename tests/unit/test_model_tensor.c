@@ -215,7 +215,7 @@ static void together(const struct model_config *shape, unsigned size, unsigned t
 	for (unsigned k = 0; k < size; k++) {
 		members[k] = (struct member){ .group = &group,
 			.whole = &whole,
-			.shard = { k, size },
+			.shard = { .rank = k, .size = size },
 			.inputs = inputs,
 			.targets = targets };
 		assert_int_equal(pool_create(threads, &pools[k], NULL), TR_OK);
@@ -270,7 +270,7 @@ static void test_init_does_not_depend_on_the_layout(void **state)
 	double *params = zeroed(whole.count);
 	model_init_params(&whole, 9, params);
 	for (unsigned k = 0; k < MEMBERS; k++) {
-		struct shard shard = { k, MEMBERS };
+		struct shard shard = { .rank = k, .size = MEMBERS };
 		struct shard_piece pieces[SHARD_PIECES_MAX];
 		struct layout local;
 		assert_int_equal(shard_layout(&whole, &shard, &local, NULL), TR_OK);
