@@ -1,0 +1,252 @@
+#include "daemon/plan/ranks.h"
+
+#include <assert.h>
+#include <string.h>
+
+void ranks_init(const struct mesh *mesh, struct ranks *ranks)
+{
+	memset(ranks, 0, sizeof(*ranks));
+	ranks->mesh = *mesh;
+}
+
+uint32_t ranks_shard(const struct mesh *mesh, uint32_t rank)
+{
+	struct mesh_at at = mesh_at(mesh, rank);
+
+	return at.at[MESH_PP] * mesh->size[MESH_TP] + at.at[MESH_TP];
+}
+
+uint32_t ranks_find(const struct ranks *r, uint64_t peer)
+{
+	for (uint32_t i = 0; i < r->count; i++)
+		if (r->peers[i].peer == peer)
+			return i;
+	return RANKS_NONE;
+}
+
+/* ---- the next table ---- */
+
+static void keep_contributors(const struct ranks *now, const uint64_t *contributors, size_t count,
+    struct ranks *next)
+{
+	ranks_init(&now->mesh, next);
+	for (size_t i = 0; i < count; i++) {
+		uint32_t before = ranks_find(now, contributors[i]);
+		next->peers[next->count++] = before != RANKS_NONE
+		    ? now->peers[before]
+		    : (struct ranks_peer){ contributors[i], RANKS_NONE, RANKS_NONE };
+	}
+}
+
+static uint32_t dp_of(const struct mesh *mesh, uint32_t rank)
+{
+	return mesh_at(mesh, rank).at[MESH_DP];
+}
+
+static void count_members(const struct ranks *r, uint32_t members[TR_GROUP_PEERS_MAX])
+{
+	memset(members, 0, TR_GROUP_PEERS_MAX * sizeof(*members));
+	for (uint32_t i = 0; i < r->count; i++)
+		if (r->peers[i].rank != RANKS_NONE)
+			members[dp_of(&r->mesh, r->peers[i].rank)]++;
+}
+
+/* As many as there are contributors for, those first that lack least. */
+static void choose_replicas(const struct ranks *r, bool chosen[TR_GROUP_PEERS_MAX])
+{
+	uint32_t members[TR_GROUP_PEERS_MAX], most = r->mesh.size[MESH_DP];
+	uint32_t enough = r->count / ranks_shards(&r->mesh);
+
+	count_members(r, members);
+	memset(chosen, 0, TR_GROUP_PEERS_MAX * sizeof(*chosen));
+	for (uint32_t n = enough < most ? enough : most; n > 0; n--) {
+		uint32_t best = RANKS_NONE;
+		for (uint32_t dp = 0; dp < most; dp++)
+			if (!chosen[dp] && (best == RANKS_NONE || members[dp] > members[best]))
+				best = dp;
+		chosen[best] = true;
+	}
+}
+
+/* The first spare that holds `shard`; RANKS_NONE. */
+static uint32_t spare_with(const struct ranks *r, uint32_t shard)
+{
+	for (uint32_t i = 0; i < r->count; i++)
+		if (r->peers[i].rank == RANKS_NONE && r->peers[i].shard == shard)
+			return i;
+	return RANKS_NONE;
+}
+
+/* Preferably one that holds nothing: it has room for what it gets. */
+static uint32_t spare(const struct ranks *r)
+{
+	uint32_t idle = spare_with(r, RANKS_NONE);
+
+	for (uint32_t i = 0; i < r->count && idle == RANKS_NONE; i++)
+		if (r->peers[i].rank == RANKS_NONE)
+			idle = i;
+	return idle;
+}
+
+static bool is_taken(const struct ranks *r, uint32_t rank)
+{
+	for (uint32_t i = 0; i < r->count; i++)
+		if (r->peers[i].rank == rank)
+			return true;
+	return false;
+}
+
+static void fill(struct ranks *r, const bool *chosen, bool holders_only)
+{
+	for (uint32_t rank = 0; rank < mesh_workers(&r->mesh); rank++) {
+		if (!chosen[dp_of(&r->mesh, rank)] || is_taken(r, rank))
+			continue;
+		uint32_t who = holders_only ? spare_with(r, ranks_shard(&r->mesh, rank)) : spare(r);
+		if (who != RANKS_NONE)
+			r->peers[who].rank = rank;
+	}
+}
+
+void ranks_next(const struct ranks *now, const uint64_t *contributors, size_t count,
+    struct ranks *next)
+{
+	bool chosen[TR_GROUP_PEERS_MAX];
+
+	assert(now != next && count <= TR_GROUP_PEERS_MAX);
+	keep_contributors(now, contributors, count, next);
+	choose_replicas(next, chosen);
+	for (uint32_t i = 0; i < next->count; i++) {
+		uint32_t *rank = &next->peers[i].rank;
+		if (*rank != RANKS_NONE && !chosen[dp_of(&next->mesh, *rank)])
+			*rank = RANKS_NONE;
+	}
+	fill(next, chosen, true);
+	fill(next, chosen, false);
+}
+
+/* ---- shards ---- */
+
+uint32_t ranks_holder(const struct ranks *r, uint32_t shard)
+{
+	for (uint32_t i = 0; i < r->count; i++)
+		if (r->peers[i].shard == shard)
+			return i;
+	return RANKS_NONE;
+}
+
+uint32_t ranks_worker(const struct ranks *r, uint32_t shard)
+{
+	for (uint32_t i = 0; i < r->count; i++)
+		if (r->peers[i].rank != RANKS_NONE &&
+		    ranks_shard(&r->mesh, r->peers[i].rank) == shard)
+			return i;
+	return RANKS_NONE;
+}
+
+static uint32_t donor_of(const struct ranks *r, uint32_t shard, const uint32_t *sends)
+{
+	uint32_t best = RANKS_NONE;
+
+	for (uint32_t i = 0; i < r->count; i++)
+		if (r->peers[i].shard == shard && (best == RANKS_NONE || sends[i] < sends[best]))
+			best = i;
+	return best;
+}
+
+size_t ranks_transfers(const struct ranks *r, struct ranks_transfer *transfers, uint32_t *lost)
+{
+	uint32_t sends[TR_GROUP_PEERS_MAX] = { 0 };
+	size_t count = 0;
+
+	*lost = RANKS_NONE;
+	for (uint32_t i = 0; i < r->count; i++) {
+		if (r->peers[i].rank == RANKS_NONE)
+			continue;
+		uint32_t shard = ranks_shard(&r->mesh, r->peers[i].rank);
+		if (r->peers[i].shard == shard)
+			continue;
+		uint32_t from = donor_of(r, shard, sends);
+		if (from == RANKS_NONE) {
+			*lost = shard < *lost ? shard : *lost;
+			continue;
+		}
+		sends[from]++;
+		transfers[count++] = (struct ranks_transfer){ from, i, shard };
+	}
+	return count;
+}
+
+void ranks_settle(struct ranks *r, bool stepped)
+{
+	for (uint32_t i = 0; i < r->count; i++) {
+		struct ranks_peer *p = &r->peers[i];
+		if (p->rank != RANKS_NONE)
+			p->shard = ranks_shard(&r->mesh, p->rank);
+		else if (stepped)
+			p->shard = RANKS_NONE;
+	}
+}
+
+void ranks_forget(struct ranks *r)
+{
+	for (uint32_t i = 0; i < r->count; i++)
+		r->peers[i].shard = RANKS_NONE;
+}
+
+/* ---- groups ---- */
+
+uint32_t ranks_replicas(const struct ranks *r)
+{
+	uint32_t ranked = 0;
+
+	for (uint32_t i = 0; i < r->count; i++)
+		ranked += r->peers[i].rank != RANKS_NONE;
+	return ranked / ranks_shards(&r->mesh);
+}
+
+uint32_t ranks_replica(const struct ranks *r, uint32_t index)
+{
+	uint32_t members[TR_GROUP_PEERS_MAX], before = 0;
+
+	if (r->peers[index].rank == RANKS_NONE)
+		return RANKS_NONE;
+	count_members(r, members);
+	for (uint32_t dp = 0; dp < dp_of(&r->mesh, r->peers[index].rank); dp++)
+		before += members[dp] > 0;
+	return before;
+}
+
+static uint32_t gather(const struct ranks *r, uint32_t index, const bool same[MESH_AXES],
+    uint32_t *members)
+{
+	struct mesh_at mine = mesh_at(&r->mesh, r->peers[index].rank);
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < r->count; i++) {
+		if (r->peers[i].rank == RANKS_NONE)
+			continue;
+		struct mesh_at at = mesh_at(&r->mesh, r->peers[i].rank);
+		bool in = true;
+		for (int axis = 0; axis < MESH_AXES; axis++)
+			in = in && (!same[axis] || at.at[axis] == mine.at[axis]);
+		if (in)
+			members[count++] = i;
+	}
+	return count;
+}
+
+uint32_t ranks_along(const struct ranks *r, enum mesh_axis axis, uint32_t index, uint32_t *members)
+{
+	bool same[MESH_AXES];
+
+	for (int i = 0; i < MESH_AXES; i++)
+		same[i] = i != (int)axis;
+	return gather(r, index, same, members);
+}
+
+uint32_t ranks_beside(const struct ranks *r, uint32_t index, uint32_t *members)
+{
+	const bool same[MESH_AXES] = { [MESH_DP] = true };
+
+	return gather(r, index, same, members);
+}

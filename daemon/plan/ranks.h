@@ -1,0 +1,83 @@
+/* Which peer has which rank of a job's mesh while peers come and go. Pure: all contributors of a round know the same table and the same ids, and so make the
+ * same next table.
+ *
+ * The mesh stays the job's. A replica is dp's unit: pp x tp ranks that together hold a model. One that lacks a member is not there, its other members are
+ * spares like any peer without a rank; there are as many replicas as contributors suffice for. Who stands in a whole replica stays where it is.
+ *
+ * What a rank needs to work are the numbers of its shard (its place along pp and tp): a table says who holds which, and ranks_transfers who sends them to whom.
+ *
+ *	ranks_next(&now, contributors, count, &next);
+ *	n = ranks_transfers(&next, transfers, &lost);    // lost: nobody holds it
+ *	...                                              // a round: transfers, a step
+ *	ranks_settle(&next, true);                       // committed: next is what all know now
+ */
+#ifndef TR_DAEMON_PLAN_RANKS_H
+#define TR_DAEMON_PLAN_RANKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+#include "daemon/plan/mesh.h"
+
+#define RANKS_NONE UINT32_MAX
+
+struct ranks_peer {
+	uint64_t peer;
+	uint32_t rank;  /* RANKS_NONE: a spare */
+	uint32_t shard; /* whose numbers, as they are now, it holds; RANKS_NONE */
+};
+
+/* Of the contributors of a round, by their index. Without padding: equal tables are equal bytes. */
+struct ranks {
+	struct mesh mesh;
+	uint32_t count;
+	struct ranks_peer peers[TR_GROUP_PEERS_MAX]; /* ascending by id; behind them zeros */
+};
+
+/* By index. */
+struct ranks_transfer {
+	uint32_t from, to, shard;
+};
+
+/* Nobody is there and holds anything. */
+void ranks_init(const struct mesh *mesh, struct ranks *ranks);
+
+static inline uint32_t ranks_shards(const struct mesh *mesh)
+{
+	return mesh->size[MESH_PP] * mesh->size[MESH_TP];
+}
+/* Place of a rank along pp and tp, as one number. */
+uint32_t ranks_shard(const struct mesh *mesh, uint32_t rank);
+
+/* `contributors`: ids, ascending, at most TR_GROUP_PEERS_MAX. Who gets a new rank may not hold its shard yet. `next` may not be `now`. */
+void ranks_next(const struct ranks *now, const uint64_t *contributors, size_t count,
+    struct ranks *next);
+
+/* Who has to get its shard, and from whom: of several holders those that send least. Room for ranks->count; returns how many. *lost: the first shard that
+ * is needed and that nobody holds, RANKS_NONE: there is none; then who needs it is not in the list. */
+size_t ranks_transfers(const struct ranks *ranks, struct ranks_transfer *transfers, uint32_t *lost);
+
+/* The round is committed: who has a rank holds its shard. `stepped`: which is another one now than the spares hold. */
+void ranks_settle(struct ranks *ranks, bool stepped);
+/* What is held is of no use any more: training goes on from elsewhere. */
+void ranks_forget(struct ranks *ranks);
+
+/* Replicas that are there, and which of them, from 0, peer `index` stands in: RANKS_NONE for a spare. */
+uint32_t ranks_replicas(const struct ranks *ranks);
+uint32_t ranks_replica(const struct ranks *ranks, uint32_t index);
+
+/* Indexes, ascending, of those that differ from peer `index` (which has a rank) along `axis` alone, itself included. Returns how many. */
+uint32_t ranks_along(const struct ranks *ranks, enum mesh_axis axis, uint32_t index,
+    uint32_t *members);
+/* Of all of its replica. */
+uint32_t ranks_beside(const struct ranks *ranks, uint32_t index, uint32_t *members);
+/* The first that holds this shard; RANKS_NONE. */
+uint32_t ranks_holder(const struct ranks *ranks, uint32_t shard);
+/* The first with this shard's rank; RANKS_NONE. */
+uint32_t ranks_worker(const struct ranks *ranks, uint32_t shard);
+/* Index of a peer; RANKS_NONE. */
+uint32_t ranks_find(const struct ranks *ranks, uint64_t peer);
+
+#endif

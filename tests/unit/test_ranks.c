@@ -1,0 +1,302 @@
+/* Ranks of a mesh while peers come and go: what must hold after every random loss and join, and the cases that people ask about. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/rng.h"
+#include "daemon/plan/ranks.h"
+
+static struct mesh mesh_of(uint32_t dp, uint32_t pp, uint32_t tp)
+{
+	return (struct mesh){ .size = { [MESH_DP] = dp, [MESH_PP] = pp, [MESH_TP] = tp } };
+}
+
+static uint32_t rank_of(const struct ranks *r, uint64_t peer)
+{
+	uint32_t at = ranks_find(r, peer);
+	return at == RANKS_NONE ? RANKS_NONE : r->peers[at].rank;
+}
+
+/* A round of a step: transfers are done. */
+static void step(struct ranks *r, const uint64_t *peers, size_t count)
+{
+	struct ranks next;
+	ranks_next(r, peers, count, &next);
+	ranks_settle(&next, true);
+	*r = next;
+}
+
+static void places_of_a_mesh(void **state)
+{
+	(void)state;
+	const struct mesh mesh = mesh_of(2, 2, 2);
+	const uint64_t peers[] = { 11, 12, 13, 14, 25, 26, 27, 28, 40 };
+	struct ranks r;
+	uint32_t members[9];
+	ranks_init(&mesh, &r);
+	step(&r, peers, 9);
+	for (uint32_t i = 0; i < 8; i++)
+		assert_int_equal(r.peers[i].rank, i); /* neighbours by id are neighbours along tp */
+	assert_int_equal(r.peers[8].rank, RANKS_NONE);
+	assert_int_equal(ranks_replicas(&r), 2);
+	assert_int_equal(ranks_replica(&r, 8), RANKS_NONE);
+	/* Rank 6: dp 1, pp 1, tp 0. */
+	assert_int_equal(ranks_replica(&r, 6), 1);
+	assert_int_equal(ranks_shard(&mesh, 6), 2);
+	assert_int_equal(ranks_along(&r, MESH_TP, 6, members), 2);
+	assert_true(members[0] == 6 && members[1] == 7);
+	assert_int_equal(ranks_along(&r, MESH_DP, 6, members), 2);
+	assert_true(members[0] == 4 && members[1] == 6);
+	assert_int_equal(ranks_along(&r, MESH_PP, 6, members), 2);
+	assert_true(members[0] == 2 && members[1] == 6);
+	assert_int_equal(ranks_beside(&r, 6, members), 4);
+	assert_true(members[0] == 2 && members[1] == 3 && members[2] == 6 && members[3] == 7);
+}
+
+static void a_loss_and_who_comes_for_it(void **state)
+{
+	(void)state;
+	const struct mesh mesh = mesh_of(2, 1, 2);
+	const uint64_t four[] = { 1, 2, 3, 4 }, three[] = { 1, 3, 4 }, joined[] = { 1, 3, 4, 9 };
+	struct ranks r, next;
+	struct ranks_transfer moves[4];
+	uint32_t lost;
+	ranks_init(&mesh, &r);
+	step(&r, four, 4);
+	step(&r, three, 3);
+	/* The replica that is whole stays, and is the only one; who is left of the other is a spare, whose numbers are those before the step. */
+	assert_int_equal(rank_of(&r, 1), RANKS_NONE);
+	assert_int_equal(rank_of(&r, 3), 2);
+	assert_int_equal(rank_of(&r, 4), 3);
+	assert_int_equal(ranks_replicas(&r), 1);
+	assert_int_equal(ranks_replica(&r, 1), 0);
+	assert_int_equal(r.peers[0].shard, RANKS_NONE);
+	ranks_next(&r, joined, 4, &next);
+	assert_int_equal(rank_of(&next, 1), 0);
+	assert_int_equal(rank_of(&next, 9), 1);
+	assert_int_equal(ranks_transfers(&next, moves, &lost), 2);
+	assert_int_equal(lost, RANKS_NONE);
+	assert_true(moves[0].from == 1 && moves[0].to == 0 && moves[0].shard == 0);
+	assert_true(moves[1].from == 2 && moves[1].to == 3 && moves[1].shard == 1);
+}
+
+static void a_spare_takes_over_at_once(void **state)
+{
+	(void)state;
+	const struct mesh mesh = mesh_of(2, 1, 2);
+	const uint64_t five[] = { 1, 2, 3, 4, 5 }, four[] = { 1, 3, 4, 5 };
+	struct ranks r, next;
+	struct ranks_transfer moves[4];
+	uint32_t lost;
+	ranks_init(&mesh, &r);
+	step(&r, five, 5);
+	ranks_next(&r, four, 4, &next);
+	assert_int_equal(rank_of(&next, 5), 1);
+	assert_int_equal(rank_of(&next, 1), 0);
+	assert_int_equal(ranks_transfers(&next, moves, &lost), 1);
+	assert_true(moves[0].from == 2 && moves[0].to == 3);
+}
+
+/* Two replicas lack one member each: what is left of both is one. */
+static void two_halves_are_a_whole(void **state)
+{
+	(void)state;
+	const struct mesh mesh = mesh_of(2, 1, 2);
+	const uint64_t four[] = { 1, 2, 3, 4 }, halves[] = { 1, 4 }, same[] = { 1, 3 };
+	struct ranks r, next;
+	struct ranks_transfer moves[4];
+	uint32_t lost;
+	ranks_init(&mesh, &r);
+	step(&r, four, 4);
+	ranks_next(&r, halves, 2, &next);
+	assert_int_equal(rank_of(&next, 1), 0);
+	assert_int_equal(rank_of(&next, 4), 1);
+	assert_int_equal(ranks_transfers(&next, moves, &lost), 0);
+	assert_int_equal(lost, RANKS_NONE);
+	/* Of the second shard nobody is left. */
+	ranks_next(&r, same, 2, &next);
+	assert_int_equal(ranks_replicas(&next), 1);
+	assert_int_equal(ranks_transfers(&next, moves, &lost), 0);
+	assert_int_equal(lost, 1);
+}
+
+/* Too few: nobody works, and nobody forgets. */
+static void too_few(void **state)
+{
+	(void)state;
+	const struct mesh mesh = mesh_of(1, 1, 3);
+	const uint64_t three[] = { 1, 2, 3 }, two[] = { 1, 3 }, again[] = { 1, 3, 8 };
+	struct ranks r, next;
+	struct ranks_transfer moves[4];
+	uint32_t lost;
+	ranks_init(&mesh, &r);
+	step(&r, three, 3);
+	ranks_next(&r, two, 2, &next);
+	assert_int_equal(ranks_replicas(&next), 0);
+	assert_int_equal(ranks_transfers(&next, moves, &lost), 0);
+	assert_int_equal(lost, RANKS_NONE);
+	ranks_settle(&next, false);
+	r = next;
+	ranks_next(&r, again, 3, &next);
+	assert_int_equal(rank_of(&next, 1), 0);
+	assert_int_equal(rank_of(&next, 3), 2);
+	assert_int_equal(rank_of(&next, 8), 1);
+	assert_int_equal(ranks_transfers(&next, moves, &lost), 0);
+	assert_int_equal(lost, 1);
+}
+
+static void donors_share(void **state)
+{
+	(void)state;
+	const struct mesh mesh = mesh_of(5, 1, 1);
+	const uint64_t two[] = { 1, 2 }, five[] = { 1, 2, 5, 6, 7 };
+	struct ranks r, next;
+	struct ranks_transfer moves[5];
+	uint32_t lost, sends[5] = { 0 };
+	ranks_init(&mesh, &r);
+	step(&r, two, 2);
+	ranks_next(&r, five, 5, &next);
+	assert_int_equal(ranks_transfers(&next, moves, &lost), 3);
+	for (size_t i = 0; i < 3; i++)
+		sends[moves[i].from]++;
+	assert_true(sends[0] == 2 && sends[1] == 1);
+}
+
+/* ---- random histories ---- */
+
+static bool whole_before(const struct ranks *now, const struct ranks *next, uint32_t dp)
+{
+	uint32_t members = 0;
+	for (uint32_t i = 0; i < now->count; i++)
+		members += now->peers[i].rank != RANKS_NONE &&
+		    mesh_at(&now->mesh, now->peers[i].rank).at[MESH_DP] == dp &&
+		    ranks_find(next, now->peers[i].peer) != RANKS_NONE;
+	return members == ranks_shards(&now->mesh);
+}
+
+static void check_table(const struct ranks *now, const struct ranks *next)
+{
+	const struct mesh *mesh = &next->mesh;
+	uint32_t size = ranks_shards(mesh), enough = next->count / size, taken[256] = { 0 };
+	uint32_t replicas = enough < mesh->size[MESH_DP] ? enough : mesh->size[MESH_DP], ranked = 0;
+	for (uint32_t i = 0; i < next->count; i++) {
+		uint32_t rank = next->peers[i].rank;
+		if (rank == RANKS_NONE)
+			continue;
+		assert_true(rank < mesh_workers(mesh));
+		assert_int_equal(taken[rank]++, 0);
+		ranked++;
+	}
+	/* No vacancy while there are peers for it, and no replica in part. */
+	assert_int_equal(ranked, replicas * size);
+	assert_int_equal(ranks_replicas(next), replicas);
+	for (uint32_t i = 0; i < next->count; i++) {
+		uint32_t members[256];
+		if (next->peers[i].rank == RANKS_NONE)
+			continue;
+		assert_int_equal(ranks_beside(next, i, members), size);
+		assert_int_equal(ranks_along(next, MESH_DP, i, members), replicas);
+		assert_true(ranks_replica(next, i) < replicas);
+	}
+	/* Who stands in a whole replica stays. */
+	for (uint32_t i = 0; i < now->count; i++) {
+		uint32_t rank = now->peers[i].rank, at = ranks_find(next, now->peers[i].peer);
+		if (rank == RANKS_NONE || at == RANKS_NONE)
+			continue;
+		if (whole_before(now, next, mesh_at(mesh, rank).at[MESH_DP]))
+			assert_int_equal(next->peers[at].rank, rank);
+	}
+}
+
+static uint32_t check_transfers(const struct ranks *next)
+{
+	struct ranks_transfer moves[TR_GROUP_PEERS_MAX];
+	uint32_t lost, gets[256] = { 0 }, sends[256] = { 0 };
+	size_t count = ranks_transfers(next, moves, &lost);
+	for (size_t i = 0; i < count; i++) {
+		assert_int_equal(next->peers[moves[i].from].shard, moves[i].shard);
+		assert_int_equal(ranks_shard(&next->mesh, next->peers[moves[i].to].rank),
+		    moves[i].shard);
+		gets[moves[i].to]++;
+		sends[moves[i].from]++;
+	}
+	for (uint32_t i = 0; i < next->count; i++) {
+		const struct ranks_peer *p = &next->peers[i];
+		uint32_t shard = p->rank != RANKS_NONE ? ranks_shard(&next->mesh, p->rank)
+		                                       : RANKS_NONE;
+		bool needs = p->rank != RANKS_NONE && p->shard != shard;
+		bool held = ranks_holder(next, shard) != RANKS_NONE;
+		assert_int_equal(gets[i], needs && held);
+		assert_true(!needs || held || lost <= shard);
+		/* Holders of the same shard send evenly. */
+		for (uint32_t k = 0; k < next->count; k++)
+			assert_true(p->shard == RANKS_NONE || next->peers[k].shard != p->shard ||
+			    sends[i] <= sends[k] + 1);
+	}
+	assert_true(lost == RANKS_NONE || ranks_holder(next, lost) == RANKS_NONE);
+	return lost;
+}
+
+/* Kills and joins; in one round of four the round is begun again with fewer. */
+static void random_history(uint64_t seed)
+{
+	struct rng_key key = rng_key(seed, 0, 0);
+	uint64_t draws = 0, peers[96], next_id = 1;
+	size_t count = 0;
+	uint32_t sizes[MESH_AXES];
+	for (int axis = 0; axis < MESH_AXES; axis++)
+		sizes[axis] = 1 + (uint32_t)rng_below(key, 0, draws++, 4);
+	const struct mesh mesh = mesh_of(sizes[MESH_DP], sizes[MESH_PP], sizes[MESH_TP]);
+	struct ranks now, next, again;
+	ranks_init(&mesh, &now);
+	for (uint32_t i = 0; i < mesh_workers(&mesh); i++)
+		peers[count++] = next_id++;
+	for (unsigned round = 0; round < 40; round++) {
+		for (uint64_t deaths = rng_below(key, 0, draws++, 3); deaths > 0 && count > 1;
+		     deaths--) {
+			size_t dead = (size_t)rng_below(key, 0, draws++, count);
+			memmove(peers + dead, peers + dead + 1, (--count - dead) * sizeof(*peers));
+		}
+		for (uint64_t joins = rng_below(key, 0, draws++, 3); joins > 0 && count < 90;
+		     joins--)
+			peers[count++] = next_id += 1 + rng_below(key, 0, draws++, 3);
+		ranks_next(&now, peers, count, &next);
+		ranks_next(&now, peers, count, &again);
+		assert_memory_equal(&next, &again, sizeof(next));
+		check_table(&now, &next);
+		uint32_t lost = check_transfers(&next);
+		if (rng_below(key, 0, draws++, 4) == 0 && round > 0)
+			continue; /* abandoned */
+		if (lost != RANKS_NONE && round > 0)
+			ranks_forget(&next);
+		else
+			ranks_settle(&next, ranks_replicas(&next) > 0);
+		now = next;
+	}
+}
+
+static void random_histories(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 1500; seed++)
+		random_history(seed);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(places_of_a_mesh),
+		cmocka_unit_test(a_loss_and_who_comes_for_it),
+		cmocka_unit_test(a_spare_takes_over_at_once),
+		cmocka_unit_test(two_halves_are_a_whole),
+		cmocka_unit_test(too_few),
+		cmocka_unit_test(donors_share),
+		cmocka_unit_test(random_histories),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
