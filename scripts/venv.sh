@@ -2,7 +2,7 @@
 # Makes the Python environment of the tests: build/venv, from the pinned scripts/requirements-*.txt, and the
 # gRPC stubs in build/venv/stubs, from proto/. Does nothing when both are as the files say.
 #
-#	scripts/venv.sh [torch | stubs]		torch: PyTorch too (the CPU build, about 200 MB), and Hugging Face's libraries
+#	scripts/venv.sh [torch | stubs]		torch: PyTorch too (the CPU build, about 200 MB), and Hugging Face's libraries and tiktoken
 #						where pip finds them; stubs: those alone, in the environment that is there
 set -eu
 cd "$(dirname "$0")/.."
@@ -76,6 +76,6 @@ if [ "${1:-}" = torch ] && ! stamped huggingface "$hf_stamp"; then
 	if install_requirements scripts/requirements-huggingface.txt; then
 		printf '%s\n' "$hf_stamp" >$venv/huggingface.stamp
 	else
-		echo "venv: without Hugging Face's libraries, their tests are skipped: $(tail -n 1 build/venv.log)"
+		echo "venv: without Hugging Face's libraries and tiktoken, their tests are skipped: $(tail -n 1 build/venv.log)"
 	fi
 fi

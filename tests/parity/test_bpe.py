@@ -1,4 +1,5 @@
-"""GPT-2's byte-level BPE against Hugging Face's tokenizers, on a vocabulary that is trained here: English, random Unicode, long runs."""
+"""GPT-2's byte-level BPE against Hugging Face's tokenizers and OpenAI's tiktoken, on a vocabulary that is trained here: English, random Unicode,
+long runs. With TRAIND_GPT2_VOCAB=FOLDER on the vocab.json and merges.txt there (GPT-2's own, say) instead."""
 
 import gzip
 import importlib.util
@@ -39,6 +40,8 @@ def random_text(draw, length):
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
     import tokenizers
+    if given := os.environ.get("TRAIND_GPT2_VOCAB"):
+        return tokenizers.ByteLevelBPETokenizer.from_file(f"{given}/vocab.json", f"{given}/merges.txt", add_prefix_space=False), pathlib.Path(given)
     draw = random.Random(1)
     made = tokenizers.ByteLevelBPETokenizer(add_prefix_space=False)
     made.train_from_iterator([english(), *(random_text(draw, 200) for _ in range(200))], vocab_size=3000, show_progress=False)
@@ -60,14 +63,42 @@ def compare(tokenizer, texts):
         assert got == made.encode(text).ids, ascii(text[:200])
 
 
-def test_english(tokenizer):
+def english_pieces():
     text = english()
-    compare(tokenizer, [text[i:i + 20000] for i in range(0, len(text), 20000)])
+    return [text[i:i + 20000] for i in range(0, len(text), 20000)]
+
+
+def random_pieces():
+    draw = random.Random(2)
+    return ["", " ", "\n\n", "'", *(random_text(draw, draw.randrange(1, 300)) for _ in range(2000))]
+
+
+def test_english(tokenizer):
+    compare(tokenizer, english_pieces())
 
 
 def test_random_unicode(tokenizer):
-    draw = random.Random(2)
-    compare(tokenizer, ["", " ", "\n\n", "'", *(random_text(draw, draw.randrange(1, 300)) for _ in range(2000))])
+    compare(tokenizer, random_pieces())
+
+
+def byte_of_character():
+    """GPT-2's table: each byte as a printable character."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(0xa1, 0xad), *range(0xae, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+def test_tiktoken(tokenizer):
+    tiktoken = pytest.importorskip("tiktoken", reason="tiktoken is not installed: make test TORCH=1")
+    from tiktoken_ext.openai_public import r50k_pat_str
+    folder, bytes_of = tokenizer[1], byte_of_character()
+    tokens = json.loads((folder / "vocab.json").read_text())
+    tokens.pop("<|endoftext|>", None)
+    ranks = {bytes(bytes_of[char] for char in token): number for token, number in tokens.items()}
+    made = tiktoken.Encoding("here", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens={})
+    texts = english_pieces() + random_pieces()
+    for text, got in zip(texts, encode(folder, texts), strict=True):
+        assert got == made.encode_ordinary(text), ascii(text[:200])
 
 
 def test_every_assigned_character(tokenizer):
