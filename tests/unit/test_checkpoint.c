@@ -1,113 +1,23 @@
 /* Checkpoints: what is read is what was written, damage is found and named, old ones go, the newest never. */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "common/rng.h"
-#include "daemon/checkpoint/checkpoint.h"
 #include "daemon/checkpoint/checkpoint_dir.h"
 #include "daemon/worker/saver.h"
-
-struct fixture {
-	struct layout layout;
-	struct optim_arrays arrays, back;
-	struct checkpoint_folder folder;
-};
-
-static float *noise(size_t count, uint64_t stream)
-{
-	float *x = calloc(count, sizeof(float));
-	assert_non_null(x);
-	for (size_t i = 0; stream > 0 && i < count; i++)
-		x[i] = (float)rng_normal(rng_key(1, 0, 0), stream, i);
-	return x;
-}
-
-static int setup(void **state)
-{
-	struct fixture *f = calloc(1, sizeof(*f));
-	struct model_config config = { .layers = 2,
-		.width = 12,
-		.heads = 2,
-		.context = 6,
-		.vocab = 256 };
-	assert_non_null(f);
-	assert_int_equal(layout_init(&config, &f->layout, NULL), TR_OK);
-	size_t count = f->layout.count;
-	f->arrays = (struct optim_arrays){ .params = noise(count, 1),
-		.first = noise(count, 2),
-		.second = noise(count, 3) };
-	f->back = (struct optim_arrays){ .params = noise(count, 0),
-		.first = noise(count, 0),
-		.second = noise(count, 0) };
-	(void)snprintf(f->folder.dir, sizeof(f->folder.dir), "/tmp/test_checkpoint_XXXXXX");
-	assert_non_null(mkdtemp(f->folder.dir));
-	f->folder.keep = 2;
-	*state = f;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct fixture *f = *state;
-	char command[CHECKPOINT_PATH_MAX];
-	(void)snprintf(command, sizeof(command), "rm -r '%s'", f->folder.dir);
-	assert_int_equal(system(command), 0);
-	layout_finish(&f->layout);
-	free(f->arrays.params);
-	free(f->arrays.first);
-	free(f->arrays.second);
-	free(f->back.params);
-	free(f->back.first);
-	free(f->back.second);
-	free(f);
-	return 0;
-}
-
-static void write_step(struct fixture *f, uint64_t step, char path[CHECKPOINT_PATH_MAX])
-{
-	struct manifest manifest = { .step = step,
-		.seed = 4,
-		.samples = step * 8,
-		.tokens = 7,
-		.costs = { .merges = 9,
-		    .sent_bytes = 1e12 + 1,
-		    .dense_bytes = 3e13,
-		    .waited_s = 1.25,
-		    .flight_s = 1e5 },
-		.lr_base = { 1.0 / 3, -1.0 / 7 } };
-	struct tr_error error;
-	if (checkpoint_write(&f->folder, &f->layout, &f->arrays, &manifest, "text", NULL, path,
-	        &error) != TR_OK)
-		fail_msg("%s", error.text);
-}
+#include "checkpoint_fixture.h"
 
 static bool is_there(const struct fixture *f, const char *name)
 {
 	char path[CHECKPOINT_PATH_MAX];
 	(void)snprintf(path, sizeof(path), "%s/%s", f->folder.dir, name);
 	return access(path, F_OK) == 0;
-}
-
-/* Of any name that begins with a dot. */
-static unsigned hidden_left(const struct fixture *f)
-{
-	DIR *list = opendir(f->folder.dir);
-	unsigned count = 0;
-	assert_non_null(list);
-	for (struct dirent *entry; (entry = readdir(list)) != NULL;)
-		count += entry->d_name[0] == '.' && strcmp(entry->d_name, ".") != 0 &&
-		    strcmp(entry->d_name, "..") != 0;
-	(void)closedir(list);
-	return count;
 }
 
 static void test_round_trip(void **state)
