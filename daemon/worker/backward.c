@@ -29,29 +29,29 @@ static void mlp_backward(struct model *m, size_t layer, const struct chunk *c,
 
 	model_linear_backward(m, layer, LAYOUT_DOWN_W, c->rows, m->dout + c->row * C, dup, up,
 	    s->vectors);
-	model_activate_backward(m, c->rows, m->layers[layer].up + c->row * up, dup);
+	model_activate_backward(m, c->rows, model_layer(m, layer)->up + c->row * up, dup);
 	model_linear_backward(m, layer, LAYOUT_UP_W, c->rows, dup, dnorm, C, s->vectors);
 }
 
-/* From there down to the first norm's output. `dnorm` is read, then written. */
+/* From there down to the first norm's output, whose gradient goes to `dnorm1` (which may be `dnorm2`). */
 static void attention_backward(struct model *m, size_t layer, const struct chunk *c,
-    struct thread_scratch *s, real *dnorm)
+    struct thread_scratch *s, const real *dnorm2, real *dnorm1)
 {
 	const struct model_config *config = &m->layout->config;
 	const struct layout_place *parts = m->layout->parts;
-	struct layer_activations *a = &m->layers[layer];
+	const struct layer_activations *a = model_layer(m, layer);
 	size_t C = config->width, rows = c->rows, row = c->row;
 	real *dmiddle = m->dmiddle + row * C, *dqkv = m->dqkv + row * model_qkv(config);
 	real *v = s->vectors;
 	struct norm norm = model_layer_norm(m, layer, LAYOUT_NORM2_W, row);
 
-	model_norm_backward(m, &norm, rows, dnorm, a->middle + row * C, m->dout + row * C, dmiddle,
+	model_norm_backward(m, &norm, rows, dnorm2, a->middle + row * C, m->dout + row * C, dmiddle,
 	    v + parts[LAYOUT_NORM2_W].vector, v + parts[LAYOUT_NORM2_B].vector);
 	model_linear_backward(m, layer, LAYOUT_PROJ_W, rows, dmiddle, s->narrow,
 	    model_queries(config), v);
 	attend_backward(m, a, c, s->narrow, s);
 	model_rotate(m, c, -1, dqkv);
-	model_linear_backward(m, layer, LAYOUT_QKV_W, rows, dqkv, dnorm, C, v);
+	model_linear_backward(m, layer, LAYOUT_QKV_W, rows, dqkv, dnorm1, C, v);
 }
 
 static void input_backward(struct model *m, size_t layer, const struct chunk *c,
@@ -61,7 +61,7 @@ static void input_backward(struct model *m, size_t layer, const struct chunk *c,
 	size_t C = m->layout->config.width, row = c->row;
 	struct norm norm = model_layer_norm(m, layer, LAYOUT_NORM1_W, row);
 
-	model_norm_backward(m, &norm, c->rows, dnorm, model_layer_input(m, layer) + row * C,
+	model_norm_backward(m, &norm, c->rows, dnorm, model_layer(m, layer)->x + row * C,
 	    m->dmiddle + row * C, m->dx + row * C, s->vectors + parts[LAYOUT_NORM1_W].vector,
 	    s->vectors + parts[LAYOUT_NORM1_B].vector);
 }
@@ -75,7 +75,7 @@ static void rows_part(void *arg, unsigned thread, unsigned threads)
 	memset(s->vectors, 0, m->layout->vectors * sizeof(real));
 	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);) {
 		mlp_backward(m, part->layer, &c, s, s->narrow);
-		attention_backward(m, part->layer, &c, s, s->narrow);
+		attention_backward(m, part->layer, &c, s, s->narrow, s->narrow);
 		input_backward(m, part->layer, &c, s, s->narrow);
 	}
 }
@@ -98,7 +98,8 @@ static void attention_rows_part(void *arg, unsigned thread, unsigned threads)
 	struct model *m = part->model;
 	struct chunk c;
 	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);)
-		attention_backward(m, part->layer, &c, &m->scratch[thread], model_partial(m, c.row));
+		attention_backward(m, part->layer, &c, &m->scratch[thread], model_summed(m, c.row),
+		    model_partial(m, c.row));
 }
 
 static void input_rows_part(void *arg, unsigned thread, unsigned threads)
@@ -107,7 +108,7 @@ static void input_rows_part(void *arg, unsigned thread, unsigned threads)
 	struct model *m = part->model;
 	struct chunk c;
 	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);)
-		input_backward(m, part->layer, &c, &m->scratch[thread], model_partial(m, c.row));
+		input_backward(m, part->layer, &c, &m->scratch[thread], model_summed(m, c.row));
 }
 
 static bool layer_backward(struct model *m, struct layer_part *part)
@@ -144,7 +145,7 @@ static void weights_part(void *arg, unsigned thread, unsigned threads)
 	struct layer_part *part = arg;
 	struct model *m = part->model;
 	const struct model_config *config = &m->layout->config;
-	const struct layer_activations *a = &m->layers[part->layer];
+	const struct layer_activations *a = model_layer(m, part->layer);
 	size_t C = config->width, layer = part->layer;
 	model_linear_weights(m, layer, LAYOUT_DOWN_W, a->up, model_up(config), m->dout, thread,
 	    threads);
@@ -176,22 +177,34 @@ static void report_final(const struct model_hooks *hooks, size_t offset)
 		hooks->gradients_final(hooks->arg, offset);
 }
 
-bool model_backward(struct model *m, const struct model_hooks *hooks)
+/* Its gradients of activations, then of weights. m->dx: where the input's goes. */
+static bool one_layer(struct model *m, size_t layer, const struct model_hooks *hooks)
 {
-	report_final(hooks, m->layout->last_norm_w);
-	for (size_t layer = m->layout->config.layers; layer-- > 0;) {
-		struct layer_part part = { m, layer };
-		if (!model_progress(hooks))
+	struct layer_part part = { m, layer };
+	if (!model_progress(hooks) || (m->room.recompute && !model_forward_again(m, layer)))
+		return false;
+	if (!layer_backward(m, &part) || !model_progress(hooks))
+		return false;
+	pool_run(m->pool, weights_part, &part);
+	return true;
+}
+
+bool model_backward(struct model *m, real *dinput, const struct model_hooks *hooks)
+{
+	const struct model_slot *slot = m->slot;
+	if (slot->head)
+		report_final(hooks, m->layout->last_norm_w);
+	for (size_t layer = slot->first + slot->count; layer-- > slot->first;) {
+		bool ends = layer == slot->first && dinput != NULL;
+		m->dx = ends ? dinput : m->dout == m->flow[0] ? m->flow[1] : m->flow[0];
+		if (!one_layer(m, layer, hooks))
 			return false;
-		if (!layer_backward(m, &part) || !model_progress(hooks))
-			return false;
-		pool_run(m->pool, weights_part, &part);
-		real *free_again = m->dout;
 		m->dout = m->dx;
-		m->dx = free_again;
 		report_final(hooks, layout_layer(m->layout, layer, LAYOUT_NORM1_W));
 	}
-	pool_run(m->pool, embed_part, m);
-	report_final(hooks, 0);
+	if (slot->embedded != NULL) {
+		pool_run(m->pool, embed_part, m);
+		report_final(hooks, 0);
+	}
 	return true;
 }

@@ -27,7 +27,7 @@ static void embed_part(void *arg, unsigned thread, unsigned threads)
 	for (size_t i = first; i < last; i++) {
 		size_t row = i * m->length + m->first;
 		m->ops->embed(m->inputs + row, tokens, positions, m->length - m->first, width,
-		    m->embedded + row * width);
+		    m->slot->embedded + row * width);
 	}
 }
 
@@ -48,9 +48,9 @@ static void attention_chunk(struct model *m, size_t layer, const struct chunk *c
     struct thread_scratch *scratch)
 {
 	const struct model_config *config = &m->layout->config;
-	struct layer_activations *a = &m->layers[layer];
+	struct layer_activations *a = model_layer(m, layer);
 	size_t C = config->width, rows = c->rows, row = c->row;
-	const real *x = model_layer_input(m, layer) + row * C;
+	const real *x = a->x + row * C;
 	real *norm1 = a->norm1 + row * C, *qkv = a->qkv + row * model_qkv(config);
 	real *attended = a->attended + row * model_queries(config);
 	struct norm norm = model_layer_norm(m, layer, LAYOUT_NORM1_W, row);
@@ -65,18 +65,28 @@ static void attention_chunk(struct model *m, size_t layer, const struct chunk *c
 		model_linear(m, layer, LAYOUT_PROJ_W, rows, attended, x, a->middle + row * C);
 }
 
+/* Up to the activation function. */
+static void up_chunk(struct model *m, size_t layer, const struct chunk *c)
+{
+	const struct model_config *config = &m->layout->config;
+	struct layer_activations *a = model_layer(m, layer);
+	size_t C = config->width, rows = c->rows, row = c->row;
+	struct norm norm = model_layer_norm(m, layer, LAYOUT_NORM2_W, row);
+
+	model_norm(m, &norm, rows, a->middle + row * C, a->norm2 + row * C);
+	model_linear(m, layer, LAYOUT_UP_W, rows, a->norm2 + row * C, NULL,
+	    a->up + row * model_up(config));
+}
+
 static void mlp_chunk(struct model *m, size_t layer, const struct chunk *c,
     struct thread_scratch *scratch)
 {
 	const struct model_config *config = &m->layout->config;
-	struct layer_activations *a = &m->layers[layer];
+	struct layer_activations *a = model_layer(m, layer);
 	size_t C = config->width, rows = c->rows, row = c->row;
-	real *middle = a->middle + row * C, *norm2 = a->norm2 + row * C;
-	real *up = a->up + row * model_up(config);
-	struct norm norm = model_layer_norm(m, layer, LAYOUT_NORM2_W, row);
+	real *middle = a->middle + row * C, *up = a->up + row * model_up(config);
 
-	model_norm(m, &norm, rows, middle, norm2);
-	model_linear(m, layer, LAYOUT_UP_W, rows, norm2, NULL, up);
+	up_chunk(m, layer, c);
 	model_activate(m, rows, up, scratch->wide);
 	if (m->tensor != NULL)
 		model_linear_partial(m, layer, LAYOUT_DOWN_W, rows, scratch->wide,
@@ -115,26 +125,60 @@ static void layer_part(void *arg, unsigned thread, unsigned threads)
 static bool layer_forward(struct model *m, size_t layer)
 {
 	struct layer_part part = { m, layer };
-	const struct layer_activations *a = &m->layers[layer];
+	const struct layer_activations *a = model_layer(m, layer);
 	if (m->tensor == NULL) {
 		pool_run(m->pool, layer_part, &part);
 		return true;
 	}
 	pool_run(m->pool, attention_part, &part);
-	if (!model_sum_onto(m, layer, LAYOUT_PROJ_W, model_layer_input(m, layer), a->middle))
+	if (!model_sum_onto(m, layer, LAYOUT_PROJ_W, a->x, a->middle))
 		return false;
 	pool_run(m->pool, mlp_part, &part);
 	return model_sum_onto(m, layer, LAYOUT_DOWN_W, a->middle, a->out);
 }
 
-bool model_forward(struct model *model, const struct model_hooks *hooks)
+static void up_part(void *arg, unsigned thread, unsigned threads)
 {
-	if (model->tensor == NULL)
-		pool_run(model->pool, embed_part, model);
-	else if (!model_embed_sum(model))
+	struct layer_part *part = arg;
+	struct chunk chunk;
+	for (size_t next = 0; model_next_chunk(part->model, thread, threads, &next, &chunk);)
+		up_chunk(part->model, part->layer, &chunk);
+}
+
+static void again_part(void *arg, unsigned thread, unsigned threads)
+{
+	struct layer_part *part = arg;
+	struct chunk chunk;
+	for (size_t next = 0; model_next_chunk(part->model, thread, threads, &next, &chunk);) {
+		attention_chunk(part->model, part->layer, &chunk, &part->model->scratch[thread]);
+		up_chunk(part->model, part->layer, &chunk);
+	}
+}
+
+bool model_forward_again(struct model *m, size_t layer)
+{
+	struct layer_part part = { m, layer };
+	const struct layer_activations *a = model_layer(m, layer);
+	if (m->tensor == NULL) {
+		pool_run(m->pool, again_part, &part);
+		return true;
+	}
+	pool_run(m->pool, attention_part, &part);
+	if (!model_sum_onto(m, layer, LAYOUT_PROJ_W, a->x, a->middle))
 		return false;
-	for (size_t layer = 0; layer < model->layout->config.layers; layer++)
-		if (!model_progress(hooks) || !layer_forward(model, layer))
+	pool_run(m->pool, up_part, &part);
+	return true;
+}
+
+bool model_forward(struct model *m, const struct model_hooks *hooks)
+{
+	const struct model_slot *slot = m->slot;
+	if (slot->embedded != NULL && m->tensor == NULL)
+		pool_run(m->pool, embed_part, m);
+	else if (slot->embedded != NULL && !model_embed_sum(m))
+		return false;
+	for (size_t layer = slot->first; layer < slot->first + slot->count; layer++)
+		if (!model_progress(hooks) || !layer_forward(m, layer))
 			return false;
 	return true;
 }

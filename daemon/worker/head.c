@@ -16,7 +16,7 @@ static const real *table(const struct model *m)
 static void norm_and_logits(struct model *m, size_t row, size_t rows, real *logits)
 {
 	size_t C = m->layout->config.width, V = m->layout->config.vocab;
-	const real *x = model_layer_input(m, m->layout->config.layers) + row * C;
+	const real *x = model_stream_end(m) + row * C;
 	struct norm norm = model_last_norm(m, row);
 	model_norm(m, &norm, rows, x, m->last_norm + row * C);
 	gemm_nt(rows, V, C, 1, m->last_norm + row * C, C, table(m), C, 0, logits, V);
@@ -27,7 +27,7 @@ static void head_part(void *arg, unsigned thread, unsigned threads)
 	struct model *m = arg;
 	struct thread_scratch *s = &m->scratch[thread];
 	size_t C = m->layout->config.width, V = m->layout->config.vocab;
-	const real *x = model_layer_input(m, m->layout->config.layers);
+	const real *x = model_stream_end(m);
 	struct chunk c;
 	s->loss = 0;
 	memset(s->vectors, 0, 2 * C * sizeof(real));
@@ -35,12 +35,12 @@ static void head_part(void *arg, unsigned thread, unsigned threads)
 		real *logits = m->logits + c.row * V;
 		norm_and_logits(m, c.row, c.rows, logits);
 		s->loss += m->ops->softmax_loss(logits, m->targets + c.row, c.rows, V);
-		if (!m->train)
+		if (m->dx == NULL)
 			continue;
 		struct norm norm = model_last_norm(m, c.row);
 		gemm_nn(c.rows, C, V, 1, logits, V, table(m), C, 0, s->narrow, C);
 		model_norm_backward(m, &norm, c.rows, s->narrow, x + c.row * C, NULL,
-		    m->dout + c.row * C, s->vectors, s->vectors + C);
+		    m->dx + c.row * C, s->vectors, s->vectors + C);
 	}
 }
 
@@ -53,14 +53,13 @@ static struct columns columns_of(const struct model *m)
 	return (struct columns){ first, left < stride ? left : stride, stride };
 }
 
-/* For each row the largest logit; then for each the sum and the target's (ops->softmax_sums). */
-static real *largest(const struct model *m)
+/* In the exchange, behind the stream: for each row the largest logit; then for each the sum and the target's (ops->softmax_sums). */
+static size_t largest(const struct model *m)
 {
-	return m->tensor->exchange +
-	    m->max_sequences * m->layout->config.context * m->layout->config.width;
+	return m->max_sequences * m->layout->config.context * m->layout->config.width;
 }
 
-static real *sums(const struct model *m)
+static size_t sums(const struct model *m)
 {
 	return largest(m) + m->max_sequences * m->layout->config.context;
 }
@@ -73,7 +72,8 @@ static void logits_part(void *arg, unsigned thread, unsigned threads)
 	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);) {
 		real *logits = m->logits + c.row * columns.stride;
 		norm_and_logits(m, c.row, c.rows, logits);
-		m->ops->softmax_max(&columns, logits, c.rows, largest(m) + c.row);
+		m->ops->softmax_max(&columns, logits, c.rows,
+		    model_exchange(m, true) + largest(m) + c.row);
 	}
 }
 
@@ -84,7 +84,8 @@ static void sums_part(void *arg, unsigned thread, unsigned threads)
 	struct chunk c;
 	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);)
 		m->ops->softmax_sums(&columns, m->logits + c.row * columns.stride,
-		    m->targets + c.row, c.rows, largest(m) + c.row, sums(m) + 2 * c.row);
+		    m->targets + c.row, c.rows, model_exchange(m, false) + largest(m) + c.row,
+		    model_exchange(m, true) + sums(m) + 2 * c.row);
 }
 
 static void loss_part(void *arg, unsigned thread, unsigned threads)
@@ -98,8 +99,8 @@ static void loss_part(void *arg, unsigned thread, unsigned threads)
 	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);) {
 		real *logits = m->logits + c.row * V;
 		s->loss += m->ops->softmax_finish(&columns, logits, m->targets + c.row, c.rows,
-		    sums(m) + 2 * c.row);
-		if (m->train)
+		    model_exchange(m, false) + sums(m) + 2 * c.row);
+		if (m->dx != NULL)
 			gemm_nn(c.rows, C, V, 1, logits, V, table(m), C, 0, model_partial(m, c.row),
 			    C);
 	}
@@ -110,28 +111,27 @@ static void norm_part(void *arg, unsigned thread, unsigned threads)
 	struct model *m = arg;
 	struct thread_scratch *s = &m->scratch[thread];
 	size_t C = m->layout->config.width;
-	const real *x = model_layer_input(m, m->layout->config.layers);
+	const real *x = model_stream_end(m);
 	struct chunk c;
 	memset(s->vectors, 0, 2 * C * sizeof(real));
 	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);) {
 		struct norm norm = model_last_norm(m, c.row);
-		model_norm_backward(m, &norm, c.rows, model_partial(m, c.row), x + c.row * C, NULL,
-		    m->dout + c.row * C, s->vectors, s->vectors + C);
+		model_norm_backward(m, &norm, c.rows, model_summed(m, c.row), x + c.row * C, NULL,
+		    m->dx + c.row * C, s->vectors, s->vectors + C);
 	}
 }
 
 static bool tensor_head(struct model *m)
 {
-	const struct model_tensor *group = m->tensor;
 	size_t rows = m->sequences * m->length;
 	pool_run(m->pool, logits_part, m);
-	if (!group->maximum(group->arg, largest(m), rows))
+	if (!model_meet(m, largest(m), rows, true))
 		return false;
 	pool_run(m->pool, sums_part, m);
-	if (!group->sum(group->arg, sums(m), 2 * rows))
+	if (!model_meet(m, sums(m), 2 * rows, false))
 		return false;
 	pool_run(m->pool, loss_part, m);
-	if (!m->train)
+	if (m->dx == NULL)
 		return true;
 	if (!model_sum(m))
 		return false;
@@ -158,8 +158,9 @@ static void weights_part(void *arg, unsigned thread, unsigned threads)
 	}
 }
 
-bool model_head(struct model *m, double *loss)
+bool model_head(struct model *m, real *dout, double *loss)
 {
+	m->dx = dout;
 	if (m->tensor == NULL)
 		pool_run(m->pool, head_part, m);
 	else if (!tensor_head(m))
@@ -167,7 +168,7 @@ bool model_head(struct model *m, double *loss)
 	*loss = 0;
 	for (unsigned t = 0; t < pool_threads(m->pool); t++)
 		*loss += m->scratch[t].loss;
-	if (m->train)
+	if (dout != NULL)
 		pool_run(m->pool, weights_part, m);
 	return true;
 }
@@ -175,7 +176,8 @@ bool model_head(struct model *m, double *loss)
 void model_logits(struct model *m, const int32_t *inputs, size_t sequences, size_t length,
     real *logits)
 {
-	assert(m->tensor == NULL);
+	assert(m->tensor == NULL && m->whole != NULL);
+	m->slot = m->whole;
 	m->inputs = inputs;
 	m->sequences = sequences;
 	m->length = length;
@@ -186,7 +188,8 @@ void model_logits(struct model *m, const int32_t *inputs, size_t sequences, size
 
 void model_extend(struct model *m, const int32_t *tokens, size_t first, size_t length, real *logits)
 {
-	assert(m->tensor == NULL);
+	assert(m->tensor == NULL && m->whole != NULL);
+	m->slot = m->whole;
 	m->inputs = tokens;
 	m->sequences = 1;
 	m->length = length;

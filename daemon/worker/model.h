@@ -14,6 +14,8 @@
  *	model_gradient(model, inputs, targets, sequences, length, &hooks, &loss_sum);   // added to grads
  *	model_destroy(model);
  *
+ * This is a whole model, or a shard of each of its layers, one batch at a time; a range of layers, and several microbatches in flight, are in slots.h.
+ *
  * One caller thread.
  */
 #ifndef TR_DAEMON_WORKER_MODEL_H
@@ -42,6 +44,9 @@ struct model_tensor {
 	bool (*maximum)(void *arg, real *data, size_t count);
 	real *exchange; /* model_exchange_numbers of them, which `sum` and `maximum` are called with */
 	void *arg;
+	/* As many more: then the calls use them in turn, and neither reads nor writes what the call before this one had. NULL: what was summed may be
+	 * written again as soon as `sum` has returned. */
+	real *exchange_too;
 };
 
 struct model_hooks {

@@ -3,12 +3,15 @@
 #define TR_DAEMON_WORKER_MODEL_INSIDE_H
 
 #include "daemon/worker/model.h"
+#include "daemon/worker/rope.h"
+#include "daemon/worker/slots.h"
 
 /* Tokens that a thread takes through a layer together: their activations fit its L2 cache. */
 #define MODEL_CHUNK_ROWS 256
 
 /* N rows (tokens), C width, H heads; Q, QKV and U: model_queries, model_qkv and model_up of the config. */
 struct layer_activations {
+	const real *x;               /* [N, C] residual stream before the layer */
 	real *norm1, *mean1, *rstd1; /* [N, C] [N] [N] */
 	real *qkv; /* [N, QKV]; queries and keys are turned where positions are rotary */
 	real *row_max, *row_scale;   /* [sequences, H, length] */
@@ -16,7 +19,18 @@ struct layer_activations {
 	real *middle;                /* [N, C] residual stream after attention */
 	real *norm2, *mean2, *rstd2; /* [N, C] [N] [N] */
 	real *up; /* [N, U] before the activation; the backward pass turns the first F of each row into its result */
-	real *out; /* [N, C] residual stream after the layer */
+	real *out;   /* [N, C] residual stream after the layer */
+	real *block; /* where the arrays lie, without the stream; NULL: in model->again */
+};
+
+struct model_slot {
+	bool taken, head;
+	size_t first, count;              /* layers, of those in the layout */
+	struct layer_activations *layers; /* [count] */
+	const real *input;                /* [N, C] before the first layer */
+	real *embedded;                   /* the same, if we make it; NULL: it was given */
+	real *output;                     /* [N, C] for others; NULL: the head's */
+	struct model_batch batch;
 };
 
 struct thread_scratch {
@@ -35,22 +49,36 @@ struct model {
 	const real *params;
 	real *grads;
 	size_t max_sequences;
-	real *memory;   /* one allocation for all that follows */
-	real *embedded; /* [N, C] */
-	struct layer_activations *layers;
+	struct model_room room;
+	struct model_bytes bytes;
+	struct model_slot
+	    *whole; /* of a model without others: for good (model_extend); NULL: there is none */
+
+	real *memory;   /* one allocation for all arrays */
+	real **streams; /* [room.streams], those that are free first */
+	real **blocks;  /* [room.layers], the same */
+	size_t free_streams, free_blocks;
+	struct model_slot *slots;                /* [room.slots] */
+	struct layer_activations *tables;        /* of all slots */
+	struct layer_activations again;          /* recompute: of the layer in work; else zeroed */
 	real *last_norm, *last_mean, *last_rstd; /* [N, C] [N] [N] */
 	real *logits;                            /* [N, V]; then their gradient */
-	real *dout, *dmiddle, *dx;               /* [N, C] */
+	real *flow[2], *dmiddle;                 /* [N, C]; flow: what dout and dx are */
 	real *dup;                               /* [N, U] */
 	real *dqkv;                              /* [N, QKV] */
 	real *cos, *sin;                /* [context, head width / 2], if positions are rotary */
 	struct thread_scratch *scratch; /* one a thread */
 
-	/* The batch in work. */
+	/* The exchange (tensor.c): which of its two halves is written next. */
+	unsigned turn;
+
+	/* The microbatch in work. */
+	struct model_slot *slot;
+	const real *dout; /* gradient of the layer's output */
+	real *dx;         /* and of its input */
 	const int32_t *inputs, *targets;
 	size_t sequences, length;
 	size_t first; /* rows of the one sequence that are there already; 0 but in model_extend */
-	bool train;
 };
 
 /* Part of one pool_run: layer `layer` of `model`. */
@@ -76,9 +104,16 @@ static inline const real *model_param(const struct model *model, size_t layer,
 	return offset == LAYOUT_NONE ? NULL : model->params + offset;
 }
 
-static inline const real *model_layer_input(const struct model *model, size_t layer)
+static inline struct layer_activations *model_layer(const struct model *model, size_t layer)
 {
-	return layer == 0 ? model->embedded : model->layers[layer - 1].out;
+	return &model->slot->layers[layer - model->slot->first];
+}
+
+/* What the head gets. */
+static inline const real *model_stream_end(const struct model *model)
+{
+	const struct model_slot *slot = model->slot;
+	return slot->count == 0 ? slot->input : slot->layers[slot->count - 1].out;
 }
 
 static inline bool model_progress(const struct model_hooks *hooks)
@@ -119,16 +154,30 @@ void model_activate_backward(const struct model *m, size_t rows, real *up, real 
 /* Turns the queries and keys of a chunk (which begins at a sequence's first row that is computed), or back. Nothing where positions are learned. */
 void model_rotate(const struct model *m, const struct chunk *chunk, real direction, real *qkv);
 
-/* tensor.c: where the model is a shard. A sum of all members is made in m->tensor->exchange, [N, C]. */
+/* tensor.c: where the model is a shard. A sum of all members is made in the exchange, [N, C]: in its two halves in turn, since others may still read
+ * what we gave to the sum before (coll.h, tr_release). */
 
+static inline real *model_exchange(const struct model *m, bool next)
+{
+	bool second = next == (m->turn == 1);
+	return second && m->tensor->exchange_too != NULL ? m->tensor->exchange_too
+	                                                 : m->tensor->exchange;
+}
+/* Where our part of the next sum goes, and where the last one is. */
 static inline real *model_partial(const struct model *m, size_t row)
 {
-	return m->tensor->exchange + row * m->layout->config.width;
+	return model_exchange(m, true) + row * m->layout->config.width;
 }
+static inline const real *model_summed(const struct model *m, size_t row)
+{
+	return model_exchange(m, false) + row * m->layout->config.width;
+}
+/* Sums (or takes the largest of) what is in the half that was written; it is the last one then. False: stopped. */
+bool model_meet(struct model *m, size_t offset, size_t count, bool maximum);
 /* partial [rows, C] = x [rows, in] W, of a linear layer whose inputs are split. */
 void model_linear_partial(const struct model *m, size_t layer, enum layout_part weight, size_t rows,
     const real *x, real *partial);
-/* Sums what is in the exchange. False: stopped. */
+/* Sums the stream, all rows of it. */
 bool model_sum(struct model *m);
 /* The same, then y [N, C] = residual + sum + bias of `weight`. */
 bool model_sum_onto(struct model *m, size_t layer, enum layout_part weight, const real *residual,
@@ -138,11 +187,13 @@ bool model_embed_sum(struct model *m);
 void model_embed_backward_part(const struct model *m, size_t sequence, size_t first, size_t columns,
     real *positions);
 
-/* forward.c: through all layers; false: stopped. */
+/* forward.c: from tokens or input through all layers of the slot in work; false: stopped. */
 bool model_forward(struct model *model, const struct model_hooks *hooks);
-/* backward.c: from dout (gradient of the last layer's output) down. */
-bool model_backward(struct model *model, const struct model_hooks *hooks);
-/* head.c: last norm, logits and loss; with model->train also their gradients down to dout. False: stopped. */
-bool model_head(struct model *model, double *loss);
+/* forward.c: a layer again, all that its backward pass reads. */
+bool model_forward_again(struct model *model, size_t layer);
+/* backward.c: from m->dout (gradient of the last layer's output, or of the head's input) down. `dinput`: NULL where there is an embedding. */
+bool model_backward(struct model *model, real *dinput, const struct model_hooks *hooks);
+/* head.c: last norm, logits and loss; also their gradients down to dout (NULL: the loss alone). False: stopped. */
+bool model_head(struct model *model, real *dout, double *loss);
 
 #endif

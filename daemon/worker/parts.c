@@ -6,7 +6,7 @@
 struct norm model_layer_norm(const struct model *m, size_t layer, enum layout_part weight,
     size_t row)
 {
-	const struct layer_activations *a = &m->layers[layer];
+	const struct layer_activations *a = model_layer(m, layer);
 	bool second = weight == LAYOUT_NORM2_W;
 	return (struct norm){ .weight = model_param(m, layer, weight),
 		.bias = model_param(m, layer, weight + 1),

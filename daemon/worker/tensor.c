@@ -16,11 +16,19 @@ void model_linear_partial(const struct model *m, size_t layer, enum layout_part 
 		gemm_nn(rows, out, in, 1, x, in, w, out, 0, partial, out);
 }
 
+bool model_meet(struct model *m, size_t offset, size_t count, bool maximum)
+{
+	const struct model_tensor *group = m->tensor;
+	real *data = model_exchange(m, true) + offset;
+	m->turn ^= 1;
+	return maximum ? group->maximum(group->arg, data, count)
+	               : group->sum(group->arg, data, count);
+}
+
 bool model_sum(struct model *m)
 {
-	size_t rows = m->sequences * m->length - m->first;
-	return m->tensor->sum(m->tensor->arg, model_partial(m, m->first),
-	    rows * m->layout->config.width);
+	size_t C = m->layout->config.width, rows = m->sequences * m->length - m->first;
+	return model_meet(m, m->first * C, rows * C, false);
 }
 
 /* y = sum + residual (NULL: 0) + bias (NULL: 0). */
@@ -37,7 +45,7 @@ static void onto_part(void *arg, unsigned thread, unsigned threads)
 	size_t C = m->layout->config.width, first, last;
 	pool_share(m->sequences * m->length - m->first, 1, thread, threads, &first, &last);
 	for (size_t row = first + m->first; row < last + m->first; row++) {
-		const real *sum = model_partial(m, row);
+		const real *sum = model_summed(m, row);
 		real *y = onto->y + row * C;
 		memcpy(y, sum, C * sizeof(*y));
 		for (size_t i = 0; onto->residual != NULL && i < C; i++)
@@ -88,16 +96,16 @@ static void positions_part(void *arg, unsigned thread, unsigned threads)
 	size_t C = m->layout->config.width, first, last;
 	pool_share(m->sequences * m->length - m->first, 1, thread, threads, &first, &last);
 	for (size_t row = first + m->first; row < last + m->first; row++) {
-		const real *sum = model_partial(m, row);
+		const real *sum = model_summed(m, row);
 		const real *position = m->params + m->layout->positions + row % m->length * C;
 		for (size_t i = 0; i < C; i++)
-			m->embedded[row * C + i] = sum[i] + position[i];
+			m->slot->embedded[row * C + i] = sum[i] + position[i];
 	}
 }
 
 bool model_embed_sum(struct model *m)
 {
-	struct onto onto = { m, NULL, NULL, m->embedded };
+	struct onto onto = { m, NULL, NULL, m->slot->embedded };
 	pool_run(m->pool, shard_embed_part, m);
 	if (!model_sum(m))
 		return false;

@@ -15,6 +15,7 @@
 #include "daemon/worker/ops_all.h"
 #include "daemon/worker/parts.c"
 #include "daemon/worker/rope.c"
+#include "daemon/worker/slots.c"
 #include "daemon/worker/tensor.c"
 
 #endif

@@ -28,6 +28,7 @@ struct group {
 	double *arrays[MEMBERS];
 	size_t counts[64], sums, maxima; /* of member 0 */
 	bool stops;                      /* the third sum does */
+	bool in_turn;                    /* the exchange has two halves */
 };
 
 struct member {
@@ -37,17 +38,35 @@ struct member {
 	struct layout local;
 	struct model *model;
 	struct model_tensor tensor;
+	double *half; /* of the exchange, that of the call before; with what it had then */
+	double *kept;
 	double *params, *grads, loss;
 	const int32_t *inputs, *targets;
 	unsigned threads;
 	bool finished;
 };
 
+/* Others may still read what a call had until the next one has returned. */
+static void check_turns(struct member *m, const double *data)
+{
+	size_t numbers = model_exchange_numbers(&m->local, SEQUENCES);
+	double *half = data >= m->tensor.exchange && data < m->tensor.exchange + numbers
+	    ? m->tensor.exchange
+	    : m->tensor.exchange_too;
+	assert_true(data >= half && data < half + numbers);
+	assert_true(half != m->half);
+	if (m->half != NULL)
+		assert_memory_equal(m->half, m->kept, numbers * sizeof(*m->kept));
+	m->half = half;
+}
+
 static bool meet(struct member *member, double *data, size_t count, bool maximum)
 {
 	struct group *group = member->group;
 	unsigned rank = member->shard.rank;
 	double *sum = malloc(count * sizeof(*sum));
+	if (group->in_turn)
+		check_turns(member, data);
 	group->arrays[rank] = data;
 	pthread_barrier_wait(&group->barrier);
 	for (size_t i = 0; i < count; i++) {
@@ -62,6 +81,9 @@ static bool meet(struct member *member, double *data, size_t count, bool maximum
 	pthread_barrier_wait(&group->barrier);
 	memcpy(data, sum, count * sizeof(*sum));
 	free(sum);
+	if (group->in_turn)
+		memcpy(member->kept, member->half,
+		    model_exchange_numbers(&member->local, SEQUENCES) * sizeof(*sum));
 	pthread_barrier_wait(&group->barrier);
 	return !(group->stops && group->sums == 3);
 }
@@ -114,6 +136,9 @@ static void member_start(struct member *m, const double *params, struct pool *po
 		.maximum = maximum_here,
 		.exchange = zeroed(model_exchange_numbers(&m->local, SEQUENCES)),
 		.arg = m };
+	if (m->group->in_turn)
+		m->tensor.exchange_too = zeroed(model_exchange_numbers(&m->local, SEQUENCES));
+	m->kept = zeroed(model_exchange_numbers(&m->local, SEQUENCES));
 	model_bind(m->model, m->params, m->grads);
 	model_use_tensor(m->model, &m->tensor);
 }
@@ -125,6 +150,8 @@ static void member_stop(struct member *m)
 	free(m->params);
 	free(m->grads);
 	free(m->tensor.exchange);
+	free(m->tensor.exchange_too);
+	free(m->kept);
 }
 
 /* Every number of the whole gradient is in some member's, and the same; what no token stands for has none. */
@@ -181,10 +208,11 @@ static void check_sums(const struct group *group, const struct layout *whole)
 	assert_int_equal(group->maxima, 1);
 }
 
-static void together(const struct model_config *shape, unsigned size, unsigned threads, bool stops)
+static void together(const struct model_config *shape, unsigned size, unsigned threads,
+    bool in_turn, bool stops)
 {
 	struct model_config config = *shape;
-	struct group group = { .size = size, .stops = stops };
+	struct group group = { .size = size, .in_turn = in_turn, .stops = stops };
 	struct member members[MEMBERS];
 	pthread_t players[MEMBERS];
 	struct pool *pools[MEMBERS], *pool;
@@ -250,13 +278,13 @@ static void test_shards_make_up_the_whole(void **state)
 	for (unsigned size = 1; size <= MEMBERS; size++)
 		if (size != 3)
 			for (unsigned threads = 1; threads <= 3; threads += 2)
-				together(*state, size, threads, false);
+				together(*state, size, threads, threads == 1, false);
 }
 
 /* A group that says stop ends the batch at all its members. */
 static void test_stops(void **state)
 {
-	together(*state, 2, 1, true);
+	together(*state, 2, 1, true, true);
 }
 
 /* A shard begins with the numbers that it would have of the whole. */
