@@ -195,6 +195,11 @@ struct tr_round {
  * (tr_submit). TR_EEVICTED: no longer a member; leave. */
 TR_API tr_status tr_round_begin(tr_group *group, struct tr_round *round, struct tr_error *error);
 
+/* Ids of the contributors of the round that this peer began last, by their index (ascending): writes the first `max`; *count is how many there
+ * are. They stay as they are until it begins another try, also if one of them is lost. TR_EINVAL: no round was begun. */
+TR_API tr_status tr_round_contributors(tr_group *group, uint64_t *peers, size_t max, size_t *count,
+    struct tr_error *error);
+
 enum { TR_CONTRIBUTE = 1 }; /* flag: the buffer's content counts */
 
 enum { TR_BLOCK_RANK_MAX = 8 };

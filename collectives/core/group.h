@@ -280,6 +280,9 @@ bool group_core_state(const struct group_core *core, uint64_t *round);
 size_t group_core_records(const struct group_core *core, uint64_t round,
     Traind__Peer__RoundCommit **records, size_t max);
 
+/* Ids of the contributors of the round under way, by their index; borrowed until the next step. */
+const uint64_t *group_core_round_contributors(const struct group_core *core, unsigned *count);
+
 tr_status group_core_contributors(const struct group_core *core, uint32_t tag, uint64_t element,
     uint64_t *peers, size_t max, size_t *count);
 

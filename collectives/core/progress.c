@@ -129,6 +129,12 @@ static uint64_t progress_contributor(const struct group_core *core, const struct
 	return at < core->last_contributor_count ? core->last_contributors[at] : 0;
 }
 
+const uint64_t *group_core_round_contributors(const struct group_core *core, unsigned *count)
+{
+	*count = core->roster.contributor_count;
+	return core->roster.contributors;
+}
+
 tr_status group_core_contributors(const struct group_core *core, uint32_t tag, uint64_t element,
     uint64_t *peers, size_t max, size_t *count)
 {

@@ -27,15 +27,15 @@
 
 #define CHANNEL_ENV     "TRAIND_WORKER_FD"
 #define CHANNEL_MAGIC   0x314c4e4843525431u /* "1TRCHNL1" */
-#define CHANNEL_VERSION 6u
+#define CHANNEL_VERSION 7u
 
 enum channel_call {
 	CHANNEL_SUBMIT = 1,    /* an op; no answer: its errors come with the commit's */
 	CHANNEL_READY,         /* .round */
-	CHANNEL_BEGIN,         /* answer: .round_info */
+	CHANNEL_BEGIN,         /* answer: .round, its contributors in .peers */
 	CHANNEL_WAIT,          /* .tag, .count: 0, or how many ms it waits at most, and 1 */
 	CHANNEL_RECEIVE_STATE, /* joiner */
-	CHANNEL_COMMIT,        /* .commit, .count as of WAIT; answer: .round_info */
+	CHANNEL_COMMIT,        /* .commit, .count as of WAIT; answer: .round */
 	CHANNEL_CONTRIBUTORS,  /* .tag, .offset = element; answer: peers in .peers */
 };
 
@@ -76,7 +76,7 @@ struct channel_answer {
 	uint64_t id;
 	uint64_t abandons; /* BEGIN: channel_control.abandons from which this round counts */
 	int32_t status;
-	uint32_t count; /* CONTRIBUTORS: how many there are */
+	uint32_t count; /* BEGIN, CONTRIBUTORS: how many peers there are */
 	struct tr_round round;
 	/* What is not said is not copied (channel_answer_bytes). */
 	union {

@@ -83,8 +83,24 @@ tr_status tr_round_begin(tr_group *group, struct tr_round *round, struct tr_erro
 	group->op_count = group->use_count = 0;
 	group->index = answer.round.index;
 	group->contributors = answer.round.contributors;
+	group->begun = true;
+	memcpy(group->contributor_ids, answer.peers,
+	    group->contributors * sizeof(group->contributor_ids[0]));
 	atomic_store(&group->abandons, answer.abandons);
 	*round = answer.round;
+	return TR_OK;
+}
+
+tr_status tr_round_contributors(tr_group *group, uint64_t *peers, size_t max, size_t *count,
+    struct tr_error *error)
+{
+	if (!group->begun)
+		return tr_error_set(error, TR_EINVAL, "contributors: no round was begun");
+	if (max > group->contributors)
+		max = group->contributors;
+	if (max > 0)
+		memcpy(peers, group->contributor_ids, max * sizeof(*peers));
+	*count = group->contributors;
 	return TR_OK;
 }
 

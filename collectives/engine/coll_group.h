@@ -43,7 +43,9 @@ struct tr_group {
 	_Atomic uint64_t
 	    abandons; /* channel_control.abandons when the round began; tr_progress reads it on any thread */
 	unsigned index, contributors; /* this peer's, of the round under way */
-	struct coll_use *uses;        /* of memory, by the ops of the round under way */
+	bool begun;                   /* some round was */
+	uint64_t contributor_ids[TR_GROUP_PEERS_MAX];
+	struct coll_use *uses; /* of memory, by the ops of the round under way */
 	unsigned use_count, use_capacity, op_count;
 	struct coll_tensor *tensors; /* by ascending base once `ready` */
 	unsigned tensor_count, tensor_capacity;

@@ -129,6 +129,10 @@ static bool claim(struct member *member, enum channel_call call)
 void member_calls_began(struct member *member, const struct tr_round *info)
 {
 	struct channel_answer answer = { .status = TR_OK, .round = *info };
+	unsigned count;
+	const uint64_t *peers = group_core_round_contributors(member->core, &count);
+	answer.count = count;
+	memcpy(answer.peers, peers, count * sizeof(*peers));
 	answer.abandons = atomic_load(&member->host->control->abandons);
 	member->begin_asked = false;
 	member->round_open = true;

@@ -65,6 +65,23 @@ static void caller_check(struct caller *caller, uint64_t round)
 		}
 }
 
+/* The members that contribute, by their index: peers of hosts in ascending order, this one at its own. */
+static bool caller_knows_all(const struct caller *caller, const struct tr_round *round)
+{
+	uint64_t peers[FX_HOSTS_MAX] = { 0 }, first = 0;
+	size_t count = 0;
+	if (tr_round_contributors(caller->host->group, peers, FX_HOSTS_MAX, &count, NULL) != TR_OK ||
+	    tr_round_contributors(caller->host->group, &first, 1, &count, NULL) != TR_OK ||
+	    count != round->contributors || first != peers[0])
+		return false;
+	for (size_t i = 0; i < count; i++)
+		if (peers[i] < FX_PEER(0) || peers[i] >= FX_PEER(FX_HOSTS_MAX) ||
+		    (i > 0 && peers[i] <= peers[i - 1]) ||
+		    (peers[i] == FX_PEER(caller->host->index)) != (i == round->index))
+			return false;
+	return true;
+}
+
 static tr_status caller_submit(struct caller *caller, const struct tr_round *round,
     struct tr_error *error)
 {
@@ -89,6 +106,7 @@ static tr_status caller_round(struct caller *caller, struct tr_error *error)
 	for (;;) {
 		tr_status st = tr_round_begin(caller->host->group, &round, error);
 		note(caller, &caller->begun);
+		caller->wrong += st == TR_OK && !caller_knows_all(caller, &round);
 		if (st == TR_OK)
 			st = caller_submit(caller, &round, error);
 		if (st == TR_OK && round.receive_state)
@@ -128,6 +146,9 @@ static void caller_start(struct caller *caller, struct fx_host *host, unsigned r
 	struct tr_error error = { 0 };
 	*caller = (struct caller){ .host = host, .rounds = rounds, .pause_at = pause_at };
 	fx_attach(host);
+	uint64_t none;
+	size_t count;
+	assert_int_equal(tr_round_contributors(host->group, &none, 1, &count, &error), TR_EINVAL);
 	for (unsigned op = 0; op < OPS; op++) {
 		caller->data[op] = tr_alloc(host->group, COUNT * sizeof(float));
 		assert_non_null(caller->data[op]);

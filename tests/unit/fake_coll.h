@@ -183,6 +183,21 @@ tr_status tr_round_begin(tr_group *g, struct tr_round *round, struct tr_error *e
 	return TR_OK;
 }
 
+tr_status tr_round_contributors(tr_group *g, uint64_t *peers, size_t max, size_t *count,
+    struct tr_error *error)
+{
+	(void)error;
+	*count = 0;
+	for (unsigned p = 0; p < g->world->peers; p++) {
+		if (!fake_contributes(&g->world->groups[p], g->begun))
+			continue;
+		if (*count < max)
+			peers[*count] = tr_peer_id(&g->world->groups[p]);
+		++*count;
+	}
+	return TR_OK;
+}
+
 tr_status tr_allreduce(tr_group *g, uint32_t tag, void *data, size_t count, enum tr_dtype dtype,
     enum tr_reduce reduce, unsigned flags, struct tr_error *error)
 {
