@@ -40,6 +40,16 @@ void model_room_add(struct model_room *room, const struct layout *layout, size_t
 	room->streams += slots * streams_of(&stage);
 }
 
+size_t model_chunk_begin(const struct layout *layout, size_t chunk)
+{
+	struct stage stage = stage_of(layout, chunk);
+	if (stage.embedding)
+		return 0;
+	if (stage.first < layout->config.layers)
+		return layout_layer(layout, stage.first, LAYOUT_NORM1_W);
+	return layout->depth.head ? layout->last_norm_w : layout->count;
+}
+
 /* Carves arrays out of one allocation; with base NULL it only measures. */
 struct carver {
 	real *base;

@@ -46,6 +46,9 @@ struct model_slot;
 void model_room_add(struct model_room *room, const struct layout *layout, size_t chunk,
     size_t slots);
 
+/* Offset from which on the gradients of this chunk and those behind it lie. */
+size_t model_chunk_begin(const struct layout *layout, size_t chunk);
+
 /* As model_create, which has room for one microbatch of a whole model. */
 tr_status model_create_room(const struct layout *layout, const struct model_room *room,
     size_t max_sequences, struct pool *pool, struct model **model, struct tr_error *error);
