@@ -13,6 +13,7 @@
 #include "common/error.h"
 #include "daemon/checkpoint/layout.h"
 #include "daemon/checkpoint/manifest.h"
+#include "daemon/checkpoint/shard.h"
 
 #define CHECKPOINT_PATH_MAX 4096
 
@@ -41,5 +42,12 @@ tr_status checkpoint_find(const char *path, char found[CHECKPOINT_PATH_MAX], str
 tr_status checkpoint_read(const char *path, const struct layout *layout,
     const struct optim_arrays *arrays, struct manifest *manifest, char found[CHECKPOINT_PATH_MAX],
     struct tr_error *error);
+/* The same of a shard of `whole`, which nobody needs to hold as a whole: arrays have room for local->count numbers. */
+tr_status checkpoint_read_shard(const char *path, const struct layout *whole,
+    const struct layout *local, const struct shard *shard, const struct optim_arrays *arrays,
+    struct manifest *manifest, char found[CHECKPOINT_PATH_MAX], struct tr_error *error);
+/* What it says of itself, if it is one of such a model; its files are not looked at. */
+tr_status checkpoint_look(const char *path, const struct layout *whole, struct manifest *manifest,
+    char found[CHECKPOINT_PATH_MAX], struct tr_error *error);
 
 #endif

@@ -62,19 +62,35 @@ static tr_status open_checked(const char *folder, const char *name, const char *
 	    "%s is damaged: its digest is %s, the manifest says %s", name, hex, digest);
 }
 
-static tr_status load_optimizer(const char *folder, const struct layout *layout,
-    const struct optim_arrays *arrays, const struct manifest *manifest, struct tr_error *error)
+/* What is to be read, and into what: a shard, or (local NULL) everything. */
+struct wanted {
+	const struct layout *whole, *local;
+	const struct shard *shard;
+	const struct optim_arrays *arrays;
+};
+
+static tr_status load_array(const struct wanted *w, const char *suffix,
+    const struct safetensors *file, float *values, struct tr_error *error)
 {
+	if (w->local == NULL)
+		return weights_load(w->whole, suffix, file, values, error);
+	return weights_load_shard(w->whole, w->local, w->shard, suffix, file, values, error);
+}
+
+static tr_status load_optimizer(const char *folder, const struct wanted *w,
+    const struct manifest *manifest, struct tr_error *error)
+{
+	const struct optim_arrays *arrays = w->arrays;
 	struct safetensors file;
 	tr_status status = open_checked(folder, MANIFEST_OPTIMIZER, manifest->optimizer, &file,
 	    error);
 	if (status != TR_OK)
 		return status;
-	status = weights_load(layout, ".exp_avg", &file, arrays->first, error);
+	status = load_array(w, ".exp_avg", &file, arrays->first, error);
 	if (status == TR_OK)
-		status = weights_load(layout, ".exp_avg_sq", &file, arrays->second, error);
+		status = load_array(w, ".exp_avg_sq", &file, arrays->second, error);
 	if (status == TR_OK && arrays->outer != NULL) {
-		status = weights_load(layout, ".outer_momentum", &file, arrays->outer, error);
+		status = load_array(w, ".outer_momentum", &file, arrays->outer, error);
 		if (status == TR_ENOTFOUND) /* of a job without: it begins with none */
 			status = TR_OK;
 	}
@@ -93,32 +109,59 @@ static tr_status check_config(const char *folder, const struct model_config *wan
 	return model_config_same(&found, wanted, error);
 }
 
-static tr_status load(const char *folder, const struct layout *layout,
-    const struct optim_arrays *arrays, const struct manifest *manifest, struct tr_error *error)
+static tr_status load(const char *folder, const struct wanted *w, const struct manifest *manifest,
+    struct tr_error *error)
 {
 	struct safetensors file;
 	tr_status status = open_checked(folder, MANIFEST_MODEL, manifest->model, &file, error);
 	if (status != TR_OK)
 		return status;
-	status = weights_load(layout, "", &file, arrays->params, error);
+	status = load_array(w, "", &file, w->arrays->params, error);
 	safetensors_close(&file);
 	if (status != TR_OK)
 		return tr_error_wrap(error, "%s", MANIFEST_MODEL);
-	if (arrays->first == NULL || manifest->optimizer[0] == '\0')
+	if (w->arrays->first == NULL || manifest->optimizer[0] == '\0')
 		return TR_OK;
-	return load_optimizer(folder, layout, arrays, manifest, error);
+	return load_optimizer(folder, w, manifest, error);
+}
+
+static tr_status look(const char *path, const struct layout *whole, struct manifest *manifest,
+    char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
+{
+	tr_status status = checkpoint_find(path, found, error);
+	if (status == TR_OK)
+		status = read_manifest(found, manifest, error);
+	return status == TR_OK ? check_config(found, &whole->config, error) : status;
+}
+
+static tr_status read_wanted(const char *path, const struct wanted *wanted,
+    struct manifest *manifest, char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
+{
+	tr_status status = look(path, wanted->whole, manifest, found, error);
+	if (status == TR_OK)
+		status = load(found, wanted, manifest, error);
+	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", path);
 }
 
 tr_status checkpoint_read(const char *path, const struct layout *layout,
     const struct optim_arrays *arrays, struct manifest *manifest, char found[CHECKPOINT_PATH_MAX],
     struct tr_error *error)
 {
-	tr_status status = checkpoint_find(path, found, error);
-	if (status == TR_OK)
-		status = read_manifest(found, manifest, error);
-	if (status == TR_OK)
-		status = check_config(found, &layout->config, error);
-	if (status == TR_OK)
-		status = load(found, layout, arrays, manifest, error);
+	const struct wanted wanted = { layout, NULL, NULL, arrays };
+	return read_wanted(path, &wanted, manifest, found, error);
+}
+
+tr_status checkpoint_read_shard(const char *path, const struct layout *whole,
+    const struct layout *local, const struct shard *shard, const struct optim_arrays *arrays,
+    struct manifest *manifest, char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
+{
+	const struct wanted wanted = { whole, local, shard, arrays };
+	return read_wanted(path, &wanted, manifest, found, error);
+}
+
+tr_status checkpoint_look(const char *path, const struct layout *whole, struct manifest *manifest,
+    char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
+{
+	tr_status status = look(path, whole, manifest, found, error);
 	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", path);
 }

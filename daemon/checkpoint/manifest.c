@@ -72,6 +72,8 @@ char *manifest_text(const struct manifest *m)
 	add_string(&j, "format", MANIFEST_FORMAT);
 	add_uint(&j, "version", MANIFEST_VERSION);
 	add_uint(&j, "step", m->step);
+	if (m->round > 0)
+		add_uint(&j, "round", m->round);
 	add_uint(&j, "seed", m->seed);
 	add_uint(&j, "samples", m->samples);
 	add_uint(&j, "tokens", m->tokens);
@@ -194,6 +196,8 @@ tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
 			json_read_uint(&r, &version);
 		else if (strcmp(key, "step") == 0)
 			has_step = json_read_uint(&r, &m.step);
+		else if (strcmp(key, "round") == 0)
+			json_read_uint(&r, &m.round);
 		else if (strcmp(key, "seed") == 0)
 			json_read_uint(&r, &m.seed);
 		else if (strcmp(key, "samples") == 0)

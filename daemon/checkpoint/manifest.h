@@ -15,7 +15,8 @@
 #define MANIFEST_BYTES_MAX 65536
 
 struct manifest {
-	uint64_t step; /* committed steps that the state holds */
+	uint64_t step;  /* committed steps that the state holds */
+	uint64_t round; /* of the group, that committed the last of them; 0: the same number */
 	uint64_t seed;
 	uint64_t samples;             /* counted */
 	struct lease_account account; /* of them, without leases. cursor 0: none, it is an old file */

@@ -41,3 +41,35 @@ tr_status weights_load(const struct layout *layout, const char *suffix,
 	}
 	return TR_OK;
 }
+
+/* `data`: the whole tensor, from number `from` of the whole layout on; not necessarily aligned. */
+static void take_piece(const struct shard_piece *piece, const void *data, size_t from, float *values)
+{
+	const char *bytes = data;
+	for (size_t row = 0; row < piece->rows; row++)
+		memcpy(values + piece->local + row * piece->local_stride,
+		    bytes + (piece->whole - from + row * piece->whole_stride) * sizeof(float),
+		    piece->columns * sizeof(float));
+}
+
+tr_status weights_load_shard(const struct layout *whole, const struct layout *local,
+    const struct shard *shard, const char *suffix, const struct safetensors *file, float *values,
+    struct tr_error *error)
+{
+	struct shard_piece pieces[SHARD_PIECES_MAX];
+	memset(values, 0, local->count * sizeof(*values));
+	for (size_t i = 0; i < local->tensor_count; i++) {
+		const struct layout_tensor *tensor = &whole->tensors[local->tensors[i].number];
+		char name[SAFETENSORS_NAME_MAX];
+		const void *data;
+		make_name(name, tensor, suffix);
+		tr_status status = safetensors_find_f32(file, name, tensor->rows, tensor->columns,
+		    &data, error);
+		if (status != TR_OK)
+			return status;
+		size_t count = shard_pieces(whole, local, shard, i, pieces);
+		for (size_t k = 0; k < count; k++)
+			take_piece(&pieces[k], data, tensor->offset, values);
+	}
+	return TR_OK;
+}

@@ -4,6 +4,7 @@
 
 #include "daemon/checkpoint/layout.h"
 #include "daemon/checkpoint/safetensors.h"
+#include "daemon/checkpoint/shard.h"
 
 /* Appends the layout's tensors as `name` + `suffix` to items (room for layout->tensor_count). Returns what holds
  * the names' text: free() it after the items. NULL: out of memory. */
@@ -14,5 +15,10 @@ void *weights_items(const struct layout *layout, const char *suffix, const float
  * written. Gaps are not touched. */
 tr_status weights_load(const struct layout *layout, const char *suffix,
     const struct safetensors *file, float *values, struct tr_error *error);
+
+/* The same of a shard: of each tensor of `whole` in the file what `local` has, which is zeroed before. */
+tr_status weights_load_shard(const struct layout *whole, const struct layout *local,
+    const struct shard *shard, const char *suffix, const struct safetensors *file, float *values,
+    struct tr_error *error);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/limits.h"
+#include "daemon/plan/job_mesh.h"
 #include "daemon/plan/job_sync.h"
 #include "daemon/plan/job_value.h"
 
@@ -180,14 +181,16 @@ static tr_status check_batch(const Traind__V1__JobSpec *spec, struct tr_error *e
 		            ? train->batch_tokens / context * context
 		            : context),
 		    (unsigned long long)((train->batch_tokens / context + 1) * context));
-	if (train->batch_tokens / context < spec->mesh->workers)
+	uint32_t replicas = job_mesh(spec->mesh).size[MESH_DP];
+	if (train->batch_tokens / context < replicas)
 		return tr_error_set(error, TR_EINVAL,
 		    "train.batch_tokens: found %llu (sequences: %llu), allowed: at "
 		    "least %llu, a sequence for each of the mesh's "
-		    "%u workers",
+		    "%u %s",
 		    (unsigned long long)train->batch_tokens,
 		    (unsigned long long)train->batch_tokens / context,
-		    (unsigned long long)context * spec->mesh->workers, spec->mesh->workers);
+		    (unsigned long long)context * replicas, replicas,
+		    job_mesh_is_sharded(spec->mesh) ? "replicas" : "workers");
 	return TR_OK;
 }
 
@@ -269,6 +272,8 @@ static tr_status validate_train(Traind__V1__JobSpec *spec, struct tr_error *erro
 		status = check_data(spec, error);
 	if (status == TR_OK)
 		status = check_model(spec, error);
+	if (status == TR_OK)
+		status = job_mesh_check(spec, error);
 	if (status == TR_OK)
 		status = check_batch(spec, error);
 	if (status == TR_OK)

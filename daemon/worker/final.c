@@ -12,7 +12,7 @@ static void on_progress(void *arg)
 	(void)tr_progress(arg);
 }
 
-static char *make_sample(struct trainer *t)
+static char *make_sample(struct trainer *t, struct model *model, const struct layout *layout)
 {
 	const Traind__V1__Sample *s = t->spec->sample;
 	if (s == NULL || s->tokens == 0)
@@ -24,10 +24,11 @@ static char *make_sample(struct trainer *t)
 		.bpe = t->bpe,
 		.progress = on_progress,
 		.arg = t->group };
-	return generate_text(t->model, &t->layout.config, &options);
+	return generate_text(model, &layout->config, &options);
 }
 
-static void write_checkpoint(struct trainer *t, const char *sample)
+static void write_checkpoint(struct trainer *t, const struct layout *layout,
+    const struct optim_arrays *arrays, const char *sample)
 {
 	char path[CHECKPOINT_PATH_MAX];
 	struct tr_error error;
@@ -38,14 +39,26 @@ static void write_checkpoint(struct trainer *t, const char *sample)
 		trainer_report_event(t, earlier.error.text);
 	tr_status status = t->folder.dir[0] == '\0'
 	    ? tr_error_set(&error, TR_EINVAL, "no checkpoint was written: checkpoint.dir is empty")
-	    : checkpoint_write(&t->folder, &t->layout, &t->arrays, &manifest, sample, &progress,
-	          path, &error);
+	    : checkpoint_write(&t->folder, layout, arrays, &manifest, sample, &progress, path,
+	          &error);
 	t->final_written = status == TR_OK;
 	t->final_failed = status != TR_OK;
 	if (status == TR_OK)
 		trainer_report_checkpoint(t, path);
 	else
 		trainer_report_event(t, error.text);
+}
+
+void trainer_write_final(struct trainer *t, struct model *model, const struct layout *layout,
+    const struct optim_arrays *arrays)
+{
+	if (t->final_written || t->final_failed)
+		return;
+	char *sample = make_sample(t, model, layout);
+	write_checkpoint(t, layout, arrays, sample);
+	if (sample != NULL)
+		trainer_report_sample(t, sample);
+	free(sample);
 }
 
 tr_status trainer_submit_final(struct trainer *t, const struct tr_round *round,
@@ -61,13 +74,8 @@ tr_status trainer_submit_final(struct trainer *t, const struct tr_round *round,
 	if (status != TR_OK)
 		return status;
 	bool writes = trainer_contributes(round) && round->index == 0;
-	if (writes && !t->final_written && !t->final_failed) {
-		char *sample = make_sample(t);
-		write_checkpoint(t, sample);
-		if (sample != NULL)
-			trainer_report_sample(t, sample);
-		free(sample);
-	}
+	if (writes)
+		trainer_write_final(t, t->model, &t->layout, &t->arrays);
 	t->sums->final_written = writes && t->final_written ? 1 : 0;
 	t->sums->final_failed = writes && t->final_failed ? 1 : 0;
 	return tr_allreduce(t->group, TAG_FINAL, &t->sums->final_written, 2, TR_F64, TR_SUM,

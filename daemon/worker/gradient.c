@@ -85,10 +85,10 @@ static tr_status submit_roster(struct attempt *a, const struct tr_round *round, 
 	return submit_sums(a, TAG_ROSTER, t->sums->roster, 2 * (size_t)round->contributors);
 }
 
-static bool validates(const struct trainer *t, uint64_t round)
+bool trainer_validates(const struct trainer *t, uint64_t step)
 {
 	uint64_t every = t->spec->optimizer->eval_every;
-	return t->samples.validation > 0 && every > 0 && (round - 1) % every == 0;
+	return t->samples.validation > 0 && every > 0 && (step - 1) % every == 0;
 }
 
 tr_status trainer_submit_step(struct trainer *t, const struct tr_round *round,
@@ -106,7 +106,7 @@ tr_status trainer_submit_step(struct trainer *t, const struct tr_round *round,
 	t->sums->validation = t->sums->validation_tokens = 0;
 	if (t->drop)
 		status = submit_roster(&a, round, (last - first) * t->layout.config.context);
-	if (status == TR_OK && validates(t, round->round))
+	if (status == TR_OK && trainer_validates(t, round->round))
 		status = trainer_submit_validation(t, round, error);
 	if (status == TR_OK)
 		status = compute_share(&a, first, last);

@@ -36,7 +36,7 @@ static void norm_part(void *arg, unsigned thread, unsigned threads)
 	}
 }
 
-double optim_norm(const struct ops *ops, struct pool *pool, const float *x, size_t count)
+double optim_squares(const struct ops *ops, struct pool *pool, const float *x, size_t count)
 {
 	struct norm_job job = { .ops = ops };
 	const size_t run = (size_t)OPTIM_BLOCK * OPTIM_BLOCKS_RUN;
@@ -49,7 +49,12 @@ double optim_norm(const struct ops *ops, struct pool *pool, const float *x, size
 		for (size_t b = 0; b < job.blocks; b++)
 			sum += job.terms[b];
 	}
-	return sqrt(sum);
+	return sum;
+}
+
+double optim_norm(const struct ops *ops, struct pool *pool, const float *x, size_t count)
+{
+	return sqrt(optim_squares(ops, pool, x, count));
 }
 
 struct update_job {
@@ -73,13 +78,12 @@ static void update_part(void *arg, unsigned thread, unsigned threads)
 	}
 }
 
-double optim_step(const struct ops *ops, struct pool *pool, const struct layout *layout,
-    const struct optim_settings *s, const struct optim_arrays *arrays, double scale, uint64_t step,
-    uint64_t age)
+void optim_update(const struct ops *ops, struct pool *pool, const struct layout *layout,
+    const struct optim_settings *s, const struct optim_arrays *arrays, double scale, double norm,
+    uint64_t step, uint64_t age)
 {
-	double norm = optim_norm(ops, pool, arrays->grads, layout->count) * scale;
 	if (!isfinite(norm))
-		return norm;
+		return;
 	double lr = optim_lr(s, step);
 	/* As torch.nn.utils.clip_grad_norm_. */
 	if (s->clip > 0 && norm + 1e-6 > s->clip)
@@ -101,5 +105,13 @@ double optim_step(const struct ops *ops, struct pool *pool, const struct layout 
 	job.matrix = job.vector;
 	job.matrix.keep = (float)(1 - lr * s->weight_decay);
 	pool_run(pool, update_part, &job);
+}
+
+double optim_step(const struct ops *ops, struct pool *pool, const struct layout *layout,
+    const struct optim_settings *s, const struct optim_arrays *arrays, double scale, uint64_t step,
+    uint64_t age)
+{
+	double norm = optim_norm(ops, pool, arrays->grads, layout->count) * scale;
+	optim_update(ops, pool, layout, s, arrays, scale, norm, step, age);
 	return norm;
 }

@@ -22,7 +22,8 @@ struct optim_settings {
  * step. */
 double optim_lr(const struct optim_settings *settings, uint64_t step);
 
-/* Square root of the sum of squares, in f64, in an order that depends on `count` only. */
+/* Sum of squares, in f64, in an order that depends on `count` only; its square root. */
+double optim_squares(const struct ops *ops, struct pool *pool, const float *x, size_t count);
 double optim_norm(const struct ops *ops, struct pool *pool, const float *x, size_t count);
 
 /* Step `step` (from 1) of the schedule. grads are sums; the gradient is grads * scale (1 / tokens). `age`: gradients in the moments, this one
@@ -30,5 +31,9 @@ double optim_norm(const struct ops *ops, struct pool *pool, const float *x, size
 double optim_step(const struct ops *ops, struct pool *pool, const struct layout *layout,
     const struct optim_settings *settings, const struct optim_arrays *arrays, double scale,
     uint64_t step, uint64_t age);
+/* The same where grads are a part of the gradient, whose norm, times `scale`, is `norm`. Nothing is changed if that is not finite. */
+void optim_update(const struct ops *ops, struct pool *pool, const struct layout *layout,
+    const struct optim_settings *settings, const struct optim_arrays *arrays, double scale,
+    double norm, uint64_t step, uint64_t age);
 
 #endif

@@ -123,6 +123,8 @@ struct manifest trainer_manifest(const struct trainer *t)
 		.tokens = t->counters->tokens,
 		.costs = costs_to_save(outer_costs(t)),
 		.account = *t->account };
+	if (t->sharded != NULL && t->sharded->state->step_round != manifest.step)
+		manifest.round = t->sharded->state->step_round;
 	lease_release(&manifest.account);
 	(void)outer_lr_base(t, manifest.lr_base);
 	for (size_t i = 0; i < sizeof(manifest.spec); i++)

@@ -45,24 +45,26 @@ static void start_checkpoint(struct trainer *t, const struct tr_round *round)
 	trainer_save(t, &t->arrays);
 }
 
-void trainer_finish_checkpoint(struct trainer *t)
+uint64_t trainer_finish_checkpoint(struct trainer *t)
 {
 	struct saver_result result;
 	if (!saver_result(t->saver, false, &result))
-		return;
+		return 0;
 	if (result.status == TR_OK)
 		trainer_report_checkpoint(t, result.path);
 	else
 		trainer_report_event(t, result.error.text);
+	return result.status == TR_OK ? result.step : 0;
 }
 
 /* Nobody applies it: what it would do to the parameters cannot be told. */
-static void skip_step(struct trainer *t, const struct tr_round *round, const char *why)
+void trainer_skip_step(struct trainer *t, const struct tr_round *round, uint64_t step,
+    const char *why)
 {
 	char event[256];
 	t->counters->skipped++;
 	(void)snprintf(event, sizeof(event), "step %llu was not applied: %s",
-	    (unsigned long long)round->round, why);
+	    (unsigned long long)step, why);
 	if (round->index == 0)
 		trainer_report_event(t, event);
 }
@@ -91,9 +93,9 @@ static tr_status apply_step(struct trainer *t, const struct tr_round *round, boo
 	t->counters->samples = lease_counted(t->account);
 	t->counters->tokens += (uint64_t)t->sums->loss_tokens;
 	if (!alike)
-		skip_step(t, round, "some worker's parameters were wrong");
+		trainer_skip_step(t, round, round->round, "some worker's parameters were wrong");
 	else if (!isfinite(norm))
-		skip_step(t, round, "its gradient is not finite (lower train.lr?)");
+		trainer_skip_step(t, round, round->round, TRAINER_NOT_FINITE);
 	trainer_measure_speed(t);
 	if (round->index == 0)
 		trainer_report_step(t, round, t->sums->loss / t->sums->loss_tokens,
@@ -172,6 +174,8 @@ static tr_status final_round(struct trainer *t, struct tr_round *round, bool *fi
 tr_status trainer_run(struct trainer *t, struct tr_error *error)
 {
 	struct tr_round round = { 0 };
+	if (t->sharded != NULL)
+		return sharded_run(t, error);
 	tr_status status = t->outer.sync != NULL ? outer_run(t, &round, error) : TR_OK;
 	bool begun = round.round > 0;
 	if (status != TR_OK)
@@ -188,7 +192,7 @@ tr_status trainer_run(struct trainer *t, struct tr_error *error)
 			    (unsigned long long)round.round, error->text);
 		else if (status != TR_OK)
 			return status;
-		trainer_finish_checkpoint(t);
+		(void)trainer_finish_checkpoint(t);
 	}
 	return TR_OK;
 }

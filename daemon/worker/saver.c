@@ -61,32 +61,34 @@ static void *save(void *arg)
 	return NULL;
 }
 
-static bool copy_array(float **to, const float *from, size_t bytes)
+static bool make_array(float **array, size_t bytes)
 {
-	if (*to == NULL)
-		*to = malloc(bytes);
-	if (*to != NULL)
-		memcpy(*to, from, bytes);
-	return *to != NULL;
+	if (*array == NULL)
+		*array = malloc(bytes);
+	return *array != NULL;
 }
 
-tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
-    const struct manifest *manifest, struct tr_error *error)
+static tr_status make_room(struct saver *saver, bool outer, const struct manifest *manifest,
+    struct tr_error *error)
 {
 	size_t bytes = saver->layout->count * sizeof(float);
 	if (saver->started)
 		return tr_error_set(error, TR_EAGAIN,
 		    "checkpoint of step %llu left out: the one of step %llu is still being written",
 		    (unsigned long long)manifest->step, (unsigned long long)saver->manifest.step);
-	if (!copy_array(&saver->copy.params, arrays->params, bytes) ||
-	    !copy_array(&saver->copy.first, arrays->first, bytes) ||
-	    !copy_array(&saver->copy.second, arrays->second, bytes) ||
-	    (arrays->outer != NULL && !copy_array(&saver->copy.outer, arrays->outer, bytes)))
+	if (!make_array(&saver->copy.params, bytes) || !make_array(&saver->copy.first, bytes) ||
+	    !make_array(&saver->copy.second, bytes) ||
+	    (outer && !make_array(&saver->copy.outer, bytes)))
 		return tr_error_set(error, TR_ENOMEM,
 		    "checkpoint of step %llu left out: no memory for a copy of the state (3 or 4 x "
 		    "%zu "
 		    "bytes)",
 		    (unsigned long long)manifest->step, bytes);
+	return TR_OK;
+}
+
+static tr_status start(struct saver *saver, const struct manifest *manifest, struct tr_error *error)
+{
 	saver->manifest = *manifest;
 	saver->done = false;
 	int failed = pthread_create(&saver->thread, NULL, save, saver);
@@ -96,6 +98,32 @@ tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
 		    (unsigned long long)manifest->step, strerror(failed));
 	saver->started = true;
 	return TR_OK;
+}
+
+tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
+    const struct manifest *manifest, struct tr_error *error)
+{
+	size_t bytes = saver->layout->count * sizeof(float);
+	tr_status status = make_room(saver, arrays->outer != NULL, manifest, error);
+	if (status != TR_OK)
+		return status;
+	memcpy(saver->copy.params, arrays->params, bytes);
+	memcpy(saver->copy.first, arrays->first, bytes);
+	memcpy(saver->copy.second, arrays->second, bytes);
+	if (arrays->outer != NULL)
+		memcpy(saver->copy.outer, arrays->outer, bytes);
+	return start(saver, manifest, error);
+}
+
+tr_status saver_start_filled(struct saver *saver,
+    void (*fill)(void *arg, const struct optim_arrays *copy), void *arg,
+    const struct manifest *manifest, struct tr_error *error)
+{
+	tr_status status = make_room(saver, false, manifest, error);
+	if (status != TR_OK)
+		return status;
+	fill(arg, &saver->copy);
+	return start(saver, manifest, error);
 }
 
 bool saver_result(struct saver *saver, bool wait, struct saver_result *result)

@@ -25,6 +25,10 @@ void saver_destroy(struct saver *saver); /* waits for a write under way; accepts
 /* Copies the state and begins to write it. TR_EAGAIN: the one before is not done yet; TR_ENOMEM: no memory for the copy. */
 tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
     const struct manifest *manifest, struct tr_error *error);
+/* The same of a state that is not there as a whole: `fill` writes it into the copy's params, first and second. */
+tr_status saver_start_filled(struct saver *saver,
+    void (*fill)(void *arg, const struct optim_arrays *copy), void *arg,
+    const struct manifest *manifest, struct tr_error *error);
 /* True once for each started save, when it has ended. `wait`: until it has, if there is one. */
 bool saver_result(struct saver *saver, bool wait, struct saver_result *result);
 

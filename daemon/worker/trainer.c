@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "daemon/plan/job_mesh.h"
 #include "daemon/plan/job_options.h"
 #include "daemon/plan/job_sync.h"
 #include "daemon/worker/trainer_inside.h"
@@ -119,6 +120,8 @@ static tr_status build_model(struct trainer *t, struct tr_error *error)
 	tr_status status = job_model_config(t->spec->model, &config, error);
 	if (status == TR_OK)
 		status = layout_init(&config, &t->layout, error);
+	if (status == TR_OK && ranks_shards(&t->mesh) > 1)
+		status = sharded_create(t, error);
 	if (status == TR_OK)
 		status = pool_create(t->threads, &t->pool, error);
 	if (status == TR_OK)
@@ -156,6 +159,8 @@ static tr_status allocate_state(struct trainer *t, struct tr_error *error)
 		    bytes >> 20);
 	memset(t->account, 0, sizeof(*t->account));
 	model_bind(t->model, t->arrays.params, t->arrays.grads);
+	if (t->sharded != NULL)
+		return sharded_attach(t, error);
 	return job_sync_is_rare(t->spec->sync) ? outer_allocate(t, error) : TR_OK;
 }
 
@@ -182,9 +187,30 @@ static tr_status declare_state(struct trainer *t, struct tr_error *error)
 	return TR_OK;
 }
 
-static tr_status begin_or_resume(struct trainer *t, struct tr_error *error)
+void trainer_resume_counters(struct trainer *t, const struct manifest *manifest)
+{
+	if (manifest->spec[0] == '\0')
+		log_info("trainer", "starts from weights that were imported");
+	else if (strcmp(manifest->spec, t->spec_digest) != 0)
+		log_warn("trainer",
+		    "the checkpoint is of a job with another text, seed or batch: samples are "
+		    "counted "
+		    "from step %llu of this one",
+		    (unsigned long long)manifest->step);
+	*t->counters = (struct trainer_counters){ .start = manifest->step,
+		.step = manifest->step,
+		.samples = manifest->samples,
+		.tokens = manifest->tokens };
+	trainer_account_resume(t, manifest);
+}
+
+/* *round: that the state is of. */
+static tr_status begin_or_resume(struct trainer *t, uint64_t *round, struct tr_error *error)
 {
 	const char *resume = t->spec->checkpoint != NULL ? t->spec->checkpoint->resume : NULL;
+	*round = 0;
+	if (t->sharded != NULL)
+		return sharded_begin(t, round, error);
 	if (resume == NULL || resume[0] == '\0') {
 		model_init_params(&t->layout, t->spec->optimizer->seed, t->arrays.params);
 		return TR_OK;
@@ -194,22 +220,11 @@ static tr_status begin_or_resume(struct trainer *t, struct tr_error *error)
 	    t->folder.never_delete, error);
 	if (status != TR_OK)
 		return tr_error_wrap(error, "checkpoint.resume");
-	if (manifest.spec[0] == '\0')
-		log_info("trainer", "starts from weights that were imported");
-	else if (strcmp(manifest.spec, t->spec_digest) != 0)
-		log_warn("trainer",
-		    "the checkpoint is of a job with another text, seed or batch: samples are "
-		    "counted "
-		    "from step %llu of this one",
-		    (unsigned long long)manifest.step);
 	t->outer.age = manifest.step;
 	memcpy(t->outer.lr_base, manifest.lr_base, sizeof(t->outer.lr_base));
 	t->outer.costs = manifest.costs;
-	*t->counters = (struct trainer_counters){ .start = manifest.step,
-		.step = manifest.step,
-		.samples = manifest.samples,
-		.tokens = manifest.tokens };
-	trainer_account_resume(t, &manifest);
+	trainer_resume_counters(t, &manifest);
+	*round = manifest.step;
 	log_info("trainer", "resumes at step %llu from %s", (unsigned long long)manifest.step,
 	    t->folder.never_delete);
 	return TR_OK;
@@ -217,6 +232,7 @@ static tr_status begin_or_resume(struct trainer *t, struct tr_error *error)
 
 static tr_status prepare(struct trainer *t, struct tr_error *error)
 {
+	uint64_t round = 0;
 	tr_status status = read_settings(t, error);
 	if (status == TR_OK)
 		status = load_data(t, error);
@@ -225,19 +241,19 @@ static tr_status prepare(struct trainer *t, struct tr_error *error)
 	if (status == TR_OK)
 		status = allocate_state(t, error);
 	if (status == TR_OK)
-		status = begin_or_resume(t, error);
+		status = begin_or_resume(t, &round, error);
 	/* From a checkpoint of the last step only the final round is left, which is the same in all modes. */
 	if (status == TR_OK && job_sync_is_rare(t->spec->sync) && t->counters->start < t->steps)
 		status = outer_create(t, error);
-	if (status == TR_OK)
+	if (status == TR_OK && t->sharded == NULL)
 		status = alike_create(t, error);
 	if (status == TR_OK)
-		status = declare_state(t, error);
+		status = t->sharded != NULL ? sharded_declare(t, error) : declare_state(t, error);
 	if (status == TR_OK)
-		status = saver_create(&t->folder, &t->layout, &t->saver, error);
+		status = saver_create(&t->folder,
+		    t->sharded != NULL ? &t->sharded->whole : &t->layout, &t->saver, error);
 	if (status == TR_OK)
-		status = tr_state_ready(t->group, t->outer.sync != NULL ? 0 : t->counters->step,
-		    error);
+		status = tr_state_ready(t->group, t->outer.sync != NULL ? 0 : round, error);
 	return status;
 }
 
@@ -249,6 +265,7 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 		return tr_error_set(error, TR_ENOMEM, "no memory for a trainer");
 	t->group = group;
 	t->spec = spec->train;
+	t->mesh = job_mesh(spec->mesh);
 	if (spec->mesh != NULL && spec->mesh->workers < TR_GROUP_PEERS_MAX)
 		t->peers_most = spec->mesh->workers;
 	t->threads = threads > 0 ? threads : 1;
@@ -269,6 +286,7 @@ void trainer_destroy(struct trainer *t)
 	saver_destroy(t->saver);
 	outer_destroy(t);
 	alike_destroy(t);
+	sharded_destroy(t);
 	model_destroy(t->model);
 	pool_destroy(t->pool);
 	layout_finish(&t->layout);

@@ -15,6 +15,7 @@
 #include "daemon/worker/outer.h"
 #include "daemon/worker/samples.h"
 #include "daemon/worker/saver.h"
+#include "daemon/worker/sharded.h"
 #include "daemon/worker/text.h"
 #include "daemon/worker/trainer.h"
 
@@ -24,8 +25,13 @@ enum trainer_tag {
 	TAG_VALIDATION,
 	TAG_ROSTER,
 	TAG_FINAL,
-	TAG_PARITY = 2000 /* and those after it */
+	TAG_PARITY = 2000, /* and those after it, as of the next ones */
+	TAG_SHARD = 3000,  /* three for each shard on its way to a new rank */
+	TAG_GATHER = 4000, /* three for each on its way to who writes the checkpoint */
+	TAG_TENSOR = 8192, /* of sums inside the model */
 };
+
+#define TRAINER_NOT_FINITE "its gradient is not finite (lower train.lr?)"
 
 /* State besides parameters and moments: what a joiner receives. */
 struct trainer_counters {
@@ -54,6 +60,7 @@ struct trainer {
 	bool drop;      /* policy: rounds may lack some contributor's data */
 	unsigned threads;
 	unsigned peers_most; /* workers of the job; 0: not known */
+	struct mesh mesh;    /* of the job */
 
 	struct text text;
 	struct bpe *bpe; /* NULL: tokens are bytes, or nobody knows which text they are */
@@ -71,8 +78,9 @@ struct trainer {
 	uint64_t *numbers;                 /* [batch + 1]: samples of the step under way */
 	int32_t *inputs, *targets;         /* [micro, context] */
 	char spec_digest[TR_DIGEST_HEX_MAX];
-	struct outer outer; /* sync modes but ddp */
-	struct alike alike; /* ddp */
+	struct outer outer;      /* sync modes but ddp */
+	struct alike alike;      /* ddp */
+	struct sharded *sharded; /* NULL: each worker holds the whole model */
 
 	struct checkpoint_folder folder;
 	struct saver *saver;
@@ -86,6 +94,9 @@ struct trainer {
 	double tokens_per_s;              /* smoothed */
 };
 
+/* trainer.c: counters and account as a checkpoint has them. */
+void trainer_resume_counters(struct trainer *t, const struct manifest *manifest);
+
 /* gradient.c: computes this worker's part of the round and hands each op over as soon as it can be. TR_ERESTART: stopped early
  * because the round was abandoned. */
 tr_status trainer_submit_step(struct trainer *t, const struct tr_round *round,
@@ -96,6 +107,8 @@ bool trainer_gradient(struct trainer *t, size_t count, const struct model_hooks 
 /* gradient.c: part `index` of the validation into sums->validation*; nothing if index is no contributor's. */
 bool trainer_validate(struct trainer *t, unsigned index, unsigned contributors,
     const struct model_hooks *hooks);
+/* gradient.c: whether there is a validation before this step. */
+bool trainer_validates(const struct trainer *t, uint64_t step);
 /* gradient.c: this worker's part of the validation. */
 tr_status trainer_submit_validation(struct trainer *t, const struct tr_round *round,
     struct tr_error *error);
@@ -103,6 +116,10 @@ tr_status trainer_submit_validation(struct trainer *t, const struct tr_round *ro
 /* final.c: the round after the last step, in which contributor 0 writes checkpoint and sample. */
 tr_status trainer_submit_final(struct trainer *t, const struct tr_round *round,
     struct tr_error *error);
+
+/* final.c: the sample of `model`, and the last checkpoint; once. t->final_written or final_failed. */
+void trainer_write_final(struct trainer *t, struct model *model, const struct layout *layout,
+    const struct optim_arrays *arrays);
 
 /* arrived.c: of a round that lacks some contributor's data, scales each segment of the summed gradient as if all tokens of the batch had
  * arrived in it. text says what is missing. */
@@ -139,8 +156,11 @@ struct manifest trainer_manifest(const struct trainer *t);
 void trainer_measure_speed(struct trainer *t);
 /* rounds.c: begins to write a checkpoint of the state now, with these arrays; an event if it cannot. */
 void trainer_save(struct trainer *t, const struct optim_arrays *arrays);
-/* rounds.c: tells of a checkpoint that has been written meanwhile. */
-void trainer_finish_checkpoint(struct trainer *t);
+/* rounds.c: tells of a checkpoint that has been written meanwhile. Its step; 0: there is none. */
+uint64_t trainer_finish_checkpoint(struct trainer *t);
+/* rounds.c: that step `step` changed nothing. */
+void trainer_skip_step(struct trainer *t, const struct tr_round *round, uint64_t step,
+    const char *why);
 
 static inline bool trainer_contributes(const struct tr_round *round)
 {

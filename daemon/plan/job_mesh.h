@@ -1,0 +1,19 @@
+/* The `mesh` section of a job as a mesh, and what a job whose model is split cannot have. Pure. */
+#ifndef TR_DAEMON_PLAN_JOB_MESH_H
+#define TR_DAEMON_PLAN_JOB_MESH_H
+
+#include <stdbool.h>
+
+#include "daemon/plan/mesh.h"
+#include "traind/v1/trainer.pb-c.h"
+
+/* Of a validated section (NULL: one worker). dp is what is left of the workers. */
+struct mesh job_mesh(const Traind__V1__Mesh *mesh);
+
+/* Whether workers hold parts of the model. */
+bool job_mesh_is_sharded(const Traind__V1__Mesh *mesh);
+
+/* `spec` has its workers, model and optimizer. TR_EINVAL: begins with the key. */
+tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error);
+
+#endif

@@ -1,0 +1,152 @@
+/* Training a model that is split over a mesh (mesh.tp in the job file; docs/sharding.md): each worker holds a shard, a replica's workers compute together.
+ *
+ * Common state of the group, which a joiner receives as ever, are counters, the account of samples and the table of ranks (daemon/plan/ranks.h).
+ * Parameters and moments are not: who gets a new rank gets its shard in that very round, from a peer that holds it, by ops. They do not change between a round's
+ * begin and its commit either, so a round that begins again finds what it began with.
+ *
+ * A round is one of these, which all its peers derive from the common state and the ids of its contributors:
+ *
+ *	step    the global batch, shared out over the replicas; also: shards to new ranks, and of a step before to who writes a checkpoint
+ *	wait    too few contributors for one replica: nothing happens, for a while
+ *	back    nobody holds some shard: training goes back to the newest checkpoint, if all can read it
+ *	load    training begins with its last step done: shards are read, for the final round
+ *	final   validation, last checkpoint, sample
+ *
+ * So the number of a round is not that of a step. A loss begins the round again at all (scopes, collectives/coll.h): with what is left.
+ */
+#ifndef TR_DAEMON_WORKER_SHARDED_H
+#define TR_DAEMON_WORKER_SHARDED_H
+
+#include "daemon/checkpoint/checkpoint.h"
+#include "daemon/plan/ranks.h"
+#include "daemon/worker/model.h"
+
+struct trainer;
+
+enum sharded_round { SHARDED_STEP, SHARDED_WAIT, SHARDED_BACK, SHARDED_LOAD, SHARDED_FINAL };
+
+/* Part of the group's state. */
+struct sharded_state {
+	/* Numbers of the shards are with the peers alone. 0: each can read its own, from where training begins. */
+	uint64_t born;
+	uint64_t origin; /* that is the job's own checkpoint of this step; 0: what the job file says */
+	uint64_t
+	    saved; /* step of the newest checkpoint of its own that is known to be whole; 0: none */
+	uint64_t gathered;   /* the step whose shards went to who writes the checkpoint */
+	uint64_t step_round; /* the round of the last step */
+	uint64_t waiting;    /* the last round was one of too few */
+	struct ranks ranks;  /* of the last round */
+};
+
+/* What is added up over all, f64 in the group's memory. Squares of the gradient by shard: one replica says them, so that all have the same bits. */
+struct sharded_sums {
+	double loss, tokens, saved;
+	double squares[TR_GROUP_PEERS_MAX];
+};
+
+struct sharded_scope {
+	uint32_t members[TR_GROUP_PEERS_MAX];
+	uint32_t count;
+};
+
+/* Buffers of the sums inside the model (sharded_exchange.c). */
+struct sharded_exchange {
+	struct tr_group *group;
+	struct sharded_buffer *buffers;
+	size_t count, room, used; /* used: in the round under way */
+	const struct sharded_scope *scope;
+	tr_status status; /* of the first that failed */
+	struct tr_error error;
+};
+
+struct sharded {
+	struct mesh mesh;
+	struct layout whole;
+	struct shard shard; /* that the model is built for */
+	struct model_tensor tensor;
+	struct sharded_exchange exchange;
+	struct optim_arrays held,
+	    other; /* other: for a shard that comes while another is held; NULL as long as there was none */
+	struct optim_arrays *staged; /* by shard: of who writes checkpoints */
+	struct sharded_state *state;
+	struct sharded_sums *sums;
+	uint32_t loaded;     /* the shard that is read from where training begins; RANKS_NONE */
+	uint64_t saved_here; /* by this worker, not told yet; 0: none */
+
+	/* The round under way. */
+	enum sharded_round kind;
+	struct ranks next;
+	uint32_t self, rank; /* index and rank; RANKS_NONE */
+	struct sharded_scope tp, dp;
+	struct ranks_transfer transfers[TR_GROUP_PEERS_MAX];
+	size_t transfer_count;
+	uint32_t lost;
+	bool into_other; /* what it gets */
+	bool gathers;
+	uint64_t share;        /* samples of this worker's replica */
+	struct manifest *back; /* what training goes back to */
+};
+
+/* ---- sharded.c, called while the trainer is made ---- */
+
+/* t->layout, of the whole model, becomes a shard's. */
+tr_status sharded_create(struct trainer *t, struct tr_error *error);
+void sharded_destroy(struct trainer *t);
+/* With t->model and t->arrays, which have room for any shard. */
+tr_status sharded_attach(struct trainer *t, struct tr_error *error);
+tr_status sharded_declare(struct trainer *t, struct tr_error *error);
+/* Counters and account of where training begins. *round: that the state is of. */
+tr_status sharded_begin(struct trainer *t, uint64_t *round, struct tr_error *error);
+/* The model as one of this rank's shard. */
+void sharded_take_rank(struct trainer *t, uint32_t rank);
+
+/* ---- sharded_run.c ---- */
+tr_status sharded_run(struct trainer *t, struct tr_error *error);
+
+/* ---- sharded_exchange.c ---- */
+bool sharded_sum(void *arg, float *data, size_t count);
+bool sharded_maximum(void *arg, float *data, size_t count);
+void sharded_exchange_begin(struct sharded_exchange *exchange, const struct sharded_scope *scope);
+
+/* ---- sharded_load.c ---- */
+
+/* This worker's shard, from where training begins. */
+tr_status sharded_load(struct trainer *t, struct tr_error *error);
+/* Reads what training would go back to, and asks the others whether they could. */
+tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error);
+/* It is committed. */
+void sharded_go_back(struct trainer *t, const struct tr_round *round);
+
+/* ---- sharded_move.c ---- */
+
+/* Sends what others need, shards to new ranks and, if s->gathers, to who writes; waits for what this worker needs to work. */
+tr_status sharded_submit_moves(struct trainer *t, struct tr_error *error);
+/* Committed: what came is what is held. */
+void sharded_end_moves(struct trainer *t);
+/* Who writes: the first that holds the first shard. */
+bool sharded_writes(const struct trainer *t);
+/* Waits for what was gathered, then puts it together: at who writes. arrays: params, first, second of the whole layout. */
+tr_status sharded_wait_gathered(struct trainer *t, struct tr_error *error);
+void sharded_assemble(void *trainer, const struct optim_arrays *whole);
+
+/* ---- sharded_step.c ---- */
+tr_status sharded_submit_step(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error);
+tr_status sharded_submit_validation(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error);
+/* It is committed: counts, updates, reports. */
+void sharded_apply_step(struct trainer *t, const struct tr_round *round);
+
+/* ---- sharded_final.c ---- */
+tr_status sharded_submit_final(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error);
+
+/* ---- sharded_tell.c ---- */
+
+/* What the round that was committed changed, in words: before s->state is the next. */
+void sharded_tell(struct trainer *t, const struct tr_round *round);
+/* "tp 1 of replica 0". */
+const char *sharded_place(const struct mesh *mesh, uint32_t rank, char *text, size_t bytes);
+
+#endif

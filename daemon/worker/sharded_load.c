@@ -1,0 +1,117 @@
+/* Shards from where training begins: initial numbers, a checkpoint, or an earlier one that it goes back to. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "daemon/worker/trainer_inside.h"
+
+/* "": none, numbers are the initial ones. */
+static void origin_of(const struct trainer *t, uint64_t step, char path[CHECKPOINT_PATH_MAX])
+{
+	const char *resume = t->spec->checkpoint != NULL ? t->spec->checkpoint->resume : NULL;
+	if (step > 0)
+		(void)snprintf(path, CHECKPOINT_PATH_MAX, "%s/step-%08llu", t->folder.dir,
+		    (unsigned long long)step);
+	else
+		(void)snprintf(path, CHECKPOINT_PATH_MAX, "%s", resume != NULL ? resume : "");
+}
+
+static void begin_fresh(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	size_t bytes = t->layout.count * sizeof(float);
+	model_init_shard(&s->whole, &t->layout, &s->shard, t->spec->optimizer->seed,
+	    t->arrays.params);
+	memset(t->arrays.first, 0, bytes);
+	memset(t->arrays.second, 0, bytes);
+}
+
+tr_status sharded_load(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	uint32_t shard = ranks_shard(&s->mesh, s->rank);
+	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
+	if (s->loaded == shard)
+		return TR_OK;
+	origin_of(t, s->state->origin, path);
+	s->loaded = RANKS_NONE;
+	if (path[0] == '\0') {
+		begin_fresh(t);
+	} else {
+		/* A checkpoint of imported weights has no moments. */
+		memset(t->arrays.first, 0, t->layout.count * sizeof(float));
+		memset(t->arrays.second, 0, t->layout.count * sizeof(float));
+		tr_status status = checkpoint_read_shard(path, &s->whole, &t->layout, &s->shard,
+		    &t->arrays, s->back, found, error);
+		if (status != TR_OK)
+			return tr_error_wrap(error, "reading this worker's shard");
+	}
+	s->loaded = shard;
+	return TR_OK;
+}
+
+/* ---- back ---- */
+
+static const char *tensor_of(const struct trainer *t)
+{
+	/* Of a tensor-parallel shard every split tensor is an example. */
+	for (size_t i = 0; i < t->layout.tensor_count; i++)
+		if (!shard_whole(&t->sharded->whole, &t->layout, i))
+			return t->layout.tensors[i].name;
+	return t->layout.tensors[0].name;
+}
+
+static tr_status nobody_holds(const struct trainer *t, const char *why, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	return tr_error_set(error, TR_EPEERLOST,
+	    "no worker is left that holds %s of tp %u, among others, and there is no checkpoint to "
+	    "go back to: %s",
+	    tensor_of(t), s->lost % s->mesh.size[MESH_TP], why);
+}
+
+tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
+	struct tr_error own = { .text = "none was written yet; set checkpoint.every to have some" };
+	origin_of(t, s->state->saved, path);
+	bool failed = path[0] == '\0' ||
+	    checkpoint_look(path, &s->whole, s->back, found, &own) != TR_OK;
+	t->sums->final_failed = failed ? 1 : 0;
+	t->sums->final_written = 0;
+	tr_status status = tr_allreduce(t->group, TAG_FINAL, &t->sums->final_written, 2, TR_F64,
+	    TR_SUM, trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
+	if (status == TR_OK)
+		status = tr_wait(t->group, TAG_FINAL, error);
+	if (status != TR_OK)
+		return status;
+	if (failed)
+		return nobody_holds(t, own.text, error);
+	return t->sums->final_failed > 0 ? nobody_holds(t, "another worker cannot read it", error)
+	                                 : TR_OK;
+}
+
+void sharded_go_back(struct trainer *t, const struct tr_round *round)
+{
+	struct sharded *s = t->sharded;
+	char event[256];
+	(void)snprintf(event, sizeof(event),
+	    "no worker is left that holds %s of tp %u, among others: training goes back from step "
+	    "%llu to the checkpoint of step %llu",
+	    tensor_of(t), s->lost % s->mesh.size[MESH_TP], (unsigned long long)t->counters->step,
+	    (unsigned long long)s->back->step);
+	if (round->index == 0)
+		trainer_report_event(t, event);
+	uint64_t start = t->counters->start, skipped = t->counters->skipped;
+	trainer_resume_counters(t, s->back);
+	t->counters->start = start;
+	t->counters->skipped = skipped;
+	t->account->round = round->round;
+	s->state->born = 0;
+	s->state->origin = s->state->saved;
+	s->state->gathered = s->back->step;
+	s->loaded = RANKS_NONE;
+	ranks_forget(&s->next);
+}

@@ -1,0 +1,177 @@
+/* Shards on their way: to who has a new rank, and to who writes a checkpoint. What is sent does not change before the commit: who holds a shard and gets another
+ * one gets it beside that. */
+#include <string.h>
+
+#include "daemon/worker/trainer_inside.h"
+
+enum { ARRAYS = 3 }; /* parameters and both moments */
+
+static float *array_of(const struct optim_arrays *arrays, unsigned which)
+{
+	return which == 0 ? arrays->params : which == 1 ? arrays->first : arrays->second;
+}
+
+/* `other`: contributor. */
+static tr_status submit(struct trainer *t, uint32_t tag, enum tr_collective what,
+    const struct optim_arrays *arrays, uint32_t other, struct tr_error *error)
+{
+	tr_status status = TR_OK;
+	for (unsigned a = 0; a < ARRAYS && status == TR_OK; a++) {
+		struct tr_op op = TR_OP_INIT;
+		op.tag = tag + a;
+		op.collective = what;
+		op.count = t->layout.count;
+		op.root = other;
+		if (what == TR_SEND)
+			op.input = array_of(arrays, a);
+		else
+			op.output = array_of(arrays, a);
+		status = tr_submit(t->group, &op, error);
+	}
+	return status;
+}
+
+static tr_status wait_for(struct trainer *t, uint32_t tag, struct tr_error *error)
+{
+	tr_status status = TR_OK;
+	for (uint32_t a = 0; a < ARRAYS && status == TR_OK; a++)
+		status = tr_wait(t->group, tag + a, error);
+	return status;
+}
+
+static tr_status make_arrays(struct trainer *t, struct optim_arrays *arrays, struct tr_error *error)
+{
+	size_t bytes = t->layout.count * sizeof(float);
+	if (arrays->params != NULL)
+		return TR_OK;
+	struct optim_arrays made = { .params = tr_alloc(t->group, bytes),
+		.first = tr_alloc(t->group, bytes),
+		.second = tr_alloc(t->group, bytes) };
+	if (made.params == NULL || made.first == NULL || made.second == NULL)
+		return tr_error_set(error, TR_ENOMEM,
+		    "mesh.tp: no shared memory for a shard that comes (3 x %zu MiB)", bytes >> 20);
+	*arrays = made;
+	return TR_OK;
+}
+
+/* ---- to new ranks ---- */
+
+static uint32_t transfer_tag(size_t i)
+{
+	return TAG_SHARD + ARRAYS * (uint32_t)i;
+}
+
+static tr_status receive(struct trainer *t, size_t i, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	tr_status status = TR_OK;
+	s->into_other = s->next.peers[s->self].shard != RANKS_NONE;
+	if (s->into_other) {
+		status = make_arrays(t, &s->other, error);
+		t->arrays.params = s->other.params;
+		t->arrays.first = s->other.first;
+		t->arrays.second = s->other.second;
+	}
+	return status == TR_OK
+	    ? submit(t, transfer_tag(i), TR_RECV, &t->arrays, s->transfers[i].from, error)
+	    : status;
+}
+
+static tr_status submit_transfers(struct trainer *t, size_t *mine, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	tr_status status = TR_OK;
+	*mine = s->transfer_count;
+	for (size_t i = 0; i < s->transfer_count && status == TR_OK; i++) {
+		const struct ranks_transfer *move = &s->transfers[i];
+		if (move->from == s->self)
+			status = submit(t, transfer_tag(i), TR_SEND, &s->held, move->to, error);
+		if (move->to != s->self)
+			continue;
+		*mine = i;
+		status = receive(t, i, error);
+	}
+	return status;
+}
+
+void sharded_end_moves(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	if (!s->into_other)
+		return;
+	struct optim_arrays before = s->held;
+	s->held = t->arrays;
+	s->other = before;
+	s->into_other = false;
+}
+
+/* ---- to who writes ---- */
+
+static uint32_t gather_tag(uint32_t shard)
+{
+	return TAG_GATHER + ARRAYS * shard;
+}
+
+bool sharded_writes(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	return s->self != RANKS_NONE && ranks_holder(&s->next, 0) == s->self;
+}
+
+static tr_status submit_gather(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	uint32_t writer = ranks_holder(&s->next, 0);
+	tr_status status = TR_OK;
+	for (uint32_t k = 0; k < ranks_shards(&s->mesh) && status == TR_OK; k++) {
+		uint32_t from = ranks_holder(&s->next, k);
+		if (from == s->self && from != writer)
+			status = submit(t, gather_tag(k), TR_SEND, &s->held, writer, error);
+		if (from == writer || s->self != writer)
+			continue;
+		status = make_arrays(t, &s->staged[k], error);
+		if (status == TR_OK)
+			status = submit(t, gather_tag(k), TR_RECV, &s->staged[k], from, error);
+	}
+	return status;
+}
+
+tr_status sharded_wait_gathered(struct trainer *t, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	tr_status status = TR_OK;
+	for (uint32_t k = 0; k < ranks_shards(&s->mesh) && status == TR_OK; k++)
+		if (ranks_holder(&s->next, k) != s->self)
+			status = wait_for(t, gather_tag(k), error);
+	return status;
+}
+
+void sharded_assemble(void *trainer, const struct optim_arrays *whole)
+{
+	const struct trainer *t = trainer;
+	const struct sharded *s = t->sharded;
+	for (uint32_t k = 0; k < ranks_shards(&s->mesh); k++) {
+		struct shard shard = s->shard;
+		const struct optim_arrays *from = ranks_holder(&s->next, k) == s->self
+		    ? &s->held
+		    : &s->staged[k];
+		shard.rank = k;
+		for (unsigned a = 0; a < ARRAYS; a++)
+			shard_put(&s->whole, &t->layout, &shard, array_of(from, a),
+			    array_of(whole, a));
+	}
+}
+
+tr_status sharded_submit_moves(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	size_t mine = s->transfer_count;
+	tr_status status = TR_OK;
+	if (s->self != RANKS_NONE)
+		status = submit_transfers(t, &mine, error);
+	if (status == TR_OK && s->self != RANKS_NONE && s->gathers)
+		status = submit_gather(t, error);
+	if (status == TR_OK && mine < s->transfer_count)
+		status = wait_for(t, transfer_tag(mine), error);
+	return status;
+}

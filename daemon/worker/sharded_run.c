@@ -1,0 +1,224 @@
+/* The loop of rounds of a sharded job (sharded.h): what all derive, what each does, and what the commit makes of it. */
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/log.h"
+#include "daemon/worker/trainer_inside.h"
+
+enum { WAIT_MS = 100 };
+
+/* ---- what a round is ---- */
+
+static tr_status contributors_of(struct trainer *t, const struct tr_round *round, uint64_t *peers,
+    struct tr_error *error)
+{
+	double *roster = t->sums->roster;
+	memset(roster, 0, sizeof(t->sums->roster));
+	if (trainer_contributes(round))
+		roster[round->index] = (double)tr_peer_id(t->group);
+	tr_status status = tr_allreduce(t->group, TAG_ROSTER, roster, round->contributors, TR_F64,
+	    TR_SUM, trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
+	if (status == TR_OK)
+		status = tr_wait(t->group, TAG_ROSTER, error);
+	for (unsigned i = 0; i < round->contributors && status == TR_OK; i++)
+		peers[i] = (uint64_t)roster[i];
+	return status;
+}
+
+static bool gathers(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
+	uint64_t step = t->counters->step;
+	if (s->kind == SHARDED_FINAL)
+		return true;
+	return s->kind == SHARDED_STEP && s->state->born != 0 && every > 0 &&
+	    t->folder.dir[0] != '\0' && step % every == 0 && s->state->gathered != step;
+}
+
+static enum sharded_round kind_of(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	bool last = t->counters->step >= t->steps;
+	if (ranks_replicas(&s->next) == 0)
+		return SHARDED_WAIT;
+	if (s->state->born == 0)
+		return last ? SHARDED_LOAD : SHARDED_STEP;
+	if (s->lost != RANKS_NONE)
+		return SHARDED_BACK;
+	return last ? SHARDED_FINAL : SHARDED_STEP;
+}
+
+static void set_scope(const struct sharded *s, enum mesh_axis axis, struct sharded_scope *scope)
+{
+	scope->count = ranks_along(&s->next, axis, s->self, scope->members);
+}
+
+/* The same at all; the round may be another attempt at one that was abandoned. */
+static tr_status derive(struct trainer *t, const struct tr_round *round, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	uint64_t peers[TR_GROUP_PEERS_MAX];
+	tr_status status = contributors_of(t, round, peers, error);
+	if (status != TR_OK)
+		return status;
+	ranks_next(&s->state->ranks, peers, round->contributors, &s->next);
+	s->transfer_count = ranks_transfers(&s->next, s->transfers, &s->lost);
+	s->self = trainer_contributes(round) ? round->index : RANKS_NONE;
+	s->rank = s->self != RANKS_NONE ? s->next.peers[s->self].rank : RANKS_NONE;
+	s->kind = kind_of(t);
+	s->gathers = gathers(t);
+	t->arrays = s->held;
+	s->into_other = false;
+	if (s->rank != RANKS_NONE) {
+		set_scope(s, MESH_TP, &s->tp);
+		set_scope(s, MESH_DP, &s->dp);
+		sharded_exchange_begin(&s->exchange, &s->tp);
+	}
+	return TR_OK;
+}
+
+/* ---- what each does in it ---- */
+
+static void pause_a_little(struct trainer *t)
+{
+	const struct timespec tenth = { 0, WAIT_MS * 1000000L / 10 };
+	for (int i = 0; i < 10 && tr_progress(t->group); i++)
+		(void)nanosleep(&tenth, NULL);
+}
+
+static tr_status move_and_load(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	tr_status status = s->state->born != 0 ? sharded_submit_moves(t, error) : TR_OK;
+	if (status != TR_OK || s->rank == RANKS_NONE)
+		return status;
+	sharded_take_rank(t, s->rank);
+	return s->state->born == 0 ? sharded_load(t, error) : TR_OK;
+}
+
+static tr_status submit(struct trainer *t, const struct tr_round *round, struct tr_error *error)
+{
+	enum sharded_round kind = t->sharded->kind;
+	tr_status status = TR_OK;
+	if (kind == SHARDED_WAIT)
+		pause_a_little(t);
+	else if (kind == SHARDED_BACK)
+		status = sharded_submit_back(t, round, error);
+	else
+		status = move_and_load(t, error);
+	if (status == TR_OK && kind == SHARDED_STEP)
+		status = sharded_submit_step(t, round, error);
+	if (status == TR_OK && kind == SHARDED_FINAL)
+		status = sharded_submit_final(t, round, error);
+	return status;
+}
+
+/* ---- and then ---- */
+
+/* Whether or not this round will be committed: it is the state before it. */
+static tr_status start_checkpoint(struct trainer *t, struct tr_error *error)
+{
+	struct tr_error own;
+	struct manifest manifest = trainer_manifest(t);
+	tr_status status = sharded_wait_gathered(t, error);
+	if (status == TR_OK &&
+	    saver_start_filled(t->saver, sharded_assemble, t, &manifest, &own) != TR_OK)
+		trainer_report_event(t, own.text);
+	return status;
+}
+
+static tr_status finish_ops(struct trainer *t, uint64_t *samples, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	tr_status status = TR_OK;
+	*samples = 0;
+	if (s->kind != SHARDED_STEP)
+		return TR_OK;
+	if (s->gathers && sharded_writes(t))
+		status = start_checkpoint(t, error);
+	if (status == TR_OK)
+		status = tr_wait(t->group, TAG_LOSS, error);
+	if (status == TR_OK)
+		*samples = (uint64_t)(s->sums->tokens / (double)t->layout.config.context + 0.5);
+	return status;
+}
+
+/* Of what all must agree on: what they were before this round, and made of it. */
+static uint64_t salt_of(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	struct tr_digest all = tr_digest_of(s->state, sizeof(*s->state));
+	all = tr_digest_fold(all, tr_digest_of(t->counters, sizeof(*t->counters)));
+	all = tr_digest_fold(all, tr_digest_of(&s->next, sizeof(s->next)));
+	return all.low;
+}
+
+static void take_effect(struct trainer *t, const struct tr_round *round, bool *finished)
+{
+	struct sharded *s = t->sharded;
+	sharded_tell(t, round);
+	sharded_end_moves(t);
+	if (s->gathers && s->kind == SHARDED_STEP)
+		s->state->gathered = t->counters->step;
+	if (s->kind == SHARDED_STEP)
+		sharded_apply_step(t, round);
+	if (s->kind == SHARDED_LOAD)
+		s->state->born = 1;
+	if (s->kind == SHARDED_BACK)
+		sharded_go_back(t, round);
+	else
+		ranks_settle(&s->next, s->kind == SHARDED_STEP);
+	s->state->ranks = s->next;
+	s->state->waiting = s->kind == SHARDED_WAIT;
+	if (s->kind != SHARDED_FINAL)
+		return;
+	trainer_account_tell(t, round, true);
+	*finished = t->sums->final_written + t->sums->final_failed > 0;
+	if (round->index == 0)
+		trainer_report_step(t, round, NAN, trainer_validation_loss(t), NAN);
+}
+
+static tr_status one_round(struct trainer *t, struct tr_round *round, bool *finished,
+    struct tr_error *error)
+{
+	struct tr_commit close = { 0 };
+	tr_status status = tr_round_begin(t->group, round, error);
+	/* What there is to do is in the state. */
+	if (status == TR_OK && round->receive_state)
+		status = tr_state_receive(t->group, error);
+	if (status == TR_OK)
+		status = derive(t, round, error);
+	if (status == TR_OK && t->account->round == 0)
+		trainer_account_tell(t, round, false);
+	if (status == TR_OK)
+		status = submit(t, round, error);
+	if (status == TR_OK)
+		status = finish_ops(t, &close.samples, error);
+	if (status != TR_OK)
+		return status;
+	close.salt = salt_of(t);
+	struct tr_round committed = *round;
+	status = tr_round_commit(t->group, &close, &committed, error);
+	if (status == TR_OK)
+		take_effect(t, round, finished);
+	return status;
+}
+
+tr_status sharded_run(struct trainer *t, struct tr_error *error)
+{
+	struct tr_round round = { 0 };
+	for (bool finished = false; !finished;) {
+		tr_status status = one_round(t, &round, &finished, error);
+		if (status == TR_ERESTART)
+			log_info("trainer", "round %llu starts again: %s",
+			    (unsigned long long)round.round, error->text);
+		else if (status != TR_OK)
+			return status;
+		uint64_t saved = trainer_finish_checkpoint(t);
+		if (saved > 0)
+			t->sharded->saved_here = saved;
+	}
+	return TR_OK;
+}

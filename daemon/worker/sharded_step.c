@@ -1,0 +1,195 @@
+/* A step of a sharded job: the replica's part of the batch, gradients reduced over dp in buckets while the backward pass goes on, then one sum of all: loss and
+ * tokens, which one worker of each replica says, and the squares of the gradient, which the first replica says, shard by shard. */
+#include <math.h>
+#include <string.h>
+
+#include "daemon/worker/trainer_inside.h"
+
+struct attempt {
+	struct trainer *t;
+	size_t submitted; /* buckets */
+	tr_status status;
+	struct tr_error *error;
+};
+
+static bool on_progress(void *arg)
+{
+	struct attempt *a = arg;
+	return tr_progress(a->t->group) && a->status == TR_OK;
+}
+
+static void on_final(void *arg, size_t offset)
+{
+	struct attempt *a = arg;
+	const struct buckets *b = &a->t->buckets;
+	const struct sharded *s = a->t->sharded;
+	while (a->status == TR_OK && s->dp.count > 1 && a->submitted < b->count &&
+	    b->first[a->submitted] >= offset) {
+		size_t i = a->submitted++, first = b->first[i];
+		struct tr_op op = TR_OP_INIT;
+		op.tag = (uint32_t)i;
+		op.output = a->t->arrays.grads + first;
+		op.count = buckets_end(b, i) - first;
+		op.reduce = TR_SUM;
+		op.scope = (struct tr_scope){ s->dp.members, s->dp.count };
+		a->status = tr_submit(a->t->group, &op, a->error);
+	}
+}
+
+/* Why the model stopped early. */
+static tr_status stopped(const struct attempt *a)
+{
+	const struct sharded_exchange *x = &a->t->sharded->exchange;
+	if (a->status != TR_OK)
+		return a->status;
+	if (x->status != TR_OK)
+		return tr_error_set(a->error, x->status, "%s", x->error.text);
+	return tr_error_set(a->error, TR_ERESTART, "the round was abandoned");
+}
+
+/* One of its replica's workers says what all of them have. */
+static bool speaks(const struct sharded *s)
+{
+	return s->rank != RANKS_NONE && mesh_at(&s->mesh, s->rank).at[MESH_TP] == 0;
+}
+
+tr_status sharded_submit_validation(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	struct attempt a = { .t = t, .error = error };
+	struct model_hooks hooks = { on_progress, NULL, &a };
+	t->sums->validation = t->sums->validation_tokens = 0;
+	if (s->rank != RANKS_NONE &&
+	    !trainer_validate(t, ranks_replica(&s->next, s->self), ranks_replicas(&s->next), &hooks))
+		return stopped(&a);
+	if (!speaks(s))
+		t->sums->validation = t->sums->validation_tokens = 0;
+	return tr_allreduce(t->group, TAG_VALIDATION, &t->sums->validation, 2, TR_F64, TR_SUM,
+	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
+}
+
+/* This replica's sequences of the batch. */
+static tr_status compute(struct attempt *a)
+{
+	struct trainer *t = a->t;
+	struct sharded *s = t->sharded;
+	struct model_hooks hooks = { on_progress, on_final, a };
+	uint64_t first, last;
+	samples_share(t->batch, ranks_replica(&s->next, s->self), ranks_replicas(&s->next), &first,
+	    &last);
+	s->share = last - first;
+	for (uint64_t i = first; i < last; i++)
+		t->numbers[i - first] = t->account->cursor + i;
+	memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
+	if (!trainer_gradient(t, (size_t)s->share, &hooks))
+		return stopped(a);
+	on_final(a, 0);
+	return a->status;
+}
+
+/* Of this worker's shard, without what another one counts. */
+static double squares(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	double sum = 0;
+	for (size_t i = 0; i < t->layout.tensor_count; i++) {
+		const struct layout_tensor *tensor = &t->layout.tensors[i];
+		if (s->shard.rank == 0 || !shard_whole(&s->whole, &t->layout, i))
+			sum += optim_squares(t->ops, t->pool, t->arrays.grads + tensor->offset,
+			    layout_numbers(tensor));
+	}
+	return sum;
+}
+
+static tr_status submit_sums(struct attempt *a, const struct tr_round *round)
+{
+	struct trainer *t = a->t;
+	struct sharded *s = t->sharded;
+	bool first = s->rank != RANKS_NONE && ranks_replica(&s->next, s->self) == 0;
+	memset(s->sums, 0, sizeof(*s->sums));
+	if (speaks(s)) {
+		s->sums->loss = t->sums->loss;
+		s->sums->tokens = t->sums->loss_tokens;
+	}
+	if (sharded_writes(t))
+		s->sums->saved = (double)s->saved_here;
+	for (uint32_t i = 0; first && s->dp.count > 1 && i < t->buckets.count; i++) {
+		tr_status status = tr_wait(t->group, i, a->error);
+		if (status != TR_OK)
+			return status;
+	}
+	if (first)
+		s->sums->squares[ranks_shard(&s->mesh, s->rank)] = squares(t);
+	return tr_allreduce(t->group, TAG_LOSS, s->sums, 3 + ranks_shards(&s->mesh), TR_F64, TR_SUM,
+	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, a->error);
+}
+
+tr_status sharded_submit_step(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error)
+{
+	struct attempt a = { .t = t, .error = error };
+	tr_status status = TR_OK;
+	t->sums->loss = t->sums->loss_tokens = 0;
+	t->sums->validation = t->sums->validation_tokens = 0;
+	t->sharded->share = 0;
+	if (trainer_validates(t, t->counters->step + 1))
+		status = sharded_submit_validation(t, round, error);
+	if (status == TR_OK && t->sharded->rank != RANKS_NONE)
+		status = compute(&a);
+	return status == TR_OK ? submit_sums(&a, round) : status;
+}
+
+/* ---- committed ---- */
+
+static double norm_of(const struct trainer *t, double scale)
+{
+	const struct sharded *s = t->sharded;
+	double sum = 0;
+	for (uint32_t k = 0; k < ranks_shards(&s->mesh); k++)
+		sum += s->sums->squares[k];
+	return sqrt(sum) * scale;
+}
+
+static void count(struct trainer *t, const struct tr_round *round)
+{
+	const struct sharded *s = t->sharded;
+	t->sums->loss = s->sums->loss;
+	t->sums->loss_tokens = s->sums->tokens;
+	if (speaks(s))
+		trainer_account_note(t, round->round, (size_t)s->share);
+	(void)lease_batch(t->account, t->batch, round->round);
+	t->counters->step++;
+	t->counters->samples = lease_counted(t->account);
+	t->counters->tokens += (uint64_t)s->sums->tokens;
+}
+
+static void remember(struct sharded *s, const struct tr_round *round)
+{
+	struct sharded_state *state = s->state;
+	if ((uint64_t)s->sums->saved > state->saved)
+		state->saved = (uint64_t)s->sums->saved;
+	if (s->sums->saved > 0 && (uint64_t)s->sums->saved == s->saved_here)
+		s->saved_here = 0;
+	state->born = 1;
+	state->step_round = round->round;
+}
+
+void sharded_apply_step(struct trainer *t, const struct tr_round *round)
+{
+	struct sharded *s = t->sharded;
+	double scale = 1 / (double)(t->batch * t->layout.config.context);
+	double norm = norm_of(t, scale);
+	count(t, round);
+	if (s->rank != RANKS_NONE)
+		optim_update(t->ops, t->pool, &t->layout, &t->settings, &t->arrays, scale, norm,
+		    t->counters->step, t->counters->step);
+	if (!isfinite(norm))
+		trainer_skip_step(t, round, t->counters->step, TRAINER_NOT_FINITE);
+	remember(s, round);
+	trainer_measure_speed(t);
+	if (round->index == 0)
+		trainer_report_step(t, round, t->sums->loss / t->sums->loss_tokens,
+		    trainer_validation_loss(t), norm);
+	trainer_account_tell(t, round, false);
+}

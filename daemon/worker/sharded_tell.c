@@ -1,0 +1,119 @@
+/* Who came, who was lost and what that changes, in words for people. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "daemon/worker/trainer_inside.h"
+
+struct words {
+	char text[512];
+	size_t used;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct words *w, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	int length = vsnprintf(w->text + w->used, sizeof(w->text) - w->used, format, arguments);
+	va_end(arguments);
+	size_t left = sizeof(w->text) - w->used - 1;
+	w->used += length > 0 && (size_t)length < left ? (size_t)length : left;
+}
+
+const char *sharded_place(const struct mesh *mesh, uint32_t rank, char *text, size_t bytes)
+{
+	struct mesh_at at = mesh_at(mesh, rank);
+	if (mesh->size[MESH_PP] > 1)
+		(void)snprintf(text, bytes, "tp %u, pp %u of replica %u", at.at[MESH_TP],
+		    at.at[MESH_PP], at.at[MESH_DP]);
+	else
+		(void)snprintf(text, bytes, "tp %u of replica %u", at.at[MESH_TP], at.at[MESH_DP]);
+	return text;
+}
+
+static void tell_losses(struct trainer *t, const struct ranks *before, const struct ranks *now)
+{
+	struct words w = { .used = 0 };
+	char place[64];
+	uint32_t lost = 0, replicas = ranks_replicas(now);
+	for (uint32_t i = 0; i < before->count; i++) {
+		const struct ranks_peer *p = &before->peers[i];
+		if (p->rank == RANKS_NONE || ranks_find(now, p->peer) != RANKS_NONE)
+			continue;
+		add(&w, "%speer %llu (%s)", lost++ > 0 ? ", " : "", (unsigned long long)p->peer,
+		    sharded_place(&before->mesh, p->rank, place, sizeof(place)));
+	}
+	if (lost == 0)
+		return;
+	add(&w, " %s lost", lost == 1 ? "is" : "are");
+	if (replicas > 0 && replicas < ranks_replicas(before))
+		add(&w, ": goes on with dp %u until %s", replicas,
+		    lost == 1 ? "a worker joins" : "workers join");
+	trainer_report_event(t, w.text);
+}
+
+static void tell_arrival(struct trainer *t, const struct ranks *now, uint32_t index)
+{
+	const struct sharded *s = t->sharded;
+	struct words w = { .used = 0 };
+	char place[64];
+	const struct ranks_peer *p = &now->peers[index];
+	add(&w, "peer %llu takes rank %u (%s)", (unsigned long long)p->peer, p->rank,
+	    sharded_place(&now->mesh, p->rank, place, sizeof(place)));
+	for (size_t i = 0; i < s->transfer_count; i++)
+		if (s->transfers[i].to == index)
+			add(&w, ": %.1f MB from peer %llu",
+			    3e-6 * (double)(t->layout.count * sizeof(float)),
+			    (unsigned long long)now->peers[s->transfers[i].from].peer);
+	trainer_report_event(t, w.text);
+}
+
+static void tell_arrivals(struct trainer *t, const struct ranks *before, const struct ranks *now)
+{
+	for (uint32_t i = 0; i < now->count; i++) {
+		uint32_t then = ranks_find(before, now->peers[i].peer);
+		uint32_t rank = then != RANKS_NONE ? before->peers[then].rank : RANKS_NONE;
+		if (now->peers[i].rank != RANKS_NONE && now->peers[i].rank != rank)
+			tell_arrival(t, now, i);
+	}
+}
+
+static void tell_mesh(struct trainer *t, const struct ranks *now)
+{
+	const struct mesh *mesh = &now->mesh;
+	struct words w = { .used = 0 };
+	uint32_t replicas = ranks_replicas(now),
+	         spares = now->count - replicas * ranks_shards(mesh);
+	add(&w, "mesh: dp %u", replicas);
+	if (mesh->size[MESH_PP] > 1)
+		add(&w, " x pp %u", mesh->size[MESH_PP]);
+	add(&w, " x tp %u", mesh->size[MESH_TP]);
+	if (spares > 0)
+		add(&w, ", %u %s", spares, spares == 1 ? "spare" : "spares");
+	trainer_report_event(t, w.text);
+}
+
+static void tell_waiting(struct trainer *t, const struct ranks *now)
+{
+	struct words w = { .used = 0 };
+	add(&w, "waits for workers: %u of the %u that one replica takes are there", now->count,
+	    ranks_shards(&now->mesh));
+	trainer_report_event(t, w.text);
+}
+
+void sharded_tell(struct trainer *t, const struct tr_round *round)
+{
+	const struct sharded *s = t->sharded;
+	const struct ranks *before = &s->state->ranks, *now = &s->next;
+	if (round->index != 0)
+		return;
+	if (before->count == 0) {
+		if (s->kind != SHARDED_WAIT)
+			tell_mesh(t, now);
+	} else {
+		tell_losses(t, before, now);
+		if (s->kind != SHARDED_BACK)
+			tell_arrivals(t, before, now);
+	}
+	if (s->kind == SHARDED_WAIT && s->state->waiting == 0)
+		tell_waiting(t, now);
+}
