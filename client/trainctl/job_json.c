@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "client/trainctl/mesh_now.h"
 #include "client/trainctl/print.h"
 
 static void text(struct json *json, const char *key, const char *value)
@@ -86,6 +87,22 @@ static void write_peers(struct json *json, const Traind__V1__Job *job)
 	json_end(json);
 }
 
+static void write_mesh(struct json *json, const Traind__V1__Job *job)
+{
+	struct mesh_now now;
+	json_key(json, "mesh");
+	if (!mesh_now_of(job, &now)) {
+		json_null(json);
+		return;
+	}
+	json_object(json);
+	for (int axis = 0; axis < MESH_AXES; axis++)
+		json_key_uint(json, mesh_axis_name((enum mesh_axis)axis), now.mesh.size[axis]);
+	json_key_uint(json, "replicas", now.replicas);
+	json_key_uint(json, "spares", now.spares);
+	json_end(json);
+}
+
 static void write_rounds(struct json *json, const Traind__V1__RoundAccount *rounds)
 {
 	json_key(json, "rounds");
@@ -112,6 +129,7 @@ void job_json_write(struct json *json, const Traind__V1__Job *job, bool with_eve
 	text(json, "state", print_state(job->state));
 	text(json, "reason", job->reason);
 	write_progress(json, job);
+	write_mesh(json, job);
 	known(json, "view", job->view);
 	write_peers(json, job);
 	write_rounds(json, job->rounds);

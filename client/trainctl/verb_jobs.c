@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "client/trainctl/job_json.h"
+#include "client/trainctl/mesh_now.h"
 #include "client/trainctl/print.h"
 #include "client/trainctl/verbs.h"
 
@@ -58,9 +59,11 @@ int verb_jobs(struct verb_call *call)
 static void print_training(const Traind__V1__Job *job)
 {
 	const Traind__V1__Progress *progress = job->progress;
-	char text[PRINT_FIGURE_MAX];
+	char text[MESH_NOW_TEXT_MAX];
 	if (job->spec == NULL || job->spec->train == NULL || progress == NULL)
 		return;
+	if (mesh_now_text(job, text, sizeof(text)))
+		(void)printf("mesh        %s\n", text);
 	(void)printf("step        %llu of %llu\n", (unsigned long long)progress->step,
 	    (unsigned long long)progress->steps);
 	(void)printf("loss        %s", print_loss(progress->loss, text));

@@ -1,0 +1,242 @@
+"""Jobs whose model is split over workers (mesh.tp) on real daemons: what they learn is what one worker learns, whoever dies, comes or is missing."""
+import json
+import os
+import pathlib
+import random
+import signal
+
+import numpy
+import pytest
+import safetensors.numpy
+
+from harness import Cluster, trainctl, trainctl_json, wait_for
+from stubs import ROOT, pb
+from test_training import BATCH, CONTEXT, WORDS, job_spec
+
+STEPS = 20
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("".join(WORDS[i % 7:] + str(i * i) + "\n" for i in range(2000)))
+    return path
+
+
+def sharded_spec(text, folder, tp, nodes=1, workers=1, steps=STEPS, **options):
+    spec = job_spec(text, folder, nodes, steps, heads=4, **options)
+    spec.mesh.MergeFrom(pb.Mesh(workers_per_node=workers, tp=tp))
+    spec.train.optimizer.eval_every = 7
+    return spec
+
+
+def rows_of(folder):
+    """{step: its newest row}: who goes back to a checkpoint writes steps again."""
+    path = pathlib.Path(folder) / "metrics.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return {row["step"]: row for row in rows}
+
+
+def parameters(folder):
+    return safetensors.numpy.load_file(pathlib.Path(folder) / "latest" / "model.safetensors")
+
+
+def assert_same_training(one, other, loss=1e-5, numbers=1e-5):
+    ours, theirs = rows_of(one), rows_of(other)
+    assert sorted(ours) == sorted(theirs)
+    for step, row in ours.items():
+        assert theirs[step]["loss"] == pytest.approx(row["loss"], abs=loss), step
+        assert theirs[step]["grad_norm"] == pytest.approx(row["grad_norm"], rel=1e-3), step
+    left, right = parameters(one), parameters(other)
+    assert left.keys() == right.keys()
+    for name in left:
+        assert numpy.abs(left[name] - right[name]).max() < numbers, name
+
+
+def counted_once(cluster, job, steps):
+    """The account of samples: all of every step, once."""
+    samples = cluster.api().GetSamples(pb.GetSamplesRequest(job_id=job))
+    assert sum(epoch.counted for epoch in samples.epochs) == steps * BATCH
+    assert not any(epoch.dropped or epoch.in_flight for epoch in samples.epochs)
+
+
+def train(folder, spec, nodes, slots=1):
+    with Cluster(folder, nodes=nodes, slots=slots) as cluster:
+        job = cluster.submit(spec)
+        done = cluster.wait_job(job, "DONE")
+        counted_once(cluster, job, spec.train.optimizer.steps)
+        return done, cluster.events(done)
+
+
+def alone(tmp_path, text, **options):
+    train(tmp_path / "alone", sharded_spec(text, tmp_path / "one", 1, **options), 1)
+    return tmp_path / "one"
+
+
+@pytest.mark.parametrize("preset", ["gpt2", "llama"])
+def test_a_mesh_computes_what_one_worker_does(tmp_path, text, preset):
+    one = alone(tmp_path, text, preset=preset)
+    for dp, tp in ((1, 2), (2, 2), (2, 4)):
+        run = tmp_path / f"dp{dp}-tp{tp}"
+        done, events = train(tmp_path / f"cluster-{dp}-{tp}",
+                             sharded_spec(text, run, tp, nodes=dp, workers=tp, preset=preset), dp, slots=tp)
+        assert f"mesh: dp {dp} x tp {tp}" in events
+        assert (done.rounds.committed, done.rounds.samples) == (STEPS + 1, STEPS * BATCH)
+        assert_same_training(one, run)
+
+
+def test_any_mesh_goes_on_from_any_checkpoint(tmp_path, text):
+    """Half by two, the rest by one, by four, by two replicas: what one worker learns in one go."""
+    one = alone(tmp_path, text)
+    with Cluster(tmp_path / "half", nodes=1, slots=2) as cluster:
+        cluster.wait_job(cluster.submit(sharded_spec(text, tmp_path / "run", 2, workers=2, every=10)), "DONE")
+    half = tmp_path / "run" / "step-00000010"
+    for dp, tp in ((1, 1), (1, 4), (2, 2)):
+        run = tmp_path / f"rest-{dp}-{tp}"
+        with Cluster(tmp_path / f"cluster-{dp}-{tp}", nodes=dp, slots=tp) as cluster:
+            job = cluster.submit(sharded_spec(text, run, tp, nodes=dp, workers=tp, resume=half))
+            cluster.wait_job(job, "DONE")
+            counted_once(cluster, job, STEPS)
+        rows, whole = rows_of(run), rows_of(one)
+        assert sorted(rows) == list(range(11, STEPS + 1))
+        for step, row in rows.items():
+            assert row["loss"] == pytest.approx(whole[step]["loss"], abs=1e-5), step
+        left, right = parameters(one), parameters(run)
+        assert all(numpy.abs(left[name] - right[name]).max() < 1e-5 for name in left)
+    # Of its last step: nothing is left but the last round.
+    with Cluster(tmp_path / "last", nodes=1, slots=2) as cluster:
+        job = cluster.submit(sharded_spec(text, tmp_path / "last-run", 2, workers=2, resume=tmp_path / "run" / "latest"))
+        cluster.wait_job(job, "DONE")
+    left, right = parameters(tmp_path / "run"), parameters(tmp_path / "last-run")
+    assert all((left[name] == right[name]).all() for name in left)
+
+
+def active(cluster, job):
+    """By id: as long as nobody was lost, by rank."""
+    return sorted((peer for peer in cluster.job(job).peers if peer.state == "active"), key=lambda peer: peer.id)
+
+
+def reach(folder, step):
+    wait_for(lambda: max(rows_of(folder), default=0) >= step, f"step {step} in {folder}")
+
+
+def assert_near(folder, calm, steps):
+    rows, expected = rows_of(folder), rows_of(calm)
+    assert sorted(rows) == list(range(1, steps + 1))
+    for step in expected:
+        assert rows[step]["loss"] == pytest.approx(expected[step]["loss"], rel=2e-3), step
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_a_kill_of_each_rank(tmp_path, text, rank):
+    """Another worker comes in its place and gets its shard from the other replica; nothing is lost."""
+    steps, run = 200, tmp_path / "run"
+    calm = alone(tmp_path, text, steps=steps)
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
+        job = cluster.submit(sharded_spec(text, run, 2, nodes=2, workers=2, steps=steps))
+        reach(run, 20)
+        victim = active(cluster, job)[rank]
+        os.kill(victim.pid, signal.SIGKILL)
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert f"peer {victim.id} (tp {rank % 2} of replica {rank // 2}) is lost: goes on with dp 1" in events
+        assert f"takes rank {rank} (tp {rank % 2} of replica {rank // 2}): 0.7 MB from peer" in events, events
+        assert done.rounds.samples == steps * BATCH and done.rounds.committed == done.rounds.recorded == steps + 1
+        counted_once(cluster, job, steps)
+    assert_near(run, calm, steps)
+
+
+def test_without_a_replacement(tmp_path, text):
+    """A node is lost: one replica goes on, and is two again once another node is there."""
+    steps, run = 300, tmp_path / "run"
+    calm = alone(tmp_path, text, steps=steps)
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
+        job = cluster.submit(sharded_spec(text, run, 2, nodes=2, workers=2, steps=steps))
+        reach(run, 20)
+        cluster.nodes[1].kill9()
+        wait_for(lambda: "goes on with dp 1 until workers join" in cluster.events(cluster.job(job)), "dp 1")
+        lost = max(rows_of(run))
+        reach(run, lost + 20)
+        assert rows_of(run)[lost + 20]["contributors"] == 2
+        assert "mesh        dp 1 of 2 x tp 2\n" in trainctl("--address", cluster.memberd.address, "status", job).stdout
+        cluster.add_node()
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert events.count(" takes rank ") == 2, events
+        assert done.rounds.samples == steps * BATCH
+        counted_once(cluster, job, steps)
+    assert rows_of(run)[steps]["contributors"] == 4
+    assert_near(run, calm, steps)
+
+
+def test_the_only_holder_of_a_shard_is_lost(tmp_path, text):
+    """dp 1: training waits for a worker, and goes back to the newest checkpoint."""
+    steps, run = 100, tmp_path / "run"
+    calm = alone(tmp_path, text, steps=steps)
+    with Cluster(tmp_path / "cluster", nodes=1, slots=2) as cluster:
+        job = cluster.submit(sharded_spec(text, run, 2, workers=2, steps=steps, every=10))
+        reach(run, 35)
+        victim = active(cluster, job)[1]
+        os.kill(victim.pid, signal.SIGKILL)
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert f"peer {victim.id} (tp 1 of replica 0) is lost" in events
+        assert "waits for workers: 1 of the 2 that one replica takes are there" in events
+        assert "to the checkpoint of step " in events and "of tp 1" in events, events
+        assert "goes on from checkpoint" not in events, "memberd had to start it again"
+        counted_once(cluster, job, steps)
+    assert_near(run, calm, steps)
+
+
+def test_a_lost_shard_and_no_checkpoint(tmp_path, text):
+    with Cluster(tmp_path / "cluster", nodes=1, slots=2) as cluster:
+        job = cluster.submit(sharded_spec(text, tmp_path / "run", 2, workers=2, steps=100000))
+        reach(tmp_path / "run", 10)
+        os.kill(active(cluster, job)[0].pid, signal.SIGKILL)
+        failed = cluster.wait_job(job, "FAILED")
+        words = cluster.events(failed) + failed.reason
+        assert "no worker is left that holds transformer.wte.weight of tp 0" in words, words
+        assert "set checkpoint.every" in words
+
+
+def test_refused(tmp_path, text):
+    with Cluster(tmp_path / "cluster", nodes=1, slots=5) as cluster:
+        with pytest.raises(Exception, match="mesh.tp: found 2, allowed: a divisor of the mesh's 5 workers"):
+            cluster.submit(sharded_spec(text, tmp_path / "run", 2, workers=5))
+
+
+def test_kills_at_random_moments(tmp_path, text):
+    """Ten kills in a job of dp 2 x tp 2: every sample of every step counted once, the curve that of one worker."""
+    steps, run, kills = 350, tmp_path / "run", 10
+    seed = int(os.environ.get("SHARDED_SEED", "1"))
+    draw = random.Random(seed)
+    calm = alone(tmp_path, text, steps=steps)
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
+        job = cluster.submit(sharded_spec(text, run, 2, nodes=2, workers=2, steps=steps, every=25))
+        for kill in range(kills):
+            last = max(rows_of(run), default=0)
+            reach(run, last + draw.randint(5, 30))
+            there = active(cluster, job)
+            if there:
+                os.kill(draw.choice(there).pid, signal.SIGKILL)
+        done = cluster.wait_job(job, "DONE")
+        counted_once(cluster, job, steps)
+        assert done.rounds.committed == done.rounds.recorded
+    assert_near(run, calm, steps)
+
+
+def test_example_file_runs_small(tmp_path):
+    """configs/tensor-parallel.yaml with a smaller model and fewer steps; its mesh is shown."""
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
+        sizes = {"train.steps": 60, "train.batch_tokens": 1024, "model.layers": 2, "model.width": 32, "model.context": 64,
+                 "train.warmup": 10, "train.eval_every": 50, "train.eval_sequences": 4, "checkpoint.every": 30,
+                 "checkpoint.dir": tmp_path / "run"}
+        words = [word for key, value in sizes.items() for word in ("--set", f"{key}={value}")]
+        trainctl("--address", cluster.memberd.address, "launch", ROOT / "configs" / "tensor-parallel.yaml", *words)
+        status = trainctl_json("--address", cluster.memberd.address, "status", "1")
+        shown = trainctl("--address", cluster.memberd.address, "status", "1").stdout
+    assert status["mesh"] == {"dp": 2, "pp": 1, "tp": 2, "replicas": 2, "spares": 0}
+    assert "mesh        dp 2 x tp 2\n" in shown and "sample:\nhacker: " in shown
+    rows = rows_of(tmp_path / "run")
+    assert len(rows) == 60 and rows[60]["loss"] < rows[1]["loss"] - 1
+    assert len(list((tmp_path / "run").glob("step-*"))) == 2
