@@ -10,66 +10,15 @@
 #include <cmocka.h>
 
 #include "common/limits.h"
-#include "daemon/plan/job_mesh.h"
 #include "daemon/plan/job_options.h"
 #include "daemon/plan/job_sync.h"
-
-static Traind__V1__JobSpec *good(void)
-{
-	static const char *const keys[][2] = {
-		{ "name", "quickstart" },
-		{ "model.layers", "4" },
-		{ "model.width", "128" },
-		{ "model.heads", "4" },
-		{ "model.context", "128" },
-		{ "data.text", "/usr/share/text" },
-		{ "data.validation", "5%" },
-		{ "train.steps", "600" },
-		{ "train.batch_tokens", "8192" },
-		{ "train.lr", "1e-3" },
-		{ "train.warmup", "50" },
-		{ "train.clip", "1.0" },
-		{ "mesh.nodes", "3" },
-		{ "checkpoint.dir", "/tmp/runs" },
-		{ "sync.on_loss", "drop" },
-		{ "sync.deterministic", "true" },
-	};
-	Traind__V1__JobSpec *spec = job_spec_new(true);
-	assert_non_null(spec);
-	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-		struct tr_error error = { 0 };
-		if (job_option_set(spec, keys[i][0], keys[i][1], &error) != TR_OK)
-			fail_msg("%s", error.text);
-	}
-	return spec;
-}
-
-static void drop(Traind__V1__JobSpec *spec)
-{
-	traind__v1__job_spec__free_unpacked(spec, NULL);
-}
-
-static void set_good(Traind__V1__JobSpec *spec, const char *key, const char *text)
-{
-	struct tr_error error = { 0 };
-	if (job_option_set(spec, key, text, &error) != TR_OK)
-		fail_msg("%s", error.text);
-}
+#include "tests/unit/good_job.h"
 
 static void sets_refused(const char *key, const char *text, const char *says)
 {
 	Traind__V1__JobSpec *spec = job_spec_new(true);
 	struct tr_error error = { 0 };
 	assert_int_equal(job_option_set(spec, key, text, &error), TR_EINVAL);
-	if (strcmp(error.text, says) != 0)
-		fail_msg("says:    %s\nshould:  %s", error.text, says);
-	drop(spec);
-}
-
-static void refused(Traind__V1__JobSpec *spec, const char *says)
-{
-	struct tr_error error = { 0 };
-	assert_int_equal(job_validate(spec, &error), TR_EINVAL);
 	if (strcmp(error.text, says) != 0)
 		fail_msg("says:    %s\nshould:  %s", error.text, says);
 	drop(spec);
@@ -241,70 +190,6 @@ static void test_llama(void **state)
 	refused(spec,
 	    "model.kv_heads: found 2, allowed: model.heads, which is 4, since gpt2 has keys and "
 	    "values for each head");
-}
-
-/* `good`, on four workers of which `tp` share each layer. */
-static Traind__V1__JobSpec *good_sharded(const char *tp)
-{
-	Traind__V1__JobSpec *spec = good();
-	set_good(spec, "mesh.nodes", "2");
-	set_good(spec, "mesh.workers_per_node", "2");
-	set_good(spec, "mesh.threads", "1");
-	set_good(spec, "mesh.tp", tp);
-	set_good(spec, "sync.on_loss", "replay");
-	return spec;
-}
-
-static void test_mesh(void **state)
-{
-	(void)state;
-	Traind__V1__JobSpec *spec = good_sharded("2");
-	struct tr_error error = { 0 };
-	if (job_validate(spec, &error) != TR_OK)
-		fail_msg("%s", error.text);
-	struct mesh mesh = job_mesh(spec->mesh);
-	assert_true(job_mesh_is_sharded(spec->mesh));
-	assert_true(mesh.size[MESH_DP] == 2 && mesh.size[MESH_PP] == 1 && mesh.size[MESH_TP] == 2);
-	drop(spec);
-	spec = good();
-	assert_int_equal(job_validate(spec, NULL), TR_OK);
-	mesh = job_mesh(spec->mesh);
-	assert_false(job_mesh_is_sharded(spec->mesh));
-	assert_true(mesh.size[MESH_DP] == 3 && mesh.size[MESH_TP] == 1);
-	drop(spec);
-	refused(good_sharded("3"), "mesh.tp: found 3, allowed: a divisor of the mesh's 4 workers");
-	spec = good_sharded("4");
-	set_good(spec, "model.heads", "2");
-	refused(spec,
-	    "mesh.tp: layer.attention.q.weight: 2 heads cannot be split over tp 4; tp may be 1 or "
-	    "2");
-	spec = good_sharded("2");
-	set_good(spec, "sync.on_loss", "drop");
-	refused(spec,
-	    "sync.on_loss: found drop, allowed: replay, since mesh.tp is 2: without a member its "
-	    "whole replica's gradient is missing");
-	spec = good_sharded("2");
-	set_good(spec, "sync.mode", "diloco");
-	refused(spec, "sync.mode: found diloco, allowed: ddp, since mesh.tp is 2");
-	spec = good_sharded("2");
-	set_good(spec, "mesh.threads", "0");
-	refused(spec,
-	    "mesh.threads: found 0, allowed: at least 1, since mesh.tp is 2: workers that share a "
-	    "layer compute with equally many threads");
-	spec = good_sharded("2");
-	set_good(spec, "mesh.pp", "2");
-	refused(spec, "mesh.pp: found 2, allowed: 1, since this version has no pipeline stages");
-	/* A sequence for each replica is enough; a vocabulary that does not divide is padded. */
-	spec = good_sharded("2");
-	set_good(spec, "train.batch_tokens", "256");
-	set_good(spec, "model.vocab", "257");
-	job_option_clear(spec, "data.text");
-	set_good(spec, "data.tokens", "/a.bin");
-	assert_int_equal(job_validate(spec, NULL), TR_OK);
-	set_good(spec, "train.batch_tokens", "128");
-	refused(spec,
-	    "train.batch_tokens: found 128 (sequences: 1), allowed: at least 256, a sequence for "
-	    "each of the mesh's 2 replicas");
 }
 
 /* A text of bytes, or files of tokens. */
@@ -592,7 +477,6 @@ int main(void)
 		cmocka_unit_test(test_text_refused),
 		cmocka_unit_test(test_suggestions),
 		cmocka_unit_test(test_llama),
-		cmocka_unit_test(test_mesh),
 		cmocka_unit_test(test_data),
 		cmocka_unit_test(test_whole_refused),
 		cmocka_unit_test(test_feedback),

@@ -1,0 +1,77 @@
+/* The mesh of a job file: what it is, and what a job whose model is split cannot have. */
+#include "tests/unit/good_job.h"
+
+#include "daemon/plan/job_mesh.h"
+
+/* `good`, on four workers of which `tp` share each layer. */
+static Traind__V1__JobSpec *good_sharded(const char *tp)
+{
+	Traind__V1__JobSpec *spec = good();
+	set_good(spec, "mesh.nodes", "2");
+	set_good(spec, "mesh.workers_per_node", "2");
+	set_good(spec, "mesh.threads", "1");
+	set_good(spec, "mesh.tp", tp);
+	set_good(spec, "sync.on_loss", "replay");
+	return spec;
+}
+
+static void test_mesh(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good_sharded("2");
+	struct tr_error error = { 0 };
+	if (job_validate(spec, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	struct mesh mesh = job_mesh(spec->mesh);
+	assert_true(job_mesh_is_sharded(spec->mesh));
+	assert_true(mesh.size[MESH_DP] == 2 && mesh.size[MESH_PP] == 1 && mesh.size[MESH_TP] == 2);
+	drop(spec);
+	spec = good();
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	mesh = job_mesh(spec->mesh);
+	assert_false(job_mesh_is_sharded(spec->mesh));
+	assert_true(mesh.size[MESH_DP] == 3 && mesh.size[MESH_TP] == 1);
+	drop(spec);
+	refused(good_sharded("3"), "mesh.tp: found 3, allowed: a divisor of the mesh's 4 workers");
+	spec = good_sharded("4");
+	set_good(spec, "model.heads", "2");
+	refused(spec,
+	    "mesh.tp: layer.attention.q.weight: 2 heads cannot be split over tp 4; tp may be 1 or "
+	    "2");
+	spec = good_sharded("2");
+	set_good(spec, "sync.on_loss", "drop");
+	refused(spec,
+	    "sync.on_loss: found drop, allowed: replay, since mesh.tp is 2: without a member its "
+	    "whole replica's gradient is missing");
+	spec = good_sharded("2");
+	set_good(spec, "sync.mode", "diloco");
+	refused(spec, "sync.mode: found diloco, allowed: ddp, since mesh.tp is 2");
+	spec = good_sharded("2");
+	set_good(spec, "mesh.threads", "0");
+	refused(spec,
+	    "mesh.threads: found 0, allowed: at least 1, since mesh.tp is 2: workers that share a "
+	    "layer compute with equally many threads");
+	spec = good_sharded("2");
+	set_good(spec, "mesh.pp", "2");
+	refused(spec, "mesh.pp: found 2, allowed: 1, since this version has no pipeline stages");
+	/* A sequence for each replica is enough; a vocabulary that does not divide is padded. */
+	spec = good_sharded("2");
+	set_good(spec, "train.batch_tokens", "256");
+	set_good(spec, "model.vocab", "257");
+	job_option_clear(spec, "data.text");
+	set_good(spec, "data.tokens", "/a.bin");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "train.batch_tokens", "128");
+	refused(spec,
+	    "train.batch_tokens: found 128 (sequences: 1), allowed: at least 256, a sequence for "
+	    "each of the mesh's 2 replicas");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_mesh),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
