@@ -27,10 +27,9 @@ static void mlp_backward(struct model *m, size_t layer, const struct chunk *c,
 	size_t C = m->layout->config.width, up = model_up(&m->layout->config);
 	real *dup = m->dup + c->row * up;
 
-	model_linear_backward(m, layer, LAYOUT_DOWN_W, c->rows, m->dout + c->row * C, dup, up,
-	    s->vectors);
+	model_linear_backward(m, s, layer, LAYOUT_DOWN_W, c->rows, m->dout + c->row * C, dup, up);
 	model_activate_backward(m, c->rows, model_layer(m, layer)->up + c->row * up, dup);
-	model_linear_backward(m, layer, LAYOUT_UP_W, c->rows, dup, dnorm, C, s->vectors);
+	model_linear_backward(m, s, layer, LAYOUT_UP_W, c->rows, dup, dnorm, C);
 }
 
 /* From there down to the first norm's output, whose gradient goes to `dnorm1` (which may be `dnorm2`). */
@@ -47,11 +46,11 @@ static void attention_backward(struct model *m, size_t layer, const struct chunk
 
 	model_norm_backward(m, &norm, rows, dnorm2, a->middle + row * C, m->dout + row * C, dmiddle,
 	    v + parts[LAYOUT_NORM2_W].vector, v + parts[LAYOUT_NORM2_B].vector);
-	model_linear_backward(m, layer, LAYOUT_PROJ_W, rows, dmiddle, s->narrow,
-	    model_queries(config), v);
+	model_linear_backward(m, s, layer, LAYOUT_PROJ_W, rows, dmiddle, s->narrow,
+	    model_queries(config));
 	attend_backward(m, a, c, s->narrow, s);
 	model_rotate(m, c, -1, dqkv);
-	model_linear_backward(m, layer, LAYOUT_QKV_W, rows, dqkv, dnorm1, C, v);
+	model_linear_backward(m, s, layer, LAYOUT_QKV_W, rows, dqkv, dnorm1, C);
 }
 
 static void input_backward(struct model *m, size_t layer, const struct chunk *c,

@@ -56,17 +56,20 @@ static void attention_chunk(struct model *m, size_t layer, const struct chunk *c
 	struct norm norm = model_layer_norm(m, layer, LAYOUT_NORM1_W, row);
 
 	model_norm(m, &norm, rows, x, norm1);
-	model_linear(m, layer, LAYOUT_QKV_W, rows, norm1, NULL, qkv);
+	model_linear(m, scratch, layer, LAYOUT_QKV_W, rows, norm1, NULL, qkv);
 	model_rotate(m, c, 1, qkv);
 	attend(m, a, c, scratch);
 	if (m->tensor != NULL)
-		model_linear_partial(m, layer, LAYOUT_PROJ_W, rows, attended, model_partial(m, row));
+		model_linear_partial(m, scratch, layer, LAYOUT_PROJ_W, rows, attended,
+		    model_partial(m, row));
 	else
-		model_linear(m, layer, LAYOUT_PROJ_W, rows, attended, x, a->middle + row * C);
+		model_linear(m, scratch, layer, LAYOUT_PROJ_W, rows, attended, x,
+		    a->middle + row * C);
 }
 
 /* Up to the activation function. */
-static void up_chunk(struct model *m, size_t layer, const struct chunk *c)
+static void up_chunk(struct model *m, size_t layer, const struct chunk *c,
+    struct thread_scratch *scratch)
 {
 	const struct model_config *config = &m->layout->config;
 	struct layer_activations *a = model_layer(m, layer);
@@ -74,7 +77,7 @@ static void up_chunk(struct model *m, size_t layer, const struct chunk *c)
 	struct norm norm = model_layer_norm(m, layer, LAYOUT_NORM2_W, row);
 
 	model_norm(m, &norm, rows, a->middle + row * C, a->norm2 + row * C);
-	model_linear(m, layer, LAYOUT_UP_W, rows, a->norm2 + row * C, NULL,
+	model_linear(m, scratch, layer, LAYOUT_UP_W, rows, a->norm2 + row * C, NULL,
 	    a->up + row * model_up(config));
 }
 
@@ -86,13 +89,14 @@ static void mlp_chunk(struct model *m, size_t layer, const struct chunk *c,
 	size_t C = config->width, rows = c->rows, row = c->row;
 	real *middle = a->middle + row * C, *up = a->up + row * model_up(config);
 
-	up_chunk(m, layer, c);
+	up_chunk(m, layer, c, scratch);
 	model_activate(m, rows, up, scratch->wide);
 	if (m->tensor != NULL)
-		model_linear_partial(m, layer, LAYOUT_DOWN_W, rows, scratch->wide,
+		model_linear_partial(m, scratch, layer, LAYOUT_DOWN_W, rows, scratch->wide,
 		    model_partial(m, row));
 	else
-		model_linear(m, layer, LAYOUT_DOWN_W, rows, scratch->wide, middle, a->out + row * C);
+		model_linear(m, scratch, layer, LAYOUT_DOWN_W, rows, scratch->wide, middle,
+		    a->out + row * C);
 }
 
 static void attention_part(void *arg, unsigned thread, unsigned threads)
@@ -142,7 +146,7 @@ static void up_part(void *arg, unsigned thread, unsigned threads)
 	struct layer_part *part = arg;
 	struct chunk chunk;
 	for (size_t next = 0; model_next_chunk(part->model, thread, threads, &next, &chunk);)
-		up_chunk(part->model, part->layer, &chunk);
+		up_chunk(part->model, part->layer, &chunk, &part->model->scratch[thread]);
 }
 
 static void again_part(void *arg, unsigned thread, unsigned threads)
@@ -151,7 +155,7 @@ static void again_part(void *arg, unsigned thread, unsigned threads)
 	struct chunk chunk;
 	for (size_t next = 0; model_next_chunk(part->model, thread, threads, &next, &chunk);) {
 		attention_chunk(part->model, part->layer, &chunk, &part->model->scratch[thread]);
-		up_chunk(part->model, part->layer, &chunk);
+		up_chunk(part->model, part->layer, &chunk, &part->model->scratch[thread]);
 	}
 }
 

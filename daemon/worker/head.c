@@ -5,21 +5,23 @@
 #include <assert.h>
 #include <string.h>
 
-#include "daemon/worker/gemm.h"
 #include "daemon/worker/model_inside.h"
 
-static const real *table(const struct model *m)
+static struct weights table(const struct model *m)
 {
-	return m->params + m->layout->head;
+	return (struct weights){ m->params + m->layout->head, m->layout->config.vocab,
+		m->layout->config.width };
 }
 
-static void norm_and_logits(struct model *m, size_t row, size_t rows, real *logits)
+static void norm_and_logits(struct model *m, struct thread_scratch *s, size_t row, size_t rows,
+    real *logits)
 {
-	size_t C = m->layout->config.width, V = m->layout->config.vocab;
+	const struct weights w = table(m);
+	size_t C = w.columns;
 	const real *x = model_stream_end(m) + row * C;
 	struct norm norm = model_last_norm(m, row);
 	model_norm(m, &norm, rows, x, m->last_norm + row * C);
-	gemm_nt(rows, V, C, 1, m->last_norm + row * C, C, table(m), C, 0, logits, V);
+	model_times_transposed(m, s, rows, m->last_norm + row * C, C, &w, 0, logits, w.rows);
 }
 
 static void head_part(void *arg, unsigned thread, unsigned threads)
@@ -27,18 +29,19 @@ static void head_part(void *arg, unsigned thread, unsigned threads)
 	struct model *m = arg;
 	struct thread_scratch *s = &m->scratch[thread];
 	size_t C = m->layout->config.width, V = m->layout->config.vocab;
+	const struct weights w = table(m);
 	const real *x = model_stream_end(m);
 	struct chunk c;
 	s->loss = 0;
 	memset(s->vectors, 0, 2 * C * sizeof(real));
 	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);) {
 		real *logits = m->logits + c.row * V;
-		norm_and_logits(m, c.row, c.rows, logits);
+		norm_and_logits(m, s, c.row, c.rows, logits);
 		s->loss += m->ops->softmax_loss(logits, m->targets + c.row, c.rows, V);
 		if (m->dx == NULL)
 			continue;
 		struct norm norm = model_last_norm(m, c.row);
-		gemm_nn(c.rows, C, V, 1, logits, V, table(m), C, 0, s->narrow, C);
+		model_times(m, s, c.rows, logits, V, &w, 0, s->narrow, C);
 		model_norm_backward(m, &norm, c.rows, s->narrow, x + c.row * C, NULL,
 		    m->dx + c.row * C, s->vectors, s->vectors + C);
 	}
@@ -68,10 +71,11 @@ static void logits_part(void *arg, unsigned thread, unsigned threads)
 {
 	struct model *m = arg;
 	struct columns columns = columns_of(m);
+	struct thread_scratch *s = &m->scratch[thread];
 	struct chunk c;
 	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);) {
 		real *logits = m->logits + c.row * columns.stride;
-		norm_and_logits(m, c.row, c.rows, logits);
+		norm_and_logits(m, s, c.row, c.rows, logits);
 		m->ops->softmax_max(&columns, logits, c.rows,
 		    model_exchange(m, true) + largest(m) + c.row);
 	}
@@ -93,6 +97,7 @@ static void loss_part(void *arg, unsigned thread, unsigned threads)
 	struct model *m = arg;
 	struct columns columns = columns_of(m);
 	struct thread_scratch *s = &m->scratch[thread];
+	const struct weights w = table(m);
 	size_t C = m->layout->config.width, V = columns.stride;
 	struct chunk c;
 	s->loss = 0;
@@ -101,8 +106,7 @@ static void loss_part(void *arg, unsigned thread, unsigned threads)
 		s->loss += m->ops->softmax_finish(&columns, logits, m->targets + c.row, c.rows,
 		    model_exchange(m, false) + sums(m) + 2 * c.row);
 		if (m->dx != NULL)
-			gemm_nn(c.rows, C, V, 1, logits, V, table(m), C, 0, model_partial(m, c.row),
-			    C);
+			model_times(m, s, c.rows, logits, V, &w, 0, model_partial(m, c.row), C);
 	}
 }
 
@@ -146,8 +150,8 @@ static void weights_part(void *arg, unsigned thread, unsigned threads)
 	size_t C = l->config.width, V = l->config.vocab, first, last;
 	pool_share(V, 16, thread, threads, &first, &last);
 	if (first < last)
-		gemm_tn(last - first, C, m->sequences * m->length, 1, m->logits + first, V,
-		    m->last_norm, C, 1, m->grads + l->head + first * C, C);
+		model_gather(m, &m->scratch[thread], m->logits + first, V, last - first,
+		    m->last_norm, C, C, m->grads + l->head + first * C);
 	if (thread != 0)
 		return;
 	for (unsigned t = 0; t < threads; t++) {
@@ -182,8 +186,10 @@ void model_logits(struct model *m, const int32_t *inputs, size_t sequences, size
 	m->sequences = sequences;
 	m->length = length;
 	m->first = 0;
+	m->exact = true;
 	(void)model_forward(m, NULL);
-	norm_and_logits(m, 0, sequences * length, logits);
+	norm_and_logits(m, m->scratch, 0, sequences * length, logits);
+	m->exact = false;
 }
 
 void model_extend(struct model *m, const int32_t *tokens, size_t first, size_t length, real *logits)
@@ -194,6 +200,8 @@ void model_extend(struct model *m, const int32_t *tokens, size_t first, size_t l
 	m->sequences = 1;
 	m->length = length;
 	m->first = first;
+	m->exact = true;
 	(void)model_forward(m, NULL);
-	norm_and_logits(m, length - 1, 1, logits);
+	norm_and_logits(m, m->scratch, length - 1, 1, logits);
+	m->exact = false;
 }

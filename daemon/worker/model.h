@@ -71,6 +71,13 @@ void model_bind(struct model *model, const real *params, real *grads);
 size_t model_exchange_numbers(const struct layout *layout, size_t max_sequences);
 void model_use_tensor(struct model *model, const struct model_tensor *tensor);
 
+/* Products with parameters, forward and backward, are of operands rounded to bf16, with f32 sums (daemon/worker/gemm_bf16.h); parameters, gradients, the residual stream and all that is no such product
+ * stay in f32, as does generation. Parameters are rounded at the beginning of each model_gradient and model_loss; of slots.h, when a microbatch goes forward while no other is in flight.
+ * `plain`: without oneDNN, for tests. Before the first batch. TR_ENOMEM. */
+tr_status model_use_bf16(struct model *model, bool plain, struct tr_error *error);
+/* Why that is not faster than f32 here; NULL: it is. After model_use_bf16. */
+const char *model_bf16_slow(const struct model *model);
+
 /* The plain C ops instead of the fastest ones: for tests. */
 void model_use_ops(struct model *model, const struct ops *ops);
 

@@ -2,6 +2,7 @@
 #ifndef TR_DAEMON_WORKER_MODEL_INSIDE_H
 #define TR_DAEMON_WORKER_MODEL_INSIDE_H
 
+#include "daemon/worker/gemm_bf16.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/rope.h"
 #include "daemon/worker/slots.h"
@@ -38,6 +39,7 @@ struct thread_scratch {
 	real *narrow;    /* [chunk, C or Q] */
 	real *attention; /* 2 x attention_scratch */
 	real *vectors; /* gradients of a layer's vectors (or of the last norm), folded at its end */
+	struct gemm_bf16 *bf16; /* NULL: products are of f32 */
 	double loss;
 };
 
@@ -48,6 +50,9 @@ struct model {
 	const struct model_tensor *tensor; /* NULL: alone */
 	const real *params;
 	real *grads;
+	uint16_t *rounded; /* the parameters in bf16; NULL: products are of f32 */
+	bool stale;        /* they may have changed since they were rounded */
+	bool exact;        /* generation: products of f32 all the same */
 	size_t max_sequences;
 	struct model_room room;
 	struct model_bytes bytes;
@@ -121,6 +126,27 @@ static inline bool model_progress(const struct model_hooks *hooks)
 	return hooks == NULL || hooks->progress == NULL || hooks->progress(hooks->arg);
 }
 
+/* product.c: products with parameters, in f32 or of operands rounded to bf16. */
+
+/* A matrix of parameters [rows, columns], as it lies. */
+struct weights {
+	const real *at; /* in model->params */
+	size_t rows, columns;
+};
+/* y [n, columns] = x [n, rows] W + beta y, beta 0 or 1. */
+void model_times(const struct model *m, struct thread_scratch *s, size_t n, const real *x,
+    size_t x_stride, const struct weights *w, real beta, real *y, size_t y_stride);
+/* y [n, rows] = x [n, columns] W^T + beta y. */
+void model_times_transposed(const struct model *m, struct thread_scratch *s, size_t n,
+    const real *x, size_t x_stride, const struct weights *w, real beta, real *y, size_t y_stride);
+/* dw [rows, columns] += x[N, rows]^T y[N, columns], over all rows of the microbatch. */
+void model_gather(const struct model *m, struct thread_scratch *s, const real *x, size_t x_stride,
+    size_t rows, const real *y, size_t y_stride, size_t columns, real *dw);
+/* The parameters may have changed, the layout's whole array: they are rounded again. */
+void model_round(struct model *m);
+/* For model_destroy. */
+void model_end_bf16(struct model *m);
+
 /* parts.c: what differs between architectures. */
 
 /* Weight and bias (NULL: RMSNorm) of a norm, and what is kept of its rows. */
@@ -138,11 +164,11 @@ void model_norm_backward(const struct model *m, const struct norm *norm, size_t 
     const real *dy, const real *x, const real *carry, real *dx, real *dweight, real *dbias);
 
 /* A linear layer, by its weight: y [rows, out] = residual (NULL: 0) + x [rows, in] W + bias. */
-void model_linear(const struct model *m, size_t layer, enum layout_part weight, size_t rows,
-    const real *x, const real *residual, real *y);
-/* dx [rows, in], whose rows are dx_stride apart; the bias's gradient is added in vectors. */
-void model_linear_backward(const struct model *m, size_t layer, enum layout_part weight,
-    size_t rows, const real *dy, real *dx, size_t dx_stride, real *vectors);
+void model_linear(const struct model *m, struct thread_scratch *s, size_t layer,
+    enum layout_part weight, size_t rows, const real *x, const real *residual, real *y);
+/* dx [rows, in], whose rows are dx_stride apart; the bias's gradient is added in s->vectors. */
+void model_linear_backward(const struct model *m, struct thread_scratch *s, size_t layer,
+    enum layout_part weight, size_t rows, const real *dy, real *dx, size_t dx_stride);
 /* The weight's gradient over the whole batch, this thread's rows of it. */
 void model_linear_weights(const struct model *m, size_t layer, enum layout_part weight,
     const real *x, size_t x_stride, const real *dy, unsigned thread, unsigned threads);
@@ -175,8 +201,8 @@ static inline const real *model_summed(const struct model *m, size_t row)
 /* Sums (or takes the largest of) what is in the half that was written; it is the last one then. False: stopped. */
 bool model_meet(struct model *m, size_t offset, size_t count, bool maximum);
 /* partial [rows, C] = x [rows, in] W, of a linear layer whose inputs are split. */
-void model_linear_partial(const struct model *m, size_t layer, enum layout_part weight, size_t rows,
-    const real *x, real *partial);
+void model_linear_partial(const struct model *m, struct thread_scratch *s, size_t layer,
+    enum layout_part weight, size_t rows, const real *x, real *partial);
 /* Sums the stream, all rows of it. */
 bool model_sum(struct model *m);
 /* The same, then y [N, C] = residual + sum + bias of `weight`. */

@@ -127,6 +127,10 @@ struct ops {
 	void (*embed_backward)(const int32_t *tokens, const real *dx, size_t length, size_t width,
 	    size_t first, size_t columns, real *dtoken_table, real *dposition_table);
 
+	/* To bf16 (to nearest, ties to even; a NaN stays one) and back: of rows that are `stride` apart, to rows without gaps. */
+	void (*to_bf16)(const real *x, size_t rows, size_t columns, size_t stride, uint16_t *y);
+	void (*from_bf16)(const uint16_t *x, size_t rows, size_t columns, size_t stride, real *y);
+
 	/* Sum of squares in f64. */
 	double (*sum_squares)(const real *x, size_t count);
 	/* Decoupled weight decay (Loshchilov and Hutter, 1711.05101), operation by operation as
@@ -181,23 +185,25 @@ void OP(embed)(const int32_t *tokens, const real *token_table, const real *posit
     size_t length, size_t width, real *x);
 void OP(embed_backward)(const int32_t *tokens, const real *dx, size_t length, size_t width,
     size_t first, size_t columns, real *dtoken_table, real *dposition_table);
+void OP(to_bf16)(const real *x, size_t rows, size_t columns, size_t stride, uint16_t *y);
+void OP(from_bf16)(const uint16_t *x, size_t rows, size_t columns, size_t stride, real *y);
 double OP(sum_squares)(const real *x, size_t count);
 void OP(adamw)(real *params, const real *grads, real *first, real *second, size_t count,
     const struct adamw *by);
 
-#define OPS_TABLE(label)                                                                        \
-	{                                                                                       \
-		.name = label, .layernorm = OP(layernorm),                                      \
-		.layernorm_backward = OP(layernorm_backward), .rmsnorm = OP(rmsnorm),           \
-		.rmsnorm_backward = OP(rmsnorm_backward), .swiglu = OP(swiglu),                 \
-		.swiglu_backward = OP(swiglu_backward), .rotate = OP(rotate), .gelu = OP(gelu), \
-		.gelu_backward = OP(gelu_backward), .bias = OP(bias),                           \
-		.bias_residual = OP(bias_residual), .column_sums = OP(column_sums),             \
-		.attention = OP(attention), .attention_backward = OP(attention_backward),       \
-		.softmax_loss = OP(softmax_loss), .softmax_max = OP(softmax_max),               \
-		.softmax_sums = OP(softmax_sums), .softmax_finish = OP(softmax_finish),         \
-		.embed = OP(embed), .embed_backward = OP(embed_backward),                       \
-		.sum_squares = OP(sum_squares), .adamw = OP(adamw),                             \
+#define OPS_TABLE(label)                                                                          \
+	{                                                                                         \
+		.name = label, .layernorm = OP(layernorm),                                        \
+		.layernorm_backward = OP(layernorm_backward), .rmsnorm = OP(rmsnorm),             \
+		.rmsnorm_backward = OP(rmsnorm_backward), .swiglu = OP(swiglu),                   \
+		.swiglu_backward = OP(swiglu_backward), .rotate = OP(rotate), .gelu = OP(gelu),   \
+		.gelu_backward = OP(gelu_backward), .bias = OP(bias),                             \
+		.bias_residual = OP(bias_residual), .column_sums = OP(column_sums),               \
+		.attention = OP(attention), .attention_backward = OP(attention_backward),         \
+		.softmax_loss = OP(softmax_loss), .softmax_max = OP(softmax_max),                 \
+		.softmax_sums = OP(softmax_sums), .softmax_finish = OP(softmax_finish),           \
+		.embed = OP(embed), .embed_backward = OP(embed_backward), .to_bf16 = OP(to_bf16), \
+		.from_bf16 = OP(from_bf16), .sum_squares = OP(sum_squares), .adamw = OP(adamw),   \
 	}
 
 #endif

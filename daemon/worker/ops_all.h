@@ -2,6 +2,7 @@
  * guard on purpose: a program may hold several variants, each in its own file. */
 #include "daemon/worker/ops_adamw.c"
 #include "daemon/worker/ops_attention.c"
+#include "daemon/worker/ops_bf16.c"
 #include "daemon/worker/ops_embed.c"
 #include "daemon/worker/ops_gelu.c"
 #include "daemon/worker/ops_layernorm.c"

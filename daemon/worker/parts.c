@@ -1,6 +1,5 @@
 #include <string.h>
 
-#include "daemon/worker/gemm.h"
 #include "daemon/worker/model_inside.h"
 
 struct norm model_layer_norm(const struct model *m, size_t layer, enum layout_part weight,
@@ -46,12 +45,31 @@ void model_norm_backward(const struct model *m, const struct norm *norm, size_t 
 		    dweight);
 }
 
-void model_linear(const struct model *m, size_t layer, enum layout_part weight, size_t rows,
-    const real *x, const real *residual, real *y)
+/* As it lies: [in, out] or [out, in]. */
+static struct weights weights_of(const struct model *m, size_t layer, enum layout_part weight)
 {
 	const struct layout_place *place = &m->layout->parts[weight];
-	const real *w = model_param(m, layer, weight), *bias = model_param(m, layer, weight + 1);
-	size_t in = place->in, out = place->out;
+	bool out_in = m->layout->architecture->out_in;
+	return (struct weights){ model_param(m, layer, weight), out_in ? place->out : place->in,
+		out_in ? place->in : place->out };
+}
+
+static void forward_product(const struct model *m, struct thread_scratch *s, size_t layer,
+    enum layout_part weight, size_t rows, const real *x, real beta, real *y)
+{
+	const struct layout_place *place = &m->layout->parts[weight];
+	struct weights w = weights_of(m, layer, weight);
+	if (m->layout->architecture->out_in)
+		model_times_transposed(m, s, rows, x, place->in, &w, beta, y, place->out);
+	else
+		model_times(m, s, rows, x, place->in, &w, beta, y, place->out);
+}
+
+void model_linear(const struct model *m, struct thread_scratch *s, size_t layer,
+    enum layout_part weight, size_t rows, const real *x, const real *residual, real *y)
+{
+	const real *bias = model_param(m, layer, weight + 1);
+	size_t out = m->layout->parts[weight].out;
 	real beta = residual != NULL || bias != NULL ? 1 : 0;
 	if (residual != NULL && bias != NULL)
 		m->ops->bias_residual(residual, bias, rows, out, y);
@@ -59,25 +77,27 @@ void model_linear(const struct model *m, size_t layer, enum layout_part weight, 
 		memcpy(y, residual, rows * out * sizeof(*y));
 	else if (bias != NULL)
 		m->ops->bias(bias, rows, out, y);
-	if (m->layout->architecture->out_in)
-		gemm_nt(rows, out, in, 1, x, in, w, in, beta, y, out);
-	else
-		gemm_nn(rows, out, in, 1, x, in, w, out, beta, y, out);
+	forward_product(m, s, layer, weight, rows, x, beta, y);
 }
 
-void model_linear_backward(const struct model *m, size_t layer, enum layout_part weight,
-    size_t rows, const real *dy, real *dx, size_t dx_stride, real *vectors)
+void model_linear_partial(const struct model *m, struct thread_scratch *s, size_t layer,
+    enum layout_part weight, size_t rows, const real *x, real *partial)
 {
-	const struct layout_place *place = &m->layout->parts[weight];
+	forward_product(m, s, layer, weight, rows, x, 0, partial);
+}
+
+void model_linear_backward(const struct model *m, struct thread_scratch *s, size_t layer,
+    enum layout_part weight, size_t rows, const real *dy, real *dx, size_t dx_stride)
+{
 	const struct layout_place *bias = &m->layout->parts[weight + 1];
-	const real *w = model_param(m, layer, weight);
-	size_t in = place->in, out = place->out;
+	struct weights w = weights_of(m, layer, weight);
+	size_t out = m->layout->parts[weight].out;
 	if (m->layout->architecture->out_in)
-		gemm_nn(rows, in, out, 1, dy, out, w, in, 0, dx, dx_stride);
+		model_times(m, s, rows, dy, out, &w, 0, dx, dx_stride);
 	else
-		gemm_nt(rows, in, out, 1, dy, out, w, out, 0, dx, dx_stride);
+		model_times_transposed(m, s, rows, dy, out, &w, 0, dx, dx_stride);
 	if (bias->offset != LAYOUT_NONE)
-		m->ops->column_sums(dy, rows, out, vectors + bias->vector);
+		m->ops->column_sums(dy, rows, out, s->vectors + bias->vector);
 }
 
 /* dw[rows, columns] += x[N, rows]^T y[N, columns], this thread's rows of dw. */
@@ -87,8 +107,8 @@ static void weight_share(const struct model *m, const real *x, size_t x_stride, 
 	size_t first, last;
 	pool_share(rows, 16, thread, threads, &first, &last);
 	if (first < last)
-		gemm_tn(last - first, columns, m->sequences * m->length, 1, x + first, x_stride, y,
-		    y_stride, 1, dw + first * columns, columns);
+		model_gather(m, &m->scratch[thread], x + first, x_stride, last - first, y, y_stride,
+		    columns, dw + first * columns);
 }
 
 void model_linear_weights(const struct model *m, size_t layer, enum layout_part weight,

@@ -213,6 +213,7 @@ void model_destroy(struct model *m)
 {
 	if (m == NULL)
 		return;
+	model_end_bf16(m);
 	free(m->memory);
 	free(m->scratch);
 	free(m->streams);
@@ -247,12 +248,21 @@ static struct model_slot *free_slot(struct model *m)
 	return NULL;
 }
 
+static bool in_flight(const struct model *m)
+{
+	for (size_t i = 0; i < m->room.slots; i++)
+		if (m->slots[i].taken)
+			return true;
+	return false;
+}
+
 struct model_slot *model_slot_take(struct model *m, size_t chunk, const struct model_batch *batch,
     const real *input, real *output)
 {
 	struct stage stage = stage_of(m->layout, chunk);
 	struct model_slot *slot = free_slot(m);
 	assert(slot != NULL);
+	m->stale = m->stale || !in_flight(m);
 	assert((input == NULL) == stage.embedding && (output == NULL) == stage.head);
 	slot->taken = true;
 	slot->first = stage.first;
@@ -311,6 +321,8 @@ static size_t stream_bytes(const struct model *m)
 bool model_slot_forward(struct model *m, struct model_slot *slot, const struct model_hooks *hooks)
 {
 	begin(m, slot);
+	if (m->stale || slot == m->whole)
+		model_round(m);
 	/* A chunk of nothing hands over what it gets: the only copy. */
 	if (slot->count == 0 && slot->embedded == NULL && !slot->head)
 		memcpy(slot->output, slot->input, stream_bytes(m));

@@ -1,20 +1,7 @@
 /* Where the model is a shard: sums over the members of its tensor-parallel group, and what is done with them. */
 #include <string.h>
 
-#include "daemon/worker/gemm.h"
 #include "daemon/worker/model_inside.h"
-
-void model_linear_partial(const struct model *m, size_t layer, enum layout_part weight, size_t rows,
-    const real *x, real *partial)
-{
-	const struct layout_place *place = &m->layout->parts[weight];
-	const real *w = model_param(m, layer, weight);
-	size_t in = place->in, out = place->out;
-	if (m->layout->architecture->out_in)
-		gemm_nt(rows, out, in, 1, x, in, w, in, 0, partial, out);
-	else
-		gemm_nn(rows, out, in, 1, x, in, w, out, 0, partial, out);
-}
 
 bool model_meet(struct model *m, size_t offset, size_t count, bool maximum)
 {

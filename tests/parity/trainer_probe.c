@@ -1,9 +1,9 @@
 /* The trainer's model without a cluster, for tests/parity and scripts/bench_trainer.py.
  *
- *	trainer_probe parity CONFIG IN OUT
+ *	trainer_probe parity CONFIG IN OUT [bf16]
  *		reads weights and "batch" from IN (safetensors), writes logits, gradients (NAME.grad, of the mean loss) and the
  *		losses of 10 AdamW steps to OUT
- *	trainer_probe bench CONFIG SEQUENCES MICRO THREADS
+ *	trainer_probe bench CONFIG SEQUENCES MICRO THREADS [bf16]
  *		for each number N read from stdin trains N steps and prints the seconds they took
  *
  * CONFIG is the folder of a Hugging Face config.json.
@@ -57,7 +57,7 @@ static void *zeroed(size_t bytes)
 }
 
 static void build(struct probe *p, const char *folder, size_t sequences, size_t micro,
-    unsigned threads)
+    unsigned threads, bool bf16)
 {
 	struct tr_error error;
 	struct model_config config;
@@ -66,6 +66,8 @@ static void build(struct probe *p, const char *folder, size_t sequences, size_t 
 	check(layout_init(&config, &p->layout, &error), &error);
 	check(pool_create(threads, &p->pool, &error), &error);
 	check(model_create(&p->layout, micro, p->pool, &p->model, &error), &error);
+	if (bf16)
+		check(model_use_bf16(p->model, false, &error), &error);
 	size_t bytes = p->layout.count * sizeof(float);
 	p->arrays = (struct optim_arrays){ .params = zeroed(bytes),
 		.grads = zeroed(bytes),
@@ -106,7 +108,7 @@ static const struct optim_settings settings = { .lr = 1e-3,
 	.eps = 1e-8,
 	.steps = UINT64_MAX };
 
-static void read_input(struct probe *p, const char *folder, const char *path)
+static void read_input(struct probe *p, const char *folder, const char *path, bool bf16)
 {
 	struct safetensors file;
 	struct tr_error error;
@@ -114,7 +116,7 @@ static void read_input(struct probe *p, const char *folder, const char *path)
 	const struct safetensors_tensor *batch = safetensors_find(&file, "batch");
 	if (batch == NULL || batch->dtype != SAFETENSORS_I32 || batch->dims != 2)
 		die("the input has no I32 batch [n, context + 1]");
-	build(p, folder, (size_t)batch->shape[0], (size_t)batch->shape[0], 1);
+	build(p, folder, (size_t)batch->shape[0], (size_t)batch->shape[0], 1, bf16);
 	if (batch->shape[1] != p->length + 1)
 		die("the batch is not [n, context + 1]");
 	check(weights_load(&p->layout, "", &file, p->arrays.params, &error), &error);
@@ -127,12 +129,12 @@ static void read_input(struct probe *p, const char *folder, const char *path)
 	safetensors_close(&file);
 }
 
-static int run_parity(char **argv)
+static int run_parity(char **argv, bool bf16)
 {
 	struct probe p = { .step = 0 };
 	struct tr_error error;
 	struct tr_digest digest;
-	read_input(&p, argv[0], argv[1]);
+	read_input(&p, argv[0], argv[1], bf16);
 	size_t rows = p.sequences * p.length, tensors = p.layout.tensor_count;
 	size_t vocab = p.layout.config.vocab;
 	float *logits = zeroed(rows * vocab * sizeof(float)), losses[PARITY_STEPS];
@@ -163,10 +165,11 @@ static double now(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int run_bench(char **argv)
+static int run_bench(char **argv, bool bf16)
 {
 	struct probe p = { .step = 0 };
-	build(&p, argv[0], (size_t)atoi(argv[1]), (size_t)atoi(argv[2]), (unsigned)atoi(argv[3]));
+	build(&p, argv[0], (size_t)atoi(argv[1]), (size_t)atoi(argv[2]), (unsigned)atoi(argv[3]),
+	    bf16);
 	model_init_params(&p.layout, 1, p.arrays.params);
 	for (size_t i = 0; i < p.sequences * p.length; i++) {
 		p.inputs[i] = (int32_t)rng_below(rng_key(1, 0, 0), 0, i, 256);
@@ -185,10 +188,11 @@ static int run_bench(char **argv)
 
 int main(int argc, char **argv)
 {
-	if (argc == 5 && strcmp(argv[1], "parity") == 0)
-		return run_parity(argv + 2);
-	if (argc == 6 && strcmp(argv[1], "bench") == 0)
-		return run_bench(argv + 2);
+	bool bf16 = strcmp(argv[argc - 1], "bf16") == 0;
+	if (argc == 5 + bf16 && strcmp(argv[1], "parity") == 0)
+		return run_parity(argv + 2, bf16);
+	if (argc == 6 + bf16 && strcmp(argv[1], "bench") == 0)
+		return run_bench(argv + 2, bf16);
 	(void)fprintf(stderr,
 	    "usage: trainer_probe parity|bench ..., see tests/parity/trainer_probe.c\n");
 	return 2;

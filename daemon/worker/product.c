@@ -1,0 +1,113 @@
+#include <stdlib.h>
+
+#include "daemon/worker/gemm.h"
+#include "daemon/worker/model_inside.h"
+
+static const uint16_t *rounded(const struct model *m, const struct weights *w)
+{
+	return m->rounded + (w->at - m->params);
+}
+
+static bool in_bf16(const struct model *m)
+{
+	return m->rounded != NULL && !m->exact;
+}
+
+void model_times(const struct model *m, struct thread_scratch *s, size_t n, const real *x,
+    size_t x_stride, const struct weights *w, real beta, real *y, size_t y_stride)
+{
+	if (in_bf16(m))
+		gemm_bf16_nn(s->bf16, n, w->columns, w->rows, x, x_stride, rounded(m, w),
+		    w->columns, beta, y, y_stride);
+	else
+		gemm_nn(n, w->columns, w->rows, 1, x, x_stride, w->at, w->columns, beta, y,
+		    y_stride);
+}
+
+void model_times_transposed(const struct model *m, struct thread_scratch *s, size_t n,
+    const real *x, size_t x_stride, const struct weights *w, real beta, real *y, size_t y_stride)
+{
+	if (in_bf16(m))
+		gemm_bf16_nt(s->bf16, n, w->rows, w->columns, x, x_stride, rounded(m, w),
+		    w->columns, beta, y, y_stride);
+	else
+		gemm_nt(n, w->rows, w->columns, 1, x, x_stride, w->at, w->columns, beta, y,
+		    y_stride);
+}
+
+void model_gather(const struct model *m, struct thread_scratch *s, const real *x, size_t x_stride,
+    size_t rows, const real *y, size_t y_stride, size_t columns, real *dw)
+{
+	size_t N = m->sequences * m->length;
+	if (in_bf16(m))
+		gemm_bf16_tn(s->bf16, rows, columns, N, x, x_stride, y, y_stride, 1, dw, columns);
+	else
+		gemm_tn(rows, columns, N, 1, x, x_stride, y, y_stride, 1, dw, columns);
+}
+
+static void round_part(void *arg, unsigned thread, unsigned threads)
+{
+	struct model *m = arg;
+	size_t first, last;
+	pool_share(m->layout->count, 16, thread, threads, &first, &last);
+	if (first < last)
+		m->ops->to_bf16(m->params + first, 1, last - first, 0, m->rounded + first);
+}
+
+void model_round(struct model *m)
+{
+	if (m->rounded != NULL)
+		pool_run(m->pool, round_part, m);
+	m->stale = false;
+}
+
+static size_t largest_of(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Columns of the widest thing that is multiplied, but for the vocabulary. */
+static size_t widest(const struct model_config *config)
+{
+	size_t wide = largest_of(config->width, model_queries(config));
+	return largest_of(largest_of(wide, model_qkv(config)),
+	    largest_of(config->hidden, model_up(config)));
+}
+
+tr_status model_use_bf16(struct model *m, bool plain, struct tr_error *error)
+{
+	const struct model_config *config = &m->layout->config;
+	unsigned threads = pool_threads(m->pool);
+	size_t N = m->max_sequences * config->context, wide = widest(config);
+	size_t chunk = largest_of(config->context, MODEL_CHUNK_ROWS);
+	size_t all = largest_of(wide, m->layout->depth.head ? config->vocab : 0);
+	/* A chunk's rows, or of a weight's gradient a thread's columns (in runs of 16) of all rows. */
+	size_t a = largest_of(chunk * all, N * (all / threads + 16));
+	/* All rows; where there is no oneDNN, a weight too. */
+	size_t b = largest_of(N * wide, config->width * all);
+	tr_status status = TR_OK;
+	m->rounded = aligned_alloc(64, (m->layout->count * sizeof(*m->rounded) + 63) / 64 * 64);
+	if (m->rounded == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for the parameters in bf16");
+	m->stale = true;
+	for (unsigned t = 0; t < threads && status == TR_OK; t++)
+		status = gemm_bf16_create(m->ops, a, b, plain, &m->scratch[t].bf16, error);
+	if (status != TR_OK)
+		model_end_bf16(m);
+	return status;
+}
+
+const char *model_bf16_slow(const struct model *m)
+{
+	return gemm_bf16_slow(m->scratch[0].bf16);
+}
+
+void model_end_bf16(struct model *m)
+{
+	for (unsigned t = 0; m->scratch != NULL && t < pool_threads(m->pool); t++) {
+		gemm_bf16_destroy(m->scratch[t].bf16);
+		m->scratch[t].bf16 = NULL;
+	}
+	free(m->rounded);
+	m->rounded = NULL;
+}
