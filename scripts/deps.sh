@@ -9,7 +9,7 @@ packages_of() {
 	case $1 in
 	build) echo gcc libc6-dev make pkg-config protobuf-compiler protobuf-c-compiler libprotobuf-c-dev \
 		libuv1-dev libraft-dev libnghttp2-dev libssl-dev libyaml-dev libhwloc-dev libxxhash-dev \
-		libopenblas-dev libpcre2-dev zlib1g-dev jargon-text ;;
+		libopenblas-dev libdnnl-dev libpcre2-dev zlib1g-dev jargon-text ;;
 	test) packages_of build; echo g++ git iproute2 libcmocka-dev openssl procps python3 python3-venv ;;
 	check) packages_of test; echo clang-14 clang-tidy-14 clang-format-14 shellcheck ;;
 	fuzz) packages_of test; echo clang-14 libclang-rt-14-dev ;;

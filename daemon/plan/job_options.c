@@ -73,8 +73,9 @@ static const struct job_option rows[] = {
 	    "AdamW's term in the denominator." },
 	{ "train.seed", OPTION_UINT, 0, 9007199254740991.0, NULL, "0", NULL,
 	    "Of initial weights and of the order of samples." },
-	{ "train.dtype", OPTION_CHOICE, 0, 0, "f32", "f32", NULL,
-	    "Arithmetic of forward and backward." },
+	{ "train.dtype", OPTION_CHOICE, 0, 0, "f32|bf16", "f32", NULL,
+	    "Arithmetic of forward and backward. `bf16` rounds what is multiplied with parameters, "
+	    "and these; sums, all else and the parameters that learn stay f32." },
 	{ "train.eval_every", OPTION_UINT, 1, 1e9, NULL, "100", "steps",
 	    "The validation loss is taken so often, and at the end; not if `data.validation` is "
 	    "0." },

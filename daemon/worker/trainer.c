@@ -114,6 +114,17 @@ static tr_status load_data(struct trainer *t, struct tr_error *error)
 	    &t->samples, error);
 }
 
+static tr_status choose_arithmetic(struct trainer *t, struct tr_error *error)
+{
+	if (strcmp(text_or(t->spec->optimizer->dtype, ""), "bf16") != 0)
+		return TR_OK;
+	tr_status status = model_use_bf16(t->model, false, error);
+	if (status == TR_OK && model_bf16_slow(t->model) != NULL)
+		log_warn("trainer", "train.dtype bf16 is slower than f32 here: %s",
+		    model_bf16_slow(t->model));
+	return status;
+}
+
 static tr_status build_model(struct trainer *t, struct tr_error *error)
 {
 	struct model_config config;
@@ -126,6 +137,8 @@ static tr_status build_model(struct trainer *t, struct tr_error *error)
 		status = pool_create(t->threads, &t->pool, error);
 	if (status == TR_OK)
 		status = model_create(&t->layout, t->micro, t->pool, &t->model, error);
+	if (status == TR_OK)
+		status = choose_arithmetic(t, error);
 	if (status != TR_OK)
 		return tr_error_wrap(error, "model");
 	t->ops = ops_choose();

@@ -49,6 +49,13 @@ def make(preset, layers, width, heads, context, extra):
     return model(layers, width, heads, context, **extra)
 
 
+def native(probe, folder, *words):
+    import safetensors.torch
+    run = [probe, "parity", folder, folder / "in.safetensors", folder / "out.safetensors", *words]
+    subprocess.run(list(map(str, run)), check=True, timeout=120)
+    return safetensors.torch.load_file(folder / "out.safetensors")
+
+
 @pytest.mark.parametrize("preset, shape", MODELS, ids=lambda s: s if isinstance(s, str) else "x".join(map(str, s[:5])))
 def test_parity(probe, tmp_path, preset, shape):
     import reference
@@ -62,9 +69,7 @@ def test_parity(probe, tmp_path, preset, shape):
     expected = reference.reference(model, batch)
     safetensors.torch.save_file(expected, tmp_path / "in.safetensors", metadata={"format": "pt"})
     (tmp_path / "config.json").write_text(json.dumps(model.config))
-    words = [probe, "parity", tmp_path, tmp_path / "in.safetensors", tmp_path / "out.safetensors"]
-    subprocess.run(list(map(str, words)), check=True, timeout=120)
-    got = safetensors.torch.load_file(tmp_path / "out.safetensors")
+    got = native(probe, tmp_path)
     assert relative(got["logits"], expected["logits"].reshape(-1, 256)) < 1e-5
     gradients = [name for name in expected if name.endswith(".grad")]
     assert set(gradients) == {name for name in got if name.endswith(".grad")}
@@ -72,3 +77,33 @@ def test_parity(probe, tmp_path, preset, shape):
         # A key's bias does not change the softmax: its gradient is rounding on both sides, next to those of query and value.
         assert relative(got[name], expected[name]) < 1e-4, name
     assert relative(got["losses"], expected["losses"]) < 1e-5
+
+
+def distance(got, expected, names):
+    """Length of the difference of all these together, relative to that of what is expected."""
+    return (sum(((got[n].double() - expected[n].double()) ** 2).sum() for n in names) / sum((expected[n].double() ** 2).sum() for n in names)).sqrt().item()
+
+
+@pytest.mark.parametrize("preset, shape", [MODELS[3], MODELS[7]], ids=["gpt2", "llama"])
+def test_bf16_is_as_near_to_f32_as_autocast(probe, tmp_path, preset, shape):
+    """train.dtype bf16: the gradient is no further from that of f32 than PyTorch's with bf16 autocast."""
+    import reference
+    import safetensors.torch
+    import torch
+    *sizes, sequences, extra = shape
+    torch.set_num_threads(1)
+    model = make(preset, *sizes, extra)
+    reference.randomize(model, seed=3, spread=0.05)
+    batch = torch.randint(0, 256, (sequences, sizes[3] + 1), generator=torch.Generator().manual_seed(4))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        theirs = model(batch[:, :-1].long())
+        reference.mean_loss(theirs.float(), batch[:, 1:].long()).backward()
+    autocast = {f"{name}.grad": p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    expected = reference.reference(model, batch)
+    safetensors.torch.save_file(expected, tmp_path / "in.safetensors", metadata={"format": "pt"})
+    (tmp_path / "config.json").write_text(json.dumps(model.config))
+    got = native(probe, tmp_path, "bf16")
+    ours, peer = distance(got, expected, autocast), distance(autocast, expected, autocast)
+    assert 1e-4 < ours < peer < 0.05, (ours, peer)
+    assert relative(got["losses"], expected["losses"]) < 5e-3

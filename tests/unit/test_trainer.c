@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <glob.h>
+#include <math.h>
 #include <sys/resource.h>
 #include <signal.h>
 #include <unistd.h>
@@ -133,6 +134,30 @@ static void test_learns(void **state)
 	globfree(&kept);
 	runs_finish(&w, &run);
 	job_finish(&j);
+}
+
+static double loss_in(const char *dtype)
+{
+	struct job j;
+	struct fake_world w;
+	struct peer_run run;
+	job_init(&j, 30);
+	j.optimizer.dtype = (char *)(uintptr_t)dtype;
+	fake_world_init(&w, 1);
+	run_world(&j, &w, &run);
+	assert_ok(&run);
+	double loss = w.groups[0].val_loss;
+	runs_finish(&w, &run);
+	job_finish(&j);
+	return loss;
+}
+
+static void test_bf16_learns_as_well(void **state)
+{
+	(void)state;
+	double f32 = loss_in("f32"), bf16 = loss_in("bf16");
+	assert_true(loss_in("") == f32);
+	assert_true(bf16 != f32 && fabs(bf16 - f32) < 0.02 * f32);
 }
 
 static void train_to(struct job *j, uint64_t steps, const char *dir, const char *resume)
@@ -496,6 +521,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_learns),
+		cmocka_unit_test(test_bf16_learns_as_well),
 		cmocka_unit_test(test_resume_is_bit_for_bit),
 		cmocka_unit_test(test_local_sgd_of_one_is_training),
 		cmocka_unit_test(test_diloco_resumes_bit_for_bit),
