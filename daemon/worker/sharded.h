@@ -72,6 +72,7 @@ struct sharded {
 	struct sharded_sums *sums;
 	uint32_t loaded;     /* the shard that is read from where training begins; RANKS_NONE */
 	uint64_t saved_here; /* by this worker, not told yet; 0: none */
+	uint64_t put_by;     /* the step that this worker began to write last */
 
 	/* The round under way. */
 	enum sharded_round kind;

@@ -112,6 +112,7 @@ void sharded_go_back(struct trainer *t, const struct tr_round *round)
 	s->state->born = 0;
 	s->state->origin = s->state->saved;
 	s->state->gathered = s->back->step;
+	s->put_by = 0;
 	s->loaded = RANKS_NONE;
 	ranks_forget(&s->next);
 }

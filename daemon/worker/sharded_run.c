@@ -10,22 +10,6 @@ enum { WAIT_MS = 100 };
 
 /* ---- what a round is ---- */
 
-static tr_status contributors_of(struct trainer *t, const struct tr_round *round, uint64_t *peers,
-    struct tr_error *error)
-{
-	double *roster = t->sums->roster;
-	memset(roster, 0, sizeof(t->sums->roster));
-	if (trainer_contributes(round))
-		roster[round->index] = (double)tr_peer_id(t->group);
-	tr_status status = tr_allreduce(t->group, TAG_ROSTER, roster, round->contributors, TR_F64,
-	    TR_SUM, trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
-	if (status == TR_OK)
-		status = tr_wait(t->group, TAG_ROSTER, error);
-	for (unsigned i = 0; i < round->contributors && status == TR_OK; i++)
-		peers[i] = (uint64_t)roster[i];
-	return status;
-}
-
 static bool gathers(const struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
@@ -60,10 +44,11 @@ static tr_status derive(struct trainer *t, const struct tr_round *round, struct 
 {
 	struct sharded *s = t->sharded;
 	uint64_t peers[TR_GROUP_PEERS_MAX];
-	tr_status status = contributors_of(t, round, peers, error);
+	size_t count = 0;
+	tr_status status = tr_round_contributors(t->group, peers, TR_GROUP_PEERS_MAX, &count, error);
 	if (status != TR_OK)
 		return status;
-	ranks_next(&s->state->ranks, peers, round->contributors, &s->next);
+	ranks_next(&s->state->ranks, peers, count, &s->next);
 	s->transfer_count = ranks_transfers(&s->next, s->transfers, &s->lost);
 	s->self = trainer_contributes(round) ? round->index : RANKS_NONE;
 	s->rank = s->self != RANKS_NONE ? s->next.peers[s->self].rank : RANKS_NONE;
@@ -123,10 +108,12 @@ static tr_status start_checkpoint(struct trainer *t, struct tr_error *error)
 	struct tr_error own;
 	struct manifest manifest = trainer_manifest(t);
 	tr_status status = sharded_wait_gathered(t, error);
-	if (status == TR_OK &&
-	    saver_start_filled(t->saver, sharded_assemble, t, &manifest, &own) != TR_OK)
+	if (status != TR_OK || t->sharded->put_by == manifest.step)
+		return status;
+	t->sharded->put_by = manifest.step; /* once, also if the round begins again */
+	if (saver_start_filled(t->saver, sharded_assemble, t, &manifest, &own) != TR_OK)
 		trainer_report_event(t, own.text);
-	return status;
+	return TR_OK;
 }
 
 static tr_status finish_ops(struct trainer *t, uint64_t *samples, struct tr_error *error)

@@ -23,8 +23,9 @@ def text(tmp_path):
     return path
 
 
-def sharded_spec(text, folder, tp, nodes=1, workers=1, steps=STEPS, **options):
+def sharded_spec(text, folder, tp, nodes=1, workers=1, steps=STEPS, lr=1e-3, **options):
     spec = job_spec(text, folder, nodes, steps, heads=4, **options)
+    spec.train.optimizer.lr = lr
     spec.mesh.MergeFrom(pb.Mesh(workers_per_node=workers, tp=tp))
     spec.train.optimizer.eval_every = 7
     return spec
@@ -111,6 +112,9 @@ def test_any_mesh_goes_on_from_any_checkpoint(tmp_path, text):
     assert all((left[name] == right[name]).all() for name in left)
 
 
+SLOW = 2e-4  # learning rate of long runs: at 1e-3 a last bit becomes a percent within some hundred steps, in any job
+
+
 def active(cluster, job):
     """By id: as long as nobody was lost, by rank."""
     return sorted((peer for peer in cluster.job(job).peers if peer.state == "active"), key=lambda peer: peer.id)
@@ -124,16 +128,17 @@ def assert_near(folder, calm, steps):
     rows, expected = rows_of(folder), rows_of(calm)
     assert sorted(rows) == list(range(1, steps + 1))
     for step in expected:
-        assert rows[step]["loss"] == pytest.approx(expected[step]["loss"], rel=2e-3), step
+        exact = 1e-6 if step <= 150 else 5e-3  # the later, the more the text is learned by heart, the more a last bit grows
+        assert rows[step]["loss"] == pytest.approx(expected[step]["loss"], rel=exact), step
 
 
 @pytest.mark.parametrize("rank", range(4))
 def test_a_kill_of_each_rank(tmp_path, text, rank):
     """Another worker comes in its place and gets its shard from the other replica; nothing is lost."""
     steps, run = 200, tmp_path / "run"
-    calm = alone(tmp_path, text, steps=steps)
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW)
     with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
-        job = cluster.submit(sharded_spec(text, run, 2, nodes=2, workers=2, steps=steps))
+        job = cluster.submit(sharded_spec(text, run, 2, nodes=2, workers=2, steps=steps, lr=SLOW))
         reach(run, 20)
         victim = active(cluster, job)[rank]
         os.kill(victim.pid, signal.SIGKILL)
@@ -149,9 +154,9 @@ def test_a_kill_of_each_rank(tmp_path, text, rank):
 def test_without_a_replacement(tmp_path, text):
     """A node is lost: one replica goes on, and is two again once another node is there."""
     steps, run = 300, tmp_path / "run"
-    calm = alone(tmp_path, text, steps=steps)
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW)
     with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
-        job = cluster.submit(sharded_spec(text, run, 2, nodes=2, workers=2, steps=steps))
+        job = cluster.submit(sharded_spec(text, run, 2, nodes=2, workers=2, steps=steps, lr=SLOW))
         reach(run, 20)
         cluster.nodes[1].kill9()
         wait_for(lambda: "goes on with dp 1 until workers join" in cluster.events(cluster.job(job)), "dp 1")
@@ -172,9 +177,9 @@ def test_without_a_replacement(tmp_path, text):
 def test_the_only_holder_of_a_shard_is_lost(tmp_path, text):
     """dp 1: training waits for a worker, and goes back to the newest checkpoint."""
     steps, run = 100, tmp_path / "run"
-    calm = alone(tmp_path, text, steps=steps)
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW)
     with Cluster(tmp_path / "cluster", nodes=1, slots=2) as cluster:
-        job = cluster.submit(sharded_spec(text, run, 2, workers=2, steps=steps, every=10))
+        job = cluster.submit(sharded_spec(text, run, 2, workers=2, steps=steps, every=10, lr=SLOW))
         reach(run, 35)
         victim = active(cluster, job)[1]
         os.kill(victim.pid, signal.SIGKILL)
@@ -210,9 +215,9 @@ def test_kills_at_random_moments(tmp_path, text):
     steps, run, kills = 350, tmp_path / "run", 10
     seed = int(os.environ.get("SHARDED_SEED", "1"))
     draw = random.Random(seed)
-    calm = alone(tmp_path, text, steps=steps)
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW)
     with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
-        job = cluster.submit(sharded_spec(text, run, 2, nodes=2, workers=2, steps=steps, every=25))
+        job = cluster.submit(sharded_spec(text, run, 2, nodes=2, workers=2, steps=steps, every=25, lr=SLOW))
         for kill in range(kills):
             last = max(rows_of(run), default=0)
             reach(run, last + draw.randint(5, 30))

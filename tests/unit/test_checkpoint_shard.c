@@ -1,0 +1,137 @@
+/* Shards out of a checkpoint of the whole, and a checkpoint out of shards. */
+#include "tests/unit/checkpoint_fixture.h"
+
+#include "daemon/checkpoint/shard.h"
+#include "daemon/worker/saver.h"
+
+static void fail_unless_ok(tr_status status, const struct tr_error *error)
+{
+	if (status != TR_OK)
+		fail_msg("%s", error->text);
+}
+
+static void assert_taken(const struct fixture *f, const struct layout *local,
+    const struct shard *shard, const float *whole, const float *read)
+{
+	float *expected = noise(local->count, 0);
+	shard_take(&f->layout, local, shard, whole, expected);
+	assert_memory_equal(expected, read, local->count * sizeof(float));
+	free(expected);
+}
+
+/* Each reads what is its own, and nothing of what was there before stays: not in the padding either. */
+static void test_shards_of_the_whole(void **state)
+{
+	struct fixture *f = *state;
+	static const uint32_t sizes[] = { 1, 2 };
+	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
+	struct manifest manifest;
+	struct tr_error error = { 0 };
+	write_step(f, 30, path);
+	for (size_t i = 0; i < 2; i++)
+		for (uint32_t rank = 0; rank < sizes[i]; rank++) {
+			struct shard shard = { .rank = rank, .size = sizes[i] };
+			struct layout local;
+			assert_int_equal(shard_layout(&f->layout, &shard, &local, NULL), TR_OK);
+			struct optim_arrays mine = { .params = noise(local.count, 7),
+				.first = noise(local.count, 8),
+				.second = noise(local.count, 9) };
+			fail_unless_ok(checkpoint_read_shard(f->folder.dir, &f->layout, &local,
+			                   &shard, &mine, &manifest, found, &error),
+			    &error);
+			assert_int_equal(manifest.step, 30);
+			assert_taken(f, &local, &shard, f->arrays.params, mine.params);
+			assert_taken(f, &local, &shard, f->arrays.first, mine.first);
+			assert_taken(f, &local, &shard, f->arrays.second, mine.second);
+			free(mine.params);
+			free(mine.first);
+			free(mine.second);
+			layout_finish(&local);
+		}
+}
+
+struct parts {
+	const struct fixture *f;
+	uint32_t size;
+};
+
+/* Puts the fixture's state together from its shards. */
+static void fill(void *arg, const struct optim_arrays *copy)
+{
+	const struct parts *parts = arg;
+	const struct fixture *f = parts->f;
+	const float *const from[] = { f->arrays.params, f->arrays.first, f->arrays.second };
+	float *const to[] = { copy->params, copy->first, copy->second };
+	for (uint32_t rank = 0; rank < parts->size; rank++) {
+		struct shard shard = { .rank = rank, .size = parts->size };
+		struct layout local;
+		assert_int_equal(shard_layout(&f->layout, &shard, &local, NULL), TR_OK);
+		float *mine = noise(local.count, 0);
+		for (unsigned a = 0; a < 3; a++) {
+			shard_take(&f->layout, &local, &shard, from[a], mine);
+			shard_put(&f->layout, &local, &shard, mine, to[a]);
+		}
+		free(mine);
+		layout_finish(&local);
+	}
+}
+
+static void test_the_whole_of_shards(void **state)
+{
+	struct fixture *f = *state;
+	struct parts parts = { f, 2 };
+	struct manifest manifest = { .step = 40, .round = 47 }, read;
+	struct saver *saver;
+	struct saver_result result;
+	struct tr_error error = { 0 };
+	char found[CHECKPOINT_PATH_MAX];
+	fail_unless_ok(saver_create(&f->folder, &f->layout, &saver, &error), &error);
+	fail_unless_ok(saver_start_filled(saver, fill, &parts, &manifest, &error), &error);
+	assert_int_equal(saver_start_filled(saver, fill, &parts, &manifest, &error), TR_EAGAIN);
+	assert_true(saver_result(saver, true, &result));
+	fail_unless_ok(result.status, &result.error);
+	fail_unless_ok(checkpoint_read(result.path, &f->layout, &f->back, &read, found, &error),
+	    &error);
+	assert_int_equal(read.step, 40);
+	assert_int_equal(read.round, 47);
+	for (size_t t = 0; t < f->layout.tensor_count; t++) {
+		size_t at = f->layout.tensors[t].offset;
+		size_t bytes = layout_numbers(&f->layout.tensors[t]) * sizeof(float);
+		assert_memory_equal(f->arrays.params + at, f->back.params + at, bytes);
+		assert_memory_equal(f->arrays.first + at, f->back.first + at, bytes);
+		assert_memory_equal(f->arrays.second + at, f->back.second + at, bytes);
+	}
+	saver_destroy(saver);
+}
+
+/* Looking reads no large file, and says whose it is; where rounds and steps are the same nothing is said of rounds. */
+static void test_look(void **state)
+{
+	struct fixture *f = *state;
+	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX], name[CHECKPOINT_PATH_MAX + 32];
+	struct manifest manifest;
+	struct tr_error error = { 0 };
+	assert_int_equal(checkpoint_look(f->folder.dir, &f->layout, &manifest, found, &error),
+	    TR_ENOTFOUND);
+	write_step(f, 30, path);
+	(void)snprintf(name, sizeof(name), "%s/%s", path, MANIFEST_MODEL);
+	assert_int_equal(unlink(name), 0);
+	fail_unless_ok(checkpoint_look(f->folder.dir, &f->layout, &manifest, found, &error), &error);
+	assert_string_equal(found, path);
+	assert_true(manifest.step == 30 && manifest.round == 0);
+	struct layout other = f->layout;
+	other.config.heads = 4;
+	assert_int_equal(checkpoint_look(path, &other, &manifest, found, &error), TR_EINVAL);
+	assert_non_null(strstr(error.text, "model.heads: found 4, allowed: 2"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_shards_of_the_whole, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_the_whole_of_shards, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_look, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
