@@ -51,3 +51,11 @@ $(BUILD)/bin/planbench: $(BUILD)/obj/tests/bench/planbench.o $(BUILD)/lib/libpla
 published: $(BUILD)/bin/planbench
 	@$(BUILD)/bin/planbench
 test-programs: $(BUILD)/bin/planbench
+# The planner beside exhaustive search, and how long it plans: make plan-quality.
+$(BUILD)/bin/planquality: $(BUILD)/obj/tests/bench/planquality.o $(BUILD)/lib/libplan.a $(BUILD)/lib/libtraincoll.a
+	@mkdir -p $(@D)
+	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -lprotobuf-c -lm
+.PHONY: plan-quality
+plan-quality: $(BUILD)/bin/planquality
+	@$(BUILD)/bin/planquality
+test-programs: $(BUILD)/bin/planquality

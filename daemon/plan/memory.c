@@ -25,11 +25,10 @@ static tr_status check(const struct memory_input *in, uint32_t rank, struct tr_e
 	return TR_OK;
 }
 
-/* Numbers of a section's parameters at one worker; `table_there`: a tied table is held already. */
-static uint64_t section_count(const struct memory_input *in, enum graph_section_kind section,
-    bool table_there)
+uint64_t memory_section_parameters(const struct model_config *shape,
+    const struct strategy *strategy, enum graph_section_kind section, bool table_there)
 {
-	const struct graph_section *graph = layer_graph_section(in->shape, section);
+	const struct graph_section *graph = layer_graph_section(shape, section);
 	uint64_t count = 0;
 
 	for (uint8_t i = 0; i < graph->tensor_count; i++) {
@@ -37,11 +36,17 @@ static uint64_t section_count(const struct memory_input *in, enum graph_section_
 		if (tensor->role != TENSOR_PARAMETER ||
 		    (table_there && tensor->parameter == PARAMETER_TABLE))
 			continue;
-		uint64_t whole = layer_graph_parameter_count(in->shape, tensor->parameter);
-		bool split = in->strategy->over_tp[tensor->parameter].kind == PLACEMENT_SPLIT;
-		count += split ? whole / in->strategy->mesh.size[MESH_TP] : whole;
+		uint64_t whole = layer_graph_parameter_count(shape, tensor->parameter);
+		bool split = strategy->over_tp[tensor->parameter].kind == PLACEMENT_SPLIT;
+		count += split ? whole / strategy->mesh.size[MESH_TP] : whole;
 	}
 	return count;
+}
+
+static uint64_t section_count(const struct memory_input *in, enum graph_section_kind section,
+    bool table_there)
+{
+	return memory_section_parameters(in->shape, in->strategy, section, table_there);
 }
 
 static uint64_t rank_count(const struct memory_input *in, uint32_t rank)

@@ -37,6 +37,10 @@ struct memory_bytes {
 	uint64_t total;
 };
 
+/* Numbers of a section's parameters at one worker, in a layer if it is that; `table_there`: a tied table is held already. */
+uint64_t memory_section_parameters(const struct model_config *shape,
+    const struct strategy *strategy, enum graph_section_kind section, bool table_there);
+
 /* Of each of the tp x dp workers of a pipeline rank. TR_EINVAL: strategy_check's and propagate's errors; stages or owners do not fit. */
 tr_status memory_of_rank(const struct memory_input *input, uint32_t rank,
     struct memory_bytes *bytes, struct tr_error *error);

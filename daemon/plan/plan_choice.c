@@ -1,0 +1,111 @@
+/* The choices of a search, one after another. */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/plan/plan_search.h"
+
+/* With more workers than these not every dp is tried, but all, one less, and halves. */
+#define EVERY_DP_WORKERS 16
+
+static bool is_dp_tried(const struct plan_layout *l, uint32_t dp, uint32_t groups, uint32_t pp)
+{
+	uint32_t most = groups / pp;
+
+	if (l->in->cluster->worker_count <= EVERY_DP_WORKERS || dp + 1 >= most)
+		return true;
+	for (; most > 0; most /= 2)
+		if (dp == most)
+			return true;
+	return (dp & (dp - 1)) == 0;
+}
+
+static bool is_possible(const struct plan_layout *l, const struct plan_choice *choice)
+{
+	uint32_t tp = choice->mesh.size[MESH_TP], pp = choice->mesh.size[MESH_PP],
+	         dp = choice->mesh.size[MESH_DP];
+	uint32_t groups = l->in->cluster->worker_count / tp,
+	         microbatches = l->in->batch / choice->sequences;
+	bool interleaved = choice->kind == SCHEDULE_INTERLEAVED;
+
+	if (l->in->batch % choice->sequences != 0 || microbatches > TR_SCHEDULE_MICROBATCHES_MAX ||
+	    pp * choice->chunks > l->in->model->layers || dp * pp > groups)
+		return false;
+	/* One rank has one order. */
+	if ((pp == 1 && choice->kind != SCHEDULE_1F1B) || interleaved != (choice->chunks > 1))
+		return false;
+	return microbatches >= dp * (interleaved ? pp : 1) && is_dp_tried(l, dp, groups, pp);
+}
+
+/* Like an odometer, from the least wheel on. */
+static bool turn(const struct plan_layout *l, uint32_t *cost, struct plan_choice *choice)
+{
+	uint32_t *size = choice->mesh.size;
+	uint32_t groups = l->in->cluster->worker_count / l->in->costs->at[*cost].tp;
+
+	choice->recompute = !choice->recompute;
+	if (choice->recompute)
+		return true;
+	choice->kind = (enum schedule_kind)((choice->kind + 1) % SCHEDULE_KINDS);
+	if (choice->kind != 0)
+		return true;
+	choice->chunks = choice->chunks % PLAN_CHUNKS_MAX + 1;
+	if (choice->chunks != 1)
+		return true;
+	if (size[MESH_PP] > 0 && ++size[MESH_DP] * size[MESH_PP] <= groups)
+		return true;
+	size[MESH_DP] = 1;
+	if (++size[MESH_PP] <= groups && size[MESH_PP] <= l->in->model->layers)
+		return true;
+	size[MESH_PP] = 1;
+	while (++*cost < l->in->costs->count)
+		if (l->derived[*cost].possible &&
+		    l->in->costs->at[*cost].tp <= l->in->cluster->worker_count)
+			break;
+	return *cost < l->in->costs->count;
+}
+
+bool plan_choice_next(const struct plan_layout *l, struct plan_choice *choice)
+{
+	const struct plan_costs *costs = l->in->costs;
+	uint32_t cost = 0;
+
+	if (choice->chunks == 0) {
+		while (cost < costs->count &&
+		    (!l->derived[cost].possible ||
+		        costs->at[cost].tp > l->in->cluster->worker_count))
+			cost++;
+		if (cost == costs->count)
+			return false;
+		*choice = (struct plan_choice){ .mesh = { { 1, 1, 1 } }, .chunks = 1 };
+	} else {
+		while (costs->at[cost].tp != choice->mesh.size[MESH_TP] ||
+		    costs->at[cost].sequences != choice->sequences)
+			cost++;
+		if (!turn(l, &cost, choice))
+			return false;
+	}
+	for (;;) {
+		choice->mesh.size[MESH_TP] = costs->at[cost].tp;
+		choice->sequences = costs->at[cost].sequences;
+		if (is_possible(l, choice))
+			return true;
+		if (!turn(l, &cost, choice))
+			return false;
+	}
+}
+
+const char *plan_choice_text(const struct plan_choice *choice, char text[PLAN_CHOICE_TEXT_MAX])
+{
+	const uint32_t *size = choice->mesh.size;
+	char schedule[48] = "", chunks[24] = "";
+
+	if (choice->chunks > 1)
+		(void)snprintf(chunks, sizeof(chunks), " in %u chunks", choice->chunks);
+	if (size[MESH_PP] > 1)
+		(void)snprintf(schedule, sizeof(schedule), ", %s%s",
+		    schedule_kind_name(choice->kind), chunks);
+	(void)snprintf(text, PLAN_CHOICE_TEXT_MAX, "dp %u x pp %u x tp %u%s, microbatch %u%s",
+	    size[MESH_DP], size[MESH_PP], size[MESH_TP], schedule, choice->sequences,
+	    choice->recompute ? ", recomputed" : "");
+	return text;
+}

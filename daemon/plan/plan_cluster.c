@@ -1,0 +1,54 @@
+#include "daemon/plan/plan_cluster.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+tr_status plan_cluster_create(uint32_t nodes, uint32_t workers, struct plan_cluster *cluster,
+    struct tr_error *error)
+{
+	struct plan_cluster made = { .node_count = nodes, .worker_count = workers };
+
+	if (nodes == 0 || workers == 0 || nodes > TR_GROUP_PEERS_MAX || workers > TR_GROUP_PEERS_MAX)
+		return tr_error_set(error, TR_EINVAL,
+		    "a cluster of %u nodes and %u workers: 1 to %d of each are allowed", nodes,
+		    workers, TR_GROUP_PEERS_MAX);
+	made.nodes = calloc(nodes, sizeof(*made.nodes));
+	made.workers = calloc(workers, sizeof(*made.workers));
+	made.links = calloc((size_t)nodes * nodes, sizeof(*made.links));
+	if (made.nodes == NULL || made.workers == NULL || made.links == NULL) {
+		plan_cluster_finish(&made);
+		return tr_error_set(error, TR_ENOMEM, "no memory for a cluster of %u nodes", nodes);
+	}
+	*cluster = made;
+	return TR_OK;
+}
+
+void plan_cluster_finish(struct plan_cluster *cluster)
+{
+	free(cluster->nodes);
+	free(cluster->workers);
+	free(cluster->links);
+	*cluster = (struct plan_cluster){ 0 };
+}
+
+tr_status plan_cluster_check(const struct plan_cluster *c, struct tr_error *error)
+{
+	for (uint32_t i = 0; i < c->worker_count; i++) {
+		const struct plan_worker *worker = &c->workers[i];
+		if (worker->node >= c->node_count || !(worker->speed > 0) ||
+		    !isfinite(worker->speed) || worker->memory_bytes == 0)
+			return tr_error_set(error, TR_EINVAL,
+			    "worker %u has no speed, memory or node", i);
+	}
+	for (uint32_t from = 0; from < c->node_count; from++) {
+		for (uint32_t to = 0; to < c->node_count; to++) {
+			const struct flow_link *link = plan_cluster_link(c, from, to);
+			if (!(link->bandwidth_bytes_per_s > 0) || !(link->latency_s >= 0) ||
+			    !isfinite(link->latency_s))
+				return tr_error_set(error, TR_EINVAL,
+				    "the link from %s to %s has no bandwidth, or a latency below 0",
+				    c->nodes[from].name, c->nodes[to].name);
+		}
+	}
+	return TR_OK;
+}

@@ -1,0 +1,63 @@
+/* What the planner plans for: workers of some speed and memory on nodes, and what each node can send to each other one. Pure.
+ *
+ * Two nodes have a link in each direction, which all that goes from the one to the other shares. What workers of one node send to
+ * each other shares one link too, the node's own: its memory, or its switch.
+ *
+ *	struct plan_cluster cluster;
+ *	st = plan_cluster_create(2, 4, &cluster, &error);
+ *	cluster.workers[0] = (struct plan_worker){ .node = 0, .speed = 1, .memory_bytes = 8 << 30 };   // and so on
+ *	*plan_cluster_link(&cluster, 0, 1) = (struct flow_link){ 1e-3, 125e6 };
+ *	st = plan_cluster_check(&cluster, &error);
+ *	plan_cluster_finish(&cluster);
+ */
+#ifndef TR_DAEMON_PLAN_PLAN_CLUSTER_H
+#define TR_DAEMON_PLAN_PLAN_CLUSTER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/limits.h"
+#include "daemon/plan/flow.h"
+
+struct plan_node {
+	char name[TR_NAME_MAX];
+};
+
+struct plan_worker {
+	uint32_t node;
+	double speed; /* 1: as fast as the one on which layers were measured */
+	uint64_t memory_bytes;
+};
+
+struct plan_cluster {
+	uint32_t node_count, worker_count;
+	struct plan_node *nodes;
+	struct plan_worker *workers;
+	struct flow_link *links; /* [node_count * node_count], from * node_count + to */
+};
+
+/* Zeroed but for the sizes. TR_EINVAL: none, or more than TR_GROUP_PEERS_MAX; TR_ENOMEM. */
+tr_status plan_cluster_create(uint32_t nodes, uint32_t workers, struct plan_cluster *cluster,
+    struct tr_error *error);
+void plan_cluster_finish(struct plan_cluster *cluster); /* accepts a zeroed one */
+
+/* TR_EINVAL: a worker without speed, memory or node, a link without bandwidth; the words name it. */
+tr_status plan_cluster_check(const struct plan_cluster *cluster, struct tr_error *error);
+
+/* Between two nodes; the same node twice: its own. */
+static inline struct flow_link *plan_cluster_link(const struct plan_cluster *cluster, uint32_t from,
+    uint32_t to)
+{
+	return &cluster->links[(size_t)from * cluster->node_count + to];
+}
+
+/* Number of the link from one worker to another. */
+static inline uint32_t plan_cluster_way(const struct plan_cluster *cluster, uint32_t from_worker,
+    uint32_t to_worker)
+{
+	return cluster->workers[from_worker].node * cluster->node_count +
+	    cluster->workers[to_worker].node;
+}
+
+#endif

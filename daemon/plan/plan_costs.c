@@ -1,0 +1,90 @@
+#include "daemon/plan/plan_costs.h"
+
+#include <math.h>
+
+#include "daemon/plan/memory.h"
+
+static bool is_time(double value)
+{
+	return isfinite(value) && value >= 0;
+}
+
+static tr_status check(const struct plan_costs *costs, struct tr_error *error)
+{
+	if (costs->count > PLAN_COSTS_MAX)
+		return tr_error_set(error, TR_ELIMIT, "costs of %u splits, at most %d are allowed",
+		    costs->count, PLAN_COSTS_MAX);
+	for (uint32_t i = 0; i < costs->count; i++) {
+		const struct plan_cost *cost = &costs->at[i];
+		bool good = cost->tp > 0 && cost->sequences > 0;
+		for (int section = 0; section < SECTIONS; section++)
+			good = good && is_time(cost->time[section].forward_s) &&
+			    is_time(cost->time[section].backward_s);
+		if (!good)
+			return tr_error_set(error, TR_EINVAL,
+			    "the cost of tp %u and %u sequences is none", cost->tp,
+			    cost->sequences);
+	}
+	return is_time(costs->update_s) && is_time(costs->round_s)
+	    ? TR_OK
+	    : tr_error_set(error, TR_EINVAL, "the cost of an update or a round is none");
+}
+
+static tr_status derive(const struct model_config *model, uint32_t sequence_length, uint32_t tp,
+    struct plan_derived *made, struct tr_error *error)
+{
+	struct mesh mesh = { { [MESH_DP] = 1, [MESH_PP] = 1, [MESH_TP] = tp } };
+	struct model_config padded = *model;
+	struct strategy strategy;
+	struct collective_log log;
+
+	padded.vocab = strategy_padded_vocab(model->vocab, tp);
+	strategy_megatron(&padded, &mesh, &strategy);
+	strategy.sequences = 1;
+	strategy.sequence_length = sequence_length;
+	tr_status st = propagate(&padded, &strategy, &log, NULL, error);
+	if (st != TR_OK)
+		return st;
+	made->boundary_bytes = (double)strategy_boundary_bytes(&padded, &strategy);
+	made->table = model->untied ? 0 : (uint64_t)padded.vocab / tp * model->width;
+	for (unsigned section = 0; section < SECTIONS; section++) {
+		enum graph_section_kind kind = (enum graph_section_kind)section;
+		made->parameters[section] = memory_section_parameters(&padded, &strategy, kind,
+		    false);
+		for (unsigned phase = PHASE_FORWARD; phase <= PHASE_BACKWARD; phase++) {
+			struct plan_exchange *exchange = &made->exchange[section][phase];
+			enum propagate_phase when = (enum propagate_phase)phase;
+			exchange->count = collective_log_count(&log, kind, when,
+			    COLLECTIVE_ALL_REDUCE, MESH_TP);
+			exchange->bytes = collective_log_bytes_sent(&log, &strategy, kind, when,
+			    COLLECTIVES, MESH_TP, 1);
+		}
+	}
+	made->possible = true;
+	return TR_OK;
+}
+
+tr_status plan_costs_derive(const struct model_config *model, uint32_t sequence_length,
+    const struct plan_costs *costs, struct plan_derived *derived, struct tr_error *error)
+{
+	tr_status st = check(costs, error);
+	bool any = false;
+
+	if (st != TR_OK)
+		return st;
+	for (uint32_t i = 0; i < costs->count; i++) {
+		uint32_t same = 0;
+		while (costs->at[same].tp != costs->at[i].tp)
+			same++;
+		derived[i] = (struct plan_derived){ 0 };
+		if (same < i)
+			derived[i] = derived[same];
+		else
+			st = derive(model, sequence_length, costs->at[i].tp, &derived[i], error);
+		any = any || derived[i].possible;
+	}
+	if (any)
+		return TR_OK;
+	return costs->count == 0 ? tr_error_set(error, TR_EINVAL, "no split of the model has costs")
+	                         : st;
+}

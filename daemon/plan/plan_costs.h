@@ -1,0 +1,54 @@
+/* What parts of a model cost, as it is split over tp: measured times and sizes of each (tp, microbatch), and what follows from the
+ * placements besides: bytes that tensor-parallel workers exchange (propagate.h), and parameters. Pure.
+ *
+ *	struct plan_costs costs = { .at = measured, .count = n, .update_s = 1e-9 };
+ *	st = plan_costs_derive(&model, sequence_length, &costs, &derived, &error);
+ *	if (derived[i].possible) ... derived[i].exchange[SECTION_LAYER][PHASE_FORWARD].bytes
+ */
+#ifndef TR_DAEMON_PLAN_PLAN_COSTS_H
+#define TR_DAEMON_PLAN_PLAN_COSTS_H
+
+#include "daemon/plan/propagate.h"
+
+#define PLAN_COSTS_MAX 128
+
+struct plan_section_time {
+	double forward_s, backward_s;
+};
+
+/* Of one microbatch, at one of tp workers of speed 1, without what it exchanges with the others. */
+struct plan_cost {
+	uint32_t tp, sequences;
+	struct plan_section_time time[SECTIONS]; /* SECTION_LAYER: of one */
+	uint64_t kept_bytes[SECTIONS];           /* from forward to backward, as allocated */
+	uint64_t working_bytes;                  /* allocated once, whatever is in flight */
+};
+
+struct plan_costs {
+	const struct plan_cost *at; /* borrowed */
+	uint32_t count;
+	double update_s;          /* of one parameter, at a worker of speed 1 */
+	double round_s;           /* of a step besides: beginning and commit of its round */
+	uint64_t process_bytes;   /* of a worker before it has a model */
+	uint32_t parameter_bytes; /* with gradient and moments; 0: 16 */
+};
+
+struct plan_exchange {
+	uint32_t count; /* collectives of a microbatch */
+	double bytes;   /* sent by one worker in all of them, for one sequence */
+};
+
+struct plan_derived {
+	bool possible;
+	struct plan_exchange exchange[SECTIONS][2]; /* PHASE_FORWARD, PHASE_BACKWARD */
+	uint64_t parameters[SECTIONS]; /* at one worker; SECTION_HEAD: with the table */
+	uint64_t table;                /* of them in a tied table, else 0 */
+	double boundary_bytes;         /* of one sequence */
+};
+
+/* Of each of costs->at; those whose tp cannot split the model are not `possible`, and `error` (where none is) says why. TR_EINVAL: none
+ * is, or a cost is none; TR_ELIMIT: more than PLAN_COSTS_MAX. */
+tr_status plan_costs_derive(const struct model_config *model, uint32_t sequence_length,
+    const struct plan_costs *costs, struct plan_derived *derived, struct tr_error *error);
+
+#endif

@@ -1,0 +1,376 @@
+/* What a choice and a placement leave open, and a step's time by formula. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "daemon/plan/plan_predict.h"
+
+/* Of a replica: m microbatches take fill + m x cycle. */
+struct pace {
+	double fill_s, cycle_s;
+};
+
+static double both(struct plan_section_time time)
+{
+	return time.forward_s + time.backward_s;
+}
+
+static struct schedule_shape shape_of(const struct plan_layout *l, const struct plan *plan,
+    uint32_t microbatches)
+{
+	return (
+	    struct schedule_shape){ plan->choice.kind, l->pp, microbatches, plan->choice.chunks };
+}
+
+/* Microbatches that the first rank may have under way, if there are enough of them. */
+static double in_flight(const struct plan_layout *l, const struct plan *plan)
+{
+	uint32_t each = l->in->batch / plan->choice.sequences / l->dp;
+	struct schedule_shape shape = shape_of(l, plan, TR_SCHEDULE_MICROBATCHES_MAX);
+
+	if (plan->choice.kind == SCHEDULE_GPIPE)
+		return INFINITY;
+	/* Its groups follow from how many there are; about as many as the others. */
+	if (plan->choice.kind == SCHEDULE_INTERLEAVED)
+		shape.microbatches = each > l->pp ? each : l->pp;
+	/* Of v chunks the first is away for the whole way, the last for a v-th of it. */
+	return 2.0 * schedule_in_flight(&shape, 0) / (plan->choice.chunks + 1);
+}
+
+/* The slowest rank's forward and backward, and those of all ranks together. */
+struct work {
+	double forward_s, backward_s, both_s, sum_s;
+};
+
+static struct work work_of(const struct plan_layout *l, uint32_t replica)
+{
+	const struct plan_section_time *stages = &l->stage_s[replica * l->stages];
+	struct work work = { 0 };
+
+	for (uint32_t rank = 0; rank < l->pp; rank++) {
+		struct plan_section_time busy = { 0 };
+		for (uint32_t stage = rank; stage < l->stages; stage += l->pp) {
+			busy.forward_s += stages[stage].forward_s;
+			busy.backward_s += stages[stage].backward_s;
+		}
+		work.forward_s = fmax(work.forward_s, busy.forward_s);
+		work.backward_s = fmax(work.backward_s, busy.backward_s);
+		work.both_s = fmax(work.both_s, both(busy));
+		work.sum_s += both(busy);
+	}
+	return work;
+}
+
+/* What one microbatch's boundaries take on their way, and how long the busiest link of each direction carries them. */
+struct way {
+	double sum_s, forward_s, backward_s;
+};
+
+static struct way way_of(struct plan_layout *l, uint32_t replica)
+{
+	double boundary = l->of_tp->boundary_bytes * l->cost->sequences;
+	const struct plan_edge *to = &l->forward[replica * l->pp],
+	                       *back = &l->backward[replica * l->pp];
+	struct way way = { 0 };
+
+	for (uint32_t stage = 0; stage + 1 < l->stages && l->pp > 1; stage++) {
+		uint32_t rank = stage % l->pp, next = (stage + 1) % l->pp;
+		double forward_s = plan_layout_edge_s(l, &to[rank], boundary),
+		       backward_s = plan_layout_edge_s(l, &back[next], boundary);
+		way.sum_s += forward_s + l->in->cluster->links[to[rank].link].latency_s +
+		    backward_s + l->in->cluster->links[back[next].link].latency_s;
+		l->uses[to[rank].link] = l->uses[back[next].link] = 0;
+	}
+	for (uint32_t stage = 0; stage + 1 < l->stages && l->pp > 1; stage++) {
+		uint32_t rank = stage % l->pp, next = (stage + 1) % l->pp;
+		l->uses[to[rank].link] += plan_layout_edge_s(l, &to[rank], boundary);
+		way.forward_s = fmax(way.forward_s, l->uses[to[rank].link]);
+		l->uses[back[next].link] += plan_layout_edge_s(l, &back[next], boundary);
+		way.backward_s = fmax(way.backward_s, l->uses[back[next].link]);
+	}
+	return way;
+}
+
+static struct pace pace_of(struct plan_layout *l, const struct plan *plan, uint32_t replica)
+{
+	struct work work = work_of(l, replica);
+	struct way way = way_of(l, replica);
+	double chunks = plan->choice.chunks, cycle;
+
+	/* GPipe has its forwards behind one another, then its backwards; the others take turns. A link that carries both ways of two boundaries is
+	 * counted twice in both cases. */
+	if (plan->choice.kind == SCHEDULE_GPIPE)
+		cycle = fmax(work.forward_s, way.forward_s) + fmax(work.backward_s, way.backward_s);
+	else
+		cycle = fmax(work.both_s, fmax(way.forward_s, way.backward_s));
+	cycle = fmax(cycle, (work.sum_s + way.sum_s) / in_flight(l, plan));
+	return (struct pace){ (work.sum_s - work.both_s + way.sum_s) / chunks, cycle };
+}
+
+static uint32_t least_microbatches(const struct plan_layout *l, const struct plan *plan)
+{
+	return plan->choice.kind == SCHEDULE_INTERLEAVED ? l->pp : 1;
+}
+
+static uint32_t done_by(const struct pace *pace, double end_s, uint32_t least)
+{
+	double count = floor((end_s - pace->fill_s) / pace->cycle_s);
+
+	return count <= least ? least : count > 1e9 ? 1000000000u : (uint32_t)count;
+}
+
+/* So that the last replica ends as early as can be. */
+static void share_microbatches(struct plan_layout *l, struct plan *plan)
+{
+	uint32_t all = l->in->batch / plan->choice.sequences, least = least_microbatches(l, plan);
+	struct pace paces[PLAN_WORKERS_MAX];
+	double low = 0, high = 0;
+
+	for (uint32_t d = 0; d < l->dp; d++) {
+		paces[d] = pace_of(l, plan, d);
+		high = fmax(high, paces[d].fill_s + paces[d].cycle_s * all);
+	}
+	for (int i = 0; i < 60; i++) {
+		double middle = (low + high) / 2;
+		uint64_t done = 0;
+		for (uint32_t d = 0; d < l->dp; d++)
+			done += done_by(&paces[d], middle, least);
+		if (done > all)
+			high = middle;
+		else
+			low = middle;
+	}
+	uint32_t given = 0;
+	for (uint32_t d = 0; d < l->dp; d++)
+		given += plan->microbatches_of[d] = done_by(&paces[d], low, least);
+	while (given < all) {
+		uint32_t best = 0;
+		double ends = INFINITY;
+		for (uint32_t d = 0; d < l->dp; d++) {
+			double end = paces[d].fill_s +
+			    paces[d].cycle_s * (plan->microbatches_of[d] + 1);
+			if (end < ends) {
+				ends = end;
+				best = d;
+			}
+		}
+		plan->microbatches_of[best]++;
+		given++;
+	}
+}
+
+static uint64_t layer_kept(const struct plan_layout *l, const struct plan *plan)
+{
+	return plan->choice.recompute ? (uint64_t)l->of_tp->boundary_bytes * l->cost->sequences
+	                              : l->cost->kept_bytes[SECTION_LAYER];
+}
+
+static uint64_t parameter_bytes(const struct plan_layout *l)
+{
+	return l->in->costs->parameter_bytes > 0 ? l->in->costs->parameter_bytes : 16;
+}
+
+/* Of one microbatch in a stage. */
+static uint64_t stage_kept(const struct plan_layout *l, const struct plan *plan, uint32_t stage)
+{
+	uint64_t bytes = plan->layers_of[stage] * layer_kept(l, plan);
+
+	if (stage == 0)
+		bytes += l->cost->kept_bytes[SECTION_EMBEDDING];
+	if (stage + 1 == l->stages)
+		bytes += l->cost->kept_bytes[SECTION_HEAD];
+	return bytes;
+}
+
+static uint32_t most_microbatches(const struct plan_layout *l, const struct plan *plan)
+{
+	uint32_t most = 0;
+
+	for (uint32_t d = 0; d < l->dp; d++)
+		most = plan->microbatches_of[d] > most ? plan->microbatches_of[d] : most;
+	return most;
+}
+
+static uint64_t kept_by_list(const struct plan_layout *l, const struct plan *plan,
+    const struct schedule_list *list, uint32_t rank)
+{
+	uint64_t now = 0, most = 0;
+
+	for (uint32_t i = 0; i < list->count; i++) {
+		uint64_t bytes = stage_kept(l, plan, list->at[i].chunk * l->pp + rank);
+		if (list->at[i].op == SCHEDULE_FWD)
+			now += bytes;
+		if (list->at[i].op == SCHEDULE_BWD)
+			now -= bytes;
+		most = now > most ? now : most;
+	}
+	return most;
+}
+
+/* What is kept when a rank's warm-up is over: of its first forwards, in their order (schedule.h). */
+static uint64_t kept_by_formula(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
+{
+	struct schedule_shape shape = shape_of(l, plan, most_microbatches(l, plan));
+	uint32_t flying = schedule_in_flight(&shape, rank), group = schedule_group(&shape);
+	uint64_t bytes = 0;
+
+	if (plan->choice.chunks == 1)
+		return flying * stage_kept(l, plan, rank);
+	for (uint32_t i = 0; i < flying; i++)
+		bytes += stage_kept(l, plan, i / group % plan->choice.chunks * l->pp + rank);
+	return bytes;
+}
+
+static uint64_t fixed_bytes(const struct plan_layout *l, const struct plan *plan)
+{
+	return l->in->costs->process_bytes + l->cost->working_bytes +
+	    (plan->choice.recompute ? l->cost->kept_bytes[SECTION_LAYER] : 0);
+}
+
+/* Least memory of the workers of a pipeline rank. */
+static uint64_t rank_memory(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
+{
+	uint64_t least = UINT64_MAX;
+
+	for (uint32_t i = 0; i < l->dp * l->tp; i++) {
+		uint64_t has = l->in->cluster->workers[plan->worker_of[rank * l->dp * l->tp + i]]
+		                   .memory_bytes;
+		least = has < least ? has : least;
+	}
+	return least;
+}
+
+void plan_measure_memory(const struct plan_layout *l, struct plan *plan,
+    const struct schedule *schedule)
+{
+	plan->memory_bytes = 0;
+	plan->memory_part = 0;
+	for (uint32_t rank = 0; rank < l->pp; rank++) {
+		uint64_t bytes = fixed_bytes(l, plan) +
+		    plan_layout_parameters(l, plan, rank) * parameter_bytes(l);
+		bytes += schedule != NULL ? kept_by_list(l, plan, &schedule->lists[rank], rank)
+		                          : kept_by_formula(l, plan, rank);
+		double part = (double)bytes / (double)rank_memory(l, plan, rank);
+		if (bytes > plan->memory_bytes)
+			plan->memory_bytes = bytes;
+		if (part > plan->memory_part) {
+			plan->memory_part = part;
+			plan->fullest = rank;
+		}
+	}
+}
+
+/* Layers that each pipeline rank's workers hold. */
+static void layers_most(const struct plan_layout *l, const struct plan *plan, uint32_t *most)
+{
+	uint32_t microbatches = l->in->batch / plan->choice.sequences / l->dp;
+	struct schedule_shape shape = shape_of(l, plan,
+	    microbatches > least_microbatches(l, plan) ? microbatches : least_microbatches(l, plan));
+
+	for (uint32_t rank = 0; rank < l->pp; rank++) {
+		uint64_t flying = schedule_in_flight(&shape, rank), other = fixed_bytes(l, plan);
+		if (rank == 0)
+			other += l->of_tp->parameters[SECTION_EMBEDDING] * parameter_bytes(l) +
+			    flying * l->cost->kept_bytes[SECTION_EMBEDDING] / plan->choice.chunks;
+		if (rank + 1 == l->pp)
+			other += l->of_tp->parameters[SECTION_HEAD] * parameter_bytes(l) +
+			    flying * l->cost->kept_bytes[SECTION_HEAD] / plan->choice.chunks;
+		uint64_t has = rank_memory(l, plan, rank);
+		uint64_t layer = l->of_tp->parameters[SECTION_LAYER] * parameter_bytes(l) +
+		    flying * layer_kept(l, plan) / plan->choice.chunks;
+		uint64_t holds = has > other && layer > 0 ? (has - other) / layer : 0;
+		most[rank] = holds > l->in->model->layers ? l->in->model->layers : (uint32_t)holds;
+	}
+}
+
+void plan_fill(struct plan_layout *layout, struct plan *plan)
+{
+	uint32_t most[PLAN_STAGES_MAX];
+
+	plan_layout_place(layout, plan);
+	layers_most(layout, plan, most);
+	if (!plan_layout_split(layout, plan, most))
+		(void)plan_layout_split(layout, plan, NULL);
+	plan_layout_times(layout, plan);
+	share_microbatches(layout, plan);
+}
+
+void plan_refill(struct plan_layout *layout, const struct plan *plan)
+{
+	plan_layout_place(layout, plan);
+	plan_layout_times(layout, plan);
+}
+
+/* Of gradients, behind the last backward: buckets go while it runs, and other ranks end later. */
+static double reduction_s(const struct plan_layout *l, const struct plan *plan)
+{
+	double worst = 0, earlier = 0;
+
+	for (uint32_t rank = 0; rank < l->pp && l->dp > 1; rank++) {
+		const struct plan_ring *ring = &l->rings[rank];
+		double backward = l->stage_s[rank].backward_s,
+		       takes = 2 * ring->latency_s +
+		    plan_layout_reduce_bytes(l, plan, rank) * ring->crossings /
+		        l->in->cluster->links[ring->link].bandwidth_bytes_per_s;
+		double buckets = plan->layers_of[rank];
+		double left = fmax(takes / buckets, takes - backward * (1 - 1 / buckets));
+		worst = fmax(worst, left - earlier);
+		earlier += backward;
+	}
+	return worst;
+}
+
+double plan_after_reduction_s(const struct plan_layout *l, const struct plan *plan)
+{
+	double bytes = plan_layout_table_bytes(l), table = 0;
+
+	for (uint32_t i = 0; i < l->dp * l->tp && bytes > 0; i++) {
+		uint32_t first = plan->worker_of[i],
+		         last = plan->worker_of[(l->pp - 1) * l->dp * l->tp + i];
+		const struct flow_link
+		    *link = &l->in->cluster->links[plan_cluster_way(l->in->cluster, first, last)];
+		table = fmax(table, 2 * link->latency_s + bytes / link->bandwidth_bytes_per_s);
+	}
+	return table + 2 * l->farthest_s + l->in->costs->round_s;
+}
+
+double plan_estimate_s(struct plan_layout *l, const struct plan *plan)
+{
+	double pipeline = 0, update = 0;
+
+	for (uint32_t d = 0; d < l->dp; d++) {
+		struct pace pace = pace_of(l, plan, d);
+		pipeline = fmax(pipeline, pace.fill_s + pace.cycle_s * plan->microbatches_of[d]);
+		for (uint32_t rank = 0; rank < l->pp; rank++)
+			update = fmax(update,
+			    (double)plan_layout_parameters(l, plan, rank) * l->in->costs->update_s /
+			        l->groups[d * l->pp + rank].speed);
+	}
+	return pipeline + reduction_s(l, plan) + update + plan_after_reduction_s(l, plan);
+}
+
+static int slower(const void *a, const void *b)
+{
+	double left = *(const double *)a, right = *(const double *)b;
+
+	return left < right ? 1 : left > right ? -1 : 0;
+}
+
+double plan_bound_s(const struct plan_layout *l, const struct plan_choice *choice)
+{
+	const struct plan_cost *cost = plan_layout_cost(l, choice->mesh.size[MESH_TP],
+	    choice->sequences);
+	uint32_t groups = choice->mesh.size[MESH_DP] * choice->mesh.size[MESH_PP],
+	         tp = choice->mesh.size[MESH_TP];
+	double speeds[PLAN_WORKERS_MAX], speed = 0;
+	double layer = both(cost->time[SECTION_LAYER]) +
+	    (choice->recompute ? cost->time[SECTION_LAYER].forward_s : 0);
+	double once = layer * l->in->model->layers + both(cost->time[SECTION_EMBEDDING]) +
+	    both(cost->time[SECTION_HEAD]);
+
+	for (uint32_t i = 0; i < l->in->cluster->worker_count; i++)
+		speeds[i] = l->in->cluster->workers[i].speed;
+	qsort(speeds, l->in->cluster->worker_count, sizeof(*speeds), slower);
+	for (uint32_t i = 0; i < groups; i++)
+		speed += speeds[i * tp + tp - 1];
+	return fmax(once * l->in->batch / choice->sequences / speed, once / speeds[0]);
+}

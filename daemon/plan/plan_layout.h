@@ -1,0 +1,90 @@
+/* What a plan puts on each link and each worker: the way from a choice and a placement to times of stages. Inside the planner. Pure.
+ *
+ * Sums over tp and over dp go round rings, of whose edges the slowest rules; a link that several rings or several neighbours in the
+ * pipeline use at the same time is shared by them in equal parts. Rings over dp visit nodes one after another, the nearest first.
+ */
+#ifndef TR_DAEMON_PLAN_PLAN_LAYOUT_H
+#define TR_DAEMON_PLAN_PLAN_LAYOUT_H
+
+#include "daemon/plan/plan.h"
+#include "daemon/plan/plan_cluster.h"
+#include "daemon/plan/plan_costs.h"
+
+struct plan_input {
+	const struct plan_cluster *cluster;
+	const struct model_config *model;
+	const struct plan_costs *costs;
+	uint32_t batch;           /* sequences of a step, all replicas together */
+	uint32_t sequence_length; /* tokens */
+};
+
+/* A tensor-parallel group: one stage of one replica. */
+struct plan_group {
+	double speed;          /* of its slowest worker */
+	double latency_s;      /* of its ring's slowest edge */
+	double seconds_a_byte; /* that one worker sends */
+};
+
+/* What one pipeline rank sends to the next, or back. */
+struct plan_edge {
+	uint32_t link;
+	double streams; /* of its tp workers, that go over this link */
+	double share;   /* of the link's bandwidth, for its replica */
+};
+
+/* Gradients of a pipeline rank's stages, over dp. */
+struct plan_ring {
+	uint32_t link;    /* the edge that rules */
+	double crossings; /* of that link, by the rings of all tp workers */
+	double latency_s;
+};
+
+struct plan_layout {
+	const struct plan_input *in;
+	struct plan_derived derived[PLAN_COSTS_MAX];
+	/* Of the plan that was laid out last. */
+	const struct plan_cost *cost;
+	const struct plan_derived *of_tp;
+	uint32_t dp, pp, tp, stages;
+	struct plan_group *groups;            /* [dp * pp] */
+	struct plan_edge *forward, *backward; /* [dp * pp]: to the next rank; to the one before */
+	struct plan_ring *rings;              /* [pp] */
+	struct plan_section_time *stage_s;    /* [dp * stages] */
+	double *stage_exchange_s;             /* of that, both ways: sums over tp */
+	double *bytes;                        /* [links]: in a step, by plan_layout_traffic */
+	double *uses;                         /* [links], scratch */
+	bool ordered; /* rows[] are: workers by how near their nodes are, and by how fast (plan_place.c) */
+	uint16_t rows[2][PLAN_WORKERS_MAX];
+	double farthest_s; /* latency between any two of its workers' nodes */
+};
+
+/* NULL: the costs, the cluster or the batch cannot be, or no memory. `in` stays borrowed. */
+struct plan_layout *plan_layout_create(const struct plan_input *in, struct tr_error *error);
+void plan_layout_destroy(struct plan_layout *layout); /* accepts NULL */
+
+/* The measured cost of a choice; NULL: there is none, or the model cannot be split so. */
+const struct plan_cost *plan_layout_cost(const struct plan_layout *layout, uint32_t tp,
+    uint32_t sequences);
+
+/* Groups, edges and rings of choice and placement. */
+void plan_layout_place(struct plan_layout *layout, const struct plan *plan);
+/* Then the layers of each stage, where `most` (NULL: any) says how many each pipeline rank holds; false: there is no such split. */
+bool plan_layout_split(struct plan_layout *layout, struct plan *plan, const uint32_t *most);
+/* Then times of stages. */
+void plan_layout_times(struct plan_layout *layout, const struct plan *plan);
+/* Then bytes of a step on each link. */
+void plan_layout_traffic(struct plan_layout *layout, const struct plan *plan);
+
+/* Seconds that `bytes` of each of an edge's streams keep its link busy. */
+double plan_layout_edge_s(const struct plan_layout *layout, const struct plan_edge *edge,
+    double bytes);
+/* Parameters at one worker of a pipeline rank. */
+uint64_t plan_layout_parameters(const struct plan_layout *layout, const struct plan *plan,
+    uint32_t rank);
+/* Bytes of a tied table's gradient, which the first pipeline rank and the last send each other once a step. */
+double plan_layout_table_bytes(const struct plan_layout *layout);
+/* Bytes that one worker of a pipeline rank sends to have its gradients summed over dp. */
+double plan_layout_reduce_bytes(const struct plan_layout *layout, const struct plan *plan,
+    uint32_t rank);
+
+#endif

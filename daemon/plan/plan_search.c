@@ -1,0 +1,316 @@
+#include "daemon/plan/plan_search.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/plan/plan_place.h"
+#include "daemon/plan/plan_predict.h"
+#include "daemon/plan/plan_refine.h"
+#include "daemon/plan/plan_why.h"
+
+#define SEMIFINALISTS 128 /* annealed a little */
+#define FINALISTS     32  /* annealed and timed */
+#define OF_A_MESH     4   /* of them at most */
+#define REFINED       6   /* for long; all others a little */
+#define MOVES_LEAST   400
+#define MOVES_SHORT   8     /* semifinalists have so many times fewer */
+#define MOVES_WORK    40000 /* of workers moved past each other: fewer moves on larger clusters */
+#define SHAKES        96
+#define INSTRUCTIONS \
+	6000000ull /* of timelines, to refine all finalists with, and again for the best of them */
+/* Another placement may make a plan fit that lacks so much. */
+#define PART_HOPE 2.5
+/* The formula may find a plan so much longer than the timeline. */
+#define MARGIN 1.1
+
+struct candidate {
+	struct plan_choice choice;
+	double bound_s;
+	double hope; /* its score, if that were to fit; INFINITY: not estimated */
+	uint64_t memory_bytes;
+	bool fits;
+};
+
+struct semifinalist {
+	struct plan plan;
+	double score;
+};
+
+struct search {
+	const struct plan_search_settings *settings;
+	struct plan_layout *l;
+	struct candidate *candidates;
+	uint32_t count;
+	struct semifinalist semis[SEMIFINALISTS];
+	uint32_t semi_count;
+	struct plan finalists[FINALISTS];
+	uint32_t finalist_count;
+	struct plan closest; /* lacks least memory */
+	struct plan_result *result;
+	struct tr_error *error;
+};
+
+static int by_bound(const void *a, const void *b)
+{
+	const struct candidate *left = a, *right = b;
+
+	return left->bound_s < right->bound_s ? -1 : left->bound_s > right->bound_s;
+}
+
+static int by_hope(const void *a, const void *b)
+{
+	const struct candidate *left = a, *right = b;
+
+	return left->hope < right->hope ? -1 : left->hope > right->hope;
+}
+
+static int by_score(const void *a, const void *b)
+{
+	const struct semifinalist *left = a, *right = b;
+
+	return left->score < right->score ? -1 : left->score > right->score;
+}
+
+static int by_step(const void *a, const void *b)
+{
+	const struct plan *left = a, *right = b;
+	double x = plan_place_score(left, left->times.step_s),
+	       y = plan_place_score(right, right->times.step_s);
+
+	return x < y ? -1 : x > y;
+}
+
+static tr_status list_choices(struct search *s)
+{
+	struct plan_choice choice = { 0 };
+	uint32_t count = 0;
+
+	while (plan_choice_next(s->l, &choice))
+		count++;
+	if (count == 0)
+		return tr_error_set(s->error, TR_EINVAL,
+		    "no microbatch that was measured divides the batch of %u sequences",
+		    s->l->in->batch);
+	s->candidates = calloc(count, sizeof(*s->candidates));
+	if (s->candidates == NULL)
+		return tr_error_set(s->error, TR_ENOMEM, "no memory for %u choices", count);
+	choice = (struct plan_choice){ 0 };
+	while (plan_choice_next(s->l, &choice))
+		s->candidates[s->count++] = (struct candidate){ choice, plan_bound_s(s->l, &choice),
+			INFINITY, 0, false };
+	qsort(s->candidates, s->count, sizeof(*s->candidates), by_bound);
+	s->result->choices = count;
+	return TR_OK;
+}
+
+/* Estimates of what its bound leaves a chance. */
+static void estimate_choices(struct search *s)
+{
+	double least = INFINITY;
+
+	s->closest.memory_part = INFINITY;
+	for (uint32_t i = 0; i < s->count; i++) {
+		struct candidate *candidate = &s->candidates[i];
+		struct plan plan = { .choice = candidate->choice };
+		if (candidate->bound_s > least * MARGIN && !s->settings->pareto) {
+			s->result->bounded++;
+			continue;
+		}
+		candidate->hope = plan_place_start(s->l, &plan);
+		candidate->fits = plan.memory_part <= 1;
+		candidate->memory_bytes = plan.memory_bytes;
+		if (plan.memory_part < s->closest.memory_part)
+			s->closest = plan;
+		if (candidate->fits)
+			least = fmin(least, candidate->hope);
+		else if (plan.memory_part <= PART_HOPE)
+			candidate->hope /= plan_place_score(&plan, 1);
+		s->result->unfit += !candidate->fits;
+	}
+	qsort(s->candidates, s->count, sizeof(*s->candidates), by_hope);
+}
+
+static bool same_mesh(const struct plan_choice *a, const struct plan_choice *b)
+{
+	return memcmp(&a->mesh, &b->mesh, sizeof(a->mesh)) == 0 && a->chunks == b->chunks;
+}
+
+static uint32_t moves_of(const struct search *s)
+{
+	uint32_t moves = MOVES_WORK / s->l->in->cluster->worker_count;
+
+	return moves > MOVES_LEAST ? moves : MOVES_LEAST;
+}
+
+static void choose_semifinalists(struct search *s)
+{
+	for (uint32_t i = 0; i < s->count && s->semi_count < SEMIFINALISTS; i++) {
+		struct semifinalist *semi = &s->semis[s->semi_count];
+		if (isinf(s->candidates[i].hope))
+			break;
+		semi->plan = (struct plan){ .choice = s->candidates[i].choice };
+		(void)plan_place_start(s->l, &semi->plan);
+		semi->score = plan_place_anneal(s->l, s->settings->seed, moves_of(s) / MOVES_SHORT,
+		    &semi->plan);
+		if (semi->plan.memory_part < s->closest.memory_part)
+			s->closest = semi->plan;
+		s->semi_count++;
+	}
+	qsort(s->semis, s->semi_count, sizeof(*s->semis), by_score);
+}
+
+static tr_status add_finalist(struct search *s, const struct plan *from)
+{
+	struct plan *plan = &s->finalists[s->finalist_count];
+
+	*plan = *from;
+	(void)plan_place_anneal(s->l, s->settings->seed, moves_of(s), plan);
+	plan_fill(s->l, plan);
+	tr_status st = plan_predict(s->l, plan, s->error);
+	if (st == TR_OK)
+		s->finalist_count++;
+	s->result->annealed++;
+	return st;
+}
+
+static tr_status choose_finalists(struct search *s)
+{
+	tr_status st = TR_OK;
+
+	for (uint32_t i = 0; i < s->semi_count && s->finalist_count < FINALISTS && st == TR_OK;
+	     i++) {
+		const struct plan *plan = &s->semis[i].plan;
+		uint32_t alike = 0;
+		for (uint32_t j = 0; j < s->finalist_count; j++)
+			alike += same_mesh(&s->finalists[j].choice, &plan->choice);
+		if (alike < OF_A_MESH)
+			st = add_finalist(s, plan);
+	}
+	qsort(s->finalists, s->finalist_count, sizeof(*s->finalists), by_step);
+	return st;
+}
+
+static tr_status refine_finalists(struct search *s, uint32_t count, uint32_t shakes)
+{
+	tr_status st = TR_OK;
+
+	count = count < s->finalist_count ? count : s->finalist_count;
+	for (uint32_t i = 0; i < count && st == TR_OK; i++) {
+		uint64_t budget = INSTRUCTIONS / count;
+		st = plan_refine(s->l, shakes, &budget, &s->finalists[i], s->error);
+	}
+	qsort(s->finalists, s->finalist_count, sizeof(*s->finalists), by_step);
+	return st;
+}
+
+static void name_losers(struct search *s)
+{
+	struct plan_result *r = s->result;
+
+	r->best = s->finalists[0];
+	for (uint32_t i = 1; i < s->finalist_count && r->loser_count < PLAN_LOSERS_MAX; i++) {
+		const struct plan *plan = &s->finalists[i];
+		bool known = same_mesh(&plan->choice, &r->best.choice);
+		for (uint32_t j = 0; j < r->loser_count; j++)
+			known = known || same_mesh(&plan->choice, &r->losers[j].plan.choice);
+		if (known)
+			continue;
+		r->losers[r->loser_count].plan = *plan;
+		plan_why_lost(s->l, &r->best, plan, r->losers[r->loser_count].why);
+		r->loser_count++;
+	}
+}
+
+static tr_status add_pareto(struct search *s, const struct plan_choice *choice)
+{
+	struct plan_result *r = s->result;
+	struct plan plan = { .choice = *choice };
+
+	(void)plan_place_start(s->l, &plan);
+	tr_status st = plan_predict(s->l, &plan, s->error);
+	uint64_t least = r->pareto[r->pareto_count - 1].memory_bytes;
+	if (st == TR_OK && plan.memory_part <= 1 && plan.memory_bytes < least)
+		r->pareto[r->pareto_count++] = plan;
+	return st;
+}
+
+/* Plans that nothing beats in both: by rising time, each with less memory than all before it. */
+static tr_status find_pareto(struct search *s)
+{
+	struct plan_result *r = s->result;
+	tr_status st = TR_OK;
+
+	r->pareto[0] = r->best;
+	r->pareto_count = 1;
+	for (uint32_t i = 0; i < s->count && r->pareto_count < PLAN_PARETO_MAX && st == TR_OK; i++) {
+		const struct candidate *candidate = &s->candidates[i];
+		if (candidate->fits &&
+		    candidate->memory_bytes < r->pareto[r->pareto_count - 1].memory_bytes)
+			st = add_pareto(s, &candidate->choice);
+	}
+	/* The formula's order is not quite the timeline's. */
+	qsort(&r->pareto[1], r->pareto_count - 1, sizeof(r->pareto[0]), by_step);
+	uint32_t kept = 1;
+	for (uint32_t i = 1; i < r->pareto_count; i++)
+		if (r->pareto[i].memory_bytes < r->pareto[kept - 1].memory_bytes)
+			r->pareto[kept++] = r->pareto[i];
+	r->pareto_count = kept;
+	return st;
+}
+
+static tr_status run(struct search *s)
+{
+	tr_status st = list_choices(s);
+
+	if (st != TR_OK)
+		return st;
+	estimate_choices(s);
+	choose_semifinalists(s);
+	if (s->closest.memory_part > 1)
+		return plan_why_none_fits(s->l->in, &s->closest, s->error);
+	st = choose_finalists(s);
+	if (st == TR_OK)
+		st = refine_finalists(s, FINALISTS, 0);
+	if (st == TR_OK)
+		st = refine_finalists(s, REFINED, SHAKES);
+	if (st != TR_OK)
+		return st;
+	if (s->finalists[0].memory_part > 1)
+		return plan_why_none_fits(s->l->in, &s->finalists[0], s->error);
+	name_losers(s);
+	return s->settings->pareto ? find_pareto(s) : TR_OK;
+}
+
+tr_status plan_search(const struct plan_input *in, const struct plan_search_settings *settings,
+    struct plan_result **result, struct tr_error *error)
+{
+	struct search *s = calloc(1, sizeof(*s));
+	struct plan_result *made = calloc(1, sizeof(*made));
+	struct tr_error none;
+	tr_status st = TR_ENOMEM;
+
+	error = error != NULL ? error : &none;
+	if (s == NULL || made == NULL) {
+		(void)tr_error_set(error, TR_ENOMEM, "no memory to plan");
+	} else {
+		s->settings = settings;
+		s->result = made;
+		s->error = error;
+		s->l = plan_layout_create(in, error);
+		st = s->l != NULL ? run(s) : error->status;
+		plan_layout_destroy(s->l);
+		free(s->candidates);
+	}
+	free(s);
+	if (st == TR_OK)
+		*result = made;
+	else
+		free(made);
+	return st;
+}
+
+void plan_search_destroy(struct plan_result *result)
+{
+	free(result);
+}

@@ -1,0 +1,56 @@
+/* The best plan for a model on a cluster: every mesh, schedule, microbatch and recomputation that divide, bounded, placed by annealing and
+ * timed. Pure, and deterministic: the same input gives the same plan.
+ *
+ *	struct plan_result *result;
+ *	st = plan_search(&input, &(struct plan_search_settings){ .seed = 1 }, &result, &error);
+ *	... result->best, result->losers[i].why
+ *	plan_search_destroy(result);
+ *
+ * A search goes from cheap to dear. (1) A choice whose bound (work over all speed) is longer than the best estimate is left.
+ * (2) Of the others the best of some starting placements is estimated by formula (plan_predict.h). (3) The best estimates, those
+ * too that another placement may make fit, are annealed, and the best of these for longer; (4) what comes out is timed on the schedule's
+ * lists (timeline.h), and refined by that.
+ */
+#ifndef TR_DAEMON_PLAN_PLAN_SEARCH_H
+#define TR_DAEMON_PLAN_PLAN_SEARCH_H
+
+#include "daemon/plan/plan_layout.h"
+
+#define PLAN_LOSERS_MAX 12
+#define PLAN_PARETO_MAX 24
+#define PLAN_WHY_MAX    200
+
+struct plan_search_settings {
+	uint64_t seed;
+	bool pareto;
+};
+
+struct plan_loser {
+	struct plan plan;
+	char why[PLAN_WHY_MAX]; /* "the bubble takes 31 ms more" */
+};
+
+struct plan_result {
+	struct plan best;
+	uint32_t loser_count; /* the nearest first, at most one of a mesh and its chunks */
+	struct plan_loser losers[PLAN_LOSERS_MAX];
+	uint32_t
+	    pareto_count; /* the fastest first, the best among them; each needs less memory than those before */
+	struct plan pareto[PLAN_PARETO_MAX];
+	uint32_t choices, bounded, unfit,
+	    annealed; /* how many there were, and what became of them */
+};
+
+/* TR_EINVAL: the input, or no choice divides the batch; TR_ELIMIT: none fits, the words say what is needed, what is there and what would
+ * do; TR_ENOMEM. */
+tr_status plan_search(const struct plan_input *in, const struct plan_search_settings *settings,
+    struct plan_result **result, struct tr_error *error);
+void plan_search_destroy(struct plan_result *result); /* accepts NULL */
+
+/* Every choice that can be, in a fixed order: call until it is false, *choice zeroed before the first. */
+bool plan_choice_next(const struct plan_layout *layout, struct plan_choice *choice);
+/* "dp 2 x pp 4 x tp 1, 1f1b, microbatch 2": into `text`, which is returned. */
+#define PLAN_CHOICE_TEXT_MAX 128
+const char *plan_choice_text(const struct plan_choice *choice, char text[PLAN_CHOICE_TEXT_MAX]);
+
+#endif

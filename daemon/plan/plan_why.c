@@ -1,0 +1,135 @@
+#include "daemon/plan/plan_why.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/plan/plan_place.h"
+#include "daemon/plan/plan_predict.h"
+
+#define TEXT_MAX 24
+
+static const char *seconds_text(double seconds, char text[TEXT_MAX])
+{
+	if (seconds < 1e-3)
+		(void)snprintf(text, TEXT_MAX, "%.0f us", 1e6 * seconds);
+	else if (seconds < 1)
+		(void)snprintf(text, TEXT_MAX, "%.3g ms", 1e3 * seconds);
+	else
+		(void)snprintf(text, TEXT_MAX, "%.3g s", seconds);
+	return text;
+}
+
+static const char *bytes_text(double bytes, char text[TEXT_MAX])
+{
+	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+	unsigned unit = 0;
+
+	for (; bytes >= 1024 && unit < 4; unit++)
+		bytes /= 1024;
+	(void)snprintf(text, TEXT_MAX, bytes < 10 && unit > 0 ? "%.2f %s" : "%.1f %s", bytes,
+	    units[unit]);
+	return text;
+}
+
+static double memory_of_fullest(const struct plan_input *in, const struct plan *plan, double *has)
+{
+	const struct mesh *mesh = &plan->choice.mesh;
+	uint32_t a_rank = mesh->size[MESH_DP] * mesh->size[MESH_TP];
+
+	*has = INFINITY;
+	for (uint32_t i = 0; i < a_rank; i++)
+		*has = fmin(*has,
+		    (double)in->cluster->workers[plan->worker_of[plan->fullest * a_rank + i]]
+		        .memory_bytes);
+	return plan->memory_part * *has;
+}
+
+void plan_why_lost(const struct plan_layout *layout, const struct plan *best,
+    const struct plan *loser, char *why)
+{
+	static const char *const words[] = { "layers take", "sums over tp take",
+		"the bubble and waiting for other stages take", "gradients over dp take",
+		"update and commit take" };
+	const double of_best[] = { best->times.compute_s, best->times.exchange_s,
+		best->times.idle_s, best->times.reduce_s, best->times.update_s };
+	const double of_loser[] = { loser->times.compute_s, loser->times.exchange_s,
+		loser->times.idle_s, loser->times.reduce_s, loser->times.update_s };
+	char a[TEXT_MAX], b[TEXT_MAX];
+	unsigned most = 0;
+	double has, needs = memory_of_fullest(layout->in, loser, &has);
+
+	if (loser->memory_part > 1) {
+		(void)snprintf(why, PLAN_WHY_MAX, "does not fit: needs %s at a worker that has %s",
+		    bytes_text(needs, a), bytes_text(has, b));
+		return;
+	}
+	for (unsigned i = 1; i < 5; i++)
+		if (of_loser[i] - of_best[i] > of_loser[most] - of_best[most])
+			most = i;
+	if (loser->times.step_s <= best->times.step_s * (1 + 1e-6))
+		(void)snprintf(why, PLAN_WHY_MAX,
+		    "takes as long, and %s of memory where %s will do",
+		    bytes_text((double)loser->memory_bytes, a),
+		    bytes_text((double)best->memory_bytes, b));
+	else
+		(void)snprintf(why, PLAN_WHY_MAX, "%s %s, here %s", words[most],
+		    seconds_text(of_loser[most], a), seconds_text(of_best[most], b));
+}
+
+/* So many workers like the one with the most memory, all near: how full the best of their plans is. */
+static double part_with(const struct plan_input *in, uint32_t workers, uint64_t memory)
+{
+	struct plan_cluster cluster;
+	struct plan_layout *layout;
+	struct plan_input wider = *in;
+	struct plan plan = { 0 };
+	double least = INFINITY;
+
+	if (plan_cluster_create(1, workers, &cluster, NULL) != TR_OK)
+		return INFINITY;
+	cluster.links[0] = (struct flow_link){ 0, 1e9 };
+	for (uint32_t i = 0; i < workers; i++) {
+		cluster.workers[i] = (struct plan_worker){ 0, 1, memory };
+		plan.worker_of[i] = (uint16_t)i;
+	}
+	wider.cluster = &cluster;
+	layout = plan_layout_create(&wider, NULL);
+	while (layout != NULL && plan_choice_next(layout, &plan.choice)) {
+		plan_fill(layout, &plan);
+		plan_measure_memory(layout, &plan, NULL);
+		least = fmin(least, plan.memory_part);
+	}
+	plan_layout_destroy(layout);
+	plan_cluster_finish(&cluster);
+	return least;
+}
+
+tr_status plan_why_none_fits(const struct plan_input *in, const struct plan *closest,
+    struct tr_error *error)
+{
+	char choice[PLAN_CHOICE_TEXT_MAX], needs[TEXT_MAX], has[TEXT_MAX], would[100] = "";
+	double there, wanted = memory_of_fullest(in, closest, &there);
+	uint64_t largest = 0;
+
+	for (uint32_t i = 0; i < in->cluster->worker_count; i++)
+		if (in->cluster->workers[i].memory_bytes > largest)
+			largest = in->cluster->workers[i].memory_bytes;
+	for (uint32_t workers = 2 * in->cluster->worker_count;
+	     workers <= PLAN_WORKERS_MAX && would[0] == '\0'; workers *= 2)
+		if (part_with(in, workers, largest) <= 1)
+			(void)snprintf(would, sizeof(would), ", or with %u workers of %s", workers,
+			    bytes_text((double)largest, has));
+	return tr_error_set(error, TR_ELIMIT,
+	    "no plan fits into memory: the one that needs least (%s) takes %s at a worker of node "
+	    "%s, which has %s; it would fit with %s there%s",
+	    plan_choice_text(&closest->choice, choice), bytes_text(wanted, needs),
+	    in->cluster
+	        ->nodes[in->cluster
+	                    ->workers[closest->worker_of[closest->fullest *
+	                        closest->choice.mesh.size[MESH_DP] *
+	                        closest->choice.mesh.size[MESH_TP]]]
+	                    .node]
+	        .name,
+	    bytes_text(there, has), needs, would);
+}

@@ -1,0 +1,230 @@
+/* The planner against all plans there are, on small clusters (make plan-quality has more); what it says when none fits, and why others lost. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/unit/plan_exhaustive.h"
+
+static struct plan_result *search(const struct plan_case *c, bool pareto)
+{
+	struct plan_result *result = NULL;
+	struct tr_error error;
+
+	if (plan_search(&c->in, &(struct plan_search_settings){ 1, pareto }, &result, &error) !=
+	    TR_OK)
+		fail_msg("%s", error.text);
+	return result;
+}
+
+static void near_the_best_of_all(void **state)
+{
+	static const unsigned cases[] = { 2, 6, 7, 9, 11, 14 };
+	struct exhaustive *e = malloc(sizeof(*e));
+	struct plan_case c;
+
+	(void)state;
+	assert_non_null(e);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		case_make(&c, cases[i]);
+		struct plan_result *result = search(&c, false);
+		exhaustive_search(&c.in, result->best.times.step_s, e);
+		assert_true(e->placements > 100);
+		if (result->best.times.step_s > 1.05 * e->best_s)
+			fail_msg("%s: %.3f s, best of all %.3f s", c.name,
+			    result->best.times.step_s, e->best_s);
+		plan_search_destroy(result);
+		plan_cluster_finish(&c.cluster);
+	}
+	free(e);
+}
+
+/* Without knowing the planner's step before: what is cut off may not be what is best. */
+static void all_plans_have_no_better_one(void **state)
+{
+	struct exhaustive *e = malloc(sizeof(*e));
+	struct plan_case c;
+
+	(void)state;
+	assert_non_null(e);
+	case_make(&c, 8);
+	struct plan_result *result = search(&c, false);
+	exhaustive_search(&c.in, INFINITY, e);
+	assert_true(fabs(e->best_s - result->best.times.step_s) <= 0.05 * e->best_s);
+	assert_true(e->timed > 1000);
+	plan_search_destroy(result);
+	plan_cluster_finish(&c.cluster);
+	free(e);
+}
+
+/* Every choice on its best start: nothing is faster than its bound, and times add up. */
+static void bounds_are_bounds(void **state)
+{
+	struct plan_choice choice = { 0 };
+	struct plan_case c;
+	unsigned count = 0;
+
+	(void)state;
+	case_make(&c, 16);
+	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
+	assert_non_null(layout);
+	while (plan_choice_next(layout, &choice)) {
+		struct plan plan = { .choice = choice };
+		for (uint16_t i = 0; i < c.cluster.worker_count; i++)
+			plan.worker_of[i] = i;
+		plan_fill(layout, &plan);
+		assert_int_equal(plan_predict(layout, &plan, NULL), TR_OK);
+		assert_true(plan_bound_s(layout, &choice) <= plan.times.step_s);
+		const struct plan_times *t = &plan.times;
+		assert_true(fabs(t->compute_s + t->exchange_s + t->idle_s + t->reduce_s +
+		                t->update_s - t->step_s) <= 1e-9 * t->step_s);
+		uint32_t layers = 0, microbatches = 0;
+		for (uint32_t i = 0; i < choice.mesh.size[MESH_PP] * choice.chunks; i++)
+			layers += plan.layers_of[i];
+		for (uint32_t i = 0; i < choice.mesh.size[MESH_DP]; i++)
+			microbatches += plan.microbatches_of[i];
+		assert_int_equal(layers, 6);
+		assert_int_equal(microbatches * choice.sequences, 8);
+		count++;
+	}
+	assert_true(count > 100);
+	plan_layout_destroy(layout);
+	plan_cluster_finish(&c.cluster);
+}
+
+static void slow_workers_get_less(void **state)
+{
+	struct plan_case c;
+
+	(void)state;
+	case_make(&c, 5);
+	struct plan_result *result = search(&c, false);
+	const struct plan *best = &result->best;
+	assert_int_equal(best->choice.mesh.size[MESH_DP], 4);
+	for (uint32_t a = 0; a < 4; a++)
+		for (uint32_t b = 0; b < 4; b++)
+			if (c.cluster.workers[best->worker_of[a]].speed >
+			    1.9 * c.cluster.workers[best->worker_of[b]].speed)
+				assert_true(best->microbatches_of[a] > best->microbatches_of[b]);
+	plan_search_destroy(result);
+
+	/* A worker that would only hold up the others has no rank. */
+	plan_cluster_finish(&c.cluster);
+	case_make(&c, 6);
+	result = search(&c, false);
+	for (uint32_t i = 0; i < mesh_workers(&result->best.choice.mesh); i++)
+		assert_true(result->best.worker_of[i] != 1);
+	plan_search_destroy(result);
+	plan_cluster_finish(&c.cluster);
+}
+
+static void the_same_again(void **state)
+{
+	struct plan_case c;
+
+	(void)state;
+	case_make(&c, 13);
+	struct plan_result *first = search(&c, true), *second = search(&c, true);
+	assert_memory_equal(first, second, sizeof(*first));
+	assert_true(first->loser_count > 3);
+	for (uint32_t i = 0; i < first->loser_count; i++) {
+		assert_true(first->losers[i].plan.memory_part > 1 ||
+		    first->losers[i].plan.times.step_s >= first->best.times.step_s);
+		assert_true(first->losers[i].why[0] != '\0');
+	}
+	assert_true(first->pareto_count > 1);
+	assert_memory_equal(&first->pareto[0], &first->best, sizeof(first->best));
+	for (uint32_t i = 1; i < first->pareto_count; i++) {
+		assert_true(first->pareto[i].memory_bytes < first->pareto[i - 1].memory_bytes);
+		assert_true(first->pareto[i].times.step_s >= first->pareto[i - 1].times.step_s);
+	}
+	plan_search_destroy(first);
+	plan_search_destroy(second);
+	plan_cluster_finish(&c.cluster);
+}
+
+static void refusals_have_numbers(void **state)
+{
+	struct plan_result *result = NULL;
+	struct plan_case c;
+	struct tr_error error;
+	const struct plan_search_settings settings = { 1, false };
+
+	(void)state;
+	case_make(&c, 0);
+	for (uint32_t i = 0; i < 4; i++)
+		c.cluster.workers[i].memory_bytes = 250 << 20;
+	assert_int_equal(plan_search(&c.in, &settings, &result, &error), TR_ELIMIT);
+	assert_null(result);
+	assert_non_null(strstr(error.text, "no plan fits into memory: the one that needs least"));
+	assert_non_null(strstr(error.text, "which has 250.0 MiB; it would fit with "));
+	assert_non_null(strstr(error.text, ", or with "));
+	assert_non_null(strstr(error.text, " workers of 250.0 MiB"));
+
+	c.in.batch = 0;
+	assert_int_equal(plan_search(&c.in, &settings, &result, &error), TR_EINVAL);
+	c.in.batch = 8;
+	c.costs[0].time[SECTION_LAYER].forward_s = NAN;
+	assert_int_equal(plan_search(&c.in, &settings, &result, &error), TR_EINVAL);
+	assert_string_equal(error.text, "the cost of tp 1 and 1 sequences is none");
+	case_costs(&c);
+	c.cluster.links[1].bandwidth_bytes_per_s = 0;
+	assert_int_equal(plan_search(&c.in, &settings, &result, &error), TR_EINVAL);
+	assert_string_equal(error.text,
+	    "the link from n0 to n1 has no bandwidth, or a latency below 0");
+	plan_cluster_finish(&c.cluster);
+	assert_int_equal(plan_cluster_create(1, 1000, &c.cluster, &error), TR_EINVAL);
+}
+
+/* dp 2 on two nodes, by hand: four microbatches each of 6 layers; gradients go round a ring of two while the last backward runs. */
+static void a_step_by_hand(void **state)
+{
+	struct plan_case c;
+	struct plan plan = { .choice = { { { 2, 1, 1 } }, SCHEDULE_1F1B, 1, 1, false },
+		.worker_of = { 0, 1, 2, 3 } };
+
+	(void)state;
+	case_make(&c, 0);
+	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
+	assert_non_null(layout);
+	plan_fill(layout, &plan);
+	assert_int_equal(plan_predict(layout, &plan, NULL), TR_OK);
+	assert_int_equal(plan.microbatches_of[0], 4);
+	double once = 1.1 * (6 * 195e-3 + 3e-3 + 129e-3);
+	assert_true(fabs(plan.times.compute_s - 4 * once) < 1e-9);
+	assert_true(plan.times.exchange_s == 0 && fabs(plan.times.idle_s) < 1e-12);
+	double parameters = (double)model_config_parameters(&c.model),
+	       reduction = parameters * 4 / (10 * GBIT) + 2 * 50e-6;
+	double backward = 1.1 * (6 * 130e-3 + 2e-3 + 86e-3);
+	/* Six buckets; all but the last are under way while the backward pass goes on, if the link is fast enough. */
+	assert_true(reduction < backward);
+	assert_true(
+	    fabs(plan.times.reduce_s - (parameters * 4 / (10 * GBIT) / 6 + 2 * 50e-6)) < 1e-9);
+	assert_true(fabs(plan.times.update_s - (parameters * 0.6e-9 + 1e-3 + 2 * 50e-6)) < 1e-9);
+	plan_layout_traffic(layout, &plan);
+	assert_true(fabs(layout->bytes[0 * 4 + 1] - parameters * 4) < 1);
+	assert_true(fabs(layout->bytes[1 * 4 + 0] - parameters * 4) < 1);
+	assert_true(layout->bytes[0] == 0 && layout->bytes[2] == 0);
+	uint64_t kept = 0;
+	for (int i = 0; i < SECTIONS; i++)
+		kept += c.costs[0].kept_bytes[i] * (i == SECTION_LAYER ? 6 : 1);
+	assert_int_equal(plan.memory_bytes,
+	    16 * (uint64_t)parameters + kept + c.costs[0].working_bytes + (64 << 20));
+	plan_layout_destroy(layout);
+	plan_cluster_finish(&c.cluster);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_step_by_hand),
+		cmocka_unit_test(bounds_are_bounds),
+		cmocka_unit_test(near_the_best_of_all),
+		cmocka_unit_test(all_plans_have_no_better_one),
+		cmocka_unit_test(slow_workers_get_less),
+		cmocka_unit_test(the_same_again),
+		cmocka_unit_test(refusals_have_numbers),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
