@@ -80,8 +80,42 @@ static uint64_t chunk_bytes(const struct memory_input *in, const struct collecti
 	if (schedule_is_first(shape, rank, chunk))
 		bytes += log->kept_bytes[SECTION_EMBEDDING];
 	if (schedule_is_last(shape, rank, chunk))
-		bytes += log->kept_bytes[SECTION_HEAD];
+		bytes += strategy_boundary_bytes(in->shape, in->strategy);
 	return bytes;
+}
+
+/* Of a layer the gradients of the residual stream before, in and behind it, of queries, keys and values, and of what goes into the activation function; what is
+ * kept of it, if it is computed again; of the head what is not its input. */
+static uint64_t working_bytes(const struct memory_input *in, const struct collective_log *log,
+    bool head)
+{
+	uint64_t stream = strategy_boundary_bytes(in->shape, in->strategy);
+	uint64_t rows = strategy_dim(in->shape, in->strategy, DIM_BATCH) /
+	    in->strategy->mesh.size[MESH_DP] * strategy_dim(in->shape, in->strategy, DIM_SEQUENCE);
+	uint64_t wide = model_qkv(in->shape) + model_up(in->shape);
+	uint64_t bytes = 3 * stream +
+	    rows * wide / in->strategy->mesh.size[MESH_TP] * in->strategy->value_bytes;
+
+	if (in->recompute)
+		bytes += log->kept_bytes[SECTION_LAYER] - stream;
+	if (head)
+		bytes += log->kept_bytes[SECTION_HEAD] - stream;
+	return bytes;
+}
+
+/* Outputs as long as their microbatches are in flight, and MEMORY_MESSAGES; interleaved, gradients may wait for the other end as long as outputs do. */
+static uint64_t message_bytes(const struct memory_input *in, uint32_t rank)
+{
+	const struct schedule_shape *shape = &in->schedule->shape;
+	uint32_t flying = schedule_in_flight(shape, rank), count = MEMORY_MESSAGES;
+
+	if (shape->ranks == 1)
+		return 0;
+	if (shape->chunks > 1)
+		count += 2 * flying;
+	else if (rank + 1 < shape->ranks)
+		count += flying;
+	return count * strategy_boundary_bytes(in->shape, in->strategy);
 }
 
 /* Along the rank's list: a forward adds, the end of its backward takes away. */
@@ -121,9 +155,10 @@ tr_status memory_of_rank(const struct memory_input *input, uint32_t rank,
 	made.gradients = count * strategy->gradient_bytes;
 	made.optimizer = optimized * (strategy->value_bytes == 2 ? 12 : 8);
 	made.activations = most_in_flight(input, &log, rank);
-	made.working = input->recompute ? log.kept_bytes[SECTION_LAYER] : 0;
+	made.working = working_bytes(input, &log, rank + 1 == input->schedule->shape.ranks);
+	made.messages = message_bytes(input, rank);
 	made.total = made.parameters + made.gradients + made.optimizer + made.activations +
-	    made.working;
+	    made.working + made.messages;
 	*bytes = made;
 	return TR_OK;
 }

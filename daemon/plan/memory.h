@@ -6,10 +6,13 @@
  *
  * With ZeRO-1 the last two columns are split over dp and each piece is held by `owners` workers: f32 8 + 8 R/d, bf16 6 + 12 R/d (R = 1:
  * Rajbhandari et al., arXiv 1910.02054; more, so that a loss leaves somebody who knows). Activations are those that the backward pass
- * reads (propagate.h), of as many microbatches as the schedule's list has in flight; with recomputation of a layer its input alone, and the
- * rest of one layer at a time.
+ * reads (propagate.h), of as many microbatches as the schedule's list has in flight; with recomputation of a layer its input alone. Of the head that is its
+ * input too: the rest of it is there for one microbatch at a time (daemon/worker/slots.h), as are the gradients of a layer, and the layer that is
+ * computed again. Between ranks there are a stage's outputs as long as its microbatches are in flight, and a few more messages (daemon/worker/pipeline.h);
+ * its inputs are among the activations.
  *
- * Not in here: what an allocator rounds up, buffers of collectives, the code. The planner will measure those.
+ * tests/unit/test_slot_memory.c holds that against what the worker's model allocates. Not in here: what an allocator rounds up, two numbers a row of each norm and head of attention,
+ * scratch of the threads, buffers of collectives, the code. The planner will measure those.
  *
  *	struct memory_bytes bytes;
  *	st = memory_of_rank(&(struct memory_input){ &shape, &strategy, &schedule, stage_layers, false, 1 }, 0, &bytes, &error);
@@ -20,6 +23,10 @@
 
 #include "daemon/plan/propagate.h"
 #include "daemon/plan/schedule.h"
+
+/* Buffers of a rank besides those of inputs and outputs in flight: receives that were begun early, gradients each way, and those that the other end may still read.
+ * tests/unit/pipeline_ranks.h holds the executor to it. */
+#define MEMORY_MESSAGES 10
 
 struct memory_input {
 	const struct model_config *shape;
@@ -33,7 +40,8 @@ struct memory_input {
 struct memory_bytes {
 	uint64_t parameters, gradients, optimizer;
 	uint64_t activations; /* at the moment when they are most */
-	uint64_t working;     /* of the layer that is being recomputed */
+	uint64_t working;     /* of the layer in work, and of the head */
+	uint64_t messages;    /* on their way between ranks, at most */
 	uint64_t total;
 };
 

@@ -497,6 +497,15 @@ static tr_status backward(struct context *c, struct section_state *section, stru
 	return TR_OK;
 }
 
+/* Does an activation function make it? Then the backward pass makes it again, from what that has read. */
+static bool made_again(const struct graph_section *graph, uint8_t tensor)
+{
+	for (uint8_t i = 0; i < graph->op_count; i++)
+		if (graph->ops[i].out == tensor)
+			return graph->ops[i].kind == OP_GELU || graph->ops[i].kind == OP_SWIGLU;
+	return false;
+}
+
 /* What the backward pass has read of the forward one. */
 static uint64_t kept_bytes(const struct context *c, const struct section_state *section)
 {
@@ -505,8 +514,9 @@ static uint64_t kept_bytes(const struct context *c, const struct section_state *
 	for (uint8_t i = 0; i < section->graph->tensor_count; i++) {
 		const struct graph_tensor *tensor = &section->graph->tensors[i];
 		const struct versions *versions = &section->values[i].versions;
-		for (unsigned v = 0; v < versions->from_forward && tensor->role != TENSOR_PARAMETER;
-		     v++)
+		if (tensor->role == TENSOR_PARAMETER || made_again(section->graph, i))
+			continue;
+		for (unsigned v = 0; v < versions->from_forward; v++)
 			if (versions->kept[v])
 				bytes += bytes_on_axis(c, tensor_bytes(c, tensor, false),
 				    &versions->of[v], MESH_AXES);

@@ -48,7 +48,8 @@ struct collective_log {
 	uint32_t count;
 	struct collective_entry entries[COLLECTIVE_LOG_MAX];
 	/* What one worker keeps of one microbatch from a section's forward to its backward: the tensors that ops of the backward pass
-	 * read, each once. (Attention's probabilities are not kept: its backward makes them again from q and k.) */
+	 * read, each once. (Attention's probabilities are not kept, nor is what an activation function makes: the backward pass makes them again, from q and k
+	 * and from what went in.) */
 	uint64_t kept_bytes[SECTIONS];
 };
 

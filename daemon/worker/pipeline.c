@@ -30,6 +30,9 @@ struct run {
 	uint32_t begun;        /* receives that are, and not waited for yet */
 	size_t final;          /* lowest offset that was reported */
 	struct unit *units;    /* [chunks, microbatches] */
+	uint64_t *
+	    sent; /* [chunks, microbatches]: tickets of outputs, in their order; NULL: gradients come back for them */
+	uint32_t sends;
 	double loss;
 };
 
@@ -186,8 +189,20 @@ static bool run_send(struct run *run, const struct schedule_instruction *what)
 	struct pipeline_message message = message_of(run, what);
 	uint32_t *from = message.gradient ? &unit->dinput : &unit->output;
 	bool sent = buffers_send(buffers, *from, &message, numbers_of(run, what));
+	if (run->sent != NULL)
+		run->sent[run->sends++] = buffers->at[*from].ticket;
 	buffers_give(buffers, from);
 	return sent;
+}
+
+/* Of forward passes alone: until no more outputs are under way than there are microbatches in flight when they come back. No circle of ranks waits
+ * so: of an interleaved schedule the last one's limit alone is more than a group, which is as far as the first may be before it. */
+static bool limit_sends(const struct run *run)
+{
+	uint32_t most = schedule_in_flight(run->shape, run->p->options.rank);
+	const struct pipeline_channel *channel = &run->p->options.channel;
+	return run->sent == NULL || run->sends < most ||
+	    channel->wait(channel->arg, run->sent[run->sends - most]);
 }
 
 static void end_unit(struct run *run, struct unit *unit)
@@ -205,7 +220,7 @@ static bool run_forward(struct run *run, const struct schedule_instruction *what
 	struct unit *unit = unit_of(run, what);
 	bool last = schedule_is_last(run->shape, p->options.rank, what->chunk);
 	double loss = 0;
-	if (!last && !buffers_take(&p->buffers, &unit->output))
+	if (!last && (!limit_sends(run) || !buffers_take(&p->buffers, &unit->output)))
 		return false;
 	unit->slot = model_slot_take(p->model, what->chunk, &run->batches[what->microbatch],
 	    buffers_data(&p->buffers, unit->input), buffers_data(&p->buffers, unit->output));
@@ -278,15 +293,23 @@ static bool run_step(struct run *run, const struct schedule_instruction *what)
 	return false;
 }
 
-static void begin_units(struct run *run)
+static bool begin_units(struct run *run)
 {
 	size_t count = (size_t)run->shape->chunks * run->shape->microbatches;
+	run->units = calloc(count, sizeof(*run->units));
+	run->sent = run->train ? NULL : calloc(count, sizeof(*run->sent));
+	if (run->units == NULL || (run->sent == NULL && !run->train)) {
+		free(run->units);
+		free(run->sent);
+		return false;
+	}
 	for (size_t i = 0; i < count; i++)
 		run->units[i] = (struct unit){ NULL, BUFFERS_NONE, BUFFERS_NONE, BUFFERS_NONE,
 			BUFFERS_NONE };
+	return true;
 }
 
-/* After a stop: slots and buffers of what is under way. */
+/* With slots and buffers of what is under way, after a stop. */
 static void end_units(struct run *run)
 {
 	size_t count = (size_t)run->shape->chunks * run->shape->microbatches;
@@ -295,6 +318,8 @@ static void end_units(struct run *run)
 		buffers_give(&run->p->buffers, &run->units[i].output);
 		buffers_give(&run->p->buffers, &run->units[i].dinput);
 	}
+	free(run->units);
+	free(run->sent);
 }
 
 static bool run_list(struct pipeline *p, const struct schedule *schedule,
@@ -310,15 +335,12 @@ static bool run_list(struct pipeline *p, const struct schedule *schedule,
 		.final = p->options.layout->count };
 	bool good = true;
 	assert(p->options.layout->depth.chunks == schedule->shape.chunks);
-	run.units = calloc((size_t)run.shape->chunks * run.shape->microbatches, sizeof(*run.units));
-	if (run.units == NULL)
+	if (!begin_units(&run))
 		return false;
-	begin_units(&run);
 	for (uint32_t i = 0; i < run.list->count && good; i++)
 		if (runs(&run, &run.list->at[i]))
 			good = begin_receives(&run) && run_step(&run, &run.list->at[i]);
 	end_units(&run);
-	free(run.units);
 	if (good)
 		*loss_sum = run.loss;
 	return good;

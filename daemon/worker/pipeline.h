@@ -13,7 +13,8 @@
  * Messages are [rows, width]. A receive writes what the next layer reads, and a send reads what the last one has written, gradients alike: no copy is made here (but by a
  * chunk without layers, which hands on what it gets). So a buffer is with the channel from its send or receive until the channel says that it is idle. Receives are begun
  * PIPELINE_AHEAD before they are needed, sends as soon as there is something to send, and only receives are waited for: messages travel while the rank computes.
- * There are as many buffers as that takes: of each microbatch in flight its input and output, and a few.
+ * There are as many buffers as that takes: of each microbatch in flight its input and output, and a few (memory.h). Forward passes alone (pipeline_loss) would let
+ * the first rank run away from the others: there it has no more outputs under way than it has microbatches in flight otherwise.
  *
  * One caller thread, as the model has.
  */
@@ -42,7 +43,7 @@ struct pipeline_channel {
 	    size_t count, uint64_t *ticket);
 	bool (*receive)(void *arg, const struct pipeline_message *message, real *data, size_t count,
 	    uint64_t *ticket);
-	/* Until what is received is there. */
+	/* Until what is received is there; or until what was sent is at the other end. */
 	bool (*wait)(void *arg, uint64_t ticket);
 	/* May the memory be written again? False: not yet. (Of a group's ops that is tr_release's answer: true after a later message of the same two ranks that both have
 	 * submitted after waiting for this one. So wait for what has been sent, if it is there, before submitting the next.) */

@@ -127,6 +127,7 @@ static void carve_working(struct model *m, struct carver *c)
 	m->dqkv = carve(c, N * model_qkv(config));
 	m->cos = carve(c, angles);
 	m->sin = carve(c, angles);
+	size_t before = c->used;
 	for (unsigned t = 0; t < pool_threads(m->pool); t++) {
 		struct thread_scratch *s = &m->scratch[t];
 		s->wide = carve(c, chunk * config->hidden);
@@ -135,6 +136,7 @@ static void carve_working(struct model *m, struct carver *c)
 		s->attention = carve(c, 2 * attention_scratch(config->context));
 		s->vectors = carve(c, vectors);
 	}
+	m->bytes.threads = (c->used - before) * sizeof(real);
 }
 
 /* Tables of what the arrays will be: calloc of nothing may be NULL, so there is one more of each. */

@@ -53,9 +53,9 @@ size_t model_chunk_begin(const struct layout *layout, size_t chunk);
 tr_status model_create_room(const struct layout *layout, const struct model_room *room,
     size_t max_sequences, struct pool *pool, struct model **model, struct tr_error *error);
 
-/* Bytes of the arrays: those of slots, and what is there once (for one layer at a time, the head, the threads). */
+/* Bytes of the arrays: those of slots, and what is there once: for one layer at a time, the head, the threads (theirs are counted among the latter). */
 struct model_bytes {
-	size_t slots, working;
+	size_t slots, working, threads;
 };
 struct model_bytes model_bytes(const struct model *model);
 

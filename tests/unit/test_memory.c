@@ -63,7 +63,7 @@ static struct memory_bytes of_rank(const struct memory_case *c, uint32_t rank)
 		fail_msg("%s", error.text);
 	assert_int_equal(bytes.total,
 	    bytes.parameters + bytes.gradients + bytes.optimizer + bytes.activations +
-	        bytes.working);
+	        bytes.working + bytes.messages);
 	return bytes;
 }
 
@@ -100,31 +100,38 @@ static void published_bytes_per_parameter(void **state)
 	schedule_finish(&c.schedule);
 }
 
-/* A layer of GPT-2 keeps, in tokens x width: its input, norm1, q, k, v, attention, the middle, norm2: 8; up and gelu: 4 each. Over tp
- * the four of the stream stay whole; with sequence parallelism they are split too, but for what was gathered and kept. */
+/* A layer of GPT-2 keeps, in tokens x width: its input, norm1, q, k, v, attention, the middle, norm2: 8; up: 4 (what gelu makes is made again). Over tp
+ * the four of the stream stay whole; with sequence parallelism they are split too, but for what was gathered and kept. While a layer is in work there are gradients: of the
+ * stream before, in and behind it, of q, k, v and up: 10. */
 static void activations_by_hand(void **state)
 {
 	struct memory_case c;
 	const uint64_t unit = 2ull * 1024 * 768 * 4;
 	const uint64_t tokens = 2ull * 1024 * 4;
-	/* The head: its input, the norm, logits; maximum, two sums and target of each token. The embedding: tokens. */
-	const uint64_t head = 2 * unit + 2ull * 1024 * 50304 * 4 + 4 * tokens;
+	/* The head, once: the norm, logits; maximum, two sums and target of each token. Of each microbatch its input; of the embedding the tokens. */
+	const uint64_t head = unit + 2ull * 1024 * 50304 * 4 + 4 * tokens;
 
 	(void)state;
 	case_init(&c, &gpt2, SCHEDULE_1F1B, 1, 1, 1, 1);
-	assert_int_equal(of_rank(&c, 0).activations, 12 * 16 * unit + head + tokens);
+	assert_int_equal(of_rank(&c, 0).activations, 12 * 12 * unit + unit + tokens);
+	assert_int_equal(of_rank(&c, 0).working, 10 * unit + head);
+	assert_int_equal(of_rank(&c, 0).messages, 0);
 	schedule_finish(&c.schedule);
 
 	case_init(&c, &gpt2, SCHEDULE_1F1B, 1, 3, 4, 1);
-	assert_int_equal(of_rank(&c, 1).activations, 2 * 4 * (4 * unit + 12 * unit / 4));
+	assert_int_equal(of_rank(&c, 1).activations, 2 * 4 * (4 * unit + 8 * unit / 4));
+	assert_int_equal(of_rank(&c, 1).working, 3 * unit + 7 * unit / 4);
+	/* Two in flight on the rank in the middle, one on the last, which has nothing to send but gradients. */
+	assert_int_equal(of_rank(&c, 1).messages, (2 + MEMORY_MESSAGES) * unit);
+	assert_int_equal(of_rank(&c, 2).messages, MEMORY_MESSAGES * unit);
 	c.strategy.sequence_parallel = true;
-	assert_int_equal(of_rank(&c, 1).activations, 2 * 4 * (2 * unit + 14 * unit / 4));
+	assert_int_equal(of_rank(&c, 1).activations, 2 * 4 * (2 * unit + 10 * unit / 4));
 	c.strategy
 	    .gather_again = true; /* all of it over tp: Korthikanti et al., arXiv 2205.05198, table 2 */
-	assert_int_equal(of_rank(&c, 1).activations, 2 * 4 * 16 * unit / 4);
+	assert_int_equal(of_rank(&c, 1).activations, 2 * 4 * 12 * unit / 4);
 	c.in.recompute = true; /* a layer's input, and one layer besides */
 	assert_int_equal(of_rank(&c, 1).activations, 2 * 4 * unit / 4);
-	assert_int_equal(of_rank(&c, 1).working, 16 * unit / 4);
+	assert_int_equal(of_rank(&c, 1).working, (10 + 12 - 1) * unit / 4);
 	schedule_finish(&c.schedule);
 }
 
@@ -136,13 +143,15 @@ static void activations_in_flight(void **state)
 		struct memory_case c, one;
 		uint32_t v = kind == SCHEDULE_INTERLEAVED ? 2 : 1;
 		case_init(&c, &llama, (enum schedule_kind)kind, 1, 4, 2, v);
-		case_init(&one, &llama, SCHEDULE_GPIPE, 1, 1, 2, 1);
+		case_init(&one, &llama, SCHEDULE_1F1B, 1, 1, 2, 1);
+		/* What a layer keeps of one microbatch, with its input and without. */
+		uint64_t unit = 2ull * 2048 * 2048 * 4, all = of_rank(&one, 0).activations;
 		one.in.recompute = true;
-		uint64_t layer = of_rank(&one, 0).working; /* what one layer keeps of one microbatch */
+		uint64_t layer = (all - of_rank(&one, 0).activations) / 16 + unit;
 		for (uint32_t rank = 1; rank < 3; rank++)
 			assert_int_equal(of_rank(&c, rank).activations,
 			    layer * (16 / 4 / v) * schedule_in_flight(&c.schedule.shape, rank));
-		/* The first rank keeps tokens besides, the last one the head of what it has in flight of its last chunk. */
+		/* The first rank keeps tokens besides, the last one the head's input of what it has in flight of its last chunk. */
 		assert_true(of_rank(&c, 0).activations >=
 		    layer * (16 / 4 / v) * schedule_in_flight(&c.schedule.shape, 0));
 		schedule_finish(&c.schedule);

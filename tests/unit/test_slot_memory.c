@@ -1,0 +1,132 @@
+/* What the planner says that a worker needs (daemon/plan/memory.h) against what the trainer's model really allocates for each rank of a pipeline (slots.h, pipeline.h): within
+ * 5 %, for schedules, uneven layers, tensor parallelism, both presets, recomputed or not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "daemon/checkpoint/shard.h"
+#include "daemon/plan/memory.h"
+#include "daemon/worker/pipeline.h"
+
+enum { SEQUENCES = 2 };
+
+static const struct model_config models[] = {
+	{ .preset = MODEL_GPT2,
+	    .layers = 12,
+	    .width = 256,
+	    .heads = 4,
+	    .context = 128,
+	    .vocab = 1000 },
+	{ .preset = MODEL_LLAMA,
+	    .layers = 12,
+	    .width = 256,
+	    .heads = 4,
+	    .kv_heads = 2,
+	    .hidden = 704,
+	    .context = 128,
+	    .vocab = 512,
+	    .untied = true },
+};
+
+static const struct shape_of_memory {
+	struct schedule_shape shape;
+	uint32_t stage_layers[8];
+} shapes[] = {
+	{ { SCHEDULE_1F1B, 1, 4, 1 }, { 12 } },
+	{ { SCHEDULE_GPIPE, 2, 4, 1 }, { 7, 5 } },
+	{ { SCHEDULE_1F1B, 3, 8, 1 }, { 5, 4, 3 } },
+	{ { SCHEDULE_1F1B, 4, 8, 1 }, { 3, 4, 4, 1 } },
+	{ { SCHEDULE_INTERLEAVED, 2, 4, 2 }, { 3, 3, 3, 3 } },
+	{ { SCHEDULE_INTERLEAVED, 2, 6, 3 }, { 2, 2, 2, 3, 2, 1 } },
+	{ { SCHEDULE_INTERLEAVED, 4, 8, 2 }, { 1, 2, 2, 2, 2, 1, 1, 1 } },
+};
+
+static void near(const char *what, size_t shape, uint32_t rank, double got, double formula)
+{
+	if (!(got > 0.95 * formula && got < 1.05 * formula))
+		fail_msg("%s of rank %u, shape %zu: %.0f bytes, the formula says %.0f (%.3f)", what,
+		    rank, shape, got, formula, got / formula);
+}
+
+/* Inputs of chunks are messages, in buffers of their own: the most that are kept at once. */
+static size_t most_inputs(const struct schedule *schedule, uint32_t rank)
+{
+	size_t now = 0, most = 0;
+	for (uint32_t i = 0; i < schedule->lists[rank].count; i++) {
+		const struct schedule_instruction *at = &schedule->lists[rank].at[i];
+		bool counts = !schedule_is_first(&schedule->shape, rank, at->chunk);
+		now += counts && at->op == SCHEDULE_FWD;
+		now -= counts && at->op == SCHEDULE_BWD;
+		most = now > most ? now : most;
+	}
+	return most;
+}
+
+static void check_rank(const struct memory_input *in, const struct layout *whole, size_t shape,
+    uint32_t rank, uint32_t tp)
+{
+	struct shard shard = { .rank = 0, .size = tp };
+	struct model_room room = { .recompute = in->recompute };
+	struct memory_bytes formula;
+	struct layout local;
+	struct pool *pool;
+	struct model *model;
+	const struct schedule_shape *s = &in->schedule->shape;
+	layout_depth_of(in->stage_layers, s->ranks, s->chunks, rank, &shard.depth);
+	assert_int_equal(shard_layout(whole, &shard, &local, NULL), TR_OK);
+	assert_int_equal(pool_create(1, &pool, NULL), TR_OK);
+	pipeline_room(&local, in->schedule, rank, &room);
+	assert_int_equal(model_create_room(&local, &room, SEQUENCES, pool, &model, NULL), TR_OK);
+	assert_int_equal(memory_of_rank(in, rank, &formula, NULL), TR_OK);
+	struct model_bytes bytes = model_bytes(model);
+	size_t inputs = most_inputs(in->schedule, rank) *
+	    strategy_boundary_bytes(in->shape, in->strategy);
+	/* A message's buffer is an input's or another's, whichever is needed. */
+	near("activations", shape, rank, (double)(bytes.slots + inputs + formula.messages),
+	    (double)(formula.activations + formula.messages));
+	near("working memory", shape, rank, (double)(bytes.working - bytes.threads),
+	    (double)formula.working);
+	near("parameters", shape, rank, (double)local.count * sizeof(float),
+	    (double)formula.parameters);
+	model_destroy(model);
+	pool_destroy(pool);
+	layout_finish(&local);
+}
+
+static void the_formula_is_what_is_allocated(void **state)
+{
+	const struct model_config *model = *state;
+	struct layout whole;
+	assert_int_equal(layout_init(model, &whole, NULL), TR_OK);
+	for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
+		for (unsigned variant = 0; variant < 4; variant++) {
+			uint32_t tp = variant & 1 ? 2 : 1, pp = shapes[s].shape.ranks;
+			struct mesh mesh = { { [MESH_DP] = 1, [MESH_PP] = pp, [MESH_TP] = tp } };
+			struct strategy strategy;
+			struct schedule schedule;
+			strategy_megatron(&whole.config, &mesh, &strategy);
+			strategy.sequences = SEQUENCES;
+			strategy.sequence_length = whole.config.context;
+			assert_int_equal(schedule_create(&shapes[s].shape, &schedule, NULL), TR_OK);
+			struct memory_input in = { &whole.config, &strategy, &schedule,
+				shapes[s].stage_layers, (variant & 2) != 0, 1 };
+			for (uint32_t rank = 0; rank < pp; rank++)
+				check_rank(&in, &whole, s, rank, tp);
+			schedule_finish(&schedule);
+		}
+	layout_finish(&whole);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		{ "GPT-2", the_formula_is_what_is_allocated, NULL, NULL, (void *)&models[0] },
+		{ "Llama", the_formula_is_what_is_allocated, NULL, NULL, (void *)&models[1] },
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
