@@ -38,7 +38,7 @@
  *
  * Threads: one caller thread per group at a time; an engine thread (here, or in traind) communicates
  * meanwhile. Buffers given to tr_submit stay borrowed until the round is decided: until tr_round_commit returns with anything but
- * TR_ETIMEDOUT, which only comes with an op_deadline_ms.
+ * TR_ETIMEDOUT, which only comes with an op_deadline_ms; or until tr_release.
  * No call waits for ever: it ends with a result or an error that names the peer it waited for. (Callers that wait for each other
  * need op_deadline_ms for that; see tr_wait.)
  * The library never exits, never aborts on a peer's bytes. C99.
@@ -229,7 +229,7 @@ struct tr_scope {
 	uint32_t count;
 };
 
-/* One collective of a round. All memory is from tr_alloc and stays borrowed until the round is decided. Of the fields down to `root`,
+/* One collective of a round. All memory is from tr_alloc and stays borrowed until the round is decided, or the op released. Of the fields down to `root`,
  * but for `input` and `output`, all peers that submit the op say the same (TR_SEND and TR_RECV are each other's counterpart); else the
  * round fails with TR_EMISMATCH.
  *
@@ -286,7 +286,7 @@ struct tr_op {
 		}                                                                        \
 	}
 
-/* Submits an op; returns at once. All peers, of a scope those in it, submit the same ops, in any order. No two ops of a round write to the same memory, nor does one
+/* Submits an op; returns at once. All peers, of a scope those in it, submit the same ops, in any order. No two ops of a round that are not released write to the same memory, nor does one
  * read what another writes; none writes into memory that tr_state_add declared, since that must not change before the commit: reduce beside
  * it, and apply the result once tr_round_commit has returned TR_OK. Errors of others surface at commit. TR_EINVAL: says what is wrong.
  * TR_ERESTART: the round was abandoned. */
@@ -329,6 +329,28 @@ TR_API tr_status tr_wait(tr_group *group, uint32_t tag, struct tr_error *error);
 TR_API tr_status tr_wait_for(tr_group *group, uint32_t tag, uint32_t milliseconds,
     struct tr_error *error);
 
+/* Gives an op's memory back to the caller in the middle of the round: another op may use it, under another tag. The caller says with it that every
+ * member of the op, of its scope, has its result, so that nothing of it can be wanted again. That is so once the caller has waited for a later op of the
+ * same members which each of them submitted after it had waited for this one (and whose result tells that they did: of an all-reduce, an all-gather or a barrier
+ * it does, of a broadcast it does not); and of a TR_RECV once it was waited for. With two buffers in turn:
+ *
+ *	for (uint32_t k = 0; k < layers; k++) {
+ *		op.tag = k;
+ *		op.output = buffer[k % 2];      // was op k - 2's
+ *		fill(op.output, k);
+ *		if (tr_submit(group, &op, &error) != TR_OK || tr_wait(group, k, &error) != TR_OK)
+ *			return again(&error);
+ *		if (k > 0)
+ *			tr_release(group, k - 1, &error);
+ *		use(op.output, k);
+ *	}
+ *
+ * Only ops in a scope (one of all contributors, too), sends and receives can be released: what all members have, a joiner may still have to be given. What
+ * was released counts for the round as if it were still there, but not among the ops that a round has at most; tr_contributors knows it
+ * no more, and its tag cannot be used again in the round. Returns at once, and wakes nobody. TR_EINVAL: no such op in this round; or, from the next
+ * tr_wait or tr_round_commit, that its result was not there. TR_ERESTART: the round was abandoned. */
+TR_API tr_status tr_release(tr_group *group, uint32_t tag, struct tr_error *error);
+
 /* Joiner only: waits until the state of the round before this one has arrived and its digests agree. */
 TR_API tr_status tr_state_receive(tr_group *group, struct tr_error *error);
 
@@ -357,7 +379,7 @@ TR_API tr_status tr_round_commit_for(tr_group *group, const struct tr_commit *co
 TR_API bool tr_progress(tr_group *group);
 
 /* Contributor set of element `element` of op `tag` of the round committed last: writes at most `max`
- * peer ids, ascending; *count is how many there are. */
+ * peer ids, ascending; *count is how many there are. TR_ENOTFOUND: there is no such element, or the op was released. */
 TR_API tr_status tr_contributors(tr_group *group, uint32_t tag, size_t element, uint64_t *peers,
     size_t max, size_t *count);
 

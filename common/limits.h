@@ -13,7 +13,7 @@
 	(1u << 16) /* newest committed rounds kept per group; of the others, the sums */
 #define TR_ROUND_AHEAD_MAX \
 	(1u << 20)            /* rounds that a record may be ahead of those that are known */
-#define TR_ROUND_OPS_MAX 4096 /* collectives in one round */
+#define TR_ROUND_OPS_MAX 4096 /* collectives in one round that are not released */
 #define TR_SEGMENT_BYTES \
 	(1023u << 10) /* piece of a vector that is pipelined, repaired, hashed: a data frame with its header */
 #define TR_OP_SEGMENTS_MAX (1u << 18)

@@ -12,6 +12,10 @@
  * them all, and whatever we have submitted is said. Hence an op that all have submitted goes on, whatever else
  * was sent before. To those who send to us in this view a large op is said at once: over a long way they need not stop for it.
  * Words come in the same way as votes: reliably, or a new view comes, in which all is said anew.
+ *
+ * An op that we have released is said too (release.h): who sent of it may have it still, and counts its bytes until it is told. What is sent of it after
+ * that, needlessly, is told one by one. A word says what its reader is a member of; so what it keeps of it, those that it has not submitted,
+ * are ops that are still here.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -19,6 +23,7 @@
 
 #include "collectives/core/bits.h"
 #include "collectives/core/member.h"
+#include "collectives/core/tally.h"
 
 struct ahead_frame {
 	struct ahead_frame *next;
@@ -35,6 +40,7 @@ struct ahead_peer {
 	size_t got;    /* counted since our last word to it, and what was parked then */
 	size_t parked; /* counted, of ops that we have not submitted */
 	uint64_t said; /* op.number up to which it knows what we submitted */
+	size_t noted;  /* of released.notes, likewise */
 	bool sends;    /* to us, in this view */
 };
 
@@ -100,6 +106,23 @@ static void ahead_free(struct group_core *core, struct ahead_frame *kept)
 {
 	buffer_put(&core->pool, kept->frame.buffer);
 	free(kept);
+}
+
+/* The op is going. */
+static void ahead_drop_op(struct group_core *core, struct ahead_peer *peer, const struct op *op)
+{
+	struct ahead_frame **at = &peer->first;
+
+	while (*at) {
+		struct ahead_frame *kept = *at;
+		if (kept->op != op) {
+			at = &kept->next;
+			continue;
+		}
+		*at = kept->next;
+		ahead_free(core, kept);
+	}
+	peer->tail = at;
 }
 
 /* Some of its ops were said: what waited for that goes, and as much of others as was sent of those. */
@@ -186,6 +209,15 @@ static tr_status ahead_add(struct ahead_word *word, uint32_t tag, struct tr_erro
 	return TR_OK;
 }
 
+static void ahead_remove(struct ahead_word *word, uint32_t tag)
+{
+	size_t place = ahead_place(word, tag);
+
+	memmove(&word->tags[place], &word->tags[place + 1],
+	    (word->count - place - 1) * sizeof(word->tags[0]));
+	word->count--;
+}
+
 /* Members of the view have their places whoever else says something. */
 static bool ahead_has_place(const struct group_core *core, uint64_t peer)
 {
@@ -217,6 +249,11 @@ static struct ahead_word *ahead_word_of(struct group_core *core, uint64_t peer)
 	return &core->words[core->word_count++];
 }
 
+static bool ahead_is_known(const struct group_core *core, uint32_t tag)
+{
+	return round_op(core, tag) || release_has(&core->released, tag);
+}
+
 /* It may be ahead of us: of a view or a round to come. Of one that it has left nobody needs to know. */
 static tr_status ahead_store(struct group_core *core, uint64_t from,
     const Traind__Peer__Submitted *said, struct ahead_word **stored, struct tr_error *error)
@@ -235,8 +272,10 @@ static tr_status ahead_store(struct group_core *core, uint64_t from,
 		word->attempt = said->attempt;
 		word->count = 0;
 	}
+	bool now = ahead_now(core, word);
 	for (size_t i = 0; i < said->n_tags && st == TR_OK; i++)
-		st = ahead_add(word, said->tags[i], error);
+		if (!now || !ahead_is_known(core, said->tags[i]))
+			st = ahead_add(word, said->tags[i], error);
 	*stored = word;
 	return st;
 }
@@ -283,10 +322,12 @@ tr_status ahead_word_got(struct group_core *core, uint64_t from,
 void ahead_start(struct group_core *core, struct op *op)
 {
 	for (size_t i = 0; i < core->word_count; i++) {
-		const struct ahead_word *word = &core->words[i];
+		struct ahead_word *word = &core->words[i];
 		unsigned who = roster_find(&core->roster, word->peer);
-		if (who != ROSTER_NONE && ahead_now(core, word) && ahead_has(word, op->tag))
-			bits_set(op->submitted, who);
+		if (who == ROSTER_NONE || !ahead_now(core, word) || !ahead_has(word, op->tag))
+			continue;
+		bits_set(op->submitted, who);
+		ahead_remove(word, op->tag);
 	}
 	if (op->signature.count * op->element_bytes >= ahead_most(core) / 2 &&
 	    op->number > core->newest_large)
@@ -297,63 +338,125 @@ void ahead_start(struct group_core *core, struct op *op)
 /* ---- words of ours ---- */
 
 void ahead_offered(struct group_core *core, unsigned from, const struct segment_header *header,
-    const struct op *op, bool *counted)
+    bool known, bool *counted)
 {
 	struct ahead_peer *peer = &core->ahead[from];
 	size_t bytes = SEGMENT_HEADER_BYTES + header->bytes;
 
 	peer->sends = true;
 	if (counted && *counted) {
-		if (op)
+		if (known)
 			peer->parked -= bytes < peer->parked ? bytes : peer->parked;
 		return;
 	}
 	if (counted)
 		*counted = true;
-	if (!op)
+	if (!known)
 		peer->parked += bytes;
 	peer->got += bytes;
 	if (peer->got >= ahead_most(core) / 2)
 		core->ahead_moved = true;
 }
 
-static void ahead_say(struct group_core *core, unsigned to)
+static tr_status ahead_send(struct group_core *core, unsigned to, uint32_t *tags, size_t count)
 {
-	struct ahead_peer *peer = &core->ahead[to];
-	size_t count = 0;
-
-	for (size_t i = 0; i < core->op_count; i++)
-		count += core->ops[i]->number > peer->said;
-	if (count == 0) { /* they are of an attempt before */
-		peer->said = core->ops_made;
-		return;
-	}
 	Traind__Peer__Submitted *word = malloc(sizeof(*word));
-	uint32_t *tags = malloc(count * sizeof(*tags));
-	if (!word || !tags) {
-		free(word);
-		free(tags);
-		if (core->voted) /* others may still send through us; somebody may have committed */
-			core->ahead_moved = true;
-		else
-			repair_stuck(core, "out of memory to say what is submitted");
-		return;
-	}
+
+	if (!word)
+		return TR_ENOMEM;
 	traind__peer__submitted__init(word);
 	word->view = core->view.number;
 	word->round = core->roster.round;
 	word->attempt = core->roster.attempt;
 	word->tags = tags;
-	for (size_t i = 0; i < core->op_count; i++)
-		if (core->ops[i]->number > peer->said)
-			tags[word->n_tags++] = core->ops[i]->tag;
+	word->n_tags = count;
 	emit_connect(core, core->roster.peers[to]);
 	struct group_action *action = emit(core, GROUP_DO_SEND_SUBMITTED);
 	action->to = core->roster.peers[to];
 	action->round = core->roster.round;
 	action->submitted = word;
+	return TR_OK;
+}
+
+/* Is that participant one of the op's members? */
+static bool ahead_concerns(const struct group_core *core, const struct op *op, unsigned to)
+{
+	uint32_t bit = core->roster.bit[to];
+
+	if (op->kind == OP_PAIR)
+		return bit == tally_other_end(op);
+	return !op_scoped(op) || (bit != ROSTER_NONE && bits_get(op->scope.bits, bit));
+}
+
+static bool ahead_concerns_note(const struct group_core *core, const struct release_note *note,
+    unsigned to)
+{
+	uint32_t bit = core->roster.bit[to];
+
+	return bit != ROSTER_NONE && bits_get(core->released.parties[note->party].bits, bit);
+}
+
+/* Fills in what that peer has not been told; NULL: only counts. */
+static size_t ahead_untold(const struct group_core *core, unsigned to, uint32_t *tags)
+{
+	const struct ahead_peer *peer = &core->ahead[to];
+	size_t count = 0;
+
+	for (size_t i = peer->noted; i < core->released.note_count; i++) {
+		const struct release_note *note = &core->released.notes[i];
+		if (note->number <= peer->said || !ahead_concerns_note(core, note, to))
+			continue;
+		if (tags)
+			tags[count] = note->tag;
+		count++;
+	}
+	for (size_t i = 0; i < core->op_count; i++) {
+		const struct op *op = core->ops[i];
+		if (op->number <= peer->said || !ahead_concerns(core, op, to))
+			continue;
+		if (tags)
+			tags[count] = op->tag;
+		count++;
+	}
+	return count;
+}
+
+static void ahead_say(struct group_core *core, unsigned to)
+{
+	struct ahead_peer *peer = &core->ahead[to];
+	size_t count = ahead_untold(core, to, NULL);
+
+	if (count > 0) { /* else they are of an attempt before, or of others */
+		uint32_t *tags = malloc(count * sizeof(*tags));
+		if (tags)
+			(void)ahead_untold(core, to, tags);
+		if (!tags || ahead_send(core, to, tags, count) != TR_OK) {
+			free(tags);
+			if (core->voted) /* others may still send through us; somebody may have committed */
+				core->ahead_moved = true;
+			else
+				repair_stuck(core, "out of memory to say what is submitted");
+			return;
+		}
+		peer->got = peer->parked;
+	}
 	peer->said = core->ops_made;
-	peer->got = peer->parked;
+	peer->noted = core->released.note_count;
+}
+
+/* No more of them fit: all who may wait to hear of one are told. */
+static void ahead_say_notes(struct group_core *core)
+{
+	struct released *released = &core->released;
+
+	if (released->note_count < RELEASE_NOTES_MAX)
+		return;
+	for (unsigned i = 0; i < core->roster.n && !core->stuck; i++)
+		if (i != core->roster.me)
+			ahead_say(core, i);
+	released->note_count = 0;
+	for (unsigned i = 0; i < core->roster.n; i++)
+		core->ahead[i].noted = 0;
 }
 
 void ahead_advance(struct group_core *core)
@@ -363,12 +466,58 @@ void ahead_advance(struct group_core *core)
 	if (!core->ahead_moved || core->proposal != 0 || core->stuck || !round_active(core))
 		return;
 	core->ahead_moved = false;
+	ahead_say_notes(core);
 	for (unsigned i = 0; i < roster->n && !core->stuck; i++) {
 		const struct ahead_peer *peer = &core->ahead[i];
 		bool large = peer->sends && core->newest_large > peer->said;
 		if (i != roster->me && core->ops_made > peer->said &&
 		    (large || peer->got >= ahead_most(core) / 2))
 			ahead_say(core, i);
+	}
+}
+
+/* ---- released ops ---- */
+
+void ahead_say_released(struct group_core *core, unsigned to, uint32_t tag)
+{
+	uint32_t *tags = malloc(sizeof(*tags));
+
+	if (tags)
+		*tags = tag;
+	if (tags && ahead_send(core, to, tags, 1) == TR_OK)
+		return;
+	free(tags);
+	core->status = TR_ENOMEM;
+}
+
+/* All members have submitted it; what is kept of it nobody wants. */
+void ahead_released(struct group_core *core, const struct op *op, uint32_t party)
+{
+	struct released *released = &core->released;
+
+	for (unsigned i = 0; i < core->roster.n; i++) {
+		struct ahead_peer *peer = &core->ahead[i];
+		if (op->ahead && !bits_get(op->submitted, i))
+			peer->bytes -= op->ahead[i];
+		ahead_drop_op(core, peer, op);
+	}
+	if (core->proposal != 0 || core->stuck)
+		return; /* all is said anew, or counted anew */
+	released->notes[released->note_count++] = (struct release_note){ .number = op->number,
+		.tag = op->tag,
+		.party = party };
+	core->ahead_moved = core->ahead_moved || released->note_count == RELEASE_NOTES_MAX;
+}
+
+void ahead_forget_released(struct group_core *core)
+{
+	for (size_t i = 0; i < core->word_count && core->released.tags.count > 0; i++) {
+		struct ahead_word *word = &core->words[i];
+		size_t kept = 0;
+		for (size_t k = 0; k < word->count; k++)
+			if (!ahead_now(core, word) || !release_has(&core->released, word->tags[k]))
+				word->tags[kept++] = word->tags[k];
+		word->count = kept;
 	}
 }
 
@@ -393,6 +542,7 @@ tr_status ahead_enter(struct group_core *core, const struct roster *next)
 	core->ahead_view = core->view.number;
 	core->ahead_share = core->ahead_bytes / (next->n > 1 ? next->n - 1 : 1);
 	core->newest_large = 0;
+	core->released.note_count = 0;
 	return TR_OK;
 }
 

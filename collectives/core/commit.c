@@ -7,9 +7,7 @@
 #include <string.h>
 
 #include "collectives/core/member.h"
-#include "collectives/core/scope.h"
-
-#define WITH_MAX 4 /* words in a vote */
+#include "collectives/core/tally.h"
 
 static uint64_t hub_of(const struct group_core *core)
 {
@@ -36,20 +34,6 @@ struct tr_digest commit_digest(const struct group_core *core)
 	return digest;
 }
 
-static struct tr_digest commit_signature(struct tr_digest digest, const struct op *op)
-{
-	const struct op_signature *s = &op->signature;
-
-	digest = tr_digest_fold(digest, (struct tr_digest){ op->tag, s->count });
-	digest = tr_digest_fold(digest,
-	    (struct tr_digest){ s->dtype, (uint64_t)s->reduce << 8 | s->codec });
-	digest = tr_digest_fold(digest,
-	    (struct tr_digest){ s->root, (uint64_t)s->collective << 8 | s->algorithm });
-	if (!op_scoped(op))
-		return digest;
-	return tr_digest_fold(digest, tr_digest_of(op->scope.bits, sizeof(op->scope.bits)));
-}
-
 /* Of the ops that all members submit. */
 uint64_t commit_signatures(const struct group_core *core)
 {
@@ -57,62 +41,8 @@ uint64_t commit_signatures(const struct group_core *core)
 
 	for (size_t i = 0; i < core->op_count; i++)
 		if (core->ops[i]->kind != OP_PAIR && !op_scoped(core->ops[i]))
-			digest = commit_signature(digest, core->ops[i]);
+			digest = tally_signature(digest, core->ops[i]);
 	return digest.low;
-}
-
-/* Ops that not all members have, in numbers of which nothing is left over all votes. */
-struct commit_some {
-	uint64_t sum;
-	uint64_t results;        /* scopes: the same of what came of them */
-	uint64_t with[WITH_MAX]; /* contributors: bit i % 64 of word i / 64 */
-};
-
-_Static_assert(TR_GROUP_PEERS_MAX <= 64 * WITH_MAX, "a bit of a vote for each contributor");
-
-static void commit_with(struct commit_some *some, uint32_t contributor)
-{
-	some->with[contributor / 64] |= UINT64_C(1) << contributor % 64;
-}
-
-/* Of ops in a scope. `results`: all are sealed. */
-static struct commit_some commit_scoped(const struct group_core *core, bool results)
-{
-	struct commit_some scoped = { 0 };
-
-	for (size_t i = 0; core->scoped && i < core->op_count; i++) {
-		const struct op *op = core->ops[i];
-		if (op->kind == OP_PAIR || !op_scoped(op))
-			continue;
-		struct tr_digest digest = commit_signature((struct tr_digest){ 0, 0 }, op);
-		scoped.sum += scope_term(op, digest.low);
-		if (results && op_alike(op))
-			scoped.results += scope_term(op, tr_digest_fold(digest, op_digest(op)).low);
-		for (unsigned k = 0; k < op->roster->n; k++)
-			if (k != op->roster->me)
-				commit_with(&scoped, core->roster.bit[op->roster->outer[k]]);
-	}
-	return scoped;
-}
-
-/* Of sends and receives whose other end is in this view: both ends of a pair add the same number by XOR. */
-
-static struct commit_some commit_pairs(const struct group_core *core)
-{
-	struct commit_some pairs = { 0 };
-
-	for (size_t i = 0; i < core->op_count; i++) {
-		const struct op *op = core->ops[i];
-		struct tr_digest from = { op->source, 0 };
-		struct route_of of;
-		if (op->kind != OP_PAIR || !path_route_of(op, 0, &of) || of.to == ROSTER_NONE)
-			continue;
-		uint32_t other = scope_outer(&op->scope,
-		    op->sends ? op->signature.root : op->source);
-		pairs.sum ^= commit_signature(from, op).low;
-		commit_with(&pairs, other);
-	}
-	return pairs;
 }
 
 static void commit_fill_vote(const struct group_core *core, Traind__Peer__Vote *vote, bool early)
@@ -123,7 +53,7 @@ static void commit_fill_vote(const struct group_core *core, Traind__Peer__Vote *
 	vote->attempt = core->roster.attempt;
 	vote->salt = core->closing.salt;
 	vote->signatures = core->signatures;
-	const struct commit_some pairs = commit_pairs(core), scoped = commit_scoped(core, !early);
+	const struct tally pairs = tally_pairs(core), scoped = tally_scoped(core, !early);
 	vote->pairs = pairs.sum;
 	vote->pairs_with_0 = pairs.with[0];
 	vote->pairs_with_1 = pairs.with[1];
@@ -301,28 +231,27 @@ static void commit_mismatch(struct group_core *core, tr_status status, const cha
 
 /* What participant `who` said of its pairs, or of its ops in scopes. False: it has not closed the round yet, and said nothing. */
 static bool commit_some_of(const struct group_core *core, unsigned who, bool of_pairs,
-    struct commit_some *some)
+    struct tally *some)
 {
 	const Traind__Peer__Vote *vote = commit_vote_of(core, core->roster.peers[who]);
 
-	*some = (struct commit_some){ 0 };
+	*some = (struct tally){ 0 };
 	if (who == core->roster.me)
-		*some = of_pairs ? commit_pairs(core) : commit_scoped(core, false);
+		*some = of_pairs ? tally_pairs(core) : tally_scoped(core, false);
 	else if (!vote)
 		return false;
 	else if (of_pairs)
-		*some = (struct commit_some){ vote->pairs, 0,
+		*some = (struct tally){ vote->pairs, 0,
 			{ vote->pairs_with_0, vote->pairs_with_1, vote->pairs_with_2,
 			    vote->pairs_with_3 } };
 	else
-		*some = (struct commit_some){ vote->scoped, vote->scoped_results,
+		*some = (struct tally){ vote->scoped, vote->scoped_results,
 			{ vote->scoped_with_0, vote->scoped_with_1, vote->scoped_with_2,
 			    vote->scoped_with_3 } };
 	return true;
 }
 
-static bool commit_has_some(const struct group_core *core, const struct commit_some *some,
-    unsigned with)
+static bool commit_has_some(const struct group_core *core, const struct tally *some, unsigned with)
 {
 	uint32_t bit = core->roster.bit[with];
 
@@ -333,7 +262,7 @@ static bool commit_has_some(const struct group_core *core, const struct commit_s
 static bool commit_one_sided(const struct group_core *core, bool of_pairs, unsigned *one,
     unsigned *other)
 {
-	struct commit_some ours, theirs;
+	struct tally ours, theirs;
 
 	for (*one = 0; *one < core->roster.n; (*one)++) {
 		(void)commit_some_of(core, *one, of_pairs, &ours);
@@ -349,7 +278,7 @@ static bool commit_one_sided(const struct group_core *core, bool of_pairs, unsig
 
 static void commit_name_all(const struct group_core *core, bool of_pairs, char *reason, size_t bytes)
 {
-	struct commit_some some;
+	struct tally some;
 	size_t used = strlen(reason);
 
 	for (unsigned i = 0; i < core->roster.n && used + 24 < bytes; i++) {
@@ -365,7 +294,7 @@ static void commit_compare_some(struct group_core *core, bool of_pairs)
 {
 	const struct roster *roster = &core->roster;
 	const char *what = of_pairs ? "a send or a receive" : "a collective in a scope";
-	struct commit_some some;
+	struct tally some;
 	uint64_t left = 0;
 	unsigned one, other;
 	char reason[200];

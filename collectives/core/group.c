@@ -33,6 +33,7 @@ void group_core_destroy(struct group_core *core)
 		return;
 	ahead_finish(core);
 	round_drop_ops(core);
+	release_finish(&core->released);
 	free(core->ops);
 	for (size_t i = 0; i < core->last_op_count; i++)
 		op_destroy(core->last_ops[i], &core->pool);
@@ -95,6 +96,8 @@ static tr_status group_handle(struct group_core *core, const struct group_event 
 		return round_submit(core, event, error);
 	case GROUP_WAIT:
 		return wait_begin(core, event->tag, error);
+	case GROUP_RELEASE:
+		return release_op(core, event, error);
 	case GROUP_CLOSE:
 		return round_close(core, &event->close, error);
 	case GROUP_SEGMENT:

@@ -56,16 +56,17 @@ struct group_memory {
 };
 
 enum group_event_kind {
-	GROUP_PROPOSE,     /* .propose: freeze and report */
-	GROUP_INSTALL,     /* .install: view and resume; borrowed during the step */
-	GROUP_READY,       /* .round: the caller's state holds this round (tr_state_ready) */
-	GROUP_BEGIN,       /* the caller wants to begin the next round */
-	GROUP_SUBMIT,      /* .submit */
-	GROUP_WAIT,        /* .tag: the caller waits for an op's result before it closes */
-	GROUP_CLOSE,       /* .close: the caller asks to commit */
-	GROUP_SEGMENT,     /* .segment: from a peer; payload borrowed during the step */
-	GROUP_VOTE,        /* .vote */
-	GROUP_COMMIT,      /* .commit */
+	GROUP_PROPOSE, /* .propose: freeze and report */
+	GROUP_INSTALL, /* .install: view and resume; borrowed during the step */
+	GROUP_READY,   /* .round: the caller's state holds this round (tr_state_ready) */
+	GROUP_BEGIN,   /* the caller wants to begin the next round */
+	GROUP_SUBMIT,  /* .submit */
+	GROUP_WAIT,    /* .tag: the caller waits for an op's result before it closes */
+	GROUP_RELEASE, /* .tag: all members of the op have its result; its memory is the caller's */
+	GROUP_CLOSE,   /* .close: the caller asks to commit */
+	GROUP_SEGMENT, /* .segment: from a peer; payload borrowed during the step */
+	GROUP_VOTE,    /* .vote */
+	GROUP_COMMIT,  /* .commit */
 	GROUP_SUBMITTED,   /* .submitted: what .from has submitted */
 	GROUP_LINK_LOST,   /* .link: the connection to or from a peer broke */
 	GROUP_STATE_ASKED, /* .from wants our state, or of it what .wish says, .round */
@@ -88,7 +89,7 @@ struct group_wish {
 	uint64_t first, end; /* chunks; both 0: all */
 };
 
-/* An op of the caller's. Pointers are borrowed until the round is decided, blocks during the step. What each collective reads and
+/* An op of the caller's. Pointers are borrowed until the round is decided or the op released, blocks during the step. What each collective reads and
  * writes: struct tr_op. */
 struct group_submit {
 	uint32_t tag;
@@ -225,7 +226,7 @@ void group_core_destroy(struct group_core *core);
  * GROUP_DO_RETRY and stop reading that connection until then); TR_ESTALE (dropped by its header);
  * TR_EPROTO, TR_ENOMEM of what came from a peer (its connection is to be closed; of anything else that is lost for want of memory the
  * core says GROUP_DO_LINK_LOST of nobody, or fails); TR_EINVAL, TR_ERESTART (GROUP_SUBMIT,
- * GROUP_WAIT, GROUP_CLOSE, GROUP_BEGIN: the caller's). */
+ * GROUP_WAIT, GROUP_RELEASE, GROUP_CLOSE, GROUP_BEGIN: the caller's). */
 tr_status group_core_step(struct group_core *core, const struct group_event *event,
     struct group_actions *actions, struct tr_error *error);
 

@@ -9,6 +9,8 @@
  *	fold.c     sums
  *	commit.c   votes and the hub's decision
  *	scope.c    ops of a part of the contributors
+ *	tally.c    what votes say of those
+ *	release.c  ops that the caller has taken back
  *	wait.c     the caller reads a result before the commit
  *	links.c    figures of the links, as all members have them
  *	record.c   committed rounds for memberd's log
@@ -23,6 +25,7 @@
 #include "collectives/core/group.h"
 #include "collectives/core/landing.h"
 #include "collectives/core/op.h"
+#include "collectives/core/release.h"
 #include "collectives/core/roster.h"
 #include "collectives/core/route.h"
 #include "collectives/core/select.h"
@@ -91,6 +94,7 @@ struct group_core {
 	bool indexed; /* some op named contributors by their index, in this round or one before */
 	bool scoped;  /* some op was of a part of them, likewise */
 	struct member_scope *scopes; /* of this attempt */
+	struct released released;    /* likewise */
 	uint64_t begun_attempt;      /* of which the caller knows its index and the contributors */
 	/* This attempt cannot be finished here: memberd is asked for a view that begins the round again. Until then nothing of it moves. */
 	bool stuck;
@@ -188,6 +192,8 @@ void round_abandon(struct group_core *core, const char *reason);
 void round_drop_ops(struct group_core *core);
 void round_index_lost(struct group_core *core, uint32_t tag); /* stuck */
 struct op *round_op(const struct group_core *core, uint32_t tag);
+void round_remove(struct group_core *core, struct op *op); /* and destroys it */
+enum tr_collective round_collective(const struct op *op);
 bool round_sealed(const struct group_core *core); /* closed and every op sealed */
 /* The round is committed everywhere. */
 void round_commit(struct group_core *core);
@@ -243,6 +249,8 @@ void path_pass_on(struct group_core *core, struct op *op, uint32_t segment,
 void path_full_set(const struct op *op, uint32_t segment, uint8_t *set);
 /* false: it has no route, since the peer to which or from which it goes is gone. */
 bool path_route_of(const struct op *op, uint32_t segment, struct route_of *of);
+/* The participant that is this contributor and counts; ROSTER_NONE: it is gone. */
+unsigned path_participant(const struct roster *roster, uint32_t contributor);
 /* Does this participant need the segment's result? */
 bool path_needs(const struct op *op, uint32_t segment, unsigned who);
 
@@ -268,16 +276,20 @@ uint64_t wait_deadline_us(const struct group_core *core);
 bool ahead_keeps(struct group_core *core, struct op *op, uint32_t segment, unsigned who,
     const struct path_frame *frame);
 void ahead_start(struct group_core *core, struct op *op); /* before its first frame in a view */
-/* A segment of this attempt was offered. `op`: NULL: it is parked. `counted`: as in group_event. */
+void ahead_released(struct group_core *core, const struct op *op, uint32_t party);
+/* A segment of this attempt was offered. Its op is known, or it is parked. `counted`: as in group_event. */
 void ahead_offered(struct group_core *core, unsigned from, const struct segment_header *header,
-    const struct op *op, bool *counted);
+    bool known, bool *counted);
+/* Of an op that is released here: who sends does not know that it was submitted. */
+void ahead_say_released(struct group_core *core, unsigned to, uint32_t tag);
 tr_status ahead_word_got(struct group_core *core, uint64_t from,
     const Traind__Peer__Submitted *word, struct tr_error *error);
 void ahead_advance(struct group_core *core); /* says what it is time to say */
 tr_status ahead_enter(struct group_core *core,
-    const struct roster *next);                   /* core->roster's successor */
-void ahead_drop(struct group_core *core);         /* what is kept: sends are dropped */
-void ahead_forget_words(struct group_core *core); /* those of earlier views */
+    const struct roster *next);                      /* core->roster's successor */
+void ahead_drop(struct group_core *core);            /* what is kept: sends are dropped */
+void ahead_forget_words(struct group_core *core);    /* those of earlier views */
+void ahead_forget_released(struct group_core *core); /* what this view's words say of those ops */
 void ahead_finish(struct group_core *core);
 
 /* ---- fold.c ---- */

@@ -13,7 +13,7 @@
 /* A vector that is larger than this does not stay in the caches anyway. */
 #define PAST_CACHE_BYTES_MIN (4u << 20)
 
-static unsigned path_participant(const struct roster *roster, uint32_t contributor)
+unsigned path_participant(const struct roster *roster, uint32_t contributor)
 {
 	unsigned who = contributor < roster->contributor_count
 	    ? roster_find(roster, roster->contributors[contributor])
@@ -349,7 +349,9 @@ tr_status path_compare(struct group_core *core, uint64_t from, const struct op *
 	char what[160];
 
 	if (!op) {
-		(void)snprintf(what, sizeof(what), "op %u is unknown to peer %" PRIu64, header->tag,
+		(void)snprintf(what, sizeof(what), "op %u is %s peer %" PRIu64, header->tag,
+		    release_has(&core->released, header->tag) ? "another one, and over, at"
+		                                              : "unknown to",
 		    core->peer);
 		path_mismatch(core, from, what);
 		return TR_EMISMATCH;
@@ -474,11 +476,17 @@ tr_status path_segment(struct group_core *core, const struct group_event *event,
 	if (header->kind == SEGMENT_AWAITED)
 		return wait_asked(core, who, header, error);
 	struct op *op = round_op(core, header->tag);
-	if (!op && core->state == ROUND_CLOSED) {
+	bool released = !op && release_has(&core->released, header->tag);
+	if (!op &&
+	    (released ? release_differs(&core->released, header) : core->state == ROUND_CLOSED)) {
 		(void)path_compare(core, event->from, NULL, header);
 		return TR_OK;
 	}
-	ahead_offered(core, who, header, op, event->segment.counted);
+	ahead_offered(core, who, header, op || released, event->segment.counted);
+	if (released) { /* we have all of it; who sends does not know, as release.h says */
+		ahead_say_released(core, who, header->tag);
+		return TR_OK;
+	}
 	if (!op) {
 		core->parked = true;
 		return TR_EAGAIN;

@@ -69,6 +69,8 @@ static void record_contributors(const struct group_core *core, Traind__Peer__Rou
 /* Of what only this member knows. */
 static bool record_partial_here(const struct group_core *core)
 {
+	if (core->released.partial)
+		return true;
 	for (size_t i = 0; i < core->op_count; i++) {
 		const struct op *op = core->ops[i];
 		for (uint32_t s = 0; !op_common(op) && s < op->segments; s++)

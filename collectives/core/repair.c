@@ -227,7 +227,8 @@ static bool repair_redo_here(const struct group_core *core, const struct repair_
 {
 	bool counts = core->roster.live[core->roster.me];
 
-	if (plan->restart || core->round != old_round || counts != counted)
+	if (plan->restart || core->round != old_round || counts != counted ||
+	    core->released.tags.count > 0)
 		return false;
 	return counted ? core->view.policy == TRAIND__PEER__POLICY__POLICY_UNIFORM
 	               : !core->stuck && same_contributors;
@@ -434,6 +435,7 @@ tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstal
 		if (core->state != ROUND_FAILED)
 			window_start(core, core->ops[i]);
 	}
+	ahead_forget_released(core);
 	core->recorded_round = install->recorded_round;
 	record_again(core, core->recorded_round);
 	return TR_OK;

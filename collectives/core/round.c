@@ -147,15 +147,30 @@ static tr_status round_insert(struct group_core *core, struct op *op)
 	return TR_OK;
 }
 
+void round_remove(struct group_core *core, struct op *op)
+{
+	size_t place = round_place(core, op->tag);
+
+	memmove(&core->ops[place], &core->ops[place + 1],
+	    (core->op_count - place - 1) * sizeof(core->ops[0]));
+	core->op_count--;
+	op_destroy(op, &core->pool);
+}
+
 static tr_status round_submit_check(struct group_core *core, const struct group_event *event,
     struct tr_error *error)
 {
 	if (core->state != ROUND_OPEN)
 		return round_refuse(core, "submit", error);
 	if (core->op_count >= TR_ROUND_OPS_MAX)
-		return tr_error_set(error, TR_ELIMIT, "at most %d ops in a round", TR_ROUND_OPS_MAX);
+		return tr_error_set(error, TR_ELIMIT,
+		    "at most %d ops in a round that are not released", TR_ROUND_OPS_MAX);
 	if (round_op(core, event->submit.tag))
 		return tr_error_set(error, TR_EEXIST, "op %u was submitted before in this round",
+		    event->submit.tag);
+	if (release_has(&core->released, event->submit.tag))
+		return tr_error_set(error, TR_EINVAL,
+		    "op %u was released in this round, in which its tag cannot be used again",
 		    event->submit.tag);
 	bool counts = core->roster.live[core->roster.me];
 	if (counts && !event->submit.contribute)
@@ -264,6 +279,7 @@ void round_drop_ops(struct group_core *core)
 	for (size_t i = 0; i < core->op_count; i++)
 		op_destroy(core->ops[i], &core->pool);
 	core->op_count = 0;
+	release_forget(&core->released);
 }
 
 void round_abandon(struct group_core *core, const char *reason)
@@ -325,7 +341,7 @@ static void round_keep_residuals(struct group_core *core)
 }
 
 /* TR_RECV has the signature of its TR_SEND. */
-static enum tr_collective round_collective(const struct op *op)
+enum tr_collective round_collective(const struct op *op)
 {
 	if (op->kind == OP_PAIR && !op->sends)
 		return TR_RECV;
@@ -345,6 +361,10 @@ static void round_count(struct group_core *core)
 		counters->ops[collective]++;
 		counters->op_bytes[collective] += op->signature.count * op->element_bytes;
 	}
+	for (size_t k = 0; k < TR_COLLECTIVES_MAX; k++) {
+		counters->ops[k] += core->released.ops[k];
+		counters->op_bytes[k] += core->released.op_bytes[k];
+	}
 }
 
 void round_commit(struct group_core *core)
@@ -357,6 +377,7 @@ void round_commit(struct group_core *core)
 	record_add(core, &info);
 	round_count(core);
 	round_keep_last(core);
+	release_forget(&core->released);
 	core->committed = core->round;
 	if (core->resume)
 		traind__peer__resume__free_unpacked(core->resume, NULL);

@@ -84,9 +84,7 @@ void scope_forget(struct group_core *core)
 	}
 }
 
-uint64_t scope_term(const struct op *op, uint64_t digest)
+uint64_t scope_term(unsigned place, unsigned living, uint64_t digest)
 {
-	const struct roster *roster = op->roster;
-
-	return roster->me > 0 ? digest : (uint64_t)0 - digest * (roster->n - 1u);
+	return place > 0 ? digest : (uint64_t)0 - digest * (living - 1u);
 }

@@ -27,7 +27,7 @@ static inline bool scope_same(const struct op_scope *a, const struct op_scope *b
 /* The scope's contributor `index`, as one of the round; ROSTER_NONE: there is none. */
 uint32_t scope_outer(const struct scope *scope, uint32_t index);
 
-/* What this member's vote adds for `op`, of which `digest` is the digest. */
-uint64_t scope_term(const struct op *op, uint64_t digest);
+/* What the vote of the scope's `place`th of `living` members adds for an op with this digest, or for some with this sum of digests. */
+uint64_t scope_term(unsigned place, unsigned living, uint64_t digest);
 
 #endif

@@ -142,8 +142,12 @@ tr_status wait_asked(struct group_core *core, unsigned from, const struct segmen
 	const struct op *op = round_op(core, header->tag);
 	const struct wait_question question = { waiter, header->tag, &header->signature,
 		header->contributors };
-	if (wait_concerns(core, roster->me, &question) && (op || core->state == ROUND_CLOSED)) {
-		if (path_compare(core, roster->peers[waiter], op, header) != TR_OK)
+	if (wait_concerns(core, roster->me, &question)) {
+		bool released = !op && release_has(&core->released, header->tag);
+		if (released && !release_differs(&core->released, header))
+			return TR_OK; /* it has its result by now, as all its members */
+		if ((op || released || core->state == ROUND_CLOSED) &&
+		    path_compare(core, roster->peers[waiter], op, header) != TR_OK)
 			return TR_OK;
 	}
 	if (roster->me == roster->hub && !pair)

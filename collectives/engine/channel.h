@@ -37,10 +37,11 @@ enum channel_call {
 	CHANNEL_RECEIVE_STATE, /* joiner */
 	CHANNEL_COMMIT,        /* .commit, .count as of WAIT; answer: .round */
 	CHANNEL_CONTRIBUTORS,  /* .tag, .offset = element; answer: peers in .peers */
+	CHANNEL_RELEASE,       /* .tag; as SUBMIT, but it can wait until something else is said */
 };
 
 struct channel_submission {
-	uint64_t id; /* of a call that is answered; 0: SUBMIT */
+	uint64_t id; /* of a call that is answered; 0: SUBMIT, RELEASE */
 	uint32_t call;
 	uint32_t tag;
 	uint64_t offset; /* into the arena, bytes */

@@ -228,9 +228,9 @@ tr_status channel_host_read(struct channel_host *host, channel_report_fn *report
 
 static tr_status check_submission(const struct channel_submission *s, struct tr_error *error)
 {
-	if (s->call < CHANNEL_SUBMIT || s->call > CHANNEL_CONTRIBUTORS)
+	if (s->call < CHANNEL_SUBMIT || s->call > CHANNEL_RELEASE)
 		return tr_error_set(error, TR_EPROTO, "a call of unknown kind %u", s->call);
-	if (s->call != CHANNEL_SUBMIT)
+	if (s->call != CHANNEL_SUBMIT && s->call != CHANNEL_RELEASE)
 		return s->id != 0 ? TR_OK : tr_error_set(error, TR_EPROTO, "a call without an id");
 	return TR_OK;
 }

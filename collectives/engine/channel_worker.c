@@ -30,6 +30,7 @@ struct channel_worker {
 	struct channel_control *control;
 	size_t control_bytes;
 	uint64_t submitted, answers_taken, last_id;
+	bool unrung; /* the newest entries were put without a doorbell: the engine may sleep beside them */
 	struct arena arenas[TR_CHANNEL_ARENAS_MAX];
 	unsigned arena_count;
 	channel_drive_fn *drive; /* NULL: the engine is in another process */
@@ -283,13 +284,14 @@ tr_status channel_worker_submit(struct channel_worker *worker,
 }
 
 /* After our own turn: the engine did not know the member yet, or left something for its next one. */
-static void ring_if_left(const struct channel_worker *worker)
+static void ring_if_left(struct channel_worker *worker)
 {
+	worker->unrung = false;
 	if (atomic_load(&worker->control->taken) != worker->submitted)
 		ring_engine(worker);
 }
 
-/* Puts it; `behind`: the engine has not caught up with what was there before, so it will look again by itself. */
+/* Puts it; `behind`: the engine has not caught up with what it was told of before, so it will look again by itself. */
 static tr_status put(struct channel_worker *worker, const struct channel_submission *submission,
     const struct channel_extra *extra, bool *behind, struct tr_error *error)
 {
@@ -311,8 +313,25 @@ static tr_status put(struct channel_worker *worker, const struct channel_submiss
 	if (extra != NULL)
 		control->extras[before % TR_CHANNEL_RING] = *extra;
 	atomic_store(&control->submitted, ++worker->submitted);
-	*behind = atomic_load(&control->taken) != before;
+	*behind = !worker->unrung && atomic_load(&control->taken) != before;
 	return TR_OK;
+}
+
+tr_status channel_worker_note(struct channel_worker *worker,
+    const struct channel_submission *submission, struct tr_error *error)
+{
+	bool behind;
+	tr_status st = put(worker, submission, NULL, &behind, error);
+	worker->unrung = worker->unrung || (st == TR_OK && !behind);
+	return st;
+}
+
+static void ring_unless(struct channel_worker *worker, bool behind)
+{
+	if (behind)
+		return;
+	worker->unrung = false;
+	ring_engine(worker);
 }
 
 tr_status channel_worker_submit_extended(struct channel_worker *worker,
@@ -325,8 +344,8 @@ tr_status channel_worker_submit_extended(struct channel_worker *worker,
 		return st;
 	if (worker->drive != NULL && worker->drive(worker->drive_arg, NULL, NULL, NULL))
 		ring_if_left(worker);
-	else if (!behind)
-		ring_engine(worker);
+	else
+		ring_unless(worker, behind);
 	return TR_OK;
 }
 
@@ -368,8 +387,8 @@ tr_status channel_worker_call(struct channel_worker *worker, struct channel_subm
 	tr_status st = put(worker, submission, NULL, &behind, error);
 	if (st != TR_OK)
 		return st;
-	if (worker->drive == NULL && !behind)
-		ring_engine(worker);
+	if (worker->drive == NULL)
+		ring_unless(worker, behind);
 	bool is_over = false; /* an answer that was given before the end still counts */
 	while (!awaited.found && !take_answer(worker, submission->id, answer)) {
 		if (is_over)

@@ -35,6 +35,9 @@ tr_status channel_worker_submit(struct channel_worker *worker,
 tr_status channel_worker_submit_extended(struct channel_worker *worker,
     const struct channel_submission *submission, const struct channel_extra *extra,
     struct tr_error *error);
+/* Puts one that the engine need not see before the next call or submission: nobody is woken for it. */
+tr_status channel_worker_note(struct channel_worker *worker,
+    const struct channel_submission *submission, struct tr_error *error);
 /* Puts a submission and waits for its answer; returns the answer's status. */
 tr_status channel_worker_call(struct channel_worker *worker, struct channel_submission *submission,
     struct channel_answer *answer, struct tr_error *error);

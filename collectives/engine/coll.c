@@ -37,6 +37,7 @@ void coll_group_close(struct tr_group *group)
 {
 	channel_worker_close(group->channel);
 	free(group->uses);
+	tag_set_finish(&group->released);
 	free(group->tensors);
 	free(group);
 }
@@ -81,6 +82,7 @@ tr_status tr_round_begin(tr_group *group, struct tr_round *round, struct tr_erro
 	if (st != TR_OK)
 		return st;
 	group->op_count = group->use_count = 0;
+	tag_set_clear(&group->released);
 	group->index = answer.round.index;
 	group->contributors = answer.round.contributors;
 	group->begun = true;

@@ -8,6 +8,7 @@
 
 #include "collectives/coll.h"
 #include "collectives/core/strided.h"
+#include "collectives/core/tag_set.h"
 #include "collectives/engine/channel_worker.h"
 
 /* struct tr_op as it was in the first version. */
@@ -18,6 +19,7 @@ struct coll_use {
 	uint32_t tag;
 	const char *what; /* "input" */
 	bool writes;
+	bool some; /* of an op that only some members have: it can be released */
 	uintptr_t base;
 	size_t element_bytes;
 	struct strided layout;
@@ -47,6 +49,7 @@ struct tr_group {
 	uint64_t contributor_ids[TR_GROUP_PEERS_MAX];
 	struct coll_use *uses; /* of memory, by the ops of the round under way */
 	unsigned use_count, use_capacity, op_count;
+	struct tag_set released;     /* in the round under way */
 	struct coll_tensor *tensors; /* by ascending base once `ready` */
 	unsigned tensor_count, tensor_capacity;
 	/* All of them lie in it; not read where there is none. */

@@ -50,8 +50,14 @@ static tr_status check_values(const struct tr_group *group, const struct tr_op *
 		return tr_error_set(error, TR_EINVAL,
 		    "op %" PRIu32 ": who is in a scope contributes", op->tag);
 	if (group->op_count >= TR_ROUND_OPS_MAX)
-		return tr_error_set(error, TR_ELIMIT, "op %" PRIu32 ": at most %d ops in a round",
-		    op->tag, TR_ROUND_OPS_MAX);
+		return tr_error_set(error, TR_ELIMIT,
+		    "op %" PRIu32 ": at most %d ops in a round that are not released", op->tag,
+		    TR_ROUND_OPS_MAX);
+	if (tag_set_has(&group->released, op->tag))
+		return tr_error_set(error, TR_EINVAL,
+		    "op %" PRIu32 " was released in this round, in which its tag cannot be used "
+		    "again",
+		    op->tag);
 	return TR_OK;
 }
 
@@ -246,7 +252,10 @@ static tr_status plan_uses(struct tr_group *group, const struct op_plan *plan, s
     struct tr_error *error)
 {
 	const struct tr_op *op = &plan->op;
-	struct coll_use use = { .tag = op->tag, .element_bytes = plan->element_bytes };
+	struct coll_use use = { .tag = op->tag,
+		.some = op->scope.count > 0 || op->collective == TR_SEND ||
+		    op->collective == TR_RECV,
+		.element_bytes = plan->element_bytes };
 	tr_status st = TR_OK;
 	uses->count = 0;
 	if (plan->has_output || !plan->has_input) { /* of a barrier: nothing, but its tag */
@@ -388,6 +397,51 @@ tr_status tr_allreduce(tr_group *group, uint32_t tag, void *data, size_t count, 
 	op.reduce = reduce;
 	op.flags = flags;
 	return tr_submit(group, &op, error);
+}
+
+/* ---- releasing ---- */
+
+static void forget_uses(struct tr_group *group, uint32_t tag)
+{
+	unsigned kept = 0;
+	for (unsigned i = 0; i < group->use_count; i++)
+		if (group->uses[i].tag != tag)
+			group->uses[kept++] = group->uses[i];
+	group->use_count = kept;
+}
+
+static const struct coll_use *use_of(const struct tr_group *group, uint32_t tag)
+{
+	for (unsigned i = 0; i < group->use_count; i++)
+		if (group->uses[i].tag == tag)
+			return &group->uses[i];
+	return NULL;
+}
+
+tr_status tr_release(tr_group *group, uint32_t tag, struct tr_error *error)
+{
+	const struct channel_submission s = { .call = CHANNEL_RELEASE, .tag = tag };
+	const struct coll_use *use = use_of(group, tag);
+	if (use == NULL)
+		return tr_error_set(error, TR_EINVAL, "release: op %" PRIu32 " %s in this round",
+		    tag,
+		    tag_set_has(&group->released, tag) ? "was released before"
+		                                       : "was not submitted");
+	if (!use->some)
+		return tr_error_set(error, TR_EINVAL,
+		    "release: op %" PRIu32
+		    " is of all members; only ops in a scope, sends and receives can be released",
+		    tag);
+	if (tag_set_add(&group->released, tag, 0) != TR_OK)
+		return tr_error_set(error, TR_ENOMEM, "release: out of memory");
+	tr_status st = channel_worker_note(group->channel, &s, error);
+	if (st != TR_OK)
+		return st;
+	forget_uses(group, tag);
+	group->op_count--;
+	if (channel_worker_abandons(group->channel) != atomic_load(&group->abandons))
+		return tr_error_set(error, TR_ERESTART, "the round was abandoned");
+	return TR_OK;
 }
 
 /* ---- the short ways ---- */

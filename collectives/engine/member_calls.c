@@ -184,6 +184,13 @@ void member_calls_end(struct member *member, tr_status status, const char *reaso
 
 /* ---- what the caller says ---- */
 
+/* What is wrong is said by the next wait or commit, as of a submission. */
+static void note_refusal(struct member *member, tr_status status, const struct tr_error *error)
+{
+	if (status != TR_OK && status != TR_ERESTART && member->submit_error.status == TR_OK)
+		(void)tr_error_set(&member->submit_error, status, "%s", error->text);
+}
+
 static void submit(struct member *member, const struct channel_submission *s)
 {
 	struct tr_error error;
@@ -196,10 +203,16 @@ static void submit(struct member *member, const struct channel_submission *s)
 	member_shm_show(member);
 	struct group_event event = { .kind = GROUP_SUBMIT, .submit = op.submit };
 	tr_status st = member_step(member, &event, &error);
-	if (st == TR_OK)
-		return;
-	if (st != TR_ERESTART && member->submit_error.status == TR_OK)
-		(void)tr_error_set(&member->submit_error, st, "%s", error.text);
+	note_refusal(member, st, &error);
+}
+
+static void release(struct member *member, uint32_t tag)
+{
+	struct tr_error error;
+	struct group_event event = { .kind = GROUP_RELEASE, .tag = tag };
+	tr_error_clear(&error);
+	tr_status st = member_step(member, &event, &error);
+	note_refusal(member, st, &error);
 }
 
 static void ready(struct member *member, const struct channel_submission *s)
@@ -330,6 +343,10 @@ static void handle(struct member *member, const struct channel_submission *s)
 		submit(member, s);
 		return;
 	}
+	if (s->call == CHANNEL_RELEASE) {
+		release(member, s->tag);
+		return;
+	}
 	if (member->call.id != 0) {
 		broken(member, "two calls at a time");
 		return;
@@ -355,6 +372,7 @@ static void handle(struct member *member, const struct channel_submission *s)
 		contributors(member, s);
 		break;
 	case CHANNEL_SUBMIT:
+	case CHANNEL_RELEASE:
 		break;
 	}
 }

@@ -7,7 +7,7 @@
 
 #include "collectives/core/group.h"
 
-#define CORE_HOLDERS_OPS     8
+#define CORE_HOLDERS_OPS     32
 #define CORE_HOLDERS_MEMBERS 8
 
 struct core_holders {

@@ -444,13 +444,18 @@ static void fx_add_holder(Traind__Peer__Resume *resume, uint64_t peer,
 {
 	Traind__Peer__OpHolders *holders = NULL;
 	for (size_t i = 0; i < resume->n_ops; i++)
-		if (resume->ops[i]->tag == op->tag)
+		if (resume_same_op(op, resume->ops[i]->tag, &resume->ops[i]->scope))
 			holders = resume->ops[i];
 	if (holders == NULL) {
 		holders = fx_zeroed(1, sizeof(*holders));
 		traind__peer__op_holders__init(holders);
 		holders->tag = op->tag;
 		holders->segments = op->segments;
+		if (op->scope.len > 0) {
+			holders->scope.len = op->scope.len;
+			holders->scope.data = fx_zeroed(op->scope.len, 1);
+			memcpy(holders->scope.data, op->scope.data, op->scope.len);
+		}
 		holders->holders = fx_zeroed(FX_HOSTS_MAX, sizeof(*holders->holders));
 		resume->ops[resume->n_ops++] = holders;
 	}

@@ -256,6 +256,16 @@ static struct fake_op *fake_op(struct tr_group *g, uint32_t tag)
 	return NULL;
 }
 
+/* Its memory is the caller's: nothing may be done with it any more. */
+tr_status tr_release(tr_group *g, uint32_t tag, struct tr_error *error)
+{
+	struct fake_op *op = fake_op(g, tag);
+	if (op == NULL || !op->reduced)
+		return tr_error_set(error, TR_EINVAL, "release: op %u has no result", tag);
+	*op = g->ops[--g->op_count];
+	return TR_OK;
+}
+
 /* Sums bytes [from, to) of one op over the peers of `mask` and hands the result to all. */
 static void fake_reduce(struct fake_world *w, uint32_t tag, size_t from, size_t to, uint64_t mask,
     uint64_t round)
