@@ -35,8 +35,6 @@ void sharded_destroy(struct trainer *t)
 	if (s == NULL)
 		return;
 	layout_finish(&s->whole);
-	free(s->tensor.exchange);
-	free(s->exchange.buffers);
 	free(s->staged);
 	free(s->back);
 	free(s);
@@ -45,6 +43,10 @@ void sharded_destroy(struct trainer *t)
 tr_status sharded_attach(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
+	size_t numbers = (model_exchange_numbers(&t->layout, t->micro) + 15) / 16 * 16;
+	float *exchange = tr_alloc(t->group, 2 * numbers * sizeof(float));
+	if (exchange == NULL)
+		return no_memory(error);
 	s->held = t->arrays;
 	s->state = tr_alloc(t->group, sizeof(*s->state));
 	s->sums = tr_alloc(t->group, sizeof(*s->sums));
@@ -53,9 +55,10 @@ tr_status sharded_attach(struct trainer *t, struct tr_error *error)
 		.vocab = s->whole.config.vocab,
 		.sum = sharded_sum,
 		.maximum = sharded_maximum,
-		.exchange = calloc(model_exchange_numbers(&t->layout, t->micro), sizeof(float)),
+		.exchange = exchange,
+		.exchange_too = exchange + numbers,
 		.arg = &s->exchange };
-	if (s->state == NULL || s->sums == NULL || s->tensor.exchange == NULL)
+	if (s->state == NULL || s->sums == NULL)
 		return no_memory(error);
 	ranks_init(&s->mesh, &s->state->ranks);
 	model_use_tensor(t->model, &s->tensor);

@@ -49,11 +49,10 @@ struct sharded_scope {
 	uint32_t count;
 };
 
-/* Buffers of the sums inside the model (sharded_exchange.c). */
+/* Sums inside the model (sharded_exchange.c). */
 struct sharded_exchange {
 	struct tr_group *group;
-	struct sharded_buffer *buffers;
-	size_t count, room, used; /* used: in the round under way */
+	uint32_t used; /* ops of the round under way */
 	const struct sharded_scope *scope;
 	tr_status status; /* of the first that failed */
 	struct tr_error error;
