@@ -9,6 +9,7 @@
  *	step    the global batch, shared out over the replicas; also: shards to new ranks, and of a step before to who writes a checkpoint
  *	wait    too few contributors for one replica: nothing happens, for a while
  *	back    nobody holds some shard: training goes back to the newest checkpoint, if all can read it
+ *	mend    some of a shard's workers hold other numbers than the rest: they hold nothing from then on
  *	load    training begins with its last step done: shards are read, for the final round
  *	final   validation, last checkpoint, sample
  *
@@ -23,7 +24,14 @@
 
 struct trainer;
 
-enum sharded_round { SHARDED_STEP, SHARDED_WAIT, SHARDED_BACK, SHARDED_LOAD, SHARDED_FINAL };
+enum sharded_round {
+	SHARDED_STEP,
+	SHARDED_WAIT,
+	SHARDED_BACK,
+	SHARDED_MEND,
+	SHARDED_LOAD,
+	SHARDED_FINAL
+};
 
 /* Part of the group's state. */
 struct sharded_state {
@@ -35,6 +43,7 @@ struct sharded_state {
 	uint64_t gathered;   /* the step whose shards went to who writes the checkpoint */
 	uint64_t step_round; /* the round of the last step */
 	uint64_t waiting;    /* the last round was one of too few */
+	uint64_t mended;     /* times that numbers differed since the newest checkpoint */
 	struct ranks ranks;  /* of the last round */
 };
 
@@ -42,6 +51,7 @@ struct sharded_state {
 struct sharded_sums {
 	double loss, tokens, saved;
 	double squares[TR_GROUP_PEERS_MAX];
+	int64_t digests[TR_GROUP_PEERS_MAX]; /* an op of its own: of each contributor's numbers */
 };
 
 struct sharded_scope {
@@ -137,6 +147,13 @@ tr_status sharded_submit_validation(struct trainer *t, const struct tr_round *ro
     struct tr_error *error);
 /* It is committed: counts, updates, reports. */
 void sharded_apply_step(struct trainer *t, const struct tr_round *round);
+
+/* ---- sharded_alike.c ---- */
+
+/* The round is one to mend if numbers differ. */
+tr_status sharded_compare(struct trainer *t, const struct tr_round *round, struct tr_error *error);
+/* It is committed. */
+void sharded_mend(struct trainer *t, const struct tr_round *round);
 
 /* ---- sharded_final.c ---- */
 tr_status sharded_submit_final(struct trainer *t, const struct tr_round *round,

@@ -5,6 +5,9 @@
 #include "common/log.h"
 #include "daemon/worker/trainer_inside.h"
 
+/* What differs each time is no accident: going back again would lead nowhere. */
+enum { MENDED_MOST = 3 };
+
 /* "": none, numbers are the initial ones. */
 static void origin_of(const struct trainer *t, uint64_t step, char path[CHECKPOINT_PATH_MAX])
 {
@@ -79,6 +82,13 @@ tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
 	origin_of(t, s->state->saved, path);
 	bool failed = path[0] == '\0' ||
 	    checkpoint_look(path, &s->whole, s->back, found, &own) != TR_OK;
+	if (!failed && s->state->mended > MENDED_MOST)
+		failed = tr_error_set(&own, TR_EDIGEST,
+		             "since the newest, of step %llu, workers have held different numbers "
+		             "%llu "
+		             "times",
+		             (unsigned long long)s->back->step,
+		             (unsigned long long)s->state->mended) != TR_OK;
 	t->sums->final_failed = failed ? 1 : 0;
 	t->sums->final_written = 0;
 	tr_status status = tr_allreduce(t->group, TAG_FINAL, &t->sums->final_written, 2, TR_F64,

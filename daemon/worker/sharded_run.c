@@ -85,17 +85,19 @@ static tr_status move_and_load(struct trainer *t, struct tr_error *error)
 
 static tr_status submit(struct trainer *t, const struct tr_round *round, struct tr_error *error)
 {
-	enum sharded_round kind = t->sharded->kind;
+	struct sharded *s = t->sharded;
 	tr_status status = TR_OK;
-	if (kind == SHARDED_WAIT)
+	if (s->kind == SHARDED_WAIT)
 		pause_a_little(t);
-	else if (kind == SHARDED_BACK)
+	else if (s->kind == SHARDED_BACK)
 		status = sharded_submit_back(t, round, error);
 	else
 		status = move_and_load(t, error);
-	if (status == TR_OK && kind == SHARDED_STEP)
+	if (status == TR_OK && s->gathers)
+		status = sharded_compare(t, round, error);
+	if (status == TR_OK && s->kind == SHARDED_STEP)
 		status = sharded_submit_step(t, round, error);
-	if (status == TR_OK && kind == SHARDED_FINAL)
+	if (status == TR_OK && s->kind == SHARDED_FINAL)
 		status = sharded_submit_final(t, round, error);
 	return status;
 }
@@ -157,6 +159,10 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 		sharded_go_back(t, round);
 	else
 		ranks_settle(&s->next, s->kind == SHARDED_STEP);
+	if (s->kind == SHARDED_MEND) {
+		s->state->mended++;
+		sharded_mend(t, round);
+	}
 	s->state->ranks = s->next;
 	s->state->waiting = s->kind == SHARDED_WAIT;
 	if (s->kind != SHARDED_FINAL)

@@ -1,6 +1,7 @@
 /* A step of a sharded job: the replica's part of the batch, gradients reduced over dp in buckets while the backward pass goes on, then one sum of all: loss and
  * tokens, which one worker of each replica says, and the squares of the gradient, which the first replica says, shard by shard. */
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "daemon/worker/trainer_inside.h"
@@ -107,7 +108,7 @@ static tr_status submit_sums(struct attempt *a, const struct tr_round *round)
 	struct trainer *t = a->t;
 	struct sharded *s = t->sharded;
 	bool first = s->rank != RANKS_NONE && ranks_replica(&s->next, s->self) == 0;
-	memset(s->sums, 0, sizeof(*s->sums));
+	memset(s->sums, 0, offsetof(struct sharded_sums, digests));
 	if (speaks(s)) {
 		s->sums->loss = t->sums->loss;
 		s->sums->tokens = t->sums->loss_tokens;
@@ -167,8 +168,10 @@ static void count(struct trainer *t, const struct tr_round *round)
 static void remember(struct sharded *s, const struct tr_round *round)
 {
 	struct sharded_state *state = s->state;
-	if ((uint64_t)s->sums->saved > state->saved)
+	if ((uint64_t)s->sums->saved > state->saved) {
 		state->saved = (uint64_t)s->sums->saved;
+		state->mended = 0;
+	}
 	if (s->sums->saved > 0 && (uint64_t)s->sums->saved == s->saved_here)
 		s->saved_here = 0;
 	state->born = 1;

@@ -11,6 +11,7 @@ import safetensors.numpy
 
 from harness import Cluster, trainctl, trainctl_json, wait_for
 from stubs import ROOT, pb
+from test_drift_jobs import flip
 from test_training import BATCH, CONTEXT, WORDS, job_spec
 
 STEPS = 20
@@ -245,3 +246,28 @@ def test_example_file_runs_small(tmp_path):
     rows = rows_of(tmp_path / "run")
     assert len(rows) == 60 and rows[60]["loss"] < rows[1]["loss"] - 1
     assert len(list((tmp_path / "run").glob("step-*"))) == 2
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_bit_that_flips(tmp_path, text, nodes):
+    """Looked at before a checkpoint is made: a majority puts it right; where two differ, training goes back to the checkpoint before."""
+    steps, run = 120, tmp_path / "run"
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW)
+    with Cluster(tmp_path / "cluster", nodes=nodes, slots=2) as cluster:
+        job = cluster.submit(sharded_spec(text, run, 2, nodes=nodes, workers=2, steps=steps, every=40, lr=SLOW))
+        reach(run, 45)
+        spoilt = active(cluster, job)[1]
+        assert flip(spoilt.pid, lambda memory: 4 * 1000)  # parameters come first
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert f"peer {spoilt.id} (tp 1 of replica 0)" in events and "step 81 is done with right ones" in events, events
+        if nodes == 3:
+            assert f"peer {spoilt.id} takes rank" not in events  # it has it
+            assert "goes back" not in events and done.rounds.samples == steps * BATCH
+        else:
+            assert "goes back from step 80 to the checkpoint of step 40" in events, events
+        counted_once(cluster, job, steps)
+    rows, expected = rows_of(run), rows_of(calm)
+    if nodes == 2:  # the wrong numbers of steps 45 to 80 are gone with them
+        assert_near(run, calm, steps)
+    assert sorted(rows) == sorted(expected)
