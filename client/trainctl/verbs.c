@@ -32,6 +32,17 @@ static const struct verb rows[] = {
 	    "Ctrl-C asks: detach, cancel or keep following; where stdin or stdout is no terminal "
 	    "it cancels the job.",
 	    VERB_NEEDS_NOTHING, 0, 1, verb_launch_options, verb_launch },
+	{ "plan", "FILE [--cluster FILE] [--pareto]",
+	    "say how a job's model is best spread over a cluster, and what a step then takes",
+	    "Measures the layers of the model on this machine as shards of each width, and "
+	    "searches "
+	    "over data, pipeline and tensor\n"
+	    "parallelism, schedules, microbatches, recomputation and placements. Prints the plan, "
+	    "its "
+	    "step time, memory of each\n"
+	    "worker, bytes on each link, and why others lost; or what is missing if none fits into "
+	    "memory. Starts no job.",
+	    VERB_NEEDS_NOTHING, 1, 1, verb_plan_options, verb_plan },
 	{ "jobs", "", "list jobs, newest first", NULL, VERB_NEEDS_CLUSTER, 0, 0, none, verb_jobs },
 	{ "status", "JOB", "show a job: progress, losses, peers, rounds, events", NULL,
 	    VERB_NEEDS_CLUSTER, 1, 1, none, verb_status },

@@ -32,14 +32,15 @@ const struct verb *verbs(void); /* ended by name NULL */
 const struct verb *verbs_find(const char *name);
 
 extern const struct args_row verb_up_options[], verb_launch_options[], verb_logs_options[],
-    verb_plot_options[], verb_export_options[], verb_import_options[], verb_cert_options[],
-    verb_help_options[];
+    verb_plan_options[], verb_plot_options[], verb_export_options[], verb_import_options[],
+    verb_cert_options[], verb_help_options[];
 
 int verb_up(struct verb_call *call);
 int verb_down(struct verb_call *call);
 int verb_launch(struct verb_call *call);
 int verb_jobs(struct verb_call *call);
 int verb_status(struct verb_call *call);
+int verb_plan(struct verb_call *call);
 int verb_plot(struct verb_call *call);
 int verb_export(struct verb_call *call);
 int verb_import(struct verb_call *call);

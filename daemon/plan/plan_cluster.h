@@ -13,6 +13,7 @@
 #ifndef TR_DAEMON_PLAN_PLAN_CLUSTER_H
 #define TR_DAEMON_PLAN_PLAN_CLUSTER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,7 @@ struct plan_worker {
 
 struct plan_cluster {
 	uint32_t node_count, worker_count;
+	bool busy; /* all cores compute: what is sent takes their time, so nothing is hidden behind layers */
 	struct plan_node *nodes;
 	struct plan_worker *workers;
 	struct flow_link *links; /* [node_count * node_count], from * node_count + to */

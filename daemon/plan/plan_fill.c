@@ -239,16 +239,23 @@ static uint64_t rank_memory(const struct plan_layout *l, const struct plan *plan
 	return least;
 }
 
+uint64_t plan_rank_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank,
+    const struct schedule *schedule)
+{
+	uint64_t kept = schedule != NULL ? kept_by_list(l, plan, &schedule->lists[rank], rank)
+	                                 : kept_by_formula(l, plan, rank);
+
+	return fixed_bytes(l, plan) + plan_layout_parameters(l, plan, rank) * parameter_bytes(l) +
+	    kept;
+}
+
 void plan_measure_memory(const struct plan_layout *l, struct plan *plan,
     const struct schedule *schedule)
 {
 	plan->memory_bytes = 0;
 	plan->memory_part = 0;
 	for (uint32_t rank = 0; rank < l->pp; rank++) {
-		uint64_t bytes = fixed_bytes(l, plan) +
-		    plan_layout_parameters(l, plan, rank) * parameter_bytes(l);
-		bytes += schedule != NULL ? kept_by_list(l, plan, &schedule->lists[rank], rank)
-		                          : kept_by_formula(l, plan, rank);
+		uint64_t bytes = plan_rank_bytes(l, plan, rank, schedule);
 		double part = (double)bytes / (double)rank_memory(l, plan, rank);
 		if (bytes > plan->memory_bytes)
 			plan->memory_bytes = bytes;
@@ -312,7 +319,9 @@ static double reduction_s(const struct plan_layout *l, const struct plan *plan)
 		    plan_layout_reduce_bytes(l, plan, rank) * ring->crossings /
 		        l->in->cluster->links[ring->link].bandwidth_bytes_per_s;
 		double buckets = plan->layers_of[rank];
-		double left = fmax(takes / buckets, takes - backward * (1 - 1 / buckets));
+		double left = l->in->cluster->busy
+		    ? takes
+		    : fmax(takes / buckets, takes - backward * (1 - 1 / buckets));
 		worst = fmax(worst, left - earlier);
 		earlier += backward;
 	}

@@ -150,13 +150,14 @@ static tr_status run_replica(struct plan_layout *l, struct plan *plan, uint32_t 
 	struct timeline_result result = { 0 };
 	struct schedule_shape shape = { plan->choice.kind, l->pp, plan->microbatches_of[replica],
 		plan->choice.chunks };
+	bool hides = !l->in->cluster->busy;
 	tr_status st = schedule_create(&shape, &schedule, error);
 
 	if (st != TR_OK)
 		return st;
 	describe(r, l, plan, replica);
 	st = timeline_run(&(struct timeline_input){ &schedule, r->stages, r->ranks, r->links,
-	                      r->link_count, r->link_of, true, true },
+	                      r->link_count, r->link_of, hides, hides },
 	    &result, error);
 	if (st == TR_OK && result.step_s > plan->times.step_s)
 		plan->times = times_of(l, plan, replica, &result);

@@ -22,7 +22,11 @@ double plan_estimate_s(struct plan_layout *layout, const struct plan *plan);
 /* What comes behind the sums over dp: the tied table's gradients meet when both ends have theirs; all hear of the commit. */
 double plan_after_reduction_s(const struct plan_layout *layout, const struct plan *plan);
 
-/* plan->memory_*: of the fullest worker. Without a schedule (NULL) that of interleaved ones is that at the end of their warm-up. */
+/* Of each worker of a pipeline rank; of the plan that was laid out last. Without a schedule (NULL) what an interleaved one keeps is what it has at the end of its
+ * warm-up. */
+uint64_t plan_rank_bytes(const struct plan_layout *layout, const struct plan *plan, uint32_t rank,
+    const struct schedule *schedule);
+/* plan->memory_*: of the fullest worker. */
 void plan_measure_memory(const struct plan_layout *layout, struct plan *plan,
     const struct schedule *schedule);
 

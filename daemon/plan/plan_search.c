@@ -81,24 +81,41 @@ static int by_step(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+static bool is_wanted(const struct search *s, const struct plan_choice *choice)
+{
+	const struct plan_choice *only = &s->settings->only;
+
+	for (unsigned axis = 0; axis < MESH_AXES; axis++)
+		if (only->mesh.size[axis] != 0 && only->mesh.size[axis] != choice->mesh.size[axis])
+			return false;
+	return (only->chunks == 0 || only->chunks == choice->chunks) &&
+	    (only->sequences == 0 || only->sequences == choice->sequences) &&
+	    !(s->settings->keep && choice->recompute);
+}
+
 static tr_status list_choices(struct search *s)
 {
 	struct plan_choice choice = { 0 };
 	uint32_t count = 0;
 
 	while (plan_choice_next(s->l, &choice))
-		count++;
+		count += is_wanted(s, &choice);
 	if (count == 0)
 		return tr_error_set(s->error, TR_EINVAL,
-		    "no microbatch that was measured divides the batch of %u sequences",
-		    s->l->in->batch);
+		    "there is no such plan: of the microbatches that were measured none makes as "
+		    "many "
+		    "as the mesh needs out of a batch of %u sequences, or the mesh needs more than "
+		    "%u "
+		    "workers",
+		    s->l->in->batch, s->l->in->cluster->worker_count);
 	s->candidates = calloc(count, sizeof(*s->candidates));
 	if (s->candidates == NULL)
 		return tr_error_set(s->error, TR_ENOMEM, "no memory for %u choices", count);
 	choice = (struct plan_choice){ 0 };
 	while (plan_choice_next(s->l, &choice))
-		s->candidates[s->count++] = (struct candidate){ choice, plan_bound_s(s->l, &choice),
-			INFINITY, 0, false };
+		if (is_wanted(s, &choice))
+			s->candidates[s->count++] = (struct candidate){ choice,
+				plan_bound_s(s->l, &choice), INFINITY, 0, false };
 	qsort(s->candidates, s->count, sizeof(*s->candidates), by_bound);
 	s->result->choices = count;
 	return TR_OK;

@@ -23,6 +23,9 @@
 struct plan_search_settings {
 	uint64_t seed;
 	bool pareto;
+	struct plan_choice
+	    only; /* choices that are not so are not tried: mesh, chunks and sequences, each if it is not 0 */
+	bool keep; /* with `only`: none that is recomputed */
 };
 
 struct plan_loser {

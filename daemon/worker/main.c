@@ -6,9 +6,11 @@
 
 #include "collectives/coll.h"
 #include "common/error.h"
+#include "common/limits.h"
 #include "common/log.h"
 #include "daemon/worker/gemm.h"
 #include "daemon/worker/gemm_kernels.h"
+#include "daemon/worker/measure.h"
 #include "daemon/worker/trainer.h"
 
 static int fail(const struct tr_error *error)
@@ -72,8 +74,35 @@ static int train(tr_group *group)
 	return result;
 }
 
+/* For `trainctl plan`: the job is read from stdin, packed. */
+static int measure(char **words)
+{
+	struct measure_limits limits = { .threads = (unsigned)strtoul(words[0], NULL, 10),
+		.tp_most = (uint32_t)strtoul(words[1], NULL, 10),
+		.sequences_most = (uint32_t)strtoul(words[2], NULL, 10) };
+	struct tr_error error;
+	uint8_t *packed = malloc(TR_JOB_FILE_BYTES_MAX);
+	size_t bytes = packed != NULL ? fread(packed, 1, TR_JOB_FILE_BYTES_MAX, stdin) : 0;
+	Traind__V1__JobSpec *spec = traind__v1__job_spec__unpack(NULL, bytes, packed);
+	free(packed);
+	if (limits.threads == 0 || limits.threads > 1024 || spec == NULL || spec->train == NULL ||
+	    spec->train->model == NULL || spec->train->optimizer == NULL) {
+		if (spec != NULL)
+			traind__v1__job_spec__free_unpacked(spec, NULL);
+		(void)tr_error_set(&error, TR_EINVAL,
+		    "--measure THREADS TP SEQUENCES wants a job on stdin; `trainctl plan` starts "
+		    "it");
+		return fail(&error);
+	}
+	tr_status status = measure_costs(spec, &limits, stdout, &error);
+	traind__v1__job_spec__free_unpacked(spec, NULL);
+	return status == TR_OK ? 0 : fail(&error);
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 5 && strcmp(argv[1], "--measure") == 0)
+		return measure(argv + 2);
 	if (argc > 1) {
 		bool version = strcmp(argv[1], "--version") == 0;
 		(void)fprintf(version ? stdout : stderr,

@@ -365,7 +365,7 @@ def test_no_such_job(here, verb):
 def test_help_of_every_verb(home):
     overview = home.run("help").stdout
     verbs = [line.split()[0] for line in overview.split("verbs:")[1].split("options:")[0].splitlines() if line.strip()]
-    assert {"up", "down", "launch", "jobs", "status", "logs", "samples", "cancel", "nodes", "plot", "export", "import", "ca", "cert", "help",
+    assert {"up", "down", "launch", "jobs", "status", "logs", "samples", "cancel", "nodes", "plan", "plot", "export", "import", "ca", "cert", "help",
             "version"} == set(verbs)
     for verb in verbs:
         asked, flagged = home.run("help", verb), home.run(verb, "--help")

@@ -12,8 +12,8 @@ static struct plan_result *search(const struct plan_case *c, bool pareto)
 	struct plan_result *result = NULL;
 	struct tr_error error;
 
-	if (plan_search(&c->in, &(struct plan_search_settings){ 1, pareto }, &result, &error) !=
-	    TR_OK)
+	if (plan_search(&c->in, &(struct plan_search_settings){ .seed = 1, .pareto = pareto },
+	        &result, &error) != TR_OK)
 		fail_msg("%s", error.text);
 	return result;
 }
@@ -149,7 +149,7 @@ static void refusals_have_numbers(void **state)
 	struct plan_result *result = NULL;
 	struct plan_case c;
 	struct tr_error error;
-	const struct plan_search_settings settings = { 1, false };
+	const struct plan_search_settings settings = { .seed = 1 };
 
 	(void)state;
 	case_make(&c, 0);
@@ -202,6 +202,13 @@ static void a_step_by_hand(void **state)
 	assert_true(
 	    fabs(plan.times.reduce_s - (parameters * 4 / (10 * GBIT) / 6 + 2 * 50e-6)) < 1e-9);
 	assert_true(fabs(plan.times.update_s - (parameters * 0.6e-9 + 1e-3 + 2 * 50e-6)) < 1e-9);
+	/* Where nothing is hidden, all buckets come behind the backward pass. */
+	c.cluster.busy = true;
+	double before = plan.times.step_s;
+	assert_int_equal(plan_predict(layout, &plan, NULL), TR_OK);
+	assert_true(plan.times.step_s > before);
+	assert_true(
+	    fabs(plan.times.reduce_s - (parameters * 4 / (10 * GBIT) + 6 * 2 * 50e-6)) < 1e-9);
 	plan_layout_traffic(layout, &plan);
 	assert_true(fabs(layout->bytes[0 * 4 + 1] - parameters * 4) < 1);
 	assert_true(fabs(layout->bytes[1 * 4 + 0] - parameters * 4) < 1);

@@ -1,0 +1,386 @@
+#include "client/trainctl/plan_print.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/trainctl/print.h"
+#include "daemon/plan/plan_predict.h"
+
+#define BAR_CELLS 20
+
+struct view {
+	const struct plan_print *p;
+	const struct plan *best;
+	struct plan_layout *layout; /* of the best plan, with its traffic */
+	struct schedule schedule;   /* of the replica that has most to do */
+	uint32_t dp, pp, tp;
+};
+
+static const char *seconds(double s, char text[PRINT_FIGURE_MAX])
+{
+	if (s < 1e-3)
+		(void)snprintf(text, PRINT_FIGURE_MAX, "%.0f us", 1e6 * s);
+	else if (s < 1)
+		(void)snprintf(text, PRINT_FIGURE_MAX, "%.3g ms", 1e3 * s);
+	else
+		(void)snprintf(text, PRINT_FIGURE_MAX, "%.4g s", s);
+	return text;
+}
+
+static tr_status view_init(struct view *v, const struct plan_print *p, struct tr_error *error)
+{
+	*v = (struct view){ .p = p, .best = &p->result->best };
+	v->layout = plan_layout_create(p->in, error);
+	if (v->layout == NULL)
+		return error->status;
+	v->dp = v->best->choice.mesh.size[MESH_DP];
+	v->pp = v->best->choice.mesh.size[MESH_PP];
+	v->tp = v->best->choice.mesh.size[MESH_TP];
+	struct schedule_shape shape = { v->best->choice.kind, v->pp, 0, v->best->choice.chunks };
+	for (uint32_t d = 0; d < v->dp; d++)
+		if (v->best->microbatches_of[d] > shape.microbatches)
+			shape.microbatches = v->best->microbatches_of[d];
+	plan_refill(v->layout, v->best);
+	plan_layout_traffic(v->layout, v->best);
+	tr_status st = schedule_create(&shape, &v->schedule, error);
+	if (st != TR_OK)
+		plan_layout_destroy(v->layout);
+	return st;
+}
+
+static void view_finish(struct view *v)
+{
+	plan_layout_destroy(v->layout);
+	schedule_finish(&v->schedule);
+}
+
+static double tokens_per_s(const struct view *v, const struct plan *plan)
+{
+	return (double)v->p->in->batch * v->p->in->sequence_length / plan->times.step_s;
+}
+
+static const struct plan_worker *worker_of(const struct view *v, uint32_t rank)
+{
+	return &v->p->in->cluster->workers[v->best->worker_of[rank]];
+}
+
+static const char *node_name(const struct view *v, uint32_t node)
+{
+	return v->p->in->cluster->nodes[node].name;
+}
+
+/* "0-3", or "0-1 6-7" of two chunks. */
+static const char *layers_text(const struct view *v, uint32_t stage_rank,
+    char text[PRINT_FIGURE_MAX * 2])
+{
+	uint32_t first = 0;
+	size_t used = 0;
+	text[0] = '\0';
+	for (uint32_t stage = 0; stage < v->pp * v->best->choice.chunks; stage++) {
+		uint32_t count = v->best->layers_of[stage];
+		if (stage % v->pp == stage_rank && used < PRINT_FIGURE_MAX)
+			used += (size_t)snprintf(text + used, PRINT_FIGURE_MAX * 2 - used,
+			    "%s%u-%u", used > 0 ? " " : "", first, first + count - 1);
+		first += count;
+	}
+	return text;
+}
+
+static const char *bar(double part, char text[BAR_CELLS + 1])
+{
+	int full = (int)lround(fmin(part, 1) * BAR_CELLS);
+	for (int i = 0; i < BAR_CELLS; i++)
+		text[i] = i < full ? '#' : '.';
+	text[BAR_CELLS] = '\0';
+	return text;
+}
+
+/* `heads` ends with NULL. */
+static void print_heads(struct print_table *table, const char *const *heads)
+{
+	for (size_t i = 0; heads[i] != NULL; i++)
+		print_cell(table, "%s", heads[i]);
+}
+
+static void print_given(const struct view *v)
+{
+	const struct plan_input *in = v->p->in;
+	const struct model_config *m = in->model;
+	(void)printf("model     %s, %u layers x %u, %.4g million parameters; %u sequences of %u "
+	             "tokens a "
+	             "step\n",
+	    model_architecture(m->preset)->name, m->layers, m->width,
+	    1e-6 * (double)model_config_parameters(m), in->batch, in->sequence_length);
+	(void)printf("cluster   %u node%s, %u worker%s of %u thread%s\n", in->cluster->node_count,
+	    in->cluster->node_count == 1 ? "" : "s", in->cluster->worker_count,
+	    in->cluster->worker_count == 1 ? "" : "s", v->p->threads,
+	    v->p->threads == 1 ? "" : "s");
+	(void)printf("layers    %s\nlinks     %s\n\n", v->p->layers_by, v->p->links_by);
+}
+
+static void print_step(const struct view *v)
+{
+	const struct plan_times *t = &v->best->times;
+	const struct {
+		const char *name;
+		double s;
+	} parts[] = { { "layers", t->compute_s }, { "sums over tp", t->exchange_s },
+		{ "bubble and waiting", t->idle_s },
+		{ "gradients over dp, not hidden", t->reduce_s },
+		{ "update and commit", t->update_s } };
+	char text[PLAN_CHOICE_TEXT_MAX], figure[PRINT_FIGURE_MAX], rate[PRINT_FIGURE_MAX];
+	(void)printf("plan      %s\n", plan_choice_text(&v->best->choice, text));
+	(void)printf("step      %s, %s tokens/s:", seconds(t->step_s, figure),
+	    print_rate(tokens_per_s(v, v->best), rate));
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (parts[i].s > 0.0005 * t->step_s)
+			(void)printf("%s %s %.1f %%", i > 0 ? "," : "", parts[i].name,
+			    100 * parts[i].s / t->step_s);
+	(void)printf("\n\n");
+}
+
+static void print_ranks(const struct view *v)
+{
+	static const char *const heads[] = { "RANK", "NODE", "REPLICA", "STAGE", "SHARD", "LAYERS",
+		"MICROBATCHES", "MEMORY", "OF", "", NULL };
+	struct print_table table = { .columns = 10 };
+	char layers[PRINT_FIGURE_MAX * 2] = "", needs[PRINT_FIGURE_MAX], has[PRINT_FIGURE_MAX],
+	                               cells[BAR_CELLS + 1];
+	print_heads(&table, heads);
+	for (uint32_t rank = 0; rank < v->dp * v->pp * v->tp; rank++) {
+		struct mesh_at at = mesh_at(&v->best->choice.mesh, rank);
+		const struct plan_worker *worker = worker_of(v, rank);
+		uint64_t bytes = plan_rank_bytes(v->layout, v->best, at.at[MESH_PP], &v->schedule);
+		print_cell(&table, "%u", rank);
+		print_cell(&table, "%s", node_name(v, worker->node));
+		print_cell(&table, "%u", at.at[MESH_DP]);
+		print_cell(&table, "%u", at.at[MESH_PP]);
+		print_cell(&table, "%u/%u", at.at[MESH_TP] + 1, v->tp);
+		print_cell(&table, "%s", layers_text(v, at.at[MESH_PP], layers));
+		print_cell(&table, "%u", v->best->microbatches_of[at.at[MESH_DP]]);
+		print_cell(&table, "%s", print_bytes(bytes, needs));
+		print_cell(&table, "%s", print_bytes(worker->memory_bytes, has));
+		print_cell(&table, "%s", bar((double)bytes / (double)worker->memory_bytes, cells));
+	}
+	print_table_out(&table, v->p->color);
+	uint32_t idle = v->p->in->cluster->worker_count - v->dp * v->pp * v->tp;
+	if (idle > 0) {
+		(void)printf("without a rank:");
+		for (uint32_t i = 0; i < idle; i++)
+			(void)printf("%s a worker of %s", i > 0 ? "," : "",
+			    node_name(v, worker_of(v, v->dp * v->pp * v->tp + i)->node));
+		(void)printf("\n");
+	}
+	(void)printf("\n");
+}
+
+static void print_links(const struct view *v)
+{
+	static const char *const heads[] = { "FROM", "TO", "A STEP", "TAKES", NULL };
+	const struct plan_cluster *c = v->p->in->cluster;
+	struct print_table table = { .columns = 4 };
+	char bytes[PRINT_FIGURE_MAX], takes[PRINT_FIGURE_MAX];
+	print_heads(&table, heads);
+	for (uint32_t i = 0; i < c->node_count * c->node_count; i++) {
+		if (v->layout->bytes[i] <= 0)
+			continue;
+		uint32_t from = i / c->node_count, to = i % c->node_count;
+		print_cell(&table, "%s", node_name(v, from));
+		print_cell(&table, "%s", from == to ? "(inside)" : node_name(v, to));
+		print_cell(&table, "%s", print_bytes((uint64_t)v->layout->bytes[i], bytes));
+		print_cell(&table, "%s",
+		    seconds(v->layout->bytes[i] / c->links[i].bandwidth_bytes_per_s, takes));
+	}
+	if (table.cells > table.columns) {
+		print_table_out(&table, v->p->color);
+		(void)printf("\n");
+	} else {
+		table.cells = 0;
+		(void)printf("nothing goes over any link\n\n");
+	}
+}
+
+static void print_others(const struct view *v)
+{
+	static const char *const heads[] = { "OTHERS", "STEP", "LONGER", "WHY NOT", NULL };
+	struct print_table table = { .columns = 4 };
+	char text[PLAN_CHOICE_TEXT_MAX], figure[PRINT_FIGURE_MAX];
+	print_heads(&table, heads);
+	for (uint32_t i = 0; i < v->p->result->loser_count; i++) {
+		const struct plan_loser *loser = &v->p->result->losers[i];
+		print_cell(&table, "%s", plan_choice_text(&loser->plan.choice, text));
+		print_cell(&table, "%s", seconds(loser->plan.times.step_s, figure));
+		print_cell(&table, "%+.1f %%",
+		    100 * (loser->plan.times.step_s / v->best->times.step_s - 1));
+		print_cell(&table, "%s", loser->why);
+	}
+	if (v->p->result->loser_count > 0)
+		print_table_out(&table, v->p->color);
+	(void)printf("%s%u choices: %u left by a bound on their time, %u do not fit into memory as "
+	             "first "
+	             "placed, %u timed\n",
+	    v->p->result->loser_count > 0 ? "\n" : "", v->p->result->choices, v->p->result->bounded,
+	    v->p->result->unfit, v->p->result->annealed);
+}
+
+static void print_pareto(const struct view *v)
+{
+	static const char *const heads[] = { "LESS MEMORY", "STEP", "MEMORY OF A WORKER", NULL };
+	struct print_table table = { .columns = 3 };
+	char text[PLAN_CHOICE_TEXT_MAX], figure[PRINT_FIGURE_MAX], bytes[PRINT_FIGURE_MAX];
+	print_heads(&table, heads);
+	for (uint32_t i = 0; i < v->p->result->pareto_count; i++) {
+		const struct plan *plan = &v->p->result->pareto[i];
+		print_cell(&table, "%s", plan_choice_text(&plan->choice, text));
+		print_cell(&table, "%s", seconds(plan->times.step_s, figure));
+		print_cell(&table, "%s", print_bytes(plan->memory_bytes, bytes));
+	}
+	(void)printf("\n");
+	print_table_out(&table, v->p->color);
+}
+
+tr_status plan_print_people(const struct plan_print *print, struct tr_error *error)
+{
+	struct view v;
+	tr_status st = view_init(&v, print, error);
+	if (st != TR_OK)
+		return st;
+	print_given(&v);
+	print_step(&v);
+	print_ranks(&v);
+	print_links(&v);
+	print_others(&v);
+	if (print->pareto)
+		print_pareto(&v);
+	view_finish(&v);
+	return TR_OK;
+}
+
+static void key_double(struct json *json, const char *key, double value)
+{
+	json_key(json, key);
+	json_double(json, value);
+}
+
+static void key_string(struct json *json, const char *key, const char *value)
+{
+	json_key(json, key);
+	json_string(json, value);
+}
+
+/* Into an object that is open. */
+static void write_plan(struct json *json, const struct view *v, const struct plan *plan)
+{
+	const struct plan_times *t = &plan->times;
+	for (unsigned axis = 0; axis < MESH_AXES; axis++)
+		json_key_uint(json, mesh_axis_name((enum mesh_axis)axis),
+		    plan->choice.mesh.size[axis]);
+	key_string(json, "schedule", schedule_kind_name(plan->choice.kind));
+	json_key_uint(json, "chunks", plan->choice.chunks);
+	json_key_uint(json, "microbatch", plan->choice.sequences);
+	json_key_bool(json, "recompute", plan->choice.recompute);
+	key_double(json, "step_s", t->step_s);
+	key_double(json, "tokens_per_s", tokens_per_s(v, plan));
+	json_key_uint(json, "memory_bytes", plan->memory_bytes);
+	json_key_bool(json, "fits", plan->memory_part <= 1);
+}
+
+static void write_times(struct json *json, const struct plan_times *t)
+{
+	json_key(json, "times");
+	json_object(json);
+	key_double(json, "compute_s", t->compute_s);
+	key_double(json, "exchange_s", t->exchange_s);
+	key_double(json, "idle_s", t->idle_s);
+	key_double(json, "reduce_s", t->reduce_s);
+	key_double(json, "update_s", t->update_s);
+	json_end(json);
+}
+
+static void write_ranks(struct json *json, const struct view *v)
+{
+	json_key(json, "layers");
+	json_array(json);
+	for (uint32_t stage = 0; stage < v->pp * v->best->choice.chunks; stage++)
+		json_uint(json, v->best->layers_of[stage]);
+	json_end(json);
+	json_key(json, "ranks");
+	json_array(json);
+	for (uint32_t rank = 0; rank < v->dp * v->pp * v->tp; rank++) {
+		struct mesh_at at = mesh_at(&v->best->choice.mesh, rank);
+		json_object(json);
+		json_key_uint(json, "rank", rank);
+		for (unsigned axis = 0; axis < MESH_AXES; axis++)
+			json_key_uint(json, mesh_axis_name((enum mesh_axis)axis), at.at[axis]);
+		key_string(json, "node", node_name(v, worker_of(v, rank)->node));
+		json_key_uint(json, "worker", v->best->worker_of[rank]);
+		json_key_uint(json, "microbatches", v->best->microbatches_of[at.at[MESH_DP]]);
+		json_key_uint(json, "memory_bytes",
+		    plan_rank_bytes(v->layout, v->best, at.at[MESH_PP], &v->schedule));
+		json_key_uint(json, "has_bytes", worker_of(v, rank)->memory_bytes);
+		json_end(json);
+	}
+	json_end(json);
+}
+
+static void write_links(struct json *json, const struct view *v)
+{
+	const struct plan_cluster *c = v->p->in->cluster;
+	json_key(json, "links");
+	json_array(json);
+	for (uint32_t i = 0; i < c->node_count * c->node_count; i++) {
+		if (v->layout->bytes[i] <= 0)
+			continue;
+		json_object(json);
+		key_string(json, "from", node_name(v, i / c->node_count));
+		key_string(json, "to", node_name(v, i % c->node_count));
+		key_double(json, "bytes", v->layout->bytes[i]);
+		key_double(json, "seconds", v->layout->bytes[i] / c->links[i].bandwidth_bytes_per_s);
+		json_end(json);
+	}
+	json_end(json);
+}
+
+static void write_others(struct json *json, const struct view *v)
+{
+	json_key(json, "others");
+	json_array(json);
+	for (uint32_t i = 0; i < v->p->result->loser_count; i++) {
+		json_object(json);
+		write_plan(json, v, &v->p->result->losers[i].plan);
+		key_string(json, "why", v->p->result->losers[i].why);
+		json_end(json);
+	}
+	json_end(json);
+	json_key(json, "pareto");
+	json_array(json);
+	for (uint32_t i = 0; i < v->p->result->pareto_count; i++) {
+		json_object(json);
+		write_plan(json, v, &v->p->result->pareto[i]);
+		json_end(json);
+	}
+	json_end(json);
+}
+
+tr_status plan_print_json(const struct plan_print *print, struct tr_error *error)
+{
+	struct view v;
+	struct json json = { 0 };
+	tr_status st = view_init(&v, print, error);
+	if (st != TR_OK)
+		return st;
+	json_object(&json);
+	key_string(&json, "job", print->job);
+	key_string(&json, "layers_by", print->layers_by);
+	key_string(&json, "links_by", print->links_by);
+	write_plan(&json, &v, v.best);
+	write_times(&json, &v.best->times);
+	write_ranks(&json, &v);
+	write_links(&json, &v);
+	write_others(&json, &v);
+	json_end(&json);
+	print_json_text(&json);
+	view_finish(&v);
+	return TR_OK;
+}

@@ -1,0 +1,22 @@
+/* A plan for people, and as JSON. */
+#ifndef TR_CLIENT_TRAINCTL_PLAN_PRINT_H
+#define TR_CLIENT_TRAINCTL_PLAN_PRINT_H
+
+#include <stdbool.h>
+
+#include "daemon/plan/plan_search.h"
+
+struct plan_print {
+	const struct plan_input *in;
+	const struct plan_result *result;
+	const char *job;       /* the job file's name */
+	const char *layers_by; /* in words: where times come from */
+	const char *links_by;
+	unsigned threads;
+	bool color, pareto;
+};
+
+tr_status plan_print_people(const struct plan_print *print, struct tr_error *error);
+tr_status plan_print_json(const struct plan_print *print, struct tr_error *error);
+
+#endif

@@ -1,0 +1,309 @@
+#include "daemon/worker/measure.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/plan/job_options.h"
+#include "daemon/worker/gemm.h"
+#include "daemon/worker/optim.h"
+#include "daemon/worker/slots.h"
+
+#define LAYERS_MOST   4    /* at once: more would only take longer */
+#define SEQUENCES_MAX 4096 /* of train.micro_sequences */
+#define RUNS          5    /* at least, unless they are long */
+#define LONG_S        0.8  /* no more runs after so long */
+#define ENOUGH_S      0.1  /* short runs go on for so long */
+
+/* When the model said what, in a run. */
+struct times {
+	unsigned layers;
+	double begun_s, embedded_s, forward_s, head_s, layers_s, ended_s;
+	unsigned reports, finals;
+};
+
+struct measured {
+	struct layout whole, layout;
+	struct pool *pool;
+	struct model *model;
+	struct model_tensor tensor;
+	float *params, *grads;
+	int32_t *tokens;
+	size_t sequences, length;
+};
+
+struct costs {
+	double total_s;
+	double forward[3], backward[3]; /* embedding, layer, head */
+};
+
+static double now_s(void)
+{
+	struct timespec now;
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Reports of the forward pass: before each layer, and at its end. */
+static bool on_progress(void *arg)
+{
+	struct times *times = arg;
+	if (times->reports == 0)
+		times->embedded_s = now_s();
+	if (times->reports == times->layers)
+		times->forward_s = now_s();
+	times->reports++;
+	return true;
+}
+
+/* Behind the head, each layer, the embedding. */
+static void on_final(void *arg, size_t offset)
+{
+	struct times *times = arg;
+	(void)offset;
+	if (times->finals == 0)
+		times->head_s = now_s();
+	if (times->finals == times->layers)
+		times->layers_s = now_s();
+	times->finals++;
+}
+
+static bool exchange_nothing(void *arg, real *data, size_t count)
+{
+	(void)arg;
+	(void)data;
+	(void)count;
+	return true;
+}
+
+static void *zeroed(size_t bytes)
+{
+	void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+	if (memory != NULL)
+		memset(memory, 0, bytes);
+	return memory;
+}
+
+static void finish(struct measured *m)
+{
+	model_destroy(m->model);
+	layout_finish(&m->layout);
+	layout_finish(&m->whole);
+	free(m->tensor.exchange);
+	free(m->params);
+	free(m->grads);
+	free(m->tokens);
+	*m = (struct measured){ .pool = m->pool };
+}
+
+/* `layers` layers of the model as the first of tp workers holds them. */
+static tr_status build(struct measured *m, const struct model_config *config, uint32_t layers,
+    uint32_t tp, size_t sequences, struct tr_error *error)
+{
+	struct model_config few = *config;
+	struct shard shard = { .rank = 0, .size = tp };
+	few.layers = layers;
+	tr_status st = layout_init(&few, &m->whole, error);
+	if (st == TR_OK)
+		st = shard_layout(&m->whole, &shard, &m->layout, error);
+	if (st == TR_OK)
+		st = model_create(&m->layout, sequences, m->pool, &m->model, error);
+	if (st != TR_OK)
+		return st;
+	size_t exchanged = model_exchange_numbers(&m->layout, sequences);
+	m->sequences = sequences;
+	m->length = config->context;
+	m->params = zeroed(m->layout.count * sizeof(float));
+	m->grads = zeroed(m->layout.count * sizeof(float));
+	m->tokens = zeroed(sequences * m->length * sizeof(int32_t));
+	m->tensor = (struct model_tensor){ .size = tp,
+		.vocab = config->vocab,
+		.sum = exchange_nothing,
+		.maximum = exchange_nothing,
+		.exchange = zeroed(exchanged * sizeof(real)) };
+	if (m->params == NULL || m->grads == NULL || m->tokens == NULL || m->tensor.exchange == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory to measure %zu sequences",
+		    sequences);
+	model_init_shard(&m->whole, &m->layout, &shard, 1, m->params);
+	model_bind(m->model, m->params, m->grads);
+	if (tp > 1)
+		model_use_tensor(m->model, &m->tensor);
+	for (size_t i = 0; i < sequences * m->length; i++)
+		m->tokens[i] = (int32_t)(i * 2654435761u % (config->vocab / tp));
+	return TR_OK;
+}
+
+static double above_0(double value)
+{
+	return fmax(value, 0);
+}
+
+/* Gradients, then the loss alone, which tells what of the head is forward. */
+static struct costs run_once(struct measured *m)
+{
+	unsigned layers = m->layout.config.layers;
+	struct times times = { .layers = layers, .begun_s = now_s() }, loss = { .layers = layers };
+	struct model_hooks hooks = { on_progress, on_final, &times },
+	                   loss_hooks = { on_progress, NULL, &loss };
+	double sum;
+	(void)model_gradient(m->model, m->tokens, m->tokens, m->sequences, m->length, &hooks, &sum);
+	times.ended_s = now_s();
+	(void)model_loss(m->model, m->tokens, m->tokens, m->sequences, m->length, &loss_hooks, &sum);
+	double whole_head = times.head_s - times.forward_s,
+	       head = fmin(now_s() - loss.forward_s, whole_head);
+	return (struct costs){ times.ended_s - times.begun_s,
+		{ above_0(times.embedded_s - times.begun_s),
+		    above_0(times.forward_s - times.embedded_s) / layers, above_0(head) },
+		{ above_0(times.ended_s - times.layers_s),
+		    above_0(times.layers_s - times.head_s) / layers, above_0(whole_head - head) } };
+}
+
+/* The shortest run as it was: the least of each part alone would be shorter than any. */
+static struct costs run(struct measured *m)
+{
+	double begun = now_s();
+	struct costs best = run_once(m);
+	best.total_s = INFINITY; /* it has touched all memory for the first time */
+	for (unsigned i = 0;; i++) {
+		struct costs now = run_once(m);
+		if (now.total_s < best.total_s)
+			best = now;
+		double spent = now_s() - begun;
+		if (spent > LONG_S || (i >= RUNS && spent > ENOUGH_S))
+			return best;
+	}
+}
+
+static tr_status measure(struct measured *m, const struct model_config *config, uint32_t tp,
+    size_t sequences, FILE *to, struct tr_error *error)
+{
+	uint32_t layers = config->layers < LAYERS_MOST ? config->layers : LAYERS_MOST;
+	tr_status st = build(m, config, 1, tp, sequences, error);
+	struct model_bytes one = st == TR_OK ? model_bytes(m->model) : (struct model_bytes){ 0 };
+	finish(m);
+	if (st == TR_OK)
+		st = build(m, config, 2, tp, sequences, error);
+	struct model_bytes two = st == TR_OK ? model_bytes(m->model) : one;
+	finish(m);
+	if (st == TR_OK)
+		st = build(m, config, layers, tp, sequences, error);
+	if (st == TR_OK) {
+		struct costs costs = run(m);
+		size_t stream = sequences * config->context * config->width * sizeof(real),
+		       layer = two.slots - one.slots,
+		       ends = one.slots > layer ? one.slots - layer : 0,
+		       embedding = stream < ends ? stream : ends;
+		size_t exchanged = tp > 1
+		    ? model_exchange_numbers(&m->layout, sequences) * sizeof(real)
+		    : 0;
+		(void)fprintf(to, "cost %u %zu %.9g %.9g %.9g %.9g %.9g %.9g %zu %zu %zu %zu\n", tp,
+		    sequences, costs.forward[0], costs.backward[0], costs.forward[1],
+		    costs.backward[1], costs.forward[2], costs.backward[2], embedding, layer,
+		    ends - embedding, two.working + exchanged);
+	}
+	finish(m);
+	return st;
+}
+
+static tr_status measure_update(struct pool *pool, const struct model_config *config, FILE *to,
+    struct tr_error *error)
+{
+	struct model_config few = *config;
+	struct layout layout = { 0 };
+	struct optim_settings settings = { .lr = 1e-3,
+		.clip = 1,
+		.beta1 = 0.9,
+		.beta2 = 0.999,
+		.eps = 1e-8,
+		.steps = 1000 };
+	few.layers = 1;
+	tr_status st = layout_init(&few, &layout, error);
+	if (st != TR_OK)
+		return st;
+	size_t bytes = layout.count * sizeof(float);
+	struct optim_arrays arrays = { .params = zeroed(bytes),
+		.grads = zeroed(bytes),
+		.first = zeroed(bytes),
+		.second = zeroed(bytes) };
+	double took = INFINITY;
+	for (uint64_t step = 1; step <= RUNS && arrays.params != NULL && arrays.grads != NULL &&
+	     arrays.first != NULL && arrays.second != NULL;
+	     step++) {
+		double begun = now_s();
+		(void)optim_step(ops_choose(), pool, &layout, &settings, &arrays, 1, step, step);
+		/* A step begins with clearing them. */
+		memset(arrays.grads, 0, bytes);
+		took = fmin(took, now_s() - begun);
+	}
+	if (isinf(took))
+		st = tr_error_set(error, TR_ENOMEM, "no memory to measure an update");
+	else
+		(void)fprintf(to, "update %.9g\n", took / (double)layout.parameters);
+	free(arrays.params);
+	free(arrays.grads);
+	free(arrays.first);
+	free(arrays.second);
+	layout_finish(&layout);
+	return st;
+}
+
+static tr_status measure_process(FILE *to, struct tr_error *error)
+{
+	unsigned long size, resident;
+	FILE *file = fopen("/proc/self/statm", "r");
+	bool good = file != NULL && fscanf(file, "%lu %lu", &size, &resident) == 2;
+	if (file != NULL)
+		(void)fclose(file);
+	if (!good)
+		return tr_error_set(error, TR_EIO, "/proc/self/statm cannot be read");
+	(void)fprintf(to, "process %lu\n", resident * (unsigned long)sysconf(_SC_PAGESIZE));
+	return TR_OK;
+}
+
+/* Whether a microbatch is one that is measured. */
+static bool is_measured(uint64_t batch, uint32_t own, uint32_t sequences, uint32_t most)
+{
+	bool power = (sequences & (sequences - 1)) == 0;
+	return batch % sequences == 0 && ((power && sequences <= most) || sequences == own);
+}
+
+static tr_status measure_tp(struct measured *m, const struct model_config *config,
+    const Traind__V1__Optimizer *job, uint32_t tp, uint32_t most, FILE *to, struct tr_error *error)
+{
+	uint64_t batch = job->batch_tokens / config->context;
+	tr_status st = TR_OK;
+	for (uint32_t n = 1; n <= batch && n <= SEQUENCES_MAX && st == TR_OK; n++)
+		if (is_measured(batch, job->micro_sequences, n, most))
+			st = measure(m, config, tp, n, to, error);
+	return st;
+}
+
+tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_limits *limits,
+    FILE *to, struct tr_error *error)
+{
+	struct measured m = { 0 };
+	struct model_config config;
+	tr_status st = job_model_config(spec->train->model, &config, error);
+	if (st == TR_OK)
+		st = pool_create(limits->threads, &m.pool, error);
+	if (st != TR_OK)
+		return st;
+	gemm_setup();
+	st = measure_process(to, error);
+	if (st == TR_OK)
+		st = measure_update(m.pool, &config, to, error);
+	for (uint32_t tp = 1; tp <= limits->tp_most && st == TR_OK; tp *= 2) {
+		st = measure_tp(&m, &config, spec->train->optimizer, tp, limits->sequences_most, to,
+		    error);
+		if (st == TR_EINVAL && tp > 1) { /* it divides no further */
+			st = TR_OK;
+			break;
+		}
+	}
+	pool_destroy(m.pool);
+	return st == TR_OK && fflush(to) != 0
+	    ? tr_error_set(error, TR_EIO, "what was measured cannot be written")
+	    : st;
+}

@@ -1,0 +1,30 @@
+/* What the parts of a model cost on this machine, for the planner (daemon/plan/plan_costs.h): up to four layers of the job's model, with embedding and head, are run as
+ * one worker of tp would run them, for each tp that divides and each microbatch, with nobody to exchange with. Times are between the model's own reports (model_hooks),
+ * those of the shortest of several runs; memory is what the model has put aside (slots.h).
+ *
+ * Lines of text, for trainctl:
+ *
+ *	cost TP SEQUENCES EMBEDDING LAYER HEAD (forward and backward of each, seconds) EMBEDDING LAYER HEAD WORKING (bytes)
+ *	update SECONDS           of one parameter
+ *	process BYTES            before there is a model
+ */
+#ifndef TR_DAEMON_WORKER_MEASURE_H
+#define TR_DAEMON_WORKER_MEASURE_H
+
+#include <stdio.h>
+
+#include "common/error.h"
+#include "traind/v1/trainer.pb-c.h"
+
+struct measure_limits {
+	unsigned threads;
+	uint32_t tp_most; /* powers of two up to this */
+	uint32_t
+	    sequences_most; /* powers of two up to this that divide the job's batch, and the job's own microbatch */
+};
+
+/* `spec` is validated. TR_EINVAL: no such model; TR_ENOMEM; TR_EIO. */
+tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_limits *limits,
+    FILE *to, struct tr_error *error);
+
+#endif

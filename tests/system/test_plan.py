@@ -1,0 +1,150 @@
+"""`trainctl plan`: plans for clusters in files and for a running one, with costs from a file and measured; refusals."""
+import json
+import os
+
+import pytest
+
+from harness import Cluster, trainctl, trainctl_json
+from stubs import ROOT
+
+EXAMPLE = ROOT / "configs" / "cluster.yaml"
+JOB = """name: planned
+model: {layers: 6, width: 64, heads: 4, context: 32}
+data: {text: [text.txt]}
+train: {steps: 10, batch_tokens: 512, micro_sequences: 4}
+mesh: {nodes: 2, threads: 1}
+"""
+# tp, microbatch; forward and backward of embedding, layer and head in seconds; bytes of embedding, layer, head and working memory
+COSTS = """# made up
+update 1e-9
+process 8000000
+round 0.001
+""" + "".join(f"cost {tp} {n} {1e-4 * n} {1e-4 * n} {1e-2 * n / tp} {2e-2 * n / tp} {5e-3 * n / tp} {1e-2 * n / tp} "
+              f"{8192 * n} {150000 * n // tp} {40000 * n} {100000 * n}\n" for tp in (1, 2, 4) for n in (1, 2, 4))
+
+
+@pytest.fixture
+def job(tmp_path):
+    (tmp_path / "text.txt").write_text("all work and no play makes jack a dull boy\n" * 50)
+    (tmp_path / "costs").write_text(COSTS)
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB)
+    return path
+
+
+@pytest.fixture
+def here(tmp_path):
+    """Runs trainctl where no cluster is."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("TRAIND_")}
+    environment["TRAIND_HOME"] = str(tmp_path / "home")
+
+    def run(*words, **options):
+        return trainctl(*words, environment=environment, check=False, **options)
+    run.environment = environment
+    return run
+
+
+def cluster_file(folder, nodes, links="inside: {ms: 0.01, gbit: 40}\nbetween: {ms: 0.2, gbit: 1}\n"):
+    path = folder / "nodes.yaml"
+    path.write_text("nodes:\n" + "".join(f"  - {{{node}}}\n" for node in nodes) + links)
+    return path
+
+
+def check(plan, batch, layers):
+    """What must be so of any plan."""
+    ranks = plan["ranks"]
+    assert len(ranks) == plan["dp"] * plan["pp"] * plan["tp"]
+    assert sum(plan["layers"]) == layers and len(plan["layers"]) == plan["pp"] * plan["chunks"] and min(plan["layers"]) >= 1
+    assert len({rank["worker"] for rank in ranks}) == len(ranks)
+    replicas = {rank["dp"]: rank["microbatches"] for rank in ranks}
+    assert sum(replicas.values()) * plan["microbatch"] == batch
+    assert all(0 < rank["memory_bytes"] <= rank["has_bytes"] for rank in ranks)
+    assert max(rank["memory_bytes"] for rank in ranks) == plan["memory_bytes"] and plan["fits"]
+    assert abs(sum(plan["times"].values()) - plan["step_s"]) < 1e-6 * plan["step_s"]
+    assert all(other["why"] for other in plan["others"])
+    assert all(not other["fits"] or other["step_s"] >= plan["step_s"] for other in plan["others"])
+
+
+def test_example_cluster(tmp_path, job, here):
+    words = ["plan", job, "--cluster", EXAMPLE, "--costs", tmp_path / "costs", "--pareto"]
+    plan = trainctl_json(*words, environment=here.environment)
+    check(plan, 16, 6)
+    assert len(plan["others"]) > 3 and len(plan["pareto"]) > 1
+    for faster, smaller in zip(plan["pareto"], plan["pareto"][1:]):
+        assert smaller["step_s"] >= faster["step_s"] and smaller["memory_bytes"] < faster["memory_bytes"]
+    assert plan["links"] and all(link["bytes"] > 0 and link["seconds"] > 0 for link in plan["links"])
+    assert trainctl_json(*words, environment=here.environment) == plan  # the same again
+    text = here(*words)
+    assert text.returncode == 0 and not text.stderr
+    for words in ("plan      dp ", "MICROBATCHES", "TAKES", "WHY NOT", "LESS MEMORY", "choices:", str(EXAMPLE)):
+        assert words in text.stdout
+
+
+def test_slow_nodes_get_less_and_far_ones_nothing(tmp_path, job, here):
+    nodes = cluster_file(tmp_path, ["name: a", "name: b", "name: slow, speed: 0.5"], "between: {ms: 0.01, gbit: 40}\n")
+    plan = trainctl_json("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs", environment=here.environment)
+    check(plan, 16, 6)
+    if plan["pp"] == 1:
+        given = {rank["node"]: rank["microbatches"] for rank in plan["ranks"]}
+        assert given["slow"] < min(given["a"], given["b"])
+    far = cluster_file(tmp_path, ["name: a", "name: b", "name: far"],
+                       "between: {ms: 0.01, gbit: 40}\nlinks: [{from: a, to: far, ms: 500, gbit: 0.001}, {from: b, to: far, ms: 500, gbit: 0.001}]\n")
+    plan = trainctl_json("plan", job, "--cluster", far, "--costs", tmp_path / "costs", environment=here.environment)
+    check(plan, 16, 6)
+    assert {rank["node"] for rank in plan["ranks"]} == {"a", "b"}
+
+
+def test_what_does_not_fit_is_refused_with_the_numbers(tmp_path, job, here):
+    nodes = cluster_file(tmp_path, ["name: a, memory: 8.5MiB", "name: b, memory: 8.5MiB"])
+    done = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs")
+    assert done.returncode == 1 and not done.stdout
+    for words in ("no plan fits into memory", "takes ", "which has 8.50 MiB", "it would fit with "):
+        assert words in done.stderr
+
+
+@pytest.mark.parametrize("wrong, line, words", [
+    ("nodes: [{name: a, speed: fast}]", 1, "speed: found 'fast', allowed: a number above 0"),
+    ("nodes:\n  - {name: a, memory: 4GB}", 2, "memory: found '4GB', allowed: as 512MiB or 16 GiB"),
+    ("nodes: [{name: a}]\nbetwen: {ms: 1}", 2, "cluster: found 'betwen', allowed: nodes, inside, between, links, busy"),
+    ("nodes: [{name: a}]\nlinks: [{from: a, to: b}]", 2, "links: found something else, allowed: from and to are nodes, or sites"),
+    ("nodes: [{name: a, workers: 0}]", 1, "workers: found '0', allowed: a number above 0"),
+    ("nodes: {a", 2, "no YAML"),
+    ("", 1, "nodes: found nothing"),
+])
+def test_bad_cluster_files(tmp_path, job, here, wrong, line, words):
+    path = tmp_path / "bad.yaml"
+    path.write_text(wrong)
+    done = here("plan", job, "--cluster", path, "--costs", tmp_path / "costs")
+    assert done.returncode == 2 and not done.stdout
+    assert f"{path}:{line}: " in done.stderr and words in done.stderr
+
+
+def test_bad_costs(tmp_path, job, here):
+    nodes = cluster_file(tmp_path, ["name: a"])
+    done = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "none")
+    assert done.returncode == 1 and "cannot read" in done.stderr
+    (tmp_path / "costs").write_text("cost 1 2 3\n")
+    done = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs")
+    assert done.returncode == 1 and "no line of costs: cost 1 2 3" in done.stderr
+    (tmp_path / "costs").write_text("update 1e-9\n")
+    done = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs")
+    assert done.returncode == 1 and "no cost of any layer" in done.stderr
+    assert here("plan", tmp_path / "costs", "--cluster", nodes).returncode == 2
+
+
+def test_a_running_cluster_with_measured_layers(tmp_path, job):
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
+        environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
+        plan = trainctl_json("plan", job, environment=environment)
+        check(plan, 16, 6)
+        assert "measured on this machine with 1 thread" in plan["layers_by"] and "assumed" in plan["links_by"]
+        names = {row["name"] for row in json.loads(trainctl("nodes", "--json", environment=environment).stdout)}
+        assert {rank["node"] for rank in plan["ranks"]} <= names
+        own = trainctl_json("plan", job, "--as-is", environment=environment)
+        check(own, 16, 6)
+        assert (own["dp"], own["pp"], own["tp"], own["microbatch"], own["recompute"]) == (2, 1, 1, 4, False)
+        assert own["step_s"] > 0 and not own["others"]
+        many = trainctl("plan", job, "--as-is", "--set", "mesh.nodes=8", environment=environment, check=False)
+        assert many.returncode == 1 and "the mesh needs more than 4 workers" in many.stderr
+        # no job was started for it
+        assert trainctl_json("jobs", environment=environment) == []

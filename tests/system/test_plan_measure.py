@@ -1,0 +1,57 @@
+"""What `trainworker --measure` says of a model's parts, which `trainctl plan` plans with: more tokens and wider shards cost more, and bytes are those of the arrays."""
+import os
+import subprocess
+
+import pytest
+
+from harness import BIN
+from stubs import pb
+
+WIDTH, CONTEXT, VOCAB = 128, 64, 256
+
+
+def measure(tp=2, most=4, **model):
+    spec = pb.JobSpec(name="measured", train=pb.TrainSpec(
+        model=pb.Model(preset="gpt2", layers=6, width=WIDTH, heads=4, context=CONTEXT, vocab="bytes", **model),
+        optimizer=pb.Optimizer(steps=1, batch_tokens=8 * CONTEXT, micro_sequences=8)))
+    done = subprocess.run([str(BIN / "trainworker"), "--measure", "1", str(tp), str(most)], input=spec.SerializeToString(), capture_output=True,
+                          timeout=120, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
+    rows = {}
+    for line in done.stdout.decode().splitlines():
+        word, *numbers = line.split()
+        if word == "cost":
+            rows[int(numbers[0]), int(numbers[1])] = [float(number) for number in numbers[2:]]
+        else:
+            rows[word] = float(numbers[0])
+    return done, rows
+
+
+def test_parts_of_a_model():
+    done, rows = measure()
+    assert done.returncode == 0, done.stderr
+    # powers of two up to the most that divide the batch, and the job's own microbatch
+    assert {key for key in rows if isinstance(key, tuple)} == {(tp, n) for tp in (1, 2) for n in (1, 2, 4, 8)}
+    assert rows["update"] > 0 and rows["process"] > 1e6
+    for tp in (1, 2):
+        for n in (1, 2, 4, 8):
+            embedding, layer, head, working = rows[tp, n][6:]
+            tokens = n * CONTEXT
+            assert all(seconds >= 0 for seconds in rows[tp, n][:6]) and rows[tp, n][2] > 0 and rows[tp, n][3] > 0
+            # a layer keeps between 12 and 16 numbers of its width a token, over tp 4 to 6 of them whole
+            assert (4 + 8 / tp) * 4 * WIDTH * tokens <= layer <= (6.5 + 10 / tp) * 4 * WIDTH * tokens
+            assert embedding + head >= 4 * WIDTH * tokens  # the stream has one end more than there are layers
+            assert working >= 4 * VOCAB // tp * tokens
+    # eight times the tokens: not less than twice the time, however busy the machine is
+    assert rows[1, 8][3] > 2 * rows[1, 1][3]
+
+
+def test_what_does_not_divide_is_left_out():
+    done, rows = measure(tp=8, most=1)
+    assert done.returncode == 0
+    assert {key[0] for key in rows if isinstance(key, tuple)} == {1, 2, 4}  # four heads
+
+
+@pytest.mark.parametrize("words, given", [(["0", "1", "1"], b""), (["1", "1", "1"], b""), (["1", "1", "1"], b"\xff\xff\xff")])
+def test_without_a_job(words, given):
+    done = subprocess.run([str(BIN / "trainworker"), "--measure", *words], input=given, capture_output=True, timeout=60)
+    assert done.returncode == 1 and b"wants a job on stdin" in done.stderr and not done.stdout
