@@ -104,6 +104,22 @@ static bool check_element(const struct sim *sim, const struct sim_op *op, uint64
 	    memcmp(got, (const char *)run->expected + e * bytes, bytes) == 0;
 }
 
+/* What was taken back was whole, and the core knows it no more. */
+static tr_status op_contributors(const struct group_core *core, const struct sim_op *op, uint64_t e,
+    uint64_t peers[SIM_NODES_MAX], size_t *count)
+{
+	if (!op->released)
+		return group_core_contributors(core, op->tag, e, peers, SIM_NODES_MAX, count);
+	*count = 0;
+	if (shape_sourced(op)) {
+		peers[(*count)++] = core->last_contributors[shape_outer(op, shape_source(op, e))];
+		return TR_OK;
+	}
+	for (unsigned i = 0; i < op->scoped; i++)
+		peers[(*count)++] = core->last_contributors[op->members[i]];
+	return TR_OK;
+}
+
 /* One op, run by run of equal contributor sets; folds bits and sets into `digest`. */
 static struct tr_digest check_op(struct sim *sim, unsigned number, const struct tr_round *round,
     const struct sim_op *op, struct tr_digest digest, bool *partial)
@@ -120,8 +136,7 @@ static struct tr_digest check_op(struct sim *sim, unsigned number, const struct 
 		const void *got = shape_element(op, e);
 		if (!got)
 			continue;
-		if (group_core_contributors(core, op->tag, e, peers, SIM_NODES_MAX, &count) !=
-		    TR_OK) {
+		if (op_contributors(core, op, e, peers, &count) != TR_OK) {
 			sim_violation(sim, "I2: n%u: nobody knows who is in op %u", number, op->tag);
 			return digest;
 		}
@@ -175,17 +190,17 @@ void check_members(struct sim *sim, const Traind__Peer__View *view)
 			seen->nodes[node_of_peer(sim, view->peers[i]->peer)] = true;
 }
 
-/* Contributors that were not in the view in which the round was decided. */
+/* The op's contributors that were not in the view in which the round was decided. */
 static void contributors_gone(const struct sim *sim, unsigned number, const struct tr_round *round,
-    bool gone[SIM_NODES_MAX])
+    const struct sim_op *op, bool gone[SIM_NODES_MAX])
 {
 	const struct group_core *core = sim->nodes[number].core;
 	const struct sim_view *view = sim->seen;
 
 	while (view < sim->seen + SIM_VIEWS_KEPT && view->number != round->view)
 		view++;
-	for (unsigned i = 0; i < core->last_contributor_count && i < SIM_NODES_MAX; i++) {
-		unsigned node = node_of_peer(sim, core->last_contributors[i]);
+	for (unsigned i = 0; i < op->contributors && i < SIM_NODES_MAX; i++) {
+		unsigned node = node_of_peer(sim, core->last_contributors[shape_outer(op, i)]);
 		gone[i] = view == sim->seen + SIM_VIEWS_KEPT || node == SIM_NODES_MAX ||
 		    !view->nodes[node];
 	}
@@ -204,8 +219,8 @@ static void check_memory(struct sim *sim, unsigned number, const struct tr_round
 		    "changed",
 		    number, (unsigned long)round->round, op->tag, (int)op->collective,
 		    (int)op->codec);
-	if (op->scoped == 0) /* else nobody is */
-		contributors_gone(sim, number, round, gone);
+	if (!op->released) /* else it was as it is then, when nobody was */
+		contributors_gone(sim, number, round, op, gone);
 	if (op->feedback && op->index < op->contributors &&
 	    !shape_residual_holds(sim, key, round->round, op, gone))
 		sim_violation(sim, "I2: n%u, round %lu, op %u (codec %d): another residual", number,

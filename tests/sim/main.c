@@ -15,7 +15,7 @@ struct options {
 };
 
 struct totals {
-	uint64_t seeds, violations, rounds, views, restarts, joins, lefts, events;
+	uint64_t seeds, violations, rounds, views, restarts, joins, lefts, released, events;
 };
 
 static int usage(const char *program)
@@ -78,6 +78,7 @@ static void run(uint64_t seed, const struct options *options, struct totals *tot
 	totals->restarts += sim.restarts;
 	totals->joins += sim.joins;
 	totals->lefts += sim.lefts;
+	totals->released += sim.released;
 	totals->events += sim.events;
 }
 
@@ -95,10 +96,10 @@ int main(int count, char **words)
 		run(seed, &options, &totals, NULL);
 	if (options.pairs)
 		cover_print();
-	printf("events=%lu rounds=%lu views=%lu restarts=%lu joins=%lu lefts=%lu\n",
+	printf("events=%lu rounds=%lu views=%lu restarts=%lu joins=%lu lefts=%lu released=%lu\n",
 	    (unsigned long)totals.events, (unsigned long)totals.rounds, (unsigned long)totals.views,
 	    (unsigned long)totals.restarts, (unsigned long)totals.joins,
-	    (unsigned long)totals.lefts);
+	    (unsigned long)totals.lefts, (unsigned long)totals.released);
 	printf("seeds=%lu violations=%lu\n", (unsigned long)totals.seeds,
 	    (unsigned long)totals.violations);
 	return totals.violations > 0;

@@ -276,6 +276,7 @@ tr_status node_step(struct sim *sim, unsigned number, struct group_event *event)
 		return TR_ESTALE;
 	event->now_us = sim->now_us;
 	tr_status st = group_core_step(node->core, event, &actions, &error);
+	plant_step(sim, number, event);
 	if (st == TR_EPROTO || st == TR_EINVAL)
 		sim_trace(sim, "n%u: %s", number, error.text);
 	if (event->kind == GROUP_PROPOSE && st == TR_OK)

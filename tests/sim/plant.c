@@ -1,6 +1,7 @@
 /* Bugs planted on purpose, one an invariant: each must be caught within some seeds (`--plant NAME`). */
 #include <string.h>
 
+#include "collectives/core/member.h"
 #include "collectives/kernels/reduce.h"
 #include "tests/sim/sim.h"
 
@@ -19,6 +20,8 @@ static const char *const plant_names[PLANT_COUNT] = {
 	[PLANT_UNREAD] = "unread",
 	[PLANT_DEAF] = "deaf",
 	[PLANT_RUSH] = "rush",
+	[PLANT_UNCOUNTED] = "uncounted",
+	[PLANT_REUSED] = "reused",
 };
 
 enum sim_plant plant_parse(const char *name)
@@ -57,6 +60,17 @@ void plant_heartbeat(struct sim *sim, unsigned number)
 		if (sim->nodes[i].alive && sim->nodes[i].view == node->view)
 			uplink_link_lost(sim, number,
 			    &(struct group_action){ .to = sim->nodes[i].peer, .text = "planted" });
+}
+
+void plant_step(struct sim *sim, unsigned number, const struct group_event *event)
+{
+	struct released *released = &sim->nodes[number].core->released;
+
+	if (sim->plant == PLANT_REUSED && event->kind == GROUP_INSTALL)
+		tag_set_clear(&released->tags);
+	for (size_t i = 0;
+	     sim->plant == PLANT_UNCOUNTED && number == 0 && i < released->party_count; i++)
+		released->parties[i].sum = released->parties[i].results = 0;
 }
 
 size_t plant_ahead(const struct sim *sim, unsigned number)

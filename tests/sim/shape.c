@@ -269,6 +269,10 @@ void shape_free(struct sim_op *op)
 	free(op->input);
 	free(op->residual);
 	free(op->residual_next);
+	for (unsigned i = 0; i < 4; i++) {
+		free(op->taken_back[i]);
+		op->taken_back[i] = NULL;
+	}
 	op->data = op->input = NULL;
 	op->residual = op->residual_next = NULL;
 }

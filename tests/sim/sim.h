@@ -6,6 +6,7 @@
  *	world.c    time and events        net.c     links between engines, connections to memberd
  *	node.c     an engine: runs a core  worker.c  its caller
  *	shape.c    the ops of a round
+ *	release.c  callers take memory back in the middle of one
  *	pulse.c    who hears nothing of whom
  *	uplink.c   the engine's side of memberd
  *	memberd.c  the membership core and its log
@@ -93,6 +94,7 @@ struct sim_message {
 	size_t payload_bytes;
 	struct group_buffer *buffer;
 	struct tr_digest sent; /* of the payload when the core gave it away */
+	const void *origin;    /* where it was then */
 	bool copied;
 	bool due;                   /* held, and its op was submitted since */
 	bool counted;               /* as in group_event */
@@ -112,6 +114,8 @@ struct sim_message {
 /* A payload that a core was promised until its round is decided or its view freezes: memory of a peer that it maps. */
 struct sim_stable {
 	struct sim_stable *next;
+	unsigned from;
+	const void *origin; /* there */
 	size_t bytes;
 	uint8_t data[];
 };
@@ -137,6 +141,8 @@ void net_break(struct sim *sim, unsigned from, unsigned to);
 void net_silent(struct sim *sim, unsigned from, unsigned to);
 void net_node_died(struct sim *sim, unsigned dead, bool silently);
 void net_check_returned(struct sim *sim, unsigned from, const void *memory, size_t bytes);
+/* The same in the middle of a round: peers that map it see other bytes. */
+void net_unread(struct sim *sim, unsigned from, const void *memory, size_t bytes);
 void net_unmap(struct sim *sim, unsigned number); /* a promise to its core has ended */
 void net_finish(struct sim *sim);
 
@@ -156,6 +162,8 @@ struct sim_op {
 	uint32_t scoped, members[SIM_NODES_MAX]; /* how many are in its scope, and who; 0: all */
 	void *data, *input;
 	float *residual, *residual_next;
+	bool released;          /* then these four are copies of ours, and in the same order: */
+	uint8_t *taken_back[4]; /* what the core had; NULL: there was none */
 	bool submitted, told;
 	bool wanted, read;       /* before the commit */
 	struct tr_digest result; /* what was read */
@@ -178,6 +186,7 @@ struct sim_worker {
 	unsigned op_count, submitted;
 	bool receives, received; /* joiner: its state */
 	bool abandoned;          /* told TR_ERESTART, has not noticed */
+	unsigned lingers;        /* so often more before it closes */
 	bool altered;            /* it submits something else than the others */
 	uint32_t waited;         /* WORKER_WAITS: tag */
 	uint64_t samples; /* to be said at commit: taken from a result, where workers wait for one */
@@ -220,6 +229,11 @@ bool shape_is_untouched_element(const struct sim_op *op, const void *element);
 bool shape_untouched(const struct sim *sim, unsigned key, uint64_t round, const struct sim_op *op);
 bool shape_residual_holds(const struct sim *sim, unsigned key, uint64_t round,
     const struct sim_op *op, const bool *gone);
+
+/* ---- release.c ---- */
+void release_some(struct sim *sim, unsigned node); /* of those that all their members have */
+bool release_may_come(const struct sim *sim, unsigned node);
+void release_check(struct sim *sim, unsigned node, const struct sim_op *op); /* nobody wrote there */
 
 /* ---- node.c ---- */
 struct sim_left {
@@ -432,8 +446,10 @@ enum sim_plant {
 	PLANT_LATE_STATE, /* a donor serves the state after the wrong round: I7 */
 	PLANT_LANDING, /* the rest of a frame goes where its first half went, whoever has that memory now: I2 */
 	PLANT_FLAP, /* a member says with every heartbeat that its links are lost, and they are not: I8 */
-	PLANT_UNREAD, /* reports do not say that a result was read: I9 */
-	PLANT_DEAF,   /* nobody hears what others have submitted: I3 */
+	PLANT_UNREAD,    /* reports do not say that a result was read: I9 */
+	PLANT_DEAF,      /* nobody hears what others have submitted: I3 */
+	PLANT_UNCOUNTED, /* a member's vote leaves out what its caller took back: it fails */
+	PLANT_REUSED,    /* a member forgets with each view which tags were taken back: it fails */
 	PLANT_RUSH, /* a member sends more of an op than its receiver keeps before it has submitted it: I10 */
 	PLANT_COUNT
 };
@@ -443,6 +459,7 @@ const char *plant_name(enum sim_plant plant);
 void plant_message(struct sim *sim, unsigned to, struct sim_message *message);
 void plant_heartbeat(struct sim *sim, unsigned node);
 size_t plant_ahead(const struct sim *sim, unsigned node); /* group_core_options */
+void plant_step(struct sim *sim, unsigned node, const struct group_event *event);
 bool plant_forgets(struct sim *sim, const struct sim_message *message);
 
 struct sim {
@@ -461,6 +478,7 @@ struct sim {
 	bool waits; /* workers wait for results before they commit, and say samples that they took from one */
 	bool early_waits;                 /* for some of them before they submit others */
 	bool scopes;                      /* some ops are of a part of the contributors */
+	bool releases;                    /* workers take memory back in the middle of rounds */
 	bool tells;                       /* cores say of each op that it is done */
 	unsigned hosts;                   /* that nodes share; 0: unknown */
 	size_t window_bytes, ahead_bytes; /* group_core_options */
@@ -479,7 +497,7 @@ struct sim {
 	struct sim_aim aims[SIM_AIMS_MAX];
 	unsigned aim_count;
 	bool faults_started;
-	uint64_t deliveries, looks, submits, last_fault_us, target_round, looked_us;
+	uint64_t deliveries, looks, submits, takes, last_fault_us, target_round, looked_us;
 
 	struct sim_view seen[SIM_VIEWS_KEPT];
 	unsigned seen_count;
@@ -495,7 +513,7 @@ struct sim {
 
 	unsigned violations;
 	char violation[512];
-	uint64_t events, rounds, views, restarts, joins, lefts;
+	uint64_t events, rounds, views, restarts, joins, lefts, released;
 };
 
 /* Runs one seed; the number of violations (0 or 1: it stops at the first). */
@@ -505,7 +523,8 @@ unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 struct sim_seed {
 	uint64_t seed;
 	/* When it was found: 0: workers ran all-reduce only; 1: every collective; 2: and frames came in halves; 3: and workers waited for
-	 * results before they committed; 4: and before they submitted others; 5: and some ops were of a part of the contributors. */
+	 * results before they committed; 4: and before they submitted others; 5: and some ops were of a part of the contributors; 6: and workers took
+	 * memory back in the middle of rounds. */
 	unsigned had;
 	const char *name, *what;
 };

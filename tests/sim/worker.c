@@ -8,6 +8,7 @@
 #define STREAM_WAITS       9
 #define STREAM_EARLY_WAITS 11
 #define STREAM_MEASURED    13
+#define STREAM_LINGERS     17
 
 /* Whose digits it adds: with replay a contributor's place, for whoever takes it gives the same. */
 unsigned worker_key(const struct sim *sim, unsigned number, unsigned index)
@@ -42,6 +43,7 @@ static void worker_reclaim(struct sim *sim, unsigned number)
 		struct sim_op *op = &worker->ops[i];
 		if (!op->data)
 			continue;
+		release_check(sim, number, op);
 		net_check_returned(sim, number, op->data, shape_bytes(op));
 		net_check_returned(sim, number, op->input, shape_bytes(op));
 		memset(op->data, 0xa5, shape_bytes(op));
@@ -210,6 +212,9 @@ void worker_began(struct sim *sim, unsigned number, const struct tr_round *round
 	worker->received = false;
 	worker->abandoned = worker->altered = false;
 	worker->submitted = 0;
+	worker->lingers = sim->releases
+	    ? (unsigned)rng_below(sim->key, STREAM_LINGERS, sim->takes++, 6)
+	    : 0;
 	worker->op_count = shape_ops(sim, round->round, round->index, round->contributors,
 	    worker->ops);
 	if (sim->mismatch_node == (int)number)
@@ -358,6 +363,9 @@ void worker_step(struct sim *sim, unsigned number)
 	}
 	if (worker->state != WORKER_OPEN)
 		return;
+	release_some(sim, number);
+	if (!sim->nodes[number].alive || sim->nodes[number].failed || worker->state != WORKER_OPEN)
+		return;
 	if (worker->abandoned && sim_chance(sim, 50))
 		worker_begin_again(sim, number); /* tr_progress told it */
 	else if (worker->submitted < worker->op_count && worker->abandoned)
@@ -366,7 +374,10 @@ void worker_step(struct sim *sim, unsigned number)
 		worker_go_on(sim, number);
 	else if (worker_wants(worker) && !worker->abandoned)
 		worker_wait(sim, number, worker_wants(worker));
-	else if (!worker->receives || worker->received || worker->abandoned)
+	else if (release_may_come(sim, number) && worker->lingers > 0) {
+		worker->lingers--;
+		worker_schedule(sim, number, sim_between(sim, 0, 40 * MS));
+	} else if (!worker->receives || worker->received || worker->abandoned)
 		worker_close(sim, number);
 }
 

@@ -245,6 +245,8 @@ static void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_pla
 	sim->early_waits = sim->waits && (!named || named->had >= 4);
 	sim->scopes = (!named || named->had >= 5) && sim->all_ops &&
 	    rng_below(sim->key, STREAM_SETUP, 12, 3) == 0;
+	sim->releases = (!named || named->had >= 6) && sim->all_ops &&
+	    rng_below(sim->key, STREAM_SETUP, 13, 3) != 0;
 	if (sim->early_waits)
 		sim->ahead_bytes = 1 + 256 * rng_below(sim->key, STREAM_SETUP, 8, 16);
 	sim->tells = named && named->had < 3;

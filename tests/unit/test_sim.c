@@ -40,13 +40,15 @@ static void planted_bugs_are_caught(void **state)
 		[PLANT_UNREAD] = "I9",
 		[PLANT_DEAF] = "I3",
 		[PLANT_RUSH] = "I10",
+		[PLANT_UNCOUNTED] = "n", /* a member fails, of several who agree */
+		[PLANT_REUSED] = "n",
 	};
 	for (unsigned plant = PLANT_NONE + 1; plant < PLANT_COUNT; plant++) {
 		uint64_t seed = 1;
 		bool caught = false;
 		while (!caught && seed <= PLANT_SEEDS)
 			caught = sim_run(&sim, seed++, false, (enum sim_plant)plant) > 0 &&
-			    strncmp(sim.violation, invariant[plant], 2) == 0;
+			    strncmp(sim.violation, invariant[plant], strlen(invariant[plant])) == 0;
 		if (!caught)
 			fail_msg("plant %s was not caught as %s in %d seeds",
 			    plant_name((enum sim_plant)plant), invariant[plant], PLANT_SEEDS);
