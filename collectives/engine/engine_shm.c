@@ -7,6 +7,7 @@
  *   - The caller's memory (stable): the input of an op until it is sealed, its result afterwards. The core writes the result
  *     over the input only when the segment's result has come, so after its owner has read the input. The caller gets its
  *     memory back when the round is decided: everyone has voted, so everyone has all results and needs nothing more; or when
+ *     it releases the op: all its members have the result, and a frame of it that still comes is dropped unread (core/release.h); or when
  *     it is given up, with a view that was installed after everyone had frozen; or when the member is over: then its writes
  *     are no longer seen by others (channel_worker.c, make_private).
  *   - Staging: the core gives it back when the reader has gone past the frame (shm_ring_collect). When the view freezes, or a
