@@ -25,7 +25,7 @@ def text(tmp_path):
 
 
 def sharded_spec(text, folder, tp, nodes=1, workers=1, steps=STEPS, lr=1e-3, **options):
-    spec = job_spec(text, folder, nodes, steps, heads=4, **options)
+    spec = job_spec(text, folder, nodes, steps, **{"heads": 4, **options})
     spec.train.optimizer.lr = lr
     spec.mesh.MergeFrom(pb.Mesh(workers_per_node=workers, tp=tp))
     spec.train.optimizer.eval_every = 7
@@ -175,6 +175,25 @@ def test_without_a_replacement(tmp_path, text):
     assert_near(run, calm, steps)
 
 
+def test_two_halves_are_a_replica(tmp_path, text):
+    """Two replicas of three lose the same shard at once: who is left of one takes it in the other, beside the one it holds until the commit."""
+    steps, run = 120, tmp_path / "run"
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW)
+    with Cluster(tmp_path / "cluster", nodes=6) as cluster:
+        job = cluster.submit(sharded_spec(text, run, 2, nodes=6, steps=steps, lr=SLOW))
+        reach(run, 30)
+        there = active(cluster, job)
+        nodes = {f"node-{number}": node for number, node in enumerate(cluster.nodes, 1)}
+        for victim in (there[0], there[2]):
+            nodes[victim.node_name].signal(signal.SIGKILL)
+            os.kill(victim.pid, signal.SIGKILL)
+        done = cluster.wait_job(job, "DONE")
+        assert f"peer {there[3].id} takes rank 0 (tp 0 of replica 0)" in cluster.events(done), cluster.events(done)
+        assert done.rounds.samples == steps * BATCH
+        counted_once(cluster, job, steps)
+    assert_near(run, calm, steps)
+
+
 def test_the_only_holder_of_a_shard_is_lost(tmp_path, text):
     """dp 1: training waits for a worker, and goes back to the newest checkpoint."""
     steps, run = 100, tmp_path / "run"
@@ -191,6 +210,25 @@ def test_the_only_holder_of_a_shard_is_lost(tmp_path, text):
         assert "to the checkpoint of step " in events and "of tp 1" in events, events
         assert "goes on from checkpoint" not in events, "memberd had to start it again"
         counted_once(cluster, job, steps)
+    assert_near(run, calm, steps)
+
+
+def test_all_workers_are_lost(tmp_path, text):
+    """After rounds that were no steps: memberd starts the job again, and knows of no sample twice. Three share a vocabulary that three does not divide."""
+    steps, run, model = 120, tmp_path / "run", {"heads": 6, "width": 96}
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW, **model)
+    with Cluster(tmp_path / "cluster", nodes=1, slots=3) as cluster:
+        job = cluster.submit(sharded_spec(text, run, 3, workers=3, steps=steps, every=10, lr=SLOW, **model))
+        reach(run, 15)
+        os.kill(active(cluster, job)[2].pid, signal.SIGKILL)
+        wait_for(lambda: "goes back from step" in cluster.events(cluster.job(job)), "going back")
+        reach(run, 45)
+        for peer in active(cluster, job):
+            os.kill(peer.pid, signal.SIGKILL)
+        done = cluster.wait_job(job, "DONE")
+        assert "goes on from checkpoint" in cluster.events(done), cluster.events(done)
+        counted_once(cluster, job, steps)
+        assert done.rounds.committed == done.rounds.recorded > steps + 1
     assert_near(run, calm, steps)
 
 
