@@ -196,7 +196,7 @@ static tr_status measure(struct measured *m, const struct model_config *config, 
 		       ends = one.slots > layer ? one.slots - layer : 0,
 		       embedding = stream < ends ? stream : ends;
 		size_t exchanged = tp > 1
-		    ? model_exchange_numbers(&m->layout, sequences) * sizeof(real)
+		    ? 2 * model_exchange_numbers(&m->layout, sequences) * sizeof(real) /* in turn */
 		    : 0;
 		(void)fprintf(to, "cost %u %zu %.9g %.9g %.9g %.9g %.9g %.9g %zu %zu %zu %zu\n", tp,
 		    sequences, costs.forward[0], costs.backward[0], costs.forward[1],
