@@ -1,9 +1,12 @@
 #include "daemon/plan/job_mesh.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "common/limits.h"
 #include "daemon/plan/job_options.h"
 #include "daemon/plan/job_sync.h"
+#include "daemon/plan/split.h"
 #include "daemon/plan/strategy.h"
 
 static uint32_t at_least_one(uint32_t number)
@@ -45,33 +48,85 @@ static tr_status check_split(const Traind__V1__JobSpec *spec, struct tr_error *e
 	return status == TR_OK ? TR_OK : tr_error_wrap(error, "mesh.tp");
 }
 
+tr_status job_mesh_stages(const struct model_config *config, uint32_t stages, uint32_t *layers_of,
+    struct tr_error *error)
+{
+	uint64_t width = config->width;
+	uint64_t layer = width *
+	    (model_qkv(config) + model_queries(config) + model_up(config) + config->hidden);
+	struct split_input input = { .layers = config->layers,
+		.stages = stages,
+		.layer_s = (double)layer,
+		.head_s = (double)(width * config->vocab),
+		.least = 1 };
+	double worst;
+
+	if (config->layers < stages)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.pp: found %u, allowed: at most model.layers, which is %u", stages,
+		    config->layers);
+	return split_layers(&input, layers_of, &worst, error);
+}
+
+/* "mesh.tp is 2", or that mesh.pp is. */
+static const char *split_of(const Traind__V1__Mesh *m, char *text, size_t bytes)
+{
+	(void)snprintf(text, bytes, "mesh.%s is %u", m->tp > 1 ? "tp" : "pp",
+	    m->tp > 1 ? m->tp : m->pp);
+	return text;
+}
+
+static tr_status check_workers(const Traind__V1__Mesh *m, struct tr_error *error)
+{
+	uint32_t tp = at_least_one(m->tp), pp = at_least_one(m->pp);
+
+	if (m->workers % tp != 0)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.tp: found %u, allowed: a divisor of the mesh's %u workers", tp,
+		    m->workers);
+	if (m->workers / tp % pp != 0)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.pp: found %u, allowed: a divisor of the mesh's %u workers%s", pp,
+		    m->workers / tp, tp > 1 ? " for each of mesh.tp" : "");
+	return TR_OK;
+}
+
+static tr_status check_stages(const Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	struct model_config config;
+	uint32_t layers[TR_GROUP_PEERS_MAX], pp = at_least_one(spec->mesh->pp);
+	tr_status status = job_model_config(spec->train->model, &config, error);
+
+	if (status == TR_OK && pp > 1)
+		status = job_mesh_stages(&config, pp, layers, error);
+	return status;
+}
+
 tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error)
 {
 	const Traind__V1__Mesh *m = spec->mesh;
 	const Traind__V1__Sync *sync = spec->train->sync;
+	char split[32];
 
-	if (m->pp > 1)
-		return tr_error_set(error, TR_EINVAL,
-		    "mesh.pp: found %u, allowed: 1, since this version has no pipeline stages",
-		    m->pp);
 	if (!job_mesh_is_sharded(m))
 		return TR_OK;
-	if (m->workers % m->tp != 0)
-		return tr_error_set(error, TR_EINVAL,
-		    "mesh.tp: found %u, allowed: a divisor of the mesh's %u workers", m->tp,
-		    m->workers);
+	(void)split_of(m, split, sizeof(split));
+	tr_status status = check_workers(m, error);
+	if (status != TR_OK)
+		return status;
 	if (job_sync_is_rare(sync))
-		return tr_error_set(error, TR_EINVAL,
-		    "sync.mode: found %s, allowed: ddp, since mesh.tp is %u", sync->mode, m->tp);
+		return tr_error_set(error, TR_EINVAL, "sync.mode: found %s, allowed: ddp, since %s",
+		    sync->mode, split);
 	if (sync != NULL && sync->on_loss != NULL && strcmp(sync->on_loss, "drop") == 0)
 		return tr_error_set(error, TR_EINVAL,
-		    "sync.on_loss: found drop, allowed: replay, since mesh.tp is %u: without a "
-		    "member its whole replica's gradient is missing",
-		    m->tp);
-	if (m->threads == 0)
+		    "sync.on_loss: found drop, allowed: replay, since %s: without a member its "
+		    "whole replica's gradient is missing",
+		    split);
+	if (m->threads == 0 && m->tp > 1)
 		return tr_error_set(error, TR_EINVAL,
-		    "mesh.threads: found 0, allowed: at least 1, since mesh.tp is %u: workers that "
-		    "share a layer compute with equally many threads",
-		    m->tp);
-	return check_split(spec, error);
+		    "mesh.threads: found 0, allowed: at least 1, since %s: workers that share a "
+		    "layer compute with equally many threads",
+		    split);
+	status = check_stages(spec, error);
+	return status == TR_OK ? check_split(spec, error) : status;
 }

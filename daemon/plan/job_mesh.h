@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "daemon/plan/mesh.h"
+#include "daemon/plan/model_config.h"
 #include "traind/v1/trainer.pb-c.h"
 
 /* Of a validated section (NULL: one worker). dp is what is left of the workers. */
@@ -12,6 +13,11 @@ struct mesh job_mesh(const Traind__V1__Mesh *mesh);
 
 /* Whether workers hold parts of the model. */
 bool job_mesh_is_sharded(const Traind__V1__Mesh *mesh);
+
+/* Layers of each of `stages` stages, at least one: so that the slowest is as fast as can be on like workers, where the head costs as many layers as its matrix is larger
+ * than theirs. TR_EINVAL: there are fewer layers than stages. */
+tr_status job_mesh_stages(const struct model_config *config, uint32_t stages, uint32_t *layers_of,
+    struct tr_error *error);
 
 /* `spec` has its workers, model and optimizer. TR_EINVAL: begins with the key. */
 tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error);

@@ -94,7 +94,8 @@ static const struct job_option rows[] = {
 	    "Tensor parallel: so many workers share each layer, neighbours first. The model is "
 	    "there workers / (`tp` x `pp`) times; see docs/sharding.md." },
 	{ "mesh.pp", OPTION_UINT, 1, TR_GROUP_PEERS_MAX, NULL, "1", "stages",
-	    "Pipeline parallel: stages of layers. Only 1 in this version." },
+	    "Pipeline parallel: so many stages of layers, microbatches pass through them one "
+	    "behind the other (1F1B)." },
 
 	{ "sync.mode", OPTION_CHOICE, 0, 0, "ddp|local_sgd|diloco|streaming|eager|hdet", "ddp", NULL,
 	    "`ddp`: gradients are reduced at every step. The others talk every `inner_steps`: "

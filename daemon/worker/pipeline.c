@@ -36,6 +36,22 @@ struct run {
 	double loss;
 };
 
+bool pipeline_message_of(const struct schedule_shape *shape, uint32_t rank,
+    const struct schedule_instruction *what, struct pipeline_message *message)
+{
+	uint32_t stage = schedule_stage(shape, rank, what->chunk);
+	bool back = what->op == SCHEDULE_RECV_B || what->op == SCHEDULE_SEND_B;
+	if (!back && what->op != SCHEDULE_RECV_F && what->op != SCHEDULE_SEND_F)
+		return false;
+	if (what->op == SCHEDULE_SEND_F)
+		stage++;
+	else if (what->op == SCHEDULE_SEND_B)
+		stage--;
+	*message = (struct pipeline_message){ back, what->microbatch, stage,
+		schedule_peer(shape, rank, what) };
+	return true;
+}
+
 uint32_t pipeline_message_number(const struct schedule_shape *shape,
     const struct pipeline_message *message)
 {
@@ -131,15 +147,10 @@ static bool runs(const struct run *run, const struct schedule_instruction *what)
 static struct pipeline_message message_of(const struct run *run,
     const struct schedule_instruction *what)
 {
-	uint32_t rank = run->p->options.rank;
-	uint32_t stage = schedule_stage(run->shape, rank, what->chunk);
-	bool gradient = what->op == SCHEDULE_RECV_B || what->op == SCHEDULE_SEND_B;
-	if (what->op == SCHEDULE_SEND_F)
-		stage++;
-	else if (what->op == SCHEDULE_SEND_B)
-		stage--;
-	return (struct pipeline_message){ gradient, what->microbatch, stage,
-		schedule_peer(run->shape, rank, what) };
+	struct pipeline_message message;
+	bool is_one = pipeline_message_of(run->shape, run->p->options.rank, what, &message);
+	assert(is_one);
+	return message;
 }
 
 static size_t numbers_of(const struct run *run, const struct schedule_instruction *what)

@@ -33,6 +33,10 @@ struct pipeline_message {
 	uint32_t peer; /* pipeline rank at the other end */
 };
 
+/* Of a send or receive in rank `rank`'s list. False: the instruction is neither. */
+bool pipeline_message_of(const struct schedule_shape *shape, uint32_t rank,
+    const struct schedule_instruction *what, struct pipeline_message *message);
+
 /* A number of its own for each message of a run, below 2 x stages x microbatches. */
 uint32_t pipeline_message_number(const struct schedule_shape *shape,
     const struct pipeline_message *message);
@@ -45,8 +49,8 @@ struct pipeline_channel {
 	    uint64_t *ticket);
 	/* Until what is received is there; or until what was sent is at the other end. */
 	bool (*wait)(void *arg, uint64_t ticket);
-	/* May the memory be written again? False: not yet. (Of a group's ops that is tr_release's answer: true after a later message of the same two ranks that both have
-	 * submitted after waiting for this one. So wait for what has been sent, if it is there, before submitting the next.) */
+	/* May the memory be written again? False: not yet. Of a group's ops that is when tr_release may be called: of a receive that was waited for; of a send when something was
+	 * received that the other end sends after it has waited for this. */
 	bool (*idle)(void *arg, uint64_t ticket);
 	/* Memory for messages, 64-byte aligned; the channel's, until after pipeline_destroy. NULL: the work stops. */
 	real *(*memory)(void *arg, size_t numbers);

@@ -4,11 +4,31 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "daemon/plan/job_mesh.h"
 #include "daemon/worker/trainer_inside.h"
 
 static tr_status no_memory(struct tr_error *error)
 {
-	return tr_error_set(error, TR_ENOMEM, "mesh.tp: no memory for a shard's tables");
+	return tr_error_set(error, TR_ENOMEM, "mesh: no memory for a shard's tables");
+}
+
+/* t->layout is the largest one, until there is a rank: there is room for any. */
+static tr_status plan_layouts(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	uint32_t stages = s->mesh.size[MESH_PP], layers[TR_GROUP_PEERS_MAX];
+	tr_status status = job_mesh_stages(&s->whole.config, stages, layers, error);
+	for (uint32_t stage = 0; stage < stages && status == TR_OK; stage++) {
+		struct layout *layout = &s->layouts[stage];
+		if (stages > 1)
+			layout_depth_of(layers, stages, 1, stage, &s->shard.depth);
+		status = shard_layout(&s->whole, &s->shard, layout, error);
+		if (status == TR_OK && layout->count > s->most) {
+			s->most = layout->count;
+			t->layout = *layout;
+		}
+	}
+	return status;
 }
 
 tr_status sharded_create(struct trainer *t, struct tr_error *error)
@@ -24,9 +44,13 @@ tr_status sharded_create(struct trainer *t, struct tr_error *error)
 	s->shard = (struct shard){ .rank = 0, .size = s->mesh.size[MESH_TP] };
 	s->staged = calloc(ranks_shards(&s->mesh), sizeof(*s->staged));
 	s->back = calloc(1, sizeof(*s->back));
-	if (s->staged == NULL || s->back == NULL)
+	s->layouts = calloc(s->mesh.size[MESH_PP], sizeof(*s->layouts));
+	if (s->staged == NULL || s->back == NULL || s->layouts == NULL)
 		return no_memory(error);
-	return shard_layout(&s->whole, &s->shard, &t->layout, error);
+	tr_status status = plan_layouts(t, error);
+	if (status == TR_OK && s->mesh.size[MESH_PP] > 1)
+		status = sharded_pipeline_create(t, error);
+	return status;
 }
 
 void sharded_destroy(struct trainer *t)
@@ -34,7 +58,13 @@ void sharded_destroy(struct trainer *t)
 	struct sharded *s = t->sharded;
 	if (s == NULL)
 		return;
+	if (s->pipeline != NULL)
+		sharded_pipeline_destroy(t);
 	layout_finish(&s->whole);
+	for (uint32_t stage = 0; s->layouts != NULL && stage < s->mesh.size[MESH_PP]; stage++)
+		layout_finish(&s->layouts[stage]);
+	memset(&t->layout, 0, sizeof(t->layout)); /* was one of these */
+	free(s->layouts);
 	free(s->staged);
 	free(s->back);
 	free(s);
@@ -61,7 +91,8 @@ tr_status sharded_attach(struct trainer *t, struct tr_error *error)
 	if (s->state == NULL || s->sums == NULL)
 		return no_memory(error);
 	ranks_init(&s->mesh, &s->state->ranks);
-	model_use_tensor(t->model, &s->tensor);
+	if (t->model != NULL)
+		model_use_tensor(t->model, &s->tensor);
 	return TR_OK;
 }
 
@@ -94,9 +125,23 @@ tr_status sharded_begin(struct trainer *t, uint64_t *round, struct tr_error *err
 	return TR_OK;
 }
 
-void sharded_take_rank(struct trainer *t, uint32_t rank)
+const struct layout *sharded_layout(const struct sharded *s, uint32_t shard, struct shard *what)
+{
+	const struct layout *layout = &s->layouts[shard / s->mesh.size[MESH_TP]];
+	*what = (struct shard){ shard % s->mesh.size[MESH_TP], s->mesh.size[MESH_TP],
+		layout->depth };
+	return layout;
+}
+
+tr_status sharded_take_rank(struct trainer *t, uint32_t rank, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
-	s->shard.rank = s->tensor.rank = mesh_at(&s->mesh, rank).at[MESH_TP];
-	model_bind(t->model, t->arrays.params, t->arrays.grads);
+	struct mesh_at at = mesh_at(&s->mesh, rank);
+	tr_status status = TR_OK;
+	s->shard.rank = s->tensor.rank = at.at[MESH_TP];
+	if (s->pipeline != NULL)
+		status = sharded_take_stage(t, at.at[MESH_PP], error);
+	if (status == TR_OK)
+		model_bind(t->model, t->arrays.params, t->arrays.grads);
+	return status;
 }

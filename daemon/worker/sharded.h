@@ -1,4 +1,4 @@
-/* Training a model that is split over a mesh (mesh.tp in the job file; docs/sharding.md): each worker holds a shard, a replica's workers compute together.
+/* Training a model that is split over a mesh (mesh.tp and mesh.pp in the job file; docs/sharding.md): each worker holds a shard, a replica's workers compute together.
  *
  * Common state of the group, which a joiner receives as ever, are counters, the account of samples and the table of ranks (daemon/plan/ranks.h).
  * Parameters and moments are not: who gets a new rank gets its shard in that very round, from a peer that holds it, by ops. They do not change between a round's
@@ -20,7 +20,7 @@
 
 #include "daemon/checkpoint/checkpoint.h"
 #include "daemon/plan/ranks.h"
-#include "daemon/worker/model.h"
+#include "daemon/worker/pipeline.h"
 
 struct trainer;
 
@@ -71,7 +71,10 @@ struct sharded_exchange {
 struct sharded {
 	struct mesh mesh;
 	struct layout whole;
-	struct shard shard; /* that the model is built for */
+	struct layout *layouts;            /* by stage of the pipeline; of any place along tp */
+	size_t most;                       /* numbers of the largest */
+	struct shard shard;                /* that the model is built for */
+	struct sharded_pipeline *pipeline; /* NULL: one stage */
 	struct model_tensor tensor;
 	struct sharded_exchange exchange;
 	struct optim_arrays held,
@@ -107,8 +110,26 @@ tr_status sharded_attach(struct trainer *t, struct tr_error *error);
 tr_status sharded_declare(struct trainer *t, struct tr_error *error);
 /* Counters and account of where training begins. *round: that the state is of. */
 tr_status sharded_begin(struct trainer *t, uint64_t *round, struct tr_error *error);
-/* The model as one of this rank's shard. */
-void sharded_take_rank(struct trainer *t, uint32_t rank);
+/* Layout and model as those of this rank's shard. */
+tr_status sharded_take_rank(struct trainer *t, uint32_t rank, struct tr_error *error);
+/* Of shard `shard` (ranks_shard), with what it is of the whole. */
+const struct layout *sharded_layout(const struct sharded *s, uint32_t shard, struct shard *what);
+
+/* ---- sharded_pipeline.c: of jobs with stages; sharded_has_copy and sharded_submit_table of all ---- */
+struct sharded_pipeline;
+tr_status sharded_pipeline_create(struct trainer *t, struct tr_error *error);
+void sharded_pipeline_destroy(struct trainer *t);
+/* t->layout, t->model and t->buckets become those of this stage; a new round begins. */
+tr_status sharded_take_stage(struct trainer *t, uint32_t stage, struct tr_error *error);
+/* As trainer_gradient and trainer_validate: this worker's stages of it. */
+bool sharded_pipeline_gradient(struct trainer *t, size_t count, const struct model_hooks *hooks);
+bool sharded_pipeline_validate(struct trainer *t, uint32_t replica, uint32_t replicas,
+    const struct model_hooks *hooks);
+/* Why it stopped; TR_OK in *status: not for a message. */
+const struct tr_error *sharded_pipeline_failed(const struct trainer *t, tr_status *status);
+/* A tied table of which another stage has a copy; the sum of all their gradients, of all replicas (TAG_TABLE). */
+bool sharded_has_copy(const struct trainer *t, size_t *offset, size_t *numbers);
+tr_status sharded_submit_table(struct trainer *t, struct tr_error *error);
 
 /* ---- sharded_run.c ---- */
 tr_status sharded_run(struct trainer *t, struct tr_error *error);

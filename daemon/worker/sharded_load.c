@@ -55,22 +55,33 @@ tr_status sharded_load(struct trainer *t, struct tr_error *error)
 
 /* ---- back ---- */
 
-static const char *tensor_of(const struct trainer *t)
+/* "h.0.attn.c_attn.weight of tp 1, among others": of the lost shard every tensor that nobody else has is an example. */
+static const char *what_is_lost(const struct trainer *t, char *text, size_t bytes)
 {
-	/* Of a tensor-parallel shard every split tensor is an example. */
-	for (size_t i = 0; i < t->layout.tensor_count; i++)
-		if (!shard_whole(&t->sharded->whole, &t->layout, i))
-			return t->layout.tensors[i].name;
-	return t->layout.tensors[0].name;
+	const struct sharded *s = t->sharded;
+	struct shard shard;
+	const struct layout *layout = sharded_layout(s, s->lost, &shard);
+	size_t i = 0, copied, numbers;
+	if (shard.size > 1)
+		while (i + 1 < layout->tensor_count && shard_whole(&s->whole, layout, i))
+			i++;
+	else if (layout_copied_table(layout, &copied, &numbers) &&
+	    copied == layout->tensors[0].offset)
+		i = 1;
+	if (shard.size > 1)
+		(void)snprintf(text, bytes, "%s of tp %u, among others", layout->tensors[i].name,
+		    shard.rank);
+	else
+		(void)snprintf(text, bytes, "%s, among others", layout->tensors[i].name);
+	return text;
 }
 
 static tr_status nobody_holds(const struct trainer *t, const char *why, struct tr_error *error)
 {
-	const struct sharded *s = t->sharded;
+	char what[128];
 	return tr_error_set(error, TR_EPEERLOST,
-	    "no worker is left that holds %s of tp %u, among others, and there is no checkpoint to "
-	    "go back to: %s",
-	    tensor_of(t), s->lost % s->mesh.size[MESH_TP], why);
+	    "no worker is left that holds %s, and there is no checkpoint to go back to: %s",
+	    what_is_lost(t, what, sizeof(what)), why);
 }
 
 tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
@@ -106,11 +117,11 @@ tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
 void sharded_go_back(struct trainer *t, const struct tr_round *round)
 {
 	struct sharded *s = t->sharded;
-	char event[256];
+	char event[320], what[128];
 	(void)snprintf(event, sizeof(event),
-	    "no worker is left that holds %s of tp %u, among others: training goes back from step "
-	    "%llu to the checkpoint of step %llu",
-	    tensor_of(t), s->lost % s->mesh.size[MESH_TP], (unsigned long long)t->counters->step,
+	    "no worker is left that holds %s: training goes back from step %llu to the checkpoint "
+	    "of step %llu",
+	    what_is_lost(t, what, sizeof(what)), (unsigned long long)t->counters->step,
 	    (unsigned long long)s->back->step);
 	if (round->index == 0)
 		trainer_report_event(t, event);

@@ -11,16 +11,18 @@ static float *array_of(const struct optim_arrays *arrays, unsigned which)
 	return which == 0 ? arrays->params : which == 1 ? arrays->first : arrays->second;
 }
 
-/* `other`: contributor. */
-static tr_status submit(struct trainer *t, uint32_t tag, enum tr_collective what,
+/* All of shard `number`. `other`: contributor. */
+static tr_status submit(struct trainer *t, uint32_t tag, enum tr_collective what, uint32_t number,
     const struct optim_arrays *arrays, uint32_t other, struct tr_error *error)
 {
+	struct shard shard;
+	size_t count = sharded_layout(t->sharded, number, &shard)->count;
 	tr_status status = TR_OK;
 	for (unsigned a = 0; a < ARRAYS && status == TR_OK; a++) {
 		struct tr_op op = TR_OP_INIT;
 		op.tag = tag + a;
 		op.collective = what;
-		op.count = t->layout.count;
+		op.count = count;
 		op.root = other;
 		if (what == TR_SEND)
 			op.input = array_of(arrays, a);
@@ -41,7 +43,7 @@ static tr_status wait_for(struct trainer *t, uint32_t tag, struct tr_error *erro
 
 static tr_status make_arrays(struct trainer *t, struct optim_arrays *arrays, struct tr_error *error)
 {
-	size_t bytes = t->layout.count * sizeof(float);
+	size_t bytes = t->sharded->most * sizeof(float);
 	if (arrays->params != NULL)
 		return TR_OK;
 	struct optim_arrays made = { .params = tr_alloc(t->group, bytes),
@@ -49,7 +51,7 @@ static tr_status make_arrays(struct trainer *t, struct optim_arrays *arrays, str
 		.second = tr_alloc(t->group, bytes) };
 	if (made.params == NULL || made.first == NULL || made.second == NULL)
 		return tr_error_set(error, TR_ENOMEM,
-		    "mesh.tp: no shared memory for a shard that comes (3 x %zu MiB)", bytes >> 20);
+		    "mesh: no shared memory for a shard that comes (3 x %zu MiB)", bytes >> 20);
 	*arrays = made;
 	return TR_OK;
 }
@@ -72,9 +74,9 @@ static tr_status receive(struct trainer *t, size_t i, struct tr_error *error)
 		t->arrays.first = s->other.first;
 		t->arrays.second = s->other.second;
 	}
-	return status == TR_OK
-	    ? submit(t, transfer_tag(i), TR_RECV, &t->arrays, s->transfers[i].from, error)
-	    : status;
+	return status == TR_OK ? submit(t, transfer_tag(i), TR_RECV, s->transfers[i].shard,
+	                             &t->arrays, s->transfers[i].from, error)
+	                       : status;
 }
 
 static tr_status submit_transfers(struct trainer *t, size_t *mine, struct tr_error *error)
@@ -85,7 +87,8 @@ static tr_status submit_transfers(struct trainer *t, size_t *mine, struct tr_err
 	for (size_t i = 0; i < s->transfer_count && status == TR_OK; i++) {
 		const struct ranks_transfer *move = &s->transfers[i];
 		if (move->from == s->self)
-			status = submit(t, transfer_tag(i), TR_SEND, &s->held, move->to, error);
+			status = submit(t, transfer_tag(i), TR_SEND, move->shard, &s->held,
+			    move->to, error);
 		if (move->to != s->self)
 			continue;
 		*mine = i;
@@ -126,12 +129,12 @@ static tr_status submit_gather(struct trainer *t, struct tr_error *error)
 	for (uint32_t k = 0; k < ranks_shards(&s->mesh) && status == TR_OK; k++) {
 		uint32_t from = ranks_holder(&s->next, k);
 		if (from == s->self && from != writer)
-			status = submit(t, gather_tag(k), TR_SEND, &s->held, writer, error);
+			status = submit(t, gather_tag(k), TR_SEND, k, &s->held, writer, error);
 		if (from == writer || s->self != writer)
 			continue;
 		status = make_arrays(t, &s->staged[k], error);
 		if (status == TR_OK)
-			status = submit(t, gather_tag(k), TR_RECV, &s->staged[k], from, error);
+			status = submit(t, gather_tag(k), TR_RECV, k, &s->staged[k], from, error);
 	}
 	return status;
 }
@@ -151,14 +154,13 @@ void sharded_assemble(void *trainer, const struct optim_arrays *whole)
 	const struct trainer *t = trainer;
 	const struct sharded *s = t->sharded;
 	for (uint32_t k = 0; k < ranks_shards(&s->mesh); k++) {
-		struct shard shard = s->shard;
+		struct shard shard;
+		const struct layout *layout = sharded_layout(s, k, &shard);
 		const struct optim_arrays *from = ranks_holder(&s->next, k) == s->self
 		    ? &s->held
 		    : &s->staged[k];
-		shard.rank = k;
 		for (unsigned a = 0; a < ARRAYS; a++)
-			shard_put(&s->whole, &t->layout, &shard, array_of(from, a),
-			    array_of(whole, a));
+			shard_put(&s->whole, layout, &shard, array_of(from, a), array_of(whole, a));
 	}
 }
 

@@ -79,8 +79,8 @@ static tr_status move_and_load(struct trainer *t, struct tr_error *error)
 	tr_status status = s->state->born != 0 ? sharded_submit_moves(t, error) : TR_OK;
 	if (status != TR_OK || s->rank == RANKS_NONE)
 		return status;
-	sharded_take_rank(t, s->rank);
-	return s->state->born == 0 ? sharded_load(t, error) : TR_OK;
+	status = sharded_take_rank(t, s->rank, error);
+	return status == TR_OK && s->state->born == 0 ? sharded_load(t, error) : status;
 }
 
 static tr_status submit(struct trainer *t, const struct tr_round *round, struct tr_error *error)

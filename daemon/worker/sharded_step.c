@@ -45,13 +45,30 @@ static tr_status stopped(const struct attempt *a)
 		return a->status;
 	if (x->status != TR_OK)
 		return tr_error_set(a->error, x->status, "%s", x->error.text);
+	if (a->t->sharded->pipeline != NULL) {
+		tr_status status;
+		const struct tr_error *why = sharded_pipeline_failed(a->t, &status);
+		if (status != TR_OK)
+			return tr_error_set(a->error, status, "%s", why->text);
+	}
 	return tr_error_set(a->error, TR_ERESTART, "the round was abandoned");
 }
 
-/* One of its replica's workers says what all of them have. */
+/* One of its replica's workers says what all of them have: of those with the loss, at the pipeline's end. */
 static bool speaks(const struct sharded *s)
 {
-	return s->rank != RANKS_NONE && mesh_at(&s->mesh, s->rank).at[MESH_TP] == 0;
+	if (s->rank == RANKS_NONE)
+		return false;
+	struct mesh_at at = mesh_at(&s->mesh, s->rank);
+	return at.at[MESH_TP] == 0 && at.at[MESH_PP] + 1 == s->mesh.size[MESH_PP];
+}
+
+static bool validate(struct trainer *t, const struct model_hooks *hooks)
+{
+	const struct sharded *s = t->sharded;
+	uint32_t replica = ranks_replica(&s->next, s->self), replicas = ranks_replicas(&s->next);
+	return s->pipeline != NULL ? sharded_pipeline_validate(t, replica, replicas, hooks)
+	                           : trainer_validate(t, replica, replicas, hooks);
 }
 
 tr_status sharded_submit_validation(struct trainer *t, const struct tr_round *round,
@@ -61,8 +78,7 @@ tr_status sharded_submit_validation(struct trainer *t, const struct tr_round *ro
 	struct attempt a = { .t = t, .error = error };
 	struct model_hooks hooks = { on_progress, NULL, &a };
 	t->sums->validation = t->sums->validation_tokens = 0;
-	if (s->rank != RANKS_NONE &&
-	    !trainer_validate(t, ranks_replica(&s->next, s->self), ranks_replicas(&s->next), &hooks))
+	if (s->rank != RANKS_NONE && !validate(t, &hooks))
 		return stopped(&a);
 	if (!speaks(s))
 		t->sums->validation = t->sums->validation_tokens = 0;
@@ -83,10 +99,11 @@ static tr_status compute(struct attempt *a)
 	for (uint64_t i = first; i < last; i++)
 		t->numbers[i - first] = t->account->cursor + i;
 	memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
-	if (!trainer_gradient(t, (size_t)s->share, &hooks))
+	if (!(s->pipeline != NULL ? sharded_pipeline_gradient : trainer_gradient)(t,
+	        (size_t)s->share, &hooks))
 		return stopped(a);
 	on_final(a, 0);
-	return a->status;
+	return a->status == TR_OK ? sharded_submit_table(t, a->error) : a->status;
 }
 
 /* Of this worker's shard, without what another one counts. */
@@ -94,8 +111,12 @@ static double squares(const struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
 	double sum = 0;
+	size_t copy, numbers;
+	bool copied = t->layout.depth.head && sharded_has_copy(t, &copy, &numbers);
 	for (size_t i = 0; i < t->layout.tensor_count; i++) {
 		const struct layout_tensor *tensor = &t->layout.tensors[i];
+		if (copied && tensor->offset == copy)
+			continue;
 		if (s->shard.rank == 0 || !shard_whole(&s->whole, &t->layout, i))
 			sum += optim_squares(t->ops, t->pool, t->arrays.grads + tensor->offset,
 			    layout_numbers(tensor));
@@ -108,6 +129,7 @@ static tr_status submit_sums(struct attempt *a, const struct tr_round *round)
 	struct trainer *t = a->t;
 	struct sharded *s = t->sharded;
 	bool first = s->rank != RANKS_NONE && ranks_replica(&s->next, s->self) == 0;
+	size_t offset, numbers;
 	memset(s->sums, 0, offsetof(struct sharded_sums, digests));
 	if (speaks(s)) {
 		s->sums->loss = t->sums->loss;
@@ -117,6 +139,11 @@ static tr_status submit_sums(struct attempt *a, const struct tr_round *round)
 		s->sums->saved = (double)s->saved_here;
 	for (uint32_t i = 0; first && s->dp.count > 1 && i < t->buckets.count; i++) {
 		tr_status status = tr_wait(t->group, i, a->error);
+		if (status != TR_OK)
+			return status;
+	}
+	if (first && sharded_has_copy(t, &offset, &numbers)) {
+		tr_status status = tr_wait(t->group, TAG_TABLE, a->error);
 		if (status != TR_OK)
 			return status;
 	}

@@ -22,9 +22,11 @@ __attribute__((format(printf, 2, 3))) static void add(struct words *w, const cha
 const char *sharded_place(const struct mesh *mesh, uint32_t rank, char *text, size_t bytes)
 {
 	struct mesh_at at = mesh_at(mesh, rank);
-	if (mesh->size[MESH_PP] > 1)
+	if (mesh->size[MESH_PP] > 1 && mesh->size[MESH_TP] > 1)
 		(void)snprintf(text, bytes, "tp %u, pp %u of replica %u", at.at[MESH_TP],
 		    at.at[MESH_PP], at.at[MESH_DP]);
+	else if (mesh->size[MESH_PP] > 1)
+		(void)snprintf(text, bytes, "pp %u of replica %u", at.at[MESH_PP], at.at[MESH_DP]);
 	else
 		(void)snprintf(text, bytes, "tp %u of replica %u", at.at[MESH_TP], at.at[MESH_DP]);
 	return text;
@@ -55,14 +57,16 @@ static void tell_arrival(struct trainer *t, const struct ranks *now, uint32_t in
 {
 	const struct sharded *s = t->sharded;
 	struct words w = { .used = 0 };
+	struct shard shard;
 	char place[64];
 	const struct ranks_peer *p = &now->peers[index];
+	const struct layout *layout = sharded_layout(s, ranks_shard(&s->mesh, p->rank), &shard);
 	add(&w, "peer %llu takes rank %u (%s)", (unsigned long long)p->peer, p->rank,
 	    sharded_place(&now->mesh, p->rank, place, sizeof(place)));
 	for (size_t i = 0; i < s->transfer_count; i++)
 		if (s->transfers[i].to == index)
 			add(&w, ": %.1f MB from peer %llu",
-			    3e-6 * (double)(t->layout.count * sizeof(float)),
+			    3e-6 * (double)(layout->count * sizeof(float)),
 			    (unsigned long long)now->peers[s->transfers[i].from].peer);
 	trainer_report_event(t, w.text);
 }
@@ -86,7 +90,8 @@ static void tell_mesh(struct trainer *t, const struct ranks *now)
 	add(&w, "mesh: dp %u", replicas);
 	if (mesh->size[MESH_PP] > 1)
 		add(&w, " x pp %u", mesh->size[MESH_PP]);
-	add(&w, " x tp %u", mesh->size[MESH_TP]);
+	if (mesh->size[MESH_TP] > 1)
+		add(&w, " x tp %u", mesh->size[MESH_TP]);
 	if (spares > 0)
 		add(&w, ", %u %s", spares, spares == 1 ? "spare" : "spares");
 	trainer_report_event(t, w.text);

@@ -114,7 +114,7 @@ static tr_status load_data(struct trainer *t, struct tr_error *error)
 	    &t->samples, error);
 }
 
-static tr_status choose_arithmetic(struct trainer *t, struct tr_error *error)
+tr_status trainer_choose_arithmetic(struct trainer *t, struct tr_error *error)
 {
 	if (strcmp(text_or(t->spec->optimizer->dtype, ""), "bf16") != 0)
 		return TR_OK;
@@ -135,10 +135,12 @@ static tr_status build_model(struct trainer *t, struct tr_error *error)
 		status = sharded_create(t, error);
 	if (status == TR_OK)
 		status = pool_create(t->threads, &t->pool, error);
-	if (status == TR_OK)
+	/* Which stage of a pipeline there will be is known with the rank. */
+	bool staged = t->mesh.size[MESH_PP] > 1;
+	if (status == TR_OK && !staged)
 		status = model_create(&t->layout, t->micro, t->pool, &t->model, error);
-	if (status == TR_OK)
-		status = choose_arithmetic(t, error);
+	if (status == TR_OK && !staged)
+		status = trainer_choose_arithmetic(t, error);
 	if (status != TR_OK)
 		return tr_error_wrap(error, "model");
 	t->ops = ops_choose();
@@ -171,7 +173,8 @@ static tr_status allocate_state(struct trainer *t, struct tr_error *error)
 		    "model: no shared memory for parameters, gradients and moments (4 x %zu MiB)",
 		    bytes >> 20);
 	memset(t->account, 0, sizeof(*t->account));
-	model_bind(t->model, t->arrays.params, t->arrays.grads);
+	if (t->model != NULL)
+		model_bind(t->model, t->arrays.params, t->arrays.grads);
 	if (t->sharded != NULL)
 		return sharded_attach(t, error);
 	return job_sync_is_rare(t->spec->sync) ? outer_allocate(t, error) : TR_OK;

@@ -26,9 +26,11 @@ enum trainer_tag {
 	TAG_ROSTER,
 	TAG_FINAL,
 	TAG_PARITY = 2000, /* and those after it, as of the next ones */
+	TAG_TABLE = 2999,  /* a tied table's gradient */
 	TAG_SHARD = 3000,  /* three for each shard on its way to a new rank */
 	TAG_GATHER = 4000, /* three for each on its way to who writes the checkpoint */
 	TAG_TENSOR = 8192, /* of sums inside the model */
+	/* 1 << 20 and those after it: messages between stages (sharded_pipeline.c) */
 };
 
 #define TRAINER_NOT_FINITE "its gradient is not finite (lower train.lr?)"
@@ -94,6 +96,8 @@ struct trainer {
 	double tokens_per_s;              /* smoothed */
 };
 
+/* trainer.c: train.dtype, for t->model. */
+tr_status trainer_choose_arithmetic(struct trainer *t, struct tr_error *error);
 /* trainer.c: counters and account as a checkpoint has them. */
 void trainer_resume_counters(struct trainer *t, const struct manifest *manifest);
 

@@ -51,9 +51,6 @@ static void test_mesh(void **state)
 	refused(spec,
 	    "mesh.threads: found 0, allowed: at least 1, since mesh.tp is 2: workers that share a "
 	    "layer compute with equally many threads");
-	spec = good_sharded("2");
-	set_good(spec, "mesh.pp", "2");
-	refused(spec, "mesh.pp: found 2, allowed: 1, since this version has no pipeline stages");
 	/* A sequence for each replica is enough; a vocabulary that does not divide is padded. */
 	spec = good_sharded("2");
 	set_good(spec, "train.batch_tokens", "256");
@@ -67,10 +64,66 @@ static void test_mesh(void **state)
 	    "each of the mesh's 2 replicas");
 }
 
+static void test_stages(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good_sharded("2");
+	struct tr_error error = { 0 };
+	set_good(spec, "mesh.pp", "2");
+	set_good(spec, "model.layers", "4");
+	if (job_validate(spec, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	struct mesh mesh = job_mesh(spec->mesh);
+	assert_true(mesh.size[MESH_DP] == 1 && mesh.size[MESH_PP] == 2 && mesh.size[MESH_TP] == 2);
+	drop(spec);
+	spec = good_sharded("1");
+	set_good(spec, "mesh.pp", "3");
+	refused(spec, "mesh.pp: found 3, allowed: a divisor of the mesh's 4 workers");
+	spec = good_sharded("2");
+	set_good(spec, "mesh.pp", "4");
+	refused(spec,
+	    "mesh.pp: found 4, allowed: a divisor of the mesh's 2 workers for each of mesh.tp");
+	spec = good_sharded("1");
+	set_good(spec, "mesh.pp", "4");
+	set_good(spec, "model.layers", "3");
+	refused(spec, "mesh.pp: found 4, allowed: at most model.layers, which is 3");
+	spec = good_sharded("1");
+	set_good(spec, "mesh.pp", "2");
+	set_good(spec, "mesh.threads", "0");
+	assert_int_equal(job_validate(spec, NULL), TR_OK); /* stages need not be alike */
+	set_good(spec, "sync.mode", "diloco");
+	refused(spec, "sync.mode: found diloco, allowed: ddp, since mesh.pp is 2");
+}
+
+/* The last stage has the head, which counts as the layers that its matrix is as large as. */
+static void test_layers_of_stages(void **state)
+{
+	struct model_config config = { .preset = MODEL_GPT2,
+		.layers = 12,
+		.width = 64,
+		.heads = 4,
+		.context = 32,
+		.vocab = 2 * 12 * 64 };
+	uint32_t layers[4];
+
+	(void)state;
+	model_config_fill(&config);
+	assert_int_equal(job_mesh_stages(&config, 1, layers, NULL), TR_OK);
+	assert_int_equal(layers[0], 12);
+	assert_int_equal(job_mesh_stages(&config, 2, layers, NULL), TR_OK);
+	assert_true(layers[0] == 7 && layers[1] == 5);
+	config.vocab = 100 * 12 * 64;
+	assert_int_equal(job_mesh_stages(&config, 4, layers, NULL), TR_OK);
+	assert_int_equal(layers[3], 1);
+	assert_int_equal(layers[0] + layers[1] + layers[2], 11);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_mesh),
+		cmocka_unit_test(test_stages),
+		cmocka_unit_test(test_layers_of_stages),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

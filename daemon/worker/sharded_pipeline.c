@@ -1,0 +1,407 @@
+/* The pipeline of a replica (mesh.pp): stages by rank, microbatches of the replica's share, messages as sends and receives of the group, each in a scope of two.
+ *
+ * A message's memory is the pipeline's again (tr_release) when the other end has it. A receive's is when it was waited for. Of a send, the peer's list tells: whoever has waited
+ * for something that the peer sends after it has waited for this, knows. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/plan/job_mesh.h"
+#include "daemon/worker/trainer_inside.h"
+
+enum { TAG_MESSAGE = 1 << 20 };
+
+/* Where a message is in the lists of its two ends. */
+struct message_places {
+	uint32_t sent, received;
+};
+
+struct message {
+	uint32_t tag, peer;
+	uint32_t
+	    done; /* with this instruction the peer has sent or received it: counted over the lists of a round, one after the other */
+	bool outgoing, released;
+};
+
+/* The group as the pipeline's channel. Tickets are places in `messages`. */
+struct channel {
+	struct trainer *t;
+	struct schedule schedule;
+	struct message_places *places; /* by number */
+	uint32_t *
+	    seen; /* by pipeline rank: so many instructions of its lists are done, as far as is known */
+	uint32_t first_tag, first; /* of this run's messages and instructions */
+	struct message *messages;  /* of the round */
+	uint32_t count, room;
+	float **buffers; /* from the group, for good */
+	size_t buffer_count, buffer_room, handed_out;
+	tr_status status; /* of the first that failed */
+	struct tr_error error;
+};
+
+struct sharded_pipeline {
+	struct pipeline *pipeline;
+	uint32_t stage;
+	struct channel channel;
+	int32_t *inputs, *targets; /* of all microbatches of a run */
+	struct model_batch *batches;
+};
+
+static tr_status no_memory(struct tr_error *error)
+{
+	return tr_error_set(error, TR_ENOMEM, "mesh.pp: no memory for a pipeline's tables");
+}
+
+/* ---- the channel ---- */
+
+/* Of the pipeline's rank `stage` in this replica: index of the contributor. */
+static uint32_t index_of(const struct sharded *s, uint32_t stage)
+{
+	struct mesh_at at = mesh_at(&s->mesh, s->rank);
+	at.at[MESH_PP] = stage;
+	uint32_t rank = mesh_rank(&s->mesh, at), i = 0;
+	while (i < s->next.count && s->next.peers[i].rank != rank)
+		i++;
+	return i;
+}
+
+static struct message *add_message(struct channel *c)
+{
+	if (c->count == c->room) {
+		uint32_t room = 2 * c->room + 64;
+		struct message *grown = realloc(c->messages, room * sizeof(*grown));
+		if (grown == NULL)
+			return NULL;
+		c->messages = grown;
+		c->room = room;
+	}
+	return &c->messages[c->count++];
+}
+
+static bool submit(struct channel *c, const struct pipeline_message *message, struct tr_op *op,
+    uint64_t *ticket)
+{
+	const struct sharded *s = c->t->sharded;
+	uint32_t other = index_of(s, message->peer);
+	uint32_t number = pipeline_message_number(&c->schedule.shape, message);
+	uint32_t members[2] = { other < s->self ? other : s->self,
+		other < s->self ? s->self : other };
+	bool outgoing = op->collective == TR_SEND;
+	const struct message_places *places = &c->places[number];
+	struct message *m = c->status == TR_OK ? add_message(c) : NULL;
+	if (m == NULL)
+		return false;
+	*m = (struct message){ c->first_tag + number, message->peer,
+		c->first + (outgoing ? places->received : places->sent), outgoing, false };
+	*ticket = (uint64_t)(m - c->messages);
+	op->tag = m->tag;
+	op->root = other < s->self ? 0 : 1;
+	op->scope = (struct tr_scope){ members, 2 };
+	c->status = tr_submit(c->t->group, op, &c->error);
+	op->scope.members = NULL;
+	return c->status == TR_OK;
+}
+
+static bool channel_send(void *arg, const struct pipeline_message *message, const float *data,
+    size_t count, uint64_t *ticket)
+{
+	struct tr_op op = TR_OP_INIT;
+	op.collective = TR_SEND;
+	op.input = data;
+	op.count = count;
+	return submit(arg, message, &op, ticket);
+}
+
+static bool channel_receive(void *arg, const struct pipeline_message *message, float *data,
+    size_t count, uint64_t *ticket)
+{
+	struct tr_op op = TR_OP_INIT;
+	op.collective = TR_RECV;
+	op.output = data;
+	op.count = count;
+	return submit(arg, message, &op, ticket);
+}
+
+static bool channel_wait(void *arg, uint64_t ticket)
+{
+	struct channel *c = arg;
+	const struct message *m = &c->messages[ticket];
+	if (c->status == TR_OK)
+		c->status = tr_wait(c->t->group, m->tag, &c->error);
+	if (c->status == TR_OK && !m->outgoing && m->done >= c->seen[m->peer])
+		c->seen[m->peer] = m->done + 1;
+	return c->status == TR_OK;
+}
+
+static bool channel_idle(void *arg, uint64_t ticket)
+{
+	struct channel *c = arg;
+	struct message *m = &c->messages[ticket];
+	if (c->status != TR_OK || c->seen[m->peer] <= m->done)
+		return false;
+	if (!m->released)
+		c->status = tr_release(c->t->group, m->tag, &c->error);
+	m->released = c->status == TR_OK;
+	return m->released;
+}
+
+static float *channel_memory(void *arg, size_t numbers)
+{
+	struct channel *c = arg;
+	if (c->handed_out < c->buffer_count)
+		return c->buffers[c->handed_out++];
+	if (c->buffer_count == c->buffer_room) {
+		size_t room = 2 * c->buffer_room + 8;
+		float **grown = realloc(c->buffers, room * sizeof(*grown));
+		if (grown == NULL)
+			return NULL;
+		c->buffers = grown;
+		c->buffer_room = room;
+	}
+	float *made = tr_alloc(c->t->group, numbers * sizeof(float));
+	if (made == NULL) {
+		c->status = tr_error_set(&c->error, TR_ENOMEM,
+		    "mesh.pp: no shared memory for a message of %zu numbers", numbers);
+		return NULL;
+	}
+	c->handed_out++;
+	return c->buffers[c->buffer_count++] = made;
+}
+
+/* The lists of all ranks for so many microbatches; kept as long as their number is the same. */
+static tr_status plan_lists(struct channel *c, uint32_t microbatches, struct tr_error *error)
+{
+	struct schedule_shape shape = { SCHEDULE_1F1B, c->t->mesh.size[MESH_PP], microbatches, 1 };
+	if (c->schedule.lists != NULL && c->schedule.shape.microbatches == microbatches)
+		return TR_OK;
+	schedule_finish(&c->schedule);
+	tr_status status = schedule_create(&shape, &c->schedule, error);
+	if (status != TR_OK)
+		return status;
+	size_t numbers = 2 * (size_t)shape.ranks * microbatches;
+	free(c->places);
+	c->places = calloc(numbers, sizeof(*c->places));
+	if (c->places == NULL) {
+		schedule_finish(&c->schedule);
+		return no_memory(error);
+	}
+	for (uint32_t rank = 0; rank < shape.ranks; rank++)
+		for (uint32_t i = 0; i < c->schedule.lists[rank].count; i++) {
+			struct pipeline_message message;
+			const struct schedule_instruction *what = &c->schedule.lists[rank].at[i];
+			if (!pipeline_message_of(&shape, rank, what, &message))
+				continue;
+			struct message_places
+			    *places = &c->places[pipeline_message_number(&shape, &message)];
+			if (what->op == SCHEDULE_SEND_F || what->op == SCHEDULE_SEND_B)
+				places->sent = i;
+			else
+				places->received = i;
+		}
+	return TR_OK;
+}
+
+/* ---- the pipeline ---- */
+
+static void drop_pipeline(struct trainer *t)
+{
+	struct sharded_pipeline *p = t->sharded->pipeline;
+	pipeline_destroy(p->pipeline);
+	p->pipeline = NULL;
+	t->model = NULL;
+}
+
+static tr_status build(struct trainer *t, uint32_t stage, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	struct sharded_pipeline *p = s->pipeline;
+	struct schedule_shape shape = { SCHEDULE_1F1B, t->mesh.size[MESH_PP],
+		(uint32_t)((t->batch + t->micro - 1) / t->micro), 1 };
+	struct model_room room = { 0 };
+	struct schedule schedule;
+	tr_status status = schedule_create(&shape, &schedule, error);
+	if (status != TR_OK)
+		return status;
+	pipeline_room(&s->layouts[stage], &schedule, stage, &room);
+	schedule_finish(&schedule);
+	p->channel.handed_out = 0;
+	struct pipeline_options options = { &s->layouts[stage], stage, t->micro, t->pool, &room,
+		{ channel_send, channel_receive, channel_wait, channel_idle, channel_memory,
+		    &p->channel } };
+	status = pipeline_create(&options, &p->pipeline, error);
+	if (status != TR_OK)
+		return status;
+	p->stage = stage;
+	t->model = pipeline_model(p->pipeline);
+	if (s->mesh.size[MESH_TP] > 1)
+		model_use_tensor(t->model, &s->tensor);
+	return trainer_choose_arithmetic(t, error);
+}
+
+/* Without the table that another stage has a copy of: that is reduced with the copies. */
+static void plan_buckets(struct trainer *t)
+{
+	size_t offset, numbers;
+	struct buckets *b = &t->buckets;
+	buckets_plan(&t->layout, BUCKETS_BYTES, b);
+	if (!layout_copied_table(&t->layout, &offset, &numbers))
+		return;
+	if (t->layout.depth.head) {
+		b->end = offset;
+		return;
+	}
+	b->first[b->count - 1] = numbers;
+	if (buckets_end(b, b->count - 1) <= numbers)
+		b->count--;
+}
+
+tr_status sharded_take_stage(struct trainer *t, uint32_t stage, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	struct sharded_pipeline *p = s->pipeline;
+	tr_status status = TR_OK;
+	if (p->pipeline == NULL || p->stage != stage) {
+		drop_pipeline(t);
+		t->layout = s->layouts[stage];
+		plan_buckets(t);
+		status = build(t, stage, error);
+	}
+	if (status != TR_OK)
+		return status;
+	s->shard.depth = t->layout.depth;
+	/* A new round. */
+	pipeline_forget(p->pipeline);
+	p->channel.status = TR_OK;
+	p->channel.first_tag = TAG_MESSAGE;
+	p->channel.first = p->channel.count = 0;
+	memset(p->channel.seen, 0, s->mesh.size[MESH_PP] * sizeof(*p->channel.seen));
+	return TR_OK;
+}
+
+tr_status sharded_pipeline_create(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	struct sharded_pipeline *p = calloc(1, sizeof(*p));
+	if (p == NULL)
+		return no_memory(error);
+	s->pipeline = p;
+	p->channel.t = t;
+	size_t most = (size_t)(t->batch > t->samples.validation ? t->batch : t->samples.validation);
+	size_t tokens = most * s->whole.config.context;
+	p->inputs = calloc(tokens, sizeof(*p->inputs));
+	p->targets = calloc(tokens, sizeof(*p->targets));
+	p->batches = calloc(most / t->micro + 1, sizeof(*p->batches));
+	p->channel.seen = calloc(s->mesh.size[MESH_PP], sizeof(*p->channel.seen));
+	if (p->inputs == NULL || p->targets == NULL || p->batches == NULL || p->channel.seen == NULL)
+		return no_memory(error);
+	return TR_OK;
+}
+
+void sharded_pipeline_destroy(struct trainer *t)
+{
+	struct sharded_pipeline *p = t->sharded->pipeline;
+	if (p == NULL)
+		return;
+	drop_pipeline(t);
+	schedule_finish(&p->channel.schedule);
+	free(p->channel.places);
+	free(p->channel.messages);
+	free(p->channel.seen);
+	free(p->channel.buffers);
+	free(p->inputs);
+	free(p->targets);
+	free(p->batches);
+	free(p);
+	t->sharded->pipeline = NULL;
+}
+
+const struct tr_error *sharded_pipeline_failed(const struct trainer *t, tr_status *status)
+{
+	const struct channel *c = &t->sharded->pipeline->channel;
+	*status = c->status;
+	return &c->error;
+}
+
+/* The sequences [count] of p->inputs and p->targets in microbatches. */
+static bool run(struct trainer *t, size_t count, const struct model_hooks *hooks, bool train,
+    double *loss)
+{
+	struct sharded_pipeline *p = t->sharded->pipeline;
+	struct channel *c = &p->channel;
+	size_t context = t->layout.config.context, m = 0;
+	*loss = 0;
+	if (count == 0)
+		return true;
+	for (size_t at = 0; at < count; at += t->micro)
+		p->batches[m++] = (struct model_batch){ p->inputs + at * context,
+			p->targets + at * context, count - at < t->micro ? count - at : t->micro,
+			context };
+	c->status = plan_lists(c, (uint32_t)m, &c->error);
+	if (c->status != TR_OK)
+		return false;
+	bool good = (train ? pipeline_gradient : pipeline_loss)(p->pipeline, &c->schedule,
+	    p->batches, hooks, loss);
+	/* No list has more than six instructions a microbatch, and one. */
+	c->first += 6 * (uint32_t)m + 1;
+	c->first_tag += 2 * c->schedule.shape.ranks * (uint32_t)m;
+	return good;
+}
+
+bool sharded_pipeline_gradient(struct trainer *t, size_t count, const struct model_hooks *hooks)
+{
+	struct sharded_pipeline *p = t->sharded->pipeline;
+	size_t context = t->layout.config.context;
+	double loss;
+	for (size_t i = 0; i < count; i++)
+		samples_get(&t->samples, t->numbers[i], p->inputs + i * context,
+		    p->targets + i * context);
+	if (!run(t, count, hooks, true, &loss))
+		return false;
+	t->sums->loss += loss;
+	t->sums->loss_tokens = (double)(count * context);
+	return true;
+}
+
+bool sharded_pipeline_validate(struct trainer *t, uint32_t replica, uint32_t replicas,
+    const struct model_hooks *hooks)
+{
+	struct sharded_pipeline *p = t->sharded->pipeline;
+	size_t context = t->layout.config.context, count = 0;
+	for (uint64_t next = replica; next < t->samples.validation; next += replicas, count++)
+		samples_get_validation(&t->samples, next, p->inputs + count * context,
+		    p->targets + count * context);
+	if (!run(t, count, hooks, false, &t->sums->validation))
+		return false;
+	t->sums->validation_tokens = (double)(count * context);
+	return true;
+}
+
+/* ---- the tied table ---- */
+
+bool sharded_has_copy(const struct trainer *t, size_t *offset, size_t *numbers)
+{
+	return t->sharded->rank != RANKS_NONE && layout_copied_table(&t->layout, offset, numbers);
+}
+
+tr_status sharded_submit_table(struct trainer *t, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	uint32_t members[TR_GROUP_PEERS_MAX], count = 0, last = s->mesh.size[MESH_PP] - 1;
+	size_t offset, numbers;
+	struct tr_op op = TR_OP_INIT;
+	if (!sharded_has_copy(t, &offset, &numbers))
+		return TR_OK;
+	for (uint32_t i = 0; i < s->next.count; i++) {
+		if (s->next.peers[i].rank == RANKS_NONE)
+			continue;
+		struct mesh_at at = mesh_at(&s->mesh, s->next.peers[i].rank);
+		if (at.at[MESH_TP] == s->shard.rank &&
+		    (at.at[MESH_PP] == 0 || at.at[MESH_PP] == last))
+			members[count++] = i;
+	}
+	op.tag = TAG_TABLE;
+	op.output = t->arrays.grads + offset;
+	op.count = numbers;
+	op.reduce = TR_SUM;
+	op.scope = (struct tr_scope){ members, count };
+	return tr_submit(t->group, &op, error);
+}
