@@ -117,6 +117,41 @@ static void submissions_go_round(void **state)
 	}
 }
 
+/* How often the engine's doorbell was rung since the last look. */
+static uint64_t rings(const struct ends *ends)
+{
+	uint64_t count = 0;
+	return read(ends->host->own_bell, &count, sizeof(count)) > 0 ? count : 0;
+}
+
+/* A note wakes nobody; and the next submission does, though the engine has not caught up with what was there before. */
+static void a_note_waits_for_company(void **state)
+{
+	struct ends *ends = *state;
+	struct channel_submission s = { .call = CHANNEL_SUBMIT, .dtype = TR_F32, .reduce = TR_SUM },
+	                          got;
+	const struct channel_submission note = { .call = CHANNEL_RELEASE, .tag = 7 };
+	struct tr_error error;
+	(void)rings(ends);
+	for (unsigned turn = 0; turn < 3; turn++) {
+		for (unsigned k = 0; k <= turn; k++)
+			assert_int_equal(channel_worker_note(ends->worker, &note, &error), TR_OK);
+		assert_int_equal(rings(ends), 0);
+		assert_int_equal(channel_worker_submit(ends->worker, &s, &error), TR_OK);
+		assert_int_equal(rings(ends), 1);
+		/* It looks again by itself. */
+		assert_int_equal(channel_worker_note(ends->worker, &note, &error), TR_OK);
+		assert_int_equal(channel_worker_submit(ends->worker, &s, &error), TR_OK);
+		assert_int_equal(rings(ends), 0);
+		for (unsigned k = 0; k < turn + 4; k++) {
+			assert_int_equal(channel_host_take(ends->host, &got, &error), TR_OK);
+			assert_int_equal(got.call,
+			    k == turn + 1 || k == turn + 3 ? CHANNEL_SUBMIT : CHANNEL_RELEASE);
+		}
+		assert_int_equal(channel_host_take(ends->host, &got, &error), TR_EAGAIN);
+	}
+}
+
 static void *answer_later(void *arg)
 {
 	struct ends *ends = arg;
@@ -541,6 +576,7 @@ int main(void)
 		WITH_ENDS(assignment_arrives),
 		WITH_ENDS(memory_is_shared),
 		WITH_ENDS(submissions_go_round),
+		WITH_ENDS(a_note_waits_for_company),
 		WITH_ENDS(calls_are_answered),
 		WITH_ENDS(the_end_is_told),
 		WITH_ENDS(the_end_is_told_when_the_ring_is_full),

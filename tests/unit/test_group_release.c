@@ -349,6 +349,74 @@ static void a_sender_hears_of_what_was_released(void **state)
 	}
 }
 
+/* What was sent of an op to who never said that it had it counts no more once the op is released; words come seldom here. */
+static void what_is_released_leaves_room(void **state)
+{
+	(void)state;
+	const struct set both = { { 0, 1 }, 2 };
+	struct pump *pump = begun_with_little_ahead(2);
+	for (uint32_t tag = 0; tag < 500; tag++) {
+		for (unsigned i = 0; i < 2; i++) {
+			assert_int_equal(submit(pump, i, tag, memory[i][tag % 2], TR_ALL_REDUCE, 0,
+			                     both),
+			    TR_OK);
+			assert_int_equal(wait_for(pump, i, tag), TR_OK);
+		}
+		pump_run(pump);
+		for (unsigned i = 0; i < 2; i++) {
+			if (pump->members[i].done_count != tag + 1)
+				fail_msg("op %u does not come", tag);
+			assert_int_equal(release(pump, i, tag), TR_OK);
+		}
+		memset(pump->trace, 0, pump->trace_length);
+		pump->trace_length = pump->first = pump->last = 0;
+	}
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(pump_close(pump, i, 0, 0), TR_OK);
+	pump_run(pump);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(pump->members[i].status, TR_OK);
+	pump_destroy(pump);
+}
+
+/* Of what a peer says it has submitted only that is kept which is not submitted here, and never was. */
+static void words_of_more_than_a_round_holds(void **state)
+{
+	(void)state;
+	const struct set one = { { 0 }, 1 };
+	struct pump *pump = begun(2, TR_DIRECT);
+	for (uint32_t tag = 0; tag < 3 * TR_ROUND_OPS_MAX; tag++) {
+		Traind__Peer__Submitted word = TRAIND__PEER__SUBMITTED__INIT;
+		struct group_event event = { .kind = GROUP_SUBMITTED,
+			.from = 2,
+			.submitted = &word };
+		word.view = word.round = word.attempt = 1;
+		word.tags = &tag;
+		word.n_tags = 1;
+		if (tag % 3 == 0) /* before it is here, while it is, or afterwards */
+			assert_int_equal(pump_step(pump, 0, &event), TR_OK);
+		assert_int_equal(submit(pump, 0, tag, memory[0][0], TR_ALL_REDUCE, 0, one), TR_OK);
+		if (tag % 3 == 1)
+			assert_int_equal(pump_step(pump, 0, &event), TR_OK);
+		assert_int_equal(release(pump, 0, tag), TR_OK);
+		if (tag % 3 == 2)
+			assert_int_equal(pump_step(pump, 0, &event), TR_OK);
+	}
+	uint32_t to_come[TR_ROUND_OPS_MAX];
+	for (uint32_t k = 0; k < TR_ROUND_OPS_MAX; k++)
+		to_come[k] = 3 * TR_ROUND_OPS_MAX + k;
+	Traind__Peer__Submitted word = TRAIND__PEER__SUBMITTED__INIT;
+	word.view = word.round = word.attempt = 1;
+	word.tags = to_come;
+	word.n_tags = TR_ROUND_OPS_MAX;
+	assert_int_equal(pump_step(pump, 0,
+	                     &(struct group_event){ .kind = GROUP_SUBMITTED,
+	                         .from = 2,
+	                         .submitted = &word }),
+	    TR_OK);
+	pump_destroy(pump);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -360,6 +428,8 @@ int main(void)
 		cmocka_unit_test(what_comes_late_is_dropped),
 		cmocka_unit_test(another_op_under_its_tag_is_named),
 		cmocka_unit_test(a_sender_hears_of_what_was_released),
+		cmocka_unit_test(what_is_released_leaves_room),
+		cmocka_unit_test(words_of_more_than_a_round_holds),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -220,7 +220,7 @@ static void a_death_begins_the_round_again(void **state)
 	(void)state;
 	static const unsigned lags[PEOPLE] = { 2, NEVER, 3, 2 };
 	static const unsigned two[PEOPLE] = { 2, 2, 2 };
-	for (unsigned delivered = 0; delivered < 40; delivered += 3)
+	for (unsigned delivered = 0; delivered < 160; delivered += 13)
 		for (int policy = 0; policy < 3; policy++) {
 			struct pump *pump = pump_create(PEOPLE);
 			struct pump_view view = first_view(pump, TR_DIRECT);
