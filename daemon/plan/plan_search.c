@@ -162,10 +162,15 @@ static uint32_t moves_of(const struct search *s)
 
 static void choose_semifinalists(struct search *s)
 {
+	uint32_t unfit = 0;
+
 	for (uint32_t i = 0; i < s->count && s->semi_count < SEMIFINALISTS; i++) {
 		struct semifinalist *semi = &s->semis[s->semi_count];
 		if (isinf(s->candidates[i].hope))
 			break;
+		/* Where memory is short there are many of them, and few come to fit. */
+		if (!s->candidates[i].fits && unfit++ >= SEMIFINALISTS / 2)
+			continue;
 		semi->plan = (struct plan){ .choice = s->candidates[i].choice };
 		(void)plan_place_start(s->l, &semi->plan);
 		semi->score = plan_place_anneal(s->l, s->settings->seed, moves_of(s) / MOVES_SHORT,
