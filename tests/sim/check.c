@@ -199,8 +199,12 @@ static void contributors_gone(const struct sim *sim, unsigned number, const stru
 
 	while (view < sim->seen + SIM_VIEWS_KEPT && view->number != round->view)
 		view++;
+	/* Of an op of all there may be fewer than its caller was told. */
 	for (unsigned i = 0; i < op->contributors && i < SIM_NODES_MAX; i++) {
-		unsigned node = node_of_peer(sim, core->last_contributors[shape_outer(op, i)]);
+		unsigned outer = shape_outer(op, i);
+		if (outer >= core->last_contributor_count)
+			continue;
+		unsigned node = node_of_peer(sim, core->last_contributors[outer]);
 		gone[i] = view == sim->seen + SIM_VIEWS_KEPT || node == SIM_NODES_MAX ||
 		    !view->nodes[node];
 	}
