@@ -1,6 +1,7 @@
 #include "daemon/worker/onednn.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,6 +240,13 @@ static bool set(dnnl_memory_t memory, const void *data)
 	return calls.dnnl_memory_set_data_handle(memory, (void *)(uintptr_t)data) == dnnl_success;
 }
 
+static void spoil(const struct onednn_product *p, float *c)
+{
+	for (size_t i = 0; i < p->m; i++)
+		for (size_t j = 0; j < p->n; j++)
+			c[i * p->c_stride + j] = NAN;
+}
+
 bool onednn_multiply(struct onednn *o, const struct onednn_product *product, const uint16_t *a,
     const uint16_t *b, float *c)
 {
@@ -251,8 +259,10 @@ bool onednn_multiply(struct onednn *o, const struct onednn_product *product, con
 		return false;
 	const dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, p->a }, { DNNL_ARG_WEIGHTS, p->b },
 		{ DNNL_ARG_DST, p->c } };
-	return calls.dnnl_primitive_execute(p->primitive, o->stream, 3, args) == dnnl_success &&
-	    calls.dnnl_stream_wait(o->stream) == dnnl_success;
+	if (calls.dnnl_primitive_execute(p->primitive, o->stream, 3, args) != dnnl_success ||
+	    calls.dnnl_stream_wait(o->stream) != dnnl_success)
+		spoil(product, c);
+	return true;
 }
 
 #else

@@ -24,7 +24,8 @@ struct onednn_product {
 	bool add; /* beta 1 */
 };
 
-/* In the thread that made `onednn`, from its first call on. False: it could not be compiled; C is as it was. */
+/* In the thread that made `onednn`, from its first call on. False: it could not be compiled; C is as it was. Should the product itself fail, C is not a number anywhere: no step is
+ * made of that (optim.h). */
 bool onednn_multiply(struct onednn *onednn, const struct onednn_product *product, const uint16_t *a,
     const uint16_t *b, float *c);
 
