@@ -93,7 +93,7 @@ tr_status sharded_attach(struct trainer *t, struct tr_error *error)
 	ranks_init(&s->mesh, &s->state->ranks);
 	if (t->model != NULL)
 		model_use_tensor(t->model, &s->tensor);
-	return TR_OK;
+	return sharded_make_shared(t, error);
 }
 
 tr_status sharded_declare(struct trainer *t, struct tr_error *error)

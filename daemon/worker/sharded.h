@@ -51,7 +51,8 @@ struct sharded_state {
 struct sharded_sums {
 	double loss, tokens, saved;
 	double squares[TR_GROUP_PEERS_MAX];
-	int64_t digests[TR_GROUP_PEERS_MAX]; /* an op of its own: of each contributor's numbers */
+	int64_t digests[2 *
+	    TR_GROUP_PEERS_MAX]; /* an op of its own: of each contributor's numbers, then of those that all of its stage hold */
 };
 
 struct sharded_scope {
@@ -82,6 +83,7 @@ struct sharded {
 	struct optim_arrays *staged; /* by shard: of who writes checkpoints */
 	struct sharded_state *state;
 	struct sharded_sums *sums;
+	float *shared;       /* sharded_shared.c; NULL: not needed with this mesh */
 	uint32_t loaded;     /* the shard that is read from where training begins; RANKS_NONE */
 	uint64_t saved_here; /* by this worker, not told yet; 0: none */
 	uint64_t put_by;     /* the step that this worker began to write last */
@@ -168,6 +170,17 @@ tr_status sharded_submit_validation(struct trainer *t, const struct tr_round *ro
     struct tr_error *error);
 /* It is committed: counts, updates, reports. */
 void sharded_apply_step(struct trainer *t, const struct tr_round *round);
+
+/* ---- sharded_shared.c: gradients of what all members of a tensor-parallel group hold ---- */
+tr_status sharded_make_shared(struct trainer *t, struct tr_error *error);
+/* Are they summed apart from the others in this round? */
+bool sharded_has_shared(const struct trainer *t);
+/* Once they are final here. */
+tr_status sharded_submit_shared(struct trainer *t, struct tr_error *error);
+/* Waits for the sums: their squares. */
+tr_status sharded_shared_squares(struct trainer *t, double *sum, struct tr_error *error);
+/* Committed: they go to the gradients. */
+void sharded_end_shared(struct trainer *t);
 
 /* ---- sharded_alike.c ---- */
 

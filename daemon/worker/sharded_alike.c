@@ -1,4 +1,4 @@
-/* Whether all who hold the same shard hold the same numbers. Looked at when shards go to who writes a checkpoint, and before anything else is done in that round: so
+/* Whether all who hold the same shard hold the same numbers, and all of a stage the same of what its tensor-parallel members hold in common. Looked at when shards go to who writes a checkpoint, and before anything else is done in that round: so
  * no checkpoint is made of wrong numbers, and no step. Where a majority of a shard's workers holds the same, the others hold nothing from then on, and get
  * that in the next round as anybody with a new rank does. Where there is none, nobody holds the shard: training goes back to the newest checkpoint. */
 #include <stdio.h>
@@ -6,14 +6,36 @@
 
 #include "daemon/worker/trainer_inside.h"
 
+static struct tr_digest fold(const struct trainer *t, struct tr_digest all, size_t offset,
+    size_t numbers)
+{
+	const float *arrays[] = { t->arrays.params, t->arrays.first, t->arrays.second };
+	for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++)
+		all = tr_digest_fold(all, tr_digest_of(arrays[i] + offset, numbers * sizeof(float)));
+	return all;
+}
+
 /* 63 bits: digests travel as i64, each in a place of its own, and are never what a place is without one. */
+static int64_t word_of(struct tr_digest digest)
+{
+	return (int64_t)(digest.low >> 1 | 1);
+}
+
 static int64_t digest_of(const struct trainer *t)
 {
-	size_t bytes = t->layout.count * sizeof(float);
-	struct tr_digest all = tr_digest_of(t->arrays.params, bytes);
-	all = tr_digest_fold(all, tr_digest_of(t->arrays.first, bytes));
-	all = tr_digest_fold(all, tr_digest_of(t->arrays.second, bytes));
-	return (int64_t)(all.low >> 1 | 1);
+	return word_of(fold(t, (struct tr_digest){ 0 }, 0, t->layout.count));
+}
+
+/* Of what all of its stage hold. */
+static int64_t shared_digest_of(const struct trainer *t)
+{
+	struct tr_digest all = { 0 };
+	for (size_t i = 0; i < t->layout.tensor_count; i++) {
+		const struct layout_tensor *tensor = &t->layout.tensors[i];
+		if (shard_whole(&t->sharded->whole, &t->layout, i))
+			all = fold(t, all, tensor->offset, layout_numbers(tensor));
+	}
+	return word_of(all);
 }
 
 static bool same_shard(const struct ranks *r, uint32_t a, uint32_t b)
@@ -22,15 +44,29 @@ static bool same_shard(const struct ranks *r, uint32_t a, uint32_t b)
 	    ranks_shard(&r->mesh, r->peers[a].rank) == ranks_shard(&r->mesh, r->peers[b].rank);
 }
 
-/* Those of peer i's shard that hold what it holds are more than half. */
-static bool is_right(const struct ranks *r, const int64_t *digests, uint32_t i)
+static bool same_stage(const struct ranks *r, uint32_t a, uint32_t b)
+{
+	return r->peers[a].rank != RANKS_NONE && r->peers[b].rank != RANKS_NONE &&
+	    mesh_at(&r->mesh, r->peers[a].rank).at[MESH_PP] ==
+	    mesh_at(&r->mesh, r->peers[b].rank).at[MESH_PP];
+}
+
+/* Of those that should hold what peer i holds, more than half do. */
+static bool is_common(const struct ranks *r, const int64_t *digests, uint32_t i,
+    bool (*should)(const struct ranks *r, uint32_t a, uint32_t b))
 {
 	uint32_t workers = 0, same = 0;
 	for (uint32_t k = 0; k < r->count; k++) {
-		workers += same_shard(r, i, k);
-		same += same_shard(r, i, k) && digests[i] == digests[k];
+		workers += should(r, i, k);
+		same += should(r, i, k) && digests[i] == digests[k];
 	}
 	return 2 * same > workers;
+}
+
+static bool is_right(const struct ranks *r, const int64_t *digests, uint32_t i)
+{
+	return is_common(r, digests, i, same_shard) &&
+	    is_common(r, digests + r->count, i, same_stage);
 }
 
 tr_status sharded_compare(struct trainer *t, const struct tr_round *round, struct tr_error *error)
@@ -38,9 +74,11 @@ tr_status sharded_compare(struct trainer *t, const struct tr_round *round, struc
 	struct sharded *s = t->sharded;
 	int64_t *digests = s->sums->digests;
 	memset(digests, 0, sizeof(s->sums->digests));
-	if (s->rank != RANKS_NONE)
+	if (s->rank != RANKS_NONE) {
 		digests[s->self] = digest_of(t);
-	tr_status status = tr_allreduce(t->group, TAG_PARITY, digests, s->next.count, TR_I64,
+		digests[s->next.count + s->self] = shared_digest_of(t);
+	}
+	tr_status status = tr_allreduce(t->group, TAG_PARITY, digests, 2 * s->next.count, TR_I64,
 	    TR_SUM, trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
 	if (status == TR_OK)
 		status = tr_wait(t->group, TAG_PARITY, error);

@@ -103,6 +103,8 @@ static tr_status compute(struct attempt *a)
 	        (size_t)s->share, &hooks))
 		return stopped(a);
 	on_final(a, 0);
+	if (a->status == TR_OK)
+		a->status = sharded_submit_shared(t, a->error);
 	return a->status == TR_OK ? sharded_submit_table(t, a->error) : a->status;
 }
 
@@ -117,7 +119,8 @@ static double squares(const struct trainer *t)
 		const struct layout_tensor *tensor = &t->layout.tensors[i];
 		if (copied && tensor->offset == copy)
 			continue;
-		if (s->shard.rank == 0 || !shard_whole(&s->whole, &t->layout, i))
+		bool shared = shard_whole(&s->whole, &t->layout, i);
+		if (!shared || (s->shard.rank == 0 && !sharded_has_shared(t)))
 			sum += optim_squares(t->ops, t->pool, t->arrays.grads + tensor->offset,
 			    layout_numbers(tensor));
 	}
@@ -147,8 +150,14 @@ static tr_status submit_sums(struct attempt *a, const struct tr_round *round)
 		if (status != TR_OK)
 			return status;
 	}
+	double shared = 0;
+	if (first && s->shard.rank == 0 && sharded_has_shared(t)) {
+		tr_status status = sharded_shared_squares(t, &shared, a->error);
+		if (status != TR_OK)
+			return status;
+	}
 	if (first)
-		s->sums->squares[ranks_shard(&s->mesh, s->rank)] = squares(t);
+		s->sums->squares[ranks_shard(&s->mesh, s->rank)] = squares(t) + shared;
 	return tr_allreduce(t->group, TAG_LOSS, s->sums, 3 + ranks_shards(&s->mesh), TR_F64, TR_SUM,
 	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, a->error);
 }
@@ -211,6 +220,7 @@ void sharded_apply_step(struct trainer *t, const struct tr_round *round)
 	double scale = 1 / (double)(t->batch * t->layout.config.context);
 	double norm = norm_of(t, scale);
 	count(t, round);
+	sharded_end_shared(t);
 	if (s->rank != RANKS_NONE)
 		optim_update(t->ops, t->pool, &t->layout, &t->settings, &t->arrays, scale, norm,
 		    t->counters->step, t->counters->step);

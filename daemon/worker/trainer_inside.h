@@ -26,6 +26,7 @@ enum trainer_tag {
 	TAG_ROSTER,
 	TAG_FINAL,
 	TAG_PARITY = 2000, /* and those after it, as of the next ones */
+	TAG_SHARED = 2998, /* gradients of what all of a tensor-parallel group hold */
 	TAG_TABLE = 2999,  /* a tied table's gradient */
 	TAG_SHARD = 3000,  /* three for each shard on its way to a new rank */
 	TAG_GATHER = 4000, /* three for each on its way to who writes the checkpoint */

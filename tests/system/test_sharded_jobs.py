@@ -152,6 +152,22 @@ def test_a_kill_of_each_rank(tmp_path, text, rank):
     assert_near(run, calm, steps)
 
 
+def test_what_all_hold_stays_the_same(tmp_path, text):
+    """Three replicas, and a worker that comes for another has the highest id: sums over dp are then made in another order at tp 1 than at tp 0. Norms and positions, which both hold, are
+    still the same at both: it is looked at before each checkpoint."""
+    steps, run = 100, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=1, slots=6) as cluster:
+        job = cluster.submit(sharded_spec(text, run, 2, workers=6, steps=steps, every=10))
+        reach(run, 15)
+        victim = active(cluster, job)[1]
+        os.kill(victim.pid, signal.SIGKILL)
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert "takes rank 1 (tp 1 of replica 0)" in events and "other numbers" not in events, events
+        counted_once(cluster, job, steps)
+    assert rows_of(run)[steps]["contributors"] == 6
+
+
 def test_without_a_replacement(tmp_path, text):
     """A node is lost: one replica goes on, and is two again once another node is there."""
     steps, run = 300, tmp_path / "run"

@@ -1,0 +1,95 @@
+/* Parameters that every member of a tensor-parallel group holds: norms, positions, biases behind a sum. Members of a sum over dp are added up in the order of their ids (coll.h),
+ * which after a replacement is another order at another place along tp; of three or more numbers the last bits would differ, and what all hold drift apart.
+ * So these gradients are summed once for a whole stage: tp 0 of each replica says them, the others zeros. Two numbers have one sum in either order.
+ */
+#include <string.h>
+
+#include "daemon/worker/trainer_inside.h"
+
+static size_t numbers_of(const struct sharded *s, const struct layout *local)
+{
+	size_t numbers = 0;
+	for (size_t i = 0; i < local->tensor_count; i++)
+		if (shard_whole(&s->whole, local, i))
+			numbers += layout_numbers(&local->tensors[i]);
+	return numbers;
+}
+
+tr_status sharded_make_shared(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	size_t most = 1;
+	if (s->mesh.size[MESH_TP] < 2 || s->mesh.size[MESH_DP] < 3)
+		return TR_OK;
+	for (uint32_t stage = 0; stage < s->mesh.size[MESH_PP]; stage++) {
+		size_t numbers = numbers_of(s, &s->layouts[stage]);
+		most = numbers > most ? numbers : most;
+	}
+	s->shared = tr_alloc(t->group, most * sizeof(float));
+	return s->shared != NULL
+	    ? TR_OK
+	    : tr_error_set(error, TR_ENOMEM,
+	          "mesh.tp: no shared memory for %zu numbers that all hold", most);
+}
+
+bool sharded_has_shared(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	return s->rank != RANKS_NONE && s->shared != NULL && s->dp.count > 2;
+}
+
+/* Between gradients and the buffer, where these tensors lie one after another. */
+static void copy(struct trainer *t, bool back)
+{
+	const struct sharded *s = t->sharded;
+	size_t at = 0;
+	for (size_t i = 0; i < t->layout.tensor_count; i++) {
+		const struct layout_tensor *tensor = &t->layout.tensors[i];
+		size_t numbers = layout_numbers(tensor);
+		if (!shard_whole(&s->whole, &t->layout, i))
+			continue;
+		float *gradient = t->arrays.grads + tensor->offset;
+		memcpy(back ? gradient : s->shared + at, back ? s->shared + at : gradient,
+		    numbers * sizeof(float));
+		at += numbers;
+	}
+}
+
+tr_status sharded_submit_shared(struct trainer *t, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	uint32_t members[TR_GROUP_PEERS_MAX], count = 0;
+	struct tr_op op = TR_OP_INIT;
+	if (!sharded_has_shared(t))
+		return TR_OK;
+	uint32_t stage = mesh_at(&s->mesh, s->rank).at[MESH_PP];
+	for (uint32_t i = 0; i < s->next.count; i++)
+		if (s->next.peers[i].rank != RANKS_NONE &&
+		    mesh_at(&s->mesh, s->next.peers[i].rank).at[MESH_PP] == stage)
+			members[count++] = i;
+	op.tag = TAG_SHARED;
+	op.count = numbers_of(s, &t->layout);
+	op.output = s->shared;
+	op.reduce = TR_SUM;
+	op.scope = (struct tr_scope){ members, count };
+	if (s->shard.rank == 0)
+		copy(t, false);
+	else
+		memset(s->shared, 0, op.count * sizeof(float));
+	return tr_submit(t->group, &op, error);
+}
+
+tr_status sharded_shared_squares(struct trainer *t, double *sum, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	tr_status status = tr_wait(t->group, TAG_SHARED, error);
+	if (status == TR_OK)
+		*sum = optim_squares(t->ops, t->pool, s->shared, numbers_of(s, &t->layout));
+	return status;
+}
+
+void sharded_end_shared(struct trainer *t)
+{
+	if (sharded_has_shared(t))
+		copy(t, true);
+}
