@@ -90,7 +90,7 @@ static const struct job_option rows[] = {
 	    "Compute threads of a worker; 0: the node's cores divided by its slots." },
 	{ "mesh.min_nodes", OPTION_UINT, 1, TR_GROUP_PEERS_MAX, NULL, "1", "nodes",
 	    "Training starts, and goes on after losses, with no fewer than this many." },
-	{ "mesh.tp", OPTION_UINT, 1, TR_GROUP_PEERS_MAX, NULL, "1", "workers",
+	{ "mesh.tp", OPTION_UINT, 1, TR_GROUP_PEERS_MAX - 1, NULL, "1", "workers",
 	    "Tensor parallel: so many workers share each layer, neighbours first. The model is "
 	    "there workers / (`tp` x `pp`) times; see docs/sharding.md." },
 	{ "mesh.pp", OPTION_UINT, 1, TR_GROUP_PEERS_MAX, NULL, "1", "stages",

@@ -88,7 +88,8 @@ tr_status sharded_attach(struct trainer *t, struct tr_error *error)
 		.exchange = exchange,
 		.exchange_too = exchange + numbers,
 		.arg = &s->exchange };
-	if (s->state == NULL || s->sums == NULL)
+	s->told = tr_alloc(t->group, sizeof(*s->told));
+	if (s->state == NULL || s->sums == NULL || s->told == NULL)
 		return no_memory(error);
 	ranks_init(&s->mesh, &s->state->ranks);
 	if (t->model != NULL)
@@ -120,6 +121,7 @@ tr_status sharded_begin(struct trainer *t, uint64_t *round, struct tr_error *err
 	if (status != TR_OK)
 		return tr_error_wrap(error, "checkpoint.resume");
 	trainer_resume_counters(t, manifest);
+	t->sharded->resumed = manifest->step;
 	*round = manifest->round > 0 ? manifest->round : manifest->step;
 	t->sharded->state->step_round = *round;
 	return TR_OK;

@@ -49,7 +49,7 @@ struct sharded_state {
 
 /* What is added up over all, f64 in the group's memory. Squares of the gradient by shard: one replica says them, so that all have the same bits. */
 struct sharded_sums {
-	double loss, tokens, saved;
+	double loss, tokens;
 	double squares[TR_GROUP_PEERS_MAX];
 	int64_t digests[2 *
 	    TR_GROUP_PEERS_MAX]; /* an op of its own: of each contributor's numbers, then of those that all of its stage hold */
@@ -83,7 +83,10 @@ struct sharded {
 	struct optim_arrays *staged; /* by shard: of who writes checkpoints */
 	struct sharded_state *state;
 	struct sharded_sums *sums;
-	float *shared;       /* sharded_shared.c; NULL: not needed with this mesh */
+	int64_t *
+	    told; /* in every round: the newest checkpoint of its own that some worker knows to be whole; 0: none */
+	uint64_t resumed; /* step of the checkpoint that the job file names, when this worker looked */
+	float *shared;    /* sharded_shared.c; NULL: not needed with this mesh */
 	uint32_t loaded;     /* the shard that is read from where training begins; RANKS_NONE */
 	uint64_t saved_here; /* by this worker, not told yet; 0: none */
 	uint64_t put_by;     /* the step that this worker began to write last */

@@ -8,15 +8,39 @@
 /* What differs each time is no accident: going back again would lead nowhere. */
 enum { MENDED_MOST = 3 };
 
-/* "": none, numbers are the initial ones. */
+/* The folder of the checkpoint that the job began with. `latest` may be another one by now, and have been when this worker looked: but the others have its step, and
+ * a checkpoint of another step stands beside it. "": there is none. */
+static void beginning(const struct trainer *t, char path[CHECKPOINT_PATH_MAX])
+{
+	const char *found = t->folder.never_delete, *name = strrchr(found, '/');
+	if (found[0] == '\0' || name == NULL || t->sharded->resumed == t->counters->start)
+		(void)snprintf(path, CHECKPOINT_PATH_MAX, "%s", found);
+	else
+		(void)snprintf(path, CHECKPOINT_PATH_MAX, "%.*s/step-%08llu", (int)(name - found),
+		    found, (unsigned long long)t->counters->start);
+}
+
+/* Of a step of the job's own; 0: where it began. "": none, numbers are the initial ones. */
 static void origin_of(const struct trainer *t, uint64_t step, char path[CHECKPOINT_PATH_MAX])
 {
-	const char *resume = t->spec->checkpoint != NULL ? t->spec->checkpoint->resume : NULL;
 	if (step > 0)
 		(void)snprintf(path, CHECKPOINT_PATH_MAX, "%s/step-%08llu", t->folder.dir,
 		    (unsigned long long)step);
 	else
-		(void)snprintf(path, CHECKPOINT_PATH_MAX, "%s", resume != NULL ? resume : "");
+		beginning(t, path);
+}
+
+/* A folder may have got another checkpoint meanwhile. */
+static tr_status check_step(const struct trainer *t, uint64_t origin, const char *path,
+    struct tr_error *error)
+{
+	uint64_t step = t->sharded->back->step, wanted = origin > 0 ? origin : t->counters->start;
+	if (step == wanted)
+		return TR_OK;
+	return tr_error_set(error, TR_ESTALE,
+	    "%s is a checkpoint of step %llu now, but this job goes on from step %llu: name the "
+	    "folder of that step in checkpoint.resume",
+	    path, (unsigned long long)step, (unsigned long long)wanted);
 }
 
 static void begin_fresh(struct trainer *t)
@@ -46,6 +70,8 @@ tr_status sharded_load(struct trainer *t, struct tr_error *error)
 		memset(t->arrays.second, 0, t->layout.count * sizeof(float));
 		tr_status status = checkpoint_read_shard(path, &s->whole, &t->layout, &s->shard,
 		    &t->arrays, s->back, found, error);
+		if (status == TR_OK)
+			status = check_step(t, s->state->origin, path, error);
 		if (status != TR_OK)
 			return tr_error_wrap(error, "reading this worker's shard");
 	}
@@ -90,9 +116,15 @@ tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
 	struct sharded *s = t->sharded;
 	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
 	struct tr_error own = { .text = "none was written yet; set checkpoint.every to have some" };
-	origin_of(t, s->state->saved, path);
+	tr_status status = tr_wait(t->group, TAG_SAVED, error);
+	if (status != TR_OK)
+		return status;
+	uint64_t newest = (uint64_t)*s->told > s->state->saved ? (uint64_t)*s->told
+	                                                       : s->state->saved;
+	origin_of(t, newest, path);
 	bool failed = path[0] == '\0' ||
-	    checkpoint_look(path, &s->whole, s->back, found, &own) != TR_OK;
+	    checkpoint_look(path, &s->whole, s->back, found, &own) != TR_OK ||
+	    check_step(t, newest, path, &own) != TR_OK;
 	if (!failed && s->state->mended > MENDED_MOST)
 		failed = tr_error_set(&own, TR_EDIGEST,
 		             "since the newest, of step %llu, workers have held different numbers "
@@ -102,8 +134,8 @@ tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
 		             (unsigned long long)s->state->mended) != TR_OK;
 	t->sums->final_failed = failed ? 1 : 0;
 	t->sums->final_written = 0;
-	tr_status status = tr_allreduce(t->group, TAG_FINAL, &t->sums->final_written, 2, TR_F64,
-	    TR_SUM, trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
+	status = tr_allreduce(t->group, TAG_FINAL, &t->sums->final_written, 2, TR_F64, TR_SUM,
+	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
 	if (status == TR_OK)
 		status = tr_wait(t->group, TAG_FINAL, error);
 	if (status != TR_OK)
@@ -134,6 +166,7 @@ void sharded_go_back(struct trainer *t, const struct tr_round *round)
 	s->state->origin = s->state->saved;
 	s->state->gathered = s->back->step;
 	s->put_by = 0;
+	t->final_written = t->final_failed = false;
 	s->loaded = RANKS_NONE;
 	ranks_forget(&s->next);
 }

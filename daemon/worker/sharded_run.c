@@ -144,17 +144,41 @@ static uint64_t salt_of(const struct trainer *t)
 	return all.low;
 }
 
+/* Whoever knows of a checkpoint that is whole says so, whatever the round is. */
+static tr_status submit_saved(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	*s->told = (int64_t)s->saved_here;
+	return tr_allreduce(t->group, TAG_SAVED, s->told, 1, TR_I64, TR_MAX,
+	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
+}
+
+static void learn_saved(struct sharded *s)
+{
+	uint64_t told = (uint64_t)*s->told;
+	if (told > s->state->saved) {
+		s->state->saved = told;
+		s->state->mended = 0;
+	}
+	if (told >= s->saved_here)
+		s->saved_here = 0;
+}
+
 static void take_effect(struct trainer *t, const struct tr_round *round, bool *finished)
 {
 	struct sharded *s = t->sharded;
 	sharded_tell(t, round);
+	learn_saved(s);
 	sharded_end_moves(t);
 	if (s->gathers && s->kind == SHARDED_STEP)
 		s->state->gathered = t->counters->step;
 	if (s->kind == SHARDED_STEP)
 		sharded_apply_step(t, round);
-	if (s->kind == SHARDED_LOAD)
+	if (s->kind == SHARDED_LOAD) {
 		s->state->born = 1;
+		s->loaded = RANKS_NONE;
+	}
 	if (s->kind == SHARDED_BACK)
 		sharded_go_back(t, round);
 	else
@@ -185,6 +209,8 @@ static tr_status one_round(struct trainer *t, struct tr_round *round, bool *fini
 		status = derive(t, round, error);
 	if (status == TR_OK && t->account->round == 0)
 		trainer_account_tell(t, round, false);
+	if (status == TR_OK)
+		status = submit_saved(t, round, error);
 	if (status == TR_OK)
 		status = submit(t, round, error);
 	if (status == TR_OK)

@@ -71,7 +71,9 @@ tr_status sharded_submit_shared(struct trainer *t, struct tr_error *error)
 	op.count = numbers_of(s, &t->layout);
 	op.output = s->shared;
 	op.reduce = TR_SUM;
-	op.scope = (struct tr_scope){ members, count };
+	/* A scope is never of all (coll.h). */
+	if (count < s->next.count)
+		op.scope = (struct tr_scope){ members, count };
 	if (s->shard.rank == 0)
 		copy(t, false);
 	else

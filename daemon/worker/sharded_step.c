@@ -138,8 +138,6 @@ static tr_status submit_sums(struct attempt *a, const struct tr_round *round)
 		s->sums->loss = t->sums->loss;
 		s->sums->tokens = t->sums->loss_tokens;
 	}
-	if (sharded_writes(t))
-		s->sums->saved = (double)s->saved_here;
 	for (uint32_t i = 0; first && s->dp.count > 1 && i < t->buckets.count; i++) {
 		tr_status status = tr_wait(t->group, i, a->error);
 		if (status != TR_OK)
@@ -158,7 +156,7 @@ static tr_status submit_sums(struct attempt *a, const struct tr_round *round)
 	}
 	if (first)
 		s->sums->squares[ranks_shard(&s->mesh, s->rank)] = squares(t) + shared;
-	return tr_allreduce(t->group, TAG_LOSS, s->sums, 3 + ranks_shards(&s->mesh), TR_F64, TR_SUM,
+	return tr_allreduce(t->group, TAG_LOSS, s->sums, 2 + ranks_shards(&s->mesh), TR_F64, TR_SUM,
 	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, a->error);
 }
 
@@ -204,13 +202,8 @@ static void count(struct trainer *t, const struct tr_round *round)
 static void remember(struct sharded *s, const struct tr_round *round)
 {
 	struct sharded_state *state = s->state;
-	if ((uint64_t)s->sums->saved > state->saved) {
-		state->saved = (uint64_t)s->sums->saved;
-		state->mended = 0;
-	}
-	if (s->sums->saved > 0 && (uint64_t)s->sums->saved == s->saved_here)
-		s->saved_here = 0;
 	state->born = 1;
+	s->loaded = RANKS_NONE;
 	state->step_round = round->round;
 }
 

@@ -25,6 +25,7 @@ enum trainer_tag {
 	TAG_VALIDATION,
 	TAG_ROSTER,
 	TAG_FINAL,
+	TAG_SAVED,
 	TAG_PARITY = 2000, /* and those after it, as of the next ones */
 	TAG_SHARED = 2998, /* gradients of what all of a tensor-parallel group hold */
 	TAG_TABLE = 2999,  /* a tied table's gradient */

@@ -229,6 +229,22 @@ def test_the_only_holder_of_a_shard_is_lost(tmp_path, text):
     assert_near(run, calm, steps)
 
 
+def test_the_beginning_stays_where_it_was(tmp_path, text):
+    """A job that goes on from `latest`, and back to there: not to what that is by then."""
+    steps, begun, run = 60, tmp_path / "begun", tmp_path / "run"
+    train(tmp_path / "first", sharded_spec(text, begun, 2, workers=2, steps=10, every=5), 1, slots=2)
+    with Cluster(tmp_path / "cluster", nodes=1, slots=2) as cluster:
+        job = cluster.submit(sharded_spec(text, run, 2, workers=2, steps=steps, lr=SLOW, resume=begun))
+        reach(run, 20)
+        (begun / "latest").unlink()
+        (begun / "latest").symlink_to("step-00000005")
+        os.kill(active(cluster, job)[1].pid, signal.SIGKILL)
+        done = cluster.wait_job(job, "DONE")
+        assert "to the checkpoint of step 10" in cluster.events(done), cluster.events(done)
+        counted_once(cluster, job, steps)
+    assert sorted(rows_of(run)) == list(range(11, steps + 1))
+
+
 def test_all_workers_are_lost(tmp_path, text):
     """After rounds that were no steps: memberd starts the job again, and knows of no sample twice. Three share a vocabulary that three does not divide."""
     steps, run, model = 120, tmp_path / "run", {"heads": 6, "width": 96}

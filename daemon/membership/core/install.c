@@ -6,7 +6,6 @@
 
 #include "daemon/membership/core/resume.h"
 #include "daemon/membership/core/topology.h"
-#include "daemon/plan/job_mesh.h"
 
 #define MEMBERS_MAX    TR_GROUP_PEERS_MAX
 #define VIEW_BYTES_MAX (TR_FRAME_CONTROL_MAX - (64u << 10)) /* of a view in the log */
@@ -74,9 +73,7 @@ static void options_of(struct builder *b)
 	else if (strcmp(sync->on_loss, "drop") == 0)
 		b->policy = TRAIND__PEER__POLICY__POLICY_KEEP;
 	b->algorithm = algorithm_of(sync->algorithm);
-	/* What all of a tensor-parallel group hold is reduced by each of them among other peers, and is to stay the same: two summands need no order. */
-	b->deterministic = sync->deterministic ||
-	    (job_mesh_is_sharded(job->spec->mesh) && job_mesh(job->spec->mesh).size[MESH_DP] > 2);
+	b->deterministic = sync->deterministic;
 }
 
 static void entrants_of(struct builder *b)
