@@ -84,6 +84,10 @@ static tr_status check_workers(const Traind__V1__Mesh *m, struct tr_error *error
 		return tr_error_set(error, TR_EINVAL,
 		    "mesh.tp: found %u, allowed: a divisor of the mesh's %u workers", tp,
 		    m->workers);
+	if (tp * pp > 1 && m->workers >= TR_GROUP_PEERS_MAX) /* one less than all: a scope */
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.workers: found %u, allowed: at most %d with mesh.tp or mesh.pp",
+		    m->workers, TR_GROUP_PEERS_MAX - 1);
 	if (m->workers / tp % pp != 0)
 		return tr_error_set(error, TR_EINVAL,
 		    "mesh.pp: found %u, allowed: a divisor of the mesh's %u workers%s", pp,

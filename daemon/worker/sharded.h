@@ -178,7 +178,9 @@ void sharded_apply_step(struct trainer *t, const struct tr_round *round);
 tr_status sharded_make_shared(struct trainer *t, struct tr_error *error);
 /* Are they summed apart from the others in this round? */
 bool sharded_has_shared(const struct trainer *t);
-/* Once they are final here. */
+/* Gradients [first, end) are final here: before a sum over dp is made of them in their place. */
+void sharded_keep_shared(struct trainer *t, size_t first, size_t end);
+/* All were kept. */
 tr_status sharded_submit_shared(struct trainer *t, struct tr_error *error);
 /* Waits for the sums: their squares. */
 tr_status sharded_shared_squares(struct trainer *t, double *sum, struct tr_error *error);

@@ -38,21 +38,32 @@ bool sharded_has_shared(const struct trainer *t)
 	return s->rank != RANKS_NONE && s->shared != NULL && s->dp.count > 2;
 }
 
-/* Between gradients and the buffer, where these tensors lie one after another. */
-static void copy(struct trainer *t, bool back)
+/* Between gradients [first, end) and the buffer, where these tensors lie one after another. */
+static void copy(struct trainer *t, size_t first, size_t end, bool back)
 {
 	const struct sharded *s = t->sharded;
 	size_t at = 0;
 	for (size_t i = 0; i < t->layout.tensor_count; i++) {
 		const struct layout_tensor *tensor = &t->layout.tensors[i];
-		size_t numbers = layout_numbers(tensor);
+		size_t numbers = layout_numbers(tensor), offset = tensor->offset;
 		if (!shard_whole(&s->whole, &t->layout, i))
 			continue;
-		float *gradient = t->arrays.grads + tensor->offset;
-		memcpy(back ? gradient : s->shared + at, back ? s->shared + at : gradient,
-		    numbers * sizeof(float));
+		size_t from = offset > first ? offset : first;
+		size_t to = offset + numbers < end ? offset + numbers : end;
+		float *gradient = t->arrays.grads + from,
+		      *summed = s->shared + at + (from - offset);
+		if (from < to)
+			memcpy(back ? gradient : summed, back ? summed : gradient,
+			    (to - from) * sizeof(float));
 		at += numbers;
 	}
+}
+
+void sharded_keep_shared(struct trainer *t, size_t first, size_t end)
+{
+	const struct sharded *s = t->sharded;
+	if (sharded_has_shared(t) && s->shard.rank == 0)
+		copy(t, first, end, false);
 }
 
 tr_status sharded_submit_shared(struct trainer *t, struct tr_error *error)
@@ -71,12 +82,8 @@ tr_status sharded_submit_shared(struct trainer *t, struct tr_error *error)
 	op.count = numbers_of(s, &t->layout);
 	op.output = s->shared;
 	op.reduce = TR_SUM;
-	/* A scope is never of all (coll.h). */
-	if (count < s->next.count)
-		op.scope = (struct tr_scope){ members, count };
-	if (s->shard.rank == 0)
-		copy(t, false);
-	else
+	op.scope = (struct tr_scope){ members, count };
+	if (s->shard.rank != 0)
 		memset(s->shared, 0, op.count * sizeof(float));
 	return tr_submit(t->group, &op, error);
 }
@@ -93,5 +100,5 @@ tr_status sharded_shared_squares(struct trainer *t, double *sum, struct tr_error
 void sharded_end_shared(struct trainer *t)
 {
 	if (sharded_has_shared(t))
-		copy(t, true);
+		copy(t, 0, t->layout.count, true);
 }

@@ -27,6 +27,7 @@ static void on_final(void *arg, size_t offset)
 	while (a->status == TR_OK && s->dp.count > 1 && a->submitted < b->count &&
 	    b->first[a->submitted] >= offset) {
 		size_t i = a->submitted++, first = b->first[i];
+		sharded_keep_shared(a->t, first, buckets_end(b, i));
 		struct tr_op op = TR_OP_INIT;
 		op.tag = (uint32_t)i;
 		op.output = a->t->arrays.grads + first;

@@ -81,6 +81,7 @@ def test_stopped_peer_learns_that_it_was_evicted(group):
     wait_for(lambda: others[0].reached(before + 1000), "the others to go on")
     victim.process.send_signal(signal.SIGCONT)
     wait_for(lambda: victim.process.poll() is not None, "the evicted peer to end")
+    wait_for(lambda: "error" in victim.lines[-1], "its last line to be read")
     assert victim.process.returncode == 1
     assert victim.lines[-1]["error"] == "TR_EEVICTED", victim.story()
 

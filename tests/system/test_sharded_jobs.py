@@ -87,6 +87,14 @@ def test_a_mesh_computes_what_one_worker_does(tmp_path, text, preset):
         assert_same_training(one, run)
 
 
+def test_three_replicas_with_many_buckets(tmp_path, text):
+    """Of gradients that are reduced while others are computed, what all of a tensor-parallel group hold counts once."""
+    model = {"width": 256, "layers": 4, "steps": 8}
+    one, run = alone(tmp_path, text, **model), tmp_path / "run"
+    train(tmp_path / "cluster", sharded_spec(text, run, 2, workers=6, **model), 1, slots=6)
+    assert_same_training(one, run)
+
+
 def test_any_mesh_goes_on_from_any_checkpoint(tmp_path, text):
     """Half by two, the rest by one, by four, by two replicas: what one worker learns in one go."""
     one = alone(tmp_path, text)
@@ -189,6 +197,22 @@ def test_without_a_replacement(tmp_path, text):
         counted_once(cluster, job, steps)
     assert rows_of(run)[steps]["contributors"] == 4
     assert_near(run, calm, steps)
+
+
+def test_a_node_comes_back_to_three_replicas(tmp_path, text):
+    """All who are left have a rank, and who comes has none in its first round: it takes part in no sum of theirs."""
+    steps, run = 200, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=4, slots=2) as cluster:
+        job = cluster.submit(sharded_spec(text, run, 2, nodes=4, workers=2, steps=steps))
+        reach(run, 10)
+        cluster.nodes[3].kill9()
+        wait_for(lambda: "goes on with dp 3 until workers join" in cluster.events(cluster.job(job)), "dp 3")
+        reach(run, max(rows_of(run)) + 10)
+        cluster.add_node()
+        done = cluster.wait_job(job, "DONE")
+        assert cluster.events(done).count(" takes rank ") == 2, cluster.events(done)
+        counted_once(cluster, job, steps)
+    assert rows_of(run)[steps]["contributors"] == 8
 
 
 def test_two_halves_are_a_replica(tmp_path, text):
