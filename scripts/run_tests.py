@@ -149,7 +149,10 @@ class Run:
     def aftermath(self, name, mark):
         """Failures that no exit status tells: processes left behind, words of sanitizers."""
         failures = []
-        left = marked_processes(mark)
+        # What is about to end (just killed, say) is not left behind.
+        until = time.monotonic() + 2
+        while (left := marked_processes(mark)) and time.monotonic() < until:
+            time.sleep(0.05)
         for pid, command in left:
             try:
                 os.kill(pid, signal.SIGKILL)
