@@ -86,9 +86,9 @@ static unsigned wrong_periods(const float *x, size_t count, int64_t mask, uint64
 }
 
 /* Until all ops so far are summed inside, as one that comes after them is. */
-static tr_status summed(struct member *m, tr_domain *d, uint64_t round, int64_t *scratch)
+static tr_status summed(struct member *m, tr_domain *d, uint64_t round, int64_t *scratch,
+    struct tr_error *error)
 {
-	struct tr_error error = { 0 };
 	struct tr_domain_op op = { .size_of = sizeof(op),
 		.collective = TR_ALL_REDUCE,
 		.dtype = TR_I64,
@@ -96,7 +96,7 @@ static tr_status summed(struct member *m, tr_domain *d, uint64_t round, int64_t 
 		.in = scratch,
 		.out = scratch,
 		.count = 1 };
-	tr_status st = tr_domain_inside(d, &op, &error);
+	tr_status st = tr_domain_inside(d, &op, error);
 	if (st == TR_OK && m->domain == 0 && round == m->world->dies_in_round)
 		(void)__atomic_add_fetch(&m->world->passed, 1, __ATOMIC_SEQ_CST);
 	return st;
@@ -131,7 +131,7 @@ static bool play_round(struct member *m, tr_domain *d, float *x, int64_t *masks,
 		if (m->st == TR_OK)
 			m->st = tr_domain_allreduce(d, 1, &masks[0], 1, TR_I64, TR_SUM, &error);
 		if (m->st == TR_OK)
-			m->st = summed(m, d, number, &masks[OPS]);
+			m->st = summed(m, d, number, &masks[OPS], &error);
 		if (mortal && w->dies_after_op == 1)
 			return die_last(w);
 		if (m->st == TR_OK)
