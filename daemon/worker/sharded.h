@@ -19,7 +19,9 @@
 #define TR_DAEMON_WORKER_SHARDED_H
 
 #include "daemon/checkpoint/checkpoint.h"
+#include "daemon/checkpoint/mesh_shards.h"
 #include "daemon/plan/ranks.h"
+#include "daemon/worker/mesh_memory.h"
 #include "daemon/worker/pipeline.h"
 
 struct trainer;
@@ -70,23 +72,25 @@ struct sharded_exchange {
 };
 
 struct sharded {
-	struct mesh mesh;
 	struct layout whole;
-	struct layout *layouts;            /* by stage of the pipeline; of any place along tp */
-	size_t most;                       /* numbers of the largest */
+	struct mesh_memory memory; /* of what is made for a mesh */
+
+	/* Made for a mesh, anew for another one (sharded_mesh.c); as are t->model, t->layout and t->buckets. */
+	struct mesh_shards shards;
 	struct shard shard;                /* that the model is built for */
 	struct sharded_pipeline *pipeline; /* NULL: one stage */
 	struct model_tensor tensor;
-	struct sharded_exchange exchange;
 	struct optim_arrays held,
 	    other; /* other: for a shard that comes while another is held; NULL as long as there was none */
 	struct optim_arrays *staged; /* by shard: of who writes checkpoints */
+	float *shared;               /* sharded_shared.c; NULL: not needed with this mesh */
+
+	struct sharded_exchange exchange;
 	struct sharded_state *state;
 	struct sharded_sums *sums;
 	int64_t *
 	    told; /* in every round: the newest checkpoint of its own that some worker knows to be whole; 0: none */
 	uint64_t resumed; /* step of the checkpoint that the job file names, when this worker looked */
-	float *shared;    /* sharded_shared.c; NULL: not needed with this mesh */
 	uint32_t loaded;     /* the shard that is read from where training begins; RANKS_NONE */
 	uint64_t saved_here; /* by this worker, not told yet; 0: none */
 	uint64_t put_by;     /* the step that this worker began to write last */
@@ -110,15 +114,24 @@ struct sharded {
 /* t->layout, of the whole model, becomes a shard's. */
 tr_status sharded_create(struct trainer *t, struct tr_error *error);
 void sharded_destroy(struct trainer *t);
-/* With t->model and t->arrays, which have room for any shard. */
+/* What is in the group's memory: t->arrays, too, with room for any shard. */
 tr_status sharded_attach(struct trainer *t, struct tr_error *error);
 tr_status sharded_declare(struct trainer *t, struct tr_error *error);
 /* Counters and account of where training begins. *round: that the state is of. */
 tr_status sharded_begin(struct trainer *t, uint64_t *round, struct tr_error *error);
 /* Layout and model as those of this rank's shard. */
 tr_status sharded_take_rank(struct trainer *t, uint32_t rank, struct tr_error *error);
-/* Of shard `shard` (ranks_shard), with what it is of the whole. */
-const struct layout *sharded_layout(const struct sharded *s, uint32_t shard, struct shard *what);
+
+/* ---- sharded_mesh.c ---- */
+
+/* What is made for s->shards: arrays with room for any of its shards, the model or the pipeline. */
+tr_status sharded_make_mesh(struct trainer *t, struct tr_error *error);
+/* s->shards, too. */
+void sharded_unmake_mesh(struct trainer *t);
+/* Parameters and moments, zeroed. On an error nothing was taken. */
+tr_status sharded_take_arrays(struct trainer *t, size_t numbers, struct optim_arrays *arrays,
+    struct tr_error *error);
+void sharded_give_arrays(struct trainer *t, struct optim_arrays *arrays); /* accepts a zeroed one */
 
 /* ---- sharded_pipeline.c: of jobs with stages; sharded_has_copy and sharded_submit_table of all ---- */
 struct sharded_pipeline;

@@ -102,7 +102,7 @@ void sharded_mend(struct trainer *t, const struct tr_round *round)
 		if (used < sizeof(event) - 128)
 			used += (size_t)snprintf(event + used, sizeof(event) - used,
 			    "%speer %llu (%s)", used > 0 ? ", " : "", (unsigned long long)p->peer,
-			    sharded_place(&s->mesh, p->rank, place, sizeof(place)));
+			    sharded_place(&s->shards.mesh, p->rank, place, sizeof(place)));
 	}
 	(void)snprintf(event + used, sizeof(event) - used,
 	    ": other numbers than the majority of those who hold the shard; step %llu is done with "

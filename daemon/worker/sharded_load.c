@@ -56,7 +56,7 @@ static void begin_fresh(struct trainer *t)
 tr_status sharded_load(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
-	uint32_t shard = ranks_shard(&s->mesh, s->rank);
+	uint32_t shard = ranks_shard(&s->shards.mesh, s->rank);
 	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
 	if (s->loaded == shard)
 		return TR_OK;
@@ -86,7 +86,7 @@ static const char *what_is_lost(const struct trainer *t, char *text, size_t byte
 {
 	const struct sharded *s = t->sharded;
 	struct shard shard;
-	const struct layout *layout = sharded_layout(s, s->lost, &shard);
+	const struct layout *layout = mesh_shards_layout(&s->shards, s->lost, &shard);
 	size_t i = 0, copied, numbers;
 	if (shard.size > 1)
 		while (i + 1 < layout->tensor_count && shard_whole(&s->whole, layout, i))

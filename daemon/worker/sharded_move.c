@@ -16,7 +16,7 @@ static tr_status submit(struct trainer *t, uint32_t tag, enum tr_collective what
     const struct optim_arrays *arrays, uint32_t other, struct tr_error *error)
 {
 	struct shard shard;
-	size_t count = sharded_layout(t->sharded, number, &shard)->count;
+	size_t count = mesh_shards_layout(&t->sharded->shards, number, &shard)->count;
 	tr_status status = TR_OK;
 	for (unsigned a = 0; a < ARRAYS && status == TR_OK; a++) {
 		struct tr_op op = TR_OP_INIT;
@@ -43,17 +43,9 @@ static tr_status wait_for(struct trainer *t, uint32_t tag, struct tr_error *erro
 
 static tr_status make_arrays(struct trainer *t, struct optim_arrays *arrays, struct tr_error *error)
 {
-	size_t bytes = t->sharded->most * sizeof(float);
-	if (arrays->params != NULL)
-		return TR_OK;
-	struct optim_arrays made = { .params = tr_alloc(t->group, bytes),
-		.first = tr_alloc(t->group, bytes),
-		.second = tr_alloc(t->group, bytes) };
-	if (made.params == NULL || made.first == NULL || made.second == NULL)
-		return tr_error_set(error, TR_ENOMEM,
-		    "mesh: no shared memory for a shard that comes (3 x %zu MiB)", bytes >> 20);
-	*arrays = made;
-	return TR_OK;
+	return arrays->params != NULL
+	    ? TR_OK
+	    : sharded_take_arrays(t, mesh_shards_most(&t->sharded->shards), arrays, error);
 }
 
 /* ---- to new ranks ---- */
@@ -105,6 +97,7 @@ void sharded_end_moves(struct trainer *t)
 	struct optim_arrays before = s->held;
 	s->held = t->arrays;
 	s->other = before;
+	s->other.grads = NULL; /* stays with who is held */
 	s->into_other = false;
 }
 
@@ -126,7 +119,7 @@ static tr_status submit_gather(struct trainer *t, struct tr_error *error)
 	struct sharded *s = t->sharded;
 	uint32_t writer = ranks_holder(&s->next, 0);
 	tr_status status = TR_OK;
-	for (uint32_t k = 0; k < ranks_shards(&s->mesh) && status == TR_OK; k++) {
+	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++) {
 		uint32_t from = ranks_holder(&s->next, k);
 		if (from == s->self && from != writer)
 			status = submit(t, gather_tag(k), TR_SEND, k, &s->held, writer, error);
@@ -143,7 +136,7 @@ tr_status sharded_wait_gathered(struct trainer *t, struct tr_error *error)
 {
 	const struct sharded *s = t->sharded;
 	tr_status status = TR_OK;
-	for (uint32_t k = 0; k < ranks_shards(&s->mesh) && status == TR_OK; k++)
+	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++)
 		if (ranks_holder(&s->next, k) != s->self)
 			status = wait_for(t, gather_tag(k), error);
 	return status;
@@ -153,9 +146,9 @@ void sharded_assemble(void *trainer, const struct optim_arrays *whole)
 {
 	const struct trainer *t = trainer;
 	const struct sharded *s = t->sharded;
-	for (uint32_t k = 0; k < ranks_shards(&s->mesh); k++) {
+	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh); k++) {
 		struct shard shard;
-		const struct layout *layout = sharded_layout(s, k, &shard);
+		const struct layout *layout = mesh_shards_layout(&s->shards, k, &shard);
 		const struct optim_arrays *from = ranks_holder(&s->next, k) == s->self
 		    ? &s->held
 		    : &s->staged[k];

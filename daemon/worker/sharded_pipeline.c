@@ -32,7 +32,7 @@ struct channel {
 	uint32_t first_tag, first; /* of this run's messages and instructions */
 	struct message *messages;  /* of the round */
 	uint32_t count, room;
-	float **buffers; /* from the group, for good */
+	float **buffers; /* as long as the pipeline is there */
 	size_t buffer_count, buffer_room, handed_out;
 	tr_status status; /* of the first that failed */
 	struct tr_error error;
@@ -56,9 +56,9 @@ static tr_status no_memory(struct tr_error *error)
 /* Of the pipeline's rank `stage` in this replica: index of the contributor. */
 static uint32_t index_of(const struct sharded *s, uint32_t stage)
 {
-	struct mesh_at at = mesh_at(&s->mesh, s->rank);
+	struct mesh_at at = mesh_at(&s->shards.mesh, s->rank);
 	at.at[MESH_PP] = stage;
-	uint32_t rank = mesh_rank(&s->mesh, at), i = 0;
+	uint32_t rank = mesh_rank(&s->shards.mesh, at), i = 0;
 	while (i < s->next.count && s->next.peers[i].rank != rank)
 		i++;
 	return i;
@@ -157,7 +157,7 @@ static float *channel_memory(void *arg, size_t numbers)
 		c->buffers = grown;
 		c->buffer_room = room;
 	}
-	float *made = tr_alloc(c->t->group, numbers * sizeof(float));
+	float *made = mesh_memory_take(&c->t->sharded->memory, numbers * sizeof(float));
 	if (made == NULL) {
 		c->status = tr_error_set(&c->error, TR_ENOMEM,
 		    "mesh.pp: no shared memory for a message of %zu numbers", numbers);
@@ -170,7 +170,8 @@ static float *channel_memory(void *arg, size_t numbers)
 /* The lists of all ranks for so many microbatches; kept as long as their number is the same. */
 static tr_status plan_lists(struct channel *c, uint32_t microbatches, struct tr_error *error)
 {
-	struct schedule_shape shape = { SCHEDULE_1F1B, c->t->mesh.size[MESH_PP], microbatches, 1 };
+	struct schedule_shape shape = { SCHEDULE_1F1B, c->t->sharded->shards.mesh.size[MESH_PP],
+		microbatches, 1 };
 	if (c->schedule.lists != NULL && c->schedule.shape.microbatches == microbatches)
 		return TR_OK;
 	schedule_finish(&c->schedule);
@@ -214,17 +215,18 @@ static tr_status build(struct trainer *t, uint32_t stage, struct tr_error *error
 {
 	struct sharded *s = t->sharded;
 	struct sharded_pipeline *p = s->pipeline;
-	struct schedule_shape shape = { SCHEDULE_1F1B, t->mesh.size[MESH_PP],
+	struct schedule_shape shape = { SCHEDULE_1F1B, s->shards.mesh.size[MESH_PP],
 		(uint32_t)((t->batch + t->micro - 1) / t->micro), 1 };
 	struct model_room room = { 0 };
 	struct schedule schedule;
 	tr_status status = schedule_create(&shape, &schedule, error);
 	if (status != TR_OK)
 		return status;
-	pipeline_room(&s->layouts[stage], &schedule, stage, &room);
+	pipeline_room(&s->shards.stages[stage], &schedule, stage, &room);
 	schedule_finish(&schedule);
 	p->channel.handed_out = 0;
-	struct pipeline_options options = { &s->layouts[stage], stage, t->micro, t->pool, &room,
+	struct pipeline_options options = { &s->shards.stages[stage], stage, t->micro, t->pool,
+		&room,
 		{ channel_send, channel_receive, channel_wait, channel_idle, channel_memory,
 		    &p->channel } };
 	status = pipeline_create(&options, &p->pipeline, error);
@@ -232,7 +234,7 @@ static tr_status build(struct trainer *t, uint32_t stage, struct tr_error *error
 		return status;
 	p->stage = stage;
 	t->model = pipeline_model(p->pipeline);
-	if (s->mesh.size[MESH_TP] > 1)
+	if (s->shards.mesh.size[MESH_TP] > 1)
 		model_use_tensor(t->model, &s->tensor);
 	return trainer_choose_arithmetic(t, error);
 }
@@ -261,19 +263,18 @@ tr_status sharded_take_stage(struct trainer *t, uint32_t stage, struct tr_error 
 	tr_status status = TR_OK;
 	if (p->pipeline == NULL || p->stage != stage) {
 		drop_pipeline(t);
-		t->layout = s->layouts[stage];
+		t->layout = s->shards.stages[stage];
 		plan_buckets(t);
 		status = build(t, stage, error);
 	}
 	if (status != TR_OK)
 		return status;
-	s->shard.depth = t->layout.depth;
 	/* A new round. */
 	pipeline_forget(p->pipeline);
 	p->channel.status = TR_OK;
 	p->channel.first_tag = TAG_MESSAGE;
 	p->channel.first = p->channel.count = 0;
-	memset(p->channel.seen, 0, s->mesh.size[MESH_PP] * sizeof(*p->channel.seen));
+	memset(p->channel.seen, 0, s->shards.mesh.size[MESH_PP] * sizeof(*p->channel.seen));
 	return TR_OK;
 }
 
@@ -290,7 +291,7 @@ tr_status sharded_pipeline_create(struct trainer *t, struct tr_error *error)
 	p->inputs = calloc(tokens, sizeof(*p->inputs));
 	p->targets = calloc(tokens, sizeof(*p->targets));
 	p->batches = calloc(most / t->micro + 1, sizeof(*p->batches));
-	p->channel.seen = calloc(s->mesh.size[MESH_PP], sizeof(*p->channel.seen));
+	p->channel.seen = calloc(s->shards.mesh.size[MESH_PP], sizeof(*p->channel.seen));
 	if (p->inputs == NULL || p->targets == NULL || p->batches == NULL || p->channel.seen == NULL)
 		return no_memory(error);
 	return TR_OK;
@@ -306,6 +307,8 @@ void sharded_pipeline_destroy(struct trainer *t)
 	free(p->channel.places);
 	free(p->channel.messages);
 	free(p->channel.seen);
+	for (size_t i = 0; i < p->channel.buffer_count; i++)
+		mesh_memory_give(&t->sharded->memory, p->channel.buffers[i]);
 	free(p->channel.buffers);
 	free(p->inputs);
 	free(p->targets);
@@ -385,7 +388,7 @@ bool sharded_has_copy(const struct trainer *t, size_t *offset, size_t *numbers)
 tr_status sharded_submit_table(struct trainer *t, struct tr_error *error)
 {
 	const struct sharded *s = t->sharded;
-	uint32_t members[TR_GROUP_PEERS_MAX], count = 0, last = s->mesh.size[MESH_PP] - 1;
+	uint32_t members[TR_GROUP_PEERS_MAX], count = 0, last = s->shards.mesh.size[MESH_PP] - 1;
 	size_t offset, numbers;
 	struct tr_op op = TR_OP_INIT;
 	if (!sharded_has_copy(t, &offset, &numbers))
@@ -393,7 +396,7 @@ tr_status sharded_submit_table(struct trainer *t, struct tr_error *error)
 	for (uint32_t i = 0; i < s->next.count; i++) {
 		if (s->next.peers[i].rank == RANKS_NONE)
 			continue;
-		struct mesh_at at = mesh_at(&s->mesh, s->next.peers[i].rank);
+		struct mesh_at at = mesh_at(&s->shards.mesh, s->next.peers[i].rank);
 		if (at.at[MESH_TP] == s->shard.rank &&
 		    (at.at[MESH_PP] == 0 || at.at[MESH_PP] == last))
 			members[count++] = i;

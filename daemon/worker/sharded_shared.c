@@ -19,13 +19,13 @@ tr_status sharded_make_shared(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
 	size_t most = 1;
-	if (s->mesh.size[MESH_TP] < 2 || s->mesh.size[MESH_DP] < 3)
+	if (s->shards.mesh.size[MESH_TP] < 2 || s->shards.mesh.size[MESH_DP] < 3)
 		return TR_OK;
-	for (uint32_t stage = 0; stage < s->mesh.size[MESH_PP]; stage++) {
-		size_t numbers = numbers_of(s, &s->layouts[stage]);
+	for (uint32_t stage = 0; stage < s->shards.mesh.size[MESH_PP]; stage++) {
+		size_t numbers = numbers_of(s, &s->shards.stages[stage]);
 		most = numbers > most ? numbers : most;
 	}
-	s->shared = tr_alloc(t->group, most * sizeof(float));
+	s->shared = mesh_memory_take(&s->memory, most * sizeof(float));
 	return s->shared != NULL
 	    ? TR_OK
 	    : tr_error_set(error, TR_ENOMEM,
@@ -73,10 +73,10 @@ tr_status sharded_submit_shared(struct trainer *t, struct tr_error *error)
 	struct tr_op op = TR_OP_INIT;
 	if (!sharded_has_shared(t))
 		return TR_OK;
-	uint32_t stage = mesh_at(&s->mesh, s->rank).at[MESH_PP];
+	uint32_t stage = mesh_at(&s->shards.mesh, s->rank).at[MESH_PP];
 	for (uint32_t i = 0; i < s->next.count; i++)
 		if (s->next.peers[i].rank != RANKS_NONE &&
-		    mesh_at(&s->mesh, s->next.peers[i].rank).at[MESH_PP] == stage)
+		    mesh_at(&s->shards.mesh, s->next.peers[i].rank).at[MESH_PP] == stage)
 			members[count++] = i;
 	op.tag = TAG_SHARED;
 	op.count = numbers_of(s, &t->layout);

@@ -60,8 +60,8 @@ static bool speaks(const struct sharded *s)
 {
 	if (s->rank == RANKS_NONE)
 		return false;
-	struct mesh_at at = mesh_at(&s->mesh, s->rank);
-	return at.at[MESH_TP] == 0 && at.at[MESH_PP] + 1 == s->mesh.size[MESH_PP];
+	struct mesh_at at = mesh_at(&s->shards.mesh, s->rank);
+	return at.at[MESH_TP] == 0 && at.at[MESH_PP] + 1 == s->shards.mesh.size[MESH_PP];
 }
 
 static bool validate(struct trainer *t, const struct model_hooks *hooks)
@@ -156,9 +156,9 @@ static tr_status submit_sums(struct attempt *a, const struct tr_round *round)
 			return status;
 	}
 	if (first)
-		s->sums->squares[ranks_shard(&s->mesh, s->rank)] = squares(t) + shared;
-	return tr_allreduce(t->group, TAG_LOSS, s->sums, 2 + ranks_shards(&s->mesh), TR_F64, TR_SUM,
-	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, a->error);
+		s->sums->squares[ranks_shard(&s->shards.mesh, s->rank)] = squares(t) + shared;
+	return tr_allreduce(t->group, TAG_LOSS, s->sums, 2 + ranks_shards(&s->shards.mesh), TR_F64,
+	    TR_SUM, trainer_contributes(round) ? TR_CONTRIBUTE : 0, a->error);
 }
 
 tr_status sharded_submit_step(struct trainer *t, const struct tr_round *round,
@@ -182,7 +182,7 @@ static double norm_of(const struct trainer *t, double scale)
 {
 	const struct sharded *s = t->sharded;
 	double sum = 0;
-	for (uint32_t k = 0; k < ranks_shards(&s->mesh); k++)
+	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh); k++)
 		sum += s->sums->squares[k];
 	return sqrt(sum) * scale;
 }

@@ -60,7 +60,8 @@ static void tell_arrival(struct trainer *t, const struct ranks *now, uint32_t in
 	struct shard shard;
 	char place[64];
 	const struct ranks_peer *p = &now->peers[index];
-	const struct layout *layout = sharded_layout(s, ranks_shard(&s->mesh, p->rank), &shard);
+	const struct layout *layout = mesh_shards_layout(&s->shards,
+	    ranks_shard(&s->shards.mesh, p->rank), &shard);
 	add(&w, "peer %llu takes rank %u (%s)", (unsigned long long)p->peer, p->rank,
 	    sharded_place(&now->mesh, p->rank, place, sizeof(place)));
 	for (size_t i = 0; i < s->transfer_count; i++)

@@ -135,11 +135,10 @@ static tr_status build_model(struct trainer *t, struct tr_error *error)
 		status = sharded_create(t, error);
 	if (status == TR_OK)
 		status = pool_create(t->threads, &t->pool, error);
-	/* Which stage of a pipeline there will be is known with the rank. */
-	bool staged = t->mesh.size[MESH_PP] > 1;
-	if (status == TR_OK && !staged)
+	/* A shard's model is made for a mesh (sharded_mesh.c). */
+	if (status == TR_OK && t->sharded == NULL)
 		status = model_create(&t->layout, t->micro, t->pool, &t->model, error);
-	if (status == TR_OK && !staged)
+	if (status == TR_OK && t->sharded == NULL)
 		status = trainer_choose_arithmetic(t, error);
 	if (status != TR_OK)
 		return tr_error_wrap(error, "model");
@@ -155,29 +154,32 @@ static tr_status build_model(struct trainer *t, struct tr_error *error)
 	return TR_OK;
 }
 
-static tr_status allocate_state(struct trainer *t, struct tr_error *error)
+static tr_status allocate_arrays(struct trainer *t, struct tr_error *error)
 {
 	size_t bytes = t->layout.count * sizeof(float);
 	t->arrays.params = tr_alloc(t->group, bytes);
 	t->arrays.grads = tr_alloc(t->group, bytes);
 	t->arrays.first = tr_alloc(t->group, bytes);
 	t->arrays.second = tr_alloc(t->group, bytes);
+	if (t->arrays.params == NULL || t->arrays.grads == NULL || t->arrays.first == NULL ||
+	    t->arrays.second == NULL)
+		return tr_error_set(error, TR_ENOMEM,
+		    "model: no shared memory for parameters, gradients and moments (4 x %zu MiB)",
+		    bytes >> 20);
+	model_bind(t->model, t->arrays.params, t->arrays.grads);
+	return job_sync_is_rare(t->spec->sync) ? outer_allocate(t, error) : TR_OK;
+}
+
+static tr_status allocate_state(struct trainer *t, struct tr_error *error)
+{
 	t->counters = tr_alloc(t->group, sizeof(*t->counters));
 	t->sums = tr_alloc(t->group, sizeof(*t->sums));
 	t->account = tr_alloc(t->group, sizeof(*t->account));
 	t->numbers = calloc((size_t)t->batch + 1, sizeof(*t->numbers));
-	if (t->arrays.params == NULL || t->arrays.grads == NULL || t->arrays.first == NULL ||
-	    t->arrays.second == NULL || t->counters == NULL || t->sums == NULL ||
-	    t->account == NULL || t->numbers == NULL)
-		return tr_error_set(error, TR_ENOMEM,
-		    "model: no shared memory for parameters, gradients and moments (4 x %zu MiB)",
-		    bytes >> 20);
+	if (t->counters == NULL || t->sums == NULL || t->account == NULL || t->numbers == NULL)
+		return tr_error_set(error, TR_ENOMEM, "model: no shared memory for its counters");
 	memset(t->account, 0, sizeof(*t->account));
-	if (t->model != NULL)
-		model_bind(t->model, t->arrays.params, t->arrays.grads);
-	if (t->sharded != NULL)
-		return sharded_attach(t, error);
-	return job_sync_is_rare(t->spec->sync) ? outer_allocate(t, error) : TR_OK;
+	return t->sharded != NULL ? sharded_attach(t, error) : allocate_arrays(t, error);
 }
 
 /* What a joiner needs; with an outer optimizer that is what tr_sync has declared, and the rest is each worker's own. */

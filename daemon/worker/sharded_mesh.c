@@ -1,0 +1,118 @@
+/* What is made for a mesh, and unmade when there is another one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/worker/trainer_inside.h"
+
+tr_status sharded_take_arrays(struct trainer *t, size_t numbers, struct optim_arrays *arrays,
+    struct tr_error *error)
+{
+	struct mesh_memory *memory = &t->sharded->memory;
+	size_t bytes = numbers * sizeof(float);
+	struct optim_arrays made = { .params = mesh_memory_take(memory, bytes),
+		.first = mesh_memory_take(memory, bytes),
+		.second = mesh_memory_take(memory, bytes) };
+	if (made.params == NULL || made.first == NULL || made.second == NULL) {
+		sharded_give_arrays(t, &made);
+		return tr_error_set(error, TR_ENOMEM,
+		    "mesh: no shared memory for a shard's parameters and moments (3 x %zu MiB)",
+		    bytes >> 20);
+	}
+	*arrays = made;
+	return TR_OK;
+}
+
+void sharded_give_arrays(struct trainer *t, struct optim_arrays *arrays)
+{
+	struct mesh_memory *memory = &t->sharded->memory;
+	mesh_memory_give(memory, arrays->params);
+	mesh_memory_give(memory, arrays->grads);
+	mesh_memory_give(memory, arrays->first);
+	mesh_memory_give(memory, arrays->second);
+	memset(arrays, 0, sizeof(*arrays));
+}
+
+static tr_status make_arrays(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	size_t most = mesh_shards_most(&s->shards);
+	tr_status status = sharded_take_arrays(t, most, &s->held, error);
+	if (status != TR_OK)
+		return status;
+	s->held.grads = mesh_memory_take(&s->memory, most * sizeof(float));
+	t->arrays = s->held;
+	s->staged = calloc(mesh_shards_count(&s->shards), sizeof(*s->staged));
+	return s->held.grads != NULL && s->staged != NULL
+	    ? TR_OK
+	    : tr_error_set(error, TR_ENOMEM,
+	          "mesh: no shared memory for a shard's gradients (%zu MiB)",
+	          most * sizeof(float) >> 20);
+}
+
+static tr_status make_tensor(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	const struct layout *largest = &s->shards.stages[s->shards.largest];
+	size_t numbers = (model_exchange_numbers(largest, t->micro) + 15) / 16 * 16;
+	float *exchange = mesh_memory_take(&s->memory, 2 * numbers * sizeof(float));
+	if (exchange == NULL)
+		return tr_error_set(error, TR_ENOMEM,
+		    "mesh.tp: no shared memory for sums inside the model (2 x %zu numbers)",
+		    numbers);
+	s->tensor = (struct model_tensor){ .size = s->shards.mesh.size[MESH_TP],
+		.vocab = s->whole.config.vocab,
+		.sum = sharded_sum,
+		.maximum = sharded_maximum,
+		.exchange = exchange,
+		.exchange_too = exchange + numbers,
+		.arg = &s->exchange };
+	return TR_OK;
+}
+
+/* Which stage of a pipeline there will be is known with the rank. */
+static tr_status make_model(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	t->layout = s->shards.stages[s->shards.largest];
+	buckets_plan(&t->layout, BUCKETS_BYTES, &t->buckets);
+	if (s->shards.mesh.size[MESH_PP] > 1)
+		return sharded_pipeline_create(t, error);
+	tr_status status = model_create(&t->layout, t->micro, t->pool, &t->model, error);
+	if (status == TR_OK)
+		status = trainer_choose_arithmetic(t, error);
+	if (status == TR_OK && s->shards.mesh.size[MESH_TP] > 1)
+		model_use_tensor(t->model, &s->tensor);
+	return status;
+}
+
+tr_status sharded_make_mesh(struct trainer *t, struct tr_error *error)
+{
+	tr_status status = make_arrays(t, error);
+	if (status == TR_OK && t->sharded->shards.mesh.size[MESH_TP] > 1)
+		status = make_tensor(t, error);
+	if (status == TR_OK)
+		status = make_model(t, error);
+	return status == TR_OK ? sharded_make_shared(t, error) : status;
+}
+
+void sharded_unmake_mesh(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	if (s->pipeline != NULL)
+		sharded_pipeline_destroy(t); /* with its model */
+	model_destroy(t->model);
+	t->model = NULL;
+	for (uint32_t k = 0; s->staged != NULL && k < mesh_shards_count(&s->shards); k++)
+		sharded_give_arrays(t, &s->staged[k]);
+	free(s->staged);
+	s->staged = NULL;
+	sharded_give_arrays(t, &s->held);
+	sharded_give_arrays(t, &s->other);
+	mesh_memory_give(&s->memory, s->tensor.exchange);
+	mesh_memory_give(&s->memory, s->shared);
+	memset(&s->tensor, 0, sizeof(s->tensor));
+	memset(&t->arrays, 0, sizeof(t->arrays));
+	memset(&t->layout, 0, sizeof(t->layout)); /* was one of these */
+	s->shared = NULL;
+	mesh_shards_finish(&s->shards);
+}
