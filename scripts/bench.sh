@@ -16,7 +16,7 @@ part() {
 echo "machine: $(nproc) cores, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)${OPENBLAS_CORETYPE:+, OPENBLAS_CORETYPE=$OPENBLAS_CORETYPE}"
 part "launch, idle daemons, cost of a step" bench_launch.py
 part "the trainer beside PyTorch" bench_trainer.py
-part "two workers beside one" bench_data_parallel.py
+part "two workers beside one" bench_mesh.py
 $python scripts/bench_part.py "kernels beside memcpy" "$build/bin/kernelbench" --best || failed=1
 part "all-reduce" bench_collectives.py "$@"
 exit $failed
