@@ -1,37 +1,19 @@
 /* The pipeline of a replica (mesh.pp): stages by rank, microbatches of the replica's share, messages as sends and receives of the group, each in a scope of two.
  *
- * A message's memory is the pipeline's again (tr_release) when the other end has it. A receive's is when it was waited for. Of a send, the peer's list tells: whoever has waited
- * for something that the peer sends after it has waited for this, knows. */
+ * A message's memory is the pipeline's again (tr_release) when the other end has it: pipeline_messages.h. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "daemon/plan/job_mesh.h"
+#include "daemon/worker/pipeline_messages.h"
 #include "daemon/worker/trainer_inside.h"
 
 enum { TAG_MESSAGE = 1 << 20 };
 
-/* Where a message is in the lists of its two ends. */
-struct message_places {
-	uint32_t sent, received;
-};
-
-struct message {
-	uint32_t tag, peer;
-	uint32_t
-	    done; /* with this instruction the peer has sent or received it: counted over the lists of a round, one after the other */
-	bool outgoing, released;
-};
-
-/* The group as the pipeline's channel. Tickets are places in `messages`. */
+/* The group as the pipeline's channel. */
 struct channel {
 	struct trainer *t;
 	struct schedule schedule;
-	struct message_places *places; /* by number */
-	uint32_t *
-	    seen; /* by pipeline rank: so many instructions of its lists are done, as far as is known */
-	uint32_t first_tag, first; /* of this run's messages and instructions */
-	struct message *messages;  /* of the round */
-	uint32_t count, room;
+	struct messages messages;
 	float **buffers; /* as long as the pipeline is there */
 	size_t buffer_count, buffer_room, handed_out;
 	tr_status status; /* of the first that failed */
@@ -64,36 +46,17 @@ static uint32_t index_of(const struct sharded *s, uint32_t stage)
 	return i;
 }
 
-static struct message *add_message(struct channel *c)
-{
-	if (c->count == c->room) {
-		uint32_t room = 2 * c->room + 64;
-		struct message *grown = realloc(c->messages, room * sizeof(*grown));
-		if (grown == NULL)
-			return NULL;
-		c->messages = grown;
-		c->room = room;
-	}
-	return &c->messages[c->count++];
-}
-
 static bool submit(struct channel *c, const struct pipeline_message *message, struct tr_op *op,
     uint64_t *ticket)
 {
 	const struct sharded *s = c->t->sharded;
 	uint32_t other = index_of(s, message->peer);
-	uint32_t number = pipeline_message_number(&c->schedule.shape, message);
 	uint32_t members[2] = { other < s->self ? other : s->self,
 		other < s->self ? s->self : other };
-	bool outgoing = op->collective == TR_SEND;
-	const struct message_places *places = &c->places[number];
-	struct message *m = c->status == TR_OK ? add_message(c) : NULL;
-	if (m == NULL)
+	if (c->status != TR_OK ||
+	    !messages_add(&c->messages, message, op->collective == TR_SEND, ticket))
 		return false;
-	*m = (struct message){ c->first_tag + number, message->peer,
-		c->first + (outgoing ? places->received : places->sent), outgoing, false };
-	*ticket = (uint64_t)(m - c->messages);
-	op->tag = m->tag;
+	op->tag = c->messages.at[*ticket].tag;
 	op->root = other < s->self ? 0 : 1;
 	op->scope = (struct tr_scope){ members, 2 };
 	c->status = tr_submit(c->t->group, op, &c->error);
@@ -124,19 +87,18 @@ static bool channel_receive(void *arg, const struct pipeline_message *message, f
 static bool channel_wait(void *arg, uint64_t ticket)
 {
 	struct channel *c = arg;
-	const struct message *m = &c->messages[ticket];
 	if (c->status == TR_OK)
-		c->status = tr_wait(c->t->group, m->tag, &c->error);
-	if (c->status == TR_OK && !m->outgoing && m->done >= c->seen[m->peer])
-		c->seen[m->peer] = m->done + 1;
+		c->status = tr_wait(c->t->group, c->messages.at[ticket].tag, &c->error);
+	if (c->status == TR_OK)
+		messages_waited(&c->messages, ticket);
 	return c->status == TR_OK;
 }
 
 static bool channel_idle(void *arg, uint64_t ticket)
 {
 	struct channel *c = arg;
-	struct message *m = &c->messages[ticket];
-	if (c->status != TR_OK || c->seen[m->peer] <= m->done)
+	struct message *m = &c->messages.at[ticket];
+	if (c->status != TR_OK || !messages_idle(&c->messages, ticket))
 		return false;
 	if (!m->released)
 		c->status = tr_release(c->t->group, m->tag, &c->error);
@@ -172,33 +134,12 @@ static tr_status plan_lists(struct channel *c, uint32_t microbatches, struct tr_
 {
 	struct schedule_shape shape = { SCHEDULE_1F1B, c->t->sharded->shards.mesh.size[MESH_PP],
 		microbatches, 1 };
-	if (c->schedule.lists != NULL && c->schedule.shape.microbatches == microbatches)
-		return TR_OK;
-	schedule_finish(&c->schedule);
-	tr_status status = schedule_create(&shape, &c->schedule, error);
-	if (status != TR_OK)
-		return status;
-	size_t numbers = 2 * (size_t)shape.ranks * microbatches;
-	free(c->places);
-	c->places = calloc(numbers, sizeof(*c->places));
-	if (c->places == NULL) {
+	tr_status status = TR_OK;
+	if (c->schedule.lists == NULL || c->schedule.shape.microbatches != microbatches) {
 		schedule_finish(&c->schedule);
-		return no_memory(error);
+		status = schedule_create(&shape, &c->schedule, error);
 	}
-	for (uint32_t rank = 0; rank < shape.ranks; rank++)
-		for (uint32_t i = 0; i < c->schedule.lists[rank].count; i++) {
-			struct pipeline_message message;
-			const struct schedule_instruction *what = &c->schedule.lists[rank].at[i];
-			if (!pipeline_message_of(&shape, rank, what, &message))
-				continue;
-			struct message_places
-			    *places = &c->places[pipeline_message_number(&shape, &message)];
-			if (what->op == SCHEDULE_SEND_F || what->op == SCHEDULE_SEND_B)
-				places->sent = i;
-			else
-				places->received = i;
-		}
-	return TR_OK;
+	return status == TR_OK ? messages_begin_run(&c->messages, &c->schedule, error) : status;
 }
 
 /* ---- the pipeline ---- */
@@ -272,9 +213,7 @@ tr_status sharded_take_stage(struct trainer *t, uint32_t stage, struct tr_error 
 	/* A new round. */
 	pipeline_forget(p->pipeline);
 	p->channel.status = TR_OK;
-	p->channel.first_tag = TAG_MESSAGE;
-	p->channel.first = p->channel.count = 0;
-	memset(p->channel.seen, 0, s->shards.mesh.size[MESH_PP] * sizeof(*p->channel.seen));
+	messages_begin_round(&p->channel.messages, TAG_MESSAGE);
 	return TR_OK;
 }
 
@@ -291,10 +230,9 @@ tr_status sharded_pipeline_create(struct trainer *t, struct tr_error *error)
 	p->inputs = calloc(tokens, sizeof(*p->inputs));
 	p->targets = calloc(tokens, sizeof(*p->targets));
 	p->batches = calloc(most / t->micro + 1, sizeof(*p->batches));
-	p->channel.seen = calloc(s->shards.mesh.size[MESH_PP], sizeof(*p->channel.seen));
-	if (p->inputs == NULL || p->targets == NULL || p->batches == NULL || p->channel.seen == NULL)
+	if (p->inputs == NULL || p->targets == NULL || p->batches == NULL)
 		return no_memory(error);
-	return TR_OK;
+	return messages_init(&p->channel.messages, s->shards.mesh.size[MESH_PP], error);
 }
 
 void sharded_pipeline_destroy(struct trainer *t)
@@ -304,9 +242,7 @@ void sharded_pipeline_destroy(struct trainer *t)
 		return;
 	drop_pipeline(t);
 	schedule_finish(&p->channel.schedule);
-	free(p->channel.places);
-	free(p->channel.messages);
-	free(p->channel.seen);
+	messages_finish(&p->channel.messages);
 	for (size_t i = 0; i < p->channel.buffer_count; i++)
 		mesh_memory_give(&t->sharded->memory, p->channel.buffers[i]);
 	free(p->channel.buffers);
@@ -343,9 +279,7 @@ static bool run(struct trainer *t, size_t count, const struct model_hooks *hooks
 		return false;
 	bool good = (train ? pipeline_gradient : pipeline_loss)(p->pipeline, &c->schedule,
 	    p->batches, hooks, loss);
-	/* No list has more than six instructions a microbatch, and one. */
-	c->first += 6 * (uint32_t)m + 1;
-	c->first_tag += 2 * c->schedule.shape.ranks * (uint32_t)m;
+	messages_end_run(&c->messages);
 	return good;
 }
 
