@@ -6,3 +6,10 @@ chaos:
 	@scripts/venv.sh
 	@$(MAKE) -s $(JOBS) all
 	@build/venv/bin/python scripts/chaos.py --build $(BUILD) --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+# The same of sharded jobs, over meshes in turn; times from kills to next steps. See scripts/chaos_sharded.py.
+.PHONY: chaos-sharded
+chaos-sharded:
+	@scripts/deps.sh test
+	@scripts/venv.sh
+	@$(MAKE) -s $(JOBS) all
+	@build/venv/bin/python scripts/chaos_sharded.py --build $(BUILD) --kills $(KILLS) $(if $(SEED),--seed $(SEED))

@@ -1,4 +1,4 @@
-"""Twenty kills at random moments (make chaos runs two hundred): the record of rounds and samples is whole."""
+"""Kills at random moments (make chaos and make chaos-sharded run two hundred): the record of rounds and samples is whole, and what sharded jobs learn is what one worker learns."""
 import subprocess
 import sys
 
@@ -10,11 +10,20 @@ from stubs import BUILD, ROOT
 SANITIZED = "-" in BUILD.name
 
 
-@pytest.mark.timeout(20 * DEADLINE_S)
-def test_kills_at_random_moments_lose_nothing():
-    kills = 5 if SANITIZED else 20
-    done = subprocess.run([sys.executable, ROOT / "scripts" / "chaos.py", "--kills", str(kills), "--build", BUILD],
-                          capture_output=True, text=True, timeout=18 * DEADLINE_S)
+def run_chaos(script, kills):
+    done = subprocess.run([sys.executable, ROOT / "scripts" / script, "--kills", str(kills), "--build", BUILD], capture_output=True, text=True,
+                          timeout=18 * DEADLINE_S)
     print(done.stdout[-20000:], done.stderr[-5000:])
     last = done.stdout.strip().splitlines()[-1]
     assert done.returncode == 0 and last.startswith(f"chaos: ok kills={kills} "), last
+
+
+@pytest.mark.timeout(20 * DEADLINE_S)
+def test_kills_at_random_moments_lose_nothing():
+    run_chaos("chaos.py", 5 if SANITIZED else 20)
+
+
+@pytest.mark.timeout(20 * DEADLINE_S)
+def test_kills_in_sharded_jobs_lose_nothing():
+    """The first of the meshes, and of the second."""
+    run_chaos("chaos_sharded.py", 4 if SANITIZED else 14)
