@@ -169,11 +169,13 @@ void sharded_go_back(struct trainer *t, const struct tr_round *round);
 
 /* ---- sharded_move.c ---- */
 
-/* Sends what others need, shards to new ranks and, if s->gathers, to who writes; waits for what this worker needs to work. */
+/* Sends shards to new ranks; waits for what this worker needs to work. */
 tr_status sharded_submit_moves(struct trainer *t, struct tr_error *error);
 /* Committed: what came is what is held. */
 void sharded_end_moves(struct trainer *t);
-/* Who writes: the first that holds the first shard. */
+/* Sends shards to who writes, once they were compared. */
+tr_status sharded_submit_gather(struct trainer *t, struct tr_error *error);
+/* Who writes: the first that works with the first shard. */
 bool sharded_writes(const struct trainer *t);
 /* Waits for what was gathered, then puts it together: at who writes. arrays: params, first, second of the whole layout. */
 tr_status sharded_wait_gathered(struct trainer *t, struct tr_error *error);

@@ -1,5 +1,5 @@
-/* Whether all who hold the same shard hold the same numbers, and all of a stage the same of what its tensor-parallel members hold in common. Looked at when shards go to who writes a checkpoint, and before anything else is done in that round: so
- * no checkpoint is made of wrong numbers, and no step. Where a majority of a shard's workers holds the same, the others hold nothing from then on, and get
+/* Whether all who hold the same shard hold the same numbers, and all of a stage the same of what its tensor-parallel members hold in common. Looked at before shards go to who writes a checkpoint, and before anything else is done in that round: so
+ * no checkpoint is made of wrong numbers, and no step. Those who work are compared, and they alone send and write; what spares hold is forgotten where something differs. Where a majority of a shard's workers holds the same, the others hold nothing from then on, and get
  * that in the next round as anybody with a new rank does. Where there is none, nobody holds the shard: training goes back to the newest checkpoint. */
 #include <stdio.h>
 #include <string.h>

@@ -108,21 +108,27 @@ static uint32_t gather_tag(uint32_t shard)
 	return TAG_GATHER + ARRAYS * shard;
 }
 
+/* Those that work, whose numbers were compared in this round: not a spare, which may hold some as well. By now each holds its rank's, also who got them in this round. */
+static uint32_t source_of(const struct sharded *s, uint32_t shard)
+{
+	return ranks_worker(&s->next, shard);
+}
+
 bool sharded_writes(const struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
-	return s->self != RANKS_NONE && ranks_holder(&s->next, 0) == s->self;
+	return s->self != RANKS_NONE && source_of(s, 0) == s->self;
 }
 
-static tr_status submit_gather(struct trainer *t, struct tr_error *error)
+tr_status sharded_submit_gather(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
-	uint32_t writer = ranks_holder(&s->next, 0);
+	uint32_t writer = source_of(s, 0);
 	tr_status status = TR_OK;
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++) {
-		uint32_t from = ranks_holder(&s->next, k);
+		uint32_t from = source_of(s, k);
 		if (from == s->self && from != writer)
-			status = submit(t, gather_tag(k), TR_SEND, k, &s->held, writer, error);
+			status = submit(t, gather_tag(k), TR_SEND, k, &t->arrays, writer, error);
 		if (from == writer || s->self != writer)
 			continue;
 		status = make_arrays(t, &s->staged[k], error);
@@ -137,7 +143,7 @@ tr_status sharded_wait_gathered(struct trainer *t, struct tr_error *error)
 	const struct sharded *s = t->sharded;
 	tr_status status = TR_OK;
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++)
-		if (ranks_holder(&s->next, k) != s->self)
+		if (source_of(s, k) != s->self)
 			status = wait_for(t, gather_tag(k), error);
 	return status;
 }
@@ -149,9 +155,8 @@ void sharded_assemble(void *trainer, const struct optim_arrays *whole)
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh); k++) {
 		struct shard shard;
 		const struct layout *layout = mesh_shards_layout(&s->shards, k, &shard);
-		const struct optim_arrays *from = ranks_holder(&s->next, k) == s->self
-		    ? &s->held
-		    : &s->staged[k];
+		const struct optim_arrays *from = source_of(s, k) == s->self ? &t->arrays
+		                                                             : &s->staged[k];
 		for (unsigned a = 0; a < ARRAYS; a++)
 			shard_put(&s->whole, layout, &shard, array_of(from, a), array_of(whole, a));
 	}
@@ -164,8 +169,6 @@ tr_status sharded_submit_moves(struct trainer *t, struct tr_error *error)
 	tr_status status = TR_OK;
 	if (s->self != RANKS_NONE)
 		status = submit_transfers(t, &mine, error);
-	if (status == TR_OK && s->self != RANKS_NONE && s->gathers)
-		status = submit_gather(t, error);
 	if (status == TR_OK && mine < s->transfer_count)
 		status = wait_for(t, transfer_tag(mine), error);
 	return status;

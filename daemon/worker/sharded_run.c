@@ -95,6 +95,8 @@ static tr_status submit(struct trainer *t, const struct tr_round *round, struct 
 		status = move_and_load(t, error);
 	if (status == TR_OK && s->gathers)
 		status = sharded_compare(t, round, error);
+	if (status == TR_OK && s->gathers && s->kind != SHARDED_MEND && s->self != RANKS_NONE)
+		status = sharded_submit_gather(t, error);
 	if (status == TR_OK && s->kind == SHARDED_STEP)
 		status = sharded_submit_step(t, round, error);
 	if (status == TR_OK && s->kind == SHARDED_FINAL)
@@ -181,8 +183,8 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 	}
 	if (s->kind == SHARDED_BACK)
 		sharded_go_back(t, round);
-	else
-		ranks_settle(&s->next, s->kind == SHARDED_STEP);
+	else /* what spares hold was not compared */
+		ranks_settle(&s->next, s->kind == SHARDED_STEP || s->kind == SHARDED_MEND);
 	if (s->kind == SHARDED_MEND) {
 		s->state->mended++;
 		sharded_mend(t, round);

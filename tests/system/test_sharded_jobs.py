@@ -4,6 +4,7 @@ import os
 import pathlib
 import random
 import signal
+import time
 
 import numpy
 import pytest
@@ -131,6 +132,13 @@ def active(cluster, job):
 
 def reach(folder, step):
     wait_for(lambda: max(rows_of(folder), default=0) >= step, f"step {step} in {folder}")
+
+
+def stands_still(folder):
+    """There is no step for half a second."""
+    last = max(rows_of(folder), default=0)
+    time.sleep(0.5)
+    return max(rows_of(folder), default=0) == last
 
 
 def assert_near(folder, calm, steps):
@@ -365,3 +373,25 @@ def test_a_bit_that_flips(tmp_path, text, nodes):
     if nodes == 2:  # the wrong numbers of steps 45 to 80 are gone with them
         assert_near(run, calm, steps)
     assert sorted(rows) == sorted(expected)
+
+
+def test_who_was_not_compared_writes_nothing(tmp_path, text):
+    """A bit flips at a worker that has just been compared, while it waits for its partner, which dies. It is a spare then, and still holds the shard: the checkpoint is not its."""
+    run, lr = tmp_path / "run", 1e-5  # AdamW moves no number by much more than that in a step; the bit moves one by 0.002
+    spec = sharded_spec(text, run, 2, nodes=2, workers=2, every=1, lr=lr)
+    spec.train.checkpoint.keep = STEPS
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
+        job = cluster.submit(spec)
+        reach(run, 5)
+        spoilt, partner = active(cluster, job)[:2]
+        os.kill(partner.pid, signal.SIGSTOP)
+        wait_for(lambda: stands_still(run), "a round that waits")
+        assert flip(spoilt.pid, lambda memory: 4 * 1000)  # parameters come first
+        os.kill(partner.pid, signal.SIGKILL)
+        done = cluster.wait_job(job, "DONE")
+        assert f"peer {partner.id} (tp 1 of replica 0) is lost: goes on with dp 1" in cluster.events(done)
+    last, written = parameters(run), list(run.glob("step-*"))
+    assert len(written) > 3
+    for path in written:
+        for name, tensor in safetensors.numpy.load_file(path / "model.safetensors").items():
+            assert numpy.abs(tensor - last[name]).max() < 2 * STEPS * lr, (path, name)
