@@ -88,6 +88,15 @@ tr_status sharded_compare(struct trainer *t, const struct tr_round *round, struc
 	return status;
 }
 
+/* Some shard has nobody left who holds it. */
+static bool is_lost(const struct ranks *r)
+{
+	for (uint32_t shard = 0; shard < ranks_shards(&r->mesh); shard++)
+		if (ranks_holder(r, shard) == RANKS_NONE)
+			return true;
+	return false;
+}
+
 void sharded_mend(struct trainer *t, const struct tr_round *round)
 {
 	struct sharded *s = t->sharded;
@@ -99,15 +108,22 @@ void sharded_mend(struct trainer *t, const struct tr_round *round)
 		if (p->rank == RANKS_NONE || is_right(&s->next, s->sums->digests, i))
 			continue;
 		p->shard = RANKS_NONE;
-		if (used < sizeof(event) - 128)
+		if (used < sizeof(event) - 192)
 			used += (size_t)snprintf(event + used, sizeof(event) - used,
 			    "%speer %llu (%s)", used > 0 ? ", " : "", (unsigned long long)p->peer,
 			    sharded_place(&s->shards.mesh, p->rank, place, sizeof(place)));
 	}
-	(void)snprintf(event + used, sizeof(event) - used,
-	    ": other numbers than the majority of those who hold the shard; step %llu is done with "
-	    "right ones",
-	    (unsigned long long)t->counters->step + 1);
+	if (is_lost(&s->next))
+		(void)snprintf(event + used, sizeof(event) - used,
+		    ": other numbers than others who hold the shard, and no majority says which "
+		    "are "
+		    "right: training goes back to the newest checkpoint");
+	else
+		(void)snprintf(event + used, sizeof(event) - used,
+		    ": other numbers than the majority of those who hold the shard; they get "
+		    "those, "
+		    "and training goes on from step %llu",
+		    (unsigned long long)t->counters->step);
 	if (round->index == 0)
 		trainer_report_event(t, event);
 }
