@@ -83,6 +83,17 @@
 #define TR_RELAY_KEEPALIVE_S   10   /* of a connection that waits, and of one that is relayed */
 #define TR_RELAYED_PAIRS_MAX   1024 /* of one group, each of one direction */
 #define TR_RELAY_TRIES_MAX     3    /* relays for one pair, before it is given up */
+#define TR_PROBE_ROUND_TRIPS   32   /* of which the smallest counts, in TR_PROBE_RATE_US at most */
+#define TR_PROBE_RATE_US       1000000 /* of bytes, in each direction; over long ways more */
+#define TR_PROBE_RATE_TRIPS    20      /* so many round trips, since windows open by these */
+#define TR_PROBE_RATE_US_MAX   3000000
+#define TR_PROBE_BYTES         (32u << 20) /* in each direction */
+#define TR_PROBE_MS            20000       /* all of it; whoever is slower than that is named */
+#define TR_PROBE_ANSWER_MS \
+	(2 * TR_PROBE_MS) /* for a node to say what it measured: it may have to resolve a name first */
+#define TR_PROBES_SERVED_MAX 4   /* that others make with us at a time */
+#define TR_PROBE_HOSTS_MAX   128 /* whose links are measured: n - 1 turns */
+#define TR_PROBE_CALLERS_MAX 16  /* that wait for one measurement */
 #define TR_LINK_KEPT_BYTES_MAX \
 	(16u << 20)                     /* staging sent to a peer that has not said that it came */
 #define TR_DOMAIN_MEMBERS_MAX        64 /* processes of one failure domain (collectives/domain.h) */

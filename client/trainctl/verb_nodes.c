@@ -1,10 +1,19 @@
 #include <stdio.h>
 
 #include "client/trainctl/job_json.h"
+#include "client/trainctl/links.h"
 #include "client/trainctl/print.h"
 #include "client/trainctl/verbs.h"
 
 #define DEADLINE_MS 10000
+
+const struct args_row verb_nodes_options[] = {
+	{ "--links", NULL, NULL, "latency and bandwidth between nodes, as measured last", false },
+	{ "--measure", NULL, NULL,
+	    "measure them now: each pair sends up to 32 MiB, for a second, in each direction",
+	    false },
+	{ NULL, NULL, NULL, NULL, false },
+};
 
 static void print_json(const Traind__V1__ListNodesResponse *listed)
 {
@@ -39,17 +48,33 @@ static void print_people(const struct config *config, const Traind__V1__ListNode
 	print_table_out(&table, config->color);
 }
 
+static int show_links(struct verb_call *call, const Traind__V1__ListNodesResponse *listed)
+{
+	Traind__V1__Links *links = links_fetch(call->rpc, args_has(call->args, "--measure"));
+	if (links == NULL)
+		return rpc_complain(call->rpc);
+	if (call->config->json)
+		links_print_json(links, listed);
+	else
+		links_print_people(links, listed, call->config->color);
+	traind__v1__links__free_unpacked(links, NULL);
+	return EXIT_OK;
+}
+
 int verb_nodes(struct verb_call *call)
 {
+	int code = EXIT_OK;
 	Traind__V1__ListNodesRequest request = TRAIND__V1__LIST_NODES_REQUEST__INIT;
 	Traind__V1__ListNodesResponse *listed = rpc_call(call->rpc, RPC_PATH("ListNodes"), &request,
 	    &traind__v1__list_nodes_response__descriptor, DEADLINE_MS);
 	if (listed == NULL)
 		return rpc_complain(call->rpc);
-	if (call->config->json)
+	if (args_has(call->args, "--links") || args_has(call->args, "--measure"))
+		code = show_links(call, listed);
+	else if (call->config->json)
 		print_json(listed);
 	else
 		print_people(call->config, listed);
 	traind__v1__list_nodes_response__free_unpacked(listed, NULL);
-	return EXIT_OK;
+	return code;
 }

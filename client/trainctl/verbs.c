@@ -80,8 +80,12 @@ static const struct verb rows[] = {
 	    VERB_NEEDS_CLUSTER, 1, 1, none, verb_samples },
 	{ "cancel", "JOB", "end a job's workers and mark it cancelled", NULL, VERB_NEEDS_CLUSTER, 1,
 	    1, none, verb_cancel },
-	{ "nodes", "", "list nodes and their workers", NULL, VERB_NEEDS_CLUSTER, 0, 0, none,
-	    verb_nodes },
+	{ "nodes", "[--links] [--measure]",
+	    "list nodes and their workers, or the links between them",
+	    "Links are measured on request only, by the nodes themselves: a few seconds for each "
+	    "node "
+	    "of the cluster. `trainctl plan` plans with what was measured last.",
+	    VERB_NEEDS_CLUSTER, 0, 0, verb_nodes_options, verb_nodes },
 	{ "ca", "init [DIR]", "make the certificate authority of a cluster that speaks TLS",
 	    "In DIR (default: tls in TRAIND_HOME). Who has a certificate of it (`trainctl cert`) "
 	    "is a "

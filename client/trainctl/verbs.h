@@ -33,7 +33,7 @@ const struct verb *verbs_find(const char *name);
 
 extern const struct args_row verb_up_options[], verb_launch_options[], verb_logs_options[],
     verb_plan_options[], verb_plot_options[], verb_export_options[], verb_import_options[],
-    verb_cert_options[], verb_help_options[];
+    verb_cert_options[], verb_nodes_options[], verb_help_options[];
 
 int verb_up(struct verb_call *call);
 int verb_down(struct verb_call *call);

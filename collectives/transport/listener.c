@@ -19,6 +19,7 @@
 #include "common/log.h"
 #include "common/log_limit.h"
 #include "proto/frame.h"
+#include "proto/probe.h"
 #include "proto/relay.h"
 
 #define ACCEPTS_PER_TURN 64
@@ -139,6 +140,7 @@ static enum verdict judge(const uint8_t *bytes, size_t got, enum listener_protoc
 	} known[] = {
 		{ FRAME_GREETING, LISTENER_FRAMES },
 		{ RELAY_GREETING, LISTENER_RELAY },
+		{ PROBE_GREETING, LISTENER_PROBE },
 		{ "PRI ", LISTENER_HTTP2 },
 		{ "GET ", LISTENER_HTTP1 },
 		{ "HEAD ", LISTENER_HTTP1 },
@@ -157,7 +159,8 @@ static void waiting_known(struct waiting *waiting, enum listener_protocol protoc
 {
 	struct listener *listener = waiting->listener;
 	uint8_t bytes[FRAME_GREETING_BYTES];
-	bool greeted = protocol == LISTENER_FRAMES || protocol == LISTENER_RELAY;
+	bool greeted = protocol == LISTENER_FRAMES || protocol == LISTENER_RELAY ||
+	    protocol == LISTENER_PROBE;
 	size_t early = greeted ? 0 : waiting->got;
 	memcpy(bytes, waiting->bytes, sizeof(bytes));
 	listener->accepted(listener->arg, protocol, waiting_remove(waiting), bytes, early);

@@ -1,5 +1,5 @@
 /* The one listening port of a daemon: accepts, reads the first bytes, and hands the socket on by what they are:
- * FRAME_GREETING -> framed connection; RELAY_GREETING -> an end for the relay (relay.h); "PRI " -> HTTP/2; "GET "/"HEAD" -> plain HTTP. Anything else, silence for
+ * FRAME_GREETING -> framed connection; RELAY_GREETING -> an end for the relay (relay.h); PROBE_GREETING -> a probe (probe.h); "PRI " -> HTTP/2; "GET "/"HEAD" -> plain HTTP. Anything else, silence for
  * TR_CONN_GREETING_TIMEOUT_MS, or the oldest of more than TR_CONN_UNGREETED_MAX waiting ones: closed, reason
  * logged (rate-limited). A TLS handshake counts as silence: it must be over by then. Out of file descriptors: accepting pauses 100 ms.
  */
@@ -15,9 +15,15 @@
 
 struct listener;
 
-enum listener_protocol { LISTENER_FRAMES, LISTENER_HTTP2, LISTENER_HTTP1, LISTENER_RELAY };
+enum listener_protocol {
+	LISTENER_FRAMES,
+	LISTENER_HTTP2,
+	LISTENER_HTTP1,
+	LISTENER_RELAY,
+	LISTENER_PROBE
+};
 
-/* Takes the stream (non-blocking). `early`: bytes already read; for LISTENER_FRAMES and LISTENER_RELAY those behind the greeting, for the
+/* Takes the stream (non-blocking). `early`: bytes already read; for LISTENER_FRAMES, LISTENER_RELAY and LISTENER_PROBE those behind the greeting, for the
  * HTTPs all of them. Borrowed until return. */
 typedef void listener_fn(void *arg, enum listener_protocol protocol, struct stream stream,
     const void *early, size_t early_bytes);

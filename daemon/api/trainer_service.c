@@ -11,7 +11,7 @@
 #include "daemon/api/log_calls.h"
 #include "daemon/api/message_text.h"
 
-/* A SubmitJob or CancelJob that the backend answers later. */
+/* A SubmitJob, CancelJob or MeasureLinks that the backend answers later. */
 struct pending_call {
 	struct trainer_service *service;
 	struct pending_call *next;
@@ -210,6 +210,40 @@ static void list_nodes(void *arg, struct grpc_call *call, const uint8_t *request
 	traind__v1__list_nodes_response__free_unpacked(nodes, NULL);
 }
 
+static void answer_with_links(struct trainer_service *service, struct grpc_call *call)
+{
+	Traind__V1__Links *links = service->backend->links(service->arg);
+	if (links == NULL) {
+		grpc_call_end(call, GRPC_RESOURCE_EXHAUSTED, "out of memory");
+		return;
+	}
+	message_text_repair(&links->base);
+	api_message_answer(call, &links->base);
+	traind__v1__links__free_unpacked(links, NULL);
+}
+
+static void measure_links(void *arg, struct grpc_call *call, const uint8_t *request, size_t bytes)
+{
+	struct trainer_service *service = arg;
+	ProtobufCMessage *message = api_message_read(call,
+	    &traind__v1__measure_links_request__descriptor, request, bytes);
+	uint64_t number = message == NULL ? 0 : pending_add(service, call);
+	if (number != 0)
+		service->backend->measure(service->arg, number);
+	protobuf_c_message_free_unpacked(message, NULL);
+}
+
+static void list_links(void *arg, struct grpc_call *call, const uint8_t *request, size_t bytes)
+{
+	if (!ready(arg, call))
+		return;
+	ProtobufCMessage *message = api_message_read(call,
+	    &traind__v1__list_links_request__descriptor, request, bytes);
+	if (message != NULL)
+		answer_with_links(arg, call);
+	protobuf_c_message_free_unpacked(message, NULL);
+}
+
 static void watch_job(void *arg, struct grpc_call *call, const uint8_t *request, size_t bytes)
 {
 	struct trainer_service *service = arg;
@@ -256,6 +290,8 @@ const struct grpc_method *trainer_service_methods(void)
 		{ "/traind.v1.Trainer/WatchJob", watch_job },
 		{ "/traind.v1.Trainer/StreamLogs", stream_logs },
 		{ "/traind.v1.Trainer/GetSamples", get_samples },
+		{ "/traind.v1.Trainer/MeasureLinks", measure_links },
+		{ "/traind.v1.Trainer/ListLinks", list_links },
 		{ HEALTH_CHECK_PATH, health_check },
 		{ HEALTH_WATCH_PATH, health_watch },
 		{ NULL, NULL },
@@ -291,6 +327,18 @@ void trainer_service_cancelled(struct trainer_service *service, uint64_t request
 		grpc_call_end(call, grpc_status_of(status), text);
 	else
 		answer_with_job(service, call, job);
+}
+
+void trainer_service_measured(struct trainer_service *service, uint64_t request, tr_status status,
+    const char *text)
+{
+	struct grpc_call *call = pending_take(service, request);
+	if (call == NULL)
+		return;
+	if (status != TR_OK)
+		grpc_call_end(call, grpc_status_of(status), text);
+	else
+		answer_with_links(service, call);
 }
 
 void trainer_service_job_changed(struct trainer_service *service, uint64_t job)

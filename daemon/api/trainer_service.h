@@ -25,6 +25,9 @@ struct trainer_backend {
 	Traind__V1__ListNodesResponse *(*nodes)(void *arg);
 	Traind__V1__Samples *(
 	    *samples)(void *arg, uint64_t job); /* NULL: no such job, or no memory */
+	void (*measure)(void *arg,
+	    uint64_t request); /* links; answers later, with trainer_service_measured */
+	Traind__V1__Links *(*links)(void *arg); /* NULL: no memory */
 	/* Opens a log stream; pieces come by trainer_service_log for `stream`, until end. Credit is asked for with log_credit
 	 * as the client reads. */
 	tr_status (*log_open)(void *arg, uint64_t stream,
@@ -43,6 +46,8 @@ void trainer_service_submitted(struct trainer_service *service, uint64_t request
     uint64_t job, bool existed, const char *text);
 void trainer_service_cancelled(struct trainer_service *service, uint64_t request, tr_status status,
     uint64_t job, const char *text);
+void trainer_service_measured(struct trainer_service *service, uint64_t request, tr_status status,
+    const char *text);
 void trainer_service_job_changed(struct trainer_service *service, uint64_t job);
 void trainer_service_log(struct trainer_service *service, uint64_t stream,
     const Traind__V1__LogChunk *chunk);

@@ -24,6 +24,7 @@
 #include "daemon/node/kept.h"
 #include "daemon/node/logs.h"
 #include "daemon/node/node_facts.h"
+#include "daemon/node/probing.h"
 #include "daemon/node/worker.h"
 #include "daemon/shell/healthz.h"
 #include "daemon/shell/rundir.h"
@@ -39,6 +40,7 @@ struct node {
 	struct link link;
 	struct listener *listener, *api_listener;
 	struct relaying relaying;
+	struct probing probing;
 	struct grpc_server *grpc;
 	struct forward *forward;
 	char folder[PATH_MAX], cgroup[PATH_MAX + 64];
@@ -60,6 +62,9 @@ static void accepted(void *arg, enum listener_protocol protocol, struct stream s
 	case LISTENER_RELAY:
 		relaying_accept(&node->relaying, stream);
 		break;
+	case LISTENER_PROBE:
+		probing_accept(&node->probing, stream);
+		break;
 	case LISTENER_HTTP2:
 		grpc_server_accept(node->grpc, stream, early, early_bytes);
 		break;
@@ -74,7 +79,7 @@ static void accepted(void *arg, enum listener_protocol protocol, struct stream s
 static void api_accepted(void *arg, enum listener_protocol protocol, struct stream stream,
     const void *early, size_t early_bytes)
 {
-	if (protocol == LISTENER_FRAMES)
+	if (protocol == LISTENER_FRAMES || protocol == LISTENER_PROBE)
 		stream_close(&stream);
 	else
 		accepted(arg, protocol, stream, early, early_bytes);
@@ -87,6 +92,8 @@ static void fill_hello(void *arg, Traind__Peer__NodeHello *hello)
 	struct node *node = arg;
 	node_facts_hello(&node->facts, &node->workers, node->engine, hello);
 	hello->relays = node->relaying.busy;
+	hello->probe_token_low = node->probing.token[0];
+	hello->probe_token_high = node->probing.token[1];
 }
 
 static void fill_heartbeat(void *arg, Traind__Peer__Heartbeat *heartbeat)
@@ -158,6 +165,9 @@ static void message(void *arg, const Traind__Peer__ToNode *message)
 		break;
 	case TRAIND__PEER__TO_NODE__BODY_RELAY_DUTIES:
 		relaying_duties(&node->relaying, message->relay_duties);
+		break;
+	case TRAIND__PEER__TO_NODE__BODY_MEASURE_LINK:
+		probing_measure(&node->probing, message->measure_link);
 		break;
 	case TRAIND__PEER__TO_NODE__BODY_LOG_REQUEST:
 		open_log(node, message->log_request);
@@ -325,6 +335,10 @@ static tr_status open_parts(struct node *node, const struct node_options *option
 	const struct engine_links links = { .tls = node->tls, .memberd = options->memberd };
 	if (st == TR_OK)
 		st = engine_set_links(node->engine, &links, error);
+	node->probing.report = report;
+	node->probing.arg = node;
+	if (st == TR_OK)
+		st = probing_start(&node->probing, node->loop, node->tls, error);
 	if (st == TR_OK)
 		st = open_ports(node, options, error);
 	if (st == TR_OK)
@@ -381,6 +395,7 @@ static void close_parts(struct node *node)
 	node->closed = true;
 	rundir_retract(node->folder);
 	relaying_close(&node->relaying);
+	probing_close(&node->probing);
 	if (node->listener != NULL)
 		listener_stop(node->listener);
 	if (node->api_listener != NULL)

@@ -42,7 +42,7 @@ struct outcome {
 	size_t log_bytes;
 	enum grpc_status status;
 	char text[256];
-	uint64_t job;
+	uint64_t job, link_from;
 };
 
 /* ---- the backend */
@@ -140,14 +140,36 @@ static Traind__V1__Samples *samples(void *arg, uint64_t id)
 	return samples;
 }
 
+static void measure(void *arg, uint64_t request)
+{
+	struct fixture *f = arg;
+	f->request = request;
+	uv_stop(&f->loop);
+}
+
+static Traind__V1__Links *links(void *arg)
+{
+	const struct fixture *f = arg;
+	Traind__V1__Links *links = f->exists ? malloc(sizeof(*links)) : NULL;
+	if (links == NULL)
+		return NULL;
+	traind__v1__links__init(links);
+	links->n_links = 1;
+	links->links = malloc(sizeof(Traind__V1__Link *));
+	links->links[0] = malloc(sizeof(Traind__V1__Link));
+	traind__v1__link__init(links->links[0]);
+	links->links[0]->from_node = f->step;
+	return links;
+}
+
 static bool serving(void *arg)
 {
 	const struct fixture *f = arg;
 	return !f->away;
 }
 
-static const struct trainer_backend backend = { submit, cancel, job, jobs, nodes, samples, log_open,
-	log_credit, log_close, serving };
+static const struct trainer_backend backend = { submit, cancel, job, jobs, nodes, samples, measure,
+	links, log_open, log_credit, log_close, serving };
 
 /* ---- the client */
 
@@ -163,6 +185,10 @@ static void on_message(void *arg, const uint8_t *message, size_t bytes)
 	if (job != NULL)
 		outcome->job = job->id;
 	traind__v1__job__free_unpacked(job, NULL);
+	Traind__V1__Links *all = traind__v1__links__unpack(NULL, bytes, message);
+	if (all != NULL && all->n_links == 1)
+		outcome->link_from = all->links[0]->from_node;
+	traind__v1__links__free_unpacked(all, NULL);
 	Traind__V1__LogChunk *chunk = traind__v1__log_chunk__unpack(NULL, bytes, message);
 	if (chunk != NULL)
 		outcome->log_bytes += chunk->data.len;
@@ -465,6 +491,34 @@ static void log_ends(void **state)
 	trainer_service_log_end(f->service, f->stream, TR_OK, NULL); /* of a stream that is gone */
 }
 
+static void measured_links_are_the_answer(void **state)
+{
+	struct fixture *f = *state;
+	struct outcome outcome = { 0 }, listed = { 0 }, refused = { 0 };
+	Traind__V1__MeasureLinksRequest request = TRAIND__V1__MEASURE_LINKS_REQUEST__INIT;
+	f->request = 0;
+	call(f, "MeasureLinks", &request.base, &outcome);
+	while (f->request == 0)
+		(void)uv_run(&f->loop, UV_RUN_DEFAULT);
+	assert_int_equal(outcome.ended, 0);
+	f->step = 5;
+	trainer_service_measured(f->service, f->request, TR_OK, "");
+	run_until(f, &outcome.ended, 1);
+	assert_int_equal(outcome.status, GRPC_OK);
+	assert_int_equal(outcome.link_from, 5);
+	call(f, "ListLinks", &request.base, &listed);
+	run_until(f, &listed.ended, 1);
+	assert_int_equal(listed.link_from, 5);
+	f->request = 0;
+	call(f, "MeasureLinks", &request.base, &refused);
+	while (f->request == 0)
+		(void)uv_run(&f->loop, UV_RUN_DEFAULT);
+	trainer_service_measured(f->service, f->request, TR_ELIMIT, "too many");
+	run_until(f, &refused.ended, 1);
+	assert_int_equal(refused.status, GRPC_RESOURCE_EXHAUSTED);
+	assert_string_equal(refused.text, "too many");
+}
+
 static void a_backend_without_memory(void **state)
 {
 	struct fixture *f = *state;
@@ -479,7 +533,7 @@ static void a_backend_without_memory(void **state)
 static void a_backend_that_reads_its_log(void **state)
 {
 	static const char *const reads[] = { "GetJob", "ListJobs", "ListNodes", "WatchJob",
-		"StreamLogs" };
+		"StreamLogs", "ListLinks" };
 	struct fixture *f = *state;
 	Traind__V1__GetJobRequest request = TRAIND__V1__GET_JOB_REQUEST__INIT;
 	request.job_id = 5; /* the field's number is the same in all that have it */
@@ -507,6 +561,7 @@ int main(void)
 		TEST(a_watched_job_that_is_forgotten),
 		TEST(log_credit_follows_the_reader),
 		TEST(log_ends),
+		TEST(measured_links_are_the_answer),
 		TEST(a_backend_without_memory),
 		TEST(a_backend_that_reads_its_log),
 	};

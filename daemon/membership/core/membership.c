@@ -106,6 +106,9 @@ static void on_message(struct membership *m, uint64_t conn, const Traind__Peer__
 	case TRAIND__PEER__TO_MEMBER__BODY_PEER_FAILED:
 		peer_failed(m, node, message->peer_failed);
 		break;
+	case TRAIND__PEER__TO_MEMBER__BODY_LINK_MEASURED:
+		measure_answered(m, node, message->link_measured);
+		break;
 	case TRAIND__PEER__TO_MEMBER__BODY_VIEW_INSTALLED:
 		peer_installed(m, node, message->view_installed);
 		break;
@@ -145,6 +148,15 @@ static void on_cancel(struct membership *m, const struct membership_event *event
 		    "memberd still reads its log: try again");
 }
 
+static void on_measure(struct membership *m, uint64_t request)
+{
+	if (m->leading)
+		measure_request(m, request);
+	else
+		action_reply(m, request, TR_EUNAVAILABLE, 0, false,
+		    "memberd still reads its log: try again");
+}
+
 static void on_event(struct membership *m, const struct membership_event *event)
 {
 	switch (event->kind) {
@@ -181,6 +193,9 @@ static void on_event(struct membership *m, const struct membership_event *event)
 	case MEMBERSHIP_CANCEL:
 		on_cancel(m, event);
 		break;
+	case MEMBERSHIP_MEASURE:
+		on_measure(m, event->request);
+		break;
 	case MEMBERSHIP_TICK:
 		break;
 	}
@@ -212,6 +227,7 @@ static void think(struct membership *m)
 	job_think(m);
 	group_think(m);
 	relay_tell(m);
+	measure_think(m);
 }
 
 bool membership_leading(const struct membership *m)
@@ -244,7 +260,8 @@ uint64_t membership_deadline_ms(const struct membership *m)
 {
 	if (!m->leading)
 		return UINT64_MAX;
-	uint64_t deadlines[] = { health_deadline_ms(m), view_deadline_ms(m), job_deadline_ms(m) };
+	uint64_t deadlines[] = { health_deadline_ms(m), view_deadline_ms(m), job_deadline_ms(m),
+		measure_deadline_ms(m) };
 	uint64_t deadline = UINT64_MAX;
 	for (size_t i = 0; i < sizeof(deadlines) / sizeof(deadlines[0]); i++)
 		if (deadlines[i] < deadline)

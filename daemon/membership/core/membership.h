@@ -38,6 +38,7 @@ enum membership_event_kind {
 	MEMBERSHIP_CLOSED,        /* .conn, .reason */
 	MEMBERSHIP_SUBMIT,        /* .request, .submit */
 	MEMBERSHIP_CANCEL,        /* .request, .job, .reason */
+	MEMBERSHIP_MEASURE,       /* .request */
 	MEMBERSHIP_TICK,
 };
 
@@ -102,6 +103,7 @@ Traind__Peer__Snapshot *membership_snapshot(const struct membership *membership)
 /* Reads for the API; the caller frees them (free_unpacked). NULL: no such job, or out of memory. */
 Traind__V1__Job *membership_job(const struct membership *membership, uint64_t job, bool with_events);
 Traind__V1__Samples *membership_samples(const struct membership *membership, uint64_t job);
+Traind__V1__Links *membership_links(const struct membership *membership, uint64_t now_ms);
 Traind__V1__ListJobsResponse *membership_jobs(const struct membership *membership);
 Traind__V1__ListNodesResponse *membership_nodes(const struct membership *membership,
     uint64_t now_ms);

@@ -12,6 +12,7 @@
 #include "common/digest.h"
 #include "common/limits.h"
 #include "daemon/membership/core/ledger.h"
+#include "daemon/membership/core/measuring.h"
 #include "daemon/membership/core/membership.h"
 
 #define REASON_MAX 256
@@ -228,7 +229,9 @@ struct membership {
 	uint64_t next_cookie, soft_next_id, soft_next_job;
 	uint64_t retry_ms; /* after a failed append: nothing is appended before that */
 	struct list greetings;
-	struct list joins; /* struct join: processes that asked for a library group */
+	struct measuring measuring;
+	struct list measured; /* struct measured_link */
+	struct list joins;    /* struct join: processes that asked for a library group */
 	struct pending *pending;
 	size_t pending_count, pending_capacity;
 	struct waiter *waiters;
@@ -415,6 +418,13 @@ size_t relay_rows_of(const struct membership *m, const struct group *group, uint
 void relay_look(struct membership *m); /* views are new to us: is there anything to tell? */
 /* Each node, and our own shell, what it has to do, if that has changed. */
 void relay_tell(struct membership *m);
+
+/* measure.c: links between hosts, on request; answered by action_reply. */
+void measure_request(struct membership *m, uint64_t request);
+void measure_answered(struct membership *m, const struct node *node,
+    const Traind__Peer__LinkMeasured *said);
+void measure_think(struct membership *m);
+uint64_t measure_deadline_ms(const struct membership *m);
 
 /* facts.c: round records, progress and events from nodes. */
 void facts_rounds(struct membership *m, struct node *node, const Traind__Peer__RoundCommits *rounds);

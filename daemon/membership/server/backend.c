@@ -5,15 +5,12 @@
 
 #include "daemon/api/trainer_service.h"
 
-/* The core has one space of request numbers; the lowest bit says which answer the API waits for. */
-static uint64_t of_submit(uint64_t request)
-{
-	return request << 1;
-}
+/* The core has one space of request numbers; the lowest bits say which answer the API waits for. */
+enum asked { ASKED_SUBMIT, ASKED_CANCEL, ASKED_MEASURE, ASKED_MASK };
 
-static uint64_t of_cancel(uint64_t request)
+static uint64_t number_of(uint64_t request, enum asked asked)
 {
-	return request << 1 | 1;
+	return request << 2 | asked;
 }
 
 /* A copy that outlives the call: through its wire form, which every message has. */
@@ -41,7 +38,7 @@ static void submit(void *arg, uint64_t request, const Traind__V1__SubmitJobReque
 	}
 	event_queue_push(memberd,
 	    &(struct membership_event){ .kind = MEMBERSHIP_SUBMIT,
-	        .request = of_submit(request),
+	        .request = number_of(request, ASKED_SUBMIT),
 	        .submit = copy },
 	    &copy->base, NULL);
 }
@@ -50,20 +47,37 @@ static void cancel(void *arg, uint64_t request, uint64_t job, const char *reason
 {
 	event_queue_push(arg,
 	    &(struct membership_event){ .kind = MEMBERSHIP_CANCEL,
-	        .request = of_cancel(request),
+	        .request = number_of(request, ASKED_CANCEL),
 	        .job = job },
 	    NULL, reason);
 }
 
+static void measure(void *arg, uint64_t request)
+{
+	event_queue_push(arg,
+	    &(struct membership_event){ .kind = MEMBERSHIP_MEASURE,
+	        .request = number_of(request, ASKED_MEASURE) },
+	    NULL, NULL);
+}
+
 void backend_reply(struct memberd *memberd, const struct membership_action *action)
 {
-	uint64_t request = action->request >> 1;
-	if ((action->request & 1) != 0)
-		trainer_service_cancelled(memberd->service, request, action->status, action->job,
-		    action->text);
-	else
+	uint64_t request = action->request >> 2;
+	switch ((enum asked)(action->request & ASKED_MASK)) {
+	case ASKED_SUBMIT:
 		trainer_service_submitted(memberd->service, request, action->status, action->job,
 		    action->existed, action->text);
+		break;
+	case ASKED_CANCEL:
+		trainer_service_cancelled(memberd->service, request, action->status, action->job,
+		    action->text);
+		break;
+	case ASKED_MEASURE:
+		trainer_service_measured(memberd->service, request, action->status, action->text);
+		break;
+	case ASKED_MASK:
+		break;
+	}
 }
 
 static Traind__V1__Job *job(void *arg, uint64_t number, bool with_events)
@@ -82,6 +96,12 @@ static Traind__V1__ListNodesResponse *nodes(void *arg)
 {
 	const struct memberd *memberd = arg;
 	return membership_nodes(memberd->core, uv_hrtime() / 1000000);
+}
+
+static Traind__V1__Links *links(void *arg)
+{
+	const struct memberd *memberd = arg;
+	return membership_links(memberd->core, uv_hrtime() / 1000000);
 }
 
 static Traind__V1__Samples *samples(void *arg, uint64_t number)
@@ -119,6 +139,8 @@ const struct trainer_backend backend_calls = {
 	.jobs = jobs,
 	.nodes = nodes,
 	.samples = samples,
+	.measure = measure,
+	.links = links,
 	.log_open = log_open,
 	.log_credit = log_credit,
 	.log_close = log_close,

@@ -27,6 +27,9 @@ static void accepted(void *arg, enum listener_protocol protocol, struct stream s
 		else
 			stream_close(&stream);
 		break;
+	case LISTENER_PROBE: /* ways go between nodes; we are none */
+		stream_close(&stream);
+		break;
 	case LISTENER_HTTP2:
 		grpc_server_accept(memberd->grpc, stream, early, early_bytes);
 		break;

@@ -1,0 +1,29 @@
+/* How fast bytes came, from looks at a total that grew: what a way carries while it is full. Pure.
+ *
+ * The first half of the time tells little: windows open, and what the way's own buckets and queues had room for came faster than the rest
+ * can. So the rate is that of the second half.
+ *
+ *	struct probe_rate rate = { 0 };
+ *	probe_rate_look(&rate, now_us, total_bytes);     after each read, the first one with the first bytes
+ *	bytes_per_s = probe_rate_of(&rate);
+ */
+#ifndef TR_COLLECTIVES_TRANSPORT_PROBE_RATE_H
+#define TR_COLLECTIVES_TRANSPORT_PROBE_RATE_H
+
+#include <stdint.h>
+
+#define PROBE_RATE_LOOKS 256
+
+struct probe_rate {
+	struct {
+		uint64_t us, bytes;
+	} look[PROBE_RATE_LOOKS]; /* when there are too many every second one goes */
+	unsigned looks;
+	uint64_t apart_us; /* a look nearer than that to the one before takes its place */
+};
+
+/* `total` never shrinks, nor does the time. */
+void probe_rate_look(struct probe_rate *rate, uint64_t now_us, uint64_t total);
+double probe_rate_of(const struct probe_rate *rate); /* 0: no two looks at different times */
+
+#endif

@@ -1,0 +1,343 @@
+/* Links between hosts, measured turn by turn; see measuring.h. What is decided follows from the state: a node that goes, or says nothing, ends
+ * its pair at the next look. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/membership/core/state.h"
+#include "daemon/membership/core/tournament.h"
+
+static bool can_measure(const struct node *node)
+{
+	return !node->lost && node->soft.conn != 0 && node->hello->slots > 0;
+}
+
+static bool share_host(const struct node *a, const struct node *b)
+{
+	return a == b || (a->hello->host[0] != '\0' && strcmp(a->hello->host, b->hello->host) == 0);
+}
+
+/* The first node of its host, which measures for all of them; NULL: none can. */
+static const struct node *measurer_of(const struct membership *m, const struct node *node)
+{
+	for (size_t i = 0; i < m->nodes.count; i++) {
+		const struct node *other = m->nodes.items[i];
+		if (can_measure(other) && share_host(other, node))
+			return other;
+	}
+	return NULL;
+}
+
+static bool find_hosts(struct membership *m)
+{
+	struct measuring *now = &m->measuring;
+	now->host_count = 0;
+	for (size_t i = 0; i < m->nodes.count; i++) {
+		const struct node *node = m->nodes.items[i];
+		if (!can_measure(node) || measurer_of(m, node) != node)
+			continue;
+		if (now->host_count == TR_PROBE_HOSTS_MAX)
+			return false;
+		now->hosts[now->host_count++] = node->id;
+	}
+	return true;
+}
+
+/* ---- results ---- */
+
+static struct measured_link *row_of(struct membership *m, uint64_t from, uint64_t to)
+{
+	for (size_t i = 0; i < m->measured.count; i++) {
+		struct measured_link *row = m->measured.items[i];
+		if (row->from == from && row->to == to)
+			return row;
+	}
+	struct measured_link *row = state_alloc(m, sizeof(*row));
+	if (row == NULL)
+		return NULL;
+	row->from = from;
+	row->to = to;
+	if (list_add(m, &m->measured, row))
+		return row;
+	free(row);
+	return NULL;
+}
+
+static void note(struct membership *m, uint64_t from, uint64_t to, double latency_s,
+    double bytes_per_s, const char *error)
+{
+	struct measured_link *row = row_of(m, from, to);
+	if (row == NULL)
+		return;
+	row->latency_s = latency_s;
+	row->bandwidth_bytes_per_s = bytes_per_s;
+	row->at_ms = m->now_ms;
+	row->session = m->measuring.session;
+	copy_text(row->error, sizeof(row->error), error);
+}
+
+static const char *name_of(const struct membership *m, uint64_t id)
+{
+	const struct node *node = state_node(m, id);
+	return node != NULL ? node->hello->name : "?";
+}
+
+static void pair_failed(struct membership *m, struct measuring_pair *pair, const char *words)
+{
+	char text[MEASURED_WORDS_MAX];
+	copy_text(text, sizeof(text), words);
+	if (pair->turned)
+		(void)snprintf(text, sizeof(text), "%.155s; %.155s", pair->error, words);
+	note(m, pair->from, pair->to, 0, 0, text);
+	if (pair->from != pair->to)
+		note(m, pair->to, pair->from, 0, 0, text);
+	action_log(m, true, "the way between %s and %s could not be measured: %.300s",
+	    name_of(m, pair->from), name_of(m, pair->to), text);
+	pair->number = 0;
+}
+
+static void pair_measured(struct membership *m, struct measuring_pair *pair,
+    const Traind__Peer__LinkMeasured *said)
+{
+	double latency_s = said->round_trip_s / 2;
+	note(m, pair->from, pair->to, latency_s, said->there_bytes_per_s, "");
+	if (pair->from != pair->to)
+		note(m, pair->to, pair->from, latency_s, said->back_bytes_per_s, "");
+	pair->number = 0;
+}
+
+/* ---- asking ---- */
+
+static void ask(struct membership *m, struct measuring_pair *pair)
+{
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__MeasureLink measure = TRAIND__PEER__MEASURE_LINK__INIT;
+	const struct node *from = state_node(m, pair->from), *to = state_node(m, pair->to);
+	if (from == NULL || to == NULL)
+		return; /* the next look says so */
+	pair->number = ++m->measuring.number;
+	pair->deadline_ms = m->now_ms + TR_PROBE_ANSWER_MS;
+	measure.measurement = pair->number;
+	if (from != to)
+		measure.address = to->hello->address;
+	measure.token_low = to->hello->probe_token_low;
+	measure.token_high = to->hello->probe_token_high;
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_MEASURE_LINK;
+	message.measure_link = &measure;
+	action_send(m, from->soft.conn, &message);
+}
+
+static void begin_turn(struct membership *m)
+{
+	struct measuring *now = &m->measuring;
+	struct tournament_pair met[TR_PROBE_HOSTS_MAX] = { { 0, 0 } };
+	now->pair_count = now->turn == 0 ? now->host_count
+	                                 : tournament_pairs(now->host_count, now->turn - 1, met);
+	for (uint32_t i = 0; i < now->pair_count; i++) {
+		uint64_t from = now->hosts[now->turn == 0 ? i : met[i].low],
+		         to = now->hosts[now->turn == 0 ? i : met[i].high];
+		now->pairs[i] = (struct measuring_pair){ .from = from, .to = to };
+		ask(m, &now->pairs[i]);
+	}
+}
+
+/* What an earlier measurement found of hosts that this one had not. */
+static void forget_older(struct membership *m)
+{
+	for (size_t i = m->measured.count; i-- > 0;) {
+		struct measured_link *row = m->measured.items[i];
+		if (row->session == m->measuring.session)
+			continue;
+		list_remove(&m->measured, i);
+		free(row);
+	}
+}
+
+static void answer_all(struct membership *m)
+{
+	struct measuring *now = &m->measuring;
+	forget_older(m);
+	for (uint32_t i = 0; i < now->request_count; i++)
+		action_reply(m, now->requests[i], TR_OK, 0, false, "");
+	now->request_count = 0;
+	now->under_way = false;
+	action_log(m, false, "links between %u hosts were measured", now->host_count);
+}
+
+/* ---- what happens ---- */
+
+void measure_request(struct membership *m, uint64_t request)
+{
+	struct measuring *now = &m->measuring;
+	if (now->request_count == TR_PROBE_CALLERS_MAX) {
+		action_reply(m, request, TR_ELIMIT, 0, false,
+		    "too many wait for links to be measured; try again later");
+		return;
+	}
+	if (!now->under_way) {
+		bool fit = find_hosts(m);
+		if (!fit || now->host_count == 0) {
+			action_reply(m, request, fit ? TR_EUNAVAILABLE : TR_ELIMIT, 0, false,
+			    fit ? "no node that lives has slots: there is nothing to measure"
+			        : "links of more than 128 hosts are not measured; describe them in "
+			          "a file");
+			return;
+		}
+		now->under_way = true;
+		now->turn = 0;
+		now->session++;
+		now->number = m->random >> 1; /* an answer to an earlier memberd's is none to us */
+		begin_turn(m);
+	}
+	now->requests[now->request_count++] = request;
+	m->dirty = true;
+}
+
+void measure_answered(struct membership *m, const struct node *node,
+    const Traind__Peer__LinkMeasured *said)
+{
+	struct measuring *now = &m->measuring;
+	for (uint32_t i = 0; i < now->pair_count; i++) {
+		struct measuring_pair *pair = &now->pairs[i];
+		if (!now->under_way || pair->number == 0 || pair->number != said->measurement ||
+		    pair->from != node->id)
+			continue;
+		m->dirty = true;
+		if (said->error[0] == '\0') {
+			pair_measured(m, pair, said);
+		} else if (said->unreachable && !pair->turned && pair->from != pair->to) {
+			uint64_t to = pair->from;
+			copy_text(pair->error, sizeof(pair->error), said->error);
+			pair->turned = true;
+			pair->from = pair->to;
+			pair->to = to;
+			ask(m, pair);
+		} else {
+			pair_failed(m, pair, said->error);
+		}
+		return;
+	}
+}
+
+/* Why nothing will come of it any more; false: something may. */
+static bool pair_over(const struct membership *m, const struct measuring_pair *pair,
+    char words[MEASURED_WORDS_MAX])
+{
+	const uint64_t ends[2] = { pair->from, pair->to };
+	for (int i = 0; i < 2; i++) {
+		const struct node *node = state_node(m, ends[i]);
+		if (node != NULL && can_measure(node))
+			continue;
+		const char *why = node == NULL ? ""
+		    : node->lost               ? node->reason
+		                               : node->soft.closing;
+		(void)snprintf(words, MEASURED_WORDS_MAX, "%s was lost in the middle of it%s%.200s",
+		    name_of(m, ends[i]), why[0] != '\0' ? ": " : "", why);
+		return true;
+	}
+	if (m->now_ms < pair->deadline_ms)
+		return false;
+	(void)snprintf(words, MEASURED_WORDS_MAX, "%s did not say in %u s what it measured",
+	    name_of(m, pair->from), TR_PROBE_ANSWER_MS / 1000);
+	return true;
+}
+
+static bool turn_over(struct membership *m)
+{
+	struct measuring *now = &m->measuring;
+	char words[MEASURED_WORDS_MAX];
+	bool over = true;
+	for (uint32_t i = 0; i < now->pair_count; i++) {
+		struct measuring_pair *pair = &now->pairs[i];
+		if (pair->number != 0 && pair_over(m, pair, words))
+			pair_failed(m, pair, words);
+		over = over && pair->number == 0;
+	}
+	return over;
+}
+
+void measure_think(struct membership *m)
+{
+	struct measuring *now = &m->measuring;
+	while (now->under_way && turn_over(m)) {
+		if (now->turn++ == tournament_turns(now->host_count))
+			answer_all(m);
+		else
+			begin_turn(m);
+	}
+}
+
+uint64_t measure_deadline_ms(const struct membership *m)
+{
+	const struct measuring *now = &m->measuring;
+	uint64_t least = UINT64_MAX;
+	for (uint32_t i = 0; now->under_way && i < now->pair_count; i++)
+		if (now->pairs[i].number != 0 && now->pairs[i].deadline_ms < least)
+			least = now->pairs[i].deadline_ms;
+	return least;
+}
+
+/* ---- what the API shows ---- */
+
+static void fill_link(const struct measured_link *row, uint64_t now_ms, Traind__V1__Link *link)
+{
+	traind__v1__link__init(link);
+	link->from_node = row->from;
+	link->to_node = row->to;
+	link->latency_s = row->latency_s;
+	link->bandwidth_bytes_per_s = row->bandwidth_bytes_per_s;
+	link->age_s = now_ms > row->at_ms ? (double)(now_ms - row->at_ms) / 1000 : 0;
+	link->error = (char *)(uintptr_t)row->error; /* copied by who asked */
+}
+
+/* The node that measured for its host, if it still may: another one of the host would have measured the same. */
+static uint64_t measured_for(const struct membership *m, const struct node *node)
+{
+	for (size_t i = 0; i < m->measured.count; i++) {
+		const struct measured_link *row = m->measured.items[i];
+		const struct node *by = row->from == row->to ? state_node(m, row->from) : NULL;
+		if (by != NULL && share_host(by, node))
+			return by->id;
+	}
+	const struct node *by = measurer_of(m, node);
+	return by != NULL ? by->id : node->id;
+}
+
+Traind__V1__Links *membership_links(const struct membership *membership, uint64_t now_ms)
+{
+	struct membership *m = (struct membership *)(uintptr_t)
+	    membership; /* for copy_message's flag */
+	Traind__V1__Links facts = TRAIND__V1__LINKS__INIT, *copy = NULL;
+	bool oom = m->oom;
+	Traind__V1__Link *links = calloc(m->measured.count + 1, sizeof(*links));
+	Traind__V1__Link **link_rows = calloc(m->measured.count + 1, sizeof(Traind__V1__Link *));
+	Traind__V1__LinkHost *hosts = calloc(m->nodes.count + 1, sizeof(*hosts));
+	Traind__V1__LinkHost **host_rows = calloc(m->nodes.count + 1,
+	    sizeof(Traind__V1__LinkHost *));
+	if (links == NULL || link_rows == NULL || hosts == NULL || host_rows == NULL)
+		goto out;
+	facts.links = link_rows;
+	facts.hosts = host_rows;
+	for (size_t i = 0; i < m->measured.count; i++) {
+		fill_link(m->measured.items[i], now_ms, &links[i]);
+		link_rows[facts.n_links++] = &links[i];
+	}
+	for (size_t i = 0; i < m->nodes.count; i++) {
+		const struct node *node = m->nodes.items[i];
+		if (!can_measure(node))
+			continue;
+		Traind__V1__LinkHost *row = &hosts[facts.n_hosts];
+		traind__v1__link_host__init(row);
+		row->node = node->id;
+		row->measured = measured_for(m, node);
+		host_rows[facts.n_hosts++] = row;
+	}
+	copy = copy_message(m, &facts.base);
+	m->oom = oom;
+out:
+	free(host_rows);
+	free(hosts);
+	free(link_rows);
+	free(links);
+	return copy;
+}

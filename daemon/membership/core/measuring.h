@@ -1,0 +1,42 @@
+/* Links measured on request: which hosts, whose turn it is, and what came out. All of it is soft state: a memberd that restarts knows no figures.
+ * Nodes of one host have the same links, and share its cards: one of them measures for all.
+ */
+#ifndef TR_MEMBERSHIP_CORE_MEASURING_H
+#define TR_MEMBERSHIP_CORE_MEASURING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+
+#define MEASURED_WORDS_MAX 320
+
+struct measured_link {
+	uint64_t from, to; /* nodes */
+	double latency_s, bandwidth_bytes_per_s;
+	uint64_t at_ms, session;
+	char error[MEASURED_WORDS_MAX]; /* empty: there are figures */
+};
+
+struct measuring_pair {
+	uint64_t number;   /* names it to the nodes; 0: it is over */
+	uint64_t from, to; /* nodes: who dials whom. The same: what its host shares */
+	bool turned;       /* the other one dials now, since this one could not reach it */
+	uint64_t deadline_ms;
+	char error[MEASURED_WORDS_MAX]; /* of the first try */
+};
+
+struct measuring {
+	bool under_way;
+	uint64_t session;                   /* how often links were measured */
+	uint32_t host_count, turn;          /* turn 0: what each host shares */
+	uint64_t hosts[TR_PROBE_HOSTS_MAX]; /* a node of each */
+	uint32_t pair_count;
+	struct measuring_pair pairs[TR_PROBE_HOSTS_MAX]; /* of this turn */
+	uint64_t number;                                 /* the newest that was given */
+	uint64_t requests[TR_PROBE_CALLERS_MAX];
+	uint32_t request_count;
+};
+
+#endif

@@ -1,0 +1,154 @@
+#include "daemon/node/probing.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "collectives/transport/probe.h"
+#include "collectives/transport/socket.h"
+#include "common/limits.h"
+#include "common/log.h"
+
+struct probe_task {
+	struct mail mail; /* from its thread, when that is done */
+	struct probing *probing;
+	struct probe_task *next;
+	pthread_t thread;
+	bool serves;
+	struct stream stream; /* serves */
+	uint64_t measurement;
+	char address[TR_ADDRESS_MAX]; /* empty: what this host shares */
+	uint64_t token[2];
+	tr_status status;
+	struct probe_figures figures;
+	struct tr_error error;
+};
+
+static void *run(void *arg)
+{
+	struct probe_task *task = arg;
+	const atomic_bool *stop = &task->probing->stop;
+	if (task->serves)
+		task->status = probe_serve(task->stream, task->token, stop, &task->error);
+	else if (task->address[0] == '\0')
+		task->status = probe_memory(&task->figures, &task->error);
+	else
+		task->status = probe_dial(&(struct probe_target){ task->address, task->probing->tls,
+		                              { task->token[0], task->token[1] } },
+		    stop, &task->figures, &task->error);
+	mailbox_post(&task->probing->box, &task->mail);
+	return NULL;
+}
+
+static void report(struct probing *probing, const struct probe_task *task)
+{
+	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
+	Traind__Peer__LinkMeasured measured = TRAIND__PEER__LINK_MEASURED__INIT;
+	measured.measurement = task->measurement;
+	measured.round_trip_s = task->figures.round_trip_s;
+	measured.there_bytes_per_s = task->figures.there_bytes_per_s;
+	measured.back_bytes_per_s = task->figures.back_bytes_per_s;
+	if (task->status != TR_OK)
+		measured.error = (char *)(uintptr_t)
+		                     task->error.text; /* proto3 strings are not written to */
+	measured.unreachable = task->status == TR_EUNAVAILABLE;
+	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_LINK_MEASURED;
+	message.link_measured = &measured;
+	probing->report(probing->arg, &message);
+}
+
+static void task_over(struct mail *mail, bool dropped)
+{
+	struct probe_task *task = (struct probe_task *)mail;
+	struct probing *probing = task->probing;
+	struct probe_task **at = &probing->tasks;
+	if (!dropped) /* else probing_close has waited for it */
+		(void)pthread_join(task->thread, NULL);
+	while (*at != task)
+		at = &(*at)->next;
+	*at = task->next;
+	probing->served -= task->serves;
+	if (!dropped && !task->serves)
+		report(probing, task);
+	else if (!dropped && task->status != TR_OK)
+		log_info("probe", "a way to us was not measured: %s", task->error.text);
+	free(task);
+}
+
+/* Takes the task. */
+static void begin(struct probing *probing, struct probe_task *task)
+{
+	task->mail.run = task_over;
+	task->probing = probing;
+	int cause = pthread_create(&task->thread, NULL, run, task);
+	if (cause == 0) {
+		task->next = probing->tasks;
+		probing->tasks = task;
+		probing->served += task->serves;
+		return;
+	}
+	if (task->serves) {
+		stream_close(&task->stream);
+	} else {
+		task->status = tr_error_set(&task->error, TR_ENOMEM,
+		    "no thread to measure with: %s", strerror(cause));
+		report(probing, task);
+	}
+	free(task);
+}
+
+tr_status probing_start(struct probing *probing, uv_loop_t *loop, struct tls_context *tls,
+    struct tr_error *error)
+{
+	probing->tls = tls;
+	atomic_init(&probing->stop, false);
+	while (getrandom(probing->token, sizeof(probing->token), 0) < 0)
+		if (errno != EINTR)
+			return tr_error_set(error, TR_EIO, "no random numbers: %s", strerror(errno));
+	tr_status st = mailbox_init(&probing->box, loop, error);
+	probing->open = st == TR_OK;
+	return st;
+}
+
+void probing_measure(struct probing *probing, const Traind__Peer__MeasureLink *measure)
+{
+	struct probe_task *task = calloc(1, sizeof(*task));
+	if (task == NULL) {
+		log_error("probe", "out of memory: memberd waits in vain for a measurement");
+		return;
+	}
+	task->measurement = measure->measurement;
+	task->token[0] = measure->token_low;
+	task->token[1] = measure->token_high;
+	(void)snprintf(task->address, sizeof(task->address), "%s", measure->address);
+	begin(probing, task);
+}
+
+void probing_accept(struct probing *probing, struct stream stream)
+{
+	struct probe_task *task = probing->served < TR_PROBES_SERVED_MAX ? calloc(1, sizeof(*task))
+	                                                                 : NULL;
+	if (task == NULL) { /* who dialled says so to memberd */
+		stream_close(&stream);
+		return;
+	}
+	task->serves = true;
+	task->stream = stream;
+	task->token[0] = probing->token[0];
+	task->token[1] = probing->token[1];
+	begin(probing, task);
+}
+
+void probing_close(struct probing *probing)
+{
+	if (!probing->open)
+		return;
+	probing->open = false;
+	atomic_store(&probing->stop, true);
+	/* Their letters are in the box then, which frees them. */
+	for (const struct probe_task *task = probing->tasks; task != NULL; task = task->next)
+		(void)pthread_join(task->thread, NULL);
+	mailbox_close(&probing->box, NULL);
+}

@@ -1,0 +1,103 @@
+"""Links between nodes, measured on request: on machines whose cables are slow on purpose, behind a NAT, with TLS, and with a node that dies in
+the middle of it. Machines are network namespaces on a bridge; root is needed: without it these tests are skipped, but for the first."""
+import signal
+import subprocess
+import time
+
+from harness import Cluster, trainctl, trainctl_json, wait_for
+from node_lab import NodeLab
+
+MBIT = 125e3
+
+
+def rows(listed):
+    return {(row["from"], row["to"]): row for row in listed["links"]}
+
+
+def test_nodes_of_one_host(tmp_path):
+    with Cluster(tmp_path / "cluster", nodes=3) as cluster:
+        environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
+        before = trainctl_json("nodes", "--links", environment=environment)
+        assert before["links"] == [] and len(before["hosts"]) == 3
+        assert "trainctl nodes --measure" in trainctl("nodes", "--links", environment=environment).stdout
+        measured = trainctl_json("nodes", "--measure", environment=environment)
+        row, = measured["links"]
+        assert row["from"] == row["to"] and row["latency_s"] > 0 and row["bandwidth_bytes_per_s"] > 1e8 and row["error"] is None
+        assert {host["measured"] for host in measured["hosts"]} == {row["from"]} and len(measured["hosts"]) == 3
+        time.sleep(1.1)
+        kept, = trainctl_json("nodes", "--links", environment=environment)["links"]
+        assert kept["bandwidth_bytes_per_s"] == row["bandwidth_bytes_per_s"] and kept["age_s"] > row["age_s"] + 1
+        assert "shares the host of" in trainctl("nodes", "--links", environment=environment).stdout
+        # asked at a node, which passes it on
+        environment["TRAIND_ADDRESS"] = cluster.nodes[0].address
+        assert len(trainctl_json("nodes", "--links", environment=environment)["links"]) == 1
+
+
+def check_rates(lab, rates):
+    """What goes between two nodes is bound by the slower cable; of what a cable carries 4.4 % are headers."""
+    found = rows(lab.json("nodes", "--measure"))
+    assert len(found) == len(rates) ** 2
+    for (a, b), row in found.items():
+        assert row["error"] is None
+        if a != b:
+            assert abs(row["bandwidth_bytes_per_s"] / (MBIT * min(rates[a], rates[b])) - 1) < 0.15, (a, b, row)
+            assert 0 < row["latency_s"] < 0.02
+        else:
+            assert row["bandwidth_bytes_per_s"] > 1e8
+
+
+def test_unequal_links(tmp_path):
+    with NodeLab(tmp_path) as lab:
+        rates = {}
+        for number, rate in ((2, 100), (3, 100), (4, 10)):
+            node = lab.add_node(number)
+            lab.slow_down(node, f"{rate}mbit")
+            rates[node.name] = rate
+        check_rates(lab, rates)
+
+
+def test_with_tls(tmp_path):
+    folder = tmp_path / "ca"
+    trainctl("ca", "init", folder)
+    trainctl("cert", "memberd", "--address", "10.77.0.1", folder)
+    for number in (2, 3):
+        trainctl("cert", f"node-{number}", "--address", f"10.77.0.{number}", folder)
+    with NodeLab(tmp_path, tls=folder) as lab:
+        rates = {}
+        for number in (2, 3):
+            node = lab.add_node(number)
+            lab.slow_down(node, "20mbit")
+            rates[node.name] = 20
+        check_rates(lab, rates)
+
+
+def test_who_cannot_be_dialled(tmp_path):
+    """One behind a NAT dials; two cannot reach each other, and both reasons are said."""
+    with NodeLab(tmp_path) as lab:
+        lab.add_node(2, hidden=True)
+        lab.add_node(3, hidden=True)
+        lab.add_node(4)
+        found = rows(lab.json("nodes", "--measure"))
+        assert found["node-2", "node-4"]["error"] is None and found["node-4", "node-3"]["error"] is None
+        error = found["node-2", "node-3"]["error"]
+        assert error.count("cannot reach 10.88.0.") == 2
+        assert "cannot reach" in lab.trainctl("nodes", "--links").stdout
+
+
+def test_who_dies_in_the_middle(tmp_path):
+    with NodeLab(tmp_path) as lab:
+        nodes = [lab.add_node(number) for number in (2, 3, 4)]
+        for node in nodes:
+            lab.slow_down(node, "10mbit")
+        asking = subprocess.Popen(lab.command("nodes", "--measure", "--json"), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        wait_for(lambda: sum(row["from"] == row["to"] for row in lab.json("nodes", "--links")["links"]) == 3, "the first turn")
+        nodes[2].process.send_signal(signal.SIGKILL)
+        assert asking.wait(timeout=60) == 0
+        found = rows(lab.json("nodes", "--links"))
+        assert found["node-2", "node-3"]["error"] is None
+        assert "node-4" in found["node-2", "node-4"]["error"] or "10.77.0.4" in found["node-2", "node-4"]["error"]
+        assert len([row for row in found.values() if row["error"]]) >= 2
+        # and again, without it
+        again = rows(lab.json("nodes", "--measure"))
+        assert set(again) == {(a, b) for a in ("node-2", "node-3") for b in ("node-2", "node-3")}
+        assert not any(row["error"] for row in again.values())

@@ -1,0 +1,349 @@
+/* Links measured on request: who meets whom, what becomes of pairs that cannot, and what is answered. */
+#include "daemon/membership/core/tournament.h"
+#include "tests/unit/membership_harness.h"
+
+#define PLAYERS_MAX 40
+
+static void all_pairs_meet_once(void **state)
+{
+	(void)state;
+	for (uint32_t n = 0; n <= PLAYERS_MAX; n++) {
+		bool met[PLAYERS_MAX][PLAYERS_MAX] = { { false } };
+		uint32_t count = 0, turns = tournament_turns(n);
+		assert_int_equal(turns, n < 2 ? 0 : n % 2 == 0 ? n - 1 : n);
+		for (uint32_t turn = 0; turn < turns; turn++) {
+			struct tournament_pair pairs[PLAYERS_MAX];
+			bool plays[PLAYERS_MAX] = { false };
+			uint32_t had = tournament_pairs(n, turn, pairs);
+			assert_int_equal(had, n / 2);
+			for (uint32_t i = 0; i < had; i++) {
+				uint32_t low = pairs[i].low, high = pairs[i].high;
+				assert_true(low < high && high < n);
+				assert_false(plays[low] || plays[high] || met[low][high]);
+				plays[low] = plays[high] = met[low][high] = true;
+				count++;
+			}
+		}
+		assert_int_equal(count, n * (n - 1) / 2 * (n > 0));
+		assert_int_equal(tournament_pairs(n, turns, NULL), 0);
+	}
+}
+
+/* ---- memberd ---- */
+
+#define NODES_MAX 6
+
+/* What each connection was asked last, and has not answered. */
+static struct asked {
+	uint64_t measurement;
+	char address[32];
+	bool open;
+} asked[NODES_MAX + 1];
+static unsigned asked_in_turn;
+
+static void note_asked(struct world *w, const struct membership_action *action)
+{
+	(void)w;
+	if (action->kind != MEMBERSHIP_DO_SEND ||
+	    action->message->body_case != TRAIND__PEER__TO_NODE__BODY_MEASURE_LINK)
+		return;
+	const Traind__Peer__MeasureLink *measure = action->message->measure_link;
+	assert_true(action->conn <= NODES_MAX);
+	struct asked *row = &asked[action->conn];
+	assert_false(row->open); /* in one pair at a time */
+	row->open = true;
+	row->measurement = measure->measurement;
+	(void)snprintf(row->address, sizeof(row->address), "%s", measure->address);
+	asked_in_turn++;
+}
+
+static void nodes(struct world *w, uint64_t count)
+{
+	memset(asked, 0, sizeof(asked));
+	asked_in_turn = 0;
+	world_init(w);
+	w->on_action = note_asked;
+	w->quiet = true;
+	world_lead(w);
+	for (uint64_t c = 1; c <= count; c++)
+		hello(w, c, 0, 100 + c, 1);
+}
+
+static void request(struct world *w, uint64_t number)
+{
+	struct membership_event event = { .kind = MEMBERSHIP_MEASURE, .request = number };
+	w->reply = (struct membership_action){ 0 };
+	world_step(w, &event);
+}
+
+/* 0: inside its own host. */
+static uint64_t partner_of(uint64_t conn)
+{
+	unsigned last = 0;
+	return sscanf(asked[conn].address, "10.0.0.%u:7000", &last) == 1 ? last : 0;
+}
+
+static void answer(struct world *w, uint64_t conn, const char *error, bool unreachable)
+{
+	Traind__Peer__LinkMeasured said = TRAIND__PEER__LINK_MEASURED__INIT;
+	char words[64];
+	(void)snprintf(words, sizeof(words), "%s", error);
+	said.measurement = asked[conn].measurement;
+	said.error = words;
+	said.unreachable = unreachable;
+	said.round_trip_s = 0.002 * (double)(conn + partner_of(conn));
+	said.there_bytes_per_s = (double)(1000 * conn + partner_of(conn));
+	said.back_bytes_per_s = (double)(1000 * partner_of(conn) + conn);
+	asked[conn].open = false;
+	MESSAGE(w, conn, LINK_MEASURED, link_measured, &said);
+}
+
+static uint64_t next_open(void)
+{
+	for (uint64_t c = 1; c <= NODES_MAX; c++)
+		if (asked[c].open)
+			return c;
+	return 0;
+}
+
+static void answer_all(struct world *w)
+{
+	for (uint64_t c = next_open(); c != 0; c = next_open())
+		answer(w, c, "", false);
+}
+
+static Traind__V1__Links *links_of(struct world *w)
+{
+	Traind__V1__Links *links = membership_links(w->m, w->now + 3000);
+	assert_non_null(links);
+	return links;
+}
+
+static const Traind__V1__Link *row_of(const Traind__V1__Links *links, uint64_t from, uint64_t to)
+{
+	for (size_t i = 0; i < links->n_links; i++)
+		if (links->links[i]->from_node == from && links->links[i]->to_node == to)
+			return links->links[i];
+	return NULL;
+}
+
+static void finish(struct world *w, Traind__V1__Links *links)
+{
+	traind__v1__links__free_unpacked(links, NULL);
+	world_finish(w);
+}
+
+static void every_pair_is_measured_both_ways(void **state)
+{
+	(void)state;
+	struct world w;
+	nodes(&w, 5);
+	request(&w, 7);
+	assert_int_equal(asked_in_turn, 5); /* each its own host first */
+	request(&w, 8);                     /* joins */
+	assert_int_equal(asked_in_turn, 5);
+	answer_all(&w);
+	assert_int_equal(asked_in_turn, 5 + 10);
+	assert_int_equal(w.reply.request, 8);
+	assert_int_equal(w.reply.status, TR_OK);
+	Traind__V1__Links *links = links_of(&w);
+	assert_int_equal(links->n_links, 25);
+	assert_int_equal(links->n_hosts, 5);
+	for (uint64_t a = 1; a <= 5; a++) {
+		for (uint64_t b = 1; b <= 5; b++) {
+			const Traind__V1__Link *row = row_of(links, a, b);
+			assert_non_null(row);
+			assert_string_equal(row->error, "");
+			assert_true(row->age_s >= 3 && row->age_s < 3.1);
+			if (a != b) {
+				assert_true(row->bandwidth_bytes_per_s == (double)(1000 * a + b));
+				assert_true(row->latency_s == 0.001 * (double)(a + b));
+			}
+		}
+	}
+	finish(&w, links);
+}
+
+/* Turn after turn: nobody is asked for the next while a pair of this one is under way. */
+static void a_turn_waits_for_its_pairs(void **state)
+{
+	(void)state;
+	struct world w;
+	nodes(&w, 4);
+	request(&w, 7);
+	for (uint64_t c = 1; c <= 3; c++)
+		answer(&w, c, "", false);
+	assert_int_equal(asked_in_turn, 4);
+	uint64_t late = asked[4].measurement;
+	answer(&w, 4, "", false);
+	assert_int_equal(asked_in_turn, 6);
+	/* what was answered already, or never asked, changes nothing */
+	uint64_t open = next_open(), measurement = asked[open].measurement;
+	asked[open].measurement = late;
+	answer(&w, open, "wrong", false);
+	assert_int_equal(asked_in_turn, 6);
+	asked[open].measurement = measurement;
+	asked[open].open = true;
+	answer_all(&w);
+	assert_int_equal(asked_in_turn, 4 + 6);
+	Traind__V1__Links *links = links_of(&w);
+	assert_int_equal(links->n_links, 16);
+	for (size_t i = 0; i < links->n_links; i++)
+		assert_string_equal(links->links[i]->error, "");
+	finish(&w, links);
+}
+
+static void who_cannot_be_dialled_dials(void **state)
+{
+	(void)state;
+	struct world w;
+	nodes(&w, 2);
+	request(&w, 7);
+	answer(&w, 1, "", false);
+	answer(&w, 2, "", false);
+	assert_true(asked[1].open && partner_of(1) == 2);
+	answer(&w, 1, "cannot reach 10.0.0.2:7000: no answer", true);
+	assert_true(asked[2].open && partner_of(2) == 1);
+	answer(&w, 2, "", false);
+	assert_int_equal(w.reply.request, 7);
+	Traind__V1__Links *links = links_of(&w);
+	assert_true(row_of(links, 2, 1)->bandwidth_bytes_per_s == 2001);
+	assert_true(row_of(links, 1, 2)->bandwidth_bytes_per_s == 1002);
+	traind__v1__links__free_unpacked(links, NULL);
+	/* Neither can: both are said. */
+	request(&w, 9);
+	answer(&w, 1, "", false);
+	answer(&w, 2, "", false);
+	answer(&w, 1, "cannot reach 10.0.0.2:7000: no answer", true);
+	answer(&w, 2, "cannot reach 10.0.0.1:7000: refused", true);
+	assert_int_equal(w.reply.request, 9);
+	assert_int_equal(w.reply.status, TR_OK);
+	links = links_of(&w);
+	assert_string_equal(row_of(links, 1, 2)->error,
+	    "cannot reach 10.0.0.2:7000: no answer; cannot reach 10.0.0.1:7000: refused");
+	assert_true(row_of(links, 2, 1)->bandwidth_bytes_per_s == 0);
+	finish(&w, links);
+}
+
+static void who_dies_in_the_middle_is_named(void **state)
+{
+	(void)state;
+	struct world w;
+	nodes(&w, 3);
+	request(&w, 7);
+	answer(&w, 1, "", false);
+	answer(&w, 3, "", false);
+	asked[2].open = false;
+	world_closed(&w, 2, "reset by peer");
+	answer_all(&w); /* those of n1 and n3, whose pair is left */
+	assert_int_equal(w.reply.request, 7);
+	Traind__V1__Links *links = links_of(&w);
+	for (uint64_t other = 1; other <= 3; other++) {
+		assert_non_null(
+		    strstr(row_of(links, 2, other)->error, "node-2 was lost in the middle of it"));
+	}
+	assert_string_equal(row_of(links, 1, 3)->error, "");
+	assert_int_equal(links->n_hosts, 2);
+	traind__v1__links__free_unpacked(links, NULL);
+	/* Measured again without it, its rows are gone. */
+	request(&w, 8);
+	answer_all(&w);
+	links = links_of(&w);
+	assert_int_equal(links->n_links, 4);
+	finish(&w, links);
+}
+
+static void who_says_nothing_is_named(void **state)
+{
+	(void)state;
+	struct world w;
+	nodes(&w, 2);
+	request(&w, 7);
+	answer(&w, 1, "", false);
+	assert_true(asked[2].open);
+	for (unsigned ms = 0; ms < TR_PROBE_ANSWER_MS + 1000 && asked_in_turn == 2; ms += 250) {
+		world_tick(&w, 250);
+		heartbeat(&w, 1);
+		heartbeat(&w, 2);
+	}
+	assert_int_equal(asked_in_turn, 3);
+	answer(&w, 1, "", false);
+	assert_int_equal(w.reply.request, 7);
+	Traind__V1__Links *links = links_of(&w);
+	assert_string_equal(row_of(links, 2, 2)->error,
+	    "node-2 did not say in 40 s what it measured");
+	assert_string_equal(row_of(links, 1, 2)->error, "");
+	finish(&w, links);
+}
+
+static void hello_of_host(struct world *w, uint64_t conn, const char *host)
+{
+	Traind__Peer__NodeHello hello = TRAIND__PEER__NODE_HELLO__INIT;
+	char name[32], address[32], shared[32];
+	(void)snprintf(name, sizeof(name), "node-%llu", (unsigned long long)conn);
+	(void)snprintf(address, sizeof(address), "10.0.0.%llu:7000", (unsigned long long)conn);
+	(void)snprintf(shared, sizeof(shared), "%s", host);
+	hello.incarnation = 100 + conn;
+	hello.name = name;
+	hello.address = address;
+	hello.host = shared;
+	hello.slots = 1;
+	hello.probe_token_low = conn;
+	MESSAGE(w, conn, HELLO, hello, &hello);
+}
+
+static void nodes_of_one_host_are_measured_once(void **state)
+{
+	(void)state;
+	struct world w;
+	nodes(&w, 0);
+	hello_of_host(&w, 1, "here");
+	hello_of_host(&w, 2, "here");
+	hello_of_host(&w, 3, "there");
+	request(&w, 7);
+	assert_int_equal(asked_in_turn, 2);
+	answer_all(&w);
+	assert_int_equal(asked_in_turn, 3);
+	Traind__V1__Links *links = links_of(&w);
+	assert_int_equal(links->n_links, 4);
+	assert_int_equal(links->n_hosts, 3);
+	assert_int_equal(links->hosts[1]->node, 2);
+	assert_int_equal(links->hosts[1]->measured, 1);
+	finish(&w, links);
+}
+
+static void without_nodes_or_room(void **state)
+{
+	(void)state;
+	struct world w;
+	nodes(&w, 0);
+	request(&w, 7);
+	assert_int_equal(w.reply.status, TR_EUNAVAILABLE);
+	hello(&w, 1, 0, 101, 0); /* a program that links the library */
+	request(&w, 7);
+	assert_int_equal(w.reply.status, TR_EUNAVAILABLE);
+	hello(&w, 2, 0, 102, 1);
+	for (uint64_t i = 0; i < TR_PROBE_CALLERS_MAX; i++) {
+		request(&w, 100 + i);
+		assert_int_equal(w.reply.request, 0);
+	}
+	request(&w, 200);
+	assert_int_equal(w.reply.request, 200);
+	assert_int_equal(w.reply.status, TR_ELIMIT);
+	world_finish(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(all_pairs_meet_once),
+		cmocka_unit_test(every_pair_is_measured_both_ways),
+		cmocka_unit_test(a_turn_waits_for_its_pairs),
+		cmocka_unit_test(who_cannot_be_dialled_dials),
+		cmocka_unit_test(who_dies_in_the_middle_is_named),
+		cmocka_unit_test(who_says_nothing_is_named),
+		cmocka_unit_test(nodes_of_one_host_are_measured_once),
+		cmocka_unit_test(without_nodes_or_room),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
