@@ -1,6 +1,7 @@
 /* The backward pass: forward.c from bottom to top. For each layer first the gradients of
  * activations, by sequences (rows_part), then those of weights, by rows of the weights
- * (weights_part). dX = dY W^T, dW += X^T dY, db += column sums of dY (parts.c).
+ * (weights_part). dX = dY W^T, dW += X^T dY, db += column sums of dY (parts.c). With sequence
+ * parallelism dout, dmiddle and dx are of our own rows, and gathered for the products with them.
  */
 #include <string.h>
 
@@ -25,32 +26,46 @@ static void mlp_backward(struct model *m, size_t layer, const struct chunk *c,
     struct thread_scratch *s, real *dnorm)
 {
 	size_t C = m->layout->config.width, up = model_up(&m->layout->config);
+	const real *dout = model_all_rows(m, m->dout) + c->row * C;
 	real *dup = m->dup + c->row * up;
 
-	model_linear_backward(m, s, layer, LAYOUT_DOWN_W, c->rows, m->dout + c->row * C, dup, up);
+	model_linear_backward(m, s, layer, LAYOUT_DOWN_W, c->rows, dout, dup, up);
 	model_activate_backward(m, c->rows, model_layer(m, layer)->up + c->row * up, dup);
+	model_bias_backward(m, s, LAYOUT_UP_W, c->rows, dup);
 	model_linear_backward(m, s, layer, LAYOUT_UP_W, c->rows, dup, dnorm, C);
 }
 
-/* From there down to the first norm's output, whose gradient goes to `dnorm1` (which may be `dnorm2`). */
-static void attention_backward(struct model *m, size_t layer, const struct chunk *c,
-    struct thread_scratch *s, const real *dnorm2, real *dnorm1)
+/* From there to the stream between the layer's parts; of our own rows, and so are the gradients of biases behind a sum. */
+static void middle_backward(struct model *m, size_t layer, const struct chunk *c,
+    struct thread_scratch *s, const real *dnorm)
 {
-	const struct model_config *config = &m->layout->config;
 	const struct layout_place *parts = m->layout->parts;
-	const struct layer_activations *a = model_layer(m, layer);
-	size_t C = config->width, rows = c->rows, row = c->row;
-	real *dmiddle = m->dmiddle + row * C, *dqkv = m->dqkv + row * model_qkv(config);
-	real *v = s->vectors;
+	size_t C = m->layout->config.width, row = c->row;
+	const real *dout = m->dout + row * C;
+	real *dmiddle = m->dmiddle + row * C, *v = s->vectors;
 	struct norm norm = model_layer_norm(m, layer, LAYOUT_NORM2_W, row);
 
-	model_norm_backward(m, &norm, rows, dnorm2, a->middle + row * C, m->dout + row * C, dmiddle,
-	    v + parts[LAYOUT_NORM2_W].vector, v + parts[LAYOUT_NORM2_B].vector);
+	model_bias_backward(m, s, LAYOUT_DOWN_W, c->rows, dout);
+	model_norm_backward(m, &norm, c->rows, dnorm, model_layer(m, layer)->middle + row * C, dout,
+	    dmiddle, v + parts[LAYOUT_NORM2_W].vector, v + parts[LAYOUT_NORM2_B].vector);
+	model_bias_backward(m, s, LAYOUT_PROJ_W, c->rows, dmiddle);
+}
+
+/* From there down to the first norm's output, whose gradient goes to `dnorm`. */
+static void attention_backward(struct model *m, size_t layer, const struct chunk *c,
+    struct thread_scratch *s, real *dnorm)
+{
+	const struct model_config *config = &m->layout->config;
+	size_t C = config->width, rows = c->rows, row = c->row;
+	const real *dmiddle = model_all_rows(m, m->dmiddle) + row * C;
+	real *dqkv = m->dqkv + row * model_qkv(config);
+
 	model_linear_backward(m, s, layer, LAYOUT_PROJ_W, rows, dmiddle, s->narrow,
 	    model_queries(config));
-	attend_backward(m, a, c, s->narrow, s);
+	attend_backward(m, model_layer(m, layer), c, s->narrow, s);
 	model_rotate(m, c, -1, dqkv);
-	model_linear_backward(m, s, layer, LAYOUT_QKV_W, rows, dqkv, dnorm1, C);
+	model_bias_backward(m, s, LAYOUT_QKV_W, rows, dqkv);
+	model_linear_backward(m, s, layer, LAYOUT_QKV_W, rows, dqkv, dnorm, C);
 }
 
 static void input_backward(struct model *m, size_t layer, const struct chunk *c,
@@ -74,12 +89,13 @@ static void rows_part(void *arg, unsigned thread, unsigned threads)
 	memset(s->vectors, 0, m->layout->vectors * sizeof(real));
 	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);) {
 		mlp_backward(m, part->layer, &c, s, s->narrow);
-		attention_backward(m, part->layer, &c, s, s->narrow, s->narrow);
+		middle_backward(m, part->layer, &c, s, s->narrow);
+		attention_backward(m, part->layer, &c, s, s->narrow);
 		input_backward(m, part->layer, &c, s, s->narrow);
 	}
 }
 
-/* The same of a shard, in three parts: what they leave is summed over all members in between. */
+/* The same of a shard, in parts: what they leave is summed over all members in between. */
 static void mlp_rows_part(void *arg, unsigned thread, unsigned threads)
 {
 	struct layer_part *part = arg;
@@ -91,14 +107,35 @@ static void mlp_rows_part(void *arg, unsigned thread, unsigned threads)
 		mlp_backward(m, part->layer, &c, s, model_partial(m, c.row));
 }
 
+static void middle_rows_part(void *arg, unsigned thread, unsigned threads)
+{
+	struct layer_part *part = arg;
+	struct model *m = part->model;
+	struct chunk c;
+	for (size_t next = 0; model_next_own(m, thread, threads, &next, &c);)
+		middle_backward(m, part->layer, &c, &m->scratch[thread],
+		    model_summed(m, model_own_first(m) + c.row));
+}
+
 static void attention_rows_part(void *arg, unsigned thread, unsigned threads)
 {
 	struct layer_part *part = arg;
 	struct model *m = part->model;
 	struct chunk c;
 	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);)
-		attention_backward(m, part->layer, &c, &m->scratch[thread], model_summed(m, c.row),
-		    model_partial(m, c.row));
+		attention_backward(m, part->layer, &c, &m->scratch[thread], model_partial(m, c.row));
+}
+
+/* Both, where all rows are our own: a chunk stays in its thread's cache. */
+static void middle_and_attention_part(void *arg, unsigned thread, unsigned threads)
+{
+	struct layer_part *part = arg;
+	struct model *m = part->model;
+	struct chunk c;
+	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);) {
+		middle_backward(m, part->layer, &c, &m->scratch[thread], model_summed(m, c.row));
+		attention_backward(m, part->layer, &c, &m->scratch[thread], model_partial(m, c.row));
+	}
 }
 
 static void input_rows_part(void *arg, unsigned thread, unsigned threads)
@@ -106,24 +143,9 @@ static void input_rows_part(void *arg, unsigned thread, unsigned threads)
 	struct layer_part *part = arg;
 	struct model *m = part->model;
 	struct chunk c;
-	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);)
-		input_backward(m, part->layer, &c, &m->scratch[thread], model_summed(m, c.row));
-}
-
-static bool layer_backward(struct model *m, struct layer_part *part)
-{
-	if (m->tensor == NULL) {
-		pool_run(m->pool, rows_part, part);
-		return true;
-	}
-	pool_run(m->pool, mlp_rows_part, part);
-	if (!model_sum(m))
-		return false;
-	pool_run(m->pool, attention_rows_part, part);
-	if (!model_sum(m))
-		return false;
-	pool_run(m->pool, input_rows_part, part);
-	return true;
+	for (size_t next = 0; model_next_own(m, thread, threads, &next, &c);)
+		input_backward(m, part->layer, &c, &m->scratch[thread],
+		    model_summed(m, model_own_first(m) + c.row));
 }
 
 static void fold_vectors(struct model *m, size_t layer, unsigned threads)
@@ -139,21 +161,71 @@ static void fold_vectors(struct model *m, size_t layer, unsigned threads)
 	}
 }
 
-static void weights_part(void *arg, unsigned thread, unsigned threads)
+static void mlp_weights_part(void *arg, unsigned thread, unsigned threads)
 {
 	struct layer_part *part = arg;
 	struct model *m = part->model;
 	const struct model_config *config = &m->layout->config;
 	const struct layer_activations *a = model_layer(m, part->layer);
-	size_t C = config->width, layer = part->layer;
-	model_linear_weights(m, layer, LAYOUT_DOWN_W, a->up, model_up(config), m->dout, thread,
+	model_linear_weights(m, part->layer, LAYOUT_DOWN_W, a->up, model_up(config),
+	    model_all_rows(m, m->dout), thread, threads);
+	model_linear_weights(m, part->layer, LAYOUT_UP_W, a->norm2, config->width, m->dup, thread,
 	    threads);
-	model_linear_weights(m, layer, LAYOUT_UP_W, a->norm2, C, m->dup, thread, threads);
-	model_linear_weights(m, layer, LAYOUT_PROJ_W, a->attended, model_queries(config),
-	    m->dmiddle, thread, threads);
-	model_linear_weights(m, layer, LAYOUT_QKV_W, a->norm1, C, m->dqkv, thread, threads);
+}
+
+static void attention_weights_part(void *arg, unsigned thread, unsigned threads)
+{
+	struct layer_part *part = arg;
+	struct model *m = part->model;
+	const struct model_config *config = &m->layout->config;
+	const struct layer_activations *a = model_layer(m, part->layer);
+	model_linear_weights(m, part->layer, LAYOUT_PROJ_W, a->attended, model_queries(config),
+	    model_all_rows(m, m->dmiddle), thread, threads);
+	model_linear_weights(m, part->layer, LAYOUT_QKV_W, a->norm1, config->width, m->dqkv, thread,
+	    threads);
+}
+
+static void weights_part(void *arg, unsigned thread, unsigned threads)
+{
+	struct layer_part *part = arg;
+	mlp_weights_part(arg, thread, threads);
+	attention_weights_part(arg, thread, threads);
 	if (thread == 0)
-		fold_vectors(m, layer, threads);
+		fold_vectors(part->model, part->layer, threads);
+}
+
+/* Of a shard that has all rows. */
+static bool tensor_backward(struct model *m, struct layer_part *part)
+{
+	pool_run(m->pool, mlp_rows_part, part);
+	if (!model_sum(m))
+		return false;
+	pool_run(m->pool, middle_and_attention_part, part);
+	if (!model_sum(m))
+		return false;
+	pool_run(m->pool, input_rows_part, part);
+	return true;
+}
+
+/* With sequence parallelism. What was gathered is there until the call after the next one: weights that need it come before that. */
+static bool sequence_backward(struct model *m, struct layer_part *part)
+{
+	if (!model_copy_gather(m, m->dout))
+		return false;
+	pool_run(m->pool, mlp_rows_part, part);
+	pool_run(m->pool, mlp_weights_part, part);
+	if (!model_sum(m))
+		return false;
+	pool_run(m->pool, middle_rows_part, part);
+	if (!model_copy_gather(m, m->dmiddle))
+		return false;
+	pool_run(m->pool, attention_rows_part, part);
+	pool_run(m->pool, attention_weights_part, part);
+	if (!model_sum(m))
+		return false;
+	pool_run(m->pool, input_rows_part, part);
+	fold_vectors(m, part->layer, pool_threads(m->pool));
+	return true;
 }
 
 static void embed_part(void *arg, unsigned thread, unsigned threads)
@@ -163,8 +235,9 @@ static void embed_part(void *arg, unsigned thread, unsigned threads)
 	real *positions = m->layout->positions == LAYOUT_NONE ? NULL
 	                                                      : m->grads + m->layout->positions;
 	pool_share(width, 16, thread, threads, &first, &last);
-	for (size_t i = 0; m->tensor != NULL && i < m->sequences && first < last; i++)
-		model_embed_backward_part(m, i, first, last - first, positions);
+	if (m->tensor != NULL && first < last)
+		model_embed_backward_part(m, model_all_rows(m, m->dout), first, last - first,
+		    positions);
 	for (size_t i = 0; m->tensor == NULL && i < m->sequences && first < last; i++)
 		m->ops->embed_backward(m->inputs + i * m->length, m->dout + i * m->length * width,
 		    m->length, width, first, last - first, m->grads + m->layout->tokens, positions);
@@ -182,7 +255,13 @@ static bool one_layer(struct model *m, size_t layer, const struct model_hooks *h
 	struct layer_part part = { m, layer };
 	if (!model_progress(hooks) || (m->room.recompute && !model_forward_again(m, layer)))
 		return false;
-	if (!layer_backward(m, &part) || !model_progress(hooks))
+	if (model_splits_rows(m))
+		return sequence_backward(m, &part) && model_progress(hooks);
+	if (m->tensor == NULL)
+		pool_run(m->pool, rows_part, &part);
+	else if (!tensor_backward(m, &part))
+		return false;
+	if (!model_progress(hooks))
 		return false;
 	pool_run(m->pool, weights_part, &part);
 	return true;
@@ -201,9 +280,11 @@ bool model_backward(struct model *m, real *dinput, const struct model_hooks *hoo
 		m->dout = m->dx;
 		report_final(hooks, layout_layer(m->layout, layer, LAYOUT_NORM1_W));
 	}
-	if (slot->embedded != NULL) {
-		pool_run(m->pool, embed_part, m);
-		report_final(hooks, 0);
-	}
+	if (slot->embedded == NULL)
+		return true;
+	if (model_splits_rows(m) && !model_copy_gather(m, m->dout))
+		return false;
+	pool_run(m->pool, embed_part, m);
+	report_final(hooks, 0);
 	return true;
 }

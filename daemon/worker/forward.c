@@ -11,8 +11,11 @@
  *	x       = middle + activate(up) Wdown (+ b)               [N, C]
  *
  * then head.c. A bias is written where its product is added, so adding it costs no pass of its own. What differs between
- * architectures is in parts.c. Where the model is a shard, what comes out of Wproj and Wdown is a part of a sum over all members (tensor.c).
+ * architectures is in parts.c. Where the model is a shard, what comes out of Wproj and Wdown is a part of a sum over all members (tensor.c); with sequence parallelism each
+ * then goes on with its own rows of x and middle, and the norms of all members are gathered (sequence.c).
  */
+#include <string.h>
+
 #include "daemon/worker/model_inside.h"
 
 static void embed_part(void *arg, unsigned thread, unsigned threads)
@@ -29,6 +32,18 @@ static void embed_part(void *arg, unsigned thread, unsigned threads)
 		m->ops->embed(m->inputs + row, tokens, positions, m->length - m->first, width,
 		    m->slot->embedded + row * width);
 	}
+}
+
+/* norm1 or norm2 of a chunk's rows: x's, or those that were gathered. */
+static void norm_chunk(const struct model *m, size_t layer, enum layout_part weight,
+    const struct chunk *c, const real *x, real *y)
+{
+	size_t C = m->layout->config.width;
+	struct norm norm = model_layer_norm(m, layer, weight, c->row);
+	if (model_splits_rows(m))
+		memcpy(y, model_summed(m, c->row), c->rows * C * sizeof(*y));
+	else
+		model_norm(m, &norm, c->rows, x + c->row * C, y);
 }
 
 static void attend(struct model *m, struct layer_activations *a, const struct chunk *c,
@@ -50,12 +65,10 @@ static void attention_chunk(struct model *m, size_t layer, const struct chunk *c
 	const struct model_config *config = &m->layout->config;
 	struct layer_activations *a = model_layer(m, layer);
 	size_t C = config->width, rows = c->rows, row = c->row;
-	const real *x = a->x + row * C;
 	real *norm1 = a->norm1 + row * C, *qkv = a->qkv + row * model_qkv(config);
 	real *attended = a->attended + row * model_queries(config);
-	struct norm norm = model_layer_norm(m, layer, LAYOUT_NORM1_W, row);
 
-	model_norm(m, &norm, rows, x, norm1);
+	norm_chunk(m, layer, LAYOUT_NORM1_W, c, a->x, norm1);
 	model_linear(m, scratch, layer, LAYOUT_QKV_W, rows, norm1, NULL, qkv);
 	model_rotate(m, c, 1, qkv);
 	attend(m, a, c, scratch);
@@ -63,7 +76,7 @@ static void attention_chunk(struct model *m, size_t layer, const struct chunk *c
 		model_linear_partial(m, scratch, layer, LAYOUT_PROJ_W, rows, attended,
 		    model_partial(m, row));
 	else
-		model_linear(m, scratch, layer, LAYOUT_PROJ_W, rows, attended, x,
+		model_linear(m, scratch, layer, LAYOUT_PROJ_W, rows, attended, a->x + row * C,
 		    a->middle + row * C);
 }
 
@@ -74,9 +87,8 @@ static void up_chunk(struct model *m, size_t layer, const struct chunk *c,
 	const struct model_config *config = &m->layout->config;
 	struct layer_activations *a = model_layer(m, layer);
 	size_t C = config->width, rows = c->rows, row = c->row;
-	struct norm norm = model_layer_norm(m, layer, LAYOUT_NORM2_W, row);
 
-	model_norm(m, &norm, rows, a->middle + row * C, a->norm2 + row * C);
+	norm_chunk(m, layer, LAYOUT_NORM2_W, c, a->middle, a->norm2 + row * C);
 	model_linear(m, scratch, layer, LAYOUT_UP_W, rows, a->norm2 + row * C, NULL,
 	    a->up + row * model_up(config));
 }
@@ -87,7 +99,7 @@ static void mlp_chunk(struct model *m, size_t layer, const struct chunk *c,
 	const struct model_config *config = &m->layout->config;
 	struct layer_activations *a = model_layer(m, layer);
 	size_t C = config->width, rows = c->rows, row = c->row;
-	real *middle = a->middle + row * C, *up = a->up + row * model_up(config);
+	real *up = a->up + row * model_up(config);
 
 	up_chunk(m, layer, c, scratch);
 	model_activate(m, rows, up, scratch->wide);
@@ -95,8 +107,8 @@ static void mlp_chunk(struct model *m, size_t layer, const struct chunk *c,
 		model_linear_partial(m, scratch, layer, LAYOUT_DOWN_W, rows, scratch->wide,
 		    model_partial(m, row));
 	else
-		model_linear(m, scratch, layer, LAYOUT_DOWN_W, rows, scratch->wide, middle,
-		    a->out + row * C);
+		model_linear(m, scratch, layer, LAYOUT_DOWN_W, rows, scratch->wide,
+		    a->middle + row * C, a->out + row * C);
 }
 
 static void attention_part(void *arg, unsigned thread, unsigned threads)
@@ -126,6 +138,25 @@ static void layer_part(void *arg, unsigned thread, unsigned threads)
 	}
 }
 
+/* Before a product that reads norm1 or norm2 of all rows. */
+static bool gather_norm(struct model *m, size_t layer, enum layout_part weight, const real *x)
+{
+	struct norm norm = model_layer_norm(m, layer, weight, 0);
+	return !model_splits_rows(m) || model_norm_gather(m, &norm, x);
+}
+
+/* Of a shard: up to where norm2 of all rows can be had. */
+static bool attention_forward(struct layer_part *part)
+{
+	struct model *m = part->model;
+	const struct layer_activations *a = model_layer(m, part->layer);
+	if (!gather_norm(m, part->layer, LAYOUT_NORM1_W, a->x))
+		return false;
+	pool_run(m->pool, attention_part, part);
+	return model_sum_onto(m, part->layer, LAYOUT_PROJ_W, a->x, a->middle) &&
+	    gather_norm(m, part->layer, LAYOUT_NORM2_W, a->middle);
+}
+
 static bool layer_forward(struct model *m, size_t layer)
 {
 	struct layer_part part = { m, layer };
@@ -134,8 +165,7 @@ static bool layer_forward(struct model *m, size_t layer)
 		pool_run(m->pool, layer_part, &part);
 		return true;
 	}
-	pool_run(m->pool, attention_part, &part);
-	if (!model_sum_onto(m, layer, LAYOUT_PROJ_W, a->x, a->middle))
+	if (!attention_forward(&part))
 		return false;
 	pool_run(m->pool, mlp_part, &part);
 	return model_sum_onto(m, layer, LAYOUT_DOWN_W, a->middle, a->out);
@@ -162,13 +192,11 @@ static void again_part(void *arg, unsigned thread, unsigned threads)
 bool model_forward_again(struct model *m, size_t layer)
 {
 	struct layer_part part = { m, layer };
-	const struct layer_activations *a = model_layer(m, layer);
 	if (m->tensor == NULL) {
 		pool_run(m->pool, again_part, &part);
 		return true;
 	}
-	pool_run(m->pool, attention_part, &part);
-	if (!model_sum_onto(m, layer, LAYOUT_PROJ_W, a->x, a->middle))
+	if (!attention_forward(&part))
 		return false;
 	pool_run(m->pool, up_part, &part);
 	return true;

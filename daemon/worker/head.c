@@ -18,9 +18,11 @@ static void norm_and_logits(struct model *m, struct thread_scratch *s, size_t ro
 {
 	const struct weights w = table(m);
 	size_t C = w.columns;
-	const real *x = model_stream_end(m) + row * C;
 	struct norm norm = model_last_norm(m, row);
-	model_norm(m, &norm, rows, x, m->last_norm + row * C);
+	if (model_splits_rows(m))
+		memcpy(m->last_norm + row * C, model_summed(m, row), rows * C * sizeof(real));
+	else
+		model_norm(m, &norm, rows, model_stream_end(m) + row * C, m->last_norm + row * C);
 	model_times_transposed(m, s, rows, m->last_norm + row * C, C, &w, 0, logits, w.rows);
 }
 
@@ -118,21 +120,24 @@ static void norm_part(void *arg, unsigned thread, unsigned threads)
 	const real *x = model_stream_end(m);
 	struct chunk c;
 	memset(s->vectors, 0, 2 * C * sizeof(real));
-	for (size_t next = 0; model_next_chunk(m, thread, threads, &next, &c);) {
+	for (size_t next = 0; model_next_own(m, thread, threads, &next, &c);) {
 		struct norm norm = model_last_norm(m, c.row);
-		model_norm_backward(m, &norm, c.rows, model_summed(m, c.row), x + c.row * C, NULL,
-		    m->dx + c.row * C, s->vectors, s->vectors + C);
+		model_norm_backward(m, &norm, c.rows, model_summed(m, model_own_first(m) + c.row),
+		    x + c.row * C, NULL, m->dx + c.row * C, s->vectors, s->vectors + C);
 	}
 }
 
 static bool tensor_head(struct model *m)
 {
 	size_t rows = m->sequences * m->length;
+	struct norm norm = model_last_norm(m, 0);
+	if (model_splits_rows(m) && !model_norm_gather(m, &norm, model_stream_end(m)))
+		return false;
 	pool_run(m->pool, logits_part, m);
-	if (!model_meet(m, largest(m), rows, true))
+	if (!model_meet(m, largest(m), rows, m->tensor->maximum))
 		return false;
 	pool_run(m->pool, sums_part, m);
-	if (!model_meet(m, sums(m), 2 * rows, false))
+	if (!model_meet(m, sums(m), 2 * rows, m->tensor->sum))
 		return false;
 	pool_run(m->pool, loss_part, m);
 	if (m->dx == NULL)

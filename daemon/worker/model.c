@@ -9,10 +9,10 @@ static size_t chunk_rows(size_t length)
 	return length >= MODEL_CHUNK_ROWS ? length : MODEL_CHUNK_ROWS / length * length;
 }
 
-tr_status model_create(const struct layout *layout, size_t max_sequences, struct pool *pool,
-    struct model **model, struct tr_error *error)
+tr_status model_create_whole(const struct layout *layout, const struct model_room *how,
+    size_t max_sequences, struct pool *pool, struct model **model, struct tr_error *error)
 {
-	struct model_room room = { 0 };
+	struct model_room room = { .recompute = how->recompute, .row_parts = how->row_parts };
 	struct model *m = NULL;
 	const struct layout_depth *depth = &layout->depth;
 	assert(depth->chunks == 1 && depth->embedding && depth->head);
@@ -23,6 +23,13 @@ tr_status model_create(const struct layout *layout, size_t max_sequences, struct
 	m->whole = model_slot_take(m, 0, &(struct model_batch){ 0 }, NULL, NULL);
 	*model = m;
 	return TR_OK;
+}
+
+tr_status model_create(const struct layout *layout, size_t max_sequences, struct pool *pool,
+    struct model **model, struct tr_error *error)
+{
+	return model_create_whole(layout, &(struct model_room){ 0 }, max_sequences, pool, model,
+	    error);
 }
 
 void model_bind(struct model *m, const real *params, real *grads)
@@ -44,6 +51,8 @@ size_t model_exchange_numbers(const struct layout *layout, size_t max_sequences)
 
 void model_use_tensor(struct model *m, const struct model_tensor *tensor)
 {
+	if (model_splits_rows(m))
+		assert(tensor->size == m->room.row_parts && tensor->exchange_too != NULL);
 	m->tensor = tensor;
 }
 
@@ -59,6 +68,22 @@ bool model_next_chunk(const struct model *m, unsigned thread, unsigned threads, 
 	*next += sequences;
 	*chunk = (struct chunk){ first * m->length + m->first, sequences * m->length - m->first,
 		first, sequences };
+	return true;
+}
+
+bool model_next_own(const struct model *m, unsigned thread, unsigned threads, size_t *next,
+    struct chunk *chunk)
+{
+	size_t first, last;
+	if (!model_splits_rows(m))
+		return model_next_chunk(m, thread, threads, next, chunk);
+	pool_share(model_own_rows(m), 1, thread, threads, &first, &last);
+	first += *next;
+	if (first >= last)
+		return false;
+	size_t rows = last - first < MODEL_CHUNK_ROWS ? last - first : MODEL_CHUNK_ROWS;
+	*next += rows;
+	*chunk = (struct chunk){ .row = first, .rows = rows };
 	return true;
 }
 

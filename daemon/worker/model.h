@@ -34,7 +34,8 @@
 struct model;
 
 /* The others of a tensor-parallel group, each with a shard of every layer (daemon/checkpoint/shard.h): four sums of [rows, C] a layer, two forward and two
- * backward, one each for embedding and head, and the two small ones of the loss (placements: daemon/plan/propagate.h). All members call the same in the same
+ * backward, one each for embedding and head, and the two small ones of the loss (placements: daemon/plan/propagate.h). With sequence parallelism (Korthikanti et al., arXiv
+ * 2205.05198) each of the large ones is a reduce-scatter, and later an all-gather: sequence.c. All members call the same in the same
  * order, from model_gradient's caller. What all hold stays the same at all to the bit only if all have pools of as many threads: sums over rows are made by threads. */
 struct model_tensor {
 	unsigned rank, size;
@@ -47,6 +48,12 @@ struct model_tensor {
 	/* As many more: then the calls use them in turn, and neither reads nor writes what the call before this one had. NULL: what was summed may be
 	 * written again as soon as `sum` has returned. */
 	real *exchange_too;
+	/* Of a model with row_parts (slots.h), which also needs both halves: `data` is `size` equal blocks, rows of all members one behind the other. Of the sum over all
+	 * members each gets its own block `place` (the rest is left as it was, and others may read it still); or each gives its own block, and has all of them then. In place as
+	 * `sum`, with the same bits as it. `place` is the same at all stages of a pipeline for those who send each other messages; it need not be `rank`. */
+	unsigned place;
+	bool (*reduce_scatter)(void *arg, real *data, size_t count);
+	bool (*all_gather)(void *arg, real *data, size_t count);
 };
 
 struct model_hooks {

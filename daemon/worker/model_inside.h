@@ -10,17 +10,17 @@
 /* Tokens that a thread takes through a layer together: their activations fit its L2 cache. */
 #define MODEL_CHUNK_ROWS 256
 
-/* N rows (tokens), C width, H heads; Q, QKV and U: model_queries, model_qkv and model_up of the config. */
+/* N rows (tokens), of which n are our own (N, but for sequence parallelism); C width, H heads; Q, QKV and U: model_queries, model_qkv and model_up of the config. */
 struct layer_activations {
-	const real *x;               /* [N, C] residual stream before the layer */
-	real *norm1, *mean1, *rstd1; /* [N, C] [N] [N] */
+	const real *x;               /* [n, C] residual stream before the layer */
+	real *norm1, *mean1, *rstd1; /* [N, C] [n] [n] */
 	real *qkv; /* [N, QKV]; queries and keys are turned where positions are rotary */
 	real *row_max, *row_scale;   /* [sequences, H, length] */
 	real *attended;              /* [N, Q] */
-	real *middle;                /* [N, C] residual stream after attention */
-	real *norm2, *mean2, *rstd2; /* [N, C] [N] [N] */
+	real *middle;                /* [n, C] residual stream after attention */
+	real *norm2, *mean2, *rstd2; /* [N, C] [n] [n] */
 	real *up; /* [N, U] before the activation; the backward pass turns the first F of each row into its result */
-	real *out;   /* [N, C] residual stream after the layer */
+	real *out;   /* [n, C] residual stream after the layer */
 	real *block; /* where the arrays lie, without the stream; NULL: in model->again */
 };
 
@@ -28,9 +28,9 @@ struct model_slot {
 	bool taken, head;
 	size_t first, count;              /* layers, of those in the layout */
 	struct layer_activations *layers; /* [count] */
-	const real *input;                /* [N, C] before the first layer */
+	const real *input;                /* [n, C] before the first layer */
 	real *embedded;                   /* the same, if we make it; NULL: it was given */
-	real *output;                     /* [N, C] for others; NULL: the head's */
+	real *output;                     /* [n, C] for others; NULL: the head's */
 	struct model_batch batch;
 };
 
@@ -66,9 +66,9 @@ struct model {
 	struct model_slot *slots;                /* [room.slots] */
 	struct layer_activations *tables;        /* of all slots */
 	struct layer_activations again;          /* recompute: of the layer in work; else zeroed */
-	real *last_norm, *last_mean, *last_rstd; /* [N, C] [N] [N] */
+	real *last_norm, *last_mean, *last_rstd; /* [N, C] [n] [n] */
 	real *logits;                            /* [N, V]; then their gradient */
-	real *flow[2], *dmiddle;                 /* [N, C]; flow: what dout and dx are */
+	real *flow[2], *dmiddle;                 /* [n, C]; flow: what dout and dx are */
 	real *dup;                               /* [N, U] */
 	real *dqkv;                              /* [N, QKV] */
 	real *cos, *sin;                /* [context, head width / 2], if positions are rotary */
@@ -99,6 +99,24 @@ struct chunk {
 };
 /* Steps through the chunks of a thread's share; start with *next = 0. */
 bool model_next_chunk(const struct model *model, unsigned thread, unsigned threads, size_t *next,
+    struct chunk *chunk);
+
+/* Our own rows of the stream: all, or with sequence parallelism block `place` of them, from row model_own_first of the batch on. Arrays of [n, ...] have these alone. */
+static inline bool model_splits_rows(const struct model *model)
+{
+	return model->room.row_parts > 1;
+}
+static inline size_t model_own_rows(const struct model *model)
+{
+	size_t rows = model->sequences * model->length;
+	return model_splits_rows(model) ? rows / model->room.row_parts : rows;
+}
+static inline size_t model_own_first(const struct model *model)
+{
+	return model_splits_rows(model) ? model->tensor->place * model_own_rows(model) : 0;
+}
+/* Steps through a thread's share of our own rows; chunk->row counts from the first of them. */
+bool model_next_own(const struct model *model, unsigned thread, unsigned threads, size_t *next,
     struct chunk *chunk);
 
 /* NULL: the architecture has none. */
@@ -154,7 +172,7 @@ struct norm {
 	const real *weight, *bias;
 	real *mean, *rstd;
 };
-/* A layer's norm, from row `row` on: `weight` is LAYOUT_NORM1_W or LAYOUT_NORM2_W. */
+/* A layer's norm, from our row `row` on: `weight` is LAYOUT_NORM1_W or LAYOUT_NORM2_W. */
 struct norm model_layer_norm(const struct model *m, size_t layer, enum layout_part weight,
     size_t row);
 struct norm model_last_norm(const struct model *m, size_t row);
@@ -166,9 +184,12 @@ void model_norm_backward(const struct model *m, const struct norm *norm, size_t 
 /* A linear layer, by its weight: y [rows, out] = residual (NULL: 0) + x [rows, in] W + bias. */
 void model_linear(const struct model *m, struct thread_scratch *s, size_t layer,
     enum layout_part weight, size_t rows, const real *x, const real *residual, real *y);
-/* dx [rows, in], whose rows are dx_stride apart; the bias's gradient is added in s->vectors. */
+/* dx [rows, in], whose rows are dx_stride apart. */
 void model_linear_backward(const struct model *m, struct thread_scratch *s, size_t layer,
     enum layout_part weight, size_t rows, const real *dy, real *dx, size_t dx_stride);
+/* The gradient of its bias, if there is one, is added in s->vectors. */
+void model_bias_backward(const struct model *m, struct thread_scratch *s, enum layout_part weight,
+    size_t rows, const real *dy);
 /* The weight's gradient over the whole batch, this thread's rows of it. */
 void model_linear_weights(const struct model *m, size_t layer, enum layout_part weight,
     const real *x, size_t x_stride, const real *dy, unsigned thread, unsigned threads);
@@ -198,20 +219,33 @@ static inline const real *model_summed(const struct model *m, size_t row)
 {
 	return model_exchange(m, false) + row * m->layout->config.width;
 }
-/* Sums (or takes the largest of) what is in the half that was written; it is the last one then. False: stopped. */
-bool model_meet(struct model *m, size_t offset, size_t count, bool maximum);
+/* A call of the group (model_tensor.sum and so on) with numbers of the half that was written; it is the last one then. False: stopped. */
+bool model_meet(struct model *m, size_t offset, size_t count,
+    bool (*call)(void *arg, real *data, size_t count));
 /* partial [rows, C] = x [rows, in] W, of a linear layer whose inputs are split. */
 void model_linear_partial(const struct model *m, struct thread_scratch *s, size_t layer,
     enum layout_part weight, size_t rows, const real *x, real *partial);
-/* Sums the stream, all rows of it. */
+/* Sums the stream: our own rows of it are in the exchange then (model_summed), at their places among all. */
 bool model_sum(struct model *m);
-/* The same, then y [N, C] = residual + sum + bias of `weight`. */
+/* The same, then y [n, C] = residual + sum + bias of `weight`. */
 bool model_sum_onto(struct model *m, size_t layer, enum layout_part weight, const real *residual,
     real *y);
 bool model_embed_sum(struct model *m);
-/* Adds to columns [first, first + columns) of the gradients of its tokens and of all positions (NULL: none). */
-void model_embed_backward_part(const struct model *m, size_t sequence, size_t first, size_t columns,
-    real *positions);
+/* Adds dout [N, C] to columns [first, first + columns) of the gradients of our tokens, and that of our own rows to those of positions (NULL: none). */
+void model_embed_backward_part(const struct model *m, const real *dout, size_t first,
+    size_t columns, real *positions);
+
+/* sequence.c: with sequence parallelism, from our own rows to all. Each gathers what it has written into the exchange, where it is until the call after the next one. */
+
+/* The norm of our rows x [n, C]. */
+bool model_norm_gather(struct model *m, const struct norm *norm, const real *x);
+/* A copy of them. */
+bool model_copy_gather(struct model *m, const real *x);
+/* Where all rows of what was gathered last are; without sequence parallelism `own` are all. */
+static inline const real *model_all_rows(const struct model *m, const real *own)
+{
+	return model_splits_rows(m) ? model_summed(m, 0) : own;
+}
 
 /* forward.c: from tokens or input through all layers of the slot in work; false: stopped. */
 bool model_forward(struct model *model, const struct model_hooks *hooks);

@@ -89,15 +89,21 @@ void model_linear_partial(const struct model *m, struct thread_scratch *s, size_
 void model_linear_backward(const struct model *m, struct thread_scratch *s, size_t layer,
     enum layout_part weight, size_t rows, const real *dy, real *dx, size_t dx_stride)
 {
-	const struct layout_place *bias = &m->layout->parts[weight + 1];
 	struct weights w = weights_of(m, layer, weight);
 	size_t out = m->layout->parts[weight].out;
 	if (m->layout->architecture->out_in)
 		model_times(m, s, rows, dy, out, &w, 0, dx, dx_stride);
 	else
 		model_times_transposed(m, s, rows, dy, out, &w, 0, dx, dx_stride);
+}
+
+void model_bias_backward(const struct model *m, struct thread_scratch *s, enum layout_part weight,
+    size_t rows, const real *dy)
+{
+	const struct layout_place *bias = &m->layout->parts[weight + 1];
 	if (bias->offset != LAYOUT_NONE)
-		m->ops->column_sums(dy, rows, out, s->vectors + bias->vector);
+		m->ops->column_sums(dy, rows, m->layout->parts[weight].out,
+		    s->vectors + bias->vector);
 }
 
 /* dw[rows, columns] += x[N, rows]^T y[N, columns], this thread's rows of dw. */

@@ -14,6 +14,7 @@ struct unit {
 
 struct pipeline {
 	struct pipeline_options options;
+	struct model_room room;
 	struct model *model;
 	struct buffers_of_messages buffers;
 };
@@ -86,12 +87,12 @@ void pipeline_room(const struct layout *layout, const struct schedule *schedule,
 tr_status pipeline_create(const struct pipeline_options *options, struct pipeline **pipeline,
     struct tr_error *error)
 {
-	const struct model_config *config = &options->layout->config;
 	struct pipeline *p = calloc(1, sizeof(*p));
 	if (p == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for a pipeline");
 	p->options = *options;
-	p->options.room = NULL;
+	p->room = *options->room;
+	p->options.room = &p->room;
 	tr_status status = model_create_room(options->layout, options->room, options->max_sequences,
 	    options->pool, &p->model, error);
 	if (status != TR_OK) {
@@ -99,7 +100,8 @@ tr_status pipeline_create(const struct pipeline_options *options, struct pipelin
 		return status;
 	}
 	buffers_init(&p->buffers, &p->options.channel,
-	    options->max_sequences * config->context * config->width);
+	    model_stream_numbers(options->layout, &p->room, options->max_sequences,
+	        options->layout->config.context));
 	*pipeline = p;
 	return TR_OK;
 }
@@ -156,7 +158,8 @@ static struct pipeline_message message_of(const struct run *run,
 static size_t numbers_of(const struct run *run, const struct schedule_instruction *what)
 {
 	const struct model_batch *batch = &run->batches[what->microbatch];
-	return batch->sequences * batch->length * run->p->options.layout->config.width;
+	return model_stream_numbers(run->p->options.layout, &run->p->room, batch->sequences,
+	    batch->length);
 }
 
 static bool begin_receive(struct run *run, const struct schedule_instruction *what)

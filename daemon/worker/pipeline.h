@@ -10,7 +10,7 @@
  *	pipeline_forget(pipeline);
  *	pipeline_destroy(pipeline);
  *
- * Messages are [rows, width]. A receive writes what the next layer reads, and a send reads what the last one has written, gradients alike: no copy is made here (but by a
+ * Messages are [rows, width], of a room with row_parts (slots.h) one part's rows, which go to the same part's member of the other stage. A receive writes what the next layer reads, and a send reads what the last one has written, gradients alike: no copy is made here (but by a
  * chunk without layers, which hands on what it gets). So a buffer is with the channel from its send or receive until the channel says that it is idle. Receives are begun
  * PIPELINE_AHEAD before they are needed, sends as soon as there is something to send, and only receives are waited for: messages travel while the rank computes.
  * There are as many buffers as that takes: of each microbatch in flight its input and output, and a few (memory.h). Forward passes alone (pipeline_loss) would let

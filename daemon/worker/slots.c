@@ -40,6 +40,13 @@ void model_room_add(struct model_room *room, const struct layout *layout, size_t
 	room->streams += slots * streams_of(&stage);
 }
 
+size_t model_stream_numbers(const struct layout *layout, const struct model_room *room,
+    size_t sequences, size_t length)
+{
+	size_t rows = sequences * length;
+	return (room->row_parts > 1 ? rows / room->row_parts : rows) * layout->config.width;
+}
+
 size_t model_chunk_begin(const struct layout *layout, size_t chunk)
 {
 	struct stage stage = stage_of(layout, chunk);
@@ -63,37 +70,43 @@ static real *carve(struct carver *carver, size_t numbers)
 	return at;
 }
 
-static void carve_layer(struct carver *c, size_t N, const struct model_config *config,
-    struct layer_activations *a)
-{
-	size_t C = config->width, qkv = model_qkv(config), up = model_up(config);
-	a->norm1 = carve(c, N * C);
-	a->mean1 = carve(c, N);
-	a->rstd1 = carve(c, N);
-	a->qkv = carve(c, N * qkv);
-	a->row_max = carve(c, N * config->heads);
-	a->row_scale = carve(c, N * config->heads);
-	a->attended = carve(c, N * model_queries(config));
-	a->middle = carve(c, N * C);
-	a->norm2 = carve(c, N * C);
-	a->mean2 = carve(c, N);
-	a->rstd2 = carve(c, N);
-	a->up = carve(c, N * up);
-}
-
 static size_t rows_of(const struct model *m)
 {
 	return m->max_sequences * m->layout->config.context;
 }
 
+/* Of these our own. */
+static size_t own_of(const struct model *m)
+{
+	return model_splits_rows(m) ? rows_of(m) / m->room.row_parts : rows_of(m);
+}
+
+static void carve_layer(struct carver *c, const struct model *m, struct layer_activations *a)
+{
+	const struct model_config *config = &m->layout->config;
+	size_t N = rows_of(m), n = own_of(m);
+	size_t C = config->width, qkv = model_qkv(config), up = model_up(config);
+	a->norm1 = carve(c, N * C);
+	a->mean1 = carve(c, n);
+	a->rstd1 = carve(c, n);
+	a->qkv = carve(c, N * qkv);
+	a->row_max = carve(c, N * config->heads);
+	a->row_scale = carve(c, N * config->heads);
+	a->attended = carve(c, N * model_queries(config));
+	a->middle = carve(c, n * C);
+	a->norm2 = carve(c, N * C);
+	a->mean2 = carve(c, n);
+	a->rstd2 = carve(c, n);
+	a->up = carve(c, N * up);
+}
+
 static void carve_slots(struct model *m, struct carver *c)
 {
-	size_t N = rows_of(m), C = m->layout->config.width;
 	for (size_t i = 0; i < m->room.streams; i++)
-		m->streams[i] = carve(c, N * C);
+		m->streams[i] = carve(c, own_of(m) * m->layout->config.width);
 	for (size_t i = 0; i < m->room.layers; i++) {
 		m->blocks[i] = carve(c, 0);
-		carve_layer(c, N, &m->layout->config, &(struct layer_activations){ 0 });
+		carve_layer(c, m, &(struct layer_activations){ 0 });
 	}
 }
 
@@ -101,15 +114,15 @@ static void carve_head(struct model *m, struct carver *c)
 {
 	size_t N = rows_of(m);
 	m->last_norm = carve(c, N * m->layout->config.width);
-	m->last_mean = carve(c, N);
-	m->last_rstd = carve(c, N);
+	m->last_mean = carve(c, own_of(m));
+	m->last_rstd = carve(c, own_of(m));
 	m->logits = carve(c, N * m->layout->config.vocab);
 }
 
 static void carve_working(struct model *m, struct carver *c)
 {
 	const struct model_config *config = &m->layout->config;
-	size_t C = config->width, N = rows_of(m);
+	size_t C = config->width, N = rows_of(m), n = own_of(m);
 	/* A chunk of short sequences may hold more rows than one whole sequence. */
 	size_t chunk = config->context > MODEL_CHUNK_ROWS ? config->context : MODEL_CHUNK_ROWS;
 	size_t vectors = m->layout->vectors > 2 * C ? m->layout->vectors : 2 * C;
@@ -117,12 +130,12 @@ static void carve_working(struct model *m, struct carver *c)
 	    ? (size_t)config->context * (config->head_width / 2)
 	    : 0;
 	if (m->room.recompute)
-		carve_layer(c, N, config, &m->again);
+		carve_layer(c, m, &m->again);
 	if (m->layout->depth.head)
 		carve_head(m, c);
-	m->flow[0] = carve(c, N * C);
-	m->flow[1] = carve(c, N * C);
-	m->dmiddle = carve(c, N * C);
+	m->flow[0] = carve(c, n * C);
+	m->flow[1] = carve(c, n * C);
+	m->dmiddle = carve(c, n * C);
 	m->dup = carve(c, N * model_up(config));
 	m->dqkv = carve(c, N * model_qkv(config));
 	m->cos = carve(c, angles);
@@ -239,7 +252,7 @@ static void take_block(struct model *m, struct layer_activations *a)
 		return;
 	assert(m->free_blocks > 0);
 	a->block = m->blocks[--m->free_blocks];
-	carve_layer(&(struct carver){ a->block, 0 }, rows_of(m), &m->layout->config, a);
+	carve_layer(&(struct carver){ a->block, 0 }, m, a);
 }
 
 static struct model_slot *free_slot(struct model *m)
@@ -307,6 +320,7 @@ static void begin(struct model *m, struct model_slot *slot)
 	assert(slot->taken);
 	assert(batch->sequences > 0 && batch->sequences <= m->max_sequences);
 	assert(batch->length > 0 && batch->length <= m->layout->config.context);
+	assert(!model_splits_rows(m) || batch->sequences * batch->length % m->room.row_parts == 0);
 	m->slot = slot;
 	m->inputs = batch->inputs;
 	m->targets = batch->targets;
@@ -317,7 +331,7 @@ static void begin(struct model *m, struct model_slot *slot)
 
 static size_t stream_bytes(const struct model *m)
 {
-	return m->sequences * m->length * m->layout->config.width * sizeof(real);
+	return model_own_rows(m) * m->layout->config.width * sizeof(real);
 }
 
 bool model_slot_forward(struct model *m, struct model_slot *slot, const struct model_hooks *hooks)

@@ -19,6 +19,11 @@
  * With `recompute` a slot keeps each layer's input alone, and the backward pass runs the layer again up to where it needs it (Chen et al., arXiv 1604.06174): all but the last
  * product, so of a tensor-parallel layer one sum again of two. The bits are the same.
  *
+ * With `row_parts` inputs, outputs and their gradients are [rows / row_parts, width], the block of model_tensor.place; so is what a slot keeps of the stream. What norms make was
+ * gathered, and is kept so, all rows of it: gathered again it would cost half as many bytes more on the way between the members, of which there are as many without
+ * it as sums need (a worker that lacks memory has `recompute`, which gathers again as it computes again). Gradients of norms, positions and biases behind a sum are then those of
+ * our rows: to be summed over all members.
+ *
  * Microbatches' gradients are summed in the order in which they go backward.
  */
 #ifndef TR_DAEMON_WORKER_SLOTS_H
@@ -32,6 +37,9 @@ struct model_room {
 	size_t layers;  /* of the chunks of these slots together */
 	size_t streams; /* arrays [rows, width] between a chunk's layers */
 	bool recompute;
+	/* Sequence parallelism: a batch's rows are so many equal blocks, of which each member of the tensor-parallel group has one between its products (model_tensor.place). It divides
+	 * the rows of every batch. 0 or 1: all rows at each. */
+	size_t row_parts;
 };
 
 /* `inputs` of the first stage, `targets` of the last: [sequences, length], NULL elsewhere. */
@@ -48,6 +56,14 @@ void model_room_add(struct model_room *room, const struct layout *layout, size_t
 
 /* Offset from which on the gradients of this chunk and those behind it lie. */
 size_t model_chunk_begin(const struct layout *layout, size_t chunk);
+
+/* Numbers of a microbatch's stream at one member: of what chunks get and hand on. */
+size_t model_stream_numbers(const struct layout *layout, const struct model_room *room,
+    size_t sequences, size_t length);
+
+/* As model_create, with what `how` says besides counts. */
+tr_status model_create_whole(const struct layout *layout, const struct model_room *how,
+    size_t max_sequences, struct pool *pool, struct model **model, struct tr_error *error);
 
 /* As model_create, which has room for one microbatch of a whole model. */
 tr_status model_create_room(const struct layout *layout, const struct model_room *room,

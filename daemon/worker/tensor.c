@@ -3,22 +3,22 @@
 
 #include "daemon/worker/model_inside.h"
 
-bool model_meet(struct model *m, size_t offset, size_t count, bool maximum)
+bool model_meet(struct model *m, size_t offset, size_t count,
+    bool (*call)(void *arg, real *data, size_t count))
 {
-	const struct model_tensor *group = m->tensor;
 	real *data = model_exchange(m, true) + offset;
 	m->turn ^= 1;
-	return maximum ? group->maximum(group->arg, data, count)
-	               : group->sum(group->arg, data, count);
+	return call(m->tensor->arg, data, count);
 }
 
 bool model_sum(struct model *m)
 {
-	size_t C = m->layout->config.width, rows = m->sequences * m->length - m->first;
-	return model_meet(m, m->first * C, rows * C, false);
+	const struct model_tensor *group = m->tensor;
+	return model_meet(m, 0, m->sequences * m->length * m->layout->config.width,
+	    model_splits_rows(m) ? group->reduce_scatter : group->sum);
 }
 
-/* y = sum + residual (NULL: 0) + bias (NULL: 0). */
+/* y = sum + residual (NULL: 0) + bias (NULL: 0), of our own rows. */
 struct onto {
 	struct model *model;
 	const real *residual, *bias;
@@ -30,9 +30,9 @@ static void onto_part(void *arg, unsigned thread, unsigned threads)
 	const struct onto *onto = arg;
 	const struct model *m = onto->model;
 	size_t C = m->layout->config.width, first, last;
-	pool_share(m->sequences * m->length - m->first, 1, thread, threads, &first, &last);
-	for (size_t row = first + m->first; row < last + m->first; row++) {
-		const real *sum = model_summed(m, row);
+	pool_share(model_own_rows(m), 1, thread, threads, &first, &last);
+	for (size_t row = first; row < last; row++) {
+		const real *sum = model_summed(m, model_own_first(m) + row);
 		real *y = onto->y + row * C;
 		memcpy(y, sum, C * sizeof(*y));
 		for (size_t i = 0; onto->residual != NULL && i < C; i++)
@@ -67,8 +67,8 @@ static void shard_embed_part(void *arg, unsigned thread, unsigned threads)
 	struct model *m = arg;
 	size_t C = m->layout->config.width, first, last;
 	const real *table = m->params + m->layout->tokens;
-	pool_share(m->sequences * m->length - m->first, 1, thread, threads, &first, &last);
-	for (size_t row = first + m->first; row < last + m->first; row++) {
+	pool_share(m->sequences * m->length, 1, thread, threads, &first, &last);
+	for (size_t row = first; row < last; row++) {
 		size_t at = row_of(m, m->inputs[row]);
 		if (at == SIZE_MAX)
 			memset(model_partial(m, row), 0, C * sizeof(real));
@@ -81,10 +81,11 @@ static void positions_part(void *arg, unsigned thread, unsigned threads)
 {
 	struct model *m = arg;
 	size_t C = m->layout->config.width, first, last;
-	pool_share(m->sequences * m->length - m->first, 1, thread, threads, &first, &last);
-	for (size_t row = first + m->first; row < last + m->first; row++) {
-		const real *sum = model_summed(m, row);
-		const real *position = m->params + m->layout->positions + row % m->length * C;
+	pool_share(model_own_rows(m), 1, thread, threads, &first, &last);
+	for (size_t row = first; row < last; row++) {
+		size_t at = model_own_first(m) + row;
+		const real *sum = model_summed(m, at);
+		const real *position = m->params + m->layout->positions + at % m->length * C;
 		for (size_t i = 0; i < C; i++)
 			m->slot->embedded[row * C + i] = sum[i] + position[i];
 	}
@@ -103,17 +104,21 @@ bool model_embed_sum(struct model *m)
 	return true;
 }
 
-void model_embed_backward_part(const struct model *m, size_t sequence, size_t first, size_t columns,
-    real *positions)
+void model_embed_backward_part(const struct model *m, const real *dout, size_t first,
+    size_t columns, real *positions)
 {
-	size_t C = m->layout->config.width;
-	for (size_t t = 0; t < m->length; t++) {
-		size_t row = sequence * m->length + t, at = row_of(m, m->inputs[row]);
-		const real *d = m->dout + row * C + first;
+	size_t C = m->layout->config.width, own = model_own_first(m);
+	for (size_t row = 0; row < m->sequences * m->length; row++) {
+		size_t at = row_of(m, m->inputs[row]);
+		const real *d = dout + row * C + first;
 		real *token = at == SIZE_MAX ? NULL : m->grads + m->layout->tokens + at * C + first;
+		bool ours = row >= own && row < own + model_own_rows(m);
+		real *position = positions == NULL || !ours
+		    ? NULL
+		    : positions + row % m->length * C + first;
 		for (size_t i = 0; token != NULL && i < columns; i++)
 			token[i] += d[i];
-		for (size_t i = 0; positions != NULL && i < columns; i++)
-			positions[t * C + first + i] += d[i];
+		for (size_t i = 0; position != NULL && i < columns; i++)
+			position[i] += d[i];
 	}
 }

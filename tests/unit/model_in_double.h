@@ -17,6 +17,7 @@
 #include "daemon/worker/parts.c"
 #include "daemon/worker/product.c"
 #include "daemon/worker/rope.c"
+#include "daemon/worker/sequence.c"
 #include "daemon/worker/slots.c"
 #include "daemon/worker/tensor.c"
 

@@ -20,6 +20,7 @@
 #include "daemon/plan/memory.h"
 #include "daemon/worker/gemm.h"
 #include "daemon/worker/pipeline.h"
+#include "tests/unit/meetings.h"
 
 enum {
 	PP_MOST = 4,
@@ -28,6 +29,7 @@ enum {
 	MICRO_MOST = 8,
 	SEQUENCES = 3,
 	LENGTH = 9,
+	SPLIT_LENGTH = 8,
 	CONTEXT = 10,
 	VOCAB = 23,
 	LAYERS = 7,
@@ -42,6 +44,7 @@ struct mesh_case {
 	uint32_t tp;
 	unsigned threads;
 	bool recompute;
+	bool splits; /* sequence parallel */
 	bool loss_only;
 	int stops_after; /* after so many calls of channels and sums, all together; then it begins again. -1: none stops */
 };
@@ -88,7 +91,7 @@ struct player {
 	struct model_tensor tensor;
 	struct model_batch batches[MICRO_MOST];
 	real *memory[MEMORY_MOST];
-	size_t memories;
+	size_t memories, memory_numbers;
 	real *params, *grads, *snapshot;
 	size_t final;
 	double loss;
@@ -242,18 +245,22 @@ static inline real *channel_memory(void *arg, size_t numbers)
 	assert_true(p->memories < MEMORY_MOST);
 	real *made = zeroed(numbers);
 	p->memory[p->memories++] = made;
+	p->memory_numbers = numbers;
 	return made;
 }
 
-static inline real combine(real a, real b, bool maximum)
+/* Number i at all; the last one to come does it. */
+static inline void join(const struct table *t, uint32_t tp, enum meeting kind, size_t i,
+    size_t count)
 {
-	if (!maximum)
-		return a + b;
-	return a > b ? a : b;
+	real made[TP_MOST];
+	for (uint32_t k = 0; k < tp; k++)
+		made[k] = meeting_number(kind, t->arrays, tp, i, count, k);
+	for (uint32_t k = 0; k < tp; k++)
+		t->arrays[k][i] = made[k];
 }
 
-/* The same sum at each, in the order of ranks: the last one to come makes it. */
-static inline bool meet(struct player *p, real *data, size_t count, bool maximum)
+static inline bool meet(struct player *p, real *data, size_t count, enum meeting kind)
 {
 	struct world *w = p->world;
 	struct table *t = &w->tables[p->pp];
@@ -262,13 +269,8 @@ static inline bool meet(struct player *p, real *data, size_t count, bool maximum
 	unsigned turn = t->turn;
 	t->arrays[p->tp] = data;
 	if (++t->there == w->tp) {
-		for (size_t i = 0; i < count; i++) {
-			real sum = t->arrays[0][i];
-			for (uint32_t k = 1; k < w->tp; k++)
-				sum = combine(sum, t->arrays[k][i], maximum);
-			for (uint32_t k = 0; k < w->tp; k++)
-				t->arrays[k][i] = sum;
-		}
+		for (size_t i = 0; i < count; i++)
+			join(t, w->tp, kind, i, count);
 		t->there = 0;
 		t->turn++;
 		(void)pthread_cond_broadcast(&w->changed);
@@ -280,12 +282,22 @@ static inline bool meet(struct player *p, real *data, size_t count, bool maximum
 
 static inline bool sum_here(void *arg, real *data, size_t count)
 {
-	return meet(arg, data, count, false);
+	return meet(arg, data, count, SUM);
 }
 
 static inline bool maximum_here(void *arg, real *data, size_t count)
 {
-	return meet(arg, data, count, true);
+	return meet(arg, data, count, MAXIMUM);
+}
+
+static inline bool reduce_scatter_here(void *arg, real *data, size_t count)
+{
+	return meet(arg, data, count, SCATTER);
+}
+
+static inline bool all_gather_here(void *arg, real *data, size_t count)
+{
+	return meet(arg, data, count, GATHER);
 }
 
 static inline void player_final(void *arg, size_t offset)
@@ -324,7 +336,8 @@ static inline void player_start(struct player *p, const struct layout *whole, co
     const struct model_batch *batches)
 {
 	const struct mesh_case *what = p->what;
-	struct model_room room = { .recompute = what->recompute };
+	struct model_room room = { .recompute = what->recompute,
+		.row_parts = what->splits ? what->tp : 0 };
 	p->shard = (struct shard){ .rank = p->tp, .size = what->tp };
 	layout_depth_of(what->stage_layers, what->shape.ranks, what->shape.chunks, p->pp,
 	    &p->shard.depth);
@@ -347,6 +360,9 @@ static inline void player_start(struct player *p, const struct layout *whole, co
 		.vocab = VOCAB,
 		.sum = sum_here,
 		.maximum = maximum_here,
+		.place = meeting_place(what->tp, p->tp),
+		.reduce_scatter = what->splits ? reduce_scatter_here : NULL,
+		.all_gather = what->splits ? all_gather_here : NULL,
 		.exchange = zeroed(numbers),
 		.exchange_too = zeroed(numbers),
 		.arg = p };
@@ -411,8 +427,10 @@ static inline void alone_start(struct alone *a, const struct mesh_case *what)
 			for (size_t k = 0; k < 2; k++)
 				a->tokens[k][m][i] = (int32_t)rng_below(rng_key(2, k, m), 0, i,
 				    VOCAB);
+		/* An even number of rows in all, where they are split: the last one's halves meet between its sequences, the others' within one. */
+		size_t length = what->splits ? SPLIT_LENGTH : LENGTH;
 		*b = (struct model_batch){ a->tokens[0][m], a->tokens[1][m], SEQUENCES - last,
-			LENGTH - last };
+			length - last };
 		assert_true(model_gradient(model, b->inputs, b->targets, b->sequences, b->length,
 		    NULL, &loss));
 		a->loss += loss;
@@ -451,6 +469,18 @@ static inline void compare_tensor(const struct alone *a, const struct player *p,
 				    tensor->name, at - a->layout.tensors[tensor->number].offset,
 				    p->pp, p->tp, (double)got, (double)want);
 		}
+}
+
+/* Of one stage; what was reported, too. */
+static inline void sum_shared(const struct alone *a, const struct player *members, uint32_t tp)
+{
+	real *grads[TP_MOST], *snapshots[TP_MOST];
+	for (uint32_t k = 0; k < tp; k++) {
+		grads[k] = members[k].grads;
+		snapshots[k] = members[k].snapshot;
+	}
+	meeting_sum_shared(&a->layout, &members[0].local, grads, tp);
+	meeting_sum_shared(&a->layout, &members[0].local, snapshots, tp);
 }
 
 static inline void compare(const struct alone *a, const struct player *players,
@@ -509,7 +539,7 @@ static inline void play_again(struct world *world, struct player *players, uint3
 		pipeline_forget(p->pipeline);
 		memset(p->grads, 0, p->local.count * sizeof(real));
 		for (size_t k = 0; k < p->memories; k++)
-			scribble(p->memory[k], (size_t)SEQUENCES * CONTEXT * p->local.config.width);
+			scribble(p->memory[k], p->memory_numbers);
 		p->final = p->local.count;
 	}
 	play_all(players, count);
@@ -543,6 +573,8 @@ static inline int run_mesh(const struct mesh_case *what, double tolerance, doubl
 		play_again(&world, players, count);
 	for (uint32_t i = 0; i < count; i++)
 		assert_true(players[i].finished);
+	for (uint32_t i = 0; what->splits && !what->loss_only && i < count; i += what->tp)
+		sum_shared(&alone, &players[i], what->tp);
 	compare(&alone, players, what, tolerance, table_tolerance);
 	for (uint32_t i = 0; i < count; i++)
 		player_stop(&players[i]);

@@ -1,5 +1,6 @@
 /* A model that several shards make up against the whole one, in double: loss and every gradient, both architectures, two to four members, in threads that
- * meet at each sum. Also which sums are made, and how large: Megatron-LM's four a layer, two forward and two backward.
+ * meet at each sum. Also which sums are made, and how large: Megatron-LM's four a layer, two forward and two backward; with sequence parallelism a reduce-scatter and an all-gather
+ * for each, so as many numbers are sent.
  */
 #include "tests/unit/model_in_double.h"
 
@@ -12,7 +13,11 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/meetings.h"
+
 enum { SEQUENCES = 3, LENGTH = 9, VOCAB = 23, MEMBERS = 4 };
+/* 24 rows: blocks of four members begin and end in the middle of a sequence. */
+enum { SPLIT_LENGTH = 8 };
 
 static const struct model_config configs[] = {
 	{ .preset = MODEL_GPT2, .layers = 2, .width = 16, .heads = 4 },
@@ -26,9 +31,10 @@ struct group {
 	unsigned size;
 	pthread_barrier_t barrier;
 	double *arrays[MEMBERS];
-	size_t counts[64], sums, maxima; /* of member 0 */
-	bool stops;                      /* the third sum does */
-	bool in_turn;                    /* the exchange has two halves */
+	size_t counts[MEETINGS][64], calls[MEETINGS]; /* of member 0 */
+	int stops;                                    /* with this call of all; 0: none */
+	bool in_turn;                                 /* the exchange has two halves */
+	bool splits;                                  /* sequence parallel */
 };
 
 struct member {
@@ -60,42 +66,49 @@ static void check_turns(struct member *m, const double *data)
 	m->half = half;
 }
 
-static bool meet(struct member *member, double *data, size_t count, bool maximum)
+static bool meet(struct member *member, double *data, size_t count, enum meeting kind)
 {
 	struct group *group = member->group;
 	unsigned rank = member->shard.rank;
-	double *sum = malloc(count * sizeof(*sum));
+	double *made = malloc(count * sizeof(*made));
 	if (group->in_turn)
 		check_turns(member, data);
+	assert_true(kind < SCATTER || count % group->size == 0);
 	group->arrays[rank] = data;
 	pthread_barrier_wait(&group->barrier);
-	for (size_t i = 0; i < count; i++) {
-		sum[i] = group->arrays[0][i];
-		for (unsigned k = 1; k < group->size; k++)
-			sum[i] = maximum ? fmax(sum[i], group->arrays[k][i])
-			                 : sum[i] + group->arrays[k][i];
-	}
-	if (rank == 0 && !maximum)
-		group->counts[group->sums++] = count;
-	group->maxima += rank == 0 && maximum;
+	for (size_t i = 0; i < count; i++)
+		made[i] = meeting_number(kind, group->arrays, group->size, i, count, rank);
+	if (rank == 0)
+		group->counts[kind][group->calls[kind]++] = count;
 	pthread_barrier_wait(&group->barrier);
-	memcpy(data, sum, count * sizeof(*sum));
-	free(sum);
+	memcpy(data, made, count * sizeof(*made));
+	free(made);
 	if (group->in_turn)
 		memcpy(member->kept, member->half,
-		    model_exchange_numbers(&member->local, SEQUENCES) * sizeof(*sum));
+		    model_exchange_numbers(&member->local, SEQUENCES) * sizeof(*made));
+	size_t calls = group->calls[SUM] + group->calls[SCATTER] + group->calls[GATHER];
 	pthread_barrier_wait(&group->barrier);
-	return !(group->stops && group->sums == 3);
+	return group->stops == 0 || calls != (size_t)group->stops;
 }
 
 static bool sum_here(void *arg, double *data, size_t count)
 {
-	return meet(arg, data, count, false);
+	return meet(arg, data, count, SUM);
 }
 
 static bool maximum_here(void *arg, double *data, size_t count)
 {
-	return meet(arg, data, count, true);
+	return meet(arg, data, count, MAXIMUM);
+}
+
+static bool reduce_scatter_here(void *arg, double *data, size_t count)
+{
+	return meet(arg, data, count, SCATTER);
+}
+
+static bool all_gather_here(void *arg, double *data, size_t count)
+{
+	return meet(arg, data, count, GATHER);
 }
 
 static void *zeroed(size_t numbers)
@@ -109,8 +122,17 @@ static void *zeroed(size_t numbers)
 static void *play(void *arg)
 {
 	struct member *m = arg;
-	m->finished = model_gradient(m->model, m->inputs, m->targets, SEQUENCES, LENGTH, NULL,
+	size_t length = m->group->splits ? SPLIT_LENGTH : LENGTH;
+	m->finished = model_gradient(m->model, m->inputs, m->targets, SEQUENCES, length, NULL,
 	    &m->loss);
+	return NULL;
+}
+
+static void *play_loss(void *arg)
+{
+	struct member *m = arg;
+	size_t length = m->group->splits ? SPLIT_LENGTH : LENGTH;
+	m->finished = model_loss(m->model, m->inputs, m->targets, SEQUENCES, length, NULL, &m->loss);
 	return NULL;
 }
 
@@ -118,7 +140,9 @@ static void member_start(struct member *m, const double *params, struct pool *po
 {
 	struct shard_piece pieces[SHARD_PIECES_MAX];
 	assert_int_equal(shard_layout(m->whole, &m->shard, &m->local, NULL), TR_OK);
-	assert_int_equal(model_create(&m->local, SEQUENCES, pool, &m->model, NULL), TR_OK);
+	struct model_room how = { .row_parts = m->group->splits ? m->shard.size : 0 };
+	assert_int_equal(model_create_whole(&m->local, &how, SEQUENCES, pool, &m->model, NULL),
+	    TR_OK);
 	m->params = zeroed(m->local.count);
 	m->grads = zeroed(m->local.count);
 	for (size_t t = 0; t < m->local.tensor_count; t++) {
@@ -134,6 +158,9 @@ static void member_start(struct member *m, const double *params, struct pool *po
 		.vocab = VOCAB,
 		.sum = sum_here,
 		.maximum = maximum_here,
+		.place = meeting_place(m->shard.size, m->shard.rank),
+		.reduce_scatter = m->group->splits ? reduce_scatter_here : NULL,
+		.all_gather = m->group->splits ? all_gather_here : NULL,
 		.exchange = zeroed(model_exchange_numbers(&m->local, SEQUENCES)),
 		.arg = m };
 	if (m->group->in_turn)
@@ -195,26 +222,58 @@ static void compare(const struct member *members, unsigned size, const struct la
 	free(seen);
 }
 
-static void check_sums(const struct group *group, const struct layout *whole)
+/* A large one of each kind is of the whole stream. */
+static size_t large(const struct group *group, enum meeting kind, const struct layout *whole)
 {
-	size_t rows = (size_t)SEQUENCES * LENGTH, large = 0, small = 0;
-	for (size_t i = 0; i < group->sums; i++) {
-		large += group->counts[i] == rows * whole->config.width;
-		small += group->counts[i] == 2 * rows;
-	}
-	assert_int_equal(large, 4 * whole->config.layers + 2); /* embedding, head */
-	assert_int_equal(small, 1);
-	assert_int_equal(group->sums, large + small);
-	assert_int_equal(group->maxima, 1);
+	size_t rows = (size_t)SEQUENCES * (group->splits ? SPLIT_LENGTH : LENGTH), count = 0;
+	for (size_t i = 0; i < group->calls[kind]; i++)
+		count += group->counts[kind][i] == rows * whole->config.width;
+	return count;
 }
 
-static void together(const struct model_config *shape, unsigned size, unsigned threads,
-    bool in_turn, bool stops)
+static void check_calls(const struct group *group, const struct layout *whole)
+{
+	size_t rows = (size_t)SEQUENCES * (group->splits ? SPLIT_LENGTH : LENGTH);
+	size_t sums = 4 * whole->config.layers + 2; /* embedding, head */
+	assert_int_equal(large(group, SUM, whole), group->splits ? 0 : sums);
+	assert_int_equal(large(group, SCATTER, whole), group->splits ? sums : 0);
+	assert_int_equal(large(group, GATHER, whole), group->splits ? sums : 0);
+	assert_int_equal(group->calls[SCATTER], large(group, SCATTER, whole));
+	assert_int_equal(group->calls[GATHER], large(group, GATHER, whole));
+	/* And the last sum is small: two numbers a row. */
+	assert_int_equal(group->calls[SUM], large(group, SUM, whole) + 1);
+	size_t small = 0;
+	for (size_t i = 0; i < group->calls[SUM]; i++)
+		small += group->counts[SUM][i] == 2 * rows;
+	assert_int_equal(small, 1);
+	assert_int_equal(group->calls[MAXIMUM], 1);
+}
+
+static void play_all(struct member *members, unsigned size, void *(*play_one)(void *arg))
+{
+	pthread_t players[MEMBERS];
+	for (unsigned k = 0; k < size; k++)
+		assert_int_equal(pthread_create(&players[k], NULL, play_one, &members[k]), 0);
+	for (unsigned k = 0; k < size; k++)
+		assert_int_equal(pthread_join(players[k], NULL), 0);
+}
+
+struct how {
+	unsigned size, threads;
+	bool in_turn, splits;
+	int stops;
+};
+
+static void together(const struct model_config *shape, const struct how *how)
 {
 	struct model_config config = *shape;
-	struct group group = { .size = size, .in_turn = in_turn, .stops = stops };
+	unsigned size = how->size;
+	size_t length = how->splits ? SPLIT_LENGTH : LENGTH;
+	struct group group = { .size = size,
+		.in_turn = how->in_turn,
+		.splits = how->splits,
+		.stops = how->stops };
 	struct member members[MEMBERS];
-	pthread_t players[MEMBERS];
 	struct pool *pools[MEMBERS], *pool;
 	int32_t inputs[SEQUENCES * LENGTH], targets[SEQUENCES * LENGTH];
 	struct layout whole;
@@ -237,7 +296,7 @@ static void together(const struct model_config *shape, unsigned size, unsigned t
 		targets[i] = (int32_t)rng_below(rng_key(3, 0, 0), 0, i, VOCAB);
 	}
 	model_bind(model, params, grads);
-	assert_true(model_gradient(model, inputs, targets, SEQUENCES, LENGTH, NULL, &loss));
+	assert_true(model_gradient(model, inputs, targets, SEQUENCES, length, NULL, &loss));
 
 	assert_int_equal(pthread_barrier_init(&group.barrier, NULL, size), 0);
 	for (unsigned k = 0; k < size; k++) {
@@ -246,20 +305,25 @@ static void together(const struct model_config *shape, unsigned size, unsigned t
 			.shard = { .rank = k, .size = size },
 			.inputs = inputs,
 			.targets = targets };
-		assert_int_equal(pool_create(threads, &pools[k], NULL), TR_OK);
+		assert_int_equal(pool_create(how->threads, &pools[k], NULL), TR_OK);
 		member_start(&members[k], params, pools[k]);
 	}
+	play_all(members, size, play);
 	for (unsigned k = 0; k < size; k++)
-		assert_int_equal(pthread_create(&players[k], NULL, play, &members[k]), 0);
-	for (unsigned k = 0; k < size; k++)
-		assert_int_equal(pthread_join(players[k], NULL), 0);
-	for (unsigned k = 0; k < size; k++)
-		assert_int_equal(members[k].finished, !stops);
-	for (unsigned k = 0; !stops && k < size; k++)
+		assert_int_equal(members[k].finished, how->stops == 0);
+	for (unsigned k = 0; how->stops == 0 && k < size; k++)
 		assert_true(fabs(members[k].loss - loss) < 1e-11);
-	if (!stops) {
+	if (how->stops == 0) {
+		real *all[MEMBERS];
+		for (unsigned k = 0; k < size; k++)
+			all[k] = members[k].grads;
+		if (how->splits)
+			meeting_sum_shared(&whole, &members[0].local, all, size);
 		compare(members, size, &whole, grads);
-		check_sums(&group, &whole);
+		check_calls(&group, &whole);
+		play_all(members, size, play_loss);
+		for (unsigned k = 0; k < size; k++)
+			assert_true(fabs(members[k].loss - loss) < 1e-11);
 	}
 	for (unsigned k = 0; k < size; k++) {
 		member_stop(&members[k]);
@@ -276,15 +340,26 @@ static void together(const struct model_config *shape, unsigned size, unsigned t
 static void test_shards_make_up_the_whole(void **state)
 {
 	for (unsigned size = 1; size <= MEMBERS; size++)
-		if (size != 3)
-			for (unsigned threads = 1; threads <= 3; threads += 2)
-				together(*state, size, threads, threads == 1, false);
+		for (unsigned threads = 1; size != 3 && threads <= 3; threads += 2)
+			together(*state, &(struct how){ size, threads, threads == 1, false, 0 });
+}
+
+static void test_sequence_parallel(void **state)
+{
+	for (unsigned size = 2; size <= MEMBERS; size += 2)
+		for (unsigned threads = 1; threads <= 3; threads += 2)
+			together(*state, &(struct how){ size, threads, true, true, 0 });
 }
 
 /* A group that says stop ends the batch at all its members. */
 static void test_stops(void **state)
 {
-	together(*state, 2, 1, true, true);
+	const struct model_config *config = *state;
+	int calls = 4 * (int)config->layers + 3;
+	for (int at = 1; at <= calls; at++)
+		together(config, &(struct how){ 2, 1, true, false, at });
+	for (int at = 1; at <= 2 * calls - 1; at++)
+		together(config, &(struct how){ 2, 1, true, true, at });
 }
 
 /* A shard begins with the numbers that it would have of the whole. */
@@ -330,6 +405,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		EACH(test_shards_make_up_the_whole),
+		EACH(test_sequence_parallel),
 		EACH(test_stops),
 		EACH(test_init_does_not_depend_on_the_layout),
 	};

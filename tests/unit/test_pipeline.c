@@ -55,12 +55,13 @@ static void test_pipelines(void **state)
 			}
 }
 
-static void test_with_tensor_parallelism(void **state)
+static void with_tensor_parallelism(const void *config, bool splits)
 {
 	for (size_t s = 0; s < SHAPES; s++)
 		for (unsigned variant = 0; variant < 4; variant++) {
-			struct mesh_case what = a_case(*state, s, s);
+			struct mesh_case what = a_case(config, s, s);
 			what.tp = 2;
+			what.splits = splits;
 			what.recompute = (variant & 1) != 0;
 			what.loss_only = variant == 2;
 			what.threads = variant == 3 ? 2 : 1;
@@ -68,14 +69,25 @@ static void test_with_tensor_parallelism(void **state)
 		}
 }
 
+static void test_with_tensor_parallelism(void **state)
+{
+	with_tensor_parallelism(*state, false);
+}
+
+static void test_with_sequence_parallelism(void **state)
+{
+	with_tensor_parallelism(*state, true);
+}
+
 /* Wherever it stops, all ranks end, and can begin again. */
 static void test_a_stop_ends_all(void **state)
 {
 	static const size_t some[] = { 3, 6, 9 };
 	for (size_t s = 0; s < sizeof(some) / sizeof(some[0]); s++)
-		for (uint32_t tp = 1; tp <= 2; tp++) {
+		for (uint32_t variant = 0; variant < 3; variant++) {
 			struct mesh_case what = a_case(*state, some[s], 1);
-			what.tp = tp;
+			what.tp = variant > 0 ? 2 : 1;
+			what.splits = variant == 2;
 			int calls = run_mesh(&what, 1e-12, 1e-12), stride = calls / 16 + 1;
 			for (what.stops_after = 0; what.stops_after < calls / 2;
 			     what.stops_after += stride)
@@ -95,6 +107,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		EACH(test_pipelines),
 		EACH(test_with_tensor_parallelism),
+		EACH(test_with_sequence_parallelism),
 		EACH(test_a_stop_ends_all),
 	};
 	gemm_setup();

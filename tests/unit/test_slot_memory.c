@@ -1,5 +1,5 @@
 /* What the planner says that a worker needs (daemon/plan/memory.h) against what the trainer's model really allocates for each rank of a pipeline (slots.h, pipeline.h): within
- * 5 %, for schedules, uneven layers, tensor parallelism, both presets, recomputed or not. */
+ * 5 %, for schedules, uneven layers, tensor and sequence parallelism, both presets, recomputed or not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -71,7 +71,8 @@ static void check_rank(const struct memory_input *in, const struct layout *whole
     uint32_t rank, uint32_t tp)
 {
 	struct shard shard = { .rank = 0, .size = tp };
-	struct model_room room = { .recompute = in->recompute };
+	struct model_room room = { .recompute = in->recompute,
+		.row_parts = in->strategy->sequence_parallel ? tp : 0 };
 	struct memory_bytes formula;
 	struct layout local;
 	struct pool *pool;
@@ -104,17 +105,20 @@ static void the_formula_is_what_is_allocated(void **state)
 	struct layout whole;
 	assert_int_equal(layout_init(model, &whole, NULL), TR_OK);
 	for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
-		for (unsigned variant = 0; variant < 4; variant++) {
-			uint32_t tp = variant & 1 ? 2 : 1, pp = shapes[s].shape.ranks;
+		for (unsigned variant = 0; variant < 6; variant++) {
+			bool splits = variant >= 4; /* the last one recomputed too */
+			uint32_t most = model->kv_heads > 0 ? model->kv_heads : model->heads;
+			uint32_t tp = splits ? most : 1 + (variant & 1), pp = shapes[s].shape.ranks;
 			struct mesh mesh = { { [MESH_DP] = 1, [MESH_PP] = pp, [MESH_TP] = tp } };
 			struct strategy strategy;
 			struct schedule schedule;
 			strategy_megatron(&whole.config, &mesh, &strategy);
 			strategy.sequences = SEQUENCES;
 			strategy.sequence_length = whole.config.context;
+			strategy.sequence_parallel = splits;
 			assert_int_equal(schedule_create(&shapes[s].shape, &schedule, NULL), TR_OK);
 			struct memory_input in = { &whole.config, &strategy, &schedule,
-				shapes[s].stage_layers, (variant & 2) != 0, 1 };
+				shapes[s].stage_layers, variant == 5 || (variant & 2) != 0, 1 };
 			for (uint32_t rank = 0; rank < pp; rank++)
 				check_rank(&in, &whole, s, rank, tp);
 			schedule_finish(&schedule);
