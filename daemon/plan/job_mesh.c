@@ -31,20 +31,17 @@ bool job_mesh_is_sharded(const Traind__V1__Mesh *m)
 	return m != NULL && (m->tp > 1 || m->pp > 1);
 }
 
-static tr_status check_split(const Traind__V1__JobSpec *spec, struct tr_error *error)
+static tr_status check_split(const struct model_config *model, const struct mesh *mesh,
+    struct tr_error *error)
 {
-	struct mesh mesh = job_mesh(spec->mesh);
-	struct model_config config;
+	struct model_config config = *model;
 	struct strategy strategy;
-	tr_status status = job_model_config(spec->train->model, &config, error);
 
-	if (status != TR_OK)
-		return status;
-	config.vocab = strategy_padded_vocab(config.vocab, mesh.size[MESH_TP]);
-	strategy_megatron(&config, &mesh, &strategy);
-	strategy.sequences = mesh.size[MESH_DP];
+	config.vocab = strategy_padded_vocab(config.vocab, mesh->size[MESH_TP]);
+	strategy_megatron(&config, mesh, &strategy);
+	strategy.sequences = mesh->size[MESH_DP];
 	strategy.sequence_length = config.context;
-	status = strategy_check(&config, &strategy, error);
+	tr_status status = strategy_check(&config, &strategy, error);
 	return status == TR_OK ? TR_OK : tr_error_wrap(error, "mesh.tp");
 }
 
@@ -95,15 +92,22 @@ static tr_status check_workers(const Traind__V1__Mesh *m, struct tr_error *error
 	return TR_OK;
 }
 
-static tr_status check_stages(const Traind__V1__JobSpec *spec, struct tr_error *error)
+tr_status job_mesh_allows(const struct model_config *config, const struct mesh *mesh,
+    struct tr_error *error)
 {
+	uint32_t layers[TR_GROUP_PEERS_MAX], pp = mesh->size[MESH_PP];
+	tr_status status = pp > 1 ? job_mesh_stages(config, pp, layers, error) : TR_OK;
+
+	return status == TR_OK ? check_split(config, mesh, error) : status;
+}
+
+static tr_status check_model(const Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	struct mesh mesh = job_mesh(spec->mesh);
 	struct model_config config;
-	uint32_t layers[TR_GROUP_PEERS_MAX], pp = at_least_one(spec->mesh->pp);
 	tr_status status = job_model_config(spec->train->model, &config, error);
 
-	if (status == TR_OK && pp > 1)
-		status = job_mesh_stages(&config, pp, layers, error);
-	return status;
+	return status == TR_OK ? job_mesh_allows(&config, &mesh, error) : status;
 }
 
 tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error)
@@ -131,6 +135,5 @@ tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error
 		    "mesh.threads: found 0, allowed: at least 1, since %s: workers that share a "
 		    "layer compute with equally many threads",
 		    split);
-	status = check_stages(spec, error);
-	return status == TR_OK ? check_split(spec, error) : status;
+	return check_model(spec, error);
 }

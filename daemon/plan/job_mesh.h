@@ -19,6 +19,10 @@ bool job_mesh_is_sharded(const Traind__V1__Mesh *mesh);
 tr_status job_mesh_stages(const struct model_config *config, uint32_t stages, uint32_t *layers_of,
     struct tr_error *error);
 
+/* Whether a model can be split over this mesh. TR_EINVAL: begins with the key of the axis that it cannot be split over. */
+tr_status job_mesh_allows(const struct model_config *config, const struct mesh *mesh,
+    struct tr_error *error);
+
 /* `spec` has its workers, model and optimizer. TR_EINVAL: begins with the key. */
 tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error);
 

@@ -40,6 +40,15 @@ uint32_t mesh_workers(const struct mesh *mesh)
 	return mesh->size[MESH_DP] * mesh->size[MESH_PP] * mesh->size[MESH_TP];
 }
 
+bool mesh_equal(const struct mesh *a, const struct mesh *b)
+{
+	bool equal = true;
+
+	for (int axis = 0; axis < MESH_AXES; axis++)
+		equal = equal && a->size[axis] == b->size[axis];
+	return equal;
+}
+
 struct mesh_at mesh_at(const struct mesh *mesh, uint32_t rank)
 {
 	struct mesh_at at;

@@ -10,6 +10,7 @@
 #ifndef TR_DAEMON_PLAN_MESH_H
 #define TR_DAEMON_PLAN_MESH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/error.h"
@@ -29,6 +30,7 @@ const char *mesh_axis_name(enum mesh_axis axis); /* "dp", "pp", "tp" */
 /* TR_EINVAL: an axis is 0, or there are more workers than TR_GROUP_PEERS_MAX. */
 tr_status mesh_check(const struct mesh *mesh, struct tr_error *error);
 uint32_t mesh_workers(const struct mesh *mesh);
+bool mesh_equal(const struct mesh *a, const struct mesh *b);
 
 struct mesh_at mesh_at(const struct mesh *mesh, uint32_t rank);
 uint32_t mesh_rank(const struct mesh *mesh, struct mesh_at at);

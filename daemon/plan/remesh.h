@@ -1,0 +1,55 @@
+/* Which mesh a job goes on with when it has fewer contributors than one replica of its mesh takes, and when it goes back. Pure: all contributors of a round know the same, and so
+ * decide the same.
+ *
+ * No axis of a smaller mesh but dp is longer than the job's: a job that has no stages gets none, layers that were not split stay so. Of these meshes the best is
+ *	1. the one whose replica is the largest: the more workers share the model, the less of it each holds, and that a worker has room for more than the job's mesh
+ *	   asks for is not known;
+ *	2. of equally large ones that with the longest tp, hence the nearest to the job's: same tp before same pp.
+ * dp is what all the job's workers would make of it, so that of who comes meanwhile whole replicas are used at once.
+ *
+ * A worker that crashed is there again within a second or so: only when there have been too few for some rounds is the mesh made anew. And only when a better one has been
+ * possible for some rounds: longer each time that it was made smaller, so that a node that comes and goes does not move all state each time.
+ *
+ *	struct remesh rules = { .config = &config, .job = job_mesh(spec->mesh), .wait_rounds = 20 };
+ *	if (remesh_next(&rules, &mesh, contributors, &counts, &next))
+ *		...                               // a round that makes next's shards out of mesh's
+ *	remesh_count(&rules, &mesh, contributors, &counts);   // each round that is committed under mesh
+ */
+#ifndef TR_DAEMON_PLAN_REMESH_H
+#define TR_DAEMON_PLAN_REMESH_H
+
+#include <stdbool.h>
+
+#include "daemon/plan/mesh.h"
+#include "daemon/plan/model_config.h"
+
+/* Rounds for which a better mesh was possible before the job goes on with it; twice as many for each time but the first that its mesh was made smaller, up to 8 times. */
+#define REMESH_SETTLED_ROUNDS 10u
+
+struct remesh {
+	const struct model_config *config; /* of the whole model, filled */
+	struct mesh job;
+	uint64_t sequences; /* of a global batch: there are no more replicas; 0: any number */
+	uint32_t
+	    wait_rounds; /* of too few contributors, before the mesh is made smaller; 0: it never is */
+};
+
+/* Common state of a group. */
+struct remesh_counts {
+	uint64_t waited;  /* rounds in a row with too few for one replica */
+	uint64_t better;  /* rounds in a row in which a better mesh was possible */
+	uint64_t smaller; /* times that the mesh was made smaller */
+};
+
+/* For so many contributors, at least one: a replica of it is possible. */
+struct mesh remesh_best(const struct remesh *rules, uint32_t contributors);
+/* For the round that begins; false: the mesh stays. */
+bool remesh_next(const struct remesh *rules, const struct mesh *mesh, uint32_t contributors,
+    const struct remesh_counts *counts, struct mesh *next);
+/* A round was committed that did not change the mesh. */
+void remesh_count(const struct remesh *rules, const struct mesh *mesh, uint32_t contributors,
+    struct remesh_counts *counts);
+/* One that did, to `next`. */
+void remesh_changed(const struct mesh *mesh, const struct mesh *next, struct remesh_counts *counts);
+
+#endif

@@ -1,0 +1,171 @@
+/* Which mesh a job goes on with: over all small numbers of contributors, and the cases that people ask about. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "daemon/plan/job_mesh.h"
+#include "daemon/plan/ranks.h"
+#include "daemon/plan/remesh.h"
+
+static const struct model_config model = { .preset = MODEL_GPT2,
+	.layers = 6,
+	.width = 48,
+	.heads = 8,
+	.kv_heads = 8,
+	.head_width = 6,
+	.hidden = 192,
+	.context = 16,
+	.vocab = 256 };
+
+static struct mesh mesh_of(uint32_t dp, uint32_t pp, uint32_t tp)
+{
+	return (struct mesh){ .size = { [MESH_DP] = dp, [MESH_PP] = pp, [MESH_TP] = tp } };
+}
+
+static struct remesh rules_of(struct mesh job)
+{
+	return (struct remesh){ .config = &model, .job = job, .wait_rounds = 20 };
+}
+
+static void assert_mesh(struct mesh mesh, uint32_t dp, uint32_t pp, uint32_t tp)
+{
+	if (mesh.size[MESH_DP] != dp || mesh.size[MESH_PP] != pp || mesh.size[MESH_TP] != tp)
+		fail_msg("dp %u x pp %u x tp %u, not dp %u x pp %u x tp %u", mesh.size[MESH_DP],
+		    mesh.size[MESH_PP], mesh.size[MESH_TP], dp, pp, tp);
+}
+
+static void the_best(void **state)
+{
+	(void)state;
+	static const struct {
+		uint32_t job[3], contributors, best[3]; /* dp, pp, tp */
+	} cases[] = {
+		{ { 1, 1, 4 }, 4, { 1, 1, 4 } },
+		{ { 1, 1, 4 }, 3, { 2, 1, 2 } }, /* eight heads do not divide by 3 */
+		{ { 1, 1, 4 }, 2, { 2, 1, 2 } },
+		{ { 1, 1, 4 }, 1, { 4, 1, 1 } },
+		{ { 1, 3, 1 }, 2, { 1, 2, 1 } },
+		{ { 1, 2, 2 }, 3, { 2, 1, 2 } }, /* tp before pp */
+		{ { 1, 3, 2 }, 5, { 1, 2, 2 } },
+		{ { 1, 3, 2 }, 3, { 2, 3, 1 } }, /* three share it, not two */
+		{ { 2, 1, 4 }, 5, { 2, 1, 4 } }, /* one replica: the job's mesh */
+		{ { 2, 1, 4 }, 3, { 4, 1, 2 } },
+		{ { 1, 1, 8 }, 7, { 2, 1, 4 } },
+		{ { 2, 2, 4 }, 7, { 4, 1, 4 } },
+		{ { 2, 2, 4 }, 1, { 16, 1, 1 } },
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct remesh rules = rules_of(
+		    mesh_of(cases[i].job[0], cases[i].job[1], cases[i].job[2]));
+		assert_mesh(remesh_best(&rules, cases[i].contributors), cases[i].best[0],
+		    cases[i].best[1], cases[i].best[2]);
+	}
+	struct remesh rules = rules_of(mesh_of(2, 2, 4));
+	rules.sequences = 3; /* a replica without a sequence would do nothing */
+	assert_mesh(remesh_best(&rules, 1), 3, 1, 1);
+}
+
+/* Any job's mesh that the model allows, any number of contributors. */
+static void over_all_small_ones(void **state)
+{
+	(void)state;
+	unsigned smaller = 0;
+	for (uint32_t dp = 1; dp <= 4; dp++)
+		for (uint32_t pp = 1; pp <= 6; pp++)
+			for (uint32_t tp = 1; tp <= 8; tp++) {
+				struct mesh job = mesh_of(dp, pp, tp);
+				struct remesh rules = rules_of(job);
+				if (job_mesh_allows(&model, &job, NULL) != TR_OK)
+					continue;
+				uint32_t before = 0;
+				for (uint32_t n = 1; n <= mesh_workers(&job) + 2; n++) {
+					struct mesh best = remesh_best(&rules, n);
+					uint32_t shards = ranks_shards(&best);
+					assert_int_equal(job_mesh_allows(&model, &best, NULL),
+					    TR_OK);
+					assert_true(shards <= n && best.size[MESH_DP] >= 1);
+					assert_true(
+					    best.size[MESH_PP] <= pp && best.size[MESH_TP] <= tp);
+					assert_true(mesh_workers(&best) <= mesh_workers(&job));
+					assert_true(shards >= before); /* with more, none smaller */
+					assert_true(mesh_equal(&best, &job) == (n >= pp * tp));
+					before = shards;
+					smaller += shards < pp * tp;
+				}
+			}
+	assert_true(smaller > 1000);
+}
+
+/* Rounds until it changes, up to `most`. */
+static unsigned rounds_until(const struct remesh *rules, const struct mesh *mesh, uint32_t n,
+    struct remesh_counts *counts, struct mesh *next, unsigned most)
+{
+	unsigned rounds = 0;
+	while (rounds < most && !remesh_next(rules, mesh, n, counts, next)) {
+		remesh_count(rules, mesh, n, counts);
+		rounds++;
+	}
+	return rounds;
+}
+
+static void patience(void **state)
+{
+	(void)state;
+	struct remesh rules = rules_of(mesh_of(1, 1, 4));
+	struct remesh_counts counts = { 0 };
+	struct mesh mesh = rules.job, next = mesh;
+	/* Nothing to change, with all of them or with more. */
+	assert_int_equal(rounds_until(&rules, &mesh, 4, &counts, &next, 100), 100);
+	assert_int_equal(rounds_until(&rules, &mesh, 6, &counts, &next, 100), 100);
+	/* One is missing, for a while; then it is back. */
+	assert_int_equal(rounds_until(&rules, &mesh, 3, &counts, &next, 19), 19);
+	assert_int_equal(rounds_until(&rules, &mesh, 4, &counts, &next, 1), 1);
+	assert_int_equal(rounds_until(&rules, &mesh, 3, &counts, &next, 100), 20);
+	assert_mesh(next, 2, 1, 2);
+	const unsigned expected[] = { 10, 20, 40, 80, 80 };
+	for (unsigned i = 0; i < 5; i++) {
+		remesh_changed(&mesh, &next, &counts);
+		mesh = next;
+		assert_int_equal(rounds_until(&rules, &mesh, 3, &counts, &next, 200), 200);
+		/* One comes and goes. */
+		assert_int_equal(rounds_until(&rules, &mesh, 4, &counts, &next, 9), 9);
+		assert_int_equal(rounds_until(&rules, &mesh, 2, &counts, &next, 1), 1);
+		assert_int_equal(rounds_until(&rules, &mesh, 4, &counts, &next, 200), expected[i]);
+		assert_true(mesh_equal(&next, &rules.job));
+		remesh_changed(&mesh, &next, &counts);
+		mesh = next;
+		assert_int_equal(rounds_until(&rules, &mesh, 3, &counts, &next, 200), 20);
+	}
+	assert_int_equal(counts.smaller, 5);
+	rules.wait_rounds = 0;
+	counts = (struct remesh_counts){ 0 };
+	assert_int_equal(rounds_until(&rules, &mesh, 1, &counts, &next, 500), 500);
+	assert_false(remesh_next(&rules, &mesh, 0, &counts, &next));
+}
+
+/* A larger one than there is, which is not the job's yet. */
+static void by_steps(void **state)
+{
+	(void)state;
+	struct remesh rules = rules_of(mesh_of(1, 6, 1));
+	struct remesh_counts counts = { .smaller = 1 };
+	struct mesh mesh = mesh_of(3, 2, 1), next = mesh;
+	assert_int_equal(rounds_until(&rules, &mesh, 2, &counts, &next, 100), 100);
+	assert_int_equal(rounds_until(&rules, &mesh, 4, &counts, &next, 100), 10);
+	assert_mesh(next, 1, 4, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_best),
+		cmocka_unit_test(over_all_small_ones),
+		cmocka_unit_test(patience),
+		cmocka_unit_test(by_steps),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
