@@ -4,7 +4,22 @@
 #include <string.h>
 
 #include "daemon/plan/job_mesh.h"
+#include "daemon/plan/job_options.h"
 #include "daemon/plan/ranks.h"
+#include "daemon/plan/remesh.h"
+
+/* That training goes on with if so few workers stay as there are; the job's, if it waits for them or its model is not known. */
+static struct mesh mesh_for(const Traind__V1__JobSpec *spec, uint32_t active)
+{
+	struct model_config config;
+	struct remesh rules = { .config = &config, .job = job_mesh(spec->mesh) };
+	const Traind__V1__Optimizer *order = spec->train->optimizer;
+	if (active == 0 || job_mesh_waits(spec->mesh) || order == NULL ||
+	    job_model_config(spec->train->model, &config, NULL) != TR_OK || config.context == 0)
+		return rules.job;
+	rules.sequences = order->batch_tokens / config.context;
+	return remesh_best(&rules, active);
+}
 
 bool mesh_now_of(const Traind__V1__Job *job, struct mesh_now *out)
 {
@@ -12,33 +27,46 @@ bool mesh_now_of(const Traind__V1__Job *job, struct mesh_now *out)
 	uint32_t active = 0;
 	if (job->spec == NULL || job->spec->train == NULL || !job_mesh_is_sharded(job->spec->mesh))
 		return false;
-	now.mesh = job_mesh(job->spec->mesh);
+	now.job = now.mesh = job_mesh(job->spec->mesh);
 	now.replicas = now.mesh.size[MESH_DP];
 	for (size_t i = 0; i < job->n_peers; i++)
 		active += strcmp(job->peers[i]->state, "active") == 0;
 	if (job->state == TRAIND__V1__JOB_STATE__JOB_STATE_RUNNING) {
-		uint32_t enough = active / ranks_shards(&now.mesh);
-		now.replicas = enough < now.replicas ? enough : now.replicas;
+		now.mesh = mesh_for(job->spec, active);
+		uint32_t enough = active / ranks_shards(&now.mesh), most = now.mesh.size[MESH_DP];
+		now.replicas = enough < most ? enough : most;
 		now.spares = active - now.replicas * ranks_shards(&now.mesh);
 	}
 	*out = now;
 	return true;
 }
 
+/* "dp 2 x pp 2 x tp 2", "dp 1 of 2 x tp 2" */
+static void put_mesh(const struct mesh *mesh, uint32_t replicas, bool of, char *text, size_t bytes)
+{
+	char lacks[32] = "", stages[32] = "";
+	if (of && replicas < mesh->size[MESH_DP])
+		(void)snprintf(lacks, sizeof(lacks), " of %u", mesh->size[MESH_DP]);
+	if (mesh->size[MESH_PP] > 1)
+		(void)snprintf(stages, sizeof(stages), " x pp %u", mesh->size[MESH_PP]);
+	(void)snprintf(text, bytes, "dp %u%s%s x tp %u", replicas, lacks, stages,
+	    mesh->size[MESH_TP]);
+}
+
 bool mesh_now_text(const Traind__V1__Job *job, char *text, size_t bytes)
 {
 	struct mesh_now now;
-	char lacks[32] = "", stages[32] = "", spares[32] = "";
+	char mesh[64], asked[64], instead[80] = "", spares[32] = "";
 	if (!mesh_now_of(job, &now))
 		return false;
-	if (now.replicas < now.mesh.size[MESH_DP])
-		(void)snprintf(lacks, sizeof(lacks), " of %u", now.mesh.size[MESH_DP]);
-	if (now.mesh.size[MESH_PP] > 1)
-		(void)snprintf(stages, sizeof(stages), " x pp %u", now.mesh.size[MESH_PP]);
+	bool same = mesh_equal(&now.mesh, &now.job);
+	put_mesh(&now.mesh, now.replicas, same, mesh, sizeof(mesh));
+	put_mesh(&now.job, now.job.size[MESH_DP], false, asked, sizeof(asked));
+	if (!same)
+		(void)snprintf(instead, sizeof(instead), " instead of %s", asked);
 	if (now.spares > 0)
 		(void)snprintf(spares, sizeof(spares), ", %u %s", now.spares,
 		    now.spares == 1 ? "spare" : "spares");
-	(void)snprintf(text, bytes, "dp %u%s%s x tp %u%s", now.replicas, lacks, stages,
-	    now.mesh.size[MESH_TP], spares);
+	(void)snprintf(text, bytes, "%s%s%s", mesh, instead, spares);
 	return true;
 }

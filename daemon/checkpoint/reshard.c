@@ -261,13 +261,23 @@ void reshard_finish(struct reshard *plan)
 	memset(plan, 0, sizeof(*plan));
 }
 
-size_t reshard_moved(const struct reshard *plan)
+static size_t count_numbers(const struct reshard *plan, bool kept)
 {
 	size_t numbers = 0;
 	for (size_t i = 0; i < plan->message_count; i++)
-		if (plan->messages[i].from != plan->messages[i].to)
+		if ((plan->messages[i].from == plan->messages[i].to) == kept)
 			numbers += plan->messages[i].numbers;
 	return numbers;
+}
+
+size_t reshard_moved(const struct reshard *plan)
+{
+	return count_numbers(plan, false);
+}
+
+size_t reshard_kept(const struct reshard *plan)
+{
+	return count_numbers(plan, true);
 }
 
 /* ---- numbers ---- */

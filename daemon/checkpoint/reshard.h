@@ -67,7 +67,8 @@ void reshard_unpack(const struct reshard *plan, const struct reshard_message *me
 /* Of a message to oneself. */
 void reshard_keep(const struct reshard *plan, const struct reshard_message *message,
     const float *old_array, float *new_array);
-/* Numbers of one array that go from peer to peer. */
+/* Numbers of one array that go from peer to peer, and that stay with who has them. */
 size_t reshard_moved(const struct reshard *plan);
+size_t reshard_kept(const struct reshard *plan);
 
 #endif

@@ -31,6 +31,11 @@ bool job_mesh_is_sharded(const Traind__V1__Mesh *m)
 	return m != NULL && (m->tp > 1 || m->pp > 1);
 }
 
+bool job_mesh_waits(const Traind__V1__Mesh *m)
+{
+	return m != NULL && m->too_few != NULL && strcmp(m->too_few, "wait") == 0;
+}
+
 static tr_status check_split(const struct model_config *model, const struct mesh *mesh,
     struct tr_error *error)
 {

@@ -14,6 +14,9 @@ struct mesh job_mesh(const Traind__V1__Mesh *mesh);
 /* Whether workers hold parts of the model. */
 bool job_mesh_is_sharded(const Traind__V1__Mesh *mesh);
 
+/* With fewer workers than one replica takes; else its mesh is made smaller (remesh.h). */
+bool job_mesh_waits(const Traind__V1__Mesh *mesh);
+
 /* Layers of each of `stages` stages, at least one: so that the slowest is as fast as can be on like workers, where the head costs as many layers as its matrix is larger
  * than theirs. TR_EINVAL: there are fewer layers than stages. */
 tr_status job_mesh_stages(const struct model_config *config, uint32_t stages, uint32_t *layers_of,

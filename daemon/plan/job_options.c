@@ -96,6 +96,10 @@ static const struct job_option rows[] = {
 	{ "mesh.pp", OPTION_UINT, 1, TR_GROUP_PEERS_MAX, NULL, "1", "stages",
 	    "Pipeline parallel: so many stages of layers, microbatches pass through them one "
 	    "behind the other (1F1B)." },
+	{ "mesh.too_few", OPTION_CHOICE, 0, 0, "smaller|wait", "smaller", NULL,
+	    "With `tp` or `pp`, when for two seconds there have been fewer workers than one "
+	    "replica takes: `smaller` goes on with a smaller mesh until there are enough again, "
+	    "`wait` waits for them." },
 
 	{ "sync.mode", OPTION_CHOICE, 0, 0, "ddp|local_sgd|diloco|streaming|eager|hdet", "ddp", NULL,
 	    "`ddp`: gradients are reduced at every step. The others talk every `inner_steps`: "

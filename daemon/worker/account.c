@@ -191,16 +191,9 @@ static void tell(struct trainer *t)
 	free(rows);
 }
 
-static double monotonic_s(void)
-{
-	struct timespec now;
-	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 void trainer_account_tell(struct trainer *t, const struct tr_round *round, bool last)
 {
-	double now = monotonic_s();
+	double now = trainer_monotonic_s();
 	bool first = t->account->round ==
 	    0; /* what a restart begins with is told before anything is added to it */
 	if (round->index != 0 || !trainer_contributes(round) ||

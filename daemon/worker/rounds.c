@@ -9,7 +9,7 @@
 /* Weight of the newest round in the smoothed speed. */
 #define SPEED_WEIGHT 0.1
 
-static double monotonic_s(void)
+double trainer_monotonic_s(void)
 {
 	struct timespec now;
 	(void)clock_gettime(CLOCK_MONOTONIC, &now);
@@ -18,7 +18,7 @@ static double monotonic_s(void)
 
 void trainer_measure_speed(struct trainer *t)
 {
-	double now = monotonic_s(), before = t->last_round_s;
+	double now = trainer_monotonic_s(), before = t->last_round_s;
 	t->last_round_s = now;
 	if (before == 0 || now <= before)
 		return;

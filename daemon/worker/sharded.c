@@ -35,6 +35,7 @@ void sharded_destroy(struct trainer *t)
 	struct sharded *s = t->sharded;
 	if (s == NULL)
 		return;
+	sharded_drop_coming(t);
 	sharded_unmake_mesh(t);
 	mesh_memory_finish(&s->memory);
 	layout_finish(&s->whole);

@@ -9,6 +9,7 @@
  *	step    the global batch, shared out over the replicas; also: shards to new ranks, and of a step before to who writes a checkpoint
  *	wait    too few contributors for one replica: nothing happens, for a while
  *	back    nobody holds some shard: training goes back to the newest checkpoint, if all can read it
+ *	remesh  too few for one replica for long, or enough for a better mesh again: shards of another mesh are made out of what peers hold
  *	mend    some of a shard's workers hold other numbers than the rest: they hold nothing from then on
  *	load    training begins with its last step done: shards are read, for the final round
  *	final   validation, last checkpoint, sample
@@ -20,9 +21,15 @@
 
 #include "daemon/checkpoint/checkpoint.h"
 #include "daemon/checkpoint/mesh_shards.h"
+#include "daemon/checkpoint/reshard.h"
 #include "daemon/plan/ranks.h"
+#include "daemon/plan/remesh.h"
 #include "daemon/worker/mesh_memory.h"
 #include "daemon/worker/pipeline.h"
+
+/* Rounds of too few workers before there is a smaller mesh: ten a second. */
+#define SHARDED_WAIT_ROUNDS 20u
+#define SHARDED_ARRAYS      3u /* that make up a shard: parameters and both moments */
 
 struct trainer;
 
@@ -30,6 +37,7 @@ enum sharded_round {
 	SHARDED_STEP,
 	SHARDED_WAIT,
 	SHARDED_BACK,
+	SHARDED_REMESH,
 	SHARDED_MEND,
 	SHARDED_LOAD,
 	SHARDED_FINAL
@@ -44,9 +52,9 @@ struct sharded_state {
 	    saved; /* step of the newest checkpoint of its own that is known to be whole; 0: none */
 	uint64_t gathered;   /* the step whose shards went to who writes the checkpoint */
 	uint64_t step_round; /* the round of the last step */
-	uint64_t waiting;    /* the last round was one of too few */
 	uint64_t mended;     /* times that numbers differed since the newest checkpoint */
-	struct ranks ranks;  /* of the last round */
+	struct remesh_counts remesh;
+	struct ranks ranks; /* of the last round, with the mesh in force */
 };
 
 /* What is added up over all, f64 in the group's memory. Squares of the gradient by shard: one replica says them, so that all have the same bits. */
@@ -107,6 +115,13 @@ struct sharded {
 	bool gathers;
 	uint64_t share;        /* samples of this worker's replica */
 	struct manifest *back; /* what training goes back to */
+
+	/* Of a round that changes the mesh; zeroed: it does not. */
+	struct mesh_shards coming;
+	struct optim_arrays arrived; /* of this worker's shard of it */
+	struct reshard moves;
+	float *packed;
+	double moving_since_s; /* monotonic */
 };
 
 /* ---- sharded.c, called while the trainer is made ---- */
@@ -124,7 +139,7 @@ tr_status sharded_take_rank(struct trainer *t, uint32_t rank, struct tr_error *e
 
 /* ---- sharded_mesh.c ---- */
 
-/* What is made for s->shards: arrays with room for any of its shards, the model or the pipeline. */
+/* What is made for s->shards: arrays with room for any of its shards (s->held, if it is not there yet), the model or the pipeline. */
 tr_status sharded_make_mesh(struct trainer *t, struct tr_error *error);
 /* s->shards, too. */
 void sharded_unmake_mesh(struct trainer *t);
@@ -132,6 +147,25 @@ void sharded_unmake_mesh(struct trainer *t);
 tr_status sharded_take_arrays(struct trainer *t, size_t numbers, struct optim_arrays *arrays,
     struct tr_error *error);
 void sharded_give_arrays(struct trainer *t, struct optim_arrays *arrays); /* accepts a zeroed one */
+
+static inline float *sharded_array(const struct optim_arrays *arrays, unsigned which)
+{
+	return which == 0 ? arrays->params : which == 1 ? arrays->first : arrays->second;
+}
+
+/* ---- sharded_remesh.c ---- */
+
+/* The mesh that the common state has is what there is made for, with the shard that has come if the round before changed it. Called when a round has begun: no op uses memory of
+ * the one before. */
+tr_status sharded_use_mesh(struct trainer *t, struct tr_error *error);
+/* Whether this round changes the mesh: s->kind, s->next and, where something is held by nobody, s->lost. */
+tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error);
+tr_status sharded_submit_remesh(struct trainer *t, struct tr_error *error);
+/* It is committed: s->next is what all hold now. */
+void sharded_end_remesh(struct trainer *t);
+/* Any round is committed: how long there have been too few, or enough for a better mesh. Before s->next is the state's. */
+void sharded_count_rounds(struct trainer *t);
+void sharded_drop_coming(struct trainer *t);
 
 /* ---- sharded_pipeline.c: of jobs with stages; sharded_has_copy and sharded_submit_table of all ---- */
 struct sharded_pipeline;

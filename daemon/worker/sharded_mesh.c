@@ -36,7 +36,8 @@ static tr_status make_arrays(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
 	size_t most = mesh_shards_most(&s->shards);
-	tr_status status = sharded_take_arrays(t, most, &s->held, error);
+	tr_status status = s->held.params == NULL ? sharded_take_arrays(t, most, &s->held, error)
+	                                          : TR_OK;
 	if (status != TR_OK)
 		return status;
 	s->held.grads = mesh_memory_take(&s->memory, most * sizeof(float));

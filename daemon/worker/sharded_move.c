@@ -4,13 +4,6 @@
 
 #include "daemon/worker/trainer_inside.h"
 
-enum { ARRAYS = 3 }; /* parameters and both moments */
-
-static float *array_of(const struct optim_arrays *arrays, unsigned which)
-{
-	return which == 0 ? arrays->params : which == 1 ? arrays->first : arrays->second;
-}
-
 /* All of shard `number`. `other`: contributor. */
 static tr_status submit(struct trainer *t, uint32_t tag, enum tr_collective what, uint32_t number,
     const struct optim_arrays *arrays, uint32_t other, struct tr_error *error)
@@ -18,16 +11,16 @@ static tr_status submit(struct trainer *t, uint32_t tag, enum tr_collective what
 	struct shard shard;
 	size_t count = mesh_shards_layout(&t->sharded->shards, number, &shard)->count;
 	tr_status status = TR_OK;
-	for (unsigned a = 0; a < ARRAYS && status == TR_OK; a++) {
+	for (unsigned a = 0; a < SHARDED_ARRAYS && status == TR_OK; a++) {
 		struct tr_op op = TR_OP_INIT;
 		op.tag = tag + a;
 		op.collective = what;
 		op.count = count;
 		op.root = other;
 		if (what == TR_SEND)
-			op.input = array_of(arrays, a);
+			op.input = sharded_array(arrays, a);
 		else
-			op.output = array_of(arrays, a);
+			op.output = sharded_array(arrays, a);
 		status = tr_submit(t->group, &op, error);
 	}
 	return status;
@@ -36,7 +29,7 @@ static tr_status submit(struct trainer *t, uint32_t tag, enum tr_collective what
 static tr_status wait_for(struct trainer *t, uint32_t tag, struct tr_error *error)
 {
 	tr_status status = TR_OK;
-	for (uint32_t a = 0; a < ARRAYS && status == TR_OK; a++)
+	for (uint32_t a = 0; a < SHARDED_ARRAYS && status == TR_OK; a++)
 		status = tr_wait(t->group, tag + a, error);
 	return status;
 }
@@ -52,7 +45,7 @@ static tr_status make_arrays(struct trainer *t, struct optim_arrays *arrays, str
 
 static uint32_t transfer_tag(size_t i)
 {
-	return TAG_SHARD + ARRAYS * (uint32_t)i;
+	return TAG_SHARD + SHARDED_ARRAYS * (uint32_t)i;
 }
 
 static tr_status receive(struct trainer *t, size_t i, struct tr_error *error)
@@ -105,7 +98,7 @@ void sharded_end_moves(struct trainer *t)
 
 static uint32_t gather_tag(uint32_t shard)
 {
-	return TAG_GATHER + ARRAYS * shard;
+	return TAG_GATHER + SHARDED_ARRAYS * shard;
 }
 
 /* Those that work, whose numbers were compared in this round: not a spare, which may hold some as well. By now each holds its rank's, also who got them in this round. */
@@ -157,8 +150,9 @@ void sharded_assemble(void *trainer, const struct optim_arrays *whole)
 		const struct layout *layout = mesh_shards_layout(&s->shards, k, &shard);
 		const struct optim_arrays *from = source_of(s, k) == s->self ? &t->arrays
 		                                                             : &s->staged[k];
-		for (unsigned a = 0; a < ARRAYS; a++)
-			shard_put(&s->whole, layout, &shard, array_of(from, a), array_of(whole, a));
+		for (unsigned a = 0; a < SHARDED_ARRAYS; a++)
+			shard_put(&s->whole, layout, &shard, sharded_array(from, a),
+			    sharded_array(whole, a));
 	}
 }
 

@@ -46,17 +46,22 @@ static tr_status derive(struct trainer *t, const struct tr_round *round, struct 
 	uint64_t peers[TR_GROUP_PEERS_MAX];
 	size_t count = 0;
 	tr_status status = tr_round_contributors(t->group, peers, TR_GROUP_PEERS_MAX, &count, error);
+	if (status == TR_OK)
+		status = sharded_use_mesh(t, error);
 	if (status != TR_OK)
 		return status;
 	ranks_next(&s->state->ranks, peers, count, &s->next);
 	s->transfer_count = ranks_transfers(&s->next, s->transfers, &s->lost);
 	s->self = trainer_contributes(round) ? round->index : RANKS_NONE;
-	s->rank = s->self != RANKS_NONE ? s->next.peers[s->self].rank : RANKS_NONE;
 	s->kind = kind_of(t);
+	status = sharded_derive_remesh(t, error);
+	if (status != TR_OK)
+		return status;
+	s->rank = s->self != RANKS_NONE ? s->next.peers[s->self].rank : RANKS_NONE;
 	s->gathers = gathers(t);
 	t->arrays = s->held;
 	s->into_other = false;
-	if (s->rank != RANKS_NONE) {
+	if (s->rank != RANKS_NONE && s->kind != SHARDED_REMESH) {
 		set_scope(s, MESH_TP, &s->tp);
 		set_scope(s, MESH_DP, &s->dp);
 		sharded_exchange_begin(&s->exchange, &s->tp);
@@ -91,6 +96,8 @@ static tr_status submit(struct trainer *t, const struct tr_round *round, struct 
 		pause_a_little(t);
 	else if (s->kind == SHARDED_BACK)
 		status = sharded_submit_back(t, round, error);
+	else if (s->kind == SHARDED_REMESH)
+		status = sharded_submit_remesh(t, error);
 	else
 		status = move_and_load(t, error);
 	if (status == TR_OK && s->gathers)
@@ -181,8 +188,11 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 		s->state->born = 1;
 		s->loaded = RANKS_NONE;
 	}
+	sharded_count_rounds(t);
 	if (s->kind == SHARDED_BACK)
 		sharded_go_back(t, round);
+	else if (s->kind == SHARDED_REMESH)
+		sharded_end_remesh(t);
 	else /* what spares hold was not compared */
 		ranks_settle(&s->next, s->kind == SHARDED_STEP || s->kind == SHARDED_MEND);
 	if (s->kind == SHARDED_MEND) {
@@ -190,7 +200,6 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 		sharded_mend(t, round);
 	}
 	s->state->ranks = s->next;
-	s->state->waiting = s->kind == SHARDED_WAIT;
 	if (s->kind != SHARDED_FINAL)
 		return;
 	trainer_account_tell(t, round, true);

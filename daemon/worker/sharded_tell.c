@@ -47,7 +47,8 @@ static void tell_losses(struct trainer *t, const struct ranks *before, const str
 	if (lost == 0)
 		return;
 	add(&w, " %s lost", lost == 1 ? "is" : "are");
-	if (replicas > 0 && replicas < ranks_replicas(before))
+	if (mesh_equal(&before->mesh, &now->mesh) && replicas > 0 &&
+	    replicas < ranks_replicas(before))
 		add(&w, ": goes on with dp %u until %s", replicas,
 		    lost == 1 ? "a worker joins" : "workers join");
 	trainer_report_event(t, w.text);
@@ -82,19 +83,52 @@ static void tell_arrivals(struct trainer *t, const struct ranks *before, const s
 	}
 }
 
+static void add_mesh(struct words *w, const struct mesh *mesh, uint32_t replicas)
+{
+	add(w, "dp %u", replicas);
+	if (mesh->size[MESH_PP] > 1)
+		add(w, " x pp %u", mesh->size[MESH_PP]);
+	if (mesh->size[MESH_TP] > 1)
+		add(w, " x tp %u", mesh->size[MESH_TP]);
+}
+
+static void add_ranks(struct words *w, const struct ranks *now)
+{
+	uint32_t replicas = ranks_replicas(now),
+	         spares = now->count - replicas * ranks_shards(&now->mesh);
+	add_mesh(w, &now->mesh, replicas);
+	if (spares > 0)
+		add(w, ", %u %s", spares, spares == 1 ? "spare" : "spares");
+}
+
 static void tell_mesh(struct trainer *t, const struct ranks *now)
 {
-	const struct mesh *mesh = &now->mesh;
 	struct words w = { .used = 0 };
-	uint32_t replicas = ranks_replicas(now),
-	         spares = now->count - replicas * ranks_shards(mesh);
-	add(&w, "mesh: dp %u", replicas);
-	if (mesh->size[MESH_PP] > 1)
-		add(&w, " x pp %u", mesh->size[MESH_PP]);
-	if (mesh->size[MESH_TP] > 1)
-		add(&w, " x tp %u", mesh->size[MESH_TP]);
-	if (spares > 0)
-		add(&w, ", %u %s", spares, spares == 1 ? "spare" : "spares");
+	add(&w, "mesh: ");
+	add_ranks(&w, now);
+	trainer_report_event(t, w.text);
+}
+
+static void tell_remesh(struct trainer *t, const struct ranks *before, const struct ranks *now)
+{
+	const struct sharded *s = t->sharded;
+	const double array = 1e-6 * SHARDED_ARRAYS * sizeof(float);
+	struct words w = { .used = 0 };
+	add(&w, "mesh: ");
+	if (ranks_shards(&now->mesh) < ranks_shards(&before->mesh)) {
+		add_mesh(&w, &before->mesh, 1);
+		add(&w, " cannot be: %u %s; goes on with ", now->count,
+		    now->count == 1 ? "worker" : "workers");
+	} else {
+		add(&w, "%u workers for %llu rounds: goes on with ", now->count,
+		    (unsigned long long)s->state->remesh.better);
+	}
+	add_ranks(&w, now);
+	if (s->state->born != 0)
+		add(&w, "; %.1f MB moved, %.1f MB stayed where they were, in %.2f s",
+		    array * (double)reshard_moved(&s->moves),
+		    array * (double)reshard_kept(&s->moves),
+		    trainer_monotonic_s() - s->moving_since_s);
 	trainer_report_event(t, w.text);
 }
 
@@ -117,9 +151,11 @@ void sharded_tell(struct trainer *t, const struct tr_round *round)
 			tell_mesh(t, now);
 	} else {
 		tell_losses(t, before, now);
-		if (s->kind != SHARDED_BACK)
+		if (s->kind == SHARDED_REMESH)
+			tell_remesh(t, before, now);
+		else if (s->kind != SHARDED_BACK)
 			tell_arrivals(t, before, now);
 	}
-	if (s->kind == SHARDED_WAIT && s->state->waiting == 0)
+	if (s->kind == SHARDED_WAIT && s->state->remesh.waited == 0)
 		tell_waiting(t, now);
 }

@@ -32,6 +32,8 @@ enum trainer_tag {
 	TAG_SHARD = 3000,  /* three for each shard on its way to a new rank */
 	TAG_GATHER = 4000, /* three for each on its way to who writes the checkpoint */
 	TAG_TENSOR = 8192, /* of sums inside the model */
+	TAG_REMESH = 1
+	    << 19, /* in a round that changes the mesh, of which there are no others: its messages and barriers */
 	/* 1 << 20 and those after it: messages between stages (sharded_pipeline.c) */
 };
 
@@ -65,6 +67,7 @@ struct trainer {
 	unsigned threads;
 	unsigned peers_most; /* workers of the job; 0: not known */
 	struct mesh mesh;    /* of the job */
+	bool mesh_waits;     /* with too few workers; else it is made smaller */
 
 	struct text text;
 	struct bpe *bpe; /* NULL: tokens are bytes, or nobody knows which text they are */
@@ -158,6 +161,8 @@ double trainer_validation_loss(const struct trainer *t);
 /* Fresh manifest of the state now. */
 struct manifest trainer_manifest(const struct trainer *t);
 
+/* rounds.c */
+double trainer_monotonic_s(void);
 /* rounds.c: sums->loss_tokens were trained on since the last call. */
 void trainer_measure_speed(struct trainer *t);
 /* rounds.c: begins to write a checkpoint of the state now, with these arrays; an event if it cannot. */

@@ -64,6 +64,20 @@ static void test_mesh(void **state)
 	    "each of the mesh's 2 replicas");
 }
 
+static void test_too_few(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good_sharded("2");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	assert_string_equal(spec->mesh->too_few, "smaller");
+	assert_false(job_mesh_waits(spec->mesh));
+	set_good(spec, "mesh.too_few", "wait");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	assert_true(job_mesh_waits(spec->mesh));
+	drop(spec);
+	assert_false(job_mesh_waits(NULL));
+}
+
 static void test_stages(void **state)
 {
 	(void)state;
@@ -123,6 +137,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_mesh),
 		cmocka_unit_test(test_stages),
+		cmocka_unit_test(test_too_few),
 		cmocka_unit_test(test_layers_of_stages),
 	};
 

@@ -1,0 +1,253 @@
+/* The mesh made anew (daemon/plan/remesh.h says when, and which): a round in which shards of the next mesh are made out of those that peers hold of the one in force
+ * (daemon/checkpoint/reshard.h), and nothing else. They are made beside what is held: only its commit makes the next mesh the one in force, and a round that begins again finds
+ * all as it was.
+ *
+ * Messages are packed, an array after the other, in the same memory: all know with a barrier that what was sent before has come. What comes is held against what was sent by the digests
+ * of the commit (coll.h). */
+#include <string.h>
+
+#include "daemon/plan/job_mesh.h"
+#include "daemon/worker/trainer_inside.h"
+
+enum { ALIGN = 16 }; /* numbers */
+
+static bool is_set(const struct mesh_shards *shards)
+{
+	return shards->stages != NULL;
+}
+
+/* ---- which ---- */
+
+static struct remesh rules_of(const struct trainer *t)
+{
+	return (struct remesh){ .config = &t->sharded->whole.config,
+		.job = t->mesh,
+		.sequences = t->batch,
+		.wait_rounds = t->mesh_waits ? 0 : SHARDED_WAIT_ROUNDS };
+}
+
+void sharded_count_rounds(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	struct remesh rules = rules_of(t);
+	if (s->kind == SHARDED_REMESH)
+		remesh_changed(&s->shards.mesh, &s->next.mesh, &s->state->remesh);
+	else if (s->kind != SHARDED_BACK)
+		remesh_count(&rules, &s->shards.mesh, s->next.count, &s->state->remesh);
+}
+
+static tr_status plan_moves(struct sharded *s, const struct ranks *next, struct tr_error *error)
+{
+	uint32_t held[TR_GROUP_PEERS_MAX], wanted[TR_GROUP_PEERS_MAX];
+	for (uint32_t i = 0; i < next->count; i++) {
+		uint32_t rank = next->peers[i].rank;
+		held[i] = s->next.peers[i].shard;
+		wanted[i] = rank != RANKS_NONE ? ranks_shard(&next->mesh, rank) : RANKS_NONE;
+	}
+	return reshard_plan(&s->shards, held, &s->coming, wanted, next->count, &s->moves, error);
+}
+
+/* Ranks of another mesh: by id, as those of the first one. */
+static void rank_anew(const struct ranks *now, const struct mesh *mesh, struct ranks *next)
+{
+	struct ranks none;
+	uint64_t peers[TR_GROUP_PEERS_MAX];
+	for (uint32_t i = 0; i < now->count; i++)
+		peers[i] = now->peers[i].peer;
+	ranks_init(mesh, &none);
+	ranks_next(&none, peers, now->count, next);
+}
+
+tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	struct remesh rules = rules_of(t);
+	struct mesh mesh;
+	struct ranks next;
+	if ((s->kind != SHARDED_WAIT && s->kind != SHARDED_STEP) ||
+	    !remesh_next(&rules, &s->shards.mesh, s->next.count, &s->state->remesh, &mesh))
+		return TR_OK;
+	rank_anew(&s->next, &mesh, &next);
+	tr_status status = mesh_shards_create(&s->whole, &mesh, &s->coming, error);
+	if (status == TR_OK && s->state->born != 0)
+		status = plan_moves(s, &next, error);
+	if (status != TR_OK)
+		return status;
+	if (s->state->born != 0 && s->moves.lost != RESHARD_NONE) {
+		s->lost = s->moves.lost;
+		s->kind = SHARDED_BACK;
+		return TR_OK;
+	}
+	s->kind = SHARDED_REMESH;
+	s->next = next;
+	s->transfer_count = 0;
+	return TR_OK;
+}
+
+/* ---- the one in force ---- */
+
+void sharded_drop_coming(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	reshard_finish(&s->moves);
+	mesh_memory_give(&s->memory, s->packed);
+	s->packed = NULL;
+	sharded_give_arrays(t, &s->arrived);
+	mesh_shards_finish(&s->coming);
+}
+
+tr_status sharded_use_mesh(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	const struct mesh *mesh = &s->state->ranks.mesh;
+	struct mesh_shards shards = { 0 };
+	struct optim_arrays arrived = { 0 };
+	tr_status status = TR_OK;
+	if (!mesh_equal(mesh, &s->shards.mesh)) {
+		if (is_set(&s->coming) && mesh_equal(mesh, &s->coming.mesh)) {
+			shards = s->coming;
+			arrived = s->arrived;
+			memset(&s->coming, 0, sizeof(s->coming));
+			memset(&s->arrived, 0, sizeof(s->arrived));
+		} else {
+			status = mesh_shards_create(&s->whole, mesh, &shards, error);
+		}
+	}
+	sharded_drop_coming(t);
+	if (!is_set(&shards))
+		return status;
+	sharded_unmake_mesh(t);
+	s->shards = shards;
+	s->held = arrived;
+	s->loaded = RANKS_NONE;
+	return sharded_make_mesh(t, error);
+}
+
+/* ---- moves ---- */
+
+static bool is_sent(const struct sharded *s, const struct reshard_message *m)
+{
+	return m->from == s->self && m->to != s->self;
+}
+
+static bool is_received(const struct sharded *s, const struct reshard_message *m)
+{
+	return m->to == s->self && m->from != s->self;
+}
+
+static size_t room_for(const struct reshard_message *m)
+{
+	return (m->numbers + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static tr_status make_room(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	size_t numbers = 0;
+	for (size_t i = 0; i < s->moves.message_count; i++)
+		if (is_sent(s, &s->moves.messages[i]) || is_received(s, &s->moves.messages[i]))
+			numbers += room_for(&s->moves.messages[i]);
+	if (numbers > 0)
+		s->packed = mesh_memory_take(&s->memory, numbers * sizeof(float));
+	if (numbers > 0 && s->packed == NULL)
+		return tr_error_set(error, TR_ENOMEM,
+		    "mesh: no shared memory for what moves to another mesh (%zu MiB)",
+		    numbers * sizeof(float) >> 20);
+	return s->rank != RANKS_NONE
+	    ? sharded_take_arrays(t, mesh_shards_most(&s->coming), &s->arrived, error)
+	    : TR_OK;
+}
+
+static uint32_t tag_of(const struct sharded *s, unsigned array, size_t message)
+{
+	return TAG_REMESH + array * ((uint32_t)s->moves.message_count + 1) + (uint32_t)message;
+}
+
+static tr_status submit_array(struct trainer *t, unsigned array, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	const float *held = sharded_array(&s->held, array);
+	float *at = s->packed;
+	tr_status status = TR_OK;
+	for (size_t i = 0; i < s->moves.message_count && status == TR_OK; i++) {
+		const struct reshard_message *m = &s->moves.messages[i];
+		if (m->from == m->to && m->to == s->self)
+			reshard_keep(&s->moves, m, held, sharded_array(&s->arrived, array));
+		if (is_sent(s, m)) {
+			reshard_pack(&s->moves, m, held, at);
+			status = tr_send(t->group, tag_of(s, array, i), at, m->numbers, TR_F32,
+			    m->to, error);
+		} else if (is_received(s, m)) {
+			status = tr_recv(t->group, tag_of(s, array, i), at, m->numbers, TR_F32,
+			    m->from, error);
+		} else {
+			continue;
+		}
+		at += room_for(m);
+		(void)tr_progress(t->group);
+	}
+	return status;
+}
+
+static tr_status receive_array(struct trainer *t, unsigned array, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	const float *at = s->packed;
+	tr_status status = TR_OK;
+	for (size_t i = 0; i < s->moves.message_count && status == TR_OK; i++) {
+		const struct reshard_message *m = &s->moves.messages[i];
+		if (is_received(s, m)) {
+			status = tr_wait(t->group, tag_of(s, array, i), error);
+			if (status == TR_OK)
+				reshard_unpack(&s->moves, m, at, sharded_array(&s->arrived, array));
+		}
+		if (is_received(s, m) || is_sent(s, m))
+			at += room_for(m);
+	}
+	return status;
+}
+
+/* All have received all of an array: its messages' memory is the next one's. */
+static tr_status end_array(struct trainer *t, unsigned array, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	uint32_t members[TR_GROUP_PEERS_MAX];
+	struct tr_op op = TR_OP_INIT;
+	for (uint32_t i = 0; i < s->next.count; i++)
+		members[i] = i;
+	op.tag = tag_of(s, array, s->moves.message_count);
+	op.collective = TR_BARRIER;
+	op.scope = (struct tr_scope){ members, s->next.count };
+	tr_status status = tr_submit(t->group, &op, error);
+	if (status == TR_OK)
+		status = tr_wait(t->group, op.tag, error);
+	for (size_t i = 0; i < s->moves.message_count && status == TR_OK; i++)
+		if (is_sent(s, &s->moves.messages[i]) || is_received(s, &s->moves.messages[i]))
+			status = tr_release(t->group, tag_of(s, array, i), error);
+	return status;
+}
+
+tr_status sharded_submit_remesh(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	if (s->self == RANKS_NONE || s->state->born == 0)
+		return TR_OK;
+	s->moving_since_s = trainer_monotonic_s();
+	bool moves = reshard_moved(&s->moves) > 0;
+	tr_status status = make_room(t, error);
+	for (unsigned array = 0; array < SHARDED_ARRAYS && status == TR_OK; array++) {
+		status = submit_array(t, array, error);
+		if (status == TR_OK)
+			status = receive_array(t, array, error);
+		if (status == TR_OK && moves && array + 1 < SHARDED_ARRAYS)
+			status = end_array(t, array, error);
+	}
+	return status;
+}
+
+void sharded_end_remesh(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	if (s->state->born != 0)
+		ranks_settle(&s->next, true);
+}
