@@ -5,8 +5,9 @@
  * Messages are packed, an array after the other, in the same memory: all know with a barrier that what was sent before has come. What comes is held against what was sent by the digests
  * of the commit (coll.h). */
 #include <string.h>
+#include <time.h>
 
-#include "daemon/plan/job_mesh.h"
+#include "common/log.h"
 #include "daemon/worker/trainer_inside.h"
 
 enum { ALIGN = 16 }; /* numbers */
@@ -163,6 +164,25 @@ static uint32_t tag_of(const struct sharded *s, unsigned array, size_t message)
 	return TAG_REMESH + array * ((uint32_t)s->moves.message_count + 1) + (uint32_t)message;
 }
 
+/* This worker's end of a message; `at`: its memory. */
+static tr_status submit_message(struct trainer *t, uint32_t tag, const struct reshard_message *m,
+    float *at, struct tr_error *error)
+{
+	struct tr_op op = TR_OP_INIT;
+	op.tag = tag;
+	op.count = m->numbers;
+	if (is_sent(t->sharded, m)) {
+		op.collective = TR_SEND;
+		op.input = at;
+		op.root = m->to;
+	} else {
+		op.collective = TR_RECV;
+		op.output = at;
+		op.root = m->from;
+	}
+	return tr_submit(t->group, &op, error);
+}
+
 static tr_status submit_array(struct trainer *t, unsigned array, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
@@ -173,16 +193,11 @@ static tr_status submit_array(struct trainer *t, unsigned array, struct tr_error
 		const struct reshard_message *m = &s->moves.messages[i];
 		if (m->from == m->to && m->to == s->self)
 			reshard_keep(&s->moves, m, held, sharded_array(&s->arrived, array));
-		if (is_sent(s, m)) {
-			reshard_pack(&s->moves, m, held, at);
-			status = tr_send(t->group, tag_of(s, array, i), at, m->numbers, TR_F32,
-			    m->to, error);
-		} else if (is_received(s, m)) {
-			status = tr_recv(t->group, tag_of(s, array, i), at, m->numbers, TR_F32,
-			    m->from, error);
-		} else {
+		if (!is_sent(s, m) && !is_received(s, m))
 			continue;
-		}
+		if (is_sent(s, m))
+			reshard_pack(&s->moves, m, held, at);
+		status = submit_message(t, tag_of(s, array, i), m, at, error);
 		at += room_for(m);
 		(void)tr_progress(t->group);
 	}
@@ -227,6 +242,18 @@ static tr_status end_array(struct trainer *t, unsigned array, struct tr_error *e
 	return status;
 }
 
+void trainer_pause_remesh(struct trainer *t, unsigned milliseconds)
+{
+	t->remesh_pause_ms = milliseconds;
+}
+
+static void pause_for_tests(struct trainer *t)
+{
+	const struct timespec hundredth = { 0, 10000000 };
+	for (unsigned ms = 0; ms < t->remesh_pause_ms && tr_progress(t->group); ms += 10)
+		(void)nanosleep(&hundredth, NULL);
+}
+
 tr_status sharded_submit_remesh(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
@@ -234,9 +261,13 @@ tr_status sharded_submit_remesh(struct trainer *t, struct tr_error *error)
 		return TR_OK;
 	s->moving_since_s = trainer_monotonic_s();
 	bool moves = reshard_moved(&s->moves) > 0;
+	log_info("trainer", "moves to dp %u x pp %u x tp %u: rank %d", s->next.mesh.size[MESH_DP],
+	    s->next.mesh.size[MESH_PP], s->next.mesh.size[MESH_TP], (int)s->rank);
 	tr_status status = make_room(t, error);
 	for (unsigned array = 0; array < SHARDED_ARRAYS && status == TR_OK; array++) {
 		status = submit_array(t, array, error);
+		if (status == TR_OK && array == 1)
+			pause_for_tests(t);
 		if (status == TR_OK)
 			status = receive_array(t, array, error);
 		if (status == TR_OK && moves && array + 1 < SHARDED_ARRAYS)

@@ -24,8 +24,10 @@ tr_status trainer_run(struct trainer *trainer, struct tr_error *error);
 void trainer_destroy(struct trainer *trainer); /* accepts NULL */
 /* For tests: from now on each sample that this worker consumes is in FOLDER/peer-N, a line a step: its round, and numbers of samples as
  * FROM-TO. With sync.mode ddp those of committed rounds. */
+tr_status trainer_log_samples(struct trainer *trainer, const char *folder, struct tr_error *error);
+/* For tests: each change of a sharded job's mesh stops so long in its middle. */
+void trainer_pause_remesh(struct trainer *trainer, unsigned milliseconds);
 /* If the job's workers train on when they are cut off: where such a one that is put out leaves what it learned. Takes what one before it left. */
 void trainer_keep(struct trainer *trainer, const char *folder);
-tr_status trainer_log_samples(struct trainer *trainer, const char *folder, struct tr_error *error);
 
 #endif

@@ -65,9 +65,10 @@ struct trainer {
 	size_t micro;   /* sequences computed at once */
 	bool drop;      /* policy: rounds may lack some contributor's data */
 	unsigned threads;
-	unsigned peers_most; /* workers of the job; 0: not known */
-	struct mesh mesh;    /* of the job */
-	bool mesh_waits;     /* with too few workers; else it is made smaller */
+	unsigned peers_most;      /* workers of the job; 0: not known */
+	struct mesh mesh;         /* of the job */
+	unsigned remesh_pause_ms; /* trainer_pause_remesh */
+	bool mesh_waits;          /* with too few workers; else it is made smaller */
 
 	struct text text;
 	struct bpe *bpe; /* NULL: tokens are bytes, or nobody knows which text they are */

@@ -1,10 +1,12 @@
 """Split jobs with fewer workers than one replica of their mesh takes: they go on with a smaller mesh, and with theirs when enough have come. As in test_sharded_jobs.py: losses are those
 of one worker, each sample counts once."""
+import os
 import re
+import signal
 
 import pytest
 
-from harness import Cluster, trainctl, trainctl_json, wait_for
+from harness import Cluster, trainctl, wait_for
 from test_pipeline_jobs import staged_spec
 from test_sharded_jobs import SLOW, active, alone, assert_near, counted_once, reach, rows_of, text  # noqa: F401 (text is a fixture)
 
@@ -48,4 +50,38 @@ def test_a_smaller_mesh_and_back(tmp_path, text, pp, tp, victim, smaller, larger
         counted_once(cluster, job, steps)
         assert before < steps and done.rounds.committed == done.rounds.recorded
     assert rows_of(run)[steps]["contributors"] == pp * tp
+    assert_near(run, calm, steps)
+
+
+def moving(cluster, peer):
+    """Whether that worker is in the middle of a round that changes the mesh: it says so when it begins to move shards."""
+    folder = cluster.nodes[int(peer.node_name.removeprefix("node-")) - 1].folder / "logs"
+    return any("moves to dp " in path.read_text() for path in folder.glob(f"job-*/*.peer-{peer.id}.log"))
+
+
+# Two who hold halves of the model, and two who got them when the fourth came.
+@pytest.mark.parametrize("victim", range(4))
+def test_a_kill_while_the_mesh_changes(tmp_path, text, victim):
+    """Three of four workers have gone on with tp 2; when a fourth is there and shards of tp 4 are on their way, one is killed: the round is abandoned, tp 2 stays in force. Whoever was
+    killed comes again, and then it is tp 4."""
+    steps, run = 150, tmp_path / "run"
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW)
+    with Cluster(tmp_path / "cluster", nodes=4, environment={"TRAIND_REMESH_PAUSE_MS": "700"}) as cluster:
+        job = cluster.submit(staged_spec(text, run, 1, 4, nodes=4, steps=steps, every=10, lr=SLOW))
+        reach(run, 12)
+        kill_node_of(cluster, job, 3)
+        goes_on(cluster, job, "goes on with dp 1 x tp 2, 1 spare")
+        cluster.add_node()
+        wait_for(lambda: len(active(cluster, job)) == 4, "four workers")
+        peer = active(cluster, job)[victim]
+        wait_for(lambda: moving(cluster, peer), f"peer {peer.id} to move its shard")
+        os.kill(peer.pid, signal.SIGKILL)
+        goes_on(cluster, job, f"peer {peer.id} (")
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        lost, there = events.index("was lost"), events.index("goes on with dp 1 x tp 4")
+        assert lost < there and events.count("workers for 10 rounds") == 1, events
+        assert events.count("goes back from step") == 1, events  # by then there were two replicas of tp 2
+        counted_once(cluster, job, steps)
+    assert rows_of(run)[steps]["contributors"] == 4
     assert_near(run, calm, steps)
