@@ -271,7 +271,7 @@ struct tr_op {
 	 * residual, and residual_next = a - what the encoded bytes say. The library reads the one and writes the other; the caller swaps them
 	 * after a commit that returned TR_OK, and only then: so an abandoned round has nothing to restore. Start with zeros. Neither shares
 	 * memory with the output, nor residual_next with anything.
-	 * Where a reduce-scatter's block is nobody's, since its contributor died, residual_next = a. */
+	 * Where a reduce-scatter's block is nobody's, since its contributor died, residual_next = a (but for an op that was released before). */
 	const float *residual;
 	float *residual_next;
 	float beta;
@@ -332,7 +332,9 @@ TR_API tr_status tr_wait_for(tr_group *group, uint32_t tag, uint32_t millisecond
 /* Gives an op's memory back to the caller in the middle of the round: another op may use it, under another tag. The caller says with it that every
  * member of the op, of its scope, has its result, so that nothing of it can be wanted again. That is so once the caller has waited for a later op of the
  * same members which each of them submitted after it had waited for this one (and whose result tells that they did: of an all-reduce, an all-gather or a barrier
- * it does, of a broadcast it does not); and of a TR_RECV once it was waited for. With two buffers in turn:
+ * it does where each of them has a block, so at least as many elements as members; of a broadcast it does not); and of a TR_RECV once it was waited for.
+ * Of a TR_SEND only something that its receiver sends later tells: a wait for it returns as soon as it may be on its way, and what is written into its memory
+ * then is what the receiver may get. With two buffers in turn:
  *
  *	for (uint32_t k = 0; k < layers; k++) {
  *		op.tag = k;
@@ -348,7 +350,8 @@ TR_API tr_status tr_wait_for(tr_group *group, uint32_t tag, uint32_t millisecond
  * Only ops in a scope (one of all contributors, too), sends and receives can be released: what all members have, a joiner may still have to be given. What
  * was released counts for the round as if it were still there, but not among the ops that a round has at most; tr_contributors knows it
  * no more, and its tag cannot be used again in the round. Returns at once, and wakes nobody. TR_EINVAL: no such op in this round; or, from the next
- * tr_wait or tr_round_commit, that its result was not there. TR_ERESTART: the round was abandoned. */
+ * tr_wait and each tr_round_commit, that its result was not there, or that it was not sent yet: then this round cannot be committed any more, as two ops may have written to one
+ * memory. TR_ERESTART: the round was abandoned. */
 TR_API tr_status tr_release(tr_group *group, uint32_t tag, struct tr_error *error);
 
 /* Joiner only: waits until the state of the round before this one has arrived and its digests agree. */

@@ -185,14 +185,14 @@ static bool ahead_has(const struct ahead_word *word, uint32_t tag)
 	return place < word->count && word->tags[place] == tag;
 }
 
-static tr_status ahead_add(struct ahead_word *word, uint32_t tag, struct tr_error *error)
+static tr_status ahead_add(struct ahead_word *word, uint32_t tag, size_t most,
+    struct tr_error *error)
 {
 	if (ahead_has(word, tag))
 		return TR_OK;
-	if (word->count >= TR_ROUND_OPS_MAX)
+	if (word->count >= most)
 		return tr_error_set(error, TR_EPROTO,
-		    "peer %" PRIu64 " has submitted more than %d ops", word->peer,
-		    TR_ROUND_OPS_MAX);
+		    "peer %" PRIu64 " has submitted more than %zu ops", word->peer, most);
 	if (word->count == word->capacity) {
 		size_t capacity = word->capacity ? 2 * word->capacity : 16;
 		uint32_t *tags = realloc(word->tags, capacity * sizeof(*tags));
@@ -272,10 +272,12 @@ static tr_status ahead_store(struct group_core *core, uint64_t from,
 		word->attempt = said->attempt;
 		word->count = 0;
 	}
+	/* Of a view to come nothing is known here, nor what is released there. */
 	bool now = ahead_now(core, word);
+	size_t most = TR_ROUND_OPS_MAX + (now ? 0 : RELEASE_NOTES_MAX);
 	for (size_t i = 0; i < said->n_tags && st == TR_OK; i++)
 		if (!now || !ahead_is_known(core, said->tags[i]))
-			st = ahead_add(word, said->tags[i], error);
+			st = ahead_add(word, said->tags[i], most, error);
 	*stored = word;
 	return st;
 }
@@ -488,6 +490,16 @@ void ahead_say_released(struct group_core *core, unsigned to, uint32_t tag)
 		return;
 	free(tags);
 	core->status = TR_ENOMEM;
+}
+
+bool ahead_unsent(const struct group_core *core, const struct op *op)
+{
+	for (unsigned i = 0; i < core->roster.n; i++)
+		for (const struct ahead_frame *kept = core->ahead[i].first; kept; kept = kept->next)
+			if (kept->op == op &&
+			    !(op->segment[kept->segment].given_before & 1u << kept->frame.kind))
+				return true;
+	return false;
 }
 
 /* All members have submitted it; what is kept of it nobody wants. */

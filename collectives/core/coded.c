@@ -68,9 +68,9 @@ void coded_store(const struct op *op, void *row, enum segment_encoding form, con
 }
 
 void coded_encode_input(const struct op *op, uint64_t first, const void *row, size_t elements,
-    void *out)
+    bool feed, void *out)
 {
-	float wide[CODED_BLOCK];
+	float wide[CODED_BLOCK], unused[CODED_BLOCK];
 
 	for (size_t at = 0; at < elements; at += CODED_BLOCK) {
 		size_t count = coded_least(elements - at, CODED_BLOCK);
@@ -83,7 +83,8 @@ void coded_encode_input(const struct op *op, uint64_t first, const void *row, si
 		}
 		if (op->residual)
 			codec_encode_feedback(op->codec, op->beta, to, input,
-			    op->residual + first + at, op->residual_next + first + at, count);
+			    op->residual + first + at,
+			    feed ? op->residual_next + first + at : unused, count);
 		else
 			codec_encode(op->codec, to, input, count);
 	}

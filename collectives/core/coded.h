@@ -12,9 +12,9 @@
 /* Bytes of so many elements in a form on the wire. */
 size_t coded_bytes(const struct op *op, enum segment_encoding form, size_t elements);
 
-/* `elements` of our input in a row, of which the first is `first` of the op; with error feedback if the op has it. */
+/* `elements` of our input in a row, of which the first is `first` of the op; with error feedback if the op has it. feed: what is left of it is written. */
 void coded_encode_input(const struct op *op, uint64_t first, const void *row, size_t elements,
-    void *out);
+    bool feed, void *out);
 /* The same elements where nothing of them was given: all of the input, with what was left before, is left for the next round. */
 void coded_keep_input(const struct op *op, uint64_t first, const void *row, size_t elements);
 /* A result, as it lies in memory. */

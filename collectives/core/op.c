@@ -221,9 +221,11 @@ static tr_status op_own_make(struct op *op, struct buffer_pool *pool, uint32_t s
 		return TR_OK;
 	}
 	encoded = buffer_get(pool, op_form_bytes(op, segment, SEGMENT_ENCODED));
-	if (encoded)
+	if (encoded) {
 		coded_encode_input(op, cut_first(&op->cut, segment), row, op_elements(op, segment),
-		    encoded->data);
+		    !op->segment[segment].fed, encoded->data);
+		op->segment[segment].fed = true;
+	}
 	buffer_put(pool, gathered);
 	op->segment[segment].own = encoded;
 	return encoded ? TR_OK : TR_ENOMEM;

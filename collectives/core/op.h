@@ -53,6 +53,7 @@ struct op_segment {
 	bool sealed;
 	bool passed; /* our sum is on its way up in this view */
 	bool begun;  /* we sent our input and the result is not here: counts in op->begun */
+	bool fed; /* its error feedback is written: what is encoded again may be an input that the caller has changed since, after a release */
 	uint8_t given, given_before; /* bits of segment_kind: sent in this view, in earlier ones */
 };
 

@@ -224,7 +224,8 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
 	        .submit = &event->submit,
 	        .roster = roster,
 	        .scope = &scope,
-	        .save = core->view.policy == TRAIND__PEER__POLICY__POLICY_UNIFORM &&
+	        /* What is in a scope is never done again behind its caller, and may be released while frames of it wait. */
+	        .save = core->view.policy == TRAIND__PEER__POLICY__POLICY_UNIFORM && !scoped &&
 	            core->roster.live[core->roster.me],
 	        .segment_bytes = core->view.segment_bytes,
 	        .contributors = roster->contributor_count,

@@ -182,6 +182,7 @@ struct member {
 	struct channel_answer unclaimed; /* of a call that timed out */
 	enum channel_call unclaimed_call;
 	struct tr_error submit_error, lost; /* the round's: first bad op; why it was given up */
+	bool memory_reused; /* a release was refused: the round cannot be committed any more */
 	bool state_awaited, state_here;
 
 	/* the view */

@@ -137,6 +137,7 @@ void member_calls_began(struct member *member, const struct tr_round *info)
 	member->begin_asked = false;
 	member->round_open = true;
 	member->submit_error.status = member->lost.status = TR_OK;
+	member->memory_reused = false;
 	if (waits_in(member, CHANNEL_BEGIN))
 		give(member, &answer);
 	else
@@ -213,6 +214,8 @@ static void release(struct member *member, uint32_t tag)
 	tr_error_clear(&error);
 	tr_status st = member_step(member, &event, &error);
 	note_refusal(member, st, &error);
+	/* The caller has begun to use the memory of an op that is still here. */
+	member->memory_reused = member->memory_reused || (st != TR_OK && st != TR_ERESTART);
 }
 
 static void ready(struct member *member, const struct channel_submission *s)
@@ -297,7 +300,8 @@ static void commit(struct member *member, const struct channel_submission *s)
 		return;
 	if (member->submit_error.status != TR_OK) {
 		give_status(member, member->submit_error.status, member->submit_error.text);
-		member->submit_error.status = TR_OK;
+		if (!member->memory_reused)
+			member->submit_error.status = TR_OK;
 		return;
 	}
 	wait_for(member);

@@ -4,6 +4,7 @@
 
 #include "tests/unit/group_pump.h"
 
+#include "collectives/core/release.h"
 #include "collectives/core/scope.h"
 
 #define COUNT    12

@@ -422,6 +422,54 @@ static void words_of_more_than_a_round_holds(void **state)
 	pump_destroy(pump);
 }
 
+/* A word of a view that is not here yet: of what it says nothing is known here, be it released there or not. */
+static void words_of_a_view_to_come(void **state)
+{
+	(void)state;
+	static uint32_t tags[TR_ROUND_OPS_MAX + RELEASE_NOTES_MAX + 1];
+	for (size_t over = 0; over < 2; over++) {
+		struct pump *pump = begun(2, TR_DIRECT);
+		pump_propose(pump, 2);
+		Traind__Peer__Submitted word = TRAIND__PEER__SUBMITTED__INIT;
+		for (size_t k = 0; k < sizeof(tags) / sizeof(tags[0]); k++)
+			tags[k] = (uint32_t)k;
+		word.view = 2;
+		word.round = word.attempt = 1;
+		word.tags = tags;
+		word.n_tags = TR_ROUND_OPS_MAX + RELEASE_NOTES_MAX + over;
+		assert_int_equal(pump_step(pump, 0,
+		                     &(struct group_event){ .kind = GROUP_SUBMITTED,
+		                         .from = 2,
+		                         .submitted = &word }),
+		    over ? TR_EPROTO : TR_OK);
+		pump_destroy(pump);
+	}
+}
+
+/* A wait for a send says nothing of its other end. What was not even sent would never come. */
+static void what_was_not_sent_cannot_be_released(void **state)
+{
+	(void)state;
+	const struct set none = { .count = 0 };
+	struct pump *pump = begun_with_little_ahead(2);
+	uint32_t sent = 0;
+	for (; sent < 8; sent++)
+		assert_int_equal(submit(pump, 0, sent, memory[0][sent % STEPS], TR_SEND, 1, none),
+		    TR_OK);
+	assert_int_equal(wait_for(pump, 0, 7), TR_OK);
+	assert_int_equal(release(pump, 0, 7), TR_EINVAL);
+	assert_non_null(strstr(pump->members[0].reason, "op 7 was not sent to all"));
+	for (uint32_t tag = 0; tag < sent; tag++) {
+		assert_int_equal(submit(pump, 1, tag, memory[1][tag % STEPS], TR_RECV, 0, none),
+		    TR_OK);
+		assert_int_equal(wait_for(pump, 1, tag), TR_OK);
+		pump_run(pump);
+		assert_int_equal(pump->members[1].done_count, tag + 1);
+	}
+	assert_int_equal(release(pump, 0, 7), TR_OK);
+	pump_destroy(pump);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -435,6 +483,8 @@ int main(void)
 		cmocka_unit_test(a_sender_hears_of_what_was_released),
 		cmocka_unit_test(what_is_released_leaves_room),
 		cmocka_unit_test(words_of_more_than_a_round_holds),
+		cmocka_unit_test(words_of_a_view_to_come),
+		cmocka_unit_test(what_was_not_sent_cannot_be_released),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
