@@ -103,6 +103,28 @@ static void write_mesh(struct json *json, const Traind__V1__Job *job)
 	json_end(json);
 }
 
+/* Predicted and actual; null: it was not planned. */
+static void write_plan(struct json *json, const Traind__V1__Job *job)
+{
+	const Traind__V1__JobPlan *plan = job->spec != NULL ? job->spec->plan : NULL;
+	json_key(json, "plan");
+	if (plan == NULL) {
+		json_null(json);
+		return;
+	}
+	double step_s = mesh_now_step_s(job);
+	json_object(json);
+	text(json, "text", plan->text);
+	figure(json, "step_s", plan->step_s);
+	figure(json, "actual_step_s", step_s > 0 ? step_s : NAN);
+	json_key(json, "nodes");
+	json_array(json);
+	for (size_t i = 0; i < plan->n_nodes; i++)
+		json_uint(json, plan->nodes[i]);
+	json_end(json);
+	json_end(json);
+}
+
 static void write_rounds(struct json *json, const Traind__V1__RoundAccount *rounds)
 {
 	json_key(json, "rounds");
@@ -130,6 +152,7 @@ void job_json_write(struct json *json, const Traind__V1__Job *job, bool with_eve
 	text(json, "reason", job->reason);
 	write_progress(json, job);
 	write_mesh(json, job);
+	write_plan(json, job);
 	known(json, "view", job->view);
 	write_peers(json, job);
 	write_rounds(json, job->rounds);

@@ -234,6 +234,17 @@ static tr_status take_key(struct reader *reader, const char *section, const char
 
 static tr_status read_pair(struct reader *reader, const char *section);
 
+/* "mesh: auto", which says mesh.auto. */
+static bool is_flag(const struct reader *reader, const char *section, char *dotted, size_t bytes)
+{
+	if (reader->event.type != YAML_SCALAR_EVENT || reader->event.data.scalar.length == 0)
+		return false;
+	(void)snprintf(dotted, bytes, "%s.%s", section,
+	    (const char *)reader->event.data.scalar.value);
+	const struct job_option *option = job_option_find(dotted);
+	return option != NULL && option->kind == OPTION_BOOL;
+}
+
 static tr_status read_section(struct reader *reader, const char *section)
 {
 	char keys[320], allowed[352];
@@ -251,6 +262,13 @@ static tr_status read_section(struct reader *reader, const char *section)
 		return refuse(reader, section, "a tag", "plain values");
 	if (reader->event.type == YAML_SCALAR_EVENT && reader->event.data.scalar.length == 0)
 		return TR_OK; /* "train:" and nothing below */
+	char dotted[2 * TR_NAME_MAX];
+	const struct job_option *option;
+	if (is_flag(reader, section, dotted, sizeof(dotted))) {
+		status = take_key(reader, section, dotted + strlen(section) + 1, dotted, &option);
+		return status == TR_OK ? job_option_set(reader->spec, dotted, "true", reader->error)
+		                       : status;
+	}
 	if (reader->event.type != YAML_MAPPING_START_EVENT)
 		return refuse(reader, section, kind_of(&reader->event), allowed);
 	status = next_event(reader);

@@ -41,6 +41,14 @@ bool mesh_now_of(const Traind__V1__Job *job, struct mesh_now *out)
 	return true;
 }
 
+double mesh_now_step_s(const Traind__V1__Job *job)
+{
+	if (job->spec == NULL || job->spec->train == NULL || job->spec->train->optimizer == NULL ||
+	    job->progress == NULL || !(job->progress->tokens_per_s > 0))
+		return 0;
+	return (double)job->spec->train->optimizer->batch_tokens / job->progress->tokens_per_s;
+}
+
 /* "dp 2 x pp 2 x tp 2", "dp 1 of 2 x tp 2" */
 static void put_mesh(const struct mesh *mesh, uint32_t replicas, bool of, char *text, size_t bytes)
 {

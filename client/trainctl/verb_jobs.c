@@ -56,6 +56,19 @@ int verb_jobs(struct verb_call *call)
 	return EXIT_OK;
 }
 
+static void print_plan(const Traind__V1__Job *job)
+{
+	const Traind__V1__JobPlan *plan = job->spec != NULL ? job->spec->plan : NULL;
+	double step_s = mesh_now_step_s(job);
+	if (plan == NULL)
+		return;
+	(void)printf("plan        %s: a step of %.4g ms", plan->text, 1e3 * plan->step_s);
+	if (step_s > 0)
+		(void)printf(", it takes %.4g ms (%+.0f %%)", 1e3 * step_s,
+		    100 * (step_s / plan->step_s - 1));
+	(void)printf("\n");
+}
+
 static void print_training(const Traind__V1__Job *job)
 {
 	const Traind__V1__Progress *progress = job->progress;
@@ -139,6 +152,7 @@ static void print_job(const struct config *config, const Traind__V1__Job *job)
 		(void)printf("view        %llu\n", (unsigned long long)job->view);
 	if (job->started_unix_ms != 0)
 		(void)printf("time        %s\n", print_duration(print_seconds_of(job), text));
+	print_plan(job);
 	print_training(job);
 	print_merges(job);
 	print_peers(config, job);

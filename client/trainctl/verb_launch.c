@@ -7,6 +7,7 @@
 #include "client/trainctl/follow.h"
 #include "client/trainctl/job_json.h"
 #include "client/trainctl/launch_spec.h"
+#include "client/trainctl/planning.h"
 #include "client/trainctl/print.h"
 #include "client/trainctl/verbs.h"
 
@@ -45,14 +46,31 @@ static void *submit_once(struct launch *launch, char *request_id)
 	    &traind__v1__submit_job_response__descriptor, SUBMIT_DEADLINE_MS);
 }
 
+/* Still to be planned. */
+static bool is_open(const struct launch *launch)
+{
+	return launch->spec->train != NULL && launch->spec->mesh->auto_ &&
+	    launch->spec->plan == NULL;
+}
+
+/* What is to be planned gets a slot for each core, or for each `threads` of them. */
+static unsigned slots_of(const struct launch *launch, size_t nodes)
+{
+	const Traind__V1__Mesh *mesh = launch->spec->mesh;
+	unsigned threads = mesh->threads > 0 ? mesh->threads : 1;
+	unsigned cores = uv_available_parallelism();
+	if (is_open(launch))
+		return cores / threads > 0 ? cores / threads : 1;
+	return launch->spec->train != NULL ? mesh->workers_per_node
+	                                   : (unsigned)((mesh->workers + nodes - 1) / nodes);
+}
+
 static int start_embedded(struct launch *launch)
 {
 	struct tr_error error;
 	const Traind__V1__Mesh *mesh = launch->spec->mesh;
-	bool train = launch->spec->train != NULL;
 	size_t nodes = mesh->nodes > 0 ? mesh->nodes : 1;
-	unsigned slots = train ? mesh->workers_per_node
-	                       : (unsigned)((mesh->workers + nodes - 1) / nodes);
+	unsigned slots = slots_of(launch, nodes);
 	rpc_close(&launch->rpc);
 	launch->open = false;
 	if (embedded_start(launch->config, nodes, slots, &launch->started, &error) != TR_OK)
@@ -68,6 +86,40 @@ static bool may_start(const struct launch *launch)
 {
 	return launch->rpc.status == GRPC_UNAVAILABLE &&
 	    launch->config->address_by >= CONFIG_BY_HOME;
+}
+
+static int plan_once(struct launch *launch)
+{
+	const struct planning_options options = { .rpc = &launch->rpc,
+		.links = PLANNING_LINKS_MISSING,
+		.runnable = true };
+	struct tr_error error;
+	struct planning *p = calloc(1, sizeof(*p));
+	if (p == NULL)
+		return verbs_complain(EXIT_JOB_FAILED, "out of memory");
+	launch->rpc.status = GRPC_OK;
+	tr_status st = planning_make(launch->spec, &options, p, &error);
+	if (st == TR_OK)
+		st = planning_keep(p, launch->spec, &error);
+	if (st == TR_OK && !launch->config->json)
+		planning_print(p);
+	planning_finish(p);
+	free(p);
+	if (st == TR_EUNAVAILABLE && launch->rpc.status != GRPC_OK)
+		return EXIT_UNREACHABLE;
+	return st == TR_OK ? EXIT_OK : verbs_complain(EXIT_JOB_FAILED, "%s", error.text);
+}
+
+/* A job of `mesh: auto`, for what is free now; a cluster of our own if there is none. */
+static int plan(struct launch *launch)
+{
+	int code = plan_once(launch);
+	if (code == EXIT_UNREACHABLE && may_start(launch)) {
+		code = start_embedded(launch);
+		if (code == EXIT_OK)
+			code = plan_once(launch);
+	}
+	return code == EXIT_UNREACHABLE ? rpc_complain(&launch->rpc) : code;
 }
 
 static int submit(struct launch *launch)
@@ -195,7 +247,9 @@ static int run(struct launch *launch)
 {
 	struct tr_error error;
 	bool leave = true;
-	int code = submit(launch);
+	int code = is_open(launch) ? plan(launch) : EXIT_OK;
+	if (code == EXIT_OK)
+		code = submit(launch);
 	if (code == EXIT_OK && args_has(launch->call->args, "--detach"))
 		return say_detached(launch);
 	if (code == EXIT_OK)

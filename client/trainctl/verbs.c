@@ -32,7 +32,7 @@ static const struct verb rows[] = {
 	    "Ctrl-C asks: detach, cancel or keep following; where stdin or stdout is no terminal "
 	    "it cancels the job.",
 	    VERB_NEEDS_NOTHING, 0, 1, verb_launch_options, verb_launch },
-	{ "plan", "FILE [--cluster FILE] [--pareto]",
+	{ "plan", "FILE [--cluster FILE] [--measure] [--auto] [--pareto]",
 	    "say how a job's model is best spread over a cluster, and what a step then takes",
 	    "Measures the layers of the model on this machine as shards of each width, and "
 	    "searches "

@@ -70,6 +70,78 @@ tr_status job_mesh_stages(const struct model_config *config, uint32_t stages, ui
 	return split_layers(&input, layers_of, &worst, error);
 }
 
+/* Nodes of a plan, and the most workers on one of them, are the mesh's. */
+static tr_status count_planned(Traind__V1__Mesh *m, const Traind__V1__JobPlan *plan,
+    struct tr_error *error)
+{
+	m->nodes = m->workers_per_node = 0;
+	if (plan->n_nodes == 0 || plan->n_nodes > TR_GROUP_PEERS_MAX || !(plan->step_s > 0))
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.auto: found a plan of %zu workers, allowed: 1 to %d, and a step that "
+		    "takes time",
+		    plan->n_nodes, TR_GROUP_PEERS_MAX);
+	for (size_t i = 0; i < plan->n_nodes; i++) {
+		uint32_t before = 0, all = 0;
+		for (size_t k = 0; k < plan->n_nodes; k++) {
+			before += k < i && plan->nodes[k] == plan->nodes[i];
+			all += plan->nodes[k] == plan->nodes[i];
+		}
+		m->nodes += before == 0;
+		m->workers_per_node = all > m->workers_per_node ? all : m->workers_per_node;
+	}
+	m->workers = (uint32_t)plan->n_nodes;
+	return TR_OK;
+}
+
+/* Keys that auto chooses are left out. */
+static tr_status check_unplanned(const Traind__V1__Mesh *m, struct tr_error *error)
+{
+	const struct {
+		const char *key;
+		uint32_t found;
+	} chosen[] = { { "nodes", m->nodes }, { "workers_per_node", m->workers_per_node },
+		{ "tp", m->tp }, { "pp", m->pp } };
+	for (size_t i = 0; i < sizeof(chosen) / sizeof(chosen[0]); i++)
+		if (chosen[i].found > 1)
+			return tr_error_set(error, TR_EINVAL,
+			    "mesh.%s: found %u, allowed: nothing, since mesh.auto chooses it",
+			    chosen[i].key, chosen[i].found);
+	return TR_OK;
+}
+
+tr_status job_mesh_count(Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	Traind__V1__Mesh *mesh = spec->mesh;
+	uint64_t workers = (uint64_t)mesh->nodes * mesh->workers_per_node;
+	tr_status status = TR_OK;
+
+	if (spec->plan != NULL)
+		status = count_planned(mesh, spec->plan, error);
+	else if (mesh->auto_)
+		status = check_unplanned(mesh, error);
+	if (status != TR_OK)
+		return status;
+	if (workers > TR_GROUP_PEERS_MAX && spec->plan == NULL)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.workers_per_node: found %u, which on %u nodes makes %llu "
+		    "workers, allowed: at most %d workers",
+		    mesh->workers_per_node, mesh->nodes, (unsigned long long)workers,
+		    TR_GROUP_PEERS_MAX);
+	bool open = mesh->auto_ && spec->plan == NULL; /* how many nodes there will be */
+	if (mesh->min_nodes > mesh->nodes && !open)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.min_nodes: found %u, allowed: at most mesh.nodes, which is %u",
+		    mesh->min_nodes, mesh->nodes);
+	if (spec->plan != NULL)
+		return TR_OK;
+	if (mesh->workers != 0 && mesh->workers != workers)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.workers: found %u, allowed: nodes times workers_per_node, which is %llu",
+		    mesh->workers, (unsigned long long)workers);
+	mesh->workers = (uint32_t)workers;
+	return TR_OK;
+}
+
 /* "mesh.tp is 2", or that mesh.pp is. */
 static const char *split_of(const Traind__V1__Mesh *m, char *text, size_t bytes)
 {

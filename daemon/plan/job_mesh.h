@@ -26,6 +26,10 @@ tr_status job_mesh_stages(const struct model_config *config, uint32_t stages, ui
 tr_status job_mesh_allows(const struct model_config *config, const struct mesh *mesh,
     struct tr_error *error);
 
+/* Fills in and checks how many workers there are: what was planned has them on nodes of its own choice; before that mesh.auto goes with none. TR_EINVAL: begins
+ * with the key. */
+tr_status job_mesh_count(Traind__V1__JobSpec *spec, struct tr_error *error);
+
 /* `spec` has its workers, model and optimizer. TR_EINVAL: begins with the key. */
 tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error);
 

@@ -235,28 +235,6 @@ static tr_status check_sync(const Traind__V1__JobSpec *spec, struct tr_error *er
 	return TR_OK;
 }
 
-static tr_status check_mesh(Traind__V1__JobSpec *spec, struct tr_error *error)
-{
-	Traind__V1__Mesh *mesh = spec->mesh;
-	uint64_t workers = (uint64_t)mesh->nodes * mesh->workers_per_node;
-	if (workers > TR_GROUP_PEERS_MAX)
-		return tr_error_set(error, TR_EINVAL,
-		    "mesh.workers_per_node: found %u, which on %u nodes makes %llu "
-		    "workers, allowed: at most %d workers",
-		    mesh->workers_per_node, mesh->nodes, (unsigned long long)workers,
-		    TR_GROUP_PEERS_MAX);
-	if (mesh->min_nodes > mesh->nodes)
-		return tr_error_set(error, TR_EINVAL,
-		    "mesh.min_nodes: found %u, allowed: at most mesh.nodes, which is %u",
-		    mesh->min_nodes, mesh->nodes);
-	if (mesh->workers != 0 && mesh->workers != workers)
-		return tr_error_set(error, TR_EINVAL,
-		    "mesh.workers: found %u, allowed: nodes times workers_per_node, which is %llu",
-		    mesh->workers, (unsigned long long)workers);
-	mesh->workers = (uint32_t)workers;
-	return TR_OK;
-}
-
 static tr_status validate_train(Traind__V1__JobSpec *spec, struct tr_error *error)
 {
 	tr_status status = TR_OK;
@@ -267,7 +245,7 @@ static tr_status validate_train(Traind__V1__JobSpec *spec, struct tr_error *erro
 			status = check(spec, row, error);
 	}
 	if (status == TR_OK)
-		status = check_mesh(spec, error);
+		status = job_mesh_count(spec, error);
 	if (status == TR_OK)
 		status = check_data(spec, error);
 	if (status == TR_OK)

@@ -118,6 +118,17 @@ static uint32_t done_by(const struct pace *pace, double end_s, uint32_t least)
 	return count <= least ? least : count > 1e9 ? 1000000000u : (uint32_t)count;
 }
 
+/* As a job's replicas share a batch: by sequences, of which the last microbatch may have fewer. */
+static void share_alike(const struct plan_layout *l, struct plan *plan)
+{
+	for (uint32_t d = 0; d < l->dp; d++) {
+		uint64_t from = (uint64_t)l->in->batch * d / l->dp,
+		         to = (uint64_t)l->in->batch * (d + 1) / l->dp;
+		plan->microbatches_of[d] = (uint32_t)((to - from + plan->choice.sequences - 1) /
+		    plan->choice.sequences);
+	}
+}
+
 /* So that the last replica ends as early as can be. */
 static void share_microbatches(struct plan_layout *l, struct plan *plan)
 {
@@ -298,7 +309,10 @@ void plan_fill(struct plan_layout *layout, struct plan *plan)
 	if (!plan_layout_split(layout, plan, most))
 		(void)plan_layout_split(layout, plan, NULL);
 	plan_layout_times(layout, plan);
-	share_microbatches(layout, plan);
+	if (layout->in->runnable)
+		share_alike(layout, plan);
+	else
+		share_microbatches(layout, plan);
 }
 
 void plan_refill(struct plan_layout *layout, const struct plan *plan)

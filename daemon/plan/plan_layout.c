@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/plan/job_mesh.h"
 #include "daemon/plan/split.h"
 
 #define GRADIENT_BYTES 4
@@ -341,8 +342,25 @@ static void share_chunks(const struct plan_layout *l, uint32_t rank, uint32_t la
 }
 
 /* By what a layer takes at a rank's groups, one in each replica, on average: replicas are evened out by their microbatches. */
+/* As a job's workers cut them, whatever they are. */
+static bool split_as_jobs(const struct plan_layout *l, struct plan *plan, const uint32_t *most)
+{
+	uint32_t layers[TR_GROUP_PEERS_MAX];
+
+	if (job_mesh_stages(l->in->model, l->pp, layers, NULL) != TR_OK)
+		return false;
+	for (uint32_t rank = 0; rank < l->pp; rank++) {
+		if (most != NULL && layers[rank] > most[rank])
+			return false;
+		plan->layers_of[rank] = (uint16_t)layers[rank];
+	}
+	return true;
+}
+
 bool plan_layout_split(struct plan_layout *l, struct plan *plan, const uint32_t *most)
 {
+	if (l->in->runnable)
+		return split_as_jobs(l, plan, most);
 	double speeds[PLAN_STAGES_MAX], worst, layer_s = 0;
 	uint32_t layers[PLAN_STAGES_MAX];
 	const struct plan_group *last = &l->groups[l->pp - 1];

@@ -16,6 +16,8 @@ struct plan_input {
 	const struct plan_costs *costs;
 	uint32_t batch;           /* sequences of a step, all replicas together */
 	uint32_t sequence_length; /* tokens */
+	/* Only what jobs run today: 1F1B without chunks or recomputation, stages as job_mesh_stages cuts them, replicas that have equally much to do. */
+	bool runnable;
 };
 
 /* A tensor-parallel group: one stage of one replica. */

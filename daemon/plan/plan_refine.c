@@ -123,13 +123,14 @@ static bool move_microbatches(struct refining *r)
 	return better;
 }
 
+/* Of a plan that jobs are to run layers and microbatches stay where they are. */
 static void climb(struct refining *r)
 {
 	bool better = true;
 
 	while (better && may_go_on(r)) {
-		better = move_layers(r);
-		better = move_microbatches(r) || better;
+		better = !r->l->in->runnable && move_layers(r);
+		better = (!r->l->in->runnable && move_microbatches(r)) || better;
 		better = swap_workers(r) || better;
 	}
 }

@@ -85,6 +85,10 @@ static bool is_wanted(const struct search *s, const struct plan_choice *choice)
 {
 	const struct plan_choice *only = &s->settings->only;
 
+	if (s->l->in->runnable &&
+	    (choice->kind != SCHEDULE_1F1B || choice->chunks != 1 || choice->recompute))
+		return false;
+
 	for (unsigned axis = 0; axis < MESH_AXES; axis++)
 		if (only->mesh.size[axis] != 0 && only->mesh.size[axis] != choice->mesh.size[axis])
 			return false;

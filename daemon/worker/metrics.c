@@ -40,12 +40,16 @@ bool metrics_append(const char *folder, const struct metrics_row *row)
 	json_double(&json, row->dense_bytes);
 	json_key(&json, "hidden");
 	json_double(&json, row->hidden);
+	json_key(&json, "step_s");
+	json_double(&json, row->step_s);
+	json_key(&json, "planned_step_s");
+	json_double(&json, row->planned_step_s);
 	json_end(&json);
 	const char *text = json_text(&json);
 	bool written = false;
 	int fd = text == NULL ? -1 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 	if (fd >= 0) {
-		char line[512];
+		char line[1024];
 		int length = snprintf(line, sizeof(line), "%s\n", text);
 		written = length > 0 && (size_t)length < sizeof(line) &&
 		    write(fd, line, (size_t)length) == length;

@@ -2,9 +2,10 @@
  * step stands there at most once (again after a resume from an earlier step; a row is lost if its writer dies right after the commit).
  *
  *	{"step":1,"unix_ms":1785315662345,"loss":5.54,"val_loss":null,"grad_norm":1.2,"lr":2e-05,"tokens_per_s":51000,"contributors":3,"view":1,
- *	 "sent_bytes":null,"dense_bytes":null,"hidden":null}
+ *	 "sent_bytes":null,"dense_bytes":null,"hidden":null,"step_s":0.041,"planned_step_s":null}
  *
- * The last three are of sync modes other than ddp (traind.v1.Merges).
+ * sent_bytes, dense_bytes and hidden are of sync modes other than ddp (traind.v1.Merges); step_s is the time since the commit before, planned_step_s of jobs
+ * that were planned (traind.v1.JobPlan).
  */
 #ifndef TR_DAEMON_WORKER_METRICS_H
 #define TR_DAEMON_WORKER_METRICS_H
@@ -19,6 +20,7 @@ struct metrics_row {
 	unsigned contributors;
 	double loss, val_loss, grad_norm, lr, tokens_per_s; /* NaN: written as null */
 	double sent_bytes, dense_bytes, hidden;
+	double step_s, planned_step_s;
 };
 
 /* Appends with one write. False: nothing, or not all, was written (full disk); training goes on. */

@@ -6,6 +6,9 @@
 #include "daemon/worker/metrics.h"
 #include "daemon/worker/trainer_inside.h"
 
+#define PLAN_FIRST_LOOK 20 /* steps */
+#define PLAN_LOOK_EVERY 200
+
 /* Reports are for people: one that is lost does no harm, so their status is not looked at. */
 static struct tr_report blank(const struct trainer *t)
 {
@@ -56,7 +59,9 @@ static void append_metrics(struct trainer *t, const struct tr_round *round,
 		.tokens_per_s = report->tokens_per_s,
 		.sent_bytes = report->merges != 0 ? (double)report->sent_bytes : NAN,
 		.dense_bytes = report->merges != 0 ? (double)report->dense_bytes : NAN,
-		.hidden = report->merges != 0 ? report->hidden : NAN };
+		.hidden = report->merges != 0 ? report->hidden : NAN,
+		.step_s = t->step_s > 0 ? t->step_s : NAN,
+		.planned_step_s = t->planned_step_s > 0 ? t->planned_step_s : NAN };
 	bool failed = t->folder.dir[0] != '\0' && !metrics_append(t->folder.dir, &row);
 	if (failed && !t->metrics_failed)
 		log_warn("trainer", "cannot write %s/metrics.jsonl; training goes on",
@@ -75,6 +80,19 @@ static void report_costs(const struct trainer *t, struct tr_report *report)
 	report->hidden = fmax(0, 1 - costs->waited_s / costs->flight_s);
 }
 
+/* Now and then, so that a job's log says how good its plan was. */
+static void log_beside_plan(const struct trainer *t)
+{
+	uint64_t step = t->counters->step;
+	if (!(t->planned_step_s > 0) || !(t->tokens_per_s > 0) ||
+	    (step != PLAN_FIRST_LOOK && step % PLAN_LOOK_EVERY != 0))
+		return;
+	double takes_s = t->sums->loss_tokens / t->tokens_per_s;
+	log_info("trainer", "step %llu: a step takes %.4g ms, planned were %.4g ms (%+.0f %%)",
+	    (unsigned long long)step, 1e3 * takes_s, 1e3 * t->planned_step_s,
+	    100 * (takes_s / t->planned_step_s - 1));
+}
+
 void trainer_report_step(struct trainer *t, const struct tr_round *round, double loss,
     double val_loss, double grad_norm)
 {
@@ -90,6 +108,7 @@ void trainer_report_step(struct trainer *t, const struct tr_round *round, double
 	report_costs(t, &report);
 	if (isfinite(loss))
 		append_metrics(t, round, &report);
+	log_beside_plan(t);
 	(void)tr_report(t->group, &report);
 }
 

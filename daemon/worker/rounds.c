@@ -22,6 +22,7 @@ void trainer_measure_speed(struct trainer *t)
 	t->last_round_s = now;
 	if (before == 0 || now <= before)
 		return;
+	t->step_s = now - before;
 	double speed = t->sums->loss_tokens / (now - before);
 	t->tokens_per_s = t->tokens_per_s == 0
 	    ? speed

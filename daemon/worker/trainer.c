@@ -287,6 +287,8 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 	t->mesh_waits = job_mesh_waits(spec->mesh);
 	if (spec->mesh != NULL && spec->mesh->workers < TR_GROUP_PEERS_MAX)
 		t->peers_most = spec->mesh->workers;
+	if (spec->plan != NULL)
+		t->planned_step_s = spec->plan->step_s;
 	t->threads = threads > 0 ? threads : 1;
 	t->samples_log = -1;
 	tr_status status = prepare(t, error);

@@ -100,6 +100,7 @@ struct trainer {
 	bool account_failed;              /* said once */
 	double last_round_s;              /* monotonic time of the last commit; 0: none yet */
 	double tokens_per_s;              /* smoothed */
+	double step_s, planned_step_s;    /* the newest; 0: none, or not planned */
 };
 
 /* trainer.c: train.dtype, for t->model. */

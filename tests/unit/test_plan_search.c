@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "daemon/plan/job_mesh.h"
 #include "tests/unit/plan_exhaustive.h"
 
 static struct plan_result *search(const struct plan_case *c, bool pareto)
@@ -144,6 +145,45 @@ static void the_same_again(void **state)
 	plan_cluster_finish(&c.cluster);
 }
 
+/* What jobs run: no chunks, no recomputation, stages as they cut them, replicas alike. */
+static void check_runnable(const struct plan_case *c, const struct plan *plan)
+{
+	const uint32_t *size = plan->choice.mesh.size;
+	uint32_t layers[PLAN_STAGES_MAX];
+
+	assert_int_equal(plan->choice.kind, SCHEDULE_1F1B);
+	assert_int_equal(plan->choice.chunks, 1);
+	assert_false(plan->choice.recompute);
+	assert_int_equal(job_mesh_stages(&c->model, size[MESH_PP], layers, NULL), TR_OK);
+	for (uint32_t rank = 0; rank < size[MESH_PP]; rank++)
+		assert_int_equal(plan->layers_of[rank], layers[rank]);
+	for (uint32_t d = 0; d < size[MESH_DP]; d++) {
+		uint32_t own = c->in.batch * (d + 1) / size[MESH_DP] -
+		    c->in.batch * d / size[MESH_DP];
+		assert_int_equal(plan->microbatches_of[d],
+		    (own + plan->choice.sequences - 1) / plan->choice.sequences);
+	}
+}
+
+static void plans_that_jobs_run(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < PLAN_CASES; i++) {
+		struct plan_case c;
+		case_make(&c, i);
+		struct plan_result *any = search(&c, false);
+		c.in.runnable = true;
+		struct plan_result *result = search(&c, false);
+		check_runnable(&c, &result->best);
+		for (uint32_t k = 0; k < result->loser_count; k++)
+			check_runnable(&c, &result->losers[k].plan);
+		assert_true(result->best.times.step_s > 0.99 * any->best.times.step_s);
+		plan_search_destroy(any);
+		plan_search_destroy(result);
+		plan_cluster_finish(&c.cluster);
+	}
+}
+
 static void refusals_have_numbers(void **state)
 {
 	struct plan_result *result = NULL;
@@ -231,6 +271,7 @@ int main(void)
 		cmocka_unit_test(all_plans_have_no_better_one),
 		cmocka_unit_test(slow_workers_get_less),
 		cmocka_unit_test(the_same_again),
+		cmocka_unit_test(plans_that_jobs_run),
 		cmocka_unit_test(refusals_have_numbers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -246,8 +246,10 @@ void facts_report(struct membership *m, struct node *node, const Traind__Peer__P
 		    (unsigned long long)node->id);
 		return;
 	}
-	if (report->progress != NULL)
+	if (report->progress != NULL) {
 		take_progress(m, job, report->progress);
+		planned_look(m, job);
+	}
 	if (report->samples != NULL)
 		samples_take(m, job, report->samples);
 	if (report->event[0] != '\0')

@@ -159,6 +159,11 @@ void job_submit(struct membership *m, uint64_t request, const Traind__V1__Submit
 	struct tr_error error = { 0 };
 	if (job_validate(spec, &error) != TR_OK)
 		action_reply(m, request, TR_EINVAL, 0, false, error.text);
+	else if (spec->train != NULL && spec->mesh->auto_ && spec->plan == NULL)
+		action_reply(m, request, TR_EINVAL, 0, false,
+		    "mesh.auto: found true and no plan, allowed: false with mesh.nodes, tp and pp, "
+		    "or "
+		    "a plan as `trainctl launch` makes it");
 	else
 		append_submitted(m, request, submit->request_id, spec);
 	traind__v1__job_spec__free_unpacked(spec, NULL);

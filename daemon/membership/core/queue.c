@@ -114,6 +114,39 @@ static void plan(struct membership *m, struct job *job, const struct table *tabl
 	append_planned(m, job, group, peers, count);
 }
 
+/* Ranks of a plan on its nodes, in their order; what a step then takes was predicted for these. False: one has no room, or is not there. */
+static bool place_planned(struct membership *m, struct job *job, struct table *table)
+{
+	const Traind__V1__JobPlan *wanted = job->spec->plan;
+	Traind__Peer__PlannedPeer peers[TR_GROUP_PEERS_MAX];
+	for (size_t rank = 0; rank < wanted->n_nodes; rank++) {
+		const struct node *node = state_node(m, wanted->nodes[rank]);
+		struct placement_node *row = NULL;
+		for (size_t n = 0; n < table->count; n++)
+			row = table->nodes[n].id == wanted->nodes[rank] ? &table->nodes[n] : row;
+		if (row == NULL || node == NULL || row->used + row->placed >= row->slots) {
+			job_wait(m, job,
+			    "needs a free slot more on %s, as planned%s; cancelled and launched "
+			    "again "
+			    "it is planned anew",
+			    node != NULL ? node->hello->name : "a node that is not known",
+			    row == NULL ? ", which is not there" : "");
+			return false;
+		}
+		traind__peer__planned_peer__init(&peers[rank]);
+		peers[rank].node_id = node->id;
+		peers[rank].incarnation = node->hello->incarnation;
+		peers[rank].rank = (uint32_t)rank;
+		peers[rank].local_rank = row->placed++;
+	}
+	uint64_t group = state_take_id(m);
+	for (size_t rank = 0; rank < wanted->n_nodes; rank++)
+		peers[rank].peer = state_take_id(m);
+	job_wait(m, job, "%s", "");
+	append_planned(m, job, group, peers, wanted->n_nodes);
+	return true;
+}
+
 static uint32_t per_node_of(const Traind__V1__JobSpec *spec)
 {
 	return spec->mesh != NULL && spec->mesh->workers_per_node > 0 ? spec->mesh->workers_per_node
@@ -122,6 +155,8 @@ static uint32_t per_node_of(const Traind__V1__JobSpec *spec)
 
 static bool place_native(struct membership *m, struct job *job, struct table *table)
 {
+	if (job->spec->plan != NULL)
+		return place_planned(m, job, table);
 	uint32_t per_node = per_node_of(job->spec);
 	uint32_t nodes = job->spec->mesh != NULL && job->spec->mesh->nodes > 0
 	    ? job->spec->mesh->nodes

@@ -14,6 +14,7 @@
 #include "daemon/membership/core/ledger.h"
 #include "daemon/membership/core/measuring.h"
 #include "daemon/membership/core/membership.h"
+#include "daemon/plan/plan_watch.h"
 
 #define REASON_MAX 256
 /* Numbers of proposals that each view in the log allows in advance: a proposal then waits for no disk. */
@@ -181,6 +182,8 @@ struct job {
 		Traind__V1__Progress *progress; /* newer than the durable one; NULL: not */
 		uint64_t noted_ms;              /* of the last durable note of progress */
 		bool note_due;
+		struct plan_watch watch; /* of a job that was planned */
+		uint64_t watched_view;
 		uint64_t place_after_ms; /* back-off of replacements */
 		uint64_t events_from_ms; /* window of the limit on events */
 		unsigned events_in_window;
@@ -425,6 +428,9 @@ void measure_answered(struct membership *m, const struct node *node,
     const Traind__Peer__LinkMeasured *said);
 void measure_think(struct membership *m);
 uint64_t measure_deadline_ms(const struct membership *m);
+
+/* planned.c: after progress of a job; says so if steps do not take what was planned. */
+void planned_look(struct membership *m, struct job *job);
 
 /* facts.c: round records, progress and events from nodes. */
 void facts_rounds(struct membership *m, struct node *node, const Traind__Peer__RoundCommits *rounds);

@@ -1,0 +1,190 @@
+#include "client/trainctl/planning.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/trainctl/plan_file.h"
+#include "client/trainctl/print.h"
+#include "daemon/plan/job_options.h"
+#include "daemon/plan/job_sync.h"
+
+#define ROUND_S        1e-3 /* beginning and commit of a step's round, besides the way */
+#define SEQUENCES_MOST 16
+
+static tr_status take_cluster(struct planning *p, const struct planning_options *options,
+    struct tr_error *error)
+{
+	p->threads = p->spec->mesh->threads;
+	if (options->cluster_file == NULL)
+		return planning_cluster_take(options->rpc, options->links, options->runnable,
+		    &p->threads, &p->around, error);
+	(void)snprintf(p->around.links_by, sizeof(p->around.links_by), "as %s says",
+	    options->cluster_file);
+	p->threads = p->threads > 0 ? p->threads : 1;
+	return plan_file_read(options->cluster_file, &p->around.cluster, error);
+}
+
+static tr_status take_costs(struct planning *p, const struct planning_options *options,
+    struct tr_error *error)
+{
+	uint32_t tp = 1;
+	tr_status st;
+	while (2 * tp <= p->around.cluster.worker_count && 2 * tp <= p->model.heads)
+		tp *= 2;
+	if (options->costs_file != NULL) {
+		(void)snprintf(p->layers_by, sizeof(p->layers_by), "as %.150s says",
+		    options->costs_file);
+		st = plan_measured_read(options->costs_file, &p->measured, error);
+	} else {
+		struct plan_measured_limits limits = { p->threads, tp, SEQUENCES_MOST };
+		(void)snprintf(p->layers_by, sizeof(p->layers_by),
+		    "measured on this machine with %u thread%s; other workers by their speed (%s)",
+		    p->threads, p->threads == 1 ? "" : "s",
+		    options->cluster_file != NULL ? "as the file says" : "taken to be the same");
+		st = plan_measured_here(p->spec, &limits, config_search_path(), &p->measured, error);
+	}
+	if (p->measured.costs.round_s == 0)
+		p->measured.costs.round_s = ROUND_S;
+	return st;
+}
+
+/* The mesh that the job file asks for. */
+static void take_own(const Traind__V1__JobSpec *spec, struct plan_search_settings *settings)
+{
+	const Traind__V1__Mesh *mesh = spec->mesh;
+	uint32_t tp = mesh->tp > 0 ? mesh->tp : 1, pp = mesh->pp > 0 ? mesh->pp : 1;
+	settings->only = (struct plan_choice){
+		.mesh = { { [MESH_DP] = mesh->workers / (tp * pp), [MESH_PP] = pp, [MESH_TP] = tp } },
+		.sequences = spec->train->optimizer->micro_sequences
+	};
+	settings->keep = true;
+}
+
+/* What jobs whose model is split cannot have (job_mesh_check). */
+static void keep_whole(const Traind__V1__JobSpec *spec, struct plan_search_settings *settings)
+{
+	const Traind__V1__Sync *sync = spec->train->sync;
+	bool drops = sync != NULL && sync->on_loss != NULL && strcmp(sync->on_loss, "drop") == 0;
+	if (drops || job_sync_is_rare(sync))
+		settings->only.mesh.size[MESH_PP] = settings->only.mesh.size[MESH_TP] = 1;
+}
+
+tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_options *options,
+    struct planning *p, struct tr_error *error)
+{
+	struct plan_search_settings settings = { .seed = 1, .pareto = options->pareto };
+	const Traind__V1__Optimizer *train = spec->train->optimizer;
+	p->spec = spec;
+	tr_status st = job_model_config(spec->train->model, &p->model, error);
+	if (st == TR_OK)
+		st = take_cluster(p, options, error);
+	if (st == TR_OK)
+		st = take_costs(p, options, error);
+	p->in = (struct plan_input){ &p->around.cluster, &p->model, &p->measured.costs,
+		(uint32_t)(train->batch_tokens / p->model.context), p->model.context,
+		options->runnable };
+	if (options->as_is)
+		take_own(spec, &settings);
+	else if (options->runnable)
+		keep_whole(spec, &settings);
+	return st == TR_OK ? plan_search(&p->in, &settings, &p->result, error) : st;
+}
+
+void planning_finish(struct planning *p)
+{
+	plan_search_destroy(p->result);
+	p->result = NULL;
+	plan_cluster_finish(&p->around.cluster);
+}
+
+/* ---- for a job ---- */
+
+static uint32_t ranks_of(const struct planning *p)
+{
+	return mesh_workers(&p->result->best.choice.mesh);
+}
+
+static uint32_t node_of(const struct planning *p, uint32_t rank)
+{
+	return p->around.cluster.workers[p->result->best.worker_of[rank]].node;
+}
+
+static Traind__V1__JobPlan *make_plan(const struct planning *p)
+{
+	const struct plan_times *times = &p->result->best.times;
+	char text[PLAN_CHOICE_TEXT_MAX];
+	Traind__V1__JobPlan *plan = malloc(sizeof(*plan));
+	if (plan == NULL)
+		return NULL;
+	traind__v1__job_plan__init(plan);
+	plan->nodes = calloc(ranks_of(p), sizeof(*plan->nodes));
+	plan->text = strdup(plan_choice_text(&p->result->best.choice, text));
+	plan->step_s = times->step_s;
+	plan->compute_s = times->compute_s;
+	plan->exchange_s = times->exchange_s;
+	plan->idle_s = times->idle_s;
+	plan->reduce_s = times->reduce_s;
+	plan->update_s = times->update_s;
+	for (; plan->nodes != NULL && plan->n_nodes < ranks_of(p); plan->n_nodes++)
+		plan->nodes[plan->n_nodes] = p->around.node_ids[node_of(p, (uint32_t)plan->n_nodes)];
+	if (plan->nodes != NULL && plan->text != NULL)
+		return plan;
+	traind__v1__job_plan__free_unpacked(plan, NULL);
+	return NULL;
+}
+
+tr_status planning_keep(const struct planning *p, Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	const struct plan_choice *choice = &p->result->best.choice;
+	if (spec->plan != NULL)
+		traind__v1__job_plan__free_unpacked(spec->plan, NULL);
+	spec->plan = make_plan(p);
+	if (spec->plan == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for the plan");
+	spec->mesh->tp = choice->mesh.size[MESH_TP];
+	spec->mesh->pp = choice->mesh.size[MESH_PP];
+	spec->mesh->threads = p->threads;
+	spec->train->optimizer->micro_sequences = choice->sequences;
+	return job_validate(spec, error);
+}
+
+/* "a: 0-1, b: 2 5" */
+static void print_ranks(const struct planning *p)
+{
+	const struct plan_cluster *c = &p->around.cluster;
+	const char *between = "ranks     ";
+	for (uint32_t node = 0; node < c->node_count; node++) {
+		uint32_t from = UINT32_MAX, shown = 0;
+		for (uint32_t rank = 0; rank <= ranks_of(p); rank++) {
+			bool here = rank < ranks_of(p) && node_of(p, rank) == node;
+			if (here && from == UINT32_MAX)
+				from = rank;
+			if (here || from == UINT32_MAX)
+				continue;
+			if (shown++ == 0)
+				(void)printf("%s%s:", between, c->nodes[node].name);
+			(void)printf(from + 1 < rank ? " %u-%u" : " %u", from, rank - 1);
+			from = UINT32_MAX;
+		}
+		between = shown > 0 ? ", " : between;
+	}
+	(void)printf("\n");
+}
+
+void planning_print(const struct planning *p)
+{
+	const struct plan *best = &p->result->best;
+	char text[PLAN_CHOICE_TEXT_MAX], rate[PRINT_FIGURE_MAX], bytes[PRINT_FIGURE_MAX];
+	double tokens = (double)p->in.batch * p->in.sequence_length;
+	(void)printf("plan      %s: a step of %.4g ms, %s tokens/s, %s at the fullest worker\n",
+	    plan_choice_text(&best->choice, text), 1e3 * best->times.step_s,
+	    print_rate(tokens / best->times.step_s, rate), print_bytes(best->memory_bytes, bytes));
+	print_ranks(p);
+	(void)printf("links     %s\n", p->around.links_by);
+	for (uint32_t i = 0; i < p->result->loser_count && i < 2; i++)
+		(void)printf("not       %s: %+.1f %%, %s\n",
+		    plan_choice_text(&p->result->losers[i].plan.choice, text),
+		    100 * (p->result->losers[i].plan.times.step_s / best->times.step_s - 1),
+		    p->result->losers[i].why);
+}

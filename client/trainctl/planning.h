@@ -1,0 +1,43 @@
+/* Planning a job, for `trainctl plan` and for jobs of `mesh: auto`: cluster and links, costs of layers, the search; and what of it a job keeps. */
+#ifndef TR_CLIENT_TRAINCTL_PLANNING_H
+#define TR_CLIENT_TRAINCTL_PLANNING_H
+
+#include "client/trainctl/plan_measured.h"
+#include "client/trainctl/planning_cluster.h"
+#include "daemon/plan/plan_search.h"
+
+struct planning_options {
+	const char *cluster_file; /* NULL: the running cluster, by `rpc` */
+	const char *costs_file;   /* NULL: measured on this machine */
+	struct rpc *rpc;
+	enum planning_links links;
+	bool runnable; /* for a job that is to run now: what jobs run, on what is free of the running cluster */
+	bool as_is; /* only the job's own mesh and microbatch */
+	bool pareto;
+};
+
+struct planning {
+	const Traind__V1__JobSpec *spec; /* borrowed */
+	struct model_config model;
+	struct planning_cluster around;
+	struct plan_measured measured;
+	struct plan_input in;
+	struct plan_result *result;
+	unsigned threads;
+	char layers_by[200];
+};
+
+/* `spec` is validated. TR_EINVAL: the cluster's file, or no such plan; TR_ELIMIT: none fits; TR_EUNAVAILABLE: no cluster, and others. planning_finish in
+ * any case. */
+tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_options *options,
+    struct planning *planning, struct tr_error *error);
+void planning_finish(struct planning *planning);
+
+/* The best plan becomes the job's: its mesh, microbatch, threads and nodes. */
+tr_status planning_keep(const struct planning *planning, Traind__V1__JobSpec *spec,
+    struct tr_error *error);
+
+/* The best plan in a few lines on stdout, and where its figures come from. */
+void planning_print(const struct planning *planning);
+
+#endif

@@ -1,0 +1,216 @@
+#include "client/trainctl/planning_cluster.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "client/trainctl/links.h"
+#include "client/trainctl/print.h"
+
+#define DEADLINE_MS 10000
+/* Links that nobody has measured: between workers of one host, and between hosts. */
+#define HOST_LATENCY_S      20e-6
+#define HOST_BYTES_PER_S    1.5e9
+#define NETWORK_LATENCY_S   0.25e-3
+#define NETWORK_BYTES_PER_S 125e6
+/* Two that cannot reach each other: through a relay perhaps, at a rate that nobody knows. */
+#define RELAY_LATENCY_S   50e-3
+#define RELAY_BYTES_PER_S 1e6
+/* What the engine does of a message inside a host, besides waking who waits: half of an attached worker's small sum, less its wakes. */
+#define ENGINE_S 9e-6
+
+struct taking {
+	const Traind__V1__ListNodesResponse *listed;
+	const Traind__V1__Links *links; /* NULL: none */
+	const Traind__V1__Node *there[TR_GROUP_PEERS_MAX];
+	uint32_t take[TR_GROUP_PEERS_MAX]; /* of its slots */
+	uint32_t nodes, workers;
+	uint32_t measured, assumed, failed; /* links between nodes */
+	double oldest_s;
+	const Traind__V1__Node *cut_off[2]; /* the first that cannot reach each other */
+};
+
+static size_t host_of(const char *address)
+{
+	const char *colon = strrchr(address, ':');
+	return colon != NULL ? (size_t)(colon - address) : strlen(address);
+}
+
+static bool same_host(const Traind__V1__Node *a, const Traind__V1__Node *b)
+{
+	size_t length = host_of(a->address);
+	return length == host_of(b->address) && strncmp(a->address, b->address, length) == 0;
+}
+
+static bool is_there(const Traind__V1__Node *node)
+{
+	return strcmp(node->state, "alive") == 0 && node->slots > 0;
+}
+
+/* Slots of all nodes of a node's host, which share its memory and cores. */
+static uint32_t slots_of_host(const Traind__V1__ListNodesResponse *listed,
+    const Traind__V1__Node *node)
+{
+	uint32_t slots = 0;
+	for (size_t i = 0; i < listed->n_nodes; i++)
+		if (is_there(listed->nodes[i]) && same_host(listed->nodes[i], node))
+			slots += listed->nodes[i]->slots;
+	return slots;
+}
+
+/* Of a host's cores those that nobody computes with who was taken before. */
+static uint32_t room_on_host(const struct taking *t, const Traind__V1__Node *node, unsigned threads)
+{
+	uint32_t most = node->cores / threads > 0 ? node->cores / threads : 1, taken = 0;
+	for (uint32_t i = 0; i < t->nodes; i++)
+		taken += same_host(t->there[i], node) ? t->take[i] : 0;
+	return most > taken ? most - taken : 0;
+}
+
+static uint32_t may_take(const struct taking *t, const Traind__V1__Node *node, bool for_job,
+    unsigned threads)
+{
+	uint32_t used = (uint32_t)node->n_workers, room = room_on_host(t, node, threads);
+	uint32_t slots = node->slots > used ? node->slots - used : 0;
+	if (!for_job)
+		return node->slots;
+	return slots < room ? slots : room;
+}
+
+static tr_status take_nodes(struct taking *t, bool for_job, unsigned *threads,
+    struct tr_error *error)
+{
+	for (size_t i = 0; i < t->listed->n_nodes && t->nodes < TR_GROUP_PEERS_MAX; i++) {
+		const Traind__V1__Node *node = t->listed->nodes[i];
+		if (!is_there(node))
+			continue;
+		unsigned each = node->cores / slots_of_host(t->listed, node);
+		if (*threads == 0)
+			*threads = each > 0 ? each : 1;
+		uint32_t take = may_take(t, node, for_job, *threads);
+		if (take == 0)
+			continue;
+		t->there[t->nodes] = node;
+		t->take[t->nodes++] = take;
+		t->workers += take;
+	}
+	if (t->nodes > 0)
+		return TR_OK;
+	return tr_error_set(error, TR_EUNAVAILABLE, "the cluster has no node that lives and has %s",
+	    for_job ? "a free slot: `trainctl nodes` says whose workers have them" : "slots");
+}
+
+/* ---- links ---- */
+
+static struct flow_link link_of(struct taking *t, uint32_t from, uint32_t to)
+{
+	const Traind__V1__Node *a = t->there[from], *b = t->there[to];
+	const Traind__V1__Link *row = t->links != NULL ? links_find(t->links, a->id, b->id) : NULL;
+	bool inside = row != NULL ? row->from_node == row->to_node : same_host(a, b);
+	if (row == NULL) {
+		t->assumed++;
+		return inside ? (struct flow_link){ HOST_LATENCY_S, HOST_BYTES_PER_S }
+		              : (struct flow_link){ NETWORK_LATENCY_S, NETWORK_BYTES_PER_S };
+	}
+	if (row->error[0] != '\0') {
+		if (t->failed++ == 0) {
+			t->cut_off[0] = a;
+			t->cut_off[1] = b;
+		}
+		return (struct flow_link){ RELAY_LATENCY_S, RELAY_BYTES_PER_S };
+	}
+	t->measured++;
+	t->oldest_s = row->age_s > t->oldest_s ? row->age_s : t->oldest_s;
+	return (struct flow_link){ row->latency_s + (inside ? ENGINE_S : 0),
+		row->bandwidth_bytes_per_s };
+}
+
+static bool lacks_links(const struct taking *t)
+{
+	for (uint32_t i = 0; i < t->nodes * t->nodes; i++)
+		if (t->links == NULL ||
+		    links_find(t->links, t->there[i / t->nodes]->id, t->there[i % t->nodes]->id) ==
+		        NULL)
+			return true;
+	return false;
+}
+
+static tr_status fetch(struct taking *t, struct rpc *rpc, enum planning_links how,
+    struct tr_error *error)
+{
+	Traind__V1__Links *found = how == PLANNING_LINKS_NEW ? NULL : links_fetch(rpc, false);
+	t->links = found;
+	if (how == PLANNING_LINKS_KEPT || (how == PLANNING_LINKS_MISSING && !lacks_links(t)))
+		return TR_OK;
+	if (found != NULL)
+		traind__v1__links__free_unpacked(found, NULL);
+	t->links = links_fetch(rpc, true);
+	return t->links != NULL
+	    ? TR_OK
+	    : tr_error_set(error, TR_EUNAVAILABLE, "links cannot be measured: %s", rpc->text);
+}
+
+static void say_links(const struct taking *t, char words[PLANNING_LINKS_WORDS_MAX])
+{
+	char age[PRINT_FIGURE_MAX];
+	size_t used = 0;
+	if (t->measured > 0)
+		used += (size_t)snprintf(words, PLANNING_LINKS_WORDS_MAX,
+		    "measured by the nodes, %s ago%s", print_duration(t->oldest_s, age),
+		    t->assumed > 0 ? "; others " : "");
+	if (t->assumed > 0)
+		used += (size_t)snprintf(words + used, PLANNING_LINKS_WORDS_MAX - used,
+		    "assumed: %.1f GB/s and %.0f us inside a host, %.0f Mbit/s and %.2f ms one way "
+		    "between hosts; `trainctl nodes --measure` measures them",
+		    HOST_BYTES_PER_S * 1e-9, HOST_LATENCY_S * 1e6, NETWORK_BYTES_PER_S * 8e-6,
+		    NETWORK_LATENCY_S * 1e3);
+	if (t->failed > 0)
+		(void)snprintf(words + used, PLANNING_LINKS_WORDS_MAX - used,
+		    "%s%u could not be measured, the first from %s to %s (`trainctl nodes "
+		    "--links`): "
+		    "taken to be %.0f Mbit/s",
+		    used > 0 ? "; " : "", t->failed, t->cut_off[0]->name, t->cut_off[1]->name,
+		    RELAY_BYTES_PER_S * 8e-6);
+}
+
+/* ---- all of it ---- */
+
+static void fill(struct taking *t, unsigned threads, struct planning_cluster *out)
+{
+	struct plan_cluster *c = &out->cluster;
+	uint32_t next = 0;
+	for (uint32_t i = 0; i < t->nodes; i++) {
+		const Traind__V1__Node *node = t->there[i];
+		uint32_t slots = slots_of_host(t->listed, node);
+		out->node_ids[i] = node->id;
+		(void)snprintf(c->nodes[i].name, TR_NAME_MAX, "%s", node->name);
+		for (uint32_t k = 0; k < t->take[i]; k++)
+			c->workers[next++] = (struct plan_worker){ i, 1,
+				node->memory_bytes / slots };
+		c->busy = c->busy || threads * slots >= node->cores;
+		for (uint32_t j = 0; j < t->nodes; j++)
+			*plan_cluster_link(c, i, j) = link_of(t, i, j);
+	}
+	say_links(t, out->links_by);
+}
+
+tr_status planning_cluster_take(struct rpc *rpc, enum planning_links links, bool for_job,
+    unsigned *threads, struct planning_cluster *out, struct tr_error *error)
+{
+	Traind__V1__ListNodesRequest request = TRAIND__V1__LIST_NODES_REQUEST__INIT;
+	Traind__V1__ListNodesResponse *listed = rpc_call(rpc, RPC_PATH("ListNodes"), &request,
+	    &traind__v1__list_nodes_response__descriptor, DEADLINE_MS);
+	struct taking t = { .listed = listed };
+	if (listed == NULL)
+		return tr_error_set(error, TR_EUNAVAILABLE, "%s", rpc->text);
+	tr_status st = take_nodes(&t, for_job, threads, error);
+	if (st == TR_OK)
+		st = plan_cluster_create(t.nodes, t.workers, &out->cluster, error);
+	if (st == TR_OK)
+		st = fetch(&t, rpc, links, error);
+	if (st == TR_OK)
+		fill(&t, *threads, out);
+	if (t.links != NULL)
+		traind__v1__links__free_unpacked((Traind__V1__Links *)(uintptr_t)t.links, NULL);
+	traind__v1__list_nodes_response__free_unpacked(listed, NULL);
+	return st;
+}

@@ -1,0 +1,29 @@
+/* The running cluster as the planner wants it: free slots as workers, links as the nodes measured them, with the reasons in words. */
+#ifndef TR_CLIENT_TRAINCTL_PLANNING_CLUSTER_H
+#define TR_CLIENT_TRAINCTL_PLANNING_CLUSTER_H
+
+#include <stdbool.h>
+
+#include "client/trainctl/rpc.h"
+#include "daemon/plan/plan_cluster.h"
+
+enum planning_links {
+	PLANNING_LINKS_KEPT,    /* as measured last; what never was is assumed */
+	PLANNING_LINKS_MISSING, /* measured now, if some were not */
+	PLANNING_LINKS_NEW,     /* measured now */
+};
+
+#define PLANNING_LINKS_WORDS_MAX 480
+
+struct planning_cluster {
+	struct plan_cluster cluster;
+	uint64_t node_ids[TR_GROUP_PEERS_MAX]; /* of cluster.nodes */
+	char links_by[PLANNING_LINKS_WORDS_MAX];
+};
+
+/* `for_job`: slots that are free, and no more workers on a host than have cores for their threads, though it may have more slots. *threads of a worker: 0
+ * becomes what a slot has of its node's cores. TR_EUNAVAILABLE and others: the words say why. */
+tr_status planning_cluster_take(struct rpc *rpc, enum planning_links links, bool for_job,
+    unsigned *threads, struct planning_cluster *out, struct tr_error *error);
+
+#endif

@@ -1,0 +1,165 @@
+"""Jobs of `mesh: auto`: planned with measured links and layers for what is free, kept with their plan, run to their end with one worker's losses; slow links are
+avoided; what cannot be is refused. Machines with slow cables are network namespaces: root is needed for these."""
+import json
+import os
+import subprocess
+
+import pytest
+
+from harness import Cluster, trainctl, trainctl_json, wait_for
+from node_lab import NodeLab
+from stubs import ROOT, pb
+from test_plan import COSTS
+from test_sharded_jobs import alone, assert_same_training, text  # noqa: F401 (text is a fixture)
+from test_training import BATCH, CONTEXT, job_spec
+
+MODEL = "model: {preset: gpt2, layers: 2, width: 64, heads: 4, context: %d, vocab: bytes}" % CONTEXT
+
+
+def job_file(folder, text, mesh, steps=20, more=""):  # noqa: F811
+    """The same training as sharded_spec of test_sharded_jobs.py."""
+    path = folder / "job.yaml"
+    path.write_text(f"""name: planned
+{MODEL}
+data: {{text: [{text}], validation: 10%}}
+train: {{steps: {steps}, batch_tokens: {BATCH * CONTEXT}, lr: 1e-3, warmup: 5, clip: 1.0, seed: 7, eval_every: 7, micro_sequences: 4}}
+mesh: {mesh}
+checkpoint: {{dir: {folder}/run}}
+{more}""")
+    return path
+
+
+def check_placement(job, nodes):
+    """Its workers are where the plan had them."""
+    assert [peer["node"] for peer in sorted(job["peers"], key=lambda peer: peer["rank"])] == [nodes[number] for number in job["plan"]["nodes"]]
+
+
+def test_auto_runs_to_its_end_as_one_worker(tmp_path, text):  # noqa: F811
+    one = alone(tmp_path, text)
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
+        environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
+        file = job_file(tmp_path, text, "auto")
+        done = trainctl("launch", file, environment=environment)
+        assert "\nplan      dp " in "\n" + done.stdout and "links     measured by the nodes" in done.stdout and "ranks     node-" in done.stdout
+        assert_same_training(one, tmp_path / "run")
+        job = trainctl_json("status", 1, environment=environment)
+        assert job["state"] == "done" and job["plan"]["step_s"] > 0 and job["plan"]["actual_step_s"] > 0
+        nodes = {node["id"]: node["name"] for node in trainctl_json("nodes", environment=environment)}
+        check_placement(job, nodes)
+        assert "\nplan        dp " in trainctl("status", 1, environment=environment).stdout
+        rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+        assert all(row["planned_step_s"] == pytest.approx(job["plan"]["step_s"]) for row in rows)
+        assert all(row["step_s"] > 0 for row in rows[1:])
+        assert "planned were" in trainctl("logs", 1, environment=environment).stdout
+        # `mesh: {auto: true, threads: 1}` is the same, and what is taken is not planned with
+        cluster.submit_command(["sleep", "100"], workers=4)
+        wait_for(lambda: sum(len(node["workers"]) for node in trainctl_json("nodes", environment=environment)) == 4, "all slots to be taken")
+        refused = trainctl("launch", job_file(tmp_path, text, "{auto: true, threads: 1}"), environment=environment, check=False)
+        assert refused.returncode == 1 and "no node that lives and has a free slot" in refused.stderr
+
+
+def test_a_mesh_that_was_chosen(tmp_path, text):  # noqa: F811
+    """A plan over the API as trainctl makes it, with tensor parallelism across nodes in an order of its own, is run as it says."""
+    one = alone(tmp_path, text)
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
+        ids = {node.name: node.id for node in cluster.list_nodes()}
+        spec = job_spec(text, tmp_path / "run", 1, 20, heads=4)
+        spec.train.optimizer.eval_every = 7
+        spec.mesh.MergeFrom(pb.Mesh(tp=2, auto=True))
+        spec.plan.MergeFrom(pb.JobPlan(nodes=[ids["node-2"], ids["node-2"], ids["node-1"], ids["node-1"]], text="dp 2 x pp 1 x tp 2", step_s=1e-6))
+        job = cluster.submit(spec)
+        done = cluster.wait_job(job, "DONE")
+        assert [peer.node_name for peer in sorted(done.peers, key=lambda peer: peer.rank)] == ["node-2", "node-2", "node-1", "node-1"]
+        assert (done.spec.mesh.nodes, done.spec.mesh.workers_per_node, done.spec.mesh.workers) == (2, 2, 4)
+        assert "mesh: dp 2 x tp 2" in cluster.events(done)
+        assert_same_training(one, tmp_path / "run")
+
+
+def test_steps_that_take_longer_are_an_event(tmp_path, text):  # noqa: F811
+    with Cluster(tmp_path / "cluster", nodes=1) as cluster:
+        spec = job_spec(text, tmp_path / "run", 1, 2000)
+        spec.mesh.auto = True
+        spec.plan.MergeFrom(pb.JobPlan(nodes=[cluster.list_nodes()[0].id], text="dp 1", step_s=1e-5, compute_s=1e-5))
+        job = cluster.submit(spec)
+        wait_for(lambda: "that were planned: workers compute longer than was measured" in cluster.events(cluster.job(job)), "an event")
+
+
+@pytest.mark.parametrize("mesh, words", [
+    ("{auto: true, tp: 2}", "mesh.tp: found 2, allowed: nothing, since mesh.auto chooses it"),
+    ("{auto: true, nodes: 3}", "mesh.nodes: found 3, allowed: nothing, since mesh.auto chooses it"),
+    ("automatic", "mesh: found a value, allowed: a mapping of"),
+])
+def test_what_does_not_go_with_auto(tmp_path, text, mesh, words):  # noqa: F811
+    done = trainctl("launch", job_file(tmp_path, text, mesh), check=False)
+    assert done.returncode == 2 and words in done.stderr
+
+
+def test_what_does_not_fit_is_refused_with_the_numbers(tmp_path, text):  # noqa: F811
+    """And nothing was started."""
+    with Cluster(tmp_path / "cluster", nodes=1) as cluster:
+        environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
+        file = job_file(tmp_path, text, "auto")
+        file.write_text(file.read_text().replace("layers: 2, width: 64", "layers: 6, width: 512"))
+        done = trainctl("plan", file, "--auto", "--cluster", small_cluster(tmp_path), "--costs", costs_file(tmp_path), environment=environment, check=False)
+        assert done.returncode == 1 and "no plan fits into memory" in done.stderr and "it would fit with " in done.stderr
+        assert trainctl_json("jobs", environment=environment) == []
+
+
+def small_cluster(folder):
+    path = folder / "nodes.yaml"
+    path.write_text("nodes: [{name: a, memory: 20MiB}, {name: b, memory: 20MiB}]\n")
+    return path
+
+
+def costs_file(folder):
+    path = folder / "costs"
+    path.write_text(COSTS)
+    return path
+
+
+def test_slow_links_carry_no_tensor_parallelism(tmp_path, text):  # noqa: F811
+    """Three machines, one with a tenth of the others' rate: two that share layers are the others; a job of `mesh: auto` runs there to its end."""
+    one = alone(tmp_path, text)
+    with NodeLab(tmp_path) as lab:
+        for number, rate in ((2, "10mbit"), (3, "100mbit"), (4, "100mbit")):
+            lab.slow_down(lab.add_node(number), rate)
+        words = ["plan", job_file(tmp_path, text, "{nodes: 2, tp: 2, threads: 1}"), "--as-is", "--costs", costs_file(tmp_path)]
+        assumed = lab.json(*words)
+        assert "assumed" in assumed["links_by"]
+        plan = lab.json(*words, "--measure")
+        assert "measured by the nodes" in plan["links_by"] and "assumed" not in plan["links_by"]
+        assert {rank["node"] for rank in plan["ranks"]} == {"node-3", "node-4"}
+        assert plan["step_s"] > assumed["step_s"]  # 100 Mbit/s each, not 1000
+        # bytes over a way, and how long they take there
+        way = next(link for link in plan["links"] if (link["from"], link["to"]) == ("node-3", "node-4"))
+        assert way["bytes"] / way["seconds"] == pytest.approx(12.5e6, rel=0.15)
+        free = lab.json("plan", job_file(tmp_path, text, "{auto: true, threads: 1}"), "--auto", "--costs", costs_file(tmp_path))
+        assert "measured by the nodes" in free["links_by"]
+        launch = lab.trainctl("launch", job_file(tmp_path, text, "{auto: true, threads: 1}"))
+        assert "links     measured by the nodes" in launch.stdout
+        job = lab.json("status", 1)
+        assert job["state"] == "done"
+        check_placement(job, {node["id"]: node["name"] for node in lab.json("nodes")})
+        if "tp 1" not in job["plan"]["text"]:
+            assert "node-2" not in {peer["node"] for peer in job["peers"]}
+        assert_same_training(one, tmp_path / "run")
+
+
+def test_links_that_could_not_be_measured_are_said(tmp_path, text):  # noqa: F811
+    with NodeLab(tmp_path) as lab:
+        lab.add_node(2, hidden=True)
+        lab.add_node(3, hidden=True)
+        plan = lab.json("plan", job_file(tmp_path, text, "{threads: 1}"), "--costs", costs_file(tmp_path), "--measure")
+        assert "could not be measured" in plan["links_by"] and "8 Mbit/s" in plan["links_by"]
+        assert subprocess.run(lab.command("jobs", "--json"), capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_example_without_a_cluster(tmp_path, text):  # noqa: F811
+    """configs/auto.yaml with a smaller model: a cluster of its own is started for it, planned for, and ended."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("TRAIND_")}
+    environment["TRAIND_HOME"] = str(tmp_path / "home")
+    sets = {"model.layers": 2, "model.width": 64, "model.context": 32, "data.text": text, "data.validation": 0, "train.steps": 5,
+            "train.batch_tokens": 1024, "checkpoint.dir": tmp_path / "run", "checkpoint.every": 0, "mesh.threads": 1, "sample.tokens": 1}
+    words = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
+    done = trainctl("launch", ROOT / "configs" / "auto.yaml", *words, environment=environment)
+    assert "plan      dp " in done.stdout and "done: 5 steps" in done.stdout

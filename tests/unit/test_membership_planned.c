@@ -1,0 +1,252 @@
+/* Jobs that were planned: their workers go where the plan has them, and steps that take longer are an event with its reason. */
+#include "tests/unit/membership_harness.h"
+
+static Traind__V1__JobSpec *planned_spec(const uint64_t *nodes, size_t count, uint32_t tp)
+{
+	Traind__V1__JobSpec *spec = native_spec(1);
+	spec->mesh->auto_ = true;
+	spec->mesh->tp = tp;
+	spec->mesh->threads = 1;
+	spec->train->optimizer->batch_tokens = 8192;
+	spec->plan = malloc(sizeof(*spec->plan));
+	traind__v1__job_plan__init(spec->plan);
+	spec->plan->nodes = malloc(count * sizeof(*nodes));
+	memcpy(spec->plan->nodes, nodes, count * sizeof(*nodes));
+	spec->plan->n_nodes = count;
+	spec->plan->step_s = 0.1;
+	spec->plan->compute_s = 0.08;
+	spec->plan->reduce_s = 0.02;
+	return spec;
+}
+
+static void three_nodes_of(struct world *w, uint32_t slots)
+{
+	world_init(w);
+	world_lead(w);
+	for (uint64_t c = 1; c <= 3; c++)
+		hello(w, c, 0, 100 + c, slots);
+	skip_trace(w);
+}
+
+static void workers_go_where_the_plan_has_them(void **state)
+{
+	(void)state;
+	struct world w;
+	const uint64_t nodes[] = { 3, 1, 1, 3 };
+	three_nodes_of(&w, 2);
+	submit(&w, 1, "a", planned_spec(nodes, 4, 2));
+	expect(&w,
+	    "append job_submitted job 1\n"
+	    "reply r1 TR_OK job 1\n"
+	    "append job_planned job 1 group 4: p5@n3 p6@n1 p7@n1 p8@n3\n"
+	    "send c3 start_worker p5 rank 0/4 local 0/2 node 0/2\n"
+	    "send c1 start_worker p6 rank 1/4 local 0/2 node 1/2\n"
+	    "send c1 start_worker p7 rank 2/4 local 1/2 node 1/2\n"
+	    "send c3 start_worker p8 rank 3/4 local 1/2 node 0/2\n");
+	Traind__V1__Job *job = membership_job(w.m, 1, false);
+	assert_int_equal(job->spec->mesh->nodes, 2);
+	assert_int_equal(job->spec->mesh->workers_per_node, 2);
+	assert_int_equal(job->spec->mesh->workers, 4);
+	traind__v1__job__free_unpacked(job, NULL);
+	world_finish(&w);
+}
+
+static void it_waits_for_its_nodes(void **state)
+{
+	(void)state;
+	struct world w;
+	const uint64_t nodes[] = { 2, 2 }, strange[] = { 77 };
+	three_nodes_of(&w, 1);
+	submit(&w, 1, "a", planned_spec(nodes, 2, 1));
+	Traind__V1__Job *job = membership_job(w.m, 1, false);
+	assert_int_equal(job->state, TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED);
+	assert_non_null(
+	    strstr(job->reason, "needs a free slot more on node-2, as planned; cancelled"));
+	traind__v1__job__free_unpacked(job, NULL);
+	hello(&w, 9, 2, 109, 2); /* n2 again, with two slots */
+	world_closed(&w, 2, "reset by peer");
+	world_tick(&w, 300);
+	job = membership_job(w.m, 1, false);
+	assert_int_equal(job->n_peers, 2);
+	traind__v1__job__free_unpacked(job, NULL);
+	submit(&w, 2, "b", planned_spec(strange, 1, 1));
+	job = membership_job(w.m, 2, false);
+	assert_non_null(
+	    strstr(job->reason, "a node that is not known, as planned, which is not there"));
+	traind__v1__job__free_unpacked(job, NULL);
+	world_finish(&w);
+}
+
+static void what_is_to_be_planned_needs_a_plan(void **state)
+{
+	(void)state;
+	struct world w;
+	three_nodes_of(&w, 1);
+	Traind__V1__JobSpec *spec = native_spec(1);
+	spec->mesh->auto_ = true;
+	submit(&w, 1, "a", spec);
+	assert_int_equal(w.reply.status, TR_EINVAL);
+	assert_non_null(strstr(w.reply.text, "mesh.auto: found true and no plan"));
+	const uint64_t node[] = { 1 };
+	spec = planned_spec(node, 1, 1);
+	spec->plan->step_s = 0;
+	submit(&w, 2, "b", spec);
+	assert_int_equal(w.reply.status, TR_EINVAL);
+	assert_non_null(strstr(w.reply.text, "mesh.auto: found a plan of 1 workers"));
+	world_finish(&w);
+}
+
+/* ---- steps ---- */
+
+static void training_as_planned(struct world *w)
+{
+	const uint64_t nodes[] = { 1, 2 };
+	three_nodes_of(w, 1);
+	submit(w, 1, "a", planned_spec(nodes, 2, 1));
+	for (uint64_t c = 1; c <= 2; c++)
+		ready(w, c, 4, 4 + c, 0);
+	for (uint64_t c = 1; c <= 2; c++)
+		report(w, c, 4, 4 + c, 1, 0, 0, 0, 0, false, 0, 0);
+	assert_int_equal(job_state(w, 1), TRAIND__V1__JOB_STATE__JOB_STATE_RUNNING);
+	skip_trace(w);
+}
+
+static void step(struct world *w, uint64_t number, double takes_s)
+{
+	Traind__Peer__PeerReport body = TRAIND__PEER__PEER_REPORT__INIT;
+	Traind__V1__Progress progress = TRAIND__V1__PROGRESS__INIT;
+	progress.step = number;
+	progress.tokens_per_s = 8192 / takes_s;
+	body.job_id = 1;
+	body.peer = 5;
+	body.progress = &progress;
+	MESSAGE(w, 1, PEER_REPORT, peer_report, &body);
+}
+
+/* Beats in which p5 waits for such a part of the time, and p6. */
+static void wait_for_others(struct world *w, double first, double second)
+{
+	const double parts[] = { first, second };
+	for (unsigned i = 0; i < 200; i++) {
+		w->now += 100;
+		for (uint64_t c = 1; c <= 3; c++) {
+			Traind__Peer__Heartbeat beat = TRAIND__PEER__HEARTBEAT__INIT;
+			Traind__Peer__PeerProgress row = TRAIND__PEER__PEER_PROGRESS__INIT,
+			                           *rows[] = { &row };
+			row.group = 4;
+			row.peer = 4 + c;
+			row.progress = i;
+			row.waiting = c <= 2 && i % 10 < 10 * parts[c - 1];
+			beat.peers = rows;
+			beat.n_peers = c <= 2;
+			MESSAGE(w, c, HEARTBEAT, heartbeat, &beat);
+		}
+	}
+}
+
+/* The newest event; NULL: none of steps. */
+static const char *step_event(const struct world *w, char text[TR_ERROR_TEXT_MAX])
+{
+	Traind__V1__Job *job = membership_job(w->m, 1, true);
+	text[0] = '\0';
+	for (size_t i = 0; i < job->n_events; i++)
+		if (strncmp(job->events[i]->text, "a step takes", 12) == 0)
+			(void)snprintf(text, TR_ERROR_TEXT_MAX, "%s", job->events[i]->text);
+	traind__v1__job__free_unpacked(job, NULL);
+	return text[0] != '\0' ? text : NULL;
+}
+
+static void run_steps(struct world *w, uint64_t from, uint64_t to, double takes_s)
+{
+	for (uint64_t number = from; number < to; number++)
+		step(w, number, takes_s);
+}
+
+static void steps_as_planned_are_no_event(void **state)
+{
+	(void)state;
+	struct world w;
+	char text[TR_ERROR_TEXT_MAX];
+	training_as_planned(&w);
+	run_steps(&w, 1, 200, 0.11);
+	assert_null(step_event(&w, text));
+	run_steps(&w, 200, 300, 0.07);
+	assert_string_equal(step_event(&w, text),
+	    "a step takes 70 ms, 30 % less than the 100 ms that were planned");
+	world_finish(&w);
+}
+
+static void who_is_slow_is_named(void **state)
+{
+	(void)state;
+	struct world w;
+	char text[TR_ERROR_TEXT_MAX];
+	training_as_planned(&w);
+	wait_for_others(&w, 0.6, 0);
+	run_steps(&w, 1, 100, 0.2);
+	assert_string_equal(step_event(&w, text),
+	    "a step takes 200 ms, 100 % more than the 100 ms that were planned: the others wait "
+	    "for "
+	    "peer 6 (rank 1) on node-2");
+	world_finish(&w);
+}
+
+static void answer_measuring(struct world *w, uint64_t conn)
+{
+	Traind__Peer__LinkMeasured said = TRAIND__PEER__LINK_MEASURED__INIT;
+	assert_int_equal(w->last[conn]->body_case, TRAIND__PEER__TO_NODE__BODY_MEASURE_LINK);
+	said.measurement = w->last[conn]->measure_link->measurement;
+	said.round_trip_s = 0.001;
+	said.there_bytes_per_s = 1.25e6;
+	said.back_bytes_per_s = 2.5e6;
+	MESSAGE(w, conn, LINK_MEASURED, link_measured, &said);
+}
+
+static void the_slowest_link_is_named(void **state)
+{
+	(void)state;
+	struct world w;
+	char text[TR_ERROR_TEXT_MAX];
+	training_as_planned(&w);
+	struct membership_event event = { .kind = MEMBERSHIP_MEASURE, .request = 9 };
+	world_step(&w, &event);
+	for (uint64_t c = 1; c <= 3; c++)
+		answer_measuring(&w, c);
+	while (w.reply.request != 9) /* turns of three: who dials is the lower one */
+		for (uint64_t c = 1; c <= 2; c++)
+			answer_measuring(&w, c);
+	wait_for_others(&w, 0.5, 0.5);
+	run_steps(&w, 1, 100, 0.15);
+	assert_non_null(step_event(&w, text));
+	assert_non_null(strstr(text,
+	    "50 % more than the 100 ms that were planned: workers wait for each other's"));
+	assert_non_null(strstr(text,
+	    "planned were 20 %; the slowest link is node-1 to node-2, 10 Mbit/s when measured"));
+	world_finish(&w);
+}
+
+static void slow_layers_are_said(void **state)
+{
+	(void)state;
+	struct world w;
+	char text[TR_ERROR_TEXT_MAX];
+	training_as_planned(&w);
+	wait_for_others(&w, 0.1, 0.1);
+	run_steps(&w, 1, 100, 0.15);
+	assert_non_null(strstr(step_event(&w, text), "workers compute longer than was measured"));
+	world_finish(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(workers_go_where_the_plan_has_them),
+		cmocka_unit_test(it_waits_for_its_nodes),
+		cmocka_unit_test(what_is_to_be_planned_needs_a_plan),
+		cmocka_unit_test(steps_as_planned_are_no_event),
+		cmocka_unit_test(who_is_slow_is_named),
+		cmocka_unit_test(the_slowest_link_is_named),
+		cmocka_unit_test(slow_layers_are_said),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
