@@ -130,7 +130,9 @@ static Traind__V1__JobPlan *make_plan(const struct planning *p)
 		plan->nodes[plan->n_nodes] = p->around.node_ids[node_of(p, (uint32_t)plan->n_nodes)];
 	if (plan->nodes != NULL && plan->text != NULL)
 		return plan;
-	traind__v1__job_plan__free_unpacked(plan, NULL);
+	free(plan->nodes);
+	free(plan->text);
+	free(plan);
 	return NULL;
 }
 

@@ -1,5 +1,6 @@
 #include "client/trainctl/planning_cluster.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -83,7 +84,9 @@ static tr_status take_nodes(struct taking *t, bool for_job, unsigned *threads,
 		const Traind__V1__Node *node = t->listed->nodes[i];
 		if (!is_there(node))
 			continue;
-		unsigned each = node->cores / slots_of_host(t->listed, node);
+		uint32_t slots = slots_of_host(t->listed, node);
+		assert(slots > 0); /* its own */
+		unsigned each = node->cores / slots;
 		if (*threads == 0)
 			*threads = each > 0 ? each : 1;
 		uint32_t take = may_take(t, node, for_job, *threads);
@@ -181,6 +184,7 @@ static void fill(struct taking *t, unsigned threads, struct planning_cluster *ou
 	for (uint32_t i = 0; i < t->nodes; i++) {
 		const Traind__V1__Node *node = t->there[i];
 		uint32_t slots = slots_of_host(t->listed, node);
+		assert(slots > 0);
 		out->node_ids[i] = node->id;
 		(void)snprintf(c->nodes[i].name, TR_NAME_MAX, "%s", node->name);
 		for (uint32_t k = 0; k < t->take[i]; k++)

@@ -158,7 +158,7 @@ def test_example_without_a_cluster(tmp_path, text):  # noqa: F811
     """configs/auto.yaml with a smaller model: a cluster of its own is started for it, planned for, and ended."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TRAIND_")}
     environment["TRAIND_HOME"] = str(tmp_path / "home")
-    sets = {"model.layers": 2, "model.width": 64, "model.context": 32, "data.text": text, "data.validation": 0, "train.steps": 5,
+    sets = {"model.layers": 2, "model.width": 64, "model.context": 32, "data.text": text, "data.validation": 0, "train.steps": 5, "train.warmup": 1,
             "train.batch_tokens": 1024, "checkpoint.dir": tmp_path / "run", "checkpoint.every": 0, "mesh.threads": 1, "sample.tokens": 1}
     words = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
     done = trainctl("launch", ROOT / "configs" / "auto.yaml", *words, environment=environment)

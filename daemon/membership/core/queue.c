@@ -139,6 +139,7 @@ static bool place_planned(struct membership *m, struct job *job, struct table *t
 		peers[rank].rank = (uint32_t)rank;
 		peers[rank].local_rank = row->placed++;
 	}
+	assert(wanted->n_nodes > 0); /* job_validate */
 	uint64_t group = state_take_id(m);
 	for (size_t rank = 0; rank < wanted->n_nodes; rank++)
 		peers[rank].peer = state_take_id(m);
