@@ -180,7 +180,8 @@ static tr_status check_tensor(const struct layout_tensor *wanted,
 	return TR_OK;
 }
 
-static tr_status load(const struct layout *layout, const struct weight_files *w, float *params,
+/* Of all of them, before memory is taken for any: files that have the tensors are as large as the model that config.json speaks of. */
+static tr_status check_tensors(const struct layout *layout, const struct weight_files *w,
     struct tr_error *error)
 {
 	for (size_t i = 0; i < layout->tensor_count; i++) {
@@ -192,10 +193,18 @@ static tr_status load(const struct layout *layout, const struct weight_files *w,
 		tr_status status = check_tensor(wanted, found, error);
 		if (status != TR_OK)
 			return status;
+	}
+	return TR_OK;
+}
+
+static void load(const struct layout *layout, const struct weight_files *w, float *params)
+{
+	for (size_t i = 0; i < layout->tensor_count; i++) {
+		const struct layout_tensor *wanted = &layout->tensors[i];
+		const struct safetensors_tensor *found = find(w, wanted->name);
 		for (size_t k = 0; k < layout_numbers(wanted); k++)
 			params[wanted->offset + k] = number_at(found, k);
 	}
-	return TR_OK;
 }
 
 static bool ends_with(const char *name, const char *end)
@@ -261,15 +270,17 @@ static tr_status import(const char *folder, const char *to, struct weight_files 
 		return tr_error_wrap(error, "%s", folder);
 	float *params = NULL;
 	status = check_rest(&layout, w, error);
+	if (status == TR_OK)
+		status = check_tensors(&layout, w, error);
 	if (status == TR_OK && (params = calloc(layout.count, sizeof(*params))) == NULL)
 		status = tr_error_set(error, TR_ENOMEM, "no memory for %zu parameters",
 		    layout.parameters);
-	if (status == TR_OK)
-		status = load(&layout, w, params, error);
-	if (status != TR_OK)
-		(void)tr_error_wrap(error, "%s", folder);
-	else
+	if (status == TR_OK) {
+		load(&layout, w, params);
 		status = write_checkpoint(&layout, params, to, result, error);
+	} else {
+		(void)tr_error_wrap(error, "%s", folder);
+	}
 	free(params);
 	layout_finish(&layout);
 	return status;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/limits.h"
+
 #define LAYOUT_ALIGN 16
 
 enum size { NONE, WIDTH, QUERIES, KEYS, QKV, HIDDEN, CONTEXT, VOCAB };
@@ -76,9 +78,22 @@ static size_t size_of(const struct model_config *c, enum size size)
 	return sizes[size];
 }
 
+/* Counts that do not fit in 64 bits stay at the most that does: config.json may say what it likes. */
+static void grow(size_t *count, size_t numbers)
+{
+	if (__builtin_add_overflow(*count, numbers, count))
+		*count = SIZE_MAX;
+}
+
+static bool is_too_large(const struct layout *layout)
+{
+	return layout->count > TR_MODEL_NUMBERS_MAX;
+}
+
 static void align(struct layout *layout)
 {
-	layout->count = (layout->count + LAYOUT_ALIGN - 1) / LAYOUT_ALIGN * LAYOUT_ALIGN;
+	if (!is_too_large(layout))
+		layout->count = (layout->count + LAYOUT_ALIGN - 1) / LAYOUT_ALIGN * LAYOUT_ALIGN;
 }
 
 /* Its offset. `number`: in the whole model. */
@@ -93,9 +108,11 @@ static size_t add(struct layout *layout, size_t number, const char *name, enum s
 	tensor->init = init;
 	tensor->fused = columns == QKV;
 	tensor->number = number;
-	size_t numbers = layout_numbers(tensor);
-	layout->parameters += numbers;
-	layout->count += numbers;
+	size_t numbers;
+	if (__builtin_mul_overflow(tensor->rows > 0 ? tensor->rows : 1, tensor->columns, &numbers))
+		numbers = SIZE_MAX;
+	grow(&layout->parameters, numbers);
+	grow(&layout->count, numbers);
 	return tensor->offset;
 }
 
@@ -190,7 +207,7 @@ static void add_all(struct layout *layout, size_t layers)
 		add_embedding(layout);
 	find_parts(layout);
 	for (uint32_t c = 0; c < depth->chunks; c++)
-		for (uint32_t i = 0; i < depth->layers[c].count; i++) {
+		for (uint32_t i = 0; i < depth->layers[c].count && !is_too_large(layout); i++) {
 			uint32_t layer = depth->layers[c].first + i;
 			add_layer(layout, layer, first + layer * tensors);
 		}
@@ -203,6 +220,9 @@ static tr_status choose_layers(const struct layout_depth *depth, struct layout *
     struct tr_error *error)
 {
 	uint32_t layers = layout->config.layers, end = 0, count = 0;
+	if (layers > TR_SAFETENSORS_TENSORS_MAX) /* no file could hold them */
+		return tr_error_set(error, TR_ELIMIT, "%u layers are more than this program's %u",
+		    layers, TR_SAFETENSORS_TENSORS_MAX);
 	layout->depth = *depth;
 	if (depth->chunks == 0)
 		layout->depth = (struct layout_depth){ 1, { { 0, layers } }, true, true };
@@ -237,12 +257,20 @@ tr_status layout_init_depth(const struct model_config *config, const struct layo
 	status = choose_layers(depth, &layout, error);
 	if (status != TR_OK)
 		return status;
-	size_t tensors = (size_t)LAYER_TENSORS_MAX * (layout.config.layers + 1u) + 5;
+	size_t tensors = (size_t)LAYER_TENSORS_MAX * ((size_t)layout.config.layers + 1) + 5;
 	layout.tensors = calloc(tensors, sizeof(*layout.tensors));
 	if (layout.tensors == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for a table of %zu tensors",
 		    tensors);
 	add_all(&layout, config->layers);
+	if (is_too_large(&layout)) {
+		free(layout.tensors);
+		return tr_error_set(error, TR_ELIMIT,
+		    "%u layers, width %u, hidden %u and a vocabulary of %u make more than %llu "
+		    "parameters, allowed: at most so many",
+		    layout.config.layers, config->width, layout.config.hidden, config->vocab,
+		    TR_MODEL_NUMBERS_MAX);
+	}
 	*out = layout;
 	return TR_OK;
 }

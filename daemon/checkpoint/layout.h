@@ -96,7 +96,8 @@ struct optim_arrays {
 	float *outer; /* outer momentum (sync modes but ddp); NULL: none */
 };
 
-/* Where config has 0 for a default, layout->config has the default. */
+/* Where config has 0 for a default, layout->config has the default. TR_ELIMIT: it has more than TR_MODEL_NUMBERS_MAX numbers; up to there bytes of all
+ * arrays fit in 64 bits. */
 tr_status layout_init(const struct model_config *config, struct layout *layout,
     struct tr_error *error);
 /* Of the model that `config` is as a whole, what `depth` says. TR_EINVAL: it has no such layers. */

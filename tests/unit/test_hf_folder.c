@@ -194,6 +194,27 @@ static void test_bad_folders(void **state)
 	free(names);
 }
 
+/* A config whose parameters wrap around 2^64, with the first tensor alone, which is larger than what is left of them. */
+static void test_sizes_that_wrap(void **state)
+{
+	struct fixture *f = *state;
+	static const char config
+	    [] = "{\"model_type\":\"gpt2\",\"n_layer\":65536,\"n_embd\":11756832,\"n_head\":1,"
+	         "\"n_inner\":427728,\"n_positions\":1,\"vocab_size\":8}";
+	static const char
+	    header[] = "{\"transformer.wte.weight\":{\"dtype\":\"F16\",\"shape\":[8,11756832],"
+	               "\"data_offsets\":[0,188109312]}}";
+	char path[256];
+	uint64_t length = strlen(header);
+	put(f, "config.json", config, strlen(config));
+	(void)snprintf(path, sizeof(path), "%s/model.safetensors", f->folder);
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+	assert_true(fd >= 0 && write(fd, &length, sizeof(length)) == sizeof(length) &&
+	    write(fd, header, length) == (ssize_t)length &&
+	    ftruncate(fd, (off_t)(sizeof(length) + length + 188109312)) == 0 && close(fd) == 0);
+	import_refused(f, "make more than 1099511627776 parameters");
+}
+
 static void test_bad_numbers_and_indexes(void **state)
 {
 	struct fixture *f = *state;
@@ -286,6 +307,7 @@ int main(void)
 		cmocka_unit_test(test_configs),
 		cmocka_unit_test(test_config_round_trip),
 		cmocka_unit_test_setup_teardown(test_bad_folders, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_sizes_that_wrap, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bad_numbers_and_indexes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_import_and_export, setup, teardown),
 	};

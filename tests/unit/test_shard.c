@@ -274,6 +274,50 @@ static void what_cannot_be_split(void **state)
 	    "chunk 1 has 1 layers from 0 on; there are 2, and 1 are before it");
 }
 
+/* Counts that wrap around 2^64 are a small array with large tensors. The first is found in config.json: it is 10,836,064 modulo 2^64, and the embedding alone
+ * has 94,054,656. */
+static void what_is_too_large(void **state)
+{
+	(void)state;
+	static const struct model_config large[] = {
+		{ .preset = MODEL_GPT2,
+		    .layers = 65536,
+		    .width = 11756832,
+		    .heads = 1,
+		    .hidden = 427728,
+		    .context = 1,
+		    .vocab = 8 },
+		{ .preset = MODEL_LLAMA,
+		    .layers = UINT32_MAX,
+		    .width = 8,
+		    .heads = 1,
+		    .context = 1,
+		    .vocab = 8 },
+		{ .preset = MODEL_LLAMA,
+		    .layers = 1,
+		    .width = UINT32_MAX,
+		    .heads = UINT32_MAX,
+		    .head_width = UINT32_MAX - 1,
+		    .context = 1,
+		    .vocab = UINT32_MAX },
+		{ .preset = MODEL_GPT2,
+		    .layers = 1,
+		    .width = 1u << 20,
+		    .heads = 1,
+		    .hidden = 4,
+		    .context = 1,
+		    .vocab = 1u << 20 },
+	};
+	for (size_t i = 0; i < sizeof(large) / sizeof(large[0]); i++) {
+		struct layout layout;
+		struct tr_error error = { 0 };
+		assert_int_equal(layout_init(&large[i], &layout, &error), TR_ELIMIT);
+		assert_non_null(strstr(error.text,
+		    i == 1 ? "4294967295 layers are more than this program's 65536"
+		           : "make more than 1099511627776 parameters, allowed: at most so many"));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -281,6 +325,7 @@ int main(void)
 		cmocka_unit_test(meshes_are_the_whole),
 		cmocka_unit_test(heads_stay_together),
 		cmocka_unit_test(what_cannot_be_split),
+		cmocka_unit_test(what_is_too_large),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
