@@ -9,6 +9,20 @@ static bool is_time(double value)
 	return isfinite(value) && value >= 0;
 }
 
+/* A search finds its place among them by tp and sequences. */
+static tr_status check_single(const struct plan_costs *costs, struct tr_error *error)
+{
+	for (uint32_t i = 0; i < costs->count; i++)
+		for (uint32_t k = 0; k < i; k++)
+			if (costs->at[k].tp == costs->at[i].tp &&
+			    costs->at[k].sequences == costs->at[i].sequences)
+				return tr_error_set(error, TR_EINVAL,
+				    "there are two costs of tp %u and %u sequences, allowed: one; "
+				    "remove the other",
+				    costs->at[i].tp, costs->at[i].sequences);
+	return TR_OK;
+}
+
 static tr_status check(const struct plan_costs *costs, struct tr_error *error)
 {
 	if (costs->count > PLAN_COSTS_MAX)
@@ -26,7 +40,7 @@ static tr_status check(const struct plan_costs *costs, struct tr_error *error)
 			    cost->sequences);
 	}
 	return is_time(costs->update_s) && is_time(costs->round_s)
-	    ? TR_OK
+	    ? check_single(costs, error)
 	    : tr_error_set(error, TR_EINVAL, "the cost of an update or a round is none");
 }
 

@@ -47,7 +47,7 @@ struct plan_derived {
 };
 
 /* Of each of costs->at; those whose tp cannot split the model are not `possible`, and `error` (where none is) says why. TR_EINVAL: none
- * is, or a cost is none; TR_ELIMIT: more than PLAN_COSTS_MAX. */
+ * is, a cost is none, or there are two of one split; TR_ELIMIT: more than PLAN_COSTS_MAX. */
 tr_status plan_costs_derive(const struct model_config *model, uint32_t sequence_length,
     const struct plan_costs *costs, struct plan_derived *derived, struct tr_error *error);
 

@@ -209,6 +209,11 @@ static void refusals_have_numbers(void **state)
 	assert_int_equal(plan_search(&c.in, &settings, &result, &error), TR_EINVAL);
 	assert_string_equal(error.text, "the cost of tp 1 and 1 sequences is none");
 	case_costs(&c);
+	c.costs[1] = c.costs[0]; /* it would go from the second to the first for ever */
+	assert_int_equal(plan_search(&c.in, &settings, &result, &error), TR_EINVAL);
+	assert_string_equal(error.text,
+	    "there are two costs of tp 1 and 1 sequences, allowed: one; remove the other");
+	case_costs(&c);
 	c.cluster.links[1].bandwidth_bytes_per_s = 0;
 	assert_int_equal(plan_search(&c.in, &settings, &result, &error), TR_EINVAL);
 	assert_string_equal(error.text,
