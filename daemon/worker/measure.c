@@ -27,6 +27,7 @@ struct times {
 struct measured {
 	struct layout whole, layout;
 	struct pool *pool;
+	bool bf16; /* products with parameters are in it */
 	struct model *model;
 	struct model_tensor tensor;
 	float *params, *grads;
@@ -95,7 +96,7 @@ static void finish(struct measured *m)
 	free(m->params);
 	free(m->grads);
 	free(m->tokens);
-	*m = (struct measured){ .pool = m->pool };
+	*m = (struct measured){ .pool = m->pool, .bf16 = m->bf16 };
 }
 
 /* `layers` layers of the model as the first of tp workers holds them. */
@@ -110,6 +111,8 @@ static tr_status build(struct measured *m, const struct model_config *config, ui
 		st = shard_layout(&m->whole, &shard, &m->layout, error);
 	if (st == TR_OK)
 		st = model_create(&m->layout, sequences, m->pool, &m->model, error);
+	if (st == TR_OK && m->bf16)
+		st = model_use_bf16(m->model, false, error);
 	if (st != TR_OK)
 		return st;
 	size_t exchanged = model_exchange_numbers(&m->layout, sequences);
@@ -249,7 +252,8 @@ static tr_status measure_update(struct pool *pool, const struct model_config *co
 	return st;
 }
 
-static tr_status measure_process(FILE *to, struct tr_error *error)
+/* Of a process without a model, and of each parameter: with gradient and moments, and rounded for products. */
+static tr_status measure_memory(const struct measured *m, FILE *to, struct tr_error *error)
 {
 	unsigned long size, resident;
 	FILE *file = fopen("/proc/self/statm", "r");
@@ -259,6 +263,7 @@ static tr_status measure_process(FILE *to, struct tr_error *error)
 	if (!good)
 		return tr_error_set(error, TR_EIO, "/proc/self/statm cannot be read");
 	(void)fprintf(to, "process %lu\n", resident * (unsigned long)sysconf(_SC_PAGESIZE));
+	(void)fprintf(to, "parameter %zu\n", 4 * sizeof(float) + (m->bf16 ? sizeof(uint16_t) : 0));
 	return TR_OK;
 }
 
@@ -290,8 +295,9 @@ tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_li
 		st = pool_create(limits->threads, &m.pool, error);
 	if (st != TR_OK)
 		return st;
+	m.bf16 = strcmp(spec->train->optimizer->dtype, "bf16") == 0;
 	gemm_setup();
-	st = measure_process(to, error);
+	st = measure_memory(&m, to, error);
 	if (st == TR_OK)
 		st = measure_update(m.pool, &config, to, error);
 	for (uint32_t tp = 1; tp <= limits->tp_most && st == TR_OK; tp *= 2) {

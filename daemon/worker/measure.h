@@ -7,6 +7,7 @@
  *	cost TP SEQUENCES EMBEDDING LAYER HEAD (forward and backward of each, seconds) EMBEDDING LAYER HEAD WORKING (bytes)
  *	update SECONDS           of one parameter
  *	process BYTES            before there is a model
+ *	parameter BYTES          of one, with gradient, moments and what products of bf16 (train.dtype) read
  */
 #ifndef TR_DAEMON_WORKER_MEASURE_H
 #define TR_DAEMON_WORKER_MEASURE_H

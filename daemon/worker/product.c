@@ -74,6 +74,21 @@ static size_t widest(const struct model_config *config)
 	    largest_of(config->hidden, model_up(config)));
 }
 
+/* Numbers of a product's first operand and of the second, where that is an activation or a weight. */
+struct operands {
+	size_t first, second, weight;
+};
+
+/* What of its arrays is used: with oneDNN a weight is read where it is, without each is there in f32 too. */
+static void count_operands(struct model *m, const struct gemm_bf16 *g, const struct operands *o)
+{
+	bool fast = gemm_bf16_slow(g) == NULL;
+	size_t second = fast ? o->second : largest_of(o->second, o->weight);
+	size_t bytes = (o->first + second) * (sizeof(uint16_t) + (fast ? 0 : sizeof(real)));
+	m->bytes.working += bytes;
+	m->bytes.threads += bytes;
+}
+
 tr_status model_use_bf16(struct model *m, bool plain, struct tr_error *error)
 {
 	const struct model_config *config = &m->layout->config;
@@ -81,17 +96,20 @@ tr_status model_use_bf16(struct model *m, bool plain, struct tr_error *error)
 	size_t N = m->max_sequences * config->context, wide = widest(config);
 	size_t chunk = largest_of(config->context, MODEL_CHUNK_ROWS);
 	size_t all = largest_of(wide, m->layout->depth.head ? config->vocab : 0);
-	/* A chunk's rows, or of a weight's gradient a thread's columns (in runs of 16) of all rows. */
-	size_t a = largest_of(chunk * all, N * (all / threads + 16));
-	/* All rows; where there is no oneDNN, a weight too. */
-	size_t b = largest_of(N * wide, config->width * all);
+	/* First: a chunk's rows, or of a weight's gradient a thread's columns (in runs of 16) of all rows. Second: all rows. */
+	struct operands o = { largest_of(chunk * all, N * (all / threads + 16)), N * wide,
+		config->width * all };
 	tr_status status = TR_OK;
 	m->rounded = aligned_alloc(64, (m->layout->count * sizeof(*m->rounded) + 63) / 64 * 64);
 	if (m->rounded == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for the parameters in bf16");
 	m->stale = true;
-	for (unsigned t = 0; t < threads && status == TR_OK; t++)
-		status = gemm_bf16_create(m->ops, a, b, plain, &m->scratch[t].bf16, error);
+	for (unsigned t = 0; t < threads && status == TR_OK; t++) {
+		status = gemm_bf16_create(m->ops, o.first, largest_of(o.second, o.weight), plain,
+		    &m->scratch[t].bf16, error);
+		if (status == TR_OK)
+			count_operands(m, m->scratch[t].bf16, &o);
+	}
 	if (status != TR_OK)
 		model_end_bf16(m);
 	return status;

@@ -10,10 +10,10 @@ from stubs import pb
 WIDTH, CONTEXT, VOCAB = 128, 64, 256
 
 
-def measure(tp=2, most=4, **model):
+def measure(tp=2, most=4, batch=8, micro=8, dtype="f32", **model):
+    shape = {"preset": "gpt2", "layers": 6, "width": WIDTH, "heads": 4, "context": CONTEXT, "vocab": "bytes", **model}
     spec = pb.JobSpec(name="measured", train=pb.TrainSpec(
-        model=pb.Model(preset="gpt2", layers=6, width=WIDTH, heads=4, context=CONTEXT, vocab="bytes", **model),
-        optimizer=pb.Optimizer(steps=1, batch_tokens=8 * CONTEXT, micro_sequences=8)))
+        model=pb.Model(**shape), optimizer=pb.Optimizer(steps=1, batch_tokens=batch * shape["context"], micro_sequences=micro, dtype=dtype)))
     done = subprocess.run([str(BIN / "trainworker"), "--measure", "1", str(tp), str(most)], input=spec.SerializeToString(), capture_output=True,
                           timeout=120, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
     rows = {}
@@ -49,6 +49,14 @@ def test_what_does_not_divide_is_left_out():
     done, rows = measure(tp=8, most=1)
     assert done.returncode == 0
     assert {key[0] for key in rows if isinstance(key, tuple)} == {1, 2, 4}  # four heads
+
+
+def test_bf16_takes_its_memory():
+    """A rounded copy of each parameter, and for each thread the operands of a product."""
+    rows, rounded = measure(tp=1, most=1, micro=1)[1], measure(tp=1, most=1, micro=1, dtype="bf16")[1]
+    assert rows["parameter"] == 16 and rounded["parameter"] == 18
+    assert rounded[1, 1][9] >= rows[1, 1][9] + 2 * CONTEXT * (4 * WIDTH + 4 * WIDTH)  # two bytes, of each operand of the widest product
+    assert rounded[1, 1][6:9] == rows[1, 1][6:9]
 
 
 @pytest.mark.parametrize("words, given", [(["0", "1", "1"], b""), (["1", "1", "1"], b""), (["1", "1", "1"], b"\xff\xff\xff")])
