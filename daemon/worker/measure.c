@@ -133,8 +133,9 @@ static tr_status build(struct measured *m, const struct model_config *config, ui
 	model_bind(m->model, m->params, m->grads);
 	if (tp > 1)
 		model_use_tensor(m->model, &m->tensor);
+	size_t tokens = config->vocab > tp ? config->vocab / tp : 1; /* of the first worker */
 	for (size_t i = 0; i < sequences * m->length; i++)
-		m->tokens[i] = (int32_t)(i * 2654435761u % (config->vocab / tp));
+		m->tokens[i] = (int32_t)(i * 2654435761u % tokens);
 	return TR_OK;
 }
 

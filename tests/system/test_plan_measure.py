@@ -59,6 +59,12 @@ def test_bf16_takes_its_memory():
     assert rounded[1, 1][6:9] == rows[1, 1][6:9]
 
 
+def test_more_workers_than_the_vocabulary_has_tokens():
+    done, rows = measure(tp=512, most=1, batch=1, micro=1, layers=1, width=512, heads=512, context=8)
+    assert done.returncode == 0, done.stderr
+    assert (512, 1) in rows  # of 256 bytes: each has one, and half of them one that is none
+
+
 @pytest.mark.parametrize("words, given", [(["0", "1", "1"], b""), (["1", "1", "1"], b""), (["1", "1", "1"], b"\xff\xff\xff")])
 def test_without_a_job(words, given):
     done = subprocess.run([str(BIN / "trainworker"), "--measure", *words], input=given, capture_output=True, timeout=60)
