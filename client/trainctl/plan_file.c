@@ -13,6 +13,7 @@
 #define BETWEEN_MS     0.25
 #define BETWEEN_GBIT   1
 #define MEMORY_DEFAULT "8GiB"
+#define MEMORY_MOST    0x1p50
 
 struct reader {
 	const char *path;
@@ -81,7 +82,8 @@ static tr_status read_number(struct reader *r, const yaml_node_t *mapping, const
 	double number = node->type == YAML_SCALAR_NODE
 	    ? strtod((const char *)node->data.scalar.value, &end)
 	    : NAN;
-	if (end == NULL || *end != '\0' || !(number >= least) || isinf(number))
+	if (end == NULL || end == (const char *)node->data.scalar.value || *end != '\0' ||
+	    !(number >= least) || isinf(number))
 		return refuse(r, node, key, least > 0 ? "a number above 0" : "a number from 0");
 	*value = number;
 	return TR_OK;
@@ -96,21 +98,34 @@ static const char *text_of(struct reader *r, const yaml_node_t *mapping, const c
 	    : otherwise;
 }
 
+static tr_status read_bool(struct reader *r, const yaml_node_t *mapping, const char *key,
+    bool *value)
+{
+	const yaml_node_t *node = member(r, mapping, key);
+	const char *text = text_of(r, mapping, key, "");
+	if (node == NULL)
+		return TR_OK;
+	*value = strcmp(text, "true") == 0;
+	return *value || strcmp(text, "false") == 0 ? TR_OK : refuse(r, node, key, "true or false");
+}
+
 static tr_status read_bytes(struct reader *r, const yaml_node_t *mapping, uint64_t *bytes)
 {
 	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-	const char *text = text_of(r, mapping, "memory", MEMORY_DEFAULT);
+	const yaml_node_t *node = member(r, mapping, "memory");
+	const char *text = node == NULL ? MEMORY_DEFAULT : text_of(r, mapping, "memory", "");
 	char *end;
 	double number = strtod(text, &end);
 	while (*end == ' ')
 		end++;
 	for (unsigned i = 0; i < 5; i++) {
-		if (strcmp(end, units[i]) == 0 && number > 0 && number < 1e12) {
-			*bytes = (uint64_t)ldexp(number, (int)(10 * i));
-			return *bytes > 0 ? TR_OK : TR_EINVAL;
+		double found = ldexp(number, (int)(10 * i));
+		if (strcmp(end, units[i]) == 0 && found >= 1 && found < MEMORY_MOST) {
+			*bytes = (uint64_t)found;
+			return TR_OK;
 		}
 	}
-	return refuse(r, member(r, mapping, "memory"), "memory", "as 512MiB or 16 GiB");
+	return refuse(r, node, "memory", "as 512MiB or 16 GiB, below 1024 TiB");
 }
 
 static tr_status read_link(struct reader *r, const yaml_node_t *mapping, struct flow_link *link)
@@ -182,9 +197,11 @@ static tr_status set_link(struct reader *r, const yaml_node_t *row, struct plan_
 {
 	static const char *const keys[] = { "from", "to", "ms", "gbit", "oneway", NULL };
 	const char *from = text_of(r, row, "from", ""), *to = text_of(r, row, "to", "");
-	bool oneway = strcmp(text_of(r, row, "oneway", "false"), "true") == 0;
+	bool oneway = false;
 	unsigned found = 0;
 	tr_status st = check_keys(r, row, "links", keys);
+	if (st == TR_OK)
+		st = read_bool(r, row, "oneway", &oneway);
 	for (uint32_t i = 0; i < c->node_count * c->node_count && st == TR_OK; i++) {
 		uint32_t a = i / c->node_count, b = i % c->node_count;
 		bool there = is_named(r, c, a, from) && is_named(r, c, b, to),
@@ -240,8 +257,9 @@ static tr_status read_document(struct reader *r, struct plan_cluster *cluster)
 		st = plan_cluster_create(nodes, workers, cluster, r->error);
 	if (st != TR_OK)
 		return st;
-	cluster->busy = strcmp(text_of(r, root, "busy", "false"), "true") == 0;
-	st = read_nodes(r, member(r, root, "nodes"), cluster);
+	st = read_bool(r, root, "busy", &cluster->busy);
+	if (st == TR_OK)
+		st = read_nodes(r, member(r, root, "nodes"), cluster);
 	if (st == TR_OK)
 		st = read_links(r, root, cluster);
 	if (st != TR_OK)
