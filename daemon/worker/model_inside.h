@@ -59,7 +59,8 @@ struct model {
 	struct model_slot
 	    *whole; /* of a model without others: for good (model_extend); NULL: there is none */
 
-	real *memory;   /* one allocation for all arrays */
+	real *memory; /* one array of all arrays, 64-byte aligned, in this: */
+	void *allocated;
 	real **streams; /* [room.streams], those that are free first */
 	real **blocks;  /* [room.layers], the same */
 	size_t free_streams, free_blocks;

@@ -1,10 +1,13 @@
 #include "daemon/worker/slots.h"
 
 #include <assert.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/worker/model_inside.h"
+
+enum { MODEL_ALIGN = 64 }; /* bytes */
 
 /* What a chunk is. */
 struct stage {
@@ -172,6 +175,15 @@ static bool allocate_tables(struct model *m)
 	return true;
 }
 
+/* By hand, since what aligned_alloc gives is larger than what it asks for: glibc (before 2.38) does not find it again for the next model of this size, and a mesh that changes makes many. */
+static void allocate_memory(struct model *m, size_t bytes)
+{
+	m->allocated = malloc(bytes + MODEL_ALIGN - 1);
+	if (m->allocated != NULL)
+		m->memory = (real *)(((uintptr_t)m->allocated + MODEL_ALIGN - 1) / MODEL_ALIGN *
+		    MODEL_ALIGN);
+}
+
 static tr_status allocate(struct model *m, struct tr_error *error)
 {
 	struct carver carver = { NULL, 0 };
@@ -180,7 +192,7 @@ static tr_status allocate(struct model *m, struct tr_error *error)
 		m->bytes.slots = carver.used * sizeof(real);
 		carve_working(m, &carver);
 		m->bytes.working = carver.used * sizeof(real) - m->bytes.slots;
-		m->memory = aligned_alloc(64, carver.used * sizeof(real));
+		allocate_memory(m, carver.used * sizeof(real));
 	}
 	if (m->memory == NULL)
 		return tr_error_set(error, TR_ENOMEM,
@@ -229,7 +241,7 @@ void model_destroy(struct model *m)
 	if (m == NULL)
 		return;
 	model_end_bf16(m);
-	free(m->memory);
+	free(m->allocated);
 	free(m->scratch);
 	free(m->streams);
 	free(m->blocks);

@@ -1,6 +1,7 @@
 """Split jobs with fewer workers than one replica of their mesh takes: they go on with a smaller mesh, and with theirs when enough have come. As in test_sharded_jobs.py: losses are those
 of one worker, each sample counts once."""
 import os
+import random
 import re
 import signal
 
@@ -84,4 +85,27 @@ def test_a_kill_while_the_mesh_changes(tmp_path, text, victim):
         assert events.count("goes back from step") == 1, events  # by then there were two replicas of tp 2
         counted_once(cluster, job, steps)
     assert rows_of(run)[steps]["contributors"] == 4
+    assert_near(run, calm, steps)
+
+
+def test_nodes_come_and_go_at_random(tmp_path, text):
+    """A job of pp 2 x tp 2 whose nodes are killed and added at random moments: over whatever meshes it goes, it learns what one worker does, every sample counted once."""
+    steps, run, changes = 250, tmp_path / "run", 8
+    draw = random.Random(int(os.environ.get("SHARDED_SEED", "1")))
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW)
+    with Cluster(tmp_path / "cluster", nodes=4) as cluster:
+        job = cluster.submit(staged_spec(text, run, 2, 2, nodes=4, steps=steps, every=5, lr=SLOW))
+        reach(run, 12)  # before, there is no checkpoint to go back to
+        for _ in range(changes):
+            reach(run, min(max(rows_of(run), default=0) + draw.randint(3, 25), steps))
+            alive = [node for node in cluster.nodes if node.running()]
+            if len(alive) == 4 or (len(alive) > 1 and draw.random() < 0.5):
+                draw.choice(alive).kill9()
+            else:
+                cluster.add_node()
+        while sum(node.running() for node in cluster.nodes) < 4:
+            cluster.add_node()
+        done = cluster.wait_job(job, "DONE")
+        counted_once(cluster, job, steps)
+        assert "cannot be" in cluster.events(done) and done.rounds.committed == done.rounds.recorded, cluster.events(done)
     assert_near(run, calm, steps)

@@ -1,5 +1,6 @@
 /* What the planner says that a worker needs (daemon/plan/memory.h) against what the trainer's model really allocates for each rank of a pipeline (slots.h, pipeline.h): within
  * 5 %, for schedules, uneven layers, tensor and sequence parallelism, both presets, recomputed or not. */
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -126,11 +127,49 @@ static void the_formula_is_what_is_allocated(void **state)
 	layout_finish(&whole);
 }
 
+/* As a worker does whose mesh changes: each with something small behind it that stays. */
+static void models_in_turn_take_no_more(void **state)
+{
+	(void)state;
+	/* Such that a model is neither small nor so large that the system takes it back at once. */
+	const struct model_config config = { .preset = MODEL_GPT2,
+		.layers = 4,
+		.width = 256,
+		.heads = 4,
+		.context = 64,
+		.vocab = 256 };
+	struct layout whole, half;
+	struct pool *pool;
+	void *stays[20];
+	size_t after_four = 0;
+	assert_int_equal(layout_init(&config, &whole, NULL), TR_OK);
+	assert_int_equal(shard_layout(&whole, &(struct shard){ .size = 2 }, &half, NULL), TR_OK);
+	assert_int_equal(pool_create(1, &pool, NULL), TR_OK);
+	for (unsigned i = 0; i < 20; i++) {
+		struct model *model;
+		const struct layout *layout = i % 2 == 0 ? &whole : &half;
+		assert_int_equal(model_create(layout, 8, pool, &model, NULL), TR_OK);
+		stays[i] = malloc(100);
+		model_destroy(model);
+		struct mallinfo2 now = mallinfo2();
+		if (i == 3)
+			after_four = now.arena + now.hblkhd;
+		else if (i > 3)
+			assert_true(now.arena + now.hblkhd <= after_four + (1 << 20));
+	}
+	for (unsigned i = 0; i < 20; i++)
+		free(stays[i]);
+	pool_destroy(pool);
+	layout_finish(&half);
+	layout_finish(&whole);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		{ "GPT-2", the_formula_is_what_is_allocated, NULL, NULL, (void *)&models[0] },
 		{ "Llama", the_formula_is_what_is_allocated, NULL, NULL, (void *)&models[1] },
+		cmocka_unit_test(models_in_turn_take_no_more),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
