@@ -116,7 +116,11 @@ static void print_given(const struct view *v)
 	    in->cluster->node_count == 1 ? "" : "s", in->cluster->worker_count,
 	    in->cluster->worker_count == 1 ? "" : "s", v->p->threads,
 	    v->p->threads == 1 ? "" : "s");
-	(void)printf("layers    %s\nlinks     %s\n\n", v->p->layers_by, v->p->links_by);
+	(void)printf("layers    %s\nlinks     %s\n", v->p->layers_by, v->p->links_by);
+	if (!in->runnable)
+		(void)printf("plans     of any kind: jobs run 1f1b without chunks or "
+		             "recomputation, with equal shares (docs/limits.md)\n");
+	(void)printf("\n");
 }
 
 static void print_step(const struct view *v)
@@ -372,6 +376,7 @@ tr_status plan_print_json(const struct plan_print *print, struct tr_error *error
 		return st;
 	json_object(&json);
 	key_string(&json, "job", print->job);
+	json_key_bool(&json, "runnable", print->in->runnable);
 	key_string(&json, "layers_by", print->layers_by);
 	key_string(&json, "links_by", print->links_by);
 	write_plan(&json, &v, v.best);

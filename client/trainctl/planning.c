@@ -17,7 +17,7 @@ static tr_status take_cluster(struct planning *p, const struct planning_options 
 {
 	p->threads = p->spec->mesh->threads;
 	if (options->cluster_file == NULL)
-		return planning_cluster_take(options->rpc, options->links, options->runnable,
+		return planning_cluster_take(options->rpc, options->links, options->free,
 		    &p->threads, &p->around, error);
 	(void)snprintf(p->around.links_by, sizeof(p->around.links_by), "as %s says",
 	    options->cluster_file);
@@ -28,10 +28,10 @@ static tr_status take_cluster(struct planning *p, const struct planning_options 
 static tr_status take_costs(struct planning *p, const struct planning_options *options,
     struct tr_error *error)
 {
-	uint32_t tp = 1;
+	uint32_t tp = p->around.cluster.worker_count;
 	tr_status st;
-	while (2 * tp <= p->around.cluster.worker_count && 2 * tp <= p->model.heads)
-		tp *= 2;
+	if (tp > p->model.heads)
+		tp = p->model.heads;
 	if (options->costs_file != NULL) {
 		(void)snprintf(p->layers_by, sizeof(p->layers_by), "as %.150s says",
 		    options->costs_file);
@@ -49,14 +49,25 @@ static tr_status take_costs(struct planning *p, const struct planning_options *o
 	return st;
 }
 
+/* Of a microbatch of the job as it is: train.micro_sequences are the most, a replica's share may be less. */
+static uint32_t own_sequences(const Traind__V1__JobSpec *spec, uint32_t batch, uint32_t dp)
+{
+	uint32_t most = spec->train->optimizer->micro_sequences;
+	uint32_t share = dp > 0 ? (batch + dp - 1) / dp : batch;
+
+	return most < share ? most : share;
+}
+
 /* The mesh that the job file asks for. */
-static void take_own(const Traind__V1__JobSpec *spec, struct plan_search_settings *settings)
+static void take_own(const Traind__V1__JobSpec *spec, uint32_t batch,
+    struct plan_search_settings *settings)
 {
 	const Traind__V1__Mesh *mesh = spec->mesh;
 	uint32_t tp = mesh->tp > 0 ? mesh->tp : 1, pp = mesh->pp > 0 ? mesh->pp : 1;
+	uint32_t dp = mesh->workers / (tp * pp);
 	settings->only = (struct plan_choice){
-		.mesh = { { [MESH_DP] = mesh->workers / (tp * pp), [MESH_PP] = pp, [MESH_TP] = tp } },
-		.sequences = spec->train->optimizer->micro_sequences
+		.mesh = { { [MESH_DP] = dp, [MESH_PP] = pp, [MESH_TP] = tp } },
+		.sequences = own_sequences(spec, batch, dp)
 	};
 	settings->keep = true;
 }
@@ -83,10 +94,10 @@ tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_o
 		st = take_costs(p, options, error);
 	p->in = (struct plan_input){ &p->around.cluster, &p->model, &p->measured.costs,
 		(uint32_t)(train->batch_tokens / p->model.context), p->model.context,
-		options->runnable };
+		!options->any };
 	if (options->as_is)
-		take_own(spec, &settings);
-	else if (options->runnable)
+		take_own(spec, p->in.batch, &settings);
+	else if (!options->any)
 		keep_whole(spec, &settings);
 	return st == TR_OK ? plan_search(&p->in, &settings, &p->result, error) : st;
 }

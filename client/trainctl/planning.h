@@ -11,7 +11,8 @@ struct planning_options {
 	const char *costs_file;   /* NULL: measured on this machine */
 	struct rpc *rpc;
 	enum planning_links links;
-	bool runnable; /* for a job that is to run now: what jobs run, on what is free of the running cluster */
+	bool free;  /* for a job that is to run now: on what is free of the running cluster */
+	bool any;   /* plans too that jobs cannot run yet (plan_layout.h, runnable) */
 	bool as_is; /* only the job's own mesh and microbatch */
 	bool pareto;
 };

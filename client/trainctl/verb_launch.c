@@ -92,7 +92,7 @@ static int plan_once(struct launch *launch)
 {
 	const struct planning_options options = { .rpc = &launch->rpc,
 		.links = PLANNING_LINKS_MISSING,
-		.runnable = true };
+		.free = true };
 	struct tr_error error;
 	struct planning *p = calloc(1, sizeof(*p));
 	if (p == NULL)

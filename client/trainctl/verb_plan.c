@@ -21,9 +21,10 @@ const struct args_row verb_plan_options[] = {
 	    "measure the links of the running cluster first (see `trainctl nodes`), instead of "
 	    "taking what was measured last",
 	    false },
-	{ "--auto", NULL, NULL,
-	    "only plans that jobs can run today, as `mesh: auto` chooses: no chunks, no "
-	    "recomputation, equal shares",
+	{ "--auto", NULL, NULL, "as `mesh: auto` chooses: for the slots that are free now", false },
+	{ "--any", NULL, NULL,
+	    "also plans that jobs cannot run yet: GPipe, chunks, recomputation, layers and "
+	    "microbatches by the speed of workers",
 	    false },
 	{ "--pareto", NULL, NULL, "print also the plans that are slower but take less memory",
 	    false },
@@ -57,7 +58,8 @@ static int plan(struct verb_call *call, const Traind__V1__JobSpec *spec, struct 
 		.costs_file = args_value(call->args, "--costs"),
 		.links = args_has(call->args, "--measure") ? PLANNING_LINKS_NEW
 		                                           : PLANNING_LINKS_KEPT,
-		.runnable = args_has(call->args, "--auto"),
+		.free = args_has(call->args, "--auto"),
+		.any = args_has(call->args, "--any"),
 		.as_is = args_has(call->args, "--as-is"),
 		.pareto = args_has(call->args, "--pareto") };
 	struct planning *p = calloc(1, sizeof(*p));

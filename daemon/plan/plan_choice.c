@@ -19,6 +19,14 @@ static bool is_dp_tried(const struct plan_layout *l, uint32_t dp, uint32_t group
 	return (dp & (dp - 1)) == 0;
 }
 
+/* A job's replicas cut their shares into microbatches of at most so many sequences: the last has what is left. */
+static bool is_share_cut(const struct plan_layout *l, const struct plan_choice *choice)
+{
+	uint32_t dp = choice->mesh.size[MESH_DP];
+
+	return dp <= l->in->batch && choice->sequences <= (l->in->batch + dp - 1) / dp;
+}
+
 static bool is_possible(const struct plan_layout *l, const struct plan_choice *choice)
 {
 	uint32_t tp = choice->mesh.size[MESH_TP], pp = choice->mesh.size[MESH_PP],
@@ -27,13 +35,19 @@ static bool is_possible(const struct plan_layout *l, const struct plan_choice *c
 	         microbatches = l->in->batch / choice->sequences;
 	bool interleaved = choice->kind == SCHEDULE_INTERLEAVED;
 
-	if (l->in->batch % choice->sequences != 0 || microbatches > TR_SCHEDULE_MICROBATCHES_MAX ||
+	if (l->in->runnable &&
+	    (choice->kind != SCHEDULE_1F1B || choice->chunks != 1 || choice->recompute))
+		return false;
+	if (microbatches > TR_SCHEDULE_MICROBATCHES_MAX ||
 	    pp * choice->chunks > l->in->model->layers || dp * pp > groups)
+		return false;
+	if (l->in->runnable ? !is_share_cut(l, choice) : l->in->batch % choice->sequences != 0)
 		return false;
 	/* One rank has one order. */
 	if ((pp == 1 && choice->kind != SCHEDULE_1F1B) || interleaved != (choice->chunks > 1))
 		return false;
-	return microbatches >= dp * (interleaved ? pp : 1) && is_dp_tried(l, dp, groups, pp);
+	return (l->in->runnable || microbatches >= dp * (interleaved ? pp : 1)) &&
+	    is_dp_tried(l, dp, groups, pp);
 }
 
 /* Like an odometer, from the least wheel on. */

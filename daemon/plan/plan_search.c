@@ -85,16 +85,51 @@ static bool is_wanted(const struct search *s, const struct plan_choice *choice)
 {
 	const struct plan_choice *only = &s->settings->only;
 
-	if (s->l->in->runnable &&
-	    (choice->kind != SCHEDULE_1F1B || choice->chunks != 1 || choice->recompute))
-		return false;
-
 	for (unsigned axis = 0; axis < MESH_AXES; axis++)
 		if (only->mesh.size[axis] != 0 && only->mesh.size[axis] != choice->mesh.size[axis])
 			return false;
 	return (only->chunks == 0 || only->chunks == choice->chunks) &&
 	    (only->sequences == 0 || only->sequences == choice->sequences) &&
 	    !(s->settings->keep && choice->recompute);
+}
+
+static bool is_measured(const struct search *s)
+{
+	const struct plan_choice *only = &s->settings->only;
+	const struct plan_costs *costs = s->l->in->costs;
+
+	for (uint32_t i = 0; i < costs->count; i++)
+		if (s->l->derived[i].possible && costs->at[i].tp == only->mesh.size[MESH_TP] &&
+		    costs->at[i].sequences == only->sequences)
+			return true;
+	return false;
+}
+
+/* Why no choice is as the settings want it. */
+static tr_status refuse_none(struct search *s)
+{
+	const struct plan_choice *only = &s->settings->only;
+	const struct plan_input *in = s->l->in;
+	uint32_t workers = mesh_workers(&only->mesh); /* 0: any */
+
+	if (workers > in->cluster->worker_count)
+		return tr_error_set(s->error, TR_EINVAL,
+		    "there is no such plan: the mesh needs %u workers, there are %u", workers,
+		    in->cluster->worker_count);
+	if (only->mesh.size[MESH_DP] > in->batch)
+		return tr_error_set(s->error, TR_EINVAL,
+		    "there is no such plan: a batch of %u sequences is less than one for each of "
+		    "%u replicas",
+		    in->batch, only->mesh.size[MESH_DP]);
+	if (only->sequences > 0 && workers > 0 && !is_measured(s))
+		return tr_error_set(s->error, TR_EINVAL,
+		    "there is no such plan: there are no costs of tp %u and microbatches of %u "
+		    "sequences",
+		    only->mesh.size[MESH_TP], only->sequences);
+	return tr_error_set(s->error, TR_EINVAL,
+	    "there is no such plan: no mesh of at most %u workers has a microbatch with costs for "
+	    "each replica out of a batch of %u sequences, and a layer for each stage",
+	    in->cluster->worker_count, in->batch);
 }
 
 static tr_status list_choices(struct search *s)
@@ -105,13 +140,7 @@ static tr_status list_choices(struct search *s)
 	while (plan_choice_next(s->l, &choice))
 		count += is_wanted(s, &choice);
 	if (count == 0)
-		return tr_error_set(s->error, TR_EINVAL,
-		    "there is no such plan: of the microbatches that were measured none makes as "
-		    "many "
-		    "as the mesh needs out of a batch of %u sequences, or the mesh needs more than "
-		    "%u "
-		    "workers",
-		    s->l->in->batch, s->l->in->cluster->worker_count);
+		return refuse_none(s);
 	s->candidates = calloc(count, sizeof(*s->candidates));
 	if (s->candidates == NULL)
 		return tr_error_set(s->error, TR_ENOMEM, "no memory for %u choices", count);

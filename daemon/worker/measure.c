@@ -13,6 +13,7 @@
 
 #define LAYERS_MOST   4    /* at once: more would only take longer */
 #define SEQUENCES_MAX 4096 /* of train.micro_sequences */
+#define EVERY_TP      16   /* up to which every divisor of the heads is measured */
 #define RUNS          5    /* at least, unless they are long */
 #define LONG_S        0.8  /* no more runs after so long */
 #define ENOUGH_S      0.1  /* short runs go on for so long */
@@ -268,22 +269,52 @@ static tr_status measure_memory(const struct measured *m, FILE *to, struct tr_er
 	return TR_OK;
 }
 
-/* Whether a microbatch is one that is measured. */
-static bool is_measured(uint64_t batch, uint32_t own, uint32_t sequences, uint32_t most)
+static bool is_power(uint32_t value)
 {
-	bool power = (sequences & (sequences - 1)) == 0;
-	return batch % sequences == 0 && ((power && sequences <= most) || sequences == own);
+	return (value & (value - 1)) == 0;
+}
+
+/* What of a job says which splits are measured: its batch, the most sequences of a microbatch, how many its replicas make of their share, its tp. */
+struct own {
+	uint64_t batch;
+	uint32_t most, share, tp;
+};
+
+static struct own own_of(const Traind__V1__JobSpec *spec, const struct model_config *config)
+{
+	const Traind__V1__Optimizer *job = spec->train->optimizer;
+	struct own own = { job->batch_tokens / config->context, job->micro_sequences, 0, 1 };
+	uint64_t dp = 1;
+	if (spec->mesh != NULL && spec->mesh->tp > 0)
+		own.tp = spec->mesh->tp;
+	if (spec->mesh != NULL)
+		dp = spec->mesh->workers / own.tp / (spec->mesh->pp > 0 ? spec->mesh->pp : 1);
+	uint64_t share = dp > 0 ? (own.batch + dp - 1) / dp : own.batch;
+	own.share = share < own.most ? (uint32_t)share : own.most;
+	return own;
+}
+
+/* Whether a microbatch is one that is measured. */
+static bool is_measured(const struct own *own, uint32_t sequences, uint32_t most)
+{
+	return sequences == own->most || sequences == own->share ||
+	    (own->batch % sequences == 0 && is_power(sequences) && sequences <= most);
 }
 
 static tr_status measure_tp(struct measured *m, const struct model_config *config,
-    const Traind__V1__Optimizer *job, uint32_t tp, uint32_t most, FILE *to, struct tr_error *error)
+    const struct own *own, uint32_t tp, uint32_t most, FILE *to, struct tr_error *error)
 {
-	uint64_t batch = job->batch_tokens / config->context;
 	tr_status st = TR_OK;
-	for (uint32_t n = 1; n <= batch && n <= SEQUENCES_MAX && st == TR_OK; n++)
-		if (is_measured(batch, job->micro_sequences, n, most))
+	for (uint32_t n = 1; n <= own->batch && n <= SEQUENCES_MAX && st == TR_OK; n++)
+		if (is_measured(own, n, most))
 			st = measure(m, config, tp, n, to, error);
 	return st;
+}
+
+/* Whether layers are split over so many workers: few divisors of the heads, powers of two, and as the job does. */
+static bool is_split(const struct own *own, const struct model_config *config, uint32_t tp)
+{
+	return config->heads % tp == 0 && (tp <= EVERY_TP || is_power(tp) || tp == own->tp);
 }
 
 tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_limits *limits,
@@ -301,13 +332,13 @@ tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_li
 	st = measure_memory(&m, to, error);
 	if (st == TR_OK)
 		st = measure_update(m.pool, &config, to, error);
-	for (uint32_t tp = 1; tp <= limits->tp_most && st == TR_OK; tp *= 2) {
-		st = measure_tp(&m, &config, spec->train->optimizer, tp, limits->sequences_most, to,
-		    error);
-		if (st == TR_EINVAL && tp > 1) { /* it divides no further */
+	struct own own = own_of(spec, &config);
+	for (uint32_t tp = 1; tp <= limits->tp_most && tp <= config.heads && st == TR_OK; tp++) {
+		if (!is_split(&own, &config, tp))
+			continue;
+		st = measure_tp(&m, &config, &own, tp, limits->sequences_most, to, error);
+		if (st == TR_EINVAL && tp > 1) /* other sizes do not divide so */
 			st = TR_OK;
-			break;
-		}
 	}
 	pool_destroy(m.pool);
 	return st == TR_OK && fflush(to) != 0

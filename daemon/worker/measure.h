@@ -19,9 +19,10 @@
 
 struct measure_limits {
 	unsigned threads;
-	uint32_t tp_most; /* powers of two up to this */
 	uint32_t
-	    sequences_most; /* powers of two up to this that divide the job's batch, and the job's own microbatch */
+	    tp_most; /* divisors of the heads up to this: small ones, powers of two, the job's own */
+	uint32_t
+	    sequences_most; /* powers of two up to this that divide the job's batch, and the job's own microbatches */
 };
 
 /* `spec` is validated. TR_EINVAL: no such model; TR_ENOMEM; TR_EIO. */

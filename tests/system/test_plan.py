@@ -66,7 +66,7 @@ def check(plan, batch, layers):
 
 
 def test_example_cluster(tmp_path, job, here):
-    words = ["plan", job, "--cluster", EXAMPLE, "--costs", tmp_path / "costs", "--pareto"]
+    words = ["plan", job, "--cluster", EXAMPLE, "--costs", tmp_path / "costs", "--pareto", "--any"]
     plan = trainctl_json(*words, environment=here.environment)
     check(plan, 16, 6)
     assert len(plan["others"]) > 3 and len(plan["pareto"]) > 1
@@ -82,7 +82,7 @@ def test_example_cluster(tmp_path, job, here):
 
 def test_slow_nodes_get_less_and_far_ones_nothing(tmp_path, job, here):
     nodes = cluster_file(tmp_path, ["name: a", "name: b", "name: slow, speed: 0.5"], "between: {ms: 0.01, gbit: 40}\n")
-    plan = trainctl_json("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs", environment=here.environment)
+    plan = trainctl_json("plan", job, "--any", "--cluster", nodes, "--costs", tmp_path / "costs", environment=here.environment)
     check(plan, 16, 6)
     if plan["pp"] == 1:
         given = {rank["node"]: rank["microbatches"] for rank in plan["ranks"]}
@@ -140,6 +140,30 @@ def test_bad_costs(tmp_path, job, here):
     assert here("plan", tmp_path / "costs", "--cluster", nodes).returncode == 2
 
 
+def test_a_job_as_it_is(tmp_path, job, here):
+    """Microbatches are cut out of a replica's share, whatever its speed; layers as jobs cut them; what is wrong is said."""
+    nodes = cluster_file(tmp_path, ["name: a", "name: b, speed: 0.25"])
+    words = ["plan", job, "--cluster", nodes, "--costs", tmp_path / "costs", "--as-is"]
+    plan = trainctl_json(*words, environment=here.environment)
+    assert [(rank["dp"], rank["microbatches"]) for rank in plan["ranks"]] == [(0, 2), (1, 2)] and plan["microbatch"] == 4
+    plan = trainctl_json(*words, "--set", "mesh.pp=2", environment=here.environment)
+    assert (plan["pp"], plan["chunks"], plan["recompute"]) == (2, 1, False) and sorted(plan["layers"]) == [3, 3]
+    plan = trainctl_json(*words, "--set", "train.batch_tokens=256", "--set", "train.micro_sequences=8", environment=here.environment)
+    assert plan["microbatch"] == 4 and {rank["microbatches"] for rank in plan["ranks"]} == {1}  # 8 sequences, of which each has 4
+    for changed, text in (("mesh.nodes=3", "the mesh needs 3 workers, there are 2"), ("train.micro_sequences=3", "no costs of tp 1 and microbatches of 3 sequences")):
+        done = here(*words, "--set", changed)
+        assert done.returncode == 1 and text in done.stderr
+
+
+def test_plans_that_jobs_cannot_run_are_asked_for(tmp_path, job, here):
+    nodes = cluster_file(tmp_path, [f"name: n{i}, memory: 9.5MiB" for i in range(4)])
+    words = ["plan", job, "--cluster", nodes, "--costs", tmp_path / "costs"]
+    plan = trainctl_json(*words, environment=here.environment)
+    assert plan["runnable"] and all((row["chunks"], row["recompute"]) == (1, False) for row in (plan, *plan["others"]))
+    text = here(*words, "--any").stdout
+    assert "plans     of any kind: jobs run 1f1b" in text and "plans     of any" not in here(*words).stdout
+
+
 def test_a_running_cluster_with_measured_layers(tmp_path, job):
     with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
         environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
@@ -153,6 +177,6 @@ def test_a_running_cluster_with_measured_layers(tmp_path, job):
         assert (own["dp"], own["pp"], own["tp"], own["microbatch"], own["recompute"]) == (2, 1, 1, 4, False)
         assert own["step_s"] > 0 and not own["others"]
         many = trainctl("plan", job, "--as-is", "--set", "mesh.nodes=8", environment=environment, check=False)
-        assert many.returncode == 1 and "the mesh needs more than 4 workers" in many.stderr
+        assert many.returncode == 1 and "the mesh needs 8 workers, there are 4" in many.stderr
         # no job was started for it
         assert trainctl_json("jobs", environment=environment) == []

@@ -10,10 +10,11 @@ from stubs import pb
 WIDTH, CONTEXT, VOCAB = 128, 64, 256
 
 
-def measure(tp=2, most=4, batch=8, micro=8, dtype="f32", **model):
+def measure(tp=2, most=4, batch=8, micro=8, dtype="f32", mesh=None, **model):
     shape = {"preset": "gpt2", "layers": 6, "width": WIDTH, "heads": 4, "context": CONTEXT, "vocab": "bytes", **model}
     spec = pb.JobSpec(name="measured", train=pb.TrainSpec(
-        model=pb.Model(**shape), optimizer=pb.Optimizer(steps=1, batch_tokens=batch * shape["context"], micro_sequences=micro, dtype=dtype)))
+        model=pb.Model(**shape), optimizer=pb.Optimizer(steps=1, batch_tokens=batch * shape["context"], micro_sequences=micro, dtype=dtype)),
+        mesh=pb.Mesh(**(mesh or {})))
     done = subprocess.run([str(BIN / "trainworker"), "--measure", "1", str(tp), str(most)], input=spec.SerializeToString(), capture_output=True,
                           timeout=120, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
     rows = {}
@@ -57,6 +58,13 @@ def test_bf16_takes_its_memory():
     assert rows["parameter"] == 16 and rounded["parameter"] == 18
     assert rounded[1, 1][9] >= rows[1, 1][9] + 2 * CONTEXT * (4 * WIDTH + 4 * WIDTH)  # two bytes, of each operand of the widest product
     assert rounded[1, 1][6:9] == rows[1, 1][6:9]
+
+
+def test_a_jobs_own_split():
+    """Divisors of the heads, its own microbatch whether it divides the batch or not, and what a replica of it makes of its share."""
+    done, rows = measure(tp=6, most=1, batch=10, micro=6, layers=1, width=96, heads=12, context=8, mesh={"workers": 6, "tp": 3})
+    assert done.returncode == 0, done.stderr
+    assert {key for key in rows if isinstance(key, tuple)} == {(tp, n) for tp in (1, 2, 3, 4, 6) for n in (1, 5, 6)}
 
 
 def test_more_workers_than_the_vocabulary_has_tokens():
