@@ -108,6 +108,19 @@ bool plan_choice_next(const struct plan_layout *l, struct plan_choice *choice)
 	}
 }
 
+bool plan_choice_is_wanted(const struct plan_search_settings *settings,
+    const struct plan_choice *choice)
+{
+	const struct plan_choice *only = &settings->only;
+
+	for (unsigned axis = 0; axis < MESH_AXES; axis++)
+		if (only->mesh.size[axis] != 0 && only->mesh.size[axis] != choice->mesh.size[axis])
+			return false;
+	return (only->chunks == 0 || only->chunks == choice->chunks) &&
+	    (only->sequences == 0 || only->sequences == choice->sequences) &&
+	    !(settings->keep && choice->recompute);
+}
+
 const char *plan_choice_text(const struct plan_choice *choice, char text[PLAN_CHOICE_TEXT_MAX])
 {
 	const uint32_t *size = choice->mesh.size;

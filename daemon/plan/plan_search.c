@@ -81,18 +81,6 @@ static int by_step(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static bool is_wanted(const struct search *s, const struct plan_choice *choice)
-{
-	const struct plan_choice *only = &s->settings->only;
-
-	for (unsigned axis = 0; axis < MESH_AXES; axis++)
-		if (only->mesh.size[axis] != 0 && only->mesh.size[axis] != choice->mesh.size[axis])
-			return false;
-	return (only->chunks == 0 || only->chunks == choice->chunks) &&
-	    (only->sequences == 0 || only->sequences == choice->sequences) &&
-	    !(s->settings->keep && choice->recompute);
-}
-
 static bool is_measured(const struct search *s)
 {
 	const struct plan_choice *only = &s->settings->only;
@@ -138,7 +126,7 @@ static tr_status list_choices(struct search *s)
 	uint32_t count = 0;
 
 	while (plan_choice_next(s->l, &choice))
-		count += is_wanted(s, &choice);
+		count += plan_choice_is_wanted(s->settings, &choice);
 	if (count == 0)
 		return refuse_none(s);
 	s->candidates = calloc(count, sizeof(*s->candidates));
@@ -146,7 +134,7 @@ static tr_status list_choices(struct search *s)
 		return tr_error_set(s->error, TR_ENOMEM, "no memory for %u choices", count);
 	choice = (struct plan_choice){ 0 };
 	while (plan_choice_next(s->l, &choice))
-		if (is_wanted(s, &choice))
+		if (plan_choice_is_wanted(s->settings, &choice))
 			s->candidates[s->count++] = (struct candidate){ choice,
 				plan_bound_s(s->l, &choice), INFINITY, 0, false };
 	qsort(s->candidates, s->count, sizeof(*s->candidates), by_bound);
@@ -323,7 +311,7 @@ static tr_status run(struct search *s)
 	estimate_choices(s);
 	choose_semifinalists(s);
 	if (s->closest.memory_part > 1)
-		return plan_why_none_fits(s->l->in, &s->closest, s->error);
+		return plan_why_none_fits(s->l, s->settings, &s->closest, s->error);
 	st = choose_finalists(s);
 	if (st == TR_OK)
 		st = refine_finalists(s, FINALISTS, 0);
@@ -332,7 +320,7 @@ static tr_status run(struct search *s)
 	if (st != TR_OK)
 		return st;
 	if (s->finalists[0].memory_part > 1)
-		return plan_why_none_fits(s->l->in, &s->finalists[0], s->error);
+		return plan_why_none_fits(s->l, s->settings, &s->finalists[0], s->error);
 	name_losers(s);
 	return s->settings->pareto ? find_pareto(s) : TR_OK;
 }

@@ -52,6 +52,9 @@ void plan_search_destroy(struct plan_result *result); /* accepts NULL */
 
 /* Every choice that can be, in a fixed order: call until it is false, *choice zeroed before the first. */
 bool plan_choice_next(const struct plan_layout *layout, struct plan_choice *choice);
+/* Whether it is as `only` and `keep` say. */
+bool plan_choice_is_wanted(const struct plan_search_settings *settings,
+    const struct plan_choice *choice);
 /* "dp 2 x pp 4 x tp 1, 1f1b, microbatch 2": into `text`, which is returned. */
 #define PLAN_CHOICE_TEXT_MAX 128
 const char *plan_choice_text(const struct plan_choice *choice, char text[PLAN_CHOICE_TEXT_MAX]);

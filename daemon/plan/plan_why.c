@@ -7,7 +7,8 @@
 #include "daemon/plan/plan_place.h"
 #include "daemon/plan/plan_predict.h"
 
-#define TEXT_MAX 24
+#define TEXT_MAX  24
+#define WORDS_MAX 100
 
 static const char *seconds_text(double seconds, char text[TEXT_MAX])
 {
@@ -78,7 +79,8 @@ void plan_why_lost(const struct plan_layout *layout, const struct plan *best,
 }
 
 /* So many workers like the one with the most memory, all near: how full the best of their plans is. */
-static double part_with(const struct plan_input *in, uint32_t workers, uint64_t memory)
+static double part_with(const struct plan_input *in, const struct plan_search_settings *settings,
+    uint32_t workers, uint64_t memory)
 {
 	struct plan_cluster cluster;
 	struct plan_layout *layout;
@@ -96,6 +98,8 @@ static double part_with(const struct plan_input *in, uint32_t workers, uint64_t 
 	wider.cluster = &cluster;
 	layout = plan_layout_create(&wider, NULL);
 	while (layout != NULL && plan_choice_next(layout, &plan.choice)) {
+		if (!plan_choice_is_wanted(settings, &plan.choice))
+			continue;
 		plan_fill(layout, &plan);
 		plan_measure_memory(layout, &plan, NULL);
 		least = fmin(least, plan.memory_part);
@@ -105,10 +109,45 @@ static double part_with(const struct plan_input *in, uint32_t workers, uint64_t 
 	return least;
 }
 
-tr_status plan_why_none_fits(const struct plan_input *in, const struct plan *closest,
-    struct tr_error *error)
+/* Workers that have less than the plan needs there, and the most that one of them needs. */
+static uint32_t count_lacking(struct plan_layout *l, const struct plan *plan, uint64_t *most)
 {
-	char choice[PLAN_CHOICE_TEXT_MAX], needs[TEXT_MAX], has[TEXT_MAX], would[100] = "";
+	const struct mesh *mesh = &plan->choice.mesh;
+	uint32_t a_rank = mesh->size[MESH_DP] * mesh->size[MESH_TP], lacking = 0;
+
+	plan_refill(l, plan);
+	*most = 0;
+	for (uint32_t i = 0; i < mesh_workers(mesh); i++) {
+		uint64_t needs = plan_rank_bytes(l, plan, i / a_rank, NULL);
+		if (needs <= l->in->cluster->workers[plan->worker_of[i]].memory_bytes)
+			continue;
+		lacking++;
+		*most = needs > *most ? needs : *most;
+	}
+	return lacking;
+}
+
+static void say_more_memory(struct plan_layout *l, const struct plan *plan, double wanted,
+    char words[WORDS_MAX])
+{
+	char needs[TEXT_MAX];
+	uint64_t most;
+	uint32_t lacking = count_lacking(l, plan, &most);
+
+	if (lacking > 1)
+		(void)snprintf(words, WORDS_MAX,
+		    "with %s at each of the %u workers that lack memory",
+		    bytes_text((double)most, needs), lacking);
+	else
+		(void)snprintf(words, WORDS_MAX, "with %s there", bytes_text(wanted, needs));
+}
+
+tr_status plan_why_none_fits(struct plan_layout *layout,
+    const struct plan_search_settings *settings, const struct plan *closest, struct tr_error *error)
+{
+	const struct plan_input *in = layout->in;
+	char choice[PLAN_CHOICE_TEXT_MAX], needs[TEXT_MAX], has[TEXT_MAX], more[WORDS_MAX],
+	    would[WORDS_MAX] = "";
 	double there, wanted = memory_of_fullest(in, closest, &there);
 	uint64_t largest = 0;
 
@@ -117,12 +156,13 @@ tr_status plan_why_none_fits(const struct plan_input *in, const struct plan *clo
 			largest = in->cluster->workers[i].memory_bytes;
 	for (uint32_t workers = 2 * in->cluster->worker_count;
 	     workers <= PLAN_WORKERS_MAX && would[0] == '\0'; workers *= 2)
-		if (part_with(in, workers, largest) <= 1)
+		if (part_with(in, settings, workers, largest) <= 1)
 			(void)snprintf(would, sizeof(would), ", or with %u workers of %s", workers,
 			    bytes_text((double)largest, has));
+	say_more_memory(layout, closest, wanted, more);
 	return tr_error_set(error, TR_ELIMIT,
 	    "no plan fits into memory: the one that needs least (%s) takes %s at a worker of node "
-	    "%s, which has %s; it would fit with %s there%s",
+	    "%s, which has %s; it would fit %s%s",
 	    plan_choice_text(&closest->choice, choice), bytes_text(wanted, needs),
 	    in->cluster
 	        ->nodes[in->cluster
@@ -131,5 +171,5 @@ tr_status plan_why_none_fits(const struct plan_input *in, const struct plan *clo
 	                        closest->choice.mesh.size[MESH_TP]]]
 	                    .node]
 	        .name,
-	    bytes_text(there, has), needs, would);
+	    bytes_text(there, has), more, would);
 }

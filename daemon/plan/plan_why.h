@@ -8,8 +8,9 @@
 void plan_why_lost(const struct plan_layout *layout, const struct plan *best,
     const struct plan *loser, char *why);
 
-/* `closest`: the plan that lacks least. TR_ELIMIT with what it needs, what there is, and what would do. */
-tr_status plan_why_none_fits(const struct plan_input *in, const struct plan *closest,
+/* `closest`: the plan that lacks least. TR_ELIMIT with what it needs, what there is, and what would do: more memory, or more workers for a plan that the settings want. */
+tr_status plan_why_none_fits(struct plan_layout *layout,
+    const struct plan_search_settings *settings, const struct plan *closest,
     struct tr_error *error);
 
 #endif

@@ -267,6 +267,32 @@ static void a_step_by_hand(void **state)
 	plan_cluster_finish(&c.cluster);
 }
 
+/* All workers lack memory: that one of them has more does not help. And no other mesh is spoken of than what is asked for. */
+static void what_would_do(void **state)
+{
+	struct plan_result *result = NULL;
+	struct plan_case c;
+	struct tr_error error;
+	struct plan_search_settings settings = { .seed = 1,
+		.only = { .mesh = { { [MESH_DP] = 1, [MESH_PP] = 1, [MESH_TP] = 2 } },
+		    .sequences = 1 } };
+
+	(void)state;
+	case_make(&c, 0);
+	for (uint32_t i = 0; i < 4; i++)
+		c.cluster.workers[i].memory_bytes = 300 << 20;
+	assert_int_equal(plan_search(&c.in, &settings, &result, &error), TR_ELIMIT);
+	assert_non_null(strstr(error.text, " at each of the 2 workers that lack memory"));
+	assert_null(strstr(error.text, ", or with "));
+	/* It does. */
+	double mib = strtod(strstr(error.text, "would fit with ") + 15, NULL) + 1;
+	for (uint32_t i = 0; i < 4; i++)
+		c.cluster.workers[i].memory_bytes = (uint64_t)mib << 20;
+	assert_int_equal(plan_search(&c.in, &settings, &result, &error), TR_OK);
+	plan_search_destroy(result);
+	plan_cluster_finish(&c.cluster);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -278,6 +304,7 @@ int main(void)
 		cmocka_unit_test(the_same_again),
 		cmocka_unit_test(plans_that_jobs_run),
 		cmocka_unit_test(refusals_have_numbers),
+		cmocka_unit_test(what_would_do),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
