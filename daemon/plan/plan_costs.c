@@ -1,12 +1,15 @@
 #include "daemon/plan/plan_costs.h"
 
-#include <math.h>
-
+#include "common/limits.h"
 #include "daemon/plan/memory.h"
+
+#define SECONDS_MOST   1e6
+#define BYTES_MOST     ((uint64_t)1 << 50) /* of one size: sums of them are exact */
+#define PARAMETER_MOST 1024
 
 static bool is_time(double value)
 {
-	return isfinite(value) && value >= 0;
+	return value >= 0 && value <= SECONDS_MOST;
 }
 
 /* A search finds its place among them by tp and sequences. */
@@ -23,6 +26,18 @@ static tr_status check_single(const struct plan_costs *costs, struct tr_error *e
 	return TR_OK;
 }
 
+static bool is_cost(const struct plan_cost *cost)
+{
+	bool good = cost->tp > 0 && cost->tp <= TR_GROUP_PEERS_MAX && cost->sequences > 0 &&
+	    cost->working_bytes < BYTES_MOST && cost->time[SECTION_LAYER].forward_s > 0;
+
+	for (int section = 0; section < SECTIONS; section++)
+		good = good && is_time(cost->time[section].forward_s) &&
+		    is_time(cost->time[section].backward_s) &&
+		    cost->kept_bytes[section] < BYTES_MOST;
+	return good;
+}
+
 static tr_status check(const struct plan_costs *costs, struct tr_error *error)
 {
 	if (costs->count > PLAN_COSTS_MAX)
@@ -30,18 +45,17 @@ static tr_status check(const struct plan_costs *costs, struct tr_error *error)
 		    costs->count, PLAN_COSTS_MAX);
 	for (uint32_t i = 0; i < costs->count; i++) {
 		const struct plan_cost *cost = &costs->at[i];
-		bool good = cost->tp > 0 && cost->sequences > 0;
-		for (int section = 0; section < SECTIONS; section++)
-			good = good && is_time(cost->time[section].forward_s) &&
-			    is_time(cost->time[section].backward_s);
-		if (!good)
+		if (!is_cost(cost))
 			return tr_error_set(error, TR_EINVAL,
-			    "the cost of tp %u and %u sequences is none", cost->tp,
-			    cost->sequences);
+			    "the cost of tp %u and %u sequences is none: allowed are times up to "
+			    "1e6 s (a layer takes some) and sizes below 2^50 bytes",
+			    cost->tp, cost->sequences);
 	}
-	return is_time(costs->update_s) && is_time(costs->round_s)
+	return is_time(costs->update_s) && is_time(costs->round_s) &&
+	        costs->process_bytes < BYTES_MOST && costs->parameter_bytes < PARAMETER_MOST
 	    ? check_single(costs, error)
-	    : tr_error_set(error, TR_EINVAL, "the cost of an update or a round is none");
+	    : tr_error_set(error, TR_EINVAL,
+	          "the cost of an update, a round, a process or a parameter is none");
 }
 
 static tr_status derive(const struct model_config *model, uint32_t sequence_length, uint32_t tp,

@@ -207,7 +207,17 @@ static void refusals_have_numbers(void **state)
 	c.in.batch = 8;
 	c.costs[0].time[SECTION_LAYER].forward_s = NAN;
 	assert_int_equal(plan_search(&c.in, &settings, &result, &error), TR_EINVAL);
-	assert_string_equal(error.text, "the cost of tp 1 and 1 sequences is none");
+	assert_non_null(
+	    strstr(error.text, "the cost of tp 1 and 1 sequences is none: allowed are "));
+	/* Without any time a layer would be nobody's; a size that wraps would be the least. */
+	case_costs(&c);
+	c.costs[2].time[SECTION_LAYER] = (struct plan_section_time){ 0, 0 };
+	assert_int_equal(plan_search(&c.in, &settings, &result, &error), TR_EINVAL);
+	assert_non_null(
+	    strstr(error.text, "the cost of tp 1 and 4 sequences is none: allowed are "));
+	case_costs(&c);
+	c.costs[0].working_bytes = UINT64_MAX;
+	assert_int_equal(plan_search(&c.in, &settings, &result, &error), TR_EINVAL);
 	case_costs(&c);
 	c.costs[1] = c.costs[0]; /* it would go from the second to the first for ever */
 	assert_int_equal(plan_search(&c.in, &settings, &result, &error), TR_EINVAL);
