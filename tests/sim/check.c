@@ -257,6 +257,33 @@ static void check_read(struct sim *sim, unsigned number, const struct tr_round *
 		    number, op->tag, (unsigned long)round->round);
 }
 
+static bool check_follows(struct sim *sim, unsigned number, const struct tr_round *round)
+{
+	const struct sim_worker *worker = &sim->nodes[number].worker;
+
+	if (round->round == worker->applied + 1 && worker->holds)
+		return true;
+	sim_violation(sim, "I6: n%u commits round %lu after round %lu", number,
+	    (unsigned long)round->round, (unsigned long)worker->applied);
+	return false;
+}
+
+/* The first to commit it? */
+static void check_newest(struct sim *sim, const struct tr_round *round)
+{
+	sim->rounds++;
+	if (round->round != sim->newest_round + 1)
+		sim_violation(sim, "I6: round %lu is committed after round %lu",
+		    (unsigned long)round->round, (unsigned long)sim->newest_round);
+	sim->newest_round = round->round;
+}
+
+void check_order(struct sim *sim, unsigned number, const struct tr_round *round)
+{
+	if (check_follows(sim, number, round) && round->round > sim->newest_round)
+		check_newest(sim, round);
+}
+
 void check_committed(struct sim *sim, unsigned number, const struct tr_round *round)
 {
 	struct sim_worker *worker = &sim->nodes[number].worker;
@@ -266,11 +293,8 @@ void check_committed(struct sim *sim, unsigned number, const struct tr_round *ro
 	if (sim->plant == PLANT_CORRUPT && number == 0 && worker->op_count > 0 &&
 	    worker->ops[0].count > 0)
 		((unsigned char *)worker->ops[0].data)[0] ^= 64;
-	if (round->round != worker->applied + 1 || !worker->holds) {
-		sim_violation(sim, "I6: n%u commits round %lu after round %lu", number,
-		    (unsigned long)round->round, (unsigned long)worker->applied);
+	if (!check_follows(sim, number, round))
 		return;
-	}
 	if (round->round >= SIM_ROUNDS_MAX) {
 		sim->over = true;
 		return;
@@ -297,11 +321,7 @@ void check_committed(struct sim *sim, unsigned number, const struct tr_round *ro
 	struct sim_truth *truth = &sim->truth[round->round];
 	if (!truth->known) {
 		*truth = (struct sim_truth){ true, digest, worker->chain };
-		sim->rounds++;
-		if (round->round != sim->newest_round + 1)
-			sim_violation(sim, "I6: round %lu is committed after round %lu",
-			    (unsigned long)round->round, (unsigned long)sim->newest_round);
-		sim->newest_round = round->round;
+		check_newest(sim, round);
 	} else if (!tr_digest_equal(truth->results, digest)) {
 		sim_violation(sim, "I1: n%u holds other results of round %lu", number,
 		    (unsigned long)round->round);
@@ -412,6 +432,8 @@ static void stuck(struct sim *sim)
 
 bool check_finished(struct sim *sim)
 {
+	if (sim->callers)
+		return sim->callers->finished(sim);
 	if (!sim->faults_started || sim->faults_done < sim->fault_count || !sim->memberd.up)
 		return !sim->faults_started && sim->now_us > SIM_PATIENCE_US ? (stuck(sim), true)
 		                                                             : false;

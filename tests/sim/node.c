@@ -36,8 +36,8 @@ static void node_leave_state(struct sim *sim, unsigned number)
 	const struct sim_node *node = &sim->nodes[number];
 	uint64_t round = 0;
 
-	if ((sim->seed % 8 != 0 && sim->seed % 8 != 7) || !node->core || node->failed ||
-	    !group_core_state(node->core, &round) || round == 0)
+	if (sim->callers || (sim->seed % 8 != 0 && sim->seed % 8 != 7) || !node->core ||
+	    node->failed || !group_core_state(node->core, &round) || round == 0)
 		return;
 	if (!node->worker.holds || node->worker.applied != round)
 		sim_violation(sim,
@@ -50,7 +50,7 @@ static void node_leave_state(struct sim *sim, unsigned number)
 
 void node_follow(struct sim *sim)
 {
-	if (!sim->left.there || sim->node_count == SIM_NODES_MAX)
+	if ((!sim->left.there && !sim->callers) || sim->node_count == SIM_NODES_MAX)
 		return;
 	node_start(sim, sim->node_count);
 	sim->joins++;

@@ -13,6 +13,7 @@
  *	fault.c    what goes wrong, when   plant.c   bugs planted on purpose
  *	aim.c      faults aimed at rare states
  *	cover.c    in which states it went wrong
+ *	sharded/   workers of sharded jobs, whose code is the trainer's own
  */
 #ifndef TR_TESTS_SIM_H
 #define TR_TESTS_SIM_H
@@ -195,6 +196,18 @@ struct sim_worker {
 	uint64_t stamp;
 };
 
+/* Callers of another kind than worker.c's: of the group's calls they make all themselves. */
+struct sim_callers {
+	void (*step)(struct sim *sim, unsigned node);  /* they wished to be woken (worker_wake) */
+	void (*began)(struct sim *sim, unsigned node); /* worker.round */
+	void (*op_done)(struct sim *sim, unsigned node, uint32_t tag);
+	void (*decided)(struct sim *sim, unsigned node, tr_status status,
+	    const struct tr_round *round); /* TR_OK, TR_ERESTART */
+	void (*took_state)(struct sim *sim, unsigned node, uint64_t round);
+	void (*ended)(struct sim *sim, unsigned node); /* its process has */
+	bool (*finished)(struct sim *sim);             /* asked after each event */
+};
+void worker_wake(struct sim *sim, unsigned node, uint64_t delay_us);
 void worker_start(struct sim *sim, unsigned node);
 void worker_step(struct sim *sim, unsigned node);
 void worker_began(struct sim *sim, unsigned node, const struct tr_round *round);
@@ -426,6 +439,7 @@ struct sim_view {
 };
 
 void check_committed(struct sim *sim, unsigned node, const struct tr_round *round);
+void check_order(struct sim *sim, unsigned node, const struct tr_round *round); /* that alone */
 void check_view(struct sim *sim, unsigned node, uint64_t view);
 void check_members(struct sim *sim,
     const Traind__Peer__View *view); /* of a view that is installed */
@@ -482,6 +496,9 @@ struct sim {
 	bool tells;                       /* cores say of each op that it is done */
 	unsigned hosts;                   /* that nodes share; 0: unknown */
 	size_t window_bytes, ahead_bytes; /* group_core_options */
+	uint32_t segment_bytes;
+	const struct sim_callers *callers; /* NULL: those of worker.c */
+	void *calls;                       /* theirs */
 	unsigned founders;
 	uint64_t think_us, delay_us, sync_us;
 
@@ -515,6 +532,12 @@ struct sim {
 	char violation[512];
 	uint64_t events, rounds, views, restarts, joins, lefts, released;
 };
+
+/* The parts of sim_run, for callers of another kind: faults are theirs. Between the two founders and policies may be set. */
+void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plant,
+    const struct sim_callers *callers, void *calls);
+void sim_begin(struct sim *sim);
+unsigned sim_finish(struct sim *sim); /* runs it; as sim_run */
 
 /* Runs one seed; the number of violations (0 or 1: it stops at the first). */
 unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plant);

@@ -223,7 +223,7 @@ static void uplink_join(struct sim *sim, unsigned number)
 	join.policy = sim->policy;
 	join.deterministic = sim->deterministic;
 	join.algorithm = sim->algorithm;
-	join.segment_bytes = 64;
+	join.segment_bytes = sim->segment_bytes;
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_JOIN_GROUP;
 	message.join_group = &join;
 	uplink_send(sim, number, &message);

@@ -16,7 +16,7 @@ unsigned worker_key(const struct sim *sim, unsigned number, unsigned index)
 	return sim->policy == TRAIND__PEER__POLICY__POLICY_REPLAY ? index : number;
 }
 
-static void worker_schedule(struct sim *sim, unsigned number, uint64_t delay_us)
+void worker_wake(struct sim *sim, unsigned number, uint64_t delay_us)
 {
 	struct sim_worker *worker = &sim->nodes[number].worker;
 
@@ -59,7 +59,7 @@ void worker_start(struct sim *sim, unsigned number)
 	*worker = (struct sim_worker){ .state = WORKER_THINK };
 	(void)node_step(sim, number, &event);
 	/* Where faults are aimed it may be in a view for a while before it begins. */
-	worker_schedule(sim, number, sim_between(sim, 0, sim->aim_count > 0 ? 500 * MS : 20 * MS));
+	worker_wake(sim, number, sim_between(sim, 0, sim->aim_count > 0 ? 500 * MS : 20 * MS));
 }
 
 void worker_end(struct sim *sim, unsigned number)
@@ -67,6 +67,8 @@ void worker_end(struct sim *sim, unsigned number)
 	worker_free(sim, number);
 	sim->nodes[number].worker.state = WORKER_ENDED;
 	sim->nodes[number].worker.stamp++;
+	if (sim->callers)
+		sim->callers->ended(sim, number);
 }
 
 /* In a scope of one, the same op. */
@@ -212,6 +214,10 @@ void worker_began(struct sim *sim, unsigned number, const struct tr_round *round
 	worker->received = false;
 	worker->abandoned = worker->altered = false;
 	worker->submitted = 0;
+	if (sim->callers) {
+		sim->callers->began(sim, number);
+		return;
+	}
 	worker->lingers = sim->releases
 	    ? (unsigned)rng_below(sim->key, STREAM_LINGERS, sim->takes++, 6)
 	    : 0;
@@ -225,7 +231,7 @@ void worker_began(struct sim *sim, unsigned number, const struct tr_round *round
 		op->submitted = op->told = false;
 		shape_give(sim, worker_key(sim, number, round->index), round->round, op);
 	}
-	worker_schedule(sim, number, sim_between(sim, 0, sim->think_us));
+	worker_wake(sim, number, sim_between(sim, 0, sim->think_us));
 }
 
 static void worker_begin_again(struct sim *sim, unsigned number)
@@ -262,7 +268,7 @@ static void worker_submit(struct sim *sim, unsigned number)
 	else if (st != TR_OK && sim->plant != PLANT_HIDE)
 		sim_violation(sim, "n%u may not submit: %s", number, tr_status_name(st));
 	else
-		worker_schedule(sim, number, sim_between(sim, 0, 2 * MS));
+		worker_wake(sim, number, sim_between(sim, 0, 2 * MS));
 }
 
 static void worker_wait(struct sim *sim, unsigned number, const struct sim_op *op)
@@ -285,6 +291,10 @@ void worker_op_done(struct sim *sim, unsigned number, uint32_t tag)
 {
 	struct sim_worker *worker = &sim->nodes[number].worker;
 
+	if (sim->callers) {
+		sim->callers->op_done(sim, number, tag);
+		return;
+	}
 	if (worker->state != WORKER_WAITS || worker->waited != tag)
 		return;
 	worker->state = WORKER_OPEN;
@@ -299,7 +309,7 @@ void worker_op_done(struct sim *sim, unsigned number, uint32_t tag)
 			worker->samples = 2 + op->result.low % 1000;
 	}
 	sim_trace(sim, "n%u reads op %u", number, tag);
-	worker_schedule(sim, number, sim_between(sim, 0, 20 * MS));
+	worker_wake(sim, number, sim_between(sim, 0, 20 * MS));
 }
 
 /* In some seeds members measure their links, not all of them, and now and then something else: routes change between rounds. */
@@ -357,6 +367,10 @@ void worker_step(struct sim *sim, unsigned number)
 
 	if (sim->nodes[number].failed)
 		return;
+	if (sim->callers) {
+		sim->callers->step(sim, number);
+		return;
+	}
 	if (worker->state == WORKER_THINK) {
 		worker_begin_again(sim, number);
 		return;
@@ -376,7 +390,7 @@ void worker_step(struct sim *sim, unsigned number)
 		worker_wait(sim, number, worker_wants(worker));
 	else if (release_may_come(sim, number) && worker->lingers > 0) {
 		worker->lingers--;
-		worker_schedule(sim, number, sim_between(sim, 0, 40 * MS));
+		worker_wake(sim, number, sim_between(sim, 0, 40 * MS));
 	} else if (!worker->receives || worker->received || worker->abandoned)
 		worker_close(sim, number);
 }
@@ -388,6 +402,8 @@ void worker_takes_state(struct sim *sim, unsigned number, uint64_t round, uint64
 	worker->holds = true;
 	worker->applied = round;
 	worker->chain = chain;
+	if (sim->callers)
+		sim->callers->took_state(sim, number, round);
 }
 
 void worker_takes_state_back(struct sim *sim, unsigned number, const struct sim_worker *before)
@@ -406,8 +422,10 @@ void worker_state_got(struct sim *sim, unsigned number)
 	sim_trace(sim, "n%u has the state after round %lu", number, (unsigned long)worker->applied);
 	sim->nodes[number].asked = false;
 	worker->received = true;
-	if (worker->state == WORKER_OPEN && worker->submitted == worker->op_count)
-		worker_schedule(sim, number, sim_between(sim, 0, 2 * MS));
+	if (sim->callers)
+		worker_wake(sim, number, 0);
+	else if (worker->state == WORKER_OPEN && worker->submitted == worker->op_count)
+		worker_wake(sim, number, sim_between(sim, 0, 2 * MS));
 }
 
 static void worker_commit(struct sim *sim, unsigned number, const struct tr_round *round)
@@ -420,7 +438,25 @@ static void worker_commit(struct sim *sim, unsigned number, const struct tr_roun
 	worker_reclaim(sim, number);
 	worker_free(sim, number);
 	worker->state = WORKER_THINK;
-	worker_schedule(sim, number, sim_between(sim, 0, sim->think_us));
+	worker_wake(sim, number, sim_between(sim, 0, sim->think_us));
+}
+
+/* The state after a round is whoever has it alike: callers check that themselves. */
+static void worker_decided_called(struct sim *sim, unsigned number, tr_status status,
+    const struct tr_round *round)
+{
+	struct sim_worker *worker = &sim->nodes[number].worker;
+
+	if (status == TR_OK) {
+		check_order(sim, number, round);
+		worker->applied = worker->chain = round->round;
+	} else if (status == TR_ERESTART) {
+		sim->restarts++;
+	} else {
+		worker_end(sim, number);
+		return;
+	}
+	sim->callers->decided(sim, number, status, round);
 }
 
 void worker_decided(struct sim *sim, unsigned number, tr_status status,
@@ -428,6 +464,12 @@ void worker_decided(struct sim *sim, unsigned number, tr_status status,
 {
 	struct sim_worker *worker = &sim->nodes[number].worker;
 
+	if (sim->callers) {
+		sim_trace(sim, "n%u is told %s of round %lu: %s", number, tr_status_name(status),
+		    (unsigned long)(round ? round->round : 0), reason ? reason : "");
+		worker_decided_called(sim, number, status, round);
+		return;
+	}
 	if (status == TR_OK) {
 		worker_commit(sim, number, round);
 		return;
@@ -444,12 +486,12 @@ void worker_decided(struct sim *sim, unsigned number, tr_status status,
 	if (worker->state == WORKER_CLOSED || worker->state == WORKER_WAITS) {
 		worker_free(sim, number);
 		worker->state = WORKER_THINK;
-		worker_schedule(sim, number, sim_between(sim, 0, 2 * MS));
+		worker_wake(sim, number, sim_between(sim, 0, 2 * MS));
 	} else {
 		worker->abandoned = true;
 		if (sim->aim_count > 0) /* it computes, and notices late */
-			worker_schedule(sim, number, sim_between(sim, 0, 500 * MS));
+			worker_wake(sim, number, sim_between(sim, 0, 500 * MS));
 		else if (worker->submitted == worker->op_count)
-			worker_schedule(sim, number, sim_between(sim, 0, 20 * MS));
+			worker_wake(sim, number, sim_between(sim, 0, 20 * MS));
 	}
 }

@@ -222,9 +222,15 @@ static const struct sim_seed *sim_named(uint64_t seed)
 	return NULL;
 }
 
-static void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plant)
+void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plant,
+    const struct sim_callers *callers, void *calls)
 {
-	*sim = (struct sim){ .seed = seed, .trace = trace, .plant = plant };
+	*sim = (struct sim){ .seed = seed,
+		.trace = trace,
+		.plant = plant,
+		.segment_bytes = 64,
+		.callers = callers,
+		.calls = calls };
 	sim->key = rng_key(seed, 0x73696d, 0);
 	sim->mismatch_node = sim->salt_node = -1;
 	sim->mismatch_told = false;
@@ -261,8 +267,10 @@ static void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_pla
 	    (unsigned long)seed, (int)sim->policy, (int)sim->algorithm,
 	    sim->deterministic ? "deterministic" : "as it comes", sim->founders, sim->hosts,
 	    sim->window_bytes, sim->ahead_bytes);
-	fault_plan(sim);
-	aim_plan(sim);
+}
+
+void sim_begin(struct sim *sim)
+{
 	memberd_start(sim);
 	for (unsigned i = 0; i < sim->founders; i++)
 		node_start(sim, i);
@@ -270,7 +278,15 @@ static void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_pla
 
 unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plant)
 {
-	sim_prepare(sim, seed, trace, plant);
+	sim_prepare(sim, seed, trace, plant, NULL, NULL);
+	fault_plan(sim);
+	aim_plan(sim);
+	sim_begin(sim);
+	return sim_finish(sim);
+}
+
+unsigned sim_finish(struct sim *sim)
+{
 	while (!sim->over && sim->heap_count > 0) {
 		struct sim_event event = sim_pop(sim);
 		sim->now_us = event.time_us;

@@ -1,0 +1,20 @@
+/* Which runs there are (play.h): by seed, and all of one fault. */
+#ifndef TR_TESTS_SIM_SHARDED_CASES_H
+#define TR_TESTS_SIM_SHARDED_CASES_H
+
+#include "tests/sim/sharded/play.h"
+
+#define CASE_SEED 12 /* of those of one fault */
+
+/* A mesh of at most six workers, perhaps spares, one to four faults in steps 2 to 6, most of them followed by another worker. */
+void case_of_seed(uint64_t seed, struct play_case *what);
+
+/* Each mesh of at most six workers, each of its workers, a kill, a pause and a cut, each instruction while step 5 is computed: that compares a checkpoint's shards, sends them to who
+ * writes it, validates and computes. Of those every `every`-th. `sim` and `play` are used to count instructions first. */
+void cases_all(struct sim *sim, struct play *play, uint64_t every,
+    void (*call)(void *arg, const struct play_case *what), void *arg);
+
+/* "dp 2 x pp 1 x tp 2: kill of n1 at step 5, instruction 17". */
+void case_name(const struct play_case *what, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,221 @@
+/* Runs of sharded jobs: faults at instructions, and what must be true of them all. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "tests/sim/sharded/play.h"
+
+const char *const play_fault_names[PLAY_FAULT_KINDS] = { "kill", "power-loss", "pause",
+	"short-pause", "cut", "cut-from-peers", "memberd-restart" };
+const char *const play_plant_names[PLAY_PLANT_COUNT] = { "none", "twice", "early", "shard", "apply",
+	"table", "silent", "forget" };
+
+#define LONG_US  (3 * SECOND)
+#define SHORT_US (300 * MS)
+
+/* ---- faults ---- */
+
+static void cut(struct sim *sim, unsigned victim, bool from_memberd)
+{
+	uint64_t until = sim->now_us + LONG_US;
+	if (from_memberd)
+		sim->nodes[victim].hold_until_us = until;
+	for (unsigned i = 0; i < SIM_NODES_MAX; i++)
+		sim->links[victim][i].hold_until_us = sim->links[i][victim].hold_until_us = until;
+}
+
+static void strike(struct tr_group *g, const struct play_fault *fault)
+{
+	struct sim *sim = g->sim;
+	struct sim_node *node = &sim->nodes[g->number];
+	sim_trace(sim, "n%u: %s at instruction %lu of step %lu", g->number,
+	    play_fault_names[fault->kind], (unsigned long)fault->instruction,
+	    (unsigned long)play_step(g) + 1);
+	switch (fault->kind) {
+	case PLAY_KILL:
+	case PLAY_POWER_LOSS:
+		node_crash(sim, g->number, fault->kind == PLAY_POWER_LOSS, "killed");
+		break;
+	case PLAY_PAUSE:
+		node->paused_until_us = sim->now_us + LONG_US;
+		break;
+	case PLAY_SHORT_PAUSE:
+		node->paused_until_us = sim->now_us + SHORT_US;
+		break;
+	case PLAY_CUT:
+	case PLAY_CUT_FROM_PEERS:
+		cut(sim, g->number, fault->kind == PLAY_CUT);
+		break;
+	case PLAY_MEMBERD_RESTART:
+		memberd_crash(sim);
+		break;
+	case PLAY_FAULT_KINDS:
+		break;
+	}
+	g->play->struck++;
+	g->play->struck_us = sim->now_us;
+	sim->faults_done++;
+	if (fault->replaced)
+		sim_at(sim, sim->now_us + sim_between(sim, 1 * MS, 2 * SECOND), SIM_FOLLOW, 0, 0, 0);
+}
+
+static void count_instruction(struct tr_group *g)
+{
+	struct play *play = g->play;
+	for (unsigned i = 0; i < play->what.fault_count; i++) {
+		struct play_fault *fault = &play->what.faults[i];
+		if (fault->victim != g->number || fault->step != play_step(g) || fault->done ||
+		    fault->seen++ < fault->instruction)
+			continue;
+		fault->done = true;
+		strike(g, fault);
+	}
+	if (play_step(g) == play->what.faults[0].step && g->number < SIM_NODES_MAX)
+		play->instructions[g->number]++;
+}
+
+void play_instruction(struct tr_group *g)
+{
+	const struct sim_node *node = &g->sim->nodes[g->number];
+	if (g->dead)
+		return;
+	group_takes(g, 1 + sim_draw(g->sim, 300));
+	if (g->dead)
+		return;
+	count_instruction(g);
+	if (!g->dead && node->paused_until_us > g->sim->now_us)
+		group_takes(g, node->paused_until_us - g->sim->now_us);
+}
+
+/* ---- S1, S3 ---- */
+
+static uint8_t *pack(const struct tr_group *g, size_t *bytes)
+{
+	*bytes = 0;
+	for (unsigned i = 0; i < g->state_count; i++)
+		*bytes += g->states[i].bytes;
+	uint8_t *packed = malloc(*bytes), *to = packed;
+	for (unsigned i = 0; packed != NULL && i < g->state_count; i++) {
+		memcpy(to, g->states[i].data, g->states[i].bytes);
+		to += g->states[i].bytes;
+	}
+	return packed;
+}
+
+/* The first to have applied it. */
+static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
+{
+	struct play *play = g->play;
+	uint64_t step = play_step(g);
+	play->truth[round] = state;
+	play->steps[round] = step;
+	uint64_t before = round > 0 && play->truth[round - 1] != NULL ? play->steps[round - 1]
+	                                                              : step;
+	if (step == before + 1)
+		play->steps_done++;
+	else if (step < before) {
+		play->backs++;
+		if (step > 0 && play->disk[step] == NULL)
+			sim_violation(g->sim,
+			    "S3: back to step %lu, of which there is no checkpoint",
+			    (unsigned long)step);
+	} else if (step != before)
+		sim_violation(g->sim, "S3: round %lu makes step %lu of %lu", (unsigned long)round,
+		    (unsigned long)step, (unsigned long)before);
+	if (g->trainer->account->cursor != step * PLAY_BATCH ||
+	    lease_counted(g->trainer->account) != step * PLAY_BATCH)
+		sim_violation(g->sim, "S1: after step %lu samples are counted up to %lu",
+		    (unsigned long)step, (unsigned long)g->trainer->account->cursor);
+	play->newest_step = step;
+}
+
+void play_applied(struct tr_group *g)
+{
+	struct play *play = g->play;
+	uint64_t round = g->sim->nodes[g->number].worker.applied;
+	size_t bytes;
+	if (round == 0 || round >= PLAY_ROUNDS_MAX) {
+		if (round > 0)
+			sim_violation(g->sim, "S4: %lu rounds without an end", (unsigned long)round);
+		return;
+	}
+	uint8_t *state = pack(g, &bytes);
+	if (play->truth[round] == NULL) {
+		note_round(g, round, state);
+		return;
+	}
+	if (memcmp(play->truth[round], state, bytes) != 0)
+		sim_violation(g->sim, "S1: n%u has another state after round %lu than others",
+		    g->number, (unsigned long)round);
+	free(state);
+}
+
+void play_planted_table(struct tr_group *g)
+{
+	struct play *play = g->play;
+	struct ranks *ranks = g->trainer != NULL ? &g->trainer->sharded->state->ranks : NULL;
+	if (play->what.plant != PLAY_PLANT_TABLE || ranks == NULL || ranks->count < 2)
+		return;
+	uint32_t rank = ranks->peers[0].rank;
+	ranks->peers[0].rank = ranks->peers[1].rank;
+	ranks->peers[1].rank = rank;
+	play->planted = true;
+}
+
+/* ---- a run ---- */
+
+static bool all_there(const struct play *play)
+{
+	const struct sim *sim = play->sim;
+	bool anybody = false;
+	for (unsigned i = 0; i < sim->node_count; i++) {
+		const struct sim_node *node = &sim->nodes[i];
+		if (!node->alive || node->failed)
+			continue;
+		if (play->groups[i] == NULL || node->worker.applied < sim->newest_round ||
+		    play_step(play->groups[i]) < play->what.steps)
+			return false;
+		anybody = true;
+	}
+	return anybody;
+}
+
+bool play_is_finished(struct sim *sim)
+{
+	const struct play *play = sim->calls;
+	uint64_t patience = play->struck_us + SIM_PATIENCE_US;
+	if (play->newest_step < play->what.steps || !sim->memberd.up || !all_there(play)) {
+		if (sim->now_us > patience)
+			sim_violation(sim, "S4: no end in sight: step %lu of %lu, round %lu",
+			    (unsigned long)play->newest_step, (unsigned long)play->what.steps,
+			    (unsigned long)sim->newest_round);
+		return false;
+	}
+	return true;
+}
+
+unsigned play_run(struct sim *sim, struct play *play, uint64_t seed, bool trace,
+    const struct play_case *what)
+{
+	*play = (struct play){ .sim = sim, .what = *what };
+	log_configure(LOG_ERROR, false);
+	sim_prepare(sim, seed, trace, PLANT_NONE, &play_callers, play);
+	sim->policy = TRAIND__PEER__POLICY__POLICY_REPLAY;
+	/* Workers wait for one op before they submit another. */
+	sim->waits = sim->early_waits = sim->releases = true;
+	sim->ahead_bytes = 1 + 256 * (seed % 16);
+	sim->segment_bytes = seed % 3 == 0 ? 64 : 1024;
+	sim->founders = mesh_workers(&what->mesh) + what->spares;
+	reference_create(play);
+	model_play(play);
+	sim_begin(sim);
+	(void)sim_finish(sim);
+	model_play(NULL);
+	for (unsigned i = 0; i < SIM_NODES_MAX; i++)
+		group_finish(play->groups[i]);
+	for (unsigned i = 0; i < PLAY_ROUNDS_MAX; i++)
+		free(play->truth[i]);
+	play_disk_finish(play);
+	reference_finish(&play->reference);
+	return sim->violations;
+}

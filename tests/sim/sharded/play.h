@@ -1,0 +1,194 @@
+/* Sharded jobs in the simulator: the workers are the trainer's own code (daemon/worker/sharded*.c, pipeline*.c) over the simulated group, each a coroutine that gives way
+ * wherever it waits. Around it:
+ *
+ *	group.c      coll.h's calls, on a simulated core; each is an instruction, at which faults can strike
+ *	model.c      a model of whole numbers, so that sums have one result in any order; its optimizer
+ *	reference.c  what one worker learns
+ *	trainer.c    the rest of the trainer; a disk with checkpoints
+ *	play.c       a run: faults, and when it is over
+ *
+ * At each commit is checked (beside what group and memberd must keep, check.c):
+ *
+ *	S1  all who have committed a round know the same: steps, samples, table of ranks
+ *	S2  gradients, their norm, parameters and moments of each shard, loss and validation are one worker's, of this step
+ *	S3  steps are done in their order, each once; back only to a checkpoint that is whole
+ *	S4  nobody waits for ever, no worker ends
+ *	S5  what is written as a checkpoint is one worker's state
+ */
+#ifndef TR_TESTS_SIM_SHARDED_PLAY_H
+#define TR_TESTS_SIM_SHARDED_PLAY_H
+
+#include <ucontext.h>
+
+#include "daemon/worker/trainer_inside.h"
+#include "tests/sim/sim.h"
+
+#define PLAY_STEPS_MAX        256
+#define PLAY_FAULTS_MAX       6
+#define PLAY_STATES_MAX       4
+#define PLAY_ROUNDS_MAX       2048
+#define PLAY_BATCH            6
+#define PLAY_VALIDATION       5
+#define PLAY_PRIME            97 /* of all numbers: sums of few stay whole in f32 */
+#define PLAY_CHECKPOINTS      2  /* steps between them */
+#define PLAY_VALIDATES        5
+#define PLAY_VALIDATION_FIRST 700 /* sample */
+
+enum play_fault_kind {
+	PLAY_KILL,
+	PLAY_POWER_LOSS,
+	PLAY_PAUSE, /* longer than a heartbeat's timeout */
+	PLAY_SHORT_PAUSE,
+	PLAY_CUT, /* from everybody, as long */
+	PLAY_CUT_FROM_PEERS,
+	PLAY_MEMBERD_RESTART,
+	PLAY_FAULT_KINDS
+};
+extern const char *const play_fault_names[PLAY_FAULT_KINDS];
+
+/* Mistakes on purpose. */
+enum play_plant {
+	PLAY_PLANT_NONE,
+	PLAY_PLANT_TWICE, /* a worker computes a sample twice and leaves one out: S2 */
+	PLAY_PLANT_EARLY, /* a message's memory is written again once it was sent: S2 */
+	PLAY_PLANT_SHARD, /* a number of a shard that comes is another one: S2 */
+	PLAY_PLANT_APPLY, /* a worker keeps the gradients of a round that was abandoned: S2 */
+	PLAY_PLANT_TABLE, /* a joiner's table has two peers exchanged: they disagree, and fail */
+	PLAY_PLANT_SILENT, /* a worker leaves a sum over replicas out after a loss: fails, or waits */
+	PLAY_PLANT_FORGET, /* who goes back to a checkpoint keeps what it holds: S2 */
+	PLAY_PLANT_COUNT
+};
+extern const char *const play_plant_names[PLAY_PLANT_COUNT];
+
+/* Strikes when the `victim`-th node is at its `instruction`-th call, counted while the step after `step` is computed; by then it may be gone. */
+struct play_fault {
+	enum play_fault_kind kind;
+	unsigned victim;
+	uint64_t step, instruction;
+	bool replaced; /* another worker is started some time later */
+	uint64_t seen; /* instructions */
+	bool done;
+};
+
+struct play_case {
+	struct mesh mesh;
+	enum model_preset preset;
+	bool untied;
+	unsigned spares;
+	struct play_fault faults[PLAY_FAULTS_MAX];
+	unsigned fault_count;
+	uint64_t steps; /* until which it runs */
+	enum play_plant plant;
+};
+
+/* What one worker has after `steps` steps, and makes of the next one. Arrays of the whole layout. */
+struct play_state {
+	float *params, *first, *second, *grads;
+	double loss, validation, squares;
+};
+
+struct play_reference {
+	struct layout layout;
+	struct play_state states[PLAY_STEPS_MAX];
+	uint64_t known; /* so many */
+};
+
+struct play {
+	struct sim *sim;
+	struct play_case what;
+	struct play_reference reference;
+	struct tr_group *groups[SIM_NODES_MAX];
+	ucontext_t home;
+	struct tr_group *inside;               /* whose coroutine runs; NULL: none */
+	struct manifest *disk[PLAY_STEPS_MAX]; /* by step: a checkpoint that is whole; NULL: none */
+	uint8_t *truth[PLAY_ROUNDS_MAX];       /* state after each round */
+	uint64_t steps[PLAY_ROUNDS_MAX];       /* the same: steps that are done */
+	uint64_t newest_step, steps_done, backs, struck_us;
+	uint64_t instructions[SIM_NODES_MAX]; /* of the step of the first fault */
+	unsigned struck;
+	bool planted;
+};
+
+struct play_memory {
+	struct play_memory *next;
+	void *data;
+};
+
+struct play_op {
+	uint32_t tag;
+	const void *data[2];
+	size_t bytes;
+	bool sent;
+};
+
+/* A worker. */
+struct tr_group {
+	struct play *play;
+	struct sim *sim;
+	unsigned number;
+	ucontext_t context;
+	char *stack;
+	bool started, finished, dead;
+
+	bool began, done;
+	uint32_t waits_for;
+	enum { PLAY_OPEN, PLAY_COMMITTED, PLAY_AGAIN } decided;
+	struct tr_round round;
+	struct play_op *ops; /* of the round under way that were not taken back */
+	size_t op_count, op_room;
+	struct play_memory *memory;
+	struct {
+		void *data;
+		size_t bytes;
+	} states[PLAY_STATES_MAX];
+	unsigned state_count;
+
+	struct trainer *trainer;
+	uint64_t saves,
+	    saves_at_us; /* the step of a checkpoint under way, and when it is written; 0: none */
+	struct manifest *manifest; /* the checkpoint's */
+};
+
+/* ---- play.c ---- */
+
+/* As sim_run. */
+unsigned play_run(struct sim *sim, struct play *play, uint64_t seed, bool trace,
+    const struct play_case *what);
+/* A fault may strike now: the worker is then dead, or stands still. */
+void play_instruction(struct tr_group *g);
+/* This one begins a round, and has applied the one before: S1, S3. */
+void play_applied(struct tr_group *g);
+bool play_is_finished(struct sim *sim);
+void play_planted_table(struct tr_group *g); /* it got the others' state */
+
+/* ---- group.c ---- */
+extern const struct sim_callers play_callers;
+void group_finish(struct tr_group *g);
+void group_takes(struct tr_group *g, uint64_t us); /* time goes by */
+struct tr_group *group_inside(void);               /* whose coroutine runs */
+
+/* ---- trainer.c ---- */
+struct trainer *play_trainer_create(struct tr_group *g);
+void play_trainer_destroy(struct trainer *t);
+uint64_t play_step(const struct tr_group *g); /* so many are done */
+void play_disk_finish(struct play *play);
+
+/* ---- model.c ---- */
+void model_play(struct play *play); /* whose workers the models are, from now on; NULL: nobody's */
+void play_samples(uint64_t sample, int32_t *inputs, int32_t *targets);
+/* Of all samples of the step, on the whole layout. */
+void model_of_step(struct play_reference *reference, uint64_t step);
+void model_update(float *params, float *first, float *second, const float *grads, size_t count,
+    uint64_t step);
+double model_squares(const float *grads, size_t count);
+float model_first_number(size_t place);
+
+/* ---- reference.c ---- */
+void reference_create(struct play *play);
+void reference_finish(struct play_reference *reference);
+const struct play_state *reference_at(struct play *play, uint64_t step);
+/* S2: a shard's arrays beside those after `step` steps; `grads`: those of the step after it, of which only remainders count. */
+void reference_check(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
+    bool grads);
+
+#endif

@@ -1,0 +1,117 @@
+/* What one worker learns: each step from the one before, on the whole layout. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/sharded/play.h"
+
+static float *numbers(const struct play_reference *r)
+{
+	float *made = calloc(r->layout.count, sizeof(*made));
+	if (made == NULL)
+		abort();
+	return made;
+}
+
+static void add_state(struct play_reference *r)
+{
+	struct play_state *state = &r->states[r->known++];
+	*state = (struct play_state){ .params = numbers(r),
+		.first = numbers(r),
+		.second = numbers(r),
+		.grads = numbers(r) };
+}
+
+void reference_create(struct play *play)
+{
+	const struct mesh *mesh = &play->what.mesh;
+	struct play_reference *r = &play->reference;
+	uint32_t tp = mesh->size[MESH_TP], heads = tp == 4 || tp == 5 ? tp : 6;
+	struct model_config config = { .preset = play->what.preset,
+		.layers = mesh->size[MESH_PP] > 1 ? mesh->size[MESH_PP] + 1 : 2,
+		.width = 2 * heads,
+		.heads = heads,
+		.hidden = 2 * heads,
+		.context = 1,
+		.vocab = 13, /* which no tp divides */
+		.untied = play->what.untied };
+	struct tr_error error;
+	if (layout_init(&config, &r->layout, &error) != TR_OK) {
+		sim_violation(play->sim, "%s", error.text);
+		return;
+	}
+	add_state(r);
+	for (size_t t = 0; t < r->layout.tensor_count; t++) {
+		size_t first = r->layout.tensors[t].offset;
+		for (size_t i = 0; i < layout_numbers(&r->layout.tensors[t]); i++)
+			r->states[0].params[first + i] = model_first_number(first + i);
+	}
+	model_of_step(r, 0);
+}
+
+void reference_finish(struct play_reference *r)
+{
+	for (uint64_t i = 0; i < r->known; i++) {
+		free(r->states[i].params);
+		free(r->states[i].first);
+		free(r->states[i].second);
+		free(r->states[i].grads);
+	}
+	layout_finish(&r->layout);
+	r->known = 0;
+}
+
+const struct play_state *reference_at(struct play *play, uint64_t step)
+{
+	struct play_reference *r = &play->reference;
+	size_t bytes = r->layout.count * sizeof(float);
+	if (step + 1 >= PLAY_STEPS_MAX)
+		abort();
+	while (r->known <= step) {
+		uint64_t before = r->known - 1;
+		add_state(r);
+		struct play_state *next = &r->states[before + 1], *from = &r->states[before];
+		memcpy(next->params, from->params, bytes);
+		memcpy(next->first, from->first, bytes);
+		memcpy(next->second, from->second, bytes);
+		model_update(next->params, next->first, next->second, from->grads, r->layout.count,
+		    before + 1);
+		model_of_step(r, before + 1);
+	}
+	return &r->states[step];
+}
+
+static float remainder_of(float number)
+{
+	return (float)((uint64_t)number % PLAY_PRIME);
+}
+
+static void compare(struct tr_group *g, const char *what, uint64_t step, const float *ours,
+    const float *whole, bool remainders)
+{
+	const struct trainer *t = g->trainer;
+	float *theirs = calloc(t->layout.count + 1, sizeof(*theirs));
+	if (theirs == NULL)
+		abort();
+	shard_take(&g->play->reference.layout, &t->layout, &t->sharded->shard, whole, theirs);
+	for (size_t i = 0; i < t->layout.count; i++) {
+		float got = remainders ? remainder_of(ours[i]) : ours[i];
+		if (got == (remainders ? remainder_of(theirs[i]) : theirs[i]))
+			continue;
+		sim_violation(g->sim,
+		    "S2: n%u, %s after %lu steps: number %zu of its shard is %g, one worker has %g",
+		    g->number, what, (unsigned long)step, i, (double)got, (double)theirs[i]);
+		break;
+	}
+	free(theirs);
+}
+
+void reference_check(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
+    bool grads)
+{
+	const struct play_state *state = reference_at(g->play, step);
+	compare(g, "parameters", step, arrays->params, state->params, false);
+	compare(g, "first moments", step, arrays->first, state->first, false);
+	compare(g, "second moments", step, arrays->second, state->second, false);
+	if (grads)
+		compare(g, "gradients of the step", step, arrays->grads, state->grads, true);
+}

@@ -1,0 +1,378 @@
+/* The rest of the trainer (trainer_inside.h), as little as its sharded part needs; and a disk with checkpoints, which is as far as a checkpoint is whole or not there. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/sharded/play.h"
+
+uint64_t play_step(const struct tr_group *g)
+{
+	return g->trainer != NULL && g->trainer->counters != NULL ? g->trainer->counters->step : 0;
+}
+
+/* ---- made and unmade ---- */
+
+static Traind__V1__Checkpoint checkpoint = { .every = PLAY_CHECKPOINTS };
+static Traind__V1__Optimizer optimizer = { .seed = 1 };
+static const Traind__V1__TrainSpec spec = { .optimizer = &optimizer, .checkpoint = &checkpoint };
+
+static void must(tr_status status, const struct tr_error *error)
+{
+	if (status == TR_OK)
+		return;
+	(void)fprintf(stderr, "%s\n", error->text);
+	abort();
+}
+
+struct trainer *play_trainer_create(struct tr_group *g)
+{
+	struct tr_error error = { .text = "" };
+	struct trainer *t = calloc(1, sizeof(*t));
+	struct play *play = g->play;
+	if (t == NULL)
+		abort();
+	t->group = g;
+	t->spec = &spec;
+	t->steps = UINT64_MAX;
+	t->batch = PLAY_BATCH;
+	t->micro = 1;
+	t->threads = 1;
+	t->mesh = play->what.mesh;
+	t->samples.validation = PLAY_VALIDATION;
+	t->samples_log = -1;
+	(void)snprintf(t->folder.dir, sizeof(t->folder.dir), "disk");
+	t->counters = tr_alloc(g, sizeof(*t->counters));
+	t->sums = tr_alloc(g, sizeof(*t->sums));
+	t->account = tr_alloc(g, sizeof(*t->account));
+	t->numbers = calloc(PLAY_BATCH + 1, sizeof(*t->numbers));
+	must(layout_init(&play->reference.layout.config, &t->layout, &error), &error);
+	must(sharded_create(t, &error), &error);
+	must(sharded_attach(t, &error), &error);
+	must(sharded_declare(t, &error), &error);
+	return t;
+}
+
+void play_trainer_destroy(struct trainer *t)
+{
+	sharded_destroy(t);
+	free(t->numbers);
+	free(t);
+}
+
+tr_status trainer_choose_arithmetic(struct trainer *t, struct tr_error *error)
+{
+	(void)t;
+	(void)error;
+	return TR_OK;
+}
+
+/* ---- samples ---- */
+
+/* A mistake on purpose. */
+static uint64_t planted(uint64_t sample)
+{
+	struct tr_group *g = group_inside();
+	if (g->play->what.plant != PLAY_PLANT_TWICE || play_step(g) != 3 || g->number != 0)
+		return sample;
+	g->play->planted = true;
+	return sample | 1;
+}
+
+void samples_get(const struct samples *samples, uint64_t index, int32_t *inputs, int32_t *targets)
+{
+	(void)samples;
+	play_samples(planted(index), inputs, targets);
+}
+
+void samples_get_validation(const struct samples *samples, uint64_t index, int32_t *inputs,
+    int32_t *targets)
+{
+	(void)samples;
+	play_samples(PLAY_VALIDATION_FIRST + index, inputs, targets);
+}
+
+static bool pass(struct trainer *t, uint64_t sample, bool train, const struct model_hooks *hooks,
+    double *loss)
+{
+	int32_t input, target;
+	struct model_batch batch = { &input, &target, 1, 1 };
+	play_samples(sample, &input, &target);
+	struct model_slot *slot = model_slot_take(t->model, 0, &batch, NULL, NULL);
+	bool good = model_slot_forward(t->model, slot, hooks) &&
+	    (train ? model_slot_backward(t->model, slot, NULL, NULL, hooks, loss)
+	           : model_slot_loss(t->model, slot, loss));
+	model_slot_give(t->model, slot);
+	return good;
+}
+
+bool trainer_gradient(struct trainer *t, size_t count, const struct model_hooks *hooks)
+{
+	struct model_hooks before = { hooks->progress, NULL, hooks->arg };
+	for (size_t i = 0; i < count; i++) {
+		double loss = 0;
+		if (!pass(t, planted(t->numbers[i]), true, i + 1 == count ? hooks : &before, &loss))
+			return false;
+		t->sums->loss += loss;
+		t->sums->loss_tokens += 1;
+	}
+	return true;
+}
+
+bool trainer_validate(struct trainer *t, unsigned index, unsigned contributors,
+    const struct model_hooks *hooks)
+{
+	for (uint64_t i = index; i < PLAY_VALIDATION; i += contributors) {
+		double loss = 0;
+		if (!pass(t, PLAY_VALIDATION_FIRST + i, false, hooks, &loss))
+			return false;
+		t->sums->validation += loss;
+		t->sums->validation_tokens += 1;
+	}
+	return true;
+}
+
+bool trainer_validates(const struct trainer *t, uint64_t step)
+{
+	(void)t;
+	return step % PLAY_VALIDATES == 0;
+}
+
+double trainer_validation_loss(const struct trainer *t)
+{
+	return t->sums->validation;
+}
+
+/* ---- the optimizer: S2 ---- */
+
+double optim_squares(const struct ops *ops, struct pool *pool, const float *x, size_t count)
+{
+	(void)ops;
+	(void)pool;
+	return model_squares(x, count);
+}
+
+/* This step's sums, as all must have them. */
+static void check_sums(struct tr_group *g, uint64_t step, double squares)
+{
+	const struct trainer *t = g->trainer;
+	const struct play_state *state = reference_at(g->play, step - 1);
+	if (t->sums->loss != state->loss || t->sums->loss_tokens != PLAY_BATCH)
+		sim_violation(g->sim, "S2: n%u, step %lu: loss %g of %g samples, one worker has %g",
+		    g->number, (unsigned long)step, t->sums->loss, t->sums->loss_tokens,
+		    state->loss);
+	if (squares != state->squares)
+		sim_violation(g->sim, "S2: n%u, step %lu: the gradient's squares are %g, not %g",
+		    g->number, (unsigned long)step, squares, state->squares);
+	if (trainer_validates(t, step) && t->sums->validation != state->validation)
+		sim_violation(g->sim, "S2: n%u, step %lu: validation %g, one worker has %g",
+		    g->number, (unsigned long)step, t->sums->validation, state->validation);
+}
+
+void optim_update(const struct ops *ops, struct pool *pool, const struct layout *layout,
+    const struct optim_settings *settings, const struct optim_arrays *arrays, double scale,
+    double norm, uint64_t step, uint64_t age)
+{
+	struct tr_group *g = group_inside();
+	double sum = norm / scale;
+	(void)ops;
+	(void)pool;
+	(void)settings;
+	(void)age;
+	check_sums(g, step, (double)(uint64_t)(sum * sum + 0.5));
+	reference_check(g, step - 1, arrays, true);
+	model_update(arrays->params, arrays->first, arrays->second, arrays->grads, layout->count,
+	    step);
+	reference_check(g, step, arrays, false);
+}
+
+void model_init_shard(const struct layout *whole, const struct layout *local,
+    const struct shard *shard, uint64_t seed, float *params)
+{
+	(void)seed;
+	shard_take(whole, local, shard, reference_at(group_inside()->play, 0)->params, params);
+}
+
+/* ---- what is told ---- */
+
+void trainer_account_note(struct trainer *t, uint64_t round, size_t count)
+{
+	(void)t;
+	(void)round;
+	(void)count;
+}
+
+void trainer_account_tell(struct trainer *t, const struct tr_round *round, bool last)
+{
+	(void)t;
+	(void)round;
+	(void)last;
+}
+
+void trainer_measure_speed(struct trainer *t)
+{
+	(void)t;
+}
+
+void trainer_report_event(struct trainer *t, const char *text)
+{
+	sim_trace(t->group->sim, "n%u: %s", t->group->number, text);
+	if (strncmp(text, "mesh: ", 6) != 0 && strstr(text, "other numbers than") != NULL)
+		sim_violation(t->group->sim, "S2: n%u: %s", t->group->number, text);
+}
+
+void trainer_report_step(struct trainer *t, const struct tr_round *round, double loss,
+    double val_loss, double grad_norm)
+{
+	(void)val_loss;
+	(void)grad_norm;
+	sim_trace(t->group->sim, "n%u: step %lu in round %lu, loss %g", t->group->number,
+	    (unsigned long)t->counters->step, (unsigned long)round->round, loss);
+}
+
+void trainer_skip_step(struct trainer *t, const struct tr_round *round, uint64_t step,
+    const char *why)
+{
+	(void)round;
+	sim_violation(t->group->sim, "S2: step %lu is skipped: %s", (unsigned long)step, why);
+}
+
+void trainer_write_final(struct trainer *t, struct model *model, const struct layout *layout,
+    const struct optim_arrays *arrays)
+{
+	(void)model;
+	(void)layout;
+	(void)arrays;
+	sim_violation(t->group->sim, "S3: a last round, before the last step");
+}
+
+/* ---- checkpoints: S5 ---- */
+
+struct manifest trainer_manifest(const struct trainer *t)
+{
+	return (struct manifest){ .step = t->counters->step,
+		.round = t->sharded->state->step_round,
+		.samples = t->counters->samples,
+		.tokens = t->counters->tokens,
+		.account = *t->account };
+}
+
+void trainer_resume_counters(struct trainer *t, const struct manifest *manifest)
+{
+	*t->counters = (struct trainer_counters){ .start = manifest->step,
+		.step = manifest->step,
+		.samples = manifest->samples,
+		.tokens = manifest->tokens };
+	*t->account = manifest->account;
+	lease_drop_free(t->account);
+	t->account->round = 0;
+}
+
+static float *numbers(size_t count)
+{
+	float *made = calloc(count, sizeof(*made));
+	if (made == NULL)
+		abort();
+	return made;
+}
+
+static void check_whole(struct tr_group *g, uint64_t step, const char *what, const float *ours,
+    const float *theirs)
+{
+	for (size_t i = 0; i < g->play->reference.layout.count; i++)
+		if (ours[i] != theirs[i]) {
+			sim_violation(g->sim,
+			    "S5: n%u writes a checkpoint of step %lu, %s: number %zu is %g, not %g",
+			    g->number, (unsigned long)step, what, i, (double)ours[i],
+			    (double)theirs[i]);
+			return;
+		}
+}
+
+tr_status saver_start_filled(struct saver *saver,
+    void (*fill)(void *arg, const struct optim_arrays *copy), void *arg,
+    const struct manifest *manifest, struct tr_error *error)
+{
+	struct trainer *t = arg;
+	struct tr_group *g = t->group;
+	size_t count = g->play->reference.layout.count;
+	const struct play_state *state = reference_at(g->play, manifest->step);
+	struct optim_arrays copy = { .params = numbers(count),
+		.first = numbers(count),
+		.second = numbers(count) };
+	(void)saver;
+	if (g->saves == 0)
+		fill(arg, &copy);
+	tr_status status = g->saves == 0 ? TR_OK : tr_error_set(error, TR_EAGAIN, "not yet");
+	if (status == TR_OK) {
+		check_whole(g, manifest->step, "parameters", copy.params, state->params);
+		check_whole(g, manifest->step, "first moments", copy.first, state->first);
+		check_whole(g, manifest->step, "second moments", copy.second, state->second);
+		g->saves = manifest->step;
+		g->saves_at_us = g->sim->now_us + sim_between(g->sim, 0, 100 * MS);
+		free(g->manifest);
+		g->manifest = malloc(sizeof(*g->manifest));
+		*g->manifest = *manifest;
+	}
+	free(copy.params);
+	free(copy.first);
+	free(copy.second);
+	return status;
+}
+
+uint64_t trainer_finish_checkpoint(struct trainer *t)
+{
+	struct tr_group *g = t->group;
+	struct play *play = g->play;
+	uint64_t step = g->saves;
+	if (step == 0 || g->dead || g->sim->now_us < g->saves_at_us)
+		return 0;
+	g->saves = 0;
+	free(play->disk[step]);
+	play->disk[step] = g->manifest;
+	g->manifest = NULL;
+	/* Two are kept. */
+	for (uint64_t old = 0; old + PLAY_CHECKPOINTS < step; old++) {
+		free(play->disk[old]);
+		play->disk[old] = NULL;
+	}
+	return step;
+}
+
+tr_status checkpoint_look(const char *path, const struct layout *whole, struct manifest *manifest,
+    char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
+{
+	const struct play *play = group_inside()->play;
+	const char *at = strstr(path, "step-");
+	uint64_t step = at != NULL ? strtoull(at + 5, NULL, 10) : PLAY_STEPS_MAX;
+	(void)whole;
+	if (step >= PLAY_STEPS_MAX || play->disk[step] == NULL)
+		return tr_error_set(error, TR_ENOTFOUND, "%s is not there", path);
+	*manifest = *play->disk[step];
+	(void)snprintf(found, CHECKPOINT_PATH_MAX, "%s", path);
+	return TR_OK;
+}
+
+tr_status checkpoint_read_shard(const char *path, const struct layout *whole,
+    const struct layout *local, const struct shard *shard, const struct optim_arrays *arrays,
+    struct manifest *manifest, char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
+{
+	struct tr_group *g = group_inside();
+	tr_status status = checkpoint_look(path, whole, manifest, found, error);
+	if (status != TR_OK)
+		return status;
+	if (g->play->what.plant == PLAY_PLANT_FORGET) {
+		g->play->planted = true;
+		return TR_OK;
+	}
+	const struct play_state *state = reference_at(g->play, manifest->step);
+	shard_take(whole, local, shard, state->params, arrays->params);
+	shard_take(whole, local, shard, state->first, arrays->first);
+	shard_take(whole, local, shard, state->second, arrays->second);
+	return TR_OK;
+}
+
+void play_disk_finish(struct play *play)
+{
+	for (uint64_t step = 0; step < PLAY_STEPS_MAX; step++)
+		free(play->disk[step]);
+}

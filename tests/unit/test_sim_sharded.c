@@ -1,0 +1,113 @@
+/* Sharded jobs in the simulator (tests/sim/sharded/play.h): faults at instructions of each mesh, several at random, mistakes on purpose, and that a seed replays. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/sim/sharded/cases.h"
+
+#define PLANT_SEEDS 60
+#define SEEDS       120
+#define EVERY       211 /* of all faults at all instructions: make sim-sharded ALL=1 has each */
+
+static struct sim sim;
+static struct play play;
+
+static void fail_case(const struct play_case *what, uint64_t seed)
+{
+	char name[200];
+	case_name(what, name, sizeof(name));
+	fail_msg("seed %lu, %s: %s", (unsigned long)seed, name, sim.violation);
+}
+
+struct totals {
+	unsigned runs, struck;
+};
+
+static void on_case(void *arg, const struct play_case *what)
+{
+	struct totals *totals = arg;
+	if (play_run(&sim, &play, CASE_SEED, false, what) > 0)
+		fail_case(what, CASE_SEED);
+	totals->runs++;
+	totals->struck += play.struck;
+}
+
+static void a_fault_at_any_instruction(void **state)
+{
+	(void)state;
+	struct totals totals = { 0 };
+	cases_all(&sim, &play, EVERY, on_case, &totals);
+	assert_in_range(totals.runs, 100, 1000);
+	assert_int_equal(totals.struck, totals.runs);
+}
+
+static void several_faults(void **state)
+{
+	(void)state;
+	uint64_t backs = 0, struck = 0;
+	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+		struct play_case what;
+		case_of_seed(seed, &what);
+		if (play_run(&sim, &play, seed, false, &what) > 0)
+			fail_case(&what, seed);
+		backs += play.backs;
+		struck += play.struck;
+	}
+	assert_true(backs > SEEDS / 4 && struck > SEEDS);
+}
+
+static void mistakes_are_caught(void **state)
+{
+	(void)state;
+	static const char *const caught_as[PLAY_PLANT_COUNT] = {
+		[PLAY_PLANT_TWICE] = "S2",
+		[PLAY_PLANT_EARLY] = "borrowed memory",
+		[PLAY_PLANT_SHARD] = "S2",
+		[PLAY_PLANT_APPLY] = "S2",
+		[PLAY_PLANT_TABLE] = "n", /* a member fails, of several who agree */
+		[PLAY_PLANT_SILENT] = "n",
+		[PLAY_PLANT_FORGET] = "S2",
+	};
+	for (unsigned plant = PLAY_PLANT_NONE + 1; plant < PLAY_PLANT_COUNT; plant++) {
+		bool caught = false;
+		for (uint64_t seed = 1; !caught && seed <= PLANT_SEEDS; seed++) {
+			struct play_case what;
+			case_of_seed(seed, &what);
+			what.plant = (enum play_plant)plant;
+			bool violated = play_run(&sim, &play, seed, false, &what) > 0;
+			caught = violated && play.planted &&
+			    strncmp(sim.violation, caught_as[plant], strlen(caught_as[plant])) == 0;
+		}
+		if (!caught)
+			fail_msg("mistake %s was not caught as %s in %d seeds",
+			    play_plant_names[plant], caught_as[plant], PLANT_SEEDS);
+	}
+}
+
+static void a_seed_replays(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 5; seed++) {
+		struct play_case what;
+		case_of_seed(seed, &what);
+		(void)play_run(&sim, &play, seed, false, &what);
+		uint64_t events = sim.events, draws = sim.draws, now = sim.now_us;
+		(void)play_run(&sim, &play, seed, false, &what);
+		assert_true(events == sim.events && draws == sim.draws && now == sim.now_us);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_fault_at_any_instruction),
+		cmocka_unit_test(several_faults),
+		cmocka_unit_test(mistakes_are_caught),
+		cmocka_unit_test(a_seed_replays),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
