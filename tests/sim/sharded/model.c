@@ -120,6 +120,19 @@ tr_status model_create_room(const struct layout *layout, const struct model_room
 	return make(layout, max_sequences * layout->config.context, model);
 }
 
+tr_status model_create_whole(const struct layout *layout, const struct model_room *how,
+    size_t max_sequences, struct pool *pool, struct model **model, struct tr_error *error)
+{
+	return model_create_room(layout, how, max_sequences, pool, model, error);
+}
+
+size_t model_stream_numbers(const struct layout *layout, const struct model_room *room,
+    size_t sequences, size_t length)
+{
+	(void)room;
+	return sequences * length * layout->config.width;
+}
+
 tr_status model_create(const struct layout *layout, size_t max_sequences, struct pool *pool,
     struct model **model, struct tr_error *error)
 {
