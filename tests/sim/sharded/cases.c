@@ -58,7 +58,7 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 			.victim = (unsigned)rng_below(key, 0, draws++,
 			    mesh_workers(&what->mesh) + what->spares + i),
 			.step = 3 + rng_below(key, 0, draws++, 5),
-			.instruction = rng_below(key, 0, draws++, 120),
+			.instruction = rng_below(key, 0, draws++, 80),
 			.replaced = true };
 }
 

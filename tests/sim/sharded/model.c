@@ -13,7 +13,14 @@
 
 #include "tests/sim/sharded/play.h"
 
-#define NOWHERE UINT32_MAX
+#define NOWHERE   UINT32_MAX
+#define PARTS     10 /* head, embedding and layers */
+#define WIDTH_MAX 16
+
+struct part_sums {
+	bool known;
+	uint64_t at[WIDTH_MAX];
+};
 
 struct model_slot {
 	bool taken;
@@ -31,13 +38,14 @@ struct model {
 	float *grads;
 	const struct model_tensor *tensor; /* NULL: alone */
 	struct shard placed;               /* that `whole` is of */
+	struct part_sums sums[PARTS][2];   /* by part, and forward or back */
 	bool odd;                          /* which exchange is next */
 	size_t rows;
 	struct model_slot slots[16];
 };
 
 /* What a number of the array is part of. */
-enum part { PART_EMBEDDING = -1, PART_HEAD = -2, PART_NONE = -3 };
+enum part { PART_EMBEDDING = -1, PART_HEAD = -2 };
 
 float model_first_number(size_t place)
 {
@@ -177,6 +185,7 @@ void model_bind(struct model *m, const float *params, float *grads)
 {
 	m->params = params;
 	m->grads = grads;
+	memset(m->sums, 0, sizeof(m->sums));
 }
 
 /* ---- sums ---- */
@@ -186,22 +195,33 @@ static uint64_t weight_of(uint32_t place, bool back)
 	return back ? place % 5 + 1 : place % 11 + 1;
 }
 
-/* [width]: of this part's parameters that count here. */
-static void add_up(const struct model *m, int part, bool back, uint64_t *sums)
+/* Of this part's parameters that count here. */
+static void add_up(const struct model *m, int part, bool back, struct part_sums *sums)
 {
 	const struct layout *l = m->layout, *whole = whole_of(m);
-	memset(sums, 0, l->config.width * sizeof(*sums));
+	memset(sums, 0, sizeof(*sums));
 	for (size_t t = 0; t < l->tensor_count; t++) {
 		size_t first = l->tensors[t].offset;
 		if (!is_part(l, first, part) || !counts(m, whole, t))
 			continue;
 		for (size_t i = first; i < first + layout_numbers(&l->tensors[t]); i++)
 			if (m->whole[i] != NOWHERE)
-				sums[m->whole[i] % l->config.width] += (uint64_t)m->params[i] *
+				sums->at[m->whole[i] % l->config.width] += (uint64_t)m->params[i] *
 				    weight_of(m->whole[i], back);
 	}
 	for (size_t c = 0; c < l->config.width; c++)
-		sums[c] %= PLAY_PRIME;
+		sums->at[c] %= PLAY_PRIME;
+	sums->known = true;
+}
+
+/* Parameters stay as they are from a round's first pass on. */
+static const uint64_t *sums_of(struct model *m, int part, bool back)
+{
+	struct part_sums *sums = &m->sums[part - PART_HEAD][back];
+	assert((size_t)(part - PART_HEAD) < PARTS && m->layout->config.width <= WIDTH_MAX);
+	if (!sums->known)
+		add_up(m, part, back, sums);
+	return sums->at;
 }
 
 /* What all of the group have of it, below the prime. False: the work stops. */
@@ -226,9 +246,8 @@ static bool apply(struct model *m, const struct model_slot *slot, int part, bool
     uint64_t factor, const float *x, float *y)
 {
 	size_t width = m->layout->config.width, rows = rows_of(slot);
-	uint64_t sums[64], once = m->tensor == NULL || m->tensor->rank == 0;
-	assert(width <= 64);
-	add_up(m, part, back, sums);
+	uint64_t once = m->tensor == NULL || m->tensor->rank == 0;
+	const uint64_t *sums = sums_of(m, part, back);
 	for (size_t i = 0; i < rows * width; i++)
 		y[i] = (float)((once * factor * (uint64_t)x[i] + sums[i % width]) % PLAY_PRIME);
 	return exchange(m, y, rows * width);

@@ -27,7 +27,7 @@
 #define PLAY_FAULTS_MAX       6
 #define PLAY_STATES_MAX       4
 #define PLAY_ROUNDS_MAX       2048
-#define PLAY_BATCH            6
+#define PLAY_BATCH            4
 #define PLAY_VALIDATION       5
 #define PLAY_PRIME            97 /* of all numbers: sums of few stay whole in f32 */
 #define PLAY_CHECKPOINTS      2  /* steps between them */

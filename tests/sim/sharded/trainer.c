@@ -208,6 +208,11 @@ void trainer_account_tell(struct trainer *t, const struct tr_round *round, bool 
 	(void)last;
 }
 
+double trainer_monotonic_s(void)
+{
+	return (double)group_inside()->sim->now_us * 1e-6;
+}
+
 void trainer_measure_speed(struct trainer *t)
 {
 	(void)t;
