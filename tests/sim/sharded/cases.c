@@ -1,6 +1,7 @@
 #include "tests/sim/sharded/cases.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "common/rng.h"
 
@@ -42,6 +43,14 @@ static void set_mesh(struct play_case *what, size_t number)
 	what->mesh.size[MESH_TP] = meshes[number][2];
 }
 
+/* Soon, late (the mesh is made smaller meanwhile), or never. */
+static uint64_t returns_of(uint64_t draw)
+{
+	if (draw == 0)
+		return 0;
+	return draw < 5 ? 1 * MS + draw * 400 * MS : (draw - 1) * SECOND;
+}
+
 void case_of_seed(uint64_t seed, struct play_case *what)
 {
 	struct rng_key key = rng_key(seed, 0x73686172, 0);
@@ -58,8 +67,9 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 			.victim = (unsigned)rng_below(key, 0, draws++,
 			    mesh_workers(&what->mesh) + what->spares + i),
 			.step = 3 + rng_below(key, 0, draws++, 5),
-			.instruction = rng_below(key, 0, draws++, 80),
-			.replaced = true };
+			.instruction = rng_below(key, 0, draws++, 60),
+			.in_remesh = i > 0 && rng_below(key, 0, draws++, 3) == 0,
+			.returns_us = returns_of(rng_below(key, 0, draws++, 8)) };
 }
 
 void case_name(const struct play_case *what, char *text, size_t bytes)
@@ -69,38 +79,85 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 	    what->mesh.size[MESH_TP], what->untied ? ", untied" : "");
 	for (unsigned i = 0; i < what->fault_count && used < bytes; i++)
 		used += (size_t)snprintf(text + used, bytes - used,
-		    "%s %s of n%u at step %lu, instruction %lu", i > 0 ? "," : "",
+		    "%s %s of n%u at %s %lu, instruction %lu, %s", i > 0 ? "," : "",
 		    play_fault_names[what->faults[i].kind], what->faults[i].victim,
+		    what->faults[i].in_remesh ? "a change of mesh after" : "step",
 		    (unsigned long)what->faults[i].step + 1,
-		    (unsigned long)what->faults[i].instruction);
+		    (unsigned long)what->faults[i].instruction,
+		    what->faults[i].returns_us > 0 ? "replaced" : "not replaced");
+}
+
+struct walk {
+	struct sim *sim;
+	struct play *play;
+	uint64_t every, number;
+	void (*call)(void *arg, const struct play_case *what);
+	void *arg;
+};
+
+static void take_case(struct walk *walk, const struct play_case *what)
+{
+	if (walk->number++ % walk->every == 0)
+		walk->call(walk->arg, what);
+}
+
+/* `what` with its last fault at each of the instructions, by node, that it has.
+ */
+static void walk_instructions(struct walk *walk, const struct play_case *what, unsigned victim,
+    uint64_t instructions)
+{
+	struct play_case one = *what;
+	struct play_fault *last = &one.faults[one.fault_count - 1];
+	last->victim = victim;
+	for (size_t kind = 0; kind < KINDS; kind++)
+		for (uint64_t i = 0; i < instructions; i++) {
+			last->kind = kinds[kind];
+			last->instruction = i;
+			/* Half go on without another worker. */
+			last->returns_us = i % 2 == 0 ? 0 : 1 * SECOND;
+			take_case(walk, &one);
+		}
+}
+
+static void walk_step(struct walk *walk, const struct play_case *calm)
+{
+	uint64_t instructions[SIM_NODES_MAX];
+	struct play_case what = *calm;
+	(void)play_run(walk->sim, walk->play, CASE_SEED, false, calm);
+	memcpy(instructions, walk->play->instructions, sizeof(instructions));
+	what.fault_count = 1;
+	for (unsigned i = 0; i < mesh_workers(&calm->mesh); i++)
+		walk_instructions(walk, &what, i, instructions[i]);
+}
+
+/* One is killed and comes late: the mesh becomes smaller, and is the job's
+ * again. */
+static void walk_remesh(struct walk *walk, const struct play_case *calm)
+{
+	uint64_t instructions[SIM_NODES_MAX];
+	struct play_case what = *calm;
+	what.settles = true;
+	what.fault_count = 1;
+	what.faults[0] = (struct play_fault){ .kind = PLAY_KILL,
+		.step = STEP,
+		.returns_us = 4 * SECOND };
+	(void)play_run(walk->sim, walk->play, CASE_SEED, false, &what);
+	memcpy(instructions, walk->play->remesh_instructions, sizeof(instructions));
+	what.fault_count = 2;
+	what.faults[1].in_remesh = true;
+	for (unsigned i = 1; i < mesh_workers(&calm->mesh) + 1; i++)
+		walk_instructions(walk, &what, i, instructions[i]);
 }
 
 void cases_all(struct sim *sim, struct play *play, uint64_t every,
     void (*call)(void *arg, const struct play_case *what), void *arg)
 {
-	uint64_t number = 0;
+	struct walk walk = { sim, play, every, 0, call, arg };
 	for (size_t mesh = 0; mesh < MESHES; mesh++) {
 		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
 		calm.faults[0].step = STEP;
 		set_mesh(&calm, mesh);
-		uint64_t instructions[SIM_NODES_MAX];
-		(void)play_run(sim, play, CASE_SEED, false, &calm);
-		for (unsigned i = 0; i < SIM_NODES_MAX; i++)
-			instructions[i] = play->instructions[i];
-		for (size_t kind = 0; kind < KINDS; kind++)
-			for (unsigned victim = 0; victim < mesh_workers(&calm.mesh); victim++)
-				for (uint64_t i = 0; i < instructions[victim]; i++) {
-					struct play_case what = calm;
-					what.fault_count = 1;
-					/* Where a replica is left, half go on without another worker. */
-					what.faults[0] = (struct play_fault){ .kind = kinds[kind],
-						.victim = victim,
-						.step = STEP,
-						.instruction = i,
-						.replaced = calm.mesh.size[MESH_DP] == 1 ||
-						    i % 2 == 0 };
-					if (number++ % every == 0)
-						call(arg, &what);
-				}
+		walk_step(&walk, &calm);
+		walk_remesh(&walk, &calm);
 	}
 }

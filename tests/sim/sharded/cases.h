@@ -6,11 +6,17 @@
 
 #define CASE_SEED 12 /* of those of one fault */
 
-/* A mesh of at most six workers, perhaps spares, one to four faults in steps 2 to 6, most of them followed by another worker. */
+/* A mesh of at most six workers, perhaps spares, one to four faults in steps 2
+ * to 6, most of them followed by another worker. */
 void case_of_seed(uint64_t seed, struct play_case *what);
 
-/* Each mesh of at most six workers, each of its workers, a kill, a pause and a cut, each instruction while step 5 is computed: that compares a checkpoint's shards, sends them to who
- * writes it, validates and computes. Of those every `every`-th. `sim` and `play` are used to count instructions first. */
+/* Each mesh of at most six workers, each of its workers, a kill, a pause and a
+ * cut, each instruction while step 5 is computed: that compares a checkpoint's
+ * shards, sends them to who writes it, validates and computes. And where one
+ * was killed and comes late, the same of each other while the mesh becomes
+ * smaller, and while it becomes the job's again. Half of those that are put out
+ * are replaced. Of all these every `every`-th. `sim` and `play` are used to
+ * count instructions first. */
 void cases_all(struct sim *sim, struct play *play, uint64_t every,
     void (*call)(void *arg, const struct play_case *what), void *arg);
 

@@ -1,4 +1,5 @@
-/* coll.h for workers that are coroutines: each call is made on the simulated core of its node, and where it waits the simulation goes on. */
+/* coll.h for workers that are coroutines: each call is made on the simulated
+ * core of its node, and where it waits the simulation goes on. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -198,7 +199,8 @@ static tr_status gone(struct tr_error *error)
 	return tr_error_set(error, TR_EEVICTED, "this worker is dead");
 }
 
-/* What the core answers, where it may only say that all is well or that the round was abandoned. */
+/* What the core answers, where it may only say that all is well or that the
+ * round was abandoned. */
 static tr_status step(struct tr_group *g, struct group_event *event, const char *what,
     struct tr_error *error)
 {

@@ -1,14 +1,17 @@
-/* build/bin/sim-sharded --seeds 1..1000 | --seed S [--trace] | --all [--every N]   [--plant NAME]
+/* build/bin/sim-sharded --seeds 1..1000 | --seed S [--trace] | --all [--every
+ * N]   [--plant NAME]
  *
- * A seed is a mesh and some faults at random instructions; --all is each fault at each instruction of one step of each mesh of at most six workers, or each N-th of these. Prints
- * one line for each run that violates what must be (play.h), and last `runs=N violations=M`. Exit code 1 if M > 0.
+ * A seed is a mesh and some faults at random instructions; --all is each fault
+ * at each instruction of one step of each mesh of at most six workers, or each
+ * N-th of these. Prints one line for each run that violates what must be
+ * (play.h), and last `runs=N violations=M`. Exit code 1 if M > 0.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/sharded/play.h"
 #include "tests/sim/sharded/cases.h"
+#include "tests/sim/sharded/play.h"
 
 struct options {
 	uint64_t first, last, every;
@@ -17,13 +20,14 @@ struct options {
 };
 
 struct totals {
-	uint64_t runs, violations, steps, backs, rounds, restarts, struck;
+	uint64_t runs, violations, steps, backs, remeshes, rounds, restarts, struck;
 };
 
 static int usage(const char *program)
 {
 	(void)fprintf(stderr,
-	    "usage: %s --seeds A..B | --seed S [--trace] | --all [--every N]   [--plant NAME]\n",
+	    "usage: %s --seeds A..B | --seed S [--trace] | --all [--every "
+	    "N]   [--plant NAME]\n",
 	    program);
 	return 2;
 }
@@ -69,6 +73,7 @@ static void count(struct totals *totals, const struct sim *sim, const struct pla
 	totals->violations += sim->violations > 0;
 	totals->steps += play->steps_done;
 	totals->backs += play->backs;
+	totals->remeshes += play->remeshes;
 	totals->rounds += sim->rounds;
 	totals->restarts += sim->restarts;
 	totals->struck += play->struck;
@@ -108,10 +113,11 @@ int main(int words, char **word)
 		run(seed, &o, &totals);
 	if (o.all)
 		cases_all(&sim, &play, o.every, on_case, &totals);
-	(void)printf("steps=%lu rounds=%lu restarts=%lu faults=%lu back_to_checkpoints=%lu\n",
+	(void)printf("steps=%lu rounds=%lu restarts=%lu faults=%lu "
+	             "back_to_checkpoints=%lu meshes=%lu\n",
 	    (unsigned long)totals.steps, (unsigned long)totals.rounds,
 	    (unsigned long)totals.restarts, (unsigned long)totals.struck,
-	    (unsigned long)totals.backs);
+	    (unsigned long)totals.backs, (unsigned long)totals.remeshes);
 	(void)printf("runs=%lu violations=%lu\n", (unsigned long)totals.runs,
 	    (unsigned long)totals.violations);
 	return totals.violations > 0;

@@ -1,10 +1,12 @@
-/* A model of whole numbers below a prime, in the places of the real one (daemon/worker/slots.h, model.h): each layer's output is a sum over all of its parameters, of which a
- * member of a tensor-parallel group adds its part, and what all hold one of them; backward the same. So all of it depends on every parameter and every sample, and no order of sums
- * changes a bit.
+/* A model of whole numbers below a prime, in the places of the real one
+ *(daemon/worker/slots.h, model.h): each layer's output is a sum over all of its
+ *parameters, of which a member of a tensor-parallel group adds its part, and
+ *what all hold one of them; backward the same. So all of it depends on every
+ *parameter and every sample, and no order of sums changes a bit.
  *
- *	x' = 3 x + sum over p of weight(p) p           a layer, and the embedding of a sample's number
- *	g(p) += dx'[p mod width] x[p mod width] + p    for each row
- *	dx = 3 dx' + sum over p of weight'(p) p
+ *	x' = 3 x + sum over p of weight(p) p           a layer, and the
+ *embedding of a sample's number g(p) += dx'[p mod width] x[p mod width] + p for
+ *each row dx = 3 dx' + sum over p of weight'(p) p
  */
 #include <assert.h>
 #include <math.h>
@@ -86,13 +88,15 @@ static void find_places(struct model *m, const struct layout *whole, const struc
 	}
 }
 
-/* Is tensor `t` counted here? What all of a group hold counts with the first. */
+/* Is tensor `t` counted here? What all of a group hold counts with the first.
+ */
 static bool counts(const struct model *m, const struct layout *whole, size_t t)
 {
 	return m->tensor == NULL || m->tensor->rank == 0 || !shard_whole(whole, m->layout, t);
 }
 
-/* Of the worker whose coroutine runs; of the reference, whose layout is whole. */
+/* Of the worker whose coroutine runs; of the reference, whose layout is whole.
+ */
 static struct play *now_playing;
 
 static const struct layout *whole_of(const struct model *m)

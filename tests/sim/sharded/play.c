@@ -1,4 +1,5 @@
-/* Runs of sharded jobs: faults at instructions, and what must be true of them all. */
+/* Runs of sharded jobs: faults at instructions, and what must be true of them
+ * all. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +11,10 @@ const char *const play_fault_names[PLAY_FAULT_KINDS] = { "kill", "power-loss", "
 const char *const play_plant_names[PLAY_PLANT_COUNT] = { "none", "twice", "early", "shard", "apply",
 	"table", "silent", "forget" };
 
-#define LONG_US  (3 * SECOND)
-#define SHORT_US (300 * MS)
+#define LONG_US   (3 * SECOND)
+#define SHORT_US  (300 * MS)
+#define SETTLE_US (4 * SECOND)
+#define EMPTY_US  (20 * SECOND)
 
 /* ---- faults ---- */
 
@@ -55,23 +58,43 @@ static void strike(struct tr_group *g, const struct play_fault *fault)
 	g->play->struck++;
 	g->play->struck_us = sim->now_us;
 	sim->faults_done++;
-	if (fault->replaced)
-		sim_at(sim, sim->now_us + sim_between(sim, 1 * MS, 2 * SECOND), SIM_FOLLOW, 0, 0, 0);
+	if (fault->returns_us == 0)
+		return;
+	sim_at(sim, sim->now_us + fault->returns_us, SIM_FOLLOW, 0, 0, 0);
+	uint64_t settled = sim->now_us + fault->returns_us + SETTLE_US;
+	if (g->play->what.settles && settled > g->play->settled_us)
+		g->play->settled_us = settled;
+}
+
+static unsigned count_alive(const struct sim *sim)
+{
+	unsigned alive = 0;
+	for (unsigned i = 0; i < sim->node_count; i++)
+		alive += sim->nodes[i].alive && !sim->nodes[i].failed;
+	return alive;
+}
+
+static bool is_due(const struct tr_group *g, struct play_fault *fault, bool remeshes)
+{
+	bool counts = fault->in_remesh ? remeshes : fault->step == play_step(g);
+	return counts && fault->victim == g->number && !fault->done &&
+	    fault->seen++ == fault->instruction;
 }
 
 static void count_instruction(struct tr_group *g)
 {
 	struct play *play = g->play;
+	bool remeshes = g->trainer != NULL && g->trainer->sharded->kind == SHARDED_REMESH;
 	for (unsigned i = 0; i < play->what.fault_count; i++) {
 		struct play_fault *fault = &play->what.faults[i];
-		if (fault->victim != g->number || fault->step != play_step(g) || fault->done ||
-		    fault->seen++ < fault->instruction)
+		if (!is_due(g, fault, remeshes))
 			continue;
 		fault->done = true;
-		strike(g, fault);
+		if (count_alive(g->sim) > 1 || fault->kind == PLAY_MEMBERD_RESTART)
+			strike(g, fault);
 	}
-	if (play_step(g) == play->what.faults[0].step && g->number < SIM_NODES_MAX)
-		play->instructions[g->number]++;
+	play->instructions[g->number] += play_step(g) == play->what.faults[0].step;
+	play->remesh_instructions[g->number] += remeshes;
 }
 
 void play_instruction(struct tr_group *g)
@@ -127,6 +150,9 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 		sim_violation(g->sim, "S1: after step %lu samples are counted up to %lu",
 		    (unsigned long)step, (unsigned long)g->trainer->account->cursor);
 	play->newest_step = step;
+	const struct mesh *mesh = &g->trainer->sharded->state->ranks.mesh;
+	play->remeshes += !mesh_equal(mesh, &play->mesh);
+	play->mesh = *mesh;
 }
 
 void play_applied(struct tr_group *g)
@@ -183,21 +209,24 @@ static bool all_there(const struct play *play)
 bool play_is_finished(struct sim *sim)
 {
 	const struct play *play = sim->calls;
-	uint64_t patience = play->struck_us + SIM_PATIENCE_US;
-	if (play->newest_step < play->what.steps || !sim->memberd.up || !all_there(play)) {
-		if (sim->now_us > patience)
-			sim_violation(sim, "S4: no end in sight: step %lu of %lu, round %lu",
-			    (unsigned long)play->newest_step, (unsigned long)play->what.steps,
-			    (unsigned long)sim->newest_round);
-		return false;
-	}
-	return true;
+	if (play->newest_step >= play->what.steps && sim->memberd.up && all_there(play) &&
+	    sim->now_us >= play->settled_us)
+		return true;
+	/* All were put out, some of them by each other: a job would begin again,
+   * which is memberd's matter. */
+	if (count_alive(sim) == 0 && sim->now_us > play->struck_us + EMPTY_US)
+		return true;
+	if (sim->now_us > play->struck_us + SIM_PATIENCE_US)
+		sim_violation(sim, "S4: no end in sight: step %lu of %lu, round %lu",
+		    (unsigned long)play->newest_step, (unsigned long)play->what.steps,
+		    (unsigned long)sim->newest_round);
+	return false;
 }
 
 unsigned play_run(struct sim *sim, struct play *play, uint64_t seed, bool trace,
     const struct play_case *what)
 {
-	*play = (struct play){ .sim = sim, .what = *what };
+	*play = (struct play){ .sim = sim, .what = *what, .mesh = what->mesh };
 	log_configure(LOG_ERROR, false);
 	sim_prepare(sim, seed, trace, PLANT_NONE, &play_callers, play);
 	sim->policy = TRAIND__PEER__POLICY__POLICY_REPLAY;

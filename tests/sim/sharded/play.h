@@ -1,19 +1,20 @@
-/* Sharded jobs in the simulator: the workers are the trainer's own code (daemon/worker/sharded*.c, pipeline*.c) over the simulated group, each a coroutine that gives way
- * wherever it waits. Around it:
+/* Sharded jobs in the simulator: the workers are the trainer's own code
+ *(daemon/worker/sharded*.c, pipeline*.c) over the simulated group, each a
+ *coroutine that gives way wherever it waits. Around it:
  *
- *	group.c      coll.h's calls, on a simulated core; each is an instruction, at which faults can strike
- *	model.c      a model of whole numbers, so that sums have one result in any order; its optimizer
- *	reference.c  what one worker learns
- *	trainer.c    the rest of the trainer; a disk with checkpoints
+ *	group.c      coll.h's calls, on a simulated core; each is an
+ *instruction, at which faults can strike model.c      a model of whole numbers,
+ *so that sums have one result in any order; its optimizer reference.c  what one
+ *worker learns trainer.c    the rest of the trainer; a disk with checkpoints
  *	play.c       a run: faults, and when it is over
  *
  * At each commit is checked (beside what group and memberd must keep, check.c):
  *
- *	S1  all who have committed a round know the same: steps, samples, table of ranks
- *	S2  gradients, their norm, parameters and moments of each shard, loss and validation are one worker's, of this step
- *	S3  steps are done in their order, each once; back only to a checkpoint that is whole
- *	S4  nobody waits for ever, no worker ends
- *	S5  what is written as a checkpoint is one worker's state
+ *	S1  all who have committed a round know the same: steps, samples, table
+ *of ranks S2  gradients, their norm, parameters and moments of each shard, loss
+ *and validation are one worker's, of this step S3  steps are done in their
+ *order, each once; back only to a checkpoint that is whole S4  nobody waits for
+ *ever, no worker ends S5  what is written as a checkpoint is one worker's state
  */
 #ifndef TR_TESTS_SIM_SHARDED_PLAY_H
 #define TR_TESTS_SIM_SHARDED_PLAY_H
@@ -49,24 +50,32 @@ extern const char *const play_fault_names[PLAY_FAULT_KINDS];
 /* Mistakes on purpose. */
 enum play_plant {
 	PLAY_PLANT_NONE,
-	PLAY_PLANT_TWICE, /* a worker computes a sample twice and leaves one out: S2 */
-	PLAY_PLANT_EARLY, /* a message's memory is written again once it was sent: S2 */
-	PLAY_PLANT_SHARD, /* a number of a shard that comes is another one: S2 */
-	PLAY_PLANT_APPLY, /* a worker keeps the gradients of a round that was abandoned: S2 */
-	PLAY_PLANT_TABLE, /* a joiner's table has two peers exchanged: they disagree, and fail */
-	PLAY_PLANT_SILENT, /* a worker leaves a sum over replicas out after a loss: fails, or waits */
+	PLAY_PLANT_TWICE,  /* a worker computes a sample twice and leaves one out: S2
+                      */
+	PLAY_PLANT_EARLY,  /* a message's memory is written again once it was sent: S2
+                      */
+	PLAY_PLANT_SHARD,  /* a number of a shard that comes is another one: S2 */
+	PLAY_PLANT_APPLY,  /* a worker keeps the gradients of a round that was
+                        abandoned: S2 */
+	PLAY_PLANT_TABLE,  /* a joiner's table has two peers exchanged: they disagree,
+                        and fail */
+	PLAY_PLANT_SILENT, /* a worker leaves a sum over replicas out after a loss:
+                        fails, or waits */
 	PLAY_PLANT_FORGET, /* who goes back to a checkpoint keeps what it holds: S2 */
 	PLAY_PLANT_COUNT
 };
 extern const char *const play_plant_names[PLAY_PLANT_COUNT];
 
-/* Strikes when the `victim`-th node is at its `instruction`-th call, counted while the step after `step` is computed; by then it may be gone. */
+/* Strikes when the `victim`-th node is at its `instruction`-th call, counted
+ * while the step after `step` is computed, or while the mesh changes; by then
+ * it may be gone. The last worker that is left is spared. */
 struct play_fault {
 	enum play_fault_kind kind;
 	unsigned victim;
 	uint64_t step, instruction;
-	bool replaced; /* another worker is started some time later */
-	uint64_t seen; /* instructions */
+	bool in_remesh;      /* of any step */
+	uint64_t returns_us; /* so long after it another worker is started; 0: none is */
+	uint64_t seen;       /* instructions */
 	bool done;
 };
 
@@ -78,10 +87,13 @@ struct play_case {
 	struct play_fault faults[PLAY_FAULTS_MAX];
 	unsigned fault_count;
 	uint64_t steps; /* until which it runs */
+	bool settles;   /* and until whoever comes has been there for a while: the mesh
+                   may be as it was */
 	enum play_plant plant;
 };
 
-/* What one worker has after `steps` steps, and makes of the next one. Arrays of the whole layout. */
+/* What one worker has after `steps` steps, and makes of the next one. Arrays of
+ * the whole layout. */
 struct play_state {
 	float *params, *first, *second, *grads;
 	double loss, validation, squares;
@@ -100,11 +112,15 @@ struct play {
 	struct tr_group *groups[SIM_NODES_MAX];
 	ucontext_t home;
 	struct tr_group *inside;               /* whose coroutine runs; NULL: none */
-	struct manifest *disk[PLAY_STEPS_MAX]; /* by step: a checkpoint that is whole; NULL: none */
+	struct manifest *disk[PLAY_STEPS_MAX]; /* by step: a checkpoint that is whole;
+                                            NULL: none */
 	uint8_t *truth[PLAY_ROUNDS_MAX];       /* state after each round */
 	uint64_t steps[PLAY_ROUNDS_MAX];       /* the same: steps that are done */
-	uint64_t newest_step, steps_done, backs, struck_us;
+	uint64_t newest_step, steps_done, backs, struck_us, settled_us;
+	struct mesh mesh; /* in force */
+	uint64_t remeshes;
 	uint64_t instructions[SIM_NODES_MAX]; /* of the step of the first fault */
+	uint64_t remesh_instructions[SIM_NODES_MAX];
 	unsigned struck;
 	bool planted;
 };
@@ -144,9 +160,9 @@ struct tr_group {
 	unsigned state_count;
 
 	struct trainer *trainer;
-	uint64_t saves,
-	    saves_at_us; /* the step of a checkpoint under way, and when it is written; 0: none */
-	struct manifest *manifest; /* the checkpoint's */
+	uint64_t saves, saves_at_us; /* the step of a checkpoint under way, and when
+                                  it is written; 0: none */
+	struct manifest *manifest;   /* the checkpoint's */
 };
 
 /* ---- play.c ---- */
@@ -174,7 +190,8 @@ uint64_t play_step(const struct tr_group *g); /* so many are done */
 void play_disk_finish(struct play *play);
 
 /* ---- model.c ---- */
-void model_play(struct play *play); /* whose workers the models are, from now on; NULL: nobody's */
+void model_play(struct play *play); /* whose workers the models are, from now
+                                       on; NULL: nobody's */
 void play_samples(uint64_t sample, int32_t *inputs, int32_t *targets);
 /* Of all samples of the step, on the whole layout. */
 void model_of_step(struct play_reference *reference, uint64_t step);
@@ -187,7 +204,8 @@ float model_first_number(size_t place);
 void reference_create(struct play *play);
 void reference_finish(struct play_reference *reference);
 const struct play_state *reference_at(struct play *play, uint64_t step);
-/* S2: a shard's arrays beside those after `step` steps; `grads`: those of the step after it, of which only remainders count. */
+/* S2: a shard's arrays beside those after `step` steps; `grads`: those of the
+ * step after it, of which only remainders count. */
 void reference_check(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
     bool grads);
 

@@ -1,4 +1,5 @@
-/* What one worker learns: each step from the one before, on the whole layout. */
+/* What one worker learns: each step from the one before, on the whole layout.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,7 +99,8 @@ static void compare(struct tr_group *g, const char *what, uint64_t step, const f
 		if (got == (remainders ? remainder_of(theirs[i]) : theirs[i]))
 			continue;
 		sim_violation(g->sim,
-		    "S2: n%u, %s after %lu steps: number %zu of its shard is %g, one worker has %g",
+		    "S2: n%u, %s after %lu steps: number %zu of its shard is %g, "
+		    "one worker has %g",
 		    g->number, what, (unsigned long)step, i, (double)got, (double)theirs[i]);
 		break;
 	}

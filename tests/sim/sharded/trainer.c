@@ -1,4 +1,6 @@
-/* The rest of the trainer (trainer_inside.h), as little as its sharded part needs; and a disk with checkpoints, which is as far as a checkpoint is whole or not there. */
+/* The rest of the trainer (trainer_inside.h), as little as its sharded part
+ * needs; and a disk with checkpoints, which is as far as a checkpoint is whole
+ * or not there. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -286,7 +288,8 @@ static void check_whole(struct tr_group *g, uint64_t step, const char *what, con
 	for (size_t i = 0; i < g->play->reference.layout.count; i++)
 		if (ours[i] != theirs[i]) {
 			sim_violation(g->sim,
-			    "S5: n%u writes a checkpoint of step %lu, %s: number %zu is %g, not %g",
+			    "S5: n%u writes a checkpoint of step %lu, %s: number %zu "
+			    "is %g, not %g",
 			    g->number, (unsigned long)step, what, i, (double)ours[i],
 			    (double)theirs[i]);
 			return;
