@@ -25,6 +25,16 @@ static void leave(struct tr_group *g)
 	(void)swapcontext(&g->context, &g->play->home);
 }
 
+/* Of the newest view. Who was put out, and does not know it yet, may end of what has changed meanwhile: the checkpoint that it was about to read is gone. */
+static bool is_member(const struct sim *sim, unsigned number)
+{
+	const struct sim_view *newest = sim->seen;
+	for (unsigned i = 0; i < sim->seen_count && i < SIM_VIEWS_KEPT; i++)
+		if (sim->seen[i].number > newest->number)
+			newest = &sim->seen[i];
+	return newest->nodes[number];
+}
+
 static void work(void)
 {
 	struct tr_group *g = playing->inside;
@@ -35,7 +45,7 @@ static void work(void)
 	if (g->trainer->sharded->state->saved == 0 &&
 	    strstr(error.text, "none was written yet") != NULL)
 		g->sim->over = true;
-	else if (!g->dead && !g->sim->nodes[g->number].failed)
+	else if (!g->dead && !g->sim->nodes[g->number].failed && is_member(g->sim, g->number))
 		sim_violation(g->sim, "S4: n%u ends: %s: %s", g->number, tr_status_name(status),
 		    error.text);
 	play_trainer_destroy(g->trainer);
