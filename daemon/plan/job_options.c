@@ -172,7 +172,7 @@ static const struct job_option rows[] = {
 
 	{ "checkpoint.every", OPTION_UINT, 0, 1e9, NULL, "0", "steps", "0: only at the end." },
 	{ "checkpoint.keep", OPTION_UINT, 1, 10000, NULL, "2", "checkpoints",
-	    "Older ones are deleted." },
+	    "Older ones are deleted. With mesh.tp or mesh.pp two are kept at least." },
 	{ "checkpoint.dir", OPTION_PATH, 0, 0, NULL, "runs/NAME", NULL,
 	    "Where checkpoints are written: step-00000200/ and so on, and `latest`." },
 	{ "checkpoint.resume", OPTION_PATH, 0, 0, NULL, "", NULL,

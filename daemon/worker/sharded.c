@@ -20,6 +20,9 @@ tr_status sharded_create(struct trainer *t, struct tr_error *error)
 	s->whole = t->layout;
 	memset(&t->layout, 0, sizeof(t->layout));
 	s->loaded = RANKS_NONE;
+	/* Who writes a checkpoint may be lost before the others know of it: then they go back to the one before. */
+	if (t->folder.keep < 2)
+		t->folder.keep = 2;
 	mesh_memory_init(t->group, &s->memory);
 	s->back = calloc(1, sizeof(*s->back));
 	if (s->back == NULL)

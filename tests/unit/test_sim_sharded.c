@@ -72,6 +72,29 @@ static void several_faults(void **state)
 	assert_true(backs > SEEDS / 6 && struck > SEEDS / 2);
 }
 
+/* Seeds that found a bug. */
+static void named_seeds_hold(void **state)
+{
+	(void)state;
+	static const struct {
+		uint64_t seed;
+		const char *name;
+	} named[] = {
+		{ 398,
+		    "keep 1: who wrote a checkpoint died before anybody knew of it, and it had "
+		    "removed the one that they knew" },
+		{ 287, "the same, of six stages" },
+		{ 384, "the same, of tp 5" },
+	};
+	for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++) {
+		struct play_case what;
+		case_of_seed(named[i].seed, &what);
+		if (play_run(&sim, &play, named[i].seed, false, &what) > 0)
+			fail_msg("seed %lu (%s): %s", (unsigned long)named[i].seed, named[i].name,
+			    sim.violation);
+	}
+}
+
 static void mistakes_are_caught(void **state)
 {
 	(void)state;
@@ -122,6 +145,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_fault_at_any_instruction),
 		cmocka_unit_test(several_faults),
+		cmocka_unit_test(named_seeds_hold),
 		cmocka_unit_test(mistakes_are_caught),
 		cmocka_unit_test(a_seed_replays),
 	};

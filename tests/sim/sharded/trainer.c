@@ -43,6 +43,7 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	t->samples.validation = PLAY_VALIDATION;
 	t->samples_log = -1;
 	(void)snprintf(t->folder.dir, sizeof(t->folder.dir), "disk");
+	t->folder.keep = 1;
 	t->counters = tr_alloc(g, sizeof(*t->counters));
 	t->sums = tr_alloc(g, sizeof(*t->sums));
 	t->account = tr_alloc(g, sizeof(*t->account));
@@ -338,8 +339,8 @@ uint64_t trainer_finish_checkpoint(struct trainer *t)
 	free(play->disk[step]);
 	play->disk[step] = g->manifest;
 	g->manifest = NULL;
-	/* Two are kept. */
-	for (uint64_t old = 0; old + PLAY_CHECKPOINTS < step; old++) {
+	/* They are PLAY_CHECKPOINTS steps apart. */
+	for (uint64_t old = 0; old + (t->folder.keep - 1) * PLAY_CHECKPOINTS < step; old++) {
 		free(play->disk[old]);
 		play->disk[old] = NULL;
 	}
