@@ -195,6 +195,8 @@ void sharded_exchange_begin(struct sharded_exchange *exchange, const struct shar
 
 /* This worker's shard, from where training begins. */
 tr_status sharded_load(struct trainer *t, struct tr_error *error);
+/* Step of a checkpoint of this job that is newer than those that all know to be whole; 0: there is none. */
+uint64_t sharded_found_saved(struct trainer *t);
 /* Reads what training would go back to, and asks the others whether they could. */
 tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
     struct tr_error *error);

@@ -110,6 +110,19 @@ static tr_status nobody_holds(const struct trainer *t, const char *why, struct t
 	    what_is_lost(t, what, sizeof(what)), why);
 }
 
+/* Who wrote it may have died before it told, and have removed the newest that is known by then. What `latest` names is of this job, since one was before; a writer is never ahead of the
+ * step that all have. */
+uint64_t sharded_found_saved(struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	char found[CHECKPOINT_PATH_MAX];
+	if (s->state->saved == 0 ||
+	    checkpoint_look(t->folder.dir, &s->whole, s->back, found, NULL) != TR_OK)
+		return 0;
+	return s->back->step > s->state->saved && s->back->step <= t->counters->step ? s->back->step
+	                                                                             : 0;
+}
+
 tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
     struct tr_error *error)
 {

@@ -158,7 +158,8 @@ static tr_status submit_saved(struct trainer *t, const struct tr_round *round,
     struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
-	*s->told = (int64_t)s->saved_here;
+	uint64_t found = s->kind == SHARDED_BACK ? sharded_found_saved(t) : 0;
+	*s->told = (int64_t)(found > s->saved_here ? found : s->saved_here);
 	return tr_allreduce(t->group, TAG_SAVED, s->told, 1, TR_I64, TR_MAX,
 	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
 }

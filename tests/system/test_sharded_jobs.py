@@ -5,6 +5,7 @@ import pathlib
 import random
 import signal
 import time
+import time
 
 import numpy
 import pytest
@@ -267,6 +268,24 @@ def test_the_only_holder_of_a_shard_is_lost(tmp_path, text):
         assert "goes on from checkpoint" not in events, "memberd had to start it again"
         counted_once(cluster, job, steps)
     assert_near(run, calm, steps)
+
+
+def test_a_writer_that_dies_before_it_tells(tmp_path, text):
+    """Of a checkpoint that is whole and whose writer has removed the one that all know: training goes back to the newer one."""
+    steps, run = 60, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=1, slots=2) as cluster:
+        spec = sharded_spec(text, run, 2, workers=2, steps=steps, every=10, lr=SLOW)
+        spec.train.checkpoint.keep = 1
+        job = cluster.submit(spec)
+        reach(run, 15)
+        writer = active(cluster, job)[0]
+        while (run / "step-00000010").exists():
+            time.sleep(0.001)
+        os.kill(writer.pid, signal.SIGKILL)
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert "training goes back from step" in events and "goes on from checkpoint" not in events, events
+        counted_once(cluster, job, steps)
 
 
 def test_the_beginning_stays_where_it_was(tmp_path, text):
