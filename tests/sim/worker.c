@@ -402,8 +402,6 @@ void worker_takes_state(struct sim *sim, unsigned number, uint64_t round, uint64
 	worker->holds = true;
 	worker->applied = round;
 	worker->chain = chain;
-	if (sim->callers)
-		sim->callers->took_state(sim, number, round);
 }
 
 void worker_takes_state_back(struct sim *sim, unsigned number, const struct sim_worker *before)
@@ -422,9 +420,10 @@ void worker_state_got(struct sim *sim, unsigned number)
 	sim_trace(sim, "n%u has the state after round %lu", number, (unsigned long)worker->applied);
 	sim->nodes[number].asked = false;
 	worker->received = true;
-	if (sim->callers)
+	if (sim->callers) {
+		sim->callers->took_state(sim, number, worker->applied);
 		worker_wake(sim, number, 0);
-	else if (worker->state == WORKER_OPEN && worker->submitted == worker->op_count)
+	} else if (worker->state == WORKER_OPEN && worker->submitted == worker->op_count)
 		worker_wake(sim, number, sim_between(sim, 0, 2 * MS));
 }
 

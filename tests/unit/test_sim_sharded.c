@@ -83,6 +83,9 @@ static void named_seeds_hold(void **state)
 		{ 398,
 		    "keep 1: who wrote a checkpoint died before anybody knew of it, and it had "
 		    "removed the one that they knew" },
+		{ 1555,
+		    "the simulator: a state that came late and was not taken was written all the "
+		    "same" },
 		{ 287, "the same, of six stages" },
 		{ 384, "the same, of tp 5" },
 	};
