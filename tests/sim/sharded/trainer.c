@@ -347,14 +347,26 @@ uint64_t trainer_finish_checkpoint(struct trainer *t)
 	return step;
 }
 
+/* Of a step's folder; of the disk: the newest one. PLAY_STEPS_MAX: there is none. */
+static uint64_t step_at(const struct play *play, const char *path)
+{
+	const char *at = strstr(path, "step-");
+	uint64_t step = PLAY_STEPS_MAX;
+	if (at != NULL)
+		step = strtoull(at + 5, NULL, 10);
+	for (uint64_t i = 0; at == NULL && i < PLAY_STEPS_MAX; i++)
+		if (play->disk[i] != NULL)
+			step = i;
+	return step < PLAY_STEPS_MAX && play->disk[step] != NULL ? step : PLAY_STEPS_MAX;
+}
+
 tr_status checkpoint_look(const char *path, const struct layout *whole, struct manifest *manifest,
     char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
 {
 	const struct play *play = group_inside()->play;
-	const char *at = strstr(path, "step-");
-	uint64_t step = at != NULL ? strtoull(at + 5, NULL, 10) : PLAY_STEPS_MAX;
+	uint64_t step = step_at(play, path);
 	(void)whole;
-	if (step >= PLAY_STEPS_MAX || play->disk[step] == NULL)
+	if (step == PLAY_STEPS_MAX)
 		return tr_error_set(error, TR_ENOTFOUND, "%s is not there", path);
 	*manifest = *play->disk[step];
 	(void)snprintf(found, CHECKPOINT_PATH_MAX, "%s", path);
