@@ -123,6 +123,11 @@ static void print_given(const struct view *v)
 	(void)printf("\n");
 }
 
+static bool splits_rows(const struct view *v, const struct plan *plan)
+{
+	return v->p->in->costs->sequence_parallel && plan->choice.mesh.size[MESH_TP] > 1;
+}
+
 static void print_step(const struct view *v)
 {
 	const struct plan_times *t = &v->best->times;
@@ -134,7 +139,8 @@ static void print_step(const struct view *v)
 		{ "gradients over dp, not hidden", t->reduce_s },
 		{ "update and commit", t->update_s } };
 	char text[PLAN_CHOICE_TEXT_MAX], figure[PRINT_FIGURE_MAX], rate[PRINT_FIGURE_MAX];
-	(void)printf("plan      %s\n", plan_choice_text(&v->best->choice, text));
+	(void)printf("plan      %s%s\n", plan_choice_text(&v->best->choice, text),
+	    splits_rows(v, v->best) ? ", sequence parallel" : "");
 	(void)printf("step      %s, %s tokens/s:", seconds(t->step_s, figure),
 	    print_rate(tokens_per_s(v, v->best), rate));
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
@@ -284,6 +290,7 @@ static void write_plan(struct json *json, const struct view *v, const struct pla
 	json_key_uint(json, "chunks", plan->choice.chunks);
 	json_key_uint(json, "microbatch", plan->choice.sequences);
 	json_key_bool(json, "recompute", plan->choice.recompute);
+	json_key_bool(json, "sequence_parallel", splits_rows(v, plan));
 	key_double(json, "step_s", t->step_s);
 	key_double(json, "tokens_per_s", tokens_per_s(v, plan));
 	json_key_uint(json, "memory_bytes", plan->memory_bytes);

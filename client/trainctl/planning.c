@@ -44,6 +44,7 @@ static tr_status take_costs(struct planning *p, const struct planning_options *o
 		    options->cluster_file != NULL ? "as the file says" : "taken to be the same");
 		st = plan_measured_here(p->spec, &limits, config_search_path(), &p->measured, error);
 	}
+	p->measured.costs.sequence_parallel = p->spec->mesh->sequence_parallel;
 	if (p->measured.costs.round_s == 0)
 		p->measured.costs.round_s = ROUND_S;
 	return st;
@@ -158,6 +159,8 @@ tr_status planning_keep(const struct planning *p, Traind__V1__JobSpec *spec, str
 	spec->mesh->tp = choice->mesh.size[MESH_TP];
 	spec->mesh->pp = choice->mesh.size[MESH_PP];
 	spec->mesh->threads = p->threads;
+	/* Asked for in case that there is a tp to share rows with. */
+	spec->mesh->sequence_parallel = spec->mesh->sequence_parallel && spec->mesh->tp > 1;
 	spec->train->optimizer->micro_sequences = choice->sequences;
 	return job_validate(spec, error);
 }

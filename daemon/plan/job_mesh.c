@@ -187,6 +187,28 @@ static tr_status check_model(const Traind__V1__JobSpec *spec, struct tr_error *e
 	return status == TR_OK ? job_mesh_allows(&config, &mesh, error) : status;
 }
 
+static tr_status check_rows(const Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	const Traind__V1__Mesh *m = spec->mesh;
+	struct model_config config;
+
+	bool open = m != NULL && m->auto_ && spec->plan == NULL; /* what tp there will be */
+
+	if (m == NULL || !m->sequence_parallel || open)
+		return TR_OK;
+	if (m->tp < 2)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.sequence_parallel: found true, allowed: false, since mesh.tp is 1: there "
+		    "is nobody to share the rows with");
+	tr_status status = job_model_config(spec->train->model, &config, error);
+	if (status != TR_OK || config.context % m->tp == 0)
+		return status;
+	return tr_error_set(error, TR_EINVAL,
+	    "mesh.sequence_parallel: found true, allowed: false, since model.context, which is %u, "
+	    "does not divide into mesh.tp = %u equal parts",
+	    config.context, m->tp);
+}
+
 tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error)
 {
 	const Traind__V1__Mesh *m = spec->mesh;
@@ -194,7 +216,7 @@ tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error
 	char split[32];
 
 	if (!job_mesh_is_sharded(m))
-		return TR_OK;
+		return check_rows(spec, error);
 	(void)split_of(m, split, sizeof(split));
 	tr_status status = check_workers(m, error);
 	if (status != TR_OK)
@@ -212,5 +234,6 @@ tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error
 		    "mesh.threads: found 0, allowed: at least 1, since %s: workers that share a "
 		    "layer compute with equally many threads",
 		    split);
-	return check_model(spec, error);
+	status = check_model(spec, error);
+	return status == TR_OK ? check_rows(spec, error) : status;
 }

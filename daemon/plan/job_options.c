@@ -100,6 +100,10 @@ static const struct job_option rows[] = {
 	{ "mesh.pp", OPTION_UINT, 1, TR_GROUP_PEERS_MAX, NULL, "1", "stages",
 	    "Pipeline parallel: so many stages of layers, microbatches pass through them one "
 	    "behind the other (1F1B)." },
+	{ "mesh.sequence_parallel", OPTION_BOOL, 0, 0, NULL, "false", NULL,
+	    "With `tp`, which divides `model.context`: norms and residuals of each token are "
+	    "computed and kept by one worker of the `tp` alone. As many bytes are sent, "
+	    "activations take less memory." },
 	{ "mesh.too_few", OPTION_CHOICE, 0, 0, "smaller|wait", "smaller", NULL,
 	    "With `tp` or `pp`, when for two seconds there have been fewer workers than one "
 	    "replica takes: `smaller` goes on with a smaller mesh until there are enough again, "

@@ -58,8 +58,20 @@ static tr_status check(const struct plan_costs *costs, struct tr_error *error)
 	          "the cost of an update, a round, a process or a parameter is none");
 }
 
+static uint32_t latencies(const struct collective_log *log, enum graph_section_kind section,
+    enum propagate_phase phase)
+{
+	static const enum collective halves[] = { COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_GATHER };
+	uint32_t count = 2 *
+	    collective_log_count(log, section, phase, COLLECTIVE_ALL_REDUCE, MESH_TP);
+
+	for (size_t i = 0; i < sizeof(halves) / sizeof(halves[0]); i++)
+		count += collective_log_count(log, section, phase, halves[i], MESH_TP);
+	return count;
+}
+
 static tr_status derive(const struct model_config *model, uint32_t sequence_length, uint32_t tp,
-    struct plan_derived *made, struct tr_error *error)
+    bool sequence_parallel, struct plan_derived *made, struct tr_error *error)
 {
 	struct mesh mesh = { { [MESH_DP] = 1, [MESH_PP] = 1, [MESH_TP] = tp } };
 	struct model_config padded = *model;
@@ -70,6 +82,7 @@ static tr_status derive(const struct model_config *model, uint32_t sequence_leng
 	strategy_megatron(&padded, &mesh, &strategy);
 	strategy.sequences = 1;
 	strategy.sequence_length = sequence_length;
+	strategy.sequence_parallel = sequence_parallel && tp > 1;
 	tr_status st = propagate(&padded, &strategy, &log, NULL, error);
 	if (st != TR_OK)
 		return st;
@@ -82,8 +95,7 @@ static tr_status derive(const struct model_config *model, uint32_t sequence_leng
 		for (unsigned phase = PHASE_FORWARD; phase <= PHASE_BACKWARD; phase++) {
 			struct plan_exchange *exchange = &made->exchange[section][phase];
 			enum propagate_phase when = (enum propagate_phase)phase;
-			exchange->count = collective_log_count(&log, kind, when,
-			    COLLECTIVE_ALL_REDUCE, MESH_TP);
+			exchange->latencies = latencies(&log, kind, when);
 			exchange->bytes = collective_log_bytes_sent(&log, &strategy, kind, when,
 			    COLLECTIVES, MESH_TP, 1);
 		}
@@ -108,7 +120,8 @@ tr_status plan_costs_derive(const struct model_config *model, uint32_t sequence_
 		if (same < i)
 			derived[i] = derived[same];
 		else
-			st = derive(model, sequence_length, costs->at[i].tp, &derived[i], error);
+			st = derive(model, sequence_length, costs->at[i].tp,
+			    costs->sequence_parallel, &derived[i], error);
 		any = any || derived[i].possible;
 	}
 	if (any)

@@ -31,11 +31,14 @@ struct plan_costs {
 	double round_s;           /* of a step besides: beginning and commit of its round */
 	uint64_t process_bytes;   /* of a worker before it has a model */
 	uint32_t parameter_bytes; /* with gradient and moments; 0: 16 */
+	/* Of every split over tp (strategy.h), as the job asks for it: what does not divide so is not possible. Times and sizes were measured so. */
+	bool sequence_parallel;
 };
 
 struct plan_exchange {
-	uint32_t count; /* collectives of a microbatch */
-	double bytes;   /* sent by one worker in all of them, for one sequence */
+	uint32_t
+	    latencies; /* of a microbatch's collectives: two of an all-reduce, one of each of its halves */
+	double bytes; /* sent by one worker in all of them, for one sequence */
 };
 
 struct plan_derived {

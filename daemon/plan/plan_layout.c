@@ -289,7 +289,7 @@ static double exchange_s(const struct plan_layout *l, const struct plan_group *g
 {
 	const struct plan_exchange *what = &l->of_tp->exchange[section][phase];
 
-	return 2 * group->latency_s * what->count +
+	return group->latency_s * what->latencies +
 	    what->bytes * l->cost->sequences * group->seconds_a_byte;
 }
 

@@ -244,6 +244,23 @@ uint32_t ranks_along(const struct ranks *r, enum mesh_axis axis, uint32_t index,
 	return gather(r, index, same, members);
 }
 
+uint32_t ranks_across(const struct ranks *r, uint32_t index, uint32_t stage)
+{
+	uint32_t members[TR_GROUP_PEERS_MAX], place = 0;
+	struct mesh_at at = mesh_at(&r->mesh, r->peers[index].rank);
+
+	(void)ranks_along(r, MESH_TP, index, members);
+	while (members[place] != index)
+		place++;
+	at.at[MESH_PP] = stage;
+	for (uint32_t i = 0; i < r->count; i++)
+		if (r->peers[i].rank == mesh_rank(&r->mesh, at)) {
+			(void)ranks_along(r, MESH_TP, i, members);
+			return members[place];
+		}
+	return RANKS_NONE;
+}
+
 uint32_t ranks_beside(const struct ranks *r, uint32_t index, uint32_t *members)
 {
 	const bool same[MESH_AXES] = { [MESH_DP] = true };

@@ -71,6 +71,9 @@ uint32_t ranks_replica(const struct ranks *ranks, uint32_t index);
 /* Indexes, ascending, of those that differ from peer `index` (which has a rank) along `axis` alone, itself included. Returns how many. */
 uint32_t ranks_along(const struct ranks *ranks, enum mesh_axis axis, uint32_t index,
     uint32_t *members);
+/* With whom peer `index` (which has a rank, in a whole replica) exchanges rows at another stage of its replica: the one that is as far along tp, counted by index, as it is. For
+ * blocks of a scope's op, and so rows of sequence parallelism, are counted by index too. */
+uint32_t ranks_across(const struct ranks *ranks, uint32_t index, uint32_t stage);
 /* Of all of its replica. */
 uint32_t ranks_beside(const struct ranks *ranks, uint32_t index, uint32_t *members);
 /* The first that holds this shard; RANKS_NONE. */

@@ -34,6 +34,8 @@ struct measured {
 	float *params, *grads;
 	int32_t *tokens;
 	size_t sequences, length;
+	bool sequence_parallel; /* the job asks for it */
+	struct model_room how;
 };
 
 struct costs {
@@ -97,7 +99,9 @@ static void finish(struct measured *m)
 	free(m->params);
 	free(m->grads);
 	free(m->tokens);
-	*m = (struct measured){ .pool = m->pool, .bf16 = m->bf16 };
+	*m = (struct measured){ .pool = m->pool,
+		.bf16 = m->bf16,
+		.sequence_parallel = m->sequence_parallel };
 }
 
 /* `layers` layers of the model as the first of tp workers holds them. */
@@ -110,13 +114,15 @@ static tr_status build(struct measured *m, const struct model_config *config, ui
 	tr_status st = layout_init(&few, &m->whole, error);
 	if (st == TR_OK)
 		st = shard_layout(&m->whole, &shard, &m->layout, error);
+	bool splits = m->sequence_parallel && tp > 1 && config->context % tp == 0;
+	m->how = (struct model_room){ .row_parts = splits ? tp : 0 };
 	if (st == TR_OK)
-		st = model_create(&m->layout, sequences, m->pool, &m->model, error);
+		st = model_create_whole(&m->layout, &m->how, sequences, m->pool, &m->model, error);
 	if (st == TR_OK && m->bf16)
 		st = model_use_bf16(m->model, false, error);
 	if (st != TR_OK)
 		return st;
-	size_t exchanged = model_exchange_numbers(&m->layout, sequences);
+	size_t exchanged = (model_exchange_numbers(&m->layout, sequences) + 15) / 16 * 16;
 	m->sequences = sequences;
 	m->length = config->context;
 	m->params = zeroed(m->layout.count * sizeof(float));
@@ -126,7 +132,10 @@ static tr_status build(struct measured *m, const struct model_config *config, ui
 		.vocab = config->vocab,
 		.sum = exchange_nothing,
 		.maximum = exchange_nothing,
-		.exchange = zeroed(exchanged * sizeof(real)) };
+		.reduce_scatter = exchange_nothing,
+		.all_gather = exchange_nothing,
+		.exchange = zeroed(2 * exchanged * sizeof(real)) };
+	m->tensor.exchange_too = m->tensor.exchange + exchanged;
 	if (m->params == NULL || m->grads == NULL || m->tokens == NULL || m->tensor.exchange == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory to measure %zu sequences",
 		    sequences);
@@ -196,7 +205,9 @@ static tr_status measure(struct measured *m, const struct model_config *config, 
 		st = build(m, config, layers, tp, sequences, error);
 	if (st == TR_OK) {
 		struct costs costs = run(m);
-		size_t stream = sequences * config->context * config->width * sizeof(real),
+		size_t stream = model_stream_numbers(&m->layout, &m->how, sequences,
+		                    config->context) *
+		    sizeof(real),
 		       layer = two.slots - one.slots,
 		       ends = one.slots > layer ? one.slots - layer : 0,
 		       embedding = stream < ends ? stream : ends;
@@ -320,7 +331,8 @@ static bool is_split(const struct own *own, const struct model_config *config, u
 tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_limits *limits,
     FILE *to, struct tr_error *error)
 {
-	struct measured m = { 0 };
+	struct measured m = { .sequence_parallel = spec->mesh != NULL &&
+		    spec->mesh->sequence_parallel };
 	struct model_config config;
 	tr_status st = job_model_config(spec->train->model, &config, error);
 	if (st == TR_OK)

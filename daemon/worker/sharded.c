@@ -95,6 +95,8 @@ tr_status sharded_take_rank(struct trainer *t, uint32_t rank, struct tr_error *e
 	tr_status status = TR_OK;
 	(void)mesh_shards_layout(&s->shards, ranks_shard(&s->shards.mesh, rank), &s->shard);
 	s->tensor.rank = s->shard.rank;
+	for (s->tensor.place = 0; s->tp.members[s->tensor.place] != s->self;)
+		s->tensor.place++;
 	if (s->pipeline != NULL)
 		status = sharded_take_stage(t, mesh_at(&s->shards.mesh, rank).at[MESH_PP], error);
 	if (status == TR_OK)

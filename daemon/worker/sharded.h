@@ -88,6 +88,7 @@ struct sharded {
 	struct shard shard;                /* that the model is built for */
 	struct sharded_pipeline *pipeline; /* NULL: one stage */
 	struct model_tensor tensor;
+	size_t row_parts; /* of the model (slots.h): more than one with sequence parallelism */
 	struct optim_arrays held,
 	    other; /* other: for a shard that comes while another is held; NULL as long as there was none */
 	struct optim_arrays *staged; /* by shard: of who writes checkpoints */
@@ -189,6 +190,8 @@ tr_status sharded_run(struct trainer *t, struct tr_error *error);
 /* ---- sharded_exchange.c ---- */
 bool sharded_sum(void *arg, float *data, size_t count);
 bool sharded_maximum(void *arg, float *data, size_t count);
+bool sharded_reduce_scatter(void *arg, float *data, size_t count);
+bool sharded_all_gather(void *arg, float *data, size_t count);
 void sharded_exchange_begin(struct sharded_exchange *exchange, const struct sharded_scope *scope);
 
 /* ---- sharded_load.c ---- */

@@ -1,4 +1,4 @@
-/* Sums inside the model, over the tensor-parallel group: each an op of its scope, in place, that is waited for at once. The model uses two buffers in turn
+/* Sums inside the model, over the tensor-parallel group, and with sequence parallelism their halves: each an op of its scope, in place, that is waited for at once. The model uses two buffers in turn
  * (model_tensor.exchange_too), so with its result an op says that the one before it is done with at all members: its buffer is the next op's. */
 #include "daemon/worker/trainer_inside.h"
 
@@ -9,12 +9,14 @@ void sharded_exchange_begin(struct sharded_exchange *x, const struct sharded_sco
 	x->status = TR_OK;
 }
 
-static bool reduce(struct sharded_exchange *x, float *data, size_t count, enum tr_reduce how)
+static bool exchange(struct sharded_exchange *x, float *data, size_t count,
+    enum tr_collective collective, enum tr_reduce how)
 {
 	struct tr_op op = TR_OP_INIT;
 	if (x->status != TR_OK)
 		return false;
 	op.tag = TAG_TENSOR + x->used;
+	op.collective = collective;
 	op.output = data;
 	op.count = count;
 	op.reduce = how;
@@ -30,10 +32,20 @@ static bool reduce(struct sharded_exchange *x, float *data, size_t count, enum t
 
 bool sharded_sum(void *arg, float *data, size_t count)
 {
-	return reduce(arg, data, count, TR_SUM);
+	return exchange(arg, data, count, TR_ALL_REDUCE, TR_SUM);
 }
 
 bool sharded_maximum(void *arg, float *data, size_t count)
 {
-	return reduce(arg, data, count, TR_MAX);
+	return exchange(arg, data, count, TR_ALL_REDUCE, TR_MAX);
+}
+
+bool sharded_reduce_scatter(void *arg, float *data, size_t count)
+{
+	return exchange(arg, data, count, TR_REDUCE_SCATTER, TR_SUM);
+}
+
+bool sharded_all_gather(void *arg, float *data, size_t count)
+{
+	return exchange(arg, data, count, TR_ALL_GATHER, TR_SUM);
 }

@@ -50,6 +50,14 @@ static tr_status make_arrays(struct trainer *t, struct tr_error *error)
 	          most * sizeof(float) >> 20);
 }
 
+/* Another mesh than the job's may have a tp that does not divide the context: all rows at each, then. */
+static size_t row_parts(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	uint32_t tp = s->shards.mesh.size[MESH_TP];
+	return t->sequence_parallel && s->whole.config.context % tp == 0 ? tp : 1;
+}
+
 static tr_status make_tensor(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
@@ -66,6 +74,8 @@ static tr_status make_tensor(struct trainer *t, struct tr_error *error)
 		.maximum = sharded_maximum,
 		.exchange = exchange,
 		.exchange_too = exchange + numbers,
+		.reduce_scatter = sharded_reduce_scatter,
+		.all_gather = sharded_all_gather,
 		.arg = &s->exchange };
 	return TR_OK;
 }
@@ -78,7 +88,8 @@ static tr_status make_model(struct trainer *t, struct tr_error *error)
 	buckets_plan(&t->layout, BUCKETS_BYTES, &t->buckets);
 	if (s->shards.mesh.size[MESH_PP] > 1)
 		return sharded_pipeline_create(t, error);
-	tr_status status = model_create(&t->layout, t->micro, t->pool, &t->model, error);
+	struct model_room how = { .row_parts = s->row_parts };
+	tr_status status = model_create_whole(&t->layout, &how, t->micro, t->pool, &t->model, error);
 	if (status == TR_OK)
 		status = trainer_choose_arithmetic(t, error);
 	if (status == TR_OK && s->shards.mesh.size[MESH_TP] > 1)
@@ -89,6 +100,7 @@ static tr_status make_model(struct trainer *t, struct tr_error *error)
 tr_status sharded_make_mesh(struct trainer *t, struct tr_error *error)
 {
 	tr_status status = make_arrays(t, error);
+	t->sharded->row_parts = row_parts(t);
 	if (status == TR_OK && t->sharded->shards.mesh.size[MESH_TP] > 1)
 		status = make_tensor(t, error);
 	if (status == TR_OK)

@@ -35,22 +35,11 @@ static tr_status no_memory(struct tr_error *error)
 
 /* ---- the channel ---- */
 
-/* Of the pipeline's rank `stage` in this replica: index of the contributor. */
-static uint32_t index_of(const struct sharded *s, uint32_t stage)
-{
-	struct mesh_at at = mesh_at(&s->shards.mesh, s->rank);
-	at.at[MESH_PP] = stage;
-	uint32_t rank = mesh_rank(&s->shards.mesh, at), i = 0;
-	while (i < s->next.count && s->next.peers[i].rank != rank)
-		i++;
-	return i;
-}
-
 static bool submit(struct channel *c, const struct pipeline_message *message, struct tr_op *op,
     uint64_t *ticket)
 {
 	const struct sharded *s = c->t->sharded;
-	uint32_t other = index_of(s, message->peer);
+	uint32_t other = ranks_across(&s->next, s->self, message->peer);
 	uint32_t members[2] = { other < s->self ? other : s->self,
 		other < s->self ? s->self : other };
 	if (c->status != TR_OK ||
@@ -158,7 +147,7 @@ static tr_status build(struct trainer *t, uint32_t stage, struct tr_error *error
 	struct sharded_pipeline *p = s->pipeline;
 	struct schedule_shape shape = { SCHEDULE_1F1B, s->shards.mesh.size[MESH_PP],
 		(uint32_t)((t->batch + t->micro - 1) / t->micro), 1 };
-	struct model_room room = { 0 };
+	struct model_room room = { .row_parts = s->row_parts };
 	struct schedule schedule;
 	tr_status status = schedule_create(&shape, &schedule, error);
 	if (status != TR_OK)

@@ -1,6 +1,7 @@
 /* Parameters that every member of a tensor-parallel group holds: norms, positions, biases behind a sum. Members of a sum over dp are added up in the order of their ids (coll.h),
  * which after a replacement is another order at another place along tp; of three or more numbers the last bits would differ, and what all hold drift apart.
- * So these gradients are summed once for a whole stage: tp 0 of each replica says them, the others zeros. Two numbers have one sum in either order.
+ * So these gradients are summed once for a whole stage: tp 0 of each replica says them, the others zeros. Two numbers have one sum in either order. With sequence parallelism each
+ * has the gradient of its own rows, and says that.
  */
 #include <string.h>
 
@@ -15,11 +16,17 @@ static size_t numbers_of(const struct sharded *s, const struct layout *local)
 	return numbers;
 }
 
+/* By the replicas that there are, or could be. */
+static bool summed_apart(const struct sharded *s, uint32_t replicas)
+{
+	return s->row_parts > 1 || replicas > 2;
+}
+
 tr_status sharded_make_shared(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
 	size_t most = 1;
-	if (s->shards.mesh.size[MESH_TP] < 2 || s->shards.mesh.size[MESH_DP] < 3)
+	if (s->shards.mesh.size[MESH_TP] < 2 || !summed_apart(s, s->shards.mesh.size[MESH_DP]))
 		return TR_OK;
 	for (uint32_t stage = 0; stage < s->shards.mesh.size[MESH_PP]; stage++) {
 		size_t numbers = numbers_of(s, &s->shards.stages[stage]);
@@ -35,7 +42,12 @@ tr_status sharded_make_shared(struct trainer *t, struct tr_error *error)
 bool sharded_has_shared(const struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
-	return s->rank != RANKS_NONE && s->shared != NULL && s->dp.count > 2;
+	return s->rank != RANKS_NONE && s->shared != NULL && summed_apart(s, s->dp.count);
+}
+
+static bool says_it(const struct sharded *s)
+{
+	return s->row_parts > 1 || s->shard.rank == 0;
 }
 
 /* Between gradients [first, end) and the buffer, where these tensors lie one after another. */
@@ -62,7 +74,7 @@ static void copy(struct trainer *t, size_t first, size_t end, bool back)
 void sharded_keep_shared(struct trainer *t, size_t first, size_t end)
 {
 	const struct sharded *s = t->sharded;
-	if (sharded_has_shared(t) && s->shard.rank == 0)
+	if (sharded_has_shared(t) && says_it(s))
 		copy(t, first, end, false);
 }
 
@@ -83,8 +95,10 @@ tr_status sharded_submit_shared(struct trainer *t, struct tr_error *error)
 	op.output = s->shared;
 	op.reduce = TR_SUM;
 	op.scope = (struct tr_scope){ members, count };
-	if (s->shard.rank != 0)
+	if (!says_it(s))
 		memset(s->shared, 0, op.count * sizeof(float));
+	else if (s->dp.count == 1) /* no bucket was summed before which it was kept */
+		copy(t, 0, t->layout.count, false);
 	return tr_submit(t->group, &op, error);
 }
 

@@ -285,6 +285,7 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 	t->spec = spec->train;
 	t->mesh = job_mesh(spec->mesh);
 	t->mesh_waits = job_mesh_waits(spec->mesh);
+	t->sequence_parallel = spec->mesh != NULL && spec->mesh->sequence_parallel;
 	if (spec->mesh != NULL && spec->mesh->workers < TR_GROUP_PEERS_MAX)
 		t->peers_most = spec->mesh->workers;
 	if (spec->plan != NULL)

@@ -69,6 +69,7 @@ struct trainer {
 	struct mesh mesh;         /* of the job */
 	unsigned remesh_pause_ms; /* trainer_pause_remesh */
 	bool mesh_waits;          /* with too few workers; else it is made smaller */
+	bool sequence_parallel;
 
 	struct text text;
 	struct bpe *bpe; /* NULL: tokens are bytes, or nobody knows which text they are */

@@ -80,6 +80,24 @@ def test_example_cluster(tmp_path, job, here):
         assert words in text.stdout
 
 
+def test_sequence_parallel_as_asked_for(tmp_path, job, here):
+    """It sends as many bytes; with stages, messages are of one worker's rows."""
+    plans = []
+    for asked in ("true", "false"):
+        words = ["plan", job, "--cluster", cluster_file(tmp_path, ["name: a, workers: 2", "name: b, workers: 2"]), "--costs", tmp_path / "costs",
+                 "--as-is", "--set", "mesh.workers_per_node=2", "--set", "mesh.tp=2", "--set", "mesh.pp=2",
+                 "--set", f"mesh.sequence_parallel={asked}"]
+        plans.append(trainctl_json(*words, environment=here.environment))
+        assert (", sequence parallel\n" in here(*words).stdout) == (asked == "true")
+    own, rows = plans
+    assert own["sequence_parallel"] and not rows["sequence_parallel"]
+    assert own["times"]["exchange_s"] == pytest.approx(rows["times"]["exchange_s"], rel=1e-6)
+
+    def between(plan):
+        return sum(link["bytes"] for link in plan["links"] if link["from"] != link["to"])
+    assert 0 < between(own) < between(rows)
+
+
 def test_slow_nodes_get_less_and_far_ones_nothing(tmp_path, job, here):
     nodes = cluster_file(tmp_path, ["name: a", "name: b", "name: slow, speed: 0.5"], "between: {ms: 0.01, gbit: 40}\n")
     plan = trainctl_json("plan", job, "--any", "--cluster", nodes, "--costs", tmp_path / "costs", environment=here.environment)

@@ -46,6 +46,17 @@ def test_parts_of_a_model():
     assert rows[1, 8][3] > 2 * rows[1, 1][3]
 
 
+def test_own_rows_take_less_memory():
+    """Of a layer of tp 2 that keeps 4 + 8/2 times its width a token, two halves of what all rows were kept of."""
+    rows, own = measure()[1], measure(mesh={"sequence_parallel": True})[1]
+    for n in (1, 2, 4, 8):
+        unit = 4 * WIDTH * n * CONTEXT
+        saved = [one - other for one, other in zip(rows[2, n][6:], own[2, n][6:])]
+        assert saved[0] == unit / 2 and saved[1] == pytest.approx(unit, rel=0.1)
+        assert saved[3] == pytest.approx(1.5 * unit, rel=0.1)  # gradients of the stream before, in and behind the layer in work
+        assert own[1, n][6:] == rows[1, n][6:]
+
+
 def test_what_does_not_divide_is_left_out():
     done, rows = measure(tp=8, most=1)
     assert done.returncode == 0

@@ -19,10 +19,14 @@ from test_training import BATCH, CONTEXT, WORDS, job_spec
 STEPS = 20
 
 
+def some_text():
+    return "".join(WORDS[i % 7:] + str(i * i) + "\n" for i in range(2000))
+
+
 @pytest.fixture
 def text(tmp_path):
     path = tmp_path / "text.txt"
-    path.write_text("".join(WORDS[i % 7:] + str(i * i) + "\n" for i in range(2000)))
+    path.write_text(some_text())
     return path
 
 

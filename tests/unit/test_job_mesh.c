@@ -109,6 +109,37 @@ static void test_stages(void **state)
 	refused(spec, "sync.mode: found diloco, allowed: ddp, since mesh.pp is 2");
 }
 
+static void test_sequence_parallel(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good_sharded("2");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	assert_false(spec->mesh->sequence_parallel);
+	set_good(spec, "mesh.sequence_parallel", "true");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	assert_true(spec->mesh->sequence_parallel);
+	set_good(spec, "model.context", "63");
+	set_good(spec, "train.batch_tokens", "6300");
+	refused(spec,
+	    "mesh.sequence_parallel: found true, allowed: false, since model.context, which is 63, "
+	    "does not divide into mesh.tp = 2 equal parts");
+	spec = good();
+	set_good(spec, "mesh.nodes", "1");
+	set_good(spec, "mesh.auto", "true");
+	set_good(spec, "mesh.sequence_parallel", "true");
+	assert_int_equal(job_validate(spec, NULL), TR_OK); /* of whatever tp is chosen */
+	drop(spec);
+	/* Whether or not it is split otherwise. */
+	for (int pp = 1; pp <= 2; pp++) {
+		spec = good_sharded("1");
+		set_good(spec, "mesh.pp", pp == 1 ? "1" : "2");
+		set_good(spec, "mesh.sequence_parallel", "true");
+		refused(spec,
+		    "mesh.sequence_parallel: found true, allowed: false, since mesh.tp is 1: there "
+		    "is nobody to share the rows with");
+	}
+}
+
 /* The last stage has the head, which counts as the layers that its matrix is as large as. */
 static void test_layers_of_stages(void **state)
 {
@@ -138,6 +169,7 @@ int main(void)
 		cmocka_unit_test(test_mesh),
 		cmocka_unit_test(test_stages),
 		cmocka_unit_test(test_too_few),
+		cmocka_unit_test(test_sequence_parallel),
 		cmocka_unit_test(test_layers_of_stages),
 	};
 

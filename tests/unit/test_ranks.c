@@ -57,6 +57,27 @@ static void places_of_a_mesh(void **state)
 	assert_true(members[0] == 2 && members[1] == 3 && members[2] == 6 && members[3] == 7);
 }
 
+/* Rows are counted by index along tp, and go to who has the same ones at another stage, whatever the ranks have become. */
+static void rows_go_across(void **state)
+{
+	(void)state;
+	const struct mesh mesh = mesh_of(1, 2, 2);
+	const uint64_t before[] = { 1, 2, 3, 4 }, after[] = { 2, 3, 4, 9 };
+	struct ranks r;
+	ranks_init(&mesh, &r);
+	step(&r, before, 4);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(ranks_across(&r, i, 1 - i / 2), (i + 2) % 4);
+	/* 9 takes the rank of 1: tp 0 of the first stage, behind 2, which is tp 1. */
+	step(&r, after, 4);
+	assert_int_equal(r.peers[3].rank, 0);
+	assert_int_equal(ranks_across(&r, 0, 1), 1);
+	assert_int_equal(ranks_across(&r, 1, 0), 0);
+	assert_int_equal(ranks_across(&r, 3, 1), 2);
+	assert_int_equal(ranks_across(&r, 2, 0), 3);
+	assert_int_equal(ranks_across(&r, 3, 0), 3);
+}
+
 static void a_loss_and_who_comes_for_it(void **state)
 {
 	(void)state;
@@ -201,6 +222,13 @@ static void check_table(const struct ranks *now, const struct ranks *next)
 		assert_int_equal(ranks_beside(next, i, members), size);
 		assert_int_equal(ranks_along(next, MESH_DP, i, members), replicas);
 		assert_true(ranks_replica(next, i) < replicas);
+		uint32_t stage = mesh_at(mesh, next->peers[i].rank).at[MESH_PP];
+		for (uint32_t other = 0; other < mesh->size[MESH_PP]; other++) {
+			uint32_t across = ranks_across(next, i, other);
+			assert_int_equal(ranks_replica(next, across), ranks_replica(next, i));
+			assert_int_equal(mesh_at(mesh, next->peers[across].rank).at[MESH_PP], other);
+			assert_int_equal(ranks_across(next, across, stage), i);
+		}
 	}
 	/* Who stands in a whole replica stays. */
 	for (uint32_t i = 0; i < now->count; i++) {
@@ -290,6 +318,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(places_of_a_mesh),
+		cmocka_unit_test(rows_go_across),
 		cmocka_unit_test(a_loss_and_who_comes_for_it),
 		cmocka_unit_test(a_spare_takes_over_at_once),
 		cmocka_unit_test(two_halves_are_a_whole),

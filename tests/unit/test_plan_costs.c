@@ -1,0 +1,74 @@
+/* What follows from placements for the planner: bytes and latencies of what tensor-parallel workers exchange, with sequence parallelism and without. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "daemon/plan/plan_costs.h"
+
+static struct model_config model_of(uint32_t context)
+{
+	struct model_config model = { .preset = MODEL_GPT2,
+		.layers = 2,
+		.width = 64,
+		.heads = 4,
+		.context = context,
+		.vocab = 256 };
+	model_config_fill(&model);
+	return model;
+}
+
+static void derive(uint32_t context, bool sequence_parallel, struct plan_derived derived[2])
+{
+	struct plan_cost at[] = { { .tp = 1, .sequences = 1 }, { .tp = 2, .sequences = 1 } };
+	const struct plan_costs costs = { .at = at,
+		.count = 2,
+		.sequence_parallel = sequence_parallel };
+	struct model_config model = model_of(context);
+	for (size_t i = 0; i < 2; i++)
+		at[i].time[SECTION_LAYER].forward_s = 1e-3;
+	assert_int_equal(plan_costs_derive(&model, context, &costs, derived, NULL), TR_OK);
+}
+
+static void sequence_parallel_sends_as_many_bytes(void **state)
+{
+	struct plan_derived all[2], own[2];
+	double stream = 32.0 * 64 * 4;
+
+	(void)state;
+	derive(32, false, all);
+	derive(32, true, own);
+	for (int phase = PHASE_FORWARD; phase <= PHASE_BACKWARD; phase++) {
+		const struct plan_exchange *sums = &all[1].exchange[SECTION_LAYER][phase],
+		                           *halves = &own[1].exchange[SECTION_LAYER][phase];
+		assert_int_equal(sums->latencies, 4);
+		assert_int_equal(halves->latencies, 4);
+		assert_true(sums->bytes == 2 * stream && halves->bytes == 2 * stream);
+	}
+	assert_true(all[1].boundary_bytes == stream && own[1].boundary_bytes == stream / 2);
+	/* One worker has all rows. */
+	assert_true(own[0].possible && own[0].boundary_bytes == stream);
+	assert_int_equal(own[0].exchange[SECTION_LAYER][PHASE_FORWARD].latencies, 0);
+}
+
+static void rows_that_do_not_divide_are_not_possible(void **state)
+{
+	struct plan_derived derived[2];
+
+	(void)state;
+	derive(31, false, derived);
+	assert_true(derived[0].possible && derived[1].possible);
+	derive(31, true, derived);
+	assert_true(derived[0].possible && !derived[1].possible);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(sequence_parallel_sends_as_many_bytes),
+		cmocka_unit_test(rows_that_do_not_divide_are_not_possible),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
