@@ -150,6 +150,27 @@ static void print_step(const struct view *v)
 	(void)printf("\n\n");
 }
 
+/* Of rank 0, which writes if nobody dies. */
+static uint64_t bytes_of_writer(const struct view *v)
+{
+	return plan_rank_bytes(v->layout, v->best, 0, &v->schedule) +
+	    plan_writer_bytes(v->layout, v->best, v->p->saves);
+}
+
+static void print_writer(const struct view *v)
+{
+	char more[PRINT_FIGURE_MAX], all[PRINT_FIGURE_MAX], has[PRINT_FIGURE_MAX];
+	uint64_t bytes = plan_writer_bytes(v->layout, v->best, v->p->saves),
+	         there = worker_of(v, 0)->memory_bytes;
+	if (bytes == 0)
+		return;
+	(void)printf("who writes a checkpoint takes %s more: rank 0 then %s of %s%s\n",
+	    print_bytes(bytes, more), print_bytes(bytes_of_writer(v), all), print_bytes(there, has),
+	    bytes_of_writer(v) > there
+	        ? ": TOO MUCH, the job would end without its last one (docs/limits.md)"
+	        : "");
+}
+
 static void print_ranks(const struct view *v)
 {
 	static const char *const heads[] = { "RANK", "NODE", "REPLICA", "STAGE", "SHARD", "LAYERS",
@@ -174,6 +195,7 @@ static void print_ranks(const struct view *v)
 		print_cell(&table, "%s", bar((double)bytes / (double)worker->memory_bytes, cells));
 	}
 	print_table_out(&table, v->p->color);
+	print_writer(v);
 	uint32_t idle = v->p->in->cluster->worker_count - v->dp * v->pp * v->tp;
 	if (idle > 0) {
 		(void)printf("without a rank:");
@@ -384,6 +406,8 @@ tr_status plan_print_json(const struct plan_print *print, struct tr_error *error
 	json_object(&json);
 	key_string(&json, "job", print->job);
 	json_key_bool(&json, "runnable", print->in->runnable);
+	json_key_uint(&json, "writer_bytes", bytes_of_writer(&v));
+	json_key_bool(&json, "writer_fits", bytes_of_writer(&v) <= worker_of(&v, 0)->memory_bytes);
 	key_string(&json, "layers_by", print->layers_by);
 	key_string(&json, "links_by", print->links_by);
 	write_plan(&json, &v, v.best);

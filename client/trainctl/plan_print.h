@@ -14,6 +14,7 @@ struct plan_print {
 	const char *links_by;
 	unsigned threads;
 	bool color, pareto;
+	bool saves; /* the job writes checkpoints while it trains, not only at its end */
 };
 
 tr_status plan_print_people(const struct plan_print *print, struct tr_error *error);

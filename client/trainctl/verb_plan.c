@@ -45,7 +45,9 @@ static tr_status show(const struct verb_call *call, const struct planning *p, bo
 		.links_by = p->around.links_by,
 		.threads = p->threads,
 		.color = call->config->color,
-		.pareto = pareto };
+		.pareto = pareto,
+		.saves = p->spec->train->checkpoint != NULL &&
+		    p->spec->train->checkpoint->every > 0 };
 	return call->config->json ? plan_print_json(&print, error)
 	                          : plan_print_people(&print, error);
 }

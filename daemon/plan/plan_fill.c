@@ -4,6 +4,8 @@
 
 #include "daemon/plan/plan_predict.h"
 
+#define WRITTEN_BYTES 12 /* of a parameter, with its moments */
+
 /* Of a replica: m microbatches take fill + m x cycle. */
 struct pace {
 	double fill_s, cycle_s;
@@ -258,6 +260,15 @@ uint64_t plan_rank_bytes(const struct plan_layout *l, const struct plan *plan, u
 
 	return fixed_bytes(l, plan) + plan_layout_parameters(l, plan, rank) * parameter_bytes(l) +
 	    kept;
+}
+
+uint64_t plan_writer_bytes(const struct plan_layout *l, const struct plan *plan, bool saves)
+{
+	uint64_t whole = model_config_parameters(l->in->model),
+	         own = plan_layout_parameters(l, plan, 0);
+	uint64_t others = whole > own ? whole - own : 0, copy = saves ? whole : 0;
+
+	return WRITTEN_BYTES * (l->pp * l->tp > 1 ? others + whole + copy : copy);
 }
 
 void plan_measure_memory(const struct plan_layout *l, struct plan *plan,

@@ -168,6 +168,13 @@ def test_a_job_as_it_is(tmp_path, job, here):
     assert (plan["pp"], plan["chunks"], plan["recompute"]) == (2, 1, False) and sorted(plan["layers"]) == [3, 3]
     plan = trainctl_json(*words, "--set", "train.batch_tokens=256", "--set", "train.micro_sequences=8", environment=here.environment)
     assert plan["microbatch"] == 4 and {rank["microbatches"] for rank in plan["ranks"]} == {1}  # 8 sequences, of which each has 4
+    split = here(*words, "--set", "mesh.tp=2")
+    assert "who writes a checkpoint takes " in split.stdout and "TOO MUCH" not in split.stdout
+    cluster_file(tmp_path, ["name: a, memory: 12.5MiB", "name: b, memory: 12.5MiB"])
+    assert "TOO MUCH, the job would end without its last one" in here(*words, "--set", "mesh.tp=2").stdout
+    cluster_file(tmp_path, ["name: a", "name: b"])
+    whole = here(*words, "--set", "checkpoint.every=5").stdout, here(*words).stdout
+    assert "who writes a checkpoint takes " in whole[0] and "who writes" not in whole[1]
     for changed, text in (("mesh.nodes=3", "the mesh needs 3 workers, there are 2"), ("train.micro_sequences=3", "no costs of tp 1 and microbatches of 3 sequences")):
         done = here(*words, "--set", changed)
         assert done.returncode == 1 and text in done.stderr

@@ -303,6 +303,31 @@ static void what_would_do(void **state)
 	plan_cluster_finish(&c.cluster);
 }
 
+/* 12 bytes: a parameter and its moments. */
+static void who_writes_takes_more(void **state)
+{
+	struct plan_case c;
+	struct plan plan = { .choice = { { { 2, 1, 1 } }, SCHEDULE_1F1B, 1, 1, false },
+		.worker_of = { 0, 1, 2, 3 } };
+
+	(void)state;
+	case_make(&c, 0);
+	uint64_t whole = model_config_parameters(&c.model);
+	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
+	assert_non_null(layout);
+	plan_fill(layout, &plan);
+	assert_int_equal(plan_writer_bytes(layout, &plan, false), 0);
+	assert_int_equal(plan_writer_bytes(layout, &plan, true), 12 * whole);
+	plan.choice.mesh = (struct mesh){ { [MESH_DP] = 1, [MESH_PP] = 2, [MESH_TP] = 1 } };
+	plan_fill(layout, &plan);
+	uint64_t others = whole - plan_layout_parameters(layout, &plan, 0);
+	assert_true(others > whole / 3 && others < whole);
+	assert_int_equal(plan_writer_bytes(layout, &plan, false), 12 * (whole + others));
+	assert_int_equal(plan_writer_bytes(layout, &plan, true), 12 * (2 * whole + others));
+	plan_layout_destroy(layout);
+	plan_cluster_finish(&c.cluster);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -315,6 +340,7 @@ int main(void)
 		cmocka_unit_test(plans_that_jobs_run),
 		cmocka_unit_test(refusals_have_numbers),
 		cmocka_unit_test(what_would_do),
+		cmocka_unit_test(who_writes_takes_more),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
