@@ -134,7 +134,7 @@
 #define TR_JOB_PATH_MAX              4096 /* bytes, NUL included */
 #define TR_JOB_FILE_BYTES_MAX        (1 << 20)
 #define TR_JOB_PROMPT_MAX            1024        /* bytes */
-#define TR_JOB_PARAMETERS_MAX        4000000000u /* of one model */
+#define TR_JOB_PARAMETERS_MAX        4000000000u /* of a model, for each worker of tp x pp */
 #define TR_JOB_COMMAND_BYTES_MAX     (256 << 10) /* arguments and environment of a command job */
 #define TR_JOB_WATCH_INTERVAL_MS     100         /* between two messages to one watcher */
 #define TR_HEALTH_WATCH_INTERVAL_MS  1000

@@ -124,15 +124,17 @@ static tr_status check_model(const Traind__V1__JobSpec *spec, struct tr_error *e
 	tr_status status = job_model_config(model, &config, error);
 	if (status != TR_OK)
 		return status;
-	uint64_t parameters = model_config_parameters(&config);
-	if (parameters > TR_JOB_PARAMETERS_MAX)
+	struct mesh mesh = job_mesh(spec->mesh);
+	uint32_t sharers = mesh.size[MESH_TP] * mesh.size[MESH_PP];
+	bool open = spec->mesh->auto_ && spec->plan == NULL; /* it is not split yet */
+	double parameters = (double)model_config_parameters(&config), each = parameters / sharers;
+	if (each > TR_JOB_PARAMETERS_MAX && !open)
 		return tr_error_set(error, TR_EINVAL,
-		    "model.width: found %u, which with %u layers makes %.1f G "
-		    "parameters (%.0f GB of state in each worker), "
-		    "allowed: a model of at most %.1f G parameters",
-		    model->width, model->layers, (double)parameters / 1e9,
-		    (double)parameters * STATE_BYTES_PER_PARAMETER / 1e9,
-		    TR_JOB_PARAMETERS_MAX / 1e9);
+		    "model.width: found %u, which with %u layers makes %.1f G parameters: %.1f G "
+		    "(%.0f GB of state) for each of the %u that share it (mesh.tp x mesh.pp), "
+		    "allowed: at most %.1f G for each",
+		    model->width, model->layers, parameters / 1e9, each / 1e9,
+		    each * STATE_BYTES_PER_PARAMETER / 1e9, sharers, TR_JOB_PARAMETERS_MAX / 1e9);
 	return TR_OK;
 }
 

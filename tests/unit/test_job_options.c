@@ -319,9 +319,21 @@ static void test_whole_refused(void **state)
 	set_good(spec, "model.width", "16384");
 	set_good(spec, "model.layers", "4");
 	refused(spec,
-	    "model.width: found 16384, which with 4 layers makes 12.9 G parameters (206 "
-	    "GB of state in each worker), "
-	    "allowed: a model of at most 4.0 G parameters");
+	    "model.width: found 16384, which with 4 layers makes 12.9 G parameters: 12.9 G (206 "
+	    "GB of state) for each of the 1 that share it (mesh.tp x mesh.pp), allowed: at most "
+	    "4.0 G for each");
+
+	/* Shared by four it is none too large. */
+	spec = good();
+	set_good(spec, "model.width", "16384");
+	set_good(spec, "model.layers", "4");
+	set_good(spec, "mesh.nodes", "4");
+	set_good(spec, "mesh.pp", "4");
+	set_good(spec, "sync.on_loss", "replay");
+	struct tr_error error;
+	if (job_validate(spec, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	drop(spec);
 
 	spec = good();
 	job_option_clear(spec, "train.steps");
