@@ -9,6 +9,7 @@
 struct plan_measured {
 	struct plan_costs costs; /* costs.at points to rows */
 	struct plan_cost rows[PLAN_COSTS_MAX];
+	char of[PLAN_COSTS_OF_MAX]; /* plan_costs_of; "": the lines do not say */
 };
 
 struct plan_measured_limits {

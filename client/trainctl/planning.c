@@ -25,6 +25,18 @@ static tr_status take_cluster(struct planning *p, const struct planning_options 
 	return plan_file_read(options->cluster_file, &p->around.cluster, error);
 }
 
+/* Costs of another model, or in other numbers, are not this job's. A file that does not say is believed. */
+static tr_status check_same(const struct planning *p, const char *file, struct tr_error *error)
+{
+	char wanted[PLAN_COSTS_OF_MAX];
+	(void)plan_costs_of(&p->model, p->spec->train->optimizer->dtype, p->threads, wanted);
+	if (p->measured.of[0] == '\0' || strcmp(p->measured.of, wanted) == 0)
+		return TR_OK;
+	return tr_error_set(error, TR_EINVAL,
+	    "%s: found costs of %s, allowed: of %s; leave out --costs to measure them", file,
+	    p->measured.of, wanted);
+}
+
 static tr_status take_costs(struct planning *p, const struct planning_options *options,
     struct tr_error *error)
 {
@@ -36,11 +48,15 @@ static tr_status take_costs(struct planning *p, const struct planning_options *o
 		(void)snprintf(p->layers_by, sizeof(p->layers_by), "as %.150s says",
 		    options->costs_file);
 		st = plan_measured_read(options->costs_file, &p->measured, error);
+		if (st == TR_OK)
+			st = check_same(p, options->costs_file, error);
 	} else {
+		bool bf16 = strcmp(p->spec->train->optimizer->dtype, "bf16") == 0;
 		struct plan_measured_limits limits = { p->threads, tp, SEQUENCES_MOST };
 		(void)snprintf(p->layers_by, sizeof(p->layers_by),
-		    "measured on this machine with %u thread%s; other workers by their speed (%s)",
-		    p->threads, p->threads == 1 ? "" : "s",
+		    "measured on this machine with %u thread%s in %s; other workers by their speed "
+		    "(%s)",
+		    p->threads, p->threads == 1 ? "" : "s", bf16 ? "bf16" : "f32",
 		    options->cluster_file != NULL ? "as the file says" : "taken to be the same");
 		st = plan_measured_here(p->spec, &limits, config_search_path(), &p->measured, error);
 	}

@@ -1,11 +1,24 @@
 #include "daemon/plan/plan_costs.h"
 
+#include <stdio.h>
+
 #include "common/limits.h"
 #include "daemon/plan/memory.h"
 
 #define SECONDS_MOST   1e6
 #define BYTES_MOST     ((uint64_t)1 << 50) /* of one size: sums of them are exact */
 #define PARAMETER_MOST 1024
+
+const char *plan_costs_of(const struct model_config *model, const char *dtype, unsigned threads,
+    char text[PLAN_COSTS_OF_MAX])
+{
+	(void)snprintf(text, PLAN_COSTS_OF_MAX,
+	    "%s%s width %u heads %u/%u of %u hidden %u context %u vocab %u %s threads %u",
+	    model_architecture(model->preset)->name, model->untied ? " untied" : "", model->width,
+	    model->heads, model->kv_heads, model->head_width, model->hidden, model->context,
+	    model->vocab, dtype[0] != '\0' ? dtype : "f32", threads);
+	return text;
+}
 
 static bool is_time(double value)
 {

@@ -35,6 +35,11 @@ struct plan_costs {
 	bool sequence_parallel;
 };
 
+/* What such costs are of, so that they are not taken for another model's: "gpt2 width 768 ... f32 threads 1". Not how many layers there are: that does not change them. */
+#define PLAN_COSTS_OF_MAX 160
+const char *plan_costs_of(const struct model_config *model, const char *dtype, unsigned threads,
+    char text[PLAN_COSTS_OF_MAX]);
+
 struct plan_exchange {
 	uint32_t
 	    latencies; /* of a microbatch's collectives: two of an all-reduce, one of each of its halves */

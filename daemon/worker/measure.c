@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "daemon/plan/job_options.h"
+#include "daemon/plan/plan_costs.h"
 #include "daemon/worker/gemm.h"
 #include "daemon/worker/optim.h"
 #include "daemon/worker/slots.h"
@@ -341,6 +342,9 @@ tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_li
 		return st;
 	m.bf16 = strcmp(spec->train->optimizer->dtype, "bf16") == 0;
 	gemm_setup();
+	char of[PLAN_COSTS_OF_MAX];
+	(void)fprintf(to, "of %s\n",
+	    plan_costs_of(&config, spec->train->optimizer->dtype, limits->threads, of));
 	st = measure_memory(&m, to, error);
 	if (st == TR_OK)
 		st = measure_update(m.pool, &config, to, error);

@@ -152,6 +152,10 @@ def test_bad_costs(tmp_path, job, here):
     (tmp_path / "costs").write_text("cost 1 2 3\n")
     done = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs")
     assert done.returncode == 1 and "no line of costs: cost 1 2 3" in done.stderr
+    (tmp_path / "costs").write_text(COSTS + "of gpt2 width 64 heads 4/4 of 16 hidden 256 context 32 vocab 256 f32 threads 2\n")
+    done = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs")
+    assert done.returncode == 1 and "found costs of gpt2 width 64 heads 4/4 of 16 hidden 256 context 32 vocab 256 f32 threads 2, allowed: of gpt2 " in done.stderr
+    assert here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs", "--set", "mesh.threads=2").returncode == 0
     (tmp_path / "costs").write_text("update 1e-9\n")
     done = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs")
     assert done.returncode == 1 and "no cost of any layer" in done.stderr

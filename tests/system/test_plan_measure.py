@@ -23,7 +23,7 @@ def measure(tp=2, most=4, batch=8, micro=8, dtype="f32", mesh=None, **model):
         if word == "cost":
             rows[int(numbers[0]), int(numbers[1])] = [float(number) for number in numbers[2:]]
         else:
-            rows[word] = float(numbers[0])
+            rows[word] = " ".join(numbers) if word == "of" else float(numbers[0])
     return done, rows
 
 
@@ -69,6 +69,8 @@ def test_bf16_takes_its_memory():
     assert rows["parameter"] == 16 and rounded["parameter"] == 18
     assert rounded[1, 1][9] >= rows[1, 1][9] + 2 * CONTEXT * (4 * WIDTH + 4 * WIDTH)  # two bytes, of each operand of the widest product
     assert rounded[1, 1][6:9] == rows[1, 1][6:9]
+    assert rows["of"] == "gpt2 width 128 heads 4/4 of 32 hidden 512 context 64 vocab 256 f32 threads 1"
+    assert rounded["of"] == rows["of"].replace("f32", "bf16")
 
 
 def test_a_jobs_own_split():
