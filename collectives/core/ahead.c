@@ -496,8 +496,7 @@ bool ahead_unsent(const struct group_core *core, const struct op *op)
 {
 	for (unsigned i = 0; i < core->roster.n; i++)
 		for (const struct ahead_frame *kept = core->ahead[i].first; kept; kept = kept->next)
-			if (kept->op == op &&
-			    !(op->segment[kept->segment].given_before & 1u << kept->frame.kind))
+			if (kept->op == op)
 				return true;
 	return false;
 }

@@ -276,7 +276,7 @@ uint64_t wait_deadline_us(const struct group_core *core);
 bool ahead_keeps(struct group_core *core, struct op *op, uint32_t segment, unsigned who,
     const struct path_frame *frame);
 void ahead_start(struct group_core *core, struct op *op); /* before its first frame in a view */
-/* Some of it was never given to who has not submitted it yet. */
+/* Some of it waits until its receiver has submitted the op. */
 bool ahead_unsent(const struct group_core *core, const struct op *op);
 void ahead_released(struct group_core *core, const struct op *op, uint32_t party);
 /* A segment of this attempt was offered. Its op is known, or it is parked. `counted`: as in group_event. */

@@ -67,6 +67,7 @@ struct op {
 	enum op_kind kind;
 	uint32_t source; /* contributor: of a broadcast, or of a pair */
 	bool sends; /* TR_SEND: there is no result here, and the caller's memory is read only */
+	bool repaired; /* begun in an earlier view: what is sent in this one may be for who has it, and has released it */
 	enum tr_dtype dtype;
 	enum tr_reduce reduce;
 	enum tr_codec codec;

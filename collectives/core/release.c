@@ -23,7 +23,7 @@ static tr_status release_check(const struct group_core *core, const struct op *o
 	if (!op_done(op))
 		return tr_error_set(error, TR_EINVAL,
 		    "release: op %" PRIu32 " has no result yet, so it was not waited for", tag);
-	if (ahead_unsent(core, op))
+	if (!op->repaired && ahead_unsent(core, op))
 		return tr_error_set(error, TR_EINVAL,
 		    "release: op %" PRIu32
 		    " was not sent to all of its members yet, so not all have its result",

@@ -237,6 +237,7 @@ static bool repair_redo_here(const struct group_core *core, const struct repair_
 /* An op of an attempt that goes on keeps what is sealed: we may have voted for it, and must not say that we are stuck. */
 static void repair_reset_op(struct group_core *core, struct op *op, bool forget)
 {
+	op->repaired = true;
 	op->roster = scope_roster(core, &op->scope);
 	if (!op->roster) {
 		op->roster = &core->roster;

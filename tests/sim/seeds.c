@@ -84,5 +84,9 @@ const struct sim_seed sim_seeds[] = {
 	{ 1457, 5, "committed-by-the-lost",
 	    "all had voted, one was lost, and a round with scopes began again for it: the lost one "
 	    "committed it when it woke" },
+	{ 570, 6, "sent-to-who-has-it",
+	    "an op could not be released after a view change, as frames of it waited for a member "
+	    "that had its result, and had released it" },
+	{ 800, 6, "sent-to-who-has-it-2", "the same" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);
