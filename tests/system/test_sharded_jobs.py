@@ -5,7 +5,6 @@ import pathlib
 import random
 import signal
 import time
-import time
 
 import numpy
 import pytest
@@ -13,7 +12,7 @@ import safetensors.numpy
 
 from harness import Cluster, trainctl, trainctl_json, wait_for
 from stubs import ROOT, pb
-from test_drift_jobs import flip
+from test_drift_jobs import a_parameter, flip
 from test_training import BATCH, CONTEXT, WORDS, job_spec
 
 STEPS = 20
@@ -137,14 +136,6 @@ def active(cluster, job):
 
 def reach(folder, step):
     wait_for(lambda: max(rows_of(folder), default=0) >= step, f"step {step} in {folder}")
-
-
-def a_parameter(memory):
-    """Where one lies: the first numbers that could be are parameters; gradients and moments come behind them."""
-    numbers = numpy.abs(numpy.frombuffer(memory, numpy.float32))
-    others = numpy.flatnonzero(~((numbers > 1e-8) & (numbers < 1)))
-    gaps = numpy.flatnonzero(numpy.diff(others) > 1000)
-    return 4 * (int(others[gaps[0]]) + 500) if len(gaps) else None
 
 
 def stands_still(folder):
