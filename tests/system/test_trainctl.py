@@ -333,7 +333,7 @@ def test_bad_job_file(home, job_file, change, says):
     (["status"], "an argument is missing"),
     (["status", "one"], "JOB: found 'one', allowed: a job's number"),
     (["logs", "1", "--rank", "-1"], "--rank: found '-1', allowed: a whole number from 0 to 255"),
-    (["nodes", "--jsno"], "unknown option '--jsno' (did you mean '--json'?) (usage: trainctl nodes; "),
+    (["nodes", "--jsno"], "unknown option '--jsno' (did you mean '--json'?) (usage: trainctl nodes [--links] [--measure]; "),
     (["--bogus"], "unknown option '--bogus' (`trainctl help` explains)"),
     (["nodes", "--color", "pink"], "--color: found 'pink', allowed: auto, always or never"),
     (["--address", "nowhere", "nodes"], "--address: "),
