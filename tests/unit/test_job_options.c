@@ -244,34 +244,10 @@ static void test_data(void **state)
 	    "text a token is");
 }
 
-static void test_whole_refused(void **state)
+static void test_sync_refused(void **state)
 {
 	(void)state;
 	Traind__V1__JobSpec *spec = good();
-	set_good(spec, "model.heads", "3");
-	refused(spec, "model.width: found 128, allowed: a multiple of model.heads, which is 3");
-
-	spec = good();
-	set_good(spec, "train.batch_tokens", "1000");
-	refused(spec,
-	    "train.batch_tokens: found 1000, allowed: a multiple of model.context, which "
-	    "is 128 (896 or 1024)");
-
-	spec = good();
-	set_good(spec, "train.batch_tokens", "256");
-	refused(spec,
-	    "train.batch_tokens: found 256 (sequences: 2), allowed: at least 384, a "
-	    "sequence for each of the mesh's 3 workers");
-
-	spec = good();
-	set_good(spec, "train.warmup", "601");
-	refused(spec, "train.warmup: found 601, allowed: at most train.steps, which is 600");
-
-	spec = good();
-	set_good(spec, "train.min_lr", "0.1");
-	refused(spec, "train.min_lr: found 0.1, allowed: at most train.lr, which is 0.001");
-
-	spec = good();
 	set_good(spec, "sync.inner_steps", "64");
 	refused(spec,
 	    "sync.mode: found ddp with settings of the other modes, allowed: local_sgd or diloco "
@@ -304,6 +280,34 @@ static void test_whole_refused(void **state)
 	set_good(spec, "sync.fragments", "3");
 	set_good(spec, "sync.overlap", "21");
 	refused(spec, "sync.overlap: found 21, allowed: 0 to 20, inner_steps / fragments");
+}
+
+static void test_whole_refused(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good();
+	set_good(spec, "model.heads", "3");
+	refused(spec, "model.width: found 128, allowed: a multiple of model.heads, which is 3");
+
+	spec = good();
+	set_good(spec, "train.batch_tokens", "1000");
+	refused(spec,
+	    "train.batch_tokens: found 1000, allowed: a multiple of model.context, which "
+	    "is 128 (896 or 1024)");
+
+	spec = good();
+	set_good(spec, "train.batch_tokens", "256");
+	refused(spec,
+	    "train.batch_tokens: found 256 (sequences: 2), allowed: at least 384, a "
+	    "sequence for each of the mesh's 3 workers");
+
+	spec = good();
+	set_good(spec, "train.warmup", "601");
+	refused(spec, "train.warmup: found 601, allowed: at most train.steps, which is 600");
+
+	spec = good();
+	set_good(spec, "train.min_lr", "0.1");
+	refused(spec, "train.min_lr: found 0.1, allowed: at most train.lr, which is 0.001");
 
 	spec = good();
 	set_good(spec, "mesh.min_nodes", "4");
@@ -490,6 +494,7 @@ int main(void)
 		cmocka_unit_test(test_suggestions),
 		cmocka_unit_test(test_llama),
 		cmocka_unit_test(test_data),
+		cmocka_unit_test(test_sync_refused),
 		cmocka_unit_test(test_whole_refused),
 		cmocka_unit_test(test_feedback),
 		cmocka_unit_test(test_wire_values_refused),

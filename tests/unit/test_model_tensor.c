@@ -264,6 +264,24 @@ struct how {
 	int stops;
 };
 
+/* As the whole model's. */
+static void check_finished(struct member *members, struct group *group, const struct layout *whole,
+    const double *grads, double loss)
+{
+	real *all[MEMBERS];
+	for (unsigned k = 0; k < group->size; k++) {
+		assert_true(fabs(members[k].loss - loss) < 1e-11);
+		all[k] = members[k].grads;
+	}
+	if (group->splits)
+		meeting_sum_shared(whole, &members[0].local, all, group->size);
+	compare(members, group->size, whole, grads);
+	check_calls(group, whole);
+	play_all(members, group->size, play_loss);
+	for (unsigned k = 0; k < group->size; k++)
+		assert_true(fabs(members[k].loss - loss) < 1e-11);
+}
+
 static void together(const struct model_config *shape, const struct how *how)
 {
 	struct model_config config = *shape;
@@ -311,20 +329,8 @@ static void together(const struct model_config *shape, const struct how *how)
 	play_all(members, size, play);
 	for (unsigned k = 0; k < size; k++)
 		assert_int_equal(members[k].finished, how->stops == 0);
-	for (unsigned k = 0; how->stops == 0 && k < size; k++)
-		assert_true(fabs(members[k].loss - loss) < 1e-11);
-	if (how->stops == 0) {
-		real *all[MEMBERS];
-		for (unsigned k = 0; k < size; k++)
-			all[k] = members[k].grads;
-		if (how->splits)
-			meeting_sum_shared(&whole, &members[0].local, all, size);
-		compare(members, size, &whole, grads);
-		check_calls(&group, &whole);
-		play_all(members, size, play_loss);
-		for (unsigned k = 0; k < size; k++)
-			assert_true(fabs(members[k].loss - loss) < 1e-11);
-	}
+	if (how->stops == 0)
+		check_finished(members, &group, &whole, grads, loss);
 	for (unsigned k = 0; k < size; k++) {
 		member_stop(&members[k]);
 		pool_destroy(pools[k]);
