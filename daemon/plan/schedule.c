@@ -192,10 +192,77 @@ static void fill_list(const struct schedule_shape *shape, uint32_t rank, const s
 	}
 }
 
-tr_status schedule_create(const struct schedule_shape *shape, struct schedule *schedule,
+/* ---- forward passes alone ---- */
+
+/* Messages that one of its words is about: those that rank `sender` sends, all to the rank behind it. */
+static uint32_t word_of(const struct schedule_shape *shape, uint32_t sender)
+{
+	uint32_t most = schedule_in_flight(shape, sender);
+
+	return most < SCHEDULE_WORDS ? most : SCHEDULE_WORDS;
+}
+
+/* So many messages may be sent without a word. No circle of ranks waits so: who waits has sent as many as are in flight at least that have not
+ * come, and of an interleaved schedule the last rank's are more than a group, which is as far as the first may be before it. */
+static uint32_t unheard_most(const struct schedule_shape *shape, uint32_t sender)
+{
+	return schedule_in_flight(shape, sender) + word_of(shape, sender) - 1;
+}
+
+static uint32_t sends_of(const struct schedule_shape *shape, uint32_t rank)
+{
+	return shape->microbatches * (shape->chunks - (rank + 1 == shape->ranks));
+}
+
+/* Is there a word about the message that `count`, of this sender, come up to? Not where no forward would wait for it. */
+static bool ends_word(const struct schedule_shape *shape, uint32_t sender, uint32_t count)
+{
+	uint32_t word = word_of(shape, sender);
+
+	return count % word == 0 &&
+	    unheard_most(shape, sender) + count - word < sends_of(shape, sender);
+}
+
+/* The next unit after `at` that is sent. */
+static uint32_t sent_after(const struct schedule_shape *shape, uint32_t rank,
+    const struct unit *units, uint32_t at)
+{
+	while (schedule_is_last(shape, rank, units[at].chunk))
+		at++;
+	return at;
+}
+
+static void fill_forward_list(const struct schedule_shape *shape, uint32_t rank,
+    const struct unit *units, struct schedule_list *list)
+{
+	uint32_t all = shape->microbatches * shape->chunks, word = word_of(shape, rank);
+	uint32_t before = (rank + shape->ranks - 1) % shape->ranks, come = 0, unheard = 0,
+	         heard = 0;
+
+	for (uint32_t i = 0; i < all; i++) {
+		bool sends = !schedule_is_last(shape, rank, units[i].chunk);
+		if (!schedule_is_first(shape, rank, units[i].chunk)) {
+			put(list, SCHEDULE_RECV_F, units[i]);
+			if (ends_word(shape, before, ++come))
+				put(list, SCHEDULE_SEND_B, units[i]);
+		}
+		if (sends && unheard == unheard_most(shape, rank)) {
+			for (uint32_t k = 0; k < word; k++)
+				heard = sent_after(shape, rank, units, heard) + 1;
+			put(list, SCHEDULE_RECV_B, units[heard - 1]);
+			unheard -= word;
+		}
+		put(list, SCHEDULE_FWD, units[i]);
+		if (sends)
+			put(list, SCHEDULE_SEND_F, units[i]);
+		unheard += sends;
+	}
+}
+
+static tr_status create(const struct schedule_shape *shape, bool forward, struct schedule *schedule,
     struct tr_error *error)
 {
-	struct schedule made = { .shape = *shape };
+	struct schedule made = { .shape = *shape, .forward = forward };
 	tr_status st = schedule_shape_check(shape, error);
 
 	if (st != TR_OK)
@@ -213,7 +280,8 @@ tr_status schedule_create(const struct schedule_shape *shape, struct schedule *s
 	if (st == TR_OK) {
 		order_units(shape, units);
 		for (uint32_t rank = 0; rank < shape->ranks; rank++)
-			fill_list(shape, rank, units, &made.lists[rank]);
+			(forward ? fill_forward_list : fill_list)(shape, rank, units,
+			    &made.lists[rank]);
 		*schedule = made;
 	} else {
 		schedule_finish(&made);
@@ -223,6 +291,23 @@ tr_status schedule_create(const struct schedule_shape *shape, struct schedule *s
 	}
 	free(units);
 	return st;
+}
+
+tr_status schedule_create(const struct schedule_shape *shape, struct schedule *schedule,
+    struct tr_error *error)
+{
+	return create(shape, false, schedule, error);
+}
+
+tr_status schedule_create_forward(const struct schedule_shape *shape, struct schedule *schedule,
+    struct tr_error *error)
+{
+	struct schedule_shape as = *shape;
+
+	/* Without backward passes they are the same, and GPipe's would keep all that it sends. */
+	if (shape->kind == SCHEDULE_GPIPE)
+		as.kind = SCHEDULE_1F1B;
+	return create(&as, true, schedule, error);
 }
 
 void schedule_finish(struct schedule *schedule)

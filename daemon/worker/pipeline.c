@@ -31,9 +31,6 @@ struct run {
 	uint32_t begun;        /* receives that are, and not waited for yet */
 	size_t final;          /* lowest offset that was reported */
 	struct unit *units;    /* [chunks, microbatches] */
-	uint64_t *
-	    sent; /* [chunks, microbatches]: tickets of outputs, in their order; NULL: gradients come back for them */
-	uint32_t sends;
 	double loss;
 };
 
@@ -140,12 +137,6 @@ static bool is_receive(const struct schedule_instruction *what)
 	return what->op == SCHEDULE_RECV_F || what->op == SCHEDULE_RECV_B;
 }
 
-/* Is the instruction one of this run? */
-static bool runs(const struct run *run, const struct schedule_instruction *what)
-{
-	return run->train || what->op <= SCHEDULE_SEND_F;
-}
-
 static struct pipeline_message message_of(const struct run *run,
     const struct schedule_instruction *what)
 {
@@ -158,6 +149,8 @@ static struct pipeline_message message_of(const struct run *run,
 static size_t numbers_of(const struct run *run, const struct schedule_instruction *what)
 {
 	const struct model_batch *batch = &run->batches[what->microbatch];
+	if (!run->train && (what->op == SCHEDULE_RECV_B || what->op == SCHEDULE_SEND_B))
+		return 1; /* a word, not a gradient */
 	return model_stream_numbers(run->p->options.layout, &run->p->room, batch->sequences,
 	    batch->length);
 }
@@ -178,7 +171,7 @@ static bool begin_receives(struct run *run)
 	for (; run->begun <= PIPELINE_AHEAD && run->next_receive < run->list->count;
 	     run->next_receive++) {
 		const struct schedule_instruction *what = &run->list->at[run->next_receive];
-		if (!is_receive(what) || !runs(run, what))
+		if (!is_receive(what))
 			continue;
 		if (!begin_receive(run, what))
 			return false;
@@ -189,10 +182,25 @@ static bool begin_receives(struct run *run)
 
 static bool end_receive(struct run *run, const struct schedule_instruction *what)
 {
-	const struct unit *unit = unit_of(run, what);
+	struct buffers_of_messages *buffers = &run->p->buffers;
+	struct unit *unit = unit_of(run, what);
 	run->begun--;
-	return buffers_wait(&run->p->buffers,
-	    what->op == SCHEDULE_RECV_B ? unit->doutput : unit->input);
+	if (what->op == SCHEDULE_RECV_F)
+		return buffers_wait(buffers, unit->input);
+	if (!buffers_wait(buffers, unit->doutput))
+		return false;
+	if (!run->train)
+		buffers_give(buffers, &unit->doutput);
+	return true;
+}
+
+/* That a message has come, for who sent it (schedule_create_forward). */
+static bool make_word(struct run *run, struct unit *unit)
+{
+	if (!buffers_take(&run->p->buffers, &unit->dinput))
+		return false;
+	buffers_data(&run->p->buffers, unit->dinput)[0] = 0;
+	return true;
 }
 
 /* A send: the buffer is the channel's then. */
@@ -203,28 +211,22 @@ static bool run_send(struct run *run, const struct schedule_instruction *what)
 	struct pipeline_message message = message_of(run, what);
 	uint32_t *from = message.gradient ? &unit->dinput : &unit->output;
 	bool sent = buffers_send(buffers, *from, &message, numbers_of(run, what));
-	if (run->sent != NULL)
-		run->sent[run->sends++] = buffers->at[*from].ticket;
 	buffers_give(buffers, from);
 	return sent;
 }
 
-/* Of forward passes alone: until no more outputs are under way than there are microbatches in flight when they come back. No circle of ranks waits
- * so: of an interleaved schedule the last one's limit alone is more than a group, which is as far as the first may be before it. */
-static bool limit_sends(const struct run *run)
-{
-	uint32_t most = schedule_in_flight(run->shape, run->p->options.rank);
-	const struct pipeline_channel *channel = &run->p->options.channel;
-	return run->sent == NULL || run->sends < most ||
-	    channel->wait(channel->arg, run->sent[run->sends - most]);
-}
-
-static void end_unit(struct run *run, struct unit *unit)
+/* It needs its slot and its input no more. */
+static void end_slot(struct run *run, struct unit *unit)
 {
 	if (unit->slot != NULL)
 		model_slot_give(run->p->model, unit->slot);
 	unit->slot = NULL;
 	buffers_give(&run->p->buffers, &unit->input);
+}
+
+static void end_unit(struct run *run, struct unit *unit)
+{
+	end_slot(run, unit);
 	buffers_give(&run->p->buffers, &unit->doutput);
 }
 
@@ -234,7 +236,7 @@ static bool run_forward(struct run *run, const struct schedule_instruction *what
 	struct unit *unit = unit_of(run, what);
 	bool last = schedule_is_last(run->shape, p->options.rank, what->chunk);
 	double loss = 0;
-	if (!last && (!limit_sends(run) || !buffers_take(&p->buffers, &unit->output)))
+	if (!last && !buffers_take(&p->buffers, &unit->output))
 		return false;
 	unit->slot = model_slot_take(p->model, what->chunk, &run->batches[what->microbatch],
 	    buffers_data(&p->buffers, unit->input), buffers_data(&p->buffers, unit->output));
@@ -245,7 +247,7 @@ static bool run_forward(struct run *run, const struct schedule_instruction *what
 	if (last && !model_slot_loss(p->model, unit->slot, &loss))
 		return false;
 	run->loss += loss;
-	end_unit(run, unit);
+	end_slot(run, unit); /* a word about what it sent may be on its way yet */
 	return true;
 }
 
@@ -294,8 +296,9 @@ static bool run_step(struct run *run, const struct schedule_instruction *what)
 		return run_forward(run, what);
 	case SCHEDULE_BWD:
 		return run_backward(run, what);
-	case SCHEDULE_SEND_F:
 	case SCHEDULE_SEND_B:
+		return (run->train || make_word(run, unit_of(run, what))) && run_send(run, what);
+	case SCHEDULE_SEND_F:
 		return run_send(run, what);
 	case SCHEDULE_GRAD_READY:
 		on_final(run, model_chunk_begin(run->p->options.layout, what->chunk));
@@ -311,12 +314,8 @@ static bool begin_units(struct run *run)
 {
 	size_t count = (size_t)run->shape->chunks * run->shape->microbatches;
 	run->units = calloc(count, sizeof(*run->units));
-	run->sent = run->train ? NULL : calloc(count, sizeof(*run->sent));
-	if (run->units == NULL || (run->sent == NULL && !run->train)) {
-		free(run->units);
-		free(run->sent);
+	if (run->units == NULL)
 		return false;
-	}
 	for (size_t i = 0; i < count; i++)
 		run->units[i] = (struct unit){ NULL, BUFFERS_NONE, BUFFERS_NONE, BUFFERS_NONE,
 			BUFFERS_NONE };
@@ -333,7 +332,6 @@ static void end_units(struct run *run)
 		buffers_give(&run->p->buffers, &run->units[i].dinput);
 	}
 	free(run->units);
-	free(run->sent);
 }
 
 static bool run_list(struct pipeline *p, const struct schedule *schedule,
@@ -349,11 +347,11 @@ static bool run_list(struct pipeline *p, const struct schedule *schedule,
 		.final = p->options.layout->count };
 	bool good = true;
 	assert(p->options.layout->depth.chunks == schedule->shape.chunks);
+	assert(schedule->forward == !train);
 	if (!begin_units(&run))
 		return false;
 	for (uint32_t i = 0; i < run.list->count && good; i++)
-		if (runs(&run, &run.list->at[i]))
-			good = begin_receives(&run) && run_step(&run, &run.list->at[i]);
+		good = begin_receives(&run) && run_step(&run, &run.list->at[i]);
 	end_units(&run);
 	if (good)
 		*loss_sum = run.loss;

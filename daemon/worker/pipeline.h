@@ -14,7 +14,7 @@
  * chunk without layers, which hands on what it gets). So a buffer is with the channel from its send or receive until the channel says that it is idle. Receives are begun
  * PIPELINE_AHEAD before they are needed, sends as soon as there is something to send, and only receives are waited for: messages travel while the rank computes.
  * There are as many buffers as that takes: of each microbatch in flight its input and output, and a few (memory.h). Forward passes alone (pipeline_loss) would let
- * the first rank run away from the others: there it has no more outputs under way than it has microbatches in flight otherwise.
+ * the first rank run away from the others, and none would know when a message has come: there the next rank says so every few microbatches (schedule_create_forward).
  *
  * One caller thread, as the model has.
  */
@@ -47,7 +47,7 @@ struct pipeline_channel {
 	    size_t count, uint64_t *ticket);
 	bool (*receive)(void *arg, const struct pipeline_message *message, real *data, size_t count,
 	    uint64_t *ticket);
-	/* Until what is received is there; or until what was sent is at the other end. */
+	/* Until what is received is there. */
 	bool (*wait)(void *arg, uint64_t ticket);
 	/* May the memory be written again? False: not yet. Of a group's ops that is when tr_release may be called: of a receive that was waited for; of a send when something was
 	 * received that the other end sends after it has waited for this. */
@@ -84,7 +84,7 @@ struct model *pipeline_model(struct pipeline *pipeline);
  * False: hooks->progress, the channel or the tensor-parallel group said stop; grads are then garbage, and pipeline_forget is called before the next run. */
 bool pipeline_gradient(struct pipeline *pipeline, const struct schedule *schedule,
     const struct model_batch *batches, const struct model_hooks *hooks, double *loss_sum);
-/* The losses alone: the forward passes of the list. */
+/* The losses alone; of schedule_create_forward. */
 bool pipeline_loss(struct pipeline *pipeline, const struct schedule *schedule,
     const struct model_batch *batches, const struct model_hooks *hooks, double *loss_sum);
 

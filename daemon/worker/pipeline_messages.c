@@ -55,7 +55,7 @@ tr_status messages_begin_run(struct messages *m, const struct schedule *schedule
 {
 	const struct schedule_shape *shape = &schedule->shape;
 	m->schedule = schedule;
-	if (memcmp(&m->shape, shape, sizeof(*shape)) == 0)
+	if (m->forward == schedule->forward && memcmp(&m->shape, shape, sizeof(*shape)) == 0)
 		return TR_OK;
 	free(m->places);
 	m->shape = (struct schedule_shape){ 0 };
@@ -64,6 +64,7 @@ tr_status messages_begin_run(struct messages *m, const struct schedule *schedule
 	if (m->places == NULL)
 		return no_memory(error);
 	m->shape = *shape;
+	m->forward = schedule->forward;
 	find_places(m, schedule);
 	return TR_OK;
 }

@@ -2,7 +2,7 @@
  * simulated peers.
  *
  * What was received may be released once it was waited for. What was sent may be when the other end has waited for it, which nobody says: its list tells. Lists are run in their
- * order, so whoever has waited for a message that the peer sends after that receive knows.
+ * order, so whoever has waited for a message that the peer sends after that receive knows: a gradient, or in forward passes alone a word (schedule_create_forward).
  *
  *	messages_begin_round(&m);
  *	messages_begin_run(&m, &schedule, &error);     // some microbatches; a round may have several runs
@@ -31,6 +31,7 @@ struct message {
 struct messages {
 	const struct schedule *schedule; /* of the run under way; borrowed as long as it is the same */
 	struct schedule_shape shape;     /* that `places` are of; zeros: of none */
+	bool forward;                    /* the same */
 	struct message_places *places; /* by number (pipeline_message_number) */
 	uint32_t *
 	    seen; /* by pipeline rank: so many instructions of its lists are done, as far as is known */

@@ -12,7 +12,7 @@ enum { TAG_MESSAGE = 1 << 20 };
 /* The group as the pipeline's channel. */
 struct channel {
 	struct trainer *t;
-	struct schedule schedule;
+	struct schedule steps, forward; /* of the newest runs of either kind */
 	struct messages messages;
 	float **buffers; /* as long as the pipeline is there */
 	size_t buffer_count, buffer_room, handed_out;
@@ -98,6 +98,9 @@ static bool channel_idle(void *arg, uint64_t ticket)
 static float *channel_memory(void *arg, size_t numbers)
 {
 	struct channel *c = arg;
+	if (c->status !=
+	    TR_OK) /* nothing was idle since the round is over, not since more is needed */
+		return NULL;
 	if (c->handed_out < c->buffer_count)
 		return c->buffers[c->handed_out++];
 	if (c->buffer_count == c->buffer_room) {
@@ -119,16 +122,18 @@ static float *channel_memory(void *arg, size_t numbers)
 }
 
 /* The lists of all ranks for so many microbatches; kept as long as their number is the same. */
-static tr_status plan_lists(struct channel *c, uint32_t microbatches, struct tr_error *error)
+static tr_status plan_lists(struct channel *c, uint32_t microbatches, struct schedule *schedule,
+    struct tr_error *error)
 {
 	struct schedule_shape shape = { SCHEDULE_1F1B, c->t->sharded->shards.mesh.size[MESH_PP],
 		microbatches, 1 };
 	tr_status status = TR_OK;
-	if (c->schedule.lists == NULL || c->schedule.shape.microbatches != microbatches) {
-		schedule_finish(&c->schedule);
-		status = schedule_create(&shape, &c->schedule, error);
+	if (schedule->lists == NULL || schedule->shape.microbatches != microbatches) {
+		schedule_finish(schedule);
+		status = (schedule == &c->forward ? schedule_create_forward
+		                                  : schedule_create)(&shape, schedule, error);
 	}
-	return status == TR_OK ? messages_begin_run(&c->messages, &c->schedule, error) : status;
+	return status == TR_OK ? messages_begin_run(&c->messages, schedule, error) : status;
 }
 
 /* ---- the pipeline ---- */
@@ -230,7 +235,8 @@ void sharded_pipeline_destroy(struct trainer *t)
 	if (p == NULL)
 		return;
 	drop_pipeline(t);
-	schedule_finish(&p->channel.schedule);
+	schedule_finish(&p->channel.steps);
+	schedule_finish(&p->channel.forward);
 	messages_finish(&p->channel.messages);
 	for (size_t i = 0; i < p->channel.buffer_count; i++)
 		mesh_memory_give(&t->sharded->memory, p->channel.buffers[i]);
@@ -255,6 +261,7 @@ static bool run(struct trainer *t, size_t count, const struct model_hooks *hooks
 {
 	struct sharded_pipeline *p = t->sharded->pipeline;
 	struct channel *c = &p->channel;
+	struct schedule *schedule = train ? &c->steps : &c->forward;
 	size_t context = t->layout.config.context, m = 0;
 	*loss = 0;
 	if (count == 0)
@@ -263,11 +270,11 @@ static bool run(struct trainer *t, size_t count, const struct model_hooks *hooks
 		p->batches[m++] = (struct model_batch){ p->inputs + at * context,
 			p->targets + at * context, count - at < t->micro ? count - at : t->micro,
 			context };
-	c->status = plan_lists(c, (uint32_t)m, &c->error);
+	c->status = plan_lists(c, (uint32_t)m, schedule, &c->error);
 	if (c->status != TR_OK)
 		return false;
-	bool good = (train ? pipeline_gradient : pipeline_loss)(p->pipeline, &c->schedule,
-	    p->batches, hooks, loss);
+	bool good = (train ? pipeline_gradient : pipeline_loss)(p->pipeline, schedule, p->batches,
+	    hooks, loss);
 	messages_end_run(&c->messages);
 	return good;
 }

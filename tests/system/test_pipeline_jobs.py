@@ -44,6 +44,24 @@ def test_many_microbatches_in_a_round(tmp_path, text):
         assert theirs[step]["loss"] == pytest.approx(row["loss"], abs=1e-5)
 
 
+def test_many_microbatches_in_a_validation(tmp_path, text):
+    """Only forward passes, so nothing comes back from the next stage but the words that messages have come: more messages than ops that a round may have."""
+    text.write_text(text.read_text() * 3)
+    assert text.stat().st_size / 2 / 8 > 5000
+    for pp in (1, 2, 3):
+        spec = staged_spec(text, tmp_path / f"pp{pp}", pp, workers=pp, steps=2, layers=3, width=16)
+        spec.train.model.context = 8
+        spec.train.data.validation = 0.5
+        spec.train.optimizer.micro_sequences = spec.train.optimizer.warmup = 1
+        spec.train.optimizer.batch_tokens = 64
+        spec.train.optimizer.eval_sequences = 5000
+        with Cluster(tmp_path / f"cluster-{pp}", nodes=1, slots=pp) as cluster:
+            cluster.wait_job(cluster.submit(spec), "DONE")
+    one = rows_of(tmp_path / "pp1")
+    for pp in (2, 3):
+        assert rows_of(tmp_path / f"pp{pp}")[2]["val_loss"] == pytest.approx(one[2]["val_loss"], abs=1e-5)
+
+
 def test_any_mesh_goes_on_from_a_pipelines_checkpoint(tmp_path, text):
     one = alone(tmp_path, text)
     with Cluster(tmp_path / "half", nodes=1, slots=2) as cluster:

@@ -1,7 +1,8 @@
 /* Ranks of a mesh (pp x tp) as threads of one process, with channels in memory between them: what test_pipeline.c and test_pipeline_f32.c run.
  *
  * The channel keeps what it is given as long as collectives/coll.h allows a group to (tr_release): bytes are copied out of the sender's memory when the receiver waits for
- * them, the latest moment there is, and memory comes back when both ends have submitted another message after waiting for this one. What is idle is filled with NaN, and so is
+ * them, the latest moment there is. Memory comes back when its user knows that the other end has the message: of a receive when it was waited for, of a send when something has come that the
+ * other end has sent after that. What is idle is filled with NaN, and so is
  * what a receive has not filled yet. So a buffer used too early or too late gives a wrong gradient. */
 #ifndef TR_TESTS_PIPELINE_RANKS_H
 #define TR_TESTS_PIPELINE_RANKS_H
@@ -26,7 +27,7 @@ enum {
 	PP_MOST = 4,
 	TP_MOST = 2,
 	STAGES_MOST = 8,
-	MICRO_MOST = 8,
+	MICRO_MOST = 40,
 	SEQUENCES = 3,
 	LENGTH = 9,
 	SPLIT_LENGTH = 8,
@@ -55,7 +56,7 @@ struct letter {
 	real *to;
 	size_t count;
 	uint32_t sender, receiver;
-	uint64_t sent, posted, sender_waited, receiver_waited;
+	uint64_t sent, posted, waited;
 };
 
 /* What is between the ranks of one place of tp, and the sums of one pipeline rank. */
@@ -74,7 +75,7 @@ struct world {
 	bool stopped;
 	int calls, stops_after;
 	uint64_t clock;
-	const struct schedule *schedule;
+	const struct schedule *schedule; /* that is run */
 	uint32_t tp;
 	struct wires wires[TP_MOST];
 	struct table tables[PP_MOST];
@@ -140,16 +141,6 @@ static inline struct letter *letter_of(const struct player *p, uint64_t ticket)
 	return &p->world->wires[p->tp].letters[ticket];
 }
 
-/* Before another message is submitted: those of ours that have arrived are waited for. */
-static inline void note_sent(struct player *p)
-{
-	for (size_t i = 0; i < NUMBERS_MOST; i++) {
-		struct letter *l = letter_of(p, i);
-		if (l->receiver_waited != 0 && l->sender == p->pp && l->sender_waited == 0)
-			l->sender_waited = ++p->world->clock;
-	}
-}
-
 static inline bool channel_send(void *arg, const struct pipeline_message *message, const real *data,
     size_t count, uint64_t *ticket)
 {
@@ -160,7 +151,6 @@ static inline bool channel_send(void *arg, const struct pipeline_message *messag
 	assert_true(*ticket <
 	    2ull * p->what->shape.ranks * p->what->shape.chunks * p->what->shape.microbatches);
 	struct letter *l = letter_of(p, *ticket);
-	note_sent(p);
 	assert_true(l->sent == 0 && (l->posted == 0 || l->count == count));
 	l->from = data;
 	l->count = count;
@@ -178,7 +168,6 @@ static inline bool channel_receive(void *arg, const struct pipeline_message *mes
 		return false;
 	*ticket = pipeline_message_number(&p->what->shape, message);
 	struct letter *l = letter_of(p, *ticket);
-	note_sent(p);
 	assert_true(l->posted == 0 && (l->sent == 0 || l->count == count));
 	assert_true(l->sent == 0 || (l->receiver == p->pp && l->sender == message->peer));
 	l->to = data;
@@ -194,31 +183,24 @@ static inline bool channel_wait(void *arg, uint64_t ticket)
 	struct letter *l = letter_of(p, ticket);
 	if (!enter(p->world))
 		return false;
-	bool sender = l->sent != 0 && l->sender == p->pp;
-	while ((sender ? l->receiver_waited == 0 : l->sent == 0) && !p->world->stopped)
+	/* Of a send it would say nothing: that ends when the bytes are on their way. */
+	assert_true(l->posted != 0 && (l->sent == 0 || l->receiver == p->pp));
+	while (l->sent == 0 && !p->world->stopped)
 		(void)pthread_cond_wait(&p->world->changed, &p->world->lock);
-	if (!p->world->stopped && sender) {
-		if (l->sender_waited == 0)
-			l->sender_waited = ++p->world->clock;
-	} else if (!p->world->stopped) {
+	if (!p->world->stopped) {
 		memcpy(l->to, l->from, l->count * sizeof(real));
-		l->receiver_waited = ++p->world->clock;
+		l->waited = ++p->world->clock;
 	}
 	return leave(p->world);
 }
 
-/* Is there a letter that has arrived, between the same two, which both have submitted after they had waited for this one? */
-static inline bool followed(const struct wires *wires, const struct letter *l)
+/* Has anything come from the other end of this send that was sent after it had this? */
+static inline bool heard(const struct wires *wires, const struct letter *l)
 {
-	for (size_t i = 0; i < NUMBERS_MOST; i++) {
+	for (size_t i = 0; l->waited != 0 && i < NUMBERS_MOST; i++) {
 		const struct letter *o = &wires->letters[i];
-		bool same = o->sender == l->sender && o->receiver == l->receiver;
-		bool back = o->sender == l->receiver && o->receiver == l->sender;
-		if (o->receiver_waited == 0 || (!same && !back))
-			continue;
-		if (same && o->sent > l->sender_waited && o->posted > l->receiver_waited)
-			return true;
-		if (back && o->posted > l->sender_waited && o->sent > l->receiver_waited)
+		if (o->waited != 0 && o->sender == l->receiver && o->receiver == l->sender &&
+		    o->sent > l->waited)
 			return true;
 	}
 	return false;
@@ -230,11 +212,10 @@ static inline bool channel_idle(void *arg, uint64_t ticket)
 	struct letter *l = letter_of(p, ticket);
 	if (!enter(p->world))
 		return false;
-	bool idle = false;
-	if (l->receiver_waited != 0 && l->sender_waited != 0)
-		idle = followed(&p->world->wires[p->tp], l);
+	bool sends = l->sent != 0 && l->sender == p->pp;
+	bool idle = sends ? heard(&p->world->wires[p->tp], l) : l->waited != 0;
 	if (idle)
-		scribble(l->sender == p->pp ? (real *)l->from : l->to, l->count);
+		scribble(sends ? (real *)(uintptr_t)l->from : l->to, l->count);
 	(void)leave(p->world);
 	return idle;
 }
@@ -493,6 +474,12 @@ static inline void compare(const struct alone *a, const struct player *players,
 		bool last = p->pp + 1 == what->shape.ranks;
 		double want = last ? a->loss : 0;
 		assert_true(fabs(p->loss - want) <= tolerance * fabs(want));
+		/* Inputs and outputs of the microbatches in flight, and a few (memory.h counts as many). */
+		size_t flying = schedule_in_flight(&p->world->schedule->shape, p->pp),
+		       most = MEMORY_MESSAGES;
+		most += what->shape.chunks > 1 ? 3 * flying
+		                               : (last || p->pp == 0 ? 1u : 2u) * flying;
+		assert_in_range(pipeline_buffers(p->pipeline), 0, most);
 		if (what->loss_only)
 			continue;
 		for (size_t t = 0; t < p->local.tensor_count; t++)
@@ -500,11 +487,6 @@ static inline void compare(const struct alone *a, const struct player *players,
 		/* All of it was reported, and did not change afterwards. */
 		assert_int_equal(p->final, 0);
 		assert_memory_equal(p->snapshot, p->grads, p->local.count * sizeof(real));
-		/* Inputs and outputs of the microbatches in flight, and a few (memory.h counts as many). */
-		size_t flying = schedule_in_flight(&what->shape, p->pp), most = MEMORY_MESSAGES;
-		most += what->shape.chunks > 1 ? 3 * flying
-		                               : (last || p->pp == 0 ? 1u : 2u) * flying;
-		assert_in_range(pipeline_buffers(p->pipeline), 0, most);
 	}
 	for (size_t i = 0; tied && !what->loss_only && i < (size_t)VOCAB * a->layout.config.width;
 	     i++)
@@ -548,12 +530,13 @@ static inline void play_again(struct world *world, struct player *players, uint3
 /* A mesh against one process. Returns how many calls of channels and sums there were. */
 static inline int run_mesh(const struct mesh_case *what, double tolerance, double table_tolerance)
 {
-	struct schedule schedule;
+	struct schedule schedule, forward;
 	struct alone alone;
 	static struct world world;
 	static struct player players[PP_MOST * TP_MOST];
 	uint32_t count = what->shape.ranks * what->tp;
 	assert_int_equal(schedule_create(&what->shape, &schedule, NULL), TR_OK);
+	assert_int_equal(schedule_create_forward(&what->shape, &forward, NULL), TR_OK);
 	alone_start(&alone, what);
 	world = (struct world){ .stops_after = what->stops_after,
 		.schedule = &schedule,
@@ -567,6 +550,8 @@ static inline int run_mesh(const struct mesh_case *what, double tolerance, doubl
 			.tp = i % what->tp };
 		player_start(&players[i], &alone.layout, alone.params, alone.batches);
 	}
+	if (what->loss_only)
+		world.schedule = &forward;
 	play_all(players, count);
 	int calls = world.calls;
 	if (what->stops_after >= 0)
@@ -582,6 +567,7 @@ static inline int run_mesh(const struct mesh_case *what, double tolerance, doubl
 	(void)pthread_cond_destroy(&world.changed);
 	alone_stop(&alone);
 	schedule_finish(&schedule);
+	schedule_finish(&forward);
 	return calls;
 }
 

@@ -79,6 +79,24 @@ static void test_with_sequence_parallelism(void **state)
 	with_tensor_parallelism(*state, true);
 }
 
+/* No more memory than a few messages, however many there are and though nothing comes back. */
+static void test_many_forward_passes(void **state)
+{
+	static const struct schedule_shape many[] = {
+		{ SCHEDULE_1F1B, 2, MICRO_MOST, 1 },
+		{ SCHEDULE_1F1B, 4, MICRO_MOST, 1 },
+		{ SCHEDULE_GPIPE, 3, MICRO_MOST - 1, 1 },
+		{ SCHEDULE_INTERLEAVED, 4, MICRO_MOST, 2 },
+	};
+	for (size_t s = 0; s < sizeof(many) / sizeof(many[0]); s++) {
+		struct mesh_case what = a_case(*state, 0, s);
+		what.shape = many[s];
+		what.loss_only = true;
+		deal_layers(&what, s);
+		(void)run_mesh(&what, 0, 1e-12);
+	}
+}
+
 /* Wherever it stops, all ranks end, and can begin again. */
 static void test_a_stop_ends_all(void **state)
 {
@@ -108,6 +126,7 @@ int main(void)
 		EACH(test_pipelines),
 		EACH(test_with_tensor_parallelism),
 		EACH(test_with_sequence_parallelism),
+		EACH(test_many_forward_passes),
 		EACH(test_a_stop_ends_all),
 	};
 	gemm_setup();

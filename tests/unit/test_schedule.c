@@ -96,6 +96,79 @@ static void assert_whole(const struct schedule *schedule)
 	        .in_order = true });
 }
 
+/* ---- forward passes alone ---- */
+
+/* Of one rank: how far its list is, what it sent and nobody has said has come. */
+struct passer {
+	uint32_t next, unheard, most, forwards;
+};
+
+static bool *message_at(bool *sent, const struct schedule_shape *shape, uint32_t rank,
+    const struct schedule_instruction *what)
+{
+	uint32_t stage = schedule_stage(shape, rank, what->chunk);
+	bool back = what->op == SCHEDULE_SEND_B || what->op == SCHEDULE_RECV_B;
+	/* Of the sender's stage for both kinds. */
+	stage -= what->op == SCHEDULE_RECV_F || what->op == SCHEDULE_SEND_B;
+	return &sent[(stage * shape->microbatches + what->microbatch) * 2 + back];
+}
+
+/* As far as it goes; how many instructions that were. */
+static uint32_t pass(const struct schedule *schedule, uint32_t rank, struct passer *p, bool *sent)
+{
+	const struct schedule_shape *shape = &schedule->shape;
+	const struct schedule_list *list = &schedule->lists[rank];
+	uint32_t before = p->next, word = schedule_in_flight(shape, rank);
+
+	word = word < SCHEDULE_WORDS ? word : SCHEDULE_WORDS;
+	for (; p->next < list->count; p->next++) {
+		const struct schedule_instruction *what = &list->at[p->next];
+		if (what->op == SCHEDULE_FWD) {
+			p->forwards++;
+			continue;
+		}
+		bool *message = message_at(sent, shape, rank, what);
+		bool sends = what->op == SCHEDULE_SEND_F || what->op == SCHEDULE_SEND_B;
+		if (!sends && !*message)
+			break;
+		assert_true(*message != sends);
+		*message = sends;
+		p->unheard += what->op == SCHEDULE_SEND_F;
+		p->unheard -= what->op == SCHEDULE_RECV_B ? word : 0;
+		p->most = p->unheard > p->most ? p->unheard : p->most;
+	}
+	return p->next - before;
+}
+
+/* None waits for ever, nothing that was sent is left over, and who sends knows in time what has come. */
+static void assert_forward(enum schedule_kind kind, uint32_t p, uint32_t m, uint32_t v)
+{
+	struct schedule_shape shape = { kind, p, m, v };
+	struct schedule schedule;
+	struct passer passers[16] = { { 0 } };
+	bool *sent = calloc((size_t)2 * p * v * m, sizeof(*sent));
+	uint32_t moved;
+
+	assert_int_equal(schedule_create_forward(&shape, &schedule, NULL), TR_OK);
+	do {
+		moved = 0;
+		for (uint32_t rank = 0; rank < p; rank++)
+			moved += pass(&schedule, rank, &passers[rank], sent);
+	} while (moved > 0);
+	for (uint32_t rank = 0; rank < p; rank++) {
+		if (passers[rank].next != schedule.lists[rank].count)
+			fail_msg("%s p %u m %u v %u: rank %u waits for ever",
+			    schedule_kind_name(kind), p, m, v, rank);
+		assert_int_equal(passers[rank].forwards, m * v);
+		assert_in_range(passers[rank].most, 0,
+		    schedule_in_flight(&schedule.shape, rank) + SCHEDULE_WORDS - 1);
+	}
+	for (size_t i = 0; i < (size_t)2 * p * v * m; i++)
+		assert_false(sent[i]);
+	free(sent);
+	schedule_finish(&schedule);
+}
+
 static void every_small_shape(void **state)
 {
 	unsigned count = 0;
@@ -111,6 +184,7 @@ static void every_small_shape(void **state)
 					struct schedule schedule = made((enum schedule_kind)kind, p,
 					    m, v);
 					assert_whole(&schedule);
+					assert_forward((enum schedule_kind)kind, p, m, v);
 					schedule_finish(&schedule);
 					count++;
 				}
@@ -134,6 +208,7 @@ static void random_shapes(void **state)
 		}
 		struct schedule schedule = made(kind, p, m, v);
 		assert_whole(&schedule);
+		assert_forward(kind, p, m, v);
 		schedule_finish(&schedule);
 	}
 	print_message("%u random shapes proved\n", count);
