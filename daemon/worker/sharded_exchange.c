@@ -13,6 +13,12 @@ static bool exchange(struct sharded_exchange *x, float *data, size_t count,
     enum tr_collective collective, enum tr_reduce how)
 {
 	struct tr_op op = TR_OP_INIT;
+	if (x->status == TR_OK && x->used == TAG_MESSAGE - TAG_TENSOR)
+		x->status = tr_error_set(&x->error, TR_ELIMIT,
+		    "mesh.tp: more than %d sums in a step: set a larger train.micro_sequences, or "
+		    "fewer "
+		    "train.batch_tokens or train.eval_sequences",
+		    TAG_MESSAGE - TAG_TENSOR);
 	if (x->status != TR_OK)
 		return false;
 	op.tag = TAG_TENSOR + x->used;

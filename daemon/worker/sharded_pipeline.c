@@ -1,29 +1,14 @@
-/* The pipeline of a replica (mesh.pp): stages by rank, microbatches of the replica's share, messages as sends and receives of the group, each in a scope of two.
- *
- * A message's memory is the pipeline's again (tr_release) when the other end has it: pipeline_messages.h. */
+/* The pipeline of a replica (mesh.pp): stages by rank, microbatches of the replica's share. */
 #include <stdlib.h>
 
 #include "daemon/plan/job_mesh.h"
-#include "daemon/worker/pipeline_messages.h"
+#include "daemon/worker/sharded_channel.h"
 #include "daemon/worker/trainer_inside.h"
-
-enum { TAG_MESSAGE = 1 << 20 };
-
-/* The group as the pipeline's channel. */
-struct channel {
-	struct trainer *t;
-	struct schedule steps, forward; /* of the newest runs of either kind */
-	struct messages messages;
-	float **buffers; /* as long as the pipeline is there */
-	size_t buffer_count, buffer_room, handed_out;
-	tr_status status; /* of the first that failed */
-	struct tr_error error;
-};
 
 struct sharded_pipeline {
 	struct pipeline *pipeline;
 	uint32_t stage;
-	struct channel channel;
+	struct sharded_channel channel;
 	int32_t *inputs, *targets; /* of all microbatches of a run */
 	struct model_batch *batches;
 };
@@ -33,110 +18,11 @@ static tr_status no_memory(struct tr_error *error)
 	return tr_error_set(error, TR_ENOMEM, "mesh.pp: no memory for a pipeline's tables");
 }
 
-/* ---- the channel ---- */
-
-static bool submit(struct channel *c, const struct pipeline_message *message, struct tr_op *op,
-    uint64_t *ticket)
+static struct schedule_shape shape_of(const struct trainer *t, size_t microbatches)
 {
-	const struct sharded *s = c->t->sharded;
-	uint32_t other = ranks_across(&s->next, s->self, message->peer);
-	uint32_t members[2] = { other < s->self ? other : s->self,
-		other < s->self ? s->self : other };
-	if (c->status != TR_OK ||
-	    !messages_add(&c->messages, message, op->collective == TR_SEND, ticket))
-		return false;
-	op->tag = c->messages.at[*ticket].tag;
-	op->root = other < s->self ? 0 : 1;
-	op->scope = (struct tr_scope){ members, 2 };
-	c->status = tr_submit(c->t->group, op, &c->error);
-	op->scope.members = NULL;
-	return c->status == TR_OK;
+	return (struct schedule_shape){ SCHEDULE_1F1B, t->sharded->shards.mesh.size[MESH_PP],
+		(uint32_t)microbatches, 1 };
 }
-
-static bool channel_send(void *arg, const struct pipeline_message *message, const float *data,
-    size_t count, uint64_t *ticket)
-{
-	struct tr_op op = TR_OP_INIT;
-	op.collective = TR_SEND;
-	op.input = data;
-	op.count = count;
-	return submit(arg, message, &op, ticket);
-}
-
-static bool channel_receive(void *arg, const struct pipeline_message *message, float *data,
-    size_t count, uint64_t *ticket)
-{
-	struct tr_op op = TR_OP_INIT;
-	op.collective = TR_RECV;
-	op.output = data;
-	op.count = count;
-	return submit(arg, message, &op, ticket);
-}
-
-static bool channel_wait(void *arg, uint64_t ticket)
-{
-	struct channel *c = arg;
-	if (c->status == TR_OK)
-		c->status = tr_wait(c->t->group, c->messages.at[ticket].tag, &c->error);
-	if (c->status == TR_OK)
-		messages_waited(&c->messages, ticket);
-	return c->status == TR_OK;
-}
-
-static bool channel_idle(void *arg, uint64_t ticket)
-{
-	struct channel *c = arg;
-	struct message *m = &c->messages.at[ticket];
-	if (c->status != TR_OK || !messages_idle(&c->messages, ticket))
-		return false;
-	if (!m->released)
-		c->status = tr_release(c->t->group, m->tag, &c->error);
-	m->released = c->status == TR_OK;
-	return m->released;
-}
-
-static float *channel_memory(void *arg, size_t numbers)
-{
-	struct channel *c = arg;
-	if (c->status !=
-	    TR_OK) /* nothing was idle since the round is over, not since more is needed */
-		return NULL;
-	if (c->handed_out < c->buffer_count)
-		return c->buffers[c->handed_out++];
-	if (c->buffer_count == c->buffer_room) {
-		size_t room = 2 * c->buffer_room + 8;
-		float **grown = realloc(c->buffers, room * sizeof(*grown));
-		if (grown == NULL)
-			return NULL;
-		c->buffers = grown;
-		c->buffer_room = room;
-	}
-	float *made = mesh_memory_take(&c->t->sharded->memory, numbers * sizeof(float));
-	if (made == NULL) {
-		c->status = tr_error_set(&c->error, TR_ENOMEM,
-		    "mesh.pp: no shared memory for a message of %zu numbers", numbers);
-		return NULL;
-	}
-	c->handed_out++;
-	return c->buffers[c->buffer_count++] = made;
-}
-
-/* The lists of all ranks for so many microbatches; kept as long as their number is the same. */
-static tr_status plan_lists(struct channel *c, uint32_t microbatches, struct schedule *schedule,
-    struct tr_error *error)
-{
-	struct schedule_shape shape = { SCHEDULE_1F1B, c->t->sharded->shards.mesh.size[MESH_PP],
-		microbatches, 1 };
-	tr_status status = TR_OK;
-	if (schedule->lists == NULL || schedule->shape.microbatches != microbatches) {
-		schedule_finish(schedule);
-		status = (schedule == &c->forward ? schedule_create_forward
-		                                  : schedule_create)(&shape, schedule, error);
-	}
-	return status == TR_OK ? messages_begin_run(&c->messages, schedule, error) : status;
-}
-
-/* ---- the pipeline ---- */
 
 static void drop_pipeline(struct trainer *t)
 {
@@ -150,8 +36,7 @@ static tr_status build(struct trainer *t, uint32_t stage, struct tr_error *error
 {
 	struct sharded *s = t->sharded;
 	struct sharded_pipeline *p = s->pipeline;
-	struct schedule_shape shape = { SCHEDULE_1F1B, s->shards.mesh.size[MESH_PP],
-		(uint32_t)((t->batch + t->micro - 1) / t->micro), 1 };
+	struct schedule_shape shape = shape_of(t, (t->batch + t->micro - 1) / t->micro);
 	struct model_room room = { .row_parts = s->row_parts };
 	struct schedule schedule;
 	tr_status status = schedule_create(&shape, &schedule, error);
@@ -159,11 +44,9 @@ static tr_status build(struct trainer *t, uint32_t stage, struct tr_error *error
 		return status;
 	pipeline_room(&s->shards.stages[stage], &schedule, stage, &room);
 	schedule_finish(&schedule);
-	p->channel.handed_out = 0;
+	sharded_channel_forget(&p->channel);
 	struct pipeline_options options = { &s->shards.stages[stage], stage, t->micro, t->pool,
-		&room,
-		{ channel_send, channel_receive, channel_wait, channel_idle, channel_memory,
-		    &p->channel } };
+		&room, sharded_channel_calls(&p->channel) };
 	status = pipeline_create(&options, &p->pipeline, error);
 	if (status != TR_OK)
 		return status;
@@ -206,8 +89,7 @@ tr_status sharded_take_stage(struct trainer *t, uint32_t stage, struct tr_error 
 		return status;
 	/* A new round. */
 	pipeline_forget(p->pipeline);
-	p->channel.status = TR_OK;
-	messages_begin_round(&p->channel.messages, TAG_MESSAGE);
+	sharded_channel_begin_round(&p->channel);
 	return TR_OK;
 }
 
@@ -218,7 +100,6 @@ tr_status sharded_pipeline_create(struct trainer *t, struct tr_error *error)
 	if (p == NULL)
 		return no_memory(error);
 	s->pipeline = p;
-	p->channel.t = t;
 	size_t most = (size_t)(t->batch > t->samples.validation ? t->batch : t->samples.validation);
 	size_t tokens = most * s->whole.config.context;
 	p->inputs = calloc(tokens, sizeof(*p->inputs));
@@ -226,7 +107,7 @@ tr_status sharded_pipeline_create(struct trainer *t, struct tr_error *error)
 	p->batches = calloc(most / t->micro + 1, sizeof(*p->batches));
 	if (p->inputs == NULL || p->targets == NULL || p->batches == NULL)
 		return no_memory(error);
-	return messages_init(&p->channel.messages, s->shards.mesh.size[MESH_PP], error);
+	return sharded_channel_init(t, &p->channel, error);
 }
 
 void sharded_pipeline_destroy(struct trainer *t)
@@ -235,12 +116,7 @@ void sharded_pipeline_destroy(struct trainer *t)
 	if (p == NULL)
 		return;
 	drop_pipeline(t);
-	schedule_finish(&p->channel.steps);
-	schedule_finish(&p->channel.forward);
-	messages_finish(&p->channel.messages);
-	for (size_t i = 0; i < p->channel.buffer_count; i++)
-		mesh_memory_give(&t->sharded->memory, p->channel.buffers[i]);
-	free(p->channel.buffers);
+	sharded_channel_finish(&p->channel);
 	free(p->inputs);
 	free(p->targets);
 	free(p->batches);
@@ -250,7 +126,7 @@ void sharded_pipeline_destroy(struct trainer *t)
 
 const struct tr_error *sharded_pipeline_failed(const struct trainer *t, tr_status *status)
 {
-	const struct channel *c = &t->sharded->pipeline->channel;
+	const struct sharded_channel *c = &t->sharded->pipeline->channel;
 	*status = c->status;
 	return &c->error;
 }
@@ -260,8 +136,8 @@ static bool run(struct trainer *t, size_t count, const struct model_hooks *hooks
     double *loss)
 {
 	struct sharded_pipeline *p = t->sharded->pipeline;
-	struct channel *c = &p->channel;
-	struct schedule *schedule = train ? &c->steps : &c->forward;
+	struct sharded_channel *c = &p->channel;
+	const struct schedule *lists;
 	size_t context = t->layout.config.context, m = 0;
 	*loss = 0;
 	if (count == 0)
@@ -270,10 +146,10 @@ static bool run(struct trainer *t, size_t count, const struct model_hooks *hooks
 		p->batches[m++] = (struct model_batch){ p->inputs + at * context,
 			p->targets + at * context, count - at < t->micro ? count - at : t->micro,
 			context };
-	c->status = plan_lists(c, (uint32_t)m, schedule, &c->error);
-	if (c->status != TR_OK)
+	struct schedule_shape shape = shape_of(t, m);
+	if (sharded_channel_begin_run(c, &shape, train, &lists) != TR_OK)
 		return false;
-	bool good = (train ? pipeline_gradient : pipeline_loss)(p->pipeline, schedule, p->batches,
+	bool good = (train ? pipeline_gradient : pipeline_loss)(p->pipeline, lists, p->batches,
 	    hooks, loss);
 	messages_end_run(&c->messages);
 	return good;

@@ -34,7 +34,7 @@ enum trainer_tag {
 	TAG_TENSOR = 8192, /* of sums inside the model */
 	TAG_REMESH = 1
 	    << 19, /* in a round that changes the mesh, of which there are no others: its messages and barriers */
-	/* 1 << 20 and those after it: messages between stages (sharded_pipeline.c) */
+	TAG_MESSAGE = 1 << 24, /* and those after it: between stages */
 };
 
 #define TRAINER_NOT_FINITE "its gradient is not finite (lower train.lr?)"
