@@ -171,6 +171,18 @@ static void print_writer(const struct view *v)
 	        : "");
 }
 
+/* What to write into the job file. */
+static void print_keys(const struct view *v)
+{
+	const struct plan_choice *c = &v->best->choice;
+	(void)printf("keys      mesh.tp: %u, mesh.pp: %u", v->tp, v->pp);
+	if (v->pp > 1)
+		(void)printf(", mesh.schedule: %s, mesh.chunks: %u", schedule_kind_name(c->kind),
+		    c->chunks);
+	(void)printf(", mesh.recompute: %s, train.micro_sequences: %u\n\n",
+	    c->recompute ? "true" : "false", c->sequences);
+}
+
 static void print_ranks(const struct view *v)
 {
 	static const char *const heads[] = { "RANK", "NODE", "REPLICA", "STAGE", "SHARD", "LAYERS",
@@ -280,6 +292,7 @@ tr_status plan_print_people(const struct plan_print *print, struct tr_error *err
 		return st;
 	print_given(&v);
 	print_step(&v);
+	print_keys(&v);
 	print_ranks(&v);
 	print_links(&v);
 	print_others(&v);

@@ -16,16 +16,20 @@ const struct layout *mesh_shards_layout(const struct mesh_shards *shards, uint32
 
 static tr_status lay_stages(struct mesh_shards *shards, struct tr_error *error)
 {
-	uint32_t stages = shards->mesh.size[MESH_PP], layers[TR_GROUP_PEERS_MAX];
+	uint32_t ranks = shards->mesh.size[MESH_PP], chunks = shards->chunks;
+	uint32_t *layers = calloc((size_t)ranks * chunks, sizeof(*layers));
 	struct shard shard = { .size = shards->mesh.size[MESH_TP] };
-	tr_status status = job_mesh_stages(&shards->whole->config, stages, layers, error);
-	for (uint32_t stage = 0; stage < stages && status == TR_OK; stage++) {
-		if (stages > 1)
-			layout_depth_of(layers, stages, 1, stage, &shard.depth);
-		status = shard_layout(shards->whole, &shard, &shards->stages[stage], error);
-		if (status == TR_OK && shards->stages[stage].count > mesh_shards_most(shards))
-			shards->largest = stage;
+	tr_status status = layers != NULL
+	    ? job_mesh_stages(&shards->whole->config, ranks, chunks, layers, error)
+	    : tr_error_set(error, TR_ENOMEM, "mesh: no memory for a table of stages");
+	for (uint32_t rank = 0; rank < ranks && status == TR_OK; rank++) {
+		if (ranks > 1)
+			layout_depth_of(layers, ranks, chunks, rank, &shard.depth);
+		status = shard_layout(shards->whole, &shard, &shards->stages[rank], error);
+		if (status == TR_OK && shards->stages[rank].count > mesh_shards_most(shards))
+			shards->largest = rank;
 	}
+	free(layers);
 	return status;
 }
 
@@ -39,11 +43,12 @@ static void find_tensors(struct mesh_shards *shards)
 			shards->tensors[stage * all + shards->stages[stage].tensors[i].number] = i;
 }
 
-tr_status mesh_shards_create(const struct layout *whole, const struct mesh *mesh,
+tr_status mesh_shards_create(const struct layout *whole, const struct mesh *mesh, uint32_t chunks,
     struct mesh_shards *out, struct tr_error *error)
 {
 	size_t stages = mesh->size[MESH_PP];
 	struct mesh_shards shards = { .mesh = *mesh,
+		.chunks = chunks,
 		.whole = whole,
 		.stages = calloc(stages, sizeof(*shards.stages)),
 		.tensors = calloc(stages * whole->tensor_count, sizeof(*shards.tensors)) };

@@ -1,6 +1,7 @@
 #include "daemon/plan/job_mesh.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/limits.h"
@@ -50,24 +51,73 @@ static tr_status check_split(const struct model_config *model, const struct mesh
 	return status == TR_OK ? TR_OK : tr_error_wrap(error, "mesh.tp");
 }
 
-tr_status job_mesh_stages(const struct model_config *config, uint32_t stages, uint32_t *layers_of,
-    struct tr_error *error)
+enum schedule_kind job_mesh_schedule(const Traind__V1__Mesh *m, uint32_t chunks)
 {
+	if (chunks > 1)
+		return SCHEDULE_INTERLEAVED;
+	return m != NULL && m->schedule != NULL && strcmp(m->schedule, "gpipe") == 0
+	    ? SCHEDULE_GPIPE
+	    : SCHEDULE_1F1B;
+}
+
+/* Of the replica with the fewest. */
+static uint64_t microbatches_of(const struct mesh *mesh, const struct job_batch *batch)
+{
+	uint64_t share = batch->sequences / mesh->size[MESH_DP];
+
+	return (share + batch->micro - 1) / batch->micro;
+}
+
+uint32_t job_mesh_chunks(const struct model_config *config, const struct mesh *mesh,
+    uint32_t chunks, const struct job_batch *batch)
+{
+	uint32_t pp = mesh->size[MESH_PP];
+
+	return pp > 1 && (uint64_t)pp * chunks <= config->layers &&
+	        microbatches_of(mesh, batch) >= pp
+	    ? chunks
+	    : 1;
+}
+
+/* What is over goes to chunks without embedding and head: the first ones, of the first rank the last ones. */
+static void share_chunks(uint32_t ranks, uint32_t chunks, const uint32_t *layers_of_rank,
+    uint32_t *layers_of)
+{
+	for (uint32_t rank = 0; rank < ranks; rank++)
+		for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+			uint32_t at = rank == 0 ? chunks - 1 - chunk : chunk,
+			         layers = layers_of_rank[rank];
+			layers_of[at * ranks + rank] = layers / chunks + (chunk < layers % chunks);
+		}
+}
+
+tr_status job_mesh_stages(const struct model_config *config, uint32_t ranks, uint32_t chunks,
+    uint32_t *layers_of, struct tr_error *error)
+{
+	uint32_t layers_of_rank[TR_GROUP_PEERS_MAX];
 	uint64_t width = config->width;
 	uint64_t layer = width *
 	    (model_qkv(config) + model_queries(config) + model_up(config) + config->hidden);
 	struct split_input input = { .layers = config->layers,
-		.stages = stages,
+		.stages = ranks,
 		.layer_s = (double)layer,
 		.head_s = (double)(width * config->vocab),
-		.least = 1 };
+		.least = chunks };
 	double worst;
 
-	if (config->layers < stages)
+	if (config->layers < ranks)
 		return tr_error_set(error, TR_EINVAL,
-		    "mesh.pp: found %u, allowed: at most model.layers, which is %u", stages,
+		    "mesh.pp: found %u, allowed: at most model.layers, which is %u", ranks,
 		    config->layers);
-	return split_layers(&input, layers_of, &worst, error);
+	if (config->layers / ranks < chunks)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.chunks: found %u, allowed: at most %u, since model.layers is %u and "
+		    "mesh.pp %u",
+		    chunks, config->layers / ranks, config->layers, ranks);
+	tr_status status = split_layers(&input, layers_of_rank, &worst, error);
+	if (status == TR_OK)
+		share_chunks(ranks, chunks, layers_of_rank, layers_of);
+	return status;
 }
 
 /* Nodes of a plan, and the most workers on one of them, are the mesh's. */
@@ -173,9 +223,37 @@ tr_status job_mesh_allows(const struct model_config *config, const struct mesh *
     struct tr_error *error)
 {
 	uint32_t layers[TR_GROUP_PEERS_MAX], pp = mesh->size[MESH_PP];
-	tr_status status = pp > 1 ? job_mesh_stages(config, pp, layers, error) : TR_OK;
+	tr_status status = pp > 1 ? job_mesh_stages(config, pp, 1, layers, error) : TR_OK;
 
 	return status == TR_OK ? check_split(config, mesh, error) : status;
+}
+
+/* Has each replica a microbatch for each stage, and each stage a layer for each chunk? */
+static tr_status check_chunks(const Traind__V1__JobSpec *spec, const struct model_config *config,
+    const struct mesh *mesh, struct tr_error *error)
+{
+	uint32_t *layers, chunks = at_least_one(spec->mesh->chunks), pp = mesh->size[MESH_PP];
+	const Traind__V1__Optimizer *train = spec->train->optimizer;
+	struct job_batch batch = { train->batch_tokens / config->context,
+		at_least_one(train->micro_sequences) };
+
+	if (chunks == 1)
+		return TR_OK;
+	layers = calloc((size_t)pp * chunks, sizeof(*layers));
+	if (layers == NULL)
+		return tr_error_set(error, TR_ENOMEM,
+		    "mesh.chunks: no memory for a table of stages");
+	tr_status status = job_mesh_stages(config, pp, chunks, layers, error);
+	free(layers);
+	if (status == TR_OK && microbatches_of(mesh, &batch) < pp)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.chunks: found %u, allowed: 1, since a replica has %u microbatches and "
+		    "mesh.pp is "
+		    "%u: interleaved stages need as many; set a smaller train.micro_sequences or a "
+		    "larger "
+		    "train.batch_tokens",
+		    chunks, (unsigned)microbatches_of(mesh, &batch), pp);
+	return status;
 }
 
 static tr_status check_model(const Traind__V1__JobSpec *spec, struct tr_error *error)
@@ -184,7 +262,34 @@ static tr_status check_model(const Traind__V1__JobSpec *spec, struct tr_error *e
 	struct model_config config;
 	tr_status status = job_model_config(spec->train->model, &config, error);
 
-	return status == TR_OK ? job_mesh_allows(&config, &mesh, error) : status;
+	if (status == TR_OK)
+		status = job_mesh_allows(&config, &mesh, error);
+	return status == TR_OK ? check_chunks(spec, &config, &mesh, error) : status;
+}
+
+/* mesh.schedule and mesh.chunks beside mesh.pp. */
+static tr_status check_schedule(const Traind__V1__Mesh *m, struct tr_error *error)
+{
+	const char *schedule = m->schedule != NULL && m->schedule[0] != '\0' ? m->schedule : "auto";
+	uint32_t chunks = at_least_one(m->chunks);
+	bool automatic = strcmp(schedule, "auto") == 0,
+	     interleaved = strcmp(schedule, "interleaved") == 0;
+
+	if (at_least_one(m->pp) == 1 && (chunks > 1 || !automatic))
+		return chunks > 1
+		    ? tr_error_set(error, TR_EINVAL,
+		          "mesh.chunks: found %u, allowed: 1, since mesh.pp is 1", chunks)
+		    : tr_error_set(error, TR_EINVAL,
+		          "mesh.schedule: found %s, allowed: auto, since mesh.pp is 1", schedule);
+	if (interleaved && chunks == 1)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.chunks: found 1, allowed: 2 to %d, since mesh.schedule is interleaved",
+		    TR_SCHEDULE_CHUNKS_MAX);
+	if (!interleaved && !automatic && chunks > 1)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.chunks: found %u, allowed: 1, since mesh.schedule is %s", chunks,
+		    schedule);
+	return TR_OK;
 }
 
 static tr_status check_rows(const Traind__V1__JobSpec *spec, struct tr_error *error)
@@ -214,11 +319,12 @@ tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error
 	const Traind__V1__Mesh *m = spec->mesh;
 	const Traind__V1__Sync *sync = spec->train->sync;
 	char split[32];
+	tr_status status = m != NULL ? check_schedule(m, error) : TR_OK;
 
-	if (!job_mesh_is_sharded(m))
-		return check_rows(spec, error);
+	if (status != TR_OK || !job_mesh_is_sharded(m))
+		return status == TR_OK ? check_rows(spec, error) : status;
 	(void)split_of(m, split, sizeof(split));
-	tr_status status = check_workers(m, error);
+	status = check_workers(m, error);
 	if (status != TR_OK)
 		return status;
 	if (job_sync_is_rare(sync))

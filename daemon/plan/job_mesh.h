@@ -6,6 +6,7 @@
 
 #include "daemon/plan/mesh.h"
 #include "daemon/plan/model_config.h"
+#include "daemon/plan/schedule.h"
 #include "traind/v1/trainer.pb-c.h"
 
 /* Of a validated section (NULL: one worker). dp is what is left of the workers. */
@@ -17,10 +18,21 @@ bool job_mesh_is_sharded(const Traind__V1__Mesh *mesh);
 /* With fewer workers than one replica takes; else its mesh is made smaller (remesh.h). */
 bool job_mesh_waits(const Traind__V1__Mesh *mesh);
 
-/* Layers of each of `stages` stages, at least one: so that the slowest is as fast as can be on like workers, where the head costs as many layers as its matrix is larger
- * than theirs. TR_EINVAL: there are fewer layers than stages. */
-tr_status job_mesh_stages(const struct model_config *config, uint32_t stages, uint32_t *layers_of,
-    struct tr_error *error);
+/* mesh.schedule; `chunks`: stages of each worker. */
+enum schedule_kind job_mesh_schedule(const Traind__V1__Mesh *mesh, uint32_t chunks);
+
+/* What a batch is divided into. */
+struct job_batch {
+	uint64_t sequences, micro; /* of a global batch; of a microbatch */
+};
+/* Stages of each worker of this mesh where the job asks for `chunks`: 1, if it has too few layers or microbatches for them, as another mesh than the job's may have. */
+uint32_t job_mesh_chunks(const struct model_config *config, const struct mesh *mesh,
+    uint32_t chunks, const struct job_batch *batch);
+
+/* Layers of each of ranks x chunks stages, at least one: so that the slowest rank is as fast as can be on like workers, where the head costs as many layers as its matrix is larger
+ * than theirs; a rank's over its chunks as evenly as they go. TR_EINVAL: there are fewer layers than stages. */
+tr_status job_mesh_stages(const struct model_config *config, uint32_t ranks, uint32_t chunks,
+    uint32_t *layers_of, struct tr_error *error);
 
 /* Whether a model can be split over this mesh. TR_EINVAL: begins with the key of the axis that it cannot be split over. */
 tr_status job_mesh_allows(const struct model_config *config, const struct mesh *mesh,

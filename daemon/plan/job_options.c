@@ -99,11 +99,23 @@ static const struct job_option rows[] = {
 	    "there workers / (`tp` x `pp`) times; see docs/sharding.md." },
 	{ "mesh.pp", OPTION_UINT, 1, TR_GROUP_PEERS_MAX, NULL, "1", "stages",
 	    "Pipeline parallel: so many stages of layers, microbatches pass through them one "
-	    "behind the other (1F1B)." },
+	    "behind the other." },
 	{ "mesh.sequence_parallel", OPTION_BOOL, 0, 0, NULL, "false", NULL,
 	    "With `tp`, which divides `model.context`: norms and residuals of each token are "
 	    "computed and kept by one worker of the `tp` alone. As many bytes are sent, "
 	    "activations take less memory." },
+	{ "mesh.schedule", OPTION_CHOICE, 0, 0, "auto|gpipe|1f1b|interleaved", "auto", NULL,
+	    "With `pp`, the order of forward and backward passes. `auto`: `interleaved` if "
+	    "`chunks` is more "
+	    "than 1, else `1f1b`." },
+	{ "mesh.chunks", OPTION_UINT, 1, TR_SCHEDULE_CHUNKS_MAX, NULL, "1", NULL,
+	    "Interleaved stages (Megatron-LM's virtual ones): each worker has so many, and a "
+	    "microbatch "
+	    "passes through all workers as many times." },
+	{ "mesh.recompute", OPTION_BOOL, 0, 0, NULL, "false", NULL,
+	    "Of each layer its input alone is kept, and the backward pass computes the layer "
+	    "again: less "
+	    "memory, some third more computation. Without `tp` and `pp`, too." },
 	{ "mesh.too_few", OPTION_CHOICE, 0, 0, "smaller|wait", "smaller", NULL,
 	    "With `tp` or `pp`, when for two seconds there have been fewer workers than one "
 	    "replica takes: `smaller` goes on with a smaller mesh until there are enough again, "

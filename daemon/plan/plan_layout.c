@@ -347,7 +347,7 @@ static bool split_as_jobs(const struct plan_layout *l, struct plan *plan, const 
 {
 	uint32_t layers[TR_GROUP_PEERS_MAX];
 
-	if (job_mesh_stages(l->in->model, l->pp, layers, NULL) != TR_OK)
+	if (job_mesh_stages(l->in->model, l->pp, 1, layers, NULL) != TR_OK)
 		return false;
 	for (uint32_t rank = 0; rank < l->pp; rank++) {
 		if (most != NULL && layers[rank] > most[rank])

@@ -25,7 +25,15 @@ const char *schedule_op_name(enum schedule_op op)
 	return names[op];
 }
 
-tr_status schedule_shape_check(const struct schedule_shape *shape, struct tr_error *error)
+/* Of an interleaved rank's microbatches. */
+static uint32_t groups_of(const struct schedule_shape *shape)
+{
+	uint32_t groups = shape->microbatches / shape->ranks;
+
+	return groups > 0 ? groups : 1;
+}
+
+static tr_status check(const struct schedule_shape *shape, bool forward, struct tr_error *error)
 {
 	const char *name = schedule_kind_name(shape->kind);
 
@@ -51,11 +59,16 @@ tr_status schedule_shape_check(const struct schedule_shape *shape, struct tr_err
 	if (shape->ranks < 2)
 		return tr_error_set(error, TR_EINVAL,
 		    "schedule %s: one pipeline rank; it needs 2 at least", name);
-	if (shape->microbatches < shape->ranks)
+	if (shape->microbatches < shape->ranks && !forward)
 		return tr_error_set(error, TR_EINVAL,
 		    "schedule %s: %u microbatches for %u pipeline ranks; it needs %u at least",
 		    name, shape->microbatches, shape->ranks, shape->ranks);
 	return TR_OK;
+}
+
+tr_status schedule_shape_check(const struct schedule_shape *shape, struct tr_error *error)
+{
+	return check(shape, false, error);
 }
 
 bool schedule_is_first(const struct schedule_shape *shape, uint32_t rank, uint32_t chunk)
@@ -91,7 +104,7 @@ uint32_t schedule_peer_chunk(const struct schedule_shape *shape, uint32_t rank,
 
 uint32_t schedule_group(const struct schedule_shape *shape)
 {
-	uint32_t groups = shape->microbatches / shape->ranks;
+	uint32_t groups = groups_of(shape);
 
 	return shape->kind == SCHEDULE_INTERLEAVED ? (shape->microbatches + groups - 1) / groups
 	                                           : 1;
@@ -134,7 +147,7 @@ double schedule_bubble(const struct schedule_shape *shape)
 static void order_units(const struct schedule_shape *shape, struct unit *units)
 {
 	bool interleaved = shape->kind == SCHEDULE_INTERLEAVED;
-	uint32_t groups = interleaved ? shape->microbatches / shape->ranks : 1, first = 0, at = 0;
+	uint32_t groups = interleaved ? groups_of(shape) : 1, first = 0, at = 0;
 
 	for (uint32_t group = 0; group < groups; group++) {
 		uint32_t size = shape->microbatches / groups +
@@ -263,7 +276,7 @@ static tr_status create(const struct schedule_shape *shape, bool forward, struct
     struct tr_error *error)
 {
 	struct schedule made = { .shape = *shape, .forward = forward };
-	tr_status st = schedule_shape_check(shape, error);
+	tr_status st = check(shape, forward, error);
 
 	if (st != TR_OK)
 		return st;

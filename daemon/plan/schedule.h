@@ -83,7 +83,7 @@ tr_status schedule_create(const struct schedule_shape *shape, struct schedule *s
 /* The forward passes alone, as a validation runs them. No gradient comes back that would say how far the next rank is, so that one says it: a SEND_B of such a list, and its
  * RECV_B, is a word that the message of this microbatch and chunk has come, with all before it. There is one after every few messages (SCHEDULE_WORDS, or as many as the sender
  * has in flight if that is less), and before a forward there are at most so many without a word as are in flight otherwise, and a few. GPipe's are those of
- * 1F1B. */
+ * 1F1B; interleaved may have fewer microbatches than ranks. */
 tr_status schedule_create_forward(const struct schedule_shape *shape, struct schedule *schedule,
     struct tr_error *error);
 void schedule_finish(struct schedule *schedule); /* accepts a zeroed one */

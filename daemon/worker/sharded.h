@@ -130,6 +130,9 @@ struct sharded {
 /* t->layout, of the whole model, becomes a shard's. */
 tr_status sharded_create(struct trainer *t, struct tr_error *error);
 void sharded_destroy(struct trainer *t);
+/* Layouts of a mesh that the job may have. */
+tr_status sharded_lay(struct trainer *t, const struct mesh *mesh, struct mesh_shards *shards,
+    struct tr_error *error);
 /* What is in the group's memory: t->arrays, too, with room for any shard. */
 tr_status sharded_attach(struct trainer *t, struct tr_error *error);
 tr_status sharded_declare(struct trainer *t, struct tr_error *error);

@@ -88,7 +88,7 @@ static tr_status make_model(struct trainer *t, struct tr_error *error)
 	buckets_plan(&t->layout, BUCKETS_BYTES, &t->buckets);
 	if (s->shards.mesh.size[MESH_PP] > 1)
 		return sharded_pipeline_create(t, error);
-	struct model_room how = { .row_parts = s->row_parts };
+	struct model_room how = { .recompute = t->recompute, .row_parts = s->row_parts };
 	tr_status status = model_create_whole(&t->layout, &how, t->micro, t->pool, &t->model, error);
 	if (status == TR_OK)
 		status = trainer_choose_arithmetic(t, error);

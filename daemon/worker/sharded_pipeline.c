@@ -20,8 +20,38 @@ static tr_status no_memory(struct tr_error *error)
 
 static struct schedule_shape shape_of(const struct trainer *t, size_t microbatches)
 {
-	return (struct schedule_shape){ SCHEDULE_1F1B, t->sharded->shards.mesh.size[MESH_PP],
-		(uint32_t)microbatches, 1 };
+	const struct mesh_shards *shards = &t->sharded->shards;
+	return (struct schedule_shape){ job_mesh_schedule(t->mesh_spec, shards->chunks),
+		shards->mesh.size[MESH_PP], (uint32_t)microbatches, shards->chunks };
+}
+
+/* Room for the microbatches of a replica's share. */
+static tr_status add_room(struct trainer *t, uint32_t stage, uint64_t share,
+    struct model_room *room, struct tr_error *error)
+{
+	struct schedule_shape shape = shape_of(t, (size_t)((share + t->micro - 1) / t->micro));
+	struct schedule schedule;
+	tr_status status = schedule_create(&shape, &schedule, error);
+	if (status != TR_OK)
+		return status;
+	pipeline_room(&t->sharded->shards.stages[stage], &schedule, stage, room);
+	schedule_finish(&schedule);
+	return TR_OK;
+}
+
+/* Whatever the number of replicas: of interleaved stages fewer microbatches may have more in flight. */
+static tr_status find_room(struct trainer *t, uint32_t stage, struct model_room *room,
+    struct tr_error *error)
+{
+	uint32_t dp = t->sharded->shards.mesh.size[MESH_DP];
+	tr_status status = TR_OK;
+	for (uint32_t replicas = 1; replicas <= dp && replicas <= t->batch && status == TR_OK;
+	     replicas++) {
+		status = add_room(t, stage, t->batch / replicas, room, error);
+		if (status == TR_OK && t->batch % replicas != 0)
+			status = add_room(t, stage, t->batch / replicas + 1, room, error);
+	}
+	return status;
 }
 
 static void drop_pipeline(struct trainer *t)
@@ -36,14 +66,10 @@ static tr_status build(struct trainer *t, uint32_t stage, struct tr_error *error
 {
 	struct sharded *s = t->sharded;
 	struct sharded_pipeline *p = s->pipeline;
-	struct schedule_shape shape = shape_of(t, (t->batch + t->micro - 1) / t->micro);
-	struct model_room room = { .row_parts = s->row_parts };
-	struct schedule schedule;
-	tr_status status = schedule_create(&shape, &schedule, error);
+	struct model_room room = { .recompute = t->recompute, .row_parts = s->row_parts };
+	tr_status status = find_room(t, stage, &room, error);
 	if (status != TR_OK)
 		return status;
-	pipeline_room(&s->shards.stages[stage], &schedule, stage, &room);
-	schedule_finish(&schedule);
 	sharded_channel_forget(&p->channel);
 	struct pipeline_options options = { &s->shards.stages[stage], stage, t->micro, t->pool,
 		&room, sharded_channel_calls(&p->channel) };

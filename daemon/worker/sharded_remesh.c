@@ -69,7 +69,7 @@ tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error)
 	    !remesh_next(&rules, &s->shards.mesh, s->next.count, &s->state->remesh, &mesh))
 		return TR_OK;
 	rank_anew(&s->next, &mesh, &next);
-	tr_status status = mesh_shards_create(&s->whole, &mesh, &s->coming, error);
+	tr_status status = sharded_lay(t, &mesh, &s->coming, error);
 	if (status == TR_OK && s->state->born != 0)
 		status = plan_moves(s, &next, error);
 	if (status != TR_OK)
@@ -111,7 +111,7 @@ tr_status sharded_use_mesh(struct trainer *t, struct tr_error *error)
 			memset(&s->coming, 0, sizeof(s->coming));
 			memset(&s->arrived, 0, sizeof(s->arrived));
 		} else {
-			status = mesh_shards_create(&s->whole, mesh, &shards, error);
+			status = sharded_lay(t, mesh, &shards, error);
 		}
 	}
 	sharded_drop_coming(t);

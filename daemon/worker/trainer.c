@@ -137,7 +137,9 @@ static tr_status build_model(struct trainer *t, struct tr_error *error)
 		status = pool_create(t->threads, &t->pool, error);
 	/* A shard's model is made for a mesh (sharded_mesh.c). */
 	if (status == TR_OK && t->sharded == NULL)
-		status = model_create(&t->layout, t->micro, t->pool, &t->model, error);
+		status = model_create_whole(&t->layout,
+		    &(struct model_room){ .recompute = t->recompute }, t->micro, t->pool, &t->model,
+		    error);
 	if (status == TR_OK && t->sharded == NULL)
 		status = trainer_choose_arithmetic(t, error);
 	if (status != TR_OK)
@@ -284,6 +286,8 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 	t->group = group;
 	t->spec = spec->train;
 	t->mesh = job_mesh(spec->mesh);
+	t->mesh_spec = spec->mesh;
+	t->recompute = spec->mesh != NULL && spec->mesh->recompute;
 	t->mesh_waits = job_mesh_waits(spec->mesh);
 	t->sequence_parallel = spec->mesh != NULL && spec->mesh->sequence_parallel;
 	if (spec->mesh != NULL && spec->mesh->workers < TR_GROUP_PEERS_MAX)

@@ -65,10 +65,12 @@ struct trainer {
 	size_t micro;   /* sequences computed at once */
 	bool drop;      /* policy: rounds may lack some contributor's data */
 	unsigned threads;
-	unsigned peers_most;      /* workers of the job; 0: not known */
-	struct mesh mesh;         /* of the job */
-	unsigned remesh_pause_ms; /* trainer_pause_remesh */
-	bool mesh_waits;          /* with too few workers; else it is made smaller */
+	unsigned peers_most;               /* workers of the job; 0: not known */
+	struct mesh mesh;                  /* of the job */
+	const Traind__V1__Mesh *mesh_spec; /* NULL: none */
+	bool recompute;                    /* layers, in the backward pass */
+	unsigned remesh_pause_ms;          /* trainer_pause_remesh */
+	bool mesh_waits;                   /* with too few workers; else it is made smaller */
 	bool sequence_parallel;
 
 	struct text text;

@@ -140,6 +140,75 @@ static void test_sequence_parallel(void **state)
 	}
 }
 
+/* "mesh.chunks" of 4 workers in 2 stages; 12 layers, 4 microbatches of a replica. */
+static Traind__V1__JobSpec *good_chunks(const char *chunks)
+{
+	Traind__V1__JobSpec *spec = good_sharded("1");
+	set_good(spec, "mesh.pp", "2");
+	set_good(spec, "mesh.chunks", chunks);
+	set_good(spec, "model.layers", "12");
+	set_good(spec, "train.batch_tokens", "1024");
+	set_good(spec, "train.micro_sequences", "1");
+	return spec;
+}
+
+static void test_schedules(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good_chunks("3");
+	struct tr_error error = { 0 };
+	if (job_validate(spec, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	assert_int_equal(job_mesh_schedule(spec->mesh, 3), SCHEDULE_INTERLEAVED);
+	assert_int_equal(job_mesh_schedule(spec->mesh, 1), SCHEDULE_1F1B);
+	set_good(spec, "mesh.schedule", "gpipe");
+	refused(spec, "mesh.chunks: found 3, allowed: 1, since mesh.schedule is gpipe");
+	spec = good_chunks("1");
+	set_good(spec, "mesh.schedule", "gpipe");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	assert_int_equal(job_mesh_schedule(spec->mesh, 1), SCHEDULE_GPIPE);
+	set_good(spec, "mesh.schedule", "interleaved");
+	refused(spec, "mesh.chunks: found 1, allowed: 2 to 64, since mesh.schedule is interleaved");
+	refused(good_chunks("7"),
+	    "mesh.chunks: found 7, allowed: at most 6, since model.layers is 12 and mesh.pp 2");
+	spec = good_chunks("2");
+	set_good(spec, "train.micro_sequences", "8");
+	refused(spec,
+	    "mesh.chunks: found 2, allowed: 1, since a replica has 1 microbatches and mesh.pp is "
+	    "2: "
+	    "interleaved stages need as many; set a smaller train.micro_sequences or a larger "
+	    "train.batch_tokens");
+	spec = good_chunks("2");
+	set_good(spec, "mesh.pp", "1");
+	refused(spec, "mesh.chunks: found 2, allowed: 1, since mesh.pp is 1");
+	spec = good();
+	set_good(spec, "mesh.schedule", "gpipe");
+	refused(spec, "mesh.schedule: found gpipe, allowed: auto, since mesh.pp is 1");
+	spec = good();
+	set_good(spec, "mesh.recompute", "true");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	assert_true(spec->mesh->recompute);
+	drop(spec);
+}
+
+/* Another mesh than the job's may have too few layers or microbatches for its chunks. */
+static void test_chunks_of_another_mesh(void **state)
+{
+	const struct model_config config = { .layers = 8 };
+	const struct job_batch batch = { 16, 2 };
+	struct mesh mesh = { .size = { [MESH_DP] = 1, [MESH_PP] = 4, [MESH_TP] = 1 } };
+
+	(void)state;
+	assert_int_equal(job_mesh_chunks(&config, &mesh, 2, &batch), 2);
+	assert_int_equal(job_mesh_chunks(&config, &mesh, 3, &batch), 1);
+	mesh.size[MESH_DP] = 4; /* two microbatches */
+	assert_int_equal(job_mesh_chunks(&config, &mesh, 2, &batch), 1);
+	mesh.size[MESH_PP] = 2;
+	assert_int_equal(job_mesh_chunks(&config, &mesh, 2, &batch), 2);
+	mesh.size[MESH_PP] = 1;
+	assert_int_equal(job_mesh_chunks(&config, &mesh, 2, &batch), 1);
+}
+
 /* The last stage has the head, which counts as the layers that its matrix is as large as. */
 static void test_layers_of_stages(void **state)
 {
@@ -153,14 +222,17 @@ static void test_layers_of_stages(void **state)
 
 	(void)state;
 	model_config_fill(&config);
-	assert_int_equal(job_mesh_stages(&config, 1, layers, NULL), TR_OK);
+	assert_int_equal(job_mesh_stages(&config, 1, 1, layers, NULL), TR_OK);
 	assert_int_equal(layers[0], 12);
-	assert_int_equal(job_mesh_stages(&config, 2, layers, NULL), TR_OK);
+	assert_int_equal(job_mesh_stages(&config, 2, 1, layers, NULL), TR_OK);
 	assert_true(layers[0] == 7 && layers[1] == 5);
 	config.vocab = 100 * 12 * 64;
-	assert_int_equal(job_mesh_stages(&config, 4, layers, NULL), TR_OK);
+	assert_int_equal(job_mesh_stages(&config, 4, 1, layers, NULL), TR_OK);
 	assert_int_equal(layers[3], 1);
 	assert_int_equal(layers[0] + layers[1] + layers[2], 11);
+	/* Of 11 and 1 the second has no layer for another chunk: 10 and 2. What is over goes to the first rank's last chunk. */
+	assert_int_equal(job_mesh_stages(&config, 2, 2, layers, NULL), TR_OK);
+	assert_true(layers[0] == 5 && layers[1] == 1 && layers[2] == 5 && layers[3] == 1);
 }
 
 int main(void)
@@ -170,6 +242,8 @@ int main(void)
 		cmocka_unit_test(test_stages),
 		cmocka_unit_test(test_too_few),
 		cmocka_unit_test(test_sequence_parallel),
+		cmocka_unit_test(test_schedules),
+		cmocka_unit_test(test_chunks_of_another_mesh),
 		cmocka_unit_test(test_layers_of_stages),
 	};
 

@@ -154,7 +154,7 @@ static void check_runnable(const struct plan_case *c, const struct plan *plan)
 	assert_int_equal(plan->choice.kind, SCHEDULE_1F1B);
 	assert_int_equal(plan->choice.chunks, 1);
 	assert_false(plan->choice.recompute);
-	assert_int_equal(job_mesh_stages(&c->model, size[MESH_PP], layers, NULL), TR_OK);
+	assert_int_equal(job_mesh_stages(&c->model, size[MESH_PP], 1, layers, NULL), TR_OK);
 	for (uint32_t rank = 0; rank < size[MESH_PP]; rank++)
 		assert_int_equal(plan->layers_of[rank], layers[rank]);
 	for (uint32_t d = 0; d < size[MESH_DP]; d++) {
