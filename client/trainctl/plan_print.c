@@ -77,9 +77,10 @@ static const char *layers_text(const struct view *v, uint32_t stage_rank,
 	uint32_t first = 0;
 	size_t used = 0;
 	text[0] = '\0';
-	for (uint32_t stage = 0; stage < v->pp * v->best->choice.chunks; stage++) {
+	uint32_t ranks = v->pp > 1 ? v->pp : 1; /* for the analyzer, which thinks of 0 */
+	for (uint32_t stage = 0; stage < ranks * v->best->choice.chunks; stage++) {
 		uint32_t count = v->best->layers_of[stage];
-		if (stage % v->pp == stage_rank && used < PRINT_FIGURE_MAX)
+		if (stage % ranks == stage_rank && used < PRINT_FIGURE_MAX)
 			used += (size_t)snprintf(text + used, PRINT_FIGURE_MAX * 2 - used,
 			    "%s%u-%u", used > 0 ? " " : "", first, first + count - 1);
 		first += count;
