@@ -33,7 +33,7 @@ MAY_INCLUDE = {
     "daemon/checkpoint": {"common", "collectives", "collectives/kernels", "collectives/sync", "daemon/plan"},
     "daemon/worker": PURE | {"collectives", "collectives/sync", "daemon/plan", "daemon/checkpoint"},
     "examples": {"collectives"},
-    "client/trainctl": PURE | {"collectives/transport", "daemon/api", "daemon/checkpoint", "daemon/plan"},
+    "client/trainctl": PURE | {"collectives/transport", "daemon/api", "daemon/checkpoint", "daemon/plan", "daemon/shell"},
     "client/lib": PURE | {"daemon/api", "daemon/plan"},
 }
 MAY_INCLUDE["daemon/membership"] = MAY_INCLUDE["daemon/membership/server"] | {"daemon/membership/server"}

@@ -8,14 +8,41 @@
 #define LIST_DEADLINE_MS    10000
 #define MEASURE_DEADLINE_MS 3600000 /* many nodes far apart: the turns have bounds of their own */
 
-Traind__V1__Links *links_fetch(struct rpc *rpc, bool measure)
+Traind__V1__Links *links_fetch(struct rpc *rpc)
 {
-	Traind__V1__MeasureLinksRequest measuring = TRAIND__V1__MEASURE_LINKS_REQUEST__INIT;
 	Traind__V1__ListLinksRequest listing = TRAIND__V1__LIST_LINKS_REQUEST__INIT;
-	return measure ? rpc_call(rpc, RPC_PATH("MeasureLinks"), &measuring,
-	                     &traind__v1__links__descriptor, MEASURE_DEADLINE_MS)
-	               : rpc_call(rpc, RPC_PATH("ListLinks"), &listing,
-	                     &traind__v1__links__descriptor, LIST_DEADLINE_MS);
+	return rpc_call(rpc, RPC_PATH("ListLinks"), &listing, &traind__v1__links__descriptor,
+	    LIST_DEADLINE_MS);
+}
+
+void links_layers_name(const struct links_layers *layers, char name[LINKS_LAYERS_NAME_MAX])
+{
+	const Traind__V1__Model *m = layers->spec->train->model;
+	(void)snprintf(name, LINKS_LAYERS_NAME_MAX, "%.16s %u/%u/%u/%u x %u, %.8s, threads %u",
+	    m->preset, m->width, m->heads, m->kv_heads, m->hidden, m->context,
+	    layers->spec->train->optimizer->dtype, layers->threads);
+}
+
+Traind__V1__Links *links_measure(struct rpc *rpc, const struct links_layers *layers)
+{
+	Traind__V1__MeasureLinksRequest request = TRAIND__V1__MEASURE_LINKS_REQUEST__INIT;
+	Traind__V1__JobSpec job = TRAIND__V1__JOB_SPEC__INIT;
+	Traind__V1__TrainSpec train = TRAIND__V1__TRAIN_SPEC__INIT;
+	Traind__V1__Optimizer optimizer = TRAIND__V1__OPTIMIZER__INIT;
+	char name[LINKS_LAYERS_NAME_MAX];
+	if (layers != NULL) {
+		links_layers_name(layers, name);
+		optimizer = *layers->spec->train->optimizer;
+		optimizer.micro_sequences = 1; /* more is not measured then */
+		train.model = layers->spec->train->model;
+		train.optimizer = &optimizer;
+		job.train = &train;
+		request.job = &job;
+		request.threads = layers->threads;
+		request.layers_of = name;
+	}
+	return rpc_call(rpc, RPC_PATH("MeasureLinks"), &request, &traind__v1__links__descriptor,
+	    MEASURE_DEADLINE_MS);
 }
 
 /* The node whose links stand for those of this one. */
@@ -126,6 +153,7 @@ static void write_link(struct json *json, const Traind__V1__Link *link,
 	write_figure(json, "latency_s", link->latency_s, known);
 	write_figure(json, "bandwidth_bytes_per_s", link->bandwidth_bytes_per_s, known);
 	write_figure(json, "age_s", link->age_s, true);
+	write_figure(json, "layer_s", link->layer_s, link->layer_s > 0);
 	write_string(json, "error", known ? NULL : link->error);
 	json_end(json);
 }
@@ -139,6 +167,7 @@ void links_print_json(const Traind__V1__Links *links, const Traind__V1__ListNode
 	for (size_t i = 0; i < links->n_links; i++)
 		write_link(&json, links->links[i], listed);
 	json_end(&json);
+	write_string(&json, "layers_of", links->layers_of[0] != '\0' ? links->layers_of : NULL);
 	json_key(&json, "hosts");
 	json_array(&json);
 	for (size_t i = 0; i < links->n_hosts; i++) {

@@ -6,8 +6,19 @@
 
 #include "client/trainctl/rpc.h"
 
-/* What was measured last; `measure`: now, which takes a few seconds for each node. NULL: rpc->status and rpc->text say why. */
-Traind__V1__Links *links_fetch(struct rpc *rpc, bool measure);
+/* What was measured last. NULL: rpc->status and rpc->text say why. */
+Traind__V1__Links *links_fetch(struct rpc *rpc);
+
+/* Of which job layers are measured too, and by what name one knows them again. */
+struct links_layers {
+	const Traind__V1__JobSpec *spec;
+	unsigned threads;
+};
+#define LINKS_LAYERS_NAME_MAX 120
+void links_layers_name(const struct links_layers *layers, char name[LINKS_LAYERS_NAME_MAX]);
+
+/* Measured now, which takes a few seconds for each node. `layers`: NULL for links alone. */
+Traind__V1__Links *links_measure(struct rpc *rpc, const struct links_layers *layers);
 
 /* From one node to another, or within one (both the same); NULL: it was not measured. Nodes of one host have what it shares. */
 const Traind__V1__Link *links_find(const Traind__V1__Links *links, uint64_t from, uint64_t to);

@@ -1,19 +1,15 @@
 #include "client/trainctl/plan_measured.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "client/trainctl/proc.h"
 #include "common/limits.h"
+#include "daemon/shell/measure_run.h"
 
 static bool read_cost(const char *line, struct plan_cost *row)
 {
@@ -65,75 +61,35 @@ tr_status plan_measured_read(const char *path, struct plan_measured *measured,
 	return st;
 }
 
-/* The job, packed, where the program reads it. */
-static FILE *pack(const Traind__V1__JobSpec *spec)
-{
-	size_t bytes = traind__v1__job_spec__get_packed_size(spec);
-	uint8_t *packed = malloc(bytes + 1);
-	FILE *file = packed != NULL ? tmpfile() : NULL;
-	if (file != NULL) {
-		(void)traind__v1__job_spec__pack(spec, packed);
-		bool good = fwrite(packed, 1, bytes, file) == bytes && fflush(file) == 0;
-		if (!good || lseek(fileno(file), 0, SEEK_SET) != 0) {
-			(void)fclose(file);
-			file = NULL;
-		}
-	}
-	free(packed);
-	return file;
-}
-
-static tr_status collect(pid_t pid, int from, struct plan_measured *measured, struct tr_error *error)
-{
-	FILE *lines = fdopen(from, "r");
-	int ended = 0;
-	tr_status st = lines != NULL ? read_lines(lines, "trainworker --measure", measured, error)
-	                             : tr_error_set(error, TR_ENOMEM, "no memory for a file");
-	if (lines != NULL)
-		(void)fclose(lines);
-	else
-		(void)close(from);
-	while (waitpid(pid, &ended, 0) < 0 && errno == EINTR)
-		;
-	if (!WIFEXITED(ended) || WEXITSTATUS(ended) != 0)
-		return tr_error_set(error, TR_EIO,
-		    "layers cannot be measured: trainworker --measure ended with %s %d",
-		    WIFEXITED(ended) ? "exit code" : "signal",
-		    WIFEXITED(ended) ? WEXITSTATUS(ended) : WTERMSIG(ended));
-	return st;
-}
-
 tr_status plan_measured_here(const Traind__V1__JobSpec *spec,
     const struct plan_measured_limits *limits, const char *search_path,
     struct plan_measured *measured, struct tr_error *error)
 {
-	char program[PATH_MAX], threads[16], tp[16], sequences[16];
-	char *argv[] = { program, "--measure", threads, tp, sequences, NULL };
-	posix_spawn_file_actions_t actions;
-	int ends[2];
-	pid_t pid;
+	char program[PATH_MAX], *text = NULL;
 	if (!proc_find_program("trainworker", search_path, program, sizeof(program)))
 		return tr_error_set(error, TR_ENOTFOUND,
 		    "no trainworker beside trainctl or in PATH, which would measure layers; "
 		    "--costs FILE has times of another machine");
-	FILE *job = pack(spec);
-	if (job == NULL || pipe2(ends, O_CLOEXEC) < 0) {
-		if (job != NULL)
-			(void)fclose(job);
-		return tr_error_set(error, TR_EIO, "no pipe to a trainworker: %s", strerror(errno));
+	size_t bytes = traind__v1__job_spec__get_packed_size(spec);
+	uint8_t *packed = malloc(bytes + 1);
+	if (packed == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for the job");
+	(void)traind__v1__job_spec__pack(spec, packed);
+	tr_status st = measure_run(&(struct measure_run){ .program = program,
+	                               .job = packed,
+	                               .job_bytes = bytes,
+	                               .threads = limits->threads,
+	                               .tp_most = limits->tp_most,
+	                               .sequences_most = limits->sequences_most },
+	    &text, error);
+	free(packed);
+	FILE *lines = st == TR_OK ? fmemopen(text, strlen(text), "r") : NULL;
+	if (lines != NULL) {
+		st = read_lines(lines, "trainworker --measure", measured, error);
+		(void)fclose(lines);
+	} else if (st == TR_OK) {
+		st = tr_error_set(error, TR_EPROTO, "trainworker --measure printed nothing");
 	}
-	(void)snprintf(threads, sizeof(threads), "%u", limits->threads);
-	(void)snprintf(tp, sizeof(tp), "%" PRIu32, limits->tp_most);
-	(void)snprintf(sequences, sizeof(sequences), "%" PRIu32, limits->sequences_most);
-	(void)posix_spawn_file_actions_init(&actions);
-	(void)posix_spawn_file_actions_adddup2(&actions, fileno(job), STDIN_FILENO);
-	(void)posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-	int failed = posix_spawn(&pid, program, &actions, NULL, argv, environ);
-	(void)posix_spawn_file_actions_destroy(&actions);
-	(void)fclose(job);
-	(void)close(ends[1]);
-	if (failed == 0)
-		return collect(pid, ends[0], measured, error);
-	(void)close(ends[0]);
-	return tr_error_set(error, TR_EIO, "cannot start %s: %s", program, strerror(failed));
+	free(text);
+	return st;
 }

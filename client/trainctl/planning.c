@@ -1,5 +1,7 @@
 #include "client/trainctl/planning.h"
 
+#include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +13,14 @@
 
 #define ROUND_S        1e-3 /* beginning and commit of a step's round, besides the way */
 #define SEQUENCES_MOST 16
+#define SPEED_APART    0.15
 
 static tr_status take_cluster(struct planning *p, const struct planning_options *options,
     struct tr_error *error)
 {
 	p->threads = p->spec->mesh->threads;
 	if (options->cluster_file == NULL)
-		return planning_cluster_take(options->rpc, options->links, options->free,
+		return planning_cluster_take(options->rpc, p->spec, options->links, options->free,
 		    &p->threads, &p->around, error);
 	(void)snprintf(p->around.links_by, sizeof(p->around.links_by), "as %s says",
 	    options->cluster_file);
@@ -35,6 +38,41 @@ static tr_status check_same(const struct planning *p, const char *file, struct t
 	return tr_error_set(error, TR_EINVAL,
 	    "%s: found costs of %s, allowed: of %s; leave out --costs to measure them", file,
 	    p->measured.of, wanted);
+}
+
+/* A layer with one sequence, as one worker, where the costs were measured; 0: that was not. */
+static double own_layer_s(const struct planning *p)
+{
+	for (uint32_t i = 0; i < p->measured.costs.count; i++) {
+		const struct plan_cost *row = &p->measured.rows[i];
+		if (row->tp == 1 && row->sequences == 1)
+			return row->time[SECTION_LAYER].forward_s +
+			    row->time[SECTION_LAYER].backward_s;
+	}
+	return 0;
+}
+
+/* How fast each node is, as it measured itself. What differs by less than SPEED_APART is the same: so much two measurements of one machine differ. */
+static void take_speeds(struct planning *p)
+{
+	const struct plan_cluster *c = &p->around.cluster;
+	double own_s = own_layer_s(p);
+	assert(c->node_count > 0); /* plan_cluster_create */
+	uint32_t slowest = 0;
+	double speeds[TR_GROUP_PEERS_MAX];
+	for (uint32_t node = 0; node < c->node_count; node++) {
+		double there_s = p->around.layer_s[node];
+		double speed = own_s > 0 && there_s > 0 ? own_s / there_s : 1;
+		speeds[node] = fabs(speed - 1) < SPEED_APART ? 1 : speed;
+		slowest = speeds[node] < speeds[slowest] ? node : slowest;
+	}
+	for (uint32_t i = 0; i < c->worker_count; i++)
+		c->workers[i].speed = speeds[c->workers[i].node];
+	size_t used = strlen(p->layers_by);
+	if (speeds[slowest] < 1)
+		(void)snprintf(p->layers_by + used, sizeof(p->layers_by) - used,
+		    "; %s has measured %.2f of that speed, the least of all",
+		    c->nodes[slowest].name, speeds[slowest]);
 }
 
 static tr_status take_costs(struct planning *p, const struct planning_options *options,
@@ -57,10 +95,13 @@ static tr_status take_costs(struct planning *p, const struct planning_options *o
 		    "measured on this machine with %u thread%s in %s; other workers by their speed "
 		    "(%s)",
 		    p->threads, p->threads == 1 ? "" : "s", bf16 ? "bf16" : "f32",
-		    options->cluster_file != NULL ? "as the file says" : "taken to be the same");
+		    options->cluster_file != NULL ? "as the file says"
+		                                  : "as they measured, else taken to be the same");
 		st = plan_measured_here(p->spec, &limits, config_search_path(), &p->measured, error);
 	}
 	p->measured.costs.sequence_parallel = p->spec->mesh->sequence_parallel;
+	if (st == TR_OK && options->cluster_file == NULL)
+		take_speeds(p);
 	if (p->measured.costs.round_s == 0)
 		p->measured.costs.round_s = ROUND_S;
 	return st;

@@ -25,7 +25,7 @@ struct planning {
 	struct plan_input in;
 	struct plan_result *result;
 	unsigned threads;
-	char layers_by[200];
+	char layers_by[320];
 };
 
 /* `spec` is validated. TR_EINVAL: the cluster's file, or no such plan; TR_ELIMIT: none fits; TR_EUNAVAILABLE: no cluster, and others. planning_finish in

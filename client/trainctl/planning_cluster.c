@@ -22,6 +22,7 @@
 struct taking {
 	const Traind__V1__ListNodesResponse *listed;
 	const Traind__V1__Links *links; /* NULL: none */
+	struct links_layers layers;
 	const Traind__V1__Node *there[TR_GROUP_PEERS_MAX];
 	uint32_t take[TR_GROUP_PEERS_MAX]; /* of its slots */
 	uint32_t nodes, workers;
@@ -127,26 +128,44 @@ static struct flow_link link_of(struct taking *t, uint32_t from, uint32_t to)
 		row->bandwidth_bytes_per_s };
 }
 
-static bool lacks_links(const struct taking *t)
+/* What a node has measured of this job's layers; 0: of none, or of another's. */
+static double layer_of(const struct taking *t, uint32_t node)
 {
-	for (uint32_t i = 0; i < t->nodes * t->nodes; i++)
-		if (t->links == NULL ||
-		    links_find(t->links, t->there[i / t->nodes]->id, t->there[i % t->nodes]->id) ==
-		        NULL)
+	char name[LINKS_LAYERS_NAME_MAX];
+	const Traind__V1__Link *row = t->links == NULL
+	    ? NULL
+	    : links_find(t->links, t->there[node]->id, t->there[node]->id);
+	links_layers_name(&t->layers, name);
+	return row != NULL && strcmp(t->links->layers_of, name) == 0 ? row->layer_s : 0;
+}
+
+/* Links, or on several hosts the layers of such a job; a host where somebody worked then has not measured these, and would not now. */
+static bool lacks_some(const struct taking *t)
+{
+	char name[LINKS_LAYERS_NAME_MAX];
+	bool several = false;
+	for (uint32_t i = 0; i < t->nodes * t->nodes; i++) {
+		const Traind__V1__Link *row = t->links == NULL
+		    ? NULL
+		    : links_find(t->links, t->there[i / t->nodes]->id, t->there[i % t->nodes]->id);
+		if (row == NULL)
 			return true;
-	return false;
+		several = several || row->from_node != row->to_node;
+	}
+	links_layers_name(&t->layers, name);
+	return several && strcmp(t->links->layers_of, name) != 0;
 }
 
 static tr_status fetch(struct taking *t, struct rpc *rpc, enum planning_links how,
     struct tr_error *error)
 {
-	Traind__V1__Links *found = how == PLANNING_LINKS_NEW ? NULL : links_fetch(rpc, false);
+	Traind__V1__Links *found = how == PLANNING_LINKS_NEW ? NULL : links_fetch(rpc);
 	t->links = found;
-	if (how == PLANNING_LINKS_KEPT || (how == PLANNING_LINKS_MISSING && !lacks_links(t)))
+	if (how == PLANNING_LINKS_KEPT || (how == PLANNING_LINKS_MISSING && !lacks_some(t)))
 		return TR_OK;
 	if (found != NULL)
 		traind__v1__links__free_unpacked(found, NULL);
-	t->links = links_fetch(rpc, true);
+	t->links = links_measure(rpc, &t->layers);
 	return t->links != NULL
 	    ? TR_OK
 	    : tr_error_set(error, TR_EUNAVAILABLE, "links cannot be measured: %s", rpc->text);
@@ -186,6 +205,7 @@ static void fill(struct taking *t, unsigned threads, struct planning_cluster *ou
 		uint32_t slots = slots_of_host(t->listed, node);
 		assert(slots > 0);
 		out->node_ids[i] = node->id;
+		out->layer_s[i] = layer_of(t, i);
 		(void)snprintf(c->nodes[i].name, TR_NAME_MAX, "%s", node->name);
 		for (uint32_t k = 0; k < t->take[i]; k++)
 			c->workers[next++] = (struct plan_worker){ i, 1,
@@ -197,8 +217,9 @@ static void fill(struct taking *t, unsigned threads, struct planning_cluster *ou
 	say_links(t, out->links_by);
 }
 
-tr_status planning_cluster_take(struct rpc *rpc, enum planning_links links, bool for_job,
-    unsigned *threads, struct planning_cluster *out, struct tr_error *error)
+tr_status planning_cluster_take(struct rpc *rpc, const Traind__V1__JobSpec *spec,
+    enum planning_links links, bool for_job, unsigned *threads, struct planning_cluster *out,
+    struct tr_error *error)
 {
 	Traind__V1__ListNodesRequest request = TRAIND__V1__LIST_NODES_REQUEST__INIT;
 	Traind__V1__ListNodesResponse *listed = rpc_call(rpc, RPC_PATH("ListNodes"), &request,
@@ -209,6 +230,7 @@ tr_status planning_cluster_take(struct rpc *rpc, enum planning_links links, bool
 	tr_status st = take_nodes(&t, for_job, threads, error);
 	if (st == TR_OK)
 		st = plan_cluster_create(t.nodes, t.workers, &out->cluster, error);
+	t.layers = (struct links_layers){ spec, *threads };
 	if (st == TR_OK)
 		st = fetch(&t, rpc, links, error);
 	if (st == TR_OK)

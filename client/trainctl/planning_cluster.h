@@ -18,12 +18,14 @@ enum planning_links {
 struct planning_cluster {
 	struct plan_cluster cluster;
 	uint64_t node_ids[TR_GROUP_PEERS_MAX]; /* of cluster.nodes */
+	double layer_s[TR_GROUP_PEERS_MAX]; /* of these: a layer of the job, as it measured; 0: it did not */
 	char links_by[PLANNING_LINKS_WORDS_MAX];
 };
 
 /* `for_job`: slots that are free, and no more workers on a host than have cores for their threads, though it may have more slots. *threads of a worker: 0
  * becomes what a slot has of its node's cores. TR_EUNAVAILABLE and others: the words say why. */
-tr_status planning_cluster_take(struct rpc *rpc, enum planning_links links, bool for_job,
-    unsigned *threads, struct planning_cluster *out, struct tr_error *error);
+tr_status planning_cluster_take(struct rpc *rpc, const Traind__V1__JobSpec *spec,
+    enum planning_links links, bool for_job, unsigned *threads, struct planning_cluster *out,
+    struct tr_error *error);
 
 #endif

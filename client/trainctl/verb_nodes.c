@@ -50,7 +50,9 @@ static void print_people(const struct config *config, const Traind__V1__ListNode
 
 static int show_links(struct verb_call *call, const Traind__V1__ListNodesResponse *listed)
 {
-	Traind__V1__Links *links = links_fetch(call->rpc, args_has(call->args, "--measure"));
+	Traind__V1__Links *links = args_has(call->args, "--measure")
+	    ? links_measure(call->rpc, NULL)
+	    : links_fetch(call->rpc);
 	if (links == NULL)
 		return rpc_complain(call->rpc);
 	if (call->config->json)

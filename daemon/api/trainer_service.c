@@ -229,7 +229,8 @@ static void measure_links(void *arg, struct grpc_call *call, const uint8_t *requ
 	    &traind__v1__measure_links_request__descriptor, request, bytes);
 	uint64_t number = message == NULL ? 0 : pending_add(service, call);
 	if (number != 0)
-		service->backend->measure(service->arg, number);
+		service->backend->measure(service->arg, number,
+		    (Traind__V1__MeasureLinksRequest *)message);
 	protobuf_c_message_free_unpacked(message, NULL);
 }
 

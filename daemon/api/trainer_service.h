@@ -25,8 +25,8 @@ struct trainer_backend {
 	Traind__V1__ListNodesResponse *(*nodes)(void *arg);
 	Traind__V1__Samples *(
 	    *samples)(void *arg, uint64_t job); /* NULL: no such job, or no memory */
-	void (*measure)(void *arg,
-	    uint64_t request); /* links; answers later, with trainer_service_measured */
+	/* Links; answers later, with trainer_service_measured. */
+	void (*measure)(void *arg, uint64_t request, const Traind__V1__MeasureLinksRequest *measure);
 	Traind__V1__Links *(*links)(void *arg); /* NULL: no memory */
 	/* Opens a log stream; pieces come by trainer_service_log for `stream`, until end. Credit is asked for with log_credit
 	 * as the client reads. */

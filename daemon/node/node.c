@@ -337,6 +337,7 @@ static tr_status open_parts(struct node *node, const struct node_options *option
 		st = engine_set_links(node->engine, &links, error);
 	node->probing.report = report;
 	node->probing.arg = node;
+	node->probing.trainworker = options->trainworker;
 	if (st == TR_OK)
 		st = probing_start(&node->probing, node->loop, node->tls, error);
 	if (st == TR_OK)

@@ -10,6 +10,7 @@
 #include "collectives/transport/socket.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "daemon/shell/measure_run.h"
 
 struct probe_task {
 	struct mail mail; /* from its thread, when that is done */
@@ -21,10 +22,45 @@ struct probe_task {
 	uint64_t measurement;
 	char address[TR_ADDRESS_MAX]; /* empty: what this host shares */
 	uint64_t token[2];
+	uint8_t *job; /* packed: a layer of it is measured too; NULL: none is */
+	size_t job_bytes;
+	unsigned threads;
 	tr_status status;
 	struct probe_figures figures;
-	struct tr_error error;
+	double layer_s;
+	struct tr_error error, layer_error;
 };
+
+/* One layer, with one sequence: of a line "cost 1 1 ..." (daemon/worker/measure.h) the fifth and sixth figures. */
+static void measure_layer(struct probe_task *task)
+{
+	const struct measure_run run = { .program = task->probing->trainworker,
+		.job = task->job,
+		.job_bytes = task->job_bytes,
+		.threads = task->threads,
+		.tp_most = 1,
+		.sequences_most = 1,
+		.most_ms = TR_PROBE_MS,
+		.stop = &task->probing->stop };
+	double forward_s, backward_s;
+	char *text = NULL;
+	if (measure_run(&run, &text, &task->layer_error) != TR_OK)
+		return;
+	const char *line = strstr(text, "cost 1 1 ");
+	if (line != NULL && sscanf(line, "cost 1 1 %*f %*f %lf %lf", &forward_s, &backward_s) == 2)
+		task->layer_s = forward_s + backward_s;
+	else
+		(void)tr_error_set(&task->layer_error, TR_EPROTO,
+		    "trainworker --measure said nothing of a layer");
+	free(text);
+}
+
+static void measure_host(struct probe_task *task)
+{
+	task->status = probe_memory(&task->figures, &task->error);
+	if (task->job != NULL)
+		measure_layer(task);
+}
 
 static void *run(void *arg)
 {
@@ -33,7 +69,7 @@ static void *run(void *arg)
 	if (task->serves)
 		task->status = probe_serve(task->stream, task->token, stop, &task->error);
 	else if (task->address[0] == '\0')
-		task->status = probe_memory(&task->figures, &task->error);
+		measure_host(task);
 	else
 		task->status = probe_dial(&(struct probe_target){ task->address, task->probing->tls,
 		                              { task->token[0], task->token[1] } },
@@ -50,6 +86,9 @@ static void report(struct probing *probing, const struct probe_task *task)
 	measured.round_trip_s = task->figures.round_trip_s;
 	measured.there_bytes_per_s = task->figures.there_bytes_per_s;
 	measured.back_bytes_per_s = task->figures.back_bytes_per_s;
+	measured.layer_s = task->layer_s;
+	measured.layer_error = (char *)(uintptr_t)
+	                           task->layer_error.text; /* proto3 strings are not written to */
 	if (task->status != TR_OK)
 		measured.error = (char *)(uintptr_t)
 		                     task->error.text; /* proto3 strings are not written to */
@@ -57,6 +96,12 @@ static void report(struct probing *probing, const struct probe_task *task)
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_LINK_MEASURED;
 	message.link_measured = &measured;
 	probing->report(probing->arg, &message);
+}
+
+static void task_free(struct probe_task *task)
+{
+	free(task->job);
+	free(task);
 }
 
 static void task_over(struct mail *mail, bool dropped)
@@ -74,7 +119,7 @@ static void task_over(struct mail *mail, bool dropped)
 		report(probing, task);
 	else if (!dropped && task->status != TR_OK)
 		log_info("probe", "a way to us was not measured: %s", task->error.text);
-	free(task);
+	task_free(task);
 }
 
 /* Takes the task. */
@@ -96,7 +141,7 @@ static void begin(struct probing *probing, struct probe_task *task)
 		    "no thread to measure with: %s", strerror(cause));
 		report(probing, task);
 	}
-	free(task);
+	task_free(task);
 }
 
 tr_status probing_start(struct probing *probing, uv_loop_t *loop, struct tls_context *tls,
@@ -123,6 +168,13 @@ void probing_measure(struct probing *probing, const Traind__Peer__MeasureLink *m
 	task->token[0] = measure->token_low;
 	task->token[1] = measure->token_high;
 	(void)snprintf(task->address, sizeof(task->address), "%s", measure->address);
+	if (measure->job != NULL) {
+		task->job_bytes = traind__v1__job_spec__get_packed_size(measure->job);
+		task->job = malloc(task->job_bytes + 1);
+		task->threads = measure->threads;
+	}
+	if (task->job != NULL)
+		(void)traind__v1__job_spec__pack(measure->job, task->job);
 	begin(probing, task);
 }
 

@@ -17,6 +17,7 @@ struct probing {
 	struct mailbox box;
 	struct tls_context *tls; /* borrowed; NULL: plain */
 	uint64_t token[2];       /* ours, which memberd gives to who is to measure */
+	const char *trainworker; /* its path, for layers; set before, borrowed */
 	struct probe_task *tasks;
 	unsigned served; /* of them, by others */
 	atomic_bool stop;

@@ -71,7 +71,7 @@ class NodeLab:
     def command(self, *words):
         """trainctl, run beside memberd, as a list of words."""
         security = [] if self.tls is None else ["--tls", str(self.tls / "memberd")]
-        return ["ip", "netns", "exec", self.lab.name, str(BIN / "trainctl"), *map(str, words), "--address", self.lab.address, *security]
+        return ["ip", "netns", "exec", self.lab.name, str(BIN / "trainctl"), "--address", self.lab.address, *security, *map(str, words)]
 
     def trainctl(self, *words, check=True, timeout=300):
         done = subprocess.run(self.command(*words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)

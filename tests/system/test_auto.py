@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from harness import Cluster, trainctl, trainctl_json, wait_for
+from harness import BIN, Cluster, trainctl, trainctl_json, wait_for
 from node_lab import NodeLab
 from stubs import ROOT, pb
 from test_plan import COSTS
@@ -122,7 +122,7 @@ def test_slow_links_carry_no_tensor_parallelism(tmp_path, text):  # noqa: F811
     one = alone(tmp_path, text)
     with NodeLab(tmp_path) as lab:
         for number, rate in ((2, "10mbit"), (3, "100mbit"), (4, "100mbit")):
-            lab.slow_down(lab.add_node(number), rate)
+            lab.slow_down(lab.add_node(number, more=worker_of_speed(tmp_path, number, 1)), rate)
         words = ["plan", job_file(tmp_path, text, "{nodes: 2, tp: 2, threads: 1}"), "--as-is", "--costs", costs_file(tmp_path)]
         assumed = lab.json(*words)
         assert "assumed" in assumed["links_by"]
@@ -143,6 +143,48 @@ def test_slow_links_carry_no_tensor_parallelism(tmp_path, text):  # noqa: F811
         if "tp 1" not in job["plan"]["text"]:
             assert "node-2" not in {peer["node"] for peer in job["peers"]}
         assert_same_training(one, tmp_path / "run")
+
+
+def worker_of_speed(folder, name, speed):
+    """A trainworker that measures layers as slow as that, and works as ever."""
+    path = folder / f"trainworker-{name}"
+    path.write_text(f"""#!/bin/sh
+[ "$1" = --measure ] || exec {BIN}/trainworker "$@"
+cat > {folder}/asked-{name}
+echo "cost 1 1 1e-4 1e-4 {1e-2 / speed} {2e-2 / speed} 5e-3 1e-2 8192 150000 40000 100000"
+""")
+    path.chmod(0o755)
+    return ["--trainworker", str(path)]
+
+
+def test_slow_nodes_get_less(tmp_path, text):  # noqa: F811
+    """Each node measures a layer of the job; who cannot, or has work, is taken to be as fast as others, and nothing hangs."""
+    with NodeLab(tmp_path) as lab:
+        for number, speed in ((2, 1), (3, 0.25), (4, 1.1)):
+            lab.add_node(number, more=worker_of_speed(tmp_path, number, speed))
+        words = ["plan", job_file(tmp_path, text, "{threads: 1}"), "--costs", costs_file(tmp_path), "--any"]
+        before = lab.json(*words)
+        plan = lab.json(*words, "--measure")
+        assert "node-3 has measured 0.25 of that speed" in plan["layers_by"] and "has measured" not in before["layers_by"]
+        given = {rank["node"]: rank["microbatches"] for rank in plan["ranks"]}
+        assert given.get("node-3", 0) < min(given["node-2"], given["node-4"])
+        assert lab.json(*words)["ranks"] == plan["ranks"]  # it is kept
+        rows = {row["from"]: row["layer_s"] for row in lab.json("nodes", "--links")["links"] if row["from"] == row["to"]}
+        assert rows == {"node-2": pytest.approx(0.03), "node-3": pytest.approx(0.12), "node-4": pytest.approx(0.03 / 1.1)}
+        # another model's layers are others
+        other = lab.json("plan", job_file(tmp_path, text, "{threads: 1}"), "--set", "model.width=128", "--costs", costs_file(tmp_path))
+        assert "has measured" not in other["layers_by"]
+        # where somebody works nobody measures layers, and one that fails is said
+        lab.trainctl("launch", "-n", "3", "--detach", "--", "sleep", "100")
+        wait_for(lambda: all(node["workers"] for node in lab.json("nodes")), "all nodes to have work")
+        (tmp_path / "asked-3").unlink()
+        assert "has measured" not in lab.json(*words, "--measure")["layers_by"]
+        assert not (tmp_path / "asked-3").exists()
+        lab.trainctl("cancel", "1")
+        wait_for(lambda: not any(node["workers"] for node in lab.json("nodes")), "the work to end")
+        (tmp_path / "trainworker-3").write_text("#!/bin/sh\nexit 3\n")
+        assert "has measured" not in lab.json(*words, "--measure")["layers_by"]
+        assert "layers cannot be measured: trainworker --measure ended with exit code 3" in lab.lab.log()
 
 
 def test_links_that_could_not_be_measured_are_said(tmp_path, text):  # noqa: F811

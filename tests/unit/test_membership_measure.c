@@ -37,7 +37,7 @@ static void all_pairs_meet_once(void **state)
 static struct asked {
 	uint64_t measurement;
 	char address[32];
-	bool open;
+	bool open, layers;
 } asked[NODES_MAX + 1];
 static unsigned asked_in_turn;
 
@@ -52,6 +52,7 @@ static void note_asked(struct world *w, const struct membership_action *action)
 	struct asked *row = &asked[action->conn];
 	assert_false(row->open); /* in one pair at a time */
 	row->open = true;
+	row->layers = measure->job != NULL;
 	row->measurement = measure->measurement;
 	(void)snprintf(row->address, sizeof(row->address), "%s", measure->address);
 	asked_in_turn++;
@@ -69,11 +70,22 @@ static void nodes(struct world *w, uint64_t count)
 		hello(w, c, 0, 100 + c, 1);
 }
 
+static void request_with(struct world *w, uint64_t number, Traind__V1__JobSpec *job)
+{
+	Traind__V1__MeasureLinksRequest wish = TRAIND__V1__MEASURE_LINKS_REQUEST__INIT;
+	struct membership_event event = { .kind = MEMBERSHIP_MEASURE,
+		.request = number,
+		.measure = &wish };
+	w->reply = (struct membership_action){ 0 };
+	wish.job = job;
+	wish.threads = job != NULL;
+	wish.layers_of = job != NULL ? (char[]){ "these" } : wish.layers_of;
+	world_step(w, &event);
+}
+
 static void request(struct world *w, uint64_t number)
 {
-	struct membership_event event = { .kind = MEMBERSHIP_MEASURE, .request = number };
-	w->reply = (struct membership_action){ 0 };
-	world_step(w, &event);
+	request_with(w, number, NULL);
 }
 
 /* 0: inside its own host. */
@@ -94,6 +106,7 @@ static void answer(struct world *w, uint64_t conn, const char *error, bool unrea
 	said.round_trip_s = 0.002 * (double)(conn + partner_of(conn));
 	said.there_bytes_per_s = (double)(1000 * conn + partner_of(conn));
 	said.back_bytes_per_s = (double)(1000 * partner_of(conn) + conn);
+	said.layer_s = asked[conn].layers ? 0.03 * (double)conn : 0;
 	asked[conn].open = false;
 	MESSAGE(w, conn, LINK_MEASURED, link_measured, &said);
 }
@@ -312,6 +325,40 @@ static void nodes_of_one_host_are_measured_once(void **state)
 	finish(&w, links);
 }
 
+static void layers_are_measured_where_nobody_works(void **state)
+{
+	(void)state;
+	struct world w;
+	nodes(&w, 3);
+	submit(&w, 1, "a", command_spec(1)); /* on n1 */
+	Traind__V1__JobSpec *job = native_spec(1);
+	struct tr_error error = { 0 };
+	assert_int_equal(job_validate(job, &error), TR_OK);
+	request_with(&w, 7, job);
+	assert_true(!asked[1].layers && asked[2].layers && asked[3].layers);
+	answer_all(&w);
+	assert_false(asked[2].layers); /* of its host, once */
+	Traind__V1__Links *links = links_of(&w);
+	assert_string_equal(links->layers_of, "these");
+	assert_true(row_of(links, 1, 1)->layer_s == 0);
+	assert_true(row_of(links, 3, 3)->layer_s == 0.09);
+	assert_true(row_of(links, 2, 3)->layer_s == 0);
+	traind__v1__links__free_unpacked(links, NULL);
+	/* links alone: what was known of layers is not theirs any more */
+	request(&w, 8);
+	answer_all(&w);
+	links = links_of(&w);
+	assert_string_equal(links->layers_of, "");
+	assert_true(row_of(links, 3, 3)->layer_s == 0);
+	/* what is no job that trains */
+	traind__v1__train_spec__free_unpacked(job->train, NULL);
+	job->train = NULL;
+	request_with(&w, 9, job);
+	assert_int_equal(w.reply.status, TR_EINVAL);
+	traind__v1__job_spec__free_unpacked(job, NULL);
+	finish(&w, links);
+}
+
 static void without_nodes_or_room(void **state)
 {
 	(void)state;
@@ -343,6 +390,7 @@ int main(void)
 		cmocka_unit_test(who_dies_in_the_middle_is_named),
 		cmocka_unit_test(who_says_nothing_is_named),
 		cmocka_unit_test(nodes_of_one_host_are_measured_once),
+		cmocka_unit_test(layers_are_measured_where_nobody_works),
 		cmocka_unit_test(without_nodes_or_room),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

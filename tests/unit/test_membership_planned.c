@@ -208,7 +208,10 @@ static void the_slowest_link_is_named(void **state)
 	struct world w;
 	char text[TR_ERROR_TEXT_MAX];
 	training_as_planned(&w);
-	struct membership_event event = { .kind = MEMBERSHIP_MEASURE, .request = 9 };
+	Traind__V1__MeasureLinksRequest wish = TRAIND__V1__MEASURE_LINKS_REQUEST__INIT;
+	struct membership_event event = { .kind = MEMBERSHIP_MEASURE,
+		.request = 9,
+		.measure = &wish };
 	world_step(&w, &event);
 	for (uint64_t c = 1; c <= 3; c++)
 		answer_measuring(&w, c);

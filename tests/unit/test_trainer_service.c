@@ -140,8 +140,9 @@ static Traind__V1__Samples *samples(void *arg, uint64_t id)
 	return samples;
 }
 
-static void measure(void *arg, uint64_t request)
+static void measure(void *arg, uint64_t request, const Traind__V1__MeasureLinksRequest *message)
 {
+	(void)message;
 	struct fixture *f = arg;
 	f->request = request;
 	uv_stop(&f->loop);

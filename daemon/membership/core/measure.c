@@ -71,9 +71,17 @@ static void note(struct membership *m, uint64_t from, uint64_t to, double latenc
 		return;
 	row->latency_s = latency_s;
 	row->bandwidth_bytes_per_s = bytes_per_s;
+	row->layer_s = 0;
 	row->at_ms = m->now_ms;
 	row->session = m->measuring.session;
 	copy_text(row->error, sizeof(row->error), error);
+}
+
+static void note_layer(struct membership *m, uint64_t node, double layer_s)
+{
+	struct measured_link *row = row_of(m, node, node);
+	if (row != NULL)
+		row->layer_s = layer_s;
 }
 
 static const char *name_of(const struct membership *m, uint64_t id)
@@ -100,13 +108,32 @@ static void pair_measured(struct membership *m, struct measuring_pair *pair,
     const Traind__Peer__LinkMeasured *said)
 {
 	double latency_s = said->round_trip_s / 2;
+	if (said->layer_error[0] != '\0')
+		action_log(m, true, "on %s: %.300s", name_of(m, pair->from), said->layer_error);
 	note(m, pair->from, pair->to, latency_s, said->there_bytes_per_s, "");
 	if (pair->from != pair->to)
 		note(m, pair->to, pair->from, latency_s, said->back_bytes_per_s, "");
+	else
+		note_layer(m, pair->from, said->layer_s);
 	pair->number = 0;
 }
 
 /* ---- asking ---- */
+
+/* Somebody works there, or on another node of its host: a layer would be slower than it is, and so would the work. */
+static bool works(const struct membership *m, const struct node *node)
+{
+	for (size_t i = 0; i < m->jobs.count; i++) {
+		const struct job *job = m->jobs.items[i];
+		for (size_t k = 0; k < job->peers.count; k++) {
+			const struct peer *peer = job->peers.items[k];
+			const struct node *where = state_node(m, peer->node);
+			if (peer_holds_slot(m, peer) && where != NULL && share_host(where, node))
+				return true;
+		}
+	}
+	return false;
+}
 
 static void ask(struct membership *m, struct measuring_pair *pair)
 {
@@ -120,6 +147,10 @@ static void ask(struct membership *m, struct measuring_pair *pair)
 	measure.measurement = pair->number;
 	if (from != to)
 		measure.address = to->hello->address;
+	else if (m->measuring.wish != NULL && m->measuring.wish->job != NULL && !works(m, from)) {
+		measure.job = m->measuring.wish->job;
+		measure.threads = m->measuring.wish->threads;
+	}
 	measure.token_low = to->hello->probe_token_low;
 	measure.token_high = to->hello->probe_token_high;
 	message.body_case = TRAIND__PEER__TO_NODE__BODY_MEASURE_LINK;
@@ -166,9 +197,33 @@ static void answer_all(struct membership *m)
 
 /* ---- what happens ---- */
 
-void measure_request(struct membership *m, uint64_t request)
+static void take_wish(struct membership *m, const Traind__V1__MeasureLinksRequest *wish)
 {
 	struct measuring *now = &m->measuring;
+	if (now->wish != NULL)
+		traind__v1__measure_links_request__free_unpacked(now->wish, NULL);
+	now->wish = copy_message(m, &wish->base);
+}
+
+static const char *fault_of(const Traind__V1__MeasureLinksRequest *wish)
+{
+	if (strlen(wish->layers_of) >= TR_ADDRESS_MAX || wish->threads > 1024)
+		return "layers_of: at most 127 bytes, and 1024 threads";
+	if (wish->job != NULL &&
+	    (wish->job->train == NULL || wish->job->train->model == NULL ||
+	        wish->job->train->optimizer == NULL || wish->threads == 0))
+		return "job: one that trains a model, and how many threads";
+	return NULL;
+}
+
+void measure_request(struct membership *m, uint64_t request,
+    const Traind__V1__MeasureLinksRequest *wish)
+{
+	struct measuring *now = &m->measuring;
+	if (fault_of(wish) != NULL) {
+		action_reply(m, request, TR_EINVAL, 0, false, fault_of(wish));
+		return;
+	}
 	if (now->request_count == TR_PROBE_CALLERS_MAX) {
 		action_reply(m, request, TR_ELIMIT, 0, false,
 		    "too many wait for links to be measured; try again later");
@@ -185,6 +240,7 @@ void measure_request(struct membership *m, uint64_t request)
 		}
 		now->under_way = true;
 		now->turn = 0;
+		take_wish(m, wish);
 		now->session++;
 		now->number = m->random >> 1; /* an answer to an earlier memberd's is none to us */
 		begin_turn(m);
@@ -287,6 +343,7 @@ static void fill_link(const struct measured_link *row, uint64_t now_ms, Traind__
 	link->latency_s = row->latency_s;
 	link->bandwidth_bytes_per_s = row->bandwidth_bytes_per_s;
 	link->age_s = now_ms > row->at_ms ? (double)(now_ms - row->at_ms) / 1000 : 0;
+	link->layer_s = row->layer_s;
 	link->error = (char *)(uintptr_t)row->error; /* copied by who asked */
 }
 
@@ -318,6 +375,8 @@ Traind__V1__Links *membership_links(const struct membership *membership, uint64_
 		goto out;
 	facts.links = link_rows;
 	facts.hosts = host_rows;
+	if (m->measuring.wish != NULL)
+		facts.layers_of = m->measuring.wish->layers_of;
 	for (size_t i = 0; i < m->measured.count; i++) {
 		fill_link(m->measured.items[i], now_ms, &links[i]);
 		link_rows[facts.n_links++] = &links[i];
@@ -340,4 +399,15 @@ out:
 	free(link_rows);
 	free(links);
 	return copy;
+}
+
+void measure_clear(struct membership *m)
+{
+	if (m->measuring.wish != NULL)
+		traind__v1__measure_links_request__free_unpacked(m->measuring.wish, NULL);
+	for (size_t i = 0; i < m->measured.count; i++)
+		free(m->measured.items[i]);
+	free(m->measured.items);
+	m->measured = (struct list){ 0 };
+	m->measuring = (struct measuring){ 0 };
 }

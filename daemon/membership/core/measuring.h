@@ -9,12 +9,14 @@
 #include <stdint.h>
 
 #include "common/limits.h"
+#include "traind/v1/trainer.pb-c.h"
 
 #define MEASURED_WORDS_MAX 320
 
 struct measured_link {
 	uint64_t from, to; /* nodes */
 	double latency_s, bandwidth_bytes_per_s;
+	double layer_s; /* within a host; 0: not measured */
 	uint64_t at_ms, session;
 	char error[MEASURED_WORDS_MAX]; /* empty: there are figures */
 };
@@ -29,9 +31,10 @@ struct measuring_pair {
 
 struct measuring {
 	bool under_way;
-	uint64_t session;                   /* how often links were measured */
-	uint32_t host_count, turn;          /* turn 0: what each host shares */
-	uint64_t hosts[TR_PROBE_HOSTS_MAX]; /* a node of each */
+	uint64_t session;                      /* how often links were measured */
+	uint32_t host_count, turn;             /* turn 0: what each host shares */
+	uint64_t hosts[TR_PROBE_HOSTS_MAX];    /* a node of each */
+	Traind__V1__MeasureLinksRequest *wish; /* whose layers are measured; NULL: nobody's yet */
 	uint32_t pair_count;
 	struct measuring_pair pairs[TR_PROBE_HOSTS_MAX]; /* of this turn */
 	uint64_t number;                                 /* the newest that was given */

@@ -148,12 +148,12 @@ static void on_cancel(struct membership *m, const struct membership_event *event
 		    "memberd still reads its log: try again");
 }
 
-static void on_measure(struct membership *m, uint64_t request)
+static void on_measure(struct membership *m, const struct membership_event *event)
 {
 	if (m->leading)
-		measure_request(m, request);
+		measure_request(m, event->request, event->measure);
 	else
-		action_reply(m, request, TR_EUNAVAILABLE, 0, false,
+		action_reply(m, event->request, TR_EUNAVAILABLE, 0, false,
 		    "memberd still reads its log: try again");
 }
 
@@ -194,7 +194,7 @@ static void on_event(struct membership *m, const struct membership_event *event)
 		on_cancel(m, event);
 		break;
 	case MEMBERSHIP_MEASURE:
-		on_measure(m, event->request);
+		on_measure(m, event);
 		break;
 	case MEMBERSHIP_TICK:
 		break;

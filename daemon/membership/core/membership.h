@@ -38,7 +38,7 @@ enum membership_event_kind {
 	MEMBERSHIP_CLOSED,        /* .conn, .reason */
 	MEMBERSHIP_SUBMIT,        /* .request, .submit */
 	MEMBERSHIP_CANCEL,        /* .request, .job, .reason */
-	MEMBERSHIP_MEASURE,       /* .request */
+	MEMBERSHIP_MEASURE,       /* .request, .measure */
 	MEMBERSHIP_TICK,
 };
 
@@ -57,6 +57,7 @@ struct membership_event {
 	const Traind__Peer__Snapshot *snapshot;
 	const Traind__Peer__ToMember *message;
 	const Traind__V1__SubmitJobRequest *submit;
+	const Traind__V1__MeasureLinksRequest *measure;
 };
 
 enum membership_action_kind {

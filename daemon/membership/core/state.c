@@ -230,8 +230,7 @@ void state_clear(struct membership *m)
 	list_free(&m->groups, release_group);
 	list_free(&m->greetings, release_greeting);
 	list_free(&m->joins, join_free);
-	list_free(&m->measured, free);
-	m->measuring = (struct measuring){ 0 };
+	measure_clear(m);
 	free(m->pending);
 	free(m->waiters);
 	m->pending = NULL;

@@ -423,7 +423,9 @@ void relay_look(struct membership *m); /* views are new to us: is there anything
 void relay_tell(struct membership *m);
 
 /* measure.c: links between hosts, on request; answered by action_reply. */
-void measure_request(struct membership *m, uint64_t request);
+void measure_request(struct membership *m, uint64_t request,
+    const Traind__V1__MeasureLinksRequest *wish);
+void measure_clear(struct membership *m);
 void measure_answered(struct membership *m, const struct node *node,
     const Traind__Peer__LinkMeasured *said);
 void measure_think(struct membership *m);

@@ -14,15 +14,14 @@ static uint64_t number_of(uint64_t request, enum asked asked)
 }
 
 /* A copy that outlives the call: through its wire form, which every message has. */
-static Traind__V1__SubmitJobRequest *copy_submit(const Traind__V1__SubmitJobRequest *submit)
+static void *copy_request(const ProtobufCMessage *request)
 {
-	size_t bytes = traind__v1__submit_job_request__get_packed_size(submit);
+	size_t bytes = protobuf_c_message_get_packed_size(request);
 	uint8_t *packed = malloc(bytes + 1);
 	if (packed == NULL)
 		return NULL;
-	(void)traind__v1__submit_job_request__pack(submit, packed);
-	Traind__V1__SubmitJobRequest *copy = traind__v1__submit_job_request__unpack(NULL, bytes,
-	    packed);
+	(void)protobuf_c_message_pack(request, packed);
+	ProtobufCMessage *copy = protobuf_c_message_unpack(request->descriptor, NULL, bytes, packed);
 	free(packed);
 	return copy;
 }
@@ -30,7 +29,7 @@ static Traind__V1__SubmitJobRequest *copy_submit(const Traind__V1__SubmitJobRequ
 static void submit(void *arg, uint64_t request, const Traind__V1__SubmitJobRequest *message)
 {
 	struct memberd *memberd = arg;
-	Traind__V1__SubmitJobRequest *copy = copy_submit(message);
+	Traind__V1__SubmitJobRequest *copy = copy_request(&message->base);
 	if (copy == NULL) {
 		trainer_service_submitted(memberd->service, request, TR_ENOMEM, 0, false,
 		    "out of memory");
@@ -52,12 +51,19 @@ static void cancel(void *arg, uint64_t request, uint64_t job, const char *reason
 	    NULL, reason);
 }
 
-static void measure(void *arg, uint64_t request)
+static void measure(void *arg, uint64_t request, const Traind__V1__MeasureLinksRequest *message)
 {
-	event_queue_push(arg,
+	struct memberd *memberd = arg;
+	Traind__V1__MeasureLinksRequest *copy = copy_request(&message->base);
+	if (copy == NULL) {
+		trainer_service_measured(memberd->service, request, TR_ENOMEM, "out of memory");
+		return;
+	}
+	event_queue_push(memberd,
 	    &(struct membership_event){ .kind = MEMBERSHIP_MEASURE,
-	        .request = number_of(request, ASKED_MEASURE) },
-	    NULL, NULL);
+	        .request = number_of(request, ASKED_MEASURE),
+	        .measure = copy },
+	    &copy->base, NULL);
 }
 
 void backend_reply(struct memberd *memberd, const struct membership_action *action)

@@ -1,0 +1,121 @@
+#include "daemon/shell/measure_run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOOK_MS  100
+#define TEXT_MAX (64u << 10) /* 128 lines of costs are a third of it */
+
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* The job where the program reads it; -1: no memory. */
+static int put_job(const struct measure_run *run)
+{
+	int fd = memfd_create("job", MFD_CLOEXEC);
+	if (fd >= 0 && write(fd, run->job, run->job_bytes) == (ssize_t)run->job_bytes &&
+	    lseek(fd, 0, SEEK_SET) == 0)
+		return fd;
+	if (fd >= 0)
+		(void)close(fd);
+	return -1;
+}
+
+static int spawn(const struct measure_run *run, int job, int out, pid_t *pid)
+{
+	char threads[16], tp[16], sequences[16];
+	char *argv[] = { (char *)(uintptr_t)run->program, "--measure", threads, tp, sequences,
+		NULL };
+	posix_spawn_file_actions_t actions;
+	(void)snprintf(threads, sizeof(threads), "%u", run->threads);
+	(void)snprintf(tp, sizeof(tp), "%" PRIu32, run->tp_most);
+	(void)snprintf(sequences, sizeof(sequences), "%" PRIu32, run->sequences_most);
+	(void)posix_spawn_file_actions_init(&actions);
+	(void)posix_spawn_file_actions_adddup2(&actions, job, STDIN_FILENO);
+	(void)posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+	int failed = posix_spawn(pid, run->program, &actions, NULL, argv, environ);
+	(void)posix_spawn_file_actions_destroy(&actions);
+	return failed;
+}
+
+/* Until it closes its end. False: it took too long, or we are to stop. */
+static bool read_all(const struct measure_run *run, int from, char *text)
+{
+	uint64_t begun_ms = now_ms();
+	size_t used = 0;
+	for (;;) {
+		struct pollfd readable = { .fd = from, .events = POLLIN };
+		if ((run->stop != NULL && atomic_load(run->stop)) ||
+		    (run->most_ms > 0 && now_ms() - begun_ms > run->most_ms))
+			return false;
+		if (poll(&readable, 1, LOOK_MS) <= 0)
+			continue;
+		ssize_t n = read(from, text + used, TEXT_MAX - 1 - used);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n == 0;
+		used += (size_t)n;
+	}
+}
+
+static tr_status await(pid_t pid, bool whole, struct tr_error *error)
+{
+	int ended = 0;
+	if (!whole)
+		(void)kill(pid, SIGKILL);
+	while (waitpid(pid, &ended, 0) < 0 && errno == EINTR)
+		;
+	if (!whole)
+		return tr_error_set(error, TR_EIO,
+		    "layers cannot be measured: trainworker --measure took too long");
+	if (WIFEXITED(ended) && WEXITSTATUS(ended) == 0)
+		return TR_OK;
+	return tr_error_set(error, TR_EIO,
+	    "layers cannot be measured: trainworker --measure ended with %s %d",
+	    WIFEXITED(ended) ? "exit code" : "signal",
+	    WIFEXITED(ended) ? WEXITSTATUS(ended) : WTERMSIG(ended));
+}
+
+tr_status measure_run(const struct measure_run *run, char **text, struct tr_error *error)
+{
+	int job = put_job(run), ends[2] = { -1, -1 };
+	pid_t pid = 0;
+	char *room = calloc(1, TEXT_MAX);
+	tr_status st = TR_OK;
+	if (job < 0 || room == NULL || pipe2(ends, O_CLOEXEC) != 0)
+		st = tr_error_set(error, TR_EIO, "no pipe to a trainworker: %s", strerror(errno));
+	int failed = st == TR_OK ? spawn(run, job, ends[1], &pid) : 0;
+	if (failed != 0)
+		st = tr_error_set(error, TR_EIO, "cannot start %s: %s", run->program,
+		    strerror(failed));
+	if (ends[1] >= 0)
+		(void)close(ends[1]);
+	if (st == TR_OK)
+		st = await(pid, read_all(run, ends[0], room), error);
+	if (ends[0] >= 0)
+		(void)close(ends[0]);
+	if (job >= 0)
+		(void)close(job);
+	if (st == TR_OK)
+		*text = room;
+	else
+		free(room);
+	return st;
+}

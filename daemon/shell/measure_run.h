@@ -1,0 +1,24 @@
+/* Runs `trainworker --measure` (daemon/worker/measure.h) and waits for what it prints. */
+#ifndef TR_DAEMON_SHELL_MEASURE_RUN_H
+#define TR_DAEMON_SHELL_MEASURE_RUN_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+
+struct measure_run {
+	const char *program; /* trainworker's path */
+	const void *job;     /* a JobSpec, packed */
+	size_t job_bytes;
+	unsigned threads;
+	uint32_t tp_most, sequences_most;
+	uint64_t most_ms;        /* 0: as long as it takes */
+	const atomic_bool *stop; /* looked at every 100 ms; NULL: never */
+};
+
+/* *text is the caller's to free. TR_EIO: it cannot be started, ended badly, or took too long; TR_ENOMEM. */
+tr_status measure_run(const struct measure_run *run, char **text, struct tr_error *error);
+
+#endif
