@@ -34,7 +34,7 @@ static void keep_contributors(const struct ranks *now, const uint64_t *contribut
 		uint32_t before = ranks_find(now, contributors[i]);
 		next->peers[next->count++] = before != RANKS_NONE
 		    ? now->peers[before]
-		    : (struct ranks_peer){ contributors[i], RANKS_NONE, RANKS_NONE };
+		    : (struct ranks_peer){ contributors[i], RANKS_NONE, RANKS_NONE, { 0, 0 } };
 	}
 }
 
@@ -176,21 +176,29 @@ size_t ranks_transfers(const struct ranks *r, struct ranks_transfer *transfers, 
 	return count;
 }
 
+static void hold_nothing(struct ranks_peer *peer)
+{
+	peer->shard = RANKS_NONE;
+	peer->part = (struct ranks_part){ 0, 0 };
+}
+
 void ranks_settle(struct ranks *r, bool stepped)
 {
 	for (uint32_t i = 0; i < r->count; i++) {
 		struct ranks_peer *p = &r->peers[i];
-		if (p->rank != RANKS_NONE)
+		if (p->rank != RANKS_NONE) {
 			p->shard = ranks_shard(&r->mesh, p->rank);
-		else if (stepped)
-			p->shard = RANKS_NONE;
+			p->part = ranks_part(r, i);
+		} else if (stepped) {
+			hold_nothing(p);
+		}
 	}
 }
 
 void ranks_forget(struct ranks *r)
 {
 	for (uint32_t i = 0; i < r->count; i++)
-		r->peers[i].shard = RANKS_NONE;
+		hold_nothing(&r->peers[i]);
 }
 
 /* ---- groups ---- */
@@ -214,6 +222,23 @@ uint32_t ranks_replica(const struct ranks *r, uint32_t index)
 	for (uint32_t dp = 0; dp < dp_of(&r->mesh, r->peers[index].rank); dp++)
 		before += members[dp] > 0;
 	return before;
+}
+
+struct ranks_part ranks_part(const struct ranks *r, uint32_t index)
+{
+	if (r->peers[index].rank == RANKS_NONE)
+		return (struct ranks_part){ 0, 0 };
+	return (struct ranks_part){ ranks_replicas(r), ranks_replica(r, index) };
+}
+
+uint32_t ranks_worker_of(const struct ranks *r, uint32_t shard, uint32_t replica)
+{
+	for (uint32_t i = 0; i < r->count; i++)
+		if (r->peers[i].rank != RANKS_NONE &&
+		    ranks_shard(&r->mesh, r->peers[i].rank) == shard &&
+		    ranks_replica(r, i) == replica)
+			return i;
+	return RANKS_NONE;
 }
 
 static uint32_t gather(const struct ranks *r, uint32_t index, const bool same[MESH_AXES],

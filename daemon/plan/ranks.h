@@ -23,10 +23,16 @@
 
 #define RANKS_NONE UINT32_MAX
 
+/* Of the moments of a shard, cut into `of` pieces: those that the worker of replica `place` owns (owners.h). of 0: none. */
+struct ranks_part {
+	uint32_t of, place;
+};
+
 struct ranks_peer {
 	uint64_t peer;
-	uint32_t rank;  /* RANKS_NONE: a spare */
-	uint32_t shard; /* whose numbers, as they are now, it holds; RANKS_NONE */
+	uint32_t rank;          /* RANKS_NONE: a spare */
+	uint32_t shard;         /* whose numbers, as they are now, it holds; RANKS_NONE */
+	struct ranks_part part; /* with ZeRO-1, of the shard's moments; else it holds them all */
 };
 
 /* Of the contributors of a round, by their index. Without padding: equal tables are equal bytes. */
@@ -59,7 +65,7 @@ void ranks_next(const struct ranks *now, const uint64_t *contributors, size_t co
  * is needed and that nobody holds, RANKS_NONE: there is none; then who needs it is not in the list. */
 size_t ranks_transfers(const struct ranks *ranks, struct ranks_transfer *transfers, uint32_t *lost);
 
-/* The round is committed: who has a rank holds its shard. `stepped`: which is another one now than the spares hold. */
+/* The round is committed: who has a rank holds its shard, and of the moments its part. `stepped`: which is another one now than the spares hold. */
 void ranks_settle(struct ranks *ranks, bool stepped);
 /* What is held is of no use any more: training goes on from elsewhere. */
 void ranks_forget(struct ranks *ranks);
@@ -67,6 +73,9 @@ void ranks_forget(struct ranks *ranks);
 /* Replicas that are there, and which of them, from 0, peer `index` stands in: RANKS_NONE for a spare. */
 uint32_t ranks_replicas(const struct ranks *ranks);
 uint32_t ranks_replica(const struct ranks *ranks, uint32_t index);
+
+/* What peer `index` owns of its shard's moments in a round with this table; nothing, if it has no rank. */
+struct ranks_part ranks_part(const struct ranks *ranks, uint32_t index);
 
 /* Indexes, ascending, of those that differ from peer `index` (which has a rank) along `axis` alone, itself included. Returns how many. */
 uint32_t ranks_along(const struct ranks *ranks, enum mesh_axis axis, uint32_t index,
@@ -78,6 +87,8 @@ uint32_t ranks_across(const struct ranks *ranks, uint32_t index, uint32_t stage)
 uint32_t ranks_beside(const struct ranks *ranks, uint32_t index, uint32_t *members);
 /* The first that holds this shard; RANKS_NONE. */
 uint32_t ranks_holder(const struct ranks *ranks, uint32_t shard);
+/* The worker of replica `replica` (ranks_replica) with this shard's rank; RANKS_NONE. */
+uint32_t ranks_worker_of(const struct ranks *ranks, uint32_t shard, uint32_t replica);
 /* The first with this shard's rank; RANKS_NONE. */
 uint32_t ranks_worker(const struct ranks *ranks, uint32_t shard);
 /* Index of a peer; RANKS_NONE. */

@@ -31,7 +31,20 @@ double optim_norm(const struct ops *ops, struct pool *pool, const float *x, size
 double optim_step(const struct ops *ops, struct pool *pool, const struct layout *layout,
     const struct optim_settings *settings, const struct optim_arrays *arrays, double scale,
     uint64_t step, uint64_t age);
-/* The same where grads are a part of the gradient, whose norm, times `scale`, is `norm`. Nothing is changed if that is not finite. */
+/* Of the gradient, of which `grads` may be a part: its norm, times `scale`. */
+struct optim_by {
+	const struct optim_settings *settings;
+	double scale, norm;
+	uint64_t step, age;
+};
+/* As optim_step, of numbers [first, end) of the arrays alone: the same bits as the whole has there. Nothing is changed if the norm is not finite. */
+void optim_update_range(const struct ops *ops, struct pool *pool, const struct layout *layout,
+    const struct optim_arrays *arrays, const struct optim_by *by, size_t first, size_t end);
+/* What that would make of params [first, end), into made[end - first]: arrays stay as they are. */
+void optim_update_beside(const struct ops *ops, struct pool *pool, const struct layout *layout,
+    const struct optim_arrays *arrays, const struct optim_by *by, size_t first, size_t end,
+    float *made);
+/* All of them, where grads are a part of the gradient. Nothing is changed if the norm is not finite. */
 void optim_update(const struct ops *ops, struct pool *pool, const struct layout *layout,
     const struct optim_settings *settings, const struct optim_arrays *arrays, double scale,
     double norm, uint64_t step, uint64_t age);

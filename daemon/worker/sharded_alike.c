@@ -108,6 +108,7 @@ void sharded_mend(struct trainer *t, const struct tr_round *round)
 		if (p->rank == RANKS_NONE || is_right(&s->next, s->sums->digests, i))
 			continue;
 		p->shard = RANKS_NONE;
+		p->part = (struct ranks_part){ 0, 0 };
 		if (used < sizeof(event) - 192)
 			used += (size_t)snprintf(event + used, sizeof(event) - used,
 			    "%speer %llu (%s)", used > 0 ? ", " : "", (unsigned long long)p->peer,

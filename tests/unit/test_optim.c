@@ -126,6 +126,60 @@ static void test_bits_depend_on_nothing_else(void **state)
 	teardown(&plain);
 }
 
+static const struct optim_settings clipped = { .lr = 1e-2,
+	.clip = 0.5,
+	.weight_decay = 0.1,
+	.beta1 = 0.9,
+	.beta2 = 0.95,
+	.eps = 1e-8,
+	.steps = 10,
+	.warmup = 3 };
+
+/* Cut anywhere, with any threads: what is made beside the arrays is what the whole becomes there, and leaves them as they are; so do the ranges, one after the other. */
+static void test_ranges_have_the_bits_of_the_whole(void **state)
+{
+	(void)state;
+	struct fixture whole, cut;
+	struct pool *pool;
+	setup(&whole);
+	setup(&cut);
+	size_t count = whole.layout.count, bytes = count * sizeof(float);
+	float *made = malloc(bytes), *before = malloc(bytes);
+	assert_true(made != NULL && before != NULL);
+	for (uint64_t step = 1; step <= 4; step++) {
+		const struct optim_by by = { &clipped, 0.01, 3 * (double)step, step, step };
+		assert_int_equal(pool_create((unsigned)step, &pool, NULL), TR_OK);
+		for (size_t i = 0; i < count; i++)
+			whole.arrays.grads[i] = cut.arrays.grads[i] = (float)rng_unit(rng_key(step,
+			                                                                  0, 0),
+			                                                  0, i) -
+			    0.4f;
+		optim_update(ops_choose(), pool, &whole.layout, &clipped, &whole.arrays, by.scale,
+		    by.norm, step, step);
+		memcpy(before, cut.arrays.params, bytes);
+		size_t pieces = 3 +
+		    4 * (size_t)step; /* of which some are in the middle of a tensor */
+		for (size_t k = 0; k < pieces; k++) {
+			size_t first = count * k / pieces, end = count * (k + 1) / pieces;
+			optim_update_beside(ops_choose(), pool, &cut.layout, &cut.arrays, &by,
+			    first, end, made + first);
+		}
+		assert_memory_equal(made, whole.arrays.params, bytes);
+		assert_memory_equal(cut.arrays.params, before, bytes);
+		for (size_t k = pieces; k-- > 0;)
+			optim_update_range(ops_choose(), pool, &cut.layout, &cut.arrays, &by,
+			    count * k / pieces, count * (k + 1) / pieces);
+		assert_memory_equal(cut.arrays.params, whole.arrays.params, bytes);
+		assert_memory_equal(cut.arrays.first, whole.arrays.first, bytes);
+		assert_memory_equal(cut.arrays.second, whole.arrays.second, bytes);
+		pool_destroy(pool);
+	}
+	free(made);
+	free(before);
+	teardown(&whole);
+	teardown(&cut);
+}
+
 static void test_norm(void **state)
 {
 	(void)state;
@@ -246,6 +300,7 @@ int main(void)
 		cmocka_unit_test(test_exact_math),
 		cmocka_unit_test(test_schedule),
 		cmocka_unit_test(test_bits_depend_on_nothing_else),
+		cmocka_unit_test(test_ranges_have_the_bits_of_the_whole),
 		cmocka_unit_test(test_norm),
 		cmocka_unit_test(test_not_finite_changes_nothing),
 		cmocka_unit_test(test_decay),

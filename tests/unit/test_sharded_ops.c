@@ -60,7 +60,9 @@ static void begin_sharded(tr_group *group, struct trainer *t, struct sharded *s)
 	s->shards.mesh = (struct mesh){ .size = { [MESH_DP] = 1, [MESH_PP] = 2, [MESH_TP] = 1 } };
 	ranks_init(&s->shards.mesh, &s->next);
 	for (uint32_t i = 0; i < 2; i++)
-		s->next.peers[s->next.count++] = (struct ranks_peer){ 10 + i, i, i };
+		s->next.peers[s->next.count++] = (struct ranks_peer){ .peer = 10 + i,
+			.rank = i,
+			.shard = i };
 	mesh_memory_init(group, &s->memory);
 	*t = (struct trainer){ .group = group, .sharded = s };
 }
