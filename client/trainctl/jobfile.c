@@ -96,7 +96,7 @@ static tr_status apply_set(struct job *job, const char *set, struct tr_error *er
 	(void)snprintf(key, sizeof(key), "%.*s", (int)(equals - set), set);
 	const struct job_option *option = job_option_find(key);
 	/* A list that the file gave is replaced; a second --set of it adds to the first. */
-	if (option != NULL && option->kind == OPTION_PATHS &&
+	if (option != NULL && job_option_list_most(option) > 0 &&
 	    !job->places.by_set[option - job_options()])
 		job_option_clear(job->spec, key);
 	struct tr_error cause;

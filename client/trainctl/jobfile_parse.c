@@ -132,17 +132,18 @@ static tr_status set_value(struct reader *reader, const struct job_option *optio
 static tr_status set_list(struct reader *reader, const struct job_option *option,
     const char *allowed)
 {
-	size_t count = 0;
+	bool paths = option->kind == OPTION_PATHS;
+	size_t count = 0, least = paths ? (size_t)option->least : 1;
 	tr_status status = next_event(reader);
 	for (; status == TR_OK && reader->event.type != YAML_SEQUENCE_END_EVENT;
 	     status = next_event(reader)) {
-		if (++count > (size_t)option->most)
+		if (++count > job_option_list_most(option))
 			return refuse(reader, option->key, "more", allowed);
-		status = set_value(reader, option, "a path");
+		status = set_value(reader, option, paths ? "a path" : "a number");
 		if (status != TR_OK)
 			return status;
 	}
-	if (status == TR_OK && count < (size_t)option->least)
+	if (status == TR_OK && count < least)
 		return refuse(reader, option->key, "an empty list", allowed);
 	return status;
 }
@@ -152,7 +153,7 @@ static tr_status read_value(struct reader *reader, const struct job_option *opti
 {
 	char allowed[160];
 	job_option_allowed(option, allowed, sizeof(allowed));
-	if (option->kind == OPTION_PATHS && reader->event.type == YAML_SEQUENCE_START_EVENT &&
+	if (job_option_list_most(option) > 0 && reader->event.type == YAML_SEQUENCE_START_EVENT &&
 	    !has_tag(&reader->event))
 		return set_list(reader, option, allowed);
 	return set_value(reader, option, allowed);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/trainctl/print.h"
+#include "daemon/plan/plan_dealing.h"
 #include "daemon/plan/plan_predict.h"
 
 #define BAR_CELLS 20
@@ -119,8 +120,8 @@ static void print_given(const struct view *v)
 	    v->p->threads == 1 ? "" : "s");
 	(void)printf("layers    %s\nlinks     %s\n", v->p->layers_by, v->p->links_by);
 	if (!in->runnable)
-		(void)printf("plans     of any kind: jobs run 1f1b without chunks or "
-		             "recomputation, with equal shares (docs/limits.md)\n");
+		(void)printf("plans     of any kind: jobs of mesh.auto run 1f1b without chunks or "
+		             "recomputation (docs/limits.md)\n");
 	(void)printf("\n");
 }
 
@@ -172,14 +173,29 @@ static void print_writer(const struct view *v)
 	        : "");
 }
 
+/* ", mesh.shares: [3, 1]"; nothing of a list that is not asked for. */
+static void print_list(const char *key, const uint32_t *list, uint32_t count)
+{
+	if (list[0] == 0)
+		return;
+	(void)printf(", %s: [%u", key, list[0]);
+	for (uint32_t i = 1; i < count; i++)
+		(void)printf(", %u", list[i]);
+	(void)printf("]");
+}
+
 /* What to write into the job file. */
 static void print_keys(const struct view *v)
 {
 	const struct plan_choice *c = &v->best->choice;
+	struct dealing dealing;
+	plan_dealing(v->p->in, v->best, &dealing);
 	(void)printf("keys      mesh.tp: %u, mesh.pp: %u", v->tp, v->pp);
 	if (v->pp > 1)
 		(void)printf(", mesh.schedule: %s, mesh.chunks: %u", schedule_kind_name(c->kind),
 		    c->chunks);
+	print_list("mesh.shares", dealing.shares, v->dp);
+	print_list("mesh.layers", dealing.layers, v->pp);
 	(void)printf(", mesh.recompute: %s, train.micro_sequences: %u\n\n",
 	    c->recompute ? "true" : "false", c->sequences);
 }

@@ -8,6 +8,7 @@
 
 #include "client/trainctl/plan_file.h"
 #include "client/trainctl/print.h"
+#include "daemon/plan/plan_dealing.h"
 #include "daemon/plan/job_options.h"
 #include "daemon/plan/job_sync.h"
 
@@ -117,7 +118,7 @@ static uint32_t own_sequences(const Traind__V1__JobSpec *spec, uint32_t batch, u
 }
 
 /* The mesh that the job file asks for. */
-static void take_own(const Traind__V1__JobSpec *spec, uint32_t batch,
+static void take_own(const Traind__V1__JobSpec *spec, struct planning *p,
     struct plan_search_settings *settings)
 {
 	const Traind__V1__Mesh *mesh = spec->mesh;
@@ -125,18 +126,23 @@ static void take_own(const Traind__V1__JobSpec *spec, uint32_t batch,
 	uint32_t dp = mesh->workers / (tp * pp);
 	settings->only = (struct plan_choice){
 		.mesh = { { [MESH_DP] = dp, [MESH_PP] = pp, [MESH_TP] = tp } },
-		.sequences = own_sequences(spec, batch, dp)
+		.sequences = own_sequences(spec, p->in.batch, dp)
 	};
 	settings->keep = true;
+	dealing_of_job(mesh, &p->dealt);
+	p->in.dealt = &p->dealt;
 }
 
-/* What jobs whose model is split cannot have (job_mesh_check). */
-static void keep_whole(const Traind__V1__JobSpec *spec, struct plan_search_settings *settings)
+/* What jobs whose workers have ranks cannot have (job_mesh_check). */
+static void keep_whole(const Traind__V1__JobSpec *spec, struct planning *p,
+    struct plan_search_settings *settings)
 {
 	const Traind__V1__Sync *sync = spec->train->sync;
 	bool drops = sync != NULL && sync->on_loss != NULL && strcmp(sync->on_loss, "drop") == 0;
-	if (drops || job_sync_is_rare(sync))
-		settings->only.mesh.size[MESH_PP] = settings->only.mesh.size[MESH_TP] = 1;
+	if (!drops && !job_sync_is_rare(sync))
+		return;
+	settings->only.mesh.size[MESH_PP] = settings->only.mesh.size[MESH_TP] = 1;
+	p->in.dealt = &p->dealt;
 }
 
 tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_options *options,
@@ -151,12 +157,12 @@ tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_o
 	if (st == TR_OK)
 		st = take_costs(p, options, error);
 	p->in = (struct plan_input){ &p->around.cluster, &p->model, &p->measured.costs,
-		(uint32_t)(train->batch_tokens / p->model.context), p->model.context,
-		!options->any };
+		(uint32_t)(train->batch_tokens / p->model.context), p->model.context, !options->any,
+		NULL };
 	if (options->as_is)
-		take_own(spec, p->in.batch, &settings);
+		take_own(spec, p, &settings);
 	else if (!options->any)
-		keep_whole(spec, &settings);
+		keep_whole(spec, p, &settings);
 	return st == TR_OK ? plan_search(&p->in, &settings, &p->result, error) : st;
 }
 
@@ -205,6 +211,33 @@ static Traind__V1__JobPlan *make_plan(const struct planning *p)
 	return NULL;
 }
 
+static tr_status keep_list(const uint32_t *from, uint32_t count, uint32_t **list, size_t *length,
+    struct tr_error *error)
+{
+	free(*list);
+	*length = 0;
+	*list = from[0] > 0 ? calloc(count, sizeof(**list)) : NULL;
+	if (*list == NULL)
+		return from[0] > 0 ? tr_error_set(error, TR_ENOMEM, "no memory for the plan")
+		                   : TR_OK;
+	for (; *length < count; (*length)++)
+		(*list)[*length] = from[*length];
+	return TR_OK;
+}
+
+static tr_status keep_dealing(const struct planning *p, Traind__V1__Mesh *mesh,
+    struct tr_error *error)
+{
+	const uint32_t *size = p->result->best.choice.mesh.size;
+	struct dealing dealing;
+	plan_dealing(&p->in, &p->result->best, &dealing);
+	tr_status st = keep_list(dealing.shares, size[MESH_DP], &mesh->shares, &mesh->n_shares,
+	    error);
+	return st == TR_OK
+	    ? keep_list(dealing.layers, size[MESH_PP], &mesh->layers, &mesh->n_layers, error)
+	    : st;
+}
+
 tr_status planning_keep(const struct planning *p, Traind__V1__JobSpec *spec, struct tr_error *error)
 {
 	const struct plan_choice *choice = &p->result->best.choice;
@@ -216,6 +249,9 @@ tr_status planning_keep(const struct planning *p, Traind__V1__JobSpec *spec, str
 	spec->mesh->tp = choice->mesh.size[MESH_TP];
 	spec->mesh->pp = choice->mesh.size[MESH_PP];
 	spec->mesh->threads = p->threads;
+	tr_status st = keep_dealing(p, spec->mesh, error);
+	if (st != TR_OK)
+		return st;
 	/* Asked for in case that there is a tp to share rows with. */
 	spec->mesh->sequence_parallel = spec->mesh->sequence_parallel && spec->mesh->tp > 1;
 	spec->train->optimizer->micro_sequences = choice->sequences;

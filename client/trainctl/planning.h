@@ -23,6 +23,7 @@ struct planning {
 	struct planning_cluster around;
 	struct plan_measured measured;
 	struct plan_input in;
+	struct dealing dealt; /* in.dealt, where there is one */
 	struct plan_result *result;
 	unsigned threads;
 	char layers_by[320];

@@ -23,8 +23,7 @@ const struct args_row verb_plan_options[] = {
 	    false },
 	{ "--auto", NULL, NULL, "as `mesh: auto` chooses: for the slots that are free now", false },
 	{ "--any", NULL, NULL,
-	    "also plans that jobs cannot run yet: GPipe, chunks, recomputation, layers and "
-	    "microbatches by the speed of workers",
+	    "also plans that `mesh: auto` does not choose yet: GPipe, chunks, recomputation",
 	    false },
 	{ "--pareto", NULL, NULL, "print also the plans that are slower but take less memory",
 	    false },

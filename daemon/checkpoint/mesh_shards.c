@@ -14,13 +14,14 @@ const struct layout *mesh_shards_layout(const struct mesh_shards *shards, uint32
 	return layout;
 }
 
-static tr_status lay_stages(struct mesh_shards *shards, struct tr_error *error)
+static tr_status lay_stages(struct mesh_shards *shards, const uint32_t *given,
+    struct tr_error *error)
 {
 	uint32_t ranks = shards->mesh.size[MESH_PP], chunks = shards->chunks;
 	uint32_t *layers = calloc((size_t)ranks * chunks, sizeof(*layers));
 	struct shard shard = { .size = shards->mesh.size[MESH_TP] };
 	tr_status status = layers != NULL
-	    ? job_mesh_stages(&shards->whole->config, ranks, chunks, layers, error)
+	    ? job_mesh_stages(&shards->whole->config, ranks, chunks, given, layers, error)
 	    : tr_error_set(error, TR_ENOMEM, "mesh: no memory for a table of stages");
 	for (uint32_t rank = 0; rank < ranks && status == TR_OK; rank++) {
 		if (ranks > 1)
@@ -44,7 +45,7 @@ static void find_tensors(struct mesh_shards *shards)
 }
 
 tr_status mesh_shards_create(const struct layout *whole, const struct mesh *mesh, uint32_t chunks,
-    struct mesh_shards *out, struct tr_error *error)
+    const uint32_t *layers, struct mesh_shards *out, struct tr_error *error)
 {
 	size_t stages = mesh->size[MESH_PP];
 	struct mesh_shards shards = { .mesh = *mesh,
@@ -56,7 +57,7 @@ tr_status mesh_shards_create(const struct layout *whole, const struct mesh *mesh
 	if (shards.stages == NULL || shards.tensors == NULL)
 		status = tr_error_set(error, TR_ENOMEM, "mesh: no memory for a shard's tables");
 	if (status == TR_OK)
-		status = lay_stages(&shards, error);
+		status = lay_stages(&shards, layers, error);
 	if (status != TR_OK) {
 		mesh_shards_finish(&shards);
 		return status;

@@ -1,7 +1,7 @@
 /* Layouts of all shards of a mesh: of each stage of the pipeline one, which is that of any place along tp. A shard's number is ranks_shard's: stage x tp + place along tp. Pure.
  *
  *	struct mesh_shards shards;
- *	st = mesh_shards_create(&whole, &mesh, 1, &shards, &error);
+ *	st = mesh_shards_create(&whole, &mesh, 1, NULL, &shards, &error);
  *	layout = mesh_shards_layout(&shards, 3, &shard);    // and what it is of the whole: shard_take, shard_pieces
  *	mesh_shards_finish(&shards);
  */
@@ -20,9 +20,9 @@ struct mesh_shards {
 	size_t largest; /* stage */
 };
 
-/* `whole` stays borrowed until mesh_shards_finish. TR_EINVAL names the key of the job file and says what is allowed; then nothing is to be finished. */
+/* `layers`: of each pipeline rank, NULL: as job_mesh_stages deals them. `whole` stays borrowed until mesh_shards_finish. TR_EINVAL names the key of the job file and says what is allowed; then nothing is to be finished. */
 tr_status mesh_shards_create(const struct layout *whole, const struct mesh *mesh, uint32_t chunks,
-    struct mesh_shards *shards, struct tr_error *error);
+    const uint32_t *layers, struct mesh_shards *shards, struct tr_error *error);
 void mesh_shards_finish(struct mesh_shards *shards); /* accepts a zeroed one */
 
 static inline uint32_t mesh_shards_count(const struct mesh_shards *shards)

@@ -29,7 +29,7 @@ struct mesh job_mesh(const Traind__V1__Mesh *m)
 
 bool job_mesh_is_sharded(const Traind__V1__Mesh *m)
 {
-	return m != NULL && (m->tp > 1 || m->pp > 1);
+	return m != NULL && (m->tp > 1 || m->pp > 1 || m->n_shares > 0);
 }
 
 bool job_mesh_waits(const Traind__V1__Mesh *m)
@@ -61,20 +61,20 @@ enum schedule_kind job_mesh_schedule(const Traind__V1__Mesh *m, uint32_t chunks)
 }
 
 /* Of the replica with the fewest. */
-static uint64_t microbatches_of(const struct mesh *mesh, const struct job_batch *batch)
+static uint64_t microbatches_of(const struct dealing *dealing, const struct job_batch *batch)
 {
-	uint64_t share = batch->sequences / mesh->size[MESH_DP];
+	uint64_t share = dealing_least(dealing, batch->sequences);
 
 	return (share + batch->micro - 1) / batch->micro;
 }
 
-uint32_t job_mesh_chunks(const struct model_config *config, const struct mesh *mesh,
+uint32_t job_mesh_chunks(const struct model_config *config, const struct dealing *dealing,
     uint32_t chunks, const struct job_batch *batch)
 {
-	uint32_t pp = mesh->size[MESH_PP];
+	uint32_t pp = dealing->mesh.size[MESH_PP];
 
 	return pp > 1 && (uint64_t)pp * chunks <= config->layers &&
-	        microbatches_of(mesh, batch) >= pp
+	        microbatches_of(dealing, batch) >= pp
 	    ? chunks
 	    : 1;
 }
@@ -92,7 +92,7 @@ static void share_chunks(uint32_t ranks, uint32_t chunks, const uint32_t *layers
 }
 
 tr_status job_mesh_stages(const struct model_config *config, uint32_t ranks, uint32_t chunks,
-    uint32_t *layers_of, struct tr_error *error)
+    const uint32_t *given, uint32_t *layers_of, struct tr_error *error)
 {
 	uint32_t layers_of_rank[TR_GROUP_PEERS_MAX];
 	uint64_t width = config->width;
@@ -114,9 +114,10 @@ tr_status job_mesh_stages(const struct model_config *config, uint32_t ranks, uin
 		    "mesh.chunks: found %u, allowed: at most %u, since model.layers is %u and "
 		    "mesh.pp %u",
 		    chunks, config->layers / ranks, config->layers, ranks);
-	tr_status status = split_layers(&input, layers_of_rank, &worst, error);
+	tr_status status = given == NULL ? split_layers(&input, layers_of_rank, &worst, error)
+	                                 : TR_OK;
 	if (status == TR_OK)
-		share_chunks(ranks, chunks, layers_of_rank, layers_of);
+		share_chunks(ranks, chunks, given != NULL ? given : layers_of_rank, layers_of);
 	return status;
 }
 
@@ -148,13 +149,14 @@ static tr_status check_unplanned(const Traind__V1__Mesh *m, struct tr_error *err
 {
 	const struct {
 		const char *key;
-		uint32_t found;
-	} chosen[] = { { "nodes", m->nodes }, { "workers_per_node", m->workers_per_node },
-		{ "tp", m->tp }, { "pp", m->pp } };
+		size_t found, unset;
+	} chosen[] = { { "nodes", m->nodes, 1 }, { "workers_per_node", m->workers_per_node, 1 },
+		{ "tp", m->tp, 1 }, { "pp", m->pp, 1 }, { "shares", m->n_shares, 0 },
+		{ "layers", m->n_layers, 0 } };
 	for (size_t i = 0; i < sizeof(chosen) / sizeof(chosen[0]); i++)
-		if (chosen[i].found > 1)
+		if (chosen[i].found > chosen[i].unset)
 			return tr_error_set(error, TR_EINVAL,
-			    "mesh.%s: found %u, allowed: nothing, since mesh.auto chooses it",
+			    "mesh.%s: found %zu, allowed: nothing, since mesh.auto chooses it",
 			    chosen[i].key, chosen[i].found);
 	return TR_OK;
 }
@@ -195,6 +197,10 @@ tr_status job_mesh_count(Traind__V1__JobSpec *spec, struct tr_error *error)
 /* "mesh.tp is 2", or that mesh.pp is. */
 static const char *split_of(const Traind__V1__Mesh *m, char *text, size_t bytes)
 {
+	if (m->tp < 2 && m->pp < 2) {
+		(void)snprintf(text, bytes, "mesh.shares is given");
+		return text;
+	}
 	(void)snprintf(text, bytes, "mesh.%s is %u", m->tp > 1 ? "tp" : "pp",
 	    m->tp > 1 ? m->tp : m->pp);
 	return text;
@@ -208,9 +214,10 @@ static tr_status check_workers(const Traind__V1__Mesh *m, struct tr_error *error
 		return tr_error_set(error, TR_EINVAL,
 		    "mesh.tp: found %u, allowed: a divisor of the mesh's %u workers", tp,
 		    m->workers);
-	if (tp * pp > 1 && m->workers >= TR_GROUP_PEERS_MAX) /* one less than all: a scope */
+	if (m->workers >= TR_GROUP_PEERS_MAX) /* one less than all: a scope */
 		return tr_error_set(error, TR_EINVAL,
-		    "mesh.workers: found %u, allowed: at most %d with mesh.tp or mesh.pp",
+		    "mesh.workers: found %u, allowed: at most %d with mesh.tp, mesh.pp or "
+		    "mesh.shares",
 		    m->workers, TR_GROUP_PEERS_MAX - 1);
 	if (m->workers / tp % pp != 0)
 		return tr_error_set(error, TR_EINVAL,
@@ -223,16 +230,17 @@ tr_status job_mesh_allows(const struct model_config *config, const struct mesh *
     struct tr_error *error)
 {
 	uint32_t layers[TR_GROUP_PEERS_MAX], pp = mesh->size[MESH_PP];
-	tr_status status = pp > 1 ? job_mesh_stages(config, pp, 1, layers, error) : TR_OK;
+	tr_status status = pp > 1 ? job_mesh_stages(config, pp, 1, NULL, layers, error) : TR_OK;
 
 	return status == TR_OK ? check_split(config, mesh, error) : status;
 }
 
 /* Has each replica a microbatch for each stage, and each stage a layer for each chunk? */
 static tr_status check_chunks(const Traind__V1__JobSpec *spec, const struct model_config *config,
-    const struct mesh *mesh, struct tr_error *error)
+    const struct dealing *dealing, struct tr_error *error)
 {
-	uint32_t *layers, chunks = at_least_one(spec->mesh->chunks), pp = mesh->size[MESH_PP];
+	uint32_t *layers, chunks = at_least_one(spec->mesh->chunks),
+	                  pp = dealing->mesh.size[MESH_PP];
 	const Traind__V1__Optimizer *train = spec->train->optimizer;
 	struct job_batch batch = { train->batch_tokens / config->context,
 		at_least_one(train->micro_sequences) };
@@ -243,28 +251,79 @@ static tr_status check_chunks(const Traind__V1__JobSpec *spec, const struct mode
 	if (layers == NULL)
 		return tr_error_set(error, TR_ENOMEM,
 		    "mesh.chunks: no memory for a table of stages");
-	tr_status status = job_mesh_stages(config, pp, chunks, layers, error);
+	tr_status status = job_mesh_stages(config, pp, chunks, NULL, layers, error);
 	free(layers);
-	if (status == TR_OK && microbatches_of(mesh, &batch) < pp)
+	if (status == TR_OK && microbatches_of(dealing, &batch) < pp)
 		return tr_error_set(error, TR_EINVAL,
 		    "mesh.chunks: found %u, allowed: 1, since a replica has %u microbatches and "
 		    "mesh.pp is "
 		    "%u: interleaved stages need as many; set a smaller train.micro_sequences or a "
 		    "larger "
 		    "train.batch_tokens",
-		    chunks, (unsigned)microbatches_of(mesh, &batch), pp);
+		    chunks, (unsigned)microbatches_of(dealing, &batch), pp);
 	return status;
+}
+
+static tr_status check_shares(const Traind__V1__JobSpec *spec, const struct dealing *dealing,
+    struct tr_error *error)
+{
+	const Traind__V1__Mesh *m = spec->mesh;
+	uint32_t dp = dealing->mesh.size[MESH_DP];
+	uint64_t batch = spec->train->optimizer->batch_tokens / spec->train->model->context;
+
+	if (m->n_shares > 0 && m->n_shares != dp)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.shares: found %zu of them, allowed: one of each of the mesh's %u "
+		    "replicas",
+		    m->n_shares, dp);
+	if (m->n_shares > 0 && dealing_least(dealing, batch) == 0)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.shares: found one that is less than a sequence of the %llu of a batch, "
+		    "allowed: at least one of them for each replica",
+		    (unsigned long long)batch);
+	return TR_OK;
+}
+
+static tr_status check_layers(const Traind__V1__Mesh *m, const struct model_config *config,
+    const struct mesh *mesh, struct tr_error *error)
+{
+	uint32_t pp = mesh->size[MESH_PP], chunks = at_least_one(m->chunks);
+	uint64_t all = 0;
+
+	if (m->n_layers == 0)
+		return TR_OK;
+	if (m->n_layers != pp)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.layers: found %zu of them, allowed: one of each of mesh.pp = %u",
+		    m->n_layers, pp);
+	for (uint32_t rank = 0; rank < pp; rank++) {
+		if (m->layers[rank] < chunks)
+			return tr_error_set(error, TR_EINVAL,
+			    "mesh.layers: found %u, allowed: at least %u, as mesh.chunks says",
+			    m->layers[rank], chunks);
+		all += m->layers[rank];
+	}
+	return all == config->layers ? TR_OK
+	                             : tr_error_set(error, TR_EINVAL,
+	                                   "mesh.layers: found %llu together, allowed: "
+	                                   "model.layers, which is %u",
+	                                   (unsigned long long)all, config->layers);
 }
 
 static tr_status check_model(const Traind__V1__JobSpec *spec, struct tr_error *error)
 {
-	struct mesh mesh = job_mesh(spec->mesh);
+	struct dealing dealing;
 	struct model_config config;
 	tr_status status = job_model_config(spec->train->model, &config, error);
 
+	dealing_of_job(spec->mesh, &dealing);
 	if (status == TR_OK)
-		status = job_mesh_allows(&config, &mesh, error);
-	return status == TR_OK ? check_chunks(spec, &config, &mesh, error) : status;
+		status = job_mesh_allows(&config, &dealing.mesh, error);
+	if (status == TR_OK)
+		status = check_shares(spec, &dealing, error);
+	if (status == TR_OK)
+		status = check_layers(spec->mesh, &config, &dealing.mesh, error);
+	return status == TR_OK ? check_chunks(spec, &config, &dealing, error) : status;
 }
 
 /* mesh.schedule and mesh.chunks beside mesh.pp. */
@@ -281,6 +340,10 @@ static tr_status check_schedule(const Traind__V1__Mesh *m, struct tr_error *erro
 		          "mesh.chunks: found %u, allowed: 1, since mesh.pp is 1", chunks)
 		    : tr_error_set(error, TR_EINVAL,
 		          "mesh.schedule: found %s, allowed: auto, since mesh.pp is 1", schedule);
+	if (at_least_one(m->pp) == 1 && m->n_layers > 0 && !m->auto_)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.layers: found %zu of them, allowed: none, since mesh.pp is 1",
+		    m->n_layers);
 	if (interleaved && chunks == 1)
 		return tr_error_set(error, TR_EINVAL,
 		    "mesh.chunks: found 1, allowed: 2 to %d, since mesh.schedule is interleaved",

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "daemon/plan/dealing.h"
 #include "daemon/plan/mesh.h"
 #include "daemon/plan/model_config.h"
 #include "daemon/plan/schedule.h"
@@ -12,7 +13,7 @@
 /* Of a validated section (NULL: one worker). dp is what is left of the workers. */
 struct mesh job_mesh(const Traind__V1__Mesh *mesh);
 
-/* Whether workers hold parts of the model. */
+/* Whether its workers have ranks: they hold parts of the model, or unequal shares. */
 bool job_mesh_is_sharded(const Traind__V1__Mesh *mesh);
 
 /* With fewer workers than one replica takes; else its mesh is made smaller (remesh.h). */
@@ -26,13 +27,13 @@ struct job_batch {
 	uint64_t sequences, micro; /* of a global batch; of a microbatch */
 };
 /* Stages of each worker of this mesh where the job asks for `chunks`: 1, if it has too few layers or microbatches for them, as another mesh than the job's may have. */
-uint32_t job_mesh_chunks(const struct model_config *config, const struct mesh *mesh,
+uint32_t job_mesh_chunks(const struct model_config *config, const struct dealing *dealing,
     uint32_t chunks, const struct job_batch *batch);
 
 /* Layers of each of ranks x chunks stages, at least one: so that the slowest rank is as fast as can be on like workers, where the head costs as many layers as its matrix is larger
- * than theirs; a rank's over its chunks as evenly as they go. TR_EINVAL: there are fewer layers than stages. */
+ * than theirs, or those that `given` says (NULL: nobody does); a rank's over its chunks as evenly as they go. TR_EINVAL: there are fewer layers than stages. */
 tr_status job_mesh_stages(const struct model_config *config, uint32_t ranks, uint32_t chunks,
-    uint32_t *layers_of, struct tr_error *error);
+    const uint32_t *given, uint32_t *layers_of, struct tr_error *error);
 
 /* Whether a model can be split over this mesh. TR_EINVAL: begins with the key of the axis that it cannot be split over. */
 tr_status job_mesh_allows(const struct model_config *config, const struct mesh *mesh,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/limits.h"
+#include "daemon/plan/dealing.h"
 #include "daemon/plan/job_value.h"
 
 static const struct job_option rows[] = {
@@ -116,6 +117,12 @@ static const struct job_option rows[] = {
 	    "Of each layer its input alone is kept, and the backward pass computes the layer "
 	    "again: less "
 	    "memory, some third more computation. Without `tp` and `pp`, too." },
+	{ "mesh.shares", OPTION_UINTS, 1, DEALING_SHARE_MAX, NULL, "", NULL,
+	    "Of each replica, as in [3, 1]: the first computes three quarters of each batch. For "
+	    "workers of unequal speed; without it all compute equally much." },
+	{ "mesh.layers", OPTION_UINTS, 1, 256, NULL, "", NULL,
+	    "With `pp`, layers of each stage's worker, as in [7, 5], all of `model.layers` "
+	    "together; without it they are dealt for workers of equal speed." },
 	{ "mesh.too_few", OPTION_CHOICE, 0, 0, "smaller|wait", "smaller", NULL,
 	    "With `tp` or `pp`, when for two seconds there have been fewer workers than one "
 	    "replica takes: `smaller` goes on with a smaller mesh until there are enough again, "
@@ -228,6 +235,13 @@ bool job_option_is_section(const char *name)
 	return false;
 }
 
+size_t job_option_list_most(const struct job_option *option)
+{
+	if (option->kind == OPTION_UINTS)
+		return TR_GROUP_PEERS_MAX;
+	return option->kind == OPTION_PATHS ? (size_t)option->most : 0;
+}
+
 const char *job_option_allowed(const struct job_option *option, char *text, size_t bytes)
 {
 	switch (option->kind) {
@@ -267,6 +281,10 @@ const char *job_option_allowed(const struct job_option *option, char *text, size
 	case OPTION_PATHS:
 		(void)snprintf(text, bytes, "a list of %.0f to %.0f paths", option->least,
 		    option->most);
+		break;
+	case OPTION_UINTS:
+		(void)snprintf(text, bytes, "a list of whole numbers from %.0f to %.0f",
+		    option->least, option->most);
 		break;
 	}
 	return text;

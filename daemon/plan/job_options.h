@@ -25,6 +25,7 @@ enum option_kind {
 	OPTION_BOOL,
 	OPTION_PATH,
 	OPTION_PATHS,
+	OPTION_UINTS, /* each .least to .most */
 };
 
 /* There are no more than these; a table by option has room for so many. */
@@ -44,13 +45,15 @@ const struct job_option *job_options(void);
 const struct job_option *job_option_find(const char *key); /* NULL: no such key */
 bool job_option_is_section(const char *name);              /* "train": keys "train.*" exist */
 
+/* How many values a key takes; 0: it is no list. */
+size_t job_option_list_most(const struct job_option *option);
 /* What an option takes, in words: "a whole number from 1 to 256". */
 const char *job_option_allowed(const struct job_option *option, char *text, size_t bytes);
 /* The known key most like `key`, or NULL if none is near. */
 const char *job_option_suggest(const char *key);
 
 /* Sets one key from text. TR_EINVAL: "train.lr: found 'fast', allowed: a number from 1e-09 to 10"
- * (no file, no line: the caller's). A key of kind OPTION_PATHS gets one more path per call;
+ * (no file, no line: the caller's). A list gets one more per call;
  * job_option_clear() empties it. */
 tr_status job_option_set(Traind__V1__JobSpec *spec, const char *key, const char *text,
     struct tr_error *error);

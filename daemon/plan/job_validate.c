@@ -24,8 +24,8 @@ static tr_status fill(Traind__V1__JobSpec *spec, const struct job_option *option
 {
 	struct job_value value;
 	char allowed[160];
-	if (job_value_load(spec, option, &value) || option->kind == OPTION_PATHS)
-		return TR_OK; /* lists: check_data */
+	if (job_value_load(spec, option, &value) || job_option_list_most(option) > 0)
+		return TR_OK; /* lists: check_data, job_mesh_check */
 	/* Where "runs/NAME" is, only the client can tell. */
 	if (option->fallback == NULL || (option->kind == OPTION_PATH && option->fallback[0] != '\0'))
 		return tr_error_set(error, TR_EINVAL, "%s: found nothing, allowed: %s", option->key,
@@ -63,6 +63,8 @@ static tr_status check(const Traind__V1__JobSpec *spec, const struct job_option 
 			status = check_path(option, job_value_text(spec, option, i), error);
 		return status;
 	}
+	if (option->kind == OPTION_UINTS)
+		return job_value_check_list(spec, option, error);
 	if (option->kind == OPTION_PATH)
 		return set ? check_path(option, value.text, error) : TR_OK;
 	return job_value_check(option, &value, error);

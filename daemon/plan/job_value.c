@@ -80,6 +80,7 @@ tr_status job_value_parse(const struct job_option *option, const char *text,
 	bool good = true;
 	switch (option->kind) {
 	case OPTION_UINT:
+	case OPTION_UINTS:
 		good = parse_whole(text, &parsed.whole);
 		break;
 	case OPTION_DOUBLE:
@@ -153,6 +154,7 @@ tr_status job_value_check(const struct job_option *option, const struct job_valu
 	char found[48];
 	switch (option->kind) {
 	case OPTION_UINT:
+	case OPTION_UINTS:
 		if ((double)value->whole >= option->least && (double)value->whole <= option->most)
 			return TR_OK;
 		(void)snprintf(found, sizeof(found), "%llu", (unsigned long long)value->whole);
@@ -251,6 +253,23 @@ static tr_status store_text(ProtobufCMessage *message, const ProtobufCFieldDescr
 	return TR_OK;
 }
 
+static tr_status store_number(ProtobufCMessage *message, const ProtobufCFieldDescriptor *field,
+    uint32_t number)
+{
+	if (field->label != PROTOBUF_C_LABEL_REPEATED) {
+		*(uint32_t *)member(message, field->offset) = number;
+		return TR_OK;
+	}
+	size_t *count = member(message, field->quantifier_offset);
+	uint32_t **list = member(message, field->offset);
+	uint32_t *grown = realloc(*list, (*count + 1) * sizeof(**list));
+	if (grown == NULL)
+		return TR_ENOMEM;
+	*list = grown;
+	grown[(*count)++] = number;
+	return TR_OK;
+}
+
 tr_status job_value_store(Traind__V1__JobSpec *spec, const struct job_option *option,
     const struct job_value *value, struct tr_error *error)
 {
@@ -261,7 +280,7 @@ tr_status job_value_store(Traind__V1__JobSpec *spec, const struct job_option *op
 		return tr_error_set(error, TR_ENOMEM, "%s: out of memory", option->key);
 	switch (field->type) {
 	case PROTOBUF_C_TYPE_UINT32:
-		*(uint32_t *)member(message, field->offset) = (uint32_t)value->whole;
+		status = store_number(message, field, (uint32_t)value->whole);
 		break;
 	case PROTOBUF_C_TYPE_UINT64:
 		*(uint64_t *)member(message, field->offset) = value->whole;
@@ -290,6 +309,10 @@ bool job_value_load(const Traind__V1__JobSpec *spec, const struct job_option *op
 	*value = (struct job_value){ .text = "" };
 	if (message == NULL)
 		return false;
+	if (field->label == PROTOBUF_C_LABEL_REPEATED) {
+		value->whole = *(const size_t *)member(message, field->quantifier_offset);
+		return value->whole != 0;
+	}
 	switch (field->type) {
 	case PROTOBUF_C_TYPE_UINT32:
 		value->whole = *(const uint32_t *)member(message, field->offset);
@@ -304,10 +327,6 @@ bool job_value_load(const Traind__V1__JobSpec *spec, const struct job_option *op
 		value->number = *(const double *)member(message, field->offset);
 		return value->number != 0;
 	case PROTOBUF_C_TYPE_STRING:
-		if (field->label == PROTOBUF_C_LABEL_REPEATED) {
-			value->whole = *(const size_t *)member(message, field->quantifier_offset);
-			return value->whole != 0;
-		}
 		value->text = *(char *const *)member(message, field->offset);
 		if (value->text == NULL)
 			value->text = "";
@@ -324,11 +343,11 @@ void job_value_clear(Traind__V1__JobSpec *spec, const struct job_option *option)
 	ProtobufCMessage *message = owner(spec, option, false, &field);
 	if (message == NULL)
 		return;
-	if (field->type == PROTOBUF_C_TYPE_STRING && field->label == PROTOBUF_C_LABEL_REPEATED) {
+	if (field->label == PROTOBUF_C_LABEL_REPEATED) {
 		size_t *count = member(message, field->quantifier_offset);
-		char ***list = member(message, field->offset);
-		for (size_t i = 0; i < *count; i++)
-			free((*list)[i]);
+		void **list = member(message, field->offset);
+		for (size_t i = 0; i < *count && field->type == PROTOBUF_C_TYPE_STRING; i++)
+			free(((char **)*list)[i]);
 		free(*list);
 		*list = NULL;
 		*count = 0;
@@ -357,4 +376,24 @@ const char *job_value_text(const Traind__V1__JobSpec *spec, const struct job_opt
 	}
 	const char *text = *(char *const *)member(message, field->offset);
 	return i == 0 && text != NULL && text[0] != '\0' ? text : NULL;
+}
+
+tr_status job_value_check_list(const Traind__V1__JobSpec *spec, const struct job_option *option,
+    struct tr_error *error)
+{
+	const ProtobufCFieldDescriptor *field;
+	const ProtobufCMessage *message = owner(spec, option, false, &field);
+	tr_status status = TR_OK;
+	if (message == NULL)
+		return TR_OK;
+	size_t count = *(const size_t *)member(message, field->quantifier_offset);
+	const uint32_t *list = *(uint32_t *const *)member(message, field->offset);
+	if (count > job_option_list_most(option))
+		return tr_error_set(error, TR_EINVAL,
+		    "%s: found a list of %zu, allowed: at most %zu", option->key, count,
+		    job_option_list_most(option));
+	for (size_t i = 0; i < count && status == TR_OK; i++)
+		status = job_value_check(option,
+		    &(struct job_value){ .whole = list[i], .text = "" }, error);
+	return status;
 }

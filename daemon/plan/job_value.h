@@ -22,6 +22,9 @@ tr_status job_value_parse(const struct job_option *option, const char *text,
     struct job_value *value, struct tr_error *error);
 tr_status job_value_check(const struct job_option *option, const struct job_value *value,
     struct tr_error *error);
+/* Each number of a list, and how many there are. */
+tr_status job_value_check_list(const Traind__V1__JobSpec *spec, const struct job_option *option,
+    struct tr_error *error);
 /* Makes the messages on the way as needed. A list gets one more. */
 tr_status job_value_store(Traind__V1__JobSpec *spec, const struct job_option *option,
     const struct job_value *value, struct tr_error *error);

@@ -2,8 +2,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "daemon/plan/plan_dealing.h"
 #include "daemon/plan/plan_predict.h"
 
+#define UNEVEN_GAIN   0.01
 #define WRITTEN_BYTES 12 /* of a parameter, with its moments */
 
 /* Of a replica: m microbatches take fill + m x cycle. */
@@ -120,21 +122,21 @@ static uint32_t done_by(const struct pace *pace, double end_s, uint32_t least)
 	return count <= least ? least : count > 1e9 ? 1000000000u : (uint32_t)count;
 }
 
-/* As a job's replicas share a batch: by sequences, of which the last microbatch may have fewer. */
-static void share_alike(const struct plan_layout *l, struct plan *plan)
+static void share_as(const struct plan_layout *l, const struct dealing *dealing, struct plan *plan)
 {
-	for (uint32_t d = 0; d < l->dp; d++) {
-		uint64_t from = (uint64_t)l->in->batch * d / l->dp,
-		         to = (uint64_t)l->in->batch * (d + 1) / l->dp;
-		plan->microbatches_of[d] = (uint32_t)((to - from + plan->choice.sequences - 1) /
-		    plan->choice.sequences);
-	}
+	struct dealing there;
+
+	dealing_on(dealing, &plan->choice.mesh, &there);
+	for (uint32_t d = 0; d < l->dp; d++)
+		plan->microbatches_of[d] = plan_dealing_microbatches(l->in, &plan->choice, &there,
+		    d);
 }
 
 /* So that the last replica ends as early as can be. */
 static void share_microbatches(struct plan_layout *l, struct plan *plan)
 {
-	uint32_t all = l->in->batch / plan->choice.sequences, least = least_microbatches(l, plan);
+	uint32_t sequences = plan->choice.sequences, least = least_microbatches(l, plan),
+	         all = (l->in->batch + sequences - 1) / sequences;
 	struct pace paces[PLAN_WORKERS_MAX];
 	double low = 0, high = 0;
 
@@ -169,6 +171,30 @@ static void share_microbatches(struct plan_layout *l, struct plan *plan)
 		plan->microbatches_of[best]++;
 		given++;
 	}
+}
+
+/* When the last replica ends. */
+static double pipeline_s(struct plan_layout *l, const struct plan *plan)
+{
+	double last = 0;
+
+	for (uint32_t d = 0; d < l->dp; d++) {
+		struct pace pace = pace_of(l, plan, d);
+		last = fmax(last, pace.fill_s + pace.cycle_s * plan->microbatches_of[d]);
+	}
+	return last;
+}
+
+/* Equal shares are cut by sequences, unequal ones by microbatches: these have to be worth it. */
+static void share_by_speed(struct plan_layout *l, struct plan *plan)
+{
+	const struct dealing even = { .mesh = plan->choice.mesh };
+
+	share_as(l, &even, plan);
+	double equal_s = pipeline_s(l, plan);
+	share_microbatches(l, plan);
+	if (!(pipeline_s(l, plan) < (1 - UNEVEN_GAIN) * equal_s))
+		share_as(l, &even, plan);
 }
 
 static uint64_t layer_kept(const struct plan_layout *l, const struct plan *plan)
@@ -320,8 +346,10 @@ void plan_fill(struct plan_layout *layout, struct plan *plan)
 	if (!plan_layout_split(layout, plan, most))
 		(void)plan_layout_split(layout, plan, NULL);
 	plan_layout_times(layout, plan);
-	if (layout->in->runnable)
-		share_alike(layout, plan);
+	if (layout->in->dealt != NULL)
+		share_as(layout, layout->in->dealt, plan);
+	else if (layout->in->runnable)
+		share_by_speed(layout, plan);
 	else
 		share_microbatches(layout, plan);
 }
@@ -369,17 +397,15 @@ double plan_after_reduction_s(const struct plan_layout *l, const struct plan *pl
 
 double plan_estimate_s(struct plan_layout *l, const struct plan *plan)
 {
-	double pipeline = 0, update = 0;
+	double update = 0;
 
-	for (uint32_t d = 0; d < l->dp; d++) {
-		struct pace pace = pace_of(l, plan, d);
-		pipeline = fmax(pipeline, pace.fill_s + pace.cycle_s * plan->microbatches_of[d]);
+	for (uint32_t d = 0; d < l->dp; d++)
 		for (uint32_t rank = 0; rank < l->pp; rank++)
 			update = fmax(update,
 			    (double)plan_layout_parameters(l, plan, rank) * l->in->costs->update_s /
 			        l->groups[d * l->pp + rank].speed);
-	}
-	return pipeline + reduction_s(l, plan) + update + plan_after_reduction_s(l, plan);
+	return pipeline_s(l, plan) + reduction_s(l, plan) + update +
+	    plan_after_reduction_s(l, plan);
 }
 
 static int slower(const void *a, const void *b)

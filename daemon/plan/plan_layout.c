@@ -341,26 +341,33 @@ static void share_chunks(const struct plan_layout *l, uint32_t rank, uint32_t la
 	}
 }
 
-/* By what a layer takes at a rank's groups, one in each replica, on average: replicas are evened out by their microbatches. */
-/* As a job's workers cut them, whatever they are. */
-static bool split_as_jobs(const struct plan_layout *l, struct plan *plan, const uint32_t *most)
+/* As the job asks for them, or as its workers cut them by themselves. */
+static bool split_as_dealt(const struct plan_layout *l, struct plan *plan, const uint32_t *most)
 {
-	uint32_t layers[TR_GROUP_PEERS_MAX];
+	uint32_t layers[PLAN_STAGES_MAX];
+	struct dealing dealt;
 
-	if (job_mesh_stages(l->in->model, l->pp, 1, layers, NULL) != TR_OK)
+	dealing_on(l->in->dealt, &plan->choice.mesh, &dealt);
+	if (job_mesh_stages(l->in->model, l->pp, plan->choice.chunks, dealing_layers(&dealt),
+	        layers, NULL) != TR_OK)
 		return false;
 	for (uint32_t rank = 0; rank < l->pp; rank++) {
-		if (most != NULL && layers[rank] > most[rank])
+		uint32_t all = 0;
+		for (uint32_t stage = rank; stage < l->stages; stage += l->pp) {
+			plan->layers_of[stage] = (uint16_t)layers[stage];
+			all += layers[stage];
+		}
+		if (most != NULL && all > most[rank])
 			return false;
-		plan->layers_of[rank] = (uint16_t)layers[rank];
 	}
 	return true;
 }
 
+/* By what a layer takes at a rank's groups, one in each replica, on average: replicas are evened out by their microbatches. */
 bool plan_layout_split(struct plan_layout *l, struct plan *plan, const uint32_t *most)
 {
-	if (l->in->runnable)
-		return split_as_jobs(l, plan, most);
+	if (l->in->dealt != NULL)
+		return split_as_dealt(l, plan, most);
 	double speeds[PLAN_STAGES_MAX], worst, layer_s = 0;
 	uint32_t layers[PLAN_STAGES_MAX];
 	const struct plan_group *last = &l->groups[l->pp - 1];

@@ -6,6 +6,7 @@
 #ifndef TR_DAEMON_PLAN_PLAN_LAYOUT_H
 #define TR_DAEMON_PLAN_PLAN_LAYOUT_H
 
+#include "daemon/plan/dealing.h"
 #include "daemon/plan/plan.h"
 #include "daemon/plan/plan_cluster.h"
 #include "daemon/plan/plan_costs.h"
@@ -16,8 +17,9 @@ struct plan_input {
 	const struct plan_costs *costs;
 	uint32_t batch;           /* sequences of a step, all replicas together */
 	uint32_t sequence_length; /* tokens */
-	/* Only what jobs run today: 1F1B without chunks or recomputation, stages as job_mesh_stages cuts them, replicas that have equally much to do. */
-	bool runnable;
+	bool runnable; /* only schedules of jobs that are planned: 1F1B without chunks or recomputation */
+	/* Shares and layers are so, where the mesh has as many replicas and stages, else as for equal workers; NULL: whatever is best. */
+	const struct dealing *dealt;
 };
 
 /* A tensor-parallel group: one stage of one replica. */

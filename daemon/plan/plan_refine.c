@@ -123,14 +123,14 @@ static bool move_microbatches(struct refining *r)
 	return better;
 }
 
-/* Of a plan that jobs are to run layers and microbatches stay where they are. */
+/* What is dealt stays as it is. */
 static void climb(struct refining *r)
 {
 	bool better = true;
 
 	while (better && may_go_on(r)) {
-		better = !r->l->in->runnable && move_layers(r);
-		better = (!r->l->in->runnable && move_microbatches(r)) || better;
+		better = r->l->in->dealt == NULL && move_layers(r);
+		better = (r->l->in->dealt == NULL && move_microbatches(r)) || better;
 		better = swap_workers(r) || better;
 	}
 }

@@ -241,6 +241,17 @@ uint32_t ranks_worker_of(const struct ranks *r, uint32_t shard, uint32_t replica
 	return RANKS_NONE;
 }
 
+uint32_t ranks_there(const struct ranks *r, uint32_t replicas[TR_GROUP_PEERS_MAX])
+{
+	uint32_t members[TR_GROUP_PEERS_MAX], count = 0;
+
+	count_members(r, members);
+	for (uint32_t dp = 0; dp < r->mesh.size[MESH_DP]; dp++)
+		if (members[dp] > 0)
+			replicas[count++] = dp;
+	return count;
+}
+
 static uint32_t gather(const struct ranks *r, uint32_t index, const bool same[MESH_AXES],
     uint32_t *members)
 {

@@ -72,6 +72,8 @@ void ranks_forget(struct ranks *ranks);
 
 /* Replicas that are there, and which of them, from 0, peer `index` stands in: RANKS_NONE for a spare. */
 uint32_t ranks_replicas(const struct ranks *ranks);
+/* Their places along dp, ascending. Returns how many. */
+uint32_t ranks_there(const struct ranks *ranks, uint32_t replicas[TR_GROUP_PEERS_MAX]);
 uint32_t ranks_replica(const struct ranks *ranks, uint32_t index);
 
 /* What peer `index` owns of its shard's moments in a round with this table; nothing, if it has no rank. */

@@ -12,15 +12,16 @@ static tr_status no_memory(struct tr_error *error)
 	return tr_error_set(error, TR_ENOMEM, "mesh: no memory for a shard's tables");
 }
 
-tr_status sharded_lay(struct trainer *t, const struct mesh *mesh, struct mesh_shards *shards,
+tr_status sharded_lay(struct trainer *t, const struct dealing *dealing, struct mesh_shards *shards,
     struct tr_error *error)
 {
 	const struct layout *whole = &t->sharded->whole;
 	struct job_batch batch = { t->batch, t->micro };
 	uint32_t chunks = t->mesh_spec != NULL && t->mesh_spec->chunks > 0 ? t->mesh_spec->chunks
 	                                                                   : 1;
-	chunks = job_mesh_chunks(&whole->config, mesh, chunks, &batch);
-	return mesh_shards_create(whole, mesh, chunks, shards, error);
+	chunks = job_mesh_chunks(&whole->config, dealing, chunks, &batch);
+	return mesh_shards_create(whole, &dealing->mesh, chunks, dealing_layers(dealing), shards,
+	    error);
 }
 
 tr_status sharded_create(struct trainer *t, struct tr_error *error)
@@ -39,7 +40,7 @@ tr_status sharded_create(struct trainer *t, struct tr_error *error)
 	s->back = calloc(1, sizeof(*s->back));
 	if (s->back == NULL)
 		return no_memory(error);
-	tr_status status = sharded_lay(t, &t->mesh, &s->shards, error);
+	tr_status status = sharded_lay(t, &t->dealing, &s->shards, error);
 	if (status == TR_OK)
 		t->layout = s->shards.stages[s->shards.largest]; /* until there is a rank */
 	return status;
@@ -68,6 +69,7 @@ tr_status sharded_attach(struct trainer *t, struct tr_error *error)
 		return no_memory(error);
 	s->exchange.group = t->group;
 	ranks_init(&s->shards.mesh, &s->state->ranks);
+	s->state->dealing = s->dealing = t->dealing;
 	return sharded_make_mesh(t, error);
 }
 

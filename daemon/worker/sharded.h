@@ -22,6 +22,7 @@
 #include "daemon/checkpoint/checkpoint.h"
 #include "daemon/checkpoint/mesh_shards.h"
 #include "daemon/checkpoint/reshard.h"
+#include "daemon/plan/dealing.h"
 #include "daemon/plan/ranks.h"
 #include "daemon/plan/remesh.h"
 #include "daemon/worker/mesh_memory.h"
@@ -54,7 +55,8 @@ struct sharded_state {
 	uint64_t step_round; /* the round of the last step */
 	uint64_t mended;     /* times that numbers differed since the newest checkpoint */
 	struct remesh_counts remesh;
-	struct ranks ranks; /* of the last round, with the mesh in force */
+	struct dealing dealing; /* in force, over the mesh in force */
+	struct ranks ranks;     /* of the last round, with the mesh in force */
 };
 
 /* What is added up over all, f64 in the group's memory. Squares of the gradient by shard: one replica says them, so that all have the same bits. */
@@ -84,6 +86,7 @@ struct sharded {
 	struct mesh_memory memory; /* of what is made for a mesh */
 
 	/* Made for a mesh, anew for another one (sharded_mesh.c); as are t->model, t->layout and t->buckets. */
+	struct dealing dealing;
 	struct mesh_shards shards;
 	struct shard shard;                /* that the model is built for */
 	struct sharded_pipeline *pipeline; /* NULL: one stage */
@@ -118,6 +121,7 @@ struct sharded {
 	struct manifest *back; /* what training goes back to */
 
 	/* Of a round that changes the mesh; zeroed: it does not. */
+	struct dealing next_dealing;
 	struct mesh_shards coming;
 	struct optim_arrays arrived; /* of this worker's shard of it */
 	struct reshard moves;
@@ -130,8 +134,8 @@ struct sharded {
 /* t->layout, of the whole model, becomes a shard's. */
 tr_status sharded_create(struct trainer *t, struct tr_error *error);
 void sharded_destroy(struct trainer *t);
-/* Layouts of a mesh that the job may have. */
-tr_status sharded_lay(struct trainer *t, const struct mesh *mesh, struct mesh_shards *shards,
+/* Layouts of a mesh that the job may have, with the layers that a dealing gives its stages. */
+tr_status sharded_lay(struct trainer *t, const struct dealing *dealing, struct mesh_shards *shards,
     struct tr_error *error);
 /* What is in the group's memory: t->arrays, too, with room for any shard. */
 tr_status sharded_attach(struct trainer *t, struct tr_error *error);
@@ -159,7 +163,7 @@ static inline float *sharded_array(const struct optim_arrays *arrays, unsigned w
 
 /* ---- sharded_remesh.c ---- */
 
-/* The mesh that the common state has is what there is made for, with the shard that has come if the round before changed it. Called when a round has begun: no op uses memory of
+/* The dealing that the common state has is what there is made for, with the shard that has come if the round before changed it. Called when a round has begun: no op uses memory of
  * the one before. */
 tr_status sharded_use_mesh(struct trainer *t, struct tr_error *error);
 /* Whether this round changes the mesh: s->kind, s->next and, where something is held by nobody, s->lost. */

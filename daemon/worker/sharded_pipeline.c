@@ -25,11 +25,11 @@ static struct schedule_shape shape_of(const struct trainer *t, size_t microbatch
 		shards->mesh.size[MESH_PP], (uint32_t)microbatches, shards->chunks };
 }
 
-/* Room for the microbatches of a replica's share. */
-static tr_status add_room(struct trainer *t, uint32_t stage, uint64_t share,
+/* Room for so many microbatches. */
+static tr_status add_room(struct trainer *t, uint32_t stage, uint64_t microbatches,
     struct model_room *room, struct tr_error *error)
 {
-	struct schedule_shape shape = shape_of(t, (size_t)((share + t->micro - 1) / t->micro));
+	struct schedule_shape shape = shape_of(t, (size_t)microbatches);
 	struct schedule schedule;
 	tr_status status = schedule_create(&shape, &schedule, error);
 	if (status != TR_OK)
@@ -39,17 +39,37 @@ static tr_status add_room(struct trainer *t, uint32_t stage, uint64_t share,
 	return TR_OK;
 }
 
+static uint64_t microbatches_of(const struct trainer *t, uint64_t share)
+{
+	return (share + t->micro - 1) / t->micro;
+}
+
+/* Any share, of those that there may be: interleaved stages have the most in flight with one group of microbatches, which are fewer than twice the stages. */
+static tr_status find_uneven_room(struct trainer *t, uint32_t stage, struct model_room *room,
+    struct tr_error *error)
+{
+	const struct mesh_shards *shards = &t->sharded->shards;
+	uint64_t pp = shards->mesh.size[MESH_PP], most = microbatches_of(t, t->batch);
+	tr_status status = add_room(t, stage, most, room, error);
+	for (uint64_t m = pp; shards->chunks > 1 && m < 2 * pp && m < most && status == TR_OK; m++)
+		status = add_room(t, stage, m, room, error);
+	return status;
+}
+
 /* Whatever the number of replicas: of interleaved stages fewer microbatches may have more in flight. */
 static tr_status find_room(struct trainer *t, uint32_t stage, struct model_room *room,
     struct tr_error *error)
 {
 	uint32_t dp = t->sharded->shards.mesh.size[MESH_DP];
 	tr_status status = TR_OK;
+	if (!dealing_is_even(&t->sharded->dealing))
+		return find_uneven_room(t, stage, room, error);
 	for (uint32_t replicas = 1; replicas <= dp && replicas <= t->batch && status == TR_OK;
 	     replicas++) {
-		status = add_room(t, stage, t->batch / replicas, room, error);
+		uint64_t share = t->batch / replicas;
+		status = add_room(t, stage, microbatches_of(t, share), room, error);
 		if (status == TR_OK && t->batch % replicas != 0)
-			status = add_room(t, stage, t->batch / replicas + 1, room, error);
+			status = add_room(t, stage, microbatches_of(t, share + 1), room, error);
 	}
 	return status;
 }

@@ -22,7 +22,7 @@ static bool is_set(const struct mesh_shards *shards)
 static struct remesh rules_of(const struct trainer *t)
 {
 	return (struct remesh){ .config = &t->sharded->whole.config,
-		.job = t->mesh,
+		.job = t->dealing.mesh,
 		.sequences = t->batch,
 		.wait_rounds = t->mesh_waits ? 0 : SHARDED_WAIT_ROUNDS };
 }
@@ -69,7 +69,8 @@ tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error)
 	    !remesh_next(&rules, &s->shards.mesh, s->next.count, &s->state->remesh, &mesh))
 		return TR_OK;
 	rank_anew(&s->next, &mesh, &next);
-	tr_status status = sharded_lay(t, &mesh, &s->coming, error);
+	dealing_on(&t->dealing, &mesh, &s->next_dealing);
+	tr_status status = sharded_lay(t, &s->next_dealing, &s->coming, error);
 	if (status == TR_OK && s->state->born != 0)
 		status = plan_moves(s, &next, error);
 	if (status != TR_OK)
@@ -87,6 +88,12 @@ tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error)
 
 /* ---- the one in force ---- */
 
+static bool same_shards(const struct dealing *a, const struct dealing *b)
+{
+	return mesh_equal(&a->mesh, &b->mesh) &&
+	    memcmp(a->layers, b->layers, sizeof(a->layers)) == 0;
+}
+
 void sharded_drop_coming(struct trainer *t)
 {
 	struct sharded *s = t->sharded;
@@ -100,21 +107,23 @@ void sharded_drop_coming(struct trainer *t)
 tr_status sharded_use_mesh(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
-	const struct mesh *mesh = &s->state->ranks.mesh;
+	const struct dealing *dealing = &s->state->dealing;
 	struct mesh_shards shards = { 0 };
 	struct optim_arrays arrived = { 0 };
 	tr_status status = TR_OK;
-	if (!mesh_equal(mesh, &s->shards.mesh)) {
-		if (is_set(&s->coming) && mesh_equal(mesh, &s->coming.mesh)) {
+	if (!same_shards(dealing, &s->dealing)) {
+		if (is_set(&s->coming) && same_shards(dealing, &s->next_dealing)) {
 			shards = s->coming;
 			arrived = s->arrived;
 			memset(&s->coming, 0, sizeof(s->coming));
 			memset(&s->arrived, 0, sizeof(s->arrived));
 		} else {
-			status = sharded_lay(t, mesh, &shards, error);
+			status = sharded_lay(t, dealing, &shards, error);
 		}
 	}
 	sharded_drop_coming(t);
+	if (status == TR_OK)
+		s->dealing = *dealing;
 	if (!is_set(&shards))
 		return status;
 	sharded_unmake_mesh(t);
@@ -279,6 +288,7 @@ tr_status sharded_submit_remesh(struct trainer *t, struct tr_error *error)
 void sharded_end_remesh(struct trainer *t)
 {
 	struct sharded *s = t->sharded;
+	s->state->dealing = s->next_dealing;
 	if (s->state->born != 0)
 		ranks_settle(&s->next, true);
 }

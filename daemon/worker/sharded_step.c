@@ -94,8 +94,10 @@ static tr_status compute(struct attempt *a)
 	struct sharded *s = t->sharded;
 	struct model_hooks hooks = { on_progress, on_final, a };
 	uint64_t first, last;
-	samples_share(t->batch, ranks_replica(&s->next, s->self), ranks_replicas(&s->next), &first,
-	    &last);
+	uint32_t replicas[TR_GROUP_PEERS_MAX];
+	uint32_t count = ranks_there(&s->next, replicas);
+	dealing_share(&s->dealing, replicas, count, ranks_replica(&s->next, s->self), t->batch,
+	    &first, &last);
 	s->share = last - first;
 	for (uint64_t i = first; i < last; i++)
 		t->numbers[i - first] = t->account->cursor + i;

@@ -101,11 +101,27 @@ static void add_ranks(struct words *w, const struct ranks *now)
 		add(w, ", %u %s", spares, spares == 1 ? "spare" : "spares");
 }
 
+/* ", shares 3 : 1", where they are asked for. */
+static void add_list(struct words *w, const char *name, const uint32_t *list, uint32_t count)
+{
+	if (list[0] > 0)
+		add(w, ", %s %u", name, list[0]);
+	for (uint32_t i = 1; i < count && list[0] > 0; i++)
+		add(w, " : %u", list[i]);
+}
+
+static void add_dealing(struct words *w, const struct dealing *dealing)
+{
+	add_list(w, "shares", dealing->shares, dealing->mesh.size[MESH_DP]);
+	add_list(w, "layers", dealing->layers, dealing->mesh.size[MESH_PP]);
+}
+
 static void tell_mesh(struct trainer *t, const struct ranks *now)
 {
 	struct words w = { .used = 0 };
 	add(&w, "mesh: ");
 	add_ranks(&w, now);
+	add_dealing(&w, &t->sharded->dealing);
 	trainer_report_event(t, w.text);
 }
 

@@ -131,7 +131,7 @@ static tr_status build_model(struct trainer *t, struct tr_error *error)
 	tr_status status = job_model_config(t->spec->model, &config, error);
 	if (status == TR_OK)
 		status = layout_init(&config, &t->layout, error);
-	if (status == TR_OK && ranks_shards(&t->mesh) > 1)
+	if (status == TR_OK && job_mesh_is_sharded(t->mesh_spec))
 		status = sharded_create(t, error);
 	if (status == TR_OK)
 		status = pool_create(t->threads, &t->pool, error);
@@ -285,7 +285,7 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 		return tr_error_set(error, TR_ENOMEM, "no memory for a trainer");
 	t->group = group;
 	t->spec = spec->train;
-	t->mesh = job_mesh(spec->mesh);
+	dealing_of_job(spec->mesh, &t->dealing);
 	t->mesh_spec = spec->mesh;
 	t->recompute = spec->mesh != NULL && spec->mesh->recompute;
 	t->mesh_waits = job_mesh_waits(spec->mesh);

@@ -66,7 +66,7 @@ struct trainer {
 	bool drop;      /* policy: rounds may lack some contributor's data */
 	unsigned threads;
 	unsigned peers_most;               /* workers of the job; 0: not known */
-	struct mesh mesh;                  /* of the job */
+	struct dealing dealing;            /* as the job asks for it, over its mesh */
 	const Traind__V1__Mesh *mesh_spec; /* NULL: none */
 	bool recompute;                    /* layers, in the backward pass */
 	unsigned remesh_pause_ms;          /* trainer_pause_remesh */

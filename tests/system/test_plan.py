@@ -190,7 +190,7 @@ def test_plans_that_jobs_cannot_run_are_asked_for(tmp_path, job, here):
     plan = trainctl_json(*words, environment=here.environment)
     assert plan["runnable"] and all((row["chunks"], row["recompute"]) == (1, False) for row in (plan, *plan["others"]))
     text = here(*words, "--any").stdout
-    assert "plans     of any kind: jobs run 1f1b" in text and "plans     of any" not in here(*words).stdout
+    assert "plans     of any kind: jobs of mesh.auto run 1f1b" in text and "plans     of any" not in here(*words).stdout
 
 
 def test_a_running_cluster_with_measured_layers(tmp_path, job):

@@ -196,17 +196,83 @@ static void test_chunks_of_another_mesh(void **state)
 {
 	const struct model_config config = { .layers = 8 };
 	const struct job_batch batch = { 16, 2 };
-	struct mesh mesh = { .size = { [MESH_DP] = 1, [MESH_PP] = 4, [MESH_TP] = 1 } };
+	struct dealing dealing = { .mesh = { .size = { 1, 4, 1 } } };
+	uint32_t *size = dealing.mesh.size;
 
 	(void)state;
-	assert_int_equal(job_mesh_chunks(&config, &mesh, 2, &batch), 2);
-	assert_int_equal(job_mesh_chunks(&config, &mesh, 3, &batch), 1);
-	mesh.size[MESH_DP] = 4; /* two microbatches */
-	assert_int_equal(job_mesh_chunks(&config, &mesh, 2, &batch), 1);
-	mesh.size[MESH_PP] = 2;
-	assert_int_equal(job_mesh_chunks(&config, &mesh, 2, &batch), 2);
-	mesh.size[MESH_PP] = 1;
-	assert_int_equal(job_mesh_chunks(&config, &mesh, 2, &batch), 1);
+	assert_int_equal(job_mesh_chunks(&config, &dealing, 2, &batch), 2);
+	assert_int_equal(job_mesh_chunks(&config, &dealing, 3, &batch), 1);
+	size[MESH_DP] = 4; /* two microbatches */
+	assert_int_equal(job_mesh_chunks(&config, &dealing, 2, &batch), 1);
+	size[MESH_PP] = 2;
+	assert_int_equal(job_mesh_chunks(&config, &dealing, 2, &batch), 2);
+	size[MESH_PP] = 1;
+	assert_int_equal(job_mesh_chunks(&config, &dealing, 2, &batch), 1);
+	size[MESH_PP] = size[MESH_DP] = 2; /* four microbatches each, or of the second one */
+	assert_int_equal(job_mesh_chunks(&config, &dealing, 2, &batch), 2);
+	dealing.shares[0] = 7;
+	dealing.shares[1] = 1;
+	assert_int_equal(job_mesh_chunks(&config, &dealing, 2, &batch), 1);
+}
+
+static void give(Traind__V1__JobSpec *spec, const char *key, const char *one, const char *other)
+{
+	set_good(spec, key, one);
+	set_good(spec, key, other);
+}
+
+static void test_shares(void **state)
+{
+	(void)state;
+	struct tr_error error = { 0 };
+	Traind__V1__JobSpec *spec = good_chunks("1");
+	give(spec, "mesh.shares", "3", "1");
+	give(spec, "mesh.layers", "7", "5");
+	if (job_validate(spec, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	set_good(spec, "mesh.shares", "1");
+	refused(spec, "mesh.shares: found 3 of them, allowed: one of each of the mesh's 2 replicas");
+	spec = good_chunks("1");
+	give(spec, "mesh.shares", "3", "100");
+	refused(spec,
+	    "mesh.shares: found one that is less than a sequence of the 8 of a batch, allowed: at "
+	    "least one of them for each replica");
+	spec = good_chunks("1");
+	set_good(spec, "mesh.layers", "12");
+	refused(spec, "mesh.layers: found 1 of them, allowed: one of each of mesh.pp = 2");
+	spec = good_chunks("1");
+	give(spec, "mesh.layers", "7", "6");
+	refused(spec, "mesh.layers: found 13 together, allowed: model.layers, which is 12");
+	spec = good_chunks("2");
+	give(spec, "mesh.layers", "11", "1");
+	refused(spec, "mesh.layers: found 1, allowed: at least 2, as mesh.chunks says");
+	/* two microbatches of the second replica are enough for two stages, one is not */
+	spec = good_chunks("2");
+	give(spec, "mesh.shares", "6", "2");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "train.micro_sequences", "2");
+	refused(spec,
+	    "mesh.chunks: found 2, allowed: 1, since a replica has 1 microbatches and mesh.pp is "
+	    "2: interleaved stages need as many; set a smaller train.micro_sequences or a larger "
+	    "train.batch_tokens");
+}
+
+/* Workers that hold the whole model have ranks too, where their shares are unequal. */
+static void test_shares_of_whole_models(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good_sharded("1");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	assert_false(job_mesh_is_sharded(spec->mesh));
+	give(spec, "mesh.shares", "2", "1");
+	give(spec, "mesh.shares", "2", "1");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	assert_true(job_mesh_is_sharded(spec->mesh));
+	set_good(spec, "sync.mode", "diloco");
+	refused(spec, "sync.mode: found diloco, allowed: ddp, since mesh.shares is given");
+	spec = good_sharded("1");
+	set_good(spec, "mesh.layers", "12");
+	refused(spec, "mesh.layers: found 1 of them, allowed: none, since mesh.pp is 1");
 }
 
 /* The last stage has the head, which counts as the layers that its matrix is as large as. */
@@ -222,17 +288,20 @@ static void test_layers_of_stages(void **state)
 
 	(void)state;
 	model_config_fill(&config);
-	assert_int_equal(job_mesh_stages(&config, 1, 1, layers, NULL), TR_OK);
+	assert_int_equal(job_mesh_stages(&config, 1, 1, NULL, layers, NULL), TR_OK);
 	assert_int_equal(layers[0], 12);
-	assert_int_equal(job_mesh_stages(&config, 2, 1, layers, NULL), TR_OK);
+	assert_int_equal(job_mesh_stages(&config, 2, 1, NULL, layers, NULL), TR_OK);
 	assert_true(layers[0] == 7 && layers[1] == 5);
 	config.vocab = 100 * 12 * 64;
-	assert_int_equal(job_mesh_stages(&config, 4, 1, layers, NULL), TR_OK);
+	assert_int_equal(job_mesh_stages(&config, 4, 1, NULL, layers, NULL), TR_OK);
 	assert_int_equal(layers[3], 1);
 	assert_int_equal(layers[0] + layers[1] + layers[2], 11);
 	/* Of 11 and 1 the second has no layer for another chunk: 10 and 2. What is over goes to the first rank's last chunk. */
-	assert_int_equal(job_mesh_stages(&config, 2, 2, layers, NULL), TR_OK);
+	assert_int_equal(job_mesh_stages(&config, 2, 2, NULL, layers, NULL), TR_OK);
 	assert_true(layers[0] == 5 && layers[1] == 1 && layers[2] == 5 && layers[3] == 1);
+	assert_int_equal(job_mesh_stages(&config, 2, 2, (const uint32_t[]){ 4, 8 }, layers, NULL),
+	    TR_OK);
+	assert_true(layers[0] == 2 && layers[1] == 4 && layers[2] == 2 && layers[3] == 4);
 }
 
 int main(void)
@@ -244,6 +313,8 @@ int main(void)
 		cmocka_unit_test(test_sequence_parallel),
 		cmocka_unit_test(test_schedules),
 		cmocka_unit_test(test_chunks_of_another_mesh),
+		cmocka_unit_test(test_shares),
+		cmocka_unit_test(test_shares_of_whole_models),
 		cmocka_unit_test(test_layers_of_stages),
 	};
 

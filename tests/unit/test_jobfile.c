@@ -156,6 +156,33 @@ static void test_sets(void **state)
 	    "--set: model.width: found 63, allowed: a multiple of model.heads, which is 2");
 }
 
+static void test_lists_of_numbers(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec;
+	const char *sets[] = { "mesh.shares=5", "mesh.shares=2" };
+	const char
+	    *shared = "name: n\ndata: {text: ./text.txt}\nmodel: {context: 32}\ntrain: {steps: 1, "
+	              "batch_tokens: 1024}\nmesh: {nodes: 2, shares: [3, 1]}\n";
+	reads(shared, NULL, 0, &spec);
+	assert_int_equal(spec->mesh->n_shares, 2);
+	assert_true(spec->mesh->shares[0] == 3 && spec->mesh->shares[1] == 1);
+	traind__v1__job_spec__free_unpacked(spec, NULL);
+	reads(shared, sets, 2, &spec);
+	assert_int_equal(spec->mesh->n_shares, 2);
+	assert_true(spec->mesh->shares[0] == 5 && spec->mesh->shares[1] == 2);
+	traind__v1__job_spec__free_unpacked(spec, NULL);
+	says(with_line(7, "mesh: {shares: [3, x]}"), NULL,
+	    ":7: mesh.shares: found 'x', allowed: a list of whole numbers from 1 to 65536");
+	says(with_line(7, "mesh: {shares: [0]}"), NULL,
+	    ":7: mesh.shares: found 0, allowed: a list of whole numbers from 1 to 65536");
+	says(with_line(7, "mesh: {shares: []}"), NULL,
+	    ":7: mesh.shares: found an empty list, allowed: a list of whole numbers from 1 to "
+	    "65536");
+	says(with_line(7, "mesh: {shares: [1, 1]}"), NULL,
+	    ":7: mesh.shares: found 2 of them, allowed: one of each of the mesh's 1 replicas");
+}
+
 static void test_bad_keys_and_values(void **state)
 {
 	(void)state;
@@ -342,6 +369,7 @@ int main(void)
 		cmocka_unit_test(test_good_file),
 		cmocka_unit_test(test_default_dir_and_single_path),
 		cmocka_unit_test(test_sets),
+		cmocka_unit_test(test_lists_of_numbers),
 		cmocka_unit_test(test_bad_keys_and_values),
 		cmocka_unit_test(test_bad_data),
 		cmocka_unit_test(test_bad_yaml),

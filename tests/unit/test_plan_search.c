@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "daemon/plan/plan_dealing.h"
 #include "daemon/plan/job_mesh.h"
 #include "tests/unit/plan_exhaustive.h"
 
@@ -145,31 +146,44 @@ static void the_same_again(void **state)
 	plan_cluster_finish(&c.cluster);
 }
 
-/* What jobs run: no chunks, no recomputation, stages as they cut them, replicas alike. */
+/* What jobs of `mesh: auto` run: no chunks, no recomputation; of the batch and the layers nothing is left out. */
 static void check_runnable(const struct plan_case *c, const struct plan *plan)
 {
 	const uint32_t *size = plan->choice.mesh.size;
-	uint32_t layers[PLAN_STAGES_MAX];
+	uint32_t layers = 0;
+	struct dealing dealing;
 
 	assert_int_equal(plan->choice.kind, SCHEDULE_1F1B);
 	assert_int_equal(plan->choice.chunks, 1);
 	assert_false(plan->choice.recompute);
-	assert_int_equal(job_mesh_stages(&c->model, size[MESH_PP], 1, layers, NULL), TR_OK);
 	for (uint32_t rank = 0; rank < size[MESH_PP]; rank++)
-		assert_int_equal(plan->layers_of[rank], layers[rank]);
-	for (uint32_t d = 0; d < size[MESH_DP]; d++) {
-		uint32_t own = c->in.batch * (d + 1) / size[MESH_DP] -
-		    c->in.batch * d / size[MESH_DP];
-		assert_int_equal(plan->microbatches_of[d],
-		    (own + plan->choice.sequences - 1) / plan->choice.sequences);
-	}
+		layers += plan->layers_of[rank];
+	assert_int_equal(layers, c->model.layers);
+	/* With the job's keys no replica cuts its share into more microbatches than were timed. */
+	plan_dealing(&c->in, plan, &dealing);
+	for (uint32_t d = 0; d < size[MESH_DP]; d++)
+		assert_true(plan_dealing_microbatches(&c->in, &plan->choice, &dealing, d) <=
+		    plan->microbatches_of[d]);
+}
+
+/* A job as it is: whatever the speeds, layers and shares are those of its keys. */
+static void check_dealt(const struct plan_case *c, const struct plan *plan)
+{
+	struct dealing dealing;
+	const struct dealing none = { .mesh = plan->choice.mesh };
+
+	plan_dealing(&c->in, plan, &dealing);
+	assert_true(dealing_equal(&dealing, &none));
 }
 
 static void plans_that_jobs_run(void **state)
 {
+	unsigned gained = 0;
+
 	(void)state;
 	for (unsigned i = 0; i < PLAN_CASES; i++) {
 		struct plan_case c;
+		const struct dealing even = { .mesh = { { 0, 0, 0 } } };
 		case_make(&c, i);
 		struct plan_result *any = search(&c, false);
 		c.in.runnable = true;
@@ -178,10 +192,53 @@ static void plans_that_jobs_run(void **state)
 		for (uint32_t k = 0; k < result->loser_count; k++)
 			check_runnable(&c, &result->losers[k].plan);
 		assert_true(result->best.times.step_s > 0.99 * any->best.times.step_s);
+		c.in.dealt = &even;
+		struct plan_result *dealt = search(&c, false);
+		check_dealt(&c, &dealt->best);
+		assert_true(result->best.times.step_s < 1.001 * dealt->best.times.step_s);
+		gained += result->best.times.step_s < 0.95 * dealt->best.times.step_s;
 		plan_search_destroy(any);
 		plan_search_destroy(result);
+		plan_search_destroy(dealt);
 		plan_cluster_finish(&c.cluster);
 	}
+	assert_true(gained >= 3); /* speeds 1, 1, 0.5, 0.25, and others */
+}
+
+/* Two workers, one of half the speed: two thirds of the batch, and of the layers where they are stages. */
+static void a_slow_worker_gets_less(void **state)
+{
+	struct plan_case c;
+	struct plan_result *result;
+	struct plan_search_settings only = { .seed = 1, .only = { .mesh = { { 2, 1, 1 } } } };
+	struct dealing dealing;
+
+	(void)state;
+	case_make(&c, 0);
+	c.in.runnable = true;
+	c.in.batch = 12;
+	c.cluster.worker_count = 2;
+	c.cluster.workers[1].speed = 0.5;
+	assert_int_equal(plan_search(&c.in, &only, &result, NULL), TR_OK);
+	plan_dealing(&c.in, &result->best, &dealing);
+	uint32_t fast = result->best.worker_of[0];
+	assert_int_equal(dealing.shares[fast], 2 * dealing.shares[1 - fast]);
+	plan_search_destroy(result);
+	only.only.mesh = (struct mesh){ { 1, 2, 1 } };
+	assert_int_equal(plan_search(&c.in, &only, &result, NULL), TR_OK);
+	plan_dealing(&c.in, &result->best, &dealing);
+	fast = result->best.worker_of[0];
+	assert_true(dealing.layers[fast] > dealing.layers[1 - fast] && dealing.shares[0] == 0);
+	/* as the job's keys say */
+	struct dealing asked = { .mesh = only.only.mesh };
+	asked.layers[0] = 1;
+	asked.layers[1] = c.model.layers - 1;
+	c.in.dealt = &asked;
+	plan_search_destroy(result);
+	assert_int_equal(plan_search(&c.in, &only, &result, NULL), TR_OK);
+	assert_int_equal(result->best.layers_of[1], c.model.layers - 1);
+	plan_search_destroy(result);
+	plan_cluster_finish(&c.cluster);
 }
 
 static void refusals_have_numbers(void **state)
@@ -338,6 +395,7 @@ int main(void)
 		cmocka_unit_test(slow_workers_get_less),
 		cmocka_unit_test(the_same_again),
 		cmocka_unit_test(plans_that_jobs_run),
+		cmocka_unit_test(a_slow_worker_gets_less),
 		cmocka_unit_test(refusals_have_numbers),
 		cmocka_unit_test(what_would_do),
 		cmocka_unit_test(who_writes_takes_more),

@@ -56,7 +56,7 @@ static void begin_mesh(const struct layout *whole, uint32_t pp, uint32_t tp,
 {
 	const struct mesh mesh = { .size = { [MESH_DP] = 1, [MESH_PP] = pp, [MESH_TP] = tp } };
 	struct tr_error error;
-	if (mesh_shards_create(whole, &mesh, 1, shards, &error) != TR_OK)
+	if (mesh_shards_create(whole, &mesh, 1, NULL, shards, &error) != TR_OK)
 		fail_msg("pp %u, tp %u: %s", pp, tp, error.text);
 }
 

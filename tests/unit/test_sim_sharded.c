@@ -72,6 +72,21 @@ static void several_faults(void **state)
 	assert_true(backs > SEEDS / 6 && struck > SEEDS / 2);
 }
 
+static void unequal_shares(void **state)
+{
+	(void)state;
+	uint64_t backs = 0, struck = 0;
+	for (uint64_t seed = CASE_UNEVEN_SEEDS; seed < CASE_UNEVEN_SEEDS + SEEDS; seed++) {
+		struct play_case what;
+		case_of_seed(seed, &what);
+		if (play_run(&sim, &play, seed, false, &what) > 0)
+			fail_case(&what, seed);
+		backs += play.backs;
+		struck += play.struck;
+	}
+	assert_true(backs > SEEDS / 12 && struck > SEEDS / 2);
+}
+
 /* Seeds that found a bug. */
 static void named_seeds_hold(void **state)
 {
@@ -148,6 +163,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_fault_at_any_instruction),
 		cmocka_unit_test(several_faults),
+		cmocka_unit_test(unequal_shares),
 		cmocka_unit_test(named_seeds_hold),
 		cmocka_unit_test(mistakes_are_caught),
 		cmocka_unit_test(a_seed_replays),

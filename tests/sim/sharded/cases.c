@@ -51,6 +51,20 @@ static uint64_t returns_of(uint64_t draw)
 	return draw < 5 ? 1 * MS + draw * 400 * MS : (draw - 1) * SECOND;
 }
 
+/* Of a batch of four, one at least for each replica; of the layers, of which there is one more than stages, one at least for each. */
+static void draw_dealing(uint64_t draw, struct play_case *what)
+{
+	uint32_t *size = what->mesh.size;
+	if (size[MESH_DP] * size[MESH_PP] == 1) {
+		size[MESH_DP] = 2 + draw % 2;
+		size[MESH_TP] = 1 + draw / 2 % 2;
+	}
+	for (uint32_t i = 0; i < size[MESH_DP] && size[MESH_DP] > 1; i++)
+		what->dealing.shares[i] = i == draw % size[MESH_DP] ? 5 - size[MESH_DP] : 1;
+	for (uint32_t i = 0; i < size[MESH_PP] && size[MESH_PP] > 1; i++)
+		what->dealing.layers[i] = i == draw / 4 % size[MESH_PP] ? 2 : 1;
+}
+
 void case_of_seed(uint64_t seed, struct play_case *what)
 {
 	struct rng_key key = rng_key(seed, 0x73686172, 0);
@@ -70,6 +84,8 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 			.instruction = rng_below(key, 0, draws++, 60),
 			.in_remesh = i > 0 && rng_below(key, 0, draws++, 3) == 0,
 			.returns_us = returns_of(rng_below(key, 0, draws++, 8)) };
+	if (seed >= CASE_UNEVEN_SEEDS)
+		draw_dealing(rng_below(key, 0, draws++, 64), what);
 }
 
 void case_name(const struct play_case *what, char *text, size_t bytes)

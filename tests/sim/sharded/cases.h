@@ -6,6 +6,8 @@
 
 #define CASE_SEED 12 /* of those of one fault */
 
+/* From these on replicas have unequal shares, and stages other layers than like workers had. */
+#define CASE_UNEVEN_SEEDS 1000000u
 /* A mesh of at most six workers, perhaps spares, one to four faults in steps 2
  * to 6, most of them followed by another worker. */
 void case_of_seed(uint64_t seed, struct play_case *what);

@@ -81,6 +81,7 @@ struct play_fault {
 
 struct play_case {
 	struct mesh mesh;
+	struct dealing dealing; /* over it: shares and layers */
 	enum model_preset preset;
 	bool untied;
 	unsigned spares;

@@ -39,7 +39,8 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	t->batch = PLAY_BATCH;
 	t->micro = 1;
 	t->threads = 1;
-	t->mesh = play->what.mesh;
+	t->dealing = play->what.dealing;
+	t->dealing.mesh = play->what.mesh;
 	t->samples.validation = PLAY_VALIDATION;
 	t->samples_log = -1;
 	(void)snprintf(t->folder.dir, sizeof(t->folder.dir), "disk");

@@ -1,0 +1,104 @@
+"""Unequal workers get unequal work (mesh.shares, mesh.layers; chosen by `mesh: auto`): what a job learns is what one worker learns, each sample counts once, whoever dies."""
+import os
+import re
+import signal
+
+import pytest
+
+from harness import Cluster, wait_for
+from node_lab import NodeLab
+from test_auto import job_file, worker_of_speed
+from test_pipeline_jobs import staged_spec
+from test_samples import check_once, consumed
+from test_sharded_jobs import SLOW, STEPS, active, alone, assert_near, assert_same_training, counted_once, reach, text  # noqa: F401 (text is a fixture)
+from test_training import BATCH
+
+
+def uneven_spec(text, folder, dp, pp, tp, shares=(), stages=(), **options):  # noqa: F811
+    spec = staged_spec(text, folder, pp, tp, nodes=dp, workers=pp * tp, **options)
+    spec.mesh.shares.extend(shares)
+    spec.mesh.layers.extend(stages)
+    spec.train.optimizer.micro_sequences = 2
+    return spec
+
+
+def logging_cluster(tmp_path, name, dp, slots):
+    folder = tmp_path / name
+    (folder / "samples").mkdir(parents=True)
+    return Cluster(folder / "cluster", nodes=dp, slots=slots, environment={"TRAIND_SAMPLES_LOG": str(folder / "samples")})
+
+
+# dp, pp, tp, shares, layers of 3, sequences of 32 that each replica gets
+CASES = [(3, 1, 1, (3, 1, 2), (), (16, 5, 11)), (2, 1, 2, (3, 1), (), (24, 8)), (1, 2, 1, (), (1, 2), (32,)), (2, 2, 1, (1, 4), (1, 2), (6, 26)),
+         (1, 2, 2, (), (1, 2), (32,))]
+
+
+@pytest.mark.parametrize("preset", ["gpt2", "llama"])
+def test_as_one_worker(tmp_path, text, preset):  # noqa: F811
+    assert BATCH == 32
+    one = alone(tmp_path, text, preset=preset, layers=3)
+    for number, (dp, pp, tp, shares, stages, each) in enumerate(CASES):
+        run = tmp_path / f"run-{number}"
+        with logging_cluster(tmp_path, f"cluster-{number}", dp, pp * tp) as cluster:
+            job = cluster.submit(uneven_spec(text, run, dp, pp, tp, shares, stages, preset=preset, layers=3))
+            done = cluster.wait_job(job, "DONE")
+            counted_once(cluster, job, STEPS)
+            assert (done.rounds.committed, done.rounds.samples) == (STEPS + 1, STEPS * BATCH)
+        assert_same_training(one, run)
+        used = consumed(tmp_path / f"cluster-{number}")
+        assert check_once(used.values()) == set(range(STEPS * BATCH))
+        assert sorted(len(numbers) for numbers in used.values() if numbers) == sorted(STEPS * share for share in each), each
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_a_kill_of_each_rank(tmp_path, text, rank):  # noqa: F811
+    """The replica that is left computes the whole batch, and its share again when there is another worker."""
+    steps, run = 200, tmp_path / "run"
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW)
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
+        job = cluster.submit(uneven_spec(text, run, 2, 1, 2, (3, 1), steps=steps, lr=SLOW))
+        reach(run, 20)
+        victim = active(cluster, job)[rank]
+        os.kill(victim.pid, signal.SIGKILL)
+        done = cluster.wait_job(job, "DONE")
+        assert f"takes rank {rank} (tp {rank % 2} of replica {rank // 2})" in cluster.events(done)
+        assert done.rounds.samples == steps * BATCH and done.rounds.committed == done.rounds.recorded == steps + 1
+        counted_once(cluster, job, steps)
+    assert_near(run, calm, steps)
+
+
+def test_workers_of_whole_models(tmp_path, text):  # noqa: F811
+    """Three replicas of one worker: kills of two of them, one after the other."""
+    steps, run = 200, tmp_path / "run"
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW)
+    with Cluster(tmp_path / "cluster", nodes=3) as cluster:
+        job = cluster.submit(uneven_spec(text, run, 3, 1, 1, (3, 1, 2), steps=steps, lr=SLOW))
+        for number, rank in enumerate((0, 2)):
+            reach(run, 20 + 60 * number)
+            os.kill(active(cluster, job)[rank].pid, signal.SIGKILL)
+            wait_for(lambda: cluster.events(cluster.job(job)).count(" takes rank ") == number + 1, "another worker")
+        cluster.wait_job(job, "DONE")
+        counted_once(cluster, job, steps)
+    assert_near(run, calm, steps)
+
+
+def test_a_slow_machine_gets_less(tmp_path, text):  # noqa: F811
+    """Of three machines one has measured a quarter of the others' speed: `mesh: auto` gives it less of each step, and it is one worker's training; also when it dies and comes again."""
+    steps = 200
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW)
+    with NodeLab(tmp_path) as lab:
+        for number, speed in ((2, 1), (3, 0.25), (4, 1)):
+            lab.add_node(number, more=worker_of_speed(tmp_path, number, speed))
+        file = job_file(tmp_path, text, "{auto: true, threads: 1}", steps=steps)
+        lab.trainctl("launch", file, "--set", f"train.lr={SLOW}", "--detach")
+        run = tmp_path / "run"
+        reach(run, 20)
+        job = lab.json("status", 1)
+        events = "\n".join(event["text"] for event in job["events"])
+        assert re.search(r"mesh: dp 3, shares (\d+) : (\d+) : (\d+)", events), events
+        victim = next(peer for peer in job["peers"] if peer["node"] == "node-3")
+        os.kill(victim["pid"], signal.SIGKILL)
+        wait_for(lambda: lab.json("status", 1)["state"] == "done", "the end")
+        told = lab.json("samples", 1)
+        assert sum(row["counted"] for row in told["epochs"]) == steps * BATCH
+    assert_near(run, calm, steps)
