@@ -12,7 +12,8 @@ static size_t chunk_rows(size_t length)
 tr_status model_create_whole(const struct layout *layout, const struct model_room *how,
     size_t max_sequences, struct pool *pool, struct model **model, struct tr_error *error)
 {
-	struct model_room room = { .recompute = how->recompute, .row_parts = how->row_parts };
+	struct model_room room = { .recompute = how->recompute, .row_parts = how->row_parts,
+		.members = how->members };
 	struct model *m = NULL;
 	const struct layout_depth *depth = &layout->depth;
 	assert(depth->chunks == 1 && depth->embedding && depth->head);
@@ -41,6 +42,8 @@ void model_bind(struct model *m, const real *params, real *grads)
 void model_use_ops(struct model *m, const struct ops *ops)
 {
 	m->ops = ops;
+	if (m->virtual_members != NULL)
+		virtual_use_ops(m, ops);
 }
 
 size_t model_exchange_numbers(const struct layout *layout, size_t max_sequences)
@@ -51,6 +54,10 @@ size_t model_exchange_numbers(const struct layout *layout, size_t max_sequences)
 
 void model_use_tensor(struct model *m, const struct model_tensor *tensor)
 {
+	if (m->virtual_members != NULL) {
+		virtual_use_tensor(m, tensor);
+		return;
+	}
 	if (model_splits_rows(m))
 		assert(tensor->size == m->room.row_parts && tensor->exchange_too != NULL);
 	m->tensor = tensor;

@@ -6,6 +6,7 @@
 #include "daemon/worker/model.h"
 #include "daemon/worker/rope.h"
 #include "daemon/worker/slots.h"
+#include "daemon/worker/virtual.h"
 
 /* Tokens that a thread takes through a layer together: their activations fit its L2 cache. */
 #define MODEL_CHUNK_ROWS 256
@@ -56,6 +57,7 @@ struct model {
 	size_t max_sequences;
 	struct model_room room;
 	struct model_bytes bytes;
+	struct virtual_members *virtual_members; /* that make it up; NULL: it is one */
 	struct model_slot
 	    *whole; /* of a model without others: for good (model_extend); NULL: there is none */
 

@@ -17,7 +17,7 @@ struct pool_thread {
 };
 
 struct pool {
-	unsigned threads, started;
+	unsigned threads, parts, started;
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
 	atomic_uint generation, running;
@@ -38,6 +38,13 @@ static void wait_for_work(struct pool *pool, unsigned seen)
 	(void)pthread_mutex_unlock(&pool->lock);
 }
 
+/* A thread's parts. */
+static void work(const struct pool *pool, unsigned thread)
+{
+	for (unsigned part = thread; part < pool->parts; part += pool->threads)
+		pool->fn(pool->arg, part, pool->parts);
+}
+
 static void *member_main(void *arg)
 {
 	struct pool_thread *self = arg;
@@ -46,7 +53,7 @@ static void *member_main(void *arg)
 		wait_for_work(pool, seen);
 		if (pool->stop)
 			return NULL;
-		pool->fn(pool->arg, self->index, pool->threads);
+		work(pool, self->index);
 		if (atomic_fetch_sub_explicit(&pool->running, 1, memory_order_acq_rel) == 1) {
 			(void)pthread_mutex_lock(&pool->lock);
 			(void)pthread_cond_signal(&pool->done);
@@ -65,15 +72,16 @@ static void wake_all(struct pool *pool)
 
 void pool_run(struct pool *pool, pool_fn *fn, void *arg)
 {
-	if (pool->threads == 1) {
-		fn(arg, 0, 1);
+	if (pool->threads == 1) { /* writes nothing: any thread may run it */
+		for (unsigned part = 0; part < pool->parts; part++)
+			fn(arg, part, pool->parts);
 		return;
 	}
 	pool->fn = fn;
 	pool->arg = arg;
 	atomic_store_explicit(&pool->running, pool->threads - 1, memory_order_relaxed);
 	wake_all(pool);
-	fn(arg, 0, pool->threads);
+	work(pool, 0);
 	for (int i = 0; i < POOL_SPINS; i++)
 		if (atomic_load_explicit(&pool->running, memory_order_acquire) == 0)
 			return;
@@ -85,6 +93,13 @@ void pool_run(struct pool *pool, pool_fn *fn, void *arg)
 
 tr_status pool_create(unsigned threads, struct pool **out, struct tr_error *error)
 {
+	return pool_create_parts(threads, threads, out, error);
+}
+
+tr_status pool_create_parts(unsigned most, unsigned parts, struct pool **out,
+    struct tr_error *error)
+{
+	unsigned threads = most < parts ? most : parts;
 	struct pool *pool = calloc(1, sizeof(*pool));
 	if (pool != NULL)
 		pool->members = calloc(threads, sizeof(*pool->members));
@@ -93,6 +108,7 @@ tr_status pool_create(unsigned threads, struct pool **out, struct tr_error *erro
 		return tr_error_set(error, TR_ENOMEM, "no memory for a pool of %u threads", threads);
 	}
 	pool->threads = threads;
+	pool->parts = parts;
 	(void)pthread_mutex_init(&pool->lock, NULL);
 	(void)pthread_cond_init(&pool->work, NULL);
 	(void)pthread_cond_init(&pool->done, NULL);
@@ -129,5 +145,5 @@ void pool_destroy(struct pool *pool)
 
 unsigned pool_threads(const struct pool *pool)
 {
-	return pool->threads;
+	return pool->parts;
 }

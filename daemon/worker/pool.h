@@ -3,6 +3,8 @@
  *	pool_run(pool, part, &job);      // part(&job, t, n) on n threads, t = 0 in the caller;
  *returns when all have
  *
+ * Work may be cut into as many parts however many threads there are (pool_create_parts): then bits that depend on how it was cut do not depend on threads.
+ *
  * One caller at a time. A pool of one thread is a plain call.
  */
 #ifndef TR_DAEMON_WORKER_POOL_H
@@ -17,8 +19,12 @@ struct pool;
 typedef void pool_fn(void *arg, unsigned thread, unsigned threads);
 
 tr_status pool_create(unsigned threads, struct pool **pool, struct tr_error *error);
+/* `parts` calls of each function, as if there were so many threads, on at most `threads`. */
+tr_status pool_create_parts(unsigned threads, unsigned parts, struct pool **pool,
+    struct tr_error *error);
 void pool_destroy(struct pool *pool); /* accepts NULL */
 void pool_run(struct pool *pool, pool_fn *fn, void *arg);
+/* Into how many parts work is cut. */
 unsigned pool_threads(const struct pool *pool);
 
 /* Part `thread` of `threads` of `count` things, in runs of `grain`: [*first, *last). */

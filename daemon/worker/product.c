@@ -91,6 +91,8 @@ static void count_operands(struct model *m, const struct gemm_bf16 *g, const str
 
 tr_status model_use_bf16(struct model *m, bool plain, struct tr_error *error)
 {
+	if (m->virtual_members != NULL)
+		return virtual_use_bf16(m, plain, error);
 	const struct model_config *config = &m->layout->config;
 	unsigned threads = pool_threads(m->pool);
 	size_t N = m->max_sequences * config->context, wide = widest(config);
@@ -117,6 +119,8 @@ tr_status model_use_bf16(struct model *m, bool plain, struct tr_error *error)
 
 const char *model_bf16_slow(const struct model *m)
 {
+	if (m->virtual_members != NULL)
+		return virtual_bf16_slow(m);
 	return gemm_bf16_slow(m->scratch[0].bf16);
 }
 

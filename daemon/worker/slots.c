@@ -219,12 +219,12 @@ tr_status model_create_room(const struct layout *layout, const struct model_room
 	m->room = *room;
 	if (room->recompute)
 		m->room.layers = 0;
-	tr_status status = allocate(m, error);
+	tr_status status = room->members > 0 ? virtual_create(m, error) : allocate(m, error);
 	if (status != TR_OK) {
 		model_destroy(m);
 		return status;
 	}
-	if (layout->architecture->rotary)
+	if (room->members == 0 && layout->architecture->rotary)
 		rope_tables(layout->config.context, layout->config.head_width,
 		    layout->config.rope_theta, m->cos, m->sin);
 	*out = m;
@@ -240,6 +240,7 @@ void model_destroy(struct model *m)
 {
 	if (m == NULL)
 		return;
+	virtual_destroy(m->virtual_members);
 	model_end_bf16(m);
 	free(m->allocated);
 	free(m->scratch);
@@ -286,6 +287,8 @@ static bool in_flight(const struct model *m)
 struct model_slot *model_slot_take(struct model *m, size_t chunk, const struct model_batch *batch,
     const real *input, real *output)
 {
+	if (m->virtual_members != NULL)
+		return virtual_slot_take(m, chunk, batch, input, output);
 	struct stage stage = stage_of(m->layout, chunk);
 	struct model_slot *slot = free_slot(m);
 	assert(slot != NULL);
@@ -313,6 +316,10 @@ struct model_slot *model_slot_take(struct model *m, size_t chunk, const struct m
 
 void model_slot_give(struct model *m, struct model_slot *slot)
 {
+	if (m->virtual_members != NULL) {
+		virtual_slot_give(m, slot);
+		return;
+	}
 	assert(slot->taken);
 	slot->taken = false;
 	if (slot->embedded != NULL && slot->embedded != slot->output)
@@ -348,6 +355,8 @@ static size_t stream_bytes(const struct model *m)
 
 bool model_slot_forward(struct model *m, struct model_slot *slot, const struct model_hooks *hooks)
 {
+	if (m->virtual_members != NULL)
+		return virtual_slot_forward(m, slot, hooks);
 	begin(m, slot);
 	if (m->stale || slot == m->whole)
 		model_round(m);
@@ -360,6 +369,8 @@ bool model_slot_forward(struct model *m, struct model_slot *slot, const struct m
 bool model_slot_backward(struct model *m, struct model_slot *slot, const real *doutput,
     real *dinput, const struct model_hooks *hooks, double *loss_sum)
 {
+	if (m->virtual_members != NULL)
+		return virtual_slot_backward(m, slot, doutput, dinput, hooks, loss_sum);
 	assert(m->grads != NULL);
 	assert((doutput == NULL) == slot->head && (dinput == NULL) == (slot->embedded != NULL));
 	begin(m, slot);
@@ -376,6 +387,8 @@ bool model_slot_backward(struct model *m, struct model_slot *slot, const real *d
 
 bool model_slot_loss(struct model *m, struct model_slot *slot, double *loss_sum)
 {
+	if (m->virtual_members != NULL)
+		return virtual_slot_loss(m, slot, loss_sum);
 	assert(slot->head);
 	begin(m, slot);
 	return model_head(m, NULL, loss_sum);

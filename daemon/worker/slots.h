@@ -40,6 +40,8 @@ struct model_room {
 	/* Sequence parallelism: a batch's rows are so many equal blocks, of which each member of the tensor-parallel group has one between its products (model_tensor.place). It divides
 	 * the rows of every batch. 0 or 1: all rows at each. */
 	size_t row_parts;
+	/* So many members of a tensor-parallel group are played here (virtual.h), with as many for each of row_parts. 0: the model is no such. */
+	size_t members;
 };
 
 /* `inputs` of the first stage, `targets` of the last: [sequences, length], NULL elsewhere. */

@@ -1,0 +1,98 @@
+#include "daemon/checkpoint/cut.h"
+
+#include <string.h>
+
+enum { ALIGN = 16 }; /* numbers, as in a layout */
+
+/* Its layers are those that are here, as if there were no others. */
+static struct layout by_itself(const struct layout *whole)
+{
+	struct layout alone = *whole;
+	uint32_t first = 0;
+
+	for (uint32_t c = 0; c < alone.depth.chunks; c++) {
+		alone.depth.layers[c].first = first;
+		first += alone.depth.layers[c].count;
+	}
+	return alone;
+}
+
+static bool has_both_ends(const struct layout *layout)
+{
+	return !layout->config.untied && layout->depth.embedding && layout->depth.head;
+}
+
+size_t cut_table_numbers(const struct layout *layout)
+{
+	size_t numbers = (size_t)layout->config.vocab * layout->config.width;
+
+	return layout->config.untied ? 0 : (numbers + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+tr_status cut_init(const struct layout *whole, uint32_t parts, struct cut *out,
+    struct tr_error *error)
+{
+	struct layout alone = by_itself(whole);
+	struct shard shard = { .size = parts, .depth = alone.depth };
+	struct cut cut = { .whole = whole, .parts = parts, .numbers = whole->count };
+
+	if (whole->config.vocab % parts != 0)
+		return tr_error_set(error, TR_EINVAL,
+		    "model.vocab: found %u, allowed: a multiple of %u", whole->config.vocab, parts);
+	tr_status status = shard_layout(&alone, &shard, &cut.part, error);
+	if (status != TR_OK)
+		return status;
+	for (size_t i = 0; i < cut.part.tensor_count; i++)
+		cut.part.tensors[i].number = i;
+	if (has_both_ends(whole)) {
+		cut.numbers += cut_table_numbers(whole);
+		cut.part.head = cut.part.count;
+		cut.part.count += cut_table_numbers(&cut.part);
+	}
+	*out = cut;
+	return TR_OK;
+}
+
+void cut_finish(struct cut *cut)
+{
+	layout_finish(&cut->part);
+	memset(cut, 0, sizeof(*cut));
+}
+
+size_t cut_tensors(const struct cut *cut)
+{
+	return cut->part.tensor_count + has_both_ends(cut->whole);
+}
+
+size_t cut_pieces(const struct cut *cut, uint32_t number, size_t tensor, bool gradients,
+    struct shard_piece pieces[SHARD_PIECES_MAX])
+{
+	struct shard shard = { number, cut->parts, cut->part.depth };
+	const struct model_config *config = &cut->part.config;
+	size_t table = gradients ? cut->whole->count : cut->whole->tokens;
+
+	if (tensor < cut->part.tensor_count)
+		return shard_pieces(cut->whole, &cut->part, &shard, tensor, pieces);
+	pieces[0] = (struct shard_piece){ config->vocab, config->width,
+		table + (size_t)number * config->vocab * config->width, config->width,
+		cut->part.head, config->width };
+	return 1;
+}
+
+bool cut_shared(const struct layout *layout, size_t tensor)
+{
+	static const enum layout_part shared[] = { LAYOUT_NORM1_W, LAYOUT_NORM1_B, LAYOUT_PROJ_B,
+		LAYOUT_NORM2_W, LAYOUT_NORM2_B, LAYOUT_DOWN_B };
+	size_t offset = layout->tensors[tensor].offset;
+	size_t behind = layout->first_layer + layout->config.layers * layout->stride;
+
+	if (offset == layout->positions || offset == layout->last_norm_w ||
+	    offset == layout->last_norm_b)
+		return true;
+	if (offset < layout->first_layer || offset >= behind)
+		return false;
+	for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++)
+		if (layout->parts[shared[i]].offset == (offset - layout->first_layer) % layout->stride)
+			return true;
+	return false;
+}
