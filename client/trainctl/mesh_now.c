@@ -5,14 +5,18 @@
 
 #include "daemon/plan/job_mesh.h"
 #include "daemon/plan/job_options.h"
+#include "daemon/plan/job_strict.h"
 #include "daemon/plan/ranks.h"
 #include "daemon/plan/remesh.h"
+#include "daemon/plan/strict.h"
 
 /* That training goes on with if so few workers stay as there are; the job's, if it waits for them or its model is not known. */
 static struct mesh mesh_for(const Traind__V1__JobSpec *spec, uint32_t active)
 {
 	struct model_config config;
-	struct remesh rules = { .config = &config, .job = job_mesh(spec->mesh) };
+	struct remesh rules = { .config = &config,
+		.job = job_mesh(spec->mesh),
+		.strict = job_is_strict(spec->train) };
 	const Traind__V1__Optimizer *order = spec->train->optimizer;
 	if (active == 0 || job_mesh_waits(spec->mesh) || order == NULL ||
 	    job_model_config(spec->train->model, &config, NULL) != TR_OK || config.context == 0)
@@ -25,7 +29,8 @@ bool mesh_now_of(const Traind__V1__Job *job, struct mesh_now *out)
 {
 	struct mesh_now now = { .spares = 0 };
 	uint32_t active = 0;
-	if (job->spec == NULL || job->spec->train == NULL || !job_mesh_is_sharded(job->spec->mesh))
+	if (job->spec == NULL || job->spec->train == NULL ||
+	    !(job_mesh_is_sharded(job->spec->mesh) || job_is_strict(job->spec->train)))
 		return false;
 	now.job = now.mesh = job_mesh(job->spec->mesh);
 	now.replicas = now.mesh.size[MESH_DP];
@@ -35,6 +40,8 @@ bool mesh_now_of(const Traind__V1__Job *job, struct mesh_now *out)
 		now.mesh = mesh_for(job->spec, active);
 		uint32_t enough = active / ranks_shards(&now.mesh), most = now.mesh.size[MESH_DP];
 		now.replicas = enough < most ? enough : most;
+		if (job_is_strict(job->spec->train) && now.replicas > 0)
+			now.replicas = strict_power_of_two(now.replicas);
 		now.spares = active - now.replicas * ranks_shards(&now.mesh);
 	}
 	*out = now;

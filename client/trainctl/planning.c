@@ -10,6 +10,7 @@
 #include "client/trainctl/print.h"
 #include "daemon/plan/plan_dealing.h"
 #include "daemon/plan/job_options.h"
+#include "daemon/plan/job_strict.h"
 #include "daemon/plan/job_sync.h"
 
 #define ROUND_S        1e-3 /* beginning and commit of a step's round, besides the way */
@@ -151,6 +152,10 @@ tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_o
 	struct plan_search_settings settings = { .seed = 1, .pareto = options->pareto };
 	const Traind__V1__Optimizer *train = spec->train->optimizer;
 	p->spec = spec;
+	if (job_is_strict(spec->train))
+		return tr_error_set(error, TR_EINVAL,
+		    "train.strict: found true, allowed: false, since what a strict step takes was never "
+		    "measured; plan with --set train.strict=false");
 	tr_status st = job_model_config(spec->train->model, &p->model, error);
 	if (st == TR_OK)
 		st = take_cluster(p, options, error);

@@ -6,6 +6,7 @@
 
 #include "common/limits.h"
 #include "daemon/plan/job_options.h"
+#include "daemon/plan/job_strict.h"
 #include "daemon/plan/job_sync.h"
 #include "daemon/plan/split.h"
 #include "daemon/plan/strategy.h"
@@ -194,11 +195,12 @@ tr_status job_mesh_count(Traind__V1__JobSpec *spec, struct tr_error *error)
 	return TR_OK;
 }
 
-/* "mesh.tp is 2", or that mesh.pp is. */
+/* "mesh.tp is 2", or that mesh.pp is, or what else makes a job one that runs as sharded. */
 static const char *split_of(const Traind__V1__Mesh *m, char *text, size_t bytes)
 {
 	if (m->tp < 2 && m->pp < 2) {
-		(void)snprintf(text, bytes, "mesh.shares is given");
+		(void)snprintf(text, bytes,
+		    job_mesh_is_sharded(m) ? "mesh.shares is given" : "train.strict is true");
 		return text;
 	}
 	(void)snprintf(text, bytes, "mesh.%s is %u", m->tp > 1 ? "tp" : "pp",
@@ -247,6 +249,7 @@ static tr_status check_chunks(const Traind__V1__JobSpec *spec, const struct mode
 
 	if (chunks == 1)
 		return TR_OK;
+	batch = job_strict_batch(spec->train, &dealing->mesh, &batch);
 	layers = calloc((size_t)pp * chunks, sizeof(*layers));
 	if (layers == NULL)
 		return tr_error_set(error, TR_ENOMEM,
@@ -255,12 +258,14 @@ static tr_status check_chunks(const Traind__V1__JobSpec *spec, const struct mode
 	free(layers);
 	if (status == TR_OK && microbatches_of(dealing, &batch) < pp)
 		return tr_error_set(error, TR_EINVAL,
-		    "mesh.chunks: found %u, allowed: 1, since a replica has %u microbatches and "
+		    "mesh.chunks: found %u, allowed: 1, since a replica has %u microbatches%s and "
 		    "mesh.pp is "
 		    "%u: interleaved stages need as many; set a smaller train.micro_sequences or a "
 		    "larger "
 		    "train.batch_tokens",
-		    chunks, (unsigned)microbatches_of(dealing, &batch), pp);
+		    chunks, (unsigned)microbatches_of(dealing, &batch),
+		    job_is_strict(spec->train) ? " for each part of the batch (train.strict)" : "",
+		    pp);
 	return status;
 }
 
@@ -384,25 +389,27 @@ tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error
 	char split[32];
 	tr_status status = m != NULL ? check_schedule(m, error) : TR_OK;
 
-	if (status != TR_OK || !job_mesh_is_sharded(m))
+	if (status != TR_OK || !(job_mesh_is_sharded(m) || job_is_strict(spec->train)))
 		return status == TR_OK ? check_rows(spec, error) : status;
-	(void)split_of(m, split, sizeof(split));
+	const char *why = split_of(m, split, sizeof(split));
 	status = check_workers(m, error);
 	if (status != TR_OK)
 		return status;
 	if (job_sync_is_rare(sync))
 		return tr_error_set(error, TR_EINVAL, "sync.mode: found %s, allowed: ddp, since %s",
-		    sync->mode, split);
+		    sync->mode, why);
 	if (sync != NULL && sync->on_loss != NULL && strcmp(sync->on_loss, "drop") == 0)
 		return tr_error_set(error, TR_EINVAL,
 		    "sync.on_loss: found drop, allowed: replay, since %s: without a member its "
 		    "whole replica's gradient is missing",
-		    split);
+		    why);
 	if (m->threads == 0 && m->tp > 1)
 		return tr_error_set(error, TR_EINVAL,
 		    "mesh.threads: found 0, allowed: at least 1, since %s: workers that share a "
 		    "layer compute with equally many threads",
-		    split);
+		    why);
 	status = check_model(spec, error);
+	if (status == TR_OK)
+		status = job_strict_check(spec, error);
 	return status == TR_OK ? check_rows(spec, error) : status;
 }

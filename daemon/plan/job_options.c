@@ -77,6 +77,9 @@ static const struct job_option rows[] = {
 	{ "train.dtype", OPTION_CHOICE, 0, 0, "f32|bf16", "f32", NULL,
 	    "Arithmetic of forward and backward. `bf16` rounds what is multiplied with parameters, "
 	    "and these; sums, all else and the parameters that learn stay f32." },
+	{ "train.strict", OPTION_BOOL, 0, 0, NULL, "false", NULL,
+	    "Any mesh whose dp and tp are powers of two learns the same parameters, bit for bit, "
+	    "whoever dies. Slower; see docs/sharding.md." },
 	{ "train.eval_every", OPTION_UINT, 1, 1e9, NULL, "100", "steps",
 	    "The validation loss is taken so often, and at the end; not if `data.validation` is "
 	    "0." },

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "daemon/plan/strict.h"
+
 void ranks_init(const struct mesh *mesh, struct ranks *ranks)
 {
 	memset(ranks, 0, sizeof(*ranks));
@@ -20,6 +22,14 @@ uint32_t ranks_find(const struct ranks *r, uint64_t peer)
 {
 	for (uint32_t i = 0; i < r->count; i++)
 		if (r->peers[i].peer == peer)
+			return i;
+	return RANKS_NONE;
+}
+
+uint32_t ranks_at(const struct ranks *r, uint32_t rank)
+{
+	for (uint32_t i = 0; i < r->count; i++)
+		if (r->peers[i].rank == rank)
 			return i;
 	return RANKS_NONE;
 }
@@ -51,15 +61,23 @@ static void count_members(const struct ranks *r, uint32_t members[TR_GROUP_PEERS
 			members[dp_of(&r->mesh, r->peers[i].rank)]++;
 }
 
-/* As many as there are contributors for, those first that lack least. */
-static void choose_replicas(const struct ranks *r, bool chosen[TR_GROUP_PEERS_MAX])
+/* As many as there are contributors for. */
+static uint32_t replicas_of(const struct ranks *r)
+{
+	uint32_t enough = r->count / ranks_shards(&r->mesh), most = r->mesh.size[MESH_DP];
+
+	return enough < most ? enough : most;
+}
+
+/* Those first that lack least. */
+static void choose_replicas(const struct ranks *r, uint32_t replicas,
+    bool chosen[TR_GROUP_PEERS_MAX])
 {
 	uint32_t members[TR_GROUP_PEERS_MAX], most = r->mesh.size[MESH_DP];
-	uint32_t enough = r->count / ranks_shards(&r->mesh);
 
 	count_members(r, members);
 	memset(chosen, 0, TR_GROUP_PEERS_MAX * sizeof(*chosen));
-	for (uint32_t n = enough < most ? enough : most; n > 0; n--) {
+	for (uint32_t n = replicas; n > 0; n--) {
 		uint32_t best = RANKS_NONE;
 		for (uint32_t dp = 0; dp < most; dp++)
 			if (!chosen[dp] && (best == RANKS_NONE || members[dp] > members[best]))
@@ -90,10 +108,7 @@ static uint32_t spare(const struct ranks *r)
 
 static bool is_taken(const struct ranks *r, uint32_t rank)
 {
-	for (uint32_t i = 0; i < r->count; i++)
-		if (r->peers[i].rank == rank)
-			return true;
-	return false;
+	return ranks_at(r, rank) != RANKS_NONE;
 }
 
 static void fill(struct ranks *r, const bool *chosen, bool holders_only)
@@ -107,14 +122,16 @@ static void fill(struct ranks *r, const bool *chosen, bool holders_only)
 	}
 }
 
-void ranks_next(const struct ranks *now, const uint64_t *contributors, size_t count,
-    struct ranks *next)
+static void next_of(const struct ranks *now, const uint64_t *contributors, size_t count,
+    bool doubled, struct ranks *next)
 {
 	bool chosen[TR_GROUP_PEERS_MAX];
 
 	assert(now != next && count <= TR_GROUP_PEERS_MAX);
 	keep_contributors(now, contributors, count, next);
-	choose_replicas(next, chosen);
+	uint32_t replicas = replicas_of(next);
+	choose_replicas(next, doubled && replicas > 0 ? strict_power_of_two(replicas) : replicas,
+	    chosen);
 	for (uint32_t i = 0; i < next->count; i++) {
 		uint32_t *rank = &next->peers[i].rank;
 		if (*rank != RANKS_NONE && !chosen[dp_of(&next->mesh, *rank)])
@@ -122,6 +139,18 @@ void ranks_next(const struct ranks *now, const uint64_t *contributors, size_t co
 	}
 	fill(next, chosen, true);
 	fill(next, chosen, false);
+}
+
+void ranks_next(const struct ranks *now, const uint64_t *contributors, size_t count,
+    struct ranks *next)
+{
+	next_of(now, contributors, count, false, next);
+}
+
+void ranks_next_doubled(const struct ranks *now, const uint64_t *contributors, size_t count,
+    struct ranks *next)
+{
+	next_of(now, contributors, count, true, next);
 }
 
 /* ---- shards ---- */

@@ -61,6 +61,10 @@ uint32_t ranks_shard(const struct mesh *mesh, uint32_t rank);
 void ranks_next(const struct ranks *now, const uint64_t *contributors, size_t count,
     struct ranks *next);
 
+/* The same, with no more replicas than the largest power of two of them (strict.h). */
+void ranks_next_doubled(const struct ranks *now, const uint64_t *contributors, size_t count,
+    struct ranks *next);
+
 /* Who has to get its shard, and from whom: of several holders those that send least. Room for ranks->count; returns how many. *lost: the first shard that
  * is needed and that nobody holds, RANKS_NONE: there is none; then who needs it is not in the list. */
 size_t ranks_transfers(const struct ranks *ranks, struct ranks_transfer *transfers, uint32_t *lost);
@@ -93,6 +97,8 @@ uint32_t ranks_holder(const struct ranks *ranks, uint32_t shard);
 uint32_t ranks_worker_of(const struct ranks *ranks, uint32_t shard, uint32_t replica);
 /* The first with this shard's rank; RANKS_NONE. */
 uint32_t ranks_worker(const struct ranks *ranks, uint32_t shard);
+/* Index of the peer with this rank; RANKS_NONE. */
+uint32_t ranks_at(const struct ranks *ranks, uint32_t rank);
 /* Index of a peer; RANKS_NONE. */
 uint32_t ranks_find(const struct ranks *ranks, uint64_t peer);
 

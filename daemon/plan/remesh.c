@@ -4,6 +4,7 @@
 
 #include "daemon/plan/job_mesh.h"
 #include "daemon/plan/ranks.h"
+#include "daemon/plan/strict.h"
 
 enum { DOUBLED_MOST = 3 };
 
@@ -19,6 +20,10 @@ static struct mesh with_shards(const struct remesh *rules, uint32_t pp, uint32_t
 
 	if (rules->sequences > 0 && replicas > rules->sequences)
 		replicas = rules->sequences;
+	if (rules->strict && replicas > strict_batch_parts(rules->sequences))
+		replicas = strict_batch_parts(rules->sequences);
+	if (rules->strict)
+		replicas = strict_power_of_two((uint32_t)replicas);
 	return (struct mesh){
 		.size = { [MESH_DP] = (uint32_t)replicas, [MESH_PP] = pp, [MESH_TP] = tp }
 	};
@@ -34,6 +39,8 @@ struct mesh remesh_best(const struct remesh *rules, uint32_t contributors)
 	for (uint32_t tp = rules->job.size[MESH_TP]; tp >= 1; tp--)
 		for (uint32_t pp = rules->job.size[MESH_PP]; pp >= 1; pp--) {
 			struct mesh mesh = with_shards(rules, pp, tp);
+			if (rules->strict && strict_width_parts(rules->config) % tp != 0)
+				continue;
 			if (ranks_shards(&mesh) > ranks_shards(&best) &&
 			    replica_fits(&mesh, contributors) &&
 			    job_mesh_allows(rules->config, &mesh, NULL) == TR_OK)

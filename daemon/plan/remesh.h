@@ -30,6 +30,7 @@ struct remesh {
 	const struct model_config *config; /* of the whole model, filled */
 	struct mesh job;
 	uint64_t sequences; /* of a global batch: there are no more replicas; 0: any number */
+	bool strict; /* dp and tp are powers of two, as strict.h allows them; with `sequences` */
 	uint32_t
 	    wait_rounds; /* of too few contributors, before the mesh is made smaller; 0: it never is */
 };

@@ -12,7 +12,8 @@ static size_t chunk_rows(size_t length)
 tr_status model_create_whole(const struct layout *layout, const struct model_room *how,
     size_t max_sequences, struct pool *pool, struct model **model, struct tr_error *error)
 {
-	struct model_room room = { .recompute = how->recompute, .row_parts = how->row_parts,
+	struct model_room room = { .recompute = how->recompute,
+		.row_parts = how->row_parts,
 		.members = how->members };
 	struct model *m = NULL;
 	const struct layout_depth *depth = &layout->depth;

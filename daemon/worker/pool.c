@@ -96,8 +96,7 @@ tr_status pool_create(unsigned threads, struct pool **out, struct tr_error *erro
 	return pool_create_parts(threads, threads, out, error);
 }
 
-tr_status pool_create_parts(unsigned most, unsigned parts, struct pool **out,
-    struct tr_error *error)
+tr_status pool_create_parts(unsigned most, unsigned parts, struct pool **out, struct tr_error *error)
 {
 	unsigned threads = most < parts ? most : parts;
 	struct pool *pool = calloc(1, sizeof(*pool));

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "daemon/plan/job_mesh.h"
+#include "daemon/plan/job_strict.h"
 #include "daemon/worker/trainer_inside.h"
 
 static tr_status no_memory(struct tr_error *error)
@@ -17,6 +17,7 @@ tr_status sharded_lay(struct trainer *t, const struct dealing *dealing, struct m
 {
 	const struct layout *whole = &t->sharded->whole;
 	struct job_batch batch = { t->batch, t->micro };
+	batch = job_strict_batch(t->spec, &dealing->mesh, &batch);
 	uint32_t chunks = t->mesh_spec != NULL && t->mesh_spec->chunks > 0 ? t->mesh_spec->chunks
 	                                                                   : 1;
 	chunks = job_mesh_chunks(&whole->config, dealing, chunks, &batch);
@@ -40,7 +41,9 @@ tr_status sharded_create(struct trainer *t, struct tr_error *error)
 	s->back = calloc(1, sizeof(*s->back));
 	if (s->back == NULL)
 		return no_memory(error);
-	tr_status status = sharded_lay(t, &t->dealing, &s->shards, error);
+	tr_status status = t->strict ? sharded_strict_create(t, error) : TR_OK;
+	if (status == TR_OK)
+		status = sharded_lay(t, &t->dealing, &s->shards, error);
 	if (status == TR_OK)
 		t->layout = s->shards.stages[s->shards.largest]; /* until there is a rank */
 	return status;
@@ -53,6 +56,7 @@ void sharded_destroy(struct trainer *t)
 		return;
 	sharded_drop_coming(t);
 	sharded_unmake_mesh(t);
+	sharded_strict_destroy(t);
 	mesh_memory_finish(&s->memory);
 	layout_finish(&s->whole);
 	free(s->back);
@@ -68,6 +72,7 @@ tr_status sharded_attach(struct trainer *t, struct tr_error *error)
 	if (s->state == NULL || s->sums == NULL || s->told == NULL)
 		return no_memory(error);
 	s->exchange.group = t->group;
+	s->exchange.sharded = s;
 	ranks_init(&s->shards.mesh, &s->state->ranks);
 	s->state->dealing = s->dealing = t->dealing;
 	return sharded_make_mesh(t, error);
@@ -111,6 +116,9 @@ tr_status sharded_take_rank(struct trainer *t, uint32_t rank, struct tr_error *e
 	s->tensor.rank = s->shard.rank;
 	for (s->tensor.place = 0; s->tp.members[s->tensor.place] != s->self;)
 		s->tensor.place++;
+	/* Which rows a worker has is no accident of ids, since gradients are those of its rows. */
+	if (t->strict)
+		s->tensor.place = s->shard.rank;
 	if (s->pipeline != NULL)
 		status = sharded_take_stage(t, mesh_at(&s->shards.mesh, rank).at[MESH_PP], error);
 	if (status == TR_OK)

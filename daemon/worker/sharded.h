@@ -27,6 +27,7 @@
 #include "daemon/plan/remesh.h"
 #include "daemon/worker/mesh_memory.h"
 #include "daemon/worker/pipeline.h"
+#include "daemon/worker/sharded_strict.h"
 
 /* Rounds of too few workers before there is a smaller mesh: ten a second. */
 #define SHARDED_WAIT_ROUNDS 20u
@@ -75,6 +76,7 @@ struct sharded_scope {
 /* Sums inside the model (sharded_exchange.c). */
 struct sharded_exchange {
 	struct tr_group *group;
+	const struct sharded *sharded;
 	uint32_t used; /* ops of the round under way */
 	const struct sharded_scope *scope;
 	tr_status status; /* of the first that failed */
@@ -90,6 +92,7 @@ struct sharded {
 	struct mesh_shards shards;
 	struct shard shard;                /* that the model is built for */
 	struct sharded_pipeline *pipeline; /* NULL: one stage */
+	struct sharded_strict *strict;     /* train.strict; NULL: not */
 	struct model_tensor tensor;
 	size_t row_parts; /* of the model (slots.h): more than one with sequence parallelism */
 	struct optim_arrays held,
@@ -151,6 +154,8 @@ tr_status sharded_take_rank(struct trainer *t, uint32_t rank, struct tr_error *e
 tr_status sharded_make_mesh(struct trainer *t, struct tr_error *error);
 /* s->shards, too. */
 void sharded_unmake_mesh(struct trainer *t);
+/* Of the width, that a worker of this mesh plays (slots.h, members). */
+size_t sharded_members(const struct trainer *t);
 /* Parameters and moments, zeroed. On an error nothing was taken. */
 tr_status sharded_take_arrays(struct trainer *t, size_t numbers, struct optim_arrays *arrays,
     struct tr_error *error);
@@ -199,6 +204,9 @@ bool sharded_sum(void *arg, float *data, size_t count);
 bool sharded_maximum(void *arg, float *data, size_t count);
 bool sharded_reduce_scatter(void *arg, float *data, size_t count);
 bool sharded_all_gather(void *arg, float *data, size_t count);
+/* One op, that is waited for; *tag is it. False: x->status is not TR_OK. */
+bool sharded_exchange_op(struct sharded_exchange *x, const struct sharded_scope *scope, float *data,
+    size_t count, enum tr_collective collective, enum tr_reduce how, uint32_t *tag);
 void sharded_exchange_begin(struct sharded_exchange *exchange, const struct sharded_scope *scope);
 
 /* ---- sharded_load.c ---- */

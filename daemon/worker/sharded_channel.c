@@ -4,11 +4,21 @@
 
 #include "daemon/worker/trainer_inside.h"
 
+/* Who has the same rows at another stage. */
+static uint32_t across(const struct sharded *s, uint32_t stage)
+{
+	struct mesh_at at = mesh_at(&s->shards.mesh, s->rank);
+	if (s->strict == NULL)
+		return ranks_across(&s->next, s->self, stage);
+	at.at[MESH_PP] = stage;
+	return ranks_at(&s->next, mesh_rank(&s->shards.mesh, at));
+}
+
 static bool submit(struct sharded_channel *c, const struct pipeline_message *message,
     struct tr_op *op, uint64_t *ticket)
 {
 	const struct sharded *s = c->t->sharded;
-	uint32_t other = ranks_across(&s->next, s->self, message->peer);
+	uint32_t other = across(s, message->peer);
 	uint32_t members[2] = { other < s->self ? other : s->self,
 		other < s->self ? s->self : other };
 	if (c->status != TR_OK ||

@@ -9,8 +9,8 @@ void sharded_exchange_begin(struct sharded_exchange *x, const struct sharded_sco
 	x->status = TR_OK;
 }
 
-static bool exchange(struct sharded_exchange *x, float *data, size_t count,
-    enum tr_collective collective, enum tr_reduce how)
+bool sharded_exchange_op(struct sharded_exchange *x, const struct sharded_scope *scope, float *data,
+    size_t count, enum tr_collective collective, enum tr_reduce how, uint32_t *tag)
 {
 	struct tr_op op = TR_OP_INIT;
 	if (x->status == TR_OK && x->used == TAG_MESSAGE - TAG_TENSOR)
@@ -21,18 +21,26 @@ static bool exchange(struct sharded_exchange *x, float *data, size_t count,
 		    TAG_MESSAGE - TAG_TENSOR);
 	if (x->status != TR_OK)
 		return false;
-	op.tag = TAG_TENSOR + x->used;
+	op.tag = *tag = TAG_TENSOR + x->used++;
 	op.collective = collective;
 	op.output = data;
 	op.count = count;
 	op.reduce = how;
-	op.scope = (struct tr_scope){ x->scope->members, x->scope->count };
+	op.scope = (struct tr_scope){ scope->members, scope->count };
 	x->status = tr_submit(x->group, &op, &x->error);
 	if (x->status == TR_OK)
 		x->status = tr_wait(x->group, op.tag, &x->error);
-	if (x->status == TR_OK && x->used > 0)
-		x->status = tr_release(x->group, op.tag - 1, &x->error);
-	x->used++;
+	return x->status == TR_OK;
+}
+
+static bool exchange(struct sharded_exchange *x, float *data, size_t count,
+    enum tr_collective collective, enum tr_reduce how)
+{
+	uint32_t tag = 0;
+	if (!sharded_exchange_op(x, x->scope, data, count, collective, how, &tag))
+		return false;
+	if (tag > TAG_TENSOR)
+		x->status = tr_release(x->group, tag - 1, &x->error);
 	return x->status == TR_OK;
 }
 

@@ -40,6 +40,7 @@ static tr_status make_arrays(struct trainer *t, struct tr_error *error)
 	                                          : TR_OK;
 	if (status != TR_OK)
 		return status;
+	most = t->strict ? sharded_strict_numbers(t) : most;
 	s->held.grads = mesh_memory_take(&s->memory, most * sizeof(float));
 	t->arrays = s->held;
 	s->staged = calloc(mesh_shards_count(&s->shards), sizeof(*s->staged));
@@ -55,7 +56,7 @@ static size_t row_parts(const struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
 	uint32_t tp = s->shards.mesh.size[MESH_TP];
-	return t->sequence_parallel && s->whole.config.context % tp == 0 ? tp : 1;
+	return (t->sequence_parallel || t->strict) && s->whole.config.context % tp == 0 ? tp : 1;
 }
 
 static tr_status make_tensor(struct trainer *t, struct tr_error *error)
@@ -77,7 +78,19 @@ static tr_status make_tensor(struct trainer *t, struct tr_error *error)
 		.reduce_scatter = sharded_reduce_scatter,
 		.all_gather = sharded_all_gather,
 		.arg = &s->exchange };
+	if (!t->strict)
+		return TR_OK;
+	s->tensor.sum = sharded_pairs_sum;
+	s->tensor.maximum = sharded_pairs_maximum;
+	s->tensor.reduce_scatter = NULL;
+	s->tensor.all_gather = sharded_pairs_gather;
 	return TR_OK;
+}
+
+size_t sharded_members(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	return t->strict ? s->strict->width_parts / s->shards.mesh.size[MESH_TP] : 0;
 }
 
 /* Which stage of a pipeline there will be is known with the rank. */
@@ -88,7 +101,9 @@ static tr_status make_model(struct trainer *t, struct tr_error *error)
 	buckets_plan(&t->layout, BUCKETS_BYTES, &t->buckets);
 	if (s->shards.mesh.size[MESH_PP] > 1)
 		return sharded_pipeline_create(t, error);
-	struct model_room how = { .recompute = t->recompute, .row_parts = s->row_parts };
+	struct model_room how = { .recompute = t->recompute,
+		.row_parts = s->row_parts,
+		.members = sharded_members(t) };
 	tr_status status = model_create_whole(&t->layout, &how, t->micro, t->pool, &t->model, error);
 	if (status == TR_OK)
 		status = trainer_choose_arithmetic(t, error);
@@ -103,6 +118,8 @@ tr_status sharded_make_mesh(struct trainer *t, struct tr_error *error)
 	t->sharded->row_parts = row_parts(t);
 	if (status == TR_OK && t->sharded->shards.mesh.size[MESH_TP] > 1)
 		status = make_tensor(t, error);
+	if (status == TR_OK && t->strict)
+		status = sharded_strict_make(t, error);
 	if (status == TR_OK)
 		status = make_model(t, error);
 	return status == TR_OK ? sharded_make_shared(t, error) : status;
@@ -121,6 +138,8 @@ void sharded_unmake_mesh(struct trainer *t)
 	s->staged = NULL;
 	sharded_give_arrays(t, &s->held);
 	sharded_give_arrays(t, &s->other);
+	if (s->strict != NULL)
+		sharded_strict_unmake(t);
 	mesh_memory_give(&s->memory, s->tensor.exchange);
 	mesh_memory_give(&s->memory, s->shared);
 	memset(&s->tensor, 0, sizeof(s->tensor));

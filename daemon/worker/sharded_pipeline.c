@@ -62,6 +62,9 @@ static tr_status find_room(struct trainer *t, uint32_t stage, struct model_room 
 {
 	uint32_t dp = t->sharded->shards.mesh.size[MESH_DP];
 	tr_status status = TR_OK;
+	if (t->strict)
+		return add_room(t, stage,
+		    microbatches_of(t, t->batch / t->sharded->strict->batch_parts), room, error);
 	if (!dealing_is_even(&t->sharded->dealing))
 		return find_uneven_room(t, stage, room, error);
 	for (uint32_t replicas = 1; replicas <= dp && replicas <= t->batch && status == TR_OK;
@@ -86,7 +89,9 @@ static tr_status build(struct trainer *t, uint32_t stage, struct tr_error *error
 {
 	struct sharded *s = t->sharded;
 	struct sharded_pipeline *p = s->pipeline;
-	struct model_room room = { .recompute = t->recompute, .row_parts = s->row_parts };
+	struct model_room room = { .recompute = t->recompute,
+		.row_parts = s->row_parts,
+		.members = sharded_members(t) };
 	tr_status status = find_room(t, stage, &room, error);
 	if (status != TR_OK)
 		return status;

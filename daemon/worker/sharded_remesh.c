@@ -24,6 +24,7 @@ static struct remesh rules_of(const struct trainer *t)
 	return (struct remesh){ .config = &t->sharded->whole.config,
 		.job = t->dealing.mesh,
 		.sequences = t->batch,
+		.strict = t->strict,
 		.wait_rounds = t->mesh_waits ? 0 : SHARDED_WAIT_ROUNDS };
 }
 
@@ -49,14 +50,15 @@ static tr_status plan_moves(struct sharded *s, const struct ranks *next, struct 
 }
 
 /* Ranks of another mesh: by id, as those of the first one. */
-static void rank_anew(const struct ranks *now, const struct mesh *mesh, struct ranks *next)
+static void rank_anew(const struct trainer *t, const struct ranks *now, const struct mesh *mesh,
+    struct ranks *next)
 {
 	struct ranks none;
 	uint64_t peers[TR_GROUP_PEERS_MAX];
 	for (uint32_t i = 0; i < now->count; i++)
 		peers[i] = now->peers[i].peer;
 	ranks_init(mesh, &none);
-	ranks_next(&none, peers, now->count, next);
+	(t->strict ? ranks_next_doubled : ranks_next)(&none, peers, now->count, next);
 }
 
 tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error)
@@ -68,7 +70,7 @@ tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error)
 	if ((s->kind != SHARDED_WAIT && s->kind != SHARDED_STEP) ||
 	    !remesh_next(&rules, &s->shards.mesh, s->next.count, &s->state->remesh, &mesh))
 		return TR_OK;
-	rank_anew(&s->next, &mesh, &next);
+	rank_anew(t, &s->next, &mesh, &next);
 	dealing_on(&t->dealing, &mesh, &s->next_dealing);
 	tr_status status = sharded_lay(t, &s->next_dealing, &s->coming, error);
 	if (status == TR_OK && s->state->born != 0)

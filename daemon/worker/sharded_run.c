@@ -50,7 +50,7 @@ static tr_status derive(struct trainer *t, const struct tr_round *round, struct 
 		status = sharded_use_mesh(t, error);
 	if (status != TR_OK)
 		return status;
-	ranks_next(&s->state->ranks, peers, count, &s->next);
+	(t->strict ? ranks_next_doubled : ranks_next)(&s->state->ranks, peers, count, &s->next);
 	s->transfer_count = ranks_transfers(&s->next, s->transfers, &s->lost);
 	s->self = trainer_contributes(round) ? round->index : RANKS_NONE;
 	s->kind = kind_of(t);
@@ -65,6 +65,8 @@ static tr_status derive(struct trainer *t, const struct tr_round *round, struct 
 		set_scope(s, MESH_TP, &s->tp);
 		set_scope(s, MESH_DP, &s->dp);
 		sharded_exchange_begin(&s->exchange, &s->tp);
+		if (t->strict)
+			sharded_pairs_begin(s->strict);
 	}
 	return TR_OK;
 }
@@ -178,6 +180,8 @@ static void learn_saved(struct sharded *s)
 static void take_effect(struct trainer *t, const struct tr_round *round, bool *finished)
 {
 	struct sharded *s = t->sharded;
+	if (t->strict)
+		sharded_strict_settle(t);
 	sharded_tell(t, round);
 	learn_saved(s);
 	sharded_end_moves(t);

@@ -19,6 +19,8 @@ static size_t numbers_of(const struct sharded *s, const struct layout *local)
 /* By the replicas that there are, or could be. */
 static bool summed_apart(const struct sharded *s, uint32_t replicas)
 {
+	if (s->strict != NULL) /* the model has summed them up */
+		return false;
 	return s->row_parts > 1 || replicas > 2;
 }
 

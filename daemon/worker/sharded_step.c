@@ -64,17 +64,33 @@ static bool speaks(const struct sharded *s)
 	return at.at[MESH_TP] == 0 && at.at[MESH_PP] + 1 == s->shards.mesh.size[MESH_PP];
 }
 
+/* Part `part` of `parts`. */
+static bool validate_part(struct trainer *t, uint32_t replica, uint32_t replicas,
+    const struct model_hooks *hooks)
+{
+	const struct sharded *s = t->sharded;
+	return s->pipeline != NULL ? sharded_pipeline_validate(t, replica, replicas, hooks)
+	                           : trainer_validate(t, replica, replicas, hooks);
+}
+
+static bool validate_strict(struct trainer *t, uint32_t part, const struct model_hooks *hooks)
+{
+	return validate_part(t, part, STRICT_PARTS_MAX, hooks);
+}
+
 static bool validate(struct trainer *t, const struct model_hooks *hooks)
 {
 	const struct sharded *s = t->sharded;
-	uint32_t replica = ranks_replica(&s->next, s->self), replicas = ranks_replicas(&s->next);
-	return s->pipeline != NULL ? sharded_pipeline_validate(t, replica, replicas, hooks)
-	                           : trainer_validate(t, replica, replicas, hooks);
+	if (t->strict)
+		return sharded_strict_validate(t, hooks, validate_strict);
+	return validate_part(t, ranks_replica(&s->next, s->self), ranks_replicas(&s->next), hooks);
 }
 
 tr_status sharded_submit_validation(struct trainer *t, const struct tr_round *round,
     struct tr_error *error)
 {
+	unsigned flags = trainer_contributes(round) ? TR_CONTRIBUTE : 0;
+	tr_status status = TR_OK;
 	struct sharded *s = t->sharded;
 	struct attempt a = { .t = t, .error = error };
 	struct model_hooks hooks = { on_progress, NULL, &a };
@@ -83,8 +99,17 @@ tr_status sharded_submit_validation(struct trainer *t, const struct tr_round *ro
 		return stopped(&a);
 	if (!speaks(s))
 		t->sums->validation = t->sums->validation_tokens = 0;
-	return tr_allreduce(t->group, TAG_VALIDATION, &t->sums->validation, 2, TR_F64, TR_SUM,
-	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
+	if (t->strict)
+		status = sharded_strict_submit_validation(t, speaks(s), flags, error);
+	return status == TR_OK ? tr_allreduce(t->group, TAG_VALIDATION, &t->sums->validation, 2,
+	                             TR_F64, TR_SUM, flags, error)
+	                       : status;
+}
+
+static tr_status compute_strict(struct attempt *a)
+{
+	struct model_hooks hooks = { on_progress, NULL, a };
+	return sharded_strict_gradient(a->t, &hooks, &a->status, a->error) ? TR_OK : stopped(a);
 }
 
 /* This replica's sequences of the batch. */
@@ -96,6 +121,8 @@ static tr_status compute(struct attempt *a)
 	uint64_t first, last;
 	uint32_t replicas[TR_GROUP_PEERS_MAX];
 	uint32_t count = ranks_there(&s->next, replicas);
+	if (t->strict)
+		return compute_strict(a);
 	dealing_share(&s->dealing, replicas, count, ranks_replica(&s->next, s->self), t->batch,
 	    &first, &last);
 	s->share = last - first;
@@ -130,16 +157,28 @@ static double squares(const struct trainer *t)
 	return sum;
 }
 
+static tr_status submit_all(struct attempt *a, unsigned flags)
+{
+	struct sharded *s = a->t->sharded;
+	return tr_allreduce(a->t->group, TAG_LOSS, s->sums, 2 + ranks_shards(&s->shards.mesh),
+	    TR_F64, TR_SUM, flags, a->error);
+}
+
 static tr_status submit_sums(struct attempt *a, const struct tr_round *round)
 {
 	struct trainer *t = a->t;
 	struct sharded *s = t->sharded;
+	unsigned flags = trainer_contributes(round) ? TR_CONTRIBUTE : 0;
 	bool first = s->rank != RANKS_NONE && ranks_replica(&s->next, s->self) == 0;
 	size_t offset, numbers;
 	memset(s->sums, 0, offsetof(struct sharded_sums, digests));
 	if (speaks(s)) {
 		s->sums->loss = t->sums->loss;
 		s->sums->tokens = t->sums->loss_tokens;
+	}
+	if (t->strict) {
+		tr_status status = sharded_strict_submit_sums(t, speaks(s), flags, a->error);
+		return status == TR_OK ? submit_all(a, flags) : status;
 	}
 	for (uint32_t i = 0; first && s->dp.count > 1 && i < t->buckets.count; i++) {
 		tr_status status = tr_wait(t->group, i, a->error);
@@ -159,8 +198,7 @@ static tr_status submit_sums(struct attempt *a, const struct tr_round *round)
 	}
 	if (first)
 		s->sums->squares[ranks_shard(&s->shards.mesh, s->rank)] = squares(t) + shared;
-	return tr_allreduce(t->group, TAG_LOSS, s->sums, 2 + ranks_shards(&s->shards.mesh), TR_F64,
-	    TR_SUM, trainer_contributes(round) ? TR_CONTRIBUTE : 0, a->error);
+	return submit_all(a, flags);
 }
 
 tr_status sharded_submit_step(struct trainer *t, const struct tr_round *round,

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "daemon/plan/job_mesh.h"
 #include "daemon/plan/job_options.h"
+#include "daemon/plan/job_strict.h"
 #include "daemon/plan/job_sync.h"
 #include "daemon/worker/trainer_inside.h"
 
@@ -131,10 +132,11 @@ static tr_status build_model(struct trainer *t, struct tr_error *error)
 	tr_status status = job_model_config(t->spec->model, &config, error);
 	if (status == TR_OK)
 		status = layout_init(&config, &t->layout, error);
-	if (status == TR_OK && job_mesh_is_sharded(t->mesh_spec))
+	if (status == TR_OK && (job_mesh_is_sharded(t->mesh_spec) || t->strict))
 		status = sharded_create(t, error);
 	if (status == TR_OK)
-		status = pool_create(t->threads, &t->pool, error);
+		status = pool_create_parts(t->threads, t->strict ? STRICT_THREADS : t->threads,
+		    &t->pool, error);
 	/* A shard's model is made for a mesh (sharded_mesh.c). */
 	if (status == TR_OK && t->sharded == NULL)
 		status = model_create_whole(&t->layout,
@@ -288,6 +290,7 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 	dealing_of_job(spec->mesh, &t->dealing);
 	t->mesh_spec = spec->mesh;
 	t->recompute = spec->mesh != NULL && spec->mesh->recompute;
+	t->strict = job_is_strict(spec->train);
 	t->mesh_waits = job_mesh_waits(spec->mesh);
 	t->sequence_parallel = spec->mesh != NULL && spec->mesh->sequence_parallel;
 	if (spec->mesh != NULL && spec->mesh->workers < TR_GROUP_PEERS_MAX)

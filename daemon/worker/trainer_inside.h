@@ -26,6 +26,8 @@ enum trainer_tag {
 	TAG_ROSTER,
 	TAG_FINAL,
 	TAG_SAVED,
+	TAG_PARTS, /* losses and squares, told part by part (train.strict) */
+	TAG_PARTS_VALIDATION,
 	TAG_PARITY = 2000, /* and those after it, as of the next ones */
 	TAG_SHARED = 2998, /* gradients of what all of a tensor-parallel group hold */
 	TAG_TABLE = 2999,  /* a tied table's gradient */
@@ -72,6 +74,7 @@ struct trainer {
 	unsigned remesh_pause_ms;          /* trainer_pause_remesh */
 	bool mesh_waits;                   /* with too few workers; else it is made smaller */
 	bool sequence_parallel;
+	bool strict; /* the same bits on any mesh */
 
 	struct text text;
 	struct bpe *bpe; /* NULL: tokens are bytes, or nobody knows which text they are */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/checkpoint/cut.h"
+#include "daemon/checkpoint/shard_cut.h"
 #include "daemon/plan/strict.h"
 #include "daemon/worker/model_inside.h"
 #include "daemon/worker/turns.h"
@@ -36,7 +36,7 @@ struct virtual_work {
 
 struct virtual_members {
 	struct model *model; /* that they make up */
-	struct cut cut;
+	struct shard_cut cut;
 	unsigned count, all; /* members here, and of all workers that share a layer */
 	struct virtual_member members[STRICT_PARTS_MAX];
 	struct turns *turns;
@@ -120,8 +120,9 @@ static bool meet_sum(struct virtual_members *v)
 	if (v->outer != NULL) {
 		made = outer_half(v);
 		memcpy(made, v->members[0].given, v->meeting_count * sizeof(*made));
-		bool (*call)(void *arg, real *data, size_t count) =
-		    v->meeting == VIRTUAL_MAXIMUM ? v->outer->maximum : v->outer->sum;
+		bool (*call)(void *arg, real *data, size_t count) = v->meeting == VIRTUAL_MAXIMUM
+		    ? v->outer->maximum
+		    : v->outer->sum;
 		if (!call(v->outer->arg, made, v->meeting_count))
 			return false;
 	}
@@ -149,7 +150,7 @@ static bool meet_all(void *arg)
 	return v->meeting == VIRTUAL_GATHER ? meet_gather(v) : meet_sum(v);
 }
 
-static bool meet(struct virtual_member *member, real *data, size_t count,
+static bool virtual_meet(struct virtual_member *member, real *data, size_t count,
     enum virtual_meeting meeting)
 {
 	struct virtual_members *v = member->all;
@@ -161,22 +162,22 @@ static bool meet(struct virtual_member *member, real *data, size_t count,
 
 static bool virtual_sum(void *arg, real *data, size_t count)
 {
-	return meet(arg, data, count, VIRTUAL_SUM);
+	return virtual_meet(arg, data, count, VIRTUAL_SUM);
 }
 
 static bool virtual_maximum(void *arg, real *data, size_t count)
 {
-	return meet(arg, data, count, VIRTUAL_MAXIMUM);
+	return virtual_meet(arg, data, count, VIRTUAL_MAXIMUM);
 }
 
 static bool virtual_reduce_scatter(void *arg, real *data, size_t count)
 {
-	return meet(arg, data, count, VIRTUAL_SCATTER);
+	return virtual_meet(arg, data, count, VIRTUAL_SCATTER);
 }
 
 static bool virtual_all_gather(void *arg, real *data, size_t count)
 {
-	return meet(arg, data, count, VIRTUAL_GATHER);
+	return virtual_meet(arg, data, count, VIRTUAL_GATHER);
 }
 
 /* ---- parameters and gradients ---- */
@@ -185,8 +186,7 @@ static void copy_piece(const struct shard_piece *piece, const real *from, size_t
     real *to, size_t to_stride)
 {
 	for (size_t row = 0; row < piece->rows; row++)
-		memcpy(to + row * to_stride, from + row * from_stride,
-		    piece->columns * sizeof(*to));
+		memcpy(to + row * to_stride, from + row * from_stride, piece->columns * sizeof(*to));
 }
 
 /* Tensor `item` / count of member `item` % count. */
@@ -194,7 +194,7 @@ static void take_item(struct virtual_members *v, size_t item)
 {
 	struct shard_piece pieces[SHARD_PIECES_MAX];
 	struct virtual_member *member = &v->members[item % v->count];
-	size_t count = cut_pieces(&v->cut, member->number, item / v->count, false, pieces);
+	size_t count = shard_cut_pieces(&v->cut, member->number, item / v->count, false, pieces);
 	for (size_t i = 0; i < count; i++)
 		copy_piece(&pieces[i], v->model->params + pieces[i].whole, pieces[i].whole_stride,
 		    member->params + pieces[i].local, pieces[i].local_stride);
@@ -204,7 +204,7 @@ static void take_part(void *arg, unsigned thread, unsigned threads)
 {
 	struct virtual_members *v = arg;
 	size_t first, last;
-	pool_share(cut_tensors(&v->cut) * v->count, 1, thread, threads, &first, &last);
+	pool_share(shard_cut_tensors(&v->cut) * v->count, 1, thread, threads, &first, &last);
 	for (size_t item = first; item < last; item++)
 		take_item(v, item);
 }
@@ -219,7 +219,8 @@ static void take_parameters(struct virtual_members *v)
 
 static bool is_shared(const struct virtual_members *v, size_t tensor)
 {
-	return v->all > 1 && tensor < v->cut.part.tensor_count && cut_shared(&v->cut.part, tensor);
+	return v->all > 1 && tensor < v->cut.part.tensor_count &&
+	    shard_cut_shared(&v->cut.part, tensor);
 }
 
 static void put_item(struct virtual_members *v, size_t item)
@@ -229,7 +230,7 @@ static void put_item(struct virtual_members *v, size_t item)
 	size_t tensor = item / v->count;
 	size_t count = is_shared(v, tensor)
 	    ? 0
-	    : cut_pieces(&v->cut, member->number, tensor, true, pieces);
+	    : shard_cut_pieces(&v->cut, member->number, tensor, true, pieces);
 	for (size_t i = 0; i < count; i++)
 		copy_piece(&pieces[i], member->grads + pieces[i].local, pieces[i].local_stride,
 		    v->model->grads + pieces[i].whole, pieces[i].whole_stride);
@@ -239,7 +240,7 @@ static void put_part(void *arg, unsigned thread, unsigned threads)
 {
 	struct virtual_members *v = arg;
 	size_t first, last;
-	pool_share(cut_tensors(&v->cut) * v->count, 1, thread, threads, &first, &last);
+	pool_share(shard_cut_tensors(&v->cut) * v->count, 1, thread, threads, &first, &last);
 	for (size_t item = first; item < last; item++)
 		put_item(v, item);
 }
@@ -263,7 +264,7 @@ static void add_shared(struct virtual_members *v)
 }
 
 /* And over the workers, as much at a time as the exchange has room for. */
-static bool sum_shared(struct virtual_members *v)
+static bool reduce_shared(struct virtual_members *v)
 {
 	size_t room = model_exchange_numbers(v->model->layout, v->model->max_sequences);
 	for (size_t at = 0; v->outer != NULL && at < v->shared_numbers; at += room) {
@@ -301,7 +302,7 @@ bool model_part_end(struct model *m)
 {
 	struct virtual_members *v = m->virtual_members;
 	add_shared(v);
-	if (!sum_shared(v))
+	if (!reduce_shared(v))
 		return false;
 	pool_run(m->pool, put_part, v);
 	put_shared(v);
@@ -339,10 +340,13 @@ static bool play_member(void *arg, unsigned number)
 	    work->dinput != NULL ? work->dinput + first : NULL, &hooks, &member->loss);
 }
 
-static bool run(struct model *m, const struct virtual_work *work)
+static bool virtual_run(struct model *m, const struct virtual_work *work)
 {
 	struct virtual_members *v = m->virtual_members;
 	v->work = *work;
+	/* A worker may get another rank. */
+	for (unsigned k = 0; k < v->count; k++)
+		v->members[k].tensor.rank = v->members[k].tensor.place = first_of(v) + k;
 	return turns_run(v->turns);
 }
 
@@ -382,8 +386,7 @@ void virtual_slot_give(struct model *m, struct model_slot *slot)
 	assert(slot->taken);
 	slot->taken = false;
 	for (unsigned k = 0; k < v->count; k++)
-		model_slot_give(v->members[k].model,
-		    &v->members[k].model->slots[slot - m->slots]);
+		model_slot_give(v->members[k].model, &v->members[k].model->slots[slot - m->slots]);
 }
 
 bool virtual_slot_forward(struct model *m, struct model_slot *slot, const struct model_hooks *hooks)
@@ -393,7 +396,7 @@ bool virtual_slot_forward(struct model *m, struct model_slot *slot, const struct
 		.hooks = hooks };
 	if (m->stale || slot == m->whole)
 		take_parameters(m->virtual_members);
-	return run(m, &work);
+	return virtual_run(m, &work);
 }
 
 /* All members have the same loss. */
@@ -402,7 +405,7 @@ bool virtual_slot_backward(struct model *m, struct model_slot *slot, const real 
 {
 	struct virtual_work work = { VIRTUAL_BACKWARD, (size_t)(slot - m->slots), doutput, dinput,
 		hooks };
-	if (!run(m, &work))
+	if (!virtual_run(m, &work))
 		return false;
 	if (slot->head)
 		*loss_sum = m->virtual_members->members[0].loss;
@@ -412,7 +415,7 @@ bool virtual_slot_backward(struct model *m, struct model_slot *slot, const real 
 bool virtual_slot_loss(struct model *m, struct model_slot *slot, double *loss_sum)
 {
 	struct virtual_work work = { .call = VIRTUAL_LOSS, .slot = (size_t)(slot - m->slots) };
-	if (!run(m, &work))
+	if (!virtual_run(m, &work))
 		return false;
 	*loss_sum = m->virtual_members->members[0].loss;
 	return true;
@@ -425,10 +428,6 @@ void virtual_use_tensor(struct model *m, const struct model_tensor *tensor)
 	struct virtual_members *v = m->virtual_members;
 	assert(tensor->size * v->count == v->all && tensor->exchange_too != NULL);
 	v->outer = tensor;
-	for (unsigned k = 0; k < v->count; k++) {
-		struct virtual_member *member = &v->members[k];
-		member->tensor.rank = member->tensor.place = first_of(v) + k;
-	}
 }
 
 void virtual_use_ops(struct model *m, const struct ops *ops)
@@ -494,7 +493,6 @@ static tr_status create_member(struct virtual_members *v, unsigned number, struc
 	room.row_parts = v->all;
 	member->all = v;
 	member->number = number;
-	member->tensor.rank = member->tensor.place = number;
 	member->tensor.size = v->all;
 	member->tensor.vocab = (size_t)v->cut.part.config.vocab * v->all;
 	member->tensor.sum = virtual_sum;
@@ -525,7 +523,7 @@ tr_status virtual_create(struct model *m, struct tr_error *error)
 	v->model = m;
 	v->count = (unsigned)m->room.members;
 	v->all = v->count * (m->room.row_parts > 1 ? (unsigned)m->room.row_parts : 1);
-	tr_status status = cut_init(m->layout, v->count, &v->cut, error);
+	tr_status status = shard_cut_init(m->layout, v->count, &v->cut, error);
 	if (status == TR_OK)
 		status = allocate_members(v, error);
 	for (unsigned k = 0; k < v->count && status == TR_OK; k++)
@@ -540,7 +538,7 @@ void virtual_destroy(struct virtual_members *v)
 	turns_destroy(v->turns);
 	for (unsigned k = 0; k < v->count; k++)
 		model_destroy(v->members[k].model);
-	cut_finish(&v->cut);
+	shard_cut_finish(&v->cut);
 	free(v->memory);
 	free(v);
 }

@@ -19,7 +19,7 @@
 /* A part of a batch begins: its gradients are 0. Of a model with virtual members. */
 void model_part_begin(struct model *model);
 /* It ends: gradients of what all hold are summed over all members, and the array that was bound has those of the part; behind them, where the table is tied and both ends of the model are here, the
- * head's (daemon/checkpoint/cut.h). False: the tensor-parallel group said stop. */
+ * head's (daemon/checkpoint/shard_cut.h). False: the tensor-parallel group said stop. */
 bool model_part_end(struct model *model);
 
 /* ---- for the model's own files ---- */

@@ -20,7 +20,6 @@
 #include "daemon/worker/sequence.c"
 #include "daemon/worker/slots.c"
 #include "daemon/worker/tensor.c"
-#define play     virtual_play
 #include "daemon/worker/virtual.c"
 
 #endif

@@ -1,7 +1,7 @@
 /* The mesh of a job file: what it is, and what a job whose model is split cannot have. */
 #include "tests/unit/good_job.h"
 
-#include "daemon/plan/job_mesh.h"
+#include "daemon/plan/job_strict.h"
 
 /* `good`, on four workers of which `tp` share each layer. */
 static Traind__V1__JobSpec *good_sharded(const char *tp)
@@ -107,6 +107,91 @@ static void test_stages(void **state)
 	assert_int_equal(job_validate(spec, NULL), TR_OK); /* stages need not be alike */
 	set_good(spec, "sync.mode", "diloco");
 	refused(spec, "sync.mode: found diloco, allowed: ddp, since mesh.pp is 2");
+}
+
+/* `good_sharded`, with as many replicas as are left of `workers`. */
+static Traind__V1__JobSpec *good_strict(const char *workers, const char *tp)
+{
+	Traind__V1__JobSpec *spec = good_sharded(tp);
+	set_good(spec, "mesh.nodes", "1");
+	set_good(spec, "mesh.workers_per_node", workers);
+	set_good(spec, "train.strict", "true");
+	return spec;
+}
+
+static void test_strict(void **state)
+{
+	(void)state;
+	static const char *const accepted[][2] = { { "1", "1" }, { "2", "1" }, { "8", "1" },
+		{ "4", "2" }, { "8", "4" } };
+	Traind__V1__JobSpec *spec;
+	for (size_t i = 0; i < sizeof(accepted) / sizeof(accepted[0]); i++) {
+		struct tr_error error = { 0 };
+		spec = good_strict(accepted[i][0], accepted[i][1]);
+		if (job_validate(spec, &error) != TR_OK)
+			fail_msg("%s", error.text);
+		assert_true(job_is_strict(spec->train));
+		drop(spec);
+	}
+	refused(good_strict("3", "1"),
+	    "train.strict: found true, allowed: false, since the mesh has 3 replicas: of a batch "
+	    "of 64 "
+	    "sequences there may be 1, 2, 4 or 8");
+	refused(good_strict("16", "1"),
+	    "train.strict: found true, allowed: false, since the mesh has 16 replicas: of a batch "
+	    "of 64 "
+	    "sequences there may be 1, 2, 4 or 8");
+	spec = good_strict("4", "1");
+	set_good(spec, "train.batch_tokens", "768");
+	refused(spec,
+	    "train.strict: found true, allowed: false, since the mesh has 4 replicas: of a batch "
+	    "of 6 "
+	    "sequences there may be 1 or 2");
+	spec = good_strict("3", "3");
+	set_good(spec, "model.heads", "6");
+	set_good(spec, "model.width", "96");
+	set_good(spec, "model.hidden", "96");
+	refused(spec,
+	    "mesh.tp: found 3, allowed: 1 or 2, since train.strict is true: the power of two that "
+	    "divides "
+	    "model.heads, kv_heads, hidden, vocab and context, at most 8");
+	spec = good_strict("2", "1");
+	set_good(spec, "sync.on_loss", "drop");
+	refused(spec,
+	    "sync.on_loss: found drop, allowed: replay, since train.strict is true: without a "
+	    "member its "
+	    "whole replica's gradient is missing");
+	spec = good_strict("2", "1");
+	set_good(spec, "sync.mode", "diloco");
+	refused(spec, "sync.mode: found diloco, allowed: ddp, since train.strict is true");
+	spec = good();
+	set_good(spec, "mesh.nodes", "1");
+	set_good(spec, "sync.on_loss", "replay");
+	set_good(spec, "mesh.auto", "true");
+	set_good(spec, "train.strict", "true");
+	refused(spec,
+	    "mesh.auto: found true, allowed: false, since train.strict is true: plans know nothing "
+	    "of what "
+	    "that costs, nor which layouts it has");
+	spec = good_strict("2", "1");
+	set_good(spec, "mesh.shares", "3");
+	set_good(spec, "mesh.shares", "1"); /* one more */
+	refused(spec,
+	    "mesh.shares: found 2, allowed: none, since train.strict is true: its replicas compute "
+	    "equal "
+	    "parts of the batch");
+	/* A part of the batch has two microbatches. */
+	spec = good_strict("2", "1");
+	set_good(spec, "mesh.pp", "2");
+	set_good(spec, "mesh.chunks", "2");
+	set_good(spec, "train.micro_sequences", "4");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "train.micro_sequences", "8");
+	refused(spec,
+	    "mesh.chunks: found 2, allowed: 1, since a replica has 1 microbatches for each part of "
+	    "the "
+	    "batch (train.strict) and mesh.pp is 2: interleaved stages need as many; set a smaller "
+	    "train.micro_sequences or a larger train.batch_tokens");
 }
 
 static void test_sequence_parallel(void **state)
@@ -310,6 +395,7 @@ int main(void)
 		cmocka_unit_test(test_mesh),
 		cmocka_unit_test(test_stages),
 		cmocka_unit_test(test_too_few),
+		cmocka_unit_test(test_strict),
 		cmocka_unit_test(test_sequence_parallel),
 		cmocka_unit_test(test_schedules),
 		cmocka_unit_test(test_chunks_of_another_mesh),

@@ -187,6 +187,30 @@ static void donors_share(void **state)
 	assert_true(sends[0] == 2 && sends[1] == 1);
 }
 
+/* Of three replicas two work, and the two that do stay when there is a fourth. */
+static void replicas_are_doubled(void **state)
+{
+	(void)state;
+	static const uint32_t expected[] = { 0, 0, 1, 1, 2, 2, 2, 2, 4, 4 };
+	const struct mesh mesh = mesh_of(4, 1, 2);
+	const uint64_t peers[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 };
+	struct ranks r, next;
+	ranks_init(&mesh, &r);
+	for (uint32_t count = 0; count <= 9; count++) {
+		ranks_next_doubled(&r, peers, count, &next);
+		assert_int_equal(ranks_replicas(&next), expected[count]);
+		for (uint32_t i = 0; i < count; i++)
+			if (next.peers[i].rank != RANKS_NONE)
+				assert_int_equal(ranks_at(&next, next.peers[i].rank), i);
+		assert_int_equal(ranks_at(&next, 8), RANKS_NONE);
+		for (uint32_t i = 0; i < r.count; i++)
+			if (r.peers[i].rank != RANKS_NONE)
+				assert_int_equal(rank_of(&next, r.peers[i].peer), r.peers[i].rank);
+		ranks_settle(&next, true);
+		r = next;
+	}
+}
+
 /* ---- random histories ---- */
 
 static bool whole_before(const struct ranks *now, const struct ranks *next, uint32_t dp)
@@ -324,6 +348,7 @@ int main(void)
 		cmocka_unit_test(two_halves_are_a_whole),
 		cmocka_unit_test(too_few),
 		cmocka_unit_test(donors_share),
+		cmocka_unit_test(replicas_are_doubled),
 		cmocka_unit_test(random_histories),
 	};
 

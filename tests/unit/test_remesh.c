@@ -69,6 +69,30 @@ static void the_best(void **state)
 	assert_mesh(remesh_best(&rules, 1), 3, 1, 1);
 }
 
+/* Axes of strict jobs are powers of two that the parts of width and batch are multiples of. */
+static void strict_ones(void **state)
+{
+	(void)state;
+	struct model_config six = model;
+	six.heads = six.kv_heads = 6;
+	six.head_width = 8;
+	struct remesh rules = { .config = &six,
+		.job = mesh_of(1, 3, 2),
+		.sequences = 12,
+		.strict = true,
+		.wait_rounds = 20 };
+	assert_mesh(remesh_best(&rules, 6), 1, 3, 2);
+	assert_mesh(remesh_best(&rules, 5), 1, 2, 2);
+	assert_mesh(remesh_best(&rules, 3), 2, 3, 1);
+	assert_mesh(remesh_best(&rules, 1), 4, 1,
+	    1); /* not six: a part of 12 sequences is one in four */
+	/* tp 3 would be possible otherwise. */
+	rules = (struct remesh){ .config = &six, .job = mesh_of(1, 1, 6), .sequences = 8 };
+	assert_mesh(remesh_best(&rules, 3), 2, 1, 3);
+	rules.strict = true;
+	assert_mesh(remesh_best(&rules, 3), 2, 1, 2);
+}
+
 /* Any job's mesh that the model allows, any number of contributors. */
 static void over_all_small_ones(void **state)
 {
@@ -163,6 +187,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_best),
+		cmocka_unit_test(strict_ones),
 		cmocka_unit_test(over_all_small_ones),
 		cmocka_unit_test(patience),
 		cmocka_unit_test(by_steps),

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "common/rng.h"
-#include "daemon/checkpoint/cut.h"
+#include "daemon/checkpoint/shard_cut.h"
 #include "daemon/plan/strict.h"
 #include "daemon/worker/virtual.h"
 
@@ -140,7 +140,7 @@ static void worker_start(struct worker *w, const struct layout *whole, const flo
 	assert_int_equal(model_create_whole(&w->layout, &how, SEQUENCES, w->pool, &w->model, NULL),
 	    TR_OK);
 	w->params = zeroed(w->layout.count);
-	w->grads = zeroed(w->layout.count + cut_table_numbers(&w->layout));
+	w->grads = zeroed(w->layout.count + shard_cut_table_numbers(&w->layout));
 	shard_take(whole, &w->layout, &w->shard, params, w->params);
 	size_t numbers = model_exchange_numbers(&w->layout, SEQUENCES);
 	w->tensor = (struct model_tensor){ .rank = w->shard.rank,
@@ -189,7 +189,9 @@ static double gradient_of(const struct layout *whole, const float *params, unsig
 	double loss = g->workers[0].loss;
 	for (unsigned k = 0; k < size; k++) {
 		struct worker *w = &g->workers[k];
-		size_t table = whole->config.untied ? 0 : whole->config.vocab / size * whole->config.width;
+		size_t table = whole->config.untied
+		    ? 0
+		    : whole->config.vocab / size * whole->config.width;
 		assert_true(w->finished);
 		assert_memory_equal(&w->loss, &loss, sizeof(loss));
 		shard_put(whole, &w->layout, &w->shard, w->grads, grads);
@@ -225,11 +227,11 @@ static void prepare(const void *state, struct layout *whole, float **params)
 static void assert_same_bits(const struct layout *whole, const float *one, const float *other,
     unsigned size)
 {
-	size_t count = whole->count + cut_table_numbers(whole);
+	size_t count = whole->count + shard_cut_table_numbers(whole);
 	for (size_t i = 0; i < count; i++)
 		if (memcmp(&one[i], &other[i], sizeof(one[i])) != 0)
-			fail_msg("number %zu of %zu: %.9g of one worker, %.9g of %u", i, whole->count,
-			    (double)one[i], (double)other[i], size);
+			fail_msg("number %zu of %zu: %.9g of one worker, %.9g of %u", i,
+			    whole->count, (double)one[i], (double)other[i], size);
 }
 
 static void test_layouts_have_the_same_bits(void **state)
@@ -237,7 +239,7 @@ static void test_layouts_have_the_same_bits(void **state)
 	struct layout whole;
 	float *params;
 	prepare(*state, &whole, &params);
-	size_t count = whole.count + cut_table_numbers(&whole);
+	size_t count = whole.count + shard_cut_table_numbers(&whole);
 	float *one = zeroed(count), *other = zeroed(count);
 	double loss = gradient_of(&whole, params, 1, 1, false, one);
 	for (unsigned size = 1; size <= PARTS; size *= 2)
@@ -263,7 +265,7 @@ static void test_as_the_whole_model(void **state)
 	struct model *model;
 	float *params;
 	prepare(*state, &whole, &params);
-	size_t table = cut_table_numbers(&whole);
+	size_t table = shard_cut_table_numbers(&whole);
 	float *parts = zeroed(whole.count + table), *plain = zeroed(whole.count);
 	double loss = gradient_of(&whole, params, 1, 1, false, parts), sum = 0;
 	for (size_t i = 0; i < table; i++)
@@ -330,7 +332,7 @@ static void test_stages_have_the_same_bits(void **state)
 	float *params, *mine[2], *grads[2];
 	double loss;
 	prepare(*state, &whole, &params);
-	size_t table = cut_table_numbers(&whole), count = whole.count + table;
+	size_t table = shard_cut_table_numbers(&whole), count = whole.count + table;
 	float *one = zeroed(count), *both = zeroed(count);
 	double expected = gradient_of(&whole, params, 1, 1, false, one);
 	assert_int_equal(pool_create_parts(2, STRICT_THREADS, &pool, NULL), TR_OK);
@@ -340,8 +342,8 @@ static void test_stages_have_the_same_bits(void **state)
 		layout_depth_of(layers, 2, 1, k, &shard.depth);
 		assert_int_equal(shard_layout(&whole, &shard, &layouts[k], NULL), TR_OK);
 		model_room_add(&room, &layouts[k], 0, 1);
-		assert_int_equal(
-		    model_create_room(&layouts[k], &room, SEQUENCES, pool, &models[k], NULL),
+		assert_int_equal(model_create_room(&layouts[k], &room, SEQUENCES, pool, &models[k],
+		                     NULL),
 		    TR_OK);
 		mine[k] = zeroed(layouts[k].count);
 		grads[k] = zeroed(layouts[k].count);
@@ -379,7 +381,7 @@ static void test_stops(void **state)
 	struct worker *w = &g->workers[0];
 	float *params;
 	prepare(*state, &whole, &params);
-	float *one = zeroed(whole.count + cut_table_numbers(&whole));
+	float *one = zeroed(whole.count + shard_cut_table_numbers(&whole));
 	(void)gradient_of(&whole, params, 1, 1, false, one);
 	/* A group of one, with the calls of one that there are others in. */
 	*g = (struct group){ .size = 1 };

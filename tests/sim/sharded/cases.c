@@ -31,6 +31,15 @@ static const uint32_t meshes[][MESH_AXES] = {
 	{ 1, 3, 2 },
 	{ 1, 2, 3 },
 };
+static const uint32_t strict_meshes[][MESH_AXES] = {
+	{ 1, 1, 1 },
+	{ 2, 1, 1 },
+	{ 4, 1, 1 },
+	{ 1, 2, 1 },
+	{ 2, 2, 1 },
+	{ 2, 3, 1 },
+};
+#define STRICT_MESHES (sizeof(strict_meshes) / sizeof(strict_meshes[0]))
 /* Those of cases_all. */
 static const enum play_fault_kind kinds[] = { PLAY_KILL, PLAY_PAUSE, PLAY_CUT };
 #define KINDS  (sizeof(kinds) / sizeof(kinds[0]))
@@ -38,9 +47,13 @@ static const enum play_fault_kind kinds[] = { PLAY_KILL, PLAY_PAUSE, PLAY_CUT };
 
 static void set_mesh(struct play_case *what, size_t number)
 {
-	what->mesh.size[MESH_DP] = meshes[number][0];
-	what->mesh.size[MESH_PP] = meshes[number][1];
-	what->mesh.size[MESH_TP] = meshes[number][2];
+	memcpy(what->mesh.size, meshes[number], sizeof(what->mesh.size));
+}
+
+static void make_strict(struct play_case *what, size_t number)
+{
+	what->strict = true;
+	memcpy(what->mesh.size, strict_meshes[number], sizeof(what->mesh.size));
 }
 
 /* Soon, late (the mesh is made smaller meanwhile), or never. */
@@ -86,13 +99,16 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 			.returns_us = returns_of(rng_below(key, 0, draws++, 8)) };
 	if (seed >= CASE_UNEVEN_SEEDS)
 		draw_dealing(rng_below(key, 0, draws++, 64), what);
+	else if (seed % 4 == 1)
+		make_strict(what, (size_t)rng_below(key, 0, draws++, STRICT_MESHES));
 }
 
 void case_name(const struct play_case *what, char *text, size_t bytes)
 {
 	size_t used = (size_t)snprintf(text, bytes,
-	    "dp %u x pp %u x tp %u%s:", what->mesh.size[MESH_DP], what->mesh.size[MESH_PP],
-	    what->mesh.size[MESH_TP], what->untied ? ", untied" : "");
+	    "dp %u x pp %u x tp %u%s%s:", what->mesh.size[MESH_DP], what->mesh.size[MESH_PP],
+	    what->mesh.size[MESH_TP], what->untied ? ", untied" : "",
+	    what->strict ? ", strict" : "");
 	for (unsigned i = 0; i < what->fault_count && used < bytes; i++)
 		used += (size_t)snprintf(text + used, bytes - used,
 		    "%s %s of n%u at %s %lu, instruction %lu, %s", i > 0 ? "," : "",
@@ -175,5 +191,13 @@ void cases_all(struct sim *sim, struct play *play, uint64_t every,
 		set_mesh(&calm, mesh);
 		walk_step(&walk, &calm);
 		walk_remesh(&walk, &calm);
+	}
+	for (size_t mesh = 0; mesh < STRICT_MESHES; mesh++) {
+		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
+		calm.faults[0].step = STEP;
+		make_strict(&calm, mesh);
+		walk_step(&walk, &calm);
+		if (mesh_workers(&calm.mesh) > 1)
+			walk_remesh(&walk, &calm);
 	}
 }

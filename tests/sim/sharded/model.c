@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/checkpoint/shard_cut.h"
+#include "daemon/worker/virtual.h"
 #include "tests/sim/sharded/play.h"
 
 #define NOWHERE   UINT32_MAX
@@ -406,6 +408,27 @@ bool model_slot_backward(struct model *m, struct model_slot *slot, const float *
 	good = good && backward(m, slot, dy, dinput, hooks);
 	free(dy);
 	return good;
+}
+
+/* ---- parts of a batch (virtual.h) ---- */
+
+void model_part_begin(struct model *m)
+{
+	memset(m->grads, 0,
+	    (m->layout->count + shard_cut_table_numbers(m->layout)) * sizeof(*m->grads));
+}
+
+/* The width is in one part: gradients are where they belong, both of a tied table together. */
+bool model_part_end(struct model *m)
+{
+	assert(m->tensor == NULL);
+	return true;
+}
+
+void pool_run(struct pool *pool, pool_fn *fn, void *arg)
+{
+	(void)pool;
+	fn(arg, 0, 1);
 }
 
 /* ---- the optimizer ---- */

@@ -15,8 +15,13 @@ uint64_t play_step(const struct tr_group *g)
 /* ---- made and unmade ---- */
 
 static Traind__V1__Checkpoint checkpoint = { .every = PLAY_CHECKPOINTS };
-static Traind__V1__Optimizer optimizer = { .seed = 1 };
-static const Traind__V1__TrainSpec spec = { .optimizer = &optimizer, .checkpoint = &checkpoint };
+static Traind__V1__Optimizer optimizer = { .seed = 1 },
+                             strict_optimizer = { .seed = 1, .strict = true };
+static const Traind__V1__TrainSpec spec = { .optimizer = &optimizer, .checkpoint = &checkpoint },
+                                   strict_spec = { .optimizer = &strict_optimizer,
+	                                   .checkpoint = &checkpoint };
+
+static const struct ops loops = { .sum_squares = model_squares };
 
 static void must(tr_status status, const struct tr_error *error)
 {
@@ -34,13 +39,15 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	if (t == NULL)
 		abort();
 	t->group = g;
-	t->spec = &spec;
+	t->spec = play->what.strict ? &strict_spec : &spec;
 	t->steps = UINT64_MAX;
 	t->batch = PLAY_BATCH;
 	t->micro = 1;
 	t->threads = 1;
 	t->dealing = play->what.dealing;
 	t->dealing.mesh = play->what.mesh;
+	t->strict = play->what.strict;
+	t->ops = &loops;
 	t->samples.validation = PLAY_VALIDATION;
 	t->samples_log = -1;
 	(void)snprintf(t->folder.dir, sizeof(t->folder.dir), "disk");

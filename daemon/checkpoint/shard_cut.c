@@ -1,4 +1,4 @@
-#include "daemon/checkpoint/cut.h"
+#include "daemon/checkpoint/shard_cut.h"
 
 #include <string.h>
 
@@ -22,19 +22,19 @@ static bool has_both_ends(const struct layout *layout)
 	return !layout->config.untied && layout->depth.embedding && layout->depth.head;
 }
 
-size_t cut_table_numbers(const struct layout *layout)
+size_t shard_cut_table_numbers(const struct layout *layout)
 {
 	size_t numbers = (size_t)layout->config.vocab * layout->config.width;
 
 	return layout->config.untied ? 0 : (numbers + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-tr_status cut_init(const struct layout *whole, uint32_t parts, struct cut *out,
+tr_status shard_cut_init(const struct layout *whole, uint32_t parts, struct shard_cut *out,
     struct tr_error *error)
 {
 	struct layout alone = by_itself(whole);
 	struct shard shard = { .size = parts, .depth = alone.depth };
-	struct cut cut = { .whole = whole, .parts = parts, .numbers = whole->count };
+	struct shard_cut cut = { .whole = whole, .parts = parts, .numbers = whole->count };
 
 	if (whole->config.vocab % parts != 0)
 		return tr_error_set(error, TR_EINVAL,
@@ -45,26 +45,26 @@ tr_status cut_init(const struct layout *whole, uint32_t parts, struct cut *out,
 	for (size_t i = 0; i < cut.part.tensor_count; i++)
 		cut.part.tensors[i].number = i;
 	if (has_both_ends(whole)) {
-		cut.numbers += cut_table_numbers(whole);
+		cut.numbers += shard_cut_table_numbers(whole);
 		cut.part.head = cut.part.count;
-		cut.part.count += cut_table_numbers(&cut.part);
+		cut.part.count += shard_cut_table_numbers(&cut.part);
 	}
 	*out = cut;
 	return TR_OK;
 }
 
-void cut_finish(struct cut *cut)
+void shard_cut_finish(struct shard_cut *cut)
 {
 	layout_finish(&cut->part);
 	memset(cut, 0, sizeof(*cut));
 }
 
-size_t cut_tensors(const struct cut *cut)
+size_t shard_cut_tensors(const struct shard_cut *cut)
 {
 	return cut->part.tensor_count + has_both_ends(cut->whole);
 }
 
-size_t cut_pieces(const struct cut *cut, uint32_t number, size_t tensor, bool gradients,
+size_t shard_cut_pieces(const struct shard_cut *cut, uint32_t number, size_t tensor, bool gradients,
     struct shard_piece pieces[SHARD_PIECES_MAX])
 {
 	struct shard shard = { number, cut->parts, cut->part.depth };
@@ -79,7 +79,7 @@ size_t cut_pieces(const struct cut *cut, uint32_t number, size_t tensor, bool gr
 	return 1;
 }
 
-bool cut_shared(const struct layout *layout, size_t tensor)
+bool shard_cut_shared(const struct layout *layout, size_t tensor)
 {
 	static const enum layout_part shared[] = { LAYOUT_NORM1_W, LAYOUT_NORM1_B, LAYOUT_PROJ_B,
 		LAYOUT_NORM2_W, LAYOUT_NORM2_B, LAYOUT_DOWN_B };
@@ -92,7 +92,8 @@ bool cut_shared(const struct layout *layout, size_t tensor)
 	if (offset < layout->first_layer || offset >= behind)
 		return false;
 	for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++)
-		if (layout->parts[shared[i]].offset == (offset - layout->first_layer) % layout->stride)
+		if (layout->parts[shared[i]].offset ==
+		    (offset - layout->first_layer) % layout->stride)
 			return true;
 	return false;
 }

@@ -4,12 +4,12 @@
  * A tied table is in each part twice where a worker has both ends of the model: for the embedding, and for the head behind everything else. For its two gradients are summed up apart, as
  * they are where two stages of a pipeline have the ends; an array of gradients has room for the second behind the layout.
  */
-#ifndef TR_DAEMON_CHECKPOINT_CUT_H
-#define TR_DAEMON_CHECKPOINT_CUT_H
+#ifndef TR_DAEMON_CHECKPOINT_SHARD_CUT_H
+#define TR_DAEMON_CHECKPOINT_SHARD_CUT_H
 
 #include "daemon/checkpoint/shard.h"
 
-struct cut {
+struct shard_cut {
 	const struct layout *whole; /* the worker's */
 	struct layout part;         /* of each part */
 	uint32_t parts;
@@ -17,19 +17,19 @@ struct cut {
 };
 
 /* `whole` stays borrowed. TR_EINVAL names what does not divide; then nothing is to be finished. */
-tr_status cut_init(const struct layout *whole, uint32_t parts, struct cut *cut,
+tr_status shard_cut_init(const struct layout *whole, uint32_t parts, struct shard_cut *cut,
     struct tr_error *error);
-void cut_finish(struct cut *cut); /* accepts a zeroed one */
+void shard_cut_finish(struct shard_cut *cut); /* accepts a zeroed one */
 
 /* Tensors of a part; tensor whole->tensor_count is a second table. */
-size_t cut_tensors(const struct cut *cut);
+size_t shard_cut_tensors(const struct shard_cut *cut);
 /* Where the numbers of a tensor of part `number` are in the worker's array (`whole`), of gradients or of parameters, and in the part's (`local`). How many pieces. */
-size_t cut_pieces(const struct cut *cut, uint32_t number, size_t tensor, bool gradients,
+size_t shard_cut_pieces(const struct shard_cut *cut, uint32_t number, size_t tensor, bool gradients,
     struct shard_piece pieces[SHARD_PIECES_MAX]);
 /* Do all parts, and all workers of a tensor-parallel group, hold this tensor of the layout whole: a norm, positions, a bias behind a sum? */
-bool cut_shared(const struct layout *layout, size_t tensor);
+bool shard_cut_shared(const struct layout *layout, size_t tensor);
 
 /* Numbers of a second table of the tied model that `layout` is of; 0: it is not tied. */
-size_t cut_table_numbers(const struct layout *layout);
+size_t shard_cut_table_numbers(const struct layout *layout);
 
 #endif
