@@ -154,7 +154,8 @@ tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_o
 	p->spec = spec;
 	if (job_is_strict(spec->train))
 		return tr_error_set(error, TR_EINVAL,
-		    "train.strict: found true, allowed: false, since what a strict step takes was never "
+		    "train.strict: found true, allowed: false, since what a strict step takes was "
+		    "never "
 		    "measured; plan with --set train.strict=false");
 	tr_status st = job_model_config(spec->train->model, &p->model, error);
 	if (st == TR_OK)
