@@ -191,8 +191,9 @@ static struct costs run(struct measured *m)
 	}
 }
 
+/* *took: bytes of all arrays, for the next one's forecast. */
 static tr_status measure(struct measured *m, const struct model_config *config, uint32_t tp,
-    size_t sequences, FILE *to, struct tr_error *error)
+    size_t sequences, FILE *to, size_t *took, struct tr_error *error)
 {
 	uint32_t layers = config->layers < LAYERS_MOST ? config->layers : LAYERS_MOST;
 	tr_status st = build(m, config, 1, tp, sequences, error);
@@ -215,6 +216,8 @@ static tr_status measure(struct measured *m, const struct model_config *config, 
 		size_t exchanged = tp > 1
 		    ? 2 * model_exchange_numbers(&m->layout, sequences) * sizeof(real) /* in turn */
 		    : 0;
+		struct model_bytes all = model_bytes(m->model);
+		*took = all.slots + all.working + exchanged;
 		(void)fprintf(to, "cost %u %zu %.9g %.9g %.9g %.9g %.9g %.9g %zu %zu %zu %zu\n", tp,
 		    sequences, costs.forward[0], costs.backward[0], costs.forward[1],
 		    costs.backward[1], costs.forward[2], costs.backward[2], embedding, layer,
@@ -313,13 +316,39 @@ static bool is_measured(const struct own *own, uint32_t sequences, uint32_t most
 	    (own->batch % sequences == 0 && is_power(sequences) && sequences <= most);
 }
 
+/* Of memory that could be had without swapping; where that is not known, all. */
+static double available_bytes(void)
+{
+	char line[128];
+	unsigned long long kib = 0;
+	FILE *file = fopen("/proc/meminfo", "re");
+	while (file != NULL && kib == 0 && fgets(line, sizeof(line), file) != NULL)
+		(void)sscanf(line, "MemAvailable: %llu", &kib);
+	if (file != NULL)
+		(void)fclose(file);
+	return kib > 0 ? 1024.0 * (double)kib : INFINITY;
+}
+
+/* Small ones first: what a large one needs is known from the one before, and where memory is lacking what was measured stays. */
 static tr_status measure_tp(struct measured *m, const struct model_config *config,
     const struct own *own, uint32_t tp, uint32_t most, FILE *to, struct tr_error *error)
 {
+	uint32_t last = 0;
+	size_t took = 0;
 	tr_status st = TR_OK;
-	for (uint32_t n = 1; n <= own->batch && n <= SEQUENCES_MAX && st == TR_OK; n++)
-		if (is_measured(own, n, most))
-			st = measure(m, config, tp, n, to, error);
+	for (uint32_t n = 1; n <= own->batch && n <= SEQUENCES_MAX && st == TR_OK; n++) {
+		if (!is_measured(own, n, most))
+			continue;
+		bool fits = last == 0 || (double)took / last * n < available_bytes();
+		if (fits)
+			st = measure(m, config, tp, n, to, &took, error);
+		if (!fits || (st == TR_ENOMEM && last > 0)) {
+			(void)fprintf(to, "# no memory for microbatches of %u sequences, tp %u\n",
+			    n, tp);
+			return TR_OK;
+		}
+		last = n;
+	}
 	return st;
 }
 

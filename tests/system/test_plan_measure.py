@@ -1,5 +1,6 @@
 """What `trainworker --measure` says of a model's parts, which `trainctl plan` plans with: more tokens and wider shards cost more, and bytes are those of the arrays."""
 import os
+import resource
 import subprocess
 
 import pytest
@@ -10,15 +11,17 @@ from stubs import pb
 WIDTH, CONTEXT, VOCAB = 128, 64, 256
 
 
-def measure(tp=2, most=4, batch=8, micro=8, dtype="f32", mesh=None, **model):
+def measure(tp=2, most=4, batch=8, micro=8, dtype="f32", mesh=None, memory=None, **model):
     shape = {"preset": "gpt2", "layers": 6, "width": WIDTH, "heads": 4, "context": CONTEXT, "vocab": "bytes", **model}
     spec = pb.JobSpec(name="measured", train=pb.TrainSpec(
         model=pb.Model(**shape), optimizer=pb.Optimizer(steps=1, batch_tokens=batch * shape["context"], micro_sequences=micro, dtype=dtype)),
         mesh=pb.Mesh(**(mesh or {})))
     done = subprocess.run([str(BIN / "trainworker"), "--measure", "1", str(tp), str(most)], input=spec.SerializeToString(), capture_output=True,
-                          timeout=120, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
+                          timeout=120, preexec_fn=memory and (lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))), env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
     rows = {}
     for line in done.stdout.decode().splitlines():
+        if line.startswith("#"):
+            continue
         word, *numbers = line.split()
         if word == "cost":
             rows[int(numbers[0]), int(numbers[1])] = [float(number) for number in numbers[2:]]
@@ -78,6 +81,13 @@ def test_a_jobs_own_split():
     done, rows = measure(tp=6, most=1, batch=10, micro=6, layers=1, width=96, heads=12, context=8, mesh={"workers": 6, "tp": 3})
     assert done.returncode == 0, done.stderr
     assert {key for key in rows if isinstance(key, tuple)} == {(tp, n) for tp in (1, 2, 3, 4, 6) for n in (1, 5, 6)}
+
+
+def test_what_memory_does_not_hold_is_left_out():
+    done, rows = measure(tp=1, most=1, batch=4096, micro=4096, layers=1, context=1024, memory=4 << 30)
+    assert done.returncode == 0, done.stderr
+    assert {key for key in rows if isinstance(key, tuple)} == {(1, 1)}
+    assert b"# no memory for microbatches of 4096 sequences, tp 1\n" in done.stdout
 
 
 def test_more_workers_than_the_vocabulary_has_tokens():
