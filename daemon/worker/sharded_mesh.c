@@ -82,7 +82,7 @@ static tr_status make_tensor(struct trainer *t, struct tr_error *error)
 		return TR_OK;
 	s->tensor.sum = sharded_pairs_sum;
 	s->tensor.maximum = sharded_pairs_maximum;
-	s->tensor.reduce_scatter = NULL;
+	s->tensor.reduce_scatter = sharded_pairs_scatter;
 	s->tensor.all_gather = sharded_pairs_gather;
 	return TR_OK;
 }

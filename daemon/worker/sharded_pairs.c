@@ -72,6 +72,33 @@ bool sharded_pairs_maximum(void *arg, float *data, size_t count)
 	return meet_all(arg, data, count, TR_MAX);
 }
 
+/* Each level halves what a worker goes on with: of the blocks that are left, those whose numbers agree with its place in one more bit, from the lowest on. They lie one behind the other at `from`; in the
+ * op's memory those that the other goes on with are its half. */
+bool sharded_pairs_scatter(void *arg, float *data, size_t count)
+{
+	struct sharded_exchange *x = arg;
+	const struct sharded *s = x->sharded;
+	uint32_t place = s->shard.rank, left = s->shards.mesh.size[MESH_TP];
+	size_t block = count / left;
+	const float *from = data;
+	for (unsigned level = 0; level < levels_of(s); level++, left /= 2) {
+		bool above = beside(s, place ^ 1u << level) < s->self;
+		float *buffer = buffer_of(s, level),
+		      *half[2] = { buffer, buffer + left / 2 * block };
+		for (uint32_t i = 0; i < left; i++) {
+			bool ours = (i & 1) == (place >> level & 1);
+			memcpy(half[ours == above] + i / 2 * block, from + i * block,
+			    block * sizeof(*data));
+		}
+		if (!meet_pair(x, level, left * block, TR_REDUCE_SCATTER, TR_SUM))
+			return false;
+		from = half[above];
+	}
+	memcpy(data + place * block, from, block * sizeof(*data));
+	s->strict->meetings++;
+	return true;
+}
+
 /* Of runs of blocks, twice as long at each level, those beside ours. Who has which half of the op's memory goes by index. */
 bool sharded_pairs_gather(void *arg, float *data, size_t count)
 {

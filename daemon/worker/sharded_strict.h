@@ -55,6 +55,7 @@ void sharded_strict_settle(struct trainer *t);
 void sharded_pairs_begin(struct sharded_strict *strict);
 bool sharded_pairs_sum(void *arg, float *data, size_t count);
 bool sharded_pairs_maximum(void *arg, float *data, size_t count);
+bool sharded_pairs_scatter(void *arg, float *data, size_t count);
 bool sharded_pairs_gather(void *arg, float *data, size_t count);
 
 #endif

@@ -113,6 +113,13 @@ static real *outer_half(struct virtual_members *v)
 	return half;
 }
 
+static bool (*sum_of(const struct virtual_members *v))(void *arg, real *data, size_t count)
+{
+	if (v->meeting == VIRTUAL_SCATTER)
+		return v->outer->reduce_scatter;
+	return v->meeting == VIRTUAL_MAXIMUM ? v->outer->maximum : v->outer->sum;
+}
+
 static bool meet_sum(struct virtual_members *v)
 {
 	real *made = v->members[0].given;
@@ -120,10 +127,7 @@ static bool meet_sum(struct virtual_members *v)
 	if (v->outer != NULL) {
 		made = outer_half(v);
 		memcpy(made, v->members[0].given, v->meeting_count * sizeof(*made));
-		bool (*call)(void *arg, real *data, size_t count) = v->meeting == VIRTUAL_MAXIMUM
-		    ? v->outer->maximum
-		    : v->outer->sum;
-		if (!call(v->outer->arg, made, v->meeting_count))
+		if (!sum_of(v)(v->outer->arg, made, v->meeting_count))
 			return false;
 	}
 	hand_out(v, made);

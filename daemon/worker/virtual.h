@@ -8,8 +8,8 @@
  *
  * Members are threads that run in turn, each until it meets the others at a sum: so the model's code is that of one member, and all share one pool. Where there are as many members as
  * parts, between its products each has its own rows (slots.h, row_parts), so that nothing is computed twice.
- * The worker's own tensor-parallel group (model_use_tensor) is called for what all of its members have made together; there `sum` is of all rows, reduce_scatter is not used, and what all workers hold is
- * summed up by it too. Its sums have to be trees for the same bits.
+ * The worker's own tensor-parallel group (model_use_tensor) is called for what all of its members have made together; what all workers hold is summed up by
+ * it too. Its sums have to be trees for the same bits.
  */
 #ifndef TR_DAEMON_WORKER_VIRTUAL_H
 #define TR_DAEMON_WORKER_VIRTUAL_H

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from harness import Cluster
+from harness import Cluster, trainctl, wait_for
 from test_mesh_keys import keyed_spec
 from test_sharded_jobs import STEPS, active, counted_once, parameters, reach, rows_of, text, train  # noqa: F401 (text is a fixture)
 from test_training import BATCH
@@ -34,6 +34,11 @@ def told(folder):
     return {step: (row["loss"], row["grad_norm"], row.get("val_loss")) for step, row in rows_of(folder).items()}
 
 
+def assert_same_bits(one, other, name=""):
+    assert told(other) == told(one), name
+    assert digest(other) == digest(one), name
+
+
 def run(tmp_path, text, name, *mesh, **options):  # noqa: F811
     spec = strict_spec(text, tmp_path / name, *mesh, **options)
     done, _ = train(tmp_path / f"cluster-{name}", spec, spec.mesh.nodes, slots=spec.mesh.workers_per_node)
@@ -49,6 +54,85 @@ MESHES = {"dp2": (2, 1, 1), "dp4": (4, 1, 1), "tp2": (1, 1, 2), "tp4": (1, 1, 4)
 def test_any_mesh_has_one_workers_bits(tmp_path, text, model):  # noqa: F811
     one = run(tmp_path, text, "one", threads=3, **MODELS[model])
     for name, mesh in MESHES.items():
-        other = run(tmp_path, text, name, *mesh, **MODELS[model])
-        assert told(other) == told(one), name
-        assert digest(other) == digest(one), name
+        assert_same_bits(one, run(tmp_path, text, name, *mesh, **MODELS[model]), name)
+
+
+def test_with_all_keys(tmp_path, text):  # noqa: F811
+    """Microbatches of two sequences, so that a part of the batch has one for each of two stages."""
+    runs = {}
+    for name, mesh in {"one": (1, 1, 1), "interleaved": (1, 2, 1, "auto", 2, True), "split": (2, 2, 2), "bf16": (1, 1, 1), "bf16-split": (1, 2, 2)}.items():
+        spec = strict_spec(text, tmp_path / name, *mesh, layers=4)
+        spec.train.optimizer.micro_sequences = 2
+        spec.train.optimizer.dtype = "bf16" if name.startswith("bf16") else "f32"
+        spec.mesh.sequence_parallel = mesh[2] > 1
+        train(tmp_path / f"cluster-{name}", spec, spec.mesh.nodes, slots=spec.mesh.workers_per_node)
+        runs[name] = tmp_path / name
+    assert_same_bits(runs["one"], runs["interleaved"])
+    assert_same_bits(runs["one"], runs["split"])
+    assert_same_bits(runs["bf16"], runs["bf16-split"])
+    assert digest(runs["bf16"]) != digest(runs["one"])
+
+
+LONG = 120
+
+
+@pytest.fixture
+def calm(tmp_path, text):  # noqa: F811
+    """LONG steps of one worker."""
+    train(tmp_path / "cluster-calm", strict_spec(text, tmp_path / "calm", steps=LONG), 1)
+    return tmp_path / "calm"
+
+
+@pytest.mark.parametrize("mesh, rank", [((2, 1, 2), 0), ((2, 1, 2), 3), ((1, 2, 2), 2), ((1, 1, 4), 1)])
+def test_a_kill_changes_no_bit(tmp_path, text, calm, mesh, rank):  # noqa: F811
+    """Whoever comes has the highest id, so scopes have another order than ranks from then on. With dp 1 training goes back to a checkpoint."""
+    with Cluster(tmp_path / "cluster", nodes=mesh[0], slots=mesh[1] * mesh[2]) as cluster:
+        job = cluster.submit(strict_spec(text, tmp_path / "run", *mesh, steps=LONG, every=10))
+        reach(tmp_path / "run", 25)
+        victim = active(cluster, job)[rank]
+        os.kill(victim.pid, signal.SIGKILL)
+        done = cluster.wait_job(job, "DONE")
+        assert f"peer {victim.id} (" in cluster.events(done) and ") is lost" in cluster.events(done)
+        counted_once(cluster, job, LONG)
+    assert_same_bits(calm, tmp_path / "run")
+
+
+def test_replicas_that_are_lost_and_come_back(tmp_path, text, calm):  # noqa: F811
+    """Of four one is lost: two go on, with a spare; then four again."""
+    with Cluster(tmp_path / "cluster", nodes=4) as cluster:
+        job = cluster.submit(strict_spec(text, tmp_path / "run", 4, steps=LONG))
+        reach(tmp_path / "run", 15)
+        cluster.nodes[3].kill9()
+        wait_for(lambda: "goes on with dp 2" in cluster.events(cluster.job(job)), "dp 2")
+        reach(tmp_path / "run", max(rows_of(tmp_path / "run")) + 20)
+        assert "mesh        dp 2 of 4" in trainctl("--address", cluster.memberd.address, "status", job).stdout
+        cluster.add_node()
+        cluster.wait_job(job, "DONE")
+        counted_once(cluster, job, LONG)
+    assert_same_bits(calm, tmp_path / "run")
+
+
+def test_another_mesh_in_the_middle(tmp_path, text, calm):  # noqa: F811
+    """tp 4 loses a node for good: tp 2 from the newest checkpoint, and tp 4 again."""
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
+        spec = strict_spec(text, tmp_path / "run", 2, 1, 2, steps=LONG, every=5)
+        spec.mesh.tp = 4
+        job = cluster.submit(spec)
+        reach(tmp_path / "run", 20)
+        cluster.nodes[1].kill9()
+        wait_for(lambda: "goes on with dp 1 x tp 2" in cluster.events(cluster.job(job)), "tp 2")
+        reach(tmp_path / "run", max(rows_of(tmp_path / "run")) + 10)
+        cluster.add_node()
+        done = cluster.wait_job(job, "DONE")
+        assert "goes on with dp 1 x tp 4" in cluster.events(done)
+    assert_same_bits(calm, tmp_path / "run")
+
+
+def test_goes_on_from_any_meshs_checkpoint(tmp_path, text):  # noqa: F811
+    one = run(tmp_path, text, "one")
+    with Cluster(tmp_path / "half", nodes=2, slots=2) as cluster:
+        cluster.wait_job(cluster.submit(strict_spec(text, tmp_path / "run", 2, 1, 2, every=10)), "DONE")
+    rest = strict_spec(text, tmp_path / "rest", 1, 2, 1, resume=tmp_path / "run" / "step-00000010")
+    with Cluster(tmp_path / "cluster", nodes=1, slots=2) as cluster:
+        cluster.wait_job(cluster.submit(rest), "DONE")
+    assert digest(tmp_path / "rest") == digest(one)

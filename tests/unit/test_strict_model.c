@@ -64,12 +64,14 @@ static float tree(float *const *arrays, unsigned first, unsigned count, size_t i
 	return tree(arrays, first, count / 2, i) + tree(arrays, first + count / 2, count / 2, i);
 }
 
-enum kind { SUM, MAXIMUM, GATHER };
+enum kind { SUM, MAXIMUM, SCATTER, GATHER };
 
-static float number(const struct group *g, enum kind kind, size_t i, size_t count)
+static float number(const struct group *g, enum kind kind, size_t i, size_t count, unsigned rank)
 {
 	float most = g->arrays[0][i];
-	if (kind == SUM)
+	if (kind == SCATTER && i * g->size / count != rank)
+		return NAN; /* nothing to read */
+	if (kind == SUM || kind == SCATTER)
 		return tree(g->arrays, 0, g->size, i);
 	if (kind == GATHER)
 		return g->arrays[i * g->size / count][i];
@@ -85,7 +87,7 @@ static bool meet(struct worker *w, float *data, size_t count, enum kind kind)
 	g->arrays[w->shard.rank] = data;
 	pthread_barrier_wait(&g->barrier);
 	for (size_t i = 0; i < count; i++)
-		made[i] = number(g, kind, i, count);
+		made[i] = number(g, kind, i, count, w->shard.rank);
 	if (w->shard.rank == 0)
 		g->calls++;
 	pthread_barrier_wait(&g->barrier);
@@ -104,6 +106,12 @@ static bool sum_here(void *arg, float *data, size_t count)
 static bool maximum_here(void *arg, float *data, size_t count)
 {
 	return meet(arg, data, count, MAXIMUM);
+}
+
+static bool reduce_scatter_here(void *arg, float *data, size_t count)
+{
+	assert_int_equal(count % PARTS, 0);
+	return meet(arg, data, count, SCATTER);
 }
 
 static bool all_gather_here(void *arg, float *data, size_t count)
@@ -149,6 +157,7 @@ static void worker_start(struct worker *w, const struct layout *whole, const flo
 		.vocab = whole->config.vocab,
 		.sum = sum_here,
 		.maximum = maximum_here,
+		.reduce_scatter = reduce_scatter_here,
 		.all_gather = all_gather_here,
 		.exchange = zeroed(numbers),
 		.exchange_too = zeroed(numbers),

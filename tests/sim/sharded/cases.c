@@ -38,6 +38,9 @@ static const uint32_t strict_meshes[][MESH_AXES] = {
 	{ 1, 2, 1 },
 	{ 2, 2, 1 },
 	{ 2, 3, 1 },
+	{ 1, 1, 2 },
+	{ 2, 1, 2 },
+	{ 1, 1, 4 },
 };
 #define STRICT_MESHES (sizeof(strict_meshes) / sizeof(strict_meshes[0]))
 /* Those of cases_all. */

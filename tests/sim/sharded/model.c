@@ -418,10 +418,10 @@ void model_part_begin(struct model *m)
 	    (m->layout->count + shard_cut_table_numbers(m->layout)) * sizeof(*m->grads));
 }
 
-/* The width is in one part: gradients are where they belong, both of a tied table together. */
+/* Gradients are where they belong, both of a tied table together; whole numbers need no members to be added in any order. */
 bool model_part_end(struct model *m)
 {
-	assert(m->tensor == NULL);
+	(void)m;
 	return true;
 }
 

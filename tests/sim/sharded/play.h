@@ -84,7 +84,7 @@ struct play_case {
 	struct dealing dealing; /* over it: shares and layers */
 	enum model_preset preset;
 	bool untied;
-	bool strict; /* of a mesh without tp */
+	bool strict; /* of a mesh without stages or without tp */
 	unsigned spares;
 	struct play_fault faults[PLAY_FAULTS_MAX];
 	unsigned fault_count;

@@ -36,6 +36,13 @@ void reference_create(struct play *play)
 		.vocab = 13, /* which no tp divides */
 		.untied = play->what.untied };
 	struct tr_error error;
+	if (play->what.strict &&
+	    tp > 1) { /* the width in four parts; a batch has one row of each context */
+		config.heads = 4;
+		config.width = config.hidden = 8;
+		config.context = 4;
+		config.vocab = 16;
+	}
 	if (layout_init(&config, &r->layout, &error) != TR_OK) {
 		sim_violation(play->sim, "%s", error.text);
 		return;

@@ -167,7 +167,8 @@ static void check_sums(struct tr_group *g, uint64_t step, double squares)
 {
 	const struct trainer *t = g->trainer;
 	const struct play_state *state = reference_at(g->play, step - 1);
-	if (t->sums->loss != state->loss || t->sums->loss_tokens != PLAY_BATCH)
+	double tokens = (double)PLAY_BATCH * t->layout.config.context;
+	if (t->sums->loss != state->loss || t->sums->loss_tokens != tokens)
 		sim_violation(g->sim, "S2: n%u, step %lu: loss %g of %g samples, one worker has %g",
 		    g->number, (unsigned long)step, t->sums->loss, t->sums->loss_tokens,
 		    state->loss);
