@@ -28,9 +28,22 @@ struct mesh job_mesh(const Traind__V1__Mesh *m)
 	return mesh;
 }
 
+static bool has_ranks(const Traind__V1__Mesh *m)
+{
+	return m->tp > 1 || m->pp > 1 || m->n_shares > 0;
+}
+
 bool job_mesh_is_sharded(const Traind__V1__Mesh *m)
 {
-	return m != NULL && (m->tp > 1 || m->pp > 1 || m->n_shares > 0);
+	return m != NULL && (has_ranks(m) || job_mesh_balances(m));
+}
+
+bool job_mesh_balances(const Traind__V1__Mesh *m)
+{
+	const char *balance = m != NULL && m->balance != NULL ? m->balance : "";
+
+	return strcmp(balance, "on") == 0 ||
+	    (strcmp(balance, "off") != 0 && m != NULL && m->auto_ && has_ranks(m));
 }
 
 bool job_mesh_waits(const Traind__V1__Mesh *m)
@@ -200,7 +213,9 @@ static const char *split_of(const Traind__V1__Mesh *m, char *text, size_t bytes)
 {
 	if (m->tp < 2 && m->pp < 2) {
 		(void)snprintf(text, bytes,
-		    job_mesh_is_sharded(m) ? "mesh.shares is given" : "train.strict is true");
+		    m->n_shares > 0            ? "mesh.shares is given"
+		        : job_mesh_balances(m) ? "mesh.balance is on"
+		                               : "train.strict is true");
 		return text;
 	}
 	(void)snprintf(text, bytes, "mesh.%s is %u", m->tp > 1 ? "tp" : "pp",
@@ -389,7 +404,7 @@ tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error
 	char split[32];
 	tr_status status = m != NULL ? check_schedule(m, error) : TR_OK;
 
-	if (status != TR_OK || !(job_mesh_is_sharded(m) || job_is_strict(spec->train)))
+	if (status != TR_OK || m == NULL || !(job_mesh_is_sharded(m) || job_is_strict(spec->train)))
 		return status == TR_OK ? check_rows(spec, error) : status;
 	const char *why = split_of(m, split, sizeof(split));
 	status = check_workers(m, error);

@@ -126,6 +126,11 @@ static const struct job_option rows[] = {
 	{ "mesh.layers", OPTION_UINTS, 1, 256, NULL, "", NULL,
 	    "With `pp`, layers of each stage's worker, as in [7, 5], all of `model.layers` "
 	    "together; without it they are dealt for workers of equal speed." },
+	{ "mesh.balance", OPTION_CHOICE, 0, 0, "auto|on|off", "auto", NULL,
+	    "`on`: shares follow the speeds that replicas have while the job runs, where steps "
+	    "then "
+	    "take a tenth less. `auto`: so do those of `mesh.auto` with `tp`, `pp` or unequal "
+	    "shares." },
 	{ "mesh.too_few", OPTION_CHOICE, 0, 0, "smaller|wait", "smaller", NULL,
 	    "With `tp` or `pp`, when for two seconds there have been fewer workers than one "
 	    "replica takes: `smaller` goes on with a smaller mesh until there are enough again, "

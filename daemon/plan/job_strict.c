@@ -73,6 +73,11 @@ tr_status job_strict_check(const Traind__V1__JobSpec *spec, struct tr_error *err
 		    "mesh.auto: found true, allowed: false, since train.strict is true: plans know "
 		    "nothing of what that "
 		    "costs, nor which layouts it has");
+	if (job_mesh_balances(spec->mesh))
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.balance: found on, allowed: off, since train.strict is true: its "
+		    "replicas "
+		    "compute equal parts of the batch");
 	if (spec->mesh->n_shares > 0)
 		return tr_error_set(error, TR_EINVAL,
 		    "mesh.shares: found %zu, allowed: none, since train.strict is true: its "

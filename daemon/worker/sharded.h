@@ -22,6 +22,7 @@
 #include "daemon/checkpoint/checkpoint.h"
 #include "daemon/checkpoint/mesh_shards.h"
 #include "daemon/checkpoint/reshard.h"
+#include "daemon/plan/balance.h"
 #include "daemon/plan/dealing.h"
 #include "daemon/plan/ranks.h"
 #include "daemon/plan/remesh.h"
@@ -58,6 +59,7 @@ struct sharded_state {
 	struct remesh_counts remesh;
 	struct dealing dealing; /* in force, over the mesh in force */
 	struct ranks ranks;     /* of the last round, with the mesh in force */
+	struct balance balance; /* of the dealing in force */
 };
 
 /* What is added up over all, f64 in the group's memory. Squares of the gradient by shard: one replica says them, so that all have the same bits. */
@@ -66,6 +68,7 @@ struct sharded_sums {
 	double squares[TR_GROUP_PEERS_MAX];
 	int64_t digests[2 *
 	    TR_GROUP_PEERS_MAX]; /* an op of its own: of each contributor's numbers, then of those that all of its stage hold */
+	int64_t work[TR_GROUP_PEERS_MAX]; /* an op of its own: nanoseconds that each replica, by its number, computed in this step; the most that one of its workers says */
 };
 
 struct sharded_scope {
@@ -121,6 +124,7 @@ struct sharded {
 	bool into_other; /* what it gets */
 	bool gathers;
 	uint64_t share;        /* samples of this worker's replica */
+	double work_s;         /* that computing it took; meanwhile since when, monotonic */
 	struct manifest *back; /* what training goes back to */
 
 	/* Of a round that changes the mesh; zeroed: it does not. */
@@ -267,7 +271,24 @@ void sharded_mend(struct trainer *t, const struct tr_round *round);
 tr_status sharded_submit_final(struct trainer *t, const struct tr_round *round,
     struct tr_error *error);
 
+/* ---- sharded_balance.c: shares that follow measured speeds ---- */
+
+/* This replica began to compute its share. */
+void sharded_begin_work(struct trainer *t);
+/* It is done. */
+void sharded_end_work(struct trainer *t);
+/* All say how long that took. */
+tr_status sharded_submit_work(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error);
+/* The step is committed: other shares from the next one on, if they are better. */
+void sharded_balance(struct trainer *t, const struct tr_round *round);
+/* Sequences of the global batch [*first, *last) that the replica with this number computes. */
+void sharded_share(const struct trainer *t, uint32_t replica, uint64_t *first, uint64_t *last);
+
 /* ---- sharded_tell.c ---- */
+
+/* Why shares are other than they were: nanoseconds that each replica takes for a sequence; s->state->dealing has the new ones. */
+void sharded_tell_shares(struct trainer *t, const struct dealing *before, const uint64_t *each_ns);
 
 /* What the round that was committed changed, in words: before s->state is the next. */
 void sharded_tell(struct trainer *t, const struct tr_round *round);

@@ -65,7 +65,7 @@ static tr_status find_room(struct trainer *t, uint32_t stage, struct model_room 
 	if (t->strict)
 		return add_room(t, stage,
 		    microbatches_of(t, t->batch / t->sharded->strict->batch_parts), room, error);
-	if (!dealing_is_even(&t->sharded->dealing))
+	if (t->balances || !dealing_is_even(&t->sharded->dealing))
 		return find_uneven_room(t, stage, room, error);
 	for (uint32_t replicas = 1; replicas <= dp && replicas <= t->batch && status == TR_OK;
 	     replicas++) {

@@ -204,6 +204,7 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 		s->state->mended++;
 		sharded_mend(t, round);
 	}
+	sharded_balance(t, round);
 	s->state->ranks = s->next;
 	if (s->kind != SHARDED_FINAL)
 		return;

@@ -119,19 +119,18 @@ static tr_status compute(struct attempt *a)
 	struct sharded *s = t->sharded;
 	struct model_hooks hooks = { on_progress, on_final, a };
 	uint64_t first, last;
-	uint32_t replicas[TR_GROUP_PEERS_MAX];
-	uint32_t count = ranks_there(&s->next, replicas);
 	if (t->strict)
 		return compute_strict(a);
-	dealing_share(&s->dealing, replicas, count, ranks_replica(&s->next, s->self), t->batch,
-	    &first, &last);
+	sharded_share(t, ranks_replica(&s->next, s->self), &first, &last);
 	s->share = last - first;
 	for (uint64_t i = first; i < last; i++)
 		t->numbers[i - first] = t->account->cursor + i;
 	memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
+	sharded_begin_work(t);
 	if (!(s->pipeline != NULL ? sharded_pipeline_gradient : trainer_gradient)(t,
 	        (size_t)s->share, &hooks))
 		return stopped(a);
+	sharded_end_work(t);
 	on_final(a, 0);
 	if (a->status == TR_OK)
 		a->status = sharded_submit_shared(t, a->error);
@@ -213,6 +212,8 @@ tr_status sharded_submit_step(struct trainer *t, const struct tr_round *round,
 		status = sharded_submit_validation(t, round, error);
 	if (status == TR_OK && t->sharded->rank != RANKS_NONE)
 		status = compute(&a);
+	if (status == TR_OK)
+		status = sharded_submit_work(t, round, error);
 	return status == TR_OK ? submit_sums(&a, round) : status;
 }
 

@@ -1,4 +1,5 @@
 /* Who came, who was lost and what that changes, in words for people. */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -174,4 +175,37 @@ void sharded_tell(struct trainer *t, const struct tr_round *round)
 	}
 	if (s->kind == SHARDED_WAIT && s->state->remesh.waited == 0)
 		tell_waiting(t, now);
+}
+
+/* Milliseconds of the replica that computes longest. */
+static double longest_ms(const uint64_t *each, const struct dealing *dealing, uint64_t batch)
+{
+	uint32_t replicas[TR_GROUP_PEERS_MAX], dp = dealing->mesh.size[MESH_DP];
+	double longest = 0;
+	for (uint32_t i = 0; i < dp; i++)
+		replicas[i] = i;
+	for (uint32_t i = 0; i < dp; i++) {
+		uint64_t first, last;
+		dealing_share(dealing, replicas, dp, i, batch, &first, &last);
+		longest = fmax(longest, 1e-6 * (double)(each[i] * (last - first)));
+	}
+	return longest;
+}
+
+void sharded_tell_shares(struct trainer *t, const struct dealing *before, const uint64_t *each_ns)
+{
+	const struct dealing *now = &t->sharded->state->dealing;
+	uint32_t slowest = 0, fastest = 0, dp = now->mesh.size[MESH_DP];
+	struct words w = { .used = 0 };
+	for (uint32_t i = 1; i < dp; i++) {
+		slowest = each_ns[i] > each_ns[slowest] ? i : slowest;
+		fastest = each_ns[i] < each_ns[fastest] ? i : fastest;
+	}
+	add(&w,
+	    "balance: a sequence takes replica %u %.3g ms, replica %u %.3g ms; %.3g ms of a step's "
+	    "computing become %.3g ms",
+	    slowest, 1e-6 * (double)each_ns[slowest], fastest, 1e-6 * (double)each_ns[fastest],
+	    longest_ms(each_ns, before, t->batch), longest_ms(each_ns, now, t->batch));
+	add_list(&w, "shares", now->shares, dp);
+	trainer_report_event(t, w.text);
 }

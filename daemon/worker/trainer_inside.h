@@ -28,6 +28,7 @@ enum trainer_tag {
 	TAG_SAVED,
 	TAG_PARTS, /* losses and squares, told part by part (train.strict) */
 	TAG_PARTS_VALIDATION,
+	TAG_WORK,          /* how long each replica computed */
 	TAG_PARITY = 2000, /* and those after it, as of the next ones */
 	TAG_SHARED = 2998, /* gradients of what all of a tensor-parallel group hold */
 	TAG_TABLE = 2999,  /* a tied table's gradient */
@@ -72,6 +73,7 @@ struct trainer {
 	const Traind__V1__Mesh *mesh_spec; /* NULL: none */
 	bool recompute;                    /* layers, in the backward pass */
 	unsigned remesh_pause_ms;          /* trainer_pause_remesh */
+	bool balances;                     /* shares, by measured speeds */
 	bool mesh_waits;                   /* with too few workers; else it is made smaller */
 	bool sequence_parallel;
 	bool strict; /* the same bits on any mesh */

@@ -2,6 +2,8 @@
 import os
 import re
 import signal
+import threading
+import time
 
 import pytest
 
@@ -18,7 +20,7 @@ def uneven_spec(text, folder, dp, pp, tp, shares=(), stages=(), **options):  # n
     spec = staged_spec(text, folder, pp, tp, nodes=dp, workers=pp * tp, **options)
     spec.mesh.shares.extend(shares)
     spec.mesh.layers.extend(stages)
-    spec.train.optimizer.micro_sequences = 2
+    spec.train.optimizer.micro_sequences = 8
     return spec
 
 
@@ -101,4 +103,54 @@ def test_a_slow_machine_gets_less(tmp_path, text):  # noqa: F811
         wait_for(lambda: lab.json("status", 1)["state"] == "done", "the end")
         told = lab.json("samples", 1)
         assert sum(row["counted"] for row in told["epochs"]) == steps * BATCH
+    assert_near(run, calm, steps)
+
+
+class Throttled:
+    """A worker that is stopped most of the time."""
+
+    def __init__(self, pid):
+        self.pid, self.ended = pid, threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.ended.is_set():
+            os.kill(self.pid, signal.SIGSTOP)
+            time.sleep(0.06)
+            os.kill(self.pid, signal.SIGCONT)
+            time.sleep(0.005)
+
+    def __enter__(self):
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
+
+
+def shares_of(cluster, job):
+    """What each balancing gave."""
+    return [tuple(map(int, found)) for found in re.findall(r"balance: .*, shares (\d+) : (\d+)", cluster.events(cluster.job(job)))]
+
+
+@pytest.mark.parametrize("pp", [1, 2])
+def test_shares_follow_speeds(tmp_path, text, pp):  # noqa: F811
+    """One worker becomes slow in the middle of the job: its replica gets less of each step, and dies; who comes instead gets its share again when it is seen to be as fast as the others."""
+    steps, run = 600, tmp_path / "run"
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW)
+    with Cluster(tmp_path / "cluster", nodes=2, slots=pp) as cluster:
+        spec = uneven_spec(text, run, 2, pp, 1, steps=steps, lr=SLOW)
+        spec.mesh.balance = "on"
+        job = cluster.submit(spec)
+        reach(run, 20)
+        slow = active(cluster, job)[1]
+        with Throttled(slow.pid):
+            wait_for(lambda: any(other < 0.3 * BATCH for _, other in shares_of(cluster, job)), "a smaller share")
+            dealt = shares_of(cluster, job)
+        os.kill(slow.pid, signal.SIGKILL)
+        wait_for(lambda: any(other > dealt[-1][1] + 3 for _, other in shares_of(cluster, job)[len(dealt):]), "the share of who came instead")
+        done = cluster.wait_job(job, "DONE")
+        assert re.search(r"balance: a sequence takes replica 1 .* ms, replica 0 .* ms; .* ms of a step's computing become .* ms, shares", cluster.events(done))
+        assert done.rounds.samples == steps * BATCH
+        counted_once(cluster, job, steps)
     assert_near(run, calm, steps)

@@ -360,6 +360,35 @@ static void test_shares_of_whole_models(void **state)
 	refused(spec, "mesh.layers: found 1 of them, allowed: none, since mesh.pp is 1");
 }
 
+/* Shares follow speeds where that is asked for, and in what was planned, if its workers have ranks. */
+static void test_balance(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good_sharded("1");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	assert_false(job_mesh_balances(spec->mesh));
+	spec->mesh->auto_ = true;
+	assert_false(job_mesh_balances(spec->mesh));
+	spec->mesh->tp = 2;
+	assert_true(job_mesh_balances(spec->mesh));
+	set_good(spec, "mesh.balance", "off");
+	assert_false(job_mesh_balances(spec->mesh));
+	drop(spec);
+	spec = good_sharded("1");
+	set_good(spec, "mesh.balance", "on");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	assert_true(job_mesh_balances(spec->mesh) && job_mesh_is_sharded(spec->mesh));
+	set_good(spec, "train.strict", "true");
+	refused(spec,
+	    "mesh.balance: found on, allowed: off, since train.strict is true: its replicas "
+	    "compute "
+	    "equal parts of the batch");
+	spec = good_sharded("1");
+	set_good(spec, "mesh.balance", "on");
+	set_good(spec, "sync.mode", "diloco");
+	refused(spec, "sync.mode: found diloco, allowed: ddp, since mesh.balance is on");
+}
+
 /* The last stage has the head, which counts as the layers that its matrix is as large as. */
 static void test_layers_of_stages(void **state)
 {
@@ -401,6 +430,7 @@ int main(void)
 		cmocka_unit_test(test_chunks_of_another_mesh),
 		cmocka_unit_test(test_shares),
 		cmocka_unit_test(test_shares_of_whole_models),
+		cmocka_unit_test(test_balance),
 		cmocka_unit_test(test_layers_of_stages),
 	};
 

@@ -75,7 +75,7 @@ static void several_faults(void **state)
 static void unequal_shares(void **state)
 {
 	(void)state;
-	uint64_t backs = 0, struck = 0;
+	uint64_t backs = 0, struck = 0, redealt = 0;
 	for (uint64_t seed = CASE_UNEVEN_SEEDS; seed < CASE_UNEVEN_SEEDS + SEEDS; seed++) {
 		struct play_case what;
 		case_of_seed(seed, &what);
@@ -83,8 +83,9 @@ static void unequal_shares(void **state)
 			fail_case(&what, seed);
 		backs += play.backs;
 		struck += play.struck;
+		redealt += play.redealt;
 	}
-	assert_true(backs > SEEDS / 12 && struck > SEEDS / 2);
+	assert_true(backs > SEEDS / 12 && struck > SEEDS / 2 && redealt > SEEDS / 12);
 }
 
 /* Seeds that found a bug. */

@@ -104,6 +104,11 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 		draw_dealing(rng_below(key, 0, draws++, 64), what);
 	else if (seed % 4 == 1)
 		make_strict(what, (size_t)rng_below(key, 0, draws++, STRICT_MESHES));
+	if (seed >= CASE_UNEVEN_SEEDS && what->mesh.size[MESH_DP] > 1 &&
+	    rng_below(key, 0, draws++, 2) == 0) {
+		what->balances = true;
+		what->steps = 60;
+	}
 }
 
 void case_name(const struct play_case *what, char *text, size_t bytes)

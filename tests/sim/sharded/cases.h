@@ -6,7 +6,7 @@
 
 #define CASE_SEED 12 /* of those of one fault */
 
-/* From these on replicas have unequal shares, and stages other layers than like workers had. */
+/* From these on replicas have unequal shares, and stages other layers than like workers had; in half of those with several replicas shares follow their speeds. */
 #define CASE_UNEVEN_SEEDS 1000000u
 /* A mesh of at most six workers, perhaps spares, one to four faults in steps 2
  * to 6, most of them followed by another worker. */

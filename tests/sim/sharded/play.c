@@ -152,6 +152,10 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 	play->newest_step = step;
 	const struct mesh *mesh = &g->trainer->sharded->state->ranks.mesh;
 	play->remeshes += !mesh_equal(mesh, &play->mesh);
+	const struct dealing *dealing = &g->trainer->sharded->state->dealing;
+	play->redealt += mesh_equal(mesh, &play->mesh) && play->dealing.mesh.size[MESH_DP] > 0 &&
+	    !dealing_equal(dealing, &play->dealing);
+	play->dealing = *dealing;
 	play->mesh = *mesh;
 }
 

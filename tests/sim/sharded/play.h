@@ -82,6 +82,7 @@ struct play_fault {
 struct play_case {
 	struct mesh mesh;
 	struct dealing dealing; /* over it: shares and layers */
+	bool balances;          /* nodes have unequal speeds, and shares follow */
 	enum model_preset preset;
 	bool untied;
 	bool strict; /* of a mesh without stages or without tp */
@@ -121,6 +122,8 @@ struct play {
 	uint64_t newest_step, steps_done, backs, struck_us, settled_us;
 	struct mesh mesh; /* in force */
 	uint64_t remeshes;
+	uint64_t redealt; /* times that shares became others in the same mesh */
+	struct dealing dealing;
 	uint64_t instructions[SIM_NODES_MAX]; /* of the step of the first fault */
 	uint64_t remesh_instructions[SIM_NODES_MAX];
 	unsigned struck;

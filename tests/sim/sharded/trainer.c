@@ -48,6 +48,7 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	t->dealing.mesh = play->what.mesh;
 	t->strict = play->what.strict;
 	t->ops = &loops;
+	t->balances = play->what.balances;
 	t->samples.validation = PLAY_VALIDATION;
 	t->samples_log = -1;
 	(void)snprintf(t->folder.dir, sizeof(t->folder.dir), "disk");
@@ -220,9 +221,12 @@ void trainer_account_tell(struct trainer *t, const struct tr_round *round, bool 
 	(void)last;
 }
 
+/* With balances: some nodes take three times as long as others, as their clocks have it. */
 double trainer_monotonic_s(void)
 {
-	return (double)group_inside()->sim->now_us * 1e-6;
+	const struct tr_group *g = group_inside();
+	bool slow = g->play->what.balances && g->number % 3 == 0;
+	return (slow ? 3e-6 : 1e-6) * (double)g->sim->now_us;
 }
 
 void trainer_measure_speed(struct trainer *t)
