@@ -244,6 +244,13 @@ static tr_status keep_dealing(const struct planning *p, Traind__V1__Mesh *mesh,
 	    : st;
 }
 
+/* Asked for in case that there are replicas to share moments with. */
+static uint32_t owners_among(uint32_t owners, uint32_t replicas)
+{
+	uint32_t most = replicas > 1 ? replicas : 0;
+	return owners < most ? owners : most;
+}
+
 tr_status planning_keep(const struct planning *p, Traind__V1__JobSpec *spec, struct tr_error *error)
 {
 	const struct plan_choice *choice = &p->result->best.choice;
@@ -258,6 +265,7 @@ tr_status planning_keep(const struct planning *p, Traind__V1__JobSpec *spec, str
 	tr_status st = keep_dealing(p, spec->mesh, error);
 	if (st != TR_OK)
 		return st;
+	spec->mesh->zero_owners = owners_among(spec->mesh->zero_owners, choice->mesh.size[MESH_DP]);
 	/* Asked for in case that there is a tp to share rows with. */
 	spec->mesh->sequence_parallel = spec->mesh->sequence_parallel && spec->mesh->tp > 1;
 	spec->train->optimizer->micro_sequences = choice->sequences;

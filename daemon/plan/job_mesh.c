@@ -35,7 +35,7 @@ static bool has_ranks(const Traind__V1__Mesh *m)
 
 bool job_mesh_is_sharded(const Traind__V1__Mesh *m)
 {
-	return m != NULL && (has_ranks(m) || job_mesh_balances(m));
+	return m != NULL && (has_ranks(m) || m->zero_owners > 0 || job_mesh_balances(m));
 }
 
 bool job_mesh_balances(const Traind__V1__Mesh *m)
@@ -208,19 +208,49 @@ tr_status job_mesh_count(Traind__V1__JobSpec *spec, struct tr_error *error)
 	return TR_OK;
 }
 
-/* "mesh.tp is 2", or that mesh.pp is, or what else makes a job one that runs as sharded. */
+/* "mesh.tp is 2", or that mesh.pp or mesh.zero_owners is, or what else makes a job one that runs as sharded. */
 static const char *split_of(const Traind__V1__Mesh *m, char *text, size_t bytes)
 {
-	if (m->tp < 2 && m->pp < 2) {
+	if (m->tp < 2 && m->pp < 2 && m->zero_owners == 0) {
 		(void)snprintf(text, bytes,
 		    m->n_shares > 0            ? "mesh.shares is given"
 		        : job_mesh_balances(m) ? "mesh.balance is on"
 		                               : "train.strict is true");
 		return text;
 	}
-	(void)snprintf(text, bytes, "mesh.%s is %u", m->tp > 1 ? "tp" : "pp",
-	    m->tp > 1 ? m->tp : m->pp);
+	const char *key = m->tp > 1 ? "tp" : m->pp > 1 ? "pp" : "zero_owners";
+	(void)snprintf(text, bytes, "mesh.%s is %u", key,
+	    m->tp > 1       ? m->tp
+	        : m->pp > 1 ? m->pp
+	                    : m->zero_owners);
 	return text;
+}
+
+/* Of how many replicas there will be with mesh.auto, its plan decides. */
+static tr_status check_owners(const Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	const Traind__V1__Mesh *m = spec->mesh;
+	uint32_t replicas = job_mesh(m).size[MESH_DP];
+
+	if (m->zero_owners > 0 && job_is_strict(spec->train))
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.zero_owners: found %u, allowed: 0, since train.strict is true: its "
+		    "workers "
+		    "hold all moments",
+		    m->zero_owners);
+	if (m->zero_owners == 0 || (m->auto_ && spec->plan == NULL))
+		return TR_OK;
+	if (replicas == 1)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.zero_owners: found %u, allowed: 0, since there is one replica: nobody to "
+		    "share moments with",
+		    m->zero_owners);
+	if (m->zero_owners < 2 || m->zero_owners > replicas)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.zero_owners: found %u, allowed: 0, or 2 to %u, the replicas that there "
+		    "are",
+		    m->zero_owners, replicas);
+	return TR_OK;
 }
 
 static tr_status check_workers(const Traind__V1__Mesh *m, struct tr_error *error)
@@ -233,8 +263,8 @@ static tr_status check_workers(const Traind__V1__Mesh *m, struct tr_error *error
 		    m->workers);
 	if (m->workers >= TR_GROUP_PEERS_MAX) /* one less than all: a scope */
 		return tr_error_set(error, TR_EINVAL,
-		    "mesh.workers: found %u, allowed: at most %d with mesh.tp, mesh.pp or "
-		    "mesh.shares",
+		    "mesh.workers: found %u, allowed: at most %d with mesh.tp, mesh.pp, "
+		    "mesh.shares or mesh.zero_owners",
 		    m->workers, TR_GROUP_PEERS_MAX - 1);
 	if (m->workers / tp % pp != 0)
 		return tr_error_set(error, TR_EINVAL,
@@ -408,6 +438,8 @@ tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error
 		return status == TR_OK ? check_rows(spec, error) : status;
 	const char *why = split_of(m, split, sizeof(split));
 	status = check_workers(m, error);
+	if (status == TR_OK)
+		status = check_owners(spec, error);
 	if (status != TR_OK)
 		return status;
 	if (job_sync_is_rare(sync))

@@ -13,7 +13,7 @@
 /* Of a validated section (NULL: one worker). dp is what is left of the workers. */
 struct mesh job_mesh(const Traind__V1__Mesh *mesh);
 
-/* Whether its workers have ranks: they hold parts of the model, or unequal shares. */
+/* Whether its workers have ranks: they hold parts of the model, or of its moments, or have unequal shares. */
 bool job_mesh_is_sharded(const Traind__V1__Mesh *mesh);
 
 /* Whether shares follow the speeds that replicas have (balance.h). */

@@ -7,6 +7,7 @@
 #include "common/limits.h"
 #include "daemon/plan/dealing.h"
 #include "daemon/plan/job_value.h"
+#include "daemon/plan/owners.h"
 
 static const struct job_option rows[] = {
 	{ "name", OPTION_STRING, 1, TR_NAME_MAX - 1, "letters, digits, '.', '_' and '-'", NULL,
@@ -131,6 +132,10 @@ static const struct job_option rows[] = {
 	    "then "
 	    "take a tenth less. `auto`: so do those of `mesh.auto` with `tp`, `pp` or unequal "
 	    "shares." },
+	{ "mesh.zero_owners", OPTION_UINT, 0, OWNERS_MAX, NULL, "0", "workers",
+	    "ZeRO-1: AdamW's moments of each shard are cut over the workers that hold it, and so "
+	    "many hold each piece: at least 2, so that a loss takes nothing with it, at most as "
+	    "many as there are replicas. 0: each holds them all." },
 	{ "mesh.too_few", OPTION_CHOICE, 0, 0, "smaller|wait", "smaller", NULL,
 	    "With `tp` or `pp`, when for two seconds there have been fewer workers than one "
 	    "replica takes: `smaller` goes on with a smaller mesh until there are enough again, "

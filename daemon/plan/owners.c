@@ -148,7 +148,6 @@ tr_status owners_plan_add(struct owners_plan *plan, const struct ranks *r, uint3
 tr_status owners_plan_next(struct owners_plan *plan, const struct ranks *r, uint32_t owners,
     const size_t *numbers, struct tr_error *error)
 {
-	struct owners_range needed[2];
 	tr_status status = TR_OK;
 
 	for (uint32_t i = 0; i < r->count; i++) {
@@ -156,10 +155,11 @@ tr_status owners_plan_next(struct owners_plan *plan, const struct ranks *r, uint
 			continue;
 		uint32_t shard = ranks_shard(&r->mesh, r->peers[i].rank);
 		struct ranks_part part = ranks_part(r, i);
-		unsigned count = owners_ranges(numbers[shard], &part, owners, needed);
-		for (unsigned k = 0; k < count && status == TR_OK; k++)
+		/* Piece by piece: so they come from several where several hold all of it. */
+		for (uint32_t k = 0; k < owners && k < part.of && status == TR_OK; k++)
 			status = owners_plan_add(plan, r, owners, i, shard, numbers[shard],
-			    needed[k], error);
+			    owners_piece(numbers[shard], part.of, (part.place + k) % part.of),
+			    error);
 	}
 	return status;
 }

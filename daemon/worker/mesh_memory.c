@@ -60,14 +60,14 @@ void *mesh_memory_take(struct mesh_memory *memory, size_t bytes)
 }
 
 /* Whole pages are the system's again and read as zeros; so do the ends, and all of it where the system cannot take shared memory back. */
-static void clear(const struct mesh_memory_area *area)
+void mesh_memory_clear(void *data, size_t bytes)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	char *begin = area->data, *end = begin + area->bytes;
+	char *begin = data, *end = begin + bytes;
 	char *first = begin + (page - (uintptr_t)begin % page) % page;
 	char *last = end - (uintptr_t)end % page;
 	if (first >= last || madvise(first, (size_t)(last - first), MADV_REMOVE) != 0) {
-		memset(begin, 0, area->bytes);
+		memset(begin, 0, bytes);
 		return;
 	}
 	memset(begin, 0, (size_t)(first - begin));
@@ -83,7 +83,7 @@ void mesh_memory_give(struct mesh_memory *memory, void *data)
 		i++;
 	assert(i < memory->count && memory->areas[i].taken);
 	memory->areas[i].taken = false;
-	clear(&memory->areas[i]);
+	mesh_memory_clear(data, memory->areas[i].bytes);
 }
 
 size_t mesh_memory_bytes(const struct mesh_memory *memory)

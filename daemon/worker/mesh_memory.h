@@ -31,6 +31,8 @@ void mesh_memory_finish(struct mesh_memory *memory);
 /* Zeroed, 64-byte aligned. NULL: there is none. */
 void *mesh_memory_take(struct mesh_memory *memory, size_t bytes);
 void mesh_memory_give(struct mesh_memory *memory, void *data); /* accepts NULL */
+/* Of a part of what was taken: it reads as zeros, and its whole pages are the system's until it is written, or read. */
+void mesh_memory_clear(void *data, size_t bytes);
 /* All that was ever asked of the group. */
 size_t mesh_memory_bytes(const struct mesh_memory *memory);
 

@@ -145,19 +145,12 @@ void optim_update_beside(const struct ops *ops, struct pool *pool, const struct 
 	pool_run(pool, update_part, &job);
 }
 
-void optim_update(const struct ops *ops, struct pool *pool, const struct layout *layout,
-    const struct optim_settings *s, const struct optim_arrays *arrays, double scale, double norm,
-    uint64_t step, uint64_t age)
-{
-	const struct optim_by by = { s, scale, norm, step, age };
-	optim_update_range(ops, pool, layout, arrays, &by, 0, layout->count);
-}
-
 double optim_step(const struct ops *ops, struct pool *pool, const struct layout *layout,
     const struct optim_settings *s, const struct optim_arrays *arrays, double scale, uint64_t step,
     uint64_t age)
 {
-	double norm = optim_norm(ops, pool, arrays->grads, layout->count) * scale;
-	optim_update(ops, pool, layout, s, arrays, scale, norm, step, age);
-	return norm;
+	const struct optim_by by = { s, scale,
+		optim_norm(ops, pool, arrays->grads, layout->count) * scale, step, age };
+	optim_update_range(ops, pool, layout, arrays, &by, 0, layout->count);
+	return by.norm;
 }

@@ -44,9 +44,5 @@ void optim_update_range(const struct ops *ops, struct pool *pool, const struct l
 void optim_update_beside(const struct ops *ops, struct pool *pool, const struct layout *layout,
     const struct optim_arrays *arrays, const struct optim_by *by, size_t first, size_t end,
     float *made);
-/* All of them, where grads are a part of the gradient. Nothing is changed if the norm is not finite. */
-void optim_update(const struct ops *ops, struct pool *pool, const struct layout *layout,
-    const struct optim_settings *settings, const struct optim_arrays *arrays, double scale,
-    double norm, uint64_t step, uint64_t age);
 
 #endif

@@ -33,7 +33,9 @@ tr_status sharded_create(struct trainer *t, struct tr_error *error)
 	t->sharded = s;
 	s->whole = t->layout;
 	memset(&t->layout, 0, sizeof(t->layout));
-	s->loaded = RANKS_NONE;
+	s->loaded = s->tidied.shard = RANKS_NONE;
+	s->owners = t->zero_owners;
+	s->moments.lost = s->gathered.lost = RANKS_NONE;
 	/* Who writes a checkpoint may be lost before the others know of it: then they go back to the one before. */
 	if (t->folder.keep < 2)
 		t->folder.keep = 2;
@@ -57,6 +59,8 @@ void sharded_destroy(struct trainer *t)
 	sharded_drop_coming(t);
 	sharded_unmake_mesh(t);
 	sharded_strict_destroy(t);
+	owners_plan_finish(&s->moments);
+	owners_plan_finish(&s->gathered);
 	mesh_memory_finish(&s->memory);
 	layout_finish(&s->whole);
 	free(s->back);

@@ -4,6 +4,9 @@
  * Parameters and moments are not: who gets a new rank gets its shard in that very round, from a peer that holds it, by ops. They do not change between a round's
  * begin and its commit either, so a round that begins again finds what it began with.
  *
+ * With ZeRO-1 (mesh.zero_owners) of its shard's moments each worker holds pieces alone (daemon/plan/owners.h): the table says which. What a worker lacks of those that are its own in
+ * a round it gets in that round too.
+ *
  * A round is one of these, which all its peers derive from the common state and the ids of its contributors:
  *
  *	step    the global batch, shared out over the replicas; also: shards to new ranks, and of a step before to who writes a checkpoint
@@ -24,6 +27,7 @@
 #include "daemon/checkpoint/reshard.h"
 #include "daemon/plan/balance.h"
 #include "daemon/plan/dealing.h"
+#include "daemon/plan/owners.h"
 #include "daemon/plan/ranks.h"
 #include "daemon/plan/remesh.h"
 #include "daemon/worker/mesh_memory.h"
@@ -66,8 +70,8 @@ struct sharded_state {
 struct sharded_sums {
 	double loss, tokens;
 	double squares[TR_GROUP_PEERS_MAX];
-	int64_t digests[2 *
-	    TR_GROUP_PEERS_MAX]; /* an op of its own: of each contributor's numbers, then of those that all of its stage hold */
+	/* An op of its own: of each contributor's numbers, of those that all of its stage hold, and with ZeRO-1 of its pieces of the moments, one after another. */
+	int64_t digests[(2 + OWNERS_MAX) * TR_GROUP_PEERS_MAX];
 	int64_t work[TR_GROUP_PEERS_MAX]; /* an op of its own: nanoseconds that each replica, by its number, computed in this step; the most that one of its workers says */
 };
 
@@ -89,6 +93,8 @@ struct sharded_exchange {
 struct sharded {
 	struct layout whole;
 	struct mesh_memory memory; /* of what is made for a mesh */
+	uint32_t
+	    owners; /* with ZeRO-1, of each piece of a shard's moments (daemon/plan/owners.h); 0: all of its workers hold them all */
 
 	/* Made for a mesh, anew for another one (sharded_mesh.c); as are t->model, t->layout and t->buckets. */
 	struct dealing dealing;
@@ -102,6 +108,11 @@ struct sharded {
 	    other; /* other: for a shard that comes while another is held; NULL as long as there was none */
 	struct optim_arrays *staged; /* by shard: of who writes checkpoints */
 	float *shared;               /* sharded_shared.c; NULL: not needed with this mesh */
+	float *made; /* sharded_update.c: new parameters, until the commit; NULL: none were yet */
+	size_t made_room;
+	/* Of the arrays of moments that are held, what has pages: as of this row of the table; more, if `untidy`. */
+	struct ranks_peer tidied;
+	bool untidy;
 
 	struct sharded_exchange exchange;
 	struct sharded_state *state;
@@ -120,8 +131,11 @@ struct sharded {
 	struct sharded_scope tp, dp;
 	struct ranks_transfer transfers[TR_GROUP_PEERS_MAX];
 	size_t transfer_count;
+	struct owners_plan moments,
+	    gathered; /* to who owns them or gives them to another mesh; to who writes */
 	uint32_t lost;
-	bool into_other; /* what it gets */
+	bool lost_moments; /* alone, from s->moments.lost_at on */
+	bool into_other;   /* what it gets */
 	bool gathers;
 	uint64_t share;        /* samples of this worker's replica */
 	double work_s;         /* that computing it took; meanwhile since when, monotonic */
@@ -233,11 +247,41 @@ tr_status sharded_submit_moves(struct trainer *t, struct tr_error *error);
 void sharded_end_moves(struct trainer *t);
 /* Sends shards to who writes, once they were compared. */
 tr_status sharded_submit_gather(struct trainer *t, struct tr_error *error);
+/* A round has begun: with ZeRO-1 who wrote does not keep what came for it. */
+void sharded_give_staged(struct trainer *t);
 /* Who writes: the first that works with the first shard. */
 bool sharded_writes(const struct trainer *t);
 /* Waits for what was gathered, then puts it together: at who writes. arrays: params, first, second of the whole layout. */
 tr_status sharded_wait_gathered(struct trainer *t, struct tr_error *error);
 void sharded_assemble(void *trainer, const struct optim_arrays *whole);
+
+/* ---- sharded_owners.c: moments by pieces; without ZeRO-1 there is nothing to do ---- */
+
+size_t sharded_numbers(const struct sharded *s, uint32_t shard);
+/* What has to come before the round's work; s->lost, if nobody holds some of it. */
+tr_status sharded_plan_moments(struct trainer *t, struct tr_error *error);
+/* Instead: who gives parts of its shard to another mesh (s->moves) gets all of the shard's. Those in the table of the mesh in force, s->next. */
+tr_status sharded_plan_whole_moments(struct trainer *t, struct tr_error *error);
+tr_status sharded_submit_moments(struct trainer *t, struct tr_error *error);
+tr_status sharded_wait_moments(struct trainer *t, struct tr_error *error);
+/* To s->staged of who writes. */
+tr_status sharded_submit_gathered_moments(struct trainer *t, uint32_t writer,
+    struct tr_error *error);
+tr_status sharded_wait_gathered_moments(struct trainer *t, struct tr_error *error);
+/* Those that this worker works with are zeros. */
+void sharded_clear_moments(struct trainer *t);
+/* A round is committed, and s->next says what is held: pages of the rest are the system's. */
+void sharded_tidy_moments(struct trainer *t);
+
+/* ---- sharded_update.c ---- */
+
+/* The step under way, once TAG_LOSS has come. */
+struct optim_by sharded_step_by(const struct trainer *t);
+/* Does this worker get new parameters from others, and give them some? */
+bool sharded_gathers_update(const struct trainer *t);
+tr_status sharded_gather_update(struct trainer *t, struct tr_error *error);
+/* It is committed. */
+void sharded_update(struct trainer *t, const struct optim_by *by);
 
 /* ---- sharded_step.c ---- */
 tr_status sharded_submit_step(struct trainer *t, const struct tr_round *round,
@@ -257,7 +301,7 @@ void sharded_keep_shared(struct trainer *t, size_t first, size_t end);
 tr_status sharded_submit_shared(struct trainer *t, struct tr_error *error);
 /* Waits for the sums: their squares. */
 tr_status sharded_shared_squares(struct trainer *t, double *sum, struct tr_error *error);
-/* Committed: they go to the gradients. */
+/* They go to the gradients, whose memory is the caller's again. */
 void sharded_end_shared(struct trainer *t);
 
 /* ---- sharded_alike.c ---- */

@@ -6,13 +6,20 @@
 
 #include "daemon/worker/trainer_inside.h"
 
-static struct tr_digest fold(const struct trainer *t, struct tr_digest all, size_t offset,
-    size_t numbers)
+/* Of arrays [from, to). */
+static struct tr_digest fold(const struct trainer *t, struct tr_digest all, unsigned from,
+    unsigned to, size_t offset, size_t numbers)
 {
-	const float *arrays[] = { t->arrays.params, t->arrays.first, t->arrays.second };
-	for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++)
-		all = tr_digest_fold(all, tr_digest_of(arrays[i] + offset, numbers * sizeof(float)));
+	for (unsigned i = from; i < to; i++)
+		all = tr_digest_fold(all,
+		    tr_digest_of(sharded_array(&t->arrays, i) + offset, numbers * sizeof(float)));
 	return all;
+}
+
+/* Those that all of a shard's workers hold whole: with ZeRO-1 moments are compared by piece. */
+static unsigned whole_arrays(const struct trainer *t)
+{
+	return t->sharded->owners > 0 ? 1 : SHARDED_ARRAYS;
 }
 
 /* 63 bits: digests travel as i64, each in a place of its own, and are never what a place is without one. */
@@ -23,7 +30,7 @@ static int64_t word_of(struct tr_digest digest)
 
 static int64_t digest_of(const struct trainer *t)
 {
-	return word_of(fold(t, (struct tr_digest){ 0 }, 0, t->layout.count));
+	return word_of(fold(t, (struct tr_digest){ 0 }, 0, whole_arrays(t), 0, t->layout.count));
 }
 
 /* Of what all of its stage hold. */
@@ -33,7 +40,8 @@ static int64_t shared_digest_of(const struct trainer *t)
 	for (size_t i = 0; i < t->layout.tensor_count; i++) {
 		const struct layout_tensor *tensor = &t->layout.tensors[i];
 		if (shard_whole(&t->sharded->whole, &t->layout, i))
-			all = fold(t, all, tensor->offset, layout_numbers(tensor));
+			all = fold(t, all, 0, whole_arrays(t), tensor->offset,
+			    layout_numbers(tensor));
 	}
 	return word_of(all);
 }
@@ -63,10 +71,52 @@ static bool is_common(const struct ranks *r, const int64_t *digests, uint32_t i,
 	return 2 * same > workers;
 }
 
-static bool is_right(const struct ranks *r, const int64_t *digests, uint32_t i)
+/* ---- with ZeRO-1: pieces of moments ---- */
+
+static uint32_t smaller(uint32_t a, uint32_t b)
 {
-	return is_common(r, digests, i, same_shard) &&
+	return a < b ? a : b;
+}
+
+/* Of the k-th piece that this worker owns, counted from its first. */
+static int64_t piece_digest_of(const struct trainer *t, uint32_t k)
+{
+	struct ranks_part mine = ranks_part(&t->sharded->next, t->sharded->self);
+	struct owners_range range = owners_piece(t->layout.count, mine.of,
+	    (mine.place + k) % mine.of);
+	return word_of(fold(t, (struct tr_digest){ 0 }, 1, SHARDED_ARRAYS, range.first,
+	    range.end - range.first));
+}
+
+/* Of the owners of the k-th piece of peer i more than half hold what it holds. */
+static bool piece_is_common(const struct sharded *s, uint32_t i, uint32_t k)
+{
+	const struct ranks *r = &s->next;
+	const int64_t *digests = s->sums->digests + 2 * r->count;
+	struct ranks_part mine = ranks_part(r, i);
+	uint32_t piece = (mine.place + k) % mine.of, owners = 0, same = 0;
+	for (uint32_t other = 0; other < r->count; other++) {
+		if (!same_shard(r, i, other))
+			continue;
+		struct ranks_part part = ranks_part(r, other);
+		if (!owners_owns(s->owners, part.of, part.place, piece))
+			continue;
+		uint32_t its = (piece + part.of - part.place) % part.of;
+		owners++;
+		same += digests[its * r->count + other] == digests[k * r->count + i];
+	}
+	return 2 * same > owners;
+}
+
+static bool is_right(const struct sharded *s, uint32_t i)
+{
+	const struct ranks *r = &s->next;
+	const int64_t *digests = s->sums->digests;
+	bool right = is_common(r, digests, i, same_shard) &&
 	    is_common(r, digests + r->count, i, same_stage);
+	for (uint32_t k = 0; right && k < smaller(s->owners, ranks_replicas(r)); k++)
+		right = piece_is_common(s, i, k);
+	return right;
 }
 
 tr_status sharded_compare(struct trainer *t, const struct tr_round *round, struct tr_error *error)
@@ -78,23 +128,35 @@ tr_status sharded_compare(struct trainer *t, const struct tr_round *round, struc
 		digests[s->self] = digest_of(t);
 		digests[s->next.count + s->self] = shared_digest_of(t);
 	}
-	tr_status status = tr_allreduce(t->group, TAG_PARITY, digests, 2 * s->next.count, TR_I64,
-	    TR_SUM, trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
+	for (uint32_t k = 0; s->rank != RANKS_NONE && k < smaller(s->owners, s->dp.count); k++)
+		digests[(2 + k) * s->next.count + s->self] = piece_digest_of(t, k);
+	tr_status status = tr_allreduce(t->group, TAG_PARITY, digests,
+	    (2 + (size_t)s->owners) * s->next.count, TR_I64, TR_SUM,
+	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
 	if (status == TR_OK)
 		status = tr_wait(t->group, TAG_PARITY, error);
 	for (uint32_t i = 0; i < s->next.count && status == TR_OK; i++)
-		if (s->next.peers[i].rank != RANKS_NONE && !is_right(&s->next, digests, i))
+		if (s->next.peers[i].rank != RANKS_NONE && !is_right(s, i))
 			s->kind = SHARDED_MEND;
 	return status;
 }
 
-/* Some shard has nobody left who holds it. */
-static bool is_lost(const struct ranks *r)
+/* Some shard, or a piece of its moments, has nobody left who holds it. */
+static bool is_lost(const struct sharded *s)
 {
-	for (uint32_t shard = 0; shard < ranks_shards(&r->mesh); shard++)
-		if (ranks_holder(r, shard) == RANKS_NONE)
-			return true;
-	return false;
+	struct owners_plan plan = { .lost = RANKS_NONE };
+	bool lost = false;
+	for (uint32_t k = 0; k < ranks_shards(&s->next.mesh) && !lost; k++) {
+		uint32_t holder = ranks_holder(&s->next, k);
+		size_t numbers = sharded_numbers(s, k);
+		lost = holder == RANKS_NONE ||
+		    (s->owners > 0 &&
+		        owners_plan_add(&plan, &s->next, s->owners, holder, k, numbers,
+		            (struct owners_range){ 0, numbers }, NULL) != TR_OK);
+	}
+	lost = lost || plan.lost != RANKS_NONE;
+	owners_plan_finish(&plan);
+	return lost;
 }
 
 void sharded_mend(struct trainer *t, const struct tr_round *round)
@@ -105,7 +167,7 @@ void sharded_mend(struct trainer *t, const struct tr_round *round)
 	for (uint32_t i = 0; i < s->next.count; i++) {
 		struct ranks_peer *p = &s->next.peers[i];
 		char place[64];
-		if (p->rank == RANKS_NONE || is_right(&s->next, s->sums->digests, i))
+		if (p->rank == RANKS_NONE || is_right(s, i))
 			continue;
 		p->shard = RANKS_NONE;
 		p->part = (struct ranks_part){ 0, 0 };
@@ -114,7 +176,7 @@ void sharded_mend(struct trainer *t, const struct tr_round *round)
 			    "%speer %llu (%s)", used > 0 ? ", " : "", (unsigned long long)p->peer,
 			    sharded_place(&s->shards.mesh, p->rank, place, sizeof(place)));
 	}
-	if (is_lost(&s->next))
+	if (is_lost(s))
 		(void)snprintf(event + used, sizeof(event) - used,
 		    ": other numbers than others who hold the shard, and no majority says which "
 		    "are "

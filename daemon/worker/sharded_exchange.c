@@ -13,12 +13,12 @@ bool sharded_exchange_op(struct sharded_exchange *x, const struct sharded_scope 
     size_t count, enum tr_collective collective, enum tr_reduce how, uint32_t *tag)
 {
 	struct tr_op op = TR_OP_INIT;
-	if (x->status == TR_OK && x->used == TAG_MESSAGE - TAG_TENSOR)
+	if (x->status == TR_OK && x->used == TAG_MOMENTS - TAG_TENSOR)
 		x->status = tr_error_set(&x->error, TR_ELIMIT,
 		    "mesh.tp: more than %d sums in a step: set a larger train.micro_sequences, or "
 		    "fewer "
 		    "train.batch_tokens or train.eval_sequences",
-		    TAG_MESSAGE - TAG_TENSOR);
+		    TAG_MOMENTS - TAG_TENSOR);
 	if (x->status != TR_OK)
 		return false;
 	op.tag = *tag = TAG_TENSOR + x->used++;

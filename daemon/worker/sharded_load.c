@@ -46,11 +46,8 @@ static tr_status check_step(const struct trainer *t, uint64_t origin, const char
 static void begin_fresh(struct trainer *t)
 {
 	struct sharded *s = t->sharded;
-	size_t bytes = t->layout.count * sizeof(float);
 	model_init_shard(&s->whole, &t->layout, &s->shard, t->spec->optimizer->seed,
 	    t->arrays.params);
-	memset(t->arrays.first, 0, bytes);
-	memset(t->arrays.second, 0, bytes);
 }
 
 tr_status sharded_load(struct trainer *t, struct tr_error *error)
@@ -62,12 +59,11 @@ tr_status sharded_load(struct trainer *t, struct tr_error *error)
 		return TR_OK;
 	origin_of(t, s->state->origin, path);
 	s->loaded = RANKS_NONE;
+	sharded_clear_moments(t); /* A checkpoint of imported weights has none. */
 	if (path[0] == '\0') {
 		begin_fresh(t);
 	} else {
-		/* A checkpoint of imported weights has no moments. */
-		memset(t->arrays.first, 0, t->layout.count * sizeof(float));
-		memset(t->arrays.second, 0, t->layout.count * sizeof(float));
+		s->untidy = true;
 		tr_status status = checkpoint_read_shard(path, &s->whole, &t->layout, &s->shard,
 		    &t->arrays, s->back, found, error);
 		if (status == TR_OK)
@@ -81,9 +77,28 @@ tr_status sharded_load(struct trainer *t, struct tr_error *error)
 
 /* ---- back ---- */
 
+static const char *which_moments_are_lost(const struct trainer *t, char *text, size_t bytes)
+{
+	const struct sharded *s = t->sharded;
+	struct shard shard;
+	const struct layout *layout = mesh_shards_layout(&s->shards, s->lost, &shard);
+	size_t i = layout->tensor_count - 1;
+	while (i > 0 && layout->tensors[i].offset > s->moments.lost_at)
+		i--;
+	if (shard.size > 1)
+		(void)snprintf(text, bytes, "the moments of %s of tp %u, among others",
+		    layout->tensors[i].name, shard.rank);
+	else
+		(void)snprintf(text, bytes, "the moments of %s, among others",
+		    layout->tensors[i].name);
+	return text;
+}
+
 /* "h.0.attn.c_attn.weight of tp 1, among others": of the lost shard every tensor that nobody else has is an example. */
 static const char *what_is_lost(const struct trainer *t, char *text, size_t bytes)
 {
+	if (t->sharded->lost_moments)
+		return which_moments_are_lost(t, text, bytes);
 	const struct sharded *s = t->sharded;
 	struct shard shard;
 	const struct layout *layout = mesh_shards_layout(&s->shards, s->lost, &shard);

@@ -142,9 +142,12 @@ void sharded_unmake_mesh(struct trainer *t)
 		sharded_strict_unmake(t);
 	mesh_memory_give(&s->memory, s->tensor.exchange);
 	mesh_memory_give(&s->memory, s->shared);
+	mesh_memory_give(&s->memory, s->made);
 	memset(&s->tensor, 0, sizeof(s->tensor));
 	memset(&t->arrays, 0, sizeof(t->arrays));
 	memset(&t->layout, 0, sizeof(t->layout)); /* was one of these */
-	s->shared = NULL;
+	s->shared = s->made = NULL;
+	s->made_room = 0;
+	s->untidy = true; /* what is held next has come whole */
 	mesh_shards_finish(&s->shards);
 }

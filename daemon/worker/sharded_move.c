@@ -4,6 +4,12 @@
 
 #include "daemon/worker/trainer_inside.h"
 
+/* Of a shard, those that its workers hold whole: with ZeRO-1 moments go by pieces (sharded_owners.c). */
+static unsigned whole_arrays(const struct sharded *s)
+{
+	return s->owners > 0 ? 1 : SHARDED_ARRAYS;
+}
+
 /* All of shard `number`. `other`: contributor. */
 static tr_status submit(struct trainer *t, uint32_t tag, enum tr_collective what, uint32_t number,
     const struct optim_arrays *arrays, uint32_t other, struct tr_error *error)
@@ -11,7 +17,7 @@ static tr_status submit(struct trainer *t, uint32_t tag, enum tr_collective what
 	struct shard shard;
 	size_t count = mesh_shards_layout(&t->sharded->shards, number, &shard)->count;
 	tr_status status = TR_OK;
-	for (unsigned a = 0; a < SHARDED_ARRAYS && status == TR_OK; a++) {
+	for (unsigned a = 0; a < whole_arrays(t->sharded) && status == TR_OK; a++) {
 		struct tr_op op = TR_OP_INIT;
 		op.tag = tag + a;
 		op.collective = what;
@@ -29,7 +35,7 @@ static tr_status submit(struct trainer *t, uint32_t tag, enum tr_collective what
 static tr_status wait_for(struct trainer *t, uint32_t tag, struct tr_error *error)
 {
 	tr_status status = TR_OK;
-	for (uint32_t a = 0; a < SHARDED_ARRAYS && status == TR_OK; a++)
+	for (uint32_t a = 0; a < whole_arrays(t->sharded) && status == TR_OK; a++)
 		status = tr_wait(t->group, tag + a, error);
 	return status;
 }
@@ -91,6 +97,8 @@ void sharded_end_moves(struct trainer *t)
 	s->held = t->arrays;
 	s->other = before;
 	s->other.grads = NULL; /* stays with who is held */
+	if (s->owners > 0)     /* of the moments the other shard's pieces have pages */
+		sharded_give_arrays(t, &s->other);
 	s->into_other = false;
 }
 
@@ -113,11 +121,31 @@ bool sharded_writes(const struct trainer *t)
 	return s->self != RANKS_NONE && source_of(s, 0) == s->self;
 }
 
+/* All pieces of the moments of all shards. */
+static tr_status stage_moments(struct trainer *t, uint32_t writer, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	tr_status status = TR_OK;
+	for (uint32_t k = 0; s->self == writer && k < ranks_shards(&s->shards.mesh); k++)
+		if (status == TR_OK)
+			status = make_arrays(t, &s->staged[k], error);
+	return status == TR_OK ? sharded_submit_gathered_moments(t, writer, error) : status;
+}
+
+void sharded_give_staged(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	for (uint32_t k = 0; s->owners > 0 && k < ranks_shards(&s->shards.mesh); k++)
+		sharded_give_arrays(t, &s->staged[k]);
+}
+
 tr_status sharded_submit_gather(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
 	uint32_t writer = source_of(s, 0);
 	tr_status status = TR_OK;
+	if (s->owners > 0)
+		status = stage_moments(t, writer, error);
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++) {
 		uint32_t from = source_of(s, k);
 		if (from == s->self && from != writer)
@@ -138,7 +166,7 @@ tr_status sharded_wait_gathered(struct trainer *t, struct tr_error *error)
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++)
 		if (source_of(s, k) != s->self)
 			status = wait_for(t, gather_tag(k), error);
-	return status;
+	return status == TR_OK && s->owners > 0 ? sharded_wait_gathered_moments(t, error) : status;
 }
 
 void sharded_assemble(void *trainer, const struct optim_arrays *whole)
@@ -151,7 +179,8 @@ void sharded_assemble(void *trainer, const struct optim_arrays *whole)
 		const struct optim_arrays *from = source_of(s, k) == s->self ? &t->arrays
 		                                                             : &s->staged[k];
 		for (unsigned a = 0; a < SHARDED_ARRAYS; a++)
-			shard_put(&s->whole, layout, &shard, sharded_array(from, a),
+			shard_put(&s->whole, layout, &shard,
+			    sharded_array(a < whole_arrays(s) ? from : &s->staged[k], a),
 			    sharded_array(whole, a));
 	}
 }
@@ -163,7 +192,9 @@ tr_status sharded_submit_moves(struct trainer *t, struct tr_error *error)
 	tr_status status = TR_OK;
 	if (s->self != RANKS_NONE)
 		status = submit_transfers(t, &mine, error);
+	if (status == TR_OK)
+		status = sharded_submit_moments(t, error);
 	if (status == TR_OK && mine < s->transfer_count)
 		status = wait_for(t, transfer_tag(mine), error);
-	return status;
+	return status == TR_OK ? sharded_wait_moments(t, error) : status;
 }

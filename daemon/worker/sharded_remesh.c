@@ -75,10 +75,13 @@ tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error)
 	tr_status status = sharded_lay(t, &s->next_dealing, &s->coming, error);
 	if (status == TR_OK && s->state->born != 0)
 		status = plan_moves(s, &next, error);
+	if (status == TR_OK && s->state->born != 0) {
+		s->lost = s->moves.lost;
+		status = sharded_plan_whole_moments(t, error);
+	}
 	if (status != TR_OK)
 		return status;
-	if (s->state->born != 0 && s->moves.lost != RESHARD_NONE) {
-		s->lost = s->moves.lost;
+	if (s->state->born != 0 && s->lost != RANKS_NONE) {
 		s->kind = SHARDED_BACK;
 		return TR_OK;
 	}
@@ -275,6 +278,10 @@ tr_status sharded_submit_remesh(struct trainer *t, struct tr_error *error)
 	log_info("trainer", "moves to dp %u x pp %u x tp %u: rank %d", s->next.mesh.size[MESH_DP],
 	    s->next.mesh.size[MESH_PP], s->next.mesh.size[MESH_TP], (int)s->rank);
 	tr_status status = make_room(t, error);
+	if (status == TR_OK)
+		status = sharded_submit_moments(t, error);
+	if (status == TR_OK)
+		status = sharded_wait_moments(t, error);
 	for (unsigned array = 0; array < SHARDED_ARRAYS && status == TR_OK; array++) {
 		status = submit_array(t, array, error);
 		if (status == TR_OK && array == 1)

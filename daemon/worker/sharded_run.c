@@ -52,6 +52,10 @@ static tr_status derive(struct trainer *t, const struct tr_round *round, struct 
 		return status;
 	(t->strict ? ranks_next_doubled : ranks_next)(&s->state->ranks, peers, count, &s->next);
 	s->transfer_count = ranks_transfers(&s->next, s->transfers, &s->lost);
+	status = sharded_plan_moments(t, error);
+	if (status != TR_OK)
+		return status;
+	sharded_give_staged(t);
 	s->self = trainer_contributes(round) ? round->index : RANKS_NONE;
 	s->kind = kind_of(t);
 	status = sharded_derive_remesh(t, error);
@@ -141,6 +145,8 @@ static tr_status finish_ops(struct trainer *t, uint64_t *samples, struct tr_erro
 	if (status == TR_OK)
 		status = tr_wait(t->group, TAG_LOSS, error);
 	if (status == TR_OK)
+		status = sharded_gather_update(t, error);
+	if (status == TR_OK)
 		*samples = (uint64_t)(s->sums->tokens / (double)t->layout.config.context + 0.5);
 	return status;
 }
@@ -206,6 +212,7 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 	}
 	sharded_balance(t, round);
 	s->state->ranks = s->next;
+	sharded_tidy_moments(t);
 	if (s->kind != SHARDED_FINAL)
 		return;
 	trainer_account_tell(t, round, true);

@@ -143,6 +143,8 @@ static double squares(const struct trainer *t)
 	const struct sharded *s = t->sharded;
 	double sum = 0;
 	size_t copy, numbers;
+	if (ranks_shards(&s->shards.mesh) == 1) /* to the bit as a job that is not split */
+		return optim_squares(t->ops, t->pool, t->arrays.grads, t->layout.count);
 	bool copied = t->layout.depth.head && sharded_has_copy(t, &copy, &numbers);
 	for (size_t i = 0; i < t->layout.tensor_count; i++) {
 		const struct layout_tensor *tensor = &t->layout.tensors[i];
@@ -156,11 +158,33 @@ static double squares(const struct trainer *t)
 	return sum;
 }
 
+/* Also those whose squares another one says, where their memory is to be used again. */
+static tr_status wait_for_gradients(struct trainer *t, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	size_t offset, numbers;
+	tr_status status = TR_OK;
+	for (uint32_t i = 0; s->dp.count > 1 && i < t->buckets.count && status == TR_OK; i++)
+		status = tr_wait(t->group, i, error);
+	if (status == TR_OK && sharded_has_copy(t, &offset, &numbers))
+		status = tr_wait(t->group, TAG_TABLE, error);
+	if (status == TR_OK && sharded_gathers_update(t) && sharded_has_shared(t))
+		status = tr_wait(t->group, TAG_SHARED, error);
+	return status;
+}
+
+/* With ZeRO-1 it says that all have waited for the gradients' sums, so it has to have something of each worker (tr_release). */
+static size_t count_of_sums(const struct sharded *s)
+{
+	size_t count = 2 + ranks_shards(&s->shards.mesh);
+	return s->owners > 0 && s->next.count > count ? s->next.count : count;
+}
+
 static tr_status submit_all(struct attempt *a, unsigned flags)
 {
 	struct sharded *s = a->t->sharded;
-	return tr_allreduce(a->t->group, TAG_LOSS, s->sums, 2 + ranks_shards(&s->shards.mesh),
-	    TR_F64, TR_SUM, flags, a->error);
+	return tr_allreduce(a->t->group, TAG_LOSS, s->sums, count_of_sums(s), TR_F64, TR_SUM, flags,
+	    a->error);
 }
 
 static tr_status submit_sums(struct attempt *a, const struct tr_round *round)
@@ -169,7 +193,6 @@ static tr_status submit_sums(struct attempt *a, const struct tr_round *round)
 	struct sharded *s = t->sharded;
 	unsigned flags = trainer_contributes(round) ? TR_CONTRIBUTE : 0;
 	bool first = s->rank != RANKS_NONE && ranks_replica(&s->next, s->self) == 0;
-	size_t offset, numbers;
 	memset(s->sums, 0, offsetof(struct sharded_sums, digests));
 	if (speaks(s)) {
 		s->sums->loss = t->sums->loss;
@@ -179,13 +202,8 @@ static tr_status submit_sums(struct attempt *a, const struct tr_round *round)
 		tr_status status = sharded_strict_submit_sums(t, speaks(s), flags, a->error);
 		return status == TR_OK ? submit_all(a, flags) : status;
 	}
-	for (uint32_t i = 0; first && s->dp.count > 1 && i < t->buckets.count; i++) {
-		tr_status status = tr_wait(t->group, i, a->error);
-		if (status != TR_OK)
-			return status;
-	}
-	if (first && sharded_has_copy(t, &offset, &numbers)) {
-		tr_status status = tr_wait(t->group, TAG_TABLE, a->error);
+	if (first || sharded_gathers_update(t)) {
+		tr_status status = wait_for_gradients(t, a->error);
 		if (status != TR_OK)
 			return status;
 	}
@@ -219,15 +237,6 @@ tr_status sharded_submit_step(struct trainer *t, const struct tr_round *round,
 
 /* ---- committed ---- */
 
-static double norm_of(const struct trainer *t, double scale)
-{
-	const struct sharded *s = t->sharded;
-	double sum = 0;
-	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh); k++)
-		sum += s->sums->squares[k];
-	return sqrt(sum) * scale;
-}
-
 static void count(struct trainer *t, const struct tr_round *round)
 {
 	const struct sharded *s = t->sharded;
@@ -252,19 +261,15 @@ static void remember(struct sharded *s, const struct tr_round *round)
 void sharded_apply_step(struct trainer *t, const struct tr_round *round)
 {
 	struct sharded *s = t->sharded;
-	double scale = 1 / (double)(t->batch * t->layout.config.context);
-	double norm = norm_of(t, scale);
+	struct optim_by by = sharded_step_by(t);
 	count(t, round);
-	sharded_end_shared(t);
-	if (s->rank != RANKS_NONE)
-		optim_update(t->ops, t->pool, &t->layout, &t->settings, &t->arrays, scale, norm,
-		    t->counters->step, t->counters->step);
-	if (!isfinite(norm))
+	sharded_update(t, &by);
+	if (!isfinite(by.norm))
 		trainer_skip_step(t, round, t->counters->step, TRAINER_NOT_FINITE);
 	remember(s, round);
 	trainer_measure_speed(t);
 	if (round->index == 0)
 		trainer_report_step(t, round, t->sums->loss / t->sums->loss_tokens,
-		    trainer_validation_loss(t), norm);
+		    trainer_validation_loss(t), by.norm);
 	trainer_account_tell(t, round, false);
 }

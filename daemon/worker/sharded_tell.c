@@ -55,6 +55,12 @@ static void tell_losses(struct trainer *t, const struct ranks *before, const str
 	trainer_report_event(t, w.text);
 }
 
+/* Of one array. */
+static size_t bytes_of(const struct owners_move *move)
+{
+	return (move->range.end - move->range.first) * sizeof(float);
+}
+
 static void tell_arrival(struct trainer *t, const struct ranks *now, uint32_t index)
 {
 	const struct sharded *s = t->sharded;
@@ -69,8 +75,14 @@ static void tell_arrival(struct trainer *t, const struct ranks *now, uint32_t in
 	for (size_t i = 0; i < s->transfer_count; i++)
 		if (s->transfers[i].to == index)
 			add(&w, ": %.1f MB from peer %llu",
-			    3e-6 * (double)(layout->count * sizeof(float)),
+			    (s->owners > 0 ? 1e-6 : 3e-6) * (double)(layout->count * sizeof(float)),
 			    (unsigned long long)now->peers[s->transfers[i].from].peer);
+	double moments = 0;
+	for (size_t i = 0; i < s->moments.count; i++)
+		if (s->moments.moves[i].to == index)
+			moments += 2e-6 * (double)bytes_of(&s->moments.moves[i]);
+	if (moments > 0)
+		add(&w, ", %.1f MB of moments from their owners", moments);
 	trainer_report_event(t, w.text);
 }
 

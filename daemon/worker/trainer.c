@@ -293,6 +293,7 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 	t->strict = job_is_strict(spec->train);
 	t->mesh_waits = job_mesh_waits(spec->mesh);
 	t->balances = job_mesh_balances(spec->mesh);
+	t->zero_owners = spec->mesh != NULL ? spec->mesh->zero_owners : 0;
 	t->sequence_parallel = spec->mesh != NULL && spec->mesh->sequence_parallel;
 	if (spec->mesh != NULL && spec->mesh->workers < TR_GROUP_PEERS_MAX)
 		t->peers_most = spec->mesh->workers;

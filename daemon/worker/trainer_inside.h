@@ -37,7 +37,10 @@ enum trainer_tag {
 	TAG_TENSOR = 8192, /* of sums inside the model */
 	TAG_REMESH = 1
 	    << 19, /* in a round that changes the mesh, of which there are no others: its messages and barriers */
-	TAG_MESSAGE = 1 << 24, /* and those after it: between stages */
+	TAG_MOMENTS = 1
+	    << 23, /* with ZeRO-1: two for each piece on its way to who owns it, or to who writes */
+	TAG_UPDATED = (1 << 23) + (1 << 22), /* new parameters, by sender and receiver */
+	TAG_MESSAGE = 1 << 24,               /* and those after it: between stages */
 };
 
 #define TRAINER_NOT_FINITE "its gradient is not finite (lower train.lr?)"
@@ -76,7 +79,8 @@ struct trainer {
 	bool balances;                     /* shares, by measured speeds */
 	bool mesh_waits;                   /* with too few workers; else it is made smaller */
 	bool sequence_parallel;
-	bool strict; /* the same bits on any mesh */
+	bool strict;          /* the same bits on any mesh */
+	uint32_t zero_owners; /* mesh.zero_owners */
 
 	struct text text;
 	struct bpe *bpe; /* NULL: tokens are bytes, or nobody knows which text they are */

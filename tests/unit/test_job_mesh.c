@@ -194,6 +194,46 @@ static void test_strict(void **state)
 	    "train.micro_sequences or a larger train.batch_tokens");
 }
 
+static void test_owners_of_moments(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good_sharded("2"); /* of two replicas */
+	set_good(spec, "mesh.zero_owners", "2");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "mesh.zero_owners", "3");
+	refused(spec,
+	    "mesh.zero_owners: found 3, allowed: 0, or 2 to 2, the replicas that there are");
+	spec = good_sharded("2");
+	set_good(spec, "mesh.zero_owners", "1");
+	refused(spec,
+	    "mesh.zero_owners: found 1, allowed: 0, or 2 to 2, the replicas that there are");
+	spec = good_sharded("4");
+	set_good(spec, "mesh.zero_owners", "2");
+	refused(spec,
+	    "mesh.zero_owners: found 2, allowed: 0, since there is one replica: nobody to share "
+	    "moments with");
+	spec = good_strict("4", "1");
+	set_good(spec, "mesh.zero_owners", "2");
+	refused(spec,
+	    "mesh.zero_owners: found 2, allowed: 0, since train.strict is true: its workers hold "
+	    "all moments");
+	/* Also of a model that is not split, whose jobs are then of this kind. */
+	spec = good_sharded("1");
+	set_good(spec, "train.batch_tokens", "1024");
+	set_good(spec, "mesh.zero_owners", "4");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	assert_true(job_mesh_is_sharded(spec->mesh));
+	set_good(spec, "sync.mode", "diloco");
+	refused(spec, "sync.mode: found diloco, allowed: ddp, since mesh.zero_owners is 4");
+	spec = good();
+	set_good(spec, "mesh.nodes", "1");
+	set_good(spec, "mesh.auto", "true");
+	set_good(spec, "sync.on_loss", "replay");
+	set_good(spec, "mesh.zero_owners", "2");
+	assert_int_equal(job_validate(spec, NULL), TR_OK); /* of whatever dp is chosen */
+	drop(spec);
+}
+
 static void test_sequence_parallel(void **state)
 {
 	(void)state;
@@ -425,6 +465,7 @@ int main(void)
 		cmocka_unit_test(test_stages),
 		cmocka_unit_test(test_too_few),
 		cmocka_unit_test(test_strict),
+		cmocka_unit_test(test_owners_of_moments),
 		cmocka_unit_test(test_sequence_parallel),
 		cmocka_unit_test(test_schedules),
 		cmocka_unit_test(test_chunks_of_another_mesh),

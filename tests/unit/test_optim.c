@@ -154,8 +154,7 @@ static void test_ranges_have_the_bits_of_the_whole(void **state)
 			                                                                  0, 0),
 			                                                  0, i) -
 			    0.4f;
-		optim_update(ops_choose(), pool, &whole.layout, &clipped, &whole.arrays, by.scale,
-		    by.norm, step, step);
+		optim_update_range(ops_choose(), pool, &whole.layout, &whole.arrays, &by, 0, count);
 		memcpy(before, cut.arrays.params, bytes);
 		size_t pieces = 3 +
 		    4 * (size_t)step; /* of which some are in the middle of a tensor */

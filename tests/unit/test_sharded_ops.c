@@ -114,7 +114,7 @@ static void sums_do_not_run_into_messages(void **state)
 	float number = 1;
 	sharded_exchange_begin(&x, &scope);
 	assert_true(sharded_sum(&x, &number, 1));
-	x.used = TAG_MESSAGE - TAG_TENSOR - 1;
+	x.used = TAG_MOMENTS - TAG_TENSOR - 1;
 	assert_true(sharded_maximum(&x, &number, 1));
 	assert_int_equal(group.submitted, 2);
 	assert_false(sharded_sum(&x, &number, 1));

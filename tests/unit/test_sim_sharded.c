@@ -125,6 +125,8 @@ static void mistakes_are_caught(void **state)
 		[PLAY_PLANT_TABLE] = "n", /* a member fails, of several who agree */
 		[PLAY_PLANT_SILENT] = "n",
 		[PLAY_PLANT_FORGET] = "S2",
+		[PLAY_PLANT_MOMENT] = "S", /* of a checkpoint, S5 */
+		[PLAY_PLANT_NEW] = "S2",
 	};
 	for (unsigned plant = PLAY_PLANT_NONE + 1; plant < PLAY_PLANT_COUNT; plant++) {
 		bool caught = false;

@@ -43,20 +43,44 @@ static const uint32_t strict_meshes[][MESH_AXES] = {
 	{ 1, 1, 4 },
 };
 #define STRICT_MESHES (sizeof(strict_meshes) / sizeof(strict_meshes[0]))
+/* With ZeRO-1: so many owners of each piece of a shard's moments. */
+static const struct {
+	uint32_t mesh[MESH_AXES], owners;
+} zero_meshes[] = {
+	{ { 3, 1, 1 }, 2 },
+	{ { 4, 1, 1 }, 2 },
+	{ { 4, 1, 1 }, 3 },
+	{ { 2, 1, 2 }, 2 },
+	{ { 3, 1, 2 }, 2 },
+	{ { 2, 2, 1 }, 2 },
+	{ { 3, 2, 1 }, 2 },
+};
 /* Those of cases_all. */
 static const enum play_fault_kind kinds[] = { PLAY_KILL, PLAY_PAUSE, PLAY_CUT };
-#define KINDS  (sizeof(kinds) / sizeof(kinds[0]))
-#define MESHES (sizeof(meshes) / sizeof(meshes[0]))
+#define KINDS       (sizeof(kinds) / sizeof(kinds[0]))
+#define MESHES      (sizeof(meshes) / sizeof(meshes[0]))
+#define ZERO_MESHES (sizeof(zero_meshes) / sizeof(zero_meshes[0]))
 
-static void set_mesh(struct play_case *what, size_t number)
+static void set_mesh(struct play_case *what, const uint32_t mesh[MESH_AXES], uint32_t owners)
 {
-	memcpy(what->mesh.size, meshes[number], sizeof(what->mesh.size));
+	memcpy(what->mesh.size, mesh, sizeof(what->mesh.size));
+	what->owners = owners;
+}
+
+/* Of `meshes`, then those with ZeRO-1. */
+static void set_mesh_number(struct play_case *what, size_t number)
+{
+	if (number < MESHES)
+		set_mesh(what, meshes[number], 0);
+	else
+		set_mesh(what, zero_meshes[number - MESHES].mesh,
+		    zero_meshes[number - MESHES].owners);
 }
 
 static void make_strict(struct play_case *what, size_t number)
 {
 	what->strict = true;
-	memcpy(what->mesh.size, strict_meshes[number], sizeof(what->mesh.size));
+	set_mesh(what, strict_meshes[number], 0);
 }
 
 /* Soon, late (the mesh is made smaller meanwhile), or never. */
@@ -86,7 +110,9 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 	struct rng_key key = rng_key(seed, 0x73686172, 0);
 	uint64_t draws = 0;
 	*what = (struct play_case){ .steps = 10 };
-	set_mesh(what, (size_t)rng_below(key, 0, draws++, MESHES));
+	set_mesh_number(what, (size_t)rng_below(key, 0, draws++, MESHES));
+	if (seed % 8 == 2 || seed % 8 == 4)
+		set_mesh_number(what, MESHES + (size_t)rng_below(key, 1, 0, ZERO_MESHES));
 	what->preset = rng_below(key, 0, draws++, 3) == 0 ? MODEL_LLAMA : MODEL_GPT2;
 	what->untied = what->preset == MODEL_LLAMA && rng_below(key, 0, draws++, 2) == 0;
 	what->spares = (unsigned)rng_below(key, 0, draws++, 4) / 2;
@@ -113,10 +139,13 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 
 void case_name(const struct play_case *what, char *text, size_t bytes)
 {
+	char owners[32] = "";
+	if (what->owners > 0)
+		(void)snprintf(owners, sizeof(owners), ", %u owners", what->owners);
 	size_t used = (size_t)snprintf(text, bytes,
-	    "dp %u x pp %u x tp %u%s%s:", what->mesh.size[MESH_DP], what->mesh.size[MESH_PP],
+	    "dp %u x pp %u x tp %u%s%s%s:", what->mesh.size[MESH_DP], what->mesh.size[MESH_PP],
 	    what->mesh.size[MESH_TP], what->untied ? ", untied" : "",
-	    what->strict ? ", strict" : "");
+	    what->strict ? ", strict" : "", owners);
 	for (unsigned i = 0; i < what->fault_count && used < bytes; i++)
 		used += (size_t)snprintf(text + used, bytes - used,
 		    "%s %s of n%u at %s %lu, instruction %lu, %s", i > 0 ? "," : "",
@@ -170,22 +199,35 @@ static void walk_step(struct walk *walk, const struct play_case *calm)
 		walk_instructions(walk, &what, i, instructions[i]);
 }
 
-/* One is killed and comes late: the mesh becomes smaller, and is the job's
+/* So many that no whole replica is left. With ZeRO-1 moments are by pieces only where there are several replicas; without it one
+ * replica is enough to see all. */
+static unsigned killed_for_remesh(const struct play_case *calm)
+{
+	unsigned workers = mesh_workers(&calm->mesh), shards = ranks_shards(&calm->mesh);
+	return calm->owners > 0 ? workers - shards + 1 : 1;
+}
+
+/* Some are killed and come late: the mesh becomes smaller, and is the job's
  * again. */
 static void walk_remesh(struct walk *walk, const struct play_case *calm)
 {
 	uint64_t instructions[SIM_NODES_MAX];
 	struct play_case what = *calm;
+	unsigned killed = killed_for_remesh(calm), workers = mesh_workers(&calm->mesh);
+	if (ranks_shards(&calm->mesh) == 1)
+		return; /* there is no smaller one */
 	what.settles = true;
-	what.fault_count = 1;
-	what.faults[0] = (struct play_fault){ .kind = PLAY_KILL,
-		.step = STEP,
-		.returns_us = 4 * SECOND };
+	what.fault_count = killed;
+	for (unsigned i = 0; i < killed; i++)
+		what.faults[i] = (struct play_fault){ .kind = PLAY_KILL,
+			.victim = i,
+			.step = STEP,
+			.returns_us = 4 * SECOND };
 	(void)play_run(walk->sim, walk->play, CASE_SEED, false, &what);
 	memcpy(instructions, walk->play->remesh_instructions, sizeof(instructions));
-	what.fault_count = 2;
-	what.faults[1].in_remesh = true;
-	for (unsigned i = 1; i < mesh_workers(&calm->mesh) + 1; i++)
+	what.fault_count = killed + 1;
+	what.faults[killed].in_remesh = true;
+	for (unsigned i = killed; i < workers + killed; i++)
 		walk_instructions(walk, &what, i, instructions[i]);
 }
 
@@ -193,10 +235,10 @@ void cases_all(struct sim *sim, struct play *play, uint64_t every,
     void (*call)(void *arg, const struct play_case *what), void *arg)
 {
 	struct walk walk = { sim, play, every, 0, call, arg };
-	for (size_t mesh = 0; mesh < MESHES; mesh++) {
+	for (size_t mesh = 0; mesh < MESHES + ZERO_MESHES; mesh++) {
 		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
 		calm.faults[0].step = STEP;
-		set_mesh(&calm, mesh);
+		set_mesh_number(&calm, mesh);
 		walk_step(&walk, &calm);
 		walk_remesh(&walk, &calm);
 	}

@@ -323,7 +323,7 @@ static void remember(struct tr_group *g, const struct tr_op *op)
 /* Mistakes on purpose. */
 static void plant_submitted(struct tr_group *g, const struct tr_op *op)
 {
-	bool message = op->tag >= 1 << 20;
+	bool message = op->tag >= TAG_MOMENTS; /* or what goes with ZeRO-1 */
 	if (g->play->what.plant == PLAY_PLANT_EARLY && op->collective == TR_SEND && message) {
 		memset((void *)(uintptr_t)op->input, 0, op->count * sizeof(float));
 		g->play->planted = true;
@@ -378,7 +378,9 @@ tr_status tr_allreduce(tr_group *g, uint32_t tag, void *data, size_t count, enum
 static void plant_waited(struct tr_group *g, uint32_t tag)
 {
 	bool shard = tag >= TAG_SHARD && tag < TAG_GATHER;
-	if (g->play->what.plant != PLAY_PLANT_SHARD || !shard)
+	bool moment = tag >= TAG_MOMENTS && tag < TAG_UPDATED;
+	if ((g->play->what.plant != PLAY_PLANT_SHARD || !shard) &&
+	    (g->play->what.plant != PLAY_PLANT_MOMENT || !moment))
 		return;
 	for (size_t i = 0; i < g->op_count; i++)
 		if (g->ops[i].tag == tag && !g->ops[i].sent) {

@@ -62,6 +62,8 @@ enum play_plant {
 	PLAY_PLANT_SILENT, /* a worker leaves a sum over replicas out after a loss:
                         fails, or waits */
 	PLAY_PLANT_FORGET, /* who goes back to a checkpoint keeps what it holds: S2 */
+	PLAY_PLANT_MOMENT, /* a moment that comes to who owns it is another one: S2 */
+	PLAY_PLANT_NEW,    /* an owner makes another new parameter than the others do: S2 */
 	PLAY_PLANT_COUNT
 };
 extern const char *const play_plant_names[PLAY_PLANT_COUNT];
@@ -83,6 +85,7 @@ struct play_case {
 	struct mesh mesh;
 	struct dealing dealing; /* over it: shares and layers */
 	bool balances;          /* nodes have unequal speeds, and shares follow */
+	uint32_t owners;        /* of each piece of moments (ZeRO-1); 0: off */
 	enum model_preset preset;
 	bool untied;
 	bool strict; /* of a mesh without stages or without tp */
@@ -209,9 +212,14 @@ float model_first_number(size_t place);
 void reference_create(struct play *play);
 void reference_finish(struct play_reference *reference);
 const struct play_state *reference_at(struct play *play, uint64_t step);
-/* S2: a shard's arrays beside those after `step` steps; `grads`: those of the
- * step after it, of which only remainders count. */
-void reference_check(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
-    bool grads);
+/* S2: of a shard's arrays, numbers [first, end) beside those after `step` steps:
+ * parameters; moments; gradients, which are those of the step after it, and of
+ * which only remainders count. */
+void reference_check_parameters(struct tr_group *g, uint64_t step,
+    const struct optim_arrays *arrays, size_t first, size_t end);
+void reference_check_moments(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
+    size_t first, size_t end);
+void reference_check_gradients(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
+    size_t first, size_t end);
 
 #endif

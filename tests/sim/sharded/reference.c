@@ -94,33 +94,44 @@ static float remainder_of(float number)
 }
 
 static void compare(struct tr_group *g, const char *what, uint64_t step, const float *ours,
-    const float *whole, bool remainders)
+    const float *whole, bool remainders, size_t first, size_t end)
 {
 	const struct trainer *t = g->trainer;
 	float *theirs = calloc(t->layout.count + 1, sizeof(*theirs));
 	if (theirs == NULL)
 		abort();
 	shard_take(&g->play->reference.layout, &t->layout, &t->sharded->shard, whole, theirs);
-	for (size_t i = 0; i < t->layout.count; i++) {
+	for (size_t i = first; i < end; i++) {
 		float got = remainders ? remainder_of(ours[i]) : ours[i];
 		if (got == (remainders ? remainder_of(theirs[i]) : theirs[i]))
 			continue;
 		sim_violation(g->sim,
 		    "S2: n%u, %s after %lu steps: number %zu of its shard is %g, "
 		    "one worker has %g",
-		    g->number, what, (unsigned long)step, i, (double)got, (double)theirs[i]);
+		    g->number, what, (unsigned long)step, i, (double)ours[i], (double)theirs[i]);
 		break;
 	}
 	free(theirs);
 }
 
-void reference_check(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
-    bool grads)
+void reference_check_parameters(struct tr_group *g, uint64_t step,
+    const struct optim_arrays *arrays, size_t first, size_t end)
 {
 	const struct play_state *state = reference_at(g->play, step);
-	compare(g, "parameters", step, arrays->params, state->params, false);
-	compare(g, "first moments", step, arrays->first, state->first, false);
-	compare(g, "second moments", step, arrays->second, state->second, false);
-	if (grads)
-		compare(g, "gradients of the step", step, arrays->grads, state->grads, true);
+	compare(g, "parameters", step, arrays->params, state->params, false, first, end);
+}
+
+void reference_check_moments(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
+    size_t first, size_t end)
+{
+	const struct play_state *state = reference_at(g->play, step);
+	compare(g, "first moments", step, arrays->first, state->first, false, first, end);
+	compare(g, "second moments", step, arrays->second, state->second, false, first, end);
+}
+
+void reference_check_gradients(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
+    size_t first, size_t end)
+{
+	const struct play_state *state = reference_at(g->play, step);
+	compare(g, "gradients of the step", step, arrays->grads, state->grads, true, first, end);
 }

@@ -49,6 +49,7 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	t->strict = play->what.strict;
 	t->ops = &loops;
 	t->balances = play->what.balances;
+	t->zero_owners = play->what.owners;
 	t->samples.validation = PLAY_VALIDATION;
 	t->samples_log = -1;
 	(void)snprintf(t->folder.dir, sizeof(t->folder.dir), "disk");
@@ -164,38 +165,81 @@ double optim_squares(const struct ops *ops, struct pool *pool, const float *x, s
 }
 
 /* This step's sums, as all must have them. */
-static void check_sums(struct tr_group *g, uint64_t step, double squares)
+static void check_sums(struct tr_group *g, const struct optim_by *by)
+{
+	const struct sharded_sums *sums = g->trainer->sharded->sums;
+	const struct play_state *state = reference_at(g->play, by->step - 1);
+	double tokens = (double)PLAY_BATCH * g->trainer->layout.config.context;
+	double sum = by->norm / by->scale, squares = (double)(uint64_t)(sum * sum + 0.5);
+	if (sums->loss != state->loss || sums->tokens != tokens)
+		sim_violation(g->sim, "S2: n%u, step %lu: loss %g of %g samples, one worker has %g",
+		    g->number, (unsigned long)by->step, sums->loss, sums->tokens, state->loss);
+	if (squares != state->squares)
+		sim_violation(g->sim, "S2: n%u, step %lu: the gradient's squares are %g, not %g",
+		    g->number, (unsigned long)by->step, squares, state->squares);
+}
+
+/* Its sum may still be under way before the commit. */
+static void check_validation(struct tr_group *g, uint64_t step)
 {
 	const struct trainer *t = g->trainer;
 	const struct play_state *state = reference_at(g->play, step - 1);
-	double tokens = (double)PLAY_BATCH * t->layout.config.context;
-	if (t->sums->loss != state->loss || t->sums->loss_tokens != tokens)
-		sim_violation(g->sim, "S2: n%u, step %lu: loss %g of %g samples, one worker has %g",
-		    g->number, (unsigned long)step, t->sums->loss, t->sums->loss_tokens,
-		    state->loss);
-	if (squares != state->squares)
-		sim_violation(g->sim, "S2: n%u, step %lu: the gradient's squares are %g, not %g",
-		    g->number, (unsigned long)step, squares, state->squares);
 	if (trainer_validates(t, step) && t->sums->validation != state->validation)
 		sim_violation(g->sim, "S2: n%u, step %lu: validation %g, one worker has %g",
 		    g->number, (unsigned long)step, t->sums->validation, state->validation);
 }
 
-void optim_update(const struct ops *ops, struct pool *pool, const struct layout *layout,
-    const struct optim_settings *settings, const struct optim_arrays *arrays, double scale,
-    double norm, uint64_t step, uint64_t age)
+static void check_before(struct tr_group *g, const struct optim_arrays *arrays,
+    const struct optim_by *by, size_t first, size_t end)
+{
+	check_sums(g, by);
+	reference_check_moments(g, by->step - 1, arrays, first, end);
+	reference_check_gradients(g, by->step - 1, arrays, first, end);
+}
+
+void optim_update_range(const struct ops *ops, struct pool *pool, const struct layout *layout,
+    const struct optim_arrays *arrays, const struct optim_by *by, size_t first, size_t end)
 {
 	struct tr_group *g = group_inside();
-	double sum = norm / scale;
 	(void)ops;
 	(void)pool;
-	(void)settings;
-	(void)age;
-	check_sums(g, step, (double)(uint64_t)(sum * sum + 0.5));
-	reference_check(g, step - 1, arrays, true);
-	model_update(arrays->params, arrays->first, arrays->second, arrays->grads, layout->count,
-	    step);
-	reference_check(g, step, arrays, false);
+	(void)layout;
+	check_before(g, arrays, by, first, end);
+	check_validation(g, by->step);
+	reference_check_parameters(g, by->step - 1, arrays, first, end);
+	model_update(arrays->params + first, arrays->first + first, arrays->second + first,
+	    arrays->grads + first, end - first, by->step);
+	reference_check_moments(g, by->step, arrays, first, end);
+}
+
+/* A mistake on purpose. */
+static void plant_new(struct tr_group *g, float *made, size_t count)
+{
+	if (g->play->what.plant != PLAY_PLANT_NEW || count == 0 || g->number != 1)
+		return;
+	made[0] += 1;
+	g->play->planted = true;
+}
+
+void optim_update_beside(const struct ops *ops, struct pool *pool, const struct layout *layout,
+    const struct optim_arrays *arrays, const struct optim_by *by, size_t first, size_t end,
+    float *made)
+{
+	struct tr_group *g = group_inside();
+	size_t count = end - first;
+	float *moments = calloc(2 * count + 1, sizeof(*moments));
+	(void)ops;
+	(void)pool;
+	if (moments == NULL)
+		abort();
+	check_before(g, arrays, by, first, end);
+	reference_check_parameters(g, by->step - 1, arrays, 0, layout->count);
+	memcpy(made, arrays->params + first, count * sizeof(float));
+	memcpy(moments, arrays->first + first, count * sizeof(float));
+	memcpy(moments + count, arrays->second + first, count * sizeof(float));
+	model_update(made, moments, moments + count, arrays->grads + first, count, by->step);
+	plant_new(g, made, count);
+	free(moments);
 }
 
 void model_init_shard(const struct layout *whole, const struct layout *local,
@@ -229,9 +273,12 @@ double trainer_monotonic_s(void)
 	return (slow ? 3e-6 : 1e-6) * (double)g->sim->now_us;
 }
 
+/* A step is done: what was updated here, and what others did. */
 void trainer_measure_speed(struct trainer *t)
 {
-	(void)t;
+	if (t->sharded->rank != RANKS_NONE)
+		reference_check_parameters(t->group, t->counters->step, &t->arrays, 0,
+		    t->layout.count);
 }
 
 void trainer_report_event(struct trainer *t, const char *text)
