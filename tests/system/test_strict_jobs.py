@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from harness import Cluster, trainctl, wait_for
+from stubs import ROOT
 from test_mesh_keys import keyed_spec
 from test_sharded_jobs import STEPS, active, counted_once, parameters, reach, rows_of, text, train  # noqa: F401 (text is a fixture)
 from test_training import BATCH
@@ -136,3 +137,11 @@ def test_goes_on_from_any_meshs_checkpoint(tmp_path, text):  # noqa: F811
     with Cluster(tmp_path / "cluster", nodes=1, slots=2) as cluster:
         cluster.wait_job(cluster.submit(rest), "DONE")
     assert digest(tmp_path / "rest") == digest(one)
+
+
+def test_what_does_not_fit_is_said():
+    words = ["plan", ROOT / "configs/quickstart.yaml", "--cluster", ROOT / "configs/cluster.yaml", "--set", "train.strict=true"]
+    three = trainctl(*words, "--set", "mesh.nodes=3", check=False)
+    assert three.returncode != 0 and "train.strict: found true, allowed: false, since the mesh has 3 replicas" in three.stderr
+    two = trainctl(*words, "--set", "mesh.nodes=2", check=False)
+    assert two.returncode != 0 and "train.strict: found true, allowed: false, since what a strict step takes was never measured" in two.stderr
