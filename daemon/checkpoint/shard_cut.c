@@ -64,6 +64,30 @@ size_t shard_cut_tensors(const struct shard_cut *cut)
 	return cut->part.tensor_count + has_both_ends(cut->whole);
 }
 
+/* Queries, keys and values are three pieces in a cut into one part, too: sums over a part go piece by piece, and have one order then. */
+static size_t three_sides(const struct shard_cut *cut, struct shard_piece pieces[SHARD_PIECES_MAX])
+{
+	const struct model_config *config = &cut->part.config;
+	const size_t columns[] = { model_queries(config), model_keys(config), model_keys(config) };
+	struct shard_piece all = pieces[0];
+
+	for (size_t i = 0; i < SHARD_PIECES_MAX; i++) {
+		pieces[i] = all;
+		pieces[i].columns = columns[i];
+		all.whole += columns[i];
+		all.local += columns[i];
+	}
+	return SHARD_PIECES_MAX;
+}
+
+static size_t pieces_of(const struct shard_cut *cut, const struct shard *shard, size_t tensor,
+    struct shard_piece pieces[SHARD_PIECES_MAX])
+{
+	size_t count = shard_pieces(cut->whole, &cut->part, shard, tensor, pieces);
+
+	return count == 1 && cut->part.tensors[tensor].fused ? three_sides(cut, pieces) : count;
+}
+
 size_t shard_cut_pieces(const struct shard_cut *cut, uint32_t number, size_t tensor, bool gradients,
     struct shard_piece pieces[SHARD_PIECES_MAX])
 {
@@ -72,7 +96,7 @@ size_t shard_cut_pieces(const struct shard_cut *cut, uint32_t number, size_t ten
 	size_t table = gradients ? cut->whole->count : cut->whole->tokens;
 
 	if (tensor < cut->part.tensor_count)
-		return shard_pieces(cut->whole, &cut->part, &shard, tensor, pieces);
+		return pieces_of(cut, &shard, tensor, pieces);
 	pieces[0] = (struct shard_piece){ config->vocab, config->width,
 		table + (size_t)number * config->vocab * config->width, config->width,
 		cut->part.head, config->width };

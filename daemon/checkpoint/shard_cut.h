@@ -23,7 +23,7 @@ void shard_cut_finish(struct shard_cut *cut); /* accepts a zeroed one */
 
 /* Tensors of a part; tensor whole->tensor_count is a second table. */
 size_t shard_cut_tensors(const struct shard_cut *cut);
-/* Where the numbers of a tensor of part `number` are in the worker's array (`whole`), of gradients or of parameters, and in the part's (`local`). How many pieces. */
+/* Where the numbers of a tensor of part `number` are in the worker's array (`whole`), of gradients or of parameters, and in the part's (`local`). How many pieces: of a part's tensor the same, whoever has the part. */
 size_t shard_cut_pieces(const struct shard_cut *cut, uint32_t number, size_t tensor, bool gradients,
     struct shard_piece pieces[SHARD_PIECES_MAX]);
 /* Do all parts, and all workers of a tensor-parallel group, hold this tensor of the layout whole: a norm, positions, a bias behind a sum? */

@@ -304,6 +304,42 @@ static void test_as_the_whole_model(void **state)
 	layout_finish(&whole);
 }
 
+/* ---- the norm ---- */
+
+/* It is added up piece by piece (sharded_strict.c): those of a part are the same whoever has it. */
+static void test_pieces_are_the_same(void **state)
+{
+	struct layout whole;
+	float *params;
+	prepare(*state, &whole, &params);
+	struct shard_cut expected, cut;
+	assert_int_equal(shard_cut_init(&whole, PARTS, &expected, NULL), TR_OK);
+	for (uint32_t size = 2; size <= PARTS; size *= 2)
+		for (uint32_t part = 0; part < PARTS; part++) {
+			struct shard shard = { .rank = part / (PARTS / size), .size = size };
+			struct layout local;
+			assert_int_equal(shard_layout(&whole, &shard, &local, NULL), TR_OK);
+			assert_int_equal(shard_cut_init(&local, PARTS / size, &cut, NULL), TR_OK);
+			for (size_t t = 0; t < shard_cut_tensors(&cut); t++) {
+				struct shard_piece its[SHARD_PIECES_MAX], those[SHARD_PIECES_MAX];
+				size_t count = shard_cut_pieces(&expected, part, t, true, those);
+				assert_int_equal(shard_cut_pieces(&cut, part % (PARTS / size), t,
+				                     true, its),
+				    count);
+				for (size_t i = 0; i < count; i++) {
+					assert_int_equal(its[i].rows, those[i].rows);
+					assert_int_equal(its[i].columns, those[i].columns);
+					assert_int_equal(its[i].local, those[i].local);
+				}
+			}
+			shard_cut_finish(&cut);
+			layout_finish(&local);
+		}
+	shard_cut_finish(&expected);
+	free(params);
+	layout_finish(&whole);
+}
+
 /* ---- stages ---- */
 
 /* Layers [0, 1) and [1, 3), of all parts; microbatches one after the other. */
@@ -433,6 +469,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		EACH(test_layouts_have_the_same_bits),
 		EACH(test_as_the_whole_model),
+		EACH(test_pieces_are_the_same),
 		EACH(test_stages_have_the_same_bits),
 		EACH(test_stops),
 	};
