@@ -76,13 +76,13 @@ def test_runs_are_wanted_seed_by_seed_and_once():
 
 
 def test_all_arms_see_as_many_tokens():
-    """More than 20 a parameter, and the same for all but the sweep of learning rates."""
+    """More than 20 a parameter, and the same for all but the short runs that tune."""
     parameters, tokens = plan.parameters_of(plan.MODEL), plan.TRAIN["steps"] * plan.TRAIN["batch_tokens"]
     assert 0.7e6 < parameters < 1.1e6 and tokens > 20 * parameters
     for run in plan.runs(plan.studies()):
         train = run.settings["train"]
         speeds = [1 / slowness for slowness in run.arm.slowness] or [1]
-        if not run.arm.name.startswith("dp-lr-"):
+        if not run.arm.name.startswith("short-"):
             assert train["steps"] * train["batch_tokens"] * sum(speeds) / len(speeds) == pytest.approx(tokens, rel=2e-3), run.arm.name
 
 

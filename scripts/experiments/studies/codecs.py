@@ -5,7 +5,7 @@ from studies.quality import DILOCO_2
 
 
 def coded(name, **sync):
-    return Arm(f"{DILOCO_2.name}-{name}", nodes=2, sync={**DILOCO_2.sync, **sync})
+    return Arm(f"{DILOCO_2.name}-{name}", nodes=2, train=DILOCO_2.train, sync={**DILOCO_2.sync, **sync})
 
 
 ORDER = 3

@@ -3,11 +3,11 @@ import json
 
 from claims import Within
 from plan import Arm
-from studies.quality import DP
+from studies.quality import DILOCO_2, DP
 
 ORDER = 1
 TITLE = "Few bytes: H = 64, int4"
-FEW_BYTES = Arm("diloco-m2-h64-int4", nodes=2, sync={"mode": "diloco", "inner_steps": 64, "codec": "int4"})
+FEW_BYTES = Arm("diloco-m2-h64-int4", nodes=2, train=DILOCO_2.train, sync={"mode": "diloco", "inner_steps": 64, "codec": "int4"})
 ARMS = [DP, FEW_BYTES]
 CLAIMS = [Within(FEW_BYTES, DP, 0.03)]
 NOTES = """A block of 128 numbers is 66 bytes in int4 and 512 in f32, so without any header it is 1/496: 1/500 cannot be had with these blocks. With blocks of 256 (1/504), of which

@@ -1,0 +1,36 @@
+"""What was tuned, most of it in a sixth of the tokens: batch, learning rate and beta2 of data parallel; inner rate, outer rate and momentum of DiLoCo, H = 32."""
+from plan import Arm
+
+ORDER = 0
+SEEDS = (1,)
+TITLE = "Tuning"
+TOKENS = 608 * 4096
+
+
+def short(kind, batch, lr, beta2=0.95, outer=None):
+    """`kind`: dp, or m2 and m4 for DiLoCo of so many workers; `outer`: its rate and momentum."""
+    workers = 1 if kind == "dp" else int(kind[1:])
+    train = {"steps": TOKENS // batch, "batch_tokens": batch, "lr": lr, "min_lr": lr / 10, "warmup": 128, "beta2": beta2}
+    words = [f"short-{kind}-b{batch}-lr-{lr:g}", *([f"beta2-{beta2:g}"] if beta2 != 0.95 else []), *([f"outer-{outer[0]:g}-{outer[1]:g}"] if outer else [])]
+    sync = {"mode": "diloco", "inner_steps": 32, "outer_lr": outer[0], "outer_momentum": outer[1]} if outer else {"mode": "ddp"}
+    return Arm("-".join(words), nodes=workers, train=train, sync=sync)
+
+
+ARMS = [short("dp", *rest) for rest in ((4096, 2e-3), (4096, 4e-3), (4096, 8e-3), (4096, 1.6e-2), (2048, 5.6e-3), (1024, 4e-3), (1024, 2.8e-3), (512, 4e-3), (512, 2.8e-3), (512, 2e-3),
+                                        (512, 2.8e-3, 0.99), (512, 2e-3, 0.99))]
+ARMS += [short("m2", 4096, 8e-3, outer=(0.7, 0.6)), short("m2", 2048, 5.6e-3, outer=(0.9, 0.5)), short("m2", 1024, 4e-3, outer=(0.9, 0.5)),
+         short("m2", 1024, 2.8e-3, outer=(0.9, 0.5)), short("m2", 512, 2.8e-3, outer=(0.9, 0.5)), short("m2", 512, 2e-3, outer=(0.9, 0.5)),
+         short("m2", 512, 1.4e-3, outer=(0.9, 0.5)), short("m2", 512, 2e-3, outer=(0.9, 0.7)), short("m2", 512, 2e-3, outer=(0.7, 0.9)),
+         short("m2", 512, 2e-3, 0.99, outer=(0.9, 0.7)), short("m2", 512, 1.4e-3, 0.99, outer=(0.9, 0.7)), short("m2", 512, 8e-4, 0.99, outer=(0.7, 0.9))]
+ARMS += [short("m4", 1024, 2.8e-3, outer=(0.9, 0.5)), short("m4", 512, 2e-3, outer=(0.9, 0.5)), short("m4", 512, 4e-3, outer=(0.9, 0.5)),
+         short("m4", 512, 2e-3, outer=(0.9, 0.7)), short("m4", 512, 2e-3, outer=(0.9, 0.8)), short("m4", 512, 1.4e-3, outer=(0.9, 0.8)),
+         short("m4", 512, 2e-3, 0.99, outer=(0.9, 0.8)), short("m4", 512, 2.8e-3, 0.99, outer=(0.9, 0.8)),
+         short("m4", 512, 8e-4, 0.99, outer=(0.7, 0.9))]
+# All tokens.
+ARMS += [Arm("long-m2-lr-0.002-outer-0.9-0.7", nodes=2, sync={"mode": "diloco", "inner_steps": 32, "outer_lr": 0.9, "outer_momentum": 0.7}),
+         Arm("long-m2-lr-0.0005-outer-0.7-0.9", nodes=2, train={"lr": 5e-4, "min_lr": 5e-5}, sync={"mode": "diloco", "inner_steps": 32})]
+NOTES = """*b*: tokens of a step's batch, of all workers together; *outer*: rate and momentum. plan.TRAIN and studies/quality.py have the outcome. Small batches, so more steps for the
+same tokens, are better for all, and make 32 steps a smaller part of the training. An outer step multiplies what the inner ones did by rate / (1 - momentum), 7 with the papers' numbers;
+where gradients are mostly noise, the mean of M workers' AdamW steps, each with 1/M of the batch, goes 1/sqrt(M) as far as one worker's with all of it. So inner rate x 7 / sqrt(M)
+is what compares with data parallel's rate (0.002 to 0.0028 here), and arms that agree in it come out alike; those that are far above it are worse, in all tokens (*long*) more than in
+a sixth. Large batches with few steps are behind with each of these settings; merging every 8 steps was no remedy there."""
