@@ -33,17 +33,27 @@ def test_nodes_of_one_host(tmp_path):
         assert len(trainctl_json("nodes", "--links", environment=environment)["links"]) == 1
 
 
-def check_rates(lab, rates):
-    """What goes between two nodes is bound by the slower cable; of what a cable carries 4.4 % are headers."""
-    found = rows(lab.json("nodes", "--measure"))
-    assert len(found) == len(rates) ** 2
+def strange(found, rates):
+    """The first row that is not as the cables are. What goes between two nodes is bound by the slower cable; of what it carries 4.4 % are headers."""
     for (a, b), row in found.items():
-        assert row["error"] is None
-        if a != b:
-            assert abs(row["bandwidth_bytes_per_s"] / (MBIT * min(rates[a], rates[b])) - 1) < 0.15, (a, b, row)
-            assert 0 < row["latency_s"] < 0.02
-        else:
-            assert row["bandwidth_bytes_per_s"] > 1e8
+        rate = row["bandwidth_bytes_per_s"]
+        right = rate > 1e8 if a == b else abs(rate / (MBIT * min(rates[a], rates[b])) - 1) < 0.15 and 0 < row["latency_s"] < 0.02
+        if not right:
+            return a, b, row
+    return None
+
+
+def check_rates(lab, rates):
+    """A machine with other work makes cables seem slower than they are, so there are some turns; never faster."""
+    for _ in range(6):
+        found = rows(lab.json("nodes", "--measure"))
+        assert len(found) == len(rates) ** 2 and all(row["error"] is None for row in found.values())
+        for (a, b), row in found.items():
+            assert a == b or row["bandwidth_bytes_per_s"] < 1.15 * MBIT * min(rates[a], rates[b]), (a, b, row)
+        odd = strange(found, rates)
+        if odd is None:
+            return
+    assert not odd, odd
 
 
 def test_unequal_links(tmp_path):
