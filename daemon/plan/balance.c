@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-void balance_restart(struct balance *r)
+void balance_restart(struct balance *b)
 {
-	memset(r, 0, sizeof(*r));
+	memset(b, 0, sizeof(*b));
 }
 
 uint64_t balance_longest(const uint64_t *each, const uint32_t *sequences, uint32_t replicas)
@@ -33,10 +33,10 @@ static void deal(const struct balance_rules *rules, const uint64_t *each, uint32
 	}
 }
 
-static void begin_look(struct balance *r)
+static void begin_look(struct balance *b)
 {
-	r->steps = 0;
-	memset(r->nanoseconds, 0, sizeof(r->nanoseconds));
+	b->steps = 0;
+	memset(b->nanoseconds, 0, sizeof(b->nanoseconds));
 }
 
 /* Whether `next` takes BALANCE_PERCENT less than what was measured. */
@@ -52,28 +52,28 @@ static bool is_worth(const struct balance_rules *rules, const uint64_t *each,
 	    (100 - BALANCE_PERCENT) * balance_longest(each, now, rules->replicas);
 }
 
-bool balance_note(struct balance *r, const struct balance_rules *rules, const uint64_t *nanoseconds,
+bool balance_note(struct balance *b, const struct balance_rules *rules, const uint64_t *nanoseconds,
     const uint64_t *sequences, uint32_t *next, uint64_t *each)
 {
 	for (uint32_t i = 0; i < rules->replicas; i++) {
 		if (sequences[i] == 0 || nanoseconds[i] == 0) { /* it says nothing of its speed */
-			balance_restart(r);
+			balance_restart(b);
 			return false;
 		}
-		r->nanoseconds[i] += nanoseconds[i];
+		b->nanoseconds[i] += nanoseconds[i];
 	}
-	if (++r->steps < BALANCE_STEPS)
+	if (++b->steps < BALANCE_STEPS)
 		return false;
 	for (uint32_t i = 0; i < rules->replicas; i++) {
-		each[i] = r->nanoseconds[i] / BALANCE_STEPS / sequences[i];
+		each[i] = b->nanoseconds[i] / BALANCE_STEPS / sequences[i];
 		each[i] = each[i] > 0 ? each[i] : 1;
 	}
-	begin_look(r);
-	if (r->settled++ == 0 || rules->batch < rules->least * rules->replicas)
+	begin_look(b);
+	if (b->settled++ == 0 || rules->batch < rules->least * rules->replicas)
 		return false;
-	r->looks = is_worth(rules, each, sequences, next) ? r->looks + 1 : 0;
-	if (r->looks < BALANCE_LOOKS || rules->steps_left < BALANCE_STEPS)
+	b->looks = is_worth(rules, each, sequences, next) ? b->looks + 1 : 0;
+	if (b->looks < BALANCE_LOOKS || rules->steps_left < BALANCE_STEPS)
 		return false;
-	balance_restart(r);
+	balance_restart(b);
 	return true;
 }

@@ -1,317 +1,11 @@
-#include "daemon/worker/virtual.h"
-
 #include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/checkpoint/shard_cut.h"
-#include "daemon/plan/strict.h"
-#include "daemon/worker/model_inside.h"
-#include "daemon/worker/turns.h"
+#include "daemon/worker/virtual_inside.h"
 
-enum { VIRTUAL_ALIGN = 64, VIRTUAL_BLOCK = 1024 }; /* bytes; numbers that are added at a time */
-
-enum virtual_meeting { VIRTUAL_SUM, VIRTUAL_MAXIMUM, VIRTUAL_SCATTER, VIRTUAL_GATHER };
-
-struct virtual_member {
-	struct virtual_members *all;
-	unsigned number; /* of those that this worker plays */
-	struct model *model;
-	struct model_tensor tensor;
-	real *params, *grads;
-	real *given; /* at the meeting under way */
-	double loss;
-};
-
-/* What all play. */
-enum virtual_call { VIRTUAL_FORWARD, VIRTUAL_BACKWARD, VIRTUAL_LOSS };
-struct virtual_work {
-	enum virtual_call call;
-	size_t slot;
-	const real *doutput;
-	real *dinput;
-	const struct model_hooks *hooks;
-};
-
-struct virtual_members {
-	struct model *model; /* that they make up */
-	struct shard_cut cut;
-	unsigned count, all; /* members here, and of all workers that share a layer */
-	struct virtual_member members[STRICT_PARTS_MAX];
-	struct turns *turns;
-	struct virtual_work work;
-	const struct model_tensor *outer; /* NULL: all members are here */
-	unsigned half;                    /* of its exchange, that is used next */
-	enum virtual_meeting meeting;
-	size_t meeting_count;
-	real *shared; /* gradients of what all hold, one behind the other */
-	size_t shared_numbers;
-	void *memory; /* of params, grads, exchanges and shared */
-};
-
-/* ---- sums ---- */
-
-/* Of a pool's part: numbers [first, last). The tree over all that were given is left in the first. */
-static void add_up(struct virtual_members *v, size_t first, size_t last)
-{
-	bool maximum = v->meeting == VIRTUAL_MAXIMUM;
-	for (unsigned step = 1; step < v->count; step *= 2)
-		for (unsigned k = 0; k < v->count; k += 2 * step) {
-			real *to = v->members[k].given;
-			const real *from = v->members[k + step].given;
-			for (size_t i = first; !maximum && i < last; i++)
-				to[i] += from[i];
-			for (size_t i = first; maximum && i < last; i++)
-				to[i] = from[i] > to[i] ? from[i] : to[i];
-		}
-}
-
-static void add_part(void *arg, unsigned thread, unsigned threads)
-{
-	struct virtual_members *v = arg;
-	size_t first, last;
-	pool_share(v->meeting_count, VIRTUAL_BLOCK, thread, threads, &first, &last);
-	for (size_t at = first; at < last; at += VIRTUAL_BLOCK)
-		add_up(v, at, last - at < VIRTUAL_BLOCK ? last : at + VIRTUAL_BLOCK);
-}
-
-/* Block `number` of all members is that of member `number`. */
-static size_t block_of(const struct virtual_members *v)
-{
-	return v->meeting_count / v->all;
-}
-
-static unsigned first_of(const struct virtual_members *v)
-{
-	return v->outer != NULL ? v->outer->rank * v->count : 0;
-}
-
-static void copy_numbers(real *to, const real *from, size_t count)
-{
-	if (to != from)
-		memcpy(to, from, count * sizeof(*to));
-}
-
-/* The result, at `made`, to the members: each its block, or all. */
-static void hand_out(const struct virtual_members *v, const real *made)
-{
-	size_t block = block_of(v), count = v->meeting_count;
-	for (unsigned k = 0; k < v->count; k++) {
-		size_t at = (first_of(v) + k) * block;
-		if (v->meeting == VIRTUAL_SCATTER)
-			copy_numbers(v->members[k].given + at, made + at, block);
-		else
-			copy_numbers(v->members[k].given, made, count);
-	}
-}
-
-static real *outer_half(struct virtual_members *v)
-{
-	real *half = v->half == 0 ? v->outer->exchange : v->outer->exchange_too;
-	v->half ^= 1;
-	return half;
-}
-
-static bool (*sum_of(const struct virtual_members *v))(void *arg, real *data, size_t count)
-{
-	if (v->meeting == VIRTUAL_SCATTER)
-		return v->outer->reduce_scatter;
-	return v->meeting == VIRTUAL_MAXIMUM ? v->outer->maximum : v->outer->sum;
-}
-
-static bool meet_sum(struct virtual_members *v)
-{
-	real *made = v->members[0].given;
-	pool_run(v->model->pool, add_part, v);
-	if (v->outer != NULL) {
-		made = outer_half(v);
-		memcpy(made, v->members[0].given, v->meeting_count * sizeof(*made));
-		if (!sum_of(v)(v->outer->arg, made, v->meeting_count))
-			return false;
-	}
-	hand_out(v, made);
-	return true;
-}
-
-static bool meet_gather(struct virtual_members *v)
-{
-	size_t block = block_of(v);
-	real *made = v->outer != NULL ? outer_half(v) : v->members[0].given;
-	for (unsigned k = 0; k < v->count; k++) {
-		size_t at = (first_of(v) + k) * block;
-		copy_numbers(made + at, v->members[k].given + at, block);
-	}
-	if (v->outer != NULL && !v->outer->all_gather(v->outer->arg, made, v->meeting_count))
-		return false;
-	hand_out(v, made);
-	return true;
-}
-
-static bool meet_all(void *arg)
-{
-	struct virtual_members *v = arg;
-	return v->meeting == VIRTUAL_GATHER ? meet_gather(v) : meet_sum(v);
-}
-
-static bool virtual_meet(struct virtual_member *member, real *data, size_t count,
-    enum virtual_meeting meeting)
-{
-	struct virtual_members *v = member->all;
-	member->given = data;
-	v->meeting = meeting;
-	v->meeting_count = count;
-	return turns_meet(v->turns, member->number, meet_all, v);
-}
-
-static bool virtual_sum(void *arg, real *data, size_t count)
-{
-	return virtual_meet(arg, data, count, VIRTUAL_SUM);
-}
-
-static bool virtual_maximum(void *arg, real *data, size_t count)
-{
-	return virtual_meet(arg, data, count, VIRTUAL_MAXIMUM);
-}
-
-static bool virtual_reduce_scatter(void *arg, real *data, size_t count)
-{
-	return virtual_meet(arg, data, count, VIRTUAL_SCATTER);
-}
-
-static bool virtual_all_gather(void *arg, real *data, size_t count)
-{
-	return virtual_meet(arg, data, count, VIRTUAL_GATHER);
-}
-
-/* ---- parameters and gradients ---- */
-
-static void copy_piece(const struct shard_piece *piece, const real *from, size_t from_stride,
-    real *to, size_t to_stride)
-{
-	for (size_t row = 0; row < piece->rows; row++)
-		memcpy(to + row * to_stride, from + row * from_stride, piece->columns * sizeof(*to));
-}
-
-/* Tensor `item` / count of member `item` % count. */
-static void take_item(struct virtual_members *v, size_t item)
-{
-	struct shard_piece pieces[SHARD_PIECES_MAX];
-	struct virtual_member *member = &v->members[item % v->count];
-	size_t count = shard_cut_pieces(&v->cut, member->number, item / v->count, false, pieces);
-	for (size_t i = 0; i < count; i++)
-		copy_piece(&pieces[i], v->model->params + pieces[i].whole, pieces[i].whole_stride,
-		    member->params + pieces[i].local, pieces[i].local_stride);
-}
-
-static void take_part(void *arg, unsigned thread, unsigned threads)
-{
-	struct virtual_members *v = arg;
-	size_t first, last;
-	pool_share(shard_cut_tensors(&v->cut) * v->count, 1, thread, threads, &first, &last);
-	for (size_t item = first; item < last; item++)
-		take_item(v, item);
-}
-
-static void take_parameters(struct virtual_members *v)
-{
-	pool_run(v->model->pool, take_part, v);
-	for (unsigned k = 0; k < v->count; k++)
-		v->members[k].model->stale = true;
-	v->model->stale = false;
-}
-
-static bool is_shared(const struct virtual_members *v, size_t tensor)
-{
-	return v->all > 1 && tensor < v->cut.part.tensor_count &&
-	    shard_cut_shared(&v->cut.part, tensor);
-}
-
-static void put_item(struct virtual_members *v, size_t item)
-{
-	struct shard_piece pieces[SHARD_PIECES_MAX];
-	const struct virtual_member *member = &v->members[item % v->count];
-	size_t tensor = item / v->count;
-	size_t count = is_shared(v, tensor)
-	    ? 0
-	    : shard_cut_pieces(&v->cut, member->number, tensor, true, pieces);
-	for (size_t i = 0; i < count; i++)
-		copy_piece(&pieces[i], member->grads + pieces[i].local, pieces[i].local_stride,
-		    v->model->grads + pieces[i].whole, pieces[i].whole_stride);
-}
-
-static void put_part(void *arg, unsigned thread, unsigned threads)
-{
-	struct virtual_members *v = arg;
-	size_t first, last;
-	pool_share(shard_cut_tensors(&v->cut) * v->count, 1, thread, threads, &first, &last);
-	for (size_t item = first; item < last; item++)
-		put_item(v, item);
-}
-
-/* What all hold: the tree over the members here, into v->shared. */
-static void add_shared(struct virtual_members *v)
-{
-	size_t at = 0;
-	v->meeting = VIRTUAL_SUM;
-	for (size_t i = 0; i < v->cut.part.tensor_count; i++) {
-		const struct layout_tensor *tensor = &v->cut.part.tensors[i];
-		size_t numbers = layout_numbers(tensor);
-		if (!is_shared(v, i))
-			continue;
-		for (unsigned k = 0; k < v->count; k++)
-			v->members[k].given = v->members[k].grads + tensor->offset;
-		add_up(v, 0, numbers);
-		memcpy(v->shared + at, v->members[0].given, numbers * sizeof(real));
-		at += numbers;
-	}
-}
-
-/* And over the workers, as much at a time as the exchange has room for. */
-static bool reduce_shared(struct virtual_members *v)
-{
-	size_t room = model_exchange_numbers(v->model->layout, v->model->max_sequences);
-	for (size_t at = 0; v->outer != NULL && at < v->shared_numbers; at += room) {
-		size_t left = v->shared_numbers - at, count = left < room ? left : room;
-		real *half = outer_half(v);
-		memcpy(half, v->shared + at, count * sizeof(*half));
-		if (!v->outer->sum(v->outer->arg, half, count))
-			return false;
-		memcpy(v->shared + at, half, count * sizeof(*half));
-	}
-	return true;
-}
-
-static void put_shared(struct virtual_members *v)
-{
-	size_t at = 0;
-	for (size_t i = 0; i < v->cut.part.tensor_count; i++) {
-		size_t numbers = layout_numbers(&v->cut.part.tensors[i]);
-		if (!is_shared(v, i))
-			continue;
-		memcpy(v->model->grads + v->cut.whole->tensors[i].offset, v->shared + at,
-		    numbers * sizeof(real));
-		at += numbers;
-	}
-}
-
-void model_part_begin(struct model *m)
-{
-	struct virtual_members *v = m->virtual_members;
-	for (unsigned k = 0; k < v->count; k++)
-		memset(v->members[k].grads, 0, v->cut.part.count * sizeof(real));
-}
-
-bool model_part_end(struct model *m)
-{
-	struct virtual_members *v = m->virtual_members;
-	add_shared(v);
-	if (!reduce_shared(v))
-		return false;
-	pool_run(m->pool, put_part, v);
-	put_shared(v);
-	return true;
-}
+enum { VIRTUAL_ALIGN = 64 }; /* bytes */
 
 /* ---- calls ---- */
 
@@ -350,7 +44,7 @@ static bool virtual_run(struct model *m, const struct virtual_work *work)
 	v->work = *work;
 	/* A worker may get another rank. */
 	for (unsigned k = 0; k < v->count; k++)
-		v->members[k].tensor.rank = v->members[k].tensor.place = first_of(v) + k;
+		v->members[k].tensor.rank = v->members[k].tensor.place = virtual_first(v) + k;
 	return turns_run(v->turns);
 }
 
@@ -399,7 +93,7 @@ bool virtual_slot_forward(struct model *m, struct model_slot *slot, const struct
 		.slot = (size_t)(slot - m->slots),
 		.hooks = hooks };
 	if (m->stale || slot == m->whole)
-		take_parameters(m->virtual_members);
+		virtual_arrays_take(m->virtual_members);
 	return virtual_run(m, &work);
 }
 
@@ -465,7 +159,7 @@ static tr_status allocate_members(struct virtual_members *v, struct tr_error *er
 	size_t state = aligned(v->cut.part.count);
 	size_t half = aligned(model_exchange_numbers(&v->cut.part, v->model->max_sequences));
 	for (size_t i = 0; i < v->cut.part.tensor_count; i++)
-		if (is_shared(v, i))
+		if (virtual_arrays_is_shared(v, i))
 			v->shared_numbers += layout_numbers(&v->cut.part.tensors[i]);
 	size_t numbers = v->count * (2 * state + 2 * half) + v->shared_numbers;
 	v->memory = malloc(numbers * sizeof(real) + VIRTUAL_ALIGN);
@@ -499,11 +193,7 @@ static tr_status create_member(struct virtual_members *v, unsigned number, struc
 	member->number = number;
 	member->tensor.size = v->all;
 	member->tensor.vocab = (size_t)v->cut.part.config.vocab * v->all;
-	member->tensor.sum = virtual_sum;
-	member->tensor.maximum = virtual_maximum;
-	member->tensor.reduce_scatter = virtual_reduce_scatter;
-	member->tensor.all_gather = virtual_all_gather;
-	member->tensor.arg = member;
+	virtual_meeting_use(&member->tensor, member);
 	tr_status status = model_create_room(&v->cut.part, &room, m->max_sequences, m->pool,
 	    &member->model, error);
 	if (status != TR_OK)

@@ -21,5 +21,7 @@
 #include "daemon/worker/slots.c"
 #include "daemon/worker/tensor.c"
 #include "daemon/worker/virtual.c"
+#include "daemon/worker/virtual_arrays.c"
+#include "daemon/worker/virtual_meeting.c"
 
 #endif
