@@ -7,16 +7,16 @@ import subprocess
 import pytest
 
 from harness import BIN, Cluster, trainctl, trainctl_json, wait_for
+from mesh_jobs import alone, assert_same_training
 from node_lab import NodeLab
 from stubs import ROOT, pb
 from test_plan import COSTS
-from test_sharded_jobs import alone, assert_same_training, text  # noqa: F401 (text is a fixture)
 from test_training import BATCH, CONTEXT, job_spec
 
 MODEL = "model: {preset: gpt2, layers: 2, width: 64, heads: 4, context: %d, vocab: bytes}" % CONTEXT
 
 
-def job_file(folder, text, mesh, steps=20, more=""):  # noqa: F811
+def job_file(folder, text, mesh, steps=20, more=""):
     """The same training as sharded_spec of test_sharded_jobs.py."""
     path = folder / "job.yaml"
     path.write_text(f"""name: planned
@@ -34,7 +34,7 @@ def check_placement(job, nodes):
     assert [peer["node"] for peer in sorted(job["peers"], key=lambda peer: peer["rank"])] == [nodes[number] for number in job["plan"]["nodes"]]
 
 
-def test_auto_runs_to_its_end_as_one_worker(tmp_path, text):  # noqa: F811
+def test_auto_runs_to_its_end_as_one_worker(tmp_path, text):
     one = alone(tmp_path, text)
     with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
         environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
@@ -58,7 +58,7 @@ def test_auto_runs_to_its_end_as_one_worker(tmp_path, text):  # noqa: F811
         assert refused.returncode == 1 and "no node that lives and has a free slot" in refused.stderr
 
 
-def test_a_mesh_that_was_chosen(tmp_path, text):  # noqa: F811
+def test_a_mesh_that_was_chosen(tmp_path, text):
     """A plan over the API as trainctl makes it, with tensor parallelism across nodes in an order of its own, is run as it says."""
     one = alone(tmp_path, text)
     with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
@@ -75,7 +75,7 @@ def test_a_mesh_that_was_chosen(tmp_path, text):  # noqa: F811
         assert_same_training(one, tmp_path / "run")
 
 
-def test_steps_that_take_longer_are_an_event(tmp_path, text):  # noqa: F811
+def test_steps_that_take_longer_are_an_event(tmp_path, text):
     with Cluster(tmp_path / "cluster", nodes=1) as cluster:
         spec = job_spec(text, tmp_path / "run", 1, 2000)
         spec.mesh.auto = True
@@ -89,12 +89,12 @@ def test_steps_that_take_longer_are_an_event(tmp_path, text):  # noqa: F811
     ("{auto: true, nodes: 3}", "mesh.nodes: found 3, allowed: nothing, since mesh.auto chooses it"),
     ("automatic", "mesh: found a value, allowed: a mapping of"),
 ])
-def test_what_does_not_go_with_auto(tmp_path, text, mesh, words):  # noqa: F811
+def test_what_does_not_go_with_auto(tmp_path, text, mesh, words):
     done = trainctl("launch", job_file(tmp_path, text, mesh), check=False)
     assert done.returncode == 2 and words in done.stderr
 
 
-def test_what_does_not_fit_is_refused_with_the_numbers(tmp_path, text):  # noqa: F811
+def test_what_does_not_fit_is_refused_with_the_numbers(tmp_path, text):
     """And nothing was started."""
     with Cluster(tmp_path / "cluster", nodes=1) as cluster:
         environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
@@ -117,7 +117,7 @@ def costs_file(folder):
     return path
 
 
-def test_slow_links_carry_no_tensor_parallelism(tmp_path, text):  # noqa: F811
+def test_slow_links_carry_no_tensor_parallelism(tmp_path, text):
     """Three machines, one with a tenth of the others' rate: two that share layers are the others; a job of `mesh: auto` runs there to its end."""
     one = alone(tmp_path, text)
     with NodeLab(tmp_path) as lab:
@@ -157,7 +157,7 @@ echo "cost 1 1 1e-4 1e-4 {1e-2 / speed} {2e-2 / speed} 5e-3 1e-2 8192 150000 400
     return ["--trainworker", str(path)]
 
 
-def test_slow_nodes_get_less(tmp_path, text):  # noqa: F811
+def test_slow_nodes_get_less(tmp_path, text):
     """Each node measures a layer of the job; who cannot, or has work, is taken to be as fast as others, and nothing hangs."""
     with NodeLab(tmp_path) as lab:
         for number, speed in ((2, 1), (3, 0.25), (4, 1.1)):
@@ -187,7 +187,7 @@ def test_slow_nodes_get_less(tmp_path, text):  # noqa: F811
         assert "layers cannot be measured: trainworker --measure ended with exit code 3" in lab.lab.log()
 
 
-def test_links_that_could_not_be_measured_are_said(tmp_path, text):  # noqa: F811
+def test_links_that_could_not_be_measured_are_said(tmp_path, text):
     with NodeLab(tmp_path) as lab:
         lab.add_node(2, hidden=True)
         lab.add_node(3, hidden=True)
@@ -196,7 +196,7 @@ def test_links_that_could_not_be_measured_are_said(tmp_path, text):  # noqa: F81
         assert subprocess.run(lab.command("jobs", "--json"), capture_output=True, text=True).stdout.strip() == "[]"
 
 
-def test_example_without_a_cluster(tmp_path, text):  # noqa: F811
+def test_example_without_a_cluster(tmp_path, text):
     """configs/auto.yaml with a smaller model: a cluster of its own is started for it, planned for, and ended."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TRAIND_")}
     environment["TRAIND_HOME"] = str(tmp_path / "home")

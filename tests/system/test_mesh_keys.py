@@ -3,21 +3,13 @@ import numpy
 import pytest
 
 from harness import Cluster
-from test_pipeline_jobs import staged_spec
-from test_sharded_jobs import STEPS, alone, assert_same_training, counted_once, parameters, rows_of, text, train  # noqa: F401 (text is a fixture)
+from mesh_jobs import STEPS, alone, assert_same_training, counted_once, keyed_spec, parameters, rows_of, train
 from test_training import BATCH
 
 MODELS = {"gpt2": {"preset": "gpt2", "layers": 5}, "llama": {"preset": "llama", "layers": 5, "tied": "false"}}
 
 
-def keyed_spec(text, folder, dp, pp, tp, schedule="auto", chunks=1, recompute=False, **options):  # noqa: F811
-    spec = staged_spec(text, folder, pp, tp, nodes=dp, workers=pp * tp, **options)
-    spec.mesh.schedule, spec.mesh.chunks, spec.mesh.recompute = schedule, chunks, recompute
-    spec.train.optimizer.micro_sequences = 4
-    return spec
-
-
-def run(tmp_path, text, name, dp, pp, tp, *keys, **options):  # noqa: F811
+def run(tmp_path, text, name, dp, pp, tp, *keys, **options):
     spec = keyed_spec(text, tmp_path / name, dp, pp, tp, *keys, **options)
     done, _ = train(tmp_path / f"cluster-{name}", spec, dp, slots=pp * tp)
     assert (done.rounds.committed, done.rounds.samples) == (STEPS + 1, STEPS * BATCH)
@@ -29,13 +21,13 @@ CASES = [(1, 2, 1, "auto", 2, False), (2, 2, 1, "interleaved", 2, True), (1, 2, 
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_as_one_worker(tmp_path, text, model):  # noqa: F811
+def test_as_one_worker(tmp_path, text, model):
     one = alone(tmp_path, text, **MODELS[model])
     for number, case in enumerate(CASES):
         assert_same_training(one, run(tmp_path, text, f"run-{number}", *case, **MODELS[model]))
 
 
-def test_the_same_bits(tmp_path, text):  # noqa: F811
+def test_the_same_bits(tmp_path, text):
     """Stages, in any order, and what is computed again are one worker's to the bit: microbatches are summed in the same order. (dp and tp sum in another one; a tied table has two parts.)"""
     meshes = {"one": (1, 1, 1), "again": (1, 1, 1, "auto", 1, True), "stages": (1, 2, 1), "gpipe": (1, 2, 1, "gpipe"),
               "interleaved": (1, 2, 1, "auto", 2, True)}
@@ -44,7 +36,7 @@ def test_the_same_bits(tmp_path, text):  # noqa: F811
         assert all((numbers[tensor] == runs["one"][tensor]).all() for tensor in numbers), name
 
 
-def test_any_mesh_goes_on_from_interleaved_stages(tmp_path, text):  # noqa: F811
+def test_any_mesh_goes_on_from_interleaved_stages(tmp_path, text):
     one = alone(tmp_path, text, layers=4)
     with Cluster(tmp_path / "half", nodes=1, slots=2) as cluster:
         spec = keyed_spec(text, tmp_path / "run", 1, 2, 1, chunks=2, layers=4, every=10)
@@ -61,7 +53,7 @@ def test_any_mesh_goes_on_from_interleaved_stages(tmp_path, text):  # noqa: F811
         assert all(numpy.abs(left[name] - right[name]).max() < 1e-5 for name in left)
 
 
-def test_too_few_microbatches(tmp_path, text):  # noqa: F811
+def test_too_few_microbatches(tmp_path, text):
     with Cluster(tmp_path / "cluster", nodes=1, slots=2) as cluster:
         spec = keyed_spec(text, tmp_path / "run", 1, 2, 1, chunks=2, layers=4)
         spec.train.optimizer.micro_sequences = BATCH

@@ -7,15 +7,8 @@ import numpy
 import pytest
 
 from harness import Cluster, trainctl, wait_for
-from test_sharded_jobs import (SLOW, STEPS, active, alone, assert_near, assert_same_training, counted_once, parameters, reach, rows_of,
-                               sharded_spec, text, train)  # noqa: F401 (text is a fixture)
+from mesh_jobs import SLOW, STEPS, active, alone, assert_near, assert_same_training, counted_once, parameters, reach, rows_of, staged_spec, train
 from test_training import BATCH
-
-
-def staged_spec(text, folder, pp, tp=1, **options):
-    spec = sharded_spec(text, folder, tp, **options)
-    spec.mesh.pp = pp
-    return spec
 
 
 @pytest.mark.parametrize("preset", ["gpt2", "llama"])

@@ -8,8 +8,7 @@ import signal
 import pytest
 
 from harness import Cluster, trainctl, wait_for
-from test_pipeline_jobs import staged_spec
-from test_sharded_jobs import SLOW, active, alone, assert_near, counted_once, reach, rows_of, text  # noqa: F401 (text is a fixture)
+from mesh_jobs import SLOW, active, alone, assert_near, counted_once, reach, rows_of, staged_spec
 
 
 def kill_node_of(cluster, job, rank):

@@ -5,9 +5,7 @@ import signal
 import pytest
 
 from harness import Cluster
-from test_pipeline_jobs import staged_spec
-from test_sharded_jobs import (SLOW, STEPS, active, alone, assert_near, assert_same_training, counted_once, reach,
-                               some_text, text, train)  # noqa: F401 (text is a fixture)
+from mesh_jobs import SLOW, STEPS, active, alone, assert_near, assert_same_training, counted_once, reach, staged_spec, train, undisturbed
 from test_training import BATCH
 
 
@@ -35,11 +33,7 @@ LONG = 200
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory):
-    """The text, and one worker's undisturbed training on it."""
-    folder = tmp_path_factory.mktemp("calm")
-    words = folder / "text.txt"
-    words.write_text(some_text())
-    return words, alone(folder, words, steps=LONG, lr=SLOW)
+    return undisturbed(tmp_path_factory, LONG)
 
 
 @pytest.mark.parametrize("rank", range(4))

@@ -1,7 +1,5 @@
 """Jobs whose model is split over workers (mesh.tp) on real daemons: what they learn is what one worker learns, whoever dies, comes or is missing."""
-import json
 import os
-import pathlib
 import random
 import signal
 import time
@@ -11,74 +9,10 @@ import pytest
 import safetensors.numpy
 
 from harness import Cluster, trainctl, trainctl_json, wait_for
-from stubs import ROOT, pb
+from mesh_jobs import SLOW, STEPS, active, alone, assert_near, assert_same_training, counted_once, parameters, reach, rows_of, sharded_spec, train
+from stubs import ROOT
 from test_drift_jobs import a_parameter, flip
-from test_training import BATCH, CONTEXT, WORDS, job_spec
-
-STEPS = 20
-
-
-def some_text():
-    return "".join(WORDS[i % 7:] + str(i * i) + "\n" for i in range(2000))
-
-
-@pytest.fixture
-def text(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text(some_text())
-    return path
-
-
-def sharded_spec(text, folder, tp, nodes=1, workers=1, steps=STEPS, lr=1e-3, **options):
-    spec = job_spec(text, folder, nodes, steps, **{"heads": 4, **options})
-    spec.train.optimizer.lr = lr
-    spec.mesh.MergeFrom(pb.Mesh(workers_per_node=workers, tp=tp))
-    spec.train.optimizer.eval_every = 7
-    return spec
-
-
-def rows_of(folder):
-    """{step: its newest row}: who goes back to a checkpoint writes steps again."""
-    path = pathlib.Path(folder) / "metrics.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return {row["step"]: row for row in rows}
-
-
-def parameters(folder):
-    return safetensors.numpy.load_file(pathlib.Path(folder) / "latest" / "model.safetensors")
-
-
-def assert_same_training(one, other, loss=1e-5, numbers=1e-5):
-    ours, theirs = rows_of(one), rows_of(other)
-    assert sorted(ours) == sorted(theirs)
-    for step, row in ours.items():
-        assert theirs[step]["loss"] == pytest.approx(row["loss"], abs=loss), step
-        assert theirs[step]["grad_norm"] == pytest.approx(row["grad_norm"], rel=1e-3), step
-    left, right = parameters(one), parameters(other)
-    assert left.keys() == right.keys()
-    for name in left:
-        assert numpy.abs(left[name] - right[name]).max() < numbers, name
-
-
-def counted_once(cluster, job, steps):
-    """The account of samples: all of every step, once."""
-    samples = cluster.api().GetSamples(pb.GetSamplesRequest(job_id=job))
-    assert sum(epoch.counted for epoch in samples.epochs) == steps * BATCH
-    assert not any(epoch.dropped or epoch.in_flight for epoch in samples.epochs)
-
-
-def train(folder, spec, nodes, slots=1):
-    with Cluster(folder, nodes=nodes, slots=slots) as cluster:
-        job = cluster.submit(spec)
-        done = cluster.wait_job(job, "DONE")
-        counted_once(cluster, job, spec.train.optimizer.steps)
-        return done, cluster.events(done)
-
-
-def alone(tmp_path, text, **options):
-    train(tmp_path / "alone", sharded_spec(text, tmp_path / "one", 1, **options), 1)
-    return tmp_path / "one"
-
+from test_training import BATCH
 
 @pytest.mark.parametrize("preset", ["gpt2", "llama"])
 def test_a_mesh_computes_what_one_worker_does(tmp_path, text, preset):
@@ -126,31 +60,11 @@ def test_any_mesh_goes_on_from_any_checkpoint(tmp_path, text):
     assert all((left[name] == right[name]).all() for name in left)
 
 
-SLOW = 2e-4  # learning rate of long runs: at 1e-3 a last bit becomes a percent within some hundred steps, in any job
-
-
-def active(cluster, job):
-    """By id: as long as nobody was lost, by rank."""
-    return sorted((peer for peer in cluster.job(job).peers if peer.state == "active"), key=lambda peer: peer.id)
-
-
-def reach(folder, step):
-    wait_for(lambda: max(rows_of(folder), default=0) >= step, f"step {step} in {folder}")
-
-
 def stands_still(folder):
     """There is no step for half a second."""
     last = max(rows_of(folder), default=0)
     time.sleep(0.5)
     return max(rows_of(folder), default=0) == last
-
-
-def assert_near(folder, calm, steps):
-    rows, expected = rows_of(folder), rows_of(calm)
-    assert sorted(rows) == list(range(1, steps + 1))
-    for step in expected:
-        exact = 1e-6 if step <= 150 else 5e-3  # the later, the more the text is learned by heart, the more a last bit grows
-        assert rows[step]["loss"] == pytest.approx(expected[step]["loss"], rel=exact), step
 
 
 @pytest.mark.parametrize("rank", range(4))

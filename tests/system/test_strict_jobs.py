@@ -6,15 +6,14 @@ import signal
 import pytest
 
 from harness import Cluster, trainctl, wait_for
+from mesh_jobs import STEPS, active, counted_once, keyed_spec, parameters, reach, rows_of, train, write_text
 from stubs import ROOT
-from test_mesh_keys import keyed_spec
-from test_sharded_jobs import STEPS, active, counted_once, parameters, reach, rows_of, text, train  # noqa: F401 (text is a fixture)
 from test_training import BATCH
 
 MODELS = {"gpt2": {"preset": "gpt2"}, "llama": {"preset": "llama", "tied": "false", "kv_heads": 4, "heads": 8}}
 
 
-def strict_spec(text, folder, dp=1, pp=1, tp=1, *keys, threads=1, **options):  # noqa: F811
+def strict_spec(text, folder, dp=1, pp=1, tp=1, *keys, threads=1, **options):
     options = {"heads": 8, "layers": 3, **options}
     spec = keyed_spec(text, folder, dp, pp, tp, *keys, **options)
     spec.train.optimizer.strict = True
@@ -40,7 +39,7 @@ def assert_same_bits(one, other, name=""):
     assert digest(other) == digest(one), name
 
 
-def run(tmp_path, text, name, *mesh, **options):  # noqa: F811
+def run(tmp_path, text, name, *mesh, **options):
     spec = strict_spec(text, tmp_path / name, *mesh, **options)
     done, _ = train(tmp_path / f"cluster-{name}", spec, spec.mesh.nodes, slots=spec.mesh.workers_per_node)
     assert (done.rounds.committed, done.rounds.samples) == (STEPS + 1, STEPS * BATCH)
@@ -48,17 +47,22 @@ def run(tmp_path, text, name, *mesh, **options):  # noqa: F811
 
 
 MESHES = {"dp2": (2, 1, 1), "dp4": (4, 1, 1), "tp2": (1, 1, 2), "tp4": (1, 1, 4), "dp2tp2": (2, 1, 2), "pp2tp2": (1, 2, 2), "dp2pp2": (2, 2, 1),
-          "interleaved": (1, 2, 1, "auto", 1, True), "gpipe": (1, 3, 1, "gpipe")}
+          "recomputed": (1, 2, 1, "auto", 1, True), "gpipe": (1, 3, 1, "gpipe")}
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_any_mesh_has_one_workers_bits(tmp_path, text, model):  # noqa: F811
+def test_any_mesh_has_one_workers_bits(tmp_path, text, model):
     one = run(tmp_path, text, "one", threads=3, **MODELS[model])
     for name, mesh in MESHES.items():
         assert_same_bits(one, run(tmp_path, text, name, *mesh, **MODELS[model]), name)
 
 
-def test_with_all_keys(tmp_path, text):  # noqa: F811
+def test_a_head_for_each_worker(tmp_path, text):
+    """As many workers share a layer as its width has parts."""
+    assert_same_bits(run(tmp_path, text, "one", heads=4), run(tmp_path, text, "tp4", 1, 1, 4, heads=4))
+
+
+def test_with_all_keys(tmp_path, text):
     """Microbatches of two sequences, so that a part of the batch has one for each of two stages."""
     runs = {}
     for name, mesh in {"one": (1, 1, 1), "interleaved": (1, 2, 1, "auto", 2, True), "split": (2, 2, 2), "bf16": (1, 1, 1), "bf16-split": (1, 2, 2)}.items():
@@ -77,31 +81,35 @@ def test_with_all_keys(tmp_path, text):  # noqa: F811
 LONG = 120
 
 
-@pytest.fixture
-def calm(tmp_path, text):  # noqa: F811
-    """LONG steps of one worker."""
-    train(tmp_path / "cluster-calm", strict_spec(text, tmp_path / "calm", steps=LONG), 1)
-    return tmp_path / "calm"
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory):
+    """The text, and where one worker has learned it strictly for LONG steps."""
+    folder = tmp_path_factory.mktemp("calm")
+    words = write_text(folder)
+    train(folder / "cluster", strict_spec(words, folder / "run", steps=LONG), 1)
+    return words, folder / "run"
 
 
 @pytest.mark.parametrize("mesh, rank", [((2, 1, 2), 0), ((2, 1, 2), 3), ((1, 2, 2), 2), ((1, 1, 4), 1)])
-def test_a_kill_changes_no_bit(tmp_path, text, calm, mesh, rank):  # noqa: F811
+def test_a_kill_changes_no_bit(tmp_path, calm, mesh, rank):
     """Whoever comes has the highest id, so scopes have another order than ranks from then on. With dp 1 training goes back to a checkpoint."""
+    words, one = calm
     with Cluster(tmp_path / "cluster", nodes=mesh[0], slots=mesh[1] * mesh[2]) as cluster:
-        job = cluster.submit(strict_spec(text, tmp_path / "run", *mesh, steps=LONG, every=10))
+        job = cluster.submit(strict_spec(words, tmp_path / "run", *mesh, steps=LONG, every=10))
         reach(tmp_path / "run", 25)
         victim = active(cluster, job)[rank]
         os.kill(victim.pid, signal.SIGKILL)
         done = cluster.wait_job(job, "DONE")
         assert f"peer {victim.id} (" in cluster.events(done) and ") is lost" in cluster.events(done)
         counted_once(cluster, job, LONG)
-    assert_same_bits(calm, tmp_path / "run")
+    assert_same_bits(one, tmp_path / "run")
 
 
-def test_replicas_that_are_lost_and_come_back(tmp_path, text, calm):  # noqa: F811
+def test_replicas_that_are_lost_and_come_back(tmp_path, calm):
     """Of four one is lost: two go on, with a spare; then four again."""
+    words, one = calm
     with Cluster(tmp_path / "cluster", nodes=4) as cluster:
-        job = cluster.submit(strict_spec(text, tmp_path / "run", 4, steps=LONG))
+        job = cluster.submit(strict_spec(words, tmp_path / "run", 4, steps=LONG))
         reach(tmp_path / "run", 15)
         cluster.nodes[3].kill9()
         wait_for(lambda: "goes on with dp 2" in cluster.events(cluster.job(job)), "dp 2")
@@ -110,13 +118,14 @@ def test_replicas_that_are_lost_and_come_back(tmp_path, text, calm):  # noqa: F8
         cluster.add_node()
         cluster.wait_job(job, "DONE")
         counted_once(cluster, job, LONG)
-    assert_same_bits(calm, tmp_path / "run")
+    assert_same_bits(one, tmp_path / "run")
 
 
-def test_another_mesh_in_the_middle(tmp_path, text, calm):  # noqa: F811
+def test_another_mesh_in_the_middle(tmp_path, calm):
     """tp 4 loses a node for good: tp 2 from the newest checkpoint, and tp 4 again."""
+    words, one = calm
     with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
-        spec = strict_spec(text, tmp_path / "run", 2, 1, 2, steps=LONG, every=5)
+        spec = strict_spec(words, tmp_path / "run", 2, 1, 2, steps=LONG, every=5)
         spec.mesh.tp = 4
         job = cluster.submit(spec)
         reach(tmp_path / "run", 20)
@@ -126,10 +135,10 @@ def test_another_mesh_in_the_middle(tmp_path, text, calm):  # noqa: F811
         cluster.add_node()
         done = cluster.wait_job(job, "DONE")
         assert "goes on with dp 1 x tp 4" in cluster.events(done)
-    assert_same_bits(calm, tmp_path / "run")
+    assert_same_bits(one, tmp_path / "run")
 
 
-def test_goes_on_from_any_meshs_checkpoint(tmp_path, text):  # noqa: F811
+def test_goes_on_from_any_meshs_checkpoint(tmp_path, text):
     one = run(tmp_path, text, "one")
     with Cluster(tmp_path / "half", nodes=2, slots=2) as cluster:
         cluster.wait_job(cluster.submit(strict_spec(text, tmp_path / "run", 2, 1, 2, every=10)), "DONE")

@@ -8,15 +8,14 @@ import time
 import pytest
 
 from harness import Cluster, wait_for
+from mesh_jobs import SLOW, STEPS, active, alone, assert_near, assert_same_training, counted_once, reach, staged_spec
 from node_lab import NodeLab
 from test_auto import job_file, worker_of_speed
-from test_pipeline_jobs import staged_spec
 from test_samples import check_once, consumed
-from test_sharded_jobs import SLOW, STEPS, active, alone, assert_near, assert_same_training, counted_once, reach, text  # noqa: F401 (text is a fixture)
 from test_training import BATCH
 
 
-def uneven_spec(text, folder, dp, pp, tp, shares=(), stages=(), **options):  # noqa: F811
+def uneven_spec(text, folder, dp, pp, tp, shares=(), stages=(), **options):
     spec = staged_spec(text, folder, pp, tp, nodes=dp, workers=pp * tp, **options)
     spec.mesh.shares.extend(shares)
     spec.mesh.layers.extend(stages)
@@ -36,7 +35,7 @@ CASES = [(3, 1, 1, (3, 1, 2), (), (16, 5, 11)), (2, 1, 2, (3, 1), (), (24, 8)), 
 
 
 @pytest.mark.parametrize("preset", ["gpt2", "llama"])
-def test_as_one_worker(tmp_path, text, preset):  # noqa: F811
+def test_as_one_worker(tmp_path, text, preset):
     assert BATCH == 32
     one = alone(tmp_path, text, preset=preset, layers=3)
     for number, (dp, pp, tp, shares, stages, each) in enumerate(CASES):
@@ -53,7 +52,7 @@ def test_as_one_worker(tmp_path, text, preset):  # noqa: F811
 
 
 @pytest.mark.parametrize("rank", range(4))
-def test_a_kill_of_each_rank(tmp_path, text, rank):  # noqa: F811
+def test_a_kill_of_each_rank(tmp_path, text, rank):
     """The replica that is left computes the whole batch, and its share again when there is another worker."""
     steps, run = 200, tmp_path / "run"
     calm = alone(tmp_path, text, steps=steps, lr=SLOW)
@@ -69,7 +68,7 @@ def test_a_kill_of_each_rank(tmp_path, text, rank):  # noqa: F811
     assert_near(run, calm, steps)
 
 
-def test_workers_of_whole_models(tmp_path, text):  # noqa: F811
+def test_workers_of_whole_models(tmp_path, text):
     """Three replicas of one worker: kills of two of them, one after the other."""
     steps, run = 200, tmp_path / "run"
     calm = alone(tmp_path, text, steps=steps, lr=SLOW)
@@ -84,7 +83,7 @@ def test_workers_of_whole_models(tmp_path, text):  # noqa: F811
     assert_near(run, calm, steps)
 
 
-def test_a_slow_machine_gets_less(tmp_path, text):  # noqa: F811
+def test_a_slow_machine_gets_less(tmp_path, text):
     """Of three machines one has measured a quarter of the others' speed: `mesh: auto` gives it less of each step, and it is one worker's training; also when it dies and comes again."""
     steps = 200
     calm = alone(tmp_path, text, steps=steps, lr=SLOW)
@@ -134,7 +133,7 @@ def shares_of(cluster, job):
 
 
 @pytest.mark.parametrize("pp", [1, 2])
-def test_shares_follow_speeds(tmp_path, text, pp):  # noqa: F811
+def test_shares_follow_speeds(tmp_path, text, pp):
     """One worker becomes slow in the middle of the job: its replica gets less of each step, and dies; who comes instead gets its share again when it is seen to be as fast as the others."""
     steps, run = 600, tmp_path / "run"
     calm = alone(tmp_path, text, steps=steps, lr=SLOW)

@@ -1,0 +1,107 @@
+"""What tests of jobs over meshes share: their text, job files, what one worker learns of them, how a run is compared with that."""
+import json
+import pathlib
+
+import numpy
+import pytest
+import safetensors.numpy
+
+from harness import Cluster, wait_for
+from stubs import pb
+from test_training import BATCH, WORDS, job_spec
+
+STEPS = 20
+SLOW = 5e-5  # learning rate of long runs: a last bit becomes 5e-9 of the loss within 600 steps; at 2e-4 it becomes half a percent, in any job
+
+
+def write_text(folder):
+    path = folder / "text.txt"
+    path.write_text("".join(WORDS[i % 7:] + str(i * i) + "\n" for i in range(2000)))
+    return path
+
+
+def sharded_spec(text, folder, tp, nodes=1, workers=1, steps=STEPS, lr=1e-3, **options):
+    spec = job_spec(text, folder, nodes, steps, **{"heads": 4, **options})
+    spec.train.optimizer.lr = lr
+    spec.mesh.MergeFrom(pb.Mesh(workers_per_node=workers, tp=tp))
+    spec.train.optimizer.eval_every = 7
+    return spec
+
+
+def staged_spec(text, folder, pp, tp=1, **options):
+    spec = sharded_spec(text, folder, tp, **options)
+    spec.mesh.pp = pp
+    return spec
+
+
+def keyed_spec(text, folder, dp, pp, tp, schedule="auto", chunks=1, recompute=False, **options):
+    spec = staged_spec(text, folder, pp, tp, nodes=dp, workers=pp * tp, **options)
+    spec.mesh.schedule, spec.mesh.chunks, spec.mesh.recompute = schedule, chunks, recompute
+    spec.train.optimizer.micro_sequences = 4
+    return spec
+
+
+def rows_of(folder):
+    """{step: its newest row}: who goes back to a checkpoint writes steps again; a row whose end is still to come is none yet."""
+    path = pathlib.Path(folder) / "metrics.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")] if path.exists() else []
+    return {row["step"]: row for row in rows}
+
+
+def parameters(folder):
+    return safetensors.numpy.load_file(pathlib.Path(folder) / "latest" / "model.safetensors")
+
+
+def assert_same_training(one, other, loss=1e-5, numbers=1e-5):
+    ours, theirs = rows_of(one), rows_of(other)
+    assert sorted(ours) == sorted(theirs)
+    for step, row in ours.items():
+        assert theirs[step]["loss"] == pytest.approx(row["loss"], abs=loss), step
+        assert theirs[step]["grad_norm"] == pytest.approx(row["grad_norm"], rel=1e-3), step
+    left, right = parameters(one), parameters(other)
+    assert left.keys() == right.keys()
+    for name in left:
+        assert numpy.abs(left[name] - right[name]).max() < numbers, name
+
+
+def counted_once(cluster, job, steps):
+    """The account of samples: all of every step, once."""
+    samples = cluster.api().GetSamples(pb.GetSamplesRequest(job_id=job))
+    assert sum(epoch.counted for epoch in samples.epochs) == steps * BATCH
+    assert not any(epoch.dropped or epoch.in_flight for epoch in samples.epochs)
+
+
+def train(folder, spec, nodes, slots=1):
+    with Cluster(folder, nodes=nodes, slots=slots) as cluster:
+        job = cluster.submit(spec)
+        done = cluster.wait_job(job, "DONE")
+        counted_once(cluster, job, spec.train.optimizer.steps)
+        return done, cluster.events(done)
+
+
+def alone(tmp_path, text, **options):
+    train(tmp_path / "alone", sharded_spec(text, tmp_path / "one", 1, **options), 1)
+    return tmp_path / "one"
+
+
+def undisturbed(factory, steps, **options):
+    """The text, and where one worker has learned it for so many steps; for a fixture of a whole module."""
+    folder = factory.mktemp("undisturbed")
+    words = write_text(folder)
+    return words, alone(folder, words, steps=steps, lr=SLOW, **options)
+
+
+def active(cluster, job):
+    """By id: as long as nobody was lost, by rank."""
+    return sorted((peer for peer in cluster.job(job).peers if peer.state == "active"), key=lambda peer: peer.id)
+
+
+def reach(folder, step):
+    wait_for(lambda: max(rows_of(folder), default=0) >= step, f"step {step} in {folder}")
+
+
+def assert_near(folder, calm, steps):
+    rows, expected = rows_of(folder), rows_of(calm)
+    assert sorted(rows) == list(range(1, steps + 1))
+    for step in expected:
+        assert rows[step]["loss"] == pytest.approx(expected[step]["loss"], rel=1e-6), step
