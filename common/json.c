@@ -137,7 +137,12 @@ void json_double(struct json *json, double value)
 		json_null(json);
 		return;
 	}
-	(void)snprintf(text, sizeof(text), "%.9g", value);
+	/* As many digits as it takes to read the same number again. */
+	for (int digits = 9; digits <= 17; digits += digits < 15 ? 6 : 1) {
+		(void)snprintf(text, sizeof(text), "%.*g", digits, value);
+		if (strtod(text, NULL) == value)
+			break;
+	}
 	plain(json, text);
 }
 

@@ -84,6 +84,28 @@ static tr_status slurp(const char *path, uint8_t **bytes, size_t *size, struct t
 	return TR_OK;
 }
 
+/* "3,1", also as a file and `trainctl plan` have it: "[3, 1]". */
+static tr_status set_numbers(Traind__V1__JobSpec *spec, const char *key, const char *text,
+    struct tr_error *error)
+{
+	tr_status status = TR_OK;
+	size_t length = strlen(text);
+
+	if (length > 1 && text[0] == '[' && text[length - 1] == ']')
+		text++, length -= 2;
+	for (const char *end = text + length, *comma; status == TR_OK; text = comma + 1) {
+		char number[32];
+		comma = memchr(text, ',', (size_t)(end - text));
+		text += strspn(text, " ");
+		(void)snprintf(number, sizeof(number), "%.*s",
+		    (int)((comma != NULL ? comma : end) - text), text);
+		status = job_option_set(spec, key, number, error);
+		if (comma == NULL)
+			break;
+	}
+	return status;
+}
+
 static tr_status apply_set(struct job *job, const char *set, struct tr_error *error)
 {
 	char key[2 * TR_NAME_MAX];
@@ -100,7 +122,9 @@ static tr_status apply_set(struct job *job, const char *set, struct tr_error *er
 	    !job->places.by_set[option - job_options()])
 		job_option_clear(job->spec, key);
 	struct tr_error cause;
-	tr_status status = job_option_set(job->spec, key, equals + 1, &cause);
+	tr_status status = option != NULL && option->kind == OPTION_UINTS
+	    ? set_numbers(job->spec, key, equals + 1, &cause)
+	    : job_option_set(job->spec, key, equals + 1, &cause);
 	if (status != TR_OK)
 		return tr_error_set(error, status, "--set: %s", cause.text);
 	job->places.by_set[option - job_options()] = true;

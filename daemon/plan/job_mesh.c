@@ -360,6 +360,23 @@ static tr_status check_layers(const Traind__V1__Mesh *m, const struct model_conf
 	                                   (unsigned long long)all, config->layers);
 }
 
+/* A replica that is alone computes the whole batch. */
+static tr_status check_microbatches(const Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	const Traind__V1__Optimizer *train = spec->train->optimizer;
+	uint64_t tokens = (uint64_t)train->micro_sequences * spec->train->model->context;
+	uint64_t most = tokens * TR_SCHEDULE_MICROBATCHES_MAX;
+
+	if (spec->mesh->pp < 2 || train->batch_tokens <= most)
+		return TR_OK;
+	return tr_error_set(error, TR_EINVAL,
+	    "train.batch_tokens: found %llu, allowed: at most %llu, %u microbatches of %llu "
+	    "tokens, "
+	    "since mesh.pp is %u; a larger train.micro_sequences allows more",
+	    (unsigned long long)train->batch_tokens, (unsigned long long)most,
+	    TR_SCHEDULE_MICROBATCHES_MAX, (unsigned long long)tokens, spec->mesh->pp);
+}
+
 static tr_status check_model(const Traind__V1__JobSpec *spec, struct tr_error *error)
 {
 	struct dealing dealing;
@@ -373,6 +390,8 @@ static tr_status check_model(const Traind__V1__JobSpec *spec, struct tr_error *e
 		status = check_shares(spec, &dealing, error);
 	if (status == TR_OK)
 		status = check_layers(spec->mesh, &config, &dealing.mesh, error);
+	if (status == TR_OK)
+		status = check_microbatches(spec, error);
 	return status == TR_OK ? check_chunks(spec, &config, &dealing, error) : status;
 }
 

@@ -172,7 +172,7 @@ static tr_status check_data(const Traind__V1__JobSpec *spec, struct tr_error *er
 	return TR_OK;
 }
 
-static tr_status check_batch(const Traind__V1__JobSpec *spec, struct tr_error *error)
+static tr_status check_sequences(const Traind__V1__JobSpec *spec, struct tr_error *error)
 {
 	const Traind__V1__Optimizer *train = spec->train->optimizer;
 	uint32_t context = spec->train->model->context;
@@ -185,6 +185,13 @@ static tr_status check_batch(const Traind__V1__JobSpec *spec, struct tr_error *e
 		            ? train->batch_tokens / context * context
 		            : context),
 		    (unsigned long long)((train->batch_tokens / context + 1) * context));
+	return TR_OK;
+}
+
+static tr_status check_replicas(const Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	const Traind__V1__Optimizer *train = spec->train->optimizer;
+	uint32_t context = spec->train->model->context;
 	uint32_t replicas = job_mesh(spec->mesh).size[MESH_DP];
 	if (train->batch_tokens / context < replicas)
 		return tr_error_set(error, TR_EINVAL,
@@ -255,9 +262,11 @@ static tr_status validate_train(Traind__V1__JobSpec *spec, struct tr_error *erro
 	if (status == TR_OK)
 		status = check_model(spec, error);
 	if (status == TR_OK)
+		status = check_sequences(spec, error);
+	if (status == TR_OK)
 		status = job_mesh_check(spec, error);
 	if (status == TR_OK)
-		status = check_batch(spec, error);
+		status = check_replicas(spec, error);
 	if (status == TR_OK)
 		status = check_schedule(spec, error);
 	if (status == TR_OK)

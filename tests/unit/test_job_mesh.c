@@ -194,6 +194,32 @@ static void test_strict(void **state)
 	    "train.micro_sequences or a larger train.batch_tokens");
 }
 
+/* The most that a schedule has; of a pipeline, since one without stages has none. */
+static void test_microbatches(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good_sharded("1");
+	set_good(spec, "train.micro_sequences", "1");
+	set_good(spec, "train.batch_tokens", "2097280");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "mesh.pp", "2");
+	refused(spec,
+	    "train.batch_tokens: found 2097280, allowed: at most 2097152, 16384 microbatches of "
+	    "128 "
+	    "tokens, since mesh.pp is 2; a larger train.micro_sequences allows more");
+	spec = good_sharded("1");
+	set_good(spec, "mesh.pp", "2");
+	set_good(spec, "train.micro_sequences", "1");
+	set_good(spec, "train.batch_tokens", "2097152");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	/* What is wrong with the batch is said before what follows for the mesh. */
+	set_good(spec, "mesh.shares", "3");
+	set_good(spec, "train.batch_tokens", "1000");
+	refused(spec,
+	    "train.batch_tokens: found 1000, allowed: a multiple of model.context, which is 128 "
+	    "(896 or 1024)");
+}
+
 static void test_owners_of_moments(void **state)
 {
 	(void)state;
@@ -465,6 +491,7 @@ int main(void)
 		cmocka_unit_test(test_stages),
 		cmocka_unit_test(test_too_few),
 		cmocka_unit_test(test_strict),
+		cmocka_unit_test(test_microbatches),
 		cmocka_unit_test(test_owners_of_moments),
 		cmocka_unit_test(test_sequence_parallel),
 		cmocka_unit_test(test_schedules),

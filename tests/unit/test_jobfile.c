@@ -172,6 +172,20 @@ static void test_lists_of_numbers(void **state)
 	assert_int_equal(spec->mesh->n_shares, 2);
 	assert_true(spec->mesh->shares[0] == 5 && spec->mesh->shares[1] == 2);
 	traind__v1__job_spec__free_unpacked(spec, NULL);
+	const char *written[] = { "5,2", "[5, 2]", "5, 2" };
+	for (size_t i = 0; i < 3; i++) {
+		char set[64];
+		const char *one = set;
+		(void)snprintf(set, sizeof(set), "mesh.shares=%s", written[i]);
+		reads(shared, &one, 1, &spec);
+		assert_int_equal(spec->mesh->n_shares, 2);
+		assert_true(spec->mesh->shares[0] == 5 && spec->mesh->shares[1] == 2);
+		traind__v1__job_spec__free_unpacked(spec, NULL);
+	}
+	says(base, "mesh.shares=3,",
+	    "--set: mesh.shares: found nothing, allowed: a list of whole numbers from 1 to 65536");
+	says(base, "mesh.shares=[3;1]",
+	    "--set: mesh.shares: found '3;1', allowed: a list of whole numbers from 1 to 65536");
 	says(with_line(7, "mesh: {shares: [3, x]}"), NULL,
 	    ":7: mesh.shares: found 'x', allowed: a list of whole numbers from 1 to 65536");
 	says(with_line(7, "mesh: {shares: [0]}"), NULL,

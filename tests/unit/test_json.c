@@ -83,10 +83,14 @@ static void numbers_read_back_as_they_were(void **state)
 	json_uint(&j, UINT64_MAX);
 	json_int(&j, INT64_MIN);
 	json_double(&j, 0.1);
+	json_double(&j, 2.0 / 3);
+	json_double(&j, 0.1 + 0.2);
 	json_double(&j, NAN);
 	json_double(&j, -INFINITY);
 	json_end(&j);
-	assert_written(&j, "[18446744073709551615,-9223372036854775808,0.1,null,null]");
+	assert_written(&j,
+	    "[18446744073709551615,-9223372036854775808,0.1,"
+	    "0.6666666666666666,0.30000000000000004,null,null]");
 }
 
 static void deep_and_long_documents(void **state)
