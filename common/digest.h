@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/progress.h"
+
 struct tr_digest {
 	uint64_t low, high;
 };
@@ -13,6 +15,9 @@ struct tr_digest {
 #define TR_DIGEST_HEX_MAX 33
 
 struct tr_digest tr_digest_of(const void *data, size_t bytes);
+/* The same, and every few MiB `progress` is told (NULL: nobody). False: no memory. */
+bool tr_digest_told(const void *data, size_t bytes, const struct progress *progress,
+    struct tr_digest *digest);
 /* Order matters: folding a then b differs from folding b then a. */
 struct tr_digest tr_digest_fold(struct tr_digest so_far, struct tr_digest next);
 bool tr_digest_equal(struct tr_digest a, struct tr_digest b);

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "common/error.h"
+#include "common/progress.h"
 #include "daemon/checkpoint/layout.h"
 #include "daemon/checkpoint/manifest.h"
 #include "daemon/checkpoint/shard.h"
@@ -23,16 +24,10 @@ struct checkpoint_folder {
 	char never_delete[CHECKPOINT_PATH_MAX]; /* the one that training was resumed from; may be "" */
 };
 
-struct checkpoint_progress {
-	void (*call)(void *arg); /* NULL: none */
-	void *arg;
-};
-
 /* arrays->params, first and second (NULL: no optimizer's file) are read; manifest->model and ->optimizer are filled. `sample` may be NULL. path gets the folder's name. */
 tr_status checkpoint_write(const struct checkpoint_folder *folder, const struct layout *layout,
     const struct optim_arrays *arrays, struct manifest *manifest, const char *sample,
-    const struct checkpoint_progress *progress, char path[CHECKPOINT_PATH_MAX],
-    struct tr_error *error);
+    const struct progress *progress, char path[CHECKPOINT_PATH_MAX], struct tr_error *error);
 
 /* `path` is a step's folder or one that holds `latest`; found gets the step's folder (absolute, links resolved). */
 tr_status checkpoint_find(const char *path, char found[CHECKPOINT_PATH_MAX], struct tr_error *error);
@@ -42,10 +37,12 @@ tr_status checkpoint_find(const char *path, char found[CHECKPOINT_PATH_MAX], str
 tr_status checkpoint_read(const char *path, const struct layout *layout,
     const struct optim_arrays *arrays, struct manifest *manifest, char found[CHECKPOINT_PATH_MAX],
     struct tr_error *error);
-/* The same of a shard of `whole`, which nobody needs to hold as a whole: arrays have room for local->count numbers. */
+/* The same of a shard of `whole`, which nobody needs to hold as a whole: arrays have room for local->count numbers. `progress` is told (NULL: nobody) after 4 MiB
+ * and after a tensor. */
 tr_status checkpoint_read_shard(const char *path, const struct layout *whole,
     const struct layout *local, const struct shard *shard, const struct optim_arrays *arrays,
-    struct manifest *manifest, char found[CHECKPOINT_PATH_MAX], struct tr_error *error);
+    const struct progress *progress, struct manifest *manifest, char found[CHECKPOINT_PATH_MAX],
+    struct tr_error *error);
 /* What it says of itself, if it is one of such a model; its files are not looked at. */
 tr_status checkpoint_look(const char *path, const struct layout *whole, struct manifest *manifest,
     char found[CHECKPOINT_PATH_MAX], struct tr_error *error);

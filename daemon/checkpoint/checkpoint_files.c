@@ -50,15 +50,14 @@ tr_status checkpoint_put_text(int dir, const char *name, const char *text, struc
 }
 
 static tr_status put_tensors(int dir, const char *name, const struct safetensors_item *items,
-    size_t count, const struct checkpoint_progress *progress, char hex[TR_DIGEST_HEX_MAX],
+    size_t count, const struct progress *progress, char hex[TR_DIGEST_HEX_MAX],
     struct tr_error *error)
 {
 	int fd;
 	struct tr_digest digest;
 	tr_status status = create(dir, name, &fd, error);
 	if (status == TR_OK) {
-		status = safetensors_write(fd, items, count, progress->call, progress->arg, &digest,
-		    error);
+		status = safetensors_write(fd, items, count, progress, &digest, error);
 		status = sync_close(fd, status, error);
 	}
 	if (status != TR_OK)
@@ -68,7 +67,7 @@ static tr_status put_tensors(int dir, const char *name, const struct safetensors
 }
 
 tr_status checkpoint_put_arrays(int dir, const char *name, const struct checkpoint_arrays *arrays,
-    const struct checkpoint_progress *progress, char hex[TR_DIGEST_HEX_MAX], struct tr_error *error)
+    const struct progress *progress, char hex[TR_DIGEST_HEX_MAX], struct tr_error *error)
 {
 	size_t tensors = arrays->layout->tensor_count, count = arrays->count;
 	assert(count <= CHECKPOINT_ARRAYS_MAX);

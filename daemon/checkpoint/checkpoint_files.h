@@ -18,7 +18,6 @@ struct checkpoint_arrays {
 	const float *values[CHECKPOINT_ARRAYS_MAX];
 };
 tr_status checkpoint_put_arrays(int dir, const char *name, const struct checkpoint_arrays *arrays,
-    const struct checkpoint_progress *progress, char hex[TR_DIGEST_HEX_MAX],
-    struct tr_error *error);
+    const struct progress *progress, char hex[TR_DIGEST_HEX_MAX], struct tr_error *error);
 
 #endif

@@ -48,16 +48,22 @@ static tr_status read_manifest(const char *folder, struct manifest *manifest, st
 
 /* Opens a file of the checkpoint whose bytes have the digest that the manifest names. */
 static tr_status open_checked(const char *folder, const char *name, const char *digest,
-    struct safetensors *file, struct tr_error *error)
+    const struct progress *progress, struct safetensors *file, struct tr_error *error)
 {
 	char path[CHECKPOINT_PATH_MAX + 64], hex[TR_DIGEST_HEX_MAX];
 	(void)snprintf(path, sizeof(path), "%s/%s", folder, name);
 	tr_status status = safetensors_open(path, file, error);
 	if (status != TR_OK)
 		return status;
-	if (strcmp(tr_digest_hex(tr_digest_of(file->bytes, file->size), hex), digest) == 0)
+	struct tr_digest found;
+	status = tr_digest_told(file->bytes, file->size, progress, &found)
+	    ? TR_OK
+	    : tr_error_set(error, TR_ENOMEM, "no memory for a digest");
+	if (status == TR_OK && strcmp(tr_digest_hex(found, hex), digest) == 0)
 		return TR_OK;
 	safetensors_close(file);
+	if (status != TR_OK)
+		return status;
 	return tr_error_set(error, TR_EDIGEST,
 	    "%s is damaged: its digest is %s, the manifest says %s", name, hex, digest);
 }
@@ -67,6 +73,7 @@ struct wanted {
 	const struct layout *whole, *local;
 	const struct shard *shard;
 	const struct optim_arrays *arrays;
+	const struct progress *progress;
 };
 
 static tr_status load_array(const struct wanted *w, const char *suffix,
@@ -74,7 +81,8 @@ static tr_status load_array(const struct wanted *w, const char *suffix,
 {
 	if (w->local == NULL)
 		return weights_load(w->whole, suffix, file, values, error);
-	return weights_load_shard(w->whole, w->local, w->shard, suffix, file, values, error);
+	return weights_load_shard(w->whole, w->local, w->shard, suffix, file, w->progress, values,
+	    error);
 }
 
 static tr_status load_optimizer(const char *folder, const struct wanted *w,
@@ -82,8 +90,8 @@ static tr_status load_optimizer(const char *folder, const struct wanted *w,
 {
 	const struct optim_arrays *arrays = w->arrays;
 	struct safetensors file;
-	tr_status status = open_checked(folder, MANIFEST_OPTIMIZER, manifest->optimizer, &file,
-	    error);
+	tr_status status = open_checked(folder, MANIFEST_OPTIMIZER, manifest->optimizer,
+	    w->progress, &file, error);
 	if (status != TR_OK)
 		return status;
 	status = load_array(w, ".exp_avg", &file, arrays->first, error);
@@ -113,7 +121,8 @@ static tr_status load(const char *folder, const struct wanted *w, const struct m
     struct tr_error *error)
 {
 	struct safetensors file;
-	tr_status status = open_checked(folder, MANIFEST_MODEL, manifest->model, &file, error);
+	tr_status status = open_checked(folder, MANIFEST_MODEL, manifest->model, w->progress, &file,
+	    error);
 	if (status != TR_OK)
 		return status;
 	status = load_array(w, "", &file, w->arrays->params, error);
@@ -147,15 +156,16 @@ tr_status checkpoint_read(const char *path, const struct layout *layout,
     const struct optim_arrays *arrays, struct manifest *manifest, char found[CHECKPOINT_PATH_MAX],
     struct tr_error *error)
 {
-	const struct wanted wanted = { layout, NULL, NULL, arrays };
+	const struct wanted wanted = { layout, NULL, NULL, arrays, NULL };
 	return read_wanted(path, &wanted, manifest, found, error);
 }
 
 tr_status checkpoint_read_shard(const char *path, const struct layout *whole,
     const struct layout *local, const struct shard *shard, const struct optim_arrays *arrays,
-    struct manifest *manifest, char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
+    const struct progress *progress, struct manifest *manifest, char found[CHECKPOINT_PATH_MAX],
+    struct tr_error *error)
 {
-	const struct wanted wanted = { whole, local, shard, arrays };
+	const struct wanted wanted = { whole, local, shard, arrays, progress };
 	return read_wanted(path, &wanted, manifest, found, error);
 }
 

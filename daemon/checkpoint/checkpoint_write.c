@@ -13,7 +13,7 @@
 struct writing {
 	int dir; /* the hidden folder */
 	const struct layout *layout;
-	const struct checkpoint_progress *progress;
+	const struct progress *progress;
 };
 
 /* Without moments (weights that nobody has trained here) there is no such file. */
@@ -66,14 +66,12 @@ static tr_status put_all(const struct writing *w, const struct optim_arrays *arr
 
 tr_status checkpoint_write(const struct checkpoint_folder *folder, const struct layout *layout,
     const struct optim_arrays *arrays, struct manifest *manifest, const char *sample,
-    const struct checkpoint_progress *progress, char path[CHECKPOINT_PATH_MAX],
-    struct tr_error *error)
+    const struct progress *progress, char path[CHECKPOINT_PATH_MAX], struct tr_error *error)
 {
-	static const struct checkpoint_progress none = { NULL, NULL };
 	struct checkpoint_dir dir;
 	tr_status status = checkpoint_dir_begin(folder->dir, manifest->step, &dir, error);
 	if (status == TR_OK) {
-		struct writing w = { dir.hidden, layout, progress != NULL ? progress : &none };
+		struct writing w = { dir.hidden, layout, progress };
 		status = put_all(&w, arrays, manifest, sample, error);
 		if (status == TR_OK)
 			status = checkpoint_dir_publish(&dir, error);

@@ -52,7 +52,6 @@ static char *readme_text(bool bytes)
 static tr_status put_all(int dir, const struct layout *layout, const float *params,
     struct tr_error *error)
 {
-	static const struct checkpoint_progress none = { NULL, NULL };
 	const struct model_config *config = &layout->config;
 	bool bytes = config->vocab == BYTES_VOCABULARY;
 	struct checkpoint_arrays model = { .layout = layout,
@@ -60,7 +59,7 @@ static tr_status put_all(int dir, const struct layout *layout, const float *para
 		.suffixes = { "" },
 		.values = { params } };
 	char hex[TR_DIGEST_HEX_MAX];
-	tr_status status = checkpoint_put_arrays(dir, MANIFEST_MODEL, &model, &none, hex, error);
+	tr_status status = checkpoint_put_arrays(dir, MANIFEST_MODEL, &model, NULL, hex, error);
 	if (status == TR_OK)
 		status = put(dir, HF_CONFIG_NAME, hf_config_text(config), error);
 	if (status == TR_OK)

@@ -13,6 +13,7 @@
 
 #include "common/digest.h"
 #include "common/error.h"
+#include "common/progress.h"
 
 #define SAFETENSORS_NAME_MAX 256
 #define SAFETENSORS_DIMS_MAX 8
@@ -67,6 +68,6 @@ struct safetensors_item {
 
 /* Writes a whole file to `fd`; *digest is of its bytes. `progress` (may be NULL) is called every few MiB. */
 tr_status safetensors_write(int fd, const struct safetensors_item *items, size_t count,
-    void (*progress)(void *arg), void *arg, struct tr_digest *digest, struct tr_error *error);
+    const struct progress *progress, struct tr_digest *digest, struct tr_error *error);
 
 #endif

@@ -11,8 +11,7 @@
 struct output {
 	int fd;
 	XXH3_state_t *hash;
-	void (*progress)(void *arg);
-	void *arg;
+	const struct progress *progress;
 };
 
 static tr_status put(struct output *out, const void *data, size_t bytes, struct tr_error *error)
@@ -27,8 +26,7 @@ static tr_status put(struct output *out, const void *data, size_t bytes, struct 
 		(void)XXH3_128bits_update(out->hash, at, (size_t)wrote);
 		at += wrote;
 		bytes -= (size_t)wrote;
-		if (out->progress != NULL)
-			out->progress(out->arg);
+		progress_tell(out->progress);
 	}
 	return TR_OK;
 }
@@ -92,9 +90,9 @@ static tr_status put_header(struct output *out, const struct safetensors_item *i
 }
 
 tr_status safetensors_write(int fd, const struct safetensors_item *items, size_t count,
-    void (*progress)(void *arg), void *arg, struct tr_digest *digest, struct tr_error *error)
+    const struct progress *progress, struct tr_digest *digest, struct tr_error *error)
 {
-	struct output out = { fd, XXH3_createState(), progress, arg };
+	struct output out = { fd, XXH3_createState(), progress };
 	if (out.hash == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for a digest");
 	(void)XXH3_128bits_reset(out.hash);

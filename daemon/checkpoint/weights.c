@@ -53,8 +53,8 @@ static void take_piece(const struct shard_piece *piece, const void *data, size_t
 }
 
 tr_status weights_load_shard(const struct layout *whole, const struct layout *local,
-    const struct shard *shard, const char *suffix, const struct safetensors *file, float *values,
-    struct tr_error *error)
+    const struct shard *shard, const char *suffix, const struct safetensors *file,
+    const struct progress *progress, float *values, struct tr_error *error)
 {
 	struct shard_piece pieces[SHARD_PIECES_MAX];
 	memset(values, 0, local->count * sizeof(*values));
@@ -70,6 +70,7 @@ tr_status weights_load_shard(const struct layout *whole, const struct layout *lo
 		size_t count = shard_pieces(whole, local, shard, i, pieces);
 		for (size_t k = 0; k < count; k++)
 			take_piece(&pieces[k], data, tensor->offset, values);
+		progress_tell(progress);
 	}
 	return TR_OK;
 }

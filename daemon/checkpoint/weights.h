@@ -16,9 +16,9 @@ void *weights_items(const struct layout *layout, const char *suffix, const float
 tr_status weights_load(const struct layout *layout, const char *suffix,
     const struct safetensors *file, float *values, struct tr_error *error);
 
-/* The same of a shard: of each tensor of `whole` in the file what `local` has, which is zeroed before. */
+/* The same of a shard: of each tensor of `whole` in the file what `local` has, which is zeroed before. `progress` is told (NULL: nobody) after each. */
 tr_status weights_load_shard(const struct layout *whole, const struct layout *local,
-    const struct shard *shard, const char *suffix, const struct safetensors *file, float *values,
-    struct tr_error *error);
+    const struct shard *shard, const char *suffix, const struct safetensors *file,
+    const struct progress *progress, float *values, struct tr_error *error);
 
 #endif

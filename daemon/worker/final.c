@@ -22,8 +22,7 @@ static char *make_sample(struct trainer *t, struct model *model, const struct la
 		.temperature = s->temperature,
 		.seed = t->spec->optimizer->seed,
 		.bpe = t->bpe,
-		.progress = on_progress,
-		.arg = t->group };
+		.progress = { on_progress, t->group } };
 	return generate_text(model, &layout->config, &options);
 }
 
@@ -34,7 +33,7 @@ static void write_checkpoint(struct trainer *t, const struct layout *layout,
 	struct tr_error error;
 	struct saver_result earlier;
 	struct manifest manifest = trainer_manifest(t);
-	struct checkpoint_progress progress = { on_progress, t->group };
+	struct progress progress = { on_progress, t->group };
 	if (saver_result(t->saver, true, &earlier) && earlier.status != TR_OK)
 		trainer_report_event(t, earlier.error.text);
 	tr_status status = t->folder.dir[0] == '\0'

@@ -121,8 +121,7 @@ static void generate_into(struct generation *g, struct model *model, size_t voca
 		    : likeliest(logits, vocab);
 		write_token(out, options->bpe, token);
 		push(g, token);
-		if (options->progress != NULL)
-			options->progress(options->arg);
+		progress_tell(&options->progress);
 	}
 }
 

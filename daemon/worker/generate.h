@@ -2,6 +2,7 @@
 #ifndef TR_DAEMON_WORKER_GENERATE_H
 #define TR_DAEMON_WORKER_GENERATE_H
 
+#include "common/progress.h"
 #include "daemon/checkpoint/bpe.h"
 #include "daemon/worker/model.h"
 
@@ -11,8 +12,7 @@ struct generate {
 	size_t tokens;      /* to generate */
 	double temperature; /* 0: always the likeliest */
 	uint64_t seed;
-	void (*progress)(void *arg); /* called for each token; NULL: none */
-	void *arg;
+	struct progress progress; /* told after each token */
 };
 
 /* Prompt and what follows it, as printable UTF-8 (other bytes are shown as '?'), to be freed; NULL: out of memory. When the context is full,

@@ -140,7 +140,7 @@ static tr_status build(struct measured *m, const struct model_config *config, ui
 	if (m->params == NULL || m->grads == NULL || m->tokens == NULL || m->tensor.exchange == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory to measure %zu sequences",
 		    sequences);
-	model_init_shard(&m->whole, &m->layout, &shard, 1, m->params);
+	model_init_shard(&m->whole, &m->layout, &shard, 1, NULL, m->params);
 	model_bind(m->model, m->params, m->grads);
 	if (tp > 1)
 		model_use_tensor(m->model, &m->tensor);

@@ -25,6 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/progress.h"
 #include "daemon/checkpoint/layout.h"
 #include "daemon/checkpoint/shard.h"
 #include "daemon/worker/ops.h"
@@ -91,9 +92,9 @@ void model_use_ops(struct model *model, const struct ops *ops);
 /* N(0, 0.02); projections onto the residual stream / sqrt(2 layers); biases 0, norms 1, as the layout says. A pure
  * function of seed, tensor and element: the same bits on every machine. Gaps are zeroed. */
 void model_init_params(const struct layout *layout, uint64_t seed, real *params);
-/* The same numbers, those that a shard has. */
+/* The same numbers, those that a shard has. `progress` is told (NULL: nobody) after each row. */
 void model_init_shard(const struct layout *whole, const struct layout *local,
-    const struct shard *shard, uint64_t seed, real *params);
+    const struct shard *shard, uint64_t seed, const struct progress *progress, real *params);
 
 /* inputs, targets [sequences, length]; length <= context, sequences <= max_sequences. Adds the
  * gradient of the *sum* of all tokens' losses (nats) to grads and returns that sum in *loss_sum.

@@ -17,7 +17,7 @@ static double exact_normal(struct rng_key key, uint64_t counter)
 
 /* `first`: number of the piece's first element in its tensor. */
 static void init_piece(const struct shard_piece *piece, size_t first, enum layout_init init,
-    double spread, struct rng_key key, real *params)
+    double spread, struct rng_key key, const struct progress *progress, real *params)
 {
 	for (size_t row = 0; row < piece->rows; row++) {
 		real *to = params + piece->local + row * piece->local_stride;
@@ -26,11 +26,12 @@ static void init_piece(const struct shard_piece *piece, size_t first, enum layou
 			to[i] = init == LAYOUT_ONES
 			    ? 1
 			    : (real)(spread * exact_normal(key, element + i));
+		progress_tell(progress);
 	}
 }
 
 void model_init_shard(const struct layout *whole, const struct layout *local,
-    const struct shard *shard, uint64_t seed, real *params)
+    const struct shard *shard, uint64_t seed, const struct progress *progress, real *params)
 {
 	struct shard_piece pieces[SHARD_PIECES_MAX];
 	double residual = 0.02 / sqrt(2.0 * whole->config.layers);
@@ -44,11 +45,11 @@ void model_init_shard(const struct layout *whole, const struct layout *local,
 		for (size_t i = 0; i < count; i++)
 			init_piece(&pieces[i], pieces[i].whole - tensor->offset, tensor->init,
 			    tensor->init == LAYOUT_RESIDUAL ? residual : 0.02,
-			    rng_key(seed, number, 0), params);
+			    rng_key(seed, number, 0), progress, params);
 	}
 }
 
 void model_init_params(const struct layout *layout, uint64_t seed, real *params)
 {
-	model_init_shard(layout, layout, &(struct shard){ .size = 1 }, seed, params);
+	model_init_shard(layout, layout, &(struct shard){ .size = 1 }, seed, NULL, params);
 }

@@ -43,10 +43,15 @@ static tr_status check_step(const struct trainer *t, uint64_t origin, const char
 	    path, (unsigned long long)step, (unsigned long long)wanted);
 }
 
-static void begin_fresh(struct trainer *t)
+static void on_progress(void *arg)
+{
+	(void)tr_progress(arg);
+}
+
+static void begin_fresh(struct trainer *t, const struct progress *progress)
 {
 	struct sharded *s = t->sharded;
-	model_init_shard(&s->whole, &t->layout, &s->shard, t->spec->optimizer->seed,
+	model_init_shard(&s->whole, &t->layout, &s->shard, t->spec->optimizer->seed, progress,
 	    t->arrays.params);
 }
 
@@ -54,6 +59,7 @@ tr_status sharded_load(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
 	uint32_t shard = ranks_shard(&s->shards.mesh, s->rank);
+	struct progress progress = { on_progress, t->group };
 	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
 	if (s->loaded == shard)
 		return TR_OK;
@@ -61,11 +67,11 @@ tr_status sharded_load(struct trainer *t, struct tr_error *error)
 	s->loaded = RANKS_NONE;
 	sharded_clear_moments(t); /* A checkpoint of imported weights has none. */
 	if (path[0] == '\0') {
-		begin_fresh(t);
+		begin_fresh(t, &progress);
 	} else {
 		s->untidy = true;
 		tr_status status = checkpoint_read_shard(path, &s->whole, &t->layout, &s->shard,
-		    &t->arrays, s->back, found, error);
+		    &t->arrays, &progress, s->back, found, error);
 		if (status == TR_OK)
 			status = check_step(t, s->state->origin, path, error);
 		if (status != TR_OK)

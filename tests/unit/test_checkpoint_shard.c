@@ -19,6 +19,11 @@ static void assert_taken(const struct fixture *f, const struct layout *local,
 	free(expected);
 }
 
+static void count(void *arg)
+{
+	++*(size_t *)arg;
+}
+
 /* Each reads what is its own, and nothing of what was there before stays: not in the padding either. */
 static void test_shards_of_the_whole(void **state)
 {
@@ -36,9 +41,13 @@ static void test_shards_of_the_whole(void **state)
 			struct optim_arrays mine = { .params = noise(local.count, 7),
 				.first = noise(local.count, 8),
 				.second = noise(local.count, 9) };
+			size_t words = 0;
+			struct progress told = { count, &words };
 			fail_unless_ok(checkpoint_read_shard(f->folder.dir, &f->layout, &local,
-			                   &shard, &mine, &manifest, found, &error),
+			                   &shard, &mine, &told, &manifest, found, &error),
 			    &error);
+			/* Of three arrays each tensor, and the bytes of both files. */
+			assert_true(words >= 3 * local.tensor_count + 2);
 			assert_int_equal(manifest.step, 30);
 			assert_taken(f, &local, &shard, f->arrays.params, mine.params);
 			assert_taken(f, &local, &shard, f->arrays.first, mine.first);

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -36,6 +37,30 @@ static void long_inputs_give_the_same(void **state)
 		}
 }
 
+static void count(void *arg)
+{
+	++*(int *)arg;
+}
+
+/* Who is told on the way gets the same digest. */
+static void long_ones_tell(void **state)
+{
+	(void)state;
+	size_t bytes = ((size_t)9 << 20) + 5;
+	uint8_t *data = malloc(bytes);
+	struct tr_digest digest;
+	int told = 0;
+	assert_non_null(data);
+	for (size_t i = 0; i < bytes; i++)
+		data[i] = (uint8_t)(i * 2654435761u >> 13);
+	assert_true(tr_digest_told(data, bytes, &(struct progress){ count, &told }, &digest));
+	assert_int_equal(told, 3);
+	assert_true(tr_digest_equal(digest, tr_digest_of(data, bytes)));
+	assert_true(tr_digest_told("", 0, NULL, &digest));
+	assert_true(tr_digest_equal(digest, tr_digest_of("", 0)));
+	free(data);
+}
+
 static void one_bit_changes_the_digest(void **state)
 {
 	(void)state;
@@ -67,6 +92,7 @@ int main(void)
 	const struct CMUnitTest digest_tests[] = {
 		cmocka_unit_test(digests_are_xxh3),
 		cmocka_unit_test(long_inputs_give_the_same),
+		cmocka_unit_test(long_ones_tell),
 		cmocka_unit_test(one_bit_changes_the_digest),
 		cmocka_unit_test(folding_keeps_the_order),
 	};

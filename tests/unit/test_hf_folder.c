@@ -121,7 +121,7 @@ static void put_tensors(const struct fixture *f, struct safetensors_item *items,
 	(void)snprintf(path, sizeof(path), "%s/model.safetensors", f->folder);
 	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
 	assert_true(fd >= 0);
-	assert_int_equal(safetensors_write(fd, items, count, NULL, NULL, &digest, NULL), TR_OK);
+	assert_int_equal(safetensors_write(fd, items, count, NULL, &digest, NULL), TR_OK);
 	assert_int_equal(close(fd), 0);
 }
 

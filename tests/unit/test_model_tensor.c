@@ -368,6 +368,11 @@ static void test_stops(void **state)
 		together(config, &(struct how){ 2, 1, true, true, at });
 }
 
+static void count(void *arg)
+{
+	++*(size_t *)arg;
+}
+
 /* A shard begins with the numbers that it would have of the whole. */
 static void test_init_does_not_depend_on_the_layout(void **state)
 {
@@ -384,7 +389,10 @@ static void test_init_does_not_depend_on_the_layout(void **state)
 		struct layout local;
 		assert_int_equal(shard_layout(&whole, &shard, &local, NULL), TR_OK);
 		double *mine = zeroed(local.count);
-		model_init_shard(&whole, &local, &shard, 9, mine);
+		size_t words = 0;
+		model_init_shard(&whole, &local, &shard, 9, &(struct progress){ count, &words },
+		    mine);
+		assert_true(words >= local.config.layers * local.config.width);
 		for (size_t t = 0; t < whole.tensor_count; t++) {
 			size_t count = shard_pieces(&whole, &local, &shard, t, pieces);
 			for (size_t i = 0; i < count; i++)

@@ -243,9 +243,10 @@ void optim_update_beside(const struct ops *ops, struct pool *pool, const struct 
 }
 
 void model_init_shard(const struct layout *whole, const struct layout *local,
-    const struct shard *shard, uint64_t seed, float *params)
+    const struct shard *shard, uint64_t seed, const struct progress *progress, float *params)
 {
 	(void)seed;
+	(void)progress;
 	shard_take(whole, local, shard, reference_at(group_inside()->play, 0)->params, params);
 }
 
@@ -435,9 +436,11 @@ tr_status checkpoint_look(const char *path, const struct layout *whole, struct m
 
 tr_status checkpoint_read_shard(const char *path, const struct layout *whole,
     const struct layout *local, const struct shard *shard, const struct optim_arrays *arrays,
-    struct manifest *manifest, char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
+    const struct progress *progress, struct manifest *manifest, char found[CHECKPOINT_PATH_MAX],
+    struct tr_error *error)
 {
 	struct tr_group *g = group_inside();
+	(void)progress;
 	tr_status status = checkpoint_look(path, whole, manifest, found, error);
 	if (status != TR_OK)
 		return status;

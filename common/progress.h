@@ -1,0 +1,19 @@
+/* Who works for long tells from time to time that it gets on. Called on the thread that works. */
+#ifndef TR_COMMON_PROGRESS_H
+#define TR_COMMON_PROGRESS_H
+
+#include <stddef.h>
+
+struct progress {
+	void (*call)(void *arg); /* NULL: nobody wants to know */
+	void *arg;
+};
+
+/* `to` may be NULL. */
+static inline void progress_tell(const struct progress *to)
+{
+	if (to != NULL && to->call != NULL)
+		to->call(to->arg);
+}
+
+#endif
