@@ -6,6 +6,7 @@
 
 #include "client/trainctl/print.h"
 #include "daemon/plan/plan_dealing.h"
+#include "daemon/plan/plan_memory.h"
 #include "daemon/plan/plan_predict.h"
 
 #define BAR_CELLS 20
@@ -120,8 +121,8 @@ static void print_given(const struct view *v)
 	    v->p->threads == 1 ? "" : "s");
 	(void)printf("layers    %s\nlinks     %s\n", v->p->layers_by, v->p->links_by);
 	if (!in->runnable)
-		(void)printf("plans     of any kind: jobs of mesh.auto run 1f1b without chunks or "
-		             "recomputation (docs/limits.md)\n");
+		(void)printf("plans     of any kind: jobs deal a worker's layers evenly over its "
+		             "chunks, and cut shares into microbatches\n");
 	(void)printf("\n");
 }
 

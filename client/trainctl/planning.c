@@ -9,6 +9,7 @@
 #include "client/trainctl/plan_file.h"
 #include "client/trainctl/print.h"
 #include "daemon/plan/plan_dealing.h"
+#include "daemon/plan/job_mesh.h"
 #include "daemon/plan/job_options.h"
 #include "daemon/plan/job_strict.h"
 #include "daemon/plan/job_sync.h"
@@ -118,7 +119,7 @@ static uint32_t own_sequences(const Traind__V1__JobSpec *spec, uint32_t batch, u
 	return most < share ? most : share;
 }
 
-/* The mesh that the job file asks for. */
+/* Mesh, schedule and recomputation that the job file asks for. */
 static void take_own(const Traind__V1__JobSpec *spec, struct planning *p,
     struct plan_search_settings *settings)
 {
@@ -127,9 +128,12 @@ static void take_own(const Traind__V1__JobSpec *spec, struct planning *p,
 	uint32_t dp = mesh->workers / (tp * pp);
 	settings->only = (struct plan_choice){
 		.mesh = { { [MESH_DP] = dp, [MESH_PP] = pp, [MESH_TP] = tp } },
-		.sequences = own_sequences(spec, p->in.batch, dp)
+		.kind = job_mesh_schedule(mesh, mesh->chunks),
+		.chunks = mesh->chunks > 0 ? mesh->chunks : 1,
+		.sequences = own_sequences(spec, p->in.batch, dp),
+		.recompute = mesh->recompute
 	};
-	settings->keep = true;
+	settings->exact = true;
 	dealing_of_job(mesh, &p->dealt);
 	p->in.dealt = &p->dealt;
 }
@@ -165,6 +169,7 @@ tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_o
 	p->in = (struct plan_input){ &p->around.cluster, &p->model, &p->measured.costs,
 		(uint32_t)(train->batch_tokens / p->model.context), p->model.context, !options->any,
 		NULL };
+	settings.only.recompute = spec->mesh->recompute; /* asked for: of every plan */
 	if (options->as_is)
 		take_own(spec, p, &settings);
 	else if (!options->any)
@@ -262,7 +267,13 @@ tr_status planning_keep(const struct planning *p, Traind__V1__JobSpec *spec, str
 	spec->mesh->tp = choice->mesh.size[MESH_TP];
 	spec->mesh->pp = choice->mesh.size[MESH_PP];
 	spec->mesh->threads = p->threads;
+	spec->mesh->chunks = choice->chunks;
+	spec->mesh->recompute = choice->recompute;
 	tr_status st = keep_dealing(p, spec->mesh, error);
+	if (st == TR_OK)
+		st = job_option_set(spec, "mesh.schedule",
+		    choice->mesh.size[MESH_PP] > 1 ? schedule_kind_name(choice->kind) : "auto",
+		    error);
 	if (st != TR_OK)
 		return st;
 	spec->mesh->zero_owners = owners_among(spec->mesh->zero_owners, choice->mesh.size[MESH_DP]);

@@ -12,8 +12,8 @@ struct planning_options {
 	struct rpc *rpc;
 	enum planning_links links;
 	bool free;  /* for a job that is to run now: on what is free of the running cluster */
-	bool any;   /* plans too that jobs cannot run yet (plan_layout.h, runnable) */
-	bool as_is; /* only the job's own mesh and microbatch */
+	bool any;   /* plans that jobs cannot run (plan_layout.h, runnable) */
+	bool as_is; /* only the job's own mesh, schedule and microbatch */
 	bool pareto;
 };
 

@@ -23,12 +23,14 @@ const struct args_row verb_plan_options[] = {
 	    false },
 	{ "--auto", NULL, NULL, "as `mesh: auto` chooses: for the slots that are free now", false },
 	{ "--any", NULL, NULL,
-	    "also plans that `mesh: auto` does not choose yet: GPipe, chunks, recomputation",
+	    "plans that jobs cannot run: layers over chunks as they fit best, microbatches all of "
+	    "one size",
 	    false },
 	{ "--pareto", NULL, NULL, "print also the plans that are slower but take less memory",
 	    false },
-	{ "--as-is", NULL,
-	    NULL, "no other plan than the job's own mesh and train.micro_sequences: what a step of it takes",
+	{ "--as-is", NULL, NULL,
+	    "no other plan than the job's own mesh, schedule and train.micro_sequences: what a "
+	    "step of it takes",
 	    false },
 	{ "--set", NULL, "KEY=VALUE", "override a key of the job file (repeatable)", false },
 	{ NULL, NULL, NULL, NULL, false },

@@ -88,8 +88,9 @@ static const struct job_option rows[] = {
 	    "How much of the held-out text an evaluation reads." },
 
 	{ "mesh.auto", OPTION_BOOL, 0, 0, NULL, "false", NULL,
-	    "`trainctl launch` chooses nodes, workers, tp, pp and `train.micro_sequences`, as "
-	    "`trainctl plan --auto` says, out of the slots that are free. `mesh: auto` is the "
+	    "`trainctl launch` chooses nodes, workers, tp, pp, schedule, recomputation and "
+	    "`train.micro_sequences`, as `trainctl plan --auto` says, out of the slots that are "
+	    "free. `mesh: auto` is the "
 	    "same. See docs/sharding.md." },
 	{ "mesh.nodes", OPTION_UINT, 1, TR_GROUP_PEERS_MAX, NULL, "1", "nodes",
 	    "Nodes to train on." },

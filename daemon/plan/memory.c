@@ -104,18 +104,15 @@ static uint64_t working_bytes(const struct memory_input *in, const struct collec
 }
 
 /* Outputs as long as their microbatches are in flight, and MEMORY_MESSAGES; interleaved, gradients may wait for the other end as long as outputs do. */
-static uint64_t message_bytes(const struct memory_input *in, uint32_t rank)
+uint32_t memory_messages(const struct schedule_shape *shape, uint32_t rank)
 {
-	const struct schedule_shape *shape = &in->schedule->shape;
-	uint32_t flying = schedule_in_flight(shape, rank), count = MEMORY_MESSAGES;
+	uint32_t flying = schedule_in_flight(shape, rank);
 
 	if (shape->ranks == 1)
 		return 0;
 	if (shape->chunks > 1)
-		count += 2 * flying;
-	else if (rank + 1 < shape->ranks)
-		count += flying;
-	return count * strategy_boundary_bytes(in->shape, in->strategy);
+		return MEMORY_MESSAGES + 2 * flying;
+	return MEMORY_MESSAGES + (rank + 1 < shape->ranks ? flying : 0);
 }
 
 /* Along the rank's list: a forward adds, the end of its backward takes away. */
@@ -156,7 +153,8 @@ tr_status memory_of_rank(const struct memory_input *input, uint32_t rank,
 	made.optimizer = optimized * (strategy->value_bytes == 2 ? 12 : 8);
 	made.activations = most_in_flight(input, &log, rank);
 	made.working = working_bytes(input, &log, rank + 1 == input->schedule->shape.ranks);
-	made.messages = message_bytes(input, rank);
+	made.messages = memory_messages(&input->schedule->shape, rank) *
+	    strategy_boundary_bytes(input->shape, strategy);
 	made.total = made.parameters + made.gradients + made.optimizer + made.activations +
 	    made.working + made.messages;
 	*bytes = made;

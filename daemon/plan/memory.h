@@ -49,6 +49,9 @@ struct memory_bytes {
 uint64_t memory_section_parameters(const struct model_config *shape,
     const struct strategy *strategy, enum graph_section_kind section, bool table_there);
 
+/* Messages that a rank has between it and its neighbours, at most, each as large as a microbatch's residual stream. */
+uint32_t memory_messages(const struct schedule_shape *shape, uint32_t rank);
+
 /* Of each of the tp x dp workers of a pipeline rank. TR_EINVAL: strategy_check's and propagate's errors; stages or owners do not fit. */
 tr_status memory_of_rank(const struct memory_input *input, uint32_t rank,
     struct memory_bytes *bytes, struct tr_error *error);

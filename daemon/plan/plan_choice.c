@@ -19,12 +19,30 @@ static bool is_dp_tried(const struct plan_layout *l, uint32_t dp, uint32_t group
 	return (dp & (dp - 1)) == 0;
 }
 
-/* A job's replicas cut their shares into microbatches of at most so many sequences: the last has what is left. */
+/* A job's replicas cut their shares into microbatches of at most so many sequences: the last has what is left. Interleaved stages want one for each stage. */
 static bool is_share_cut(const struct plan_layout *l, const struct plan_choice *choice)
 {
-	uint32_t dp = choice->mesh.size[MESH_DP];
+	uint32_t dp = choice->mesh.size[MESH_DP], least = l->in->batch / dp;
 
-	return dp <= l->in->batch && choice->sequences <= (l->in->batch + dp - 1) / dp;
+	if (dp > l->in->batch || choice->sequences > (l->in->batch + dp - 1) / dp)
+		return false;
+	return choice->chunks == 1 ||
+	    (least + choice->sequences - 1) / choice->sequences >= choice->mesh.size[MESH_PP];
+}
+
+/* Where the job says how many layers each pipeline rank has, there is one for each chunk. */
+static bool is_dealt(const struct plan_layout *l, const struct plan_choice *choice)
+{
+	struct dealing dealt;
+
+	if (l->in->dealt == NULL)
+		return true;
+	dealing_on(l->in->dealt, &choice->mesh, &dealt);
+	const uint32_t *layers = dealing_layers(&dealt);
+	for (uint32_t rank = 0; layers != NULL && rank < choice->mesh.size[MESH_PP]; rank++)
+		if (layers[rank] < choice->chunks)
+			return false;
+	return true;
 }
 
 static bool is_possible(const struct plan_layout *l, const struct plan_choice *choice)
@@ -35,11 +53,10 @@ static bool is_possible(const struct plan_layout *l, const struct plan_choice *c
 	         microbatches = l->in->batch / choice->sequences;
 	bool interleaved = choice->kind == SCHEDULE_INTERLEAVED;
 
-	if (l->in->runnable &&
-	    (choice->kind != SCHEDULE_1F1B || choice->chunks != 1 || choice->recompute))
-		return false;
 	if (microbatches > TR_SCHEDULE_MICROBATCHES_MAX ||
 	    pp * choice->chunks > l->in->model->layers || dp * pp > groups)
+		return false;
+	if (!is_dealt(l, choice))
 		return false;
 	if (l->in->runnable ? !is_share_cut(l, choice) : l->in->batch % choice->sequences != 0)
 		return false;
@@ -116,9 +133,10 @@ bool plan_choice_is_wanted(const struct plan_search_settings *settings,
 	for (unsigned axis = 0; axis < MESH_AXES; axis++)
 		if (only->mesh.size[axis] != 0 && only->mesh.size[axis] != choice->mesh.size[axis])
 			return false;
-	return (only->chunks == 0 || only->chunks == choice->chunks) &&
-	    (only->sequences == 0 || only->sequences == choice->sequences) &&
-	    !(settings->keep && choice->recompute);
+	if (settings->exact && (only->kind != choice->kind || only->chunks != choice->chunks))
+		return false;
+	return (only->sequences == 0 || only->sequences == choice->sequences) &&
+	    (only->recompute ? choice->recompute : !settings->exact || !choice->recompute);
 }
 
 const char *plan_choice_text(const struct plan_choice *choice, char text[PLAN_CHOICE_TEXT_MAX])

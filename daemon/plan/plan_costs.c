@@ -100,6 +100,7 @@ static tr_status derive(const struct model_config *model, uint32_t sequence_leng
 	if (st != TR_OK)
 		return st;
 	made->boundary_bytes = (double)strategy_boundary_bytes(&padded, &strategy);
+	made->head_bytes = (double)log.kept_bytes[SECTION_HEAD] - made->boundary_bytes;
 	made->table = model->untied ? 0 : (uint64_t)padded.vocab / tp * model->width;
 	for (unsigned section = 0; section < SECTIONS; section++) {
 		enum graph_section_kind kind = (enum graph_section_kind)section;

@@ -51,7 +51,8 @@ struct plan_derived {
 	struct plan_exchange exchange[SECTIONS][2]; /* PHASE_FORWARD, PHASE_BACKWARD */
 	uint64_t parameters[SECTIONS]; /* at one worker; SECTION_HEAD: with the table */
 	uint64_t table;                /* of them in a tied table, else 0 */
-	double boundary_bytes;         /* of one sequence */
+	double boundary_bytes;         /* of one sequence: of the residual stream */
+	double head_bytes; /* of one sequence: what the head has for one microbatch at a time, besides its input */
 };
 
 /* Of each of costs->at; those whose tp cannot split the model are not `possible`, and `error` (where none is) says why. TR_EINVAL: none

@@ -1,6 +1,6 @@
 #include "daemon/plan/plan_dealing.h"
 
-#include <string.h>
+#include <assert.h>
 
 #include "daemon/plan/job_mesh.h"
 
@@ -52,4 +52,19 @@ void plan_dealing(const struct plan_input *in, const struct plan *plan, struct d
 		for (uint32_t stage = 0; stage < size[MESH_PP] * plan->choice.chunks; stage++)
 			made.layers[stage % size[MESH_PP]] += plan->layers_of[stage];
 	*dealing = made;
+}
+
+bool plan_dealing_feeds(const struct plan_input *in, const struct plan *plan)
+{
+	uint64_t least = UINT64_MAX, all = 0, sequences = plan->choice.sequences;
+
+	if (plan->choice.chunks == 1)
+		return true;
+	for (uint32_t d = 0; d < plan->choice.mesh.size[MESH_DP]; d++) {
+		least = plan->microbatches_of[d] < least ? plan->microbatches_of[d] : least;
+		all += plan->microbatches_of[d];
+	}
+	assert(all > 0 && sequences > 0);
+	return (in->batch * least / all + sequences - 1) / sequences >=
+	    plan->choice.mesh.size[MESH_PP];
 }

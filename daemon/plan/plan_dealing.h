@@ -13,5 +13,7 @@ void plan_dealing(const struct plan_input *in, const struct plan *plan, struct d
 /* Microbatches of replica `number` with such shares: its last one may have fewer sequences than the others. */
 uint32_t plan_dealing_microbatches(const struct plan_input *in, const struct plan_choice *choice,
     const struct dealing *dealing, uint32_t number);
+/* Whether a job with shares in proportion to the plan's microbatches has one for each stage in every replica, as interleaved stages need. */
+bool plan_dealing_feeds(const struct plan_input *in, const struct plan *plan);
 
 #endif

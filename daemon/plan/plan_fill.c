@@ -3,10 +3,10 @@
 #include <stdlib.h>
 
 #include "daemon/plan/plan_dealing.h"
+#include "daemon/plan/plan_memory.h"
 #include "daemon/plan/plan_predict.h"
 
-#define UNEVEN_GAIN   0.01
-#define WRITTEN_BYTES 12 /* of a parameter, with its moments */
+#define UNEVEN_GAIN 0.01
 
 /* Of a replica: m microbatches take fill + m x cycle. */
 struct pace {
@@ -193,148 +193,8 @@ static void share_by_speed(struct plan_layout *l, struct plan *plan)
 	share_as(l, &even, plan);
 	double equal_s = pipeline_s(l, plan);
 	share_microbatches(l, plan);
-	if (!(pipeline_s(l, plan) < (1 - UNEVEN_GAIN) * equal_s))
+	if (!plan_dealing_feeds(l->in, plan) || !(pipeline_s(l, plan) < (1 - UNEVEN_GAIN) * equal_s))
 		share_as(l, &even, plan);
-}
-
-static uint64_t layer_kept(const struct plan_layout *l, const struct plan *plan)
-{
-	return plan->choice.recompute ? (uint64_t)l->of_tp->boundary_bytes * l->cost->sequences
-	                              : l->cost->kept_bytes[SECTION_LAYER];
-}
-
-static uint64_t parameter_bytes(const struct plan_layout *l)
-{
-	return l->in->costs->parameter_bytes > 0 ? l->in->costs->parameter_bytes : 16;
-}
-
-/* Of one microbatch in a stage. */
-static uint64_t stage_kept(const struct plan_layout *l, const struct plan *plan, uint32_t stage)
-{
-	uint64_t bytes = plan->layers_of[stage] * layer_kept(l, plan);
-
-	if (stage == 0)
-		bytes += l->cost->kept_bytes[SECTION_EMBEDDING];
-	if (stage + 1 == l->stages)
-		bytes += l->cost->kept_bytes[SECTION_HEAD];
-	return bytes;
-}
-
-static uint32_t most_microbatches(const struct plan_layout *l, const struct plan *plan)
-{
-	uint32_t most = 0;
-
-	for (uint32_t d = 0; d < l->dp; d++)
-		most = plan->microbatches_of[d] > most ? plan->microbatches_of[d] : most;
-	return most;
-}
-
-static uint64_t kept_by_list(const struct plan_layout *l, const struct plan *plan,
-    const struct schedule_list *list, uint32_t rank)
-{
-	uint64_t now = 0, most = 0;
-
-	for (uint32_t i = 0; i < list->count; i++) {
-		uint64_t bytes = stage_kept(l, plan, list->at[i].chunk * l->pp + rank);
-		if (list->at[i].op == SCHEDULE_FWD)
-			now += bytes;
-		if (list->at[i].op == SCHEDULE_BWD)
-			now -= bytes;
-		most = now > most ? now : most;
-	}
-	return most;
-}
-
-/* What is kept when a rank's warm-up is over: of its first forwards, in their order (schedule.h). */
-static uint64_t kept_by_formula(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
-{
-	struct schedule_shape shape = shape_of(l, plan, most_microbatches(l, plan));
-	uint32_t flying = schedule_in_flight(&shape, rank), group = schedule_group(&shape);
-	uint64_t bytes = 0;
-
-	if (plan->choice.chunks == 1)
-		return flying * stage_kept(l, plan, rank);
-	for (uint32_t i = 0; i < flying; i++)
-		bytes += stage_kept(l, plan, i / group % plan->choice.chunks * l->pp + rank);
-	return bytes;
-}
-
-static uint64_t fixed_bytes(const struct plan_layout *l, const struct plan *plan)
-{
-	return l->in->costs->process_bytes + l->cost->working_bytes +
-	    (plan->choice.recompute ? l->cost->kept_bytes[SECTION_LAYER] : 0);
-}
-
-/* Least memory of the workers of a pipeline rank. */
-static uint64_t rank_memory(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
-{
-	uint64_t least = UINT64_MAX;
-
-	for (uint32_t i = 0; i < l->dp * l->tp; i++) {
-		uint64_t has = l->in->cluster->workers[plan->worker_of[rank * l->dp * l->tp + i]]
-		                   .memory_bytes;
-		least = has < least ? has : least;
-	}
-	return least;
-}
-
-uint64_t plan_rank_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank,
-    const struct schedule *schedule)
-{
-	uint64_t kept = schedule != NULL ? kept_by_list(l, plan, &schedule->lists[rank], rank)
-	                                 : kept_by_formula(l, plan, rank);
-
-	return fixed_bytes(l, plan) + plan_layout_parameters(l, plan, rank) * parameter_bytes(l) +
-	    kept;
-}
-
-uint64_t plan_writer_bytes(const struct plan_layout *l, const struct plan *plan, bool saves)
-{
-	uint64_t whole = model_config_parameters(l->in->model),
-	         own = plan_layout_parameters(l, plan, 0);
-	uint64_t others = whole > own ? whole - own : 0, copy = saves ? whole : 0;
-
-	return WRITTEN_BYTES * (l->pp * l->tp > 1 ? others + whole + copy : copy);
-}
-
-void plan_measure_memory(const struct plan_layout *l, struct plan *plan,
-    const struct schedule *schedule)
-{
-	plan->memory_bytes = 0;
-	plan->memory_part = 0;
-	for (uint32_t rank = 0; rank < l->pp; rank++) {
-		uint64_t bytes = plan_rank_bytes(l, plan, rank, schedule);
-		double part = (double)bytes / (double)rank_memory(l, plan, rank);
-		if (bytes > plan->memory_bytes)
-			plan->memory_bytes = bytes;
-		if (part > plan->memory_part) {
-			plan->memory_part = part;
-			plan->fullest = rank;
-		}
-	}
-}
-
-/* Layers that each pipeline rank's workers hold. */
-static void layers_most(const struct plan_layout *l, const struct plan *plan, uint32_t *most)
-{
-	uint32_t microbatches = l->in->batch / plan->choice.sequences / l->dp;
-	struct schedule_shape shape = shape_of(l, plan,
-	    microbatches > least_microbatches(l, plan) ? microbatches : least_microbatches(l, plan));
-
-	for (uint32_t rank = 0; rank < l->pp; rank++) {
-		uint64_t flying = schedule_in_flight(&shape, rank), other = fixed_bytes(l, plan);
-		if (rank == 0)
-			other += l->of_tp->parameters[SECTION_EMBEDDING] * parameter_bytes(l) +
-			    flying * l->cost->kept_bytes[SECTION_EMBEDDING] / plan->choice.chunks;
-		if (rank + 1 == l->pp)
-			other += l->of_tp->parameters[SECTION_HEAD] * parameter_bytes(l) +
-			    flying * l->cost->kept_bytes[SECTION_HEAD] / plan->choice.chunks;
-		uint64_t has = rank_memory(l, plan, rank);
-		uint64_t layer = l->of_tp->parameters[SECTION_LAYER] * parameter_bytes(l) +
-		    flying * layer_kept(l, plan) / plan->choice.chunks;
-		uint64_t holds = has > other && layer > 0 ? (has - other) / layer : 0;
-		most[rank] = holds > l->in->model->layers ? l->in->model->layers : (uint32_t)holds;
-	}
 }
 
 void plan_fill(struct plan_layout *layout, struct plan *plan)
@@ -342,7 +202,7 @@ void plan_fill(struct plan_layout *layout, struct plan *plan)
 	uint32_t most[PLAN_STAGES_MAX];
 
 	plan_layout_place(layout, plan);
-	layers_most(layout, plan, most);
+	plan_layers_most(layout, plan, least_microbatches(layout, plan), most);
 	if (!plan_layout_split(layout, plan, most))
 		(void)plan_layout_split(layout, plan, NULL);
 	plan_layout_times(layout, plan);

@@ -329,14 +329,13 @@ static double section_s(const struct plan_layout *l, const struct plan_group *gr
 }
 
 /* A rank's layers over its chunks, as evenly as they go; what is over goes to those that have neither embedding nor head. */
-static void share_chunks(const struct plan_layout *l, uint32_t rank, uint32_t layers,
-    struct plan *plan)
+void plan_layout_deal(uint32_t rank, uint32_t layers, struct plan *plan)
 {
-	uint32_t chunks = plan->choice.chunks;
+	uint32_t chunks = plan->choice.chunks, pp = plan->choice.mesh.size[MESH_PP];
 
 	for (uint32_t chunk = 0; chunk < chunks; chunk++) {
 		uint32_t at = rank == 0 ? chunks - 1 - chunk : chunk;
-		plan->layers_of[at * l->pp + rank] = (uint16_t)(layers / chunks +
+		plan->layers_of[at * pp + rank] = (uint16_t)(layers / chunks +
 		    (chunk < layers % chunks));
 	}
 }
@@ -396,7 +395,7 @@ bool plan_layout_split(struct plan_layout *l, struct plan *plan, const uint32_t 
 	if (split_layers(&in, layers, &worst, NULL) != TR_OK)
 		return false;
 	for (uint32_t rank = 0; rank < l->pp; rank++)
-		share_chunks(l, rank, layers[rank], plan);
+		plan_layout_deal(rank, layers[rank], plan);
 	return true;
 }
 

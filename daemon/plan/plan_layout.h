@@ -17,7 +17,9 @@ struct plan_input {
 	const struct plan_costs *costs;
 	uint32_t batch;           /* sequences of a step, all replicas together */
 	uint32_t sequence_length; /* tokens */
-	bool runnable; /* only schedules of jobs that are planned: 1F1B without chunks or recomputation */
+	/* As jobs run it: shares are cut into microbatches, of which the last may be smaller; a rank's layers are dealt evenly over its chunks. Else any number of whole
+	 * microbatches, any layers. */
+	bool runnable;
 	/* Shares and layers are so, where the mesh has as many replicas and stages, else as for equal workers; NULL: whatever is best. */
 	const struct dealing *dealt;
 };
@@ -74,6 +76,8 @@ const struct plan_cost *plan_layout_cost(const struct plan_layout *layout, uint3
 void plan_layout_place(struct plan_layout *layout, const struct plan *plan);
 /* Then the layers of each stage, where `most` (NULL: any) says how many each pipeline rank holds; false: there is no such split. */
 bool plan_layout_split(struct plan_layout *layout, struct plan *plan, const uint32_t *most);
+/* A rank's layers over its chunks, as jobs deal them (job_mesh.h). */
+void plan_layout_deal(uint32_t rank, uint32_t layers, struct plan *plan);
 /* Then times of stages. */
 void plan_layout_times(struct plan_layout *layout, const struct plan *plan);
 /* Then bytes of a step on each link. */

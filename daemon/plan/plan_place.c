@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/rng.h"
+#include "daemon/plan/plan_memory.h"
 #include "daemon/plan/plan_predict.h"
 
 /* How a row of groups is made and laid into the mesh. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/plan/plan_memory.h"
 #include "daemon/plan/timeline.h"
 
 /* A worker hands over gradients in pieces of at least so much (daemon/worker/buckets.h). */

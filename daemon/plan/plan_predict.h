@@ -22,17 +22,6 @@ double plan_estimate_s(struct plan_layout *layout, const struct plan *plan);
 /* What comes behind the sums over dp: the tied table's gradients meet when both ends have theirs; all hear of the commit. */
 double plan_after_reduction_s(const struct plan_layout *layout, const struct plan *plan);
 
-/* Of each worker of a pipeline rank; of the plan that was laid out last. Without a schedule (NULL) what an interleaved one keeps is what it has at the end of its
- * warm-up. */
-uint64_t plan_rank_bytes(const struct plan_layout *layout, const struct plan *plan, uint32_t rank,
-    const struct schedule *schedule);
-/* What who writes checkpoints, a worker of the first stage, takes besides: parameters and moments of a split model's other shards, and of the whole, which it puts together; with
- * `saves` (while training goes on, not only at the end) also of the copy that a thread writes. After plan_layout_place. */
-uint64_t plan_writer_bytes(const struct plan_layout *layout, const struct plan *plan, bool saves);
-/* plan->memory_*: of the fullest worker. */
-void plan_measure_memory(const struct plan_layout *layout, struct plan *plan,
-    const struct schedule *schedule);
-
 /* plan->times and plan->memory_*. TR_EINVAL: the schedule cannot be; TR_ENOMEM. */
 tr_status plan_predict(struct plan_layout *layout, struct plan *plan, struct tr_error *error);
 

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "common/rng.h"
+#include "daemon/plan/plan_dealing.h"
 #include "daemon/plan/plan_place.h"
 #include "daemon/plan/plan_predict.h"
 
@@ -78,20 +79,43 @@ static bool swap_workers(struct refining *r)
 	return better;
 }
 
+static uint32_t layers_of_rank(const struct plan *plan, uint32_t rank)
+{
+	uint32_t pp = plan->choice.mesh.size[MESH_PP], layers = 0;
+
+	for (uint32_t stage = rank; stage < pp * plan->choice.chunks; stage += pp)
+		layers += plan->layers_of[stage];
+	return layers;
+}
+
+/* One layer, from where there are others: of a job's plan from rank to rank, else from stage to stage. */
+static bool move_layer(const struct refining *r, uint32_t from, uint32_t to, struct plan *plan)
+{
+	if (!r->l->in->runnable) {
+		plan->layers_of[to]++;
+		return plan->layers_of[from]-- > 1;
+	}
+	uint32_t here = layers_of_rank(plan, from), there = layers_of_rank(plan, to);
+	if (here <= plan->choice.chunks)
+		return false;
+	plan_layout_deal(from, here - 1, plan);
+	plan_layout_deal(to, there + 1, plan);
+	return true;
+}
+
 static bool move_layers(struct refining *r)
 {
-	uint32_t stages = r->plan->choice.mesh.size[MESH_PP] * r->plan->choice.chunks;
+	uint32_t places = r->plan->choice.mesh.size[MESH_PP] *
+	    (r->l->in->runnable ? 1 : r->plan->choice.chunks);
 	bool better = false;
 
-	for (uint32_t from = 0; from < stages; from++) {
-		for (uint32_t to = 0; to < stages; to++) {
+	for (uint32_t from = 0; from < places; from++) {
+		for (uint32_t to = 0; to < places; to++) {
 			struct plan next = *r->plan;
-			if (to == from || next.layers_of[from] < 2)
+			if (to == from || !move_layer(r, from, to, &next))
 				continue;
 			if (!may_go_on(r))
 				return better;
-			next.layers_of[from]--;
-			next.layers_of[to]++;
 			plan_refill(r->l, &next);
 			better = take_if_better(r, &next) || better;
 		}
@@ -116,6 +140,8 @@ static bool move_microbatches(struct refining *r)
 				return better;
 			next.microbatches_of[from]--;
 			next.microbatches_of[to]++;
+			if (r->l->in->runnable && !plan_dealing_feeds(r->l->in, &next))
+				continue;
 			plan_refill(r->l, &next);
 			better = take_if_better(r, &next) || better;
 		}

@@ -24,8 +24,8 @@ struct plan_search_settings {
 	uint64_t seed;
 	bool pareto;
 	struct plan_choice
-	    only; /* choices that are not so are not tried: mesh, chunks and sequences, each if it is not 0 */
-	bool keep; /* with `only`: none that is recomputed */
+	    only; /* choices that are not so are not tried: mesh, sequences and recompute, each if it is not 0 */
+	bool exact; /* and schedule, chunks and recompute, whatever they are */
 };
 
 struct plan_loser {
@@ -52,7 +52,7 @@ void plan_search_destroy(struct plan_result *result); /* accepts NULL */
 
 /* Every choice that can be, in a fixed order: call until it is false, *choice zeroed before the first. */
 bool plan_choice_next(const struct plan_layout *layout, struct plan_choice *choice);
-/* Whether it is as `only` and `keep` say. */
+/* Whether it is as `only` and `exact` say. */
 bool plan_choice_is_wanted(const struct plan_search_settings *settings,
     const struct plan_choice *choice);
 /* "dp 2 x pp 4 x tp 1, 1f1b, microbatch 2": into `text`, which is returned. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/plan/plan_place.h"
+#include "daemon/plan/plan_memory.h"
 #include "daemon/plan/plan_predict.h"
 
 #define TEXT_MAX  24

@@ -207,12 +207,8 @@ static tr_status measure(struct measured *m, const struct model_config *config, 
 		st = build(m, config, layers, tp, sequences, error);
 	if (st == TR_OK) {
 		struct costs costs = run(m);
-		size_t stream = model_stream_numbers(&m->layout, &m->how, sequences,
-		                    config->context) *
-		    sizeof(real),
-		       layer = two.slots - one.slots,
-		       ends = one.slots > layer ? one.slots - layer : 0,
-		       embedding = stream < ends ? stream : ends;
+		size_t layer = two.slots - one.slots,
+		       ends = one.slots > layer ? one.slots - layer : 0;
 		size_t exchanged = tp > 1
 		    ? 2 * model_exchange_numbers(&m->layout, sequences) * sizeof(real) /* in turn */
 		    : 0;
@@ -220,8 +216,8 @@ static tr_status measure(struct measured *m, const struct model_config *config, 
 		*took = all.slots + all.working + exchanged;
 		(void)fprintf(to, "cost %u %zu %.9g %.9g %.9g %.9g %.9g %.9g %zu %zu %zu %zu\n", tp,
 		    sequences, costs.forward[0], costs.backward[0], costs.forward[1],
-		    costs.backward[1], costs.forward[2], costs.backward[2], embedding, layer,
-		    ends - embedding, two.working + exchanged);
+		    costs.backward[1], costs.forward[2], costs.backward[2], (size_t)0, layer, ends,
+		    two.working + exchanged);
 	}
 	finish(m);
 	return st;

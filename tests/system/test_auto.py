@@ -2,11 +2,12 @@
 avoided; what cannot be is refused. Machines with slow cables are network namespaces: root is needed for these."""
 import json
 import os
+import shutil
 import subprocess
 
 import pytest
 
-from harness import BIN, Cluster, trainctl, trainctl_json, wait_for
+from harness import BIN, DEADLINE_S, Cluster, trainctl, trainctl_json, wait_for
 from mesh_jobs import alone, assert_same_training
 from node_lab import NodeLab
 from stubs import ROOT, pb
@@ -56,6 +57,40 @@ def test_auto_runs_to_its_end_as_one_worker(tmp_path, text):
         wait_for(lambda: sum(len(node["workers"]) for node in trainctl_json("nodes", environment=environment)) == 4, "all slots to be taken")
         refused = trainctl("launch", job_file(tmp_path, text, "{auto: true, threads: 1}"), environment=environment, check=False)
         assert refused.returncode == 1 and "no node that lives and has a free slot" in refused.stderr
+
+
+def planner_that_measures(folder, costs):
+    """A trainctl beside which stands a trainworker that says that layers cost so much."""
+    folder.mkdir()
+    shutil.copy(BIN / "trainctl", folder / "trainctl")
+    (folder / "trainworker").write_text(f"#!/bin/sh\ncat > /dev/null\ncat <<END\n{costs}END\n")
+    (folder / "trainworker").chmod(0o755)
+    return folder / "trainctl"
+
+
+def test_schedules_that_are_chosen(tmp_path, text):
+    """Where kept layers fit nowhere they are computed again; where updates are slow and microbatches many, stages are interleaved: jobs run what was planned."""
+    one = alone(tmp_path, text, layers=4)
+    with Cluster(tmp_path / "cluster", nodes=1, slots=2) as cluster:
+        environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
+        each = trainctl_json("nodes", environment=environment)[0]["memory_bytes"] // 2
+        cases = {"recomputed": (each // 3, 1e-9), "interleaved": (1000, 1e-3)}
+        for name, (kept, update) in cases.items():
+            folder = tmp_path / name
+            planner = planner_that_measures(folder, f"update {update}\nprocess 1000000\nround 0.001\n"
+                                            f"cost 1 2 1e-4 1e-4 1e-1 2e-1 1e-2 1e-2 0 {kept} 0 1000\n")
+            file = job_file(folder, text, "auto")
+            file.write_text(file.read_text().replace("layers: 2", "layers: 4"))
+            done = subprocess.run([planner, "launch", file], env=environment, capture_output=True, text=True, timeout=DEADLINE_S)
+            assert done.returncode == 0, done.stderr
+            assert_same_training(one, folder / "run")
+            job = cluster.job(max(row["id"] for row in trainctl_json("jobs", environment=environment)))
+            mesh = job.spec.mesh
+            if name == "recomputed":
+                assert mesh.recompute and ", recomputed: a step of" in done.stdout
+            else:
+                assert (mesh.pp, mesh.chunks, mesh.schedule, mesh.recompute) == (2, 2, "interleaved", False)
+                assert "interleaved in 2 chunks" in done.stdout
 
 
 def test_a_mesh_that_was_chosen(tmp_path, text):

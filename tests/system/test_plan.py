@@ -184,13 +184,22 @@ def test_a_job_as_it_is(tmp_path, job, here):
         assert done.returncode == 1 and text in done.stderr
 
 
-def test_plans_that_jobs_cannot_run_are_asked_for(tmp_path, job, here):
-    nodes = cluster_file(tmp_path, [f"name: n{i}, memory: 9.5MiB" for i in range(4)])
+def test_schedules_that_jobs_run_are_planned(tmp_path, job, here):
+    """Where whole layers do not fit they are computed again; `--as-is` has the job's own schedule, and recomputation that is asked for is in every plan."""
+    nodes = cluster_file(tmp_path, ["name: a, memory: 10.6MiB", "name: b, memory: 10.6MiB"])
     words = ["plan", job, "--cluster", nodes, "--costs", tmp_path / "costs"]
     plan = trainctl_json(*words, environment=here.environment)
-    assert plan["runnable"] and all((row["chunks"], row["recompute"]) == (1, False) for row in (plan, *plan["others"]))
-    text = here(*words, "--any").stdout
-    assert "plans     of any kind: jobs of mesh.auto run 1f1b" in text and "plans     of any" not in here(*words).stdout
+    check(plan, 16, 6)
+    assert plan["runnable"] and plan["recompute"] and "mesh.recompute: true" in here(*words).stdout
+    cluster_file(tmp_path, ["name: a", "name: b"])
+    assert not trainctl_json(*words, environment=here.environment)["recompute"]
+    asked = trainctl_json(*words, "--set", "mesh.recompute=true", environment=here.environment)
+    assert all(row["recompute"] for row in (asked, *asked["others"]))
+    own = trainctl_json(*words, "--as-is", "--set", "mesh.pp=2", "--set", "mesh.chunks=3", "--set", "train.micro_sequences=2", environment=here.environment)
+    assert (own["schedule"], own["chunks"], own["recompute"], own["layers"]) == ("interleaved", 3, False, [1] * 6)
+    own = trainctl_json(*words, "--as-is", "--set", "mesh.pp=2", "--set", "mesh.schedule=gpipe", "--set", "mesh.recompute=true", environment=here.environment)
+    assert (own["schedule"], own["recompute"]) == ("gpipe", True)
+    assert "plans     of any kind" in here(*words, "--any").stdout and "plans     of any" not in here(*words).stdout
 
 
 def test_a_running_cluster_with_measured_layers(tmp_path, job):

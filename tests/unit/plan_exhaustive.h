@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/rng.h"
+#include "daemon/plan/plan_memory.h"
 #include "daemon/plan/plan_predict.h"
 #include "daemon/plan/plan_search.h"
 

@@ -146,21 +146,26 @@ static void the_same_again(void **state)
 	plan_cluster_finish(&c.cluster);
 }
 
-/* What jobs of `mesh: auto` run: no chunks, no recomputation; of the batch and the layers nothing is left out. */
+/* What jobs run: a rank's layers evenly over its chunks, a microbatch for each stage where there are several of them; of the batch and the layers nothing is left out. */
 static void check_runnable(const struct plan_case *c, const struct plan *plan)
 {
 	const uint32_t *size = plan->choice.mesh.size;
-	uint32_t layers = 0;
+	uint32_t layers = 0, pp = size[MESH_PP], chunks = plan->choice.chunks;
+	uint32_t asked[PLAN_STAGES_MAX];
 	struct dealing dealing;
 
-	assert_int_equal(plan->choice.kind, SCHEDULE_1F1B);
-	assert_int_equal(plan->choice.chunks, 1);
-	assert_false(plan->choice.recompute);
-	for (uint32_t rank = 0; rank < size[MESH_PP]; rank++)
-		layers += plan->layers_of[rank];
+	for (uint32_t stage = 0; stage < pp * chunks; stage++)
+		layers += plan->layers_of[stage];
 	assert_int_equal(layers, c->model.layers);
-	/* With the job's keys no replica cuts its share into more microbatches than were timed. */
+	/* With the job's keys each stage has these layers, and no replica cuts its share into more microbatches than were timed. */
 	plan_dealing(&c->in, plan, &dealing);
+	assert_int_equal(job_mesh_stages(&c->model, pp, chunks, dealing_layers(&dealing), asked,
+	                     NULL),
+	    TR_OK);
+	for (uint32_t stage = 0; stage < pp * chunks; stage++)
+		assert_int_equal(asked[stage], plan->layers_of[stage]);
+	struct job_batch batch = { c->in.batch, plan->choice.sequences };
+	assert_int_equal(job_mesh_chunks(&c->model, &dealing, chunks, &batch), chunks);
 	for (uint32_t d = 0; d < size[MESH_DP]; d++)
 		assert_true(plan_dealing_microbatches(&c->in, &plan->choice, &dealing, d) <=
 		    plan->microbatches_of[d]);
@@ -178,7 +183,7 @@ static void check_dealt(const struct plan_case *c, const struct plan *plan)
 
 static void plans_that_jobs_run(void **state)
 {
-	unsigned gained = 0;
+	unsigned gained = 0, interleaved = 0;
 
 	(void)state;
 	for (unsigned i = 0; i < PLAN_CASES; i++) {
@@ -196,6 +201,7 @@ static void plans_that_jobs_run(void **state)
 		struct plan_result *dealt = search(&c, false);
 		check_dealt(&c, &dealt->best);
 		assert_true(result->best.times.step_s < 1.001 * dealt->best.times.step_s);
+		interleaved += result->best.choice.chunks > 1;
 		gained += result->best.times.step_s < 0.95 * dealt->best.times.step_s;
 		plan_search_destroy(any);
 		plan_search_destroy(result);
@@ -203,6 +209,7 @@ static void plans_that_jobs_run(void **state)
 		plan_cluster_finish(&c.cluster);
 	}
 	assert_true(gained >= 3); /* speeds 1, 1, 0.5, 0.25, and others */
+	assert_true(interleaved >= 3);
 }
 
 /* Two workers, one of half the speed: two thirds of the batch, and of the layers where they are stages. */

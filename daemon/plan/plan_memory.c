@@ -1,0 +1,177 @@
+#include "daemon/plan/plan_memory.h"
+
+#include "daemon/plan/memory.h"
+
+#define WRITTEN_BYTES 12 /* of a parameter, with its moments */
+
+static struct schedule_shape shape_of(const struct plan_layout *l, const struct plan *plan,
+    uint32_t microbatches)
+{
+	return (
+	    struct schedule_shape){ plan->choice.kind, l->pp, microbatches, plan->choice.chunks };
+}
+
+/* Of the residual stream, of one microbatch. */
+static uint64_t stream_bytes(const struct plan_layout *l)
+{
+	return (uint64_t)l->of_tp->boundary_bytes * l->cost->sequences;
+}
+
+static uint64_t less(uint64_t from, uint64_t what)
+{
+	return from > what ? from - what : 0;
+}
+
+static uint64_t layer_kept(const struct plan_layout *l, const struct plan *plan)
+{
+	return plan->choice.recompute ? stream_bytes(l) : l->cost->kept_bytes[SECTION_LAYER];
+}
+
+static uint64_t parameter_bytes(const struct plan_layout *l)
+{
+	return l->in->costs->parameter_bytes > 0 ? l->in->costs->parameter_bytes : 16;
+}
+
+/* Of one microbatch in a stage. */
+static uint64_t stage_kept(const struct plan_layout *l, const struct plan *plan, uint32_t stage)
+{
+	uint64_t bytes = plan->layers_of[stage] * layer_kept(l, plan);
+
+	if (stage == 0)
+		bytes += l->cost->kept_bytes[SECTION_EMBEDDING];
+	if (stage + 1 == l->stages)
+		bytes += l->cost->kept_bytes[SECTION_HEAD];
+	return bytes;
+}
+
+static uint32_t most_microbatches(const struct plan_layout *l, const struct plan *plan)
+{
+	uint32_t most = 0;
+
+	for (uint32_t d = 0; d < l->dp; d++)
+		most = plan->microbatches_of[d] > most ? plan->microbatches_of[d] : most;
+	return most;
+}
+
+static uint64_t kept_by_list(const struct plan_layout *l, const struct plan *plan,
+    const struct schedule_list *list, uint32_t rank)
+{
+	uint64_t now = 0, most = 0;
+
+	for (uint32_t i = 0; i < list->count; i++) {
+		uint64_t bytes = stage_kept(l, plan, list->at[i].chunk * l->pp + rank);
+		if (list->at[i].op == SCHEDULE_FWD)
+			now += bytes;
+		if (list->at[i].op == SCHEDULE_BWD)
+			now -= bytes;
+		most = now > most ? now : most;
+	}
+	return most;
+}
+
+/* What is kept when a rank's warm-up is over: of its first forwards, in their order (schedule.h). */
+static uint64_t kept_by_formula(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
+{
+	struct schedule_shape shape = shape_of(l, plan, most_microbatches(l, plan));
+	uint32_t flying = schedule_in_flight(&shape, rank), group = schedule_group(&shape);
+	uint64_t bytes = 0;
+
+	if (plan->choice.chunks == 1)
+		return flying * stage_kept(l, plan, rank);
+	for (uint32_t i = 0; i < flying; i++)
+		bytes += stage_kept(l, plan, i / group % plan->choice.chunks * l->pp + rank);
+	return bytes;
+}
+
+/* What is there once: the head's arrays where the head is; of a layer that is computed again what is not kept of it. */
+static uint64_t fixed_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
+{
+	uint64_t head = (uint64_t)l->of_tp->head_bytes * l->cost->sequences;
+
+	return l->in->costs->process_bytes +
+	    less(l->cost->working_bytes, rank + 1 < l->pp ? head : 0) +
+	    (plan->choice.recompute ? less(l->cost->kept_bytes[SECTION_LAYER], stream_bytes(l)) : 0);
+}
+
+/* Between stages. */
+static uint64_t message_bytes(const struct plan_layout *l, const struct schedule_shape *shape,
+    uint32_t rank)
+{
+	return memory_messages(shape, rank) * stream_bytes(l);
+}
+
+/* Least memory of the workers of a pipeline rank. */
+static uint64_t rank_memory(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
+{
+	uint64_t least = UINT64_MAX;
+
+	for (uint32_t i = 0; i < l->dp * l->tp; i++) {
+		uint64_t has = l->in->cluster->workers[plan->worker_of[rank * l->dp * l->tp + i]]
+		                   .memory_bytes;
+		least = has < least ? has : least;
+	}
+	return least;
+}
+
+uint64_t plan_rank_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank,
+    const struct schedule *schedule)
+{
+	uint64_t kept = schedule != NULL ? kept_by_list(l, plan, &schedule->lists[rank], rank)
+	                                 : kept_by_formula(l, plan, rank);
+	struct schedule_shape shape = schedule != NULL
+	    ? schedule->shape
+	    : shape_of(l, plan, most_microbatches(l, plan));
+
+	return fixed_bytes(l, plan, rank) +
+	    plan_layout_parameters(l, plan, rank) * parameter_bytes(l) + kept +
+	    message_bytes(l, &shape, rank);
+}
+
+uint64_t plan_writer_bytes(const struct plan_layout *l, const struct plan *plan, bool saves)
+{
+	uint64_t whole = model_config_parameters(l->in->model),
+	         own = plan_layout_parameters(l, plan, 0);
+	uint64_t others = whole > own ? whole - own : 0, copy = saves ? whole : 0;
+
+	return WRITTEN_BYTES * (l->pp * l->tp > 1 ? others + whole + copy : copy);
+}
+
+void plan_measure_memory(const struct plan_layout *l, struct plan *plan,
+    const struct schedule *schedule)
+{
+	plan->memory_bytes = 0;
+	plan->memory_part = 0;
+	for (uint32_t rank = 0; rank < l->pp; rank++) {
+		uint64_t bytes = plan_rank_bytes(l, plan, rank, schedule);
+		double part = (double)bytes / (double)rank_memory(l, plan, rank);
+		if (bytes > plan->memory_bytes)
+			plan->memory_bytes = bytes;
+		if (part > plan->memory_part) {
+			plan->memory_part = part;
+			plan->fullest = rank;
+		}
+	}
+}
+
+void plan_layers_most(const struct plan_layout *l, const struct plan *plan, uint32_t least,
+    uint32_t *most)
+{
+	uint32_t microbatches = l->in->batch / plan->choice.sequences / l->dp;
+	struct schedule_shape shape = shape_of(l, plan, microbatches > least ? microbatches : least);
+
+	for (uint32_t rank = 0; rank < l->pp; rank++) {
+		uint64_t flying = schedule_in_flight(&shape, rank),
+		         other = fixed_bytes(l, plan, rank) + message_bytes(l, &shape, rank);
+		if (rank == 0)
+			other += l->of_tp->parameters[SECTION_EMBEDDING] * parameter_bytes(l) +
+			    flying * l->cost->kept_bytes[SECTION_EMBEDDING] / plan->choice.chunks;
+		if (rank + 1 == l->pp)
+			other += l->of_tp->parameters[SECTION_HEAD] * parameter_bytes(l) +
+			    flying * l->cost->kept_bytes[SECTION_HEAD] / plan->choice.chunks;
+		uint64_t has = rank_memory(l, plan, rank);
+		uint64_t layer = l->of_tp->parameters[SECTION_LAYER] * parameter_bytes(l) +
+		    flying * layer_kept(l, plan) / plan->choice.chunks;
+		uint64_t holds = has > other && layer > 0 ? (has - other) / layer : 0;
+		most[rank] = holds > l->in->model->layers ? l->in->model->layers : (uint32_t)holds;
+	}
+}

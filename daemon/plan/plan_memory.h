@@ -1,0 +1,24 @@
+/* What a plan takes of memory at its workers: measured bytes of layers (plan_costs.h), as many as the schedule has in flight, messages between stages, and
+ * parameters with gradients and moments. Inside the planner, of the plan that was laid out last. Pure.
+ *
+ * It is what a step of the job's own mesh writes to: a worker puts aside more, since with fewer replicas each has more microbatches, but touches none of that before.
+ */
+#ifndef TR_DAEMON_PLAN_PLAN_MEMORY_H
+#define TR_DAEMON_PLAN_PLAN_MEMORY_H
+
+#include "daemon/plan/plan_layout.h"
+
+/* Of each worker of a pipeline rank. Without a schedule (NULL) what an interleaved one keeps is what it has at the end of its warm-up. */
+uint64_t plan_rank_bytes(const struct plan_layout *layout, const struct plan *plan, uint32_t rank,
+    const struct schedule *schedule);
+/* What who writes checkpoints, a worker of the first stage, takes besides: parameters and moments of a split model's other shards, and of the whole, which it puts together; with
+ * `saves` (while training goes on, not only at the end) also of the copy that a thread writes. After plan_layout_place. */
+uint64_t plan_writer_bytes(const struct plan_layout *layout, const struct plan *plan, bool saves);
+/* plan->memory_*: of the fullest worker. */
+void plan_measure_memory(const struct plan_layout *layout, struct plan *plan,
+    const struct schedule *schedule);
+/* Layers that the workers of each pipeline rank hold, where a replica has at least `least` microbatches. */
+void plan_layers_most(const struct plan_layout *layout, const struct plan *plan, uint32_t least,
+    uint32_t *most);
+
+#endif
