@@ -332,3 +332,11 @@ uint32_t ranks_beside(const struct ranks *r, uint32_t index, uint32_t *members)
 
 	return gather(r, index, same, members);
 }
+
+bool ranks_same(const struct ranks *a, const struct ranks *b)
+{
+	bool same = a->count == b->count;
+	for (uint32_t i = 0; i < a->count && same; i++)
+		same = a->peers[i].peer == b->peers[i].peer && a->peers[i].rank == b->peers[i].rank;
+	return same;
+}

@@ -99,6 +99,8 @@ uint32_t ranks_worker_of(const struct ranks *ranks, uint32_t shard, uint32_t rep
 uint32_t ranks_worker(const struct ranks *ranks, uint32_t shard);
 /* Index of the peer with this rank; RANKS_NONE. */
 uint32_t ranks_at(const struct ranks *ranks, uint32_t rank);
+/* The same peers at the same ranks, whatever they hold. */
+bool ranks_same(const struct ranks *a, const struct ranks *b);
 /* Index of a peer; RANKS_NONE. */
 uint32_t ranks_find(const struct ranks *ranks, uint64_t peer);
 

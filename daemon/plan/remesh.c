@@ -71,8 +71,9 @@ bool remesh_next(const struct remesh *rules, const struct mesh *mesh, uint32_t c
 	if (contributors == 0 || rules->wait_rounds == 0)
 		return false;
 	bool better = is_better(rules, mesh, contributors, &best);
-	if (!replica_fits(mesh, contributors) ? counts->waited < rules->wait_rounds
-	                                      : !better || counts->better < settled_rounds(counts))
+	if (!replica_fits(mesh, contributors)
+	        ? counts->waited < rules->wait_rounds
+	        : !better || counts->declined > 0 || counts->better < settled_rounds(counts))
 		return false;
 	*next = best;
 	return true;
@@ -87,10 +88,16 @@ void remesh_count(const struct remesh *rules, const struct mesh *mesh, uint32_t 
 	counts->waited = fits ? 0 : counts->waited + 1;
 	counts->better = fits && is_better(rules, mesh, contributors, &best) ? counts->better + 1
 	                                                                     : 0;
+	counts->declined = counts->better > 0 ? counts->declined : 0;
+}
+
+void remesh_decline(struct remesh_counts *counts)
+{
+	counts->declined = 1;
 }
 
 void remesh_changed(const struct mesh *mesh, const struct mesh *next, struct remesh_counts *counts)
 {
 	counts->smaller += ranks_shards(next) < ranks_shards(mesh);
-	counts->waited = counts->better = 0;
+	counts->waited = counts->better = counts->declined = 0;
 }

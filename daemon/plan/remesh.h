@@ -8,7 +8,8 @@
  * dp is what all the job's workers would make of it, so that of who comes meanwhile whole replicas are used at once.
  *
  * A worker that crashed is there again within a second or so: only when there have been too few for some rounds is the mesh made anew. And only when a better one has been
- * possible for some rounds: longer each time that it was made smaller, so that a node that comes and goes does not move all state each time.
+ * possible for some rounds: longer each time that it was made smaller, so that a node that comes and goes does not move all state each time; and only if what it saves is more than
+ * what the change takes, which the caller knows.
  *
  *	struct remesh rules = { .config = &config, .job = job_mesh(spec->mesh), .wait_rounds = 20 };
  *	if (remesh_next(&rules, &mesh, contributors, &counts, &next))
@@ -40,6 +41,8 @@ struct remesh_counts {
 	uint64_t waited;  /* rounds in a row with too few for one replica */
 	uint64_t better;  /* rounds in a row in which a better mesh was possible */
 	uint64_t smaller; /* times that the mesh was made smaller */
+	uint64_t
+	    declined; /* 1: that better mesh does not pay (worthwhile.h); until there are too few for it, and enough again */
 };
 
 /* For so many contributors, at least one: a replica of it is possible. */
@@ -50,6 +53,8 @@ bool remesh_next(const struct remesh *rules, const struct mesh *mesh, uint32_t c
 /* A round was committed that did not change the mesh. */
 void remesh_count(const struct remesh *rules, const struct mesh *mesh, uint32_t contributors,
     struct remesh_counts *counts);
+/* The same, and remesh_next's answer was not worth it. */
+void remesh_decline(struct remesh_counts *counts);
 /* One that did, to `next`. */
 void remesh_changed(const struct mesh *mesh, const struct mesh *next, struct remesh_counts *counts);
 

@@ -28,8 +28,10 @@
 #include "daemon/plan/balance.h"
 #include "daemon/plan/dealing.h"
 #include "daemon/plan/owners.h"
+#include "daemon/plan/pace.h"
 #include "daemon/plan/ranks.h"
 #include "daemon/plan/remesh.h"
+#include "daemon/plan/worthwhile.h"
 #include "daemon/worker/mesh_memory.h"
 #include "daemon/worker/pipeline.h"
 #include "daemon/worker/sharded_strict.h"
@@ -64,6 +66,15 @@ struct sharded_state {
 	struct dealing dealing; /* in force, over the mesh in force */
 	struct ranks ranks;     /* of the last round, with the mesh in force */
 	struct balance balance; /* of the dealing in force */
+	struct pace pace;       /* the same */
+	uint64_t plain; /* 1: the last round was a step, like the one before it, and nothing else */
+};
+
+/* What each says in every round; the most of all counts. 0: it does not know. */
+struct sharded_told {
+	int64_t saved;    /* the newest checkpoint of the job's own that it knows to be whole */
+	int64_t round_ns; /* that the round before took it */
+	int64_t change_ns; /* and the change of mesh, if that was one; with the making of what there is for it */
 };
 
 /* What is added up over all, f64 in the group's memory. Squares of the gradient by shard: one replica says them, so that all have the same bits. */
@@ -117,8 +128,7 @@ struct sharded {
 	struct sharded_exchange exchange;
 	struct sharded_state *state;
 	struct sharded_sums *sums;
-	int64_t *
-	    told; /* in every round: the newest checkpoint of its own that some worker knows to be whole; 0: none */
+	struct sharded_told *told;
 	uint64_t resumed; /* step of the checkpoint that the job file names, when this worker looked */
 	uint32_t loaded;     /* the shard that is read from where training begins; RANKS_NONE */
 	uint64_t saved_here; /* by this worker, not told yet; 0: none */
@@ -140,6 +150,9 @@ struct sharded {
 	uint64_t share;        /* samples of this worker's replica */
 	double work_s;         /* that computing it took; meanwhile since when, monotonic */
 	struct manifest *back; /* what training goes back to */
+	bool stays;            /* in this mesh, since the next one is not worth the change: */
+	struct worth worth;
+	struct mesh declined;
 
 	/* Of a round that changes the mesh; zeroed: it does not. */
 	struct dealing next_dealing;
@@ -147,7 +160,9 @@ struct sharded {
 	struct optim_arrays arrived; /* of this worker's shard of it */
 	struct reshard moves;
 	float *packed;
-	double moving_since_s; /* monotonic */
+	double moving_since_s;        /* monotonic */
+	double committed_s;           /* the same: the last commit; 0: none yet */
+	uint64_t round_ns, change_ns; /* to be told */
 };
 
 /* ---- sharded.c, called while the trainer is made ---- */
@@ -328,6 +343,17 @@ tr_status sharded_submit_work(struct trainer *t, const struct tr_round *round,
 void sharded_balance(struct trainer *t, const struct tr_round *round);
 /* Sequences of the global batch [*first, *last) that the replica with this number computes. */
 void sharded_share(const struct trainer *t, uint32_t replica, uint64_t *first, uint64_t *last);
+
+/* ---- sharded_pace.c: how long steps and changes take ---- */
+
+/* What there is made for another mesh is made: a change that this worker took part in is over. */
+void sharded_end_change(struct trainer *t);
+/* Into s->told. */
+void sharded_say_pace(struct trainer *t);
+/* A round is committed: what all said of the one before. Before s->next is the state's, after what the round changed of the dealing. */
+void sharded_learn_pace(struct trainer *t);
+/* Whether the way to `next` by s->moves pays; s->worth says why. */
+bool sharded_pays(struct trainer *t, const struct ranks *next);
 
 /* ---- sharded_tell.c ---- */
 

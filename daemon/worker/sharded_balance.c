@@ -40,14 +40,6 @@ void sharded_share(const struct trainer *t, uint32_t replica, uint64_t *first, u
 	dealing_share(&s->dealing, replicas, count, replica, t->batch, first, last);
 }
 
-static bool same_ranks(const struct ranks *a, const struct ranks *b)
-{
-	bool same = a->count == b->count;
-	for (uint32_t i = 0; i < a->count && same; i++)
-		same = a->peers[i].peer == b->peers[i].peer && a->peers[i].rank == b->peers[i].rank;
-	return same;
-}
-
 /* Interleaved stages need as many microbatches as there are stages. */
 static uint64_t least_of(const struct trainer *t)
 {
@@ -83,7 +75,7 @@ void sharded_balance(struct trainer *t, const struct tr_round *round)
 	struct sharded *s = t->sharded;
 	if (!balances(t))
 		return;
-	if (s->kind != SHARDED_STEP || !same_ranks(&s->state->ranks, &s->next) ||
+	if (s->kind != SHARDED_STEP || !ranks_same(&s->state->ranks, &s->next) ||
 	    ranks_replicas(&s->next) < s->shards.mesh.size[MESH_DP])
 		balance_restart(&s->state->balance);
 	else

@@ -150,11 +150,11 @@ tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
 	struct sharded *s = t->sharded;
 	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
 	struct tr_error own = { .text = "none was written yet; set checkpoint.every to have some" };
-	tr_status status = tr_wait(t->group, TAG_SAVED, error);
+	tr_status status = tr_wait(t->group, TAG_TOLD, error);
 	if (status != TR_OK)
 		return status;
-	uint64_t newest = (uint64_t)*s->told > s->state->saved ? (uint64_t)*s->told
-	                                                       : s->state->saved;
+	uint64_t newest = (uint64_t)s->told->saved > s->state->saved ? (uint64_t)s->told->saved
+	                                                             : s->state->saved;
 	origin_of(t, newest, path);
 	bool failed = path[0] == '\0' ||
 	    checkpoint_look(path, &s->whole, s->back, found, &own) != TR_OK ||

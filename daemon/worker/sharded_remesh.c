@@ -36,6 +36,8 @@ void sharded_count_rounds(struct trainer *t)
 		remesh_changed(&s->shards.mesh, &s->next.mesh, &s->state->remesh);
 	else if (s->kind != SHARDED_BACK)
 		remesh_count(&rules, &s->shards.mesh, s->next.count, &s->state->remesh);
+	if (s->stays)
+		remesh_decline(&s->state->remesh);
 }
 
 static tr_status plan_moves(struct sharded *s, const struct ranks *next, struct tr_error *error)
@@ -67,6 +69,7 @@ tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error)
 	struct remesh rules = rules_of(t);
 	struct mesh mesh;
 	struct ranks next;
+	s->stays = false;
 	if ((s->kind != SHARDED_WAIT && s->kind != SHARDED_STEP) ||
 	    !remesh_next(&rules, &s->shards.mesh, s->next.count, &s->state->remesh, &mesh))
 		return TR_OK;
@@ -75,6 +78,13 @@ tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error)
 	tr_status status = sharded_lay(t, &s->next_dealing, &s->coming, error);
 	if (status == TR_OK && s->state->born != 0)
 		status = plan_moves(s, &next, error);
+	if (status == TR_OK && s->kind == SHARDED_STEP && s->state->born != 0 &&
+	    !sharded_pays(t, &next)) {
+		s->stays = true;
+		s->declined = mesh;
+		sharded_drop_coming(t);
+		return TR_OK;
+	}
 	if (status == TR_OK && s->state->born != 0) {
 		s->lost = s->moves.lost;
 		status = sharded_plan_whole_moments(t, error);
@@ -115,11 +125,13 @@ tr_status sharded_use_mesh(struct trainer *t, struct tr_error *error)
 	const struct dealing *dealing = &s->state->dealing;
 	struct mesh_shards shards = { 0 };
 	struct optim_arrays arrived = { 0 };
+	bool took_part = false;
 	tr_status status = TR_OK;
 	if (!same_shards(dealing, &s->dealing)) {
 		if (is_set(&s->coming) && same_shards(dealing, &s->next_dealing)) {
 			shards = s->coming;
 			arrived = s->arrived;
+			took_part = true;
 			memset(&s->coming, 0, sizeof(s->coming));
 			memset(&s->arrived, 0, sizeof(s->arrived));
 		} else {
@@ -135,7 +147,10 @@ tr_status sharded_use_mesh(struct trainer *t, struct tr_error *error)
 	s->shards = shards;
 	s->held = arrived;
 	s->loaded = RANKS_NONE;
-	return sharded_make_mesh(t, error);
+	status = sharded_make_mesh(t, error);
+	if (took_part)
+		sharded_end_change(t);
+	return status;
 }
 
 /* ---- moves ---- */

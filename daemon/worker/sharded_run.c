@@ -161,20 +161,20 @@ static uint64_t salt_of(const struct trainer *t)
 	return all.low;
 }
 
-/* Whoever knows of a checkpoint that is whole says so, whatever the round is. */
-static tr_status submit_saved(struct trainer *t, const struct tr_round *round,
-    struct tr_error *error)
+/* Whoever knows of a checkpoint that is whole says so, whatever the round is; and how long the one before took. */
+static tr_status submit_told(struct trainer *t, const struct tr_round *round, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
 	uint64_t found = s->kind == SHARDED_BACK ? sharded_found_saved(t) : 0;
-	*s->told = (int64_t)(found > s->saved_here ? found : s->saved_here);
-	return tr_allreduce(t->group, TAG_SAVED, s->told, 1, TR_I64, TR_MAX,
-	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
+	s->told->saved = (int64_t)(found > s->saved_here ? found : s->saved_here);
+	sharded_say_pace(t);
+	return tr_allreduce(t->group, TAG_TOLD, s->told, sizeof(*s->told) / sizeof(int64_t), TR_I64,
+	    TR_MAX, trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
 }
 
 static void learn_saved(struct sharded *s)
 {
-	uint64_t told = (uint64_t)*s->told;
+	uint64_t told = (uint64_t)s->told->saved;
 	if (told > s->state->saved) {
 		s->state->saved = told;
 		s->state->mended = 0;
@@ -211,6 +211,7 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 		sharded_mend(t, round);
 	}
 	sharded_balance(t, round);
+	sharded_learn_pace(t);
 	s->state->ranks = s->next;
 	sharded_tidy_moments(t);
 	if (s->kind != SHARDED_FINAL)
@@ -234,7 +235,7 @@ static tr_status one_round(struct trainer *t, struct tr_round *round, bool *fini
 	if (status == TR_OK && t->account->round == 0)
 		trainer_account_tell(t, round, false);
 	if (status == TR_OK)
-		status = submit_saved(t, round, error);
+		status = submit_told(t, round, error);
 	if (status == TR_OK)
 		status = submit(t, round, error);
 	if (status == TR_OK)

@@ -138,10 +138,27 @@ static void tell_mesh(struct trainer *t, const struct ranks *now)
 	trainer_report_event(t, w.text);
 }
 
+static void tell_stays(struct trainer *t, const struct ranks *now)
+{
+	const struct sharded *s = t->sharded;
+	char why[WORTH_TEXT];
+	struct words w = { .used = 0 };
+	add(&w, "mesh: %u workers for %llu rounds: stays with ", now->count,
+	    (unsigned long long)s->state->remesh.better);
+	add_ranks(&w, now);
+	uint32_t replicas = now->count / ranks_shards(&s->declined),
+	         most = s->declined.size[MESH_DP];
+	add(&w, "; ");
+	add_mesh(&w, &s->declined, replicas < most ? replicas : most);
+	add(&w, " is not worth it: %s", worth_words(&s->worth, why));
+	trainer_report_event(t, w.text);
+}
+
 static void tell_remesh(struct trainer *t, const struct ranks *before, const struct ranks *now)
 {
 	const struct sharded *s = t->sharded;
 	const double array = 1e-6 * SHARDED_ARRAYS * sizeof(float);
+	char why[WORTH_TEXT];
 	struct words w = { .used = 0 };
 	add(&w, "mesh: ");
 	if (ranks_shards(&now->mesh) < ranks_shards(&before->mesh)) {
@@ -158,6 +175,8 @@ static void tell_remesh(struct trainer *t, const struct ranks *before, const str
 		    array * (double)reshard_moved(&s->moves),
 		    array * (double)reshard_kept(&s->moves),
 		    trainer_monotonic_s() - s->moving_since_s);
+	if (s->state->born != 0 && ranks_shards(&now->mesh) > ranks_shards(&before->mesh))
+		add(&w, "; %s", worth_words(&s->worth, why));
 	trainer_report_event(t, w.text);
 }
 
@@ -184,6 +203,8 @@ void sharded_tell(struct trainer *t, const struct tr_round *round)
 			tell_remesh(t, before, now);
 		else if (s->kind != SHARDED_BACK)
 			tell_arrivals(t, before, now);
+		if (s->stays)
+			tell_stays(t, now);
 	}
 	if (s->kind == SHARDED_WAIT && s->state->remesh.waited == 0)
 		tell_waiting(t, now);

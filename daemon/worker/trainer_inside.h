@@ -25,7 +25,7 @@ enum trainer_tag {
 	TAG_VALIDATION,
 	TAG_ROSTER,
 	TAG_FINAL,
-	TAG_SAVED,
+	TAG_TOLD,  /* what each says in every round */
 	TAG_PARTS, /* losses and squares, told part by part (train.strict) */
 	TAG_PARTS_VALIDATION,
 	TAG_WORK,          /* how long each replica computed */

@@ -87,6 +87,30 @@ def test_a_kill_while_the_mesh_changes(tmp_path, text, victim):
     assert_near(run, calm, steps)
 
 
+def test_a_change_that_does_not_pay(tmp_path, text):
+    """Changes of mesh take five seconds here. A node comes, is lost and comes again: first there is no telling how long a change takes, and the job goes on with its mesh; the second time what is left of
+    it would not save that much, so it stays with the smaller one, and says so."""
+    steps, run, pause_ms = 400, tmp_path / "run", 5000
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW)
+    with Cluster(tmp_path / "cluster", nodes=2, environment={"TRAIND_REMESH_PAUSE_MS": str(pause_ms)}) as cluster:
+        job = cluster.submit(staged_spec(text, run, 1, 2, nodes=2, steps=steps, every=5, lr=SLOW))
+        reach(run, 12)
+        for number in (1, 2):
+            kill_node_of(cluster, job, 1)
+            wait_for(lambda: cluster.events(cluster.job(job)).count("cannot be: 1 worker; goes on with dp 1") == number, "the smaller mesh")
+            cluster.add_node()
+            goes_on(cluster, job, f"mesh: 2 workers for {10 * number} rounds: ")
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert re.search(r"mesh: 2 workers for 10 rounds: goes on with dp 1 x tp 2; .* MB moved, .* steps are left, each [0-9.]+ ms shorter: .* s, for a change of ", events), events
+        stays = re.search(r"mesh: 2 workers for 20 rounds: stays with dp 2; dp 1 x tp 2 is not worth it: (\d+) steps are left, each ([0-9.]+) ms shorter: ([0-9.e-]+) s, "
+                          r"for a change of ([0-9.]+) s", events)
+        assert stays and float(stays[3]) < float(stays[4]) and float(stays[4]) > 1e-3 * pause_ms, events
+        counted_once(cluster, job, steps)
+    assert rows_of(run)[steps]["contributors"] == 2
+    assert_near(run, calm, steps)
+
+
 def test_nodes_come_and_go_at_random(tmp_path, text):
     """A job of pp 2 x tp 2 whose nodes are killed and added at random moments: over whatever meshes it goes, it learns what one worker does, every sample counted once."""
     steps, run, changes = 250, tmp_path / "run", 8

@@ -171,6 +171,26 @@ static void patience(void **state)
 	assert_false(remesh_next(&rules, &mesh, 0, &counts, &next));
 }
 
+/* A better mesh that is not worth the change is not considered again until there were too few for it; to a smaller one there is no choice. */
+static void declined(void **state)
+{
+	(void)state;
+	struct remesh rules = rules_of(mesh_of(1, 1, 4));
+	struct remesh_counts counts = { .smaller = 1 };
+	struct mesh mesh = mesh_of(2, 1, 2), next = mesh;
+	assert_int_equal(rounds_until(&rules, &mesh, 4, &counts, &next, 100), 10);
+	remesh_count(&rules, &mesh, 4, &counts);
+	remesh_decline(&counts);
+	assert_int_equal(rounds_until(&rules, &mesh, 4, &counts, &next, 300), 300);
+	assert_int_equal(rounds_until(&rules, &mesh, 3, &counts, &next, 1), 1);
+	assert_int_equal(rounds_until(&rules, &mesh, 4, &counts, &next, 100), 10);
+	remesh_decline(&counts);
+	assert_int_equal(rounds_until(&rules, &mesh, 1, &counts, &next, 100), 20);
+	assert_mesh(next, 4, 1, 1);
+	remesh_changed(&mesh, &next, &counts);
+	assert_int_equal(counts.declined, 0);
+}
+
 /* A larger one than there is, which is not the job's yet. */
 static void by_steps(void **state)
 {
@@ -190,6 +210,7 @@ int main(void)
 		cmocka_unit_test(strict_ones),
 		cmocka_unit_test(over_all_small_ones),
 		cmocka_unit_test(patience),
+		cmocka_unit_test(declined),
 		cmocka_unit_test(by_steps),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

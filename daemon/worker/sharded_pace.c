@@ -1,0 +1,71 @@
+/* How long steps and changes of mesh take: each worker says in every round how long the one before took it, the longest counts, so that with the commit all know the same (daemon/plan/pace.h). */
+#include "daemon/worker/trainer_inside.h"
+
+static uint64_t since_ns(double then_s)
+{
+	double now_s = trainer_monotonic_s();
+	return now_s > then_s ? (uint64_t)(1e9 * (now_s - then_s)) : 1;
+}
+
+void sharded_end_change(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	if (s->moving_since_s > 0)
+		s->change_ns = since_ns(s->moving_since_s);
+	s->moving_since_s = 0;
+}
+
+void sharded_say_pace(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	s->told->round_ns = (int64_t)s->round_ns;
+	s->told->change_ns = (int64_t)s->change_ns;
+}
+
+/* Between two rounds that do the same, by the same peers at the same ranks. */
+static bool goes_on(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	return s->kind == SHARDED_STEP && dealing_equal(&s->dealing, &s->state->dealing) &&
+	    ranks_same(&s->state->ranks, &s->next);
+}
+
+/* Steps that also validate or gather a checkpoint are other ones. */
+static bool is_plain(const struct trainer *t)
+{
+	return !t->sharded->gathers && !trainer_validates(t, t->counters->step);
+}
+
+void sharded_learn_pace(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	struct sharded_state *state = s->state;
+	if (state->plain > 0)
+		pace_step(&state->pace, (uint64_t)s->told->round_ns);
+	pace_change(&state->pace, (uint64_t)s->told->change_ns);
+	if (!goes_on(t))
+		pace_restart(&state->pace);
+	state->plain = goes_on(t) && is_plain(t);
+	s->change_ns = 0;
+	s->round_ns = s->committed_s > 0 ? since_ns(s->committed_s) : 0;
+	s->committed_s = trainer_monotonic_s();
+}
+
+/* Workers that compute with such a table. */
+static uint32_t working(const struct ranks *ranks)
+{
+	return ranks_replicas(ranks) * ranks_shards(&ranks->mesh);
+}
+
+bool sharded_pays(struct trainer *t, const struct ranks *next)
+{
+	struct sharded *s = t->sharded;
+	const struct pace *pace = &s->state->pace;
+	uint64_t step_ns = pace_step_ns(pace);
+	uint64_t bytes = SHARDED_ARRAYS * sizeof(float) * reshard_moved(&s->moves);
+	s->worth = (struct worth){ .step_ns = step_ns,
+		.next_ns = worth_at_best_ns(step_ns, working(&s->next), working(next)),
+		.steps_left = t->steps - t->counters->step,
+		.cost_ns = pace_cost_ns(pace, bytes) };
+	return worthwhile(&s->worth);
+}
