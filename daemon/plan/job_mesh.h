@@ -16,7 +16,7 @@ struct mesh job_mesh(const Traind__V1__Mesh *mesh);
 /* Whether its workers have ranks: they hold parts of the model, or of its moments, or have unequal shares. */
 bool job_mesh_is_sharded(const Traind__V1__Mesh *mesh);
 
-/* Whether shares follow the speeds that replicas have (balance.h). */
+/* Whether shares follow the speeds that replicas have (balance.h), and layers those of stages (restage.h). */
 bool job_mesh_balances(const Traind__V1__Mesh *mesh);
 
 /* With fewer workers than one replica takes; else its mesh is made smaller (remesh.h). */

@@ -8,6 +8,7 @@
 
 #include "daemon/plan/job_options.h"
 #include "daemon/plan/plan_costs.h"
+#include "daemon/worker/available.h"
 #include "daemon/worker/gemm.h"
 #include "daemon/worker/optim.h"
 #include "daemon/worker/slots.h"
@@ -310,19 +311,6 @@ static bool is_measured(const struct own *own, uint32_t sequences, uint32_t most
 {
 	return sequences == own->most || sequences == own->share ||
 	    (own->batch % sequences == 0 && is_power(sequences) && sequences <= most);
-}
-
-/* Of memory that could be had without swapping; where that is not known, all. */
-static double available_bytes(void)
-{
-	char line[128];
-	unsigned long long kib = 0;
-	FILE *file = fopen("/proc/meminfo", "re");
-	while (file != NULL && kib == 0 && fgets(line, sizeof(line), file) != NULL)
-		(void)sscanf(line, "MemAvailable: %llu", &kib);
-	if (file != NULL)
-		(void)fclose(file);
-	return kib > 0 ? 1024.0 * (double)kib : INFINITY;
 }
 
 /* Small ones first: what a large one needs is known from the one before, and where memory is lacking what was measured stays. */

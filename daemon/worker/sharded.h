@@ -31,6 +31,7 @@
 #include "daemon/plan/pace.h"
 #include "daemon/plan/ranks.h"
 #include "daemon/plan/remesh.h"
+#include "daemon/plan/restage.h"
 #include "daemon/plan/worthwhile.h"
 #include "daemon/worker/mesh_memory.h"
 #include "daemon/worker/pipeline.h"
@@ -67,6 +68,9 @@ struct sharded_state {
 	struct ranks ranks;     /* of the last round, with the mesh in force */
 	struct balance balance; /* of the dealing in force */
 	struct pace pace;       /* the same */
+	struct restage restage; /* the same */
+	uint64_t wishes;        /* 1: the next round is to give stages other layers: */
+	struct restage_wish wish;
 	uint64_t plain; /* 1: the last round was a step, like the one before it, and nothing else */
 };
 
@@ -84,6 +88,8 @@ struct sharded_sums {
 	/* An op of its own: of each contributor's numbers, of those that all of its stage hold, and with ZeRO-1 of its pieces of the moments, one after another. */
 	int64_t digests[(2 + OWNERS_MAX) * TR_GROUP_PEERS_MAX];
 	int64_t work[TR_GROUP_PEERS_MAX]; /* an op of its own: nanoseconds that each replica, by its number, computed in this step; the most that one of its workers says */
+	int64_t stages[2 *
+	    TR_GROUP_PEERS_MAX]; /* the same, of each stage its slowest worker, without waiting; and how many layers more it has no memory for (sharded_restage.c) */
 };
 
 struct sharded_scope {
@@ -95,7 +101,8 @@ struct sharded_scope {
 struct sharded_exchange {
 	struct tr_group *group;
 	const struct sharded *sharded;
-	uint32_t used; /* ops of the round under way */
+	uint32_t used;   /* ops of the round under way */
+	double waited_s; /* for them, and for messages between stages, while the step is computed */
 	const struct sharded_scope *scope;
 	tr_status status; /* of the first that failed */
 	struct tr_error error;
@@ -150,7 +157,8 @@ struct sharded {
 	uint64_t share;        /* samples of this worker's replica */
 	double work_s;         /* that computing it took; meanwhile since when, monotonic */
 	struct manifest *back; /* what training goes back to */
-	bool stays;            /* in this mesh, since the next one is not worth the change: */
+	bool restages; /* other layers are made in this round, or are not worth it; s->worth says why */
+	bool stays; /* in this mesh, since the next one is not worth the change: */
 	struct worth worth;
 	struct mesh declined;
 
@@ -207,6 +215,14 @@ tr_status sharded_use_mesh(struct trainer *t, struct tr_error *error);
 /* Whether this round changes the mesh: s->kind, s->next and, where something is held by nobody, s->lost. */
 tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error);
 tr_status sharded_submit_remesh(struct trainer *t, struct tr_error *error);
+/* Ranks of `now`'s peers in another mesh: by id, as those of the first one. */
+void sharded_rank_anew(const struct trainer *t, const struct ranks *now, const struct mesh *mesh,
+    struct ranks *next);
+/* s->coming and s->moves, from what s->next's peers hold to what `next`'s have with another dealing. */
+tr_status sharded_plan_change(struct trainer *t, const struct dealing *dealing,
+    const struct ranks *next, struct tr_error *error);
+/* This round makes the change that was planned, or training goes back. */
+tr_status sharded_change(struct trainer *t, const struct ranks *next, struct tr_error *error);
 /* It is committed: s->next is what all hold now. */
 void sharded_end_remesh(struct trainer *t);
 /* Any round is committed: how long there have been too few, or enough for a better mesh. Before s->next is the state's. */
@@ -352,8 +368,22 @@ void sharded_end_change(struct trainer *t);
 void sharded_say_pace(struct trainer *t);
 /* A round is committed: what all said of the one before. Before s->next is the state's, after what the round changed of the dealing. */
 void sharded_learn_pace(struct trainer *t);
-/* Whether the way to `next` by s->moves pays; s->worth says why. */
-bool sharded_pays(struct trainer *t, const struct ranks *next);
+/* Is the round another step of the same peers at the same ranks, with what was dealt before? */
+bool sharded_goes_on(const struct trainer *t);
+/* Whether the way by s->moves to steps of next_ns pays; s->worth says why. */
+bool sharded_pays(struct trainer *t, uint64_t next_ns);
+/* The same of a larger mesh that the job asks for. */
+bool sharded_mesh_pays(struct trainer *t, const struct ranks *next);
+
+/* ---- sharded_restage.c: layers of stages that follow measured speeds ---- */
+
+/* All say how long they computed. */
+tr_status sharded_submit_stages(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error);
+/* The step is committed: other layers with the next round, if they are better. */
+void sharded_restage(struct trainer *t);
+/* Whether this round makes them. */
+tr_status sharded_derive_restage(struct trainer *t, struct tr_error *error);
 
 /* ---- sharded_tell.c ---- */
 

@@ -7,6 +7,7 @@
 void sharded_begin_work(struct trainer *t)
 {
 	t->sharded->work_s = trainer_monotonic_s();
+	t->sharded->exchange.waited_s = 0;
 }
 
 void sharded_end_work(struct trainer *t)

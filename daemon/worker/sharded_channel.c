@@ -55,8 +55,10 @@ static bool channel_receive(void *arg, const struct pipeline_message *message, f
 static bool channel_wait(void *arg, uint64_t ticket)
 {
 	struct sharded_channel *c = arg;
+	double since_s = trainer_monotonic_s();
 	if (c->status == TR_OK)
 		c->status = tr_wait(c->t->group, c->messages.at[ticket].tag, &c->error);
+	c->t->sharded->exchange.waited_s += trainer_monotonic_s() - since_s;
 	if (c->status == TR_OK)
 		messages_waited(&c->messages, ticket);
 	return c->status == TR_OK;

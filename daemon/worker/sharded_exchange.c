@@ -28,8 +28,10 @@ bool sharded_exchange_op(struct sharded_exchange *x, const struct sharded_scope 
 	op.reduce = how;
 	op.scope = (struct tr_scope){ scope->members, scope->count };
 	x->status = tr_submit(x->group, &op, &x->error);
+	double since_s = trainer_monotonic_s();
 	if (x->status == TR_OK)
 		x->status = tr_wait(x->group, op.tag, &x->error);
+	x->waited_s += trainer_monotonic_s() - since_s;
 	return x->status == TR_OK;
 }
 

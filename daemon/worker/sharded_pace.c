@@ -22,8 +22,7 @@ void sharded_say_pace(struct trainer *t)
 	s->told->change_ns = (int64_t)s->change_ns;
 }
 
-/* Between two rounds that do the same, by the same peers at the same ranks. */
-static bool goes_on(const struct trainer *t)
+bool sharded_goes_on(const struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
 	return s->kind == SHARDED_STEP && dealing_equal(&s->dealing, &s->state->dealing) &&
@@ -43,9 +42,9 @@ void sharded_learn_pace(struct trainer *t)
 	if (state->plain > 0)
 		pace_step(&state->pace, (uint64_t)s->told->round_ns);
 	pace_change(&state->pace, (uint64_t)s->told->change_ns);
-	if (!goes_on(t))
+	if (!sharded_goes_on(t))
 		pace_restart(&state->pace);
-	state->plain = goes_on(t) && is_plain(t);
+	state->plain = sharded_goes_on(t) && is_plain(t);
 	s->change_ns = 0;
 	s->round_ns = s->committed_s > 0 ? since_ns(s->committed_s) : 0;
 	s->committed_s = trainer_monotonic_s();
@@ -57,15 +56,21 @@ static uint32_t working(const struct ranks *ranks)
 	return ranks_replicas(ranks) * ranks_shards(&ranks->mesh);
 }
 
-bool sharded_pays(struct trainer *t, const struct ranks *next)
+bool sharded_pays(struct trainer *t, uint64_t next_ns)
 {
 	struct sharded *s = t->sharded;
 	const struct pace *pace = &s->state->pace;
-	uint64_t step_ns = pace_step_ns(pace);
 	uint64_t bytes = SHARDED_ARRAYS * sizeof(float) * reshard_moved(&s->moves);
-	s->worth = (struct worth){ .step_ns = step_ns,
-		.next_ns = worth_at_best_ns(step_ns, working(&s->next), working(next)),
+	s->worth = (struct worth){ .step_ns = pace_step_ns(pace),
+		.next_ns = next_ns,
 		.steps_left = t->steps - t->counters->step,
 		.cost_ns = pace_cost_ns(pace, bytes) };
 	return worthwhile(&s->worth);
+}
+
+bool sharded_mesh_pays(struct trainer *t, const struct ranks *next)
+{
+	const struct sharded *s = t->sharded;
+	return sharded_pays(t,
+	    worth_at_best_ns(pace_step_ns(&s->state->pace), working(&s->next), working(next)));
 }

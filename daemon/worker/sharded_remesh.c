@@ -51,8 +51,7 @@ static tr_status plan_moves(struct sharded *s, const struct ranks *next, struct 
 	return reshard_plan(&s->shards, held, &s->coming, wanted, next->count, &s->moves, error);
 }
 
-/* Ranks of another mesh: by id, as those of the first one. */
-static void rank_anew(const struct trainer *t, const struct ranks *now, const struct mesh *mesh,
+void sharded_rank_anew(const struct trainer *t, const struct ranks *now, const struct mesh *mesh,
     struct ranks *next)
 {
 	struct ranks none;
@@ -63,42 +62,57 @@ static void rank_anew(const struct trainer *t, const struct ranks *now, const st
 	(t->strict ? ranks_next_doubled : ranks_next)(&none, peers, now->count, next);
 }
 
+tr_status sharded_plan_change(struct trainer *t, const struct dealing *dealing,
+    const struct ranks *next, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	s->next_dealing = *dealing;
+	tr_status status = sharded_lay(t, dealing, &s->coming, error);
+	return status == TR_OK && s->state->born != 0 ? plan_moves(s, next, error) : status;
+}
+
+tr_status sharded_change(struct trainer *t, const struct ranks *next, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	if (s->state->born != 0) {
+		s->lost = s->moves.lost;
+		tr_status status = sharded_plan_whole_moments(t, error);
+		if (status != TR_OK)
+			return status;
+	}
+	if (s->state->born != 0 && s->lost != RANKS_NONE) {
+		s->kind = SHARDED_BACK;
+		return TR_OK;
+	}
+	s->kind = SHARDED_REMESH;
+	s->next = *next;
+	s->transfer_count = 0;
+	return TR_OK;
+}
+
 tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
 	struct remesh rules = rules_of(t);
 	struct mesh mesh;
 	struct ranks next;
+	struct dealing dealing;
 	s->stays = false;
 	if ((s->kind != SHARDED_WAIT && s->kind != SHARDED_STEP) ||
 	    !remesh_next(&rules, &s->shards.mesh, s->next.count, &s->state->remesh, &mesh))
 		return TR_OK;
-	rank_anew(t, &s->next, &mesh, &next);
-	dealing_on(&t->dealing, &mesh, &s->next_dealing);
-	tr_status status = sharded_lay(t, &s->next_dealing, &s->coming, error);
-	if (status == TR_OK && s->state->born != 0)
-		status = plan_moves(s, &next, error);
-	if (status == TR_OK && s->kind == SHARDED_STEP && s->state->born != 0 &&
-	    !sharded_pays(t, &next)) {
+	sharded_rank_anew(t, &s->next, &mesh, &next);
+	dealing_on(&t->dealing, &mesh, &dealing);
+	tr_status status = sharded_plan_change(t, &dealing, &next, error);
+	if (status != TR_OK)
+		return status;
+	if (s->kind == SHARDED_STEP && s->state->born != 0 && !sharded_mesh_pays(t, &next)) {
 		s->stays = true;
 		s->declined = mesh;
 		sharded_drop_coming(t);
 		return TR_OK;
 	}
-	if (status == TR_OK && s->state->born != 0) {
-		s->lost = s->moves.lost;
-		status = sharded_plan_whole_moments(t, error);
-	}
-	if (status != TR_OK)
-		return status;
-	if (s->state->born != 0 && s->lost != RANKS_NONE) {
-		s->kind = SHARDED_BACK;
-		return TR_OK;
-	}
-	s->kind = SHARDED_REMESH;
-	s->next = next;
-	s->transfer_count = 0;
-	return TR_OK;
+	return sharded_change(t, &next, error);
 }
 
 /* ---- the one in force ---- */

@@ -59,6 +59,8 @@ static tr_status derive(struct trainer *t, const struct tr_round *round, struct 
 	s->self = trainer_contributes(round) ? round->index : RANKS_NONE;
 	s->kind = kind_of(t);
 	status = sharded_derive_remesh(t, error);
+	if (status == TR_OK)
+		status = sharded_derive_restage(t, error);
 	if (status != TR_OK)
 		return status;
 	s->rank = s->self != RANKS_NONE ? s->next.peers[s->self].rank : RANKS_NONE;
@@ -211,6 +213,7 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 		sharded_mend(t, round);
 	}
 	sharded_balance(t, round);
+	sharded_restage(t);
 	sharded_learn_pace(t);
 	s->state->ranks = s->next;
 	sharded_tidy_moments(t);

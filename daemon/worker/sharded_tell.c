@@ -180,6 +180,38 @@ static void tell_remesh(struct trainer *t, const struct ranks *before, const str
 	trainer_report_event(t, w.text);
 }
 
+/* Layers of stages that follow speeds: made, or not worth it. */
+static void tell_restage(struct trainer *t, const struct ranks *now)
+{
+	const struct sharded *s = t->sharded;
+	const struct restage_wish *wish = &s->state->wish;
+	const double array = 1e-6 * SHARDED_ARRAYS * sizeof(float);
+	uint32_t slowest = 0, fastest = 0;
+	char why[WORTH_TEXT];
+	struct words w = { .used = 0 };
+	for (uint32_t i = 1; i < now->mesh.size[MESH_PP]; i++) {
+		slowest = wish->stage_ns[i] > wish->stage_ns[slowest] ? i : slowest;
+		fastest = wish->stage_ns[i] < wish->stage_ns[fastest] ? i : fastest;
+	}
+	add(&w, "mesh: of a step stage %u computes %.3g ms, stage %u %.3g ms: ", slowest,
+	    1e-6 * (double)wish->stage_ns[slowest], fastest,
+	    1e-6 * (double)wish->stage_ns[fastest]);
+	add(&w, s->kind == SHARDED_REMESH ? "goes on with " : "stays with ");
+	add_ranks(&w, now);
+	if (s->kind == SHARDED_REMESH) {
+		add_list(&w, "layers", wish->layers, now->mesh.size[MESH_PP]);
+		add(&w, "; %.1f MB moved, %.1f MB stayed where they were, in %.2f s",
+		    array * (double)reshard_moved(&s->moves),
+		    array * (double)reshard_kept(&s->moves),
+		    trainer_monotonic_s() - s->moving_since_s);
+	} else {
+		add_list(&w, "layers would be", wish->layers, now->mesh.size[MESH_PP]);
+		add(&w, ", which is not worth it");
+	}
+	add(&w, "%s%s", s->kind == SHARDED_REMESH ? "; " : ": ", worth_words(&s->worth, why));
+	trainer_report_event(t, w.text);
+}
+
 static void tell_waiting(struct trainer *t, const struct ranks *now)
 {
 	struct words w = { .used = 0 };
@@ -199,7 +231,9 @@ void sharded_tell(struct trainer *t, const struct tr_round *round)
 			tell_mesh(t, now);
 	} else {
 		tell_losses(t, before, now);
-		if (s->kind == SHARDED_REMESH)
+		if (s->restages)
+			tell_restage(t, now);
+		else if (s->kind == SHARDED_REMESH)
 			tell_remesh(t, before, now);
 		else if (s->kind != SHARDED_BACK)
 			tell_arrivals(t, before, now);

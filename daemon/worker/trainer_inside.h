@@ -29,6 +29,7 @@ enum trainer_tag {
 	TAG_PARTS, /* losses and squares, told part by part (train.strict) */
 	TAG_PARTS_VALIDATION,
 	TAG_WORK,          /* how long each replica computed */
+	TAG_STAGES,        /* the same of each stage, without waiting for others */
 	TAG_PARITY = 2000, /* and those after it, as of the next ones */
 	TAG_SHARED = 2998, /* gradients of what all of a tensor-parallel group hold */
 	TAG_TABLE = 2999,  /* a tied table's gradient */

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from harness import Cluster, wait_for
-from mesh_jobs import SLOW, STEPS, active, alone, assert_near, assert_same_training, counted_once, reach, staged_spec
+from mesh_jobs import SLOW, STEPS, active, alone, assert_near, assert_same_training, counted_once, reach, sharded_spec, staged_spec, train
 from node_lab import NodeLab
 from test_auto import job_file, worker_of_speed
 from test_samples import check_once, consumed
@@ -153,3 +153,33 @@ def test_shares_follow_speeds(tmp_path, text, pp):
         assert done.rounds.samples == steps * BATCH
         counted_once(cluster, job, steps)
     assert_near(run, calm, steps)
+
+
+def layers_of(cluster, job):
+    """What each change of layers made of them."""
+    return [tuple(map(int, found)) for found in re.findall(r"goes on with dp \d(?: x [pt]p \d)+, layers (\d+) : (\d+);", cluster.events(cluster.job(job)))]
+
+
+def test_layers_follow_speeds(tmp_path, text):  # noqa: F811
+    """One worker of a pipeline becomes slow in the middle of the job: its stage gets fewer layers, out of workers' memory; when it is as fast as the other again, it gets some back. Moments moved
+    with them: the parameters are those of one worker, bit for bit, as stages of a model whose table is not tied change none."""
+    steps, run, model = 240, tmp_path / "run", {"preset": "llama", "tied": "false", "layers": 6}
+    one = sharded_spec(text, tmp_path / "one", 1, steps=steps, lr=SLOW, **model)
+    one.train.optimizer.micro_sequences = 8
+    train(tmp_path / "alone", one, 1)
+    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        spec = uneven_spec(text, run, 1, 2, 1, steps=steps, lr=SLOW, **model)
+        spec.mesh.nodes, spec.mesh.workers_per_node, spec.mesh.balance = 2, 1, "on"
+        job = cluster.submit(spec)
+        reach(run, 20)
+        with Throttled(active(cluster, job)[1].pid):
+            wait_for(lambda: any(own < 3 for _, own in layers_of(cluster, job)), "fewer layers")
+            dealt = layers_of(cluster, job)
+        wait_for(lambda: any(own > dealt[-1][1] for _, own in layers_of(cluster, job)[len(dealt):]), "more layers")
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert re.search(r"mesh: of a step stage 1 computes [0-9.]+ ms, stage 0 [0-9.]+ ms: goes on with .*; [0-9.]+ MB moved, [0-9.]+ MB stayed where they were, in [0-9.]+ s; "
+                         r"\d+ steps are left, each [0-9.]+ ms shorter: .* s, for a change of ", events), events
+        assert "goes back" not in events, events
+        counted_once(cluster, job, steps)
+    assert_same_training(tmp_path / "one", run, loss=0, numbers=1e-45)

@@ -75,7 +75,7 @@ static void several_faults(void **state)
 static void unequal_shares(void **state)
 {
 	(void)state;
-	uint64_t backs = 0, struck = 0, redealt = 0;
+	uint64_t backs = 0, struck = 0, redealt = 0, restaged = 0;
 	for (uint64_t seed = CASE_UNEVEN_SEEDS; seed < CASE_UNEVEN_SEEDS + SEEDS; seed++) {
 		struct play_case what;
 		case_of_seed(seed, &what);
@@ -84,8 +84,10 @@ static void unequal_shares(void **state)
 		backs += play.backs;
 		struck += play.struck;
 		redealt += play.redealt;
+		restaged += play.restaged;
 	}
 	assert_true(backs > SEEDS / 12 && struck > SEEDS / 2 && redealt > SEEDS / 16);
+	assert_true(restaged > SEEDS / 32);
 }
 
 /* Seeds that found a bug. */

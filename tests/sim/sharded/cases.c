@@ -130,7 +130,7 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 		draw_dealing(rng_below(key, 0, draws++, 64), what);
 	else if (seed % 4 == 1)
 		make_strict(what, (size_t)rng_below(key, 0, draws++, STRICT_MESHES));
-	if (seed >= CASE_UNEVEN_SEEDS && what->mesh.size[MESH_DP] > 1 &&
+	if (seed >= CASE_UNEVEN_SEEDS && what->mesh.size[MESH_DP] * what->mesh.size[MESH_PP] > 1 &&
 	    rng_below(key, 0, draws++, 2) == 0) {
 		what->balances = true;
 		what->steps = 60;

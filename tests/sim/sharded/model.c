@@ -309,6 +309,14 @@ static bool embed(struct model *m, struct model_slot *slot)
 	return apply(m, slot, PART_EMBEDDING, false, 1, x, x);
 }
 
+/* With balances: some nodes take four times as long as others. */
+static void take_time(void)
+{
+	struct tr_group *g = now_playing != NULL ? group_inside() : NULL;
+	if (g != NULL && g->play->what.balances)
+		group_takes(g, g->number % 3 == 0 ? 8 * MS : 2 * MS);
+}
+
 bool model_slot_forward(struct model *m, struct model_slot *slot, const struct model_hooks *hooks)
 {
 	size_t numbers = rows_of(slot) * m->layout->config.width, layers = m->layout->config.layers;
@@ -318,11 +326,13 @@ bool model_slot_forward(struct model *m, struct model_slot *slot, const struct m
 	} else {
 		memcpy(layer_of(m, slot, 0), slot->input, numbers * sizeof(float));
 	}
-	for (size_t l = 0; l < layers; l++)
+	for (size_t l = 0; l < layers; l++) {
+		take_time();
 		if (!goes_on(hooks) ||
 		    !apply(m, slot, (int)l, false, 3, layer_of(m, slot, l),
 		        layer_of(m, slot, l + 1)))
 			return false;
+	}
 	if (!m->layout->depth.head)
 		memcpy(slot->output, layer_of(m, slot, layers), numbers * sizeof(float));
 	return true;

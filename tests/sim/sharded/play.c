@@ -155,6 +155,8 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 	const struct dealing *dealing = &g->trainer->sharded->state->dealing;
 	play->redealt += mesh_equal(mesh, &play->mesh) && play->dealing.mesh.size[MESH_DP] > 0 &&
 	    !dealing_equal(dealing, &play->dealing);
+	play->restaged += mesh_equal(mesh, &play->mesh) && play->dealing.layers[0] > 0 &&
+	    memcmp(dealing->layers, play->dealing.layers, sizeof(dealing->layers)) != 0;
 	play->dealing = *dealing;
 	play->mesh = *mesh;
 }

@@ -84,7 +84,7 @@ struct play_fault {
 struct play_case {
 	struct mesh mesh;
 	struct dealing dealing; /* over it: shares and layers */
-	bool balances;          /* nodes have unequal speeds, and shares follow */
+	bool balances;          /* nodes have unequal speeds, and shares and layers follow */
 	uint32_t owners;        /* of each piece of moments (ZeRO-1); 0: off */
 	enum model_preset preset;
 	bool untied;
@@ -125,7 +125,8 @@ struct play {
 	uint64_t newest_step, steps_done, backs, struck_us, settled_us;
 	struct mesh mesh; /* in force */
 	uint64_t remeshes;
-	uint64_t redealt; /* times that shares became others in the same mesh */
+	uint64_t redealt,
+	    restaged; /* times that shares or layers, and layers, became others in the same mesh */
 	struct dealing dealing;
 	uint64_t instructions[SIM_NODES_MAX]; /* of the step of the first fault */
 	uint64_t remesh_instructions[SIM_NODES_MAX];
