@@ -126,11 +126,6 @@ static void print_given(const struct view *v)
 	(void)printf("\n");
 }
 
-static bool splits_rows(const struct view *v, const struct plan *plan)
-{
-	return v->p->in->costs->sequence_parallel && plan->choice.mesh.size[MESH_TP] > 1;
-}
-
 static void print_step(const struct view *v)
 {
 	const struct plan_times *t = &v->best->times;
@@ -142,8 +137,7 @@ static void print_step(const struct view *v)
 		{ "gradients over dp, not hidden", t->reduce_s },
 		{ "update and commit", t->update_s } };
 	char text[PLAN_CHOICE_TEXT_MAX], figure[PRINT_FIGURE_MAX], rate[PRINT_FIGURE_MAX];
-	(void)printf("plan      %s%s\n", plan_choice_text(&v->best->choice, text),
-	    splits_rows(v, v->best) ? ", sequence parallel" : "");
+	(void)printf("plan      %s\n", plan_choice_text(&v->best->choice, text));
 	(void)printf("step      %s, %s tokens/s:", seconds(t->step_s, figure),
 	    print_rate(tokens_per_s(v, v->best), rate));
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
@@ -197,6 +191,10 @@ static void print_keys(const struct view *v)
 		    c->chunks);
 	print_list("mesh.shares", dealing.shares, v->dp);
 	print_list("mesh.layers", dealing.layers, v->pp);
+	if (v->tp > 1)
+		(void)printf(", mesh.sequence_parallel: %s", c->own_rows ? "true" : "false");
+	if (c->owners > 0)
+		(void)printf(", mesh.zero_owners: %u", c->owners);
 	(void)printf(", mesh.recompute: %s, train.micro_sequences: %u\n\n",
 	    c->recompute ? "true" : "false", c->sequences);
 }
@@ -279,11 +277,10 @@ static void print_others(const struct view *v)
 	}
 	if (v->p->result->loser_count > 0)
 		print_table_out(&table, v->p->color);
-	(void)printf("%s%u choices: %u left by a bound on their time, %u do not fit into memory as "
-	             "first "
-	             "placed, %u timed\n",
+	(void)printf("%s%u choices: %u left by a bound on their time, %u that save memory which "
+	             "is not lacking, %u do not fit into memory as first placed, %u timed\n",
 	    v->p->result->loser_count > 0 ? "\n" : "", v->p->result->choices, v->p->result->bounded,
-	    v->p->result->unfit, v->p->result->annealed);
+	    v->p->result->needless, v->p->result->unfit, v->p->result->annealed);
 }
 
 static void print_pareto(const struct view *v)
@@ -343,7 +340,8 @@ static void write_plan(struct json *json, const struct view *v, const struct pla
 	json_key_uint(json, "chunks", plan->choice.chunks);
 	json_key_uint(json, "microbatch", plan->choice.sequences);
 	json_key_bool(json, "recompute", plan->choice.recompute);
-	json_key_bool(json, "sequence_parallel", splits_rows(v, plan));
+	json_key_bool(json, "sequence_parallel", plan->choice.own_rows);
+	json_key_uint(json, "zero_owners", plan->choice.owners);
 	key_double(json, "step_s", t->step_s);
 	key_double(json, "tokens_per_s", tokens_per_s(v, plan));
 	json_key_uint(json, "memory_bytes", plan->memory_bytes);

@@ -119,7 +119,14 @@ static uint32_t own_sequences(const Traind__V1__JobSpec *spec, uint32_t batch, u
 	return most < share ? most : share;
 }
 
-/* Mesh, schedule and recomputation that the job file asks for. */
+/* Asked for in case that there are replicas to share moments with. */
+static uint32_t owners_among(uint32_t owners, uint32_t replicas)
+{
+	uint32_t most = replicas > 1 ? replicas : 0;
+	return owners < most ? owners : most;
+}
+
+/* Mesh, schedule and all else that the job file asks for. */
 static void take_own(const Traind__V1__JobSpec *spec, struct planning *p,
     struct plan_search_settings *settings)
 {
@@ -131,7 +138,9 @@ static void take_own(const Traind__V1__JobSpec *spec, struct planning *p,
 		.kind = job_mesh_schedule(mesh, mesh->chunks),
 		.chunks = mesh->chunks > 0 ? mesh->chunks : 1,
 		.sequences = own_sequences(spec, p->in.batch, dp),
-		.recompute = mesh->recompute
+		.recompute = mesh->recompute,
+		.own_rows = mesh->sequence_parallel && tp > 1,
+		.owners = owners_among(mesh->zero_owners, dp)
 	};
 	settings->exact = true;
 	dealing_of_job(mesh, &p->dealt);
@@ -146,8 +155,26 @@ static void keep_whole(const Traind__V1__JobSpec *spec, struct planning *p,
 	bool drops = sync != NULL && sync->on_loss != NULL && strcmp(sync->on_loss, "drop") == 0;
 	if (!drops && !job_sync_is_rare(sync))
 		return;
-	settings->only.mesh.size[MESH_PP] = settings->only.mesh.size[MESH_TP] = 1;
+	settings->whole = true;
 	p->in.dealt = &p->dealt;
+}
+
+/* A plan whose writer of checkpoints has no room is worth less than any other, and more than none. */
+static tr_status search(struct planning *p, const struct plan_search_settings *settings, bool as_is,
+    struct tr_error *error)
+{
+	const Traind__V1__Checkpoint *checkpoint = p->spec->train->checkpoint;
+	if (as_is)
+		return plan_search(&p->in, settings, &p->result, error);
+	p->in.writes = checkpoint != NULL && checkpoint->every > 0 ? PLAN_WRITES_MEANWHILE
+	                                                           : PLAN_WRITES_LAST;
+	tr_status st = plan_search(&p->in, settings, &p->result, error);
+	if (st != TR_ELIMIT)
+		return st;
+	p->in.writes = PLAN_WRITES_NOTHING;
+	st = plan_search(&p->in, settings, &p->result, error);
+	p->writer_lacks = st == TR_OK;
+	return st;
 }
 
 tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_options *options,
@@ -168,13 +195,13 @@ tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_o
 		st = take_costs(p, options, error);
 	p->in = (struct plan_input){ &p->around.cluster, &p->model, &p->measured.costs,
 		(uint32_t)(train->batch_tokens / p->model.context), p->model.context, !options->any,
-		NULL };
+		spec->mesh->zero_owners, PLAN_WRITES_NOTHING, NULL };
 	settings.only.recompute = spec->mesh->recompute; /* asked for: of every plan */
 	if (options->as_is)
 		take_own(spec, p, &settings);
 	else if (!options->any)
 		keep_whole(spec, p, &settings);
-	return st == TR_OK ? plan_search(&p->in, &settings, &p->result, error) : st;
+	return st == TR_OK ? search(p, &settings, options->as_is, error) : st;
 }
 
 void planning_finish(struct planning *p)
@@ -249,13 +276,6 @@ static tr_status keep_dealing(const struct planning *p, Traind__V1__Mesh *mesh,
 	    : st;
 }
 
-/* Asked for in case that there are replicas to share moments with. */
-static uint32_t owners_among(uint32_t owners, uint32_t replicas)
-{
-	uint32_t most = replicas > 1 ? replicas : 0;
-	return owners < most ? owners : most;
-}
-
 tr_status planning_keep(const struct planning *p, Traind__V1__JobSpec *spec, struct tr_error *error)
 {
 	const struct plan_choice *choice = &p->result->best.choice;
@@ -276,9 +296,8 @@ tr_status planning_keep(const struct planning *p, Traind__V1__JobSpec *spec, str
 		    error);
 	if (st != TR_OK)
 		return st;
-	spec->mesh->zero_owners = owners_among(spec->mesh->zero_owners, choice->mesh.size[MESH_DP]);
-	/* Asked for in case that there is a tp to share rows with. */
-	spec->mesh->sequence_parallel = spec->mesh->sequence_parallel && spec->mesh->tp > 1;
+	spec->mesh->zero_owners = choice->owners;
+	spec->mesh->sequence_parallel = choice->own_rows;
 	spec->train->optimizer->micro_sequences = choice->sequences;
 	return job_validate(spec, error);
 }
@@ -316,6 +335,11 @@ void planning_print(const struct planning *p)
 	    print_rate(tokens / best->times.step_s, rate), print_bytes(best->memory_bytes, bytes));
 	print_ranks(p);
 	(void)printf("links     %s\n", p->around.links_by);
+	if (p->writer_lacks)
+		(void)printf(
+		    "writer    no plan leaves room for who writes a checkpoint: the job would end "
+		    "without its last one (docs/limits.md; `trainctl plan` says how much it "
+		    "takes)\n");
 	for (uint32_t i = 0; i < p->result->loser_count && i < 2; i++)
 		(void)printf("not       %s: %+.1f %%, %s\n",
 		    plan_choice_text(&p->result->losers[i].plan.choice, text),

@@ -25,6 +25,7 @@ struct planning {
 	struct plan_input in;
 	struct dealing dealt; /* in.dealt, where there is one */
 	struct plan_result *result;
+	bool writer_lacks; /* no plan has room for who writes checkpoints: the best without */
 	unsigned threads;
 	char layers_by[320];
 };

@@ -25,8 +25,8 @@ static tr_status check(const struct memory_input *in, uint32_t rank, struct tr_e
 	return TR_OK;
 }
 
-uint64_t memory_section_parameters(const struct model_config *shape,
-    const struct strategy *strategy, enum graph_section_kind section, bool table_there)
+static uint64_t count_parameters(const struct model_config *shape, const struct strategy *strategy,
+    enum graph_section_kind section, bool table_there, bool split_too)
 {
 	const struct graph_section *graph = layer_graph_section(shape, section);
 	uint64_t count = 0;
@@ -37,10 +37,24 @@ uint64_t memory_section_parameters(const struct model_config *shape,
 		    (table_there && tensor->parameter == PARAMETER_TABLE))
 			continue;
 		uint64_t whole = layer_graph_parameter_count(shape, tensor->parameter);
-		bool split = strategy->over_tp[tensor->parameter].kind == PLACEMENT_SPLIT;
-		count += split ? whole / strategy->mesh.size[MESH_TP] : whole;
+		if (strategy->over_tp[tensor->parameter].kind != PLACEMENT_SPLIT)
+			count += whole;
+		else if (split_too)
+			count += whole / strategy->mesh.size[MESH_TP];
 	}
 	return count;
+}
+
+uint64_t memory_section_parameters(const struct model_config *shape,
+    const struct strategy *strategy, enum graph_section_kind section, bool table_there)
+{
+	return count_parameters(shape, strategy, section, table_there, true);
+}
+
+uint64_t memory_section_shared(const struct model_config *shape, const struct strategy *strategy,
+    enum graph_section_kind section)
+{
+	return count_parameters(shape, strategy, section, false, false);
 }
 
 static uint64_t section_count(const struct memory_input *in, enum graph_section_kind section,

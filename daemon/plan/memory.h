@@ -49,6 +49,10 @@ struct memory_bytes {
 uint64_t memory_section_parameters(const struct model_config *shape,
     const struct strategy *strategy, enum graph_section_kind section, bool table_there);
 
+/* Of these the ones that all of tp hold. */
+uint64_t memory_section_shared(const struct model_config *shape, const struct strategy *strategy,
+    enum graph_section_kind section);
+
 /* Messages that a rank has between it and its neighbours, at most, each as large as a microbatch's residual stream. */
 uint32_t memory_messages(const struct schedule_shape *shape, uint32_t rank);
 

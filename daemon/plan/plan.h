@@ -24,6 +24,8 @@ struct plan_choice {
 	uint32_t chunks;    /* v */
 	uint32_t sequences; /* of a microbatch, in one replica */
 	bool recompute;     /* every layer's activations, in the backward pass */
+	bool own_rows;      /* sequence parallelism, with tp */
+	uint32_t owners; /* ZeRO-1: R of each piece of the moments; 0: each worker has them all */
 };
 
 /* Where the time of a step goes, along the rank that works longest; together step_s. */
@@ -44,7 +46,8 @@ struct plan {
 	struct plan_times times;
 	uint64_t memory_bytes; /* most of all workers */
 	double memory_part; /* most of all workers: of what it has. Above 1 the plan does not fit */
-	uint32_t fullest;   /* rank, whose part that is */
+	uint32_t fullest;   /* pipeline rank, whose part that is */
+	bool writer_fullest; /* that of worker_of[0], which writes checkpoints (plan_input.writes) */
 };
 
 #endif

@@ -6,6 +6,7 @@
 
 /* With more workers than these not every dp is tried, but all, one less, and halves. */
 #define EVERY_DP_WORKERS 16
+#define LEAST_OWNERS     2 /* of a piece of moments: a loss takes nothing with it */
 
 static bool is_dp_tried(const struct plan_layout *l, uint32_t dp, uint32_t groups, uint32_t pp)
 {
@@ -56,7 +57,7 @@ static bool is_possible(const struct plan_layout *l, const struct plan_choice *c
 	if (microbatches > TR_SCHEDULE_MICROBATCHES_MAX ||
 	    pp * choice->chunks > l->in->model->layers || dp * pp > groups)
 		return false;
-	if (!is_dealt(l, choice))
+	if (!is_dealt(l, choice) || plan_layout_cost(l, choice, NULL) == NULL)
 		return false;
 	if (l->in->runnable ? !is_share_cut(l, choice) : l->in->batch % choice->sequences != 0)
 		return false;
@@ -67,12 +68,43 @@ static bool is_possible(const struct plan_layout *l, const struct plan_choice *c
 	    is_dp_tried(l, dp, groups, pp);
 }
 
+/* R of ZeRO-1: what the job asks for, else none, or two where that is fewer than all. */
+static uint32_t first_owners(const struct plan_layout *l, uint32_t dp)
+{
+	uint32_t asked = dp > 1 ? l->in->owners : 0;
+
+	return asked < dp ? asked : dp;
+}
+
+static bool turn_owners(const struct plan_layout *l, struct plan_choice *choice)
+{
+	uint32_t dp = choice->mesh.size[MESH_DP], first = first_owners(l, dp);
+
+	if (first == 0 && choice->owners == 0 && dp > LEAST_OWNERS) {
+		choice->owners = LEAST_OWNERS;
+		return true;
+	}
+	choice->owners = first;
+	return false;
+}
+
+/* Where costs were measured with sequence parallelism there is no other. */
+static bool turn_rows(const struct plan_layout *l, struct plan_choice *choice)
+{
+	bool splits = choice->mesh.size[MESH_TP] > 1, always = l->in->costs->sequence_parallel;
+
+	choice->own_rows = splits && (always || !choice->own_rows);
+	return choice->own_rows && !always;
+}
+
 /* Like an odometer, from the least wheel on. */
 static bool turn(const struct plan_layout *l, uint32_t *cost, struct plan_choice *choice)
 {
 	uint32_t *size = choice->mesh.size;
 	uint32_t groups = l->in->cluster->worker_count / l->in->costs->at[*cost].tp;
 
+	if (turn_owners(l, choice) || turn_rows(l, choice))
+		return true;
 	choice->recompute = !choice->recompute;
 	if (choice->recompute)
 		return true;
@@ -93,6 +125,15 @@ static bool turn(const struct plan_layout *l, uint32_t *cost, struct plan_choice
 		    l->in->costs->at[*cost].tp <= l->in->cluster->worker_count)
 			break;
 	return *cost < l->in->costs->count;
+}
+
+/* Of a mesh that was turned to its owners and rows are those that come first. */
+static void begin_mesh(const struct plan_layout *l, struct plan_choice *choice)
+{
+	if (l->in->owners > 0)
+		choice->owners = first_owners(l, choice->mesh.size[MESH_DP]);
+	if (l->in->costs->sequence_parallel)
+		choice->own_rows = choice->mesh.size[MESH_TP] > 1;
 }
 
 bool plan_choice_next(const struct plan_layout *l, struct plan_choice *choice)
@@ -118,6 +159,7 @@ bool plan_choice_next(const struct plan_layout *l, struct plan_choice *choice)
 	for (;;) {
 		choice->mesh.size[MESH_TP] = costs->at[cost].tp;
 		choice->sequences = costs->at[cost].sequences;
+		begin_mesh(l, choice);
 		if (is_possible(l, choice))
 			return true;
 		if (!turn(l, &cost, choice))
@@ -130,6 +172,12 @@ bool plan_choice_is_wanted(const struct plan_search_settings *settings,
 {
 	const struct plan_choice *only = &settings->only;
 
+	if (settings->exact &&
+	    (only->own_rows != choice->own_rows || only->owners != choice->owners))
+		return false;
+	if (settings->whole &&
+	    (choice->mesh.size[MESH_PP] > 1 || choice->mesh.size[MESH_TP] > 1 || choice->owners > 0))
+		return false;
 	for (unsigned axis = 0; axis < MESH_AXES; axis++)
 		if (only->mesh.size[axis] != 0 && only->mesh.size[axis] != choice->mesh.size[axis])
 			return false;
@@ -142,15 +190,18 @@ bool plan_choice_is_wanted(const struct plan_search_settings *settings,
 const char *plan_choice_text(const struct plan_choice *choice, char text[PLAN_CHOICE_TEXT_MAX])
 {
 	const uint32_t *size = choice->mesh.size;
-	char schedule[48] = "", chunks[24] = "";
+	char schedule[48] = "", chunks[24] = "", owners[24] = "";
 
 	if (choice->chunks > 1)
 		(void)snprintf(chunks, sizeof(chunks), " in %u chunks", choice->chunks);
 	if (size[MESH_PP] > 1)
 		(void)snprintf(schedule, sizeof(schedule), ", %s%s",
 		    schedule_kind_name(choice->kind), chunks);
-	(void)snprintf(text, PLAN_CHOICE_TEXT_MAX, "dp %u x pp %u x tp %u%s, microbatch %u%s",
+	if (choice->owners > 0)
+		(void)snprintf(owners, sizeof(owners), ", %u owners", choice->owners);
+	(void)snprintf(text, PLAN_CHOICE_TEXT_MAX, "dp %u x pp %u x tp %u%s, microbatch %u%s%s%s",
 	    size[MESH_DP], size[MESH_PP], size[MESH_TP], schedule, choice->sequences,
-	    choice->recompute ? ", recomputed" : "");
+	    choice->own_rows ? ", sequence parallel" : "", choice->recompute ? ", recomputed" : "",
+	    owners);
 	return text;
 }

@@ -1,5 +1,6 @@
 #include "daemon/plan/plan_costs.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 #include "common/limits.h"
@@ -91,6 +92,7 @@ static tr_status derive(const struct model_config *model, uint32_t sequence_leng
 	struct strategy strategy;
 	struct collective_log log;
 
+	assert(tp > 0); /* is_cost */
 	padded.vocab = strategy_padded_vocab(model->vocab, tp);
 	strategy_megatron(&padded, &mesh, &strategy);
 	strategy.sequences = 1;
@@ -100,12 +102,15 @@ static tr_status derive(const struct model_config *model, uint32_t sequence_leng
 	if (st != TR_OK)
 		return st;
 	made->boundary_bytes = (double)strategy_boundary_bytes(&padded, &strategy);
+	for (unsigned section = 0; section < SECTIONS; section++)
+		made->kept_bytes[section] = (double)log.kept_bytes[section];
 	made->head_bytes = (double)log.kept_bytes[SECTION_HEAD] - made->boundary_bytes;
 	made->table = model->untied ? 0 : (uint64_t)padded.vocab / tp * model->width;
 	for (unsigned section = 0; section < SECTIONS; section++) {
 		enum graph_section_kind kind = (enum graph_section_kind)section;
 		made->parameters[section] = memory_section_parameters(&padded, &strategy, kind,
 		    false);
+		made->shared[section] = memory_section_shared(&padded, &strategy, kind);
 		for (unsigned phase = PHASE_FORWARD; phase <= PHASE_BACKWARD; phase++) {
 			struct plan_exchange *exchange = &made->exchange[section][phase];
 			enum propagate_phase when = (enum propagate_phase)phase;
@@ -116,6 +121,11 @@ static tr_status derive(const struct model_config *model, uint32_t sequence_leng
 	}
 	made->possible = true;
 	return TR_OK;
+}
+
+static uint64_t less(uint64_t from, double what)
+{
+	return (double)from > what ? from - (uint64_t)what : 0;
 }
 
 tr_status plan_costs_derive(const struct model_config *model, uint32_t sequence_length,
@@ -142,4 +152,27 @@ tr_status plan_costs_derive(const struct model_config *model, uint32_t sequence_
 		return TR_OK;
 	return costs->count == 0 ? tr_error_set(error, TR_EINVAL, "no split of the model has costs")
 	                         : st;
+}
+
+void plan_costs_split_rows(const struct model_config *model, uint32_t sequence_length,
+    const struct plan_costs *costs, const struct plan_derived *derived, struct plan_cost *split,
+    struct plan_derived *own)
+{
+	for (uint32_t i = 0; i < costs->count; i++) {
+		const struct plan_derived *all = &derived[i];
+		struct plan_cost *made = &split[i];
+		double sequences = costs->at[i].sequences;
+		*made = costs->at[i];
+		own[i] = (struct plan_derived){ 0 };
+		if (made->tp == 1 || !all->possible ||
+		    derive(model, sequence_length, made->tp, true, &own[i], NULL) != TR_OK)
+			continue;
+		double stream = sequences * (all->boundary_bytes - own[i].boundary_bytes);
+		double layer = sequences *
+		    (all->kept_bytes[SECTION_LAYER] - own[i].kept_bytes[SECTION_LAYER]);
+		made->kept_bytes[SECTION_LAYER] = less(made->kept_bytes[SECTION_LAYER], layer);
+		made->kept_bytes[SECTION_HEAD] = less(made->kept_bytes[SECTION_HEAD], stream);
+		/* Gradients of the stream before, in and behind the layer in work. */
+		made->working_bytes = less(made->working_bytes, 3 * stream);
+	}
 }

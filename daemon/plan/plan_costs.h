@@ -31,7 +31,7 @@ struct plan_costs {
 	double round_s;           /* of a step besides: beginning and commit of its round */
 	uint64_t process_bytes;   /* of a worker before it has a model */
 	uint32_t parameter_bytes; /* with gradient and moments; 0: 16 */
-	/* Of every split over tp (strategy.h), as the job asks for it: what does not divide so is not possible. Times and sizes were measured so. */
+	/* Times and sizes of every split over tp were measured with sequence parallelism (strategy.h): what does not divide so is not possible. */
 	bool sequence_parallel;
 };
 
@@ -51,7 +51,9 @@ struct plan_derived {
 	struct plan_exchange exchange[SECTIONS][2]; /* PHASE_FORWARD, PHASE_BACKWARD */
 	uint64_t parameters[SECTIONS]; /* at one worker; SECTION_HEAD: with the table */
 	uint64_t table;                /* of them in a tied table, else 0 */
-	double boundary_bytes;         /* of one sequence: of the residual stream */
+	uint64_t shared[SECTIONS];     /* of the parameters those that all of tp hold */
+	double kept_bytes[SECTIONS]; /* of one sequence, from forward to backward, as placements say */
+	double boundary_bytes;       /* of one sequence: of the residual stream */
 	double head_bytes; /* of one sequence: what the head has for one microbatch at a time, besides its input */
 };
 
@@ -59,5 +61,11 @@ struct plan_derived {
  * is, a cost is none, or there are two of one split; TR_ELIMIT: more than PLAN_COSTS_MAX. */
 tr_status plan_costs_derive(const struct model_config *model, uint32_t sequence_length,
     const struct plan_costs *costs, struct plan_derived *derived, struct tr_error *error);
+
+/* What was measured without sequence parallelism, with it: sizes less what placements say, times as they are (they are a little shorter: norms are computed once instead of tp times).
+ * own[i] is not `possible` where rows do not divide, and where there is no tp to share them with. */
+void plan_costs_split_rows(const struct model_config *model, uint32_t sequence_length,
+    const struct plan_costs *costs, const struct plan_derived *derived, struct plan_cost *split,
+    struct plan_derived *own);
 
 #endif

@@ -1,6 +1,7 @@
 /* What a choice and a placement leave open, and a step's time by formula. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/plan/plan_dealing.h"
 #include "daemon/plan/plan_memory.h"
@@ -241,6 +242,35 @@ static double reduction_s(const struct plan_layout *l, const struct plan *plan)
 	return worst;
 }
 
+/* New parameters to who does not own their moments. */
+static double pieces_s(const struct plan_layout *l, const struct plan *plan)
+{
+	const struct plan_cluster *c = l->in->cluster;
+	uint32_t links = c->node_count * c->node_count;
+	double most = 0;
+
+	if (plan->choice.owners == 0 || plan->choice.owners >= l->dp)
+		return 0;
+	memset(l->uses, 0, links * sizeof(*l->uses));
+	plan_layout_add_pieces(l, plan, l->uses);
+	for (uint32_t i = 0; i < links; i++)
+		if (l->uses[i] > 0)
+			most = fmax(most, l->uses[i] / c->links[i].bandwidth_bytes_per_s);
+	return most + 2 * l->farthest_s;
+}
+
+/* With sequence parallelism: what all of tp hold, once a step. */
+static double shared_s(const struct plan_layout *l, const struct plan *plan)
+{
+	double most = 0;
+
+	for (uint32_t i = 0; i < l->dp * l->pp && plan->choice.own_rows; i++)
+		most = fmax(most,
+		    2 * l->groups[i].latency_s +
+		        plan_layout_shared_bytes(l, plan, i % l->pp) * l->groups[i].seconds_a_byte);
+	return most;
+}
+
 double plan_after_reduction_s(const struct plan_layout *l, const struct plan *plan)
 {
 	double bytes = plan_layout_table_bytes(l), table = 0;
@@ -252,7 +282,8 @@ double plan_after_reduction_s(const struct plan_layout *l, const struct plan *pl
 		    *link = &l->in->cluster->links[plan_cluster_way(l->in->cluster, first, last)];
 		table = fmax(table, 2 * link->latency_s + bytes / link->bandwidth_bytes_per_s);
 	}
-	return table + 2 * l->farthest_s + l->in->costs->round_s;
+	return table + pieces_s(l, plan) + shared_s(l, plan) + 2 * l->farthest_s +
+	    l->in->costs->round_s;
 }
 
 double plan_estimate_s(struct plan_layout *l, const struct plan *plan)
@@ -262,7 +293,7 @@ double plan_estimate_s(struct plan_layout *l, const struct plan *plan)
 	for (uint32_t d = 0; d < l->dp; d++)
 		for (uint32_t rank = 0; rank < l->pp; rank++)
 			update = fmax(update,
-			    (double)plan_layout_parameters(l, plan, rank) * l->in->costs->update_s /
+			    plan_layout_updated(l, plan, rank) * l->in->costs->update_s /
 			        l->groups[d * l->pp + rank].speed);
 	return pipeline_s(l, plan) + reduction_s(l, plan) + update +
 	    plan_after_reduction_s(l, plan);
@@ -277,8 +308,7 @@ static int slower(const void *a, const void *b)
 
 double plan_bound_s(const struct plan_layout *l, const struct plan_choice *choice)
 {
-	const struct plan_cost *cost = plan_layout_cost(l, choice->mesh.size[MESH_TP],
-	    choice->sequences);
+	const struct plan_cost *cost = plan_layout_cost(l, choice, NULL);
 	uint32_t groups = choice->mesh.size[MESH_DP] * choice->mesh.size[MESH_PP],
 	         tp = choice->mesh.size[MESH_TP];
 	double speeds[PLAN_WORKERS_MAX], speed = 0;

@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "daemon/plan/job_mesh.h"
+#include "daemon/plan/owners.h"
 #include "daemon/plan/split.h"
 
-#define GRADIENT_BYTES 4
+#define GRADIENT_BYTES  4
+#define PARAMETER_BYTES 4
 
 static bool allocate(struct plan_layout *l)
 {
@@ -42,8 +44,11 @@ struct plan_layout *plan_layout_create(const struct plan_input *in, struct tr_er
 	if (st == TR_OK)
 		st = plan_costs_derive(in->model, in->sequence_length, in->costs, layout->derived,
 		    error);
-	if (st == TR_OK)
+	if (st == TR_OK) {
+		plan_costs_split_rows(in->model, in->sequence_length, in->costs, layout->derived,
+		    layout->split, layout->own);
 		return layout;
+	}
 	plan_layout_destroy(layout);
 	return NULL;
 }
@@ -63,14 +68,21 @@ void plan_layout_destroy(struct plan_layout *layout)
 	free(layout);
 }
 
-const struct plan_cost *plan_layout_cost(const struct plan_layout *layout, uint32_t tp,
-    uint32_t sequences)
+const struct plan_cost *plan_layout_cost(const struct plan_layout *layout,
+    const struct plan_choice *choice, const struct plan_derived **derived)
 {
 	const struct plan_costs *costs = layout->in->costs;
+	bool split = choice->own_rows && !costs->sequence_parallel;
+	const struct plan_derived *of = split ? layout->own : layout->derived;
+	const struct plan_cost *at = split ? layout->split : costs->at;
 
-	for (uint32_t i = 0; i < costs->count; i++)
-		if (costs->at[i].tp == tp && costs->at[i].sequences == sequences)
-			return layout->derived[i].possible ? &costs->at[i] : NULL;
+	for (uint32_t i = 0; i < costs->count; i++) {
+		if (at[i].tp != choice->mesh.size[MESH_TP] || at[i].sequences != choice->sequences)
+			continue;
+		if (derived != NULL)
+			*derived = &of[i];
+		return of[i].possible ? &at[i] : NULL;
+	}
 	return NULL;
 }
 
@@ -275,8 +287,7 @@ void plan_layout_place(struct plan_layout *l, const struct plan *plan)
 	l->pp = choice->mesh.size[MESH_PP];
 	l->tp = choice->mesh.size[MESH_TP];
 	l->stages = l->pp * choice->chunks;
-	l->cost = plan_layout_cost(l, l->tp, choice->sequences);
-	l->of_tp = &l->derived[l->cost - l->in->costs->at];
+	l->cost = plan_layout_cost(l, choice, &l->of_tp);
 	place_groups(l, plan);
 	place_pipeline(l, plan);
 	place_rings(l, plan);
@@ -436,6 +447,35 @@ uint64_t plan_layout_parameters(const struct plan_layout *l, const struct plan *
 	return count;
 }
 
+static uint64_t shared_of(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
+{
+	uint64_t count = 0;
+
+	for (uint32_t stage = rank; stage < l->stages; stage += l->pp)
+		count += plan->layers_of[stage] * l->of_tp->shared[SECTION_LAYER];
+	if (rank == 0)
+		count += l->of_tp->shared[SECTION_EMBEDDING];
+	if (rank + 1 == l->pp)
+		count += l->of_tp->shared[SECTION_HEAD];
+	return count;
+}
+
+double plan_layout_shared_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
+{
+	return plan->choice.own_rows ? collective_bytes_sent(COLLECTIVE_ALL_REDUCE,
+	                                   (double)shared_of(l, plan, rank) * GRADIENT_BYTES, l->tp)
+	                             : 0;
+}
+
+static double piece_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
+{
+	uint32_t owners = plan->choice.owners;
+
+	return owners > 0 && owners < l->dp
+	    ? (double)plan_layout_parameters(l, plan, rank) * PARAMETER_BYTES / l->dp
+	    : 0;
+}
+
 double plan_layout_reduce_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
 {
 	if (l->dp == 1)
@@ -462,6 +502,7 @@ static void tensor_traffic(struct plan_layout *l, const struct plan *plan, uint3
 		}
 	}
 	bytes *= (double)l->cost->sequences * plan->microbatches_of[replica];
+	bytes += plan_layout_shared_bytes(l, plan, rank);
 	for (uint32_t t = 0; t < l->tp && l->tp > 1; t++)
 		l->bytes[plan_cluster_way(l->in->cluster, worker_at(l, plan, replica, rank, t),
 		    worker_at(l, plan, replica, rank, (t + 1) % l->tp))] += bytes;
@@ -487,6 +528,29 @@ double plan_layout_table_bytes(const struct plan_layout *l)
 	return l->pp == 1 ? 0 : (double)l->of_tp->table * GRADIENT_BYTES;
 }
 
+double plan_layout_updated(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
+{
+	uint32_t owners = plan->choice.owners;
+	double all = (double)plan_layout_parameters(l, plan, rank);
+
+	return owners > 0 && owners < l->dp ? all * (owners + 1) / l->dp : all;
+}
+
+/* Each first owner's piece, directly to who does not own it (owners.h). */
+void plan_layout_add_pieces(const struct plan_layout *l, const struct plan *plan, double *bytes)
+{
+	for (uint32_t rank = 0; rank < l->pp; rank++) {
+		double piece = piece_bytes(l, plan, rank);
+		for (uint32_t i = 0; i < l->dp * l->dp * l->tp && piece > 0; i++) {
+			uint32_t tp = i % l->tp, to = i / l->tp % l->dp, from = i / l->tp / l->dp;
+			if (!owners_owns(plan->choice.owners, l->dp, to, from))
+				bytes[plan_cluster_way(l->in->cluster,
+				    worker_at(l, plan, from, rank, tp),
+				    worker_at(l, plan, to, rank, tp))] += piece;
+		}
+	}
+}
+
 void plan_layout_traffic(struct plan_layout *l, const struct plan *plan)
 {
 	const struct plan_cluster *c = l->in->cluster;
@@ -504,6 +568,7 @@ void plan_layout_traffic(struct plan_layout *l, const struct plan *plan)
 			l->bytes[plan_cluster_way(c, last, first)] += plan_layout_table_bytes(l);
 		}
 	}
+	plan_layout_add_pieces(l, plan, l->bytes);
 	for (uint32_t i = 0; i < l->pp * l->tp && l->dp > 1; i++) {
 		ring_order(l, plan, i / l->tp, i % l->tp, order);
 		for (uint32_t j = 0; j < l->dp; j++)

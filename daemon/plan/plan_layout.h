@@ -11,6 +11,13 @@
 #include "daemon/plan/plan_cluster.h"
 #include "daemon/plan/plan_costs.h"
 
+/* What of checkpoints a job writes, and so who writes them has to have room for. */
+enum plan_writes {
+	PLAN_WRITES_NOTHING, /* or not counted */
+	PLAN_WRITES_LAST,
+	PLAN_WRITES_MEANWHILE /* while training goes on, too */
+};
+
 struct plan_input {
 	const struct plan_cluster *cluster;
 	const struct model_config *model;
@@ -20,6 +27,9 @@ struct plan_input {
 	/* As jobs run it: shares are cut into microbatches, of which the last may be smaller; a rank's layers are dealt evenly over its chunks. Else any number of whole
 	 * microbatches, any layers. */
 	bool runnable;
+	/* ZeRO-1 (mesh.zero_owners): of every plan with replicas, all of them if there are fewer; 0: plans without it, and with two owners of each piece. */
+	uint32_t owners;
+	enum plan_writes writes;
 	/* Shares and layers are so, where the mesh has as many replicas and stages, else as for equal workers; NULL: whatever is best. */
 	const struct dealing *dealt;
 };
@@ -48,6 +58,9 @@ struct plan_ring {
 struct plan_layout {
 	const struct plan_input *in;
 	struct plan_derived derived[PLAN_COSTS_MAX];
+	/* The same with sequence parallelism, where it was not measured so. */
+	struct plan_derived own[PLAN_COSTS_MAX];
+	struct plan_cost split[PLAN_COSTS_MAX];
 	/* Of the plan that was laid out last. */
 	const struct plan_cost *cost;
 	const struct plan_derived *of_tp;
@@ -68,9 +81,9 @@ struct plan_layout {
 struct plan_layout *plan_layout_create(const struct plan_input *in, struct tr_error *error);
 void plan_layout_destroy(struct plan_layout *layout); /* accepts NULL */
 
-/* The measured cost of a choice; NULL: there is none, or the model cannot be split so. */
-const struct plan_cost *plan_layout_cost(const struct plan_layout *layout, uint32_t tp,
-    uint32_t sequences);
+/* The cost of a choice, and what is derived besides (may be NULL); NULL: there is none, or the model cannot be split so. */
+const struct plan_cost *plan_layout_cost(const struct plan_layout *layout,
+    const struct plan_choice *choice, const struct plan_derived **derived);
 
 /* Groups, edges and rings of choice and placement. */
 void plan_layout_place(struct plan_layout *layout, const struct plan *plan);
@@ -89,8 +102,16 @@ double plan_layout_edge_s(const struct plan_layout *layout, const struct plan_ed
 /* Parameters at one worker of a pipeline rank. */
 uint64_t plan_layout_parameters(const struct plan_layout *layout, const struct plan *plan,
     uint32_t rank);
+/* Of these as many as it updates in a step: with ZeRO-1 its pieces, the first of them twice (daemon/worker/sharded_update.c). */
+double plan_layout_updated(const struct plan_layout *layout, const struct plan *plan, uint32_t rank);
 /* Bytes of a tied table's gradient, which the first pipeline rank and the last send each other once a step. */
 double plan_layout_table_bytes(const struct plan_layout *layout);
+/* Bytes that one worker of a pipeline rank sends once a step to have gradients summed over tp that all hold: with sequence parallelism each has its rows' alone. */
+double plan_layout_shared_bytes(const struct plan_layout *layout, const struct plan *plan,
+    uint32_t rank);
+/* ZeRO-1: adds to bytes[links] what new parameters take that go to workers which do not own their moments. */
+void plan_layout_add_pieces(const struct plan_layout *layout, const struct plan *plan,
+    double *bytes);
 /* Bytes that one worker of a pipeline rank sends to have its gradients summed over dp. */
 double plan_layout_reduce_bytes(const struct plan_layout *layout, const struct plan *plan,
     uint32_t rank);

@@ -1,8 +1,11 @@
 #include "daemon/plan/plan_memory.h"
 
+#include <math.h>
+
 #include "daemon/plan/memory.h"
 
 #define WRITTEN_BYTES 12 /* of a parameter, with its moments */
+#define MOMENT_BYTES  8
 
 static struct schedule_shape shape_of(const struct plan_layout *l, const struct plan *plan,
     uint32_t microbatches)
@@ -27,9 +30,20 @@ static uint64_t layer_kept(const struct plan_layout *l, const struct plan *plan)
 	return plan->choice.recompute ? stream_bytes(l) : l->cost->kept_bytes[SECTION_LAYER];
 }
 
-static uint64_t parameter_bytes(const struct plan_layout *l)
+/* With gradient and moments. With ZeRO-1 moments are those of its own pieces, and of one there are new parameters beside the old ones. */
+static double parameter_bytes(const struct plan_layout *l, const struct plan *plan)
 {
-	return l->in->costs->parameter_bytes > 0 ? l->in->costs->parameter_bytes : 16;
+	double whole = l->in->costs->parameter_bytes > 0 ? l->in->costs->parameter_bytes : 16;
+	uint32_t owners = plan->choice.owners;
+
+	if (owners == 0 || owners >= l->dp)
+		return whole;
+	return whole - MOMENT_BYTES + (MOMENT_BYTES * (double)owners + 4) / l->dp;
+}
+
+static uint64_t state_bytes(const struct plan_layout *l, const struct plan *plan, uint64_t numbers)
+{
+	return (uint64_t)ceil((double)numbers * parameter_bytes(l, plan));
 }
 
 /* Of one microbatch in a stage. */
@@ -123,17 +137,36 @@ uint64_t plan_rank_bytes(const struct plan_layout *l, const struct plan *plan, u
 	    : shape_of(l, plan, most_microbatches(l, plan));
 
 	return fixed_bytes(l, plan, rank) +
-	    plan_layout_parameters(l, plan, rank) * parameter_bytes(l) + kept +
+	    state_bytes(l, plan, plan_layout_parameters(l, plan, rank)) + kept +
 	    message_bytes(l, &shape, rank);
 }
 
 uint64_t plan_writer_bytes(const struct plan_layout *l, const struct plan *plan, bool saves)
 {
 	uint64_t whole = model_config_parameters(l->in->model),
-	         own = plan_layout_parameters(l, plan, 0);
+	         own = plan_layout_parameters(l, plan, 0), owners = plan->choice.owners;
 	uint64_t others = whole > own ? whole - own : 0, copy = saves ? whole : 0;
+	uint64_t lacks = owners > 0 && owners < l->dp
+	    ? own * MOMENT_BYTES * (l->dp - owners) / l->dp
+	    : 0;
 
-	return WRITTEN_BYTES * (l->pp * l->tp > 1 ? others + whole + copy : copy);
+	return lacks +
+	    WRITTEN_BYTES * (l->pp * l->tp > 1 || owners > 0 ? others + whole + copy : copy);
+}
+
+static void measure_writer(const struct plan_layout *l, struct plan *plan,
+    const struct schedule *schedule)
+{
+	uint64_t bytes = plan_rank_bytes(l, plan, 0, schedule) +
+	    plan_writer_bytes(l, plan, l->in->writes == PLAN_WRITES_MEANWHILE);
+	double part = (double)bytes /
+	    (double)l->in->cluster->workers[plan->worker_of[0]].memory_bytes;
+
+	if (part <= plan->memory_part)
+		return;
+	plan->memory_part = part;
+	plan->fullest = 0;
+	plan->writer_fullest = true;
 }
 
 void plan_measure_memory(const struct plan_layout *l, struct plan *plan,
@@ -141,6 +174,7 @@ void plan_measure_memory(const struct plan_layout *l, struct plan *plan,
 {
 	plan->memory_bytes = 0;
 	plan->memory_part = 0;
+	plan->writer_fullest = false;
 	for (uint32_t rank = 0; rank < l->pp; rank++) {
 		uint64_t bytes = plan_rank_bytes(l, plan, rank, schedule);
 		double part = (double)bytes / (double)rank_memory(l, plan, rank);
@@ -151,6 +185,8 @@ void plan_measure_memory(const struct plan_layout *l, struct plan *plan,
 			plan->fullest = rank;
 		}
 	}
+	if (l->in->writes != PLAN_WRITES_NOTHING)
+		measure_writer(l, plan, schedule);
 }
 
 void plan_layers_most(const struct plan_layout *l, const struct plan *plan, uint32_t least,
@@ -163,13 +199,13 @@ void plan_layers_most(const struct plan_layout *l, const struct plan *plan, uint
 		uint64_t flying = schedule_in_flight(&shape, rank),
 		         other = fixed_bytes(l, plan, rank) + message_bytes(l, &shape, rank);
 		if (rank == 0)
-			other += l->of_tp->parameters[SECTION_EMBEDDING] * parameter_bytes(l) +
+			other += state_bytes(l, plan, l->of_tp->parameters[SECTION_EMBEDDING]) +
 			    flying * l->cost->kept_bytes[SECTION_EMBEDDING] / plan->choice.chunks;
 		if (rank + 1 == l->pp)
-			other += l->of_tp->parameters[SECTION_HEAD] * parameter_bytes(l) +
+			other += state_bytes(l, plan, l->of_tp->parameters[SECTION_HEAD]) +
 			    flying * l->cost->kept_bytes[SECTION_HEAD] / plan->choice.chunks;
 		uint64_t has = rank_memory(l, plan, rank);
-		uint64_t layer = l->of_tp->parameters[SECTION_LAYER] * parameter_bytes(l) +
+		uint64_t layer = state_bytes(l, plan, l->of_tp->parameters[SECTION_LAYER]) +
 		    flying * layer_kept(l, plan) / plan->choice.chunks;
 		uint64_t holds = has > other && layer > 0 ? (has - other) / layer : 0;
 		most[rank] = holds > l->in->model->layers ? l->in->model->layers : (uint32_t)holds;

@@ -99,8 +99,8 @@ static void describe(struct replica *r, const struct plan_layout *l, const struc
 		for (uint32_t d = 0; d < l->dp; d++)
 			slowest = fmin(slowest, l->groups[d * l->pp + rank].speed);
 		r->ranks[rank] = (struct timeline_rank){ .reduce_link = TIMELINE_NO_LINK,
-			.optimizer_s = (double)plan_layout_parameters(l, plan, rank) *
-			    l->in->costs->update_s / slowest };
+			.optimizer_s = plan_layout_updated(l, plan, rank) * l->in->costs->update_s /
+			    slowest };
 		if (l->dp > 1)
 			add_reduction(r, l, plan, rank);
 	}
@@ -168,6 +168,7 @@ static tr_status run_replica(struct plan_layout *l, struct plan *plan, uint32_t 
 		if (copy.memory_part > plan->memory_part) {
 			plan->memory_part = copy.memory_part;
 			plan->fullest = copy.fullest;
+			plan->writer_fullest = copy.writer_fullest;
 		}
 		if (copy.memory_bytes > plan->memory_bytes)
 			plan->memory_bytes = copy.memory_bytes;

@@ -19,7 +19,8 @@ void plan_refill(struct plan_layout *layout, const struct plan *plan);
 /* Time of a step, without its idle links: near, and cheap. */
 double plan_estimate_s(struct plan_layout *layout, const struct plan *plan);
 
-/* What comes behind the sums over dp: the tied table's gradients meet when both ends have theirs; all hear of the commit. */
+/* What comes behind the sums over dp: the tied table's gradients meet when both ends have theirs, those of own rows all of tp; new parameters go to who has not made them; all hear of
+ * the commit. */
 double plan_after_reduction_s(const struct plan_layout *layout, const struct plan *plan);
 
 /* plan->times and plan->memory_*. TR_EINVAL: the schedule cannot be; TR_ENOMEM. */

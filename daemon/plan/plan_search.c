@@ -26,6 +26,9 @@
 
 struct candidate {
 	struct plan_choice choice;
+	uint32_t number; /* as they were listed */
+	uint32_t
+	    plain; /* number of the same one without what saves memory alone; its own: it is that */
 	double bound_s;
 	double hope; /* its score, if that were to fit; INFINITY: not estimated */
 	uint64_t memory_bytes;
@@ -41,6 +44,7 @@ struct search {
 	const struct plan_search_settings *settings;
 	struct plan_layout *l;
 	struct candidate *candidates;
+	bool *plain_fits; /* [count], by number */
 	uint32_t count;
 	struct semifinalist semis[SEMIFINALISTS];
 	uint32_t semi_count;
@@ -55,7 +59,9 @@ static int by_bound(const void *a, const void *b)
 {
 	const struct candidate *left = a, *right = b;
 
-	return left->bound_s < right->bound_s ? -1 : left->bound_s > right->bound_s;
+	if (left->bound_s != right->bound_s)
+		return left->bound_s < right->bound_s ? -1 : 1;
+	return left->number < right->number ? -1 : left->number > right->number;
 }
 
 static int by_hope(const void *a, const void *b)
@@ -120,6 +126,26 @@ static tr_status refuse_none(struct search *s)
 	    in->cluster->worker_count, in->batch);
 }
 
+/* Own rows and owners save memory; between stages own rows are fewer bytes too. */
+static bool is_plain(const struct search *s, const struct plan_choice *choice)
+{
+	return (s->l->in->owners > 0 || choice->owners == 0) &&
+	    (s->l->in->costs->sequence_parallel || !choice->own_rows);
+}
+
+static void add_candidate(struct search *s, const struct plan_choice *choice)
+{
+	uint32_t number = s->count++, plain = number;
+
+	if (!is_plain(s, choice) && number > 0)
+		plain = s->candidates[number - 1].plain; /* they come one behind the other */
+	s->candidates[number] = (struct candidate){ .choice = *choice,
+		.number = number,
+		.plain = plain,
+		.bound_s = plan_bound_s(s->l, choice),
+		.hope = INFINITY };
+}
+
 static tr_status list_choices(struct search *s)
 {
 	struct plan_choice choice = { 0 };
@@ -130,16 +156,27 @@ static tr_status list_choices(struct search *s)
 	if (count == 0)
 		return refuse_none(s);
 	s->candidates = calloc(count, sizeof(*s->candidates));
-	if (s->candidates == NULL)
+	s->plain_fits = calloc(count, sizeof(*s->plain_fits));
+	if (s->candidates == NULL || s->plain_fits == NULL)
 		return tr_error_set(s->error, TR_ENOMEM, "no memory for %u choices", count);
 	choice = (struct plan_choice){ 0 };
 	while (plan_choice_next(s->l, &choice))
 		if (plan_choice_is_wanted(s->settings, &choice))
-			s->candidates[s->count++] = (struct candidate){ choice,
-				plan_bound_s(s->l, &choice), INFINITY, 0, false };
+			add_candidate(s, &choice);
 	qsort(s->candidates, s->count, sizeof(*s->candidates), by_bound);
 	s->result->choices = count;
 	return TR_OK;
+}
+
+/* What the plan without it has room for is of no use, but for fewer bytes between stages. */
+static bool is_needless(const struct search *s, const struct candidate *candidate)
+{
+	const struct plan_choice *choice = &candidate->choice;
+	bool sends_less = choice->own_rows && choice->mesh.size[MESH_PP] > 1 &&
+	    (choice->owners == 0 || s->l->in->owners > 0);
+
+	return candidate->plain != candidate->number && s->plain_fits[candidate->plain] &&
+	    !sends_less && !s->settings->pareto;
 }
 
 /* Estimates of what its bound leaves a chance. */
@@ -155,8 +192,13 @@ static void estimate_choices(struct search *s)
 			s->result->bounded++;
 			continue;
 		}
+		if (is_needless(s, candidate)) {
+			s->result->needless++;
+			continue;
+		}
 		candidate->hope = plan_place_start(s->l, &plan);
 		candidate->fits = plan.memory_part <= 1;
+		s->plain_fits[candidate->number] = candidate->fits;
 		candidate->memory_bytes = plan.memory_bytes;
 		if (plan.memory_part < s->closest.memory_part)
 			s->closest = plan;
@@ -344,6 +386,7 @@ tr_status plan_search(const struct plan_input *in, const struct plan_search_sett
 		st = s->l != NULL ? run(s) : error->status;
 		plan_layout_destroy(s->l);
 		free(s->candidates);
+		free(s->plain_fits);
 	}
 	free(s);
 	if (st == TR_OK)

@@ -7,7 +7,8 @@
  *	plan_search_destroy(result);
  *
  * A search goes from cheap to dear. (1) A choice whose bound (work over all speed) is longer than the best estimate is left.
- * (2) Of the others the best of some starting placements is estimated by formula (plan_predict.h). (3) The best estimates, those
+ * (2) Of the others the best of some starting placements is estimated by formula (plan_predict.h); what saves memory alone (ZeRO-1, sequence parallelism without stages) is left
+ * where the plan without it fits. (3) The best estimates, those
  * too that another placement may make fit, are annealed, and the best of these for longer; (4) what comes out is timed on the schedule's
  * lists (timeline.h), and refined by that.
  */
@@ -25,7 +26,8 @@ struct plan_search_settings {
 	bool pareto;
 	struct plan_choice
 	    only; /* choices that are not so are not tried: mesh, sequences and recompute, each if it is not 0 */
-	bool exact; /* and schedule, chunks and recompute, whatever they are */
+	bool exact; /* and schedule, chunks, recompute, own_rows and owners, whatever they are */
+	bool whole; /* none but replicas of whole models, with all their moments */
 };
 
 struct plan_loser {
@@ -40,7 +42,7 @@ struct plan_result {
 	uint32_t
 	    pareto_count; /* the fastest first, the best among them; each needs less memory than those before */
 	struct plan pareto[PLAN_PARETO_MAX];
-	uint32_t choices, bounded, unfit,
+	uint32_t choices, bounded, needless, unfit,
 	    annealed; /* how many there were, and what became of them */
 };
 
@@ -56,7 +58,7 @@ bool plan_choice_next(const struct plan_layout *layout, struct plan_choice *choi
 bool plan_choice_is_wanted(const struct plan_search_settings *settings,
     const struct plan_choice *choice);
 /* "dp 2 x pp 4 x tp 1, 1f1b, microbatch 2": into `text`, which is returned. */
-#define PLAN_CHOICE_TEXT_MAX 128
+#define PLAN_CHOICE_TEXT_MAX 160
 const char *plan_choice_text(const struct plan_choice *choice, char text[PLAN_CHOICE_TEXT_MAX]);
 
 #endif

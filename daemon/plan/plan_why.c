@@ -40,7 +40,9 @@ static double memory_of_fullest(const struct plan_input *in, const struct plan *
 	uint32_t a_rank = mesh->size[MESH_DP] * mesh->size[MESH_TP];
 
 	*has = INFINITY;
-	for (uint32_t i = 0; i < a_rank; i++)
+	if (plan->writer_fullest)
+		*has = (double)in->cluster->workers[plan->worker_of[0]].memory_bytes;
+	for (uint32_t i = 0; i < a_rank && !plan->writer_fullest; i++)
 		*has = fmin(*has,
 		    (double)in->cluster->workers[plan->worker_of[plan->fullest * a_rank + i]]
 		        .memory_bytes);
@@ -62,8 +64,9 @@ void plan_why_lost(const struct plan_layout *layout, const struct plan *best,
 	double has, needs = memory_of_fullest(layout->in, loser, &has);
 
 	if (loser->memory_part > 1) {
-		(void)snprintf(why, PLAN_WHY_MAX, "does not fit: needs %s at a worker that has %s",
-		    bytes_text(needs, a), bytes_text(has, b));
+		(void)snprintf(why, PLAN_WHY_MAX,
+		    "does not fit: needs %s at a worker that has %s%s", bytes_text(needs, a),
+		    bytes_text(has, b), loser->writer_fullest ? ", to write a checkpoint" : "");
 		return;
 	}
 	for (unsigned i = 1; i < 5; i++)

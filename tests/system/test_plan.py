@@ -98,6 +98,25 @@ def test_sequence_parallel_as_asked_for(tmp_path, job, here):
     assert 0 < between(own) < between(rows)
 
 
+def test_memory_is_saved_where_it_is_lacking(tmp_path, job, here):
+    """ZeRO-1 with the owners that the file asks for; with two among the plans that take less."""
+    (tmp_path / "costs").write_text("".join(line + "\n" for line in COSTS.splitlines() if not line.startswith(("cost 2", "cost 4"))))
+    nodes = cluster_file(tmp_path, [f"name: n{i}" for i in range(4)])
+    words = ["plan", job, "--cluster", nodes, "--costs", tmp_path / "costs", "--set", "mesh.nodes=4", "--set", "checkpoint.every=0"]
+    whole = trainctl_json(*words, "--as-is", environment=here.environment)
+    asked = trainctl_json(*words, "--as-is", "--set", "mesh.zero_owners=2", environment=here.environment)
+    parameters = 6 * (12 * 64 * 64 + 13 * 64) + 256 * 64 + 32 * 64 + 2 * 64
+    assert (whole["zero_owners"], asked["zero_owners"]) == (0, 2)
+    assert whole["memory_bytes"] - asked["memory_bytes"] == pytest.approx(3 * parameters, abs=2)  # 16 bytes, and 8 + 8 x 2/4 + 4/4
+
+    def sent(plan):
+        return sum(link["bytes"] for link in plan["links"])
+    assert sent(asked) / sent(whole) == pytest.approx(4 / 3, rel=1e-6)  # as tests/system/test_zero_jobs.py measures
+    assert "mesh.zero_owners: 2" in here(*words, "--as-is", "--set", "mesh.zero_owners=2").stdout
+    assert trainctl_json(*words, environment=here.environment)["zero_owners"] == 0
+    assert any(row["zero_owners"] == 2 for row in trainctl_json(*words, "--pareto", environment=here.environment)["pareto"])
+
+
 def test_slow_nodes_get_less_and_far_ones_nothing(tmp_path, job, here):
     nodes = cluster_file(tmp_path, ["name: a", "name: b", "name: slow, speed: 0.5"], "between: {ms: 0.01, gbit: 40}\n")
     plan = trainctl_json("plan", job, "--any", "--cluster", nodes, "--costs", tmp_path / "costs", environment=here.environment)

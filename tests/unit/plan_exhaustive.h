@@ -88,7 +88,8 @@ static void case_init(struct plan_case *c, const char *name, uint32_t nodes, uin
 		c->cluster.workers[i] = (struct plan_worker){ i / each, 1, 16 * GIB };
 	case_links(c, 50e-6, 10 * GBIT);
 	case_costs(c);
-	c->in = (struct plan_input){ &c->cluster, &c->model, &c->all, 8, 512, false, NULL };
+	c->in = (struct plan_input){ &c->cluster, &c->model, &c->all, 8, 512, false, 0,
+		PLAN_WRITES_NOTHING, NULL };
 }
 
 static void case_speeds(struct plan_case *c, const double *speeds)

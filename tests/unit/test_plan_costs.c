@@ -53,6 +53,35 @@ static void sequence_parallel_sends_as_many_bytes(void **state)
 	assert_int_equal(own[0].exchange[SECTION_LAYER][PHASE_FORWARD].latencies, 0);
 }
 
+/* Measured without, planned with: what was measured so differs by the same (tests/system/test_plan_measure.py). */
+static void own_rows_of_what_was_measured_without(void **state)
+{
+	const double stream = 32.0 * 64 * 4;
+	struct plan_cost at[] = { { .tp = 1, .sequences = 3 },
+		{ .tp = 2,
+		    .sequences = 3,
+		    .kept_bytes = { 0, 1000000, 500000 },
+		    .working_bytes = 900000 } };
+	const struct plan_costs costs = { .at = at, .count = 2 };
+	struct plan_derived all[2], own[2];
+	struct plan_cost split[2];
+	struct model_config model = model_of(32);
+
+	(void)state;
+	at[0].time[SECTION_LAYER].forward_s = at[1].time[SECTION_LAYER].forward_s = 1e-3;
+	assert_int_equal(plan_costs_derive(&model, 32, &costs, all, NULL), TR_OK);
+	plan_costs_split_rows(&model, 32, &costs, all, split, own);
+	assert_true(!own[0].possible && own[1].possible);
+	assert_true(split[1].time[SECTION_LAYER].forward_s == 1e-3);
+	assert_int_equal(split[1].kept_bytes[SECTION_LAYER], 1000000 - 3 * (uint64_t)stream);
+	assert_int_equal(split[1].kept_bytes[SECTION_HEAD], 500000 - 3 * (uint64_t)stream / 2);
+	assert_int_equal(split[1].working_bytes, 900000 - 9 * (uint64_t)stream / 2);
+	model = model_of(31);
+	assert_int_equal(plan_costs_derive(&model, 31, &costs, all, NULL), TR_OK);
+	plan_costs_split_rows(&model, 31, &costs, all, split, own);
+	assert_true(all[1].possible && !own[1].possible);
+}
+
 static void rows_that_do_not_divide_are_not_possible(void **state)
 {
 	struct plan_derived derived[2];
@@ -68,6 +97,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sequence_parallel_sends_as_many_bytes),
+		cmocka_unit_test(own_rows_of_what_was_measured_without),
 		cmocka_unit_test(rows_that_do_not_divide_are_not_possible),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

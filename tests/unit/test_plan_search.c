@@ -7,6 +7,7 @@
 
 #include "daemon/plan/plan_dealing.h"
 #include "daemon/plan/job_mesh.h"
+#include "daemon/plan/memory.h"
 #include "tests/unit/plan_exhaustive.h"
 
 static struct plan_result *search(const struct plan_case *c, bool pareto)
@@ -392,6 +393,145 @@ static void who_writes_takes_more(void **state)
 	plan_cluster_finish(&c.cluster);
 }
 
+static void lay_out(struct plan_layout *layout, struct plan *plan)
+{
+	plan_fill(layout, plan);
+	assert_int_equal(plan_predict(layout, plan, NULL), TR_OK);
+}
+
+/* Four replicas: 16 bytes a parameter, with two owners 8 + 8 x 2/4 and a quarter of the new parameters; each sends its quarter to the two that do not own it. */
+static void moments_of_two_owners(void **state)
+{
+	struct plan_case c;
+	struct plan plan = { .choice = { .mesh = { { 4, 1, 1 } },
+		                 .kind = SCHEDULE_1F1B,
+		                 .chunks = 1,
+		                 .sequences = 1 },
+		.worker_of = { 0, 1, 2, 3 } };
+
+	(void)state;
+	case_make(&c, 0);
+	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
+	assert_non_null(layout);
+	lay_out(layout, &plan);
+	struct plan all = plan;
+	plan.choice.owners = 2;
+	lay_out(layout, &plan);
+	double parameters = (double)model_config_parameters(&c.model);
+	assert_true(fabs((double)all.memory_bytes - (double)plan.memory_bytes - 3 * parameters) < 2);
+	/* No link between the four carries more than one piece. */
+	double updated = 0.25 * parameters * 0.6e-9;
+	assert_true(fabs(plan.times.step_s - all.times.step_s + updated - parameters / (10 * GBIT) -
+	                2 * 50e-6) < 1e-9);
+	plan_layout_traffic(layout, &plan);
+	/* A ring of sums, and a piece to each but the one before, which owns it too. */
+	assert_true(fabs(layout->bytes[0 * 4 + 1] - 1.5 * parameters * 4 - parameters) < 8);
+	assert_true(fabs(layout->bytes[0 * 4 + 2] - parameters) < 8);
+	assert_true(layout->bytes[1 * 4 + 0] == 0);
+	/* As many owners as replicas: as without. */
+	plan.choice.owners = 4;
+	lay_out(layout, &plan);
+	assert_int_equal(plan.memory_bytes, all.memory_bytes);
+	assert_true(fabs(plan.times.step_s - all.times.step_s) < 1e-12);
+	plan_layout_destroy(layout);
+	plan_cluster_finish(&c.cluster);
+}
+
+/* Of tp 2: of a layer half a stream less of its input, of what is between its halves, and their like; three gradients of the stream in work. */
+static void own_rows_take_less(void **state)
+{
+	struct plan_case c;
+	struct plan plan = { .choice = { .mesh = { { 1, 2, 2 } },
+		                 .kind = SCHEDULE_1F1B,
+		                 .chunks = 1,
+		                 .sequences = 1 },
+		.worker_of = { 0, 1, 2, 3 } };
+	const double stream = 512 * 1024 * 4;
+
+	(void)state;
+	case_make(&c, 9);
+	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
+	assert_non_null(layout);
+	lay_out(layout, &plan);
+	struct plan all = plan;
+	plan_layout_traffic(layout, &all);
+	double between = layout->bytes[0 * 2 + 1];
+	plan.choice.own_rows = true;
+	lay_out(layout, &plan);
+	/* Two microbatches of three layers in flight, and messages: ten, and two outputs. */
+	double saved = 2 * 3 * stream + 3 * stream / 2 + (MEMORY_MESSAGES + 2) * stream / 2;
+	assert_int_equal(all.fullest, 0);
+	assert_true(fabs((double)(all.memory_bytes - plan.memory_bytes) - saved) < 1e-3 * saved);
+	/* Half of each message; what all of tp hold stays inside a node. */
+	plan_layout_traffic(layout, &plan);
+	assert_true(layout->bytes[0 * 2 + 1] < between);
+	assert_true(plan.times.step_s < all.times.step_s);
+	plan_layout_destroy(layout);
+	plan_cluster_finish(&c.cluster);
+}
+
+static struct plan best_of_replicas(const struct plan_case *c)
+{
+	const struct plan_search_settings four = { .seed = 1, .only = { .mesh = { { 4, 1, 1 } } } };
+	struct plan_result *result = NULL;
+	struct tr_error error;
+
+	if (plan_search(&c->in, &four, &result, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	struct plan best = result->best;
+	plan_search_destroy(result);
+	return best;
+}
+
+static void give_memory(struct plan_case *c, double gib)
+{
+	for (uint32_t i = 0; i < c->cluster.worker_count; i++)
+		c->cluster.workers[i].memory_bytes = (uint64_t)(gib * (double)GIB);
+}
+
+/* Where all fits moments are whole; less memory, and they are not. What the job asks for is in every plan. */
+static void memory_is_saved_where_it_is_lacking(void **state)
+{
+	struct plan_case c;
+
+	(void)state;
+	case_make(&c, 0);
+	c.in.runnable = true;
+	assert_int_equal(best_of_replicas(&c).choice.owners, 0);
+	give_memory(&c, 1.3);
+	struct plan best = best_of_replicas(&c);
+	assert_true(best.choice.owners == 2 && best.memory_part <= 1);
+	give_memory(&c, 16);
+	c.in.owners = 3;
+	assert_int_equal(best_of_replicas(&c).choice.owners, 3);
+	plan_cluster_finish(&c.cluster);
+}
+
+/* Who writes has room where any plan leaves it: one worker has twice the others' memory, so that it is rank 0's. */
+static void who_writes_has_room(void **state)
+{
+	struct plan_case c;
+	struct plan_search_settings split = { .seed = 1, .only = { .mesh = { { 1, 4, 1 } } } };
+	struct plan_result *result;
+	struct tr_error error;
+
+	(void)state;
+	case_make(&c, 0);
+	c.in.runnable = true;
+	give_memory(&c, 2.2);
+	c.cluster.workers[2].memory_bytes = 4 * GIB;
+	c.in.writes = PLAN_WRITES_LAST;
+	assert_int_equal(plan_search(&c.in, &split, &result, NULL), TR_OK);
+	assert_int_equal(result->best.worker_of[0], 2);
+	plan_search_destroy(result);
+	give_memory(&c, 1.5);
+	assert_int_equal(plan_search(&c.in, &split, &result, &error), TR_ELIMIT);
+	c.in.writes = PLAN_WRITES_NOTHING;
+	assert_int_equal(plan_search(&c.in, &split, &result, &error), TR_OK);
+	plan_search_destroy(result);
+	plan_cluster_finish(&c.cluster);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -406,6 +546,10 @@ int main(void)
 		cmocka_unit_test(refusals_have_numbers),
 		cmocka_unit_test(what_would_do),
 		cmocka_unit_test(who_writes_takes_more),
+		cmocka_unit_test(moments_of_two_owners),
+		cmocka_unit_test(own_rows_take_less),
+		cmocka_unit_test(memory_is_saved_where_it_is_lacking),
+		cmocka_unit_test(who_writes_has_room),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
