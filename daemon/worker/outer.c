@@ -195,6 +195,7 @@ static void checkpoint(struct trainer *t, uint64_t before)
 	struct optim_arrays arrays = t->arrays;
 	arrays.params = t->outer.params;
 	trainer_save(t, &arrays);
+	saver_settle(t->saver); /* the next step changes moments */
 }
 
 static void merged(struct trainer *t, const struct tr_sync_now *now)

@@ -122,6 +122,7 @@ static tr_status commit(struct trainer *t, struct tr_round *round, bool step, bo
     struct tr_error *error)
 {
 	uint64_t samples = 0;
+	saver_settle(t->saver); /* nothing has changed the state since a checkpoint began */
 	tr_status status = alike_settle(t, round, error);
 	if (status == TR_OK && step)
 		status = samples_reduced(t, &samples, error);

@@ -4,16 +4,19 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 struct saver {
 	struct checkpoint_folder folder;
 	const struct layout *layout;
-	struct optim_arrays copy;
+	struct optim_arrays state, copy; /* what is copied, if the thread does it; by then */
 	struct manifest manifest;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	pthread_t thread;
 	bool started; /* the thread exists and was not joined yet */
+	bool copied;  /* under lock: `state` is needed no more */
 	bool done;    /* under lock: the thread has written result */
 	struct saver_result result;
 };
@@ -47,17 +50,39 @@ void saver_destroy(struct saver *saver)
 	free(saver);
 }
 
+static void set(struct saver *saver, bool *what)
+{
+	(void)pthread_mutex_lock(&saver->lock);
+	*what = true;
+	(void)pthread_cond_broadcast(&saver->changed);
+	(void)pthread_mutex_unlock(&saver->lock);
+}
+
+static void copy(struct saver *saver)
+{
+	size_t bytes = saver->layout->count * sizeof(float);
+	memcpy(saver->copy.params, saver->state.params, bytes);
+	memcpy(saver->copy.first, saver->state.first, bytes);
+	memcpy(saver->copy.second, saver->state.second, bytes);
+	if (saver->state.outer != NULL)
+		memcpy(saver->copy.outer, saver->state.outer, bytes);
+	set(saver, &saver->copied);
+}
+
+/* Of this thread: what writes yields to what trains. */
+#define WRITER_NICE 5
+
 static void *save(void *arg)
 {
 	struct saver *saver = arg;
 	struct saver_result *r = &saver->result;
+	if (!saver->copied)
+		copy(saver);
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), WRITER_NICE);
 	r->step = saver->manifest.step;
 	r->status = checkpoint_write(&saver->folder, saver->layout, &saver->copy, &saver->manifest,
 	    NULL, NULL, r->path, &r->error);
-	(void)pthread_mutex_lock(&saver->lock);
-	saver->done = true;
-	(void)pthread_cond_signal(&saver->changed);
-	(void)pthread_mutex_unlock(&saver->lock);
+	set(saver, &saver->done);
 	return NULL;
 }
 
@@ -87,9 +112,11 @@ static tr_status make_room(struct saver *saver, bool outer, const struct manifes
 	return TR_OK;
 }
 
-static tr_status start(struct saver *saver, const struct manifest *manifest, struct tr_error *error)
+static tr_status start(struct saver *saver, bool copied, const struct manifest *manifest,
+    struct tr_error *error)
 {
 	saver->manifest = *manifest;
+	saver->copied = copied;
 	saver->done = false;
 	int failed = pthread_create(&saver->thread, NULL, save, saver);
 	if (failed != 0)
@@ -103,16 +130,11 @@ static tr_status start(struct saver *saver, const struct manifest *manifest, str
 tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
     const struct manifest *manifest, struct tr_error *error)
 {
-	size_t bytes = saver->layout->count * sizeof(float);
 	tr_status status = make_room(saver, arrays->outer != NULL, manifest, error);
 	if (status != TR_OK)
 		return status;
-	memcpy(saver->copy.params, arrays->params, bytes);
-	memcpy(saver->copy.first, arrays->first, bytes);
-	memcpy(saver->copy.second, arrays->second, bytes);
-	if (arrays->outer != NULL)
-		memcpy(saver->copy.outer, arrays->outer, bytes);
-	return start(saver, manifest, error);
+	saver->state = *arrays;
+	return start(saver, false, manifest, error);
 }
 
 tr_status saver_start_filled(struct saver *saver,
@@ -123,7 +145,17 @@ tr_status saver_start_filled(struct saver *saver,
 	if (status != TR_OK)
 		return status;
 	fill(arg, &saver->copy);
-	return start(saver, manifest, error);
+	return start(saver, true, manifest, error);
+}
+
+void saver_settle(struct saver *saver)
+{
+	if (!saver->started)
+		return;
+	(void)pthread_mutex_lock(&saver->lock);
+	while (!saver->copied)
+		(void)pthread_cond_wait(&saver->changed, &saver->lock);
+	(void)pthread_mutex_unlock(&saver->lock);
 }
 
 bool saver_result(struct saver *saver, bool wait, struct saver_result *result)

@@ -187,15 +187,17 @@ static void test_saver(void **state)
 	struct tr_error error;
 	assert_int_equal(saver_create(&f->folder, &f->layout, &saver, &error), TR_OK);
 	assert_false(saver_result(saver, true, &result));
+	saver_settle(saver); /* of none */
 	for (manifest.step = 3; manifest.step < 6; manifest.step++) {
 		assert_int_equal(saver_start(saver, &f->arrays, &manifest, &error), TR_OK);
-		/* The copy was taken: the state may change at once. */
+		saver_settle(saver); /* the copy was taken: the state may change */
 		f->arrays.params[0] = (float)manifest.step;
 		assert_int_equal(saver_start(saver, &f->arrays, &manifest, &error), TR_EAGAIN);
 		assert_true(saver_result(saver, true, &result));
 		assert_int_equal(result.status, TR_OK);
 		assert_int_equal(result.step, manifest.step);
 		assert_false(saver_result(saver, true, &result));
+		saver_settle(saver);
 	}
 	char found[CHECKPOINT_PATH_MAX];
 	assert_int_equal(checkpoint_read(result.path, &f->layout, &f->back, &manifest, found,

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""How much longer a step takes in which a checkpoint begins, and the steps in which it is written: of one job, so that both kinds of step have the same machine. Real daemons; times are
+`step_s` of the job's metrics.jsonl. A step takes in the state's copy if the round before it ended with a multiple of checkpoint.every.
+
+	build/venv/bin/python scripts/bench_checkpoint.py [--build DIR] [--case WORD] [--kind WORD] [--checkpoints N]
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+WARM_STEPS = 10
+# name: model, tokens a step, steps from one checkpoint to the next
+CASES = {
+    "4 layers, 128 wide": ({"preset": "gpt2", "layers": 4, "width": 128, "heads": 4, "context": 128}, 4096, 16),
+    "12 layers, 256 wide": ({"preset": "gpt2", "layers": 12, "width": 256, "heads": 8, "context": 256}, 1024, 8),
+}
+KINDS = {"one worker": (1, {}), "dp 2": (2, {}), "tp 2": (2, {"tp": 2}), "pp 2": (2, {"pp": 2})}
+
+
+def step_times(folder):
+    text = (pathlib.Path(folder) / "metrics.jsonl").read_text()
+    rows = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return {row["step"]: row["step_s"] for row in rows if row["step_s"]}
+
+
+def measure(cluster, folder, case, kind, checkpoints):
+    model, batch_tokens, every = CASES[case]
+    workers, mesh = KINDS[kind]
+    steps = WARM_STEPS + every * checkpoints
+    spec = job_spec(folder, 1, 1, 10 * steps, batch_tokens)
+    spec.train.model.MergeFrom(pb.Model(**model))
+    spec.train.optimizer.micro_sequences = 2
+    spec.train.checkpoint.every = every
+    spec.mesh.MergeFrom(pb.Mesh(nodes=1, workers_per_node=workers, threads=1, **mesh))
+    job = cluster.submit(spec)
+    wait_step(cluster, job, folder, steps)
+    cluster.api().CancelJob(pb.CancelJobRequest(job_id=job))
+    cluster.wait_job(job, "CANCELLED")
+    took = {step: s for step, s in step_times(folder).items() if step > WARM_STEPS}
+    begun = [s for step, s in took.items() if step % every == 1]
+    beside = [s for step, s in took.items() if step % every == 2]
+    calm = [s for step, s in took.items() if step % every > every // 2 or step % every == 0]
+    usual = statistics.median(calm)
+    spread = [statistics.quantiles(calm, n=10)[i] / usual for i in (0, 8)]
+    print(f"{case}, {kind}, {batch_tokens} tokens a step: a step takes {1e3 * usual:.1f} ms (tenths {spread[0]:.2f} to {spread[1]:.2f} of that); one in which a checkpoint begins "
+          f"{100 * (statistics.median(begun) / usual - 1):+.1f} %, the next one {100 * (statistics.median(beside) / usual - 1):+.1f} % (medians of {len(begun)})", flush=True)
+
+
+def parsed():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default=ROOT / "build")
+    parser.add_argument("--case", default="", help="only cases with this in their name")
+    parser.add_argument("--kind", default="", help="only kinds with this in their name")
+    parser.add_argument("--checkpoints", type=int, default=20, help="of each job")
+    return parser.parse_args()
+
+
+def main(options, folder):
+    with Cluster(folder / "cluster", nodes=1, slots=2) as cluster:
+        for i, (case, kind) in enumerate((case, kind) for case in CASES for kind in KINDS if options.case in case and options.kind in kind):
+            measure(cluster, folder / str(i), case, kind, options.checkpoints)
+
+
+if __name__ == "__main__":
+    OPTIONS = parsed()
+    os.environ["TRAIND_BUILD"] = str(OPTIONS.build)  # for what is imported now
+    from bench_cluster import Cluster, job_spec, pb, wait_step
+    with tempfile.TemporaryDirectory(prefix="traind-bench-") as made:
+        main(OPTIONS, pathlib.Path(made))
