@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/limits.h"
+#include "daemon/plan/job_mesh_sync.h"
 #include "daemon/plan/job_options.h"
 #include "daemon/plan/job_strict.h"
 #include "daemon/plan/job_sync.h"
@@ -462,8 +463,9 @@ tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error
 	if (status != TR_OK)
 		return status;
 	if (job_sync_is_rare(sync))
-		return tr_error_set(error, TR_EINVAL, "sync.mode: found %s, allowed: ddp, since %s",
-		    sync->mode, why);
+		status = job_mesh_sync_check(spec, why, error);
+	if (status != TR_OK)
+		return status;
 	if (sync != NULL && sync->on_loss != NULL && strcmp(sync->on_loss, "drop") == 0)
 		return tr_error_set(error, TR_EINVAL,
 		    "sync.on_loss: found drop, allowed: replay, since %s: without a member its "

@@ -121,6 +121,20 @@ static char *cause_of(const struct lease_dropped *dropped)
 	return words[dropped->cause < sizeof(words) / sizeof(words[0]) ? dropped->cause : 0];
 }
 
+/* Of the next step's batch, or of those up to the next merge of replicas that train apart, which take what is free first. */
+static uint64_t next_samples(const struct trainer *t)
+{
+	uint64_t free = 0, all;
+	if (t->outer.sync != NULL || t->counters->step >= t->steps)
+		return 0;
+	if (t->sharded == NULL || t->sharded->apart == NULL)
+		return t->batch;
+	for (size_t i = 0; i < t->account->free_count; i++)
+		free += t->account->free[i].to - t->account->free[i].from;
+	all = t->batch * sharded_apart_steps(t);
+	return all > free ? all - free : 0;
+}
+
 /* `rows`: [LEASE_HELD_MAX + LEASE_FREE_MAX + LEASE_DROPPED_MAX + 1], as `places`. Points into both. */
 static void fill(const struct trainer *t, Traind__V1__SampleRange *rows,
     Traind__V1__SampleRange **places, Traind__V1__SampleAccount *account)
@@ -133,10 +147,10 @@ static void fill(const struct trainer *t, Traind__V1__SampleRange *rows,
 	account->last = t->steps * t->batch;
 	for (; count < a->held_count; count++)
 		rows[count] = row(a->held[count].from, a->held[count].to);
-	if (t->outer.sync == NULL && t->counters->step < t->steps) { /* the next step's batch */
-		rows[count++] = row(a->cursor, a->cursor + t->batch);
-		account->given += t->batch;
-	}
+	uint64_t next = next_samples(t); /* not handed out before */
+	if (next > 0)
+		rows[count++] = row(a->cursor, a->cursor + next);
+	account->given += next;
 	account->held = places;
 	account->n_held = count = join(rows, count);
 	account->returned = places + count;

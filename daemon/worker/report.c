@@ -72,7 +72,8 @@ static void append_metrics(struct trainer *t, const struct tr_round *round,
 static void report_costs(const struct trainer *t, struct tr_report *report)
 {
 	const struct sync_costs *costs = outer_costs(t);
-	if (t->outer.sync == NULL || !(costs->dense_bytes > 0 && costs->flight_s > 0))
+	bool rare = t->outer.sync != NULL || (t->sharded != NULL && t->sharded->apart != NULL);
+	if (!rare || !(costs->dense_bytes > 0 && costs->flight_s > 0))
 		return;
 	report->merges = costs->merges;
 	report->sent_bytes = (uint64_t)costs->sent_bytes;

@@ -137,11 +137,11 @@ tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
 	return start(saver, false, manifest, error);
 }
 
-tr_status saver_start_filled(struct saver *saver,
+tr_status saver_start_filled(struct saver *saver, bool outer,
     void (*fill)(void *arg, const struct optim_arrays *copy), void *arg,
     const struct manifest *manifest, struct tr_error *error)
 {
-	tr_status status = make_room(saver, false, manifest, error);
+	tr_status status = make_room(saver, outer, manifest, error);
 	if (status != TR_OK)
 		return status;
 	fill(arg, &saver->copy);

@@ -25,8 +25,8 @@ void saver_destroy(struct saver *saver); /* waits for a write under way; accepts
 /* Begins to copy the state, which is not to change before saver_settle, and then to write it. TR_EAGAIN: the one before is not done yet; TR_ENOMEM: no memory for the copy. */
 tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
     const struct manifest *manifest, struct tr_error *error);
-/* The same of a state that is not there as a whole: `fill` writes it into the copy's params, first and second, before this returns. */
-tr_status saver_start_filled(struct saver *saver,
+/* The same of a state that is not there as a whole: `fill` writes it into the copy's params, first and second, and outer if there is one, before this returns. */
+tr_status saver_start_filled(struct saver *saver, bool outer,
     void (*fill)(void *arg, const struct optim_arrays *copy), void *arg,
     const struct manifest *manifest, struct tr_error *error);
 /* Waits until the state is copied, if a save is under way: not at all, where a gradient was computed since it began. */

@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "daemon/plan/job_strict.h"
+#include "daemon/plan/job_sync.h"
 #include "daemon/worker/trainer_inside.h"
 
 static tr_status no_memory(struct tr_error *error)
@@ -44,6 +45,8 @@ tr_status sharded_create(struct trainer *t, struct tr_error *error)
 	if (s->back == NULL)
 		return no_memory(error);
 	tr_status status = t->strict ? sharded_strict_create(t, error) : TR_OK;
+	if (status == TR_OK && job_sync_is_rare(t->spec->sync))
+		status = sharded_apart_create(t, error);
 	if (status == TR_OK)
 		status = sharded_lay(t, &t->dealing, &s->shards, error);
 	if (status == TR_OK)
@@ -59,6 +62,7 @@ void sharded_destroy(struct trainer *t)
 	sharded_drop_coming(t);
 	sharded_unmake_mesh(t);
 	sharded_strict_destroy(t);
+	sharded_apart_destroy(t);
 	owners_plan_finish(&s->moments);
 	owners_plan_finish(&s->gathered);
 	mesh_memory_finish(&s->memory);
@@ -75,6 +79,8 @@ tr_status sharded_attach(struct trainer *t, struct tr_error *error)
 	s->told = tr_alloc(t->group, sizeof(*s->told));
 	if (s->state == NULL || s->sums == NULL || s->told == NULL)
 		return no_memory(error);
+	if (s->apart != NULL && sharded_apart_attach(t, error) != TR_OK)
+		return TR_ENOMEM;
 	s->exchange.group = t->group;
 	s->exchange.sharded = s;
 	ranks_init(&s->shards.mesh, &s->state->ranks);
@@ -107,6 +113,7 @@ tr_status sharded_begin(struct trainer *t, uint64_t *round, struct tr_error *err
 		return tr_error_wrap(error, "checkpoint.resume");
 	trainer_resume_counters(t, manifest);
 	t->sharded->resumed = manifest->step;
+	t->sharded->state->costs = manifest->costs;
 	*round = manifest->round > 0 ? manifest->round : manifest->step;
 	t->sharded->state->step_round = *round;
 	return TR_OK;

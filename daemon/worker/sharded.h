@@ -16,12 +16,14 @@
  *	mend    some of a shard's workers hold other numbers than the rest: they hold nothing from then on
  *	load    training begins with its last step done: shards are read, for the final round
  *	final   validation, last checkpoint, sample
+ *	save	shards to who writes a checkpoint, and nothing else: of jobs whose replicas train apart (sharded_apart.h), where a step is many of them and a merge
  *
  * So the number of a round is not that of a step. A loss begins the round again at all (scopes, collectives/coll.h): with what is left.
  */
 #ifndef TR_DAEMON_WORKER_SHARDED_H
 #define TR_DAEMON_WORKER_SHARDED_H
 
+#include "collectives/sync/costs.h"
 #include "daemon/checkpoint/checkpoint.h"
 #include "daemon/checkpoint/mesh_shards.h"
 #include "daemon/checkpoint/reshard.h"
@@ -40,8 +42,12 @@
 /* Rounds of too few workers before there is a smaller mesh: ten a second. */
 #define SHARDED_WAIT_ROUNDS 20u
 #define SHARDED_ARRAYS      3u /* that make up a shard: parameters and both moments */
+/* And the outer momentum of replicas that train apart. */
+#define SHARDED_OUTER      3u
+#define SHARDED_ARRAYS_ALL 4u
 
 struct trainer;
+struct sharded_apart;
 
 enum sharded_round {
 	SHARDED_STEP,
@@ -50,7 +56,8 @@ enum sharded_round {
 	SHARDED_REMESH,
 	SHARDED_MEND,
 	SHARDED_LOAD,
-	SHARDED_FINAL
+	SHARDED_FINAL,
+	SHARDED_SAVE
 };
 
 /* Part of the group's state. */
@@ -71,6 +78,7 @@ struct sharded_state {
 	struct restage restage; /* the same */
 	uint64_t wishes;        /* 1: the next round is to give stages other layers: */
 	struct restage_wish wish;
+	struct sync_costs costs; /* of merges, of replicas that train apart */
 	uint64_t plain; /* 1: the last round was a step, like the one before it, and nothing else */
 };
 
@@ -120,6 +128,8 @@ struct sharded {
 	struct shard shard;                /* that the model is built for */
 	struct sharded_pipeline *pipeline; /* NULL: one stage */
 	struct sharded_strict *strict;     /* train.strict; NULL: not */
+	struct sharded_apart
+	    *apart; /* replicas train apart; NULL: gradients are summed at every step */
 	struct model_tensor tensor;
 	size_t row_parts; /* of the model (slots.h): more than one with sequence parallelism */
 	struct optim_arrays held,
@@ -197,14 +207,21 @@ tr_status sharded_make_mesh(struct trainer *t, struct tr_error *error);
 void sharded_unmake_mesh(struct trainer *t);
 /* Of the width, that a worker of this mesh plays (slots.h, members). */
 size_t sharded_members(const struct trainer *t);
-/* Parameters and moments, zeroed. On an error nothing was taken. */
-tr_status sharded_take_arrays(struct trainer *t, size_t numbers, struct optim_arrays *arrays,
-    struct tr_error *error);
+/* Those of these arrays (a bit each: 1 << which), zeroed. On an error nothing was taken. */
+tr_status sharded_take_arrays(struct trainer *t, size_t numbers, unsigned which,
+    struct optim_arrays *arrays, struct tr_error *error);
+/* Arrays that a worker holds, that go with a shard to a new rank whole, and to who writes. */
+unsigned sharded_arrays_held(const struct sharded *s);
+unsigned sharded_arrays_moved(const struct sharded *s);
+unsigned sharded_arrays_whole(const struct sharded *s);
 void sharded_give_arrays(struct trainer *t, struct optim_arrays *arrays); /* accepts a zeroed one */
 
 static inline float *sharded_array(const struct optim_arrays *arrays, unsigned which)
 {
-	return which == 0 ? arrays->params : which == 1 ? arrays->first : arrays->second;
+	return which == 0 ? arrays->params
+	    : which == 1  ? arrays->first
+	    : which == 2  ? arrays->second
+	                  : arrays->outer;
 }
 
 /* ---- sharded_remesh.c ---- */
@@ -244,6 +261,8 @@ const struct tr_error *sharded_pipeline_failed(const struct trainer *t, tr_statu
 /* A tied table of which another stage has a copy; the sum of all their gradients, of all replicas (TAG_TABLE). */
 bool sharded_has_copy(const struct trainer *t, size_t *offset, size_t *numbers);
 tr_status sharded_submit_table(struct trainer *t, struct tr_error *error);
+/* Of this worker's replica those that have a copy of its table. Returns which of them has the first stage. */
+unsigned sharded_ends(const struct trainer *t, struct sharded_scope *ends);
 
 /* ---- sharded_run.c ---- */
 tr_status sharded_run(struct trainer *t, struct tr_error *error);
@@ -321,6 +340,12 @@ tr_status sharded_submit_validation(struct trainer *t, const struct tr_round *ro
     struct tr_error *error);
 /* It is committed: counts, updates, reports. */
 void sharded_apply_step(struct trainer *t, const struct tr_round *round);
+/* Whether this worker says what all of its replica have. */
+bool sharded_speaks(const struct trainer *t);
+/* Of this worker's shard, without what another one counts; `shared`: with what all of its tensor-parallel group hold, if it is the one. */
+double sharded_squares(const struct trainer *t, bool shared);
+/* Why model or pipeline stopped early. */
+tr_status sharded_stopped(struct trainer *t, struct tr_error *error);
 
 /* ---- sharded_shared.c: gradients of what all members of a tensor-parallel group hold ---- */
 tr_status sharded_make_shared(struct trainer *t, struct tr_error *error);
@@ -334,6 +359,8 @@ tr_status sharded_submit_shared(struct trainer *t, struct tr_error *error);
 tr_status sharded_shared_squares(struct trainer *t, double *sum, struct tr_error *error);
 /* They go to the gradients, whose memory is the caller's again. */
 void sharded_end_shared(struct trainer *t);
+/* All of them between the gradients and s->shared, where they lie one after another. Returns how many numbers. */
+size_t sharded_copy_shared(struct trainer *t, bool back);
 
 /* ---- sharded_alike.c ---- */
 

@@ -6,20 +6,18 @@
 
 #include "daemon/worker/trainer_inside.h"
 
-/* Of arrays [from, to). */
-static struct tr_digest fold(const struct trainer *t, struct tr_digest all, unsigned from,
-    unsigned to, size_t offset, size_t numbers)
-{
-	for (unsigned i = from; i < to; i++)
-		all = tr_digest_fold(all,
-		    tr_digest_of(sharded_array(&t->arrays, i) + offset, numbers * sizeof(float)));
-	return all;
-}
+enum { MOMENTS = 2 | 4 };
 
-/* Those that all of a shard's workers hold whole: with ZeRO-1 moments are compared by piece. */
-static unsigned whole_arrays(const struct trainer *t)
+/* Of these arrays, a bit each: those that all of a shard's workers hold whole. With ZeRO-1 moments are compared by piece; of replicas that train apart they differ. */
+static struct tr_digest fold(const struct trainer *t, struct tr_digest all, unsigned which,
+    size_t offset, size_t numbers)
 {
-	return t->sharded->owners > 0 ? 1 : SHARDED_ARRAYS;
+	for (unsigned i = 0; i < SHARDED_ARRAYS_ALL; i++)
+		if ((which >> i & 1) != 0)
+			all = tr_digest_fold(all,
+			    tr_digest_of(sharded_array(&t->arrays, i) + offset,
+			        numbers * sizeof(float)));
+	return all;
 }
 
 /* 63 bits: digests travel as i64, each in a place of its own, and are never what a place is without one. */
@@ -30,7 +28,8 @@ static int64_t word_of(struct tr_digest digest)
 
 static int64_t digest_of(const struct trainer *t)
 {
-	return word_of(fold(t, (struct tr_digest){ 0 }, 0, whole_arrays(t), 0, t->layout.count));
+	return word_of(
+	    fold(t, (struct tr_digest){ 0 }, sharded_arrays_moved(t->sharded), 0, t->layout.count));
 }
 
 /* Of what all of its stage hold. */
@@ -40,7 +39,7 @@ static int64_t shared_digest_of(const struct trainer *t)
 	for (size_t i = 0; i < t->layout.tensor_count; i++) {
 		const struct layout_tensor *tensor = &t->layout.tensors[i];
 		if (shard_whole(&t->sharded->whole, &t->layout, i))
-			all = fold(t, all, 0, whole_arrays(t), tensor->offset,
+			all = fold(t, all, sharded_arrays_moved(t->sharded), tensor->offset,
 			    layout_numbers(tensor));
 	}
 	return word_of(all);
@@ -84,8 +83,8 @@ static int64_t piece_digest_of(const struct trainer *t, uint32_t k)
 	struct ranks_part mine = ranks_part(&t->sharded->next, t->sharded->self);
 	struct owners_range range = owners_piece(t->layout.count, mine.of,
 	    (mine.place + k) % mine.of);
-	return word_of(fold(t, (struct tr_digest){ 0 }, 1, SHARDED_ARRAYS, range.first,
-	    range.end - range.first));
+	return word_of(
+	    fold(t, (struct tr_digest){ 0 }, MOMENTS, range.first, range.end - range.first));
 }
 
 /* Of the owners of the k-th piece of peer i more than half hold what it holds. */

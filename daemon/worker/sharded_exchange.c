@@ -15,9 +15,9 @@ bool sharded_exchange_op(struct sharded_exchange *x, const struct sharded_scope 
 	struct tr_op op = TR_OP_INIT;
 	if (x->status == TR_OK && x->used == TAG_MOMENTS - TAG_TENSOR)
 		x->status = tr_error_set(&x->error, TR_ELIMIT,
-		    "mesh.tp: more than %d sums in a step: set a larger train.micro_sequences, or "
+		    "mesh.tp: more than %d sums in a round: set a larger train.micro_sequences, or "
 		    "fewer "
-		    "train.batch_tokens or train.eval_sequences",
+		    "train.batch_tokens, train.eval_sequences or sync.inner_steps",
 		    TAG_MOMENTS - TAG_TENSOR);
 	if (x->status != TR_OK)
 		return false;

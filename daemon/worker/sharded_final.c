@@ -37,14 +37,17 @@ static void write_whole(struct trainer *t)
 	size_t count = t->sharded->whole.count;
 	struct optim_arrays whole = { .params = numbers(count),
 		.first = numbers(count),
-		.second = numbers(count) };
-	if (whole.params == NULL || whole.first == NULL || whole.second == NULL)
+		.second = numbers(count),
+		.outer = t->arrays.outer != NULL ? numbers(count) : NULL };
+	bool has_outer = whole.outer != NULL || t->arrays.outer == NULL;
+	if (whole.params == NULL || whole.first == NULL || whole.second == NULL || !has_outer)
 		failed(t, "no last checkpoint: no memory to put the whole model together");
 	else
 		write_with(t, &whole);
 	free(whole.params);
 	free(whole.first);
 	free(whole.second);
+	free(whole.outer);
 }
 
 tr_status sharded_submit_final(struct trainer *t, const struct tr_round *round,

@@ -65,7 +65,10 @@ tr_status sharded_load(struct trainer *t, struct tr_error *error)
 		return TR_OK;
 	origin_of(t, s->state->origin, path);
 	s->loaded = RANKS_NONE;
-	sharded_clear_moments(t); /* A checkpoint of imported weights has none. */
+	sharded_clear_moments(t);    /* A checkpoint of imported weights has none. */
+	if (t->arrays.outer != NULL) /* nor has one of another sync.mode an outer momentum */
+		memset(t->arrays.outer, 0, t->layout.count * sizeof(float));
+	s->back->step = 0;
 	if (path[0] == '\0') {
 		begin_fresh(t, &progress);
 	} else {
@@ -78,6 +81,8 @@ tr_status sharded_load(struct trainer *t, struct tr_error *error)
 			return tr_error_wrap(error, "reading this worker's shard");
 	}
 	s->loaded = shard;
+	if (s->apart != NULL)
+		sharded_apart_loaded(t, s->back->step);
 	return TR_OK;
 }
 

@@ -4,19 +4,54 @@
 
 #include "daemon/worker/trainer_inside.h"
 
-tr_status sharded_take_arrays(struct trainer *t, size_t numbers, struct optim_arrays *arrays,
-    struct tr_error *error)
+/* Bits of arrays. */
+enum {
+	PARAMETERS = 1,
+	MOMENTS = 2 | 4,
+	OUTER = 1 << SHARDED_OUTER,
+};
+
+static bool has_outer(const struct sharded *s)
+{
+	return s->apart != NULL && s->apart->options.outer_momentum > 0;
+}
+
+/* Of replicas that train apart moments are not the shard's, but the replica's (sharded_apart.h). */
+unsigned sharded_arrays_held(const struct sharded *s)
+{
+	if (s->apart == NULL)
+		return PARAMETERS | MOMENTS;
+	return PARAMETERS | (has_outer(s) ? OUTER : 0);
+}
+
+/* With ZeRO-1 moments go by pieces (sharded_owners.c). */
+unsigned sharded_arrays_moved(const struct sharded *s)
+{
+	return s->owners > 0 ? PARAMETERS : sharded_arrays_held(s);
+}
+
+unsigned sharded_arrays_whole(const struct sharded *s)
+{
+	return PARAMETERS | MOMENTS | (has_outer(s) ? OUTER : 0);
+}
+
+tr_status sharded_take_arrays(struct trainer *t, size_t numbers, unsigned which,
+    struct optim_arrays *arrays, struct tr_error *error)
 {
 	struct mesh_memory *memory = &t->sharded->memory;
 	size_t bytes = numbers * sizeof(float);
-	struct optim_arrays made = { .params = mesh_memory_take(memory, bytes),
-		.first = mesh_memory_take(memory, bytes),
-		.second = mesh_memory_take(memory, bytes) };
-	if (made.params == NULL || made.first == NULL || made.second == NULL) {
+	struct optim_arrays made = { 0 };
+	float **of[SHARDED_ARRAYS_ALL] = { &made.params, &made.first, &made.second, &made.outer };
+	for (unsigned a = 0; a < SHARDED_ARRAYS_ALL; a++) {
+		if ((which >> a & 1) == 0)
+			continue;
+		*of[a] = mesh_memory_take(memory, bytes);
+		if (*of[a] != NULL)
+			continue;
 		sharded_give_arrays(t, &made);
 		return tr_error_set(error, TR_ENOMEM,
-		    "mesh: no shared memory for a shard's parameters and moments (3 x %zu MiB)",
-		    bytes >> 20);
+		    "mesh: no shared memory for a shard's parameters and moments (%u x %zu MiB)",
+		    SHARDED_ARRAYS, bytes >> 20);
 	}
 	*arrays = made;
 	return TR_OK;
@@ -29,6 +64,7 @@ void sharded_give_arrays(struct trainer *t, struct optim_arrays *arrays)
 	mesh_memory_give(memory, arrays->grads);
 	mesh_memory_give(memory, arrays->first);
 	mesh_memory_give(memory, arrays->second);
+	mesh_memory_give(memory, arrays->outer);
 	memset(arrays, 0, sizeof(*arrays));
 }
 
@@ -36,8 +72,9 @@ static tr_status make_arrays(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
 	size_t most = mesh_shards_most(&s->shards);
-	tr_status status = s->held.params == NULL ? sharded_take_arrays(t, most, &s->held, error)
-	                                          : TR_OK;
+	tr_status status = s->held.params == NULL
+	    ? sharded_take_arrays(t, most, sharded_arrays_held(s), &s->held, error)
+	    : TR_OK;
 	if (status != TR_OK)
 		return status;
 	most = t->strict ? sharded_strict_numbers(t) : most;
@@ -115,6 +152,8 @@ static tr_status make_model(struct trainer *t, struct tr_error *error)
 tr_status sharded_make_mesh(struct trainer *t, struct tr_error *error)
 {
 	tr_status status = make_arrays(t, error);
+	if (status == TR_OK && t->sharded->apart != NULL)
+		status = sharded_apart_make(t, error);
 	t->sharded->row_parts = row_parts(t);
 	if (status == TR_OK && t->sharded->shards.mesh.size[MESH_TP] > 1)
 		status = make_tensor(t, error);
@@ -140,6 +179,8 @@ void sharded_unmake_mesh(struct trainer *t)
 	sharded_give_arrays(t, &s->other);
 	if (s->strict != NULL)
 		sharded_strict_unmake(t);
+	if (s->apart != NULL)
+		sharded_apart_unmake(t);
 	mesh_memory_give(&s->memory, s->tensor.exchange);
 	mesh_memory_give(&s->memory, s->shared);
 	mesh_memory_give(&s->memory, s->made);

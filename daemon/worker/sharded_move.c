@@ -4,21 +4,23 @@
 
 #include "daemon/worker/trainer_inside.h"
 
-/* Of a shard, those that its workers hold whole: with ZeRO-1 moments go by pieces (sharded_owners.c). */
-static unsigned whole_arrays(const struct sharded *s)
+/* Of those that go to who writes, what does not go by pieces. */
+static unsigned gathered_arrays(const struct sharded *s)
 {
-	return s->owners > 0 ? 1 : SHARDED_ARRAYS;
+	return s->owners > 0 ? sharded_arrays_moved(s) : sharded_arrays_whole(s);
 }
 
-/* All of shard `number`. `other`: contributor. */
+/* These arrays (a bit each) of shard `number`. `other`: contributor. */
 static tr_status submit(struct trainer *t, uint32_t tag, enum tr_collective what, uint32_t number,
-    const struct optim_arrays *arrays, uint32_t other, struct tr_error *error)
+    unsigned which, const struct optim_arrays *arrays, uint32_t other, struct tr_error *error)
 {
 	struct shard shard;
 	size_t count = mesh_shards_layout(&t->sharded->shards, number, &shard)->count;
 	tr_status status = TR_OK;
-	for (unsigned a = 0; a < whole_arrays(t->sharded) && status == TR_OK; a++) {
+	for (unsigned a = 0; a < SHARDED_ARRAYS_ALL && status == TR_OK; a++) {
 		struct tr_op op = TR_OP_INIT;
+		if ((which >> a & 1) == 0)
+			continue;
 		op.tag = tag + a;
 		op.collective = what;
 		op.count = count;
@@ -32,26 +34,39 @@ static tr_status submit(struct trainer *t, uint32_t tag, enum tr_collective what
 	return status;
 }
 
-static tr_status wait_for(struct trainer *t, uint32_t tag, struct tr_error *error)
+static tr_status wait_for(struct trainer *t, uint32_t tag, unsigned which, struct tr_error *error)
 {
 	tr_status status = TR_OK;
-	for (uint32_t a = 0; a < whole_arrays(t->sharded) && status == TR_OK; a++)
-		status = tr_wait(t->group, tag + a, error);
+	for (uint32_t a = 0; a < SHARDED_ARRAYS_ALL && status == TR_OK; a++)
+		if ((which >> a & 1) != 0)
+			status = tr_wait(t->group, tag + a, error);
 	return status;
 }
 
-static tr_status make_arrays(struct trainer *t, struct optim_arrays *arrays, struct tr_error *error)
+static tr_status make_arrays(struct trainer *t, unsigned which, struct optim_arrays *arrays,
+    struct tr_error *error)
 {
 	return arrays->params != NULL
 	    ? TR_OK
-	    : sharded_take_arrays(t, mesh_shards_most(&t->sharded->shards), arrays, error);
+	    : sharded_take_arrays(t, mesh_shards_most(&t->sharded->shards), which, arrays, error);
 }
 
 /* ---- to new ranks ---- */
 
 static uint32_t transfer_tag(size_t i)
 {
-	return TAG_SHARD + SHARDED_ARRAYS * (uint32_t)i;
+	return TAG_SHARD + SHARDED_ARRAYS_ALL * (uint32_t)i;
+}
+
+/* But for the gradients, and moments that are not the shard's. */
+static void use(struct trainer *t, const struct optim_arrays *arrays)
+{
+	t->arrays.params = arrays->params;
+	t->arrays.outer = arrays->outer;
+	if (t->sharded->apart != NULL)
+		return;
+	t->arrays.first = arrays->first;
+	t->arrays.second = arrays->second;
 }
 
 static tr_status receive(struct trainer *t, size_t i, struct tr_error *error)
@@ -60,14 +75,13 @@ static tr_status receive(struct trainer *t, size_t i, struct tr_error *error)
 	tr_status status = TR_OK;
 	s->into_other = s->next.peers[s->self].shard != RANKS_NONE;
 	if (s->into_other) {
-		status = make_arrays(t, &s->other, error);
-		t->arrays.params = s->other.params;
-		t->arrays.first = s->other.first;
-		t->arrays.second = s->other.second;
+		status = make_arrays(t, sharded_arrays_held(s), &s->other, error);
+		use(t, &s->other);
 	}
-	return status == TR_OK ? submit(t, transfer_tag(i), TR_RECV, s->transfers[i].shard,
-	                             &t->arrays, s->transfers[i].from, error)
-	                       : status;
+	return status == TR_OK
+	    ? submit(t, transfer_tag(i), TR_RECV, s->transfers[i].shard, sharded_arrays_moved(s),
+	          &t->arrays, s->transfers[i].from, error)
+	    : status;
 }
 
 static tr_status submit_transfers(struct trainer *t, size_t *mine, struct tr_error *error)
@@ -78,8 +92,8 @@ static tr_status submit_transfers(struct trainer *t, size_t *mine, struct tr_err
 	for (size_t i = 0; i < s->transfer_count && status == TR_OK; i++) {
 		const struct ranks_transfer *move = &s->transfers[i];
 		if (move->from == s->self)
-			status = submit(t, transfer_tag(i), TR_SEND, move->shard, &s->held,
-			    move->to, error);
+			status = submit(t, transfer_tag(i), TR_SEND, move->shard,
+			    sharded_arrays_moved(s), &s->held, move->to, error);
 		if (move->to != s->self)
 			continue;
 		*mine = i;
@@ -94,10 +108,11 @@ void sharded_end_moves(struct trainer *t)
 	if (!s->into_other)
 		return;
 	struct optim_arrays before = s->held;
-	s->held = t->arrays;
+	s->held = s->other;
+	s->held.grads = before.grads; /* stays with who is held */
 	s->other = before;
-	s->other.grads = NULL; /* stays with who is held */
-	if (s->owners > 0)     /* of the moments the other shard's pieces have pages */
+	s->other.grads = NULL;
+	if (s->owners > 0) /* of the moments the other shard's pieces have pages */
 		sharded_give_arrays(t, &s->other);
 	s->into_other = false;
 }
@@ -106,7 +121,7 @@ void sharded_end_moves(struct trainer *t)
 
 static uint32_t gather_tag(uint32_t shard)
 {
-	return TAG_GATHER + SHARDED_ARRAYS * shard;
+	return TAG_GATHER + SHARDED_ARRAYS_ALL * shard;
 }
 
 /* Those that work, whose numbers were compared in this round: not a spare, which may hold some as well. By now each holds its rank's, also who got them in this round. */
@@ -128,7 +143,7 @@ static tr_status stage_moments(struct trainer *t, uint32_t writer, struct tr_err
 	tr_status status = TR_OK;
 	for (uint32_t k = 0; s->self == writer && k < ranks_shards(&s->shards.mesh); k++)
 		if (status == TR_OK)
-			status = make_arrays(t, &s->staged[k], error);
+			status = make_arrays(t, sharded_arrays_whole(s), &s->staged[k], error);
 	return status == TR_OK ? sharded_submit_gathered_moments(t, writer, error) : status;
 }
 
@@ -144,17 +159,21 @@ tr_status sharded_submit_gather(struct trainer *t, struct tr_error *error)
 	struct sharded *s = t->sharded;
 	uint32_t writer = source_of(s, 0);
 	tr_status status = TR_OK;
+	if (s->apart != NULL)
+		sharded_apart_settle_moments(t);
 	if (s->owners > 0)
 		status = stage_moments(t, writer, error);
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++) {
 		uint32_t from = source_of(s, k);
 		if (from == s->self && from != writer)
-			status = submit(t, gather_tag(k), TR_SEND, k, &t->arrays, writer, error);
+			status = submit(t, gather_tag(k), TR_SEND, k, gathered_arrays(s),
+			    &t->arrays, writer, error);
 		if (from == writer || s->self != writer)
 			continue;
-		status = make_arrays(t, &s->staged[k], error);
+		status = make_arrays(t, sharded_arrays_whole(s), &s->staged[k], error);
 		if (status == TR_OK)
-			status = submit(t, gather_tag(k), TR_RECV, k, &s->staged[k], from, error);
+			status = submit(t, gather_tag(k), TR_RECV, k, gathered_arrays(s),
+			    &s->staged[k], from, error);
 	}
 	return status;
 }
@@ -165,7 +184,7 @@ tr_status sharded_wait_gathered(struct trainer *t, struct tr_error *error)
 	tr_status status = TR_OK;
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++)
 		if (source_of(s, k) != s->self)
-			status = wait_for(t, gather_tag(k), error);
+			status = wait_for(t, gather_tag(k), gathered_arrays(s), error);
 	return status == TR_OK && s->owners > 0 ? sharded_wait_gathered_moments(t, error) : status;
 }
 
@@ -178,10 +197,13 @@ void sharded_assemble(void *trainer, const struct optim_arrays *whole)
 		const struct layout *layout = mesh_shards_layout(&s->shards, k, &shard);
 		const struct optim_arrays *from = source_of(s, k) == s->self ? &t->arrays
 		                                                             : &s->staged[k];
-		for (unsigned a = 0; a < SHARDED_ARRAYS; a++)
-			shard_put(&s->whole, layout, &shard,
-			    sharded_array(a < whole_arrays(s) ? from : &s->staged[k], a),
-			    sharded_array(whole, a));
+		for (unsigned a = 0; a < SHARDED_ARRAYS_ALL; a++) {
+			bool came = (gathered_arrays(s) >> a & 1) != 0;
+			if ((sharded_arrays_whole(s) >> a & 1) != 0)
+				shard_put(&s->whole, layout, &shard,
+				    sharded_array(came ? from : &s->staged[k], a),
+				    sharded_array(whole, a));
+		}
 	}
 }
 
@@ -195,6 +217,6 @@ tr_status sharded_submit_moves(struct trainer *t, struct tr_error *error)
 	if (status == TR_OK)
 		status = sharded_submit_moments(t, error);
 	if (status == TR_OK && mine < s->transfer_count)
-		status = wait_for(t, transfer_tag(mine), error);
+		status = wait_for(t, transfer_tag(mine), sharded_arrays_moved(s), error);
 	return status == TR_OK ? sharded_wait_moments(t, error) : status;
 }

@@ -242,6 +242,21 @@ bool sharded_has_copy(const struct trainer *t, size_t *offset, size_t *numbers)
 	return t->sharded->rank != RANKS_NONE && layout_copied_table(&t->layout, offset, numbers);
 }
 
+unsigned sharded_ends(const struct trainer *t, struct sharded_scope *ends)
+{
+	const struct sharded *s = t->sharded;
+	const struct mesh *mesh = &s->shards.mesh;
+	struct mesh_at at = mesh_at(mesh, s->rank);
+	at.at[MESH_PP] = 0;
+	uint32_t first = ranks_at(&s->next, mesh_rank(mesh, at));
+	at.at[MESH_PP] = mesh->size[MESH_PP] - 1;
+	uint32_t last = ranks_at(&s->next, mesh_rank(mesh, at));
+	ends->count = 2;
+	ends->members[0] = first < last ? first : last;
+	ends->members[1] = first < last ? last : first;
+	return first < last ? 0 : 1;
+}
+
 tr_status sharded_submit_table(struct trainer *t, struct tr_error *error)
 {
 	const struct sharded *s = t->sharded;

@@ -197,9 +197,9 @@ static tr_status make_room(struct trainer *t, struct tr_error *error)
 		return tr_error_set(error, TR_ENOMEM,
 		    "mesh: no shared memory for what moves to another mesh (%zu MiB)",
 		    numbers * sizeof(float) >> 20);
-	return s->rank != RANKS_NONE
-	    ? sharded_take_arrays(t, mesh_shards_most(&s->coming), &s->arrived, error)
-	    : TR_OK;
+	return s->rank != RANKS_NONE ? sharded_take_arrays(t, mesh_shards_most(&s->coming),
+	                                   sharded_arrays_held(s), &s->arrived, error)
+	                             : TR_OK;
 }
 
 static uint32_t tag_of(const struct sharded *s, unsigned array, size_t message)

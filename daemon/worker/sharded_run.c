@@ -15,8 +15,10 @@ static bool gathers(const struct trainer *t)
 	const struct sharded *s = t->sharded;
 	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
 	uint64_t step = t->counters->step;
-	if (s->kind == SHARDED_FINAL)
+	if (s->kind == SHARDED_FINAL || s->kind == SHARDED_SAVE)
 		return true;
+	if (s->apart != NULL)
+		return false;
 	return s->kind == SHARDED_STEP && s->state->born != 0 && every > 0 &&
 	    t->folder.dir[0] != '\0' && step % every == 0 && s->state->gathered != step;
 }
@@ -31,7 +33,9 @@ static enum sharded_round kind_of(const struct trainer *t)
 		return last ? SHARDED_LOAD : SHARDED_STEP;
 	if (s->lost != RANKS_NONE)
 		return SHARDED_BACK;
-	return last ? SHARDED_FINAL : SHARDED_STEP;
+	if (last)
+		return SHARDED_FINAL;
+	return sharded_apart_saves(t) ? SHARDED_SAVE : SHARDED_STEP;
 }
 
 static void set_scope(const struct sharded *s, enum mesh_axis axis, struct sharded_scope *scope)
@@ -66,6 +70,8 @@ static tr_status derive(struct trainer *t, const struct tr_round *round, struct 
 	s->rank = s->self != RANKS_NONE ? s->next.peers[s->self].rank : RANKS_NONE;
 	s->gathers = gathers(t);
 	t->arrays = s->held;
+	if (s->apart != NULL)
+		sharded_apart_bind(t);
 	s->into_other = false;
 	if (s->rank != RANKS_NONE && s->kind != SHARDED_REMESH) {
 		set_scope(s, MESH_TP, &s->tp);
@@ -96,6 +102,13 @@ static tr_status move_and_load(struct trainer *t, struct tr_error *error)
 	return status == TR_OK && s->state->born == 0 ? sharded_load(t, error) : status;
 }
 
+/* What replicas that train apart hold changes with merges alone: before each. */
+static bool compares(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	return s->gathers || (s->apart != NULL && s->kind == SHARDED_STEP && s->state->born != 0);
+}
+
 static tr_status submit(struct trainer *t, const struct tr_round *round, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
@@ -108,12 +121,13 @@ static tr_status submit(struct trainer *t, const struct tr_round *round, struct 
 		status = sharded_submit_remesh(t, error);
 	else
 		status = move_and_load(t, error);
-	if (status == TR_OK && s->gathers)
+	if (status == TR_OK && compares(t))
 		status = sharded_compare(t, round, error);
 	if (status == TR_OK && s->gathers && s->kind != SHARDED_MEND && s->self != RANKS_NONE)
 		status = sharded_submit_gather(t, error);
 	if (status == TR_OK && s->kind == SHARDED_STEP)
-		status = sharded_submit_step(t, round, error);
+		status = (s->apart != NULL ? sharded_submit_apart : sharded_submit_step)(t, round,
+		    error);
 	if (status == TR_OK && s->kind == SHARDED_FINAL)
 		status = sharded_submit_final(t, round, error);
 	return status;
@@ -130,7 +144,8 @@ static tr_status start_checkpoint(struct trainer *t, struct tr_error *error)
 	if (status != TR_OK || t->sharded->put_by == manifest.step)
 		return status;
 	t->sharded->put_by = manifest.step; /* once, also if the round begins again */
-	if (saver_start_filled(t->saver, sharded_assemble, t, &manifest, &own) != TR_OK)
+	if (saver_start_filled(t->saver, t->arrays.outer != NULL, sharded_assemble, t, &manifest,
+	        &own) != TR_OK)
 		trainer_report_event(t, own.text);
 	return TR_OK;
 }
@@ -140,10 +155,14 @@ static tr_status finish_ops(struct trainer *t, uint64_t *samples, struct tr_erro
 	struct sharded *s = t->sharded;
 	tr_status status = TR_OK;
 	*samples = 0;
-	if (s->kind != SHARDED_STEP)
+	if (s->kind != SHARDED_STEP && s->kind != SHARDED_SAVE)
 		return TR_OK;
 	if (s->gathers && sharded_writes(t))
 		status = start_checkpoint(t, error);
+	if (s->kind == SHARDED_SAVE)
+		return status;
+	if (s->apart != NULL)
+		return sharded_wait_merge(t, samples, error);
 	if (status == TR_OK)
 		status = tr_wait(t->group, TAG_LOSS, error);
 	if (status == TR_OK)
@@ -193,10 +212,10 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 	sharded_tell(t, round);
 	learn_saved(s);
 	sharded_end_moves(t);
-	if (s->gathers && s->kind == SHARDED_STEP)
+	if (s->gathers && (s->kind == SHARDED_STEP || s->kind == SHARDED_SAVE))
 		s->state->gathered = t->counters->step;
 	if (s->kind == SHARDED_STEP)
-		sharded_apply_step(t, round);
+		(s->apart != NULL ? sharded_apply_merge : sharded_apply_step)(t, round);
 	if (s->kind == SHARDED_LOAD) {
 		s->state->born = 1;
 		s->loaded = RANKS_NONE;

@@ -21,6 +21,8 @@ static bool summed_apart(const struct sharded *s, uint32_t replicas)
 {
 	if (s->strict != NULL) /* the model has summed them up */
 		return false;
+	if (s->apart != NULL) /* with a merge (sharded_merge.c) */
+		return replicas > 1 || s->row_parts > 1;
 	return s->row_parts > 1 || replicas > 2;
 }
 
@@ -111,6 +113,12 @@ tr_status sharded_shared_squares(struct trainer *t, double *sum, struct tr_error
 	if (status == TR_OK)
 		*sum = optim_squares(t->ops, t->pool, s->shared, numbers_of(s, &t->layout));
 	return status;
+}
+
+size_t sharded_copy_shared(struct trainer *t, bool back)
+{
+	copy(t, 0, t->layout.count, back);
+	return numbers_of(t->sharded, &t->layout);
 }
 
 void sharded_end_shared(struct trainer *t)

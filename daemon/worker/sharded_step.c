@@ -38,26 +38,29 @@ static void on_final(void *arg, size_t offset)
 	}
 }
 
-/* Why the model stopped early. */
-static tr_status stopped(const struct attempt *a)
+tr_status sharded_stopped(struct trainer *t, struct tr_error *error)
 {
-	const struct sharded_exchange *x = &a->t->sharded->exchange;
-	if (a->status != TR_OK)
-		return a->status;
+	const struct sharded_exchange *x = &t->sharded->exchange;
 	if (x->status != TR_OK)
-		return tr_error_set(a->error, x->status, "%s", x->error.text);
-	if (a->t->sharded->pipeline != NULL) {
+		return tr_error_set(error, x->status, "%s", x->error.text);
+	if (t->sharded->pipeline != NULL) {
 		tr_status status;
-		const struct tr_error *why = sharded_pipeline_failed(a->t, &status);
+		const struct tr_error *why = sharded_pipeline_failed(t, &status);
 		if (status != TR_OK)
-			return tr_error_set(a->error, status, "%s", why->text);
+			return tr_error_set(error, status, "%s", why->text);
 	}
-	return tr_error_set(a->error, TR_ERESTART, "the round was abandoned");
+	return tr_error_set(error, TR_ERESTART, "the round was abandoned");
 }
 
-/* One of its replica's workers says what all of them have: of those with the loss, at the pipeline's end. */
-static bool speaks(const struct sharded *s)
+static tr_status stopped(const struct attempt *a)
 {
+	return a->status != TR_OK ? a->status : sharded_stopped(a->t, a->error);
+}
+
+/* Of those with the loss, at the pipeline's end. */
+bool sharded_speaks(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
 	if (s->rank == RANKS_NONE)
 		return false;
 	struct mesh_at at = mesh_at(&s->shards.mesh, s->rank);
@@ -97,10 +100,10 @@ tr_status sharded_submit_validation(struct trainer *t, const struct tr_round *ro
 	t->sums->validation = t->sums->validation_tokens = 0;
 	if (s->rank != RANKS_NONE && !validate(t, &hooks))
 		return stopped(&a);
-	if (!speaks(s))
+	if (!sharded_speaks(t))
 		t->sums->validation = t->sums->validation_tokens = 0;
 	if (t->strict)
-		status = sharded_strict_submit_validation(t, speaks(s), flags, error);
+		status = sharded_strict_submit_validation(t, sharded_speaks(t), flags, error);
 	return status == TR_OK ? tr_allreduce(t->group, TAG_VALIDATION, &t->sums->validation, 2,
 	                             TR_F64, TR_SUM, flags, error)
 	                       : status;
@@ -137,8 +140,7 @@ static tr_status compute(struct attempt *a)
 	return a->status == TR_OK ? sharded_submit_table(t, a->error) : a->status;
 }
 
-/* Of this worker's shard, without what another one counts. */
-static double squares(const struct trainer *t)
+double sharded_squares(const struct trainer *t, bool with_shared)
 {
 	const struct sharded *s = t->sharded;
 	double sum = 0;
@@ -151,7 +153,7 @@ static double squares(const struct trainer *t)
 		if (copied && tensor->offset == copy)
 			continue;
 		bool shared = shard_whole(&s->whole, &t->layout, i);
-		if (!shared || (s->shard.rank == 0 && !sharded_has_shared(t)))
+		if (!shared || (s->shard.rank == 0 && with_shared))
 			sum += optim_squares(t->ops, t->pool, t->arrays.grads + tensor->offset,
 			    layout_numbers(tensor));
 	}
@@ -194,12 +196,12 @@ static tr_status submit_sums(struct attempt *a, const struct tr_round *round)
 	unsigned flags = trainer_contributes(round) ? TR_CONTRIBUTE : 0;
 	bool first = s->rank != RANKS_NONE && ranks_replica(&s->next, s->self) == 0;
 	memset(s->sums, 0, offsetof(struct sharded_sums, digests));
-	if (speaks(s)) {
+	if (sharded_speaks(t)) {
 		s->sums->loss = t->sums->loss;
 		s->sums->tokens = t->sums->loss_tokens;
 	}
 	if (t->strict) {
-		tr_status status = sharded_strict_submit_sums(t, speaks(s), flags, a->error);
+		tr_status status = sharded_strict_submit_sums(t, sharded_speaks(t), flags, a->error);
 		return status == TR_OK ? submit_all(a, flags) : status;
 	}
 	if (first || sharded_gathers_update(t)) {
@@ -214,7 +216,10 @@ static tr_status submit_sums(struct attempt *a, const struct tr_round *round)
 			return status;
 	}
 	if (first)
-		s->sums->squares[ranks_shard(&s->shards.mesh, s->rank)] = squares(t) + shared;
+		s->sums->squares[ranks_shard(&s->shards.mesh, s->rank)] = sharded_squares(t,
+		                                                              !sharded_has_shared(
+		                                                                  t)) +
+		    shared;
 	return submit_all(a, flags);
 }
 
@@ -244,7 +249,7 @@ static void count(struct trainer *t, const struct tr_round *round)
 	const struct sharded *s = t->sharded;
 	t->sums->loss = s->sums->loss;
 	t->sums->loss_tokens = s->sums->tokens;
-	if (speaks(s))
+	if (sharded_speaks(t))
 		trainer_account_note(t, round->round, (size_t)s->share);
 	(void)lease_batch(t->account, t->batch, round->round);
 	t->counters->step++;

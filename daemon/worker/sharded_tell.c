@@ -70,12 +70,13 @@ static void tell_arrival(struct trainer *t, const struct ranks *now, uint32_t in
 	const struct ranks_peer *p = &now->peers[index];
 	const struct layout *layout = mesh_shards_layout(&s->shards,
 	    ranks_shard(&s->shards.mesh, p->rank), &shard);
+	unsigned arrays = (unsigned)__builtin_popcount(sharded_arrays_moved(s));
 	add(&w, "peer %llu takes rank %u (%s)", (unsigned long long)p->peer, p->rank,
 	    sharded_place(&now->mesh, p->rank, place, sizeof(place)));
 	for (size_t i = 0; i < s->transfer_count; i++)
 		if (s->transfers[i].to == index)
 			add(&w, ": %.1f MB from peer %llu",
-			    (s->owners > 0 ? 1e-6 : 3e-6) * (double)(layout->count * sizeof(float)),
+			    1e-6 * arrays * (double)(layout->count * sizeof(float)),
 			    (unsigned long long)now->peers[s->transfers[i].from].peer);
 	double moments = 0;
 	for (size_t i = 0; i < s->moments.count; i++)

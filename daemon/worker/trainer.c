@@ -265,7 +265,8 @@ static tr_status prepare(struct trainer *t, struct tr_error *error)
 	if (status == TR_OK)
 		status = begin_or_resume(t, &round, error);
 	/* From a checkpoint of the last step only the final round is left, which is the same in all modes. */
-	if (status == TR_OK && job_sync_is_rare(t->spec->sync) && t->counters->start < t->steps)
+	if (status == TR_OK && t->sharded == NULL && job_sync_is_rare(t->spec->sync) &&
+	    t->counters->start < t->steps)
 		status = outer_create(t, error);
 	if (status == TR_OK && t->sharded == NULL)
 		status = alike_create(t, error);
@@ -291,7 +292,9 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 	t->mesh_spec = spec->mesh;
 	t->recompute = spec->mesh != NULL && spec->mesh->recompute;
 	t->strict = job_is_strict(spec->train);
-	t->mesh_waits = job_mesh_waits(spec->mesh);
+	/* Another mesh in mid-job is not made of replicas that train apart. */
+	t->mesh_waits = job_mesh_waits(spec->mesh) ||
+	    (spec->train != NULL && job_sync_is_rare(spec->train->sync));
 	t->balances = job_mesh_balances(spec->mesh);
 	t->zero_owners = spec->mesh != NULL ? spec->mesh->zero_owners : 0;
 	t->sequence_parallel = spec->mesh != NULL && spec->mesh->sequence_parallel;

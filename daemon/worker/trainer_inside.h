@@ -16,6 +16,7 @@
 #include "daemon/worker/samples.h"
 #include "daemon/worker/saver.h"
 #include "daemon/worker/sharded.h"
+#include "daemon/worker/sharded_apart.h"
 #include "daemon/worker/text.h"
 #include "daemon/worker/trainer.h"
 
@@ -30,16 +31,19 @@ enum trainer_tag {
 	TAG_PARTS_VALIDATION,
 	TAG_WORK,          /* how long each replica computed */
 	TAG_STAGES,        /* the same of each stage, without waiting for others */
+	TAG_MERGE = 1100,  /* three, of replicas that train apart: how far each got */
 	TAG_PARITY = 2000, /* and those after it, as of the next ones */
 	TAG_SHARED = 2998, /* gradients of what all of a tensor-parallel group hold */
 	TAG_TABLE = 2999,  /* a tied table's gradient */
-	TAG_SHARD = 3000,  /* three for each shard on its way to a new rank */
-	TAG_GATHER = 4000, /* three for each on its way to who writes the checkpoint */
+	TAG_SHARD = 3000,  /* four for each shard on its way to a new rank */
+	TAG_GATHER = 4096, /* four for each on its way to who writes the checkpoint */
 	TAG_TENSOR = 8192, /* of sums inside the model */
 	TAG_REMESH = 1
 	    << 19, /* in a round that changes the mesh, of which there are no others: its messages and barriers */
 	TAG_MOMENTS = 1
 	    << 23, /* with ZeRO-1: two for each piece on its way to who owns it, or to who writes */
+	TAG_INNER = 1
+	    << 23, /* of jobs whose replicas train apart, which have no ZeRO-1: three for each step of the round */
 	TAG_UPDATED = (1 << 23) + (1 << 22), /* new parameters, by sender and receiver */
 	TAG_MESSAGE = 1 << 24,               /* and those after it: between stages */
 };

@@ -95,8 +95,9 @@ static void test_the_whole_of_shards(void **state)
 	struct tr_error error = { 0 };
 	char found[CHECKPOINT_PATH_MAX];
 	fail_unless_ok(saver_create(&f->folder, &f->layout, &saver, &error), &error);
-	fail_unless_ok(saver_start_filled(saver, fill, &parts, &manifest, &error), &error);
-	assert_int_equal(saver_start_filled(saver, fill, &parts, &manifest, &error), TR_EAGAIN);
+	fail_unless_ok(saver_start_filled(saver, false, fill, &parts, &manifest, &error), &error);
+	assert_int_equal(saver_start_filled(saver, false, fill, &parts, &manifest, &error),
+	    TR_EAGAIN);
 	assert_true(saver_result(saver, true, &result));
 	fail_unless_ok(result.status, &result.error);
 	fail_unless_ok(checkpoint_read(result.path, &f->layout, &f->back, &read, found, &error),

@@ -44,8 +44,9 @@ static void test_mesh(void **state)
 	    "sync.on_loss: found drop, allowed: replay, since mesh.tp is 2: without a member its "
 	    "whole replica's gradient is missing");
 	spec = good_sharded("2");
-	set_good(spec, "sync.mode", "diloco");
-	refused(spec, "sync.mode: found diloco, allowed: ddp, since mesh.tp is 2");
+	set_good(spec, "sync.mode", "hdet");
+	refused(spec,
+	    "sync.mode: found hdet, allowed: ddp, local_sgd or diloco, since mesh.tp is 2");
 	spec = good_sharded("2");
 	set_good(spec, "mesh.threads", "0");
 	refused(spec,
@@ -105,8 +106,58 @@ static void test_stages(void **state)
 	set_good(spec, "mesh.pp", "2");
 	set_good(spec, "mesh.threads", "0");
 	assert_int_equal(job_validate(spec, NULL), TR_OK); /* stages need not be alike */
+	set_good(spec, "sync.mode", "eager");
+	refused(spec,
+	    "sync.mode: found eager, allowed: ddp, local_sgd or diloco, since mesh.pp is 2");
+}
+
+/* Two replicas of two workers that train apart. */
+static Traind__V1__JobSpec *good_apart(const char *key, const char *value)
+{
+	Traind__V1__JobSpec *spec = good_sharded("2");
 	set_good(spec, "sync.mode", "diloco");
-	refused(spec, "sync.mode: found diloco, allowed: ddp, since mesh.pp is 2");
+	set_good(spec, key, value);
+	return spec;
+}
+
+static void test_replicas_apart(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good_apart("sync.mode", "local_sgd");
+	set_good(spec, "sync.codec", "int4");
+	set_good(spec, "mesh.sequence_parallel", "true");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	drop(spec);
+	refused(good_apart("sync.mode", "streaming"),
+	    "sync.mode: found streaming, allowed: ddp, local_sgd or diloco, since mesh.tp is 2");
+	refused(good_apart("train.strict", "true"),
+	    "sync.mode: found diloco, allowed: ddp, since train.strict is true");
+	refused(good_apart("mesh.zero_owners", "2"),
+	    "sync.mode: found diloco, allowed: ddp, since mesh.zero_owners is 2");
+	refused(good_apart("sync.overlap", "3"),
+	    "sync.overlap: found 3, allowed: nothing, since mesh.tp is 2: replicas of several "
+	    "workers merge after inner_steps alone");
+	refused(good_apart("sync.inner_seconds", "2"),
+	    "sync.inner_seconds: found 2, allowed: nothing, since mesh.tp is 2: replicas of "
+	    "several "
+	    "workers merge after inner_steps alone");
+	refused(good_apart("sync.codec", "int2"),
+	    "sync.feedback: found 0.95, allowed: none (-1 with the codec int2), since mesh.tp is "
+	    "2");
+	spec = good_apart("sync.codec", "int2");
+	set_good(spec, "sync.feedback", "-1");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.inner_steps", "1000001");
+	refused(spec,
+	    "sync.inner_steps: found 1000001, allowed: at most 1000000, since mesh.tp is 2");
+	refused(good_apart("sync.on_loss", "drop"),
+	    "sync.on_loss: found drop, allowed: replay, since mesh.tp is 2: without a member its "
+	    "whole replica's gradient is missing");
+	spec = good_apart("train.batch_tokens", "64");
+	set_good(spec, "model.context", "64");
+	refused(spec,
+	    "train.batch_tokens: found 1 sequences, allowed: at least one for each of the mesh's 2 "
+	    "replicas, since they train apart (sync.mode)");
 }
 
 /* `good_sharded`, with as many replicas as are left of `workers`. */
@@ -488,6 +539,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_mesh),
+		cmocka_unit_test(test_replicas_apart),
 		cmocka_unit_test(test_stages),
 		cmocka_unit_test(test_too_few),
 		cmocka_unit_test(test_strict),

@@ -6,6 +6,7 @@
 
 #include "daemon/membership/core/resume.h"
 #include "daemon/membership/core/topology.h"
+#include "daemon/plan/job_mesh.h"
 
 #define MEMBERS_MAX    TR_GROUP_PEERS_MAX
 #define VIEW_BYTES_MAX (TR_FRAME_CONTROL_MAX - (64u << 10)) /* of a view in the log */
@@ -67,8 +68,8 @@ static void options_of(struct builder *b)
 	const Traind__V1__Sync *sync = job->spec->train != NULL ? job->spec->train->sync : NULL;
 	if (sync == NULL)
 		return;
-	if (strcmp(sync->mode, "ddp") !=
-	    0) /* one set of peers for what is averaged and for its weights */
+	/* One set of peers for what is averaged and for its weights. Whose workers have ranks begin a round again with a table of those who are left. */
+	if (strcmp(sync->mode, "ddp") != 0 && !job_mesh_is_sharded(job->spec->mesh))
 		b->policy = TRAIND__PEER__POLICY__POLICY_UNIFORM;
 	else if (strcmp(sync->on_loss, "drop") == 0)
 		b->policy = TRAIND__PEER__POLICY__POLICY_KEEP;

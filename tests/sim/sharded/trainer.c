@@ -362,7 +362,7 @@ static void check_whole(struct tr_group *g, uint64_t step, const char *what, con
 		}
 }
 
-tr_status saver_start_filled(struct saver *saver,
+tr_status saver_start_filled(struct saver *saver, bool outer,
     void (*fill)(void *arg, const struct optim_arrays *copy), void *arg,
     const struct manifest *manifest, struct tr_error *error)
 {
@@ -374,6 +374,7 @@ tr_status saver_start_filled(struct saver *saver,
 		.first = numbers(count),
 		.second = numbers(count) };
 	(void)saver;
+	(void)outer;
 	if (g->saves == 0)
 		fill(arg, &copy);
 	tr_status status = g->saves == 0 ? TR_OK : tr_error_set(error, TR_EAGAIN, "not yet");

@@ -1,0 +1,84 @@
+#include "daemon/plan/job_mesh_sync.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/plan/job_mesh.h"
+#include "daemon/plan/job_strict.h"
+#include "daemon/plan/job_sync.h"
+
+/* What cannot be beside replicas that train apart; NULL: nothing. */
+static const char *in_the_way(const Traind__V1__JobSpec *spec, char *text, size_t bytes)
+{
+	const Traind__V1__Mesh *m = spec->mesh;
+
+	(void)snprintf(text, bytes, "mesh.zero_owners is %u", m->zero_owners);
+	return job_is_strict(spec->train) ? "train.strict is true"
+	    : m->zero_owners > 0          ? text
+	    : m->n_shares > 0             ? "mesh.shares is given"
+	    : job_mesh_balances(m)        ? "mesh.balance is on"
+	                                  : NULL;
+}
+
+static tr_status check_mode(const Traind__V1__JobSpec *spec, const char *why, struct tr_error *error)
+{
+	char text[48];
+	const char *mode = spec->train->sync->mode, *other = in_the_way(spec, text, sizeof(text));
+
+	if (other != NULL)
+		return tr_error_set(error, TR_EINVAL, "sync.mode: found %s, allowed: ddp, since %s",
+		    mode, other);
+	return strcmp(mode, "local_sgd") == 0 || strcmp(mode, "diloco") == 0
+	    ? TR_OK
+	    : tr_error_set(error, TR_EINVAL,
+	          "sync.mode: found %s, allowed: ddp, local_sgd or diloco, since %s", mode, why);
+}
+
+/* Steps are counted, and a merge is waited for. */
+static tr_status check_keys(const struct tr_sync_options *o, const char *why, struct tr_error *error)
+{
+	const struct {
+		const char *key;
+		double found;
+	} unknown[] = { { "inner_seconds", o->inner_seconds }, { "by_speed", o->by_speed },
+		{ "grace_seconds", o->grace_seconds }, { "overlap", (double)o->overlap },
+		{ "alpha", o->alpha }, { "alone_steps", (double)o->alone_steps } };
+
+	for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++)
+		if (unknown[i].found != 0)
+			return tr_error_set(error, TR_EINVAL,
+			    "sync.%s: found %g, allowed: nothing, since %s: replicas of several "
+			    "workers merge after inner_steps alone",
+			    unknown[i].key, unknown[i].found, why);
+	if (o->feedback != 0)
+		return tr_error_set(error, TR_EINVAL,
+		    "sync.feedback: found %g, allowed: none (-1 with the codec int2), since %s",
+		    o->feedback, why);
+	if (o->inner_steps > JOB_MESH_INNER_STEPS_MAX)
+		return tr_error_set(error, TR_EINVAL,
+		    "sync.inner_steps: found %llu, allowed: at most %d, since %s",
+		    (unsigned long long)o->inner_steps, JOB_MESH_INNER_STEPS_MAX, why);
+	return TR_OK;
+}
+
+tr_status job_mesh_sync_check(const Traind__V1__JobSpec *spec, const char *why,
+    struct tr_error *error)
+{
+	struct tr_sync_options options;
+	tr_status status = check_mode(spec, why, error);
+
+	if (status == TR_OK)
+		status = job_sync_options(spec->train, spec->train->optimizer->steps, &options,
+		    error);
+	if (status == TR_OK)
+		status = check_keys(&options, why, error);
+	if (status != TR_OK)
+		return status;
+	uint32_t replicas = job_mesh(spec->mesh).size[MESH_DP];
+	if (replicas > options.batch)
+		return tr_error_set(error, TR_EINVAL,
+		    "train.batch_tokens: found %llu sequences, allowed: at least one for each of "
+		    "the mesh's %u replicas, since they train apart (sync.mode)",
+		    (unsigned long long)options.batch, replicas);
+	return TR_OK;
+}

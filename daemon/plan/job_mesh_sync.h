@@ -1,0 +1,14 @@
+/* Which `sync` sections a job may have whose model is split over workers (mesh.tp, mesh.pp): its replicas train apart, daemon/worker/sharded_apart.h. Pure. */
+#ifndef TR_DAEMON_PLAN_JOB_MESH_SYNC_H
+#define TR_DAEMON_PLAN_JOB_MESH_SYNC_H
+
+#include "common/error.h"
+#include "traind/v1/trainer.pb-c.h"
+
+#define JOB_MESH_INNER_STEPS_MAX 1000000 /* each has tags of its own in its round */
+
+/* Of a job that has ranks and does not sum gradients at every step (job_sync_is_rare). `why`: "mesh.tp is 2". TR_EINVAL: begins with the key. */
+tr_status job_mesh_sync_check(const Traind__V1__JobSpec *spec, const char *why,
+    struct tr_error *error);
+
+#endif

@@ -1,0 +1,329 @@
+#include "daemon/worker/sharded_apart.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "daemon/plan/job_sync.h"
+#include "daemon/worker/trainer_inside.h"
+
+/* ---- made and unmade ---- */
+
+static tr_status no_memory(struct tr_error *error)
+{
+	return tr_error_set(error, TR_ENOMEM, "sync.mode: no memory for replicas that train apart");
+}
+
+tr_status sharded_apart_create(struct trainer *t, struct tr_error *error)
+{
+	struct sharded_apart *a = calloc(1, sizeof(*a));
+	if (a == NULL)
+		return no_memory(error);
+	t->sharded->apart = a;
+	a->moments.shard = RANKS_NONE;
+	return job_sync_options(t->spec, t->steps, &a->options, error);
+}
+
+void sharded_apart_destroy(struct trainer *t)
+{
+	free(t->sharded->apart);
+	t->sharded->apart = NULL;
+}
+
+tr_status sharded_apart_attach(struct trainer *t, struct tr_error *error)
+{
+	struct sharded_apart *a = t->sharded->apart;
+	a->roster = tr_alloc(t->group, TR_GROUP_PEERS_MAX * sizeof(*a->roster));
+	a->squares = tr_alloc(t->group, 2 * sizeof(*a->squares));
+	a->sums = tr_alloc(t->group, sizeof(*a->sums));
+	return a->roster != NULL && a->squares != NULL && a->sums != NULL ? TR_OK
+	                                                                  : no_memory(error);
+}
+
+tr_status sharded_apart_make(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	struct sharded_apart *a = s->apart;
+	size_t bytes = mesh_shards_most(&s->shards) * sizeof(float);
+	a->work = mesh_memory_take(&s->memory, bytes);
+	a->moments.first = mesh_memory_take(&s->memory, bytes);
+	a->moments.second = mesh_memory_take(&s->memory, bytes);
+	if (a->work != NULL && a->moments.first != NULL && a->moments.second != NULL)
+		return TR_OK;
+	return tr_error_set(error, TR_ENOMEM,
+	    "sync.mode: no shared memory for a shard's own parameters and moments (3 x %zu MiB)",
+	    bytes >> 20);
+}
+
+void sharded_apart_unmake(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	struct sharded_apart *a = s->apart;
+	mesh_memory_give(&s->memory, a->work);
+	mesh_memory_give(&s->memory, a->moments.first);
+	mesh_memory_give(&s->memory, a->moments.second);
+	a->work = NULL;
+	a->moments = (struct apart_moments){ .shard = RANKS_NONE };
+	a->own = (struct apart_own){ 0 };
+}
+
+/* ---- moments ---- */
+
+void sharded_apart_bind(struct trainer *t)
+{
+	const struct sharded_apart *a = t->sharded->apart;
+	t->arrays.first = a->moments.first;
+	t->arrays.second = a->moments.second;
+}
+
+/* 63 bits, and not 0, which is nobody's. */
+static uint64_t word_of(const void *data, size_t bytes)
+{
+	return tr_digest_of(data, bytes).low >> 1 | 1;
+}
+
+static uint32_t own_shard(const struct sharded *s)
+{
+	return ranks_shard(&s->shards.mesh, s->rank);
+}
+
+static void begin_moments(struct trainer *t, uint64_t age, uint64_t lineage)
+{
+	struct apart_moments *m = &t->sharded->apart->moments;
+	m->shard = own_shard(t->sharded);
+	m->age = age;
+	m->lineage = lineage;
+}
+
+void sharded_apart_loaded(struct trainer *t, uint64_t step)
+{
+	const uint64_t from[] = { t->sharded->state->origin, step };
+	begin_moments(t, step, word_of(from, sizeof(from)));
+}
+
+void sharded_apart_settle_moments(struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	if (s->rank == RANKS_NONE || s->apart->moments.shard == own_shard(s))
+		return;
+	sharded_clear_moments(t);
+	begin_moments(t, 0, 0);
+}
+
+/* ---- what a round has to do ---- */
+
+uint64_t sharded_apart_steps(const struct trainer *t)
+{
+	uint64_t left = t->steps - t->counters->step, most = t->sharded->apart->options.inner_steps;
+	return left < most ? left : most;
+}
+
+bool sharded_apart_crossed(const struct trainer *t, uint64_t every)
+{
+	uint64_t now = t->counters->step, steps = t->sharded->apart->options.inner_steps;
+	uint64_t before = now - t->counters->start > steps ? now - steps : t->counters->start;
+	return every > 0 && now / every > before / every;
+}
+
+bool sharded_apart_saves(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
+	return s->apart != NULL && s->state->born != 0 && t->folder.dir[0] != '\0' &&
+	    sharded_apart_crossed(t, every) && s->state->gathered != t->counters->step;
+}
+
+const struct apart_part *sharded_apart_part(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	return s->rank != RANKS_NONE ? &s->apart->parts[ranks_replica(&s->next, s->self)] : NULL;
+}
+
+/* ---- the roster ---- */
+
+/* Of this worker's replica: who has which shard. */
+static uint64_t workers_of(const struct sharded *s)
+{
+	uint64_t ids[TR_GROUP_PEERS_MAX];
+	uint32_t replica = ranks_replica(&s->next, s->self), shards = ranks_shards(&s->shards.mesh);
+	for (uint32_t k = 0; k < shards; k++)
+		ids[k] = s->next.peers[ranks_worker_of(&s->next, k, replica)].peer;
+	return word_of(ids, shards * sizeof(*ids));
+}
+
+static int64_t bits_of(double number)
+{
+	int64_t bits;
+	memcpy(&bits, &number, sizeof(bits));
+	return bits;
+}
+
+static double number_of(int64_t bits)
+{
+	double number;
+	memcpy(&number, &bits, sizeof(number));
+	return number;
+}
+
+static void say(struct trainer *t, const struct tr_round *round)
+{
+	struct sharded *s = t->sharded;
+	struct sharded_apart *a = s->apart;
+	struct apart_word *word = &a->roster[s->self];
+	if (a->own.round != round->round || a->own.workers != workers_of(s))
+		a->own = (struct apart_own){ 0 };
+	if (a->own.round != 0)
+		*word = (struct apart_word){ .first = (int64_t)a->own.claim.first + 1,
+			.share = (int64_t)a->own.share,
+			.steps = (int64_t)a->own.steps,
+			.norm = bits_of(a->own.norm) };
+	if (a->moments.shard == own_shard(s))
+		word->lineage = (int64_t)a->moments.lineage;
+}
+
+static tr_status exchange_roster(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	struct sharded_apart *a = s->apart;
+	memset(a->roster, 0, TR_GROUP_PEERS_MAX * sizeof(*a->roster));
+	if (s->rank != RANKS_NONE)
+		say(t, round);
+	tr_status status = tr_allreduce(t->group, TAG_ROSTER, a->roster,
+	    (size_t)s->next.count * APART_WORDS, TR_I64, TR_SUM,
+	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
+	return status == TR_OK ? tr_wait(t->group, TAG_ROSTER, error) : status;
+}
+
+/* What all workers of a replica say: the same claim, and steps that differ by one at most. */
+static struct apart_part part_of(const struct sharded *s, uint32_t replica, uint64_t steps)
+{
+	const struct apart_word *roster = s->apart->roster;
+	const struct apart_word *first = &roster[ranks_worker_of(&s->next, 0, replica)];
+	struct apart_part part = { .trains = first->first > 0, .alike = first->lineage != 0 };
+	int64_t least = first->steps, most = first->steps;
+	for (uint32_t k = 1; k < ranks_shards(&s->shards.mesh); k++) {
+		const struct apart_word *word = &roster[ranks_worker_of(&s->next, k, replica)];
+		part.trains = part.trains && word->first == first->first &&
+		    word->share == first->share;
+		part.alike = part.alike && word->lineage == first->lineage;
+		least = word->steps < least ? word->steps : least;
+		most = word->steps > most ? word->steps : most;
+	}
+	part.trains = part.trains && most - least <= 1;
+	if (part.trains) {
+		part.share = (uint64_t)first->share;
+		part.claim = (struct claim){ (uint64_t)first->first - 1, part.share * steps };
+	}
+	return part;
+}
+
+/* The batch of each step is shared out as evenly as it goes; the places of a replica's steps lie one behind the other. */
+static void begin_part(const struct trainer *t, uint32_t replica, uint32_t replicas,
+    struct apart_part *part)
+{
+	uint64_t first, last, steps = sharded_apart_steps(t);
+	samples_share(t->batch, replica, replicas, &first, &last);
+	part->trains = part->anew = true;
+	part->share = last - first;
+	part->claim = (struct claim){ first * steps, part->share * steps };
+}
+
+static void derive_parts(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	uint32_t replicas = ranks_replicas(&s->next);
+	bool any = false;
+	for (uint32_t i = 0; i < replicas; i++) {
+		s->apart->parts[i] = part_of(s, i, sharded_apart_steps(t));
+		any = any || s->apart->parts[i].trains;
+	}
+	for (uint32_t i = 0; i < replicas && !any; i++)
+		begin_part(t, i, replicas, &s->apart->parts[i]);
+}
+
+/* ---- this worker ---- */
+
+static void begin_own(struct trainer *t, const struct tr_round *round, const struct apart_part *part)
+{
+	struct sharded *s = t->sharded;
+	struct sharded_apart *a = s->apart;
+	a->own = (struct apart_own){ .round = round->round,
+		.workers = workers_of(s),
+		.claim = part->claim,
+		.share = part->share };
+	memcpy(a->work, t->arrays.params, t->layout.count * sizeof(float));
+	if (part->alike)
+		return;
+	const uint64_t from[] = { round->round, a->own.workers };
+	sharded_clear_moments(t);
+	begin_moments(t, 0, word_of(from, sizeof(from)));
+}
+
+/* The others of its replica may be a step ahead. */
+static tr_status catch_up(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	struct sharded_apart *a = s->apart;
+	uint32_t replica = ranks_replica(&s->next, s->self);
+	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh); k++) {
+		const struct apart_word *word = &a->roster[ranks_worker_of(&s->next, k, replica)];
+		if ((uint64_t)word->steps != a->own.steps + 1)
+			continue;
+		if (!a->own.ready)
+			return tr_error_set(error, TR_EINTERNAL,
+			    "sync.mode: another worker of this replica has taken a step of which "
+			    "this one has no gradient");
+		sharded_inner_take(t, number_of(word->norm));
+		return TR_OK;
+	}
+	return TR_OK;
+}
+
+static tr_status begin_or_go_on(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error)
+{
+	struct sharded_apart *a = t->sharded->apart;
+	const struct apart_part *part = sharded_apart_part(t);
+	if (!part->trains)
+		a->own = (struct apart_own){ 0 };
+	else if (part->anew)
+		begin_own(t, round, part);
+	else
+		return catch_up(t, error);
+	return TR_OK;
+}
+
+/* Of the outer parameters: of the round before. */
+static bool validates(const struct trainer *t)
+{
+	return t->samples.validation > 0 &&
+	    sharded_apart_crossed(t, t->spec->optimizer->eval_every);
+}
+
+static tr_status train(struct trainer *t, struct tr_error *error)
+{
+	const struct apart_part *part = sharded_apart_part(t);
+	if (part == NULL || !part->trains)
+		return TR_OK;
+	model_bind(t->model, t->sharded->apart->work, t->arrays.grads);
+	tr_status status = sharded_inner_steps(t, error);
+	model_bind(t->model, t->arrays.params, t->arrays.grads);
+	return status;
+}
+
+tr_status sharded_submit_apart(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error)
+{
+	tr_status status = exchange_roster(t, round, error);
+	if (status == TR_OK)
+		derive_parts(t);
+	if (status == TR_OK && t->sharded->rank != RANKS_NONE)
+		status = begin_or_go_on(t, round, error);
+	t->sums->validation = t->sums->validation_tokens = 0;
+	if (status == TR_OK && validates(t))
+		status = sharded_submit_validation(t, round, error);
+	if (status == TR_OK)
+		status = train(t, error);
+	return status == TR_OK ? sharded_submit_merge(t, round, error) : status;
+}

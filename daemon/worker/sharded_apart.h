@@ -1,0 +1,132 @@
+/* Replicas of several workers that train apart (mesh.tp or mesh.pp with sync.mode local_sgd or diloco; docs/sharding.md, docs/low-communication.md has the formulas): the group's round is H
+ * steps of each replica and one merge.
+ *
+ *	roster   all contributors say what they have of this round, and with which moments (below): all draw the same conclusions
+ *	steps    H of them, of each replica by itself, in copies of the parameters (`work`): sums inside the model, between stages and of the norm are ops of its
+ *	         own workers, whose memory is taken back within the round (tr_release); nothing is sent to another replica
+ *	merge    workers of the same shard sum how far they got, weighted by tokens; then one sum of all has losses and tokens
+ *	commit   each worker takes the outer step on its shard: parameters and outer momentum change here alone, in all replicas or in none
+ *
+ * A worker dies: the round begins again at all (coll.h, scopes), but a replica whose workers are all there goes on from where it was, since nothing of the others is in what it computed.
+ * Workers of a replica that were interrupted may be one step apart: who is ahead had the step's norm, to which the other had given its part, so it has its gradient and takes the
+ * step with the norm that the roster says. A replica that has lost a worker, and has another one already, sits this merge out, gets the merged parameters and goes on with the next
+ * round; if no replica has anything of this round, all begin it anew.
+ *
+ * One kill, dp 2 x tp 2, H = 4: worker 3 (tp 1 of replica 1) dies while replica 0 is in its third step. Worker 0 has taken step 2, worker 1 waits for its norm. The view's
+ * change ends the round's ops; contributors are 0, 1, 2, and worker 2 is a spare. Roster: 0 says two steps and the second's norm, 1 says one. Both claim the same places of the
+ * samples' list; 1 takes its second step; both go on with the third, merge alone (their movement is the mean), commit. Their samples are counted, replica 1's are not: the next
+ * round's list begins with those. One join: a worker comes to the group in that round without a part in it, is rank 3 in the next, gets parameters and outer momentum of its shard from
+ * worker 1 by ops as in any sharded job, and its replica begins with fresh moments, since those of worker 2 alone would not fit.
+ *
+ * Moments of AdamW are a replica's own. What all its tensor-parallel workers hold (norms, some biases) and the copies of a tied table have to stay the same bits at all of them, so moments may
+ * be used only if all of the replica's workers have made them together: `lineage` is a digest of how they came about. Where it differs the replica begins with fresh ones, as a
+ * worker of a whole model does that joins.
+ */
+#ifndef TR_DAEMON_WORKER_SHARDED_APART_H
+#define TR_DAEMON_WORKER_SHARDED_APART_H
+
+#include "collectives/sync.h"
+#include "collectives/sync/costs.h"
+#include "common/limits.h"
+#include "daemon/worker/model.h"
+#include "daemon/worker/sharded_claims.h"
+
+struct trainer;
+
+/* What a contributor says in the roster, in a place of its own. */
+struct apart_word {
+	int64_t first; /* of its claim, and one; 0: it has none */
+	int64_t share, steps;
+	int64_t norm; /* bits of that of its newest step */
+	int64_t lineage;
+};
+enum { APART_WORDS = sizeof(struct apart_word) / sizeof(int64_t) };
+
+/* Of a replica, as all know it. */
+struct apart_part {
+	bool trains, anew; /* has a part in this merge; from the beginning of the round */
+	bool alike;        /* its workers have made their moments together */
+	struct claim claim;
+	uint64_t share; /* sequences of a step */
+};
+
+/* What this worker has of a round: of no use in any other round, replica or shard. */
+struct apart_own {
+	uint64_t round, workers; /* 0: nothing; digest of its replica's workers */
+	struct claim claim;
+	uint64_t share, steps; /* taken */
+	double norm;           /* of the newest */
+	bool ready;            /* the next one's gradient is whole, its norm is not known yet */
+	double loss, step_loss;
+};
+
+struct apart_moments {
+	float *first, *second;
+	uint32_t shard; /* whose they are; RANKS_NONE */
+	uint64_t lineage, age;
+};
+
+/* All workers' together, f64 in the group's memory. */
+struct apart_sums {
+	double loss, tokens;
+	struct sync_costs_said costs;
+};
+
+struct sharded_apart {
+	struct tr_sync_options options;
+	float *work; /* parameters that this worker's steps are taken in; as long as the longest shard */
+	struct apart_moments moments;
+	struct apart_own own;
+	struct apart_part parts[TR_GROUP_PEERS_MAX]; /* of the round under way, by replica */
+	struct apart_word *roster;                   /* in the group's memory */
+	double (*squares)[TR_GROUP_PEERS_MAX];       /* the same: of two steps in turn, by shard */
+	struct apart_sums *sums;                     /* the same */
+	double merging_since_s;                      /* monotonic; 0: not */
+	struct sync_costs_said said;   /* of the newest merge, told with the next one */
+	uint64_t sent_bytes, sent_now; /* to other replicas, when it was last told; now */
+};
+
+/* ---- sharded_apart.c ---- */
+
+tr_status sharded_apart_create(struct trainer *t, struct tr_error *error);
+void sharded_apart_destroy(struct trainer *t);
+tr_status sharded_apart_attach(struct trainer *t, struct tr_error *error);
+/* For a mesh. */
+tr_status sharded_apart_make(struct trainer *t, struct tr_error *error);
+void sharded_apart_unmake(struct trainer *t);
+/* A round began: t->arrays has this worker's moments. */
+void sharded_apart_bind(struct trainer *t);
+/* They were read from where training begins. */
+void sharded_apart_loaded(struct trainer *t, uint64_t step);
+/* Before they go to who writes: what are another shard's are none. */
+void sharded_apart_settle_moments(struct trainer *t);
+
+/* Steps of the round that begins at the state's step. */
+uint64_t sharded_apart_steps(const struct trainer *t);
+/* Whether shards go to who writes in this round, which does nothing else. */
+bool sharded_apart_saves(const struct trainer *t);
+/* Of the round before: whether a multiple of `every` lies in its steps. */
+bool sharded_apart_crossed(const struct trainer *t, uint64_t every);
+/* This worker's replica's; NULL: it has none. */
+const struct apart_part *sharded_apart_part(const struct trainer *t);
+
+tr_status sharded_submit_apart(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error);
+
+/* ---- sharded_inner.c ---- */
+
+/* The rest of the round's steps. */
+tr_status sharded_inner_steps(struct trainer *t, struct tr_error *error);
+/* The step whose gradient is there, with this norm. */
+void sharded_inner_take(struct trainer *t, double norm);
+
+/* ---- sharded_merge.c ---- */
+
+tr_status sharded_submit_merge(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error);
+/* Waits for what all together have: *samples that are in it. */
+tr_status sharded_wait_merge(struct trainer *t, uint64_t *samples, struct tr_error *error);
+/* It is committed. */
+void sharded_apply_merge(struct trainer *t, const struct tr_round *round);
+
+#endif

@@ -1,0 +1,176 @@
+/* Steps of a replica that trains apart (sharded_apart.h): the gradient of its share of a batch, made whole among its workers, then one sum of theirs alone, of the squares of it, shard by shard;
+ * so all clip by the same bits. With that sum's result each knows that all have waited for the step's other sums, and for the sum of the step before: their memory is the next step's.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/worker/trainer_inside.h"
+
+enum { SUM_SHARED, SUM_TABLE, SUM_SQUARES, SUMS_OF_STEP };
+
+struct inner {
+	struct trainer *t;
+	tr_status status;
+	struct tr_error *error;
+};
+
+static bool on_progress(void *arg)
+{
+	const struct inner *i = arg;
+	return tr_progress(i->t->group);
+}
+
+static uint32_t tag_of(const struct trainer *t, unsigned sum)
+{
+	return TAG_INNER + SUMS_OF_STEP * (uint32_t)t->sharded->apart->own.steps + sum;
+}
+
+static tr_status sum_and_wait(struct trainer *t, unsigned sum, const struct sharded_scope *scope,
+    struct tr_op *op, struct tr_error *error)
+{
+	op->tag = tag_of(t, sum);
+	op->reduce = TR_SUM;
+	op->scope = (struct tr_scope){ scope->members, scope->count };
+	tr_status status = tr_submit(t->group, op, error);
+	op->scope.members = NULL;
+	return status == TR_OK ? tr_wait(t->group, op->tag, error) : status;
+}
+
+/* With sequence parallelism each has of what all of its tensor-parallel group hold the gradient of its own rows. */
+static bool has_parts(const struct sharded *s)
+{
+	return s->row_parts > 1;
+}
+
+static tr_status sum_shared(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	struct tr_op op = TR_OP_INIT;
+	if (!has_parts(s))
+		return TR_OK;
+	op.output = s->shared;
+	op.count = sharded_copy_shared(t, false);
+	tr_status status = sum_and_wait(t, SUM_SHARED, &s->tp, &op, error);
+	if (status == TR_OK)
+		(void)sharded_copy_shared(t, true);
+	return status;
+}
+
+static tr_status sum_table(struct trainer *t, struct tr_error *error)
+{
+	struct sharded_scope ends;
+	struct tr_op op = TR_OP_INIT;
+	size_t offset;
+	if (!sharded_has_copy(t, &offset, &op.count))
+		return TR_OK;
+	op.output = t->arrays.grads + offset;
+	(void)sharded_ends(t, &ends);
+	return sum_and_wait(t, SUM_TABLE, &ends, &op, error);
+}
+
+static tr_status sum_squares(struct trainer *t, double *norm, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	struct sharded_apart *a = s->apart;
+	double *squares = a->squares[a->own.steps % 2], sum = 0;
+	struct sharded_scope replica;
+	struct tr_op op = TR_OP_INIT;
+	op.output = squares;
+	op.dtype = TR_F64;
+	op.count = ranks_shards(&s->shards.mesh);
+	replica.count = ranks_beside(&s->next, s->self, replica.members);
+	memset(squares, 0, op.count * sizeof(*squares));
+	squares[ranks_shard(&s->shards.mesh, s->rank)] = sharded_squares(t, true);
+	a->own.ready = true; /* from here on another worker may know the norm */
+	tr_status status = sum_and_wait(t, SUM_SQUARES, &replica, &op, error);
+	for (size_t k = 0; k < op.count && status == TR_OK; k++)
+		sum += squares[k];
+	*norm = sqrt(sum) / (double)(a->own.share * t->layout.config.context);
+	return status;
+}
+
+/* Of this step, and the sum of squares of the one before, if that was made in this try of the round. */
+static tr_status release(struct trainer *t, bool first, struct tr_error *error)
+{
+	size_t offset, numbers;
+	tr_status status = TR_OK;
+	if (has_parts(t->sharded))
+		status = tr_release(t->group, tag_of(t, SUM_SHARED), error);
+	if (status == TR_OK && sharded_has_copy(t, &offset, &numbers))
+		status = tr_release(t->group, tag_of(t, SUM_TABLE), error);
+	return status == TR_OK && !first
+	    ? tr_release(t->group, tag_of(t, SUM_SQUARES) - SUMS_OF_STEP, error)
+	    : status;
+}
+
+static tr_status compute(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	struct apart_own *own = &s->apart->own;
+	struct inner i = { .t = t, .error = error };
+	struct model_hooks hooks = { on_progress, NULL, &i };
+	uint64_t first = own->claim.first + own->steps * own->share;
+	for (uint64_t k = 0; k < own->share; k++)
+		t->numbers[k] = claims_sample(t->account, first + k);
+	own->ready = false;
+	t->sums->loss = t->sums->loss_tokens = 0;
+	memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
+	if (!(s->pipeline != NULL ? sharded_pipeline_gradient : trainer_gradient)(t,
+	        (size_t)own->share, &hooks))
+		return sharded_stopped(t, error);
+	own->step_loss = t->sums->loss;
+	tr_status status = sum_shared(t, error);
+	return status == TR_OK ? sum_table(t, error) : status;
+}
+
+static void tell_skipped(struct trainer *t, uint64_t step)
+{
+	const struct sharded *s = t->sharded;
+	char event[256];
+	(void)snprintf(event, sizeof(event), "step %llu was not applied by replica %u: %s",
+	    (unsigned long long)step, ranks_replica(&s->next, s->self), TRAINER_NOT_FINITE);
+	if (ranks_shard(&s->shards.mesh, s->rank) == 0)
+		trainer_report_event(t, event);
+}
+
+void sharded_inner_take(struct trainer *t, double norm)
+{
+	struct sharded_apart *a = t->sharded->apart;
+	struct apart_own *own = &a->own;
+	struct apart_moments *m = &a->moments;
+	struct optim_arrays arrays = t->arrays;
+	double scale = 1 / (double)(own->share * t->layout.config.context);
+	struct optim_by by = { &t->settings, scale, norm, t->counters->step + own->steps + 1,
+		m->age + 1 };
+	arrays.params = a->work;
+	optim_update_range(t->ops, t->pool, &t->layout, &arrays, &by, 0, t->layout.count);
+	const double made[] = { (double)m->lineage, norm };
+	m->lineage = tr_digest_of(made, sizeof(made)).low >> 1 | 1;
+	if (isfinite(norm))
+		m->age++;
+	else
+		tell_skipped(t, by.step);
+	own->norm = norm;
+	own->loss += own->step_loss;
+	own->steps++;
+	own->ready = false;
+}
+
+tr_status sharded_inner_steps(struct trainer *t, struct tr_error *error)
+{
+	struct apart_own *own = &t->sharded->apart->own;
+	uint64_t steps = sharded_apart_steps(t);
+	tr_status status = TR_OK;
+	for (bool first = true; own->steps < steps && status == TR_OK; first = false) {
+		double norm = 0;
+		status = compute(t, error);
+		if (status == TR_OK)
+			status = sum_squares(t, &norm, error);
+		if (status == TR_OK)
+			status = release(t, first, error);
+		if (status == TR_OK)
+			sharded_inner_take(t, norm);
+	}
+	return status;
+}

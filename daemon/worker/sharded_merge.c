@@ -1,0 +1,273 @@
+/* The merge of replicas that train apart (sharded_apart.h): workers of the same shard sum how far each got.
+ *
+ * What several workers of a replica hold goes once: the sum of three numbers and more depends on their order, what a codec makes of one on those beside it. Of what all of a tensor-parallel group
+ * hold the others get the sum that tp 0 of their replica has, of a tied table the last stage gets the first one's. So outer parameters that are the same at several workers stay so.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/sync/outer.h"
+#include "daemon/worker/trainer_inside.h"
+
+/* ---- what this worker gives ---- */
+
+static double tokens_of(const struct trainer *t)
+{
+	const struct apart_part *part = sharded_apart_part(t);
+	return part != NULL && part->trains ? (double)(part->claim.count * t->layout.config.context)
+	                                    : 0;
+}
+
+/* Into the gradients, which nobody needs any more. */
+static void make_movement(struct trainer *t)
+{
+	double tokens = tokens_of(t);
+	if (tokens > 0)
+		outer_delta(t->arrays.grads, t->arrays.params, t->sharded->apart->work,
+		    (float)tokens, t->layout.count);
+	else
+		memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
+}
+
+/* Numbers [first, end) of the shard. */
+static tr_status submit_range(struct trainer *t, unsigned which, size_t first, size_t end,
+    struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	struct tr_op op = TR_OP_INIT;
+	if (first == end)
+		return TR_OK;
+	op.tag = TAG_MERGE + which;
+	op.output = t->arrays.grads + first;
+	op.count = end - first;
+	op.reduce = TR_SUM;
+	op.codec = s->apart->options.codec;
+	op.scope = (struct tr_scope){ s->dp.members, s->dp.count };
+	tr_status status = tr_submit(t->group, &op, error);
+	return status == TR_OK ? tr_wait(t->group, op.tag, error) : status;
+}
+
+/* All but a table that comes from the first stage. */
+static tr_status sum_movements(struct trainer *t, struct tr_error *error)
+{
+	size_t offset = t->layout.count, numbers = 0;
+	if (t->layout.depth.head && !sharded_has_copy(t, &offset, &numbers))
+		offset = t->layout.count;
+	tr_status status = submit_range(t, 0, 0, offset, error);
+	return status == TR_OK ? submit_range(t, 1, offset + numbers, t->layout.count, error)
+	                       : status;
+}
+
+/* ---- and what is the same at several workers of a replica ---- */
+
+static tr_status share_whole_tensors(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	struct tr_op op = TR_OP_INIT;
+	if (s->tp.count < 2)
+		return TR_OK;
+	op.tag = TAG_SHARED;
+	op.collective = TR_BROADCAST;
+	op.output = s->shared;
+	op.count = sharded_copy_shared(t, false);
+	op.scope = (struct tr_scope){ s->tp.members, s->tp.count };
+	while (mesh_at(&s->shards.mesh, s->next.peers[s->tp.members[op.root]].rank).at[MESH_TP] != 0)
+		op.root++;
+	return tr_submit(t->group, &op, error);
+}
+
+/* Its memory is that of the sum, which all have to be done with first. */
+static tr_status release_movements(struct trainer *t, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	struct tr_op op = TR_OP_INIT;
+	op.tag = TAG_MERGE + 2;
+	op.collective = TR_BARRIER;
+	op.scope = (struct tr_scope){ s->dp.members, s->dp.count };
+	tr_status status = tr_submit(t->group, &op, error);
+	if (status == TR_OK)
+		status = tr_wait(t->group, op.tag, error);
+	return status == TR_OK ? tr_release(t->group, TAG_MERGE, error) : status;
+}
+
+static tr_status share_table(struct trainer *t, struct tr_error *error)
+{
+	size_t offset;
+	struct sharded_scope ends;
+	struct tr_op op = TR_OP_INIT;
+	if (!sharded_has_copy(t, &offset, &op.count))
+		return TR_OK;
+	tr_status status = t->layout.depth.head ? TR_OK : release_movements(t, error);
+	op.tag = TAG_TABLE;
+	op.collective = TR_BROADCAST;
+	op.output = t->arrays.grads + offset;
+	op.root = sharded_ends(t, &ends);
+	op.scope = (struct tr_scope){ ends.members, ends.count };
+	return status == TR_OK ? tr_submit(t->group, &op, error) : status;
+}
+
+static tr_status merge_movements(struct trainer *t, struct tr_error *error)
+{
+	make_movement(t);
+	if (t->sharded->dp.count < 2)
+		return TR_OK;
+	tr_status status = sum_movements(t, error);
+	if (status == TR_OK)
+		status = share_whole_tensors(t, error);
+	return status == TR_OK ? share_table(t, error) : status;
+}
+
+/* ---- what all together have ---- */
+
+/* Bytes that this worker has sent to other replicas' workers and to spares. */
+static uint64_t sent_across(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	struct tr_link links[TR_GROUP_PEERS_MAX] = { TR_LINK_INIT };
+	struct tr_error error;
+	size_t count = 0;
+	uint64_t sent = 0;
+	if (tr_links(t->group, links, TR_GROUP_PEERS_MAX, &count, &error) != TR_OK)
+		return 0;
+	uint32_t own = ranks_replica(&s->next, s->self);
+	for (size_t i = 0; i < count && i < TR_GROUP_PEERS_MAX; i++) {
+		uint32_t index = ranks_find(&s->next, links[i].peer);
+		if (index == RANKS_NONE || ranks_replica(&s->next, index) != own)
+			sent += links[i].sent_bytes;
+	}
+	return sent;
+}
+
+/* Up to the merge before, as tr_sync does. */
+static void say_costs(struct trainer *t, struct sync_costs_said *said)
+{
+	struct sharded_apart *a = t->sharded->apart;
+	uint64_t sent = sent_across(t);
+	*said = a->said;
+	said->members = sharded_speaks(t) ? 1 : 0;
+	said->sent_bytes = sent > a->sent_bytes ? (double)(sent - a->sent_bytes) : 0;
+	a->sent_now = sent; /* told, if this is committed */
+}
+
+tr_status sharded_submit_merge(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	struct sharded_apart *a = s->apart;
+	tr_status status = TR_OK;
+	a->merging_since_s = trainer_monotonic_s();
+	memset(a->sums, 0, sizeof(*a->sums));
+	if (s->rank != RANKS_NONE) {
+		status = merge_movements(t, error);
+		say_costs(t, &a->sums->costs);
+	}
+	if (sharded_speaks(t) && tokens_of(t) > 0) {
+		a->sums->loss = a->own.loss;
+		a->sums->tokens = tokens_of(t);
+	}
+	return status == TR_OK
+	    ? tr_allreduce(t->group, TAG_LOSS, a->sums, sizeof(*a->sums) / sizeof(double), TR_F64,
+	          TR_SUM, trainer_contributes(round) ? TR_CONTRIBUTE : 0, error)
+	    : status;
+}
+
+tr_status sharded_wait_merge(struct trainer *t, uint64_t *samples, struct tr_error *error)
+{
+	tr_status status = tr_wait(t->group, TAG_LOSS, error);
+	if (status == TR_OK)
+		*samples = (uint64_t)llround(
+		    t->sharded->apart->sums->tokens / (double)t->layout.config.context);
+	return status;
+}
+
+/* ---- committed ---- */
+
+static void step_outer(struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	const struct tr_sync_options *o = &s->apart->options;
+	double tokens = s->apart->sums->tokens;
+	if (s->rank == RANKS_NONE || !(tokens > 0))
+		return;
+	if (s->dp.count > 1 && s->tp.count > 1)
+		(void)sharded_copy_shared(t, true);
+	outer_step(t->arrays.params, t->arrays.outer, t->arrays.grads, (float)(1 / tokens),
+	    (float)o->outer_lr, (float)o->outer_momentum, t->layout.count);
+}
+
+static void note_samples(struct trainer *t, const struct tr_round *round)
+{
+	const struct apart_part *part = sharded_apart_part(t);
+	if (part == NULL || !part->trains || !sharded_speaks(t))
+		return;
+	for (uint64_t at = 0; at < part->claim.count; at += part->share) {
+		for (uint64_t i = 0; i < part->share; i++)
+			t->numbers[i] = claims_sample(t->account, part->claim.first + at + i);
+		trainer_account_note(t, round->round, (size_t)part->share);
+	}
+}
+
+static void count_samples(struct trainer *t, const struct tr_round *round)
+{
+	const struct sharded *s = t->sharded;
+	struct claim claims[TR_GROUP_PEERS_MAX];
+	size_t count = 0;
+	for (uint32_t i = 0; i < ranks_replicas(&s->next); i++)
+		if (s->apart->parts[i].trains)
+			claims[count++] = s->apart->parts[i].claim;
+	note_samples(t, round);
+	claims_count(t->account, claims, count, round->round);
+}
+
+/* Who was interrupted, and not whole again in time. */
+static void tell_absent(struct trainer *t, const struct tr_round *round)
+{
+	const struct sharded *s = t->sharded;
+	for (uint32_t i = 0; i < ranks_replicas(&s->next) && round->index == 0; i++) {
+		char event[160];
+		if (s->apart->parts[i].trains)
+			continue;
+		(void)snprintf(event, sizeof(event),
+		    "merge at step %llu without one of %u replicas: it lost a worker, and goes on "
+		    "from what the others merged",
+		    (unsigned long long)t->counters->step, ranks_replicas(&s->next));
+		trainer_report_event(t, event);
+	}
+}
+
+static void count_costs(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	struct sharded_apart *a = s->apart;
+	double took_s = trainer_monotonic_s() - a->merging_since_s;
+	costs_count(&s->state->costs, &a->sums->costs, t->counters->step - t->counters->start,
+	    s->whole.parameters);
+	a->sent_bytes = a->sent_now;
+	a->said.waited_s = a->said.flight_s = s->rank != RANKS_NONE ? took_s : 0;
+}
+
+void sharded_apply_merge(struct trainer *t, const struct tr_round *round)
+{
+	struct sharded *s = t->sharded;
+	struct sharded_apart *a = s->apart;
+	uint64_t steps = sharded_apart_steps(t);
+	step_outer(t);
+	count_samples(t, round);
+	t->sums->loss = a->sums->loss;
+	t->sums->loss_tokens = a->sums->tokens;
+	t->counters->step += steps;
+	t->counters->samples = lease_counted(t->account);
+	t->counters->tokens += (uint64_t)a->sums->tokens;
+	count_costs(t);
+	tell_absent(t, round);
+	a->own = (struct apart_own){ 0 };
+	s->state->born = 1;
+	s->loaded = RANKS_NONE;
+	s->state->step_round = round->round;
+	trainer_measure_speed(t);
+	if (round->index == 0)
+		trainer_report_step(t, round, t->sums->loss / t->sums->loss_tokens,
+		    trainer_validation_loss(t), NAN);
+	trainer_account_tell(t, round, false);
+}

@@ -1,0 +1,83 @@
+"""Replicas of several workers that train apart (mesh.tp, mesh.pp with sync.mode): what they learn is what replicas of one worker learn with the same settings, whoever dies; nothing goes
+from one replica to another but with a merge."""
+import os
+import signal
+
+import numpy
+import pytest
+
+from harness import Cluster, trainctl_json, wait_for
+from mesh_jobs import STEPS, active, parameters, reach, rows_of, staged_spec, train, write_text
+from test_samples import check_once, check_sums, consumed, counted_of
+
+INNER = 4
+
+
+def apart_spec(text, folder, dp, pp, tp, inner=INNER, **options):
+    spec = staged_spec(text, folder, pp, tp, nodes=dp, workers=pp * tp, **options)
+    spec.train.sync.mode, spec.train.sync.inner_steps = "diloco", inner
+    spec.train.optimizer.micro_sequences = 4
+    return spec
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The text, and what two workers that hold the whole model learn of it, apart from each other."""
+    folder = tmp_path_factory.mktemp("whole")
+    text = write_text(folder)
+    train(folder / "cluster", apart_spec(text, folder / "run", 2, 1, 1), 2)
+    return text, folder / "run"
+
+
+def assert_same(one, other):
+    left, right = parameters(one), parameters(other)
+    assert left.keys() == right.keys()
+    for name in left:
+        assert numpy.abs(left[name] - right[name]).max() < 1e-5, name
+    ours, theirs = rows_of(one), rows_of(other)
+    assert sorted(ours) == sorted(theirs) == list(range(INNER, STEPS + 1, INNER))
+    for step in ours:
+        assert theirs[step]["loss"] == pytest.approx(ours[step]["loss"], abs=1e-5), step
+
+
+def assert_nothing_between_merges(folder):
+    """From one replica to the other and back goes the movement of a merge, not one of each step; headers, votes and what a tensor-parallel group has twice beside it."""
+    rows, bytes_of_model = rows_of(folder), sum(array.nbytes for array in parameters(folder).values())
+    merges = (STEPS - 2 * INNER) // INNER  # a merge's bytes are told with the next one
+    sent = (rows[STEPS]["sent_bytes"] - rows[2 * INNER]["sent_bytes"]) / merges
+    assert 2 * bytes_of_model <= sent < 2.2 * bytes_of_model
+
+
+@pytest.mark.parametrize("pp,tp", [(1, 2), (2, 1), (2, 2)])
+def test_replicas_of_several_workers_learn_what_single_workers_do(tmp_path, whole, pp, tp):
+    text, one = whole
+    spec = apart_spec(text, tmp_path / "run", 2, pp, tp)
+    spec.mesh.sequence_parallel = pp * tp == 4
+    done, events = train(tmp_path / "cluster", spec, 2, slots=pp * tp)
+    assert done.rounds.committed == STEPS // INNER + 1, events
+    assert_same(one, tmp_path / "run")
+    assert_nothing_between_merges(tmp_path / "run")
+
+
+@pytest.mark.parametrize("pp,tp", [(1, 2), (2, 1)])
+def test_kills_of_each_rank(tmp_path, whole, pp, tp):
+    """The other replica goes on with what it has of the round, who comes gets its shard from there; no sample is in two merges, none is lost."""
+    text, run, steps, inner = whole[0], tmp_path / "run", 200, 10
+    (tmp_path / "samples").mkdir()
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2, environment={"TRAIND_SAMPLES_LOG": str(tmp_path / "samples")}) as cluster:
+        job = cluster.submit(apart_spec(text, run, 2, pp, tp, inner=inner, steps=steps, every=50))
+        for number in range(4):
+            reach(run, 10 + 40 * number)
+            came = cluster.events(cluster.job(job)).count(" takes rank ")
+            os.kill(active(cluster, job)[number].pid, signal.SIGKILL)
+            wait_for(lambda: cluster.events(cluster.job(job)).count(" takes rank ") > came, "another worker", 30)
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert "other numbers" not in events and "goes back" not in events, events
+        told = check_sums(trainctl_json("--address", cluster.memberd.address, "samples", job))
+    rows = rows_of(run)
+    assert sorted(rows) == list(range(inner, steps + 1, inner))
+    assert rows[steps]["loss"] < rows[inner]["loss"] / 2
+    used = check_once(consumed(tmp_path).values())
+    assert counted_of(told) == done.rounds.samples == len(used)
+    assert sorted(used) == list(range(len(used))), "what a lost replica had is trained on by others"
