@@ -94,8 +94,6 @@ bool outer_lr_base(const struct trainer *t, double base[2])
 
 const struct sync_costs *outer_costs(const struct trainer *t)
 {
-	if (t->sharded != NULL)
-		return &t->sharded->state->costs;
 	return t->outer.sync != NULL ? tr_sync_costs(t->outer.sync) : &t->outer.costs;
 }
 
@@ -103,8 +101,7 @@ void outer_destroy(struct trainer *t)
 {
 	tr_sync_destroy(t->outer.sync);
 	free(t->outer.params);
-	if (t->sharded == NULL) /* else it is the group's memory */
-		free(t->arrays.outer);
+	free(t->arrays.outer);
 }
 
 void outer_fetch(struct trainer *t)

@@ -69,9 +69,14 @@ static void append_metrics(struct trainer *t, const struct tr_round *round,
 	t->metrics_failed = failed;
 }
 
+static const struct sync_costs *costs_of(const struct trainer *t)
+{
+	return t->sharded != NULL ? &t->sharded->state->costs : outer_costs(t);
+}
+
 static void report_costs(const struct trainer *t, struct tr_report *report)
 {
-	const struct sync_costs *costs = outer_costs(t);
+	const struct sync_costs *costs = costs_of(t);
 	bool rare = t->outer.sync != NULL || (t->sharded != NULL && t->sharded->apart != NULL);
 	if (!rare || !(costs->dense_bytes > 0 && costs->flight_s > 0))
 		return;
@@ -141,7 +146,7 @@ struct manifest trainer_manifest(const struct trainer *t)
 		.seed = t->spec->optimizer->seed,
 		.samples = t->counters->samples,
 		.tokens = t->counters->tokens,
-		.costs = costs_to_save(outer_costs(t)),
+		.costs = costs_to_save(costs_of(t)),
 		.account = *t->account };
 	if (t->sharded != NULL && t->sharded->state->step_round != manifest.step)
 		manifest.round = t->sharded->state->step_round;

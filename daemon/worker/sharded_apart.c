@@ -82,6 +82,13 @@ static uint64_t word_of(const void *data, size_t bytes)
 	return tr_digest_of(data, bytes).low >> 1 | 1;
 }
 
+static int64_t bits_of(double number)
+{
+	int64_t bits;
+	memcpy(&bits, &number, sizeof(bits));
+	return bits;
+}
+
 static uint32_t own_shard(const struct sharded *s)
 {
 	return ranks_shard(&s->shards.mesh, s->rank);
@@ -95,10 +102,14 @@ static void begin_moments(struct trainer *t, uint64_t age, uint64_t lineage)
 	m->lineage = lineage;
 }
 
-void sharded_apart_loaded(struct trainer *t, uint64_t step)
+/* A step's checkpoint may be another one after training went back. */
+void sharded_apart_loaded(struct trainer *t, const struct manifest *manifest)
 {
-	const uint64_t from[] = { t->sharded->state->origin, step };
-	begin_moments(t, step, word_of(from, sizeof(from)));
+	uint64_t step = manifest != NULL ? manifest->step : 0,
+	         lineage = word_of(&step, sizeof(step));
+	if (manifest != NULL)
+		lineage = word_of(manifest->optimizer, sizeof(manifest->optimizer));
+	begin_moments(t, step, lineage);
 }
 
 void sharded_apart_settle_moments(struct trainer *t)
@@ -108,6 +119,13 @@ void sharded_apart_settle_moments(struct trainer *t)
 		return;
 	sharded_clear_moments(t);
 	begin_moments(t, 0, 0);
+}
+
+uint64_t sharded_apart_lineage(const struct apart_own *own, uint64_t before, double norm)
+{
+	const uint64_t from[] = { before, own->workers, own->claim.first, own->steps,
+		(uint64_t)bits_of(norm) };
+	return word_of(from, sizeof(from));
 }
 
 /* ---- what a round has to do ---- */
@@ -141,21 +159,13 @@ const struct apart_part *sharded_apart_part(const struct trainer *t)
 
 /* ---- the roster ---- */
 
-/* Of this worker's replica: who has which shard. */
-static uint64_t workers_of(const struct sharded *s)
+uint64_t sharded_apart_workers(const struct sharded *s, uint32_t replica)
 {
 	uint64_t ids[TR_GROUP_PEERS_MAX];
-	uint32_t replica = ranks_replica(&s->next, s->self), shards = ranks_shards(&s->shards.mesh);
+	uint32_t shards = ranks_shards(&s->shards.mesh);
 	for (uint32_t k = 0; k < shards; k++)
 		ids[k] = s->next.peers[ranks_worker_of(&s->next, k, replica)].peer;
 	return word_of(ids, shards * sizeof(*ids));
-}
-
-static int64_t bits_of(double number)
-{
-	int64_t bits;
-	memcpy(&bits, &number, sizeof(bits));
-	return bits;
 }
 
 static double number_of(int64_t bits)
@@ -165,12 +175,17 @@ static double number_of(int64_t bits)
 	return number;
 }
 
+static uint64_t own_workers(const struct sharded *s)
+{
+	return sharded_apart_workers(s, ranks_replica(&s->next, s->self));
+}
+
 static void say(struct trainer *t, const struct tr_round *round)
 {
 	struct sharded *s = t->sharded;
 	struct sharded_apart *a = s->apart;
 	struct apart_word *word = &a->roster[s->self];
-	if (a->own.round != round->round || a->own.workers != workers_of(s))
+	if (a->own.round != round->round || a->own.workers != own_workers(s))
 		a->own = (struct apart_own){ 0 };
 	if (a->own.round != 0)
 		*word = (struct apart_word){ .first = (int64_t)a->own.claim.first + 1,
@@ -249,7 +264,7 @@ static void begin_own(struct trainer *t, const struct tr_round *round, const str
 	struct sharded *s = t->sharded;
 	struct sharded_apart *a = s->apart;
 	a->own = (struct apart_own){ .round = round->round,
-		.workers = workers_of(s),
+		.workers = own_workers(s),
 		.claim = part->claim,
 		.share = part->share };
 	memcpy(a->work, t->arrays.params, t->layout.count * sizeof(float));

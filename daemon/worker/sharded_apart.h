@@ -31,6 +31,8 @@
 #include "daemon/worker/model.h"
 #include "daemon/worker/sharded_claims.h"
 
+struct manifest;
+struct sharded;
 struct trainer;
 
 /* What a contributor says in the roster, in a place of its own. */
@@ -96,10 +98,15 @@ tr_status sharded_apart_make(struct trainer *t, struct tr_error *error);
 void sharded_apart_unmake(struct trainer *t);
 /* A round began: t->arrays has this worker's moments. */
 void sharded_apart_bind(struct trainer *t);
-/* They were read from where training begins. */
-void sharded_apart_loaded(struct trainer *t, uint64_t step);
+/* They were read from where training begins; NULL: they are initial ones. */
+void sharded_apart_loaded(struct trainer *t, const struct manifest *manifest);
 /* Before they go to who writes: what are another shard's are none. */
 void sharded_apart_settle_moments(struct trainer *t);
+
+/* Digest of a replica's workers: who has which shard. */
+uint64_t sharded_apart_workers(const struct sharded *s, uint32_t replica);
+/* Of moments after a step with this norm. */
+uint64_t sharded_apart_lineage(const struct apart_own *own, uint64_t before, double norm);
 
 /* Steps of the round that begins at the state's step. */
 uint64_t sharded_apart_steps(const struct trainer *t);

@@ -145,8 +145,7 @@ void sharded_inner_take(struct trainer *t, double norm)
 		m->age + 1 };
 	arrays.params = a->work;
 	optim_update_range(t->ops, t->pool, &t->layout, &arrays, &by, 0, t->layout.count);
-	const double made[] = { (double)m->lineage, norm };
-	m->lineage = tr_digest_of(made, sizeof(made)).low >> 1 | 1;
+	m->lineage = sharded_apart_lineage(own, m->lineage, norm);
 	if (isfinite(norm))
 		m->age++;
 	else

@@ -68,7 +68,6 @@ tr_status sharded_load(struct trainer *t, struct tr_error *error)
 	sharded_clear_moments(t);    /* A checkpoint of imported weights has none. */
 	if (t->arrays.outer != NULL) /* nor has one of another sync.mode an outer momentum */
 		memset(t->arrays.outer, 0, t->layout.count * sizeof(float));
-	s->back->step = 0;
 	if (path[0] == '\0') {
 		begin_fresh(t, &progress);
 	} else {
@@ -82,7 +81,7 @@ tr_status sharded_load(struct trainer *t, struct tr_error *error)
 	}
 	s->loaded = shard;
 	if (s->apart != NULL)
-		sharded_apart_loaded(t, s->back->step);
+		sharded_apart_loaded(t, path[0] != '\0' ? s->back : NULL);
 	return TR_OK;
 }
 

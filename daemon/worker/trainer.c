@@ -318,6 +318,8 @@ void trainer_destroy(struct trainer *t)
 	if (t == NULL)
 		return;
 	saver_destroy(t->saver);
+	if (t->sharded != NULL) /* the group's memory */
+		t->arrays = (struct optim_arrays){ 0 };
 	outer_destroy(t);
 	alike_destroy(t);
 	sharded_destroy(t);

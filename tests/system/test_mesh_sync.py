@@ -81,3 +81,16 @@ def test_kills_of_each_rank(tmp_path, whole, pp, tp):
     used = check_once(consumed(tmp_path).values())
     assert counted_of(told) == done.rounds.samples == len(used)
     assert sorted(used) == list(range(len(used))), "what a lost replica had is trained on by others"
+
+
+def test_another_mesh_goes_on_from_a_checkpoint(tmp_path, whole):
+    """Of one replica all is in a checkpoint: parameters, moments, outer momentum. The newest that is kept beside the last one is of step 16."""
+    text, run = whole[0], tmp_path / "run"
+    train(tmp_path / "cluster", apart_spec(text, run, 1, 1, 2, every=8), 1, slots=2)
+    rest = tmp_path / "rest"
+    spec = apart_spec(text, rest, 1, 2, 1, resume=run / "step-00000016")
+    with Cluster(tmp_path / "again", nodes=1, slots=2) as cluster:
+        cluster.wait_job(cluster.submit(spec), "DONE")
+    left, right = parameters(run), parameters(rest)
+    assert all(numpy.abs(left[name] - right[name]).max() < 1e-5 for name in left)
+    assert rows_of(rest)[STEPS]["loss"] == pytest.approx(rows_of(run)[STEPS]["loss"], abs=1e-5)

@@ -52,7 +52,7 @@ static void a_fault_at_any_instruction(void **state)
 	(void)state;
 	struct totals totals = { 0 };
 	cases_all(&sim, &play, EVERY, on_case, &totals);
-	assert_in_range(totals.runs, 20000 / EVERY, 50000 / EVERY);
+	assert_in_range(totals.runs, 30000 / EVERY, 60000 / EVERY);
 	assert_in_range(totals.struck, totals.runs, 2 * totals.runs);
 	assert_true(totals.remeshes > totals.runs / 8);
 }
@@ -70,6 +70,21 @@ static void several_faults(void **state)
 		struck += play.struck;
 	}
 	assert_true(backs > SEEDS / 6 && struck > SEEDS / 2);
+}
+
+static void replicas_apart(void **state)
+{
+	(void)state;
+	uint64_t merges = 0, struck = 0;
+	for (uint64_t seed = CASE_APART_SEEDS; seed < CASE_APART_SEEDS + SEEDS; seed++) {
+		struct play_case what;
+		case_of_seed(seed, &what);
+		if (play_run(&sim, &play, seed, false, &what) > 0)
+			fail_case(&what, seed);
+		merges += play.steps_done;
+		struck += play.struck;
+	}
+	assert_true(merges >= 3 * SEEDS && struck > SEEDS / 2);
 }
 
 static void unequal_shares(void **state)
@@ -168,6 +183,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_fault_at_any_instruction),
 		cmocka_unit_test(several_faults),
+		cmocka_unit_test(replicas_apart),
 		cmocka_unit_test(unequal_shares),
 		cmocka_unit_test(named_seeds_hold),
 		cmocka_unit_test(mistakes_are_caught),

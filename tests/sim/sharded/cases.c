@@ -55,6 +55,14 @@ static const struct {
 	{ { 2, 2, 1 }, 2 },
 	{ { 3, 2, 1 }, 2 },
 };
+/* Of replicas that train apart; one alone would wait for who is not replaced. */
+static const uint32_t apart_meshes[][MESH_AXES] = {
+	{ 2, 1, 2 },
+	{ 3, 1, 2 },
+	{ 2, 2, 1 },
+	{ 2, 3, 1 },
+};
+#define APART_MESHES (sizeof(apart_meshes) / sizeof(apart_meshes[0]))
 /* Those of cases_all. */
 static const enum play_fault_kind kinds[] = { PLAY_KILL, PLAY_PAUSE, PLAY_CUT };
 #define KINDS       (sizeof(kinds) / sizeof(kinds[0]))
@@ -105,6 +113,24 @@ static void draw_dealing(uint64_t draw, struct play_case *what)
 		what->dealing.layers[i] = i == draw / 4 % size[MESH_PP] ? 2 : 1;
 }
 
+/* Steps that are done are whole merges. Who waits for another worker gets one: the mesh is not made smaller. */
+static void make_apart(struct play_case *what)
+{
+	what->apart = true;
+	what->owners = 0;
+	what->steps = 4 * PLAY_INNER_STEPS;
+	if (ranks_shards(&what->mesh) == 1)
+		set_mesh(what, meshes[1], 0);
+	for (unsigned i = 0; i < what->fault_count; i++) {
+		struct play_fault *fault = &what->faults[i];
+		fault->step = fault->step % 3 * PLAY_INNER_STEPS;
+		fault->instruction *= 2; /* a round is longer */
+		fault->in_remesh = false;
+		if (fault->returns_us == 0)
+			fault->returns_us = 1 * SECOND;
+	}
+}
+
 void case_of_seed(uint64_t seed, struct play_case *what)
 {
 	struct rng_key key = rng_key(seed, 0x73686172, 0);
@@ -126,6 +152,10 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 			.instruction = rng_below(key, 0, draws++, 60),
 			.in_remesh = i > 0 && rng_below(key, 0, draws++, 3) == 0,
 			.returns_us = returns_of(rng_below(key, 0, draws++, 8)) };
+	if (seed >= CASE_APART_SEEDS) {
+		make_apart(what);
+		return;
+	}
 	if (seed >= CASE_UNEVEN_SEEDS)
 		draw_dealing(rng_below(key, 0, draws++, 64), what);
 	else if (seed % 4 == 1)
@@ -145,7 +175,10 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 	size_t used = (size_t)snprintf(text, bytes,
 	    "dp %u x pp %u x tp %u%s%s%s:", what->mesh.size[MESH_DP], what->mesh.size[MESH_PP],
 	    what->mesh.size[MESH_TP], what->untied ? ", untied" : "",
-	    what->strict ? ", strict" : "", owners);
+	    what->strict      ? ", strict"
+	        : what->apart ? ", apart"
+	                      : "",
+	    owners);
 	for (unsigned i = 0; i < what->fault_count && used < bytes; i++)
 		used += (size_t)snprintf(text + used, bytes - used,
 		    "%s %s of n%u at %s %lu, instruction %lu, %s", i > 0 ? "," : "",
@@ -241,6 +274,14 @@ void cases_all(struct sim *sim, struct play *play, uint64_t every,
 		set_mesh_number(&calm, mesh);
 		walk_step(&walk, &calm);
 		walk_remesh(&walk, &calm);
+	}
+	for (size_t mesh = 0; mesh < APART_MESHES; mesh++) {
+		struct play_case calm = { .steps = 3 * PLAY_INNER_STEPS,
+			.preset = MODEL_GPT2,
+			.apart = true };
+		calm.faults[0].step = PLAY_INNER_STEPS;
+		set_mesh(&calm, apart_meshes[mesh], 0);
+		walk_step(&walk, &calm);
 	}
 	for (size_t mesh = 0; mesh < STRICT_MESHES; mesh++) {
 		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };

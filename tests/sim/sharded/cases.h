@@ -8,13 +8,16 @@
 
 /* From these on replicas have unequal shares, and stages other layers than like workers had; in half of those with several replicas shares follow their speeds. */
 #define CASE_UNEVEN_SEEDS 1000000u
+/* From these on replicas train apart. */
+#define CASE_APART_SEEDS 2000000u
 /* A mesh of at most six workers, perhaps spares, one to four faults in steps 2
  * to 6, most of them followed by another worker. */
 void case_of_seed(uint64_t seed, struct play_case *what);
 
 /* Each mesh of at most six workers, each of its workers, a kill, a pause and a
  * cut, each instruction while step 5 is computed: that compares a checkpoint's
- * shards, sends them to who writes it, validates and computes. And where one
+ * shards, sends them to who writes it, validates and computes; where replicas train apart,
+ * of a checkpoint's round and the one after it. And where one
  * was killed and comes late, the same of each other while the mesh becomes
  * smaller, and while it becomes the job's again. Half of those that are put out
  * are replaced. Of all these every `every`-th. `sim` and `play` are used to

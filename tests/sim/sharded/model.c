@@ -194,6 +194,11 @@ void model_bind(struct model *m, const float *params, float *grads)
 	memset(m->sums, 0, sizeof(m->sums));
 }
 
+void model_changed(struct model *m)
+{
+	memset(m->sums, 0, sizeof(m->sums));
+}
+
 /* ---- sums ---- */
 
 static uint64_t weight_of(uint32_t place, bool back)
@@ -490,7 +495,15 @@ static double pass(struct model *m, uint64_t sample, bool train)
 
 void model_of_step(struct play_reference *r, uint64_t step)
 {
-	struct play_state *state = &r->states[step];
+	uint64_t samples[PLAY_BATCH];
+	for (uint64_t i = 0; i < PLAY_BATCH; i++)
+		samples[i] = step * PLAY_BATCH + i;
+	model_of_samples(r, &r->states[step], samples, PLAY_BATCH);
+}
+
+void model_of_samples(struct play_reference *r, struct play_state *state, const uint64_t *samples,
+    size_t count)
+{
 	struct play *before = now_playing;
 	struct shard all = { .rank = 0, .size = 1, .depth = r->layout.depth };
 	struct model *m;
@@ -498,8 +511,8 @@ void model_of_step(struct play_reference *r, uint64_t step)
 	(void)make(&r->layout, 1, &m);
 	find_places(m, &r->layout, &all);
 	model_bind(m, state->params, state->grads);
-	for (uint64_t i = 0; i < PLAY_BATCH; i++)
-		state->loss += pass(m, step * PLAY_BATCH + i, true);
+	for (size_t i = 0; i < count; i++)
+		state->loss += pass(m, samples[i], true);
 	for (uint64_t i = 0; i < PLAY_VALIDATION; i++)
 		state->validation += pass(m, PLAY_VALIDATION_FIRST + i, false);
 	for (size_t t = 0; t < r->layout.tensor_count; t++)

@@ -134,7 +134,7 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 	play->steps[round] = step;
 	uint64_t before = round > 0 && play->truth[round - 1] != NULL ? play->steps[round - 1]
 	                                                              : step;
-	if (step == before + 1)
+	if (step == before + (play->apart != NULL ? PLAY_INNER_STEPS : 1))
 		play->steps_done++;
 	else if (step < before) {
 		play->backs++;
@@ -145,8 +145,9 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 	} else if (step != before)
 		sim_violation(g->sim, "S3: round %lu makes step %lu of %lu", (unsigned long)round,
 		    (unsigned long)step, (unsigned long)before);
-	if (g->trainer->account->cursor != step * PLAY_BATCH ||
-	    lease_counted(g->trainer->account) != step * PLAY_BATCH)
+	bool whole = g->trainer->account->cursor == step * PLAY_BATCH &&
+	    lease_counted(g->trainer->account) == step * PLAY_BATCH;
+	if (play->apart == NULL && !whole)
 		sim_violation(g->sim, "S1: after step %lu samples are counted up to %lu",
 		    (unsigned long)step, (unsigned long)g->trainer->account->cursor);
 	play->newest_step = step;
@@ -243,6 +244,7 @@ unsigned play_run(struct sim *sim, struct play *play, uint64_t seed, bool trace,
 	sim->founders = mesh_workers(&what->mesh) + what->spares;
 	reference_create(play);
 	model_play(play);
+	apart_create(play);
 	sim_begin(sim);
 	(void)sim_finish(sim);
 	model_play(NULL);
@@ -251,6 +253,7 @@ unsigned play_run(struct sim *sim, struct play *play, uint64_t seed, bool trace,
 	for (unsigned i = 0; i < PLAY_ROUNDS_MAX; i++)
 		free(play->truth[i]);
 	play_disk_finish(play);
+	apart_finish(play);
 	reference_finish(&play->reference);
 	return sim->violations;
 }

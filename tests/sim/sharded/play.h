@@ -33,6 +33,7 @@
 #define PLAY_PRIME            97 /* of all numbers: sums of few stay whole in f32 */
 #define PLAY_CHECKPOINTS      2  /* steps between them */
 #define PLAY_VALIDATES        5
+#define PLAY_INNER_STEPS      3   /* of replicas that train apart; and between their checkpoints */
 #define PLAY_VALIDATION_FIRST 700 /* sample */
 
 enum play_fault_kind {
@@ -88,6 +89,7 @@ struct play_case {
 	uint32_t owners;        /* of each piece of moments (ZeRO-1); 0: off */
 	enum model_preset preset;
 	bool untied;
+	bool apart;  /* replicas train apart: apart.c */
 	bool strict; /* of a mesh without stages or without tp */
 	unsigned spares;
 	struct play_fault faults[PLAY_FAULTS_MAX];
@@ -111,10 +113,13 @@ struct play_reference {
 	uint64_t known; /* so many */
 };
 
+struct play_apart;
+
 struct play {
 	struct sim *sim;
 	struct play_case what;
 	struct play_reference reference;
+	struct play_apart *apart; /* NULL: gradients are summed at every step */
 	struct tr_group *groups[SIM_NODES_MAX];
 	ucontext_t home;
 	struct tr_group *inside;               /* whose coroutine runs; NULL: none */
@@ -122,6 +127,7 @@ struct play {
                                             NULL: none */
 	uint8_t *truth[PLAY_ROUNDS_MAX];       /* state after each round */
 	uint64_t steps[PLAY_ROUNDS_MAX];       /* the same: steps that are done */
+	uint64_t written;                      /* checkpoints */
 	uint64_t newest_step, steps_done, backs, struck_us, settled_us;
 	struct mesh mesh; /* in force */
 	uint64_t remeshes;
@@ -204,6 +210,11 @@ void model_play(struct play *play); /* whose workers the models are, from now
 void play_samples(uint64_t sample, int32_t *inputs, int32_t *targets);
 /* Of all samples of the step, on the whole layout. */
 void model_of_step(struct play_reference *reference, uint64_t step);
+/* Gradient, loss and squares of these samples at the state's parameters. */
+void model_of_samples(struct play_reference *reference, struct play_state *state,
+    const uint64_t *samples, size_t count);
+/* Its parameters were changed where they are. */
+void model_changed(struct model *model);
 void model_update(float *params, float *first, float *second, const float *grads, size_t count,
     uint64_t step);
 double model_squares(const float *grads, size_t count);
@@ -222,5 +233,22 @@ void reference_check_moments(struct tr_group *g, uint64_t step, const struct opt
     size_t first, size_t end);
 void reference_check_gradients(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
     size_t first, size_t end);
+
+/* A worker's shard beside the whole arrays of `state`, gradients included; and outer parameters and momentum. */
+void reference_check_state(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
+    const struct play_state *state);
+void reference_check_outer(struct tr_group *g, uint64_t step, const float *params,
+    const float *momentum, const float *whole_params, const float *whole_momentum);
+
+/* ---- apart.c ---- */
+void apart_create(struct play *play);
+void apart_finish(struct play *play);
+/* A step of a replica. */
+void apart_update(struct tr_group *g, const struct optim_arrays *arrays, const struct optim_by *by,
+    size_t count);
+void apart_save(struct tr_group *g, uint64_t step,
+    void (*fill)(void *arg, const struct optim_arrays *copy), void *arg);
+void apart_read(struct play *play, uint64_t step, const struct layout *whole,
+    const struct layout *local, const struct shard *shard, const struct optim_arrays *arrays);
 
 #endif

@@ -129,6 +129,24 @@ void reference_check_moments(struct tr_group *g, uint64_t step, const struct opt
 	compare(g, "second moments", step, arrays->second, state->second, false, first, end);
 }
 
+void reference_check_state(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
+    const struct play_state *state)
+{
+	size_t end = g->trainer->layout.count;
+	compare(g, "parameters", step, arrays->params, state->params, false, 0, end);
+	compare(g, "first moments", step, arrays->first, state->first, false, 0, end);
+	compare(g, "second moments", step, arrays->second, state->second, false, 0, end);
+	compare(g, "gradients of the step", step, arrays->grads, state->grads, true, 0, end);
+}
+
+void reference_check_outer(struct tr_group *g, uint64_t step, const float *params,
+    const float *momentum, const float *whole_params, const float *whole_momentum)
+{
+	size_t end = g->trainer->layout.count;
+	compare(g, "outer parameters", step, params, whole_params, false, 0, end);
+	compare(g, "outer momentum", step, momentum, whole_momentum, false, 0, end);
+}
+
 void reference_check_gradients(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
     size_t first, size_t end)
 {

@@ -23,6 +23,18 @@ static const Traind__V1__TrainSpec spec = { .optimizer = &optimizer, .checkpoint
                                    strict_spec = { .optimizer = &strict_optimizer,
 	                                   .checkpoint = &checkpoint };
 
+static Traind__V1__Checkpoint apart_checkpoint = { .every = PLAY_INNER_STEPS };
+static Traind__V1__Optimizer apart_optimizer = { .seed = 1,
+	.batch_tokens = PLAY_BATCH,
+	.eval_every = 2 * PLAY_INNER_STEPS };
+static Traind__V1__Model apart_model = { .layers = 2, .context = 1 };
+static char diloco[] = "diloco";
+static Traind__V1__Sync apart_sync = { .mode = diloco, .inner_steps = PLAY_INNER_STEPS };
+static const Traind__V1__TrainSpec apart_spec = { .model = &apart_model,
+	.optimizer = &apart_optimizer,
+	.checkpoint = &apart_checkpoint,
+	.sync = &apart_sync };
+
 static const struct ops loops = { .sum_squares = model_squares };
 
 static void must(tr_status status, const struct tr_error *error)
@@ -41,7 +53,8 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	if (t == NULL)
 		abort();
 	t->group = g;
-	t->spec = play->what.strict ? &strict_spec : &spec;
+	t->spec = play->what.apart ? &apart_spec : play->what.strict ? &strict_spec : &spec;
+	t->mesh_waits = play->what.apart;
 	t->steps = UINT64_MAX;
 	t->batch = PLAY_BATCH;
 	t->micro = 1;
@@ -206,6 +219,10 @@ void optim_update_range(const struct ops *ops, struct pool *pool, const struct l
 	(void)ops;
 	(void)pool;
 	(void)layout;
+	if (g->play->apart != NULL) {
+		apart_update(g, arrays, by, end - first);
+		return;
+	}
 	check_before(g, arrays, by, first, end);
 	check_validation(g, by->step);
 	reference_check_parameters(g, by->step - 1, arrays, first, end);
@@ -281,7 +298,7 @@ double available_bytes(void)
 /* A step is done: what was updated here, and what others did. */
 void trainer_measure_speed(struct trainer *t)
 {
-	if (t->sharded->rank != RANKS_NONE)
+	if (t->sharded->rank != RANKS_NONE && t->sharded->apart == NULL)
 		reference_check_parameters(t->group, t->counters->step, &t->arrays, 0,
 		    t->layout.count);
 }
@@ -336,7 +353,8 @@ void trainer_resume_counters(struct trainer *t, const struct manifest *manifest)
 		.samples = manifest->samples,
 		.tokens = manifest->tokens };
 	*t->account = manifest->account;
-	lease_drop_free(t->account);
+	if (t->sharded->apart == NULL)
+		lease_drop_free(t->account);
 	t->account->round = 0;
 }
 
@@ -370,23 +388,30 @@ tr_status saver_start_filled(struct saver *saver, bool outer,
 	struct tr_group *g = t->group;
 	size_t count = g->play->reference.layout.count;
 	const struct play_state *state = reference_at(g->play, manifest->step);
+	bool apart = g->play->apart != NULL;
 	struct optim_arrays copy = { .params = numbers(count),
 		.first = numbers(count),
 		.second = numbers(count) };
 	(void)saver;
 	(void)outer;
-	if (g->saves == 0)
+	if (g->saves == 0 && apart)
+		apart_save(g, manifest->step, fill, arg);
+	else if (g->saves == 0)
 		fill(arg, &copy);
 	tr_status status = g->saves == 0 ? TR_OK : tr_error_set(error, TR_EAGAIN, "not yet");
-	if (status == TR_OK) {
+	if (status == TR_OK && !apart) {
 		check_whole(g, manifest->step, "parameters", copy.params, state->params);
 		check_whole(g, manifest->step, "first moments", copy.first, state->first);
 		check_whole(g, manifest->step, "second moments", copy.second, state->second);
+	}
+	if (status == TR_OK) {
 		g->saves = manifest->step;
 		g->saves_at_us = g->sim->now_us + sim_between(g->sim, 0, 100 * MS);
 		free(g->manifest);
 		g->manifest = malloc(sizeof(*g->manifest));
 		*g->manifest = *manifest;
+		(void)snprintf(g->manifest->optimizer, sizeof(g->manifest->optimizer), "%lu",
+		    (unsigned long)++g->play->written);
 	}
 	free(copy.params);
 	free(copy.first);
@@ -405,8 +430,8 @@ uint64_t trainer_finish_checkpoint(struct trainer *t)
 	free(play->disk[step]);
 	play->disk[step] = g->manifest;
 	g->manifest = NULL;
-	/* They are PLAY_CHECKPOINTS steps apart. */
-	for (uint64_t old = 0; old + (t->folder.keep - 1) * PLAY_CHECKPOINTS < step; old++) {
+	uint64_t every = t->spec->checkpoint->every;
+	for (uint64_t old = 0; old + (t->folder.keep - 1) * every < step; old++) {
 		free(play->disk[old]);
 		play->disk[old] = NULL;
 	}
@@ -451,6 +476,10 @@ tr_status checkpoint_read_shard(const char *path, const struct layout *whole,
 		return status;
 	if (g->play->what.plant == PLAY_PLANT_FORGET) {
 		g->play->planted = true;
+		return TR_OK;
+	}
+	if (g->play->apart != NULL) {
+		apart_read(g->play, manifest->step, whole, local, shard, arrays);
 		return TR_OK;
 	}
 	const struct play_state *state = reference_at(g->play, manifest->step);

@@ -1,0 +1,342 @@
+/* Replicas that train apart (daemon/worker/sharded_apart.h), beside what one worker with the whole model makes of the same steps and merges.
+ *
+ * A worker says by its state which step it takes: the merge that its round began with, its replica's claim and step, and the moments that it has, by their lineage. The reference takes the
+ * same step on the whole layout, once, and each worker's shard of parameters, moments and gradient, and the norm, have to be its. At a commit the merge of all that have a part in it is made
+ * of the reference's steps. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/sync/outer.h"
+#include "tests/sim/sharded/play.h"
+
+#define STEPS_MOST PLAY_INNER_STEPS
+
+/* Whole arrays. */
+struct moments {
+	struct moments *next;
+	uint64_t lineage;
+	float *first, *second;
+};
+
+/* A replica's steps of a round. */
+struct walk {
+	struct walk *next;
+	uint64_t round, workers, first;
+	uint64_t taken; /* states that are known, but for the one at the beginning */
+	struct play_state at[STEPS_MOST + 1];
+	uint64_t lineage[STEPS_MOST + 1];
+	struct claim claim;
+};
+
+/* Before a step: the outer parameters, and their momentum. */
+struct merge {
+	float *params, *outer;
+};
+
+struct play_apart {
+	struct moments *moments;
+	struct walk *walks;
+	struct merge at[PLAY_STEPS_MAX];
+	struct optim_arrays disk[PLAY_STEPS_MAX]; /* of checkpoints, as they were written */
+};
+
+static float *numbers(const struct play *play, const float *from)
+{
+	size_t count = play->reference.layout.count;
+	float *made = calloc(count + 1, sizeof(*made));
+	if (made == NULL)
+		abort();
+	if (from != NULL)
+		memcpy(made, from, count * sizeof(*made));
+	return made;
+}
+
+void apart_create(struct play *play)
+{
+	if (!play->what.apart)
+		return;
+	play->apart = calloc(1, sizeof(*play->apart));
+	if (play->apart == NULL)
+		abort();
+	play->apart->at[0] = (struct merge){ numbers(play, reference_at(play, 0)->params),
+		numbers(play, NULL) };
+}
+
+static void finish_arrays(struct optim_arrays *a)
+{
+	free(a->params);
+	free(a->first);
+	free(a->second);
+	free(a->outer);
+}
+
+void apart_finish(struct play *play)
+{
+	struct play_apart *a = play->apart;
+	if (a == NULL)
+		return;
+	while (a->moments != NULL) {
+		struct moments *next = a->moments->next;
+		free(a->moments->first);
+		free(a->moments->second);
+		free(a->moments);
+		a->moments = next;
+	}
+	while (a->walks != NULL) {
+		struct walk *next = a->walks->next;
+		for (unsigned k = 0; k <= STEPS_MOST; k++) {
+			free(a->walks->at[k].params);
+			free(a->walks->at[k].first);
+			free(a->walks->at[k].second);
+			free(a->walks->at[k].grads);
+		}
+		free(a->walks);
+		a->walks = next;
+	}
+	for (unsigned i = 0; i < PLAY_STEPS_MAX; i++) {
+		free(a->at[i].params);
+		free(a->at[i].outer);
+		finish_arrays(&a->disk[i]);
+	}
+	free(a);
+	play->apart = NULL;
+}
+
+/* ---- moments ---- */
+
+static void keep_moments(struct play *play, uint64_t lineage, const float *first,
+    const float *second)
+{
+	struct moments *made = malloc(sizeof(*made));
+	if (made == NULL)
+		abort();
+	*made = (struct moments){ play->apart->moments, lineage, numbers(play, first),
+		numbers(play, second) };
+	play->apart->moments = made;
+}
+
+/* Those that nobody has made are fresh, or of the checkpoint that training begins at. */
+static const struct moments *moments_of(struct play *play, const struct apart_moments *m,
+    uint64_t step)
+{
+	for (const struct moments *known = play->apart->moments; known != NULL; known = known->next)
+		if (known->lineage == m->lineage)
+			return known;
+	bool fresh = m->age == 0;
+	keep_moments(play, m->lineage, fresh ? NULL : play->apart->disk[step].first,
+	    fresh ? NULL : play->apart->disk[step].second);
+	return play->apart->moments;
+}
+
+/* ---- steps ---- */
+
+static void make_gradient(struct play *play, struct walk *w, const struct trainer *t)
+{
+	struct play_state *state = &w->at[w->taken];
+	uint64_t samples[PLAY_BATCH];
+	const struct apart_own *own = &t->sharded->apart->own;
+	for (uint64_t i = 0; i < own->share; i++)
+		samples[i] = claims_sample(t->account, own->claim.first + w->taken * own->share + i);
+	model_of_samples(&play->reference, state, samples, own->share);
+}
+
+static struct walk *walk_of(struct tr_group *g)
+{
+	struct play *play = g->play;
+	const struct trainer *t = g->trainer;
+	const struct apart_own *own = &t->sharded->apart->own;
+	const struct apart_moments *m = &t->sharded->apart->moments;
+	for (struct walk *w = play->apart->walks; w != NULL; w = w->next)
+		if (w->round == own->round && w->workers == own->workers &&
+		    w->first == own->claim.first)
+			return w;
+	const struct moments *begin = moments_of(play, m, t->counters->step);
+	struct walk *w = calloc(1, sizeof(*w));
+	if (w == NULL || own->steps > 0)
+		abort();
+	w->round = own->round;
+	w->workers = own->workers;
+	w->first = own->claim.first;
+	w->claim = own->claim;
+	w->lineage[0] = m->lineage;
+	w->at[0] = (struct play_state){ .params = numbers(play,
+		                            play->apart->at[t->counters->step].params),
+		.first = numbers(play, begin->first),
+		.second = numbers(play, begin->second),
+		.grads = numbers(play, NULL) };
+	make_gradient(play, w, t);
+	w->next = play->apart->walks;
+	play->apart->walks = w;
+	return w;
+}
+
+/* The state after the newest one. */
+static void take_step(struct tr_group *g, struct walk *w, uint64_t step, uint64_t lineage)
+{
+	struct play *play = g->play;
+	const struct play_state *from = &w->at[w->taken++];
+	struct play_state *next = &w->at[w->taken];
+	*next = (struct play_state){ .params = numbers(play, from->params),
+		.first = numbers(play, from->first),
+		.second = numbers(play, from->second),
+		.grads = numbers(play, NULL) };
+	model_update(next->params, next->first, next->second, from->grads,
+	    play->reference.layout.count, step);
+	w->lineage[w->taken] = lineage;
+	keep_moments(play, lineage, next->first, next->second);
+	if (w->taken < STEPS_MOST)
+		make_gradient(play, w, g->trainer);
+}
+
+void apart_update(struct tr_group *g, const struct optim_arrays *arrays, const struct optim_by *by,
+    size_t count)
+{
+	struct trainer *t = g->trainer;
+	const struct apart_own *own = &t->sharded->apart->own;
+	const struct apart_moments *m = &t->sharded->apart->moments;
+	struct walk *w = walk_of(g);
+	double sum = by->norm / by->scale, squares = (double)(uint64_t)(sum * sum + 0.5);
+	if (own->steps > w->taken || by->step != t->counters->step + own->steps + 1)
+		sim_violation(g->sim,
+		    "S3: n%u takes step %lu before others have taken the one before", g->number,
+		    (unsigned long)by->step);
+	else if (m->lineage != w->lineage[own->steps])
+		sim_violation(g->sim, "S2: n%u, step %lu: other moments than its replica has",
+		    g->number, (unsigned long)by->step);
+	if (g->sim->violations > 0)
+		return;
+	const struct play_state *at = &w->at[own->steps];
+	if (squares != at->squares)
+		sim_violation(g->sim, "S2: n%u, step %lu: the gradient's squares are %g, not %g",
+		    g->number, (unsigned long)by->step, squares, at->squares);
+	reference_check_state(g, by->step - 1, arrays, at);
+	if (own->steps == w->taken)
+		take_step(g, w, by->step, sharded_apart_lineage(own, m->lineage, by->norm));
+	model_update(arrays->params, arrays->first, arrays->second, arrays->grads, count, by->step);
+	model_changed(t->model);
+}
+
+/* ---- merges ---- */
+
+static float remainder_of(float number)
+{
+	return (float)((uint64_t)number % PLAY_PRIME);
+}
+
+/* In place of f32 arithmetic: whole numbers, of which sums have one result in any order. */
+void outer_delta(float *out, const float *from, const float *to, float weight, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		out[i] = remainder_of(from[i] + PLAY_PRIME - to[i]) * weight;
+}
+
+static void step_outer(float *theta, float *v, const float *d, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		v[i] = remainder_of(3 * v[i] + remainder_of(d[i]));
+		theta[i] = remainder_of(5 * theta[i] + 7 * remainder_of(d[i]) + 2 * v[i]);
+	}
+}
+
+/* What those have learned that the worker says have a part. */
+static double sum_walks(struct tr_group *g, const struct merge *from, float *sum)
+{
+	const struct trainer *t = g->trainer;
+	const struct sharded *s = t->sharded;
+	size_t count = g->play->reference.layout.count;
+	float *delta = numbers(g->play, NULL);
+	double loss = 0;
+	for (uint32_t r = 0; r < ranks_replicas(&s->next); r++) {
+		const struct apart_part *part = &s->apart->parts[r];
+		const struct walk *w = g->play->apart->walks;
+		uint64_t workers = sharded_apart_workers(s, r);
+		if (!part->trains)
+			continue;
+		while (w != NULL &&
+		    (w->workers != workers || w->first != part->claim.first ||
+		        w->round != g->round.round))
+			w = w->next;
+		if (w == NULL || w->taken < sharded_apart_steps(t)) {
+			sim_violation(g->sim, "S2: n%u merges what replica %u has not done",
+			    g->number, r);
+			continue;
+		}
+		outer_delta(delta, from->params, w->at[w->taken].params, (float)part->claim.count,
+		    count);
+		for (size_t i = 0; i < count; i++)
+			sum[i] += delta[i];
+		for (uint64_t k = 0; k < w->taken; k++)
+			loss += w->at[k].loss;
+	}
+	free(delta);
+	return loss;
+}
+
+static void check_sums(struct tr_group *g, double loss)
+{
+	const struct apart_sums *sums = g->trainer->sharded->apart->sums;
+	if (sums->loss != loss)
+		sim_violation(g->sim, "S2: n%u: the merge's loss is %g, not %g", g->number,
+		    sums->loss, loss);
+}
+
+void outer_step(float *theta, float *v, const float *d, float scale, float eta, float mu,
+    size_t count)
+{
+	struct tr_group *g = group_inside();
+	struct play_apart *a = g->play->apart;
+	const struct trainer *t = g->trainer;
+	uint64_t step = t->counters->step, next = step + sharded_apart_steps(t);
+	struct merge *to = &a->at[next];
+	struct merge made = { numbers(g->play, a->at[step].params),
+		numbers(g->play, a->at[step].outer) };
+	float *sum = numbers(g->play, NULL);
+	(void)scale;
+	(void)eta;
+	(void)mu;
+	reference_check_outer(g, step, theta, v, a->at[step].params, a->at[step].outer);
+	check_sums(g, sum_walks(g, &a->at[step], sum));
+	step_outer(made.params, made.outer, sum, g->play->reference.layout.count);
+	step_outer(theta, v, d, count);
+	reference_check_outer(g, next, theta, v, made.params, made.outer);
+	free(sum);
+	free(to->params); /* training may have gone back */
+	free(to->outer);
+	*to = made;
+}
+
+/* ---- checkpoints ---- */
+
+static void check_written(struct tr_group *g, uint64_t step, const char *what, const float *ours,
+    const float *theirs)
+{
+	if (memcmp(ours, theirs, g->play->reference.layout.count * sizeof(*ours)) != 0)
+		sim_violation(g->sim, "S5: n%u writes a checkpoint of step %lu with other %s",
+		    g->number, (unsigned long)step, what);
+}
+
+void apart_save(struct tr_group *g, uint64_t step,
+    void (*fill)(void *arg, const struct optim_arrays *copy), void *arg)
+{
+	struct play *play = g->play;
+	const struct merge *now = &play->apart->at[step];
+	struct optim_arrays *disk = &play->apart->disk[step];
+	finish_arrays(disk);
+	*disk = (struct optim_arrays){ .params = numbers(play, NULL),
+		.first = numbers(play, NULL),
+		.second = numbers(play, NULL),
+		.outer = numbers(play, NULL) };
+	fill(arg, disk);
+	check_written(g, step, "parameters", disk->params, now->params);
+	check_written(g, step, "outer momentum", disk->outer, now->outer);
+}
+
+void apart_read(struct play *play, uint64_t step, const struct layout *whole,
+    const struct layout *local, const struct shard *shard, const struct optim_arrays *arrays)
+{
+	const struct optim_arrays *disk = &play->apart->disk[step];
+	shard_take(whole, local, shard, disk->params, arrays->params);
+	shard_take(whole, local, shard, disk->first, arrays->first);
+	shard_take(whole, local, shard, disk->second, arrays->second);
+	shard_take(whole, local, shard, disk->outer, arrays->outer);
+}
