@@ -159,8 +159,8 @@ tr_status sharded_submit_merge(struct trainer *t, const struct tr_round *round,
 	a->merging_since_s = trainer_monotonic_s();
 	memset(a->sums, 0, sizeof(*a->sums));
 	if (s->rank != RANKS_NONE) {
+		say_costs(t, &a->sums->costs); /* this merge's own are told with the next one */
 		status = merge_movements(t, error);
-		say_costs(t, &a->sums->costs);
 	}
 	if (sharded_speaks(t) && tokens_of(t) > 0) {
 		a->sums->loss = a->own.loss;

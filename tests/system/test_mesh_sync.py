@@ -46,6 +46,8 @@ def assert_nothing_between_merges(folder):
     merges = (STEPS - 2 * INNER) // INNER  # a merge's bytes are told with the next one
     sent = (rows[STEPS]["sent_bytes"] - rows[2 * INNER]["sent_bytes"]) / merges
     assert 2 * bytes_of_model <= sent < 2.2 * bytes_of_model
+    # And data parallel training: at each step. The first merge's are told with the second one, whose own are not in it.
+    assert rows[2 * INNER]["dense_bytes"] == 2 * bytes_of_model * INNER and rows[2 * INNER]["sent_bytes"] < 3 * bytes_of_model
 
 
 @pytest.mark.parametrize("pp,tp", [(1, 2), (2, 1), (2, 2)])
