@@ -2,6 +2,7 @@
 
 void pace_restart(struct pace *p)
 {
+	p->before_ns = pace_step_ns(p);
 	p->left_out = p->steps = p->ns = 0;
 }
 
@@ -27,12 +28,28 @@ void pace_change(struct pace *p, uint64_t ns)
 		p->change_ns = ns;
 }
 
+void pace_fill(struct pace *p, uint64_t ns)
+{
+	if (ns > 0)
+		p->fill_ns = ns;
+}
+
 uint64_t pace_step_ns(const struct pace *p)
 {
-	return p->steps > 0 ? p->ns / p->steps : 0;
+	return p->steps > 0 ? p->ns / p->steps : p->before_ns;
+}
+
+static uint64_t cost_of(const struct pace *p, uint64_t measured_ns, uint64_t bytes)
+{
+	return measured_ns > 0 ? measured_ns : 2 * pace_step_ns(p) + PACE_NS_A_BYTE * bytes;
 }
 
 uint64_t pace_cost_ns(const struct pace *p, uint64_t bytes)
 {
-	return p->change_ns > 0 ? p->change_ns : 2 * pace_step_ns(p) + PACE_NS_A_BYTE * bytes;
+	return cost_of(p, p->change_ns, bytes);
+}
+
+uint64_t pace_fill_cost_ns(const struct pace *p, uint64_t bytes)
+{
+	return cost_of(p, p->fill_ns, bytes);
 }

@@ -122,14 +122,15 @@ static void fill(struct ranks *r, const bool *chosen, bool holders_only)
 	}
 }
 
-static void next_of(const struct ranks *now, const uint64_t *contributors, size_t count,
-    bool doubled, struct ranks *next)
+void ranks_next_most(const struct ranks *now, const uint64_t *contributors, size_t count,
+    bool doubled, uint32_t most, struct ranks *next)
 {
 	bool chosen[TR_GROUP_PEERS_MAX];
 
 	assert(now != next && count <= TR_GROUP_PEERS_MAX);
 	keep_contributors(now, contributors, count, next);
 	uint32_t replicas = replicas_of(next);
+	replicas = replicas < most ? replicas : most;
 	choose_replicas(next, doubled && replicas > 0 ? strict_power_of_two(replicas) : replicas,
 	    chosen);
 	for (uint32_t i = 0; i < next->count; i++) {
@@ -144,13 +145,13 @@ static void next_of(const struct ranks *now, const uint64_t *contributors, size_
 void ranks_next(const struct ranks *now, const uint64_t *contributors, size_t count,
     struct ranks *next)
 {
-	next_of(now, contributors, count, false, next);
+	ranks_next_most(now, contributors, count, false, UINT32_MAX, next);
 }
 
 void ranks_next_doubled(const struct ranks *now, const uint64_t *contributors, size_t count,
     struct ranks *next)
 {
-	next_of(now, contributors, count, true, next);
+	ranks_next_most(now, contributors, count, true, UINT32_MAX, next);
 }
 
 /* ---- shards ---- */
@@ -333,10 +334,18 @@ uint32_t ranks_beside(const struct ranks *r, uint32_t index, uint32_t *members)
 	return gather(r, index, same, members);
 }
 
-bool ranks_same(const struct ranks *a, const struct ranks *b)
+bool ranks_same_peers(const struct ranks *a, const struct ranks *b)
 {
 	bool same = a->count == b->count;
 	for (uint32_t i = 0; i < a->count && same; i++)
-		same = a->peers[i].peer == b->peers[i].peer && a->peers[i].rank == b->peers[i].rank;
+		same = a->peers[i].peer == b->peers[i].peer;
+	return same;
+}
+
+bool ranks_same(const struct ranks *a, const struct ranks *b)
+{
+	bool same = ranks_same_peers(a, b);
+	for (uint32_t i = 0; i < a->count && same; i++)
+		same = a->peers[i].rank == b->peers[i].rank;
 	return same;
 }

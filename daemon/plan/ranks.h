@@ -65,6 +65,10 @@ void ranks_next(const struct ranks *now, const uint64_t *contributors, size_t co
 void ranks_next_doubled(const struct ranks *now, const uint64_t *contributors, size_t count,
     struct ranks *next);
 
+/* Either of them (`doubled`: the second), with no more than `most` replicas. */
+void ranks_next_most(const struct ranks *now, const uint64_t *contributors, size_t count,
+    bool doubled, uint32_t most, struct ranks *next);
+
 /* Who has to get its shard, and from whom: of several holders those that send least. Room for ranks->count; returns how many. *lost: the first shard that
  * is needed and that nobody holds, RANKS_NONE: there is none; then who needs it is not in the list. */
 size_t ranks_transfers(const struct ranks *ranks, struct ranks_transfer *transfers, uint32_t *lost);
@@ -99,7 +103,8 @@ uint32_t ranks_worker_of(const struct ranks *ranks, uint32_t shard, uint32_t rep
 uint32_t ranks_worker(const struct ranks *ranks, uint32_t shard);
 /* Index of the peer with this rank; RANKS_NONE. */
 uint32_t ranks_at(const struct ranks *ranks, uint32_t rank);
-/* The same peers at the same ranks, whatever they hold. */
+/* The same peers, whatever their ranks; at the same ranks, whatever they hold. */
+bool ranks_same_peers(const struct ranks *a, const struct ranks *b);
 bool ranks_same(const struct ranks *a, const struct ranks *b);
 /* Index of a peer; RANKS_NONE. */
 uint32_t ranks_find(const struct ranks *ranks, uint64_t peer);

@@ -58,9 +58,12 @@ static int train(tr_group *group)
 	int result = 0;
 	if (trainer_create(group, spec, assignment.threads, &trainer, &error) == TR_OK) {
 		const char *folder = getenv("TRAIND_SAMPLES_LOG"), *kept = getenv("TRAIND_KEPT");
-		const char *pause = getenv("TRAIND_REMESH_PAUSE_MS");
+		const char *pause = getenv("TRAIND_REMESH_PAUSE_MS"),
+		           *join_pause = getenv("TRAIND_JOIN_PAUSE_MS");
 		if (pause != NULL)
 			trainer_pause_remesh(trainer, (unsigned)strtoul(pause, NULL, 10));
+		if (join_pause != NULL)
+			trainer_pause_join(trainer, (unsigned)strtoul(join_pause, NULL, 10));
 		if (kept != NULL)
 			trainer_keep(trainer, kept);
 		tr_status status = folder != NULL ? trainer_log_samples(trainer, folder, &error)

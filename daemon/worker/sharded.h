@@ -79,6 +79,9 @@ struct sharded_state {
 	uint64_t wishes;        /* 1: the next round is to give stages other layers: */
 	struct restage_wish wish;
 	struct sync_costs costs; /* of merges, of replicas that train apart */
+	uint64_t
+	    kept_out; /* 1: of the last round's peers a replica was not put to work, since it is not worth it */
+	uint64_t fills; /* 1: the last round was a step in which somebody got a shard */
 	uint64_t plain; /* 1: the last round was a step, like the one before it, and nothing else */
 };
 
@@ -167,6 +170,8 @@ struct sharded {
 	uint64_t share;        /* samples of this worker's replica */
 	double work_s;         /* that computing it took; meanwhile since when, monotonic */
 	struct manifest *back; /* what training goes back to */
+	bool kept_out; /* a replica is not put to work in this round; s->worth says why, s->declined what would be */
+	bool tells_kept_out;
 	bool restages; /* other layers are made in this round, or are not worth it; s->worth says why */
 	bool stays; /* in this mesh, since the next one is not worth the change: */
 	struct worth worth;
@@ -289,6 +294,8 @@ tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
 /* It is committed. */
 void sharded_go_back(struct trainer *t, const struct tr_round *round);
 
+void sharded_pause_for_tests(struct trainer *t, unsigned milliseconds);
+
 /* ---- sharded_move.c ---- */
 
 /* Sends shards to new ranks; waits for what this worker needs to work. */
@@ -401,6 +408,11 @@ bool sharded_goes_on(const struct trainer *t);
 bool sharded_pays(struct trainer *t, uint64_t next_ns);
 /* The same of a larger mesh that the job asks for. */
 bool sharded_mesh_pays(struct trainer *t, const struct ranks *next);
+
+/* ---- sharded_join.c ---- */
+
+/* s->next, of the round that begins, with its transfers and s->lost. */
+void sharded_next_ranks(struct trainer *t, const uint64_t *peers, size_t count);
 
 /* ---- sharded_restage.c: layers of stages that follow measured speeds ---- */
 

@@ -53,6 +53,11 @@ static tr_status make_arrays(struct trainer *t, unsigned which, struct optim_arr
 
 /* ---- to new ranks ---- */
 
+void trainer_pause_join(struct trainer *t, unsigned milliseconds)
+{
+	t->join_pause_ms = milliseconds;
+}
+
 static uint32_t transfer_tag(size_t i)
 {
 	return TAG_SHARD + SHARDED_ARRAYS_ALL * (uint32_t)i;
@@ -216,7 +221,9 @@ tr_status sharded_submit_moves(struct trainer *t, struct tr_error *error)
 		status = submit_transfers(t, &mine, error);
 	if (status == TR_OK)
 		status = sharded_submit_moments(t, error);
-	if (status == TR_OK && mine < s->transfer_count)
+	if (status == TR_OK && mine < s->transfer_count) {
+		sharded_pause_for_tests(t, t->join_pause_ms);
 		status = wait_for(t, transfer_tag(mine), sharded_arrays_moved(s), error);
+	}
 	return status == TR_OK ? sharded_wait_moments(t, error) : status;
 }

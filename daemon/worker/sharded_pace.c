@@ -29,10 +29,11 @@ bool sharded_goes_on(const struct trainer *t)
 	    ranks_same(&s->state->ranks, &s->next);
 }
 
-/* Steps that also validate or gather a checkpoint are other ones. */
+/* Steps that also validate or gather a checkpoint are other ones; rounds of replicas that train apart are merges, so of theirs no price is known, and who comes is welcome. */
 static bool is_plain(const struct trainer *t)
 {
-	return !t->sharded->gathers && !trainer_validates(t, t->counters->step);
+	return t->sharded->apart == NULL && !t->sharded->gathers &&
+	    !trainer_validates(t, t->counters->step);
 }
 
 void sharded_learn_pace(struct trainer *t)
@@ -41,9 +42,12 @@ void sharded_learn_pace(struct trainer *t)
 	struct sharded_state *state = s->state;
 	if (state->plain > 0)
 		pace_step(&state->pace, (uint64_t)s->told->round_ns);
+	if (state->fills > 0)
+		pace_fill(&state->pace, (uint64_t)s->told->round_ns);
 	pace_change(&state->pace, (uint64_t)s->told->change_ns);
 	if (!sharded_goes_on(t))
 		pace_restart(&state->pace);
+	state->fills = s->kind == SHARDED_STEP && s->transfer_count > 0;
 	state->plain = sharded_goes_on(t) && is_plain(t);
 	s->change_ns = 0;
 	s->round_ns = s->committed_s > 0 ? since_ns(s->committed_s) : 0;

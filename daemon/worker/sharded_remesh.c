@@ -290,10 +290,10 @@ void trainer_pause_remesh(struct trainer *t, unsigned milliseconds)
 	t->remesh_pause_ms = milliseconds;
 }
 
-static void pause_for_tests(struct trainer *t)
+void sharded_pause_for_tests(struct trainer *t, unsigned milliseconds)
 {
 	const struct timespec hundredth = { 0, 10000000 };
-	for (unsigned ms = 0; ms < t->remesh_pause_ms && tr_progress(t->group); ms += 10)
+	for (unsigned ms = 0; ms < milliseconds && tr_progress(t->group); ms += 10)
 		(void)nanosleep(&hundredth, NULL);
 }
 
@@ -314,7 +314,7 @@ tr_status sharded_submit_remesh(struct trainer *t, struct tr_error *error)
 	for (unsigned array = 0; array < SHARDED_ARRAYS && status == TR_OK; array++) {
 		status = submit_array(t, array, error);
 		if (status == TR_OK && array == 1)
-			pause_for_tests(t);
+			sharded_pause_for_tests(t, t->remesh_pause_ms);
 		if (status == TR_OK)
 			status = receive_array(t, array, error);
 		if (status == TR_OK && moves && array + 1 < SHARDED_ARRAYS)

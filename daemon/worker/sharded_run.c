@@ -54,8 +54,7 @@ static tr_status derive(struct trainer *t, const struct tr_round *round, struct 
 		status = sharded_use_mesh(t, error);
 	if (status != TR_OK)
 		return status;
-	(t->strict ? ranks_next_doubled : ranks_next)(&s->state->ranks, peers, count, &s->next);
-	s->transfer_count = ranks_transfers(&s->next, s->transfers, &s->lost);
+	sharded_next_ranks(t, peers, count);
 	status = sharded_plan_moments(t, error);
 	if (status != TR_OK)
 		return status;
@@ -234,6 +233,7 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 	sharded_balance(t, round);
 	sharded_restage(t);
 	sharded_learn_pace(t);
+	s->state->kept_out = s->kept_out;
 	s->state->ranks = s->next;
 	sharded_tidy_moments(t);
 	if (s->kind != SHARDED_FINAL)

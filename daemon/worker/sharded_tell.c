@@ -144,8 +144,10 @@ static void tell_stays(struct trainer *t, const struct ranks *now)
 	const struct sharded *s = t->sharded;
 	char why[WORTH_TEXT];
 	struct words w = { .used = 0 };
-	add(&w, "mesh: %u workers for %llu rounds: stays with ", now->count,
-	    (unsigned long long)s->state->remesh.better);
+	add(&w, "mesh: %u workers", now->count);
+	if (s->stays)
+		add(&w, " for %llu rounds", (unsigned long long)s->state->remesh.better);
+	add(&w, ": stays with ");
 	add_ranks(&w, now);
 	uint32_t replicas = now->count / ranks_shards(&s->declined),
 	         most = s->declined.size[MESH_DP];
@@ -238,7 +240,7 @@ void sharded_tell(struct trainer *t, const struct tr_round *round)
 			tell_remesh(t, before, now);
 		else if (s->kind != SHARDED_BACK)
 			tell_arrivals(t, before, now);
-		if (s->stays)
+		if (s->stays || s->tells_kept_out)
 			tell_stays(t, now);
 	}
 	if (s->kind == SHARDED_WAIT && s->state->remesh.waited == 0)

@@ -27,6 +27,8 @@ void trainer_destroy(struct trainer *trainer); /* accepts NULL */
 tr_status trainer_log_samples(struct trainer *trainer, const char *folder, struct tr_error *error);
 /* For tests: each change of a sharded job's mesh stops so long in its middle. */
 void trainer_pause_remesh(struct trainer *trainer, unsigned milliseconds);
+/* For tests: whoever gets a shard waits so long for it. */
+void trainer_pause_join(struct trainer *trainer, unsigned milliseconds);
 /* If the job's workers train on when they are cut off: where such a one that is put out leaves what it learned. Takes what one before it left. */
 void trainer_keep(struct trainer *trainer, const char *folder);
 

@@ -81,6 +81,7 @@ struct trainer {
 	const Traind__V1__Mesh *mesh_spec; /* NULL: none */
 	bool recompute;                    /* layers, in the backward pass */
 	unsigned remesh_pause_ms;          /* trainer_pause_remesh */
+	unsigned join_pause_ms;            /* trainer_pause_join */
 	bool balances;                     /* shares, by measured speeds */
 	bool mesh_waits;                   /* with too few workers; else it is made smaller */
 	bool sequence_parallel;

@@ -111,6 +111,26 @@ def test_a_change_that_does_not_pay(tmp_path, text):
     assert_near(run, calm, steps)
 
 
+def test_a_join_that_does_not_pay(tmp_path, text):
+    """Whoever gets a shard waits twenty seconds for it here, and all wait with it. A worker is killed and replaced, twice: the second time it is known what that takes, and what is left of the job would not
+    save as much; the replacement stays a spare, and the job says so."""
+    steps, run, pause_ms = 150, tmp_path / "run", 20000
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW)
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2, environment={"TRAIND_JOIN_PAUSE_MS": str(pause_ms)}) as cluster:
+        job = cluster.submit(staged_spec(text, run, 1, 2, nodes=2, workers=2, steps=steps, lr=SLOW))
+        reach(run, 10)
+        for words in (" takes rank 3 (tp 1 of replica 1): ", "mesh: 4 workers: stays with dp 1 x tp 2, 2 spares; dp 2 x tp 2 is not worth it: "):
+            os.kill(active(cluster, job)[3].pid, signal.SIGKILL)
+            goes_on(cluster, job, words)
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        kept_out = re.search(r"is not worth it: \d+ steps are left, each [0-9.]+ ms shorter: ([0-9.e-]+) s, for a change of ([0-9.]+) s", events)
+        assert kept_out and float(kept_out[1]) < float(kept_out[2]) and float(kept_out[2]) > 1e-3 * pause_ms, events
+        assert events.count("stays with") == 1, events
+        counted_once(cluster, job, steps)
+    assert_near(run, calm, steps)
+
+
 def test_nodes_come_and_go_at_random(tmp_path, text):
     """A job of pp 2 x tp 2 whose nodes are killed and added at random moments: over whatever meshes it goes, it learns what one worker does, every sample counted once."""
     steps, run, changes = 250, tmp_path / "run", 8

@@ -103,6 +103,15 @@ static void a_loss_and_who_comes_for_it(void **state)
 	assert_int_equal(lost, RANKS_NONE);
 	assert_true(moves[0].from == 1 && moves[0].to == 0 && moves[0].shard == 0);
 	assert_true(moves[1].from == 2 && moves[1].to == 3 && moves[1].shard == 1);
+	/* With no more replicas than there are both are spares, and nothing moves. */
+	ranks_next_most(&r, joined, 4, false, 1, &next);
+	assert_int_equal(ranks_replicas(&next), 1);
+	assert_int_equal(rank_of(&next, 1), RANKS_NONE);
+	assert_int_equal(rank_of(&next, 9), RANKS_NONE);
+	assert_int_equal(rank_of(&next, 4), 3);
+	assert_int_equal(ranks_transfers(&next, moves, &lost), 0);
+	assert_true(ranks_same(&next, &next) && !ranks_same(&r, &next));
+	assert_false(ranks_same_peers(&r, &next));
 }
 
 static void a_spare_takes_over_at_once(void **state)

@@ -105,6 +105,38 @@ static void unequal_shares(void **state)
 	assert_true(restaged > SEEDS / 32);
 }
 
+/* Some are killed and replaced, in meshes that lose a replica and in such that become smaller: what would move state is not worth it, and all say so alike. Another kill follows. */
+static void what_does_not_pay(void **state)
+{
+	(void)state;
+	static const uint32_t meshes[][MESH_AXES] = { { 2, 1, 2 }, { 2, 2, 1 }, { 3, 1, 2 },
+		{ 1, 1, 4 }, { 1, 3, 1 } };
+	uint64_t declined = 0;
+	for (unsigned i = 0; i < 5; i++)
+		for (unsigned turn = 0; turn < 12; turn++) {
+			struct play_case what = { .steps = 60,
+				.preset = MODEL_GPT2,
+				.declines = true,
+				.settles = true,
+				.fault_count = 2 };
+			memcpy(what.mesh.size, meshes[i], sizeof(what.mesh.size));
+			what.faults[0] = (struct play_fault){ .kind = PLAY_KILL,
+				.victim = turn % 3,
+				.step = 9,
+				.instruction = 3 * turn,
+				.returns_us = i < 3 ? SECOND : 4 * SECOND };
+			what.faults[1] = (struct play_fault){ .kind = PLAY_KILL,
+				.victim = 3 - turn % 3,
+				.step = 50,
+				.instruction = 5,
+				.returns_us = turn % 2 * SECOND };
+			if (play_run(&sim, &play, CASE_SEED + turn, false, &what) > 0)
+				fail_case(&what, CASE_SEED + turn);
+			declined += play.declined > 0;
+		}
+	assert_true(declined >= 40);
+}
+
 /* Seeds that found a bug. */
 static void named_seeds_hold(void **state)
 {
@@ -185,6 +217,7 @@ int main(void)
 		cmocka_unit_test(several_faults),
 		cmocka_unit_test(replicas_apart),
 		cmocka_unit_test(unequal_shares),
+		cmocka_unit_test(what_does_not_pay),
 		cmocka_unit_test(named_seeds_hold),
 		cmocka_unit_test(mistakes_are_caught),
 		cmocka_unit_test(a_seed_replays),

@@ -158,6 +158,8 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 	    !dealing_equal(dealing, &play->dealing);
 	play->restaged += mesh_equal(mesh, &play->mesh) && play->dealing.layers[0] > 0 &&
 	    memcmp(dealing->layers, play->dealing.layers, sizeof(dealing->layers)) != 0;
+	const struct sharded_state *common = g->trainer->sharded->state;
+	play->declined += common->kept_out + common->remesh.declined;
 	play->dealing = *dealing;
 	play->mesh = *mesh;
 }

@@ -86,7 +86,8 @@ struct play_case {
 	struct mesh mesh;
 	struct dealing dealing; /* over it: shares and layers */
 	bool balances;          /* nodes have unequal speeds, and shares and layers follow */
-	uint32_t owners;        /* of each piece of moments (ZeRO-1); 0: off */
+	bool declines;   /* whatever moves state is said to take for ever, so it is not worth it */
+	uint32_t owners; /* of each piece of moments (ZeRO-1); 0: off */
 	enum model_preset preset;
 	bool untied;
 	bool apart;  /* replicas train apart: apart.c */
@@ -133,6 +134,7 @@ struct play {
 	uint64_t remeshes;
 	uint64_t redealt,
 	    restaged; /* times that shares or layers, and layers, became others in the same mesh */
+	uint64_t declined; /* rounds in which peers were kept out, or a better mesh was */
 	struct dealing dealing;
 	uint64_t instructions[SIM_NODES_MAX]; /* of the step of the first fault */
 	uint64_t remesh_instructions[SIM_NODES_MAX];

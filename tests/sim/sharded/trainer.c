@@ -45,6 +45,10 @@ static void must(tr_status status, const struct tr_error *error)
 	abort();
 }
 
+/* Many, and more than they could save. */
+#define STEPS_LEFT  1000000
+#define FOR_EVER_NS (UINT64_MAX / 4)
+
 struct trainer *play_trainer_create(struct tr_group *g)
 {
 	struct tr_error error = { .text = "" };
@@ -76,6 +80,10 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	must(layout_init(&play->reference.layout.config, &t->layout, &error), &error);
 	must(sharded_create(t, &error), &error);
 	must(sharded_attach(t, &error), &error);
+	if (play->what.declines) {
+		t->steps = STEPS_LEFT;
+		t->sharded->state->pace.change_ns = t->sharded->state->pace.fill_ns = FOR_EVER_NS;
+	}
 	must(sharded_declare(t, &error), &error);
 	return t;
 }

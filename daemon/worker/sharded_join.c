@@ -1,0 +1,50 @@
+/* The table of ranks of the round that begins (daemon/plan/ranks.h), and whether who has come is to work: a replica more gets its shards from those that others wait for, which may take longer than it saves. */
+#include "daemon/worker/trainer_inside.h"
+
+static void make_table(struct trainer *t, const uint64_t *peers, size_t count, uint32_t most)
+{
+	struct sharded *s = t->sharded;
+	ranks_next_most(&s->state->ranks, peers, count, t->strict, most, &s->next);
+	s->transfer_count = ranks_transfers(&s->next, s->transfers, &s->lost);
+}
+
+/* More replicas than there were, some of whose workers have to get their shards first. */
+static bool grows(const struct sharded *s, uint32_t replicas)
+{
+	return s->state->born != 0 && replicas > 0 && s->transfer_count > 0 &&
+	    s->lost == RANKS_NONE && ranks_replicas(&s->next) > replicas;
+}
+
+static uint64_t bytes_that_move(const struct sharded *s)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < s->transfer_count; i++)
+		bytes += SHARDED_ARRAYS * sizeof(float) * sharded_numbers(s, s->transfers[i].shard);
+	return bytes;
+}
+
+static bool pays(struct trainer *t, uint32_t replicas)
+{
+	struct sharded *s = t->sharded;
+	const struct pace *pace = &s->state->pace;
+	uint64_t step_ns = pace_step_ns(pace);
+	s->worth = (struct worth){ .step_ns = step_ns,
+		.next_ns = worth_at_best_ns(step_ns, replicas, ranks_replicas(&s->next)),
+		.steps_left = t->steps - t->counters->step,
+		.cost_ns = pace_fill_cost_ns(pace, bytes_that_move(s)) };
+	return worthwhile(&s->worth);
+}
+
+void sharded_next_ranks(struct trainer *t, const uint64_t *peers, size_t count)
+{
+	struct sharded *s = t->sharded;
+	uint32_t replicas = ranks_replicas(&s->state->ranks);
+	make_table(t, peers, count, UINT32_MAX);
+	bool was_kept_out = s->state->kept_out > 0 && ranks_same_peers(&s->state->ranks, &s->next);
+	s->kept_out = grows(s, replicas) && (was_kept_out || !pays(t, replicas));
+	s->tells_kept_out = s->kept_out && !was_kept_out;
+	s->declined = s->next.mesh;
+	s->declined.size[MESH_DP] = ranks_replicas(&s->next);
+	if (s->kept_out)
+		make_table(t, peers, count, replicas);
+}
