@@ -36,6 +36,7 @@ static tr_status read_lines(FILE *file, const char *name, struct plan_measured *
 			good = read_cost(line, &m->rows[m->costs.count++]);
 		else
 			good = sscanf(line, "update %lf", &m->costs.update_s) == 1 ||
+			    sscanf(line, "add %lf", &m->costs.add_s) == 1 ||
 			    sscanf(line, "process %" SCNu64, &m->costs.process_bytes) == 1 ||
 			    sscanf(line, "of %159[^\n]", m->of) == 1 ||
 			    sscanf(line, "parameter %" SCNu32, &m->costs.parameter_bytes) == 1 ||

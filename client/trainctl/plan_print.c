@@ -43,6 +43,7 @@ static tr_status view_init(struct view *v, const struct plan_print *p, struct tr
 	for (uint32_t d = 0; d < v->dp; d++)
 		if (v->best->microbatches_of[d] > shape.microbatches)
 			shape.microbatches = v->best->microbatches_of[d];
+	shape.microbatches /= plan_input_runs(p->in, v->dp); /* at a time */
 	plan_refill(v->layout, v->best);
 	plan_layout_traffic(v->layout, v->best);
 	tr_status st = schedule_create(&shape, &v->schedule, error);

@@ -13,6 +13,7 @@
 #include "daemon/plan/job_options.h"
 #include "daemon/plan/job_strict.h"
 #include "daemon/plan/job_sync.h"
+#include "daemon/plan/strict.h"
 
 #define ROUND_S        1e-3 /* beginning and commit of a step's round, besides the way */
 #define SEQUENCES_MOST 16
@@ -35,7 +36,8 @@ static tr_status take_cluster(struct planning *p, const struct planning_options 
 static tr_status check_same(const struct planning *p, const char *file, struct tr_error *error)
 {
 	char wanted[PLAN_COSTS_OF_MAX];
-	(void)plan_costs_of(&p->model, p->spec->train->optimizer->dtype, p->threads, wanted);
+	(void)plan_costs_of(&p->model, p->spec->train->optimizer->dtype, p->threads,
+	    job_is_strict(p->spec->train), wanted);
 	if (p->measured.of[0] == '\0' || strcmp(p->measured.of, wanted) == 0)
 		return TR_OK;
 	return tr_error_set(error, TR_EINVAL,
@@ -102,7 +104,9 @@ static tr_status take_costs(struct planning *p, const struct planning_options *o
 		                                  : "as they measured, else taken to be the same");
 		st = plan_measured_here(p->spec, &limits, config_search_path(), &p->measured, error);
 	}
-	p->measured.costs.sequence_parallel = p->spec->mesh->sequence_parallel;
+	/* Between the products of a strict job's members each has its own rows. */
+	p->measured.costs.sequence_parallel = p->spec->mesh->sequence_parallel ||
+	    job_is_strict(p->spec->train);
 	if (st == TR_OK && options->cluster_file == NULL)
 		take_speeds(p);
 	if (p->measured.costs.round_s == 0)
@@ -115,8 +119,19 @@ static uint32_t own_sequences(const Traind__V1__JobSpec *spec, uint32_t batch, u
 {
 	uint32_t most = spec->train->optimizer->micro_sequences;
 	uint32_t share = dp > 0 ? (batch + dp - 1) / dp : batch;
+	if (job_is_strict(spec->train))
+		share = batch / strict_batch_parts(batch);
 
 	return most < share ? most : share;
+}
+
+/* A strict job's bits follow from its microbatches, so that these are as it asks. */
+static void take_parts(const Traind__V1__JobSpec *spec, struct planning *p,
+    struct plan_search_settings *settings)
+{
+	p->in.width_parts = strict_width_parts(&p->model);
+	p->in.batch_parts = strict_batch_parts(p->in.batch);
+	settings->only.sequences = own_sequences(spec, p->in.batch, 1);
 }
 
 /* Asked for in case that there are replicas to share moments with. */
@@ -139,7 +154,7 @@ static void take_own(const Traind__V1__JobSpec *spec, struct planning *p,
 		.chunks = mesh->chunks > 0 ? mesh->chunks : 1,
 		.sequences = own_sequences(spec, p->in.batch, dp),
 		.recompute = mesh->recompute,
-		.own_rows = mesh->sequence_parallel && tp > 1,
+		.own_rows = p->measured.costs.sequence_parallel && tp > 1,
 		.owners = owners_among(mesh->zero_owners, dp)
 	};
 	settings->exact = true;
@@ -183,11 +198,6 @@ tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_o
 	struct plan_search_settings settings = { .seed = 1, .pareto = options->pareto };
 	const Traind__V1__Optimizer *train = spec->train->optimizer;
 	p->spec = spec;
-	if (job_is_strict(spec->train))
-		return tr_error_set(error, TR_EINVAL,
-		    "train.strict: found true, allowed: false, since what a strict step takes was "
-		    "never "
-		    "measured; plan with --set train.strict=false");
 	tr_status st = job_model_config(spec->train->model, &p->model, error);
 	if (st == TR_OK)
 		st = take_cluster(p, options, error);
@@ -195,7 +205,9 @@ tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_o
 		st = take_costs(p, options, error);
 	p->in = (struct plan_input){ &p->around.cluster, &p->model, &p->measured.costs,
 		(uint32_t)(train->batch_tokens / p->model.context), p->model.context, !options->any,
-		spec->mesh->zero_owners, PLAN_WRITES_NOTHING, NULL };
+		spec->mesh->zero_owners, PLAN_WRITES_NOTHING, 0, 0, NULL };
+	if (st == TR_OK && job_is_strict(spec->train))
+		take_parts(spec, p, &settings);
 	settings.only.recompute = spec->mesh->recompute; /* asked for: of every plan */
 	if (options->as_is)
 		take_own(spec, p, &settings);
@@ -294,6 +306,9 @@ tr_status planning_keep(const struct planning *p, Traind__V1__JobSpec *spec, str
 		st = job_option_set(spec, "mesh.schedule",
 		    choice->mesh.size[MESH_PP] > 1 ? schedule_kind_name(choice->kind) : "auto",
 		    error);
+	if (st == TR_OK &&
+	    job_is_strict(spec->train)) /* else auto would have shares follow speeds */
+		st = job_option_set(spec, "mesh.balance", "off", error);
 	if (st != TR_OK)
 		return st;
 	spec->mesh->zero_owners = choice->owners;

@@ -68,11 +68,6 @@ tr_status job_strict_check(const Traind__V1__JobSpec *spec, struct tr_error *err
 
 	if (!job_is_strict(train))
 		return TR_OK;
-	if (spec->mesh->auto_)
-		return tr_error_set(error, TR_EINVAL,
-		    "mesh.auto: found true, allowed: false, since train.strict is true: plans know "
-		    "nothing of what that "
-		    "costs, nor which layouts it has");
 	if (job_mesh_balances(spec->mesh))
 		return tr_error_set(error, TR_EINVAL,
 		    "mesh.balance: found on, allowed: off, since train.strict is true: its "

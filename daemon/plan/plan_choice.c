@@ -20,6 +20,22 @@ static bool is_dp_tried(const struct plan_layout *l, uint32_t dp, uint32_t group
 	return (dp & (dp - 1)) == 0;
 }
 
+/* Parts of a strict job's width and batch are dealt evenly, as whole ones. */
+static bool is_strict(const struct plan_layout *l, const struct plan_choice *choice)
+{
+	const struct plan_input *in = l->in;
+	uint32_t dp = choice->mesh.size[MESH_DP];
+
+	if (in->batch_parts == 0)
+		return true;
+	uint32_t part = in->batch / in->batch_parts;
+	if (in->batch_parts % dp != 0 || in->width_parts % choice->mesh.size[MESH_TP] != 0)
+		return false;
+	return choice->owners == 0 && choice->sequences <= part &&
+	    (choice->chunks == 1 ||
+	        (part + choice->sequences - 1) / choice->sequences >= choice->mesh.size[MESH_PP]);
+}
+
 /* A job's replicas cut their shares into microbatches of at most so many sequences: the last has what is left. Interleaved stages want one for each stage. */
 static bool is_share_cut(const struct plan_layout *l, const struct plan_choice *choice)
 {
@@ -57,7 +73,8 @@ static bool is_possible(const struct plan_layout *l, const struct plan_choice *c
 	if (microbatches > TR_SCHEDULE_MICROBATCHES_MAX ||
 	    pp * choice->chunks > l->in->model->layers || dp * pp > groups)
 		return false;
-	if (!is_dealt(l, choice) || plan_layout_cost(l, choice, NULL) == NULL)
+	if (!is_strict(l, choice) || !is_dealt(l, choice) ||
+	    plan_layout_cost(l, choice, NULL) == NULL)
 		return false;
 	if (l->in->runnable ? !is_share_cut(l, choice) : l->in->batch % choice->sequences != 0)
 		return false;

@@ -11,13 +11,13 @@
 #define PARAMETER_MOST 1024
 
 const char *plan_costs_of(const struct model_config *model, const char *dtype, unsigned threads,
-    char text[PLAN_COSTS_OF_MAX])
+    bool strict, char text[PLAN_COSTS_OF_MAX])
 {
 	(void)snprintf(text, PLAN_COSTS_OF_MAX,
-	    "%s%s width %u heads %u/%u of %u hidden %u context %u vocab %u %s threads %u",
+	    "%s%s width %u heads %u/%u of %u hidden %u context %u vocab %u %s threads %u%s",
 	    model_architecture(model->preset)->name, model->untied ? " untied" : "", model->width,
 	    model->heads, model->kv_heads, model->head_width, model->hidden, model->context,
-	    model->vocab, dtype[0] != '\0' ? dtype : "f32", threads);
+	    model->vocab, dtype[0] != '\0' ? dtype : "f32", threads, strict ? " strict" : "");
 	return text;
 }
 
@@ -65,7 +65,7 @@ static tr_status check(const struct plan_costs *costs, struct tr_error *error)
 			    "1e6 s (a layer takes some) and sizes below 2^50 bytes",
 			    cost->tp, cost->sequences);
 	}
-	return is_time(costs->update_s) && is_time(costs->round_s) &&
+	return is_time(costs->update_s) && is_time(costs->add_s) && is_time(costs->round_s) &&
 	        costs->process_bytes < BYTES_MOST && costs->parameter_bytes < PARAMETER_MOST
 	    ? check_single(costs, error)
 	    : tr_error_set(error, TR_EINVAL,

@@ -27,18 +27,20 @@ struct plan_cost {
 struct plan_costs {
 	const struct plan_cost *at; /* borrowed */
 	uint32_t count;
-	double update_s;          /* of one parameter, at a worker of speed 1 */
-	double round_s;           /* of a step besides: beginning and commit of its round */
+	double update_s; /* of one parameter, at a worker of speed 1 */
+	double add_s;   /* of adding one number to another: strict jobs add up gradients of parts */
+	double round_s; /* of a step besides: beginning and commit of its round */
 	uint64_t process_bytes;   /* of a worker before it has a model */
 	uint32_t parameter_bytes; /* with gradient and moments; 0: 16 */
 	/* Times and sizes of every split over tp were measured with sequence parallelism (strategy.h): what does not divide so is not possible. */
 	bool sequence_parallel;
 };
 
-/* What such costs are of, so that they are not taken for another model's: "gpt2 width 768 ... f32 threads 1". Not how many layers there are: that does not change them. */
-#define PLAN_COSTS_OF_MAX 160
+/* What such costs are of, so that they are not taken for another model's: "gpt2 width 768 ... f32 threads 1", of a strict job with " strict" behind. Not how many layers there are: that does not change
+ * them. */
+#define PLAN_COSTS_OF_MAX 176
 const char *plan_costs_of(const struct model_config *model, const char *dtype, unsigned threads,
-    char text[PLAN_COSTS_OF_MAX]);
+    bool strict, char text[PLAN_COSTS_OF_MAX]);
 
 struct plan_exchange {
 	uint32_t

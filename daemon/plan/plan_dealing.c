@@ -46,7 +46,8 @@ void plan_dealing(const struct plan_input *in, const struct plan *plan, struct d
 	const uint32_t *size = plan->choice.mesh.size;
 	struct dealing made = { .mesh = plan->choice.mesh };
 
-	for (uint32_t d = 0; d < size[MESH_DP] && !has_equal_shares(in, plan); d++)
+	for (uint32_t d = 0;
+	     d < size[MESH_DP] && in->batch_parts == 0 && !has_equal_shares(in, plan); d++)
 		made.shares[d] = plan->microbatches_of[d];
 	if (!has_usual_layers(in, plan))
 		for (uint32_t stage = 0; stage < size[MESH_PP] * plan->choice.chunks; stage++)

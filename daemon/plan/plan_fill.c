@@ -29,7 +29,8 @@ static struct schedule_shape shape_of(const struct plan_layout *l, const struct 
 /* Microbatches that the first rank may have under way, if there are enough of them. */
 static double in_flight(const struct plan_layout *l, const struct plan *plan)
 {
-	uint32_t each = l->in->batch / plan->choice.sequences / l->dp;
+	uint32_t each = l->in->batch / plan->choice.sequences / l->dp /
+	    plan_input_runs(l->in, l->dp);
 	struct schedule_shape shape = shape_of(l, plan, TR_SCHEDULE_MICROBATCHES_MAX);
 
 	if (plan->choice.kind == SCHEDULE_GPIPE)
@@ -181,7 +182,9 @@ static double pipeline_s(struct plan_layout *l, const struct plan *plan)
 
 	for (uint32_t d = 0; d < l->dp; d++) {
 		struct pace pace = pace_of(l, plan, d);
-		last = fmax(last, pace.fill_s + pace.cycle_s * plan->microbatches_of[d]);
+		last = fmax(last,
+		    pace.fill_s * plan_input_runs(l->in, l->dp) +
+		        pace.cycle_s * plan->microbatches_of[d]);
 	}
 	return last;
 }
@@ -198,6 +201,16 @@ static void share_by_speed(struct plan_layout *l, struct plan *plan)
 		share_as(l, &even, plan);
 }
 
+/* A strict job's replicas have equally many parts, each cut by itself. */
+static void share_parts(const struct plan_layout *l, struct plan *plan)
+{
+	uint32_t part = l->in->batch / l->in->batch_parts, sequences = plan->choice.sequences;
+
+	for (uint32_t d = 0; d < l->dp; d++)
+		plan->microbatches_of[d] = plan_input_runs(l->in, l->dp) *
+		    ((part + sequences - 1) / sequences);
+}
+
 void plan_fill(struct plan_layout *layout, struct plan *plan)
 {
 	uint32_t most[PLAN_STAGES_MAX];
@@ -207,7 +220,9 @@ void plan_fill(struct plan_layout *layout, struct plan *plan)
 	if (!plan_layout_split(layout, plan, most))
 		(void)plan_layout_split(layout, plan, NULL);
 	plan_layout_times(layout, plan);
-	if (layout->in->dealt != NULL)
+	if (layout->in->batch_parts > 0)
+		share_parts(layout, plan);
+	else if (layout->in->dealt != NULL)
 		share_as(layout, layout->in->dealt, plan);
 	else if (layout->in->runnable)
 		share_by_speed(layout, plan);
@@ -229,17 +244,28 @@ static double reduction_s(const struct plan_layout *l, const struct plan *plan)
 	for (uint32_t rank = 0; rank < l->pp && l->dp > 1; rank++) {
 		const struct plan_ring *ring = &l->rings[rank];
 		double backward = l->stage_s[rank].backward_s,
-		       takes = 2 * ring->latency_s +
+		       takes = 2 * ring->latency_s * plan_layout_levels(l) +
 		    plan_layout_reduce_bytes(l, plan, rank) * ring->crossings /
 		        l->in->cluster->links[ring->link].bandwidth_bytes_per_s;
 		double buckets = plan->layers_of[rank];
-		double left = l->in->cluster->busy
+		double left = l->in->cluster->busy || l->in->batch_parts > 0
 		    ? takes
 		    : fmax(takes / buckets, takes - backward * (1 - 1 / buckets));
 		worst = fmax(worst, left - earlier);
 		earlier += backward;
 	}
 	return worst;
+}
+
+double plan_update_s(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
+{
+	uint32_t runs = plan_input_runs(l->in, l->dp);
+	double parameters = (double)plan_layout_parameters(l, plan, rank);
+	/* Of each part's gradients but the last one: put aside, and added. */
+	double added = l->in->batch_parts > 0 ? 2.0 * (runs - 1) * parameters : 0;
+
+	return plan_layout_updated(l, plan, rank) * l->in->costs->update_s +
+	    added * l->in->costs->add_s;
 }
 
 /* New parameters to who does not own their moments. */
@@ -293,8 +319,7 @@ double plan_estimate_s(struct plan_layout *l, const struct plan *plan)
 	for (uint32_t d = 0; d < l->dp; d++)
 		for (uint32_t rank = 0; rank < l->pp; rank++)
 			update = fmax(update,
-			    plan_layout_updated(l, plan, rank) * l->in->costs->update_s /
-			        l->groups[d * l->pp + rank].speed);
+			    plan_update_s(l, plan, rank) / l->groups[d * l->pp + rank].speed);
 	return pipeline_s(l, plan) + reduction_s(l, plan) + update +
 	    plan_after_reduction_s(l, plan);
 }

@@ -476,12 +476,23 @@ static double piece_bytes(const struct plan_layout *l, const struct plan *plan, 
 	    : 0;
 }
 
+uint32_t plan_layout_levels(const struct plan_layout *l)
+{
+	uint32_t levels = 0;
+
+	for (uint32_t replicas = 1; replicas < l->dp; replicas *= 2)
+		levels++;
+	return l->in->batch_parts > 0 ? levels : 1;
+}
+
 double plan_layout_reduce_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
 {
+	double all = (double)plan_layout_parameters(l, plan, rank) * GRADIENT_BYTES;
+
 	if (l->dp == 1)
 		return 0;
-	return collective_bytes_sent(COLLECTIVE_ALL_REDUCE,
-	    (double)plan_layout_parameters(l, plan, rank) * GRADIENT_BYTES, l->dp);
+	return l->in->batch_parts > 0 ? plan_layout_levels(l) * all
+	                              : collective_bytes_sent(COLLECTIVE_ALL_REDUCE, all, l->dp);
 }
 
 static void tensor_traffic(struct plan_layout *l, const struct plan *plan, uint32_t replica,

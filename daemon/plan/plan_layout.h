@@ -30,9 +30,17 @@ struct plan_input {
 	/* ZeRO-1 (mesh.zero_owners): of every plan with replicas, all of them if there are fewer; 0: plans without it, and with two owners of each piece. */
 	uint32_t owners;
 	enum plan_writes writes;
+	/* Of a strict job (strict.h), else 0: parts of the width, of which each of tp has equally many, and of the batch, of which each replica has. Costs are measured so. */
+	uint32_t width_parts, batch_parts;
 	/* Shares and layers are so, where the mesh has as many replicas and stages, else as for equal workers; NULL: whatever is best. */
 	const struct dealing *dealt;
 };
+
+/* How often a replica's pipeline runs in a step: of a strict job once for each part of the batch. */
+static inline uint32_t plan_input_runs(const struct plan_input *in, uint32_t dp)
+{
+	return dp > 0 && in->batch_parts >= dp ? in->batch_parts / dp : 1;
+}
 
 /* A tensor-parallel group: one stage of one replica. */
 struct plan_group {
@@ -112,7 +120,9 @@ double plan_layout_shared_bytes(const struct plan_layout *layout, const struct p
 /* ZeRO-1: adds to bytes[links] what new parameters take that go to workers which do not own their moments. */
 void plan_layout_add_pieces(const struct plan_layout *layout, const struct plan *plan,
     double *bytes);
-/* Bytes that one worker of a pipeline rank sends to have its gradients summed over dp. */
+/* Sums that a gradient over dp goes through, one behind the other: of a strict job one for each doubling of the replicas. */
+uint32_t plan_layout_levels(const struct plan_layout *layout);
+/* Bytes that one worker of a pipeline rank sends to have its gradients summed over dp: of a strict job whole ones to another replica, and to another of these, up to all. */
 double plan_layout_reduce_bytes(const struct plan_layout *layout, const struct plan *plan,
     uint32_t rank);
 

@@ -58,13 +58,14 @@ static uint64_t stage_kept(const struct plan_layout *l, const struct plan *plan,
 	return bytes;
 }
 
+/* At a time: of a strict job those of a part of the batch. */
 static uint32_t most_microbatches(const struct plan_layout *l, const struct plan *plan)
 {
 	uint32_t most = 0;
 
 	for (uint32_t d = 0; d < l->dp; d++)
 		most = plan->microbatches_of[d] > most ? plan->microbatches_of[d] : most;
-	return most;
+	return most / plan_input_runs(l->in, l->dp);
 }
 
 static uint64_t kept_by_list(const struct plan_layout *l, const struct plan *plan,
@@ -97,13 +98,32 @@ static uint64_t kept_by_formula(const struct plan_layout *l, const struct plan *
 	return bytes;
 }
 
+/* The second table of a strict job's tied model, whose two gradients are added up apart: where both ends of it are, of the worker's gradients and of each sum of parts; else in its
+ * gradients at either end. Measured is a model with both ends, whose parts have parameters and gradients of it. */
+static uint64_t table_bytes(const struct plan_layout *l, uint32_t rank)
+{
+	uint64_t arrays = 1;
+
+	if (l->in->batch_parts == 0 || (rank > 0 && rank + 1 < l->pp))
+		return 0;
+	for (uint32_t parts = 1; l->pp == 1 && parts < l->in->batch_parts; parts *= 2)
+		arrays++;
+	return arrays * l->of_tp->table * sizeof(float);
+}
+
+static uint64_t measured_table_bytes(const struct plan_layout *l)
+{
+	return l->in->batch_parts > 0 && l->pp > 1 ? 2 * l->of_tp->table * sizeof(float) : 0;
+}
+
 /* What is there once: the head's arrays where the head is; of a layer that is computed again what is not kept of it. */
 static uint64_t fixed_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
 {
 	uint64_t head = (uint64_t)l->of_tp->head_bytes * l->cost->sequences;
 
 	return l->in->costs->process_bytes +
-	    less(l->cost->working_bytes, rank + 1 < l->pp ? head : 0) +
+	    less(l->cost->working_bytes, (rank + 1 < l->pp ? head : 0) + measured_table_bytes(l)) +
+	    table_bytes(l, rank) +
 	    (plan->choice.recompute ? less(l->cost->kept_bytes[SECTION_LAYER], stream_bytes(l)) : 0);
 }
 
@@ -192,7 +212,8 @@ void plan_measure_memory(const struct plan_layout *l, struct plan *plan,
 void plan_layers_most(const struct plan_layout *l, const struct plan *plan, uint32_t least,
     uint32_t *most)
 {
-	uint32_t microbatches = l->in->batch / plan->choice.sequences / l->dp;
+	uint32_t microbatches = l->in->batch / plan->choice.sequences / l->dp /
+	    plan_input_runs(l->in, l->dp);
 	struct schedule_shape shape = shape_of(l, plan, microbatches > least ? microbatches : least);
 
 	for (uint32_t rank = 0; rank < l->pp; rank++) {

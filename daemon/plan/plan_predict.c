@@ -74,8 +74,10 @@ static void add_reduction(struct replica *r, const struct plan_layout *l, const 
 		double buckets = floor(own * 4 / BUCKET_BYTES);
 		struct timeline_stage *to = &r->stages[stage];
 		to->reduce_bytes = bytes * own / all * ring->crossings * part;
-		to->reduce_latency_s = 2 * ring->latency_s;
-		to->buckets = (uint32_t)fmax(1, fmin(buckets, plan->layers_of[stage]));
+		to->reduce_latency_s = 2 * ring->latency_s * plan_layout_levels(l);
+		to->buckets = l->in->batch_parts > 0
+		    ? 1
+		    : (uint32_t)fmax(1, fmin(buckets, plan->layers_of[stage]));
 	}
 }
 
@@ -99,8 +101,7 @@ static void describe(struct replica *r, const struct plan_layout *l, const struc
 		for (uint32_t d = 0; d < l->dp; d++)
 			slowest = fmin(slowest, l->groups[d * l->pp + rank].speed);
 		r->ranks[rank] = (struct timeline_rank){ .reduce_link = TIMELINE_NO_LINK,
-			.optimizer_s = plan_layout_updated(l, plan, rank) * l->in->costs->update_s /
-			    slowest };
+			.optimizer_s = plan_update_s(l, plan, rank) / slowest };
 		if (l->dp > 1)
 			add_reduction(r, l, plan, rank);
 	}
@@ -123,7 +124,7 @@ static bool seen(const struct plan_layout *l, const struct plan *plan, uint32_t 
 	return false;
 }
 
-/* The rank that works longest says where the time goes. */
+/* The rank that works longest says where the time goes. What was run is one part of a strict job's batch: the others before it end as it does, without reduction. */
 static struct plan_times times_of(const struct plan_layout *l, const struct plan *plan,
     uint32_t replica, const struct timeline_result *result)
 {
@@ -136,10 +137,11 @@ static struct plan_times times_of(const struct plan_layout *l, const struct plan
 	for (uint32_t stage = busiest; stage < l->stages; stage += l->pp)
 		exchanged += l->stage_exchange_s[replica * l->stages + stage];
 	exchanged *= plan->microbatches_of[replica];
-	return (struct plan_times){ .step_s = result->step_s,
-		.compute_s = result->ranks[busiest].busy_s - exchanged,
+	double runs = plan_input_runs(l->in, l->dp), busy = runs * result->ranks[busiest].busy_s;
+	return (struct plan_times){ .step_s = result->step_s + (runs - 1) * result->pipeline_s,
+		.compute_s = busy - exchanged,
 		.exchange_s = exchanged,
-		.idle_s = result->pipeline_s - result->ranks[busiest].busy_s,
+		.idle_s = runs * result->pipeline_s - busy,
 		.reduce_s = result->reduced_s - result->pipeline_s,
 		.update_s = result->step_s - result->reduced_s };
 }
@@ -149,8 +151,9 @@ static tr_status run_replica(struct plan_layout *l, struct plan *plan, uint32_t 
 {
 	struct schedule schedule = { 0 };
 	struct timeline_result result = { 0 };
-	struct schedule_shape shape = { plan->choice.kind, l->pp, plan->microbatches_of[replica],
-		plan->choice.chunks };
+	uint32_t runs = plan_input_runs(l->in, l->dp);
+	struct schedule_shape shape = { plan->choice.kind, l->pp,
+		plan->microbatches_of[replica] / runs, plan->choice.chunks };
 	bool hides = !l->in->cluster->busy;
 	tr_status st = schedule_create(&shape, &schedule, error);
 
@@ -158,9 +161,9 @@ static tr_status run_replica(struct plan_layout *l, struct plan *plan, uint32_t 
 		return st;
 	describe(r, l, plan, replica);
 	st = timeline_run(&(struct timeline_input){ &schedule, r->stages, r->ranks, r->links,
-	                      r->link_count, r->link_of, hides, hides },
+	                      r->link_count, r->link_of, hides, hides && l->in->batch_parts == 0 },
 	    &result, error);
-	if (st == TR_OK && result.step_s > plan->times.step_s)
+	if (st == TR_OK && result.step_s + (runs - 1) * result.pipeline_s > plan->times.step_s)
 		plan->times = times_of(l, plan, replica, &result);
 	if (st == TR_OK) {
 		struct plan copy = *plan;

@@ -19,6 +19,9 @@ void plan_refill(struct plan_layout *layout, const struct plan *plan);
 /* Time of a step, without its idle links: near, and cheap. */
 double plan_estimate_s(struct plan_layout *layout, const struct plan *plan);
 
+/* Of a worker of speed 1: the optimizer, and of a strict job adding up gradients of parts. */
+double plan_update_s(const struct plan_layout *layout, const struct plan *plan, uint32_t rank);
+
 /* What comes behind the sums over dp: the tied table's gradients meet when both ends have theirs, those of own rows all of tp; new parameters go to who has not made them; all hear of
  * the commit. */
 double plan_after_reduction_s(const struct plan_layout *layout, const struct plan *plan);

@@ -156,7 +156,9 @@ static void climb(struct refining *r)
 
 	while (better && may_go_on(r)) {
 		better = r->l->in->dealt == NULL && move_layers(r);
-		better = (r->l->in->dealt == NULL && move_microbatches(r)) || better;
+		better = (r->l->in->dealt == NULL && r->l->in->batch_parts == 0 &&
+		             move_microbatches(r)) ||
+		    better;
 		better = swap_workers(r) || better;
 	}
 }

@@ -6,12 +6,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/checkpoint/shard_cut.h"
 #include "daemon/plan/job_options.h"
+#include "daemon/plan/job_strict.h"
 #include "daemon/plan/plan_costs.h"
+#include "daemon/plan/strict.h"
 #include "daemon/worker/available.h"
 #include "daemon/worker/gemm.h"
 #include "daemon/worker/optim.h"
 #include "daemon/worker/slots.h"
+#include "daemon/worker/virtual.h"
 
 #define LAYERS_MOST   4    /* at once: more would only take longer */
 #define SEQUENCES_MAX 4096 /* of train.micro_sequences */
@@ -37,6 +41,7 @@ struct measured {
 	int32_t *tokens;
 	size_t sequences, length;
 	bool sequence_parallel; /* the job asks for it */
+	uint32_t parts;         /* of the width, of a strict job; else 0 */
 	struct model_room how;
 };
 
@@ -103,7 +108,8 @@ static void finish(struct measured *m)
 	free(m->tokens);
 	*m = (struct measured){ .pool = m->pool,
 		.bf16 = m->bf16,
-		.sequence_parallel = m->sequence_parallel };
+		.sequence_parallel = m->sequence_parallel,
+		.parts = m->parts };
 }
 
 /* `layers` layers of the model as the first of tp workers holds them. */
@@ -116,8 +122,8 @@ static tr_status build(struct measured *m, const struct model_config *config, ui
 	tr_status st = layout_init(&few, &m->whole, error);
 	if (st == TR_OK)
 		st = shard_layout(&m->whole, &shard, &m->layout, error);
-	bool splits = m->sequence_parallel && tp > 1 && config->context % tp == 0;
-	m->how = (struct model_room){ .row_parts = splits ? tp : 0 };
+	bool splits = (m->sequence_parallel || m->parts > 0) && tp > 1 && config->context % tp == 0;
+	m->how = (struct model_room){ .row_parts = splits ? tp : 0, .members = m->parts / tp };
 	if (st == TR_OK)
 		st = model_create_whole(&m->layout, &m->how, sequences, m->pool, &m->model, error);
 	if (st == TR_OK && m->bf16)
@@ -128,7 +134,7 @@ static tr_status build(struct measured *m, const struct model_config *config, ui
 	m->sequences = sequences;
 	m->length = config->context;
 	m->params = zeroed(m->layout.count * sizeof(float));
-	m->grads = zeroed(m->layout.count * sizeof(float));
+	m->grads = zeroed((m->layout.count + shard_cut_table_numbers(&m->layout)) * sizeof(float));
 	m->tokens = zeroed(sequences * m->length * sizeof(int32_t));
 	m->tensor = (struct model_tensor){ .size = tp,
 		.vocab = config->vocab,
@@ -192,13 +198,75 @@ static struct costs run(struct measured *m)
 	}
 }
 
+/* ---- strict ---- */
+
+/* Of a strict job's model, whose members report at different times: the shortest loss, and the shortest gradient of a part. */
+struct totals {
+	double loss_s, gradient_s;
+};
+
+static struct totals totals_of(struct measured *m)
+{
+	struct totals best = { INFINITY, INFINITY };
+	double sum, begun = now_s();
+	for (unsigned i = 0;; i++) {
+		double from = now_s();
+		model_part_begin(m->model);
+		(void)model_gradient(m->model, m->tokens, m->tokens, m->sequences, m->length, NULL,
+		    &sum);
+		(void)model_part_end(m->model);
+		double between = now_s();
+		(void)model_loss(m->model, m->tokens, m->tokens, m->sequences, m->length, NULL,
+		    &sum);
+		double now = now_s();
+		if (i > 0) { /* it has touched all memory for the first time */
+			best.gradient_s = fmin(best.gradient_s, between - from);
+			best.loss_s = fmin(best.loss_s, now - between);
+		}
+		if (i > 0 && (now - begun > LONG_S || (i >= RUNS && now - begun > ENOUGH_S)))
+			return best;
+	}
+}
+
+/* What more layers take, and the rest: of embedding and head together. */
+static struct costs costs_between(struct totals one, struct totals many, uint32_t layers)
+{
+	double more = layers - 1, least = 1e-9;
+	double forward = fmax((many.loss_s - one.loss_s) / more, least),
+	       both = fmax((many.gradient_s - one.gradient_s) / more, forward);
+	double head = above_0(one.loss_s - forward);
+	return (struct costs){ many.gradient_s, { 0, forward, head },
+		{ 0, both - forward, above_0(one.gradient_s - both - head) } };
+}
+
+/* Parameters and gradients of the parts are counted with the parameters. */
+static size_t of_parts(const struct measured *m, size_t working)
+{
+	size_t parts = m->parts > 0 ? 2 * m->layout.count * sizeof(float) : 0;
+	return working > parts ? working - parts : 0;
+}
+
+/* Two buffers for each level of a strict job's sums over tp (sharded_pairs.c). */
+static size_t pairs_bytes(const struct measured *m, uint32_t tp, size_t sequences)
+{
+	size_t each = model_exchange_numbers(&m->layout, sequences) * sizeof(real), bytes = 0;
+	for (uint32_t level = 1; m->parts > 0 && level < tp; level *= 2)
+		bytes += 2 * each;
+	return bytes;
+}
+
 /* *took: bytes of all arrays, for the next one's forecast. */
 static tr_status measure(struct measured *m, const struct model_config *config, uint32_t tp,
     size_t sequences, FILE *to, size_t *took, struct tr_error *error)
 {
 	uint32_t layers = config->layers < LAYERS_MOST ? config->layers : LAYERS_MOST;
+	struct totals single = { 0, 0 };
+	layers = m->parts > 0 && layers < 2 ? 2 : layers;
 	tr_status st = build(m, config, 1, tp, sequences, error);
 	struct model_bytes one = st == TR_OK ? model_bytes(m->model) : (struct model_bytes){ 0 };
+	if (st == TR_OK && m->parts > 0)
+		single = totals_of(m);
+	size_t strict_working = st == TR_OK ? of_parts(m, one.working) : 0;
 	finish(m);
 	if (st == TR_OK)
 		st = build(m, config, 2, tp, sequences, error);
@@ -207,7 +275,8 @@ static tr_status measure(struct measured *m, const struct model_config *config, 
 	if (st == TR_OK)
 		st = build(m, config, layers, tp, sequences, error);
 	if (st == TR_OK) {
-		struct costs costs = run(m);
+		struct costs costs = m->parts > 0 ? costs_between(single, totals_of(m), layers)
+		                                  : run(m);
 		size_t layer = two.slots - one.slots,
 		       ends = one.slots > layer ? one.slots - layer : 0;
 		size_t exchanged = tp > 1
@@ -218,10 +287,39 @@ static tr_status measure(struct measured *m, const struct model_config *config, 
 		(void)fprintf(to, "cost %u %zu %.9g %.9g %.9g %.9g %.9g %.9g %zu %zu %zu %zu\n", tp,
 		    sequences, costs.forward[0], costs.backward[0], costs.forward[1],
 		    costs.backward[1], costs.forward[2], costs.backward[2], (size_t)0, layer, ends,
-		    two.working + exchanged);
+		    (m->parts > 0 ? strict_working : two.working) + exchanged +
+		        pairs_bytes(m, tp, sequences));
 	}
 	finish(m);
 	return st;
+}
+
+struct addition {
+	float *to;
+	const float *from;
+	size_t count;
+};
+
+static void add_part(void *arg, unsigned thread, unsigned threads)
+{
+	const struct addition *a = arg;
+	size_t first, last;
+	pool_share(a->count, 1024, thread, threads, &first, &last);
+	for (size_t i = first; i < last; i++)
+		a->to[i] += a->from[i];
+}
+
+/* Of one number. */
+static double addition_s(struct pool *pool, const struct optim_arrays *arrays, size_t count)
+{
+	struct addition a = { arrays->first, arrays->grads, count };
+	double took = INFINITY;
+	for (unsigned i = 0; i < RUNS; i++) {
+		double begun = now_s();
+		pool_run(pool, add_part, &a);
+		took = fmin(took, now_s() - begun);
+	}
+	return took / (double)count;
 }
 
 static tr_status measure_update(struct pool *pool, const struct model_config *config, FILE *to,
@@ -254,10 +352,12 @@ static tr_status measure_update(struct pool *pool, const struct model_config *co
 		memset(arrays.grads, 0, bytes);
 		took = fmin(took, now_s() - begun);
 	}
-	if (isinf(took))
+	if (isinf(took)) {
 		st = tr_error_set(error, TR_ENOMEM, "no memory to measure an update");
-	else
+	} else {
 		(void)fprintf(to, "update %.9g\n", took / (double)layout.parameters);
+		(void)fprintf(to, "add %.9g\n", addition_s(pool, &arrays, layout.count));
+	}
 	free(arrays.params);
 	free(arrays.grads);
 	free(arrays.first);
@@ -267,7 +367,8 @@ static tr_status measure_update(struct pool *pool, const struct model_config *co
 }
 
 /* Of a process without a model, and of each parameter: with gradient and moments, and rounded for products. */
-static tr_status measure_memory(const struct measured *m, FILE *to, struct tr_error *error)
+static tr_status measure_memory(const struct measured *m, uint32_t batch_parts, FILE *to,
+    struct tr_error *error)
 {
 	unsigned long size, resident;
 	FILE *file = fopen("/proc/self/statm", "r");
@@ -277,7 +378,13 @@ static tr_status measure_memory(const struct measured *m, FILE *to, struct tr_er
 	if (!good)
 		return tr_error_set(error, TR_EIO, "/proc/self/statm cannot be read");
 	(void)fprintf(to, "process %lu\n", resident * (unsigned long)sysconf(_SC_PAGESIZE));
-	(void)fprintf(to, "parameter %zu\n", 4 * sizeof(float) + (m->bf16 ? sizeof(uint16_t) : 0));
+	size_t arrays = 4; /* with gradient and moments */
+	if (m->parts > 0)
+		arrays += 2; /* of the parts: parameter and gradient */
+	for (uint32_t parts = 1; m->parts > 0 && parts < batch_parts; parts *= 2)
+		arrays++; /* sums of parts of the batch */
+	(void)fprintf(to, "parameter %zu\n",
+	    arrays * sizeof(float) + (m->bf16 ? sizeof(uint16_t) : 0));
 	return TR_OK;
 }
 
@@ -302,6 +409,8 @@ static struct own own_of(const Traind__V1__JobSpec *spec, const struct model_con
 	if (spec->mesh != NULL)
 		dp = spec->mesh->workers / own.tp / (spec->mesh->pp > 0 ? spec->mesh->pp : 1);
 	uint64_t share = dp > 0 ? (own.batch + dp - 1) / dp : own.batch;
+	if (job_is_strict(spec->train)) /* microbatches are cut out of a part of the batch */
+		share = own.batch / strict_batch_parts(own.batch);
 	own.share = share < own.most ? (uint32_t)share : own.most;
 	return own;
 }
@@ -337,8 +446,11 @@ static tr_status measure_tp(struct measured *m, const struct model_config *confi
 }
 
 /* Whether layers are split over so many workers: few divisors of the heads, powers of two, and as the job does. */
-static bool is_split(const struct own *own, const struct model_config *config, uint32_t tp)
+static bool is_split(const struct measured *m, const struct own *own,
+    const struct model_config *config, uint32_t tp)
 {
+	if (m->parts > 0)
+		return m->parts % tp == 0;
 	return config->heads % tp == 0 && (tp <= EVERY_TP || is_power(tp) || tp == own->tp);
 }
 
@@ -349,21 +461,24 @@ tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_li
 		    spec->mesh->sequence_parallel };
 	struct model_config config;
 	tr_status st = job_model_config(spec->train->model, &config, error);
+	bool strict = job_is_strict(spec->train);
 	if (st == TR_OK)
-		st = pool_create(limits->threads, &m.pool, error);
+		st = pool_create_parts(limits->threads, strict ? STRICT_THREADS : limits->threads,
+		    &m.pool, error);
 	if (st != TR_OK)
 		return st;
+	m.parts = strict ? strict_width_parts(&config) : 0;
 	m.bf16 = strcmp(spec->train->optimizer->dtype, "bf16") == 0;
 	gemm_setup();
 	char of[PLAN_COSTS_OF_MAX];
 	(void)fprintf(to, "of %s\n",
-	    plan_costs_of(&config, spec->train->optimizer->dtype, limits->threads, of));
-	st = measure_memory(&m, to, error);
+	    plan_costs_of(&config, spec->train->optimizer->dtype, limits->threads, strict, of));
+	struct own own = own_of(spec, &config);
+	st = measure_memory(&m, strict_batch_parts(own.batch), to, error);
 	if (st == TR_OK)
 		st = measure_update(m.pool, &config, to, error);
-	struct own own = own_of(spec, &config);
 	for (uint32_t tp = 1; tp <= limits->tp_most && tp <= config.heads && st == TR_OK; tp++) {
-		if (!is_split(&own, &config, tp))
+		if (!is_split(&m, &own, &config, tp))
 			continue;
 		st = measure_tp(&m, &config, &own, tp, limits->sequences_most, to, error);
 		if (st == TR_EINVAL && tp > 1) /* other sizes do not divide so */

@@ -7,6 +7,7 @@
  *	cost TP SEQUENCES EMBEDDING LAYER HEAD (forward and backward of each, seconds) EMBEDDING LAYER HEAD WORKING (bytes)
  *	of MODEL                 plan_costs_of: of which these are
  *	update SECONDS           of one parameter
+ *	add SECONDS              of adding one number to another, as strict jobs add up gradients
  *	process BYTES            before there is a model
  *	parameter BYTES          of one, with gradient, moments and what products of bf16 (train.dtype) read
  */

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from harness import Cluster, trainctl, wait_for
+from harness import Cluster, trainctl, trainctl_json, wait_for
 from mesh_jobs import STEPS, active, counted_once, keyed_spec, parameters, reach, rows_of, train, write_text
 from stubs import ROOT
 from test_training import BATCH
@@ -148,9 +148,32 @@ def test_goes_on_from_any_meshs_checkpoint(tmp_path, text):
     assert digest(tmp_path / "rest") == digest(one)
 
 
+def test_a_strict_job_is_planned(tmp_path, text):
+    """`mesh: auto`: a mesh that its parts divide, whose shares do not follow speeds; the bits are one worker's. Its memory has the parts, which other jobs have not."""
+    one = run(tmp_path, text, "one")
+    spec = strict_spec(text, tmp_path / "planned")
+    model, train = spec.train.model, spec.train.optimizer
+    file = tmp_path / "job.yaml"
+    file.write_text(f"""name: planned
+model: {{preset: gpt2, layers: {model.layers}, width: {model.width}, heads: {model.heads}, context: {model.context}, vocab: bytes}}
+data: {{text: [{text}], validation: {spec.train.data.validation}}}
+train: {{steps: {train.steps}, batch_tokens: {train.batch_tokens}, lr: {train.lr}, warmup: {train.warmup}, clip: {train.clip}, seed: {train.seed},
+        eval_every: {train.eval_every}, micro_sequences: {train.micro_sequences}, strict: true}}
+mesh: {{auto: true, threads: 1}}
+checkpoint: {{dir: {tmp_path}/planned}}
+""")
+    with Cluster(tmp_path / "cluster", nodes=1, slots=4) as cluster:
+        environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
+        assert "plan      dp " in trainctl("launch", file, environment=environment).stdout
+        mesh = cluster.job(1).spec.mesh
+        assert mesh.workers in (1, 2, 4) and not mesh.shares and mesh.balance == "off" and mesh.zero_owners == 0
+        strict, loose = (trainctl_json("plan", file, "--as-is", "--set", "mesh.auto=false", "--set", f"train.strict={asked}", environment=environment)
+                         for asked in ("true", "false"))
+        assert strict["memory_bytes"] > loose["memory_bytes"]
+    assert digest(tmp_path / "planned") == digest(one)
+
+
 def test_what_does_not_fit_is_said():
     words = ["plan", ROOT / "configs/quickstart.yaml", "--cluster", ROOT / "configs/cluster.yaml", "--set", "train.strict=true"]
     three = trainctl(*words, "--set", "mesh.nodes=3", check=False)
     assert three.returncode != 0 and "train.strict: found true, allowed: false, since the mesh has 3 replicas" in three.stderr
-    two = trainctl(*words, "--set", "mesh.nodes=2", check=False)
-    assert two.returncode != 0 and "train.strict: found true, allowed: false, since what a strict step takes was never measured" in two.stderr
