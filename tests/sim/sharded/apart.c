@@ -21,7 +21,7 @@ struct moments {
 /* A replica's steps of a round. */
 struct walk {
 	struct walk *next;
-	uint64_t round, workers, first;
+	uint64_t round, workers, first, share;
 	uint64_t taken; /* states that are known, but for the one at the beginning */
 	struct play_state at[STEPS_MOST + 1];
 	uint64_t lineage[STEPS_MOST + 1];
@@ -146,17 +146,22 @@ static struct walk *walk_of(struct tr_group *g)
 	const struct trainer *t = g->trainer;
 	const struct apart_own *own = &t->sharded->apart->own;
 	const struct apart_moments *m = &t->sharded->apart->moments;
+	/* In another try of the round the same workers may begin anew, with other moments. */
 	for (struct walk *w = play->apart->walks; w != NULL; w = w->next)
 		if (w->round == own->round && w->workers == own->workers &&
-		    w->first == own->claim.first)
+		    w->first == own->claim.first && w->share == own->share &&
+		    own->steps <= w->taken && w->lineage[own->steps] == m->lineage)
 			return w;
+	if (own->steps > 0)
+		return NULL;
 	const struct moments *begin = moments_of(play, m, t->counters->step);
 	struct walk *w = calloc(1, sizeof(*w));
-	if (w == NULL || own->steps > 0)
+	if (w == NULL)
 		abort();
 	w->round = own->round;
 	w->workers = own->workers;
 	w->first = own->claim.first;
+	w->share = own->share;
 	w->claim = own->claim;
 	w->lineage[0] = m->lineage;
 	w->at[0] = (struct play_state){ .params = numbers(play,
@@ -196,12 +201,10 @@ void apart_update(struct tr_group *g, const struct optim_arrays *arrays, const s
 	const struct apart_moments *m = &t->sharded->apart->moments;
 	struct walk *w = walk_of(g);
 	double sum = by->norm / by->scale, squares = (double)(uint64_t)(sum * sum + 0.5);
-	if (own->steps > w->taken || by->step != t->counters->step + own->steps + 1)
+	if (w == NULL || by->step != t->counters->step + own->steps + 1)
 		sim_violation(g->sim,
-		    "S3: n%u takes step %lu before others have taken the one before", g->number,
-		    (unsigned long)by->step);
-	else if (m->lineage != w->lineage[own->steps])
-		sim_violation(g->sim, "S2: n%u, step %lu: other moments than its replica has",
+		    "S3: n%u takes step %lu after another one, or with other moments, than its "
+		    "replica has",
 		    g->number, (unsigned long)by->step);
 	if (g->sim->violations > 0)
 		return;
@@ -254,7 +257,7 @@ static double sum_walks(struct tr_group *g, const struct merge *from, float *sum
 			continue;
 		while (w != NULL &&
 		    (w->workers != workers || w->first != part->claim.first ||
-		        w->round != g->round.round))
+		        w->share != part->share || w->round != g->round.round))
 			w = w->next;
 		if (w == NULL || w->taken < sharded_apart_steps(t)) {
 			sim_violation(g->sim, "S2: n%u merges what replica %u has not done",
