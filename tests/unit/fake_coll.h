@@ -536,6 +536,17 @@ tr_status tr_stats_get(tr_group *g, struct tr_stats *stats, struct tr_error *err
 	return TR_OK;
 }
 
+tr_status tr_links(tr_group *g, struct tr_link *links, size_t max, size_t *count,
+    struct tr_error *error)
+{
+	(void)g;
+	(void)links;
+	(void)max;
+	(void)error;
+	*count = 0;
+	return TR_OK;
+}
+
 tr_status tr_assignment_get(tr_group *g, struct tr_assignment *assignment)
 {
 	(void)g;
