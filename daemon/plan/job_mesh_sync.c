@@ -7,6 +7,8 @@
 #include "daemon/plan/job_strict.h"
 #include "daemon/plan/job_sync.h"
 
+#define SUMS_OF_LAYER 4 /* two forward, two backward */
+
 /* What cannot be beside replicas that train apart; NULL: nothing. */
 static const char *in_the_way(const Traind__V1__JobSpec *spec, char *text, size_t bytes)
 {
@@ -61,6 +63,46 @@ static tr_status check_keys(const struct tr_sync_options *o, const char *why, st
 	return TR_OK;
 }
 
+static uint64_t up(uint64_t number, uint64_t by)
+{
+	return (number + by - 1) / by;
+}
+
+static tr_status check_round(const struct tr_sync_options *o, uint64_t most, const char *why,
+    uint64_t each, const char *what, struct tr_error *error)
+{
+	return o->inner_steps <= most / each
+	    ? TR_OK
+	    : tr_error_set(error, TR_EINVAL,
+	          "sync.inner_steps: found %llu, allowed: at most %llu, since %s: a step has %llu "
+	          "%s; a larger train.micro_sequences allows more",
+	          (unsigned long long)o->inner_steps, (unsigned long long)(most / each), why,
+	          (unsigned long long)each, what);
+}
+
+/* What all steps of a round have together is numbered. A replica that is alone computes the whole batch, so its messages between stages have to fit; of sums these are the least that there are, and
+ * with more of them the round fails with such words (daemon/worker/sharded_exchange.c). */
+static tr_status check_numbers(const Traind__V1__JobSpec *spec, const struct tr_sync_options *o,
+    const char *why, struct tr_error *error)
+{
+	const Traind__V1__Mesh *m = spec->mesh;
+	struct mesh mesh = job_mesh(m);
+	uint32_t pp = mesh.size[MESH_PP], micro = spec->train->optimizer->micro_sequences;
+	uint64_t sequences = micro > 0 ? micro : 1, chunks = m->chunks > 0 ? m->chunks : 1;
+	uint64_t messages = (up(o->batch, sequences) * (pp > 3 ? 2 * (uint64_t)pp : 6) + 1) *
+	    chunks,
+	         sums = up(up(o->batch, mesh.size[MESH_DP]), sequences) * SUMS_OF_LAYER *
+	    up(spec->train->model->layers, pp);
+	tr_status status = TR_OK;
+
+	if (pp > 1)
+		status = check_round(o, JOB_MESH_MESSAGES_MAX, why, messages,
+		    "instructions of its pipeline", error);
+	return status == TR_OK && mesh.size[MESH_TP] > 1
+	    ? check_round(o, JOB_MESH_SUMS_MAX, why, sums, "sums inside the model, or more", error)
+	    : status;
+}
+
 tr_status job_mesh_sync_check(const Traind__V1__JobSpec *spec, const char *why,
     struct tr_error *error)
 {
@@ -80,5 +122,5 @@ tr_status job_mesh_sync_check(const Traind__V1__JobSpec *spec, const char *why,
 		    "train.batch_tokens: found %llu sequences, allowed: at least one for each of "
 		    "the mesh's %u replicas, since they train apart (sync.mode)",
 		    (unsigned long long)options.batch, replicas);
-	return TR_OK;
+	return check_numbers(spec, &options, why, error);
 }

@@ -6,6 +6,9 @@
 #include "traind/v1/trainer.pb-c.h"
 
 #define JOB_MESH_INNER_STEPS_MAX 1000000 /* each has tags of its own in its round */
+/* Of a round, of all its steps together: half of what 32 bits number, for what it has beside them; and tags of sums inside the model. */
+#define JOB_MESH_MESSAGES_MAX (UINT64_C(1) << 31)
+#define JOB_MESH_SUMS_MAX     ((UINT64_C(1) << 23) - 8192)
 
 /* Of a job that has ranks and does not sum gradients at every step (job_sync_is_rare). `why`: "mesh.tp is 2". TR_EINVAL: begins with the key. */
 tr_status job_mesh_sync_check(const Traind__V1__JobSpec *spec, const char *why,

@@ -1,6 +1,9 @@
 /* Sums inside the model, over the tensor-parallel group, and with sequence parallelism their halves: each an op of its scope, in place, that is waited for at once. The model uses two buffers in turn
  * (model_tensor.exchange_too), so with its result an op says that the one before it is done with at all members: its buffer is the next op's. */
+#include "daemon/plan/job_mesh_sync.h"
 #include "daemon/worker/trainer_inside.h"
+
+_Static_assert(TAG_MOMENTS - TAG_TENSOR == JOB_MESH_SUMS_MAX, "jobs with more are refused");
 
 void sharded_exchange_begin(struct sharded_exchange *x, const struct sharded_scope *scope)
 {

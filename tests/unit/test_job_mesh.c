@@ -150,6 +150,24 @@ static void test_replicas_apart(void **state)
 	set_good(spec, "sync.inner_steps", "1000001");
 	refused(spec,
 	    "sync.inner_steps: found 1000001, allowed: at most 1000000, since mesh.tp is 2");
+	/* What a round numbers fits into 32 bits, also where one replica computes the whole batch of each step: 8192 microbatches, 6 instructions each. */
+	spec = good_apart("sync.inner_steps", "43689");
+	set_good(spec, "mesh.tp", "1");
+	set_good(spec, "mesh.pp", "2");
+	set_good(spec, "train.micro_sequences", "1");
+	set_good(spec, "train.batch_tokens", "1048576");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.inner_steps", "43690");
+	refused(spec,
+	    "sync.inner_steps: found 43690, allowed: at most 43689, since mesh.pp is 2: a step has "
+	    "49153 instructions of its pipeline; a larger train.micro_sequences allows more");
+	/* And there are tags for all sums: of 32 sequences four microbatches, four sums in each of four layers. */
+	spec = good_apart("sync.inner_steps", "130944");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.inner_steps", "130945");
+	refused(spec,
+	    "sync.inner_steps: found 130945, allowed: at most 130944, since mesh.tp is 2: a step "
+	    "has 64 sums inside the model, or more; a larger train.micro_sequences allows more");
 	refused(good_apart("sync.on_loss", "drop"),
 	    "sync.on_loss: found drop, allowed: replay, since mesh.tp is 2: without a member its "
 	    "whole replica's gradient is missing");
