@@ -121,6 +121,12 @@ static void print_given(const struct view *v)
 	    in->cluster->worker_count == 1 ? "" : "s", v->p->threads,
 	    v->p->threads == 1 ? "" : "s");
 	(void)printf("layers    %s\nlinks     %s\n", v->p->layers_by, v->p->links_by);
+	if (v->p->rare != NULL)
+		(void)printf("sync      %s: times, bytes and memory are those of ddp; its replicas "
+		             "merge "
+		             "now and then instead, and hold outer parameters besides "
+		             "(docs/limits.md)\n",
+		    v->p->rare);
 	if (!in->runnable)
 		(void)printf("plans     of any kind: jobs deal a worker's layers evenly over its "
 		             "chunks, and cut shares into microbatches\n");

@@ -14,6 +14,8 @@ struct plan_print {
 	const char *links_by;
 	unsigned threads;
 	bool color, pareto;
+	const char
+	    *rare;  /* sync.mode of a job whose replicas do not sum gradients at each step; NULL */
 	bool saves; /* the job writes checkpoints while it trains, not only at its end */
 };
 

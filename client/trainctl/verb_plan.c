@@ -6,6 +6,7 @@
 #include "client/trainctl/plan_print.h"
 #include "client/trainctl/planning.h"
 #include "client/trainctl/verbs.h"
+#include "daemon/plan/job_sync.h"
 
 const struct args_row verb_plan_options[] = {
 	{ "--cluster", NULL, "FILE",
@@ -47,6 +48,7 @@ static tr_status show(const struct verb_call *call, const struct planning *p, bo
 		.threads = p->threads,
 		.color = call->config->color,
 		.pareto = pareto,
+		.rare = job_sync_is_rare(p->spec->train->sync) ? p->spec->train->sync->mode : NULL,
 		.saves = p->spec->train->checkpoint != NULL &&
 		    p->spec->train->checkpoint->every > 0 };
 	return call->config->json ? plan_print_json(&print, error)

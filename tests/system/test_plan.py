@@ -65,6 +65,14 @@ def check(plan, batch, layers):
     assert all(not other["fits"] or other["step_s"] >= plan["step_s"] for other in plan["others"])
 
 
+def test_a_job_that_merges_rarely_is_planned_as_ddp_and_that_is_said(tmp_path, job, here):
+    words = ["plan", job, "--cluster", cluster_file(tmp_path, ["name: a, workers: 2", "name: b, workers: 2"]), "--costs", tmp_path / "costs", "--as-is",
+             "--set", "mesh.workers_per_node=2", "--set", "mesh.tp=2"]
+    assert "sync  " not in here(*words).stdout
+    told = here(*words, "--set", "sync.mode=diloco").stdout
+    assert "sync      diloco: times, bytes and memory are those of ddp;" in told
+
+
 def test_example_cluster(tmp_path, job, here):
     words = ["plan", job, "--cluster", EXAMPLE, "--costs", tmp_path / "costs", "--pareto", "--any"]
     plan = trainctl_json(*words, environment=here.environment)
