@@ -1,7 +1,5 @@
-/* A stand-in for libtraincoll in one process: each peer is a thread, a round is a meeting of all of them, sums are taken in the order of
- * peers. Peers join and die at rounds that the test names. Defines the tr_* functions that the trainer calls, so that the linker takes these
- * instead of the library's.
- */
+/* A stand-in for libtraincoll in one process: each peer is a thread, a round is a meeting of all of them, sums are taken in the order of peers. Peers join and die at rounds that
+ * the test names. Defines the tr_* functions that the trainer calls, so that the linker takes these instead of the library's. */
 #ifndef TR_TESTS_UNIT_FAKE_COLL_H
 #define TR_TESTS_UNIT_FAKE_COLL_H
 
