@@ -241,6 +241,35 @@ static void step_outer(float *theta, float *v, const float *d, size_t count)
 	}
 }
 
+/* The newest that a replica's workers have begun in this round with what they claim. */
+static const struct walk *walk_merged(struct tr_group *g, uint32_t replica)
+{
+	const struct sharded *s = g->trainer->sharded;
+	const struct apart_part *part = &s->apart->parts[replica];
+	const struct walk *w = g->play->apart->walks;
+	uint64_t workers = sharded_apart_workers(s, replica);
+	while (w != NULL &&
+	    (w->workers != workers || w->first != part->claim.first || w->share != part->share ||
+	        w->round != g->round.round))
+		w = w->next;
+	return w;
+}
+
+/* All of a replica have taken its steps with moments that they made together. */
+static void check_together(struct tr_group *g)
+{
+	const struct trainer *t = g->trainer;
+	const struct apart_part *part = sharded_apart_part(t);
+	if (part == NULL || !part->trains)
+		return;
+	const struct walk *w = walk_merged(g, ranks_replica(&t->sharded->next, t->sharded->self));
+	if (w != NULL && w->lineage[w->taken] != t->sharded->apart->moments.lineage)
+		sim_violation(g->sim,
+		    "S2: n%u merges steps that were taken with other moments than "
+		    "its replica's",
+		    g->number);
+}
+
 /* What those have learned that the worker says have a part. */
 static double sum_walks(struct tr_group *g, const struct merge *from, float *sum)
 {
@@ -251,14 +280,9 @@ static double sum_walks(struct tr_group *g, const struct merge *from, float *sum
 	double loss = 0;
 	for (uint32_t r = 0; r < ranks_replicas(&s->next); r++) {
 		const struct apart_part *part = &s->apart->parts[r];
-		const struct walk *w = g->play->apart->walks;
-		uint64_t workers = sharded_apart_workers(s, r);
 		if (!part->trains)
 			continue;
-		while (w != NULL &&
-		    (w->workers != workers || w->first != part->claim.first ||
-		        w->share != part->share || w->round != g->round.round))
-			w = w->next;
+		const struct walk *w = walk_merged(g, r);
 		if (w == NULL || w->taken < sharded_apart_steps(t)) {
 			sim_violation(g->sim, "S2: n%u merges what replica %u has not done",
 			    g->number, r);
@@ -298,6 +322,7 @@ void outer_step(float *theta, float *v, const float *d, float scale, float eta, 
 	(void)eta;
 	(void)mu;
 	reference_check_outer(g, step, theta, v, a->at[step].params, a->at[step].outer);
+	check_together(g);
 	check_sums(g, sum_walks(g, &a->at[step], sum));
 	step_outer(made.params, made.outer, sum, g->play->reference.layout.count);
 	step_outer(theta, v, d, count);
