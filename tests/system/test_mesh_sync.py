@@ -61,6 +61,14 @@ def test_replicas_of_several_workers_learn_what_single_workers_do(tmp_path, whol
     assert_nothing_between_merges(tmp_path / "run")
 
 
+def test_what_several_workers_hold_stays_the_same_with_a_codec(tmp_path, whole):
+    """What a codec makes of a number depends on those beside it, which are others at each worker: norms would differ, be found before the next round, and take rounds to mend."""
+    spec = apart_spec(whole[0], tmp_path / "run", 2, 1, 2)
+    spec.train.sync.codec = "int4"
+    done, events = train(tmp_path / "cluster", spec, 2, slots=2)
+    assert done.rounds.committed == STEPS // INNER + 1 and "other numbers" not in events, events
+
+
 @pytest.mark.parametrize("pp,tp", [(1, 2), (2, 1)])
 def test_kills_of_each_rank(tmp_path, whole, pp, tp):
     """The other replica goes on with what it has of the round, who comes gets its shard from there; no sample is in two merges, none is lost."""
