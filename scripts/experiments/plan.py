@@ -13,7 +13,7 @@ SEEDS = (1, 2, 3)
 TEXT = "bbc150e357f09ce38c5f7ceaff4b9951e6c938c8bd5712a391ca488b498110ac"  # digest of what text.py makes
 
 MODEL = {"preset": "gpt2", "layers": 3, "width": 136, "heads": 4, "context": 128, "vocab": "bytes"}
-TRAIN = {"steps": 29184, "batch_tokens": 512, "lr": 2e-3, "min_lr": 2e-4, "warmup": 768, "clip": 1.0, "weight_decay": 0.1, "beta1": 0.9,
+TRAIN = {"steps": 29184, "batch_tokens": 512, "lr": 1.4e-3, "min_lr": 1.4e-4, "warmup": 768, "clip": 1.0, "weight_decay": 0.1, "beta1": 0.9,
          "beta2": 0.99, "eval_sequences": 1024}
 # Of no consequence for what is learned, so not part of a run's settings.
 EVALUATIONS, CHECKPOINT_STEPS, MICRO_SEQUENCES = 8, 2048, 8

@@ -36,9 +36,10 @@ def row_of(arm, first, found, wanted):
     pairs = claims.common(losses_of(found), arm, first)
     against = f"{claims.mean(a / b - 1 for a, b in pairs):+.2%}" if pairs and arm != first else ""
     spread = f"{min(losses):.4f} to {max(losses):.4f}" if len(losses) > 1 else ""
-    cpu = claims.mean(result["cpu_s"] for result in results) / 60
+    known = [result["cpu_s"] for result in results if result["cpu_s"] is not None]
+    cpu = f"{claims.mean(known) / 60:.0f} min" if known else "not known"
     mark = " (resumed)" if any(result["resumed"] for result in results) else ""
-    return f"| {arm.name}{mark} | {len(results)} of {wanted} | {claims.mean(losses):.4f} | {spread} | {against} | {sent_text(results)} | {cpu:.0f} min |\n"
+    return f"| {arm.name}{mark} | {len(results)} of {wanted} | {claims.mean(losses):.4f} | {spread} | {against} | {sent_text(results)} | {cpu} |\n"
 
 
 def claims_text(study, losses):

@@ -1,6 +1,6 @@
 """HDET that begins with a wrong learning rate."""
 from claims import Recovers
-from plan import TRAIN, Arm
+from plan import Arm
 from studies.quality import AVERAGE_4
 
 ORDER = 6
@@ -8,8 +8,8 @@ TITLE = "HDET: begun at a ninth and at nine times the best learning rate"
 
 
 def at(kind, name, factor, **sync):
-    lr = TRAIN["lr"] * factor
-    return Arm(f"{kind}-m4-lr-{name}", nodes=4, train={"lr": lr, "min_lr": lr / 10}, sync={**AVERAGE_4.sync, **sync})
+    train = {key: rate * factor for key, rate in AVERAGE_4.train.items()}
+    return Arm(f"{kind}-m4-lr-{name}", nodes=4, train=train, sync={**AVERAGE_4.sync, **sync})
 
 
 LOW, HIGH = at("average", "ninth", 1 / 9), at("average", "times-9", 9)

@@ -1,5 +1,6 @@
 """What was tuned, most of it in a sixth of the tokens: batch, learning rate and beta2 of data parallel; inner rate, outer rate and momentum of DiLoCo, H = 32."""
 from plan import Arm
+from studies.quality import DP
 
 ORDER = 0
 SEEDS = (1,)
@@ -26,11 +27,17 @@ ARMS += [short("m4", 1024, 2.8e-3, outer=(0.9, 0.5)), short("m4", 512, 2e-3, out
          short("m4", 512, 2e-3, outer=(0.9, 0.7)), short("m4", 512, 2e-3, outer=(0.9, 0.8)), short("m4", 512, 1.4e-3, outer=(0.9, 0.8)),
          short("m4", 512, 2e-3, 0.99, outer=(0.9, 0.8)), short("m4", 512, 2.8e-3, 0.99, outer=(0.9, 0.8)),
          short("m4", 512, 8e-4, 0.99, outer=(0.7, 0.9))]
-# All tokens.
-ARMS += [Arm("long-m2-lr-0.002-outer-0.9-0.7", nodes=2, sync={"mode": "diloco", "inner_steps": 32, "outer_lr": 0.9, "outer_momentum": 0.7}),
-         Arm("long-m2-lr-0.0005-outer-0.7-0.9", nodes=2, train={"lr": 5e-4, "min_lr": 5e-5}, sync={"mode": "diloco", "inner_steps": 32})]
+
+
+def long(name, lr, nodes=1, **sync):
+    """All tokens."""
+    return Arm(f"long-{name}", nodes=nodes, train={"lr": lr, "min_lr": lr / 10}, sync={"mode": "diloco", "inner_steps": 32, **sync} if sync else {"mode": "ddp"})
+
+
+ARMS += [DP, *(long(f"dp-lr-{lr:g}", lr) for lr in (1e-3, 2e-3, 2.8e-3)),
+         long("m2-lr-0.002-outer-0.9-0.7", 2e-3, 2, outer_lr=0.9, outer_momentum=0.7), long("m2-lr-0.0005-outer-0.7-0.9", 5e-4, 2, inner_steps=32)]
 NOTES = """*b*: tokens of a step's batch, of all workers together; *outer*: rate and momentum. plan.TRAIN and studies/quality.py have the outcome. Small batches, so more steps for the
 same tokens, are better for all, and make 32 steps a smaller part of the training. An outer step multiplies what the inner ones did by rate / (1 - momentum), 7 with the papers' numbers;
 where gradients are mostly noise, the mean of M workers' AdamW steps, each with 1/M of the batch, goes 1/sqrt(M) as far as one worker's with all of it. So inner rate x 7 / sqrt(M)
-is what compares with data parallel's rate (0.002 to 0.0028 here): two workers at that come within 0.3 % of data parallel, and arms that are far above it are worse, in all tokens (*long*)
-more than in a sixth. Four stay 3 % behind in a sixth of the tokens, where the outer momentum has had no time. Large batches with few steps are behind with each of these settings; merging every 8 steps was no remedy there."""
+is what compares with data parallel's rate: in a sixth of the tokens two workers at that come within 0.3 % of data parallel, and arms that are far above it are worse, in all tokens (*long*, and *dp* with 0.0014)
+more than in a sixth. All tokens also want smaller rates: of data parallel 0.0014 instead of 0.0028, half of which is the workers'. Four stay 3 % behind in a sixth of the tokens, where the outer momentum has had no time. Large batches with few steps are behind with each of these settings; merging every 8 steps was no remedy there."""
