@@ -202,7 +202,9 @@ def test_slow_nodes_get_less(tmp_path, text):
         plan = lab.json(*words, "--measure")
         assert "node-3 has measured 0.25 of that speed" in plan["layers_by"] and "has measured" not in before["layers_by"]
         given = {rank["node"]: rank["microbatches"] for rank in plan["ranks"]}
-        assert given.get("node-3", 0) < min(given["node-2"], given["node-4"])
+        # of the others those that the plan takes: fewer, where their links were slow while they were measured
+        quick = [given[name] for name in ("node-2", "node-4") if name in given]
+        assert quick and given.get("node-3", 0) < min(quick)
         assert lab.json(*words)["ranks"] == plan["ranks"]  # it is kept
         rows = {row["from"]: row["layer_s"] for row in lab.json("nodes", "--links")["links"] if row["from"] == row["to"]}
         assert rows == {"node-2": pytest.approx(0.03), "node-3": pytest.approx(0.12), "node-4": pytest.approx(0.03 / 1.1)}
