@@ -23,7 +23,7 @@ one worker for all. CPU is of all workers together; these runs share the machine
 Unless an arm says otherwise: a GPT of {layers} layers, {width} wide, {heads} heads, on bytes, context {context}: {parameters:,} parameters; {steps} steps of
 {batch} tokens, {tokens:.2f} M in all, {per_parameter:.1f} a parameter, less than one pass over the text. AdamW: learning rate {lr:g} after {warmup} steps, by a cosine to {min_lr:g}; betas {beta1:g} and {beta2:g},
 weight decay {weight_decay:g}, clip {clip:g}. Outer settings are the papers' (docs/job-file.md has them as defaults): DiLoCo 0.7 and Nesterov 0.9, streaming 0.4, 0.9 and alpha 0.5;
-with them workers have a learning rate of 0.0007. Batch, learning rates and beta2 were tuned in short runs with one seed: the first table below. Data parallel is one worker with the whole batch: the same arithmetic as several
+with them workers have a learning rate of 0.0007. Batch, learning rates and beta2 were tuned in short runs with one seed, learning rates in whole ones too: the first table below. Data parallel is one worker with the whole batch: the same arithmetic as several
 that sum their gradients at every step, but for the order of the sums.
 
 The text (16.5 MB, sha256 {text:.12}..., put together by scripts/experiments/text.py from Debian packages): the King James Bible (bible-kjv-text, 4.4 MB), the Jargon File (jargon-text, 1.7),
