@@ -7,11 +7,6 @@
 #include "daemon/worker/generate.h"
 #include "daemon/worker/trainer_inside.h"
 
-static void on_progress(void *arg)
-{
-	(void)tr_progress(arg);
-}
-
 static char *make_sample(struct trainer *t, struct model *model, const struct layout *layout)
 {
 	const Traind__V1__Sample *s = t->spec->sample;
@@ -22,7 +17,7 @@ static char *make_sample(struct trainer *t, struct model *model, const struct la
 		.temperature = s->temperature,
 		.seed = t->spec->optimizer->seed,
 		.bpe = t->bpe,
-		.progress = { on_progress, t->group } };
+		.progress = trainer_progress(t) };
 	return generate_text(model, &layout->config, &options);
 }
 
@@ -33,7 +28,7 @@ static void write_checkpoint(struct trainer *t, const struct layout *layout,
 	struct tr_error error;
 	struct saver_result earlier;
 	struct manifest manifest = trainer_manifest(t);
-	struct progress progress = { on_progress, t->group };
+	struct progress progress = trainer_progress(t);
 	if (saver_result(t->saver, true, &earlier) && earlier.status != TR_OK)
 		trainer_report_event(t, earlier.error.text);
 	tr_status status = t->folder.dir[0] == '\0'

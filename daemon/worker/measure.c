@@ -11,6 +11,7 @@
 #include "daemon/plan/job_strict.h"
 #include "daemon/plan/plan_costs.h"
 #include "daemon/plan/strict.h"
+#include "daemon/worker/add_arrays.h"
 #include "daemon/worker/available.h"
 #include "daemon/worker/gemm.h"
 #include "daemon/worker/optim.h"
@@ -294,29 +295,13 @@ static tr_status measure(struct measured *m, const struct model_config *config, 
 	return st;
 }
 
-struct addition {
-	float *to;
-	const float *from;
-	size_t count;
-};
-
-static void add_part(void *arg, unsigned thread, unsigned threads)
-{
-	const struct addition *a = arg;
-	size_t first, last;
-	pool_share(a->count, 1024, thread, threads, &first, &last);
-	for (size_t i = first; i < last; i++)
-		a->to[i] += a->from[i];
-}
-
 /* Of one number. */
 static double addition_s(struct pool *pool, const struct optim_arrays *arrays, size_t count)
 {
-	struct addition a = { arrays->first, arrays->grads, count };
 	double took = INFINITY;
 	for (unsigned i = 0; i < RUNS; i++) {
 		double begun = now_s();
-		pool_run(pool, add_part, &a);
+		add_arrays(pool, arrays->first, arrays->grads, count);
 		took = fmin(took, now_s() - begun);
 	}
 	return took / (double)count;

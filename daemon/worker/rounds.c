@@ -16,6 +16,16 @@ double trainer_monotonic_s(void)
 	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+static void gets_on(void *arg)
+{
+	(void)tr_progress(arg);
+}
+
+struct progress trainer_progress(const struct trainer *t)
+{
+	return (struct progress){ gets_on, t->group };
+}
+
 void trainer_measure_speed(struct trainer *t)
 {
 	double now = trainer_monotonic_s(), before = t->last_round_s;

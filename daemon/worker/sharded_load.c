@@ -43,11 +43,6 @@ static tr_status check_step(const struct trainer *t, uint64_t origin, const char
 	    path, (unsigned long long)step, (unsigned long long)wanted);
 }
 
-static void on_progress(void *arg)
-{
-	(void)tr_progress(arg);
-}
-
 static void begin_fresh(struct trainer *t, const struct progress *progress)
 {
 	struct sharded *s = t->sharded;
@@ -59,7 +54,7 @@ tr_status sharded_load(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
 	uint32_t shard = ranks_shard(&s->shards.mesh, s->rank);
-	struct progress progress = { on_progress, t->group };
+	struct progress progress = trainer_progress(t);
 	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
 	if (s->loaded == shard)
 		return TR_OK;

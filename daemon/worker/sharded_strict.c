@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "daemon/checkpoint/shard_cut.h"
+#include "daemon/worker/add_arrays.h"
 #include "daemon/worker/trainer_inside.h"
 #include "daemon/worker/virtual.h"
 
@@ -93,34 +94,13 @@ static size_t numbers_of(const struct trainer *t)
 	return t->layout.count + (both ? shard_cut_table_numbers(&t->layout) : 0);
 }
 
-struct addition {
-	float *to;
-	const float *from;
-	size_t count;
-};
-
-static void add_part(void *arg, unsigned thread, unsigned threads)
-{
-	const struct addition *a = arg;
-	size_t first, last;
-	pool_share(a->count, 1024, thread, threads, &first, &last);
-	for (size_t i = first; i < last; i++)
-		a->to[i] += a->from[i];
-}
-
-static void add(struct trainer *t, float *to, const float *from, size_t count)
-{
-	struct addition a = { to, from, count };
-	pool_run(t->pool, add_part, &a);
-}
-
 /* Part `number` of `count` is in t->arrays.grads: it is added to the subtrees that it ends; what is left is a subtree for a later part, or all. */
 static void fold(struct trainer *t, uint32_t number, uint32_t count)
 {
 	struct sharded_strict *strict = t->sharded->strict;
 	unsigned level = 0;
 	for (; (number >> level & 1) != 0; level++)
-		add(t, t->arrays.grads, strict->levels[level], numbers_of(t));
+		add_arrays(t->pool, t->arrays.grads, strict->levels[level], numbers_of(t));
 	if (number + 1 < count)
 		memcpy(strict->levels[level], t->arrays.grads, numbers_of(t) * sizeof(float));
 }
@@ -176,7 +156,7 @@ static tr_status sum_table(struct trainer *t, struct tr_error *error)
 	float *second = t->arrays.grads + layout->count;
 	size_t offset, numbers = (size_t)layout->config.vocab * layout->config.width;
 	if (numbers_of(t) > layout->count) {
-		add(t, t->arrays.grads + layout->tokens, second, numbers);
+		add_arrays(t->pool, t->arrays.grads + layout->tokens, second, numbers);
 		return TR_OK;
 	}
 	if (!layout_copied_table(layout, &offset, &numbers))

@@ -8,6 +8,7 @@
 
 #include "collectives/sync/lease.h"
 #include "common/limits.h"
+#include "common/progress.h"
 #include "daemon/worker/alike.h"
 #include "daemon/worker/buckets.h"
 #include "daemon/worker/model.h"
@@ -183,6 +184,8 @@ struct manifest trainer_manifest(const struct trainer *t);
 
 /* rounds.c */
 double trainer_monotonic_s(void);
+/* rounds.c: tells the group that this worker gets on, while the others wait. */
+struct progress trainer_progress(const struct trainer *t);
 /* rounds.c: sums->loss_tokens were trained on since the last call. */
 void trainer_measure_speed(struct trainer *t);
 /* rounds.c: begins to write a checkpoint of the state now, with these arrays; an event if it cannot. */
