@@ -5,7 +5,6 @@
 	build/venv/bin/python scripts/bench_checkpoint.py [--build DIR] [--case WORD] [--kind WORD] [--checkpoints N]
 """
 import argparse
-import json
 import os
 import pathlib
 import statistics
@@ -21,12 +20,6 @@ CASES = {
 KINDS = {"one worker": (1, {}), "dp 2": (2, {}), "tp 2": (2, {"tp": 2}), "pp 2": (2, {"pp": 2})}
 
 
-def step_times(folder):
-    text = (pathlib.Path(folder) / "metrics.jsonl").read_text()
-    rows = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-    return {row["step"]: row["step_s"] for row in rows if row["step_s"]}
-
-
 def measure(cluster, folder, case, kind, checkpoints):
     model, batch_tokens, every = CASES[case]
     workers, mesh = KINDS[kind]
@@ -40,7 +33,7 @@ def measure(cluster, folder, case, kind, checkpoints):
     wait_step(cluster, job, folder, steps)
     cluster.api().CancelJob(pb.CancelJobRequest(job_id=job))
     cluster.wait_job(job, "CANCELLED")
-    took = {step: s for step, s in step_times(folder).items() if step > WARM_STEPS}
+    took = {row["step"]: row["step_s"] for row in metrics(folder) if row["step_s"] and row["step"] > WARM_STEPS}
     begun = [s for step, s in took.items() if step % every == 1]
     beside = [s for step, s in took.items() if step % every == 2]
     calm = [s for step, s in took.items() if step % every > every // 2 or step % every == 0]
@@ -68,6 +61,6 @@ def main(options, folder):
 if __name__ == "__main__":
     OPTIONS = parsed()
     os.environ["TRAIND_BUILD"] = str(OPTIONS.build)  # for what is imported now
-    from bench_cluster import Cluster, job_spec, pb, wait_step
+    from bench_cluster import Cluster, job_spec, metrics, pb, wait_step
     with tempfile.TemporaryDirectory(prefix="traind-bench-") as made:
         main(OPTIONS, pathlib.Path(made))

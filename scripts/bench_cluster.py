@@ -31,12 +31,16 @@ def job_spec(folder, nodes, threads, steps, batch_tokens):
     return spec
 
 
-def rows(folder):
-    """[(step, seconds)] of the steps that are committed."""
+def metrics(folder):
+    """The rows of the steps that are committed, without one that is being written."""
     path = pathlib.Path(folder) / "metrics.jsonl"
     text = path.read_text() if path.exists() else ""
-    found = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-    return [(row["step"], row["unix_ms"] / 1000) for row in found]
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def rows(folder):
+    """[(step, seconds)] of the steps that are committed."""
+    return [(row["step"], row["unix_ms"] / 1000) for row in metrics(folder)]
 
 
 def wait_step(cluster, job, folder, step):

@@ -112,6 +112,16 @@ static void case_random(struct plan_case *c, const char *name, uint64_t seed, ui
 			    100 * MBIT * pow(100, rng_unit(key, 3, a * nodes + b)));
 }
 
+/* 1F1B with microbatches of one sequence; workers by rank. */
+static inline struct plan case_plan(uint32_t dp, uint32_t pp, uint32_t tp)
+{
+	return (struct plan){ .choice = { .mesh = { { dp, pp, tp } },
+		                  .kind = SCHEDULE_1F1B,
+		                  .chunks = 1,
+		                  .sequences = 1 },
+		.worker_of = { 0, 1, 2, 3 } };
+}
+
 /* Which of PLAN_CASES. */
 static void case_make(struct plan_case *c, unsigned which)
 {

@@ -301,8 +301,7 @@ static void refusals_have_numbers(void **state)
 static void a_step_by_hand(void **state)
 {
 	struct plan_case c;
-	struct plan plan = { .choice = { { { 2, 1, 1 } }, SCHEDULE_1F1B, 1, 1, false },
-		.worker_of = { 0, 1, 2, 3 } };
+	struct plan plan = case_plan(2, 1, 1);
 
 	(void)state;
 	case_make(&c, 0);
@@ -372,8 +371,7 @@ static void what_would_do(void **state)
 static void who_writes_takes_more(void **state)
 {
 	struct plan_case c;
-	struct plan plan = { .choice = { { { 2, 1, 1 } }, SCHEDULE_1F1B, 1, 1, false },
-		.worker_of = { 0, 1, 2, 3 } };
+	struct plan plan = case_plan(2, 1, 1);
 
 	(void)state;
 	case_make(&c, 0);
@@ -403,11 +401,7 @@ static void lay_out(struct plan_layout *layout, struct plan *plan)
 static void moments_of_two_owners(void **state)
 {
 	struct plan_case c;
-	struct plan plan = { .choice = { .mesh = { { 4, 1, 1 } },
-		                 .kind = SCHEDULE_1F1B,
-		                 .chunks = 1,
-		                 .sequences = 1 },
-		.worker_of = { 0, 1, 2, 3 } };
+	struct plan plan = case_plan(4, 1, 1);
 
 	(void)state;
 	case_make(&c, 0);
@@ -441,11 +435,7 @@ static void moments_of_two_owners(void **state)
 static void own_rows_take_less(void **state)
 {
 	struct plan_case c;
-	struct plan plan = { .choice = { .mesh = { { 1, 2, 2 } },
-		                 .kind = SCHEDULE_1F1B,
-		                 .chunks = 1,
-		                 .sequences = 1 },
-		.worker_of = { 0, 1, 2, 3 } };
+	struct plan plan = case_plan(1, 2, 2);
 	const double stream = 512 * 1024 * 4;
 
 	(void)state;

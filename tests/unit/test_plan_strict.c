@@ -36,11 +36,7 @@ static struct plan planned(struct plan_case *c, struct plan *plan)
 static void a_step_by_hand(void **state)
 {
 	struct plan_case c;
-	struct plan plan = { .choice = { .mesh = { { 2, 1, 1 } },
-		                 .kind = SCHEDULE_1F1B,
-		                 .chunks = 1,
-		                 .sequences = 1 },
-		.worker_of = { 0, 1, 2, 3 } };
+	struct plan plan = case_plan(2, 1, 1);
 
 	(void)state;
 	strict_case(&c, 0);
@@ -65,11 +61,7 @@ static void a_step_by_hand(void **state)
 static void pipelines_are_drained(void **state)
 {
 	struct plan_case c;
-	struct plan plan = { .choice = { .mesh = { { 1, 2, 1 } },
-		                 .kind = SCHEDULE_1F1B,
-		                 .chunks = 1,
-		                 .sequences = 1 },
-		.worker_of = { 0, 1, 2, 3 } };
+	struct plan plan = case_plan(1, 2, 1);
 
 	(void)state;
 	strict_case(&c, 0);

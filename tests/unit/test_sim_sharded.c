@@ -32,6 +32,15 @@ static void fail_case(const struct play_case *what, uint64_t seed)
 	fail_msg("seed %lu, %s: %s", (unsigned long)seed, name, sim.violation);
 }
 
+/* Any job of that seed, with any faults. */
+static void play_seed(uint64_t seed)
+{
+	struct play_case what;
+	case_of_seed(seed, &what);
+	if (play_run(&sim, &play, seed, false, &what) > 0)
+		fail_case(&what, seed);
+}
+
 struct totals {
 	unsigned runs, struck;
 	uint64_t remeshes;
@@ -62,10 +71,7 @@ static void several_faults(void **state)
 	(void)state;
 	uint64_t backs = 0, struck = 0;
 	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-		struct play_case what;
-		case_of_seed(seed, &what);
-		if (play_run(&sim, &play, seed, false, &what) > 0)
-			fail_case(&what, seed);
+		play_seed(seed);
 		backs += play.backs;
 		struck += play.struck;
 	}
@@ -77,10 +83,7 @@ static void replicas_apart(void **state)
 	(void)state;
 	uint64_t merges = 0, struck = 0;
 	for (uint64_t seed = CASE_APART_SEEDS; seed < CASE_APART_SEEDS + SEEDS; seed++) {
-		struct play_case what;
-		case_of_seed(seed, &what);
-		if (play_run(&sim, &play, seed, false, &what) > 0)
-			fail_case(&what, seed);
+		play_seed(seed);
 		merges += play.steps_done;
 		struck += play.struck;
 	}
@@ -92,10 +95,7 @@ static void unequal_shares(void **state)
 	(void)state;
 	uint64_t backs = 0, struck = 0, redealt = 0, restaged = 0;
 	for (uint64_t seed = CASE_UNEVEN_SEEDS; seed < CASE_UNEVEN_SEEDS + SEEDS; seed++) {
-		struct play_case what;
-		case_of_seed(seed, &what);
-		if (play_run(&sim, &play, seed, false, &what) > 0)
-			fail_case(&what, seed);
+		play_seed(seed);
 		backs += play.backs;
 		struck += play.struck;
 		redealt += play.redealt;
