@@ -7,14 +7,38 @@
 #include <unistd.h>
 
 #include "common/json.h"
+#include "common/json_read.h"
 
-bool metrics_append(const char *folder, const struct metrics_row *row)
+#define LINE_MAX_BYTES 1024
+
+/* Of the file's last whole line; 0: none. */
+static uint64_t last_step(const char *path)
 {
-	char path[CHECKPOINT_PATH_MAX + 16];
+	char text[2 * LINE_MAX_BYTES], key[16];
+	struct json_reader reader;
+	uint64_t step = 0;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	off_t size = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+	off_t from = size > (off_t)sizeof(text) ? size - (off_t)sizeof(text) : 0;
+	ssize_t length = size <= 0 ? 0 : pread(fd, text, sizeof(text), from);
+	if (fd >= 0)
+		(void)close(fd);
+	const char *end = length <= 0 ? NULL : memrchr(text, '\n', (size_t)length);
+	if (end == NULL)
+		return 0;
+	const char *before = memrchr(text, '\n', (size_t)(end - text));
+	const char *line = before == NULL ? text : before + 1;
+	json_read_init(&reader, line, (size_t)(end - line));
+	if (json_read_object(&reader) && json_read_key(&reader, key, sizeof(key)) &&
+	    strcmp(key, "step") == 0)
+		(void)json_read_uint(&reader, &step);
+	return step;
+}
+
+static bool append(const char *path, const struct metrics_row *row)
+{
 	struct json json = { 0 };
 
-	(void)mkdir(folder, 0777);
-	(void)snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
 	json_object(&json);
 	json_key(&json, "step");
 	json_uint(&json, row->step);
@@ -49,7 +73,7 @@ bool metrics_append(const char *folder, const struct metrics_row *row)
 	bool written = false;
 	int fd = text == NULL ? -1 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 	if (fd >= 0) {
-		char line[1024];
+		char line[LINE_MAX_BYTES];
 		int length = snprintf(line, sizeof(line), "%s\n", text);
 		written = length > 0 && (size_t)length < sizeof(line) &&
 		    write(fd, line, (size_t)length) == length;
@@ -57,4 +81,43 @@ bool metrics_append(const char *folder, const struct metrics_row *row)
 	}
 	json_finish(&json);
 	return written;
+}
+
+static void keep(struct metrics *m, const struct metrics_row *row)
+{
+	if (m->count > 0 && row->step <= m->kept[m->count - 1].step)
+		m->count = 0; /* back at a checkpoint: those are no longer steps of this job */
+	if (m->count == METRICS_KEPT)
+		memmove(m->kept, m->kept + 1, --m->count * sizeof(*row));
+	m->kept[m->count++] = *row;
+}
+
+/* What the file lacks of what is kept, of which the newest `fresh` cannot be there. */
+static bool bring(struct metrics *m, const char *folder, unsigned fresh, bool writes)
+{
+	char path[CHECKPOINT_PATH_MAX + 16];
+	bool written = true, wrote = m->writes;
+
+	m->writes = writes && folder[0] != '\0';
+	if (!m->writes)
+		return true;
+	(void)mkdir(folder, 0777);
+	(void)snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
+	uint64_t there = wrote ? UINT64_MAX : last_step(path);
+	for (unsigned i = 0; written && i < m->count; i++)
+		if (i + fresh >= m->count || m->kept[i].step > there)
+			written = append(path, &m->kept[i]);
+	m->writes = written;
+	return written;
+}
+
+bool metrics_add(struct metrics *m, const char *folder, const struct metrics_row *row, bool writes)
+{
+	keep(m, row);
+	return bring(m, folder, 1, writes);
+}
+
+bool metrics_end(struct metrics *m, const char *folder, bool writes)
+{
+	return bring(m, folder, 0, writes);
 }

@@ -1,5 +1,6 @@
-/* metrics.jsonl in the checkpoint folder: one JSON object a committed step, for plots. Written by contributor 0 of the step's round, so a
- * step stands there at most once (again after a resume from an earlier step; a row is lost if its writer dies right after the commit).
+/* metrics.jsonl in the checkpoint folder: one JSON object a committed step, for plots. Written by contributor 0 of the step's round. All keep their newest
+ * rows: who is to write and did not write the step before adds those that the file lacks, as their writer may have died between a commit and its row. So a step
+ * stands there once; again after a resume from an earlier step, or if a writer that was put out had only been stopped: the last one counts.
  *
  *	{"step":1,"unix_ms":1785315662345,"loss":5.54,"val_loss":null,"grad_norm":1.2,"lr":2e-05,"tokens_per_s":51000,"contributors":3,"view":1,
  *	 "sent_bytes":null,"dense_bytes":null,"hidden":null,"step_s":0.041,"planned_step_s":null}
@@ -23,7 +24,19 @@ struct metrics_row {
 	double step_s, planned_step_s;
 };
 
-/* Appends with one write. False: nothing, or not all, was written (full disk); training goes on. */
-bool metrics_append(const char *folder, const struct metrics_row *row);
+#define METRICS_KEPT 8 /* as many writers may die one after the other */
+
+struct metrics {
+	struct metrics_row kept[METRICS_KEPT]; /* oldest first */
+	unsigned count;
+	bool writes; /* wrote the newest */
+};
+
+/* Of each committed step, at every worker; `writes`: at this one it goes to the file. One write a row. False: nothing, or not all, was written (full disk); training
+ * goes on, and the next row brings what is missing. */
+bool metrics_add(struct metrics *metrics, const char *folder, const struct metrics_row *row,
+    bool writes);
+/* At the job's end: brings what is missing. */
+bool metrics_end(struct metrics *metrics, const char *folder, bool writes);
 
 #endif

@@ -212,7 +212,7 @@ static void merged(struct trainer *t, const struct tr_sync_now *now)
 	t->sums->loss_tokens = now->sums[SUM_TOKENS]; /* of all, for the speed */
 	trainer_measure_speed(t);
 	double val_tokens = now->sums[SUM_VALIDATION_TOKENS];
-	if (now->index == 0 && now->sums[SUM_TOKENS] > 0)
+	if (now->sums[SUM_TOKENS] > 0)
 		trainer_report_step(t, &round, now->sums[SUM_LOSS] / now->sums[SUM_TOKENS],
 		    val_tokens > 0 ? now->sums[SUM_VALIDATION] / val_tokens : NAN, NAN);
 	trainer_account_tell(t, &round, now->finished);

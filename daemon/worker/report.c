@@ -45,7 +45,7 @@ static uint64_t unix_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static void append_metrics(struct trainer *t, const struct tr_round *round,
+static void add_metrics(struct trainer *t, const struct tr_round *round,
     const struct tr_report *report)
 {
 	struct metrics_row row = { .step = report->step,
@@ -62,7 +62,10 @@ static void append_metrics(struct trainer *t, const struct tr_round *round,
 		.hidden = report->merges != 0 ? report->hidden : NAN,
 		.step_s = t->step_s > 0 ? t->step_s : NAN,
 		.planned_step_s = t->planned_step_s > 0 ? t->planned_step_s : NAN };
-	bool failed = t->folder.dir[0] != '\0' && !metrics_append(t->folder.dir, &row);
+	bool writes = round->index == 0;
+	bool failed = isfinite(report->loss)
+	    ? !metrics_add(&t->metrics, t->folder.dir, &row, writes)
+	    : !metrics_end(&t->metrics, t->folder.dir, writes);
 	if (failed && !t->metrics_failed)
 		log_warn("trainer", "cannot write %s/metrics.jsonl; training goes on",
 		    t->folder.dir);
@@ -112,8 +115,9 @@ void trainer_report_step(struct trainer *t, const struct tr_round *round, double
 		report.lr *= base[0];
 	report.tokens_per_s = t->tokens_per_s > 0 ? t->tokens_per_s : NAN;
 	report_costs(t, &report);
-	if (isfinite(loss))
-		append_metrics(t, round, &report);
+	add_metrics(t, round, &report);
+	if (round->index != 0)
+		return;
 	log_beside_plan(t);
 	(void)tr_report(t->group, &report);
 }

@@ -108,9 +108,8 @@ static tr_status apply_step(struct trainer *t, const struct tr_round *round, boo
 	else if (!isfinite(norm))
 		trainer_skip_step(t, round, round->round, TRAINER_NOT_FINITE);
 	trainer_measure_speed(t);
-	if (round->index == 0)
-		trainer_report_step(t, round, t->sums->loss / t->sums->loss_tokens,
-		    trainer_validation_loss(t), norm);
+	trainer_report_step(t, round, t->sums->loss / t->sums->loss_tokens,
+	    trainer_validation_loss(t), norm);
 	trainer_account_tell(t, round, false);
 	start_checkpoint(t, round);
 	return TR_OK;
@@ -178,8 +177,7 @@ static tr_status final_round(struct trainer *t, struct tr_round *round, bool *fi
 	trainer_account_tell(t, round, true);
 	/* Nobody wrote if contributor 0 died and the others finished its round: then one more round. */
 	*finished = t->sums->final_written + t->sums->final_failed > 0;
-	if (round->index == 0)
-		trainer_report_step(t, round, NAN, trainer_validation_loss(t), NAN);
+	trainer_report_step(t, round, NAN, trainer_validation_loss(t), NAN);
 	return TR_OK;
 }
 

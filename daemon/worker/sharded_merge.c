@@ -266,8 +266,7 @@ void sharded_apply_merge(struct trainer *t, const struct tr_round *round)
 	s->loaded = RANKS_NONE;
 	s->state->step_round = round->round;
 	trainer_measure_speed(t);
-	if (round->index == 0)
-		trainer_report_step(t, round, t->sums->loss / t->sums->loss_tokens,
-		    trainer_validation_loss(t), NAN);
+	trainer_report_step(t, round, t->sums->loss / t->sums->loss_tokens,
+	    trainer_validation_loss(t), NAN);
 	trainer_account_tell(t, round, false);
 }

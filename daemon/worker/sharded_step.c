@@ -275,8 +275,7 @@ void sharded_apply_step(struct trainer *t, const struct tr_round *round)
 		trainer_skip_step(t, round, t->counters->step, TRAINER_NOT_FINITE);
 	remember(s, round);
 	trainer_measure_speed(t);
-	if (round->index == 0)
-		trainer_report_step(t, round, t->sums->loss / t->sums->loss_tokens,
-		    trainer_validation_loss(t), by.norm);
+	trainer_report_step(t, round, t->sums->loss / t->sums->loss_tokens,
+	    trainer_validation_loss(t), by.norm);
 	trainer_account_tell(t, round, false);
 }

@@ -11,6 +11,7 @@
 #include "common/progress.h"
 #include "daemon/worker/alike.h"
 #include "daemon/worker/buckets.h"
+#include "daemon/worker/metrics.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/optim.h"
 #include "daemon/worker/outer.h"
@@ -112,14 +113,15 @@ struct trainer {
 	struct checkpoint_folder folder;
 	struct saver *saver;
 	bool final_written, final_failed; /* by this worker */
-	bool metrics_failed;              /* said once */
-	off_t samples_noted;              /* where its newest line begins */
-	int samples_log;                  /* where numbers of consumed samples go; -1: nowhere */
-	double account_told_s;            /* monotonic; 0: not yet */
-	bool account_failed;              /* said once */
-	double last_round_s;              /* monotonic time of the last commit; 0: none yet */
-	double tokens_per_s;              /* smoothed */
-	double step_s, planned_step_s;    /* the newest; 0: none, or not planned */
+	struct metrics metrics;
+	bool metrics_failed;           /* said once */
+	off_t samples_noted;           /* where its newest line begins */
+	int samples_log;               /* where numbers of consumed samples go; -1: nowhere */
+	double account_told_s;         /* monotonic; 0: not yet */
+	bool account_failed;           /* said once */
+	double last_round_s;           /* monotonic time of the last commit; 0: none yet */
+	double tokens_per_s;           /* smoothed */
+	double step_s, planned_step_s; /* the newest; 0: none, or not planned */
 };
 
 /* trainer.c: train.dtype, for t->model. */
@@ -172,7 +174,7 @@ void trainer_account_unnote(const struct trainer *t);
 /* report.c */
 void trainer_report_event(struct trainer *t, const char *text);
 void trainer_report_checkpoint(struct trainer *t, const char *path);
-/* To the people who watch, and a row of metrics.jsonl if there is a loss. */
+/* Of each committed step, at every worker; contributor 0's goes to the people who watch, and to metrics.jsonl if there is a loss. */
 /* Its beginning, if it is long; the whole is in the checkpoint's sample.txt. */
 void trainer_report_sample(struct trainer *t, const char *sample);
 void trainer_report_step(struct trainer *t, const struct tr_round *round, double loss,

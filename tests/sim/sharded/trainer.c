@@ -330,8 +330,9 @@ void trainer_report_step(struct trainer *t, const struct tr_round *round, double
 {
 	(void)val_loss;
 	(void)grad_norm;
-	sim_trace(t->group->sim, "n%u: step %lu in round %lu, loss %g", t->group->number,
-	    (unsigned long)t->counters->step, (unsigned long)round->round, loss);
+	if (round->index == 0)
+		sim_trace(t->group->sim, "n%u: step %lu in round %lu, loss %g", t->group->number,
+		    (unsigned long)t->counters->step, (unsigned long)round->round, loss);
 }
 
 void trainer_skip_step(struct trainer *t, const struct tr_round *round, uint64_t step,

@@ -1,0 +1,183 @@
+/* metrics.jsonl: each committed step has its row, whoever dies between a commit and its row. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "daemon/worker/metrics.h"
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+	(void)state;
+	(void)snprintf(folder, sizeof(folder), "/tmp/traind-metrics-XXXXXX");
+	return mkdtemp(folder) == NULL;
+}
+
+static void path_of(char *path, size_t bytes)
+{
+	(void)snprintf(path, bytes, "%s/metrics.jsonl", folder);
+}
+
+static int remove_folder(void **state)
+{
+	char path[128];
+	(void)state;
+	path_of(path, sizeof(path));
+	(void)unlink(path);
+	return rmdir(folder);
+}
+
+static void commit(struct metrics *m, uint64_t step, bool writes)
+{
+	struct metrics_row row = { .step = step, .contributors = 3, .loss = 0.5, .val_loss = NAN };
+	assert_true(metrics_add(m, folder, &row, writes));
+}
+
+/* The steps of the rows, with blanks between. */
+static void expect_steps(const char *expected)
+{
+	char path[128], line[2048], found[256] = "";
+	unsigned long step;
+	path_of(path, sizeof(path));
+	FILE *file = fopen(path, "r");
+	if (file == NULL)
+		fail_msg("no %s", path);
+	while (fgets(line, sizeof(line), file) != NULL) {
+		size_t length = strlen(found);
+		assert_int_equal(sscanf(line, "{\"step\":%lu,\"unix_ms\"", &step), 1);
+		(void)snprintf(found + length, sizeof(found) - length, "%s%lu",
+		    length > 0 ? " " : "", step);
+	}
+	(void)fclose(file);
+	assert_string_equal(found, expected);
+}
+
+static void one_writer(void **state)
+{
+	struct metrics first = { 0 }, second = { 0 };
+	(void)state;
+	for (uint64_t step = 1; step <= 12; step++) {
+		commit(&first, step, true);
+		commit(&second, step, false);
+	}
+	expect_steps("1 2 3 4 5 6 7 8 9 10 11 12");
+}
+
+/* The first has committed step 2 and died before its row; the second has it. */
+static void a_row_that_died_with_its_writer(void **state)
+{
+	struct metrics first = { 0 }, second = { 0 };
+	(void)state;
+	commit(&first, 1, true);
+	commit(&second, 1, false);
+	commit(&second, 2, false);
+	expect_steps("1");
+	commit(&second, 3, true);
+	expect_steps("1 2 3");
+	commit(&second, 4, true);
+	expect_steps("1 2 3 4");
+}
+
+/* Of the last step too. */
+static void the_last_row(void **state)
+{
+	struct metrics first = { 0 }, second = { 0 };
+	(void)state;
+	commit(&first, 1, true);
+	commit(&second, 1, false);
+	commit(&second, 2, false);
+	assert_true(metrics_end(&second, folder, false));
+	expect_steps("1");
+	assert_true(metrics_end(&second, folder, true));
+	assert_true(metrics_end(&second, folder, true));
+	expect_steps("1 2");
+	assert_true(metrics_end(&first, folder, true));
+	expect_steps("1 2");
+}
+
+/* Two, one after the other. */
+static void two_writers_die(void **state)
+{
+	struct metrics first = { 0 }, third = { 0 };
+	(void)state;
+	commit(&first, 1, true);
+	for (uint64_t step = 1; step <= 3; step++)
+		commit(&third, step, false);
+	commit(&third, 4, true);
+	expect_steps("1 2 3 4");
+}
+
+/* Nothing is written twice where nothing is missing, nor by who has just come. */
+static void nothing_is_missing(void **state)
+{
+	struct metrics first = { 0 }, second = { 0 }, joiner = { 0 };
+	(void)state;
+	commit(&first, 1, true);
+	commit(&first, 2, true);
+	commit(&second, 1, false);
+	commit(&second, 2, false);
+	commit(&second, 3, true);
+	commit(&joiner, 4, true);
+	commit(&second, 4, false);
+	commit(&second, 5, true);
+	expect_steps("1 2 3 4 5");
+}
+
+/* Steps that were undone are not brought back by who writes next. */
+static void back_at_a_checkpoint(void **state)
+{
+	struct metrics first = { 0 }, second = { 0 };
+	(void)state;
+	for (uint64_t step = 1; step <= 5; step++)
+		commit(&second, step, false);
+	for (uint64_t step = 1; step <= 3; step++)
+		commit(&first, step, true);
+	commit(&second, 3, true); /* from the checkpoint of step 2 */
+	commit(&second, 4, true);
+	expect_steps("1 2 3 3 4");
+}
+
+/* A disk that was full for a time. */
+static void what_could_not_be_written_comes_later(void **state)
+{
+	struct metrics m = { 0 };
+	struct metrics_row row = { .step = 2 };
+	(void)state;
+	commit(&m, 1, true);
+	assert_false(metrics_add(&m, "/dev/null", &row, true));
+	commit(&m, 3, true);
+	expect_steps("1 2 3");
+}
+
+static void nowhere_to_write(void **state)
+{
+	struct metrics m = { 0 };
+	struct metrics_row row = { .step = 1 };
+	(void)state;
+	assert_true(metrics_add(&m, "", &row, true));
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		IN_FOLDER(one_writer),
+		IN_FOLDER(a_row_that_died_with_its_writer),
+		IN_FOLDER(the_last_row),
+		IN_FOLDER(two_writers_die),
+		IN_FOLDER(nothing_is_missing),
+		IN_FOLDER(back_at_a_checkpoint),
+		IN_FOLDER(what_could_not_be_written_comes_later),
+		cmocka_unit_test(nowhere_to_write),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
