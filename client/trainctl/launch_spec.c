@@ -99,7 +99,12 @@ static tr_status read_file(const struct args *args, Traind__V1__JobSpec **spec,
 	}
 	tr_status status = jobfile_read(args->words[0], sets, count, spec, error);
 	free(sets);
-	return status;
+	if (status != TR_OK || !args_has(args, "--costs") || (*spec)->mesh->auto_)
+		return status;
+	traind__v1__job_spec__free_unpacked(*spec, NULL);
+	*spec = NULL;
+	return tr_error_set(error, TR_EINVAL,
+	    "--costs goes with a job of `mesh: auto`: no other is planned");
 }
 
 tr_status launch_spec_read(const struct args *args, Traind__V1__JobSpec **spec,
@@ -110,9 +115,9 @@ tr_status launch_spec_read(const struct args *args, Traind__V1__JobSpec **spec,
 	if (!command && args->rest != NULL && args->n_words == 0)
 		return tr_error_set(error, TR_EINVAL,
 		    "how many workers? (usage: trainctl launch -n N -- CMD...)");
-	if (command && (args->n_words > 0 || args_has(args, "--set")))
+	if (command && (args->n_words > 0 || args_has(args, "--set") || args_has(args, "--costs")))
 		return tr_error_set(error, TR_EINVAL,
-		    "either a job file, with --set, or -n N and a command");
+		    "either a job file, with --set or --costs, or -n N and a command");
 	for (size_t i = 0; i < 3 && !command; i++) {
 		if (args_has(args, command_only[i]))
 			return tr_error_set(error, TR_EINVAL, "%s goes with -n N and a command",

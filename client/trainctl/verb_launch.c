@@ -16,6 +16,10 @@
 const struct args_row verb_launch_options[] = {
 	{ "--set", NULL, "KEY=VALUE",
 	    "override a key of the job file, as in --set train.steps=100 (repeatable)", false },
+	{ "--costs", NULL, "FILE",
+	    "a job of `mesh: auto` is planned with times and sizes of layers as `trainworker "
+	    "--measure` prints them, instead of measuring on this machine",
+	    false },
 	{ "--workers", "-n", "N", "start CMD N times instead of training from a job file", true },
 	{ "--nodes", NULL, "M", "with -n: spread the workers over M nodes", false },
 	{ "--env", NULL, "KEY=VALUE",
@@ -91,6 +95,7 @@ static bool may_start(const struct launch *launch)
 static int plan_once(struct launch *launch)
 {
 	const struct planning_options options = { .rpc = &launch->rpc,
+		.costs_file = args_value(launch->call->args, "--costs"),
 		.links = PLANNING_LINKS_MISSING,
 		.free = true };
 	struct tr_error error;

@@ -323,6 +323,8 @@ def test_bad_job_file(home, job_file, change, says):
     (["launch", "FILE", "--set", "train.lr=fast"], "--set: train.lr: found 'fast', allowed: a number from 1e-09 to 10"),
     (["launch", "FILE", "--set", "trian.lr=1"], "--set: trian.lr: found an unknown key (did you mean 'train.lr'?)"),
     (["launch", "FILE", "--env", "A=b"], "--env goes with -n N and a command"),
+    (["launch", "FILE", "--costs", "costs"], "--costs goes with a job of `mesh: auto`: no other is planned"),
+    (["launch", "-n", "1", "--costs", "costs", "--", "true"], "either a job file, with --set or --costs, or -n N and a command"),
     (["launch", "/none.yaml"], "/none.yaml:1: file: found none that can be read"),
     (["launch", "-n", "0", "true"], "--workers: found '0', allowed: a whole number from 1 to 256"),
     (["launch", "-n", "2"], "no command"),

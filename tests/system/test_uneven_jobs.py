@@ -10,7 +10,7 @@ import pytest
 from harness import Cluster, wait_for
 from mesh_jobs import SLOW, STEPS, active, alone, assert_near, assert_same_training, counted_once, reach, sharded_spec, staged_spec, train
 from node_lab import NodeLab
-from test_auto import job_file, worker_of_speed
+from test_auto import costs_file, job_file, worker_of_speed
 from test_samples import check_once, consumed
 from test_training import BATCH
 
@@ -88,10 +88,11 @@ def test_a_slow_machine_gets_less(tmp_path, text):
     steps = 200
     calm = alone(tmp_path, text, steps=steps, lr=SLOW)
     with NodeLab(tmp_path) as lab:
-        for number, speed in ((2, 1), (3, 0.25), (4, 1)):
+        # layers of seconds, beside which no link is slow: each node is worth taking
+        for number, speed in ((2, 0.01), (3, 0.0025), (4, 0.01)):
             lab.add_node(number, more=worker_of_speed(tmp_path, number, speed))
         file = job_file(tmp_path, text, "{auto: true, threads: 1}", steps=steps)
-        lab.trainctl("launch", file, "--set", f"train.lr={SLOW}", "--detach")
+        lab.trainctl("launch", file, "--set", f"train.lr={SLOW}", "--costs", costs_file(tmp_path, 100), "--detach")
         run = tmp_path / "run"
         reach(run, 20)
         job = lab.json("status", 1)
