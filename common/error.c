@@ -31,3 +31,14 @@ tr_status tr_error_wrap(struct tr_error *error, const char *format, ...)
 		    cause);
 	return error->status;
 }
+
+void tr_error_add(struct tr_error *all, const struct tr_error *one)
+{
+	char before[TR_ERROR_TEXT_MAX];
+	memcpy(before, all->text, sizeof(before));
+	all->status = one->status;
+	if (before[0] == '\0')
+		memcpy(all->text, one->text, sizeof(before));
+	else
+		(void)tr_error_set(all, one->status, "%s; %s", before, one->text);
+}

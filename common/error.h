@@ -16,6 +16,9 @@ tr_status tr_error_set(struct tr_error *error, tr_status status, const char *for
 tr_status tr_error_wrap(struct tr_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 
+/* One more of several that led to the same end, "first; second", as far as there is room. */
+void tr_error_add(struct tr_error *all, const struct tr_error *one);
+
 /* No error yet. For what is done for each frame: an initializer would write all of the text. */
 static inline void tr_error_clear(struct tr_error *error)
 {

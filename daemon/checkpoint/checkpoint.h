@@ -47,4 +47,14 @@ tr_status checkpoint_read_shard(const char *path, const struct layout *whole,
 tr_status checkpoint_look(const char *path, const struct layout *whole, struct manifest *manifest,
     char found[CHECKPOINT_PATH_MAX], struct tr_error *error);
 
+/* ---- checkpoint_older.c: where the newest one cannot be used ---- */
+
+/* Steps of the newest checkpoint (by time of writing) in `dir` that has fewer than `below`. False: there is none. It was not looked at. */
+bool checkpoint_before(const char *dir, uint64_t below, uint64_t *step);
+/* The same of the one at `path` (as for checkpoint_find, or a step's folder that is gone), in its folder: *steps fewer. */
+bool checkpoint_older(const char *path, char older[CHECKPOINT_PATH_MAX], uint64_t *steps);
+/* Where reading the one at `path` failed: should its bytes be to blame, its folder gets another name, step-00000200.damaged. It stays, for who wants to look, but is no checkpoint any more;
+ * `latest`, if it named this one, names the one before it. */
+void checkpoint_set_aside(const char *path, tr_status why);
+
 #endif

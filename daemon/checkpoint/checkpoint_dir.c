@@ -14,7 +14,9 @@
 #include "common/log.h"
 #include "daemon/checkpoint/manifest.h"
 
-#define GONE ".gone." /* what is being removed */
+#define GONE       ".gone." /* what is being removed */
+#define DAMAGED    ".damaged"
+#define ASIDE_MOST 9 /* of one step */
 
 /* A new folder lasts when the one that names it is on the disk. */
 static void sync_parent_of(const char *path)
@@ -113,18 +115,26 @@ static void remove_hidden(int parent, const char *mark)
 	(void)closedir(list);
 }
 
+/* Of a name that is never used twice. */
+static bool draw_mark(char mark[17])
+{
+	uint64_t random;
+	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+		return false;
+	(void)snprintf(mark, 17, "%016llx", (unsigned long long)random);
+	return true;
+}
+
 tr_status checkpoint_dir_begin(const char *path, uint64_t step, struct checkpoint_dir *out,
     struct tr_error *error)
 {
 	struct checkpoint_dir dir;
-	uint64_t random;
 	char mark[17];
 	tr_status status = make_folders(path, error);
 	if (status != TR_OK)
 		return status;
-	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+	if (!draw_mark(mark))
 		return tr_error_set(error, TR_EIO, "cannot draw a name: %s", strerror(errno));
-	(void)snprintf(mark, sizeof(mark), "%016llx", (unsigned long long)random);
 	(void)snprintf(dir.name, sizeof(dir.name), "step-%08llu", (unsigned long long)step);
 	(void)snprintf(dir.hidden_name, sizeof(dir.hidden_name), ".%s.%s", dir.name, mark);
 	(void)snprintf(dir.hidden_latest, sizeof(dir.hidden_latest), "." CHECKPOINT_LATEST ".%s",
@@ -161,6 +171,13 @@ static tr_status rename_into_place(const struct checkpoint_dir *dir, struct tr_e
 	return TR_OK;
 }
 
+/* `hidden`: what the link is called until it is there. */
+static bool set_latest(int parent, const char *name, const char *hidden)
+{
+	return symlinkat(name, parent, hidden) == 0 &&
+	    renameat(parent, hidden, parent, CHECKPOINT_LATEST) == 0 && fsync(parent) == 0;
+}
+
 tr_status checkpoint_dir_publish(struct checkpoint_dir *dir, struct tr_error *error)
 {
 	tr_status status = rename_into_place(dir, error);
@@ -168,9 +185,7 @@ tr_status checkpoint_dir_publish(struct checkpoint_dir *dir, struct tr_error *er
 		checkpoint_dir_abandon(dir);
 		return status;
 	}
-	if (symlinkat(dir->name, dir->parent, dir->hidden_latest) != 0 ||
-	    renameat(dir->parent, dir->hidden_latest, dir->parent, CHECKPOINT_LATEST) != 0 ||
-	    fsync(dir->parent) != 0)
+	if (!set_latest(dir->parent, dir->name, dir->hidden_latest))
 		status = tr_error_set(error, TR_EIO, "cannot set `latest`: %s", strerror(errno));
 	(void)close(dir->hidden);
 	(void)close(dir->parent);
@@ -240,4 +255,65 @@ void checkpoint_dir_prune(const char *path, unsigned keep, const char *newest,
 			checkpoint_dir_remove(dirfd(list), all[i].name);
 	free(all);
 	(void)closedir(list);
+}
+
+bool checkpoint_dir_newest(const char *path, uint64_t below, char name[CHECKPOINT_NAME_MAX])
+{
+	DIR *list = opendir(path);
+	size_t count = 0, at = 0;
+	if (list == NULL)
+		return false;
+	struct found *all = list_steps(list, &count);
+	(void)closedir(list);
+	if (count > 0)
+		qsort(all, count, sizeof(*all), newest_first);
+	while (at < count && strtoull(all[at].name + 5, NULL, 10) >= below)
+		at++;
+	bool there = at < count && all[at].written.tv_sec != 0;
+	if (there)
+		memcpy(name, all[at].name, CHECKPOINT_NAME_MAX);
+	free(all);
+	return there;
+}
+
+static bool rename_aside(int parent, const char *name)
+{
+	for (int i = 1; i <= ASIDE_MOST; i++) {
+		char aside[CHECKPOINT_NAME_MAX + 16];
+		(void)snprintf(aside, sizeof(aside), i == 1 ? "%s" DAMAGED : "%s" DAMAGED "-%d",
+		    name, i);
+		if (renameat2(parent, name, parent, aside, RENAME_NOREPLACE) == 0)
+			return true;
+		if (errno != EEXIST)
+			return false;
+	}
+	return false;
+}
+
+/* Else the next who reads `latest` would find nothing. */
+static void name_another_latest(const char *path, int parent, const char *name, uint64_t step)
+{
+	char target[CHECKPOINT_HIDDEN_MAX] = "", before[CHECKPOINT_NAME_MAX], mark[17],
+	     hidden[CHECKPOINT_HIDDEN_MAX];
+	ssize_t length = readlinkat(parent, CHECKPOINT_LATEST, target, sizeof(target) - 1);
+	if (length <= 0 || strcmp(target, name) != 0)
+		return;
+	if (!checkpoint_dir_newest(path, step, before) || !draw_mark(mark))
+		return;
+	(void)snprintf(hidden, sizeof(hidden), "." CHECKPOINT_LATEST ".%s", mark);
+	if (!set_latest(parent, before, hidden))
+		log_warn("checkpoint", "cannot set `latest` to %s: %s", before, strerror(errno));
+}
+
+void checkpoint_dir_set_aside(const char *path, const char *name)
+{
+	int parent = is_step(name) ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	if (parent < 0)
+		return;
+	if (rename_aside(parent, name))
+		name_another_latest(path, parent, name, strtoull(name + 5, NULL, 10));
+	else if (errno != ENOENT) /* another worker was first */
+		log_warn("checkpoint", "cannot rename the damaged %s/%s: %s", path, name,
+		    strerror(errno));
+	(void)close(parent);
 }

@@ -6,6 +6,7 @@
 #ifndef TR_DAEMON_CHECKPOINT_CHECKPOINT_DIR_H
 #define TR_DAEMON_CHECKPOINT_CHECKPOINT_DIR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/error.h"
@@ -33,5 +34,9 @@ void checkpoint_dir_remove(int parent, const char *name);
 /* Removes all but the `keep` newest (by time of writing, since a new run may count its steps from 1 again) and the two named. */
 void checkpoint_dir_prune(const char *path, unsigned keep, const char *newest,
     const char *never_delete);
+/* Name of the newest one (by time of writing) of fewer than `below` steps; false: there is none. */
+bool checkpoint_dir_newest(const char *path, uint64_t below, char name[CHECKPOINT_NAME_MAX]);
+/* path/name becomes path/name.damaged; `latest`, if it named that, names the newest one of fewer steps. */
+void checkpoint_dir_set_aside(const char *path, const char *name);
 
 #endif

@@ -116,6 +116,31 @@ static tr_status read_params(const char *checkpoint, const struct layout *layout
 	return status;
 }
 
+/* Which one can be exported instead, if this one cannot: nobody wants another step than the newest without being told. */
+static tr_status name_older(const char *checkpoint, struct tr_error *error)
+{
+	char older[CHECKPOINT_PATH_MAX], cause[TR_ERROR_TEXT_MAX];
+	uint64_t steps;
+	if (error == NULL || !checkpoint_older(checkpoint, older, &steps))
+		return error != NULL ? error->status : TR_EINTERNAL;
+	memcpy(cause, error->text, sizeof(cause));
+	return tr_error_set(error, error->status, "%s; the one before it, %llu steps older, is %s",
+	    cause, (unsigned long long)steps, older);
+}
+
+static tr_status export_layout(const char *checkpoint, const char *folder,
+    const struct layout *layout, struct hf_result *result, struct tr_error *error)
+{
+	float *params = calloc(layout->count, sizeof(*params));
+	tr_status status = read_params(checkpoint, layout, params, result, error);
+	if (status != TR_OK)
+		status = name_older(checkpoint, error);
+	else if ((status = write_folder(folder, layout, params, error)) != TR_OK)
+		(void)tr_error_wrap(error, "%s", folder);
+	free(params);
+	return status;
+}
+
 tr_status hf_export(const char *checkpoint, const char *folder, struct hf_result *out,
     struct tr_error *error)
 {
@@ -126,16 +151,11 @@ tr_status hf_export(const char *checkpoint, const char *folder, struct hf_result
 		status = hf_config_read(result.path, &result.config, error);
 	if (status == TR_OK)
 		status = layout_init(&result.config, &layout, error);
-	if (status != TR_OK)
-		return tr_error_wrap(error, "%s", checkpoint);
-	float *params = calloc(layout.count, sizeof(*params));
-	status = read_params(checkpoint, &layout, params, &result, error);
-	if (status == TR_OK) {
-		status = write_folder(folder, &layout, params, error);
-		if (status != TR_OK)
-			(void)tr_error_wrap(error, "%s", folder);
+	if (status != TR_OK) {
+		(void)tr_error_wrap(error, "%s", checkpoint);
+		return name_older(checkpoint, error);
 	}
-	free(params);
+	status = export_layout(checkpoint, folder, &layout, &result, error);
 	layout_finish(&layout);
 	if (status == TR_OK)
 		*out = result;

@@ -223,7 +223,7 @@ tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
 	    m.model[0] == '\0')
 		return tr_error_set(error, TR_EPROTO, "it is not the manifest of a checkpoint");
 	if (version != MANIFEST_VERSION)
-		return tr_error_set(error, TR_EPROTO,
+		return tr_error_set(error, TR_EINVAL,
 		    "it is of version %llu, this program reads version %d",
 		    (unsigned long long)version, MANIFEST_VERSION);
 	if (!lease_valid(&m.account))

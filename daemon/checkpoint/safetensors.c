@@ -81,13 +81,12 @@ static bool read_offsets(struct json_reader *r, struct entry *entry)
 	return entry->has_offsets && extra == 0 && !r->failed;
 }
 
-/* Whether the bytes from begin to end are within the data and are what dtype and shape need. */
-static bool offsets_fit(const struct entry *entry, const struct safetensors_tensor *t,
-    uint64_t data_bytes)
+/* Whether the bytes from begin to end are what dtype and shape need. */
+static bool offsets_fit(const struct entry *entry, const struct safetensors_tensor *t)
 {
 	uint64_t need = entry->item_bytes;
 	if (!entry->has_dtype || !entry->has_shape || !entry->has_offsets ||
-	    entry->begin > entry->end || entry->end > data_bytes)
+	    entry->begin > entry->end)
 		return false;
 	for (unsigned i = 0; i < t->dims; i++)
 		if (__builtin_mul_overflow(need, t->shape[i], &need))
@@ -95,8 +94,9 @@ static bool offsets_fit(const struct entry *entry, const struct safetensors_tens
 	return need == entry->end - entry->begin;
 }
 
+/* *end: of its bytes, which may lie beyond the data: then it has none. */
 static bool read_entry(struct json_reader *r, const char *data, uint64_t data_bytes,
-    struct safetensors_tensor *t)
+    struct safetensors_tensor *t, uint64_t *end)
 {
 	struct entry entry = { 0 };
 	char key[32];
@@ -112,8 +112,11 @@ static bool read_entry(struct json_reader *r, const char *data, uint64_t data_by
 		if (!good)
 			return false;
 	}
-	if (r->failed || !offsets_fit(&entry, t, data_bytes))
+	if (r->failed || !offsets_fit(&entry, t))
 		return false;
+	*end = entry.end;
+	if (entry.end > data_bytes)
+		return true;
 	t->data = data + entry.begin;
 	t->bytes = (size_t)(entry.end - entry.begin);
 	return true;
@@ -175,7 +178,7 @@ static tr_status read_header(struct safetensors *file, const char *header, size_
     struct tr_error *error)
 {
 	const char *data = header + header_bytes;
-	uint64_t data_bytes = file->size - 8 - header_bytes;
+	uint64_t data_bytes = file->size - 8 - header_bytes, end = 0, last_end = 0;
 	struct json_reader r;
 	char name[SAFETENSORS_NAME_MAX];
 	size_t capacity = 0;
@@ -193,13 +196,18 @@ static tr_status read_header(struct safetensors *file, const char *header, size_
 			return tr_error_set(error, TR_ENOMEM, "no memory for a table of tensors");
 		memset(tensor, 0, sizeof(*tensor));
 		memcpy(tensor->name, name, sizeof(name));
-		if (!read_entry(&r, data, data_bytes, tensor))
+		if (!read_entry(&r, data, data_bytes, tensor, &end))
 			return tr_error_set(error, TR_EPROTO,
 			    "the header's entry of '%s' is malformed", name);
 		file->count++;
+		last_end = end > last_end ? end : last_end;
 	}
 	if (!json_read_end(&r))
 		return tr_error_set(error, TR_EPROTO, "the header is not well-formed JSON");
+	if (last_end > data_bytes)
+		return tr_error_set(error, TR_EPROTO,
+		    "it is %zu bytes long, %llu too few for what its header names", file->size,
+		    (unsigned long long)(last_end - data_bytes));
 	return check_and_sort(file, data, data_bytes, error);
 }
 

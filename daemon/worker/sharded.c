@@ -100,6 +100,12 @@ tr_status sharded_declare(struct trainer *t, struct tr_error *error)
 	return status == TR_OK ? TR_OK : tr_error_wrap(error, "declaring what all workers know");
 }
 
+static tr_status look(struct trainer *t, const char *path, struct manifest *manifest,
+    struct tr_error *error)
+{
+	return checkpoint_look(path, &t->sharded->whole, manifest, t->folder.never_delete, error);
+}
+
 tr_status sharded_begin(struct trainer *t, uint64_t *round, struct tr_error *error)
 {
 	const char *resume = t->spec->checkpoint != NULL ? t->spec->checkpoint->resume : NULL;
@@ -107,10 +113,9 @@ tr_status sharded_begin(struct trainer *t, uint64_t *round, struct tr_error *err
 	*round = 0;
 	if (resume == NULL || resume[0] == '\0')
 		return TR_OK;
-	tr_status status = checkpoint_look(resume, &t->sharded->whole, manifest,
-	    t->folder.never_delete, error);
+	tr_status status = trainer_resume(t, resume, look, manifest, error);
 	if (status != TR_OK)
-		return tr_error_wrap(error, "checkpoint.resume");
+		return status;
 	trainer_resume_counters(t, manifest);
 	t->sharded->resumed = manifest->step;
 	t->sharded->state->costs = manifest->costs;

@@ -11,7 +11,7 @@
  *
  *	step    the global batch, shared out over the replicas; also: shards to new ranks, and of a step before to who writes a checkpoint
  *	wait    too few contributors for one replica: nothing happens, for a while
- *	back    nobody holds some shard: training goes back to the newest checkpoint, if all can read it
+ *	back    nobody holds some shard: training goes back to the newest checkpoint that all can use
  *	remesh  too few for one replica for long, or enough for a better mesh again: shards of another mesh are made out of what peers hold
  *	mend    some of a shard's workers hold other numbers than the rest: they hold nothing from then on
  *	load    training begins with its last step done: shards are read, for the final round
@@ -70,6 +70,8 @@ struct sharded_state {
 	uint64_t gathered;   /* the step whose shards went to who writes the checkpoint */
 	uint64_t step_round; /* the round of the last step */
 	uint64_t mended;     /* times that numbers differed since the newest checkpoint */
+	uint64_t
+	    back_to; /* one more than the step of the checkpoint that is tried next, since a newer one could not be used; 0: none is */
 	struct remesh_counts remesh;
 	struct dealing dealing; /* in force, over the mesh in force */
 	struct ranks ranks;     /* of the last round, with the mesh in force */
@@ -99,6 +101,7 @@ struct sharded_sums {
 	/* An op of its own: of each contributor's numbers, of those that all of its stage hold, and with ZeRO-1 of its pieces of the moments, one after another. */
 	int64_t digests[(2 + OWNERS_MAX) * TR_GROUP_PEERS_MAX];
 	int64_t work[TR_GROUP_PEERS_MAX]; /* an op of its own: nanoseconds that each replica, by its number, computed in this step; the most that one of its workers says */
+	int64_t choice[2]; /* the same, the least counts: one more than the step of the checkpoint that each would take, and the index of who cannot use the one in question */
 	int64_t stages[2 *
 	    TR_GROUP_PEERS_MAX]; /* the same, of each stage its slowest worker, without waiting; and how many layers more it has no memory for (sharded_restage.c) */
 };
@@ -150,9 +153,10 @@ struct sharded {
 	struct sharded_sums *sums;
 	struct sharded_told *told;
 	uint64_t resumed; /* step of the checkpoint that the job file names, when this worker looked */
-	uint32_t loaded;     /* the shard that is read from where training begins; RANKS_NONE */
-	uint64_t saved_here; /* by this worker, not told yet; 0: none */
-	uint64_t put_by;     /* the step that this worker began to write last */
+	uint32_t loaded;         /* the shard that is read from where training begins; RANKS_NONE */
+	uint64_t saved_here;     /* by this worker, not told yet; 0: none */
+	struct tr_error refused; /* why this worker could not use checkpoints, since the last step */
+	uint64_t put_by;         /* the step that this worker began to write last */
 
 	/* The round under way. */
 	enum sharded_round kind;
@@ -170,6 +174,10 @@ struct sharded {
 	uint64_t share;        /* samples of this worker's replica */
 	double work_s;         /* that computing it took; meanwhile since when, monotonic */
 	struct manifest *back; /* what training goes back to */
+	/* What the round said of a checkpoint (sharded_back.c): the step in question; one more than that which all take, 0: none; who cannot use it; and why, if this worker cannot. */
+	uint64_t tried, chosen;
+	int64_t refuser;
+	struct tr_error refusal;
 	bool kept_out; /* a replica is not put to work in this round; s->worth says why, s->declined what would be */
 	bool tells_kept_out;
 	bool restages; /* other layers are made in this round, or are not worth it; s->worth says why */
@@ -284,14 +292,25 @@ void sharded_exchange_begin(struct sharded_exchange *exchange, const struct shar
 
 /* ---- sharded_load.c ---- */
 
-/* This worker's shard, from where training begins. */
-tr_status sharded_load(struct trainer *t, struct tr_error *error);
+/* This worker's shard, from where training begins; the round is one back if that is a checkpoint that somebody cannot use. */
+tr_status sharded_load(struct trainer *t, const struct tr_round *round, struct tr_error *error);
+
+/* ---- sharded_back.c ---- */
+
+/* Where the checkpoint of a step lies, for this job; "": it has begun without one. */
+void sharded_checkpoint_path(const struct trainer *t, uint64_t step, char path[CHECKPOINT_PATH_MAX]);
+/* Whether s->back is of that one. */
+tr_status sharded_check_checkpoint(const struct trainer *t, uint64_t step, const char *path,
+    struct tr_error *error);
+/* What all who read a shard of it say: s->chosen. own: why this worker cannot use it; NULL: it can. */
+tr_status sharded_agree(struct trainer *t, const struct tr_round *round, uint64_t step,
+    const struct tr_error *own, struct tr_error *error);
 /* Step of a checkpoint of this job that is newer than those that all know to be whole; 0: there is none. */
 uint64_t sharded_found_saved(struct trainer *t);
-/* Reads what training would go back to, and asks the others whether they could. */
+/* Looks at what training would go back to, and asks the others whether they could. */
 tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
     struct tr_error *error);
-/* It is committed. */
+/* It is committed: training goes back, or another one is tried. */
 void sharded_go_back(struct trainer *t, const struct tr_round *round);
 
 void sharded_pause_for_tests(struct trainer *t, unsigned milliseconds);

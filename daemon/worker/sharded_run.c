@@ -29,6 +29,8 @@ static enum sharded_round kind_of(const struct trainer *t)
 	bool last = t->counters->step >= t->steps;
 	if (ranks_replicas(&s->next) == 0)
 		return SHARDED_WAIT;
+	if (s->state->back_to > 0)
+		return SHARDED_BACK;
 	if (s->state->born == 0)
 		return last ? SHARDED_LOAD : SHARDED_STEP;
 	if (s->lost != RANKS_NONE)
@@ -91,14 +93,14 @@ static void pause_a_little(struct trainer *t)
 		(void)nanosleep(&tenth, NULL);
 }
 
-static tr_status move_and_load(struct trainer *t, struct tr_error *error)
+static tr_status move_and_load(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
 	tr_status status = s->state->born != 0 ? sharded_submit_moves(t, error) : TR_OK;
-	if (status != TR_OK || s->rank == RANKS_NONE)
-		return status;
-	status = sharded_take_rank(t, s->rank, error);
-	return status == TR_OK && s->state->born == 0 ? sharded_load(t, error) : status;
+	if (status == TR_OK && s->rank != RANKS_NONE)
+		status = sharded_take_rank(t, s->rank, error);
+	return status == TR_OK && s->state->born == 0 ? sharded_load(t, round, error) : status;
 }
 
 /* What replicas that train apart hold changes with merges alone: before each. */
@@ -119,7 +121,7 @@ static tr_status submit(struct trainer *t, const struct tr_round *round, struct 
 	else if (s->kind == SHARDED_REMESH)
 		status = sharded_submit_remesh(t, error);
 	else
-		status = move_and_load(t, error);
+		status = move_and_load(t, round, error);
 	if (status == TR_OK && compares(t))
 		status = sharded_compare(t, round, error);
 	if (status == TR_OK && s->gathers && s->kind != SHARDED_MEND && s->self != RANKS_NONE)
@@ -215,6 +217,8 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 		s->state->gathered = t->counters->step;
 	if (s->kind == SHARDED_STEP)
 		(s->apart != NULL ? sharded_apply_merge : sharded_apply_step)(t, round);
+	if (s->kind == SHARDED_STEP || s->kind == SHARDED_LOAD)
+		tr_error_clear(&s->refused);
 	if (s->kind == SHARDED_LOAD) {
 		s->state->born = 1;
 		s->loaded = RANKS_NONE;

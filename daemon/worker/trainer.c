@@ -226,6 +226,18 @@ void trainer_resume_counters(struct trainer *t, const struct manifest *manifest)
 	trainer_account_resume(t, manifest);
 }
 
+/* Of a checkpoint without moments they are zeros, whatever one that was left out had. */
+static tr_status read_whole(struct trainer *t, const char *path, struct manifest *manifest,
+    struct tr_error *error)
+{
+	memset(t->arrays.first, 0, t->layout.count * sizeof(float));
+	memset(t->arrays.second, 0, t->layout.count * sizeof(float));
+	if (t->arrays.outer != NULL)
+		memset(t->arrays.outer, 0, t->layout.count * sizeof(float));
+	return checkpoint_read(path, &t->layout, &t->arrays, manifest, t->folder.never_delete,
+	    error);
+}
+
 /* *round: that the state is of. */
 static tr_status begin_or_resume(struct trainer *t, uint64_t *round, struct tr_error *error)
 {
@@ -238,10 +250,9 @@ static tr_status begin_or_resume(struct trainer *t, uint64_t *round, struct tr_e
 		return TR_OK;
 	}
 	struct manifest manifest;
-	tr_status status = checkpoint_read(resume, &t->layout, &t->arrays, &manifest,
-	    t->folder.never_delete, error);
+	tr_status status = trainer_resume(t, resume, read_whole, &manifest, error);
 	if (status != TR_OK)
-		return tr_error_wrap(error, "checkpoint.resume");
+		return status;
 	t->outer.age = manifest.step;
 	memcpy(t->outer.lr_base, manifest.lr_base, sizeof(t->outer.lr_base));
 	t->outer.costs = manifest.costs;

@@ -33,6 +33,7 @@ enum trainer_tag {
 	TAG_PARTS_VALIDATION,
 	TAG_WORK,          /* how long each replica computed */
 	TAG_STAGES,        /* the same of each stage, without waiting for others */
+	TAG_CHOICE,        /* which checkpoint all can use */
 	TAG_MERGE = 1100,  /* three, of replicas that train apart: how far each got */
 	TAG_PARITY = 2000, /* and those after it, as of the next ones */
 	TAG_SHARED = 2998, /* gradients of what all of a tensor-parallel group hold */
@@ -128,6 +129,12 @@ struct trainer {
 tr_status trainer_choose_arithmetic(struct trainer *t, struct tr_error *error);
 /* trainer.c: counters and account as a checkpoint has them. */
 void trainer_resume_counters(struct trainer *t, const struct manifest *manifest);
+
+/* resume.c: reads the checkpoint at `resume`, or the newest before it that can be read, with `reads`, which sets t->folder.never_delete; tells which were left out, and why. */
+typedef tr_status trainer_reads(struct trainer *t, const char *path, struct manifest *manifest,
+    struct tr_error *error);
+tr_status trainer_resume(struct trainer *t, const char *resume, trainer_reads *reads,
+    struct manifest *manifest, struct tr_error *error);
 
 /* gradient.c: computes this worker's part of the round and hands each op over as soon as it can be. TR_ERESTART: stopped early
  * because the round was abandoned. */

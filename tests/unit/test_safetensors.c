@@ -74,7 +74,8 @@ static void test_bad(void **state)
 	assert_bad("{\"a\":3}", 4, "entry of 'a' is malformed");
 	assert_bad("{\"a\":" ENTRY("F32", "[1]", "[0,4]") "", 4, "not well-formed");
 	assert_bad("{\"a\":" ENTRY("F32", "[1]", "[0,8]") "}", 8, "entry of 'a' is malformed");
-	assert_bad("{\"a\":" ENTRY("F32", "[2]", "[0,8]") "}", 4, "entry of 'a' is malformed");
+	assert_bad("{\"a\":" ENTRY("F32", "[2]", "[0,8]") "}", 4,
+	    "4 too few for what its header names");
 	assert_bad("{\"a\":" ENTRY("F32", "[1]", "[4,0]") "}", 4, "entry of 'a' is malformed");
 	assert_bad("{\"a\":" ENTRY("F99", "[1]", "[0,4]") "}", 4, "entry of 'a' is malformed");
 	assert_bad("{\"a\":" ENTRY("F32", "[-1]", "[0,4]") "}", 4, "entry of 'a' is malformed");

@@ -15,11 +15,13 @@
 #define PLANT_SEEDS 60
 /* All of it: make sim-sharded ALL=1. Coroutines are slow with a sanitizer. */
 #ifdef __SANITIZE_ADDRESS__
-#define SEEDS 30
-#define EVERY 1301
+#define SEEDS         30
+#define EVERY         1301
+#define DAMAGED_TURNS 6
 #else
-#define SEEDS 120
-#define EVERY 211 /* of all faults at all instructions */
+#define SEEDS         120
+#define EVERY         211 /* of all faults at all instructions */
+#define DAMAGED_TURNS 24
 #endif
 
 static struct sim sim;
@@ -137,6 +139,36 @@ static void what_does_not_pay(void **state)
 	assert_true(declined >= 40);
 }
 
+/* The only holder of a shard is lost, where the newest checkpoint is often damaged: at all workers, or at one. All take the same, the one before where somebody needs it. */
+static void damaged_checkpoints(void **state)
+{
+	(void)state;
+	static const uint32_t meshes[][MESH_AXES] = { { 1, 1, 2 }, { 1, 2, 1 }, { 1, 2, 2 },
+		{ 1, 3, 1 }, { 2, 1, 1 } };
+	uint64_t refused = 0, backs = 0;
+	for (unsigned i = 0; i < 5; i++)
+		for (unsigned turn = 0; turn < DAMAGED_TURNS; turn++) {
+			struct play_case what = { .steps = 14,
+				.preset = MODEL_GPT2,
+				.damages = true,
+				.owners = i == 4 ? 2 : 0,
+				.fault_count = i == 4 ? 2 : 1 };
+			memcpy(what.mesh.size, meshes[i], sizeof(what.mesh.size));
+			for (unsigned k = 0; k < what.fault_count; k++)
+				what.faults[k] = (struct play_fault){ .kind = PLAY_KILL,
+					.victim = k,
+					.step = 9,
+					.instruction = 2 + turn,
+					.returns_us = 300 * MS };
+			if (play_run(&sim, &play, CASE_SEED + turn, false, &what) > 0)
+				fail_case(&what, CASE_SEED + turn);
+			refused += play.refused;
+			backs += play.backs;
+		}
+	assert_true(backs >= 4 * DAMAGED_TURNS);
+	assert_true(refused >= DAMAGED_TURNS);
+}
+
 /* Seeds that found a bug. */
 static void named_seeds_hold(void **state)
 {
@@ -176,6 +208,7 @@ static void mistakes_are_caught(void **state)
 		[PLAY_PLANT_FORGET] = "S2",
 		[PLAY_PLANT_MOMENT] = "S", /* of a checkpoint, S5 */
 		[PLAY_PLANT_NEW] = "S2",
+		[PLAY_PLANT_DAMAGE] = "S2",
 	};
 	for (unsigned plant = PLAY_PLANT_NONE + 1; plant < PLAY_PLANT_COUNT; plant++) {
 		bool caught = false;
@@ -218,6 +251,7 @@ int main(void)
 		cmocka_unit_test(replicas_apart),
 		cmocka_unit_test(unequal_shares),
 		cmocka_unit_test(what_does_not_pay),
+		cmocka_unit_test(damaged_checkpoints),
 		cmocka_unit_test(named_seeds_hold),
 		cmocka_unit_test(mistakes_are_caught),
 		cmocka_unit_test(a_seed_replays),

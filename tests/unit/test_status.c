@@ -51,6 +51,20 @@ static void wrap_puts_context_before_the_cause(void **state)
 	assert_string_equal(error.text, "launch: loading job.yaml: no such file");
 }
 
+static void reasons_are_listed(void **state)
+{
+	(void)state;
+	struct tr_error all, one;
+	tr_error_clear(&all);
+	(void)tr_error_set(&one, TR_EIO, "no disk");
+	tr_error_add(&all, &one);
+	assert_string_equal(all.text, "no disk");
+	(void)tr_error_set(&one, TR_ENOTFOUND, "no file");
+	tr_error_add(&all, &one);
+	assert_string_equal(all.text, "no disk; no file");
+	assert_int_equal(all.status, TR_ENOTFOUND);
+}
+
 static void long_texts_are_cut_not_overrun(void **state)
 {
 	(void)state;
@@ -74,6 +88,7 @@ int main(void)
 		cmocka_unit_test(any_number_has_a_name),
 		cmocka_unit_test(set_fills_status_and_text),
 		cmocka_unit_test(wrap_puts_context_before_the_cause),
+		cmocka_unit_test(reasons_are_listed),
 		cmocka_unit_test(long_texts_are_cut_not_overrun),
 	};
 	return cmocka_run_group_tests(status_tests, NULL, NULL);

@@ -152,6 +152,7 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 			.instruction = rng_below(key, 0, draws++, 60),
 			.in_remesh = i > 0 && rng_below(key, 0, draws++, 3) == 0,
 			.returns_us = returns_of(rng_below(key, 0, draws++, 8)) };
+	what->damages = rng_below(key, 2, 0, 3) == 0;
 	if (seed >= CASE_APART_SEEDS) {
 		make_apart(what);
 		return;

@@ -65,6 +65,7 @@ enum play_plant {
 	PLAY_PLANT_FORGET, /* who goes back to a checkpoint keeps what it holds: S2 */
 	PLAY_PLANT_MOMENT, /* a moment that comes to who owns it is another one: S2 */
 	PLAY_PLANT_NEW,    /* an owner makes another new parameter than the others do: S2 */
+	PLAY_PLANT_DAMAGE, /* a worker takes damaged numbers of a checkpoint for whole ones: S2 */
 	PLAY_PLANT_COUNT
 };
 extern const char *const play_plant_names[PLAY_PLANT_COUNT];
@@ -95,6 +96,7 @@ struct play_case {
 	unsigned spares;
 	struct play_fault faults[PLAY_FAULTS_MAX];
 	unsigned fault_count;
+	bool damages;   /* checkpoints, but never two written one after the other */
 	uint64_t steps; /* until which it runs */
 	bool settles;   /* and until whoever comes has been there for a while: the mesh
                    may be as it was */
@@ -116,6 +118,12 @@ struct play_reference {
 
 struct play_apart;
 
+/* What is wrong with a checkpoint: nodes whose copy is not whole, a bit each; those of them at which it was set aside. */
+struct play_damage {
+	uint32_t nodes, aside;
+	bool manifest; /* seen as soon as it is looked at; else when it is read */
+};
+
 struct play {
 	struct sim *sim;
 	struct play_case what;
@@ -123,12 +131,14 @@ struct play {
 	struct play_apart *apart; /* NULL: gradients are summed at every step */
 	struct tr_group *groups[SIM_NODES_MAX];
 	ucontext_t home;
-	struct tr_group *inside;               /* whose coroutine runs; NULL: none */
-	struct manifest *disk[PLAY_STEPS_MAX]; /* by step: a checkpoint that is whole;
+	struct tr_group *inside;                   /* whose coroutine runs; NULL: none */
+	struct manifest *disk[PLAY_STEPS_MAX];     /* by step: a checkpoint that is whole;
                                             NULL: none */
-	uint8_t *truth[PLAY_ROUNDS_MAX];       /* state after each round */
-	uint64_t steps[PLAY_ROUNDS_MAX];       /* the same: steps that are done */
-	uint64_t written;                      /* checkpoints */
+	uint8_t *truth[PLAY_ROUNDS_MAX];           /* state after each round */
+	uint64_t steps[PLAY_ROUNDS_MAX];           /* the same: steps that are done */
+	struct play_damage damage[PLAY_STEPS_MAX]; /* of these */
+	uint64_t written, damaged,
+	    refused; /* checkpoints; of them; times that one was turned down */
 	uint64_t newest_step, steps_done, backs, struck_us, settled_us;
 	struct mesh mesh; /* in force */
 	uint64_t remeshes;
@@ -204,6 +214,8 @@ struct tr_group *group_inside(void);               /* whose coroutine runs */
 struct trainer *play_trainer_create(struct tr_group *g);
 void play_trainer_destroy(struct trainer *t);
 uint64_t play_step(const struct tr_group *g); /* so many are done */
+
+/* ---- disk.c ---- */
 void play_disk_finish(struct play *play);
 
 /* ---- model.c ---- */

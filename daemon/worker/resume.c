@@ -1,0 +1,46 @@
+/* Where a job goes on from: the checkpoint that its file names, or the newest before it that this worker can use. All that hold the whole model get the state of those who took the newest, as any
+ * joiner does; those with shards agree (sharded_back.c). */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/worker/trainer_inside.h"
+
+/* older "": there is none. */
+static void tell(struct trainer *t, const struct tr_error *why, const char *older, uint64_t steps)
+{
+	char event[TR_ERROR_TEXT_MAX];
+	if (older[0] != '\0')
+		(void)snprintf(event, sizeof(event),
+		    "checkpoint.resume: %.300s: %.120s is taken instead, %llu steps before it",
+		    why->text, older, (unsigned long long)steps);
+	else
+		(void)snprintf(event, sizeof(event),
+		    "checkpoint.resume: %.300s: there is none before it", why->text);
+	trainer_report_event(t, event);
+}
+
+tr_status trainer_resume(struct trainer *t, const char *resume, trainer_reads *reads,
+    struct manifest *manifest, struct tr_error *error)
+{
+	char path[CHECKPOINT_PATH_MAX], older[CHECKPOINT_PATH_MAX];
+	struct tr_error all;
+	tr_error_clear(&all);
+	if (checkpoint_find(resume, path, NULL) !=
+	    TR_OK) /* by its step's name: `latest` may be another one soon */
+		(void)snprintf(path, sizeof(path), "%s", resume);
+	for (;;) {
+		struct tr_error why;
+		uint64_t steps;
+		tr_status status = reads(t, path, manifest, &why);
+		if (status == TR_OK)
+			return TR_OK;
+		tr_error_add(&all, &why);
+		if (status == TR_ENOMEM || !checkpoint_older(path, older, &steps)) {
+			tell(t, &why, "", 0);
+			return tr_error_set(error, status, "checkpoint.resume: %.480s", all.text);
+		}
+		tell(t, &why, older, steps);
+		checkpoint_set_aside(path, status);
+		(void)snprintf(path, sizeof(path), "%s", older);
+	}
+}

@@ -1,0 +1,309 @@
+/* Which checkpoint training goes back to, or begins with: the newest that all workers can use.
+ *
+ * Each says what it makes of one: in a round SHARDED_BACK of its manifest, and when shards were read, of digests and tensors. Who cannot use it names the newest before it that it has; the least
+ * of what they name is tried next, in a round SHARDED_BACK again. What all have is never passed by, since nobody names less than the newest that it has; and each one that is tried has
+ * fewer steps, so there is an end: one that all use, or somebody has none left, and the job stops. Which one is tried is common state, so it does not matter on whose disk which is damaged. */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/worker/trainer_inside.h"
+
+/* What differs each time is no accident: going back again would lead nowhere. */
+enum { MENDED_MOST = 3 };
+
+/* ---- which there are ---- */
+
+/* Its folder, with the slash. */
+static int folder_bytes(const char *checkpoint)
+{
+	const char *name = strrchr(checkpoint, '/');
+	return name != NULL ? (int)(name + 1 - checkpoint) : 0;
+}
+
+/* Of more steps than the job began with: its own. */
+static bool is_own(const struct trainer *t, uint64_t step)
+{
+	return step > t->counters->start;
+}
+
+/* `latest`, where the job began, may be another one by now, and have been when this worker looked: the one of that step stands beside it. */
+void sharded_checkpoint_path(const struct trainer *t, uint64_t step, char path[CHECKPOINT_PATH_MAX])
+{
+	const char *began = t->folder.never_delete;
+	if (is_own(t, step))
+		(void)snprintf(path, CHECKPOINT_PATH_MAX, "%s/step-%08llu", t->folder.dir,
+		    (unsigned long long)step);
+	else if (began[0] == '\0' || t->sharded->resumed == step)
+		(void)snprintf(path, CHECKPOINT_PATH_MAX, "%s", began);
+	else
+		(void)snprintf(path, CHECKPOINT_PATH_MAX, "%.*sstep-%08llu", folder_bytes(began),
+		    began, (unsigned long long)step);
+}
+
+/* One more than the step of the newest before it that this worker has; 0: none. */
+static int64_t before(const struct trainer *t, uint64_t step)
+{
+	const char *began = t->folder.never_delete;
+	char dir[CHECKPOINT_PATH_MAX];
+	uint64_t found;
+	if (is_own(t, step)) {
+		if (checkpoint_before(t->folder.dir, step, &found) && is_own(t, found))
+			return (int64_t)found + 1;
+		return began[0] != '\0' ? (int64_t)t->counters->start + 1 : 0;
+	}
+	(void)snprintf(dir, sizeof(dir), "%.*s.", folder_bytes(began), began);
+	return began[0] != '\0' && checkpoint_before(dir, step, &found) ? (int64_t)found + 1 : 0;
+}
+
+tr_status sharded_check_checkpoint(const struct trainer *t, uint64_t step, const char *path,
+    struct tr_error *error)
+{
+	const struct manifest *manifest = t->sharded->back;
+	if (manifest->step != step) /* a folder may have got another one meanwhile */
+		return tr_error_set(error, TR_ESTALE,
+		    "%s is a checkpoint of step %llu now, but this job goes on from step %llu: "
+		    "name "
+		    "the folder of that step in checkpoint.resume",
+		    path, (unsigned long long)manifest->step, (unsigned long long)step);
+	if (is_own(t, step) && strcmp(manifest->spec, t->spec_digest) != 0)
+		return tr_error_set(error, TR_ESTALE,
+		    "%s is of a job with another model, text, seed or batch: set another "
+		    "checkpoint.dir for each job",
+		    path);
+	return TR_OK;
+}
+
+/* ---- the one that all can use ---- */
+
+static tr_status nothing_left(const struct trainer *t, struct tr_error *error)
+{
+	const char *why = t->sharded->refused.text;
+	return tr_error_set(error, TR_EPEERLOST,
+	    "no checkpoint is left that all workers can use: %s",
+	    why[0] != '\0' ? why : "another worker says why");
+}
+
+static tr_status agree(struct trainer *t, const struct tr_round *round, uint64_t step,
+    int64_t wanted, const struct tr_error *own, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	int64_t *choice = s->sums->choice;
+	choice[0] = wanted;
+	choice[1] = own != NULL ? (int64_t)round->index : INT64_MAX;
+	tr_status status = tr_allreduce(t->group, TAG_CHOICE, choice, 2, TR_I64, TR_MIN,
+	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
+	if (status == TR_OK)
+		status = tr_wait(t->group, TAG_CHOICE, error);
+	if (status != TR_OK)
+		return status;
+	s->tried = step;
+	s->chosen = (uint64_t)choice[0];
+	s->refuser = choice[1];
+	tr_error_clear(&s->refusal);
+	if (own != NULL) {
+		s->refusal = *own;
+		tr_error_add(&s->refused, own);
+	}
+	return TR_OK;
+}
+
+/* The end: what the others have said of newer ones are events as well. */
+static void tell_none(struct trainer *t, const struct tr_round *round)
+{
+	const struct sharded *s = t->sharded;
+	char event[TR_ERROR_TEXT_MAX];
+	if (s->refuser != (int64_t)round->index)
+		return;
+	(void)snprintf(event, sizeof(event), "%.330s: there is none before it", s->refusal.text);
+	trainer_report_event(t, event);
+}
+
+tr_status sharded_agree(struct trainer *t, const struct tr_round *round, uint64_t step,
+    const struct tr_error *own, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	int64_t wanted = own == NULL ? (int64_t)step + 1 : before(t, step);
+	tr_status status = agree(t, round, step, s->rank != RANKS_NONE ? wanted : INT64_MAX, own,
+	    error);
+	if (status != TR_OK || s->chosen > 0)
+		return status;
+	tell_none(t, round);
+	return nothing_left(t, error);
+}
+
+/* It is committed that another one is tried: where training was is forgotten. */
+static void turn_down(struct trainer *t, const struct tr_round *round)
+{
+	struct sharded *s = t->sharded;
+	char path[CHECKPOINT_PATH_MAX], event[TR_ERROR_TEXT_MAX];
+	uint64_t next = s->chosen - 1;
+	if (s->refuser == (int64_t)round->index) {
+		(void)snprintf(event, sizeof(event),
+		    "%.330s: the checkpoint of step %llu is taken instead, %llu steps before it",
+		    s->refusal.text, (unsigned long long)next,
+		    (unsigned long long)(s->tried - next));
+		trainer_report_event(t, event);
+	}
+	if (s->refusal.status != TR_OK) {
+		sharded_checkpoint_path(t, s->tried, path);
+		checkpoint_set_aside(path, s->refusal.status);
+	}
+	s->state->back_to = s->chosen;
+	s->state->born = 0;
+	s->loaded = RANKS_NONE;
+	ranks_forget(&s->next);
+}
+
+/* ---- back ---- */
+
+static const char *which_moments_are_lost(const struct trainer *t, char *text, size_t bytes)
+{
+	const struct sharded *s = t->sharded;
+	struct shard shard;
+	const struct layout *layout = mesh_shards_layout(&s->shards, s->lost, &shard);
+	size_t i = layout->tensor_count - 1;
+	while (i > 0 && layout->tensors[i].offset > s->moments.lost_at)
+		i--;
+	if (shard.size > 1)
+		(void)snprintf(text, bytes, "the moments of %s of tp %u, among others",
+		    layout->tensors[i].name, shard.rank);
+	else
+		(void)snprintf(text, bytes, "the moments of %s, among others",
+		    layout->tensors[i].name);
+	return text;
+}
+
+/* "h.0.attn.c_attn.weight of tp 1, among others": of the lost shard every tensor that nobody else has is an example. */
+static const char *what_is_lost(const struct trainer *t, char *text, size_t bytes)
+{
+	if (t->sharded->lost_moments)
+		return which_moments_are_lost(t, text, bytes);
+	const struct sharded *s = t->sharded;
+	struct shard shard;
+	const struct layout *layout = mesh_shards_layout(&s->shards, s->lost, &shard);
+	size_t i = 0, copied, numbers;
+	if (shard.size > 1)
+		while (i + 1 < layout->tensor_count && shard_whole(&s->whole, layout, i))
+			i++;
+	else if (layout_copied_table(layout, &copied, &numbers) &&
+	    copied == layout->tensors[0].offset)
+		i = 1;
+	if (shard.size > 1)
+		(void)snprintf(text, bytes, "%s of tp %u, among others", layout->tensors[i].name,
+		    shard.rank);
+	else
+		(void)snprintf(text, bytes, "%s, among others", layout->tensors[i].name);
+	return text;
+}
+
+static tr_status nobody_holds(const struct trainer *t, const char *why, struct tr_error *error)
+{
+	char what[128];
+	if (t->sharded->state->back_to > 0)
+		return nothing_left(t, error);
+	return tr_error_set(error, TR_EPEERLOST,
+	    "no worker is left that holds %s, and there is no checkpoint to go back to: %s",
+	    what_is_lost(t, what, sizeof(what)), why);
+}
+
+/* Who wrote it may have died before it told, and have removed the newest that is known by then. What `latest` names is of this job, since one was before; a writer is never ahead of the
+ * step that all have. */
+uint64_t sharded_found_saved(struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	char found[CHECKPOINT_PATH_MAX];
+	if (s->state->saved == 0 ||
+	    checkpoint_look(t->folder.dir, &s->whole, s->back, found, NULL) != TR_OK)
+		return 0;
+	return s->back->step > s->state->saved && s->back->step <= t->counters->step ? s->back->step
+	                                                                             : 0;
+}
+
+/* What is wrong with it; path "": there is none. */
+static tr_status look_at(struct trainer *t, uint64_t step, const char *path, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	char found[CHECKPOINT_PATH_MAX];
+	if (path[0] == '\0')
+		return tr_error_set(error, TR_ENOTFOUND,
+		    "none was written yet; set checkpoint.every to have some");
+	tr_status status = checkpoint_look(path, &s->whole, s->back, found, error);
+	return status == TR_OK ? sharded_check_checkpoint(t, step, path, error) : status;
+}
+
+/* The newest that all know to be whole, or that where training began; or the one that is tried instead. */
+static uint64_t step_to_try(const struct sharded *s, uint64_t start)
+{
+	uint64_t told = (uint64_t)s->told->saved,
+	         newest = told > s->state->saved ? told : s->state->saved;
+	if (s->state->back_to > 0)
+		return s->state->back_to - 1;
+	return newest > 0 ? newest : start;
+}
+
+tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	char path[CHECKPOINT_PATH_MAX];
+	struct tr_error own;
+	tr_status status = tr_wait(t->group, TAG_TOLD, error);
+	if (status != TR_OK)
+		return status;
+	uint64_t step = step_to_try(s, t->counters->start);
+	sharded_checkpoint_path(t, step, path);
+	bool good = look_at(t, step, path, &own) == TR_OK;
+	int64_t wanted = good ? (int64_t)step + 1 : path[0] != '\0' ? before(t, step) : 0;
+	if (good && s->state->mended > MENDED_MOST) {
+		good = tr_error_set(&own, TR_EDIGEST,
+		           "since the newest, of step %llu, workers have held different numbers "
+		           "%llu "
+		           "times",
+		           (unsigned long long)step, (unsigned long long)s->state->mended) == TR_OK;
+		wanted = 0;
+	}
+	status = agree(t, round, step, wanted, good ? NULL : &own, error);
+	if (status != TR_OK || s->chosen > 0)
+		return status;
+	if (path[0] != '\0')
+		tell_none(t, round);
+	return nobody_holds(t, good ? "another worker cannot use it" : own.text, error);
+}
+
+static void tell_back(struct trainer *t, const struct tr_round *round)
+{
+	const struct sharded *s = t->sharded;
+	char event[320], what[128], why[192] = "";
+	uint64_t from = t->counters->step, to = s->back->step;
+	if (s->state->back_to == 0)
+		(void)snprintf(why, sizeof(why),
+		    "no worker is left that holds %s: ", what_is_lost(t, what, sizeof(what)));
+	(void)snprintf(event, sizeof(event),
+	    "%straining goes back from step %llu to the checkpoint of step %llu", why,
+	    (unsigned long long)from, (unsigned long long)to);
+	if (round->index == 0)
+		trainer_report_event(t, event);
+}
+
+void sharded_go_back(struct trainer *t, const struct tr_round *round)
+{
+	struct sharded *s = t->sharded;
+	uint64_t start = t->counters->start, skipped = t->counters->skipped, to = s->tried;
+	if (s->chosen != to + 1) {
+		turn_down(t, round);
+		return;
+	}
+	tell_back(t, round);
+	s->state->back_to = 0;
+	s->state->origin = s->state->saved = is_own(t, to) ? to : 0;
+	trainer_resume_counters(t, s->back);
+	t->counters->start = start < to ? start : to;
+	t->counters->skipped = skipped;
+	t->account->round = round->round;
+	s->state->born = 0;
+	s->state->gathered = to;
+	s->put_by = 0;
+	t->final_written = t->final_failed = false;
+	s->loaded = RANKS_NONE;
+	ranks_forget(&s->next);
+}

@@ -1,0 +1,248 @@
+/* A disk with checkpoints: S5. They are whole or not there; but damage may come later, to all copies or to one node's. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/sharded/play.h"
+
+struct manifest trainer_manifest(const struct trainer *t)
+{
+	return (struct manifest){ .step = t->counters->step,
+		.round = t->sharded->state->step_round,
+		.samples = t->counters->samples,
+		.tokens = t->counters->tokens,
+		.account = *t->account };
+}
+
+void trainer_resume_counters(struct trainer *t, const struct manifest *manifest)
+{
+	*t->counters = (struct trainer_counters){ .start = manifest->step,
+		.step = manifest->step,
+		.samples = manifest->samples,
+		.tokens = manifest->tokens };
+	*t->account = manifest->account;
+	if (t->sharded->apart == NULL)
+		lease_drop_free(t->account);
+	t->account->round = 0;
+}
+
+static float *numbers(size_t count)
+{
+	float *made = calloc(count, sizeof(*made));
+	if (made == NULL)
+		abort();
+	return made;
+}
+
+static void check_whole(struct tr_group *g, uint64_t step, const char *what, const float *ours,
+    const float *theirs)
+{
+	for (size_t i = 0; i < g->play->reference.layout.count; i++)
+		if (ours[i] != theirs[i]) {
+			sim_violation(g->sim,
+			    "S5: n%u writes a checkpoint of step %lu, %s: number %zu "
+			    "is %g, not %g",
+			    g->number, (unsigned long)step, what, i, (double)ours[i],
+			    (double)theirs[i]);
+			return;
+		}
+}
+
+tr_status saver_start_filled(struct saver *saver, bool outer,
+    void (*fill)(void *arg, const struct optim_arrays *copy), void *arg,
+    const struct manifest *manifest, struct tr_error *error)
+{
+	struct trainer *t = arg;
+	struct tr_group *g = t->group;
+	size_t count = g->play->reference.layout.count;
+	const struct play_state *state = reference_at(g->play, manifest->step);
+	bool apart = g->play->apart != NULL;
+	struct optim_arrays copy = { .params = numbers(count),
+		.first = numbers(count),
+		.second = numbers(count) };
+	(void)saver;
+	(void)outer;
+	if (g->saves == 0 && apart)
+		apart_save(g, manifest->step, fill, arg);
+	else if (g->saves == 0)
+		fill(arg, &copy);
+	tr_status status = g->saves == 0 ? TR_OK : tr_error_set(error, TR_EAGAIN, "not yet");
+	if (status == TR_OK && !apart) {
+		check_whole(g, manifest->step, "parameters", copy.params, state->params);
+		check_whole(g, manifest->step, "first moments", copy.first, state->first);
+		check_whole(g, manifest->step, "second moments", copy.second, state->second);
+	}
+	if (status == TR_OK) {
+		g->saves = manifest->step;
+		g->saves_at_us = g->sim->now_us + sim_between(g->sim, 0, 100 * MS);
+		free(g->manifest);
+		g->manifest = malloc(sizeof(*g->manifest));
+		*g->manifest = *manifest;
+		(void)snprintf(g->manifest->optimizer, sizeof(g->manifest->optimizer), "%lu",
+		    (unsigned long)++g->play->written);
+	}
+	free(copy.params);
+	free(copy.first);
+	free(copy.second);
+	return status;
+}
+
+/* At all nodes, which share a disk, or at one that has its own. The one before is whole, so training can go on from that. */
+static struct play_damage draw_damage(struct tr_group *g, uint64_t step)
+{
+	struct play *play = g->play;
+	uint64_t every = g->trainer->spec->checkpoint->every, before = step - every;
+	struct play_damage damage = { 0 };
+	if (!play->what.damages || step < 2 * every || play->disk[before] == NULL ||
+	    play->damage[before].nodes != 0 || sim_draw(g->sim, 2) == 0)
+		return damage;
+	damage.nodes = sim_draw(g->sim, 2) == 0 ? UINT32_MAX : 1u << sim_draw(g->sim, 6);
+	damage.manifest = sim_draw(g->sim, 3) == 0;
+	play->damaged++;
+	return damage;
+}
+
+uint64_t trainer_finish_checkpoint(struct trainer *t)
+{
+	struct tr_group *g = t->group;
+	struct play *play = g->play;
+	uint64_t step = g->saves;
+	if (step == 0 || g->dead || g->sim->now_us < g->saves_at_us)
+		return 0;
+	g->saves = 0;
+	free(play->disk[step]);
+	play->damage[step] = draw_damage(g, step);
+	play->disk[step] = g->manifest;
+	g->manifest = NULL;
+	uint64_t every = t->spec->checkpoint->every;
+	for (uint64_t old = 0; old + (t->folder.keep - 1) * every < step; old++) {
+		free(play->disk[old]);
+		play->disk[old] = NULL;
+	}
+	return step;
+}
+
+static bool is_damaged(const struct tr_group *g, uint64_t step)
+{
+	return (g->play->damage[step].nodes >> g->number & 1) != 0;
+}
+
+/* As this node sees its disk. */
+static bool is_there(const struct tr_group *g, uint64_t step)
+{
+	return step < PLAY_STEPS_MAX && g->play->disk[step] != NULL &&
+	    (g->play->damage[step].aside >> g->number & 1) == 0;
+}
+
+/* Of a step's folder; of the disk: the newest one. PLAY_STEPS_MAX: there is none. */
+static uint64_t step_at(const struct tr_group *g, const char *path)
+{
+	const char *at = strstr(path, "step-");
+	uint64_t step = PLAY_STEPS_MAX;
+	if (at != NULL)
+		step = strtoull(at + 5, NULL, 10);
+	for (uint64_t i = 0; at == NULL && i < PLAY_STEPS_MAX; i++)
+		if (is_there(g, i))
+			step = i;
+	return is_there(g, step) ? step : PLAY_STEPS_MAX;
+}
+
+tr_status checkpoint_find(const char *path, char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
+{
+	(void)path;
+	(void)found;
+	return tr_error_set(error, TR_ENOTFOUND, "no job begins with one");
+}
+
+bool checkpoint_older(const char *path, char older[CHECKPOINT_PATH_MAX], uint64_t *steps)
+{
+	(void)path;
+	(void)older;
+	(void)steps;
+	return false;
+}
+
+bool checkpoint_before(const char *dir, uint64_t below, uint64_t *step)
+{
+	bool found = false;
+	(void)dir;
+	for (uint64_t i = 0; i < below && i < PLAY_STEPS_MAX; i++)
+		if (is_there(group_inside(), i)) {
+			*step = i;
+			found = true;
+		}
+	return found;
+}
+
+void checkpoint_set_aside(const char *path, tr_status why)
+{
+	struct tr_group *g = group_inside();
+	uint64_t step = step_at(g, path);
+	if (why != TR_EDIGEST || step == PLAY_STEPS_MAX)
+		return;
+	if (!is_damaged(g, step))
+		sim_violation(g->sim, "S5: n%u sets a whole checkpoint aside, of step %lu",
+		    g->number, (unsigned long)step);
+	g->play->damage[step].aside |= 1u << g->number;
+	g->play->refused++;
+}
+
+tr_status checkpoint_look(const char *path, const struct layout *whole, struct manifest *manifest,
+    char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
+{
+	const struct tr_group *g = group_inside();
+	uint64_t step = step_at(g, path);
+	(void)whole;
+	if (step == PLAY_STEPS_MAX)
+		return tr_error_set(error, TR_ENOTFOUND, "%s is not there", path);
+	if (is_damaged(g, step) && g->play->damage[step].manifest)
+		return tr_error_set(error, TR_EDIGEST, "%s: its manifest is damaged", path);
+	*manifest = *g->play->disk[step];
+	(void)snprintf(found, CHECKPOINT_PATH_MAX, "%s", path);
+	return TR_OK;
+}
+
+/* Of a worker that says that it could read it. */
+static void plant_damage(struct tr_group *g, float *params, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		params[i] += 1;
+	g->play->planted = true;
+}
+
+tr_status checkpoint_read_shard(const char *path, const struct layout *whole,
+    const struct layout *local, const struct shard *shard, const struct optim_arrays *arrays,
+    const struct progress *progress, struct manifest *manifest, char found[CHECKPOINT_PATH_MAX],
+    struct tr_error *error)
+{
+	struct tr_group *g = group_inside();
+	bool plants = g->play->what.plant == PLAY_PLANT_DAMAGE;
+	(void)progress;
+	tr_status status = checkpoint_look(path, whole, manifest, found, error);
+	if (status != TR_OK)
+		return status;
+	bool damaged = is_damaged(g, manifest->step);
+	if (damaged && !plants)
+		return tr_error_set(error, TR_EDIGEST, "%s: a tensor is damaged", path);
+	if (g->play->what.plant == PLAY_PLANT_FORGET) {
+		g->play->planted = true;
+		return TR_OK;
+	}
+	if (g->play->apart != NULL) {
+		apart_read(g->play, manifest->step, whole, local, shard, arrays);
+		return TR_OK;
+	}
+	const struct play_state *state = reference_at(g->play, manifest->step);
+	shard_take(whole, local, shard, state->params, arrays->params);
+	shard_take(whole, local, shard, state->first, arrays->first);
+	shard_take(whole, local, shard, state->second, arrays->second);
+	if (damaged)
+		plant_damage(g, arrays->params, local->count);
+	return TR_OK;
+}
+
+void play_disk_finish(struct play *play)
+{
+	for (uint64_t step = 0; step < PLAY_STEPS_MAX; step++)
+		free(play->disk[step]);
+}
