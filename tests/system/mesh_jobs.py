@@ -1,5 +1,8 @@
 """What tests of jobs over meshes share: their text, job files, what one worker learns of them, how a run is compared with that."""
+import fcntl
+import hashlib
 import json
+import os
 import pathlib
 
 import numpy
@@ -80,15 +83,16 @@ def train(folder, spec, nodes, slots=1):
 
 
 def alone(tmp_path, text, **options):
-    train(tmp_path / "alone", sharded_spec(text, tmp_path / "one", 1, **options), 1)
-    return tmp_path / "one"
-
-
-def undisturbed(factory, steps, **options):
-    """The text, and where one worker has learned it for so many steps; for a fixture of a whole module."""
-    folder = factory.mktemp("undisturbed")
-    words = write_text(folder)
-    return words, alone(folder, words, steps=steps, lr=SLOW, **options)
+    """Where one worker has learned that text: trained once for all tests that ask for the same, also of other processes of the same pytest."""
+    everyones = tmp_path.parents[1 if "PYTEST_XDIST_WORKER" in os.environ else 0] / "alone"
+    folder = everyones / hashlib.sha256(text.read_bytes() + repr(sorted(options.items())).encode()).hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "trained").exists():
+            train(folder / "cluster", sharded_spec(text, folder / "one", 1, **options), 1)
+            (folder / "trained").touch()
+    return folder / "one"
 
 
 def active(cluster, job):

@@ -7,7 +7,7 @@ import numpy
 import pytest
 
 from harness import Cluster, wait_for
-from mesh_jobs import SLOW, active, assert_near, counted_once, parameters, reach, rows_of, sharded_spec, undisturbed, write_text
+from mesh_jobs import SLOW, active, alone, assert_near, counted_once, parameters, reach, rows_of, sharded_spec, write_text
 
 STEPS = 20
 
@@ -70,11 +70,11 @@ def test_none_is_whole(tmp_path, cluster, begun, text, tp):
     assert any("step-00000015: model.safetensors" in line and "there is none before it" in line for line in words.splitlines()), words
 
 
-def test_back_to_the_one_before(tmp_path_factory, tmp_path, cluster):
+def test_back_to_the_one_before(tmp_path, text, cluster):
     """A shard is lost with its only holder, and the newest checkpoint is damaged."""
     steps, run = 100, tmp_path / "run"
-    words, calm = undisturbed(tmp_path_factory, steps)
-    job = cluster.submit(sharded_spec(words, run, 2, workers=2, steps=steps, every=30, lr=SLOW))
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW)
+    job = cluster.submit(sharded_spec(text, run, 2, workers=2, steps=steps, every=30, lr=SLOW))
     reach(run, 62)
     wait_for(lambda: "step-00000060" in cluster.job(job).progress.checkpoint, "the checkpoint of step 60")
     flip(run / "step-00000060" / "model.safetensors")

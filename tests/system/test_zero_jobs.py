@@ -8,7 +8,7 @@ import safetensors.numpy
 
 from harness import Cluster, wait_for
 from mesh_jobs import (SLOW, STEPS, active, alone, assert_near, assert_same_training, counted_once,
-                       parameters, reach, rows_of, staged_spec, train, undisturbed)
+                       parameters, reach, rows_of, staged_spec, train)
 from stubs import pb
 from test_training import BATCH
 
@@ -83,9 +83,9 @@ def test_any_mesh_goes_on_from_any_checkpoint(tmp_path, text):
 LONG = 100
 
 
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory):
-    return undisturbed(tmp_path_factory, LONG)
+@pytest.fixture
+def calm(tmp_path, text):
+    return text, alone(tmp_path, text, steps=LONG, lr=SLOW)
 
 
 @pytest.mark.parametrize("dp, tp, rank", [*((2, 2, rank) for rank in range(4)), *((3, 1, rank) for rank in range(3))])
