@@ -40,7 +40,7 @@ def parse_arguments():
     parser.add_argument("--jobs", type=int, default=cpus, help="programs at once")
     parser.add_argument("--python-jobs", type=int, default=0, help=f"Python tests at once (default: {min(2 * cpus, 16)}; {min(cpus, 16)} with a sanitizer)")
     parser.add_argument("--limit-s", type=float, default=180, help="of one program; of one Python test twice that")
-    parser.add_argument("--python-limit-s", type=float, default=1800, help="of all Python tests together")
+    parser.add_argument("--python-limit-s", type=float, default=3600, help="of all Python tests together")
     return parser.parse_args()
 
 
@@ -216,7 +216,7 @@ class Run:
             return (1 if returncode == 0 else 0), [], []
 
         # Bound by the processors where others mostly wait: nice, so that nobody waits for it.
-        return self.program("check", ["nice", "-n", "10", "make", "-s", "check"], judge, limit_s=1800)
+        return self.program("check", ["nice", "-n", "10", "make", "-s", "check"], judge, limit_s=3600)
 
     def python(self, folders):
         report = self.results / "pytest.xml"

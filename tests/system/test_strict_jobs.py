@@ -82,26 +82,37 @@ LONG = 120
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory):
-    """The text, and where one worker has learned it strictly for LONG steps."""
-    folder = tmp_path_factory.mktemp("calm")
+def learned(tmp_path_factory):
+    """The text, and where one worker has learned it strictly for so many steps."""
+    folder, runs = tmp_path_factory.mktemp("learned"), {}
     words = write_text(folder)
-    train(folder / "cluster", strict_spec(words, folder / "run", steps=LONG), 1)
-    return words, folder / "run"
+
+    def of(steps):
+        if steps not in runs:
+            runs[steps] = folder / f"run-{steps}"
+            train(folder / f"cluster-{steps}", strict_spec(words, runs[steps], steps=steps), 1)
+        return words, runs[steps]
+    return of
 
 
-@pytest.mark.parametrize("mesh, rank", [((2, 1, 2), 0), ((2, 1, 2), 3), ((1, 2, 2), 2), ((1, 1, 4), 1)])
-def test_a_kill_changes_no_bit(tmp_path, calm, mesh, rank):
+@pytest.fixture
+def calm(learned):
+    return learned(LONG)
+
+
+@pytest.mark.parametrize("mesh, rank", [((2, 1, 2), 3), ((1, 2, 2), 2), ((1, 1, 4), 1)])
+def test_a_kill_changes_no_bit(tmp_path, learned, mesh, rank):
     """Whoever comes has the highest id, so scopes have another order than ranks from then on. With dp 1 training goes back to a checkpoint."""
-    words, one = calm
+    steps = 60
+    words, one = learned(steps)
     with Cluster(tmp_path / "cluster", nodes=mesh[0], slots=mesh[1] * mesh[2]) as cluster:
-        job = cluster.submit(strict_spec(words, tmp_path / "run", *mesh, steps=LONG, every=10))
-        reach(tmp_path / "run", 25)
+        job = cluster.submit(strict_spec(words, tmp_path / "run", *mesh, steps=steps, every=10))
+        reach(tmp_path / "run", 15)
         victim = active(cluster, job)[rank]
         os.kill(victim.pid, signal.SIGKILL)
         done = cluster.wait_job(job, "DONE")
         assert f"peer {victim.id} (" in cluster.events(done) and ") is lost" in cluster.events(done)
-        counted_once(cluster, job, LONG)
+        counted_once(cluster, job, steps)
     assert_same_bits(one, tmp_path / "run")
 
 
