@@ -189,6 +189,8 @@ bool plan_choice_is_wanted(const struct plan_search_settings *settings,
 {
 	const struct plan_choice *only = &settings->only;
 
+	if (settings->is_wanted != NULL && !settings->is_wanted(settings->arg, choice))
+		return false;
 	if (settings->exact &&
 	    (only->own_rows != choice->own_rows || only->owners != choice->owners))
 		return false;

@@ -28,6 +28,9 @@ struct plan_search_settings {
 	    only; /* choices that are not so are not tried: mesh, sequences and recompute, each if it is not 0 */
 	bool exact; /* and schedule, chunks, recompute, own_rows and owners, whatever they are */
 	bool whole; /* none but replicas of whole models, with all their moments */
+	/* Of these alone those that it says yes to; NULL: all. */
+	bool (*is_wanted)(const void *arg, const struct plan_choice *choice);
+	const void *arg;
 };
 
 struct plan_loser {
