@@ -462,6 +462,12 @@ struct tr_link {
 TR_API tr_status tr_links(tr_group *group, struct tr_link *links, size_t max, size_t *count,
     struct tr_error *error);
 
+/* Of a job that was planned anew while it ran: the plan in force. */
+struct tr_plan_now {
+	double step_s; /* predicted */
+	unsigned dp, pp, tp;
+};
+
 /* Facts for the people who watch: shown by trainctl. NaN or zero or NULL: no news. */
 struct tr_report {
 	uint64_t step, steps;
@@ -475,7 +481,8 @@ struct tr_report {
 	const void
 	    *samples; /* packed traind.v1.SampleAccount (traind's own worker), samples_bytes long */
 	size_t samples_bytes;
-	uint64_t reserved[2];
+	const struct tr_plan_now *plan; /* the same */
+	uint64_t reserved[1];
 };
 TR_API tr_status tr_report(tr_group *group, const struct tr_report *report);
 

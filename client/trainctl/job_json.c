@@ -115,7 +115,7 @@ static void write_plan(struct json *json, const Traind__V1__Job *job)
 	double step_s = mesh_now_step_s(job);
 	json_object(json);
 	text(json, "text", plan->text);
-	figure(json, "step_s", plan->step_s);
+	figure(json, "step_s", mesh_now_planned_s(job));
 	figure(json, "actual_step_s", step_s > 0 ? step_s : NAN);
 	json_key(json, "nodes");
 	json_array(json);

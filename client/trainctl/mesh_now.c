@@ -10,12 +10,24 @@
 #include "daemon/plan/remesh.h"
 #include "daemon/plan/strict.h"
 
-/* That training goes on with if so few workers stay as there are; the job's, if it waits for them or its model is not known. */
-static struct mesh mesh_for(const Traind__V1__JobSpec *spec, uint32_t active)
+/* As the job file asks for it, or as it was planned anew since. */
+static struct mesh asked_now(const Traind__V1__Job *job)
 {
+	const Traind__V1__PlanNow *plan = job->progress != NULL ? job->progress->plan : NULL;
+	if (plan == NULL)
+		return job_mesh(job->spec->mesh);
+	return (struct mesh){
+		.size = { [MESH_DP] = plan->dp, [MESH_PP] = plan->pp, [MESH_TP] = plan->tp }
+	};
+}
+
+/* That training goes on with if so few workers stay as there are; the job's, if it waits for them or its model is not known. */
+static struct mesh mesh_for(const Traind__V1__Job *job, uint32_t active)
+{
+	const Traind__V1__JobSpec *spec = job->spec;
 	struct model_config config;
 	struct remesh rules = { .config = &config,
-		.job = job_mesh(spec->mesh),
+		.job = asked_now(job),
 		.strict = job_is_strict(spec->train) };
 	const Traind__V1__Optimizer *order = spec->train->optimizer;
 	if (active == 0 || job_mesh_waits(spec->mesh) || order == NULL ||
@@ -37,7 +49,7 @@ bool mesh_now_of(const Traind__V1__Job *job, struct mesh_now *out)
 	for (size_t i = 0; i < job->n_peers; i++)
 		active += strcmp(job->peers[i]->state, "active") == 0;
 	if (job->state == TRAIND__V1__JOB_STATE__JOB_STATE_RUNNING) {
-		now.mesh = mesh_for(job->spec, active);
+		now.mesh = mesh_for(job, active);
 		uint32_t enough = active / ranks_shards(&now.mesh), most = now.mesh.size[MESH_DP];
 		now.replicas = enough < most ? enough : most;
 		if (job_is_strict(job->spec->train) && now.replicas > 0)
@@ -54,6 +66,14 @@ double mesh_now_step_s(const Traind__V1__Job *job)
 	    job->progress == NULL || !(job->progress->tokens_per_s > 0))
 		return 0;
 	return (double)job->spec->train->optimizer->batch_tokens / job->progress->tokens_per_s;
+}
+
+double mesh_now_planned_s(const Traind__V1__Job *job)
+{
+	const Traind__V1__PlanNow *now = job->progress != NULL ? job->progress->plan : NULL;
+	if (now != NULL && now->step_s > 0)
+		return now->step_s;
+	return job->spec != NULL && job->spec->plan != NULL ? job->spec->plan->step_s : 0;
 }
 
 /* "dp 2 x pp 2 x tp 2", "dp 1 of 2 x tp 2" */

@@ -17,8 +17,10 @@ struct mesh_now {
 /* False: its model is not split. */
 bool mesh_now_of(const Traind__V1__Job *job, struct mesh_now *now);
 
-/* Seconds that its steps take lately, beside spec->plan->step_s; 0: nobody has said. */
+/* Seconds that its steps take lately; 0: nobody has said. */
 double mesh_now_step_s(const Traind__V1__Job *job);
+/* That they are to take by the plan in force; 0: it was not planned. */
+double mesh_now_planned_s(const Traind__V1__Job *job);
 
 #define MESH_NOW_TEXT_MAX 192
 /* "dp 1 of 2 x tp 2, 1 spare", "dp 1 x tp 2 instead of dp 1 x tp 4" */

@@ -8,6 +8,7 @@
 
 #include "client/trainctl/plan_file.h"
 #include "client/trainctl/print.h"
+#include "daemon/plan/plan_basis.h"
 #include "daemon/plan/plan_dealing.h"
 #include "daemon/plan/job_mesh.h"
 #include "daemon/plan/job_options.h"
@@ -170,7 +171,7 @@ static void keep_whole(const Traind__V1__JobSpec *spec, struct planning *p,
 	bool drops = sync != NULL && sync->on_loss != NULL && strcmp(sync->on_loss, "drop") == 0;
 	if (!drops && !job_sync_is_rare(sync))
 		return;
-	settings->whole = true;
+	settings->whole = p->keeps_whole = true;
 	p->in.dealt = &p->dealt;
 }
 
@@ -239,7 +240,7 @@ static Traind__V1__JobPlan *make_plan(const struct planning *p)
 {
 	const struct plan_times *times = &p->result->best.times;
 	char text[PLAN_CHOICE_TEXT_MAX];
-	Traind__V1__JobPlan *plan = malloc(sizeof(*plan));
+	Traind__V1__JobPlan *plan = calloc(1, sizeof(*plan));
 	if (plan == NULL)
 		return NULL;
 	traind__v1__job_plan__init(plan);
@@ -251,10 +252,13 @@ static Traind__V1__JobPlan *make_plan(const struct planning *p)
 	plan->idle_s = times->idle_s;
 	plan->reduce_s = times->reduce_s;
 	plan->update_s = times->update_s;
+	if (!p->keeps_whole && !job_is_strict(p->spec->train))
+		plan->basis = plan_basis_make(&p->in, p->around.node_ids, &p->result->best);
 	for (; plan->nodes != NULL && plan->n_nodes < ranks_of(p); plan->n_nodes++)
 		plan->nodes[plan->n_nodes] = p->around.node_ids[node_of(p, (uint32_t)plan->n_nodes)];
 	if (plan->nodes != NULL && plan->text != NULL)
 		return plan;
+	plan_basis_destroy(plan->basis);
 	free(plan->nodes);
 	free(plan->text);
 	free(plan);

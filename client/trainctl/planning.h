@@ -24,6 +24,7 @@ struct planning {
 	struct plan_measured measured;
 	struct plan_input in;
 	struct dealing dealt; /* in.dealt, where there is one */
+	bool keeps_whole;     /* nothing but replicas of whole models is planned */
 	struct plan_result *result;
 	bool writer_lacks; /* no plan has room for who writes checkpoints: the best without */
 	unsigned threads;

@@ -62,10 +62,13 @@ static void print_plan(const Traind__V1__Job *job)
 	double step_s = mesh_now_step_s(job);
 	if (plan == NULL)
 		return;
+	double planned_s = mesh_now_planned_s(job);
 	(void)printf("plan        %s: a step of %.4g ms", plan->text, 1e3 * plan->step_s);
+	if (job->progress != NULL && job->progress->plan != NULL)
+		(void)printf("; planned anew, %.4g ms", 1e3 * planned_s);
 	if (step_s > 0)
 		(void)printf(", it takes %.4g ms (%+.0f %%)", 1e3 * step_s,
-		    100 * (step_s / plan->step_s - 1));
+		    100 * (step_s / planned_s - 1));
 	(void)printf("\n");
 }
 

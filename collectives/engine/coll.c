@@ -206,6 +206,7 @@ tr_status tr_report(tr_group *group, const struct tr_report *report)
 	Traind__Peer__PeerReport message = TRAIND__PEER__PEER_REPORT__INIT;
 	Traind__V1__Progress progress = TRAIND__V1__PROGRESS__INIT;
 	Traind__V1__Merges merges = TRAIND__V1__MERGES__INIT;
+	Traind__V1__PlanNow plan = TRAIND__V1__PLAN_NOW__INIT;
 	if (!sized_unused(report->reserved, SIZED_ROOM(report->reserved)))
 		return TR_EINVAL;
 	progress.step = report->step;
@@ -224,6 +225,13 @@ tr_status tr_report(tr_group *group, const struct tr_report *report)
 	merges.hidden = report->hidden;
 	if (report->merges != 0)
 		progress.merges = &merges;
+	if (report->plan != NULL) {
+		plan.step_s = report->plan->step_s;
+		plan.dp = report->plan->dp;
+		plan.pp = report->plan->pp;
+		plan.tp = report->plan->tp;
+		progress.plan = &plan;
+	}
 	/* proto3 strings are not written to */
 	if (report->checkpoint != NULL)
 		progress.checkpoint = (char *)(uintptr_t)report->checkpoint;

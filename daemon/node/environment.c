@@ -48,7 +48,8 @@ static void add_torchrun(struct list *list, const Traind__Peer__StartWorker *sta
 	add(list, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
 }
 
-char **environment_of(const Traind__Peer__StartWorker *start, bool set_omp, const char *kept)
+char **environment_of(const Traind__Peer__StartWorker *start, bool set_omp, uint64_t node,
+    const char *kept)
 {
 	const Traind__V1__CommandSpec *command = start->spec == NULL ? NULL : start->spec->command;
 	size_t theirs = command == NULL ? 0 : command->n_env;
@@ -62,6 +63,7 @@ char **environment_of(const Traind__Peer__StartWorker *start, bool set_omp, cons
 		add(&list, "OMP_NUM_THREADS=1");
 	add(&list, "TRAIND_JOB_ID=%" PRIu64, start->job_id);
 	add(&list, "TRAIND_PEER_ID=%" PRIu64, start->peer);
+	add(&list, "TRAIND_NODE_ID=%" PRIu64, node);
 	if (kept[0] != '\0')
 		add(&list, "TRAIND_KEPT=%s", kept);
 	/* An entry without '=' would take a variable away; validation lets none through. */

@@ -111,6 +111,7 @@ static void welcomed(void *arg, const Traind__Peer__Welcome *welcome)
 		    &node->workers); /* another cluster's, which has these numbers again */
 	if (identity_keep(node->folder, &node->facts.identity, welcome->node_id, &error) != TR_OK)
 		log_error("node", "%s; after a restart this will be a new node", error.text);
+	node->workers.node = welcome->node_id;
 	workers_report_ends(&node->workers);
 }
 

@@ -215,7 +215,7 @@ static tr_status spawn(struct worker *worker, const Traind__Peer__StartWorker *s
 	char kept[PATH_MAX] = "";
 	if (trains_alone(start->spec))
 		kept_folder(workers->folder, start->group, kept, sizeof(kept));
-	char **environment = environment_of(start, workers->set_omp, kept);
+	char **environment = environment_of(start, workers->set_omp, workers->node, kept);
 	char cgroup[512] = "";
 	/* protobuf lists have no NULL at their end. */
 	const char **argv = command == NULL ? NULL : calloc(command->n_argv + 1, sizeof(*argv));

@@ -33,6 +33,21 @@ static void log_traffic(tr_group *group)
 	    (unsigned long long)stats.shm_received_bytes, (unsigned long long)stats.rounds);
 }
 
+/* 0: there is none. */
+static unsigned long number_of(const char *variable)
+{
+	const char *text = getenv(variable);
+	return text != NULL ? strtoul(text, NULL, 10) : 0;
+}
+
+static void tell_numbers(struct trainer *trainer)
+{
+	trainer_is_on(trainer, number_of("TRAIND_NODE_ID"));
+	trainer_look_often(trainer, (unsigned)number_of("TRAIND_DRIFT_STEPS"));
+	trainer_pause_remesh(trainer, (unsigned)number_of("TRAIND_REMESH_PAUSE_MS"));
+	trainer_pause_join(trainer, (unsigned)number_of("TRAIND_JOIN_PAUSE_MS"));
+}
+
 static int train(tr_group *group)
 {
 	struct tr_error error;
@@ -58,12 +73,7 @@ static int train(tr_group *group)
 	int result = 0;
 	if (trainer_create(group, spec, assignment.threads, &trainer, &error) == TR_OK) {
 		const char *folder = getenv("TRAIND_SAMPLES_LOG"), *kept = getenv("TRAIND_KEPT");
-		const char *pause = getenv("TRAIND_REMESH_PAUSE_MS"),
-		           *join_pause = getenv("TRAIND_JOIN_PAUSE_MS");
-		if (pause != NULL)
-			trainer_pause_remesh(trainer, (unsigned)strtoul(pause, NULL, 10));
-		if (join_pause != NULL)
-			trainer_pause_join(trainer, (unsigned)strtoul(join_pause, NULL, 10));
+		tell_numbers(trainer);
 		if (kept != NULL)
 			trainer_keep(trainer, kept);
 		tr_status status = folder != NULL ? trainer_log_samples(trainer, folder, &error)

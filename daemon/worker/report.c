@@ -115,6 +115,10 @@ void trainer_report_step(struct trainer *t, const struct tr_round *round, double
 		report.lr *= base[0];
 	report.tokens_per_s = t->tokens_per_s > 0 ? t->tokens_per_s : NAN;
 	report_costs(t, &report);
+	t->planned_step_s = t->sharded != NULL ? sharded_planned_step_s(t) : t->planned_step_s;
+	struct tr_plan_now plan;
+	if (t->sharded != NULL && sharded_plan_now(t, &plan))
+		report.plan = &plan;
 	add_metrics(t, round, &report);
 	if (round->index != 0)
 		return;

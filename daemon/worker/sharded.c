@@ -47,6 +47,9 @@ tr_status sharded_create(struct trainer *t, struct tr_error *error)
 	tr_status status = t->strict ? sharded_strict_create(t, error) : TR_OK;
 	if (status == TR_OK && job_sync_is_rare(t->spec->sync))
 		status = sharded_apart_create(t, error);
+	if (status == TR_OK && t->balances && !t->strict && s->apart == NULL)
+		status = replanner_create(t->job, &s->whole.config, t->batch, t->micro,
+		    &s->replanner, error);
 	if (status == TR_OK)
 		status = sharded_lay(t, &t->dealing, &s->shards, error);
 	if (status == TR_OK)
@@ -63,6 +66,7 @@ void sharded_destroy(struct trainer *t)
 	sharded_unmake_mesh(t);
 	sharded_strict_destroy(t);
 	sharded_apart_destroy(t);
+	replanner_destroy(s->replanner);
 	owners_plan_finish(&s->moments);
 	owners_plan_finish(&s->gathered);
 	mesh_memory_finish(&s->memory);
@@ -81,10 +85,15 @@ tr_status sharded_attach(struct trainer *t, struct tr_error *error)
 		return no_memory(error);
 	if (s->apart != NULL && sharded_apart_attach(t, error) != TR_OK)
 		return TR_ENOMEM;
+	if (s->replanner != NULL)
+		s->replan_words = tr_alloc(t->group, SHARDED_REPLAN_WORDS * sizeof(int64_t));
+	if (s->replanner != NULL && s->replan_words == NULL)
+		return no_memory(error);
 	s->exchange.group = t->group;
 	s->exchange.sharded = s;
 	ranks_init(&s->shards.mesh, &s->state->ranks);
-	s->state->dealing = s->dealing = t->dealing;
+	s->state->asked = s->state->dealing = s->dealing = t->dealing;
+	sharded_begin_replan(t);
 	return sharded_make_mesh(t, error);
 }
 

@@ -12,7 +12,7 @@
  *	step    the global batch, shared out over the replicas; also: shards to new ranks, and of a step before to who writes a checkpoint
  *	wait    too few contributors for one replica: nothing happens, for a while
  *	back    nobody holds some shard: training goes back to the newest checkpoint that all can use
- *	remesh  too few for one replica for long, or enough for a better mesh again: shards of another mesh are made out of what peers hold
+ *	remesh  too few for one replica for long, or enough for a better mesh again, or steps drifted from their plan: shards of another mesh are made out of what peers hold
  *	mend    some of a shard's workers hold other numbers than the rest: they hold nothing from then on
  *	load    training begins with its last step done: shards are read, for the final round
  *	final   validation, last checkpoint, sample
@@ -29,6 +29,7 @@
 #include "daemon/checkpoint/reshard.h"
 #include "daemon/plan/balance.h"
 #include "daemon/plan/dealing.h"
+#include "daemon/plan/drift.h"
 #include "daemon/plan/owners.h"
 #include "daemon/plan/pace.h"
 #include "daemon/plan/ranks.h"
@@ -37,6 +38,7 @@
 #include "daemon/plan/worthwhile.h"
 #include "daemon/worker/mesh_memory.h"
 #include "daemon/worker/pipeline.h"
+#include "daemon/worker/replanner.h"
 #include "daemon/worker/sharded_strict.h"
 
 /* Rounds of too few workers before there is a smaller mesh: ten a second. */
@@ -45,6 +47,8 @@
 /* And the outer momentum of replicas that train apart. */
 #define SHARDED_OUTER      3u
 #define SHARDED_ARRAYS_ALL 4u
+/* What all say to plan anew. */
+#define SHARDED_REPLAN_WORDS (REPLAN_PEERS_MAX * sizeof(struct replan_figures) / sizeof(int64_t))
 
 struct trainer;
 struct sharded_apart;
@@ -73,6 +77,7 @@ struct sharded_state {
 	uint64_t
 	    back_to; /* one more than the step of the checkpoint that is tried next, since a newer one could not be used; 0: none is */
 	struct remesh_counts remesh;
+	struct dealing asked;   /* by the job file, or by the newest plan */
 	struct dealing dealing; /* in force, over the mesh in force */
 	struct ranks ranks;     /* of the last round, with the mesh in force */
 	struct balance balance; /* of the dealing in force */
@@ -80,6 +85,9 @@ struct sharded_state {
 	struct restage restage; /* the same */
 	uint64_t wishes;        /* 1: the next round is to give stages other layers: */
 	struct restage_wish wish;
+	struct drift drift;      /* of the plan in force */
+	uint64_t replanning;     /* how far another plan is (sharded_replan.c): */
+	struct wish planned;     /* what was found, where the next round is to make it true */
 	struct sync_costs costs; /* of merges, of replicas that train apart */
 	uint64_t
 	    kept_out; /* 1: of the last round's peers a replica was not put to work, since it is not worth it */
@@ -158,6 +166,15 @@ struct sharded {
 	struct tr_error refused; /* why this worker could not use checkpoints, since the last step */
 	uint64_t put_by;         /* the step that this worker began to write last */
 
+	/* For another plan (sharded_replan.c). */
+	struct replanner *replanner; /* NULL: the job is not planned anew */
+	int64_t *replan_words;       /* in the group's memory */
+	double computing_s;          /* of the step under way, without waiting */
+	double computed_s;           /* of the look under way, of so many steps: */
+	uint64_t computed_steps;
+	struct wish found; /* by this worker, not committed yet */
+	bool has_found;
+
 	/* The round under way. */
 	enum sharded_round kind;
 	struct ranks next;
@@ -180,6 +197,7 @@ struct sharded {
 	struct tr_error refusal;
 	bool kept_out; /* a replica is not put to work in this round; s->worth says why, s->declined what would be */
 	bool tells_kept_out;
+	bool replans; /* what was planned anew is made in this round, or is not worth it; the same */
 	bool restages; /* other layers are made in this round, or are not worth it; s->worth says why */
 	bool stays; /* in this mesh, since the next one is not worth the change: */
 	struct worth worth;
@@ -187,6 +205,7 @@ struct sharded {
 
 	/* Of a round that changes the mesh; zeroed: it does not. */
 	struct dealing next_dealing;
+	bool changed; /* that round is committed: also where the shards are the same ones, at other ranks */
 	struct mesh_shards coming;
 	struct optim_arrays arrived; /* of this worker's shard of it */
 	struct reshard moves;
@@ -443,7 +462,26 @@ void sharded_restage(struct trainer *t);
 /* Whether this round makes them. */
 tr_status sharded_derive_restage(struct trainer *t, struct tr_error *error);
 
+/* ---- sharded_replan.c: dp, pp and tp where steps drift from their plan ---- */
+
+/* From the job's plan on. */
+void sharded_begin_replan(struct trainer *t);
+/* All say what they measure, or what was found. */
+tr_status sharded_submit_replan(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error);
+/* A round is committed: another dp, pp or tp with the next one, if that was found to be better. Before sharded_learn_pace. */
+void sharded_replan(struct trainer *t, const struct tr_round *round);
+/* Whether this round makes them. */
+tr_status sharded_derive_replan(struct trainer *t, struct tr_error *error);
+/* What a step takes by the plan in force; 0: it was not planned. */
+double sharded_planned_step_s(const struct trainer *t);
+/* That plan, if it is not the one that the job came with. */
+bool sharded_plan_now(const struct trainer *t, struct tr_plan_now *plan);
+
 /* ---- sharded_tell.c ---- */
+
+/* What came of a search for another plan. */
+void sharded_tell_replan(struct trainer *t);
 
 /* Why shares are other than they were: nanoseconds that each replica takes for a sequence; s->state->dealing has the new ones. */
 void sharded_tell_shares(struct trainer *t, const struct dealing *before, const uint64_t *each_ns);

@@ -22,7 +22,7 @@ static bool is_set(const struct mesh_shards *shards)
 static struct remesh rules_of(const struct trainer *t)
 {
 	return (struct remesh){ .config = &t->sharded->whole.config,
-		.job = t->dealing.mesh,
+		.job = t->sharded->state->asked.mesh,
 		.sequences = t->batch,
 		.strict = t->strict,
 		.wait_rounds = t->mesh_waits ? 0 : SHARDED_WAIT_ROUNDS };
@@ -32,8 +32,9 @@ void sharded_count_rounds(struct trainer *t)
 {
 	struct sharded *s = t->sharded;
 	struct remesh rules = rules_of(t);
-	if (s->kind == SHARDED_REMESH)
-		remesh_changed(&s->shards.mesh, &s->next.mesh, &s->state->remesh);
+	if (s->kind == SHARDED_REMESH) /* what was planned is no smaller one */
+		remesh_changed(s->replans ? &s->next.mesh : &s->shards.mesh, &s->next.mesh,
+		    &s->state->remesh);
 	else if (s->kind != SHARDED_BACK)
 		remesh_count(&rules, &s->shards.mesh, s->next.count, &s->state->remesh);
 	if (s->stays)
@@ -102,7 +103,7 @@ tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error)
 	    !remesh_next(&rules, &s->shards.mesh, s->next.count, &s->state->remesh, &mesh))
 		return TR_OK;
 	sharded_rank_anew(t, &s->next, &mesh, &next);
-	dealing_on(&t->dealing, &mesh, &dealing);
+	dealing_on(&s->state->asked, &mesh, &dealing);
 	tr_status status = sharded_plan_change(t, &dealing, &next, error);
 	if (status != TR_OK)
 		return status;
@@ -139,9 +140,10 @@ tr_status sharded_use_mesh(struct trainer *t, struct tr_error *error)
 	const struct dealing *dealing = &s->state->dealing;
 	struct mesh_shards shards = { 0 };
 	struct optim_arrays arrived = { 0 };
-	bool took_part = false;
+	bool took_part = false, changed = s->changed;
 	tr_status status = TR_OK;
-	if (!same_shards(dealing, &s->dealing)) {
+	s->changed = false;
+	if (changed || !same_shards(dealing, &s->dealing)) {
 		if (is_set(&s->coming) && same_shards(dealing, &s->next_dealing)) {
 			shards = s->coming;
 			arrived = s->arrived;
@@ -326,7 +328,10 @@ tr_status sharded_submit_remesh(struct trainer *t, struct tr_error *error)
 void sharded_end_remesh(struct trainer *t)
 {
 	struct sharded *s = t->sharded;
+	s->changed = true;
 	s->state->dealing = s->next_dealing;
+	if (s->replans)
+		s->state->asked = s->next_dealing;
 	if (s->state->born != 0)
 		ranks_settle(&s->next, true);
 }

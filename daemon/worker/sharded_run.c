@@ -66,6 +66,8 @@ static tr_status derive(struct trainer *t, const struct tr_round *round, struct 
 	status = sharded_derive_remesh(t, error);
 	if (status == TR_OK)
 		status = sharded_derive_restage(t, error);
+	if (status == TR_OK)
+		status = sharded_derive_replan(t, error);
 	if (status != TR_OK)
 		return status;
 	s->rank = s->self != RANKS_NONE ? s->next.peers[s->self].rank : RANKS_NONE;
@@ -236,6 +238,7 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 	}
 	sharded_balance(t, round);
 	sharded_restage(t);
+	sharded_replan(t, round);
 	sharded_learn_pace(t);
 	s->state->kept_out = s->kept_out;
 	s->state->ranks = s->next;

@@ -239,6 +239,8 @@ tr_status sharded_submit_step(struct trainer *t, const struct tr_round *round,
 		status = sharded_submit_work(t, round, error);
 	if (status == TR_OK)
 		status = sharded_submit_stages(t, round, error);
+	if (status == TR_OK)
+		status = sharded_submit_replan(t, round, error);
 	return status == TR_OK ? submit_sums(&a, round) : status;
 }
 

@@ -17,7 +17,8 @@ __attribute__((format(printf, 2, 3))) static void add(struct words *w, const cha
 	int length = vsnprintf(w->text + w->used, sizeof(w->text) - w->used, format, arguments);
 	va_end(arguments);
 	size_t left = sizeof(w->text) - w->used - 1;
-	w->used += length > 0 && (size_t)length < left ? (size_t)length : left;
+	if (length > 0)
+		w->used += (size_t)length < left ? (size_t)length : left;
 }
 
 const char *sharded_place(const struct mesh *mesh, uint32_t rank, char *text, size_t bytes)
@@ -157,10 +158,17 @@ static void tell_stays(struct trainer *t, const struct ranks *now)
 	trainer_report_event(t, w.text);
 }
 
+static void add_moved(struct words *w, const struct sharded *s)
+{
+	const double array = 1e-6 * SHARDED_ARRAYS * sizeof(float);
+	add(w, "; %.1f MB moved, %.1f MB stayed where they were, in %.2f s",
+	    array * (double)reshard_moved(&s->moves), array * (double)reshard_kept(&s->moves),
+	    trainer_monotonic_s() - s->moving_since_s);
+}
+
 static void tell_remesh(struct trainer *t, const struct ranks *before, const struct ranks *now)
 {
 	const struct sharded *s = t->sharded;
-	const double array = 1e-6 * SHARDED_ARRAYS * sizeof(float);
 	char why[WORTH_TEXT];
 	struct words w = { .used = 0 };
 	add(&w, "mesh: ");
@@ -174,10 +182,7 @@ static void tell_remesh(struct trainer *t, const struct ranks *before, const str
 	}
 	add_ranks(&w, now);
 	if (s->state->born != 0)
-		add(&w, "; %.1f MB moved, %.1f MB stayed where they were, in %.2f s",
-		    array * (double)reshard_moved(&s->moves),
-		    array * (double)reshard_kept(&s->moves),
-		    trainer_monotonic_s() - s->moving_since_s);
+		add_moved(&w, s);
 	if (s->state->born != 0 && ranks_shards(&now->mesh) > ranks_shards(&before->mesh))
 		add(&w, "; %s", worth_words(&s->worth, why));
 	trainer_report_event(t, w.text);
@@ -188,7 +193,6 @@ static void tell_restage(struct trainer *t, const struct ranks *now)
 {
 	const struct sharded *s = t->sharded;
 	const struct restage_wish *wish = &s->state->wish;
-	const double array = 1e-6 * SHARDED_ARRAYS * sizeof(float);
 	uint32_t slowest = 0, fastest = 0;
 	char why[WORTH_TEXT];
 	struct words w = { .used = 0 };
@@ -203,15 +207,85 @@ static void tell_restage(struct trainer *t, const struct ranks *now)
 	add_ranks(&w, now);
 	if (s->kind == SHARDED_REMESH) {
 		add_list(&w, "layers", wish->layers, now->mesh.size[MESH_PP]);
-		add(&w, "; %.1f MB moved, %.1f MB stayed where they were, in %.2f s",
-		    array * (double)reshard_moved(&s->moves),
-		    array * (double)reshard_kept(&s->moves),
-		    trainer_monotonic_s() - s->moving_since_s);
+		add_moved(&w, s);
 	} else {
 		add_list(&w, "layers would be", wish->layers, now->mesh.size[MESH_PP]);
 		add(&w, ", which is not worth it");
 	}
 	add(&w, "%s%s", s->kind == SHARDED_REMESH ? "; " : ": ", worth_words(&s->worth, why));
+	trainer_report_event(t, w.text);
+}
+
+static void add_drift(struct words *w, const struct sharded *s, const struct wish *wish)
+{
+	const struct drift *drift = &s->state->drift;
+	add(w, "mesh: a step takes %.3g ms, planned were %.3g ms",
+	    1e-6 * (double)drift->measured_ns, 1e-6 * (double)drift->planned_ns);
+	if (drift->measured_ns < drift->planned_ns)
+		return;
+	if (wish->why == WISH_WHY_WORKER)
+		add(w, ", as peer %llu computes at %u %% of the speed that it was planned with",
+		    (unsigned long long)s->next.peers[wish->who].peer, wish->percent);
+	if (wish->why == WISH_WHY_LINK)
+		add(w, ", as from peer %llu to peer %llu goes %u %% of what was planned with",
+		    (unsigned long long)s->next.peers[wish->who].peer,
+		    (unsigned long long)s->next.peers[wish->to].peer, wish->percent);
+}
+
+static void add_wished(struct words *w, const struct wish *wish)
+{
+	add_mesh(w, &wish->dealing.mesh, wish->dealing.mesh.size[MESH_DP]);
+	add_dealing(w, &wish->dealing);
+}
+
+static void add_predictions(struct words *w, const struct wish *wish)
+{
+	add(w, "by prediction %.3g ms instead of %.3g ms", 1e-6 * (double)wish->next_ns,
+	    1e-6 * (double)wish->now_ns);
+}
+
+/* What was planned anew: made, or not worth it. */
+static void tell_planned_anew(struct trainer *t, const struct ranks *before)
+{
+	const struct sharded *s = t->sharded;
+	const struct wish *wish = &s->state->planned;
+	bool goes = s->kind == SHARDED_REMESH;
+	char why[WORTH_TEXT];
+	struct words w = { .used = 0 };
+	add_drift(&w, s, wish);
+	if (goes) {
+		add(&w, ": goes on with ");
+		add_wished(&w, wish);
+		add(&w, " instead of ");
+		add_ranks(&w, before);
+		add(&w, ", ");
+		add_predictions(&w, wish);
+		add_moved(&w, s);
+	} else {
+		add(&w, ": stays with ");
+		add_ranks(&w, before);
+		add(&w, "; ");
+		add_wished(&w, wish);
+		add(&w, ", ");
+		add_predictions(&w, wish);
+		add(&w, ", is not worth it");
+	}
+	add(&w, "%s%s", goes ? "; " : ": ", worth_words(&s->worth, why));
+	trainer_report_event(t, w.text);
+}
+
+void sharded_tell_replan(struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	const struct wish *wish = &s->state->planned;
+	struct words w = { .used = 0 };
+	add_drift(&w, s, wish);
+	add(&w, ": stays with ");
+	add_ranks(&w, &s->next);
+	add(&w,
+	    wish->kind == WISH_STAY
+	        ? ", as no other plan would take less"
+	        : ", as no other plan could be looked for (its first worker's log says why)");
 	trainer_report_event(t, w.text);
 }
 
@@ -236,6 +310,8 @@ void sharded_tell(struct trainer *t, const struct tr_round *round)
 		tell_losses(t, before, now);
 		if (s->restages)
 			tell_restage(t, now);
+		else if (s->replans)
+			tell_planned_anew(t, before);
 		else if (s->kind == SHARDED_REMESH)
 			tell_remesh(t, before, now);
 		else if (s->kind != SHARDED_BACK)

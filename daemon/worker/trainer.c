@@ -298,7 +298,9 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 	if (t == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for a trainer");
 	t->group = group;
+	t->job = spec;
 	t->spec = spec->train;
+	t->drift_steps = DRIFT_STEPS;
 	dealing_of_job(spec->mesh, &t->dealing);
 	t->mesh_spec = spec->mesh;
 	t->recompute = spec->mesh != NULL && spec->mesh->recompute;

@@ -29,6 +29,10 @@ tr_status trainer_log_samples(struct trainer *trainer, const char *folder, struc
 void trainer_pause_remesh(struct trainer *trainer, unsigned milliseconds);
 /* For tests: whoever gets a shard waits so long for it. */
 void trainer_pause_join(struct trainer *trainer, unsigned milliseconds);
+/* Id of the node that this worker is on, so that its job can be planned anew. */
+void trainer_is_on(struct trainer *trainer, uint64_t node);
+/* For tests: whether steps are as planned is looked at each so many, the same of all workers; 0: as ever. */
+void trainer_look_often(struct trainer *trainer, unsigned steps);
 /* If the job's workers train on when they are cut off: where such a one that is put out leaves what it learned. Takes what one before it left. */
 void trainer_keep(struct trainer *trainer, const char *folder);
 

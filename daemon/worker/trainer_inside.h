@@ -34,6 +34,7 @@ enum trainer_tag {
 	TAG_WORK,          /* how long each replica computed */
 	TAG_STAGES,        /* the same of each stage, without waiting for others */
 	TAG_CHOICE,        /* which checkpoint all can use */
+	TAG_REPLAN,        /* what all measure, or what was planned anew */
 	TAG_MERGE = 1100,  /* three, of replicas that train apart: how far each got */
 	TAG_PARITY = 2000, /* and those after it, as of the next ones */
 	TAG_SHARED = 2998, /* gradients of what all of a tensor-parallel group hold */
@@ -73,7 +74,8 @@ struct trainer_sums {
 
 struct trainer {
 	tr_group *group;
-	const Traind__V1__TrainSpec *spec;
+	const Traind__V1__JobSpec *job;
+	const Traind__V1__TrainSpec *spec; /* of it */
 	uint64_t steps;
 	uint64_t batch; /* sequences of a global batch */
 	size_t micro;   /* sequences computed at once */
@@ -86,6 +88,8 @@ struct trainer {
 	unsigned remesh_pause_ms;          /* trainer_pause_remesh */
 	unsigned join_pause_ms;            /* trainer_pause_join */
 	bool balances;                     /* shares, by measured speeds */
+	uint64_t node;                     /* id of the one that this worker is on; 0: not known */
+	uint64_t drift_steps;              /* of a look at whether steps are as planned */
 	bool mesh_waits;                   /* with too few workers; else it is made smaller */
 	bool sequence_parallel;
 	bool strict;          /* the same bits on any mesh */

@@ -217,19 +217,19 @@ static void test_environment_of_a_command(void **state)
 	start.master_address = "10.0.0.1";
 	start.master_port = 29400;
 	start.run_id = "job-7";
-	char **environment = environment_of(&start, true, "");
+	char **environment = environment_of(&start, true, 7, "");
 	static const char *const expected[] = { "RANK=5", "LOCAL_RANK=1", "WORLD_SIZE=8",
 		"LOCAL_WORLD_SIZE=2", "GROUP_RANK=2", "GROUP_WORLD_SIZE=4", "ROLE_RANK=5",
 		"ROLE_WORLD_SIZE=8", "ROLE_NAME=default", "MASTER_ADDR=10.0.0.1",
 		"MASTER_PORT=29400", "TORCHELASTIC_RESTART_COUNT=0", "TORCHELASTIC_MAX_RESTARTS=0",
 		"TORCHELASTIC_RUN_ID=job-7", "TORCHELASTIC_USE_AGENT_STORE=False",
-		"OMP_NUM_THREADS=1", "MASTER_PORT=1", "EMPTY=" };
+		"OMP_NUM_THREADS=1", "TRAIND_NODE_ID=7", "MASTER_PORT=1", "EMPTY=" };
 	for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++)
 		if (count_of(environment, expected[i]) != 1)
 			fail_msg("%s", expected[i]);
 	assert_int_equal(count_of(environment, "PATH"), 0);
 	environment_free(environment);
-	environment = environment_of(&start, false, "/n/kept/group-3");
+	environment = environment_of(&start, false, 7, "/n/kept/group-3");
 	assert_int_equal(count_of(environment, "TRAIND_KEPT=/n/kept/group-3"), 1);
 	assert_int_equal(count_of(environment, "OMP_NUM_THREADS=1"), 0);
 	environment_free(environment);

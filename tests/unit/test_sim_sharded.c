@@ -107,6 +107,20 @@ static void unequal_shares(void **state)
 	assert_true(restaged > SEEDS / 32);
 }
 
+/* Any other plan that can be, several in a job, each made out of what workers hold, while some of them are lost. */
+static void other_plans(void **state)
+{
+	(void)state;
+	uint64_t wishes = 0, replanned = 0, struck = 0;
+	for (uint64_t seed = CASE_REPLAN_SEEDS; seed < CASE_REPLAN_SEEDS + SEEDS; seed++) {
+		play_seed(seed);
+		wishes += play.wishes;
+		replanned += play.replanned;
+		struck += play.struck;
+	}
+	assert_true(struck > SEEDS / 2 && replanned > SEEDS / 2 && replanned < wishes);
+}
+
 /* Some are killed and replaced, in meshes that lose a replica and in such that become smaller: what would move state is not worth it, and all say so alike. Another kill follows. */
 static void what_does_not_pay(void **state)
 {
@@ -185,6 +199,9 @@ static void named_seeds_hold(void **state)
 		    "same" },
 		{ 287, "the same, of six stages" },
 		{ 384, "the same, of tp 5" },
+		{ CASE_REPLAN_SEEDS + 12,
+		    "another plan with the same shards at other ranks: what had come was dropped" },
+		{ CASE_REPLAN_SEEDS + 105, "the same, without ZeRO-1" },
 	};
 	for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++) {
 		struct play_case what;
@@ -250,6 +267,7 @@ int main(void)
 		cmocka_unit_test(several_faults),
 		cmocka_unit_test(replicas_apart),
 		cmocka_unit_test(unequal_shares),
+		cmocka_unit_test(other_plans),
 		cmocka_unit_test(what_does_not_pay),
 		cmocka_unit_test(damaged_checkpoints),
 		cmocka_unit_test(named_seeds_hold),

@@ -206,6 +206,8 @@ static void take_progress(struct membership *m, struct job *job,
 		copy->lr = kept(copy->lr, before->lr);
 		if (copy->merges == NULL && before->merges != NULL)
 			copy->merges = copy_message(m, &before->merges->base);
+		if (copy->plan == NULL && before->plan != NULL)
+			copy->plan = copy_message(m, &before->plan->base);
 		if (copy->steps == 0)
 			copy->steps = before->steps;
 		if (copy->tokens_per_s <= 0)

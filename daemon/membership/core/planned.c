@@ -93,18 +93,26 @@ static void say_why(const struct membership *m, const Traind__V1__Job *row,
 		(void)say_link(m, link, words + used, size - (size_t)used);
 }
 
+/* Of the plan in force. */
+static double planned_step_s(const struct job *job)
+{
+	const Traind__V1__PlanNow *now = job->soft.progress->plan;
+	return now != NULL && now->step_s > 0 ? now->step_s : job->spec->plan->step_s;
+}
+
 static void tell(struct membership *m, const struct job *job, double actual_s)
 {
 	const Traind__V1__JobPlan *plan = job->spec->plan;
+	double planned_s = planned_step_s(job);
 	char why[320] = "", text[TR_ERROR_TEXT_MAX];
-	double ratio = actual_s / plan->step_s;
+	double ratio = actual_s / planned_s;
 	Traind__V1__Job *row = ratio > 1 ? membership_job(m, job->id, false) : NULL;
 	if (row != NULL)
 		say_why(m, row, plan, why, sizeof(why));
 	(void)snprintf(text, sizeof(text),
 	    "a step takes %.4g ms, %.0f %% %s than the %.4g ms that were planned%s%.300s",
 	    1e3 * actual_s, 100 * (ratio > 1 ? ratio - 1 : 1 - ratio), ratio > 1 ? "more" : "less",
-	    1e3 * plan->step_s, why[0] != '\0' ? ": " : "", why);
+	    1e3 * planned_s, why[0] != '\0' ? ": " : "", why);
 	facts_note(m, job, text);
 	if (row != NULL)
 		traind__v1__job__free_unpacked(row, NULL);
@@ -116,9 +124,13 @@ void planned_look(struct membership *m, struct job *job)
 	if (job->spec->plan == NULL || now == NULL || !(now->tokens_per_s > 0))
 		return;
 	double actual_s = (double)job->spec->train->optimizer->batch_tokens / now->tokens_per_s;
+	double planned_s = planned_step_s(job);
+	if (job->soft.watched_step_s < planned_s || job->soft.watched_step_s > planned_s)
+		job->soft.watch = (struct plan_watch){ 0 }; /* another plan */
 	if (job->soft.watched_view != job->view)
 		plan_watch_restart(&job->soft.watch, now->step);
 	job->soft.watched_view = job->view;
-	if (plan_watch_look(&job->soft.watch, now->step, actual_s, job->spec->plan->step_s))
+	job->soft.watched_step_s = planned_s;
+	if (plan_watch_look(&job->soft.watch, now->step, actual_s, planned_s))
 		tell(m, job, actual_s);
 }

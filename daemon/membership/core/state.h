@@ -184,6 +184,7 @@ struct job {
 		bool note_due;
 		struct plan_watch watch; /* of a job that was planned */
 		uint64_t watched_view;
+		double watched_step_s;   /* what was planned */
 		uint64_t place_after_ms; /* back-off of replacements */
 		uint64_t events_from_ms; /* window of the limit on events */
 		unsigned events_in_window;

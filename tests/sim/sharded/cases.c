@@ -131,6 +131,18 @@ static void make_apart(struct play_case *what)
 	}
 }
 
+/* Faults in the middle of changes, which there are several of, and in steps beside searches. */
+static void make_replanned(struct play_case *what)
+{
+	what->replans = true;
+	what->steps = 32;
+	for (unsigned i = 0; i < what->fault_count; i++) {
+		struct play_fault *fault = &what->faults[i];
+		fault->in_remesh = fault->instruction % 2 == 0;
+		fault->step = 3 * fault->step;
+	}
+}
+
 void case_of_seed(uint64_t seed, struct play_case *what)
 {
 	struct rng_key key = rng_key(seed, 0x73686172, 0);
@@ -153,6 +165,10 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 			.in_remesh = i > 0 && rng_below(key, 0, draws++, 3) == 0,
 			.returns_us = returns_of(rng_below(key, 0, draws++, 8)) };
 	what->damages = rng_below(key, 2, 0, 3) == 0;
+	if (seed >= CASE_REPLAN_SEEDS) {
+		make_replanned(what);
+		return;
+	}
 	if (seed >= CASE_APART_SEEDS) {
 		make_apart(what);
 		return;
@@ -176,9 +192,10 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 	size_t used = (size_t)snprintf(text, bytes,
 	    "dp %u x pp %u x tp %u%s%s%s:", what->mesh.size[MESH_DP], what->mesh.size[MESH_PP],
 	    what->mesh.size[MESH_TP], what->untied ? ", untied" : "",
-	    what->strict      ? ", strict"
-	        : what->apart ? ", apart"
-	                      : "",
+	    what->strict        ? ", strict"
+	        : what->apart   ? ", apart"
+	        : what->replans ? ", planned anew"
+	                        : "",
 	    owners);
 	for (unsigned i = 0; i < what->fault_count && used < bytes; i++)
 		used += (size_t)snprintf(text + used, bytes - used,

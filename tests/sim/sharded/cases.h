@@ -10,6 +10,8 @@
 #define CASE_UNEVEN_SEEDS 1000000u
 /* From these on replicas train apart. */
 #define CASE_APART_SEEDS 2000000u
+/* From these on jobs get other plans in mid-job. */
+#define CASE_REPLAN_SEEDS 3000000u
 /* A mesh of at most six workers, perhaps spares, one to four faults in steps 2
  * to 6, most of them followed by another worker. */
 void case_of_seed(uint64_t seed, struct play_case *what);

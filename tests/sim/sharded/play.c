@@ -150,6 +150,8 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 	if (play->apart == NULL && !whole)
 		sim_violation(g->sim, "S1: after step %lu samples are counted up to %lu",
 		    (unsigned long)step, (unsigned long)g->trainer->account->cursor);
+	if (step > play->newest_step)
+		play->moved_us = g->sim->now_us;
 	play->newest_step = step;
 	const struct mesh *mesh = &g->trainer->sharded->state->ranks.mesh;
 	play->remeshes += !mesh_equal(mesh, &play->mesh);
@@ -159,6 +161,8 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 	play->restaged += mesh_equal(mesh, &play->mesh) && play->dealing.layers[0] > 0 &&
 	    memcmp(dealing->layers, play->dealing.layers, sizeof(dealing->layers)) != 0;
 	const struct sharded_state *common = g->trainer->sharded->state;
+	play->replanned += common->drift.changes > play->drift_changes;
+	play->drift_changes = common->drift.changes;
 	play->declined += common->kept_out + common->remesh.declined;
 	play->dealing = *dealing;
 	play->mesh = *mesh;
@@ -225,7 +229,8 @@ bool play_is_finished(struct sim *sim)
    * which is memberd's matter. */
 	if (count_alive(sim) == 0 && sim->now_us > play->struck_us + EMPTY_US)
 		return true;
-	if (sim->now_us > play->struck_us + SIM_PATIENCE_US)
+	uint64_t since = play->moved_us > play->struck_us ? play->moved_us : play->struck_us;
+	if (sim->now_us > since + SIM_PATIENCE_US)
 		sim_violation(sim, "S4: no end in sight: step %lu of %lu, round %lu",
 		    (unsigned long)play->newest_step, (unsigned long)play->what.steps,
 		    (unsigned long)sim->newest_round);

@@ -6,6 +6,7 @@
  *instruction, at which faults can strike model.c      a model of whole numbers,
  *so that sums have one result in any order; its optimizer reference.c  what one
  *worker learns trainer.c    the rest of the trainer; a disk with checkpoints
+ *	replanner.c  other plans in the middle of a job
  *	play.c       a run: faults, and when it is over
  *
  * At each commit is checked (beside what group and memberd must keep, check.c):
@@ -87,6 +88,7 @@ struct play_case {
 	struct mesh mesh;
 	struct dealing dealing; /* over it: shares and layers */
 	bool balances;          /* nodes have unequal speeds, and shares and layers follow */
+	bool replans;    /* steps drift from their plan, so now and then there is another one */
 	bool declines;   /* whatever moves state is said to take for ever, so it is not worth it */
 	uint32_t owners; /* of each piece of moments (ZeRO-1); 0: off */
 	enum model_preset preset;
@@ -139,12 +141,15 @@ struct play {
 	struct play_damage damage[PLAY_STEPS_MAX]; /* of these */
 	uint64_t written, damaged,
 	    refused; /* checkpoints; of them; times that one was turned down */
-	uint64_t newest_step, steps_done, backs, struck_us, settled_us;
+	uint64_t newest_step, steps_done, backs, struck_us, settled_us,
+	    moved_us;     /* moved: a new step was done */
 	struct mesh mesh; /* in force */
 	uint64_t remeshes;
 	uint64_t redealt,
 	    restaged; /* times that shares or layers, and layers, became others in the same mesh */
-	uint64_t declined; /* rounds in which peers were kept out, or a better mesh was */
+	uint64_t drift_changes;     /* of the newest round */
+	uint64_t wishes, replanned; /* other plans that were found; times that one was made */
+	uint64_t declined;          /* rounds in which peers were kept out, or a better mesh was */
 	struct dealing dealing;
 	uint64_t instructions[SIM_NODES_MAX]; /* of the step of the first fault */
 	uint64_t remesh_instructions[SIM_NODES_MAX];

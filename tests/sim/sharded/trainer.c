@@ -22,6 +22,10 @@ static const Traind__V1__TrainSpec spec = { .optimizer = &optimizer, .checkpoint
                                    strict_spec = { .optimizer = &strict_optimizer,
 	                                   .checkpoint = &checkpoint };
 
+static Traind__V1__Checkpoint rare_checkpoint = { .every = 2 * PLAY_CHECKPOINTS };
+static const Traind__V1__TrainSpec replan_spec = { .optimizer = &optimizer,
+	.checkpoint = &rare_checkpoint };
+
 static Traind__V1__Checkpoint apart_checkpoint = { .every = PLAY_INNER_STEPS };
 static Traind__V1__Optimizer apart_optimizer = { .seed = 1,
 	.batch_tokens = PLAY_BATCH,
@@ -56,7 +60,10 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	if (t == NULL)
 		abort();
 	t->group = g;
-	t->spec = play->what.apart ? &apart_spec : play->what.strict ? &strict_spec : &spec;
+	t->spec = play->what.apart ? &apart_spec
+	    : play->what.strict    ? &strict_spec
+	    : play->what.replans   ? &replan_spec
+	                           : &spec;
 	t->mesh_waits = play->what.apart;
 	t->steps = UINT64_MAX;
 	t->batch = PLAY_BATCH;
@@ -66,7 +73,9 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	t->dealing.mesh = play->what.mesh;
 	t->strict = play->what.strict;
 	t->ops = &loops;
-	t->balances = play->what.balances;
+	t->balances = play->what.balances || play->what.replans;
+	t->drift_steps = 1;
+	t->planned_step_s = play->what.replans ? 1e-6 : 0;
 	t->zero_owners = play->what.owners;
 	t->samples.validation = PLAY_VALIDATION;
 	t->samples_log = -1;

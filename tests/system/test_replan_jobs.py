@@ -1,0 +1,54 @@
+"""A job that drifts from its plan is planned anew while it runs: another dp, pp or tp out of workers' memory; what it learns is what one worker learns, each sample counts once."""
+import re
+
+import pytest
+
+from harness import Cluster, wait_for
+from mesh_jobs import SLOW, active, assert_near, counted_once, reach, staged_spec, undisturbed
+from stubs import pb
+from test_training import BATCH
+from test_uneven_jobs import Throttled
+
+STEPS = 80
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory):
+    return undisturbed(tmp_path_factory, STEPS)
+
+
+def planned_spec(cluster, text, folder, step_s):
+    """dp 1 x pp 2, as `trainctl launch` would have planned it where steps take so long."""
+    spec = staged_spec(text, folder, 2, steps=STEPS, lr=SLOW)
+    spec.mesh.MergeFrom(pb.Mesh(auto=True, threads=1))
+    spec.mesh.workers_per_node = 0
+    nodes = [node.id for node in cluster.list_nodes()]
+    layers = [pb.PlanCost(tp=tp, sequences=8, forward_s=[1e-4, 4e-3 / tp, 2e-3 / tp], backward_s=[1e-4, 8e-3 / tp, 4e-3 / tp], kept_bytes=[8192, 150000, 40000],
+                          working_bytes=100000) for tp in (1, 2)]
+    basis = pb.PlanBasis(costs=layers, update_s=1e-9, round_s=1e-3, process_bytes=1 << 20, nodes=[pb.PlanNode(id=node, memory_bytes=1 << 30, speed=1) for node in nodes],
+                         latency_s=[20e-6] * 4, bandwidth_bytes_per_s=[1.5e9] * 4)
+    spec.plan.MergeFrom(pb.JobPlan(nodes=nodes, text="dp 1 x pp 2 x tp 1", step_s=step_s, compute_s=step_s, basis=basis))
+    spec.train.optimizer.micro_sequences = 8
+    return spec
+
+
+def test_a_worker_that_becomes_slow(tmp_path, calm):
+    """Of two stages of a layer each one is stopped most of the time, which neither shares nor layers can help: the job goes on with another mesh, out of memory, and says why."""
+    text, one = calm
+    run = tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=2, environment={"TRAIND_DRIFT_STEPS": "3"}) as cluster:
+        job = cluster.submit(planned_spec(cluster, text, run, 0.03))
+        reach(run, 2)
+        with Throttled(active(cluster, job)[1].pid):
+            wait_for(lambda: " instead of dp 1 x pp 2, by prediction " in cluster.events(cluster.job(job)), "another mesh")
+            wait_for(lambda: cluster.job(job).progress.plan.pp == 1 and cluster.job(job).progress.plan.step_s > 0, "its plan")
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        slow = re.search(r"mesh: a step takes [0-9.e+]+ ms, planned were 30 ms, as peer (\d+) computes at (\d+) % of the speed that it was planned with: goes on with dp [12]\S* .*"
+                         r"instead of dp 1 x pp 2, by prediction [0-9.e+]+ ms instead of [0-9.e+]+ ms; [0-9.]+ MB moved, [0-9.]+ MB stayed where they were, in [0-9.]+ s; "
+                         r"\d+ steps are left, each [0-9.e+]+ ms shorter: .* s, for a change of ", events)
+        assert slow, events
+        assert "goes back" not in events and " is lost" not in events, events
+        assert done.rounds.samples == STEPS * BATCH
+        counted_once(cluster, job, STEPS)
+    assert_near(run, one, STEPS)
