@@ -1,4 +1,5 @@
 /* Another plan in the middle of a job (daemon/worker/replanner.h): instead of the best one any that can be, drawn from the seed, after a while; or none. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,6 +103,7 @@ static void draw_list(struct sim *sim, uint32_t *list, uint32_t parts, uint32_t 
 /* Ranks over contributors in any order; the rest are spares. */
 static void draw_ranks(struct sim *sim, uint32_t workers, uint32_t count, uint32_t *ranks)
 {
+	assert(count > 0 && workers <= count);
 	for (uint32_t i = 0; i < count; i++)
 		ranks[i] = RANKS_NONE;
 	for (uint32_t rank = 0; rank < workers; rank++) {
