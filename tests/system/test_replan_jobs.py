@@ -1,20 +1,13 @@
 """A job that drifts from its plan is planned anew while it runs: another dp, pp or tp out of workers' memory; what it learns is what one worker learns, each sample counts once."""
 import re
 
-import pytest
-
 from harness import Cluster, wait_for
-from mesh_jobs import SLOW, active, assert_near, counted_once, reach, staged_spec, undisturbed
+from mesh_jobs import SLOW, active, alone, assert_near, counted_once, reach, staged_spec
 from stubs import pb
 from test_training import BATCH
 from test_uneven_jobs import Throttled
 
 STEPS = 80
-
-
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory):
-    return undisturbed(tmp_path_factory, STEPS)
 
 
 def planned_spec(cluster, text, folder, step_s):
@@ -32,10 +25,10 @@ def planned_spec(cluster, text, folder, step_s):
     return spec
 
 
-def test_a_worker_that_becomes_slow(tmp_path, calm):
+def test_a_worker_that_becomes_slow(tmp_path, text):
     """Of two stages of a layer each one is stopped most of the time, which neither shares nor layers can help: the job goes on with another mesh, out of memory, and says why."""
-    text, one = calm
     run = tmp_path / "run"
+    one = alone(tmp_path, text, steps=STEPS, lr=SLOW)
     with Cluster(tmp_path / "cluster", nodes=2, environment={"TRAIND_DRIFT_STEPS": "3"}) as cluster:
         job = cluster.submit(planned_spec(cluster, text, run, 0.03))
         reach(run, 2)
