@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """How much longer a step takes in which a checkpoint begins, and the steps in which it is written: of one job, so that both kinds of step have the same machine. Real daemons; times are
-`step_s` of the job's metrics.jsonl. A step takes in the state's copy if the round before it ended with a multiple of checkpoint.every.
+`step_s` of the job's metrics.jsonl. A step takes in the state's copy if the round before it ended with a multiple of checkpoint.every. And the most that each worker had resident (VmHWM): one of them writes.
 
 	build/venv/bin/python scripts/bench_checkpoint.py [--build DIR] [--case WORD] [--kind WORD] [--checkpoints N]
 """
@@ -20,6 +20,11 @@ CASES = {
 KINDS = {"one worker": (1, {}), "dp 2": (2, {}), "tp 2": (2, {"tp": 2}), "pp 2": (2, {"pp": 2})}
 
 
+def most_resident_mib(pid):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+
+
 def measure(cluster, folder, case, kind, checkpoints):
     model, batch_tokens, every = CASES[case]
     workers, mesh = KINDS[kind]
@@ -31,6 +36,7 @@ def measure(cluster, folder, case, kind, checkpoints):
     spec.mesh.MergeFrom(pb.Mesh(nodes=1, workers_per_node=workers, threads=1, **mesh))
     job = cluster.submit(spec)
     wait_step(cluster, job, folder, steps)
+    resident = ", ".join(f"{most_resident_mib(peer.pid):.0f}" for peer in cluster.job(job).peers if peer.state == "active")
     cluster.api().CancelJob(pb.CancelJobRequest(job_id=job))
     cluster.wait_job(job, "CANCELLED")
     took = {row["step"]: row["step_s"] for row in metrics(folder) if row["step_s"] and row["step"] > WARM_STEPS}
@@ -40,7 +46,8 @@ def measure(cluster, folder, case, kind, checkpoints):
     usual = statistics.median(calm)
     spread = [statistics.quantiles(calm, n=10)[i] / usual for i in (0, 8)]
     print(f"{case}, {kind}, {batch_tokens} tokens a step: a step takes {1e3 * usual:.1f} ms (tenths {spread[0]:.2f} to {spread[1]:.2f} of that); one in which a checkpoint begins "
-          f"{100 * (statistics.median(begun) / usual - 1):+.1f} %, the next one {100 * (statistics.median(beside) / usual - 1):+.1f} % (medians of {len(begun)})", flush=True)
+          f"{100 * (statistics.median(begun) / usual - 1):+.1f} %, the next one {100 * (statistics.median(beside) / usual - 1):+.1f} % (medians of {len(begun)}); "
+          f"MiB resident at most, of each worker: {resident}", flush=True)
 
 
 def parsed():

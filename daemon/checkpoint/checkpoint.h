@@ -29,6 +29,17 @@ tr_status checkpoint_write(const struct checkpoint_folder *folder, const struct 
     const struct optim_arrays *arrays, struct manifest *manifest, const char *sample,
     const struct progress *progress, char path[CHECKPOINT_PATH_MAX], struct tr_error *error);
 
+/* Arrays that are nowhere in one piece: of array `which` (0: parameters, 1 and 2: the moments, 3: outer momentum, if there is one) numbers [first, end) of the layout, which are of tensor `tensor`. */
+struct checkpoint_source {
+	void (*read)(void *arg, unsigned which, size_t tensor, size_t first, size_t end, float *to);
+	void *arg;
+	bool outer;
+};
+/* The same of these. Memory for a piece of some MiB is taken. */
+tr_status checkpoint_write_from(const struct checkpoint_folder *folder, const struct layout *layout,
+    const struct checkpoint_source *source, struct manifest *manifest, const char *sample,
+    const struct progress *progress, char path[CHECKPOINT_PATH_MAX], struct tr_error *error);
+
 /* `path` is a step's folder or one that holds `latest`; found gets the step's folder (absolute, links resolved). */
 tr_status checkpoint_find(const char *path, char found[CHECKPOINT_PATH_MAX], struct tr_error *error);
 

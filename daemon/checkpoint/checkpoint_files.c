@@ -66,12 +66,23 @@ static tr_status put_tensors(int dir, const char *name, const struct safetensors
 	return TR_OK;
 }
 
+/* An item of the file is a tensor of one of the arrays. */
+static void read_item(void *arg, size_t item, size_t first, size_t end, float *to)
+{
+	const struct checkpoint_arrays *arrays = arg;
+	const struct layout *layout = arrays->layout;
+	size_t tensor = item % layout->tensor_count, offset = layout->tensors[tensor].offset;
+	unsigned which = arrays->first + (unsigned)(item / layout->tensor_count);
+	arrays->source->read(arrays->source->arg, which, tensor, offset + first, offset + end, to);
+}
+
 tr_status checkpoint_put_arrays(int dir, const char *name, const struct checkpoint_arrays *arrays,
     const struct progress *progress, char hex[TR_DIGEST_HEX_MAX], struct tr_error *error)
 {
 	size_t tensors = arrays->layout->tensor_count, count = arrays->count;
 	assert(count <= CHECKPOINT_ARRAYS_MAX);
 	void *names[CHECKPOINT_ARRAYS_MAX] = { NULL, NULL, NULL };
+	struct safetensors_source source = { read_item, (void *)(uintptr_t)arrays };
 	struct safetensors_item *items = calloc(tensors * count, sizeof(*items));
 	tr_status status = items == NULL ? TR_ENOMEM : TR_OK;
 	for (size_t i = 0; status == TR_OK && i < count; i++) {
@@ -80,6 +91,8 @@ tr_status checkpoint_put_arrays(int dir, const char *name, const struct checkpoi
 		if (names[i] == NULL)
 			status = TR_ENOMEM;
 	}
+	for (size_t i = 0; status == TR_OK && i < tensors * count; i++)
+		items[i].source = &source;
 	if (status == TR_OK)
 		status = put_tensors(dir, name, items, tensors * count, progress, hex, error);
 	else

@@ -15,7 +15,9 @@ struct checkpoint_arrays {
 	const struct layout *layout;
 	size_t count;
 	const char *suffixes[CHECKPOINT_ARRAYS_MAX];
-	const float *values[CHECKPOINT_ARRAYS_MAX];
+	const float *values[CHECKPOINT_ARRAYS_MAX]; /* NULL: */
+	const struct checkpoint_source *source;
+	unsigned first; /* array of it */
 };
 tr_status checkpoint_put_arrays(int dir, const char *name, const struct checkpoint_arrays *arrays,
     const struct progress *progress, char hex[TR_DIGEST_HEX_MAX], struct tr_error *error);

@@ -13,21 +13,41 @@
 struct writing {
 	int dir; /* the hidden folder */
 	const struct layout *layout;
+	const struct optim_arrays *arrays; /* NULL: */
+	const struct checkpoint_source *source;
 	const struct progress *progress;
 };
 
-/* Without moments (weights that nobody has trained here) there is no such file. */
-static tr_status put_optimizer(const struct writing *w, const struct optim_arrays *arrays,
-    struct manifest *manifest, struct tr_error *error)
+static tr_status put_model(const struct writing *w, struct manifest *manifest,
+    struct tr_error *error)
 {
+	struct checkpoint_arrays model = { .layout = w->layout,
+		.count = 1,
+		.suffixes = { "" },
+		.values = { w->arrays != NULL ? w->arrays->params : NULL },
+		.source = w->source };
+	return checkpoint_put_arrays(w->dir, MANIFEST_MODEL, &model, w->progress, manifest->model,
+	    error);
+}
+
+/* Without moments (weights that nobody has trained here) there is no such file. */
+static tr_status put_optimizer(const struct writing *w, struct manifest *manifest,
+    struct tr_error *error)
+{
+	const struct optim_arrays none = { 0 };
+	const struct optim_arrays *arrays = w->arrays != NULL ? w->arrays : &none;
+	bool outer = w->source != NULL ? w->source->outer : arrays->outer != NULL;
 	struct checkpoint_arrays moments = { .layout = w->layout,
-		.count = arrays->outer != NULL ? 3 : 2,
+		.count = outer ? 3 : 2,
 		.suffixes = { ".exp_avg", ".exp_avg_sq", ".outer_momentum" },
-		.values = { arrays->first, arrays->second, arrays->outer } };
+		.values = { arrays->first, arrays->second, arrays->outer },
+		.source = w->source,
+		.first = 1 };
 	manifest->optimizer[0] = '\0';
-	return arrays->first == NULL ? TR_OK
-	                             : checkpoint_put_arrays(w->dir, MANIFEST_OPTIMIZER, &moments,
-	                                   w->progress, manifest->optimizer, error);
+	return w->source == NULL && arrays->first == NULL
+	    ? TR_OK
+	    : checkpoint_put_arrays(w->dir, MANIFEST_OPTIMIZER, &moments, w->progress,
+	          manifest->optimizer, error);
 }
 
 /* What Hugging Face needs to load model.safetensors. */
@@ -39,17 +59,12 @@ static tr_status put_config(const struct writing *w, struct tr_error *error)
 	return status;
 }
 
-static tr_status put_all(const struct writing *w, const struct optim_arrays *arrays,
-    struct manifest *manifest, const char *sample, struct tr_error *error)
+static tr_status put_all(const struct writing *w, struct manifest *manifest, const char *sample,
+    struct tr_error *error)
 {
-	struct checkpoint_arrays model = { .layout = w->layout,
-		.count = 1,
-		.suffixes = { "" },
-		.values = { arrays->params } };
-	tr_status status = checkpoint_put_arrays(w->dir, MANIFEST_MODEL, &model, w->progress,
-	    manifest->model, error);
+	tr_status status = put_model(w, manifest, error);
 	if (status == TR_OK)
-		status = put_optimizer(w, arrays, manifest, error);
+		status = put_optimizer(w, manifest, error);
 	if (status == TR_OK)
 		status = put_config(w, error);
 	if (status == TR_OK && sample != NULL)
@@ -64,15 +79,17 @@ static tr_status put_all(const struct writing *w, const struct optim_arrays *arr
 	return status;
 }
 
-tr_status checkpoint_write(const struct checkpoint_folder *folder, const struct layout *layout,
-    const struct optim_arrays *arrays, struct manifest *manifest, const char *sample,
-    const struct progress *progress, char path[CHECKPOINT_PATH_MAX], struct tr_error *error)
+/* what: all but its folder. */
+static tr_status write_folder(const struct checkpoint_folder *folder, const struct writing *what,
+    struct manifest *manifest, const char *sample, char path[CHECKPOINT_PATH_MAX],
+    struct tr_error *error)
 {
 	struct checkpoint_dir dir;
 	tr_status status = checkpoint_dir_begin(folder->dir, manifest->step, &dir, error);
 	if (status == TR_OK) {
-		struct writing w = { dir.hidden, layout, progress };
-		status = put_all(&w, arrays, manifest, sample, error);
+		struct writing w = *what;
+		w.dir = dir.hidden;
+		status = put_all(&w, manifest, sample, error);
 		if (status == TR_OK)
 			status = checkpoint_dir_publish(&dir, error);
 		else
@@ -84,4 +101,20 @@ tr_status checkpoint_write(const struct checkpoint_folder *folder, const struct 
 	checkpoint_dir_prune(folder->dir, folder->keep, dir.name, folder->never_delete);
 	(void)snprintf(path, CHECKPOINT_PATH_MAX, "%s/%s", folder->dir, dir.name);
 	return TR_OK;
+}
+
+tr_status checkpoint_write(const struct checkpoint_folder *folder, const struct layout *layout,
+    const struct optim_arrays *arrays, struct manifest *manifest, const char *sample,
+    const struct progress *progress, char path[CHECKPOINT_PATH_MAX], struct tr_error *error)
+{
+	const struct writing w = { -1, layout, arrays, NULL, progress };
+	return write_folder(folder, &w, manifest, sample, path, error);
+}
+
+tr_status checkpoint_write_from(const struct checkpoint_folder *folder, const struct layout *layout,
+    const struct checkpoint_source *source, struct manifest *manifest, const char *sample,
+    const struct progress *progress, char path[CHECKPOINT_PATH_MAX], struct tr_error *error)
+{
+	const struct writing w = { -1, layout, NULL, source, progress };
+	return write_folder(folder, &w, manifest, sample, path, error);
 }

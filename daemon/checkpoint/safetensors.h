@@ -60,10 +60,18 @@ const char *safetensors_dtype_name(enum safetensors_dtype dtype); /* "BF16" */
 tr_status safetensors_find_f32(const struct safetensors *file, const char *name, uint64_t rows,
     uint64_t columns, const void **data, struct tr_error *error);
 
+/* Numbers that are nowhere in one piece. */
+struct safetensors_source {
+	/* Of item `item` the numbers [first, end), into to[0 .. end - first). */
+	void (*read)(void *arg, size_t item, size_t first, size_t end, float *to);
+	void *arg;
+};
+
 struct safetensors_item {
 	const char *name;
 	uint64_t rows, columns; /* rows 0: a vector */
-	const float *data;
+	const float *data;      /* NULL: */
+	const struct safetensors_source *source;
 };
 
 /* Writes a whole file to `fd`; *digest is of its bytes. `progress` (may be NULL) is called every few MiB. */

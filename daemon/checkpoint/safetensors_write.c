@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -11,6 +12,7 @@
 struct output {
 	int fd;
 	XXH3_state_t *hash;
+	float *piece; /* of what a source reads; NULL: nothing was read yet */
 	const struct progress *progress;
 };
 
@@ -31,9 +33,31 @@ static tr_status put(struct output *out, const void *data, size_t bytes, struct 
 	return TR_OK;
 }
 
+static size_t item_numbers(const struct safetensors_item *item)
+{
+	return (size_t)((item->rows > 0 ? item->rows : 1) * item->columns);
+}
+
 static size_t item_bytes(const struct safetensors_item *item)
 {
-	return (size_t)((item->rows > 0 ? item->rows : 1) * item->columns) * sizeof(float);
+	return item_numbers(item) * sizeof(float);
+}
+
+/* Through one piece of memory. */
+static tr_status put_read(struct output *out, const struct safetensors_source *source, size_t item,
+    size_t numbers, struct tr_error *error)
+{
+	const size_t most = WRITE_PIECE / sizeof(float);
+	tr_status status = TR_OK;
+	if (out->piece == NULL && (out->piece = malloc(WRITE_PIECE)) == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for a piece of a tensor");
+	for (size_t first = 0; first < numbers && status == TR_OK;) {
+		size_t end = numbers - first > most ? first + most : numbers;
+		source->read(source->arg, item, first, end, out->piece);
+		status = put(out, out->piece, (end - first) * sizeof(float), error);
+		first = end;
+	}
+	return status;
 }
 
 static void describe(struct json *j, const struct safetensors_item *items, size_t count)
@@ -92,17 +116,20 @@ static tr_status put_header(struct output *out, const struct safetensors_item *i
 tr_status safetensors_write(int fd, const struct safetensors_item *items, size_t count,
     const struct progress *progress, struct tr_digest *digest, struct tr_error *error)
 {
-	struct output out = { fd, XXH3_createState(), progress };
+	struct output out = { fd, XXH3_createState(), NULL, progress };
 	if (out.hash == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for a digest");
 	(void)XXH3_128bits_reset(out.hash);
 	tr_status status = put_header(&out, items, count, error);
 	for (size_t i = 0; status == TR_OK && i < count; i++)
-		status = put(&out, items[i].data, item_bytes(&items[i]), error);
+		status = items[i].data != NULL
+		    ? put(&out, items[i].data, item_bytes(&items[i]), error)
+		    : put_read(&out, items[i].source, i, item_numbers(&items[i]), error);
 	if (status == TR_OK) {
 		XXH128_hash_t hash = XXH3_128bits_digest(out.hash);
 		*digest = (struct tr_digest){ hash.low64, hash.high64 };
 	}
 	(void)XXH3_freeState(out.hash);
+	free(out.piece);
 	return status;
 }

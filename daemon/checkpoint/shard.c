@@ -124,3 +124,28 @@ void shard_put(const struct layout *whole, const struct layout *local, const str
 			    whole_numbers + pieces[i].whole, pieces[i].whole_stride);
 	}
 }
+
+static void copy_part(const struct shard_piece *p, const float *local_numbers, size_t first,
+    size_t end, float *to)
+{
+	size_t row = first >= p->whole + p->columns
+	    ? (first - p->whole - p->columns) / p->whole_stride + 1
+	    : 0;
+	for (; row < p->rows && p->whole + row * p->whole_stride < end; row++) {
+		size_t start = p->whole + row * p->whole_stride, last = start + p->columns;
+		size_t from = start > first ? start : first, till = last < end ? last : end;
+		memcpy(to + (from - first),
+		    local_numbers + p->local + row * p->local_stride + (from - start),
+		    (till - from) * sizeof(*to));
+	}
+}
+
+void shard_put_part(const struct layout *whole, const struct layout *local,
+    const struct shard *shard, size_t tensor, const float *local_numbers, size_t first, size_t end,
+    float *to)
+{
+	struct shard_piece pieces[SHARD_PIECES_MAX];
+	size_t count = shard_pieces(whole, local, shard, tensor, pieces);
+	for (size_t i = 0; i < count; i++)
+		copy_part(&pieces[i], local_numbers, first, end, to);
+}

@@ -46,5 +46,9 @@ void shard_take(const struct layout *whole, const struct layout *local, const st
     const float *whole_numbers, float *local_numbers);
 void shard_put(const struct layout *whole, const struct layout *local, const struct shard *shard,
     const float *local_numbers, float *whole_numbers);
+/* The same of tensor `tensor` (of the local layout) alone, and of the whole's numbers [first, end) alone, into to[0 .. end - first). */
+void shard_put_part(const struct layout *whole, const struct layout *local,
+    const struct shard *shard, size_t tensor, const float *local_numbers, size_t first, size_t end,
+    float *to);
 
 #endif

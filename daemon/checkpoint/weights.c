@@ -20,7 +20,7 @@ void *weights_items(const struct layout *layout, const char *suffix, const float
 		const struct layout_tensor *tensor = &layout->tensors[i];
 		make_name(names[i], tensor, suffix);
 		items[i] = (struct safetensors_item){ names[i], tensor->rows, tensor->columns,
-			values + tensor->offset };
+			values != NULL ? values + tensor->offset : NULL, NULL };
 	}
 	return names;
 }

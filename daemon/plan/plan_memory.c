@@ -6,6 +6,7 @@
 
 #define WRITTEN_BYTES 12 /* of a parameter, with its moments */
 #define MOMENT_BYTES  8
+#define SAMPLE_BYTES  4
 
 static struct schedule_shape shape_of(const struct plan_layout *l, const struct plan *plan,
     uint32_t microbatches)
@@ -165,13 +166,17 @@ uint64_t plan_writer_bytes(const struct plan_layout *l, const struct plan *plan,
 {
 	uint64_t whole = model_config_parameters(l->in->model),
 	         own = plan_layout_parameters(l, plan, 0), owners = plan->choice.owners;
-	uint64_t others = whole > own ? whole - own : 0, copy = saves ? whole : 0;
+	uint64_t others = whole > own ? whole - own : 0;
+	bool parts = l->pp * l->tp > 1 || owners > 0;
 	uint64_t lacks = owners > 0 && owners < l->dp
 	    ? own * MOMENT_BYTES * (l->dp - owners) / l->dp
 	    : 0;
 
-	return lacks +
-	    WRITTEN_BYTES * (l->pp * l->tp > 1 || owners > 0 ? others + whole + copy : copy);
+	/* Other shards, and a copy of its own; at the end the parameters, for the sample. */
+	if (parts)
+		return lacks + WRITTEN_BYTES * (others + (saves || owners > 0 ? own : 0)) +
+		    SAMPLE_BYTES * whole;
+	return lacks + (saves ? WRITTEN_BYTES * whole : 0);
 }
 
 static void measure_writer(const struct plan_layout *l, struct plan *plan,

@@ -11,8 +11,8 @@
 /* Of each worker of a pipeline rank. Without a schedule (NULL) what an interleaved one keeps is what it has at the end of its warm-up. */
 uint64_t plan_rank_bytes(const struct plan_layout *layout, const struct plan *plan, uint32_t rank,
     const struct schedule *schedule);
-/* What who writes checkpoints, a worker of the first stage, takes besides: parameters and moments of a split model's other shards, and of the whole, which it puts together; with
- * `saves` (while training goes on, not only at the end) also of the copy that a thread writes. After plan_layout_place. */
+/* What who writes checkpoints, a worker of the first stage, takes besides: parameters and moments of a split model's other shards, and at the end the parameters of the whole, for the sample; with
+ * `saves` (while training goes on, not only at the end) also of the copy that a thread writes of what it holds itself. After plan_layout_place. */
 uint64_t plan_writer_bytes(const struct plan_layout *layout, const struct plan *plan, bool saves);
 /* plan->memory_*: of the fullest worker. */
 void plan_measure_memory(const struct plan_layout *layout, struct plan *plan,

@@ -7,10 +7,15 @@
 #include "daemon/worker/generate.h"
 #include "daemon/worker/trainer_inside.h"
 
+bool trainer_wants_sample(const struct trainer *t)
+{
+	return t->spec->sample != NULL && t->spec->sample->tokens > 0;
+}
+
 static char *make_sample(struct trainer *t, struct model *model, const struct layout *layout)
 {
 	const Traind__V1__Sample *s = t->spec->sample;
-	if (s == NULL || s->tokens == 0)
+	if (model == NULL || !trainer_wants_sample(t))
 		return NULL;
 	struct generate options = { .prompt = s->prompt != NULL ? s->prompt : "",
 		.tokens = s->tokens,
@@ -21,20 +26,34 @@ static char *make_sample(struct trainer *t, struct model *model, const struct la
 	return generate_text(model, &layout->config, &options);
 }
 
-static void write_checkpoint(struct trainer *t, const struct layout *layout,
-    const struct optim_arrays *arrays, const char *sample)
+void trainer_end_save(struct trainer *t)
+{
+	struct saver_result earlier;
+	if (trainer_saved(t, true, &earlier) && earlier.status != TR_OK)
+		trainer_report_event(t, earlier.error.text);
+}
+
+static tr_status write_files(struct trainer *t, const struct trainer_final *what,
+    const char *sample, char path[CHECKPOINT_PATH_MAX], struct tr_error *error)
+{
+	struct manifest manifest = trainer_manifest(t);
+	struct progress progress = trainer_progress(t);
+	if (t->folder.dir[0] == '\0')
+		return tr_error_set(error, TR_EINVAL,
+		    "no checkpoint was written: checkpoint.dir is empty");
+	if (what->source != NULL)
+		return checkpoint_write_from(&t->folder, what->layout, what->source, &manifest,
+		    sample, &progress, path, error);
+	return checkpoint_write(&t->folder, what->layout, what->arrays, &manifest, sample,
+	    &progress, path, error);
+}
+
+static void write_checkpoint(struct trainer *t, const struct trainer_final *what, const char *sample)
 {
 	char path[CHECKPOINT_PATH_MAX];
 	struct tr_error error;
-	struct saver_result earlier;
-	struct manifest manifest = trainer_manifest(t);
-	struct progress progress = trainer_progress(t);
-	if (saver_result(t->saver, true, &earlier) && earlier.status != TR_OK)
-		trainer_report_event(t, earlier.error.text);
-	tr_status status = t->folder.dir[0] == '\0'
-	    ? tr_error_set(&error, TR_EINVAL, "no checkpoint was written: checkpoint.dir is empty")
-	    : checkpoint_write(&t->folder, layout, arrays, &manifest, sample, &progress, path,
-	          &error);
+	trainer_end_save(t);
+	tr_status status = write_files(t, what, sample, path, &error);
 	t->final_written = status == TR_OK;
 	t->final_failed = status != TR_OK;
 	if (status == TR_OK)
@@ -43,13 +62,12 @@ static void write_checkpoint(struct trainer *t, const struct layout *layout,
 		trainer_report_event(t, error.text);
 }
 
-void trainer_write_final(struct trainer *t, struct model *model, const struct layout *layout,
-    const struct optim_arrays *arrays)
+void trainer_write_final(struct trainer *t, const struct trainer_final *what)
 {
 	if (t->final_written || t->final_failed)
 		return;
-	char *sample = make_sample(t, model, layout);
-	write_checkpoint(t, layout, arrays, sample);
+	char *sample = make_sample(t, what->model, what->layout);
+	write_checkpoint(t, what, sample);
 	if (sample != NULL)
 		trainer_report_sample(t, sample);
 	free(sample);
@@ -69,7 +87,8 @@ tr_status trainer_submit_final(struct trainer *t, const struct tr_round *round,
 		return status;
 	bool writes = trainer_contributes(round) && round->index == 0;
 	if (writes)
-		trainer_write_final(t, t->model, &t->layout, &t->arrays);
+		trainer_write_final(t,
+		    &(struct trainer_final){ t->model, &t->layout, &t->arrays, NULL });
 	t->sums->final_written = writes && t->final_written ? 1 : 0;
 	t->sums->final_failed = writes && t->final_failed ? 1 : 0;
 	return tr_allreduce(t->group, TAG_FINAL, &t->sums->final_written, 2, TR_F64, TR_SUM,

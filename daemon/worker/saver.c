@@ -10,7 +10,9 @@
 struct saver {
 	struct checkpoint_folder folder;
 	const struct layout *layout;
-	struct optim_arrays state, copy; /* what is copied, if the thread does it; by then */
+	struct optim_arrays state, copy; /* what is copied; and what it is written from */
+	bool in_parts;                   /* instead: */
+	struct saver_parts parts;
 	struct manifest manifest;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -69,6 +71,22 @@ static void copy(struct saver *saver)
 	set(saver, &saver->copied);
 }
 
+static void copy_parts(struct saver *saver)
+{
+	saver->parts.copy(saver->parts.source.arg);
+	set(saver, &saver->copied);
+}
+
+static tr_status write_state(struct saver *saver, char path[CHECKPOINT_PATH_MAX],
+    struct tr_error *error)
+{
+	if (saver->in_parts)
+		return checkpoint_write_from(&saver->folder, saver->layout, &saver->parts.source,
+		    &saver->manifest, NULL, NULL, path, error);
+	return checkpoint_write(&saver->folder, saver->layout, &saver->copy, &saver->manifest, NULL,
+	    NULL, path, error);
+}
+
 /* Of this thread: what writes yields to what trains. */
 #define WRITER_NICE 5
 
@@ -76,12 +94,13 @@ static void *save(void *arg)
 {
 	struct saver *saver = arg;
 	struct saver_result *r = &saver->result;
-	if (!saver->copied)
+	if (saver->in_parts)
+		copy_parts(saver);
+	else
 		copy(saver);
 	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), WRITER_NICE);
 	r->step = saver->manifest.step;
-	r->status = checkpoint_write(&saver->folder, saver->layout, &saver->copy, &saver->manifest,
-	    NULL, NULL, r->path, &r->error);
+	r->status = write_state(saver, r->path, &r->error);
 	set(saver, &saver->done);
 	return NULL;
 }
@@ -93,14 +112,20 @@ static bool make_array(float **array, size_t bytes)
 	return *array != NULL;
 }
 
+static tr_status check_idle(const struct saver *saver, const struct manifest *manifest,
+    struct tr_error *error)
+{
+	if (!saver->started)
+		return TR_OK;
+	return tr_error_set(error, TR_EAGAIN,
+	    "checkpoint of step %llu left out: the one of step %llu is still being written",
+	    (unsigned long long)manifest->step, (unsigned long long)saver->manifest.step);
+}
+
 static tr_status make_room(struct saver *saver, bool outer, const struct manifest *manifest,
     struct tr_error *error)
 {
 	size_t bytes = saver->layout->count * sizeof(float);
-	if (saver->started)
-		return tr_error_set(error, TR_EAGAIN,
-		    "checkpoint of step %llu left out: the one of step %llu is still being written",
-		    (unsigned long long)manifest->step, (unsigned long long)saver->manifest.step);
 	if (!make_array(&saver->copy.params, bytes) || !make_array(&saver->copy.first, bytes) ||
 	    !make_array(&saver->copy.second, bytes) ||
 	    (outer && !make_array(&saver->copy.outer, bytes)))
@@ -112,11 +137,10 @@ static tr_status make_room(struct saver *saver, bool outer, const struct manifes
 	return TR_OK;
 }
 
-static tr_status start(struct saver *saver, bool copied, const struct manifest *manifest,
-    struct tr_error *error)
+static tr_status start(struct saver *saver, const struct manifest *manifest, struct tr_error *error)
 {
 	saver->manifest = *manifest;
-	saver->copied = copied;
+	saver->copied = false;
 	saver->done = false;
 	int failed = pthread_create(&saver->thread, NULL, save, saver);
 	if (failed != 0)
@@ -130,22 +154,25 @@ static tr_status start(struct saver *saver, bool copied, const struct manifest *
 tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
     const struct manifest *manifest, struct tr_error *error)
 {
-	tr_status status = make_room(saver, arrays->outer != NULL, manifest, error);
+	tr_status status = check_idle(saver, manifest, error);
+	if (status == TR_OK)
+		status = make_room(saver, arrays->outer != NULL, manifest, error);
 	if (status != TR_OK)
 		return status;
 	saver->state = *arrays;
-	return start(saver, false, manifest, error);
+	saver->in_parts = false;
+	return start(saver, manifest, error);
 }
 
-tr_status saver_start_filled(struct saver *saver, bool outer,
-    void (*fill)(void *arg, const struct optim_arrays *copy), void *arg,
+tr_status saver_start_parts(struct saver *saver, const struct saver_parts *parts,
     const struct manifest *manifest, struct tr_error *error)
 {
-	tr_status status = make_room(saver, outer, manifest, error);
+	tr_status status = check_idle(saver, manifest, error);
 	if (status != TR_OK)
 		return status;
-	fill(arg, &saver->copy);
-	return start(saver, true, manifest, error);
+	saver->parts = *parts;
+	saver->in_parts = true;
+	return start(saver, manifest, error);
 }
 
 void saver_settle(struct saver *saver)

@@ -1,5 +1,5 @@
 /* Writes checkpoints from a background thread, from a copy of the state, so that training goes on meanwhile.
- * The copy costs three more arrays of parameters, made at the first save. One caller thread.
+ * The copy of a whole state costs three more arrays of parameters, made at the first save. One caller thread.
  */
 #ifndef TR_DAEMON_WORKER_SAVER_H
 #define TR_DAEMON_WORKER_SAVER_H
@@ -25,9 +25,13 @@ void saver_destroy(struct saver *saver); /* waits for a write under way; accepts
 /* Begins to copy the state, which is not to change before saver_settle, and then to write it. TR_EAGAIN: the one before is not done yet; TR_ENOMEM: no memory for the copy. */
 tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
     const struct manifest *manifest, struct tr_error *error);
-/* The same of a state that is not there as a whole: `fill` writes it into the copy's params, first and second, and outer if there is one, before this returns. */
-tr_status saver_start_filled(struct saver *saver, bool outer,
-    void (*fill)(void *arg, const struct optim_arrays *copy), void *arg,
+/* A state that is not there as a whole: what is read when it is written, once `copy` has made copies of what changes with the next step. Both are called by the saver's thread, with source.arg, which is
+ * the saver's until saver_result; no copy of the whole is made. */
+struct saver_parts {
+	struct checkpoint_source source;
+	void (*copy)(void *arg);
+};
+tr_status saver_start_parts(struct saver *saver, const struct saver_parts *parts,
     const struct manifest *manifest, struct tr_error *error);
 /* Waits until the state is copied, if a save is under way: not at all, where a gradient was computed since it began. */
 void saver_settle(struct saver *saver);

@@ -63,6 +63,7 @@ void sharded_destroy(struct trainer *t)
 	if (s == NULL)
 		return;
 	sharded_drop_coming(t);
+	sharded_drop_parts(t);
 	sharded_unmake_mesh(t);
 	sharded_strict_destroy(t);
 	sharded_apart_destroy(t);

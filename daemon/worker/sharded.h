@@ -39,6 +39,7 @@
 #include "daemon/worker/mesh_memory.h"
 #include "daemon/worker/pipeline.h"
 #include "daemon/worker/replanner.h"
+#include "daemon/worker/saver.h"
 #include "daemon/worker/sharded_strict.h"
 
 /* Rounds of too few workers before there is a smaller mesh: ten a second. */
@@ -130,6 +131,17 @@ struct sharded_exchange {
 	struct tr_error error;
 };
 
+/* By shard, what a checkpoint is written from. */
+struct sharded_parts {
+	struct mesh_shards shards;
+	struct dealing dealing;
+	struct optim_arrays *arrays; /* NULL: there is none */
+	struct optim_arrays
+	    from; /* of these this worker's own shard (a bit each) is still to be copied: */
+	unsigned to_copy;
+	uint32_t own;
+};
+
 struct sharded {
 	struct layout whole;
 	struct mesh_memory memory; /* of what is made for a mesh */
@@ -149,8 +161,9 @@ struct sharded {
 	struct optim_arrays held,
 	    other; /* other: for a shard that comes while another is held; NULL as long as there was none */
 	struct optim_arrays *staged; /* by shard: of who writes checkpoints */
-	float *shared;               /* sharded_shared.c; NULL: not needed with this mesh */
-	float *made; /* sharded_update.c: new parameters, until the commit; NULL: none were yet */
+	struct sharded_parts lent;
+	float *shared; /* sharded_shared.c; NULL: not needed with this mesh */
+	float *made;   /* sharded_update.c: new parameters, until the commit; NULL: none were yet */
 	size_t made_room;
 	/* Of the arrays of moments that are held, what has pages: as of this row of the table; more, if `untidy`. */
 	struct ranks_peer tidied;
@@ -346,9 +359,21 @@ tr_status sharded_submit_gather(struct trainer *t, struct tr_error *error);
 void sharded_give_staged(struct trainer *t);
 /* Who writes: the first that works with the first shard. */
 bool sharded_writes(const struct trainer *t);
-/* Waits for what was gathered, then puts it together: at who writes. arrays: params, first, second of the whole layout. */
+/* Waits for what was gathered: at who writes. */
 tr_status sharded_wait_gathered(struct trainer *t, struct tr_error *error);
-void sharded_assemble(void *trainer, const struct optim_arrays *whole);
+/* Arrays of each shard that go to who writes whole, or are its own. */
+unsigned sharded_arrays_gathered(const struct sharded *s);
+/* Room for its own shard, in s->staged. */
+tr_status sharded_stage_own(struct trainer *t, struct tr_error *error);
+
+/* ---- sharded_parts.c: a checkpoint's shards, while it is written ---- */
+
+/* What was gathered, once it has come, is the saver's. TR_OK too where no checkpoint is begun: an event says why. */
+tr_status sharded_start_checkpoint(struct trainer *t, struct tr_error *error);
+/* s->staged and this worker's own shard as *parts, to be written from, which is s->lent until it is taken back. */
+tr_status sharded_lend_parts(struct trainer *t, struct saver_parts *parts, struct tr_error *error);
+void sharded_take_back_parts(struct trainer *t);
+void sharded_drop_parts(struct trainer *t); /* where its memory ends */
 
 /* ---- sharded_owners.c: moments by pieces; without ZeRO-1 there is nothing to do ---- */
 

@@ -1,53 +1,68 @@
-/* The round after the last step of a sharded job: shards go to who writes, which puts the model together for sample and checkpoint. */
+/* The round after the last step of a sharded job: shards go to who writes, which puts the parameters together for the sample. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/worker/trainer_inside.h"
 
-static float *numbers(size_t count)
+/* Of the whole layout; NULL: there is no memory for them. */
+static float *put_together(const struct trainer *t, const struct checkpoint_source *source)
 {
-	float *made = aligned_alloc(64, (count * sizeof(float) + 63) / 64 * 64);
-	for (size_t i = 0; made != NULL && i < count; i++)
-		made[i] = 0;
-	return made;
-}
-
-static void failed(struct trainer *t, const char *why)
-{
-	t->final_failed = true;
-	trainer_report_event(t, why);
-}
-
-static void write_with(struct trainer *t, const struct optim_arrays *whole)
-{
-	struct sharded *s = t->sharded;
-	struct model *model;
-	struct tr_error error;
-	sharded_assemble(t, whole);
-	if (model_create(&s->whole, 1, t->pool, &model, &error) != TR_OK) {
-		failed(t, error.text);
-		return;
+	const struct layout *whole = &t->sharded->whole;
+	size_t bytes = (whole->count * sizeof(float) + 63) / 64 * 64;
+	float *params = aligned_alloc(64, bytes);
+	if (params == NULL)
+		return NULL;
+	memset(params, 0, bytes);
+	for (size_t i = 0; i < whole->tensor_count; i++) {
+		const struct layout_tensor *tensor = &whole->tensors[i];
+		source->read(source->arg, 0, i, tensor->offset,
+		    tensor->offset + layout_numbers(tensor), params + tensor->offset);
 	}
-	model_bind(model, whole->params, NULL);
-	trainer_write_final(t, model, &s->whole, whole);
-	model_destroy(model);
+	return params;
+}
+
+/* A job whose model no one worker has room for has a checkpoint all the same. */
+static struct model *make_model(struct trainer *t, float *params)
+{
+	struct model *model = NULL;
+	struct tr_error error = { .text = "no memory for the whole model's parameters" };
+	if (params == NULL ||
+	    model_create(&t->sharded->whole, 1, t->pool, &model, &error) != TR_OK) {
+		char event[TR_ERROR_TEXT_MAX + 16];
+		(void)snprintf(event, sizeof(event), "no sample: %s", error.text);
+		trainer_report_event(t, event);
+		return NULL;
+	}
+	model_bind(model, params, NULL);
+	return model;
+}
+
+static void write_parts(struct trainer *t, const struct checkpoint_source *source)
+{
+	struct trainer_final what = { NULL, &t->sharded->whole, NULL, source };
+	float *params = NULL;
+	if (trainer_wants_sample(t)) {
+		params = put_together(t, source);
+		what.model = make_model(t, params);
+	}
+	trainer_write_final(t, &what);
+	model_destroy(what.model);
+	free(params);
 }
 
 static void write_whole(struct trainer *t)
 {
-	size_t count = t->sharded->whole.count;
-	struct optim_arrays whole = { .params = numbers(count),
-		.first = numbers(count),
-		.second = numbers(count),
-		.outer = t->arrays.outer != NULL ? numbers(count) : NULL };
-	bool has_outer = whole.outer != NULL || t->arrays.outer == NULL;
-	if (whole.params == NULL || whole.first == NULL || whole.second == NULL || !has_outer)
-		failed(t, "no last checkpoint: no memory to put the whole model together");
-	else
-		write_with(t, &whole);
-	free(whole.params);
-	free(whole.first);
-	free(whole.second);
-	free(whole.outer);
+	struct saver_parts parts;
+	struct tr_error error;
+	trainer_end_save(t);
+	if (sharded_lend_parts(t, &parts, &error) == TR_OK) {
+		write_parts(t, &parts.source);
+		sharded_take_back_parts(t);
+	} else {
+		t->final_failed = true;
+		trainer_report_event(t, error.text);
+	}
 }
 
 tr_status sharded_submit_final(struct trainer *t, const struct tr_round *round,

@@ -5,7 +5,7 @@
 #include "daemon/worker/trainer_inside.h"
 
 /* Of those that go to who writes, what does not go by pieces. */
-static unsigned gathered_arrays(const struct sharded *s)
+unsigned sharded_arrays_gathered(const struct sharded *s)
 {
 	return s->owners > 0 ? sharded_arrays_moved(s) : sharded_arrays_whole(s);
 }
@@ -171,13 +171,13 @@ tr_status sharded_submit_gather(struct trainer *t, struct tr_error *error)
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++) {
 		uint32_t from = source_of(s, k);
 		if (from == s->self && from != writer)
-			status = submit(t, gather_tag(k), TR_SEND, k, gathered_arrays(s),
+			status = submit(t, gather_tag(k), TR_SEND, k, sharded_arrays_gathered(s),
 			    &t->arrays, writer, error);
 		if (from == writer || s->self != writer)
 			continue;
 		status = make_arrays(t, sharded_arrays_whole(s), &s->staged[k], error);
 		if (status == TR_OK)
-			status = submit(t, gather_tag(k), TR_RECV, k, gathered_arrays(s),
+			status = submit(t, gather_tag(k), TR_RECV, k, sharded_arrays_gathered(s),
 			    &s->staged[k], from, error);
 	}
 	return status;
@@ -189,27 +189,15 @@ tr_status sharded_wait_gathered(struct trainer *t, struct tr_error *error)
 	tr_status status = TR_OK;
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++)
 		if (source_of(s, k) != s->self)
-			status = wait_for(t, gather_tag(k), gathered_arrays(s), error);
+			status = wait_for(t, gather_tag(k), sharded_arrays_gathered(s), error);
 	return status == TR_OK && s->owners > 0 ? sharded_wait_gathered_moments(t, error) : status;
 }
 
-void sharded_assemble(void *trainer, const struct optim_arrays *whole)
+tr_status sharded_stage_own(struct trainer *t, struct tr_error *error)
 {
-	const struct trainer *t = trainer;
-	const struct sharded *s = t->sharded;
-	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh); k++) {
-		struct shard shard;
-		const struct layout *layout = mesh_shards_layout(&s->shards, k, &shard);
-		const struct optim_arrays *from = source_of(s, k) == s->self ? &t->arrays
-		                                                             : &s->staged[k];
-		for (unsigned a = 0; a < SHARDED_ARRAYS_ALL; a++) {
-			bool came = (gathered_arrays(s) >> a & 1) != 0;
-			if ((sharded_arrays_whole(s) >> a & 1) != 0)
-				shard_put(&s->whole, layout, &shard,
-				    sharded_array(came ? from : &s->staged[k], a),
-				    sharded_array(whole, a));
-		}
-	}
+	struct sharded *s = t->sharded;
+	return make_arrays(t, sharded_arrays_whole(s),
+	    &s->staged[ranks_shard(&s->shards.mesh, s->rank)], error);
 }
 
 tr_status sharded_submit_moves(struct trainer *t, struct tr_error *error)

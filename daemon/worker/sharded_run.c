@@ -138,21 +138,6 @@ static tr_status submit(struct trainer *t, const struct tr_round *round, struct 
 
 /* ---- and then ---- */
 
-/* Whether or not this round will be committed: it is the state before it. */
-static tr_status start_checkpoint(struct trainer *t, struct tr_error *error)
-{
-	struct tr_error own;
-	struct manifest manifest = trainer_manifest(t);
-	tr_status status = sharded_wait_gathered(t, error);
-	if (status != TR_OK || t->sharded->put_by == manifest.step)
-		return status;
-	t->sharded->put_by = manifest.step; /* once, also if the round begins again */
-	if (saver_start_filled(t->saver, t->arrays.outer != NULL, sharded_assemble, t, &manifest,
-	        &own) != TR_OK)
-		trainer_report_event(t, own.text);
-	return TR_OK;
-}
-
 static tr_status finish_ops(struct trainer *t, uint64_t *samples, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
@@ -161,7 +146,7 @@ static tr_status finish_ops(struct trainer *t, uint64_t *samples, struct tr_erro
 	if (s->kind != SHARDED_STEP && s->kind != SHARDED_SAVE)
 		return TR_OK;
 	if (s->gathers && sharded_writes(t))
-		status = start_checkpoint(t, error);
+		status = sharded_start_checkpoint(t, error);
 	if (s->kind == SHARDED_SAVE)
 		return status;
 	if (s->apart != NULL)
@@ -268,6 +253,8 @@ static tr_status one_round(struct trainer *t, struct tr_round *round, bool *fini
 		status = submit(t, round, error);
 	if (status == TR_OK)
 		status = finish_ops(t, &close.samples, error);
+	/* Of a round that begins again, too: its arrays may be others by then. */
+	saver_settle(t->saver);
 	if (status != TR_OK)
 		return status;
 	close.salt = salt_of(t);

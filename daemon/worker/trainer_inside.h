@@ -160,9 +160,19 @@ tr_status trainer_submit_validation(struct trainer *t, const struct tr_round *ro
 tr_status trainer_submit_final(struct trainer *t, const struct tr_round *round,
     struct tr_error *error);
 
-/* final.c: the sample of `model`, and the last checkpoint; once. t->final_written or final_failed. */
-void trainer_write_final(struct trainer *t, struct model *model, const struct layout *layout,
-    const struct optim_arrays *arrays);
+/* What the last checkpoint is of. */
+struct trainer_final {
+	struct model *model;         /* for the sample; NULL: there is none */
+	const struct layout *layout; /* of the whole */
+	const struct optim_arrays *arrays;
+	const struct checkpoint_source *source; /* instead of arrays; NULL: not */
+};
+/* final.c: waits for a save under way, and says if it failed. */
+void trainer_end_save(struct trainer *t);
+/* final.c: whether the job wants a sample. */
+bool trainer_wants_sample(const struct trainer *t);
+/* final.c: the sample, and the last checkpoint; once. t->final_written or final_failed. */
+void trainer_write_final(struct trainer *t, const struct trainer_final *what);
 
 /* arrived.c: of a round that lacks some contributor's data, scales each segment of the summed gradient as if all tokens of the batch had
  * arrived in it. text says what is missing. */
@@ -203,6 +213,8 @@ struct progress trainer_progress(const struct trainer *t);
 void trainer_measure_speed(struct trainer *t);
 /* rounds.c: begins to write a checkpoint of the state now, with these arrays; an event if it cannot. */
 void trainer_save(struct trainer *t, const struct optim_arrays *arrays);
+/* rounds.c: as saver_result; a sharded job's parts are its own again. */
+bool trainer_saved(struct trainer *t, bool wait, struct saver_result *result);
 /* rounds.c: tells of a checkpoint that has been written meanwhile. Its step; 0: there is none. */
 uint64_t trainer_finish_checkpoint(struct trainer *t);
 /* rounds.c: that step `step` changed nothing. */

@@ -151,8 +151,8 @@ static int run_parity(char **argv, bool bf16)
 	}
 	if (weights_items(&p.layout, ".grad", grads, items) == NULL)
 		return 1;
-	items[tensors] = (struct safetensors_item){ "logits", rows, vocab, logits };
-	items[tensors + 1] = (struct safetensors_item){ "losses", 0, PARITY_STEPS, losses };
+	items[tensors] = (struct safetensors_item){ "logits", rows, vocab, logits, NULL };
+	items[tensors + 1] = (struct safetensors_item){ "losses", 0, PARITY_STEPS, losses, NULL };
 	int fd = open(argv[2], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	check(safetensors_write(fd, items, tensors + 2, NULL, &digest, &error), &error);
 	return close(fd) == 0 ? 0 : 1;

@@ -59,45 +59,106 @@ static void test_shards_of_the_whole(void **state)
 		}
 }
 
+enum { PARTS = 2 };
 struct parts {
 	const struct fixture *f;
-	uint32_t size;
+	struct layout local[PARTS];
+	float *mine[PARTS][3], *later;
+	bool copied;
 };
 
-/* Puts the fixture's state together from its shards. */
-static void fill(void *arg, const struct optim_arrays *copy)
+static struct shard part(uint32_t rank)
+{
+	return (struct shard){ .rank = rank, .size = PARTS };
+}
+
+static void make_parts(struct parts *parts, const struct fixture *f)
+{
+	const float *const from[] = { f->arrays.params, f->arrays.first, f->arrays.second };
+	*parts = (struct parts){ .f = f };
+	for (uint32_t rank = 0; rank < PARTS; rank++) {
+		struct shard shard = part(rank);
+		struct layout *local = &parts->local[rank];
+		assert_int_equal(shard_layout(&f->layout, &shard, local, NULL), TR_OK);
+		for (unsigned a = 0; a < 3; a++) {
+			parts->mine[rank][a] = noise(local->count, 0);
+			shard_take(&f->layout, local, &shard, from[a], parts->mine[rank][a]);
+		}
+	}
+	/* What is not there before it is copied. */
+	parts->later = parts->mine[0][0];
+	parts->mine[0][0] = noise(parts->local[0].count, 9);
+}
+
+static void copy_later(void *arg)
+{
+	struct parts *parts = arg;
+	memcpy(parts->mine[0][0], parts->later, parts->local[0].count * sizeof(float));
+	parts->copied = true;
+}
+
+static void read_parts(void *arg, unsigned which, size_t tensor, size_t first, size_t end, float *to)
 {
 	const struct parts *parts = arg;
-	const struct fixture *f = parts->f;
-	const float *const from[] = { f->arrays.params, f->arrays.first, f->arrays.second };
-	float *const to[] = { copy->params, copy->first, copy->second };
-	for (uint32_t rank = 0; rank < parts->size; rank++) {
-		struct shard shard = { .rank = rank, .size = parts->size };
-		struct layout local;
-		assert_int_equal(shard_layout(&f->layout, &shard, &local, NULL), TR_OK);
-		float *mine = noise(local.count, 0);
-		for (unsigned a = 0; a < 3; a++) {
-			shard_take(&f->layout, &local, &shard, from[a], mine);
-			shard_put(&f->layout, &local, &shard, mine, to[a]);
-		}
-		free(mine);
-		layout_finish(&local);
+	assert_true(parts->copied);
+	for (uint32_t rank = 0; rank < PARTS; rank++) {
+		struct shard shard = part(rank);
+		shard_put_part(&parts->f->layout, &parts->local[rank], &shard, tensor,
+		    parts->mine[rank][which], first, end, to);
 	}
+}
+
+static void finish_parts(struct parts *parts)
+{
+	for (uint32_t rank = 0; rank < PARTS; rank++) {
+		for (unsigned a = 0; a < 3; a++)
+			free(parts->mine[rank][a]);
+		layout_finish(&parts->local[rank]);
+	}
+	free(parts->later);
+}
+
+/* Each range of a tensor, from any number on, is what the whole array has there. */
+static void test_any_part_of_shards(void **state)
+{
+	struct fixture *f = *state;
+	struct parts parts;
+	make_parts(&parts, f);
+	copy_later(&parts);
+	for (size_t t = 0; t < f->layout.tensor_count; t++) {
+		size_t offset = f->layout.tensors[t].offset,
+		       numbers = layout_numbers(&f->layout.tensors[t]);
+		float *to = noise(numbers, 0);
+		for (size_t first = 0; first < numbers; first += 1 + numbers / 37)
+			for (size_t end = first + 1; end <= numbers; end += 1 + numbers / 29) {
+				memset(to, 0x7f, numbers * sizeof(*to));
+				read_parts(&parts, 1, t, offset + first, offset + end, to);
+				assert_memory_equal(to, f->arrays.first + offset + first,
+				    (end - first) * sizeof(*to));
+				assert_true(end - first == numbers ||
+				    memcmp(to + (end - first), "\x7f\x7f\x7f\x7f", 4) == 0);
+			}
+		free(to);
+	}
+	finish_parts(&parts);
 }
 
 static void test_the_whole_of_shards(void **state)
 {
 	struct fixture *f = *state;
-	struct parts parts = { f, 2 };
+	struct parts parts;
+	const struct saver_parts lent = { { read_parts, &parts, false }, copy_later };
 	struct manifest manifest = { .step = 40, .round = 47 }, read;
 	struct saver *saver;
 	struct saver_result result;
 	struct tr_error error = { 0 };
 	char found[CHECKPOINT_PATH_MAX];
 	fail_unless_ok(saver_create(&f->folder, &f->layout, &saver, &error), &error);
-	fail_unless_ok(saver_start_filled(saver, false, fill, &parts, &manifest, &error), &error);
-	assert_int_equal(saver_start_filled(saver, false, fill, &parts, &manifest, &error),
-	    TR_EAGAIN);
+	make_parts(&parts, f);
+	fail_unless_ok(saver_start_parts(saver, &lent, &manifest, &error), &error);
+	assert_int_equal(saver_start_parts(saver, &lent, &manifest, &error), TR_EAGAIN);
+	saver_settle(saver);
+	assert_true(parts.copied);
 	assert_true(saver_result(saver, true, &result));
 	fail_unless_ok(result.status, &result.error);
 	fail_unless_ok(checkpoint_read(result.path, &f->layout, &f->back, &read, found, &error),
@@ -112,6 +173,7 @@ static void test_the_whole_of_shards(void **state)
 		assert_memory_equal(f->arrays.second + at, f->back.second + at, bytes);
 	}
 	saver_destroy(saver);
+	finish_parts(&parts);
 }
 
 /* Looking reads no large file, and says whose it is; where rounds and steps are the same nothing is said of rounds. */
@@ -139,6 +201,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_shards_of_the_whole, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_any_part_of_shards, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_the_whole_of_shards, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_look, setup, teardown),
 	};

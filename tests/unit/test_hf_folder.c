@@ -181,7 +181,7 @@ static void test_bad_folders(void **state)
 	put_tensors(f, items, count - 1);
 	import_refused(f, "it has no tensor 'lm_head.weight'");
 	items[count] = (struct safetensors_item){ "model.layers.0.self_attn.q_proj.bias", 0, 8,
-		f->params };
+		f->params, NULL };
 	put_tensors(f, items, count + 1);
 	import_refused(f,
 	    "tensor 'model.layers.0.self_attn.q_proj.bias' is no part of such a model");

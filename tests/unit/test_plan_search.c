@@ -385,8 +385,8 @@ static void who_writes_takes_more(void **state)
 	plan_fill(layout, &plan);
 	uint64_t others = whole - plan_layout_parameters(layout, &plan, 0);
 	assert_true(others > whole / 3 && others < whole);
-	assert_int_equal(plan_writer_bytes(layout, &plan, false), 12 * (whole + others));
-	assert_int_equal(plan_writer_bytes(layout, &plan, true), 12 * (2 * whole + others));
+	assert_int_equal(plan_writer_bytes(layout, &plan, false), 12 * others + 4 * whole);
+	assert_int_equal(plan_writer_bytes(layout, &plan, true), 16 * whole);
 	plan_layout_destroy(layout);
 	plan_cluster_finish(&c.cluster);
 }
@@ -508,13 +508,13 @@ static void who_writes_has_room(void **state)
 	(void)state;
 	case_make(&c, 0);
 	c.in.runnable = true;
-	give_memory(&c, 2.2);
+	give_memory(&c, 1.5);
 	c.cluster.workers[2].memory_bytes = 4 * GIB;
 	c.in.writes = PLAN_WRITES_LAST;
 	assert_int_equal(plan_search(&c.in, &split, &result, NULL), TR_OK);
 	assert_int_equal(result->best.worker_of[0], 2);
 	plan_search_destroy(result);
-	give_memory(&c, 1.5);
+	give_memory(&c, 1.2);
 	assert_int_equal(plan_search(&c.in, &split, &result, &error), TR_ELIMIT);
 	c.in.writes = PLAN_WRITES_NOTHING;
 	assert_int_equal(plan_search(&c.in, &split, &result, &error), TR_OK);

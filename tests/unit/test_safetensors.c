@@ -119,7 +119,8 @@ static void test_write_then_read(void **state)
 	char path[] = "/tmp/test_safetensors_XXXXXX";
 	int fd = mkstemp(path);
 	float a[6] = { 1, 2, 3, 4, 5, 6 }, b[1] = { 7 };
-	struct safetensors_item items[] = { { "a", 2, 3, a }, { "b \"quoted\"", 0, 1, b } };
+	struct safetensors_item items[] = { { "a", 2, 3, a, NULL },
+		{ "b \"quoted\"", 0, 1, b, NULL } };
 	struct tr_digest digest;
 	struct tr_error error;
 	struct safetensors file;

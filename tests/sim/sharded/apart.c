@@ -343,18 +343,16 @@ static void check_written(struct tr_group *g, uint64_t step, const char *what, c
 		    g->number, (unsigned long)step, what);
 }
 
-void apart_save(struct tr_group *g, uint64_t step,
-    void (*fill)(void *arg, const struct optim_arrays *copy), void *arg)
+void apart_save(struct tr_group *g, uint64_t step)
 {
 	struct play *play = g->play;
 	const struct merge *now = &play->apart->at[step];
 	struct optim_arrays *disk = &play->apart->disk[step];
 	finish_arrays(disk);
-	*disk = (struct optim_arrays){ .params = numbers(play, NULL),
-		.first = numbers(play, NULL),
-		.second = numbers(play, NULL),
-		.outer = numbers(play, NULL) };
-	fill(arg, disk);
+	*disk = (struct optim_arrays){ .params = play_read_parts(g, 0),
+		.first = play_read_parts(g, 1),
+		.second = play_read_parts(g, 2),
+		.outer = play_read_parts(g, 3) };
 	check_written(g, step, "parameters", disk->params, now->params);
 	check_written(g, step, "outer momentum", disk->outer, now->outer);
 }

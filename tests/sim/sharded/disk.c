@@ -48,43 +48,64 @@ static void check_whole(struct tr_group *g, uint64_t step, const char *what, con
 		}
 }
 
-tr_status saver_start_filled(struct saver *saver, bool outer,
-    void (*fill)(void *arg, const struct optim_arrays *copy), void *arg,
+float *play_read_parts(const struct tr_group *g, unsigned which)
+{
+	const struct layout *layout = &g->play->reference.layout;
+	const struct checkpoint_source *source = &g->parts.source;
+	float *whole = numbers(layout->count);
+	for (size_t i = 0; i < layout->tensor_count; i++) {
+		size_t first = layout->tensors[i].offset,
+		       end = first + layout_numbers(&layout->tensors[i]),
+		       middle = (first + end) / 2;
+		source->read(source->arg, which, i, first, middle, whole + first);
+		source->read(source->arg, which, i, middle, end, whole + middle);
+	}
+	return whole;
+}
+
+/* When it is written at last: what it is written from is still what it was. */
+static void check_written(struct tr_group *g, uint64_t step)
+{
+	static const char *const names[] = { "parameters", "first moments", "second moments" };
+	const struct play_state *state = reference_at(g->play, step);
+	const float *theirs[] = { state->params, state->first, state->second };
+	for (unsigned a = 0; a < 3; a++) {
+		float *ours = play_read_parts(g, a);
+		check_whole(g, step, names[a], ours, theirs[a]);
+		free(ours);
+	}
+}
+
+tr_status saver_start_parts(struct saver *saver, const struct saver_parts *parts,
     const struct manifest *manifest, struct tr_error *error)
 {
-	struct trainer *t = arg;
-	struct tr_group *g = t->group;
-	size_t count = g->play->reference.layout.count;
-	const struct play_state *state = reference_at(g->play, manifest->step);
-	bool apart = g->play->apart != NULL;
-	struct optim_arrays copy = { .params = numbers(count),
-		.first = numbers(count),
-		.second = numbers(count) };
+	struct tr_group *g = group_inside();
 	(void)saver;
-	(void)outer;
-	if (g->saves == 0 && apart)
-		apart_save(g, manifest->step, fill, arg);
-	else if (g->saves == 0)
-		fill(arg, &copy);
-	tr_status status = g->saves == 0 ? TR_OK : tr_error_set(error, TR_EAGAIN, "not yet");
-	if (status == TR_OK && !apart) {
-		check_whole(g, manifest->step, "parameters", copy.params, state->params);
-		check_whole(g, manifest->step, "first moments", copy.first, state->first);
-		check_whole(g, manifest->step, "second moments", copy.second, state->second);
-	}
-	if (status == TR_OK) {
-		g->saves = manifest->step;
-		g->saves_at_us = g->sim->now_us + sim_between(g->sim, 0, 100 * MS);
-		free(g->manifest);
-		g->manifest = malloc(sizeof(*g->manifest));
-		*g->manifest = *manifest;
-		(void)snprintf(g->manifest->optimizer, sizeof(g->manifest->optimizer), "%lu",
-		    (unsigned long)++g->play->written);
-	}
-	free(copy.params);
-	free(copy.first);
-	free(copy.second);
-	return status;
+	if (g->saves != 0)
+		return tr_error_set(error, TR_EAGAIN, "not yet");
+	g->saves = manifest->step;
+	g->saves_at_us = g->sim->now_us + sim_between(g->sim, 0, 100 * MS);
+	g->parts = *parts;
+	g->copied = false;
+	free(g->manifest);
+	g->manifest = malloc(sizeof(*g->manifest));
+	*g->manifest = *manifest;
+	(void)snprintf(g->manifest->optimizer, sizeof(g->manifest->optimizer), "%lu",
+	    (unsigned long)++g->play->written);
+	return TR_OK;
+}
+
+/* As late as may be. */
+void saver_settle(struct saver *saver)
+{
+	struct tr_group *g = group_inside();
+	(void)saver;
+	if (g->saves == 0 || g->copied)
+		return;
+	g->copied = true;
+	g->parts.copy(g->parts.source.arg);
+	if (g->play->apart != NULL)
+		apart_save(g, g->saves);
 }
 
 /* At all nodes, which share a disk, or at one that has its own. The one before is whole, so training can go on from that. */
@@ -110,6 +131,9 @@ uint64_t trainer_finish_checkpoint(struct trainer *t)
 	if (step == 0 || g->dead || g->sim->now_us < g->saves_at_us)
 		return 0;
 	g->saves = 0;
+	if (play->apart == NULL)
+		check_written(g, step);
+	sharded_take_back_parts(t);
 	free(play->disk[step]);
 	play->damage[step] = draw_damage(g, step);
 	play->disk[step] = g->manifest;

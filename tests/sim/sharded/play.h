@@ -195,6 +195,8 @@ struct tr_group {
 	uint64_t saves, saves_at_us; /* the step of a checkpoint under way, and when
                                   it is written; 0: none */
 	struct manifest *manifest;   /* the checkpoint's */
+	struct saver_parts parts;    /* the same */
+	bool copied;                 /* what of them changes */
 };
 
 /* ---- play.c ---- */
@@ -221,6 +223,7 @@ void play_trainer_destroy(struct trainer *t);
 uint64_t play_step(const struct tr_group *g); /* so many are done */
 
 /* ---- disk.c ---- */
+float *play_read_parts(const struct tr_group *g, unsigned which); /* an array of the whole layout */
 void play_disk_finish(struct play *play);
 
 /* ---- model.c ---- */
@@ -265,8 +268,7 @@ void apart_finish(struct play *play);
 /* A step of a replica. */
 void apart_update(struct tr_group *g, const struct optim_arrays *arrays, const struct optim_by *by,
     size_t count);
-void apart_save(struct tr_group *g, uint64_t step,
-    void (*fill)(void *arg, const struct optim_arrays *copy), void *arg);
+void apart_save(struct tr_group *g, uint64_t step); /* what g->parts has */
 void apart_read(struct play *play, uint64_t step, const struct layout *whole,
     const struct layout *local, const struct shard *shard, const struct optim_arrays *arrays);
 

@@ -350,11 +350,19 @@ void trainer_skip_step(struct trainer *t, const struct tr_round *round, uint64_t
 	sim_violation(t->group->sim, "S2: step %lu is skipped: %s", (unsigned long)step, why);
 }
 
-void trainer_write_final(struct trainer *t, struct model *model, const struct layout *layout,
-    const struct optim_arrays *arrays)
+void trainer_write_final(struct trainer *t, const struct trainer_final *what)
 {
-	(void)model;
-	(void)layout;
-	(void)arrays;
+	(void)what;
 	sim_violation(t->group->sim, "S3: a last round, before the last step");
+}
+
+void trainer_end_save(struct trainer *t)
+{
+	(void)t;
+}
+
+bool trainer_wants_sample(const struct trainer *t)
+{
+	(void)t;
+	return false;
 }
