@@ -36,6 +36,8 @@ tr_status sharded_create(struct trainer *t, struct tr_error *error)
 	memset(&t->layout, 0, sizeof(t->layout));
 	s->loaded = s->tidied.shard = RANKS_NONE;
 	s->owners = t->zero_owners;
+	s->newcomer_parts = NEWCOMERS_PARTS;
+	s->newcomer_least = NEWCOMERS_LEAST;
 	s->moments.lost = s->gathered.lost = RANKS_NONE;
 	/* Who writes a checkpoint may be lost before the others know of it: then they go back to the one before. */
 	if (t->folder.keep < 2)

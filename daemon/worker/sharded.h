@@ -1,8 +1,8 @@
 /* Training a model that is split over a mesh (mesh.tp and mesh.pp in the job file; docs/sharding.md): each worker holds a shard, a replica's workers compute together.
  *
  * Common state of the group, which a joiner receives as ever, are counters, the account of samples and the table of ranks (daemon/plan/ranks.h).
- * Parameters and moments are not: who gets a new rank gets its shard in that very round, from a peer that holds it, by ops. They do not change between a round's
- * begin and its commit either, so a round that begins again finds what it began with.
+ * Parameters and moments are not: who gets a new rank gets its shard in that very round, from a peer that holds it, by ops; or where there are replicas without it, in rounds before that
+ * (daemon/plan/newcomers.h). They do not change between a round's begin and its commit either, so a round that begins again finds what it began with.
  *
  * With ZeRO-1 (mesh.zero_owners) of its shard's moments each worker holds pieces alone (daemon/plan/owners.h): the table says which. What a worker lacks of those that are its own in
  * a round it gets in that round too.
@@ -30,6 +30,7 @@
 #include "daemon/plan/balance.h"
 #include "daemon/plan/dealing.h"
 #include "daemon/plan/drift.h"
+#include "daemon/plan/newcomers.h"
 #include "daemon/plan/owners.h"
 #include "daemon/plan/pace.h"
 #include "daemon/plan/ranks.h"
@@ -92,7 +93,8 @@ struct sharded_state {
 	struct sync_costs costs; /* of merges, of replicas that train apart */
 	uint64_t
 	    kept_out; /* 1: of the last round's peers a replica was not put to work, since it is not worth it */
-	uint64_t fills; /* 1: the last round was a step in which somebody got a shard */
+	struct newcomers newcomers; /* of the last round */
+	uint64_t fills;             /* 1: the last round was a step in which somebody got a shard */
 	uint64_t plain; /* 1: the last round was a step, like the one before it, and nothing else */
 };
 
@@ -100,6 +102,7 @@ struct sharded_state {
 struct sharded_told {
 	int64_t saved;    /* the newest checkpoint of the job's own that it knows to be whole */
 	int64_t round_ns; /* that the round before took it */
+	int64_t unit_ns;  /* of what came to it as a newcomer (daemon/plan/newcomers.h) */
 	int64_t change_ns; /* and the change of mesh, if that was one; with the making of what there is for it */
 };
 
@@ -145,6 +148,8 @@ struct sharded_parts {
 struct sharded {
 	struct layout whole;
 	struct mesh_memory memory; /* of what is made for a mesh */
+	uint64_t newcomer_parts,
+	    newcomer_least; /* NEWCOMERS_PARTS, NEWCOMERS_LEAST but in the simulator */
 	uint32_t
 	    owners; /* with ZeRO-1, of each piece of a shard's moments (daemon/plan/owners.h); 0: all of its workers hold them all */
 
@@ -195,6 +200,12 @@ struct sharded {
 	struct sharded_scope tp, dp;
 	struct ranks_transfer transfers[TR_GROUP_PEERS_MAX];
 	size_t transfer_count;
+	struct newcomers newcomers;
+	bool meets; /* somebody works who was a newcomer until now */
+	uint32_t pieces[SHARDED_ARRAYS * NEWCOMERS_DONORS]; /* ops with what comes to this worker */
+	size_t piece_count;
+	double pieces_since_s; /* monotonic */
+	uint64_t unit_ns;      /* to be told */
 	struct owners_plan moments,
 	    gathered; /* to who owns them or gives them to another mesh; to who writes */
 	uint32_t lost;
@@ -408,6 +419,8 @@ tr_status sharded_submit_step(struct trainer *t, const struct tr_round *round,
     struct tr_error *error);
 tr_status sharded_submit_validation(struct trainer *t, const struct tr_round *round,
     struct tr_error *error);
+tr_status sharded_submit_bucket(struct trainer *t, uint32_t bucket,
+    const struct sharded_scope *scope, struct tr_error *error);
 /* It is committed: counts, updates, reports. */
 void sharded_apply_step(struct trainer *t, const struct tr_round *round);
 /* Whether this worker says what all of its replica have. */
@@ -476,6 +489,37 @@ bool sharded_mesh_pays(struct trainer *t, const struct ranks *next);
 
 /* s->next, of the round that begins, with its transfers and s->lost. */
 void sharded_next_ranks(struct trainer *t, const uint64_t *peers, size_t count);
+
+/* ---- sharded_newcomers.c: shards that come while the others train on (daemon/plan/newcomers.h) ---- */
+
+/* Are there such in this job, or is who comes given its shard while the others wait? */
+bool sharded_knows_newcomers(const struct trainer *t);
+/* s->newcomers of the round that begins with s->next; it would be `wanted`, if all held their shards. */
+void sharded_plan_newcomers(struct trainer *t, const struct ranks *wanted);
+/* Steps that it takes until shards of so many bytes in all are there. */
+uint64_t sharded_newcomer_steps(const struct trainer *t, uint64_t bytes);
+/* What the round is, is known. */
+void sharded_derive_newcomers(struct trainer *t);
+tr_status sharded_submit_newcomers(struct trainer *t, struct tr_error *error);
+/* What this worker, if it is one, adds to the others' sums. */
+tr_status sharded_submit_nothing(struct trainer *t, struct tr_error *error);
+/* Those of this worker, if it is one. */
+tr_status sharded_wait_pieces(struct trainer *t, struct tr_error *error);
+/* A step is committed. */
+void sharded_update_newcomer(struct trainer *t, const struct optim_by *by);
+/* Any round is, and who holds what is settled. */
+void sharded_end_newcomers(struct trainer *t);
+/* Is this worker one in this round? Does that one work from this round on, having been one? */
+bool sharded_is_newcomer(const struct trainer *t);
+bool sharded_begins_to_work(const struct trainer *t, uint32_t index);
+/* Of this worker, which has a rank or is a newcomer. */
+uint32_t sharded_stage(const struct trainer *t);
+/* Among whom gradients from `first` on are summed, to the end of their bucket. */
+void sharded_sum_scope(const struct trainer *t, size_t first, struct sharded_scope *scope);
+void sharded_add_newcomer(const struct sharded *s, const struct newcomer *newcomer,
+    struct sharded_scope *scope);
+/* What leaves a sum as it is. */
+void sharded_add_nothing(float *sums, size_t count);
 
 /* ---- sharded_restage.c: layers of stages that follow measured speeds ---- */
 

@@ -1,4 +1,4 @@
-/* Whether all who hold the same shard hold the same numbers, and all of a stage the same of what its tensor-parallel members hold in common. Looked at before shards go to who writes a checkpoint, and before anything else is done in that round: so
+/* Whether all who hold the same shard hold the same numbers, and all of a stage the same of what its tensor-parallel members hold in common. Looked at before shards go to who writes a checkpoint, in the round in which newcomers begin to work, and before anything else is done in that round: so
  * no checkpoint is made of wrong numbers, and no step. Those who work are compared, and they alone send and write; what spares hold is forgotten where something differs. Where a majority of a shard's workers holds the same, the others hold nothing from then on, and get
  * that in the next round as anybody with a new rank does. Where there is none, nobody holds the shard: training goes back to the newest checkpoint. */
 #include <stdio.h>
@@ -58,16 +58,20 @@ static bool same_stage(const struct ranks *r, uint32_t a, uint32_t b)
 	    mesh_at(&r->mesh, r->peers[b].rank).at[MESH_PP];
 }
 
-/* Of those that should hold what peer i holds, more than half do. */
-static bool is_common(const struct ranks *r, const int64_t *digests, uint32_t i,
+/* Of those that should hold what peer i holds, more than half do. Who was a newcomer until now is no witness, since what it made of what others sent is in question; unless all others are
+ * gone. */
+static bool is_common(const struct trainer *t, const int64_t *digests, uint32_t i,
     bool (*should)(const struct ranks *r, uint32_t a, uint32_t b))
 {
-	uint32_t workers = 0, same = 0;
+	const struct ranks *r = &t->sharded->next;
+	uint32_t witnesses[2] = { 0 }, same[2] = { 0 }; /* [1]: who were newcomers */
 	for (uint32_t k = 0; k < r->count; k++) {
-		workers += should(r, i, k);
-		same += should(r, i, k) && digests[i] == digests[k];
+		bool begins = sharded_begins_to_work(t, k);
+		witnesses[begins] += should(r, i, k);
+		same[begins] += should(r, i, k) && digests[i] == digests[k];
 	}
-	return 2 * same > workers;
+	bool alone = witnesses[0] == 0;
+	return 2 * same[alone] > witnesses[alone];
 }
 
 /* ---- with ZeRO-1: pieces of moments ---- */
@@ -107,12 +111,13 @@ static bool piece_is_common(const struct sharded *s, uint32_t i, uint32_t k)
 	return 2 * same > owners;
 }
 
-static bool is_right(const struct sharded *s, uint32_t i)
+static bool is_right(const struct trainer *t, uint32_t i)
 {
+	const struct sharded *s = t->sharded;
 	const struct ranks *r = &s->next;
 	const int64_t *digests = s->sums->digests;
-	bool right = is_common(r, digests, i, same_shard) &&
-	    is_common(r, digests + r->count, i, same_stage);
+	bool right = is_common(t, digests, i, same_shard) &&
+	    is_common(t, digests + r->count, i, same_stage);
 	for (uint32_t k = 0; right && k < smaller(s->owners, ranks_replicas(r)); k++)
 		right = piece_is_common(s, i, k);
 	return right;
@@ -135,7 +140,7 @@ tr_status sharded_compare(struct trainer *t, const struct tr_round *round, struc
 	if (status == TR_OK)
 		status = tr_wait(t->group, TAG_PARITY, error);
 	for (uint32_t i = 0; i < s->next.count && status == TR_OK; i++)
-		if (s->next.peers[i].rank != RANKS_NONE && !is_right(s, i))
+		if (s->next.peers[i].rank != RANKS_NONE && !is_right(t, i))
 			s->kind = SHARDED_MEND;
 	return status;
 }
@@ -166,7 +171,7 @@ void sharded_mend(struct trainer *t, const struct tr_round *round)
 	for (uint32_t i = 0; i < s->next.count; i++) {
 		struct ranks_peer *p = &s->next.peers[i];
 		char place[64];
-		if (p->rank == RANKS_NONE || is_right(s, i))
+		if (p->rank == RANKS_NONE || is_right(t, i))
 			continue;
 		p->shard = RANKS_NONE;
 		p->part = (struct ranks_part){ 0, 0 };

@@ -1,4 +1,8 @@
-/* The table of ranks of the round that begins (daemon/plan/ranks.h), and whether who has come is to work: a replica more gets its shards from those that others wait for, which may take longer than it saves. */
+/* The table of ranks of the round that begins (daemon/plan/ranks.h), and whether who has come is to work: a replica more gets its shards from those that others wait for, or train longer with, which may
+ * take longer than it saves. If it is to work it does so when it has its shards (daemon/plan/newcomers.h); where nobody else can train meanwhile, or a job knows no newcomers, they come in the round
+ * in which it begins. */
+#include <string.h>
+
 #include "daemon/worker/trainer_inside.h"
 
 static void make_table(struct trainer *t, const uint64_t *peers, size_t count, uint32_t most)
@@ -27,11 +31,13 @@ static bool pays(struct trainer *t, uint32_t replicas)
 {
 	struct sharded *s = t->sharded;
 	const struct pace *pace = &s->state->pace;
-	uint64_t step_ns = pace_step_ns(pace);
+	uint64_t step_ns = pace_step_ns(pace), bytes = bytes_that_move(s);
+	uint64_t left = t->steps - t->counters->step;
+	uint64_t until = sharded_knows_newcomers(t) ? sharded_newcomer_steps(t, bytes) : 0;
 	s->worth = (struct worth){ .step_ns = step_ns,
 		.next_ns = worth_at_best_ns(step_ns, replicas, ranks_replicas(&s->next)),
-		.steps_left = t->steps - t->counters->step,
-		.cost_ns = pace_fill_cost_ns(pace, bytes_that_move(s)) };
+		.steps_left = left > until ? left - until : 0,
+		.cost_ns = pace_fill_cost_ns(pace, bytes) };
 	return worthwhile(&s->worth);
 }
 
@@ -41,10 +47,16 @@ void sharded_next_ranks(struct trainer *t, const uint64_t *peers, size_t count)
 	uint32_t replicas = ranks_replicas(&s->state->ranks);
 	make_table(t, peers, count, UINT32_MAX);
 	bool was_kept_out = s->state->kept_out > 0 && ranks_same_peers(&s->state->ranks, &s->next);
-	s->kept_out = grows(s, replicas) && (was_kept_out || !pays(t, replicas));
+	bool more = grows(s, replicas), begun = s->state->newcomers.count > 0;
+	s->kept_out = more && !begun && (was_kept_out || !pays(t, replicas));
 	s->tells_kept_out = s->kept_out && !was_kept_out;
 	s->declined = s->next.mesh;
 	s->declined.size[MESH_DP] = ranks_replicas(&s->next);
-	if (s->kept_out)
-		make_table(t, peers, count, replicas);
+	memset(&s->newcomers, 0, sizeof(s->newcomers));
+	if (!s->kept_out && (!more || !sharded_knows_newcomers(t)))
+		return;
+	struct ranks wanted = s->next;
+	make_table(t, peers, count, replicas);
+	if (!s->kept_out)
+		sharded_plan_newcomers(t, &wanted);
 }

@@ -20,6 +20,7 @@ void sharded_say_pace(struct trainer *t)
 	struct sharded *s = t->sharded;
 	s->told->round_ns = (int64_t)s->round_ns;
 	s->told->change_ns = (int64_t)s->change_ns;
+	s->told->unit_ns = (int64_t)s->unit_ns;
 }
 
 bool sharded_goes_on(const struct trainer *t)
@@ -29,11 +30,11 @@ bool sharded_goes_on(const struct trainer *t)
 	    ranks_same(&s->state->ranks, &s->next);
 }
 
-/* Steps that also validate or gather a checkpoint are other ones; rounds of replicas that train apart are merges, so of theirs no price is known, and who comes is welcome. */
+/* Steps that also validate, gather a checkpoint or send shards to newcomers are other ones; rounds of replicas that train apart are merges, so of theirs no price is known, and who comes is welcome. */
 static bool is_plain(const struct trainer *t)
 {
 	return t->sharded->apart == NULL && !t->sharded->gathers &&
-	    !trainer_validates(t, t->counters->step);
+	    t->sharded->newcomers.count == 0 && !trainer_validates(t, t->counters->step);
 }
 
 void sharded_learn_pace(struct trainer *t)

@@ -239,7 +239,8 @@ bool sharded_pipeline_validate(struct trainer *t, uint32_t replica, uint32_t rep
 
 bool sharded_has_copy(const struct trainer *t, size_t *offset, size_t *numbers)
 {
-	return t->sharded->rank != RANKS_NONE && layout_copied_table(&t->layout, offset, numbers);
+	return (t->sharded->rank != RANKS_NONE || sharded_is_newcomer(t)) &&
+	    layout_copied_table(&t->layout, offset, numbers);
 }
 
 unsigned sharded_ends(const struct trainer *t, struct sharded_scope *ends)
@@ -257,26 +258,58 @@ unsigned sharded_ends(const struct trainer *t, struct sharded_scope *ends)
 	return first < last ? 0 : 1;
 }
 
-tr_status sharded_submit_table(struct trainer *t, struct tr_error *error)
+/* Newcomers that have some of their table. */
+static void add_newcomers(const struct sharded *s, struct sharded_scope *scope)
+{
+	for (uint64_t i = 0; i < s->newcomers.count; i++) {
+		const struct newcomer *newcomer = &s->newcomers.of[i];
+		uint32_t number = (uint32_t)newcomer->shard;
+		struct shard shard;
+		size_t offset, numbers;
+		const struct layout *layout = mesh_shards_layout(&s->shards, number, &shard);
+		if (shard.rank == s->shard.rank && layout_copied_table(layout, &offset, &numbers) &&
+		    newcomer_sums(newcomer, number, offset))
+			sharded_add_newcomer(s, newcomer, scope);
+	}
+}
+
+/* Those with the first stage, or the last, of all replicas. */
+static void set_scope(const struct trainer *t, struct sharded_scope *scope)
 {
 	const struct sharded *s = t->sharded;
-	uint32_t members[TR_GROUP_PEERS_MAX], count = 0, last = s->shards.mesh.size[MESH_PP] - 1;
-	size_t offset, numbers;
-	struct tr_op op = TR_OP_INIT;
-	if (!sharded_has_copy(t, &offset, &numbers))
-		return TR_OK;
+	uint32_t last = s->shards.mesh.size[MESH_PP] - 1;
+	scope->count = 0;
 	for (uint32_t i = 0; i < s->next.count; i++) {
 		if (s->next.peers[i].rank == RANKS_NONE)
 			continue;
 		struct mesh_at at = mesh_at(&s->shards.mesh, s->next.peers[i].rank);
 		if (at.at[MESH_TP] == s->shard.rank &&
 		    (at.at[MESH_PP] == 0 || at.at[MESH_PP] == last))
-			members[count++] = i;
+			scope->members[scope->count++] = i;
 	}
+	add_newcomers(s, scope);
+}
+
+static bool is_in(const struct sharded_scope *scope, uint32_t member)
+{
+	for (uint32_t i = 0; i < scope->count; i++)
+		if (scope->members[i] == member)
+			return true;
+	return false;
+}
+
+tr_status sharded_submit_table(struct trainer *t, struct tr_error *error)
+{
+	struct sharded_scope scope;
+	size_t offset, numbers;
+	struct tr_op op = TR_OP_INIT;
+	if (!sharded_has_copy(t, &offset, &numbers))
+		return TR_OK;
+	set_scope(t, &scope);
 	op.tag = TAG_TABLE;
 	op.output = t->arrays.grads + offset;
 	op.count = numbers;
 	op.reduce = TR_SUM;
-	op.scope = (struct tr_scope){ members, count };
-	return tr_submit(t->group, &op, error);
+	op.scope = (struct tr_scope){ scope.members, scope.count };
+	return is_in(&scope, t->sharded->self) ? tr_submit(t->group, &op, error) : TR_OK;
 }

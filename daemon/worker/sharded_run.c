@@ -70,6 +70,7 @@ static tr_status derive(struct trainer *t, const struct tr_round *round, struct 
 		status = sharded_derive_replan(t, error);
 	if (status != TR_OK)
 		return status;
+	sharded_derive_newcomers(t);
 	s->rank = s->self != RANKS_NONE ? s->next.peers[s->self].rank : RANKS_NONE;
 	s->gathers = gathers(t);
 	t->arrays = s->held;
@@ -100,16 +101,19 @@ static tr_status move_and_load(struct trainer *t, const struct tr_round *round,
 {
 	struct sharded *s = t->sharded;
 	tr_status status = s->state->born != 0 ? sharded_submit_moves(t, error) : TR_OK;
+	if (status == TR_OK)
+		status = sharded_submit_newcomers(t, error);
 	if (status == TR_OK && s->rank != RANKS_NONE)
 		status = sharded_take_rank(t, s->rank, error);
 	return status == TR_OK && s->state->born == 0 ? sharded_load(t, round, error) : status;
 }
 
-/* What replicas that train apart hold changes with merges alone: before each. */
+/* What replicas that train apart hold changes with merges alone: before each. And newcomers are met before they work. */
 static bool compares(const struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
-	return s->gathers || (s->apart != NULL && s->kind == SHARDED_STEP && s->state->born != 0);
+	return s->gathers || s->meets ||
+	    (s->apart != NULL && s->kind == SHARDED_STEP && s->state->born != 0);
 }
 
 static tr_status submit(struct trainer *t, const struct tr_round *round, struct tr_error *error)
@@ -151,6 +155,8 @@ static tr_status finish_ops(struct trainer *t, uint64_t *samples, struct tr_erro
 		return status;
 	if (s->apart != NULL)
 		return sharded_wait_merge(t, samples, error);
+	if (status == TR_OK)
+		status = sharded_wait_pieces(t, error);
 	if (status == TR_OK)
 		status = tr_wait(t->group, TAG_LOSS, error);
 	if (status == TR_OK)
@@ -224,9 +230,11 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 	sharded_balance(t, round);
 	sharded_restage(t);
 	sharded_replan(t, round);
+	sharded_end_newcomers(t);
 	sharded_learn_pace(t);
 	s->state->kept_out = s->kept_out;
 	s->state->ranks = s->next;
+	s->state->newcomers = s->newcomers;
 	sharded_tidy_moments(t);
 	if (s->kind != SHARDED_FINAL)
 		return;

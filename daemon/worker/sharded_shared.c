@@ -46,12 +46,13 @@ tr_status sharded_make_shared(struct trainer *t, struct tr_error *error)
 bool sharded_has_shared(const struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
-	return s->rank != RANKS_NONE && s->shared != NULL && summed_apart(s, s->dp.count);
+	return (s->rank != RANKS_NONE || sharded_is_newcomer(t)) && s->shared != NULL &&
+	    summed_apart(s, ranks_replicas(&s->next));
 }
 
 static bool says_it(const struct sharded *s)
 {
-	return s->row_parts > 1 || s->shard.rank == 0;
+	return s->rank != RANKS_NONE && (s->row_parts > 1 || s->shard.rank == 0);
 }
 
 /* Between gradients [first, end) and the buffer, where these tensors lie one after another. */
@@ -82,27 +83,36 @@ void sharded_keep_shared(struct trainer *t, size_t first, size_t end)
 		copy(t, first, end, false);
 }
 
-tr_status sharded_submit_shared(struct trainer *t, struct tr_error *error)
+/* All of the stage. */
+static void set_scope(const struct trainer *t, struct sharded_scope *scope)
 {
 	const struct sharded *s = t->sharded;
-	uint32_t members[TR_GROUP_PEERS_MAX], count = 0;
-	struct tr_op op = TR_OP_INIT;
-	if (!sharded_has_shared(t))
-		return TR_OK;
-	uint32_t stage = mesh_at(&s->shards.mesh, s->rank).at[MESH_PP];
+	uint32_t stage = sharded_stage(t), tp = s->shards.mesh.size[MESH_TP];
+	scope->count = 0;
 	for (uint32_t i = 0; i < s->next.count; i++)
 		if (s->next.peers[i].rank != RANKS_NONE &&
 		    mesh_at(&s->shards.mesh, s->next.peers[i].rank).at[MESH_PP] == stage)
-			members[count++] = i;
+			scope->members[scope->count++] = i;
+	for (uint64_t i = 0; i < s->newcomers.count; i++)
+		if (s->newcomers.of[i].shard / tp == stage)
+			sharded_add_newcomer(s, &s->newcomers.of[i], scope);
+}
+
+tr_status sharded_submit_shared(struct trainer *t, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	struct sharded_scope scope;
+	struct tr_op op = TR_OP_INIT;
+	if (!sharded_has_shared(t))
+		return TR_OK;
+	set_scope(t, &scope);
 	op.tag = TAG_SHARED;
 	op.count = numbers_of(s, &t->layout);
 	op.output = s->shared;
 	op.reduce = TR_SUM;
-	op.scope = (struct tr_scope){ members, count };
+	op.scope = (struct tr_scope){ scope.members, scope.count };
 	if (!says_it(s))
-		memset(s->shared, 0, op.count * sizeof(float));
-	else if (s->dp.count == 1) /* no bucket was summed before which it was kept */
-		copy(t, 0, t->layout.count, false);
+		sharded_add_nothing(s->shared, op.count);
 	return tr_submit(t->group, &op, error);
 }
 

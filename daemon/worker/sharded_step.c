@@ -19,22 +19,30 @@ static bool on_progress(void *arg)
 	return tr_progress(a->t->group) && a->status == TR_OK;
 }
 
+tr_status sharded_submit_bucket(struct trainer *t, uint32_t bucket,
+    const struct sharded_scope *scope, struct tr_error *error)
+{
+	size_t first = t->buckets.first[bucket];
+	struct tr_op op = TR_OP_INIT;
+	op.tag = bucket;
+	op.output = t->arrays.grads + first;
+	op.count = buckets_end(&t->buckets, bucket) - first;
+	op.reduce = TR_SUM;
+	op.scope = (struct tr_scope){ scope->members, scope->count };
+	return tr_submit(t->group, &op, error);
+}
+
 static void on_final(void *arg, size_t offset)
 {
 	struct attempt *a = arg;
 	const struct buckets *b = &a->t->buckets;
-	const struct sharded *s = a->t->sharded;
-	while (a->status == TR_OK && s->dp.count > 1 && a->submitted < b->count &&
-	    b->first[a->submitted] >= offset) {
-		size_t i = a->submitted++, first = b->first[i];
-		sharded_keep_shared(a->t, first, buckets_end(b, i));
-		struct tr_op op = TR_OP_INIT;
-		op.tag = (uint32_t)i;
-		op.output = a->t->arrays.grads + first;
-		op.count = buckets_end(b, i) - first;
-		op.reduce = TR_SUM;
-		op.scope = (struct tr_scope){ s->dp.members, s->dp.count };
-		a->status = tr_submit(a->t->group, &op, a->error);
+	while (a->status == TR_OK && a->submitted < b->count && b->first[a->submitted] >= offset) {
+		uint32_t i = (uint32_t)a->submitted++;
+		struct sharded_scope scope;
+		sharded_keep_shared(a->t, b->first[i], buckets_end(b, i));
+		sharded_sum_scope(a->t, b->first[i], &scope);
+		if (scope.count > 1)
+			a->status = sharded_submit_bucket(a->t, i, &scope, a->error);
 	}
 }
 
@@ -163,11 +171,14 @@ double sharded_squares(const struct trainer *t, bool with_shared)
 /* Also those whose squares another one says, where their memory is to be used again. */
 static tr_status wait_for_gradients(struct trainer *t, struct tr_error *error)
 {
-	const struct sharded *s = t->sharded;
 	size_t offset, numbers;
 	tr_status status = TR_OK;
-	for (uint32_t i = 0; s->dp.count > 1 && i < t->buckets.count && status == TR_OK; i++)
-		status = tr_wait(t->group, i, error);
+	for (uint32_t i = 0; i < t->buckets.count && status == TR_OK; i++) {
+		struct sharded_scope scope;
+		sharded_sum_scope(t, t->buckets.first[i], &scope);
+		if (scope.count > 1)
+			status = tr_wait(t->group, i, error);
+	}
 	if (status == TR_OK && sharded_has_copy(t, &offset, &numbers))
 		status = tr_wait(t->group, TAG_TABLE, error);
 	if (status == TR_OK && sharded_gathers_update(t) && sharded_has_shared(t))
@@ -235,6 +246,8 @@ tr_status sharded_submit_step(struct trainer *t, const struct tr_round *round,
 		status = sharded_submit_validation(t, round, error);
 	if (status == TR_OK && t->sharded->rank != RANKS_NONE)
 		status = compute(&a);
+	if (status == TR_OK)
+		status = sharded_submit_nothing(t, error);
 	if (status == TR_OK)
 		status = sharded_submit_work(t, round, error);
 	if (status == TR_OK)

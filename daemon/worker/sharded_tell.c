@@ -62,6 +62,22 @@ static size_t bytes_of(const struct owners_move *move)
 	return (move->range.end - move->range.first) * sizeof(float);
 }
 
+/* Of a shard's arrays that go to newcomers. */
+static double megabytes(uint64_t numbers)
+{
+	return 1e-6 * SHARDED_ARRAYS * sizeof(float) * (double)numbers;
+}
+
+static void add_newcomer(struct words *w, const struct trainer *t, uint32_t index)
+{
+	const struct sharded *s = t->sharded;
+	const struct newcomer *newcomer = newcomers_find(&s->state->newcomers,
+	    s->next.peers[index].peer);
+	uint64_t ns = newcomer->ns + (uint64_t)s->told->round_ns;
+	add(w, ": its %.1f MB came in %llu steps, %.2f s, in which the others trained on",
+	    megabytes(newcomer->numbers), (unsigned long long)newcomer->steps, 1e-9 * (double)ns);
+}
+
 static void tell_arrival(struct trainer *t, const struct ranks *now, uint32_t index)
 {
 	const struct sharded *s = t->sharded;
@@ -74,6 +90,8 @@ static void tell_arrival(struct trainer *t, const struct ranks *now, uint32_t in
 	unsigned arrays = (unsigned)__builtin_popcount(sharded_arrays_moved(s));
 	add(&w, "peer %llu takes rank %u (%s)", (unsigned long long)p->peer, p->rank,
 	    sharded_place(&now->mesh, p->rank, place, sizeof(place)));
+	if (sharded_begins_to_work(t, index))
+		add_newcomer(&w, t, index);
 	for (size_t i = 0; i < s->transfer_count; i++)
 		if (s->transfers[i].to == index)
 			add(&w, ": %.1f MB from peer %llu",
@@ -86,6 +104,58 @@ static void tell_arrival(struct trainer *t, const struct ranks *now, uint32_t in
 	if (moments > 0)
 		add(&w, ", %.1f MB of moments from their owners", moments);
 	trainer_report_event(t, w.text);
+}
+
+/* Whose shard begins to come. */
+static void tell_newcomer(struct trainer *t, size_t number)
+{
+	const struct sharded *s = t->sharded;
+	const struct newcomer *newcomer = &s->newcomers.of[number];
+	const struct mesh *mesh = &s->next.mesh;
+	uint32_t donors[NEWCOMERS_DONORS], tp = mesh->size[MESH_TP];
+	uint32_t count = newcomers_donors(&s->newcomers, number, &s->next, donors);
+	struct words w = { .used = 0 };
+	add(&w, "peer %llu is to work with", (unsigned long long)newcomer->peer);
+	if (mesh->size[MESH_PP] > 1)
+		add(&w, " pp %u", (uint32_t)newcomer->shard / tp);
+	if (tp > 1)
+		add(&w, " tp %u", (uint32_t)newcomer->shard % tp);
+	if (ranks_shards(mesh) == 1)
+		add(&w, " the whole model");
+	add(&w, ": %.1f MB come from peer %llu", megabytes(newcomer->numbers - newcomer->got),
+	    (unsigned long long)s->next.peers[donors[0]].peer);
+	for (uint32_t k = 1; k < count; k++)
+		add(&w, ", %llu", (unsigned long long)s->next.peers[donors[k]].peer);
+	add(&w, " while the others train on");
+	trainer_report_event(t, w.text);
+}
+
+/* What had come is of no use: it is gone, or the others' mesh has changed. */
+static void tell_given_up(struct trainer *t, const struct newcomer *newcomer)
+{
+	struct words w = { .used = 0 };
+	bool here = ranks_find(&t->sharded->next, newcomer->peer) != RANKS_NONE;
+	add(&w, "peer %llu %s: %.1f of %.1f MB of its shard had come",
+	    (unsigned long long)newcomer->peer,
+	    here ? "does not begin to work now, since the workers have changed" : "is lost",
+	    megabytes(newcomer->got), megabytes(newcomer->numbers));
+	trainer_report_event(t, w.text);
+}
+
+static void tell_newcomers(struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	const struct newcomers *before = &s->state->newcomers;
+	for (size_t i = 0; i < before->count; i++) {
+		const struct newcomer *now = newcomers_find(&s->newcomers, before->of[i].peer);
+		uint32_t index = ranks_find(&s->next, before->of[i].peer);
+		bool works = index != RANKS_NONE && s->next.peers[index].rank != RANKS_NONE;
+		if (!works && (now == NULL || now->shard != before->of[i].shard))
+			tell_given_up(t, &before->of[i]);
+	}
+	for (size_t i = 0; i < s->newcomers.count; i++)
+		if (s->newcomers.of[i].steps == 0)
+			tell_newcomer(t, i);
 }
 
 static void tell_arrivals(struct trainer *t, const struct ranks *before, const struct ranks *now)
@@ -316,6 +386,7 @@ void sharded_tell(struct trainer *t, const struct tr_round *round)
 			tell_remesh(t, before, now);
 		else if (s->kind != SHARDED_BACK)
 			tell_arrivals(t, before, now);
+		tell_newcomers(t);
 		if (s->stays || s->tells_kept_out)
 			tell_stays(t, now);
 	}

@@ -151,6 +151,7 @@ void sharded_update(struct trainer *t, const struct optim_by *by)
 	const struct sharded *s = t->sharded;
 	struct owners_range held[2] = { { 0, t->layout.count } };
 	unsigned count = 1;
+	sharded_update_newcomer(t, by);
 	if (s->rank == RANKS_NONE || !isfinite(by->norm))
 		return;
 	if (sharded_gathers_update(t)) {

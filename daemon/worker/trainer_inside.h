@@ -31,17 +31,18 @@ enum trainer_tag {
 	TAG_TOLD,  /* what each says in every round */
 	TAG_PARTS, /* losses and squares, told part by part (train.strict) */
 	TAG_PARTS_VALIDATION,
-	TAG_WORK,          /* how long each replica computed */
-	TAG_STAGES,        /* the same of each stage, without waiting for others */
-	TAG_CHOICE,        /* which checkpoint all can use */
-	TAG_REPLAN,        /* what all measure, or what was planned anew */
-	TAG_MERGE = 1100,  /* three, of replicas that train apart: how far each got */
-	TAG_PARITY = 2000, /* and those after it, as of the next ones */
-	TAG_SHARED = 2998, /* gradients of what all of a tensor-parallel group hold */
-	TAG_TABLE = 2999,  /* a tied table's gradient */
-	TAG_SHARD = 3000,  /* four for each shard on its way to a new rank */
-	TAG_GATHER = 4096, /* four for each on its way to who writes the checkpoint */
-	TAG_TENSOR = 8192, /* of sums inside the model */
+	TAG_WORK,            /* how long each replica computed */
+	TAG_STAGES,          /* the same of each stage, without waiting for others */
+	TAG_CHOICE,          /* which checkpoint all can use */
+	TAG_REPLAN,          /* what all measure, or what was planned anew */
+	TAG_MERGE = 1100,    /* three, of replicas that train apart: how far each got */
+	TAG_PARITY = 2000,   /* and those after it, as of the next ones */
+	TAG_SHARED = 2998,   /* gradients of what all of a tensor-parallel group hold */
+	TAG_TABLE = 2999,    /* a tied table's gradient */
+	TAG_SHARD = 3000,    /* four for each shard on its way to a new rank */
+	TAG_GATHER = 4096,   /* four for each on its way to who writes the checkpoint */
+	TAG_NEWCOMER = 5120, /* twelve for each newcomer's piece */
+	TAG_TENSOR = 8192,   /* of sums inside the model */
 	TAG_REMESH = 1
 	    << 19, /* in a round that changes the mesh, of which there are no others: its messages and barriers */
 	TAG_MOMENTS = 1

@@ -13,14 +13,15 @@
 #include "tests/sim/sharded/cases.h"
 
 #define PLANT_SEEDS 60
+#define JOIN_SEEDS  (SEEDS / 3)
 /* All of it: make sim-sharded ALL=1. Coroutines are slow with a sanitizer. */
 #ifdef __SANITIZE_ADDRESS__
 #define SEEDS         30
-#define EVERY         1301
+#define EVERY         2503
 #define DAMAGED_TURNS 6
 #else
 #define SEEDS         120
-#define EVERY         211 /* of all faults at all instructions */
+#define EVERY         401 /* of all faults at all instructions */
 #define DAMAGED_TURNS 24
 #endif
 
@@ -63,7 +64,7 @@ static void a_fault_at_any_instruction(void **state)
 	(void)state;
 	struct totals totals = { 0 };
 	cases_all(&sim, &play, EVERY, on_case, &totals);
-	assert_in_range(totals.runs, 30000 / EVERY, 60000 / EVERY);
+	assert_in_range(totals.runs, 50000 / EVERY, 80000 / EVERY);
 	assert_in_range(totals.struck, totals.runs, 2 * totals.runs);
 	assert_true(totals.remeshes > totals.runs / 8);
 }
@@ -90,6 +91,19 @@ static void replicas_apart(void **state)
 		struck += play.struck;
 	}
 	assert_true(merges >= 3 * SEEDS && struck > SEEDS / 2);
+}
+
+static void joins(void **state)
+{
+	(void)state;
+	uint64_t rounds = 0, met = 0, struck = 0;
+	for (uint64_t seed = CASE_JOIN_SEEDS; seed < CASE_JOIN_SEEDS + JOIN_SEEDS; seed++) {
+		play_seed(seed);
+		rounds += play.joins;
+		met += play.met;
+		struck += play.struck;
+	}
+	assert_true(rounds > JOIN_SEEDS / 2 && met > JOIN_SEEDS / 5 && struck > JOIN_SEEDS);
 }
 
 static void unequal_shares(void **state)
@@ -226,10 +240,14 @@ static void mistakes_are_caught(void **state)
 		[PLAY_PLANT_MOMENT] = "S", /* of a checkpoint, S5 */
 		[PLAY_PLANT_NEW] = "S2",
 		[PLAY_PLANT_DAMAGE] = "S2",
+		[PLAY_PLANT_PIECE] = "S2",
+		[PLAY_PLANT_ADDS] = "S2",
+		[PLAY_PLANT_MET] = "S2",
 	};
 	for (unsigned plant = PLAY_PLANT_NONE + 1; plant < PLAY_PLANT_COUNT; plant++) {
 		bool caught = false;
-		for (uint64_t seed = 1; !caught && seed <= PLANT_SEEDS; seed++) {
+		uint64_t first = plant >= PLAY_PLANT_PIECE ? CASE_JOIN_SEEDS : 1;
+		for (uint64_t seed = first; !caught && seed < first + PLANT_SEEDS; seed++) {
 			struct play_case what;
 			case_of_seed(seed, &what);
 			what.plant = (enum play_plant)plant;
@@ -266,6 +284,7 @@ int main(void)
 		cmocka_unit_test(a_fault_at_any_instruction),
 		cmocka_unit_test(several_faults),
 		cmocka_unit_test(replicas_apart),
+		cmocka_unit_test(joins),
 		cmocka_unit_test(unequal_shares),
 		cmocka_unit_test(other_plans),
 		cmocka_unit_test(what_does_not_pay),

@@ -143,6 +143,26 @@ static void make_replanned(struct play_case *what)
 	}
 }
 
+/* Meshes of two replicas, or three, of which the first fault's victim is one's worker. */
+static void make_joins(struct play_case *what, uint64_t seed)
+{
+	static const uint32_t several[][MESH_AXES] = { { 2, 1, 2 }, { 3, 1, 2 }, { 2, 1, 3 },
+		{ 2, 2, 1 }, { 3, 2, 1 }, { 2, 3, 1 } };
+	set_mesh(what, several[seed % 6], 0);
+	what->newcomer_parts = 1 + seed / 6 % 4;
+	what->steps = 16;
+	what->settles = true;
+	for (unsigned i = 0; i < what->fault_count; i++) {
+		struct play_fault *fault = &what->faults[i];
+		fault->in_remesh = false;
+		fault->in_joins = i > 0;
+		fault->returns_us = fault->returns_us == 0 && i > 0 ? 0 : (1 + seed % 5) * 400 * MS;
+	}
+	what->faults[0].kind = PLAY_KILL;
+	what->faults[0].victim %= mesh_workers(&what->mesh);
+	what->faults[0].instruction %= 20;
+}
+
 void case_of_seed(uint64_t seed, struct play_case *what)
 {
 	struct rng_key key = rng_key(seed, 0x73686172, 0);
@@ -165,6 +185,11 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 			.in_remesh = i > 0 && rng_below(key, 0, draws++, 3) == 0,
 			.returns_us = returns_of(rng_below(key, 0, draws++, 8)) };
 	what->damages = rng_below(key, 2, 0, 3) == 0;
+	what->newcomer_parts = 1 + seed % 4;
+	if (seed >= CASE_JOIN_SEEDS) {
+		make_joins(what, seed);
+		return;
+	}
 	if (seed >= CASE_REPLAN_SEEDS) {
 		make_replanned(what);
 		return;
@@ -201,7 +226,9 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 		used += (size_t)snprintf(text + used, bytes - used,
 		    "%s %s of n%u at %s %lu, instruction %lu, %s", i > 0 ? "," : "",
 		    play_fault_names[what->faults[i].kind], what->faults[i].victim,
-		    what->faults[i].in_remesh ? "a change of mesh after" : "step",
+		    what->faults[i].in_remesh      ? "a change of mesh after"
+		        : what->faults[i].in_joins ? "a join after"
+		                                   : "step",
 		    (unsigned long)what->faults[i].step + 1,
 		    (unsigned long)what->faults[i].instruction,
 		    what->faults[i].returns_us > 0 ? "replaced" : "not replaced");
@@ -282,6 +309,29 @@ static void walk_remesh(struct walk *walk, const struct play_case *calm)
 		walk_instructions(walk, &what, i, instructions[i]);
 }
 
+/* One is killed, and replaced at once. */
+static void walk_joins(struct walk *walk, const struct play_case *calm)
+{
+	uint64_t instructions[SIM_NODES_MAX];
+	struct play_case what = *calm;
+	unsigned workers = mesh_workers(&calm->mesh);
+	if (calm->mesh.size[MESH_DP] < 2 || calm->owners > 0)
+		return;
+	what.settles = true;
+	what.newcomer_parts = 2;
+	what.fault_count = 1;
+	what.faults[0] = (struct play_fault){ .kind = PLAY_KILL,
+		.victim = 0,
+		.step = STEP,
+		.returns_us = 100 * MS };
+	(void)play_run(walk->sim, walk->play, CASE_SEED, false, &what);
+	memcpy(instructions, walk->play->join_instructions, sizeof(instructions));
+	what.fault_count = 2;
+	what.faults[1].in_joins = true;
+	for (unsigned i = 1; i <= workers; i++)
+		walk_instructions(walk, &what, i, instructions[i]);
+}
+
 void cases_all(struct sim *sim, struct play *play, uint64_t every,
     void (*call)(void *arg, const struct play_case *what), void *arg)
 {
@@ -292,6 +342,7 @@ void cases_all(struct sim *sim, struct play *play, uint64_t every,
 		set_mesh_number(&calm, mesh);
 		walk_step(&walk, &calm);
 		walk_remesh(&walk, &calm);
+		walk_joins(&walk, &calm);
 	}
 	for (size_t mesh = 0; mesh < APART_MESHES; mesh++) {
 		struct play_case calm = { .steps = 3 * PLAY_INNER_STEPS,

@@ -12,6 +12,8 @@
 #define CASE_APART_SEEDS 2000000u
 /* From these on jobs get other plans in mid-job. */
 #define CASE_REPLAN_SEEDS 3000000u
+/* From these on a replica loses a worker and gets another one, to which its shard comes in a few steps; the other faults strike meanwhile. */
+#define CASE_JOIN_SEEDS 4000000u
 /* A mesh of at most six workers, perhaps spares, one to four faults in steps 2
  * to 6, most of them followed by another worker. */
 void case_of_seed(uint64_t seed, struct play_case *what);
@@ -21,7 +23,7 @@ void case_of_seed(uint64_t seed, struct play_case *what);
  * shards, sends them to who writes it, validates and computes; where replicas train apart,
  * of a checkpoint's round and the one after it. And where one
  * was killed and comes late, the same of each other while the mesh becomes
- * smaller, and while it becomes the job's again. Half of those that are put out
+ * smaller, and while it becomes the job's again; where there are several replicas, while shards come to who is there instead. Half of those that are put out
  * are replaced. Of all these every `every`-th. `sim` and `play` are used to
  * count instructions first. */
 void cases_all(struct sim *sim, struct play *play, uint64_t every,

@@ -330,6 +330,15 @@ static void plant_submitted(struct tr_group *g, const struct tr_op *op)
 	}
 }
 
+static void plant_adds(struct tr_group *g, const struct tr_op *op)
+{
+	if (g->play->what.plant != PLAY_PLANT_ADDS || op->tag >= TAG_LOSS ||
+	    g->trainer->sharded->rank != RANKS_NONE)
+		return;
+	((float *)op->output)[0] += 1;
+	g->play->planted = true;
+}
+
 tr_status tr_submit(tr_group *g, const struct tr_op *op, struct tr_error *error)
 {
 	play_instruction(g);
@@ -339,6 +348,7 @@ tr_status tr_submit(tr_group *g, const struct tr_op *op, struct tr_error *error)
 		g->play->planted = true;
 		return TR_OK;
 	}
+	plant_adds(g, op);
 	tr_block_range(op->count, g->round.contributors, g->round.index, &first, &own);
 	struct group_event event = { .kind = GROUP_SUBMIT,
 		.submit = { .tag = op->tag,
@@ -379,7 +389,9 @@ static void plant_waited(struct tr_group *g, uint32_t tag)
 {
 	bool shard = tag >= TAG_SHARD && tag < TAG_GATHER;
 	bool moment = tag >= TAG_MOMENTS && tag < TAG_UPDATED;
+	bool piece = tag >= TAG_NEWCOMER && tag < TAG_TENSOR;
 	if ((g->play->what.plant != PLAY_PLANT_SHARD || !shard) &&
+	    (g->play->what.plant != PLAY_PLANT_PIECE || !piece) &&
 	    (g->play->what.plant != PLAY_PLANT_MOMENT || !moment))
 		return;
 	for (size_t i = 0; i < g->op_count; i++)

@@ -9,7 +9,7 @@
 const char *const play_fault_names[PLAY_FAULT_KINDS] = { "kill", "power-loss", "pause",
 	"short-pause", "cut", "cut-from-peers", "memberd-restart" };
 const char *const play_plant_names[PLAY_PLANT_COUNT] = { "none", "twice", "early", "shard", "apply",
-	"table", "silent", "forget", "moment", "new", "damage" };
+	"table", "silent", "forget", "moment", "new", "damage", "piece", "adds", "met" };
 
 #define LONG_US   (3 * SECOND)
 #define SHORT_US  (300 * MS)
@@ -74,9 +74,11 @@ static unsigned count_alive(const struct sim *sim)
 	return alive;
 }
 
-static bool is_due(const struct tr_group *g, struct play_fault *fault, bool remeshes)
+static bool is_due(const struct tr_group *g, struct play_fault *fault, bool remeshes, bool joins)
 {
-	bool counts = fault->in_remesh ? remeshes : fault->step == play_step(g);
+	bool counts = fault->in_remesh ? remeshes
+	    : fault->in_joins          ? joins
+	                               : fault->step == play_step(g);
 	return counts && fault->victim == g->number && !fault->done &&
 	    fault->seen++ == fault->instruction;
 }
@@ -84,10 +86,12 @@ static bool is_due(const struct tr_group *g, struct play_fault *fault, bool reme
 static void count_instruction(struct tr_group *g)
 {
 	struct play *play = g->play;
-	bool remeshes = g->trainer != NULL && g->trainer->sharded->kind == SHARDED_REMESH;
+	const struct sharded *s = g->trainer != NULL ? g->trainer->sharded : NULL;
+	bool remeshes = s != NULL && s->kind == SHARDED_REMESH;
+	bool joins = s != NULL && (s->newcomers.count > 0 || s->meets);
 	for (unsigned i = 0; i < play->what.fault_count; i++) {
 		struct play_fault *fault = &play->what.faults[i];
-		if (!is_due(g, fault, remeshes))
+		if (!is_due(g, fault, remeshes, joins))
 			continue;
 		fault->done = true;
 		if (count_alive(g->sim) > 1 || fault->kind == PLAY_MEMBERD_RESTART)
@@ -95,6 +99,7 @@ static void count_instruction(struct tr_group *g)
 	}
 	play->instructions[g->number] += play_step(g) == play->what.faults[0].step;
 	play->remesh_instructions[g->number] += remeshes;
+	play->join_instructions[g->number] += joins;
 }
 
 void play_instruction(struct tr_group *g)
@@ -164,6 +169,8 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 	play->replanned += common->drift.changes > play->drift_changes;
 	play->drift_changes = common->drift.changes;
 	play->declined += common->kept_out + common->remesh.declined;
+	play->joins += common->newcomers.count > 0;
+	play->met += g->trainer->sharded->meets;
 	play->dealing = *dealing;
 	play->mesh = *mesh;
 }

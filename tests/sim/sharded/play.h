@@ -67,6 +67,9 @@ enum play_plant {
 	PLAY_PLANT_MOMENT, /* a moment that comes to who owns it is another one: S2 */
 	PLAY_PLANT_NEW,    /* an owner makes another new parameter than the others do: S2 */
 	PLAY_PLANT_DAMAGE, /* a worker takes damaged numbers of a checkpoint for whole ones: S2 */
+	PLAY_PLANT_PIECE,  /* a number that comes to a newcomer is another one: S2 */
+	PLAY_PLANT_ADDS,   /* a newcomer adds something to the others' sums: S2 */
+	PLAY_PLANT_MET,    /* who was a newcomer holds another number when it begins to work: S2 */
 	PLAY_PLANT_COUNT
 };
 extern const char *const play_plant_names[PLAY_PLANT_COUNT];
@@ -78,7 +81,8 @@ struct play_fault {
 	enum play_fault_kind kind;
 	unsigned victim;
 	uint64_t step, instruction;
-	bool in_remesh;      /* of any step */
+	bool in_remesh; /* of any step */
+	bool in_joins;  /* of any step in which shards come to newcomers, or they begin to work */
 	uint64_t returns_us; /* so long after it another worker is started; 0: none is */
 	uint64_t seen;       /* instructions */
 	bool done;
@@ -96,6 +100,7 @@ struct play_case {
 	bool apart;  /* replicas train apart: apart.c */
 	bool strict; /* of a mesh without stages or without tp */
 	unsigned spares;
+	uint64_t newcomer_parts; /* of a shard, that come one after another at most; 0: as ever */
 	struct play_fault faults[PLAY_FAULTS_MAX];
 	unsigned fault_count;
 	bool damages;   /* checkpoints, but never two written one after the other */
@@ -150,9 +155,12 @@ struct play {
 	uint64_t drift_changes;     /* of the newest round */
 	uint64_t wishes, replanned; /* other plans that were found; times that one was made */
 	uint64_t declined;          /* rounds in which peers were kept out, or a better mesh was */
+	uint64_t joins,
+	    met; /* rounds in which shards came to newcomers; in which some of them began to work */
 	struct dealing dealing;
 	uint64_t instructions[SIM_NODES_MAX]; /* of the step of the first fault */
 	uint64_t remesh_instructions[SIM_NODES_MAX];
+	uint64_t join_instructions[SIM_NODES_MAX];
 	unsigned struck;
 	bool planted;
 };

@@ -88,6 +88,9 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	must(layout_init(&play->reference.layout.config, &t->layout, &error), &error);
 	must(sharded_create(t, &error), &error);
 	must(sharded_attach(t, &error), &error);
+	t->sharded->newcomer_least = 1;
+	if (play->what.newcomer_parts > 0)
+		t->sharded->newcomer_parts = play->what.newcomer_parts;
 	if (play->what.declines) {
 		t->steps = STEPS_LEFT;
 		t->sharded->state->pace.change_ns = t->sharded->state->pace.fill_ns = FOR_EVER_NS;
@@ -228,6 +231,17 @@ static void check_before(struct tr_group *g, const struct optim_arrays *arrays,
 	reference_check_gradients(g, by->step - 1, arrays, first, end);
 }
 
+/* A mistake on purpose: nobody looks at it before the shard is whole. */
+static void plant_met(struct tr_group *g, const struct optim_arrays *arrays, size_t end)
+{
+	const struct trainer *t = g->trainer;
+	if (g->play->what.plant != PLAY_PLANT_MET || g->play->planted ||
+	    t->sharded->rank != RANKS_NONE || end < t->layout.count)
+		return;
+	arrays->second[0] += 1;
+	g->play->planted = true;
+}
+
 void optim_update_range(const struct ops *ops, struct pool *pool, const struct layout *layout,
     const struct optim_arrays *arrays, const struct optim_by *by, size_t first, size_t end)
 {
@@ -245,6 +259,7 @@ void optim_update_range(const struct ops *ops, struct pool *pool, const struct l
 	model_update(arrays->params + first, arrays->first + first, arrays->second + first,
 	    arrays->grads + first, end - first, by->step);
 	reference_check_moments(g, by->step, arrays, first, end);
+	plant_met(g, arrays, end);
 }
 
 /* A mistake on purpose. */
