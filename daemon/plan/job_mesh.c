@@ -9,8 +9,11 @@
 #include "daemon/plan/job_options.h"
 #include "daemon/plan/job_strict.h"
 #include "daemon/plan/job_sync.h"
+#include "daemon/plan/plan_basis.h"
 #include "daemon/plan/split.h"
 #include "daemon/plan/strategy.h"
+
+#define STEP_S_MOST 1e6 /* of a plan: workers count it in nanoseconds */
 
 static uint32_t at_least_one(uint32_t number)
 {
@@ -141,11 +144,16 @@ static tr_status count_planned(Traind__V1__Mesh *m, const Traind__V1__JobPlan *p
     struct tr_error *error)
 {
 	m->nodes = m->workers_per_node = 0;
-	if (plan->n_nodes == 0 || plan->n_nodes > TR_GROUP_PEERS_MAX || !(plan->step_s > 0))
+	bool takes_time = plan->step_s > 0 && plan->step_s <= STEP_S_MOST;
+	if (plan->n_nodes == 0 || plan->n_nodes > TR_GROUP_PEERS_MAX || !takes_time)
 		return tr_error_set(error, TR_EINVAL,
-		    "mesh.auto: found a plan of %zu workers, allowed: 1 to %d, and a step that "
-		    "takes time",
-		    plan->n_nodes, TR_GROUP_PEERS_MAX);
+		    "mesh.auto: found a plan of %zu workers and a step of %g s, allowed: 1 to %d, "
+		    "and a "
+		    "step that takes time, up to %g s",
+		    plan->n_nodes, plan->step_s, TR_GROUP_PEERS_MAX, STEP_S_MOST);
+	tr_status status = plan->basis != NULL ? plan_basis_check(plan->basis, error) : TR_OK;
+	if (status != TR_OK)
+		return status;
 	for (size_t i = 0; i < plan->n_nodes; i++) {
 		uint32_t before = 0, all = 0;
 		for (size_t k = 0; k < plan->n_nodes; k++) {

@@ -1,5 +1,6 @@
 #include "daemon/plan/plan_basis.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* Between hosts, where a plan has one node alone and so knows no way to another. */
@@ -162,18 +163,65 @@ Traind__V1__PlanBasis *plan_basis_make(const struct plan_input *in, const uint64
 
 /* ---- read ---- */
 
+static bool are_costs(const Traind__V1__PlanBasis *basis)
+{
+	bool good = true;
+
+	for (size_t i = 0; i < basis->n_costs; i++)
+		good = good && basis->costs[i]->n_forward_s == SECTIONS &&
+		    basis->costs[i]->n_backward_s == SECTIONS &&
+		    basis->costs[i]->n_kept_bytes == SECTIONS;
+	return good;
+}
+
+static bool are_nodes(const Traind__V1__PlanBasis *basis)
+{
+	bool good = true;
+
+	for (size_t i = 0; i < basis->n_nodes; i++) {
+		const Traind__V1__PlanNode *node = basis->nodes[i];
+		good = good && node->speed > 0 && isfinite(node->speed) && node->memory_bytes > 0;
+	}
+	return good;
+}
+
+static bool are_links(const Traind__V1__PlanBasis *basis)
+{
+	size_t links = basis->n_nodes * basis->n_nodes;
+	bool good = basis->n_latency_s == links && basis->n_bandwidth_bytes_per_s == links;
+
+	for (size_t i = 0; good && i < links; i++)
+		good = basis->latency_s[i] >= 0 && isfinite(basis->latency_s[i]) &&
+		    basis->bandwidth_bytes_per_s[i] > 0;
+	return good;
+}
+
+tr_status plan_basis_check(const Traind__V1__PlanBasis *basis, struct tr_error *error)
+{
+	if (basis->n_costs > PLAN_COSTS_MAX || basis->n_nodes == 0 ||
+	    basis->n_nodes > PLAN_BASIS_NODES_MAX)
+		return tr_error_set(error, TR_EINVAL,
+		    "plan.basis: found %zu costs and %zu nodes, allowed: at most %u, and 1 to %u",
+		    basis->n_costs, basis->n_nodes, PLAN_COSTS_MAX, PLAN_BASIS_NODES_MAX);
+	if (!are_costs(basis))
+		return tr_error_set(error, TR_EINVAL,
+		    "plan.basis: a cost is not of embedding, layer and head");
+	if (!are_nodes(basis) || !are_links(basis))
+		return tr_error_set(error, TR_EINVAL,
+		    "plan.basis: a node has no speed or memory, or a way between two no latency or "
+		    "bandwidth");
+	return TR_OK;
+}
+
 tr_status plan_basis_costs(const Traind__V1__PlanBasis *basis,
     struct plan_cost rows[PLAN_COSTS_MAX], struct plan_costs *costs, struct tr_error *error)
 {
-	if (basis->n_costs > PLAN_COSTS_MAX)
-		return tr_error_set(error, TR_EINVAL, "plan.basis: found %zu costs, allowed: %u",
-		    basis->n_costs, PLAN_COSTS_MAX);
+	tr_status st = plan_basis_check(basis, error);
+
+	if (st != TR_OK)
+		return st;
 	for (size_t i = 0; i < basis->n_costs; i++) {
 		const Traind__V1__PlanCost *from = basis->costs[i];
-		if (from->n_forward_s != SECTIONS || from->n_backward_s != SECTIONS ||
-		    from->n_kept_bytes != SECTIONS)
-			return tr_error_set(error, TR_EINVAL,
-			    "plan.basis: a cost is not of embedding, layer and head");
 		rows[i] = (struct plan_cost){ .tp = from->tp,
 			.sequences = from->sequences,
 			.working_bytes = from->working_bytes };

@@ -23,7 +23,9 @@ Traind__V1__PlanBasis *plan_basis_make(const struct plan_input *in, const uint64
 void plan_basis_destroy(
     Traind__V1__PlanBasis *basis); /* accepts NULL; one that is a job's goes with the job */
 
-/* `rows` is costs->at. TR_EINVAL: there are too many, or lists are not as long as they have to be. */
+/* TR_EINVAL: there is more than a plan has, lists are not as long as they have to be, or a number is none. What its costs are is for who plans with them (plan_costs_derive). */
+tr_status plan_basis_check(const Traind__V1__PlanBasis *basis, struct tr_error *error);
+/* `rows` is costs->at. TR_EINVAL: as plan_basis_check says. */
 tr_status plan_basis_costs(const Traind__V1__PlanBasis *basis,
     struct plan_cost rows[PLAN_COSTS_MAX], struct plan_costs *costs, struct tr_error *error);
 uint32_t plan_basis_node(const Traind__V1__PlanBasis *basis, uint64_t id);

@@ -93,6 +93,16 @@ static void what_is_to_be_planned_needs_a_plan(void **state)
 	submit(&w, 2, "b", spec);
 	assert_int_equal(w.reply.status, TR_EINVAL);
 	assert_non_null(strstr(w.reply.text, "mesh.auto: found a plan of 1 workers"));
+	spec = planned_spec(node, 1, 1);
+	spec->plan->step_s = 1e300;
+	submit(&w, 3, "c", spec);
+	assert_int_equal(w.reply.status, TR_EINVAL);
+	spec = planned_spec(node, 1, 1);
+	spec->plan->basis = malloc(sizeof(*spec->plan->basis));
+	traind__v1__plan_basis__init(spec->plan->basis);
+	submit(&w, 4, "d", spec);
+	assert_int_equal(w.reply.status, TR_EINVAL);
+	assert_non_null(strstr(w.reply.text, "plan.basis: found 0 costs and 0 nodes"));
 	world_finish(&w);
 }
 

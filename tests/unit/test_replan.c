@@ -150,6 +150,41 @@ static void what_a_job_carries(void **state)
 	finish(&p);
 }
 
+/* It comes over the API with a job: what no plan has is refused before anything is looked up in it. */
+static void what_no_job_carries(void **state)
+{
+	struct planned p;
+	struct plan_cost rows[PLAN_COSTS_MAX];
+	struct plan_costs costs;
+
+	(void)state;
+	make(&p, 5, mesh_of(4, 1, 1));
+	Traind__V1__PlanBasis *b = p.basis;
+	double *const numbers[] = { &b->latency_s[1], &b->bandwidth_bytes_per_s[1],
+		&b->nodes[0]->speed };
+	const double wrong[] = { NAN, -1, INFINITY };
+	for (unsigned i = 0; i < 3; i++)
+		for (unsigned k = 0; k < 3; k++) {
+			double before = *numbers[i];
+			if (i == 1 && k == 2)
+				continue; /* a way that takes no time may be */
+			*numbers[i] = wrong[k];
+			assert_int_equal(plan_basis_costs(b, rows, &costs, NULL), TR_EINVAL);
+			*numbers[i] = before;
+		}
+	size_t *const lengths[] = { &b->n_nodes, &b->n_costs, &b->n_latency_s,
+		&b->n_bandwidth_bytes_per_s };
+	const size_t most[] = { 1u << 16, 1u << 16, 1u << 16, 0 };
+	for (unsigned i = 0; i < 4; i++) {
+		size_t before = *lengths[i];
+		*lengths[i] = most[i];
+		assert_int_equal(plan_basis_costs(b, rows, &costs, NULL), TR_EINVAL);
+		*lengths[i] = before;
+	}
+	assert_int_equal(plan_basis_costs(b, rows, &costs, NULL), TR_OK);
+	finish(&p);
+}
+
 /* Of equal workers: the whole model's work, in parts. */
 static void what_workers_compute(void **state)
 {
@@ -298,6 +333,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_a_job_carries),
+		cmocka_unit_test(what_no_job_carries),
 		cmocka_unit_test(what_workers_compute),
 		cmocka_unit_test(as_planned_it_stays),
 		cmocka_unit_test(a_slow_worker),
