@@ -35,6 +35,14 @@ static uint64_t last_step(const char *path)
 	return step;
 }
 
+/* Whether the file ends within a row, as where its disk was full. */
+static bool ends_torn(int fd)
+{
+	char last = '\n';
+	off_t size = lseek(fd, 0, SEEK_END);
+	return size > 0 && pread(fd, &last, 1, size - 1) == 1 && last != '\n';
+}
+
 static bool append(const char *path, const struct metrics_row *row)
 {
 	struct json json = { 0 };
@@ -71,10 +79,10 @@ static bool append(const char *path, const struct metrics_row *row)
 	json_end(&json);
 	const char *text = json_text(&json);
 	bool written = false;
-	int fd = text == NULL ? -1 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	int fd = text == NULL ? -1 : open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 	if (fd >= 0) {
 		char line[LINE_MAX_BYTES];
-		int length = snprintf(line, sizeof(line), "%s\n", text);
+		int length = snprintf(line, sizeof(line), "%s%s\n", ends_torn(fd) ? "\n" : "", text);
 		written = length > 0 && (size_t)length < sizeof(line) &&
 		    write(fd, line, (size_t)length) == length;
 		(void)close(fd);

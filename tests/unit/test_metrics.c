@@ -1,12 +1,15 @@
 /* metrics.jsonl: each committed step has its row, whoever dies between a commit and its row. */
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -157,6 +160,44 @@ static void what_could_not_be_written_comes_later(void **state)
 	expect_steps("1 2 3");
 }
 
+static void allow_bytes(rlim_t bytes)
+{
+	struct rlimit limit;
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	limit.rlim_cur = bytes;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* One that became full within a row: that half does not spoil the row behind it. */
+static void half_a_row(void **state)
+{
+	struct metrics m = { 0 };
+	struct metrics_row row = { .step = 2 };
+	struct stat about;
+	char path[128], line[2048];
+	unsigned whole = 0, halves = 0;
+	(void)state;
+	commit(&m, 1, true);
+	path_of(path, sizeof(path));
+	assert_int_equal(stat(path, &about), 0);
+	(void)signal(SIGXFSZ, SIG_IGN);
+	allow_bytes((rlim_t)about.st_size + 20);
+	bool written = metrics_add(&m, folder, &row, true);
+	allow_bytes(RLIM_INFINITY);
+	assert_false(written);
+	commit(&m, 3, true);
+	FILE *file = fopen(path, "r");
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file) != NULL) {
+		bool ends = strlen(line) > 2 && strcmp(line + strlen(line) - 2, "}\n") == 0;
+		whole += ends;
+		halves += !ends;
+	}
+	(void)fclose(file);
+	assert_int_equal(whole, 3);
+	assert_int_equal(halves, 1);
+}
+
 static void nowhere_to_write(void **state)
 {
 	struct metrics m = { 0 };
@@ -177,6 +218,7 @@ int main(void)
 		IN_FOLDER(nothing_is_missing),
 		IN_FOLDER(back_at_a_checkpoint),
 		IN_FOLDER(what_could_not_be_written_comes_later),
+		IN_FOLDER(half_a_row),
 		cmocka_unit_test(nowhere_to_write),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
