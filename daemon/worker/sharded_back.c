@@ -2,7 +2,8 @@
  *
  * Each says what it makes of one: in a round SHARDED_BACK of its manifest, and when shards were read, of digests and tensors. Who cannot use it names the newest before it that it has; the least
  * of what they name is tried next, in a round SHARDED_BACK again. What all have is never passed by, since nobody names less than the newest that it has; and each one that is tried has
- * fewer steps, so there is an end: one that all use, or somebody has none left, and the job stops. Which one is tried is common state, so it does not matter on whose disk which is damaged. */
+ * fewer steps, so there is an end: one that all use, or somebody has none left, and the job stops. Which one is tried is common state, so it does not matter on whose disk which is damaged.
+ * Who has no memory to read one says nothing about it: it ends, and the others go on with who comes in its place. */
 #include <stdio.h>
 #include <string.h>
 
@@ -88,6 +89,10 @@ static tr_status agree(struct trainer *t, const struct tr_round *round, uint64_t
 {
 	struct sharded *s = t->sharded;
 	int64_t *choice = s->sums->choice;
+	if (own != NULL && own->status == TR_ENOMEM) {
+		*error = *own;
+		return TR_ENOMEM;
+	}
 	choice[0] = wanted;
 	choice[1] = own != NULL ? (int64_t)round->index : INT64_MAX;
 	tr_status status = tr_allreduce(t->group, TAG_CHOICE, choice, 2, TR_I64, TR_MIN,

@@ -197,6 +197,31 @@ static void damaged_checkpoints(void **state)
 	assert_true(refused >= DAMAGED_TURNS);
 }
 
+/* Who has no memory for its shard of the checkpoint ends, and another comes: nothing is wrong with the checkpoint, so nobody goes back further. */
+static void no_memory_for_a_checkpoint(void **state)
+{
+	(void)state;
+	static const uint32_t meshes[][MESH_AXES] = { { 1, 1, 2 }, { 1, 3, 1 } };
+	unsigned starved = 0;
+	for (unsigned i = 0; i < 2; i++)
+		for (unsigned turn = 0; turn < DAMAGED_TURNS; turn++) {
+			struct play_case what = { .steps = 14,
+				.preset = MODEL_GPT2,
+				.starves = 1 + turn % 2,
+				.faults = { { .kind = PLAY_KILL,
+				    .step = 9,
+				    .instruction = 2 + turn,
+				    .returns_us = 300 * MS } },
+				.fault_count = 1 };
+			memcpy(what.mesh.size, meshes[i], sizeof(what.mesh.size));
+			if (play_run(&sim, &play, CASE_SEED + turn, false, &what) > 0)
+				fail_case(&what, CASE_SEED + turn);
+			assert_int_equal(play.passed_by, 0);
+			starved += play.starved;
+		}
+	assert_true(starved > 2 * DAMAGED_TURNS);
+}
+
 /* Seeds that found a bug. */
 static void named_seeds_hold(void **state)
 {
@@ -289,6 +314,7 @@ int main(void)
 		cmocka_unit_test(other_plans),
 		cmocka_unit_test(what_does_not_pay),
 		cmocka_unit_test(damaged_checkpoints),
+		cmocka_unit_test(no_memory_for_a_checkpoint),
 		cmocka_unit_test(named_seeds_hold),
 		cmocka_unit_test(mistakes_are_caught),
 		cmocka_unit_test(a_seed_replays),

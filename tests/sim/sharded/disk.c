@@ -245,6 +245,11 @@ tr_status checkpoint_read_shard(const char *path, const struct layout *whole,
 	tr_status status = checkpoint_look(path, whole, manifest, found, error);
 	if (status != TR_OK)
 		return status;
+	if (g->play->starved < g->play->what.starves) {
+		g->play->starved++;
+		g->starved = true;
+		return tr_error_set(error, TR_ENOMEM, "no memory for a shard");
+	}
 	bool damaged = is_damaged(g, manifest->step);
 	if (damaged && !plants)
 		return tr_error_set(error, TR_EDIGEST, "%s: a tensor is damaged", path);

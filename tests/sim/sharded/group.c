@@ -45,7 +45,10 @@ static void work(void)
 	if (g->trainer->sharded->state->saved == 0 &&
 	    strstr(error.text, "none was written yet") != NULL)
 		g->sim->over = true;
-	else if (!g->dead && !g->sim->nodes[g->number].failed && is_member(g->sim, g->number))
+	else if (g->starved && status == TR_ENOMEM) { /* another one is started for it */
+		node_crash(g->sim, g->number, false, "ended: no memory");
+		sim_at(g->sim, g->sim->now_us + 300 * MS, SIM_FOLLOW, 0, 0, 0);
+	} else if (!g->dead && !g->sim->nodes[g->number].failed && is_member(g->sim, g->number))
 		sim_violation(g->sim, "S4: n%u ends: %s: %s", g->number, tr_status_name(status),
 		    error.text);
 	play_trainer_destroy(g->trainer);

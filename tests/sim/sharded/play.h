@@ -103,9 +103,10 @@ struct play_case {
 	uint64_t newcomer_parts; /* of a shard, that come one after another at most; 0: as ever */
 	struct play_fault faults[PLAY_FAULTS_MAX];
 	unsigned fault_count;
-	bool damages;   /* checkpoints, but never two written one after the other */
-	uint64_t steps; /* until which it runs */
-	bool settles;   /* and until whoever comes has been there for a while: the mesh
+	bool damages;     /* checkpoints, but never two written one after the other */
+	unsigned starves; /* workers that have no memory for a shard when they read one, and end */
+	uint64_t steps;   /* until which it runs */
+	bool settles;     /* and until whoever comes has been there for a while: the mesh
                    may be as it was */
 	enum play_plant plant;
 };
@@ -145,7 +146,8 @@ struct play {
 	uint64_t steps[PLAY_ROUNDS_MAX];           /* the same: steps that are done */
 	struct play_damage damage[PLAY_STEPS_MAX]; /* of these */
 	uint64_t written, damaged,
-	    refused; /* checkpoints; of them; times that one was turned down */
+	    refused;                 /* checkpoints; of them; times that one was turned down */
+	unsigned starved, passed_by; /* workers; checkpoints that one before was taken instead of */
 	uint64_t newest_step, steps_done, backs, struck_us, settled_us,
 	    moved_us;     /* moved: a new step was done */
 	struct mesh mesh; /* in force */
@@ -185,6 +187,7 @@ struct tr_group {
 	ucontext_t context;
 	char *stack;
 	bool started, finished, dead;
+	bool starved; /* had no memory for a shard, and is to end */
 
 	bool began, done;
 	uint32_t waits_for;
