@@ -31,6 +31,7 @@ class Chaos:
         self.random = random.Random(seed)
         self.counts = collections.Counter()
         self.killed_peers = set()
+        self.first_rounds = {}  # of peers, as they told them first
         self.pauses, self.paused_peers = 0, set()
         self.strikes = []
         self.returning = []  # threads that bring something back
@@ -56,8 +57,12 @@ class Chaos:
                 return None
             raise
 
+    def holds_state(self, peer):
+        """Whether a round was committed since it told its first one. Who has just entered may still be getting the state: the others are not to die before it has it."""
+        return peer.round > 0 and peer.round > self.first_rounds.setdefault(peer.id, peer.round)
+
     def active_peers(self, now):
-        return [peer for peer in now.peers if peer.state == "active" and peer.id not in self.killed_peers | self.paused_peers]
+        return [peer for peer in now.peers if peer.state == "active" and self.holds_state(peer) and peer.id not in self.killed_peers | self.paused_peers]
 
     def await_victims(self, job, enough):
         """Waits for `enough` active peers; returns them, or None once the job has ended."""
