@@ -2,7 +2,7 @@
 # Installs the Debian packages that a set of tasks needs, with apt, as root or through sudo. Quiet and
 # fast when all is there. Elsewhere: one line that lists what to install.
 #
-#	scripts/deps.sh [build] [test] [check] [fuzz] [bench]      (no argument: build)
+#	scripts/deps.sh [build] [test] [check] [fuzz] [bench] [ci]      (no argument: build)
 set -eu
 
 packages_of() {
@@ -14,7 +14,8 @@ packages_of() {
 	check) packages_of test; echo clang-14 clang-tidy-14 clang-format-14 shellcheck ;;
 	fuzz) packages_of test; echo clang-14 libclang-rt-14-dev ;;
 	bench) packages_of test; echo openmpi-bin libopenmpi-dev libgloo-dev ;;
-	*) echo "deps: unknown set '$1', allowed: build test check fuzz bench" >&2; exit 2 ;;
+	ci) packages_of check; echo openmpi-bin libopenmpi-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static ;;
+	*) echo "deps: unknown set '$1', allowed: build test check fuzz bench ci" >&2; exit 2 ;;
 	esac
 }
 

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -324,6 +325,43 @@ static void test_memory_is_checked(void **state)
 		(void)close(all[i]);
 }
 
+/* Whether the mapping that begins at `base` asks for huge pages ("hg" of its VmFlags). */
+static bool asks_for_huge_pages(const void *base)
+{
+	char line[512], start[32];
+	bool here = false, asks = false;
+	FILE *file = fopen("/proc/self/smaps", "re");
+	assert_non_null(file);
+	(void)snprintf(start, sizeof(start), "%lx-", (unsigned long)(uintptr_t)base);
+	while (fgets(line, sizeof(line), file) != NULL) {
+		here = here || strncmp(line, start, strlen(start)) == 0;
+		if (here && strncmp(line, "VmFlags:", 8) == 0) {
+			asks = strstr(line, " hg") != NULL;
+			break;
+		}
+	}
+	(void)fclose(file);
+	assert_true(here);
+	return asks;
+}
+
+static void test_tensors_ask_for_huge_pages_and_rings_do_not(void **state)
+{
+	static const size_t sizes[] = { 1 << 20, 64 << 20 };
+	(void)state;
+	if (access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0)
+		skip(); /* a kernel without them */
+	for (size_t i = 0; i < 2; i++) {
+		void *made, *mapped;
+		int fd;
+		assert_int_equal(shm_memory_create("test", sizes[i], &fd, &made, NULL), TR_OK);
+		assert_int_equal(shm_memory_map(fd, sizes[i], true, &mapped, NULL), TR_OK);
+		assert_int_equal(asks_for_huge_pages(made), i == 1);
+		assert_int_equal(asks_for_huge_pages(mapped), i == 1);
+		assert_int_equal(munmap(made, sizes[i]) | munmap(mapped, sizes[i]) | close(fd), 0);
+	}
+}
+
 static void test_shown_memory_cannot_be_written(void **state)
 {
 	struct tr_error error;
@@ -459,6 +497,7 @@ int main(void)
 		cmocka_unit_test(test_receiver_believes_nothing),
 		cmocka_unit_test(test_sender_believes_nothing),
 		cmocka_unit_test(test_memory_is_checked),
+		cmocka_unit_test(test_tensors_ask_for_huge_pages_and_rings_do_not),
 		cmocka_unit_test(test_shown_memory_cannot_be_written),
 		cmocka_unit_test(test_two_threads_lose_nothing),
 	};
