@@ -6,6 +6,7 @@
 
 #include "client/trainctl/print.h"
 #include "daemon/plan/plan_dealing.h"
+#include "daemon/plan/plan_loss.h"
 #include "daemon/plan/plan_memory.h"
 #include "daemon/plan/plan_predict.h"
 
@@ -206,6 +207,25 @@ static void print_keys(const struct view *v)
 	    c->recompute ? "true" : "false", c->sequences);
 }
 
+/* Where a step is shortest a stage's workers may be neighbours; who can lose a node wants to know. Of one node there is nothing to say. */
+static void print_losses(const struct view *v)
+{
+	const struct plan_cluster *c = v->p->in->cluster;
+	const char *before = "without ";
+	bool several = false;
+	for (uint32_t rank = 1; rank < v->dp * v->pp * v->tp; rank++)
+		several = several || worker_of(v, rank)->node != worker_of(v, 0)->node;
+	for (uint32_t node = 0; several && node < c->node_count; node++) {
+		if (!plan_loss_goes_back(c, v->best, node))
+			continue;
+		(void)printf("%s%s", before, node_name(v, node));
+		before = " or ";
+	}
+	if (*before == ' ')
+		(void)printf(" training goes back to the newest checkpoint: no other node holds all that it "
+			     "does\n");
+}
+
 static void print_ranks(const struct view *v)
 {
 	static const char *const heads[] = { "RANK", "NODE", "REPLICA", "STAGE", "SHARD", "LAYERS",
@@ -231,6 +251,7 @@ static void print_ranks(const struct view *v)
 	}
 	print_table_out(&table, v->p->color);
 	print_writer(v);
+	print_losses(v);
 	uint32_t idle = v->p->in->cluster->worker_count - v->dp * v->pp * v->tp;
 	if (idle > 0) {
 		(void)printf("without a rank:");
@@ -393,6 +414,17 @@ static void write_ranks(struct json *json, const struct view *v)
 	json_end(json);
 }
 
+static void write_losses(struct json *json, const struct view *v)
+{
+	const struct plan_cluster *c = v->p->in->cluster;
+	json_key(json, "goes_back_without");
+	json_array(json);
+	for (uint32_t node = 0; node < c->node_count; node++)
+		if (plan_loss_goes_back(c, v->best, node))
+			json_string(json, node_name(v, node));
+	json_end(json);
+}
+
 static void write_links(struct json *json, const struct view *v)
 {
 	const struct plan_cluster *c = v->p->in->cluster;
@@ -449,6 +481,7 @@ tr_status plan_print_json(const struct plan_print *print, struct tr_error *error
 	write_plan(&json, &v, v.best);
 	write_times(&json, &v.best->times);
 	write_ranks(&json, &v);
+	write_losses(&json, &v);
 	write_links(&json, &v);
 	write_others(&json, &v);
 	json_end(&json);

@@ -70,6 +70,17 @@ uint32_t mesh_rank(const struct mesh *mesh, struct mesh_at at)
 	return rank;
 }
 
+uint32_t mesh_rank_by_replica(const struct mesh *mesh, uint32_t place)
+{
+	const uint32_t *size = mesh->size;
+	uint32_t replica = size[MESH_PP] * size[MESH_TP];
+	struct mesh_at at = { .at = { [MESH_DP] = place / replica,
+		                  [MESH_PP] = place % replica / size[MESH_TP],
+		                  [MESH_TP] = place % size[MESH_TP] } };
+
+	return mesh_rank(mesh, at);
+}
+
 void mesh_group(const struct mesh *mesh, enum mesh_axis axis, uint32_t rank, uint32_t *ranks)
 {
 	struct mesh_at at = mesh_at(mesh, rank);

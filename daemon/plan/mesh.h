@@ -1,7 +1,8 @@
 /* The mesh of a job: dp x pp x tp workers, and where each rank stands in it. Pure.
  *
  * Ranks count along tp first, then dp, then pp, as Megatron-LM's do (arXiv 2104.04473): the workers of a tensor-parallel
- * group, which talk most, are neighbours and so fall on one node.
+ * group, which talk most, are neighbours and so fall on one node. Workers of a job whose mesh is given are laid on nodes replica by replica (along tp, then pp, then dp): who loses a node
+ * loses a replica, and not all that hold a stage.
  *
  *	struct mesh mesh = { .size = { [MESH_DP] = 2, [MESH_PP] = 2, [MESH_TP] = 2 } };
  *	struct mesh_at at = mesh_at(&mesh, 5);       // dp 0, pp 1, tp 1
@@ -34,6 +35,9 @@ bool mesh_equal(const struct mesh *a, const struct mesh *b);
 
 struct mesh_at mesh_at(const struct mesh *mesh, uint32_t rank);
 uint32_t mesh_rank(const struct mesh *mesh, struct mesh_at at);
+
+/* The rank that is `place`-th where whole replicas follow each other: along tp, then pp, then dp. */
+uint32_t mesh_rank_by_replica(const struct mesh *mesh, uint32_t place);
 
 /* The ranks that differ from `rank` along `axis` alone, itself included, by their place on it: mesh->size[axis] of them. */
 void mesh_group(const struct mesh *mesh, enum mesh_axis axis, uint32_t rank, uint32_t *ranks);

@@ -137,6 +137,26 @@ def test_without_a_replacement(tmp_path, text):
     assert_near(run, calm, steps)
 
 
+@pytest.mark.parametrize("node", range(2))
+def test_a_node_has_a_whole_replica(tmp_path, text, node):
+    """Two nodes of two workers, dp 2 x pp 2: whichever is lost, the other one holds each stage, and nothing is read from a checkpoint."""
+    steps, run = 300, tmp_path / "run"
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW)
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
+        job = cluster.submit(staged_spec(text, run, 2, nodes=2, workers=2, steps=steps, lr=SLOW, every=10))
+        reach(run, 35)
+        cluster.nodes[node].kill9()
+        wait_for(lambda: "goes on with dp 1" in cluster.events(cluster.job(job)), "dp 1")
+        reach(run, max(rows_of(run)) + 20)
+        cluster.add_node(slots=2)
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert "goes back" not in events and "goes on from checkpoint" not in events, events
+        assert done.rounds.samples == steps * BATCH
+        counted_once(cluster, job, steps)
+    assert_near(run, calm, steps)
+
+
 def test_kills_at_random_moments(tmp_path, text):
     """Ten kills in a job of dp 2 x pp 2: every sample of every step counted once, the curve that of one worker."""
     steps, run, kills = 350, tmp_path / "run", 10

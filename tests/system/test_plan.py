@@ -58,6 +58,10 @@ def check(plan, batch, layers):
     assert len({rank["worker"] for rank in ranks}) == len(ranks)
     replicas = {rank["dp"]: rank["microbatches"] for rank in ranks}
     assert sum(replicas.values()) * plan["microbatch"] == batch
+    holders = {}
+    for rank in ranks:
+        holders.setdefault((rank["pp"], rank["tp"]), set()).add(rank["node"])
+    assert set(plan["goes_back_without"]) == {node for nodes in holders.values() if len(nodes) == 1 for node in nodes}
     assert all(0 < rank["memory_bytes"] <= rank["has_bytes"] for rank in ranks)
     assert max(rank["memory_bytes"] for rank in ranks) == plan["memory_bytes"] and plan["fits"]
     assert abs(sum(plan["times"].values()) - plan["step_s"]) < 1e-6 * plan["step_s"]
@@ -123,6 +127,18 @@ def test_memory_is_saved_where_it_is_lacking(tmp_path, job, here):
     assert "mesh.zero_owners: 2" in here(*words, "--as-is", "--set", "mesh.zero_owners=2").stdout
     assert trainctl_json(*words, environment=here.environment)["zero_owners"] == 0
     assert any(row["zero_owners"] == 2 for row in trainctl_json(*words, "--pareto", environment=here.environment)["pareto"])
+
+
+def test_what_a_lost_node_costs_is_said(tmp_path, job, here):
+    """A stage on one node alone, and each of two replicas whole on a node of its own."""
+    nodes = cluster_file(tmp_path, ["name: a", "name: b"])
+    words = ["plan", job, "--as-is", "--cluster", nodes, "--costs", tmp_path / "costs", "--set", "mesh.nodes=2"]
+    alone = here(*words, "--set", "mesh.pp=2")
+    assert "without a or b training goes back to the newest checkpoint: no other node holds all that it does" in alone.stdout, alone.stdout
+    assert trainctl_json(*words, "--set", "mesh.pp=2", environment=here.environment)["goes_back_without"] == ["a", "b"]
+    both = here(*words)
+    assert both.returncode == 0 and "goes back" not in both.stdout
+    assert trainctl_json(*words, environment=here.environment)["goes_back_without"] == []
 
 
 def test_slow_nodes_get_less_and_far_ones_nothing(tmp_path, job, here):

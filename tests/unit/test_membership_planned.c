@@ -1,4 +1,4 @@
-/* Jobs that were planned: their workers go where the plan has them, and steps that take longer are an event with its reason. */
+/* Where workers of a mesh go: where the plan has them, or else replica by replica; and steps that take longer than planned are an event with its reason. */
 #include "tests/unit/membership_harness.h"
 
 static Traind__V1__JobSpec *planned_spec(const uint64_t *nodes, size_t count, uint32_t tp)
@@ -48,6 +48,27 @@ static void workers_go_where_the_plan_has_them(void **state)
 	assert_int_equal(job->spec->mesh->workers_per_node, 2);
 	assert_int_equal(job->spec->mesh->workers, 4);
 	traind__v1__job__free_unpacked(job, NULL);
+	world_finish(&w);
+}
+
+/* dp 2 x pp 2 on two nodes: ranks 0 and 2 are the stages of the first replica. */
+static void a_node_gets_a_whole_replica(void **state)
+{
+	(void)state;
+	struct world w;
+	Traind__V1__JobSpec *spec = native_spec(2);
+	spec->mesh->workers_per_node = 2;
+	spec->mesh->pp = 2;
+	three_nodes_of(&w, 2);
+	submit(&w, 1, "a", spec);
+	expect(&w,
+	    "append job_submitted job 1\n"
+	    "reply r1 TR_OK job 1\n"
+	    "append job_planned job 1 group 4: p5@n1 p6@n2 p7@n1 p8@n2\n"
+	    "send c1 start_worker p5 rank 0/4 local 0/2 node 0/2\n"
+	    "send c2 start_worker p6 rank 1/4 local 0/2 node 1/2\n"
+	    "send c1 start_worker p7 rank 2/4 local 1/2 node 0/2\n"
+	    "send c2 start_worker p8 rank 3/4 local 1/2 node 1/2\n");
 	world_finish(&w);
 }
 
@@ -254,6 +275,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(workers_go_where_the_plan_has_them),
+		cmocka_unit_test(a_node_gets_a_whole_replica),
 		cmocka_unit_test(it_waits_for_its_nodes),
 		cmocka_unit_test(what_is_to_be_planned_needs_a_plan),
 		cmocka_unit_test(steps_as_planned_are_no_event),

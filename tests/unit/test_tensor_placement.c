@@ -196,6 +196,21 @@ static void groups_of_an_axis(void **state)
 	assert_int_equal(ranks[1], 5);
 }
 
+static void whole_replicas_in_a_row(void **state)
+{
+	struct mesh mesh = { { [MESH_DP] = 2, [MESH_PP] = 2, [MESH_TP] = 2 } };
+	static const uint32_t ranks[] = { 0, 1, 4, 5, 2, 3, 6, 7 };
+
+	(void)state;
+	for (uint32_t place = 0; place < 8; place++) {
+		assert_int_equal(mesh_rank_by_replica(&mesh, place), ranks[place]);
+		assert_int_equal(mesh_at(&mesh, ranks[place]).at[MESH_DP], place / 4);
+	}
+	mesh.size[MESH_PP] = 1; /* then as ranks count */
+	for (uint32_t place = 0; place < 4; place++)
+		assert_int_equal(mesh_rank_by_replica(&mesh, place), place);
+}
+
 static void a_mesh_that_cannot_be(void **state)
 {
 	struct mesh none = { { 2, 0, 2 } }, large = { { 17, 4, 4 } },
@@ -221,6 +236,7 @@ int main(void)
 		cmocka_unit_test(texts),
 		cmocka_unit_test(ranks_and_their_places),
 		cmocka_unit_test(groups_of_an_axis),
+		cmocka_unit_test(whole_replicas_in_a_row),
 		cmocka_unit_test(a_mesh_that_cannot_be),
 	};
 

@@ -6,6 +6,7 @@
 
 #include "daemon/membership/core/placement.h"
 #include "daemon/membership/core/state.h"
+#include "daemon/plan/job_mesh.h"
 
 #define MASTER_PORT_LEAST 29500u
 #define MASTER_PORT_MOST  32767u
@@ -91,25 +92,39 @@ static void append_planned(struct membership *m, const struct job *job, uint64_t
 	action_append(m, &entry, PENDING_JOB, job->id, NULL);
 }
 
-/* Ranks follow the nodes: those of one node are neighbours. */
+/* In one row, if these workers do not make the job's mesh. */
+static void mesh_of(const Traind__V1__Mesh *asked, uint32_t workers, struct mesh *mesh)
+{
+	*mesh = job_mesh(asked);
+	mesh->size[MESH_DP] = workers / (mesh->size[MESH_PP] * mesh->size[MESH_TP]);
+	if (mesh_workers(mesh) != workers)
+		*mesh = (struct mesh){ .size = { workers, 1, 1 } };
+}
+
+/* Ranks follow the nodes, whole replicas after each other (mesh.h); ids follow the ranks. */
 static void plan(struct membership *m, struct job *job, const struct table *table, bool native)
 {
 	Traind__Peer__PlannedPeer peers[TR_GROUP_PEERS_MAX];
-	size_t count = 0;
+	struct mesh mesh;
+	uint32_t count = 0, all = 0;
+	for (size_t n = 0; n < table->count; n++)
+		all += table->nodes[n].placed;
+	assert(all > 0 && all <= TR_GROUP_PEERS_MAX);
+	mesh_of(native ? job->spec->mesh : NULL, all, &mesh);
 	uint64_t group = native ? state_take_id(m) : 0;
 	for (size_t n = 0; n < table->count; n++) {
 		const struct node *node = state_node(m, table->nodes[n].id);
-		for (uint32_t k = 0; k < table->nodes[n].placed && count < TR_GROUP_PEERS_MAX; k++) {
-			traind__peer__planned_peer__init(&peers[count]);
-			peers[count].peer = state_take_id(m);
-			peers[count].node_id = node->id;
-			peers[count].incarnation = node->hello->incarnation;
-			peers[count].rank = (uint32_t)count;
-			peers[count].local_rank = k;
-			count++;
+		for (uint32_t k = 0; k < table->nodes[n].placed; k++) {
+			uint32_t rank = mesh_rank_by_replica(&mesh, count++);
+			traind__peer__planned_peer__init(&peers[rank]);
+			peers[rank].node_id = node->id;
+			peers[rank].incarnation = node->hello->incarnation;
+			peers[rank].rank = rank;
+			peers[rank].local_rank = k;
 		}
 	}
-	assert(count > 0);
+	for (uint32_t rank = 0; rank < count; rank++)
+		peers[rank].peer = state_take_id(m);
 	job_wait(m, job, "%s", "");
 	append_planned(m, job, group, peers, count);
 }
