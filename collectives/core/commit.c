@@ -431,6 +431,16 @@ static void commit_decide(struct group_core *core)
 	round_commit(core);
 }
 
+/* False: the others are in a later view, which we hear of, or of our end; in this one no round is decided any more. */
+static bool commit_may_vote(const struct group_core *core)
+{
+	const struct group_lent *lent = &core->lent;
+
+	/* A joiner that has not got the state cannot hold the next round. */
+	return round_sealed(core) && !core->needs_state &&
+	    (!lent->intact || lent->intact(lent->arg, core->view.number));
+}
+
 static void commit_vote(struct group_core *core)
 {
 	Traind__Peer__Vote vote;
@@ -464,8 +474,7 @@ void commit_advance(struct group_core *core)
 		commit_compare_some(core, false);
 	if (core->state == ROUND_FAILED)
 		return;
-	/* A joiner that has not got the state cannot hold the next one. */
-	if (!core->voted && round_sealed(core) && !core->needs_state)
+	if (!core->voted && commit_may_vote(core))
 		commit_vote(core);
 	if (core->votes_moved && core->voted && is_hub(core) && !core->disagreed) {
 		core->votes_moved = false;

@@ -20,6 +20,7 @@ tr_status group_core_create(const struct group_core_options *options, struct gro
 	core->peer = options->peer;
 	core->roster.me = ROSTER_NONE;
 	core->pool.memory = options->memory;
+	core->lent = options->lent;
 	core->ahead_bytes = options->ahead_bytes > 0 ? options->ahead_bytes : TR_AHEAD_BYTES;
 	core->ahead_share = core->ahead_bytes;
 	core->window_bytes = options->window_bytes > 0 ? options->window_bytes : TR_OP_WINDOW_BYTES;

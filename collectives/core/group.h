@@ -55,6 +55,13 @@ struct group_memory {
 	void *arg;
 };
 
+/* Whether bodies that were given as `stable` in this view are as they were. A member that stood still while the others gave it up may wake with frames and votes of the old view
+ * that speak of memory whose owners have gone on. It asks before it votes: whoever votes has read everything, and nobody decides without all votes. */
+struct group_lent {
+	bool (*intact)(void *arg, uint64_t view); /* NULL: bodies are copied, or never written again */
+	void *arg;
+};
+
 enum group_event_kind {
 	GROUP_PROPOSE, /* .propose: freeze and report */
 	GROUP_INSTALL, /* .install: view and resume; borrowed during the step */
@@ -215,6 +222,7 @@ struct group_actions {
 struct group_core_options {
 	uint64_t group, peer;
 	struct group_memory memory; /* zeroed: the allocator's */
+	struct group_lent lent;     /* zeroed: nothing is */
 	size_t window_bytes; /* of one op: begun by this member and not sealed here; 0: TR_OP_WINDOW_BYTES */
 	size_t ahead_bytes; /* of what comes before its op is submitted here; 0: TR_AHEAD_BYTES. The same at all members */
 };

@@ -150,6 +150,7 @@ struct group_core {
 	size_t word_count, word_capacity;
 
 	struct buffer_pool pool;
+	struct group_lent lent;
 	struct group_buffer *landings; /* that were handed out, revoked ones included */
 	size_t window_bytes;           /* of one op, begun and not sealed */
 	enum tr_algorithm found;       /* by the links, for `found_for`; TR_AUTO: nothing yet */

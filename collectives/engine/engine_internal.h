@@ -338,6 +338,8 @@ tr_status member_shm_start(struct member *member, struct group_core_options *opt
 void member_shm_show(struct member *member); /* what its caller has allocated meanwhile */
 /* The peer's memory stays mapped until the next view is installed. Takes the reference; NULL is accepted. */
 void member_keep_import(struct member *member, uint64_t from, struct shm_import *import);
+/* Whether the peer that shows it says no later view than that (staging.h). */
+bool member_import_intact(const struct shm_import *import, uint64_t view);
 unsigned member_kept_imports(const struct member *member, uint64_t from);
 void member_shm_settle(struct member *member); /* a view is installed, or the member ends */
 void member_shm_finish(struct member *member); /* after the core */
@@ -357,6 +359,8 @@ void held_judge(struct member *member, uint64_t now_ms, uint64_t late_ms);
 tr_status inbound_segment(struct member *member, uint64_t from, const struct lane_frame *frame,
     bool *counted, struct tr_error *error);
 void inbound_close_from(struct member *member, uint64_t from, const char *reason);
+/* member_import_intact of all that lanes show. */
+bool inbound_lent_intact(const struct member *member, uint64_t view);
 void inbound_close_one(struct member *member, const struct inbound *one, const char *reason);
 
 /* ---- state_send.c, state_receive.c ---- */

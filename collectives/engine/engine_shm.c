@@ -13,9 +13,12 @@
  *   - Staging: the core gives it back when the reader has gone past the frame (shm_ring_collect). When the view freezes, or a
  *     lane is closed with frames in its ring, a reader that has not frozen yet may still act on them, and hand on, as sealed,
  *     what it read. So that staging is not used again before the next view is installed (`retired`): memberd installs it
- *     when all its members have reported, a member reports after its step, and a frozen member reads nothing. A reader that
- *     memberd gave up may read anything: nobody takes its results, and it cannot commit, since no one votes for it in the
- *     old view any more. When the member is over its staging is unmapped and nobody's any more (staging.h).
+ *     when all its members have reported, a member reports after its step, and a frozen member reads nothing. When the member is over its
+ *     staging is unmapped and nobody's any more (staging.h).
+ *
+ * A reader that memberd gave up may read anything: it stood still, the others went on in a later view, and what it finds when it wakes are frames of its own view and memory of theirs. Nobody takes its
+ * results; but votes for its round may be among those frames, and with its own it could commit to its caller what it read. So before it votes it looks at the view that each peer of this host says in
+ * its staging: if one is later, memory may have changed before it was read, and it does not vote.
  *
  * And the other way round: a peer's memory stays mapped while the core may have pointers into it (member_keep_import): a lane
  * that ends with its process takes nothing from us.
@@ -95,12 +98,15 @@ const char *engine_local_address(const struct engine *engine)
 
 /* ---- what a member shows ---- */
 
+static bool member_lent_intact(void *arg, uint64_t view);
+
 tr_status member_shm_start(struct member *member, struct group_core_options *options)
 {
 	staging_init(&member->staging);
 	options->memory = (struct group_memory){ .get = staging_get,
 		.put = staging_put,
 		.arg = &member->staging };
+	options->lent = (struct group_lent){ .intact = member_lent_intact, .arg = member };
 	if (member->staging.fd < 0)
 		return TR_OK;
 	return shm_exports_add(&member->exports, member->staging.fd, member->staging.base,
@@ -110,6 +116,8 @@ tr_status member_shm_start(struct member *member, struct group_core_options *opt
 void member_shm_show(struct member *member)
 {
 	const struct channel_host *host = member->host;
+	if (member->staging.fd < 0)
+		return; /* nowhere to say our view: all bodies are copied */
 	for (; member->arenas_shown < host->arena_count; member->arenas_shown++) {
 		const struct channel_arena *arena = &host->arenas[member->arenas_shown];
 		if (arena->fd >= 0)
@@ -144,6 +152,22 @@ void member_keep_import(struct member *member, uint64_t from, struct shm_import 
 	kept->import = import;
 	kept->next = member->kept_imports;
 	member->kept_imports = kept;
+}
+
+bool member_import_intact(const struct shm_import *import, uint64_t view)
+{
+	bool arena; /* the first piece is its staging */
+	const void *head = shm_import_at(import, 0, 0, STAGING_HEAD_BYTES, &arena);
+	return head == NULL || arena || !staging_says_later(head, view);
+}
+
+static bool member_lent_intact(void *arg, uint64_t view)
+{
+	const struct member *member = arg;
+	for (const struct kept_import *kept = member->kept_imports; kept != NULL; kept = kept->next)
+		if (!member_import_intact(kept->import, view))
+			return false;
+	return inbound_lent_intact(member, view);
 }
 
 unsigned member_kept_imports(const struct member *member, uint64_t from)

@@ -340,6 +340,18 @@ static void on_closed(void *arg, struct lane *lane, const char *reason)
 	member_unhold(member);
 }
 
+bool inbound_lent_intact(const struct member *member, uint64_t view)
+{
+	for (const struct inbound *in = member->inbound; in != NULL; in = in->next) {
+		struct shm_import *import = shm_hub_import(in->lane);
+		bool intact = import == NULL || member_import_intact(import, view);
+		shm_import_release(import);
+		if (!intact)
+			return false;
+	}
+	return true;
+}
+
 static const struct lane_callbacks callbacks = { .frame = on_frame,
 	.closed = on_closed,
 	.place = on_place,

@@ -1,5 +1,6 @@
 #include "collectives/engine/staging.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,9 +17,25 @@ void staging_init(struct staging *staging)
 {
 	void *base;
 	*staging = (struct staging){ .fd = -1 };
-	if (shm_memory_create_shown("traind-staging", STAGING_BYTES, &staging->fd, &base, NULL) ==
+	if (shm_memory_create_shown("traind-staging", STAGING_BYTES, &staging->fd, &base, NULL) !=
 	    TR_OK)
-		staging->base = base;
+		return;
+	staging->base = base;
+	staging->used = STAGING_HEAD_BYTES;
+}
+
+void staging_say_view(struct staging *staging, uint64_t view)
+{
+	if (staging->base == NULL)
+		return;
+	atomic_store_explicit((_Atomic uint64_t *)(void *)staging->base, view, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst); /* what is written to lent memory comes after it */
+}
+
+bool staging_says_later(const void *head, uint64_t view)
+{
+	atomic_thread_fence(memory_order_acquire); /* what was read of lent memory comes before it */
+	return atomic_load_explicit((const _Atomic uint64_t *)head, memory_order_relaxed) > view;
 }
 
 void staging_finish(struct staging *staging)

@@ -148,6 +148,18 @@ void net_send_plain(struct sim *sim, unsigned from, unsigned to, struct sim_mess
 	net_queue(sim, from, to, message);
 }
 
+bool net_lent_intact(void *arg, uint64_t view)
+{
+	const struct sim_node *node = arg;
+
+	for (const struct sim_stable *s = node->stable; s; s = s->next) {
+		const struct sim_node *from = &node->sim->nodes[s->from];
+		if (from->core && from->group == node->group && from->core->view.number > view)
+			return false;
+	}
+	return true;
+}
+
 void net_unmap(struct sim *sim, unsigned number)
 {
 	struct sim_node *node = &sim->nodes[number];

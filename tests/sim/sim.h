@@ -144,6 +144,8 @@ void net_node_died(struct sim *sim, unsigned dead, bool silently);
 void net_check_returned(struct sim *sim, unsigned from, const void *memory, size_t bytes);
 /* The same in the middle of a round: peers that map it see other bytes. */
 void net_unread(struct sim *sim, unsigned from, const void *memory, size_t bytes);
+/* struct group_lent: whether all whose memory this node (`arg`) maps are in no later view than that. */
+bool net_lent_intact(void *arg, uint64_t view);
 void net_unmap(struct sim *sim, unsigned number); /* a promise to its core has ended */
 void net_finish(struct sim *sim);
 
@@ -260,6 +262,7 @@ struct sim_records { /* packed, as they go with a state */
 };
 
 struct sim_node {
+	struct sim *sim;
 	bool started, alive;
 	uint64_t paused_until_us;
 	uint64_t id, incarnation; /* as memberd knows it */

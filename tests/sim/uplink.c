@@ -245,7 +245,8 @@ static void uplink_joined(struct sim *sim, unsigned number, const Traind__Peer__
 		struct group_core_options options = { .group = joined->group,
 			.peer = joined->peer,
 			.window_bytes = sim->window_bytes,
-			.ahead_bytes = plant_ahead(sim, number) };
+			.ahead_bytes = plant_ahead(sim, number),
+			.lent = { net_lent_intact, node } };
 		node->group = joined->group;
 		node->peer = joined->peer;
 		sim_trace(sim, "n%u is peer %lu", number, (unsigned long)node->peer);
