@@ -144,7 +144,8 @@ unit-tests: $(UNIT_TESTS)
 # Everything, with its own set-up; TORCH=1 also compares with a live PyTorch. SUITES=unit,python ONLY=regex narrow it.
 # A sanitizer's run leaves out the corpora (they have their own) and PyTorch.
 SUITES ?= $(if $(SAN),unit$(comma)sim$(comma)python,unit$(comma)fuzz$(comma)sim$(comma)python)
-SEEDS_IN_TEST ?= $(if $(SAN),1..100,1..1000)
+COMMA := ,
+SEEDS_IN_TEST ?= $(if $(SAN),1..100$(COMMA)10000001..10000040,1..1000$(COMMA)10000001..10000400)
 ONLY ?=
 comma := ,
 has_suite = $(findstring $(1),$(SUITES))

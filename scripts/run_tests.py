@@ -35,7 +35,8 @@ def parse_arguments():
     parser.add_argument("--build", default="build", help="folder of programs and tests")
     parser.add_argument("--suites", default="unit,fuzz,sim,python", help="comma-separated")
     parser.add_argument("--only", default="", help="regular expression on the names of programs and tests")
-    parser.add_argument("--seeds", default="1..1000", help="of the simulator")
+    parser.add_argument("--seeds", default="1..1000,10000001..10000400",
+                        help="of the simulator, with commas; from 10000001 on members stand still until they are given up")
     cpus = len(os.sched_getaffinity(0))
     parser.add_argument("--jobs", type=int, default=cpus, help="programs at once")
     parser.add_argument("--python-jobs", type=int, default=0, help=f"Python tests at once (default: {min(2 * cpus, 16)}; {min(cpus, 16)} with a sanitizer)")
@@ -201,15 +202,15 @@ class Run:
 
         return self.program(program.name, [str(program), *map(str, files)], judge)
 
-    def sim(self):
+    def sim(self, seeds):
         def judge(returncode, log):
             ended = re.search(r"^seeds=(\d+) violations=0$", log.read_text(errors="replace"), re.MULTILINE)
             return (1 if ended and int(ended[1]) > 0 and returncode == 0 else 0), [], []
 
-        argv = ["make", "-s", "sim", f"SEEDS={self.options.seeds}", f"BUILD={self.build.name}"]
+        argv = ["make", "-s", "sim", f"SEEDS={seeds}", f"BUILD={self.build.name}"]
         if self.sanitized:
             argv.append(f"SAN={self.build.name.removeprefix('build-')}")
-        return self.program(f"sim-{self.options.seeds}", argv, judge, limit_s=600 * (4 if self.sanitized else 1))
+        return self.program(f"sim-{seeds}", argv, judge, limit_s=600 * (4 if self.sanitized else 1))
 
     def check(self):
         def judge(returncode, log):
@@ -312,7 +313,7 @@ def main():
                                   if (source / f"{path.name}.c").exists() and wanted.search(path.name))
                 work += [pool.submit(runner, path) for path in programs]
         if "sim" in suites and wanted.search("sim") and (ROOT / "scripts" / "sim.mk").exists():
-            work.append(pool.submit(run.sim))
+            work += [pool.submit(run.sim, seeds) for seeds in options.seeds.split(",")]
         for done in concurrent.futures.as_completed(work):
             ended(done.result())
         # Parity is a matter of numbers, not of memory: no sanitizer there.

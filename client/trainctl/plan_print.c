@@ -222,8 +222,9 @@ static void print_losses(const struct view *v)
 		before = " or ";
 	}
 	if (*before == ' ')
-		(void)printf(" training goes back to the newest checkpoint: no other node holds all that it "
-			     "does\n");
+		(void)printf(
+		    " training goes back to the newest checkpoint: no other node holds all that it "
+		    "does\n");
 }
 
 static void print_ranks(const struct view *v)

@@ -58,7 +58,8 @@ struct group_memory {
 /* Whether bodies that were given as `stable` in this view are as they were. A member that stood still while the others gave it up may wake with frames and votes of the old view
  * that speak of memory whose owners have gone on. It asks before it votes: whoever votes has read everything, and nobody decides without all votes. */
 struct group_lent {
-	bool (*intact)(void *arg, uint64_t view); /* NULL: bodies are copied, or never written again */
+	bool (*intact)(void *arg,
+	    uint64_t view); /* NULL: bodies are copied, or never written again */
 	void *arg;
 };
 

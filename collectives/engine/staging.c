@@ -29,7 +29,8 @@ void staging_say_view(struct staging *staging, uint64_t view)
 	if (staging->base == NULL)
 		return;
 	atomic_store_explicit((_Atomic uint64_t *)(void *)staging->base, view, memory_order_relaxed);
-	atomic_thread_fence(memory_order_seq_cst); /* what is written to lent memory comes after it */
+	atomic_thread_fence(
+	    memory_order_seq_cst); /* what is written to lent memory comes after it */
 }
 
 bool staging_says_later(const void *head, uint64_t view)

@@ -16,7 +16,7 @@
 
 #define STAGING_BYTES       (64u << 20) /* sparse: what is not used costs nothing */
 #define STAGING_HEAD_BYTES  64u
-#define STAGING_CLASSES_MAX 16          /* sizes that are kept for use again */
+#define STAGING_CLASSES_MAX 16 /* sizes that are kept for use again */
 
 struct staging {
 	int fd; /* -1: all is on the heap */

@@ -3,16 +3,20 @@
  */
 #include "tests/sim/sim.h"
 
+/* A member that is given up is silent for a second. */
+#define STALL_LEAST_US (900 * MS)
+#define STALL_MOST_US  (4 * SECOND)
+
 static enum sim_fault_kind draw_kind(struct sim *sim)
 {
-	static const struct {
+	const struct {
 		enum sim_fault_kind kind;
 		unsigned weight;
 	} weights[] = {
 		{ FAULT_CRASH, 14 },
 		{ FAULT_CRASH_AT_ACTION, 18 },
 		{ FAULT_POWER_LOSS, 6 },
-		{ FAULT_PAUSE, 12 },
+		{ FAULT_PAUSE, sim->stalls ? 80 : 12 },
 		{ FAULT_BREAK_LINK, 14 },
 		{ FAULT_CUT_OFF, 8 },
 		{ FAULT_CUT_WAY, 8 },
@@ -71,7 +75,7 @@ void fault_plan(struct sim *sim)
 		if (sim_chance(sim, 40) || sim->founders == 1)
 			fault->at_us = sim_draw(sim, horizon) + 1;
 		else
-			fault->at_delivery = sim_between(sim, 1, 2000);
+			fault->at_delivery = sim_between(sim, 1, sim->stalls ? 400 : 2000);
 	}
 	fault_force(sim);
 }
@@ -156,6 +160,29 @@ static void fault_leave(struct sim *sim, unsigned victim)
 	node_crash(sim, victim, false, "it leaves");
 }
 
+static void fault_pause(struct sim *sim, unsigned victim)
+{
+	uint64_t least = sim->stalls ? STALL_LEAST_US : 1 * MS,
+	         most = sim->stalls ? STALL_MOST_US : 5 * SECOND;
+
+	sim->nodes[victim].paused_until_us = sim->now_us + sim_between(sim, least, most);
+	sim_trace(sim, "n%u is stopped until %.6f", victim,
+	    (double)sim->nodes[victim].paused_until_us * 1e-6);
+}
+
+/* One in so many votes finds its receiver standing still, with what it has and what is on its way. */
+#define VOTES_A_STALL 40
+
+bool fault_stalls(struct sim *sim, unsigned to)
+{
+	if (!sim->stalls || !sim->faults_started || sim->stalled || !sim->nodes[to].alive ||
+	    sim_draw(sim, VOTES_A_STALL) != 0)
+		return false;
+	sim->stalled = true; /* once: the others must be able to go on */
+	fault_pause(sim, to);
+	return true;
+}
+
 static void fault_do(struct sim *sim, enum sim_fault_kind kind, unsigned victim)
 {
 	struct sim_node *node = &sim->nodes[victim];
@@ -171,9 +198,7 @@ static void fault_do(struct sim *sim, enum sim_fault_kind kind, unsigned victim)
 		node->crash_silently = sim_chance(sim, 10);
 		break;
 	case FAULT_PAUSE:
-		node->paused_until_us = sim->now_us + sim_between(sim, 1 * MS, 5 * SECOND);
-		sim_trace(sim, "n%u is stopped until %.6f", victim,
-		    (double)node->paused_until_us * 1e-6);
+		fault_pause(sim, victim);
 		break;
 	case FAULT_BREAK_LINK:
 		for (unsigned i = 0, at = (unsigned)sim_draw(sim, SIM_NODES_MAX); i < SIM_NODES_MAX;

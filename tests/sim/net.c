@@ -307,6 +307,10 @@ void net_pump(struct sim *sim, unsigned from, unsigned to, uint64_t stamp)
 	struct sim_message *message = link->head;
 	if (!message || message->due_us > sim->now_us)
 		return;
+	if (message->kind == SIM_VOTE && fault_stalls(sim, to)) {
+		sim_at(sim, sim->nodes[to].paused_until_us, SIM_LINK, from, to, stamp);
+		return;
+	}
 	if (net_half(sim, from, to, message)) {
 		sim_at(sim, message->due_us, SIM_LINK, from, to, stamp);
 		return;
@@ -503,7 +507,7 @@ static void net_check_landings(struct sim *sim, unsigned number, const char *sta
 	}
 }
 
-/* Whoever receives the frame has taken its op's memory back, or has committed the round; or gives once more what it has of a block whose owner has. It is sent after a view
+/* Whoever receives the frame is in a later view, has taken its op's memory back, or has committed the round; or gives once more what it has of a block whose owner has. It is sent after a view
  * change, whose reports do not speak of what was taken back.
  */
 static bool net_is_needless(const struct sim *sim, unsigned to, const struct sim_message *m)
@@ -512,7 +516,8 @@ static bool net_is_needless(const struct sim *sim, unsigned to, const struct sim
 
 	if (!sim->releases)
 		return false;
-	return !node->alive || !node->core || node->core->round > m->header.round ||
+	return !node->alive || !node->core || node->core->view.number > m->header.view ||
+	    node->core->round > m->header.round ||
 	    m->header.signature.collective == TR_REDUCE_SCATTER ||
 	    release_has(&node->core->released, m->header.tag);
 }

@@ -18,7 +18,10 @@ void node_start(struct sim *sim, unsigned number)
 {
 	struct sim_node *node = &sim->nodes[number];
 
-	*node = (struct sim_node){ .sim = sim, .started = true, .alive = true, .tick_us = UINT64_MAX };
+	*node = (struct sim_node){ .sim = sim,
+		.started = true,
+		.alive = true,
+		.tick_us = UINT64_MAX };
 	node->incarnation = 1000 + number;
 	node->left = sim->left;
 	sim->left.there = false;

@@ -88,8 +88,13 @@ const struct sim_seed sim_seeds[] = {
 	    "an op could not be released after a view change, as frames of it waited for a member "
 	    "that had its result, and had released it" },
 	{ 800, 6, "sent-to-who-has-it-2", "the same" },
+	{ 10000983, 6, "committed-by-the-lost-2",
+	    "the same as 1457 with a joiner: it had no vote in the view in which all had voted, "
+	    "and since it had not, the round began again in the view after its own" },
+	{ 10002832, 6, "committed-by-the-lost-3", "the same" },
 	{ 75259, 6, "committed-what-was-taken-back",
-	    "the hub stood still with all votes on their way, was lost, and when it woke committed the "
+	    "the hub stood still with all votes on their way, was lost, and when it woke committed "
+	    "the "
 	    "round in its old view with inputs whose owners had gone on and written there again" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);

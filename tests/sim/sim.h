@@ -391,6 +391,8 @@ struct sim_fault {
 void fault_plan(struct sim *sim);
 void fault_fire(struct sim *sim, unsigned number);
 void fault_delivery(struct sim *sim);
+bool fault_stalls(struct sim *sim,
+    unsigned to); /* whether it stands still from now on, before a vote that comes to it */
 unsigned fault_victim(struct sim *sim); /* SIM_NODES_MAX: nobody is left */
 void fault_strike(struct sim *sim, enum sim_fault_kind kind, unsigned victim);
 void fault_progress(struct sim *sim); /* the group has its first view: the clock of faults starts */
@@ -491,6 +493,8 @@ struct sim {
 	Traind__Peer__Algorithm algorithm;
 	bool deterministic;
 	bool all_ops; /* all collectives, dtypes and codecs */
+	bool stalled; /* a receiver of a vote was, then */
+	bool stalls; /* seeds from SIM_STALLS_FROM on: members stand still until the others have given them up, in the middle of ops */
 	bool halves; /* some frames come in halves, the first into the memory that their receiver has for them */
 	bool waits; /* workers wait for results before they commit, and say samples that they took from one */
 	bool early_waits;                 /* for some of them before they submit others */
@@ -546,6 +550,8 @@ unsigned sim_finish(struct sim *sim); /* runs it; as sim_run */
 unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plant);
 
 /* ---- seeds.c: seeds that found a bug, by name ---- */
+#define SIM_STALLS_FROM UINT64_C(10000001)
+
 struct sim_seed {
 	uint64_t seed;
 	/* When it was found: 0: workers ran all-reduce only; 1: every collective; 2: and frames came in halves; 3: and workers waited for

@@ -244,6 +244,7 @@ void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 	sim->window_bytes = rng_below(sim->key, STREAM_SETUP, 3, 2) == 0
 	    ? 0
 	    : 64 * rng_below(sim->key, STREAM_SETUP, 4, 12);
+	sim->stalls = seed >= SIM_STALLS_FROM;
 	const struct sim_seed *named = sim_named(seed);
 	sim->all_ops = (!named || named->had >= 1) && rng_below(sim->key, STREAM_SETUP, 5, 4) != 0;
 	sim->halves = (!named || named->had >= 2) && rng_below(sim->key, STREAM_SETUP, 6, 2) == 0;

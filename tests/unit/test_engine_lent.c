@@ -6,8 +6,9 @@
 #include "collectives/engine/engine_internal.h"
 
 #define MEMBERS 3
-#define BLOCK   (16u << 10) /* floats of each one's block: more than is copied into a ring, less than may come ahead of its op */
-#define ALL     (MEMBERS * BLOCK)
+#define BLOCK \
+	(16u << 10) /* floats of each one's block: more than is copied into a ring, less than may come ahead of its op */
+#define ALL (MEMBERS * BLOCK)
 
 struct owner {
 	struct fx_host *host;

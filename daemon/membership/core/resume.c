@@ -200,24 +200,26 @@ static bool any_scoped(const struct resume_input *input)
 	return false;
 }
 
-/* Who had to vote before anybody could commit. */
-static bool took_part(const struct resume_input *input, uint64_t round, uint64_t peer)
+static bool contributes(const struct resume_decision *decision, uint64_t peer)
 {
-	const Traind__Peer__View *view = input->old != NULL ? input->old->view : NULL;
-	for (size_t i = 0; view != NULL && i < view->n_peers; i++)
-		if (view->peers[i]->peer == peer)
-			return view->peers[i]->participate_from <= round;
+	for (size_t i = 0; i < decision->contributors_count; i++)
+		if (decision->contributors[i] == peer)
+			return true;
 	return false;
 }
 
-/* Then who was lost may have committed it; and each of the others has all that it needs. */
+/* Of the attempt, by all of its contributors who are left. Then who was lost may have committed it, in any view that had it: those who came later had no vote there, so that theirs says nothing. Who has
+ * voted has all that it needs, and the others get theirs from it. */
 static bool all_voted(const struct resume_input *input, const struct resume_decision *decision)
 {
-	for (size_t i = 0; i < input->count; i++)
-		if (took_part(input, decision->base_round, input->members[i]) &&
-		    !(begun_under(input->reports[i], decision) && input->reports[i]->voted))
+	bool any = false;
+	for (size_t i = 0; i < input->count; i++) {
+		bool voted = begun_under(input->reports[i], decision) && input->reports[i]->voted;
+		if (!voted && contributes(decision, input->members[i]))
 			return false;
-	return true;
+		any = any || voted;
+	}
+	return any;
 }
 
 /* `uniform` redoes ops without the callers, so these keep the indices with which they began: not where another contributor is still
@@ -227,10 +229,9 @@ static bool any_to_begin(const struct resume_input *input, const struct resume_d
 	if (input->policy != TRAIND__PEER__POLICY__POLICY_UNIFORM)
 		return false;
 	for (size_t i = 0; i < input->count; i++)
-		for (size_t k = 0; k < decision->contributors_count; k++)
-			if (decision->contributors[k] == input->members[i] &&
-			    !begun_under(input->reports[i], decision))
-				return true;
+		if (contributes(decision, input->members[i]) &&
+		    !begun_under(input->reports[i], decision))
+			return true;
 	return false;
 }
 
