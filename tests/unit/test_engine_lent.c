@@ -52,13 +52,14 @@ static void *run(void *arg)
 	return NULL;
 }
 
-static void frames_of_the_stood_still(void **state)
+static void breathe(void)
 {
-	(void)state;
-	struct fx *fx = fx_start(MEMBERS, TRAIND__PEER__POLICY__POLICY_KEEP,
-	    TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT);
-	const bool left[FX_HOSTS_MAX] = { false, true, true };
-	struct owner owners[MEMBERS] = { 0 };
+	struct timespec while_it_sends = { .tv_nsec = 200 * 1000 * 1000 };
+	(void)nanosleep(&while_it_sends, NULL);
+}
+
+static void start(struct fx *fx, struct owner owners[MEMBERS])
+{
 	fx->near = true;
 	fx->driving = false; /* engines are their own threads': one of them is stopped */
 	for (unsigned i = 0; i < MEMBERS; i++) {
@@ -71,28 +72,43 @@ static void frames_of_the_stood_still(void **state)
 		assert_int_equal(pthread_create(&owner->thread, NULL, run, owner), 0);
 	}
 	fx_found(fx, MEMBERS);
-	/* The hub gives all that it has and asks to commit; what the others then send it does not look at. */
-	say(&owners[0], &owners[0].may_go);
-	FX_WAIT(fx, owners[0].submitted);
-	struct engine *hub = fx->hosts[0].engine;
-	struct timespec while_it_sends = { .tv_nsec = 200 * 1000 * 1000 };
-	(void)nanosleep(&while_it_sends, NULL);
-	pthread_mutex_lock(&hub->turn);
+}
+
+/* The others give all that they have, vote, and end the round in a view without the hub. */
+static void go_on_without_it(struct fx *fx, struct owner owners[MEMBERS])
+{
+	const bool left[FX_HOSTS_MAX] = { false, true, true };
 	for (unsigned i = 1; i < MEMBERS; i++)
 		say(&owners[i], &owners[i].may_go);
 	for (unsigned i = 1; i < MEMBERS; i++)
 		FX_WAIT(fx, owners[i].submitted);
-	(void)nanosleep(&while_it_sends, NULL);
+	breathe();
 	FX_IS(fx, !owners[1].decided && !owners[2].decided);
-	fx_change_view(fx, left); /* they have voted: the round is theirs without it */
+	fx_change_view(fx, left);
 	for (unsigned i = 1; i < MEMBERS; i++) {
 		FX_WAIT(fx, owners[i].decided);
 		assert_int_equal(owners[i].status, TR_OK);
 		for (unsigned k = 0; k < BLOCK; k++)
 			assert_true(owners[i].output[k] == 1 + 2 + 3);
 	}
+}
+
+static void frames_of_the_stood_still(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(MEMBERS, TRAIND__PEER__POLICY__POLICY_KEEP,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT);
+	struct owner owners[MEMBERS] = { 0 };
+	start(fx, owners);
+	/* The hub gives all that it has and asks to commit; what the others then send it does not look at. */
+	say(&owners[0], &owners[0].may_go);
+	FX_WAIT(fx, owners[0].submitted);
+	breathe();
+	struct engine *hub = fx->hosts[0].engine;
+	pthread_mutex_lock(&hub->turn);
+	go_on_without_it(fx, owners);
 	pthread_mutex_unlock(&hub->turn);
-	(void)nanosleep(&while_it_sends, NULL);
+	breathe();
 	FX_IS(fx, !owners[0].decided);
 	engine_remove(hub, FX_GROUP, FX_PEER(0), "lost: silent");
 	FX_WAIT(fx, owners[0].decided);
