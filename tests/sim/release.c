@@ -10,7 +10,7 @@
 #define STREAM_TAKES 15
 #define USED_AGAIN   0xa5
 
-/* It has the op's result, in the attempt that `core` is in, or has taken it back before. */
+/* It has the op's result, in the view and the attempt that `core` is in, or has taken it back before. */
 static bool release_has_result(const struct sim *sim, uint64_t peer, const struct group_core *core,
     const struct op *op)
 {
@@ -18,7 +18,7 @@ static bool release_has_result(const struct sim *sim, uint64_t peer, const struc
 	const struct sim_node *node = &sim->nodes[number];
 
 	if (number == SIM_NODES_MAX || !node->alive || node->failed || !node->core ||
-	    node->core->round != core->round ||
+	    node->core->round != core->round || node->core->view.number != core->view.number ||
 	    node->core->roster.attempt != core->roster.attempt || !round_active(node->core))
 		return false;
 	const struct op *theirs = round_op(node->core, op->tag);
