@@ -143,11 +143,10 @@ unit-tests: $(UNIT_TESTS)
 
 # Everything, with its own set-up; TORCH=1 also compares with a live PyTorch. SUITES=unit,python ONLY=regex narrow it.
 # A sanitizer's run leaves out the corpora (they have their own) and PyTorch.
-SUITES ?= $(if $(SAN),unit$(comma)sim$(comma)python,unit$(comma)fuzz$(comma)sim$(comma)python)
-COMMA := ,
-SEEDS_IN_TEST ?= $(if $(SAN),1..100$(COMMA)10000001..10000040,1..1000$(COMMA)10000001..10000400)
-ONLY ?=
 comma := ,
+SUITES ?= $(if $(SAN),unit$(comma)sim$(comma)python,unit$(comma)fuzz$(comma)sim$(comma)python)
+SEEDS_IN_TEST ?= $(if $(SAN),1..100$(comma)10000001..10000040,1..1000$(comma)10000001..10000400)
+ONLY ?=
 has_suite = $(findstring $(1),$(SUITES))
 .PHONY: test test-programs test-environment
 test:
