@@ -3,6 +3,7 @@
  */
 #include "tests/unit/engine_fixture.h"
 
+#include "collectives/core/member.h"
 #include "collectives/engine/engine_internal.h"
 
 #define MEMBERS 3
@@ -52,10 +53,53 @@ static void *run(void *arg)
 	return NULL;
 }
 
-static void breathe(void)
+/* Looks again and again. */
+static void until(bool (*is_so)(const struct owner *owner), const struct owner *owner,
+    const char *what)
 {
-	struct timespec while_it_sends = { .tv_nsec = 200 * 1000 * 1000 };
-	(void)nanosleep(&while_it_sends, NULL);
+	uint64_t until_ns = uv_hrtime() + (uint64_t)FX_DEADLINE_S * 1000000000u;
+	struct timespec pause = { .tv_nsec = 1000 * 1000 };
+	while (!is_so(owner)) {
+		if (uv_hrtime() > until_ns)
+			fail_msg("never: %s", what);
+		(void)nanosleep(&pause, NULL);
+	}
+}
+
+static bool has_sent_all(const struct owner *owner)
+{
+	struct tr_link links[FX_HOSTS_MAX];
+	size_t count = 0;
+	unsigned all = 0;
+	links[0].size_of = sizeof(links[0]);
+	assert_int_equal(tr_links(owner->host->group, links, FX_HOSTS_MAX, &count, NULL), TR_OK);
+	for (size_t i = 0; i < count; i++)
+		all += links[i].sent_bytes >= BLOCK * sizeof(float);
+	return all == MEMBERS - 1;
+}
+
+static bool of_core(const struct owner *owner, bool (*is_so)(const struct group_core *core))
+{
+	struct engine *engine = owner->host->engine;
+	pthread_mutex_lock(&engine->turn);
+	bool so = is_so(engine->members->core);
+	pthread_mutex_unlock(&engine->turn);
+	return so;
+}
+
+static bool voted(const struct group_core *core)
+{
+	return core->voted;
+}
+
+static bool has_voted(const struct owner *owner)
+{
+	return of_core(owner, voted);
+}
+
+static bool has_read_all(const struct owner *owner)
+{
+	return of_core(owner, round_sealed);
 }
 
 static void start(struct fx *fx, struct owner owners[MEMBERS])
@@ -82,7 +126,8 @@ static void go_on_without_it(struct fx *fx, struct owner owners[MEMBERS])
 		say(&owners[i], &owners[i].may_go);
 	for (unsigned i = 1; i < MEMBERS; i++)
 		FX_WAIT(fx, owners[i].submitted);
-	breathe();
+	for (unsigned i = 1; i < MEMBERS; i++)
+		until(has_voted, &owners[i], "a vote");
 	FX_IS(fx, !owners[1].decided && !owners[2].decided);
 	fx_change_view(fx, left);
 	for (unsigned i = 1; i < MEMBERS; i++) {
@@ -103,12 +148,13 @@ static void frames_of_the_stood_still(void **state)
 	/* The hub gives all that it has and asks to commit; what the others then send it does not look at. */
 	say(&owners[0], &owners[0].may_go);
 	FX_WAIT(fx, owners[0].submitted);
-	breathe();
+	until(has_sent_all, &owners[0], "all is sent");
 	struct engine *hub = fx->hosts[0].engine;
 	pthread_mutex_lock(&hub->turn);
 	go_on_without_it(fx, owners);
 	pthread_mutex_unlock(&hub->turn);
-	breathe();
+	until(has_read_all, &owners[0], "all is read");
+	assert_false(has_voted(&owners[0]));
 	FX_IS(fx, !owners[0].decided);
 	engine_remove(hub, FX_GROUP, FX_PEER(0), "lost: silent");
 	FX_WAIT(fx, owners[0].decided);
