@@ -158,7 +158,7 @@ test:
 	@build/venv/bin/python scripts/run_tests.py --build $(BUILD) --suites '$(SUITES)' --only '$(ONLY)' --seeds $(SEEDS_IN_TEST)
 test-environment:
 	@scripts/venv.sh $(if $(TORCH),torch)
-test-programs: all unit-tests $(if $(call has_suite,fuzz),fuzz-replay) $(if $(call has_suite,sim),$(SIM_PROGRAMS))
+test-programs: all unit-tests $(if $(call has_suite,fuzz),fuzz-replay) $(if $(call has_suite,sim),$(BUILD)/bin/sim)
 
 .PHONY: clean
 clean:
