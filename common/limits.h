@@ -59,6 +59,10 @@
 #define TR_LEFTOVER_KEEP_MS \
 	120000 /* for the worker that follows: by then the others are rounds ahead */
 #define TR_JOIN_TIMEOUT_MS 10000 /* for memberd to admit a process that joins a group */
+/* Inputs that may be shown to all peers of a host at once: their bytes, to how many members, and how many of each may be shown and not be in a core. */
+#define TR_SPREAD_BYTES_MAX  1024u
+#define TR_SPREAD_PEERS_MAX  16u
+#define TR_SPREAD_UNREAD_MAX 64u
 #define TR_AHEAD_BYTES \
 	(16u << 20) /* of frames that come before their op is submitted, of all other members together (core/ahead.c) */
 #define TR_HELD_BYTES_MAX \

@@ -306,6 +306,16 @@ def shm_scripts():
     yield "many-descriptors", RIGHT + bytes([0, 0]) + says(0, 1, RIGHT * 5, bytes([255]), RIGHT * 2) + turn
     again = opens(0) + says(0, 3) * 3 + turn + bytes([0, 1]) + turn
     yield "comes-back", RIGHT + again * 30
+    def shows(entry, *fields, **options):
+        return bytes([14, entry, 1]) + attack_segment(0, **options)[1:] + (b"".join(fields) or RIGHT * 2)
+
+    read = b"".join(bytes([14, 0, place << 2]) + RIGHT for place in range(4))
+    entries = [b"".join(shows(n, tag=t, number=n % 4, contributors=2) for n, t in enumerate(order)) for order in ([0, 1, 2, 0, 1], [2, 1, 0, 1])]
+    everyone = b"".join(opens(w, from_peer=w) for w in range(3))
+    close = bytes([13, 2])
+    yield "boards", RIGHT + everyone + read + entries[0] + turn + close + turn + entries[1] + turn
+    yield "boards-odd", (RIGHT + everyone + close + shows(0, b"\xf8" + b"\xff" * 8, RIGHT) + turn + shows(1, RIGHT, bytes([200])) + turn
+                         + shows(0, tag=77) + turn + shows(1, kind=2) + shows(2, kind=3) + turn)
     yield "indices", RIGHT + opens(0) + bytes([11, 0, 0, 255, 0]) + turn + opens(1) + bytes([27, 1, 1, 255, 0]) + turn
 
 

@@ -44,12 +44,6 @@ struct ahead_peer {
 	bool sends;    /* to us, in this view */
 };
 
-/* To one peer. */
-static size_t ahead_most(const struct group_core *core)
-{
-	return core->ahead_share;
-}
-
 /* ---- sending ---- */
 
 static size_t ahead_frame_bytes(const struct path_frame *frame)
@@ -87,7 +81,7 @@ bool ahead_keeps(struct group_core *core, struct op *op, uint32_t segment, unsig
 
 	if (bits_get(op->submitted, to))
 		return false;
-	struct ahead_frame *kept = peer->bytes < ahead_most(core) ? NULL : malloc(sizeof(*kept));
+	struct ahead_frame *kept = peer->bytes < core->ahead_share ? NULL : malloc(sizeof(*kept));
 	if (!kept) {
 		ahead_count(core, op, to, frame);
 		return false;
@@ -99,6 +93,17 @@ bool ahead_keeps(struct group_core *core, struct op *op, uint32_t segment, unsig
 		frame->buffer->references++;
 	*peer->tail = kept;
 	peer->tail = &kept->next;
+	return true;
+}
+
+bool ahead_counts_all(struct group_core *core, struct op *op, const struct path_frame *frame)
+{
+	for (unsigned i = 0; i < core->roster.n; i++)
+		if (!bits_get(op->submitted, i) && core->ahead[i].bytes >= core->ahead_share)
+			return false;
+	for (unsigned i = 0; i < core->roster.n; i++)
+		if (i != core->roster.me && !bits_get(op->submitted, i))
+			ahead_count(core, op, i, frame);
 	return true;
 }
 
@@ -331,7 +336,7 @@ void ahead_start(struct group_core *core, struct op *op)
 		bits_set(op->submitted, who);
 		ahead_remove(word, op->tag);
 	}
-	if (op->signature.count * op->element_bytes >= ahead_most(core) / 2 &&
+	if (op->signature.count * op->element_bytes >= core->ahead_share / 2 &&
 	    op->number > core->newest_large)
 		core->newest_large = op->number;
 	core->ahead_moved = true;
@@ -356,7 +361,7 @@ void ahead_offered(struct group_core *core, unsigned from, const struct segment_
 	if (!known)
 		peer->parked += bytes;
 	peer->got += bytes;
-	if (peer->got >= ahead_most(core) / 2)
+	if (peer->got >= core->ahead_share / 2)
 		core->ahead_moved = true;
 }
 
@@ -473,7 +478,7 @@ void ahead_advance(struct group_core *core)
 		const struct ahead_peer *peer = &core->ahead[i];
 		bool large = peer->sends && core->newest_large > peer->said;
 		if (i != roster->me && core->ops_made > peer->said &&
-		    (large || peer->got >= ahead_most(core) / 2))
+		    (large || peer->got >= core->ahead_share / 2))
 			ahead_say(core, i);
 	}
 }

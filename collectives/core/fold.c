@@ -437,3 +437,24 @@ tr_status fold_add(struct group_core *core, struct op *op, uint32_t segment,
 		return fold_hold_in_order(core, op, segment, route, from, part, payload->stable);
 	return fold_hold(core, op, segment, from, part, payload->stable);
 }
+
+tr_status fold_all(struct group_core *core, struct op *op, const void *const *payloads)
+{
+	struct fold_list list; /* large: only what is used of it is written */
+	struct route route;
+	tr_status st = TR_OK;
+
+	route_none(&route); /* nobody gets the result from us */
+	list.count = 0;
+	for (unsigned i = 0; i < op->roster->n && st == TR_OK; i++) {
+		if (i == op->roster->me)
+			st = fold_collect_own(core, op, 0, &list);
+		else
+			list.parts[list.count++] = (struct fold_part){ .data = *payloads++,
+				.form = SEGMENT_PLAIN };
+	}
+	if (st == TR_OK)
+		st = fold_seal(core, op, 0, &route, &list);
+	fold_list_drop(core, &list);
+	return st;
+}

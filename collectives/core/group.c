@@ -21,6 +21,7 @@ tr_status group_core_create(const struct group_core_options *options, struct gro
 	core->roster.me = ROSTER_NONE;
 	core->pool.memory = options->memory;
 	core->lent = options->lent;
+	core->spreads = options->spreads;
 	core->ahead_bytes = options->ahead_bytes > 0 ? options->ahead_bytes : TR_AHEAD_BYTES;
 	core->ahead_share = core->ahead_bytes;
 	core->window_bytes = options->window_bytes > 0 ? options->window_bytes : TR_OP_WINDOW_BYTES;
@@ -103,6 +104,8 @@ static tr_status group_handle(struct group_core *core, const struct group_event 
 		return round_close(core, &event->close, error);
 	case GROUP_SEGMENT:
 		return group_segment(core, event, error);
+	case GROUP_GATHERED:
+		return spread_gathered(core, event);
 	case GROUP_VOTE:
 		return commit_vote_got(core, event->from, event->vote, error);
 	case GROUP_COMMIT:

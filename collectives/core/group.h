@@ -73,8 +73,10 @@ enum group_event_kind {
 	GROUP_RELEASE, /* .tag: all members of the op have its result; its memory is the caller's */
 	GROUP_CLOSE,   /* .close: the caller asks to commit */
 	GROUP_SEGMENT, /* .segment: from a peer; payload borrowed during the step */
-	GROUP_VOTE,    /* .vote */
-	GROUP_COMMIT,  /* .commit */
+	/* .gathered: all others' inputs of a small op of ours, each as a SEGMENT would bring it. TR_EAGAIN: not in this way, offer them one by one */
+	GROUP_GATHERED,
+	GROUP_VOTE,        /* .vote */
+	GROUP_COMMIT,      /* .commit */
 	GROUP_SUBMITTED,   /* .submitted: what .from has submitted */
 	GROUP_LINK_LOST,   /* .link: the connection to or from a peer broke */
 	GROUP_STATE_ASKED, /* .from wants our state, or of it what .wish says, .round */
@@ -146,6 +148,13 @@ struct group_event {
 			 * it is not offered again. */
 			bool *counted;
 		} segment;
+		struct {
+			const struct segment_header *
+			    header; /* of our own frame; theirs are the same, but for the contributor */
+			const uint64_t *peers;       /* of whom, ascending */
+			const void *const *payloads; /* borrowed during the step */
+			size_t count;
+		} gathered;
 		const Traind__Peer__Vote *vote;
 		const Traind__Peer__Commit *commit;
 		const Traind__Peer__Submitted *submitted;
@@ -163,6 +172,8 @@ struct group_event {
 
 enum group_action_kind {
 	GROUP_DO_SEND_SEGMENT, /* .send: to peer `to` */
+	/* The same to all other members of the view, `to` is nobody: shown to all at once, or sent to each (group_action_to). */
+	GROUP_DO_SPREAD,
 	GROUP_DO_SEND_VOTE,
 	GROUP_DO_SEND_COMMIT,
 	GROUP_DO_SEND_SUBMITTED, /* .submitted */
@@ -198,11 +209,12 @@ struct group_action {
 	struct group_wish wish; /* STATE_SEND */
 	tr_status status;
 	struct tr_round round_info;
-	struct segment_header header; /* SEND_SEGMENT */
-	const void *payload; /* SEND_SEGMENT: the op's memory (stable until decided or frozen) or
+	struct segment_header header; /* SEND_SEGMENT, SPREAD */
+	const void
+	    *payload; /* SEND_SEGMENT, SPREAD: the op's memory (stable until decided or frozen) or
 	                        .buffer's */
 	size_t payload_bytes;
-	struct group_buffer *buffer;      /* SEND_SEGMENT: one reference to give back, or NULL */
+	struct group_buffer *buffer; /* SEND_SEGMENT, SPREAD: one reference to give back, or NULL */
 	Traind__Peer__ViewReport *report; /* REPORT: owned by the actions until group_actions_clear */
 	Traind__Peer__RoundCommit *record; /* RECORD: likewise (set the pointer to NULL to keep it) */
 	Traind__Peer__Submitted *submitted; /* SEND_SUBMITTED: likewise */
@@ -224,6 +236,7 @@ struct group_core_options {
 	uint64_t group, peer;
 	struct group_memory memory; /* zeroed: the allocator's */
 	struct group_lent lent;     /* zeroed: nothing is */
+	bool spreads;               /* GROUP_DO_SPREAD is understood */
 	size_t window_bytes; /* of one op: begun by this member and not sealed here; 0: TR_OP_WINDOW_BYTES */
 	size_t ahead_bytes; /* of what comes before its op is submitted here; 0: TR_AHEAD_BYTES. The same at all members */
 };
@@ -241,6 +254,16 @@ tr_status group_core_step(struct group_core *core, const struct group_event *eve
 
 /* Can there be frames of this view? Numbers grow by a few with each proposal, and a member freezes for a view before anybody has it. */
 bool group_core_expects(const struct group_core *core, uint64_t view);
+
+/* What GROUP_DO_SPREAD says, for one of them: a SEND_SEGMENT with a reference of its own. */
+struct group_action group_action_to(const struct group_action *spread, uint64_t peer);
+/* Would this segment be taken, or dropped, rather than answered TR_EAGAIN? */
+bool group_core_takes(const struct group_core *core, const struct segment_header *header);
+/* What the caller waits for: the op with *tag, or all of them, to commit. */
+enum group_wait { GROUP_WAITS_NOT, GROUP_WAITS_OP, GROUP_WAITS_ALL };
+enum group_wait group_core_waits(const struct group_core *core, uint32_t *tag);
+/* Ops of the round whose result is not here. */
+size_t group_core_open_ops(const struct group_core *core);
 
 /* Next time at which GROUP_TICK is wanted; UINT64_MAX: none. */
 uint64_t group_core_deadline_us(const struct group_core *core);

@@ -5,6 +5,7 @@
  *	route.c    who adds whose sums, who seals, who gets the result from whom. Pure
  *	window.c   which segments this member begins, and when
  *	path.c     segments that come: sums and results; sending
+ *	spread.c   small inputs that go to everybody at once, and come so
  *	ahead.c    what is sent to peers that have not submitted its op yet
  *	fold.c     sums
  *	commit.c   votes and the hub's decision
@@ -151,6 +152,8 @@ struct group_core {
 
 	struct buffer_pool pool;
 	struct group_lent lent;
+	bool spreads;
+	uint64_t spread_view;          /* in which all peers were connected for it */
 	struct group_buffer *landings; /* that were handed out, revoked ones included */
 	size_t window_bytes;           /* of one op, begun and not sealed */
 	enum tr_algorithm found;       /* by the links, for `found_for`; TR_AUTO: nothing yet */
@@ -243,6 +246,11 @@ void path_send_now(struct group_core *core, const struct op *op, uint32_t segmen
     const struct path_frame *frame);
 /* A sealed segment to one peer, as it lies in memory; a send's as it was sent. */
 tr_status path_send_result(struct group_core *core, struct op *op, uint32_t segment, unsigned to);
+/* The action that sends it to `copies` peers. */
+struct group_action *path_emit(struct group_core *core, const struct op *op, uint32_t segment,
+    enum group_action_kind kind, unsigned copies, const struct path_frame *frame);
+/* Where in time is this segment? TR_ESTALE: of the past, or the view freezes; TR_EAGAIN: of what comes; TR_EPROTO: of another attempt. */
+tr_status path_when(const struct group_core *core, const struct segment_header *header);
 /* Down the route, from `result` where we have just made it. `encoded`: its form on the wire; NULL: as it is. */
 void path_pass_on(struct group_core *core, struct op *op, uint32_t segment,
     const struct route *route, const struct op_result *result, struct group_buffer *encoded);
@@ -263,6 +271,14 @@ bool path_awaits(const struct group_core *core, const struct op *op, unsigned fr
 tr_status path_compare(struct group_core *core, uint64_t from, const struct op *op,
     const struct segment_header *header);
 
+/* ---- spread.c ---- */
+/* Do inputs of so many bytes go that way among these? All members know the same of it. */
+bool spread_may(const struct group_core *core, const struct roster *roster, uint64_t bytes);
+/* Our input to all others at once; false: each has to get it by itself. */
+bool spread_send(struct group_core *core, struct op *op, uint32_t segment,
+    const struct path_frame *frame);
+tr_status spread_gathered(struct group_core *core, const struct group_event *event);
+
 /* ---- wait.c ---- */
 tr_status wait_begin(struct group_core *core, uint32_t tag, struct tr_error *error);
 void wait_advance(struct group_core *core); /* answers when the op is done */
@@ -276,6 +292,8 @@ uint64_t wait_deadline_us(const struct group_core *core);
 /* Keeps the frame until `to` has said that it submitted the op; false: it may be sent now. */
 bool ahead_keeps(struct group_core *core, struct op *op, uint32_t segment, unsigned who,
     const struct path_frame *frame);
+/* Counts a frame that goes to all others; false: nothing is counted, some of them have to wait for it. */
+bool ahead_counts_all(struct group_core *core, struct op *op, const struct path_frame *frame);
 void ahead_start(struct group_core *core, struct op *op); /* before its first frame in a view */
 /* Some of it waits until its receiver has submitted the op. */
 bool ahead_unsent(const struct group_core *core, const struct op *op);
@@ -300,6 +318,8 @@ void ahead_finish(struct group_core *core);
 tr_status fold_add(struct group_core *core, struct op *op, uint32_t segment,
     const struct route *route, unsigned from, const struct path_payload *payload,
     struct tr_error *error);
+/* All inputs of an op of one segment, of which none had come: `payloads` are those of the others, by ascending id. */
+tr_status fold_all(struct group_core *core, struct op *op, const void *const *payloads);
 /* Our own input may be added from now on. */
 tr_status fold_own_given(struct group_core *core, struct op *op, uint32_t segment,
     const struct route *route);

@@ -57,18 +57,16 @@ void path_full_set(const struct op *op, uint32_t segment, uint8_t *set)
 			bits_set(set, roster->bit[i]);
 }
 
-void path_send_now(struct group_core *core, const struct op *op, uint32_t segment, unsigned to,
-    const struct path_frame *frame)
+struct group_action *path_emit(struct group_core *core, const struct op *op, uint32_t segment,
+    enum group_action_kind kind, unsigned copies, const struct path_frame *frame)
 {
 	struct op_segment *sent = &op->segment[segment];
-	uint8_t kind = (uint8_t)(1u << frame->kind);
+	uint8_t given = (uint8_t)(1u << frame->kind);
 
-	if (sent->given_before & kind)
-		core->counters.resent_bytes += frame->bytes;
-	sent->given |= kind;
-	emit_connect(core, op->roster->peers[to]);
-	struct group_action *action = emit(core, GROUP_DO_SEND_SEGMENT);
-	action->to = op->roster->peers[to];
+	if (sent->given_before & given)
+		core->counters.resent_bytes += copies * frame->bytes;
+	sent->given |= given;
+	struct group_action *action = emit(core, kind);
 	action->round = core->roster.round;
 	action->tag = op->tag;
 	action->header = (struct segment_header){
@@ -89,6 +87,14 @@ void path_send_now(struct group_core *core, const struct op *op, uint32_t segmen
 	action->buffer = frame->buffer;
 	if (frame->buffer)
 		frame->buffer->references++;
+	return action;
+}
+
+void path_send_now(struct group_core *core, const struct op *op, uint32_t segment, unsigned to,
+    const struct path_frame *frame)
+{
+	emit_connect(core, op->roster->peers[to]);
+	path_emit(core, op, segment, GROUP_DO_SEND_SEGMENT, 1, frame)->to = op->roster->peers[to];
 }
 
 void path_send(struct group_core *core, struct op *op, uint32_t segment, unsigned to,
@@ -394,8 +400,7 @@ tr_status path_compare(struct group_core *core, uint64_t from, const struct op *
 	return TR_EMISMATCH;
 }
 
-/* Where in time is this segment: of a past, this, or a coming attempt? */
-static tr_status path_when(const struct group_core *core, const struct segment_header *header)
+tr_status path_when(const struct group_core *core, const struct segment_header *header)
 {
 	if (core->state == ROUND_FAILED || header->view < core->view.number)
 		return TR_ESTALE;

@@ -177,6 +177,16 @@ static double direct_s(const struct select_input *input, double send_s)
 	    turns(input) * (load * send_s + fold_s(input, (n - 1) / n));
 }
 
+static double one_shot_s(const struct select_input *input, double send_s)
+{
+	double n = input->peers;
+
+	if (input->shown)
+		return HOST_LATENCY_S + turns(input) * (HANDLING_S + fold_s(input, n - 1));
+	return trip_s(input) + 2 * (n - 1) * HANDLING_S * crowd(input) +
+	    turns(input) * ((n - 1) * send_s + fold_s(input, n - 1));
+}
+
 double select_cost_s(const struct select_input *input, enum tr_algorithm algorithm)
 {
 	double n = input->peers, a = trip_s(input), handling = 2 * (n - 1) * HANDLING_S;
@@ -194,8 +204,7 @@ double select_cost_s(const struct select_input *input, enum tr_algorithm algorit
 	case TR_HIERARCHICAL:
 		return hierarchical_s(input, send_s);
 	case TR_ONE_SHOT:
-		return a + handling * crowd(input) +
-		    turns(input) * ((n - 1) * send_s + fold_s(input, n - 1));
+		return one_shot_s(input, send_s);
 	default:
 		if (is_long(input) && !input->deterministic)
 			return ring_long_s(input, send_s);

@@ -6,6 +6,7 @@
  *	                                                     2(n-1)/n when all are alike (shares.h)
  *	hierarchical   2(a + a_h) + 2(m+R-2)c + 2(m-1)/m S/B_h + 2(R-1)/R (S/m)/B + ((m-1)/m + (R-1)/R/m) gS
  *	one-shot       a + 2(n-1)c max(1, m/2) + (n-1) (S/B + gS)   (all m peers of a host handle as much as a hub, on its cores)
+ *	               a_h + (c + (n-1) gS) max(1, m/2)             where inputs are shown to all at once
  *
  *
  * Over a long way (a of 0.5 ms or more) what follows hides what went before, and a segment of s bytes has to be whole before it goes on:
@@ -44,6 +45,7 @@ struct select_input {
 	unsigned hosts;      /* 0: unknown, every peer is on its own */
 	unsigned host_peers; /* m: on the fullest host */
 	bool sockets;        /* peers of one host do not share memory */
+	bool shown;          /* one-shot's inputs are shown to all at once (GROUP_DO_SPREAD) */
 	bool deterministic;
 };
 

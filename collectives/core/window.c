@@ -29,12 +29,13 @@ static enum tr_algorithm window_asked(const struct group_core *core, enum tr_alg
 }
 
 static struct select_input window_input(const struct group_core *core, const struct roster *roster,
-    enum tr_algorithm wish, uint64_t bytes)
+    const struct window_wish *wish)
 {
 	const struct view *view = &core->view;
+	uint64_t bytes = wish->bytes;
 
 	return (struct select_input){
-		.wanted = window_asked(core, wish),
+		.wanted = window_asked(core, wish->algorithm),
 		.latency_s = view->latency_s,
 		.bandwidth_bytes_per_s = roster->bandwidth_bytes_per_s,
 		.hub_bandwidth_bytes_per_s = roster->hub_bandwidth_bytes_per_s,
@@ -46,6 +47,8 @@ static struct select_input window_input(const struct group_core *core, const str
 		.hosts = roster->host_count,
 		.host_peers = roster->host_peers,
 		.sockets = !roster->maps,
+		.shown = wish->kind == OP_REDUCED && wish->codec == TR_CODEC_NONE &&
+		    spread_may(core, roster, bytes),
 		.deterministic = view->deterministic,
 	};
 }
@@ -58,12 +61,17 @@ static bool window_same(const struct select_input *a, const struct select_input 
 	    a->direct_load == b->direct_load && a->direct_given == b->direct_given &&
 	    a->bytes == b->bytes && a->segment_bytes == b->segment_bytes && a->peers == b->peers &&
 	    a->hosts == b->hosts && a->host_peers == b->host_peers && a->sockets == b->sockets &&
-	    a->deterministic == b->deterministic;
+	    a->shown == b->shown && a->deterministic == b->deterministic;
 }
 
 enum tr_algorithm window_algorithm(const struct group_core *core, uint64_t bytes)
 {
-	const struct select_input input = window_input(core, &core->roster, TR_AUTO, bytes);
+	const struct window_wish wish = { .algorithm = TR_AUTO,
+		.collective = TR_ALL_REDUCE,
+		.kind = OP_REDUCED,
+		.codec = TR_CODEC_NONE,
+		.bytes = bytes };
+	const struct select_input input = window_input(core, &core->roster, &wish);
 
 	return select_algorithm(&input, NULL, 0);
 }
@@ -111,8 +119,7 @@ enum tr_algorithm window_explain(const struct group_core *core, const struct win
 {
 	char links[256];
 	const char *why;
-	const struct select_input input = window_input(core, &core->roster, wish->algorithm,
-	    wish->bytes);
+	const struct select_input input = window_input(core, &core->roster, wish);
 	enum tr_algorithm linked = select_algorithm(&input, links, sizeof(links));
 	enum tr_algorithm seen = window_seen(wish, window_choose(core, wish, linked), &why);
 
@@ -201,19 +208,18 @@ static void window_begun(struct op *op, uint32_t segment)
 	op->begun++;
 }
 
-static void window_send_input(struct group_core *core, struct op *op, uint32_t segment, unsigned to,
-    const struct fold_part *own)
+/* `set` becomes that of our input. */
+static struct path_frame window_input_frame(const struct op *op, uint32_t segment,
+    const struct fold_part *own, uint8_t set[ROUTE_SET_BYTES])
 {
-	uint8_t set[ROUTE_SET_BYTES] = { 0 };
-
+	memset(set, 0, ROUTE_SET_BYTES);
 	bits_set(set, op->roster->bit[op->roster->me]);
-	path_send(core, op, segment, to,
-	    &(struct path_frame){ .kind = SEGMENT_PARTIAL,
-	        .encoding = own->form,
-	        .set = set,
-	        .payload = own->data,
-	        .bytes = op_form_bytes(op, segment, own->form),
-	        .buffer = own->buffer });
+	return (struct path_frame){ .kind = SEGMENT_PARTIAL,
+		.encoding = own->form,
+		.set = set,
+		.payload = own->data,
+		.bytes = op_form_bytes(op, segment, own->form),
+		.buffer = own->buffer };
 }
 
 /* One-shot: to everybody, from a copy: the result may take the input's place before the last of them was sent. */
@@ -229,8 +235,11 @@ static tr_status window_spread(struct group_core *core, struct op *op, uint32_t 
 			memcpy(own->buffer->data, own->data, bytes);
 		own->data = own->buffer->data;
 	}
-	for (unsigned i = 1; i < op->roster->n; i++)
-		window_send_input(core, op, segment, (op->roster->me + i) % op->roster->n, own);
+	uint8_t set[ROUTE_SET_BYTES];
+	const struct path_frame frame = window_input_frame(op, segment, own, set);
+	bool all = spread_send(core, op, segment, &frame);
+	for (unsigned i = 1; i < op->roster->n && !all; i++)
+		path_send(core, op, segment, (op->roster->me + i) % op->roster->n, &frame);
 	window_begun(op, segment);
 	return TR_OK;
 }
@@ -247,8 +256,10 @@ static tr_status window_give(struct group_core *core, struct op *op, uint32_t se
 	if (route->spreads) {
 		st = window_spread(core, op, segment, &own);
 	} else {
+		uint8_t set[ROUTE_SET_BYTES];
+		const struct path_frame frame = window_input_frame(op, segment, &own, set);
 		op->segment[segment].passed = true;
-		window_send_input(core, op, segment, route->up, &own);
+		path_send(core, op, segment, route->up, &frame);
 		if (path_needs(op, segment, op->roster->me))
 			window_begun(op, segment);
 		op_own_drop(op, &core->pool, segment);
@@ -312,7 +323,7 @@ static enum tr_algorithm window_of_op(struct group_core *core, const struct op *
 		.kind = op->kind,
 		.codec = op->codec,
 		.bytes = op->signature.count * op->element_bytes };
-	const struct select_input input = window_input(core, op->roster, wish.algorithm, wish.bytes);
+	const struct select_input input = window_input(core, op->roster, &wish);
 
 	if (core->found == TR_AUTO || !window_same(&input, &core->found_for)) {
 		core->found = select_algorithm(&input, NULL, 0);

@@ -115,8 +115,7 @@ void engine_callers_left(struct engine *engine)
 	pthread_mutex_unlock(&engine->lock);
 }
 
-/* One look at everything that a caller waits for, but for what only the loop sees. */
-static bool look(struct engine *engine)
+static bool look_at_calls(struct engine *engine)
 {
 	bool moved = false;
 	for (struct member *member = engine->members; member != NULL; member = member->next) {
@@ -124,6 +123,13 @@ static bool look(struct engine *engine)
 		moved |= member_calls_serve(member);
 		moved |= held_offer(member);
 	}
+	return moved;
+}
+
+/* One look at everything that a caller waits for, but for what only the loop sees. */
+static bool look(struct engine *engine)
+{
+	bool moved = look_at_calls(engine);
 	return (engine->shm != NULL && shm_hub_look(engine->shm)) || moved;
 }
 
@@ -246,7 +252,11 @@ static bool drive_once(struct engine *engine)
 		return false;
 	catch_up_time(engine);
 	attend(engine);
-	(void)look(engine);
+	/* It has only something to say, and usually comes back at once to wait: then it looks. */
+	if (++engine->looks % LOOKS_PER_CLOCK == 0)
+		(void)look(engine);
+	else
+		(void)look_at_calls(engine);
 	hand_back(engine);
 	pthread_mutex_unlock(&engine->turn);
 	return true;

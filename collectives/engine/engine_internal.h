@@ -32,6 +32,7 @@
 #include <uv.h>
 
 #include "collectives/core/group.h"
+#include "collectives/engine/gather.h"
 #include "collectives/engine/channel_host.h"
 #include "collectives/engine/engine.h"
 #include "collectives/engine/gauge.h"
@@ -194,6 +195,7 @@ struct member {
 	double view_latency_s;          /* one way, of its worst link */
 
 	struct staging staging;
+	struct gather gather; /* over boards in it */
 	struct shm_exports exports;
 	unsigned arenas_shown; /* of the host's */
 	struct kept_import *kept_imports;
@@ -295,6 +297,8 @@ void peer_link_view_changed(
     struct member *member); /* closes those to peers that are no longer in it */
 /* Now and then: pulses on those that are idle; more or fewer connections, as they need. */
 void peer_link_look(struct member *member);
+/* Something is shown to all on our board. */
+void peer_link_nudge(struct member *member);
 /* The round is decided: nothing of the caller's memory is sent any more. */
 void peer_link_round_over(struct member *member);
 /* Adds what open connections have carried; `peer` 0: to all peers. */
@@ -344,6 +348,15 @@ unsigned member_kept_imports(const struct member *member, uint64_t from);
 void member_shm_settle(struct member *member); /* a view is installed, or the member ends */
 void member_shm_finish(struct member *member); /* after the core */
 
+/* ---- member_board.c ---- */
+void member_board_enter(struct member *member); /* a view is installed */
+/* GROUP_DO_SPREAD: shown to all, or sent to each. */
+void member_board_spread(struct member *member, const struct group_action *spread);
+bool member_board_look(struct member *member); /* true: something moved */
+bool member_board_pending(struct member *member);
+/* Before it is asked who is waited for: what is shown counts as here. */
+void member_board_settle(struct member *member);
+
 /* ---- held.c ---- */
 void held_start(struct member *member);
 void held_stop(struct member *member);
@@ -359,6 +372,8 @@ void held_judge(struct member *member, uint64_t now_ms, uint64_t late_ms);
 tr_status inbound_segment(struct member *member, uint64_t from, const struct lane_frame *frame,
     bool *counted, struct tr_error *error);
 void inbound_close_from(struct member *member, uint64_t from, const char *reason);
+/* Boards of peers that are shown by now. */
+void inbound_attach_boards(struct member *member);
 /* member_import_intact of all that lanes show. */
 bool inbound_lent_intact(const struct member *member, uint64_t view);
 void inbound_close_one(struct member *member, const struct inbound *one, const char *reason);

@@ -16,6 +16,8 @@
  *     when all its members have reported, a member reports after its step, and a frozen member reads nothing. When the member is over its
  *     staging is unmapped and nobody's any more (staging.h).
  *
+ * What a board shows is neither: it is copied, and the stamp tells afterwards whether it was whole (board.h).
+ *
  * A reader that memberd gave up may read anything: it stood still, the others went on in a later view, and what it finds when it wakes are frames of its own view and memory of theirs. Nobody takes its
  * results; but votes for its round may be among those frames, and with its own it could commit to its caller what it read. So before it votes it looks at the view that each peer of this host says in
  * its staging: if one is later, memory may have changed before it was read, and it does not vote.
@@ -56,6 +58,24 @@ static bool on_busy(void *arg)
 	return false;
 }
 
+static bool on_look(void *arg)
+{
+	const struct engine *engine = arg;
+	bool moved = false;
+	for (struct member *member = engine->members; member != NULL; member = member->next)
+		moved |= member_board_look(member);
+	return moved;
+}
+
+static bool on_pending(void *arg)
+{
+	const struct engine *engine = arg;
+	for (struct member *member = engine->members; member != NULL; member = member->next)
+		if (member_board_pending(member))
+			return true;
+	return false;
+}
+
 static void on_closed(void *arg)
 {
 	struct engine *engine = arg;
@@ -67,6 +87,8 @@ void engine_shm_start(struct engine *engine)
 	static const struct shm_hub_callbacks callbacks = { .accepted = on_accepted,
 		.admits = on_admits,
 		.busy = on_busy,
+		.look = on_look,
+		.pending = on_pending,
 		.closed = on_closed };
 	struct tr_error error;
 	host_identity(engine->host);
@@ -106,6 +128,8 @@ tr_status member_shm_start(struct member *member, struct group_core_options *opt
 	options->memory = (struct group_memory){ .get = staging_get,
 		.put = staging_put,
 		.arg = &member->staging };
+	gather_init(&member->gather, staging_board(&member->staging), BOARD_ENTRIES);
+	options->spreads = true;
 	options->lent = (struct group_lent){ .intact = member_lent_intact, .arg = member };
 	if (member->staging.fd < 0)
 		return TR_OK;

@@ -365,6 +365,7 @@ static tr_status note_view(struct member *member, const Traind__Peer__View *view
 	member->view_peer_count = view->n_peers;
 	member->view = view->number;
 	staging_say_view(&member->staging, view->number);
+	member_board_enter(member);
 	member->token[0] = view->token_low;
 	member->token[1] = view->token_high;
 	member->view_latency_s = view->latency_s;

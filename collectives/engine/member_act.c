@@ -66,6 +66,9 @@ void member_act(struct member *member, struct group_action *action)
 	case GROUP_DO_SEND_SEGMENT:
 		peer_link_segment(member, action);
 		break;
+	case GROUP_DO_SPREAD:
+		member_board_spread(member, action);
+		break;
 	case GROUP_DO_SEND_VOTE:
 		send_vote(member, action);
 		break;

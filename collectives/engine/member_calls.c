@@ -92,6 +92,9 @@ static void on_deadline(uv_timer_t *timer)
 	struct member *member = timer->data;
 	struct group_core_progress progress = { 0 };
 	char text[TR_ERROR_TEXT_MAX];
+	member_board_settle(member);
+	if (member->call.id == 0)
+		return; /* that was all it waited for */
 	group_core_progress(member->core, true, &progress);
 	int used = snprintf(text, sizeof(text), "%s of round %" PRIu64 " waited %u ms for",
 	    call_name(member->call.call), progress.round, member->call.limit_ms);

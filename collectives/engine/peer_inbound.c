@@ -199,6 +199,8 @@ tr_status inbound_segment(struct member *member, uint64_t from, const struct lan
 			group_buffer_release(member->core, frame->place);
 		return verdict(st);
 	}
+	if (header.kind == SEGMENT_PARTIAL)
+		gather_came(&member->gather, &header);
 	struct group_event event = { .kind = GROUP_SEGMENT, .from = from };
 	event.segment.header = &header;
 	event.segment.payload = frame->body != NULL ? frame->body
@@ -338,6 +340,25 @@ static void on_closed(void *arg, struct lane *lane, const char *reason)
 	}
 	free(in);
 	member_unhold(member);
+}
+
+void inbound_attach_boards(struct member *member)
+{
+	for (struct inbound *in = member->inbound; in != NULL; in = in->next) {
+		bool arena = false; /* the first piece is its staging */
+		struct shm_import *import = gather_lacks(&member->gather, in->from)
+		    ? shm_hub_import(in->lane)
+		    : NULL;
+		const void *board = import == NULL
+		    ? NULL
+		    : shm_import_at(import, 0, STAGING_BOARD_AT, sizeof(struct board), &arena);
+		if (board != NULL && !arena) {
+			/* It stays mapped until the next view, by this lane or when that ends (member_keep_import): something of this view comes that way. */
+			note_view(in, member->view);
+			gather_attach(&member->gather, in->from, board);
+		}
+		shm_import_release(import);
+	}
 }
 
 bool inbound_lent_intact(const struct member *member, uint64_t view)

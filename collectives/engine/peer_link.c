@@ -5,6 +5,7 @@
 #include "collectives/engine/peer_link.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,6 +236,18 @@ void peer_link_segment(struct member *member, const struct group_action *action)
 		group_buffer_release(member->core, action->buffer);
 	if (!member->over)
 		member_post(member, GROUP_LINK_LOST, action->to, 0, TR_OK, "no memory to send");
+}
+
+void peer_link_nudge(struct member *member)
+{
+	atomic_thread_fence(memory_order_seq_cst); /* it was shown before we look who sleeps */
+	for (struct peer_link *link = member->links; link != NULL; link = link->next) {
+		struct peer_lane *pl = link->closing ? NULL : peer_lane_first_up(link);
+		if (pl == NULL)
+			continue;
+		link->sent_view = member->view;
+		shm_hub_nudge(pl->lane);
+	}
 }
 
 bool peer_link_is_up(struct member *member, uint64_t peer)

@@ -76,6 +76,9 @@ static void on_pulse(uv_timer_t *timer)
 		next = m->next;
 		if (m->over || m->view == 0)
 			continue;
+		member_board_settle(m);
+		if (m->over)
+			continue;
 		peer_link_look(m);
 		inbound_judge(m, now_ms, late_ms);
 		held_judge(m, now_ms, late_ms);

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "collectives/transport/board.h"
 #include "collectives/transport/shm_memory.h"
 
 #define ALIGNMENT 64u
@@ -21,7 +22,13 @@ void staging_init(struct staging *staging)
 	    TR_OK)
 		return;
 	staging->base = base;
-	staging->used = STAGING_HEAD_BYTES;
+	staging->used = STAGING_BOARD_AT + sizeof(struct board);
+}
+
+struct board *staging_board(const struct staging *staging)
+{
+	return staging->base == NULL ? NULL
+	                             : (struct board *)(void *)(staging->base + STAGING_BOARD_AT);
 }
 
 void staging_say_view(struct staging *staging, uint64_t view)

@@ -5,6 +5,8 @@
  * Its first bytes say which view the member has installed last. They are written before memory of the view before goes back to its owner, so whoever has read that memory, and then finds the view
  * still the same, has read what was lent to it (a sequence lock: group_lent in core/group.h).
  *
+ * After them comes the member's board (collectives/transport/board.h).
+ *
  * One thread.
  */
 #ifndef TR_COLLECTIVES_ENGINE_STAGING_H
@@ -16,7 +18,10 @@
 
 #define STAGING_BYTES       (64u << 20) /* sparse: what is not used costs nothing */
 #define STAGING_HEAD_BYTES  64u
+#define STAGING_BOARD_AT    STAGING_HEAD_BYTES
 #define STAGING_CLASSES_MAX 16 /* sizes that are kept for use again */
+
+struct board;
 
 struct staging {
 	int fd; /* -1: all is on the heap */
@@ -32,6 +37,8 @@ struct staging {
 void staging_init(struct staging *staging);
 void staging_finish(struct staging *staging);
 
+/* NULL: all is on the heap. */
+struct board *staging_board(const struct staging *staging);
 /* A view is installed; before anything that was lent in an earlier one is given back. */
 void staging_say_view(struct staging *staging, uint64_t view);
 /* Of a peer's staging, from its beginning; at least STAGING_HEAD_BYTES. What was read before it in the peer's memory is what was lent in `view`, unless this is true. */

@@ -182,6 +182,8 @@ static tr_status take_welcome(struct lane_shm *lane, struct shm_received *receiv
 	if (st != TR_OK)
 		return st;
 	opened(lane);
+	if (lane->exports != NULL && lane->exports->count > 0)
+		(void)lane_shm_show(lane); /* the first piece: not only for what frames describe */
 	if (lane->lane.callbacks.opened != NULL)
 		lane->lane.callbacks.opened(lane->lane.arg, &lane->lane);
 	return TR_OK;
@@ -420,6 +422,15 @@ static const struct lane_ops ops = { .name = "shm",
 bool shm_hub_made(const struct lane *lane)
 {
 	return lane->ops == &ops;
+}
+
+void shm_hub_nudge(struct lane *base)
+{
+	struct lane_shm *lane = (struct lane_shm *)base;
+	if (base->ops != &ops || !lane->open || lane->closing || !shm_ring_must_wake(lane->out))
+		return;
+	lane->counters.calls++;
+	shm_socket_ring(lane->peer_bell);
 }
 
 bool shm_hub_shows_on(const struct lane *lane)

@@ -10,6 +10,19 @@
 /* So many slots stay free for what is not bulk. */
 #define SLOTS_KEPT 64u
 
+bool lane_shm_show(struct lane_shm *lane)
+{
+	const struct shm_export *item = &lane->exports->items[lane->announced];
+	struct shm_message message = { .kind = SHM_MEMORY,
+		.version = SHM_SOCKET_VERSION,
+		.bytes = item->bytes,
+		.stable = item->stable };
+	if (shm_socket_send(lane->socket, &message, &item->fd, 1) != TR_OK)
+		return false;
+	lane->announced++;
+	return true;
+}
+
 /* Which piece of shown memory holds this body, shown to the peer by now; UINT32_MAX: none. */
 static uint32_t shown(struct lane_shm *lane, const struct lane_send *frame, uint64_t *offset)
 {
@@ -17,16 +30,9 @@ static uint32_t shown(struct lane_shm *lane, const struct lane_send *frame, uint
 	    frame->body_bytes <= INSIDE_BYTES_MAX)
 		return UINT32_MAX;
 	uint32_t number = shm_exports_find(lane->exports, frame->body, frame->body_bytes, offset);
-	while (number != UINT32_MAX && lane->announced <= number) {
-		const struct shm_export *item = &lane->exports->items[lane->announced];
-		struct shm_message message = { .kind = SHM_MEMORY,
-			.version = SHM_SOCKET_VERSION,
-			.bytes = item->bytes,
-			.stable = item->stable };
-		if (shm_socket_send(lane->socket, &message, &item->fd, 1) != TR_OK)
+	while (number != UINT32_MAX && lane->announced <= number)
+		if (!lane_shm_show(lane))
 			return UINT32_MAX;
-		lane->announced++;
-	}
 	return number;
 }
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -17,12 +18,18 @@
 #define SPIN_NS 50000u
 /* Frames that never end must not keep timers and sockets waiting. */
 #define POLL_MOST_NS 2000000u
+/* So many looks in a row may go without one at the rings. */
+#define LOOKS_PASSED_MOST 8u
 /* As listener.c. */
 #define ACCEPT_PAUSE_MS 100
 
 bool shm_hub_look(struct shm_hub *hub)
 {
-	bool moved = false;
+	/* What it shows elsewhere is small, and answers follow it: the rings wait, but not for ever. */
+	bool moved = hub->callbacks.look != NULL && hub->callbacks.look(hub->arg);
+	if (moved && ++hub->passed < LOOKS_PASSED_MOST)
+		return true;
+	hub->passed = 0;
 	/* Lanes that come meanwhile are put in front; none is freed before a later turn. */
 	for (struct lane_shm *lane = hub->lanes; lane != NULL; lane = lane->next)
 		moved |= lane_shm_poll(lane);
@@ -35,7 +42,8 @@ bool shm_hub_sleep(struct shm_hub *hub)
 	hub->attended = false;
 	for (struct lane_shm *lane = hub->lanes; lane != NULL; lane = lane->next)
 		quiet &= lane_shm_sleep(lane);
-	return quiet;
+	atomic_thread_fence(memory_order_seq_cst); /* shm_hub_nudge has the other one */
+	return quiet && (hub->callbacks.pending == NULL || !hub->callbacks.pending(hub->arg));
 }
 
 void shm_hub_awake(struct shm_hub *hub)

@@ -27,6 +27,10 @@ struct shm_hub_callbacks {
 	bool (*admits)(void *arg, const struct shm_claim *claim);
 	/* Somebody waits for a frame. May be NULL: never. */
 	bool (*busy)(void *arg);
+	/* Looks at what else its peers show; true: something moved. May be NULL. */
+	bool (*look)(void *arg);
+	/* Would it? NULL if `look` is. */
+	bool (*pending)(void *arg);
 	/* After shm_hub_close: it is gone. May be NULL. */
 	void (*closed)(void *arg);
 };
@@ -53,6 +57,9 @@ bool shm_hub_look(struct shm_hub *hub);
 bool shm_hub_sleep(struct shm_hub *hub);
 
 bool shm_hub_made(const struct lane *lane); /* is it a lane of shared memory? */
+
+/* Something was shown to the peer of this lane, elsewhere: it is woken if it sleeps. After a fence between the two. */
+void shm_hub_nudge(struct lane *lane);
 
 /* What the peer of this lane shows to us, for who reads in place beyond the lane's end; a reference. NULL: it is no lane of
  * shared memory. */

@@ -51,8 +51,9 @@ struct shm_hub {
 	struct lane_shm *lanes;
 	unsigned open_lanes, strangers, handles;
 	bool stopping, closing;
-	bool starved;  /* no descriptor for who dials: until `pause` */
-	bool attended; /* somebody looks at the rings: none is marked */
+	bool starved;    /* no descriptor for who dials: until `pause` */
+	bool attended;   /* somebody looks at the rings: none is marked */
+	unsigned passed; /* looks since the last one at the rings */
 	int socket, bell;
 	uv_poll_t socket_poll, bell_poll;
 	uv_prepare_t prepare;
@@ -82,6 +83,8 @@ bool lane_shm_read_ring(struct lane_shm *lane); /* true: something came */
 
 /* ---- lane_shm_out.c ---- */
 tr_status lane_shm_send(struct lane_shm *lane, const struct lane_send *frame);
+/* The next piece of what we show to the peer, which there has to be; false: its socket takes nothing now. */
+bool lane_shm_show(struct lane_shm *lane);
 bool lane_shm_send_waiting(struct lane_shm *lane); /* true: something went */
 bool lane_shm_has_room(const struct lane_shm *lane);
 void lane_shm_drop_waiting(struct lane_shm *lane, bool borrowed_only);

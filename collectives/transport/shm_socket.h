@@ -16,7 +16,7 @@
 
 #include "common/error.h"
 
-#define SHM_SOCKET_VERSION     3u
+#define SHM_SOCKET_VERSION     4u
 #define SHM_SOCKET_DESCRIPTORS 3
 
 enum shm_message_kind { SHM_HELLO = 1, SHM_WELCOME = 2, SHM_MEMORY = 3, SHM_REFUSED = 4 };

@@ -252,7 +252,7 @@ static void install(bool again)
 	const struct live_peer peers[] = {
 		{ LIVE_ME, from, attack.joins ? from + 1 : from,
 		    attack.joins ? (uint64_t)LIVE_ME + 1 : 0, listener_address(live.victim_port),
-		    NULL },
+		    attack.local_address != NULL ? engine_local_address(live.victim) : NULL },
 		{ LIVE_ME + 1, 1, 1, 0, attack.address, attack.local_address },
 		{ LIVE_ME + 2, 1, 1, 0, attack.address, attack.local_address },
 		{ LIVE_ME + 3, attack.donates ? attack.round : 1,

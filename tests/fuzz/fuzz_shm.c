@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "collectives/transport/board.h"
 #include "collectives/transport/descriptors.h"
 #include "collectives/transport/shm_memory.h"
 #include "collectives/transport/shm_ring.h"
@@ -19,7 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define WAYS        4
 #define SENT_MAX    6
-#define SHOWN_BYTES 8192
+#define SHOWN_BYTES (20 * 4096) /* a board is in it, where a peer's staging has one */
+_Static_assert(SHOWN_BYTES >= STAGING_BOARD_AT + sizeof(struct board), "room for a board");
 /* Pieces of memory that a lane shows; that may stay mapped of lanes that ended with frames of the view on them. */
 #define PIECES_MAX 4
 #define KEPT_MAX   64
@@ -120,7 +122,7 @@ static void say(struct script *script, struct way *way)
 		sent[count++] = dup(shown);
 	says.kind = (uint32_t)script_about(script, kind);
 	says.bytes = script_about(script, SHOWN_BYTES);
-	says.stable = (uint32_t)script_about(script, 1);
+	says.stable = (uint32_t)script_about(script, way->pieces > 1); /* the first is its staging */
 	if (script_byte(script) >= 224)
 		says.version++;
 	uint8_t how = script_byte(script);
@@ -226,6 +228,30 @@ static void put(struct script *script, struct way *way, const struct attack_fram
 	ring_bell(way);
 }
 
+/* An entry of a board, nearly right, or how far somebody is said to have read. */
+static void show(struct script *script)
+{
+	struct board *board = (struct board *)(void *)(shown_base + STAGING_BOARD_AT);
+	uint64_t number = script_byte(script) % 8;
+	uint8_t what = script_byte(script);
+	struct attack_frame frame = { 0 };
+	if (what % 4 == 0) {
+		atomic_store(&board->read[what / 4 % BOARD_PEERS_MAX],
+		    script_about(script, board_stamp(attack.view, number)));
+		return;
+	}
+	attack_segment(script, &frame);
+	struct board_entry *entry = &board->entries[number];
+	size_t bytes = frame.bytes - SEGMENT_HEADER_BYTES;
+	memcpy(entry->head, frame.payload, SEGMENT_HEADER_BYTES);
+	memcpy(entry->body, frame.payload + SEGMENT_HEADER_BYTES,
+	    bytes < BOARD_BODY_MAX ? bytes : BOARD_BODY_MAX);
+	atomic_store(&entry->body_bytes, script_about(script, bytes));
+	atomic_store(&entry->stamp, script_about(script, board_stamp(attack.view, number + 1)));
+	for (unsigned i = 0; i < WAYS; i++)
+		ring_bell(&ways[i]);
+}
+
 /* Anything, anywhere in what is shared, now. */
 static void scribble(struct script *script, struct way *way)
 {
@@ -284,6 +310,8 @@ static void event(struct script *script)
 		scribble(script, way);
 	else if (which == 13)
 		attack_ours(script);
+	else if (which == 14)
+		show(script);
 	else
 		live_turn();
 }

@@ -15,7 +15,8 @@ struct options {
 };
 
 struct totals {
-	uint64_t seeds, violations, rounds, views, restarts, joins, lefts, released, events;
+	uint64_t seeds, violations, rounds, views, restarts, joins, lefts, released, shown,
+	    gathered, events;
 };
 
 static int usage(const char *program)
@@ -79,6 +80,8 @@ static void run(uint64_t seed, const struct options *options, struct totals *tot
 	totals->joins += sim.joins;
 	totals->lefts += sim.lefts;
 	totals->released += sim.released;
+	totals->shown += sim.shown;
+	totals->gathered += sim.gathered;
 	totals->events += sim.events;
 }
 
@@ -96,10 +99,12 @@ int main(int count, char **words)
 		run(seed, &options, &totals, NULL);
 	if (options.pairs)
 		cover_print();
-	printf("events=%lu rounds=%lu views=%lu restarts=%lu joins=%lu lefts=%lu released=%lu\n",
+	printf("events=%lu rounds=%lu views=%lu restarts=%lu joins=%lu lefts=%lu released=%lu "
+	       "shown=%lu gathered=%lu\n",
 	    (unsigned long)totals.events, (unsigned long)totals.rounds, (unsigned long)totals.views,
 	    (unsigned long)totals.restarts, (unsigned long)totals.joins,
-	    (unsigned long)totals.lefts, (unsigned long)totals.released);
+	    (unsigned long)totals.lefts, (unsigned long)totals.released,
+	    (unsigned long)totals.shown, (unsigned long)totals.gathered);
 	printf("seeds=%lu violations=%lu\n", (unsigned long)totals.seeds,
 	    (unsigned long)totals.violations);
 	return totals.violations > 0;

@@ -148,18 +148,6 @@ void net_send_plain(struct sim *sim, unsigned from, unsigned to, struct sim_mess
 	net_queue(sim, from, to, message);
 }
 
-bool net_lent_intact(void *arg, uint64_t view)
-{
-	const struct sim_node *node = arg;
-
-	for (const struct sim_stable *s = node->stable; s; s = s->next) {
-		const struct sim_node *from = &node->sim->nodes[s->from];
-		if (from->core && from->group == node->group && from->core->view.number > view)
-			return false;
-	}
-	return true;
-}
-
 void net_unmap(struct sim *sim, unsigned number)
 {
 	struct sim_node *node = &sim->nodes[number];
@@ -227,6 +215,8 @@ static tr_status net_deliver(struct sim *sim, unsigned from, unsigned to,
 	case SIM_SEGMENT:
 		message_copy(sim, from, message);
 		plant_message(sim, to, message);
+		if (message->header.kind == SEGMENT_PARTIAL)
+			gather_came(&sim->nodes[to].gather, &message->header);
 		return net_deliver_segment(sim, to, message, &event);
 	case SIM_VOTE:
 		plant_message(sim, to, message);
@@ -343,6 +333,33 @@ void net_pump(struct sim *sim, unsigned from, unsigned to, uint64_t stamp)
 		sim_at(sim, link->head->due_us, SIM_LINK, from, to, stamp);
 	sim->deliveries++;
 	fault_delivery(sim);
+}
+
+void net_came(struct sim *sim, unsigned from, unsigned to, const struct segment_header *header,
+    const void *payload, size_t bytes)
+{
+	struct sim_message *message = calloc(1, sizeof(*message));
+	char *copy = malloc(bytes + 1);
+
+	if (!message || !copy)
+		abort();
+	if (bytes > 0)
+		memcpy(copy, payload, bytes);
+	*message = (struct sim_message){ .from = from,
+		.kind = SIM_SEGMENT,
+		.header = *header,
+		.payload = copy,
+		.payload_bytes = bytes,
+		.copied = true,
+		.round = header->round };
+	tr_status st = net_deliver(sim, from, to, message);
+	net_trace(sim, from, to, message, st);
+	if (st == TR_EPROTO)
+		sim_violation(sim, "n%u refuses what n%u shows: see --trace", to, from);
+	if (st == TR_EAGAIN && sim->nodes[to].alive)
+		net_hold(sim, to, message);
+	else
+		message_release(sim, from, message);
 }
 
 void net_offer_held(struct sim *sim, unsigned to)

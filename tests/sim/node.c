@@ -83,6 +83,7 @@ void node_finish(struct sim *sim, unsigned number)
 	for (unsigned to = 0; to < SIM_NODES_MAX; to++)
 		free(sim->nodes[number].transfer_records[to].data);
 	free(sim->nodes[number].records);
+	free(sim->nodes[number].board);
 	net_unmap(sim, number);
 	group_core_destroy(sim->nodes[number].core);
 }
@@ -173,6 +174,9 @@ static void node_act(struct sim *sim, unsigned number, struct group_action *acti
 	case GROUP_DO_SEND_SEGMENT:
 		net_send(sim, number, action, SIM_SEGMENT);
 		break;
+	case GROUP_DO_SPREAD:
+		board_spread(sim, number, action);
+		break;
 	case GROUP_DO_SEND_VOTE:
 		net_send(sim, number, action, SIM_VOTE);
 		break;
@@ -229,7 +233,8 @@ static void node_act(struct sim *sim, unsigned number, struct group_action *acti
 
 static void node_drop_action(struct sim *sim, unsigned number, const struct group_action *action)
 {
-	if (action->kind == GROUP_DO_SEND_SEGMENT && action->buffer)
+	if ((action->kind == GROUP_DO_SEND_SEGMENT || action->kind == GROUP_DO_SPREAD) &&
+	    action->buffer)
 		group_buffer_release(sim->nodes[number].core, action->buffer);
 }
 
@@ -306,6 +311,7 @@ tr_status node_step(struct sim *sim, unsigned number, struct group_event *event)
 	if (!node->alive)
 		return TR_ESTALE;
 	aim_at_member(sim, number);
+	board_wake(sim, number);
 	uint64_t deadline = group_core_deadline_us(node->core);
 	if (deadline != UINT64_MAX && deadline < node->tick_us) {
 		node->tick_us = deadline;

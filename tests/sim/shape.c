@@ -12,9 +12,8 @@
 #include "collectives/kernels/reduce.h"
 #include "tests/sim/sim.h"
 
-#define SEGMENT_BYTES 64
-#define BETA          0.5f
-#define UNTOUCHED     0xee
+#define BETA      0.5f
+#define UNTOUCHED 0xee
 
 static uint64_t mix(uint64_t x)
 {
@@ -374,13 +373,14 @@ static void encode(const struct sim *sim, unsigned key, uint64_t round, const st
 	codec_encode_feedback(op->codec, BETA, wire, x, residual + first, next ? next : ignored, n);
 }
 
-static struct cut cut_of(const struct sim_op *op)
+static struct cut cut_of(const struct sim *sim, const struct sim_op *op)
 {
 	struct cut cut;
 	bool blocks = op->collective == TR_ALL_GATHER || op->collective == TR_REDUCE_SCATTER;
 	uint32_t bytes = (uint32_t)reduce_element_bytes(op->dtype);
 
-	if (cut_init(&cut, op->count, op_segment_bytes(op->count * bytes, SEGMENT_BYTES) / bytes,
+	if (cut_init(&cut, op->count,
+	        op_segment_bytes(op->count * bytes, sim->segment_bytes) / bytes,
 	        blocks ? op->contributors : 0, NULL) != TR_OK)
 		abort();
 	return cut;
@@ -389,7 +389,7 @@ static struct cut cut_of(const struct sim_op *op)
 static void expect_coded(const struct sim *sim, const struct sim_op *op, uint64_t round,
     const unsigned *keys, size_t count, void *out)
 {
-	struct cut cut = cut_of(op);
+	struct cut cut = cut_of(sim, op);
 	size_t bytes = reduce_element_bytes(op->dtype);
 
 	for (uint32_t s = 0; s < cut.segments; s++) {
@@ -527,7 +527,7 @@ static void whole_residual(const struct sim *sim, unsigned key, uint64_t round,
 bool shape_residual_holds(const struct sim *sim, unsigned key, uint64_t round,
     const struct sim_op *op, const bool *gone)
 {
-	struct cut cut = cut_of(op);
+	struct cut cut = cut_of(sim, op);
 	float next[SIM_ELEMENTS];
 	uint8_t wire[4 * SIM_ELEMENTS];
 

@@ -5,6 +5,7 @@
  *
  *	world.c    time and events        net.c     links between engines, connections to memberd
  *	node.c     an engine: runs a core  worker.c  its caller
+ *	board.c    what nodes show to each other
  *	shape.c    the ops of a round
  *	release.c  callers take memory back in the middle of one
  *	pulse.c    who hears nothing of whom
@@ -23,6 +24,7 @@
 #include <stdint.h>
 
 #include "collectives/core/group.h"
+#include "collectives/engine/gather.h"
 #include "collectives/engine/pulse.h"
 #include "common/digest.h"
 #include "common/rng.h"
@@ -56,6 +58,7 @@ enum sim_event_kind {
 	SIM_CORE_TICK,     /* a */
 	SIM_FOLLOW,        /* a worker is started where one died; it finds its state */
 	SIM_WORKER,        /* a's caller does its next thing */
+	SIM_BOARD,         /* a looks at the others' boards */
 	SIM_HELD,          /* a is offered what it could not take */
 	SIM_TRANSFER,      /* a has streamed its state to b */
 	SIM_TRANSFER_TOLD, /* and its core hears of it */
@@ -133,6 +136,9 @@ struct sim_link {
 void net_send(struct sim *sim, unsigned from, struct group_action *action,
     enum sim_message_kind kind);
 void net_send_plain(struct sim *sim, unsigned from, unsigned to, struct sim_message *message);
+/* A segment that did not come over the link. */
+void net_came(struct sim *sim, unsigned from, unsigned to, const struct segment_header *header,
+    const void *payload, size_t bytes);
 void net_pump(struct sim *sim, unsigned from, unsigned to, uint64_t stamp);
 void net_retry(struct sim *sim, unsigned to, const struct group_action *retry);
 void net_offer_held(struct sim *sim, unsigned to);
@@ -144,10 +150,18 @@ void net_node_died(struct sim *sim, unsigned dead, bool silently);
 void net_check_returned(struct sim *sim, unsigned from, const void *memory, size_t bytes);
 /* The same in the middle of a round: peers that map it see other bytes. */
 void net_unread(struct sim *sim, unsigned from, const void *memory, size_t bytes);
-/* struct group_lent: whether all whose memory this node (`arg`) maps are in no later view than that. */
-bool net_lent_intact(void *arg, uint64_t view);
 void net_unmap(struct sim *sim, unsigned number); /* a promise to its core has ended */
 void net_finish(struct sim *sim);
+
+/* ---- board.c ---- */
+struct sim_node;
+void board_start(struct sim *sim, unsigned node); /* with its core */
+void board_enter(struct sim *sim, unsigned node, const Traind__Peer__View *view);
+void board_wake(struct sim *sim, unsigned node);
+void board_spread(struct sim *sim, unsigned node, const struct group_action *spread);
+void board_look(struct sim *sim, unsigned node);
+/* struct group_lent: whether all whose memory this node (`arg`) maps are in no later view than that. */
+bool board_lent_intact(void *arg, uint64_t view);
 
 /* ---- worker.c ---- */
 struct sim_op {
@@ -273,6 +287,8 @@ struct sim_node {
 	struct group_core *core;
 	uint64_t tick_us;
 	struct sim_stable *stable;
+	struct board *board;
+	struct gather gather;
 	struct sim_message *held; /* what its core could not take yet */
 	bool retry_all;           /* of it */
 	unsigned crash_after;     /* actions; 0: not planned */
@@ -494,6 +510,9 @@ struct sim {
 	bool deterministic;
 	bool all_ops; /* all collectives, dtypes and codecs */
 	bool stalled; /* a receiver of a vote was, then */
+	bool boards; /* seeds from SIM_BOARDS_FROM on: all on one host, with boards; small ops, one-shot often */
+	unsigned board_entries;
+	uint64_t shown, gathered, board_looks;
 	bool stalls; /* seeds from SIM_STALLS_FROM on: members stand still until the others have given them up, in the middle of ops */
 	bool halves; /* some frames come in halves, the first into the memory that their receiver has for them */
 	bool waits; /* workers wait for results before they commit, and say samples that they took from one */
@@ -551,6 +570,7 @@ unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 
 /* ---- seeds.c: seeds that found a bug, by name ---- */
 #define SIM_STALLS_FROM UINT64_C(10000001)
+#define SIM_BOARDS_FROM UINT64_C(20000001) /* odd ones stall too */
 
 struct sim_seed {
 	uint64_t seed;

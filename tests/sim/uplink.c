@@ -246,12 +246,14 @@ static void uplink_joined(struct sim *sim, unsigned number, const Traind__Peer__
 			.peer = joined->peer,
 			.window_bytes = sim->window_bytes,
 			.ahead_bytes = plant_ahead(sim, number),
-			.lent = { net_lent_intact, node } };
+			.lent = { board_lent_intact, node },
+			.spreads = sim->boards };
 		node->group = joined->group;
 		node->peer = joined->peer;
 		sim_trace(sim, "n%u is peer %lu", number, (unsigned long)node->peer);
 		if (group_core_create(&options, &node->core) != TR_OK)
 			abort();
+		board_start(sim, number);
 		worker_start(sim, number);
 	}
 	ready.group = node->group;
@@ -304,6 +306,8 @@ static void uplink_installed(struct sim *sim, unsigned number,
 		node->view = 0; /* the engine forgets to look */
 		check_view(sim, number, hosted.view.number);
 	}
+	if (hosted.view.number > node->gather.view)
+		board_enter(sim, number, &hosted.view);
 	tr_status st = node_step(sim, number,
 	    &(struct group_event){ .kind = GROUP_INSTALL, .install = &copy });
 	sim_trace(sim, "n%u gets view %lu of %zu peers, round %lu %s: %s", number,

@@ -141,6 +141,9 @@ static void sim_event(struct sim *sim, const struct sim_event *event)
 		if (sim->nodes[a].worker.stamp == event->stamp)
 			worker_step(sim, a);
 		break;
+	case SIM_BOARD:
+		board_look(sim, a);
+		break;
 	case SIM_HELD:
 		net_offer_held(sim, a);
 		break;
@@ -180,7 +183,7 @@ static bool sim_is_nodes(enum sim_event_kind kind)
 {
 	return kind == SIM_LINK_SEEN || kind == SIM_TO_NODE || kind == SIM_CONN_LOST ||
 	    kind == SIM_CONNECT || kind == SIM_HEARTBEAT || kind == SIM_CORE_TICK ||
-	    kind == SIM_WORKER || kind == SIM_HELD || kind == SIM_TRANSFER ||
+	    kind == SIM_WORKER || kind == SIM_HELD || kind == SIM_BOARD || kind == SIM_TRANSFER ||
 	    kind == SIM_TRANSFER_TOLD || kind == SIM_STATE_IN;
 }
 
@@ -244,7 +247,15 @@ void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 	sim->window_bytes = rng_below(sim->key, STREAM_SETUP, 3, 2) == 0
 	    ? 0
 	    : 64 * rng_below(sim->key, STREAM_SETUP, 4, 12);
-	sim->stalls = seed >= SIM_STALLS_FROM;
+	sim->boards = seed >= SIM_BOARDS_FROM;
+	sim->stalls = seed >= SIM_STALLS_FROM && (!sim->boards || seed % 2 == 1);
+	if (sim->boards) {
+		sim->board_entries = 1 + (unsigned)rng_below(sim->key, STREAM_SETUP, 16, 6);
+		sim->hosts = 1;
+		sim->segment_bytes = 1024;
+		if (rng_below(sim->key, STREAM_SETUP, 14, 4) != 0)
+			sim->algorithm = TRAIND__PEER__ALGORITHM__ALGORITHM_ONE_SHOT;
+	}
 	const struct sim_seed *named = sim_named(seed);
 	sim->all_ops = (!named || named->had >= 1) && rng_below(sim->key, STREAM_SETUP, 5, 4) != 0;
 	sim->halves = (!named || named->had >= 2) && rng_below(sim->key, STREAM_SETUP, 6, 2) == 0;
@@ -256,6 +267,8 @@ void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 	    rng_below(sim->key, STREAM_SETUP, 13, 3) != 0;
 	if (sim->early_waits)
 		sim->ahead_bytes = 1 + 256 * rng_below(sim->key, STREAM_SETUP, 8, 16);
+	if (sim->boards && rng_below(sim->key, STREAM_SETUP, 15, 2) == 0)
+		sim->ahead_bytes = 0;
 	sim->tells = named && named->had < 3;
 	sim->deterministic = sim_chance(sim, 40);
 	sim->founders = 1 + (unsigned)sim_draw(sim, 5);

@@ -149,6 +149,7 @@ static inline void pump_act(struct pump *pump, unsigned who, struct group_action
 			member->retries++;
 			break;
 		case GROUP_DO_CONNECT:
+		case GROUP_DO_SPREAD: /* only to who asked for it */
 			break;
 		}
 	}
