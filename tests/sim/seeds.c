@@ -96,5 +96,8 @@ const struct sim_seed sim_seeds[] = {
 	    "the hub stood still with all votes on their way, was lost, and when it woke committed "
 	    "the "
 	    "round in its old view with inputs whose owners had gone on and written there again" },
+	{ 10058471, 6, "in-another-order",
+	    "the simulator: a member left out an op whose other end was lost, and did the rest in "
+	    "another order; that was taken for other results" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);
