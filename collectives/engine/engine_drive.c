@@ -22,6 +22,8 @@
 #define LOOP_EVERY_NS 500000u
 /* A clock costs as much as a look: so many looks that find something go by one. */
 #define LOOKS_PER_CLOCK 16u
+/* Of calls that only say something, one in so many looks at the rings. */
+#define WORDS_PER_LOOK 16u
 /* So often the parked thread looks whether callers are still at it; when one of them waits for long, it need not look. */
 #define PARK_NS         500000u
 #define PARK_LOOKS_MOST 8u
@@ -253,7 +255,7 @@ static bool drive_once(struct engine *engine)
 	catch_up_time(engine);
 	attend(engine);
 	/* It has only something to say, and usually comes back at once to wait: then it looks. */
-	if (++engine->looks % LOOKS_PER_CLOCK == 0)
+	if (++engine->words % WORDS_PER_LOOK == 0)
 		(void)look(engine);
 	else
 		(void)look_at_calls(engine);

@@ -62,7 +62,8 @@ struct engine {
 	bool stopping;
 	pthread_mutex_t turn;      /* held by whoever works: of all that is not under `lock` */
 	uint64_t wakes_ms;         /* the thread sleeps until then */
-	unsigned looks;            /* of callers */
+	unsigned looks;            /* of callers that wait */
+	unsigned words;            /* of callers that do not: calls */
 	uint64_t looped_ns;        /* the loop's last turn by a caller */
 	uint64_t steps;            /* events that went into cores */
 	bool driven;               /* by a caller, who needs no doorbell */

@@ -1,6 +1,8 @@
 /* Callers that wait for a result before they commit: what they were given to read, and who closed the round without the op. */
 #include "tests/unit/engine_fixture.h"
 
+#include "collectives/engine/engine_internal.h"
+
 #define KEEP    TRAIND__PEER__POLICY__POLICY_KEEP
 #define UNIFORM TRAIND__PEER__POLICY__POLICY_UNIFORM
 #define REPLAY  TRAIND__PEER__POLICY__POLICY_REPLAY
@@ -269,12 +271,51 @@ static void who_waits_for_an_op_of_nobody_is_told(void **state)
 		}
 }
 
+/* ---- a caller that is never idle */
+
+#define BUSY_OPS 4000 /* of a round: some milliseconds */
+
+/* It makes the engine's turns itself, whose thread is parked: timers and sockets have theirs, however its calls follow one another. */
+static void a_busy_caller_lets_the_loop_run(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(1, KEEP, AUTO);
+	struct engine *engine = fx->hosts[0].engine;
+	struct tr_round round;
+	fx->driving = true;
+	fx_attach(&fx->hosts[0]);
+	tr_group *group = fx->hosts[0].group;
+	float *data = tr_alloc(group, BUSY_OPS * sizeof(*data));
+	assert_non_null(data);
+	assert_int_equal(tr_state_ready(group, 0, NULL), TR_OK);
+	fx_found(fx, 1);
+	for (unsigned first = 0; first < 4; first++) {
+		const struct tr_commit commit = { .samples = 1 };
+		assert_int_equal(tr_round_begin(group, &round, NULL), TR_OK);
+		pthread_mutex_lock(&engine->turn);
+		uint64_t looped_ns = engine->looped_ns;
+		engine->looks = first;
+		pthread_mutex_unlock(&engine->turn);
+		for (uint32_t tag = 0; tag < BUSY_OPS; tag++) {
+			struct tr_error error = { 0 };
+			if (tr_allreduce(group, tag, data + tag, 1, TR_F32, TR_SUM, TR_CONTRIBUTE,
+			        &error) != TR_OK ||
+			    tr_wait(group, tag, &error) != TR_OK)
+				fail_msg("op %u: %s", tag, error.text);
+		}
+		assert_true(engine->looped_ns != looped_ns);
+		assert_int_equal(tr_round_commit(group, &commit, &round, NULL), TR_OK);
+	}
+	fx_stop(fx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(samples_are_of_the_result),
 		cmocka_unit_test(a_redone_op_is_waited_for),
 		cmocka_unit_test(who_waits_for_an_op_of_nobody_is_told),
+		cmocka_unit_test(a_busy_caller_lets_the_loop_run),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
