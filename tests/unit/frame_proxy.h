@@ -24,9 +24,11 @@ struct fp_harm {
 	unsigned stall;      /* connections that are not read any more once their StateBegin came */
 	unsigned
 	    swallow; /* connections that are not read any more once their StateBegin came, which is not passed on */
-	unsigned begins;    /* seen */
-	unsigned states;    /* state frames seen */
-	unsigned slow_us;   /* each of them takes so long */
+	unsigned begins;  /* seen */
+	unsigned states;  /* state frames seen */
+	unsigned slow_us; /* each of them takes so long */
+	unsigned
+	    hold_at; /* nothing passes from the state frame of this number on until a test sets it to 0 */
 	unsigned greeted;   /* connections whose first frame was passed on */
 	unsigned cut_lanes; /* connections that end instead of passing on their next segment */
 	bool deaf;          /* no connection is read any more */
@@ -122,6 +124,8 @@ static bool fp_harm_frame(struct frame_proxy *proxy, struct fp_connection *c, ui
 	}
 	unsigned slow_us = type == FRAME_STATE ? proxy->harm.slow_us : 0;
 	pthread_cond_broadcast(&proxy->fx->changed);
+	while (proxy->harm.hold_at > 0 && proxy->harm.states >= proxy->harm.hold_at)
+		pthread_cond_wait(&proxy->fx->changed, &proxy->fx->lock);
 	pthread_mutex_unlock(&proxy->fx->lock);
 	(void)usleep(slow_us);
 	return goes_on;
