@@ -49,7 +49,7 @@ def case_list(full):
 
 def iterations_of(case, full):
     if case["bytes"] < SMALL_BYTES:
-        return SMALL_OPS_SHM if case["transport"] == "shm" and case["bytes"] < KIB else SMALL_OPS
+        return SMALL_OPS_SHM if case["transport"] == "shm" and case["bytes"] <= KIB else SMALL_OPS
     return max(3, min(50, (1024 if full else 320) * MIB // case["bytes"] // case["world"] * 2))
 
 

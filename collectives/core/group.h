@@ -149,8 +149,8 @@ struct group_event {
 			bool *counted;
 		} segment;
 		struct {
-			const struct segment_header *
-			    header; /* of our own frame; theirs are the same, but for the contributor */
+			/* Of our own frame; theirs are the same, but for the contributor. */
+			const struct segment_header *header;
 			const uint64_t *peers;       /* of whom, ascending */
 			const void *const *payloads; /* borrowed during the step */
 			size_t count;

@@ -272,7 +272,7 @@ tr_status path_compare(struct group_core *core, uint64_t from, const struct op *
     const struct segment_header *header);
 
 /* ---- spread.c ---- */
-/* Do inputs of so many bytes go that way among these? All members know the same of it. */
+/* Do inputs of so many bytes go that way among these? All of the view, on one host, and everybody's data counts: each shows its input, and waits for all. All members know the same of it. */
 bool spread_may(const struct group_core *core, const struct roster *roster, uint64_t bytes);
 /* Our input to all others at once; false: each has to get it by itself. */
 bool spread_send(struct group_core *core, struct op *op, uint32_t segment,

@@ -9,19 +9,21 @@
 #define SPREAD_SHARE_MIN \
 	(2u * (TR_SPREAD_UNREAD_MAX + 1) * (SEGMENT_HEADER_BYTES + TR_SPREAD_BYTES_MAX))
 
-/* All of the view, on one host, and everybody's data counts: each of them shows its input, and waits for all. */
-static bool spread_whole(const struct group_core *core, const struct roster *roster)
-{
-	return !roster->outer && roster->n == core->view.count && roster->n > 1 &&
-	    roster->live_count == roster->n && roster->n <= TR_SPREAD_PEERS_MAX;
-}
-
 bool spread_may(const struct group_core *core, const struct roster *roster, uint64_t bytes)
 {
-	return core->spreads && roster->maps && roster->host_count == 1 &&
-	    bytes <= TR_SPREAD_BYTES_MAX &&
-	    op_segment_bytes(bytes, core->view.segment_bytes) >= bytes &&
-	    spread_whole(core, roster);
+	bool near = roster->maps && roster->host_count == 1;
+	bool whole = !roster->outer && roster->n == core->view.count &&
+	    roster->live_count == roster->n;
+
+	return core->spreads && near && whole && roster->n > 1 &&
+	    roster->n <= TR_SPREAD_PEERS_MAX && bytes <= TR_SPREAD_BYTES_MAX &&
+	    op_segment_bytes(bytes, core->view.segment_bytes) >= bytes;
+}
+
+static bool spread_fits(const struct group_core *core, const struct op *op)
+{
+	return op->algorithm == TR_ONE_SHOT && op->kind == OP_REDUCED && op->segments == 1 &&
+	    op->codec == TR_CODEC_NONE && spread_may(core, op->roster, op_bytes(op, 0));
 }
 
 bool spread_send(struct group_core *core, struct op *op, uint32_t segment,
@@ -29,9 +31,8 @@ bool spread_send(struct group_core *core, struct op *op, uint32_t segment,
 {
 	const struct roster *roster = op->roster;
 
-	if (!core->spreads || op->segments > 1 || frame->encoding != SEGMENT_PLAIN ||
-	    frame->bytes > TR_SPREAD_BYTES_MAX || !spread_whole(core, roster) ||
-	    core->ahead_share < SPREAD_SHARE_MIN || !ahead_counts_all(core, op, frame))
+	if (!spread_fits(core, op) || core->ahead_share < SPREAD_SHARE_MIN ||
+	    !ahead_counts_all(core, op, frame))
 		return false;
 	if (core->spread_view != core->view.number)
 		for (unsigned i = 0; i < roster->n; i++)
@@ -59,10 +60,8 @@ static bool spread_awaits(const struct group_core *core, const struct op *op,
 	const struct roster *roster = op->roster;
 	const struct op_segment *only = op->segment;
 
-	if (op->algorithm != TR_ONE_SHOT || op->kind != OP_REDUCED || op->segments > 1 ||
-	    op->codec != TR_CODEC_NONE || !only->begun || only->sealed || only->fold ||
-	    only->server != ROSTER_NONE || !spread_whole(core, roster) ||
-	    event->gathered.count + 1 != roster->n ||
+	if (!spread_fits(core, op) || !only->begun || only->sealed || only->fold ||
+	    only->server != ROSTER_NONE || event->gathered.count + 1 != roster->n ||
 	    event->gathered.header->bytes != op_bytes(op, 0))
 		return false;
 	const uint64_t *peer = event->gathered.peers;

@@ -47,8 +47,8 @@ static struct command *engine_take(struct engine *engine)
 	/* The end is the thread's own: nobody else would wake it from its sleep in a loop that has ended. */
 	if (command != NULL && command->kind == COMMAND_STOP && engine->driven) {
 		engine->stop_left = true;
-		engine_unpark(
-		    engine); /* a caller that comes back all the time would keep it parked */
+		/* A caller that comes back all the time would keep it parked. */
+		engine_unpark(engine);
 		command = NULL;
 	}
 	if (command != NULL) {

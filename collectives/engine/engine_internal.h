@@ -32,9 +32,9 @@
 #include <uv.h>
 
 #include "collectives/core/group.h"
-#include "collectives/engine/gather.h"
 #include "collectives/engine/channel_host.h"
 #include "collectives/engine/engine.h"
+#include "collectives/engine/gather.h"
 #include "collectives/engine/gauge.h"
 #include "collectives/engine/leftover.h"
 #include "collectives/engine/pulse.h"
@@ -372,6 +372,10 @@ void held_judge(struct member *member, uint64_t now_ms, uint64_t late_ms);
 /* One segment's frame into the core, which takes its staging; TR_EAGAIN: not now, nothing was taken. `counted`: as in group_event. */
 tr_status inbound_segment(struct member *member, uint64_t from, const struct lane_frame *frame,
     bool *counted, struct tr_error *error);
+/* The same of one that has just come (`lane` NULL: elsewhere than on a lane). What comes before its op was submitted here does not hold up what is behind it, which our
+ * caller may wait for first: it is kept aside. TR_EAGAIN: there is no memory for that. */
+tr_status inbound_segment_or_hold(struct member *member, uint64_t from, const struct lane *lane,
+    const struct lane_frame *frame, struct tr_error *error);
 void inbound_close_from(struct member *member, uint64_t from, const char *reason);
 /* Boards of peers that are shown by now. */
 void inbound_attach_boards(struct member *member);

@@ -38,28 +38,30 @@ void gather_enter(struct gather *gather, uint64_t view, const uint64_t *peers, s
 	gather->unread = gather->count - 1;
 }
 
-static struct gather_peer *peer_of(struct gather *gather, uint64_t peer)
+/* Its place, if its board is wanted and not read yet; else `count`. */
+static unsigned lacks_at(const struct gather *gather, uint64_t peer)
 {
-	for (unsigned i = 0; i < gather->count; i++)
-		if (gather->peers[i].peer == peer && i != gather->me)
-			return &gather->peers[i];
-	return NULL;
+	unsigned place = 0;
+	while (place < gather->count &&
+	    (gather->peers[place].peer != peer || place == gather->me ||
+	        gather->peers[place].board != NULL))
+		place++;
+	return place;
 }
 
 bool gather_lacks(const struct gather *gather, uint64_t peer)
 {
-	const struct gather_peer *at = peer_of((struct gather *)gather, peer);
-	return at != NULL && at->board == NULL;
+	return lacks_at(gather, peer) < gather->count;
 }
 
 void gather_attach(struct gather *gather, uint64_t peer, const struct board *board)
 {
-	struct gather_peer *at = peer_of(gather, peer);
-	if (at == NULL || at->board != NULL)
+	unsigned place = lacks_at(gather, peer);
+	if (place == gather->count)
 		return;
-	at->board = board;
+	gather->peers[place].board = board;
 	gather->unread--;
-	board_say_read(gather->mine, (unsigned)(at - gather->peers), gather->view, 0);
+	board_say_read(gather->mine, place, gather->view, 0);
 }
 
 /* ---- ours ---- */
@@ -98,7 +100,7 @@ bool gather_show(struct gather *gather, const struct group_core *core,
 		return false;
 	if (gather->mixed) {
 		gather->done = gather->shown;
-		gather->found = 0;
+		gather->matched = 0;
 	}
 	if (gather->shown >= gather->room)
 		gather->room = room(gather);
@@ -147,7 +149,7 @@ static enum found find(struct gather *gather)
 	const struct board_entry *ours = &gather->mine->entries[gather->done % BOARD_ENTRIES];
 	enum found found = FOUND_ALL;
 	for (unsigned i = 0; i < gather->count; i++) {
-		if ((gather->found >> i & 1) != 0 || i == gather->me)
+		if ((gather->matched >> i & 1) != 0 || i == gather->me)
 			continue;
 		const struct board_entry *entry = next_of(gather, &gather->peers[i]);
 		if (entry == NULL) {
@@ -156,7 +158,7 @@ static enum found find(struct gather *gather)
 		}
 		if (!alike(entry, ours))
 			return FOUND_OTHERS;
-		gather->found |= 1u << i;
+		gather->matched |= 1u << i;
 	}
 	return found;
 }
@@ -164,8 +166,8 @@ static enum found find(struct gather *gather)
 /* Our oldest one: all others were found. */
 static bool take_together(struct gather *gather, const struct gather_calls *calls)
 {
-	_Alignas(8)
-	    uint8_t bodies[BOARD_PEERS_MAX][BOARD_BODY_MAX]; /* only what is used of it is touched */
+	/* Only what is used of it is touched. */
+	_Alignas(8) uint8_t bodies[BOARD_PEERS_MAX][BOARD_BODY_MAX];
 	const struct segment_header *header = &gather->heads[gather->done % BOARD_ENTRIES];
 	uint64_t peers[BOARD_PEERS_MAX], view = gather->view;
 	const void *payloads[BOARD_PEERS_MAX];
@@ -198,7 +200,7 @@ static bool take_together(struct gather *gather, const struct gather_calls *call
 	if (st == TR_ESTALE || st == TR_EAGAIN)
 		return false;
 	gather->done++;
-	gather->found = 0;
+	gather->matched = 0;
 	for (unsigned i = 0; i < gather->count; i++)
 		if (i != gather->me)
 			has_read(gather, i);

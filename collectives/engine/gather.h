@@ -34,11 +34,11 @@ struct gather {
 	bool mixed;
 	uint64_t shown; /* our entries */
 	uint64_t done;  /* so many of them were gathered, or will not be */
-	uint32_t
-	    found; /* by place: whose next entry is of the same op as our oldest that is not done */
+	/* By place: whose next entry is of the same op as our oldest that is not done. */
+	uint32_t matched;
 	uint64_t room; /* entries may be shown up to this one */
-	uint64_t
-	    look_at; /* mixed: when that many are shown it is looked whether something is under way */
+	/* Mixed: when that many are shown it is looked whether something is under way. */
+	uint64_t look_at;
 	struct gather_peer {
 		uint64_t peer;
 		const struct board *board; /* NULL: not yet */
@@ -62,7 +62,7 @@ void gather_enter(struct gather *gather, uint64_t view, const uint64_t *peers, s
     uint64_t me);
 /* That peer's board can be read from now on, until the next view. */
 void gather_attach(struct gather *gather, uint64_t peer, const struct board *board);
-/* NULL: that peer's board is read, or not wanted. */
+/* Is its board wanted, and not read yet? */
 bool gather_lacks(const struct gather *gather, uint64_t peer);
 
 /* GROUP_DO_SPREAD: shown to all; false: it has to be sent to each. `held`: frames are kept aside for ops to come. */

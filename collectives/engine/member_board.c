@@ -44,12 +44,9 @@ static tr_status single(void *arg, uint64_t from, const uint8_t *frame, size_t b
 	struct lane_frame is = { .type = FRAME_SEGMENT,
 		.head = frame,
 		.head_bytes = SEGMENT_HEADER_BYTES + bytes };
-	bool counted = false;
 	struct tr_error error;
 	tr_error_clear(&error);
-	tr_status st = inbound_segment(member, from, &is, &counted, &error);
-	if (st == TR_EAGAIN)
-		st = held_keep(member, from, NULL, &is, counted, &error);
+	tr_status st = inbound_segment_or_hold(member, from, NULL, &is, &error);
 	if (st != TR_OK && st != TR_EAGAIN)
 		inbound_close_from(member, from, error.text);
 	return st == TR_EAGAIN ? st : TR_OK;

@@ -211,18 +211,21 @@ tr_status inbound_segment(struct member *member, uint64_t from, const struct lan
 	return verdict(member_step(member, &event, error));
 }
 
-/* A segment that comes before its op was submitted here does not hold up those behind it: our caller may wait for one
- * of them first (held.c). */
+tr_status inbound_segment_or_hold(struct member *member, uint64_t from, const struct lane *lane,
+    const struct lane_frame *frame, struct tr_error *error)
+{
+	bool counted = false;
+	tr_status st = inbound_segment(member, from, frame, &counted, error);
+	return st == TR_EAGAIN ? held_keep(member, from, lane, frame, counted, error) : st;
+}
+
 static tr_status take_segment(struct inbound *in, const struct lane_frame *frame,
     struct tr_error *error)
 {
 	size_t bytes = frame->head_bytes + frame->body_bytes;
 	if (bytes >= SEGMENT_HEADER_BYTES)
 		note_view(in, bytes_get_u64(frame->head));
-	bool counted = false;
-	tr_status st = inbound_segment(in->member, in->from, frame, &counted, error);
-	if (st == TR_EAGAIN)
-		st = held_keep(in->member, in->from, in->lane, frame, counted, error);
+	tr_status st = inbound_segment_or_hold(in->member, in->from, in->lane, frame, error);
 	if (st == TR_OK)
 		count_frame(in, bytes);
 	return st;

@@ -427,10 +427,8 @@ bool shm_hub_made(const struct lane *lane)
 void shm_hub_nudge(struct lane *base)
 {
 	struct lane_shm *lane = (struct lane_shm *)base;
-	if (base->ops != &ops || !lane->open || lane->closing || !shm_ring_must_wake(lane->out))
-		return;
-	lane->counters.calls++;
-	shm_socket_ring(lane->peer_bell);
+	if (base->ops == &ops && lane->open && !lane->closing)
+		lane_shm_wake(lane);
 }
 
 bool shm_hub_shows_on(const struct lane *lane)

@@ -36,6 +36,14 @@ static uint32_t shown(struct lane_shm *lane, const struct lane_send *frame, uint
 	return number;
 }
 
+void lane_shm_wake(struct lane_shm *lane)
+{
+	if (!shm_ring_must_wake(lane->out))
+		return;
+	lane->counters.calls++;
+	shm_socket_ring(lane->peer_bell);
+}
+
 static tr_status put(struct lane_shm *lane, const struct lane_send *frame)
 {
 	uint64_t offset = 0;
@@ -59,10 +67,7 @@ static tr_status put(struct lane_shm *lane, const struct lane_send *frame)
 	lane->counters.bytes_out += frame->head_bytes + frame->body_bytes;
 	if (put.body != NULL)
 		lane->counters.copied_bytes += frame->body_bytes;
-	if (shm_ring_must_wake(lane->out)) {
-		lane->counters.calls++;
-		shm_socket_ring(lane->peer_bell);
-	}
+	lane_shm_wake(lane);
 	if (put.body != NULL && frame->released != NULL)
 		frame->released(frame->arg, true);
 	if (lane->closing) /* by a `released` while this one was put: it was let go without it */

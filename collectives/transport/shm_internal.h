@@ -83,6 +83,7 @@ bool lane_shm_read_ring(struct lane_shm *lane); /* true: something came */
 
 /* ---- lane_shm_out.c ---- */
 tr_status lane_shm_send(struct lane_shm *lane, const struct lane_send *frame);
+void lane_shm_wake(struct lane_shm *lane); /* the peer, if it sleeps */
 /* The next piece of what we show to the peer, which there has to be; false: its socket takes nothing now. */
 bool lane_shm_show(struct lane_shm *lane);
 bool lane_shm_send_waiting(struct lane_shm *lane); /* true: something went */

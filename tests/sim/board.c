@@ -7,6 +7,8 @@
 #include "collectives/core/member.h"
 #include "tests/sim/sim.h"
 
+#define STREAM_ATTACH 11
+
 void board_start(struct sim *sim, unsigned number)
 {
 	struct sim_node *node = &sim->nodes[number];
@@ -107,7 +109,7 @@ void board_look(struct sim *sim, unsigned number)
 	for (unsigned other = 0; other < sim->node_count; other++)
 		if (sim->nodes[other].board &&
 		    gather_lacks(&node->gather, sim->nodes[other].peer) &&
-		    rng_below(sim->key, 11, sim->board_looks++, 3) != 0)
+		    rng_below(sim->key, STREAM_ATTACH, sim->board_looks++, 3) != 0)
 			gather_attach(&node->gather, sim->nodes[other].peer,
 			    sim->nodes[other].board);
 	if (gather_look(&node->gather, node->core, &calls)) {

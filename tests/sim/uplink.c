@@ -285,6 +285,8 @@ static void uplink_hosts(struct sim *sim, const Traind__Peer__View *from, struct
 		    sim->hosts > 0 ? node % sim->hosts : 0);
 		if (sim->hosts > 0)
 			to->peers[i].host = to->hosts[i];
+		if (sim->boards)
+			to->peers[i].local_address = to->hosts[i];
 	}
 }
 

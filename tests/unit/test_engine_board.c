@@ -33,7 +33,7 @@ static double given(uint64_t peer, uint64_t round, unsigned op, size_t element)
 	return (double)((peer * 7 + round * 13 + op * 29 + element) % 64);
 }
 
-/* The op that this member does in its turn `at`; 31 is a unit modulo 256, and of what is less by one. */
+/* The op that this member does in its turn `at`: from another one on, and every other member backwards. */
 static unsigned op_at(const struct member_run *run, unsigned at)
 {
 	unsigned shift = run->host->index * 17;
