@@ -27,7 +27,8 @@ tr_status inbound_link_join(struct member *member, uint64_t from, uint64_t name,
 		member->inbound_links = link;
 	}
 	link->open++;
-	link->several = link->several || link->open > 1;
+	if (link->open > link->most)
+		link->most = link->open;
 	*joined = link;
 	return TR_OK;
 }

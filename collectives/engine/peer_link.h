@@ -58,7 +58,7 @@ struct peer_lane {
 	uint64_t acked_bytes; /* when last looked at */
 	uint32_t retransmits;
 	struct gauge_lane gauged;
-	uint64_t pulsed_bytes; /* sent when it was last looked whether it is idle */
+	uint64_t looked_bytes; /* sent when it was last looked whether it is idle */
 };
 
 struct peer_link {
@@ -74,6 +74,7 @@ struct peer_link {
 	struct outgoing_list queue[OUTGOING_CLASSES];
 	struct peer_lane *lanes; /* oldest first */
 	uint32_t lane_count;     /* ever made: their numbers */
+	uint32_t pulsed_lane;    /* said the last pulse */
 	bool distant;            /* a long way (gauge.h) */
 	bool striped;            /* more than one lane, once: what is sent is kept */
 	size_t kept_bytes;       /* of staging */
@@ -122,7 +123,7 @@ void peer_lane_forget_closed(struct peer_link *link);
 
 /* ---- peer_stripe.c ---- */
 unsigned peer_stripe_alive(const struct peer_link *link); /* those that are to stay */
-/* More or fewer, as the link needs; pulses on those that are idle. */
+/* More or fewer, as the link needs; a pulse on one of those that are idle. */
 void peer_stripe_look(struct peer_link *link);
 
 /* ---- peer_link.c ---- */

@@ -5,7 +5,7 @@
 
 #include "common/log.h"
 
-/* Less than this in an interval is a pulse, or nothing. */
+/* Less than this in an interval is a pulse or two, or nothing. */
 #define BUSY_BYTES_MIN 64u
 
 unsigned peer_stripe_alive(const struct peer_link *link)
@@ -86,7 +86,7 @@ static unsigned links_out(const struct member *member)
 	return count;
 }
 
-/* `hungry`: there is nothing to send but this look's pulses. */
+/* `hungry`: there is nothing to send but this look's pulse. */
 static void sample(struct peer_link *link, bool hungry)
 {
 	struct stripe_sample now = { .now_us = uv_hrtime() / 1000,
@@ -113,12 +113,10 @@ static void sample(struct peer_link *link, bool hungry)
 	link->idle_seen = hungry;
 }
 
-void peer_stripe_look(struct peer_link *link)
+/* Whose turn it is to say that we live: of the lanes on which nothing was said since the last look the next one. NULL: all talk. */
+static struct peer_lane *look_for_quiet(struct peer_link *link)
 {
-	if (peer_lane_first_up(link) == NULL)
-		return;
-	bool hungry = peer_lane_hungry(
-	    link); /* a pulse on its way would make an idle link a busy one */
+	struct peer_lane *first = NULL, *next = NULL;
 	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
 		struct lane_counters counters;
 		if (!pl->up ||
@@ -127,11 +125,27 @@ void peer_stripe_look(struct peer_link *link)
 		lane_counters(pl->lane, &counters);
 		/* A view in which the way is longer asks for more of it than the one in which it was dialled. */
 		lane_set_patience(pl->lane, (uint32_t)pulse_member_timeout_ms(link->member));
-		if (pulse_on(link->member->engine) &&
-		    counters.bytes_out - pl->pulsed_bytes < BUSY_BYTES_MIN &&
-		    lane_unsent(pl->lane) == 0)
-			peer_lane_pulse(pl);
-		pl->pulsed_bytes = counters.bytes_out;
+		bool quiet = counters.bytes_out - pl->looked_bytes < BUSY_BYTES_MIN &&
+		    lane_unsent(pl->lane) == 0;
+		pl->looked_bytes = counters.bytes_out;
+		if (quiet && first == NULL)
+			first = pl;
+		if (quiet && next == NULL && pl->number > link->pulsed_lane)
+			next = pl;
+	}
+	return next != NULL ? next : first;
+}
+
+void peer_stripe_look(struct peer_link *link)
+{
+	if (peer_lane_first_up(link) == NULL)
+		return;
+	bool hungry = peer_lane_hungry(
+	    link); /* a pulse on its way would make an idle link a busy one */
+	struct peer_lane *quiet = look_for_quiet(link);
+	if (quiet != NULL && pulse_on(link->member->engine)) {
+		peer_lane_pulse(quiet);
+		link->pulsed_lane = quiet->number;
 	}
 	sample(link, hungry);
 	grow(link);

@@ -1,6 +1,6 @@
-/* Signs of life between members. A member that has nothing to say to a peer sends a Pulse every interval on the connection that it
- * dialled to it; so a connection on which no byte comes for the timeout says that nothing comes through: the process is
- * stopped, its machine is gone, or the way is cut. Any byte counts, half a frame too, so slow but moving is never silent. A
+/* Signs of life between members. A member sends a peer one Pulse every interval, on one of the link's connections that have nothing to say, in turn. So a
+ * link on which no byte comes for the timeout says that nothing comes through: the process is stopped, its machine is gone, or the way is cut; and one of
+ * its n connections says so of itself when none comes for n timeouts. Any byte counts, half a frame too, so slow but moving is never silent. A
  * reader that does not read (its core has no room, it stood still itself) holds nothing against anybody.
  *
  * These parts are pure: times come in. Who sends and closes: peer_link.c (peer_link_look), peer_inbound.c (inbound_judge);
@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One connection, as its reader hears it. */
+/* One connection, or a link, as its reader hears it. */
 struct pulse_ear {
 	uint64_t bytes, heard_ms;
 	bool promised; /* the other end sends pulses */

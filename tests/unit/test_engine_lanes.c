@@ -1,4 +1,5 @@
 /* Links of several connections: results are exact, and a lost connection is not a lost peer. */
+#include "collectives/engine/inbound.h"
 #include "tests/unit/frame_proxy.h"
 #include "tests/unit/tls_files.h"
 
@@ -318,17 +319,14 @@ static void a_lane_that_was_given_up_does_not_come_after_all(void **state)
 	fx_stop(fx);
 }
 
-/* What came on a lost lane was asked on another one, which the peer gave up before it read the question. */
-static void what_came_is_asked_again(void **state)
+/* Host 0's three lanes to host 1, which is a port of ours; that is returned. */
+static int take_lanes(struct fx *fx, int lanes[3])
 {
-	(void)state;
-	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
-	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
 	const struct engine_links links = { .transport = TR_TRANSPORT_TCP, .sockets = 3 };
 	struct sockaddr_in address = fp_address("127.0.0.1:0");
 	socklen_t bytes = sizeof(address);
 	bool both[FX_HOSTS_MAX] = { true, true }, first[FX_HOSTS_MAX] = { true };
-	int port = socket(AF_INET, SOCK_STREAM, 0), lanes[3];
+	int port = socket(AF_INET, SOCK_STREAM, 0);
 	assert_int_equal(bind(port, (struct sockaddr *)&address, bytes), 0);
 	assert_int_equal(listen(port, 3), 0);
 	assert_int_equal(getsockname(port, (struct sockaddr *)&address, &bytes), 0);
@@ -350,6 +348,16 @@ static void what_came_is_asked_again(void **state)
 		lanes[hello->hello->lane] = fd;
 		traind__peer__peer_message__free_unpacked(hello, NULL);
 	}
+	return port;
+}
+
+/* What came on a lost lane was asked on another one, which the peer gave up before it read the question. */
+static void what_came_is_asked_again(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	int lanes[3], port = take_lanes(fx, lanes);
 	(void)close(lanes[2]);
 	await_question(lanes[0], 2);
 	say_ended(lanes[1], 0);
@@ -357,6 +365,137 @@ static void what_came_is_asked_again(void **state)
 	(void)close(lanes[0]);
 	(void)close(lanes[1]);
 	(void)close(port);
+	fx_stop(fx);
+}
+
+/* ---- signs of life ---- */
+
+static struct member *member_of(const struct fx *fx)
+{
+	struct member *member = engine_find(fx->hosts[0].engine, FX_GROUP, FX_PEER(0));
+	assert_non_null(member);
+	return member;
+}
+
+static void look(const struct fx *fx, uint32_t interval_ms)
+{
+	struct engine *engine = fx->hosts[0].engine;
+	pthread_mutex_lock(&engine->turn);
+	engine->pulse.interval_ms = interval_ms; /* without a timer */
+	peer_link_look(member_of(fx));
+	pthread_mutex_unlock(&engine->turn);
+	(void)uv_async_send(&engine->wake);
+}
+
+/* One look, one pulse, however many connections there are. */
+static void pulses_take_turns(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	int lanes[3], port = take_lanes(fx, lanes);
+	look(fx, 0); /* each has said hello by then, and says nothing after it */
+	for (unsigned i = 1; i < 8; i++) {
+		look(fx, 1);
+		Traind__Peer__PeerMessage *message = take_message(lanes[i % 3]);
+		assert_int_equal(message->body_case, TRAIND__PEER__PEER_MESSAGE__BODY_PULSE);
+		traind__peer__peer_message__free_unpacked(message, NULL);
+	}
+	for (unsigned i = 0; i < 3; i++) {
+		struct pollfd wait = { .fd = lanes[i], .events = POLLIN };
+		assert_int_equal(poll(&wait, 1, 0), 0);
+		(void)close(lanes[i]);
+	}
+	(void)close(port);
+	fx_stop(fx);
+}
+
+/* Of its connections that were not closed for their silence. */
+static unsigned judged(const struct fx *fx, uint64_t now_ms)
+{
+	struct engine *engine = fx->hosts[0].engine;
+	unsigned heard = 0;
+	pthread_mutex_lock(&engine->turn);
+	struct member *member = member_of(fx);
+	inbound_judge(member, now_ms, 0);
+	for (const struct inbound *in = member->inbound; in != NULL; in = in->next)
+		heard += !in->silent;
+	pthread_mutex_unlock(&engine->turn);
+	(void)uv_async_send(&engine->wake);
+	return heard;
+}
+
+/* Until it has been read. */
+static void say_pulse(const struct fx *fx, int fd, uint32_t lane)
+{
+	struct engine *engine = fx->hosts[0].engine;
+	Traind__Peer__Pulse pulse = TRAIND__PEER__PULSE__INIT;
+	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
+	uint64_t came = 0, now;
+	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_PULSE;
+	message.pulse = &pulse;
+	for (unsigned said = 0, tries = 0; said < 2; tries++) {
+		pthread_mutex_lock(&engine->turn);
+		now = 0;
+		for (const struct inbound *in = member_of(fx)->inbound; in != NULL; in = in->next) {
+			struct lane_counters counters;
+			lane_counters(in->lane, &counters);
+			if (in->number == lane && !in->silent)
+				now = counters.bytes_in;
+		}
+		pthread_mutex_unlock(&engine->turn);
+		if (said == 0 && now > 0) {
+			say(fd, &message);
+			came = now;
+			said = 1;
+		} else if (said == 1 && now > came) {
+			said = 2;
+		}
+		assert_true(tries < 1000 * FX_DEADLINE_S);
+		(void)usleep(1000);
+	}
+}
+
+/* A connection alone may be silent for as many timeouts as its link has of them, all together for one. */
+static void silence_of_a_link_and_of_one_of_its_connections(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct engine *engine = fx->hosts[0].engine;
+	bool both[FX_HOSTS_MAX] = { true, true }, first[FX_HOSTS_MAX] = { true };
+	int lanes[3];
+	fx_attach(&fx->hosts[0]);
+	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
+	FX_WAIT(fx, fx->hosts[0].ready);
+	fx->view = 1;
+	fx_install(fx, both, first);
+	FX_WAIT(fx, fx->hosts[0].installed == 1);
+	for (uint32_t i = 0; i < 3; i++)
+		lanes[i] = dial_lane(fx, i);
+	for (uint32_t i = 0; i < 3; i++)
+		say_pulse(fx, lanes[i], i);
+	uint64_t began_ms = uv_hrtime() / 1000000;
+	pthread_mutex_lock(&engine->turn);
+	uint64_t timeout_ms = pulse_member_timeout_ms(member_of(fx));
+	pthread_mutex_unlock(&engine->turn);
+	assert_int_equal(judged(fx, began_ms), 3);
+	for (unsigned i = 1; i < 3; i++) {
+		assert_int_equal(judged(fx, began_ms + i * timeout_ms - 1), 3);
+		say_pulse(fx, lanes[0], 0);
+		assert_int_equal(judged(fx, began_ms + i * timeout_ms), 3);
+	}
+	assert_int_equal(judged(fx, began_ms + 3 * timeout_ms - 1), 3);
+	say_pulse(fx, lanes[0], 0);
+	assert_int_equal(judged(fx, began_ms + 3 * timeout_ms), 1);
+	uint8_t byte;
+	for (unsigned i = 1; i < 3; i++)
+		assert_true(recv(lanes[i], &byte, 1, 0) <= 0);
+	FX_IS(fx, fx->hosts[0].link_lost == 0);
+	assert_int_equal(judged(fx, began_ms + 5 * timeout_ms), 0);
+	FX_WAIT(fx, fx->hosts[0].link_lost == 1);
+	for (unsigned i = 0; i < 3; i++)
+		(void)close(lanes[i]);
 	fx_stop(fx);
 }
 
@@ -384,6 +523,8 @@ int main(void)
 		cmocka_unit_test(the_same_with_tls),
 		cmocka_unit_test(what_came_is_asked_again),
 		cmocka_unit_test(a_lane_that_was_given_up_does_not_come_after_all),
+		cmocka_unit_test(pulses_take_turns),
+		cmocka_unit_test(silence_of_a_link_and_of_one_of_its_connections),
 		cmocka_unit_test(too_many_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
