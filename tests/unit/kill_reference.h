@@ -10,7 +10,7 @@
 
 #include "collectives/kernels/codec.h"
 
-#define ELEMENTS      37 /* ten segments, the last one short */
+#define ELEMENTS      37 /* ten segments, the last one short; or one */
 #define SEGMENT_BYTES 16
 
 static inline int32_t input(unsigned peer, unsigned op, size_t element)
@@ -18,12 +18,13 @@ static inline int32_t input(unsigned peer, unsigned op, size_t element)
 	return (int32_t)((peer * 7 + op * 3 + element * 5) % 61) - 20;
 }
 
-/* What a tree of any shape gives: decode(Q(sum of decode(Q(x)) by ascending peer)), of one segment. */
-static inline float coded_reference(enum tr_codec codec, size_t e, const uint64_t *set, size_t count)
+/* What a tree of any shape gives: decode(Q(sum of decode(Q(x)) by ascending peer)), of a segment of so many elements. */
+static inline float coded_reference(enum tr_codec codec, size_t per_segment, size_t e,
+    const uint64_t *set, size_t count)
 {
-	size_t per_segment = SEGMENT_BYTES / sizeof(float), first = e / per_segment * per_segment;
+	size_t first = e / per_segment * per_segment;
 	size_t n = ELEMENTS - first < per_segment ? ELEMENTS - first : per_segment;
-	float x[SEGMENT_BYTES / sizeof(float)], sum[SEGMENT_BYTES / sizeof(float)];
+	float x[ELEMENTS], sum[ELEMENTS];
 	uint8_t wire[256];
 	assert_true(codec_bytes(codec, n) <= sizeof(wire));
 	for (size_t i = 0; i < count; i++) {
