@@ -52,10 +52,6 @@ static tr_status check_keys(const struct tr_sync_options *o, const char *why, st
 			    "sync.%s: found %g, allowed: nothing, since %s: replicas of several "
 			    "workers merge after inner_steps alone",
 			    unknown[i].key, unknown[i].found, why);
-	if (o->feedback != 0)
-		return tr_error_set(error, TR_EINVAL,
-		    "sync.feedback: found %g, allowed: none (-1 with the codec int2), since %s",
-		    o->feedback, why);
 	if (o->inner_steps > JOB_MESH_INNER_STEPS_MAX)
 		return tr_error_set(error, TR_EINVAL,
 		    "sync.inner_steps: found %llu, allowed: at most %d, since %s",

@@ -20,7 +20,7 @@ tr_status sharded_apart_create(struct trainer *t, struct tr_error *error)
 	if (a == NULL)
 		return no_memory(error);
 	t->sharded->apart = a;
-	a->moments.shard = RANKS_NONE;
+	a->moments.shard = a->lost.shard = RANKS_NONE;
 	return job_sync_options(t->spec, t->steps, &a->options, error);
 }
 
@@ -45,14 +45,20 @@ tr_status sharded_apart_make(struct trainer *t, struct tr_error *error)
 	struct sharded *s = t->sharded;
 	struct sharded_apart *a = s->apart;
 	size_t bytes = mesh_shards_most(&s->shards) * sizeof(float);
-	a->work = mesh_memory_take(&s->memory, bytes);
-	a->moments.first = mesh_memory_take(&s->memory, bytes);
-	a->moments.second = mesh_memory_take(&s->memory, bytes);
-	if (a->work != NULL && a->moments.first != NULL && a->moments.second != NULL)
-		return TR_OK;
-	return tr_error_set(error, TR_ENOMEM,
-	    "sync.mode: no shared memory for a shard's own parameters and moments (3 x %zu MiB)",
-	    bytes >> 20);
+	bool feedback = a->options.codec != TR_CODEC_NONE && a->options.feedback > 0;
+	float **const arrays[] = { &a->work, &a->moments.first, &a->moments.second, &a->lost.now,
+		&a->lost.next };
+	unsigned wanted = feedback ? 5 : 3;
+	for (unsigned i = 0; i < wanted; i++) {
+		*arrays[i] = mesh_memory_take(&s->memory, bytes);
+		if (*arrays[i] == NULL)
+			return tr_error_set(error, TR_ENOMEM,
+			    "sync.mode: no shared memory for a shard's own parameters, moments%s "
+			    "(%u "
+			    "x %zu MiB)",
+			    feedback ? " and what coding loses" : "", wanted, bytes >> 20);
+	}
+	return TR_OK;
 }
 
 void sharded_apart_unmake(struct trainer *t)
@@ -62,8 +68,11 @@ void sharded_apart_unmake(struct trainer *t)
 	mesh_memory_give(&s->memory, a->work);
 	mesh_memory_give(&s->memory, a->moments.first);
 	mesh_memory_give(&s->memory, a->moments.second);
+	mesh_memory_give(&s->memory, a->lost.now);
+	mesh_memory_give(&s->memory, a->lost.next);
 	a->work = NULL;
 	a->moments = (struct apart_moments){ .shard = RANKS_NONE };
+	a->lost = (struct apart_lost){ .shard = RANKS_NONE };
 	a->own = (struct apart_own){ 0 };
 }
 
@@ -110,6 +119,7 @@ void sharded_apart_loaded(struct trainer *t, const struct manifest *manifest)
 	if (manifest != NULL)
 		lineage = word_of(manifest->optimizer, sizeof(manifest->optimizer));
 	begin_moments(t, step, lineage);
+	t->sharded->apart->lost.shard = RANKS_NONE;
 }
 
 void sharded_apart_settle_moments(struct trainer *t)

@@ -18,6 +18,9 @@
  * round's list begins with those. One join: a worker comes to the group in that round without a part in it, is rank 3 in the next, gets parameters and outer momentum of its shard from
  * worker 1 by ops as in any sharded job, and its replica begins with fresh moments, since those of worker 2 alone would not fit.
  *
+ * Error feedback (`sync.feedback`): what coding lost of a worker's movement is its own, and goes with that of the next merge. It changes with the commit, as parameters do; who gets a shard, or goes
+ * back to a checkpoint, begins with none.
+ *
  * Moments of AdamW are a replica's own. What all its tensor-parallel workers hold (norms, some biases) and the copies of a tied table have to stay the same bits at all of them, so moments may
  * be used only if all of the replica's workers have made them together: `lineage` is a digest of how they came about. Where it differs the replica begins with fresh ones, as a
  * worker of a whole model does that joins.
@@ -68,6 +71,12 @@ struct apart_moments {
 	uint64_t lineage, age;
 };
 
+/* What coding lost of this worker's movements. */
+struct apart_lost {
+	float *now, *next; /* NULL: it is not kept; as long as the longest shard */
+	uint32_t shard;    /* of which; RANKS_NONE: of none */
+};
+
 /* All workers' together, f64 in the group's memory. */
 struct apart_sums {
 	double loss, tokens;
@@ -78,6 +87,7 @@ struct sharded_apart {
 	struct tr_sync_options options;
 	float *work; /* parameters that this worker's steps are taken in; as long as the longest shard */
 	struct apart_moments moments;
+	struct apart_lost lost;
 	struct apart_own own;
 	struct apart_part parts[TR_GROUP_PEERS_MAX]; /* of the round under way, by replica */
 	struct apart_word *roster;                   /* in the group's memory */

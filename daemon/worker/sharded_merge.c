@@ -30,6 +30,18 @@ static void make_movement(struct trainer *t)
 		memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
 }
 
+/* Of another shard, or of steps that were gone back behind, it is of no use. */
+static void settle_lost(struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	struct apart_lost *lost = &s->apart->lost;
+	uint32_t shard = ranks_shard(&s->shards.mesh, s->rank);
+	if (lost->now == NULL || lost->shard == shard)
+		return;
+	memset(lost->now, 0, t->layout.count * sizeof(float));
+	lost->shard = shard;
+}
+
 /* Numbers [first, end) of the shard. */
 static tr_status submit_range(struct trainer *t, unsigned which, size_t first, size_t end,
     struct tr_error *error)
@@ -44,6 +56,11 @@ static tr_status submit_range(struct trainer *t, unsigned which, size_t first, s
 	op.reduce = TR_SUM;
 	op.codec = s->apart->options.codec;
 	op.scope = (struct tr_scope){ s->dp.members, s->dp.count };
+	if (s->apart->lost.now != NULL) {
+		op.residual = s->apart->lost.now + first;
+		op.residual_next = s->apart->lost.next + first;
+		op.beta = (float)s->apart->options.feedback;
+	}
 	tr_status status = tr_submit(t->group, &op, error);
 	return status == TR_OK ? tr_wait(t->group, op.tag, error) : status;
 }
@@ -112,6 +129,7 @@ static tr_status merge_movements(struct trainer *t, struct tr_error *error)
 	make_movement(t);
 	if (t->sharded->dp.count < 2)
 		return TR_OK;
+	settle_lost(t);
 	tr_status status = sum_movements(t, error);
 	if (status == TR_OK)
 		status = share_whole_tensors(t, error);
@@ -183,6 +201,13 @@ tr_status sharded_wait_merge(struct trainer *t, uint64_t *samples, struct tr_err
 
 /* ---- committed ---- */
 
+static void keep_lost(struct apart_lost *lost)
+{
+	float *before = lost->now;
+	lost->now = lost->next;
+	lost->next = before;
+}
+
 static void step_outer(struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
@@ -192,6 +217,8 @@ static void step_outer(struct trainer *t)
 		return;
 	if (s->dp.count > 1 && s->tp.count > 1)
 		(void)sharded_copy_shared(t, true);
+	if (s->dp.count > 1)
+		keep_lost(&s->apart->lost);
 	outer_step(t->arrays.params, t->arrays.outer, t->arrays.grads, (float)(1 / tokens),
 	    (float)o->outer_lr, (float)o->outer_momentum, t->layout.count);
 }

@@ -69,13 +69,38 @@ def test_what_several_workers_hold_stays_the_same_with_a_codec(tmp_path, whole):
     assert done.rounds.committed == STEPS // INNER + 1 and "other numbers" not in events, events
 
 
+def distance(one, other):
+    left, right = parameters(one), parameters(other)
+    return float(numpy.sqrt(sum(((left[name] - right[name]) ** 2).sum() for name in left)))
+
+
+def coded(whole, folder, pp, tp, feedback):
+    """How far from f32's parameters those are that int2 leads to."""
+    spec = apart_spec(whole[0], folder / "run", 2, pp, tp)
+    spec.train.sync.codec, spec.train.sync.feedback = "int2", feedback
+    _, events = train(folder / "cluster", spec, 2, slots=pp * tp)
+    assert "other numbers" not in events, events
+    return distance(whole[1], folder / "run")
+
+
 @pytest.mark.parametrize("pp,tp", [(1, 2), (2, 1)])
-def test_kills_of_each_rank(tmp_path, whole, pp, tp):
+def test_what_coding_loses_goes_with_later_merges(tmp_path, whole, pp, tp):
+    """int2 sends no small movements beside large ones. With error feedback, which it has unless a job says otherwise, they add up; as with workers that hold the whole model,
+    but that blocks of numbers are cut elsewhere."""
+    kept, lost = coded(whole, tmp_path / "kept", pp, tp, 0), coded(whole, tmp_path / "lost", pp, tp, -1)
+    assert kept < 0.9 * lost
+    assert kept == pytest.approx(coded(whole, tmp_path / "single", 1, 1, 0), rel=0.02)
+
+
+@pytest.mark.parametrize("pp,tp,codec", [(1, 2, "none"), (2, 1, "int2")])
+def test_kills_of_each_rank(tmp_path, whole, pp, tp, codec):
     """The other replica goes on with what it has of the round, who comes gets its shard from there; no sample is in two merges, none is lost."""
     text, run, steps, inner = whole[0], tmp_path / "run", 200, 10
     (tmp_path / "samples").mkdir()
     with Cluster(tmp_path / "cluster", nodes=2, slots=2, environment={"TRAIND_SAMPLES_LOG": str(tmp_path / "samples")}) as cluster:
-        job = cluster.submit(apart_spec(text, run, 2, pp, tp, inner=inner, steps=steps, every=50))
+        spec = apart_spec(text, run, 2, pp, tp, inner=inner, steps=steps, every=50)
+        spec.train.sync.codec = codec
+        job = cluster.submit(spec)
         for number in range(4):
             reach(run, 10 + 40 * number)
             came = cluster.events(cluster.job(job)).count(" takes rank ")
