@@ -42,7 +42,7 @@ static tr_status check_keys(const struct tr_sync_options *o, const char *why, st
 	const struct {
 		const char *key;
 		double found;
-	} unknown[] = { { "inner_seconds", o->inner_seconds }, { "by_speed", o->by_speed },
+	} unknown[] = { { "inner_seconds", o->inner_seconds },
 		{ "grace_seconds", o->grace_seconds }, { "overlap", (double)o->overlap },
 		{ "alpha", o->alpha }, { "alone_steps", (double)o->alone_steps } };
 

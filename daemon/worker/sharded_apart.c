@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/sync/pace.h"
 #include "common/log.h"
 #include "daemon/plan/job_sync.h"
 #include "daemon/worker/trainer_inside.h"
@@ -201,9 +202,11 @@ static void say(struct trainer *t, const struct tr_round *round)
 		*word = (struct apart_word){ .first = (int64_t)a->own.claim.first + 1,
 			.share = (int64_t)a->own.share,
 			.steps = (int64_t)a->own.steps,
+			.quota = (int64_t)a->own.quota,
 			.norm = bits_of(a->own.norm) };
 	if (a->moments.shard == own_shard(s))
 		word->lineage = (int64_t)a->moments.lineage;
+	word->step_ns = (int64_t)a->step_ns;
 }
 
 static tr_status exchange_roster(struct trainer *t, const struct tr_round *round,
@@ -221,7 +224,7 @@ static tr_status exchange_roster(struct trainer *t, const struct tr_round *round
 }
 
 /* What all workers of a replica say: the same claim, and steps that differ by one at most. */
-static struct apart_part part_of(const struct sharded *s, uint32_t replica, uint64_t steps)
+static struct apart_part part_of(const struct sharded *s, uint32_t replica)
 {
 	const struct apart_word *roster = s->apart->roster;
 	const struct apart_word *first = &roster[ranks_worker_of(&s->next, 0, replica)];
@@ -230,7 +233,7 @@ static struct apart_part part_of(const struct sharded *s, uint32_t replica, uint
 	for (uint32_t k = 1; k < ranks_shards(&s->shards.mesh); k++) {
 		const struct apart_word *word = &roster[ranks_worker_of(&s->next, k, replica)];
 		part.trains = part.trains && word->first == first->first &&
-		    word->share == first->share;
+		    word->share == first->share && word->quota == first->quota;
 		part.alike = part.alike && word->lineage == first->lineage;
 		least = word->steps < least ? word->steps : least;
 		most = word->steps > most ? word->steps : most;
@@ -238,20 +241,56 @@ static struct apart_part part_of(const struct sharded *s, uint32_t replica, uint
 	part.trains = part.trains && most - least <= 1;
 	if (part.trains) {
 		part.share = (uint64_t)first->share;
-		part.claim = (struct claim){ (uint64_t)first->first - 1, part.share * steps };
+		part.steps = (uint64_t)first->quota;
+		part.claim = (struct claim){ (uint64_t)first->first - 1, part.share * part.steps };
 	}
 	return part;
 }
 
-/* The batch of each step is shared out as evenly as it goes; the places of a replica's steps lie one behind the other. */
-static void begin_part(const struct trainer *t, uint32_t replica, uint32_t replicas,
-    struct apart_part *part)
+/* Of its workers the slowest; 0: none of them has taken any. */
+static double step_s_of(const struct sharded *s, uint32_t replica)
 {
-	uint64_t first, last, steps = sharded_apart_steps(t);
-	samples_share(t->batch, replica, replicas, &first, &last);
-	part->trains = part->anew = true;
-	part->share = last - first;
-	part->claim = (struct claim){ first * steps, part->share * steps };
+	int64_t most = 0;
+	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh); k++) {
+		const struct apart_word
+		    *word = &s->apart->roster[ranks_worker_of(&s->next, k, replica)];
+		most = word->step_ns > most ? word->step_ns : most;
+	}
+	return (double)most * 1e-9;
+}
+
+/* How many steps each replica takes. */
+static void set_quotas(const struct trainer *t, uint32_t replicas)
+{
+	const struct sharded *s = t->sharded;
+	struct tr_sync_options options = s->apart->options;
+	struct pace_agreed agreed = { 0 };
+	options.inner_steps = sharded_apart_steps(t);
+	for (uint32_t i = 0; i < replicas; i++) {
+		double step_s = step_s_of(s, i);
+		if (step_s > 0 && (agreed.fastest_s == 0 || step_s < agreed.fastest_s))
+			agreed.fastest_s = step_s;
+		if (step_s > agreed.slowest_s)
+			agreed.slowest_s = step_s;
+	}
+	for (uint32_t i = 0; i < replicas; i++)
+		s->apart->parts[i].steps = pace_quota(&options, &agreed, step_s_of(s, i));
+}
+
+/* The batch of each step is shared out as evenly as it goes; the places of a replica's steps lie one behind the other. */
+static void begin_parts(const struct trainer *t, uint32_t replicas)
+{
+	uint64_t place = 0;
+	set_quotas(t, replicas);
+	for (uint32_t i = 0; i < replicas; i++) {
+		struct apart_part *part = &t->sharded->apart->parts[i];
+		uint64_t first, last;
+		samples_share(t->batch, i, replicas, &first, &last);
+		part->trains = part->anew = true;
+		part->share = last - first;
+		part->claim = (struct claim){ place, part->share * part->steps };
+		place += part->claim.count;
+	}
 }
 
 static void derive_parts(struct trainer *t)
@@ -260,11 +299,11 @@ static void derive_parts(struct trainer *t)
 	uint32_t replicas = ranks_replicas(&s->next);
 	bool any = false;
 	for (uint32_t i = 0; i < replicas; i++) {
-		s->apart->parts[i] = part_of(s, i, sharded_apart_steps(t));
+		s->apart->parts[i] = part_of(s, i);
 		any = any || s->apart->parts[i].trains;
 	}
-	for (uint32_t i = 0; i < replicas && !any; i++)
-		begin_part(t, i, replicas, &s->apart->parts[i]);
+	if (!any)
+		begin_parts(t, replicas);
 }
 
 /* ---- this worker ---- */
@@ -276,7 +315,8 @@ static void begin_own(struct trainer *t, const struct tr_round *round, const str
 	a->own = (struct apart_own){ .round = round->round,
 		.workers = own_workers(s),
 		.claim = part->claim,
-		.share = part->share };
+		.share = part->share,
+		.quota = part->steps };
 	memcpy(a->work, t->arrays.params, t->layout.count * sizeof(float));
 	if (part->alike)
 		return;

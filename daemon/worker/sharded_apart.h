@@ -18,6 +18,9 @@
  * round's list begins with those. One join: a worker comes to the group in that round without a part in it, is rank 3 in the next, gets parameters and outer momentum of its shard from
  * worker 1 by ops as in any sharded job, and its replica begins with fresh moments, since those of worker 2 alone would not fit.
  *
+ * By speed (`sync.by_speed`): the fastest replica takes H steps, the others as many as they get done meanwhile, by what their workers say in the roster of their newest steps; so all come to the merge
+ * at one time. A merge counts as H steps whoever was in it.
+ *
  * Error feedback (`sync.feedback`): what coding lost of a worker's movement is its own, and goes with that of the next merge. It changes with the commit, as parameters do; who gets a shard, or goes
  * back to a checkpoint, begins with none.
  *
@@ -41,8 +44,9 @@ struct trainer;
 /* What a contributor says in the roster, in a place of its own. */
 struct apart_word {
 	int64_t first; /* of its claim, and one; 0: it has none */
-	int64_t share, steps;
-	int64_t norm; /* bits of that of its newest step */
+	int64_t share, steps, quota;
+	int64_t step_ns; /* of its newest steps; 0: not known */
+	int64_t norm;    /* bits of that of its newest step */
 	int64_t lineage;
 };
 enum { APART_WORDS = sizeof(struct apart_word) / sizeof(int64_t) };
@@ -52,16 +56,16 @@ struct apart_part {
 	bool trains, anew; /* has a part in this merge; from the beginning of the round */
 	bool alike;        /* its workers have made their moments together */
 	struct claim claim;
-	uint64_t share; /* sequences of a step */
+	uint64_t share, steps; /* sequences of a step; steps to take */
 };
 
 /* What this worker has of a round: of no use in any other round, replica or shard. */
 struct apart_own {
 	uint64_t round, workers; /* 0: nothing; digest of its replica's workers */
 	struct claim claim;
-	uint64_t share, steps; /* taken */
-	double norm;           /* of the newest */
-	bool ready;            /* the next one's gradient is whole, its norm is not known yet */
+	uint64_t share, quota, steps; /* to take, taken */
+	double norm;                  /* of the newest */
+	bool ready; /* the next one's gradient is whole, its norm is not known yet */
 	double loss, step_loss;
 };
 
@@ -89,6 +93,7 @@ struct sharded_apart {
 	struct apart_moments moments;
 	struct apart_lost lost;
 	struct apart_own own;
+	uint64_t step_ns; /* what one of the newest round's took; 0: not known */
 	struct apart_part parts[TR_GROUP_PEERS_MAX]; /* of the round under way, by replica */
 	struct apart_word *roster;                   /* in the group's memory */
 	double (*squares)[TR_GROUP_PEERS_MAX];       /* the same: of two steps in turn, by shard */
@@ -118,7 +123,7 @@ uint64_t sharded_apart_workers(const struct sharded *s, uint32_t replica);
 /* Of moments after a step with this norm. */
 uint64_t sharded_apart_lineage(const struct apart_own *own, uint64_t before, double norm);
 
-/* Steps of the round that begins at the state's step. */
+/* Steps of the round that begins at the state's step, of the fastest replica. */
 uint64_t sharded_apart_steps(const struct trainer *t);
 /* Whether shards go to who writes in this round, which does nothing else. */
 bool sharded_apart_saves(const struct trainer *t);

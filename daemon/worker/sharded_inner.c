@@ -158,10 +158,12 @@ void sharded_inner_take(struct trainer *t, double norm)
 
 tr_status sharded_inner_steps(struct trainer *t, struct tr_error *error)
 {
-	struct apart_own *own = &t->sharded->apart->own;
-	uint64_t steps = sharded_apart_steps(t);
+	struct sharded_apart *a = t->sharded->apart;
+	struct apart_own *own = &a->own;
+	uint64_t before = own->steps;
+	double since_s = trainer_monotonic_s();
 	tr_status status = TR_OK;
-	for (bool first = true; own->steps < steps && status == TR_OK; first = false) {
+	for (bool first = true; own->steps < own->quota && status == TR_OK; first = false) {
 		double norm = 0;
 		status = compute(t, error);
 		if (status == TR_OK)
@@ -171,5 +173,8 @@ tr_status sharded_inner_steps(struct trainer *t, struct tr_error *error)
 		if (status == TR_OK)
 			sharded_inner_take(t, norm);
 	}
+	if (status == TR_OK && own->steps > before)
+		a->step_ns = (uint64_t)(1e9 * (trainer_monotonic_s() - since_s)) /
+		    (own->steps - before);
 	return status;
 }

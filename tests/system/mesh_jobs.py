@@ -4,6 +4,9 @@ import hashlib
 import json
 import os
 import pathlib
+import signal
+import threading
+import time
 
 import numpy
 import pytest
@@ -72,6 +75,28 @@ def counted_once(cluster, job, steps):
     samples = cluster.api().GetSamples(pb.GetSamplesRequest(job_id=job))
     assert sum(epoch.counted for epoch in samples.epochs) == steps * BATCH
     assert not any(epoch.dropped or epoch.in_flight for epoch in samples.epochs)
+
+
+class Throttled:
+    """A worker that is stopped most of the time."""
+
+    def __init__(self, pid):
+        self.pid, self.ended = pid, threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.ended.is_set():
+            os.kill(self.pid, signal.SIGSTOP)
+            time.sleep(0.06)
+            os.kill(self.pid, signal.SIGCONT)
+            time.sleep(0.005)
+
+    def __enter__(self):
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
 
 
 def train(folder, spec, nodes, slots=1):

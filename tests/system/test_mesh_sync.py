@@ -7,7 +7,7 @@ import numpy
 import pytest
 
 from harness import Cluster, trainctl_json, wait_for
-from mesh_jobs import STEPS, active, parameters, reach, rows_of, staged_spec, train, write_text
+from mesh_jobs import BATCH, STEPS, Throttled, active, parameters, reach, rows_of, staged_spec, train, write_text
 from test_samples import check_once, check_sums, consumed, counted_of
 
 INNER = 4
@@ -116,6 +116,33 @@ def test_kills_of_each_rank(tmp_path, whole, pp, tp, codec):
     used = check_once(consumed(tmp_path).values())
     assert counted_of(told) == done.rounds.samples == len(used)
     assert sorted(used) == list(range(len(used))), "what a lost replica had is trained on by others"
+
+
+def test_a_slow_replica_takes_fewer_steps(tmp_path):
+    """By speed: one of its workers is stopped most of the time, so it has fewer samples of each merge than the other one, and none of them is lost or used twice."""
+    text, run, steps, inner = write_text(tmp_path), tmp_path / "run", 600, 10
+    (tmp_path / "samples").mkdir()
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2, environment={"TRAIND_SAMPLES_LOG": str(tmp_path / "samples")}) as cluster:
+        spec = apart_spec(text, run, 2, 2, 1, inner=inner, steps=steps, every=100)
+        spec.train.sync.by_speed = True
+        job = cluster.submit(spec)
+        reach(run, 20)
+
+        def not_taken():
+            return max(rows_of(run)) * BATCH - cluster.job(job).rounds.samples
+        before = not_taken()
+        with Throttled(active(cluster, job)[-1].pid):
+            wait_for(lambda: not_taken() > before + inner * BATCH, "fewer samples", 60)
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert "other numbers" not in events and "goes back" not in events, events
+        told = check_sums(trainctl_json("--address", cluster.memberd.address, "samples", job))
+    rows = rows_of(run)
+    assert sorted(rows) == list(range(inner, steps + 1, inner))
+    assert rows[steps]["loss"] < rows[inner]["loss"] / 2
+    used = check_once(consumed(tmp_path).values())
+    assert counted_of(told) == done.rounds.samples == len(used) < steps * BATCH - inner * BATCH
+    assert sorted(used) == list(range(len(used)))
 
 
 def test_another_mesh_goes_on_from_a_checkpoint(tmp_path, whole):

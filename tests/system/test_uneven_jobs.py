@@ -2,13 +2,11 @@
 import os
 import re
 import signal
-import threading
-import time
 
 import pytest
 
 from harness import Cluster, wait_for
-from mesh_jobs import SLOW, STEPS, active, alone, assert_near, assert_same_training, counted_once, reach, sharded_spec, staged_spec, train
+from mesh_jobs import SLOW, STEPS, Throttled, active, alone, assert_near, assert_same_training, counted_once, reach, sharded_spec, staged_spec, train
 from node_lab import NodeLab
 from test_auto import costs_file, job_file, worker_of_speed
 from test_samples import check_once, consumed
@@ -104,28 +102,6 @@ def test_a_slow_machine_gets_less(tmp_path, text):
         told = lab.json("samples", 1)
         assert sum(row["counted"] for row in told["epochs"]) == steps * BATCH
     assert_near(run, calm, steps)
-
-
-class Throttled:
-    """A worker that is stopped most of the time."""
-
-    def __init__(self, pid):
-        self.pid, self.ended = pid, threading.Event()
-        self.thread = threading.Thread(target=self.run)
-
-    def run(self):
-        while not self.ended.is_set():
-            os.kill(self.pid, signal.SIGSTOP)
-            time.sleep(0.06)
-            os.kill(self.pid, signal.SIGCONT)
-            time.sleep(0.005)
-
-    def __enter__(self):
-        self.thread.start()
-
-    def __exit__(self, *_):
-        self.ended.set()
-        self.thread.join()
 
 
 def shares_of(cluster, job):

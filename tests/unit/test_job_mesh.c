@@ -143,6 +143,8 @@ static void test_replicas_apart(void **state)
 	    "workers merge after inner_steps alone");
 	spec = good_apart("sync.codec", "int2"); /* with error feedback */
 	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.by_speed", "true");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
 	set_good(spec, "sync.inner_steps", "1000001");
 	refused(spec,
 	    "sync.inner_steps: found 1000001, allowed: at most 1000000, since mesh.tp is 2");

@@ -242,6 +242,9 @@ static void named_seeds_hold(void **state)
 		{ CASE_REPLAN_SEEDS + 12,
 		    "another plan with the same shards at other ranks: what had come was dropped" },
 		{ CASE_REPLAN_SEEDS + 105, "the same, without ZeRO-1" },
+		{ CASE_APART_SEEDS + 916,
+		    "the simulator: a replica that begins a round anew takes fewer steps than the "
+		    "reference has" },
 	};
 	for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++) {
 		struct play_case what;

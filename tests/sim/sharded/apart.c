@@ -18,7 +18,7 @@ struct moments {
 	float *first, *second;
 };
 
-/* A replica's steps of a round. */
+/* A replica's steps of a round, of several tries of it perhaps: in another one it may take fewer. */
 struct walk {
 	struct walk *next;
 	uint64_t round, workers, first, share;
@@ -255,6 +255,28 @@ static const struct walk *walk_merged(struct tr_group *g, uint32_t replica)
 	return w;
 }
 
+/* No sample is in two replicas' steps of one merge, and each takes steps. */
+static void check_claims(struct tr_group *g)
+{
+	const struct sharded *s = g->trainer->sharded;
+	const struct apart_part *parts = s->apart->parts;
+	for (uint32_t a = 0; a < ranks_replicas(&s->next); a++) {
+		if (parts[a].trains &&
+		    (parts[a].steps == 0 || parts[a].steps > PLAY_INNER_STEPS ||
+		        parts[a].claim.count != parts[a].share * parts[a].steps))
+			sim_violation(g->sim, "S3: n%u: replica %u takes %lu steps of %lu samples",
+			    g->number, a, (unsigned long)parts[a].steps,
+			    (unsigned long)parts[a].claim.count);
+		for (uint32_t b = 0; b < a; b++)
+			if (parts[a].trains && parts[b].trains &&
+			    parts[a].claim.first < parts[b].claim.first + parts[b].claim.count &&
+			    parts[b].claim.first < parts[a].claim.first + parts[a].claim.count)
+				sim_violation(g->sim,
+				    "S3: n%u: replicas %u and %u train on the same samples",
+				    g->number, b, a);
+	}
+}
+
 /* All of a replica have taken its steps with moments that they made together. */
 static void check_together(struct tr_group *g)
 {
@@ -263,7 +285,7 @@ static void check_together(struct tr_group *g)
 	if (part == NULL || !part->trains)
 		return;
 	const struct walk *w = walk_merged(g, ranks_replica(&t->sharded->next, t->sharded->self));
-	if (w != NULL && w->lineage[w->taken] != t->sharded->apart->moments.lineage)
+	if (w != NULL && w->lineage[part->steps] != t->sharded->apart->moments.lineage)
 		sim_violation(g->sim,
 		    "S2: n%u merges steps that were taken with other moments than "
 		    "its replica's",
@@ -283,16 +305,16 @@ static double sum_walks(struct tr_group *g, const struct merge *from, float *sum
 		if (!part->trains)
 			continue;
 		const struct walk *w = walk_merged(g, r);
-		if (w == NULL || w->taken < sharded_apart_steps(t)) {
+		if (w == NULL || w->taken < part->steps) {
 			sim_violation(g->sim, "S2: n%u merges what replica %u has not done",
 			    g->number, r);
 			continue;
 		}
-		outer_delta(delta, from->params, w->at[w->taken].params, (float)part->claim.count,
-		    count);
+		outer_delta(delta, from->params, w->at[part->steps].params,
+		    (float)part->claim.count, count);
 		for (size_t i = 0; i < count; i++)
 			sum[i] += delta[i];
-		for (uint64_t k = 0; k < w->taken; k++)
+		for (uint64_t k = 0; k < part->steps; k++)
 			loss += w->at[k].loss;
 	}
 	free(delta);
@@ -323,6 +345,7 @@ void outer_step(float *theta, float *v, const float *d, float scale, float eta, 
 	(void)mu;
 	reference_check_outer(g, step, theta, v, a->at[step].params, a->at[step].outer);
 	check_together(g);
+	check_claims(g);
 	check_sums(g, sum_walks(g, &a->at[step], sum));
 	step_outer(made.params, made.outer, sum, g->play->reference.layout.count);
 	step_outer(theta, v, d, count);

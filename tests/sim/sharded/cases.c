@@ -196,6 +196,7 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 	}
 	if (seed >= CASE_APART_SEEDS) {
 		make_apart(what);
+		what->by_speed = seed % 2 == 0;
 		return;
 	}
 	if (seed >= CASE_UNEVEN_SEEDS)
@@ -217,10 +218,11 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 	size_t used = (size_t)snprintf(text, bytes,
 	    "dp %u x pp %u x tp %u%s%s%s:", what->mesh.size[MESH_DP], what->mesh.size[MESH_PP],
 	    what->mesh.size[MESH_TP], what->untied ? ", untied" : "",
-	    what->strict        ? ", strict"
-	        : what->apart   ? ", apart"
-	        : what->replans ? ", planned anew"
-	                        : "",
+	    what->strict         ? ", strict"
+	        : what->by_speed ? ", apart, by speed"
+	        : what->apart    ? ", apart"
+	        : what->replans  ? ", planned anew"
+	                         : "",
 	    owners);
 	for (unsigned i = 0; i < what->fault_count && used < bytes; i++)
 		used += (size_t)snprintf(text + used, bytes - used,

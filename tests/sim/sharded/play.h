@@ -1,21 +1,20 @@
-/* Sharded jobs in the simulator: the workers are the trainer's own code
- *(daemon/worker/sharded*.c, pipeline*.c) over the simulated group, each a
- *coroutine that gives way wherever it waits. Around it:
+/* Sharded jobs in the simulator: the workers are the trainer's own code (daemon/worker/sharded*.c, pipeline*.c) over the simulated group, each a
+ * coroutine that gives way wherever it waits. Around it:
  *
- *	group.c      coll.h's calls, on a simulated core; each is an
- *instruction, at which faults can strike model.c      a model of whole numbers,
- *so that sums have one result in any order; its optimizer reference.c  what one
- *worker learns trainer.c    the rest of the trainer; a disk with checkpoints
+ *	group.c      coll.h's calls, on a simulated core; each is an instruction, at which faults can strike
+ *	model.c      a model of whole numbers, so that sums have one result in any order; its optimizer
+ *	reference.c  what one worker learns
+ *	trainer.c    the rest of the trainer; a disk with checkpoints
  *	replanner.c  other plans in the middle of a job
  *	play.c       a run: faults, and when it is over
  *
  * At each commit is checked (beside what group and memberd must keep, check.c):
  *
- *	S1  all who have committed a round know the same: steps, samples, table
- *of ranks S2  gradients, their norm, parameters and moments of each shard, loss
- *and validation are one worker's, of this step S3  steps are done in their
- *order, each once; back only to a checkpoint that is whole S4  nobody waits for
- *ever, no worker ends S5  what is written as a checkpoint is one worker's state
+ *	S1  all who have committed a round know the same: steps, samples, table of ranks
+ *	S2  gradients, their norm, parameters and moments of each shard, loss and validation are one worker's, of this step
+ *	S3  steps are done in their order, each once, and no sample twice; back only to a checkpoint that is whole
+ *	S4  nobody waits for ever, no worker ends
+ *	S5  what is written as a checkpoint is one worker's state
  */
 #ifndef TR_TESTS_SIM_SHARDED_PLAY_H
 #define TR_TESTS_SIM_SHARDED_PLAY_H
@@ -97,8 +96,9 @@ struct play_case {
 	uint32_t owners; /* of each piece of moments (ZeRO-1); 0: off */
 	enum model_preset preset;
 	bool untied;
-	bool apart;  /* replicas train apart: apart.c */
-	bool strict; /* of a mesh without stages or without tp */
+	bool apart;    /* replicas train apart: apart.c */
+	bool by_speed; /* and not all for as many steps */
+	bool strict;   /* of a mesh without stages or without tp */
 	unsigned spares;
 	uint64_t newcomer_parts; /* of a shard, that come one after another at most; 0: as ever */
 	struct play_fault faults[PLAY_FAULTS_MAX];

@@ -37,6 +37,13 @@ static const Traind__V1__TrainSpec apart_spec = { .model = &apart_model,
 	.optimizer = &apart_optimizer,
 	.checkpoint = &apart_checkpoint,
 	.sync = &apart_sync };
+static Traind__V1__Sync speed_sync = { .mode = diloco,
+	.inner_steps = PLAY_INNER_STEPS,
+	.by_speed = true };
+static const Traind__V1__TrainSpec speed_spec = { .model = &apart_model,
+	.optimizer = &apart_optimizer,
+	.checkpoint = &apart_checkpoint,
+	.sync = &speed_sync };
 
 static const struct ops loops = { .sum_squares = model_squares };
 
@@ -60,10 +67,11 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	if (t == NULL)
 		abort();
 	t->group = g;
-	t->spec = play->what.apart ? &apart_spec
-	    : play->what.strict    ? &strict_spec
-	    : play->what.replans   ? &replan_spec
-	                           : &spec;
+	t->spec = play->what.by_speed ? &speed_spec
+	    : play->what.apart        ? &apart_spec
+	    : play->what.strict       ? &strict_spec
+	    : play->what.replans      ? &replan_spec
+	                              : &spec;
 	t->mesh_waits = play->what.apart;
 	t->steps = UINT64_MAX;
 	t->batch = PLAY_BATCH;
