@@ -91,6 +91,7 @@ static void on_accepted(struct fx_host *host, struct stream stream, const void *
 static void read_edges(bool edges[PEERS][PEERS])
 {
 	memset(edges, 0, sizeof(bool[PEERS][PEERS]));
+	pthread_mutex_lock(&accepted_lock);
 	for (int fd = 0; fd < FD_MAX; fd++) {
 		in_port_t local, remote;
 		struct tcp_info info;
@@ -102,6 +103,7 @@ static void read_edges(bool edges[PEERS][PEERS])
 			if (accepted[i].local == local && accepted[i].remote == remote)
 				edges[accepted[i].from][accepted[i].to] = true;
 	}
+	pthread_mutex_unlock(&accepted_lock);
 }
 
 struct caller {
