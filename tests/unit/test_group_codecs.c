@@ -191,10 +191,18 @@ static void scene_check(const struct scene *s)
 	}
 }
 
+static struct scene *scene_make(void)
+{
+	struct scene *s = aligned_alloc(_Alignof(struct scene), sizeof(*s));
+	assert_non_null(s);
+	memset(s, 0, sizeof(*s));
+	return s;
+}
+
 static void every_algorithm_gives_the_bytes_of_the_reference(void **state)
 {
 	(void)state;
-	struct scene *s = calloc(1, sizeof(*s));
+	struct scene *s = scene_make();
 	static const enum tr_algorithm algorithms[] = { TR_STAR, TR_DIRECT, TR_ONE_SHOT,
 		TR_HIERARCHICAL, TR_AUTO };
 	static const enum tr_dtype dtypes[] = { TR_F32, TR_F16, TR_BF16 };
@@ -224,7 +232,7 @@ static void every_algorithm_gives_the_bytes_of_the_reference(void **state)
 static void a_ring_gives_everybody_the_same_bytes(void **state)
 {
 	(void)state;
-	struct scene *s = calloc(1, sizeof(*s));
+	struct scene *s = scene_make();
 	for (int codec = TR_CODEC_BF16; codec <= TR_CODEC_INT2; codec++)
 		for (unsigned n = 1; n <= PUMP_MEMBERS; n++)
 			for (int dtype = 0; dtype < 2; dtype++) {
