@@ -31,7 +31,7 @@ struct inbound {
 	bool far;        /* among the engine's far_lanes */
 	uint32_t rtt_us; /* of its way, once that is known */
 	struct gauge_lane gauged;
-	struct pulse_ear ear; /* of it alone; its link has one of all */
+	struct pulse_ear ear;
 };
 
 /* ---- inbound_door.c: who has not been let in ---- */

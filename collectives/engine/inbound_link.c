@@ -27,8 +27,7 @@ tr_status inbound_link_join(struct member *member, uint64_t from, uint64_t name,
 		member->inbound_links = link;
 	}
 	link->open++;
-	if (link->open > link->most)
-		link->most = link->open;
+	link->several = link->several || link->open > 1;
 	*joined = link;
 	return TR_OK;
 }

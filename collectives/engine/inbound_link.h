@@ -7,7 +7,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "collectives/engine/pulse.h"
 #include "common/error.h"
 #include "common/limits.h"
 
@@ -17,11 +16,9 @@ struct member;
 struct inbound_link {
 	struct inbound_link *next;
 	uint64_t from, name;
-	unsigned open, most; /* connections: now, and ever at one time */
-	uint64_t got_view;   /* newest view of which frames came */
-	uint64_t bytes;      /* this look: that came on those that are open */
-	bool parked;         /* this look: one of them is not read */
-	struct pulse_ear ear;
+	unsigned open;     /* connections */
+	bool several;      /* at one time */
+	uint64_t got_view; /* newest view of which frames came */
 	struct {
 		uint32_t lane;
 		uint64_t frames;

@@ -46,15 +46,6 @@ static struct inbound *sibling(const struct inbound *in)
 	return other;
 }
 
-/* From here on silence means something. */
-static void take_pulse(struct inbound *in, uint64_t now_ms)
-{
-	if (in->link == NULL)
-		return;
-	pulse_ear_promise(&in->ear, now_ms);
-	pulse_ear_promise(&in->link->ear, now_ms);
-}
-
 static void tell_what_came(struct inbound *in)
 {
 	if (inbound_link_tell(in->lane, in->number, in->frames, false) != TR_OK)
@@ -67,7 +58,7 @@ static void count_frame(struct inbound *in, size_t bytes)
 {
 	in->frames++;
 	in->untold_bytes += bytes;
-	if (in->link == NULL || in->link->most < 2)
+	if (in->link == NULL || !in->link->several)
 		return;
 	if (in->untold_bytes >= TELL_BYTES || in->frames - in->told >= TELL_FRAMES)
 		tell_what_came(in);
@@ -158,7 +149,7 @@ static tr_status take_message(struct inbound *in, const Traind__Peer__PeerMessag
 	case TRAIND__PEER__PEER_MESSAGE__BODY_STATE_END:
 		return state_receive_finish(member, in->from, in, message->state_end, error);
 	case TRAIND__PEER__PEER_MESSAGE__BODY_PULSE:
-		take_pulse(in, uv_hrtime() / 1000000);
+		pulse_ear_promise(&in->ear, uv_hrtime() / 1000000);
 		return TR_OK;
 	case TRAIND__PEER__PEER_MESSAGE__BODY_LANE_LOST:
 		return take_lane_lost(in, message->lane_lost->lane, error);
@@ -431,53 +422,21 @@ static bool lifeless(struct inbound *in, const struct lane_counters *counters, u
 	return !in->alive && now_ms >= in->looked_ms + TR_INBOUND_LIFELESS_MS;
 }
 
-/* What came on each link until now. */
-static void hear_links(struct member *member, uint64_t late_ms)
-{
-	for (struct inbound_link *link = member->inbound_links; link != NULL; link = link->next) {
-		link->bytes = 0;
-		link->parked = false;
-		pulse_ear_excuse(&link->ear, late_ms);
-	}
-	for (struct inbound *in = member->inbound; in != NULL; in = in->next) {
-		struct lane_counters counters;
-		if (in->link == NULL)
-			continue;
-		lane_counters(in->lane, &counters);
-		in->link->bytes += counters.bytes_in;
-		in->link->parked = in->link->parked || in->parked;
-	}
-}
-
-/* For how long nothing has come, if that is too long: on its link, or on it alone, whose turn for a pulse comes the later the more there are. 0: it may stay. */
-static uint64_t silent_too_long_ms(struct inbound *in, const struct lane_counters *counters,
-    uint64_t now_ms, uint64_t late_ms)
-{
-	if (in->link == NULL)
-		return 0;
-	uint64_t timeout_ms = pulse_member_timeout_ms(in->member);
-	pulse_ear_excuse(&in->ear, late_ms);
-	uint64_t alone_ms = pulse_ear_silent_ms(&in->ear, counters->bytes_in, !in->parked, now_ms);
-	uint64_t link_ms = pulse_ear_silent_ms(&in->link->ear, in->link->bytes, !in->link->parked,
-	    now_ms);
-	if (link_ms >= timeout_ms)
-		return link_ms;
-	return alone_ms >= timeout_ms * in->link->most ? alone_ms : 0;
-}
-
 void inbound_judge(struct member *member, uint64_t now_ms, uint64_t late_ms)
 {
-	hear_links(member, late_ms);
+	uint64_t timeout_ms = pulse_member_timeout_ms(member);
 	for (struct inbound *in = member->inbound; in != NULL; in = in->next) {
 		struct lane_counters counters;
 		char reason[64];
+		pulse_ear_excuse(&in->ear, late_ms);
 		lane_counters(in->lane, &counters);
-		if (in->link != NULL && in->link->most > 1 && in->told != in->frames)
+		if (in->link != NULL && in->link->several && in->told != in->frames)
 			tell_what_came(in);
-		uint64_t silent_ms = silent_too_long_ms(in, &counters, now_ms, late_ms);
+		uint64_t silent_ms = pulse_ear_silent_ms(&in->ear, counters.bytes_in, !in->parked,
+		    now_ms);
 		if (lifeless(in, &counters, now_ms, late_ms))
 			lane_close(in->lane, "it said nothing after its hello");
-		if (silent_ms == 0 || in->dismissed || in->silent)
+		if (silent_ms < timeout_ms || in->dismissed || in->silent)
 			continue;
 		in->silent = true;
 		(void)snprintf(reason, sizeof(reason), "silent for %.1f s",

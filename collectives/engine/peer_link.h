@@ -59,6 +59,7 @@ struct peer_lane {
 	uint32_t retransmits;
 	struct gauge_lane gauged;
 	uint64_t looked_bytes; /* sent when it was last looked whether it is idle */
+	bool quiet;            /* it was */
 };
 
 struct peer_link {
@@ -123,7 +124,7 @@ void peer_lane_forget_closed(struct peer_link *link);
 
 /* ---- peer_stripe.c ---- */
 unsigned peer_stripe_alive(const struct peer_link *link); /* those that are to stay */
-/* More or fewer, as the link needs; a pulse on one of those that are idle. */
+/* More or fewer, as the link needs; pulses on some of those that are idle. */
 void peer_stripe_look(struct peer_link *link);
 
 /* ---- peer_link.c ---- */

@@ -86,7 +86,7 @@ static unsigned links_out(const struct member *member)
 	return count;
 }
 
-/* `hungry`: there is nothing to send but this look's pulse. */
+/* `hungry`: there is nothing to send but this look's pulses. */
 static void sample(struct peer_link *link, bool hungry)
 {
 	struct stripe_sample now = { .now_us = uv_hrtime() / 1000,
@@ -113,27 +113,39 @@ static void sample(struct peer_link *link, bool hungry)
 	link->idle_seen = hungry;
 }
 
-/* Whose turn it is to say that we live: of the lanes on which nothing was said since the last look the next one. NULL: all talk. */
-static struct peer_lane *look_for_quiet(struct peer_link *link)
+/* On which lanes nothing was said since the last look. How many there are of all kinds. */
+static unsigned look_for_quiet(struct peer_link *link)
 {
-	struct peer_lane *first = NULL, *next = NULL;
+	unsigned count = 0;
 	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
 		struct lane_counters counters;
+		pl->quiet = false;
 		if (!pl->up ||
 		    pl->retiring) /* a pulse under way would keep it from having drained */
 			continue;
 		lane_counters(pl->lane, &counters);
 		/* A view in which the way is longer asks for more of it than the one in which it was dialled. */
 		lane_set_patience(pl->lane, (uint32_t)pulse_member_timeout_ms(link->member));
-		bool quiet = counters.bytes_out - pl->looked_bytes < BUSY_BYTES_MIN &&
+		pl->quiet = counters.bytes_out - pl->looked_bytes < BUSY_BYTES_MIN &&
 		    lane_unsent(pl->lane) == 0;
 		pl->looked_bytes = counters.bytes_out;
-		if (quiet && first == NULL)
-			first = pl;
-		if (quiet && next == NULL && pl->number > link->pulsed_lane)
-			next = pl;
+		count++;
 	}
-	return next != NULL ? next : first;
+	return count;
+}
+
+/* On the next `many` of them, after those that have said it last. */
+static void say_pulses(struct peer_link *link, unsigned many)
+{
+	uint32_t after = link->pulsed_lane;
+	for (unsigned pass = 0; pass < 2; pass++)
+		for (struct peer_lane *pl = link->lanes; pl != NULL && many > 0; pl = pl->next) {
+			if (!pl->quiet || (pl->number > after) != (pass == 0))
+				continue;
+			peer_lane_pulse(pl);
+			link->pulsed_lane = pl->number;
+			many--;
+		}
 }
 
 void peer_stripe_look(struct peer_link *link)
@@ -142,11 +154,12 @@ void peer_stripe_look(struct peer_link *link)
 		return;
 	bool hungry = peer_lane_hungry(
 	    link); /* a pulse on its way would make an idle link a busy one */
-	struct peer_lane *quiet = look_for_quiet(link);
-	if (quiet != NULL && pulse_on(link->member->engine)) {
-		peer_lane_pulse(quiet);
-		link->pulsed_lane = quiet->number;
-	}
+	const struct engine *engine = link->member->engine;
+	unsigned lanes = look_for_quiet(link);
+	if (pulse_on(engine))
+		say_pulses(link,
+		    pulse_turns(lanes, engine->pulse.interval_ms,
+		        pulse_member_timeout_ms(link->member)));
 	sample(link, hungry);
 	grow(link);
 	shrink(link);

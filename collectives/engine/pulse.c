@@ -43,6 +43,13 @@ void pulse_ear_excuse(struct pulse_ear *ear, uint64_t ms)
 	ear->heard_ms += ms;
 }
 
+unsigned pulse_turns(unsigned lanes, uint64_t interval_ms, uint64_t timeout_ms)
+{
+	uint64_t looks = timeout_ms * 3 / 5 / (interval_ms > 0 ? interval_ms : 1);
+	uint64_t turns = looks > 1 ? looks - 1 : 1;
+	return (unsigned)((lanes + turns - 1) / turns);
+}
+
 uint64_t pulse_clock_look(struct pulse_clock *clock, uint64_t interval_ms, uint64_t timeout_ms,
     uint64_t now_ms)
 {

@@ -1,7 +1,7 @@
-/* Signs of life between members. A member sends a peer one Pulse every interval, on one of the link's connections that have nothing to say, in turn. So a
- * link on which no byte comes for the timeout says that nothing comes through: the process is stopped, its machine is gone, or the way is cut; and one of
- * its n connections says so of itself when none comes for n timeouts. Any byte counts, half a frame too, so slow but moving is never silent. A
- * reader that does not read (its core has no room, it stood still itself) holds nothing against anybody.
+/* Signs of life between members. A member says Pulses on the connections that it dialled to a peer and has nothing to say on, in turn: at every interval on so many of them
+ * (pulse_turns) that each has one well within the timeout. So a connection on which no byte comes for the timeout says that nothing comes through: the process is stopped, its
+ * machine is gone, or the way is cut. Any byte counts, half a frame too, so slow but moving is never silent. A reader that does not read (its core has
+ * no room, it stood still itself) holds nothing against anybody.
  *
  * These parts are pure: times come in. Who sends and closes: peer_link.c (peer_link_look), peer_inbound.c (inbound_judge);
  * pulse.c has the engine's timer too. Engine thread only.
@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One connection, or a link, as its reader hears it. */
+/* One connection, as its reader hears it. */
 struct pulse_ear {
 	uint64_t bytes, heard_ms;
 	bool promised; /* the other end sends pulses */
@@ -47,6 +47,10 @@ void pulse_ear_promise(struct pulse_ear *ear, uint64_t now_ms);
 uint64_t pulse_ear_silent_ms(struct pulse_ear *ear, uint64_t bytes, bool reading, uint64_t now_ms);
 /* By so much its silence was ours. */
 void pulse_ear_excuse(struct pulse_ear *ear, uint64_t ms);
+
+/* On how many of `lanes` idle connections a pulse is said at an interval, so that no two of one are more than 0.6 of a timeout apart, also where a turn is missed since
+ * something else was said. */
+unsigned pulse_turns(unsigned lanes, uint64_t interval_ms, uint64_t timeout_ms);
 
 /* How long we stood still since the look before, if that is more than a quarter of the timeout; else 0. */
 uint64_t pulse_clock_look(struct pulse_clock *clock, uint64_t interval_ms, uint64_t timeout_ms,

@@ -237,6 +237,8 @@ static void watch_answers(struct conn *conn)
 
 void conn_set_patience(struct conn *conn, uint32_t patience_ms)
 {
+	if (conn->patience_ms == patience_ms)
+		return; /* who says the same again and again does not put off the look */
 	conn->patience_ms = patience_ms;
 	if (conn->state == CONN_OPEN)
 		watch_answers(conn);

@@ -71,6 +71,25 @@ static void long_ways_get_more_time(void **state)
 	assert_int_equal(pulse_timeout_ms(1000, 1e300), 1000);
 }
 
+/* No more than it takes, and never more than 0.6 of a timeout between two of one connection, one missed turn included. */
+static void turns_are_within_the_timeout(void **state)
+{
+	(void)state;
+	assert_int_equal(pulse_turns(1, 200, 1000), 1);
+	assert_int_equal(pulse_turns(4, 200, 1000), 2);
+	assert_int_equal(pulse_turns(8, 200, 2400), 2);
+	assert_int_equal(pulse_turns(4, 200, 200), 4);
+	assert_int_equal(pulse_turns(4, 0, 1000), 1);
+	for (unsigned lanes = 1; lanes <= TR_LANES_MAX; lanes++)
+		for (uint64_t timeout_ms = 1000; timeout_ms <= 6000; timeout_ms += 100) {
+			unsigned many = pulse_turns(lanes, 200, timeout_ms);
+			unsigned looks = (lanes + many - 1) / many;
+			assert_true(10 * 200 * (looks + 1) <= 6 * timeout_ms);
+			looks = many > 1 ? (lanes + many - 2) / (many - 1) : UINT32_MAX / 8192;
+			assert_true(10 * 200 * (looks + 1) > 6 * timeout_ms);
+		}
+}
+
 /* ---- engines */
 
 static void welcome(struct fx *fx, uint32_t interval_ms, uint32_t timeout_ms)
@@ -179,6 +198,7 @@ int main(void)
 		cmocka_unit_test(a_deaf_reader_accuses_nobody),
 		cmocka_unit_test(our_own_pause_is_noticed),
 		cmocka_unit_test(long_ways_get_more_time),
+		cmocka_unit_test(turns_are_within_the_timeout),
 		cmocka_unit_test(a_silent_peer_is_reported),
 		cmocka_unit_test(a_slow_peer_is_not),
 	};

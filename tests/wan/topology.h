@@ -24,7 +24,7 @@
 
 #define TOPOLOGY_SITES_MAX 16
 #define TOPOLOGY_NAME_MAX  16 /* NUL included */
-#define TOPOLOGY_PORTS_MAX 8  /* dropped between two sites at a time */
+#define TOPOLOGY_PORTS_MAX 32 /* dropped between two sites at a time */
 #define TOPOLOGY_LINE_MAX  256
 
 struct topology_pair {
