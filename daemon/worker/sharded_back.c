@@ -309,6 +309,8 @@ void sharded_go_back(struct trainer *t, const struct tr_round *round)
 	s->state->gathered = to;
 	s->put_by = 0;
 	t->final_written = t->final_failed = false;
+	if (s->apart != NULL)
+		s->apart->lost.shard = RANKS_NONE;
 	s->loaded = RANKS_NONE;
 	ranks_forget(&s->next);
 }

@@ -213,6 +213,8 @@ static void step_outer(struct trainer *t)
 	const struct sharded *s = t->sharded;
 	const struct tr_sync_options *o = &s->apart->options;
 	double tokens = s->apart->sums->tokens;
+	if (s->rank == RANKS_NONE)
+		s->apart->lost.shard = RANKS_NONE;
 	if (s->rank == RANKS_NONE || !(tokens > 0))
 		return;
 	if (s->dp.count > 1 && s->tp.count > 1)
