@@ -12,8 +12,8 @@ ARMS = [DP, FEW_BYTES]
 CLAIMS = [Within(FEW_BYTES, DP, 0.03)]
 NOTES = """A block of 128 numbers is 66 bytes in int4 and 512 in f32, so without any header it is 1/496: 1/500 cannot be had with these blocks. With blocks of 256 (1/504), of which
 int4's error is 15 % larger, it could, if a merge had no more headers than a gradient has. It has: a burst after a pause is acknowledged packet by packet (6.3 % of headers and
-acknowledgements, where data parallel has 4.1 %), frames' headers are 1 %. Signs of life are for each second, not for each step: 2 kB/s of both ways, however many
-connections there are (each that lived for itself made it 10 kB/s), so they weigh where steps are slow."""
+acknowledgements, where data parallel has 4.1 %), frames' headers are 1 %. Signs of life are for each second, not for each step: 5 kB/s of both ways with
+these eight connections (10 kB/s before they took turns), so they weigh where steps are slow."""
 
 
 def extra(folder):
