@@ -329,6 +329,41 @@ static void check_sums(struct tr_group *g, double loss)
 		    sums->loss, loss);
 }
 
+/* ---- what coding lost ---- */
+
+void apart_lose(const struct tr_op *op)
+{
+	for (size_t i = 0; op->residual != NULL && i < op->count; i++)
+		op->residual_next[i] = op->residual[i] + 1;
+}
+
+/* It has been through as many merges as this worker has had its shard for, all that were committed and no other. */
+static void check_lost(struct tr_group *g, uint64_t step, uint64_t next)
+{
+	struct trainer *t = g->trainer;
+	const struct sharded *s = t->sharded;
+	const struct apart_lost *lost = &s->apart->lost;
+	uint32_t shard = ranks_shard(&s->shards.mesh, s->rank);
+	size_t offset = 0, numbers = 0;
+	if (lost->now == NULL)
+		return;
+	if (g->lost.shard != shard || g->lost.step != step)
+		g->lost.merges = 0;
+	g->lost.shard = shard;
+	g->lost.step = next;
+	if (s->dp.count > 1)
+		g->lost.merges++;
+	if (!t->layout.depth.head || !sharded_has_copy(t, &offset, &numbers))
+		numbers = 0;
+	for (size_t i = 0; i < t->layout.count && s->dp.count > 1; i++)
+		if ((i < offset || i >= offset + numbers) && lost->now[i] != (float)g->lost.merges) {
+			sim_violation(g->sim,
+			    "S2: n%u: what coding lost of number %zu is of %g merges, not %lu",
+			    g->number, i, lost->now[i], (unsigned long)g->lost.merges);
+			return;
+		}
+}
+
 void outer_step(float *theta, float *v, const float *d, float scale, float eta, float mu,
     size_t count)
 {
@@ -346,6 +381,7 @@ void outer_step(float *theta, float *v, const float *d, float scale, float eta, 
 	reference_check_outer(g, step, theta, v, a->at[step].params, a->at[step].outer);
 	check_together(g);
 	check_claims(g);
+	check_lost(g, step, next);
 	check_sums(g, sum_walks(g, &a->at[step], sum));
 	step_outer(made.params, made.outer, sum, g->play->reference.layout.count);
 	step_outer(theta, v, d, count);
@@ -384,6 +420,7 @@ void apart_read(struct play *play, uint64_t step, const struct layout *whole,
     const struct layout *local, const struct shard *shard, const struct optim_arrays *arrays)
 {
 	const struct optim_arrays *disk = &play->apart->disk[step];
+	group_inside()->lost.shard = RANKS_NONE;
 	shard_take(whole, local, shard, disk->params, arrays->params);
 	shard_take(whole, local, shard, disk->first, arrays->first);
 	shard_take(whole, local, shard, disk->second, arrays->second);

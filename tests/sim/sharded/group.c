@@ -362,7 +362,7 @@ tr_status tr_submit(tr_group *g, const struct tr_op *op, struct tr_error *error)
 		    .own_elements = own,
 		    .dtype = op->dtype,
 		    .reduce = op->reduce,
-		    .codec = op->codec,
+		    .codec = TR_CODEC_NONE,
 		    .algorithm = op->algorithm,
 		    .root = op->root,
 		    .contribute = (op->flags & TR_CONTRIBUTE) != 0,
@@ -370,6 +370,7 @@ tr_status tr_submit(tr_group *g, const struct tr_op *op, struct tr_error *error)
 	tr_status status = step(g, &event, "submit", error);
 	if (status != TR_OK)
 		return status;
+	apart_lose(op);
 	remember(g, op);
 	plant_submitted(g, op);
 	return TR_OK;

@@ -208,6 +208,10 @@ struct tr_group {
 	struct manifest *manifest;   /* the checkpoint's */
 	struct saver_parts parts;    /* the same */
 	bool copied;                 /* what of them changes */
+	struct {
+		uint32_t shard;
+		uint64_t step, merges; /* at the end of the last one; since it got the shard */
+	} lost;                        /* what coding lost of its movements, as it should be */
 };
 
 /* ---- play.c ---- */
@@ -280,6 +284,8 @@ void apart_finish(struct play *play);
 void apart_update(struct tr_group *g, const struct optim_arrays *arrays, const struct optim_by *by,
     size_t count);
 void apart_save(struct tr_group *g, uint64_t step); /* what g->parts has */
+/* In place of what a codec would lose of an op's input: one more than before. The sums stay whole numbers. */
+void apart_lose(const struct tr_op *op);
 void apart_read(struct play *play, uint64_t step, const struct layout *whole,
     const struct layout *local, const struct shard *shard, const struct optim_arrays *arrays);
 

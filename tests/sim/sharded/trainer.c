@@ -37,9 +37,11 @@ static const Traind__V1__TrainSpec apart_spec = { .model = &apart_model,
 	.optimizer = &apart_optimizer,
 	.checkpoint = &apart_checkpoint,
 	.sync = &apart_sync };
+static char int2[] = "int2"; /* which has error feedback */
 static Traind__V1__Sync speed_sync = { .mode = diloco,
 	.inner_steps = PLAY_INNER_STEPS,
-	.by_speed = true };
+	.by_speed = true,
+	.codec = int2 };
 static const Traind__V1__TrainSpec speed_spec = { .model = &apart_model,
 	.optimizer = &apart_optimizer,
 	.checkpoint = &apart_checkpoint,
