@@ -4,7 +4,13 @@
 #ifndef TR_TESTS_KILL_BOARDS_H
 #define TR_TESTS_KILL_BOARDS_H
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
 
 #include "collectives/engine/gather.h"
 
