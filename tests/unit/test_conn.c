@@ -1,4 +1,5 @@
 /* Framed connections over loopback: frames both ways, parking, borrowed memory, limits, ends. */
+#include "collectives/transport/conn_internal.h"
 #include "tests/unit/conn_fixture.h"
 #include "tests/unit/tls_files.h"
 
@@ -352,6 +353,22 @@ static void no_answer_ends_a_dial(void **state)
 	(void)close(port);
 }
 
+/* Who says at every interval how patient it is says nothing new: the look whether there are answers comes when it was to come. */
+static void the_same_patience_puts_off_no_look(void **state)
+{
+	struct pair *pair = *state;
+	pair_connect(pair);
+	const uv_timer_t *look = &pair->client.conn->timer;
+	conn_set_patience(pair->client.conn, 500000);
+	uint64_t due_ms = uv_now(&pair->loop) + uv_timer_get_due_in(look);
+	for (uint64_t began_ms = uv_now(&pair->loop); uv_now(&pair->loop) == began_ms;)
+		uv_update_time(&pair->loop);
+	conn_set_patience(pair->client.conn, 500000);
+	assert_int_equal(uv_now(&pair->loop) + uv_timer_get_due_in(look), due_ms);
+	conn_set_patience(pair->client.conn, 1000000);
+	assert_true(uv_now(&pair->loop) + uv_timer_get_due_in(look) > due_ms);
+}
+
 static void bad_addresses(void **state)
 {
 	struct pair *pair = *state;
@@ -416,6 +433,7 @@ int main(void)
 		WITH_PAIR(nobody_listens),
 		WITH_PAIR(an_answer_that_came_in_time_is_seen_late),
 		WITH_PAIR(no_answer_ends_a_dial),
+		WITH_PAIR(the_same_patience_puts_off_no_look),
 		WITH_PAIR(bad_addresses),
 	};
 	const struct CMUnitTest with_tls[] = {
