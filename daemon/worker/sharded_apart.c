@@ -120,7 +120,6 @@ void sharded_apart_loaded(struct trainer *t, const struct manifest *manifest)
 	if (manifest != NULL)
 		lineage = word_of(manifest->optimizer, sizeof(manifest->optimizer));
 	begin_moments(t, step, lineage);
-	t->sharded->apart->lost.shard = RANKS_NONE;
 }
 
 void sharded_apart_settle_moments(struct trainer *t)

@@ -213,9 +213,11 @@ static void step_outer(struct trainer *t)
 	const struct sharded *s = t->sharded;
 	const struct tr_sync_options *o = &s->apart->options;
 	double tokens = s->apart->sums->tokens;
-	if (s->rank == RANKS_NONE)
+	if (s->rank == RANKS_NONE) {
 		s->apart->lost.shard = RANKS_NONE;
-	if (s->rank == RANKS_NONE || !(tokens > 0))
+		return;
+	}
+	if (!(tokens > 0))
 		return;
 	if (s->dp.count > 1 && s->tp.count > 1)
 		(void)sharded_copy_shared(t, true);

@@ -92,6 +92,21 @@ def test_what_coding_loses_goes_with_later_merges(tmp_path, whole, pp, tp):
     assert kept == pytest.approx(coded(whole, tmp_path / "single", 1, 1, 0), rel=0.02)
 
 
+def check_to_the_end(tmp_path, cluster, job, inner, steps):
+    """It learns until it is done, replicas alike, and each sample is used once; how many were."""
+    done = cluster.wait_job(job, "DONE")
+    events = cluster.events(done)
+    assert "other numbers" not in events and "goes back" not in events, events
+    told = check_sums(trainctl_json("--address", cluster.memberd.address, "samples", job))
+    rows = rows_of(tmp_path / "run")
+    assert sorted(rows) == list(range(inner, steps + 1, inner))
+    assert rows[steps]["loss"] < rows[inner]["loss"] / 2
+    used = check_once(consumed(tmp_path).values())
+    assert counted_of(told) == done.rounds.samples == len(used)
+    assert sorted(used) == list(range(len(used))), "what a replica did not train on is trained on by others"
+    return len(used)
+
+
 @pytest.mark.parametrize("pp,tp,codec", [(1, 2, "none"), (2, 1, "int2")])
 def test_kills_of_each_rank(tmp_path, whole, pp, tp, codec):
     """The other replica goes on with what it has of the round, who comes gets its shard from there; no sample is in two merges, none is lost."""
@@ -106,16 +121,7 @@ def test_kills_of_each_rank(tmp_path, whole, pp, tp, codec):
             came = cluster.events(cluster.job(job)).count(" takes rank ")
             os.kill(active(cluster, job)[number].pid, signal.SIGKILL)
             wait_for(lambda: cluster.events(cluster.job(job)).count(" takes rank ") > came, "another worker", 30)
-        done = cluster.wait_job(job, "DONE")
-        events = cluster.events(done)
-        assert "other numbers" not in events and "goes back" not in events, events
-        told = check_sums(trainctl_json("--address", cluster.memberd.address, "samples", job))
-    rows = rows_of(run)
-    assert sorted(rows) == list(range(inner, steps + 1, inner))
-    assert rows[steps]["loss"] < rows[inner]["loss"] / 2
-    used = check_once(consumed(tmp_path).values())
-    assert counted_of(told) == done.rounds.samples == len(used)
-    assert sorted(used) == list(range(len(used))), "what a lost replica had is trained on by others"
+        check_to_the_end(tmp_path, cluster, job, inner, steps)
 
 
 def test_a_slow_replica_takes_fewer_steps(tmp_path):
@@ -129,16 +135,7 @@ def test_a_slow_replica_takes_fewer_steps(tmp_path):
         reach(run, 20)
         with Throttled(active(cluster, job)[-1].pid):
             reach(run, 120)
-        done = cluster.wait_job(job, "DONE")
-        events = cluster.events(done)
-        assert "other numbers" not in events and "goes back" not in events, events
-        told = check_sums(trainctl_json("--address", cluster.memberd.address, "samples", job))
-    rows = rows_of(run)
-    assert sorted(rows) == list(range(inner, steps + 1, inner))
-    assert rows[steps]["loss"] < rows[inner]["loss"] / 2
-    used = check_once(consumed(tmp_path).values())
-    assert counted_of(told) == done.rounds.samples == len(used) < steps * BATCH - inner * BATCH
-    assert sorted(used) == list(range(len(used)))
+        assert check_to_the_end(tmp_path, cluster, job, inner, steps) < steps * BATCH - inner * BATCH
 
 
 def test_another_mesh_goes_on_from_a_checkpoint(tmp_path, whole):

@@ -287,20 +287,27 @@ static void await_ended(int fd, uint32_t lane)
 	traind__peer__peer_message__free_unpacked(message, NULL);
 }
 
-/* What it has been told never came goes out again on another lane: it must not come after all. */
-static void a_lane_that_was_given_up_does_not_come_after_all(void **state)
+/* Of two hosts the first one, in a view with the second one, whose part is done by hand. */
+static struct fx *begin_beside_a_hand(void)
 {
-	(void)state;
 	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
 	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
 	bool both[FX_HOSTS_MAX] = { true, true }, first[FX_HOSTS_MAX] = { true };
-	uint8_t byte;
 	fx_attach(&fx->hosts[0]);
 	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
 	FX_WAIT(fx, fx->hosts[0].ready);
 	fx->view = 1;
 	fx_install(fx, both, first);
 	FX_WAIT(fx, fx->hosts[0].installed == 1);
+	return fx;
+}
+
+/* What it has been told never came goes out again on another lane: it must not come after all. */
+static void a_lane_that_was_given_up_does_not_come_after_all(void **state)
+{
+	(void)state;
+	struct fx *fx = begin_beside_a_hand();
+	uint8_t byte;
 	int alive = dial_lane(fx, 0);
 	say_lost(alive, 1);
 	await_ended(alive, 1);
@@ -461,17 +468,9 @@ static void say_pulse(const struct fx *fx, int fd, uint32_t lane)
 static void silence_of_one_connection_and_of_all(void **state)
 {
 	(void)state;
-	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
-	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct fx *fx = begin_beside_a_hand();
 	struct engine *engine = fx->hosts[0].engine;
-	bool both[FX_HOSTS_MAX] = { true, true }, first[FX_HOSTS_MAX] = { true };
 	int lanes[3];
-	fx_attach(&fx->hosts[0]);
-	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
-	FX_WAIT(fx, fx->hosts[0].ready);
-	fx->view = 1;
-	fx_install(fx, both, first);
-	FX_WAIT(fx, fx->hosts[0].installed == 1);
 	for (uint32_t i = 0; i < 3; i++)
 		lanes[i] = dial_lane(fx, i);
 	for (uint32_t i = 0; i < 3; i++)
