@@ -195,7 +195,8 @@ TR_API tr_status tr_sync_step(tr_sync *sync, const struct tr_sync_work *work,
     struct tr_sync_now *now, struct tr_error *error);
 /* The number of sample `i`, less than struct tr_sync_now's `samples`, of this peer's next inner step. UINT64_MAX: there is none. */
 TR_API uint64_t tr_sync_sample(const tr_sync *sync, uint64_t i);
-/* Outer parameters of tensor `tensor`, what is to be evaluated and saved; valid until destroy, changes at merges. */
+/* Outer parameters of tensor `tensor`, what is to be evaluated and saved; valid until destroy, changes in
+ * tr_sync_step, at a merge or, with an overlap, some steps before it. */
 TR_API const float *tr_sync_outer(const tr_sync *sync, size_t tensor);
 /* Its outer momentum: to save it after a merge; to go on from what was saved, fill it before tr_state_ready. NULL: there is none, with an
  * outer_momentum of 0. */

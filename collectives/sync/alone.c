@@ -92,7 +92,7 @@ static struct sync_kept facts_of(const struct tr_sync *s)
 {
 	const struct lease_account *account = sync_leasing_account(s);
 	uint64_t peer = tr_peer_id(s->group);
-	bool on_way = s->taken && s->given.tokens > 0;
+	bool on_way = s->taken && !s->committed && s->given.tokens > 0;
 	struct sync_kept kept = { .magic = KEPT_MAGIC,
 		.parameters = s->first[s->options.fragments],
 		.fragments = s->options.fragments,
@@ -139,8 +139,12 @@ size_t tr_sync_keep(const tr_sync *s, void *into)
 	memcpy(into, &kept, sizeof(kept));
 	for (size_t t = 0; t < s->tensor_count; t++) {
 		const struct sync_tensor *tensor = &s->tensors[t];
+		/* As its merge would have it. */
+		bool unmerged = s->committed && !s->start && sync_in_slot(s, t);
+		float part = unmerged ? (float)s->options.alpha : 1;
 		for (size_t i = 0; i < tensor->count; i++)
-			movement[tensor->offset + i] = from[tensor->offset + i] - tensor->data[i];
+			movement[tensor->offset + i] = part *
+			    (from[tensor->offset + i] - tensor->data[i]);
 	}
 	for (size_t i = 0; i < on_way; i++) {
 		sent[i] = s->delta[i] * scale;

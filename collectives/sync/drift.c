@@ -1,5 +1,6 @@
 #include "collectives/sync/drift.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,9 @@ void drift_destroy(struct tr_sync *s)
 }
 
 /* ---- what this peer wrote ---- */
+
+/* Of nothing: it says that what is there is not what this peer wrote. */
+static const struct tr_digest SPOILT = { UINT64_MAX, UINT64_MAX };
 
 static struct tr_digest of_tensor(const float *all, const struct sync_tensor *t)
 {
@@ -56,12 +60,34 @@ static void remember_rest(struct tr_sync *s)
 		rest->momentum = tr_digest_of(s->leases, sizeof(*s->leases));
 }
 
+/* Wrong momentum makes wrong parameters, not the other way round. */
+static void forget_changed(struct tr_sync *s)
+{
+	const struct parity_part *part = s->parity.parts;
+
+	for (size_t i = 0; i < s->tensor_count; i++) {
+		if (!sync_in_slot(s, i))
+			continue;
+		bool outer = part++->changed, momentum = s->momentum && part++->changed;
+		if (outer || momentum)
+			s->written[i].outer = SPOILT;
+		if (momentum)
+			s->written[i].momentum = SPOILT;
+	}
+	if (s->leases && part++->changed)
+		s->written[s->tensor_count].momentum = SPOILT;
+	if (part->changed)
+		s->written[s->tensor_count].outer = SPOILT;
+}
+
 void drift_remember(struct tr_sync *s)
 {
 	for (size_t i = 0; i < s->tensor_count; i++)
 		if (sync_in_slot(s, i))
 			remember(s, i);
 	remember_rest(s);
+	if (s->parity.count > 0)
+		forget_changed(s);
 }
 
 void drift_remember_first(struct tr_sync *s)
@@ -214,6 +240,20 @@ static void start_afresh(struct tr_sync *s)
 	memset(s->lead, 0, all);
 	memset(s->lead_momentum, 0, all);
 	memset(s->delta, 0, sync_fragment_count(s, s->slot.fragment) * sizeof(float));
+}
+
+void drift_look_again(struct tr_sync *s)
+{
+	for (size_t i = 0; i < s->parity.count; i++) {
+		struct parity_part *part = &s->parity.parts[i];
+		part->changed = parity_has_changed(&s->parity, i);
+		if (part->changed)
+			log_warn("sync",
+			    "round %" PRIu64 ": %s%s%s changed in memory after they were compared: "
+			    "to be put right at the next merge",
+			    s->round.round, part->what, part->tensor ? " of " : "",
+			    part->tensor ? part->tensor : "");
+	}
 }
 
 void drift_mend(struct tr_sync *s)

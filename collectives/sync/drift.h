@@ -15,6 +15,8 @@ tr_status drift_settle(struct tr_sync *s, struct tr_error *error);
 /* After the commit, before the outer step: this peer's state is right again, s->event says what was wrong with whom. */
 void drift_mend(struct tr_sync *s);
 
+/* Before the outer step: what changed in memory since it was compared (inner steps go on meanwhile) makes a wrong one, which is for others to put right at the next merge. */
+void drift_look_again(struct tr_sync *s);
 /* After the outer step: what this peer knows of its own to be right. */
 void drift_remember(struct tr_sync *s);
 /* Before training: the outer parameters will not change until then; or what is not known. */

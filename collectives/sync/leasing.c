@@ -18,7 +18,7 @@ const struct lease_account *sync_leasing_account(const struct tr_sync *s)
 /* Consumed from this peer's queue and not counted yet. */
 static uint64_t ahead(const struct tr_sync *s)
 {
-	double said = s->taken ? s->given_lost + s->given.samples : 0;
+	double said = s->taken && !s->committed ? s->given_lost + s->given.samples : 0;
 
 	return (uint64_t)(said + s->lost + s->samples);
 }

@@ -300,15 +300,34 @@ static bool is_mended(const struct parity *p, size_t part)
 	    (!contributes(p) || parity_is_wrong(p, p->index, part));
 }
 
+static void digest_again(struct parity *p, size_t i)
+{
+	struct parity_part *part = &p->parts[i];
+	const void *data = is_mended(p, i) ? (const char *)p->fresh.data + part->at : part->data;
+
+	part->digest = tr_digest_of(data, part->bytes);
+}
+
 uint64_t parity_salt(struct parity *p)
 {
-	for (size_t i = 0; i < p->count; i++) {
-		struct parity_part *part = &p->parts[i];
-		const void *data = is_mended(p, i) ? (const char *)p->fresh.data + part->at
-		                                   : part->data;
-		part->digest = tr_digest_of(data, part->bytes);
-	}
+	for (size_t i = 0; i < p->count; i++)
+		digest_again(p, i);
 	return digest_all(p).low;
+}
+
+uint64_t parity_salt_compared(struct parity *p)
+{
+	for (size_t i = 0; i < p->count; i++)
+		if (!contributes(p) || is_mended(p, i))
+			digest_again(p, i);
+	return digest_all(p).low;
+}
+
+bool parity_has_changed(const struct parity *p, size_t part)
+{
+	const struct parity_part *of = &p->parts[part];
+
+	return !tr_digest_equal(of->digest, tr_digest_of(of->data, of->bytes));
 }
 
 void parity_mend(struct parity *p)

@@ -42,6 +42,7 @@ struct parity_part {
 	bool differs;   /* among contributors */
 	unsigned right; /* the first contributor that has it right */
 	size_t at;      /* in the memory that is broadcast */
+	bool changed;   /* the caller's: since it was compared (parity_has_changed) */
 };
 
 /* Ascending: who is to be believed more. Absent, all zeros: it died before it said anything (policy keep). Spoilt: it is not what it wrote. */
@@ -93,8 +94,12 @@ bool parity_is_wrong(const struct parity *p, unsigned member, size_t part);
 /* Id of a contributor, if the parts differ. */
 uint64_t parity_peer(const struct parity *p, unsigned member);
 
-/* Digests the parts again, as they will be once they are mended; a joiner has its state by then. */
+/* Digests the parts again, as they will be once they are mended; a joiner has its state by then. Who holds by now what was not compared ends with the commit. */
 uint64_t parity_salt(struct parity *p);
+/* Of the parts as they were compared, and will be once they are mended: for who looks at them again when they are written (parity_has_changed), and works meanwhile. */
+uint64_t parity_salt_compared(struct parity *p);
+/* Since then; after parity_mend. */
+bool parity_has_changed(const struct parity *p, size_t part);
 
 /* Adds to the text what contributor `member` had wrong, and from whom it has it: "; round 3: peer 2 held other ...". False: nothing. */
 bool parity_tell(const struct parity *p, unsigned member, char *text, size_t text_bytes);

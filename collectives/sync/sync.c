@@ -3,7 +3,8 @@
  *
  *	begun --take--> taken --merge--> (next one) begun ... finished
  *
- * TR_ERESTART, wherever it comes from, begins the round again and submits again what was taken.
+ * How it ends, and how much of that hides behind inner steps too: closing.h. TR_ERESTART, wherever it comes from, begins the round again and submits again
+ * what was taken.
  */
 #include <math.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 #include "collectives/engine/sized.h"
 #include "collectives/sync/alone.h"
-#include "collectives/sync/drift.h"
+#include "collectives/sync/closing.h"
 #include "collectives/sync/hdet.h"
 #include "collectives/sync/outer.h"
 #include "collectives/sync/sync_internal.h"
@@ -120,7 +121,7 @@ static tr_status check_places(const struct tr_sync *s, struct tr_error *error)
 }
 
 /* Begins the round after the last merged one, again if it has been begun before. */
-static tr_status begin(struct tr_sync *s, struct tr_error *error)
+tr_status sync_begin(struct tr_sync *s, struct tr_error *error)
 {
 	tr_status status;
 
@@ -138,103 +139,6 @@ static tr_status begin(struct tr_sync *s, struct tr_error *error)
 	return status;
 }
 
-/* What all compare of their state goes last: with an overlap this is long after the fragment went. */
-static tr_status settle(struct tr_sync *s, bool patient, struct tr_error *error)
-{
-	tr_status status = drift_submit(s, error);
-
-	if (status == TR_OK && !patient)
-		status = alone_wait(s, SYNC_TAG_TOTALS, error);
-	if (status == TR_OK && !patient)
-		status = alone_wait(s, parity_first_tag(&s->parity), error);
-	if (status == TR_OK)
-		status = drift_settle(s, error);
-	if (status == TR_OK)
-		status = tr_wait(s->group, SYNC_TAG_TOTALS, error);
-	if (status == TR_OK && s->round.receive_state)
-		status = tr_state_receive(s->group, error);
-	if (status != TR_OK)
-		return status;
-	s->close = (struct tr_commit){ .samples = (uint64_t)llround(s->result.totals->samples),
-		.salt = parity_salt(&s->parity) };
-	s->settled = true;
-	return TR_OK;
-}
-
-/* TR_ETIMEDOUT: this peer trains on alone, and calls it again. */
-static tr_status try_commit(struct tr_sync *s, struct tr_error *error)
-{
-	bool patient = !alone_may(s);
-	struct tr_round committed = s->round;
-	tr_status status = s->settled ? TR_OK : settle(s, patient, error);
-
-	if (status != TR_OK)
-		return status;
-	return patient ? tr_round_commit(s->group, &s->close, &committed, error)
-	               : alone_commit(s, &s->close, error);
-}
-
-/* From the furthest peer's take on, all count their steps on. */
-static void agree(struct tr_sync *s)
-{
-	struct pace_agreed *agreed = &s->counters->agreed;
-	struct pace_progress *p = &s->progress;
-
-	pace_agree(&s->options, s->reports, TR_GROUP_PEERS_MAX, s->round.round, agreed);
-	p->step = agreed->step + p->since_take;
-	if (s->options.steps > 0 && p->step > s->options.steps)
-		p->step = s->options.steps;
-}
-
-/* Nobody's work came in if all contributors died: then nothing is learned. */
-static void step_outer(struct tr_sync *s)
-{
-	size_t first = s->first[s->slot.fragment];
-	size_t count = sync_fragment_count(s, s->slot.fragment);
-	double tokens = s->result.totals->tokens;
-
-	if (tokens > 0)
-		outer_step(s->outer + first, s->momentum ? s->momentum + first : NULL,
-		    s->result.sum, (float)(1 / tokens), (float)s->options.outer_lr,
-		    (float)s->options.outer_momentum, count);
-	/* Of the other fragments the next one is stale: only this fragment's changes hands. */
-	if (sync_contributes(s) && s->residual)
-		memcpy(s->residual + first, s->result.residual_next, count * sizeof(float));
-	s->share = tokens > 0 ? s->given.tokens / tokens : 0;
-	s->counters->round = s->round.round;
-	s->counters->tokens += tokens;
-	if (s->options.mode == TR_SYNC_HDET)
-		hdet_control(&s->options, s->reports, TR_GROUP_PEERS_MAX, s->counters->lr_base);
-	if (pace_decides(&s->options))
-		agree(s);
-	costs_count(&s->counters->costs, &s->result.totals->costs,
-	    pace_decides(&s->options) ? s->counters->agreed.step : s->slot.merge,
-	    s->first[s->options.fragments]);
-	if (s->leases)
-		sync_leasing_commit(s);
-	s->taken = false;
-}
-
-/* Waits for the round's result and takes the outer step, whatever happens on the way. */
-static tr_status commit(struct tr_sync *s, struct tr_error *error)
-{
-	tr_status status = try_commit(s, error);
-
-	while (status == TR_ERESTART) {
-		status = begin(s, error);
-		if (status == TR_OK)
-			status = try_commit(s, error);
-	}
-	if (status != TR_OK)
-		return status;
-	drift_mend(s);
-	if (s->alone > 0 && !s->start && !s->outcast)
-		alone_recall(s);
-	step_outer(s);
-	drift_remember(s);
-	return TR_OK;
-}
-
 /* A round that is begun again finds a peer that has trained already: its learning rate stays. */
 static void choose_rate(struct tr_sync *s)
 {
@@ -250,6 +154,7 @@ static bool enter_slot(struct tr_sync *s, uint64_t round)
 {
 	if (!pace_decides(&s->options))
 		return sync_schedule_slot(&s->schedule, round, &s->slot);
+	s->paced_by = s->counters->agreed;
 	s->slot.fragment = (unsigned)((round - 1) % s->options.fragments);
 	return !pace_is_past(&s->options, &s->counters->agreed, round);
 }
@@ -277,8 +182,9 @@ static tr_status check_samples(const struct tr_sync *s, struct tr_error *error)
 
 static tr_status next_round(struct tr_sync *s, struct tr_error *error)
 {
+	s->taken = s->committed = false;
 	s->finished = !enter_slot(s, s->counters->round + 1);
-	tr_status status = s->finished ? TR_OK : begin(s, error);
+	tr_status status = s->finished ? TR_OK : sync_begin(s, error);
 	if (status == TR_OK)
 		choose_rate(s);
 	return status;
@@ -366,7 +272,17 @@ static tr_status take(struct tr_sync *s, struct tr_error *error)
 	s->taken = true;
 	s->departed_s = sync_monotonic_s();
 	tr_status status = submit(s, error);
-	return status == TR_ERESTART ? begin(s, error) : status;
+	return status == TR_ERESTART ? sync_begin(s, error) : status;
+}
+
+/* From the furthest peer's take on, all count their steps on. */
+static void count_on(struct tr_sync *s)
+{
+	struct pace_progress *p = &s->progress;
+
+	p->step = s->counters->agreed.step + p->since_take;
+	if (s->options.steps > 0 && p->step > s->options.steps)
+		p->step = s->options.steps;
 }
 
 static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_error *error)
@@ -374,7 +290,7 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 	double begun_s = sync_monotonic_s();
 	if (!s->trains_alone)
 		s->merge_since_s = begun_s;
-	tr_status status = commit(s, error);
+	tr_status status = closing_wait(s, error);
 	double done_s = sync_monotonic_s();
 
 	now->waited_s += done_s - begun_s;
@@ -384,6 +300,8 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 		return TR_OK;
 	if (status != TR_OK)
 		return status;
+	if (pace_decides(&s->options))
+		count_on(s);
 	now->merged = true;
 	now->merged_round = s->round.round;
 	now->fragment = s->slot.fragment;
@@ -410,13 +328,11 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 
 static bool due(const struct tr_sync *s)
 {
-	const struct pace_agreed *agreed = &s->counters->agreed;
-
 	if (!s->finished && pace_decides(&s->options) && sync_leasing_is_dry(s))
 		return true;
 	if (!s->finished && pace_decides(&s->options))
-		return s->taken ? pace_merges(&s->options, agreed, &s->progress, s->round.round)
-		                : pace_takes(&s->options, agreed, &s->progress, s->round.round);
+		return (s->taken ? pace_merges : pace_takes)(&s->options, &s->paced_by,
+		    &s->progress, s->round.round);
 	return !s->finished && s->progress.step >= (s->taken ? s->slot.merge : s->slot.take);
 }
 
@@ -471,7 +387,9 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 		s->sums[i] += work->sums[i];
 	/* If it waits for no more than the commit, that says so. */
 	if (!tr_progress(s->group) && !s->settled)
-		status = begin(s, error);
+		status = sync_begin(s, error);
+	if (status == TR_OK && s->taken && !due(s))
+		status = closing_go_on(s, error);
 	while (status == TR_OK && !now->alone && due(s))
 		status = s->taken ? merge(s, now, error) : take(s, error);
 	if (status == TR_OK && !s->finished && sync_leasing_is_dry(s))
@@ -490,25 +408,23 @@ static tr_status sit_out(struct tr_sync *s, struct tr_error *error)
 	make_report(s);
 	tr_status status = submit(s, error);
 	if (status == TR_ERESTART)
-		status = begin(s, error);
+		status = sync_begin(s, error);
 	if (status == TR_OK)
-		status = commit(s, error);
-	if (status != TR_OK)
-		return status;
-	return next_round(s, error);
+		status = closing_wait(s, error);
+	return status == TR_OK ? next_round(s, error) : status;
 }
 
 /* Where training is by the round's number; if that depends on how fast the peers are, by the state, so a joiner needs it first. */
 static tr_status begin_first(struct tr_sync *s, struct tr_error *error)
 {
-	tr_status status = begin(s, error);
+	tr_status status = sync_begin(s, error);
 
 	while (status == TR_OK && s->round.receive_state && pace_decides(&s->options)) {
 		status = tr_state_receive(s->group, error);
 		if (status == TR_OK)
 			s->round.receive_state = false;
 		else if (status == TR_ERESTART)
-			status = begin(s, error);
+			status = sync_begin(s, error);
 	}
 	return status;
 }
@@ -523,7 +439,7 @@ static tr_status enroll(struct tr_sync *s, struct tr_error *error)
 		if (status == TR_OK)
 			sync_leasing_enroll(s);
 		else if (status == TR_ERESTART)
-			status = begin(s, error);
+			status = sync_begin(s, error);
 	}
 	return status == TR_OK ? check_samples(s, error) : status;
 }

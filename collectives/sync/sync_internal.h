@@ -100,6 +100,8 @@ struct tr_sync {
 	struct sync_slot slot;
 	bool taken, finished;
 	struct pace_progress progress;
+	struct pace_agreed
+	    paced_by; /* what was agreed when the round began: its commit changes that before its merge */
 	double resumed_s;         /* monotonic: since when the caller works */
 	struct sync_totals given; /* of the fragment on its way */
 	double share; /* of all tokens that were this peer's in the last merge; 0: not known */
@@ -114,9 +116,9 @@ struct tr_sync {
 	double waited_s, flight_s; /* in the merges since the last take */
 	uint64_t sent_bytes;       /* by this peer, said */
 	bool started, trains;      /* tr_sync_start was called; was left well */
-	/* In this try of the round: drift_submit was called; it waits for nothing but its commit. */
-	bool compared, settled;
-	struct tr_commit close; /* then */
+	/* In this try of the round: drift_submit was called; it waits for nothing but its commit. And it is committed (closing.h); its merge may be still to come. */
+	bool compared, settled, committed;
+	struct tr_commit close; /* when it is settled */
 
 	/* alone.h */
 	double merge_since_s; /* monotonic: since when it waits for the merge */
@@ -139,6 +141,9 @@ static inline bool sync_contributes(const struct tr_sync *sync)
 {
 	return sync->round.index < sync->round.contributors;
 }
+
+/* sync.c: begins the round after the last committed one, again if it has been begun before. */
+tr_status sync_begin(struct tr_sync *sync, struct tr_error *error);
 
 /* leasing.c: which account this peer goes by: the group's, or until its first commit its own. */
 const struct lease_account *sync_leasing_account(const struct tr_sync *sync);

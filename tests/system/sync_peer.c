@@ -6,6 +6,7 @@
  *	    batch: samples of a step of all, and a peer's weights are its samples; from: as if those before it had been handed out
  *	    pause_us: of an inner step; uneven=1: peers' weights differ; policy, deadline, transport: of the group
  *	    flip: after this step a bit of its outer state flips: of tensor `tensor` in (part) 0 its outer parameters, 1 its momentum, 2 the counters
+ *	    stop=1: it stops (SIGSTOP) once a round is committed whose merge is still to come
  *	    die: in the call after this step it is killed, die_us after the call began
  *
  * The problem: three layers of ELEMENTS parameters w, from w = 0; the peer of index m takes at step s the gradient
@@ -15,6 +16,7 @@
  * {"used": [samples of a step]} and {"account": ...} before the end.
  */
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +35,10 @@ struct peer {
 	double pause_us, uneven, policy, deadline;
 	double flip, part, tensor, die, die_us;
 	double transport; /* 1: TCP, also on one host */
-	double batch, from;
+	double batch, from, stop;
 	uint64_t own; /* steps since the last merge */
+	/* Digest of the outer parameters as the newest commit left them, which may be some steps before its merge. */
+	uint64_t agreed;
 };
 
 static float target(unsigned index, uint64_t step, unsigned element)
@@ -139,7 +143,7 @@ static void say(const struct peer *p, const struct tr_sync_now *now)
 		       "%g, \"bytes\": %" PRIu64 ", \"own\": %" PRIu64
 		       ", \"lr_scale\": %.17g, \"lr_base\": %.17g}\n",
 		    now->merged_round, now->merged_step, now->fragment, now->tokens, now->sums[0],
-		    digest(p), now->contributors, now->waited_s, now->flight_s, now->bytes, p->own,
+		    p->agreed, now->contributors, now->waited_s, now->flight_s, now->bytes, p->own,
 		    now->lr_scale, tr_sync_lr_base(p->sync)[0]);
 	if (!now->finished)
 		return;
@@ -171,7 +175,7 @@ static void set(struct peer *p, struct tr_sync_options *o, const char *word)
 		{ "uneven", &p->uneven }, { "policy", &p->policy }, { "deadline", &p->deadline },
 		{ "flip", &p->flip }, { "part", &p->part }, { "tensor", &p->tensor },
 		{ "die", &p->die }, { "die_us", &p->die_us }, { "transport", &p->transport },
-		{ "batch", &p->batch }, { "from", &p->from } };
+		{ "batch", &p->batch }, { "from", &p->from }, { "stop", &p->stop } };
 
 	for (size_t i = 0; i < sizeof(doubles) / sizeof(doubles[0]); i++)
 		if (strlen(doubles[i].key) == length && strncmp(word, doubles[i].key, length) == 0) {
@@ -224,9 +228,17 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 		p->own++;
 		did.sums[0] = now.index + 1;
 		disturb(p, now.step + 1);
+		uint64_t before = digest(p);
 		st = tr_sync_step(p->sync, &did, &now, &error);
 		if (st != TR_OK)
 			fail("step", st, &error);
+		bool committed = digest(p) != before;
+		if (committed)
+			p->agreed = digest(p);
+		if (p->stop > 0 && !now.merged && committed) {
+			printf("{\"stopped\": %" PRIu64 "}\n", now.step);
+			(void)raise(SIGSTOP);
+		}
 		say(p, &now);
 		if (now.merged)
 			p->own = 0;

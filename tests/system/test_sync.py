@@ -279,6 +279,19 @@ def test_death_and_join(group, mode, options):
     assert joiner.merges()[-1]["contributors"] == 4
 
 
+@pytest.mark.parametrize("mode,options", [("eager", dict(H=300)), ("streaming", dict(H=900, P=3, tau=300)), ("diloco", dict(H=300, tau=300)),
+                                          ("streaming", dict(seconds=3, P=3, tau=300))], ids=lambda value: value if isinstance(value, str) else "-".join(value))
+def test_a_merge_waits_for_nobody_once_it_is_committed(group, mode, options):
+    """With an overlap a round is compared and committed while inner steps go on: the other one stops between commit and merge, and its movement is in the merge."""
+    peer, other = (group(2, mode, 1500, pause_us=1000, **options, **stop) for stop in ({}, dict(stop=1)))
+    wait_for(lambda: other.said("stopped"), "the commit")
+    wait_for(peer.merges, "the merge")
+    merge, take = peer.merges()[0], options.get("H", 0) // options.get("P", 1)
+    assert merge["tokens"] == 2 * take if take else merge["tokens"] > merge["own"]  # without the other one: its own at the take
+    other.process.send_signal(signal.SIGKILL)
+    peer.end()
+
+
 def test_options_that_cannot_be(group):
     for options, words in [(dict(H=4, P=3, tau=3), "sync.overlap: found 3, allowed: 0 to 1"),
                            (dict(H=2, P=3), "inner_steps: found 2, allowed: at least one a fragment, 3"),

@@ -40,7 +40,7 @@ static struct numbers numbers_of(const struct peer *p)
 	return n;
 }
 
-static void assert_near(const struct peer *p, const struct numbers *expected)
+static inline void assert_near(const struct peer *p, const struct numbers *expected)
 {
 	for (unsigned t = 0; t < TENSORS; t++)
 		for (unsigned i = 0; i < NUMBERS; i++)
@@ -112,7 +112,7 @@ static void train(struct peer *p)
 }
 
 /* Up to the first merge, which is late. */
-static void train_until_alone(struct peer *p, struct numbers *taken)
+static inline void train_until_alone(struct peer *p, struct numbers *taken)
 {
 	p->world.late = 1000;
 	while (!p->now.alone) {

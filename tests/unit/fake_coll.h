@@ -478,6 +478,7 @@ tr_status tr_round_commit(tr_group *g, const struct tr_commit *commit, struct tr
 	struct fake_world *w = g->world;
 	(void)pthread_mutex_lock(&w->lock);
 	g->commit = *commit;
+	g->closing = false;
 	tr_status verdict = fake_meet(g, g->reduced ? fake_compare : fake_decide_and_compare);
 	round->partial = w->partial;
 	if (verdict == TR_OK) {

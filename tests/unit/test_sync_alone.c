@@ -110,7 +110,7 @@ static void a_late_merge_in_eager_mode_leaves_the_movement(void **state)
 	struct peer *p = peer_new(TR_SYNC_EAGER, 0, 1);
 	struct numbers first = numbers_of(p), taken = first;
 	peer_start(p);
-	p->world.late = 2;
+	p->world.late = H - 1 + 2; /* it looks after each step */
 	for (unsigned i = 0; i < 2 * H + 2; i++) {
 		if (i == H)
 			taken = first;
