@@ -29,15 +29,16 @@
  * from a donor. Both are bit-identical on all peers after every round: before each commit all compare 128-bit digests of what the round is about
  * to change, tensor by tensor. A peer whose bits differ gets the right ones from one that has them, in that very round; if its outer parameters
  * were wrong, its movement does not count in it; struct tr_sync_now, event, says which tensor of whom it was. (Who is right, if not the majority:
- * who holds what it wrote itself at the last merge; then who has been there longest.) What changes after that is seen by the digest that goes with
- * the commit, and ends the peer with TR_EDIGEST. Memory beside the caller's: 2 floats a parameter (1 with an
+ * who holds what it wrote itself at the last merge; then who has been there longest.) What changes between that and the outer step this peer
+ * sees itself, and says so at the next merge. Memory beside the caller's: 2 floats a parameter (1 with an
  * outer_momentum of 0, as in local SGD and HDET), 2 more for the largest fragment, 2 more with error feedback (what was lost in coding), 3 more in eager mode, where each peer runs ahead by itself.
  *
  * A peer that dies: the round under way is finished among the others, with the weights of those whose work is in it (policy TR_UNIFORM), or
  * begun again with the same pseudo-gradients (TR_ERESTART is handled inside); an outer step is taken everywhere or nowhere. A peer that joins
  * waits in tr_sync_start for the state and the end of that round, and works from the next one on.
  *
- * Threads: those of the group's caller. tr_sync_step never blocks but at a merge, until the round's data is there. It tells the membership that
+ * Threads: those of the group's caller. tr_sync_step never blocks but at a merge, until the round is committed, and where a peer's state is put right; with an overlap
+ * it looks after each inner step how far the round is, so that nothing of it may be left to wait for. It tells the membership that
  * this peer works (tr_progress); a program whose inner step may take longer than the membership's progress timeout (20 s: a peer that neither
  * works nor waits is given up) calls tr_progress meanwhile, from any thread.
  */

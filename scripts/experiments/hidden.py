@@ -5,7 +5,7 @@ laboratory (docs/wanlab.md; root), 150 ms there and back, 20 Mbit/s.
 
 What is in that file of other sizes stays.
 Computation is paced (variants/paced.patch), so that a merge of DiLoCo takes about 0.8 of the time of its inner steps. A row of metrics.jsonl is
-written at each merge: times are medians over rounds, the first left out; `hidden` is that of the newest row, what the job's status says. Alone: one node with half the batch; its rounds are computation only.
+written at each merge: times are medians over rounds, the first left out; `hidden` is what the job's status said before its last step, at which all that is left is merged with nothing to hide behind. Alone: one node with half the batch; its rounds are computation only.
 """
 import argparse
 import json
@@ -52,9 +52,10 @@ def measure(sites, model, mode, rounds):
                            "sync": SYNC[mode], "checkpoint": {"dir": str(folder)}})
     wait_for(lambda: sites.ended(number), f"{mode} to end", 900)
     rows = execute.rows_of(folder)
-    told = sites.job(number)["merges"] or {"hidden": None, "count": 0}
-    print(f"hidden: {mode}: {round_s(rows, mode):.2f} s a round; {told}", file=sys.stderr, flush=True)
-    return {"round_s": round(round_s(rows, mode), 3), "hidden": told["hidden"], "merges": told["count"]}
+    told = sites.job(number)["merges"] or {"count": 0}
+    found = {"round_s": round(round_s(rows, mode), 3), "hidden": rows[sorted(rows)[-2]]["hidden"], "merges": told["count"]}
+    print(f"hidden: {mode}: {found}", file=sys.stderr, flush=True)
+    return found
 
 
 def of_model(name, rounds):

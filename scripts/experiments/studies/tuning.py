@@ -36,6 +36,15 @@ def long(name, lr, nodes=1, **sync):
 
 ARMS += [DP, *(long(f"dp-lr-{lr:g}", lr) for lr in (1e-3, 2e-3, 2.8e-3)),
          long("m2-lr-0.002-outer-0.9-0.7", 2e-3, 2, outer_lr=0.9, outer_momentum=0.7), long("m2-lr-0.0005-outer-0.7-0.9", 5e-4, 2, inner_steps=32)]
+
+
+def overlapped(name, lr, **sync):
+    return Arm(name, nodes=2, train={"lr": lr, "min_lr": round(lr / 10, 9)}, sync={"inner_steps": 32, **sync})
+
+
+ARMS += [overlapped("streaming-m2", 7e-4, mode="streaming", fragments=3, overlap=5), overlapped("streaming-m2-lr-0.0012", 1.2e-3, mode="streaming", fragments=3, overlap=5),
+         overlapped("eager-m2", 7e-4, mode="eager"), overlapped("eager-m2-outer-0.4-0.9", 7e-4, mode="eager", outer_lr=0.4),
+         overlapped("eager-m2-lr-0.0012-outer-0.4-0.9", 1.2e-3, mode="eager", outer_lr=0.4)]
 NOTES = """*b*: tokens of a step's batch, of all workers together; *outer*: rate and momentum. plan.TRAIN and studies/quality.py have the outcome. Small batches, so more steps for the
 same tokens, are better for all, and make 32 steps a smaller part of the training. An outer step multiplies what the inner ones did by rate / (1 - momentum), 7 with the papers' numbers;
 where gradients are mostly noise, the mean of M workers' AdamW steps, each with 1/M of the batch, goes 1/sqrt(M) as far as one worker's with all of it. So inner rate x 7 / sqrt(M)
