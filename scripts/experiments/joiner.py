@@ -30,8 +30,9 @@ from wan_lab import WanLab, missing  # noqa: E402
 TEXT = "/usr/share/doc/jargon-text/jargon.txt.gz"
 RATE_MBIT, PAYLOAD = 20, 1448 / 1500  # of a rate, what TCP carries
 CONTEXT, QUIET_ROUNDS = 8, 3
-# Mode, inner steps, milliseconds of a step: rounds shorter and longer than the state is on its way.
-CASES = {"short": ("diloco", 20, 250), "long": ("diloco", 40, 600), "eager": ("eager", 40, 600)}
+# What sync says, milliseconds of a step: rounds shorter and longer than the state is on its way. Streaming's fragment leaves when most of the state must be there.
+CASES = {"short": ({"mode": "diloco", "inner_steps": 20}, 250), "long": ({"mode": "diloco", "inner_steps": 40}, 600), "eager": ({"mode": "eager", "inner_steps": 40}, 600),
+         "streaming": ({"mode": "streaming", "inner_steps": 90, "fragments": 3, "overlap": 10}, 600)}
 MODEL = {**plan.MODEL, "width": 320, "context": CONTEXT}
 SENDING, HERE = re.compile(r"^(\S+) .*: sending (?:pieces of )?the state after round (\d+) to peer (\d+)"), re.compile(r"^(\S+) .*peer (\d+): has the state after round (\d+)")
 SENT = re.compile(r"sent (\d+) bytes of the state after round (\d+) to peer (\d+)")
@@ -52,12 +53,12 @@ def stamp(text):
 class Join:
     """One joiner after the other in one job."""
 
-    def __init__(self, sites, members, mode, inner_steps):
+    def __init__(self, sites, members, sync):
         self.sites, self.members = sites, members
         train = {**plan.TRAIN, "steps": 10**6, "batch_tokens": len(members) * (len(members) + 1) * CONTEXT, "micro_sequences": 1, "warmup": 1, "seed": 1}
         self.number = sites.launch({"name": JOB, "model": MODEL, "data": {"text": [TEXT]}, "train": train,
                                     "mesh": {"nodes": len(members) + 1, "min_nodes": len(members), "threads": 1},
-                                    "sync": {"mode": mode, "inner_steps": inner_steps}, "checkpoint": {"dir": str(sites.folder / "checkpoints")}})
+                                    "sync": sync, "checkpoint": {"dir": str(sites.folder / "checkpoints")}})
 
     def merges(self):
         """[(time, contributors of the next round)] of all merges, as the first member says."""
@@ -101,17 +102,17 @@ class Join:
 
 
 def measure(members, case, joins, least_s):
-    mode, inner_steps, step_ms = CASES[case]
+    sync, step_ms = CASES[case]
     with tempfile.TemporaryDirectory(prefix="joiner-") as folder, WanLab(topology(members)) as lab:
         program = variants.paced(folder, step_ms / (len(members) + 1))
         with Sites(lab, folder, {name: name for name in members}, ["--trainworker", program]) as sites:
             sites.start_node("j", "j")  # a job begins with all its nodes
-            began, join = time.time(), Join(sites, members, mode, inner_steps)
+            began, join = time.time(), Join(sites, members, sync)
             join.await_rounds(1, len(members) + 1, began)
             sites.end_node("j")
             rows = [join.once() for _ in range(joins)]
             sites.cancel(join.number)
-    return {"commit": store.commit_of(BUILD.parent), "topology": topology(members), "mode": mode, "inner_steps": inner_steps, "step_ms": step_ms,
+    return {"commit": store.commit_of(BUILD.parent), "topology": topology(members), **sync, "step_ms": step_ms,
             "joins": [{**row, "of_least": round(row["transfer_s"] / least_s, 3)} for row in rows]}
 
 

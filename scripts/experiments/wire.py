@@ -1,4 +1,4 @@
-"""Bytes on the wire of DiLoCo with H = 64 and int4 against data parallel in f32: two sites of a laboratory (docs/wanlab.md; root), memberd at one of
+"""Bytes on the wire of DiLoCo with H = 64 and int4, or int2, against data parallel in f32: two sites of a laboratory (docs/wanlab.md; root), memberd at one of
 them. Everything between them is counted by the kernel, at the far site's interface, both ways: TCP's and IP's headers and acknowledgements, the
 group's headers, votes and signs of life, the nodes' heartbeats, the job's start and end.
 
@@ -22,7 +22,7 @@ import plan  # noqa: E402
 import store  # noqa: E402
 from sites import Sites  # noqa: E402
 from stubs import BUILD  # noqa: E402
-from studies.few_bytes import FEW_BYTES  # noqa: E402
+from studies.few_bytes import FEW_BYTES, FEWER_BYTES  # noqa: E402
 from wan_lab import WanLab, missing  # noqa: E402
 
 TOPOLOGY = "site a\nsite b\nlink a b delay=75ms rate=20mbit queue=400ms"
@@ -45,7 +45,7 @@ class Jobs(Sites):
 
     def begin(self, sync, steps, batch):
         """The job's number."""
-        name = f"{sync['mode']}-{steps}-{batch}"
+        name = "-".join(map(str, (sync["mode"], *([sync["codec"]] if "codec" in sync else []), steps, batch)))
         train = {**plan.TRAIN, "steps": steps, "batch_tokens": batch, "warmup": 1, "seed": 1}
         return self.launch({"name": name, "model": plan.MODEL, "data": {"text": [TEXT]}, "train": train,
                             "mesh": {"nodes": 2, "min_nodes": 2, "threads": 1}, "sync": sync, "checkpoint": {"dir": str(self.folder / name)}})
@@ -54,7 +54,7 @@ class Jobs(Sites):
         """Of one job from its start to its end: bytes, seconds."""
         before, began = counted(self.lab), time.monotonic()
         self.await_end(self.begin(sync, steps, batch))
-        row = {"mode": sync["mode"], "steps": steps, "batch_tokens": batch, "bytes": counted(self.lab) - before, "s": round(time.monotonic() - began, 2)}
+        row = {"mode": sync["mode"], "codec": sync.get("codec", "none"), "steps": steps, "batch_tokens": batch, "bytes": counted(self.lab) - before, "s": round(time.monotonic() - began, 2)}
         print("wire:", row, file=sys.stderr, flush=True)
         return row
 
@@ -63,12 +63,12 @@ def costs(short, long):
     """Bytes a step, and once a job; of two jobs that differ in steps."""
     steps = long["steps"] - short["steps"]
     step = (long["bytes"] - short["bytes"]) / steps
-    return {"step_s": round((long["s"] - short["s"]) / steps, 3), "step": step, "once": short["bytes"] - step * short["steps"]}
+    return {"codec": short["codec"], "step_s": round((long["s"] - short["s"]) / steps, 3), "step": step, "once": short["bytes"] - step * short["steps"]}
 
 
 def measure(sites):
-    """[(short, long)]: data parallel, then DiLoCo with quick and with slow steps."""
-    jobs = [(DDP, (4, 16), QUICK), (FEW_BYTES.sync, (PERIOD, 4 * PERIOD), QUICK), (FEW_BYTES.sync, (PERIOD, 4 * PERIOD), SLOW)]
+    """[(short, long)]: data parallel, then DiLoCo with quick and with slow steps, of each codec."""
+    jobs = [(DDP, (4, 16), QUICK), *((arm.sync, (PERIOD, 4 * PERIOD), batch) for arm in (FEW_BYTES, FEWER_BYTES) for batch in (QUICK, SLOW))]
     return [tuple(sites.job_of(sync, count, batch) for count in steps) for sync, steps, batch in jobs]
 
 

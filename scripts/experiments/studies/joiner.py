@@ -11,7 +11,7 @@ which on it contributes, what they took longer than for as many rounds without i
 
 With DiLoCo nobody's merge ends before all members have its result, the joiner included, and it must have the state by then. So rounds that are shorter than the state is on its way wait for
 it, and longer ones for the round's result, which takes 3.1 s from two members; every later merge with that member waits likewise. Eager hides both; there the result of the round shares the
-links with the state, as it does in short rounds. With three donors each sends a share over its own link, and takes over what another has left; those joins sent not a byte twice.
+links with the state, as it does in short rounds. Streaming (H = 90, three fragments, an overlap of 10 steps) hides both too, and a fragment leaves when the state is there. With three donors each sends a share over its own link, and takes over what another has left; those joins sent not a byte twice.
 Runs with one donor are of before that (commits of each in joiner.json)."""
 
 
