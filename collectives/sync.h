@@ -29,16 +29,16 @@
  * from a donor. Both are bit-identical on all peers after every round: before each commit all compare 128-bit digests of what the round is about
  * to change, tensor by tensor. A peer whose bits differ gets the right ones from one that has them, in that very round; if its outer parameters
  * were wrong, its movement does not count in it; struct tr_sync_now, event, says which tensor of whom it was. (Who is right, if not the majority:
- * who holds what it wrote itself at the last merge; then who has been there longest.) What changes between that and the outer step this peer
- * sees itself, and says so at the next merge. Memory beside the caller's: 2 floats a parameter (1 with an
+ * who holds what it wrote itself at the last merge; then who has been there longest.) What changes between that and the outer step: without
+ * overlap the digest that goes with the commit ends this peer with TR_EDIGEST; with it this peer sees it, and says so at the next merge (tr_sync_sound). Memory beside the caller's: 2 floats a parameter (1 with an
  * outer_momentum of 0, as in local SGD and HDET), 2 more for the largest fragment, 2 more with error feedback (what was lost in coding), 3 more in eager mode, where each peer runs ahead by itself.
  *
  * A peer that dies: the round under way is finished among the others, with the weights of those whose work is in it (policy TR_UNIFORM), or
  * begun again with the same pseudo-gradients (TR_ERESTART is handled inside); an outer step is taken everywhere or nowhere. A peer that joins
  * waits in tr_sync_start for the state and the end of that round, and works from the next one on.
  *
- * Threads: those of the group's caller. tr_sync_step never blocks but at a merge, until the round is committed, and where a peer's state is put right; with an overlap
- * it looks after each inner step how far the round is, so that nothing of it may be left to wait for. It tells the membership that
+ * Threads: those of the group's caller. tr_sync_step never blocks but at a merge, until the round is committed, where a peer's state is put right, and where a round is begun again; with an
+ * overlap it looks after each inner step how far the round is, so that nothing of it may be left to wait for. It tells the membership that
  * this peer works (tr_progress); a program whose inner step may take longer than the membership's progress timeout (20 s: a peer that neither
  * works nor waits is given up) calls tr_progress meanwhile, from any thread.
  */
@@ -109,7 +109,7 @@ struct tr_sync_options {
 	uint64_t seed;         /* of the permutations */
 	/* For members of different speed, in all modes. Each then takes as many steps as it can; merges weigh it by its tokens; the step of a
 	 * merge is that of the furthest member, from there all count on. No clock is shared and nobody is asked whether he is ready: the end of a
-	 * merge is one moment for all, and each goes by its own monotonic clock from there, or by the speeds that the members told each other
+	 * merge without overlap is one moment for all, and each goes by its own monotonic clock from there, or by the speeds that the members told each other
 	 * with the merge. What a member waits in a merge is not its working time, so one that was held up moves all, once. Zero: not wanted. */
 	double inner_seconds; /* H by time: each takes its fragment when it has worked so long / P; instead of inner_steps */
 	/* H by speed: the fastest takes inner_steps, the others fewer in proportion to their speeds since the merge before */
@@ -160,7 +160,8 @@ struct tr_sync_now {
 	bool finished; /* all steps are done and merged; the group has no round under way, but for `after` */
 	/* A joiner that came when all was merged (tr_sync_start alone): the round of the caller's own that is under way; else zeros. */
 	struct tr_round after;
-	/* This call took an outer step (at the last inner step: one of each fragment); what follows is about it (the last of them). */
+	/* This call merged what an outer step made, which with an overlap was taken some calls before (at the last inner step: one of each fragment); what follows is about it (the last of
+	 * them). */
 	bool merged;
 	bool alone; /* this call waited for a merge in vain; this peer trains on, beyond the schedule, until it comes */
 	uint64_t merged_round;
@@ -202,6 +203,8 @@ TR_API const float *tr_sync_outer(const tr_sync *sync, size_t tensor);
 /* Its outer momentum: to save it after a merge; to go on from what was saved, fill it before tr_state_ready. NULL: there is none, with an
  * outer_momentum of 0. */
 TR_API float *tr_sync_momentum(tr_sync *sync, size_t tensor);
+/* False: some of what it holds changed in memory behind a comparison and waits to be put right, at its fragment's next merge. Do not save it. */
+TR_API bool tr_sync_sound(const tr_sync *sync);
 /* HDET: the base b and its momentum v, two numbers, to be saved and filled as the outer momentum is. */
 TR_API double *tr_sync_lr_base(tr_sync *sync);
 /* What this peer learned and no merge has, after a call that ended with TR_EEVICTED: for who joins in its place, in this process or

@@ -12,6 +12,7 @@
 /* What all compare of their state goes last: with an overlap this is long after the fragment went. */
 static tr_status settle(struct tr_sync *s, bool patient, struct tr_error *error)
 {
+	bool compared_before = s->compared; /* inner steps lie in between */
 	tr_status status = drift_submit(s, error);
 
 	if (status == TR_OK && !patient)
@@ -27,7 +28,7 @@ static tr_status settle(struct tr_sync *s, bool patient, struct tr_error *error)
 	if (status != TR_OK)
 		return status;
 	s->close = (struct tr_commit){ .samples = (uint64_t)llround(s->result.totals->samples),
-		.salt = parity_salt_compared(&s->parity) };
+		.salt = (compared_before ? parity_salt_compared : parity_salt)(&s->parity) };
 	s->settled = true;
 	return TR_OK;
 }
@@ -41,6 +42,7 @@ static tr_status try_commit(struct tr_sync *s, struct tr_error *error)
 
 	if (status != TR_OK)
 		return status;
+	s->closed = true;
 	return patient ? tr_round_commit(s->group, &s->close, &committed, error)
 	               : alone_commit(s, &s->close, error);
 }
@@ -74,6 +76,8 @@ static void step_outer(struct tr_sync *s)
 	if (s->leases)
 		sync_leasing_commit(s);
 	s->committed = true;
+	s->merging = s->round;
+	s->agreed = s->counters->agreed;
 	drift_remember(s);
 }
 
@@ -86,6 +90,8 @@ static tr_status look(struct tr_sync *s, struct tr_error *error)
 	tr_status status = TR_OK;
 
 	if (!s->compared)
+		status = tr_wait_for(s->group, SYNC_TAG_FRAGMENT, 0, error);
+	if (status == TR_OK && !s->compared)
 		status = tr_wait_for(s->group, SYNC_TAG_TOTALS, 0, error);
 	if (status == TR_OK)
 		status = drift_submit(s, error);
@@ -95,10 +101,12 @@ static tr_status look(struct tr_sync *s, struct tr_error *error)
 		status = settle(s, true, error);
 	if (status != TR_OK || s->parity.drifted)
 		return status;
+	s->closed = true;
 	status = tr_round_commit_for(s->group, &s->close, &committed, 0, error);
-	if (status == TR_OK)
-		step_outer(s);
-	return status;
+	if (status != TR_OK)
+		return status;
+	step_outer(s);
+	return sync_begin_ahead(s, error);
 }
 
 tr_status closing_go_on(struct tr_sync *s, struct tr_error *error)
@@ -107,9 +115,11 @@ tr_status closing_go_on(struct tr_sync *s, struct tr_error *error)
 
 	if (s->committed || waits || s->round.receive_state)
 		return TR_OK;
+	double since_s = sync_monotonic_s();
 	tr_status status = look(s, error);
 	if (status == TR_ERESTART)
-		return sync_begin(s, error);
+		status = sync_begin(s, error);
+	s->waited_s += sync_monotonic_s() - since_s;
 	return status == TR_ETIMEDOUT ? TR_OK : status;
 }
 

@@ -1,6 +1,6 @@
 /* How a round of tr_sync ends, once its fragment is on its way:
  *
- *	data there --compare--> compared --settle--> settled --commit--> committed: the outer step is taken
+ *	data there --compare--> compared --settle--> settled --commit--> committed: the outer step is taken, the next round begins
  *
  * Compare and commit are a round trip each. With an overlap both hide behind inner steps, as the fragment does: after each step this peer looks how far the round is and does what can
  * be done without waiting. What the caller trains on changes at the merge alone, so when a round was committed makes no difference to it. The outer step is taken with the commit, not at the

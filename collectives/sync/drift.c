@@ -64,8 +64,12 @@ static void remember_rest(struct tr_sync *s)
 static void forget_changed(struct tr_sync *s)
 {
 	const struct parity_part *part = s->parity.parts;
+	bool *spoilt = &s->spoilt[s->slot.fragment];
 
-	for (size_t i = 0; i < s->tensor_count; i++) {
+	*spoilt = false;
+	for (size_t i = 0; i < s->parity.count; i++)
+		*spoilt = *spoilt || part[i].changed;
+	for (size_t i = 0; i < s->tensor_count && *spoilt; i++) {
 		if (!sync_in_slot(s, i))
 			continue;
 		bool outer = part++->changed, momentum = s->momentum && part++->changed;
@@ -74,10 +78,11 @@ static void forget_changed(struct tr_sync *s)
 		if (momentum)
 			s->written[i].momentum = SPOILT;
 	}
-	if (s->leases && part++->changed)
-		s->written[s->tensor_count].momentum = SPOILT;
+	part = &s->parity.parts[s->parity.count - 1];
 	if (part->changed)
 		s->written[s->tensor_count].outer = SPOILT;
+	if (s->leases && part[-1].changed)
+		s->written[s->tensor_count].momentum = SPOILT;
 }
 
 void drift_remember(struct tr_sync *s)
@@ -240,6 +245,14 @@ static void start_afresh(struct tr_sync *s)
 	memset(s->lead, 0, all);
 	memset(s->lead_momentum, 0, all);
 	memset(s->delta, 0, sync_fragment_count(s, s->slot.fragment) * sizeof(float));
+}
+
+bool tr_sync_sound(const tr_sync *s)
+{
+	for (unsigned f = 0; f < s->options.fragments; f++)
+		if (s->spoilt[f])
+			return false;
+	return true;
 }
 
 void drift_look_again(struct tr_sync *s)

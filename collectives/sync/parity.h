@@ -11,7 +11,7 @@
  *
  *	parity_create(&p, group, tag, &error);
  *	p.parts = ...; p.count = ...;              // before each round; what, tensor, data, bytes, written
- *	parity_submit(&p, &round, &error);         // before the commit: late, since what happens later is only seen by the salt
+ *	parity_submit(&p, &round, &error);         // before the commit: late, since what happens later is seen by the salt alone (or parity_has_changed)
  *	parity_settle(&p, &error);                 // p.drifted: some differed; p.right, parity_is_wrong say who
  *	(tr_state_receive)                         // a joiner
  *	commit.salt = parity_salt(&p);

@@ -1,7 +1,7 @@
-/* Rounds of low-communication training. A round is begun as soon as the one before is merged, so that the outer state, which does not change
- * until this one is merged, can be streamed to a joiner all the while; its ops are submitted when the fragment is taken.
+/* Rounds of low-communication training. A round is begun as soon as the one before is committed, so that the outer state, which does not change
+ * until this one is committed, can be streamed to a joiner all the while; its ops are submitted when the fragment is taken.
  *
- *	begun --take--> taken --merge--> (next one) begun ... finished
+ *	begun --take--> taken --commit--> committed, the next one is begun --merge--> begun ... finished
  *
  * How it ends, and how much of that hides behind inner steps too: closing.h. TR_ERESTART, wherever it comes from, begins the round again and submits again
  * what was taken.
@@ -29,11 +29,11 @@ double sync_monotonic_s(void)
 /* ---- the caller's tensors of the fragment under way ---- */
 
 /* Between this round's take and merge this peer trains on from where its own share would bring it. */
-static bool runs_ahead(const struct tr_sync *s)
+static bool will_run_ahead(const struct tr_sync *s)
 {
 	if (s->options.mode != TR_SYNC_EAGER)
 		return false;
-	return pace_decides(&s->options) ? !pace_is_final(&s->counters->agreed, s->round.round)
+	return pace_decides(&s->options) ? !pace_is_final(&s->agreed, s->round.round)
 	                                 : s->slot.take < s->slot.merge;
 }
 
@@ -126,14 +126,14 @@ tr_status sync_begin(struct tr_sync *s, struct tr_error *error)
 	tr_status status;
 
 	do {
-		s->compared = s->settled = false;
+		s->compared = s->settled = s->closed = false;
 		status = tr_round_begin(s->group, &s->round, error);
 		if (status == TR_OK)
 			status = check_places(s, error);
 		if (status == TR_OK && s->leases)
 			status = sync_leasing_submit(s, sync_contributes(s) ? TR_CONTRIBUTE : 0,
 			    error);
-		if (status == TR_OK && s->taken)
+		if (status == TR_OK && s->taken && !s->committed)
 			status = submit(s, error);
 	} while (status == TR_ERESTART);
 	return status;
@@ -154,9 +154,9 @@ static bool enter_slot(struct tr_sync *s, uint64_t round)
 {
 	if (!pace_decides(&s->options))
 		return sync_schedule_slot(&s->schedule, round, &s->slot);
-	s->paced_by = s->counters->agreed;
+	s->paced_by = s->agreed;
 	s->slot.fragment = (unsigned)((round - 1) % s->options.fragments);
-	return !pace_is_past(&s->options, &s->counters->agreed, round);
+	return !pace_is_past(&s->options, &s->agreed, round);
 }
 
 /* Nothing is left to do but to merge: there is no step that this peer could contribute. */
@@ -180,11 +180,23 @@ static tr_status check_samples(const struct tr_sync *s, struct tr_error *error)
 	return wanted && sync_leasing_has_none(s) ? no_samples(s, error) : TR_OK;
 }
 
+tr_status sync_begin_ahead(struct tr_sync *s, struct tr_error *error)
+{
+	struct sync_slot unmerged = s->slot;
+	struct pace_agreed paced_by = s->paced_by;
+	bool there = enter_slot(s, s->merging.round + 1);
+	s->slot = unmerged;
+	s->paced_by = paced_by;
+	s->begun_ahead = there;
+	return there ? sync_begin(s, error) : TR_OK;
+}
+
 static tr_status next_round(struct tr_sync *s, struct tr_error *error)
 {
-	s->taken = s->committed = false;
-	s->finished = !enter_slot(s, s->counters->round + 1);
-	tr_status status = s->finished ? TR_OK : sync_begin(s, error);
+	bool begun = s->begun_ahead;
+	s->taken = s->committed = s->begun_ahead = false;
+	s->finished = !enter_slot(s, s->merging.round + 1);
+	tr_status status = s->finished || begun ? TR_OK : sync_begin(s, error);
 	if (status == TR_OK)
 		choose_rate(s);
 	return status;
@@ -262,7 +274,8 @@ static tr_status take(struct tr_sync *s, struct tr_error *error)
 	s->samples = s->lost = 0;
 	memset(s->sums, 0, sizeof(s->sums));
 	make_report(s);
-	if (runs_ahead(s)) {
+	s->runs_ahead = will_run_ahead(s);
+	if (s->runs_ahead) {
 		run_ahead(s, before > 0 ? (float)(1 / before) : 0);
 		take_delta(s, s->start, (float)s->given.tokens);
 		start_ahead(s);
@@ -280,7 +293,7 @@ static void count_on(struct tr_sync *s)
 {
 	struct pace_progress *p = &s->progress;
 
-	p->step = s->counters->agreed.step + p->since_take;
+	p->step = s->agreed.step + p->since_take;
 	if (s->options.steps > 0 && p->step > s->options.steps)
 		p->step = s->options.steps;
 }
@@ -303,9 +316,9 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 	if (pace_decides(&s->options))
 		count_on(s);
 	now->merged = true;
-	now->merged_round = s->round.round;
+	now->merged_round = s->merging.round;
 	now->fragment = s->slot.fragment;
-	now->merged_step = pace_decides(&s->options) ? s->counters->agreed.step : s->progress.step;
+	now->merged_step = pace_decides(&s->options) ? s->agreed.step : s->progress.step;
 	now->tokens = s->result.totals->tokens;
 	for (unsigned i = 0; i < TR_SYNC_SUMS; i++)
 		now->sums[i] += s->result.totals->sums[i];
@@ -318,7 +331,7 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 		fetch(s, s->outer);
 	else if (s->alone > 0 && !s->start)
 		alone_catch_up(s);
-	else if (!runs_ahead(s))
+	else if (!s->runs_ahead)
 		merge_local(s);
 	s->trains_alone = false;
 	s->alone = 0;
@@ -330,9 +343,10 @@ static bool due(const struct tr_sync *s)
 {
 	if (!s->finished && pace_decides(&s->options) && sync_leasing_is_dry(s))
 		return true;
+	uint64_t round = s->committed ? s->merging.round : s->round.round;
 	if (!s->finished && pace_decides(&s->options))
 		return (s->taken ? pace_merges : pace_takes)(&s->options, &s->paced_by,
-		    &s->progress, s->round.round);
+		    &s->progress, round);
 	return !s->finished && s->progress.step >= (s->taken ? s->slot.merge : s->slot.take);
 }
 
@@ -385,8 +399,8 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 	s->loss_tokens += work->tokens;
 	for (unsigned i = 0; i < TR_SYNC_SUMS; i++)
 		s->sums[i] += work->sums[i];
-	/* If it waits for no more than the commit, that says so. */
-	if (!tr_progress(s->group) && !s->settled)
+	/* If its commit was asked for, that says so. */
+	if (!tr_progress(s->group) && !s->closed)
 		status = sync_begin(s, error);
 	if (status == TR_OK && s->taken && !due(s))
 		status = closing_go_on(s, error);
@@ -469,6 +483,7 @@ tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *er
 	memset(now, 0, sizeof(*now));
 	s->started = true;
 	tr_status status = begin_first(s, error);
+	s->agreed = s->counters->agreed;
 	if (status == TR_OK)
 		status = check_policy(s, error);
 	if (status == TR_OK && !enter_slot(s, s->round.round)) {

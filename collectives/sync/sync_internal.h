@@ -92,7 +92,7 @@ struct tr_sync {
 	    *early; /* a newcomer's, until its first commit: what it made of the roster */
 	struct lease_said *said; /* [TR_GROUP_PEERS_MAX], by index: what each did with its leases */
 	bool enrolled_early;     /* `early` counts */
-	uint64_t most;           /* samples of an inner step of this peer, until the next merge */
+	uint64_t most;           /* samples of an inner step of this peer, until the next commit */
 	float *start, *lead,
 	    *lead_momentum; /* eager: where training started, how far this peer is ahead, at what pace */
 
@@ -116,8 +116,14 @@ struct tr_sync {
 	double waited_s, flight_s; /* in the merges since the last take */
 	uint64_t sent_bytes;       /* by this peer, said */
 	bool started, trains;      /* tr_sync_start was called; was left well */
-	/* In this try of the round: drift_submit was called; it waits for nothing but its commit. And it is committed (closing.h); its merge may be still to come. */
-	bool compared, settled, committed;
+	/* In this try of the round: drift_submit was called; it waits for nothing but its commit; that was asked for. */
+	bool compared, settled, closed;
+	/* The round that was taken is committed (closing.h), its merge is still to come: which one, what was agreed with it, and whether the next one has begun. */
+	bool committed, begun_ahead;
+	struct tr_round merging;
+	struct pace_agreed agreed;
+	bool runs_ahead; /* eager, of the slot's round: this peer trains on from where its own share would bring it */
+	bool spoilt[SYNC_FRAGMENTS_MAX]; /* what this peer holds of it changed in memory: until its next merge (drift.h) */
 	struct tr_commit close; /* when it is settled */
 
 	/* alone.h */
@@ -144,6 +150,8 @@ static inline bool sync_contributes(const struct tr_sync *sync)
 
 /* sync.c: begins the round after the last committed one, again if it has been begun before. */
 tr_status sync_begin(struct tr_sync *sync, struct tr_error *error);
+/* Behind a commit whose merge is still to come: the next round, if there is one. Who joins finds it, and who crashes left a state that is whole. */
+tr_status sync_begin_ahead(struct tr_sync *sync, struct tr_error *error);
 
 /* leasing.c: which account this peer goes by: the group's, or until its first commit its own. */
 const struct lease_account *sync_leasing_account(const struct tr_sync *sync);

@@ -191,6 +191,13 @@ static void checkpoint(struct trainer *t, uint64_t before)
 	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
 	if (t->folder.dir[0] == '\0' || !crossed(every, before, t->counters->step))
 		return;
+	if (!tr_sync_sound(t->outer.sync)) {
+		log_warn("trainer",
+		    "no checkpoint at step %llu: what is to be saved changed in memory, and is put "
+		    "right at the next merge",
+		    (unsigned long long)t->counters->step);
+		return;
+	}
 	outer_fetch(t);
 	struct optim_arrays arrays = t->arrays;
 	arrays.params = t->outer.params;

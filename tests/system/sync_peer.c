@@ -36,7 +36,7 @@ struct peer {
 	double flip, part, tensor, die, die_us;
 	double transport; /* 1: TCP, also on one host */
 	double batch, from, stop;
-	uint64_t own; /* steps since the last merge */
+	uint64_t own, merges; /* steps since the last merge; merges */
 	/* Digest of the outer parameters as the newest commit left them, which may be some steps before its merge. */
 	uint64_t agreed;
 };
@@ -236,10 +236,11 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 		if (committed)
 			p->agreed = digest(p);
 		if (p->stop > 0 && !now.merged && committed) {
-			printf("{\"stopped\": %" PRIu64 "}\n", now.step);
+			printf("{\"stopped\": %" PRIu64 "}\n", p->merges + 1);
 			(void)raise(SIGSTOP);
 		}
 		say(p, &now);
+		p->merges += now.merged;
 		if (now.merged)
 			p->own = 0;
 	}

@@ -41,7 +41,7 @@ def run(group, size, mode, steps, spoilt, **options):
 
 # mode, its options, when the bit flips, in which tensor: at the last step before a merge; with an overlap also while the tensor is on its way, and nobody can have compared it yet.
 FLIPS = [("local_sgd", dict(H=5), 10, 1), ("diloco", dict(H=8), 16, 2), ("hdet", dict(H=6), 12, 0), ("streaming", dict(H=9, P=3, tau=2), 15, 1),
-         ("streaming", dict(H=9, P=3, tau=2), 13, 0), ("eager", dict(H=6, eta=0.5), 12, 1), ("eager", dict(H=6, eta=0.5), 13, 2)]
+         ("streaming", dict(H=9, P=3, tau=2), 13, 0), ("eager", dict(H=6, eta=0.5), 19, 1), ("eager", dict(H=6, eta=0.5), 13, 2)]
 
 
 @pytest.mark.parametrize("mode,options,step,tensor,part",
@@ -140,7 +140,8 @@ DEATHS_US = [1, 100, 300, 600, 1000, 2000]
                          ids=["diloco", "streaming", "eager"])
 def test_a_death_in_the_round_that_puts_it_right(group, mode, options):
     """Another one dies so soon after it came to the merge."""
-    flip, die = (dict(flip=18, tensor=2), 20) if mode == "streaming" else (dict(flip=16, tensor=2), 16)
+    at, die = {"diloco": (16, 16), "streaming": (18, 20), "eager": (17, 18)}[mode]
+    flip = dict(flip=at, tensor=2)
     for die_us in DEATHS_US:
         only = [flip, {}, dict(die=die, die_us=die_us)]
         peers = [group(3, mode, 40, name=str(die_us), pause_us=200, **options, **words) for words in only]

@@ -66,13 +66,13 @@ static void a_round_is_committed_before_its_merge(void **state)
 				moved += (double)((step * 7 + t * 3 + i) % 11) / 64;
 			assert_true(fabs((double)p->w[t][i] - (taken.at[t][i] - moved)) < 2e-6);
 		}
-	p->world
-	    .late = p->world
-	                .late_commits = 1000; /* a merge that has nothing to wait for looks at nothing */
+	assert_int_equal(p->world.groups[0].begun,
+	    2);               /* who joins finds a round, who crashes leaves a state */
+	p->world.late = 1000; /* a merge that has nothing to wait for does not look */
 	train(p);
 	assert_true(p->now.merged && p->now.step == H + TAU && p->now.merged_round == 1);
 	assert_true(p->now.tokens == H * TOKENS);
-	assert_int_equal(p->world.late_commits, 1000);
+	assert_int_equal(p->world.late, 1000);
 	for (unsigned t = 0; t < TENSORS; t++)
 		assert_memory_equal(p->w[t], tr_sync_outer(p->sync, t), sizeof(p->w[t]));
 	peer_end(p);
@@ -149,6 +149,103 @@ static void what_is_committed_is_not_kept(void **state)
 	peer_end(back);
 }
 
+static void flip(void *data)
+{
+	uint32_t bits;
+	memcpy(&bits, data, sizeof(bits));
+	bits ^= 1u << 21;
+	memcpy(data, &bits, sizeof(bits));
+}
+
+/* Of the first tensor of a peer whose memory changes at `at` behind the comparison. */
+static struct sync_written written_after(void *(*at)(struct peer *), bool *sound,
+    struct sync_written *rest)
+{
+	struct peer *p = late_merging();
+	train_steps(p, H);
+	p->world.late_commits = 1;
+	train(p);
+	assert_true(p->sync->settled && !p->sync->committed);
+	if (at != NULL)
+		flip(at(p));
+	train(p);
+	assert_int_equal(p->world.groups[0].committed, 1);
+	struct sync_written written = p->sync->written[0];
+	*rest = p->sync->written[TENSORS];
+	*sound = tr_sync_sound(p->sync);
+	train_steps(p,
+	    H); /* compared once more, by whom it holds: nothing is known to be wrong any more */
+	assert_true(p->now.step == 2 * H + 2);
+	train(p);
+	assert_true(p->now.merged && tr_sync_sound(p->sync));
+	peer_end(p);
+	return written;
+}
+
+static void *outer_at(struct peer *p)
+{
+	return (void *)(uintptr_t)tr_sync_outer(p->sync, 0);
+}
+
+static void *momentum_at(struct peer *p)
+{
+	return tr_sync_momentum(p->sync, 0);
+}
+
+static void *counters_at(struct peer *p)
+{
+	return &p->sync->counters->costs;
+}
+
+static void *account_at(struct peer *p)
+{
+	return &tr_sync_leases(p->sync)->unused;
+}
+
+static bool is_spoilt(struct tr_digest digest)
+{
+	return digest.low == UINT64_MAX && digest.high == UINT64_MAX;
+}
+
+/* What is made of memory that changed since it was compared is known to be wrong: others are asked at the next merge, and nobody saves it. */
+static void a_change_behind_the_comparison_is_known(void **state)
+{
+	(void)state;
+	static const struct {
+		void *(*at)(struct peer *);
+		bool outer, momentum, counters, account;
+	} cases[] = { { NULL, false, false, false, false }, { outer_at, true, false, false, false },
+		{ momentum_at, true, true, false, false },
+		{ counters_at, false, false, true, false },
+		{ account_at, false, false, false, true } };
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct sync_written rest;
+		bool sound;
+		struct sync_written written = written_after(cases[i].at, &sound, &rest);
+		assert_int_equal(is_spoilt(written.outer), cases[i].outer);
+		assert_int_equal(is_spoilt(written.momentum), cases[i].momentum);
+		assert_int_equal(is_spoilt(rest.outer), cases[i].counters);
+		assert_int_equal(is_spoilt(rest.momentum), cases[i].account);
+		assert_int_equal(sound, cases[i].at == NULL);
+	}
+}
+
+/* What was agreed with the commit is what the merge goes by, whatever becomes of it in memory meanwhile. */
+static void a_merge_goes_by_what_was_committed(void **state)
+{
+	(void)state;
+	struct peer *p = late_merging();
+	train_steps(p, H + 1);
+	assert_int_equal(p->world.groups[0].committed, 1);
+	p->sync->counters->round = 1u << 20;
+	p->sync->counters->agreed.step = 1u << 20;
+	train_steps(p, 2);
+	assert_true(p->now.merged && p->now.merged_round == 1 && !p->now.finished);
+	assert_int_equal(p->now.merged_step, H + TAU);
+	assert_int_equal(p->sync->slot.take, 2 * H);
+	peer_end(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -156,6 +253,8 @@ int main(void)
 		cmocka_unit_test(samples_go_on_behind_a_commit),
 		cmocka_unit_test(a_round_that_is_given_up_is_begun_again_behind_steps),
 		cmocka_unit_test(what_is_committed_is_not_kept),
+		cmocka_unit_test(a_change_behind_the_comparison_is_known),
+		cmocka_unit_test(a_merge_goes_by_what_was_committed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
