@@ -1,4 +1,5 @@
 /* trainctl: starts clusters, launches jobs, shows how they go. One row of verbs.c a verb. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -84,6 +85,6 @@ int main(int argc, char **argv)
 		code = run(verb, &args);
 	args_finish(&args);
 	if (fflush(stdout) != 0 && code == EXIT_OK)
-		code = EXIT_JOB_FAILED;
+		code = verbs_complain(EXIT_JOB_FAILED, "standard output: %s", strerror(errno));
 	return code;
 }

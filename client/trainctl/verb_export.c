@@ -5,6 +5,7 @@
 #include "client/trainctl/print.h"
 #include "client/trainctl/verbs.h"
 #include "common/json.h"
+#include "daemon/checkpoint/checkpoint_dir.h"
 #include "daemon/checkpoint/hf_folder.h"
 
 #define FORMAT "hf"
@@ -168,9 +169,16 @@ int verb_import(struct verb_call *call)
 	struct hf_result result;
 	struct model_key keys[MODEL_KEYS];
 	struct tr_error error;
+	char there[CHECKPOINT_NAME_MAX];
 	int code = wanted_output(call->args, &to);
 	if (code != EXIT_OK)
 		return code;
+	if (checkpoint_dir_newest(to, UINT64_MAX, there) && strcmp(there, "step-00000000") != 0)
+		return verbs_complain(EXIT_USAGE,
+		    "--output: %s has checkpoints of a job (%s), and would begin again at step 0: "
+		    "name "
+		    "another folder",
+		    to, there);
 	if (hf_import(call->args->words[0], to, &result, &error) != TR_OK)
 		return complain(&error);
 	job_file_keys(&result.config, keys);

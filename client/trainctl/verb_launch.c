@@ -155,7 +155,8 @@ static int say_detached(const struct launch *launch)
 	if (launch->config->json)
 		(void)printf("{\"id\":%llu,\"address\":\"%s\"}\n", job, launch->config->address);
 	else
-		(void)printf("job %llu runs; `trainctl status %llu`, `trainctl logs %llu -f`, "
+		(void)printf("job %llu goes on by itself; `trainctl status %llu`, `trainctl logs "
+		             "%llu -f`, "
 		             "`trainctl cancel %llu`\n",
 		    job, job, job, job);
 	if (launch->started)

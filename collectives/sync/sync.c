@@ -300,7 +300,9 @@ static void count_on(struct tr_sync *s)
 
 static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_error *error)
 {
-	double begun_s = sync_monotonic_s();
+	/* Without a step in between, what it takes to hand the fragment over is waited for too. */
+	double begun_s = s->progress.since_take > 0 || s->trains_alone ? sync_monotonic_s()
+	                                                               : s->departed_s;
 	if (!s->trains_alone)
 		s->merge_since_s = begun_s;
 	tr_status status = closing_wait(s, error);

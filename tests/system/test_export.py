@@ -93,3 +93,6 @@ def test_bad_words(tmp_path, there):
     (tmp_path / "saved" / "config.json").write_text(json.dumps({**CONFIG, "model_type": "mamba"}))
     assert 'model_type: found "mamba", allowed: gpt2 or llama' in refused("import", tmp_path / "saved", "-o", tmp_path / "x")
     assert sorted(path.name for path in pathlib.Path(tmp_path).iterdir()) == ["cluster", "saved"]
+    (tmp_path / "run" / "step-00000060").mkdir(parents=True)
+    (tmp_path / "run" / "step-00000060" / "manifest.json").write_text("{}")
+    assert "has checkpoints of a job (step-00000060), and would begin again at step 0" in refused("import", tmp_path / "saved", "-o", tmp_path / "run")

@@ -28,7 +28,8 @@ def test_example_file_runs_small(tmp_path, name):
         trainctl("--address", cluster.memberd.address, "launch", ROOT / "configs" / f"{name}.yaml", *words)
         status = trainctl_json("--address", cluster.memberd.address, "status", "1")
         merges = status["merges"]
-        plot = trainctl_json("--address", cluster.memberd.address, "plot", "1", "-o", tmp_path / "loss.svg")
+        (tmp_path / "link.svg").symlink_to("loss.svg")  # what is no file is written through, not replaced
+        plot = trainctl_json("--address", cluster.memberd.address, "plot", "1", "-o", tmp_path / "link.svg")
         shown = trainctl("--address", cluster.memberd.address, "status", "1").stdout
     rows = metrics(tmp_path / "run")
     assert max(rows) == 150 and rows[150]["loss"] < rows[min(rows)]["loss"] - 0.3
@@ -39,9 +40,9 @@ def test_example_file_runs_small(tmp_path, name):
     least = merges["dense_bytes"] / every * bits / 32
     without = 3 if name == "sharded-wan" else 1  # rounds in which nothing is merged: the last one, and of shards those that gather a checkpoint
     assert 1 < merges["count"] == status["rounds"]["committed"] - without and least * 0.9 < merges["sent_bytes"] < 4 * least
-    assert (merges["hidden"] > 0.2) == (name == "streaming-wan")
+    assert merges["hidden"] > 0.2 if name == "streaming-wan" else merges["hidden"] < 1e-6
     assert rows[150]["sent_bytes"] == merges["sent_bytes"] and "of data parallel training" in shown
-    assert plot["runs"][0]["steps"] == 150 and (tmp_path / "loss.svg").read_text().count("loss over") == 2
+    assert plot["runs"][0]["steps"] == 150 and (tmp_path / "link.svg").is_symlink() and (tmp_path / "loss.svg").read_text().count("loss over") == 2
 
 
 BY_STEPS = dict(inner_steps=10)

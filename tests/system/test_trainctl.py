@@ -384,6 +384,12 @@ def test_manual_and_reference_are_as_printed(home):
     assert home.run("help", "--job-file").stdout == (ROOT / "docs" / "job-file.md").read_text()
 
 
+def test_output_that_cannot_be_written(home):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([str(BIN / "trainctl"), "version"], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, env=home.environment)
+    assert done.returncode == 1 and done.stderr == "trainctl: standard output: No space left on device\n"
+
+
 def test_version(home):
     assert home.run("version").stdout == home.run("--version").stdout
     assert set(home.json("version")) == {"version"}
