@@ -5,7 +5,8 @@
  *	by time   its budget T / P of working time is spent. Working time is what passes between the return of one tr_sync_step and the next call,
  *	          on the peer's own monotonic clock, counted from its last take. The moment that all clocks are set by is a merge: it ends for
  *	          all when the last one's data is there, and what somebody waited in it is not working time. So members that left a merge
- *	          together come to the next take together, but for the rest of one inner step, and one that was held up moves all.
+ *	          together come to the next take together, but for the rest of one inner step, and one that was held up moves all
+ *	          (without overlap: a merge behind steps in which its round was committed waits for nobody).
  *	by speed  it has taken its quota of steps, H times its speed over the fastest's, at least P: DyLU, arXiv 2401.09135, section 5.
  *	grace     it has taken its quota (or H), or the time has passed that the quorum's last peer needs for its own, by the speeds of the round
  *	          before, and `grace_seconds` more: then it gives what it has. It looks at the clock when an inner step ends.
