@@ -184,26 +184,11 @@ static void print_ending(const Traind__V1__Job *job)
 		    (unsigned long long)job->id);
 }
 
-/* It trained, and what it learned is gone. */
-static bool lost_its_model(const struct launch *launch, const Traind__V1__Job *job)
-{
-	const Traind__V1__TrainSpec *train = launch->spec->train;
-	const Traind__V1__Checkpoint *wanted = train != NULL ? train->checkpoint : NULL;
-	const Traind__V1__Progress *progress = job->progress;
-	return wanted != NULL && wanted->dir != NULL && wanted->dir[0] != '\0' &&
-	    progress != NULL && (progress->checkpoint == NULL || progress->checkpoint[0] == '\0');
-}
-
-static int code_of(const struct launch *launch, const Traind__V1__Job *job)
+static int code_of(const Traind__V1__Job *job)
 {
 	switch (job->state) {
 	case TRAIND__V1__JOB_STATE__JOB_STATE_DONE:
-		return lost_its_model(launch, job)
-		    ? verbs_complain(EXIT_JOB_FAILED,
-		          "job %llu trained to its end, but no checkpoint could be written to "
-		          "%s: its model is lost",
-		          (unsigned long long)job->id, launch->spec->train->checkpoint->dir)
-		    : EXIT_OK;
+		return EXIT_OK;
 	case TRAIND__V1__JOB_STATE__JOB_STATE_CANCELLED:
 		return verbs_complain(EXIT_CANCELLED, "job %llu was cancelled: %s",
 		    (unsigned long long)job->id, job->reason);
@@ -225,7 +210,7 @@ static int end_of(struct launch *launch, enum follow_end end, const Traind__V1__
 			    (unsigned long long)launch->job, (unsigned long long)launch->job);
 		if (!launch->config->json)
 			print_ending(job);
-		return code_of(launch, job);
+		return code_of(job);
 	case FOLLOW_DETACHED:
 		return say_detached(launch);
 	case FOLLOW_HANGUP:
