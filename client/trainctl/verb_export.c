@@ -176,8 +176,7 @@ int verb_import(struct verb_call *call)
 	if (checkpoint_dir_newest(to, UINT64_MAX, there) && strcmp(there, "step-00000000") != 0)
 		return verbs_complain(EXIT_USAGE,
 		    "--output: %s has checkpoints of a job (%s), and would begin again at step 0: "
-		    "name "
-		    "another folder",
+		    "name another folder",
 		    to, there);
 	if (hf_import(call->args->words[0], to, &result, &error) != TR_OK)
 		return complain(&error);

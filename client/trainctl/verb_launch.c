@@ -155,9 +155,8 @@ static int say_detached(const struct launch *launch)
 	if (launch->config->json)
 		(void)printf("{\"id\":%llu,\"address\":\"%s\"}\n", job, launch->config->address);
 	else
-		(void)printf("job %llu goes on by itself; `trainctl status %llu`, `trainctl logs "
-		             "%llu -f`, "
-		             "`trainctl cancel %llu`\n",
+		(void)printf("job %llu goes on by itself; `trainctl status %llu`, "
+		             "`trainctl logs %llu -f`, `trainctl cancel %llu`\n",
 		    job, job, job, job);
 	if (launch->started)
 		(void)fprintf(stderr, "trainctl: the cluster stays up: `trainctl down` ends it\n");

@@ -63,34 +63,25 @@ static int find_job(struct verb_call *call, const char *word, struct source *sou
 	return code;
 }
 
-/* A device, a pipe or a link is not ours to replace: what is behind it gets the bytes. */
-static int write_through(const char *path, const struct plot_run *runs, size_t count)
+static bool is_replaced(const char *path)
 {
-	FILE *stream = fopen(path, "w");
-	bool written = stream != NULL && plot_write(stream, runs, count);
-	int cause = errno;
-	if (stream != NULL && fclose(stream) != 0 && written) {
-		written = false;
-		cause = errno;
-	}
-	return written ? EXIT_OK : verbs_complain(EXIT_JOB_FAILED, "%s: %s", path, strerror(cause));
+	struct stat there;
+	return lstat(path, &there) != 0 || S_ISREG(there.st_mode);
 }
 
-/* A file is written beside, then renamed: whoever looks at it meanwhile sees the old one. */
+/* A file is written beside, then renamed: whoever looks at it meanwhile sees the old one. What else is at the path, a device or a link, is not ours to replace and gets the bytes. */
 static int write_file(const char *path, const struct plot_run *runs, size_t count)
 {
 	char beside[PATH_MAX];
-	struct stat there;
 	if (strcmp(path, "-") == 0)
 		return plot_write(stdout, runs, count)
 		    ? EXIT_OK
 		    : verbs_complain(EXIT_JOB_FAILED, "standard output: %s", strerror(errno));
-	if (lstat(path, &there) == 0 && !S_ISREG(there.st_mode))
-		return write_through(path, runs, count);
 	if ((size_t)snprintf(beside, sizeof(beside), "%s.%ld.new", path, (long)getpid()) >=
 	    sizeof(beside))
 		return verbs_complain(EXIT_USAGE, "--output: the path is too long");
-	FILE *stream = fopen(beside, "w");
+	bool replaced = is_replaced(path);
+	FILE *stream = fopen(replaced ? beside : path, "w");
 	if (stream == NULL)
 		return verbs_complain(EXIT_JOB_FAILED, "%s: %s", path, strerror(errno));
 	bool written = plot_write(stream, runs, count);
@@ -99,11 +90,12 @@ static int write_file(const char *path, const struct plot_run *runs, size_t coun
 		written = false;
 		cause = errno;
 	}
-	if (written && rename(beside, path) == 0)
+	if (written && (!replaced || rename(beside, path) == 0))
 		return EXIT_OK;
 	if (written)
 		cause = errno;
-	(void)unlink(beside);
+	if (replaced)
+		(void)unlink(beside);
 	return verbs_complain(EXIT_JOB_FAILED, "%s: %s", path, strerror(cause));
 }
 

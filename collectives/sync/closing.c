@@ -76,7 +76,7 @@ static void step_outer(struct tr_sync *s)
 	if (s->leases)
 		sync_leasing_commit(s);
 	s->committed = true;
-	s->merging = s->round;
+	s->merging = s->round.round;
 	s->agreed = s->counters->agreed;
 	drift_remember(s);
 }

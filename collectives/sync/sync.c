@@ -180,22 +180,25 @@ static tr_status check_samples(const struct tr_sync *s, struct tr_error *error)
 	return wanted && sync_leasing_has_none(s) ? no_samples(s, error) : TR_OK;
 }
 
+static bool is_there(const struct tr_sync *s, uint64_t round)
+{
+	struct sync_slot slot;
+
+	return pace_decides(&s->options) ? !pace_is_past(&s->options, &s->agreed, round)
+	                                 : sync_schedule_slot(&s->schedule, round, &slot);
+}
+
 tr_status sync_begin_ahead(struct tr_sync *s, struct tr_error *error)
 {
-	struct sync_slot unmerged = s->slot;
-	struct pace_agreed paced_by = s->paced_by;
-	bool there = enter_slot(s, s->merging.round + 1);
-	s->slot = unmerged;
-	s->paced_by = paced_by;
-	s->begun_ahead = there;
-	return there ? sync_begin(s, error) : TR_OK;
+	s->begun_ahead = is_there(s, s->merging + 1);
+	return s->begun_ahead ? sync_begin(s, error) : TR_OK;
 }
 
 static tr_status next_round(struct tr_sync *s, struct tr_error *error)
 {
 	bool begun = s->begun_ahead;
 	s->taken = s->committed = s->begun_ahead = false;
-	s->finished = !enter_slot(s, s->merging.round + 1);
+	s->finished = !enter_slot(s, s->merging + 1);
 	tr_status status = s->finished || begun ? TR_OK : sync_begin(s, error);
 	if (status == TR_OK)
 		choose_rate(s);
@@ -318,7 +321,7 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 	if (pace_decides(&s->options))
 		count_on(s);
 	now->merged = true;
-	now->merged_round = s->merging.round;
+	now->merged_round = s->merging;
 	now->fragment = s->slot.fragment;
 	now->merged_step = pace_decides(&s->options) ? s->agreed.step : s->progress.step;
 	now->tokens = s->result.totals->tokens;
@@ -345,7 +348,7 @@ static bool due(const struct tr_sync *s)
 {
 	if (!s->finished && pace_decides(&s->options) && sync_leasing_is_dry(s))
 		return true;
-	uint64_t round = s->committed ? s->merging.round : s->round.round;
+	uint64_t round = s->committed ? s->merging : s->round.round;
 	if (!s->finished && pace_decides(&s->options))
 		return (s->taken ? pace_merges : pace_takes)(&s->options, &s->paced_by,
 		    &s->progress, round);

@@ -120,7 +120,7 @@ struct tr_sync {
 	bool compared, settled, closed;
 	/* The round that was taken is committed (closing.h), its merge is still to come: which one, what was agreed with it, and whether the next one has begun. */
 	bool committed, begun_ahead;
-	struct tr_round merging;
+	uint64_t merging;
 	struct pace_agreed agreed;
 	bool runs_ahead; /* eager, of the slot's round: this peer trains on from where its own share would bring it */
 	bool spoilt[SYNC_FRAGMENTS_MAX]; /* what this peer holds of it changed in memory: until its next merge (drift.h) */

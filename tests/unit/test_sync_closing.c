@@ -1,5 +1,5 @@
 /* What a round does behind inner steps (collectives/sync/closing.h): it is compared and committed as soon as that can be, the outer step is taken with it, and what the caller trains on changes
- * at the merge alone. One member, eight numbers' worth of formulas in double precision.
+ * at the merge alone. One member of a stand-in group; formulas in double precision.
  */
 #include <setjmp.h>
 #include <stdarg.h>
