@@ -66,10 +66,10 @@ LIBS_memberd := $(addprefix $(BUILD)/lib/,libmembership.a libapi.a libplan.a lib
 LIBS_traind := $(addprefix $(BUILD)/lib/,libnode.a libapi.a libplan.a libtraincoll.a)
 LIBS_trainctl := $(addprefix $(BUILD)/lib/,libclient.a libcheckpoint.a libapi.a libplan.a libtraincoll.a)
 LIBS_trainworker := $(addprefix $(BUILD)/lib/,libworker.a libcheckpoint.a libplan.a libtraincoll.a)
-LINK_memberd := -lraft -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lm
-LINK_traind := -lhwloc -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lm
-LINK_trainctl := -lpcre2-8 -lyaml -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lm
-LINK_trainworker := -lpcre2-8 -lopenblas -lz -luv -lprotobuf-c -lxxhash -lssl -lcrypto -lm
+LINK_memberd := -lraft -luv -lnghttp2 -lprotobuf-c -lxxhash -lz -lssl -lcrypto -lm
+LINK_traind := -lhwloc -luv -lnghttp2 -lprotobuf-c -lxxhash -lz -lssl -lcrypto -lm
+LINK_trainctl := -lpcre2-8 -lyaml -luv -lnghttp2 -lprotobuf-c -lxxhash -lz -lssl -lcrypto -lm
+LINK_trainworker := -lpcre2-8 -lopenblas -luv -lprotobuf-c -lxxhash -lz -lssl -lcrypto -lm
 LINK_ALL := -lpcre2-8 -lraft -lyaml -lhwloc -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lopenblas -lz -lm
 
 .DEFAULT_GOAL := all
@@ -118,7 +118,7 @@ $(BUILD)/lib/libclient.a: $(call objs,$(CLIENT_DIRS))
 $(BUILD)/lib/libtraincoll.so: $(SHARED_O) collectives/libtraincoll.map
 	@mkdir -p $(@D)
 	@$(CC) -shared -Wl,-soname,libtraincoll.so.0 -Wl,--version-script=collectives/libtraincoll.map \
-		$(if $(LTO),$(CFLAGS) -fPIC -flto=auto) -o $(BUILD)/lib/libtraincoll.so.$(VERSION) $(SHARED_O) $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lssl -lcrypto -lm
+		$(if $(LTO),$(CFLAGS) -fPIC -flto=auto) -o $(BUILD)/lib/libtraincoll.so.$(VERSION) $(SHARED_O) $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lz -lssl -lcrypto -lm
 	@ln -sf libtraincoll.so.$(VERSION) $(BUILD)/lib/libtraincoll.so.0
 	@ln -sf libtraincoll.so.0 $@
 

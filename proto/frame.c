@@ -29,6 +29,7 @@ static uint32_t frame_length_max(uint16_t type)
 		return TR_FRAME_CONTROL_MAX;
 	case FRAME_SEGMENT:
 	case FRAME_STATE:
+	case FRAME_PACKED:
 		return TR_FRAME_DATA_MAX;
 	default:
 		return 0;

@@ -29,6 +29,7 @@ enum frame_type {
 	FRAME_PEER = 3,      /* traind.peer.PeerMessage */
 	FRAME_SEGMENT = 4,   /* struct segment_header, then elements */
 	FRAME_STATE = 5,     /* struct state_header, then bytes */
+	FRAME_PACKED = 6, /* struct segment_header, then its payload packed (collectives/transport/packing.h) */
 };
 
 struct frame_header {

@@ -37,6 +37,11 @@ enum {
 #define COLLECTIVE_MAX 6
 #define ALGORITHM_MAX  5
 
+uint32_t segment_header_bytes(const uint8_t in[SEGMENT_HEADER_BYTES])
+{
+	return bytes_get_u32(in + AT_BYTES);
+}
+
 void segment_header_put(const struct segment_header *header, uint8_t out[SEGMENT_HEADER_BYTES])
 {
 	const struct op_signature *signature = &header->signature;

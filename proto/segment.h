@@ -60,6 +60,8 @@ struct state_header {
 	uint32_t tensor, bytes;
 };
 
+/* Of the payload, as a head that came says it: nothing is checked. */
+uint32_t segment_header_bytes(const uint8_t in[SEGMENT_HEADER_BYTES]);
 void segment_header_put(const struct segment_header *header, uint8_t out[SEGMENT_HEADER_BYTES]);
 /* TR_EPROTO if a field is out of its range or the frame's size is not what `bytes` says. Whether `bytes` fits `elements` is
  * checked where the codecs are known (collectives/core). */

@@ -33,7 +33,7 @@ test-programs: $(addprefix $(BUILD)/bench/,bare_ring bare_fold) $(BUILD)/bench/c
 # What an op and a view change cost in messages and bytes as the group grows, counted on the cores themselves.
 $(BUILD)/bin/scalebench: $(BUILD)/obj/tests/bench/scalebench.o $(BUILD)/lib/libtraincoll.a
 	@mkdir -p $(@D)
-	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lssl -lcrypto -lm
+	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lz -lssl -lcrypto -lm
 .PHONY: scale
 scale: $(BUILD)/bin/scalebench
 	@$(BUILD)/bin/scalebench
@@ -41,7 +41,7 @@ test-programs: $(BUILD)/bin/scalebench
 # One stream directly and through a relay.
 $(BUILD)/bin/relaybench: $(BUILD)/obj/tests/bench/relaybench.o $(BUILD)/lib/libtraincoll.a
 	@mkdir -p $(@D)
-	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lssl -lcrypto -lm
+	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lz -lssl -lcrypto -lm
 test-programs: $(BUILD)/bin/relaybench
 # What the planner's timeline predicts beside what Megatron-LM published: make published.
 $(BUILD)/bin/planbench: $(BUILD)/obj/tests/bench/planbench.o $(BUILD)/lib/libplan.a $(BUILD)/lib/libtraincoll.a

@@ -15,7 +15,7 @@ $(LIBRARY_PROGRAMS): $(BUILD)/lib/libtraincoll.so
 $(BUILD)/tests/sync_peer: $(BUILD)/obj/tests/system/sync_peer.o $(BUILD)/lib/libtraincoll.a
 	@mkdir -p $(@D)
 	@echo "ld $@"
-	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lssl -lcrypto -lm
+	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lz -lssl -lcrypto -lm
 .PHONY: test-programs
 test-programs: $(LIBRARY_PROGRAMS) $(BUILD)/tests/sync_peer $(BUILD)/bin/memberd
 bench: $(BUILD)/bin/collbench

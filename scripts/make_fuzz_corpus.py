@@ -241,8 +241,8 @@ def attack(which, connection, *fields):
     return bytes([connection << 4 | which]) + b"".join(fields)
 
 
-def attack_segment(connection, tag=0, number=0, kind=1, contributors=2):
-    return attack(3, connection, RIGHT * 5, bytes([tag, 0, number, 0]), RIGHT * 6, bytes([kind - 1, 0]), RIGHT * 2,
+def attack_segment(connection, tag=0, number=0, kind=1, contributors=2, which=3):
+    return attack(which, connection, RIGHT * 5, bytes([tag, 0, number, 0]), RIGHT * 6, bytes([kind - 1, 0]), RIGHT * 2,
                   bytes([contributors, 0]), RIGHT, RIGHT * 8)
 
 
@@ -254,6 +254,8 @@ def attack_scripts():
     turn = bytes([15])
     segments = b"".join(attack_segment(c, number=n, kind=k, contributors=1 << c + 1) + RIGHT * 3
                         for k in (1, 2) for c in range(3) for n in range(4))
+    packed = b"".join(attack_segment(c, number=n, kind=k, contributors=1 << c + 1, which=5) + bytes([192 * odd]) + RIGHT * 3
+                      for odd in (0, 1) for k in (1, 2) for c in range(3) for n in range(4))
     everyone = b"".join(opens(c, from_peer=c) for c in range(3))
     votes = b"".join(attack(6, c, RIGHT * 8) + RIGHT * 3 for c in range(3))
     commit = attack(7, 0, RIGHT * 5) + RIGHT * 3
@@ -261,6 +263,7 @@ def attack_scripts():
     states = [attack(8, 0, bytes([n])) for n in range(4)]
     lanes = [attack(10, 0, bytes([n])) for n in range(4)]
     yield "segments", RIGHT + everyone + segments + turn + ours[2] + votes + commit + turn
+    yield "packed", RIGHT + everyone + packed + turn + ours[2] + votes + commit + turn
     yield "view-change", RIGHT + everyone + segments + ours[1] + ours[4] + ours[5] + segments + ours[0] + turn
     yield "joiner", bytes([1]) + everyone + states[1] + RIGHT * 7 + states[2] + RIGHT * 8 + states[3] + RIGHT * 9 + ours[3] + turn
     yield "donor", bytes([2]) + opens(0, from_peer=2) + states[0] + RIGHT * 5 + turn * 3 + attack(0, 1, bytes([3])) + turn

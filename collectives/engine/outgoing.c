@@ -48,6 +48,7 @@ struct outgoing *outgoing_segment(struct peer_link *link, const struct group_act
 		.body = action->payload,
 		.body_bytes = action->payload_bytes,
 		.buffer = action->buffer,
+		.encoded = action->header.encoding == SEGMENT_ENCODED,
 		.class = action->buffer == NULL && action->header.kind == SEGMENT_PARTIAL
 		    ? OUTGOING_OWN
 		    : OUTGOING_HOT };

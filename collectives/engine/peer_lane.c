@@ -10,6 +10,8 @@
 
 /* Bytes of one burst from which a bandwidth can be told; less only measures the kernel's buffers. */
 #define BURST_BYTES_MIN (8u << 20)
+/* Bytes/s of all long ways together, above which a core could not pack what they carry beside all else (packing.h). */
+#define PACKING_RATE_MAX 32e6
 
 /* ---- what is kept ---- */
 
@@ -140,6 +142,13 @@ static void on_released(void *arg, bool sent)
 		outgoing_free(out);
 }
 
+/* Each byte takes its time, and ours is enough for it. */
+static bool packs(const struct peer_link *link, const struct outgoing *out)
+{
+	return out->encoded && link->distant &&
+	    link->member->engine->gauge.up.bytes_per_s < PACKING_RATE_MAX;
+}
+
 /* Takes `out`. A frame that cannot be sent is as good as lost on the way: the lane is closed. */
 static void lane_take(struct peer_lane *pl, struct outgoing *out)
 {
@@ -153,6 +162,7 @@ static void lane_take(struct peer_lane *pl, struct outgoing *out)
 		frame.head_bytes = sizeof(out->head);
 		frame.released = on_released;
 		frame.arg = out;
+		frame.pack = packs(link, out);
 		link->unwritten++;
 		link->bytes_out += out->body_bytes;
 	}

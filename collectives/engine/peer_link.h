@@ -35,6 +35,7 @@ struct outgoing {
 	bool written; /* the transport needs the body no more */
 	bool dropped; /* the transport did not send it, since the view froze */
 	bool gone;    /* its memory is no longer ours to read: it came, or nobody needs it */
+	bool encoded; /* by its op's codec */
 	uint8_t head[SEGMENT_HEADER_BYTES];
 };
 

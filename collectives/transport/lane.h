@@ -44,6 +44,7 @@ struct lane_send {
 	 * close the lane, but not drop its bodies. */
 	lane_released_fn *released;
 	void *arg;
+	bool pack; /* in fewer bytes, if it can be and the transport can (packing.h): the peer gets the same frame */
 };
 
 /* A frame that came, whole. */

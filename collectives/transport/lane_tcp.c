@@ -9,6 +9,7 @@
 
 #include "collectives/transport/congestion.h"
 #include "collectives/transport/conn.h"
+#include "collectives/transport/packing.h"
 #include "collectives/transport/tcp_path.h"
 #include "common/limits.h"
 #include "proto/segment.h"
@@ -30,6 +31,7 @@ struct lane_tcp {
 	size_t backlog_bytes, not_sent_bytes; /* at most */
 	char congestion[CONGESTION_NAME_MAX]; /* asked for */
 	char congestion_used[CONGESTION_NAME_MAX];
+	uint8_t *unpacked; /* head and body of a frame that was not taken yet; NULL: none */
 };
 
 static struct lane_tcp *of(struct lane *lane)
@@ -39,9 +41,49 @@ static struct lane_tcp *of(struct lane *lane)
 
 /* ---- what the engine does ---- */
 
+/* A body that is sent instead of the caller's. */
+struct packed_send {
+	struct packing_packed *packed;
+	lane_released_fn *released;
+	void *arg;
+};
+
+static void on_packed_released(void *arg, bool sent)
+{
+	struct packed_send send = *(struct packed_send *)arg;
+	free(send.packed);
+	free(arg);
+	send.released(send.arg, sent);
+}
+
+/* TR_EAGAIN: as it is, then. */
+static tr_status send_packed(struct lane_tcp *tcp, const struct lane_send *frame)
+{
+	struct packing_packed *packed = packing_pack(frame->body, frame->body_bytes);
+	struct packed_send *send = packed != NULL ? malloc(sizeof(*send)) : NULL;
+	if (send == NULL) {
+		free(packed);
+		return TR_EAGAIN;
+	}
+	*send = (struct packed_send){ packed, frame->released, frame->arg };
+	tcp->turn_bytes += packed->count;
+	tr_status status = conn_send_borrow(tcp->conn, FRAME_PACKED, frame->head, frame->head_bytes,
+	    packed->bytes, packed->count, on_packed_released, send);
+	if (status != TR_OK) {
+		free(packed);
+		free(send);
+	}
+	return status;
+}
+
 static tr_status tcp_send(struct lane *lane, const struct lane_send *frame)
 {
 	struct conn *conn = of(lane)->conn;
+	tr_status status = frame->pack && frame->type == FRAME_SEGMENT && frame->released != NULL
+	    ? send_packed(of(lane), frame)
+	    : TR_EAGAIN;
+	if (status != TR_EAGAIN)
+		return status;
 	if (frame->released != NULL) {
 		of(lane)->turn_bytes += frame->body_bytes;
 		return conn_send_borrow(conn, frame->type, frame->head, frame->head_bytes,
@@ -168,13 +210,48 @@ static const struct lane_ops tcp_ops = {
 
 /* ---- what the connection says ---- */
 
+/* The frame as it was before it was packed, in `unpacked`. */
+static tr_status unpack(struct lane_tcp *tcp, const uint8_t *payload, size_t bytes,
+    struct tr_error *error)
+{
+	uint32_t body_bytes = bytes < SEGMENT_HEADER_BYTES ? 0 : segment_header_bytes(payload);
+	if (bytes < SEGMENT_HEADER_BYTES || body_bytes > TR_FRAME_DATA_MAX - SEGMENT_HEADER_BYTES)
+		return tr_error_set(error, TR_EPROTO, "bad packed segment: its head is not one");
+	tcp->unpacked = malloc(SEGMENT_HEADER_BYTES + body_bytes);
+	if (tcp->unpacked == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory to unpack a segment");
+	memcpy(tcp->unpacked, payload, SEGMENT_HEADER_BYTES);
+	return packing_unpack(payload + SEGMENT_HEADER_BYTES, bytes - SEGMENT_HEADER_BYTES,
+	    tcp->unpacked + SEGMENT_HEADER_BYTES, body_bytes, error);
+}
+
+static tr_status on_packed(struct lane_tcp *tcp, const uint8_t *payload, size_t bytes,
+    struct tr_error *error)
+{
+	bool offered = tcp->unpacked != NULL;
+	tr_status status = offered ? TR_OK : unpack(tcp, payload, bytes, error);
+	if (status == TR_OK) {
+		const struct lane_frame frame = { .type = FRAME_SEGMENT,
+			.head = tcp->unpacked,
+			.head_bytes = SEGMENT_HEADER_BYTES + segment_header_bytes(payload) };
+		status = tcp->lane.callbacks.frame(tcp->lane.arg, &tcp->lane, &frame, error);
+	}
+	if (status != TR_EAGAIN) {
+		free(tcp->unpacked);
+		tcp->unpacked = NULL;
+	}
+	return status;
+}
+
 static tr_status on_frame(void *arg, struct conn *conn, uint16_t type, const uint8_t *payload,
     size_t bytes, struct tr_error *error)
 {
 	struct lane_tcp *tcp = arg;
 	const struct lane_frame frame = { .type = type, .head = payload, .head_bytes = bytes };
 	(void)conn;
-	return tcp->lane.callbacks.frame(tcp->lane.arg, &tcp->lane, &frame, error);
+	return type == FRAME_PACKED
+	    ? on_packed(tcp, payload, bytes, error)
+	    : tcp->lane.callbacks.frame(tcp->lane.arg, &tcp->lane, &frame, error);
 }
 
 static bool on_place(void *arg, struct conn *conn, const uint8_t *head, size_t body_bytes,
@@ -237,6 +314,7 @@ static void on_closed(void *arg, struct conn *conn, const char *reason)
 	struct lane_tcp *tcp = arg;
 	(void)conn;
 	tcp->lane.callbacks.closed(tcp->lane.arg, &tcp->lane, reason);
+	free(tcp->unpacked);
 	free(tcp);
 }
 

@@ -14,7 +14,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define CONNECTIONS 6
+#define CONNECTIONS       6
+#define STORED_HEAD_BYTES 5
 
 static int port = -1; /* to which the engine dials for all others */
 static char address[64];
@@ -106,6 +107,23 @@ static void say(struct script *script, int fd, const struct attack_frame *frame)
 		put(fd, whole + part, all - part);
 }
 
+/* A segment as one that was packed: its body in one stored block (RFC 1951, 3.2.4), or as whatever it is in that format. */
+static void pack(struct script *script, struct attack_frame *frame)
+{
+	uint8_t *body = frame->payload + SEGMENT_HEADER_BYTES;
+	size_t bytes = frame->bytes - SEGMENT_HEADER_BYTES;
+	frame->type = FRAME_PACKED;
+	if (script_byte(script) >= 192)
+		return;
+	memmove(body + STORED_HEAD_BYTES, body, bytes);
+	body[0] = 1; /* the last block, stored */
+	body[1] = (uint8_t)bytes;
+	body[2] = (uint8_t)(bytes >> 8);
+	body[3] = (uint8_t)~body[1];
+	body[4] = (uint8_t)~body[2];
+	frame->bytes += STORED_HEAD_BYTES;
+}
+
 static void raw(struct script *script, int fd)
 {
 	size_t bytes = script_byte(script);
@@ -151,9 +169,11 @@ static void event(struct script *script)
 	which &= 15;
 	if (which < 3)
 		connect_or_close(script, connection);
-	else if (attack_says(script, which, &frame))
+	else if (attack_says(script, which, &frame)) {
+		if (which == 5)
+			pack(script, &frame);
 		say(script, fds[connection], &frame);
-	else if (which == 11)
+	} else if (which == 11)
 		raw(script, fds[connection]);
 	else if (which == 12 || which == 13)
 		attack_ours(script);

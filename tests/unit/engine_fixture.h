@@ -48,6 +48,8 @@ struct fx_host {
 	const char *local_address; /* that views say; NULL: the engine's */
 	tr_group *group;
 	bool up, ready, gone;
+	unsigned drivers;          /* threads that work for the engine */
+	struct fx_host *engine_of; /* whose engine it is; NULL: its own */
 	char link_lost_reason[256];
 	unsigned link_lost, records, reports, events;
 	uint64_t left_next;           /* 1 + PeerReady.left_round; 0: nothing was left */
@@ -276,12 +278,15 @@ static void fx_host_start(struct fx *fx, unsigned index)
 }
 
 /* Host `index` is another peer of `with`'s engine, behind the same port. */
-static inline void fx_share(struct fx *fx, unsigned index, const struct fx_host *with)
+static inline void fx_share(struct fx *fx, unsigned index, struct fx_host *with)
 {
 	struct fx_host *host = &fx->hosts[index];
 	assert_int_equal(index, fx->count);
 	fx->count++;
-	*host = (struct fx_host){ .fx = fx, .index = index, .engine = with->engine };
+	*host = (struct fx_host){ .fx = fx,
+		.index = index,
+		.engine = with->engine,
+		.engine_of = with };
 	(void)snprintf(host->address, sizeof(host->address), "%s", with->address);
 }
 
@@ -296,9 +301,22 @@ static void fx_add_worker(struct fx_host *host, int fd)
 	assert_int_equal(engine_add_worker(host->engine, &start, 1, fd, NULL), TR_OK);
 }
 
-static bool fx_drive(void *engine, bool (*done)(void *arg), void *arg, struct pollfd *also)
+/* Not once the host stops: its engine goes, and a caller's thread may only be on its way here. */
+static bool fx_drive(void *host_of, bool (*done)(void *arg), void *arg, struct pollfd *also)
 {
-	return engine_drive(engine, done, arg, also);
+	struct fx_host *host = host_of;
+	pthread_mutex_lock(&host->fx->lock);
+	bool up = host->up;
+	host->drivers += up;
+	pthread_mutex_unlock(&host->fx->lock);
+	if (!up)
+		return false;
+	bool moved = engine_drive(host->engine, done, arg, also);
+	pthread_mutex_lock(&host->fx->lock);
+	host->drivers--;
+	pthread_cond_broadcast(&host->fx->changed);
+	pthread_mutex_unlock(&host->fx->lock);
+	return moved;
 }
 
 static void fx_attach(struct fx_host *host)
@@ -310,17 +328,24 @@ static void fx_attach(struct fx_host *host)
 	if (coll_group_open(ends[1], &host->group, &error) != TR_OK)
 		fail_msg("%s", error.text);
 	if (host->fx->driving)
-		channel_worker_set_drive(host->group->channel, fx_drive, host->engine);
+		channel_worker_set_drive(host->group->channel, fx_drive,
+		    host->engine_of != NULL ? host->engine_of : host);
 }
 
 static void fx_host_stop(struct fx_host *host)
 {
 	if (!host->up)
 		return;
+	pthread_mutex_lock(&host->fx->lock);
 	host->up = false;
+	pthread_mutex_unlock(&host->fx->lock);
 	(void)uv_async_send(&host->stop);
 	(void)uv_thread_join(&host->thread);
 	assert_int_equal(uv_loop_close(&host->loop), 0);
+	pthread_mutex_lock(&host->fx->lock);
+	while (host->drivers > 0)
+		pthread_cond_wait(&host->fx->changed, &host->fx->lock);
+	pthread_mutex_unlock(&host->fx->lock);
 	engine_destroy(host->engine);
 }
 
@@ -333,7 +358,10 @@ static inline void fx_beside(struct fx *fx, unsigned index, struct fx_host *with
 	fx_host_stop(&fx->hosts[index]);
 	fx->beside = with->fx;
 	with->fx->beside = fx;
-	fx->hosts[index] = (struct fx_host){ .fx = fx, .index = index, .engine = with->engine };
+	fx->hosts[index] = (struct fx_host){ .fx = fx,
+		.index = index,
+		.engine = with->engine,
+		.engine_of = with };
 	(void)snprintf(fx->hosts[index].address, sizeof(with->address), "%s", with->address);
 }
 

@@ -202,10 +202,10 @@ tr_status tr_allreduce(tr_group *g, uint32_t tag, void *data, size_t count, enum
 	(void)error;
 	if (reduce != (dtype == TR_I64 ? TR_MAX : TR_SUM) || g->op_count == FAKE_OPS_MAX)
 		abort();
+	(void)pthread_mutex_lock(&g->world->lock);
 	g->ops[g->op_count++] = (struct fake_op){ tag, data, count,
 		dtype == TR_F32 ? sizeof(float) : sizeof(double), (flags & TR_CONTRIBUTE) != 0,
 		false, dtype == TR_I64 };
-	(void)pthread_mutex_lock(&g->world->lock);
 	(void)pthread_cond_broadcast(&g->world->changed);
 	(void)pthread_mutex_unlock(&g->world->lock);
 	return TR_OK;

@@ -90,7 +90,7 @@ static void add(char *sum, const char *more, size_t count, int dtype, int reduce
 		if (dtype == NCCL_FLOAT32 && reduce == NCCL_SUM)
 			((float *)(void *)sum)[i] += ((const float *)(const void *)more)[i];
 		else if (dtype == NCCL_INT64 && reduce == NCCL_SUM)
-			((int64_t *)(void *)sum)[i] += ((const int64_t *)(const void *)more)[i];
+			((uint64_t *)(void *)sum)[i] += ((const uint64_t *)(const void *)more)[i];
 		else
 			fake_broken("the fake does not reduce type %d by %d", dtype, reduce);
 	}

@@ -18,6 +18,7 @@ static void round_trip(void **state)
 		{ 1, FRAME_PEER },
 		{ TR_FRAME_DATA_MAX, FRAME_SEGMENT },
 		{ 24, FRAME_STATE },
+		{ TR_FRAME_DATA_MAX, FRAME_PACKED },
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		uint8_t bytes[FRAME_HEADER_BYTES];
@@ -46,7 +47,7 @@ static void over_the_limit(void **state)
 		{ TR_FRAME_DATA_MAX + 1, FRAME_SEGMENT },
 		{ UINT32_MAX, FRAME_STATE },
 		{ 0, 0 },
-		{ 0, FRAME_STATE + 1 },
+		{ 0, FRAME_PACKED + 1 },
 		{ 0, UINT16_MAX },
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

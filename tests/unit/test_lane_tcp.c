@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,7 +15,9 @@
 #include "collectives/transport/congestion.h"
 #include "collectives/transport/lane_tcp.h"
 #include "collectives/transport/listener.h"
+#include "collectives/transport/packing.h"
 #include "common/limits.h"
+#include "common/rng.h"
 #include "proto/frame.h"
 #include "proto/segment.h"
 
@@ -27,6 +30,7 @@ struct side {
 	uint64_t sum;
 	bool refuse_places, parked;
 	void *at;
+	char reason[256];
 	unsigned park; /* so many offers are answered TR_EAGAIN */
 };
 
@@ -57,6 +61,7 @@ static void on_closed(void *arg, struct lane *lane, const char *reason)
 	struct side *side = arg;
 	assert_ptr_equal(lane, side->lane);
 	assert_true(reason[0] != '\0');
+	(void)snprintf(side->reason, sizeof(side->reason), "%s", reason);
 	side->closed++;
 	side->lane = NULL;
 }
@@ -182,7 +187,7 @@ static tr_status send_segment(struct fixture *f, const uint8_t *body, size_t byt
 {
 	uint8_t head[SEGMENT_HEADER_BYTES] = { 7 };
 	const struct lane_send frame = { FRAME_SEGMENT, head, sizeof(head), body, bytes,
-		on_released, &f->a };
+		on_released, &f->a, .pack = false };
 	return lane_send(f->a.lane, &frame);
 }
 
@@ -296,6 +301,130 @@ static void dropped_bodies_are_told_from_sent_ones(void **state)
 	free(body);
 }
 
+/* Bytes as a codec makes them: of a few values most. */
+static uint8_t *make_codes(void)
+{
+	uint8_t *codes = malloc(BODY);
+	assert_non_null(codes);
+	for (size_t i = 0; i < BODY; i++) {
+		uint64_t random = rng_u64(rng_key(1, 0, 0), 0, i);
+		codes[i] = (uint8_t)(random % 11 * (random / 11 % 23));
+	}
+	return codes;
+}
+
+/* Head and body, one behind the other. */
+static uint8_t *make_frame(const uint8_t *body, size_t bytes)
+{
+	const struct segment_header header = { .view = 3,
+		.kind = SEGMENT_SEALED,
+		.bytes = (uint32_t)bytes };
+	uint8_t *frame = malloc(SEGMENT_HEADER_BYTES + bytes);
+	assert_non_null(frame);
+	segment_header_put(&header, frame);
+	memcpy(frame + SEGMENT_HEADER_BYTES, body, bytes);
+	return frame;
+}
+
+static tr_status send_to_pack(struct fixture *f, const uint8_t *frame, size_t bytes)
+{
+	const struct lane_send send = { FRAME_SEGMENT, frame, SEGMENT_HEADER_BYTES,
+		frame + SEGMENT_HEADER_BYTES, bytes, on_released, &f->a, .pack = true };
+	return lane_send(f->a.lane, &send);
+}
+
+static void a_packed_frame_comes_as_it_was(void **state)
+{
+	struct fixture f;
+	struct lane_counters out, before;
+	uint8_t *codes = make_codes(), *frame = make_frame(codes, BODY);
+	(void)state;
+	start(&f, NULL);
+	f.b.park = 3; /* offered again, and unpacked once */
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(send_to_pack(&f, frame, BODY), TR_OK);
+	run_until(&f, &f.b.small, 4);
+	assert_true(f.b.sum == 4 * sum_of(frame, SEGMENT_HEADER_BYTES + BODY));
+	assert_int_equal(f.a.released, 4);
+	assert_int_equal(f.a.dropped, 0);
+	assert_int_equal(f.b.places, 0);
+	lane_counters(f.a.lane, &out);
+	assert_in_range(out.bytes_out, BODY, 4 * BODY * 9 / 10);
+	/* What packing would not make smaller goes as it is. */
+	for (size_t i = 0; i < BODY; i++)
+		frame[SEGMENT_HEADER_BYTES + i] = (uint8_t)rng_u64(rng_key(2, 0, 0), 0, i);
+	before = out;
+	assert_int_equal(send_to_pack(&f, frame, BODY), TR_OK);
+	run_until(&f, &f.b.frames, 1);
+	assert_int_equal(f.b.places, 1);
+	lane_counters(f.a.lane, &out);
+	assert_int_equal(out.bytes_out - before.bytes_out,
+	    FRAME_HEADER_BYTES + SEGMENT_HEADER_BYTES + BODY);
+	stop(&f);
+	free(codes);
+	free(frame);
+}
+
+static void packed_bodies_are_dropped_like_others(void **state)
+{
+	struct fixture f;
+	uint8_t *codes = make_codes(), *frame = make_frame(codes, BODY);
+	(void)state;
+	start(&f, NULL);
+	for (unsigned i = 0; i < FRAMES; i++) /* more than the kernel takes while nobody reads */
+		assert_int_equal(send_to_pack(&f, frame, BODY), TR_OK);
+	lane_drop_borrowed(f.a.lane);
+	assert_int_equal(f.a.released, FRAMES);
+	assert_true(f.a.dropped > 0 && f.a.dropped < FRAMES);
+	run_until(&f, &f.b.small, FRAMES - f.a.dropped);
+	assert_true(f.b.sum == (FRAMES - f.a.dropped) * sum_of(frame, SEGMENT_HEADER_BYTES + BODY));
+	assert_int_equal(send_to_pack(&f, frame, BODY), TR_OK);
+	lane_close(f.a.lane, "over"); /* with one under way, and one that was not taken yet */
+	f.b.park = UINT32_MAX;
+	run_until(&f, &f.a.closed, 1);
+	assert_int_equal(f.a.released, FRAMES + 1);
+	stop(&f);
+	free(codes);
+	free(frame);
+}
+
+static void a_frame_that_was_not_packed_so_closes_the_lane(void **state)
+{
+	uint8_t *codes = make_codes(), *frame = make_frame(codes, BODY);
+	struct packing_packed *packed = packing_pack(codes, BODY);
+	const struct {
+		const char *what;
+		size_t bytes;     /* of head and packed body together */
+		uint32_t claimed; /* by the head */
+	} cases[] = {
+		{ "half a head", SEGMENT_HEADER_BYTES / 2, BODY },
+		{ "a body that is cut off", SEGMENT_HEADER_BYTES + packed->count - 1, BODY },
+		{ "less than it says", SEGMENT_HEADER_BYTES + packed->count, BODY + 1 },
+		{ "more than it says", SEGMENT_HEADER_BYTES + packed->count, BODY - 1 },
+		{ "more than a frame holds", SEGMENT_HEADER_BYTES + packed->count, UINT32_MAX },
+	};
+	(void)state;
+	memcpy(frame + SEGMENT_HEADER_BYTES, packed->bytes, packed->count);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct fixture f;
+		const struct segment_header header = { .kind = SEGMENT_SEALED,
+			.bytes = cases[i].claimed };
+		segment_header_put(&header, frame);
+		start(&f, NULL);
+		const struct lane_send send = { FRAME_PACKED, NULL, 0, frame, cases[i].bytes, NULL,
+			NULL, .pack = false };
+		assert_int_equal(lane_send(f.a.lane, &send), TR_OK);
+		run_until(&f, &f.b.closed, 1);
+		if (strstr(f.b.reason, "bad packed segment: ") == NULL)
+			fail_msg("%s: closed with '%s'", cases[i].what, f.b.reason);
+		assert_int_equal(f.b.small + f.b.frames, 0);
+		stop(&f);
+	}
+	free(packed);
+	free(codes);
+	free(frame);
+}
+
 static bool kernel_has(const char *name)
 {
 	return congestion_check(name, NULL) == TR_OK;
@@ -352,6 +481,9 @@ int main(void)
 		cmocka_unit_test(small_and_refused_bodies_come_as_any_frame),
 		cmocka_unit_test(a_body_that_does_not_come_gives_its_place_back),
 		cmocka_unit_test(dropped_bodies_are_told_from_sent_ones),
+		cmocka_unit_test(a_packed_frame_comes_as_it_was),
+		cmocka_unit_test(packed_bodies_are_dropped_like_others),
+		cmocka_unit_test(a_frame_that_was_not_packed_so_closes_the_lane),
 		cmocka_unit_test(congestion_follows_the_path),
 		cmocka_unit_test(what_is_taken_ahead_follows_the_path),
 	};

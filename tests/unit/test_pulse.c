@@ -172,8 +172,8 @@ static void a_silent_peer_is_reported(void **state)
 	proxy.harm.deaf = true;
 	pthread_mutex_unlock(&fx->lock);
 	FX_WAIT(fx, strstr(fx->hosts[1].link_lost_reason, "silent for") != NULL);
+	fp_stop(&proxy); /* it uses the fixture's lock */
 	fx_stop(fx);
-	fp_stop(&proxy);
 }
 
 /* One segment takes several timeouts to pass, and nobody is accused. */
@@ -186,8 +186,8 @@ static void a_slow_peer_is_not(void **state)
 	assert_int_equal(fx->hosts[0].link_lost, 0);
 	assert_int_equal(fx->hosts[1].link_lost, 0);
 	pthread_mutex_unlock(&fx->lock);
+	fp_stop(&proxy); /* it uses the fixture's lock */
 	fx_stop(fx);
-	fp_stop(&proxy);
 }
 
 int main(void)
