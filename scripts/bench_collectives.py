@@ -20,7 +20,7 @@ import sys
 import time
 
 import bench_plot
-from bench_peers import FLOOR, SMALL_BYTES, contenders, reason_of
+from bench_peers import BYTES, FLOOR, SMALL_BYTES, contenders, reason_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KIB, MIB = 1 << 10, 1 << 20
@@ -117,7 +117,7 @@ def best(rows, keep):
 
 
 def is_peer(row):
-    return not row["ours"] and row["contender"] not in FLOOR.values()
+    return not row["ours"] and row["contender"] not in (*FLOOR.values(), BYTES)
 
 
 def print_table(table):
@@ -165,6 +165,7 @@ def targets_of(ours, by_name, transport, world, size):
         beside(peer, 1.5 if world < 8 else 1.0, f"faster than the best peer ({name})")
         if world < 8:
             beside(by_name.get(FLOOR[transport]), 0.9, "of the bare ring's speed")
+        beside(by_name.get(BYTES), 0.0, "of the speed of its bytes alone (bare bytes)")
     elif transport == "tcp" and size <= 64 * KIB:
         beside(by_name.get(HALVING), 2.0, "faster than Gloo's halving-doubling")
     elif transport == "shm" and size <= 64 * KIB:

@@ -17,6 +17,7 @@ PEERS = ROOT / "tests" / "bench" / "peers"
 RUN_S = 300
 SMALL_BYTES = 256 << 10
 FLOOR = {"tcp": "bare ring", "shm": "bare fold"}
+BYTES = "bare bytes"  # the bare ring without its additions: less than any all-reduce over these sockets can take
 
 
 @dataclasses.dataclass
@@ -85,6 +86,8 @@ def contenders(build, algorithms):
     for transport, name in FLOOR.items():
         floor = bench / name.replace(" ", "_")
         made.append(Contender(name, transport, [floor], missing_program(floor, "")))
+        if transport == "tcp":
+            made.append(Contender(BYTES, transport, [floor, "--algo", "bytes"], missing_program(floor, "")))
     for algorithm in ("halving-doubling", "ring-chunked"):
         made.append(Contender(f"Gloo {algorithm}", "tcp", [gloo, "--algo", algorithm], missing_program(gloo, "libgloo-dev"),
                               environment=cubic))

@@ -2,11 +2,11 @@
 one for each contender: bus bandwidth for large vectors, time for small ones. Plain SVG, so that nothing need be installed."""
 from xml.sax.saxutils import escape
 
-from bench_peers import FLOOR, SMALL_BYTES
+from bench_peers import BYTES, FLOOR, SMALL_BYTES
 
 PANEL_W, PANEL_H, GAP, LEFT, TOP, COLUMNS = 330, 150, 62, 56, 64, 3
 COLOURS = ["#1f4e9c", "#4f8fdd", "#9bbfee", "#7fa7a0"]  # ours
-PEER_COLOURS = {**dict.fromkeys(FLOOR.values(), "#444444"), "Gloo halving-doubling": "#d1495b", "Gloo ring-chunked": "#e79aa4",
+PEER_COLOURS = {**dict.fromkeys(FLOOR.values(), "#444444"), BYTES: "#999999", "Gloo halving-doubling": "#d1495b", "Gloo ring-chunked": "#e79aa4",
                 "Open MPI tcp": "#edae49", "Open MPI shm": "#edae49", "PyTorch gloo": "#6a4c93", "PCCL": "#66a182"}
 
 

@@ -47,6 +47,7 @@ struct measure_case {
 	enum measure_dtype dtype;
 	double tolerance; /* of an element's sum: 0, or what a lossy codec may do */
 	bool each;        /* measure_print tells each op's time */
+	bool no_sums; /* the peer only moves bytes: results are compared with each other, not with the sum */
 };
 
 /* What one process found. In memory shared by the processes, or gathered. */

@@ -69,6 +69,12 @@ def test_the_floors_add_right(floor, world, size):
     assert row["wire_bytes"] <= 2 * (world - 1) / world * size * 1.1 + 8  # a ring's bytes and no more
 
 
+def test_the_bytes_alone_are_a_ring_s_bytes_and_nothing_is_added():
+    row, = rows_of(BUILD / "bench" / "bare_ring", "--algo", "bytes", "--world", 4, "--bytes", 1 << 20, "--iters", 3)
+    assert row["peer"] == "bare bytes" and row["identical"] is True  # what each rank began with is at all in the end
+    assert 1.5 * (1 << 20) <= row["wire_bytes"] <= 1.5 * (1 << 20) * 1.1 + 8
+
+
 def test_the_preload_chooses_the_congestion_control():
     code = """import socket
 for family in (socket.AF_INET, socket.AF_INET6):
@@ -88,7 +94,7 @@ def test_a_peer_that_cannot_run_is_named(tmp_path):
                "shm n=4 4 B", "--repetitions", 1)
     assert done.returncode == 1  # nothing was measured
     absent = json.loads((tmp_path / "collectives.json").read_text())["absent"]
-    for name in ("bare ring", "bare fold", "Gloo halving-doubling", "Gloo ring-chunked", "Open MPI tcp", "Open MPI shm", "traind auto tcp"):
+    for name in ("bare ring", "bare bytes", "bare fold", "Gloo halving-doubling", "Gloo ring-chunked", "Open MPI tcp", "Open MPI shm", "traind auto tcp"):
         assert re.search(rf"^  {name}: not (installed|built): \S", done.stdout, re.MULTILINE), done.stdout
         assert absent[name]
 
