@@ -187,13 +187,32 @@ static void print_list(const char *key, const uint32_t *list, uint32_t count)
 	(void)printf("]");
 }
 
+/* Nodes that the plan uses, and the workers on each of them where those are as many on all; else workers alone cannot be asked
+ * for by these keys, and only the number of nodes is said. */
+static void print_nodes_keys(const struct view *v)
+{
+	uint32_t nodes = 0, most = 0, ranks = v->dp * v->pp * v->tp;
+	for (uint32_t node = 0; node < v->p->in->cluster->node_count; node++) {
+		uint32_t here = 0;
+		for (uint32_t rank = 0; rank < ranks; rank++)
+			here += worker_of(v, rank)->node == node;
+		nodes += here > 0;
+		most = here > most ? here : most;
+	}
+	(void)printf("mesh.nodes: %u, ", nodes);
+	if (nodes * most == ranks)
+		(void)printf("mesh.workers_per_node: %u, ", most);
+}
+
 /* What to write into the job file. */
 static void print_keys(const struct view *v)
 {
 	const struct plan_choice *c = &v->best->choice;
 	struct dealing dealing;
 	plan_dealing(v->p->in, v->best, &dealing);
-	(void)printf("keys      mesh.tp: %u, mesh.pp: %u", v->tp, v->pp);
+	(void)printf("keys      ");
+	print_nodes_keys(v);
+	(void)printf("mesh.tp: %u, mesh.pp: %u", v->tp, v->pp);
 	if (v->pp > 1)
 		(void)printf(", mesh.schedule: %s, mesh.chunks: %u", schedule_kind_name(c->kind),
 		    c->chunks);

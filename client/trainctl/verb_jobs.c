@@ -128,10 +128,17 @@ static void print_peers(const struct config *config, const Traind__V1__Job *job)
 		print_cell(&table, "%llu", (unsigned long long)peer->id);
 		print_cell(&table, "%u", peer->rank);
 		print_cell(&table, "%s", peer->node_name);
-		print_cell(&table, "%u", peer->pid);
-		print_cell(&table, "%s", peer->state);
-		print_cell(&table, "%llu", (unsigned long long)peer->round);
-		print_cell(&table, "%.0f%%", 100 * peer->waits);
+		if (peer->pid == 0) { /* lost, or not begun */
+			print_cell(&table, "-");
+			print_cell(&table, "%s", peer->state);
+			print_cell(&table, "-");
+			print_cell(&table, "-");
+		} else {
+			print_cell(&table, "%u", peer->pid);
+			print_cell(&table, "%s", peer->state);
+			print_cell(&table, "%llu", (unsigned long long)peer->round);
+			print_cell(&table, "%.0f%%", 100 * peer->waits);
+		}
 		print_cell(&table, "%s", print_latency(peer->rtt_s, text));
 		if (peer->bandwidth_bytes_per_s > 0)
 			print_cell(&table, "%s/s",

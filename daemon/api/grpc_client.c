@@ -135,8 +135,7 @@ static struct grpc_client_call *client_next_waiting(const struct grpc_client *cl
 static void client_fail_waiting(struct grpc_client *client, const char *cause)
 {
 	char text[TR_GRPC_STATUS_TEXT_MAX];
-	(void)snprintf(text, sizeof(text), "cannot reach %s: %s; is it running there?",
-	    client->text, cause);
+	(void)snprintf(text, sizeof(text), "cannot reach %s: %s", client->text, cause);
 	for (struct grpc_client_call *call = client->calls; call != NULL; call = call->next) {
 		if (client_waits(call)) {
 			call->lost = true;

@@ -66,6 +66,15 @@ static void dial_set_cause(struct grpc_dial *dial, const char *cause)
 	(void)snprintf(dial->cause, sizeof(dial->cause), "%s", cause);
 }
 
+/* What `error` says, and a question where nobody may be there at all. */
+static void dial_set_errno(struct grpc_dial *dial, int error)
+{
+	bool nobody = error == ECONNREFUSED || error == ENOENT || error == ETIMEDOUT ||
+	    error == EHOSTUNREACH;
+	(void)snprintf(dial->cause, sizeof(dial->cause), "%s%s", strerror(error),
+	    nobody ? "; is it running there?" : "");
+}
+
 /* The poll handle is closed before its socket is handed on or closed. */
 static void dial_poll_closed(uv_handle_t *handle)
 {
@@ -114,9 +123,11 @@ static void dial_connected(uv_poll_t *poll, int status, int events)
 	(void)events;
 	(void)status; /* libuv says EBADF for any error */
 	if (getsockopt(dial->stream.fd, SOL_SOCKET, SO_ERROR, &failed, &length) != 0)
-		dial_set_cause(dial, strerror(errno));
+		dial_set_errno(dial, errno);
+	else if (failed != 0)
+		dial_set_errno(dial, failed);
 	else
-		dial_set_cause(dial, failed == 0 ? "" : strerror(failed));
+		dial_set_cause(dial, "");
 	if (dial->cause[0] == '\0' && dial->tls != NULL) {
 		dial->stream.tls = tls_create(dial->tls, dial->stream.fd, dial->address.host);
 		if (dial->stream.tls != NULL) {
@@ -133,13 +144,13 @@ static bool dial_connect(struct grpc_dial *dial, const struct sockaddr *address,
 {
 	int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0) {
-		dial_set_cause(dial, strerror(errno));
+		dial_set_errno(dial, errno);
 		return false;
 	}
 	socket_tune(fd, address);
 	if ((connect(fd, address, length) != 0 && errno != EINPROGRESS) ||
 	    uv_poll_init(dial->loop, &dial->poll, fd) != 0) {
-		dial_set_cause(dial, strerror(errno));
+		dial_set_errno(dial, errno);
 		(void)close(fd);
 		return false;
 	}
@@ -201,8 +212,8 @@ static void dial_resolve(struct grpc_dial *dial)
 static void dial_timed_out(uv_timer_t *timer)
 {
 	struct grpc_dial *dial = timer->data;
-	(void)snprintf(dial->cause, sizeof(dial->cause), "no answer for %d ms",
-	    TR_GRPC_DIAL_TIMEOUT_MS);
+	(void)snprintf(dial->cause, sizeof(dial->cause),
+	    "no answer for %d ms; is it running there?", TR_GRPC_DIAL_TIMEOUT_MS);
 	if (dial->polling && !uv_is_closing((uv_handle_t *)&dial->poll))
 		uv_close((uv_handle_t *)&dial->poll, dial_poll_closed);
 	dial_over(dial, nothing);

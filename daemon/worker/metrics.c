@@ -1,6 +1,7 @@
 #include "daemon/worker/metrics.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,13 +11,20 @@
 #include "common/json_read.h"
 
 #define LINE_MAX_BYTES 1024
+#define PATH_BYTES     (CHECKPOINT_PATH_MAX + 16)
 
-/* Of the file's last whole line; 0: none. */
-static uint64_t last_step(const char *path)
+/* The file's last whole line. step 0: there is none. */
+struct last_row {
+	uint64_t step;
+	off_t at;
+	size_t length; /* with its newline */
+};
+
+static struct last_row last_row(const char *path)
 {
 	char text[2 * LINE_MAX_BYTES], key[16];
 	struct json_reader reader;
-	uint64_t step = 0;
+	struct last_row row = { 0 };
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	off_t size = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
 	off_t from = size > (off_t)sizeof(text) ? size - (off_t)sizeof(text) : 0;
@@ -25,14 +33,16 @@ static uint64_t last_step(const char *path)
 		(void)close(fd);
 	const char *end = length <= 0 ? NULL : memrchr(text, '\n', (size_t)length);
 	if (end == NULL)
-		return 0;
+		return row;
 	const char *before = memrchr(text, '\n', (size_t)(end - text));
 	const char *line = before == NULL ? text : before + 1;
+	row.at = from + (line - text);
+	row.length = (size_t)(end - line) + 1;
 	json_read_init(&reader, line, (size_t)(end - line));
 	if (json_read_object(&reader) && json_read_key(&reader, key, sizeof(key)) &&
 	    strcmp(key, "step") == 0)
-		(void)json_read_uint(&reader, &step);
-	return step;
+		(void)json_read_uint(&reader, &row.step);
+	return row;
 }
 
 /* Whether the file ends within a row, as where its disk was full. */
@@ -43,41 +53,46 @@ static bool ends_torn(int fd)
 	return size > 0 && pread(fd, &last, 1, size - 1) == 1 && last != '\n';
 }
 
+/* NULL: no memory. */
+static const char *row_text(struct json *json, const struct metrics_row *row)
+{
+	json_object(json);
+	json_key(json, "step");
+	json_uint(json, row->step);
+	json_key(json, "unix_ms");
+	json_uint(json, row->unix_ms);
+	json_key(json, "loss");
+	json_double(json, row->loss);
+	json_key(json, "val_loss");
+	json_double(json, row->val_loss);
+	json_key(json, "grad_norm");
+	json_double(json, row->grad_norm);
+	json_key(json, "lr");
+	json_double(json, row->lr);
+	json_key(json, "tokens_per_s");
+	json_double(json, row->tokens_per_s);
+	json_key(json, "contributors");
+	json_uint(json, row->contributors);
+	json_key(json, "view");
+	json_uint(json, row->view);
+	json_key(json, "sent_bytes");
+	json_double(json, row->sent_bytes);
+	json_key(json, "dense_bytes");
+	json_double(json, row->dense_bytes);
+	json_key(json, "hidden");
+	json_double(json, row->hidden);
+	json_key(json, "step_s");
+	json_double(json, row->step_s);
+	json_key(json, "planned_step_s");
+	json_double(json, row->planned_step_s);
+	json_end(json);
+	return json_text(json);
+}
+
 static bool append(const char *path, const struct metrics_row *row)
 {
 	struct json json = { 0 };
-
-	json_object(&json);
-	json_key(&json, "step");
-	json_uint(&json, row->step);
-	json_key(&json, "unix_ms");
-	json_uint(&json, row->unix_ms);
-	json_key(&json, "loss");
-	json_double(&json, row->loss);
-	json_key(&json, "val_loss");
-	json_double(&json, row->val_loss);
-	json_key(&json, "grad_norm");
-	json_double(&json, row->grad_norm);
-	json_key(&json, "lr");
-	json_double(&json, row->lr);
-	json_key(&json, "tokens_per_s");
-	json_double(&json, row->tokens_per_s);
-	json_key(&json, "contributors");
-	json_uint(&json, row->contributors);
-	json_key(&json, "view");
-	json_uint(&json, row->view);
-	json_key(&json, "sent_bytes");
-	json_double(&json, row->sent_bytes);
-	json_key(&json, "dense_bytes");
-	json_double(&json, row->dense_bytes);
-	json_key(&json, "hidden");
-	json_double(&json, row->hidden);
-	json_key(&json, "step_s");
-	json_double(&json, row->step_s);
-	json_key(&json, "planned_step_s");
-	json_double(&json, row->planned_step_s);
-	json_end(&json);
-	const char *text = json_text(&json);
+	const char *text = row_text(&json, row);
 	bool written = false;
 	int fd = text == NULL ? -1 : open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 	if (fd >= 0) {
@@ -89,6 +104,29 @@ static bool append(const char *path, const struct metrics_row *row)
 	}
 	json_finish(&json);
 	return written;
+}
+
+/* In its place, with one write: spaces fill what the new text lacks. */
+static bool write_over(const char *path, const struct last_row *last, const struct metrics_row *row)
+{
+	struct json json = { 0 };
+	const char *text = row_text(&json, row);
+	bool written = false;
+	int fd = text == NULL ? -1 : open(path, O_WRONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		char line[LINE_MAX_BYTES];
+		int length = snprintf(line, sizeof(line), "%-*s\n", (int)last->length - 1, text);
+		written = length > 0 && (size_t)length < sizeof(line) &&
+		    pwrite(fd, line, (size_t)length, last->at) == length;
+		(void)close(fd);
+	}
+	json_finish(&json);
+	return written;
+}
+
+static void path_of(const char *folder, char path[PATH_BYTES])
+{
+	(void)snprintf(path, PATH_BYTES, "%s/metrics.jsonl", folder);
 }
 
 static void keep(struct metrics *m, const struct metrics_row *row)
@@ -103,15 +141,15 @@ static void keep(struct metrics *m, const struct metrics_row *row)
 /* What the file lacks of what is kept, of which the newest `fresh` cannot be there. */
 static bool bring(struct metrics *m, const char *folder, unsigned fresh, bool writes)
 {
-	char path[CHECKPOINT_PATH_MAX + 16];
+	char path[PATH_BYTES];
 	bool written = true, wrote = m->writes;
 
 	m->writes = writes && folder[0] != '\0';
 	if (!m->writes)
 		return true;
 	(void)mkdir(folder, 0777);
-	(void)snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
-	uint64_t there = wrote ? UINT64_MAX : last_step(path);
+	path_of(folder, path);
+	uint64_t there = wrote ? UINT64_MAX : last_row(path).step;
 	for (unsigned i = 0; written && i < m->count; i++)
 		if (i + fresh >= m->count || m->kept[i].step > there)
 			written = append(path, &m->kept[i]);
@@ -125,7 +163,17 @@ bool metrics_add(struct metrics *m, const char *folder, const struct metrics_row
 	return bring(m, folder, 1, writes);
 }
 
-bool metrics_end(struct metrics *m, const char *folder, bool writes)
+bool metrics_end(struct metrics *m, const char *folder, double val_loss, bool writes)
 {
-	return bring(m, folder, 0, writes);
+	struct metrics_row *newest = m->count > 0 ? &m->kept[m->count - 1] : NULL;
+	char path[PATH_BYTES];
+	if (newest != NULL && isfinite(val_loss))
+		newest->val_loss = val_loss;
+	if (!bring(m, folder, 0, writes))
+		return false;
+	if (newest == NULL || !m->writes || !isfinite(val_loss))
+		return true;
+	path_of(folder, path);
+	struct last_row last = last_row(path);
+	return last.step != newest->step || write_over(path, &last, newest);
 }

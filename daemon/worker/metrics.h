@@ -36,7 +36,7 @@ struct metrics {
  * goes on, and the next row brings what is missing. */
 bool metrics_add(struct metrics *metrics, const char *folder, const struct metrics_row *row,
     bool writes);
-/* At the job's end: brings what is missing. */
-bool metrics_end(struct metrics *metrics, const char *folder, bool writes);
+/* At the job's end: brings what is missing, and writes `val_loss`, unless it is NaN, into the newest row: a job ends with a look at its validation text. */
+bool metrics_end(struct metrics *metrics, const char *folder, double val_loss, bool writes);
 
 #endif

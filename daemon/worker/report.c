@@ -1,8 +1,11 @@
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "common/log.h"
+#include "daemon/checkpoint/checkpoint_dir.h"
 #include "daemon/worker/metrics.h"
 #include "daemon/worker/trainer_inside.h"
 
@@ -45,6 +48,24 @@ static uint64_t unix_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+/* Once, by who writes: a folder that has steps to come is another job's, whose checkpoints are going to be replaced. */
+static void look_for_another_job(struct trainer *t, uint64_t step, bool writes)
+{
+	char name[CHECKPOINT_NAME_MAX], text[TR_ERROR_TEXT_MAX];
+	if (t->reported)
+		return;
+	t->reported = true;
+	if (!writes || t->folder.dir[0] == '\0' ||
+	    !checkpoint_dir_newest(t->folder.dir, UINT64_MAX, name) ||
+	    strtoull(strchr(name, '-') + 1, NULL, 10) < step)
+		return;
+	(void)snprintf(text, sizeof(text),
+	    "%.300s has checkpoints of another job (%s): this one writes over them, "
+	    "and adds to its metrics.jsonl; give each job a checkpoint.dir of its own",
+	    t->folder.dir, name);
+	trainer_report_event(t, text);
+}
+
 static void add_metrics(struct trainer *t, const struct tr_round *round,
     const struct tr_report *report)
 {
@@ -63,9 +84,10 @@ static void add_metrics(struct trainer *t, const struct tr_round *round,
 		.step_s = t->step_s > 0 ? t->step_s : NAN,
 		.planned_step_s = t->planned_step_s > 0 ? t->planned_step_s : NAN };
 	bool writes = round->index == 0;
+	look_for_another_job(t, row.step, writes);
 	bool failed = isfinite(report->loss)
 	    ? !metrics_add(&t->metrics, t->folder.dir, &row, writes)
-	    : !metrics_end(&t->metrics, t->folder.dir, writes);
+	    : !metrics_end(&t->metrics, t->folder.dir, report->val_loss, writes);
 	if (failed && !t->metrics_failed)
 		log_warn("trainer", "cannot write %s/metrics.jsonl; training goes on",
 		    t->folder.dir);

@@ -120,6 +120,7 @@ struct trainer {
 	struct saver *saver;
 	bool final_written, final_failed; /* by this worker */
 	struct metrics metrics;
+	bool reported;                 /* the folder was looked at for another job's checkpoints */
 	bool metrics_failed;           /* said once */
 	off_t samples_noted;           /* where its newest line begins */
 	int samples_log;               /* where numbers of consumed samples go; -1: nowhere */

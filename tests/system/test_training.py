@@ -141,6 +141,7 @@ def test_job_ends_while_memberd_is_away(tmp_path, text):
         assert done.progress.step == steps
         assert pathlib.Path(done.progress.checkpoint).name == f"step-{steps:08d}"
         assert done.progress.loss == pytest.approx(metrics(run)[steps]["loss"])
+        assert done.progress.val_loss == pytest.approx(metrics(run)[steps]["val_loss"])
 
 
 def test_memberd_dies_in_mid_training(tmp_path, text):
@@ -336,6 +337,16 @@ def test_resume_is_bit_equal(tmp_path, text):
     for name in ("model.safetensors", "optimizer.safetensors"):
         assert digest(tmp_path / "whole" / "step-00000040" / name) == digest(tmp_path / "resumed" / "step-00000040" / name)
     assert min(metrics(tmp_path / "resumed")) == 21
+
+
+def test_a_second_job_says_that_its_folder_is_another_s(tmp_path, text):
+    """The first one, and one that goes on from what is there, say nothing."""
+    with Cluster(tmp_path / "cluster", nodes=1) as cluster:
+        said = []
+        for steps, resume in ((10, ""), (20, tmp_path / "run"), (5, "")):
+            job = cluster.submit(job_spec(text, tmp_path / "run", 1, steps, every=5, resume=resume))
+            said.append("checkpoints of another job" in cluster.events(cluster.wait_job(job, "DONE")))
+        assert said == [False, False, True]
 
 
 def test_worker_that_dies_at_once_three_times(tmp_path, text):

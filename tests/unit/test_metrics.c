@@ -97,13 +97,65 @@ static void the_last_row(void **state)
 	commit(&first, 1, true);
 	commit(&second, 1, false);
 	commit(&second, 2, false);
-	assert_true(metrics_end(&second, folder, false));
+	assert_true(metrics_end(&second, folder, NAN, false));
 	expect_steps("1");
-	assert_true(metrics_end(&second, folder, true));
-	assert_true(metrics_end(&second, folder, true));
+	assert_true(metrics_end(&second, folder, NAN, true));
+	assert_true(metrics_end(&second, folder, NAN, true));
 	expect_steps("1 2");
-	assert_true(metrics_end(&first, folder, true));
+	assert_true(metrics_end(&first, folder, NAN, true));
 	expect_steps("1 2");
+}
+
+static void expect_rows_with(const char *words, unsigned rows)
+{
+	char path[128], line[2048];
+	unsigned found = 0;
+	path_of(path, sizeof(path));
+	FILE *file = fopen(path, "r");
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file) != NULL)
+		found += strstr(line, words) != NULL;
+	(void)fclose(file);
+	assert_int_equal(found, rows);
+}
+
+/* It takes the row's place, whoever wrote that, and stays one line; a shorter figure after a longer one too. */
+static void the_last_validation_loss_is_in_the_last_row(void **state)
+{
+	struct metrics first = { 0 }, second = { 0 };
+	(void)state;
+	for (uint64_t step = 1; step <= 3; step++) {
+		commit(&first, step, true);
+		commit(&second, step, false);
+	}
+	expect_rows_with("\"val_loss\":null", 3);
+	assert_true(metrics_end(&first, folder, 1.23456789, true));
+	expect_steps("1 2 3");
+	expect_rows_with("\"val_loss\":null", 2);
+	expect_rows_with("\"val_loss\":1.23456789", 1);
+	assert_true(metrics_end(&second, folder, 2, true));
+	expect_steps("1 2 3");
+	expect_rows_with("\"val_loss\":2,", 1);
+	assert_true(metrics_end(&first, folder, 3, false)); /* another one writes */
+	expect_rows_with("\"val_loss\":2,", 1);
+}
+
+/* A row that is brought by who ends, and one of a folder in which another run went further. */
+static void a_last_validation_loss_goes_to_no_other_s_row(void **state)
+{
+	struct metrics first = { 0 }, second = { 0 };
+	(void)state;
+	commit(&first, 1, true);
+	commit(&second, 1, false);
+	commit(&second, 2, false);
+	assert_true(metrics_end(&second, folder, 4, true));
+	expect_steps("1 2");
+	expect_rows_with("\"val_loss\":4,", 1);
+	commit(&first, 2, true);
+	commit(&first, 3, true);
+	assert_true(metrics_end(&second, folder, 5, true));
+	expect_steps("1 2 2 3");
+	expect_rows_with("\"val_loss\":5,", 0);
 }
 
 /* Two, one after the other. */
@@ -219,6 +271,8 @@ int main(void)
 		IN_FOLDER(back_at_a_checkpoint),
 		IN_FOLDER(what_could_not_be_written_comes_later),
 		IN_FOLDER(half_a_row),
+		IN_FOLDER(the_last_validation_loss_is_in_the_last_row),
+		IN_FOLDER(a_last_validation_loss_goes_to_no_other_s_row),
 		cmocka_unit_test(nowhere_to_write),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
