@@ -30,10 +30,11 @@ static tr_status check_mode(const Traind__V1__JobSpec *spec, const char *why, st
 	if (other != NULL)
 		return tr_error_set(error, TR_EINVAL, "sync.mode: found %s, allowed: ddp, since %s",
 		    mode, other);
-	return strcmp(mode, "local_sgd") == 0 || strcmp(mode, "diloco") == 0
+	return strcmp(mode, "streaming") != 0 && strcmp(mode, "eager") != 0
 	    ? TR_OK
 	    : tr_error_set(error, TR_EINVAL,
-	          "sync.mode: found %s, allowed: ddp, local_sgd or diloco, since %s", mode, why);
+	          "sync.mode: found %s, allowed: ddp, local_sgd, diloco or hdet, since %s", mode,
+	          why);
 }
 
 /* Steps are counted, and a merge is waited for. */

@@ -85,6 +85,8 @@ tr_status outer_create(struct trainer *t, struct tr_error *error)
 
 bool outer_lr_base(const struct trainer *t, double base[2])
 {
+	if (t->sharded != NULL)
+		return sharded_lr_base(t, base);
 	bool has = t->outer.sync != NULL && strcmp(t->spec->sync->mode, "hdet") == 0;
 	base[0] = base[1] = 0;
 	if (has)

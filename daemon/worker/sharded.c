@@ -131,6 +131,7 @@ tr_status sharded_begin(struct trainer *t, uint64_t *round, struct tr_error *err
 	trainer_resume_counters(t, manifest);
 	t->sharded->resumed = manifest->step;
 	t->sharded->state->costs = manifest->costs;
+	memcpy(t->sharded->state->lr_base, manifest->lr_base, sizeof(manifest->lr_base));
 	*round = manifest->round > 0 ? manifest->round : manifest->step;
 	t->sharded->state->step_round = *round;
 	return TR_OK;

@@ -315,7 +315,8 @@ static void begin_own(struct trainer *t, const struct tr_round *round, const str
 		.workers = own_workers(s),
 		.claim = part->claim,
 		.share = part->share,
-		.quota = part->steps };
+		.quota = part->steps,
+		.lr_scale = sharded_choose_rate(t) };
 	memcpy(a->work, t->arrays.params, t->layout.count * sizeof(float));
 	if (part->alike)
 		return;

@@ -1,4 +1,4 @@
-/* Replicas of several workers that train apart (mesh.tp or mesh.pp with sync.mode local_sgd or diloco; docs/sharding.md, docs/low-communication.md has the formulas): the group's round is H
+/* Replicas of several workers that train apart (mesh.tp or mesh.pp with sync.mode local_sgd, diloco or hdet; docs/sharding.md, docs/low-communication.md has the formulas): the group's round is H
  * steps of each replica and one merge.
  *
  *	roster   all contributors say what they have of this round, and with which moments (below): all draw the same conclusions
@@ -33,6 +33,7 @@
 
 #include "collectives/sync.h"
 #include "collectives/sync/costs.h"
+#include "collectives/sync/report.h"
 #include "common/limits.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/sharded_claims.h"
@@ -67,6 +68,7 @@ struct apart_own {
 	double norm;                  /* of the newest */
 	bool ready; /* the next one's gradient is whole, its norm is not known yet */
 	double loss, step_loss;
+	double lr_scale; /* of all its steps (sharded_rates.c) */
 };
 
 struct apart_moments {
@@ -85,6 +87,7 @@ struct apart_lost {
 struct apart_sums {
 	double loss, tokens;
 	struct sync_costs_said costs;
+	struct sync_report reports[TR_GROUP_PEERS_MAX]; /* HDET: each replica's, by its number */
 };
 
 struct sharded_apart {
@@ -141,6 +144,17 @@ tr_status sharded_submit_apart(struct trainer *t, const struct tr_round *round,
 tr_status sharded_inner_steps(struct trainer *t, struct tr_error *error);
 /* The step whose gradient is there, with this norm. */
 void sharded_inner_take(struct trainer *t, double norm);
+
+/* ---- sharded_rates.c ---- */
+
+/* HDET: the base of the learning rates and its momentum, beside the schedule of `train`. False, and zeros: there is none. */
+bool sharded_lr_base(const struct trainer *t, double base[2]);
+/* By which this worker's replica multiplies its learning rate until the next merge; 1 but in HDET. */
+double sharded_choose_rate(const struct trainer *t);
+/* Into the sums, by who speaks for a replica; tokens 0: nothing. Numbers of the sums that reports are. */
+size_t sharded_say_rate(struct trainer *t, double tokens);
+/* The merge is committed. */
+void sharded_move_rates(struct trainer *t);
 
 /* ---- sharded_merge.c ---- */
 

@@ -305,6 +305,7 @@ void sharded_go_back(struct trainer *t, const struct tr_round *round)
 	t->counters->start = start < to ? start : to;
 	t->counters->skipped = skipped;
 	t->account->round = round->round;
+	memcpy(s->state->lr_base, s->back->lr_base, sizeof(s->back->lr_base));
 	s->state->born = 0;
 	s->state->gathered = to;
 	s->put_by = 0;

@@ -141,8 +141,11 @@ void sharded_inner_take(struct trainer *t, double norm)
 	struct apart_moments *m = &a->moments;
 	struct optim_arrays arrays = t->arrays;
 	double scale = 1 / (double)(own->share * t->layout.config.context);
-	struct optim_by by = { &t->settings, scale, norm, t->counters->step + own->steps + 1,
+	struct optim_settings settings = t->settings;
+	struct optim_by by = { &settings, scale, norm, t->counters->step + own->steps + 1,
 		m->age + 1 };
+	settings.lr *= own->lr_scale;
+	settings.min_lr *= own->lr_scale;
 	arrays.params = a->work;
 	optim_update_range(t->ops, t->pool, &t->layout, &arrays, &by, 0, t->layout.count);
 	m->lineage = sharded_apart_lineage(own, m->lineage, norm);

@@ -4,6 +4,7 @@
  * hold the others get the sum that tp 0 of their replica has, of a tied table the last stage gets the first one's. So outer parameters that are the same at several workers stay so.
  */
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -180,14 +181,16 @@ tr_status sharded_submit_merge(struct trainer *t, const struct tr_round *round,
 		say_costs(t, &a->sums->costs); /* this merge's own are told with the next one */
 		status = merge_movements(t, error);
 	}
-	if (sharded_speaks(t) && tokens_of(t) > 0) {
+	double spoken = sharded_speaks(t) ? tokens_of(t) : 0;
+	if (spoken > 0) {
 		a->sums->loss = a->own.loss;
-		a->sums->tokens = tokens_of(t);
+		a->sums->tokens = spoken;
 	}
-	return status == TR_OK
-	    ? tr_allreduce(t->group, TAG_LOSS, a->sums, sizeof(*a->sums) / sizeof(double), TR_F64,
-	          TR_SUM, trainer_contributes(round) ? TR_CONTRIBUTE : 0, error)
-	    : status;
+	size_t numbers = offsetof(struct apart_sums, reports) / sizeof(double) +
+	    sharded_say_rate(t, spoken);
+	return status == TR_OK ? tr_allreduce(t->group, TAG_LOSS, a->sums, numbers, TR_F64, TR_SUM,
+	                             trainer_contributes(round) ? TR_CONTRIBUTE : 0, error)
+	                       : status;
 }
 
 tr_status sharded_wait_merge(struct trainer *t, uint64_t *samples, struct tr_error *error)
@@ -284,6 +287,7 @@ void sharded_apply_merge(struct trainer *t, const struct tr_round *round)
 	struct sharded_apart *a = s->apart;
 	uint64_t steps = sharded_apart_steps(t);
 	step_outer(t);
+	sharded_move_rates(t);
 	count_samples(t, round);
 	t->sums->loss = a->sums->loss;
 	t->sums->loss_tokens = a->sums->tokens;

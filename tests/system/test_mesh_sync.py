@@ -29,6 +29,12 @@ def whole(tmp_path_factory):
     return text, folder / "run"
 
 
+def rates(spec):
+    """HDET: what a replica learns with its own learning rate moves the base of the rates."""
+    spec.train.sync.mode, spec.train.sync.lr_spread, spec.train.sync.lr_temperature = "hdet", 0.3, 0.05
+    return spec
+
+
 def assert_same(one, other):
     left, right = parameters(one), parameters(other)
     assert left.keys() == right.keys()
@@ -59,6 +65,20 @@ def test_replicas_of_several_workers_learn_what_single_workers_do(tmp_path, whol
     assert done.rounds.committed == STEPS // INNER + 1, events
     assert_same(one, tmp_path / "run")
     assert_nothing_between_merges(tmp_path / "run")
+
+
+@pytest.mark.parametrize("pp,tp", [(1, 2), (2, 1)])
+def test_a_replica_has_the_learning_rate_that_a_worker_would_have(tmp_path, whole, pp, tp):
+    """hdet: from merge to merge, and the base moves as it does for whole workers."""
+    text = whole[0]
+    train(tmp_path / "single-cluster", rates(apart_spec(text, tmp_path / "single", 2, 1, 1)), 2)
+    _, events = train(tmp_path / "cluster", rates(apart_spec(text, tmp_path / "run", 2, pp, tp)), 2, slots=pp * tp)
+    assert "other numbers" not in events, events
+    assert_same(tmp_path / "single", tmp_path / "run")
+    ours, theirs = rows_of(tmp_path / "run"), rows_of(tmp_path / "single")
+    assert [ours[step]["lr"] for step in sorted(ours)] == pytest.approx([theirs[step]["lr"] for step in sorted(theirs)], rel=1e-4)
+    plain, step = rows_of(whole[1]), STEPS - INNER  # the last one's rate is 0
+    assert abs(ours[step]["lr"] / plain[step]["lr"] - 1) > 0.01, "the base has moved"
 
 
 def test_what_several_workers_hold_stays_the_same_with_a_codec(tmp_path, whole):
@@ -107,14 +127,14 @@ def check_to_the_end(tmp_path, cluster, job, inner, steps):
     return len(used)
 
 
-@pytest.mark.parametrize("pp,tp,codec", [(1, 2, "none"), (2, 1, "int2")])
-def test_kills_of_each_rank(tmp_path, whole, pp, tp, codec):
+@pytest.mark.parametrize("pp,tp,mode,codec", [(1, 2, "hdet", "none"), (2, 1, "diloco", "int2")])
+def test_kills_of_each_rank(tmp_path, whole, pp, tp, mode, codec):
     """The other replica goes on with what it has of the round, who comes gets its shard from there; no sample is in two merges, none is lost."""
     text, run, steps, inner = whole[0], tmp_path / "run", 200, 10
     (tmp_path / "samples").mkdir()
     with Cluster(tmp_path / "cluster", nodes=2, slots=2, environment={"TRAIND_SAMPLES_LOG": str(tmp_path / "samples")}) as cluster:
         spec = apart_spec(text, run, 2, pp, tp, inner=inner, steps=steps, every=50)
-        spec.train.sync.codec = codec
+        spec.train.sync.mode, spec.train.sync.codec = mode, codec
         job = cluster.submit(spec)
         for number in range(4):
             reach(run, 10 + 40 * number)

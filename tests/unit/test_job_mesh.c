@@ -44,9 +44,9 @@ static void test_mesh(void **state)
 	    "sync.on_loss: found drop, allowed: replay, since mesh.tp is 2: without a member its "
 	    "whole replica's gradient is missing");
 	spec = good_sharded("2");
-	set_good(spec, "sync.mode", "hdet");
+	set_good(spec, "sync.mode", "eager");
 	refused(spec,
-	    "sync.mode: found hdet, allowed: ddp, local_sgd or diloco, since mesh.tp is 2");
+	    "sync.mode: found eager, allowed: ddp, local_sgd, diloco or hdet, since mesh.tp is 2");
 	spec = good_sharded("2");
 	set_good(spec, "mesh.threads", "0");
 	refused(spec,
@@ -108,7 +108,7 @@ static void test_stages(void **state)
 	assert_int_equal(job_validate(spec, NULL), TR_OK); /* stages need not be alike */
 	set_good(spec, "sync.mode", "eager");
 	refused(spec,
-	    "sync.mode: found eager, allowed: ddp, local_sgd or diloco, since mesh.pp is 2");
+	    "sync.mode: found eager, allowed: ddp, local_sgd, diloco or hdet, since mesh.pp is 2");
 }
 
 /* Two replicas of two workers that train apart. */
@@ -128,8 +128,13 @@ static void test_replicas_apart(void **state)
 	set_good(spec, "mesh.sequence_parallel", "true");
 	assert_int_equal(job_validate(spec, NULL), TR_OK);
 	drop(spec);
+	spec = good_apart("sync.mode", "hdet");
+	set_good(spec, "sync.lr_spread", "0.2");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	drop(spec);
 	refused(good_apart("sync.mode", "streaming"),
-	    "sync.mode: found streaming, allowed: ddp, local_sgd or diloco, since mesh.tp is 2");
+	    "sync.mode: found streaming, allowed: ddp, local_sgd, diloco or hdet, since mesh.tp is "
+	    "2");
 	refused(good_apart("train.strict", "true"),
 	    "sync.mode: found diloco, allowed: ddp, since train.strict is true");
 	refused(good_apart("mesh.zero_owners", "2"),

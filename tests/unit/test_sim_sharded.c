@@ -94,6 +94,19 @@ static void replicas_apart(void **state)
 	assert_true(merges >= 3 * SEEDS && struck > SEEDS / 2);
 }
 
+static void replicas_with_rates_of_their_own(void **state)
+{
+	(void)state;
+	uint64_t merges = 0;
+	unsigned moved = 0;
+	for (uint64_t seed = CASE_RATES_SEEDS; seed < CASE_RATES_SEEDS + SEEDS; seed++) {
+		play_seed(seed);
+		merges += play.steps_done;
+		moved += play.rates_moved;
+	}
+	assert_true(merges >= 3 * SEEDS && moved > SEEDS);
+}
+
 static void joins(void **state)
 {
 	(void)state;
@@ -324,6 +337,7 @@ int main(void)
 		cmocka_unit_test(a_fault_at_any_instruction),
 		cmocka_unit_test(several_faults),
 		cmocka_unit_test(replicas_apart),
+		cmocka_unit_test(replicas_with_rates_of_their_own),
 		cmocka_unit_test(joins),
 		cmocka_unit_test(unequal_shares),
 		cmocka_unit_test(other_plans),

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/sync/hdet.h"
 #include "collectives/sync/outer.h"
 #include "tests/sim/sharded/play.h"
 
@@ -26,11 +27,13 @@ struct walk {
 	struct play_state at[STEPS_MOST + 1];
 	uint64_t lineage[STEPS_MOST + 1];
 	struct claim claim;
+	double lr; /* by which its learning rate is multiplied */
 };
 
 /* Before a step: the outer parameters, and their momentum. */
 struct merge {
 	float *params, *outer;
+	double lr_base[2]; /* zeros: to begin with, which is 1 and 0 */
 };
 
 struct play_apart {
@@ -58,8 +61,8 @@ void apart_create(struct play *play)
 	play->apart = calloc(1, sizeof(*play->apart));
 	if (play->apart == NULL)
 		abort();
-	play->apart->at[0] = (struct merge){ numbers(play, reference_at(play, 0)->params),
-		numbers(play, NULL) };
+	play->apart->at[0] = (struct merge){ .params = numbers(play, reference_at(play, 0)->params),
+		.outer = numbers(play, NULL) };
 }
 
 static void finish_arrays(struct optim_arrays *a)
@@ -140,6 +143,37 @@ static void make_gradient(struct play *play, struct walk *w, const struct traine
 	model_of_samples(&play->reference, state, samples, own->share);
 }
 
+/* ---- learning rates ---- */
+
+static void base_at(const struct play *play, uint64_t step, double base[2])
+{
+	memcpy(base, play->apart->at[step].lr_base, 2 * sizeof(*base));
+	if (base[0] == 0)
+		base[0] = 1;
+}
+
+/* A replica begins a round with the rate of its number then; it stays, whatever its number is when the round is begun again. So it is that of some number. */
+static void check_rate(struct tr_group *g)
+{
+	const struct trainer *t = g->trainer;
+	const struct sharded *s = t->sharded;
+	double base[2] = { 1, 0 }, found = s->apart->own.lr_scale;
+	bool right = !g->play->what.rates && found == 1;
+	if (g->play->what.rates)
+		base_at(g->play, t->counters->step, base);
+	for (unsigned n = 1; g->play->what.rates && n <= g->play->what.mesh.size[MESH_DP]; n++)
+		for (unsigned i = 0; i < n; i++)
+			right = right ||
+			    found ==
+			        base[0] *
+			            hdet_factor(&s->apart->options, s->state->costs.merges + 1, i,
+			                n);
+	if (!right)
+		sim_violation(g->sim,
+		    "S2: n%u trains with %g of the learning rate, of a base of %g", g->number,
+		    found, base[0]);
+}
+
 static struct walk *walk_of(struct tr_group *g)
 {
 	struct play *play = g->play;
@@ -150,10 +184,12 @@ static struct walk *walk_of(struct tr_group *g)
 	for (struct walk *w = play->apart->walks; w != NULL; w = w->next)
 		if (w->round == own->round && w->workers == own->workers &&
 		    w->first == own->claim.first && w->share == own->share &&
-		    own->steps <= w->taken && w->lineage[own->steps] == m->lineage)
+		    w->lr == own->lr_scale && own->steps <= w->taken &&
+		    w->lineage[own->steps] == m->lineage)
 			return w;
 	if (own->steps > 0)
 		return NULL;
+	check_rate(g);
 	const struct moments *begin = moments_of(play, m, t->counters->step);
 	struct walk *w = calloc(1, sizeof(*w));
 	if (w == NULL)
@@ -163,6 +199,7 @@ static struct walk *walk_of(struct tr_group *g)
 	w->first = own->claim.first;
 	w->share = own->share;
 	w->claim = own->claim;
+	w->lr = own->lr_scale;
 	w->lineage[0] = m->lineage;
 	w->at[0] = (struct play_state){ .params = numbers(play,
 		                            play->apart->at[t->counters->step].params),
@@ -206,6 +243,9 @@ void apart_update(struct tr_group *g, const struct optim_arrays *arrays, const s
 		    "S3: n%u takes step %lu after another one, or with other moments, than its "
 		    "replica has",
 		    g->number, (unsigned long)by->step);
+	if (w != NULL && by->settings->lr != w->lr)
+		sim_violation(g->sim, "S2: n%u, step %lu: a learning rate of %g, not %g", g->number,
+		    (unsigned long)by->step, by->settings->lr, w->lr);
 	if (g->sim->violations > 0)
 		return;
 	const struct play_state *at = &w->at[own->steps];
@@ -285,6 +325,9 @@ static void check_together(struct tr_group *g)
 	if (part == NULL || !part->trains)
 		return;
 	const struct walk *w = walk_merged(g, ranks_replica(&t->sharded->next, t->sharded->self));
+	if (w != NULL && w->lr != t->sharded->apart->own.lr_scale)
+		sim_violation(g->sim,
+		    "S2: n%u merges what it learned at another rate than its replica", g->number);
 	if (w != NULL && w->lineage[part->steps] != t->sharded->apart->moments.lineage)
 		sim_violation(g->sim,
 		    "S2: n%u merges steps that were taken with other moments than "
@@ -292,8 +335,17 @@ static void check_together(struct tr_group *g)
 		    g->number);
 }
 
-/* What those have learned that the worker says have a part. */
-static double sum_walks(struct tr_group *g, const struct merge *from, float *sum)
+static void check_report(struct tr_group *g, uint32_t replica, const struct sync_report *right)
+{
+	const struct sync_report *said = &g->trainer->sharded->apart->sums->reports[replica];
+	if (g->play->what.rates && (said->lr_scale != right->lr_scale || said->loss != right->loss))
+		sim_violation(g->sim, "S2: n%u: replica %u says a loss of %g at %g, not %g at %g",
+		    g->number, replica, said->loss, said->lr_scale, right->loss, right->lr_scale);
+}
+
+/* What those have learned that the worker says have a part; and what each says of its loss. */
+static double sum_walks(struct tr_group *g, const struct merge *from, float *sum,
+    struct sync_report *reports)
 {
 	const struct trainer *t = g->trainer;
 	const struct sharded *s = t->sharded;
@@ -314,8 +366,13 @@ static double sum_walks(struct tr_group *g, const struct merge *from, float *sum
 		    (float)part->claim.count, count);
 		for (size_t i = 0; i < count; i++)
 			sum[i] += delta[i];
+		double own = 0;
 		for (uint64_t k = 0; k < part->steps; k++)
-			loss += w->at[k].loss;
+			own += w->at[k].loss;
+		loss += own;
+		reports[r] = (struct sync_report){ .lr_scale = w->lr,
+			.loss = own / (double)part->claim.count };
+		check_report(g, r, &reports[r]);
 	}
 	free(delta);
 	return loss;
@@ -372,8 +429,9 @@ void outer_step(float *theta, float *v, const float *d, float scale, float eta, 
 	const struct trainer *t = g->trainer;
 	uint64_t step = t->counters->step, next = step + sharded_apart_steps(t);
 	struct merge *to = &a->at[next];
-	struct merge made = { numbers(g->play, a->at[step].params),
-		numbers(g->play, a->at[step].outer) };
+	struct merge made = { .params = numbers(g->play, a->at[step].params),
+		.outer = numbers(g->play, a->at[step].outer) };
+	struct sync_report reports[TR_GROUP_PEERS_MAX] = { 0 };
 	float *sum = numbers(g->play, NULL);
 	(void)scale;
 	(void)eta;
@@ -382,7 +440,11 @@ void outer_step(float *theta, float *v, const float *d, float scale, float eta, 
 	check_together(g);
 	check_claims(g);
 	check_lost(g, step, next);
-	check_sums(g, sum_walks(g, &a->at[step], sum));
+	check_sums(g, sum_walks(g, &a->at[step], sum, reports));
+	base_at(g->play, step, made.lr_base);
+	if (g->play->what.rates)
+		hdet_control(&t->sharded->apart->options, reports, TR_GROUP_PEERS_MAX, made.lr_base);
+	g->play->rates_moved += made.lr_base[1] != a->at[step].lr_base[1];
 	step_outer(made.params, made.outer, sum, g->play->reference.layout.count);
 	step_outer(theta, v, d, count);
 	reference_check_outer(g, next, theta, v, made.params, made.outer);

@@ -197,6 +197,7 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 	if (seed >= CASE_APART_SEEDS) {
 		make_apart(what);
 		what->by_speed = seed % 2 == 0;
+		what->rates = seed >= CASE_RATES_SEEDS;
 		return;
 	}
 	if (seed >= CASE_UNEVEN_SEEDS)
@@ -216,14 +217,14 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 	if (what->owners > 0)
 		(void)snprintf(owners, sizeof(owners), ", %u owners", what->owners);
 	size_t used = (size_t)snprintf(text, bytes,
-	    "dp %u x pp %u x tp %u%s%s%s:", what->mesh.size[MESH_DP], what->mesh.size[MESH_PP],
+	    "dp %u x pp %u x tp %u%s%s%s%s:", what->mesh.size[MESH_DP], what->mesh.size[MESH_PP],
 	    what->mesh.size[MESH_TP], what->untied ? ", untied" : "",
 	    what->strict         ? ", strict"
 	        : what->by_speed ? ", apart, by speed"
 	        : what->apart    ? ", apart"
 	        : what->replans  ? ", planned anew"
 	                         : "",
-	    owners);
+	    what->rates ? ", own rates" : "", owners);
 	for (unsigned i = 0; i < what->fault_count && used < bytes; i++)
 		used += (size_t)snprintf(text + used, bytes - used,
 		    "%s %s of n%u at %s %lu, instruction %lu, %s", i > 0 ? "," : "",

@@ -7,11 +7,13 @@
 
 struct manifest trainer_manifest(const struct trainer *t)
 {
-	return (struct manifest){ .step = t->counters->step,
+	struct manifest manifest = { .step = t->counters->step,
 		.round = t->sharded->state->step_round,
 		.samples = t->counters->samples,
 		.tokens = t->counters->tokens,
 		.account = *t->account };
+	(void)sharded_lr_base(t, manifest.lr_base);
+	return manifest;
 }
 
 void trainer_resume_counters(struct trainer *t, const struct manifest *manifest)

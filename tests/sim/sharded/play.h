@@ -98,6 +98,7 @@ struct play_case {
 	bool untied;
 	bool apart;    /* replicas train apart: apart.c */
 	bool by_speed; /* and not all for as many steps */
+	bool rates;    /* and each at a learning rate of its own */
 	bool strict;   /* of a mesh without stages or without tp */
 	unsigned spares;
 	uint64_t newcomer_parts; /* of a shard, that come one after another at most; 0: as ever */
@@ -164,6 +165,8 @@ struct play {
 	uint64_t remesh_instructions[SIM_NODES_MAX];
 	uint64_t join_instructions[SIM_NODES_MAX];
 	unsigned struck;
+	unsigned
+	    rates_moved; /* times that a merge moved the base of the learning rates, at any worker */
 	bool planted;
 };
 

@@ -46,6 +46,37 @@ static const Traind__V1__TrainSpec speed_spec = { .model = &apart_model,
 	.optimizer = &apart_optimizer,
 	.checkpoint = &apart_checkpoint,
 	.sync = &speed_sync };
+static char hdet[] = "hdet";
+/* Losses of the reference differ by whole numbers. */
+static Traind__V1__Sync rates_sync = { .mode = hdet,
+	.inner_steps = PLAY_INNER_STEPS,
+	.outer_momentum = 0.5, /* which the reference has */
+	.lr_temperature = 5 };
+static const Traind__V1__TrainSpec rates_spec = { .model = &apart_model,
+	.optimizer = &apart_optimizer,
+	.checkpoint = &apart_checkpoint,
+	.sync = &rates_sync };
+static Traind__V1__Sync rates_speed_sync = { .mode = hdet,
+	.inner_steps = PLAY_INNER_STEPS,
+	.outer_momentum = 0.5,
+	.lr_temperature = 5,
+	.by_speed = true,
+	.codec = int2 };
+static const Traind__V1__TrainSpec rates_speed_spec = { .model = &apart_model,
+	.optimizer = &apart_optimizer,
+	.checkpoint = &apart_checkpoint,
+	.sync = &rates_speed_sync };
+
+static const Traind__V1__TrainSpec *spec_of(const struct play_case *what)
+{
+	if (what->apart && what->rates)
+		return what->by_speed ? &rates_speed_spec : &rates_spec;
+	return what->by_speed ? &speed_spec
+	    : what->apart     ? &apart_spec
+	    : what->strict    ? &strict_spec
+	    : what->replans   ? &replan_spec
+	                      : &spec;
+}
 
 static const struct ops loops = { .sum_squares = model_squares };
 
@@ -69,11 +100,8 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	if (t == NULL)
 		abort();
 	t->group = g;
-	t->spec = play->what.by_speed ? &speed_spec
-	    : play->what.apart        ? &apart_spec
-	    : play->what.strict       ? &strict_spec
-	    : play->what.replans      ? &replan_spec
-	                              : &spec;
+	t->spec = spec_of(&play->what);
+	t->settings.lr = 1;
 	t->mesh_waits = play->what.apart;
 	t->steps = UINT64_MAX;
 	t->batch = PLAY_BATCH;
