@@ -37,21 +37,20 @@ static tr_status check_mode(const Traind__V1__JobSpec *spec, const char *why, st
 	          why);
 }
 
-/* Steps are counted, and a merge is waited for. */
+/* A merge is waited for. */
 static tr_status check_keys(const struct tr_sync_options *o, const char *why, struct tr_error *error)
 {
 	const struct {
 		const char *key;
 		double found;
-	} unknown[] = { { "inner_seconds", o->inner_seconds },
-		{ "grace_seconds", o->grace_seconds }, { "overlap", (double)o->overlap },
+	} unknown[] = { { "grace_seconds", o->grace_seconds }, { "overlap", (double)o->overlap },
 		{ "alpha", o->alpha }, { "alone_steps", (double)o->alone_steps } };
 
 	for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++)
 		if (unknown[i].found != 0)
 			return tr_error_set(error, TR_EINVAL,
 			    "sync.%s: found %g, allowed: nothing, since %s: replicas of several "
-			    "workers merge after inner_steps alone",
+			    "workers merge after inner_steps or inner_seconds",
 			    unknown[i].key, unknown[i].found, why);
 	if (o->inner_steps > JOB_MESH_INNER_STEPS_MAX)
 		return tr_error_set(error, TR_EINVAL,
@@ -77,27 +76,61 @@ static tr_status check_round(const struct tr_sync_options *o, uint64_t most, con
 	          (unsigned long long)each, what);
 }
 
-/* What all steps of a round have together is numbered. A replica that is alone computes the whole batch, so its messages between stages have to fit; of sums these are the least that there are, and
- * with more of them the round fails with such words (daemon/worker/sharded_exchange.c). */
+/* What a step has that is numbered among all of its round. */
+struct numbered {
+	uint64_t messages, sums; /* 0: none */
+};
+
+/* A replica that is alone computes the whole batch, so its messages between stages have to fit; of sums these are the least that there are, and with more of them the round fails with such words
+ * (daemon/worker/sharded_exchange.c). */
+static struct numbered of_step(const Traind__V1__TrainSpec *spec, const struct mesh *mesh,
+    uint64_t chunks, uint64_t batch)
+{
+	uint32_t pp = mesh->size[MESH_PP], micro = spec->optimizer->micro_sequences;
+	uint64_t sequences = micro > 0 ? micro : 1;
+	struct numbered each = { 0 };
+
+	if (pp > 1)
+		each.messages = (up(batch, sequences) * (pp > 3 ? 2 * (uint64_t)pp : 6) + 1) *
+		    chunks;
+	if (mesh->size[MESH_TP] > 1)
+		each.sums = up(up(batch, mesh->size[MESH_DP]), sequences) * SUMS_OF_LAYER *
+		    up(spec->model->layers, pp);
+	return each;
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+uint64_t job_mesh_sync_steps_most(const Traind__V1__TrainSpec *spec, const struct mesh *mesh,
+    uint64_t chunks, uint64_t batch)
+{
+	struct numbered each = of_step(spec, mesh, chunks, batch);
+	uint64_t most = JOB_MESH_INNER_STEPS_MAX;
+
+	if (each.messages > 0)
+		most = less(most, JOB_MESH_MESSAGES_MAX / each.messages);
+	if (each.sums > 0)
+		most = less(most, JOB_MESH_SUMS_MAX / each.sums);
+	return most > 0 ? most : 1;
+}
+
 static tr_status check_numbers(const Traind__V1__JobSpec *spec, const struct tr_sync_options *o,
     const char *why, struct tr_error *error)
 {
 	const Traind__V1__Mesh *m = spec->mesh;
 	struct mesh mesh = job_mesh(m);
-	uint32_t pp = mesh.size[MESH_PP], micro = spec->train->optimizer->micro_sequences;
-	uint64_t sequences = micro > 0 ? micro : 1, chunks = m->chunks > 0 ? m->chunks : 1;
-	uint64_t messages = (up(o->batch, sequences) * (pp > 3 ? 2 * (uint64_t)pp : 6) + 1) *
-	    chunks,
-	         sums = up(up(o->batch, mesh.size[MESH_DP]), sequences) * SUMS_OF_LAYER *
-	    up(spec->train->model->layers, pp);
+	struct numbered each = of_step(spec->train, &mesh, m->chunks > 0 ? m->chunks : 1, o->batch);
 	tr_status status = TR_OK;
 
-	if (pp > 1)
-		status = check_round(o, JOB_MESH_MESSAGES_MAX, why, messages,
+	if (each.messages > 0)
+		status = check_round(o, JOB_MESH_MESSAGES_MAX, why, each.messages,
 		    "instructions of its pipeline", error);
-	return status == TR_OK && mesh.size[MESH_TP] > 1
-	    ? check_round(o, JOB_MESH_SUMS_MAX, why, sums, "sums inside the model, or more", error)
-	    : status;
+	return status == TR_OK && each.sums > 0 ? check_round(o, JOB_MESH_SUMS_MAX, why, each.sums,
+	                                              "sums inside the model, or more", error)
+	                                        : status;
 }
 
 tr_status job_mesh_sync_check(const Traind__V1__JobSpec *spec, const char *why,

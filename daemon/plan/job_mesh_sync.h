@@ -3,6 +3,7 @@
 #define TR_DAEMON_PLAN_JOB_MESH_SYNC_H
 
 #include "common/error.h"
+#include "daemon/plan/mesh.h"
 #include "traind/v1/trainer.pb-c.h"
 
 #define JOB_MESH_INNER_STEPS_MAX 1000000 /* each has tags of its own in its round */
@@ -10,6 +11,9 @@
 #define JOB_MESH_MESSAGES_MAX (UINT64_C(1) << 31)
 #define JOB_MESH_SUMS_MAX     ((UINT64_C(1) << 23) - 8192)
 
+/* Steps that a round may have, by what numbers them: for rounds by time. `batch`: sequences of a step. */
+uint64_t job_mesh_sync_steps_most(const Traind__V1__TrainSpec *spec, const struct mesh *mesh,
+    uint64_t chunks, uint64_t batch);
 /* Of a job that has ranks and does not sum gradients at every step (job_sync_is_rare). `why`: "mesh.tp is 2". TR_EINVAL: begins with the key. */
 tr_status job_mesh_sync_check(const Traind__V1__JobSpec *spec, const char *why,
     struct tr_error *error);

@@ -92,6 +92,7 @@ struct sharded_state {
 	struct wish planned;     /* what was found, where the next round is to make it true */
 	struct sync_costs costs; /* of merges, of replicas that train apart */
 	double lr_base[2];       /* of their learning rates: sharded_lr_base */
+	uint64_t merged_steps;   /* of the newest merge; 0: there was none */
 	uint64_t
 	    kept_out; /* 1: of the last round's peers a replica was not put to work, since it is not worth it */
 	struct newcomers newcomers; /* of the last round */

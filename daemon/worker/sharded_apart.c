@@ -5,6 +5,7 @@
 
 #include "collectives/sync/pace.h"
 #include "common/log.h"
+#include "daemon/plan/job_mesh_sync.h"
 #include "daemon/plan/job_sync.h"
 #include "daemon/worker/trainer_inside.h"
 
@@ -22,6 +23,8 @@ tr_status sharded_apart_create(struct trainer *t, struct tr_error *error)
 		return no_memory(error);
 	t->sharded->apart = a;
 	a->moments.shard = a->lost.shard = RANKS_NONE;
+	a->steps_most = job_mesh_sync_steps_most(t->spec, &t->dealing.mesh,
+	    t->mesh_spec != NULL && t->mesh_spec->chunks > 0 ? t->mesh_spec->chunks : 1, t->batch);
 	return job_sync_options(t->spec, t->steps, &a->options, error);
 }
 
@@ -140,15 +143,32 @@ uint64_t sharded_apart_lineage(const struct apart_own *own, uint64_t before, dou
 
 /* ---- what a round has to do ---- */
 
+static bool goes_by_time(const struct sharded_apart *a)
+{
+	return a->options.inner_seconds > 0;
+}
+
+/* Of the replicas that have a part in this merge, of the fastest. */
+static uint64_t most_steps(const struct sharded *s)
+{
+	uint64_t most = 1;
+	for (uint32_t i = 0; i < ranks_replicas(&s->next); i++)
+		if (s->apart->parts[i].trains && s->apart->parts[i].steps > most)
+			most = s->apart->parts[i].steps;
+	return most;
+}
+
 uint64_t sharded_apart_steps(const struct trainer *t)
 {
-	uint64_t left = t->steps - t->counters->step, most = t->sharded->apart->options.inner_steps;
+	const struct sharded *s = t->sharded;
+	uint64_t left = t->steps - t->counters->step,
+	         most = goes_by_time(s->apart) ? most_steps(s) : s->apart->options.inner_steps;
 	return left < most ? left : most;
 }
 
 bool sharded_apart_crossed(const struct trainer *t, uint64_t every)
 {
-	uint64_t now = t->counters->step, steps = t->sharded->apart->options.inner_steps;
+	uint64_t now = t->counters->step, steps = t->sharded->state->merged_steps;
 	uint64_t before = now - t->counters->start > steps ? now - steps : t->counters->start;
 	return every > 0 && now / every > before / every;
 }
@@ -258,6 +278,20 @@ static double step_s_of(const struct sharded *s, uint32_t replica)
 	return (double)most * 1e-9;
 }
 
+/* `slowest_s`: for a replica that does not know its own. */
+static uint64_t steps_in_time(const struct trainer *t, double step_s, double slowest_s)
+{
+	const struct sharded_apart *a = t->sharded->apart;
+	uint64_t left = t->steps - t->counters->step,
+	         most = a->steps_most < left ? a->steps_most : left;
+	if (!(step_s > 0))
+		step_s = slowest_s;
+	if (!(step_s > 0) || a->options.inner_seconds < 2 * step_s)
+		return 1;
+	double steps = a->options.inner_seconds / step_s;
+	return steps < (double)most ? (uint64_t)steps : most;
+}
+
 /* How many steps each replica takes. */
 static void set_quotas(const struct trainer *t, uint32_t replicas)
 {
@@ -273,7 +307,9 @@ static void set_quotas(const struct trainer *t, uint32_t replicas)
 			agreed.slowest_s = step_s;
 	}
 	for (uint32_t i = 0; i < replicas; i++)
-		s->apart->parts[i].steps = pace_quota(&options, &agreed, step_s_of(s, i));
+		s->apart->parts[i].steps = goes_by_time(s->apart)
+		    ? steps_in_time(t, step_s_of(s, i), agreed.slowest_s)
+		    : pace_quota(&options, &agreed, step_s_of(s, i));
 }
 
 /* The batch of each step is shared out as evenly as it goes; the places of a replica's steps lie one behind the other. */

@@ -21,6 +21,8 @@
  * By speed (`sync.by_speed`): the fastest replica takes H steps, the others as many as they get done meanwhile, by what their workers say in the roster of their newest steps; so all come to the merge
  * at one time. A merge counts as H steps whoever was in it.
  *
+ * By time (`sync.inner_seconds`): a replica takes as many steps as it gets done in that time by the same words; in the first round, and where nobody knows, one. A merge counts as the steps of the fastest in it.
+ *
  * Error feedback (`sync.feedback`): what coding lost of a worker's movement is its own, and goes with that of the next merge. It changes with the commit, as parameters do; who gets a shard, or goes
  * back to a checkpoint, begins with none.
  *
@@ -92,6 +94,7 @@ struct apart_sums {
 
 struct sharded_apart {
 	struct tr_sync_options options;
+	uint64_t steps_most; /* of a round by time, whatever its time is */
 	float *work; /* parameters that this worker's steps are taken in; as long as the longest shard */
 	struct apart_moments moments;
 	struct apart_lost lost;
@@ -126,7 +129,7 @@ uint64_t sharded_apart_workers(const struct sharded *s, uint32_t replica);
 /* Of moments after a step with this norm. */
 uint64_t sharded_apart_lineage(const struct apart_own *own, uint64_t before, double norm);
 
-/* Steps of the round that begins at the state's step, of the fastest replica. */
+/* Steps of the round that begins at the state's step, of the fastest replica; by time, until the round's roster is there: of the round before. */
 uint64_t sharded_apart_steps(const struct trainer *t);
 /* Whether shards go to who writes in this round, which does nothing else. */
 bool sharded_apart_saves(const struct trainer *t);

@@ -292,6 +292,7 @@ void sharded_apply_merge(struct trainer *t, const struct tr_round *round)
 	t->sums->loss = a->sums->loss;
 	t->sums->loss_tokens = a->sums->tokens;
 	t->counters->step += steps;
+	s->state->merged_steps = steps;
 	t->counters->samples = lease_counted(t->account);
 	t->counters->tokens += (uint64_t)a->sums->tokens;
 	count_costs(t);

@@ -158,6 +158,28 @@ def test_a_slow_replica_takes_fewer_steps(tmp_path):
         assert check_to_the_end(tmp_path, cluster, job, inner, steps) < steps * BATCH - inner * BATCH
 
 
+def test_rounds_by_time(tmp_path):
+    """One step to begin with, then as many as fit into the time, to the job's last one; also where a worker dies. Steps count as the fastest replica's, so others may have used fewer samples."""
+    text, run, steps = write_text(tmp_path), tmp_path / "run", 400
+    (tmp_path / "samples").mkdir()
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2, environment={"TRAIND_SAMPLES_LOG": str(tmp_path / "samples")}) as cluster:
+        spec = apart_spec(text, run, 2, 1, 2, inner=0, steps=steps, every=50)
+        spec.train.sync.inner_seconds = 0.2
+        job = cluster.submit(spec)
+        reach(run, 100)
+        os.kill(active(cluster, job)[3].pid, signal.SIGKILL)
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert "other numbers" not in events and "goes back" not in events, events
+        told = check_sums(trainctl_json("--address", cluster.memberd.address, "samples", job))
+    merged = sorted(rows_of(run))
+    assert merged[0] == 1 and merged[-1] == steps == done.progress.step
+    assert max(later - before for before, later in zip(merged, merged[1:])) > 2
+    used = check_once(consumed(tmp_path).values())
+    assert counted_of(told) == done.rounds.samples == len(used) and sorted(used) == list(range(len(used)))
+    assert any("step-00000" in name for name in os.listdir(run)), "checkpoints lie between merges"
+
+
 def test_another_mesh_goes_on_from_a_checkpoint(tmp_path, whole):
     """Of one replica all is in a checkpoint: parameters, moments, outer momentum. The newest that is kept beside the last one is of step 16."""
     text, run = whole[0], tmp_path / "run"

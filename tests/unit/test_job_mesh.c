@@ -141,11 +141,10 @@ static void test_replicas_apart(void **state)
 	    "sync.mode: found diloco, allowed: ddp, since mesh.zero_owners is 2");
 	refused(good_apart("sync.overlap", "3"),
 	    "sync.overlap: found 3, allowed: nothing, since mesh.tp is 2: replicas of several "
-	    "workers merge after inner_steps alone");
-	refused(good_apart("sync.inner_seconds", "2"),
-	    "sync.inner_seconds: found 2, allowed: nothing, since mesh.tp is 2: replicas of "
-	    "several "
-	    "workers merge after inner_steps alone");
+	    "workers merge after inner_steps or inner_seconds");
+	spec = good_apart("sync.inner_seconds", "2");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	drop(spec);
 	spec = good_apart("sync.codec", "int2"); /* with error feedback */
 	assert_int_equal(job_validate(spec, NULL), TR_OK);
 	set_good(spec, "sync.by_speed", "true");

@@ -196,8 +196,9 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 	}
 	if (seed >= CASE_APART_SEEDS) {
 		make_apart(what);
-		what->by_speed = seed % 2 == 0;
-		what->rates = seed >= CASE_RATES_SEEDS;
+		what->timed = seed >= CASE_TIMED_SEEDS;
+		what->by_speed = !what->timed && seed % 2 == 0;
+		what->rates = seed >= CASE_RATES_SEEDS && (!what->timed || seed % 2 == 0);
 		return;
 	}
 	if (seed >= CASE_UNEVEN_SEEDS)
@@ -221,6 +222,7 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 	    what->mesh.size[MESH_TP], what->untied ? ", untied" : "",
 	    what->strict         ? ", strict"
 	        : what->by_speed ? ", apart, by speed"
+	        : what->timed    ? ", apart, by time"
 	        : what->apart    ? ", apart"
 	        : what->replans  ? ", planned anew"
 	                         : "",

@@ -12,6 +12,8 @@
 #define CASE_APART_SEEDS 2000000u
 /* From these on they have learning rates of their own. */
 #define CASE_RATES_SEEDS 2500000u
+/* From these on they take as many steps as they get done in a time, every second one with rates too. */
+#define CASE_TIMED_SEEDS 2750000u
 /* From these on jobs get other plans in mid-job. */
 #define CASE_REPLAN_SEEDS 3000000u
 /* From these on a replica loses a worker and gets another one, to which its shard comes in a few steps; the other faults strike meanwhile. */

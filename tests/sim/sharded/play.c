@@ -139,7 +139,8 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 	play->steps[round] = step;
 	uint64_t before = round > 0 && play->truth[round - 1] != NULL ? play->steps[round - 1]
 	                                                              : step;
-	if (step == before + (play->apart != NULL ? PLAY_INNER_STEPS : 1))
+	uint64_t most = play->apart != NULL ? PLAY_INNER_STEPS : 1;
+	if (step == before + most || (play->what.timed && step > before && step < before + most))
 		play->steps_done++;
 	else if (step < before) {
 		play->backs++;

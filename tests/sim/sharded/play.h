@@ -33,6 +33,7 @@
 #define PLAY_PRIME            97 /* of all numbers: sums of few stay whole in f32 */
 #define PLAY_CHECKPOINTS      2  /* steps between them */
 #define PLAY_VALIDATES        5
+#define PLAY_INNER_SECONDS    0.015 /* or as many steps as they get done in it */
 #define PLAY_INNER_STEPS      3   /* of replicas that train apart; and between their checkpoints */
 #define PLAY_VALIDATION_FIRST 700 /* sample */
 
@@ -98,6 +99,7 @@ struct play_case {
 	bool untied;
 	bool apart;    /* replicas train apart: apart.c */
 	bool by_speed; /* and not all for as many steps */
+	bool timed;    /* the same, by time */
 	bool rates;    /* and each at a learning rate of its own */
 	bool strict;   /* of a mesh without stages or without tp */
 	unsigned spares;

@@ -31,51 +31,31 @@ static Traind__V1__Optimizer apart_optimizer = { .seed = 1,
 	.batch_tokens = PLAY_BATCH,
 	.eval_every = 2 * PLAY_INNER_STEPS };
 static Traind__V1__Model apart_model = { .layers = 2, .context = 1 };
-static char diloco[] = "diloco";
-static Traind__V1__Sync apart_sync = { .mode = diloco, .inner_steps = PLAY_INNER_STEPS };
-static const Traind__V1__TrainSpec apart_spec = { .model = &apart_model,
-	.optimizer = &apart_optimizer,
-	.checkpoint = &apart_checkpoint,
-	.sync = &apart_sync };
-static char int2[] = "int2"; /* which has error feedback */
-static Traind__V1__Sync speed_sync = { .mode = diloco,
-	.inner_steps = PLAY_INNER_STEPS,
-	.by_speed = true,
-	.codec = int2 };
-static const Traind__V1__TrainSpec speed_spec = { .model = &apart_model,
-	.optimizer = &apart_optimizer,
-	.checkpoint = &apart_checkpoint,
-	.sync = &speed_sync };
-static char hdet[] = "hdet";
-/* Losses of the reference differ by whole numbers. */
-static Traind__V1__Sync rates_sync = { .mode = hdet,
-	.inner_steps = PLAY_INNER_STEPS,
-	.outer_momentum = 0.5, /* which the reference has */
-	.lr_temperature = 5 };
-static const Traind__V1__TrainSpec rates_spec = { .model = &apart_model,
-	.optimizer = &apart_optimizer,
-	.checkpoint = &apart_checkpoint,
-	.sync = &rates_sync };
-static Traind__V1__Sync rates_speed_sync = { .mode = hdet,
-	.inner_steps = PLAY_INNER_STEPS,
-	.outer_momentum = 0.5,
-	.lr_temperature = 5,
-	.by_speed = true,
-	.codec = int2 };
-static const Traind__V1__TrainSpec rates_speed_spec = { .model = &apart_model,
-	.optimizer = &apart_optimizer,
-	.checkpoint = &apart_checkpoint,
-	.sync = &rates_speed_sync };
+static char diloco[] = "diloco", hdet[] = "hdet", int2[] = "int2"; /* which has error feedback */
+
+/* How replicas train apart: [rates][by steps, by speed, by time]. Losses of the reference differ by whole numbers; it has an outer momentum. */
+#define BY_STEPS .inner_steps = PLAY_INNER_STEPS
+#define BY_SPEED BY_STEPS, .by_speed = true, .codec = int2
+#define BY_TIME  .inner_seconds = PLAY_INNER_SECONDS
+#define RATES    .mode = hdet, .outer_momentum = 0.5, .lr_temperature = 5
+static Traind__V1__Sync syncs[2][3] = {
+	{ { .mode = diloco, BY_STEPS }, { .mode = diloco, BY_SPEED }, { .mode = diloco, BY_TIME } },
+	{ { RATES, BY_STEPS }, { RATES, BY_SPEED }, { RATES, BY_TIME } }
+};
+
+#define APART(rates, by)                                                   \
+	{                                                                  \
+		.model = &apart_model, .optimizer = &apart_optimizer,      \
+		.checkpoint = &apart_checkpoint, .sync = &syncs[rates][by] \
+	}
+static const Traind__V1__TrainSpec apart_specs[2][3] = { { APART(0, 0), APART(0, 1), APART(0, 2) },
+	{ APART(1, 0), APART(1, 1), APART(1, 2) } };
 
 static const Traind__V1__TrainSpec *spec_of(const struct play_case *what)
 {
-	if (what->apart && what->rates)
-		return what->by_speed ? &rates_speed_spec : &rates_spec;
-	return what->by_speed ? &speed_spec
-	    : what->apart     ? &apart_spec
-	    : what->strict    ? &strict_spec
-	    : what->replans   ? &replan_spec
-	                      : &spec;
+	if (what->apart)
+		return &apart_specs[what->rates][what->timed ? 2 : what->by_speed];
+	return what->strict ? &strict_spec : what->replans ? &replan_spec : &spec;
 }
 
 static const struct ops loops = { .sum_squares = model_squares };
@@ -127,6 +107,8 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	must(sharded_create(t, &error), &error);
 	must(sharded_attach(t, &error), &error);
 	t->sharded->newcomer_least = 1;
+	if (t->sharded->apart != NULL)
+		t->sharded->apart->steps_most = PLAY_INNER_STEPS;
 	if (play->what.newcomer_parts > 0)
 		t->sharded->newcomer_parts = play->what.newcomer_parts;
 	if (play->what.declines) {
