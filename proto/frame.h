@@ -19,9 +19,10 @@
 
 #include "common/error.h"
 
-#define FRAME_GREETING       "TRAIND1\n"
-#define FRAME_GREETING_BYTES 8
-#define FRAME_HEADER_BYTES   8
+#define FRAME_GREETING            "TRAIND2\n"
+#define FRAME_GREETING_BYTES      8
+#define FRAME_GREETING_NAME_BYTES 6 /* then comes the version of frames */
+#define FRAME_HEADER_BYTES        8
 
 enum frame_type {
 	FRAME_TO_MEMBER = 1, /* traind.peer.ToMember */

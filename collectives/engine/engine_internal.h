@@ -36,6 +36,7 @@
 #include "collectives/engine/engine.h"
 #include "collectives/engine/gather.h"
 #include "collectives/engine/gauge.h"
+#include "collectives/transport/packing.h"
 #include "collectives/engine/leftover.h"
 #include "collectives/engine/pulse.h"
 #include "collectives/engine/traffic.h"
@@ -95,6 +96,7 @@ struct engine {
 	} pulse;
 
 	struct gauge gauge;
+	struct packing_pace packing; /* what it took lately, for all links */
 
 	pthread_mutex_t lock; /* of what follows */
 	struct command *commands, **commands_tail;

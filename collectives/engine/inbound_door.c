@@ -203,6 +203,7 @@ static tr_status let_in(struct inbound *in, struct member *member,
 	}
 	list_remove(list_of(in), in);
 	in->waits = false;
+	in->lane->known = true;
 	in->member = member;
 	in->from = hello->from;
 	in->next = member->inbound;

@@ -10,8 +10,6 @@
 
 /* Bytes of one burst from which a bandwidth can be told; less only measures the kernel's buffers. */
 #define BURST_BYTES_MIN (8u << 20)
-/* Bytes/s of all long ways together, above which a core could not pack what they carry beside all else (packing.h). */
-#define PACKING_RATE_MAX 32e6
 
 /* ---- what is kept ---- */
 
@@ -142,11 +140,14 @@ static void on_released(void *arg, bool sent)
 		outgoing_free(out);
 }
 
-/* Each byte takes its time, and ours is enough for it. */
-static bool packs(const struct peer_link *link, const struct outgoing *out)
+/* NULL: it goes as it is. */
+static struct packing_pace *packs(const struct peer_link *link, const struct outgoing *out)
 {
-	return out->encoded && link->distant &&
-	    link->member->engine->gauge.up.bytes_per_s < PACKING_RATE_MAX;
+	struct engine *engine = link->member->engine;
+	return packing_pays(out->encoded, link->distant, engine->gauge.up.bytes_per_s,
+	           &engine->packing)
+	    ? &engine->packing
+	    : NULL;
 }
 
 /* Takes `out`. A frame that cannot be sent is as good as lost on the way: the lane is closed. */

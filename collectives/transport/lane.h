@@ -28,6 +28,7 @@
 #define LANE_HEAD_MAX 128
 
 struct lane;
+struct packing_pace;
 
 /* `sent`: the frame is on its way, or was when the lane broke; false: it was dropped whole and the peer will not see it. */
 typedef void lane_released_fn(void *arg, bool sent);
@@ -44,7 +45,8 @@ struct lane_send {
 	 * close the lane, but not drop its bodies. */
 	lane_released_fn *released;
 	void *arg;
-	bool pack; /* in fewer bytes, if it can be and the transport can (packing.h): the peer gets the same frame */
+	/* In fewer bytes, if it can be and the transport can (packing.h): the peer gets the same frame. Told what it took. NULL: as it is. */
+	struct packing_pace *pack;
 };
 
 /* A frame that came, whole. */
@@ -148,7 +150,8 @@ struct lane_ops {
 struct lane {
 	const struct lane_ops *ops;
 	struct lane_callbacks callbacks;
-	void *arg; /* for the callbacks; the owner may change it */
+	void *arg;  /* for the callbacks; the owner may change it */
+	bool known; /* the owner says: its peer has told who it is, so its frames may be unpacked */
 };
 
 static inline tr_status lane_send(struct lane *lane, const struct lane_send *frame)

@@ -21,6 +21,8 @@
 #define BACKLOG_BYTES_MIN (32u << 10)
 /* Taken in one go; then the loop gets a turn, and what came in is read. */
 #define TURN_BYTES (1u << 20)
+/* Packing a byte takes the time of so many that are only sent. */
+#define PACKED_COST 8u
 /* Unsent bytes in the kernel above which the socket is not writable, at most. */
 #define NOT_SENT_BYTES (256u << 10)
 
@@ -59,14 +61,16 @@ static void on_packed_released(void *arg, bool sent)
 /* TR_EAGAIN: as it is, then. */
 static tr_status send_packed(struct lane_tcp *tcp, const struct lane_send *frame)
 {
+	uint64_t since_ns = uv_hrtime();
 	struct packing_packed *packed = packing_pack(frame->body, frame->body_bytes);
+	packing_took(frame->pack, frame->body_bytes, uv_hrtime() - since_ns);
 	struct packed_send *send = packed != NULL ? malloc(sizeof(*send)) : NULL;
 	if (send == NULL) {
 		free(packed);
 		return TR_EAGAIN;
 	}
 	*send = (struct packed_send){ packed, frame->released, frame->arg };
-	tcp->turn_bytes += packed->count;
+	tcp->turn_bytes += PACKED_COST * frame->body_bytes;
 	tr_status status = conn_send_borrow(tcp->conn, FRAME_PACKED, frame->head, frame->head_bytes,
 	    packed->bytes, packed->count, on_packed_released, send);
 	if (status != TR_OK) {
@@ -79,7 +83,8 @@ static tr_status send_packed(struct lane_tcp *tcp, const struct lane_send *frame
 static tr_status tcp_send(struct lane *lane, const struct lane_send *frame)
 {
 	struct conn *conn = of(lane)->conn;
-	tr_status status = frame->pack && frame->type == FRAME_SEGMENT && frame->released != NULL
+	tr_status status = frame->pack != NULL && frame->type == FRAME_SEGMENT &&
+	        frame->released != NULL
 	    ? send_packed(of(lane), frame)
 	    : TR_EAGAIN;
 	if (status != TR_EAGAIN)
@@ -229,6 +234,9 @@ static tr_status on_packed(struct lane_tcp *tcp, const uint8_t *payload, size_t 
     struct tr_error *error)
 {
 	bool offered = tcp->unpacked != NULL;
+	if (!tcp->lane.known)
+		return tr_error_set(error, TR_EPROTO,
+		    "a packed segment before it is known who sends");
 	tr_status status = offered ? TR_OK : unpack(tcp, payload, bytes, error);
 	if (status == TR_OK) {
 		const struct lane_frame frame = { .type = FRAME_SEGMENT,
@@ -326,7 +334,7 @@ static struct lane_tcp *create(const char *congestion, const struct lane_callbac
 		(void)tr_error_set(error, TR_ENOMEM, "no memory for a connection");
 		return NULL;
 	}
-	tcp->lane = (struct lane){ &tcp_ops, *callbacks, arg };
+	tcp->lane = (struct lane){ &tcp_ops, *callbacks, arg, false };
 	(void)snprintf(tcp->congestion, sizeof(tcp->congestion), "%s",
 	    congestion != NULL ? congestion : "");
 	*below = (struct conn_callbacks){ .frame = on_frame,

@@ -155,6 +155,13 @@ static enum verdict judge(const uint8_t *bytes, size_t got, enum listener_protoc
 	return VERDICT_GARBAGE;
 }
 
+/* A greeting is "TRAIND" and the version. */
+static bool is_of_another_version(const struct waiting *waiting)
+{
+	return waiting->got > FRAME_GREETING_NAME_BYTES &&
+	    memcmp(waiting->bytes, FRAME_GREETING, FRAME_GREETING_NAME_BYTES) == 0;
+}
+
 static void waiting_known(struct waiting *waiting, enum listener_protocol protocol)
 {
 	struct listener *listener = waiting->listener;
@@ -201,7 +208,11 @@ static void read_greeting(struct waiting *waiting, bool broken)
 			refuse(waiting,
 			    "it speaks TLS, and this port does not: give --tls DIR here");
 		else
-			waiting_drop(waiting, "its first bytes are neither a frame nor HTTP");
+			waiting_drop(waiting,
+			    is_of_another_version(waiting)
+			        ? "it is of another version of traind: all of a cluster have to "
+			          "be of the same"
+			        : "its first bytes are neither a frame nor HTTP");
 		break;
 	case VERDICT_WAIT:
 		break;

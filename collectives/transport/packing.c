@@ -4,17 +4,53 @@
 #include <stdlib.h>
 #include <zlib.h>
 
-/* Raw deflate: frames have their own length and check. Without matches no window is looked at; the largest memLevel makes a code for 32,768 bytes at a time. */
-#define WINDOW_BITS_PACK   (-9)
-#define WINDOW_BITS_UNPACK (-15)
-#define MEMORY_LEVEL       9
+/* Raw deflate: frames have their own length, and bytes are checked by TCP and TLS as those of a segment that is not packed. */
+#define WINDOW_BITS_MAX    15
+#define WINDOW_BITS_UNPACK (-WINDOW_BITS_MAX)
+#define PACE_NS            UINT64_C(100000000) /* that are looked back on */
+
+void packing_took(struct packing_pace *pace, size_t bytes, uint64_t ns)
+{
+	pace->bytes += bytes;
+	pace->ns += ns;
+	if (pace->ns > PACE_NS) {
+		pace->bytes /= 2;
+		pace->ns /= 2;
+	}
+}
+
+bool packing_pays(bool encoded, bool distant, double way_bytes_per_s,
+    const struct packing_pace *pace)
+{
+	double most = PACKING_RATE_MAX;
+	if (pace->ns > 0) {
+		double own = PACKING_RATE_PART * 1e9 * (double)pace->bytes / (double)pace->ns;
+		most = own < most ? own : most;
+	}
+	return encoded && distant && way_bytes_per_s < most;
+}
+
+static int least_bits(size_t bytes, int least, int most)
+{
+	int bits = least;
+	while (bits < most && (size_t)1 << bits < bytes)
+		bits++;
+	return bits;
+}
+
+/* The least memory, which zlib clears, with which one code is made for all bytes, of 32,768 at most, and the window does not move among them: without matches nothing is looked for in it, but with
+ * each move zlib goes through its whole table of hashes (a window of 512 bytes takes six times as long). */
+static bool begin(z_stream *stream, size_t bytes)
+{
+	return deflateInit2(stream, 1, Z_DEFLATED, -least_bits(bytes, 9, WINDOW_BITS_MAX),
+	           least_bits(bytes, 7, WINDOW_BITS_MAX) - 6, Z_HUFFMAN_ONLY) == Z_OK;
+}
 
 /* Packed into less than `room`. */
 static bool deflated(const void *body, size_t bytes, struct packing_packed *packed, size_t room)
 {
 	z_stream stream = { 0 };
-	if (deflateInit2(&stream, 1, Z_DEFLATED, WINDOW_BITS_PACK, MEMORY_LEVEL, Z_HUFFMAN_ONLY) !=
-	    Z_OK)
+	if (!begin(&stream, bytes))
 		return false;
 	stream.next_in = (z_const Bytef *)body;
 	stream.avail_in = (uInt)bytes;

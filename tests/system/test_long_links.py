@@ -158,6 +158,21 @@ def test_a_group_learns_what_its_links_carry():
         assert 9.5 <= float(said.group(1)) <= 15 and 0.6 <= float(said.group(2)) <= 2.5, row["reason"]
 
 
+@pytest.mark.parametrize("delay,codec,least,most", [(10, "bf16", 0.3, 0.75), (0, "bf16", 0.99, 1.05), (10, "none", 0.99, 1.05)])
+def test_encoded_elements_are_packed_over_long_ways_alone(delay, codec, least, most):
+    """What a process sends of a vector's bytes in the codec's form: the engine packs where a way is long, and nothing that is not encoded."""
+    size = 1 << 20
+    with WanLab(f"site a\nsite b\nlink a b delay={delay}ms rate=60mbit") as lab:
+        for name in "ab":
+            lab.net(name)
+        done = subprocess.run(
+            [BUILD / "bin" / "collbench", "--world", "2", "--sites", "a,b", "--transport", "tcp", "--bytes", str(size), "--iters", "40", "--codec", codec, "--json"],
+            env=lab.environment, capture_output=True, text=True, check=True)
+    row = json.loads(done.stdout)
+    assert row["identical"] is True
+    assert least < row["wire_bytes"] / (size / 2 if codec == "bf16" else size) < most
+
+
 def pulsed(lab, site, other):
     """Bytes that have come through on each connection from the site's engine to the other's: those on which little comes back, since signs of life
     go one way."""

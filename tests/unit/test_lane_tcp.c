@@ -32,6 +32,10 @@ struct side {
 	void *at;
 	char reason[256];
 	unsigned park; /* so many offers are answered TR_EAGAIN */
+	/* The last byte of what is parked is turned over: it is to be offered again, not made again. */
+	bool marks, parked_before;
+	uint8_t mark;
+	unsigned marked; /* offers that had it */
 };
 
 struct fixture {
@@ -39,6 +43,7 @@ struct fixture {
 	struct listener *listener;
 	const char *congestion;
 	struct side a, b; /* a dials b */
+	struct packing_pace pace;
 };
 
 static uint64_t sum_of(const uint8_t *bytes, size_t count)
@@ -78,6 +83,16 @@ static tr_status on_frame(void *arg, struct lane *lane, const struct lane_frame 
 	struct side *side = arg;
 	(void)lane;
 	(void)error;
+	uint8_t *last = (uint8_t *)(uintptr_t)frame->head + frame->head_bytes - 1;
+	if (side->marks && side->parked_before) {
+		side->marked += (*last ^ side->mark) == 0xff;
+		*last = side->mark;
+	}
+	side->parked_before = side->park > 0;
+	if (side->marks && side->parked_before) {
+		side->mark = *last;
+		*last = (uint8_t) ~*last;
+	}
 	if (side->park > 0) {
 		side->park--;
 		side->parked = true;
@@ -161,6 +176,7 @@ static void start(struct fixture *f, const char *congestion)
 	run_until(f, &f->a.opened, 1);
 	while (f->b.lane == NULL)
 		(void)uv_run(&f->loop, UV_RUN_ONCE);
+	f->b.lane->known = true;
 }
 
 static void stop(struct fixture *f)
@@ -187,7 +203,7 @@ static tr_status send_segment(struct fixture *f, const uint8_t *body, size_t byt
 {
 	uint8_t head[SEGMENT_HEADER_BYTES] = { 7 };
 	const struct lane_send frame = { FRAME_SEGMENT, head, sizeof(head), body, bytes,
-		on_released, &f->a, .pack = false };
+		on_released, &f->a, .pack = NULL };
 	return lane_send(f->a.lane, &frame);
 }
 
@@ -329,7 +345,7 @@ static uint8_t *make_frame(const uint8_t *body, size_t bytes)
 static tr_status send_to_pack(struct fixture *f, const uint8_t *frame, size_t bytes)
 {
 	const struct lane_send send = { FRAME_SEGMENT, frame, SEGMENT_HEADER_BYTES,
-		frame + SEGMENT_HEADER_BYTES, bytes, on_released, &f->a, .pack = true };
+		frame + SEGMENT_HEADER_BYTES, bytes, on_released, &f->a, .pack = &f->pace };
 	return lane_send(f->a.lane, &send);
 }
 
@@ -341,6 +357,7 @@ static void a_packed_frame_comes_as_it_was(void **state)
 	(void)state;
 	start(&f, NULL);
 	f.b.park = 3; /* offered again, and unpacked once */
+	f.b.marks = true;
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(send_to_pack(&f, frame, BODY), TR_OK);
 	run_until(&f, &f.b.small, 4);
@@ -348,6 +365,9 @@ static void a_packed_frame_comes_as_it_was(void **state)
 	assert_int_equal(f.a.released, 4);
 	assert_int_equal(f.a.dropped, 0);
 	assert_int_equal(f.b.places, 0);
+	assert_int_equal(f.b.marked, 3);
+	assert_true(f.pace.bytes > 0 && f.pace.ns > 0);
+	f.b.marks = false;
 	lane_counters(f.a.lane, &out);
 	assert_in_range(out.bytes_out, BODY, 4 * BODY * 9 / 10);
 	/* What packing would not make smaller goes as it is. */
@@ -378,11 +398,15 @@ static void packed_bodies_are_dropped_like_others(void **state)
 	assert_true(f.a.dropped > 0 && f.a.dropped < FRAMES);
 	run_until(&f, &f.b.small, FRAMES - f.a.dropped);
 	assert_true(f.b.sum == (FRAMES - f.a.dropped) * sum_of(frame, SEGMENT_HEADER_BYTES + BODY));
-	assert_int_equal(send_to_pack(&f, frame, BODY), TR_OK);
-	lane_close(f.a.lane, "over"); /* with one under way, and one that was not taken yet */
 	f.b.park = UINT32_MAX;
+	for (unsigned i = 0; i < FRAMES; i++)
+		assert_int_equal(send_to_pack(&f, frame, BODY), TR_OK);
+	while (!f.b.parked)
+		(void)uv_run(&f.loop, UV_RUN_ONCE);
+	lane_close(f.a.lane, "over"); /* with some under way, and one that was not taken yet */
+	f.b.parked = false;
 	run_until(&f, &f.a.closed, 1);
-	assert_int_equal(f.a.released, FRAMES + 1);
+	assert_int_equal(f.a.released, 2 * FRAMES);
 	stop(&f);
 	free(codes);
 	free(frame);
@@ -412,7 +436,7 @@ static void a_frame_that_was_not_packed_so_closes_the_lane(void **state)
 		segment_header_put(&header, frame);
 		start(&f, NULL);
 		const struct lane_send send = { FRAME_PACKED, NULL, 0, frame, cases[i].bytes, NULL,
-			NULL, .pack = false };
+			NULL, .pack = NULL };
 		assert_int_equal(lane_send(f.a.lane, &send), TR_OK);
 		run_until(&f, &f.b.closed, 1);
 		if (strstr(f.b.reason, "bad packed segment: ") == NULL)
@@ -421,6 +445,21 @@ static void a_frame_that_was_not_packed_so_closes_the_lane(void **state)
 		stop(&f);
 	}
 	free(packed);
+	free(codes);
+	free(frame);
+}
+
+static void a_packed_frame_of_a_stranger_is_not_unpacked(void **state)
+{
+	struct fixture f;
+	uint8_t *codes = make_codes(), *frame = make_frame(codes, BODY);
+	(void)state;
+	start(&f, NULL);
+	f.b.lane->known = false;
+	assert_int_equal(send_to_pack(&f, frame, BODY), TR_OK);
+	run_until(&f, &f.b.closed, 1);
+	assert_non_null(strstr(f.b.reason, "before it is known who sends"));
+	stop(&f);
 	free(codes);
 	free(frame);
 }
@@ -484,6 +523,7 @@ int main(void)
 		cmocka_unit_test(a_packed_frame_comes_as_it_was),
 		cmocka_unit_test(packed_bodies_are_dropped_like_others),
 		cmocka_unit_test(a_frame_that_was_not_packed_so_closes_the_lane),
+		cmocka_unit_test(a_packed_frame_of_a_stranger_is_not_unpacked),
 		cmocka_unit_test(congestion_follows_the_path),
 		cmocka_unit_test(what_is_taken_ahead_follows_the_path),
 	};

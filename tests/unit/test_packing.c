@@ -121,12 +121,44 @@ static void what_is_not_ours_is_refused(void **state)
 	free(packed);
 }
 
+static void it_is_done_where_it_pays(void **state)
+{
+	const struct packing_pace none = { 0 }, fast = { 110000000, 1000000000 },
+	                          slow = { 20000000, 1000000000 };
+	(void)state;
+	assert_true(packing_pays(true, true, 0, &none)); /* of a new way nothing is known */
+	assert_true(packing_pays(true, true, 31e6, &none));
+	assert_false(packing_pays(true, true, 32e6, &none));
+	assert_false(packing_pays(false, true, 1e6, &none));
+	assert_false(packing_pays(true, false, 1e6, &none));
+	assert_true(packing_pays(true, true, 31e6, &fast));
+	assert_false(packing_pays(true, true, 33e6, &fast));
+	/* What a slow processor packs is not taken for what the way carries. */
+	assert_true(packing_pays(true, true, 5e6, &slow));
+	assert_false(packing_pays(true, true, 20e6, &slow));
+}
+
+static void what_it_took_lately_counts(void **state)
+{
+	struct packing_pace pace = { 0 };
+	(void)state;
+	for (unsigned i = 0; i < 1000; i++)
+		packing_took(&pace, 1 << 20, 1000000); /* 1 GB/s */
+	assert_true(packing_pays(true, true, 31e6, &pace));
+	for (unsigned i = 0; i < 100; i++)
+		packing_took(&pace, 1 << 20, 100000000); /* 10 MB/s */
+	assert_true(packing_pays(true, true, 3e6, &pace));
+	assert_false(packing_pays(true, true, 4e6, &pace));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_codec_comes_back_smaller),
 		cmocka_unit_test(what_has_nothing_to_give_is_left_alone),
 		cmocka_unit_test(what_is_not_ours_is_refused),
+		cmocka_unit_test(it_is_done_where_it_pays),
+		cmocka_unit_test(what_it_took_lately_counts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
