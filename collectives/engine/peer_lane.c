@@ -144,7 +144,7 @@ static void on_released(void *arg, bool sent)
 static struct packing_pace *packs(const struct peer_link *link, const struct outgoing *out)
 {
 	struct engine *engine = link->member->engine;
-	return packing_pays(out->encoded, link->distant, engine->gauge.up.bytes_per_s,
+	return packing_pays(out->encoded, link->distant, engine->gauge.up.mean_bytes_per_s,
 	           &engine->packing)
 	    ? &engine->packing
 	    : NULL;

@@ -23,10 +23,35 @@ static void believe(struct rate *rate, uint64_t now_us)
 		rate->bytes_per_s += (said - rate->bytes_per_s) * (passed < 1 ? passed : 1);
 }
 
+static void end_whole(struct rate *rate)
+{
+	uint64_t bytes = rate->whole.moved_bytes - rate->whole.first_bytes,
+	         us = rate->whole.moved_us - rate->whole.first_us;
+
+	if (rate->looks == 0 || bytes < RATE_BYTES_MIN || us == 0)
+		return;
+	double found = (double)bytes * 1e6 / (double)us, before = rate->mean_bytes_per_s;
+	rate->mean_bytes_per_s = before > 0 ? before + (found - before) / 4 : found;
+}
+
+/* A look that belongs to the burst. */
+static void go_on(struct rate *rate, uint64_t now_us, uint64_t total)
+{
+	if (rate->looks == 0) {
+		rate->whole.first_us = now_us;
+		rate->whole.first_bytes = total;
+	} else if (total == rate->whole.moved_bytes) {
+		return;
+	}
+	rate->whole.moved_us = now_us;
+	rate->whole.moved_bytes = total;
+}
+
 int rate_rest(struct rate *rate, uint64_t now_us)
 {
 	double burst = rate->burst;
 
+	end_whole(rate);
 	rate->looks = 0;
 	rate->burst = 0;
 	if (burst <= 0)
@@ -68,6 +93,7 @@ int rate_look(struct rate *rate, uint64_t now_us, uint64_t total)
 	double told = window(rate, now_us, total);
 	if (told > rate->burst)
 		rate->burst = told;
+	go_on(rate, now_us, total);
 	if (rate->looks == RATE_LOOKS)
 		thin_out(rate);
 	rate->look[rate->looks].us = now_us;

@@ -32,6 +32,11 @@ struct rate {
 	unsigned bursts;            /* ever */
 	uint64_t said_us;           /* when the newest ended */
 	double bytes_per_s;         /* 0: not measured */
+	struct {
+		uint64_t first_us, first_bytes, moved_us, moved_bytes;
+	} whole; /* this burst, to its newest byte */
+	/* Of whole bursts, a moving mean: gaps and all, so it is no more than the way carries, whatever comes in heaps. 0: not measured. */
+	double mean_bytes_per_s;
 };
 
 /* Returns 1 if it ended a burst that told something. */

@@ -38,8 +38,8 @@ struct packing_pace {
 };
 
 void packing_took(struct packing_pace *pace, size_t bytes, uint64_t ns);
-/* Whether elements are to be packed that are encoded or not, for a peer that is distant (a millisecond and more) or not. `way_bytes_per_s`: what all long ways carry together; 0: that
- * is not known, and few bytes are the better guess. */
+/* Whether elements are to be packed that are encoded or not, for a peer that is distant (a millisecond and more) or not. `way_bytes_per_s`: what all long ways carry together, no more than that;
+ * 0: it is not known, and few bytes are the better guess. */
 bool packing_pays(bool encoded, bool distant, double way_bytes_per_s,
     const struct packing_pace *pace);
 
