@@ -43,6 +43,7 @@ def overlapped(name, lr, **sync):
 
 
 ARMS += [overlapped("streaming-m2", 7e-4, mode="streaming", fragments=3, overlap=5), overlapped("streaming-m2-lr-0.0012", 1.2e-3, mode="streaming", fragments=3, overlap=5),
+         overlapped("streaming-m2-lr-0.0017", 1.7e-3, mode="streaming", fragments=3, overlap=5), overlapped("streaming-m2-lr-0.0024", 2.4e-3, mode="streaming", fragments=3, overlap=5),
          overlapped("streaming-m2-outer-0.7-0.9", 7e-4, mode="streaming", fragments=3, overlap=5, outer_lr=0.7), overlapped("eager-m2", 7e-4, mode="eager"), overlapped("eager-m2-outer-0.4-0.9", 7e-4, mode="eager", outer_lr=0.4),
          overlapped("eager-m2-lr-0.0012-outer-0.4-0.9", 1.2e-3, mode="eager", outer_lr=0.4)]
 NOTES = """*b*: tokens of a step's batch, of all workers together; *outer*: rate and momentum. plan.TRAIN and studies/quality.py have the outcome. Small batches, so more steps for the
