@@ -48,7 +48,7 @@ struct fx_host {
 	const char *local_address; /* that views say; NULL: the engine's */
 	tr_group *group;
 	bool up, ready, gone;
-	unsigned drivers;          /* threads that work for the engine */
+	unsigned coming;           /* callers on their way into the engine */
 	struct fx_host *engine_of; /* whose engine it is; NULL: its own */
 	char link_lost_reason[256];
 	unsigned link_lost, records, reports, events;
@@ -301,21 +301,46 @@ static void fx_add_worker(struct fx_host *host, int fd)
 	assert_int_equal(engine_add_worker(host->engine, &start, 1, fd, NULL), TR_OK);
 }
 
-/* Not once the host stops: its engine goes, and a caller's thread may only be on its way here. */
+/* A caller on its way into the engine. */
+struct fx_driver {
+	struct fx_host *host;
+	bool (*done)(void *arg);
+	void *arg;
+	bool inside;
+};
+
+static void fx_arrived(struct fx_driver *driver)
+{
+	struct fx *fx = driver->host->fx;
+	pthread_mutex_lock(&fx->lock);
+	driver->inside = true;
+	driver->host->coming--;
+	pthread_cond_broadcast(&fx->changed);
+	pthread_mutex_unlock(&fx->lock);
+}
+
+static bool fx_done(void *arg)
+{
+	struct fx_driver *driver = arg;
+	if (!driver->inside)
+		fx_arrived(driver);
+	return driver->done(driver->arg);
+}
+
+/* Not once the host stops: its engine goes, and only who is inside is waited for. */
 static bool fx_drive(void *host_of, bool (*done)(void *arg), void *arg, struct pollfd *also)
 {
-	struct fx_host *host = host_of;
-	pthread_mutex_lock(&host->fx->lock);
-	bool up = host->up;
-	host->drivers += up;
-	pthread_mutex_unlock(&host->fx->lock);
+	struct fx_driver driver = { .host = host_of, .done = done, .arg = arg };
+	struct fx *fx = driver.host->fx;
+	pthread_mutex_lock(&fx->lock);
+	bool up = driver.host->up;
+	driver.host->coming += up;
+	pthread_mutex_unlock(&fx->lock);
 	if (!up)
 		return false;
-	bool moved = engine_drive(host->engine, done, arg, also);
-	pthread_mutex_lock(&host->fx->lock);
-	host->drivers--;
-	pthread_cond_broadcast(&host->fx->changed);
-	pthread_mutex_unlock(&host->fx->lock);
+	bool moved = engine_drive(driver.host->engine, done != NULL ? fx_done : NULL, &driver, also);
+	if (!driver.inside)
+		fx_arrived(&driver);
 	return moved;
 }
 
@@ -343,7 +368,7 @@ static void fx_host_stop(struct fx_host *host)
 	(void)uv_thread_join(&host->thread);
 	assert_int_equal(uv_loop_close(&host->loop), 0);
 	pthread_mutex_lock(&host->fx->lock);
-	while (host->drivers > 0)
+	while (host->coming > 0)
 		pthread_cond_wait(&host->fx->changed, &host->fx->lock);
 	pthread_mutex_unlock(&host->fx->lock);
 	engine_destroy(host->engine);
