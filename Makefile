@@ -50,7 +50,7 @@ COLL_O := $(call objs,$(COLL_DIRS)) $(GEN_O)
 # What every op runs through is optimized as one program in the shared library: a small op is bound by its instructions (docs/benchmarks.md).
 # Not with a sanitizer or coverage, and not by compilers whose objects ld cannot read. LTO= turns it off.
 LTO ?= $(if $(SAN)$(findstring coverage,$(CFLAGS)),,$(if $(filter gcc gcc-% %-gcc,$(notdir $(firstword $(CC)))),yes))
-LTO_SRCS := $(filter-out common/digest_avx2.c,$(call srcs,common proto collectives/core collectives/transport collectives/engine))
+LTO_SRCS := $(filter-out common/digest_avx%.c,$(call srcs,common proto collectives/core collectives/transport collectives/engine))
 LTO_O := $(if $(LTO),$(LTO_SRCS:%.c=$(BUILD)/obj-lto/%.o))
 SHARED_O := $(LTO_O) $(if $(LTO),$(filter-out $(LTO_SRCS:%.c=$(BUILD)/obj/%.o),$(COLL_O)),$(COLL_O))
 LTO_CFLAGS := -flto -fno-fat-lto-objects

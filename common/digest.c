@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <xxhash.h>
 
-#include "common/digest_avx2.h"
+#include "common/digest_wide.h"
 
 /* XXH3 has loops for vectors from 241 bytes on. */
 #define LONG_BYTES 256
@@ -14,7 +14,8 @@
 struct tr_digest tr_digest_of(const void *data, size_t bytes)
 {
 	struct tr_digest digest;
-	if (bytes >= LONG_BYTES && digest_avx2(data, bytes, &digest))
+	if (bytes >= LONG_BYTES &&
+	    (digest_avx512(data, bytes, &digest) || digest_avx2(data, bytes, &digest)))
 		return digest;
 	XXH128_hash_t hash = XXH3_128bits(data, bytes);
 	return (struct tr_digest){ hash.low64, hash.high64 };

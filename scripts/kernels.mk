@@ -5,6 +5,7 @@ CFLAGS_collectives_kernels_variant_base := $(KERNEL_CFLAGS)
 ifeq ($(shell uname -m),x86_64)
 CFLAGS_collectives_kernels_variant_avx2 := $(KERNEL_CFLAGS) -mavx2 -mf16c
 CFLAGS_common_digest_avx2 := -O3 -mavx2
+CFLAGS_common_digest_avx512 := -O3 -mavx512f
 CFLAGS_collectives_kernels_variant_avx512 := $(KERNEL_CFLAGS) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mprefer-vector-width=512
 endif
 
