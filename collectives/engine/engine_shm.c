@@ -144,6 +144,8 @@ void member_shm_show(struct member *member)
 		return; /* nowhere to say our view: all bodies are copied */
 	for (; member->arenas_shown < host->arena_count; member->arenas_shown++) {
 		const struct channel_arena *arena = &host->arenas[member->arenas_shown];
+		if (member->engine->shm != NULL)
+			shm_hub_prefault(member->engine->shm, arena->base, arena->bytes);
 		if (arena->fd >= 0)
 			(void)shm_exports_add(&member->exports, arena->fd, arena->base,
 			    arena->bytes, true); /* else its bodies are copied */
@@ -219,6 +221,8 @@ void member_shm_settle(struct member *member)
 
 void member_shm_finish(struct member *member)
 {
+	for (unsigned i = 0; i < member->arenas_shown && member->engine->shm != NULL; i++)
+		shm_hub_prefault_end(member->engine->shm, member->host->arenas[i].base);
 	shm_exports_finish(&member->exports);
 	staging_finish(&member->staging);
 }

@@ -231,6 +231,7 @@ static void ready(struct member *member, const struct channel_submission *s)
 		member->ready = member->host->declared = true;
 		member->ready_round = s->round;
 		leftover_claim(member);
+		member_shm_show(member); /* before an op needs it */
 		member_tell_ready(member);
 	}
 	give_status(member, st, error.text);

@@ -194,9 +194,11 @@ tr_status shm_hub_create(uv_loop_t *loop, const struct shm_hub_callbacks *callba
 		return st;
 	}
 	made->bell_poll.data = made->socket_poll.data = made->prepare.data = made->pause.data = made;
+	made->prefault.idle.data = made;
 	(void)uv_prepare_init(loop, &made->prepare);
 	(void)uv_timer_init(loop, &made->pause);
-	made->handles = 2;
+	shm_prefault_init(&made->prefault, loop);
+	made->handles = 3;
 	made->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	int rc = made->bell < 0 ? UV_EMFILE : uv_poll_init(loop, &made->bell_poll, made->bell);
 	if (rc == 0) {
@@ -208,6 +210,7 @@ tr_status shm_hub_create(uv_loop_t *loop, const struct shm_hub_callbacks *callba
 	if (rc != 0) {
 		uv_close((uv_handle_t *)&made->prepare, on_handle_closed);
 		uv_close((uv_handle_t *)&made->pause, on_handle_closed);
+		shm_prefault_close(&made->prefault, on_handle_closed);
 		return tr_error_set(error, TR_EIO, "cannot watch shared memory: %s",
 		    uv_strerror(rc));
 	}
@@ -228,6 +231,7 @@ void shm_hub_close(struct shm_hub *hub)
 	hub->stopping = true;
 	(void)uv_poll_stop(&hub->socket_poll);
 	(void)uv_timer_stop(&hub->pause);
+	shm_prefault_close(&hub->prefault, on_handle_closed);
 	end_if_idle(hub);
 }
 
@@ -257,4 +261,14 @@ tr_status shm_hub_dial(struct shm_hub *hub, const char *address, const struct sh
 	made->exports = exports;
 	*lane = &made->lane;
 	return TR_OK;
+}
+
+void shm_hub_prefault(struct shm_hub *hub, void *base, size_t bytes)
+{
+	shm_prefault_add(&hub->prefault, base, bytes);
+}
+
+void shm_hub_prefault_end(struct shm_hub *hub, const void *base)
+{
+	shm_prefault_end(&hub->prefault, base);
 }

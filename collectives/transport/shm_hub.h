@@ -65,6 +65,11 @@ void shm_hub_nudge(struct lane *lane);
  * shared memory. */
 struct shm_import *shm_hub_import(const struct lane *lane);
 
+/* The pages of this mapping that are in memory are mapped while the loop is idle (shm_prefault.h), until all are, or ... */
+void shm_hub_prefault(struct shm_hub *hub, void *base, size_t bytes);
+/* ... it is to be unmapped. */
+void shm_hub_prefault_end(struct shm_hub *hub, const void *base);
+
 /* Asked while a frame's `released` runs: true: the lane only lets go of it; the peer has not gone past it and may still read
  * the body where it lies. */
 bool shm_hub_shows_on(const struct lane *lane);

@@ -3,6 +3,7 @@
 #define TR_COLLECTIVES_TRANSPORT_SHM_INTERNAL_H
 
 #include "collectives/transport/shm_hub.h"
+#include "collectives/transport/shm_prefault.h"
 #include "collectives/transport/shm_ring.h"
 #include "collectives/transport/shm_socket.h"
 #include "common/limits.h"
@@ -58,6 +59,7 @@ struct shm_hub {
 	uv_poll_t socket_poll, bell_poll;
 	uv_prepare_t prepare;
 	uv_timer_t pause;
+	struct shm_prefault prefault;
 	char address[TR_ADDRESS_MAX];
 };
 
