@@ -6,7 +6,8 @@
  * kill: one process gets SIGKILL halfway through an op. extra_ms: how much later the last survivor's op ended than the median of
  * undisturbed ones; resumed_ms: from the kill to the last survivor's return from the disturbed op.
  * join: one more process comes. takes_part_ms: from its connect to its first round's commit; admitted_ms: to the return of
- * tr_group_join; stall_ms: by how much the longest of the others' rounds while it came was longer than their median round.
+ * tr_group_join; ready_ms: to tr_state_ready, its memory touched; next_op_ms: by how much the others' first round with it was longer
+ * than their median round; stall_ms: the same of the longest of their rounds while it came; calm_most_ms: of undisturbed ones.
  * Medians over the trials, with the least and the most.
  */
 #include <errno.h>
@@ -52,7 +53,7 @@ struct stamps {
 };
 
 struct row {
-	uint64_t connect_ns, joined_ns;
+	uint64_t connect_ns, joined_ns, ready_ns;
 	_Atomic uint64_t first_round; /* that it committed */
 	struct stamps rounds[ROUNDS_MAX];
 	uint64_t wrong;
@@ -155,7 +156,9 @@ static void run_process(const struct bench *bench, unsigned trial, struct shared
 	float *data = tr_alloc(group, bench->bytes);
 	if (data == NULL)
 		_exit(1);
+	memset(data, 0, bench->bytes); /* as who has parameters to begin with */
 	check(tr_state_ready(group, 0, &error), "ready", &error);
+	row->ready_ns = now_ns();
 	uint64_t round = 0;
 	while (row->first_round == 0 || row->first_round + round < shared->last_round + 1)
 		if (attempt(group, bench, shared, row, data))
@@ -221,8 +224,8 @@ static bool wait_round(const struct trial *t, uint64_t round, bool begun)
 	return true;
 }
 
-/* Of one process's undisturbed rounds: the op, or the round with its commit. */
-static double calm_ms(struct shared *shared, unsigned number, bool whole)
+/* Of one process's undisturbed rounds: the op, or the round with its commit. `most`: the longest; may be NULL. */
+static double calm_ms(struct shared *shared, unsigned number, bool whole, double *most)
 {
 	double values[CALM];
 	for (unsigned i = 0; i < CALM; i++) {
@@ -230,12 +233,14 @@ static double calm_ms(struct shared *shared, unsigned number, bool whole)
 		values[i] = ms(stamps->start_ns, whole ? stamps->committed_ns : stamps->done_ns);
 	}
 	qsort(values, CALM, sizeof(double), by_size);
+	if (most != NULL)
+		*most = values[CALM - 1];
 	return values[CALM / 2];
 }
 
 struct outcome {
 	double calm, extra, resumed; /* kill */
-	double admitted, takes_part, stall;
+	double admitted, ready, takes_part, next_op, stall, calm_most;
 };
 
 static bool kill_one(struct trial *t, struct outcome *out)
@@ -246,7 +251,7 @@ static bool kill_one(struct trial *t, struct outcome *out)
 	if (!wait_round(t, round - 1, false))
 		return false;
 	for (unsigned i = 0; i < bench->world; i++)
-		out->calm = fmax(out->calm, calm_ms(t->shared, i, false));
+		out->calm = fmax(out->calm, calm_ms(t->shared, i, false, NULL));
 	if (!wait_round(t, round, true))
 		return false;
 	(void)usleep((useconds_t)(out->calm * 500)); /* half of the op */
@@ -258,7 +263,7 @@ static bool kill_one(struct trial *t, struct outcome *out)
 		if (!wait_set(t, &stamps->done_ns))
 			return false;
 		double took = ms(stamps->start_ns, stamps->done_ns);
-		out->extra = fmax(out->extra, took - calm_ms(t->shared, i, false));
+		out->extra = fmax(out->extra, took - calm_ms(t->shared, i, false, NULL));
 		out->resumed = fmax(out->resumed, ms(killed_ns, stamps->done_ns));
 	}
 	return true;
@@ -286,11 +291,15 @@ static bool join_one(struct trial *t, struct outcome *out)
 	if (!wait_round(t, first + 1, false))
 		return false;
 	out->admitted = ms(row->connect_ns, row->joined_ns);
+	out->ready = ms(row->connect_ns, row->ready_ns);
 	out->takes_part = ms(row->connect_ns,
 	    stamps_of(t->shared, bench->world, first)->committed_ns);
 	for (unsigned i = 0; i < bench->world; i++) {
-		double calm = calm_ms(t->shared, i, true);
+		double most, calm = calm_ms(t->shared, i, true, &most);
+		const struct stamps *next = stamps_of(t->shared, i, first);
 		out->calm = fmax(out->calm, calm);
+		out->calm_most = fmax(out->calm_most, most - calm);
+		out->next_op = fmax(out->next_op, ms(next->start_ns, next->committed_ns) - calm);
 		for (uint64_t r = WARM + CALM; r <= first + 1; r++) {
 			struct stamps *stamps = stamps_of(t->shared, i, r);
 			if (stamps->committed_ns >= row->connect_ns)
@@ -355,8 +364,11 @@ static void print_outcomes(const struct bench *bench, const struct outcome *outc
 		{ "extra_ms", offsetof(struct outcome, extra), true, false },
 		{ "resumed_ms", offsetof(struct outcome, resumed), true, false },
 		{ "admitted_ms", offsetof(struct outcome, admitted), false, true },
+		{ "ready_ms", offsetof(struct outcome, ready), false, true },
 		{ "takes_part_ms", offsetof(struct outcome, takes_part), false, true },
+		{ "next_op_ms", offsetof(struct outcome, next_op), false, true },
 		{ "stall_ms", offsetof(struct outcome, stall), false, true },
+		{ "calm_most_ms", offsetof(struct outcome, calm_most), false, true },
 	};
 	bool kills = strcmp(bench->fault, "kill") == 0;
 	printf(bench->json ? "{\"fault\": \"%s\", \"world\": %u, \"bytes\": %zu, \"policy\": "
