@@ -97,12 +97,16 @@ def test_costs_go_on_with_those_who_came_later(tmp_path, text, mode, settings): 
         job = cluster.submit(rare(mode, text, run, 3, steps, **settings))
         reach_file(run, 60)
         founders = list(cluster.nodes)
+        old_peers = {peer.id for peer in cluster.job(job).peers}
         others = [node for node in founders if node is not writer_of(cluster, job)]
         for node in others:
             node.kill9()
             cluster.add_node()
-        wait_for(lambda: len([peer for peer in cluster.job(job).peers if peer.state == "active"]) == 3 and
-                 json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["contributors"] == 3, "two that came later")
+        wait_for(lambda: sorted(peer.id in old_peers for peer in cluster.job(job).peers if peer.state == "active") == [False, False, True],
+                 "two that came later")
+        lines = len((run / "metrics.jsonl").read_text().splitlines())
+        wait_for(lambda: len(rows := (run / "metrics.jsonl").read_text().splitlines()) > lines and json.loads(rows[-1])["contributors"] == 3,
+                 "a round of all three")
         before = status_of(cluster, job)["merges"]
         writer_of(cluster, job).kill9()
         done = cluster.wait_job(job, "DONE")
