@@ -9,7 +9,7 @@
 #include "collectives/kernels/reduce.h"
 
 #define SEGMENT_LEAST   (16u << 10) /* below, the header and the call cost more than overlap gains */
-#define SEGMENTS_WANTED 32u
+#define SEGMENTS_WANTED 16u
 
 /* ---- values ---- */
 
