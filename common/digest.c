@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#define XXH_STATIC_LINKING_ONLY /* the state's size */
 #include <xxhash.h>
 
 #include "common/digest_wide.h"
@@ -10,6 +11,9 @@
 #define LONG_BYTES 256
 /* A fraction of a second, also of a slow disk. */
 #define TOLD_BYTES ((size_t)4 << 20)
+
+_Static_assert(sizeof(XXH3_state_t) <= sizeof(((struct tr_digest_stream *)0)->state),
+    "the state has room");
 
 struct tr_digest tr_digest_of(const void *data, size_t bytes)
 {
@@ -21,23 +25,38 @@ struct tr_digest tr_digest_of(const void *data, size_t bytes)
 	return (struct tr_digest){ hash.low64, hash.high64 };
 }
 
-bool tr_digest_told(const void *data, size_t bytes, const struct progress *progress,
-    struct tr_digest *digest)
+void tr_digest_begin(struct tr_digest_stream *stream)
 {
-	XXH3_state_t *state = XXH3_createState();
-	if (state == NULL)
-		return false;
-	(void)XXH3_128bits_reset(state);
+	(void)XXH3_128bits_reset((XXH3_state_t *)(void *)stream->state);
+	stream->bytes = 0;
+}
+
+void tr_digest_add(struct tr_digest_stream *stream, const void *data, size_t bytes)
+{
+	stream->bytes += bytes;
+	if (bytes >= LONG_BYTES &&
+	    (digest_avx512_add(stream, data, bytes) || digest_avx2_add(stream, data, bytes)))
+		return;
+	(void)XXH3_128bits_update((XXH3_state_t *)(void *)stream->state, data, bytes);
+}
+
+struct tr_digest tr_digest_end(const struct tr_digest_stream *stream)
+{
+	XXH128_hash_t hash = XXH3_128bits_digest((const XXH3_state_t *)(const void *)stream->state);
+	return (struct tr_digest){ hash.low64, hash.high64 };
+}
+
+struct tr_digest tr_digest_told(const void *data, size_t bytes, const struct progress *progress)
+{
+	struct tr_digest_stream stream;
+	tr_digest_begin(&stream);
 	for (size_t at = 0; at < bytes; at += TOLD_BYTES) {
 		size_t left = bytes - at;
-		(void)XXH3_128bits_update(state, (const char *)data + at,
+		tr_digest_add(&stream, (const char *)data + at,
 		    left < TOLD_BYTES ? left : TOLD_BYTES);
 		progress_tell(progress);
 	}
-	XXH128_hash_t hash = XXH3_128bits_digest(state);
-	(void)XXH3_freeState(state);
-	*digest = (struct tr_digest){ hash.low64, hash.high64 };
-	return true;
+	return tr_digest_end(&stream);
 }
 
 struct tr_digest tr_digest_fold(struct tr_digest so_far, struct tr_digest next)

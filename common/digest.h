@@ -14,10 +14,19 @@ struct tr_digest {
 
 #define TR_DIGEST_HEX_MAX 33
 
+/* A digest of bytes that come in pieces. A plain value. */
+struct tr_digest_stream {
+	_Alignas(64) unsigned char state[576]; /* XXH3's */
+	size_t bytes;                          /* that came */
+};
+
 struct tr_digest tr_digest_of(const void *data, size_t bytes);
-/* The same, and every few MiB `progress` is told (NULL: nobody). False: no memory. */
-bool tr_digest_told(const void *data, size_t bytes, const struct progress *progress,
-    struct tr_digest *digest);
+/* The digest of all that was added, whatever the pieces. */
+void tr_digest_begin(struct tr_digest_stream *stream);
+void tr_digest_add(struct tr_digest_stream *stream, const void *data, size_t bytes);
+struct tr_digest tr_digest_end(const struct tr_digest_stream *stream);
+/* As tr_digest_of, and every few MiB `progress` is told (NULL: nobody). */
+struct tr_digest tr_digest_told(const void *data, size_t bytes, const struct progress *progress);
 /* Order matters: folding a then b differs from folding b then a. */
 struct tr_digest tr_digest_fold(struct tr_digest so_far, struct tr_digest next);
 bool tr_digest_equal(struct tr_digest a, struct tr_digest b);

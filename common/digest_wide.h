@@ -9,5 +9,7 @@
 
 bool digest_avx2(const void *data, size_t bytes, struct tr_digest *digest);
 bool digest_avx512(const void *data, size_t bytes, struct tr_digest *digest);
+bool digest_avx2_add(struct tr_digest_stream *stream, const void *data, size_t bytes);
+bool digest_avx512_add(struct tr_digest_stream *stream, const void *data, size_t bytes);
 
 #endif

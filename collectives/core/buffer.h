@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "collectives/core/group.h"
+#include "common/digest.h"
 
 #define BUFFER_POOL_MAX 64 /* free buffers kept; more go back to where they came from */
 
@@ -21,6 +22,8 @@ struct group_buffer {
 	struct op_segment *landing;  /* whose result goes there; NULL: not, or not any more */
 	struct group_buffer *beside; /* the next in group_core.landings */
 	bool landed, revoked;
+	struct tr_digest_stream
+	    hash; /* of what came into the op's memory, as far as the transport says */
 	_Alignas(64) unsigned char data[];
 };
 

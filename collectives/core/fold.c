@@ -74,6 +74,30 @@ static void fold_sum(const struct op *op, void *out, enum segment_encoding form,
 		reduce_divide(op->dtype, out, elements, divisor);
 }
 
+/* A block of the result is hashed while it is in the first cache. */
+#define HASHED_BYTES (32u << 10)
+
+/* As fold_sum of a result in the op's own type. */
+static void fold_sum_hashed(const struct op *op, uint8_t *out, const struct fold_list *list,
+    size_t elements, unsigned divisor, struct tr_digest_stream *hash)
+{
+	size_t block = HASHED_BYTES / op->element_bytes;
+	struct fold_list at; /* large: only what is used of it is written */
+
+	at.count = list->count;
+	tr_digest_begin(hash);
+	for (size_t first = 0; first < elements; first += block) {
+		size_t count = elements - first < block ? elements - first : block;
+		for (unsigned i = 0; i < list->count; i++) {
+			at.parts[i] = list->parts[i];
+			at.parts[i].data = (const uint8_t *)list->parts[i].data +
+			    coded_bytes(op, list->parts[i].form, first);
+		}
+		fold_sum(op, out + first * op->element_bytes, SEGMENT_PLAIN, &at, count, divisor);
+		tr_digest_add(hash, out + first * op->element_bytes, count * op->element_bytes);
+	}
+}
+
 /* ---- parts ---- */
 
 /* May its memory take a sum? */
@@ -333,6 +357,7 @@ static tr_status fold_seal(struct group_core *core, struct op *op, uint32_t segm
 {
 	unsigned divisor = op->reduce == TR_AVG ? op->roster->live_count : 0;
 	struct group_buffer *encoded = NULL;
+	struct tr_digest_stream hash;
 	uint8_t set[ROUTE_SET_BYTES];
 	struct op_result result;
 
@@ -341,10 +366,14 @@ static tr_status fold_seal(struct group_core *core, struct op *op, uint32_t segm
 	tr_status st = op_result_make(op, &core->pool, segment, &result);
 	if (st != TR_OK)
 		return st;
-	if (op->codec != TR_CODEC_NONE)
+	if (op->codec != TR_CODEC_NONE) {
 		st = fold_encode(core, op, segment, list, divisor, result.data, &encoded);
-	else
+	} else if (op_bytes(op, segment) > HASHED_BYTES) {
+		fold_sum_hashed(op, result.data, list, op_elements(op, segment), divisor, &hash);
+		result.hash = &hash;
+	} else {
 		fold_sum(op, result.data, SEGMENT_PLAIN, list, op_elements(op, segment), divisor);
+	}
 	if (st == TR_OK) {
 		path_full_set(op, segment, set);
 		op_seal(op, &core->pool, segment, &result, set);

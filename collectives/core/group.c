@@ -251,6 +251,11 @@ void *const *group_buffer_at(const struct group_buffer *buffer)
 	return &buffer->at;
 }
 
+struct tr_digest_stream *group_buffer_hash(struct group_buffer *buffer)
+{
+	return buffer->landed ? &buffer->hash : NULL;
+}
+
 void group_core_let_go(struct group_core *core)
 {
 	landing_revoke_all(core);

@@ -274,6 +274,8 @@ struct group_buffer *group_buffer_take(struct group_core *core, uint64_t from,
     const struct segment_header *header);
 /* Where its bytes go. Any step may change that: look before each of them is written. What was written before stays where it is. */
 void *const *group_buffer_at(const struct group_buffer *buffer);
+/* Of all bytes, in order: whoever writes them may add them while they are hot, and spares the core to read them again. NULL: no need. */
+struct tr_digest_stream *group_buffer_hash(struct group_buffer *buffer);
 /* The caller's memory is the caller's again, whatever is under way: the member ends. */
 void group_core_let_go(struct group_core *core);
 /* Gives back a reference: one that came with GROUP_DO_SEND_SEGMENT, or of group_buffer_take. */

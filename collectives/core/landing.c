@@ -38,6 +38,7 @@ struct group_buffer *landing_take(struct group_core *core, uint64_t from,
 	buffer->at = place;
 	buffer->landing = segment;
 	buffer->landed = true;
+	tr_digest_begin(&buffer->hash);
 	buffer->beside = core->landings;
 	core->landings = buffer;
 	segment->landing = buffer;

@@ -316,7 +316,9 @@ static void op_sealed(struct op *op, struct buffer_pool *pool, uint32_t s)
 void op_seal(struct op *op, struct buffer_pool *pool, uint32_t s, const struct op_result *result,
     const uint8_t *set)
 {
-	if (!op->sends)
+	if (result->hash)
+		op->segment[s].digest = tr_digest_end(result->hash);
+	else if (!op->sends)
 		op->segment[s].digest = tr_digest_of(result->hot ? result->hot : result->data,
 		    op_bytes(op, s));
 	if (!op->sends && result->buffer)

@@ -164,6 +164,7 @@ struct op_result {
 	uint8_t *data;
 	struct group_buffer *buffer; /* one reference; NULL: the caller's memory */
 	const void *hot;             /* the same bytes, where they are in cache; NULL: in `data` */
+	const struct tr_digest_stream *hash; /* of all of them; NULL: not hashed yet */
 };
 tr_status op_result_make(const struct op *op, struct buffer_pool *pool, uint32_t segment,
     struct op_result *result);

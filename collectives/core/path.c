@@ -242,6 +242,16 @@ static struct group_buffer *path_hold(struct group_core *core, const struct grou
 	return held;
 }
 
+/* Of what was hashed as it came. */
+static const struct tr_digest_stream *path_landed_hash(const struct group_core *core,
+    const struct segment_header *header)
+{
+	const struct group_buffer *buffer = core->incoming;
+
+	return buffer && buffer->hash.bytes == header->bytes && header->bytes > 0 ? &buffer->hash
+	                                                                          : NULL;
+}
+
 static tr_status path_result_take(struct group_core *core, struct op *op,
     const struct group_event *event, const struct route *route)
 {
@@ -257,7 +267,7 @@ static tr_status path_result_take(struct group_core *core, struct op *op,
 	if (encoded)
 		coded_decode(op, result.data, event->segment.payload, header->elements);
 	else if (event->segment.payload == result.data)
-		; /* it landed there */
+		result.hash = path_landed_hash(core, header); /* it landed there */
 	else if (!result.buffer && op->signature.count * op->element_bytes >= PAST_CACHE_BYTES_MIN) {
 		/* A peer's memory that is mapped here is hashed where it lies: the copy is not in the cache. */
 		copy_past_cache(result.data, event->segment.payload, header->bytes);

@@ -278,7 +278,7 @@ static bool on_place(void *arg, struct lane *lane, const uint8_t *head, size_t b
 	struct group_buffer *buffer = group_buffer_take(in->member->core, in->from, &header);
 	if (buffer == NULL)
 		return false;
-	*place = (struct lane_place){ group_buffer_at(buffer), buffer };
+	*place = (struct lane_place){ group_buffer_at(buffer), buffer, group_buffer_hash(buffer) };
 	return true;
 }
 

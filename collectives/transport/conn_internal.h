@@ -74,6 +74,11 @@ struct conn {
 	struct conn_through *through;    /* a relay; NULL: none */
 };
 
+/* Of a body that is hashed as it comes, so much is read at once: hashed, it is in the second cache still. */
+#define CONN_HASHED_BYTES ((size_t)128 << 10)
+/* Bytes [from, got) of the body have come. */
+void conn_place_hash(struct conn_placed *placed, size_t from);
+
 /* One handle less; the last one ends the connection. */
 void conn_handle_closed(struct conn *conn);
 /* Closes because of the world, not of the owner. */

@@ -26,10 +26,19 @@ void conn_place_begin(struct conn *conn, const struct frame_header *header)
 	placed->active = true;
 	input->begin += FRAME_HEADER_BYTES + SEGMENT_HEADER_BYTES;
 	placed->got = input->end - input->begin; /* less than the body: else the frame were whole */
-	if (placed->got > 0)
+	if (placed->got > 0) {
 		memcpy(*placed->place.memory, input->bytes + input->begin, placed->got);
+		conn_place_hash(placed, 0);
+	}
 	conn->counters.copied_bytes += placed->got;
 	input->begin = input->end = 0;
+}
+
+void conn_place_hash(struct conn_placed *placed, size_t from)
+{
+	if (placed->place.hash != NULL)
+		tr_digest_add(placed->place.hash, (const uint8_t *)*placed->place.memory + from,
+		    placed->got - from);
 }
 
 bool conn_place_dispatch(struct conn *conn)

@@ -183,10 +183,13 @@ static size_t read_some(struct conn *conn, bool *all)
 	struct iovec pieces[2];
 	struct msghdr message = { .msg_iov = pieces };
 	size_t in_body = placed->active ? placed->body_bytes - placed->got : 0;
+	bool piece = in_body > CONN_HASHED_BYTES && placed->place.hash != NULL;
+	if (piece)
+		in_body = CONN_HASHED_BYTES;
 	if (conn->state == CONN_FINISHING)
 		input->begin = input->end = 0;
-	size_t room = input_room(input, placed->active || conn->bulk);
-	if (room == 0) {
+	size_t room = piece ? 0 : input_room(input, placed->active || conn->bulk);
+	if (room == 0 && !piece) {
 		conn_fail(conn, "no memory to read");
 		return 0;
 	}
@@ -194,7 +197,8 @@ static size_t read_some(struct conn *conn, bool *all)
 		pieces[message.msg_iovlen++] = (struct iovec){
 			(uint8_t *)*placed->place.memory + placed->got, in_body
 		};
-	pieces[message.msg_iovlen++] = (struct iovec){ input->bytes + input->end, room };
+	if (!piece)
+		pieces[message.msg_iovlen++] = (struct iovec){ input->bytes + input->end, room };
 	ssize_t n;
 	do {
 		n = conn->tls == NULL ? recvmsg(conn->fd, &message, MSG_DONTWAIT)
@@ -204,6 +208,8 @@ static size_t read_some(struct conn *conn, bool *all)
 	if (n > 0) {
 		size_t of_body = (size_t)n < in_body ? (size_t)n : in_body;
 		placed->got += of_body;
+		if (of_body > 0)
+			conn_place_hash(placed, placed->got - of_body);
 		input->end += (size_t)n - of_body;
 		conn->counters.bytes_in += (uint64_t)n;
 		*all = (size_t)n < in_body + room;

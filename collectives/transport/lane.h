@@ -23,6 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/digest.h"
 #include "common/error.h"
 
 #define LANE_HEAD_MAX 128
@@ -70,6 +71,8 @@ struct lane_place {
 	/* At least body_bytes. Looked at before each byte is received: the owner may have the rest elsewhere meanwhile. */
 	void *const *memory;
 	void *place; /* the owner's name for it */
+	/* What is received is added to it while it is hot; NULL: not. */
+	struct tr_digest_stream *hash;
 };
 
 struct lane_callbacks {

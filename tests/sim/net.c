@@ -186,6 +186,9 @@ static tr_status net_deliver_segment(struct sim *sim, unsigned to, struct sim_me
 			data = message->first;
 		message->place = NULL;
 		memcpy(data + half, (const char *)message->payload + half, bytes - half);
+		if (group_buffer_hash(event->segment.buffer))
+			tr_digest_add(group_buffer_hash(event->segment.buffer), data + half,
+			    bytes - half);
 		event->segment.payload = data;
 	} else if (how == 2) {
 		stable = malloc(sizeof(*stable) + bytes);
@@ -279,6 +282,9 @@ static bool net_half(struct sim *sim, unsigned from, unsigned to, struct sim_mes
 		abort();
 	message->first = *group_buffer_at(message->place);
 	memcpy(message->first, message->payload, message->payload_bytes / 2);
+	if (group_buffer_hash(message->place))
+		tr_digest_add(group_buffer_hash(message->place), message->first,
+		    message->payload_bytes / 2);
 	uint64_t most_us = sim->delay_us * (sim->looks % 4 == 0 ? 20 : 1);
 	message->due_us = sim->now_us + rng_below(sim->key, STREAM_HALVES, sim->looks, most_us);
 	return true;

@@ -30,6 +30,8 @@ struct side {
 	uint64_t sum;
 	bool refuse_places, parked;
 	void *at;
+	bool hashes; /* each body is hashed as it comes */
+	struct tr_digest_stream hash;
 	char reason[256];
 	unsigned park; /* so many offers are answered TR_EAGAIN */
 	/* The last byte of what is parked is turned over: it is to be offered again, not made again. */
@@ -109,6 +111,11 @@ static tr_status on_frame(void *arg, struct lane *lane, const struct lane_frame 
 	assert_int_equal((uintptr_t)frame->body % 64, 0);
 	assert_ptr_equal(frame->place, frame->body);
 	side->frames++;
+	if (side->hashes) {
+		assert_int_equal(side->hash.bytes, frame->body_bytes);
+		assert_true(tr_digest_equal(tr_digest_end(&side->hash),
+		    tr_digest_of(frame->body, frame->body_bytes)));
+	}
 	side->sum += sum_of(frame->body, frame->body_bytes);
 	free(frame->place);
 	return TR_OK;
@@ -124,7 +131,8 @@ static bool on_place(void *arg, struct lane *lane, const uint8_t *head, size_t b
 		return false;
 	side->places++;
 	side->at = aligned_alloc(64, (body_bytes + 63) & ~(size_t)63);
-	*place = (struct lane_place){ &side->at, side->at };
+	*place = (struct lane_place){ &side->at, side->at, side->hashes ? &side->hash : NULL };
+	tr_digest_begin(&side->hash);
 	return side->at != NULL;
 }
 
@@ -228,13 +236,13 @@ static void send_many(struct fixture *f, const uint8_t *body, unsigned count)
 	}
 }
 
-static void bodies_are_received_in_place(void **state)
+static void receive_in_place(bool hashes)
 {
 	struct fixture f;
 	struct lane_counters in, out;
 	uint8_t *body = make_body();
-	(void)state;
 	start(&f, NULL);
+	f.b.hashes = hashes;
 	f.b.park = 3;
 	send_many(&f, body, FRAMES);
 	run_until(&f, &f.b.frames, FRAMES);
@@ -250,6 +258,19 @@ static void bodies_are_received_in_place(void **state)
 	assert_true(in.bytes_in >= (uint64_t)FRAMES * BODY);
 	stop(&f);
 	free(body);
+}
+
+static void bodies_are_received_in_place(void **state)
+{
+	(void)state;
+	receive_in_place(false);
+}
+
+/* In pieces that are shorter than a body; no byte of the frame behind it is among them. */
+static void bodies_are_hashed_as_they_come(void **state)
+{
+	(void)state;
+	receive_in_place(true);
 }
 
 static void small_and_refused_bodies_come_as_any_frame(void **state)
@@ -517,6 +538,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bodies_are_received_in_place),
+		cmocka_unit_test(bodies_are_hashed_as_they_come),
 		cmocka_unit_test(small_and_refused_bodies_come_as_any_frame),
 		cmocka_unit_test(a_body_that_does_not_come_gives_its_place_back),
 		cmocka_unit_test(dropped_bodies_are_told_from_sent_ones),
