@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "collectives/core/member.h"
+#include "tests/sim/place.h"
 #include "tests/sim/sim.h"
 
 #define STREAM_TRANSPORT 3
@@ -185,10 +186,7 @@ static tr_status net_deliver_segment(struct sim *sim, unsigned to, struct sim_me
 		if (message->place && sim->plant == PLANT_LANDING)
 			data = message->first;
 		message->place = NULL;
-		memcpy(data + half, (const char *)message->payload + half, bytes - half);
-		if (group_buffer_hash(event->segment.buffer))
-			tr_digest_add(group_buffer_hash(event->segment.buffer), data + half,
-			    bytes - half);
+		place_write(event->segment.buffer, data, message->payload, half, bytes);
 		event->segment.payload = data;
 	} else if (how == 2) {
 		stable = malloc(sizeof(*stable) + bytes);
@@ -281,10 +279,7 @@ static bool net_half(struct sim *sim, unsigned from, unsigned to, struct sim_mes
 	if (!message->place)
 		abort();
 	message->first = *group_buffer_at(message->place);
-	memcpy(message->first, message->payload, message->payload_bytes / 2);
-	if (group_buffer_hash(message->place))
-		tr_digest_add(group_buffer_hash(message->place), message->first,
-		    message->payload_bytes / 2);
+	place_write(message->place, message->first, message->payload, 0, message->payload_bytes / 2);
 	uint64_t most_us = sim->delay_us * (sim->looks % 4 == 0 ? 20 : 1);
 	message->due_us = sim->now_us + rng_below(sim->key, STREAM_HALVES, sim->looks, most_us);
 	return true;
