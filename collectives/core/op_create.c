@@ -8,8 +8,9 @@
 #include "collectives/kernels/codec.h"
 #include "collectives/kernels/reduce.h"
 
-#define SEGMENT_LEAST   (16u << 10) /* below, the header and the call cost more than overlap gains */
-#define SEGMENTS_WANTED 16u
+#define SEGMENT_LEAST (16u << 10) /* below, the header and the call cost more than overlap gains */
+/* Dealt out evenly to 2, 3, 4, 6 or 8 members. More cost more than their overlap gains (docs/benchmarks.md). */
+#define SEGMENTS_WANTED 24u
 
 /* ---- values ---- */
 
@@ -135,7 +136,7 @@ static tr_status op_layouts(struct op *op, const struct op_submit *submit, struc
 
 uint32_t op_segment_bytes(uint64_t bytes, uint32_t most)
 {
-	uint64_t wanted = bytes / SEGMENTS_WANTED;
+	uint64_t wanted = bytes / SEGMENTS_WANTED + OP_SEGMENT_ALIGN - 1;
 	uint32_t segment = wanted > most ? most : (uint32_t)wanted;
 
 	if (segment < SEGMENT_LEAST)

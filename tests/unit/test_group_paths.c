@@ -382,13 +382,13 @@ static void sizes_of_segments(void **state)
 	(void)state;
 	static const uint64_t cases[][3] = { /* op, most, segment */
 		{ 0, 256 << 10, 16 << 10 }, { 64 << 10, 256 << 10, 16 << 10 },
-		{ 1 << 20, 256 << 10, 64 << 10 }, { 2 << 20, 256 << 10, 128 << 10 },
-		{ 4 << 20, 256 << 10, 256 << 10 }, { 1 << 30, 256 << 10, 256 << 10 },
+		{ 1 << 20, 256 << 10, 43 << 10 }, { 2 << 20, 256 << 10, 86 << 10 },
+		{ 6 << 20, 256 << 10, 256 << 10 }, { 1 << 30, 256 << 10, 256 << 10 },
 		{ 1 << 20, 64, 64 }, { 1 << 20, 8, 8 }, { 1 << 30, TR_FRAME_DATA_MAX - 96, 1047552 }
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		assert_int_equal(op_segment_bytes(cases[i][0], (uint32_t)cases[i][1]), cases[i][2]);
-	assert_int_equal(tr_segment_elements(1 << 18, TR_F32), (64 << 10) / 4);
+	assert_int_equal(tr_segment_elements(1 << 18, TR_F32), (43 << 10) / 4);
 	assert_int_equal(tr_segment_elements(1 << 24, TR_F32), TR_SEGMENT_BYTES / 4);
 	assert_int_equal(tr_segment_elements(1 << 24, TR_F64), TR_SEGMENT_BYTES / 8);
 	assert_in_range(tr_segment_elements(1 << 25, TR_BF16), 1, TR_FRAME_DATA_MAX / 4 - 1);
