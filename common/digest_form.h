@@ -1,4 +1,4 @@
-/* The library's own code, compiled again for the processor of the file that includes this (scripts/kernels.mk): Debian's static
+/* The library's own code, compiled again for the processor of the file that includes this (scripts/kernels.mk): Debian's
  * libxxhash cannot choose at run time. DIGEST_FORM, DIGEST_FORM_ADD: the functions' names; DIGEST_FEATURE: what the processor must have, not
  * defined where the build has none of it.
  */

@@ -22,6 +22,8 @@
 #define TR_OP_WINDOW_BYTES_MIN (4u << 20) /* and keeps links busy */
 #define TR_OP_WINDOW_BYTES_LONG \
 	(256u << 10) /* over a long way of which it is known how little it carries */
+#define TR_PREFAULT_BYTES_MOST \
+	((size_t)256 << 20) /* of a worker's memory, mapped ahead of its first op (shm_prefault.h) */
 #define TR_FRAME_CONTROL_MAX        (4u << 20) /* payload bytes of a control frame */
 #define TR_FRAME_DATA_MAX           (1u << 20) /* payload bytes of a data frame, its header included */
 #define TR_CONN_UNGREETED_MAX       512        /* connections that have not said hello yet */

@@ -9,8 +9,11 @@
 #include "collectives/kernels/reduce.h"
 
 #define SEGMENT_LEAST (16u << 10) /* below, the header and the call cost more than overlap gains */
-/* Dealt out evenly to 2, 3, 4, 6 or 8 members. More cost more than their overlap gains (docs/benchmarks.md). */
-#define SEGMENTS_WANTED 24u
+/* Dealt out evenly to 2, 3, 4, 6 or 8 members. More cost more than their overlap gains while segments are small (docs/benchmarks.md); of large ops there are
+ * more, for groups of more members. */
+#define SEGMENTS_SMALL 24u
+#define SEGMENTS_LARGE 32u
+#define SEGMENT_MIDDLE (171u << 10) /* of 4 MiB */
 
 /* ---- values ---- */
 
@@ -136,8 +139,13 @@ static tr_status op_layouts(struct op *op, const struct op_submit *submit, struc
 
 uint32_t op_segment_bytes(uint64_t bytes, uint32_t most)
 {
-	uint64_t wanted = bytes / SEGMENTS_WANTED + OP_SEGMENT_ALIGN - 1;
-	uint32_t segment = wanted > most ? most : (uint32_t)wanted;
+	uint64_t wanted = bytes / SEGMENTS_SMALL + OP_SEGMENT_ALIGN - 1;
+	uint32_t segment;
+
+	if (wanted > SEGMENT_MIDDLE)
+		wanted = bytes / SEGMENTS_LARGE > SEGMENT_MIDDLE ? bytes / SEGMENTS_LARGE
+		                                                 : SEGMENT_MIDDLE;
+	segment = wanted > most ? most : (uint32_t)wanted;
 
 	if (segment < SEGMENT_LEAST)
 		segment = most < SEGMENT_LEAST ? most : SEGMENT_LEAST;

@@ -201,6 +201,7 @@ struct member {
 	struct gather gather; /* over boards in it */
 	struct shm_exports exports;
 	unsigned arenas_shown; /* of the host's */
+	size_t prefaulted_bytes;
 	struct kept_import *kept_imports;
 	struct outgoing *retired; /* frames whose staging peers may still read */
 

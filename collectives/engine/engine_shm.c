@@ -144,8 +144,11 @@ void member_shm_show(struct member *member)
 		return; /* nowhere to say our view: all bodies are copied */
 	for (; member->arenas_shown < host->arena_count; member->arenas_shown++) {
 		const struct channel_arena *arena = &host->arenas[member->arenas_shown];
+		size_t left = TR_PREFAULT_BYTES_MOST - member->prefaulted_bytes;
+		size_t bytes = arena->bytes < left ? arena->bytes : left;
+		member->prefaulted_bytes += bytes;
 		if (member->engine->shm != NULL)
-			shm_hub_prefault(member->engine->shm, arena->base, arena->bytes);
+			shm_hub_prefault(member->engine->shm, arena->base, bytes);
 		if (arena->fd >= 0)
 			(void)shm_exports_add(&member->exports, arena->fd, arena->base,
 			    arena->bytes, true); /* else its bodies are copied */

@@ -5,7 +5,8 @@
  * the pages that are there writable, at 4 ms for 64 MiB. Pages that are not there (mincore) are left alone: nothing is allocated here.
  *
  * Each turn takes one slice, so that a turn stays shorter than a millisecond. While there is something to do the loop does not
- * sleep; then its idle handle is stopped. What cannot be filled (an old kernel, no memory for the list) is only slower.
+ * sleep; then its idle handle is stopped. What cannot be filled (an old kernel, no memory for the list) is only slower. What is mapped counts as the process's
+ * memory (RssShmem), so the caller bounds it.
  *
  *	shm_prefault_init(&prefault, loop);
  *	shm_prefault_add(&prefault, base, bytes);

@@ -42,7 +42,9 @@ def topology(members, rtt_ms, slow):
 
 def segments(size):
     """Pieces that go on by themselves, bytes of one (op_segment_bytes)."""
-    each = max(size // 32, 16 * KIB)
+    middle = 171 * KIB
+    each = max(-(-size // 24 // KIB) * KIB, 16 * KIB)
+    each = each if each <= middle else max(size // 32, middle)
     return -(-size // each), each
 
 
