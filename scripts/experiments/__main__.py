@@ -1,6 +1,6 @@
 """make experiments: trains what docs/results/ is made of, and makes docs/results/ of what has been trained.
 
-    build/venv/bin/python scripts/experiments run [--only STUDY]... [--threads N]     whatever has no result yet, most wanted first
+    build/venv/bin/python scripts/experiments run [--only STUDY]... [--arm PART]... [--threads N]     whatever has no result yet, most wanted first
     build/venv/bin/python scripts/experiments tables                                  docs/results/README.md and plots
     build/venv/bin/python scripts/experiments status
 
@@ -91,6 +91,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=["run", "tables", "status"])
     parser.add_argument("--only", action="append", default=[], help="a study: a file of studies/ without .py")
+    parser.add_argument("--arm", action="append", default=[], help="a part of an arm's name: run and status take these alone")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="workers at a time, of several runs together")
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "docs" / "results")
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build" / "experiments")
@@ -100,7 +101,7 @@ def main():
     if options.verb == "tables":
         report.write(options.results, studies, kept)
         return 0
-    runs = plan.runs(studies)
+    runs = [one for one in plan.runs(studies) if not options.arm or any(part in one.arm.name for part in options.arm)]
     if options.verb == "status":
         for one in runs:
             found = kept.get(one)
