@@ -60,4 +60,8 @@ NOTES = """*b*: tokens of a step's batch, of all workers together; *outer*: rate
 same tokens, are better for all, and make 32 steps a smaller part of the training. An outer step multiplies what the inner ones did by rate / (1 - momentum), 7 with the papers' numbers;
 where gradients are mostly noise, the mean of M workers' AdamW steps, each with 1/M of the batch, goes 1/sqrt(M) as far as one worker's with all of it. So inner rate x 7 / sqrt(M)
 is what compares with data parallel's rate: in a sixth of the tokens two workers at that come within 0.3 % of data parallel, and arms that are far above it are worse, in all tokens (*long*, and *dp* with 0.0014)
-more than in a sixth. All tokens also want smaller rates: of data parallel 0.0014 instead of 0.0028, half of which is the workers'. Four stay 3 % behind in a sixth of the tokens, where the outer momentum has had no time. Large batches with few steps are behind with each of these settings; merging every 8 steps was no remedy there."""
+more than in a sixth. All tokens also want smaller rates: of data parallel 0.0014 instead of 0.0028, half of which is the workers'. Four stay 3 % behind in a sixth of the tokens, where the outer momentum has had no time. Large batches with few steps are behind with each of these settings; merging every 8 steps was no remedy there.
+
+*hdet*: four workers that average, begun at a ninth of the best rate. A base that rose would leave *average-lr-ninth* behind on the way to *average*; with each T and temperature it was left behind itself: the base fell (T = 32, by
+`lr` in metrics.jsonl: 1.18 after 224 steps, 0.22 after 2,336). What a worker's own
+loss says of its rate over T steps from a common start is the noise that its steps add, which grows with the rate and which the next average takes away again, more than what they gained, which stays."""
