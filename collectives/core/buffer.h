@@ -22,8 +22,8 @@ struct group_buffer {
 	struct op_segment *landing;  /* whose result goes there; NULL: not, or not any more */
 	struct group_buffer *beside; /* the next in group_core.landings */
 	bool landed, revoked;
-	struct tr_digest_stream
-	    hash; /* of what came into the op's memory, as far as the transport says */
+	/* Of what came into the op's memory, as far as the transport says. */
+	struct tr_digest_stream hash;
 	_Alignas(64) unsigned char data[];
 };
 

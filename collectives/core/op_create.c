@@ -146,7 +146,6 @@ uint32_t op_segment_bytes(uint64_t bytes, uint32_t most)
 		wanted = bytes / SEGMENTS_LARGE > SEGMENT_MIDDLE ? bytes / SEGMENTS_LARGE
 		                                                 : SEGMENT_MIDDLE;
 	segment = wanted > most ? most : (uint32_t)wanted;
-
 	if (segment < SEGMENT_LEAST)
 		segment = most < SEGMENT_LEAST ? most : SEGMENT_LEAST;
 	return segment < OP_SEGMENT_ALIGN ? segment : segment - segment % OP_SEGMENT_ALIGN;
