@@ -220,3 +220,16 @@ size_t cluster_count_alive(const struct cluster *cluster)
 		count += cluster_daemon_alive(&cluster->nodes[i]) ? 1 : 0;
 	return count;
 }
+
+static void await_dead(const struct cluster_daemon *daemon)
+{
+	if (!cluster_daemon_alive(daemon))
+		(void)proc_end(&daemon->process, 1, 0);
+}
+
+void cluster_await_dead(const struct cluster *cluster)
+{
+	await_dead(&cluster->memberd);
+	for (size_t i = 0; i < cluster->n_nodes; i++)
+		await_dead(&cluster->nodes[i]);
+}

@@ -42,6 +42,8 @@ void cluster_close(struct cluster *cluster); /* gives the lock back */
 
 bool cluster_daemon_alive(const struct cluster_daemon *daemon);
 size_t cluster_count_alive(const struct cluster *cluster); /* memberd included */
+/* Until those that are not alive have ended too: their folders, addresses and places at memberd are free then. */
+void cluster_await_dead(const struct cluster *cluster);
 
 struct cluster_plan {
 	size_t nodes;   /* so many in the end */

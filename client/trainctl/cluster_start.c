@@ -263,21 +263,29 @@ static tr_status start_node(struct cluster *cluster, struct cluster_daemon *node
 	return start_daemon(cluster, node, argv, error);
 }
 
-/* How many of the cluster's live nodes memberd knows as alive. */
+/* memberd knows the node as alive, and no dead one of its name that a launch could still be sent to. */
+static bool is_registered(const struct cluster_daemon *daemon,
+    const Traind__V1__ListNodesResponse *listed)
+{
+	bool found = false;
+	for (size_t i = 0; i < listed->n_nodes; i++) {
+		const Traind__V1__Node *node = listed->nodes[i];
+		if (strcmp(node->state, "alive") != 0)
+			continue;
+		if (strcmp(node->address, daemon->address) == 0)
+			found = true;
+		else if (strcmp(node->name, daemon->name) == 0)
+			return false;
+	}
+	return found;
+}
+
 static size_t count_registered(const struct cluster *cluster,
     const Traind__V1__ListNodesResponse *listed)
 {
 	size_t count = 0;
-	for (size_t i = 0; i < cluster->n_nodes; i++) {
-		for (size_t j = 0; j < listed->n_nodes; j++) {
-			const Traind__V1__Node *node = listed->nodes[j];
-			if (strcmp(node->address, cluster->nodes[i].address) == 0 &&
-			    strcmp(node->state, "alive") == 0) {
-				count++;
-				break;
-			}
-		}
-	}
+	for (size_t i = 0; i < cluster->n_nodes; i++)
+		count += is_registered(&cluster->nodes[i], listed) ? 1 : 0;
 	return count;
 }
 
@@ -316,6 +324,7 @@ static tr_status start_missing(struct cluster *cluster, const struct cluster_pla
     struct tr_error *error)
 {
 	tr_status status = TR_OK;
+	cluster_await_dead(cluster);
 	/* Saved after each, so that `trainctl down` finds what a killed `up` leaves. */
 	if (!cluster_daemon_alive(&cluster->memberd)) {
 		status = start_memberd(cluster, plan, error);

@@ -46,9 +46,31 @@ uint64_t proc_start_time(pid_t pid)
 	return at != NULL ? strtoull(at + 1, NULL, 10) : 0;
 }
 
+static bool exists(const struct proc *process)
+{
+	return process->start_time != 0 && proc_start_time(process->pid) == process->start_time;
+}
+
+/* SIGKILL has reached it. A process with much memory takes tens of milliseconds from there to its end. */
+static bool is_killed(pid_t pid)
+{
+	static const char *const pending[] = { "\nSigPnd:", "\nShdPnd:" };
+	char path[64], text[4096];
+	(void)snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	if (slurp(path, text, sizeof(text)) <= 0)
+		return true;
+	for (size_t i = 0; i < 2; i++) {
+		const char *at = strstr(text, pending[i]);
+		if (at != NULL &&
+		    (strtoull(at + strlen(pending[i]), NULL, 16) & 1ULL << (SIGKILL - 1)) != 0)
+			return true;
+	}
+	return false;
+}
+
 bool proc_alive(pid_t pid, uint64_t start_time)
 {
-	return start_time != 0 && proc_start_time(pid) == start_time;
+	return exists(&(struct proc){ pid, start_time }) && !is_killed(pid);
 }
 
 static int64_t now_ms(void)
@@ -62,7 +84,7 @@ static int64_t now_ms(void)
 static int open_ours(const struct proc *process)
 {
 	int fd = (int)syscall(SYS_pidfd_open, process->pid, 0);
-	if (fd >= 0 && !proc_alive(process->pid, process->start_time)) {
+	if (fd >= 0 && !exists(process)) {
 		(void)close(fd);
 		fd = -1;
 	}

@@ -9,6 +9,7 @@
 
 /* Clock ticks since boot (field 22 of /proc/PID/stat); 0: there is no such process, or it is a zombie. */
 uint64_t proc_start_time(pid_t pid);
+/* False as well once SIGKILL has reached it: it may take a while to end, but does nothing more. */
 bool proc_alive(pid_t pid, uint64_t start_time);
 /* TERM, then KILL after `grace_ms`; waits until all are gone. False: one is still there. Entries that are not the
  * recorded process are left alone. */

@@ -78,6 +78,7 @@ static void forget_dead_cluster(struct cluster *cluster)
 	(void)fprintf(stderr,
 	    "trainctl: the daemons of the cluster in %s have all ended: starting it anew\n",
 	    cluster->folder);
+	cluster_await_dead(cluster);
 	cluster->memberd = (struct cluster_daemon){ 0 };
 	cluster->n_nodes = 0;
 }

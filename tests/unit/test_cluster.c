@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -114,6 +115,37 @@ static void test_stopped_one_is_ended(void **state)
 	int status;
 	assert_int_equal(waitpid(one.pid, &status, 0), one.pid);
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+}
+
+/* 256 MiB take the kernel tens of milliseconds to take back: meanwhile the process is neither alive nor gone. */
+static void test_killed_one_is_not_alive(void **state)
+{
+	(void)state;
+	int ready[2];
+	char byte = 0;
+	size_t bytes = (size_t)256 << 20;
+	assert_int_equal(pipe(ready), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (memory == MAP_FAILED)
+			_exit(1);
+		memset(memory, 1, bytes);
+		(void)!write(ready[1], memory, 1);
+		for (;;)
+			(void)pause();
+	}
+	(void)close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	(void)close(ready[0]);
+	struct proc one = { pid, proc_start_time(pid) };
+	assert_true(is_alive(one));
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_false(is_alive(one));
+	assert_true(proc_end(&one, 1, 0)); /* waits for its end, though it is not alive */
+	assert_int_equal(waitpid(pid, NULL, WNOHANG), pid);
 }
 
 static void test_marked(void **state)
@@ -238,6 +270,7 @@ int main(void)
 		cmocka_unit_test(test_end_terminates_and_kills),
 		cmocka_unit_test(test_reused_pid_is_left_alone),
 		cmocka_unit_test(test_stopped_one_is_ended),
+		cmocka_unit_test(test_killed_one_is_not_alive),
 		cmocka_unit_test(test_marked),
 		cmocka_unit_test(test_record_round_trip),
 		cmocka_unit_test(test_damaged_record_is_refused),
