@@ -32,6 +32,15 @@ static size_t row_of(const char *key)
 	return (size_t)(option - job_options());
 }
 
+static bool has_set(const struct job *job)
+{
+	for (size_t i = 0; i < JOB_OPTIONS_MAX; i++) {
+		if (job->places.by_set[i])
+			return true;
+	}
+	return false;
+}
+
 /* Puts the place of the key that `cause` begins with before it. */
 static tr_status locate(const struct job *job, const struct tr_error *cause, struct tr_error *error)
 {
@@ -43,6 +52,10 @@ static tr_status locate(const struct job *job, const struct tr_error *cause, str
 		return tr_error_set(error, cause->status, "--set: %s", cause->text);
 	if (option != NULL && job->places.line[option - job_options()] != 0)
 		line = job->places.line[option - job_options()];
+	else if (has_set(
+	             job)) /* no line of the file has the key: what was set may be why it is wanted */
+		return tr_error_set(error, cause->status, "%s with --set: %s", job->path,
+		    cause->text);
 	return tr_error_set(error, cause->status, "%s:%u: %s", job->path, line, cause->text);
 }
 

@@ -380,6 +380,16 @@ static tr_status bind_failed(const char *text, int cause, struct tr_error *error
 		return tr_error_set(error, TR_EEXIST,
 		    "address %s is in use by another program: end it, or choose another port",
 		    text);
+	if (cause == EADDRNOTAVAIL)
+		return tr_error_set(error, TR_EINVAL,
+		    "address %s is not one of this machine: take one that `ip address` shows, or "
+		    "0.0.0.0 for all of them",
+		    text);
+	if (cause == EACCES)
+		return tr_error_set(error, TR_EINVAL,
+		    "address %s: this user may not listen there: take a port of 1024 or more (for "
+		    "unix: a folder of its own)",
+		    text);
 	return tr_error_set(error, TR_EIO, "cannot listen on %s: %s", text, strerror(cause));
 }
 

@@ -2,6 +2,7 @@
 #include "daemon/plan/job_options.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -176,16 +177,18 @@ static tr_status check_sequences(const Traind__V1__JobSpec *spec, struct tr_erro
 {
 	const Traind__V1__Optimizer *train = spec->train->optimizer;
 	uint32_t context = spec->train->model->context;
-	if (train->batch_tokens % context != 0)
-		return tr_error_set(error, TR_EINVAL,
-		    "train.batch_tokens: found %llu, allowed: a multiple of model.context, which "
-		    "is %u (%llu or %llu)",
-		    (unsigned long long)train->batch_tokens, context,
-		    (unsigned long long)(train->batch_tokens > context
-		            ? train->batch_tokens / context * context
-		            : context),
-		    (unsigned long long)((train->batch_tokens / context + 1) * context));
-	return TR_OK;
+	unsigned long long found = train->batch_tokens, below = found / context * context;
+	char near[64];
+	if (found == below)
+		return TR_OK;
+	if (below > 0)
+		(void)snprintf(near, sizeof(near), "%llu or %llu", below, below + context);
+	else
+		(void)snprintf(near, sizeof(near), "at least one");
+	return tr_error_set(error, TR_EINVAL,
+	    "train.batch_tokens: found %llu, allowed: a multiple of model.context, which is %u "
+	    "(%s)",
+	    found, context, near);
 }
 
 static tr_status check_replicas(const Traind__V1__JobSpec *spec, struct tr_error *error)

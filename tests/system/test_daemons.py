@@ -413,6 +413,8 @@ def test_help_and_version(program):
     ("memberd", ["--listen", "127.0.0.1"], "port"),
     ("traind", ["--memberd", "nowhere"], "port"),
     ("memberd", ["--listen", "0.0.0.0:0"], "insecure"),
+    ("memberd", ["--listen", "192.0.2.1:0", "--insecure"], "192.0.2.1:0 is not one of this machine"),
+    ("traind", ["--listen", "192.0.2.1:0", "--insecure"], "192.0.2.1:0 is not one of this machine"),
     ("traind", ["--listen", "0.0.0.0:0"], "insecure"),
     ("traind", ["--listen", "0.0.0.0:0", "--insecure"], "--advertise HOST"),
 ])

@@ -154,6 +154,13 @@ static void test_sets(void **state)
 	    ":2: model.width: found 64, allowed: a multiple of model.heads, which is 3");
 	says(base, "model.width=63",
 	    "--set: model.width: found 63, allowed: a multiple of model.heads, which is 2");
+	says(base, "sync.inner_steps=8",
+	    " with --set: sync.mode: found ddp with settings of the other modes, allowed: "
+	    "local_sgd "
+	    "or diloco or streaming or eager or hdet, or none of inner_steps, outer_lr, "
+	    "outer_momentum, fragments, overlap, alpha, codec, feedback, inner_seconds, by_speed, "
+	    "grace_seconds, quorum, alone_steps, alone_after_seconds and those that begin with "
+	    "lr_");
 }
 
 static void test_lists_of_numbers(void **state)

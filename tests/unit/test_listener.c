@@ -266,6 +266,8 @@ static void addresses_are_checked(void **state)
 	assert_int_equal(try_listen(fx, "0.0.0.0:0", true, &error), TR_OK);
 	assert_int_equal(try_listen(fx, "127.0.0.1", false, &error), TR_EINVAL);
 	assert_int_equal(try_listen(fx, "no-such-host.invalid:0", false, &error), TR_EINVAL);
+	assert_int_equal(try_listen(fx, "192.0.2.1:0", true, &error), TR_EINVAL); /* RFC 5737 */
+	assert_non_null(strstr(error.text, "not one of this machine"));
 	assert_int_equal(try_listen(fx, listener_address(fx->listener), false, &error), TR_EEXIST);
 	assert_non_null(strstr(error.text, listener_address(fx->listener)));
 }
