@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/trainctl/job_folder.h"
 #include "client/trainctl/print.h"
 #include "client/trainctl/verbs.h"
 #include "common/json.h"
@@ -57,6 +58,8 @@ static int find_job(struct verb_call *call, const char *word, char path[CHECKPOI
 		    "job %s: %s: %s; the node of the job's first worker writes it: run this there, "
 		    "or give a copy of the checkpoint",
 		    word, path, error.text);
+	else
+		code = job_folder_check(call, job, true);
 	traind__v1__job__free_unpacked(job, NULL);
 	return code;
 }

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/trainctl/job_folder.h"
 #include "client/trainctl/plot.h"
 #include "client/trainctl/print.h"
 #include "client/trainctl/verbs.h"
@@ -59,6 +60,8 @@ static int find_job(struct verb_call *call, const char *word, struct source *sou
 		    "there, or "
 		    "give a copy of the file",
 		    word, source->path, strerror(errno));
+	else
+		code = job_folder_check(call, job, false);
 	traind__v1__job__free_unpacked(job, NULL);
 	return code;
 }

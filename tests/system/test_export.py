@@ -69,6 +69,16 @@ def test_weights_in_and_out_of_jobs(tmp_path, there):
     config = json.loads((tmp_path / "exported" / "config.json").read_text())
     assert {key: config[key] for key in CONFIG} == CONFIG
 
+    # The same file again: its folder holds the second job's now.
+    there("launch", job)
+    for verb, file in (("export", tmp_path / "second"), ("plot", tmp_path / "loss.svg")):
+        refused = there(verb, 1, "-o", file, check=False)
+        assert refused.returncode == 2 and not file.exists()
+        assert refused.stderr == (f"trainctl: job 1: job 2 has written to its folder since; give 2, or the folder's path to take what is there: "
+                                  f"{tmp_path / 'run'}\n")
+        there(verb, 2, "-o", file)
+        assert file.exists()
+
     # Another shape of attention, of which no tensor tells.
     job.write_text(JOB.format(model=lines["model"].replace("rope_theta: 10000", "rope_theta: 500000"), steps=5,
                               resume=tmp_path / "begin", dir=tmp_path / "run"))
