@@ -263,33 +263,38 @@ static tr_status start_node(struct cluster *cluster, struct cluster_daemon *node
 	return start_daemon(cluster, node, argv, error);
 }
 
-/* memberd knows the node as alive, and no dead one of its name that a launch could still be sent to. */
-static bool is_registered(const struct cluster_daemon *daemon,
-    const Traind__V1__ListNodesResponse *listed)
+static bool is_alive_at(const Traind__V1__ListNodesResponse *listed, const char *address)
 {
-	bool found = false;
 	for (size_t i = 0; i < listed->n_nodes; i++) {
 		const Traind__V1__Node *node = listed->nodes[i];
-		if (strcmp(node->state, "alive") != 0)
-			continue;
-		if (strcmp(node->address, daemon->address) == 0)
-			found = true;
-		else if (strcmp(node->name, daemon->name) == 0)
-			return false;
+		if (strcmp(node->address, address) == 0 && strcmp(node->state, "alive") == 0)
+			return true;
 	}
-	return found;
+	return false;
 }
 
-static size_t count_registered(const struct cluster *cluster,
+/* memberd knows the node as alive, and the one in whose place it was started as gone: a launch could still be sent to that. */
+static bool is_registered(const struct cluster_daemon *now, const struct cluster_daemon *before,
+    const Traind__V1__ListNodesResponse *listed)
+{
+	bool replaced = before != NULL && strcmp(before->address, now->address) != 0;
+	return is_alive_at(listed, now->address) &&
+	    !(replaced && is_alive_at(listed, before->address));
+}
+
+static size_t count_registered(const struct cluster *now, const struct cluster *before,
     const Traind__V1__ListNodesResponse *listed)
 {
 	size_t count = 0;
-	for (size_t i = 0; i < cluster->n_nodes; i++)
-		count += is_registered(&cluster->nodes[i], listed) ? 1 : 0;
+	for (size_t i = 0; i < now->n_nodes; i++) {
+		const struct cluster_daemon *old = i < before->n_nodes ? &before->nodes[i] : NULL;
+		count += is_registered(&now->nodes[i], old, listed) ? 1 : 0;
+	}
 	return count;
 }
 
-static tr_status await_registration(const struct cluster *cluster, struct tr_error *error)
+static tr_status await_registration(const struct cluster *cluster, const struct cluster *before,
+    struct tr_error *error)
 {
 	struct config config = { .address_by = CONFIG_BY_HOME };
 	(void)snprintf(config.address, sizeof(config.address), "%s", cluster->memberd.address);
@@ -304,7 +309,7 @@ static tr_status await_registration(const struct cluster *cluster, struct tr_err
 		Traind__V1__ListNodesResponse *listed = rpc_call(&rpc, RPC_PATH("ListNodes"),
 		    &request, &traind__v1__list_nodes_response__descriptor, START_DEADLINE_MS);
 		if (listed != NULL) {
-			registered = count_registered(cluster, listed);
+			registered = count_registered(cluster, before, listed);
 			traind__v1__list_nodes_response__free_unpacked(listed, NULL);
 		}
 		if (registered < alive)
@@ -320,8 +325,8 @@ static tr_status await_registration(const struct cluster *cluster, struct tr_err
 	return status;
 }
 
-static tr_status start_missing(struct cluster *cluster, const struct cluster_plan *plan,
-    struct tr_error *error)
+static tr_status start_missing(struct cluster *cluster, const struct cluster *before,
+    const struct cluster_plan *plan, struct tr_error *error)
 {
 	tr_status status = TR_OK;
 	cluster_await_dead(cluster);
@@ -346,7 +351,7 @@ static tr_status start_missing(struct cluster *cluster, const struct cluster_pla
 		if (status == TR_OK)
 			status = cluster_save(cluster, error);
 	}
-	return status == TR_OK ? await_registration(cluster, error) : status;
+	return status == TR_OK ? await_registration(cluster, before, error) : status;
 }
 
 /* Those that `now` has and `before` had not. */
@@ -371,7 +376,7 @@ tr_status cluster_start(struct cluster *cluster, const struct cluster_plan *plan
 	if (before == NULL)
 		return tr_error_set(error, TR_ENOMEM, "out of memory");
 	*before = *cluster;
-	tr_status status = start_missing(cluster, plan, error);
+	tr_status status = start_missing(cluster, before, plan, error);
 	if (status != TR_OK) {
 		end_new(before, cluster);
 		*cluster = *before;

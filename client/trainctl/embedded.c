@@ -19,13 +19,15 @@ static tr_status start(struct cluster *cluster, const struct cluster_plan *plan,
 		    "--replace` starts it anew, `trainctl "
 		    "down` ends all",
 		    cluster->folder, alive);
+	cluster_await_dead(cluster);
 	cluster->memberd = (struct cluster_daemon){ 0 };
 	cluster->n_nodes = 0;
 	(void)fprintf(stderr,
 	    "trainctl: no cluster is running: starting one of %zu node%s in %s, for this job\n",
 	    plan->nodes, plan->nodes == 1 ? "" : "s", cluster->folder);
-	*started = true;
-	return cluster_start(cluster, plan, error);
+	tr_status status = cluster_start(cluster, plan, error);
+	*started = status == TR_OK;
+	return status;
 }
 
 tr_status embedded_start(struct config *config, size_t nodes, unsigned slots, bool *started,
@@ -70,7 +72,7 @@ static size_t unfinished_jobs(struct rpc *rpc)
 
 tr_status embedded_stop(struct config *config, struct rpc *rpc, struct tr_error *error)
 {
-	size_t others = unfinished_jobs(rpc);
+	size_t others = rpc != NULL ? unfinished_jobs(rpc) : 0;
 	if (others > 0) {
 		(void)fprintf(stderr,
 		    "trainctl: %zu job%s not ended: the cluster stays; `trainctl down` ends it\n",

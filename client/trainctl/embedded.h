@@ -5,10 +5,10 @@
 #include "client/trainctl/config.h"
 #include "client/trainctl/rpc.h"
 
-/* Starts it (or finds that another trainctl just did: then *started is false) and sets config->address. */
+/* Starts it (or finds that another trainctl just did: then *started is false) and sets config->address. On an error nothing runs that did not before, and *started is false. */
 tr_status embedded_start(struct config *config, size_t nodes, unsigned slots, bool *started,
     struct tr_error *error);
-/* Ends it, unless it has other jobs that have not ended; says so. */
+/* Ends it, unless it has other jobs that have not ended; says so. rpc NULL: it was never reached, so it has none. */
 tr_status embedded_stop(struct config *config, struct rpc *rpc, struct tr_error *error);
 
 #endif

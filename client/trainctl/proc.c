@@ -31,7 +31,8 @@ static ssize_t slurp(const char *path, char *text, size_t bytes)
 	return got < 0 ? -1 : (ssize_t)used;
 }
 
-uint64_t proc_start_time(pid_t pid)
+/* A zombie's too, since it may be the first thread of a process whose others have not ended. */
+static uint64_t start_time_of(pid_t pid, bool *zombie)
 {
 	char path[64], text[1024];
 	(void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
@@ -39,16 +40,19 @@ uint64_t proc_start_time(pid_t pid)
 		return 0;
 	/* The name, in brackets, may hold anything; fields count from the last bracket: state is the third. */
 	char *at = strrchr(text, ')');
-	if (at == NULL || at[1] != ' ' || strchr("ZX", at[2]) != NULL)
+	if (at == NULL || at[1] != ' ')
 		return 0;
+	*zombie = at[2] == 'Z' || at[2] == 'X';
 	for (int field = 2; field < 22 && at != NULL; field++)
 		at = strchr(at + 1, ' ');
 	return at != NULL ? strtoull(at + 1, NULL, 10) : 0;
 }
 
-static bool exists(const struct proc *process)
+uint64_t proc_start_time(pid_t pid)
 {
-	return process->start_time != 0 && proc_start_time(process->pid) == process->start_time;
+	bool zombie;
+	uint64_t start_time = start_time_of(pid, &zombie);
+	return start_time != 0 && !zombie ? start_time : 0;
 }
 
 /* SIGKILL has reached it. A process with much memory takes tens of milliseconds from there to its end. */
@@ -70,7 +74,7 @@ static bool is_killed(pid_t pid)
 
 bool proc_alive(pid_t pid, uint64_t start_time)
 {
-	return exists(&(struct proc){ pid, start_time }) && !is_killed(pid);
+	return start_time != 0 && proc_start_time(pid) == start_time && !is_killed(pid);
 }
 
 static int64_t now_ms(void)
@@ -84,7 +88,8 @@ static int64_t now_ms(void)
 static int open_ours(const struct proc *process)
 {
 	int fd = (int)syscall(SYS_pidfd_open, process->pid, 0);
-	if (fd >= 0 && !exists(process)) {
+	bool zombie;
+	if (fd >= 0 && start_time_of(process->pid, &zombie) != process->start_time) {
 		(void)close(fd);
 		fd = -1;
 	}

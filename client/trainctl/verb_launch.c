@@ -262,7 +262,7 @@ static int run(struct launch *launch)
 	else
 		leave = false;
 	if (launch->started && !leave && !args_has(launch->call->args, "--keep") &&
-	    embedded_stop(launch->config, &launch->rpc, &error) != TR_OK)
+	    embedded_stop(launch->config, launch->open ? &launch->rpc : NULL, &error) != TR_OK)
 		return verbs_complain(code != EXIT_OK ? code : EXIT_JOB_FAILED, "%s", error.text);
 	return code;
 }

@@ -205,6 +205,32 @@ def test_launch_starts_and_ends_its_own_cluster(home):
     assert not home.processes()
 
 
+def test_launch_whose_cluster_does_not_start(home):
+    folder = home.folder / "cluster" / "memberd"
+    folder.mkdir(parents=True)
+    other = subprocess.Popen([str(BIN / "memberd"), "--dir", str(folder), "--listen", "127.0.0.1:0"], env=home.environment,
+                             stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for((folder / "address").exists, "memberd to listen")
+    done = home.run("launch", "-n", "2", "--", "true")
+    other.terminate()
+    assert other.wait(DEADLINE_S) == 0
+    assert done.returncode == 1 and f"another memberd (pid {other.pid})" in done.stderr, done.stderr
+    assert not home.processes()
+
+
+def test_up_after_kills(home):
+    """The first thread of a killed daemon may be gone while others of its threads hold its folder and its connections."""
+    for _ in range(5):
+        rows = home.json("up", "--nodes", "2")
+        for victims in ([rows["memberd"], rows["nodes"][1]], None):
+            for row in victims or [rows["memberd"], *rows["nodes"]]:
+                os.kill(row["pid"], signal.SIGKILL)
+            rows = home.json("up", "--replace") if victims else home.json("up", "--nodes", "2")
+            assert all(row["alive"] for row in [rows["memberd"], *rows["nodes"]])
+            assert home.run("launch", "-n", "2", "--", "true").returncode == 0
+        home.run("down", check=True)
+
+
 def test_launch_keep(home):
     assert home.run("launch", "--keep", "-n", "1", "--", "true").returncode == 0
     assert [row["state"] for row in home.json("jobs")] == ["done"]

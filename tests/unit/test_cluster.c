@@ -1,3 +1,4 @@
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -115,6 +116,43 @@ static void test_stopped_one_is_ended(void **state)
 	int status;
 	assert_int_equal(waitpid(one.pid, &status, 0), one.pid);
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+}
+
+static void *live_on(void *ready)
+{
+	(void)!write(*(int *)ready, "", 1);
+	for (;;)
+		(void)pause();
+	return NULL;
+}
+
+/* Its first thread is a zombie, and so is what /proc says of it, while another one holds its files. */
+static void test_last_thread_is_waited_for(void **state)
+{
+	(void)state;
+	int ready[2];
+	char byte = 0;
+	assert_int_equal(pipe(ready), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		pthread_t other;
+		(void)read(ready[0], &byte, 1);
+		if (pthread_create(&other, NULL, live_on, &ready[1]) != 0)
+			_exit(1);
+		pthread_exit(NULL);
+	}
+	struct proc one = { pid, proc_start_time(pid) };
+	assert_true(is_alive(one));
+	assert_int_equal(write(ready[1], &byte, 1), 1);
+	for (unsigned i = 0; proc_start_time(pid) != 0 && i < 5000; i++)
+		(void)usleep(1000);
+	assert_int_equal(proc_start_time(pid), 0);
+	assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
+	assert_true(proc_end(&one, 1, 0));
+	assert_int_equal(waitpid(pid, NULL, WNOHANG), pid);
+	(void)close(ready[0]);
+	(void)close(ready[1]);
 }
 
 /* 256 MiB take the kernel tens of milliseconds to take back: meanwhile the process is neither alive nor gone. */
@@ -270,6 +308,7 @@ int main(void)
 		cmocka_unit_test(test_end_terminates_and_kills),
 		cmocka_unit_test(test_reused_pid_is_left_alone),
 		cmocka_unit_test(test_stopped_one_is_ended),
+		cmocka_unit_test(test_last_thread_is_waited_for),
 		cmocka_unit_test(test_killed_one_is_not_alive),
 		cmocka_unit_test(test_marked),
 		cmocka_unit_test(test_record_round_trip),
