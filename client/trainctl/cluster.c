@@ -221,15 +221,23 @@ size_t cluster_count_alive(const struct cluster *cluster)
 	return count;
 }
 
-static void await_dead(const struct cluster_daemon *daemon)
+bool cluster_await_dead(const struct cluster *cluster)
 {
-	if (!cluster_daemon_alive(daemon))
-		(void)proc_end(&daemon->process, 1, 0);
+	struct proc dead[CLUSTER_NODES_MAX + 1];
+	size_t count = 0;
+	if (!cluster_daemon_alive(&cluster->memberd))
+		dead[count++] = cluster->memberd.process;
+	for (size_t i = 0; i < cluster->n_nodes; i++) {
+		if (!cluster_daemon_alive(&cluster->nodes[i]))
+			dead[count++] = cluster->nodes[i].process;
+	}
+	return proc_await(dead, count);
 }
 
-void cluster_await_dead(const struct cluster *cluster)
+tr_status cluster_still_ends(const struct cluster *cluster, struct tr_error *error)
 {
-	await_dead(&cluster->memberd);
-	for (size_t i = 0; i < cluster->n_nodes; i++)
-		await_dead(&cluster->nodes[i]);
+	return tr_error_set(error, TR_EUNAVAILABLE,
+	    "a daemon of the cluster in %s was killed and has not ended after 5 s: try again, or "
+	    "see with `ps` what it waits for",
+	    cluster->folder);
 }

@@ -42,8 +42,11 @@ void cluster_close(struct cluster *cluster); /* gives the lock back */
 
 bool cluster_daemon_alive(const struct cluster_daemon *daemon);
 size_t cluster_count_alive(const struct cluster *cluster); /* memberd included */
-/* Until those that are not alive have ended too: their folders, addresses and places at memberd are free then. */
-void cluster_await_dead(const struct cluster *cluster);
+/* Until those that are not alive have ended too: their folders and addresses are free then. False: one has not after 5 s. */
+bool cluster_await_dead(const struct cluster *cluster);
+
+/* The error for that. */
+tr_status cluster_still_ends(const struct cluster *cluster, struct tr_error *error);
 
 struct cluster_plan {
 	size_t nodes;   /* so many in the end */

@@ -263,32 +263,31 @@ static tr_status start_node(struct cluster *cluster, struct cluster_daemon *node
 	return start_daemon(cluster, node, argv, error);
 }
 
-static bool is_alive_at(const Traind__V1__ListNodesResponse *listed, const char *address)
+/* Whether memberd knows this very process, not an earlier one of its address, as alive. */
+static bool is_known(const Traind__V1__ListNodesResponse *listed,
+    const struct cluster_daemon *daemon)
 {
 	for (size_t i = 0; i < listed->n_nodes; i++) {
 		const Traind__V1__Node *node = listed->nodes[i];
-		if (strcmp(node->address, address) == 0 && strcmp(node->state, "alive") == 0)
+		if (strcmp(node->address, daemon->address) == 0 &&
+		    node->pid == (uint32_t)daemon->process.pid && strcmp(node->state, "alive") == 0)
 			return true;
 	}
 	return false;
 }
 
-/* memberd knows the node as alive, and the one in whose place it was started as gone: a launch could still be sent to that. */
-static bool is_registered(const struct cluster_daemon *now, const struct cluster_daemon *before,
-    const Traind__V1__ListNodesResponse *listed)
-{
-	bool replaced = before != NULL && strcmp(before->address, now->address) != 0;
-	return is_alive_at(listed, now->address) &&
-	    !(replaced && is_alive_at(listed, before->address));
-}
-
+/* The live ones that memberd knows, less those in whose place it still knows the one before: a launch could be sent to that. */
 static size_t count_registered(const struct cluster *now, const struct cluster *before,
     const Traind__V1__ListNodesResponse *listed)
 {
 	size_t count = 0;
 	for (size_t i = 0; i < now->n_nodes; i++) {
-		const struct cluster_daemon *old = i < before->n_nodes ? &before->nodes[i] : NULL;
-		count += is_registered(&now->nodes[i], old, listed) ? 1 : 0;
+		const struct cluster_daemon *node = &now->nodes[i], *old = &before->nodes[i];
+		bool replaced = i < before->n_nodes && old->process.pid != node->process.pid;
+		count += cluster_daemon_alive(node) && is_known(listed, node) &&
+		        !(replaced && is_known(listed, old))
+		    ? 1
+		    : 0;
 	}
 	return count;
 }
@@ -317,7 +316,9 @@ static tr_status await_registration(const struct cluster *cluster, const struct 
 	}
 	if (registered < alive)
 		status = tr_error_set(error, TR_ETIMEDOUT,
-		    "memberd at %s knows %zu of %zu nodes after %d s (%s); the logs are in "
+		    "memberd at %s knows %zu of %zu nodes as they are now after %d s (%s); the "
+		    "logs are "
+		    "in "
 		    "%s/*/log",
 		    cluster->memberd.address, registered, alive, START_DEADLINE_MS / 1000, rpc.text,
 		    cluster->folder);
@@ -329,7 +330,8 @@ static tr_status start_missing(struct cluster *cluster, const struct cluster *be
     const struct cluster_plan *plan, struct tr_error *error)
 {
 	tr_status status = TR_OK;
-	cluster_await_dead(cluster);
+	if (!cluster_await_dead(cluster))
+		return cluster_still_ends(cluster, error);
 	/* Saved after each, so that `trainctl down` finds what a killed `up` leaves. */
 	if (!cluster_daemon_alive(&cluster->memberd)) {
 		status = start_memberd(cluster, plan, error);

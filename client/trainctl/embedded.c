@@ -19,7 +19,8 @@ static tr_status start(struct cluster *cluster, const struct cluster_plan *plan,
 		    "--replace` starts it anew, `trainctl "
 		    "down` ends all",
 		    cluster->folder, alive);
-	cluster_await_dead(cluster);
+	if (!cluster_await_dead(cluster))
+		return cluster_still_ends(cluster, error);
 	cluster->memberd = (struct cluster_daemon){ 0 };
 	cluster->n_nodes = 0;
 	(void)fprintf(stderr,

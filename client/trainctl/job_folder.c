@@ -38,8 +38,8 @@ int job_folder_check(struct verb_call *call, const Traind__V1__Job *job, bool sa
 	if (later == 0)
 		return EXIT_OK;
 	return verbs_complain(EXIT_USAGE,
-	    "job %llu: job %llu has written to its folder since; give %llu, or the folder's path "
-	    "to take what is there: %s",
+	    "job %llu: job %llu has the same checkpoint.dir and has written there since, on this "
+	    "machine or another: give %llu, or the folder's path to take what is here: %s",
 	    (unsigned long long)job->id, (unsigned long long)later, (unsigned long long)later,
 	    folder);
 }

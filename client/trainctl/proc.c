@@ -31,38 +31,49 @@ static ssize_t slurp(const char *path, char *text, size_t bytes)
 	return got < 0 ? -1 : (ssize_t)used;
 }
 
-/* A zombie's too, since it may be the first thread of a process whose others have not ended. */
-static uint64_t start_time_of(pid_t pid, bool *zombie)
+#define PF_EXITING 0x4 /* linux/sched.h */
+
+struct facts {
+	uint64_t start_time;
+	bool zombie;  /* so is a process whose first thread has ended while others have not */
+	bool exiting; /* it runs nothing more */
+};
+
+/* False: there is no such process, or nothing can be said. */
+static bool read_facts(pid_t pid, struct facts *facts)
 {
 	char path[64], text[1024];
 	(void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	if (pid <= 0 || slurp(path, text, sizeof(text)) <= 0)
-		return 0;
+		return false;
 	/* The name, in brackets, may hold anything; fields count from the last bracket: state is the third. */
 	char *at = strrchr(text, ')');
 	if (at == NULL || at[1] != ' ')
-		return 0;
-	*zombie = at[2] == 'Z' || at[2] == 'X';
-	for (int field = 2; field < 22 && at != NULL; field++)
+		return false;
+	facts->zombie = at[2] == 'Z' || at[2] == 'X';
+	for (int field = 2; field < 22 && at != NULL; field++) {
 		at = strchr(at + 1, ' ');
-	return at != NULL ? strtoull(at + 1, NULL, 10) : 0;
+		if (field == 8 && at != NULL)
+			facts->exiting = (strtoul(at + 1, NULL, 10) & PF_EXITING) != 0;
+	}
+	facts->start_time = at != NULL ? strtoull(at + 1, NULL, 10) : 0;
+	return facts->start_time != 0;
 }
 
 uint64_t proc_start_time(pid_t pid)
 {
-	bool zombie;
-	uint64_t start_time = start_time_of(pid, &zombie);
-	return start_time != 0 && !zombie ? start_time : 0;
+	struct facts facts;
+	return read_facts(pid, &facts) && !facts.zombie ? facts.start_time : 0;
 }
 
 /* SIGKILL has reached it. A process with much memory takes tens of milliseconds from there to its end. */
 static bool is_killed(pid_t pid)
 {
 	static const char *const pending[] = { "\nSigPnd:", "\nShdPnd:" };
-	char path[64], text[4096];
+	char path[64], text[16384];
 	(void)snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
 	if (slurp(path, text, sizeof(text)) <= 0)
-		return true;
+		return false;
 	for (size_t i = 0; i < 2; i++) {
 		const char *at = strstr(text, pending[i]);
 		if (at != NULL &&
@@ -74,7 +85,9 @@ static bool is_killed(pid_t pid)
 
 bool proc_alive(pid_t pid, uint64_t start_time)
 {
-	return start_time != 0 && proc_start_time(pid) == start_time && !is_killed(pid);
+	struct facts facts;
+	return start_time != 0 && read_facts(pid, &facts) && facts.start_time == start_time &&
+	    !facts.zombie && !facts.exiting && !is_killed(pid);
 }
 
 static int64_t now_ms(void)
@@ -88,8 +101,9 @@ static int64_t now_ms(void)
 static int open_ours(const struct proc *process)
 {
 	int fd = (int)syscall(SYS_pidfd_open, process->pid, 0);
-	bool zombie;
-	if (fd >= 0 && start_time_of(process->pid, &zombie) != process->start_time) {
+	struct facts facts;
+	if (fd >= 0 &&
+	    !(read_facts(process->pid, &facts) && facts.start_time == process->start_time)) {
 		(void)close(fd);
 		fd = -1;
 	}
@@ -116,13 +130,29 @@ static void signal_all(const int *fds, size_t count, int number)
 	}
 }
 
-bool proc_end(const struct proc *processes, size_t count, unsigned grace_ms)
+/* NULL: no memory. Descriptors of those that are gone, or are not ours, are -1. */
+static int *open_all(const struct proc *processes, size_t count)
 {
 	int *fds = calloc(count + 1, sizeof(*fds));
+	for (size_t i = 0; fds != NULL && i < count; i++)
+		fds[i] = open_ours(&processes[i]);
+	return fds;
+}
+
+static void close_all(int *fds, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (fds[i] >= 0)
+			(void)close(fds[i]);
+	}
+	free(fds);
+}
+
+bool proc_end(const struct proc *processes, size_t count, unsigned grace_ms)
+{
+	int *fds = open_all(processes, count);
 	if (fds == NULL)
 		return false;
-	for (size_t i = 0; i < count; i++)
-		fds[i] = open_ours(&processes[i]);
 	signal_all(fds, count, SIGTERM);
 	signal_all(fds, count, SIGCONT); /* a stopped one would not hear */
 	bool ended = wait_for(fds, count, now_ms() + grace_ms);
@@ -130,11 +160,16 @@ bool proc_end(const struct proc *processes, size_t count, unsigned grace_ms)
 		signal_all(fds, count, SIGKILL);
 		ended = wait_for(fds, count, now_ms() + KILL_WAIT_MS);
 	}
-	for (size_t i = 0; i < count; i++) {
-		if (fds[i] >= 0)
-			(void)close(fds[i]);
-	}
-	free(fds);
+	close_all(fds, count);
+	return ended;
+}
+
+bool proc_await(const struct proc *processes, size_t count)
+{
+	int *fds = open_all(processes, count);
+	bool ended = fds != NULL && wait_for(fds, count, now_ms() + KILL_WAIT_MS);
+	if (fds != NULL)
+		close_all(fds, count);
 	return ended;
 }
 

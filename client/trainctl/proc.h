@@ -9,7 +9,7 @@
 
 /* Clock ticks since boot (field 22 of /proc/PID/stat); 0: there is no such process, or it is a zombie. */
 uint64_t proc_start_time(pid_t pid);
-/* False as well once SIGKILL has reached it: it may take a while to end, but does nothing more. */
+/* False as well once SIGKILL has reached it or it exits: it may take a while to end, but does nothing more. */
 bool proc_alive(pid_t pid, uint64_t start_time);
 /* TERM, then KILL after `grace_ms`; waits until all are gone. False: one is still there. Entries that are not the
  * recorded process are left alone. */
@@ -18,6 +18,8 @@ struct proc {
 	uint64_t start_time;
 };
 bool proc_end(const struct proc *processes, size_t count, unsigned grace_ms);
+/* Waits until all that are not alive any more are gone, with their last thread, at most 5 s; sends nothing. False: one is still there. */
+bool proc_await(const struct proc *processes, size_t count);
 /* Live processes whose environment holds `variable` ("KEY=value"); returns how many, at most max. */
 size_t proc_marked(const char *variable, struct proc *found, size_t max);
 /* The program beside ours, else in `search_path`. False: not found. */

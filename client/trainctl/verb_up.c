@@ -73,12 +73,12 @@ static void print_people(const struct cluster *cluster, size_t dead)
 /* After a reboot, or when all were killed: their folders stay, their record goes. */
 static void forget_dead_cluster(struct cluster *cluster)
 {
-	if (cluster->memberd.process.pid == 0 || cluster_count_alive(cluster) > 0)
+	if (cluster->memberd.process.pid == 0 || cluster_count_alive(cluster) > 0 ||
+	    !cluster_await_dead(cluster))
 		return;
 	(void)fprintf(stderr,
 	    "trainctl: the daemons of the cluster in %s have all ended: starting it anew\n",
 	    cluster->folder);
-	cluster_await_dead(cluster);
 	cluster->memberd = (struct cluster_daemon){ 0 };
 	cluster->n_nodes = 0;
 }

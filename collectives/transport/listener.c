@@ -387,8 +387,9 @@ static tr_status bind_failed(const char *text, int cause, struct tr_error *error
 		    text);
 	if (cause == EACCES)
 		return tr_error_set(error, TR_EINVAL,
-		    "address %s: this user may not listen there: take a port of 1024 or more (for "
-		    "unix: a folder of its own)",
+		    "address %s: this user may not listen there: take a port of 1024 or more, or "
+		    "for "
+		    "unix: a path in a folder that this user can write",
 		    text);
 	return tr_error_set(error, TR_EIO, "cannot listen on %s: %s", text, strerror(cause));
 }

@@ -184,7 +184,7 @@ static tr_status check_sequences(const Traind__V1__JobSpec *spec, struct tr_erro
 	if (below > 0)
 		(void)snprintf(near, sizeof(near), "%llu or %llu", below, below + context);
 	else
-		(void)snprintf(near, sizeof(near), "at least one");
+		(void)snprintf(near, sizeof(near), "at least %u", context);
 	return tr_error_set(error, TR_EINVAL,
 	    "train.batch_tokens: found %llu, allowed: a multiple of model.context, which is %u "
 	    "(%s)",

@@ -74,8 +74,8 @@ def test_weights_in_and_out_of_jobs(tmp_path, there):
     for verb, file in (("export", tmp_path / "second"), ("plot", tmp_path / "loss.svg")):
         refused = there(verb, 1, "-o", file, check=False)
         assert refused.returncode == 2 and not file.exists()
-        assert refused.stderr == (f"trainctl: job 1: job 2 has written to its folder since; give 2, or the folder's path to take what is there: "
-                                  f"{tmp_path / 'run'}\n")
+        assert refused.stderr == ("trainctl: job 1: job 2 has the same checkpoint.dir and has written there since, on this machine or another: "
+                                  f"give 2, or the folder's path to take what is here: {tmp_path / 'run'}\n")
         there(verb, 2, "-o", file)
         assert file.exists()
 

@@ -155,7 +155,7 @@ static void test_sets(void **state)
 	says(base, "model.width=63",
 	    "--set: model.width: found 63, allowed: a multiple of model.heads, which is 2");
 	says(base, "sync.inner_steps=8",
-	    " with --set: sync.mode: found ddp with settings of the other modes, allowed: "
+	    ":1 (with --set): sync.mode: found ddp with settings of the other modes, allowed: "
 	    "local_sgd "
 	    "or diloco or streaming or eager or hdet, or none of inner_steps, outer_lr, "
 	    "outer_momentum, fragments, overlap, alpha, codec, feedback, inner_seconds, by_speed, "
