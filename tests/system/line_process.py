@@ -35,7 +35,10 @@ class LineProcess:
 
     def end(self):
         """All that it said, after it ended by itself and well."""
-        self.process.wait(timeout=120)
+        try:
+            self.process.wait(timeout=120)
+        except subprocess.TimeoutExpired as late:
+            raise AssertionError(f"it does not end: {self.story()}") from late
         for reader in self.readers:
             reader.join()
         assert self.process.returncode == 0, self.story()

@@ -2,9 +2,9 @@
  * each op's memory is taken back as soon as a later op of the same members is there. tests/system/test_library_release.py starts several. Data are whole
  * numbers of (contributor, round, step), so every result is known.
  *
- *	release_peer MEMBERSHIP GROUP SIZE ROUNDS STEPS [COUNT]
+ *	release_peer MEMBERSHIP GROUP SIZE ROUNDS STEPS [COUNT [MEMBERS]]
  *
- * Says what library_peer says, and now and then how far it is: {"at": [ROUND, STEP]}.
+ * It ends after ROUNDS, and not before a round of MEMBERS contributors. Says what library_peer says, and now and then how far it is: {"at": [ROUND, STEP]}.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 struct peer {
 	tr_group *group;
 	size_t count;
-	uint32_t steps;
+	uint32_t steps, most; /* most: contributors of a round so far */
 	float *buffers[BUFFERS], *all;
 	uint64_t *state; /* as library_peer's */
 	struct tr_round round;
@@ -103,6 +103,8 @@ static void one_round(struct peer *p)
 	p->wrong += p->all[0] != (float)committed.contributors;
 	p->state[1] = p->state[1] * 31 + (uint64_t)p->all[0];
 	p->state[0] = committed.round;
+	if (committed.contributors > p->most)
+		p->most = committed.contributors;
 	say_round(&committed, committed.contributors, p->wrong, restarts, p->state[1]);
 }
 
@@ -111,13 +113,15 @@ int main(int argc, char **argv)
 	struct tr_join_options options = TR_JOIN_OPTIONS_INIT;
 	struct tr_error error = { 0 };
 	if (argc < 6) {
-		fprintf(stderr, "usage: release_peer MEMBERSHIP GROUP SIZE ROUNDS STEPS [COUNT]\n");
+		fprintf(stderr,
+		    "usage: release_peer MEMBERSHIP GROUP SIZE ROUNDS STEPS [COUNT "
+		    "[MEMBERS]]\n");
 		return 2;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	struct peer p = { .steps = (uint32_t)number_of(argc, argv, 5, 0),
 		.count = number_of(argc, argv, 6, 1024) };
-	uint64_t rounds = number_of(argc, argv, 4, 0);
+	uint64_t rounds = number_of(argc, argv, 4, 0), members = number_of(argc, argv, 7, 0);
 	options.membership = argv[1];
 	options.name = argv[2];
 	options.size = (unsigned)strtoul(argv[3], NULL, 10);
@@ -132,7 +136,7 @@ int main(int argc, char **argv)
 	if (p.buffers[BUFFERS - 1] == NULL || p.all == NULL)
 		return 1;
 	p.state = state_of(p.group);
-	while (p.state[0] < rounds)
+	while (p.state[0] < rounds || p.most < members)
 		one_round(&p);
 	printf("{\"done\": %" PRIu64 "}\n", p.state[0]);
 	tr_group_leave(p.group);

@@ -79,7 +79,7 @@ def test_ends_what_it_started(tree, run, number):
     run.send_signal(number)
     said = run.communicate()[0].splitlines()
     assert run.returncode == 128 + number, said
-    assert all(map(gone, pids)), pids
+    wait_for(lambda: all(map(gone, pids)), f"the end of what was killed: {pids}")
     assert (tree / "tidied").exists(), "pytest had no time to tidy up"
     assert {"failed: check: interrupted", "failed: pytest: interrupted"} <= set(said)
     assert said[-1] == f"0 passed, 2 failed, interrupted by {number.name}", said
