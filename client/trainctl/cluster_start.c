@@ -317,9 +317,7 @@ static tr_status await_registration(const struct cluster *cluster, const struct 
 	if (registered < alive)
 		status = tr_error_set(error, TR_ETIMEDOUT,
 		    "memberd at %s knows %zu of %zu nodes as they are now after %d s (%s); the "
-		    "logs are "
-		    "in "
-		    "%s/*/log",
+		    "logs are in %s/*/log",
 		    cluster->memberd.address, registered, alive, START_DEADLINE_MS / 1000, rpc.text,
 		    cluster->folder);
 	rpc_close(&rpc);

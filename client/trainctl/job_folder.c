@@ -6,7 +6,7 @@
 
 #define DEADLINE_MS 10000
 
-static const char *folder_of(const Traind__V1__Job *job)
+const char *job_folder(const Traind__V1__Job *job)
 {
 	bool has = job->spec != NULL && job->spec->train != NULL &&
 	    job->spec->train->checkpoint != NULL;
@@ -24,13 +24,13 @@ int job_folder_check(struct verb_call *call, const Traind__V1__Job *job, bool sa
 	Traind__V1__ListJobsRequest request = TRAIND__V1__LIST_JOBS_REQUEST__INIT;
 	Traind__V1__ListJobsResponse *listed = rpc_call(call->rpc, RPC_PATH("ListJobs"), &request,
 	    &traind__v1__list_jobs_response__descriptor, DEADLINE_MS);
-	const char *folder = folder_of(job);
+	const char *folder = job_folder(job);
 	uint64_t later = 0;
 	if (listed == NULL)
 		return rpc_complain(call->rpc);
 	for (size_t i = 0; i < listed->n_jobs && later == 0; i++) { /* newest first */
 		const Traind__V1__Job *other = listed->jobs[i];
-		if (other->id > job->id && strcmp(folder_of(other), folder) == 0 &&
+		if (other->id > job->id && strcmp(job_folder(other), folder) == 0 &&
 		    has_written(other, saved))
 			later = other->id;
 	}

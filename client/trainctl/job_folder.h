@@ -6,6 +6,9 @@
 
 #include "client/trainctl/verbs.h"
 
+/* "": it has none. */
+const char *job_folder(const Traind__V1__Job *job);
+
 /* EXIT_OK, or it was said that another job has written there since: a checkpoint if `saved`, else metrics. */
 int job_folder_check(struct verb_call *call, const Traind__V1__Job *job, bool saved);
 

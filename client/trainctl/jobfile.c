@@ -52,8 +52,7 @@ static tr_status locate(const struct job *job, const struct tr_error *cause, str
 		return tr_error_set(error, cause->status, "--set: %s", cause->text);
 	if (option != NULL && job->places.line[option - job_options()] != 0)
 		line = job->places.line[option - job_options()];
-	else if (has_set(
-	             job)) /* no line of the file has the key: what was set may be why it is wanted */
+	else if (has_set(job)) /* no line has the key: what was set may be why it is wanted */
 		return tr_error_set(error, cause->status, "%s:%u (with --set): %s", job->path, line,
 		    cause->text);
 	return tr_error_set(error, cause->status, "%s:%u: %s", job->path, line, cause->text);

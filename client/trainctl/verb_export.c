@@ -49,8 +49,7 @@ static int find_job(struct verb_call *call, const char *word, char path[CHECKPOI
 	Traind__V1__Job *job = verbs_training_job(call, word, &code);
 	if (job == NULL)
 		return code;
-	const Traind__V1__Checkpoint *checkpoint = job->spec->train->checkpoint;
-	(void)snprintf(path, CHECKPOINT_PATH_MAX, "%s", checkpoint != NULL ? checkpoint->dir : "");
+	(void)snprintf(path, CHECKPOINT_PATH_MAX, "%s", job_folder(job));
 	if (job->progress == NULL || job->progress->checkpoint[0] == '\0')
 		code = verbs_complain(EXIT_JOB_FAILED, "job %s has written no checkpoint yet", word);
 	else if (checkpoint_find(path, found, &error) != TR_OK)

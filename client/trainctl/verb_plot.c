@@ -46,8 +46,7 @@ static int find_job(struct verb_call *call, const char *word, struct source *sou
 	Traind__V1__Job *job = verbs_training_job(call, word, &code);
 	if (job == NULL)
 		return code;
-	const Traind__V1__Checkpoint *checkpoint = job->spec->train->checkpoint;
-	const char *dir = checkpoint != NULL ? checkpoint->dir : "";
+	const char *dir = job_folder(job);
 	(void)snprintf(source->name, sizeof(source->name), "job %llu  %s",
 	    (unsigned long long)job->id, job->spec->name);
 	(void)snprintf(source->path, sizeof(source->path), "%s/" FILE_NAME, dir);
