@@ -164,6 +164,9 @@ class Run:
                 continue
             if not CHILDREN.signal:
                 failures.append((f"{name}: process left behind", f"{pid} {command}"))
+        until = time.monotonic() + 2
+        while any(runs(pid) for pid, _ in left) and time.monotonic() < until:
+            time.sleep(0.01)
         for path in sorted(self.results.glob(f"{name}.sanitizer.*")):
             if any(COROUTINES_NOTE not in line for line in path.read_text(errors="replace").splitlines()):
                 failures.append((f"{name}: sanitizer, process {path.suffix[1:]}", tail(path, 60)))
@@ -239,6 +242,14 @@ class Run:
 
         return self.program("pytest", argv, judge,
                             limit_s=limit_s, extra={"PYTHONDONTWRITEBYTECODE": "1"})
+
+
+def runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def marked_processes(mark):

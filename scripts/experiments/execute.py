@@ -13,7 +13,7 @@ import variants
 from harness import Cluster, trainctl_json
 from stubs import BUILD, pb
 
-POLL_S = 2
+POLL_S, POLL_FIRST_S = 2, 0.05  # first often, so that a short run is seen too
 # Nobody is given up: these runs stand still while others use the machine.
 PATIENCE = ("--heartbeat-timeout-ms", "600000", "--progress-timeout-ms", "600000")
 TRAFFIC = re.compile(rb"traffic: sent (\d+) bytes by tcp, (\d+) by shm")
@@ -72,13 +72,17 @@ class Job:
         self.began = time.monotonic()
         self.id = trainctl_json("--address", cluster.memberd.address, "launch", path, "--detach")["id"]
 
-    def poll(self, cluster):
-        """Whether it has ended well; not well is an error."""
-        job = cluster.job(self.id)
+    def look(self, job):
+        """At the CPU time of those that live."""
         for peer in job.peers:
             used = cpu_s(peer.pid) if peer.pid else None
             if used is not None:
                 self.cpu[peer.pid] = used
+
+    def poll(self, cluster):
+        """Whether it has ended well; not well is an error."""
+        job = cluster.job(self.id)
+        self.look(job)
         name = pb.JobState.Name(job.state).removeprefix("JOB_STATE_")
         if name in ("FAILED", "CANCELLED"):
             raise Disturbed(f"the job is {name}: {job.reason}")
@@ -117,7 +121,7 @@ def result_of(run, jobs, began):
         "tokens": steps * batch if equal else sum(one["samples"] for one in done) * context, "resumed": resumed,
         "val_loss": sum(one["val_loss"] for one in done) / len(done), "val_losses": [one["val_loss"] for one in done],
         "rounds": [one["rounds"] for one in done], "sent": [one["sent"] for one in done],
-        "wall_s": round(max(job.state["wall_s"] for job in jobs), 1), "cpu_s": round(sum(job.state["cpu_s"] for job in jobs), 1),
+        "wall_s": round(max(job.state["wall_s"] for job in jobs), 1), "cpu_s": round(sum(job.state["cpu_s"] for job in jobs), 3),
         "curve": done[0]["curve"], "validation": done[0]["validation"]}
 
 
@@ -134,9 +138,12 @@ def execute(run, folder, text, stop):
             for job in waiting:
                 job.launch(cluster)
             with throttle.Throttle(run, lambda: cluster.job(jobs[0].id).peers):
-                while waiting and not stop.wait(POLL_S):
+                pause_s = POLL_FIRST_S
+                while waiting and not stop.wait(pause_s):
                     waiting = [job for job in waiting if not job.poll(cluster)]
+                    pause_s = min(POLL_S, 1.5 * pause_s)
             for job in waiting:
+                job.look(cluster.job(job.id))
                 job.pause()
     if waiting:
         return None

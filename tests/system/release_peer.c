@@ -2,25 +2,29 @@
  * each op's memory is taken back as soon as a later op of the same members is there. tests/system/test_library_release.py starts several. Data are whole
  * numbers of (contributor, round, step), so every result is known.
  *
- *	release_peer MEMBERSHIP GROUP SIZE ROUNDS STEPS [COUNT [MEMBERS]]
+ *	release_peer MEMBERSHIP GROUP SIZE ROUNDS STEPS [COUNT [GATE]]
  *
- * It ends after ROUNDS, and not before a round of MEMBERS contributors. Says what library_peer says, and now and then how far it is: {"at": [ROUND, STEP]}.
+ * In the middle of round 1 it waits until somebody has opened GATE, a FIFO, to write. Says what library_peer says, and now and then how far it is: {"at": [ROUND, STEP]}.
  */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/system/peer_program.h"
 
 #define BUFFERS   4
 #define ROW       2
 #define SAY_EVERY 500
+#define GATE_STEP 1000
 
 struct peer {
 	tr_group *group;
 	size_t count;
-	uint32_t steps, most; /* most: contributors of a round so far */
+	uint32_t steps;
+	const char *gate; /* NULL: none */
 	float *buffers[BUFFERS], *all;
 	uint64_t *state; /* as library_peer's */
 	struct tr_round round;
@@ -40,6 +44,17 @@ static uint32_t members_of(const struct peer *p, uint32_t step, uint32_t *member
 		                  : i % ROW == p->round.index % ROW)
 			members[count++] = i;
 	return count;
+}
+
+/* Opening it to read waits for who opens it to write. */
+static void pass(const char *gate)
+{
+	int fd = open(gate, O_RDONLY | O_CLOEXEC);
+	if (fd < 0) {
+		perror(gate);
+		exit(1);
+	}
+	(void)close(fd);
 }
 
 static tr_status one_step(struct peer *p, uint32_t step, struct tr_error *error)
@@ -66,6 +81,8 @@ static tr_status one_step(struct peer *p, uint32_t step, struct tr_error *error)
 	}
 	if (step % SAY_EVERY == 0)
 		printf("{\"at\": [%" PRIu64 ", %u]}\n", p->round.round, step);
+	if (p->gate != NULL && p->round.round == 1 && step == GATE_STEP)
+		pass(p->gate);
 	return step < 2 ? TR_OK : tr_release(p->group, step - 2, error);
 }
 
@@ -103,8 +120,6 @@ static void one_round(struct peer *p)
 	p->wrong += p->all[0] != (float)committed.contributors;
 	p->state[1] = p->state[1] * 31 + (uint64_t)p->all[0];
 	p->state[0] = committed.round;
-	if (committed.contributors > p->most)
-		p->most = committed.contributors;
 	say_round(&committed, committed.contributors, p->wrong, restarts, p->state[1]);
 }
 
@@ -115,13 +130,14 @@ int main(int argc, char **argv)
 	if (argc < 6) {
 		fprintf(stderr,
 		    "usage: release_peer MEMBERSHIP GROUP SIZE ROUNDS STEPS [COUNT "
-		    "[MEMBERS]]\n");
+		    "[GATE]]\n");
 		return 2;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	struct peer p = { .steps = (uint32_t)number_of(argc, argv, 5, 0),
-		.count = number_of(argc, argv, 6, 1024) };
-	uint64_t rounds = number_of(argc, argv, 4, 0), members = number_of(argc, argv, 7, 0);
+		.count = number_of(argc, argv, 6, 1024),
+		.gate = argc > 7 ? argv[7] : NULL };
+	uint64_t rounds = number_of(argc, argv, 4, 0);
 	options.membership = argv[1];
 	options.name = argv[2];
 	options.size = (unsigned)strtoul(argv[3], NULL, 10);
@@ -136,7 +152,7 @@ int main(int argc, char **argv)
 	if (p.buffers[BUFFERS - 1] == NULL || p.all == NULL)
 		return 1;
 	p.state = state_of(p.group);
-	while (p.state[0] < rounds || p.most < members)
+	while (p.state[0] < rounds)
 		one_round(&p);
 	printf("{\"done\": %" PRIu64 "}\n", p.state[0]);
 	tr_group_leave(p.group);

@@ -304,8 +304,7 @@ def test_run_is_stopped_and_goes_on(tiny, tmp_path):
         assert result["resumed"] and result["resumed"][0] >= 40
     assert math.isfinite(result["val_loss"]) and result["tokens"] == 400 * 64 and result["curve"][-1][0] == 400
     assert result["sent"][0]["workers"] == 2 and result["sent"][0]["tcp_bytes"] + result["sent"][0]["shm_bytes"] > 0
-    assert result["cpu_s"] >= 0  # as seen in passing: so short a run may end between two looks
-    assert not (work / run.key).exists() and not list(work.iterdir())
+    assert result["cpu_s"] > 0 and not (work / run.key).exists() and not list(work.iterdir())
     kept = store.Store(tmp_path / "runs")
     kept.put(run, result)
     assert kept.get(run)["settings"] == run.settings and json.loads(kept.path(run).read_text())["val_loss"] == result["val_loss"]
