@@ -86,9 +86,9 @@ struct tr_sync_options {
 	double outer_momentum; /* mu; negative: 0.9; local SGD and HDET: 0 */
 	unsigned fragments;    /* P, streaming only; 0: as many as there are layers, at most 8 */
 	/* tau, at most H / P: inner steps between a fragment's departure and its merge; negative: streaming 1, eager H (and no other), else
-	 * 0. DiLoCo may have it too: its merge then comes late and drops the part 1 - alpha of what was done meanwhile. */
+	 * 0. DiLoCo may have it too: its merge then comes late and drops the part 1 - alpha of what was done meanwhile, or with `carry` nothing of it. */
 	int64_t overlap;
-	double alpha; /* of its own parameters that a peer keeps at a merge; negative: streaming 0.5, else 0 */
+	double alpha; /* of its own parameters that a peer keeps at a merge; negative: streaming without carry 0.5, else 0 */
 	enum tr_codec codec;
 	double feedback; /* beta of error feedback (struct tr_op); negative: int2 0.95, else 0 */
 	/* HDET only. Between two merges contributor r of N multiplies its learning rate by struct tr_sync_now's lr_scale,
@@ -133,11 +133,17 @@ struct tr_sync_options {
 	/* Most members at a time, the same on all peers; 0: 256. Ops in which each has a place have so many: 48 bytes a place and merge with a batch, 32
 	 * more where members take steps as they can. TR_ELIMIT, later: there are more. */
 	unsigned peers_most;
+	/* With an overlap: what was done since the departure is carried over to the new outer parameters, instead of alpha's mean,
+	 *
+	 *	to = to + (theta_new - to_taken)               (to_taken: as they were when the movement was taken),
+	 *
+	 * and goes with the next movement (delayed averaging, arXiv 2006.00441). Not in eager mode, which has its own way. */
+	bool carry;
 };
-#define TR_SYNC_OPTIONS_INIT                                                            \
-	{                                                                               \
-		sizeof(struct tr_sync_options), TR_SYNC_DILOCO, 0, 0, 0, -1, 0, -1, -1, \
-		    TR_CODEC_NONE, -1, 0, -1, -1, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, 0   \
+#define TR_SYNC_OPTIONS_INIT                                                                 \
+	{                                                                                    \
+		sizeof(struct tr_sync_options), TR_SYNC_DILOCO, 0, 0, 0, -1, 0, -1, -1,      \
+		    TR_CODEC_NONE, -1, 0, -1, -1, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, 0, false \
 	}
 
 enum { TR_SYNC_SUMS = 8 };

@@ -47,29 +47,6 @@ tr_status alone_commit(struct tr_sync *s, const struct tr_commit *close, struct 
 	return status;
 }
 
-void alone_recall(struct tr_sync *s)
-{
-	size_t first = s->first[s->slot.fragment], count = sync_fragment_count(s, s->slot.fragment);
-	float scale = (float)(1 / s->given.tokens);
-
-	for (size_t i = 0; i < count; i++)
-		s->delta[i] = s->outer[first + i] - s->delta[i] * scale;
-}
-
-void alone_catch_up(struct tr_sync *s)
-{
-	size_t first = s->first[s->slot.fragment];
-	float rest = 1 - (float)s->options.alpha;
-
-	for (size_t t = 0; t < s->tensor_count; t++) {
-		const struct sync_tensor *tensor = &s->tensors[t];
-		const float *outer = s->outer + tensor->offset,
-		            *taken = s->delta + tensor->offset - first;
-		for (size_t i = 0; sync_in_slot(s, t) && i < tensor->count; i++)
-			tensor->data[i] += rest * (outer[i] - taken[i]);
-	}
-}
-
 uint64_t alone_keep_rounds(const struct tr_sync_options *o, const struct pace_agreed *agreed)
 {
 	double alone = (double)o->alone_steps, periods = 0;
@@ -140,11 +117,13 @@ size_t tr_sync_keep(const tr_sync *s, void *into)
 	for (size_t t = 0; t < s->tensor_count; t++) {
 		const struct sync_tensor *tensor = &s->tensors[t];
 		/* As its merge would have it. */
-		bool unmerged = s->committed && !s->start && sync_in_slot(s, t);
-		float part = unmerged ? (float)s->options.alpha : 1;
+		bool unmerged = s->committed && !s->start && sync_in_slot(s, t),
+		     carried = unmerged && s->recalled;
+		float part = unmerged && !carried ? (float)s->options.alpha : 1;
+		const float *base = carried ? s->delta + tensor->offset - first
+		                            : from + tensor->offset;
 		for (size_t i = 0; i < tensor->count; i++)
-			movement[tensor->offset + i] = part *
-			    (from[tensor->offset + i] - tensor->data[i]);
+			movement[tensor->offset + i] = part * (base[i] - tensor->data[i]);
 	}
 	for (size_t i = 0; i < on_way; i++) {
 		sent[i] = s->delta[i] * scale;

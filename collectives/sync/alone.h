@@ -3,16 +3,11 @@
  *	alone   a merge was waited for longer than alone_after_seconds: inner steps go on, at most alone_steps of them, on samples of its own lease,
  *	        which is longer by so many. They are beyond the schedule: the count of steps and the speeds that members tell each other stand still.
  *	        Before each step it looks whether the merge has come
- *	late    it has: the outer step is taken, and the parameters move by what it changed under them:
- *
- *	        to = to + (1 - alpha) (theta_new - to_taken)           (to_taken: as they were when the movement was taken)
- *
- *	        which with no step in between is the ordinary merge. What was done since goes with the next movement
+ *	late    it has: the merge keeps what was done since (late.h)
  *	back    the others have put it out meanwhile. It keeps what no merge has (tr_sync_keep), joins as a new member, says in the roster who it was
  *	        and has its samples again (lease.h); then it begins at to = theta - what it kept, with the tokens and samples of that, so that its first
  *	        movement holds both. Whether what was on its way had been merged, the account says: then those samples are counted
  *
- * Formulas: as asynchronous local SGD merges a late movement into newer outer parameters (arXiv 2401.09135, section 3), weighted by its tokens.
  * Not for others; called by sync.c. */
 #ifndef TR_COLLECTIVES_SYNC_ALONE_H
 #define TR_COLLECTIVES_SYNC_ALONE_H
@@ -24,10 +19,6 @@ bool alone_may(const struct tr_sync *sync);
 /* For an op, or for the commit, as long as this peer is willing to. TR_ETIMEDOUT: it trains on. */
 tr_status alone_wait(struct tr_sync *sync, uint32_t tag, struct tr_error *error);
 tr_status alone_commit(struct tr_sync *sync, const struct tr_commit *close, struct tr_error *error);
-/* Before the outer step, when the movement is this peer's again: turns it into where the parameters were when it was taken. */
-void alone_recall(struct tr_sync *sync);
-/* After the outer step. */
-void alone_catch_up(struct tr_sync *sync);
 /* So many rounds the others merge before the lease of an absent member is given to others: of everything eight times, since to come back takes a while,
  * and twice as often as while it takes all its steps alone. */
 uint64_t alone_keep_rounds(const struct tr_sync_options *options, const struct pace_agreed *agreed);

@@ -6,6 +6,7 @@
 #include "collectives/sync/alone.h"
 #include "collectives/sync/drift.h"
 #include "collectives/sync/hdet.h"
+#include "collectives/sync/late.h"
 #include "collectives/sync/outer.h"
 #include "common/error.h"
 
@@ -55,6 +56,7 @@ static void step_outer(struct tr_sync *s)
 	double tokens = s->result.totals->tokens;
 
 	drift_look_again(s);
+	late_recall(s);
 	if (tokens > 0)
 		outer_step(s->outer + first, s->momentum ? s->momentum + first : NULL,
 		    s->result.sum, (float)(1 / tokens), (float)s->options.outer_lr,
@@ -136,8 +138,6 @@ tr_status closing_wait(struct tr_sync *s, struct tr_error *error)
 	if (status != TR_OK)
 		return status;
 	drift_mend(s);
-	if (s->alone > 0 && !s->start && !s->outcast)
-		alone_recall(s);
 	step_outer(s);
 	return TR_OK;
 }

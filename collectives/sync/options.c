@@ -42,7 +42,7 @@ static void complete(struct tr_sync_options *o, unsigned layers)
 		o->fragments = !streaming ? 1 : layers < 8 ? layers : 8;
 	if (o->overlap < 0)
 		o->overlap = o->mode == TR_SYNC_EAGER ? (int64_t)o->inner_steps : streaming;
-	o->alpha = double_or(o->alpha, o->alpha >= 0, streaming ? 0.5 : 0);
+	o->alpha = double_or(o->alpha, o->alpha >= 0, streaming && !o->carry ? 0.5 : 0);
 	if (o->peers_most == 0)
 		o->peers_most = TR_GROUP_PEERS_MAX;
 	if (o->alone_steps > 0 && o->alone_after_seconds == 0)
@@ -133,6 +133,11 @@ tr_status tr_sync_complete(struct tr_sync_options *o, unsigned layers, struct tr
 		return refuse(error, "outer_momentum", o->outer_momentum, "0 to less than 1");
 	if (!(o->alpha < 1))
 		return refuse(error, "alpha", o->alpha, "0 to less than 1");
+	if (o->carry && o->alpha > 0)
+		return refuse(error, "alpha", o->alpha, "nothing beside carry: one of the two");
+	if (o->carry && (o->overlap == 0 || o->mode == TR_SYNC_EAGER))
+		return refuse(error, "carry", 1,
+		    o->overlap == 0 ? "0 (false) without an overlap" : "0 (false) in eager mode");
 	if (!(o->feedback <= 1))
 		return refuse(error, "feedback", o->feedback, "0 to 1");
 	if (o->mode != TR_SYNC_STREAMING && o->fragments != 1)

@@ -14,6 +14,7 @@
 #include "collectives/sync/alone.h"
 #include "collectives/sync/closing.h"
 #include "collectives/sync/hdet.h"
+#include "collectives/sync/late.h"
 #include "collectives/sync/outer.h"
 #include "collectives/sync/sync_internal.h"
 #include "common/error.h"
@@ -334,9 +335,7 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 		start_ahead(s);
 	else if (s->outcast)
 		fetch(s, s->outer);
-	else if (s->alone > 0 && !s->start)
-		alone_catch_up(s);
-	else if (!s->runs_ahead)
+	else if (!late_merge(s) && !s->runs_ahead)
 		merge_local(s);
 	s->trains_alone = false;
 	s->alone = 0;

@@ -122,6 +122,7 @@ struct tr_sync {
 	bool committed, begun_ahead;
 	uint64_t merging;
 	struct pace_agreed agreed;
+	bool recalled; /* `delta` holds where the parameters were when it was taken (late.h) */
 	bool runs_ahead; /* eager, of the slot's round: this peer trains on from where its own share would bring it */
 	bool spoilt[SYNC_FRAGMENTS_MAX]; /* what this peer holds of it changed in memory: until its next merge (drift.h) */
 	struct tr_commit close; /* when it is settled */

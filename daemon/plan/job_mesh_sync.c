@@ -44,7 +44,8 @@ static tr_status check_keys(const struct tr_sync_options *o, const char *why, st
 		const char *key;
 		double found;
 	} unknown[] = { { "grace_seconds", o->grace_seconds }, { "overlap", (double)o->overlap },
-		{ "alpha", o->alpha }, { "alone_steps", (double)o->alone_steps } };
+		{ "alpha", o->alpha }, { "carry", o->carry },
+		{ "alone_steps", (double)o->alone_steps } };
 
 	for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++)
 		if (unknown[i].found != 0)

@@ -36,6 +36,7 @@ tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
 	o.outer_momentum = sync->outer_momentum > 0 ? sync->outer_momentum : -1;
 	o.overlap = sync->overlap > 0 ? (int64_t)sync->overlap : -1;
 	o.alpha = sync->alpha > 0 ? sync->alpha : -1;
+	o.carry = sync->carry;
 	o.feedback = sync->feedback > 0 ? sync->feedback : sync->feedback < 0 ? 0 : -1;
 	o.lr_spread = sync->lr_spread;
 	o.lr_momentum = sync->lr_momentum > 0 ? sync->lr_momentum : -1;

@@ -225,11 +225,11 @@ static tr_status check_schedule(const Traind__V1__JobSpec *spec, struct tr_error
 static bool sync_is_given(const Traind__V1__Sync *sync)
 {
 	return sync->inner_steps > 0 || sync->outer_lr > 0 || sync->outer_momentum > 0 ||
-	    sync->fragments > 0 || sync->overlap > 0 || sync->alpha > 0 || sync->feedback != 0 ||
-	    sync->lr_spread > 0 || sync->lr_temperature > 0 || sync->lr_step > 0 ||
-	    sync->lr_momentum > 0 || sync->lr_decay > 0 || sync->inner_seconds > 0 ||
-	    sync->by_speed || sync->grace_seconds > 0 || sync->quorum > 0 ||
-	    sync->alone_steps > 0 || sync->alone_after_seconds > 0 ||
+	    sync->fragments > 0 || sync->overlap > 0 || sync->alpha > 0 || sync->carry ||
+	    sync->feedback != 0 || sync->lr_spread > 0 || sync->lr_temperature > 0 ||
+	    sync->lr_step > 0 || sync->lr_momentum > 0 || sync->lr_decay > 0 ||
+	    sync->inner_seconds > 0 || sync->by_speed || sync->grace_seconds > 0 ||
+	    sync->quorum > 0 || sync->alone_steps > 0 || sync->alone_after_seconds > 0 ||
 	    (sync->codec != NULL && strcmp(sync->codec, "none") != 0);
 }
 
@@ -243,7 +243,8 @@ static tr_status check_sync(const Traind__V1__JobSpec *spec, struct tr_error *er
 		return tr_error_set(error, TR_EINVAL,
 		    "sync.mode: found ddp with settings of the other modes, allowed: local_sgd or "
 		    "diloco or streaming or eager or hdet, or none of inner_steps, outer_lr, "
-		    "outer_momentum, fragments, overlap, alpha, codec, feedback, inner_seconds, "
+		    "outer_momentum, fragments, overlap, alpha, carry, codec, feedback, "
+		    "inner_seconds, "
 		    "by_speed, grace_seconds, quorum, alone_steps, alone_after_seconds and those "
 		    "that begin with lr_");
 	return TR_OK;

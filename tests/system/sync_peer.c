@@ -2,7 +2,7 @@
  * in double precision.
  *
  *	sync_peer MEMBERSHIP GROUP SIZE MODE STEPS [KEY=VALUE ...]
- *	    H, P, tau (sync.h), eta, mu, alpha, beta, codec, spread, temperature, seconds, by_speed, grace, quorum;
+ *	    H, P, tau, carry (sync.h), eta, mu, alpha, beta, codec, spread, temperature, seconds, by_speed, grace, quorum;
  *	    batch: samples of a step of all, and a peer's weights are its samples; from: as if those before it had been handed out
  *	    pause_us: of an inner step; uneven=1: peers' weights differ; policy, deadline, transport: of the group
  *	    flip: after this step a bit of its outer state flips: of tensor `tensor` in (part) 0 its outer parameters, 1 its momentum, 2 the counters
@@ -190,6 +190,8 @@ static void set(struct peer *p, struct tr_sync_options *o, const char *word)
 		o->overlap = (int64_t)value;
 	else if (strncmp(word, "by_speed=", 9) == 0)
 		o->by_speed = value > 0;
+	else if (strncmp(word, "carry=", 6) == 0)
+		o->carry = value > 0;
 	else if (strncmp(word, "quorum=", 7) == 0)
 		o->quorum = (unsigned)value;
 	else if (strncmp(word, "codec=", 6) == 0)

@@ -61,8 +61,9 @@ def weights_of(peers, uneven):
     return [t / sum(tokens) for t in tokens]
 
 
-def diloco(peers, steps, H, eta, mu, P=1, tau=0, alpha=0.0, uneven=False):
-    """DiLoCo (2311.08105, algorithm 1); with fragments, tau and alpha Streaming DiLoCo (2501.18512, algorithm 2)."""
+def diloco(peers, steps, H, eta, mu, P=1, tau=0, alpha=0.0, carry=False, uneven=False):
+    """DiLoCo (2311.08105, algorithm 1); with fragments, tau and alpha Streaming DiLoCo (2501.18512, algorithm 2); with carry the steps
+    since the take are carried over (delayed averaging, 2006.00441)."""
     weights, parts = weights_of(peers, uneven), fragments_of(P)
     theta, optimizer = [0.0] * (LAYERS * ELEMENTS), Nesterov(eta, mu)
     local = [list(theta) for _ in range(peers)]
@@ -70,13 +71,14 @@ def diloco(peers, steps, H, eta, mu, P=1, tau=0, alpha=0.0, uneven=False):
     flying = {}
 
     def take(f):
-        return f, {e: sum(w * (theta[e] - local[m][e]) for m, w in enumerate(weights)) for e in parts[f]}
+        taken = [{e: w[e] for e in parts[f]} for w in local]
+        return f, taken, {e: sum(w * (theta[e] - taken[m][e]) for m, w in enumerate(weights)) for e in parts[f]}
 
-    def merge(f, d):
+    def merge(f, taken, d):
         optimizer.step(theta, parts[f], d)
-        for w in local:
+        for w, was in zip(local, taken):
             for e in parts[f]:
-                w[e] = alpha * w[e] + (1 - alpha) * theta[e]
+                w[e] = theta[e] + w[e] - was[e] if carry else alpha * w[e] + (1 - alpha) * theta[e]
     for step in range(1, steps + 1):
         for m in range(peers):
             inner(local[m], m, step, range(LAYERS * ELEMENTS))
@@ -179,10 +181,13 @@ def check_alike(peers):
     return seen
 
 
+MODES = {"carry": "streaming", "late": "diloco"}  # of cases that are named otherwise
 CASES = {
     "local_sgd": (dict(H=5), lambda n, steps, **o: diloco(n, steps, H=5, eta=1.0, mu=0.0, **o)),
     "diloco": (dict(H=8), lambda n, steps, **o: diloco(n, steps, H=8, eta=0.7, mu=0.9, **o)),
     "streaming": (dict(H=9, P=3, tau=2), lambda n, steps, **o: diloco(n, steps, H=9, eta=0.4, mu=0.9, P=3, tau=2, alpha=0.5, **o)),
+    "carry": (dict(H=9, P=3, tau=3, carry=1), lambda n, steps, **o: diloco(n, steps, H=9, eta=0.4, mu=0.9, P=3, tau=3, carry=True, **o)),
+    "late": (dict(H=8, tau=3, carry=1), lambda n, steps, **o: diloco(n, steps, H=8, eta=0.7, mu=0.9, tau=3, carry=True, **o)),
     "eager": (dict(H=6, eta=0.5), lambda n, steps, **o: eager(n, steps, H=6, eta=0.5, mu=0.9, **o)),
 }
 
@@ -192,7 +197,7 @@ CASES = {
 def test_outer_parameters_are_the_papers(group, mode, uneven):
     options, reference = CASES[mode]
     steps = 40
-    peers = [group(3, mode, steps, uneven=int(uneven), **options) for _ in range(3)]
+    peers = [group(3, MODES.get(mode, mode), steps, uneven=int(uneven), **options) for _ in range(3)]
     for peer in peers:
         peer.end()
     check_alike(peers)
@@ -266,11 +271,11 @@ DEATHS = [*((mode, options) for mode, (options, _) in CASES.items()), ("streamin
 def test_death_and_join(group, mode, options):
     """One of four is killed in mid training, another comes; those who are there at the end agree on every merge. int2 has error feedback."""
     options = dict(options, pause_us=4000)
-    peers = [group(4, mode, 700, **options) for _ in range(4)]
+    peers = [group(4, MODES.get(mode, mode), 700, **options) for _ in range(4)]
     wait_for(lambda: len(peers[0].merges()) >= 10, "ten merges")
     peers[3].process.send_signal(signal.SIGKILL)
     wait_for(lambda: any(line["tokens"] > 0 and line["contributors"] == 3 for line in peers[0].merges()), "the others to go on")
-    joiner = group(4, mode, 700, **options)
+    joiner = group(4, MODES.get(mode, mode), 700, **options)
     members = [*peers[:3], joiner]
     for peer in members:
         peer.end()

@@ -75,14 +75,20 @@ static void peer_create(struct peer *p, tr_group *group, float first)
 	    TR_OK);
 }
 
-static struct peer *peer_new(enum tr_sync_mode mode, uint64_t id, float first)
+static struct peer *peer_with(const struct tr_sync_options *options, uint64_t id, float first)
 {
 	struct peer *p = calloc(1, sizeof(*p));
 	fake_world_init(&p->world, 1);
 	p->world.groups[0].id = id;
-	p->options = options_of(mode);
+	p->options = *options;
 	peer_create(p, &p->world.groups[0], first);
 	return p;
+}
+
+static struct peer *peer_new(enum tr_sync_mode mode, uint64_t id, float first)
+{
+	struct tr_sync_options options = options_of(mode);
+	return peer_with(&options, id, first);
 }
 
 static void peer_start(struct peer *p)

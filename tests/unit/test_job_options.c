@@ -254,7 +254,8 @@ static void test_sync_refused(void **state)
 	    "sync.mode: found ddp with settings of the other modes, allowed: local_sgd or diloco "
 	    "or streaming or eager or hdet, or none of inner_steps, outer_lr, outer_momentum, "
 	    "fragments, "
-	    "overlap, alpha, codec, feedback, inner_seconds, by_speed, grace_seconds, quorum, "
+	    "overlap, alpha, carry, codec, feedback, inner_seconds, by_speed, grace_seconds, "
+	    "quorum, "
 	    "alone_steps, alone_after_seconds and "
 	    "those that begin with lr_");
 

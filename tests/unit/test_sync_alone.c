@@ -102,6 +102,46 @@ static void alpha_is_of_what_was_there_at_the_take(void **state)
 	peer_end(p);
 }
 
+/* With carry all that was done since the take stays, whether the merge is late or not; and who is put out between its round's commit and the merge
+ * keeps what that would carry over. */
+static void with_carry_all_that_was_done_since_the_take_stays(void **state)
+{
+	(void)state;
+	struct tr_sync_options options = options_of(TR_SYNC_STREAMING);
+	options.overlap = 2;
+	options.carry = true;
+	struct peer *p = peer_with(&options, 0, 1);
+	struct numbers first = numbers_of(p);
+	peer_start(p);
+	/* Two fragments: that of the first tensor is taken after step 2, committed in 3 and merged after 4. */
+	train(p);
+	train(p);
+	struct numbers taken = numbers_of(p);
+	train(p);
+	assert_false(p->now.merged);
+	struct numbers committed = numbers_of(p);
+	float kept[512];
+	size_t bytes = tr_sync_keep(p->sync, kept);
+	assert_int_equal(bytes, sizeof(struct sync_kept) + TENSORS * NUMBERS * sizeof(float));
+	for (unsigned i = 0; i < NUMBERS; i++) {
+		const float *movement = kept + sizeof(struct sync_kept) / sizeof(float);
+		assert_true(
+		    fabs((double)movement[i] - (taken.at[0][i] - committed.at[0][i])) < 2e-6);
+		assert_true(fabs((double)movement[NUMBERS + i] -
+		                (first.at[1][i] - committed.at[1][i])) < 2e-6);
+	}
+	train(p);
+	assert_true(p->now.merged && p->now.fragment == 0 && p->now.step == 4);
+	for (unsigned i = 0; i < NUMBERS; i++) {
+		double since = 0, d = first.at[0][i] - taken.at[0][i];
+		for (uint64_t step = 3; step <= 4; step++)
+			since += (double)((step * 7 + i) % 11) / 64;
+		double outer = first.at[0][i] - 0.4 * (d + 0.9 * d);
+		assert_true(fabs((double)p->w[0][i] - (outer - since)) < 2e-6);
+	}
+	peer_end(p);
+}
+
 /* In eager mode parameters do not move by a merge; the next movement's guess of the others' starts from this peer's own one of the merge, which is not
  * what it was when delta holds something else. */
 static void a_late_merge_in_eager_mode_leaves_the_movement(void **state)
@@ -239,6 +279,7 @@ int main(void)
 		cmocka_unit_test(a_late_merge_keeps_what_was_learned_since),
 		cmocka_unit_test(a_late_commit_too),
 		cmocka_unit_test(alpha_is_of_what_was_there_at_the_take),
+		cmocka_unit_test(with_carry_all_that_was_done_since_the_take_stays),
 		cmocka_unit_test(a_late_merge_in_eager_mode_leaves_the_movement),
 		cmocka_unit_test(a_round_may_be_given_up_in_a_late_commit),
 		cmocka_unit_test(who_joins_waits_as_long_as_it_takes),

@@ -121,8 +121,15 @@ static void options_that_cannot_be_are_named(void **state)
 	SYNC_REFUSED(base, alpha, 1.5, "alpha: found 1.5");
 	SYNC_REFUSED(base, feedback, 2, "feedback: found 2");
 	SYNC_REFUSED(base, outer_lr, -1, "outer_lr: found -1");
+	SYNC_REFUSED(base, carry, true, "carry: found 1, allowed: 0 (false) in eager mode");
 	base = mode(TR_SYNC_DILOCO);
 	SYNC_REFUSED(base, overlap, 501, "overlap: found 501, allowed: 0 to 500");
+	SYNC_REFUSED(base, carry, true, "carry: found 1, allowed: 0 (false) without an overlap");
+	base = mode(TR_SYNC_STREAMING);
+	base.carry = true;
+	SYNC_REFUSED(base, alpha, 0.5, "alpha: found 0.5, allowed: nothing beside carry");
+	assert_int_equal(tr_sync_complete(&base, 3, &(struct tr_error){ 0 }), TR_OK);
+	assert_true(base.alpha == 0);
 }
 
 int main(void)

@@ -1,5 +1,6 @@
 """What was tuned, most of it in a sixth of the tokens: batch, learning rate and beta2 of data parallel; inner rate, outer rate and momentum of DiLoCo, H = 32."""
 from plan import Arm
+from studies.overlap import STREAMING
 from studies.quality import DP
 
 ORDER = 0
@@ -38,15 +39,15 @@ ARMS += [DP, *(long(f"dp-lr-{lr:g}", lr) for lr in (1e-3, 2e-3, 2.8e-3)),
          long("m2-lr-0.002-outer-0.9-0.7", 2e-3, 2, outer_lr=0.9, outer_momentum=0.7), long("m2-lr-0.0005-outer-0.7-0.9", 5e-4, 2, inner_steps=32)]
 
 
-def overlapped(name, lr, program="", **sync):
-    return Arm(name, nodes=2, train={"lr": lr, "min_lr": round(lr / 10, 9)}, sync={"inner_steps": 32, **sync}, program=program)
+def overlapped(name, lr, **sync):
+    return Arm(name, nodes=2, train={"lr": lr, "min_lr": round(lr / 10, 9)}, sync={"inner_steps": 32, **sync})
 
 
 ARMS += [overlapped("streaming-m2", 7e-4, mode="streaming", fragments=3, overlap=5), overlapped("streaming-m2-lr-0.0012", 1.2e-3, mode="streaming", fragments=3, overlap=5),
          overlapped("streaming-m2-lr-0.0017", 1.7e-3, mode="streaming", fragments=3, overlap=5), overlapped("streaming-m2-lr-0.0024", 2.4e-3, mode="streaming", fragments=3, overlap=5),
          overlapped("streaming-m2-outer-0.7-0.9", 7e-4, mode="streaming", fragments=3, overlap=5, outer_lr=0.7), overlapped("eager-m2", 7e-4, mode="eager"), overlapped("eager-m2-outer-0.4-0.9", 7e-4, mode="eager", outer_lr=0.4),
          overlapped("eager-m2-lr-0.0012-outer-0.4-0.9", 1.2e-3, mode="eager", outer_lr=0.4),
-         overlapped("streaming-m2-carry-outer-0.7-0.9", 7e-4, program="carry", mode="streaming", fragments=3, overlap=5, outer_lr=0.7)]
+         STREAMING]
 
 
 def rates(name, factor, steps=32, **sync):
@@ -59,7 +60,7 @@ def rates(name, factor, steps=32, **sync):
 ARMS += [rates("average", 1), rates("average-lr-ninth", 1 / 9)]
 ARMS += [rates(f"hdet-lr-ninth-t{steps}-temperature-{temperature:g}", 1 / 9, steps, lr_temperature=temperature)
          for steps, temperature in ((32, 0.002), (32, 0.05), (128, 0.002), (128, 0.05), (256, 0.002))]
-NOTES = """*carry*: streaming whose merge carries all that was done since the take over to the new outer parameters, in place of alpha's mean (`variants/carry.patch`; the product has no such mode yet).
+NOTES = """*carry*: streaming whose merge carries all that was done since the take over to the new outer parameters, in place of alpha's mean (`sync.carry`).
 
 *b*: tokens of a step's batch, of all workers together; *outer*: rate and momentum. plan.TRAIN and studies/quality.py have the outcome. Small batches, so more steps for the
 same tokens, are better for all, and make 32 steps a smaller part of the training. An outer step multiplies what the inner ones did by rate / (1 - momentum), 7 with the papers' numbers;
