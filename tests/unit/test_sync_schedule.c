@@ -121,9 +121,16 @@ static void options_that_cannot_be_are_named(void **state)
 	SYNC_REFUSED(base, alpha, 1.5, "alpha: found 1.5");
 	SYNC_REFUSED(base, feedback, 2, "feedback: found 2");
 	SYNC_REFUSED(base, outer_lr, -1, "outer_lr: found -1");
-	SYNC_REFUSED(base, carry, true, "carry: found 1, allowed: 0 (false) in eager mode");
 	base = mode(TR_SYNC_DILOCO);
 	SYNC_REFUSED(base, overlap, 501, "overlap: found 501, allowed: 0 to 500");
+}
+
+static void carry_wants_an_overlap_and_no_alpha(void **state)
+{
+	(void)state;
+	struct tr_sync_options base = mode(TR_SYNC_EAGER);
+	SYNC_REFUSED(base, carry, true, "carry: found 1, allowed: 0 (false) in eager mode");
+	base = mode(TR_SYNC_DILOCO);
 	SYNC_REFUSED(base, carry, true, "carry: found 1, allowed: 0 (false) without an overlap");
 	base = mode(TR_SYNC_STREAMING);
 	base.carry = true;
@@ -140,6 +147,7 @@ int main(void)
 		cmocka_unit_test(diloco_takes_and_merges_at_multiples_of_h),
 		cmocka_unit_test(defaults_are_the_papers),
 		cmocka_unit_test(options_that_cannot_be_are_named),
+		cmocka_unit_test(carry_wants_an_overlap_and_no_alpha),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
