@@ -24,6 +24,9 @@ struct checkpoint_folder {
 	char never_delete[CHECKPOINT_PATH_MAX]; /* the one that training was resumed from; may be "" */
 };
 
+/* Makes it, if it is not there. TR_EINVAL: it cannot be made, or not be written to; in words for who wrote the job file. */
+tr_status checkpoint_make_folder(const struct checkpoint_folder *folder, struct tr_error *error);
+
 /* arrays->params, first and second (NULL: no optimizer's file) are read; manifest->model and ->optimizer are filled. `sample` may be NULL. path gets the folder's name. */
 tr_status checkpoint_write(const struct checkpoint_folder *folder, const struct layout *layout,
     const struct optim_arrays *arrays, struct manifest *manifest, const char *sample,

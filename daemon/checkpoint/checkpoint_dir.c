@@ -57,6 +57,19 @@ static tr_status make_folders(const char *path, struct tr_error *error)
 	}
 }
 
+tr_status checkpoint_dir_make(const char *path, struct tr_error *error)
+{
+	struct stat what;
+	tr_status status = make_folders(path, error);
+	if (status != TR_OK)
+		return status;
+	if (stat(path, &what) == 0 && !S_ISDIR(what.st_mode))
+		return tr_error_set(error, TR_EIO, "%s is not a folder", path);
+	if (faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) != 0)
+		return tr_error_set(error, TR_EIO, "cannot write to %s: %s", path, strerror(errno));
+	return TR_OK;
+}
+
 /* Removes parent/name and the files in it; the manifest first, so that a folder half removed is not taken for a checkpoint. */
 void checkpoint_dir_remove(int parent, const char *name)
 {

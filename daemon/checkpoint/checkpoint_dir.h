@@ -22,6 +22,8 @@ struct checkpoint_dir {
 	char hidden_latest[CHECKPOINT_HIDDEN_MAX]; /* .latest.5f0c9e21d3b84a76 */
 };
 
+/* Like mkdir -p. TR_EIO: it cannot be made, or nothing can be made in it. */
+tr_status checkpoint_dir_make(const char *path, struct tr_error *error);
 /* Makes `path` if it is not there, removes what an interrupted writer left, makes the hidden folder. */
 tr_status checkpoint_dir_begin(const char *path, uint64_t step, struct checkpoint_dir *dir,
     struct tr_error *error);

@@ -103,6 +103,16 @@ static tr_status write_folder(const struct checkpoint_folder *folder, const stru
 	return TR_OK;
 }
 
+tr_status checkpoint_make_folder(const struct checkpoint_folder *folder, struct tr_error *error)
+{
+	struct tr_error why;
+	if (checkpoint_dir_make(folder->dir, &why) == TR_OK)
+		return TR_OK;
+	return tr_error_set(error, TR_EINVAL,
+	    "checkpoint.dir: %s; allowed: a folder that this machine can make and write to",
+	    why.text);
+}
+
 tr_status checkpoint_write(const struct checkpoint_folder *folder, const struct layout *layout,
     const struct optim_arrays *arrays, struct manifest *manifest, const char *sample,
     const struct progress *progress, char path[CHECKPOINT_PATH_MAX], struct tr_error *error)

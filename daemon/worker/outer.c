@@ -235,14 +235,13 @@ static void merged(struct trainer *t, const struct tr_sync_now *now)
 }
 
 /* A joiner comes in the middle: by then whole batches were trained on. */
-static void started(struct trainer *t, const struct tr_sync_now *now)
+static tr_status started(struct trainer *t, const struct tr_sync_now *now, struct tr_error *error)
 {
 	t->counters->step = step_of(t, now);
 	t->counters->samples = lease_counted(t->account);
 	t->counters->tokens += now->step * t->batch * t->layout.config.context;
 	struct tr_round round = { .index = now->index, .contributors = now->contributors };
-	if (t->account->round == 0)
-		trainer_account_tell(t, &round, false);
+	return trainer_first_round(t, &round, error);
 }
 
 void trainer_keep(struct trainer *t, const char *folder)
@@ -288,7 +287,7 @@ tr_status outer_run(struct trainer *t, struct tr_round *after, struct tr_error *
 	bool alone = false;
 	tr_status status = tr_sync_start(t->outer.sync, &now, error);
 	if (status == TR_OK) {
-		started(t, &now);
+		status = started(t, &now, error);
 		if (now.event != NULL)
 			trainer_report_event(t, now.event);
 	}

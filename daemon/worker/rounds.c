@@ -39,6 +39,17 @@ void trainer_measure_speed(struct trainer *t)
 	    : t->tokens_per_s + SPEED_WEIGHT * (speed - t->tokens_per_s);
 }
 
+tr_status trainer_first_round(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error)
+{
+	if (t->account->round > 0)
+		return TR_OK;
+	trainer_account_tell(t, round, false);
+	return round->index == 0 && t->folder.dir[0] != '\0'
+	    ? checkpoint_make_folder(&t->folder, error)
+	    : TR_OK;
+}
+
 void trainer_save(struct trainer *t, const struct optim_arrays *arrays)
 {
 	struct tr_error error;
@@ -162,9 +173,9 @@ static tr_status commit(struct trainer *t, struct tr_round *round, bool step, bo
 
 static tr_status step_round(struct trainer *t, struct tr_round *round, struct tr_error *error)
 {
-	if (t->account->round == 0)
-		trainer_account_tell(t, round, false);
-	tr_status status = trainer_submit_step(t, round, error);
+	tr_status status = trainer_first_round(t, round, error);
+	if (status == TR_OK)
+		status = trainer_submit_step(t, round, error);
 	if (status != TR_OK)
 		return status;
 	bool alike = true;

@@ -253,8 +253,8 @@ static tr_status one_round(struct trainer *t, struct tr_round *round, bool *fini
 		status = tr_state_receive(t->group, error);
 	if (status == TR_OK)
 		status = derive(t, round, error);
-	if (status == TR_OK && t->account->round == 0)
-		trainer_account_tell(t, round, false);
+	if (status == TR_OK)
+		status = trainer_first_round(t, round, error);
 	if (status == TR_OK)
 		status = submit_told(t, round, error);
 	if (status == TR_OK)

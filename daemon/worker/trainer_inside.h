@@ -213,6 +213,9 @@ double trainer_monotonic_s(void);
 struct progress trainer_progress(const struct trainer *t);
 /* rounds.c: sums->loss_tokens were trained on since the last call. */
 void trainer_measure_speed(struct trainer *t);
+/* rounds.c: what is to be known, and to be in place, before the job's first round: who writes checkpoints makes their folder, so that a job whose checkpoints cannot be written does not begin. */
+tr_status trainer_first_round(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error);
 /* rounds.c: begins to write a checkpoint of the state now, with these arrays; an event if it cannot. */
 void trainer_save(struct trainer *t, const struct optim_arrays *arrays);
 /* rounds.c: as saver_result; a sharded job's parts are its own again. */

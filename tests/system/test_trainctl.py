@@ -1,4 +1,5 @@
 """Every verb of trainctl against real daemons: `up` to `down`, bad input, exit codes, what is left behind."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -317,10 +318,24 @@ def test_training_job(here, job_file):
     assert row["events"] and all(event["text"] for event in row["events"])
 
 
-def test_job_without_a_checkpoint_says_so(here, job_file):
+def test_a_job_whose_checkpoints_cannot_be_written_does_not_begin(here, job_file):
     job_file.write_text(JOB_FILE + "checkpoint: {dir: /proc/none}\n")
     done = here("launch", job_file, timeout=3 * DEADLINE_S)
-    assert done.returncode == 0 and "cannot make /proc/none" in done.stdout, done.stderr + done.stdout
+    assert done.returncode == 1 and "checkpoint.dir: cannot make /proc/none: No such file or directory; allowed: a folder that " in done.stderr, done.stdout
+    assert done.stderr.count("\n") == 1 and "step 1/" not in done.stdout, done.stderr + done.stdout
+
+
+def test_job_without_a_checkpoint_says_so(here, job_file):
+    """Its folder was there when it began."""
+    folder = job_file.parent / "goes"
+    job_file.write_text(JOB_FILE.replace("steps: 10", "steps: 5000") + f"checkpoint: {{dir: {folder}}}\n")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        launched = pool.submit(here, "launch", job_file, timeout=3 * DEADLINE_S)
+        wait_for((folder / "metrics.jsonl").exists, "the first step")
+        folder.rename(job_file.parent / "gone")
+        folder.write_text("in the way")
+        done = launched.result()
+    assert done.returncode == 0 and f"in {folder}: " in done.stdout, done.stderr + done.stdout
     job = json.loads(here("jobs", "--json").stdout)[0]["id"]
     assert done.stdout.splitlines()[-1] == f"no checkpoint was written: `trainctl status {job}` says why"
 

@@ -178,6 +178,26 @@ static void test_unwritable(void **state)
 	assert_non_null(strstr(error.text, "checkpoint of step 1 in /proc/nowhere: cannot make"));
 }
 
+/* Before a job begins. */
+static void test_make_folder(void **state)
+{
+	struct fixture *f = *state;
+	struct checkpoint_folder folder = f->folder;
+	struct tr_error error;
+	(void)strcat(folder.dir, "/a/b");
+	assert_int_equal(checkpoint_make_folder(&folder, &error), TR_OK);
+	assert_int_equal(checkpoint_make_folder(&folder, &error), TR_OK); /* it is there */
+	assert_int_equal(rmdir(folder.dir), 0);
+	int fd = open(folder.dir, O_CREAT | O_WRONLY, 0666);
+	assert_true(fd >= 0 && close(fd) == 0);
+	assert_int_equal(checkpoint_make_folder(&folder, &error), TR_EINVAL);
+	assert_non_null(strstr(error.text, "checkpoint.dir: "));
+	assert_non_null(strstr(error.text, "/a/b is not a folder; allowed: a folder that"));
+	assert_int_equal(unlink(folder.dir), 0);
+	*strrchr(folder.dir, '/') = '\0';
+	assert_int_equal(rmdir(folder.dir), 0);
+}
+
 static void test_saver(void **state)
 {
 	struct fixture *f = *state;
@@ -219,6 +239,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_interrupted, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_two_writers, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unwritable, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_make_folder, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_saver, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
