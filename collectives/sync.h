@@ -139,11 +139,19 @@ struct tr_sync_options {
 	 *
 	 * and goes with the next movement (delayed averaging, arXiv 2006.00441). Not in eager mode, which has its own way. */
 	bool carry;
+	/* HDET: the base is not moved by the paper's rule, above, but searched for, by races at the beginning and by losses along the way of the outer parameters later on
+	 * (docs/low-communication.md, "A search for the learning rate"). That looks at long spans, in which the rule's losses mislead. Then there is no lr_momentum,
+	 * lr_step, lr_decay or lr_temperature, outer_lr is 1 and outer_momentum 0. One copy more of the parameters. `lr_probe` says the mean loss of the tensors as
+	 * they are, on batch `batch`: the same for the same number, on all peers; called in tr_sync_step, by its thread, one time or three after some merges. */
+	bool lr_search;
+	double (*lr_probe)(void *arg, uint64_t batch);
+	void *lr_probe_arg;
 };
-#define TR_SYNC_OPTIONS_INIT                                                                 \
-	{                                                                                    \
-		sizeof(struct tr_sync_options), TR_SYNC_DILOCO, 0, 0, 0, -1, 0, -1, -1,      \
-		    TR_CODEC_NONE, -1, 0, -1, -1, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, 0, false \
+#define TR_SYNC_OPTIONS_INIT                                                                  \
+	{                                                                                     \
+		sizeof(struct tr_sync_options), TR_SYNC_DILOCO, 0, 0, 0, -1, 0, -1, -1,       \
+		    TR_CODEC_NONE, -1, 0, -1, -1, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, 0, false, \
+		    false, NULL, NULL                                                         \
 	}
 
 enum { TR_SYNC_SUMS = 8 };
@@ -211,8 +219,11 @@ TR_API const float *tr_sync_outer(const tr_sync *sync, size_t tensor);
 TR_API float *tr_sync_momentum(tr_sync *sync, size_t tensor);
 /* False: some of what it holds changed in memory behind a comparison and waits to be put right, at its fragment's next merge. Do not save it. */
 TR_API bool tr_sync_sound(const tr_sync *sync);
-/* HDET: the base b and its momentum v, two numbers, to be saved and filled as the outer momentum is. */
+/* HDET: the base b and its momentum v, two numbers, to be saved and filled as the outer momentum is. Asked for before tr_sync_start: the base is known, so there are no races. */
 TR_API double *tr_sync_lr_base(tr_sync *sync);
+/* With lr_search, before tr_sync_start: an array of the caller's, in the group's memory (tr_alloc), that goes with the parameters where a race ends: then it is
+ * the winner's. For the moments of an optimizer, which fit no other parameters than its own; at most 4, in the same order and of the same size on all peers. */
+TR_API tr_status tr_sync_follow(tr_sync *sync, float *array, size_t count, struct tr_error *error);
 /* What this peer learned and no merge has, after a call that ended with TR_EEVICTED: for who joins in its place, in this process or
  * another one on this machine. `into`: tr_sync_kept_bytes of them. Returns how many were written; 0: there is nothing to keep. */
 TR_API size_t tr_sync_kept_bytes(const tr_sync *sync);

@@ -8,6 +8,7 @@
 #include "collectives/sync/hdet.h"
 #include "collectives/sync/late.h"
 #include "collectives/sync/outer.h"
+#include "collectives/sync/searching.h"
 #include "common/error.h"
 
 /* What all compare of their state goes last: with an overlap this is long after the fragment went. */
@@ -67,14 +68,16 @@ static void step_outer(struct tr_sync *s)
 	s->share = tokens > 0 ? s->given.tokens / tokens : 0;
 	s->counters->round = s->round.round;
 	s->counters->tokens += tokens;
-	if (s->options.mode == TR_SYNC_HDET)
+	if (s->options.mode == TR_SYNC_HDET && !s->options.lr_search)
 		hdet_control(&s->options, s->reports, TR_GROUP_PEERS_MAX, s->counters->lr_base);
 	if (pace_decides(&s->options))
 		pace_agree(&s->options, s->reports, TR_GROUP_PEERS_MAX, s->round.round,
 		    &s->counters->agreed);
-	costs_count(&s->counters->costs, &s->result.totals->costs,
-	    pace_decides(&s->options) ? s->counters->agreed.step : s->slot.merge,
+	uint64_t step = pace_decides(&s->options) ? s->counters->agreed.step : s->slot.merge;
+	costs_count(&s->counters->costs, &s->result.totals->costs, step,
 	    s->first[s->options.fragments]);
+	if (s->options.lr_search)
+		searching_commit(s, step);
 	if (s->leases)
 		sync_leasing_commit(s);
 	s->committed = true;

@@ -7,6 +7,7 @@
 #include "collectives/engine/sized.h"
 #include "collectives/sync/alone.h"
 #include "collectives/sync/drift.h"
+#include "collectives/sync/searching.h"
 
 #define OPTIONS_LEAST offsetof(struct tr_sync_options, batch) /* its first version */
 
@@ -156,6 +157,8 @@ static tr_status fill(struct tr_sync *s, const struct tr_sync_tensor *tensors, s
 	if (status == TR_OK)
 		status = allocate(s, error);
 	if (status == TR_OK)
+		status = searching_create(s, error);
+	if (status == TR_OK)
 		status = drift_create(s, error);
 	if (status != TR_OK)
 		return status;
@@ -167,6 +170,7 @@ static tr_status fill(struct tr_sync *s, const struct tr_sync_tensor *tensors, s
 		.period = s->options.inner_steps,
 		.overlap = (uint64_t)s->options.overlap,
 		.fragments = s->options.fragments };
+	search_begin(&s->counters->search, &s->options, false);
 	drift_remember_first(s);
 	return declare(s, error);
 }
@@ -212,6 +216,7 @@ void tr_sync_destroy(tr_sync *s)
 	free(s->tensors);
 	drift_destroy(s);
 	alone_destroy(s);
+	searching_destroy(s);
 	free(s->start);
 	free(s->lead);
 	free(s->lead_momentum);
@@ -237,8 +242,10 @@ struct lease_account *tr_sync_leases(tr_sync *s)
 
 double *tr_sync_lr_base(tr_sync *s)
 {
-	if (!s->started)
+	if (!s->started) {
 		s->written[s->tensor_count].outer = (struct tr_digest){ 0, 0 };
+		search_begin(&s->counters->search, &s->options, true);
+	}
 	return s->counters->lr_base;
 }
 

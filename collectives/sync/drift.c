@@ -283,6 +283,8 @@ void drift_mend(struct tr_sync *s)
 		    "; its movement does not count");
 		if (s->reports)
 			s->reports[m].lr_scale = 0; /* nobody's, for the base of the rates */
+		if (s->told)
+			s->told[m].asked = 0;
 		if (s->leases)
 			s->said[m].lost = s->said[m].consumed; /* nothing was learned from them */
 	}

@@ -51,9 +51,35 @@ static void complete(struct tr_sync_options *o, unsigned layers)
 	if (!hdet)
 		return;
 	o->lr_spread = double_or(o->lr_spread, o->lr_spread != 0, 1.0 / 9);
+	if (o->lr_search)
+		return;
 	o->lr_momentum = double_or(o->lr_momentum, o->lr_momentum >= 0, 0.9);
 	o->lr_step = double_or(o->lr_step, o->lr_step >= 0, 0.5);
 	o->lr_temperature = double_or(o->lr_temperature, o->lr_temperature != 0, 0.002);
+}
+
+/* Given, before defaults are filled in. */
+static tr_status check_search(const struct tr_sync_options *o, struct tr_error *error)
+{
+	static const char nothing[] = "nothing beside lr_search";
+
+	if (!o->lr_search)
+		return TR_OK;
+	if (o->mode != TR_SYNC_HDET)
+		return refuse(error, "lr_search", 1, "0 (false) unless the mode is hdet");
+	if (o->lr_momentum >= 0)
+		return refuse(error, "lr_momentum", o->lr_momentum, nothing);
+	if (o->lr_step >= 0)
+		return refuse(error, "lr_step", o->lr_step, nothing);
+	if (o->lr_decay != 0)
+		return refuse(error, "lr_decay", o->lr_decay, nothing);
+	if (o->lr_temperature != 0)
+		return refuse(error, "lr_temperature", o->lr_temperature, nothing);
+	if (o->outer_lr != 0 && o->outer_lr != 1)
+		return refuse(error, "outer_lr", o->outer_lr, "1 beside lr_search");
+	if (o->outer_momentum > 0)
+		return refuse(error, "outer_momentum", o->outer_momentum, "0 beside lr_search");
+	return TR_OK;
 }
 
 /* Settings of learning rates that each peer has its own of. */
@@ -76,6 +102,11 @@ static tr_status check_rates(const struct tr_sync_options *o, struct tr_error *e
 	}
 	if (!(o->lr_spread > 0 && o->lr_spread < 1))
 		return refuse(error, "lr_spread", o->lr_spread, "more than 0, less than 1");
+	if (o->overlap != 0)
+		return refuse(error, "overlap", (double)o->overlap,
+		    "none in hdet mode: the learning rates change at the merge");
+	if (o->lr_search)
+		return TR_OK;
 	if (!(o->lr_momentum < 1))
 		return refuse(error, "lr_momentum", o->lr_momentum, "0 to less than 1");
 	if (!(o->lr_step <= 10))
@@ -84,9 +115,6 @@ static tr_status check_rates(const struct tr_sync_options *o, struct tr_error *e
 		return refuse(error, "lr_decay", o->lr_decay, "0 to less than 1");
 	if (!(o->lr_temperature > 0))
 		return refuse(error, "lr_temperature", o->lr_temperature, "more than 0");
-	if (o->overlap != 0)
-		return refuse(error, "overlap", (double)o->overlap,
-		    "none in hdet mode: the learning rates change at the merge");
 	return TR_OK;
 }
 
@@ -125,6 +153,9 @@ tr_status tr_sync_complete(struct tr_sync_options *o, unsigned layers, struct tr
 	tr_status alone = check_alone(o, error);
 	if (alone != TR_OK)
 		return alone;
+	tr_status search = check_search(o, error);
+	if (search != TR_OK)
+		return search;
 	complete(o, layers);
 	unsigned most = layers < SYNC_FRAGMENTS_MAX ? layers : SYNC_FRAGMENTS_MAX;
 	if (!(o->outer_lr > 0 && o->outer_lr <= 10))

@@ -16,6 +16,7 @@
 #include "collectives/sync/hdet.h"
 #include "collectives/sync/late.h"
 #include "collectives/sync/outer.h"
+#include "collectives/sync/searching.h"
 #include "collectives/sync/sync_internal.h"
 #include "common/error.h"
 
@@ -105,6 +106,8 @@ static tr_status submit(struct tr_sync *s, struct tr_error *error)
 	*s->totals = s->given;
 	if (status == TR_OK && s->reports)
 		status = submit_reports(s, flags, error);
+	if (status == TR_OK && s->told)
+		status = searching_submit(s, flags, error);
 	if (status == TR_OK && s->leases)
 		status = sync_leasing_submit_said(s, flags, error);
 	return status == TR_OK ? tr_allreduce(s->group, SYNC_TAG_TOTALS, s->totals, SYNC_TOTALS,
@@ -145,7 +148,7 @@ static void choose_rate(struct tr_sync *s)
 {
 	s->lr_scale = 1;
 	s->loss = s->loss_tokens = 0;
-	if (s->options.mode == TR_SYNC_HDET && sync_contributes(s))
+	if (s->options.mode == TR_SYNC_HDET && sync_contributes(s) && !searching_choose(s))
 		s->lr_scale = s->counters->lr_base[0] *
 		    hdet_factor(&s->options, s->round.round, s->round.index, s->round.contributors);
 }
@@ -269,7 +272,8 @@ static tr_status take(struct tr_sync *s, struct tr_error *error)
 {
 	double before = s->given.tokens;
 
-	s->given.tokens = s->tokens[s->slot.fragment];
+	bool counts = searching_take(s);
+	s->given.tokens = counts ? s->tokens[s->slot.fragment] : 0;
 	s->given.samples = s->samples;
 	s->given_lost = s->lost;
 	memcpy(s->given.sums, s->sums, sizeof(s->sums));
@@ -283,8 +287,10 @@ static tr_status take(struct tr_sync *s, struct tr_error *error)
 		run_ahead(s, before > 0 ? (float)(1 / before) : 0);
 		take_delta(s, s->start, (float)s->given.tokens);
 		start_ahead(s);
-	} else {
+	} else if (counts) {
 		take_delta(s, s->start ? s->start : s->outer, (float)s->given.tokens);
+	} else {
+		memset(s->delta, 0, sync_fragment_count(s, s->slot.fragment) * sizeof(float));
 	}
 	s->taken = true;
 	s->departed_s = sync_monotonic_s();
@@ -335,11 +341,16 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 		start_ahead(s);
 	else if (s->outcast)
 		fetch(s, s->outer);
+	else if (s->apart && !searching_race_ends(s))
+		; /* trains on */
+	else if (s->apart)
+		fetch(s, s->outer);
 	else if (!late_merge(s) && !s->runs_ahead)
 		merge_local(s);
 	s->trains_alone = false;
 	s->alone = 0;
 	status = next_round(s, error);
+	searching_look(s, now->merged_step);
 	return status == TR_OK ? check_samples(s, error) : status;
 }
 
@@ -432,12 +443,13 @@ static tr_status sit_out(struct tr_sync *s, struct tr_error *error)
 	return status == TR_OK ? next_round(s, error) : status;
 }
 
-/* Where training is by the round's number; if that depends on how fast the peers are, by the state, so a joiner needs it first. */
+/* Where training is by the round's number; if that depends on how fast the peers are, by the state, so a joiner needs it first; so do the ops of a round in a race. */
 static tr_status begin_first(struct tr_sync *s, struct tr_error *error)
 {
 	tr_status status = sync_begin(s, error);
 
-	while (status == TR_OK && s->round.receive_state && pace_decides(&s->options)) {
+	bool first = pace_decides(&s->options) || s->options.lr_search;
+	while (status == TR_OK && s->round.receive_state && first) {
 		status = tr_state_receive(s->group, error);
 		if (status == TR_OK)
 			s->round.receive_state = false;
@@ -509,6 +521,8 @@ tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *er
 	else
 		fetch(s, s->outer);
 	s->event[0] = '\0';
+	if (s->progress.step == 0)
+		searching_look(s, 0);
 	alone_begin(s);
 	s->trains = true;
 	tell(s, now);

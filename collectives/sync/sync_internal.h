@@ -9,8 +9,10 @@
 #include "collectives/sync/parity.h"
 #include "collectives/sync/report.h"
 #include "collectives/sync/schedule.h"
+#include "collectives/sync/search.h"
 #include "common/limits.h"
 
+enum { SYNC_FOLLOW_MAX = 4 };
 enum sync_tag {
 	SYNC_TAG_FRAGMENT,
 	SYNC_TAG_TOTALS,
@@ -19,6 +21,9 @@ enum sync_tag {
 	SYNC_TAG_TOTALS_AGAIN,
 	SYNC_TAG_ROSTER,
 	SYNC_TAG_SAID,
+	SYNC_TAG_SEARCH,
+	SYNC_TAG_FOLLOW, /* SYNC_FOLLOW_MAX of them */
+	SYNC_TAG_FOLLOW_LAST = SYNC_TAG_FOLLOW + SYNC_FOLLOW_MAX - 1,
 	SYNC_TAG_PARITY, /* and those after it */
 };
 enum { SYNC_FRAGMENTS_MAX = 64, SYNC_EVENT_MAX = 512 };
@@ -44,6 +49,7 @@ struct sync_counters {
 	double lr_base[2];         /* HDET: b and v */
 	struct pace_agreed agreed; /* if pace_decides */
 	struct sync_costs costs;
+	struct search_state search; /* HDET with lr_search */
 };
 
 /* State: digests of what was written at the last merge of a tensor; zeros: not known. */
@@ -126,6 +132,20 @@ struct tr_sync {
 	bool runs_ahead; /* eager, of the slot's round: this peer trains on from where its own share would bring it */
 	bool spoilt[SYNC_FRAGMENTS_MAX]; /* what this peer holds of it changed in memory: until its next merge (drift.h) */
 	struct tr_commit close; /* when it is settled */
+
+	/* searching.h */
+	struct search_told *told; /* by index, as reports; NULL: there is no search */
+	struct search_told tell;  /* this peer's, with its next movement */
+	float *anchor;            /* where the window began */
+	uint64_t anchored;        /* 1 + its step; 0: not seen */
+	uint64_t raced;           /* the race that race_scale is of */
+	double race_scale;
+	struct {
+		float *array;
+		size_t count;
+	} followers[SYNC_FOLLOW_MAX]; /* the caller's */
+	unsigned follower_count;
+	bool apart; /* the round under way is of a race: nobody's movement counts but the winner's */
 
 	/* alone.h */
 	double merge_since_s; /* monotonic: since when it waits for the merge */

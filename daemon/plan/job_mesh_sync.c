@@ -44,7 +44,7 @@ static tr_status check_keys(const struct tr_sync_options *o, const char *why, st
 		const char *key;
 		double found;
 	} unknown[] = { { "grace_seconds", o->grace_seconds }, { "overlap", (double)o->overlap },
-		{ "alpha", o->alpha }, { "carry", o->carry },
+		{ "alpha", o->alpha }, { "carry", o->carry }, { "lr_search", o->lr_search },
 		{ "alone_steps", (double)o->alone_steps } };
 
 	for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++)

@@ -43,6 +43,7 @@ tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
 	o.lr_step = sync->lr_step > 0 ? sync->lr_step : -1;
 	o.lr_decay = sync->lr_decay;
 	o.lr_temperature = sync->lr_temperature;
+	o.lr_search = sync->lr_search;
 	o.inner_seconds = sync->inner_seconds;
 	o.by_speed = sync->by_speed;
 	o.grace_seconds = sync->grace_seconds;

@@ -227,7 +227,7 @@ static bool sync_is_given(const Traind__V1__Sync *sync)
 	return sync->inner_steps > 0 || sync->outer_lr > 0 || sync->outer_momentum > 0 ||
 	    sync->fragments > 0 || sync->overlap > 0 || sync->alpha > 0 || sync->carry ||
 	    sync->feedback != 0 || sync->lr_spread > 0 || sync->lr_temperature > 0 ||
-	    sync->lr_step > 0 || sync->lr_momentum > 0 || sync->lr_decay > 0 ||
+	    sync->lr_step > 0 || sync->lr_momentum > 0 || sync->lr_decay > 0 || sync->lr_search ||
 	    sync->inner_seconds > 0 || sync->by_speed || sync->grace_seconds > 0 ||
 	    sync->quorum > 0 || sync->alone_steps > 0 || sync->alone_after_seconds > 0 ||
 	    (sync->codec != NULL && strcmp(sync->codec, "none") != 0);

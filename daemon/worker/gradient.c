@@ -1,9 +1,15 @@
 /* A worker's part of a step: its share of the global batch in micro-batches, gradients accumulated as sums, each bucket handed over
  * as soon as the last micro-batch has made it final, so that the network works while the backward pass goes on.
  */
+#include <math.h>
 #include <string.h>
 
+#include "common/rng.h"
+
 #include "daemon/worker/trainer_inside.h"
+
+/* Of draws of this file: so that they are no others'. */
+#define DRAW_KEY 0x64726177u
 
 struct attempt {
 	struct trainer *t;
@@ -136,6 +142,25 @@ bool trainer_validate(struct trainer *t, unsigned index, unsigned contributors,
 		t->sums->validation_tokens += (double)(count * context);
 	}
 	return true;
+}
+
+double trainer_loss_of_draw(struct trainer *t, uint64_t draw, size_t count,
+    const struct model_hooks *hooks)
+{
+	size_t context = t->layout.config.context, done = 0;
+	struct rng_key key = rng_key(t->spec->optimizer->seed, draw, DRAW_KEY);
+	double sum = 0, loss;
+	while (done < count) {
+		size_t n = 0;
+		for (; n < t->micro && done + n < count; n++)
+			samples_get(&t->samples, rng_below(key, 0, done + n, t->samples.per_epoch),
+			    t->inputs + n * context, t->targets + n * context);
+		if (!model_loss(t->model, t->inputs, t->targets, n, context, hooks, &loss))
+			return NAN;
+		sum += loss;
+		done += n;
+	}
+	return sum / (double)(count * context);
 }
 
 tr_status trainer_submit_validation(struct trainer *t, const struct tr_round *round,

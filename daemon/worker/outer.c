@@ -15,6 +15,8 @@
 /* Of the two seconds of ending.c. */
 #define NEWS_WAIT_MS 500
 #define NEWS_LOOKS   50
+/* Of a batch on which losses are compared. */
+#define PROBE_SEQUENCES 32
 
 /* What is summed with each merge. */
 enum { SUM_LOSS, SUM_TOKENS, SUM_VALIDATION, SUM_VALIDATION_TOKENS, SUMS };
@@ -30,11 +32,28 @@ static unsigned layer_of(const struct layout *layout, size_t offset)
 	return offset >= layout->last_norm_w ? layer + 1 : layer;
 }
 
+/* An abandoned round takes no work from us: tr_sync_step begins it again. Who is told to end has no time for the rest of a step. */
+static bool on_progress(void *arg)
+{
+	(void)tr_progress(arg);
+	return !ending_wanted();
+}
+
+/* struct tr_sync_options, lr_probe: windows of the training text, drawn anew for each batch. */
+static double probe(void *arg, uint64_t batch)
+{
+	struct trainer *t = arg;
+	struct model_hooks hooks = { on_progress, NULL, t->group };
+	return trainer_loss_of_draw(t, batch, PROBE_SEQUENCES, &hooks);
+}
+
 static tr_status create_sync(struct trainer *t, struct tr_error *error)
 {
 	struct tr_sync_options options;
 	tr_status status = job_sync_options(t->spec, t->steps - t->counters->start, &options, error);
 	options.peers_most = t->peers_most;
+	options.lr_probe = probe;
+	options.lr_probe_arg = t;
 	struct tr_sync_tensor *tensors = calloc(t->layout.tensor_count, sizeof(*tensors));
 	if (status == TR_OK && tensors == NULL)
 		status = tr_error_set(error, TR_ENOMEM, "no memory for a table of tensors");
@@ -74,6 +93,12 @@ tr_status outer_create(struct trainer *t, struct tr_error *error)
 			memcpy(momentum, from, bytes);
 		else
 			memset(from, 0, bytes); /* a checkpoint of another mode had some */
+	}
+	for (unsigned i = 0; t->spec->sync->lr_search && i < 2; i++) {
+		status = tr_sync_follow(t->outer.sync, i == 0 ? t->arrays.first : t->arrays.second,
+		    t->layout.count, error);
+		if (status != TR_OK)
+			return status;
 	}
 	if (t->outer.lr_base[0] > 0)
 		memcpy(tr_sync_lr_base(t->outer.sync), t->outer.lr_base, sizeof(t->outer.lr_base));
@@ -116,13 +141,6 @@ void outer_fetch(struct trainer *t)
 		if (momentum != NULL)
 			memcpy(t->arrays.outer + tensor->offset, momentum, bytes);
 	}
-}
-
-/* An abandoned round takes no work from us: tr_sync_step begins it again. Who is told to end has no time for the rest of a step. */
-static bool on_progress(void *arg)
-{
-	(void)tr_progress(arg);
-	return !ending_wanted();
 }
 
 /* Done by the job, also before this run. Workers that go by time or speed are not at the same step; the furthest one's counts at a merge. */

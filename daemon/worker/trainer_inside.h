@@ -152,6 +152,9 @@ bool trainer_gradient(struct trainer *t, size_t count, const struct model_hooks 
 /* gradient.c: part `index` of the validation into sums->validation*; nothing if index is no contributor's. */
 bool trainer_validate(struct trainer *t, unsigned index, unsigned contributors,
     const struct model_hooks *hooks);
+/* gradient.c: mean loss a token of `count` windows of the training text, drawn by the job's seed and `draw`. NaN: hooks->progress said stop. */
+double trainer_loss_of_draw(struct trainer *t, uint64_t draw, size_t count,
+    const struct model_hooks *hooks);
 /* gradient.c: whether there is a validation before this step. */
 bool trainer_validates(const struct trainer *t, uint64_t step);
 /* gradient.c: this worker's part of the validation. */
