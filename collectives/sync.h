@@ -133,32 +133,34 @@ struct tr_sync_options {
 	/* Most members at a time, the same on all peers; 0: 256. Ops in which each has a place have so many: 48 bytes a place and merge with a batch, 32
 	 * more where members take steps as they can. TR_ELIMIT, later: there are more. */
 	unsigned peers_most;
+	/* Pointers first: what is appended must not lie in the room that the compiler left at the end of an earlier version of the struct. */
+	/* With lr_search: the mean loss of the tensors as they are, on batch `batch`: the same for the same number, on all peers. Called in tr_sync_step, by
+	 * its thread, one time or three after some merges. */
+	double (*lr_probe)(void *arg, uint64_t batch);
+	void *lr_probe_arg;
+	/* HDET: the base is not moved by the paper's rule, above, but searched for, by races at the beginning and by losses along the way of the outer parameters later on
+	 * (docs/low-communication.md, "A search for the learning rate"). That looks at long spans; the losses of short ones, which the rule goes by, mislead. Then there is no
+	 * lr_momentum, lr_step, lr_decay or lr_temperature, outer_lr is 1 and outer_momentum 0. One copy more of the parameters. */
+	bool lr_search;
 	/* With an overlap: what was done since the departure is carried over to the new outer parameters, instead of alpha's mean,
 	 *
 	 *	to = to + (theta_new - to_taken)               (to_taken: as they were when the movement was taken),
 	 *
 	 * and goes with the next movement (delayed averaging, arXiv 2006.00441). Not in eager mode, which has its own way. */
 	bool carry;
-	/* HDET: the base is not moved by the paper's rule, above, but searched for, by races at the beginning and by losses along the way of the outer parameters later on
-	 * (docs/low-communication.md, "A search for the learning rate"). That looks at long spans, in which the rule's losses mislead. Then there is no lr_momentum,
-	 * lr_step, lr_decay or lr_temperature, outer_lr is 1 and outer_momentum 0. One copy more of the parameters. `lr_probe` says the mean loss of the tensors as
-	 * they are, on batch `batch`: the same for the same number, on all peers; called in tr_sync_step, by its thread, one time or three after some merges. */
-	bool lr_search;
-	double (*lr_probe)(void *arg, uint64_t batch);
-	void *lr_probe_arg;
 };
-#define TR_SYNC_OPTIONS_INIT                                                                  \
-	{                                                                                     \
-		sizeof(struct tr_sync_options), TR_SYNC_DILOCO, 0, 0, 0, -1, 0, -1, -1,       \
-		    TR_CODEC_NONE, -1, 0, -1, -1, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, 0, false, \
-		    false, NULL, NULL                                                         \
+#define TR_SYNC_OPTIONS_INIT                                                                       \
+	{                                                                                          \
+		sizeof(struct tr_sync_options), TR_SYNC_DILOCO, 0, 0, 0, -1, 0, -1, -1,            \
+		    TR_CODEC_NONE, -1, 0, -1, -1, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, 0, NULL, NULL, \
+		    false, false                                                                   \
 	}
 
 enum { TR_SYNC_SUMS = 8 };
 
 /* One inner step's work. */
 struct tr_sync_work {
-	double tokens; /* the weight of this peer's movement; > 0 */
+	double tokens; /* the weight of this peer's movement; 1e-9 to 1e15 */
 	/* whole; added up until the next merge and recorded with its round (struct tr_commit). With a batch: at most struct tr_sync_now's */
 	double samples;
 	double sums[TR_SYNC_SUMS]; /* added up over steps and over peers until the next merge, such as losses */

@@ -164,6 +164,11 @@ tr_status tr_sync_complete(struct tr_sync_options *o, unsigned layers, struct tr
 		return refuse(error, "outer_momentum", o->outer_momentum, "0 to less than 1");
 	if (!(o->alpha < 1))
 		return refuse(error, "alpha", o->alpha, "0 to less than 1");
+	if (o->mode == TR_SYNC_EAGER && o->alpha > 0)
+		return refuse(error, "alpha", o->alpha,
+		    "nothing in eager mode, which keeps all of its own");
+	if (o->codec == TR_CODEC_NONE && o->feedback > 0)
+		return refuse(error, "feedback", o->feedback, "nothing without a codec");
 	if (o->carry && o->alpha > 0)
 		return refuse(error, "alpha", o->alpha, "nothing beside carry: one of the two");
 	if (o->carry && (o->overlap == 0 || o->mode == TR_SYNC_EAGER))

@@ -30,6 +30,10 @@ double sync_monotonic_s(void)
 
 /* ---- the caller's tensors of the fragment under way ---- */
 
+/* Weights are f32 on their way, and so are their inverses. */
+#define TOKENS_LEAST 1e-9
+#define TOKENS_MOST  1e15
+
 /* Between this round's take and merge this peer trains on from where its own share would bring it. */
 static bool will_run_ahead(const struct tr_sync *s)
 {
@@ -339,13 +343,9 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 	now->bytes += sync_fragment_count(s, s->slot.fragment) * sizeof(float);
 	if (s->outcast && s->start)
 		start_ahead(s);
-	else if (s->outcast)
+	else if (s->outcast || (s->apart && searching_race_ends(s)))
 		fetch(s, s->outer);
-	else if (s->apart && !searching_race_ends(s))
-		; /* trains on */
-	else if (s->apart)
-		fetch(s, s->outer);
-	else if (!late_merge(s) && !s->runs_ahead)
+	else if (!s->apart && !late_merge(s) && !s->runs_ahead)
 		merge_local(s);
 	s->trains_alone = false;
 	s->alone = 0;
@@ -389,10 +389,13 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 		return tr_error_set(error, TR_EINVAL,
 		    "work: the program sets a field that this library is too old for, or did not "
 		    "initialise the struct");
-	if (s->finished || !(work->tokens > 0))
-		return tr_error_set(error, TR_EINVAL, "sync: step %llu: %s",
-		    (unsigned long long)s->progress.step,
-		    s->finished ? "all steps are done" : "tokens: allowed: more than 0");
+	if (s->finished)
+		return tr_error_set(error, TR_EINVAL, "sync: step %llu: all steps are done",
+		    (unsigned long long)s->progress.step);
+	if (!(work->tokens >= TOKENS_LEAST && work->tokens <= TOKENS_MOST))
+		return tr_error_set(error, TR_EINVAL,
+		    "sync: step %llu: tokens: found %g, allowed: 1e-9 to 1e15",
+		    (unsigned long long)s->progress.step, work->tokens);
 	s->event[0] = '\0';
 	bool whole = work->samples >= 0 && work->samples == floor(work->samples);
 	if (s->leases && !(whole && work->samples <= (double)sync_leasing_left(s)))

@@ -148,9 +148,9 @@ static const struct job_option rows[] = {
 	    "hdet." },
 	{ "sync.on_loss", OPTION_CHOICE, 0, 0, "replay|drop", "replay", NULL,
 	    "When a worker dies in a step: `replay` does the same global batch again, whole; "
-	    "`drop` "
-	    "applies the mean "
-	    "over what arrived." },
+	    "`drop` applies the mean over what arrived. Of ddp alone: merges of the other modes go "
+	    "on "
+	    "without whom they lost." },
 	{ "sync.inner_steps", OPTION_UINT, 0, 1e9, NULL, "0", "steps",
 	    "Steps between two merges of the same parameters (H). 0: 500, streaming 100, hdet "
 	    "1000." },

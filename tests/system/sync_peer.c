@@ -2,7 +2,7 @@
  * in double precision.
  *
  *	sync_peer MEMBERSHIP GROUP SIZE MODE STEPS [KEY=VALUE ...]
- *	    H, P, tau, carry (sync.h), eta, mu, alpha, beta, codec, spread, temperature, seconds, by_speed, grace, quorum;
+ *	    H, P, tau, carry, lr_search (sync.h), eta, mu, alpha, beta, codec, spread, temperature, seconds, by_speed, grace, quorum;
  *	    batch: samples of a step of all, and a peer's weights are its samples; from: as if those before it had been handed out
  *	    pause_us: of an inner step; uneven=1: peers' weights differ; policy, deadline, transport: of the group
  *	    flip: after this step a bit of its outer state flips: of tensor `tensor` in (part) 0 its outer parameters, 1 its momentum, 2 the counters
@@ -39,6 +39,7 @@ struct peer {
 	uint64_t own, merges; /* steps since the last merge; merges */
 	/* Digest of the outer parameters as the newest commit left them, which may be some steps before its merge. */
 	uint64_t agreed;
+	float *follows; /* its index, until a race ends; NULL: nothing does */
 };
 
 static float target(unsigned index, uint64_t step, unsigned element)
@@ -63,6 +64,19 @@ static double inner_step(struct peer *p, const struct tr_sync_now *now)
 		}
 	if (p->pause_us > 0)
 		(void)usleep((useconds_t)p->pause_us);
+	return squares / 2 / (LAYERS * ELEMENTS);
+}
+
+/* struct tr_sync_options, lr_probe. */
+static double probe(void *arg, uint64_t batch)
+{
+	const struct peer *p = arg;
+	double squares = 0;
+
+	for (unsigned i = 0; i < LAYERS * ELEMENTS; i++) {
+		float off = p->w[i / ELEMENTS][i % ELEMENTS] - target(0, batch, i);
+		squares += (double)off * off;
+	}
 	return squares / 2 / (LAYERS * ELEMENTS);
 }
 
@@ -151,6 +165,8 @@ static void say(const struct peer *p, const struct tr_sync_now *now)
 		say_account(tr_sync_leases(p->sync));
 	struct tr_stats stats = TR_STATS_INIT;
 	(void)tr_stats_get(p->group, &stats, NULL);
+	if (p->follows)
+		printf("{\"follows\": %g}\n", (double)*p->follows);
 	printf("{\"done\": %" PRIu64 ", \"digest\": \"%016" PRIx64 "\", \"sent\": %" PRIu64
 	       ", \"outer\": [",
 	    now->step, digest(p), stats.tcp_sent_bytes + stats.shm_sent_bytes);
@@ -192,6 +208,8 @@ static void set(struct peer *p, struct tr_sync_options *o, const char *word)
 		o->by_speed = value > 0;
 	else if (strncmp(word, "carry=", 6) == 0)
 		o->carry = value > 0;
+	else if (strncmp(word, "lr_search=", 10) == 0)
+		o->lr_search = value > 0;
 	else if (strncmp(word, "quorum=", 7) == 0)
 		o->quorum = (unsigned)value;
 	else if (strncmp(word, "codec=", 6) == 0)
@@ -211,6 +229,10 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 	};
 	tr_status st = tr_sync_create(p->group, options, tensors, LAYERS, &p->sync, &error);
 
+	if (st == TR_OK && options->lr_search) {
+		p->follows = tr_alloc(p->group, sizeof(float));
+		st = tr_sync_follow(p->sync, p->follows, 1, &error);
+	}
 	if (st == TR_OK && p->from > 0)
 		tr_sync_leases(p->sync)->cursor = (uint64_t)p->from;
 	if (st == TR_OK)
@@ -222,6 +244,9 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 	printf("{\"started\": %" PRIu64 ", \"index\": %u, \"lr_scale\": %.17g, \"digest\": "
 	       "\"%016" PRIx64 "\"}\n",
 	    now.step, now.index, now.lr_scale, digest(p));
+	p->agreed = digest(p);
+	if (p->follows)
+		*p->follows = (float)now.index;
 	while (!now.finished) {
 		struct tr_sync_work did = { .tokens = p->uneven > 0 ? 1 + now.index : 1 };
 		if (p->batch > 0)
@@ -273,6 +298,8 @@ int main(int argc, char **argv)
 	for (int i = 6; i < argc; i++)
 		set(&p, &options, argv[i]);
 	options.batch = (uint64_t)p.batch;
+	options.lr_probe = probe;
+	options.lr_probe_arg = &p;
 	join.policy = (enum tr_policy)(int)p.policy;
 	join.transport = (enum tr_transport)(int)p.transport;
 	join.op_deadline_ms = (uint32_t)p.deadline;

@@ -125,6 +125,20 @@ static void options_that_cannot_be_are_named(void **state)
 	SYNC_REFUSED(base, overlap, 501, "overlap: found 501, allowed: 0 to 500");
 }
 
+/* Settings that would do nothing, and a program built with an earlier header, whose struct ends after peers_most. */
+static void what_does_nothing_is_refused(void **state)
+{
+	(void)state;
+	struct tr_sync_options base = mode(TR_SYNC_EAGER);
+	SYNC_REFUSED(base, alpha, 0.5, "alpha: found 0.5, allowed: nothing in eager mode");
+	base = mode(TR_SYNC_DILOCO);
+	SYNC_REFUSED(base, feedback, 0.5, "feedback: found 0.5, allowed: nothing without a codec");
+	assert_true(offsetof(struct tr_sync_options, lr_probe) >=
+	    ((offsetof(struct tr_sync_options, peers_most) + sizeof(base.peers_most) + 7) & ~7u));
+	assert_true(
+	    offsetof(struct tr_sync_options, carry) > offsetof(struct tr_sync_options, lr_probe));
+}
+
 static void carry_wants_an_overlap_and_no_alpha(void **state)
 {
 	(void)state;
@@ -147,6 +161,7 @@ int main(void)
 		cmocka_unit_test(diloco_takes_and_merges_at_multiples_of_h),
 		cmocka_unit_test(defaults_are_the_papers),
 		cmocka_unit_test(options_that_cannot_be_are_named),
+		cmocka_unit_test(what_does_nothing_is_refused),
 		cmocka_unit_test(carry_wants_an_overlap_and_no_alpha),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
