@@ -288,7 +288,8 @@ struct tr_op {
 
 /* Submits an op; returns at once. All peers, of a scope those in it, submit the same ops, in any order. No two ops of a round that are not released write to the same memory, nor does one
  * read what another writes; none writes into memory that tr_state_add declared, since that must not change before the commit: reduce beside
- * it, and apply the result once tr_round_commit has returned TR_OK. Errors of others surface at commit. TR_EINVAL: says what is wrong.
+ * it, and apply the result once tr_round_commit has returned TR_OK. Errors of others surface at commit. TR_EINVAL: says what is wrong; nothing was
+ * submitted. So it is outside of a round: before the first tr_round_begin, and from a commit that returned TR_OK to the next one.
  * TR_ERESTART: the round was abandoned. */
 TR_API tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_error *error);
 

@@ -79,13 +79,15 @@ tr_status tr_round_begin(tr_group *group, struct tr_round *round, struct tr_erro
 	struct channel_answer answer;
 	struct channel_submission s = { .call = CHANNEL_BEGIN };
 	tr_status st = channel_worker_call(group->channel, &s, &answer, error);
+	if (st == TR_ETIMEDOUT) /* it was asked for, so none is under way */
+		group->open = false;
 	if (st != TR_OK)
 		return st;
 	group->op_count = group->use_count = 0;
 	tag_set_clear(&group->released);
 	group->index = answer.round.index;
 	group->contributors = answer.round.contributors;
-	group->begun = true;
+	group->begun = group->open = true;
 	memcpy(group->contributor_ids, answer.peers,
 	    group->contributors * sizeof(group->contributor_ids[0]));
 	atomic_store(&group->abandons, answer.abandons);
@@ -133,9 +135,12 @@ static tr_status commit_round(tr_group *group, const struct tr_commit *commit,
 	if (commit != NULL)
 		s.commit = *commit;
 	tr_status st = channel_worker_call(group->channel, &s, &answer, error);
-	if (st == TR_OK && round != NULL)
+	if (st != TR_OK)
+		return st;
+	group->open = false;
+	if (round != NULL)
 		*round = answer.round;
-	return st;
+	return TR_OK;
 }
 
 tr_status tr_round_commit(tr_group *group, const struct tr_commit *commit, struct tr_round *round,

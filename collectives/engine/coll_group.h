@@ -46,6 +46,7 @@ struct tr_group {
 	    abandons; /* channel_control.abandons when the round began; tr_progress reads it on any thread */
 	unsigned index, contributors; /* this peer's, of the round under way */
 	bool begun;                   /* some round was */
+	bool open; /* a round was begun here that is not committed; an abandoned one is until the next begin */
 	uint64_t contributor_ids[TR_GROUP_PEERS_MAX];
 	struct coll_use *uses; /* of memory, by the ops of the round under way */
 	unsigned use_count, use_capacity, op_count;

@@ -24,6 +24,14 @@ struct op_plan {
 
 /* ---- what it says ---- */
 
+static tr_status check_open(const struct tr_group *group, const char *call, uint32_t tag,
+    struct tr_error *error)
+{
+	if (group->open)
+		return TR_OK;
+	return tr_error_set(error, TR_EINVAL, "%s: op %" PRIu32 ": no round is begun", call, tag);
+}
+
 static tr_status check_values(const struct tr_group *group, const struct tr_op *op,
     struct tr_error *error)
 {
@@ -369,6 +377,8 @@ tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_error *er
 	struct op_uses uses;
 	tr_status st = sized_read("op", op, COLL_OP_LEAST, &known, sizeof(known), error);
 	if (st == TR_OK)
+		st = check_open(group, "submit", known.tag, error);
+	if (st == TR_OK)
 		st = check_values(group, &known, error);
 	if (st != TR_OK)
 		return st;
@@ -421,6 +431,9 @@ static const struct coll_use *use_of(const struct tr_group *group, uint32_t tag)
 tr_status tr_release(tr_group *group, uint32_t tag, struct tr_error *error)
 {
 	const struct channel_submission s = { .call = CHANNEL_RELEASE, .tag = tag };
+	tr_status st = check_open(group, "release", tag, error);
+	if (st != TR_OK)
+		return st;
 	const struct coll_use *use = use_of(group, tag);
 	if (use == NULL)
 		return tr_error_set(error, TR_EINVAL, "release: op %" PRIu32 " %s in this round",
@@ -434,7 +447,7 @@ tr_status tr_release(tr_group *group, uint32_t tag, struct tr_error *error)
 		    tag);
 	if (tag_set_add(&group->released, tag, 0) != TR_OK)
 		return tr_error_set(error, TR_ENOMEM, "release: out of memory");
-	tr_status st = channel_worker_note(group->channel, &s, error);
+	st = channel_worker_note(group->channel, &s, error);
 	if (st != TR_OK)
 		return st;
 	forget_uses(group, tag);

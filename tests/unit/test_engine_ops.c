@@ -65,6 +65,44 @@ static void refused(tr_group *group, struct tr_op op, const char *why)
 		fail_msg("\"%s\" does not say \"%s\"", error.text, why);
 }
 
+/* Before the first round and between two; a round that was committed has no say in it. */
+static void ops_outside_of_a_round_are_refused(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct tr_error error = { 0 };
+	struct tr_round round;
+	fx_attach(&fx->hosts[0]);
+	tr_group *group = fx->hosts[0].group;
+	float *data = tr_alloc(group, 4096);
+	struct tr_op op = TR_OP_INIT;
+	op.tag = 1;
+	op.collective = TR_BROADCAST;
+	op.count = 16;
+	op.output = data;
+	op.scope = (struct tr_scope){ (const uint32_t[]){ 0 }, 1 };
+	refused(group, op, "submit: op 1: no round is begun");
+	assert_int_equal(tr_state_ready(group, 0, &error), TR_OK);
+	fx_found(fx, 1);
+	refused(group, op, "submit: op 1: no round is begun");
+	for (unsigned i = 1; i <= 2; i++) {
+		assert_int_equal(tr_round_begin(group, &round, &error), TR_OK);
+		assert_int_equal(round.round, i);
+		assert_int_equal(tr_round_begin(group, &round, &error), TR_EINVAL);
+		assert_int_equal(tr_submit(group, &op, &error), TR_OK); /* the round goes on */
+		assert_int_equal(tr_wait(group, 1, &error), TR_OK);
+		commit_all(fx, 1);
+		refused(group, op, "submit: op 1: no round is begun");
+		assert_int_equal(tr_release(group, 1, &error), TR_EINVAL);
+		assert_non_null(strstr(error.text, "no round is begun"));
+		assert_int_equal(tr_wait(group, 1, &error), TR_EINVAL);
+		assert_int_equal(tr_round_commit(group, NULL, NULL, &error), TR_EINVAL);
+		assert_non_null(strstr(error.text, "no round is begun"));
+	}
+	fx_stop(fx);
+}
+
 static void an_input_apart_from_the_output_stays_as_it_is(void **state)
 {
 	(void)state;
@@ -398,6 +436,7 @@ static void thousands_of_ops_in_one_round(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ops_outside_of_a_round_are_refused),
 		cmocka_unit_test(an_input_apart_from_the_output_stays_as_it_is),
 		cmocka_unit_test(memory_of_two_ops_is_told_apart_exactly),
 		cmocka_unit_test(residuals_share_memory_with_nothing_that_is_written),
