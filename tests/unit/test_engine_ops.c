@@ -103,6 +103,64 @@ static void ops_outside_of_a_round_are_refused(void **state)
 	fx_stop(fx);
 }
 
+/* Of contributor 0 of 2: what the engine would find (op_check) only after the call. */
+static void values_that_no_op_can_have_are_refused_at_once(void **state)
+{
+	(void)state;
+	void *memory[2];
+	struct fx *fx = begin(2, 8192, memory);
+	float *data = memory[0];
+	static const uint32_t alone[] = { 0 };
+	static const struct {
+		const char *why;
+		enum tr_collective collective;
+		enum tr_dtype dtype;
+		enum tr_codec codec;
+		unsigned root;
+		bool scoped, residual, residual_next;
+	} wrong[] = {
+		{ "codec 2 of dtype 3", .dtype = TR_I32, .codec = TR_CODEC_INT8 },
+		{ "codec 1 of dtype 2", .dtype = TR_F64, .codec = TR_CODEC_BF16 },
+		{ "codec 2 of dtype 7", .dtype = TR_U8, .codec = TR_CODEC_INT8 },
+		{ "codec 6 is unknown", .codec = (enum tr_codec)6 },
+		{ "dtype 99", .dtype = (enum tr_dtype)99 },
+		{ "contributor 2 of 2", .collective = TR_BROADCAST, .root = 2 },
+		{ "contributor 4294967295 of 2", .collective = TR_BROADCAST, .root = UINT32_MAX },
+		{ "contributor 1 of 1", .collective = TR_BROADCAST, .root = 1, .scoped = true },
+		{ "from and to contributor 0", .collective = TR_SEND },
+		{ "from and to contributor 0", .collective = TR_RECV },
+		{ "contributor 9 of 2", .collective = TR_SEND, .root = 9 },
+		{ "contributor 2 of 2", .collective = TR_RECV, .root = 2 },
+		{ "contributor 1 of 1", .collective = TR_SEND, .root = 1, .scoped = true },
+		{ "takes both residuals", .codec = TR_CODEC_INT8, .residual = true },
+		{ "takes both residuals", .codec = TR_CODEC_INT8, .residual_next = true },
+		{ "for sums with a codec", .residual = true, .residual_next = true },
+		{ "for sums with a codec", .collective = TR_ALL_GATHER, .codec = TR_CODEC_INT8,
+		    .residual = true, .residual_next = true },
+	};
+	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		struct tr_op op = TR_OP_INIT;
+		op.tag = i;
+		op.output = data;
+		op.count = 16;
+		op.collective = wrong[i].collective;
+		op.dtype = wrong[i].dtype != 0 ? wrong[i].dtype : TR_F32;
+		op.codec = wrong[i].codec;
+		op.root = wrong[i].root;
+		op.residual = wrong[i].residual ? data + 100 : NULL;
+		op.residual_next = wrong[i].residual_next ? data + 200 : NULL;
+		if (wrong[i].scoped)
+			op.scope = (struct tr_scope){ alone, 1 };
+		refused(fx->hosts[0].group, op, wrong[i].why);
+	}
+	for (unsigned i = 0; i < 2; i++) /* the round is as if they had never been */
+		assert_int_equal(tr_allreduce(fx->hosts[i].group, 0, memory[i], 16, TR_F32, TR_SUM,
+		                     TR_CONTRIBUTE, NULL),
+		    TR_OK);
+	commit_all(fx, 2);
+	fx_stop(fx);
+}
+
 static void an_input_apart_from_the_output_stays_as_it_is(void **state)
 {
 	(void)state;
@@ -437,6 +495,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ops_outside_of_a_round_are_refused),
+		cmocka_unit_test(values_that_no_op_can_have_are_refused_at_once),
 		cmocka_unit_test(an_input_apart_from_the_output_stays_as_it_is),
 		cmocka_unit_test(memory_of_two_ops_is_told_apart_exactly),
 		cmocka_unit_test(residuals_share_memory_with_nothing_that_is_written),
