@@ -166,7 +166,8 @@ TR_API void tr_group_leave(tr_group *group);
 TR_API void *tr_alloc(tr_group *group, size_t bytes);
 
 /* Declares memory (from tr_alloc) that a joiner receives from a donor: parameters, moments, counters.
- * All peers declare the same names and sizes, in the same order, before tr_state_ready. */
+ * All peers declare the same names and sizes, in the same order, before tr_state_ready. TR_EINVAL: the name is empty, too long or taken, the
+ * memory is not from tr_alloc, or part of it was declared before. */
 TR_API tr_status tr_state_add(tr_group *group, const char *name, void *data, size_t bytes,
     struct tr_error *error);
 

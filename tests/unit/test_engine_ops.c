@@ -267,6 +267,38 @@ static void residuals_share_memory_with_nothing_that_is_written(void **state)
 	fx_stop(fx);
 }
 
+static void undeclarable(tr_group *group, const char *name, float *data, size_t bytes,
+    const char *why)
+{
+	struct tr_error error = { 0 };
+	assert_int_equal(tr_state_add(group, name, data, bytes, &error), TR_EINVAL);
+	assert_string_equal(error.text, why);
+}
+
+static void state_is_declared_once(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct tr_error error;
+	fx_attach(&fx->hosts[0]);
+	tr_group *group = fx->hosts[0].group;
+	float *m = tr_alloc(group, 4096);
+	assert_non_null(m);
+	assert_int_equal(tr_state_add(group, "a", m + 100, 400, &error), TR_OK);
+	undeclarable(group, "", m, 4, "state: a name has 1 to 127 bytes");
+	undeclarable(group, NULL, m, 4, "state: a name has 1 to 127 bytes");
+	undeclarable(group, "a", m, 4, "state \"a\": there is one of this name");
+	undeclarable(group, "b", m + 100, 400, "state \"b\": shares memory with the state \"a\"");
+	undeclarable(group, "b", m + 150, 4, "state \"b\": shares memory with the state \"a\"");
+	undeclarable(group, "b", m, 404, "state \"b\": shares memory with the state \"a\"");
+	undeclarable(group, "b", m + 199, 8, "state \"b\": shares memory with the state \"a\"");
+	assert_int_equal(tr_state_add(group, "b", m, 400, &error), TR_OK); /* right before it */
+	assert_int_equal(tr_state_add(group, "c", m + 200, 400, &error), TR_OK);
+	assert_int_equal(tr_state_ready(group, 0, &error), TR_OK);
+	fx_stop(fx);
+}
+
 /* A joiner may be getting it while the results come in. */
 static void nothing_is_written_into_declared_state(void **state)
 {
@@ -279,10 +311,10 @@ static void nothing_is_written_into_declared_state(void **state)
 	tr_group *group = fx->hosts[0].group;
 	float *m = tr_alloc(group, 4096 * sizeof(float));
 	assert_non_null(m);
-	/* Out of order; "b" is a part of "a". */
+	/* Out of order; "b" is nothing inside of "a". */
 	assert_int_equal(tr_state_add(group, "c", m + 300, 100 * sizeof(float), &error), TR_OK);
 	assert_int_equal(tr_state_add(group, "a", m + 100, 100 * sizeof(float), &error), TR_OK);
-	assert_int_equal(tr_state_add(group, "b", m + 110, 5 * sizeof(float), &error), TR_OK);
+	assert_int_equal(tr_state_add(group, "b", m + 110, 0, &error), TR_OK);
 	assert_int_equal(tr_state_ready(group, 0, &error), TR_OK);
 	fx_found(fx, 1);
 	assert_int_equal(tr_round_begin(group, &round, &error), TR_OK);
@@ -499,6 +531,7 @@ int main(void)
 		cmocka_unit_test(an_input_apart_from_the_output_stays_as_it_is),
 		cmocka_unit_test(memory_of_two_ops_is_told_apart_exactly),
 		cmocka_unit_test(residuals_share_memory_with_nothing_that_is_written),
+		cmocka_unit_test(state_is_declared_once),
 		cmocka_unit_test(nothing_is_written_into_declared_state),
 		cmocka_unit_test(a_joiner_takes_part_in_a_reduce_scatter),
 		cmocka_unit_test(every_collective_in_one_round),
