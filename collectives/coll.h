@@ -39,6 +39,8 @@
  * Threads: one caller thread per group at a time; an engine thread (here, or in traind) communicates
  * meanwhile. Buffers given to tr_submit stay borrowed until the round is decided: until tr_round_commit returns with anything but
  * TR_ETIMEDOUT, which only comes with an op_deadline_ms; or until tr_release.
+ * A group is of the process that joined or attached. In a child of fork each call but tr_group_leave returns TR_EINVAL (tr_alloc: NULL, tr_progress: false),
+ * and what tr_alloc gave is still shared with the parent, so it is not to be written; a child that wants to take part joins for itself.
  * No call waits for ever: it ends with a result or an error that names the peer it waited for. (Callers that wait for each other
  * need op_deadline_ms for that; see tr_wait.)
  * The library never exits, never aborts on a peer's bytes. C99.

@@ -24,11 +24,13 @@ struct op_plan {
 
 /* ---- what it says ---- */
 
+/* Whether this process has a round that the op can be of. */
 static tr_status check_open(const struct tr_group *group, const char *call, uint32_t tag,
     struct tr_error *error)
 {
-	if (group->open)
-		return TR_OK;
+	tr_status st = coll_own(group, error);
+	if (st != TR_OK || group->open)
+		return st;
 	return tr_error_set(error, TR_EINVAL, "%s: op %" PRIu32 ": no round is begun", call, tag);
 }
 

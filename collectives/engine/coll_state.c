@@ -41,6 +41,9 @@ tr_status tr_state_add(tr_group *group, const char *name, void *data, size_t byt
 {
 	uint32_t arena;
 	uint64_t offset;
+	tr_status st = coll_own(group, error);
+	if (st != TR_OK)
+		return st;
 	if (name == NULL || name[0] == '\0' || strlen(name) >= TR_STATE_NAME_MAX)
 		return tr_error_set(error, TR_EINVAL, "state: a name has 1 to %d bytes",
 		    TR_STATE_NAME_MAX - 1);
@@ -52,7 +55,7 @@ tr_status tr_state_add(tr_group *group, const char *name, void *data, size_t byt
 		    TR_STATE_TENSORS_MAX);
 	if (channel_worker_locate(group->channel, data, bytes, &arena, &offset) != TR_OK)
 		return tr_error_set(error, TR_EINVAL, "%s: the memory is not from tr_alloc", name);
-	tr_status st = check_apart(group, name, data, bytes, error);
+	st = check_apart(group, name, data, bytes, error);
 	if (st != TR_OK)
 		return st;
 	struct coll_tensor *tensor = one_more(group);
@@ -92,9 +95,12 @@ tr_status tr_state_ready(tr_group *group, uint64_t round, struct tr_error *error
 	struct channel_submission s = { .call = CHANNEL_READY,
 		.round = round,
 		.count = group->op_deadline_ms };
+	tr_status st = coll_own(group, error);
+	if (st != TR_OK)
+		return st;
 	if (group->ready)
 		return tr_error_set(error, TR_EINVAL, "the state was declared before");
-	tr_status st = channel_worker_call(group->channel, &s, &answer, error);
+	st = channel_worker_call(group->channel, &s, &answer, error);
 	if (st != TR_OK)
 		return st;
 	sort_tensors(group);
@@ -106,7 +112,8 @@ tr_status tr_state_receive(tr_group *group, struct tr_error *error)
 {
 	struct channel_answer answer;
 	struct channel_submission s = { .call = CHANNEL_RECEIVE_STATE };
-	return channel_worker_call(group->channel, &s, &answer, error);
+	tr_status st = coll_own(group, error);
+	return st == TR_OK ? channel_worker_call(group->channel, &s, &answer, error) : st;
 }
 
 static bool touches(const struct coll_tensor *tensor, const struct coll_use *use)
