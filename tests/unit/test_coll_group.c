@@ -78,9 +78,51 @@ static void a_child_of_fork_has_no_part_in_the_group(void **state)
 	fx_stop(fx);
 }
 
+static void not_joined(const struct tr_join_options *options, const char *why)
+{
+	struct tr_error error = { 0 };
+	tr_group *group = NULL;
+	assert_int_equal(tr_group_join(options, &group, &error), TR_EINVAL);
+	assert_string_equal(error.text, why);
+}
+
+/* There is no memberd at that address, and none is asked. */
+static void options_that_no_group_has_are_refused_at_once(void **state)
+{
+	(void)state;
+	struct tr_join_options good = TR_JOIN_OPTIONS_INIT, options;
+	good.membership = "127.0.0.1:1";
+	good.name = "g";
+	good.size = 1;
+	for (int i = 0; i < 2; i++) {
+		static const char *const policies[] = {
+			"join: policy -1, allowed: 0 (keep), 1 (uniform), 2 (replay)",
+			"join: policy 3, allowed: 0 (keep), 1 (uniform), 2 (replay)"
+		};
+		static const char *const algorithms[] = {
+			"join: algorithm -1, allowed: 0 (auto) to 5 (one-shot)",
+			"join: algorithm 6, allowed: 0 (auto) to 5 (one-shot)"
+		};
+		options = good;
+		options.policy = (enum tr_policy)(i == 0 ? -1 : 3);
+		not_joined(&options, policies[i]);
+		options = good;
+		options.algorithm = (enum tr_algorithm)(i == 0 ? -1 : 6);
+		not_joined(&options, algorithms[i]);
+	}
+	options = good;
+	options.segment_bytes = 100;
+	not_joined(&options,
+	    "join: segment_bytes 100, allowed: 0 or a multiple of 64, at most 1047552");
+	options.segment_bytes = 1047552 + 64;
+	not_joined(&options,
+	    "join: segment_bytes 1047616, allowed: 0 or a multiple of 64, at most 1047552");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(options_that_no_group_has_are_refused_at_once),
 		cmocka_unit_test(a_child_of_fork_has_no_part_in_the_group),
 	};
 	return cmocka_run_group_tests_name("coll group", tests, NULL, NULL);
