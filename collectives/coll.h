@@ -39,6 +39,8 @@
  * Threads: one caller thread per group at a time; an engine thread (here, or in traind) communicates
  * meanwhile. Buffers given to tr_submit stay borrowed until the round is decided: until tr_round_commit returns with anything but
  * TR_ETIMEDOUT, which only comes with an op_deadline_ms; or until tr_release.
+ * A group is of the process that joined or attached. In a child of fork each call but tr_group_leave returns TR_EINVAL (tr_alloc: NULL, tr_progress: false),
+ * and what tr_alloc gave is still shared with the parent, so it is not to be written; a child that wants to take part joins for itself.
  * No call waits for ever: it ends with a result or an error that names the peer it waited for. (Callers that wait for each other
  * need op_deadline_ms for that; see tr_wait.)
  * The library never exits, never aborts on a peer's bytes. C99.
@@ -76,6 +78,11 @@ enum tr_codec {
 	TR_CODEC_E3M0 = 4, /* 4 bits: sign and power of two */
 	TR_CODEC_INT2 = 5,
 };
+/* Integers wrap around. Their TR_AVG is the sum, as it wrapped, divided by the number of contributors and truncated toward zero: of 200 and 100 as TR_U8 it
+ * is 22, since 300 became 44. Where the sum may not fit, reduce in a wider type. TR_MIN and TR_MAX take one contributor's element after the
+ * other and keep what they have unless the next is less (greater): a NaN that comes first stays, one that comes later is passed over. In a
+ * `deterministic` group they come by ascending index, else as the algorithm has them, which need not be the same for all elements. So with
+ * NaNs the result may be a number or a NaN; all peers have the same bits in any case. */
 enum tr_reduce { TR_SUM = 1, TR_AVG = 2, TR_MIN = 3, TR_MAX = 4, TR_PROD = 5 };
 
 /* What happens to a round when a contributor dies before its data is everywhere. */
@@ -166,7 +173,8 @@ TR_API void tr_group_leave(tr_group *group);
 TR_API void *tr_alloc(tr_group *group, size_t bytes);
 
 /* Declares memory (from tr_alloc) that a joiner receives from a donor: parameters, moments, counters.
- * All peers declare the same names and sizes, in the same order, before tr_state_ready. */
+ * All peers declare the same names and sizes, in the same order, before tr_state_ready. TR_EINVAL: the name is empty, too long or taken, the
+ * memory is not from tr_alloc, or part of it was declared before. */
 TR_API tr_status tr_state_add(tr_group *group, const char *name, void *data, size_t bytes,
     struct tr_error *error);
 
@@ -288,7 +296,8 @@ struct tr_op {
 
 /* Submits an op; returns at once. All peers, of a scope those in it, submit the same ops, in any order. No two ops of a round that are not released write to the same memory, nor does one
  * read what another writes; none writes into memory that tr_state_add declared, since that must not change before the commit: reduce beside
- * it, and apply the result once tr_round_commit has returned TR_OK. Errors of others surface at commit. TR_EINVAL: says what is wrong.
+ * it, and apply the result once tr_round_commit has returned TR_OK. Errors of others surface at commit. TR_EINVAL: says what is wrong; nothing was
+ * submitted. So it is outside of a round: before the first tr_round_begin, and from a commit that returned TR_OK to the next one.
  * TR_ERESTART: the round was abandoned. */
 TR_API tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_error *error);
 

@@ -113,6 +113,11 @@ struct op_submit {
 	unsigned index; /* ours among them; `contributors`: we are none */
 };
 
+/* What is wrong with an op's values (TR_EINVAL) if it is the one of contributor `index` among so many, of its scope. Looks at no
+ * memory, so that the caller's side of a channel can say the same before the engine does. */
+tr_status op_check(const struct group_submit *submit, unsigned contributors, unsigned index,
+    struct tr_error *error);
+
 /* TR_EINVAL, TR_ELIMIT: what is wrong with it. */
 tr_status op_create(const struct op_submit *submit, struct buffer_pool *pool, struct op **op,
     struct tr_error *error);

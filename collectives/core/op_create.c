@@ -26,8 +26,10 @@ static tr_status op_check_values(const struct group_submit *s, struct tr_error *
 		return tr_error_set(error, TR_EINVAL,
 		    "op %u: collective %d, dtype %d, reduce op %d, algorithm %d", s->tag,
 		    (int)s->collective, (int)s->dtype, (int)s->reduce, (int)s->algorithm);
-	if (!codec_known(s->codec) ||
-	    (s->codec != TR_CODEC_NONE && s->dtype != TR_F32 && !reduce_is_wide(s->dtype)))
+	if (!codec_known(s->codec))
+		return tr_error_set(error, TR_EINVAL, "op %u: codec %d is unknown", s->tag,
+		    (int)s->codec);
+	if (s->codec != TR_CODEC_NONE && s->dtype != TR_F32 && !reduce_is_wide(s->dtype))
 		return tr_error_set(error, TR_EINVAL,
 		    "op %u: codec %d of dtype %d; codecs are for f32, f16 and bf16", s->tag,
 		    (int)s->codec, (int)s->dtype);
@@ -41,22 +43,30 @@ static tr_status op_check_values(const struct group_submit *s, struct tr_error *
 	return TR_OK;
 }
 
-static tr_status op_check_root(const struct op_submit *submit, struct tr_error *error)
+static tr_status op_check_root(const struct group_submit *s, unsigned contributors, unsigned index,
+    struct tr_error *error)
 {
-	const struct group_submit *s = submit->submit;
 	bool pair = s->collective == TR_SEND || s->collective == TR_RECV;
 
-	if ((pair || s->collective == TR_BROADCAST) && s->root >= submit->contributors)
+	if ((pair || s->collective == TR_BROADCAST) && s->root >= contributors)
 		return tr_error_set(error, TR_EINVAL,
 		    "op %u: contributor %u of %u is no source and no destination", s->tag, s->root,
-		    submit->contributors);
-	if (pair && submit->index >= submit->contributors)
+		    contributors);
+	if (pair && index >= contributors)
 		return tr_error_set(error, TR_EINVAL,
 		    "op %u: a peer that does not contribute sends and receives nothing", s->tag);
-	if (pair && s->root == submit->index)
+	if (pair && s->root == index)
 		return tr_error_set(error, TR_EINVAL, "op %u: from and to contributor %u", s->tag,
 		    s->root);
 	return TR_OK;
+}
+
+tr_status op_check(const struct group_submit *submit, unsigned contributors, unsigned index,
+    struct tr_error *error)
+{
+	tr_status st = op_check_values(submit, error);
+
+	return st == TR_OK ? op_check_root(submit, contributors, index, error) : st;
 }
 
 /* ---- memory ---- */
@@ -236,10 +246,8 @@ tr_status op_create(const struct op_submit *submit, struct buffer_pool *pool, st
     struct tr_error *error)
 {
 	const struct group_submit *s = submit->submit;
-	tr_status st = op_check_values(s, error);
+	tr_status st = op_check(s, submit->contributors, submit->index, error);
 
-	if (st == TR_OK)
-		st = op_check_root(submit, error);
 	if (st != TR_OK)
 		return st;
 	struct op *op = op_take(pool);

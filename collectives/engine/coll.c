@@ -28,6 +28,7 @@ tr_status coll_group_open(int fd, struct tr_group **group, struct tr_error *erro
 		return st;
 	}
 	made->channel = channel;
+	coll_take(made);
 	made->first_loss = (double)NAN;
 	*group = made;
 	return TR_OK;
@@ -60,7 +61,8 @@ void tr_group_leave(tr_group *group)
 {
 	if (group == NULL)
 		return;
-	struct coll_join *join = group->join;
+	/* In a child of fork only the descriptors and the memory are its own to give back. */
+	struct coll_join *join = coll_own(group, NULL) == TR_OK ? group->join : NULL;
 	coll_group_close(group);
 	coll_join_leave(join);
 }
@@ -69,23 +71,32 @@ void tr_group_leave(tr_group *group)
 
 void *tr_alloc(tr_group *group, size_t bytes)
 {
-	return channel_worker_alloc(group->channel, bytes);
+	return coll_own(group, NULL) != TR_OK ? NULL : channel_worker_alloc(group->channel, bytes);
 }
 
 /* ---- rounds ---- */
+
+static tr_status call(struct tr_group *group, struct channel_submission *submission,
+    struct channel_answer *answer, struct tr_error *error)
+{
+	tr_status st = coll_own(group, error);
+	return st == TR_OK ? channel_worker_call(group->channel, submission, answer, error) : st;
+}
 
 tr_status tr_round_begin(tr_group *group, struct tr_round *round, struct tr_error *error)
 {
 	struct channel_answer answer;
 	struct channel_submission s = { .call = CHANNEL_BEGIN };
-	tr_status st = channel_worker_call(group->channel, &s, &answer, error);
+	tr_status st = call(group, &s, &answer, error);
+	if (st == TR_ETIMEDOUT) /* it was asked for, so none is under way */
+		group->open = false;
 	if (st != TR_OK)
 		return st;
 	group->op_count = group->use_count = 0;
 	tag_set_clear(&group->released);
 	group->index = answer.round.index;
 	group->contributors = answer.round.contributors;
-	group->begun = true;
+	group->begun = group->open = true;
 	memcpy(group->contributor_ids, answer.peers,
 	    group->contributors * sizeof(group->contributor_ids[0]));
 	atomic_store(&group->abandons, answer.abandons);
@@ -96,6 +107,9 @@ tr_status tr_round_begin(tr_group *group, struct tr_round *round, struct tr_erro
 tr_status tr_round_contributors(tr_group *group, uint64_t *peers, size_t max, size_t *count,
     struct tr_error *error)
 {
+	tr_status st = coll_own(group, error);
+	if (st != TR_OK)
+		return st;
 	if (!group->begun)
 		return tr_error_set(error, TR_EINVAL, "contributors: no round was begun");
 	if (max > group->contributors)
@@ -110,7 +124,7 @@ tr_status tr_wait(tr_group *group, uint32_t tag, struct tr_error *error)
 {
 	struct channel_answer answer;
 	struct channel_submission s = { .call = CHANNEL_WAIT, .tag = tag };
-	return channel_worker_call(group->channel, &s, &answer, error);
+	return call(group, &s, &answer, error);
 }
 
 tr_status tr_wait_for(tr_group *group, uint32_t tag, uint32_t milliseconds, struct tr_error *error)
@@ -118,7 +132,7 @@ tr_status tr_wait_for(tr_group *group, uint32_t tag, uint32_t milliseconds, stru
 	struct channel_answer answer;
 	struct channel_submission s = { .call = CHANNEL_WAIT, .tag = tag };
 	s.count = (uint64_t)milliseconds + 1;
-	return channel_worker_call(group->channel, &s, &answer, error);
+	return call(group, &s, &answer, error);
 }
 
 static tr_status commit_round(tr_group *group, const struct tr_commit *commit,
@@ -132,10 +146,13 @@ static tr_status commit_round(tr_group *group, const struct tr_commit *commit,
 		    "initialise the struct");
 	if (commit != NULL)
 		s.commit = *commit;
-	tr_status st = channel_worker_call(group->channel, &s, &answer, error);
-	if (st == TR_OK && round != NULL)
+	tr_status st = call(group, &s, &answer, error);
+	if (st != TR_OK)
+		return st;
+	group->open = false;
+	if (round != NULL)
 		*round = answer.round;
-	return st;
+	return TR_OK;
 }
 
 tr_status tr_round_commit(tr_group *group, const struct tr_commit *commit, struct tr_round *round,
@@ -152,7 +169,8 @@ tr_status tr_round_commit_for(tr_group *group, const struct tr_commit *commit,
 
 bool tr_progress(tr_group *group)
 {
-	return channel_worker_progress(group->channel, atomic_load(&group->abandons));
+	return coll_own(group, NULL) == TR_OK &&
+	    channel_worker_progress(group->channel, atomic_load(&group->abandons));
 }
 
 tr_status tr_contributors(tr_group *group, uint32_t tag, size_t element, uint64_t *peers,
@@ -162,7 +180,7 @@ tr_status tr_contributors(tr_group *group, uint32_t tag, size_t element, uint64_
 	struct channel_submission s = { .call = CHANNEL_CONTRIBUTORS,
 		.tag = tag,
 		.offset = element };
-	tr_status st = channel_worker_call(group->channel, &s, &answer, NULL);
+	tr_status st = call(group, &s, &answer, NULL);
 	if (st != TR_OK)
 		return st;
 	size_t n = answer.count < TR_GROUP_PEERS_MAX ? answer.count : TR_GROUP_PEERS_MAX;
@@ -207,7 +225,8 @@ tr_status tr_report(tr_group *group, const struct tr_report *report)
 	Traind__V1__Progress progress = TRAIND__V1__PROGRESS__INIT;
 	Traind__V1__Merges merges = TRAIND__V1__MERGES__INIT;
 	Traind__V1__PlanNow plan = TRAIND__V1__PLAN_NOW__INIT;
-	if (!sized_unused(report->reserved, SIZED_ROOM(report->reserved)))
+	if (coll_own(group, NULL) != TR_OK ||
+	    !sized_unused(report->reserved, SIZED_ROOM(report->reserved)))
 		return TR_EINVAL;
 	progress.step = report->step;
 	progress.steps = report->steps;

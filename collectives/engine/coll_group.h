@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "collectives/coll.h"
 #include "collectives/core/strided.h"
@@ -42,10 +43,13 @@ struct tr_group {
 	struct coll_join *join; /* NULL: attached to traind */
 	uint32_t op_deadline_ms;
 	bool ready;
+	pid_t pid;      /* whose it is */
+	unsigned forks; /* coll_forks as it was opened */
 	_Atomic uint64_t
 	    abandons; /* channel_control.abandons when the round began; tr_progress reads it on any thread */
 	unsigned index, contributors; /* this peer's, of the round under way */
 	bool begun;                   /* some round was */
+	bool open; /* a round was begun here that is not committed; an abandoned one is until the next begin */
 	uint64_t contributor_ids[TR_GROUP_PEERS_MAX];
 	struct coll_use *uses; /* of memory, by the ops of the round under way */
 	unsigned use_count, use_capacity, op_count;
@@ -68,6 +72,16 @@ uint32_t coll_op_deadline_ms(const struct tr_group *group);
 /* Some declared state that `use` touches; NULL: none. */
 const struct coll_tensor *coll_state_touched(const struct tr_group *group,
     const struct coll_use *use);
+
+/* How many forks this process is away from the one that loaded the library. */
+extern unsigned coll_forks;
+void coll_take(struct tr_group *group); /* it is this process's */
+tr_status coll_refuse_child(const struct tr_group *group, struct tr_error *error);
+/* TR_EINVAL: it is a parent's. */
+static inline tr_status coll_own(const struct tr_group *group, struct tr_error *error)
+{
+	return group->forks == coll_forks ? TR_OK : coll_refuse_child(group, error);
+}
 
 void coll_join_leave(struct coll_join *join);
 

@@ -182,13 +182,15 @@ static void settle(struct coll_join *join, tr_status status, const struct tr_err
 	pthread_mutex_unlock(&join->lock);
 }
 
-static void on_refused(void *arg, const char *reason)
+static bool on_refused(void *arg, const char *reason)
 {
 	struct coll_join *join = arg;
 	struct tr_error error;
+	if (join->joined)
+		return false;
 	(void)tr_error_set(&error, TR_EREFUSED, "group %s: %s", join->group_name, reason);
-	if (!join->joined)
-		settle(join, TR_EREFUSED, &error);
+	settle(join, TR_EREFUSED, &error);
+	return true;
 }
 
 static void on_failed(void *arg, const char *reason)
@@ -321,6 +323,24 @@ static void join_run(void *arg)
 
 /* ---- joining and leaving ---- */
 
+/* As memberd would refuse them (join_fault). */
+static tr_status check_terms(const struct tr_join_options *o, struct tr_error *error)
+{
+	if ((int)o->policy < TR_KEEP || (int)o->policy > TR_REPLAY)
+		return tr_error_set(error, TR_EINVAL,
+		    "join: policy %d, allowed: %d (keep), %d (uniform), %d (replay)",
+		    (int)o->policy, TR_KEEP, TR_UNIFORM, TR_REPLAY);
+	if ((int)o->algorithm < TR_AUTO || (int)o->algorithm > TR_ONE_SHOT)
+		return tr_error_set(error, TR_EINVAL,
+		    "join: algorithm %d, allowed: %d (auto) to %d (one-shot)", (int)o->algorithm,
+		    TR_AUTO, TR_ONE_SHOT);
+	if (o->segment_bytes % 64 != 0 || o->segment_bytes > TR_SEGMENT_BYTES)
+		return tr_error_set(error, TR_EINVAL,
+		    "join: segment_bytes %u, allowed: 0 or a multiple of 64, at most %d",
+		    o->segment_bytes, (int)TR_SEGMENT_BYTES);
+	return TR_OK;
+}
+
 static tr_status check_options(const struct tr_join_options *o, struct tr_error *error)
 {
 	if (o->membership == NULL || o->name == NULL || o->name[0] == '\0' ||
@@ -334,7 +354,7 @@ static tr_status check_options(const struct tr_join_options *o, struct tr_error 
 	if ((int)o->transport < TR_TRANSPORT_AUTO || (int)o->transport > TR_TRANSPORT_SHM)
 		return tr_error_set(error, TR_EINVAL, "join: transport %d is unknown",
 		    (int)o->transport);
-	return TR_OK;
+	return check_terms(o, error);
 }
 
 static void fill_wish(struct coll_join *join, const struct tr_join_options *o)

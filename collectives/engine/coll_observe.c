@@ -10,6 +10,13 @@
 #define STATS_LEAST (offsetof(struct tr_stats, waited_us) + sizeof(uint64_t))
 #define LINK_LEAST  (offsetof(struct tr_link, received_bytes) + sizeof(uint64_t))
 
+static tr_status ask(const struct tr_group *group, const struct channel_question *question,
+    struct channel_told *told, struct tr_link *links, struct tr_error *error)
+{
+	tr_status st = coll_own(group, error);
+	return st == TR_OK ? channel_worker_ask(group->channel, question, told, links, error) : st;
+}
+
 tr_status tr_explain(tr_group *group, const struct tr_op *op, enum tr_algorithm *algorithm,
     char *text, size_t text_bytes, struct tr_error *error)
 {
@@ -24,7 +31,7 @@ tr_status tr_explain(tr_group *group, const struct tr_op *op, enum tr_algorithm 
 		.codec = (uint32_t)known.codec,
 		.algorithm = (uint32_t)known.algorithm,
 		.count = known.count };
-	st = channel_worker_ask(group->channel, &question, &told, NULL, error);
+	st = ask(group, &question, &told, NULL, error);
 	if (st != TR_OK)
 		return st;
 	if (algorithm != NULL)
@@ -38,7 +45,7 @@ tr_status tr_stats_get(tr_group *group, struct tr_stats *stats, struct tr_error 
 {
 	const struct channel_question question = { .kind = CHANNEL_STATS };
 	struct channel_told told;
-	tr_status st = channel_worker_ask(group->channel, &question, &told, NULL, error);
+	tr_status st = ask(group, &question, &told, NULL, error);
 	if (st != TR_OK)
 		return st;
 	return sized_write("stats", &told.stats, sizeof(told.stats), STATS_LEAST, stats, error);
@@ -77,7 +84,7 @@ tr_status tr_links(tr_group *group, struct tr_link *links, size_t max, size_t *c
 	struct tr_link *found = calloc(TR_GROUP_PEERS_MAX, sizeof(*found));
 	if (found == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for the links");
-	tr_status st = channel_worker_ask(group->channel, &question, &told, found, error);
+	tr_status st = ask(group, &question, &told, found, error);
 	if (st == TR_OK)
 		st = give_links(found, told.count, links, max, error);
 	if (st == TR_OK)

@@ -6,10 +6,10 @@
 
 #include "collectives/coll.h"
 #include "collectives/core/bits.h"
+#include "collectives/core/op.h"
 #include "collectives/core/scope.h"
 #include "collectives/engine/coll_group.h"
 #include "collectives/engine/sized.h"
-#include "collectives/kernels/codec.h"
 #include "collectives/kernels/reduce.h"
 
 /* What an op reads and writes, after the collective's own rules. */
@@ -24,23 +24,50 @@ struct op_plan {
 
 /* ---- what it says ---- */
 
+/* Whether this process has a round that the op can be of. */
+static tr_status check_open(const struct tr_group *group, const char *call, uint32_t tag,
+    struct tr_error *error)
+{
+	tr_status st = coll_own(group, error);
+	if (st != TR_OK || group->open)
+		return st;
+	return tr_error_set(error, TR_EINVAL, "%s: op %" PRIu32 ": no round is begun", call, tag);
+}
+
+/* Among how many members the op is, and which of them this one is; its scope is right. */
+static unsigned members_of(const struct tr_group *group, const struct tr_op *op, unsigned *index)
+{
+	*index = group->index;
+	if (op->scope.count == 0)
+		return group->contributors;
+	for (*index = 0; op->scope.members[*index] != group->index;)
+		++*index;
+	return op->scope.count;
+}
+
+/* What the engine would only find when the call has returned. */
+static tr_status check_as_engine(const struct tr_group *group, const struct tr_op *op,
+    struct tr_error *error)
+{
+	unsigned index, members = members_of(group, op, &index);
+	const struct group_submit submit = { .tag = op->tag,
+		.collective = op->collective,
+		.dtype = op->dtype,
+		.reduce = op->reduce,
+		.codec = op->codec,
+		.algorithm = op->algorithm,
+		.root = op->root,
+		.residual = op->residual,
+		.residual_next = op->residual_next };
+	return op_check(&submit, members, index, error);
+}
+
 static tr_status check_values(const struct tr_group *group, const struct tr_op *op,
     struct tr_error *error)
 {
-	if ((int)op->collective < TR_ALL_REDUCE || (int)op->collective > TR_RECV ||
-	    reduce_element_bytes(op->dtype) == 0 || (int)op->reduce < TR_SUM ||
-	    (int)op->reduce > TR_PROD || (op->flags & ~(unsigned)TR_CONTRIBUTE) != 0 ||
-	    (int)op->algorithm < TR_AUTO || (int)op->algorithm > TR_ONE_SHOT ||
-	    op->count > SIZE_MAX / 8)
-		return tr_error_set(error, TR_EINVAL,
-		    "op %" PRIu32
-		    ": collective %d, dtype %d, reduce op %d, algorithm %d, flags %u, "
-		    "%zu elements",
-		    op->tag, (int)op->collective, (int)op->dtype, (int)op->reduce,
-		    (int)op->algorithm, op->flags, op->count);
-	if (!codec_known(op->codec))
-		return tr_error_set(error, TR_EINVAL, "op %" PRIu32 ": codec %d", op->tag,
-		    (int)op->codec);
+	if ((op->flags & ~(unsigned)TR_CONTRIBUTE) != 0 || op->count > SIZE_MAX / 8)
+		return tr_error_set(error, TR_EINVAL, "op %" PRIu32 ": flags %u, %zu elements",
+		    op->tag, op->flags, op->count);
 	struct scope scope;
 	tr_status st = scope_check(&op->scope, op->tag, group->contributors, group->index, &scope,
 	    error);
@@ -49,6 +76,9 @@ static tr_status check_values(const struct tr_group *group, const struct tr_op *
 	if (op->scope.count > 0 && (op->flags & TR_CONTRIBUTE) == 0)
 		return tr_error_set(error, TR_EINVAL,
 		    "op %" PRIu32 ": who is in a scope contributes", op->tag);
+	st = check_as_engine(group, op, error);
+	if (st != TR_OK)
+		return st;
 	if (group->op_count >= TR_ROUND_OPS_MAX)
 		return tr_error_set(error, TR_ELIMIT,
 		    "op %" PRIu32 ": at most %d ops in a round that are not released", op->tag,
@@ -66,12 +96,7 @@ static void make_plan(const struct tr_group *group, const struct tr_op *op, stru
 {
 	size_t first;
 	bool contributes = (op->flags & TR_CONTRIBUTE) != 0;
-	unsigned contributors = group->contributors, index = group->index;
-	if (op->scope.count > 0) {
-		contributors = op->scope.count;
-		for (index = 0; op->scope.members[index] != group->index;)
-			index++;
-	}
+	unsigned index, contributors = members_of(group, op, &index);
 	*plan = (struct op_plan){ .op = *op,
 		.element_bytes = reduce_element_bytes(op->dtype),
 		.input_elements = op->count,
@@ -369,6 +394,8 @@ tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_error *er
 	struct op_uses uses;
 	tr_status st = sized_read("op", op, COLL_OP_LEAST, &known, sizeof(known), error);
 	if (st == TR_OK)
+		st = check_open(group, "submit", known.tag, error);
+	if (st == TR_OK)
 		st = check_values(group, &known, error);
 	if (st != TR_OK)
 		return st;
@@ -421,6 +448,9 @@ static const struct coll_use *use_of(const struct tr_group *group, uint32_t tag)
 tr_status tr_release(tr_group *group, uint32_t tag, struct tr_error *error)
 {
 	const struct channel_submission s = { .call = CHANNEL_RELEASE, .tag = tag };
+	tr_status st = check_open(group, "release", tag, error);
+	if (st != TR_OK)
+		return st;
 	const struct coll_use *use = use_of(group, tag);
 	if (use == NULL)
 		return tr_error_set(error, TR_EINVAL, "release: op %" PRIu32 " %s in this round",
@@ -434,7 +464,7 @@ tr_status tr_release(tr_group *group, uint32_t tag, struct tr_error *error)
 		    tag);
 	if (tag_set_add(&group->released, tag, 0) != TR_OK)
 		return tr_error_set(error, TR_ENOMEM, "release: out of memory");
-	tr_status st = channel_worker_note(group->channel, &s, error);
+	st = channel_worker_note(group->channel, &s, error);
 	if (st != TR_OK)
 		return st;
 	forget_uses(group, tag);

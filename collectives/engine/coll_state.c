@@ -18,13 +18,34 @@ static struct coll_tensor *one_more(struct tr_group *group)
 	return &tensors[group->tensor_count];
 }
 
+/* Two of a name, or a byte that is in two of them, could not be told apart where they arrive. */
+static tr_status check_apart(const struct tr_group *group, const char *name, const void *data,
+    size_t bytes, struct tr_error *error)
+{
+	uintptr_t base = (uintptr_t)data;
+	for (unsigned i = 0; i < group->tensor_count; i++) {
+		const struct coll_tensor *other = &group->tensors[i];
+		if (strcmp(other->name, name) == 0)
+			return tr_error_set(error, TR_EINVAL,
+			    "state \"%s\": there is one of this name", name);
+		if (bytes > 0 && other->bytes > 0 && base < other->base + other->bytes &&
+		    other->base < base + bytes)
+			return tr_error_set(error, TR_EINVAL,
+			    "state \"%s\": shares memory with the state \"%s\"", name, other->name);
+	}
+	return TR_OK;
+}
+
 tr_status tr_state_add(tr_group *group, const char *name, void *data, size_t bytes,
     struct tr_error *error)
 {
 	uint32_t arena;
 	uint64_t offset;
-	if (name == NULL || strlen(name) >= TR_STATE_NAME_MAX)
-		return tr_error_set(error, TR_EINVAL, "state: a name has at most %d bytes",
+	tr_status st = coll_own(group, error);
+	if (st != TR_OK)
+		return st;
+	if (name == NULL || name[0] == '\0' || strlen(name) >= TR_STATE_NAME_MAX)
+		return tr_error_set(error, TR_EINVAL, "state: a name has 1 to %d bytes",
 		    TR_STATE_NAME_MAX - 1);
 	if (group->ready)
 		return tr_error_set(error, TR_EINVAL, "state \"%s\": added after tr_state_ready",
@@ -34,10 +55,13 @@ tr_status tr_state_add(tr_group *group, const char *name, void *data, size_t byt
 		    TR_STATE_TENSORS_MAX);
 	if (channel_worker_locate(group->channel, data, bytes, &arena, &offset) != TR_OK)
 		return tr_error_set(error, TR_EINVAL, "%s: the memory is not from tr_alloc", name);
+	st = check_apart(group, name, data, bytes, error);
+	if (st != TR_OK)
+		return st;
 	struct coll_tensor *tensor = one_more(group);
 	if (tensor == NULL)
 		return tr_error_set(error, TR_ENOMEM, "state \"%s\": out of memory", name);
-	tr_status st = channel_worker_state(group->channel, name, arena, offset, bytes, error);
+	st = channel_worker_state(group->channel, name, arena, offset, bytes, error);
 	if (st != TR_OK)
 		return st;
 	*tensor = (struct coll_tensor){ .base = (uintptr_t)data, .bytes = bytes };
@@ -71,9 +95,12 @@ tr_status tr_state_ready(tr_group *group, uint64_t round, struct tr_error *error
 	struct channel_submission s = { .call = CHANNEL_READY,
 		.round = round,
 		.count = group->op_deadline_ms };
+	tr_status st = coll_own(group, error);
+	if (st != TR_OK)
+		return st;
 	if (group->ready)
 		return tr_error_set(error, TR_EINVAL, "the state was declared before");
-	tr_status st = channel_worker_call(group->channel, &s, &answer, error);
+	st = channel_worker_call(group->channel, &s, &answer, error);
 	if (st != TR_OK)
 		return st;
 	sort_tensors(group);
@@ -85,7 +112,8 @@ tr_status tr_state_receive(tr_group *group, struct tr_error *error)
 {
 	struct channel_answer answer;
 	struct channel_submission s = { .call = CHANNEL_RECEIVE_STATE };
-	return channel_worker_call(group->channel, &s, &answer, error);
+	tr_status st = coll_own(group, error);
+	return st == TR_OK ? channel_worker_call(group->channel, &s, &answer, error) : st;
 }
 
 static bool touches(const struct coll_tensor *tensor, const struct coll_use *use)

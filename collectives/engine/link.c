@@ -126,6 +126,17 @@ static void welcomed(struct link *link, const Traind__Peer__Welcome *welcome)
 	(void)uv_timer_start(&link->beat, beat, 0, link->interval_ms);
 }
 
+static void refused(struct link *link, const char *reason)
+{
+	link->given_up = link->callbacks->refused != NULL &&
+	    link->callbacks->refused(link->arg, reason);
+	if (!link->given_up)
+		log_error("link", "memberd at %s refuses this process: %s", link->address, reason);
+	link->complained = true;
+	link->backoff_ms = BACKOFF_MOST_MS;
+	conn_close(link->conn, "refused");
+}
+
 static void dispatch(struct link *link, const Traind__Peer__ToNode *message)
 {
 	switch (message->body_case) {
@@ -136,13 +147,7 @@ static void dispatch(struct link *link, const Traind__Peer__ToNode *message)
 		link->callbacks->message(link->arg, message);
 		break;
 	case TRAIND__PEER__TO_NODE__BODY_REFUSED:
-		log_error("link", "memberd at %s refuses this process: %s", link->address,
-		    message->refused->reason);
-		link->complained = true;
-		link->backoff_ms = BACKOFF_MOST_MS;
-		if (link->callbacks->refused != NULL)
-			link->callbacks->refused(link->arg, message->refused->reason);
-		conn_close(link->conn, "refused");
+		refused(link, message->refused->reason);
 		break;
 	case TRAIND__PEER__TO_NODE__BODY_HEARTBEAT_ACK:
 		beat_acknowledged(link, message->heartbeat_ack);
@@ -239,6 +244,8 @@ static void closed(void *arg, struct conn *conn, const char *reason)
 		return;
 	}
 	(void)uv_timer_stop(&link->beat);
+	if (link->given_up)
+		return;
 	/* Once, not at each try. */
 	static const char unreachable[] = "cannot reach ";
 	size_t skip = strncmp(reason, unreachable, strlen(unreachable)) == 0 ? strlen(unreachable)

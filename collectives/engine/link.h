@@ -25,8 +25,9 @@ struct link_callbacks {
 	void (*welcome)(void *arg, const Traind__Peer__Welcome *welcome);
 	/* All but Refused and HeartbeatAck; Welcome after the call above. Borrowed until return. */
 	void (*message)(void *arg, const Traind__Peer__ToNode *message);
-	void (*lost)(void *arg);                        /* after welcome; dialling goes on */
-	void (*refused)(void *arg, const char *reason); /* likewise. May be NULL */
+	void (*lost)(void *arg); /* after welcome; dialling goes on */
+	/* True: that was all that was wanted of memberd, and the caller says so. Else it is logged, and dialling goes on. May be NULL */
+	bool (*refused)(void *arg, const char *reason);
 	/* A try ended before memberd had welcomed us, for this reason; dialling goes on. May be NULL */
 	void (*failed)(void *arg, const char *reason);
 };
@@ -41,6 +42,7 @@ struct link {
 	uv_timer_t retry, beat, breath;
 	uint64_t backoff_ms, random;
 	bool welcomed, complained, was_welcomed, closing;
+	bool given_up; /* refused, and not dialled again */
 	struct pulse_echo echo;
 	uint64_t heard_ms;
 	uint64_t interval_ms, timeout_ms;

@@ -142,6 +142,9 @@ def test_joining_fails_with_one_clear_line(group, tmp_path):
     wait_for(lambda: other.process.poll() is not None, "the other to be refused")
     assert other.process.returncode == 1
     assert other.lines[-1]["error"] == "TR_EREFUSED" and "another policy" in other.lines[-1]["text"]
+    for reader in other.readers:
+        reader.join()
+    assert other.errors == []  # not in the caller's stderr too, and nothing is tried again
 
 
 # ---- the library's face

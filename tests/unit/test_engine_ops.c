@@ -65,6 +65,102 @@ static void refused(tr_group *group, struct tr_op op, const char *why)
 		fail_msg("\"%s\" does not say \"%s\"", error.text, why);
 }
 
+/* Before the first round and between two; a round that was committed has no say in it. */
+static void ops_outside_of_a_round_are_refused(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct tr_error error = { 0 };
+	struct tr_round round;
+	fx_attach(&fx->hosts[0]);
+	tr_group *group = fx->hosts[0].group;
+	float *data = tr_alloc(group, 4096);
+	struct tr_op op = TR_OP_INIT;
+	op.tag = 1;
+	op.collective = TR_BROADCAST;
+	op.count = 16;
+	op.output = data;
+	op.scope = (struct tr_scope){ (const uint32_t[]){ 0 }, 1 };
+	refused(group, op, "submit: op 1: no round is begun");
+	assert_int_equal(tr_state_ready(group, 0, &error), TR_OK);
+	fx_found(fx, 1);
+	refused(group, op, "submit: op 1: no round is begun");
+	for (unsigned i = 1; i <= 2; i++) {
+		assert_int_equal(tr_round_begin(group, &round, &error), TR_OK);
+		assert_int_equal(round.round, i);
+		assert_int_equal(tr_round_begin(group, &round, &error), TR_EINVAL);
+		assert_int_equal(tr_submit(group, &op, &error), TR_OK); /* the round goes on */
+		assert_int_equal(tr_wait(group, 1, &error), TR_OK);
+		commit_all(fx, 1);
+		refused(group, op, "submit: op 1: no round is begun");
+		assert_int_equal(tr_release(group, 1, &error), TR_EINVAL);
+		assert_non_null(strstr(error.text, "no round is begun"));
+		assert_int_equal(tr_wait(group, 1, &error), TR_EINVAL);
+		assert_int_equal(tr_round_commit(group, NULL, NULL, &error), TR_EINVAL);
+		assert_non_null(strstr(error.text, "no round is begun"));
+	}
+	fx_stop(fx);
+}
+
+/* Of contributor 0 of 2: what the engine would find (op_check) only after the call. */
+static void values_that_no_op_can_have_are_refused_at_once(void **state)
+{
+	(void)state;
+	void *memory[2];
+	struct fx *fx = begin(2, 8192, memory);
+	float *data = memory[0];
+	static const uint32_t alone[] = { 0 };
+	static const struct {
+		const char *why;
+		enum tr_collective collective;
+		enum tr_dtype dtype;
+		enum tr_codec codec;
+		unsigned root;
+		bool scoped, residual, residual_next;
+	} wrong[] = {
+		{ "codec 2 of dtype 3", .dtype = TR_I32, .codec = TR_CODEC_INT8 },
+		{ "codec 1 of dtype 2", .dtype = TR_F64, .codec = TR_CODEC_BF16 },
+		{ "codec 2 of dtype 7", .dtype = TR_U8, .codec = TR_CODEC_INT8 },
+		{ "codec 6 is unknown", .codec = (enum tr_codec)6 },
+		{ "dtype 99", .dtype = (enum tr_dtype)99 },
+		{ "contributor 2 of 2", .collective = TR_BROADCAST, .root = 2 },
+		{ "contributor 4294967295 of 2", .collective = TR_BROADCAST, .root = UINT32_MAX },
+		{ "contributor 1 of 1", .collective = TR_BROADCAST, .root = 1, .scoped = true },
+		{ "from and to contributor 0", .collective = TR_SEND },
+		{ "from and to contributor 0", .collective = TR_RECV },
+		{ "contributor 9 of 2", .collective = TR_SEND, .root = 9 },
+		{ "contributor 2 of 2", .collective = TR_RECV, .root = 2 },
+		{ "contributor 1 of 1", .collective = TR_SEND, .root = 1, .scoped = true },
+		{ "takes both residuals", .codec = TR_CODEC_INT8, .residual = true },
+		{ "takes both residuals", .codec = TR_CODEC_INT8, .residual_next = true },
+		{ "for sums with a codec", .residual = true, .residual_next = true },
+		{ "for sums with a codec", .collective = TR_ALL_GATHER, .codec = TR_CODEC_INT8,
+		    .residual = true, .residual_next = true },
+	};
+	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		struct tr_op op = TR_OP_INIT;
+		op.tag = i;
+		op.output = data;
+		op.count = 16;
+		op.collective = wrong[i].collective;
+		op.dtype = wrong[i].dtype != 0 ? wrong[i].dtype : TR_F32;
+		op.codec = wrong[i].codec;
+		op.root = wrong[i].root;
+		op.residual = wrong[i].residual ? data + 100 : NULL;
+		op.residual_next = wrong[i].residual_next ? data + 200 : NULL;
+		if (wrong[i].scoped)
+			op.scope = (struct tr_scope){ alone, 1 };
+		refused(fx->hosts[0].group, op, wrong[i].why);
+	}
+	for (unsigned i = 0; i < 2; i++) /* the round is as if they had never been */
+		assert_int_equal(tr_allreduce(fx->hosts[i].group, 0, memory[i], 16, TR_F32, TR_SUM,
+		                     TR_CONTRIBUTE, NULL),
+		    TR_OK);
+	commit_all(fx, 2);
+	fx_stop(fx);
+}
+
 static void an_input_apart_from_the_output_stays_as_it_is(void **state)
 {
 	(void)state;
@@ -171,6 +267,38 @@ static void residuals_share_memory_with_nothing_that_is_written(void **state)
 	fx_stop(fx);
 }
 
+static void undeclarable(tr_group *group, const char *name, float *data, size_t bytes,
+    const char *why)
+{
+	struct tr_error error = { 0 };
+	assert_int_equal(tr_state_add(group, name, data, bytes, &error), TR_EINVAL);
+	assert_string_equal(error.text, why);
+}
+
+static void state_is_declared_once(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct tr_error error;
+	fx_attach(&fx->hosts[0]);
+	tr_group *group = fx->hosts[0].group;
+	float *m = tr_alloc(group, 4096);
+	assert_non_null(m);
+	assert_int_equal(tr_state_add(group, "a", m + 100, 400, &error), TR_OK);
+	undeclarable(group, "", m, 4, "state: a name has 1 to 127 bytes");
+	undeclarable(group, NULL, m, 4, "state: a name has 1 to 127 bytes");
+	undeclarable(group, "a", m, 4, "state \"a\": there is one of this name");
+	undeclarable(group, "b", m + 100, 400, "state \"b\": shares memory with the state \"a\"");
+	undeclarable(group, "b", m + 150, 4, "state \"b\": shares memory with the state \"a\"");
+	undeclarable(group, "b", m, 404, "state \"b\": shares memory with the state \"a\"");
+	undeclarable(group, "b", m + 199, 8, "state \"b\": shares memory with the state \"a\"");
+	assert_int_equal(tr_state_add(group, "b", m, 400, &error), TR_OK); /* right before it */
+	assert_int_equal(tr_state_add(group, "c", m + 200, 400, &error), TR_OK);
+	assert_int_equal(tr_state_ready(group, 0, &error), TR_OK);
+	fx_stop(fx);
+}
+
 /* A joiner may be getting it while the results come in. */
 static void nothing_is_written_into_declared_state(void **state)
 {
@@ -183,10 +311,10 @@ static void nothing_is_written_into_declared_state(void **state)
 	tr_group *group = fx->hosts[0].group;
 	float *m = tr_alloc(group, 4096 * sizeof(float));
 	assert_non_null(m);
-	/* Out of order; "b" is a part of "a". */
+	/* Out of order; "b" is nothing inside of "a". */
 	assert_int_equal(tr_state_add(group, "c", m + 300, 100 * sizeof(float), &error), TR_OK);
 	assert_int_equal(tr_state_add(group, "a", m + 100, 100 * sizeof(float), &error), TR_OK);
-	assert_int_equal(tr_state_add(group, "b", m + 110, 5 * sizeof(float), &error), TR_OK);
+	assert_int_equal(tr_state_add(group, "b", m + 110, 0, &error), TR_OK);
 	assert_int_equal(tr_state_ready(group, 0, &error), TR_OK);
 	fx_found(fx, 1);
 	assert_int_equal(tr_round_begin(group, &round, &error), TR_OK);
@@ -398,9 +526,12 @@ static void thousands_of_ops_in_one_round(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ops_outside_of_a_round_are_refused),
+		cmocka_unit_test(values_that_no_op_can_have_are_refused_at_once),
 		cmocka_unit_test(an_input_apart_from_the_output_stays_as_it_is),
 		cmocka_unit_test(memory_of_two_ops_is_told_apart_exactly),
 		cmocka_unit_test(residuals_share_memory_with_nothing_that_is_written),
+		cmocka_unit_test(state_is_declared_once),
 		cmocka_unit_test(nothing_is_written_into_declared_state),
 		cmocka_unit_test(a_joiner_takes_part_in_a_reduce_scatter),
 		cmocka_unit_test(every_collective_in_one_round),
