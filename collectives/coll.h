@@ -87,7 +87,9 @@ enum tr_reduce { TR_SUM = 1, TR_AVG = 2, TR_MIN = 3, TR_MAX = 4, TR_PROD = 5 };
 
 /* What happens to a round when a contributor dies before its data is everywhere. */
 enum tr_policy {
-	TR_KEEP = 0, /* keep what is sealed, redo the rest among survivors; avg divides per segment */
+	/* keep what is sealed, redo the rest among survivors; avg divides per segment. What only the dead one had (of a TR_BROADCAST or a TR_RECV the
+	 * whole, of a TR_ALL_GATHER its block) is left as the caller's memory was, where it is not everywhere yet: see struct tr_op, tr_wait */
+	TR_KEEP = 0,
 	/* redo the round over one contributor set; costs a copy of in-place inputs. Without the callers, unless one of them has waited for a
 	 * result (tr_wait) or uses its index in an op: then tr_round_commit returns TR_ERESTART, as with TR_REPLAY */
 	TR_UNIFORM = 1,
@@ -239,7 +241,7 @@ struct tr_scope {
 
 /* One collective of a round. All memory is from tr_alloc and stays borrowed until the round is decided, or the op released. Of the fields down to `root`,
  * but for `input` and `output`, all peers that submit the op say the same (TR_SEND and TR_RECV are each other's counterpart); else the
- * round fails with TR_EMISMATCH.
+ * round fails with TR_EMISMATCH, at all members, also those that agreed: the text names two that did not.
  *
  *	struct tr_op op = TR_OP_INIT;
  *	op.tag = 1;
@@ -259,7 +261,10 @@ struct tr_scope {
  *	TR_RECV             -                         count
  *
  * In place (`input` NULL) the output holds the input. A peer that does not contribute gives no input, and gets what all get: of a
- * reduce-scatter nothing, its output may be empty. */
+ * reduce-scatter nothing, its output may be empty.
+ * With TR_KEEP the output of a TR_BROADCAST or TR_RECV whose source was lost is not written, or in part, and of a TR_ALL_GATHER not at the places of
+ * who was lost. tr_wait returns TR_EPEERLOST for the first two; tr_round_commit, which is about the round, TR_OK with `partial`, and tr_contributors
+ * says of each element whether it is anybody's: nobody's are not to be used. */
 struct tr_op {
 	size_t size_of; /* sizeof(struct tr_op) */
 	uint32_t tag; /* names the op within the round; scopes without a common peer may use the same */
@@ -326,7 +331,9 @@ TR_API void tr_block_range(size_t count, unsigned contributors, unsigned index, 
 /* Waits until one op's result is in place, before the commit. Reading it early is allowed; acting on it
  * irrevocably is not: only the commit decides. What was read is what is committed, unless this round ends with TR_ERESTART: no policy
  * redoes a round behind a caller that has read something of it, since what it took from it would be of no result. So wait late, for what
- * the commit needs. TR_EMISMATCH: some peer closed the round without the op; the text names it.
+ * the commit needs. TR_EMISMATCH: some peer closed the round without the op; the text names it. TR_EPEERLOST: it is a TR_BROADCAST or a TR_RECV in
+ * a group with TR_KEEP, and its source, which the text names, was lost before all of it was here: the output is not its result, as often as it is
+ * asked for. The round goes on, and can be committed.
  *
  * A caller may wait for an op before it submits others, in any order, unless it waits in a circle: if one peer waits for op 1 before it
  * submits op 2, and another for op 2 before it submits op 1, each waits for the other. Both count as waiting, so nobody is
@@ -376,7 +383,8 @@ struct tr_commit {
 
 /* Closes the round: waits for all ops, exchanges digests, and returns TR_OK with the round decided on every
  * peer. TR_ERESTART: abandoned, nothing may be applied, begin again. TR_EDIGEST,
- * TR_EMISMATCH: peers disagree; the text names them. TR_EPEERLOST: names the peer.
+ * TR_EMISMATCH: peers disagree; the text names them. TR_EPEERLOST: names the peer. With TR_KEEP look at round->partial after TR_OK: of a
+ * broadcast or a receive that was not waited for only that says that its source may have been lost, and its output not written (struct tr_op).
  *
  * TR_ETIMEDOUT (with an op_deadline_ms; names the peer): nothing is decided. The round is closed and goes on: its buffers stay borrowed, none
  * may be read, filled or freed, and no op be added. Call it again, or leave; the first call's `commit` counts. */

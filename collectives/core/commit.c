@@ -216,7 +216,7 @@ static void commit_compare_signatures(struct group_core *core)
 		    " with different collectives",
 		    peer, core->peer, core->round);
 		commit_refuse(core, peer, TR_EMISMATCH, reason);
-		emit_fail(core, TR_EMISMATCH, "%s", reason);
+		emit_refuse(core, TR_EMISMATCH, reason);
 		return;
 	}
 }
@@ -226,7 +226,7 @@ static void commit_mismatch(struct group_core *core, tr_status status, const cha
 	for (unsigned i = 0; i < core->roster.n; i++)
 		if (i != core->roster.me)
 			commit_refuse(core, core->roster.peers[i], status, reason);
-	emit_fail(core, status, "%s", reason);
+	emit_refuse(core, status, reason);
 }
 
 /* What participant `who` said of its pairs, or of its ops in scopes. False: it has not closed the round yet, and said nothing. */
@@ -373,9 +373,13 @@ static void commit_disagree(struct group_core *core)
 			used += (size_t)snprintf(reason + used, sizeof(reason) - used, " %" PRIu64,
 			    roster->peers[i]);
 	core->disagreed = true;
+	if (!majority) {
+		commit_mismatch(core, TR_EDIGEST, reason);
+		return;
+	}
 	bool wrong = false;
 	for (unsigned i = 0; i < roster->n; i++) {
-		if (majority && commit_same(majority, commit_vote_of(core, roster->peers[i])))
+		if (commit_same(majority, commit_vote_of(core, roster->peers[i])))
 			continue;
 		if (i == roster->me)
 			wrong = true;
@@ -495,22 +499,34 @@ void commit_early_notice(struct group_core *core)
 	commit_fill_vote(core, &action->vote, true);
 }
 
-tr_status commit_got(struct group_core *core, uint64_t from, const Traind__Peer__Commit *commit,
-    struct tr_error *error)
+/* `from` found out that the round cannot be. That holds in a frozen view too: the round is the one that we are in, it is not decided here, and a
+ * member may end at any time, also behind its report. A refusal of an older view is not obeyed (in that time its round may have begun again, with
+ * the right ops): if the round cannot be, memberd has it from `from`, and says so instead of a view. */
+static tr_status commit_refused(struct group_core *core, const Traind__Peer__Commit *commit)
 {
 	const char *reason = commit->reason ? commit->reason : "";
 
-	if (core->state == ROUND_FAILED || core->proposal != 0 ||
+	if (commit->status == TR_EMISMATCH)
+		emit_refuse(core, TR_EMISMATCH, reason);
+	else
+		emit_fail(core, TR_EDIGEST, "%s", reason);
+	return TR_OK;
+}
+
+tr_status commit_got(struct group_core *core, uint64_t from, const Traind__Peer__Commit *commit,
+    struct tr_error *error)
+{
+	bool refused = commit->status == TR_EDIGEST || commit->status == TR_EMISMATCH;
+
+	if (core->state == ROUND_FAILED || (core->proposal != 0 && !refused) ||
 	    commit->view != core->view.number || commit->round != core->round)
 		return TR_ESTALE;
 	if (commit->attempt != core->roster.attempt ||
 	    roster_find(&core->roster, from) == ROSTER_NONE)
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " decides a round it is not in", from);
-	if (commit->status == TR_EDIGEST || commit->status == TR_EMISMATCH) {
-		emit_fail(core, (tr_status)commit->status, "%s", reason);
-		return TR_OK;
-	}
+	if (refused)
+		return commit_refused(core, commit);
 	if (commit->status != TR_OK || from != hub_of(core) || is_hub(core) || !core->voted)
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " commits round %" PRIu64 " out of turn", from, commit->round);

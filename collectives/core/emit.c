@@ -74,16 +74,8 @@ void emit_decided(struct group_core *core, tr_status status, const struct tr_rou
 	(void)snprintf(action->text, sizeof(action->text), "%s", reason ? reason : "");
 }
 
-void emit_fail(struct group_core *core, tr_status status, const char *format, ...)
+static void emit_end(struct group_core *core, tr_status status, const char *reason, bool refused)
 {
-	char reason[sizeof(core->scratch.text)];
-	va_list arguments;
-
-	if (core->state == ROUND_FAILED)
-		return;
-	va_start(arguments, format);
-	(void)vsnprintf(reason, sizeof(reason), format, arguments);
-	va_end(arguments);
 	tr_error_set(&core->failure, status, "%s", reason);
 	/* Nothing of ours may be read from the caller's memory once it was answered. */
 	emit(core, GROUP_DO_DROP_SENDS);
@@ -100,7 +92,27 @@ void emit_fail(struct group_core *core, tr_status status, const char *format, ..
 	struct group_action *action = emit(core, GROUP_DO_FAIL);
 	action->status = status;
 	action->round = core->round;
+	action->refused = refused;
 	(void)snprintf(action->text, sizeof(action->text), "%s", reason);
+}
+
+void emit_fail(struct group_core *core, tr_status status, const char *format, ...)
+{
+	char reason[sizeof(core->scratch.text)];
+	va_list arguments;
+
+	if (core->state == ROUND_FAILED)
+		return;
+	va_start(arguments, format);
+	(void)vsnprintf(reason, sizeof(reason), format, arguments);
+	va_end(arguments);
+	emit_end(core, status, reason, false);
+}
+
+void emit_refuse(struct group_core *core, tr_status status, const char *reason)
+{
+	if (core->state != ROUND_FAILED)
+		emit_end(core, status, reason, true);
 }
 
 void group_actions_clear(struct group_actions *actions)

@@ -183,7 +183,9 @@ enum group_action_kind {
 	GROUP_DO_LINK_LOST, /* .reason: to memberd, about peer `to`; 0: no link, but we need another view */
 	GROUP_DO_CONNECT, /* edges that this view will use: peer `to` at .address */
 	GROUP_DO_BEGAN,   /* answer to BEGIN: .round_info */
-	GROUP_DO_OP_DONE, /* answer to WAIT: .tag's result is in place; it stays, unless the round begins again at the caller */
+	/* Answer to WAIT: .tag's result is in place; it stays, unless the round begins again at the caller. .status TR_EPEERLOST, .text: some of
+	 * it is nobody's, and will not come in this round. */
+	GROUP_DO_OP_DONE,
 	GROUP_DO_DECIDED, /* answer to CLOSE (or unasked: restart, eviction): .status, .round_info,
 	                     .reason */
 	/* .record for memberd's log: keep it until ROUNDS_RECORDED covers it, say it again after a reconnect. */
@@ -194,7 +196,8 @@ enum group_action_kind {
 	GROUP_DO_STATE_SEND,
 	/* Joiner: ask donor `to` for the state after .round. Said again until GROUP_STATE_GOT: a transfer that moves goes on. */
 	GROUP_DO_STATE_ASK,
-	/* .status, .reason: this member cannot go on (mismatch). Tell memberd, again after a reconnect. */
+	/* .status, .text: this member cannot go on. .refused: nor can anybody in .round, of which its members say different things. Tell
+	 * memberd, again after a reconnect. */
 	GROUP_DO_FAIL,
 	/* Parked segments (TR_EAGAIN) may be offered again: all, or if .one_op those of op .tag of .round. */
 	GROUP_DO_RETRY,
@@ -206,6 +209,7 @@ struct group_action {
 	uint64_t round;
 	uint32_t tag;
 	bool one_op;
+	bool refused;           /* FAIL */
 	struct group_wish wish; /* STATE_SEND */
 	tr_status status;
 	struct tr_round round_info;

@@ -179,6 +179,9 @@ void emit_decided(struct group_core *core, tr_status status, const struct tr_rou
     const char *reason);
 void emit_fail(struct group_core *core, tr_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* As emit_fail, because members say different things of the round under way: nobody can have it, and memberd ends it for all. The view that
+ * follows would leave us out as if we had died, and those who have not noticed would finish the round without us, each with what it alone said. */
+void emit_refuse(struct group_core *core, tr_status status, const char *reason);
 
 /* ---- round.c ---- */
 bool round_active(const struct group_core *core); /* the caller works on core->round */

@@ -333,7 +333,7 @@ static void path_mismatch(struct group_core *core, uint64_t from, const char *wh
 	    "peers %" PRIu64 " and %" PRIu64 " disagree in round %" PRIu64 ": %s", from, core->peer,
 	    core->round, what);
 	commit_refuse(core, from, TR_EMISMATCH, reason);
-	emit_fail(core, TR_EMISMATCH, "%s", reason);
+	emit_refuse(core, TR_EMISMATCH, reason);
 }
 
 static const char *path_collective(unsigned collective)

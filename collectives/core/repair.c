@@ -504,11 +504,13 @@ void repair_serve(struct group_core *core, struct op *op)
 	if (!holders)
 		return;
 	if (holders->segments != op->segments) {
-		emit_fail(core, TR_EMISMATCH,
+		char reason[200];
+		(void)snprintf(reason, sizeof(reason),
 		    "peers %" PRIu64 " and %" PRIu64 " disagree in round %" PRIu64
 		    ": op %u has %u segments at the first and %u at the second",
 		    holders->n_holders > 0 ? holders->holders[0]->peer : (uint64_t)0, core->peer,
 		    core->round, op->tag, holders->segments, op->segments);
+		emit_refuse(core, TR_EMISMATCH, reason);
 		return;
 	}
 	for (uint32_t s = 0; core->state != ROUND_FAILED && s < op->segments; s++)

@@ -34,6 +34,18 @@ tr_status wait_begin(struct group_core *core, uint32_t tag, struct tr_error *err
 	return TR_OK;
 }
 
+/* Of a broadcast or a receive: is some of it nobody's, since its source was lost (keep)? There the memory is as the caller left it, which it
+ * must not take for a result. The op is over all the same: the round can be committed without it. */
+static bool wait_in_vain(const struct op *op)
+{
+	if (op->source == ROSTER_NONE || op->sends)
+		return false;
+	for (uint32_t s = 0; s < op->segments; s++)
+		if (op_is_void(op, s) && path_needs(op, s, op->roster->me))
+			return true;
+	return false;
+}
+
 void wait_advance(struct group_core *core)
 {
 	const struct op *op = wait_op(core);
@@ -45,6 +57,13 @@ void wait_advance(struct group_core *core)
 	struct group_action *action = emit(core, GROUP_DO_OP_DONE);
 	action->round = core->round;
 	action->tag = op->tag;
+	if (!wait_in_vain(op))
+		return;
+	action->status = TR_EPEERLOST;
+	(void)snprintf(action->text, sizeof(action->text),
+	    "op %" PRIu32 " was to come from peer %" PRIu64
+	    ", which was lost before all of it was here",
+	    op->tag, op->roster->contributors[op_contributor(op, 0)]);
 }
 
 uint64_t wait_deadline_us(const struct group_core *core)

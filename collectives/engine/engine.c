@@ -114,8 +114,10 @@ static void to_node(struct engine *engine, const Traind__Peer__ToNode *message)
 	case TRAIND__PEER__TO_NODE__BODY_PEER_EVICTED: {
 		const Traind__Peer__PeerEvicted *evicted = message->peer_evicted;
 		struct member *m = engine_find(engine, evicted->group, evicted->peer);
+		bool refused = evicted->status == TR_EMISMATCH || evicted->status == TR_EDIGEST;
 		if (m != NULL)
-			member_end(m, TR_EEVICTED, evicted->reason);
+			member_end(m, refused ? (tr_status)evicted->status : TR_EEVICTED,
+			    evicted->reason);
 		break;
 	}
 	case TRAIND__PEER__TO_NODE__BODY_ROUNDS_RECORDED:

@@ -162,6 +162,7 @@ struct member {
 	bool worker_gone;
 	struct tr_error
 	    failure; /* it cannot go on: what memberd is told, each time that it comes back */
+	uint64_t refused_round; /* of the failure: nobody can have that round; 0: the others can */
 
 	struct group_core *core;
 	struct group_actions actions;
@@ -272,6 +273,8 @@ void member_install(struct member *member, const Traind__Peer__ViewInstall *inst
 const struct view_peer_entry *member_view_peer(const struct member *member, uint64_t peer);
 void member_tell_ready(struct member *member);
 void member_failed(struct member *member, tr_status status, const char *reason);
+/* The same, and nobody can have that round; 0: the others can. */
+void member_refused(struct member *member, tr_status status, uint64_t round, const char *reason);
 void member_tell_failure(struct member *member); /* if there was one */
 
 /* ---- member_act.c ---- */
@@ -284,7 +287,7 @@ void member_calls_stop(struct member *member);   /* the handles; not the answers
 void member_calls_resume(struct member *member); /* there is room for reports again */
 void member_calls_end(struct member *member, tr_status status, const char *reason);
 void member_calls_began(struct member *member, const struct tr_round *info);
-void member_calls_op_done(struct member *member, uint32_t tag);
+void member_calls_op_done(struct member *member, uint32_t tag, tr_status status, const char *text);
 void member_calls_decided(struct member *member, tr_status status, const struct tr_round *info,
     const char *reason);
 void member_calls_state_here(struct member *member, tr_status status, const char *reason);

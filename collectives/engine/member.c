@@ -451,6 +451,12 @@ void member_failed(struct member *member, tr_status status, const char *reason)
 	member_tell_failure(member);
 }
 
+void member_refused(struct member *member, tr_status status, uint64_t round, const char *reason)
+{
+	member->refused_round = round;
+	member_failed(member, status, reason);
+}
+
 void member_tell_failure(struct member *member)
 {
 	Traind__Peer__PeerFailed failed = TRAIND__PEER__PEER_FAILED__INIT;
@@ -461,6 +467,7 @@ void member_tell_failure(struct member *member)
 	failed.peer = member->peer;
 	failed.status = member->failure.status;
 	failed.reason = member->failure.text;
+	failed.refused_round = member->refused_round;
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_PEER_FAILED;
 	message.peer_failed = &failed;
 	engine_tell(member->engine, &message);

@@ -56,7 +56,7 @@ static void fail(struct member *member, struct group_action *action)
 {
 	log_warn("engine", "peer %lu of group %lu failed: %s", (unsigned long)member->peer,
 	    (unsigned long)member->group, action->text);
-	member_failed(member, action->status, action->text);
+	member_refused(member, action->status, action->refused ? action->round : 0, action->text);
 	member_calls_end(member, action->status, action->text);
 }
 
@@ -94,7 +94,7 @@ void member_act(struct member *member, struct group_action *action)
 		member_calls_began(member, &action->round_info);
 		break;
 	case GROUP_DO_OP_DONE:
-		member_calls_op_done(member, action->tag);
+		member_calls_op_done(member, action->tag, action->status, action->text);
 		break;
 	case GROUP_DO_DECIDED:
 		peer_link_round_over(member);

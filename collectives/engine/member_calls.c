@@ -147,10 +147,10 @@ void member_calls_began(struct member *member, const struct tr_round *info)
 		keep_unclaimed(member, CHANNEL_BEGIN, &answer);
 }
 
-void member_calls_op_done(struct member *member, uint32_t tag)
+void member_calls_op_done(struct member *member, uint32_t tag, tr_status status, const char *text)
 {
 	if (waits_in(member, CHANNEL_WAIT) && member->call.tag == tag)
-		give_status(member, TR_OK, "");
+		give_status(member, status, text);
 }
 
 void member_calls_decided(struct member *member, tr_status status, const struct tr_round *info,

@@ -297,6 +297,16 @@ static const struct sim_op *check_nth(const struct sim_worker *worker, unsigned 
 	abort();
 }
 
+/* Once memberd has it in its log that members say different things of a round, nobody has that round. (Before, who knew may have died.) */
+static bool check_refused(struct sim *sim, unsigned number, const struct tr_round *round)
+{
+	if (sim->refused_round == 0 || sim->refused_round != round->round)
+		return true;
+	sim_violation(sim, "I4: n%u has round %lu, in which others gave up since they disagree",
+	    number, (unsigned long)round->round);
+	return false;
+}
+
 void check_committed(struct sim *sim, unsigned number, const struct tr_round *round)
 {
 	struct sim_worker *worker = &sim->nodes[number].worker;
@@ -306,7 +316,7 @@ void check_committed(struct sim *sim, unsigned number, const struct tr_round *ro
 	if (sim->plant == PLANT_CORRUPT && number == 0 && worker->op_count > 0 &&
 	    worker->ops[0].count > 0)
 		((unsigned char *)worker->ops[0].data)[0] ^= 64;
-	if (!check_follows(sim, number, round))
+	if (!check_refused(sim, number, round) || !check_follows(sim, number, round))
 		return;
 	if (round->round >= SIM_ROUNDS_MAX) {
 		sim->over = true;

@@ -238,6 +238,9 @@ static void memberd_apply_entry(struct sim *sim, const struct sim_entry *entry, 
 	if (!unpacked)
 		abort();
 	sim->memberd.applied++;
+	if (unpacked->body_case == TRAIND__PEER__LOG_ENTRY__BODY_PEER_MOVED &&
+	    unpacked->peer_moved->refused_round != 0)
+		sim->refused_round = unpacked->peer_moved->refused_round;
 	memberd_step(sim,
 	    &(struct membership_event){ .kind = MEMBERSHIP_APPLIED,
 	        .entry = unpacked,

@@ -8,6 +8,8 @@ const struct sim_seed sim_seeds[] = {
 	{ 725, false, "failure-unheard",
 	    "memberd was away when a member failed, and nobody said it again" },
 	{ 1907, false, "one-name", "a mismatch seen in a resume plan named one peer only" },
+	{ 2905, false, "refused-alone",
+	    "two gave up since they disagreed, and the others had that very round without them" },
 	{ 6537, false, "voter-demoted",
 	    "a joiner that had voted for its first round was taken for one without state, so that "
 	    "a "

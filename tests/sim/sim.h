@@ -309,6 +309,7 @@ struct sim_node {
 	bool failed;
 	tr_status failure;
 	char failure_text[256];
+	uint64_t refused_round; /* of the failure; 0: the others can have it */
 };
 
 void node_start(struct sim *sim, unsigned node);
@@ -550,6 +551,7 @@ struct sim {
 	uint64_t newest_round;
 	int mismatch_node, salt_node; /* -1: nobody */
 	bool mismatch_told;           /* somebody failed because of it */
+	uint64_t refused_round;       /* by memberd's log; 0: none */
 
 	enum sim_plant plant;
 	bool planted;

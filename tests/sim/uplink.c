@@ -104,6 +104,7 @@ static void uplink_say_failed(struct sim *sim, unsigned number)
 	failed.peer = node->peer;
 	failed.status = node->failure;
 	failed.reason = node->failure_text;
+	failed.refused_round = node->refused_round;
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_PEER_FAILED;
 	message.peer_failed = &failed;
 	uplink_send(sim, number, &message);
@@ -115,6 +116,7 @@ void uplink_fail(struct sim *sim, unsigned number, const struct group_action *ac
 
 	node->failed = true;
 	node->failure = action->status;
+	node->refused_round = action->refused ? action->round : 0;
 	(void)snprintf(node->failure_text, sizeof(node->failure_text), "%s", action->text);
 	sim_trace(sim, "n%u fails: %s", number, action->text);
 	check_failed(sim, number);

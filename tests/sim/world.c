@@ -237,6 +237,7 @@ void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 	sim->key = rng_key(seed, 0x73696d, 0);
 	sim->mismatch_node = sim->salt_node = -1;
 	sim->mismatch_told = false;
+	sim->refused_round = 0;
 	sim->policy = (Traind__Peer__Policy)sim_draw(sim, 3);
 	sim->algorithm = (Traind__Peer__Algorithm)sim_draw(sim, 3);
 	/* Beside the draws, so that older seeds still tell their stories. */

@@ -26,7 +26,8 @@ struct pump_member {
 	bool dead;
 	struct tr_round begun, decided;
 	unsigned begun_count, decided_count, done_count, retries;
-	tr_status status, failed;
+	tr_status status, failed, done; /* done: of the newest answer to a WAIT */
+	bool refused;                   /* failed, and nobody can have the round */
 	char reason[512];
 	Traind__Peer__ViewReport *report;
 	Traind__Peer__RoundCommit *record;
@@ -110,6 +111,7 @@ static inline void pump_act(struct pump *pump, unsigned who, struct group_action
 			break;
 		case GROUP_DO_FAIL:
 			member->failed = action->status;
+			member->refused = action->refused;
 			snprintf(member->reason, sizeof(member->reason), "%s", action->text);
 			pump_trace(pump, "%u failed: %s\n", who + 1, tr_status_name(action->status));
 			break;
@@ -144,6 +146,9 @@ static inline void pump_act(struct pump *pump, unsigned who, struct group_action
 			break;
 		case GROUP_DO_OP_DONE:
 			member->done_count++;
+			member->done = action->status;
+			if (action->status != TR_OK)
+				snprintf(member->reason, sizeof(member->reason), "%s", action->text);
 			break;
 		case GROUP_DO_RETRY:
 			member->retries++;

@@ -438,6 +438,82 @@ static void an_old_vote_does_not_replace_a_newer_one(void **state)
 	pump_destroy(pump);
 }
 
+/* 1 hears of another signature, and says so to 2, which has frozen for the view without 1 before it reads that. */
+static struct pump *one_refuses(uint64_t freezes)
+{
+	struct pump *pump = begun(2, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(pump_submit(pump, i, 4, memory[i], COUNT, TR_I32,
+		                     i == 0 ? TR_SUM : TR_MAX),
+		    TR_OK);
+		pump_close(pump, i, 0, 0);
+	}
+	for (unsigned most = 0; pump->members[0].failed == TR_OK && most < 50; most++)
+		for (size_t i = pump->first; i < pump->last; i++)
+			if (pump->messages[i] && pump->messages[i]->to == 0) {
+				pump_deliver(pump, pump->messages[i]);
+				pump_done(pump, i);
+				break;
+			}
+	assert_int_equal(pump->members[0].failed, TR_EMISMATCH);
+	assert_true(pump->members[0].refused);
+	assert_int_equal(pump->members[1].failed, TR_OK);
+	Traind__Peer__ViewPropose propose = TRAIND__PEER__VIEW_PROPOSE__INIT;
+	propose.number = freezes;
+	assert_int_equal(pump_step(pump, 1,
+	                     &(struct group_event){ .kind = GROUP_PROPOSE, .propose = &propose }),
+	    TR_OK);
+	return pump;
+}
+
+static void a_refusal_is_heard_in_a_frozen_view(void **state)
+{
+	(void)state;
+	struct pump *pump = one_refuses(2);
+	pump_run(pump);
+	assert_int_equal(pump->members[1].failed, TR_EMISMATCH);
+	assert_int_equal(pump->members[1].status, TR_EMISMATCH);
+	assert_true(pump->members[1].refused);
+	names_both(&pump->members[1], "peers ", "1");
+	pump_destroy(pump);
+}
+
+/* In the next view the round may be another one: what was said in the one before it kills nobody. What keeps 2 from going on there as if 1 had
+ * died is memberd (test_membership_refused.c). */
+static void a_refusal_of_an_older_view_is_not_obeyed(void **state)
+{
+	(void)state;
+	struct pump *pump = one_refuses(2);
+	struct pump_view view = { .number = 2,
+		.base_round = 1,
+		.base_attempt = 2,
+		.count = 1,
+		.peers = { 2 },
+		.participate_from = { 1 },
+		.contribute_from = { 1 },
+		.segment_bytes = 16 };
+	pump_install(pump, &view);
+	pump_run(pump);
+	assert_int_equal(pump->members[1].failed, TR_OK);
+	pump_destroy(pump);
+}
+
+/* Two that hold different things, and no majority: neither result is right. Of three one is wrong, and only it ends. */
+static void without_a_majority_the_round_is_refused(void **state)
+{
+	(void)state;
+	for (unsigned n = 2; n < 4; n++) {
+		struct pump *pump = begun(n, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+		for (unsigned i = 0; i < n; i++)
+			pump_close(pump, i, 0, i == 0);
+		pump_run(pump);
+		assert_int_equal(pump->members[0].failed, TR_EDIGEST); /* the hub */
+		assert_int_equal(pump->members[0].refused, n == 2);
+		assert_int_equal(pump->members[1].failed, n == 2 ? TR_EDIGEST : TR_OK);
+		pump_destroy(pump);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -454,6 +530,9 @@ int main(void)
 		cmocka_unit_test(strangers_and_liars),
 		cmocka_unit_test(votes_of_the_departed_are_forgotten),
 		cmocka_unit_test(an_old_vote_does_not_replace_a_newer_one),
+		cmocka_unit_test(a_refusal_is_heard_in_a_frozen_view),
+		cmocka_unit_test(a_refusal_of_an_older_view_is_not_obeyed),
+		cmocka_unit_test(without_a_majority_the_round_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

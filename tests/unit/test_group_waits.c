@@ -357,6 +357,47 @@ static void a_hostile_question_is_refused(void **state)
 	pump_destroy(pump);
 }
 
+/* ---- keep: the source was lost ---- */
+
+static void what_a_lost_source_did_not_send_is_no_result(void **state)
+{
+	static const enum tr_collective collectives[] = { TR_BROADCAST, TR_RECV, TR_ALL_GATHER };
+	(void)state;
+	for (unsigned k = 0; k < 3; k++) {
+		struct pump *pump = begun(2, TRAIND__PEER__ALGORITHM__ALGORITHM_RING,
+		    TRAIND__PEER__POLICY__POLICY_KEEP);
+		struct pump_view view = pump_first_view(pump);
+		memory[1][0][0] = 99;
+		submit_from(pump, 1, collectives[k], 0);
+		pump_kill(pump, 0);
+		pump_propose(pump, 2);
+		view.number = 2;
+		view.count = 1;
+		view.peers[0] = 2;
+		view.policy = TRAIND__PEER__POLICY__POLICY_KEEP;
+		view.finish = true;
+		view.base_attempt = 1;
+		view.contributor_count = 2;
+		view.contributors[0] = 1;
+		view.contributors[1] = 2;
+		pump_install(pump, &view);
+		for (unsigned again = 1; again < 3; again++) { /* as often as it asks */
+			assert_int_equal(wait_for(pump, 1, 0), TR_OK);
+			assert_int_equal(pump->members[1].done_count, again);
+			assert_int_equal(pump->members[1].done, k < 2 ? TR_EPEERLOST : TR_OK);
+		}
+		if (k < 2)
+			assert_non_null(strstr(pump->members[1].reason, "peer 1"));
+		assert_int_equal(memory[1][0][0], 99);
+		pump_close(pump, 1, 0, 0);
+		pump_run(pump);
+		assert_int_equal(pump->members[1].decided_count, 1);
+		assert_int_equal(pump->members[1].status, TR_OK);
+		assert_true(pump->members[1].decided.partial);
+		pump_destroy(pump);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -371,6 +412,7 @@ int main(void)
 		cmocka_unit_test(two_that_wait_for_each_other_learn_it),
 		cmocka_unit_test(a_slow_member_is_waited_for),
 		cmocka_unit_test(a_hostile_question_is_refused),
+		cmocka_unit_test(what_a_lost_source_did_not_send_is_no_result),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -324,6 +324,7 @@ static void apply_peer_moved(struct membership *m, const Traind__Peer__PeerMoved
 		return;
 	peer->state = finished ? PEER_FINISHED : PEER_LOST;
 	peer->exit_code = moved->exit_code;
+	peer->refusal = (struct refusal){ moved->refused_round, moved->refused_status };
 	copy_text(peer->reason, sizeof(peer->reason), moved->reason);
 	if (job != NULL) {
 		char text[REASON_MAX + TR_NAME_MAX + 64];

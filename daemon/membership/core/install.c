@@ -455,6 +455,10 @@ void install_append(struct membership *m, struct group *group)
 		decide_founding(b);
 	else
 		decide(b);
+	if (group->view != NULL && peer_refused(m, group, b->decision.base_round)) {
+		free(b);
+		return;
+	}
 	find_holders(b);
 	if (holders_count(b) == 0) {
 		/* Nobody is left who has the state: those who waited for it cannot go on. */

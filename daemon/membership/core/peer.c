@@ -7,6 +7,7 @@
 
 #define STOP_PATIENCE_MS (TR_WORKER_TERM_GRACE_MS + 10000u)
 #define SIGNATURE_MAX    (1u << 20)
+#define GAVE_UP          "its engine gave up: "
 
 static void append_moved(struct membership *m, struct peer *peer)
 {
@@ -19,9 +20,12 @@ static void append_moved(struct membership *m, struct peer *peer)
 	moved.reason = peer->soft.reason;
 	moved.fast = peer->soft.fast;
 	moved.exit_code = peer->soft.exit_code;
+	moved.refused_round = peer->soft.refusal.round;
+	moved.refused_status = peer->soft.refusal.status;
 	entry.body_case = TRAIND__PEER__LOG_ENTRY__BODY_PEER_MOVED;
 	entry.peer_moved = &moved;
-	if (peer->soft.fate == PEER_LOST)
+	/* Of a refused round there is no view: nothing would follow. */
+	if (peer->soft.fate == PEER_LOST && peer->soft.refusal.round == 0)
 		action_append_before_view(m, &entry, PENDING_PEER, peer->id);
 	else
 		action_append(m, &entry, PENDING_PEER, peer->id, NULL);
@@ -44,7 +48,7 @@ static void send_stop(struct membership *m, uint64_t conn, uint64_t job, uint64_
 }
 
 static void send_evicted(struct membership *m, uint64_t conn, uint64_t group, uint64_t peer,
-    const char *reason)
+    const char *reason, int32_t status)
 {
 	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
 	Traind__Peer__PeerEvicted evicted = TRAIND__PEER__PEER_EVICTED__INIT;
@@ -53,6 +57,7 @@ static void send_evicted(struct membership *m, uint64_t conn, uint64_t group, ui
 	evicted.group = group;
 	evicted.peer = peer;
 	evicted.reason = text;
+	evicted.status = status;
 	message.body_case = TRAIND__PEER__TO_NODE__BODY_PEER_EVICTED;
 	message.peer_evicted = &evicted;
 	action_send(m, conn, &message);
@@ -68,7 +73,7 @@ static void tell_to_stop(struct membership *m, struct peer *peer, uint64_t conn,
 		peer->soft.stop_ms = m->now_ms;
 	peer->soft.stopping = peer->job != 0;
 	if (peer->group != 0)
-		send_evicted(m, conn, peer->group, peer->id, reason);
+		send_evicted(m, conn, peer->group, peer->id, reason, peer->soft.refusal.status);
 	if (peer->job != 0)
 		send_stop(m, conn, peer->job, peer->id, reason);
 }
@@ -230,9 +235,51 @@ void peer_failed(struct membership *m, struct node *node, const Traind__Peer__Pe
 	if (peer == NULL || peer->group != failed->group)
 		return;
 	char text[REASON_MAX];
-	(void)snprintf(text, sizeof(text), "its engine gave up: %.200s",
+	(void)snprintf(text, sizeof(text), GAVE_UP "%.200s",
 	    failed->reason[0] != '\0' ? failed->reason : tr_status_text((tr_status)failed->status));
+	if (state_peer_live(peer) && failed->refused_round != 0)
+		peer->soft.refusal = (struct refusal){ failed->refused_round, failed->status };
 	peer_end(m, peer, PEER_LOST, !got_over_its_start(m, peer), text);
+}
+
+/* The member of the view that gave up because of this round; NULL: none did. */
+static const struct peer *refuser(const struct membership *m, const struct group *group,
+    uint64_t round)
+{
+	const struct list *peers = state_peers(m, group);
+	for (size_t i = 0; i < peers->count; i++) {
+		const struct peer *peer = peers->items[i];
+		bool refuses = peer->refusal.round == round ||
+		    (!state_peer_live(peer) && peer->soft.refusal.round == round);
+		if (refuses && peer->group == group->id && state_view_peer(group, peer->id) != NULL)
+			return peer;
+	}
+	return NULL;
+}
+
+/* Members tell each other too, but who freezes for a view without the one that gave up may read that too late, or never: it would finish the round
+ * in that view as if the other had died. The view comes from us alone, and who gave up is in no later one than its last words are about (a report is
+ * the last that a frozen member says of its view, and who gave up makes none): so whoever is to get a view without it can be told here. By the
+ * members' reports the round is still under way, so it is taken from nobody who has committed it; one of an older view that others got over is not
+ * the next. First the refusal has to be in the log, else one member could be told and, after a restart, another one go on. */
+bool peer_refused(struct membership *m, struct group *group, uint64_t round)
+{
+	const struct peer *by = refuser(m, group, round);
+	const struct proposal *proposal = &group->soft.proposal;
+	if (by == NULL)
+		return false;
+	if (by->state == PEER_PLACED)
+		return true; /* its entry is on its way */
+	bool prefixed = strncmp(by->reason, GAVE_UP, strlen(GAVE_UP)) == 0;
+	const char *reason = by->reason + (prefixed ? strlen(GAVE_UP) : 0);
+	for (size_t i = 0; i < proposal->count; i++) {
+		struct peer *peer = state_group_peer(m, group, proposal->members[i].peer);
+		if (peer == NULL || !state_peer_live(peer))
+			continue;
+		peer->soft.refusal = by->refusal;
+		peer_end(m, peer, PEER_LOST, !got_over_its_start(m, peer), reason);
+	}
+	return true;
 }
 
 void peer_installed(struct membership *m, struct node *node,
@@ -393,7 +440,8 @@ static void reconcile_theirs(struct membership *m, struct node *node,
 	    : peer->reason[0] != '\0'     ? peer->reason
 	                                  : peer->soft.reason;
 	if (here->group != 0)
-		send_evicted(m, node->soft.conn, here->group, here->peer, reason);
+		send_evicted(m, node->soft.conn, here->group, here->peer, reason,
+		    peer != NULL ? peer->refusal.status : 0);
 	if (here->job_id != 0)
 		send_stop(m, node->soft.conn, here->job_id, here->peer, reason);
 }

@@ -47,6 +47,8 @@ static Traind__Peer__SnapshotPeer *put_peer(struct writer *w, struct peer *peer)
 	row.worked = peer->worked;
 	row.founder = peer->founder;
 	row.exit_code = peer->exit_code;
+	row.refused_round = peer->refusal.round;
+	row.refused_status = peer->refusal.status;
 	return writer_copy(w, &row.base);
 }
 
@@ -182,6 +184,7 @@ static void get_peers(struct membership *m, struct list *peers, uint64_t job,
 		peer->worked = row->worked;
 		peer->founder = row->founder;
 		peer->exit_code = row->exit_code;
+		peer->refusal = (struct refusal){ row->refused_round, row->refused_status };
 		for (unsigned s = 0; s < sizeof(peer_states) / sizeof(peer_states[0]); s++)
 			if (strcmp(row->state, peer_states[s]) == 0)
 				peer->state = (enum peer_state)s;

@@ -28,13 +28,20 @@ struct list {
 
 enum peer_state { PEER_PLACED, PEER_FINISHED, PEER_LOST };
 
+/* A round of which members said different things: nobody can have it. */
+struct refusal {
+	uint64_t round; /* 0: none */
+	int32_t status; /* tr_status that the callers get */
+};
+
 struct peer {
 	uint64_t id, job, group, node, incarnation;
 	uint32_t rank, local_rank;
 	enum peer_state state;
-	bool founder;      /* placed with the group itself */
-	bool worked;       /* contributed to a recorded round */
-	int32_t exit_code; /* of a command's rank that failed; 0: lost otherwise */
+	bool founder;           /* placed with the group itself */
+	bool worked;            /* contributed to a recorded round */
+	int32_t exit_code;      /* of a command's rank that failed; 0: lost otherwise */
+	struct refusal refusal; /* that ended it */
 	char reason[REASON_MAX];
 	char node_name[TR_NAME_MAX];
 	char address[TR_ADDRESS_MAX]; /* library peers: of their engine, if not the node's */
@@ -43,6 +50,7 @@ struct peer {
 		    fate; /* decided; its entry may still be on its way. PEER_PLACED: none */
 		bool fast;
 		int32_t exit_code;
+		struct refusal refusal;
 		char reason[REASON_MAX];
 		uint64_t start_conn,
 		    stop_conn;       /* the connection on which it was told to start, to stop */
@@ -346,6 +354,8 @@ void peer_started(struct membership *m, struct node *node,
     const Traind__Peer__WorkerStarted *started);
 void peer_exited(struct membership *m, struct node *node, const Traind__Peer__WorkerExited *exited);
 void peer_ready(struct membership *m, struct node *node, const Traind__Peer__PeerReady *ready);
+/* Can nobody have `round`, with which the members of a proposal are to go on? They are ended then. */
+bool peer_refused(struct membership *m, struct group *group, uint64_t round);
 void peer_failed(struct membership *m, struct node *node, const Traind__Peer__PeerFailed *failed);
 void peer_installed(struct membership *m, struct node *node,
     const Traind__Peer__ViewInstalled *installed);
