@@ -380,6 +380,7 @@ def test_bad_job_file(home, job_file, change, says):
     (["--bogus"], "unknown option '--bogus' (`trainctl help` explains)"),
     (["nodes", "--color", "pink"], "--color: found 'pink', allowed: auto, always or never"),
     (["--address", "nowhere", "nodes"], "--address: "),
+    (["--address", "192.0.2.1:7070", "nodes"], "192.0.2.1:7070 is not a loopback address: give --tls DIR"),
     (["frobnicate"], "no verb 'frobnicate' (`trainctl help` lists them)"),
     (["stauts", "1"], "no verb 'stauts' (did you mean 'status'? `trainctl help` lists them)"),
     (["help", "lanch"], "no verb 'lanch' (did you mean 'launch'?"),
