@@ -515,8 +515,7 @@ static void test_cancel(void **state)
 	world_step(&w, &event);
 	expect(&w,
 	    "reply r10 TR_OK job 1 existed\n"
-	    "reply r10 TR_ENOTFOUND job 77: there is no job 77; ListJobs has those that there "
-	    "are\n");
+	    "reply r10 TR_ENOTFOUND job 77: there is no job 77\n");
 	/* Its slots are free again. */
 	submit(&w, 11, "next", native_spec(3));
 	assert_int_equal(job_state(&w, 2), TRAIND__V1__JOB_STATE__JOB_STATE_STARTING);
