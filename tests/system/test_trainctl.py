@@ -419,6 +419,7 @@ def test_unreachable(home):
 def test_no_such_job(here, verb):
     done = here(*verb, "4711")
     assert done.returncode == 4 and "4711" in done.stderr
+    assert "ListJobs" not in done.stderr and done.stderr.count("trainctl jobs") == 1
 
 
 # ---- help
