@@ -129,14 +129,14 @@ enum tr_transport {
  * whoever fills the struct, so initialise what you give as a whole (`= { 0 }`, or by naming fields). */
 struct tr_join_options {
 	size_t size_of;         /* sizeof(struct tr_join_options) */
-	const char *membership; /* "host:port" of memberd */
+	const char *membership; /* "host:port" of memberd; as with `listen` */
 	const char *name;       /* of the group; the first to come founds it */
 	unsigned size;          /* founders to wait for; later peers join */
 	const char *listen; /* NULL: "127.0.0.1:0". Other than loopback needs `tls` or `insecure` */
 	enum tr_policy policy;
 	enum tr_algorithm algorithm;
 	bool deterministic; /* bits do not depend on ring order, algorithm or arrival order */
-	bool insecure;
+	bool insecure; /* addresses other than loopback without `tls`: the network can be trusted */
 	uint32_t segment_bytes; /* a multiple of 64, at most 1047552; 0: that */
 	/* Of begin, wait, commit and receive: how long one call may wait before it returns TR_ETIMEDOUT. The round goes on all the same, its
 	 * buffers stay borrowed, and the call can be made again. 0: no limit beyond the membership's own detection */

@@ -76,7 +76,9 @@ static tr_status write_new(const char *folder, const char *name, mode_t mode,
 	if (fd < 0 && errno == EEXIST)
 		return tr_error_set(error, TR_EEXIST, "%s is there already; nothing was changed",
 		    path);
-	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+	if (fd < 0)
+		return tr_error_set(error, TR_EINVAL, "cannot write %s: %s", path, strerror(errno));
+	FILE *file = fdopen(fd, "w");
 	if (file == NULL)
 		return tr_error_set(error, TR_EIO, "cannot write %s: %s", path, strerror(errno));
 	bool written = fchmod(fd, mode) == 0 && put(file, pair) && fflush(file) == 0 &&
@@ -288,9 +290,9 @@ tr_status certificate_make_ca(const char *folder, struct certificate_made *made,
 {
 	struct pair ca = { NULL, NULL };
 	char path[PATH_MAX];
-	tr_status st = folders_make(folder, error);
-	if (st == TR_OK)
-		st = join(path, folder, TLS_CA_FILE, error);
+	if (folders_make(folder, error) != TR_OK)
+		return error->status = TR_EINVAL; /* another folder will do */
+	tr_status st = join(path, folder, TLS_CA_FILE, error);
 	if (st == TR_OK && access(path, F_OK) == 0)
 		st = tr_error_set(error, TR_EEXIST,
 		    "%s is there already: with another CA all its certificates would be worthless; "

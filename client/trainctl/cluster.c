@@ -221,6 +221,18 @@ size_t cluster_count_alive(const struct cluster *cluster)
 	return count;
 }
 
+size_t cluster_count_folders(const struct cluster *cluster)
+{
+	char name[32], path[PATH_MAX];
+	for (size_t count = 0; count < CLUSTER_NODES_MAX; count++) {
+		(void)snprintf(name, sizeof(name), CLUSTER_NODE_NAME, count + 1);
+		file_name(cluster->folder, name, path);
+		if (access(path, F_OK) != 0)
+			return count;
+	}
+	return CLUSTER_NODES_MAX;
+}
+
 bool cluster_await_dead(const struct cluster *cluster)
 {
 	struct proc dead[CLUSTER_NODES_MAX + 1];

@@ -15,6 +15,8 @@
 #define CLUSTER_NODES_MAX 64
 #define CLUSTER_MARK      "TRAIND_CLUSTER" /* in the environment of all its processes: the folder */
 
+#define CLUSTER_NODE_NAME "node-%zu" /* from 1 */
+
 struct cluster_daemon {
 	char name[TR_NAME_MAX]; /* "memberd", "node-1": its folder's name */
 	struct proc process;    /* pid 0: not started */
@@ -42,6 +44,8 @@ void cluster_close(struct cluster *cluster); /* gives the lock back */
 
 bool cluster_daemon_alive(const struct cluster_daemon *daemon);
 size_t cluster_count_alive(const struct cluster *cluster); /* memberd included */
+/* Nodes that ran here once: node-1, node-2... as far as there are folders. */
+size_t cluster_count_folders(const struct cluster *cluster);
 /* Until those that are not alive have ended too: their folders and addresses are free then. False: one has not after 5 s. */
 bool cluster_await_dead(const struct cluster *cluster);
 
@@ -50,7 +54,7 @@ tr_status cluster_still_ends(const struct cluster *cluster, struct tr_error *err
 
 struct cluster_plan {
 	size_t nodes;   /* so many in the end */
-	unsigned slots; /* of nodes that are new */
+	unsigned slots; /* of nodes that are new; 0: as many as each had when it ran last, else 1 */
 	bool replace;   /* start dead ones anew, in their folders */
 	const char *search_path;
 };

@@ -16,6 +16,7 @@
 #define REGISTER_POLL_MS  5
 #define LOG_TAIL_BYTES    300
 #define LOOPBACK_ANY_PORT "127.0.0.1:0"
+#define SLOTS_FILE        "slots" /* in a node's folder */
 
 struct starting {
 	struct cluster *cluster;
@@ -247,6 +248,30 @@ static tr_status start_memberd(struct cluster *cluster, const struct cluster_pla
 	return start_daemon(cluster, memberd, argv, error);
 }
 
+/* What it had when it ran here last, else 1. */
+static unsigned slots_before(const struct cluster *cluster, const struct cluster_daemon *node)
+{
+	char folder[PATH_MAX], line[16];
+	(void)snprintf(folder, sizeof(folder), "%.*s/%s", PATH_MAX - 128, cluster->folder,
+	    node->name);
+	read_line(folder, SLOTS_FILE, line, sizeof(line));
+	unsigned long slots = strtoul(line, NULL, 10);
+	return slots >= 1 && slots <= TR_GROUP_PEERS_MAX ? (unsigned)slots : 1;
+}
+
+/* For the next time; `cluster.json` goes with `down`. */
+static tr_status keep_slots(const char *folder, unsigned slots, struct tr_error *error)
+{
+	char path[PATH_MAX];
+	(void)snprintf(path, sizeof(path), "%.*s/" SLOTS_FILE, PATH_MAX - 64, folder);
+	FILE *file = fopen(path, "we");
+	bool good = file != NULL && fprintf(file, "%u\n", slots) > 0;
+	if (file != NULL)
+		good = fclose(file) == 0 && good;
+	return good ? TR_OK
+	            : tr_error_set(error, TR_EIO, "cannot write %s: %s", path, strerror(errno));
+}
+
 static tr_status start_node(struct cluster *cluster, struct cluster_daemon *node,
     const struct cluster_plan *plan, struct tr_error *error)
 {
@@ -260,7 +285,8 @@ static tr_status start_node(struct cluster *cluster, struct cluster_daemon *node
 	char *argv[] = { program, (char[]){ "--memberd" }, cluster->memberd.address,
 		(char[]){ "--listen" }, (char[]){ LOOPBACK_ANY_PORT }, (char[]){ "--dir" }, folder,
 		(char[]){ "--slots" }, slots, (char[]){ "--name" }, node->name, NULL };
-	return start_daemon(cluster, node, argv, error);
+	status = start_daemon(cluster, node, argv, error);
+	return status == TR_OK ? keep_slots(folder, node->slots, error) : status;
 }
 
 /* Whether memberd knows this very process, not an earlier one of its address, as alive. */
@@ -346,7 +372,9 @@ static tr_status start_missing(struct cluster *cluster, const struct cluster *be
 	while (status == TR_OK && cluster->n_nodes < plan->nodes) {
 		struct cluster_daemon *node = &cluster->nodes[cluster->n_nodes++];
 		*node = (struct cluster_daemon){ .slots = plan->slots };
-		(void)snprintf(node->name, sizeof(node->name), "node-%zu", cluster->n_nodes);
+		(void)snprintf(node->name, sizeof(node->name), CLUSTER_NODE_NAME, cluster->n_nodes);
+		if (node->slots == 0)
+			node->slots = slots_before(cluster, node);
 		status = start_node(cluster, node, plan, error);
 		if (status == TR_OK)
 			status = cluster_save(cluster, error);

@@ -24,6 +24,9 @@ const struct args_row config_options[] = {
 	    "(else "
 	    "TRAIND_TLS; never to the embedded cluster)",
 	    false },
+	{ "--insecure", NULL, NULL,
+	    "allow an ADDR that is not loopback, without TLS (else TRAIND_INSECURE, if it is 1)",
+	    false },
 	{ "--json", NULL, NULL, "print JSON", false },
 	{ "--color", NULL, "WHEN", "auto, always or never", false },
 	{ "--help", "-h", NULL, "print help", false },
@@ -115,7 +118,10 @@ tr_status config_read(const struct args *args, struct config *config, struct tr_
 	const char *tls = args_value(args, "--tls");
 	if (tls == NULL)
 		tls = getenv("TRAIND_TLS");
+	const char *insecure = getenv("TRAIND_INSECURE");
 	*config = (struct config){ .json = args_has(args, "--json"),
+		.insecure = args_has(args, "--insecure") ||
+		    (insecure != NULL && strcmp(insecure, "1") == 0),
 		.tls = tls == NULL || tls[0] == '\0' ? NULL : tls };
 	(void)setlocale(LC_CTYPE, "");
 	config->utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;

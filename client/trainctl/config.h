@@ -18,6 +18,7 @@ struct config {
 	char home[PATH_MAX];    /* TRAIND_HOME, absolute */
 	char cluster[PATH_MAX]; /* the embedded cluster's folder */
 	const char *tls;        /* folder (--tls, TRAIND_TLS); NULL: plain */
+	bool insecure; /* plain to an address that is not loopback (--insecure, TRAIND_INSECURE) */
 	bool json;
 	bool color;    /* stdout is a terminal that wants colours, or --color always */
 	bool terminal; /* stdout and stdin are terminals */

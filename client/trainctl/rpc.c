@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/transport/address.h"
 #include "collectives/transport/tls.h"
 
 struct waiting {
@@ -27,6 +28,10 @@ tr_status rpc_open(struct rpc *rpc, const struct config *config, struct tr_error
 		status = tls_context_load(config->tls, &tls, &cause);
 	if (status == TR_OK) {
 		option = "--address";
+		if (tls == NULL)
+			status = address_check_plain(config->address, config->insecure, &cause);
+	}
+	if (status == TR_OK) {
 		status = grpc_client_create(&rpc->loop, config->address, tls, &rpc->client, &cause);
 	}
 	tls_context_release(tls);

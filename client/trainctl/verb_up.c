@@ -10,9 +10,11 @@
 
 /* down's options are the last two rows. */
 const struct args_row verb_up_options[] = {
-	{ "--nodes", NULL, "N", "so many traind in the end (default: 1, or as many as there are)",
+	{ "--nodes", NULL, "N",
+	    "so many traind in the end (default: as many as there are or were, else 1)", false },
+	{ "--slots", NULL, "S",
+	    "places for workers on each node that is started (default: as many as it had, else 1)",
 	    false },
-	{ "--slots", NULL, "S", "places for workers on each new node (default: 1)", false },
 	{ "--replace", NULL, NULL, "start dead daemons anew", false },
 	{ "--dir", NULL, "DIR", "the cluster of DIR instead of that of TRAIND_HOME", false },
 	{ NULL, NULL, NULL, NULL, false },
@@ -88,9 +90,10 @@ static int up(struct cluster *cluster, struct verb_call *call)
 	struct tr_error error;
 	uint64_t nodes, slots;
 	forget_dead_cluster(cluster);
-	if (args_number(call->args, "--nodes", 1, CLUSTER_NODES_MAX,
-	        cluster->n_nodes > 0 ? cluster->n_nodes : 1, &nodes, &error) != TR_OK ||
-	    args_number(call->args, "--slots", 1, TR_GROUP_PEERS_MAX, 1, &slots, &error) != TR_OK)
+	size_t usual = cluster->n_nodes > 0 ? cluster->n_nodes : cluster_count_folders(cluster);
+	if (args_number(call->args, "--nodes", 1, CLUSTER_NODES_MAX, usual > 0 ? usual : 1, &nodes,
+	        &error) != TR_OK ||
+	    args_number(call->args, "--slots", 1, TR_GROUP_PEERS_MAX, 0, &slots, &error) != TR_OK)
 		return verbs_complain(EXIT_USAGE, "%s", error.text);
 	bool running = cluster->memberd.process.pid != 0,
 	     replace = args_has(call->args, "--replace");

@@ -16,6 +16,8 @@ static const struct verb rows[] = {
 	    "start the embedded cluster, or add nodes to it",
 	    "One memberd and N traind on loopback, kept in TRAIND_HOME (default ~/.traind), "
 	    "running until `trainctl down`.\n"
+	    "After `down`, or when all were killed: the nodes that have a folder there, with the "
+	    "slots they had.\n"
 	    "On a running cluster: says how it is and adds nodes up to N. Dead daemons are started "
 	    "anew only with --replace.",
 	    VERB_NEEDS_NOTHING, 0, 0, verb_up_options, verb_up },

@@ -16,6 +16,7 @@
 #include "collectives/engine/link.h"
 #include "collectives/engine/relaying.h"
 #include "collectives/engine/sized.h"
+#include "collectives/transport/address.h"
 #include "collectives/transport/listener.h"
 #include "common/log.h"
 
@@ -403,8 +404,8 @@ static tr_status join_start(const struct tr_join_options *o, struct coll_join **
 	tr_status st = engine_create(&engine_callbacks, join, &join->engine, error);
 	if (st != TR_OK)
 		goto free_join;
-	if (o->tls != NULL)
-		st = tls_context_load(o->tls, &join->tls, error);
+	st = o->tls != NULL ? tls_context_load(o->tls, &join->tls, error)
+	                    : address_check_plain(o->membership, o->insecure, error);
 	const struct engine_links links = { o->transport, o->sockets, o->congestion, join->tls,
 		o->membership };
 	if (st == TR_OK)

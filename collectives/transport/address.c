@@ -1,6 +1,7 @@
 #include "collectives/transport/address.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -154,4 +155,35 @@ bool address_is_local(const struct sockaddr *sa)
 		return v4 >> 24 == 10 || v4 >> 20 == (172u << 4 | 1) ||
 		    v4 >> 16 == (192u << 8 | 168) || v4 >> 16 == (169u << 8 | 254);
 	return ipv6_of(sa, &v6) && (IN6_IS_ADDR_LINKLOCAL(&v6) || (v6.s6_addr[0] & 0xfe) == 0xfc);
+}
+
+tr_status address_refuse_plain(const char *text, struct tr_error *error)
+{
+	return tr_error_set(error, TR_EREFUSED,
+	    "address %s is not a loopback address: give --tls DIR (`tls` in a program's options; "
+	    "`trainctl ca init` and `trainctl cert` make it), or allow it without TLS (--insecure; "
+	    "`insecure`) if the network can be trusted",
+	    text);
+}
+
+static bool resolves_to_loopback(const struct address *address)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV };
+	struct addrinfo *found;
+	if (getaddrinfo(address->host, address->port, &hints, &found) != 0)
+		return false;
+	bool all = true;
+	for (const struct addrinfo *info = found; info != NULL; info = info->ai_next)
+		all = all && address_is_loopback(info->ai_addr);
+	freeaddrinfo(found);
+	return all;
+}
+
+tr_status address_check_plain(const char *text, bool insecure, struct tr_error *error)
+{
+	struct address address;
+	tr_status st = address_parse(text, &address, error);
+	if (st != TR_OK || insecure || address.is_unix || resolves_to_loopback(&address))
+		return st;
+	return address_refuse_plain(text, error);
 }

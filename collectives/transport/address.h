@@ -26,6 +26,12 @@ bool address_is_loopback(const struct sockaddr *sa);
 /* Loopback, and ranges that only a local network uses (RFC 1918, link-local, unique-local). */
 bool address_is_local(const struct sockaddr *sa);
 
+/* For who dials `text` without TLS. TR_EREFUSED: it is not loopback, nor `insecure`; the line says what to write. A name
+ * that does not resolve counts as a stranger's. */
+tr_status address_check_plain(const char *text, bool insecure, struct tr_error *error);
+/* That line. */
+tr_status address_refuse_plain(const char *text, struct tr_error *error);
+
 /* Fills a UNIX socket address. TR_EINVAL: the path is too long. */
 tr_status address_unix(const struct address *address, struct sockaddr_storage *sa,
     socklen_t *length, struct tr_error *error);

@@ -362,18 +362,6 @@ static void on_listening(uv_poll_t *poll, int status, int events)
 
 /* ---- starting and stopping ---- */
 
-static tr_status check_loopback(const char *text, const struct sockaddr *sa, bool allowed,
-    struct tr_error *error)
-{
-	if (allowed || address_is_loopback(sa))
-		return TR_OK;
-	return tr_error_set(error, TR_EREFUSED,
-	    "address %s is not a loopback address: give --tls DIR (`tls` in a program's options; "
-	    "`trainctl ca init` and `trainctl cert` make it), or allow it without TLS (--insecure; "
-	    "`insecure`) if the network can be trusted",
-	    text);
-}
-
 static tr_status bind_failed(const char *text, int cause, struct tr_error *error)
 {
 	if (cause == EADDRINUSE)
@@ -456,9 +444,9 @@ static tr_status open_tcp(struct listener *listener, const struct address *addre
 		    gai_strerror(rc));
 	tr_status st = TR_EIO;
 	for (struct addrinfo *info = found; info != NULL && st != TR_OK; info = info->ai_next) {
-		st = check_loopback(text, info->ai_addr, allowed, error);
-		if (st == TR_OK)
-			st = listen_on(listener, text, info->ai_addr, info->ai_addrlen, error);
+		st = allowed || address_is_loopback(info->ai_addr)
+		    ? listen_on(listener, text, info->ai_addr, info->ai_addrlen, error)
+		    : address_refuse_plain(text, error);
 	}
 	freeaddrinfo(found);
 	return st;

@@ -11,8 +11,7 @@ Traind__V1__Job *job_lookup(const struct trainer_backend *backend, void *arg, ui
 	Traind__V1__Job *found = backend->job(arg, job, true);
 	if (found == NULL) {
 		char text[96];
-		(void)snprintf(text, sizeof(text),
-		    "there is no job %" PRIu64 "; ListJobs has those that there are", job);
+		(void)snprintf(text, sizeof(text), "there is no job %" PRIu64, job);
 		grpc_call_end(call, GRPC_NOT_FOUND, text);
 		return NULL;
 	}

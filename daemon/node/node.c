@@ -11,6 +11,7 @@
 #include "collectives/engine/engine.h"
 #include "collectives/engine/link.h"
 #include "collectives/engine/relaying.h"
+#include "collectives/transport/address.h"
 #include "collectives/transport/listener.h"
 #include "common/limits.h"
 #include "common/log.h"
@@ -333,6 +334,8 @@ static tr_status open_parts(struct node *node, const struct node_options *option
 		st = engine_create(&engine_mail_callbacks, &node->engine_mail, &node->engine, error);
 	if (st == TR_OK && options->tls != NULL)
 		st = tls_context_load(options->tls, &node->tls, error);
+	if (st == TR_OK && options->tls == NULL)
+		st = address_check_plain(options->memberd, options->insecure, error);
 	const struct engine_links links = { .tls = node->tls, .memberd = options->memberd };
 	if (st == TR_OK)
 		st = engine_set_links(node->engine, &links, error);

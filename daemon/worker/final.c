@@ -66,6 +66,8 @@ void trainer_write_final(struct trainer *t, const struct trainer_final *what)
 {
 	if (t->final_written || t->final_failed)
 		return;
+	/* Before our own is there, which has the number of the last step. */
+	trainer_look_for_another_job(t, t->counters->step + 1, true);
 	char *sample = make_sample(t, what->model, what->layout);
 	write_checkpoint(t, what, sample);
 	if (sample != NULL)

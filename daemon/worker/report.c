@@ -48,8 +48,7 @@ static uint64_t unix_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Once, by who writes: a folder that has steps to come is another job's, whose checkpoints are going to be replaced. */
-static void look_for_another_job(struct trainer *t, uint64_t step, bool writes)
+void trainer_look_for_another_job(struct trainer *t, uint64_t step, bool writes)
 {
 	char name[CHECKPOINT_NAME_MAX], text[TR_ERROR_TEXT_MAX];
 	if (t->reported)
@@ -84,7 +83,7 @@ static void add_metrics(struct trainer *t, const struct tr_round *round,
 		.step_s = t->step_s > 0 ? t->step_s : NAN,
 		.planned_step_s = t->planned_step_s > 0 ? t->planned_step_s : NAN };
 	bool writes = round->index == 0;
-	look_for_another_job(t, row.step, writes);
+	trainer_look_for_another_job(t, row.step, writes);
 	bool failed = isfinite(report->loss)
 	    ? !metrics_add(&t->metrics, t->folder.dir, &row, writes)
 	    : !metrics_end(&t->metrics, t->folder.dir, report->val_loss, writes);

@@ -200,6 +200,8 @@ void trainer_account_unnote(const struct trainer *t);
 /* report.c */
 void trainer_report_event(struct trainer *t, const char *text);
 void trainer_report_checkpoint(struct trainer *t, const char *path);
+/* Once, by who writes: a folder that has `step`, which is to come, or later ones is another job's, whose checkpoints are going to be replaced. */
+void trainer_look_for_another_job(struct trainer *t, uint64_t step, bool writes);
 /* Of each committed step, at every worker; contributor 0's goes to the people who watch, and to metrics.jsonl if there is a loss. */
 /* Its beginning, if it is long; the whole is in the checkpoint's sample.txt. */
 void trainer_report_sample(struct trainer *t, const char *sample);

@@ -46,7 +46,7 @@ class Sites:
         return (self.folder / name / "log").read_text(errors="replace")
 
     def trainctl(self, *words):
-        argv = self.lab.command("a", [BIN / "trainctl", "--address", self.memberd, *words, "--json"])
+        argv = self.lab.command("a", [BIN / "trainctl", "--address", self.memberd, "--insecure", *words, "--json"])
         done = subprocess.run(argv, env=self.lab.environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)

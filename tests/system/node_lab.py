@@ -70,7 +70,7 @@ class NodeLab:
 
     def command(self, *words):
         """trainctl, run beside memberd, as a list of words."""
-        security = [] if self.tls is None else ["--tls", str(self.tls / "memberd")]
+        security = ["--insecure"] if self.tls is None else ["--tls", str(self.tls / "memberd")]
         return ["ip", "netns", "exec", self.lab.name, str(BIN / "trainctl"), "--address", self.lab.address, *security, *map(str, words)]
 
     def trainctl(self, *words, check=True, timeout=300):

@@ -83,7 +83,7 @@ def test_what_was_learned_alone_is_merged(lab, tmp_path, text, sync):  # noqa: F
         used = check_once(by_peer.values())
         assert len(by_peer) == 4 and len(by_peer[was]) >= int(said[3])
         assert counted_of(told) == len(used) == sites.job(number)["rounds"]["samples"]
-        assert not list((tmp_path / "node-c").glob("kept/group-*/*"))
+        wait_for(lambda: not list((tmp_path / "node-c").glob("kept/group-*")), "nothing to be kept any more")
 
 
 def test_who_comes_too_late_is_told_so(lab, tmp_path, text):  # noqa: F811

@@ -417,6 +417,7 @@ def test_help_and_version(program):
     ("traind", ["--listen", "192.0.2.1:0", "--insecure"], "192.0.2.1:0 is not one of this machine"),
     ("traind", ["--listen", "0.0.0.0:0"], "insecure"),
     ("traind", ["--listen", "0.0.0.0:0", "--insecure"], "--advertise HOST"),
+    ("traind", ["--memberd", "192.0.2.1:7070"], "192.0.2.1:7070 is not a loopback address: give --tls DIR"),
 ])
 def test_bad_arguments_get_one_line(tmp_path, program, arguments, words):
     answer = run_daemon(program, "--dir", tmp_path / "d", *arguments)

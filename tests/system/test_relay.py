@@ -150,7 +150,7 @@ train: {{steps: 40, batch_tokens: 768, seed: 1}}
 mesh: {{nodes: 3}}
 checkpoint: {{dir: {tmp_path}/run}}
 """)
-        done = subprocess.run(["ip", "netns", "exec", lab.name, str(BUILD / "bin" / "trainctl"), "launch", job, "--address", lab.address],
+        done = subprocess.run(["ip", "netns", "exec", lab.name, str(BUILD / "bin" / "trainctl"), "launch", job, "--address", lab.address, "--insecure"],
                               capture_output=True, text=True, timeout=240, env={**os.environ, "TRAIND_HOME": str(tmp_path / "home")})
         assert done.returncode == 0, done.stdout + done.stderr + lab.log()
         assert "step 40/40" in done.stdout and "peers 3" in done.stdout, done.stdout

@@ -239,7 +239,8 @@ def test_trainctl_makes_what_is_asked_once(tmp_path):
     assert sorted(path.name for path in (ca / "n1").iterdir()) == ["ca.crt", "node.crt", "node.key"]
     before = (ca / "ca.key").read_bytes(), (ca / "n1" / "node.key").read_bytes()
     for words in (["ca", "init", ca], ["cert", "n1", ca], ["cert", "n/1", ca], ["cert", "n2", tmp_path], ["ca", "make"],
-                  ["cert", "n2", ca, "--address", "10.0.0.5:70"], ["cert", "n2", ca, "--days", "0"], ["cert"], ["ca"]):
+                  ["cert", "n2", ca, "--address", "10.0.0.5:70"], ["cert", "n2", ca, "--days", "0"], ["cert"], ["ca"],
+                  ["ca", "init", "/proc/x"]):
         answer = trainctl(*words, check=False)
         assert answer.returncode == 2 and len(answer.stderr.splitlines()) == 1 and answer.stdout == "", words
     assert before == ((ca / "ca.key").read_bytes(), (ca / "n1" / "node.key").read_bytes())

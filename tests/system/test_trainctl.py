@@ -125,8 +125,25 @@ def test_up_after_everything_was_killed(home):
     assert home.run("nodes").returncode == 3
     done = home.run("up")
     assert done.returncode == 0 and "starting it anew" in done.stderr
-    # memberd's log is still there
+    # memberd's log is still there, and so are the nodes
     assert [row["id"] for row in home.json("jobs")] == [1]
+    assert [node["name"] for node in home.json("up")["nodes"]] == ["node-1", "node-2"]
+
+
+def test_up_starts_the_nodes_that_down_ended(home):
+    home.json("up", "--slots", "2")
+    home.json("up", "--nodes", "2", "--slots", "3")
+    home.run("down", check=True)
+    assert [node["slots"] for node in home.json("up")["nodes"]] == [2, 3]
+    home.run("down", check=True)
+    assert [node["slots"] for node in home.json("up", "--nodes", "3", "--slots", "1")["nodes"]] == [1, 1, 1]
+    home.run("down", check=True)
+    assert [node["slots"] for node in home.json("up", "--nodes", "1")["nodes"]] == [1]
+    # killed all at once
+    home.json("up", "--nodes", "2", "--slots", "4")
+    home.end()
+    wait_for(lambda: not home.processes(), "all to end")
+    assert [node["slots"] for node in home.json("up", "--replace")["nodes"]] == [1, 4, 1]
 
 
 def test_dead_memberd_is_told_of(home):
@@ -380,6 +397,7 @@ def test_bad_job_file(home, job_file, change, says):
     (["--bogus"], "unknown option '--bogus' (`trainctl help` explains)"),
     (["nodes", "--color", "pink"], "--color: found 'pink', allowed: auto, always or never"),
     (["--address", "nowhere", "nodes"], "--address: "),
+    (["--address", "192.0.2.1:7070", "nodes"], "192.0.2.1:7070 is not a loopback address: give --tls DIR"),
     (["frobnicate"], "no verb 'frobnicate' (`trainctl help` lists them)"),
     (["stauts", "1"], "no verb 'stauts' (did you mean 'status'? `trainctl help` lists them)"),
     (["help", "lanch"], "no verb 'lanch' (did you mean 'launch'?"),
@@ -401,6 +419,7 @@ def test_unreachable(home):
 def test_no_such_job(here, verb):
     done = here(*verb, "4711")
     assert done.returncode == 4 and "4711" in done.stderr
+    assert "ListJobs" not in done.stderr and done.stderr.count("trainctl jobs") == 1
 
 
 # ---- help

@@ -340,13 +340,14 @@ def test_resume_is_bit_equal(tmp_path, text):
 
 
 def test_a_second_job_says_that_its_folder_is_another_s(tmp_path, text):
-    """The first one, and one that goes on from what is there, say nothing."""
+    """The first one, one that goes on from what is there, and ones with no steps left say nothing."""
     with Cluster(tmp_path / "cluster", nodes=1) as cluster:
         said = []
-        for steps, resume in ((10, ""), (20, tmp_path / "run"), (5, "")):
-            job = cluster.submit(job_spec(text, tmp_path / "run", 1, steps, every=5, resume=resume))
+        for run, steps, resume in (("run", 10, ""), ("run", 20, tmp_path / "run"), ("run", 20, tmp_path / "run"), ("new", 20, tmp_path / "run"),
+                                   ("run", 5, "")):
+            job = cluster.submit(job_spec(text, tmp_path / run, 1, steps, every=5, resume=resume))
             said.append("checkpoints of another job" in cluster.events(cluster.wait_job(job, "DONE")))
-        assert said == [False, False, True]
+        assert said == [False, False, False, False, True]
 
 
 def test_worker_that_dies_at_once_three_times(tmp_path, text):

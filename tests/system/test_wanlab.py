@@ -2,6 +2,7 @@
 taken where the scheduler does not reach: the kernel stamps packets when the relay hands them over."""
 import os
 import pathlib
+import signal
 import socket
 import statistics
 import struct
@@ -224,7 +225,7 @@ def lives(site_net):
     return os.readlink(f"/proc/self/fd/{site_net}")
 
 
-@pytest.mark.parametrize("end", ["command ends", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("end", ["command ends", "SIGTERM", "SIGHUP", "SIGINT", "SIGKILL"])
 def test_nothing_is_left_however_it_ends(end):
     lab = WanLab("site a\nsite b\nlink a b delay=1ms")
     orphan = "setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 1000; done' >/dev/null 2>&1 & echo $!"
@@ -242,9 +243,9 @@ def test_nothing_is_left_however_it_ends(end):
     assert namespaces_held(names)
     if end == "SIGKILL":
         lab.kill9()
-    elif end == "SIGTERM":
-        lab.process.terminate()
-        assert lab.process.wait() == 128 + 15
+    elif end.startswith("SIG"):
+        lab.process.send_signal(signal.Signals[end])
+        assert lab.process.wait() == 128 + signal.Signals[end]
     else:
         lab.process.stdin.close()
         assert lab.process.wait() == 0

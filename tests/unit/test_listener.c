@@ -17,6 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "collectives/transport/address.h"
 #include "collectives/transport/listener.h"
 #include "common/limits.h"
 #include "common/log.h"
@@ -272,6 +273,24 @@ static void addresses_are_checked(void **state)
 	assert_non_null(strstr(error.text, listener_address(fx->listener)));
 }
 
+static void plain_addresses_to_dial_are_checked(void **state)
+{
+	(void)state;
+	static const char *const here[] = { "127.0.0.1:1", "127.9.9.9:1", "unix:/run/x" };
+	static const char *const elsewhere[] = { "192.0.2.1:1", "[2001:db8::1]:1", "0.0.0.0:1",
+		"no-such-host.invalid:1" };
+	struct tr_error error = { 0 };
+	for (size_t i = 0; i < sizeof(here) / sizeof(here[0]); i++)
+		assert_int_equal(address_check_plain(here[i], false, &error), TR_OK);
+	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++) {
+		assert_int_equal(address_check_plain(elsewhere[i], false, &error), TR_EREFUSED);
+		assert_non_null(strstr(error.text, elsewhere[i]));
+		assert_non_null(strstr(error.text, "--insecure"));
+		assert_int_equal(address_check_plain(elsewhere[i], true, &error), TR_OK);
+	}
+	assert_int_equal(address_check_plain("nowhere", true, &error), TR_EINVAL);
+}
+
 static void name_of_loopback(void **state)
 {
 	struct tr_error error = { 0 };
@@ -316,6 +335,7 @@ int main(void)
 		WITH_LISTENER(thousands_of_idle_connections),
 		WITH_LISTENER(out_of_descriptors),
 		WITH_LISTENER(addresses_are_checked),
+		cmocka_unit_test(plain_addresses_to_dial_are_checked),
 		WITH_LISTENER(name_of_loopback),
 		WITH_LISTENER(ipv6_loopback),
 		WITH_LISTENER(unix_path_of_a_dead_owner),

@@ -261,6 +261,27 @@ static void test_what_was_left_goes_with_the_job(void **state)
 	world_finish(&w);
 }
 
+/* A worker that was given up says later, if ever, that it wrote down what it learned alone. */
+static void test_what_a_lost_one_learned_goes_with_the_job(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	exited(&w, 2, 1, 6, 0, 9, "");
+	exited(&w, 3, 1, 7, 0, 9, "");
+	skip_trace(&w);
+	ended_and_left(&w, 2, 6, true);
+	assert_null(strstr(w.trace, "group_over"));
+	world_step(&w,
+	    &(struct membership_event){ .kind = MEMBERSHIP_CANCEL, .request = 9, .job = 1 });
+	assert_non_null(strstr(w.trace, "send c2 group_over\n"));
+	assert_null(strstr(w.trace, "send c3 group_over\n"));
+	skip_trace(&w);
+	ended_and_left(&w, 3, 7, true);
+	assert_non_null(strstr(w.trace, "send c3 group_over\n"));
+	world_finish(&w);
+}
+
 /* memberd dies between the log and the delivery of a view. */
 static void test_restart_between_append_and_deliver(void **state)
 {
@@ -515,8 +536,7 @@ static void test_cancel(void **state)
 	world_step(&w, &event);
 	expect(&w,
 	    "reply r10 TR_OK job 1 existed\n"
-	    "reply r10 TR_ENOTFOUND job 77: there is no job 77; ListJobs has those that there "
-	    "are\n");
+	    "reply r10 TR_ENOTFOUND job 77: there is no job 77\n");
 	/* Its slots are free again. */
 	submit(&w, 11, "next", native_spec(3));
 	assert_int_equal(job_state(&w, 2), TRAIND__V1__JOB_STATE__JOB_STATE_STARTING);
@@ -534,6 +554,7 @@ int main(void)
 		cmocka_unit_test(test_join),
 		cmocka_unit_test(test_restart_from_its_own_memory),
 		cmocka_unit_test(test_what_was_left_goes_with_the_job),
+		cmocka_unit_test(test_what_a_lost_one_learned_goes_with_the_job),
 		cmocka_unit_test(test_restart_between_append_and_deliver),
 		cmocka_unit_test(test_who_does_not_come_back),
 		cmocka_unit_test(test_same_request_twice),

@@ -109,6 +109,10 @@ static void joining_refuses_what_it_cannot_give(void **state)
 	options.transport = (enum tr_transport)7;
 	assert_int_equal(join(&options, &error), TR_EINVAL);
 	assert_non_null(strstr(error.text, "transport 7"));
+	options.transport = TR_TRANSPORT_AUTO;
+	options.membership = "192.0.2.1:7070"; /* RFC 5737: nobody's */
+	assert_int_equal(join(&options, &error), TR_EREFUSED);
+	assert_non_null(strstr(error.text, "192.0.2.1:7070 is not a loopback address"));
 }
 
 int main(void)

@@ -47,7 +47,11 @@ static void reap(struct lab *lab)
 {
 	int status;
 	while (lab->command > 0 && waitpid(lab->command, &status, WNOHANG) == lab->command) {
-		lab->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+		if (WIFEXITED(status))
+			lab->exit_code = WEXITSTATUS(status);
+		else if (lab->patience_ns ==
+		    0) /* else by the SIGTERM that passed on a signal of ours */
+			lab->exit_code = 128 + WTERMSIG(status);
 		lab->command = 0;
 		lab->over = true;
 	}

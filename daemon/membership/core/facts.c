@@ -258,6 +258,21 @@ void facts_report(struct membership *m, struct node *node, const Traind__Peer__P
 		take_event(m, job, report->event);
 }
 
+static void tell_if_over(struct membership *m, const struct peer *peer)
+{
+	const struct job *job = peer->job != 0 ? state_job(m, peer->job) : NULL;
+	if (job != NULL && (!state_job_live(job) || job->group != peer->group))
+		peer_left_over(m, job, peer->group);
+}
+
+void facts_left(struct membership *m, struct peer *peer, const Traind__Peer__LastWords *words)
+{
+	if (words == NULL || !words->learning_left)
+		return;
+	peer->soft.learning_left = true;
+	tell_if_over(m, peer);
+}
+
 void facts_last_words(struct membership *m, struct node *node, struct peer *peer,
     const Traind__Peer__LastWords *words)
 {
@@ -265,11 +280,9 @@ void facts_last_words(struct membership *m, struct node *node, struct peer *peer
 	Traind__Peer__PeerReport report = TRAIND__PEER__PEER_REPORT__INIT;
 	if (words == NULL)
 		return;
-	const struct job *job = peer->job != 0 ? state_job(m, peer->job) : NULL;
 	peer->soft.state_left = words->state_left;
 	peer->soft.learning_left = words->learning_left;
-	if (job != NULL && (!state_job_live(job) || job->group != peer->group))
-		peer_left_over(m, job, peer->group);
+	tell_if_over(m, peer);
 	commits.group = peer->group;
 	commits.peer = report.peer = peer->id;
 	commits.n_rounds = words->n_rounds;

@@ -174,9 +174,7 @@ void job_cancel(struct membership *m, uint64_t request, uint64_t id, const char 
 	struct job *job = state_job(m, id);
 	if (job == NULL) {
 		char text[96];
-		(void)snprintf(text, sizeof(text),
-		    "there is no job %llu; ListJobs has those that there are",
-		    (unsigned long long)id);
+		(void)snprintf(text, sizeof(text), "there is no job %llu", (unsigned long long)id);
 		action_reply(m, request, TR_ENOTFOUND, id, false, text);
 		return;
 	}

@@ -153,8 +153,10 @@ void peer_exited(struct membership *m, struct node *node, const Traind__Peer__Wo
 	peer->soft.stop_conn = node->soft.conn; /* nothing is left to stop */
 	peer->soft.stopping = false;
 	m->dirty = true;
-	if (!state_peer_live(peer))
+	if (!state_peer_live(peer)) {
+		facts_left(m, peer, exited->last_words);
 		return;
+	}
 	facts_last_words(m, node, peer, exited->last_words);
 	char reason[REASON_MAX];
 	exit_words(exited, reason, sizeof(reason));

@@ -454,6 +454,8 @@ void facts_report(struct membership *m, struct node *node, const Traind__Peer__P
 /* What a member leaves behind, before its end is taken. NULL: nothing. */
 void facts_last_words(struct membership *m, struct node *node, struct peer *peer,
     const Traind__Peer__LastWords *words);
+/* And of one that was given up before: what it learned alone is for who takes its place. */
+void facts_left(struct membership *m, struct peer *peer, const Traind__Peer__LastWords *words);
 void facts_think(struct membership *m, struct job *job);
 void facts_note(struct membership *m, const struct job *job,
     const char *text); /* an event, through the log */

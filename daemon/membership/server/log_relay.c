@@ -164,8 +164,7 @@ tr_status log_relay_open(struct memberd *memberd, uint64_t stream,
 {
 	Traind__V1__Job *job = membership_job(memberd->core, request->job_id, false);
 	if (job == NULL)
-		return tr_error_set(error, TR_ENOTFOUND,
-		    "there is no job %" PRIu64 "; ListJobs has those that there are",
+		return tr_error_set(error, TR_ENOTFOUND, "there is no job %" PRIu64,
 		    request->job_id);
 	traind__v1__job__free_unpacked(job, NULL);
 	struct log_reader *reader = memberd->reader_count < TR_LOG_STREAMS_MAX
