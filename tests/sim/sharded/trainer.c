@@ -336,6 +336,16 @@ void trainer_account_tell(struct trainer *t, const struct tr_round *round, bool 
 	(void)last;
 }
 
+/* Its checkpoints have a disk of their own (disk.c). */
+tr_status trainer_first_round(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error)
+{
+	(void)error;
+	if (t->account->round == 0)
+		trainer_account_tell(t, round, false);
+	return TR_OK;
+}
+
 /* Nobody asks: shards are there at once. */
 struct progress trainer_progress(const struct trainer *t)
 {
