@@ -63,7 +63,7 @@ static void step_outer(struct tr_sync *s)
 		    s->result.sum, (float)(1 / tokens), (float)s->options.outer_lr,
 		    (float)s->options.outer_momentum, count);
 	/* Of the other fragments the next one is stale: only this fragment's changes hands. */
-	if (sync_contributes(s) && s->residual)
+	if (sync_contributes(s) && s->residual && tokens > 0)
 		memcpy(s->residual + first, s->result.residual_next, count * sizeof(float));
 	s->share = tokens > 0 ? s->given.tokens / tokens : 0;
 	s->counters->round = s->round.round;
@@ -77,7 +77,7 @@ static void step_outer(struct tr_sync *s)
 	costs_count(&s->counters->costs, &s->result.totals->costs, step,
 	    s->first[s->options.fragments]);
 	if (s->options.lr_search)
-		searching_commit(s, step);
+		searching_commit(s, step, tokens > 0);
 	if (s->leases)
 		sync_leasing_commit(s);
 	s->committed = true;

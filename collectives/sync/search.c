@@ -6,6 +6,8 @@
 
 #define BASE_MOST  64.0
 #define POINT_STEP 0.3
+/* Of all steps: so long a race waits for a loss that is a number. */
+#define GIVE_UP_PART 0.05
 /* Of the steps so far; of those to come. */
 #define WINDOW_PAST 0.4
 #define WINDOW_LEFT 0.3
@@ -98,13 +100,22 @@ static void end_race(const struct tr_sync_options *o, uint64_t step, struct sear
 		open_window(state, o, step);
 }
 
+static void judge(const struct tr_sync_options *o, const struct search_told *told, size_t count,
+    uint64_t step, double *base, struct search_state *state)
+{
+	name_winner(told, count, state, base);
+	if (state->winner == 0 &&
+	    (double)step >= (races[state->race - 1].until + GIVE_UP_PART) * (double)o->steps)
+		open_window(state, o, step); /* nobody's loss is a number */
+}
+
 static void race_on(const struct tr_sync_options *o, const struct search_told *told, size_t count,
     uint64_t step, double *base, struct search_state *state)
 {
 	if (state->winner > 0)
 		end_race(o, step, state);
 	else if (state->judged > 0)
-		name_winner(told, count, state, base);
+		judge(o, told, count, step, base, state);
 	else
 		state->judged = (double)step >= races[state->race - 1].until * (double)o->steps;
 }

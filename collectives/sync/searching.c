@@ -76,22 +76,30 @@ tr_status tr_sync_follow(tr_sync *s, float *array, size_t count, struct tr_error
 		        : !s->options.lr_search ? "only with lr_search does something follow"
 		        : !array || count == 0  ? "what follows has no data"
 		                                : "at most 4 arrays follow");
+	float *sum = tr_alloc(s->group, count * sizeof(float));
+	if (!sum)
+		return tr_error_set(error, TR_ENOMEM, "sync: no memory for what follows: %zu MiB",
+		    count * sizeof(float) >> 20);
 	s->followers[s->follower_count].array = array;
+	s->followers[s->follower_count].sum = sum;
 	s->followers[s->follower_count++].count = count;
 	return TR_OK;
 }
 
-/* The winner's, summed with zeros. What others had is void, also if the round is begun again. */
+/* The winner's, summed with zeros, aside: if it dies in this round, nobody's are void. */
 static tr_status submit_followers(struct tr_sync *s, unsigned flags, struct tr_error *error)
 {
 	uint64_t winner = s->counters->search.winner;
 	tr_status status = TR_OK;
 
 	for (unsigned i = 0; winner > 0 && status == TR_OK && i < s->follower_count; i++) {
-		float *array = s->followers[i].array;
-		if (winner != tr_peer_id(s->group))
-			memset(array, 0, s->followers[i].count * sizeof(float));
-		status = tr_allreduce(s->group, (uint32_t)SYNC_TAG_FOLLOW + i, array,
+		float *sum = s->followers[i].sum;
+		size_t bytes = s->followers[i].count * sizeof(float);
+		if (winner == tr_peer_id(s->group))
+			memcpy(sum, s->followers[i].array, bytes);
+		else
+			memset(sum, 0, bytes);
+		status = tr_allreduce(s->group, (uint32_t)SYNC_TAG_FOLLOW + i, sum,
 		    s->followers[i].count, TR_F32, TR_SUM, flags, error);
 	}
 	return status;
@@ -120,11 +128,14 @@ static double told_loss(const struct tr_sync *s, uint64_t peer)
 	return 0;
 }
 
-void searching_commit(struct tr_sync *s, uint64_t step)
+void searching_commit(struct tr_sync *s, uint64_t step, bool given)
 {
 	struct search_state *state = &s->counters->search, before = *state;
 	double *base = &s->counters->lr_base[0], was = *base;
 
+	for (unsigned i = 0; before.winner > 0 && given && i < s->follower_count; i++)
+		memcpy(s->followers[i].array, s->followers[i].sum,
+		    s->followers[i].count * sizeof(float));
 	search_control(&s->options, s->told, s->options.peers_most, step, base, state);
 	if (s->event[0] != '\0')
 		return;
@@ -162,6 +173,10 @@ static void look_along(struct tr_sync *s)
 {
 	bool known = true;
 
+	/* What was done alone since the take is in the parameters, and nowhere else. One fragment: sum has room for all, and is free between merge and take. */
+	for (size_t t = 0; t < s->tensor_count; t++)
+		memcpy(s->sum + s->tensors[t].offset, s->tensors[t].data,
+		    s->tensors[t].count * sizeof(float));
 	s->tell.asked = SEARCH_POINTS;
 	for (unsigned i = 0; i < SEARCH_POINTS; i++) {
 		go_to(s, (float)search_point(i));
@@ -171,7 +186,7 @@ static void look_along(struct tr_sync *s)
 	if (!known)
 		memset(&s->tell, 0, sizeof(s->tell));
 	for (size_t t = 0; t < s->tensor_count; t++)
-		memcpy(s->tensors[t].data, s->outer + s->tensors[t].offset,
+		memcpy(s->tensors[t].data, s->sum + s->tensors[t].offset,
 		    s->tensors[t].count * sizeof(float));
 }
 

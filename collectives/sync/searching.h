@@ -14,8 +14,8 @@ bool searching_choose(struct tr_sync *sync);
 bool searching_take(struct tr_sync *sync);
 /* Hands over what is told. */
 tr_status searching_submit(struct tr_sync *sync, unsigned flags, struct tr_error *error);
-/* At the commit: what all told is weighed, and said if it moved the rate. */
-void searching_commit(struct tr_sync *sync, uint64_t step);
+/* At the commit: what all told is weighed, and said if it moved the rate. `given`: somebody's movement is in the merge. */
+void searching_commit(struct tr_sync *sync, uint64_t step, bool given);
 /* In the merge of a round of a race. True: it ends here, and everybody's parameters are the outer ones. */
 bool searching_race_ends(const struct tr_sync *sync);
 /* When the parameters are those of a merge at `step`, or of the beginning (0): begins a window, or looks along the one that ends. */

@@ -32,7 +32,7 @@ double sync_monotonic_s(void)
 
 /* Weights are f32 on their way, and so are their inverses. */
 #define TOKENS_LEAST 1e-9
-#define TOKENS_MOST  1e15
+#define TOKENS_MOST  1e12
 
 /* Between this round's take and merge this peer trains on from where its own share would bring it. */
 static bool will_run_ahead(const struct tr_sync *s)
@@ -312,6 +312,15 @@ static void count_on(struct tr_sync *s)
 		p->step = s->options.steps;
 }
 
+/* Steps beyond the schedule, from parameters that are the winner's now. */
+static void drop_alone(struct tr_sync *s)
+{
+	s->lost += s->samples;
+	s->samples = 0;
+	s->tokens[0] = 0;
+	memset(s->sums, 0, sizeof(s->sums));
+}
+
 static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_error *error)
 {
 	/* Without a step in between, what it takes to hand the fragment over is waited for too. */
@@ -341,9 +350,12 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 	now->flight_s = done_s - s->departed_s;
 	s->flight_s += now->flight_s;
 	now->bytes += sync_fragment_count(s, s->slot.fragment) * sizeof(float);
+	bool race_ends = s->apart && searching_race_ends(s);
+	if (race_ends && s->alone > 0)
+		drop_alone(s);
 	if (s->outcast && s->start)
 		start_ahead(s);
-	else if (s->outcast || (s->apart && searching_race_ends(s)))
+	else if (s->outcast || race_ends)
 		fetch(s, s->outer);
 	else if (!s->apart && !late_merge(s) && !s->runs_ahead)
 		merge_local(s);
@@ -394,7 +406,7 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 		    (unsigned long long)s->progress.step);
 	if (!(work->tokens >= TOKENS_LEAST && work->tokens <= TOKENS_MOST))
 		return tr_error_set(error, TR_EINVAL,
-		    "sync: step %llu: tokens: found %g, allowed: 1e-9 to 1e15",
+		    "sync: step %llu: tokens: found %g, allowed: 1e-9 to 1e12",
 		    (unsigned long long)s->progress.step, work->tokens);
 	s->event[0] = '\0';
 	bool whole = work->samples >= 0 && work->samples == floor(work->samples);

@@ -141,9 +141,10 @@ struct tr_sync {
 	uint64_t raced;           /* the race that race_scale is of */
 	double race_scale;
 	struct {
-		float *array;
+		float *array; /* the caller's */
+		float *sum;
 		size_t count;
-	} followers[SYNC_FOLLOW_MAX]; /* the caller's */
+	} followers[SYNC_FOLLOW_MAX];
 	unsigned follower_count;
 	bool apart; /* the round under way is of a race: nobody's movement counts but the winner's */
 

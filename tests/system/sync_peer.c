@@ -39,7 +39,7 @@ struct peer {
 	uint64_t own, merges; /* steps since the last merge; merges */
 	/* Digest of the outer parameters as the newest commit left them, which may be some steps before its merge. */
 	uint64_t agreed;
-	float *follows; /* its index, until a race ends; NULL: nothing does */
+	float *follows; /* 1 + its index, until a race ends; NULL: nothing does */
 };
 
 static float target(unsigned index, uint64_t step, unsigned element)
@@ -246,7 +246,7 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 	    now.step, now.index, now.lr_scale, digest(p));
 	p->agreed = digest(p);
 	if (p->follows)
-		*p->follows = (float)now.index;
+		*p->follows = 1 + (float)now.index;
 	while (!now.finished) {
 		struct tr_sync_work did = { .tokens = p->uneven > 0 ? 1 + now.index : 1 };
 		if (p->batch > 0)

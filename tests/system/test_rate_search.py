@@ -82,7 +82,7 @@ def test_what_it_finds(group, size):
     said = [line["lr_base"] for line in peers[0].merges()]
     assert said == pytest.approx(bases, rel=1e-3)
     assert farthest(peers[0].lines[-1]["outer"], theta) < 2e-5
-    assert [peer.said("follows")[0]["follows"] for peer in peers] == [winners[0]] * size
+    assert [peer.said("follows")[0]["follows"] for peer in peers] == [1 + winners[0]] * size
     events = [[line["event"] for line in peer.said("event")] for peer in peers]
     ids = [peer.said("joined")[0]["joined"] for peer in peers]
     assert all(own == events[0] for own in events)
@@ -112,6 +112,25 @@ def test_who_dies_and_who_comes_in_it(group, merges):
     check_alike(members)
     assert sum("race" in line["event"] for line in peers[0].said("event")) == 2
     assert joiner.merges()[-1]["contributors"] == 4
+
+
+def test_a_winner_that_dies_before_it_has_given_its_parameters(group):
+    """That race is lost; what the others' optimizers know is not: at the end it is the second race's winner's, and not void."""
+    options = dict(H=4, lr_search=1, pause_us=20000)
+    peers = [group(3, "hdet", 480, **options) for _ in range(3)]
+    by_id = {peer.said("joined")[0]["joined"]: peer for peer in peers if wait_for(lambda: peer.said("joined"), "its id") or True}
+    wait_for(lambda: peers[0].said("event"), "the first race's winner")
+    winner = by_id[int(peers[0].said("event")[0]["event"].split()[7])]
+    merges = len(winner.merges())
+    winner.process.send_signal(signal.SIGKILL)
+    left = [peer for peer in peers if peer is not winner]
+    for peer in left:
+        peer.end()
+    check_alike(left)
+    named = left[0].merges()
+    assert named[merges]["tokens"] == 0 and named[merges]["contributors"] == 2  # nobody's movement was taken
+    follows = {peer.said("follows")[0]["follows"] for peer in left}
+    assert len(follows) == 1 and follows <= {1, 2, 3}
 
 
 @pytest.mark.parametrize("mode,options,words", [("diloco", dict(), "sync.lr_search: found 1, allowed: 0 (false) unless the mode is hdet"),

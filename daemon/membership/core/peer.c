@@ -278,8 +278,11 @@ bool peer_refused(struct membership *m, struct group *group, uint64_t round)
 		struct peer *peer = state_group_peer(m, group, proposal->members[i].peer);
 		if (peer == NULL || !state_peer_live(peer))
 			continue;
+		/* Who was about to enter said nothing of the round: no death of its own. */
+		bool fast = state_view_peer(group, peer->id) != NULL &&
+		    !got_over_its_start(m, peer);
 		peer->soft.refusal = by->refusal;
-		peer_end(m, peer, PEER_LOST, !got_over_its_start(m, peer), reason);
+		peer_end(m, peer, PEER_LOST, fast, reason);
 	}
 	return true;
 }
@@ -441,9 +444,13 @@ static void reconcile_theirs(struct membership *m, struct node *node,
 	const char *reason = peer == NULL ? "memberd does not know this peer"
 	    : peer->reason[0] != '\0'     ? peer->reason
 	                                  : peer->soft.reason;
+	/* Its entry in the log may be on its way. */
+	const struct refusal *refusal = peer == NULL ? NULL
+	    : peer->refusal.round != 0               ? &peer->refusal
+	                                             : &peer->soft.refusal;
 	if (here->group != 0)
 		send_evicted(m, node->soft.conn, here->group, here->peer, reason,
-		    peer != NULL ? peer->refusal.status : 0);
+		    refusal != NULL ? refusal->status : 0);
 	if (here->job_id != 0)
 		send_stop(m, node->soft.conn, here->job_id, here->peer, reason);
 }
