@@ -49,14 +49,19 @@ class World:
         try:
             wait_for(said, f"world {self.domain} to say {key} {value}")
         except AssertionError as error:
-            everything = [self.lines(rank)[-3:] for rank in range(self.ranks)]
-            raise AssertionError(f"{error}\n{everything}\n{self.output.read_text()[-3000:]}") from None
+            raise AssertionError(f"{error}\n{self.said()}") from None
+
+    def said(self):
+        return f"{[self.lines(rank)[-3:] for rank in range(self.ranks)]}\n{self.output.read_text()[-3000:]}"
 
     def rounds(self, rank):
         return {line["round"]: line for line in self.lines(rank) if "round" in line}
 
     def end(self, expected=0):
-        assert self.process.wait(120) == expected, self.output.read_text()[-3000:]
+        try:
+            assert self.process.wait(120) == expected, self.said()
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"world {self.domain} does not end\n{self.said()}") from None
 
     def kill(self, *ranks):
         """SIGKILL; without ranks the whole world, mpirun first so that it says nothing."""
