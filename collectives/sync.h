@@ -223,8 +223,8 @@ TR_API float *tr_sync_momentum(tr_sync *sync, size_t tensor);
 TR_API bool tr_sync_sound(const tr_sync *sync);
 /* HDET: the base b and its momentum v, two numbers, to be saved and filled as the outer momentum is. Asked for before tr_sync_start: the base is known, so there are no races. */
 TR_API double *tr_sync_lr_base(tr_sync *sync);
-/* With lr_search, before tr_sync_start: an array of the caller's, in the group's memory (tr_alloc), that goes with the parameters where a race ends: then it is
- * the winner's. As much memory again is taken. For the moments of an optimizer, which fit no other parameters than its own; at most 4, in the same order and of the same size on all peers. */
+/* With lr_search, before tr_sync_start: an array of the caller's, of any memory, borrowed until tr_sync_destroy, that goes with the parameters where a race ends: then it is
+ * the winner's. As much of the group's memory is taken. For the moments of an optimizer, which fit no other parameters than its own; at most 4, in the same order and of the same size on all peers. */
 TR_API tr_status tr_sync_follow(tr_sync *sync, float *array, size_t count, struct tr_error *error);
 /* What this peer learned and no merge has, after a call that ended with TR_EEVICTED: for who joins in its place, in this process or
  * another one on this machine. `into`: tr_sync_kept_bytes of them. Returns how many were written; 0: there is nothing to keep. */

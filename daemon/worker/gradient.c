@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "common/rng.h"
-
 #include "daemon/worker/trainer_inside.h"
 
 /* Of draws of this file: so that they are no others'. */
