@@ -2,48 +2,98 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#define XXH_INLINE_ALL /* a stream's bytes go through digest_form.h's code too: all of it is of one version */
-#include <xxhash.h>
+#include <string.h>
 
-#include "common/digest_wide.h"
+#include "common/digest_blocks.h"
 
-/* XXH3 has loops for vectors from 241 bytes on. */
-#define LONG_BYTES 256
+/* From here on wide registers gain more than beginning a stream costs. */
+#define LONG_BYTES 4096
 /* A fraction of a second, also of a slow disk. */
 #define TOLD_BYTES ((size_t)4 << 20)
 
-_Static_assert(sizeof(XXH3_state_t) <= sizeof(((struct tr_digest_stream *)0)->state),
-    "the state has room");
+/* Of a stream longer than a block the digest is that of XXH3_hashLong_128b_internal: whole blocks while bytes follow them, the
+ * stripes of what is left while bytes follow them, and the last 64 bytes once more. */
+#define LAST_STRIPE_KEY (XXH3_kSecret + sizeof(XXH3_kSecret) - XXH_STRIPE_LEN - 7)
+#define LOW_KEY         (XXH3_kSecret + 11)
+#define HIGH_KEY        (XXH3_kSecret + sizeof(XXH3_kSecret) - XXH_STRIPE_LEN - 11)
+
+_Static_assert(TR_DIGEST_KEPT_BYTES == DIGEST_BLOCK_BYTES, "a block is kept until more comes");
+_Static_assert(TR_DIGEST_BEFORE_BYTES == XXH_STRIPE_LEN, "and the stripe before it");
+
+static struct tr_digest of_hash(XXH128_hash_t hash)
+{
+	return (struct tr_digest){ hash.low64, hash.high64 };
+}
 
 struct tr_digest tr_digest_of(const void *data, size_t bytes)
 {
-	struct tr_digest digest;
-	if (bytes >= LONG_BYTES &&
-	    (digest_avx512(data, bytes, &digest) || digest_avx2(data, bytes, &digest)))
-		return digest;
-	XXH128_hash_t hash = XXH3_128bits(data, bytes);
-	return (struct tr_digest){ hash.low64, hash.high64 };
+	struct tr_digest_stream stream;
+	if (bytes < LONG_BYTES)
+		return of_hash(XXH3_128bits(data, bytes));
+	tr_digest_begin(&stream);
+	tr_digest_add(&stream, data, bytes);
+	return tr_digest_end(&stream);
 }
 
 void tr_digest_begin(struct tr_digest_stream *stream)
 {
-	(void)XXH3_128bits_reset((XXH3_state_t *)(void *)stream->state);
-	stream->bytes = 0;
+	static const uint64_t lanes[DIGEST_LANES] = XXH3_INIT_ACC;
+	memcpy(stream->lanes, lanes, sizeof(lanes));
+	stream->bytes = stream->kept_bytes = 0;
+}
+
+static void add_blocks(struct tr_digest_stream *stream, const uint8_t *data, size_t blocks)
+{
+	if (!digest_avx512(stream->lanes, data, blocks) && !digest_avx2(stream->lanes, data, blocks))
+		digest_blocks(stream->lanes, data, blocks);
+	memcpy(stream->before, data + blocks * DIGEST_BLOCK_BYTES - sizeof(stream->before),
+	    sizeof(stream->before));
+}
+
+static void keep(struct tr_digest_stream *stream, const uint8_t *data, size_t bytes)
+{
+	memcpy(stream->kept + stream->kept_bytes, data, bytes);
+	stream->kept_bytes += bytes;
 }
 
 void tr_digest_add(struct tr_digest_stream *stream, const void *data, size_t bytes)
 {
+	const uint8_t *at = data;
 	stream->bytes += bytes;
-	if (bytes >= LONG_BYTES &&
-	    (digest_avx512_add(stream, data, bytes) || digest_avx2_add(stream, data, bytes)))
+	if (bytes > 0 && stream->kept_bytes > 0) { /* up to a block */
+		size_t room = sizeof(stream->kept) - stream->kept_bytes;
+		size_t more = bytes < room ? bytes : room;
+		keep(stream, at, more);
+		at += more;
+		bytes -= more;
+	}
+	if (bytes == 0)
 		return;
-	(void)XXH3_128bits_update((XXH3_state_t *)(void *)stream->state, data, bytes);
+	if (stream->kept_bytes > 0)
+		add_blocks(stream, stream->kept, 1);
+	stream->kept_bytes = 0;
+	size_t blocks = (bytes - 1) / DIGEST_BLOCK_BYTES;
+	if (blocks > 0)
+		add_blocks(stream, at, blocks);
+	keep(stream, at + blocks * DIGEST_BLOCK_BYTES, bytes - blocks * DIGEST_BLOCK_BYTES);
 }
 
 struct tr_digest tr_digest_end(const struct tr_digest_stream *stream)
 {
-	XXH128_hash_t hash = XXH3_128bits_digest((const XXH3_state_t *)(const void *)stream->state);
-	return (struct tr_digest){ hash.low64, hash.high64 };
+	_Alignas(64) uint64_t lanes[DIGEST_LANES];
+	uint8_t last[XXH_STRIPE_LEN];
+	if (stream->bytes <= DIGEST_BLOCK_BYTES)
+		return of_hash(XXH3_128bits(stream->kept, stream->bytes));
+	memcpy(lanes, stream->lanes, sizeof(lanes));
+	digest_stripes(lanes, stream->kept, (stream->kept_bytes - 1) / XXH_STRIPE_LEN);
+	size_t of_kept = stream->kept_bytes < sizeof(last) ? stream->kept_bytes : sizeof(last);
+	memcpy(last, stream->before + of_kept, sizeof(last) - of_kept);
+	memcpy(last + sizeof(last) - of_kept, stream->kept + stream->kept_bytes - of_kept, of_kept);
+	XXH3_accumulate_512((xxh_u64 *)lanes, last, LAST_STRIPE_KEY);
+	return (struct tr_digest){
+		XXH3_mergeAccs((xxh_u64 *)lanes, LOW_KEY, stream->bytes * XXH_PRIME64_1),
+		XXH3_mergeAccs((xxh_u64 *)lanes, HIGH_KEY, ~(stream->bytes * XXH_PRIME64_2)),
+	};
 }
 
 struct tr_digest tr_digest_told(const void *data, size_t bytes, const struct progress *progress)

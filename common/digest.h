@@ -14,10 +14,15 @@ struct tr_digest {
 
 #define TR_DIGEST_HEX_MAX 33
 
+#define TR_DIGEST_KEPT_BYTES   1024
+#define TR_DIGEST_BEFORE_BYTES 64
+
 /* A digest of bytes that come in pieces. A plain value. */
 struct tr_digest_stream {
-	_Alignas(64) unsigned char state[576]; /* XXH3's */
-	size_t bytes;                          /* that came */
+	_Alignas(64) uint64_t lanes[8]; /* XXH3's */
+	size_t bytes;                   /* that came */
+	size_t kept_bytes;              /* the last of them are not in `lanes` yet */
+	uint8_t before[TR_DIGEST_BEFORE_BYTES], kept[TR_DIGEST_KEPT_BYTES];
 };
 
 struct tr_digest tr_digest_of(const void *data, size_t bytes);

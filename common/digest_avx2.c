@@ -1,6 +1,14 @@
+#include "common/digest_blocks.h"
+
+bool digest_avx2(uint64_t lanes[DIGEST_LANES], const void *data, size_t blocks)
+{
 #ifdef __AVX2__
-#define DIGEST_FEATURE "avx2"
+	if (!__builtin_cpu_supports("avx2"))
+		return false;
+	digest_blocks(lanes, data, blocks);
+	return true;
+#else
+	(void)lanes, (void)data, (void)blocks;
+	return false;
 #endif
-#define DIGEST_FORM     digest_avx2
-#define DIGEST_FORM_ADD digest_avx2_add
-#include "common/digest_form.h"
+}

@@ -1,15 +1,20 @@
-/* XXH3 in wider registers than the library has for every x86: three times its speed in 256 bits, five in 512. For digest.c.
+/* XXH3's loop over long inputs in wider registers than the library has for every x86. For digest.c.
  *
- * False: this processor or this build has no such registers, and nothing was written.
+ * A block is DIGEST_BLOCK_BYTES that more bytes follow. False: this processor or this build has no such registers, and nothing was
+ * done.
  */
 #ifndef TR_COMMON_DIGEST_WIDE_H
 #define TR_COMMON_DIGEST_WIDE_H
 
-#include "common/digest.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-bool digest_avx2(const void *data, size_t bytes, struct tr_digest *digest);
-bool digest_avx512(const void *data, size_t bytes, struct tr_digest *digest);
-bool digest_avx2_add(struct tr_digest_stream *stream, const void *data, size_t bytes);
-bool digest_avx512_add(struct tr_digest_stream *stream, const void *data, size_t bytes);
+#define DIGEST_LANES       8
+#define DIGEST_BLOCK_BYTES 1024
+
+/* lanes: aligned to 64 bytes; data: as it lies. */
+bool digest_avx2(uint64_t lanes[DIGEST_LANES], const void *data, size_t blocks);
+bool digest_avx512(uint64_t lanes[DIGEST_LANES], const void *data, size_t blocks);
 
 #endif

@@ -75,7 +75,7 @@ struct conn {
 };
 
 /* Of a body that is hashed as it comes, so much is read at once: hashed, it is in the second cache still. */
-#define CONN_HASHED_BYTES ((size_t)128 << 10)
+#define CONN_HASHED_BYTES ((size_t)256 << 10)
 /* Bytes [from, got) of the body have come. */
 void conn_place_hash(struct conn_placed *placed, size_t from);
 

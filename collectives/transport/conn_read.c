@@ -8,7 +8,7 @@
 
 #define INPUT_BYTES_MIN (16u << 10)
 /* So much is read of one connection before others get their turn. */
-#define READ_BUDGET_BYTES (2u << 20)
+#define READ_BUDGET_BYTES (1u << 20)
 /* Behind the end of a frame that is under way only this much more is read, since it has to be moved. */
 #define READ_AHEAD_BYTES  4096u
 #define PAYLOAD_ALIGNMENT 8u

@@ -19,7 +19,7 @@
 /* Over a long way less: so much time may pass until we look at the socket again, and so little is always there. */
 #define BACKLOG_MS        40u
 #define BACKLOG_BYTES_MIN (32u << 10)
-/* Taken in one go; then the loop gets a turn, and what came in is read. */
+/* Taken in one go; then the loop gets a turn, and what came in is read. A frame of half of it ends the turn. */
 #define TURN_BYTES (1u << 20)
 /* Packing a byte takes the time of so many that are only sent. */
 #define PACKED_COST 8u
@@ -90,7 +90,8 @@ static tr_status tcp_send(struct lane *lane, const struct lane_send *frame)
 	if (status != TR_EAGAIN)
 		return status;
 	if (frame->released != NULL) {
-		of(lane)->turn_bytes += frame->body_bytes;
+		of(lane)->turn_bytes += frame->body_bytes < TURN_BYTES / 2 ? frame->body_bytes
+		                                                           : TURN_BYTES;
 		return conn_send_borrow(conn, frame->type, frame->head, frame->head_bytes,
 		    frame->body, frame->body_bytes, frame->released, frame->arg);
 	}
