@@ -31,6 +31,7 @@ struct found {
 	double undisturbed_bytes; /* sent until the commit's return */
 	double resent;            /* struct tr_stats, of the op in which the victim died */
 	double kept;              /* fraction of the elements that hold the victim's contribution */
+	double rss_mib;           /* the op's with the death included */
 	uint64_t peer, digest;
 	bool exact, done;
 };
@@ -192,6 +193,9 @@ static void body(void *arg, unsigned rank)
 		_exit(1);
 	mine->peer = tr_peer_id(a.group);
 	coll_check(tr_state_ready(a.group, 0, &error), "ready", &error);
+	memset(a.data, 1, a.c.c.bytes);
+	struct measure_memory memory;
+	measure_memory_begin(&memory);
 	for (unsigned i = 0; i < MEASURE_WARM_ROUNDS + timed; i++) {
 		unsigned k = i - MEASURE_WARM_ROUNDS;
 		begin_round(&a);
@@ -212,6 +216,7 @@ static void body(void *arg, unsigned rank)
 	begin_round(&a);
 	mine->disturbed_s = run_op(&a, rank == a.victim ? &watch : NULL, &warm);
 	mine->resent = resent_bytes(&a) - before;
+	mine->rss_mib = measure_memory_grown_mib(&memory);
 	check_result(&a, mine);
 	mine->done = true;
 	/* What leaving says is no news of the death. */
@@ -235,6 +240,7 @@ static void print_case(const struct actor *a, const struct coll_log *log)
 		worst.exact = worst.exact && found[i].exact;
 		worst.kept = found[i].kept;
 		identical = identical && found[i].digest == found[0].digest;
+		worst.rss_mib = fmax(worst.rss_mib, found[i].rss_mib);
 		resent += found[i].resent;
 	}
 	struct coll_log_line line;
@@ -242,11 +248,14 @@ static void print_case(const struct actor *a, const struct coll_log *log)
 	printf("{\"peer\": \"traind\", \"algo\": \"%s\", \"transport\": \"%s\", \"codec\": \"%s\", "
 	       "\"world\": %u, "
 	       "\"bytes\": %zu, \"dtype\": \"f32\", \"%s\": %.3f, \"trigger\": \"%s\", "
+	       "\"median_s\": %.9f, \"algbw_gbps\": %.6f, \"busbw_gbps\": %.6f, \"rss_mib\": %.1f, "
 	       "\"undisturbed_s\": %.6f, "
 	       "\"disturbed_s\": %.6f, \"added_s\": %.6f, ",
 	    c->algorithm, c->transport, c->codec, c->c.world, c->c.bytes,
 	    a->kill.stop ? "stop_at" : "kill_at", a->kill.at, atomic_load(&a->scene->trigger),
-	    worst.undisturbed_s, worst.disturbed_s, worst.disturbed_s - worst.undisturbed_s);
+	    worst.undisturbed_s, (double)c->c.bytes / worst.undisturbed_s / 1e9,
+	    measure_busbw_gbps(&c->c, worst.undisturbed_s), worst.rss_mib, worst.undisturbed_s,
+	    worst.disturbed_s, worst.disturbed_s - worst.undisturbed_s);
 	if (known)
 		printf("\"detect_s\": %.6f, \"detect_event\": \"%s: %s\", ", line.at_s - signal_s,
 		    line.from_memberd ? "memberd" : "survivor", line.text);

@@ -147,7 +147,7 @@ static bool parse_one(struct bench *bench, int option, char *value)
 	case 'k':
 	case 'S':
 		bench->kill.stop = option == 'S';
-		return parse_fraction(value, &bench->kill.at);
+		return bench->kill.at == 0 && parse_fraction(value, &bench->kill.at);
 	case 'e':
 		return common->c.each = true;
 	case 'j':
@@ -161,6 +161,19 @@ static bool parse_one(struct bench *bench, int option, char *value)
 	}
 }
 
+/* Their values one by one are right. */
+static bool parse_together(const struct bench *bench)
+{
+	size_t size = measure_dtype_size(bench->common.c.dtype);
+	for (unsigned i = 0; i < bench->bytes_count; i++)
+		if (bench->bytes[i] % size != 0) {
+			fprintf(stderr, "collbench: --bytes %zu: elements of %s have %zu bytes\n",
+			    bench->bytes[i], measure_dtype_names[bench->common.c.dtype], size);
+			return false;
+		}
+	return true;
+}
+
 static bool parse(struct bench *bench, int argc, char **argv)
 {
 	static const struct option options[] = { { "world", 1, NULL, 'w' },
@@ -171,19 +184,25 @@ static bool parse(struct bench *bench, int argc, char **argv)
 		{ "each", 0, NULL, 'e' }, { "tls", 1, NULL, 'T' }, { "sites", 1, NULL, 'p' },
 		{ "policy", 1, NULL, 'P' }, { "memberd", 1, NULL, 'm' }, { "help", 0, NULL, 'h' },
 		{ 0 } };
-	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+	for (int o, at = 0; (o = getopt_long(argc, argv, "", options, &at)) != -1;) {
 		if (o == 'h')
 			exit(usage(stdout));
 		if (o == '?')
 			return false;
-		if (!parse_one(bench, o, optarg)) {
-			fprintf(stderr,
-			    "collbench: an option has a value that is not allowed: %s\n",
-			    argv[optind - 1]);
+		char *value = optarg != NULL ? strdup(optarg) : NULL; /* lists are taken apart */
+		bool right = parse_one(bench, o, optarg);
+		if (!right)
+			fprintf(stderr, "collbench: --%s %s: not allowed%s\n", options[at].name,
+			    value != NULL ? value : "",
+			    o == 'k' || o == 'S' ? ": one of --kill-at and --stop-at, from 0 to 1"
+			                         : "");
+		free(value);
+		if (!right)
 			return false;
-		}
 	}
-	return optind == argc;
+	if (optind < argc)
+		fprintf(stderr, "collbench: %s: not an option\n", argv[optind]);
+	return optind == argc && parse_together(bench);
 }
 
 static bool run(const struct bench *bench)
@@ -201,13 +220,10 @@ static bool run(const struct bench *bench)
 		c.policy = bench->kill.at > 0 ? TR_KEEP : TR_REPLAY;
 	for (unsigned i = 0; i < bench->algorithm_count * bench->world_count * bench->bytes_count;
 	     i++) {
-		size_t size = measure_dtype_size(c.c.dtype);
 		c.number = i;
-		c.c.bytes = bench->bytes[i % bench->bytes_count] / size * size;
+		c.c.bytes = bench->bytes[i % bench->bytes_count];
 		c.c.world = (unsigned)bench->worlds[i / bench->bytes_count % bench->world_count];
 		c.algorithm = bench->algorithms[i / bench->bytes_count / bench->world_count];
-		if (c.c.bytes == 0)
-			c.c.bytes = size;
 		well = (bench->kill.at > 0 ? coll_kill_run(&c, &bench->kill, bench->memberd)
 		                           : coll_case_run(&c, bench->json)) &&
 		    well;

@@ -134,6 +134,19 @@ static void forget_peak(void)
 	(void)close(fd);
 }
 
+void measure_memory_begin(struct measure_memory *memory)
+{
+	forget_peak();
+	*memory = (struct measure_memory){ line_mib("/proc/self/status", "VmRSS:"),
+		counted_twice_mib() };
+}
+
+double measure_memory_grown_mib(const struct measure_memory *memory)
+{
+	double grown = line_mib("/proc/self/status", "VmHWM:") - memory->rss_mib;
+	return fmax(0, grown - fmax(0, counted_twice_mib() - memory->twice_mib));
+}
+
 /* ---- the run ---- */
 
 struct run {
@@ -198,8 +211,8 @@ void measure_run(const struct measure_case *c, const struct measure_calls *calls
 	result->caller_mib = (double)(run.slice * ops) / (1 << 20);
 	memset(run.data, 1, run.slice * ops);
 	calls->meet(calls->arg);
-	forget_peak();
-	double rss_mib = line_mib("/proc/self/status", "VmRSS:"), twice_mib = counted_twice_mib();
+	struct measure_memory memory;
+	measure_memory_begin(&memory);
 	for (unsigned i = 0; i < MEASURE_WARM_ROUNDS; i++)
 		one_round(&run, ops, false, false);
 	calls->meet(calls->arg); /* all that was sent has left */
@@ -211,8 +224,7 @@ void measure_run(const struct measure_case *c, const struct measure_calls *calls
 	result->cpu_s /= rounds * ops;
 	for (unsigned i = 0; small && calls->end != NULL && i < MEASURE_BATCH; i++)
 		one_round(&run, 1, false, true);
-	result->rss_mib = line_mib("/proc/self/status", "VmHWM:") - rss_mib;
-	result->rss_mib = fmax(0, result->rss_mib - fmax(0, counted_twice_mib() - twice_mib));
+	result->rss_mib = measure_memory_grown_mib(&memory);
 	each_descriptor(take_congestion, &(struct busiest){ 0, result->congestion });
 	result->median_s = measure_median(run.op_s, run.timed);
 	result->round_s = run.timed_rounds > 0 ? measure_median(run.round_s, run.timed_rounds) : 0;

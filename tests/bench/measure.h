@@ -93,6 +93,13 @@ void measure_worst(const struct measure_case *c, const struct measure_result *re
 /* bytes / s * 2 (n - 1) / n: what a link carries in a ring, so comparable between world sizes. */
 double measure_busbw_gbps(const struct measure_case *c, double seconds);
 
+/* By how much this process's peak of resident memory grew since; pages that are mapped twice count once. */
+struct measure_memory {
+	double rss_mib, twice_mib; /* as it began */
+};
+void measure_memory_begin(struct measure_memory *memory);
+double measure_memory_grown_mib(const struct measure_memory *memory);
+
 double measure_now_s(void);
 double measure_median(double *values, unsigned count); /* sorts */
 

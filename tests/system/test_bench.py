@@ -45,10 +45,12 @@ def test_collbench_knows_all_element_types(dtype):
 
 
 @pytest.mark.parametrize("options", [["--algo", "square"], ["--transport", "pigeon"], ["--kill-at", "1.5"], ["--world", "0"],
-                                     ["--dtype", "f8"], ["--codec", "zip"], ["--iters", "2,3"]])
+                                     ["--dtype", "f8"], ["--codec", "zip"], ["--iters", "2,3"], ["--bytes", "7"],
+                                     ["--kill-at", "0.5", "--stop-at", "0.5"], ["ring"]])
 def test_collbench_refuses_what_it_does_not_know(options):
     done = run(COLLBENCH, *options, "--json")
     assert done.returncode == 2 and done.stdout == "" and "usage:" in done.stderr
+    assert options[-1] in done.stderr.splitlines()[0] and options[-2:][0] in done.stderr.splitlines()[0]
 
 
 def test_a_death_in_mid_op_is_measured_and_the_result_exact():
@@ -58,6 +60,8 @@ def test_a_death_in_mid_op_is_measured_and_the_result_exact():
     assert row["kill_at"] == 0.5 and row["undisturbed_s"] > 0 and row["disturbed_s"] > 0 and row["resent_bytes"] >= 0
     assert row["detect_s"] is None or row["detect_s"] >= 0 and row["detect_event"]
     assert 0 <= row["kept"] <= 1 and row["trigger"]
+    assert row["median_s"] == pytest.approx(row["undisturbed_s"], abs=1e-6) and row["rss_mib"] >= 0
+    assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"] * 2 * 2 / 3, rel=0.01)
 
 
 @pytest.mark.parametrize("world, size", [(1, 4), (2, 4), (3, 4), (3, 20), (5, 1000004), (4, 8 << 20)])
