@@ -339,6 +339,8 @@ static void misuse(void **state)
 	assert_int_equal(tr_allreduce(group, 0, (char *)data + 1, 4, TR_F32, TR_SUM, TR_CONTRIBUTE,
 	                     &error),
 	    TR_EINVAL);
+	assert_int_equal(tr_allreduce(group, 0, data, 4, TR_F32, TR_SUM, 0, &error), TR_EINVAL);
+	assert_non_null(strstr(error.text, "contributor 0 of 1"));
 	assert_int_equal(tr_wait(group, 5, &error), TR_EINVAL);
 	assert_int_equal(tr_allreduce(group, 0, data, 4, TR_F32, TR_SUM, TR_CONTRIBUTE, &error),
 	    TR_OK);
