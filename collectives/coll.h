@@ -241,7 +241,8 @@ struct tr_scope {
 
 /* One collective of a round. All memory is from tr_alloc and stays borrowed until the round is decided, or the op released. Of the fields down to `root`,
  * but for `input` and `output`, all peers that submit the op say the same (TR_SEND and TR_RECV are each other's counterpart); else the
- * round fails with TR_EMISMATCH, at all members, also those that agreed: the text names two that did not.
+ * round fails with TR_EMISMATCH, at all members, also those that agreed: the text names two that did not. A joiner that says other things in its
+ * first round, which is the contributors', ends alone; the round goes on.
  *
  *	struct tr_op op = TR_OP_INIT;
  *	op.tag = 1;

@@ -200,11 +200,31 @@ void commit_refuse(struct group_core *core, uint64_t peer, tr_status status, con
 	(void)snprintf(action->text, sizeof(action->text), "%s", reason);
 }
 
-/* Peers whose caller closed the round with other ops than ours can never finish it with us. */
-static void commit_compare_signatures(struct group_core *core)
+bool commit_contributes(const struct group_core *core, uint64_t peer)
 {
-	if (!is_hub(core) || core->state != ROUND_CLOSED)
+	unsigned who = roster_find(&core->roster, peer);
+
+	return who != ROSTER_NONE && core->roster.bit[who] != ROSTER_NONE;
+}
+
+/* A round is its contributors'. Who came for it and says other things is wrong, and ends alone: when the view without it comes, the round goes on.
+ * Two newcomers cannot know which of them is wrong: who notices ends. */
+void commit_differs(struct group_core *core, uint64_t peer, const char *reason)
+{
+	if (!commit_contributes(core, core->peer)) {
+		emit_fail(core, TR_EMISMATCH, "%s", reason);
 		return;
+	}
+	commit_refuse(core, peer, TR_EMISMATCH, reason);
+	if (commit_contributes(core, peer))
+		emit_refuse(core, TR_EMISMATCH, reason);
+}
+
+/* Peers whose caller closed the round with other ops than ours can never finish it with us. False: there is one. */
+static bool commit_same_signatures(struct group_core *core)
+{
+	if (!is_hub(core))
+		return true;
 	for (unsigned i = 0; i < core->roster.n; i++) {
 		uint64_t peer = core->roster.peers[i];
 		const Traind__Peer__Vote *vote = commit_vote_of(core, peer);
@@ -215,10 +235,10 @@ static void commit_compare_signatures(struct group_core *core)
 		    "peers %" PRIu64 " and %" PRIu64 " closed round %" PRIu64
 		    " with different collectives",
 		    peer, core->peer, core->round);
-		commit_refuse(core, peer, TR_EMISMATCH, reason);
-		emit_refuse(core, TR_EMISMATCH, reason);
-		return;
+		commit_differs(core, peer, reason);
+		return false;
 	}
+	return true;
 }
 
 static void commit_mismatch(struct group_core *core, tr_status status, const char *reason)
@@ -470,8 +490,10 @@ void commit_advance(struct group_core *core)
 	if (core->proposal != 0 || core->stuck || core->view.number == 0 ||
 	    core->state != ROUND_CLOSED)
 		return;
-	if (core->votes_moved)
-		commit_compare_signatures(core);
+	if (core->votes_moved && !commit_same_signatures(core)) {
+		core->votes_moved = false; /* it is told, once a vote */
+		return;
+	}
 	if (core->votes_moved && core->state != ROUND_FAILED)
 		commit_compare_some(core, true);
 	if (core->votes_moved && core->state != ROUND_FAILED)
@@ -506,8 +528,10 @@ static tr_status commit_refused(struct group_core *core, const Traind__Peer__Com
 {
 	const char *reason = commit->reason ? commit->reason : "";
 
-	if (commit->status == TR_EMISMATCH)
+	if (commit->status == TR_EMISMATCH && commit_contributes(core, core->peer))
 		emit_refuse(core, TR_EMISMATCH, reason);
+	else if (commit->status == TR_EMISMATCH)
+		emit_fail(core, TR_EMISMATCH, "%s", reason);
 	else
 		emit_fail(core, TR_EDIGEST, "%s", reason);
 	return TR_OK;

@@ -270,7 +270,7 @@ bool path_needs(const struct op *op, uint32_t segment, unsigned who);
 bool path_awaits(const struct group_core *core, const struct op *op, unsigned from,
     const struct segment_header *header);
 
-/* Is our op with that tag (NULL: we have closed the round without it) the same as that peer's? TR_EMISMATCH: no; both fail. */
+/* Is our op with that tag (NULL: we have closed the round without it) the same as that peer's? TR_EMISMATCH: no; see commit_differs. */
 tr_status path_compare(struct group_core *core, uint64_t from, const struct op *op,
     const struct segment_header *header);
 
@@ -336,6 +336,9 @@ void commit_advance(struct group_core *core); /* votes and decides when it is ti
 void commit_early_notice(struct group_core *core);
 const Traind__Peer__Vote *commit_vote_of(const struct group_core *core, uint64_t peer);
 void commit_refuse(struct group_core *core, uint64_t peer, tr_status status, const char *reason);
+bool commit_contributes(const struct group_core *core, uint64_t peer); /* to our round */
+/* `peer` has other ops in our round than we: who is wrong, or both, end with TR_EMISMATCH. */
+void commit_differs(struct group_core *core, uint64_t peer, const char *reason);
 bool commit_has_vote(const struct group_core *core, uint64_t peer);
 bool commit_is_closed(const struct group_core *core, uint64_t peer); /* hub: as far as we know */
 void commit_forget_votes(struct group_core *core);                   /* those of earlier views */

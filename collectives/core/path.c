@@ -332,8 +332,7 @@ static void path_mismatch(struct group_core *core, uint64_t from, const char *wh
 	(void)snprintf(reason, sizeof(reason),
 	    "peers %" PRIu64 " and %" PRIu64 " disagree in round %" PRIu64 ": %s", from, core->peer,
 	    core->round, what);
-	commit_refuse(core, from, TR_EMISMATCH, reason);
-	emit_refuse(core, TR_EMISMATCH, reason);
+	commit_differs(core, from, reason);
 }
 
 static const char *path_collective(unsigned collective)

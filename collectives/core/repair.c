@@ -510,7 +510,10 @@ void repair_serve(struct group_core *core, struct op *op)
 		    ": op %u has %u segments at the first and %u at the second",
 		    holders->n_holders > 0 ? holders->holders[0]->peer : (uint64_t)0, core->peer,
 		    core->round, op->tag, holders->segments, op->segments);
-		emit_refuse(core, TR_EMISMATCH, reason);
+		if (commit_contributes(core, core->peer))
+			emit_refuse(core, TR_EMISMATCH, reason);
+		else
+			emit_fail(core, TR_EMISMATCH, "%s", reason);
 		return;
 	}
 	for (uint32_t s = 0; core->state != ROUND_FAILED && s < op->segments; s++)

@@ -404,6 +404,9 @@ void check_failed(struct sim *sim, unsigned number)
 		if (names(sim, node->failure_text, guilty, &named) < 2 || !named)
 			sim_violation(sim, "I4: n%u fails and does not name both: %s", number,
 			    node->failure_text);
+		if (sim->mismatch_came && node->worker.round.index < node->worker.round.contributors)
+			sim_violation(sim, "I4: a newcomer that is wrong ends n%u: %s", number,
+			    node->failure_text);
 		sim->mismatch_told = true;
 	} else if (node->failure == TR_EPEERLOST && sim->mismatch_told) {
 		/* A guilty joiner: all who contributed have been told, and are gone before it is. */

@@ -10,6 +10,8 @@ const struct sim_seed sim_seeds[] = {
 	{ 1907, false, "one-name", "a mismatch seen in a resume plan named one peer only" },
 	{ 2905, false, "refused-alone",
 	    "two gave up since they disagreed, and the others had that very round without them" },
+	{ 397, false, "newcomer-wrong", "a newcomer with other ops ended all who were there" },
+	{ 3047, false, "newcomer-wrong-2", "the same, seen by the hub" },
 	{ 6537, false, "voter-demoted",
 	    "a joiner that had voted for its first round was taken for one without state, so that "
 	    "a "

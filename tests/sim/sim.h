@@ -550,8 +550,9 @@ struct sim {
 	size_t part_count;
 	uint64_t newest_round;
 	int mismatch_node, salt_node; /* -1: nobody */
-	bool mismatch_told;           /* somebody failed because of it */
-	uint64_t refused_round;       /* by memberd's log; 0: none */
+	bool mismatch_came; /* it does not contribute to the round in which it is wrong: it ends alone */
+	bool mismatch_told;     /* somebody failed because of it */
+	uint64_t refused_round; /* by memberd's log; 0: none */
 
 	enum sim_plant plant;
 	bool planted;

@@ -94,6 +94,7 @@ static void worker_alter(struct sim *sim, unsigned number)
 	bool alone = worker->op_count > 0 && op->scoped == 1;
 
 	sim->mismatch_node = (int)number;
+	sim->mismatch_came = worker->round.index >= worker->round.contributors;
 	cover_strike(sim, FAULT_MISMATCH, number);
 	worker->altered = true;
 	bool pair = op->collective == TR_SEND || op->collective == TR_RECV;

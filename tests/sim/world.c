@@ -236,7 +236,7 @@ void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 		.calls = calls };
 	sim->key = rng_key(seed, 0x73696d, 0);
 	sim->mismatch_node = sim->salt_node = -1;
-	sim->mismatch_told = false;
+	sim->mismatch_told = sim->mismatch_came = false;
 	sim->refused_round = 0;
 	sim->policy = (Traind__Peer__Policy)sim_draw(sim, 3);
 	sim->algorithm = (Traind__Peer__Algorithm)sim_draw(sim, 3);

@@ -96,6 +96,21 @@ def test_peer_killed_at_random_moments(group):
     check_survivors(peers, peers[5:])
 
 
+@pytest.mark.parametrize("policy", ["keep", "uniform", "replay"])
+def test_a_joiner_with_other_ops_ends_alone(group, policy):
+    """A program of another version, say, under a running group's name."""
+    peers = [group(3, 10**9, policy) for _ in range(3)]
+    wait_for(lambda: all(peer.reached(5) for peer in peers), "rounds")
+    wrong = group(3, 10**9, policy, count=100001)
+    wait_for(lambda: wrong.process.poll() is not None, "the joiner to end")
+    wait_for(lambda: wrong.said("error"), "its words")
+    error = wrong.said("error")[0]
+    assert error["error"] == "TR_EMISMATCH" and f" {wrong.said('joined')[0]['joined']}" in error["text"] and not wrong.rounds()
+    before = [len(peer.rounds()) for peer in peers]
+    wait_for(lambda: all(len(peer.rounds()) > n + 20 for peer, n in zip(peers, before)), "the others to go on")
+    assert all(line["wrong"] == 0 for peer in peers for line in peer.rounds())
+
+
 def test_joiner_gets_the_state(group):
     """It enters a running group at a round's boundary with the others' state."""
     peers = [group(2, 100000, count=20000) for _ in range(2)]
