@@ -67,13 +67,20 @@ struct world {
 
 /* ---- inputs and their reference ---- */
 
-static void fill(struct peer *peer, unsigned who)
+/* Its bits follow from the order of its hops. */
+static bool quantised_at_each_hop(const struct kill_case *c)
+{
+	return c->algorithm == RING && !c->deterministic;
+}
+
+static void fill(struct peer *peer, const struct kill_case *c, unsigned who)
 {
 	for (size_t e = 0; e < ELEMENTS; e++) {
 		peer->ints[e] = input(who, 0, e);
 		peer->inputs[e] = (float)input(who, 1, e);
 		peer->averages[e] = (float)input(who, 2, e);
-		peer->coded[e] = (float)input(who, 3, e) / 3;
+		peer->coded[e] = quantised_at_each_hop(c) ? near_input(who)
+		                                          : (float)input(who, 3, e) / 3;
 	}
 }
 

@@ -1,6 +1,7 @@
 /* Codecs: all members hold the same bytes, and these are the bytes of a reference: encoded inputs, decoded and added in ascending peer id in
  * f32, divided, encoded, decoded. Star, direct, one-shot and hierarchical give the same ones. Error feedback as the formula says.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -228,6 +229,28 @@ static void every_algorithm_gives_the_bytes_of_the_reference(void **state)
 	free(s);
 }
 
+/* What a chain rounds at each of its hops: half a step of a sum of so many inputs. A contribution that is lost, or counts twice, is more. */
+static void check_chain(const struct scene *s)
+{
+	float got[COUNT], largest = 0, steps = s->codec == TR_CODEC_BF16 ? 512 : 254;
+	double wrong = 0, allowed;
+	if (s->codec != TR_CODEC_BF16 && s->codec != TR_CODEC_INT8)
+		return;
+	widen(s->dtype, got, s->out[0], COUNT);
+	for (unsigned k = 0; k < COUNT; k++) {
+		float sum = 0;
+		for (unsigned i = 0; i < s->n; i++) {
+			sum += s->input[i].x[k];
+			largest = fmaxf(largest, fabsf(s->input[i].x[k]));
+		}
+		wrong = fmax(wrong, fabs((double)(got[k] - sum / (float)s->n)));
+	}
+	allowed = (double)largest * (s->n + 2) / (double)steps;
+	if (wrong > allowed)
+		fail_msg("%u members, codec %d: %g beside the sum, where %g is allowed", s->n,
+		    (int)s->codec, wrong, allowed);
+}
+
 /* A chain encodes again at each hop, so its bytes are its own; and the same on all members. */
 static void a_ring_gives_everybody_the_same_bytes(void **state)
 {
@@ -246,6 +269,7 @@ static void a_ring_gives_everybody_the_same_bytes(void **state)
 				scene_run(s);
 				for (unsigned i = 1; i < n; i++)
 					assert_memory_equal(s->out[i], s->out[0], bytes_of(s));
+				check_chain(s);
 				s->deterministic = true; /* and then it is direct's */
 				scene_run(s);
 				scene_check(s);
