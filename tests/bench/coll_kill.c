@@ -244,7 +244,7 @@ static void print_case(const struct actor *a, const struct coll_log *log)
 		resent += found[i].resent;
 	}
 	struct coll_log_line line;
-	bool known = coll_log_first_after(log, signal_s, &line);
+	bool known = coll_log_first_loss(log, signal_s, &line);
 	printf("{\"peer\": \"traind\", \"algo\": \"%s\", \"transport\": \"%s\", \"codec\": \"%s\", "
 	       "\"world\": %u, "
 	       "\"bytes\": %zu, \"dtype\": \"f32\", \"%s\": %.3f, \"trigger\": \"%s\", "

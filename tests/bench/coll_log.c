@@ -68,10 +68,16 @@ void coll_log_read(struct coll_log *log, int wait_ms)
 				return;
 }
 
-bool coll_log_first_after(const struct coll_log *log, double at_s, struct coll_log_line *line)
+/* Not merely suspected: memberd's words, and a member's of its link. */
+static bool says_lost(const char *text)
+{
+	return strstr(text, "is lost") != NULL || strstr(text, "broke") != NULL;
+}
+
+bool coll_log_first_loss(const struct coll_log *log, double at_s, struct coll_log_line *line)
 {
 	for (size_t i = 0; i < log->count; i++)
-		if (log->lines[i].at_s >= at_s) {
+		if (log->lines[i].at_s >= at_s && says_lost(log->lines[i].text)) {
 			*line = log->lines[i];
 			return true;
 		}

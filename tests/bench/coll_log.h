@@ -25,8 +25,8 @@ bool coll_log_open(struct coll_log *log);
 void coll_log_close(struct coll_log *log);
 /* Takes what comes within `wait_ms`; returns as soon as something came. */
 void coll_log_read(struct coll_log *log, int wait_ms);
-/* The first line that came at `at_s` or later. */
-bool coll_log_first_after(const struct coll_log *log, double at_s, struct coll_log_line *line);
+/* The first line that came at `at_s` or later and says that somebody is lost. */
+bool coll_log_first_loss(const struct coll_log *log, double at_s, struct coll_log_line *line);
 void coll_log_print(const struct coll_log *log); /* to stderr, the newest */
 
 #endif
