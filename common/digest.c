@@ -1,6 +1,7 @@
 #include "common/digest.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,10 +43,41 @@ void tr_digest_begin(struct tr_digest_stream *stream)
 	stream->bytes = stream->kept_bytes = 0;
 }
 
+static bool digest_plain(uint64_t lanes[DIGEST_LANES], const void *data, size_t blocks)
+{
+	digest_blocks(lanes, data, blocks);
+	return true;
+}
+
+/* Does it run here, and with the plain one's bits? */
+static bool form_is_right(digest_form *form)
+{
+	_Alignas(64) uint64_t lanes[DIGEST_LANES] = XXH3_INIT_ACC,
+	                      plain[DIGEST_LANES] = XXH3_INIT_ACC;
+	uint8_t data[3 * DIGEST_BLOCK_BYTES];
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i * 2654435761u >> 13);
+	digest_blocks(plain, data + 1, 2);
+	return form(lanes, data + 1, 2) && memcmp(lanes, plain, sizeof(lanes)) == 0;
+}
+
+/* The widest that is right; a thread that chooses at the same time as another one chooses the same. */
+static digest_form *form_here(void)
+{
+	static digest_form *_Atomic chosen;
+	digest_form *form = atomic_load_explicit(&chosen, memory_order_relaxed);
+	if (form == NULL) {
+		form = form_is_right(digest_avx512) ? digest_avx512
+		    : form_is_right(digest_avx2)    ? digest_avx2
+		                                    : digest_plain;
+		atomic_store_explicit(&chosen, form, memory_order_relaxed);
+	}
+	return form;
+}
+
 static void add_blocks(struct tr_digest_stream *stream, const uint8_t *data, size_t blocks)
 {
-	if (!digest_avx512(stream->lanes, data, blocks) && !digest_avx2(stream->lanes, data, blocks))
-		digest_blocks(stream->lanes, data, blocks);
+	(void)form_here()(stream->lanes, data, blocks);
 	memcpy(stream->before, data + blocks * DIGEST_BLOCK_BYTES - sizeof(stream->before),
 	    sizeof(stream->before));
 }

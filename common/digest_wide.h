@@ -14,7 +14,7 @@
 #define DIGEST_BLOCK_BYTES 1024
 
 /* lanes: aligned to 64 bytes; data: as it lies. */
-bool digest_avx2(uint64_t lanes[DIGEST_LANES], const void *data, size_t blocks);
-bool digest_avx512(uint64_t lanes[DIGEST_LANES], const void *data, size_t blocks);
+typedef bool digest_form(uint64_t lanes[DIGEST_LANES], const void *data, size_t blocks);
+digest_form digest_avx2, digest_avx512;
 
 #endif

@@ -46,8 +46,8 @@ static void long_inputs_give_the_same(void **state)
 static void forms_give_the_same_lanes(void **state)
 {
 	(void)state;
-	static bool (*const forms[])(uint64_t *, const void *, size_t) = { digest_avx2,
-		digest_avx512 };
+	static digest_form *const forms[] = { digest_avx2, digest_avx512 };
+	static const char *const names[] = { "AVX2", "AVX-512" };
 	size_t bytes = (size_t)9 * DIGEST_BLOCK_BYTES + 64;
 	uint8_t *data = made(bytes);
 	for (size_t f = 0; f < sizeof(forms) / sizeof(forms[0]); f++)
@@ -56,8 +56,11 @@ static void forms_give_the_same_lanes(void **state)
 				_Alignas(64) uint64_t lanes[DIGEST_LANES], plain[DIGEST_LANES];
 				for (unsigned i = 0; i < DIGEST_LANES; i++)
 					lanes[i] = plain[i] = UINT64_MAX / 7 * (i + 1);
-				if (!forms[f](lanes, data + at, blocks))
+				if (!forms[f](lanes, data + at, blocks)) {
+					if (blocks + at == 0)
+						print_message("not tried: %s\n", names[f]);
 					continue;
+				}
 				digest_blocks(plain, data + at, blocks);
 				assert_memory_equal(lanes, plain, sizeof(plain));
 			}
