@@ -42,6 +42,7 @@ static tr_status show(const struct verb_call *call, const struct planning *p, bo
 {
 	struct plan_print print = { .in = &p->in,
 		.result = p->result,
+		.spec = p->spec,
 		.job = call->args->words[0],
 		.layers_by = p->layers_by,
 		.links_by = p->around.links_by,

@@ -1,6 +1,7 @@
 """`trainctl plan`: plans for clusters in files and for a running one, with costs from a file and measured; refusals."""
 import json
 import os
+import re
 
 import pytest
 
@@ -67,6 +68,40 @@ def check(plan, batch, layers):
     assert abs(sum(plan["times"].values()) - plan["step_s"]) < 1e-6 * plan["step_s"]
     assert all(other["why"] for other in plan["others"])
     assert all(not other["fits"] or other["step_s"] >= plan["step_s"] for other in plan["others"])
+
+
+def keys_of(text):
+    """The line of keys, as --set has them."""
+    line = re.search("^keys +(.*)$", text, re.MULTILINE).group(1)
+    return [f"{key}={value}" for key, value in re.findall(r"([a-z_]+\.[a-z_]+): (\[[^]]*\]|[^, ]+)", line)]
+
+
+@pytest.mark.parametrize("nodes, sets", [
+    (["name: a", "name: b"], ["mesh.pp=2", "mesh.chunks=3", "mesh.layers=[3, 3]", "train.micro_sequences=2"]),
+    (["name: a", "name: b"], ["mesh.pp=2", "mesh.schedule=gpipe", "mesh.layers=4,2"]),
+    (["name: a", "name: b"], ["mesh.shares=[3, 1]", "mesh.zero_owners=2"]),
+    (["name: a"], ["mesh.tp=2", "mesh.sequence_parallel=true", "mesh.min_nodes=2"]),
+    (["name: a"], ["mesh.pp=2", "mesh.schedule=1f1b"]),
+    (["name: a, workers: 4"], ["mesh.nodes=1", "mesh.auto=true"]),
+    (["name: a, memory: 10MiB", "name: b, memory: 10MiB", "name: c, memory: 10MiB"], ["mesh.threads=0", "checkpoint.every=0"]),
+    (["name: a, speed: 3", "name: b"], ["mesh.pp=2", "mesh.layers=[1, 5]"]),
+])
+def test_with_the_keys_of_a_plan_a_job_is_that_plan(tmp_path, job, here, nodes, sets):
+    words = ["plan", job, "--cluster", cluster_file(tmp_path, nodes, "between: {ms: 0.01, gbit: 40}\n"), "--costs", tmp_path / "costs",
+             *(word for key in sets for word in ("--set", key))]
+    plan = trainctl_json(*words, environment=here.environment)
+    keys = keys_of(here(*words).stdout)
+    own = trainctl_json(*words, "--as-is", *(word for key in keys for word in ("--set", key)), environment=here.environment)
+    for name in ("dp", "pp", "tp", "schedule", "chunks", "microbatch", "recompute", "sequence_parallel", "zero_owners", "layers"):
+        assert own[name] == plan[name], (name, keys)
+    assert sorted(rank["microbatches"] for rank in own["ranks"]) == sorted(rank["microbatches"] for rank in plan["ranks"])
+
+
+def test_keys_that_cannot_place_workers_say_so(tmp_path, job, here):
+    nodes = cluster_file(tmp_path, ["name: a, workers: 2, memory: 10MiB", "name: b, memory: 10MiB"], "between: {ms: 0.01, gbit: 40}\n")
+    told = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs")
+    assert "no keys place 3 workers on 2 nodes as unevenly as this; `mesh: auto` does" in told.stdout, told
+    assert "mesh.nodes" not in told.stdout
 
 
 def test_a_job_that_merges_rarely_is_planned_as_ddp_and_that_is_said(tmp_path, job, here):
