@@ -112,10 +112,29 @@ static tr_status read_job(const struct args *args, Traind__V1__JobSpec **spec,
 	return st;
 }
 
+/* Of two options that contradict each other neither would do what it says. */
+static tr_status check_options(const struct args *args, struct tr_error *error)
+{
+	static const struct {
+		const char *one, *other, *why;
+	} apart[] = {
+		{ "--measure", "--cluster", "the links of a running cluster are measured" },
+		{ "--auto", "--cluster", "slots are free in a running cluster" },
+		{ "--pareto", "--as-is", "the job's own plan is the only one" },
+	};
+	for (size_t i = 0; i < sizeof(apart) / sizeof(apart[0]); i++)
+		if (args_has(args, apart[i].one) && args_has(args, apart[i].other))
+			return tr_error_set(error, TR_EINVAL, "%s does not go with %s: %s",
+			    apart[i].one, apart[i].other, apart[i].why);
+	return TR_OK;
+}
+
 int verb_plan(struct verb_call *call)
 {
 	struct tr_error error;
 	Traind__V1__JobSpec *spec = NULL;
+	if (check_options(call->args, &error) != TR_OK)
+		return verbs_complain(EXIT_USAGE, "%s", error.text);
 	if (read_job(call->args, &spec, &error) != TR_OK)
 		return verbs_complain(EXIT_USAGE, "%s", error.text);
 	int code = plan_here(call, spec);

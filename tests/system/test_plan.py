@@ -246,6 +246,16 @@ def test_bad_costs(tmp_path, job, here):
 
 def test_a_job_as_it_is(tmp_path, job, here):
     """Microbatches are cut out of a replica's share, whatever its speed; layers as jobs cut them; what is wrong is said."""
+@pytest.mark.parametrize("words, told", [
+    (["--cluster", EXAMPLE, "--measure"], "--measure does not go with --cluster: the links of a running cluster are measured"),
+    (["--auto", "--cluster", EXAMPLE], "--auto does not go with --cluster: slots are free in a running cluster"),
+    (["--as-is", "--pareto", "--cluster", EXAMPLE], "--pareto does not go with --as-is: the job's own plan is the only one"),
+])
+def test_options_that_contradict_each_other(tmp_path, job, here, words, told):
+    done = here("plan", job, "--costs", tmp_path / "costs", *words)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"trainctl: {told}\n")
+
+
     nodes = cluster_file(tmp_path, ["name: a", "name: b, speed: 0.25"])
     words = ["plan", job, "--cluster", nodes, "--costs", tmp_path / "costs", "--as-is"]
     plan = trainctl_json(*words, environment=here.environment)
