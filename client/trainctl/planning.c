@@ -30,7 +30,9 @@ static tr_status take_cluster(struct planning *p, const struct planning_options 
 	(void)snprintf(p->around.links_by, sizeof(p->around.links_by), "as %s says",
 	    options->cluster_file);
 	p->threads = p->threads > 0 ? p->threads : 1;
-	return plan_file_read(options->cluster_file, &p->around.cluster, error);
+	tr_status st = plan_file_read(options->cluster_file, &p->around.cluster, error);
+	p->wrong_file = st != TR_OK;
+	return st;
 }
 
 /* Costs of another model, or in other numbers, are not this job's. A file that does not say is believed. */
@@ -81,6 +83,14 @@ static void take_speeds(struct planning *p)
 		    c->nodes[slowest].name, speeds[slowest]);
 }
 
+/* Before anything is asked of a cluster. */
+static tr_status read_costs(struct planning *p, const char *file, struct tr_error *error)
+{
+	tr_status st = file != NULL ? plan_measured_read(file, &p->measured, error) : TR_OK;
+	p->wrong_file = st != TR_OK;
+	return st;
+}
+
 static tr_status take_costs(struct planning *p, const struct planning_options *options,
     struct tr_error *error)
 {
@@ -91,9 +101,8 @@ static tr_status take_costs(struct planning *p, const struct planning_options *o
 	if (options->costs_file != NULL) {
 		(void)snprintf(p->layers_by, sizeof(p->layers_by), "as %.150s says",
 		    options->costs_file);
-		st = plan_measured_read(options->costs_file, &p->measured, error);
-		if (st == TR_OK)
-			st = check_same(p, options->costs_file, error);
+		st = check_same(p, options->costs_file, error);
+		p->wrong_file = st != TR_OK;
 	} else {
 		bool bf16 = strcmp(p->spec->train->optimizer->dtype, "bf16") == 0;
 		struct plan_measured_limits limits = { p->threads, tp, SEQUENCES_MOST };
@@ -200,6 +209,8 @@ tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_o
 	const Traind__V1__Optimizer *train = spec->train->optimizer;
 	p->spec = spec;
 	tr_status st = job_model_config(spec->train->model, &p->model, error);
+	if (st == TR_OK)
+		st = read_costs(p, options->costs_file, error);
 	if (st == TR_OK)
 		st = take_cluster(p, options, error);
 	if (st == TR_OK)

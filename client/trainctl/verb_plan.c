@@ -73,7 +73,7 @@ static int plan(struct verb_call *call, const Traind__V1__JobSpec *spec, struct 
 		return verbs_complain(EXIT_JOB_FAILED, "out of memory");
 	tr_status st = planning_make(spec, &options, p, &error);
 	/* A file that is wrong is the caller's; that there is no plan is an answer. */
-	bool usage = options.cluster_file != NULL && p->around.cluster.node_count == 0;
+	bool usage = p->wrong_file;
 	if (st == TR_OK)
 		st = show(call, p, options.pareto, &error);
 	planning_finish(p);

@@ -230,22 +230,22 @@ def test_bad_cluster_files(tmp_path, job, here, wrong, line, words):
 def test_bad_costs(tmp_path, job, here):
     nodes = cluster_file(tmp_path, ["name: a"])
     done = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "none")
-    assert done.returncode == 1 and "cannot read" in done.stderr
+    assert done.returncode == 2 and f"--costs: cannot read {tmp_path}/none: No such file" in done.stderr
+    done = here("launch", job, "--set", "mesh.nodes=1", "--set", "mesh.auto=true", "--costs", tmp_path / "none")
+    assert done.returncode == 2 and f"--costs: cannot read {tmp_path}/none: No such file" in done.stderr and not here("jobs").stdout
     (tmp_path / "costs").write_text("cost 1 2 3\n")
     done = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs")
-    assert done.returncode == 1 and "no line of costs: cost 1 2 3" in done.stderr
+    assert done.returncode == 2 and "no line of costs: cost 1 2 3" in done.stderr
     (tmp_path / "costs").write_text(COSTS + "of gpt2 width 64 heads 4/4 of 16 hidden 256 context 32 vocab 256 f32 threads 2\n")
     done = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs")
-    assert done.returncode == 1 and "found costs of gpt2 width 64 heads 4/4 of 16 hidden 256 context 32 vocab 256 f32 threads 2, allowed: of gpt2 " in done.stderr
+    assert done.returncode == 2 and "found costs of gpt2 width 64 heads 4/4 of 16 hidden 256 context 32 vocab 256 f32 threads 2, allowed: of gpt2 " in done.stderr
     assert here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs", "--set", "mesh.threads=2").returncode == 0
     (tmp_path / "costs").write_text("update 1e-9\n")
     done = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs")
-    assert done.returncode == 1 and "no cost of any layer" in done.stderr
+    assert done.returncode == 2 and "no cost of any layer" in done.stderr
     assert here("plan", tmp_path / "costs", "--cluster", nodes).returncode == 2
 
 
-def test_a_job_as_it_is(tmp_path, job, here):
-    """Microbatches are cut out of a replica's share, whatever its speed; layers as jobs cut them; what is wrong is said."""
 @pytest.mark.parametrize("words, told", [
     (["--cluster", EXAMPLE, "--measure"], "--measure does not go with --cluster: the links of a running cluster are measured"),
     (["--auto", "--cluster", EXAMPLE], "--auto does not go with --cluster: slots are free in a running cluster"),
@@ -256,6 +256,8 @@ def test_options_that_contradict_each_other(tmp_path, job, here, words, told):
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"trainctl: {told}\n")
 
 
+def test_a_job_as_it_is(tmp_path, job, here):
+    """Microbatches are cut out of a replica's share, whatever its speed; layers as jobs cut them; what is wrong is said."""
     nodes = cluster_file(tmp_path, ["name: a", "name: b, speed: 0.25"])
     words = ["plan", job, "--cluster", nodes, "--costs", tmp_path / "costs", "--as-is"]
     plan = trainctl_json(*words, environment=here.environment)
