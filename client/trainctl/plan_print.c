@@ -117,11 +117,14 @@ static void print_given(const struct view *v)
 	             "step\n",
 	    model_architecture(m->preset)->name, m->layers, m->width,
 	    1e-6 * (double)model_config_parameters(m), in->batch, in->sequence_length);
-	(void)printf("cluster   %u node%s, %u worker%s of %u thread%s\n", in->cluster->node_count,
+	(void)printf("cluster   %u node%s, %u worker%s of %u thread%s", in->cluster->node_count,
 	    in->cluster->node_count == 1 ? "" : "s", in->cluster->worker_count,
 	    in->cluster->worker_count == 1 ? "" : "s", v->p->threads,
 	    v->p->threads == 1 ? "" : "s");
-	(void)printf("layers    %s\nlinks     %s\n", v->p->layers_by, v->p->links_by);
+	if (v->p->slots_left > 0)
+		(void)printf("; slots left out, as their hosts lack cores for them: %u",
+		    v->p->slots_left);
+	(void)printf("\nlayers    %s\nlinks     %s\n", v->p->layers_by, v->p->links_by);
 	if (v->p->rare != NULL)
 		(void)printf("sync      %s: times, bytes and memory are those of ddp; its replicas "
 		             "merge "

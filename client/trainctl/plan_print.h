@@ -15,6 +15,7 @@ struct plan_print {
 	const char *layers_by; /* in words: where times come from */
 	const char *links_by;
 	unsigned threads;
+	uint32_t slots_left; /* that have no cores */
 	bool color, pareto;
 	const char
 	    *rare;  /* sync.mode of a job whose replicas do not sum gradients at each step; NULL */

@@ -29,7 +29,7 @@ struct planning {
 	bool wrong_file;   /* one of the options: it cannot be read, or used */
 	bool writer_lacks; /* no plan has room for who writes checkpoints: the best without */
 	unsigned threads;
-	char layers_by[320];
+	char layers_by[400];
 };
 
 /* `spec` is validated. TR_EINVAL: the cluster's file, or no such plan; TR_ELIMIT: none fits; TR_EUNAVAILABLE: no cluster, and others. planning_finish in

@@ -47,6 +47,7 @@ static tr_status show(const struct verb_call *call, const struct planning *p, bo
 		.layers_by = p->layers_by,
 		.links_by = p->around.links_by,
 		.threads = p->threads,
+		.slots_left = p->around.slots_left,
 		.color = call->config->color,
 		.pareto = pareto,
 		.rare = job_sync_is_rare(p->spec->train->sync) ? p->spec->train->sync->mode : NULL,

@@ -312,3 +312,19 @@ def test_a_running_cluster_with_measured_layers(tmp_path, job):
         assert many.returncode == 1 and "the mesh needs 8 workers, there are 4" in many.stderr
         # no job was started for it
         assert trainctl_json("jobs", environment=environment) == []
+
+
+def test_nodes_of_one_host_share_its_cores(tmp_path, job):
+    """Two whose workers have as many threads as there are cores: one of them computes, or both half as fast."""
+    with Cluster(tmp_path / "cluster", nodes=2, slots=1) as cluster:
+        environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
+        cores = json.loads(trainctl("nodes", "--json", environment=environment).stdout)[0]["cores"]
+        words = ["plan", job, "--costs", tmp_path / "costs", "--set", f"mesh.threads={cores}"]
+        plan = trainctl_json(*words, environment=environment)
+        assert len(plan["ranks"]) == 1
+        told = trainctl(*words, environment=environment).stdout
+        assert "slots left out, as their hosts lack cores for them: 1\n" in told
+        alone = trainctl_json(*words, "--as-is", "--set", "mesh.nodes=1", environment=environment)
+        both = trainctl_json(*words, "--as-is", environment=environment)
+        assert len(both["ranks"]) == 2 and "0.50 of one for a thread" in both["layers_by"]
+        assert both["times"]["compute_s"] == pytest.approx(alone["times"]["compute_s"])
