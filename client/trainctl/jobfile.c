@@ -96,13 +96,17 @@ static tr_status slurp(const char *path, uint8_t **bytes, size_t *size, struct t
 	return TR_OK;
 }
 
-/* "3,1", also as a file and `trainctl plan` have it: "[3, 1]". */
+/* "3,1", also as a file and `trainctl plan` have it: "[3, 1]"; "[]" takes all away. */
 static tr_status set_numbers(Traind__V1__JobSpec *spec, const char *key, const char *text,
     struct tr_error *error)
 {
 	tr_status status = TR_OK;
 	size_t length = strlen(text);
 
+	if (strcmp(text, "[]") == 0) {
+		job_option_clear(spec, key);
+		return TR_OK;
+	}
 	if (length > 1 && text[0] == '[' && text[length - 1] == ']')
 		text++, length -= 2;
 	for (const char *end = text + length, *comma; status == TR_OK; text = comma + 1) {

@@ -133,7 +133,7 @@ static tr_status set_list(struct reader *reader, const struct job_option *option
     const char *allowed)
 {
 	bool paths = option->kind == OPTION_PATHS;
-	size_t count = 0, least = paths ? (size_t)option->least : 1;
+	size_t count = 0, least = paths ? (size_t)option->least : 0;
 	tr_status status = next_event(reader);
 	for (; status == TR_OK && reader->event.type != YAML_SEQUENCE_END_EVENT;
 	     status = next_event(reader)) {

@@ -138,6 +138,24 @@ static tr_status read_link(struct reader *r, const yaml_node_t *mapping, struct 
 	return st;
 }
 
+/* Links could not say which of two they mean. */
+static tr_status check_name(struct reader *r, const yaml_node_t *nodes, uint32_t number)
+{
+	const yaml_node_t *row = yaml_document_get_node(&r->document,
+	    nodes->data.sequence.items.start[number]);
+	const char *name = text_of(r, row, "name", "");
+	if (name[0] == '\0')
+		return refuse(r, row, "name", "each node has one");
+	for (uint32_t i = 0; i < number; i++) {
+		const yaml_node_t *other = yaml_document_get_node(&r->document,
+		    nodes->data.sequence.items.start[i]);
+		if (strcmp(text_of(r, other, "name", ""), name) == 0)
+			return refuse(r, member(r, row, "name"), "name",
+			    "one that no other node has");
+	}
+	return TR_OK;
+}
+
 /* How many nodes and workers there are, and where each node is. */
 static tr_status count(struct reader *r, const yaml_node_t *nodes, uint32_t *n, uint32_t *workers)
 {
@@ -151,8 +169,8 @@ static tr_status count(struct reader *r, const yaml_node_t *nodes, uint32_t *n, 
 		tr_status st = check_keys(r, node, "nodes", keys);
 		if (st == TR_OK && *n >= TR_GROUP_PEERS_MAX)
 			st = refuse(r, node, "nodes", "256 at most");
-		if (st == TR_OK && text_of(r, node, "name", "")[0] == '\0')
-			st = refuse(r, node, "name", "each node has one");
+		if (st == TR_OK)
+			st = check_name(r, nodes, *n);
 		if (st == TR_OK)
 			st = read_number(r, node, "workers", 1, &here);
 		if (st == TR_OK && (here != floor(here) || here + *workers > TR_GROUP_PEERS_MAX))
@@ -192,6 +210,19 @@ static bool is_named(const struct reader *r, const struct plan_cluster *c, uint3
 	return strcmp(c->nodes[node].name, name) == 0 || strcmp(r->sites[node], name) == 0;
 }
 
+/* Without it a link would be of all nodes that are at no site. */
+static tr_status check_end(struct reader *r, const yaml_node_t *row, const char *key)
+{
+	if (text_of(r, row, key, "")[0] != '\0')
+		return TR_OK;
+	const yaml_node_t *end = member(r, row, key);
+	if (end != NULL)
+		return refuse(r, end, key, "a node, or a site");
+	return tr_error_set(r->error, TR_EINVAL,
+	    "%s:%zu: links: found one without `%s`, allowed: from and to are nodes, or sites",
+	    r->path, row->start_mark.line + 1, key);
+}
+
 /* Of all pairs that it names. */
 static tr_status set_link(struct reader *r, const yaml_node_t *row, struct plan_cluster *c)
 {
@@ -200,6 +231,10 @@ static tr_status set_link(struct reader *r, const yaml_node_t *row, struct plan_
 	bool oneway = false;
 	unsigned found = 0;
 	tr_status st = check_keys(r, row, "links", keys);
+	if (st == TR_OK)
+		st = check_end(r, row, "from");
+	if (st == TR_OK)
+		st = check_end(r, row, "to");
 	if (st == TR_OK)
 		st = read_bool(r, row, "oneway", &oneway);
 	for (uint32_t i = 0; i < c->node_count * c->node_count && st == TR_OK; i++) {
@@ -276,7 +311,8 @@ tr_status plan_file_read(const char *path, struct plan_cluster *cluster, struct 
 	if (r == NULL || !yaml_parser_initialize(&parser)) {
 		st = tr_error_set(error, TR_ENOMEM, "no memory to read %s", path);
 	} else if (file == NULL) {
-		st = tr_error_set(error, TR_ENOTFOUND, "cannot read %s: %s", path, strerror(errno));
+		st = tr_error_set(error, TR_ENOTFOUND, "--cluster: cannot read %s: %s", path,
+		    strerror(errno));
 		yaml_parser_delete(&parser);
 	} else {
 		r->path = path;

@@ -55,7 +55,7 @@ tr_status plan_measured_read(const char *path, struct plan_measured *measured,
 {
 	FILE *file = fopen(path, "re");
 	if (file == NULL)
-		return tr_error_set(error, TR_ENOTFOUND, "cannot read %s: %s", path,
+		return tr_error_set(error, TR_ENOTFOUND, "--costs: cannot read %s: %s", path,
 		    strerror(errno));
 	tr_status st = read_lines(file, path, measured, error);
 	(void)fclose(file);

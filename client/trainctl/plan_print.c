@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/trainctl/plan_keys.h"
 #include "client/trainctl/print.h"
-#include "daemon/plan/plan_dealing.h"
 #include "daemon/plan/plan_loss.h"
 #include "daemon/plan/plan_memory.h"
 #include "daemon/plan/plan_predict.h"
@@ -117,11 +117,14 @@ static void print_given(const struct view *v)
 	             "step\n",
 	    model_architecture(m->preset)->name, m->layers, m->width,
 	    1e-6 * (double)model_config_parameters(m), in->batch, in->sequence_length);
-	(void)printf("cluster   %u node%s, %u worker%s of %u thread%s\n", in->cluster->node_count,
+	(void)printf("cluster   %u node%s, %u worker%s of %u thread%s", in->cluster->node_count,
 	    in->cluster->node_count == 1 ? "" : "s", in->cluster->worker_count,
 	    in->cluster->worker_count == 1 ? "" : "s", v->p->threads,
 	    v->p->threads == 1 ? "" : "s");
-	(void)printf("layers    %s\nlinks     %s\n", v->p->layers_by, v->p->links_by);
+	if (v->p->slots_left > 0)
+		(void)printf("; slots left out, as their hosts lack cores for them: %u",
+		    v->p->slots_left);
+	(void)printf("\nlayers    %s\nlinks     %s\n", v->p->layers_by, v->p->links_by);
 	if (v->p->rare != NULL)
 		(void)printf("sync      %s: times, bytes and memory are those of ddp; its replicas "
 		             "merge "
@@ -174,56 +177,6 @@ static void print_writer(const struct view *v)
 	    bytes_of_writer(v) > there
 	        ? ": TOO MUCH, the job would end without its last one (docs/limits.md)"
 	        : "");
-}
-
-/* ", mesh.shares: [3, 1]"; nothing of a list that is not asked for. */
-static void print_list(const char *key, const uint32_t *list, uint32_t count)
-{
-	if (list[0] == 0)
-		return;
-	(void)printf(", %s: [%u", key, list[0]);
-	for (uint32_t i = 1; i < count; i++)
-		(void)printf(", %u", list[i]);
-	(void)printf("]");
-}
-
-/* Nodes that the plan uses, and the workers on each of them where those are as many on all; else workers alone cannot be asked
- * for by these keys, and only the number of nodes is said. */
-static void print_nodes_keys(const struct view *v)
-{
-	uint32_t nodes = 0, most = 0, ranks = v->dp * v->pp * v->tp;
-	for (uint32_t node = 0; node < v->p->in->cluster->node_count; node++) {
-		uint32_t here = 0;
-		for (uint32_t rank = 0; rank < ranks; rank++)
-			here += worker_of(v, rank)->node == node;
-		nodes += here > 0;
-		most = here > most ? here : most;
-	}
-	(void)printf("mesh.nodes: %u, ", nodes);
-	if (nodes * most == ranks)
-		(void)printf("mesh.workers_per_node: %u, ", most);
-}
-
-/* What to write into the job file. */
-static void print_keys(const struct view *v)
-{
-	const struct plan_choice *c = &v->best->choice;
-	struct dealing dealing;
-	plan_dealing(v->p->in, v->best, &dealing);
-	(void)printf("keys      ");
-	print_nodes_keys(v);
-	(void)printf("mesh.tp: %u, mesh.pp: %u", v->tp, v->pp);
-	if (v->pp > 1)
-		(void)printf(", mesh.schedule: %s, mesh.chunks: %u", schedule_kind_name(c->kind),
-		    c->chunks);
-	print_list("mesh.shares", dealing.shares, v->dp);
-	print_list("mesh.layers", dealing.layers, v->pp);
-	if (v->tp > 1)
-		(void)printf(", mesh.sequence_parallel: %s", c->own_rows ? "true" : "false");
-	if (c->owners > 0)
-		(void)printf(", mesh.zero_owners: %u", c->owners);
-	(void)printf(", mesh.recompute: %s, train.micro_sequences: %u\n\n",
-	    c->recompute ? "true" : "false", c->sequences);
 }
 
 /* Where a step is shortest a stage's workers may be neighbours; who can lose a node wants to know. Of one node there is nothing to say. */
@@ -355,7 +308,7 @@ tr_status plan_print_people(const struct plan_print *print, struct tr_error *err
 		return st;
 	print_given(&v);
 	print_step(&v);
-	print_keys(&v);
+	plan_keys_print(&(struct plan_keys){ print->in, v.best, print->spec, print->threads });
 	print_ranks(&v);
 	print_links(&v);
 	print_others(&v);

@@ -5,14 +5,17 @@
 #include <stdbool.h>
 
 #include "daemon/plan/plan_search.h"
+#include "traind/v1/trainer.pb-c.h"
 
 struct plan_print {
 	const struct plan_input *in;
 	const struct plan_result *result;
+	const Traind__V1__JobSpec *spec;
 	const char *job;       /* the job file's name */
 	const char *layers_by; /* in words: where times come from */
 	const char *links_by;
 	unsigned threads;
+	uint32_t slots_left; /* that have no cores */
 	bool color, pareto;
 	const char
 	    *rare;  /* sync.mode of a job whose replicas do not sum gradients at each step; NULL */

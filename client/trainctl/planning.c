@@ -23,14 +23,19 @@
 static tr_status take_cluster(struct planning *p, const struct planning_options *options,
     struct tr_error *error)
 {
+	const struct planning_taking taking = { p->spec, options->links,
+		options->free        ? PLANNING_SLOTS_FREE
+		    : options->as_is ? PLANNING_SLOTS_ALL
+		                     : PLANNING_SLOTS_CORED };
 	p->threads = p->spec->mesh->threads;
 	if (options->cluster_file == NULL)
-		return planning_cluster_take(options->rpc, p->spec, options->links, options->free,
-		    &p->threads, &p->around, error);
+		return planning_cluster_take(options->rpc, &taking, &p->threads, &p->around, error);
 	(void)snprintf(p->around.links_by, sizeof(p->around.links_by), "as %s says",
 	    options->cluster_file);
 	p->threads = p->threads > 0 ? p->threads : 1;
-	return plan_file_read(options->cluster_file, &p->around.cluster, error);
+	tr_status st = plan_file_read(options->cluster_file, &p->around.cluster, error);
+	p->wrong_file = st != TR_OK;
+	return st;
 }
 
 /* Costs of another model, or in other numbers, are not this job's. A file that does not say is believed. */
@@ -58,6 +63,14 @@ static double own_layer_s(const struct planning *p)
 	return 0;
 }
 
+static double least_cores_part(const struct planning *p)
+{
+	double least = 1;
+	for (uint32_t node = 0; node < p->around.cluster.node_count; node++)
+		least = fmin(least, p->around.cores_part[node]);
+	return least;
+}
+
 /* How fast each node is, as it measured itself. What differs by less than SPEED_APART is the same: so much two measurements of one machine differ. */
 static void take_speeds(struct planning *p)
 {
@@ -73,12 +86,25 @@ static void take_speeds(struct planning *p)
 		slowest = speeds[node] < speeds[slowest] ? node : slowest;
 	}
 	for (uint32_t i = 0; i < c->worker_count; i++)
-		c->workers[i].speed = speeds[c->workers[i].node];
+		c->workers[i].speed = speeds[c->workers[i].node] *
+		    p->around.cores_part[c->workers[i].node];
 	size_t used = strlen(p->layers_by);
 	if (speeds[slowest] < 1)
-		(void)snprintf(p->layers_by + used, sizeof(p->layers_by) - used,
+		used += (size_t)snprintf(p->layers_by + used, sizeof(p->layers_by) - used,
 		    "; %s has measured %.2f of that speed, the least of all",
 		    c->nodes[slowest].name, speeds[slowest]);
+	if (least_cores_part(p) < 1 && used < sizeof(p->layers_by))
+		(void)snprintf(p->layers_by + used, sizeof(p->layers_by) - used,
+		    "; workers share cores, of which the least are %.2f of one for a thread",
+		    least_cores_part(p));
+}
+
+/* Before anything is asked of a cluster. */
+static tr_status read_costs(struct planning *p, const char *file, struct tr_error *error)
+{
+	tr_status st = file != NULL ? plan_measured_read(file, &p->measured, error) : TR_OK;
+	p->wrong_file = st != TR_OK;
+	return st;
 }
 
 static tr_status take_costs(struct planning *p, const struct planning_options *options,
@@ -91,9 +117,8 @@ static tr_status take_costs(struct planning *p, const struct planning_options *o
 	if (options->costs_file != NULL) {
 		(void)snprintf(p->layers_by, sizeof(p->layers_by), "as %.150s says",
 		    options->costs_file);
-		st = plan_measured_read(options->costs_file, &p->measured, error);
-		if (st == TR_OK)
-			st = check_same(p, options->costs_file, error);
+		st = check_same(p, options->costs_file, error);
+		p->wrong_file = st != TR_OK;
 	} else {
 		bool bf16 = strcmp(p->spec->train->optimizer->dtype, "bf16") == 0;
 		struct plan_measured_limits limits = { p->threads, tp, SEQUENCES_MOST };
@@ -200,6 +225,8 @@ tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_o
 	const Traind__V1__Optimizer *train = spec->train->optimizer;
 	p->spec = spec;
 	tr_status st = job_model_config(spec->train->model, &p->model, error);
+	if (st == TR_OK)
+		st = read_costs(p, options->costs_file, error);
 	if (st == TR_OK)
 		st = take_cluster(p, options, error);
 	if (st == TR_OK)

@@ -26,9 +26,10 @@ struct planning {
 	struct dealing dealt; /* in.dealt, where there is one */
 	bool keeps_whole;     /* nothing but replicas of whole models is planned */
 	struct plan_result *result;
+	bool wrong_file;   /* one of the options: it cannot be read, or used */
 	bool writer_lacks; /* no plan has room for who writes checkpoints: the best without */
 	unsigned threads;
-	char layers_by[320];
+	char layers_by[400];
 };
 
 /* `spec` is validated. TR_EINVAL: the cluster's file, or no such plan; TR_ELIMIT: none fits; TR_EUNAVAILABLE: no cluster, and others. planning_finish in

@@ -26,6 +26,7 @@ struct taking {
 	const Traind__V1__Node *there[TR_GROUP_PEERS_MAX];
 	uint32_t take[TR_GROUP_PEERS_MAX]; /* of its slots */
 	uint32_t nodes, workers;
+	uint32_t slots_left;                /* that have no cores */
 	uint32_t measured, assumed, failed; /* links between nodes */
 	double oldest_s;
 	const Traind__V1__Node *cut_off[2]; /* the first that cannot reach each other */
@@ -68,17 +69,19 @@ static uint32_t room_on_host(const struct taking *t, const Traind__V1__Node *nod
 	return most > taken ? most - taken : 0;
 }
 
-static uint32_t may_take(const struct taking *t, const Traind__V1__Node *node, bool for_job,
+static uint32_t may_take(struct taking *t, const Traind__V1__Node *node, enum planning_slots which,
     unsigned threads)
 {
-	uint32_t used = (uint32_t)node->n_workers, room = room_on_host(t, node, threads);
-	uint32_t slots = node->slots > used ? node->slots - used : 0;
-	if (!for_job)
-		return node->slots;
-	return slots < room ? slots : room;
+	uint32_t used = which == PLANNING_SLOTS_FREE ? (uint32_t)node->n_workers : 0;
+	uint32_t room = room_on_host(t, node, threads),
+	         slots = node->slots > used ? node->slots - used : 0;
+	if (which == PLANNING_SLOTS_ALL || slots <= room)
+		return slots;
+	t->slots_left += slots - room;
+	return room;
 }
 
-static tr_status take_nodes(struct taking *t, bool for_job, unsigned *threads,
+static tr_status take_nodes(struct taking *t, enum planning_slots which, unsigned *threads,
     struct tr_error *error)
 {
 	for (size_t i = 0; i < t->listed->n_nodes && t->nodes < TR_GROUP_PEERS_MAX; i++) {
@@ -90,7 +93,7 @@ static tr_status take_nodes(struct taking *t, bool for_job, unsigned *threads,
 		unsigned each = node->cores / slots;
 		if (*threads == 0)
 			*threads = each > 0 ? each : 1;
-		uint32_t take = may_take(t, node, for_job, *threads);
+		uint32_t take = may_take(t, node, which, *threads);
 		if (take == 0)
 			continue;
 		t->there[t->nodes] = node;
@@ -100,7 +103,23 @@ static tr_status take_nodes(struct taking *t, bool for_job, unsigned *threads,
 	if (t->nodes > 0)
 		return TR_OK;
 	return tr_error_set(error, TR_EUNAVAILABLE, "the cluster has no node that lives and has %s",
-	    for_job ? "a free slot: `trainctl nodes` says whose workers have them" : "slots");
+	    which == PLANNING_SLOTS_FREE
+	        ? "a free slot: `trainctl nodes` says whose workers have them"
+	        : "slots");
+}
+
+/* With as many on its host of the job's workers as can be (`of_job`; 0: who knows). One alone has all that there are, as where layers are measured. */
+static double cores_part_of(const struct taking *t, uint32_t node, uint32_t of_job, unsigned threads)
+{
+	const Traind__V1__Node *there = t->there[node];
+	double room = (double)there->cores / threads;
+	uint32_t most = 0;
+	for (uint32_t i = 0; i < t->nodes; i++)
+		most += same_host(t->there[i], there) ? t->take[i] : 0;
+	if (of_job > 0 && of_job < most)
+		most = of_job;
+	room = room > 1 ? room : 1;
+	return room < most ? room / most : 1;
 }
 
 /* ---- links ---- */
@@ -196,7 +215,7 @@ static void say_links(const struct taking *t, char words[PLANNING_LINKS_WORDS_MA
 
 /* ---- all of it ---- */
 
-static void fill(struct taking *t, unsigned threads, struct planning_cluster *out)
+static void fill(struct taking *t, uint32_t of_job, unsigned threads, struct planning_cluster *out)
 {
 	struct plan_cluster *c = &out->cluster;
 	uint32_t next = 0;
@@ -206,6 +225,7 @@ static void fill(struct taking *t, unsigned threads, struct planning_cluster *ou
 		assert(slots > 0);
 		out->node_ids[i] = node->id;
 		out->layer_s[i] = layer_of(t, i);
+		out->cores_part[i] = cores_part_of(t, i, of_job, threads);
 		(void)snprintf(c->nodes[i].name, TR_NAME_MAX, "%s", node->name);
 		for (uint32_t k = 0; k < t->take[i]; k++)
 			c->workers[next++] = (struct plan_worker){ i, 1,
@@ -214,12 +234,12 @@ static void fill(struct taking *t, unsigned threads, struct planning_cluster *ou
 		for (uint32_t j = 0; j < t->nodes; j++)
 			*plan_cluster_link(c, i, j) = link_of(t, i, j);
 	}
+	out->slots_left = t->slots_left;
 	say_links(t, out->links_by);
 }
 
-tr_status planning_cluster_take(struct rpc *rpc, const Traind__V1__JobSpec *spec,
-    enum planning_links links, bool for_job, unsigned *threads, struct planning_cluster *out,
-    struct tr_error *error)
+tr_status planning_cluster_take(struct rpc *rpc, const struct planning_taking *taking,
+    unsigned *threads, struct planning_cluster *out, struct tr_error *error)
 {
 	Traind__V1__ListNodesRequest request = TRAIND__V1__LIST_NODES_REQUEST__INIT;
 	Traind__V1__ListNodesResponse *listed = rpc_call(rpc, RPC_PATH("ListNodes"), &request,
@@ -227,14 +247,14 @@ tr_status planning_cluster_take(struct rpc *rpc, const Traind__V1__JobSpec *spec
 	struct taking t = { .listed = listed };
 	if (listed == NULL)
 		return tr_error_set(error, TR_EUNAVAILABLE, "%s", rpc->text);
-	tr_status st = take_nodes(&t, for_job, threads, error);
+	tr_status st = take_nodes(&t, taking->slots, threads, error);
 	if (st == TR_OK)
 		st = plan_cluster_create(t.nodes, t.workers, &out->cluster, error);
-	t.layers = (struct links_layers){ spec, *threads };
+	t.layers = (struct links_layers){ taking->spec, *threads };
 	if (st == TR_OK)
-		st = fetch(&t, rpc, links, error);
+		st = fetch(&t, rpc, taking->links, error);
 	if (st == TR_OK)
-		fill(&t, *threads, out);
+		fill(&t, taking->spec->mesh->workers, *threads, out);
 	if (t.links != NULL)
 		traind__v1__links__free_unpacked((Traind__V1__Links *)(uintptr_t)t.links, NULL);
 	traind__v1__list_nodes_response__free_unpacked(listed, NULL);

@@ -13,19 +13,32 @@ enum planning_links {
 	PLANNING_LINKS_NEW,     /* measured now */
 };
 
+enum planning_slots {
+	PLANNING_SLOTS_CORED, /* whoever works there, but on no host more than it has cores for */
+	PLANNING_SLOTS_FREE,  /* of these the free ones, for a job that is to run now */
+	PLANNING_SLOTS_ALL,   /* workers of a host may have to share its cores */
+};
+
+struct planning_taking {
+	const Traind__V1__JobSpec *spec;
+	enum planning_links links;
+	enum planning_slots slots;
+};
+
 #define PLANNING_LINKS_WORDS_MAX 480
 
 struct planning_cluster {
 	struct plan_cluster cluster;
 	uint64_t node_ids[TR_GROUP_PEERS_MAX]; /* of cluster.nodes */
 	double layer_s[TR_GROUP_PEERS_MAX]; /* of these: a layer of the job, as it measured; 0: it did not */
+	/* Of these: the part of its threads that a worker has cores for, with as many of the job's there as can be. */
+	double cores_part[TR_GROUP_PEERS_MAX];
+	uint32_t slots_left; /* of hosts with too few cores for them */
 	char links_by[PLANNING_LINKS_WORDS_MAX];
 };
 
-/* `for_job`: slots that are free, and no more workers on a host than have cores for their threads, though it may have more slots. *threads of a worker: 0
- * becomes what a slot has of its node's cores. TR_EUNAVAILABLE and others: the words say why. */
-tr_status planning_cluster_take(struct rpc *rpc, const Traind__V1__JobSpec *spec,
-    enum planning_links links, bool for_job, unsigned *threads, struct planning_cluster *out,
-    struct tr_error *error);
+/* *threads of a worker: 0 becomes what a slot has of its node's cores. TR_EUNAVAILABLE and others: the words say why. */
+tr_status planning_cluster_take(struct rpc *rpc, const struct planning_taking *taking,
+    unsigned *threads, struct planning_cluster *out, struct tr_error *error);
 
 #endif

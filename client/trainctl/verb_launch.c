@@ -108,11 +108,13 @@ static int plan_once(struct launch *launch)
 		st = planning_keep(p, launch->spec, &error);
 	if (st == TR_OK && !launch->config->json)
 		planning_print(p);
+	bool usage = p->wrong_file;
 	planning_finish(p);
 	free(p);
 	if (st == TR_EUNAVAILABLE && launch->rpc.status != GRPC_OK)
 		return EXIT_UNREACHABLE;
-	return st == TR_OK ? EXIT_OK : verbs_complain(EXIT_JOB_FAILED, "%s", error.text);
+	return st == TR_OK ? EXIT_OK
+	                   : verbs_complain(usage ? EXIT_USAGE : EXIT_JOB_FAILED, "%s", error.text);
 }
 
 /* A job of `mesh: auto`, for what is free now; a cluster of our own if there is none. */

@@ -42,10 +42,12 @@ static tr_status show(const struct verb_call *call, const struct planning *p, bo
 {
 	struct plan_print print = { .in = &p->in,
 		.result = p->result,
+		.spec = p->spec,
 		.job = call->args->words[0],
 		.layers_by = p->layers_by,
 		.links_by = p->around.links_by,
 		.threads = p->threads,
+		.slots_left = p->around.slots_left,
 		.color = call->config->color,
 		.pareto = pareto,
 		.rare = job_sync_is_rare(p->spec->train->sync) ? p->spec->train->sync->mode : NULL,
@@ -72,7 +74,7 @@ static int plan(struct verb_call *call, const Traind__V1__JobSpec *spec, struct 
 		return verbs_complain(EXIT_JOB_FAILED, "out of memory");
 	tr_status st = planning_make(spec, &options, p, &error);
 	/* A file that is wrong is the caller's; that there is no plan is an answer. */
-	bool usage = options.cluster_file != NULL && p->around.cluster.node_count == 0;
+	bool usage = p->wrong_file;
 	if (st == TR_OK)
 		st = show(call, p, options.pareto, &error);
 	planning_finish(p);
@@ -111,10 +113,29 @@ static tr_status read_job(const struct args *args, Traind__V1__JobSpec **spec,
 	return st;
 }
 
+/* Of two options that contradict each other neither would do what it says. */
+static tr_status check_options(const struct args *args, struct tr_error *error)
+{
+	static const struct {
+		const char *one, *other, *why;
+	} apart[] = {
+		{ "--measure", "--cluster", "the links of a running cluster are measured" },
+		{ "--auto", "--cluster", "slots are free in a running cluster" },
+		{ "--pareto", "--as-is", "the job's own plan is the only one" },
+	};
+	for (size_t i = 0; i < sizeof(apart) / sizeof(apart[0]); i++)
+		if (args_has(args, apart[i].one) && args_has(args, apart[i].other))
+			return tr_error_set(error, TR_EINVAL, "%s does not go with %s: %s",
+			    apart[i].one, apart[i].other, apart[i].why);
+	return TR_OK;
+}
+
 int verb_plan(struct verb_call *call)
 {
 	struct tr_error error;
 	Traind__V1__JobSpec *spec = NULL;
+	if (check_options(call->args, &error) != TR_OK)
+		return verbs_complain(EXIT_USAGE, "%s", error.text);
 	if (read_job(call->args, &spec, &error) != TR_OK)
 		return verbs_complain(EXIT_USAGE, "%s", error.text);
 	int code = plan_here(call, spec);

@@ -124,10 +124,10 @@ static const struct job_option rows[] = {
 	    "memory, some third more computation. Without `tp` and `pp`, too." },
 	{ "mesh.shares", OPTION_UINTS, 1, DEALING_SHARE_MAX, NULL, "", NULL,
 	    "Of each replica, as in [3, 1]: the first computes three quarters of each batch. For "
-	    "workers of unequal speed; without it all compute equally much." },
+	    "workers of unequal speed; without it, or with [], all compute equally much." },
 	{ "mesh.layers", OPTION_UINTS, 1, 256, NULL, "", NULL,
 	    "With `pp`, layers of each stage's worker, as in [7, 5], all of `model.layers` "
-	    "together; without it they are dealt for workers of equal speed." },
+	    "together; without it, or with [], they are dealt for workers of equal speed." },
 	{ "mesh.balance", OPTION_CHOICE, 0, 0, "auto|on|off", "auto", NULL,
 	    "`on`: shares follow the speeds that replicas have while the job runs, layers those "
 	    "of stages, where steps then take a tenth less; a job of `mesh.auto` whose steps take "

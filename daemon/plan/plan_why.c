@@ -113,6 +113,37 @@ static double part_with(const struct plan_input *in, const struct plan_search_se
 	return least;
 }
 
+static bool fits_with(const struct plan_input *in, const struct plan_search_settings *settings,
+    uint32_t workers, uint64_t memory)
+{
+	return part_with(in, settings, workers, memory) <= 1;
+}
+
+/* The fewest such workers for which there is a plan; 0: there is for none. With more of them there are all plans of fewer, but for some odd dp (plan_choice.c). */
+static uint32_t fewest_that_fit(const struct plan_input *in,
+    const struct plan_search_settings *settings, uint64_t memory)
+{
+	uint32_t lacking = 0, enough;
+
+	for (uint32_t i = 0; i < in->cluster->worker_count; i++)
+		lacking += in->cluster->workers[i].memory_bytes == memory; /* there are */
+	enough = lacking;
+	while (enough == lacking || !fits_with(in, settings, enough, memory)) {
+		if (enough == PLAN_WORKERS_MAX)
+			return 0;
+		lacking = enough;
+		enough = enough < PLAN_WORKERS_MAX / 2 ? 2 * enough : PLAN_WORKERS_MAX;
+	}
+	while (enough - lacking > 1) {
+		uint32_t between = lacking + (enough - lacking) / 2;
+		if (fits_with(in, settings, between, memory))
+			enough = between;
+		else
+			lacking = between;
+	}
+	return enough;
+}
+
 /* Workers that have less than the plan needs there, and the most that one of them needs. */
 static uint32_t count_lacking(struct plan_layout *l, const struct plan *plan, uint64_t *most)
 {
@@ -154,15 +185,15 @@ tr_status plan_why_none_fits(struct plan_layout *layout,
 	    would[WORDS_MAX] = "";
 	double there, wanted = memory_of_fullest(in, closest, &there);
 	uint64_t largest = 0;
+	uint32_t fewest;
 
 	for (uint32_t i = 0; i < in->cluster->worker_count; i++)
 		if (in->cluster->workers[i].memory_bytes > largest)
 			largest = in->cluster->workers[i].memory_bytes;
-	for (uint32_t workers = 2 * in->cluster->worker_count;
-	     workers <= PLAN_WORKERS_MAX && would[0] == '\0'; workers *= 2)
-		if (part_with(in, settings, workers, largest) <= 1)
-			(void)snprintf(would, sizeof(would), ", or with %u workers of %s", workers,
-			    bytes_text((double)largest, has));
+	fewest = fewest_that_fit(in, settings, largest);
+	if (fewest > 0)
+		(void)snprintf(would, sizeof(would), ", or with %u workers of %s", fewest,
+		    bytes_text((double)largest, has));
 	say_more_memory(layout, closest, wanted, more);
 	return tr_error_set(error, TR_ELIMIT,
 	    "no plan fits into memory: the one that needs least (%s) takes %s at a worker of node "

@@ -135,7 +135,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers(tmp_path, text):
         environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
         file = job_file(tmp_path, text, "auto")
         file.write_text(file.read_text().replace("layers: 2, width: 64", "layers: 6, width: 512"))
-        done = trainctl("plan", file, "--auto", "--cluster", small_cluster(tmp_path), "--costs", costs_file(tmp_path), environment=environment, check=False)
+        done = trainctl("plan", file, "--cluster", small_cluster(tmp_path), "--costs", costs_file(tmp_path), environment=environment, check=False)
         assert done.returncode == 1 and "no plan fits into memory" in done.stderr and "it would fit with " in done.stderr
         assert trainctl_json("jobs", environment=environment) == []
 

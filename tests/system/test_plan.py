@@ -1,6 +1,7 @@
 """`trainctl plan`: plans for clusters in files and for a running one, with costs from a file and measured; refusals."""
 import json
 import os
+import re
 
 import pytest
 
@@ -67,6 +68,40 @@ def check(plan, batch, layers):
     assert abs(sum(plan["times"].values()) - plan["step_s"]) < 1e-6 * plan["step_s"]
     assert all(other["why"] for other in plan["others"])
     assert all(not other["fits"] or other["step_s"] >= plan["step_s"] for other in plan["others"])
+
+
+def keys_of(text):
+    """The line of keys, as --set has them."""
+    line = re.search("^keys +(.*)$", text, re.MULTILINE).group(1)
+    return [f"{key}={value}" for key, value in re.findall(r"([a-z_]+\.[a-z_]+): (\[[^]]*\]|[^, ]+)", line)]
+
+
+@pytest.mark.parametrize("nodes, sets", [
+    (["name: a", "name: b"], ["mesh.pp=2", "mesh.chunks=3", "mesh.layers=[3, 3]", "train.micro_sequences=2"]),
+    (["name: a", "name: b"], ["mesh.pp=2", "mesh.schedule=gpipe", "mesh.layers=4,2"]),
+    (["name: a", "name: b"], ["mesh.shares=[3, 1]", "mesh.zero_owners=2"]),
+    (["name: a"], ["mesh.tp=2", "mesh.sequence_parallel=true", "mesh.min_nodes=2"]),
+    (["name: a"], ["mesh.pp=2", "mesh.schedule=1f1b"]),
+    (["name: a, workers: 4"], ["mesh.nodes=1", "mesh.auto=true"]),
+    (["name: a, memory: 10MiB", "name: b, memory: 10MiB", "name: c, memory: 10MiB"], ["mesh.threads=0", "checkpoint.every=0"]),
+    (["name: a, speed: 3", "name: b"], ["mesh.pp=2", "mesh.layers=[1, 5]"]),
+])
+def test_with_the_keys_of_a_plan_a_job_is_that_plan(tmp_path, job, here, nodes, sets):
+    words = ["plan", job, "--cluster", cluster_file(tmp_path, nodes, "between: {ms: 0.01, gbit: 40}\n"), "--costs", tmp_path / "costs",
+             *(word for key in sets for word in ("--set", key))]
+    plan = trainctl_json(*words, environment=here.environment)
+    keys = keys_of(here(*words).stdout)
+    own = trainctl_json(*words, "--as-is", *(word for key in keys for word in ("--set", key)), environment=here.environment)
+    for name in ("dp", "pp", "tp", "schedule", "chunks", "microbatch", "recompute", "sequence_parallel", "zero_owners", "layers"):
+        assert own[name] == plan[name], (name, keys)
+    assert sorted(rank["microbatches"] for rank in own["ranks"]) == sorted(rank["microbatches"] for rank in plan["ranks"])
+
+
+def test_keys_that_cannot_place_workers_say_so(tmp_path, job, here):
+    nodes = cluster_file(tmp_path, ["name: a, workers: 2, memory: 10MiB", "name: b, memory: 10MiB"], "between: {ms: 0.01, gbit: 40}\n")
+    told = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs")
+    assert "no keys place 3 workers on 2 nodes as unevenly as this; `mesh: auto` does" in told.stdout, told
+    assert "mesh.nodes" not in told.stdout
 
 
 def test_a_job_that_merges_rarely_is_planned_as_ddp_and_that_is_said(tmp_path, job, here):
@@ -176,6 +211,10 @@ def test_what_does_not_fit_is_refused_with_the_numbers(tmp_path, job, here):
     ("nodes: [{name: a}, {name: b}]\nlinks:\n  - {from: a, to: b, ms: 1, oneway: yes}", 3, "oneway: found 'yes', allowed: true or false"),
     ("nodes: [{name: a}]\nbetwen: {ms: 1}", 2, "cluster: found 'betwen', allowed: nodes, inside, between, links, busy"),
     ("nodes: [{name: a}]\nlinks: [{from: a, to: b}]", 2, "links: found something else, allowed: from and to are nodes, or sites"),
+    ("nodes:\n  - {name: a}\n  - {name: b}\n  - {name: a}", 4, "name: found 'a', allowed: one that no other node has"),
+    ("nodes: [{name: a}, {name: b}]\nlinks:\n  - {from: a, ms: 5}", 3, "links: found one without `to`, allowed: from and to are nodes, or sites"),
+    ("nodes: [{name: a}, {name: b}]\nlinks:\n  - {to: a, ms: 5}", 3, "links: found one without `from`, allowed"),
+    ("nodes: [{name: a}, {name: b}]\nlinks:\n  - {from: a, to: }", 3, "to: found '', allowed: a node, or a site"),
     ("nodes: [{name: a, workers: 0}]", 1, "workers: found '0', allowed: a number above 0"),
     ("nodes: {a", 2, "no YAML"),
     ("", 1, "nodes: found nothing"),
@@ -191,18 +230,30 @@ def test_bad_cluster_files(tmp_path, job, here, wrong, line, words):
 def test_bad_costs(tmp_path, job, here):
     nodes = cluster_file(tmp_path, ["name: a"])
     done = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "none")
-    assert done.returncode == 1 and "cannot read" in done.stderr
+    assert done.returncode == 2 and f"--costs: cannot read {tmp_path}/none: No such file" in done.stderr
+    done = here("launch", job, "--set", "mesh.nodes=1", "--set", "mesh.auto=true", "--costs", tmp_path / "none")
+    assert done.returncode == 2 and f"--costs: cannot read {tmp_path}/none: No such file" in done.stderr and not here("jobs").stdout
     (tmp_path / "costs").write_text("cost 1 2 3\n")
     done = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs")
-    assert done.returncode == 1 and "no line of costs: cost 1 2 3" in done.stderr
+    assert done.returncode == 2 and "no line of costs: cost 1 2 3" in done.stderr
     (tmp_path / "costs").write_text(COSTS + "of gpt2 width 64 heads 4/4 of 16 hidden 256 context 32 vocab 256 f32 threads 2\n")
     done = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs")
-    assert done.returncode == 1 and "found costs of gpt2 width 64 heads 4/4 of 16 hidden 256 context 32 vocab 256 f32 threads 2, allowed: of gpt2 " in done.stderr
+    assert done.returncode == 2 and "found costs of gpt2 width 64 heads 4/4 of 16 hidden 256 context 32 vocab 256 f32 threads 2, allowed: of gpt2 " in done.stderr
     assert here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs", "--set", "mesh.threads=2").returncode == 0
     (tmp_path / "costs").write_text("update 1e-9\n")
     done = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs")
-    assert done.returncode == 1 and "no cost of any layer" in done.stderr
+    assert done.returncode == 2 and "no cost of any layer" in done.stderr
     assert here("plan", tmp_path / "costs", "--cluster", nodes).returncode == 2
+
+
+@pytest.mark.parametrize("words, told", [
+    (["--cluster", EXAMPLE, "--measure"], "--measure does not go with --cluster: the links of a running cluster are measured"),
+    (["--auto", "--cluster", EXAMPLE], "--auto does not go with --cluster: slots are free in a running cluster"),
+    (["--as-is", "--pareto", "--cluster", EXAMPLE], "--pareto does not go with --as-is: the job's own plan is the only one"),
+])
+def test_options_that_contradict_each_other(tmp_path, job, here, words, told):
+    done = here("plan", job, "--costs", tmp_path / "costs", *words)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"trainctl: {told}\n")
 
 
 def test_a_job_as_it_is(tmp_path, job, here):
@@ -261,3 +312,19 @@ def test_a_running_cluster_with_measured_layers(tmp_path, job):
         assert many.returncode == 1 and "the mesh needs 8 workers, there are 4" in many.stderr
         # no job was started for it
         assert trainctl_json("jobs", environment=environment) == []
+
+
+def test_nodes_of_one_host_share_its_cores(tmp_path, job):
+    """Two whose workers have as many threads as there are cores: one of them computes, or both half as fast."""
+    with Cluster(tmp_path / "cluster", nodes=2, slots=1) as cluster:
+        environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
+        cores = json.loads(trainctl("nodes", "--json", environment=environment).stdout)[0]["cores"]
+        words = ["plan", job, "--costs", tmp_path / "costs", "--set", f"mesh.threads={cores}"]
+        plan = trainctl_json(*words, environment=environment)
+        assert len(plan["ranks"]) == 1
+        told = trainctl(*words, environment=environment).stdout
+        assert "slots left out, as their hosts lack cores for them: 1\n" in told
+        alone = trainctl_json(*words, "--as-is", "--set", "mesh.nodes=1", environment=environment)
+        both = trainctl_json(*words, "--as-is", environment=environment)
+        assert len(both["ranks"]) == 2 and "0.50 of one for a thread" in both["layers_by"]
+        assert both["times"]["compute_s"] == pytest.approx(alone["times"]["compute_s"])

@@ -297,6 +297,40 @@ static void refusals_have_numbers(void **state)
 	assert_int_equal(plan_cluster_create(1, 1000, &c.cluster, &error), TR_EINVAL);
 }
 
+/* Of a cluster of so many there is a plan, of one with a worker less none. */
+static void so_few_workers_would_do(void **state)
+{
+	const struct plan_search_settings settings = { .seed = 1 };
+	bool between = false; /* one of the numbers is no doubled one */
+
+	(void)state;
+	for (uint64_t mib = 240; mib <= 280; mib += 20) {
+		struct plan_result *result = NULL;
+		struct plan_case c;
+		struct tr_error error;
+		case_make(&c, 0);
+		for (uint32_t i = 0; i < 4; i++)
+			c.cluster.workers[i].memory_bytes = mib << 20;
+		assert_int_equal(plan_search(&c.in, &settings, &result, &error), TR_ELIMIT);
+		const char *words = strstr(error.text, ", or with ");
+		assert_non_null(words);
+		uint32_t fewest = (uint32_t)strtoul(words + strlen(", or with "), NULL, 10);
+		between = between || (fewest & (fewest - 1)) != 0;
+		for (uint32_t workers = fewest - 1; workers <= fewest; workers++) {
+			plan_cluster_finish(&c.cluster);
+			assert_int_equal(plan_cluster_create(1, workers, &c.cluster, NULL), TR_OK);
+			c.cluster.links[0] = (struct flow_link){ 5e-6, 80 * GBIT };
+			for (uint32_t i = 0; i < workers; i++)
+				c.cluster.workers[i] = (struct plan_worker){ 0, 1, mib << 20 };
+			assert_int_equal(plan_search(&c.in, &settings, &result, &error),
+			    workers == fewest ? TR_OK : TR_ELIMIT);
+		}
+		plan_search_destroy(result);
+		plan_cluster_finish(&c.cluster);
+	}
+	assert_true(between);
+}
+
 /* dp 2 on two nodes, by hand: four microbatches each of 6 layers; gradients go round a ring of two while the last backward runs. */
 static void a_step_by_hand(void **state)
 {
@@ -534,6 +568,7 @@ int main(void)
 		cmocka_unit_test(plans_that_jobs_run),
 		cmocka_unit_test(a_slow_worker_gets_less),
 		cmocka_unit_test(refusals_have_numbers),
+		cmocka_unit_test(so_few_workers_would_do),
 		cmocka_unit_test(what_would_do),
 		cmocka_unit_test(who_writes_takes_more),
 		cmocka_unit_test(moments_of_two_owners),
