@@ -53,15 +53,23 @@ def test_collbench_refuses_what_it_does_not_know(options):
     assert options[-1] in done.stderr.splitlines()[0] and options[-2:][0] in done.stderr.splitlines()[0]
 
 
-def test_a_death_in_mid_op_is_measured_and_the_result_exact():
-    row, = rows_of(COLLBENCH, "--world", 3, "--bytes", 8 << 20, "--algo", "ring", "--transport", "tcp", "--iters", 3, "--kill-at",
-                   0.5, "--json")
+@pytest.mark.parametrize("at", [0.01, 0.5, 0.99])
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+@pytest.mark.parametrize("algo", ["ring", "star", "direct", "one-shot"])
+def test_a_death_in_mid_op_is_measured_and_the_result_exact(algo, transport, at):
+    row, = rows_of(COLLBENCH, "--world", 4, "--bytes", 4 << 20, "--algo", algo, "--transport", transport, "--iters", 3, "--kill-at", at, "--json")
     assert row["exact"] is True and row["identical"] is True
-    assert row["kill_at"] == 0.5 and row["undisturbed_s"] > 0 and row["disturbed_s"] > 0 and row["resent_bytes"] >= 0
+    assert row["kill_at"] == at and row["undisturbed_s"] > 0 and row["disturbed_s"] > 0 and row["resent_bytes"] >= 0
     assert row["detect_s"] is None or row["detect_s"] >= 0 and row["detect_event"]
     assert 0 <= row["kept"] <= 1 and row["trigger"]
     assert row["median_s"] == pytest.approx(row["undisturbed_s"], abs=1e-6) and row["rss_mib"] >= 0
-    assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"] * 2 * 2 / 3, rel=0.01)
+    assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"] * 2 * 3 / 4, rel=0.01)
+
+
+@pytest.mark.parametrize("world", [2, 8])
+def test_a_stop_in_mid_op_is_measured_and_the_result_exact(world):
+    row, = rows_of(COLLBENCH, "--world", world, "--bytes", 4 << 20, "--algo", "ring", "--iters", 2, "--stop-at", 0.5, "--json")
+    assert row["exact"] is True and row["stop_at"] == 0.5 and row["detect_event"] is None or "is lost" in row["detect_event"]
 
 
 @pytest.mark.parametrize("world, size", [(1, 4), (2, 4), (3, 4), (3, 20), (5, 1000004), (4, 8 << 20)])
