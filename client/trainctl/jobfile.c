@@ -96,26 +96,46 @@ static tr_status slurp(const char *path, uint8_t **bytes, size_t *size, struct t
 	return TR_OK;
 }
 
-/* "3,1", also as a file and `trainctl plan` have it: "[3, 1]". */
-static tr_status set_numbers(Traind__V1__JobSpec *spec, const char *key, const char *text,
-    struct tr_error *error)
+/* What stands between [text, end) up to a comma, without blanks and quotes around it; returns where that is, or `end`. */
+static const char *list_entry(const char *text, const char *end, char entry[PATH_MAX])
 {
-	tr_status status = TR_OK;
-	size_t length = strlen(text);
+	text += strspn(text, " ");
+	const char *close = text < end && (*text == '"' || *text == '\'')
+	    ? memchr(text + 1, *text, (size_t)(end - text - 1))
+	    : NULL;
+	const char *from = close != NULL ? close : text;
+	const char *comma = from < end ? memchr(from, ',', (size_t)(end - from)) : NULL;
+	const char *last = comma != NULL ? comma : end;
+	while (last > text && last[-1] == ' ')
+		last--;
+	if (close != NULL && last == close + 1)
+		text++, last--;
+	(void)snprintf(entry, PATH_MAX, "%.*s", last > text ? (int)(last - text) : 0, text);
+	return comma != NULL ? comma : end;
+}
 
-	if (length > 1 && text[0] == '[' && text[length - 1] == ']')
-		text++, length -= 2;
-	for (const char *end = text + length, *comma; status == TR_OK; text = comma + 1) {
-		char number[32];
-		comma = memchr(text, ',', (size_t)(end - text));
-		text += strspn(text, " ");
-		(void)snprintf(number, sizeof(number), "%.*s",
-		    (int)((comma != NULL ? comma : end) - text), text);
-		status = job_option_set(spec, key, number, error);
-		if (comma == NULL)
-			break;
+/* A list as a file and `trainctl plan` have it, "[3, 1]"; of numbers also "3,1". */
+static tr_status set_value(Traind__V1__JobSpec *spec, const struct job_option *option,
+    const char *text, struct tr_error *error)
+{
+	char entry[PATH_MAX], allowed[160];
+	size_t length = strlen(text);
+	bool bracketed = length > 1 && text[0] == '[' && text[length - 1] == ']';
+	bool list = job_option_list_most(option) > 0 && bracketed;
+	if (!list && option->kind != OPTION_UINTS)
+		return job_option_set(spec, option->key, text, error);
+	const char *end = text + length - (bracketed ? 1 : 0);
+	for (const char *at = text + (bracketed ? 1 : 0); at <= end; at++) {
+		at = list_entry(at, end, entry);
+		if (list && entry[0] == '\0')
+			return tr_error_set(error, TR_EINVAL,
+			    "%s: found an empty entry in '%.60s', allowed: %s", option->key, text,
+			    job_option_allowed(option, allowed, sizeof(allowed)));
+		tr_status status = job_option_set(spec, option->key, entry, error);
+		if (status != TR_OK)
+			return status;
 	}
-	return status;
+	return TR_OK;
 }
 
 static tr_status apply_set(struct job *job, const char *set, struct tr_error *error)
@@ -134,9 +154,8 @@ static tr_status apply_set(struct job *job, const char *set, struct tr_error *er
 	    !job->places.by_set[option - job_options()])
 		job_option_clear(job->spec, key);
 	struct tr_error cause;
-	tr_status status = option != NULL && option->kind == OPTION_UINTS
-	    ? set_numbers(job->spec, key, equals + 1, &cause)
-	    : job_option_set(job->spec, key, equals + 1, &cause);
+	tr_status status = option != NULL ? set_value(job->spec, option, equals + 1, &cause)
+	                                  : job_option_set(job->spec, key, equals + 1, &cause);
 	if (status != TR_OK)
 		return tr_error_set(error, status, "--set: %s", cause.text);
 	job->places.by_set[option - job_options()] = true;

@@ -208,6 +208,37 @@ static void test_lists_of_numbers(void **state)
 	    ":7: mesh.shares: found 2 of them, allowed: one of each of the mesh's 1 replicas");
 }
 
+/* As in the file: each entry is a path of its own, from where the caller is. */
+static void test_set_lists_of_paths(void **state)
+{
+	(void)state;
+	static const char *const written[][3] = { { "[", ",", "]" }, { "[", ", ", "]" },
+		{ "[ '", "' , \"", "\" ]" } };
+	Traind__V1__JobSpec *spec;
+	char set[256];
+	const char *one = set;
+	for (size_t i = 0; i < 3; i++) {
+		(void)snprintf(set, sizeof(set), "data.text=%s/etc/passwd%s%s%s", written[i][0],
+		    written[i][1], text_file, written[i][2]);
+		reads(base, &one, 1, &spec);
+		assert_int_equal(spec->train->data->n_text, 2);
+		assert_string_equal(spec->train->data->text[0], "/etc/passwd");
+		assert_string_equal(spec->train->data->text[1], text_file);
+		traind__v1__job_spec__free_unpacked(spec, NULL);
+	}
+	(void)snprintf(set, sizeof(set), "data.text=[%s]", text_file);
+	reads(base, &one, 1, &spec);
+	assert_int_equal(spec->train->data->n_text, 1);
+	traind__v1__job_spec__free_unpacked(spec, NULL);
+	says(base, "data.text=[/etc/passwd,]",
+	    "--set: data.text: found an empty entry in '[/etc/passwd,]', allowed: a list of 1 to "
+	    "256 paths");
+	says(base, "data.text=/etc/passwd,b",
+	    "--set: data.text: found '/etc/passwd,b', which cannot be read (No such file or "
+	    "directory), "
+	    "allowed: text files that are there");
+}
+
 #define SMALL(CONTEXT)                                                       \
 	"name: n\ndata: {text: [text.txt]}\nmodel: {context: " CONTEXT "}\n" \
 	"train: {steps: 1, batch_tokens: 4096}\n"
@@ -488,6 +519,7 @@ int main(void)
 		cmocka_unit_test(test_default_dir_and_single_path),
 		cmocka_unit_test(test_sets),
 		cmocka_unit_test(test_lists_of_numbers),
+		cmocka_unit_test(test_set_lists_of_paths),
 		cmocka_unit_test(test_text_of_less_than_two_contexts),
 		cmocka_unit_test(test_gz_that_is_none),
 		cmocka_unit_test(test_tokens_of_a_small_text),
