@@ -359,6 +359,27 @@ def test_resume_is_bit_equal(tmp_path, text):
     assert min(metrics(tmp_path / "resumed")) == 21
 
 
+@pytest.mark.parametrize("more", [{}, {"mode": "diloco", "inner_steps": 5}, {"tp": 2}], ids=["ddp", "diloco", "tp"])
+def test_a_job_whose_checkpoint_is_of_its_last_step_says_so(tmp_path, text, more):
+    """Or of a later one: it ends well, and has trained nothing. A job that trains does not say it."""
+    left = "nothing is left to train"
+    with Cluster(tmp_path / "cluster", nodes=1, slots=2) as cluster:
+        done = cluster.wait_job(cluster.submit(job_spec(text, tmp_path / "run", 1, 10, every=5, heads=4)), "DONE")
+        assert left not in cluster.events(done)
+        for name, steps in (("same", 10), ("fewer", 5), ("more", 12)):
+            spec = job_spec(text, tmp_path / name, 1, steps, resume=tmp_path / "run", heads=4)
+            if "tp" in more:
+                spec.mesh.MergeFrom(pb.Mesh(workers_per_node=2, tp=2))
+            else:
+                spec.train.sync.MergeFrom(pb.Sync(**more))
+            done = cluster.wait_job(cluster.submit(spec), "DONE")
+            events = cluster.events(done)
+            assert events.count(left) == (name != "more"), events
+            if name != "more":
+                assert f"checkpoint.resume: the checkpoint is of step 10 and train.steps is {steps}: nothing is left to train" in events
+            assert done.exit_code == 0
+
+
 def test_a_second_job_says_that_its_folder_is_another_s(tmp_path, text):
     """The first one, one that goes on from what is there, and ones with no steps left say nothing."""
     with Cluster(tmp_path / "cluster", nodes=1) as cluster:
