@@ -10,12 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/trainctl/job_text.h"
 #include "client/trainctl/path.h"
 #include "common/limits.h"
 #include "daemon/checkpoint/bpe.h"
 #include "daemon/checkpoint/checkpoint.h"
 #include "daemon/checkpoint/hf_config.h"
-#include "daemon/plan/token_file.h"
 
 struct job {
 	const char *path;
@@ -96,30 +96,50 @@ static tr_status slurp(const char *path, uint8_t **bytes, size_t *size, struct t
 	return TR_OK;
 }
 
-/* "3,1", also as a file and `trainctl plan` have it: "[3, 1]"; "[]" takes all away. */
-static tr_status set_numbers(Traind__V1__JobSpec *spec, const char *key, const char *text,
-    struct tr_error *error)
+/* What stands between [text, end) up to a comma, without blanks and quotes around it; returns where that is, or `end`. */
+static const char *list_entry(const char *text, const char *end, char entry[PATH_MAX])
 {
-	tr_status status = TR_OK;
-	size_t length = strlen(text);
+	text += strspn(text, " ");
+	const char *close = text < end && (*text == '"' || *text == '\'')
+	    ? memchr(text + 1, *text, (size_t)(end - text - 1))
+	    : NULL;
+	const char *from = close != NULL ? close : text;
+	const char *comma = from < end ? memchr(from, ',', (size_t)(end - from)) : NULL;
+	const char *last = comma != NULL ? comma : end;
+	while (last > text && last[-1] == ' ')
+		last--;
+	if (close != NULL && last == close + 1)
+		text++, last--;
+	(void)snprintf(entry, PATH_MAX, "%.*s", last > text ? (int)(last - text) : 0, text);
+	return comma != NULL ? comma : end;
+}
 
-	if (strcmp(text, "[]") == 0) {
-		job_option_clear(spec, key);
+/* A list as a file and `trainctl plan` have it, "[3, 1]"; of numbers also "3,1", and "[]" takes all away. */
+static tr_status set_value(Traind__V1__JobSpec *spec, const struct job_option *option,
+    const char *text, struct tr_error *error)
+{
+	char entry[PATH_MAX], allowed[160];
+	size_t length = strlen(text);
+	bool bracketed = length > 1 && text[0] == '[' && text[length - 1] == ']';
+	bool list = job_option_list_most(option) > 0 && bracketed;
+	if (!list && option->kind != OPTION_UINTS)
+		return job_option_set(spec, option->key, text, error);
+	if (option->kind == OPTION_UINTS && strcmp(text, "[]") == 0) {
+		job_option_clear(spec, option->key);
 		return TR_OK;
 	}
-	if (length > 1 && text[0] == '[' && text[length - 1] == ']')
-		text++, length -= 2;
-	for (const char *end = text + length, *comma; status == TR_OK; text = comma + 1) {
-		char number[32];
-		comma = memchr(text, ',', (size_t)(end - text));
-		text += strspn(text, " ");
-		(void)snprintf(number, sizeof(number), "%.*s",
-		    (int)((comma != NULL ? comma : end) - text), text);
-		status = job_option_set(spec, key, number, error);
-		if (comma == NULL)
-			break;
+	const char *end = text + length - (bracketed ? 1 : 0);
+	for (const char *at = text + (bracketed ? 1 : 0); at <= end; at++) {
+		at = list_entry(at, end, entry);
+		if (list && entry[0] == '\0')
+			return tr_error_set(error, TR_EINVAL,
+			    "%s: found an empty entry in '%.60s', allowed: %s", option->key, text,
+			    job_option_allowed(option, allowed, sizeof(allowed)));
+		tr_status status = job_option_set(spec, option->key, entry, error);
+		if (status != TR_OK)
+			return status;
 	}
-	return status;
+	return TR_OK;
 }
 
 static tr_status apply_set(struct job *job, const char *set, struct tr_error *error)
@@ -138,9 +158,8 @@ static tr_status apply_set(struct job *job, const char *set, struct tr_error *er
 	    !job->places.by_set[option - job_options()])
 		job_option_clear(job->spec, key);
 	struct tr_error cause;
-	tr_status status = option != NULL && option->kind == OPTION_UINTS
-	    ? set_numbers(job->spec, key, equals + 1, &cause)
-	    : job_option_set(job->spec, key, equals + 1, &cause);
+	tr_status status = option != NULL ? set_value(job->spec, option, equals + 1, &cause)
+	                                  : job_option_set(job->spec, key, equals + 1, &cause);
 	if (status != TR_OK)
 		return tr_error_set(error, status, "--set: %s", cause.text);
 	job->places.by_set[option - job_options()] = true;
@@ -178,74 +197,10 @@ static tr_status resolve(struct job *job, const char *key, struct tr_error *erro
 	return status == TR_OK ? TR_OK : locate(job, &cause, error);
 }
 
-/* What the text takes unpacked. gzip ends with it (RFC 1952: ISIZE, of the last member only, so it
- * is a lower bound as the packed size nearly is). */
-static uint64_t unpacked_size(int fd, const char *path, uint64_t size)
-{
-	uint8_t tail[4];
-	size_t length = strlen(path);
-	if (length < 3 || strcmp(path + length - 3, ".gz") != 0 || size < 18)
-		return size;
-	if (pread(fd, tail, sizeof(tail), (off_t)size - 4) != sizeof(tail))
-		return size;
-	uint64_t last = tail[0] | (uint64_t)tail[1] << 8 | (uint64_t)tail[2] << 16 |
-	    (uint64_t)tail[3] << 24;
-	return last > size ? last : size;
-}
-
-static tr_status token_count(int fd, uint64_t size, uint64_t *count, struct tr_error *error)
-{
-	uint8_t header[TOKEN_FILE_HEADER];
-	struct token_file file;
-	ssize_t got = pread(fd, header, sizeof(header), 0);
-	tr_status status = token_file_parse(header, got > 0 ? (uint64_t)got : 0, size, &file, error);
-	if (status == TR_OK)
-		*count = file.count;
-	return status;
-}
-
-/* Tokens of a file of data.text or data.tokens. */
-static tr_status count_tokens(const char *key, int fd, const char *path, uint64_t *count,
-    struct tr_error *error)
-{
-	const char *kind = strcmp(key, "data.tokens") == 0 ? "files of tokens" : "text files";
-	struct stat info;
-	if (fd < 0 || fstat(fd, &info) != 0)
-		return tr_error_set(error, TR_ENOTFOUND,
-		    "%s: found '%.300s', which cannot be read (%s), allowed: %s that are there",
-		    key, path, strerror(errno), kind);
-	if (!S_ISREG(info.st_mode))
-		return tr_error_set(error, TR_EINVAL,
-		    "%s: found '%.300s', which is no regular file, allowed: %s", key, path, kind);
-	if (strcmp(key, "data.tokens") == 0)
-		return token_count(fd, (uint64_t)info.st_size, count, error) == TR_OK
-		    ? TR_OK
-		    : tr_error_wrap(error, "%s: found '%.300s'", key, path);
-	*count = unpacked_size(fd, path, (uint64_t)info.st_size);
-	return TR_OK;
-}
-
 static tr_status check_text_files(const struct job *job, struct tr_error *error)
 {
-	static const char *const keys[] = { "data.text", "data.tokens" };
-	uint64_t total = 0;
-	struct tr_error cause = { 0 };
-	const char *path;
-	for (size_t k = 0; k < 2; k++) {
-		for (size_t i = 0; (path = job_option_text(job->spec, keys[k], i)) != NULL; i++) {
-			uint64_t count = 0;
-			int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-			tr_status status = count_tokens(keys[k], fd, path, &count, &cause);
-			if (fd >= 0)
-				close(fd);
-			if (status != TR_OK)
-				return locate(job, &cause, error);
-			total += count;
-		}
-	}
-	if (job_validate_text(job->spec, total, &cause) != TR_OK)
-		return locate(job, &cause, error);
-	return TR_OK;
+	struct tr_error cause;
+	return job_text_check(job->spec, &cause) == TR_OK ? TR_OK : locate(job, &cause, error);
 }
 
 /* Whether a checkpoint's weights are those of the job's model; the manifest is written last: where it is, the checkpoint is whole. */

@@ -8,6 +8,7 @@
 #include "common/json.h"
 #include "daemon/checkpoint/checkpoint_dir.h"
 #include "daemon/checkpoint/hf_folder.h"
+#include "daemon/plan/job_options.h"
 
 #define FORMAT "hf"
 #define BYTES  256 /* tokens of texts, see model.vocab */
@@ -16,6 +17,8 @@ const struct args_row verb_export_options[] = {
 	{ "--output", "-o", "FOLDER", "where to write it", false },
 	{ "--format", NULL, "FORMAT", "hf, which is also the default: Hugging Face's transformers",
 	    false },
+	{ "--tokenizer", NULL, "FOLDER",
+	    "vocab.json and merges.txt to go with it; if not given, a job's data.tokenizer", false },
 	{ NULL, NULL, NULL, NULL, false },
 };
 
@@ -40,8 +43,9 @@ static int wanted_output(const struct args *args, const char **output)
 	return verbs_complain(EXIT_USAGE, "--output: found nothing, allowed: a folder to write");
 }
 
-/* Where the newest checkpoint of a job is. */
-static int find_job(struct verb_call *call, const char *word, char path[CHECKPOINT_PATH_MAX])
+/* Where the newest checkpoint of a job is, and its tokenizer; "": it has none. */
+static int find_job(struct verb_call *call, const char *word, char path[CHECKPOINT_PATH_MAX],
+    char tokenizer[CHECKPOINT_PATH_MAX])
 {
 	char found[CHECKPOINT_PATH_MAX];
 	int code = EXIT_OK;
@@ -49,7 +53,9 @@ static int find_job(struct verb_call *call, const char *word, char path[CHECKPOI
 	Traind__V1__Job *job = verbs_training_job(call, word, &code);
 	if (job == NULL)
 		return code;
+	const char *given = job_option_text(job->spec, "data.tokenizer", 0);
 	(void)snprintf(path, CHECKPOINT_PATH_MAX, "%s", job_folder(job));
+	(void)snprintf(tokenizer, CHECKPOINT_PATH_MAX, "%s", given != NULL ? given : "");
 	if (job->progress == NULL || job->progress->checkpoint[0] == '\0')
 		code = verbs_complain(EXIT_JOB_FAILED, "job %s has written no checkpoint yet", word);
 	else if (checkpoint_find(path, found, &error) != TR_OK)
@@ -73,7 +79,8 @@ int verb_export(struct verb_call *call)
 {
 	const struct args *args = call->args;
 	const char *format = args_value(args, "--format"), *folder;
-	char path[CHECKPOINT_PATH_MAX];
+	const char *tokenizer = args_value(args, "--tokenizer");
+	char path[CHECKPOINT_PATH_MAX], of_job[CHECKPOINT_PATH_MAX] = "";
 	struct hf_result result;
 	struct tr_error error;
 	int code = wanted_output(args, &folder);
@@ -81,12 +88,14 @@ int verb_export(struct verb_call *call)
 		code = verbs_complain(EXIT_USAGE, "--format: found '%.60s', allowed: " FORMAT,
 		    format);
 	if (code == EXIT_OK && verbs_is_number(args->words[0]))
-		code = find_job(call, args->words[0], path);
+		code = find_job(call, args->words[0], path, of_job);
 	else
 		(void)snprintf(path, sizeof(path), "%s", args->words[0]);
 	if (code != EXIT_OK)
 		return code;
-	if (hf_export(path, folder, &result, &error) != TR_OK)
+	if (tokenizer == NULL && of_job[0] != '\0')
+		tokenizer = of_job;
+	if (hf_export(path, folder, tokenizer, &result, &error) != TR_OK)
 		return complain(&error);
 	if (!call->config->json) {
 		(void)printf("wrote %s: %s of %llu parameters, step %llu, from %s\n", folder,

@@ -130,6 +130,7 @@ static void print_job_file(void)
 	             "tags). Paths are relative to the job file's\n"
 	             "folder; those of `trainctl launch FILE --set KEY=VALUE` (keys with dots, as "
 	             "below) to the current one.\n"
+	             "A list is `[a, b]` there as in the file.\n"
 	             "`configs/quickstart.yaml` is an example. In the API's JobSpec a field that "
 	             "is 0 or empty has the default.\n");
 	for (const struct job_option *row = job_options(); row->key != NULL; row++) {

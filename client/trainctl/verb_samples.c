@@ -45,6 +45,7 @@ static void print_json(const Traind__V1__Samples *samples)
 	json_key_uint(&json, "round", samples->round);
 	json_key_uint(&json, "per_epoch", samples->per_epoch);
 	json_key_bool(&json, "cut", samples->cut);
+	json_key_uint(&json, "anew", samples->anew);
 	json_key(&json, "epochs");
 	json_array(&json);
 	for (size_t i = 0; i < samples->n_epochs; i++)
@@ -66,15 +67,32 @@ static bool all_is_well(const Traind__V1__Samples *samples)
 	return samples->n_epochs > 0 && !samples->cut;
 }
 
+/* Which samples those before it were is known to the checkpoint's job alone. */
+static void print_anew(const Traind__V1__Samples *samples)
+{
+	uint64_t anew = samples->anew;
+	if (anew == 0)
+		return;
+	(void)printf("the order began anew with number %llu: the %llu before it are of the "
+	             "checkpoint that the job went on from, of a job with another seed, text or "
+	             "batch",
+	    (number)anew, (number)anew);
+	if (anew % samples->per_epoch > 0)
+		(void)printf("; of epoch %llu some may be used twice and others never",
+		    (number)(anew / samples->per_epoch));
+	(void)putchar('\n');
+}
+
 static void print_line(const Traind__V1__Samples *samples)
 {
+	const char *once = samples->anew > 0 ? "every number once" : "every sample once";
 	const Traind__V1__SampleEpoch *last = samples->epochs[samples->n_epochs - 1];
 	if (last->through > last->epoch || last->counted == samples->per_epoch) {
-		(void)printf("every sample once: %llu epochs of %llu, as of round %llu\n",
+		(void)printf("%s: %llu epochs of %llu, as of round %llu\n", once,
 		    (number)last->through + 1, (number)samples->per_epoch, (number)samples->round);
 		return;
 	}
-	(void)printf("every sample once: ");
+	(void)printf("%s: ", once);
 	if (last->epoch > 0)
 		(void)printf("%llu epochs of %llu, and ", (number)last->epoch,
 		    (number)samples->per_epoch);
@@ -141,6 +159,8 @@ int verb_samples(struct verb_call *call)
 		print_line(samples);
 	else
 		print_epochs(call->config, samples);
+	if (samples->known && !call->config->json)
+		print_anew(samples);
 	traind__v1__samples__free_unpacked(samples, NULL);
 	return EXIT_OK;
 }

@@ -466,8 +466,8 @@ bool lease_valid(const struct lease_account *a)
 {
 	uint64_t last = 0, given = 0;
 
-	if (a->cursor > LEASE_SAMPLE_MAX || a->held_count != 0 || a->free_count > LEASE_FREE_MAX ||
-	    a->dropped_count > LEASE_DROPPED_MAX)
+	if (a->cursor > LEASE_SAMPLE_MAX || a->anew > a->cursor || a->held_count != 0 ||
+	    a->free_count > LEASE_FREE_MAX || a->dropped_count > LEASE_DROPPED_MAX)
 		return false;
 	for (size_t i = 0; i < a->free_count; i++) {
 		const struct lease_range *r = &a->free[i];

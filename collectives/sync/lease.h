@@ -63,7 +63,9 @@ struct lease_dropped {
 struct lease_account {
 	uint64_t cursor; /* from here on nothing was handed out */
 	uint64_t round;  /* the last that was counted */
-	uint64_t held_count, free_count, dropped_count, unused;
+	uint64_t held_count, free_count, dropped_count;
+	uint64_t
+	    anew; /* numbers below it were of another order of samples, which began anew here; 0: it never did */
 	struct lease_held held[LEASE_HELD_MAX]; /* ascending by peer; of one peer in the order of use */
 	struct lease_range free[LEASE_FREE_MAX];         /* ascending, apart from each other */
 	struct lease_dropped dropped[LEASE_DROPPED_MAX]; /* ascending, apart from each other */

@@ -1,4 +1,4 @@
-/* Inside bpe.c and bpe_read.c. */
+/* Inside bpe.c, bpe_read.c and hf_export.c, which copies the files. */
 #ifndef TR_DAEMON_CHECKPOINT_BPE_INSIDE_H
 #define TR_DAEMON_CHECKPOINT_BPE_INSIDE_H
 
@@ -41,6 +41,12 @@ struct bpe {
 	size_t heap_count, room;
 };
 
+#define BPE_VOCAB  "vocab.json"
+#define BPE_MERGES "merges.txt"
+
+/* *text, with a zero byte at its end, is to be freed. */
+tr_status bpe_read_file(const char *folder, const char *name, char **text, size_t *length,
+    struct tr_error *error);
 tr_status bpe_read(struct bpe *bpe, const char *folder, struct tr_error *error);
 /* Frees what bpe_read has made, whole or not. */
 void bpe_forget(struct bpe *bpe);

@@ -17,7 +17,7 @@
 #define NAME_MAX_BYTES 1024
 #define VOCAB_MAX      (1u << 24)
 
-static tr_status read_file(const char *folder, const char *name, char **text, size_t *length,
+tr_status bpe_read_file(const char *folder, const char *name, char **text, size_t *length,
     struct tr_error *error)
 {
 	char path[4096 + 16];
@@ -175,7 +175,7 @@ static tr_status read_vocab(struct bpe *bpe, const char *folder, struct tr_error
 {
 	char *text;
 	size_t length;
-	tr_status status = read_file(folder, "vocab.json", &text, &length, error);
+	tr_status status = bpe_read_file(folder, BPE_VOCAB, &text, &length, error);
 	if (status != TR_OK)
 		return status;
 	status = read_tokens(bpe, text, length, error);
@@ -230,7 +230,7 @@ static tr_status read_merges(struct bpe *bpe, const char *folder, struct tr_erro
 {
 	char *text;
 	size_t length, lines = 1;
-	tr_status status = read_file(folder, "merges.txt", &text, &length, error);
+	tr_status status = bpe_read_file(folder, BPE_MERGES, &text, &length, error);
 	if (status != TR_OK)
 		return status;
 	for (size_t i = 0; i < length; i++)

@@ -5,6 +5,7 @@
 #ifndef TR_DAEMON_CHECKPOINT_HF_FOLDER_H
 #define TR_DAEMON_CHECKPOINT_HF_FOLDER_H
 
+#include "daemon/checkpoint/bpe.h"
 #include "daemon/checkpoint/checkpoint.h"
 #include "daemon/plan/model_config.h"
 
@@ -16,9 +17,10 @@ struct hf_result {
 };
 
 /* Checkpoint (its folder, or one with `latest`) -> `folder`, which must not be there or be empty: config.json, generation_config.json,
- * model.safetensors, README.md and, of a model of bytes, the tokenizer. Digests are checked. result->path is the checkpoint's. */
-tr_status hf_export(const char *checkpoint, const char *folder, struct hf_result *result,
-    struct tr_error *error);
+ * model.safetensors, README.md and the tokenizer: vocab.json and merges.txt of the folder `tokenizer`, or NULL: of a model of bytes theirs.
+ * Digests are checked. result->path is the checkpoint's. */
+tr_status hf_export(const char *checkpoint, const char *folder, const char *tokenizer,
+    struct hf_result *result, struct tr_error *error);
 
 /* `folder` -> the checkpoint `to`/step-00000000, to which `latest` points, without moments. Weights are in model.safetensors, or in the
  * files that model.safetensors.index.json names; F64, BF16 and F16 become F32. What is not GPT-2 or Llama as this program computes them,
@@ -29,5 +31,7 @@ tr_status hf_import(const char *folder, const char *to, struct hf_result *result
 /* hf_tokenizer.c: tokenizer.json that makes each byte of a text the token of its value; to be freed. NULL: out of memory. */
 char *hf_tokenizer_of_bytes(void);
 char *hf_tokenizer_config(const struct model_config *config);
+/* tokenizer_config.json beside vocab.json and merges.txt; to be freed. */
+char *hf_tokenizer_config_bpe(const struct model_config *config, const struct bpe *bpe);
 
 #endif

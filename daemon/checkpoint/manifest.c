@@ -9,7 +9,8 @@
 #define MANIFEST_FORMAT  "traind checkpoint"
 #define MANIFEST_VERSION 1
 
-static const char *const account_keys[] = { "samples_given", "samples_returned", "samples_dropped" };
+static const char *const account_keys[] = { "samples_given", "samples_returned", "samples_dropped",
+	"samples_anew" };
 enum { ACCOUNT_KEYS = sizeof(account_keys) / sizeof(account_keys[0]) };
 static const char *const costs_keys[] = { "merges", "merges_sent_bytes", "merges_dense_bytes",
 	"merges_waited_ms", "merges_flight_ms" };
@@ -53,6 +54,8 @@ static void add_account(struct json *j, const struct lease_account *a)
 		json_uint(j, d->cause);
 	}
 	json_end(j);
+	if (a->anew > 0)
+		add_uint(j, account_keys[3], a->anew);
 }
 
 /* Whole numbers: the next ones do not depend on them. */
@@ -130,6 +133,8 @@ static void read_account(struct json_reader *r, const char *key, struct lease_ac
 		(void)json_read_uint(r, &a->cursor);
 	else if (strcmp(key, account_keys[1]) == 0)
 		a->free_count = read_rows(r, &a->free[0].from, RANGE, LEASE_FREE_MAX);
+	else if (strcmp(key, account_keys[3]) == 0)
+		(void)json_read_uint(r, &a->anew);
 	else
 		a->dropped_count = read_rows(r, &a->dropped[0].from, DROPPED, LEASE_DROPPED_MAX);
 }

@@ -365,22 +365,26 @@ tr_status job_validate(Traind__V1__JobSpec *spec, struct tr_error *error)
 tr_status job_validate_text(const Traind__V1__JobSpec *spec, uint64_t tokens, struct tr_error *error)
 {
 	const Traind__V1__TrainSpec *train = spec->train;
-	const char *unit = train->data->n_tokens > 0 ? "tokens" : "bytes";
-	/* A sample is `context` tokens and the one that follows. */
-	uint64_t least = (uint64_t)train->model->context + 1;
-	uint64_t held_out = (uint64_t)((double)tokens * train->data->validation);
+	const Traind__V1__Data *data = train->data;
+	bool of_tokens = data->n_tokens > 0 ||
+	    (data->tokenizer != NULL && data->tokenizer[0] != '\0');
+	const char *unit = of_tokens ? "tokens" : "bytes";
+	/* A sample is `context` tokens and the one that follows, and begins up to context - 1 later from epoch to epoch (daemon/worker/samples.h). */
+	uint64_t least = 2 * (uint64_t)train->model->context;
+	uint64_t held_out = (uint64_t)((double)tokens * data->validation);
 	if (tokens - held_out < least)
 		return tr_error_set(error, TR_EINVAL,
-		    "data.%s: found %llu %s to train on, allowed: at least "
-		    "%llu, one more than model.context",
-		    train->data->n_tokens > 0 ? "tokens" : "text",
-		    (unsigned long long)(tokens - held_out), unit, (unsigned long long)least);
-	if (train->data->validation > 0 && held_out < least)
+		    "data.%s: found %llu %s to train on, allowed: at least %llu, twice "
+		    "model.context",
+		    data->n_tokens > 0 ? "tokens" : "text", (unsigned long long)(tokens - held_out),
+		    unit, (unsigned long long)least);
+	least = (uint64_t)train->model->context + 1;
+	if (data->validation > 0 && held_out < least)
 		return tr_error_set(error, TR_EINVAL,
 		    "data.validation: found %g%%, which holds out %llu of %llu "
 		    "%s, allowed: 0, or a share of at least %llu "
 		    "%s, one more than model.context",
-		    train->data->validation * 100, (unsigned long long)held_out,
+		    data->validation * 100, (unsigned long long)held_out,
 		    (unsigned long long)tokens, unit, (unsigned long long)least, unit);
 	return TR_OK;
 }

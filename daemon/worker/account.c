@@ -20,6 +20,8 @@ void trainer_account_resume(struct trainer *t, const struct manifest *manifest)
 	*t->account = manifest->account;
 	if (t->account->cursor == 0) /* of a version that kept none: whole batches, in order */
 		t->account->cursor = manifest->step * t->batch;
+	if (manifest->spec[0] != '\0' && strcmp(manifest->spec, t->spec_digest) != 0)
+		t->account->anew = t->account->cursor;
 	if (!job_sync_is_rare(t->spec->sync))
 		lease_drop_free(t->account);
 	t->account->round = 0; /* the numbers of rounds begin again */
@@ -144,6 +146,7 @@ static void fill(const struct trainer *t, Traind__V1__SampleRange *rows,
 	account->round = a->round;
 	account->per_epoch = t->samples.per_epoch;
 	account->given = a->cursor;
+	account->anew = a->anew;
 	account->last = t->steps * t->batch;
 	for (; count < a->held_count; count++)
 		rows[count] = row(a->held[count].from, a->held[count].to);

@@ -39,12 +39,28 @@ void trainer_measure_speed(struct trainer *t)
 	    : t->tokens_per_s + SPEED_WEIGHT * (speed - t->tokens_per_s);
 }
 
+/* Its job ends well, and whoever meant it to train should know that it did not. */
+static void tell_if_nothing_is_left(struct trainer *t, const struct tr_round *round)
+{
+	char event[192];
+	if (t->told_nothing_left || round->index != 0 || !trainer_contributes(round) ||
+	    t->account->round > 0 || t->counters->start < t->steps)
+		return;
+	t->told_nothing_left = true;
+	(void)snprintf(event, sizeof(event),
+	    "checkpoint.resume: the checkpoint is of step %llu and train.steps is %llu: nothing is "
+	    "left to train",
+	    (unsigned long long)t->counters->start, (unsigned long long)t->steps);
+	trainer_report_event(t, event);
+}
+
 tr_status trainer_first_round(struct trainer *t, const struct tr_round *round,
     struct tr_error *error)
 {
 	if (t->account->round > 0)
 		return TR_OK;
 	trainer_account_tell(t, round, false);
+	tell_if_nothing_is_left(t, round);
 	return round->index == 0 && t->folder.dir[0] != '\0'
 	    ? checkpoint_make_folder(&t->folder, error)
 	    : TR_OK;
@@ -188,6 +204,7 @@ static tr_status final_round(struct trainer *t, struct tr_round *round, bool *fi
     struct tr_error *error)
 {
 	bool alike;
+	tell_if_nothing_is_left(t, round);
 	tr_status status = trainer_submit_final(t, round, error);
 	if (status == TR_OK)
 		status = commit(t, round, false, &alike, error);

@@ -14,9 +14,10 @@ tr_status samples_init(const struct text *text, size_t context, uint64_t seed,
 	/* A shift of up to context - 1 tokens, and one more than the inputs for the last target. */
 	if (text->train_size < 2 * context)
 		return tr_error_set(error, TR_EINVAL,
-		    "data.%s: found %zu %s to train on, allowed: at least 2 x model.context = "
-		    "%zu",
-		    text->width > 1 ? "tokens" : "text", text->train_size, unit, 2 * context);
+		    "data.%s: found %zu %s to train on, allowed: at least %zu, twice "
+		    "model.context",
+		    text->width > 1 && !text->tokenized ? "tokens" : "text", text->train_size, unit,
+		    2 * context);
 	samples.per_epoch = (text->train_size - context) / context;
 	if (tail > 0 && tail < context + 1)
 		return tr_error_set(error, TR_EINVAL,

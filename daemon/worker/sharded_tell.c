@@ -390,7 +390,7 @@ void sharded_tell(struct trainer *t, const struct tr_round *round)
 		if (s->stays || s->tells_kept_out)
 			tell_stays(t, now);
 	}
-	if (s->kind == SHARDED_WAIT && s->state->remesh.waited == 0)
+	if (s->kind == SHARDED_WAIT && (s->state->remesh.waited == 0 || now->count != before->count))
 		tell_waiting(t, now);
 }
 

@@ -68,6 +68,12 @@ static tr_status append_gz(const char *path, struct text *text, size_t *capacity
 		if (got < 0)
 			status = tr_error_set(error, TR_EIO, "cannot decompress: %s",
 			    gzerror(file, &cause));
+		else if (gzdirect(file)) /* zlib would take it as it is */
+			status = tr_error_set(error, TR_EINVAL,
+			    "is not compressed, allowed: names that end in .gz for what gzip "
+			    "wrote");
+		if (status != TR_OK)
+			break;
 		if (got <= 0)
 			break;
 		text->size += (size_t)got;

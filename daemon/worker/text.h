@@ -4,6 +4,7 @@
 #ifndef TR_DAEMON_WORKER_TEXT_H
 #define TR_DAEMON_WORKER_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,7 @@ struct text {
 	size_t size;       /* tokens */
 	size_t train_size; /* tokens [0, train_size) are trained on, the rest is validation */
 	unsigned width;    /* bytes of a token: 1, 2 or 4 */
+	bool tokenized;    /* they were made of a text */
 };
 
 static inline int32_t text_token(const struct text *text, size_t i)

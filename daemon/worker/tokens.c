@@ -100,7 +100,10 @@ tr_status text_tokenize(struct text *text, struct bpe *bpe, double validation,
 		return tr_error_wrap(error, "data.text");
 	}
 	free(text->bytes);
-	*text = (struct text){ .bytes = (uint8_t *)tokens.tokens, .size = tokens.count, .width = 4 };
+	*text = (struct text){ .bytes = (uint8_t *)tokens.tokens,
+		.size = tokens.count,
+		.width = 4,
+		.tokenized = true };
 	for (size_t i = 0; i < tokens.count; i++) {
 		uint32_t token = (uint32_t)tokens.tokens[i];
 		for (size_t k = 0; k < 4; k++)

@@ -120,7 +120,8 @@ struct trainer {
 	struct saver *saver;
 	bool final_written, final_failed; /* by this worker */
 	struct metrics metrics;
-	bool reported;                 /* the folder was looked at for another job's checkpoints */
+	bool reported; /* the folder was looked at for another job's checkpoints */
+	bool told_nothing_left;
 	bool metrics_failed;           /* said once */
 	off_t samples_noted;           /* where its newest line begins */
 	int samples_log;               /* where numbers of consumed samples go; -1: nowhere */

@@ -10,7 +10,9 @@ import random
 import subprocess
 import unicodedata
 
+import numpy
 import pytest
+import safetensors.numpy
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("tokenizers") is None, reason="tokenizers is not installed: make test TORCH=1")
 
@@ -119,6 +121,32 @@ def test_escaped_names_and_bad_bytes(tokenizer, tmp_path):
     text = "Größe \U0001f600 no"
     assert encode(tmp_path, [text]) == [made.encode(text).ids]
     assert encode(tmp_path, [b"a\xffb\xc3"]) == [made.encode("a\ufffdb\ufffd").ids]
+
+
+def test_transformers_loads_an_export(tokenizer, tmp_path):
+    """A model's folder with these files beside it: the same tokens, none that the model does not have."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed: make test TORCH=1")
+    made, folder = tokenizer
+    size, width = len(json.loads((folder / "vocab.json").read_text())), 8
+    shapes = {"wte.weight": (size, width), "wpe.weight": (32, width), "ln_f.weight": (width,), "ln_f.bias": (width,)}
+    shapes |= {f"h.0.{name}": shape for name, shape in {
+        "ln_1.weight": (width,), "ln_1.bias": (width,), "ln_2.weight": (width,), "ln_2.bias": (width,),
+        "attn.c_attn.weight": (width, 3 * width), "attn.c_attn.bias": (3 * width,), "attn.c_proj.weight": (width, width),
+        "attn.c_proj.bias": (width,), "mlp.c_fc.weight": (width, 4 * width), "mlp.c_fc.bias": (4 * width,),
+        "mlp.c_proj.weight": (4 * width, width), "mlp.c_proj.bias": (width,)}.items()}
+    (tmp_path / "saved").mkdir()
+    safetensors.numpy.save_file({name: numpy.zeros(shape, numpy.float32) for name, shape in shapes.items()}, tmp_path / "saved" / "model.safetensors")
+    (tmp_path / "saved" / "config.json").write_text(json.dumps(
+        {"model_type": "gpt2", "n_layer": 1, "n_embd": width, "n_head": 2, "n_positions": 32, "vocab_size": size}))
+    for words in (["import", "saved", "-o", "begin"], ["export", "begin", "--tokenizer", folder, "-o", "out"]):
+        subprocess.run([BUILD / "bin" / "trainctl", *words], cwd=tmp_path, check=True, timeout=60)
+    end = "<|endoftext|>" if "<|endoftext|>" in json.loads((folder / "vocab.json").read_text()) else None
+    for kind in (transformers.AutoTokenizer, transformers.GPT2Tokenizer):
+        read = kind.from_pretrained(tmp_path / "out")
+        assert len(read) == size and read.model_max_length == 32 and read.eos_token == end
+        for text in [piece for piece in english_pieces() if "<|endoftext|>" not in piece] + random_pieces()[:200]:
+            assert read(text)["input_ids"] == made.encode(text).ids, ascii(text[:200])
+            assert read.decode(read(text)["input_ids"]) == text
 
 
 @pytest.mark.parametrize("name, text, says", [

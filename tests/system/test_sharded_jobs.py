@@ -180,6 +180,27 @@ def test_the_only_holder_of_a_shard_is_lost(tmp_path, text):
     assert_near(run, calm, steps)
 
 
+def test_who_comes_while_others_wait_is_counted(tmp_path, text):
+    steps, run, waits = 60, tmp_path / "run", "waits for workers: {} of the 4 that one replica takes are there"
+    with Cluster(tmp_path / "cluster", nodes=4) as cluster:
+        spec = sharded_spec(text, run, 4, nodes=4, steps=steps, every=10, lr=SLOW)
+        spec.mesh.too_few = "wait"
+        job = cluster.submit(spec)
+        reach(run, 15)
+        for node in cluster.nodes[2:]:
+            node.kill9()
+        wait_for(lambda: waits.format(2) in cluster.events(cluster.job(job)), "two to wait")
+        cluster.add_node()
+
+        def counted():
+            events = cluster.events(cluster.job(job))
+            return events.rfind(waits.format(3)) > events.find(waits.format(2))
+        wait_for(counted, "the third to be counted")
+        cluster.add_node()
+        cluster.wait_job(job, "DONE")
+        counted_once(cluster, job, steps)
+
+
 def test_a_writer_that_dies_before_it_tells(tmp_path, text):
     """Of a checkpoint that is whole and whose writer has removed the one that all know: training goes back to the newer one."""
     steps, run = 60, tmp_path / "run"

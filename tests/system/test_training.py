@@ -11,7 +11,7 @@ import numpy
 import pytest
 import safetensors.numpy
 
-from harness import BIN, DEADLINE_S, Cluster, wait_for
+from harness import BIN, DEADLINE_S, Cluster, trainctl, wait_for
 from stubs import pb
 
 CONTEXT, BATCH = 32, 32  # tokens, sequences of a global batch
@@ -301,6 +301,25 @@ def shown(byte):
     return chr(byte if byte in seen else 256 + [b for b in range(256) if b not in seen].index(byte))
 
 
+def exported_with_its_tokenizer(cluster, tmp_path, folder, vocabulary):
+    """Job 1's export has its tokenizer; of a checkpoint's folder the one that is given. What transformers makes of it: tests/parity/test_bpe.py."""
+    environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
+    for name, words in (("of-job", ["1"]), ("of-folder", [tmp_path / "run", "--tokenizer", folder]), ("without", [tmp_path / "run"])):
+        trainctl("export", *words, "-o", tmp_path / name, environment=environment)
+        readme = (tmp_path / name / "README.md").read_text()
+        assert ("merges.txt" in readme) == (name != "without") and ("is not here" in readme) == (name == "without")
+        assert "256 bytes" not in readme and not (tmp_path / name / "tokenizer.json").exists()
+    assert not (tmp_path / "without" / "vocab.json").exists()
+    for name in ("of-job", "of-folder"):
+        assert json.loads((tmp_path / name / "vocab.json").read_text()) == vocabulary
+        assert (tmp_path / name / "merges.txt").read_text() == (folder / "merges.txt").read_text()
+        told = json.loads((tmp_path / name / "tokenizer_config.json").read_text())
+        assert told["tokenizer_class"] == "GPT2Tokenizer" and told["eos_token"] is None
+    refused = trainctl("export", 1, "--tokenizer", tmp_path, "-o", tmp_path / "no", environment=environment, check=False)
+    assert refused.returncode == 2 and not (tmp_path / "no").exists()
+    assert refused.stderr == f"trainctl: tokenizer: {tmp_path}: vocab.json: cannot read: No such file or directory\n"
+
+
 def test_text_through_a_tokenizer(tmp_path, text):
     """GPT-2's BPE from vocab.json and merges.txt: fewer tokens than bytes, a sample that is text again."""
     folder, steps = tmp_path / "tokenizer", 40
@@ -314,6 +333,7 @@ def test_text_through_a_tokenizer(tmp_path, text):
         spec.train.data.tokenizer = str(folder)
         spec.train.sample.MergeFrom(pb.Sample(tokens=30, prompt="the quick "))
         account_is_whole(cluster.wait_job(cluster.submit(spec), "DONE"), steps)
+        exported_with_its_tokenizer(cluster, tmp_path, folder, {name: i for i, name in enumerate(names)})
         spec.train.model.vocab = "260"
         assert "model.vocab: found 260, allowed: at least 265" in cluster.wait_job(cluster.submit(spec), "FAILED").reason
     losses = [row["loss"] for _, row in sorted(metrics(tmp_path / "run").items())]
@@ -337,6 +357,27 @@ def test_resume_is_bit_equal(tmp_path, text):
     for name in ("model.safetensors", "optimizer.safetensors"):
         assert digest(tmp_path / "whole" / "step-00000040" / name) == digest(tmp_path / "resumed" / "step-00000040" / name)
     assert min(metrics(tmp_path / "resumed")) == 21
+
+
+@pytest.mark.parametrize("more", [{}, {"mode": "diloco", "inner_steps": 5}, {"tp": 2}], ids=["ddp", "diloco", "tp"])
+def test_a_job_whose_checkpoint_is_of_its_last_step_says_so(tmp_path, text, more):
+    """Or of a later one: it ends well, and has trained nothing. A job that trains does not say it."""
+    left = "nothing is left to train"
+    with Cluster(tmp_path / "cluster", nodes=1, slots=2) as cluster:
+        done = cluster.wait_job(cluster.submit(job_spec(text, tmp_path / "run", 1, 10, every=5, heads=4)), "DONE")
+        assert left not in cluster.events(done)
+        for name, steps in (("same", 10), ("fewer", 5), ("more", 12)):
+            spec = job_spec(text, tmp_path / name, 1, steps, resume=tmp_path / "run", heads=4)
+            if "tp" in more:
+                spec.mesh.MergeFrom(pb.Mesh(workers_per_node=2, tp=2))
+            else:
+                spec.train.sync.MergeFrom(pb.Sync(**more))
+            done = cluster.wait_job(cluster.submit(spec), "DONE")
+            events = cluster.events(done)
+            assert events.count(left) == (name != "more"), events
+            if name != "more":
+                assert f"checkpoint.resume: the checkpoint is of step 10 and train.steps is {steps}: nothing is left to train" in events
+            assert done.exit_code == 0
 
 
 def test_a_second_job_says_that_its_folder_is_another_s(tmp_path, text):

@@ -49,6 +49,28 @@ static void test_round_trip(void **state)
 	}
 }
 
+/* Where the order of samples began anew goes with them; one that is beyond them is not believed. */
+static void test_an_order_that_began_anew(void **state)
+{
+	(void)state;
+	static struct manifest manifest, back; /* an account is large */
+	manifest.step = 20;
+	manifest.account.cursor = 640;
+	(void)tr_digest_hex((struct tr_digest){ 1, 2 }, manifest.model);
+	for (uint64_t anew = 0; anew <= 960; anew += 320) {
+		struct tr_error error;
+		manifest.account.anew = anew;
+		char *text = manifest_text(&manifest);
+		assert_non_null(text);
+		assert_true((strstr(text, "samples_anew") != NULL) == (anew > 0));
+		tr_status status = manifest_parse(text, strlen(text), &back, &error);
+		free(text);
+		assert_int_equal(status, anew <= 640 ? TR_OK : TR_EPROTO);
+		if (status == TR_OK)
+			assert_true(back.account.anew == anew && back.account.cursor == 640);
+	}
+}
+
 /* One byte of any file changed: the error names it, in one line. */
 static void test_damage(void **state)
 {
@@ -233,6 +255,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
+		cmocka_unit_test(test_an_order_that_began_anew),
 		cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_nothing_there, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_keep, setup, teardown),

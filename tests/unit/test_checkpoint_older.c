@@ -156,7 +156,8 @@ static void an_export_names_the_one_before(void **state)
 	write_steps(f, (const uint64_t[]){ 100, 120 }, 2);
 	for (size_t i = 2; i-- > 0;) {
 		flip_a_byte(f, damaged[i]);
-		assert_int_not_equal(hf_export(f->folder.dir, in(f, "out"), &result, &error), TR_OK);
+		assert_int_not_equal(hf_export(f->folder.dir, in(f, "out"), NULL, &result, &error),
+		    TR_OK);
 		assert_non_null(strstr(error.text, strchr(damaged[i], '/') + 1));
 		assert_non_null(strstr(error.text, "the one before it, 20 steps older, is "));
 		assert_non_null(strstr(error.text, in(f, "step-00000100")));

@@ -62,7 +62,13 @@ static void test_files(void **state)
 	const char *bad[] = { plain, cut };
 	assert_int_not_equal(text_load(bad, 2, 0, &text, &error), TR_OK);
 	assert_non_null(strstr(error.text, "cut.gz: cannot decompress"));
-	write_plain(cut, start, 0);
+	/* Nor is what only its name says is compressed. */
+	for (size_t size = 0; size < 30; size += 29) {
+		write_plain(cut, bytes, size);
+		assert_int_equal(text_load(bad, 2, 0, &text, &error), TR_EINVAL);
+		assert_non_null(
+		    strstr(error.text, "cut.gz: is not compressed, allowed: names that "));
+	}
 	bad[1] = "/nowhere";
 	assert_int_not_equal(text_load(bad, 2, 0, &text, &error), TR_OK);
 	assert_string_equal(error.text,
@@ -89,7 +95,7 @@ static void test_epoch_is_a_permutation(void **state)
 	(void)state;
 	enum { CONTEXT = 32 };
 	fill();
-	struct text text = { bytes, sizeof(bytes), 4500, 1 };
+	struct text text = { bytes, sizeof(bytes), 4500, 1, false };
 	struct samples s;
 	int32_t inputs[CONTEXT], targets[CONTEXT];
 	assert_int_equal(samples_init(&text, CONTEXT, 5, 3, &s, NULL), TR_OK);
@@ -119,7 +125,7 @@ static void test_pure_in_seed_and_index(void **state)
 	(void)state;
 	enum { CONTEXT = 16 };
 	fill();
-	struct text text = { bytes, sizeof(bytes), sizeof(bytes), 1 };
+	struct text text = { bytes, sizeof(bytes), sizeof(bytes), 1, false };
 	struct samples a, b, other;
 	int32_t x[CONTEXT], y[CONTEXT], targets[CONTEXT];
 	unsigned differ = 0;
@@ -158,7 +164,7 @@ static void test_validation(void **state)
 	(void)state;
 	enum { CONTEXT = 20 };
 	fill();
-	struct text text = { bytes, sizeof(bytes), 4000, 1 };
+	struct text text = { bytes, sizeof(bytes), 4000, 1, false };
 	struct samples s;
 	struct tr_error error;
 	int32_t inputs[CONTEXT], targets[CONTEXT];

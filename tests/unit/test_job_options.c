@@ -482,7 +482,10 @@ static void test_text_sizes(void **state)
 	assert_int_equal(job_validate_text(spec, 100, &error), TR_EINVAL);
 	assert_string_equal(error.text,
 	    "data.text: found 95 bytes to train on, allowed: at least "
-	    "129, one more than model.context");
+	    "256, twice model.context");
+	spec->train->data->validation = 0;
+	assert_int_equal(job_validate_text(spec, 255, &error), TR_EINVAL);
+	assert_int_equal(job_validate_text(spec, 256, &error), TR_OK);
 	drop(spec);
 }
 

@@ -8,11 +8,14 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <cmocka.h>
 
 #include "client/trainctl/jobfile.h"
 #include "client/trainctl/path.h"
+#include "common/json.h"
+#include "daemon/checkpoint/byte_character.h"
 
 static char folder[64], file[96], text_file[96];
 
@@ -209,6 +212,130 @@ static void test_lists_of_numbers(void **state)
 	    ":7: mesh.shares: found 2 of them, allowed: one of each of the mesh's 1 replicas");
 }
 
+/* As in the file: each entry is a path of its own, from where the caller is. */
+static void test_set_lists_of_paths(void **state)
+{
+	(void)state;
+	static const char *const written[][3] = { { "[", ",", "]" }, { "[", ", ", "]" },
+		{ "[ '", "' , \"", "\" ]" } };
+	Traind__V1__JobSpec *spec;
+	char set[256];
+	const char *one = set;
+	for (size_t i = 0; i < 3; i++) {
+		(void)snprintf(set, sizeof(set), "data.text=%s/etc/passwd%s%s%s", written[i][0],
+		    written[i][1], text_file, written[i][2]);
+		reads(base, &one, 1, &spec);
+		assert_int_equal(spec->train->data->n_text, 2);
+		assert_string_equal(spec->train->data->text[0], "/etc/passwd");
+		assert_string_equal(spec->train->data->text[1], text_file);
+		traind__v1__job_spec__free_unpacked(spec, NULL);
+	}
+	(void)snprintf(set, sizeof(set), "data.text=[%s]", text_file);
+	reads(base, &one, 1, &spec);
+	assert_int_equal(spec->train->data->n_text, 1);
+	traind__v1__job_spec__free_unpacked(spec, NULL);
+	says(base, "data.text=[/etc/passwd,]",
+	    "--set: data.text: found an empty entry in '[/etc/passwd,]', allowed: a list of 1 to "
+	    "256 paths");
+	says(base, "data.text=/etc/passwd,b",
+	    "--set: data.text: found '/etc/passwd,b', which cannot be read (No such file or "
+	    "directory), "
+	    "allowed: text files that are there");
+}
+
+#define SMALL(CONTEXT)                                                       \
+	"name: n\ndata: {text: [text.txt]}\nmodel: {context: " CONTEXT "}\n" \
+	"train: {steps: 1, batch_tokens: 4096}\n"
+
+/* Workers want twice the context (samples.h). */
+static void test_text_of_less_than_two_contexts(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec;
+	char set[160], packed[128];
+	says(SMALL("2048"), NULL, /* the text has 4,095 bytes */
+	    ":2: data.text: found 4095 bytes to train on, allowed: at least 4096, twice "
+	    "model.context");
+	const char *yaml = SMALL("1024");
+	reads(yaml, NULL, 0, &spec);
+	traind__v1__job_spec__free_unpacked(spec, NULL);
+
+	/* Compressed it counts as what it is, also in two members, whose last one alone says its size. */
+	(void)snprintf(packed, sizeof(packed), "%s/packed.gz", folder);
+	(void)snprintf(set, sizeof(set), "data.text=%s", packed);
+	const char *one = set;
+	for (int members = 1; members <= 2; members++) {
+		gzFile gz = gzopen(packed, members == 1 ? "wb" : "ab");
+		assert_non_null(gz);
+		for (int i = 0; i < 1500; i++)
+			assert_int_equal(gzputc(gz, 'a' + i % 26), 'a' + i % 26);
+		assert_int_equal(gzclose(gz), Z_OK);
+		if (members == 1)
+			says(yaml, set,
+			    "--set: data.text: found 1500 bytes to train on, allowed: at least "
+			    "2048, twice model.context");
+	}
+	reads(yaml, &one, 1, &spec);
+	traind__v1__job_spec__free_unpacked(spec, NULL);
+	assert_int_equal(unlink(packed), 0);
+}
+
+static void test_gz_that_is_none(void **state)
+{
+	(void)state;
+	char path[128], set[160], expected[400];
+	(void)snprintf(path, sizeof(path), "%s/plain.gz", folder);
+	(void)snprintf(set, sizeof(set), "data.text=%s", path);
+	write_file(path, "plain text, whatever its name says, and as much of it as a job wants");
+	(void)snprintf(expected, sizeof(expected),
+	    "--set: data.text: found '%s', which is not compressed, allowed: names that end in "
+	    ".gz for what gzip wrote",
+	    path);
+	says(base, set, expected);
+	write_file(path, "\x1f\x8b and no more");
+	struct tr_error error = { 0 };
+	Traind__V1__JobSpec *spec = NULL;
+	const char *one = set;
+	assert_int_not_equal(jobfile_read(file, &one, 1, &spec, &error), TR_OK);
+	assert_non_null(strstr(error.text, "plain.gz', which cannot be read ("));
+	assert_int_equal(unlink(path), 0);
+}
+
+#define TOKENIZED(CONTEXT)                                          \
+	"name: n\ndata: {text: [text.txt], tokenizer: tokenizer}\n" \
+	"model: {vocab: 257, context: " CONTEXT "}\n"               \
+	"train: {steps: 1, batch_tokens: 4096}\n"
+
+/* Through a tokenizer its tokens count. */
+static void test_tokens_of_a_small_text(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec;
+	char tokenizer[128], vocab[160], merges[160];
+	struct json json = { 0 };
+	(void)snprintf(tokenizer, sizeof(tokenizer), "%s/tokenizer", folder);
+	(void)snprintf(vocab, sizeof(vocab), "%s/vocab.json", tokenizer);
+	(void)snprintf(merges, sizeof(merges), "%s/merges.txt", tokenizer);
+	assert_int_equal(mkdir(tokenizer, 0777), 0);
+	json_object(&json);
+	for (unsigned byte = 0; byte < 256; byte++) {
+		char character[3];
+		byte_character((unsigned char)byte, character);
+		json_key_uint(&json, character, byte);
+	}
+	json_key_uint(&json, "aa", 256);
+	json_end(&json);
+	write_file(vocab, json_text(&json));
+	json_finish(&json);
+	write_file(merges, "#version: 0.2\na a\n");
+	reads(TOKENIZED("1024"), NULL, 0, &spec); /* 4,095 bytes are 2,048 tokens */
+	traind__v1__job_spec__free_unpacked(spec, NULL);
+	says(TOKENIZED("2048"), NULL,
+	    ":2: data.text: found 2048 tokens to train on, allowed: at least 4096, twice "
+	    "model.context");
+	assert_int_equal(unlink(vocab) | unlink(merges) | rmdir(tokenizer), 0);
+}
+
 static void test_bad_keys_and_values(void **state)
 {
 	(void)state;
@@ -396,6 +523,10 @@ int main(void)
 		cmocka_unit_test(test_default_dir_and_single_path),
 		cmocka_unit_test(test_sets),
 		cmocka_unit_test(test_lists_of_numbers),
+		cmocka_unit_test(test_set_lists_of_paths),
+		cmocka_unit_test(test_text_of_less_than_two_contexts),
+		cmocka_unit_test(test_gz_that_is_none),
+		cmocka_unit_test(test_tokens_of_a_small_text),
 		cmocka_unit_test(test_bad_keys_and_values),
 		cmocka_unit_test(test_bad_data),
 		cmocka_unit_test(test_bad_yaml),

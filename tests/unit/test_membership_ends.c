@@ -202,6 +202,27 @@ static void test_all_lost_without_checkpoint(void **state)
 	world_finish(&w);
 }
 
+/* The reason is what the last holder said, though others are listed behind it and one that waits to enter ends after it. */
+static void test_last_holder_says_what_is_lost(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	commit(&w, 1, 5, 1, 3, 0);
+	world_closed(&w, 3, "reset by peer");
+	world_closed(&w, 1, "reset by peer");
+	hello(&w, 4, 0, 104, 1);
+	exited(&w, 2, 1, 6, 1, 0, "trainworker: no worker is left that holds h.0");
+	Traind__V1__Job *job = membership_job(w.m, 1, true);
+	assert_int_equal(job->state, TRAIND__V1__JOB_STATE__JOB_STATE_FAILED);
+	assert_int_equal(job->n_peers, 4);
+	assert_string_equal(job->peers[3]->reason, "every peer that held the state was lost");
+	assert_non_null(strstr(job->reason, "no worker is left that holds h.0"));
+	assert_non_null(strstr(job->reason, "the last on node-2"));
+	traind__v1__job__free_unpacked(job, NULL);
+	world_finish(&w);
+}
+
 static void test_end_of_a_native_job(void **state)
 {
 	struct world w;
@@ -525,6 +546,7 @@ int main(void)
 		cmocka_unit_test(test_records),
 		cmocka_unit_test(test_all_lost_with_checkpoint),
 		cmocka_unit_test(test_all_lost_without_checkpoint),
+		cmocka_unit_test(test_last_holder_says_what_is_lost),
 		cmocka_unit_test(test_end_of_a_native_job),
 		cmocka_unit_test(test_last_words),
 		cmocka_unit_test(test_view_waits_for_records),

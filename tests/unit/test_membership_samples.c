@@ -56,6 +56,13 @@ static void shows(struct world *w, size_t row, uint64_t counted, uint64_t in_fli
 	traind__v1__samples__free_unpacked(samples, NULL);
 }
 
+static void began_anew(struct world *w, uint64_t number)
+{
+	Traind__V1__Samples *samples = membership_samples(w->m, 1);
+	assert_int_equal(samples->anew, number);
+	traind__v1__samples__free_unpacked(samples, NULL);
+}
+
 static void the_newest_account_counts_and_survives(void **state)
 {
 	struct world w;
@@ -67,12 +74,14 @@ static void the_newest_account_counts_and_survives(void **state)
 	traind__v1__samples__free_unpacked(none, NULL);
 	assert_null(membership_samples(w.m, 9));
 	account_init(&a, 0, 5, 150);
+	a.base.anew = 60;
 	range(a.base.held, &a.base.n_held, 120, 150);
 	range(a.base.returned, &a.base.n_returned, 10, 20);
 	range(a.base.dropped, &a.base.n_dropped, 90, 105);
 	say(&w, 1, 5, &a);
 	shows(&w, 0, 80, 0, 10, 10);
 	shows(&w, 1, 15, 30, 5, 50);
+	began_anew(&w, 60);
 	/* Who is behind is not heard, nor one of another run of the job, nor nonsense. */
 	struct account b;
 	account_init(&b, 0, 4, 100);
@@ -85,7 +94,11 @@ static void the_newest_account_counts_and_survives(void **state)
 	account_init(&b, 0, 9, 100);
 	b.base.per_epoch = 0;
 	say(&w, 2, 6, &b);
+	account_init(&b, 0, 9, 100);
+	b.base.anew = 101;
+	say(&w, 2, 6, &b);
 	shows(&w, 1, 15, 30, 5, 50);
+	began_anew(&w, 60);
 	/* It is noted in the log, and a memberd that starts again has it. */
 	heartbeat(&w, 1);
 	world_tick(&w, 3000);

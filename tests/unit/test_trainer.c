@@ -421,7 +421,7 @@ static void test_bad_jobs(void **state)
 	j.texts[0] = j.text_path;
 	j.model.context = 20000;
 	j.optimizer.batch_tokens = 20000;
-	assert_refused(&j, "at least 2 x model.context");
+	assert_refused(&j, "at least 40000, twice model.context");
 	j.model.context = CONTEXT;
 	(void)snprintf(j.resume, sizeof(j.resume), "%s", j.folder);
 	assert_refused(&j, "checkpoint.resume: ");

@@ -463,8 +463,7 @@ void install_append(struct membership *m, struct group *group)
 	if (holders_count(b) == 0) {
 		/* Nobody is left who has the state: those who waited for it cannot go on. */
 		for (size_t i = 0; i < b->count; i++)
-			peer_end(m, b->entrants[i].peer, PEER_LOST, false,
-			    "every peer that held the state was lost");
+			peer_end_without_state(m, b->entrants[i].peer);
 	} else if (!left_behind(b)) {
 		fill_rows(b);
 		fill_contributors(b);

@@ -30,7 +30,9 @@ static struct census census_of(const struct membership *m, const struct job *job
 		c.target += peer->founder ? 1 : 0;
 		c.members += live && group != NULL && state_view_peer(group, peer->id) != NULL ? 1
 		                                                                               : 0;
-		if (!live && (peer->state == PEER_LOST || peer->soft.fate == PEER_LOST))
+		bool lost = peer->state == PEER_LOST || peer->soft.fate == PEER_LOST;
+		bool told = c.last_lost != NULL && c.last_lost->id == job->soft.last_lost;
+		if (!live && lost && !told)
 			c.last_lost = peer;
 	}
 	return c;
@@ -120,12 +122,16 @@ static void requeue_or_fail(struct membership *m, struct job *job, const struct 
 	job_append_moved(m, job, TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED, 0, text, &from, NULL);
 }
 
-static void end_the_rest(struct membership *m, struct job *job, const char *reason)
+static void end_the_rest(struct membership *m, struct job *job, bool ended)
 {
 	for (size_t i = 0; i < job->peers.count; i++) {
 		struct peer *peer = job->peers.items[i];
-		if (peer->group == job->group)
-			peer_end(m, peer, PEER_LOST, false, reason);
+		if (peer->group != job->group)
+			continue;
+		if (ended)
+			peer_end(m, peer, PEER_LOST, false, "the job ended before it entered");
+		else
+			peer_end_without_state(m, peer);
 	}
 }
 
@@ -142,13 +148,13 @@ void native_think(struct membership *m, struct job *job)
 	} else if (c.finished > 0) {
 		/* It ends: who is not in the view by now has nothing left to do. */
 		if (c.members == 0)
-			end_the_rest(m, job, "the job ended before it entered");
+			end_the_rest(m, job, true);
 	} else if (job->fast_deaths >= TR_WORKER_FAST_DEATHS_MAX) {
 		fail_at_start(m, job, &c);
 	} else if (begun && c.live == 0) {
 		requeue_or_fail(m, job, &c);
 	} else if (begun && c.members == 0) {
-		end_the_rest(m, job, "every peer that held the state was lost");
+		end_the_rest(m, job, false);
 	} else if (c.live < c.target && m->now_ms >= job->soft.place_after_ms) {
 		queue_replace(m, job);
 	}

@@ -103,8 +103,20 @@ void peer_end(struct membership *m, struct peer *peer, enum peer_state fate, boo
 	if (fate == PEER_LOST && node != NULL && node->soft.conn != 0)
 		tell_to_stop(m, peer, node->soft.conn, peer->soft.reason);
 	m->dirty = true;
+	struct job *job = peer->job != 0 ? state_job(m, peer->job) : NULL;
+	if (job != NULL && fate == PEER_LOST)
+		job->soft.last_lost = peer->id;
 	if (peer->job != 0)
 		action_changed(m, peer->job);
+}
+
+void peer_end_without_state(struct membership *m, struct peer *peer)
+{
+	struct job *job = peer->job != 0 ? state_job(m, peer->job) : NULL;
+	uint64_t last_lost = job != NULL ? job->soft.last_lost : 0;
+	peer_end(m, peer, PEER_LOST, false, "every peer that held the state was lost");
+	if (job != NULL)
+		job->soft.last_lost = last_lost;
 }
 
 /* The job's or group's peer that this node hosts; NULL: ignored, with a line. */

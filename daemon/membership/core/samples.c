@@ -230,6 +230,7 @@ Traind__V1__Samples *membership_samples(const struct membership *m, uint64_t id)
 	answer->known = true;
 	answer->round = account->round;
 	answer->per_epoch = account->per_epoch;
+	answer->anew = account->anew;
 	answer->epochs = calloc(ROWS_MAX + 1, sizeof(*answer->epochs));
 	if (answer->epochs == NULL)
 		e.failed = true;

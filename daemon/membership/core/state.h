@@ -196,6 +196,7 @@ struct job {
 		uint64_t place_after_ms; /* back-off of replacements */
 		uint64_t events_from_ms; /* window of the limit on events */
 		unsigned events_in_window;
+		uint64_t last_lost; /* peer; 0: not known, memberd has just begun to lead */
 		char failure[TR_ERROR_TEXT_MAX]; /* a failing rank of a command job decided its end
 		                                  */
 		int32_t failure_code;
@@ -350,6 +351,8 @@ uint64_t health_deadline_ms(const struct membership *m);
 bool peer_holds_slot(const struct membership *m, const struct peer *peer);
 void peer_end(struct membership *m, struct peer *peer, enum peer_state fate, bool fast,
     const char *reason);
+/* Of those who held its state nobody is left: lost as well, though not what the job ends of. */
+void peer_end_without_state(struct membership *m, struct peer *peer);
 void peer_started(struct membership *m, struct node *node,
     const Traind__Peer__WorkerStarted *started);
 void peer_exited(struct membership *m, struct node *node, const Traind__Peer__WorkerExited *exited);
