@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed corpora of fuzz_frame, fuzz_segment, fuzz_message, fuzz_membership, fuzz_engine and fuzz_shm (tests/fuzz/corpus/), from
+"""Writes the seed corpora of fuzz_frame, fuzz_segment, fuzz_message, fuzz_membership, fuzz_engine, fuzz_shm, fuzz_relay and fuzz_probe (tests/fuzz/corpus/), from
 the stubs of proto/, which scripts/venv.sh makes anew if they are old. A second, independent encoder of frames and headers: see docs/protocol.md."""
 import pathlib
 import struct
@@ -322,6 +322,63 @@ def shm_scripts():
     yield "indices", RIGHT + opens(0) + bytes([11, 0, 0, 255, 0]) + turn + opens(1) + bytes([27, 1, 1, 255, 0]) + turn
 
 
+def relay_scripts():
+    """(name, what the connections of fuzz_relay say, and the relay that it is): a message is ten right bytes behind its event."""
+    def says(way, which=0, fields=RIGHT * 8, bytes_=RIGHT):
+        return bytes([way << 4 | 1, which]) + fields + bytes_
+
+    turn = bytes([15])
+    dials = b"".join(bytes([way << 4, 0]) for way in range(8))
+    call, wait = 0, 1
+    joined = dials + says(0, call) + says(1, wait) + turn * 2
+    part = b"\xe0" + (20).to_bytes(8, "big")  # so many bytes of a message
+    begins = {"calls": b"\x06\x01", "waits": b"\x06\x00"}
+    answer = bytes([7, 0]) + RIGHT * 9
+    yield "joined", joined + b"\x02\x05hello\x12\x04back" + turn + b"\x00\x01" + turn + b"\x10\x01" + turn
+    yield "held", joined + b"\x03\xff" * 8 + turn * 4 + b"\x10\x03\xff" * 8 + turn * 4 + b"\x10\x00" + turn
+    yield "held-and-lost", joined + (b"\x03\xff" + turn) * 8
+    yield "waits-too-many", dials + b"".join(says(way, wait) for way in range(8)) + turn * 2 + b"".join(says(way, call) for way in range(2)) + turn
+    yield "full", dials + b"".join(says(way, way % 2) for way in range(8)) + turn * 4
+    yield "both-directions", dials + b"".join(says(way, way % 2 + way // 2 % 2 * 2) for way in range(8)) + turn * 2
+    yield "forgers", dials + says(0, 240) + says(1, 241) + says(2, 0, RIGHT * 5 + b"\xc0" + RIGHT * 2) + turn
+    yield "in-parts", dials + says(0, call, bytes_=part) + turn + b"\x02\x2c" + bytes(44) + turn
+    yield "early", dials + says(0, call) + b"\x02\x05hello" + turn + says(1, wait) + turn
+    yield "grants", joined + says(2, wait) + turn + b"\x04\x00" + turn + b"\x04\x02" + says(3, call) + turn
+    yield "greetings", b"\x00\xff\x10\xff\x20\xff\x30\xff" + turn + b"\x02\x03TRE" + b"\x12\x08TRELAY2\n" + b"\x22\x0cGET / HTTP/1" + turn + b"\x02\x05LAY1\n" + turn + says(0)
+    yield "late", dials + says(0, call) + says(1, call, bytes_=part) + turn + b"\x05" + turn
+    yield "kinds", dials + b"".join(says(way, 0, bytes([192 + 4 + way]) + RIGHT * 7) for way in range(8)) + turn
+    for name, begin in begins.items():
+        yield f"ours-{name}", begin + turn + answer + turn + b"\x08\x05hello" + turn
+        yield f"ours-{name}-at-once", begin + turn + answer + b"\x08\x05hello" + turn + b"\x09\x00" + turn
+        yield f"ours-{name}-refused", begin + turn + bytes([7, 1]) + RIGHT * 9 + turn
+        yield f"ours-{name}-garbage", begin + turn + b"\x08\x3f" + b"x" * 63 + b"\x08\x02xx" + turn
+        yield f"ours-{name}-cut", begin + turn + bytes([7, 0]) + RIGHT * 8 + part + turn + b"\x09\x01" + turn
+        yield f"ours-{name}-closes", begin + turn + b"\x0a" + answer + turn
+
+
+def probe_scripts():
+    """(name, what who dials says): a message is five right bytes behind its event, a block six."""
+    echo, take, give, hears = (bytes([n]) for n in (0, 1, 2, 5))
+    right = RIGHT * 5
+    block, last = b"\x03\x00" + right, b"\x03\x01" + right
+    opens, knows = RIGHT + right, RIGHT
+    huge = b"\xe0" + b"\xff" * 8
+    yield "measures", opens + (echo + right + hears) * 4 + take + right + block * 6 + last + hears + give + right + hears * 8
+    yield "stranger", b"\x03" + right + echo + right
+    yield "nearly", knows + RIGHT + b"\xc5" + RIGHT * 3 + echo + right
+    yield "not-open", knows + b"\xc5" + RIGHT * 4 + echo + right
+    yield "in-parts", knows + RIGHT * 4 + b"\xe0" + (9).to_bytes(8, "big") + b"\x04x" * 23
+    yield "gives-much", opens + give + RIGHT + huge * 2 + RIGHT * 2 + hears * 3
+    yield "take-of-others", opens + take + right + block + b"\x03\x00\xc5" + RIGHT * 4 + echo + right
+    yield "half-a-block", opens + take + right + block + b"\x03\x00" + RIGHT * 4 + b"\xe0" + (999).to_bytes(8, "big") + b"\xf6"
+    yield "kinds", opens + bytes([0xb7]) + right
+    yield "ends", opens + echo + right + b"\xe6" + echo + right
+    yield "goes-at-once", b"\x80" + right + give + right + echo + right
+    yield "spoilt", opens + echo + RIGHT * 3 + b"\xc6" + RIGHT
+    for kind in (1, 4, 8, 9):
+        yield f"kind-{kind}", opens + bytes([kind << 4 | 7]) + right + hears
+
+
 def write(target, name, data):
     folder = CORPUS / target
     folder.mkdir(parents=True, exist_ok=True)
@@ -344,6 +401,10 @@ def main():
         write("engine", name, data)
     for name, data in shm_scripts():
         write("shm", name, data)
+    for name, data in relay_scripts():
+        write("relay", name, data)
+    for name, data in probe_scripts():
+        write("probe", name, data)
     vote = peer.PeerMessage(vote=peer.Vote(view=3, round=17)).SerializeToString()
     write("frame", "vote", frame(PEER, vote))
     write("frame", "three", frame(TO_MEMBER, b"") + frame(PEER, vote) + frame(SEGMENT, segment()))

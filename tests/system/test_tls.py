@@ -121,10 +121,14 @@ def test_programs_sum_over_tls_while_one_dies(cluster, ca):
         wait_for(lambda: len(peers[0].said("round")) >= 10, "the others to go on")
         peers.append(Peer(cluster, 4, 10**9, *words))
         wait_for(lambda: len(peers[4].said("round")) >= 20, "rounds with the fifth")
+        alive, came = [*peers[:3], peers[4]], peers[4].said("round")[0]["round"]
+        wait_for(lambda: all(any(line["contributors"] == 4 and line["round"] >= came for line in peer.said("round")) for peer in alive), "a round of all four")
+        for peer in alive:
+            assert peer.process.poll() is None and not peer.said("error"), peer.story()
     finally:
         for peer in peers:
             peer.stop()
-    histories = [{line["round"]: line for line in peer.said("round")} for peer in [*peers[:3], peers[4]]]
+    histories = [{line["round"]: line for line in peer.said("round")} for peer in alive]
     common = set.intersection(*(set(history) for history in histories))
     assert len(common) >= 10
     for history in histories:

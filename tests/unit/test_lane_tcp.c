@@ -23,6 +23,8 @@
 
 #define BODY   (256u << 10)
 #define FRAMES 64u
+/* More than half of what is taken in a turn, less than all of it. */
+#define LARGE_BODY (600u << 10)
 
 struct side {
 	struct lane *lane;
@@ -271,6 +273,41 @@ static void bodies_are_hashed_as_they_come(void **state)
 {
 	(void)state;
 	receive_in_place(true);
+}
+
+/* Once the body has gone out whole and nothing is unsent: no room, until `drained`. */
+static bool ends_the_turn(struct fixture *f, const uint8_t *body, size_t bytes)
+{
+	unsigned frames = f->b.frames, drained = f->a.drained;
+	assert_true(lane_room(f->a.lane) > 0);
+	assert_int_equal(send_segment(f, body, bytes), TR_OK);
+	run_until(f, &f->b.frames, frames + 1);
+	assert_int_equal(lane_unsent(f->a.lane), 0);
+	assert_int_equal(f->a.drained, drained); /* nobody has asked */
+	bool over = lane_room(f->a.lane) == 0;
+	if (over) {
+		assert_int_equal(lane_room(f->a.lane), 0);
+		run_until(f, &f->a.drained, drained + 1);
+	}
+	assert_int_equal(lane_room(f->a.lane), lane_tcp_backlog(0, 0));
+	return over;
+}
+
+/* So that what came in meanwhile is read before the next one. Small bodies share a turn. */
+static void a_large_body_ends_the_turn_of_sending(void **state)
+{
+	struct fixture f;
+	uint8_t *body = calloc(1, LARGE_BODY);
+	(void)state;
+	assert_non_null(body);
+	start(&f, NULL);
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(ends_the_turn(&f, body, LARGE_BODY));
+	for (unsigned i = 0; i < 3; i++)
+		assert_false(ends_the_turn(&f, body, BODY));
+	assert_true(ends_the_turn(&f, body, BODY));
+	stop(&f);
+	free(body);
 }
 
 static void small_and_refused_bodies_come_as_any_frame(void **state)
@@ -539,6 +576,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bodies_are_received_in_place),
 		cmocka_unit_test(bodies_are_hashed_as_they_come),
+		cmocka_unit_test(a_large_body_ends_the_turn_of_sending),
 		cmocka_unit_test(small_and_refused_bodies_come_as_any_frame),
 		cmocka_unit_test(a_body_that_does_not_come_gives_its_place_back),
 		cmocka_unit_test(dropped_bodies_are_told_from_sent_ones),

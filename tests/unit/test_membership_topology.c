@@ -1,0 +1,123 @@
+/* The ring and the hub of a view that memberd installs are those of topology.h, of what the heartbeats said last. */
+#include "tests/unit/membership_harness.h"
+
+#include "daemon/membership/core/topology.h"
+
+#define COUNT 5u
+/* Nodes are 1 to COUNT, on connections of the same numbers. */
+#define GROUP      (COUNT + 1)
+#define FIRST_PEER (COUNT + 2)
+
+struct figures {
+	const char *host;
+	double rtt_s, bandwidth_bytes_per_s;
+};
+
+/* The slowest is first, the nearest is neither first nor last, and two of one host are apart. */
+static const struct figures at_first[COUNT] = {
+	{ "a", 0.080, 1e6 },
+	{ "b", 0.030, 9e7 },
+	{ "c", 0.050, 2e7 },
+	{ "b", 0.004, 8e7 },
+	{ "d", 0.020, 5e8 },
+};
+/* The last one, without the fifth: the first is fast, the third is the nearest. Round trips only fall here: memberd goes by the least of late. */
+static const struct figures later[COUNT - 1] = {
+	{ "a", 0.060, 6e8 },
+	{ "b", 0.030, 3e6 },
+	{ "c", 0.002, 2e7 },
+	{ "b", 0.004, 8e7 },
+};
+
+static void hello_from(struct world *w, uint64_t conn, const char *host)
+{
+	Traind__Peer__NodeHello body = TRAIND__PEER__NODE_HELLO__INIT;
+	char name[32], address[32];
+	(void)snprintf(name, sizeof(name), "node-%llu", (unsigned long long)conn);
+	(void)snprintf(address, sizeof(address), "10.0.0.%llu:7000", (unsigned long long)conn);
+	body.incarnation = 100 + conn;
+	body.name = name;
+	body.address = address;
+	body.host = (char *)(uintptr_t)host;
+	body.slots = 1;
+	MESSAGE(w, conn, HELLO, hello, &body);
+}
+
+static void heartbeats(struct world *w, const struct figures *figures, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		Traind__Peer__Heartbeat beat = TRAIND__PEER__HEARTBEAT__INIT;
+		beat.rtt_s = figures[i].rtt_s;
+		beat.bandwidth_bytes_per_s = figures[i].bandwidth_bytes_per_s;
+		MESSAGE(w, i + 1, HEARTBEAT, heartbeat, &beat);
+	}
+}
+
+/* All of them got the same view, in which nobody's place is by its number. */
+static void check_views(struct world *w, const struct figures *figures, unsigned count,
+    uint64_t number)
+{
+	struct topology_peer peers[COUNT];
+	uint32_t ring[COUNT];
+	bool differs = false;
+	for (unsigned i = 0; i < count; i++)
+		peers[i] = (struct topology_peer){ .latency_s = figures[i].rtt_s / 2,
+			.bandwidth_bytes_per_s = figures[i].bandwidth_bytes_per_s,
+			.host = figures[i].host,
+			.may_be_hub = true };
+	topology_ring(peers, count, ring);
+	uint32_t hub = topology_hub(peers, count);
+	for (unsigned i = 0; i < count; i++)
+		differs |= ring[i] != i;
+	assert_true(differs && hub != 0); /* else this proves nothing */
+	for (unsigned conn = 1; conn <= count; conn++) {
+		const Traind__Peer__View *view = w->install[conn]->view_install->view;
+		assert_int_equal(view->number, number);
+		assert_int_equal(view->n_peers, count);
+		assert_int_equal(view->n_ring, count);
+		assert_int_equal(view->hub, hub);
+		for (unsigned i = 0; i < count; i++) {
+			const Traind__Peer__ViewPeer *row = view->peers[i];
+			assert_int_equal(row->peer, FIRST_PEER + i);
+			assert_string_equal(row->host, figures[i].host);
+			assert_true(row->latency_s == figures[i].rtt_s / 2);
+			assert_true(row->bandwidth_bytes_per_s == figures[i].bandwidth_bytes_per_s);
+			assert_int_equal(view->ring[i], ring[i]);
+		}
+	}
+}
+
+static void test_views_follow_what_heartbeats_say(void **state)
+{
+	struct world w;
+	(void)state;
+	world_init(&w);
+	world_lead(&w);
+	for (unsigned i = 0; i < COUNT; i++)
+		hello_from(&w, i + 1, at_first[i].host);
+	heartbeats(&w, at_first, COUNT);
+	submit(&w, 1, "a", native_spec(COUNT));
+	for (unsigned i = 0; i < COUNT; i++)
+		ready(&w, i + 1, GROUP, FIRST_PEER + i, 0);
+	for (unsigned i = 0; i < COUNT; i++)
+		report(&w, i + 1, GROUP, FIRST_PEER + i, 1, 0, 0, 0, 0, false, 0, 0);
+	check_views(&w, at_first, COUNT, 1);
+
+	heartbeats(&w, later, COUNT - 1);
+	check_views(&w, at_first, COUNT, 1); /* a view stays as it was made */
+	world_closed(&w, COUNT, "closed by peer");
+	world_tick(&w, 6000); /* it does not come back */
+	heartbeats(&w, later, COUNT - 1);
+	for (unsigned i = 0; i < COUNT - 1; i++)
+		report(&w, i + 1, GROUP, FIRST_PEER + i, 2, 1, 0, 0, 0, false, 0, 0);
+	check_views(&w, later, COUNT - 1, 2);
+	world_finish(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_views_follow_what_heartbeats_say),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
