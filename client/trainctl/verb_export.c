@@ -95,8 +95,15 @@ int verb_export(struct verb_call *call)
 		return code;
 	if (tokenizer == NULL && of_job[0] != '\0')
 		tokenizer = of_job;
-	if (hf_export(path, folder, tokenizer, &result, &error) != TR_OK)
+	if (hf_export(path, folder, tokenizer, &result, &error) != TR_OK) {
+		if (tokenizer == of_job &&
+		    strncmp(error.text, "tokenizer", strlen("tokenizer")) == 0)
+			return verbs_complain(EXIT_USAGE,
+			    "%s; it is the job's data.tokenizer: --tokenizer FOLDER says where a "
+			    "copy is",
+			    error.text);
 		return complain(&error);
+	}
 	if (!call->config->json) {
 		(void)printf("wrote %s: %s of %llu parameters, step %llu, from %s\n", folder,
 		    model_architecture(result.config.preset)->name,

@@ -497,6 +497,26 @@ static void repair_serve_segment(struct group_core *core, struct op *op,
 			core->status = TR_ENOMEM;
 }
 
+/* The plan's op is cut otherwise than ours. If nobody who contributes holds anything of it, who holds it is wrong. */
+static void repair_differs(struct group_core *core, const Traind__Peer__OpHolders *holders,
+    const struct op *op)
+{
+	char reason[200];
+	uint64_t other = holders->n_holders > 0 ? holders->holders[0]->peer : 0;
+
+	for (size_t i = 0; i < holders->n_holders; i++)
+		if (commit_contributes(core, holders->holders[i]->peer))
+			other = holders->holders[i]->peer;
+	(void)snprintf(reason, sizeof(reason),
+	    "peers %" PRIu64 " and %" PRIu64 " disagree in round %" PRIu64
+	    ": op %u has %u segments at the first and %u at the second",
+	    other, core->peer, core->round, op->tag, holders->segments, op->segments);
+	if (other != 0 || !commit_contributes(core, core->peer))
+		commit_differs(core, other, reason);
+	else
+		emit_refuse(core, TR_EMISMATCH, reason);
+}
+
 void repair_serve(struct group_core *core, struct op *op)
 {
 	const Traind__Peer__OpHolders *holders = repair_holders(core, op);
@@ -504,16 +524,7 @@ void repair_serve(struct group_core *core, struct op *op)
 	if (!holders)
 		return;
 	if (holders->segments != op->segments) {
-		char reason[200];
-		(void)snprintf(reason, sizeof(reason),
-		    "peers %" PRIu64 " and %" PRIu64 " disagree in round %" PRIu64
-		    ": op %u has %u segments at the first and %u at the second",
-		    holders->n_holders > 0 ? holders->holders[0]->peer : (uint64_t)0, core->peer,
-		    core->round, op->tag, holders->segments, op->segments);
-		if (commit_contributes(core, core->peer))
-			emit_refuse(core, TR_EMISMATCH, reason);
-		else
-			emit_fail(core, TR_EMISMATCH, "%s", reason);
+		repair_differs(core, holders, op);
 		return;
 	}
 	for (uint32_t s = 0; core->state != ROUND_FAILED && s < op->segments; s++)

@@ -39,14 +39,18 @@ void trainer_measure_speed(struct trainer *t)
 	    : t->tokens_per_s + SPEED_WEIGHT * (speed - t->tokens_per_s);
 }
 
-/* Its job ends well, and whoever meant it to train should know that it did not. */
+/* Its job ends well, and whoever meant it to train should know that it did not. A job that begins again after losses did train. */
 static void tell_if_nothing_is_left(struct trainer *t, const struct tr_round *round)
 {
 	char event[192];
+	struct tr_assignment assignment = { 0 };
 	if (t->told_nothing_left || round->index != 0 || !trainer_contributes(round) ||
 	    t->account->round > 0 || t->counters->start < t->steps)
 		return;
 	t->told_nothing_left = true;
+	(void)tr_assignment_get(t->group, &assignment);
+	if (assignment.restarts > 0)
+		return;
 	(void)snprintf(event, sizeof(event),
 	    "checkpoint.resume: the checkpoint is of step %llu and train.steps is %llu: nothing is "
 	    "left to train",

@@ -97,11 +97,15 @@ def test_peer_killed_at_random_moments(group):
 
 
 @pytest.mark.parametrize("policy", ["keep", "uniform", "replay"])
-def test_a_joiner_with_other_ops_ends_alone(group, policy):
-    """A program of another version, say, under a running group's name."""
-    peers = [group(3, 10**9, policy) for _ in range(3)]
+@pytest.mark.parametrize("count, dies", [(100001, False), (700000, True)])
+def test_a_joiner_with_other_ops_ends_alone(group, policy, count, dies):
+    """A program of another version, say, under a running group's name. Also while somebody dies, so that what each holds is asked."""
+    peers = [group(4, 10**9, policy) for _ in range(4)]
     wait_for(lambda: all(peer.reached(5) for peer in peers), "rounds")
-    wrong = group(3, 10**9, policy, count=100001)
+    wrong = group(4, 10**9, policy, count=count)
+    if dies:
+        wait_for(lambda: wrong.said("joined") or wrong.process.poll() is not None, "the joiner")
+        peers.pop().process.kill()
     wait_for(lambda: wrong.process.poll() is not None, "the joiner to end")
     wait_for(lambda: wrong.said("error"), "its words")
     error = wrong.said("error")[0]

@@ -199,7 +199,7 @@ static void *counters_at(struct peer *p)
 
 static void *account_at(struct peer *p)
 {
-	return &tr_sync_leases(p->sync)->unused;
+	return &tr_sync_leases(p->sync)->anew;
 }
 
 static bool is_spoilt(struct tr_digest digest)

@@ -284,9 +284,10 @@ static void fill_links(struct builder *b, Traind__Peer__View *view, uint32_t *ri
 	view->hub = topology_hub(peers, (unsigned)b->count);
 }
 
-/* `place`: behind the row of the op that its member reported before: there it is if another member has reported the same ops. */
+/* `place`: behind the row of the op that its member reported before: there it is if another member has reported the same ops. `makes`: there is to
+ * be one. */
 static struct Traind__Peer__OpHolders *holders_row(Traind__Peer__Resume *resume,
-    const Traind__Peer__OpReport *op, size_t *place)
+    const Traind__Peer__OpReport *op, size_t *place, bool makes)
 {
 	for (size_t i = 0; i < resume->n_ops; i++) {
 		size_t at = (*place + i) % resume->n_ops;
@@ -295,6 +296,8 @@ static struct Traind__Peer__OpHolders *holders_row(Traind__Peer__Resume *resume,
 		*place = at + 1;
 		return resume->ops[at]->segments == op->segments ? resume->ops[at] : NULL;
 	}
+	if (!makes)
+		return NULL;
 	Traind__Peer__OpHolders *row = calloc(1, sizeof(*row));
 	Traind__Peer__OpHolders **grown = realloc(resume->ops,
 	    (resume->n_ops + 1) * sizeof(Traind__Peer__OpHolders *));
@@ -332,21 +335,33 @@ static void holders_add(struct builder *b, Traind__Peer__OpHolders *row, uint64_
 	row->holders[row->n_holders++] = holder;
 }
 
-static void fill_holders(struct builder *b, Traind__Peer__Resume *resume)
+/* What the ops of the round are, its contributors say. Who came for it adds to that, and tells alone of an op that none of them has submitted
+ * only if it holds a result. */
+static void fill_holders_of(struct builder *b, Traind__Peer__Resume *resume, bool contributors)
 {
-	for (size_t i = 0; b->decision.finish && i < b->count; i++) {
+	for (size_t i = 0; i < b->count; i++) {
 		const struct entrant *e = &b->entrants[i];
 		if (e->before == NULL || e->report->begun_round != b->decision.base_round ||
-		    e->report->attempt != b->decision.base_attempt)
+		    e->report->attempt != b->decision.base_attempt ||
+		    (e->before->contribute_from <= b->decision.base_round) != contributors)
 			continue;
 		size_t place = 0;
 		for (size_t k = 0; k < e->report->n_ops; k++) {
+			bool sealed = e->report->ops[k]->sealed.len > 0;
 			Traind__Peer__OpHolders *row = holders_row(resume, e->report->ops[k],
-			    &place);
-			if (row != NULL && e->report->ops[k]->sealed.len > 0)
+			    &place, contributors || sealed);
+			if (row != NULL && sealed)
 				holders_add(b, row, e->peer->id, e->report->ops[k]);
 		}
 	}
+}
+
+static void fill_holders(struct builder *b, Traind__Peer__Resume *resume)
+{
+	if (!b->decision.finish)
+		return;
+	fill_holders_of(b, resume, true);
+	fill_holders_of(b, resume, false);
 }
 
 static void free_holders(Traind__Peer__Resume *resume)
