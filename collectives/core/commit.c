@@ -504,7 +504,8 @@ void commit_advance(struct group_core *core)
 		commit_vote(core);
 	if (core->votes_moved && core->voted && is_hub(core) && !core->disagreed) {
 		core->votes_moved = false;
-		commit_decide(core);
+		if (commit_same_signatures(core)) /* we may have voted since we looked */
+			commit_decide(core);
 	}
 }
 

@@ -12,6 +12,8 @@ const struct sim_seed sim_seeds[] = {
 	    "two gave up since they disagreed, and the others had that very round without them" },
 	{ 397, false, "newcomer-wrong", "a newcomer with other ops ended all who were there" },
 	{ 3047, false, "newcomer-wrong-2", "the same, seen by the hub" },
+	{ 152637, false, "newcomer-wrong-3",
+	    "the hub compared the results of a newcomer with other ops, and ended all" },
 	{ 6537, false, "voter-demoted",
 	    "a joiner that had voted for its first round was taken for one without state, so that "
 	    "a "
