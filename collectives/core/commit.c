@@ -490,6 +490,8 @@ void commit_advance(struct group_core *core)
 	if (core->proposal != 0 || core->stuck || core->view.number == 0 ||
 	    core->state != ROUND_CLOSED)
 		return;
+	if (!core->voted && commit_may_vote(core))
+		commit_vote(core);
 	if (core->votes_moved && !commit_same_signatures(core)) {
 		core->votes_moved = false; /* it is told, once a vote */
 		return;
@@ -500,12 +502,9 @@ void commit_advance(struct group_core *core)
 		commit_compare_some(core, false);
 	if (core->state == ROUND_FAILED)
 		return;
-	if (!core->voted && commit_may_vote(core))
-		commit_vote(core);
 	if (core->votes_moved && core->voted && is_hub(core) && !core->disagreed) {
 		core->votes_moved = false;
-		if (commit_same_signatures(core)) /* we may have voted since we looked */
-			commit_decide(core);
+		commit_decide(core);
 	}
 }
 
@@ -531,10 +530,8 @@ static tr_status commit_refused(struct group_core *core, const Traind__Peer__Com
 
 	if (commit->status == TR_EMISMATCH && commit_contributes(core, core->peer))
 		emit_refuse(core, TR_EMISMATCH, reason);
-	else if (commit->status == TR_EMISMATCH)
-		emit_fail(core, TR_EMISMATCH, "%s", reason);
 	else
-		emit_fail(core, TR_EDIGEST, "%s", reason);
+		emit_fail(core, (tr_status)commit->status, "%s", reason);
 	return TR_OK;
 }
 

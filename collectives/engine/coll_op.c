@@ -73,15 +73,15 @@ static tr_status check_values(const struct tr_group *group, const struct tr_op *
 	    error);
 	if (st != TR_OK)
 		return st;
-	bool contributor = group->index < group->contributors;
-	if (contributor && (op->flags & TR_CONTRIBUTE) == 0 && op->scope.count == 0)
+	bool contributes = (op->flags & TR_CONTRIBUTE) != 0;
+	if (!contributes && op->scope.count > 0)
+		return tr_error_set(error, TR_EINVAL,
+		    "op %" PRIu32 ": who is in a scope contributes", op->tag);
+	if (!contributes && group->index < group->contributors)
 		return tr_error_set(error, TR_EINVAL,
 		    "op %" PRIu32 ": this peer is contributor %u of %u (struct tr_round), so its "
 		    "ops have TR_CONTRIBUTE",
 		    op->tag, group->index, group->contributors);
-	if (op->scope.count > 0 && (op->flags & TR_CONTRIBUTE) == 0)
-		return tr_error_set(error, TR_EINVAL,
-		    "op %" PRIu32 ": who is in a scope contributes", op->tag);
 	st = check_as_engine(group, op, error);
 	if (st != TR_OK)
 		return st;
