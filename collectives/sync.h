@@ -135,12 +135,11 @@ struct tr_sync_options {
 	unsigned peers_most;
 	/* Pointers first: what is appended must not lie in the room that the compiler left at the end of an earlier version of the struct. */
 	/* With lr_search: the mean loss of the tensors as they are, on batch `batch`: the same for the same number, on all peers. Called in tr_sync_step, by
-	 * its thread, one time or three after some merges. */
+	 * its thread, at the end of a race. */
 	double (*lr_probe)(void *arg, uint64_t batch);
 	void *lr_probe_arg;
-	/* HDET: the base is not moved by the paper's rule, above, but searched for, by races at the beginning and by losses along the way of the outer parameters later on
-	 * (docs/low-communication.md, "A search for the learning rate"). That looks at long spans; the losses of short ones, which the rule goes by, mislead. Then there is no
-	 * lr_momentum, lr_step, lr_decay or lr_temperature, outer_lr is 1 and outer_momentum 0. One copy more of the parameters. */
+	/* HDET: the base is not moved by the paper's rule, above, but searched for, by two races at the beginning (docs/low-communication.md, "A search for the learning rate"). Then there is no
+	 * lr_momentum, lr_step, lr_decay or lr_temperature, outer_lr is 1 and outer_momentum 0. See tr_sync_origin. */
 	bool lr_search;
 	/* With an overlap: what was done since the departure is carried over to the new outer parameters, instead of alpha's mean,
 	 *
@@ -148,12 +147,14 @@ struct tr_sync_options {
 	 *
 	 * and goes with the next movement (delayed averaging, arXiv 2006.00441). Not in eager mode, which has its own way. */
 	bool carry;
+	uint64_t
+	    lr_race_steps; /* lr_search: inner steps of a race, at least; more than a warm-up has. 0: 3 % of `steps` */
 };
 #define TR_SYNC_OPTIONS_INIT                                                                       \
 	{                                                                                          \
 		sizeof(struct tr_sync_options), TR_SYNC_DILOCO, 0, 0, 0, -1, 0, -1, -1,            \
 		    TR_CODEC_NONE, -1, 0, -1, -1, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, 0, NULL, NULL, \
-		    false, false                                                                   \
+		    false, false, 0                                                                \
 	}
 
 enum { TR_SYNC_SUMS = 8 };
@@ -224,8 +225,13 @@ TR_API bool tr_sync_sound(const tr_sync *sync);
 /* HDET: the base b and its momentum v, two numbers, to be saved and filled as the outer momentum is. Asked for before tr_sync_start: the base is known, so there are no races. */
 TR_API double *tr_sync_lr_base(tr_sync *sync);
 /* With lr_search, before tr_sync_start: an array of the caller's, of any memory, borrowed until tr_sync_destroy, that goes with the parameters where a race ends: then it is
- * the winner's. As much of the group's memory is taken. For the moments of an optimizer, which fit no other parameters than its own; at most 4, in the same order and of the same size on all peers. */
+ * the winner's, or zeros if all begin anew. As much of the group's memory is taken. For the moments of an optimizer, which fit no other parameters than its own; at most 4, in the same order and of the same size on all peers. */
 TR_API tr_status tr_sync_follow(tr_sync *sync, float *array, size_t count, struct tr_error *error);
+/* The inner step at which what is trained now was begun: 0, or with lr_search where the last race was begun, from the parameters of step 0. Schedules of the learning rate and counts of gradients in an
+ * optimizer's moments (which are zeros then; see tr_sync_follow) begin there. Changes in tr_sync_step, at a merge. */
+TR_API uint64_t tr_sync_origin(const tr_sync *sync);
+/* Whether races are under way: then the outer parameters are still those of step 0, and not worth saving. */
+TR_API bool tr_sync_races(const tr_sync *sync);
 /* What this peer learned and no merge has, after a call that ended with TR_EEVICTED: for who joins in its place, in this process or
  * another one on this machine. `into`: tr_sync_kept_bytes of them. Returns how many were written; 0: there is nothing to keep. */
 TR_API size_t tr_sync_kept_bytes(const tr_sync *sync);

@@ -1,8 +1,7 @@
 """What could tell HDET (docs/low-communication.md) which way its learning rate should go: each candidate's sign, at states of training with a rate that is known to be too low, right
 or too high. PyTorch alone, no daemons: the model, text and settings of scripts/experiments, whose `run` has made the text.
 
-    build/venv/bin/python scripts/hdet_signals.py signals TEXT_FOLDER RATE [STEPS]     the signals after STEPS steps of four workers that average every 32
-    build/venv/bin/python scripts/hdet_signals.py loop TEXT_FOLDER RATE [STEPS]        a rate that follows the line probe over a window that grows with the run
+    build/venv/bin/python scripts/hdet_signals.py TEXT_FOLDER RATE [STEPS]     the signals after STEPS steps of four workers that average every 32
 
 A derivative is that of the loss by the logarithm of the rate: negative says that the rate should rise. Minutes on two cores."""
 import copy
@@ -149,32 +148,12 @@ def signals(train, held_out, rate, steps):
             print(f"  the way of the last {window} merges: {line(group, before, history[-1] - before, validation):+.4f}", flush=True)
 
 
-def loop(train, held_out, rate, steps):
-    """Decides at merges 3, 5, 8, 13, ...: each window is about 0.4 of the run so far."""
-    group, probes, base = Group(train), seeded(5), 1.0
-    validation = [draw(held_out, 64, seeded(6)) for _ in range(4)]
-    anchor, anchored, due, merges, warm = group.workers[0].vector(), 0, 3, steps // PERIOD, steps // 38
-    for merge in range(1, merges + 1):
-        at = (merge - 0.5) * PERIOD
-        schedule = at / warm if at < warm else 0.1 + 0.45 * (1 + math.cos(math.pi * (at - warm) / (steps - warm)))
-        average = group.cycle([rate * base * schedule] * WORKERS, PERIOD)[2]
-        if merge >= due and merge < 0.8 * merges:
-            batches = [draw(train, 64, probes) for _ in range(2)]
-            low, here, high = (group.loss(anchor + c * (average - anchor), batches) for c in (1 - SPREAD, 1, 1 + SPREAD))
-            slope, curvature = (high - low) / (2 * SPREAD), (high + low - 2 * here) / SPREAD ** 2
-            factor = 1 - slope / curvature if curvature > 0 else 2 if slope < 0 else 0.5
-            base *= min(2, max(0.5, factor))
-            print(f"merge {merge} of {merges}, window {merge - anchored}: slope {slope:+.4f}, curvature {curvature:+.3f}: base {base:.3f}", flush=True)
-            anchor, anchored, due = average, merge, max(merge + 2, math.ceil(1.6 * merge))
-    print(f"validation loss {group.loss(group.workers[0].vector(), validation):.4f}, base {base:.3f}")
-
-
 def main():
     torch.set_num_threads(1)
-    what, folder, rate = {"signals": signals, "loop": loop}[sys.argv[1]], pathlib.Path(sys.argv[2]), float(sys.argv[3])
+    folder, rate = pathlib.Path(sys.argv[1]), float(sys.argv[2])
     text = torch.frombuffer(bytearray((folder / "text.txt").read_bytes()), dtype=torch.uint8).long()
     held_out = json.loads((folder / "text.json").read_text())["held_out_bytes"]
-    what(text[:-held_out], text[-held_out:], rate, int(sys.argv[4]) if len(sys.argv) > 4 else 1280)
+    signals(text[:-held_out], text[-held_out:], rate, int(sys.argv[3]) if len(sys.argv) > 3 else 1280)
 
 
 if __name__ == "__main__":

@@ -216,7 +216,6 @@ void tr_sync_destroy(tr_sync *s)
 	free(s->tensors);
 	drift_destroy(s);
 	alone_destroy(s);
-	searching_destroy(s);
 	free(s->start);
 	free(s->lead);
 	free(s->lead_momentum);

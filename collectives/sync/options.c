@@ -1,3 +1,5 @@
+#include <math.h>
+
 #include "collectives/sync/sync_internal.h"
 #include "common/error.h"
 
@@ -51,6 +53,8 @@ static void complete(struct tr_sync_options *o, unsigned layers)
 	if (!hdet)
 		return;
 	o->lr_spread = double_or(o->lr_spread, o->lr_spread != 0, 1.0 / 9);
+	if (o->lr_race_steps == 0)
+		o->lr_race_steps = (uint64_t)ceil(0.03 * (double)o->steps);
 	if (o->lr_search)
 		return;
 	o->lr_momentum = double_or(o->lr_momentum, o->lr_momentum >= 0, 0.9);

@@ -4,50 +4,17 @@
 
 #include "common/rng.h"
 
-#define BASE_MOST  64.0
-#define POINT_STEP 0.3
+#define BASE_MOST 64.0
 /* Of all steps: so long a race waits for a loss that is a number. */
 #define GIVE_UP_PART 0.05
-/* Of the steps so far; of those to come. */
-#define WINDOW_PAST 0.4
-#define WINDOW_LEFT 0.3
+#define LEARNED_PART 0.1
 
-/* The lowest rate and the highest, over the base, and the part of all steps at which it ends. */
-static const struct {
-	double low, high, until;
-} races[SEARCH_RACES] = { { 1.0 / 27, 1, 0.03 }, { 1.0 / 3, 3, 0.05 } };
-
-double search_point(unsigned i)
-{
-	return 1 + POINT_STEP * ((double)i - 1);
-}
+/* Of each race: from 1 / reach to reach, times the base. */
+static const double reaches[SEARCH_RACES] = { 16, 4 };
 
 static double within(double x, double least, double most)
 {
 	return x < least ? least : x > most ? most : x;
-}
-
-/* ---- windows ---- */
-
-static void open_window(struct search_state *state, const struct tr_sync_options *o, uint64_t step)
-{
-	double wanted = ceil(WINDOW_PAST * (double)step);
-	double left = o->steps > step ? WINDOW_LEFT * (double)(o->steps - step) : 0;
-
-	if (o->steps > 0 && left < wanted)
-		wanted = left;
-	uint64_t length = wanted >= 1 ? (uint64_t)wanted : 1;
-	if (length < 2 * o->inner_steps)
-		length = 2 * o->inner_steps;
-	state->race = state->judged = state->winner = state->probed = 0;
-	state->anchored = step;
-	state->due = step + length;
-}
-
-static void begin_race(struct search_state *state, uint64_t race)
-{
-	state->race = race;
-	state->judged = state->winner = 0;
 }
 
 void search_begin(struct search_state *state, const struct tr_sync_options *o, bool found)
@@ -55,13 +22,8 @@ void search_begin(struct search_state *state, const struct tr_sync_options *o, b
 	bool wanted = !found && o->inner_steps > 0 &&
 	    o->steps / o->inner_steps >= SEARCH_FEWEST_PERIODS;
 
-	if (wanted)
-		begin_race(state, 1);
-	else
-		open_window(state, o, 0);
+	*state = (struct search_state){ .race = wanted ? 1 : 0 };
 }
-
-/* ---- races ---- */
 
 double search_scale(const struct search_state *state, const struct tr_sync_options *o, double base,
     unsigned index, unsigned contributors)
@@ -69,99 +31,179 @@ double search_scale(const struct search_state *state, const struct tr_sync_optio
 	if (contributors < 2 || state->race == 0)
 		return base;
 	uint64_t place = rng_permute(rng_key(o->seed, state->race, 1), contributors, index);
-	double low = races[state->race - 1].low, high = races[state->race - 1].high;
-	double scale = base * low * pow(high / low, (double)place / ((double)contributors - 1));
+	double middle = (2 * (double)place + 1) / (double)contributors - 1;
 
-	return within(scale, 1 / BASE_MOST, BASE_MOST);
+	return within(base * pow(reaches[state->race - 1], middle), 1 / BASE_MOST, BASE_MOST);
 }
 
-static void name_winner(const struct search_told *told, size_t count, struct search_state *state,
-    double *base)
+/* ---- who has won ---- */
+
+static bool known(const struct search_told *t)
+{
+	return t->asked == 1 && isfinite(t->loss) && t->scale > 0;
+}
+
+const struct search_told *search_best(const struct search_told *told, size_t count)
 {
 	const struct search_told *best = NULL;
 
 	for (size_t i = 0; i < count; i++)
-		if (told[i].asked == 1 && isfinite(told[i].loss[0]) && told[i].scale > 0 &&
-		    (best == NULL || told[i].loss[0] < best->loss[0]))
+		if (known(&told[i]) && (best == NULL || told[i].loss < best->loss))
 			best = &told[i];
-	if (best == NULL) /* nobody was there to tell, or nobody's is a number: again */
-		return;
-	state->judged = 0;
-	state->winner = (uint64_t)best->peer;
-	*base = within(best->scale, 1 / BASE_MOST, BASE_MOST);
+	return best;
 }
 
-/* The winner has given its parameters, or was lost, and with it what was learned in the race: the base stays. */
-static void end_race(const struct tr_sync_options *o, uint64_t step, struct search_state *state)
+/* ---- which rate ---- */
+
+enum { TELLERS_MOST = 256 };
+
+/* Ascending by rate; how many. */
+static size_t sorted(const struct search_told *told, size_t count,
+    const struct search_told *by_rate[TELLERS_MOST])
 {
-	if (state->race < SEARCH_RACES)
-		begin_race(state, state->race + 1);
-	else
-		open_window(state, o, step);
+	size_t all = 0;
+
+	for (size_t i = 0; i < count && all < TELLERS_MOST; i++) {
+		size_t at = all;
+		if (!known(&told[i]))
+			continue;
+		for (; at > 0 && by_rate[at - 1]->scale > told[i].scale; at--)
+			by_rate[at] = by_rate[at - 1];
+		by_rate[at] = &told[i];
+		all++;
+	}
+	return all;
+}
+
+/* Each as far from the one before, in the logarithm: nobody who was between them is missing. */
+static bool evenly_spaced(const struct search_told *const *of, size_t count)
+{
+	for (size_t i = 1; i + 1 < count; i++) {
+		double even = of[i - 1]->scale * of[i + 1]->scale / (of[i]->scale * of[i]->scale);
+		if (!(even > 0.99 && even < 1.01))
+			return false;
+	}
+	return true;
+}
+
+/* Of the parabola of least squares through evenly spaced losses, in spacings from the first; at most half of one outside. NAN: it has no lowest point. */
+static double lowest_point(const struct search_told *const *of, size_t count)
+{
+	double middle = ((double)count - 1) / 2, squares = 0, slope = 0, bend = 0, bends = 0;
+
+	for (size_t i = 0; i < count; i++)
+		squares += ((double)i - middle) * ((double)i - middle);
+	double mean = squares / (double)count;
+	for (size_t i = 0; i < count; i++) {
+		double x = (double)i - middle, y = of[i]->loss - of[0]->loss;
+		slope += x * y / squares;
+		bend += (x * x - mean) * y;
+		bends += (x * x - mean) * (x * x - mean);
+	}
+	double curvature = bend / bends;
+	return curvature > 0 ? within(middle - slope / (2 * curvature), -0.5, (double)count - 0.5)
+	                     : NAN;
+}
+
+/* Where the parabola through them is lowest, in quarters of a spacing: square roots have the same bits on every machine. */
+static double lowest_rate(const struct search_told *const *of, size_t count, double otherwise)
+{
+	if (count < 3 || !evenly_spaced(of, count))
+		return otherwise;
+	double lowest = lowest_point(of, count);
+	if (!isfinite(lowest))
+		return otherwise;
+	double quarters = nearbyint(4 * lowest);
+	double quarter = sqrt(sqrt(of[1]->scale / of[0]->scale)), rate = of[0]->scale;
+	for (; quarters >= 1; quarters--)
+		rate *= quarter;
+	for (; quarters <= -1; quarters++)
+		rate /= quarter;
+	return rate;
+}
+
+/* Over the whole span of the first race losses are no parabola: there the best one's and its neighbours' count. */
+static double rate_of(const struct search_told *told, size_t count, uint64_t race)
+{
+	const struct search_told *by_rate[TELLERS_MOST], *best = search_best(told, count);
+	size_t all = sorted(told, count, by_rate), first = 0;
+
+	if (race > 1)
+		return lowest_rate(by_rate, all, best->scale);
+	while (by_rate[first] != best)
+		first++;
+	bool between = first > 0 && first + 1 < all;
+	return between ? lowest_rate(&by_rate[first - 1], 3, best->scale) : best->scale;
+}
+
+static void note_highest(const struct search_told *told, size_t count,
+    const struct search_told *best, struct search_state *state)
+{
+	for (size_t i = 0; i < count; i++)
+		if (known(&told[i]) &&
+		    told[i].loss - best->loss <= LEARNED_PART * fabs(best->loss) &&
+		    told[i].scale > state->highest)
+			state->highest = told[i].scale;
+}
+
+static size_t tellers(const struct search_told *told, size_t count)
+{
+	const struct search_told *by_rate[TELLERS_MOST];
+
+	return sorted(told, count, by_rate);
+}
+
+/* ---- races ---- */
+
+static void begin_anew(struct search_state *state, uint64_t race, uint64_t step)
+{
+	state->race = race;
+	state->judged = state->winner = 0;
+	state->origin = step;
+}
+
+static bool nobody_will_tell(const struct tr_sync_options *o, uint64_t step,
+    const struct search_state *state)
+{
+	double waited = (double)(step - state->origin) - (double)o->lr_race_steps;
+
+	return waited >= GIVE_UP_PART * (double)o->steps;
 }
 
 static void judge(const struct tr_sync_options *o, const struct search_told *told, size_t count,
     uint64_t step, double *base, struct search_state *state)
 {
-	name_winner(told, count, state, base);
-	if (state->winner == 0 &&
-	    (double)step >= (races[state->race - 1].until + GIVE_UP_PART) * (double)o->steps)
-		open_window(state, o, step); /* nobody's loss is a number */
-}
+	const struct search_told *best = search_best(told, count);
 
-static void race_on(const struct tr_sync_options *o, const struct search_told *told, size_t count,
-    uint64_t step, double *base, struct search_state *state)
-{
-	if (state->winner > 0)
-		end_race(o, step, state);
-	else if (state->judged > 0)
-		judge(o, told, count, step, base, state);
-	else
-		state->judged = (double)step >= races[state->race - 1].until * (double)o->steps;
-}
-
-/* ---- the line ---- */
-
-/* Lowest point of the parabola through the losses at 1 - h, 1 and 1 + h. */
-static double lowest(const double loss[SEARCH_POINTS])
-{
-	double slope = (loss[2] - loss[0]) / (2 * POINT_STEP);
-	double curvature = (loss[2] + loss[0] - 2 * loss[1]) / (POINT_STEP * POINT_STEP);
-
-	if (!(curvature > 0))
-		return slope < 0 ? 2 : 0.5;
-	return within(1 - slope / curvature, 0.5, 2);
-}
-
-static void follow_line(const struct search_told *told, size_t count, double *base)
-{
-	double sum[SEARCH_POINTS] = { 0 };
-	bool known = false;
-
-	for (size_t i = 0; i < count; i++) {
-		if (told[i].asked != SEARCH_POINTS)
-			continue;
-		known = true;
-		for (unsigned p = 0; p < SEARCH_POINTS; p++)
-			sum[p] += told[i].loss[p];
-	}
-	if (!known || !isfinite(sum[0]) || !isfinite(sum[1]) || !isfinite(sum[2]))
+	if (best == NULL) { /* nobody was there to tell, or nobody's is a number: again */
+		if (nobody_will_tell(o, step, state))
+			begin_anew(state, 0, step);
 		return;
-	double c = lowest(sum);
-	*base = within(*base * (c > 1 ? c * c : c), 1 / BASE_MOST, BASE_MOST);
+	}
+	double rate = rate_of(told, count, state->race);
+	note_highest(told, count, best, state);
+	if (state->race < SEARCH_RACES) {
+		begin_anew(state, state->race + 1, step);
+	} else {
+		state->judged = 0;
+		state->winner = (uint64_t)best->peer;
+		rate *= (double)tellers(told, count);
+		rate = rate < state->highest ? rate : state->highest;
+	}
+	*base = within(rate, 1 / BASE_MOST, BASE_MOST);
 }
 
 void search_control(const struct tr_sync_options *o, const struct search_told *told, size_t count,
-    uint64_t step, double *base, struct search_state *state)
+    uint64_t step, bool given, double *base, struct search_state *state)
 {
-	if (state->race > 0) {
-		race_on(o, told, count, step, base, state);
+	if (state->race == 0)
 		return;
-	}
-	if (state->probed > 0) {
-		follow_line(told, count, base);
-		open_window(state, o, state->probed);
-	}
-	if (step >= state->due)
-		state->probed = step;
+	if (state->winner > 0 && given)
+		state->race = state->winner = 0;
+	else if (state->winner > 0) /* it was lost, and with it what was learned in the race */
+		begin_anew(state, 0, step);
+	else if (state->judged > 0)
+		judge(o, told, count, step, base, state);
+	else
+		state->judged = step - state->origin >= o->lr_race_steps;
 }

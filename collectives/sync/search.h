@@ -1,19 +1,18 @@
-/* A search for the learning rate while members train (HDET with lr_search). What a few steps with another rate do to the loss says what the noise of a
- * step costs, not what the rate gains: so losses of short spans, the paper's among them, want a smaller rate wherever it stands (docs/low-communication.md has
- * the figures). The two signs that are used look at long spans:
+/* A search for the learning rate before members train together (HDET with lr_search): races. From the same parameters each member trains apart, at a rate of its own; the least loss wins.
  *
- *	race    at the beginning, twice: from the same parameters each member trains apart at a rate of its own, spread evenly in the logarithm
- *	        from 1/27 of the base to the base, the second time from a third to three times, until 3 % (5 %) of all steps are done. The losses on
- *	        one batch that all see are told with a round's merge, all name the winner, and with the next merge its parameters are everybody's
- *	        and its rate is the base. (Not upward at first: what a rate that is too high spoils early stays; the line finds the way up)
- *	line    from then on, at the end of each window of min(0.4 of the steps so far, 0.3 of those to come), two periods at least: with d the way of the
- *	        outer parameters through the window, the loss at start + c d for c = 0.7, 1 and 1.3. Let c be where the parabola through them is lowest, within
- *	        1/2 and 2: the base is multiplied by c, and where that is above 1, by its square. A rate that is too low goes in the same
- *	        direction window after window and does not go far enough
+ *	first   rates: the middles of N equal cells of [1/16, 16] times the base, in the logarithm; N members. The base becomes the best one's, moved by at most
+ *	        half a cell to where the parabola through its and its neighbours' losses is lowest; and all begin anew, from where they began
+ *	second  the same around that, [1/4, 4] times. The best one's parameters are everybody's; where the parabola of least squares through all losses is lowest, times N, is the
+ *	        base, but no more than the highest rate that a member took in a race and came within a tenth of the best loss. (The noise of single losses is that of a factor of two in the rate: so all of them count)
  *
- * Windows that grow with the run see what a rate gains, and towards its end, where noise can no longer be taken away later, they shrink, and the rate comes down.
+ * A race is as long as the caller's warm-up, and a little, or 3 % of all steps; and a race *begins training anew*: schedules and optimizers' counts begin there (`origin`). For what a race compares has to be what a rate
+ * does from the beginning. From parameters that have been trained the smaller rate looks better for hundreds of steps wherever it stands, since it takes noise away first, and what the larger one learns shows later; so losses of short spans,
+ * the paper's among them, mislead (docs/low-communication.md has the figures). Losses on one batch that all see are told with a merge, all conclude the same.
  *
- * Pure: no memory, no I/O. What all decide by is state, and told by ops of the round, so all decide alike.
+ * N: where gradients are mostly noise, as with the small batches that one member has, a step of AdamW is as long as the rate whatever the gradient, noise for the most part. The mean of N members' steps has 1/N of the noise's
+ * square for the same way downhill, so with N times the rate it has as much noise for its way as one member has. (The same reckoning as the square-root rule, Malladi et al., arXiv 2205.10287, which is of steps with N times the batch: those go sqrt(N) times as far downhill.)
+ *
+ * Pure: no memory, no I/O. What all decide by is state, and told by ops of the round, so all decide alike; of the arithmetic of a base only what IEEE 754 rounds correctly is used.
  */
 #ifndef TR_COLLECTIVES_SYNC_SEARCH_H
 #define TR_COLLECTIVES_SYNC_SEARCH_H
@@ -24,30 +23,26 @@
 
 #include "collectives/sync.h"
 
-enum { SEARCH_RACES = 2, SEARCH_POINTS = 3, SEARCH_FEWEST_PERIODS = 48 };
+enum { SEARCH_RACES = 2, SEARCH_FEWEST_PERIODS = 48 };
 
 /* State of the group, equal on all members after each merge; zeros to begin with. */
 struct search_state {
 	uint64_t race;   /* 1, 2: under way; 0: none */
 	uint64_t judged; /* 1: in the round after this merge all tell their losses */
 	uint64_t
-	    winner; /* peer id: in the round after this merge it gives its parameters; 0: nobody does */
-	uint64_t anchored; /* step at which the window began */
-	uint64_t due;      /* step at which it ends */
-	uint64_t probed; /* step of the merge at which losses along the line were wanted; 0: none are */
+	    winner; /* of the last race, peer id: in the round after this merge it gives its parameters; 0: nobody does */
+	uint64_t origin; /* step at which training began anew */
+	double highest;  /* scale of the rate in the races so far at which a member still learned */
 };
 
 /* What a member tells with a merge. */
 struct search_told {
-	double asked;       /* losses that it has: 0, 1 (race), SEARCH_POINTS (line) */
-	double peer, scale; /* race: who it is, and at which scale of the rate it trained */
-	double loss[SEARCH_POINTS];
+	double asked;       /* 1: it has a loss that is a number */
+	double peer, scale; /* who it is, and at which scale of the rate it trained */
+	double loss;
 };
 
 enum { SEARCH_TOLD_NUMBERS = sizeof(struct search_told) / sizeof(double) };
-
-/* Of the points of the line. */
-double search_point(unsigned i);
 
 /* Before the first round. `found`: the base is from an earlier run, so there is no race; nor is there one where the options do not tell how many merges
  * there are, or tell of less than SEARCH_FEWEST_PERIODS. */
@@ -57,8 +52,11 @@ void search_begin(struct search_state *state, const struct tr_sync_options *opti
 double search_scale(const struct search_state *state, const struct tr_sync_options *options,
     double base, unsigned index, unsigned contributors);
 
-/* At a commit: what is told of it, of `count` places, and the step of its merge. */
+/* Of `count` places who has the least loss; NULL: nobody. */
+const struct search_told *search_best(const struct search_told *told, size_t count);
+
+/* At a commit in a race: what is told of it, and the step of its merge. `given`: somebody's movement is in the merge; a winner that was lost gives none, and training begins anew at the base that was found. */
 void search_control(const struct tr_sync_options *options, const struct search_told *told,
-    size_t count, uint64_t step, double *base, struct search_state *state);
+    size_t count, uint64_t step, bool given, double *base, struct search_state *state);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "common/error.h"
 
-/* Numbers of batches that a round may ask for: one for each member, and the last one for all. */
+/* Numbers of batches that a round may ask for; the last one is all members'. */
 #define BATCHES (2 * TR_GROUP_PEERS_MAX)
 
 tr_status searching_create(struct tr_sync *s, struct tr_error *error)
@@ -19,16 +19,9 @@ tr_status searching_create(struct tr_sync *s, struct tr_error *error)
 		    "sync.lr_search: found true without lr_probe: the program has to say what the "
 		    "loss is");
 	s->told = tr_alloc(s->group, TR_GROUP_PEERS_MAX * sizeof(s->told[0]));
-	s->anchor = malloc(s->first[s->options.fragments] * sizeof(float));
-	if (!s->told || !s->anchor)
-		return tr_error_set(error, TR_ENOMEM,
-		    "sync.lr_search: no memory for one more copy of the parameters");
-	return TR_OK;
-}
-
-void searching_destroy(struct tr_sync *s)
-{
-	free(s->anchor);
+	return s->told
+	    ? TR_OK
+	    : tr_error_set(error, TR_ENOMEM, "sync.lr_search: no memory for what members tell");
 }
 
 bool searching_choose(struct tr_sync *s)
@@ -46,23 +39,17 @@ bool searching_choose(struct tr_sync *s)
 	return true;
 }
 
-static double loss_on(struct tr_sync *s, uint64_t batch)
-{
-	return s->options.lr_probe(s->options.lr_probe_arg, s->round.round * BATCHES + batch);
-}
-
 bool searching_take(struct tr_sync *s)
 {
 	const struct search_state *state = &s->counters->search;
 
+	memset(&s->tell, 0, sizeof(s->tell));
 	if (s->apart && state->judged > 0) {
-		double loss = loss_on(s, BATCHES - 1);
-		memset(&s->tell, 0, sizeof(s->tell));
+		double loss = s->options.lr_probe(s->options.lr_probe_arg,
+		    s->round.round * BATCHES + BATCHES - 1);
 		if (isfinite(loss))
-			s->tell = (struct search_told){ .asked = 1,
-				.peer = (double)tr_peer_id(s->group),
-				.scale = s->race_scale,
-				.loss = { loss } };
+			s->tell = (struct search_told){ 1, (double)tr_peer_id(s->group),
+				s->race_scale, loss };
 	}
 	return !s->apart || state->winner == tr_peer_id(s->group);
 }
@@ -120,36 +107,35 @@ tr_status searching_submit(struct tr_sync *s, unsigned flags, struct tr_error *e
 
 /* ---- what came of it ---- */
 
-static double told_loss(const struct tr_sync *s, uint64_t peer)
+static void say(struct tr_sync *s, const struct search_state *before)
 {
-	for (unsigned i = 0; i < s->options.peers_most; i++)
-		if (s->told[i].asked == 1 && (uint64_t)s->told[i].peer == peer)
-			return s->told[i].loss[0];
-	return 0;
+	const struct search_told *best = search_best(s->told, s->options.peers_most);
+
+	if (s->event[0] == '\0' && best)
+		(void)snprintf(s->event, sizeof(s->event),
+		    "learning rate, race %u of %u: peer %llu has the least loss, %.3f; %s at %.3g "
+		    "times "
+		    "what the job says",
+		    (unsigned)before->race, (unsigned)SEARCH_RACES, (unsigned long long)best->peer,
+		    best->loss,
+		    before->race < SEARCH_RACES ? "all begin anew, around it,"
+		                                : "all go on from there",
+		    s->counters->lr_base[0]);
 }
 
 void searching_commit(struct tr_sync *s, uint64_t step, bool given)
 {
 	struct search_state *state = &s->counters->search, before = *state;
-	double *base = &s->counters->lr_base[0], was = *base;
 
 	for (unsigned i = 0; before.winner > 0 && given && i < s->follower_count; i++)
 		memcpy(s->followers[i].array, s->followers[i].sum,
 		    s->followers[i].count * sizeof(float));
-	search_control(&s->options, s->told, s->options.peers_most, step, base, state);
-	if (s->event[0] != '\0')
-		return;
-	if (state->winner > 0 && before.winner == 0)
-		(void)snprintf(s->event, sizeof(s->event),
-		    "learning rate, race %u of %u: peer %llu has the least loss, %.3f, at %.3g "
-		    "times "
-		    "what the job says",
-		    (unsigned)state->race, (unsigned)SEARCH_RACES,
-		    (unsigned long long)state->winner, told_loss(s, state->winner), *base);
-	else if (before.probed > 0 && (*base > 1.2 * was || *base < was / 1.2))
-		(void)snprintf(s->event, sizeof(s->event),
-		    "learning rate: %.3g times what the job says from step %llu on (%.3g before)",
-		    *base, (unsigned long long)step, was);
+	search_control(&s->options, s->told, s->options.peers_most, step, given,
+	    &s->counters->lr_base[0], state);
+	for (unsigned i = 0; state->origin != before.origin && i < s->follower_count; i++)
+		memset(s->followers[i].array, 0, s->followers[i].count * sizeof(float));
+	if (state->race != before.race || state->winner != before.winner)
+		say(s, &before);
 }
 
 bool searching_race_ends(const struct tr_sync *s)
@@ -157,52 +143,12 @@ bool searching_race_ends(const struct tr_sync *s)
 	return s->counters->search.race != s->raced;
 }
 
-/* ---- the line ---- */
-
-static void go_to(struct tr_sync *s, float c)
+uint64_t tr_sync_origin(const tr_sync *s)
 {
-	for (size_t t = 0; t < s->tensor_count; t++) {
-		const struct sync_tensor *tensor = &s->tensors[t];
-		const float *from = s->anchor + tensor->offset, *to = s->outer + tensor->offset;
-		for (size_t i = 0; i < tensor->count; i++)
-			tensor->data[i] = from[i] + c * (to[i] - from[i]);
-	}
+	return s->counters->search.origin;
 }
 
-static void look_along(struct tr_sync *s)
+bool tr_sync_races(const tr_sync *s)
 {
-	bool known = true;
-
-	/* What was done alone since the take is in the parameters, and nowhere else. One fragment: sum has room for all, and is free between merge and take. */
-	for (size_t t = 0; t < s->tensor_count; t++)
-		memcpy(s->sum + s->tensors[t].offset, s->tensors[t].data,
-		    s->tensors[t].count * sizeof(float));
-	s->tell.asked = SEARCH_POINTS;
-	for (unsigned i = 0; i < SEARCH_POINTS; i++) {
-		go_to(s, (float)search_point(i));
-		s->tell.loss[i] = loss_on(s, s->round.index);
-		known = known && isfinite(s->tell.loss[i]);
-	}
-	if (!known)
-		memset(&s->tell, 0, sizeof(s->tell));
-	for (size_t t = 0; t < s->tensor_count; t++)
-		memcpy(s->tensors[t].data, s->sum + s->tensors[t].offset,
-		    s->tensors[t].count * sizeof(float));
-}
-
-void searching_look(struct tr_sync *s, uint64_t step)
-{
-	const struct search_state *state = &s->counters->search;
-
-	memset(&s->tell, 0, sizeof(s->tell));
-	if (!s->options.lr_search || state->race > 0 || s->finished)
-		return;
-	bool ends = state->probed == step && step > 0, begins = state->anchored == step;
-	/* Who came in the middle of a window has not seen where it began. */
-	if (ends && s->anchored == state->anchored + 1 && sync_contributes(s))
-		look_along(s);
-	if (!ends && !begins)
-		return;
-	memcpy(s->anchor, s->outer, s->first[s->options.fragments] * sizeof(float));
-	s->anchored = step + 1;
+	return s->counters->search.race > 0;
 }

@@ -362,7 +362,6 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 	s->trains_alone = false;
 	s->alone = 0;
 	status = next_round(s, error);
-	searching_look(s, now->merged_step);
 	return status == TR_OK ? check_samples(s, error) : status;
 }
 
@@ -536,8 +535,6 @@ tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *er
 	else
 		fetch(s, s->outer);
 	s->event[0] = '\0';
-	if (s->progress.step == 0)
-		searching_look(s, 0);
 	alone_begin(s);
 	s->trains = true;
 	tell(s, now);

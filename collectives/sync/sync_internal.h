@@ -136,8 +136,6 @@ struct tr_sync {
 	/* searching.h */
 	struct search_told *told; /* by index, as reports; NULL: there is no search */
 	struct search_told tell;  /* this peer's, with its next movement */
-	float *anchor;            /* where the window began */
-	uint64_t anchored;        /* 1 + its step; 0: not seen */
 	uint64_t raced;           /* the race that race_scale is of */
 	double race_scale;
 	struct {

@@ -208,10 +208,10 @@ static const struct job_option rows[] = {
 	{ "sync.lr_decay", OPTION_DOUBLE, 0, 0.9999, NULL, "0", NULL,
 	    "hdet: part of the base that is lost at a merge, beside the schedule of `train`." },
 	{ "sync.lr_search", OPTION_BOOL, 0, 0, NULL, "false", NULL,
-	    "hdet: the base of the learning rates is searched for, by races in the first 8 % of "
-	    "the "
-	    "steps and by losses over long spans later on, and not moved by the paper's rule; then "
-	    "no lr_temperature, lr_step, lr_momentum or lr_decay." },
+	    "hdet: the base of the learning rates is searched for, within a sixteenth to sixteen "
+	    "times `train.lr`, by two races from the beginning, each a little longer than the "
+	    "warm-up, 3 % of the steps at least; then no lr_temperature, lr_step, lr_momentum or "
+	    "lr_decay." },
 	{ "sync.algorithm", OPTION_CHOICE, 0, 0, "auto|ring|star|direct|hierarchical|one-shot",
 	    "auto", NULL, "Of the all-reduce; `auto` goes by the cost model." },
 	{ "sync.deterministic", OPTION_BOOL, 0, 0, NULL, "false", NULL,

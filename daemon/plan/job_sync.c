@@ -1,5 +1,6 @@
 #include "daemon/plan/job_sync.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Place of `name` in `names`; `count`: it is not among them. */
@@ -15,6 +16,14 @@ bool job_sync_is_rare(const Traind__V1__Sync *sync)
 {
 	return sync != NULL && sync->mode != NULL && sync->mode[0] != '\0' &&
 	    strcmp(sync->mode, "ddp") != 0;
+}
+
+/* A little more than the warm-up: what a race compares is what a rate does at its full height. */
+static uint64_t race_steps(const Traind__V1__TrainSpec *spec, uint64_t steps)
+{
+	double least = 0.03 * (double)steps, most = 0.1 * (double)steps,
+	       wanted = 1.15 * (double)spec->optimizer->warmup;
+	return (uint64_t)ceil(wanted < least ? least : wanted > most ? most : wanted);
 }
 
 tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
@@ -44,6 +53,7 @@ tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
 	o.lr_decay = sync->lr_decay;
 	o.lr_temperature = sync->lr_temperature;
 	o.lr_search = sync->lr_search;
+	o.lr_race_steps = race_steps(spec, steps);
 	o.inner_seconds = sync->inner_seconds;
 	o.by_speed = sync->by_speed;
 	o.grace_seconds = sync->grace_seconds;

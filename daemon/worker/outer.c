@@ -119,6 +119,19 @@ bool outer_lr_base(const struct trainer *t, double base[2])
 	return has;
 }
 
+static uint64_t origin_of(const struct trainer *t)
+{
+	return t->outer.sync != NULL ? tr_sync_origin(t->outer.sync) : 0;
+}
+
+double outer_lr(const struct trainer *t, uint64_t step)
+{
+	struct optim_settings settings = t->settings;
+	uint64_t origin = origin_of(t);
+	settings.steps -= origin;
+	return optim_lr(&settings, step > origin ? step - origin : 0);
+}
+
 const struct sync_costs *outer_costs(const struct trainer *t)
 {
 	return t->outer.sync != NULL ? tr_sync_costs(t->outer.sync) : &t->outer.costs;
@@ -157,6 +170,10 @@ static bool inner_step(struct trainer *t, const struct tr_sync_now *now, struct 
 	size_t count = (size_t)now->samples;
 	settings.lr *= now->lr_scale;
 	settings.min_lr *= now->lr_scale;
+	settings.steps -= origin_of(t);
+	if (t->outer.origin != origin_of(t))
+		t->outer.age = 0;
+	t->outer.origin = origin_of(t);
 	memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
 	t->sums->loss = 0;
 	for (size_t i = 0; i < count; i++)
@@ -167,7 +184,7 @@ static bool inner_step(struct trainer *t, const struct tr_sync_now *now, struct 
 		return false;
 	}
 	double norm = optim_step(t->ops, t->pool, &t->layout, &settings, &t->arrays,
-	    1 / t->sums->loss_tokens, step_of(t, now) + 1, ++t->outer.age);
+	    1 / t->sums->loss_tokens, step_of(t, now) + 1 - t->outer.origin, ++t->outer.age);
 	if (!isfinite(norm)) {
 		char event[256];
 		t->outer.age--;
@@ -209,7 +226,8 @@ static void validate(struct trainer *t, const struct tr_sync_now *now)
 static void checkpoint(struct trainer *t, uint64_t before)
 {
 	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
-	if (t->folder.dir[0] == '\0' || !crossed(every, before, t->counters->step))
+	if (t->folder.dir[0] == '\0' || !crossed(every, before, t->counters->step) ||
+	    tr_sync_races(t->outer.sync))
 		return;
 	if (!tr_sync_sound(t->outer.sync)) {
 		log_warn("trainer",

@@ -17,6 +17,7 @@ struct outer {
 	tr_sync *sync; /* NULL: ddp */
 	float *params; /* outer ones in the model's layout: a copy, made when it is wanted; arrays.outer is that of their momentum */
 	uint64_t age;  /* gradients in AdamW's moments */
+	uint64_t origin;   /* as of the newest step (tr_sync_origin): age counts from there */
 	double lr_base[2]; /* to begin with, of a checkpoint; zeros: none */
 	double val_loss; /* sum and tokens of this worker's part of a validation that is not yet reported */
 	double val_tokens;
@@ -38,6 +39,9 @@ void outer_fetch(struct trainer *t);
 
 /* HDET: the base of the learning rates and its momentum, beside the schedule of `train`. False, and zeros: there is none. */
 bool outer_lr_base(const struct trainer *t, double base[2]);
+
+/* Learning rate of a step of the job by the schedule alone, which counts from where training began anew. */
+double outer_lr(const struct trainer *t, uint64_t step);
 
 /* What all merges cost up to now. */
 const struct sync_costs *outer_costs(const struct trainer *t);

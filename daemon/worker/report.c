@@ -131,7 +131,7 @@ void trainer_report_step(struct trainer *t, const struct tr_round *round, double
 	report.val_loss = val_loss;
 	report.grad_norm = grad_norm;
 	double base[2];
-	report.lr = optim_lr(&t->settings, t->counters->step);
+	report.lr = outer_lr(t, t->counters->step);
 	if (outer_lr_base(t, base))
 		report.lr *= base[0];
 	report.tokens_per_s = t->tokens_per_s > 0 ? t->tokens_per_s : NAN;

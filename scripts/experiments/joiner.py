@@ -4,7 +4,7 @@ own of a laboratory (docs/wanlab.md; root); among the members 1 Gbit/s and 2 ms 
     build/venv/bin/python scripts/experiments/joiner.py [--only eager] [--members 2] [--donors 1] [--joins 3] [--out docs/results/joiner.json]
 
 --donors: of how many members' links the bound state / rate is. Computation is paced (variants/paced.patch). What the others lose is judged by the times between
-their merges: from the one before the joiner's traind started to the one from which on it contributes, beside the rounds before. What is in the file of
+their merges: from the one before the joiner's traind started to the one from which on it contributes, beside the rounds before, and beside those after, in which it is a member like any other. What is in the file of
 other cases stays.
 """
 import argparse
@@ -29,7 +29,7 @@ from wan_lab import WanLab, missing  # noqa: E402
 
 TEXT = "/usr/share/doc/jargon-text/jargon.txt.gz"
 RATE_MBIT, PAYLOAD = 20, 1448 / 1500  # of a rate, what TCP carries
-CONTEXT, QUIET_ROUNDS = 8, 3
+CONTEXT, QUIET_ROUNDS, ROUNDS_WITH_IT = 8, 3, 2
 # What sync says, milliseconds of a step: rounds shorter and longer than the state is on its way. Streaming's fragment leaves when most of the state must be there.
 CASES = {"short": ({"mode": "diloco", "inner_steps": 20}, 250), "long": ({"mode": "diloco", "inner_steps": 40}, 600), "eager": ({"mode": "eager", "inner_steps": 40}, 600),
          "streaming": ({"mode": "streaming", "inner_steps": 90, "fragments": 3, "overlap": 10}, 600)}
@@ -74,7 +74,7 @@ class Join:
         self.await_rounds(QUIET_ROUNDS + 1, len(self.members), before)
         began, seen = time.time(), {name: len(self.sites.log(f"node-{name}")) for name in [*self.members, "j"]}
         self.sites.start_node("j", "j")
-        self.await_rounds(2, len(self.members) + 1, began)
+        self.await_rounds(ROUNDS_WITH_IT + 1, len(self.members) + 1, began)
         logs = {name: self.sites.log(f"node-{name}")[seen[name]:] for name in seen}
         row = self.row(before, began, logs)
         ended = time.time()
@@ -95,9 +95,11 @@ class Join:
         lengths = [(later - at, later) for at, later in zip(times, times[1:])]
         quiet = statistics.median(length for length, end in lengths if end <= began)
         during = [length for length, end in lengths if end > began]
+        later = [at for at, _ in merges if at >= entered]
+        with_it = statistics.median(after - at for at, after in zip(later, later[1:]))
         return {"state_bytes": sent, "donors": len(sending), "start_to_asked_s": round(asked - began, 3), "transfer_s": round(arrived - asked, 3),
                 "start_to_state_s": round(arrived - began, 3), "start_to_first_merge_s": round(entered - began, 3),
-                "quiet_round_s": round(quiet, 3), "rounds_s": [round(length, 3) for length in during],
+                "quiet_round_s": round(quiet, 3), "round_with_it_s": round(with_it, 3), "rounds_s": [round(length, 3) for length in during],
                 "lost": round(1 - len(during) * quiet / sum(during), 4)}
 
 

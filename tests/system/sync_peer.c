@@ -39,7 +39,7 @@ struct peer {
 	uint64_t own, merges; /* steps since the last merge; merges */
 	/* Digest of the outer parameters as the newest commit left them, which may be some steps before its merge. */
 	uint64_t agreed;
-	float *follows; /* 1 + its index, until a race ends; NULL: nothing does */
+	float *follows; /* each step adds 1 + its index, as to an optimizer's moments; NULL: nothing follows */
 };
 
 static float target(unsigned index, uint64_t step, unsigned element)
@@ -155,10 +155,10 @@ static void say(const struct peer *p, const struct tr_sync_now *now)
 		       ", \"fragment\": %u, \"tokens\": %g, \"loss\": %.17g, \"digest\": "
 		       "\"%016" PRIx64 "\", \"contributors\": %u, \"waited_s\": %g, \"flight_s\": "
 		       "%g, \"bytes\": %" PRIu64 ", \"own\": %" PRIu64
-		       ", \"lr_scale\": %.17g, \"lr_base\": %.17g}\n",
+		       ", \"lr_scale\": %.17g, \"lr_base\": %.17g, \"origin\": %" PRIu64 "}\n",
 		    now->merged_round, now->merged_step, now->fragment, now->tokens, now->sums[0],
 		    p->agreed, now->contributors, now->waited_s, now->flight_s, now->bytes, p->own,
-		    now->lr_scale, tr_sync_lr_base(p->sync)[0]);
+		    now->lr_scale, tr_sync_lr_base(p->sync)[0], tr_sync_origin(p->sync));
 	if (!now->finished)
 		return;
 	if (p->batch > 0)
@@ -245,13 +245,13 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 	       "\"%016" PRIx64 "\"}\n",
 	    now.step, now.index, now.lr_scale, digest(p));
 	p->agreed = digest(p);
-	if (p->follows)
-		*p->follows = 1 + (float)now.index;
 	while (!now.finished) {
 		struct tr_sync_work did = { .tokens = p->uneven > 0 ? 1 + now.index : 1 };
 		if (p->batch > 0)
 			use(p, &now, &did);
 		did.loss = inner_step(p, &now);
+		if (p->follows)
+			*p->follows += 1 + (float)now.index;
 		p->own++;
 		did.sums[0] = now.index + 1;
 		disturb(p, now.step + 1);
