@@ -162,6 +162,17 @@ static void begin_anew(struct search_state *state, uint64_t race, uint64_t step)
 	state->origin = step;
 }
 
+/* It took the base, and nobody else has told of a race. */
+static bool raced_alone(const struct search_told *told, size_t count,
+    const struct search_told *best, double base)
+{
+	size_t racers = 0;
+
+	for (size_t i = 0; i < count; i++)
+		racers += told[i].asked != 0 ? 1 : 0;
+	return racers == 1 && best->scale == base;
+}
+
 static bool nobody_will_tell(const struct tr_sync_options *o, uint64_t step,
     const struct search_state *state)
 {
@@ -182,7 +193,7 @@ static void judge(const struct tr_sync_options *o, const struct search_told *tol
 	}
 	double rate = rate_of(told, count, state->race);
 	note_highest(told, count, best, state);
-	if (state->race < SEARCH_RACES) {
+	if (state->race < SEARCH_RACES && !raced_alone(told, count, best, *base)) {
 		begin_anew(state, state->race + 1, step);
 	} else {
 		state->judged = 0;

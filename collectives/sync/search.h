@@ -12,6 +12,8 @@
  * N: where gradients are mostly noise, as with the small batches that one member has, a step of AdamW is as long as the rate whatever the gradient, noise for the most part. The mean of N members' steps has 1/N of the noise's
  * square for the same way downhill, so with N times the rate it has as much noise for its way as one member has. (The same reckoning as the square-root rule, Malladi et al., arXiv 2205.10287, which is of steps with N times the batch: those go sqrt(N) times as far downhill.)
  *
+ * Who races alone has nothing to compare: its first race is the last one, and it goes on.
+ *
  * Pure: no memory, no I/O. What all decide by is state, and told by ops of the round, so all decide alike; of the arithmetic of a base only what IEEE 754 rounds correctly is used.
  */
 #ifndef TR_COLLECTIVES_SYNC_SEARCH_H
@@ -37,7 +39,7 @@ struct search_state {
 
 /* What a member tells with a merge. */
 struct search_told {
-	double asked;       /* 1: it has a loss that is a number */
+	double asked;       /* 1: it has a loss; -1: one that is no number */
 	double peer, scale; /* who it is, and at which scale of the rate it trained */
 	double loss;
 };

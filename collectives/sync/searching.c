@@ -47,9 +47,9 @@ bool searching_take(struct tr_sync *s)
 	if (s->apart && state->judged > 0) {
 		double loss = s->options.lr_probe(s->options.lr_probe_arg,
 		    s->round.round * BATCHES + BATCHES - 1);
-		if (isfinite(loss))
-			s->tell = (struct search_told){ 1, (double)tr_peer_id(s->group),
-				s->race_scale, loss };
+		bool number = isfinite(loss);
+		s->tell = (struct search_told){ number ? 1 : -1, (double)tr_peer_id(s->group),
+			s->race_scale, number ? loss : 0 };
 	}
 	return !s->apart || state->winner == tr_peer_id(s->group);
 }
@@ -118,8 +118,8 @@ static void say(struct tr_sync *s, const struct search_state *before)
 		    "what the job says",
 		    (unsigned)before->race, (unsigned)SEARCH_RACES, (unsigned long long)best->peer,
 		    best->loss,
-		    before->race < SEARCH_RACES ? "all begin anew, around it,"
-		                                : "all go on from there",
+		    s->counters->search.race > before->race ? "all begin anew, around it,"
+		                                            : "all go on from there",
 		    s->counters->lr_base[0]);
 }
 

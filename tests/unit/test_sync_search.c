@@ -108,6 +108,25 @@ static void the_second_race_begins_anew_and_its_winner_gives_what_it_has(void **
 	assert_true(f.state.race == 0 && f.base == 2); /* for good */
 }
 
+static void who_races_alone_goes_on(void **state)
+{
+	(void)state;
+	for (unsigned others = 0; others < 2; others++) {
+		struct fixture f = begun(STEPS, false);
+		run_until_judged(&f);
+		tell(&f, 0, 1, 3);
+		f.told[1].asked = others ? -1 : 0; /* its loss is no number: then it is not alone */
+		commit(&f, false);
+		assert_true(f.state.race == 1 + others && f.state.winner == (others ? 0 : 100));
+		assert_true(f.base == 1 && f.state.origin == (others ? f.step : 0));
+	}
+	struct fixture f = begun(STEPS, false);
+	run_until_judged(&f);
+	tell(&f, 0, 8, 3); /* it was one of several: the others are lost */
+	commit(&f, false);
+	assert_true(f.state.race == 2 && f.base == 8);
+}
+
 static void a_winner_that_is_lost_is_a_new_beginning(void **state)
 {
 	(void)state;
@@ -240,6 +259,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rates_of_a_race_are_the_middles_of_cells),
 		cmocka_unit_test(the_second_race_begins_anew_and_its_winner_gives_what_it_has),
+		cmocka_unit_test(who_races_alone_goes_on),
 		cmocka_unit_test(a_winner_that_is_lost_is_a_new_beginning),
 		cmocka_unit_test(a_race_that_nobody_can_judge_goes_on),
 		cmocka_unit_test(a_race_that_nobody_ever_judges_ends),
