@@ -114,13 +114,19 @@ def test_what_coding_loses_goes_with_later_merges(tmp_path, whole, pp, tp):
 
 def check_to_the_end(tmp_path, cluster, job, inner, steps):
     """It learns until it is done, replicas alike, and each sample is used once; how many were."""
+    used = check_samples(tmp_path, cluster, job)
+    rows = rows_of(tmp_path / "run")
+    assert sorted(rows) == list(range(inner, steps + 1, inner))
+    assert rows[steps]["loss"] < rows[inner]["loss"] / 2
+    return used
+
+
+def check_samples(tmp_path, cluster, job):
+    """Replicas stay alike until it is done, and each sample is used once; how many were."""
     done = cluster.wait_job(job, "DONE")
     events = cluster.events(done)
     assert "other numbers" not in events and "goes back" not in events, events
     told = check_sums(trainctl_json("--address", cluster.memberd.address, "samples", job))
-    rows = rows_of(tmp_path / "run")
-    assert sorted(rows) == list(range(inner, steps + 1, inner))
-    assert rows[steps]["loss"] < rows[inner]["loss"] / 2
     used = check_once(consumed(tmp_path).values())
     assert counted_of(told) == done.rounds.samples == len(used)
     assert sorted(used) == list(range(len(used))), "what a replica did not train on is trained on by others"

@@ -44,10 +44,6 @@ static void test_mesh(void **state)
 	    "sync.on_loss: found drop, allowed: replay, since mesh.tp is 2: without a member its "
 	    "whole replica's gradient is missing");
 	spec = good_sharded("2");
-	set_good(spec, "sync.mode", "eager");
-	refused(spec,
-	    "sync.mode: found eager, allowed: ddp, local_sgd, diloco or hdet, since mesh.tp is 2");
-	spec = good_sharded("2");
 	set_good(spec, "mesh.threads", "0");
 	refused(spec,
 	    "mesh.threads: found 0, allowed: at least 1, since mesh.tp is 2: workers that share a "
@@ -107,8 +103,12 @@ static void test_stages(void **state)
 	set_good(spec, "mesh.threads", "0");
 	assert_int_equal(job_validate(spec, NULL), TR_OK); /* stages need not be alike */
 	set_good(spec, "sync.mode", "eager");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.alone_steps", "5");
 	refused(spec,
-	    "sync.mode: found eager, allowed: ddp, local_sgd, diloco or hdet, since mesh.pp is 2");
+	    "sync.alone_steps: found 5, allowed: nothing, since mesh.pp is 2: replicas of several "
+	    "workers merge after inner_steps where they train on meanwhile (streaming, eager, "
+	    "overlap)");
 }
 
 /* Two replicas of two workers that train apart. */
@@ -132,16 +132,10 @@ static void test_replicas_apart(void **state)
 	set_good(spec, "sync.lr_spread", "0.2");
 	assert_int_equal(job_validate(spec, NULL), TR_OK);
 	drop(spec);
-	refused(good_apart("sync.mode", "streaming"),
-	    "sync.mode: found streaming, allowed: ddp, local_sgd, diloco or hdet, since mesh.tp is "
-	    "2");
 	refused(good_apart("train.strict", "true"),
 	    "sync.mode: found diloco, allowed: ddp, since train.strict is true");
 	refused(good_apart("mesh.zero_owners", "2"),
 	    "sync.mode: found diloco, allowed: ddp, since mesh.zero_owners is 2");
-	refused(good_apart("sync.overlap", "3"),
-	    "sync.overlap: found 3, allowed: nothing, since mesh.tp is 2: replicas of several "
-	    "workers merge after inner_steps or inner_seconds");
 	spec = good_apart("sync.inner_seconds", "2");
 	assert_int_equal(job_validate(spec, NULL), TR_OK);
 	drop(spec);
@@ -178,6 +172,43 @@ static void test_replicas_apart(void **state)
 	refused(spec,
 	    "train.batch_tokens: found 1 sequences, allowed: at least one for each of the mesh's 2 "
 	    "replicas, since they train apart (sync.mode)");
+}
+
+/* They train on while a fragment is merged. */
+static void test_replicas_that_stream(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good_apart("sync.overlap", "3");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.by_speed", "true");
+	refused(spec,
+	    "sync.by_speed: found 1, allowed: nothing, since mesh.tp is 2: replicas of several "
+	    "workers merge after inner_steps where they train on meanwhile (streaming, eager, "
+	    "overlap)");
+	spec = good_apart("sync.mode", "streaming");
+	set_good(spec, "sync.fragments", "3");
+	set_good(spec, "sync.overlap", "2");
+	set_good(spec, "sync.carry", "true");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	/* The longest round of four fragments has a quarter of the steps, and the overlap. */
+	set_good(spec, "sync.fragments", "4");
+	set_good(spec, "sync.inner_steps", "523768");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.inner_steps", "523769");
+	refused(spec,
+	    "sync.inner_steps: found 523769, allowed: at most 130944 in a round, of which the "
+	    "longest has 130945, since mesh.tp is 2: a step has 64 sums inside the model, or more; "
+	    "a "
+	    "larger train.micro_sequences allows more");
+	spec = good_apart("sync.mode", "eager");
+	set_good(spec, "sync.inner_steps", "65472");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.inner_steps", "65473");
+	refused(spec,
+	    "sync.inner_steps: found 65473, allowed: at most 130944 in a round, of which the "
+	    "longest has 130946, since mesh.tp is 2: a step has 64 sums inside the model, or more; "
+	    "a "
+	    "larger train.micro_sequences allows more");
 }
 
 /* `good_sharded`, with as many replicas as are left of `workers`. */
@@ -558,6 +589,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_mesh),
 		cmocka_unit_test(test_replicas_apart),
+		cmocka_unit_test(test_replicas_that_stream),
 		cmocka_unit_test(test_stages),
 		cmocka_unit_test(test_too_few),
 		cmocka_unit_test(test_strict),
