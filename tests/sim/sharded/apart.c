@@ -470,11 +470,23 @@ void apart_save(struct tr_group *g, uint64_t step)
 	check_written(g, step, "outer momentum", disk->outer, now->outer);
 }
 
+/* It may be one of steps that training had gone back behind before, and took otherwise since. */
+static void begin_at(struct play *play, uint64_t step)
+{
+	struct merge *at = &play->apart->at[stream_is_on(play) ? stream_merges(step) : step];
+	free(at->params);
+	free(at->outer);
+	*at = (struct merge){ .params = apart_numbers(play, play->apart->disk[step].params),
+		.outer = apart_numbers(play, play->apart->disk[step].outer) };
+	memcpy(at->lr_base, play->disk[step]->lr_base, sizeof(at->lr_base));
+}
+
 void apart_read(struct play *play, uint64_t step, const struct layout *whole,
     const struct layout *local, const struct shard *shard, const struct optim_arrays *arrays)
 {
 	const struct optim_arrays *disk = &play->apart->disk[step];
 	group_inside()->lost.shard = RANKS_NONE;
+	begin_at(play, step);
 	shard_take(whole, local, shard, disk->params, arrays->params);
 	shard_take(whole, local, shard, disk->first, arrays->first);
 	shard_take(whole, local, shard, disk->second, arrays->second);

@@ -214,6 +214,37 @@ static void take(struct tr_group *g, struct walk *w)
 	w->work[w->taken] = sharded_stream_lineage(w->work[w->taken], w->round, false);
 }
 
+/* Whether a try of this round has begun with it: then some may have taken steps that others have not. */
+static bool was_tried(const struct play *play, const struct stream_work *work, uint64_t round)
+{
+	for (const struct walk *w = play->apart->walks; w != NULL; w = w->next)
+		if (w->round == round && w->begin == work->lineage)
+			return true;
+	return false;
+}
+
+/* Workers that were in the newest merge together go on, and where training went back nobody does. */
+static void check_begin(struct tr_group *g, const struct walk *w, const struct stream_work *known)
+{
+	struct play *play = g->play;
+	uint64_t newest = play->apart->at[g->trainer->sharded->state->merges].round;
+	if (!group_is_member(g))
+		return;
+	if (known != NULL &&
+	    (known->round != newest || known->workers != w->workers || known->backs != play->backs))
+		sim_violation(g->sim,
+		    "S2: n%u goes on from work of round %lu, where the newest merge was in round "
+		    "%lu",
+		    g->number, (unsigned long)known->round, (unsigned long)newest);
+	for (const struct stream_work *k = play->apart->works; known == NULL && k != NULL;
+	     k = k->next)
+		if (k->round == newest && k->workers == w->workers && k->backs == play->backs &&
+		    !was_tried(play, k, w->round))
+			sim_violation(g->sim,
+			    "S2: n%u begins anew, where its replica has work of round %lu",
+			    g->number, (unsigned long)newest);
+}
+
 void stream_begin(struct tr_group *g, struct walk *w)
 {
 	struct play *play = g->play;
@@ -226,6 +257,7 @@ void stream_begin(struct tr_group *g, struct walk *w)
 	if (known == NULL && stream->lineage != sharded_apart_word(from, sizeof(from)))
 		sim_violation(g->sim, "S2: n%u goes on from work that its replica has not made",
 		    g->number);
+	check_begin(g, w, known);
 	w->own = copy_of(play, known != NULL ? known : &fresh);
 	play->works_went_on += known != NULL;
 	memcpy(w->at[0].params, w->own.params, play->reference.layout.count * sizeof(float));
@@ -307,6 +339,9 @@ static void merge_work(struct play *play, const struct walk *w, const struct slo
 		} else if (!ahead) {
 			outer_merge(made->params + at, to->params + at, 0, count);
 		}
+	made->round = w->round;
+	made->workers = w->workers;
+	made->backs = play->backs;
 	made->share = weight > 0 ? own->gave / weight : 0;
 	made->lineage = sharded_stream_lineage(w->work[slot->steps], w->round, true);
 	made->next = play->apart->works;
