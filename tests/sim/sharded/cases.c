@@ -381,6 +381,10 @@ void cases_all(struct sim *sim, struct play *play, uint64_t every,
 		calm.faults[0].step = PLAY_INNER_STEPS;
 		set_mesh(&calm, apart_meshes[mesh], 0);
 		walk_step(&walk, &calm);
+		calm.stream = (enum play_stream)(1 + mesh % (PLAY_STREAM_KINDS - 1));
+		calm.steps = 4 * PLAY_INNER_STEPS;
+		calm.faults[0].step = case_stream_steps[calm.stream][1];
+		walk_step(&walk, &calm);
 	}
 	for (size_t mesh = 0; mesh < STRICT_MESHES; mesh++) {
 		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
