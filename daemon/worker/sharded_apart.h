@@ -1,4 +1,4 @@
-/* Replicas of several workers that train apart (mesh.tp or mesh.pp with sync.mode local_sgd, diloco or hdet; docs/sharding.md, docs/low-communication.md has the formulas): the group's round is H
+/* Replicas of several workers that train apart (mesh.tp or mesh.pp with a sync.mode but ddp; docs/sharding.md, docs/low-communication.md has the formulas): the group's round is H
  * steps of each replica and one merge.
  *
  *	roster   all contributors say what they have of this round, and with which moments (below): all draw the same conclusions
@@ -17,6 +17,8 @@
  * samples' list; 1 takes its second step; both go on with the third, merge alone (their movement is the mean), commit. Their samples are counted, replica 1's are not: the next
  * round's list begins with those. One join: a worker comes to the group in that round without a part in it, is rank 3 in the next, gets parameters and outer momentum of its shard from
  * worker 1 by ops as in any sharded job, and its replica begins with fresh moments, since those of worker 2 alone would not fit.
+ *
+ * Where they train on while a fragment is merged (streaming, eager, an overlap) `work` goes on through merges, and a round is the steps between two of them: sharded_stream.h.
  *
  * By speed (`sync.by_speed`): the fastest replica takes H steps, the others as many as they get done meanwhile, by what their workers say in the roster of their newest steps; so all come to the merge
  * at one time. A merge counts as H steps whoever was in it.
