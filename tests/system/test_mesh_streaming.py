@@ -7,7 +7,7 @@ import numpy
 import pytest
 
 from harness import Cluster, wait_for
-from mesh_jobs import STEPS, active, parameters, reach, rows_of, train, write_text
+from mesh_jobs import BATCH, STEPS, active, parameters, reach, rows_of, train, write_text
 from test_mesh_sync import apart_spec, check_samples
 
 # Takes and merges of 20 steps, the last ones at once: streaming 2, 4, 6 and 4, 6, 8; carried 2, 4 and 3, 5; eager 4 and 8; late diloco 5 and 8.
@@ -75,7 +75,7 @@ def test_kills_of_each_rank(tmp_path, whole, how, pp, tp, codec):
             came = cluster.events(cluster.job(job)).count(" takes rank ")
             os.kill(active(cluster, job)[number].pid, signal.SIGKILL)
             wait_for(lambda: cluster.events(cluster.job(job)).count(" takes rank ") > came, "another worker", 30)
-        check_samples(tmp_path, cluster, job)
+        check_samples(tmp_path, cluster, job, 2 * HOW[how]["inner_steps"] * BATCH)
     rows = rows_of(run)
     assert max(rows) == steps and rows[steps]["loss"] < rows[min(rows)]["loss"] / 2
 
