@@ -4,6 +4,7 @@
  *	group.c      coll.h's calls, on a simulated core; each is an instruction, at which faults can strike
  *	model.c      a model of whole numbers, so that sums have one result in any order; its optimizer
  *	reference.c  what one worker learns
+ *	apart.c      the same of replicas that train apart; stream.c: and train on while they merge
  *	trainer.c    the rest of the trainer; a disk with checkpoints
  *	replanner.c  other plans in the middle of a job
  *	play.c       a run: faults, and when it is over
