@@ -1,5 +1,7 @@
 #include "collectives/sync/late.h"
 
+#include "collectives/sync/outer.h"
+
 static bool comes_late(const struct tr_sync *s)
 {
 	return (s->options.carry || s->alone > 0) && s->given.tokens > 0 && !s->start &&
@@ -13,9 +15,7 @@ void late_recall(struct tr_sync *s)
 	s->recalled = comes_late(s);
 	if (!s->recalled)
 		return;
-	float scale = (float)(1 / s->given.tokens);
-	for (size_t i = 0; i < count; i++)
-		s->delta[i] = s->outer[first + i] - s->delta[i] * scale;
+	outer_recall(s->delta, s->outer + first, (float)(1 / s->given.tokens), count);
 }
 
 bool late_merge(struct tr_sync *s)
@@ -25,10 +25,9 @@ bool late_merge(struct tr_sync *s)
 
 	for (size_t t = 0; s->recalled && t < s->tensor_count; t++) {
 		const struct sync_tensor *tensor = &s->tensors[t];
-		const float *outer = s->outer + tensor->offset,
-		            *taken = s->delta + tensor->offset - first;
-		for (size_t i = 0; sync_in_slot(s, t) && i < tensor->count; i++)
-			tensor->data[i] += rest * (outer[i] - taken[i]);
+		if (sync_in_slot(s, t))
+			outer_carry(tensor->data, s->outer + tensor->offset,
+			    s->delta + tensor->offset - first, rest, tensor->count);
 	}
 	return s->recalled;
 }

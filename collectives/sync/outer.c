@@ -35,3 +35,22 @@ void outer_add(float *local, const float *outer, const float *lead, size_t count
 	for (size_t i = 0; i < count; i++)
 		local[i] = outer[i] + lead[i];
 }
+
+void outer_recall(float *d, const float *from, float scale, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		d[i] = from[i] - d[i] * scale;
+}
+
+void outer_carry(float *local, const float *outer, const float *taken, float rest, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		local[i] += rest * (outer[i] - taken[i]);
+}
+
+void outer_newer(float *out, const float *from, const float *to, const float *d, float scale,
+    size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		out[i] = from[i] - to[i] - d[i] * scale;
+}

@@ -19,7 +19,17 @@ void outer_step(float *theta, float *v, const float *d, float scale, float eta, 
 /* local = alpha local + (1 - alpha) outer. alpha = 0: a copy. */
 void outer_merge(float *local, const float *outer, float alpha, size_t count);
 
+/* d = from - d scale: where the parameters were when d was taken. scale: one over its weight */
+void outer_recall(float *d, const float *from, float scale, size_t count);
+
+/* local += rest (outer - taken): what a late merge changes (late.h) */
+void outer_carry(float *local, const float *outer, const float *taken, float rest, size_t count);
+
 /* local = outer + lead: where eager trains from */
 void outer_add(float *local, const float *outer, const float *lead, size_t count);
+
+/* out = from - to - d scale: eager, a movement in place of the one before it */
+void outer_newer(float *out, const float *from, const float *to, const float *d, float scale,
+    size_t count);
 
 #endif

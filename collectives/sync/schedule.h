@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { SYNC_FRAGMENTS_MAX = 64 };
+
 struct sync_schedule {
 	uint64_t steps;     /* inner steps in all; 0: without end */
 	uint64_t period;    /* H >= fragments */

@@ -223,11 +223,10 @@ static void run_ahead(struct tr_sync *s, float before)
 
 	for (size_t t = 0; t < s->tensor_count; t++) {
 		const struct sync_tensor *tensor = &s->tensors[t];
-		for (size_t i = 0; i < tensor->count; i++) {
-			size_t at = tensor->offset + i;
-			/* sum: free between merge and take */
-			s->sum[at] = s->start[at] - tensor->data[i] - s->delta[at] * before;
-		}
+		size_t at = tensor->offset;
+		/* sum: free between merge and take */
+		outer_newer(s->sum + at, s->start + at, tensor->data, s->delta + at, before,
+		    tensor->count);
 	}
 	outer_step(s->lead, s->lead_momentum, s->sum, share, (float)s->options.outer_lr,
 	    (float)s->options.outer_momentum, count);

@@ -26,7 +26,7 @@ enum sync_tag {
 	SYNC_TAG_FOLLOW_LAST = SYNC_TAG_FOLLOW + SYNC_FOLLOW_MAX - 1,
 	SYNC_TAG_PARITY, /* and those after it */
 };
-enum { SYNC_FRAGMENTS_MAX = 64, SYNC_EVENT_MAX = 512 };
+enum { SYNC_EVENT_MAX = 512 };
 
 /* What is summed with a fragment. */
 struct sync_totals {

@@ -307,6 +307,15 @@ bool layout_copied_table(const struct layout *layout, size_t *offset, size_t *nu
 	return true;
 }
 
+unsigned layout_block(const struct layout *layout, size_t offset)
+{
+	unsigned block = 0;
+	while (
+	    block < layout->config.layers && offset >= layout_layer(layout, block, LAYOUT_NORM1_W))
+		block++;
+	return offset >= layout->last_norm_w ? block + 1 : block;
+}
+
 void layout_finish(struct layout *layout)
 {
 	free(layout->tensors);

@@ -105,6 +105,10 @@ tr_status layout_init_depth(const struct model_config *config, const struct layo
     struct layout *layout, struct tr_error *error);
 void layout_finish(struct layout *layout);
 
+/* Which block a tensor of the whole model is of, by its offset: 0 is what comes before the layers (embeddings), then each layer, layers + 1 what comes behind them. Fragments of a
+ * merge are made of whole blocks (struct tr_sync_tensor, layer). */
+unsigned layout_block(const struct layout *layout, size_t offset);
+
 /* What rank `rank` of `ranks` holds where stage s, of ranks * chunks, has stage_layers[s] layers. */
 void layout_depth_of(const uint32_t *stage_layers, uint32_t ranks, uint32_t chunks, uint32_t rank,
     struct layout_depth *depth);

@@ -1,7 +1,6 @@
 #include "daemon/plan/job_mesh_sync.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "daemon/plan/job_mesh.h"
 #include "daemon/plan/job_strict.h"
@@ -22,42 +21,70 @@ static const char *in_the_way(const Traind__V1__JobSpec *spec, char *text, size_
 	                                  : NULL;
 }
 
-static tr_status check_mode(const Traind__V1__JobSpec *spec, const char *why, struct tr_error *error)
+static tr_status check_mode(const Traind__V1__JobSpec *spec, struct tr_error *error)
 {
 	char text[48];
-	const char *mode = spec->train->sync->mode, *other = in_the_way(spec, text, sizeof(text));
+	const char *other = in_the_way(spec, text, sizeof(text));
 
-	if (other != NULL)
-		return tr_error_set(error, TR_EINVAL, "sync.mode: found %s, allowed: ddp, since %s",
-		    mode, other);
-	return strcmp(mode, "streaming") != 0 && strcmp(mode, "eager") != 0
+	return other == NULL
 	    ? TR_OK
-	    : tr_error_set(error, TR_EINVAL,
-	          "sync.mode: found %s, allowed: ddp, local_sgd, diloco or hdet, since %s", mode,
-	          why);
+	    : tr_error_set(error, TR_EINVAL, "sync.mode: found %s, allowed: ddp, since %s",
+	          spec->train->sync->mode, other);
 }
 
-/* A merge is waited for. */
+bool job_mesh_sync_streams(const struct tr_sync_options *o)
+{
+	return o->mode == TR_SYNC_STREAMING || o->mode == TR_SYNC_EAGER || o->overlap > 0 ||
+	    o->alpha > 0;
+}
+
+/* Steps of the longest round: between merges; of the first one up to its fragment's, and the overlap. */
+static uint64_t longest(const struct tr_sync_options *o)
+{
+	uint64_t steps = o->inner_steps / o->fragments + (o->inner_steps % o->fragments > 0);
+
+	return job_mesh_sync_streams(o) ? steps + (uint64_t)o->overlap : o->inner_steps;
+}
+
+static tr_status check_longest(const struct tr_sync_options *o, uint64_t most, const char *why,
+    const char *more, struct tr_error *error)
+{
+	uint64_t steps = longest(o);
+	char round[64] = "";
+
+	if (steps <= most)
+		return TR_OK;
+	if (steps != o->inner_steps)
+		(void)snprintf(round, sizeof(round), " in a round, of which the longest has %llu",
+		    (unsigned long long)steps);
+	return tr_error_set(error, TR_EINVAL,
+	    "sync.inner_steps: found %llu, allowed: at most %llu%s, since %s%s",
+	    (unsigned long long)o->inner_steps, (unsigned long long)most, round, why, more);
+}
+
+/* Of replicas of several workers all merge together. */
 static tr_status check_keys(const struct tr_sync_options *o, const char *why, struct tr_error *error)
 {
+	bool streams = job_mesh_sync_streams(o);
 	const struct {
 		const char *key;
 		double found;
-	} unknown[] = { { "grace_seconds", o->grace_seconds }, { "overlap", (double)o->overlap },
-		{ "alpha", o->alpha }, { "carry", o->carry }, { "lr_search", o->lr_search },
-		{ "alone_steps", (double)o->alone_steps } };
+	} unknown[] = { { "grace_seconds", o->grace_seconds }, { "lr_search", o->lr_search },
+		{ "alone_steps", (double)o->alone_steps },
+		{ "by_speed", streams ? o->by_speed : 0 },
+		{ "inner_seconds", streams ? o->inner_seconds : 0 } };
 
 	for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++)
 		if (unknown[i].found != 0)
 			return tr_error_set(error, TR_EINVAL,
 			    "sync.%s: found %g, allowed: nothing, since %s: replicas of several "
-			    "workers merge after inner_steps or inner_seconds",
-			    unknown[i].key, unknown[i].found, why);
-	if (o->inner_steps > JOB_MESH_INNER_STEPS_MAX)
-		return tr_error_set(error, TR_EINVAL,
-		    "sync.inner_steps: found %llu, allowed: at most %d, since %s",
-		    (unsigned long long)o->inner_steps, JOB_MESH_INNER_STEPS_MAX, why);
-	return TR_OK;
+			    "workers merge after %s",
+			    unknown[i].key, unknown[i].found, why,
+			    streams
+			        ? "inner_steps where they train on meanwhile (streaming, eager, "
+			          "overlap)"
+			        : "inner_steps or inner_seconds");
+	return check_longest(o, JOB_MESH_INNER_STEPS_MAX, why, "", error);
 }
 
 static uint64_t up(uint64_t number, uint64_t by)
@@ -68,13 +95,12 @@ static uint64_t up(uint64_t number, uint64_t by)
 static tr_status check_round(const struct tr_sync_options *o, uint64_t most, const char *why,
     uint64_t each, const char *what, struct tr_error *error)
 {
-	return o->inner_steps <= most / each
-	    ? TR_OK
-	    : tr_error_set(error, TR_EINVAL,
-	          "sync.inner_steps: found %llu, allowed: at most %llu, since %s: a step has %llu "
-	          "%s; a larger train.micro_sequences allows more",
-	          (unsigned long long)o->inner_steps, (unsigned long long)(most / each), why,
-	          (unsigned long long)each, what);
+	char more[160];
+
+	(void)snprintf(more, sizeof(more),
+	    ": a step has %llu %s; a larger train.micro_sequences allows more",
+	    (unsigned long long)each, what);
+	return check_longest(o, most / each, why, more, error);
 }
 
 /* What a step has that is numbered among all of its round. */
@@ -138,7 +164,7 @@ tr_status job_mesh_sync_check(const Traind__V1__JobSpec *spec, const char *why,
     struct tr_error *error)
 {
 	struct tr_sync_options options;
-	tr_status status = check_mode(spec, why, error);
+	tr_status status = check_mode(spec, error);
 
 	if (status == TR_OK)
 		status = job_sync_options(spec->train, spec->train->optimizer->steps, &options,

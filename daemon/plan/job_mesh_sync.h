@@ -2,6 +2,7 @@
 #ifndef TR_DAEMON_PLAN_JOB_MESH_SYNC_H
 #define TR_DAEMON_PLAN_JOB_MESH_SYNC_H
 
+#include "collectives/sync.h"
 #include "common/error.h"
 #include "daemon/plan/mesh.h"
 #include "traind/v1/trainer.pb-c.h"
@@ -11,6 +12,8 @@
 #define JOB_MESH_MESSAGES_MAX (UINT64_C(1) << 31)
 #define JOB_MESH_SUMS_MAX     ((UINT64_C(1) << 23) - 8192)
 
+/* Whether replicas train on while a merge is under way, or what they have done goes on through it: daemon/worker/sharded_stream.h. */
+bool job_mesh_sync_streams(const struct tr_sync_options *options);
 /* Steps that a round may have, by what numbers them: for rounds by time. `batch`: sequences of a step. */
 uint64_t job_mesh_sync_steps_most(const Traind__V1__TrainSpec *spec, const struct mesh *mesh,
     uint64_t chunks, uint64_t batch);

@@ -144,8 +144,7 @@ static const struct job_option rows[] = {
 
 	{ "sync.mode", OPTION_CHOICE, 0, 0, "ddp|local_sgd|diloco|streaming|eager|hdet", "ddp", NULL,
 	    "`ddp`: gradients are reduced at every step. The others talk every `inner_steps`: "
-	    "see docs/low-communication.md. With mesh.tp or mesh.pp: ddp, local_sgd, diloco or "
-	    "hdet." },
+	    "see docs/low-communication.md; with mesh.tp or mesh.pp docs/sharding.md." },
 	{ "sync.on_loss", OPTION_CHOICE, 0, 0, "replay|drop", "replay", NULL,
 	    "When a worker dies in a step: `replay` does the same global batch again, whole; "
 	    "`drop` applies the mean over what arrived. Of ddp alone: merges of the other modes go "

@@ -22,16 +22,6 @@
 enum { SUM_LOSS, SUM_TOKENS, SUM_VALIDATION, SUM_VALIDATION_TOKENS, SUMS };
 _Static_assert((int)SUMS <= (int)TR_SYNC_SUMS, "more sums than a merge takes");
 
-/* Embeddings and the last norm are layers of their own. */
-static unsigned layer_of(const struct layout *layout, size_t offset)
-{
-	unsigned layer = 0;
-	while (
-	    layer < layout->config.layers && offset >= layout_layer(layout, layer, LAYOUT_NORM1_W))
-		layer++;
-	return offset >= layout->last_norm_w ? layer + 1 : layer;
-}
-
 /* An abandoned round takes no work from us: tr_sync_step begins it again. Who is told to end has no time for the rest of a step. */
 static bool on_progress(void *arg)
 {
@@ -62,7 +52,7 @@ static tr_status create_sync(struct trainer *t, struct tr_error *error)
 		tensors[i] = (struct tr_sync_tensor){ .name = tensor->name,
 			.data = t->arrays.params + tensor->offset,
 			.count = layout_numbers(tensor),
-			.layer = layer_of(&t->layout, tensor->offset) };
+			.layer = layout_block(&t->layout, tensor->offset) };
 	}
 	if (status == TR_OK)
 		status = tr_sync_create(t->group, &options, tensors, t->layout.tensor_count,

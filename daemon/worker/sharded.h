@@ -93,6 +93,7 @@ struct sharded_state {
 	struct sync_costs costs; /* of merges, of replicas that train apart */
 	double lr_base[2];       /* of their learning rates: sharded_lr_base */
 	uint64_t merged_steps;   /* of the newest merge; 0: there was none */
+	uint64_t merges; /* that lie between the job's first step and this one (sharded_stream.h) */
 	uint64_t
 	    kept_out; /* 1: of the last round's peers a replica was not put to work, since it is not worth it */
 	struct newcomers newcomers; /* of the last round */

@@ -22,10 +22,12 @@ tr_status sharded_apart_create(struct trainer *t, struct tr_error *error)
 	if (a == NULL)
 		return no_memory(error);
 	t->sharded->apart = a;
-	a->moments.shard = a->lost.shard = RANKS_NONE;
+	a->moments.shard = a->lost.shard = a->stream.shard = RANKS_NONE;
 	a->steps_most = job_mesh_sync_steps_most(t->spec, &t->dealing.mesh,
 	    t->mesh_spec != NULL && t->mesh_spec->chunks > 0 ? t->mesh_spec->chunks : 1, t->batch);
-	return job_sync_options(t->spec, t->steps, &a->options, error);
+	tr_status status = job_sync_options(t->spec, t->steps, &a->options, error);
+	a->stream.on = status == TR_OK && job_mesh_sync_streams(&a->options);
+	return status;
 }
 
 void sharded_apart_destroy(struct trainer *t)
@@ -62,7 +64,7 @@ tr_status sharded_apart_make(struct trainer *t, struct tr_error *error)
 			    "x %zu MiB)",
 			    feedback ? " and what coding loses" : "", wanted, bytes >> 20);
 	}
-	return TR_OK;
+	return sharded_stream_make(t, error);
 }
 
 void sharded_apart_unmake(struct trainer *t)
@@ -78,6 +80,7 @@ void sharded_apart_unmake(struct trainer *t)
 	a->moments = (struct apart_moments){ .shard = RANKS_NONE };
 	a->lost = (struct apart_lost){ .shard = RANKS_NONE };
 	a->own = (struct apart_own){ 0 };
+	sharded_stream_unmake(t);
 }
 
 /* ---- moments ---- */
@@ -89,8 +92,7 @@ void sharded_apart_bind(struct trainer *t)
 	t->arrays.second = a->moments.second;
 }
 
-/* 63 bits, and not 0, which is nobody's. */
-static uint64_t word_of(const void *data, size_t bytes)
+uint64_t sharded_apart_word(const void *data, size_t bytes)
 {
 	return tr_digest_of(data, bytes).low >> 1 | 1;
 }
@@ -119,10 +121,11 @@ static void begin_moments(struct trainer *t, uint64_t age, uint64_t lineage)
 void sharded_apart_loaded(struct trainer *t, const struct manifest *manifest)
 {
 	uint64_t step = manifest != NULL ? manifest->step : 0,
-	         lineage = word_of(&step, sizeof(step));
+	         lineage = sharded_apart_word(&step, sizeof(step));
 	if (manifest != NULL)
-		lineage = word_of(manifest->optimizer, sizeof(manifest->optimizer));
+		lineage = sharded_apart_word(manifest->optimizer, sizeof(manifest->optimizer));
 	begin_moments(t, step, lineage);
+	sharded_stream_drop(t);
 }
 
 void sharded_apart_settle_moments(struct trainer *t)
@@ -138,7 +141,7 @@ uint64_t sharded_apart_lineage(const struct apart_own *own, uint64_t before, dou
 {
 	const uint64_t from[] = { before, own->workers, own->claim.first, own->steps,
 		(uint64_t)bits_of(norm) };
-	return word_of(from, sizeof(from));
+	return sharded_apart_word(from, sizeof(from));
 }
 
 /* ---- what a round has to do ---- */
@@ -161,9 +164,19 @@ static uint64_t most_steps(const struct sharded *s)
 uint64_t sharded_apart_steps(const struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
+	struct stream_slot slot;
+	if (s->apart->stream.on)
+		return sharded_stream_slot(t, &slot) ? slot.steps : 0;
 	uint64_t left = t->steps - t->counters->step,
 	         most = goes_by_time(s->apart) ? most_steps(s) : s->apart->options.inner_steps;
 	return left < most ? left : most;
+}
+
+bool sharded_apart_is_done(const struct trainer *t)
+{
+	struct stream_slot slot;
+	return t->counters->step >= t->steps &&
+	    !(t->sharded->apart->stream.on && sharded_stream_slot(t, &slot));
 }
 
 bool sharded_apart_crossed(const struct trainer *t, uint64_t every)
@@ -177,8 +190,10 @@ bool sharded_apart_saves(const struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
 	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
+	/* Of several merges at the last step the last one is the final round's. */
 	return s->apart != NULL && s->state->born != 0 && t->folder.dir[0] != '\0' &&
-	    sharded_apart_crossed(t, every) && s->state->gathered != t->counters->step;
+	    t->counters->step < t->steps && sharded_apart_crossed(t, every) &&
+	    s->state->gathered != t->counters->step;
 }
 
 const struct apart_part *sharded_apart_part(const struct trainer *t)
@@ -195,7 +210,7 @@ uint64_t sharded_apart_workers(const struct sharded *s, uint32_t replica)
 	uint32_t shards = ranks_shards(&s->shards.mesh);
 	for (uint32_t k = 0; k < shards; k++)
 		ids[k] = s->next.peers[ranks_worker_of(&s->next, k, replica)].peer;
-	return word_of(ids, shards * sizeof(*ids));
+	return sharded_apart_word(ids, shards * sizeof(*ids));
 }
 
 static double number_of(int64_t bits)
@@ -210,13 +225,22 @@ static uint64_t own_workers(const struct sharded *s)
 	return sharded_apart_workers(s, ranks_replica(&s->next, s->self));
 }
 
+/* What this worker has of a round that it takes no part in any more: its samples are others'. */
+static void drop_own(struct trainer *t)
+{
+	struct apart_own *own = &t->sharded->apart->own;
+	if (own->steps > 0 || own->taken)
+		sharded_stream_drop(t);
+	*own = (struct apart_own){ 0 };
+}
+
 static void say(struct trainer *t, const struct tr_round *round)
 {
 	struct sharded *s = t->sharded;
 	struct sharded_apart *a = s->apart;
 	struct apart_word *word = &a->roster[s->self];
 	if (a->own.round != round->round || a->own.workers != own_workers(s))
-		a->own = (struct apart_own){ 0 };
+		drop_own(t);
 	if (a->own.round != 0)
 		*word = (struct apart_word){ .first = (int64_t)a->own.claim.first + 1,
 			.share = (int64_t)a->own.share,
@@ -225,6 +249,8 @@ static void say(struct trainer *t, const struct tr_round *round)
 			.norm = bits_of(a->own.norm) };
 	if (a->moments.shard == own_shard(s))
 		word->lineage = (int64_t)a->moments.lineage;
+	if (a->stream.shard == own_shard(s))
+		word->work = (int64_t)a->stream.lineage;
 	word->step_ns = (int64_t)a->step_ns;
 }
 
@@ -247,13 +273,16 @@ static struct apart_part part_of(const struct sharded *s, uint32_t replica)
 {
 	const struct apart_word *roster = s->apart->roster;
 	const struct apart_word *first = &roster[ranks_worker_of(&s->next, 0, replica)];
-	struct apart_part part = { .trains = first->first > 0, .alike = first->lineage != 0 };
+	struct apart_part part = { .trains = first->first > 0,
+		.alike = first->lineage != 0,
+		.goes_on = first->work != 0 };
 	int64_t least = first->steps, most = first->steps;
 	for (uint32_t k = 1; k < ranks_shards(&s->shards.mesh); k++) {
 		const struct apart_word *word = &roster[ranks_worker_of(&s->next, k, replica)];
 		part.trains = part.trains && word->first == first->first &&
 		    word->share == first->share && word->quota == first->quota;
 		part.alike = part.alike && word->lineage == first->lineage;
+		part.goes_on = part.goes_on && word->work == first->work;
 		least = word->steps < least ? word->steps : least;
 		most = word->steps > most ? word->steps : most;
 	}
@@ -307,9 +336,9 @@ static void set_quotas(const struct trainer *t, uint32_t replicas)
 			agreed.slowest_s = step_s;
 	}
 	for (uint32_t i = 0; i < replicas; i++)
-		s->apart->parts[i].steps = goes_by_time(s->apart)
-		    ? steps_in_time(t, step_s_of(s, i), agreed.slowest_s)
-		    : pace_quota(&options, &agreed, step_s_of(s, i));
+		s->apart->parts[i].steps = s->apart->stream.on ? options.inner_steps
+		    : goes_by_time(s->apart) ? steps_in_time(t, step_s_of(s, i), agreed.slowest_s)
+		                             : pace_quota(&options, &agreed, step_s_of(s, i));
 }
 
 /* The batch of each step is shared out as evenly as it goes; the places of a replica's steps lie one behind the other. */
@@ -353,12 +382,15 @@ static void begin_own(struct trainer *t, const struct tr_round *round, const str
 		.share = part->share,
 		.quota = part->steps,
 		.lr_scale = sharded_choose_rate(t) };
-	memcpy(a->work, t->arrays.params, t->layout.count * sizeof(float));
+	if (!a->stream.on)
+		memcpy(a->work, t->arrays.params, t->layout.count * sizeof(float));
+	else if (!part->goes_on)
+		sharded_stream_begin(t, round->round, a->own.workers);
 	if (part->alike)
 		return;
 	const uint64_t from[] = { round->round, a->own.workers };
 	sharded_clear_moments(t);
-	begin_moments(t, 0, word_of(from, sizeof(from)));
+	begin_moments(t, 0, sharded_apart_word(from, sizeof(from)));
 }
 
 /* The others of its replica may be a step ahead. */
@@ -384,10 +416,9 @@ static tr_status catch_up(struct trainer *t, struct tr_error *error)
 static tr_status begin_or_go_on(struct trainer *t, const struct tr_round *round,
     struct tr_error *error)
 {
-	struct sharded_apart *a = t->sharded->apart;
 	const struct apart_part *part = sharded_apart_part(t);
 	if (!part->trains)
-		a->own = (struct apart_own){ 0 };
+		drop_own(t);
 	else if (part->anew)
 		begin_own(t, round, part);
 	else
@@ -405,10 +436,11 @@ static bool validates(const struct trainer *t)
 static tr_status train(struct trainer *t, struct tr_error *error)
 {
 	const struct apart_part *part = sharded_apart_part(t);
-	if (part == NULL || !part->trains)
-		return TR_OK;
+	tr_status status = part != NULL ? sharded_stream_submit(t, error) : TR_OK;
+	if (part == NULL || !part->trains || status != TR_OK)
+		return status;
 	model_bind(t->model, t->sharded->apart->work, t->arrays.grads);
-	tr_status status = sharded_inner_steps(t, error);
+	status = sharded_inner_steps(t, error);
 	model_bind(t->model, t->arrays.params, t->arrays.grads);
 	return status;
 }

@@ -1,4 +1,4 @@
-/* Replicas of several workers that train apart (mesh.tp or mesh.pp with sync.mode local_sgd, diloco or hdet; docs/sharding.md, docs/low-communication.md has the formulas): the group's round is H
+/* Replicas of several workers that train apart (mesh.tp or mesh.pp with a sync.mode but ddp; docs/sharding.md, docs/low-communication.md has the formulas): the group's round is H
  * steps of each replica and one merge.
  *
  *	roster   all contributors say what they have of this round, and with which moments (below): all draw the same conclusions
@@ -17,6 +17,8 @@
  * samples' list; 1 takes its second step; both go on with the third, merge alone (their movement is the mean), commit. Their samples are counted, replica 1's are not: the next
  * round's list begins with those. One join: a worker comes to the group in that round without a part in it, is rank 3 in the next, gets parameters and outer momentum of its shard from
  * worker 1 by ops as in any sharded job, and its replica begins with fresh moments, since those of worker 2 alone would not fit.
+ *
+ * Where they train on while a fragment is merged (streaming, eager, an overlap) `work` goes on through merges, and a round is the steps between two of them: sharded_stream.h.
  *
  * By speed (`sync.by_speed`): the fastest replica takes H steps, the others as many as they get done meanwhile, by what their workers say in the roster of their newest steps; so all come to the merge
  * at one time. A merge counts as H steps whoever was in it.
@@ -39,6 +41,7 @@
 #include "common/limits.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/sharded_claims.h"
+#include "daemon/worker/sharded_stream.h"
 
 struct manifest;
 struct sharded;
@@ -50,7 +53,8 @@ struct apart_word {
 	int64_t share, steps, quota;
 	int64_t step_ns; /* of its newest steps; 0: not known */
 	int64_t norm;    /* bits of that of its newest step */
-	int64_t lineage;
+	int64_t lineage; /* of its moments */
+	int64_t work; /* the same of `work`, where that goes on through merges (sharded_stream.h) */
 };
 enum { APART_WORDS = sizeof(struct apart_word) / sizeof(int64_t) };
 
@@ -58,6 +62,7 @@ enum { APART_WORDS = sizeof(struct apart_word) / sizeof(int64_t) };
 struct apart_part {
 	bool trains, anew; /* has a part in this merge; from the beginning of the round */
 	bool alike;        /* its workers have made their moments together */
+	bool goes_on;      /* and their work, if that is to go on */
 	struct claim claim;
 	uint64_t share, steps; /* sequences of a step; steps to take */
 };
@@ -71,6 +76,9 @@ struct apart_own {
 	bool ready; /* the next one's gradient is whole, its norm is not known yet */
 	double loss, step_loss;
 	double lr_scale; /* of all its steps (sharded_rates.c) */
+	bool taken;      /* what is merged is not in `work` any more, but on its way; since when: */
+	double taken_s;
+	struct apart_given given;
 };
 
 struct apart_moments {
@@ -87,7 +95,9 @@ struct apart_lost {
 
 /* All workers' together, f64 in the group's memory. */
 struct apart_sums {
-	double loss, tokens;
+	double loss, loss_tokens; /* of so many tokens */
+	double tokens;            /* of the round's claims */
+	double weight;            /* of all movements */
 	struct sync_costs_said costs;
 	struct sync_report reports[TR_GROUP_PEERS_MAX]; /* HDET: each replica's, by its number */
 };
@@ -98,12 +108,14 @@ struct sharded_apart {
 	float *work; /* parameters that this worker's steps are taken in; as long as the longest shard */
 	struct apart_moments moments;
 	struct apart_lost lost;
+	struct apart_stream stream;
 	struct apart_own own;
 	uint64_t step_ns; /* what one of the newest round's took; 0: not known */
 	struct apart_part parts[TR_GROUP_PEERS_MAX]; /* of the round under way, by replica */
 	struct apart_word *roster;                   /* in the group's memory */
 	double (*squares)[TR_GROUP_PEERS_MAX];       /* the same: of two steps in turn, by shard */
 	struct apart_sums *sums;                     /* the same */
+	struct apart_given untold;                   /* losses since the newest report */
 	double merging_since_s;                      /* monotonic; 0: not */
 	struct sync_costs_said said;   /* of the newest merge, told with the next one */
 	uint64_t sent_bytes, sent_now; /* to other replicas, when it was last told; now */
@@ -126,11 +138,15 @@ void sharded_apart_settle_moments(struct trainer *t);
 
 /* Digest of a replica's workers: who has which shard. */
 uint64_t sharded_apart_workers(const struct sharded *s, uint32_t replica);
-/* Of moments after a step with this norm. */
+/* 63 bits, and not 0, which is nobody's. */
+uint64_t sharded_apart_word(const void *data, size_t bytes);
+/* Of moments, or of `work`, after a step with this norm. */
 uint64_t sharded_apart_lineage(const struct apart_own *own, uint64_t before, double norm);
 
 /* Steps of the round that begins at the state's step, of the fastest replica; by time, until the round's roster is there: of the round before. */
 uint64_t sharded_apart_steps(const struct trainer *t);
+/* Are all steps done, and merged? */
+bool sharded_apart_is_done(const struct trainer *t);
 /* Whether shards go to who writes in this round, which does nothing else. */
 bool sharded_apart_saves(const struct trainer *t);
 /* Of the round before: whether a multiple of `every` lies in its steps. */
@@ -165,6 +181,8 @@ tr_status sharded_submit_merge(struct trainer *t, const struct tr_round *round,
     struct tr_error *error);
 /* Waits for what all together have: *samples that are in it. */
 tr_status sharded_wait_merge(struct trainer *t, uint64_t *samples, struct tr_error *error);
+/* What coding lost of another shard, or of steps that were gone back behind, is of no use. */
+void sharded_settle_lost(struct trainer *t);
 /* It is committed. */
 void sharded_apply_merge(struct trainer *t, const struct tr_round *round);
 

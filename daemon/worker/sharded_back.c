@@ -310,8 +310,11 @@ void sharded_go_back(struct trainer *t, const struct tr_round *round)
 	s->state->gathered = to;
 	s->put_by = 0;
 	t->final_written = t->final_failed = false;
-	if (s->apart != NULL)
+	if (s->apart != NULL) {
 		s->apart->lost.shard = RANKS_NONE;
+		s->state->merges = s->apart->stream.on ? sharded_stream_merges(t, to) : 0;
+		sharded_stream_drop(t);
+	}
 	s->loaded = RANKS_NONE;
 	ranks_forget(&s->next);
 }

@@ -149,6 +149,7 @@ void sharded_inner_take(struct trainer *t, double norm)
 	arrays.params = a->work;
 	optim_update_range(t->ops, t->pool, &t->layout, &arrays, &by, 0, t->layout.count);
 	m->lineage = sharded_apart_lineage(own, m->lineage, norm);
+	sharded_stream_count(t, 1 / scale, norm);
 	if (isfinite(norm))
 		m->age++;
 	else
@@ -168,7 +169,9 @@ tr_status sharded_inner_steps(struct trainer *t, struct tr_error *error)
 	tr_status status = TR_OK;
 	for (bool first = true; own->steps < own->quota && status == TR_OK; first = false) {
 		double norm = 0;
-		status = compute(t, error);
+		status = sharded_stream_take(t, error);
+		if (status == TR_OK)
+			status = compute(t, error);
 		if (status == TR_OK)
 			status = sum_squares(t, &norm, error);
 		if (status == TR_OK)
@@ -176,6 +179,8 @@ tr_status sharded_inner_steps(struct trainer *t, struct tr_error *error)
 		if (status == TR_OK)
 			sharded_inner_take(t, norm);
 	}
+	if (status == TR_OK)
+		status = sharded_stream_take(t, error);
 	if (status == TR_OK && own->steps > before)
 		a->step_ns = (uint64_t)(1e9 * (trainer_monotonic_s() - since_s)) /
 		    (own->steps - before);

@@ -31,8 +31,7 @@ static void make_movement(struct trainer *t)
 		memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
 }
 
-/* Of another shard, or of steps that were gone back behind, it is of no use. */
-static void settle_lost(struct trainer *t)
+void sharded_settle_lost(struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
 	struct apart_lost *lost = &s->apart->lost;
@@ -116,7 +115,9 @@ static tr_status share_table(struct trainer *t, struct tr_error *error)
 	struct tr_op op = TR_OP_INIT;
 	if (!sharded_has_copy(t, &offset, &op.count))
 		return TR_OK;
-	tr_status status = t->layout.depth.head ? TR_OK : release_movements(t, error);
+	tr_status status = t->layout.depth.head || t->sharded->apart->stream.on
+	    ? TR_OK
+	    : release_movements(t, error);
 	op.tag = TAG_TABLE;
 	op.collective = TR_BROADCAST;
 	op.output = t->arrays.grads + offset;
@@ -125,16 +126,26 @@ static tr_status share_table(struct trainer *t, struct tr_error *error)
 	return status == TR_OK ? tr_submit(t->group, &op, error) : status;
 }
 
-static tr_status merge_movements(struct trainer *t, struct tr_error *error)
+static tr_status merge_whole(struct trainer *t, struct tr_error *error)
 {
 	make_movement(t);
 	if (t->sharded->dp.count < 2)
 		return TR_OK;
-	settle_lost(t);
-	tr_status status = sum_movements(t, error);
-	if (status == TR_OK)
-		status = share_whole_tensors(t, error);
-	return status == TR_OK ? share_table(t, error) : status;
+	sharded_settle_lost(t);
+	return sum_movements(t, error);
+}
+
+/* The table is of the first fragment, as all before the layers is. */
+static tr_status merge_movements(struct trainer *t, struct tr_error *error)
+{
+	struct stream_slot slot = { 0 };
+	bool streams = t->sharded->apart->stream.on && sharded_stream_slot(t, &slot);
+	tr_status status = streams ? sharded_wait_fragment(t, slot.fragment, error)
+	                           : merge_whole(t, error);
+	if (status != TR_OK || t->sharded->dp.count < 2)
+		return status;
+	status = share_whole_tensors(t, error);
+	return status == TR_OK && slot.fragment == 0 ? share_table(t, error) : status;
 }
 
 /* ---- what all together have ---- */
@@ -182,9 +193,13 @@ tr_status sharded_submit_merge(struct trainer *t, const struct tr_round *round,
 		status = merge_movements(t, error);
 	}
 	double spoken = sharded_speaks(t) ? tokens_of(t) : 0;
-	if (spoken > 0) {
-		a->sums->loss = a->own.loss;
+	if (!a->stream.on)
+		a->own.given = (struct apart_given){ spoken, a->own.loss, spoken };
+	if (sharded_speaks(t)) {
+		a->sums->loss = a->own.given.loss;
+		a->sums->loss_tokens = a->own.given.tokens;
 		a->sums->tokens = spoken;
+		a->sums->weight = a->own.given.weight;
 	}
 	size_t numbers = offsetof(struct apart_sums, reports) / sizeof(double) +
 	    sharded_say_rate(t, spoken);
@@ -211,23 +226,29 @@ static void keep_lost(struct apart_lost *lost)
 	lost->next = before;
 }
 
-static void step_outer(struct trainer *t)
+static void step_outer(struct trainer *t, double weight)
 {
 	const struct sharded *s = t->sharded;
 	const struct tr_sync_options *o = &s->apart->options;
-	double tokens = s->apart->sums->tokens;
-	if (s->rank == RANKS_NONE) {
-		s->apart->lost.shard = RANKS_NONE;
+	if (!(weight > 0))
 		return;
-	}
-	if (!(tokens > 0))
-		return;
-	if (s->dp.count > 1 && s->tp.count > 1)
-		(void)sharded_copy_shared(t, true);
 	if (s->dp.count > 1)
 		keep_lost(&s->apart->lost);
-	outer_step(t->arrays.params, t->arrays.outer, t->arrays.grads, (float)(1 / tokens),
+	outer_step(t->arrays.params, t->arrays.outer, t->arrays.grads, (float)(1 / weight),
 	    (float)o->outer_lr, (float)o->outer_momentum, t->layout.count);
+}
+
+static void merge_committed(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	if (s->rank == RANKS_NONE)
+		s->apart->lost.shard = RANKS_NONE;
+	else if (s->dp.count > 1 && s->tp.count > 1)
+		(void)sharded_copy_shared(t, true);
+	if (s->apart->stream.on)
+		sharded_stream_merge(t, s->apart->sums->weight);
+	else if (s->rank != RANKS_NONE)
+		step_outer(t, s->apart->sums->weight);
 }
 
 static void note_samples(struct trainer *t, const struct tr_round *round)
@@ -279,6 +300,26 @@ static void count_costs(struct trainer *t)
 	    s->whole.parameters);
 	a->sent_bytes = a->sent_now;
 	a->said.waited_s = a->said.flight_s = s->rank != RANKS_NONE ? took_s : 0;
+	if (a->own.taken)
+		a->said.flight_s = trainer_monotonic_s() - a->own.taken_s;
+}
+
+/* Of merges at one step together, as tr_sync tells them: the last ones have no step between them. */
+static void report(struct trainer *t, const struct tr_round *round)
+{
+	struct sharded_apart *a = t->sharded->apart;
+	struct stream_slot next;
+	a->untold.loss += a->sums->loss;
+	a->untold.tokens += a->sums->loss_tokens;
+	bool more = a->stream.on && sharded_stream_slot(t, &next) && next.steps == 0;
+	if (more || !(a->untold.tokens > 0))
+		return;
+	t->sums->loss = a->untold.loss;
+	t->sums->loss_tokens = a->untold.tokens;
+	a->untold = (struct apart_given){ 0 };
+	trainer_measure_speed(t);
+	trainer_report_step(t, round, t->sums->loss / t->sums->loss_tokens,
+	    trainer_validation_loss(t), NAN);
 }
 
 void sharded_apply_merge(struct trainer *t, const struct tr_round *round)
@@ -286,13 +327,12 @@ void sharded_apply_merge(struct trainer *t, const struct tr_round *round)
 	struct sharded *s = t->sharded;
 	struct sharded_apart *a = s->apart;
 	uint64_t steps = sharded_apart_steps(t);
-	step_outer(t);
+	merge_committed(t);
 	sharded_move_rates(t);
 	count_samples(t, round);
-	t->sums->loss = a->sums->loss;
-	t->sums->loss_tokens = a->sums->tokens;
 	t->counters->step += steps;
 	s->state->merged_steps = steps;
+	s->state->merges++;
 	t->counters->samples = lease_counted(t->account);
 	t->counters->tokens += (uint64_t)a->sums->tokens;
 	count_costs(t);
@@ -301,8 +341,6 @@ void sharded_apply_merge(struct trainer *t, const struct tr_round *round)
 	s->state->born = 1;
 	s->loaded = RANKS_NONE;
 	s->state->step_round = round->round;
-	trainer_measure_speed(t);
-	trainer_report_step(t, round, t->sums->loss / t->sums->loss_tokens,
-	    trainer_validation_loss(t), NAN);
+	report(t, round);
 	trainer_account_tell(t, round, false);
 }

@@ -26,7 +26,7 @@ static bool gathers(const struct trainer *t)
 static enum sharded_round kind_of(const struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
-	bool last = t->counters->step >= t->steps;
+	bool last = s->apart != NULL ? sharded_apart_is_done(t) : t->counters->step >= t->steps;
 	if (ranks_replicas(&s->next) == 0)
 		return SHARDED_WAIT;
 	if (s->state->back_to > 0)
@@ -226,6 +226,9 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 	if (s->kind == SHARDED_MEND) {
 		s->state->mended++;
 		sharded_mend(t, round);
+		if (s->apart != NULL && s->rank != RANKS_NONE &&
+		    s->next.peers[s->self].shard == RANKS_NONE)
+			sharded_stream_drop(t); /* wrong numbers may have come into it */
 	}
 	sharded_balance(t, round);
 	sharded_restage(t);

@@ -1,6 +1,7 @@
 """Replicas of several workers that train apart (mesh.tp, mesh.pp with sync.mode): what they learn is what replicas of one worker learn with the same settings, whoever dies; nothing goes
 from one replica to another but with a merge."""
 import os
+import re
 import signal
 
 import numpy
@@ -114,17 +115,24 @@ def test_what_coding_loses_goes_with_later_merges(tmp_path, whole, pp, tp):
 
 def check_to_the_end(tmp_path, cluster, job, inner, steps):
     """It learns until it is done, replicas alike, and each sample is used once; how many were."""
+    used = check_samples(tmp_path, cluster, job, inner * BATCH)
+    rows = rows_of(tmp_path / "run")
+    assert sorted(rows) == list(range(inner, steps + 1, inner))
+    assert rows[steps]["loss"] < rows[inner]["loss"] / 2
+    return used
+
+
+def check_samples(tmp_path, cluster, job, most):
+    """Replicas stay alike until it is done, and each sample is used once; how many were. A round has `most` of them: one that goes on though a worker was lost, since all had voted, may have samples of
+    its replica that it had no time to note."""
     done = cluster.wait_job(job, "DONE")
     events = cluster.events(done)
     assert "other numbers" not in events and "goes back" not in events, events
     told = check_sums(trainctl_json("--address", cluster.memberd.address, "samples", job))
-    rows = rows_of(tmp_path / "run")
-    assert sorted(rows) == list(range(inner, steps + 1, inner))
-    assert rows[steps]["loss"] < rows[inner]["loss"] / 2
-    used = check_once(consumed(tmp_path).values())
-    assert counted_of(told) == done.rounds.samples == len(used)
-    assert sorted(used) == list(range(len(used))), "what a replica did not train on is trained on by others"
-    return len(used)
+    used, counted = check_once(consumed(tmp_path).values()), counted_of(told)
+    assert counted == done.rounds.samples and used <= set(range(counted)), "what a replica did not train on is trained on by others"
+    assert counted - len(used) <= most * len(re.findall(r"round \d+ goes on: [^\n]* was lost", events)), events
+    return counted
 
 
 @pytest.mark.parametrize("pp,tp,mode,codec", [(1, 2, "hdet", "none"), (2, 1, "diloco", "int2")])

@@ -44,10 +44,6 @@ static void test_mesh(void **state)
 	    "sync.on_loss: found drop, allowed: replay, since mesh.tp is 2: without a member its "
 	    "whole replica's gradient is missing");
 	spec = good_sharded("2");
-	set_good(spec, "sync.mode", "eager");
-	refused(spec,
-	    "sync.mode: found eager, allowed: ddp, local_sgd, diloco or hdet, since mesh.tp is 2");
-	spec = good_sharded("2");
 	set_good(spec, "mesh.threads", "0");
 	refused(spec,
 	    "mesh.threads: found 0, allowed: at least 1, since mesh.tp is 2: workers that share a "
@@ -107,77 +103,12 @@ static void test_stages(void **state)
 	set_good(spec, "mesh.threads", "0");
 	assert_int_equal(job_validate(spec, NULL), TR_OK); /* stages need not be alike */
 	set_good(spec, "sync.mode", "eager");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.alone_steps", "5");
 	refused(spec,
-	    "sync.mode: found eager, allowed: ddp, local_sgd, diloco or hdet, since mesh.pp is 2");
-}
-
-/* Two replicas of two workers that train apart. */
-static Traind__V1__JobSpec *good_apart(const char *key, const char *value)
-{
-	Traind__V1__JobSpec *spec = good_sharded("2");
-	set_good(spec, "sync.mode", "diloco");
-	set_good(spec, key, value);
-	return spec;
-}
-
-static void test_replicas_apart(void **state)
-{
-	(void)state;
-	Traind__V1__JobSpec *spec = good_apart("sync.mode", "local_sgd");
-	set_good(spec, "sync.codec", "int4");
-	set_good(spec, "mesh.sequence_parallel", "true");
-	assert_int_equal(job_validate(spec, NULL), TR_OK);
-	drop(spec);
-	spec = good_apart("sync.mode", "hdet");
-	set_good(spec, "sync.lr_spread", "0.2");
-	assert_int_equal(job_validate(spec, NULL), TR_OK);
-	drop(spec);
-	refused(good_apart("sync.mode", "streaming"),
-	    "sync.mode: found streaming, allowed: ddp, local_sgd, diloco or hdet, since mesh.tp is "
-	    "2");
-	refused(good_apart("train.strict", "true"),
-	    "sync.mode: found diloco, allowed: ddp, since train.strict is true");
-	refused(good_apart("mesh.zero_owners", "2"),
-	    "sync.mode: found diloco, allowed: ddp, since mesh.zero_owners is 2");
-	refused(good_apart("sync.overlap", "3"),
-	    "sync.overlap: found 3, allowed: nothing, since mesh.tp is 2: replicas of several "
-	    "workers merge after inner_steps or inner_seconds");
-	spec = good_apart("sync.inner_seconds", "2");
-	assert_int_equal(job_validate(spec, NULL), TR_OK);
-	drop(spec);
-	spec = good_apart("sync.codec", "int2"); /* with error feedback */
-	assert_int_equal(job_validate(spec, NULL), TR_OK);
-	set_good(spec, "sync.by_speed", "true");
-	assert_int_equal(job_validate(spec, NULL), TR_OK);
-	set_good(spec, "sync.inner_steps", "1000001");
-	refused(spec,
-	    "sync.inner_steps: found 1000001, allowed: at most 1000000, since mesh.tp is 2");
-	/* What a round numbers fits into 32 bits, also where one replica computes the whole batch of each step: 8192 microbatches, 6 instructions each. */
-	spec = good_apart("sync.inner_steps", "43689");
-	set_good(spec, "mesh.tp", "1");
-	set_good(spec, "mesh.pp", "2");
-	set_good(spec, "train.micro_sequences", "1");
-	set_good(spec, "train.batch_tokens", "1048576");
-	assert_int_equal(job_validate(spec, NULL), TR_OK);
-	set_good(spec, "sync.inner_steps", "43690");
-	refused(spec,
-	    "sync.inner_steps: found 43690, allowed: at most 43689, since mesh.pp is 2: a step has "
-	    "49153 instructions of its pipeline; a larger train.micro_sequences allows more");
-	/* And there are tags for all sums: of 32 sequences four microbatches, four sums in each of four layers. */
-	spec = good_apart("sync.inner_steps", "130944");
-	assert_int_equal(job_validate(spec, NULL), TR_OK);
-	set_good(spec, "sync.inner_steps", "130945");
-	refused(spec,
-	    "sync.inner_steps: found 130945, allowed: at most 130944, since mesh.tp is 2: a step "
-	    "has 64 sums inside the model, or more; a larger train.micro_sequences allows more");
-	refused(good_apart("sync.on_loss", "drop"),
-	    "sync.on_loss: found drop, allowed: replay, since mesh.tp is 2: without a member its "
-	    "whole replica's gradient is missing");
-	spec = good_apart("train.batch_tokens", "64");
-	set_good(spec, "model.context", "64");
-	refused(spec,
-	    "train.batch_tokens: found 1 sequences, allowed: at least one for each of the mesh's 2 "
-	    "replicas, since they train apart (sync.mode)");
+	    "sync.alone_steps: found 5, allowed: nothing, since mesh.pp is 2: replicas of several "
+	    "workers merge after inner_steps where they train on meanwhile (streaming, eager, "
+	    "overlap)");
 }
 
 /* `good_sharded`, with as many replicas as are left of `workers`. */
@@ -557,7 +488,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_mesh),
-		cmocka_unit_test(test_replicas_apart),
 		cmocka_unit_test(test_stages),
 		cmocka_unit_test(test_too_few),
 		cmocka_unit_test(test_strict),

@@ -107,6 +107,19 @@ static void replicas_with_rates_of_their_own(void **state)
 	assert_true(merges >= 3 * SEEDS && moved > SEEDS);
 }
 
+static void replicas_that_train_on_while_they_merge(void **state)
+{
+	(void)state;
+	uint64_t steps = 0, struck = 0, went_on = 0;
+	for (uint64_t seed = CASE_STREAM_SEEDS; seed < CASE_STREAM_SEEDS + SEEDS; seed++) {
+		play_seed(seed);
+		steps += play.steps_done;
+		struck += play.struck;
+		went_on += play.works_went_on;
+	}
+	assert_true(steps >= 3 * SEEDS && struck > SEEDS / 2 && went_on > 3 * SEEDS);
+}
+
 static void joins(void **state)
 {
 	(void)state;
@@ -258,6 +271,11 @@ static void named_seeds_hold(void **state)
 		{ CASE_APART_SEEDS + 916,
 		    "the simulator: a replica that begins a round anew takes fewer steps than the "
 		    "reference has" },
+		{ CASE_STREAM_SEEDS + 279,
+		    "the simulator: a worker that was put out writes what the others took back" },
+		{ CASE_STREAM_SEEDS + 7873,
+		    "the simulator: back to a checkpoint of steps that were gone back behind, and "
+		    "taken otherwise since" },
 	};
 	for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++) {
 		struct play_case what;
@@ -338,6 +356,7 @@ int main(void)
 		cmocka_unit_test(several_faults),
 		cmocka_unit_test(replicas_apart),
 		cmocka_unit_test(replicas_with_rates_of_their_own),
+		cmocka_unit_test(replicas_that_train_on_while_they_merge),
 		cmocka_unit_test(joins),
 		cmocka_unit_test(unequal_shares),
 		cmocka_unit_test(other_plans),

@@ -8,42 +8,9 @@
 
 #include "collectives/sync/hdet.h"
 #include "collectives/sync/outer.h"
-#include "tests/sim/sharded/play.h"
+#include "tests/sim/sharded/apart.h"
 
-#define STEPS_MOST PLAY_INNER_STEPS
-
-/* Whole arrays. */
-struct moments {
-	struct moments *next;
-	uint64_t lineage;
-	float *first, *second;
-};
-
-/* A replica's steps of a round, of several tries of it perhaps: in another one it may take fewer. */
-struct walk {
-	struct walk *next;
-	uint64_t round, workers, first, share;
-	uint64_t taken; /* states that are known, but for the one at the beginning */
-	struct play_state at[STEPS_MOST + 1];
-	uint64_t lineage[STEPS_MOST + 1];
-	struct claim claim;
-	double lr; /* by which its learning rate is multiplied */
-};
-
-/* Before a step: the outer parameters, and their momentum. */
-struct merge {
-	float *params, *outer;
-	double lr_base[2]; /* zeros: to begin with, which is 1 and 0 */
-};
-
-struct play_apart {
-	struct moments *moments;
-	struct walk *walks;
-	struct merge at[PLAY_STEPS_MAX];
-	struct optim_arrays disk[PLAY_STEPS_MAX]; /* of checkpoints, as they were written */
-};
-
-static float *numbers(const struct play *play, const float *from)
+float *apart_numbers(const struct play *play, const float *from)
 {
 	size_t count = play->reference.layout.count;
 	float *made = calloc(count + 1, sizeof(*made));
@@ -54,6 +21,11 @@ static float *numbers(const struct play *play, const float *from)
 	return made;
 }
 
+uint64_t apart_now(const struct trainer *t)
+{
+	return t->sharded->apart->stream.on ? t->sharded->state->merges : t->counters->step;
+}
+
 void apart_create(struct play *play)
 {
 	if (!play->what.apart)
@@ -61,8 +33,9 @@ void apart_create(struct play *play)
 	play->apart = calloc(1, sizeof(*play->apart));
 	if (play->apart == NULL)
 		abort();
-	play->apart->at[0] = (struct merge){ .params = numbers(play, reference_at(play, 0)->params),
-		.outer = numbers(play, NULL) };
+	play->apart->at[0] = (struct merge){ .params = apart_numbers(play,
+		                                 reference_at(play, 0)->params),
+		.outer = apart_numbers(play, NULL) };
 }
 
 static void finish_arrays(struct optim_arrays *a)
@@ -87,15 +60,17 @@ void apart_finish(struct play *play)
 	}
 	while (a->walks != NULL) {
 		struct walk *next = a->walks->next;
-		for (unsigned k = 0; k <= STEPS_MOST; k++) {
+		for (unsigned k = 0; k <= APART_STEPS_MOST; k++) {
 			free(a->walks->at[k].params);
 			free(a->walks->at[k].first);
 			free(a->walks->at[k].second);
 			free(a->walks->at[k].grads);
 		}
+		stream_free(&a->walks->own);
 		free(a->walks);
 		a->walks = next;
 	}
+	stream_finish(play);
 	for (unsigned i = 0; i < PLAY_STEPS_MAX; i++) {
 		free(a->at[i].params);
 		free(a->at[i].outer);
@@ -113,8 +88,8 @@ static void keep_moments(struct play *play, uint64_t lineage, const float *first
 	struct moments *made = malloc(sizeof(*made));
 	if (made == NULL)
 		abort();
-	*made = (struct moments){ play->apart->moments, lineage, numbers(play, first),
-		numbers(play, second) };
+	*made = (struct moments){ play->apart->moments, lineage, apart_numbers(play, first),
+		apart_numbers(play, second) };
 	play->apart->moments = made;
 }
 
@@ -174,7 +149,16 @@ static void check_rate(struct tr_group *g)
 		    found, base[0]);
 }
 
-static struct walk *walk_of(struct tr_group *g)
+/* Of streams: as this worker has it when it takes its next step, or when it begins. */
+static bool has_work(const struct tr_group *g, const struct walk *w)
+{
+	const struct sharded_apart *a = g->trainer->sharded->apart;
+	bool begins = a->own.steps == 0 && !a->own.taken;
+	return !stream_is_on(g->play) ||
+	    a->stream.lineage == (begins ? w->begin : w->work[a->own.steps]);
+}
+
+struct walk *apart_walk_of(struct tr_group *g)
 {
 	struct play *play = g->play;
 	const struct trainer *t = g->trainer;
@@ -185,9 +169,9 @@ static struct walk *walk_of(struct tr_group *g)
 		if (w->round == own->round && w->workers == own->workers &&
 		    w->first == own->claim.first && w->share == own->share &&
 		    w->lr == own->lr_scale && own->steps <= w->taken &&
-		    w->lineage[own->steps] == m->lineage)
+		    w->lineage[own->steps] == m->lineage && has_work(g, w))
 			return w;
-	if (own->steps > 0)
+	if (own->steps > 0 || own->taken)
 		return NULL;
 	check_rate(g);
 	const struct moments *begin = moments_of(play, m, t->counters->step);
@@ -201,11 +185,13 @@ static struct walk *walk_of(struct tr_group *g)
 	w->claim = own->claim;
 	w->lr = own->lr_scale;
 	w->lineage[0] = m->lineage;
-	w->at[0] = (struct play_state){ .params = numbers(play,
-		                            play->apart->at[t->counters->step].params),
-		.first = numbers(play, begin->first),
-		.second = numbers(play, begin->second),
-		.grads = numbers(play, NULL) };
+	w->at[0] = (struct play_state){ .params = apart_numbers(play,
+		                            play->apart->at[apart_now(t)].params),
+		.first = apart_numbers(play, begin->first),
+		.second = apart_numbers(play, begin->second),
+		.grads = apart_numbers(play, NULL) };
+	if (stream_is_on(play))
+		stream_begin(g, w);
 	make_gradient(play, w, t);
 	w->next = play->apart->walks;
 	play->apart->walks = w;
@@ -213,20 +199,23 @@ static struct walk *walk_of(struct tr_group *g)
 }
 
 /* The state after the newest one. */
-static void take_step(struct tr_group *g, struct walk *w, uint64_t step, uint64_t lineage)
+static void take_step(struct tr_group *g, struct walk *w, uint64_t step, uint64_t lineage,
+    double norm)
 {
 	struct play *play = g->play;
 	const struct play_state *from = &w->at[w->taken++];
 	struct play_state *next = &w->at[w->taken];
-	*next = (struct play_state){ .params = numbers(play, from->params),
-		.first = numbers(play, from->first),
-		.second = numbers(play, from->second),
-		.grads = numbers(play, NULL) };
+	*next = (struct play_state){ .params = apart_numbers(play, from->params),
+		.first = apart_numbers(play, from->first),
+		.second = apart_numbers(play, from->second),
+		.grads = apart_numbers(play, NULL) };
 	model_update(next->params, next->first, next->second, from->grads,
 	    play->reference.layout.count, step);
 	w->lineage[w->taken] = lineage;
 	keep_moments(play, lineage, next->first, next->second);
-	if (w->taken < STEPS_MOST)
+	if (stream_is_on(play))
+		stream_step(g, w, norm);
+	if (w->taken < APART_STEPS_MOST)
 		make_gradient(play, w, g->trainer);
 }
 
@@ -236,7 +225,7 @@ void apart_update(struct tr_group *g, const struct optim_arrays *arrays, const s
 	struct trainer *t = g->trainer;
 	const struct apart_own *own = &t->sharded->apart->own;
 	const struct apart_moments *m = &t->sharded->apart->moments;
-	struct walk *w = walk_of(g);
+	struct walk *w = apart_walk_of(g);
 	double sum = by->norm / by->scale, squares = (double)(uint64_t)(sum * sum + 0.5);
 	if (w == NULL || by->step != t->counters->step + own->steps + 1)
 		sim_violation(g->sim,
@@ -254,7 +243,8 @@ void apart_update(struct tr_group *g, const struct optim_arrays *arrays, const s
 		    g->number, (unsigned long)by->step, squares, at->squares);
 	reference_check_state(g, by->step - 1, arrays, at);
 	if (own->steps == w->taken)
-		take_step(g, w, by->step, sharded_apart_lineage(own, m->lineage, by->norm));
+		take_step(g, w, by->step, sharded_apart_lineage(own, m->lineage, by->norm),
+		    by->norm);
 	model_update(arrays->params, arrays->first, arrays->second, arrays->grads, count, by->step);
 	model_changed(t->model);
 }
@@ -273,7 +263,7 @@ void outer_delta(float *out, const float *from, const float *to, float weight, s
 		out[i] = remainder_of(from[i] + PLAY_PRIME - to[i]) * weight;
 }
 
-static void step_outer(float *theta, float *v, const float *d, size_t count)
+void apart_step_outer(float *theta, float *v, const float *d, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		v[i] = remainder_of(3 * v[i] + remainder_of(d[i]));
@@ -282,11 +272,11 @@ static void step_outer(float *theta, float *v, const float *d, size_t count)
 }
 
 /* The newest that a replica's workers have begun in this round with what they claim. */
-static const struct walk *walk_merged(struct tr_group *g, uint32_t replica)
+struct walk *apart_walk_merged(struct tr_group *g, uint32_t replica)
 {
 	const struct sharded *s = g->trainer->sharded;
 	const struct apart_part *part = &s->apart->parts[replica];
-	const struct walk *w = g->play->apart->walks;
+	struct walk *w = g->play->apart->walks;
 	uint64_t workers = sharded_apart_workers(s, replica);
 	while (w != NULL &&
 	    (w->workers != workers || w->first != part->claim.first || w->share != part->share ||
@@ -296,13 +286,13 @@ static const struct walk *walk_merged(struct tr_group *g, uint32_t replica)
 }
 
 /* No sample is in two replicas' steps of one merge, and each takes steps. */
-static void check_claims(struct tr_group *g)
+void apart_check_claims(struct tr_group *g, uint64_t least, uint64_t most)
 {
 	const struct sharded *s = g->trainer->sharded;
 	const struct apart_part *parts = s->apart->parts;
 	for (uint32_t a = 0; a < ranks_replicas(&s->next); a++) {
 		if (parts[a].trains &&
-		    (parts[a].steps == 0 || parts[a].steps > PLAY_INNER_STEPS ||
+		    (parts[a].steps < least || parts[a].steps > most ||
 		        parts[a].claim.count != parts[a].share * parts[a].steps))
 			sim_violation(g->sim, "S3: n%u: replica %u takes %lu steps of %lu samples",
 			    g->number, a, (unsigned long)parts[a].steps,
@@ -324,7 +314,8 @@ static void check_together(struct tr_group *g)
 	const struct apart_part *part = sharded_apart_part(t);
 	if (part == NULL || !part->trains)
 		return;
-	const struct walk *w = walk_merged(g, ranks_replica(&t->sharded->next, t->sharded->self));
+	const struct walk *w = apart_walk_merged(g,
+	    ranks_replica(&t->sharded->next, t->sharded->self));
 	if (w != NULL && w->lr != t->sharded->apart->own.lr_scale)
 		sim_violation(g->sim,
 		    "S2: n%u merges what it learned at another rate than its replica", g->number);
@@ -350,13 +341,13 @@ static double sum_walks(struct tr_group *g, const struct merge *from, float *sum
 	const struct trainer *t = g->trainer;
 	const struct sharded *s = t->sharded;
 	size_t count = g->play->reference.layout.count;
-	float *delta = numbers(g->play, NULL);
+	float *delta = apart_numbers(g->play, NULL);
 	double loss = 0;
 	for (uint32_t r = 0; r < ranks_replicas(&s->next); r++) {
 		const struct apart_part *part = &s->apart->parts[r];
 		if (!part->trains)
 			continue;
-		const struct walk *w = walk_merged(g, r);
+		const struct walk *w = apart_walk_merged(g, r);
 		if (w == NULL || w->taken < part->steps) {
 			sim_violation(g->sim, "S2: n%u merges what replica %u has not done",
 			    g->number, r);
@@ -424,29 +415,30 @@ static void check_lost(struct tr_group *g, uint64_t step, uint64_t next)
 void outer_step(float *theta, float *v, const float *d, float scale, float eta, float mu,
     size_t count)
 {
+	if (stream_outer_step(theta, v, d, scale, count))
+		return;
 	struct tr_group *g = group_inside();
 	struct play_apart *a = g->play->apart;
 	const struct trainer *t = g->trainer;
 	uint64_t step = t->counters->step, next = step + sharded_apart_steps(t);
 	struct merge *to = &a->at[next];
-	struct merge made = { .params = numbers(g->play, a->at[step].params),
-		.outer = numbers(g->play, a->at[step].outer) };
+	struct merge made = { .params = apart_numbers(g->play, a->at[step].params),
+		.outer = apart_numbers(g->play, a->at[step].outer) };
 	struct sync_report reports[TR_GROUP_PEERS_MAX] = { 0 };
-	float *sum = numbers(g->play, NULL);
-	(void)scale;
+	float *sum = apart_numbers(g->play, NULL);
 	(void)eta;
 	(void)mu;
 	reference_check_outer(g, step, theta, v, a->at[step].params, a->at[step].outer);
 	check_together(g);
-	check_claims(g);
+	apart_check_claims(g, 1, PLAY_INNER_STEPS);
 	check_lost(g, step, next);
 	check_sums(g, sum_walks(g, &a->at[step], sum, reports));
 	base_at(g->play, step, made.lr_base);
 	if (g->play->what.rates)
 		hdet_control(&t->sharded->apart->options, reports, TR_GROUP_PEERS_MAX, made.lr_base);
 	g->play->rates_moved += made.lr_base[1] != a->at[step].lr_base[1];
-	step_outer(made.params, made.outer, sum, g->play->reference.layout.count);
-	step_outer(theta, v, d, count);
+	apart_step_outer(made.params, made.outer, sum, g->play->reference.layout.count);
+	apart_step_outer(theta, v, d, count);
 	reference_check_outer(g, next, theta, v, made.params, made.outer);
 	free(sum);
 	free(to->params); /* training may have gone back */
@@ -467,7 +459,7 @@ static void check_written(struct tr_group *g, uint64_t step, const char *what, c
 void apart_save(struct tr_group *g, uint64_t step)
 {
 	struct play *play = g->play;
-	const struct merge *now = &play->apart->at[step];
+	const struct merge *now = &play->apart->at[stream_is_on(play) ? stream_merges(step) : step];
 	struct optim_arrays *disk = &play->apart->disk[step];
 	finish_arrays(disk);
 	*disk = (struct optim_arrays){ .params = play_read_parts(g, 0),
@@ -478,11 +470,23 @@ void apart_save(struct tr_group *g, uint64_t step)
 	check_written(g, step, "outer momentum", disk->outer, now->outer);
 }
 
+/* It may be one of steps that training had gone back behind before, and took otherwise since. */
+static void begin_at(struct play *play, uint64_t step)
+{
+	struct merge *at = &play->apart->at[stream_is_on(play) ? stream_merges(step) : step];
+	free(at->params);
+	free(at->outer);
+	*at = (struct merge){ .params = apart_numbers(play, play->apart->disk[step].params),
+		.outer = apart_numbers(play, play->apart->disk[step].outer) };
+	memcpy(at->lr_base, play->disk[step]->lr_base, sizeof(at->lr_base));
+}
+
 void apart_read(struct play *play, uint64_t step, const struct layout *whole,
     const struct layout *local, const struct shard *shard, const struct optim_arrays *arrays)
 {
 	const struct optim_arrays *disk = &play->apart->disk[step];
 	group_inside()->lost.shard = RANKS_NONE;
+	begin_at(play, step);
 	shard_take(whole, local, shard, disk->params, arrays->params);
 	shard_take(whole, local, shard, disk->first, arrays->first);
 	shard_take(whole, local, shard, disk->second, arrays->second);

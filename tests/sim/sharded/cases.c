@@ -113,6 +113,14 @@ static void draw_dealing(uint64_t draw, struct play_case *what)
 		what->dealing.layers[i] = i == draw / 4 % size[MESH_PP] ? 2 : 1;
 }
 
+/* That merges are at (trainer.c). */
+#define CASE_STREAM_STEPS 5
+static const uint64_t case_stream_steps[PLAY_STREAM_KINDS][CASE_STREAM_STEPS] = {
+	[PLAY_STREAM_FRAGMENTS] = { 0, 3, 5, 7, 12 },
+	[PLAY_STREAM_CARRY] = { 0, 4, 6, 8, 12 },
+	[PLAY_STREAM_EAGER] = { 0, 6, 6, 9, 12 },
+};
+
 /* Steps that are done are whole merges. Who waits for another worker gets one: the mesh is not made smaller. */
 static void make_apart(struct play_case *what)
 {
@@ -128,6 +136,18 @@ static void make_apart(struct play_case *what)
 		fault->in_remesh = false;
 		if (fault->returns_us == 0)
 			fault->returns_us = 1 * SECOND;
+	}
+}
+
+/* Faults strike between merges, the last ones too, which no step lies between. A memberd that starts again while founders come may miss some who ended over it, of which one is replaced here: not then. */
+static void make_streams(struct play_case *what, uint64_t seed)
+{
+	what->stream = (enum play_stream)(1 + seed % (PLAY_STREAM_KINDS - 1));
+	for (unsigned i = 0; i < what->fault_count; i++) {
+		struct play_fault *fault = &what->faults[i];
+		size_t merge = fault->step % CASE_STREAM_STEPS;
+		merge += merge == 0 && fault->kind == PLAY_MEMBERD_RESTART;
+		fault->step = case_stream_steps[what->stream][merge];
 	}
 }
 
@@ -196,6 +216,10 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 	}
 	if (seed >= CASE_APART_SEEDS) {
 		make_apart(what);
+		if (seed >= CASE_STREAM_SEEDS) {
+			make_streams(what, seed);
+			return;
+		}
 		what->timed = seed >= CASE_TIMED_SEEDS;
 		what->by_speed = !what->timed && seed % 2 == 0;
 		what->rates = seed >= CASE_RATES_SEEDS && (!what->timed || seed % 2 == 0);
@@ -220,12 +244,15 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 	size_t used = (size_t)snprintf(text, bytes,
 	    "dp %u x pp %u x tp %u%s%s%s%s:", what->mesh.size[MESH_DP], what->mesh.size[MESH_PP],
 	    what->mesh.size[MESH_TP], what->untied ? ", untied" : "",
-	    what->strict         ? ", strict"
-	        : what->by_speed ? ", apart, by speed"
-	        : what->timed    ? ", apart, by time"
-	        : what->apart    ? ", apart"
-	        : what->replans  ? ", planned anew"
-	                         : "",
+	    what->strict                                ? ", strict"
+	        : what->by_speed                        ? ", apart, by speed"
+	        : what->timed                           ? ", apart, by time"
+	        : what->stream == PLAY_STREAM_FRAGMENTS ? ", two fragments"
+	        : what->stream == PLAY_STREAM_CARRY     ? ", three fragments carried"
+	        : what->stream == PLAY_STREAM_EAGER     ? ", eager"
+	        : what->apart                           ? ", apart"
+	        : what->replans                         ? ", planned anew"
+	                                                : "",
 	    what->rates ? ", own rates" : "", owners);
 	for (unsigned i = 0; i < what->fault_count && used < bytes; i++)
 		used += (size_t)snprintf(text + used, bytes - used,
@@ -355,6 +382,10 @@ void cases_all(struct sim *sim, struct play *play, uint64_t every,
 			.apart = true };
 		calm.faults[0].step = PLAY_INNER_STEPS;
 		set_mesh(&calm, apart_meshes[mesh], 0);
+		walk_step(&walk, &calm);
+		calm.stream = (enum play_stream)(1 + mesh % (PLAY_STREAM_KINDS - 1));
+		calm.steps = 4 * PLAY_INNER_STEPS;
+		calm.faults[0].step = case_stream_steps[calm.stream][1];
 		walk_step(&walk, &calm);
 	}
 	for (size_t mesh = 0; mesh < STRICT_MESHES; mesh++) {

@@ -14,6 +14,8 @@
 #define CASE_RATES_SEEDS 2500000u
 /* From these on they take as many steps as they get done in a time, every second one with rates too. */
 #define CASE_TIMED_SEEDS 2750000u
+/* From these on they train on while a fragment is merged: two fragments, three that are carried, eager. */
+#define CASE_STREAM_SEEDS 2900000u
 /* From these on jobs get other plans in mid-job. */
 #define CASE_REPLAN_SEEDS 3000000u
 /* From these on a replica loses a worker and gets another one, to which its shard comes in a few steps; the other faults strike meanwhile. */

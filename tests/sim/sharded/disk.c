@@ -104,6 +104,12 @@ void saver_settle(struct saver *saver)
 	(void)saver;
 	if (g->saves == 0 || g->copied)
 		return;
+	if (g->play->apart != NULL &&
+	    !group_is_member(g)) { /* the others may have gone back, and on otherwise */
+		g->saves = 0;
+		sharded_take_back_parts(g->trainer);
+		return;
+	}
 	g->copied = true;
 	g->parts.copy(g->parts.source.arg);
 	if (g->play->apart != NULL)
@@ -115,6 +121,8 @@ static struct play_damage draw_damage(struct tr_group *g, uint64_t step)
 {
 	struct play *play = g->play;
 	uint64_t every = g->trainer->spec->checkpoint->every, before = step - every;
+	if (play->what.stream != PLAY_STREAM_NONE && step >= 2 * every)
+		(void)checkpoint_before("", step, &before);
 	struct play_damage damage = { 0 };
 	if (!play->what.damages || step < 2 * every || play->disk[before] == NULL ||
 	    play->damage[before].nodes != 0 || sim_draw(g->sim, 2) == 0)
@@ -140,7 +148,9 @@ uint64_t trainer_finish_checkpoint(struct trainer *t)
 	play->damage[step] = draw_damage(g, step);
 	play->disk[step] = g->manifest;
 	g->manifest = NULL;
-	uint64_t every = t->spec->checkpoint->every;
+	uint64_t every = t->spec->checkpoint->every, before;
+	if (play->what.stream != PLAY_STREAM_NONE && checkpoint_before("", step, &before))
+		every = step - before; /* merges lie at other steps */
 	for (uint64_t old = 0; old + (t->folder.keep - 1) * every < step; old++) {
 		free(play->disk[old]);
 		play->disk[old] = NULL;

@@ -26,13 +26,14 @@ static void leave(struct tr_group *g)
 }
 
 /* Of the newest view. Who was put out, and does not know it yet, may end of what has changed meanwhile: the checkpoint that it was about to read is gone. */
-static bool is_member(const struct sim *sim, unsigned number)
+bool group_is_member(const struct tr_group *g)
 {
+	const struct sim *sim = g->sim;
 	const struct sim_view *newest = sim->seen;
 	for (unsigned i = 0; i < sim->seen_count && i < SIM_VIEWS_KEPT; i++)
 		if (sim->seen[i].number > newest->number)
 			newest = &sim->seen[i];
-	return newest->nodes[number];
+	return newest->nodes[g->number];
 }
 
 static void work(void)
@@ -48,7 +49,7 @@ static void work(void)
 	else if (g->starved && status == TR_ENOMEM) { /* another one is started for it */
 		node_crash(g->sim, g->number, false, "ended: no memory");
 		sim_at(g->sim, g->sim->now_us + 300 * MS, SIM_FOLLOW, 0, 0, 0);
-	} else if (!g->dead && !g->sim->nodes[g->number].failed && is_member(g->sim, g->number))
+	} else if (!g->dead && !g->sim->nodes[g->number].failed && group_is_member(g))
 		sim_violation(g->sim, "S4: n%u ends: %s: %s", g->number, tr_status_name(status),
 		    error.text);
 	play_trainer_destroy(g->trainer);

@@ -192,6 +192,11 @@ void model_bind(struct model *m, const float *params, float *grads)
 	m->params = params;
 	m->grads = grads;
 	memset(m->sums, 0, sizeof(m->sums));
+	const struct trainer *t = now_playing != NULL && now_playing->inside != NULL
+	    ? now_playing->inside->trainer
+	    : NULL;
+	if (t != NULL && t->sharded->apart != NULL && params == t->sharded->apart->work)
+		stream_trains(t->group);
 }
 
 void model_changed(struct model *m)

@@ -139,8 +139,10 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 	play->steps[round] = step;
 	uint64_t before = round > 0 && play->truth[round - 1] != NULL ? play->steps[round - 1]
 	                                                              : step;
-	uint64_t most = play->apart != NULL ? PLAY_INNER_STEPS : 1;
-	if (step == before + most || (play->what.timed && step > before && step < before + most))
+	bool streams = play->what.stream != PLAY_STREAM_NONE;
+	uint64_t most = streams ? 2 * PLAY_INNER_STEPS : play->apart != NULL ? PLAY_INNER_STEPS : 1;
+	if (step == before + most ||
+	    ((play->what.timed || streams) && step > before && step < before + most))
 		play->steps_done++;
 	else if (step < before) {
 		play->backs++;
@@ -220,7 +222,9 @@ static bool all_there(const struct play *play)
 		if (!node->alive || node->failed)
 			continue;
 		if (play->groups[i] == NULL || node->worker.applied < sim->newest_round ||
-		    play_step(play->groups[i]) < play->what.steps)
+		    play_step(play->groups[i]) < play->what.steps ||
+		    (play->what.stream != PLAY_STREAM_NONE &&
+		        !stream_is_done(play->groups[i]->trainer)))
 			return false;
 		anybody = true;
 	}

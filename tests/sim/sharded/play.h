@@ -4,6 +4,7 @@
  *	group.c      coll.h's calls, on a simulated core; each is an instruction, at which faults can strike
  *	model.c      a model of whole numbers, so that sums have one result in any order; its optimizer
  *	reference.c  what one worker learns
+ *	apart.c      the same of replicas that train apart; stream.c: and train on while they merge
  *	trainer.c    the rest of the trainer; a disk with checkpoints
  *	replanner.c  other plans in the middle of a job
  *	play.c       a run: faults, and when it is over
@@ -74,6 +75,15 @@ enum play_plant {
 };
 extern const char *const play_plant_names[PLAY_PLANT_COUNT];
 
+/* How replicas that train apart merge. */
+enum play_stream {
+	PLAY_STREAM_NONE,
+	PLAY_STREAM_FRAGMENTS, /* two, with an overlap of a step, and coded */
+	PLAY_STREAM_CARRY,     /* three, with an overlap as long as it can be */
+	PLAY_STREAM_EAGER,
+	PLAY_STREAM_KINDS
+};
+
 /* Strikes when the `victim`-th node is at its `instruction`-th call, counted
  * while the step after `step` is computed, or while the mesh changes; by then
  * it may be gone. The last worker that is left is spared. */
@@ -97,11 +107,12 @@ struct play_case {
 	uint32_t owners; /* of each piece of moments (ZeRO-1); 0: off */
 	enum model_preset preset;
 	bool untied;
-	bool apart;    /* replicas train apart: apart.c */
-	bool by_speed; /* and not all for as many steps */
-	bool timed;    /* the same, by time */
-	bool rates;    /* and each at a learning rate of its own */
-	bool strict;   /* of a mesh without stages or without tp */
+	bool apart;              /* replicas train apart: apart.c */
+	bool by_speed;           /* and not all for as many steps */
+	bool timed;              /* the same, by time */
+	enum play_stream stream; /* and train on while a fragment is merged: stream.c */
+	bool rates;              /* and each at a learning rate of its own */
+	bool strict;             /* of a mesh without stages or without tp */
 	unsigned spares;
 	uint64_t newcomer_parts; /* of a shard, that come one after another at most; 0: as ever */
 	struct play_fault faults[PLAY_FAULTS_MAX];
@@ -169,6 +180,7 @@ struct play {
 	unsigned struck;
 	unsigned
 	    rates_moved; /* times that a merge moved the base of the learning rates, at any worker */
+	uint64_t works_went_on; /* rounds that a replica began with the work that it had */
 	bool planted;
 };
 
@@ -216,6 +228,7 @@ struct tr_group {
 	struct {
 		uint32_t shard;
 		uint64_t step, merges; /* at the end of the last one; since it got the shard */
+		uint64_t of[3];        /* of streams: merges of each fragment since then */
 	} lost;                        /* what coding lost of its movements, as it should be */
 };
 
@@ -236,6 +249,7 @@ extern const struct sim_callers play_callers;
 void group_finish(struct tr_group *g);
 void group_takes(struct tr_group *g, uint64_t us); /* time goes by */
 struct tr_group *group_inside(void);               /* whose coroutine runs */
+bool group_is_member(const struct tr_group *g);    /* of the newest view */
 
 /* ---- trainer.c ---- */
 struct trainer *play_trainer_create(struct tr_group *g);
@@ -279,6 +293,8 @@ void reference_check_gradients(struct tr_group *g, uint64_t step, const struct o
 /* A worker's shard beside the whole arrays of `state`, gradients included; and outer parameters and momentum. */
 void reference_check_state(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
     const struct play_state *state);
+void reference_check_array(struct tr_group *g, const char *what, uint64_t step, const float *ours,
+    const float *whole);
 void reference_check_outer(struct tr_group *g, uint64_t step, const float *params,
     const float *momentum, const float *whole_params, const float *whole_momentum);
 
@@ -293,5 +309,14 @@ void apart_save(struct tr_group *g, uint64_t step); /* what g->parts has */
 void apart_lose(const struct tr_op *op);
 void apart_read(struct play *play, uint64_t step, const struct layout *whole,
     const struct layout *local, const struct shard *shard, const struct optim_arrays *arrays);
+
+/* ---- stream.c ---- */
+
+/* This worker is about to train, in its work. */
+void stream_trains(struct tr_group *g);
+/* It has applied a round. */
+void stream_applied(struct tr_group *g);
+/* All merges are done, of those at the last step too. */
+bool stream_is_done(const struct trainer *t);
 
 #endif

@@ -139,6 +139,12 @@ void reference_check_state(struct tr_group *g, uint64_t step, const struct optim
 	compare(g, "gradients of the step", step, arrays->grads, state->grads, true, 0, end);
 }
 
+void reference_check_array(struct tr_group *g, const char *what, uint64_t step, const float *ours,
+    const float *whole)
+{
+	compare(g, what, step, ours, whole, false, 0, g->trainer->layout.count);
+}
+
 void reference_check_outer(struct tr_group *g, uint64_t step, const float *params,
     const float *momentum, const float *whole_params, const float *whole_momentum)
 {

@@ -51,8 +51,36 @@ static Traind__V1__Sync syncs[2][3] = {
 static const Traind__V1__TrainSpec apart_specs[2][3] = { { APART(0, 0), APART(0, 1), APART(0, 2) },
 	{ APART(1, 0), APART(1, 1), APART(1, 2) } };
 
+/* Two fragments: takes 2, 4, 6, merges 3, 5, 7. Three: 2, 4, 6 and 4, 6, 8. Eager: 3, 6, 9 and 6, 9, 12. */
+static char streaming[] = "streaming", eager[] = "eager";
+static Traind__V1__Sync streams[PLAY_STREAM_KINDS] = {
+	[PLAY_STREAM_FRAGMENTS] = { .mode = streaming,
+	    .inner_steps = 4,
+	    .fragments = 2,
+	    .overlap = 1,
+	    .codec = int2 },
+	[PLAY_STREAM_CARRY] = { .mode = streaming,
+	    .inner_steps = 6,
+	    .fragments = 3,
+	    .overlap = 2,
+	    .carry = true },
+	[PLAY_STREAM_EAGER] = { .mode = eager, .inner_steps = PLAY_INNER_STEPS },
+};
+#define STREAMS(kind)                                                   \
+	{                                                               \
+		.model = &apart_model, .optimizer = &apart_optimizer,   \
+		.checkpoint = &apart_checkpoint, .sync = &streams[kind] \
+	}
+static const Traind__V1__TrainSpec stream_specs[PLAY_STREAM_KINDS] = {
+	[PLAY_STREAM_FRAGMENTS] = STREAMS(PLAY_STREAM_FRAGMENTS),
+	[PLAY_STREAM_CARRY] = STREAMS(PLAY_STREAM_CARRY),
+	[PLAY_STREAM_EAGER] = STREAMS(PLAY_STREAM_EAGER),
+};
+
 static const Traind__V1__TrainSpec *spec_of(const struct play_case *what)
 {
+	if (what->stream != PLAY_STREAM_NONE)
+		return &stream_specs[what->stream];
 	if (what->apart)
 		return &apart_specs[what->rates][what->timed ? 2 : what->by_speed];
 	return what->strict ? &strict_spec : what->replans ? &replan_spec : &spec;
@@ -83,7 +111,8 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	t->spec = spec_of(&play->what);
 	t->settings.lr = 1;
 	t->mesh_waits = play->what.apart;
-	t->steps = UINT64_MAX;
+	/* Streams have merges at their last step, and last rounds behind them. */
+	t->steps = play->what.stream != PLAY_STREAM_NONE ? play->what.steps : UINT64_MAX;
 	t->batch = PLAY_BATCH;
 	t->micro = 1;
 	t->threads = 1;
@@ -331,9 +360,9 @@ void trainer_account_note(struct trainer *t, uint64_t round, size_t count)
 
 void trainer_account_tell(struct trainer *t, const struct tr_round *round, bool last)
 {
-	(void)t;
 	(void)round;
 	(void)last;
+	stream_applied(t->group);
 }
 
 /* Its checkpoints have a disk of their own (disk.c). */
@@ -399,12 +428,16 @@ void trainer_skip_step(struct trainer *t, const struct tr_round *round, uint64_t
 void trainer_write_final(struct trainer *t, const struct trainer_final *what)
 {
 	(void)what;
-	sim_violation(t->group->sim, "S3: a last round, before the last step");
+	if (t->group->play->what.stream == PLAY_STREAM_NONE || !stream_is_done(t))
+		sim_violation(t->group->sim, "S3: a last round, before the last step");
 }
 
 void trainer_end_save(struct trainer *t)
 {
-	(void)t;
+	struct tr_group *g = t->group;
+	if (g->saves != 0 && g->saves_at_us > g->sim->now_us)
+		group_takes(g, g->saves_at_us - g->sim->now_us);
+	(void)trainer_finish_checkpoint(t);
 }
 
 bool trainer_wants_sample(const struct trainer *t)

@@ -1,0 +1,116 @@
+/* The `sync` section of a job whose replicas are several workers each, and train apart. */
+#include "tests/unit/good_job.h"
+
+/* Two replicas of two workers that share each layer. */
+static Traind__V1__JobSpec *good_apart(const char *key, const char *value)
+{
+	Traind__V1__JobSpec *spec = good();
+	set_good(spec, "mesh.nodes", "2");
+	set_good(spec, "mesh.workers_per_node", "2");
+	set_good(spec, "mesh.threads", "1");
+	set_good(spec, "mesh.tp", "2");
+	set_good(spec, "sync.on_loss", "replay");
+	set_good(spec, "sync.mode", "diloco");
+	set_good(spec, key, value);
+	return spec;
+}
+
+static void test_replicas_apart(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good_apart("sync.mode", "local_sgd");
+	set_good(spec, "sync.codec", "int4");
+	set_good(spec, "mesh.sequence_parallel", "true");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	drop(spec);
+	spec = good_apart("sync.mode", "hdet");
+	set_good(spec, "sync.lr_spread", "0.2");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	drop(spec);
+	refused(good_apart("train.strict", "true"),
+	    "sync.mode: found diloco, allowed: ddp, since train.strict is true");
+	refused(good_apart("mesh.zero_owners", "2"),
+	    "sync.mode: found diloco, allowed: ddp, since mesh.zero_owners is 2");
+	spec = good_apart("sync.inner_seconds", "2");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	drop(spec);
+	spec = good_apart("sync.codec", "int2"); /* with error feedback */
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.by_speed", "true");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.inner_steps", "1000001");
+	refused(spec,
+	    "sync.inner_steps: found 1000001, allowed: at most 1000000, since mesh.tp is 2");
+	/* What a round numbers fits into 32 bits, also where one replica computes the whole batch of each step: 8192 microbatches, 6 instructions each. */
+	spec = good_apart("sync.inner_steps", "43689");
+	set_good(spec, "mesh.tp", "1");
+	set_good(spec, "mesh.pp", "2");
+	set_good(spec, "train.micro_sequences", "1");
+	set_good(spec, "train.batch_tokens", "1048576");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.inner_steps", "43690");
+	refused(spec,
+	    "sync.inner_steps: found 43690, allowed: at most 43689, since mesh.pp is 2: a step has "
+	    "49153 instructions of its pipeline; a larger train.micro_sequences allows more");
+	/* And there are tags for all sums: of 32 sequences four microbatches, four sums in each of four layers. */
+	spec = good_apart("sync.inner_steps", "130944");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.inner_steps", "130945");
+	refused(spec,
+	    "sync.inner_steps: found 130945, allowed: at most 130944, since mesh.tp is 2: a step "
+	    "has 64 sums inside the model, or more; a larger train.micro_sequences allows more");
+	refused(good_apart("sync.on_loss", "drop"),
+	    "sync.on_loss: found drop, allowed: replay, since mesh.tp is 2: without a member its "
+	    "whole replica's gradient is missing");
+	spec = good_apart("train.batch_tokens", "64");
+	set_good(spec, "model.context", "64");
+	refused(spec,
+	    "train.batch_tokens: found 1 sequences, allowed: at least one for each of the mesh's 2 "
+	    "replicas, since they train apart (sync.mode)");
+}
+
+/* They train on while a fragment is merged. */
+static void test_replicas_that_stream(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good_apart("sync.overlap", "3");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.by_speed", "true");
+	refused(spec,
+	    "sync.by_speed: found 1, allowed: nothing, since mesh.tp is 2: replicas of several "
+	    "workers merge after inner_steps where they train on meanwhile (streaming, eager, "
+	    "overlap)");
+	spec = good_apart("sync.mode", "streaming");
+	set_good(spec, "sync.fragments", "3");
+	set_good(spec, "sync.overlap", "2");
+	set_good(spec, "sync.carry", "true");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	/* The longest round of four fragments has a quarter of the steps, and the overlap. */
+	set_good(spec, "sync.fragments", "4");
+	set_good(spec, "sync.inner_steps", "523768");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.inner_steps", "523769");
+	refused(spec,
+	    "sync.inner_steps: found 523769, allowed: at most 130944 in a round, of which the "
+	    "longest has 130945, since mesh.tp is 2: a step has 64 sums inside the model, or more; "
+	    "a "
+	    "larger train.micro_sequences allows more");
+	spec = good_apart("sync.mode", "eager");
+	set_good(spec, "sync.inner_steps", "65472");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.inner_steps", "65473");
+	refused(spec,
+	    "sync.inner_steps: found 65473, allowed: at most 130944 in a round, of which the "
+	    "longest has 130946, since mesh.tp is 2: a step has 64 sums inside the model, or more; "
+	    "a "
+	    "larger train.micro_sequences allows more");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_replicas_apart),
+		cmocka_unit_test(test_replicas_that_stream),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
