@@ -1,4 +1,4 @@
-/* What a joiner asks of whom: its donor, and other members that hold the state and to whom there is a link. */
+/* What a joiner asks of whom: its donor, and other members that hold the state. Ops may need no link to them: then one is made, and they are asked when it is up. */
 #include <string.h>
 
 #include "collectives/engine/peer_link.h"
@@ -127,15 +127,16 @@ static bool node_sends(struct member *member, const struct view_peer_entry *peer
 	return false;
 }
 
-/* It holds the state, there is a link to it, and its node sends nothing yet, unless `any_node`. */
+/* It holds the state, and its node sends nothing yet, unless `any_node`. */
 static bool may_send(struct member *member, const struct view_peer_entry *peer, bool any_node)
 {
 	struct state_receive *receive = member->state_receive;
 	return peer->peer != member->peer && peer->participate_from <= receive->round &&
 	    state_plan_find(&receive->plan, peer->peer) == NULL &&
-	    peer_link_is_up(member, peer->peer) && (any_node || !node_sends(member, peer));
+	    (any_node || !node_sends(member, peer));
 }
 
+/* Those to whom there is a link, and links to as many more as are of use; one of each node first. */
 static void add_donors(struct member *member)
 {
 	struct state_receive *receive = member->state_receive;
@@ -144,10 +145,21 @@ static void add_donors(struct member *member)
 	if (most > TR_STATE_DONORS_MAX - 1)
 		most = TR_STATE_DONORS_MAX - 1;
 	for (unsigned any = 0; any < 2; any++)
-		for (size_t i = 0; i < member->view_peer_count; i++)
-			if (receive->plan.count < most &&
-			    may_send(member, &member->view_peers[i], any == 1))
-				(void)state_plan_add(&receive->plan, member->view_peers[i].peer);
+		for (size_t i = 0; i < member->view_peer_count; i++) {
+			const struct view_peer_entry *peer = &member->view_peers[i];
+			if (receive->plan.count < most && may_send(member, peer, any == 1) &&
+			    peer_link_is_up(member, peer->peer))
+				(void)state_plan_add(&receive->plan, peer->peer);
+		}
+	uint64_t found = receive->plan.count;
+	for (unsigned any = 0; any < 2; any++)
+		for (size_t i = 0; i < member->view_peer_count && found < most; i++) {
+			const struct view_peer_entry *peer = &member->view_peers[i];
+			if (!may_send(member, peer, true) || node_sends(member, peer) != (any == 1))
+				continue;
+			peer_link_connect(member, peer->peer);
+			found++;
+		}
 }
 
 /* It was asked, and does not move, or has forgotten it: others may have its rest. If all are silent, all are tried again. */

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#define RACE_STEPS_LEAST 250
+
 /* Place of `name` in `names`; `count`: it is not among them. */
 static unsigned place(const char *name, const char *const *names, unsigned count)
 {
@@ -18,12 +20,13 @@ bool job_sync_is_rare(const Traind__V1__Sync *sync)
 	    strcmp(sync->mode, "ddp") != 0;
 }
 
-/* A little more than the warm-up: what a race compares is what a rate does at its full height. */
+/* A little more than the warm-up: what a race compares is what a rate does at its full height. In its first hundred steps a model learns little more than how often each token is there, at any rate. */
 static uint64_t race_steps(const Traind__V1__TrainSpec *spec, uint64_t steps)
 {
-	double least = 0.03 * (double)steps, most = 0.1 * (double)steps,
-	       wanted = 1.15 * (double)spec->optimizer->warmup;
-	return (uint64_t)ceil(wanted < least ? least : wanted > most ? most : wanted);
+	double most = 0.1 * (double)steps,
+	       wanted = fmax(fmax(0.03 * (double)steps, RACE_STEPS_LEAST),
+	           1.15 * (double)spec->optimizer->warmup);
+	return (uint64_t)ceil(fmin(wanted, most));
 }
 
 tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,

@@ -166,8 +166,8 @@ def test_a_job_trains_anew_in_each_race(tmp_path):
     assert events.count("learning rate, race") == 2, events
     rows = rows_of(tmp_path / "run")
     origin = max(step for step, row in rows.items() if row["lr"] == 0)  # the merge with which the second race began
-    assert 12 <= origin < 24  # 1.15 times the warm-up; one merge to tell, one to hear of it
-    raced = next(step for step in sorted(rows) if step >= origin + 16)
+    assert 20 <= origin < 28  # a tenth of the steps; one merge to tell, one to hear of it
+    raced = next(step for step in sorted(rows) if step >= origin + 24)
 
     def schedule(step):
         at, steps = step - origin, 200 - origin

@@ -173,14 +173,13 @@ struct several {
 };
 
 /* Three hold the state, and the fourth is let in through a port that does harm. */
-static struct several *several_start(struct fp_harm harm)
+static struct several *several_start_of(struct fp_harm harm, Traind__Peer__Algorithm algorithm)
 {
 	struct several *s = calloc(1, sizeof(*s));
 	bool all[FX_HOSTS_MAX] = { true, true, true, true };
 	assert_non_null(s);
 	state_bytes = much;
-	s->fx = fx_start(4, TRAIND__PEER__POLICY__POLICY_REPLAY,
-	    TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT);
+	s->fx = fx_start(4, TRAIND__PEER__POLICY__POLICY_REPLAY, algorithm);
 	for (unsigned i = 0; i < 4; i++)
 		fx_attach(&s->fx->hosts[i]);
 	for (unsigned i = 0; i < 3; i++) {
@@ -195,6 +194,11 @@ static struct several *several_start(struct fp_harm harm)
 	FX_WAIT(s->fx, s->fx->hosts[3].ready);
 	fx_change_view(s->fx, all);
 	return s;
+}
+
+static struct several *several_start(struct fp_harm harm)
+{
+	return several_start_of(harm, TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT);
 }
 
 static void several_has_it(struct several *s)
@@ -223,6 +227,19 @@ static void pieces_come_of_all_who_have_them(void **state)
 {
 	(void)state;
 	struct several *s = several_start((struct fp_harm){ .slow_us = 4000 });
+	several_has_it(s);
+	struct fp_harm seen = fp_harm_now(&s->proxy);
+	assert_true(seen.begins >= 3);
+	assert_in_range(seen.states, MUCH_CHUNKS, MUCH_CHUNKS + TWICE);
+	several_stop(s, 0);
+}
+
+/* Ops need no links but to the hub: those to donors are made for the state. */
+static void pieces_come_of_all_whatever_the_algorithm(void **state)
+{
+	(void)state;
+	struct several *s = several_start_of((struct fp_harm){ .slow_us = 4000 },
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_STAR);
 	several_has_it(s);
 	struct fp_harm seen = fp_harm_now(&s->proxy);
 	assert_true(seen.begins >= 3);
@@ -313,6 +330,7 @@ int main(void)
 		cmocka_unit_test(stalled_joiner_is_let_go),
 		cmocka_unit_test(a_later_state_is_served_for_all_that),
 		cmocka_unit_test(pieces_come_of_all_who_have_them),
+		cmocka_unit_test(pieces_come_of_all_whatever_the_algorithm),
 		cmocka_unit_test(what_a_dead_donor_sent_stays),
 		cmocka_unit_test(a_silent_donor_holds_nobody_up),
 		cmocka_unit_test(a_transfer_of_no_use_holds_nobody_up),
