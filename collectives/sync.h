@@ -135,7 +135,7 @@ struct tr_sync_options {
 	unsigned peers_most;
 	/* Pointers first: what is appended must not lie in the room that the compiler left at the end of an earlier version of the struct. */
 	/* With lr_search: the mean loss of the tensors as they are, on batch `batch`: the same for the same number, on all peers. Called in tr_sync_step, by
-	 * its thread, at the end of a race. */
+	 * its thread, at a race's end: at each merge from its last step on, until somebody has a loss that is a number. */
 	double (*lr_probe)(void *arg, uint64_t batch);
 	void *lr_probe_arg;
 	/* HDET: the base is not moved by the paper's rule, above, but searched for, by two races at the beginning (docs/low-communication.md, "A search for the learning rate"). Then there is no
@@ -148,7 +148,7 @@ struct tr_sync_options {
 	 * and goes with the next movement (delayed averaging, arXiv 2006.00441). Not in eager mode, which has its own way. */
 	bool carry;
 	uint64_t
-	    lr_race_steps; /* lr_search: inner steps of a race, at least; more than a warm-up has. 0: 3 % of `steps` */
+	    lr_race_steps; /* lr_search: inner steps of a race, at least; more than a warm-up has, at most a fifth of `steps`. 0: 3 % of them */
 };
 #define TR_SYNC_OPTIONS_INIT                                                                       \
 	{                                                                                          \

@@ -68,7 +68,12 @@ static tr_status check_search(const struct tr_sync_options *o, struct tr_error *
 	static const char nothing[] = "nothing beside lr_search";
 
 	if (!o->lr_search)
-		return TR_OK;
+		return o->lr_race_steps == 0 ? TR_OK
+		                             : refuse(error, "lr_race_steps",
+		                                   (double)o->lr_race_steps, "0 without lr_search");
+	if (o->steps > 0 && o->lr_race_steps > 1 && (double)o->lr_race_steps > (double)o->steps / 5)
+		return refuse(error, "lr_race_steps", (double)o->lr_race_steps,
+		    "at most a fifth of all steps");
 	if (o->mode != TR_SYNC_HDET)
 		return refuse(error, "lr_search", 1, "0 (false) unless the mode is hdet");
 	if (o->lr_momentum >= 0)

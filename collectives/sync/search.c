@@ -146,13 +146,6 @@ static void note_highest(const struct search_told *told, size_t count,
 			state->highest = told[i].scale;
 }
 
-static size_t tellers(const struct search_told *told, size_t count)
-{
-	const struct search_told *by_rate[TELLERS_MOST];
-
-	return sorted(told, count, by_rate);
-}
-
 /* ---- races ---- */
 
 static void begin_anew(struct search_state *state, uint64_t race, uint64_t step)
@@ -162,15 +155,14 @@ static void begin_anew(struct search_state *state, uint64_t race, uint64_t step)
 	state->origin = step;
 }
 
-/* It took the base, and nobody else has told of a race. */
-static bool raced_alone(const struct search_told *told, size_t count,
-    const struct search_told *best, double base)
+/* Also those whose loss is no number. */
+static size_t racers(const struct search_told *told, size_t count)
 {
-	size_t racers = 0;
+	size_t all = 0;
 
 	for (size_t i = 0; i < count; i++)
-		racers += told[i].asked != 0 ? 1 : 0;
-	return racers == 1 && best->scale == base;
+		all += told[i].asked != 0 ? 1 : 0;
+	return all;
 }
 
 static bool nobody_will_tell(const struct tr_sync_options *o, uint64_t step,
@@ -193,12 +185,12 @@ static void judge(const struct tr_sync_options *o, const struct search_told *tol
 	}
 	double rate = rate_of(told, count, state->race);
 	note_highest(told, count, best, state);
-	if (state->race < SEARCH_RACES && !raced_alone(told, count, best, *base)) {
+	if (state->race < SEARCH_RACES && !(racers(told, count) == 1 && best->scale == *base)) {
 		begin_anew(state, state->race + 1, step);
 	} else {
 		state->judged = 0;
 		state->winner = (uint64_t)best->peer;
-		rate *= (double)tellers(told, count);
+		rate *= (double)racers(told, count);
 		rate = rate < state->highest ? rate : state->highest;
 	}
 	*base = within(rate, 1 / BASE_MOST, BASE_MOST);

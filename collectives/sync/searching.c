@@ -7,9 +7,6 @@
 
 #include "common/error.h"
 
-/* Numbers of batches that a round may ask for; the last one is all members'. */
-#define BATCHES (2 * TR_GROUP_PEERS_MAX)
-
 tr_status searching_create(struct tr_sync *s, struct tr_error *error)
 {
 	if (!s->options.lr_search)
@@ -34,6 +31,8 @@ bool searching_choose(struct tr_sync *s)
 	if (s->raced != state->race)
 		s->race_scale = search_scale(state, &s->options, s->counters->lr_base[0],
 		    s->round.index, s->round.contributors);
+	if (s->raced != state->race) /* who comes later has had less time, and tells nothing */
+		s->raced_late = s->progress.step > state->origin;
 	s->raced = state->race;
 	s->lr_scale = s->race_scale;
 	return true;
@@ -44,9 +43,8 @@ bool searching_take(struct tr_sync *s)
 	const struct search_state *state = &s->counters->search;
 
 	memset(&s->tell, 0, sizeof(s->tell));
-	if (s->apart && state->judged > 0) {
-		double loss = s->options.lr_probe(s->options.lr_probe_arg,
-		    s->round.round * BATCHES + BATCHES - 1);
+	if (s->apart && state->judged > 0 && !s->raced_late) {
+		double loss = s->options.lr_probe(s->options.lr_probe_arg, s->round.round);
 		bool number = isfinite(loss);
 		s->tell = (struct search_told){ number ? 1 : -1, (double)tr_peer_id(s->group),
 			s->race_scale, number ? loss : 0 };

@@ -209,9 +209,8 @@ static const struct job_option rows[] = {
 	{ "sync.lr_search", OPTION_BOOL, 0, 0, NULL, "false", NULL,
 	    "hdet: the base of the learning rates is searched for, within a sixteenth to sixteen "
 	    "times `train.lr`, by two races from the beginning, each a little longer than the "
-	    "warm-up, 3 % of the steps and 250 at "
-	    "least; then no lr_temperature, lr_step, lr_momentum or "
-	    "lr_decay." },
+	    "warm-up, 3 % of the steps and 250 at least, a tenth of all steps at most; then no "
+	    "lr_temperature, lr_step, lr_momentum or lr_decay." },
 	{ "sync.algorithm", OPTION_CHOICE, 0, 0, "auto|ring|star|direct|hierarchical|one-shot",
 	    "auto", NULL, "Of the all-reduce; `auto` goes by the cost model." },
 	{ "sync.deterministic", OPTION_BOOL, 0, 0, NULL, "false", NULL,

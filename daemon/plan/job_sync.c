@@ -56,7 +56,7 @@ tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
 	o.lr_decay = sync->lr_decay;
 	o.lr_temperature = sync->lr_temperature;
 	o.lr_search = sync->lr_search;
-	o.lr_race_steps = race_steps(spec, steps);
+	o.lr_race_steps = sync->lr_search ? race_steps(spec, steps) : 0;
 	o.inner_seconds = sync->inner_seconds;
 	o.by_speed = sync->by_speed;
 	o.grace_seconds = sync->grace_seconds;

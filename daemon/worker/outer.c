@@ -90,8 +90,12 @@ tr_status outer_create(struct trainer *t, struct tr_error *error)
 		if (status != TR_OK)
 			return status;
 	}
-	if (t->outer.lr_base[0] > 0)
-		memcpy(tr_sync_lr_base(t->outer.sync), t->outer.lr_base, sizeof(t->outer.lr_base));
+	/* What goes on from a checkpoint is not begun anew: it has no races. */
+	if (t->outer.lr_base[0] > 0 || t->counters->start > 0) {
+		double *base = tr_sync_lr_base(t->outer.sync);
+		if (t->outer.lr_base[0] > 0)
+			memcpy(base, t->outer.lr_base, sizeof(t->outer.lr_base));
+	}
 	*tr_sync_costs(t->outer.sync) = t->outer.costs;
 	*tr_sync_leases(t->outer.sync) = *t->account;
 	t->account = tr_sync_leases(t->outer.sync);
@@ -152,6 +156,17 @@ static uint64_t step_of(const struct trainer *t, const struct tr_sync_now *now)
 	return t->counters->start + now->step;
 }
 
+/* Moments are zeros where training begins anew, and the winner's where races have ended: of so many steps, also in who came late. */
+static void begin_anew(struct trainer *t, const struct tr_sync_now *now)
+{
+	uint64_t origin = origin_of(t);
+	bool races = tr_sync_races(t->outer.sync);
+	if (t->outer.origin != origin || (t->outer.raced && !races))
+		t->outer.age = now->step > origin ? now->step - origin : 0;
+	t->outer.origin = origin;
+	t->outer.raced = races;
+}
+
 /* False: it was told to end; nothing was consumed. */
 static bool inner_step(struct trainer *t, const struct tr_sync_now *now, struct tr_sync_work *did)
 {
@@ -161,9 +176,7 @@ static bool inner_step(struct trainer *t, const struct tr_sync_now *now, struct 
 	settings.lr *= now->lr_scale;
 	settings.min_lr *= now->lr_scale;
 	settings.steps -= origin_of(t);
-	if (t->outer.origin != origin_of(t))
-		t->outer.age = 0;
-	t->outer.origin = origin_of(t);
+	begin_anew(t, now);
 	memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
 	t->sums->loss = 0;
 	for (size_t i = 0; i < count; i++)
@@ -213,11 +226,18 @@ static void validate(struct trainer *t, const struct tr_sync_now *now)
 	t->outer.val_tokens = t->sums->validation_tokens;
 }
 
+/* Who goes on from a checkpoint does not know where races began training anew: so there is none until the warm-up is over. */
+static bool begun(const struct trainer *t)
+{
+	uint64_t origin = origin_of(t);
+	return !tr_sync_races(t->outer.sync) &&
+	    (origin == 0 || t->counters->step >= origin + t->settings.warmup);
+}
+
 static void checkpoint(struct trainer *t, uint64_t before)
 {
 	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
-	if (t->folder.dir[0] == '\0' || !crossed(every, before, t->counters->step) ||
-	    tr_sync_races(t->outer.sync))
+	if (t->folder.dir[0] == '\0' || !crossed(every, before, t->counters->step) || !begun(t))
 		return;
 	if (!tr_sync_sound(t->outer.sync)) {
 		log_warn("trainer",

@@ -126,6 +126,7 @@ void sharded_apart_loaded(struct trainer *t, const struct manifest *manifest)
 		lineage = sharded_apart_word(manifest->optimizer, sizeof(manifest->optimizer));
 	begin_moments(t, step, lineage);
 	sharded_stream_drop(t);
+	t->sharded->apart->untold = (struct apart_given){ 0 };
 }
 
 void sharded_apart_settle_moments(struct trainer *t)
@@ -246,6 +247,7 @@ static void say(struct trainer *t, const struct tr_round *round)
 			.share = (int64_t)a->own.share,
 			.steps = (int64_t)a->own.steps,
 			.quota = (int64_t)a->own.quota,
+			.began = (int64_t)a->own.began,
 			.norm = bits_of(a->own.norm) };
 	if (a->moments.shard == own_shard(s))
 		word->lineage = (int64_t)a->moments.lineage;
@@ -268,7 +270,7 @@ static tr_status exchange_roster(struct trainer *t, const struct tr_round *round
 	return status == TR_OK ? tr_wait(t->group, TAG_ROSTER, error) : status;
 }
 
-/* What all workers of a replica say: the same claim, and steps that differ by one at most. */
+/* What all workers of a replica say: the same claim, from the same beginning (who had the roster of another try may have begun from other work), and steps that differ by one at most. */
 static struct apart_part part_of(const struct sharded *s, uint32_t replica)
 {
 	const struct apart_word *roster = s->apart->roster;
@@ -280,7 +282,8 @@ static struct apart_part part_of(const struct sharded *s, uint32_t replica)
 	for (uint32_t k = 1; k < ranks_shards(&s->shards.mesh); k++) {
 		const struct apart_word *word = &roster[ranks_worker_of(&s->next, k, replica)];
 		part.trains = part.trains && word->first == first->first &&
-		    word->share == first->share && word->quota == first->quota;
+		    word->share == first->share && word->quota == first->quota &&
+		    word->began == first->began;
 		part.alike = part.alike && word->lineage == first->lineage;
 		part.goes_on = part.goes_on && word->work == first->work;
 		least = word->steps < least ? word->steps : least;
@@ -386,6 +389,7 @@ static void begin_own(struct trainer *t, const struct tr_round *round, const str
 		memcpy(a->work, t->arrays.params, t->layout.count * sizeof(float));
 	else if (!part->goes_on)
 		sharded_stream_begin(t, round->round, a->own.workers);
+	a->own.began = a->stream.lineage;
 	if (part->alike)
 		return;
 	const uint64_t from[] = { round->round, a->own.workers };

@@ -51,6 +51,7 @@ struct trainer;
 struct apart_word {
 	int64_t first; /* of its claim, and one; 0: it has none */
 	int64_t share, steps, quota;
+	int64_t began;   /* streams: lineage of the work that its first step was taken from */
 	int64_t step_ns; /* of its newest steps; 0: not known */
 	int64_t norm;    /* bits of that of its newest step */
 	int64_t lineage; /* of its moments */
@@ -72,6 +73,7 @@ struct apart_own {
 	uint64_t round, workers; /* 0: nothing; digest of its replica's workers */
 	struct claim claim;
 	uint64_t share, quota, steps; /* to take, taken */
+	uint64_t began;               /* streams: lineage of the work before the first of them */
 	double norm;                  /* of the newest */
 	bool ready; /* the next one's gradient is whole, its norm is not known yet */
 	double loss, step_loss;

@@ -98,7 +98,7 @@ static tr_status submit_range(struct trainer *t, unsigned which, struct range ra
 	if (range.first == range.end)
 		return TR_OK;
 	op.tag = TAG_MERGE + which;
-	op.input = a->stream.delta + range.first;
+	op.input = sharded_apart_part(t)->trains ? a->stream.delta + range.first : NULL;
 	op.output = a->stream.sum + range.first;
 	op.count = range.end - range.first;
 	op.reduce = TR_SUM;

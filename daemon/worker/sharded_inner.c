@@ -149,7 +149,7 @@ void sharded_inner_take(struct trainer *t, double norm)
 	arrays.params = a->work;
 	optim_update_range(t->ops, t->pool, &t->layout, &arrays, &by, 0, t->layout.count);
 	m->lineage = sharded_apart_lineage(own, m->lineage, norm);
-	sharded_stream_count(t, 1 / scale, norm);
+	sharded_stream_count(t, (double)(own->share * t->layout.config.context), norm);
 	if (isfinite(norm))
 		m->age++;
 	else

@@ -201,9 +201,8 @@ tr_status sharded_stream_submit(struct trainer *t, struct tr_error *error)
 	if (!a->stream.on || !sharded_stream_slot(t, &slot))
 		return TR_OK;
 	bool trains = sharded_apart_part(t)->trains;
-	if (!trains)
-		memset(a->stream.delta, 0,
-		    sharded_fragment_numbers(t, slot.fragment) * sizeof(float));
+	if (!trains) /* delta may be a movement's that is still of use: this try may not be the one that counts */
+		memset(a->stream.sum, 0, sharded_fragment_numbers(t, slot.fragment) * sizeof(float));
 	return !trains || a->own.taken ? sharded_submit_fragment(t, slot.fragment, error) : TR_OK;
 }
 

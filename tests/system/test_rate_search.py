@@ -57,7 +57,7 @@ def races(scales, steps, H):
             theta, race, winner, given = list(local[winner]), 0, None, step
             local = [list(theta) for _ in scales]
         elif judged:
-            losses = [loss_on(local[m], r * 512 + 511) for m in range(size)]
+            losses = [loss_on(local[m], r) for m in range(size)]
             best = losses.index(min(losses))
             base, judged = lowest_rate(race, [(scales[m][r - 1], losses[m]) for m in range(size)]), False
             winners.append(best)

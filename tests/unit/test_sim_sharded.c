@@ -19,11 +19,13 @@
 #define JOIN_SEEDS    30 /* fewer may well be without some fault */
 #define EVERY         2503
 #define DAMAGED_TURNS 6
+#define TRY_TURNS     4
 #else
 #define SEEDS         120
 #define JOIN_SEEDS    40
 #define EVERY         401 /* of all faults at all instructions */
 #define DAMAGED_TURNS 24
+#define TRY_TURNS     24
 #endif
 
 static struct sim sim;
@@ -118,6 +120,48 @@ static void replicas_that_train_on_while_they_merge(void **state)
 		went_on += play.works_went_on;
 	}
 	assert_true(steps >= 3 * SEEDS && struck > SEEDS / 2 && went_on > 3 * SEEDS);
+}
+
+/* The roster of a try that is given up, as the spare that sent it dies, came to some workers only; then one more is lost. What they made of it, another part of their replica may not share: work that it
+ * began from (the first two), a movement that was to be of use again (the others). */
+static void a_try_that_some_heard_of(void **state)
+{
+	(void)state;
+	static const struct {
+		uint64_t seed, step, spare_at, victim, victim_at;
+		unsigned pp;
+	} cases[] = { { 1451, 9, 11, 2, 30, 1 }, { 1631, 9, 19, 2, 29, 2 },
+		{ 500452, 9, 10, 2, 46, 2 }, { 500818, 9, 10, 1, 53, 2 },
+		{ 501408, 6, 13, 1, 35, 2 }, { 501408, 6, 13, 1, 35, 1 } };
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct play_case what = { .mesh.size = { 2, cases[i].pp, 3 - cases[i].pp },
+			.preset = MODEL_GPT2,
+			.apart = true,
+			.stream = PLAY_STREAM_EAGER,
+			.steps = 12,
+			.spares = 1,
+			.fault_count = 2 };
+		for (unsigned f = 0; f < 2; f++)
+			what.faults[f] = (struct play_fault){ .kind = PLAY_KILL,
+				.victim = f == 0 ? 4 : (unsigned)cases[i].victim,
+				.step = cases[i].step,
+				.instruction = f == 0 ? cases[i].spare_at : cases[i].victim_at,
+				.returns_us = SECOND };
+		if (play_run(&sim, &play, cases[i].seed, false, &what) > 0)
+			fail_case(&what, cases[i].seed);
+		for (uint64_t turn = 0; turn < TRY_TURNS; turn++) {
+			what.stream = (enum play_stream)(1 + turn % (PLAY_STREAM_KINDS - 1));
+			for (unsigned f = 0; f < 2; f++)
+				what.faults[f].step = what.stream == PLAY_STREAM_EAGER
+				    ? cases[i].step
+				    : 7;
+			what.faults[0].instruction = 8 + turn % 13;
+			what.faults[1].instruction = 20 + turn * 7 % 37;
+			what.faults[1].victim = (unsigned)(turn % 4);
+			if (play_run(&sim, &play, CASE_SEED + turn, false, &what) > 0)
+				fail_case(&what, CASE_SEED + turn);
+		}
+	}
 }
 
 static void joins(void **state)
@@ -357,6 +401,7 @@ int main(void)
 		cmocka_unit_test(replicas_apart),
 		cmocka_unit_test(replicas_with_rates_of_their_own),
 		cmocka_unit_test(replicas_that_train_on_while_they_merge),
+		cmocka_unit_test(a_try_that_some_heard_of),
 		cmocka_unit_test(joins),
 		cmocka_unit_test(unequal_shares),
 		cmocka_unit_test(other_plans),

@@ -229,6 +229,7 @@ struct tr_group {
 		uint32_t shard;
 		uint64_t step, merges; /* at the end of the last one; since it got the shard */
 		uint64_t of[3];        /* of streams: merges of each fragment since then */
+		uint64_t backs;        /* times that training had gone back by then */
 	} lost;                        /* what coding lost of its movements, as it should be */
 };
 

@@ -428,10 +428,11 @@ static void check_lost(struct tr_group *g, uint64_t merges, const struct slot *s
 	size_t at = 0;
 	if (lost->now == NULL)
 		return;
-	if (g->lost.shard != shard || g->lost.step != merges)
+	if (g->lost.shard != shard || g->lost.step != merges || g->lost.backs != g->play->backs)
 		memset(g->lost.of, 0, sizeof(g->lost.of));
 	g->lost.shard = shard;
 	g->lost.step = merges + 1;
+	g->lost.backs = g->play->backs;
 	if (s->dp.count < 2)
 		return;
 	g->lost.of[slot->fragment] += g->play->apart->at[merges + 1].weight > 0;
