@@ -23,7 +23,8 @@ struct said {
 static struct said said[16];
 static unsigned said_count, failures; /* so many of the next words cannot be said */
 static bool holding, posted;
-static unsigned lets;
+static unsigned lets, connects;
+static uint64_t unlinked; /* to whom there is no link; 0: nobody */
 
 /* ---- the double ---- */
 
@@ -53,8 +54,14 @@ void peer_link_say(struct member *member, uint64_t peer, const Traind__Peer__Pee
 bool peer_link_is_up(struct member *member, uint64_t peer)
 {
 	(void)member;
-	(void)peer;
-	return true;
+	return peer != unlinked;
+}
+
+void peer_link_connect(struct member *member, uint64_t peer)
+{
+	(void)member;
+	assert_int_equal(peer, unlinked);
+	connects++;
 }
 
 const struct view_peer_entry *member_view_peer(const struct member *member, uint64_t peer)
@@ -127,7 +134,8 @@ static struct joiner *joiner_start(void)
 		.state_receive = receive };
 	said_count = failures = 0;
 	holding = posted = false;
-	lets = 0;
+	lets = connects = 0;
+	unlinked = 0;
 	return j;
 }
 
@@ -179,6 +187,21 @@ static void who_comes_later_gets_half(void **state)
 }
 
 /* It may be about to send what it was asked for first, and the word that this is another one comes too late. */
+static void who_has_no_link_gets_one(void **state)
+{
+	(void)state;
+	struct joiner *j = joiner_start();
+	unlinked = OTHER;
+	(void)ask_donor(j);
+	state_ask_others(&j->member);
+	assert_true(said_count == 1 && connects == 1);
+	unlinked = 0;
+	state_ask_others(&j->member);
+	assert_true(said_count == 3 && connects == 1);
+	assert_int_equal(said[1].to, OTHER);
+	joiner_stop(j);
+}
+
 static void what_is_asked_again_stays_the_same(void **state)
 {
 	(void)state;
@@ -265,6 +288,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_comes_later_gets_half),
+		cmocka_unit_test(who_has_no_link_gets_one),
 		cmocka_unit_test(what_is_asked_again_stays_the_same),
 		cmocka_unit_test(a_silent_rest_is_taken_whole),
 		cmocka_unit_test(who_lost_all_may_be_asked_again),
