@@ -53,7 +53,7 @@ static void complete(struct tr_sync_options *o, unsigned layers)
 	if (!hdet)
 		return;
 	o->lr_spread = double_or(o->lr_spread, o->lr_spread != 0, 1.0 / 9);
-	if (o->lr_race_steps == 0)
+	if (o->lr_search && o->lr_race_steps == 0)
 		o->lr_race_steps = (uint64_t)ceil(0.03 * (double)o->steps);
 	if (o->lr_search)
 		return;

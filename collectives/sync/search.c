@@ -130,7 +130,7 @@ static double rate_of(const struct search_told *told, size_t count, uint64_t rac
 
 	if (race > 1)
 		return lowest_rate(by_rate, all, best->scale);
-	while (by_rate[first] != best)
+	while (first < all && by_rate[first] != best)
 		first++;
 	bool between = first > 0 && first + 1 < all;
 	return between ? lowest_rate(&by_rate[first - 1], 3, best->scale) : best->scale;

@@ -254,6 +254,27 @@ static void no_race_where_it_would_not_pay(void **state)
 	assert_int_equal(begun(STEPS, true).state.race, 0);
 }
 
+/* What is complete may be completed again: a job does so, and then its workers. */
+static void options_of_races(void **state)
+{
+	(void)state;
+	struct tr_error error;
+	for (unsigned search = 0; search < 2; search++) {
+		struct tr_sync_options o = TR_SYNC_OPTIONS_INIT;
+		o.mode = TR_SYNC_HDET;
+		o.steps = STEPS;
+		o.inner_steps = H;
+		o.lr_search = search;
+		assert_int_equal(tr_sync_complete(&o, 3, &error), TR_OK);
+		assert_int_equal(o.lr_race_steps, search ? 30 : 0);
+		assert_int_equal(tr_sync_complete(&o, 3, &error), TR_OK);
+		o.lr_race_steps = search ? STEPS / 5 + 1 : 1;
+		assert_int_equal(tr_sync_complete(&o, 3, &error), TR_EINVAL);
+		assert_non_null(
+		    strstr(error.text, search ? "a fifth of all steps" : "without lr_search"));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -268,6 +289,7 @@ int main(void)
 		cmocka_unit_test(the_base_is_no_higher_than_where_somebody_learned),
 		cmocka_unit_test(a_rate_that_is_missing_is_not_made_up),
 		cmocka_unit_test(no_race_where_it_would_not_pay),
+		cmocka_unit_test(options_of_races),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
