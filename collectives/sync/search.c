@@ -113,11 +113,11 @@ static double lowest_rate(const struct search_told *const *of, size_t count, dou
 	double lowest = lowest_point(of, count);
 	if (!isfinite(lowest))
 		return otherwise;
-	double quarters = nearbyint(4 * lowest);
+	long quarters = lround(4 * lowest);
 	double quarter = sqrt(sqrt(of[1]->scale / of[0]->scale)), rate = of[0]->scale;
-	for (; quarters >= 1; quarters--)
+	for (; quarters > 0; quarters--)
 		rate *= quarter;
-	for (; quarters <= -1; quarters++)
+	for (; quarters < 0; quarters++)
 		rate /= quarter;
 	return rate;
 }
