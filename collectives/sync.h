@@ -147,8 +147,8 @@ struct tr_sync_options {
 	 *
 	 * and goes with the next movement (delayed averaging, arXiv 2006.00441). Not in eager mode, which has its own way. */
 	bool carry;
-	uint64_t
-	    lr_race_steps; /* lr_search: inner steps of a race, at least; more than a warm-up has, at most a fifth of `steps`. 0: 3 % of them */
+	/* lr_search: inner steps of a race, at least; more than a warm-up has, at most a fifth of `steps`. 0: 3 % of them. */
+	uint64_t lr_race_steps;
 };
 #define TR_SYNC_OPTIONS_INIT                                                                       \
 	{                                                                                          \

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "common/limits.h"
 #include "common/rng.h"
 
 #define BASE_MOST 64.0
@@ -55,15 +56,13 @@ const struct search_told *search_best(const struct search_told *told, size_t cou
 
 /* ---- which rate ---- */
 
-enum { TELLERS_MOST = 256 };
-
 /* Ascending by rate; how many. */
 static size_t sorted(const struct search_told *told, size_t count,
-    const struct search_told *by_rate[TELLERS_MOST])
+    const struct search_told *by_rate[TR_GROUP_PEERS_MAX])
 {
 	size_t all = 0;
 
-	for (size_t i = 0; i < count && all < TELLERS_MOST; i++) {
+	for (size_t i = 0; i < count && all < TR_GROUP_PEERS_MAX; i++) {
 		size_t at = all;
 		if (!known(&told[i]))
 			continue;
@@ -125,7 +124,7 @@ static double lowest_rate(const struct search_told *const *of, size_t count, dou
 /* Over the whole span of the first race losses are no parabola: there the best one's and its neighbours' count. */
 static double rate_of(const struct search_told *told, size_t count, uint64_t race)
 {
-	const struct search_told *by_rate[TELLERS_MOST], *best = search_best(told, count);
+	const struct search_told *by_rate[TR_GROUP_PEERS_MAX], *best = search_best(told, count);
 	size_t all = sorted(told, count, by_rate), first = 0;
 
 	if (race > 1)

@@ -118,11 +118,18 @@ static uint64_t origin_of(const struct trainer *t)
 	return t->outer.sync != NULL ? tr_sync_origin(t->outer.sync) : 0;
 }
 
-double outer_lr(const struct trainer *t, uint64_t step)
+/* Of the steps from where training began anew. */
+static struct optim_settings settings_of(const struct trainer *t)
 {
 	struct optim_settings settings = t->settings;
+	settings.steps -= origin_of(t);
+	return settings;
+}
+
+double outer_lr(const struct trainer *t, uint64_t step)
+{
+	struct optim_settings settings = settings_of(t);
 	uint64_t origin = origin_of(t);
-	settings.steps -= origin;
 	return optim_lr(&settings, step > origin ? step - origin : 0);
 }
 
@@ -171,11 +178,10 @@ static void begin_anew(struct trainer *t, const struct tr_sync_now *now)
 static bool inner_step(struct trainer *t, const struct tr_sync_now *now, struct tr_sync_work *did)
 {
 	struct model_hooks hooks = { on_progress, NULL, t->group };
-	struct optim_settings settings = t->settings;
+	struct optim_settings settings = settings_of(t);
 	size_t count = (size_t)now->samples;
 	settings.lr *= now->lr_scale;
 	settings.min_lr *= now->lr_scale;
-	settings.steps -= origin_of(t);
 	begin_anew(t, now);
 	memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
 	t->sums->loss = 0;

@@ -3,12 +3,11 @@ learn with the same settings, whoever dies."""
 import os
 import signal
 
-import numpy
 import pytest
 
 from harness import Cluster, wait_for
-from mesh_jobs import BATCH, STEPS, active, parameters, reach, rows_of, train, write_text
-from test_mesh_sync import apart_spec, check_samples
+from mesh_jobs import BATCH, STEPS, active, reach, rows_of, train, write_text
+from test_mesh_sync import apart_spec, assert_same_learning, check_samples
 
 # Takes and merges of 20 steps, the last ones at once: streaming 2, 4, 6 and 4, 6, 8; carried 2, 4 and 3, 5; eager 4 and 8; late diloco 5 and 8.
 HOW = {
@@ -41,24 +40,14 @@ def whole(tmp_path_factory):
     return learned
 
 
-def assert_same(one, other, numbers=1e-5):
-    left, right = parameters(one), parameters(other)
-    assert left.keys() == right.keys()
-    for name in left:
-        assert numpy.abs(left[name] - right[name]).max() < numbers, name
-    ours, theirs = rows_of(one), rows_of(other)
-    assert sorted(ours) == sorted(theirs) and max(ours) == STEPS and len(ours) > 2
-    for step in ours:
-        assert theirs[step]["loss"] == pytest.approx(ours[step]["loss"], abs=1e-5), step
-
-
 @pytest.mark.parametrize("how,pp,tp", [("streaming", 1, 2), ("streaming", 2, 1), ("streaming", 2, 2), ("carried", 1, 2), ("carried", 2, 1),
                                        ("eager", 1, 2), ("eager", 2, 1), ("late", 1, 2)])
 def test_replicas_of_several_workers_learn_what_single_workers_do(tmp_path, whole, how, pp, tp):
     text, one = whole(how)
     _, events = train(tmp_path / "cluster", stream_spec(text, tmp_path / "run", how, pp, tp), 2, slots=pp * tp)
     assert "other numbers" not in events, events
-    assert_same(one, tmp_path / "run")
+    merges = assert_same_learning(one, tmp_path / "run")
+    assert merges[-1] == STEPS and len(merges) > 2
 
 
 @pytest.mark.parametrize("how,pp,tp,codec", [("streaming", 1, 2, "int2"), ("carried", 2, 1, "none"), ("eager", 1, 2, "none"), ("eager", 2, 1, "int4")])

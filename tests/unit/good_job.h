@@ -63,4 +63,16 @@ static inline void refused(Traind__V1__JobSpec *spec, const char *says)
 	drop(spec);
 }
 
+/* `good`, on four workers of which `tp` share each layer. */
+static inline Traind__V1__JobSpec *good_sharded(const char *tp)
+{
+	Traind__V1__JobSpec *spec = good();
+	set_good(spec, "mesh.nodes", "2");
+	set_good(spec, "mesh.workers_per_node", "2");
+	set_good(spec, "mesh.threads", "1");
+	set_good(spec, "mesh.tp", tp);
+	set_good(spec, "sync.on_loss", "replay");
+	return spec;
+}
+
 #endif

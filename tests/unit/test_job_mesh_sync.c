@@ -4,12 +4,7 @@
 /* Two replicas of two workers that share each layer. */
 static Traind__V1__JobSpec *good_apart(const char *key, const char *value)
 {
-	Traind__V1__JobSpec *spec = good();
-	set_good(spec, "mesh.nodes", "2");
-	set_good(spec, "mesh.workers_per_node", "2");
-	set_good(spec, "mesh.threads", "1");
-	set_good(spec, "mesh.tp", "2");
-	set_good(spec, "sync.on_loss", "replay");
+	Traind__V1__JobSpec *spec = good_sharded("2");
 	set_good(spec, "sync.mode", "diloco");
 	set_good(spec, key, value);
 	return spec;
