@@ -171,7 +171,7 @@ TR_API void tr_group_leave(tr_group *group);
 
 /* Zeroed, 64-byte aligned memory that the engine reaches without a copy (attached groups: a memfd shared
  * with traind). Buffers for ops and state must come from here. NULL: out of memory. Never freed
- * before tr_group_leave. */
+ * before tr_group_leave. 2 MiB and more are in memory at once, in huge pages as far as the kernel has some to give, so ask for what will be used. */
 TR_API void *tr_alloc(tr_group *group, size_t bytes);
 
 /* Declares memory (from tr_alloc) that a joiner receives from a donor: parameters, moments, counters.

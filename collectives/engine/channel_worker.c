@@ -180,7 +180,7 @@ static struct arena *arena_add(struct channel_worker *worker, size_t bytes)
 }
 
 /* Each as large as all before it, so that a model has a few of them and not hundreds: each is a descriptor here, in the
- * engine and on its way to every peer of this host. Sparse: what is not used costs nothing. */
+ * engine and on its way to every peer of this host. Sparse: what is not used costs nothing (up to the end of a huge page). */
 static size_t arena_size(const struct channel_worker *worker, size_t need)
 {
 	const size_t page = 4096;
@@ -205,6 +205,13 @@ static void make_private(struct channel_worker *worker)
 		    MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, worker->arenas[i].fd, 0);
 }
 
+/* What begins there is about to be used, and the rest of its last huge page by what comes next. */
+static void fill(const struct arena *arena, size_t at)
+{
+	size_t end = (arena->used + SHM_HUGE_BYTES - 1) & ~(SHM_HUGE_BYTES - 1);
+	shm_memory_fill(arena->base + at, (end < arena->bytes ? end : arena->bytes) - at);
+}
+
 void *channel_worker_alloc(struct channel_worker *worker, size_t bytes)
 {
 	if (bytes > SIZE_MAX / 4 || worker->private)
@@ -216,9 +223,11 @@ void *channel_worker_alloc(struct channel_worker *worker, size_t bytes)
 		arena = arena_add(worker, arena_size(worker, need));
 	if (arena == NULL)
 		return NULL;
-	void *data = arena->base + arena->used;
+	size_t at = arena->used;
 	arena->used += need;
-	return data;
+	if (need >= SHM_HUGE_BYTES)
+		fill(arena, at);
+	return arena->base + at;
 }
 
 tr_status channel_worker_locate(const struct channel_worker *worker, const void *data, size_t bytes,

@@ -9,16 +9,64 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
-/* Pieces as large as tensors have huge pages where the system lets shared memory have them when asked ("advise" in
- * /sys/kernel/mm/transparent_hugepage/shmem_enabled; "never" is the kernel's default): a tenth of a large op's time. Rings stay as small as what they use. */
-#define HUGE_FROM_BYTES ((size_t)8 << 20)
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#endif
 
-static void ask_for_huge_pages(void *base, size_t bytes)
+/* What is as large as tensors asks for huge pages on first touch too, which a system of "advise" in
+ * /sys/kernel/mm/transparent_hugepage/shmem_enabled gives ("never" is the kernel's default). Rings stay as small as what they use. */
+#define ASK_FROM_BYTES ((size_t)8 << 20)
+
+/* A call takes the system's processors a moment each, so slices are large: a slice's ordinary pages take 120 to 170 ms to come, huge ones some 20. */
+#define SLICE_BYTES   ((size_t)256 << 20)
+#define SLICE_NS_MOST UINT64_C(320000000)
+
+/* Where the huge pages of the file can be huge pages of the mapping, if it has room for one. */
+static void *map_shared(int fd, size_t bytes, int protection)
 {
-	if (bytes >= HUGE_FROM_BYTES)
-		(void)madvise(base, bytes, MADV_HUGEPAGE); /* without them it is only slower */
+	if (bytes < SHM_HUGE_BYTES || bytes > SIZE_MAX - SHM_HUGE_BYTES)
+		return mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
+	size_t room = bytes + SHM_HUGE_BYTES;
+	unsigned char *all = mmap(NULL, room, PROT_NONE,
+	    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (all == MAP_FAILED)
+		return MAP_FAILED;
+	size_t before = -(uintptr_t)all % SHM_HUGE_BYTES;
+	(void)munmap(all, room);
+	/* Others may have taken the place in between: without MAP_FIXED they keep it, and this mapping lies elsewhere. */
+	void *mapped = mmap(all + before, bytes, protection, MAP_SHARED, fd, 0);
+	if (mapped != MAP_FAILED && bytes >= ASK_FROM_BYTES)
+		(void)madvise(mapped, bytes, MADV_HUGEPAGE); /* without them it is only slower */
+	return mapped;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+void shm_memory_fill(void *at, size_t bytes)
+{
+	unsigned char *begin = at, *end = begin + bytes;
+	size_t misplaced = -(uintptr_t)begin % SHM_HUGE_BYTES;
+	if (bytes < SHM_HUGE_BYTES || misplaced > bytes)
+		return;
+	for (begin += misplaced; (size_t)(end - begin) >= SHM_HUGE_BYTES;) {
+		size_t left = (size_t)(end - begin) & ~(SHM_HUGE_BYTES - 1);
+		size_t slice = left < SLICE_BYTES ? left : SLICE_BYTES;
+		uint64_t began = now_ns();
+		/* What has no page at all cannot be made a huge one. */
+		for (size_t i = 0; i < slice; i += SHM_HUGE_BYTES)
+			(void)*(volatile unsigned char *)(begin + i);
+		if (madvise(begin, slice, MADV_COLLAPSE) != 0 || now_ns() - began > SLICE_NS_MOST)
+			return;
+		begin += slice;
+	}
 }
 
 static tr_status create(const char *name, size_t bytes, int more_seals, int *fd, void **base,
@@ -27,7 +75,7 @@ static tr_status create(const char *name, size_t bytes, int more_seals, int *fd,
 	int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	void *mapped = MAP_FAILED;
 	if (made >= 0 && ftruncate(made, (off_t)bytes) == 0)
-		mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, made, 0);
+		mapped = map_shared(made, bytes, PROT_READ | PROT_WRITE);
 	if (mapped != MAP_FAILED &&
 	    fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | more_seals) != 0) {
 		(void)munmap(mapped, bytes);
@@ -41,7 +89,6 @@ static tr_status create(const char *name, size_t bytes, int more_seals, int *fd,
 			(void)close(made);
 		return errno == ENOMEM ? TR_ENOMEM : TR_EIO;
 	}
-	ask_for_huge_pages(mapped, bytes);
 	*fd = made;
 	*base = mapped;
 	return TR_OK;
@@ -78,11 +125,10 @@ tr_status shm_memory_map(int fd, size_t bytes, bool writable, void **base, struc
 	tr_status st = shm_memory_check(fd, bytes, error);
 	if (st != TR_OK)
 		return st;
-	void *mapped = mmap(NULL, bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+	void *mapped = map_shared(fd, bytes, PROT_READ | (writable ? PROT_WRITE : 0));
 	if (mapped == MAP_FAILED)
 		return tr_error_set(error, TR_ENOMEM, "cannot map %zu bytes of its memory: %s",
 		    bytes, strerror(errno));
-	ask_for_huge_pages(mapped, bytes);
 	*base = mapped;
 	return TR_OK;
 }
