@@ -404,9 +404,9 @@ TR_API bool tr_progress(tr_group *group);
 TR_API tr_status tr_contributors(tr_group *group, uint32_t tag, size_t element, uint64_t *peers,
     size_t max, size_t *count);
 
-/* The elements of an op that have the same set: in a group with the default segment_bytes, each run of so many from the op's first on (in
- * TR_REDUCE_SCATTER and TR_ALL_GATHER: from each block's first on). 0: no such dtype. */
-TR_API size_t tr_segment_elements(size_t count, enum tr_dtype dtype);
+/* The elements of op `tag` of the round committed last that have the same set: each run of so many from the op's first on (in TR_REDUCE_SCATTER and
+ * TR_ALL_GATHER: from each block's first on; the last one is what is left). 0: there is no such op, or it was released. */
+TR_API size_t tr_run_elements(tr_group *group, uint32_t tag);
 
 /* What a group does, for those who look: this call, tr_stats_get and tr_links. Any thread, at any time between join (or attach) and leave,
  * also while another thread waits in a call of the group: each is a question to the engine, and its answer. After the member's end they

@@ -17,6 +17,9 @@
 #define TR_SEGMENT_BYTES \
 	(1023u << 10) /* piece of a vector that is pipelined, repaired, hashed: a data frame with its header */
 #define TR_OP_SEGMENTS_MAX (1u << 18)
+#define TR_OP_SEGMENTS_LONG \
+	120u /* of a group over long ways: dealt out evenly to 2, 3, 4, 5, 6 or 8 members; each costs little beside the way */
+#define TR_LONG_WAY_S 0.5e-3 /* one way: from here on trips count more than what handles them */
 #define TR_OP_WINDOW_BYTES \
 	(16u << 20) /* of one op on the way at a time: bounds staging and what a death costs */
 #define TR_OP_WINDOW_BYTES_MIN (4u << 20) /* and keeps links busy */

@@ -14,7 +14,7 @@ PAGES = {
                      ["tr_state_add", "tr_state_ready", "tr_state_receive"]),
     "tr_round_begin": ("rounds: begin, wait, commit; whose data is in a result",
                        ["tr_round", "tr_round_begin", "tr_round_contributors", "tr_wait", "tr_wait_for", "tr_release", "tr_commit", "tr_round_commit", "tr_round_commit_for", "tr_progress",
-                        "tr_contributors", "tr_segment_elements"]),
+                        "tr_contributors", "tr_run_elements"]),
     "tr_submit": ("collectives: all-reduce, reduce-scatter, all-gather, broadcast, barrier, send, receive",
                   ["tr_collective", "tr_dtype", "tr_reduce", "tr_codec", "tr_block", "tr_scope", "tr_op", "tr_submit", "tr_allreduce",
                    "tr_reduce_scatter", "tr_allgather", "tr_broadcast", "tr_barrier", "tr_send", "tr_recv",

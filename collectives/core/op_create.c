@@ -147,12 +147,12 @@ static tr_status op_layouts(struct op *op, const struct op_submit *submit, struc
 
 /* ---- segments ---- */
 
-uint32_t op_segment_bytes(uint64_t bytes, uint32_t most)
+uint32_t op_segment_bytes(uint64_t bytes, uint32_t most, uint32_t segments)
 {
-	uint64_t wanted = bytes / SEGMENTS_SMALL + OP_SEGMENT_ALIGN - 1;
+	uint64_t wanted = bytes / (segments > 0 ? segments : SEGMENTS_SMALL) + OP_SEGMENT_ALIGN - 1;
 	uint32_t segment;
 
-	if (wanted > SEGMENT_MIDDLE)
+	if (segments == 0 && wanted > SEGMENT_MIDDLE)
 		wanted = bytes / SEGMENTS_LARGE > SEGMENT_MIDDLE ? bytes / SEGMENTS_LARGE
 		                                                 : SEGMENT_MIDDLE;
 	segment = wanted > most ? most : (uint32_t)wanted;
@@ -161,23 +161,19 @@ uint32_t op_segment_bytes(uint64_t bytes, uint32_t most)
 	return segment < OP_SEGMENT_ALIGN ? segment : segment - segment % OP_SEGMENT_ALIGN;
 }
 
-static uint32_t op_segment_elements(uint64_t count, enum tr_dtype dtype, uint32_t most)
+static uint32_t op_segment_elements(const struct op *op, const struct op_submit *submit)
 {
-	uint64_t element_bytes = reduce_element_bytes(dtype);
+	uint64_t count = op->signature.count;
+	uint32_t most = submit->segment_bytes;
+	uint64_t element_bytes = reduce_element_bytes(op->dtype);
 	/* Sums under way are f32, and must fit a frame. */
 	const uint32_t narrow = (TR_FRAME_DATA_MAX - SEGMENT_HEADER_BYTES) / 2;
 
-	if (reduce_is_wide(dtype) && most > narrow)
+	if (reduce_is_wide(op->dtype) && most > narrow)
 		most = narrow;
-	most = op_segment_bytes(count > UINT64_MAX / 8 ? UINT64_MAX : count * element_bytes, most);
+	most = op_segment_bytes(count > UINT64_MAX / 8 ? UINT64_MAX : count * element_bytes, most,
+	    op->codec == TR_CODEC_NONE ? submit->segments : 0);
 	return most / (uint32_t)element_bytes;
-}
-
-size_t tr_segment_elements(size_t count, enum tr_dtype dtype)
-{
-	return reduce_element_bytes(dtype) == 0
-	    ? 0
-	    : op_segment_elements(count, dtype, TR_SEGMENT_BYTES);
 }
 
 static tr_status op_cut(struct op *op, const struct op_submit *submit, struct tr_error *error)
@@ -186,8 +182,7 @@ static tr_status op_cut(struct op *op, const struct op_submit *submit, struct tr
 	uint64_t count = op->signature.count;
 	bool blocks = s->collective == TR_REDUCE_SCATTER || s->collective == TR_ALL_GATHER;
 	struct tr_error cause = { .text = "" };
-	tr_status st = cut_init(&op->cut, count,
-	    op_segment_elements(count, op->dtype, submit->segment_bytes),
+	tr_status st = cut_init(&op->cut, count, op_segment_elements(op, submit),
 	    blocks ? submit->contributors : 0, &cause);
 	if (st != TR_OK)
 		return tr_error_set(error, st, "op %u: %s", op->tag, cause.text);

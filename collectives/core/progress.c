@@ -135,6 +135,14 @@ const uint64_t *group_core_round_contributors(const struct group_core *core, uns
 	return core->roster.contributors;
 }
 
+size_t group_core_segment_elements(const struct group_core *core, uint32_t tag)
+{
+	for (size_t i = 0; i < core->last_op_count; i++)
+		if (core->last_ops[i]->tag == tag)
+			return core->last_ops[i]->cut.segment_elements;
+	return 0;
+}
+
 tr_status group_core_contributors(const struct group_core *core, uint32_t tag, uint64_t element,
     uint64_t *peers, size_t max, size_t *count)
 {

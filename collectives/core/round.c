@@ -228,6 +228,7 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
 	        .save = core->view.policy == TRAIND__PEER__POLICY__POLICY_UNIFORM && !scoped &&
 	            core->roster.live[core->roster.me],
 	        .segment_bytes = core->view.segment_bytes,
+	        .segments = core->view.op_segments,
 	        .contributors = roster->contributor_count,
 	        .index = scoped ? roster->bit[roster->me] : index,
 	    },

@@ -6,8 +6,9 @@
 
 #include "proto/segment.h"
 
-#define SEGMENT_ALIGN 8u     /* the widest element: a segment never splits one */
-#define BANDWIDTH_MAX 0x1p40 /* bytes/s; what shares_weigh takes */
+#define SEGMENT_ALIGN    8u /* the widest element: a segment never splits one */
+#define OP_SEGMENTS_MOST 4096u
+#define BANDWIDTH_MAX    0x1p40 /* bytes/s; what shares_weigh takes */
 
 static tr_status view_check(const Traind__Peer__View *message, struct tr_error *error)
 {
@@ -86,6 +87,8 @@ tr_status view_init(struct view *view, const Traind__Peer__View *message, struct
 		.latency_s = view_figure(message->latency_s),
 		.bandwidth_bytes_per_s = view_figure(message->bandwidth_bytes_per_s),
 		.segment_bytes = view_segment_bytes(message->segment_bytes),
+		.op_segments = message->op_segments < OP_SEGMENTS_MOST ? message->op_segments
+		                                                       : OP_SEGMENTS_MOST,
 	};
 	view->peers = calloc(view->count, sizeof(*view->peers));
 	view->ring = calloc(view->count, sizeof(*view->ring));

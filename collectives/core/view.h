@@ -28,6 +28,7 @@ struct view {
 	bool deterministic;
 	double latency_s, bandwidth_bytes_per_s;
 	uint32_t segment_bytes;
+	uint32_t op_segments;          /* of an op without a codec; 0: op_segment_bytes knows */
 	uint8_t owners[SHARES_OWNERS]; /* indices into peers: who owns which segments (direct) */
 };
 

@@ -27,7 +27,7 @@
 
 #define CHANNEL_ENV     "TRAIND_WORKER_FD"
 #define CHANNEL_MAGIC   0x314c4e4843525431u /* "1TRCHNL1" */
-#define CHANNEL_VERSION 7u
+#define CHANNEL_VERSION 8u
 
 enum channel_call {
 	CHANNEL_SUBMIT = 1,    /* an op; no answer: its errors come with the commit's */
@@ -78,6 +78,7 @@ struct channel_answer {
 	uint64_t abandons; /* BEGIN: channel_control.abandons from which this round counts */
 	int32_t status;
 	uint32_t count; /* BEGIN, CONTRIBUTORS: how many peers there are */
+	uint64_t run;   /* CONTRIBUTORS: elements of a segment of the op; 0: no such op */
 	struct tr_round round;
 	/* What is not said is not copied (channel_answer_bytes). */
 	union {

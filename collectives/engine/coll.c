@@ -189,6 +189,14 @@ tr_status tr_contributors(tr_group *group, uint32_t tag, size_t element, uint64_
 	return TR_OK;
 }
 
+size_t tr_run_elements(tr_group *group, uint32_t tag)
+{
+	struct channel_answer answer = { .run = 0 };
+	struct channel_submission s = { .call = CHANNEL_CONTRIBUTORS, .tag = tag };
+	(void)call(group, &s, &answer, NULL); /* the first element may be another member's */
+	return (size_t)answer.run;
+}
+
 /* ---- facts ---- */
 
 /* NaN or zero: no news. */

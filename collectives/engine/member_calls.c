@@ -328,6 +328,7 @@ static void contributors(struct member *member, const struct channel_submission 
 	answer.status = group_core_contributors(member->core, s->tag, s->offset, answer.peers,
 	    TR_GROUP_PEERS_MAX, &count);
 	answer.count = (uint32_t)count;
+	answer.run = group_core_segment_elements(member->core, s->tag);
 	if (answer.status != TR_OK)
 		(void)snprintf(answer.text, sizeof(answer.text),
 		    "op %u has no element %" PRIu64 " in the round committed last", s->tag,

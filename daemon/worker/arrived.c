@@ -47,7 +47,11 @@ tr_status trainer_scale_arrived(struct trainer *t, const struct tr_round *round,
 	size_t segments = 0, reduced = 0;
 	for (size_t b = 0; b < t->buckets.count; b++) {
 		size_t end = buckets_end(&t->buckets, b);
-		size_t piece = tr_segment_elements(end - t->buckets.first[b], TR_F32);
+		size_t piece = tr_run_elements(t->group, (uint32_t)b);
+		if (piece == 0)
+			return tr_error_set(error, TR_ENOTFOUND,
+			    "round %llu: the segments of op %zu are not known",
+			    (unsigned long long)round->round, b);
 		for (size_t at = t->buckets.first[b]; at < end; at += piece) {
 			double tokens = 0;
 			tr_status status = tokens_in(t, round, (uint32_t)b,

@@ -380,7 +380,7 @@ static struct cut cut_of(const struct sim *sim, const struct sim_op *op)
 	uint32_t bytes = (uint32_t)reduce_element_bytes(op->dtype);
 
 	if (cut_init(&cut, op->count,
-	        op_segment_bytes(op->count * bytes, sim->segment_bytes) / bytes,
+	        op_segment_bytes(op->count * bytes, sim->segment_bytes, 0) / bytes,
 	        blocks ? op->contributors : 0, NULL) != TR_OK)
 		abort();
 	return cut;

@@ -32,6 +32,20 @@ static float contribution(uint64_t peer, uint64_t round, unsigned op, size_t ele
 	return (float)((peer * 7 + round * 13 + op * 29 + element % 101) % 64);
 }
 
+/* The last element of the run that `element` lies in has the same contributors. */
+static bool is_of_its_run(const struct peer *p, unsigned op, size_t element, const uint64_t *peers,
+    size_t count)
+{
+	size_t run = tr_run_elements(p->group, op), found = 0;
+	if (run == 0)
+		return false;
+	size_t last = element / run * run + run - 1;
+	uint64_t others[256];
+	return tr_contributors(p->group, op, last < p->count ? last : p->count - 1, others, 256,
+	           &found) == TR_OK &&
+	    found == count && memcmp(others, peers, count * sizeof(*peers)) == 0;
+}
+
 /* Every element against the sum over its segment's contributors; elements are sampled, ends included. */
 static unsigned long check_op(const struct peer *p, uint64_t round, unsigned op,
     size_t *contributors)
@@ -47,7 +61,7 @@ static unsigned long check_op(const struct peer *p, uint64_t round, unsigned op,
 			return p->count;
 		for (size_t i = 0; i < n; i++)
 			sum += contribution(peers[i], round, op, e);
-		wrong += sum != p->data[op][e];
+		wrong += sum != p->data[op][e] || !is_of_its_run(p, op, e, peers, n);
 		*contributors = n;
 	}
 	return wrong;

@@ -505,10 +505,10 @@ tr_status tr_round_commit_for(tr_group *g, const struct tr_commit *commit, struc
 	return tr_round_commit(g, commit, round, error);
 }
 
-size_t tr_segment_elements(size_t count, enum tr_dtype dtype)
+size_t tr_run_elements(tr_group *g, uint32_t tag)
 {
-	(void)count;
-	return FAKE_SEGMENT_BYTES / (dtype == TR_F64 ? sizeof(double) : sizeof(float));
+	const struct fake_op *op = fake_op(g, tag);
+	return op != NULL ? FAKE_SEGMENT_BYTES / op->element_bytes : 0;
 }
 
 tr_status tr_contributors(tr_group *g, uint32_t tag, size_t element, uint64_t *peers, size_t max,

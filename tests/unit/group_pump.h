@@ -267,7 +267,7 @@ struct pump_view {
 	Traind__Peer__Algorithm algorithm;
 	uint64_t contributors[PUMP_MEMBERS];
 	size_t contributor_count;
-	uint32_t segment_bytes;
+	uint32_t segment_bytes, op_segments;
 };
 
 /* Tells every member of the view, from the reports it holds. */
@@ -300,6 +300,7 @@ static inline void pump_install(struct pump *pump, const struct pump_view *v)
 	view.algorithm = v->algorithm;
 	view.deterministic = v->deterministic;
 	view.segment_bytes = v->segment_bytes;
+	view.op_segments = v->op_segments;
 	resume.base_round = v->base_round;
 	resume.finish = v->finish;
 	resume.restart = v->restart;

@@ -124,7 +124,7 @@ static struct cut scene_cut(const struct scene *s)
 {
 	struct cut cut;
 	size_t element = reduce_element_bytes(s->dtype);
-	uint32_t segment = op_segment_bytes(COUNT * element, SEGMENT_BYTES);
+	uint32_t segment = op_segment_bytes(COUNT * element, SEGMENT_BYTES, 0);
 	bool blocks = s->collective == TR_ALL_GATHER || s->collective == TR_REDUCE_SCATTER;
 	assert_int_equal(cut_init(&cut, COUNT, segment / (uint32_t)element, blocks ? s->n : 0, NULL),
 	    TR_OK);

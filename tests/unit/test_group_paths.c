@@ -239,16 +239,16 @@ static void long_ways(void **state)
 		enum tr_algorithm algorithm;
 		double took_s;
 	} measured[] = {
-		{ 0.1, 1 << 20, TR_DIRECT, 0.283 },
-		{ 0.1, 1 << 20, TR_RING, 0.677 },
+		{ 0.1, 1 << 20, TR_DIRECT, 0.288 },
+		{ 0.1, 1 << 20, TR_RING, 0.644 },
 		{ 0.1, 64 << 10, TR_DIRECT, 0.272 },
 		{ 0.1, 64 << 10, TR_RING, 0.7 },
 		{ 0.1, 64 << 10, TR_STAR, 0.293 },
 		{ 0.1, 64 << 10, TR_ONE_SHOT, 0.139 },
 		{ 0.01, 64 << 10, TR_ONE_SHOT, 0.030 },
-		{ 0.01, 1 << 20, TR_STAR, 0.312 },
+		{ 0.01, 1 << 20, TR_STAR, 0.305 },
 		{ 0.01, 1 << 20, TR_RING, 0.144 },
-		{ 0.01, 1 << 20, TR_DIRECT, 0.151 },
+		{ 0.01, 1 << 20, TR_DIRECT, 0.148 },
 	};
 	struct select_input way = { .peers = 4, .hosts = 4, .host_peers = 1 };
 	char reason[256];
@@ -256,7 +256,7 @@ static void long_ways(void **state)
 		way.latency_s = measured[i].one_way_s;
 		way.bandwidth_bytes_per_s = 12.5e6 * 1448 / 1500;
 		way.bytes = measured[i].bytes;
-		way.segment_bytes = op_segment_bytes(way.bytes, TR_SEGMENT_BYTES);
+		way.segment_bytes = op_segment_bytes(way.bytes, TR_SEGMENT_BYTES, TR_OP_SEGMENTS_LONG);
 		double model = select_cost_s(&way, measured[i].algorithm);
 		if (fabs(measured[i].took_s / model - 1) > 0.15)
 			fail_msg("%s: %g s, the model says %g", select_name(measured[i].algorithm),
@@ -380,21 +380,21 @@ static void hosts_in_the_model(void **state)
 static void sizes_of_segments(void **state)
 {
 	(void)state;
-	static const uint64_t cases[][3] = { /* op, most, segment */
-		{ 0, 256 << 10, 16 << 10 }, { 64 << 10, 256 << 10, 16 << 10 },
-		{ 1 << 20, 256 << 10, 43 << 10 }, { 2 << 20, 256 << 10, 86 << 10 },
-		{ 4 << 20, 256 << 10, 171 << 10 }, { 5 << 20, 256 << 10, 171 << 10 },
-		{ 8 << 20, 256 << 10, 256 << 10 }, { 16 << 20, 1 << 20, 512 << 10 },
-		{ 1 << 30, 256 << 10, 256 << 10 }, { 1 << 20, 64, 64 }, { 1 << 20, 8, 8 },
-		{ 1 << 30, TR_FRAME_DATA_MAX - 96, 1047552 }
+	static const uint64_t cases[][4] = { /* op, most, segments, segment */
+		{ 0, 256 << 10, 0, 16 << 10 }, { 64 << 10, 256 << 10, 0, 16 << 10 },
+		{ 1 << 20, 256 << 10, 0, 43 << 10 }, { 2 << 20, 256 << 10, 0, 86 << 10 },
+		{ 4 << 20, 256 << 10, 0, 171 << 10 }, { 5 << 20, 256 << 10, 0, 171 << 10 },
+		{ 8 << 20, 256 << 10, 0, 256 << 10 }, { 16 << 20, 1 << 20, 0, 512 << 10 },
+		{ 1 << 30, 256 << 10, 0, 256 << 10 }, { 1 << 20, 64, 0, 64 }, { 1 << 20, 8, 0, 8 },
+		{ 1 << 30, TR_FRAME_DATA_MAX - 96, 0, 1047552 },
+		{ 1 << 20, 256 << 10, 120, 16 << 10 }, { 4 << 20, 256 << 10, 120, 35 << 10 },
+		{ 16 << 20, 256 << 10, 120, 137 << 10 }, { 1 << 30, 256 << 10, 120, 256 << 10 },
+		{ 4 << 20, 64, 120, 64 }
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-		assert_int_equal(op_segment_bytes(cases[i][0], (uint32_t)cases[i][1]), cases[i][2]);
-	assert_int_equal(tr_segment_elements(1 << 18, TR_F32), (43 << 10) / 4);
-	assert_int_equal(tr_segment_elements(1 << 24, TR_F32), TR_SEGMENT_BYTES / 4);
-	assert_int_equal(tr_segment_elements(1 << 24, TR_F64), TR_SEGMENT_BYTES / 8);
-	assert_in_range(tr_segment_elements(1 << 25, TR_BF16), 1, TR_FRAME_DATA_MAX / 4 - 1);
-	assert_int_equal(tr_segment_elements(1 << 20, (enum tr_dtype)99), 0);
+		assert_int_equal(op_segment_bytes(cases[i][0], (uint32_t)cases[i][1],
+		                     (uint32_t)cases[i][2]),
+		    cases[i][3]);
 }
 
 int main(void)

@@ -140,11 +140,60 @@ static void auto_chooses_for_each_size(void **state)
 	pump_destroy(pump);
 }
 
+/* Pieces of an op whose codec is `codec`, in a group that is cut as over long ways. */
+static size_t segment_of(uint32_t op_segments, enum tr_codec codec)
+{
+	static float x[N][LARGE];
+	struct pump *pump = pump_create(N);
+	struct pump_view view = pump_first_view(pump);
+	view.segment_bytes = 256u << 10;
+	view.op_segments = op_segments;
+	pump_ready_all(pump);
+	pump_install(pump, &view);
+	for (unsigned i = 0; i < N; i++) {
+		assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
+		for (unsigned e = 0; e < LARGE; e++)
+			x[i][e] = (float)(i + 1);
+		assert_int_equal(pump_step(pump, i,
+		                     &(struct group_event){ .kind = GROUP_SUBMIT,
+		                         .submit = { .tag = 3,
+		                             .data = x[i],
+		                             .count = LARGE,
+		                             .dtype = TR_F32,
+		                             .reduce = TR_SUM,
+		                             .codec = codec,
+		                             .contribute = true } }),
+		    TR_OK);
+		assert_int_equal(pump_close(pump, i, 0, 0), TR_OK);
+	}
+	pump_run(pump);
+	size_t elements = group_core_segment_elements(pump->members[0].core, 3);
+	assert_int_equal(group_core_segment_elements(pump->members[0].core, 4), 0);
+	for (unsigned i = 0; i < N; i++) {
+		assert_int_equal(pump->members[i].status, TR_OK);
+		assert_int_equal(group_core_segment_elements(pump->members[i].core, 3), elements);
+		for (unsigned e = 0; e < LARGE; e++)
+			if (x[i][e] < 5.9F || x[i][e] > (codec == TR_CODEC_NONE ? 6 : 6.1F))
+				fail_msg("member %u, element %u: %g", i, e, (double)x[i][e]);
+	}
+	pump_destroy(pump);
+	return elements;
+}
+
+static void long_ways_have_smaller_segments_but_for_codecs(void **state)
+{
+	(void)state;
+	assert_int_equal(segment_of(0, TR_CODEC_NONE), (171 << 10) / 4);
+	assert_int_equal(segment_of(TR_OP_SEGMENTS_LONG, TR_CODEC_NONE), (35 << 10) / 4);
+	assert_int_equal(segment_of(TR_OP_SEGMENTS_LONG, TR_CODEC_INT8), (171 << 10) / 4);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nobody_runs_ahead_of_the_slowest),
 		cmocka_unit_test(auto_chooses_for_each_size),
+		cmocka_unit_test(long_ways_have_smaller_segments_but_for_codecs),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* The ring and the hub of a view that memberd installs are those of topology.h, of what the heartbeats said last. */
+/* What memberd puts into a view of how far its members are: ring and hub are those of topology.h, of what the heartbeats said last; ops are cut by how
+ * far the founders were, in all views of the group. */
 #include "tests/unit/membership_harness.h"
 
 #include "daemon/membership/core/topology.h"
@@ -87,37 +88,76 @@ static void check_views(struct world *w, const struct figures *figures, unsigned
 	}
 }
 
+static void first_view(struct world *w, const struct figures *figures)
+{
+	world_init(w);
+	world_lead(w);
+	for (unsigned i = 0; i < COUNT; i++)
+		hello_from(w, i + 1, figures[i].host);
+	heartbeats(w, figures, COUNT);
+	submit(w, 1, "a", native_spec(COUNT));
+	for (unsigned i = 0; i < COUNT; i++)
+		ready(w, i + 1, GROUP, FIRST_PEER + i, 0);
+	for (unsigned i = 0; i < COUNT; i++)
+		report(w, i + 1, GROUP, FIRST_PEER + i, 1, 0, 0, 0, 0, false, 0, 0);
+}
+
+/* The last one is lost. */
+static void second_view(struct world *w, const struct figures *figures)
+{
+	world_closed(w, COUNT, "closed by peer");
+	world_tick(w, 6000); /* it does not come back */
+	heartbeats(w, figures, COUNT - 1);
+	for (unsigned i = 0; i < COUNT - 1; i++)
+		report(w, i + 1, GROUP, FIRST_PEER + i, 2, 1, 0, 0, 0, false, 0, 0);
+}
+
 static void test_views_follow_what_heartbeats_say(void **state)
 {
 	struct world w;
 	(void)state;
-	world_init(&w);
-	world_lead(&w);
-	for (unsigned i = 0; i < COUNT; i++)
-		hello_from(&w, i + 1, at_first[i].host);
-	heartbeats(&w, at_first, COUNT);
-	submit(&w, 1, "a", native_spec(COUNT));
-	for (unsigned i = 0; i < COUNT; i++)
-		ready(&w, i + 1, GROUP, FIRST_PEER + i, 0);
-	for (unsigned i = 0; i < COUNT; i++)
-		report(&w, i + 1, GROUP, FIRST_PEER + i, 1, 0, 0, 0, 0, false, 0, 0);
+	first_view(&w, at_first);
 	check_views(&w, at_first, COUNT, 1);
-
 	heartbeats(&w, later, COUNT - 1);
 	check_views(&w, at_first, COUNT, 1); /* a view stays as it was made */
-	world_closed(&w, COUNT, "closed by peer");
-	world_tick(&w, 6000); /* it does not come back */
-	heartbeats(&w, later, COUNT - 1);
-	for (unsigned i = 0; i < COUNT - 1; i++)
-		report(&w, i + 1, GROUP, FIRST_PEER + i, 2, 1, 0, 0, 0, false, 0, 0);
+	second_view(&w, later);
 	check_views(&w, later, COUNT - 1, 2);
 	world_finish(&w);
+}
+
+/* Both views; `far`: a host is, in the first one and then no more. */
+static void check_cut(const char *const hosts[COUNT], bool far, uint32_t segments)
+{
+	struct figures first[COUNT], second[COUNT];
+	struct world w;
+	for (unsigned i = 0; i < COUNT; i++) {
+		first[i] = (struct figures){ hosts[i], far && i == 2 ? 0.001 : 0.0009, 1e8 };
+		second[i] = (struct figures){ hosts[i], 0.0002, 1e8 };
+	}
+	first_view(&w, first);
+	assert_int_equal(w.install[1]->view_install->view->op_segments, segments);
+	second_view(&w, second);
+	assert_int_equal(w.install[1]->view_install->view->number, 2);
+	assert_true(w.install[1]->view_install->view->latency_s == 0.0001);
+	assert_int_equal(w.install[1]->view_install->view->op_segments, segments);
+	world_finish(&w);
+}
+
+static void test_ops_are_cut_by_how_far_the_founders_were(void **state)
+{
+	static const char *const apart[COUNT] = { "a", "b", "c", "b", "d" };
+	static const char *const together[COUNT] = { "a", "a", "a", "a", "a" };
+	(void)state;
+	check_cut(apart, true, TR_OP_SEGMENTS_LONG);
+	check_cut(apart, false, 0);
+	check_cut(together, true, 0); /* it is memberd that is far */
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_views_follow_what_heartbeats_say),
+		cmocka_unit_test(test_ops_are_cut_by_how_far_the_founders_were),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -284,6 +284,19 @@ static void fill_links(struct builder *b, Traind__Peer__View *view, uint32_t *ri
 	view->hub = topology_hub(peers, (unsigned)b->count);
 }
 
+/* How ops are cut is the same in all views of a group, as a round may go on from one to the next: as far as its founders are from each other. */
+static uint32_t op_segments(const struct builder *b)
+{
+	bool apart = false, far = false;
+	if (b->group->view != NULL)
+		return b->group->view->view->op_segments;
+	for (size_t i = 0; i < b->count; i++) {
+		apart = apart || strcmp(b->entrants[i].row.host, b->entrants[0].row.host) != 0;
+		far = far || b->entrants[i].row.latency_s >= TR_LONG_WAY_S;
+	}
+	return apart && far ? TR_OP_SEGMENTS_LONG : 0;
+}
+
 /* `place`: behind the row of the op that its member reported before: there it is if another member has reported the same ops. `makes`: there is to
  * be one. */
 static struct Traind__Peer__OpHolders *holders_row(Traind__Peer__Resume *resume,
@@ -429,6 +442,7 @@ static void append_view(struct builder *b)
 	view.segment_bytes = b->segment_bytes;
 	view.reason = proposal->reason;
 	fill_links(b, &view, ring);
+	view.op_segments = op_segments(b);
 	fill_token(b, &view);
 	relay_fill(b->m, b->group, &view);
 	resume.base_round = d->base_round;
