@@ -155,6 +155,16 @@ static void carve_working(struct model *m, struct carver *c)
 	m->bytes.threads = (c->used - before) * sizeof(real);
 }
 
+/* Of threads that never have a sequence: untouched pages are no memory. Where rows are split, all have some. */
+static size_t idle_bytes(const struct model *m)
+{
+	size_t threads = pool_threads(m->pool);
+	const struct thread_scratch *s = &m->scratch[0];
+	if (threads <= m->max_sequences || model_splits_rows(m))
+		return 0;
+	return (threads - m->max_sequences) * (size_t)(s->vectors - s->wide) * sizeof(real);
+}
+
 /* Tables of what the arrays will be: calloc of nothing may be NULL, so there is one more of each. */
 static bool allocate_tables(struct model *m)
 {
@@ -201,6 +211,8 @@ static tr_status allocate(struct model *m, struct tr_error *error)
 	carver = (struct carver){ m->memory, 0 };
 	carve_slots(m, &carver);
 	carve_working(m, &carver);
+	m->bytes.threads -= idle_bytes(m);
+	m->bytes.working -= idle_bytes(m);
 	m->free_streams = m->room.streams;
 	m->free_blocks = m->room.layers;
 	return TR_OK;

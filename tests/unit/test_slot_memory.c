@@ -164,12 +164,46 @@ static void models_in_turn_take_no_more(void **state)
 	layout_finish(&whole);
 }
 
+static size_t thread_bytes(const struct layout *layout, unsigned threads, size_t sequences,
+    uint32_t row_parts)
+{
+	const struct model_room room = { .streams = 1,
+		.layers = 1,
+		.slots = 1,
+		.row_parts = row_parts };
+	struct pool *pool;
+	struct model *model;
+	assert_int_equal(pool_create(threads, &pool, NULL), TR_OK);
+	assert_int_equal(model_create_room(layout, &room, sequences, pool, &model, NULL), TR_OK);
+	struct model_bytes bytes = model_bytes(model);
+	assert_in_range(bytes.threads, 1, bytes.working);
+	model_destroy(model);
+	pool_destroy(pool);
+	return bytes.threads;
+}
+
+/* All but the sums of vectors, which each thread has. */
+static void threads_without_a_sequence_are_not_counted(void **state)
+{
+	(void)state;
+	struct layout whole;
+	assert_int_equal(layout_init(&models[0], &whole, NULL), TR_OK);
+	size_t one = thread_bytes(&whole, 1, 1, 0), four = thread_bytes(&whole, 4, 4, 0);
+	assert_in_range(four, 4 * one - 256, 4 * one + 256);
+	assert_in_range(thread_bytes(&whole, 4, 1, 0), one, one + one / 4);
+	assert_in_range(thread_bytes(&whole, 4, 3, 0), 3 * one, 3 * one + one / 4);
+	assert_int_equal(thread_bytes(&whole, 4, 9, 0), four);
+	assert_int_equal(thread_bytes(&whole, 4, 1, 2), four);
+	layout_finish(&whole);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		{ "GPT-2", the_formula_is_what_is_allocated, NULL, NULL, (void *)&models[0] },
 		{ "Llama", the_formula_is_what_is_allocated, NULL, NULL, (void *)&models[1] },
 		cmocka_unit_test(models_in_turn_take_no_more),
+		cmocka_unit_test(threads_without_a_sequence_are_not_counted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
