@@ -137,7 +137,7 @@ struct tr_join_options {
 	enum tr_algorithm algorithm;
 	bool deterministic; /* bits do not depend on ring order, algorithm or arrival order */
 	bool insecure; /* addresses other than loopback without `tls`: the network can be trusted */
-	uint32_t segment_bytes; /* a multiple of 64, at most 1047552; 0: that */
+	uint32_t segment_bytes; /* a multiple of 64, at most 1047552; 0: that, over long ways 262144 */
 	/* Of begin, wait, commit and receive: how long one call may wait before it returns TR_ETIMEDOUT. The round goes on all the same, its
 	 * buffers stay borrowed, and the call can be made again. 0: no limit beyond the membership's own detection */
 	uint32_t op_deadline_ms;

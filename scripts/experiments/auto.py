@@ -42,7 +42,7 @@ def topology(members, rtt_ms, slow):
 
 def segments(size):
     """Pieces that go on by themselves, bytes of one (op_segment_bytes with TR_OP_SEGMENTS_LONG: a round trip of 1 ms is a long way already)."""
-    each = min(max(-(-size // 120 // KIB) * KIB, 16 * KIB), 1023 * KIB)
+    each = min(max(-(-size // 120 // KIB) * KIB, 16 * KIB), 256 * KIB)
     return -(-size // each), each
 
 

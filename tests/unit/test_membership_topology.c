@@ -126,7 +126,7 @@ static void test_views_follow_what_heartbeats_say(void **state)
 }
 
 /* Both views; `far`: a host is, in the first one and then no more. */
-static void check_cut(const char *const hosts[COUNT], bool far, uint32_t segments)
+static void check_cut(const char *const hosts[COUNT], bool far, uint32_t segments, uint32_t most)
 {
 	struct figures first[COUNT], second[COUNT];
 	struct world w;
@@ -136,10 +136,12 @@ static void check_cut(const char *const hosts[COUNT], bool far, uint32_t segment
 	}
 	first_view(&w, first);
 	assert_int_equal(w.install[1]->view_install->view->op_segments, segments);
+	assert_int_equal(w.install[1]->view_install->view->segment_bytes, most);
 	second_view(&w, second);
 	assert_int_equal(w.install[1]->view_install->view->number, 2);
 	assert_true(w.install[1]->view_install->view->latency_s == 0.0001);
 	assert_int_equal(w.install[1]->view_install->view->op_segments, segments);
+	assert_int_equal(w.install[1]->view_install->view->segment_bytes, most);
 	world_finish(&w);
 }
 
@@ -148,9 +150,9 @@ static void test_ops_are_cut_by_how_far_the_founders_were(void **state)
 	static const char *const apart[COUNT] = { "a", "b", "c", "b", "d" };
 	static const char *const together[COUNT] = { "a", "a", "a", "a", "a" };
 	(void)state;
-	check_cut(apart, true, TR_OP_SEGMENTS_LONG);
-	check_cut(apart, false, 0);
-	check_cut(together, true, 0); /* it is memberd that is far */
+	check_cut(apart, true, TR_OP_SEGMENTS_LONG, TR_SEGMENT_BYTES_LONG);
+	check_cut(apart, false, 0, TR_SEGMENT_BYTES);
+	check_cut(together, true, 0, TR_SEGMENT_BYTES); /* it is memberd that is far */
 }
 
 int main(void)

@@ -29,7 +29,7 @@ struct builder {
 	Traind__Peer__Policy policy;
 	Traind__Peer__Algorithm algorithm;
 	bool deterministic;
-	uint32_t segment_bytes;
+	uint32_t segment_bytes; /* that were asked for; 0: none */
 };
 
 /* Unknown words were refused with the job. */
@@ -54,15 +54,13 @@ static Traind__Peer__Algorithm algorithm_of(const char *word)
 static void options_of(struct builder *b)
 {
 	const struct job *job = b->group->job != 0 ? state_job(b->m, b->group->job) : NULL;
-	b->segment_bytes = TR_SEGMENT_BYTES;
 	b->policy = TRAIND__PEER__POLICY__POLICY_REPLAY;
 	if (job == NULL) {
 		const Traind__Peer__JoinGroup *founder = b->group->founder;
 		b->policy = founder->policy;
 		b->algorithm = founder->algorithm;
 		b->deterministic = founder->deterministic;
-		if (founder->segment_bytes != 0)
-			b->segment_bytes = founder->segment_bytes;
+		b->segment_bytes = founder->segment_bytes;
 		return;
 	}
 	const Traind__V1__Sync *sync = job->spec->train != NULL ? job->spec->train->sync : NULL;
@@ -439,10 +437,12 @@ static void append_view(struct builder *b)
 	view.policy = b->policy;
 	view.deterministic = b->deterministic;
 	view.algorithm = b->algorithm;
-	view.segment_bytes = b->segment_bytes;
 	view.reason = proposal->reason;
 	fill_links(b, &view, ring);
 	view.op_segments = op_segments(b);
+	view.segment_bytes = b->segment_bytes > 0     ? b->segment_bytes
+	    : view.op_segments == TR_OP_SEGMENTS_LONG ? TR_SEGMENT_BYTES_LONG
+	                                              : TR_SEGMENT_BYTES;
 	fill_token(b, &view);
 	relay_fill(b->m, b->group, &view);
 	resume.base_round = d->base_round;
