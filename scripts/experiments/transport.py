@@ -18,7 +18,7 @@ import store  # noqa: E402
 from stubs import BUILD  # noqa: E402
 from wan_lab import missing  # noqa: E402
 
-LINK = {"rate": "100mbit", "queue": "100ms", "rtt_ms": 100, "bytes": 128 << 20, "seed": 1}
+LINK = {"rate": "100mbit", "queue": "100ms", "rtt_ms": 100, "bytes": 1 << 30, "seed": 1}
 LOSSES = ("0", "0.0001", "0.001", "0.01")
 # Congestion control (auto: what the engine chooses) and connections, most wanted first.
 ARMS = (("cubic", 0), ("cubic", 1), ("auto", 0), ("auto", 1), ("cubic", 32), ("cubic", 8), ("auto", 8), ("auto", 32))
