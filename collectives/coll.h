@@ -171,8 +171,11 @@ TR_API void tr_group_leave(tr_group *group);
 
 /* Zeroed, 64-byte aligned memory that the engine reaches without a copy (attached groups: a memfd shared
  * with traind). Buffers for ops and state must come from here. NULL: out of memory. Never freed
- * before tr_group_leave. 2 MiB and more are in memory at once, in huge pages as far as the kernel has some to give, so ask for what will be used. */
+ * before tr_group_leave. 2 MiB and more are in memory at once, in huge pages as far as the kernel has some to give. */
 TR_API void *tr_alloc(tr_group *group, size_t bytes);
+
+/* The same for what may be used in part: each page is there when it is touched first. */
+TR_API void *tr_alloc_sparse(tr_group *group, size_t bytes);
 
 /* Declares memory (from tr_alloc) that a joiner receives from a donor: parameters, moments, counters.
  * All peers declare the same names and sizes, in the same order, before tr_state_ready. TR_EINVAL: the name is empty, too long or taken, the
@@ -404,9 +407,9 @@ TR_API bool tr_progress(tr_group *group);
 TR_API tr_status tr_contributors(tr_group *group, uint32_t tag, size_t element, uint64_t *peers,
     size_t max, size_t *count);
 
-/* The elements of op `tag` of the round committed last that have the same set: each run of so many from the op's first on (in TR_REDUCE_SCATTER and
- * TR_ALL_GATHER: from each block's first on; the last one is what is left). 0: there is no such op, or it was released. */
-TR_API size_t tr_run_elements(tr_group *group, uint32_t tag);
+/* *elements of op `tag` of the round committed last have the same set: each run of so many from the op's first on (in TR_REDUCE_SCATTER and
+ * TR_ALL_GATHER: from each block's first on; the last one is what is left). TR_ENOTFOUND: there is no such op, it has no elements, or it was released. */
+TR_API tr_status tr_run_elements(tr_group *group, uint32_t tag, size_t *elements);
 
 /* What a group does, for those who look: this call, tr_stats_get and tr_links. Any thread, at any time between join (or attach) and leave,
  * also while another thread waits in a call of the group: each is a question to the engine, and its answer. After the member's end they

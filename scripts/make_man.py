@@ -9,7 +9,7 @@ import sys
 PAGES = {
     "tr_group_join": ("join a group of peers, leave it, get memory from it",
                       ["tr_transport", "tr_policy", "tr_algorithm", "tr_join_options", "tr_group_join", "tr_group_attach",
-                       "tr_group_leave", "tr_alloc", "tr_peer_id"]),
+                       "tr_group_leave", "tr_alloc", "tr_alloc_sparse", "tr_peer_id"]),
     "tr_state_add": ("what a peer that comes later gets from the others",
                      ["tr_state_add", "tr_state_ready", "tr_state_receive"]),
     "tr_round_begin": ("rounds: begin, wait, commit; whose data is in a result",

@@ -54,7 +54,7 @@ tr_status cluster_still_ends(const struct cluster *cluster, struct tr_error *err
 
 struct cluster_plan {
 	size_t nodes;   /* so many in the end */
-	unsigned slots; /* of nodes that are new; 0: as many as each had when it ran last, else 1 */
+	unsigned slots; /* of nodes that are started; 0: as many as each had when it ran last, else 1 */
 	bool replace;   /* start dead ones anew, in their folders */
 	const char *search_path;
 };

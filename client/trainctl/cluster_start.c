@@ -365,6 +365,8 @@ static tr_status start_missing(struct cluster *cluster, const struct cluster *be
 	for (size_t i = 0; i < cluster->n_nodes && status == TR_OK && plan->replace; i++) {
 		if (cluster_daemon_alive(&cluster->nodes[i]))
 			continue;
+		if (plan->slots > 0)
+			cluster->nodes[i].slots = plan->slots;
 		status = start_node(cluster, &cluster->nodes[i], plan, error);
 		if (status == TR_OK)
 			status = cluster_save(cluster, error);

@@ -324,7 +324,7 @@ const uint64_t *group_core_round_contributors(const struct group_core *core, uns
 
 tr_status group_core_contributors(const struct group_core *core, uint32_t tag, uint64_t element,
     uint64_t *peers, size_t max, size_t *count);
-/* Elements of a segment of an op of the round committed last; 0: there is no such op. */
+/* Elements of a segment of an op of the round committed last; 0: there is no such op with elements. */
 size_t group_core_segment_elements(const struct group_core *core, uint32_t tag);
 
 /* Forgets all actions and keeps the array. Frees every `report`, `record` and `submitted` that is still set.

@@ -107,7 +107,7 @@ struct op_submit {
 	const struct group_submit *submit;
 	const struct roster *roster;
 	const struct scope *scope;
-	bool save; /* keep a copy of an input that the result replaces */
+	bool save;                        /* keep a copy of an input that the result replaces */
 	uint32_t segment_bytes, segments; /* of the view */
 	unsigned contributors;
 	unsigned index; /* ours among them; `contributors`: we are none */

@@ -138,7 +138,7 @@ const uint64_t *group_core_round_contributors(const struct group_core *core, uns
 size_t group_core_segment_elements(const struct group_core *core, uint32_t tag)
 {
 	for (size_t i = 0; i < core->last_op_count; i++)
-		if (core->last_ops[i]->tag == tag)
+		if (core->last_ops[i]->tag == tag && core->last_ops[i]->signature.count > 0)
 			return core->last_ops[i]->cut.segment_elements;
 	return 0;
 }

@@ -2,13 +2,12 @@
 
 #include <stdio.h>
 
-#include "common/limits.h"
-
 /* Loopback, as measured on the development machine: used until a link was measured. */
 #define LATENCY_UNMEASURED_S    25e-6
 #define BANDWIDTH_UNMEASURED_BS 2e9
 /* From here on a way is a long one: what is on the way takes longer than what handles it, so that blocks that follow one another hide
  * the one behind the other. Until such a link was measured it is taken for one of 100 Mbit/s: the first round shows what it is. */
+#define LONG_LATENCY_S     0.5e-3
 #define LONG_UNMEASURED_BS 12.5e6
 /* A trip's length of what TCP sends after a pause: it is paced, by what was seen of the way before. Measured among four, 64 KiB and 1 MiB, round trips of 20 and 200 ms:
  * 1.1 to 1.35 times the way's own. */
@@ -53,7 +52,7 @@ static double latency(const struct select_input *input)
 
 bool select_long(double latency_s)
 {
-	return latency_s >= TR_LONG_WAY_S;
+	return latency_s >= LONG_LATENCY_S;
 }
 
 static bool is_long(const struct select_input *input)

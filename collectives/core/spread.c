@@ -17,7 +17,7 @@ bool spread_may(const struct group_core *core, const struct roster *roster, uint
 
 	return core->spreads && near && whole && roster->n > 1 &&
 	    roster->n <= TR_SPREAD_PEERS_MAX && bytes <= TR_SPREAD_BYTES_MAX &&
-	    op_segment_bytes(bytes, core->view.segment_bytes, core->view.op_segments) >= bytes;
+	    op_segment_bytes(bytes, core->view.segment_bytes, 0) >= bytes;
 }
 
 static bool spread_fits(const struct group_core *core, const struct op *op)

@@ -6,9 +6,10 @@
 
 #include "proto/segment.h"
 
-#define SEGMENT_ALIGN    8u /* the widest element: a segment never splits one */
-#define OP_SEGMENTS_MOST 4096u
-#define BANDWIDTH_MAX    0x1p40 /* bytes/s; what shares_weigh takes */
+#define SEGMENT_ALIGN     8u /* the widest element: a segment never splits one */
+#define OP_SEGMENTS_LEAST 8u
+#define OP_SEGMENTS_MOST  4096u
+#define BANDWIDTH_MAX     0x1p40 /* bytes/s; what shares_weigh takes */
 
 static tr_status view_check(const Traind__Peer__View *message, struct tr_error *error)
 {
@@ -43,6 +44,13 @@ static uint32_t view_segment_bytes(uint32_t wanted)
 	uint32_t bytes = wanted == 0 ? TR_SEGMENT_BYTES : wanted < most ? wanted : most;
 	bytes -= bytes % SEGMENT_ALIGN;
 	return bytes < SEGMENT_ALIGN ? SEGMENT_ALIGN : bytes;
+}
+
+static uint32_t view_op_segments(uint32_t wanted)
+{
+	if (wanted < OP_SEGMENTS_LEAST)
+		return 0;
+	return wanted < OP_SEGMENTS_MOST ? wanted : OP_SEGMENTS_MOST;
 }
 
 /* Figures come from a message: no NaN, nothing negative or absurd goes on. */
@@ -87,8 +95,7 @@ tr_status view_init(struct view *view, const Traind__Peer__View *message, struct
 		.latency_s = view_figure(message->latency_s),
 		.bandwidth_bytes_per_s = view_figure(message->bandwidth_bytes_per_s),
 		.segment_bytes = view_segment_bytes(message->segment_bytes),
-		.op_segments = message->op_segments < OP_SEGMENTS_MOST ? message->op_segments
-		                                                       : OP_SEGMENTS_MOST,
+		.op_segments = view_op_segments(message->op_segments),
 	};
 	view->peers = calloc(view->count, sizeof(*view->peers));
 	view->ring = calloc(view->count, sizeof(*view->ring));

@@ -35,6 +35,7 @@ struct channel_worker {
 	unsigned arena_count;
 	channel_drive_fn *drive; /* NULL: the engine is in another process */
 	void *drive_arg;
+	bool no_huge_pages;     /* the system had none, or took long to find some */
 	bool private;           /* the arenas are nobody's but ours any more */
 	pthread_mutex_t asking; /* held by the thread that has a question; of what follows */
 	uint64_t asked;
@@ -180,7 +181,7 @@ static struct arena *arena_add(struct channel_worker *worker, size_t bytes)
 }
 
 /* Each as large as all before it, so that a model has a few of them and not hundreds: each is a descriptor here, in the
- * engine and on its way to every peer of this host. Sparse: what is not used costs nothing (up to the end of a huge page). */
+ * engine and on its way to every peer of this host. Sparse: what is not used costs nothing. */
 static size_t arena_size(const struct channel_worker *worker, size_t need)
 {
 	const size_t page = 4096;
@@ -205,29 +206,38 @@ static void make_private(struct channel_worker *worker)
 		    MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, worker->arenas[i].fd, 0);
 }
 
-/* What begins there is about to be used, and the rest of its last huge page by what comes next. */
-static void fill(const struct arena *arena, size_t at)
+/* In the last arena. */
+static void *take(struct channel_worker *worker, size_t need)
 {
-	size_t end = (arena->used + SHM_HUGE_BYTES - 1) & ~(SHM_HUGE_BYTES - 1);
-	shm_memory_fill(arena->base + at, (end < arena->bytes ? end : arena->bytes) - at);
-}
-
-void *channel_worker_alloc(struct channel_worker *worker, size_t bytes)
-{
-	if (bytes > SIZE_MAX / 4 || worker->private)
-		return NULL;
-	size_t need = bytes == 0 ? ALIGNMENT : (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
 	struct arena *arena = worker->arena_count > 0 ? &worker->arenas[worker->arena_count - 1]
 	                                              : NULL;
 	if (arena == NULL || arena->bytes - arena->used < need)
 		arena = arena_add(worker, arena_size(worker, need));
 	if (arena == NULL)
 		return NULL;
-	size_t at = arena->used;
 	arena->used += need;
-	if (need >= SHM_HUGE_BYTES)
-		fill(arena, at);
-	return arena->base + at;
+	return arena->base + arena->used - need;
+}
+
+void *channel_worker_alloc_sparse(struct channel_worker *worker, size_t bytes)
+{
+	if (bytes > SIZE_MAX / 4 || worker->private)
+		return NULL;
+	return take(worker,
+	    bytes == 0 ? ALIGNMENT : (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1));
+}
+
+/* To the end of the last huge page, which what comes next will use. */
+void *channel_worker_alloc(struct channel_worker *worker, size_t bytes)
+{
+	uint8_t *data = channel_worker_alloc_sparse(worker, bytes);
+	if (data == NULL || bytes < SHM_HUGE_BYTES || worker->no_huge_pages)
+		return data;
+	const struct arena *arena = &worker->arenas[worker->arena_count - 1];
+	size_t end = (arena->used + SHM_HUGE_BYTES - 1) & ~(SHM_HUGE_BYTES - 1);
+	end = end < arena->bytes ? end : arena->bytes;
+	worker->no_huge_pages = !shm_memory_fill(data, end - (size_t)(data - arena->base));
+	return data;
 }
 
 tr_status channel_worker_locate(const struct channel_worker *worker, const void *data, size_t bytes,

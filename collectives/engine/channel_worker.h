@@ -22,8 +22,10 @@ void channel_worker_close(struct channel_worker *worker);
 
 const struct channel_control *channel_worker_control(const struct channel_worker *worker);
 
-/* Zeroed memory that the engine sees too; NULL: there is none. */
+/* Zeroed memory that the engine sees too; NULL: there is none. From 2 MiB on it is there at once, in huge pages as far as there are some
+ * (shm_memory_fill); sparse: as it is touched. */
 void *channel_worker_alloc(struct channel_worker *worker, size_t bytes);
+void *channel_worker_alloc_sparse(struct channel_worker *worker, size_t bytes);
 /* Where in the shared memory [data, data + bytes) lies. TR_EINVAL: not wholly inside. */
 tr_status channel_worker_locate(const struct channel_worker *worker, const void *data, size_t bytes,
     uint32_t *arena, uint64_t *offset);

@@ -74,6 +74,12 @@ void *tr_alloc(tr_group *group, size_t bytes)
 	return coll_own(group, NULL) != TR_OK ? NULL : channel_worker_alloc(group->channel, bytes);
 }
 
+void *tr_alloc_sparse(tr_group *group, size_t bytes)
+{
+	return coll_own(group, NULL) != TR_OK ? NULL
+	                                      : channel_worker_alloc_sparse(group->channel, bytes);
+}
+
 /* ---- rounds ---- */
 
 static tr_status call(struct tr_group *group, struct channel_submission *submission,
@@ -189,12 +195,15 @@ tr_status tr_contributors(tr_group *group, uint32_t tag, size_t element, uint64_
 	return TR_OK;
 }
 
-size_t tr_run_elements(tr_group *group, uint32_t tag)
+tr_status tr_run_elements(tr_group *group, uint32_t tag, size_t *elements)
 {
 	struct channel_answer answer = { .run = 0 };
 	struct channel_submission s = { .call = CHANNEL_CONTRIBUTORS, .tag = tag };
-	(void)call(group, &s, &answer, NULL); /* the first element may be another member's */
-	return (size_t)answer.run;
+	tr_status st = call(group, &s, &answer, NULL);
+	if (answer.run == 0)
+		return st != TR_OK ? st : TR_ENOTFOUND;
+	*elements = (size_t)answer.run; /* the first element may be another member's */
+	return TR_OK;
 }
 
 /* ---- facts ---- */

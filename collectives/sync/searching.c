@@ -61,7 +61,7 @@ tr_status tr_sync_follow(tr_sync *s, float *array, size_t count, struct tr_error
 		        : !s->options.lr_search ? "only with lr_search does something follow"
 		        : !array || count == 0  ? "what follows has no data"
 		                                : "at most 4 arrays follow");
-	float *sum = tr_alloc(s->group, count * sizeof(float));
+	float *sum = tr_alloc_sparse(s->group, count * sizeof(float));
 	if (!sum)
 		return tr_error_set(error, TR_ENOMEM, "sync: no memory for what follows: %zu MiB",
 		    count * sizeof(float) >> 20);

@@ -20,9 +20,9 @@
  * /sys/kernel/mm/transparent_hugepage/shmem_enabled gives ("never" is the kernel's default). Rings stay as small as what they use. */
 #define ASK_FROM_BYTES ((size_t)8 << 20)
 
-/* A call takes the system's processors a moment each, so slices are large: a slice's ordinary pages take 120 to 170 ms to come, huge ones some 20. */
-#define SLICE_BYTES   ((size_t)256 << 20)
-#define SLICE_NS_MOST UINT64_C(320000000)
+/* Each call waits for a moment of each of the system's processors, so slices are large: a slice's ordinary pages take some 40 ms to come, huge ones 4 to 10. */
+#define SLICE_BYTES   ((size_t)64 << 20)
+#define SLICE_NS_MOST UINT64_C(500000000)
 
 /* Where the huge pages of the file can be huge pages of the mapping, if it has room for one. */
 static void *map_shared(int fd, size_t bytes, int protection)
@@ -32,8 +32,8 @@ static void *map_shared(int fd, size_t bytes, int protection)
 	size_t room = bytes + SHM_HUGE_BYTES;
 	unsigned char *all = mmap(NULL, room, PROT_NONE,
 	    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (all == MAP_FAILED)
-		return MAP_FAILED;
+	if (all == MAP_FAILED) /* no addresses left for both */
+		return mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
 	size_t before = -(uintptr_t)all % SHM_HUGE_BYTES;
 	(void)munmap(all, room);
 	/* Others may have taken the place in between: without MAP_FIXED they keep it, and this mapping lies elsewhere. */
@@ -50,12 +50,12 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-void shm_memory_fill(void *at, size_t bytes)
+bool shm_memory_fill(void *at, size_t bytes)
 {
 	unsigned char *begin = at, *end = begin + bytes;
 	size_t misplaced = -(uintptr_t)begin % SHM_HUGE_BYTES;
 	if (bytes < SHM_HUGE_BYTES || misplaced > bytes)
-		return;
+		return true;
 	for (begin += misplaced; (size_t)(end - begin) >= SHM_HUGE_BYTES;) {
 		size_t left = (size_t)(end - begin) & ~(SHM_HUGE_BYTES - 1);
 		size_t slice = left < SLICE_BYTES ? left : SLICE_BYTES;
@@ -63,10 +63,13 @@ void shm_memory_fill(void *at, size_t bytes)
 		/* What has no page at all cannot be made a huge one. */
 		for (size_t i = 0; i < slice; i += SHM_HUGE_BYTES)
 			(void)*(volatile unsigned char *)(begin + i);
-		if (madvise(begin, slice, MADV_COLLAPSE) != 0 || now_ns() - began > SLICE_NS_MOST)
-			return;
+		/* EAGAIN: somebody held a page of it just now. */
+		if ((madvise(begin, slice, MADV_COLLAPSE) != 0 && errno != EAGAIN) ||
+		    now_ns() - began > SLICE_NS_MOST)
+			return false;
 		begin += slice;
 	}
+	return true;
 }
 
 static tr_status create(const char *name, size_t bytes, int more_seals, int *fd, void **base,

@@ -20,10 +20,11 @@ tr_status shm_memory_create_shown(const char *name, size_t bytes, int *fd, void 
 
 /* Makes the pages of [at, at + bytes), all of which is about to be used, at once, as huge ones: they come in a tenth of the time that first touches take, are
  * there for every other mapping too, and miss less. What is not a whole huge page (SHM_HUGE_BYTES, aligned so in the memory that one of the calls above made)
- * is left for first touches. So is the rest as soon as the kernel has none to give or looks for them for long, and all where it does not know how (before Linux 6.1), where
- * shared memory may have none ("deny") and where huge pages have another size. What was written stays. */
+ * is left for first touches. What was written stays. False: so is the rest, and it is not worth asking again: the kernel has none to give, took long to find some (the slice that did
+ * is looked at afterwards), or does not know how (before Linux 6.1; shared memory with "deny"). The kernel waits for a moment of every processor: beside a thread of real-time priority
+ * that never sleeps that is as long as the system lets it be (sched_rt_runtime_us). */
 #define SHM_HUGE_BYTES ((size_t)2 << 20)
-void shm_memory_fill(void *at, size_t bytes);
+bool shm_memory_fill(void *at, size_t bytes);
 
 /* TR_EPROTO with the cause unless `fd` is a memfd of at least `bytes` bytes that is sealed against shrinking and of
  * ordinary pages (huge ones fault when there are none left). */

@@ -47,9 +47,10 @@ tr_status trainer_scale_arrived(struct trainer *t, const struct tr_round *round,
 	size_t segments = 0, reduced = 0;
 	for (size_t b = 0; b < t->buckets.count; b++) {
 		size_t end = buckets_end(&t->buckets, b);
-		size_t piece = tr_run_elements(t->group, (uint32_t)b);
-		if (piece == 0)
-			return tr_error_set(error, TR_ENOTFOUND,
+		size_t piece = 0;
+		tr_status known = tr_run_elements(t->group, (uint32_t)b, &piece);
+		if (known != TR_OK)
+			return tr_error_set(error, known,
 			    "round %llu: the segments of op %zu are not known",
 			    (unsigned long long)round->round, b);
 		for (size_t at = t->buckets.first[b]; at < end; at += piece) {

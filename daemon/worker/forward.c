@@ -26,7 +26,7 @@ static void embed_part(void *arg, unsigned thread, unsigned threads)
 	const real *positions = m->layout->positions == LAYOUT_NONE
 	    ? NULL
 	    : m->params + m->layout->positions + m->first * width;
-	pool_share(m->sequences, 1, thread, threads, &first, &last);
+	model_share(m, thread, threads, &first, &last);
 	for (size_t i = first; i < last; i++) {
 		size_t row = i * m->length + m->first;
 		m->ops->embed(m->inputs + row, tokens, positions, m->length - m->first, width,

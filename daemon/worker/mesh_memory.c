@@ -41,7 +41,7 @@ static struct mesh_memory_area *add(struct mesh_memory *memory, size_t bytes)
 		memory->areas = grown;
 		memory->room = room;
 	}
-	void *data = tr_alloc(memory->group, bytes);
+	void *data = tr_alloc_sparse(memory->group, bytes);
 	if (data == NULL)
 		return NULL;
 	memory->areas[memory->count] = (struct mesh_memory_area){ data, bytes, false };

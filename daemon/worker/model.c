@@ -64,11 +64,22 @@ void model_use_tensor(struct model *m, const struct model_tensor *tensor)
 	m->tensor = tensor;
 }
 
+void model_share(const struct model *m, unsigned thread, unsigned threads, size_t *first,
+    size_t *last)
+{
+	if (m->sequences >= threads) {
+		pool_share(m->sequences, 1, thread, threads, first, last);
+		return;
+	}
+	*first = thread < m->sequences ? thread : m->sequences;
+	*last = thread < m->sequences ? *first + 1 : *first;
+}
+
 bool model_next_chunk(const struct model *m, unsigned thread, unsigned threads, size_t *next,
     struct chunk *chunk)
 {
 	size_t first, last, most = chunk_rows(m->length) / m->length;
-	pool_share(m->sequences, 1, thread, threads, &first, &last);
+	model_share(m, thread, threads, &first, &last);
 	first += *next;
 	if (first >= last)
 		return false;

@@ -100,6 +100,9 @@ struct chunk {
 	size_t row, rows;
 	size_t sequence, sequences;
 };
+/* The sequences of a thread. Where there are fewer of them than threads, the first threads have one each: the others never touch what they would need for one. */
+void model_share(const struct model *model, unsigned thread, unsigned threads, size_t *first,
+    size_t *last);
 /* Steps through the chunks of a thread's share; start with *next = 0. */
 bool model_next_chunk(const struct model *model, unsigned thread, unsigned threads, size_t *next,
     struct chunk *chunk);

@@ -122,7 +122,8 @@ static void carve_head(struct model *m, struct carver *c)
 	m->logits = carve(c, N * m->layout->config.vocab);
 }
 
-static void carve_working(struct model *m, struct carver *c)
+/* Returns how much of it is never touched, at the end. */
+static size_t carve_working(struct model *m, struct carver *c)
 {
 	const struct model_config *config = &m->layout->config;
 	size_t C = config->width, N = rows_of(m), n = own_of(m);
@@ -143,26 +144,20 @@ static void carve_working(struct model *m, struct carver *c)
 	m->dqkv = carve(c, N * model_qkv(config));
 	m->cos = carve(c, angles);
 	m->sin = carve(c, angles);
-	size_t before = c->used;
+	size_t before = c->used, busy = before;
+	/* What every thread writes to first, then what one needs for a sequence: of the last threads nothing, if there are fewer (model_share). */
+	for (unsigned t = 0; t < pool_threads(m->pool); t++)
+		m->scratch[t].vectors = carve(c, vectors);
 	for (unsigned t = 0; t < pool_threads(m->pool); t++) {
 		struct thread_scratch *s = &m->scratch[t];
 		s->wide = carve(c, chunk * config->hidden);
 		s->narrow = carve(c,
 		    chunk * (C > model_queries(config) ? C : model_queries(config)));
 		s->attention = carve(c, 2 * attention_scratch(config->context));
-		s->vectors = carve(c, vectors);
+		busy = t < m->max_sequences ? c->used : busy;
 	}
-	m->bytes.threads = (c->used - before) * sizeof(real);
-}
-
-/* Of threads that never have a sequence: untouched pages are no memory. Where rows are split, all have some. */
-static size_t idle_bytes(const struct model *m)
-{
-	size_t threads = pool_threads(m->pool);
-	const struct thread_scratch *s = &m->scratch[0];
-	if (threads <= m->max_sequences || model_splits_rows(m))
-		return 0;
-	return (threads - m->max_sequences) * (size_t)(s->vectors - s->wide) * sizeof(real);
+	m->bytes.threads = (busy - before) * sizeof(real);
+	return c->used - busy;
 }
 
 /* Tables of what the arrays will be: calloc of nothing may be NULL, so there is one more of each. */
@@ -200,8 +195,8 @@ static tr_status allocate(struct model *m, struct tr_error *error)
 	if (allocate_tables(m)) {
 		carve_slots(m, &carver);
 		m->bytes.slots = carver.used * sizeof(real);
-		carve_working(m, &carver);
-		m->bytes.working = carver.used * sizeof(real) - m->bytes.slots;
+		size_t untouched = carve_working(m, &carver);
+		m->bytes.working = (carver.used - untouched) * sizeof(real) - m->bytes.slots;
 		allocate_memory(m, carver.used * sizeof(real));
 	}
 	if (m->memory == NULL)
@@ -210,9 +205,7 @@ static tr_status allocate(struct model *m, struct tr_error *error)
 		    carver.used * sizeof(real) >> 20);
 	carver = (struct carver){ m->memory, 0 };
 	carve_slots(m, &carver);
-	carve_working(m, &carver);
-	m->bytes.threads -= idle_bytes(m);
-	m->bytes.working -= idle_bytes(m);
+	(void)carve_working(m, &carver);
 	m->free_streams = m->room.streams;
 	m->free_blocks = m->room.layers;
 	return TR_OK;

@@ -72,7 +72,7 @@ tr_status model_create_room(const struct layout *layout, const struct model_room
     size_t max_sequences, struct pool *pool, struct model **model, struct tr_error *error);
 
 /* Bytes of the arrays that are written to: those of slots, and what is there once: for one layer at a time, the head, the threads (theirs are counted among the latter, with what
- * model_use_bf16 takes besides rounded parameters; threads beyond the sequences of a microbatch have none). */
+ * model_use_bf16 takes besides rounded parameters; threads beyond the sequences of a microbatch have little). */
 struct model_bytes {
 	size_t slots, working, threads;
 };

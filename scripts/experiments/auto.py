@@ -40,9 +40,14 @@ def topology(members, rtt_ms, slow):
     return "\n".join([*lines, f"link all all delay={rtt_ms / 2:g}ms"])
 
 
-def segments(size):
-    """Pieces that go on by themselves, bytes of one (op_segment_bytes with TR_OP_SEGMENTS_LONG: a round trip of 1 ms is a long way already)."""
-    each = min(max(-(-size // 120 // KIB) * KIB, 16 * KIB), 256 * KIB)
+def segments(size, rtt_ms):
+    """Pieces that go on by themselves, bytes of one (op_segment_bytes, over long ways with TR_OP_SEGMENTS_LONG)."""
+    if rtt_ms >= 4:
+        each = min(max(-(-size // 120 // KIB) * KIB, 16 * KIB), 256 * KIB)
+    else:
+        middle = 171 * KIB
+        each = max(-(-size // 24 // KIB) * KIB, 16 * KIB)
+        each = each if each <= middle else max(size // 32, middle)
     return -(-size // each), each
 
 
@@ -50,7 +55,7 @@ def model_s(algorithm, members, rtt_ms, size, slow):
     """Of direct among unequal members with the weights that end all at the same moment, in whole segments (the bound, with trips as long as the way); the others go by the slowest link. Each member
     moves (1 + (n - 2) w) S of a share w: with no share for the slow one, that of the others is 1 / (n - 1)."""
     n, a, rate = members, rtt_ms / 2000 * (1 if algorithm == "direct" and slow < 1 else TRIP), RATE_MBIT * 1e6 / 8 * PAYLOAD
-    slowest, (count, each) = size / (rate * slow), segments(size)
+    slowest, (count, each) = size / (rate * slow), segments(size, rtt_ms)
     fullest, piece = -(-count // n) / count, each / (rate * slow)
     if algorithm == "direct" and slow == 1:
         return max(2 * a + (1 - 1 / n) * slowest, a + (1 + (n - 2) * fullest) * slowest) + piece

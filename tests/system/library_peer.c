@@ -36,8 +36,9 @@ static float contribution(uint64_t peer, uint64_t round, unsigned op, size_t ele
 static bool is_of_its_run(const struct peer *p, unsigned op, size_t element, const uint64_t *peers,
     size_t count)
 {
-	size_t run = tr_run_elements(p->group, op), found = 0;
-	if (run == 0)
+	size_t run = 0, found = 0, none = 0;
+	if (tr_run_elements(p->group, op, &run) != TR_OK ||
+	    tr_run_elements(p->group, UINT32_MAX, &none) != TR_ENOTFOUND || none != 0)
 		return false;
 	size_t last = element / run * run + run - 1;
 	uint64_t others[256];

@@ -96,6 +96,11 @@ void *tr_alloc(tr_group *g, size_t bytes)
 	return memory;
 }
 
+void *tr_alloc_sparse(tr_group *g, size_t bytes)
+{
+	return tr_alloc(g, bytes);
+}
+
 tr_status tr_state_add(tr_group *g, const char *name, void *data, size_t bytes,
     struct tr_error *error)
 {
@@ -505,10 +510,13 @@ tr_status tr_round_commit_for(tr_group *g, const struct tr_commit *commit, struc
 	return tr_round_commit(g, commit, round, error);
 }
 
-size_t tr_run_elements(tr_group *g, uint32_t tag)
+tr_status tr_run_elements(tr_group *g, uint32_t tag, size_t *elements)
 {
 	const struct fake_op *op = fake_op(g, tag);
-	return op != NULL ? FAKE_SEGMENT_BYTES / op->element_bytes : 0;
+	if (op == NULL)
+		return TR_ENOTFOUND;
+	*elements = FAKE_SEGMENT_BYTES / op->element_bytes;
+	return TR_OK;
 }
 
 tr_status tr_contributors(tr_group *g, uint32_t tag, size_t element, uint64_t *peers, size_t max,

@@ -131,7 +131,7 @@ static void check_cut(const char *const hosts[COUNT], bool far, uint32_t segment
 	struct figures first[COUNT], second[COUNT];
 	struct world w;
 	for (unsigned i = 0; i < COUNT; i++) {
-		first[i] = (struct figures){ hosts[i], far && i == 2 ? 0.001 : 0.0009, 1e8 };
+		first[i] = (struct figures){ hosts[i], far && i == 2 ? 0.004 : 0.0039, 1e8 };
 		second[i] = (struct figures){ hosts[i], 0.0002, 1e8 };
 	}
 	first_view(&w, first);

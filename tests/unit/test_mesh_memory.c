@@ -20,7 +20,7 @@ struct tr_group {
 	size_t used;
 };
 
-void *tr_alloc(tr_group *group, size_t bytes)
+void *tr_alloc_sparse(tr_group *group, size_t bytes)
 {
 	bytes = (bytes + 63) / 64 * 64;
 	if (bytes > ROOM - group->used)

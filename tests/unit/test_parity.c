@@ -106,6 +106,11 @@ void *tr_alloc(tr_group *group, size_t bytes)
 	return group->memory[group->memory_count++] = calloc(1, bytes);
 }
 
+void *tr_alloc_sparse(tr_group *group, size_t bytes)
+{
+	return tr_alloc(group, bytes);
+}
+
 uint64_t tr_peer_id(const tr_group *group)
 {
 	return group->index + 1;

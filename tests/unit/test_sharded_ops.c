@@ -47,6 +47,11 @@ void *tr_alloc(tr_group *group, size_t bytes)
 	return group->memory[group->memories++] = calloc(1, bytes);
 }
 
+void *tr_alloc_sparse(tr_group *group, size_t bytes)
+{
+	return tr_alloc(group, bytes);
+}
+
 /* Else the whole trainer would be linked, and with it the group's real calls. */
 double trainer_monotonic_s(void)
 {

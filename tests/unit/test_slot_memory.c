@@ -193,7 +193,7 @@ static void threads_without_a_sequence_are_not_counted(void **state)
 	assert_in_range(thread_bytes(&whole, 4, 1, 0), one, one + one / 4);
 	assert_in_range(thread_bytes(&whole, 4, 3, 0), 3 * one, 3 * one + one / 4);
 	assert_int_equal(thread_bytes(&whole, 4, 9, 0), four);
-	assert_int_equal(thread_bytes(&whole, 4, 1, 2), four);
+	assert_int_equal(thread_bytes(&whole, 4, 1, 2), thread_bytes(&whole, 4, 1, 0));
 	layout_finish(&whole);
 }
 

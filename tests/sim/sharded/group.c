@@ -247,6 +247,11 @@ void *tr_alloc(tr_group *g, size_t bytes)
 	return memory->data;
 }
 
+void *tr_alloc_sparse(tr_group *g, size_t bytes)
+{
+	return tr_alloc(g, bytes);
+}
+
 tr_status tr_state_add(tr_group *g, const char *name, void *data, size_t bytes,
     struct tr_error *error)
 {
