@@ -187,7 +187,7 @@ static void hosts_and_owners(void **state)
 	view_finish(&view);
 }
 
-/* n = 8, RTT 100 ms, 100 Mbit/s: 0.5 MB ring 0.85 s, direct 0.16; 4 MB 0.88 and 0.62; 400 MB 57 and 56. */
+/* n = 8, RTT 100 ms, 100 Mbit/s: 0.5 MB ring 0.71 s, direct 0.16; 4 MB 0.74 and, with a quarter more for what eight senders to one lose, 0.75; 400 MB 56 and 70. */
 static void cost_model(void **state)
 {
 	(void)state;
@@ -196,16 +196,16 @@ static void cost_model(void **state)
 
 	wan.bytes = 500000;
 	assert_int_equal(select_algorithm(&wan, reason, sizeof(reason)), TR_DIRECT);
-	assert_non_null(strstr(reason, "direct: 155 ms against 845 ms (ring), 401 ms (star)"));
-	assert_true(fabs(select_cost_s(&wan, TR_RING) - 0.845) < 0.005);
+	assert_non_null(strstr(reason, "direct: 155 ms against 705 ms (ring), 401 ms (star)"));
+	assert_true(fabs(select_cost_s(&wan, TR_RING) - 0.705) < 0.005);
 	assert_true(fabs(select_cost_s(&wan, TR_DIRECT) - 0.155) < 0.005);
 	wan.bytes = 4000000;
-	assert_true(fabs(select_cost_s(&wan, TR_RING) - 0.88) < 0.005);
+	assert_true(fabs(select_cost_s(&wan, TR_RING) - 0.74) < 0.005);
 	assert_true(fabs(select_cost_s(&wan, TR_STAR) - 2.36) < 0.005);
-	assert_true(fabs(select_cost_s(&wan, TR_DIRECT) - 0.62) < 0.005);
+	assert_true(fabs(select_cost_s(&wan, TR_DIRECT) - 0.755) < 0.005);
 	wan.bytes = 400000000;
 	assert_true(fabs(select_cost_s(&wan, TR_RING) - 56.1) < 0.1);
-	assert_true(fabs(select_cost_s(&wan, TR_DIRECT) - 56.1) < 0.1);
+	assert_true(fabs(select_cost_s(&wan, TR_DIRECT) - 69.5) < 0.1);
 	/* One trip instead of two, as long as the bytes do not matter. */
 	wan.bytes = 100;
 	assert_int_equal(select_algorithm(&wan, NULL, 0), TR_ONE_SHOT);
@@ -242,7 +242,7 @@ static void long_ways(void **state)
 		{ 0.1, 1 << 20, TR_DIRECT, 0.288 },
 		{ 0.1, 1 << 20, TR_RING, 0.644 },
 		{ 0.1, 64 << 10, TR_DIRECT, 0.272 },
-		{ 0.1, 64 << 10, TR_RING, 0.7 },
+		{ 0.1, 64 << 10, TR_RING, 0.686 },
 		{ 0.1, 64 << 10, TR_STAR, 0.293 },
 		{ 0.1, 64 << 10, TR_ONE_SHOT, 0.139 },
 		{ 0.01, 64 << 10, TR_ONE_SHOT, 0.030 },
@@ -274,7 +274,7 @@ static void long_ways(void **state)
 		.bytes = 64 << 10,
 		.segment_bytes = 32 << 10 };
 	assert_true(fabs(select_cost_s(&way, TR_DIRECT) -
-	                (0.012 + 4 * 65536 / 12.5e6 + 32768 / 12.5e6)) < 0.001);
+	                (0.012 + 1.24 * 4 * 65536 / 12.5e6 + 32768 / 12.5e6)) < 0.001);
 }
 
 /* One of a tenth of the rate owns nothing: it sends its input and gets the result, and that is all that there is to wait for. */
