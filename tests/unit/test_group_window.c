@@ -188,12 +188,54 @@ static void long_ways_have_smaller_segments_but_for_codecs(void **state)
 	assert_int_equal(segment_of(TR_OP_SEGMENTS_LONG, TR_CODEC_INT8), (171 << 10) / 4);
 }
 
+/* Its pieces fit together across a view in mid-op, also those of a member that submits it only then. */
+static void a_round_goes_on_with_the_same_cut(void **state)
+{
+	(void)state;
+	struct pump *pump = pump_create(N);
+	struct pump_view view = pump_first_view(pump);
+	view.segment_bytes = 256u << 10;
+	view.op_segments = TR_OP_SEGMENTS_LONG;
+	pump_ready_all(pump);
+	pump_install(pump, &view);
+	for (unsigned i = 0; i < N; i++) {
+		assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
+		for (uint64_t e = 0; e < LARGE; e++)
+			values[i][e] = (int32_t)(e * (i + 1));
+	}
+	for (unsigned i = 0; i < N - 1; i++)
+		assert_int_equal(pump_submit(pump, i, 5, values[i], LARGE, TR_I32, TR_SUM), TR_OK);
+	assert_int_not_equal(pump_some(pump, 60), 0);
+	pump_propose(pump, 2);
+	view.number = 2;
+	view.finish = true;
+	view.base_attempt = 1;
+	view.contributor_count = N;
+	for (unsigned i = 0; i < N; i++)
+		view.contributors[i] = view.peers[i];
+	pump_install(pump, &view);
+	assert_int_equal(pump_submit(pump, N - 1, 5, values[N - 1], LARGE, TR_I32, TR_SUM), TR_OK);
+	for (unsigned i = 0; i < N; i++)
+		assert_int_equal(pump_close(pump, i, 0, 0), TR_OK);
+	pump_run(pump);
+	for (unsigned i = 0; i < N; i++) {
+		assert_int_equal(pump->members[i].status, TR_OK);
+		assert_int_equal(pump->members[i].decided_count, 1);
+		assert_int_equal(group_core_segment_elements(pump->members[i].core, 5),
+		    (35 << 10) / 4);
+		for (uint64_t e = 0; e < LARGE; e++)
+			assert_int_equal(values[i][e], (int32_t)(6 * e));
+	}
+	pump_destroy(pump);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nobody_runs_ahead_of_the_slowest),
 		cmocka_unit_test(auto_chooses_for_each_size),
 		cmocka_unit_test(long_ways_have_smaller_segments_but_for_codecs),
+		cmocka_unit_test(a_round_goes_on_with_the_same_cut),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
