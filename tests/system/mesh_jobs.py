@@ -134,3 +134,9 @@ def assert_near(folder, calm, steps):
     assert sorted(rows) == list(range(1, steps + 1))
     for step in expected:
         assert rows[step]["loss"] == pytest.approx(expected[step]["loss"], rel=1e-6), step
+
+
+def shared_kib(pid):
+    """Of the worker's memory, what it shares with its engine: parameters, gradients, moments."""
+    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssShmem"))

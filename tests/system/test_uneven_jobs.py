@@ -6,8 +6,9 @@ import signal
 import pytest
 
 from harness import Cluster, wait_for
-from mesh_jobs import SLOW, STEPS, Throttled, active, alone, assert_near, assert_same_training, counted_once, reach, sharded_spec, staged_spec, train
+from mesh_jobs import SLOW, STEPS, Throttled, active, alone, assert_near, assert_same_training, counted_once, reach, shared_kib, sharded_spec, staged_spec, train
 from node_lab import NodeLab
+from stubs import pb
 from test_auto import costs_file, job_file, worker_of_speed
 from test_samples import check_once, consumed
 from test_training import BATCH
@@ -47,6 +48,19 @@ def test_as_one_worker(tmp_path, text, preset):
         used = consumed(tmp_path / f"cluster-{number}")
         assert check_once(used.values()) == set(range(STEPS * BATCH))
         assert sorted(len(numbers) for numbers in used.values() if numbers) == sorted(STEPS * share for share in each), each
+
+
+def test_a_small_stage_takes_little_memory(tmp_path, text):
+    """Each worker has room for the largest stage, but what it does not use has no pages."""
+    run = tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=1, slots=2) as cluster:
+        job = cluster.submit(uneven_spec(text, run, 1, 2, 1, (), (3, 1), layers=4, width=256, steps=1000, every=1000))
+        reach(run, 4)
+        most, least = sorted((shared_kib(peer.pid) for peer in active(cluster, job)), reverse=True)
+        cluster.api().CancelJob(pb.CancelJobRequest(job_id=job))
+    layer = 12 * 256 * 256 * 16 // 1024  # with gradient and moments
+    assert most >= 3 * layer
+    assert least <= most - 1.5 * layer, (most, least, layer)
 
 
 @pytest.mark.parametrize("rank", range(4))

@@ -7,8 +7,8 @@ import pytest
 import safetensors.numpy
 
 from harness import Cluster, wait_for
-from mesh_jobs import (SLOW, STEPS, Throttled, active, alone, assert_near, assert_same_training, counted_once,
-                       parameters, reach, rows_of, staged_spec, train)
+from mesh_jobs import (SLOW, STEPS, Throttled, active, alone, assert_near, assert_same_training, counted_once, parameters,
+                       reach, rows_of, shared_kib, staged_spec, train)
 from stubs import pb
 from test_training import BATCH
 
@@ -162,12 +162,6 @@ def test_a_smaller_mesh_and_back(tmp_path, calm):
         assert "goes on from checkpoint" not in cluster.events(done)
         counted_once(cluster, job, LONG)
     assert_near(run, undisturbed, LONG)
-
-
-def shared_kib(pid):
-    """Of the worker's memory, what it shares with its engine: parameters, gradients, moments."""
-    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssShmem"))
 
 
 def test_moments_that_are_not_owned_take_no_memory(tmp_path, text):

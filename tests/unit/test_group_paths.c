@@ -256,7 +256,8 @@ static void long_ways(void **state)
 		way.latency_s = measured[i].one_way_s;
 		way.bandwidth_bytes_per_s = 12.5e6 * 1448 / 1500;
 		way.bytes = measured[i].bytes;
-		way.segment_bytes = op_segment_bytes(way.bytes, TR_SEGMENT_BYTES, TR_OP_SEGMENTS_LONG);
+		way.segment_bytes = op_segment_bytes(way.bytes, TR_SEGMENT_BYTES,
+		    TR_OP_SEGMENTS_LONG);
 		double model = select_cost_s(&way, measured[i].algorithm);
 		if (fabs(measured[i].took_s / model - 1) > 0.15)
 			fail_msg("%s: %g s, the model says %g", select_name(measured[i].algorithm),
