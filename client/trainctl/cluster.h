@@ -53,9 +53,9 @@ bool cluster_await_dead(const struct cluster *cluster);
 tr_status cluster_still_ends(const struct cluster *cluster, struct tr_error *error);
 
 struct cluster_plan {
-	size_t nodes;   /* so many in the end */
+	size_t nodes; /* so many in the end */
 	unsigned slots; /* of nodes that are started; 0: as many as each had when it ran last, else 1 */
-	bool replace;   /* start dead ones anew, in their folders */
+	bool replace; /* start dead ones anew, in their folders */
 	const char *search_path;
 };
 /* Starts what the plan lacks, waits until every live node is registered, saves. On an error all that was started is

@@ -104,8 +104,7 @@ void *tr_alloc_sparse(tr_group *g, size_t bytes)
 tr_status tr_state_add(tr_group *g, const char *name, void *data, size_t bytes,
     struct tr_error *error)
 {
-	(void)name;
-	(void)error;
+	(void)name, (void)error;
 	g->states[g->state_count++] = (struct fake_state){ data, bytes };
 	return TR_OK;
 }
@@ -513,10 +512,8 @@ tr_status tr_round_commit_for(tr_group *g, const struct tr_commit *commit, struc
 tr_status tr_run_elements(tr_group *g, uint32_t tag, size_t *elements)
 {
 	const struct fake_op *op = fake_op(g, tag);
-	if (op == NULL)
-		return TR_ENOTFOUND;
-	*elements = FAKE_SEGMENT_BYTES / op->element_bytes;
-	return TR_OK;
+	*elements = op != NULL ? FAKE_SEGMENT_BYTES / op->element_bytes : 0;
+	return op != NULL ? TR_OK : TR_ENOTFOUND;
 }
 
 tr_status tr_contributors(tr_group *g, uint32_t tag, size_t element, uint64_t *peers, size_t max,
@@ -537,8 +534,7 @@ tr_status tr_contributors(tr_group *g, uint32_t tag, size_t element, uint64_t *p
 /* Nothing goes over a wire here. */
 tr_status tr_stats_get(tr_group *g, struct tr_stats *stats, struct tr_error *error)
 {
-	(void)g;
-	(void)error;
+	(void)g, (void)error;
 	*stats = (struct tr_stats){ .size_of = stats->size_of };
 	return TR_OK;
 }
@@ -546,18 +542,14 @@ tr_status tr_stats_get(tr_group *g, struct tr_stats *stats, struct tr_error *err
 tr_status tr_links(tr_group *g, struct tr_link *links, size_t max, size_t *count,
     struct tr_error *error)
 {
-	(void)g;
-	(void)links;
-	(void)max;
-	(void)error;
+	(void)g, (void)links, (void)max, (void)error;
 	*count = 0;
 	return TR_OK;
 }
 
 tr_status tr_assignment_get(tr_group *g, struct tr_assignment *assignment)
 {
-	(void)g;
-	(void)assignment;
+	(void)g, (void)assignment;
 	return TR_ENOTFOUND;
 }
 
