@@ -58,7 +58,7 @@ def model_s(algorithm, members, rtt_ms, size, slow):
     slowest, (count, each) = size / (rate * slow), segments(size, rtt_ms)
     fullest, piece = -(-count // n) / count, each / (rate * slow)
     if algorithm == "direct" and slow == 1:
-        return max(2 * a + (1 - 1 / n) * slowest, a + (1 + (n - 2) * fullest) * (1 + CROWD * (n - 2)) * slowest) + piece
+        return max(2 * a + (1 - 1 / n) * slowest, a + (1 + (n - 2) * fullest) * (1 + (CROWD * (n - 2) if rtt_ms >= 1 else 0)) * slowest) + piece
     if algorithm == "direct":
         # All done at the same moment: shares w of the fast, u of the slow, (n - 1) w + u = 1.
         u = max(0.0, (slow * (1 + (n - 2) / (n - 1)) - 1) / ((n - 2) * (1 + slow / (n - 1))))

@@ -196,7 +196,7 @@ def test_bound_of_direct_among_unequal_members():
     """Equal: 2 (n - 1) / n of the bytes, in whole segments. A very slow one has no share, and what it gives and gets counts. Between: nobody could end sooner. The last segment
     comes back when its sum is made."""
     second = auto.RATE_MBIT * 1e6 / 8 * auto.PAYLOAD
-    count, each = auto.segments(second)
+    count, each = auto.segments(second, 0)
     last, fullest = each / second, -(-count // 4) / count
     assert 1.5 <= auto.model_s("direct", 4, 0, second, 1) == pytest.approx(max(1.5, 1 + 2 * fullest) + last)
     assert auto.model_s("direct", 4, 0, second, 0.1) == pytest.approx(10 + last / 0.1)
