@@ -1,6 +1,6 @@
 """What was tuned, most of it in a sixth of the tokens: batch, learning rate and beta2 of data parallel; inner rate, outer rate and momentum of DiLoCo, H = 32."""
 from plan import Arm
-from studies import hdet
+from studies import hdet, stragglers
 from studies.overlap import STREAMING
 from studies.quality import DP
 
@@ -61,8 +61,11 @@ def rates(name, factor, steps=32, **sync):
 ARMS += [rates("average", 1), rates("average-lr-ninth", 1 / 9)]
 ARMS += [rates(f"hdet-lr-ninth-t{steps}-temperature-{temperature:g}", 1 / 9, steps, lr_temperature=temperature)
          for steps, temperature in ((32, 0.002), (32, 0.05), (128, 0.002), (128, 0.05), (256, 0.002))]
-ARMS += [hdet.PAPERS]
-NOTES = """*carry*: streaming whose merge carries all that was done since the take over to the new outer parameters, in place of alpha's mean (`sync.carry`).
+ARMS += [hdet.PAPERS, stragglers.EQUAL]
+NOTES = """*equal weights*: workers by speed whose movements are averaged without weights (variants/equal-weights.patch): each step counts once, where weights by tokens count the steps of the fast twice over; it is
+0.3 % behind those.
+
+*carry*: streaming whose merge carries all that was done since the take over to the new outer parameters, in place of alpha's mean (`sync.carry`).
 
 *b*: tokens of a step's batch, of all workers together; *outer*: rate and momentum. plan.TRAIN and studies/quality.py have the outcome. Small batches, so more steps for the
 same tokens, are better for all, and make 32 steps a smaller part of the training. An outer step multiplies what the inner ones did by rate / (1 - momentum), 7 with the papers' numbers;
