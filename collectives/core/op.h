@@ -133,10 +133,15 @@ void *op_result_row(const struct op *op, uint32_t segment);
 /* A new view: paths start again; with `forget`, nothing is sealed any more (a new attempt of `contributors`). */
 tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigned contributors);
 
-/* Bytes of a segment of an op of `bytes`: small ones are cut too, so that their hops overlap. `most`, `segments`: of the view (segments 0: 24 to 32); with
- * a codec, whose segments are a fraction of that on the wire, it has to be 0. A multiple of OP_SEGMENT_ALIGN unless `most` is less. */
+/* Bytes of a segment of an op of `bytes`: small ones are cut too, so that their hops overlap. `most`: of the view;
+ * `segments`: op_segments_of, 0: 24 to 32. A multiple of OP_SEGMENT_ALIGN unless `most` is less. */
 #define OP_SEGMENT_ALIGN 1024u /* 128 of the widest elements: blocks of codecs are never split */
 uint32_t op_segment_bytes(uint64_t bytes, uint32_t most, uint32_t segments);
+/* Out of the view's: with a codec segments are a fraction of that on the wire, so there are no more of them over long ways. */
+static inline uint32_t op_segments_of(uint32_t of_view, enum tr_codec codec)
+{
+	return codec == TR_CODEC_NONE ? of_view : 0;
+}
 
 enum op_kind op_kind_of(const struct group_submit *submit);
 /* Does it name contributors by their index? Then another attempt is another op. */

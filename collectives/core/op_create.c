@@ -172,7 +172,7 @@ static uint32_t op_segment_elements(const struct op *op, const struct op_submit 
 	if (reduce_is_wide(op->dtype) && most > narrow)
 		most = narrow;
 	most = op_segment_bytes(count > UINT64_MAX / 8 ? UINT64_MAX : count * element_bytes, most,
-	    op->codec == TR_CODEC_NONE ? submit->segments : 0);
+	    op_segments_of(submit->segments, op->codec));
 	return most / (uint32_t)element_bytes;
 }
 

@@ -135,36 +135,40 @@ const uint64_t *group_core_round_contributors(const struct group_core *core, uns
 	return core->roster.contributors;
 }
 
-size_t group_core_segment_elements(const struct group_core *core, uint32_t tag)
+/* Of the round committed last; NULL: there is none of more elements than `element`. */
+static const struct op *last_op(const struct group_core *core, uint32_t tag, uint64_t element)
 {
 	for (size_t i = 0; i < core->last_op_count; i++)
-		if (core->last_ops[i]->tag == tag && core->last_ops[i]->signature.count > 0)
-			return core->last_ops[i]->cut.segment_elements;
-	return 0;
+		if (core->last_ops[i]->tag == tag && element < core->last_ops[i]->signature.count)
+			return core->last_ops[i];
+	return NULL;
+}
+
+size_t group_core_segment_elements(const struct group_core *core, uint32_t tag)
+{
+	const struct op *op = last_op(core, tag, 0);
+
+	return op != NULL ? op->cut.segment_elements : 0;
 }
 
 tr_status group_core_contributors(const struct group_core *core, uint32_t tag, uint64_t element,
     uint64_t *peers, size_t max, size_t *count)
 {
-	for (size_t i = 0; i < core->last_op_count; i++) {
-		const struct op *op = core->last_ops[i];
-		if (op->tag != tag || element >= op->signature.count)
+	const struct op *op = last_op(core, tag, element);
+	uint32_t s = op != NULL ? cut_segment(&op->cut, element) : 0;
+
+	if (op == NULL || !op->segment[s].sealed)
+		return TR_ENOTFOUND; /* or somebody else's block */
+	const uint8_t *set = op_set(op, s);
+	size_t found = 0;
+	for (unsigned b = 0; b < 8 * op->set_bytes; b++) {
+		uint64_t peer = bits_get(set, b) ? progress_contributor(core, op, b) : 0;
+		if (peer == 0)
 			continue;
-		uint32_t s = cut_segment(&op->cut, element);
-		if (!op->segment[s].sealed)
-			return TR_ENOTFOUND; /* somebody else's block */
-		const uint8_t *set = op_set(op, s);
-		size_t found = 0;
-		for (unsigned b = 0; b < 8 * op->set_bytes; b++) {
-			uint64_t peer = bits_get(set, b) ? progress_contributor(core, op, b) : 0;
-			if (peer == 0)
-				continue;
-			if (found < max)
-				peers[found] = peer;
-			found++;
-		}
-		*count = found;
-		return TR_OK;
+		if (found < max)
+			peers[found] = peer;
+		found++;
 	}
-	return TR_ENOTFOUND;
+	*count = found;
+	return TR_OK;
 }

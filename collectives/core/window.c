@@ -43,7 +43,7 @@ static struct select_input window_input(const struct group_core *core, const str
 		.direct_given = roster->direct_given,
 		.bytes = bytes,
 		.segment_bytes = op_segment_bytes(bytes, view->segment_bytes,
-		    wish->codec == TR_CODEC_NONE ? view->op_segments : 0),
+		    op_segments_of(view->op_segments, wish->codec)),
 		.peers = roster->n,
 		.hosts = roster->host_count,
 		.host_peers = roster->host_peers,

@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <time.h>
 #include <unistd.h>
+#include <uv.h>
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25 /* Linux 6.1 */
@@ -43,13 +43,6 @@ static void *map_shared(int fd, size_t bytes, int protection)
 	return mapped;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
-
 bool shm_memory_fill(void *at, size_t bytes)
 {
 	unsigned char *begin = at, *end = begin + bytes;
@@ -59,13 +52,13 @@ bool shm_memory_fill(void *at, size_t bytes)
 	for (begin += misplaced; (size_t)(end - begin) >= SHM_HUGE_BYTES;) {
 		size_t left = (size_t)(end - begin) & ~(SHM_HUGE_BYTES - 1);
 		size_t slice = left < SLICE_BYTES ? left : SLICE_BYTES;
-		uint64_t began = now_ns();
+		uint64_t began = uv_hrtime();
 		/* What has no page at all cannot be made a huge one. */
 		for (size_t i = 0; i < slice; i += SHM_HUGE_BYTES)
 			(void)*(volatile unsigned char *)(begin + i);
 		/* EAGAIN: somebody held a page of it just now. */
 		if ((madvise(begin, slice, MADV_COLLAPSE) != 0 && errno != EAGAIN) ||
-		    now_ns() - began > SLICE_NS_MOST)
+		    uv_hrtime() - began > SLICE_NS_MOST)
 			return false;
 		begin += slice;
 	}

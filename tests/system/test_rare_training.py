@@ -21,7 +21,9 @@ def rare(mode, *words, **sync):
 def test_example_file_runs_small(tmp_path, name):
     """Each file of configs/ that talks rarely, with a smaller model and fewer steps."""
     with Cluster(tmp_path / "cluster", nodes=3 if name == "hdet" else 2, slots=2 if "sharded" in name else 1) as cluster:
-        sizes = {"train.steps": 150, "train.batch_tokens": 512, "model.layers": 2, "model.width": 32, "model.context": 64,
+        # Steps that are long beside a message: else what a busy machine makes merges wait for is more than they can hide.
+        width = 128 if "streaming" in name else 32
+        sizes = {"train.steps": 150, "train.batch_tokens": 512, "model.layers": 2, "model.width": width, "model.context": 64,
                  "train.warmup": 10, "train.eval_every": 50, "train.eval_sequences": 4, "checkpoint.every": 60,
                  "checkpoint.dir": tmp_path / "run"}
         words = [word for key, value in sizes.items() for word in ("--set", f"{key}={value}")]
@@ -40,7 +42,7 @@ def test_example_file_runs_small(tmp_path, name):
     least = merges["dense_bytes"] / every * bits / 32
     without = 3 if "sharded" in name else 1  # rounds in which nothing is merged: the last one, and of shards those that gather a checkpoint
     assert 1 < merges["count"] == status["rounds"]["committed"] - without and least * 0.9 < merges["sent_bytes"] < 4 * least
-    assert merges["hidden"] > 0.01 if "streaming" in name else merges["hidden"] < 1e-6  # how much, of steps as short as these, is the machine's load
+    assert merges["hidden"] > 0.2 if "streaming" in name else merges["hidden"] < 1e-6
     assert rows[150]["sent_bytes"] == merges["sent_bytes"] and "of data parallel training" in shown
     assert plot["runs"][0]["steps"] == 150 and (tmp_path / "link.svg").is_symlink() and (tmp_path / "loss.svg").read_text().count("loss over") == 2
 

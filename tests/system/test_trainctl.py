@@ -144,6 +144,11 @@ def test_up_starts_the_nodes_that_down_ended(home):
     home.end()
     wait_for(lambda: not home.processes(), "all to end")
     assert [node["slots"] for node in home.json("up", "--replace")["nodes"]] == [1, 4, 1]
+    # one alone, with other slots
+    last = home.json("up")["nodes"][2]["pid"]
+    os.kill(last, signal.SIGKILL)
+    wait_for(lambda: not alive(last), "the node to die")
+    assert [node["slots"] for node in home.json("up", "--replace", "--slots", "2")["nodes"]] == [1, 4, 2]
 
 
 def test_dead_memberd_is_told_of(home):

@@ -140,18 +140,27 @@ static void auto_chooses_for_each_size(void **state)
 	pump_destroy(pump);
 }
 
+/* All have begun a round in the first view. */
+static struct pump *cut_in(uint32_t op_segments, struct pump_view *view)
+{
+	struct pump *pump = pump_create(N);
+	*view = pump_first_view(pump);
+	view->segment_bytes = 256u << 10;
+	view->op_segments = op_segments;
+	pump_ready_all(pump);
+	pump_install(pump, view);
+	for (unsigned i = 0; i < N; i++)
+		assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
+	return pump;
+}
+
 /* Pieces of an op whose codec is `codec`, in a group that is cut as over long ways. */
 static size_t segment_of(uint32_t op_segments, enum tr_codec codec)
 {
 	static float x[N][LARGE];
-	struct pump *pump = pump_create(N);
-	struct pump_view view = pump_first_view(pump);
-	view.segment_bytes = 256u << 10;
-	view.op_segments = op_segments;
-	pump_ready_all(pump);
-	pump_install(pump, &view);
+	struct pump_view view;
+	struct pump *pump = cut_in(op_segments, &view);
 	for (unsigned i = 0; i < N; i++) {
-		assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
 		for (unsigned e = 0; e < LARGE; e++)
 			x[i][e] = (float)(i + 1);
 		assert_int_equal(pump_step(pump, i,
@@ -192,14 +201,9 @@ static void long_ways_have_smaller_segments_but_for_codecs(void **state)
 static void a_round_goes_on_with_the_same_cut(void **state)
 {
 	(void)state;
-	struct pump *pump = pump_create(N);
-	struct pump_view view = pump_first_view(pump);
-	view.segment_bytes = 256u << 10;
-	view.op_segments = TR_OP_SEGMENTS_LONG;
-	pump_ready_all(pump);
-	pump_install(pump, &view);
+	struct pump_view view;
+	struct pump *pump = cut_in(TR_OP_SEGMENTS_LONG, &view);
 	for (unsigned i = 0; i < N; i++) {
-		assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
 		for (uint64_t e = 0; e < LARGE; e++)
 			values[i][e] = (int32_t)(e * (i + 1));
 	}

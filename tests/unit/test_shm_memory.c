@@ -93,10 +93,12 @@ static void a_fill_makes_whole_huge_pages_and_keeps_what_was_written(void **stat
 	int fd;
 	uint8_t *first = made(&fd, BYTES), *second = mapped(fd, BYTES);
 	memset(first + HUGE - 1, 9, 2);
-	size_t touched = pages_there(first, HUGE - PAGE);
+	size_t touched = pages_there(first, HUGE - PAGE),
+	       rest = pages_there(first + 3 * HUGE, PART);
 	assert_true(shm_memory_fill(first + PART, BYTES - PART)); /* of the first one only a part */
 	assert_int_equal(pages_there(first, HUGE - PAGE), touched);
 	assert_int_equal(pages_there(first + HUGE, 2 * HUGE), 2 * HUGE / PAGE);
+	assert_int_equal(pages_there(first + 3 * HUGE, PART), rest);
 	assert_int_equal(first[HUGE - 1], 9);
 	assert_int_equal(first[HUGE], 9);
 	assert_int_equal(first[HUGE + 1], 0);
