@@ -332,8 +332,10 @@ static void on_closed(void *arg, struct lane *lane, const char *reason)
 	/* Of a lane on which nothing of a view came the core has nothing. */
 	if (!member->over && got_view != 0 && member_view_peer(member, in->from) != NULL)
 		member_keep_import(member, in->from, shm_hub_import(lane));
-	bool lost = !member->over && !in->dismissed && member->view != 0 &&
-	    (in->silent || got_view == member->view) && !others_carry_on(in);
+	bool ours = !member->over && !in->dismissed;
+	/* Told also when nothing came on it: the sender waits for the answer. */
+	bool lost = ours && !others_carry_on(in) && member->view != 0 &&
+	    (in->silent || got_view == member->view);
 	if (in->link != NULL)
 		inbound_link_part(member, in->link, in->number, in->frames);
 	if (lost) {
