@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs 3 to 8 processes of one group for a long time, kills, stops, ends and adds one of them every few seconds, and asks at the end whether
-anything hung, leaked or differed.
+"""Runs 3 to 8 processes of one group for a long time, kills, stops, ends and adds one of them every few seconds, breaks connections between them
+(`ss -K`, as root), and asks at the end whether anything hung, leaked or differed.
 
     make soak MINUTES=60 [SEED=7] [POLICY=keep|replay|uniform] [TRANSPORT=auto|tcp|shm]
 
@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import statistics
 import subprocess
@@ -39,6 +40,21 @@ def parse_arguments():
     parser.add_argument("--build", default="build")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     return parser.parse_args()
+
+
+def connections_of(pids):
+    """Established TCP connections: (process, its address, the other one's)."""
+    found = []
+    for line in subprocess.run(["ss", "-tnpHO", "state", "established"], capture_output=True, text=True).stdout.splitlines():
+        fields, pid = line.split(), re.search(r"pid=(\d+)", line)
+        if pid is not None and int(pid.group(1)) in pids:
+            found.append((int(pid.group(1)), fields[2], fields[3]))
+    return sorted(found)
+
+
+def break_connection(here, there):
+    """Whether it was there, and the system can (Linux with CONFIG_INET_DIAG_DESTROY, as root)."""
+    return here in subprocess.run(["ss", "-tnKH", "src", here, "dst", there], capture_output=True, text=True).stdout
 
 
 class Process:
@@ -148,10 +164,25 @@ class Soak:
         return [p for p in self.peers[2:] if p.alive and p.stopped_until is None and p.may_end is None and
                 p.last is not None and "round" in p.last]
 
+    def cut(self):
+        """Breaks one connection between peers, some, or all of one process; also of those that are never killed. Nobody ends for it."""
+        connections = [c for c in connections_of({peer.process.pid for peer in self.peers if peer.alive}) if self.address not in c]
+        if not connections:
+            return
+        one = self.random.choice(connections)
+        share = self.random.choice([0, 0.3, 1])
+        chosen = [one] + [c for c in connections if c != one and (c[0] == one[0] if share == 1 else self.random.random() < share)]
+        broken = sum(break_connection(*ends) for _, *ends in chosen)
+        self.counts["cut"] += broken
+        self.say(f"cut {broken} of {len(connections)} connections, round {self.newest}")
+
     def event(self):
         standing = [p for p in self.peers if p.alive and p.may_end is None]
         choices = self.candidates()
-        kind = self.random.choice(["kill", "kill", "stop", "freeze", "leave", "join", "join", "join"])
+        kind = self.random.choice(["kill", "kill", "stop", "freeze", "leave", "join", "join", "join", "cut", "cut"])
+        if kind == "cut":
+            self.cut()
+            return
         if kind == "join" or not choices or len(standing) <= PEERS_MIN:
             if len(standing) < PEERS_MAX:
                 self.counts["join"] += 1

@@ -120,6 +120,14 @@ void link_lane_opened(struct peer_link *link)
 	state_receive_link_up(link->member);
 }
 
+static bool link_waits(const struct peer_link *link)
+{
+	bool waits = false;
+	for (unsigned c = 0; c < OUTGOING_CLASSES; c++)
+		waits = waits || link->queue[c].first != NULL;
+	return waits;
+}
+
 void link_last_lane_closed(struct peer_link *link, const char *reason)
 {
 	link->striped = false;
@@ -127,8 +135,8 @@ void link_last_lane_closed(struct peer_link *link, const char *reason)
 		link_remove(link);
 	else if (link->sent_view == link->member->view && link->sent_view != 0)
 		peer_link_lost(link, reason);
-	else if (pulse_on(
-	             link->member->engine)) /* nothing was lost, but the other side waits for pulses */
+	else if (pulse_on(link->member->engine) || link_waits(link))
+		/* nothing was lost, but the other side waits for pulses, or for what waits here */
 		(void)uv_timer_start(&link->redial, on_redial, link->pause_ms, 0);
 }
 
@@ -210,10 +218,8 @@ void peer_link_connect(struct member *member, uint64_t peer)
 
 static void link_queue(struct peer_link *link, struct outgoing *out)
 {
-	bool idle = link->unwritten == 0 && !link->near; /* memory's speed is not learned */
-	for (unsigned c = 0; idle && c < OUTGOING_CLASSES; c++)
-		idle = link->queue[c].first == NULL;
-	if (idle) {
+	bool learned = !link->near; /* memory's speed is not */
+	if (learned && link->unwritten == 0 && !link_waits(link)) {
 		link->burst_start_us = uv_hrtime() / 1000;
 		link->burst_bytes = 0;
 	}

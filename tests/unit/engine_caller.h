@@ -185,7 +185,7 @@ static void callers_succeed(struct caller *callers, unsigned count)
 
 /* Of four hosts the second one ends in the middle of round 3, with two of its ops submitted; the others go on in a view
  * without it. Returns `fx`, whose callers are done. */
-static struct fx *callers_survive_one(struct fx *fx)
+static inline struct fx *callers_survive_one(struct fx *fx)
 {
 	struct caller callers[4];
 	bool survivors[FX_HOSTS_MAX] = { true, false, true, true };
