@@ -116,7 +116,7 @@ def main():
     else:
         shutil.rmtree(folder, ignore_errors=True)
     counts = " ".join(f"{kind}s={chaos.counts[kind]}" for kind in ("worker", "traind", "memberd"))
-    print(f"chaos: {'failed' if problems else 'ok'} kills={chaos.kills} {counts} pauses={chaos.pauses} jobs={number} "
+    print(f"chaos: {'failed' if problems else 'ok'} kills={chaos.kills} {counts} pauses={chaos.pauses} cuts={chaos.cuts} jobs={number} "
           f"replayed_rounds={replayed} seed={options.seed}")
     return 1 if problems else 0
 

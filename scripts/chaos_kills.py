@@ -1,4 +1,4 @@
-"""Kills and pauses of workers and daemons of a cluster at random moments, for scripts/chaos.py and scripts/chaos_sharded.py. TRAIND_BUILD says whose daemons these are."""
+"""Kills and pauses of workers and daemons of a cluster, and breaks of their connections, at random moments, for scripts/chaos.py and scripts/chaos_sharded.py. TRAIND_BUILD says whose daemons these are."""
 import collections
 import os
 import pathlib
@@ -13,6 +13,7 @@ import grpc
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "system"))
 
+from connections import break_connection, connections_of  # noqa: E402
 from harness import Cluster, wait_for  # noqa: E402, F401
 from stubs import pb  # noqa: E402
 
@@ -33,6 +34,7 @@ class Chaos:
         self.killed_peers = set()
         self.first_rounds = {}  # of peers, as they told them first
         self.pauses, self.paused_peers = 0, set()
+        self.cuts = 0
         self.strikes = []
         self.returning = []  # threads that bring something back
         self.began = time.monotonic()
@@ -136,6 +138,17 @@ class Chaos:
         thread.start()
         self.returning.append(thread)
 
+    def cut(self, peer):
+        """Breaks a daemon's connections, the one to memberd with them: its node is lost, and comes back at once. (Daemons of one host talk over shared memory.)"""
+        node = next((node for node in self.cluster.nodes if node.running() and node.folder.name == peer.node_name), None)
+        if node is None:
+            return
+        self.killed_peers.add(peer.id)
+        self.strike("cut", {peer.id})
+        broken = sum(break_connection(here, there) for _, here, there in connections_of({node.pid}))
+        self.cuts += broken
+        self.say(f"        {broken} connections of traind {peer.node_name} under peer {peer.id} break")
+
     def bring_back(self, start, name, within_s):
         delay = self.random.uniform(0, within_s)
 
@@ -159,6 +172,8 @@ class Chaos:
         others = [peer for peer in peers if peer.id != victim.id]
         if self.random.random() < 0.1 and len(others) > 1:
             self.pause(self.random.choice(others))
+        elif self.random.random() < 0.2 and len(others) > 1:
+            self.cut(self.random.choice(others))
         if getattr(self, f"kill_{kind}")(victim):
             self.counts[kind] += 1
 

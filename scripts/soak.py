@@ -14,7 +14,6 @@ import json
 import os
 import pathlib
 import random
-import re
 import signal
 import statistics
 import subprocess
@@ -22,6 +21,8 @@ import sys
 import tempfile
 import threading
 import time
+
+from connections import break_connection, connections_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOUNDERS, PEERS_MIN, PEERS_MAX = 3, 3, 8
@@ -40,21 +41,6 @@ def parse_arguments():
     parser.add_argument("--build", default="build")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     return parser.parse_args()
-
-
-def connections_of(pids):
-    """Established TCP connections: (process, its address, the other one's)."""
-    found = []
-    for line in subprocess.run(["ss", "-tnpHO", "state", "established"], capture_output=True, text=True).stdout.splitlines():
-        fields, pid = line.split(), re.search(r"pid=(\d+)", line)
-        if pid is not None and int(pid.group(1)) in pids:
-            found.append((int(pid.group(1)), fields[2], fields[3]))
-    return sorted(found)
-
-
-def break_connection(here, there):
-    """Whether it was there, and the system can (Linux with CONFIG_INET_DIAG_DESTROY, as root)."""
-    return here in subprocess.run(["ss", "-tnKH", "src", here, "dst", there], capture_output=True, text=True).stdout
 
 
 class Process:
