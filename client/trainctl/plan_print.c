@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/trainctl/plan_keys.h"
@@ -158,6 +159,39 @@ static void print_step(const struct view *v)
 	(void)printf("\n\n");
 }
 
+/* Calls `take` with each "key=value" of the plan. See plan_keys.h. */
+static uint32_t each_key(const struct view *v,
+    void (*take)(struct json *json, const char *key, bool first), struct json *json)
+{
+	const struct plan_print *p = v->p;
+	const struct plan_keys keys = { p->in, v->best, p->spec, p->threads };
+	uint32_t uneven = 0;
+	char *text = plan_keys_text(&keys, &uneven), *rest = text, *key;
+	while ((key = strsep(&rest, "\n")) != NULL && *key != '\0')
+		take(json, key, key == text);
+	free(text);
+	return uneven;
+}
+
+static void print_key(struct json *json, const char *key, bool first)
+{
+	size_t name = strcspn(key, "=");
+	(void)json;
+	(void)printf("%s%.*s: %s", first ? "" : ", ", (int)name, key, key + name + 1);
+}
+
+static void print_keys(const struct view *v)
+{
+	(void)printf("keys      ");
+	uint32_t uneven = each_key(v, print_key, NULL);
+	if (uneven > 0)
+		(void)
+		    printf("\n          no keys place %u workers on %u nodes as unevenly as this; "
+		           "`mesh: auto` does",
+		        v->dp * v->pp * v->tp, uneven);
+	(void)printf("\n\n");
+}
+
 /* Of rank 0, which writes if nobody dies. */
 static uint64_t bytes_of_writer(const struct view *v)
 {
@@ -308,7 +342,7 @@ tr_status plan_print_people(const struct plan_print *print, struct tr_error *err
 		return st;
 	print_given(&v);
 	print_step(&v);
-	plan_keys_print(&(struct plan_keys){ print->in, v.best, print->spec, print->threads });
+	print_keys(&v);
 	print_ranks(&v);
 	print_links(&v);
 	print_others(&v);
@@ -387,6 +421,22 @@ static void write_ranks(struct json *json, const struct view *v)
 	json_end(json);
 }
 
+static void write_key(struct json *json, const char *key, bool first)
+{
+	(void)first;
+	json_string(json, key);
+}
+
+/* As `--set` has them. */
+static void write_keys(struct json *json, const struct view *v)
+{
+	json_key(json, "keys");
+	json_array(json);
+	bool places = each_key(v, write_key, json) == 0;
+	json_end(json);
+	json_key_bool(json, "keys_place", places);
+}
+
 static void write_losses(struct json *json, const struct view *v)
 {
 	const struct plan_cluster *c = v->p->in->cluster;
@@ -453,6 +503,7 @@ tr_status plan_print_json(const struct plan_print *print, struct tr_error *error
 	key_string(&json, "links_by", print->links_by);
 	write_plan(&json, &v, v.best);
 	write_times(&json, &v.best->times);
+	write_keys(&json, &v);
 	write_ranks(&json, &v);
 	write_losses(&json, &v);
 	write_links(&json, &v);

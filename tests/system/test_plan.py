@@ -91,6 +91,7 @@ def test_with_the_keys_of_a_plan_a_job_is_that_plan(tmp_path, job, here, nodes, 
              *(word for key in sets for word in ("--set", key))]
     plan = trainctl_json(*words, environment=here.environment)
     keys = keys_of(here(*words).stdout)
+    assert plan["keys"] == keys and plan["keys_place"]
     own = trainctl_json(*words, "--as-is", *(word for key in keys for word in ("--set", key)), environment=here.environment)
     for name in ("dp", "pp", "tp", "schedule", "chunks", "microbatch", "recompute", "sequence_parallel", "zero_owners", "layers"):
         assert own[name] == plan[name], (name, keys)
