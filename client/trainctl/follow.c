@@ -31,12 +31,15 @@ struct follow {
 	uint64_t *seen, *skip; /* bytes of output by rank: shown; to leave out after a reconnect */
 	unsigned open_handles;
 	enum follow_end end;
-	bool done, away, asking, cancelling, over;
+	const char *cancel_reason;
+	bool done, away, asking, cancelling, cancelled,
+	    over;        /* cancelled: so memberd has answered */
 	bool logs_again; /* what a stream that failed has left out was asked for once more */
 };
 
 static void start_watch(struct follow *follow);
 static void start_logs(struct follow *follow);
+static void start_cancel(struct follow *follow);
 
 static void say(struct follow *follow, const char *text)
 {
@@ -54,10 +57,18 @@ static void finish(struct follow *follow, enum follow_end end)
 	follow->end = end;
 }
 
+static void finish_uncancelled(struct follow *follow)
+{
+	finish(follow, follow->end == FOLLOW_JOB_ENDED ? FOLLOW_FAILED : follow->end);
+}
+
 static void on_last(uv_timer_t *timer)
 {
 	struct follow *follow = timer->data;
-	finish(follow, follow->end);
+	if (follow->cancelling && !follow->cancelled && !follow->over)
+		finish_uncancelled(follow);
+	else
+		finish(follow, follow->end);
 }
 
 static void finish_within(struct follow *follow, uint64_t ms, enum follow_end end)
@@ -125,6 +136,15 @@ static void on_retry(uv_timer_t *timer)
 		start_watch(follow);
 	if (follow->options->output && follow->logs == NULL && !follow->over)
 		start_logs(follow);
+	if (follow->cancelling && !follow->cancelled && follow->cancel == NULL && !follow->over)
+		start_cancel(follow);
+}
+
+/* memberd may be away for a while: what was asked is asked again. */
+static bool is_passing(enum grpc_status status)
+{
+	return status == GRPC_UNAVAILABLE || status == GRPC_CANCELLED ||
+	    status == GRPC_DEADLINE_EXCEEDED || status == GRPC_INTERNAL;
 }
 
 static void on_watch_ended(void *arg, enum grpc_status status, const char *text)
@@ -133,9 +153,7 @@ static void on_watch_ended(void *arg, enum grpc_status status, const char *text)
 	follow->watch = NULL;
 	if (follow->done || follow->over)
 		return;
-	bool passing = status == GRPC_OK || status == GRPC_UNAVAILABLE ||
-	    status == GRPC_CANCELLED || status == GRPC_DEADLINE_EXCEEDED || status == GRPC_INTERNAL;
-	if (!passing) {
+	if (status != GRPC_OK && !is_passing(status)) {
 		follow->rpc->status = status;
 		(void)snprintf(follow->rpc->text, sizeof(follow->rpc->text), "%s", text);
 		finish(follow, FOLLOW_FAILED);
@@ -220,33 +238,43 @@ static void on_cancel_ended(void *arg, enum grpc_status status, const char *text
 {
 	struct follow *follow = arg;
 	follow->cancel = NULL;
+	follow->cancelled = follow->cancelled || status == GRPC_OK;
 	if (follow->done || status == GRPC_OK)
 		return;
-	(void)fprintf(stderr, "trainctl: job %llu was not cancelled: %s\n",
-	    (unsigned long long)follow->options->job, text);
 	follow->rpc->status = status;
 	(void)snprintf(follow->rpc->text, sizeof(follow->rpc->text), "%s", text);
-	finish(follow, follow->end == FOLLOW_JOB_ENDED ? FOLLOW_FAILED : follow->end);
+	if (is_passing(status))
+		(void)uv_timer_start(&follow->retry, on_retry, RETRY_MS, 0);
+	else
+		finish_uncancelled(follow);
 }
 
-static void cancel_job(struct follow *follow, enum follow_end end, const char *reason)
+static void start_cancel(struct follow *follow)
 {
 	static const struct grpc_client_callbacks callbacks = { .ended = on_cancel_ended };
 	Traind__V1__CancelJobRequest request = TRAIND__V1__CANCEL_JOB_REQUEST__INIT;
 	struct tr_error error;
+	request.job_id = follow->options->job;
+	request.reason = strdup(follow->cancel_reason);
+	if (request.reason == NULL ||
+	    rpc_start(follow->rpc, RPC_PATH("CancelJob"), &request, &callbacks, follow,
+	        &follow->cancel, &error) != TR_OK) {
+		follow->cancel = NULL;
+		(void)uv_timer_start(&follow->retry, on_retry, RETRY_MS, 0);
+	}
+	free(request.reason);
+}
+
+static void cancel_job(struct follow *follow, enum follow_end end, const char *reason)
+{
 	if (follow->cancelling) { /* asked twice: no more waiting */
 		finish(follow, end);
 		return;
 	}
 	follow->cancelling = true;
-	request.job_id = follow->options->job;
-	request.reason = strdup(reason);
+	follow->cancel_reason = reason;
 	finish_within(follow, CANCEL_LAST_MS, end);
-	if (request.reason == NULL ||
-	    rpc_start(follow->rpc, RPC_PATH("CancelJob"), &request, &callbacks, follow,
-	        &follow->cancel, &error) != TR_OK)
-		finish(follow, end);
-	free(request.reason);
+	start_cancel(follow);
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -379,7 +407,7 @@ static void close_all(struct follow *follow)
 }
 
 enum follow_end follow_run(struct rpc *rpc, const struct follow_options *options,
-    Traind__V1__Job **job)
+    Traind__V1__Job **job, bool *cancelled)
 {
 	struct follow follow = { .rpc = rpc, .options = options, .end = FOLLOW_JOB_ENDED };
 	follow.screen.config = rpc->config;
@@ -402,5 +430,7 @@ enum follow_end follow_run(struct rpc *rpc, const struct follow_options *options
 		screen_end(&follow.screen, follow.job);
 	close_all(&follow);
 	*job = follow.job;
+	*cancelled = follow.over ? follow.job->state == TRAIND__V1__JOB_STATE__JOB_STATE_CANCELLED
+	                         : follow.cancelled;
 	return follow.end;
 }

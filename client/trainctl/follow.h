@@ -10,7 +10,7 @@ enum follow_end {
 	FOLLOW_JOB_ENDED,
 	FOLLOW_DETACHED, /* asked for in the dialogue */
 	FOLLOW_HANGUP,
-	FOLLOW_INTERRUPTED, /* SIGINT off a terminal: the job was cancelled */
+	FOLLOW_INTERRUPTED, /* SIGINT off a terminal: the job was to be cancelled */
 	FOLLOW_TERMINATED,  /* SIGTERM: likewise */
 	FOLLOW_FAILED,      /* rpc->status says why */
 };
@@ -22,8 +22,8 @@ struct follow_options {
 	bool quiet;  /* neither */
 };
 
-/* *job is the last state seen, or NULL; free with free_unpacked. */
+/* *job is the last state seen, or NULL; free with free_unpacked. *cancelled: the job is, as far as memberd has said; if it was to be and is not, rpc->text says why. */
 enum follow_end follow_run(struct rpc *rpc, const struct follow_options *options,
-    Traind__V1__Job **job);
+    Traind__V1__Job **job, bool *cancelled);
 
 #endif

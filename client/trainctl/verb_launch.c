@@ -201,8 +201,22 @@ static int code_of(const Traind__V1__Job *job)
 	}
 }
 
-static int end_of(struct launch *launch, enum follow_end end, const Traind__V1__Job *job)
+static int say_ended(const struct launch *launch, int code, const char *why, bool cancelled)
 {
+	unsigned long long job = (unsigned long long)launch->job;
+	if (cancelled)
+		return verbs_complain(code, "%s: job %llu was cancelled", why, job);
+	return verbs_complain(code,
+	    "%s, but job %llu was not cancelled%s%s; `trainctl cancel %llu` does that", why, job,
+	    launch->rpc.text[0] != '\0' ? ": " : "", launch->rpc.text, job);
+}
+
+static int end_of(struct launch *launch, enum follow_end end, const Traind__V1__Job *job,
+    bool cancelled)
+{
+	bool told = end == FOLLOW_INTERRUPTED || end == FOLLOW_TERMINATED;
+	if (told && !cancelled && job != NULL && print_is_over(job->state))
+		end = FOLLOW_JOB_ENDED; /* before it could be cancelled */
 	switch (end) {
 	case FOLLOW_JOB_ENDED:
 		if (job == NULL || !print_is_over(job->state))
@@ -217,11 +231,9 @@ static int end_of(struct launch *launch, enum follow_end end, const Traind__V1__
 	case FOLLOW_HANGUP:
 		return EXIT_HANGUP;
 	case FOLLOW_INTERRUPTED:
-		return verbs_complain(EXIT_INTERRUPTED, "interrupted: job %llu was cancelled",
-		    (unsigned long long)launch->job);
+		return say_ended(launch, EXIT_INTERRUPTED, "interrupted", cancelled);
 	case FOLLOW_TERMINATED:
-		return verbs_complain(EXIT_TERMINATED, "told to end: job %llu was cancelled",
-		    (unsigned long long)launch->job);
+		return say_ended(launch, EXIT_TERMINATED, "told to end", cancelled);
 	case FOLLOW_FAILED:
 		break;
 	}
@@ -237,8 +249,9 @@ static int follow(struct launch *launch, bool *leave)
 		.output = command && !launch->config->json,
 		.raw = command && launch->spec->mesh->workers == 1,
 		.quiet = launch->config->json };
-	enum follow_end end = follow_run(&launch->rpc, &options, &job);
-	int code = end_of(launch, end, job);
+	bool cancelled;
+	enum follow_end end = follow_run(&launch->rpc, &options, &job, &cancelled);
+	int code = end_of(launch, end, job, cancelled);
 	*leave = end == FOLLOW_DETACHED || end == FOLLOW_HANGUP;
 	if (launch->config->json && job != NULL && end != FOLLOW_DETACHED) {
 		struct json json = { 0 };
