@@ -76,6 +76,8 @@ static void beat(uv_timer_t *timer)
 		conn_close(link->conn, reason);
 		return;
 	}
+	if (!link->welcomed)
+		return;
 	char words[LIFELINE_WORDS_MAX];
 	if (lifeline_failed(link->lifeline, words))
 		log_warn("link",
@@ -201,6 +203,8 @@ static void connected(void *arg, struct conn *conn)
 	Traind__Peer__NodeHello hello = TRAIND__PEER__NODE_HELLO__INIT;
 	link->conn = conn;
 	link->heard_ms = uv_now(link->loop);
+	link->timeout_ms = SILENCE_LEAST_MS;
+	(void)uv_timer_start(&link->beat, beat, TR_HEARTBEAT_INTERVAL_MS, TR_HEARTBEAT_INTERVAL_MS);
 	link->callbacks->hello(link->arg, &hello);
 	link->incarnation = hello.incarnation;
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_HELLO;

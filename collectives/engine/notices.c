@@ -14,6 +14,7 @@
 
 static void on_records_timer(uv_timer_t *timer);
 static void send_reports(struct member *member);
+static void note_told(struct member *member);
 
 /* Sends what was not sent, at most `max` records. */
 static void send_records(struct member *member, size_t max)
@@ -136,6 +137,12 @@ void notices_again(struct member *member)
 		member_tell_ready(member);
 	member->record_sent = 0;
 	send_records(member, SIZE_MAX);
+	/* It may have died with the newest figures: a checkpoint is told once. */
+	if (member->told != NULL) {
+		note_told(member);
+		member->progress = member->told;
+		member->told = NULL;
+	}
 	send_reports(member);
 }
 

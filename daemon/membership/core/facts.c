@@ -122,6 +122,12 @@ void facts_rounds_applied(struct membership *m, struct group *group)
 	if (state_node_of_conn(m, group->soft.reply_conn) != NULL)
 		send_recorded(m, group->soft.reply_conn, group->id,
 		    ledger_newest(state_ledger(m, group)));
+	facts_rounds_think(m, group);
+}
+
+/* Those before them are in the log, or did not get there. */
+void facts_rounds_think(struct membership *m, struct group *group)
+{
 	if (group->soft.batch == NULL || pending_any(m, PENDING_ROUNDS, group->id))
 		return;
 	append_rounds(m, group, group->soft.batch);

@@ -53,6 +53,7 @@ void health_heartbeat(struct membership *m, struct node *node,
 {
 	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
 	Traind__Peer__HeartbeatAck ack = TRAIND__PEER__HEARTBEAT_ACK__INIT;
+	node->soft.beaten = true;
 	/* The least of late: what the link takes when nothing queues. */
 	if (heartbeat->rtt_s > 0 && heartbeat->rtt_s < 3600) {
 		if (node->soft.rtt_s <= 0 || heartbeat->rtt_s < node->soft.rtt_s)

@@ -210,6 +210,8 @@ static void notice_pause(struct membership *m)
 	if (m->leading && health_deadline_ms(m) != UINT64_MAX &&
 	    gap > m->options.heartbeat_timeout_ms / 2 && gap > 2 * m->options.heartbeat_interval_ms)
 		health_paused(m, gap - m->options.heartbeat_interval_ms);
+	if (m->leading && gap > m->options.heartbeat_timeout_ms)
+		m->woke_ms = m->now_ms;
 	m->stepped_ms = m->now_ms;
 }
 

@@ -117,8 +117,13 @@ static void attach(struct membership *m, struct node *node, uint64_t conn,
 {
 	if (node->soft.conn != 0 && node->soft.conn != conn)
 		action_close(m, node->soft.conn, "replaced by a newer connection of the same node");
+	if (node->soft.lifeline != 0) /* it closes that one before it ties the next */
+		action_close(m, node->soft.lifeline,
+		    "replaced by a newer connection of the same node");
 	node->soft.conn = conn;
+	node->soft.lifeline = 0;
 	node->soft.heard_ms = m->now_ms;
+	node->soft.beaten = false;
 	node->soft.awaited_ms = 0;
 	node->soft.closing[0] = node->soft.suspicion[0] = '\0';
 	node->soft.duties = hello->relays ? 1 : 0;
@@ -333,6 +338,13 @@ void node_closed(struct membership *m, uint64_t conn, const char *reason)
 	if (node == NULL)
 		return;
 	node->soft.conn = 0;
+	/* It gave us up while we stood still, and is about to dial again: as after a restart. */
+	if (m->woke_ms != 0 && m->now_ms - m->woke_ms < m->options.heartbeat_timeout_ms) {
+		node->soft.lifeline = 0;
+		node->soft.awaited_ms = m->now_ms + m->options.reconnect_grace_ms;
+		m->dirty = true;
+		return;
+	}
 	char text[REASON_MAX];
 	(void)snprintf(text, sizeof(text), "its connection closed%s%.200s",
 	    reason != NULL && reason[0] != '\0' ? ": " : "", reason != NULL ? reason : "");

@@ -360,7 +360,7 @@ static void peer_think_one(struct membership *m, struct peer *peer)
 			    "its node did not report its end in time");
 		return;
 	}
-	if (peer->soft.missing_ms != 0 && m->now_ms >= peer->soft.missing_ms)
+	if (peer->soft.missing_ms != 0 && m->now_ms >= peer->soft.missing_ms && node->soft.beaten)
 		missing(m, peer, job);
 	if (state_peer_live(peer) && peer->soft.missing_ms == 0 && !peer->soft.started &&
 	    peer->soft.start_conn == 0)
@@ -446,7 +446,7 @@ static void reconcile_theirs(struct membership *m, struct node *node,
 {
 	const struct job *job = here->job_id != 0 ? state_job(m, here->job_id) : NULL;
 	const struct group *group = here->group != 0 ? state_group(m, here->group) : NULL;
-	const struct peer *peer = NULL;
+	struct peer *peer = NULL;
 	if (job != NULL)
 		peer = state_peer(&job->peers, here->peer);
 	else if (group != NULL)
@@ -460,6 +460,11 @@ static void reconcile_theirs(struct membership *m, struct node *node,
 	const struct refusal *refusal = peer == NULL ? NULL
 	    : peer->refusal.round != 0               ? &peer->refusal
 	                                             : &peer->soft.refusal;
+	if (peer != NULL && peer->node == node->id && here->job_id != 0) {
+		peer->soft.stopping = true; /* its slot is taken until it has ended */
+		peer->soft.stop_conn = node->soft.conn;
+		peer->soft.stop_ms = m->now_ms;
+	}
 	if (here->group != 0)
 		send_evicted(m, node->soft.conn, here->group, here->peer, reason,
 		    refusal != NULL ? refusal->status : 0);

@@ -88,6 +88,7 @@ struct node {
 		uint64_t conn;       /* 0: not connected */
 		uint64_t lifeline;   /* its second connection; 0: none */
 		uint64_t heard_ms;   /* last sign of life */
+		bool beaten;         /* on this connection: what it says behind Welcome came before that */
 		uint64_t started_ms; /* when it last started a worker */
 		uint64_t awaited_ms; /* after a restart: until then it may come back; 0: not awaited */
 		double rtt_s, bandwidth;
@@ -239,6 +240,7 @@ struct membership {
 	uint64_t duties; /* digest of our own; 0: none */
 	uint64_t now_ms, unix_ms, random, secret[2], looked_ms;
 	uint64_t stepped_ms; /* the step before this one */
+	uint64_t woke_ms;    /* when we last had stood still for so long that nodes gave us up; 0: never */
 	uint64_t next_cookie, soft_next_id, soft_next_job;
 	uint64_t retry_ms; /* after a failed append: nothing is appended before that */
 	struct list greetings;
@@ -451,6 +453,7 @@ void planned_look(struct membership *m, struct job *job);
 /* facts.c: round records, progress and events from nodes. */
 void facts_rounds(struct membership *m, struct node *node, const Traind__Peer__RoundCommits *rounds);
 void facts_rounds_applied(struct membership *m, struct group *group);
+void facts_rounds_think(struct membership *m, struct group *group);
 /* Records of this group are on their way into the log: no decision about its rounds can be taken before. */
 bool facts_rounds_pending(const struct membership *m, const struct group *group);
 void facts_report(struct membership *m, struct node *node, const Traind__Peer__PeerReport *report);

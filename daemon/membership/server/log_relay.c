@@ -60,7 +60,7 @@ static void went_wrong(struct log_reader *reader, tr_status status, const char *
 static void open_source(struct memberd *memberd, struct log_reader *reader,
     struct log_source *source)
 {
-	if (source->place.conn == 0) {
+	if (!node_conns_has(memberd, source->place.conn)) {
 		source->ended = true;
 		went_wrong(reader, TR_EUNAVAILABLE, "the node is not connected", source);
 		return;

@@ -89,6 +89,7 @@ void actions_carry_out(struct memberd *memberd);
 void node_conns_init(struct memberd *memberd);
 void node_conns_accept(struct memberd *memberd, struct stream stream, const void *early,
     size_t early_bytes);
+bool node_conns_has(struct memberd *memberd, uint64_t number);
 void node_conns_send(struct memberd *memberd, uint64_t number, const Traind__Peer__ToNode *message);
 void node_conns_finish(struct memberd *memberd, uint64_t number, const char *reason);
 /* One message of the connection was stepped: there is room for another. */

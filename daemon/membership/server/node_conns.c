@@ -139,6 +139,11 @@ void node_conns_accept(struct memberd *memberd, struct stream stream, const void
 		(void)uv_timer_start(&nodes->timer, hello_overdue, HELLO_CHECK_MS, HELLO_CHECK_MS);
 }
 
+bool node_conns_has(struct memberd *memberd, uint64_t number)
+{
+	return find(memberd, number) != NULL;
+}
+
 void node_conns_send(struct memberd *memberd, uint64_t number, const Traind__Peer__ToNode *message)
 {
 	struct node_conn *node = find(memberd, number);

@@ -1,0 +1,173 @@
+/* What lies between memberd's core and its log or its connections: an append that fails with records behind it, an exit that is
+ * reported late after a restart, a lifeline that is tied anew. */
+#include "tests/unit/membership_harness.h"
+
+static void commit_one(struct world *w, uint64_t conn, uint64_t peer, uint64_t round)
+{
+	static uint64_t contributors[] = { 5, 6, 7 };
+	Traind__Peer__RoundCommits body = TRAIND__PEER__ROUND_COMMITS__INIT;
+	Traind__Peer__RoundCommit row = TRAIND__PEER__ROUND_COMMIT__INIT, *rows[1] = { &row };
+	row.round = round;
+	row.view = row.attempt = 1;
+	row.samples = 12;
+	row.contributors = contributors;
+	row.n_contributors = 3;
+	row.digest_low = round;
+	body.group = 4;
+	body.peer = peer;
+	body.rounds = rows;
+	body.n_rounds = 1;
+	MESSAGE(w, conn, ROUND_COMMITS, round_commits, &body);
+}
+
+/* The disk is full: all that waits has failed. */
+static void fail_queue(struct world *w)
+{
+	size_t count = w->queue_count;
+	while (count-- > 0) {
+		struct membership_event event = { .kind = MEMBERSHIP_APPEND_FAILED,
+			.cookie = w->queue[0].cookie,
+			.reason = "no space left on the disk" };
+		free(w->queue[0].data);
+		memmove(&w->queue[0], &w->queue[1], (--w->queue_count) * sizeof(w->queue[0]));
+		world_step(w, &event);
+	}
+}
+
+static uint64_t view_of(struct world *w, uint64_t id)
+{
+	Traind__V1__Job *job = membership_job(w->m, id, false);
+	uint64_t view = job->view;
+	traind__v1__job__free_unpacked(job, NULL);
+	return view;
+}
+
+/* Two batches of records meet a full disk: the first is refused while the second waits for it. Then their hub dies, and there is room
+ * again. */
+static void test_records_behind_a_failed_append(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	w.hold = true;
+	commit_one(&w, 1, 5, 1); /* into the log's queue */
+	commit_one(&w, 1, 5, 2); /* in the same turn: waits behind it */
+	fail_queue(&w);
+	w.hold = false;                        /* room again */
+	world_closed(&w, 1, "closed by peer"); /* who had the records is gone */
+	for (int i = 0; i < 8; i++) {
+		world_tick(&w, 250);
+		heartbeat(&w, 2);
+		heartbeat(&w, 3);
+	}
+	assert_non_null(w.last[2]);
+	assert_int_equal(w.last[2]->body_case, TRAIND__PEER__TO_NODE__BODY_VIEW_PROPOSE);
+	uint64_t number = w.last[2]->view_propose->number;
+	for (uint64_t c = 2; c <= 3; c++)
+		report(&w, c, 4, 4 + c, number, 1, 2, 3, 1, false, 0, 0);
+	for (int i = 0; i < 240; i++) { /* a minute */
+		world_tick(&w, 250);
+		heartbeat(&w, 2);
+		heartbeat(&w, 3);
+	}
+	assert_int_equal(view_of(&w, 1), number);
+	world_finish(&w);
+}
+
+static void restart(struct world *w)
+{
+	world_restart(w);
+	world_lead(w);
+}
+
+/* All three end well while memberd is away. A node tells its ends right behind Welcome; half a second later they are here: a long way, or a
+ * node that is busy. */
+static void ends_after(uint64_t ms)
+{
+	struct world w;
+	training(&w);
+	commit_one(&w, 1, 5, 1);
+	restart(&w);
+	for (uint64_t c = 1; c <= 3; c++)
+		hello(&w, 10 + c, c, 100 + c, 1);
+	world_tick(&w, ms);
+	for (uint64_t c = 1; c <= 3; c++)
+		exited(&w, 10 + c, 1, 4 + c, 0, 0, "");
+	for (int i = 0; i < 8; i++) {
+		world_tick(&w, 250);
+		for (uint64_t c = 1; c <= 3; c++)
+			heartbeat(&w, 10 + c);
+	}
+	Traind__V1__Job *job = membership_job(w.m, 1, true);
+	assert_int_equal(job->state, TRAIND__V1__JOB_STATE__JOB_STATE_DONE);
+	traind__v1__job__free_unpacked(job, NULL);
+	world_finish(&w);
+}
+
+static void test_ends_that_come_soon(void **state)
+{
+	(void)state;
+	ends_after(100);
+}
+
+static void test_ends_that_come_late(void **state)
+{
+	(void)state;
+	ends_after(600);
+}
+
+static void tie(struct world *w, uint64_t conn, uint64_t node, uint64_t incarnation)
+{
+	Traind__Peer__Lifeline body = TRAIND__PEER__LIFELINE__INIT;
+	body.node_id = node;
+	body.incarnation = incarnation;
+	MESSAGE(w, conn, LIFELINE, lifeline, &body);
+}
+
+/* The same process dials again before we have heard that its connection ended: it closes its old lifeline, then ties a new one (lifeline.c). */
+static void test_dials_again(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	tie(&w, 20, 2, 102);
+	hello(&w, 12, 2, 102, 1);
+	skip_trace(&w);
+	world_closed(&w, 20, "closed by peer");
+	tie(&w, 21, 2, 102);
+	expect(&w, "");
+	world_finish(&w);
+}
+
+/* A connection breaks, its node is here again at once, and the worker that was given up still runs there: its slot is not free yet. */
+static void test_back_with_its_old_worker(void **state)
+{
+	struct world w;
+	Traind__Peer__PeerHere here = TRAIND__PEER__PEER_HERE__INIT, *list[1] = { &here };
+	(void)state;
+	training(&w);
+	here.job_id = 1;
+	here.group = 4;
+	here.peer = 6;
+	here.view = 1;
+	here.ready = true;
+	here.pid = 5006;
+	world_closed(&w, 2, "reset by peer");
+	hello_with(&w, 12, 2, 102, 1, list, 1);
+	assert_null(strstr(w.trace, "send c12 start_worker"));
+	exited(&w, 12, 1, 6, 0, 15, "");
+	assert_non_null(strstr(w.trace, "send c12 start_worker"));
+	world_finish(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_records_behind_a_failed_append),
+		cmocka_unit_test(test_ends_that_come_soon),
+		cmocka_unit_test(test_ends_that_come_late),
+		cmocka_unit_test(test_dials_again),
+		cmocka_unit_test(test_back_with_its_old_worker),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
