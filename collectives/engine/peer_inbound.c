@@ -76,6 +76,7 @@ static tr_status take_lane_lost(struct inbound *in, uint32_t lane, struct tr_err
 	uint64_t frames = 0;
 	if (in->link == NULL || in->number == lane)
 		return tr_error_set(error, TR_EPROTO, "a connection that has no others lost one");
+	in->link->several = true; /* there, if not here: it keeps what it sends */
 	for (struct inbound *other = in->member->inbound; other != NULL; other = other->next)
 		if (other->link == in->link && other->number == lane && other != in) {
 			other->ended = true;

@@ -393,6 +393,8 @@ static void on_opened(void *arg, struct lane *lane)
 		lane_close(lane, "no memory for a hello");
 		return;
 	}
+	/* Not before: of a link's only connection the other end does not say what came. */
+	link->striped = link->striped || peer_lane_first_up(link) != NULL;
 	pl->up = true;
 	if (pulse_on(link->member->engine))
 		peer_lane_pulse(pl);

@@ -27,11 +27,9 @@ static void grow(struct peer_link *link)
 		pl->retiring = false;
 		alive++;
 	}
-	for (; peer != NULL && alive < link->stripe.lanes; alive++) {
-		link->striped = true;
+	for (; peer != NULL && alive < link->stripe.lanes; alive++)
 		if (peer_lane_dial(link, peer->address, NULL) != TR_OK)
 			return;
-	}
 }
 
 static void shrink(struct peer_link *link)

@@ -258,7 +258,7 @@ static void *fp_run(void *arg)
 }
 
 /* From now on views name the proxy's port for the host. */
-static void fp_start(struct frame_proxy *proxy, struct fx_host *host, struct fp_harm harm)
+static inline void fp_start(struct frame_proxy *proxy, struct fx_host *host, struct fp_harm harm)
 {
 	struct sockaddr_in address = fp_address("127.0.0.1:0");
 	socklen_t bytes = sizeof(address);
@@ -274,7 +274,7 @@ static void fp_start(struct frame_proxy *proxy, struct fx_host *host, struct fp_
 	assert_int_equal(pthread_create(&proxy->thread, NULL, fp_run, proxy), 0);
 }
 
-static void fp_stop(struct frame_proxy *proxy)
+static inline void fp_stop(struct frame_proxy *proxy)
 {
 	assert_int_equal(write(proxy->stop[1], "", 1), 1);
 	assert_int_equal(pthread_join(proxy->thread, NULL), 0);
