@@ -119,6 +119,14 @@ void conn_dial_ready(struct conn *conn)
 		conn_dial_joined(conn);
 }
 
+static void on_timeout(uv_timer_t *timer);
+
+static void start_timer(struct conn *conn)
+{
+	(void)uv_timer_start(&conn->timer, on_timeout,
+	    conn->patience_ms > 0 ? conn->patience_ms : TR_CONN_DIAL_TIMEOUT_MS, 0);
+}
+
 /* Timers come before sockets in a turn of the loop: of a loop that stood still (a busy machine, SIGSTOP) the kernel may have the answer. */
 static void on_timeout(uv_timer_t *timer)
 {
@@ -134,10 +142,12 @@ static void on_timeout(uv_timer_t *timer)
 	}
 	if (conn->state != CONN_CONNECTING)
 		return;
-	if (poll(&answer, 1, 0) > 0)
+	if (poll(&answer, 1, 0) > 0) {
+		start_timer(conn); /* for what follows: TLS, a relay */
 		conn_dial_ready(conn);
-	else
+	} else {
 		conn_dial_failed(conn, "no answer");
+	}
 }
 
 /* Starts one attempt; 0 or an errno. */
@@ -153,8 +163,7 @@ static int attempt(struct conn *conn, const struct sockaddr *sa, socklen_t lengt
 	if (conn_poll_start(conn, NULL) != TR_OK)
 		return ENOMEM;
 	conn_poll(conn);
-	(void)uv_timer_start(&conn->timer, on_timeout,
-	    conn->patience_ms > 0 ? conn->patience_ms : TR_CONN_DIAL_TIMEOUT_MS, 0);
+	start_timer(conn);
 	return 0;
 }
 
