@@ -130,6 +130,16 @@ void memberd_deliver(struct sim *sim, unsigned number)
 	free(packet);
 }
 
+#define STREAM_DISK    6
+#define FULL_PERIOD_US (500 * MS)
+
+/* Half a second at a time, one of four; the fault that is over with the others. */
+static bool disk_full(const struct sim *sim)
+{
+	return sim->fulls && sim->last_fault_us == 0 &&
+	    rng_below(sim->key, STREAM_DISK, sim->now_us / FULL_PERIOD_US, 4) == 0;
+}
+
 static void memberd_append(struct sim *sim, const struct membership_action *action)
 {
 	struct sim_memberd *memberd = &sim->memberd;
@@ -148,6 +158,7 @@ static void memberd_append(struct sim *sim, const struct membership_action *acti
 		abort();
 	traind__peer__log_entry__pack(action->entry, entry->data);
 	entry->cookie = action->cookie;
+	entry->refused = disk_full(sim);
 	sim_at(sim, sim->now_us + sim_between(sim, 20, sim->sync_us), SIM_MEMBER_APPLY, 0, 0,
 	    memberd->stamp);
 }
@@ -248,6 +259,21 @@ static void memberd_apply_entry(struct sim *sim, const struct sim_entry *entry, 
 	traind__peer__log_entry__free_unpacked(unpacked, NULL);
 }
 
+/* The next entry's turn: it is not in the log, nor will be. */
+static void memberd_refuse(struct sim *sim)
+{
+	struct sim_memberd *memberd = &sim->memberd;
+	struct sim_entry *entry = &memberd->log[memberd->applied];
+	uint64_t cookie = entry->cookie;
+	free(entry->data);
+	memberd->log_count--;
+	memmove(entry, entry + 1, (memberd->log_count - memberd->applied) * sizeof(*entry));
+	memberd_step(sim,
+	    &(struct membership_event){ .kind = MEMBERSHIP_APPEND_FAILED,
+	        .cookie = cookie,
+	        .reason = "no space left on the disk" });
+}
+
 void memberd_apply(struct sim *sim, uint64_t stamp)
 {
 	struct sim_memberd *memberd = &sim->memberd;
@@ -255,7 +281,10 @@ void memberd_apply(struct sim *sim, uint64_t stamp)
 	if (!memberd->up || memberd->stamp != stamp || memberd->applied >= memberd->log_count)
 		return;
 	const struct sim_entry *entry = &memberd->log[memberd->applied];
-	memberd_apply_entry(sim, entry, entry->cookie);
+	if (entry->refused)
+		memberd_refuse(sim);
+	else
+		memberd_apply_entry(sim, entry, entry->cookie);
 }
 
 void memberd_snapshot(struct sim *sim)
@@ -339,6 +368,13 @@ void memberd_crash(struct sim *sim)
 	sim_trace(sim, "memberd dies; of %zu entries %zu are on its disk", memberd->log_count, keep);
 	while (memberd->log_count > keep)
 		free(memberd->log[--memberd->log_count].data);
+	size_t kept = memberd->applied;
+	for (size_t i = memberd->applied; i < memberd->log_count; i++)
+		if (memberd->log[i].refused)
+			free(memberd->log[i].data);
+		else
+			memberd->log[kept++] = memberd->log[i];
+	memberd->log_count = kept;
 	membership_destroy(memberd->core);
 	memberd->core = NULL;
 	memberd->up = false;

@@ -105,5 +105,13 @@ const struct sim_seed sim_seeds[] = {
 	{ 10058471, 6, "in-another-order",
 	    "the simulator: a member left out an op whose other end was lost, and did the rest in "
 	    "another order; that was taken for other results" },
+	{ 906, 7, "records-behind-a-full-disk",
+	    "records that waited for an entry which the disk refused waited for ever, and the "
+	    "group's next view for them" },
+	{ 2999, 7, "records-before-a-full-disk",
+	    "members were told that all up to the newest round was recorded, forgot what the disk "
+	    "had refused, and the ledger had a gap for ever" },
+	{ 4781, 7, "join-on-a-full-disk",
+	    "a join whose entry the disk refused was forgotten: its process waited for ever" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);

@@ -5,7 +5,8 @@
 
 #include "tests/sim/sim.h"
 
-#define STREAM_LINKS 4
+#define STREAM_LINKS  4
+#define RECORDS_AGAIN 5 /* heartbeats: those that did not get into the log */
 
 static void uplink_send(struct sim *sim, unsigned number, Traind__Peer__ToMember *message)
 {
@@ -46,7 +47,7 @@ void uplink_link_lost(struct sim *sim, unsigned number, const struct group_actio
 	uplink_send(sim, number, &message);
 }
 
-static void uplink_say_records(struct sim *sim, unsigned number, size_t from)
+static void uplink_say_records(struct sim *sim, unsigned number, size_t from, size_t most)
 {
 	struct sim_node *node = &sim->nodes[number];
 	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
@@ -56,7 +57,7 @@ static void uplink_say_records(struct sim *sim, unsigned number, size_t from)
 		return;
 	rounds.group = node->group;
 	rounds.peer = node->peer;
-	rounds.n_rounds = node->record_count - from;
+	rounds.n_rounds = node->record_count - from < most ? node->record_count - from : most;
 	rounds.rounds = node->records + from;
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_ROUND_COMMITS;
 	message.round_commits = &rounds;
@@ -77,7 +78,7 @@ void uplink_record(struct sim *sim, unsigned number, struct group_action *action
 	}
 	node->records[node->record_count++] = action->record;
 	action->record = NULL;
-	uplink_say_records(sim, number, node->record_count - 1);
+	uplink_say_records(sim, number, node->record_count - 1, 1);
 }
 
 void uplink_forget_records(struct sim *sim, unsigned number, uint64_t round)
@@ -199,6 +200,8 @@ void node_heartbeat(struct sim *sim, unsigned number)
 		heartbeat.peers = list;
 		heartbeat.n_peers = 1;
 	}
+	if (sim->fulls && node->progress % RECORDS_AGAIN == 0)
+		uplink_say_records(sim, number, 0, TR_RECORDS_BATCH); /* as notices.c does */
 	/* Links are unequal in half of the seeds; nothing is measured in the others. */
 	if (rng_below(sim->key, STREAM_LINKS, 0, 2) == 0) {
 		uint64_t of = number + 1;
@@ -339,7 +342,7 @@ void node_message(struct sim *sim, unsigned number, const Traind__Peer__ToNode *
 		node->id = message->welcome->node_id;
 		if (node->failed)
 			uplink_say_failed(sim, number); /* memberd may have been away */
-		uplink_say_records(sim, number, 0);
+		uplink_say_records(sim, number, 0, SIZE_MAX);
 		uplink_join(sim, number);
 		event.kind = GROUP_MEMBERD_BACK;
 		(void)node_step(sim, number, &event);

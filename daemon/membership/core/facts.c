@@ -102,7 +102,7 @@ void facts_rounds(struct membership *m, struct node *node, const Traind__Peer__R
 	copy.n_rounds = worth_it(m, group, rounds, copy.rounds);
 	group->soft.reply_conn = node->soft.conn;
 	if (copy.n_rounds == 0)
-		send_recorded(m, node->soft.conn, group->id, ledger_newest(state_ledger(m, group)));
+		send_recorded(m, node->soft.conn, group->id, ledger_frontier(state_ledger(m, group)));
 	else if (pending_any(m, PENDING_ROUNDS, group->id))
 		batch_add(m, group, &copy);
 	else
@@ -121,7 +121,7 @@ void facts_rounds_applied(struct membership *m, struct group *group)
 		return;
 	if (state_node_of_conn(m, group->soft.reply_conn) != NULL)
 		send_recorded(m, group->soft.reply_conn, group->id,
-		    ledger_newest(state_ledger(m, group)));
+		    ledger_frontier(state_ledger(m, group)));
 	facts_rounds_think(m, group);
 }
 

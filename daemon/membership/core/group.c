@@ -86,7 +86,7 @@ static struct group *group_named(struct membership *m, const char *name)
 }
 
 static void append_peer(struct membership *m, const struct node *node, uint64_t group,
-    const Traind__Peer__JoinGroup *wish)
+    struct join *join)
 {
 	Traind__Peer__LogEntry entry = TRAIND__PEER__LOG_ENTRY__INIT;
 	Traind__Peer__JobPlanned planned = TRAIND__PEER__JOB_PLANNED__INIT;
@@ -94,13 +94,14 @@ static void append_peer(struct membership *m, const struct node *node, uint64_t 
 	peer.peer = state_take_id(m);
 	peer.node_id = node->id;
 	peer.incarnation = node->hello->incarnation;
-	peer.address = wish->address;
+	peer.address = join->wish->address;
 	planned.group = group;
 	planned.peers = rows;
 	planned.n_peers = 1;
 	entry.body_case = TRAIND__PEER__LOG_ENTRY__BODY_JOB_PLANNED;
 	entry.job_planned = &planned;
-	action_append(m, &entry, PENDING_FOUND, group, NULL);
+	join->group = group;
+	action_append(m, &entry, PENDING_FOUND, group, &join->cookie);
 }
 
 static uint64_t append_founded(struct membership *m, Traind__Peer__JoinGroup *wish)
@@ -121,11 +122,12 @@ static bool same_terms(const Traind__Peer__JoinGroup *a, const Traind__Peer__Joi
 	    a->algorithm == b->algorithm && a->segment_bytes == b->segment_bytes;
 }
 
-static void admit(struct membership *m, const struct node *node, const struct join *join)
+/* Refused, or its entry is on its way. */
+static void admit(struct membership *m, const struct node *node, struct join *join)
 {
 	struct group *group = group_named(m, join->wish->name);
 	if (group == NULL) {
-		append_peer(m, node, append_founded(m, join->wish), join->wish);
+		append_peer(m, node, append_founded(m, join->wish), join);
 	} else if (!same_terms(group->founder, join->wish)) {
 		char text[TR_ERROR_TEXT_MAX];
 		(void)snprintf(text, sizeof(text),
@@ -135,7 +137,7 @@ static void admit(struct membership *m, const struct node *node, const struct jo
 		    join->wish->name);
 		refuse(m, join->conn, text);
 	} else {
-		append_peer(m, node, group->id, join->wish);
+		append_peer(m, node, group->id, join);
 	}
 }
 
@@ -147,18 +149,34 @@ static bool greeting_of(const struct membership *m, uint64_t conn)
 	return false;
 }
 
+void group_join_logged(struct membership *m, uint64_t cookie, bool applied)
+{
+	for (size_t i = 0; cookie != 0 && i < m->joins.count; i++) {
+		struct join *join = m->joins.items[i];
+		if (join->cookie != cookie)
+			continue;
+		join->cookie = 0;
+		/* Its founding, an entry before it, may have failed. */
+		if (applied && state_group(m, join->group) != NULL) {
+			list_remove(&m->joins, i);
+			join_free(join);
+		}
+		return;
+	}
+}
+
 static void joins_think(struct membership *m)
 {
 	/* One founding at a time, so that two of the same name cannot happen. */
 	for (size_t i = 0; i < m->joins.count && !pending_any(m, PENDING_FOUND, 0);) {
 		struct join *join = m->joins.items[i];
 		const struct node *node = state_node_of_conn(m, join->conn);
-		if (node == NULL && greeting_of(m, join->conn)) {
+		if (join->cookie == 0 && node != NULL)
+			admit(m, node, join);
+		if (join->cookie != 0 || (node == NULL && greeting_of(m, join->conn))) {
 			i++;
 			continue;
 		}
-		if (node != NULL)
-			admit(m, node, join);
 		list_remove(&m->joins, i);
 		join_free(join);
 	}

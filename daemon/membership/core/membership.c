@@ -127,6 +127,7 @@ static void on_append_failed(struct membership *m, uint64_t cookie, const char *
 	action_log(m, true, "an entry did not get into the log: %s", text);
 	pending_remove(m, cookie);
 	pending_answer(m, cookie, TR_EIO, text);
+	group_join_logged(m, cookie, false);
 	m->retry_ms = m->now_ms + RETRY_APPEND_MS;
 }
 
@@ -163,6 +164,7 @@ static void on_event(struct membership *m, const struct membership_event *event)
 	case MEMBERSHIP_APPLIED:
 		pending_remove(m, event->cookie);
 		apply_entry(m, event->entry);
+		group_join_logged(m, event->cookie, true);
 		if (event->cookie != 0)
 			pending_answer(m, event->cookie, TR_OK, "");
 		m->dirty = true;

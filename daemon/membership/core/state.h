@@ -85,10 +85,10 @@ struct node {
 	char reason[REASON_MAX];
 	uint64_t changed_unix_ms;
 	struct {
-		uint64_t conn;       /* 0: not connected */
-		uint64_t lifeline;   /* its second connection; 0: none */
-		uint64_t heard_ms;   /* last sign of life */
-		bool beaten;         /* on this connection: what it says behind Welcome came before that */
+		uint64_t conn;     /* 0: not connected */
+		uint64_t lifeline; /* its second connection; 0: none */
+		uint64_t heard_ms; /* last sign of life */
+		bool beaten; /* on this connection: what it says behind Welcome came before that */
 		uint64_t started_ms; /* when it last started a worker */
 		uint64_t awaited_ms; /* after a restart: until then it may come back; 0: not awaited */
 		double rtt_s, bandwidth;
@@ -110,6 +110,8 @@ struct greeting {
 struct join {
 	uint64_t conn;
 	Traind__Peer__JoinGroup *wish;
+	uint64_t cookie,
+	    group; /* of the entry that admits it, on its way into the log; 0: none is */
 };
 
 struct report {
@@ -240,7 +242,7 @@ struct membership {
 	uint64_t duties; /* digest of our own; 0: none */
 	uint64_t now_ms, unix_ms, random, secret[2], looked_ms;
 	uint64_t stepped_ms; /* the step before this one */
-	uint64_t woke_ms;    /* when we last had stood still for so long that nodes gave us up; 0: never */
+	uint64_t woke_ms; /* when we last had stood still for so long that nodes gave us up; 0: never */
 	uint64_t next_cookie, soft_next_id, soft_next_job;
 	uint64_t retry_ms; /* after a failed append: nothing is appended before that */
 	struct list greetings;
@@ -399,6 +401,8 @@ void queue_replace(struct membership *m, struct job *job);
 
 /* group.c: library groups */
 void group_join(struct membership *m, uint64_t conn, const Traind__Peer__JoinGroup *join);
+/* An entry is in the log, or did not get there (applied: false): a join is over with the former, and goes on waiting after the latter. */
+void group_join_logged(struct membership *m, uint64_t cookie, bool applied);
 void group_leave(struct membership *m, struct node *node, const Traind__Peer__LeaveGroup *leave);
 void group_think(struct membership *m);
 void join_free(void *join);
