@@ -232,7 +232,8 @@ struct member {
 	unsigned event_count;
 	Traind__V1__Progress *progress;     /* newest figures not yet sent */
 	Traind__V1__Progress *told;         /* all that were sent, merged */
-	Traind__V1__SampleAccount *account; /* the newest, not sent yet */
+	Traind__V1__SampleAccount *account; /* the newest */
+	bool account_told;
 
 	struct member_row row;
 };

@@ -137,7 +137,8 @@ void notices_again(struct member *member)
 		member_tell_ready(member);
 	member->record_sent = 0;
 	send_records(member, SIZE_MAX);
-	/* It may have died with the newest figures: a checkpoint is told once. */
+	/* It may have died with the newest figures: a checkpoint is told once, and so is an account. */
+	member->account_told = false;
 	if (member->told != NULL) {
 		note_told(member);
 		member->progress = member->told;
@@ -218,18 +219,20 @@ static void newest_account(struct member *member, Traind__V1__SampleAccount *acc
 	if (member->account != NULL)
 		traind__v1__sample_account__free_unpacked(member->account, NULL);
 	member->account = account;
+	member->account_told = false;
 }
 
 static void send_reports(struct member *member)
 {
 	if (member->engine->memberd_lost)
 		return;
-	if (member->progress != NULL || member->account != NULL || member->event_count > 0)
-		tell_report(member, member->progress, member->account,
+	Traind__V1__SampleAccount *account = member->account_told ? NULL : member->account;
+	if (member->progress != NULL || account != NULL || member->event_count > 0)
+		tell_report(member, member->progress, account,
 		    member->event_count > 0 ? member->events[0] : NULL);
 	for (unsigned i = 1; i < member->event_count; i++)
 		tell_report(member, NULL, NULL, member->events[i]);
-	newest_account(member, NULL);
+	member->account_told = true;
 	for (unsigned i = 0; i < member->event_count; i++)
 		free(member->events[i]);
 	member->event_count = 0;

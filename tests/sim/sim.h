@@ -517,7 +517,7 @@ struct sim {
 	uint64_t shown, gathered, board_looks;
 	bool stalls; /* seeds from SIM_STALLS_FROM on: members stand still until the others have given them up, in the middle of ops */
 	bool halves; /* some frames come in halves, the first into the memory that their receiver has for them */
-	bool fulls;  /* memberd's disk is full now and then, until the faults are over */
+	bool fulls; /* memberd's disk is full now and then, until the faults are over */
 	bool waits; /* workers wait for results before they commit, and say samples that they took from one */
 	bool early_waits;                 /* for some of them before they submit others */
 	bool scopes;                      /* some ops are of a part of the contributors */

@@ -434,9 +434,27 @@ static void last_words(void **state)
 	fx_stop(fx);
 }
 
+/* memberd was told the newest account and went before it was in its log: it goes with the end all the same. */
+static void an_account_that_was_told_goes_with_the_end(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct fx_host *host = &fx->hosts[0];
+	fx_attach(host);
+	report_account(host, 7);
+	FX_WAIT(fx, host->reports == 1);
+	engine_memberd_lost(host->engine);
+	leave(host);
+	assert_non_null(host->words->samples);
+	assert_int_equal(host->words->samples->round, 7);
+	fx_stop(fx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_account_that_was_told_goes_with_the_end),
 		cmocka_unit_test(worker_killed_in_mid_round),
 		cmocka_unit_test(rule_breakers),
 		cmocka_unit_test(noise_in_the_rings),

@@ -102,7 +102,8 @@ void facts_rounds(struct membership *m, struct node *node, const Traind__Peer__R
 	copy.n_rounds = worth_it(m, group, rounds, copy.rounds);
 	group->soft.reply_conn = node->soft.conn;
 	if (copy.n_rounds == 0)
-		send_recorded(m, node->soft.conn, group->id, ledger_frontier(state_ledger(m, group)));
+		send_recorded(m, node->soft.conn, group->id,
+		    ledger_frontier(state_ledger(m, group)));
 	else if (pending_any(m, PENDING_ROUNDS, group->id))
 		batch_add(m, group, &copy);
 	else
