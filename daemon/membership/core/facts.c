@@ -23,6 +23,14 @@ static void send_recorded(struct membership *m, uint64_t conn, uint64_t group, u
 	action_send(m, conn, &message);
 }
 
+/* What its members may forget. Where the disk has refused records, only what has none missing before it; else also what is behind a gap that nobody
+ * can fill (a member had no room for more while memberd was away). */
+static uint64_t recorded_up_to(const struct membership *m, const struct group *group)
+{
+	const struct ledger *ledger = state_ledger(m, group);
+	return group->soft.refused ? ledger_frontier(ledger) : ledger_newest(ledger);
+}
+
 static void append_rounds(struct membership *m, struct group *group,
     Traind__Peer__RoundCommits *rounds)
 {
@@ -102,8 +110,7 @@ void facts_rounds(struct membership *m, struct node *node, const Traind__Peer__R
 	copy.n_rounds = worth_it(m, group, rounds, copy.rounds);
 	group->soft.reply_conn = node->soft.conn;
 	if (copy.n_rounds == 0)
-		send_recorded(m, node->soft.conn, group->id,
-		    ledger_frontier(state_ledger(m, group)));
+		send_recorded(m, node->soft.conn, group->id, recorded_up_to(m, group));
 	else if (pending_any(m, PENDING_ROUNDS, group->id))
 		batch_add(m, group, &copy);
 	else
@@ -118,12 +125,21 @@ bool facts_rounds_pending(const struct membership *m, const struct group *group)
 
 void facts_rounds_applied(struct membership *m, struct group *group)
 {
+	const struct ledger *ledger = state_ledger(m, group);
 	if (!m->leading)
 		return;
+	group->soft.refused = group->soft.refused &&
+	    ledger_frontier(ledger) < ledger_newest(ledger);
 	if (state_node_of_conn(m, group->soft.reply_conn) != NULL)
-		send_recorded(m, group->soft.reply_conn, group->id,
-		    ledger_frontier(state_ledger(m, group)));
+		send_recorded(m, group->soft.reply_conn, group->id, recorded_up_to(m, group));
 	facts_rounds_think(m, group);
+}
+
+void facts_rounds_refused(struct membership *m, uint64_t id)
+{
+	struct group *group = state_group(m, id);
+	if (group != NULL)
+		group->soft.refused = true;
 }
 
 /* Those before them are in the log, or did not get there. */

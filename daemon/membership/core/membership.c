@@ -122,9 +122,12 @@ static void on_message(struct membership *m, uint64_t conn, const Traind__Peer__
 static void on_append_failed(struct membership *m, uint64_t cookie, const char *reason)
 {
 	char text[TR_ERROR_TEXT_MAX];
+	uint64_t group;
 	copy_text(text, sizeof(text),
 	    reason != NULL && reason[0] != '\0' ? reason : "the log refused the entry");
 	action_log(m, true, "an entry did not get into the log: %s", text);
+	if (pending_is(m, cookie, PENDING_ROUNDS, &group))
+		facts_rounds_refused(m, group);
 	pending_remove(m, cookie);
 	pending_answer(m, cookie, TR_EIO, text);
 	group_join_logged(m, cookie, false);

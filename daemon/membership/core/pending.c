@@ -27,6 +27,17 @@ void pending_add(struct membership *m, enum pending_kind kind, uint64_t object, 
 		.object = object };
 }
 
+bool pending_is(const struct membership *m, uint64_t cookie, enum pending_kind kind,
+    uint64_t *object)
+{
+	for (size_t i = 0; i < m->pending_count; i++)
+		if (m->pending[i].cookie == cookie && m->pending[i].kind == kind) {
+			*object = m->pending[i].object;
+			return true;
+		}
+	return false;
+}
+
 void pending_remove(struct membership *m, uint64_t cookie)
 {
 	for (size_t i = 0; i < m->pending_count; i++) {

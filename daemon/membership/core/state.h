@@ -167,6 +167,7 @@ struct group {
 		char waiting[REASON_MAX]; /* why there is no new view yet; logged when it changes */
 		uint64_t finished_ms; /* first time that a member of the view was seen finished */
 		Traind__Peer__RoundCommits *batch; /* records that wait for those in the log's queue */
+		bool refused; /* the log refused records, and a round before the newest is missing */
 		uint64_t reply_conn, reply_round; /* of the records in the log's queue */
 	} soft;
 };
@@ -287,6 +288,8 @@ void state_clear(struct membership *m); /* durable and soft, connections include
 /* pending.c */
 bool pending_any(const struct membership *m, enum pending_kind kind, uint64_t object);
 void pending_add(struct membership *m, enum pending_kind kind, uint64_t object, uint64_t cookie);
+bool pending_is(const struct membership *m, uint64_t cookie, enum pending_kind kind,
+    uint64_t *object); /* whether the entry is of that kind; then of what */
 void pending_remove(struct membership *m, uint64_t cookie);
 void pending_wait(struct membership *m, uint64_t cookie, uint64_t request, uint64_t job,
     bool existed, const char *request_id);
@@ -457,6 +460,8 @@ void planned_look(struct membership *m, struct job *job);
 /* facts.c: round records, progress and events from nodes. */
 void facts_rounds(struct membership *m, struct node *node, const Traind__Peer__RoundCommits *rounds);
 void facts_rounds_applied(struct membership *m, struct group *group);
+void facts_rounds_refused(struct membership *m,
+    uint64_t group); /* records of it did not get into the log */
 void facts_rounds_think(struct membership *m, struct group *group);
 /* Records of this group are on their way into the log: no decision about its rounds can be taken before. */
 bool facts_rounds_pending(const struct membership *m, const struct group *group);
