@@ -226,8 +226,9 @@ struct member {
 	/* notices.c */
 	Traind__Peer__RoundCommit **records; /* not yet in memberd's log */
 	size_t record_count, record_capacity;
-	size_t record_sent;      /* the first so many were sent */
-	uint64_t recorded_round; /* up to here they are */
+	size_t record_sent;        /* the first so many were sent */
+	uint64_t records_since_ms; /* when the oldest was sent, or became the oldest */
+	uint64_t recorded_round;   /* up to here they are */
 	char *events[TR_REPORT_EVENTS_MAX];
 	unsigned event_count;
 	Traind__V1__Progress *progress;     /* newest figures not yet sent */

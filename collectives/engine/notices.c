@@ -19,6 +19,8 @@ static void note_told(struct member *member);
 /* Sends what was not sent, at most `max` records. */
 static void send_records(struct member *member, size_t max)
 {
+	if (member->record_sent == 0)
+		member->records_since_ms = uv_now(&member->engine->loop);
 	while (member->record_sent < member->record_count && max > 0) {
 		size_t count = member->record_count - member->record_sent;
 		count = count < TR_RECORDS_BATCH ? count : TR_RECORDS_BATCH;
@@ -44,7 +46,9 @@ static void send_records(struct member *member, size_t max)
 static void on_records_timer(uv_timer_t *timer)
 {
 	struct member *member = timer->data;
-	bool again = member->record_sent == member->record_count;
+	/* Also while new ones come all the time. */
+	bool again = member->record_sent == member->record_count ||
+	    uv_now(&member->engine->loop) - member->records_since_ms >= TR_RECORDS_AGAIN_MS;
 	if (again)
 		member->record_sent = 0;
 	send_records(member, again ? TR_RECORDS_BATCH : SIZE_MAX);
@@ -124,6 +128,7 @@ void notices_recorded(struct member *member, uint64_t round)
 	if (logged == 0)
 		return;
 	forget_records(member, logged);
+	member->records_since_ms = uv_now(&member->engine->loop);
 	if (member->record_sent == 0)
 		send_records(member, SIZE_MAX);
 }

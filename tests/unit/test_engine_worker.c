@@ -451,10 +451,36 @@ static void an_account_that_was_told_goes_with_the_end(void **state)
 	fx_stop(fx);
 }
 
+/* memberd's disk was full, so it says nothing of a record: it is told again, though newer ones come all the time. */
+static void records_are_told_again_beside_new_ones(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct fx_host *host = &fx->hosts[0];
+	unsigned rounds = 0, told = 0;
+	fx_attach(host);
+	assert_int_equal(tr_state_ready(host->group, 0, NULL), TR_OK);
+	fx_found(fx, 1);
+	for (; told <= rounds && rounds < 20 * FX_DEADLINE_S; rounds++) {
+		struct tr_commit commit = { .samples = 1 };
+		struct tr_round round;
+		assert_int_equal(tr_round_begin(host->group, &round, NULL), TR_OK);
+		assert_int_equal(tr_round_commit(host->group, &commit, &round, NULL), TR_OK);
+		(void)usleep(50000); /* more often than records wait to be told */
+		fx_lock(fx);
+		told = host->records;
+		pthread_mutex_unlock(&fx->lock);
+	}
+	assert_true(told > rounds);
+	fx_stop(fx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_account_that_was_told_goes_with_the_end),
+		cmocka_unit_test(records_are_told_again_beside_new_ones),
 		cmocka_unit_test(worker_killed_in_mid_round),
 		cmocka_unit_test(rule_breakers),
 		cmocka_unit_test(noise_in_the_rings),

@@ -160,6 +160,37 @@ static void test_back_with_its_old_worker(void **state)
 	world_finish(&w);
 }
 
+static void join(struct world *w, uint64_t conn)
+{
+	Traind__Peer__JoinGroup body = TRAIND__PEER__JOIN_GROUP__INIT;
+	body.name = (char *)(uintptr_t) "g";
+	body.size = 2;
+	body.address = (char *)(uintptr_t) "127.0.0.1:9000";
+	MESSAGE(w, conn, JOIN_GROUP, join_group, &body);
+}
+
+/* memberd stood still while a process asked to join: that process dials again, and asks again. It is one peer. */
+static void test_joins_again_while_its_join_is_logged(void **state)
+{
+	struct world w;
+	(void)state;
+	world_init(&w);
+	world_lead(&w);
+	hello(&w, 1, 0, 101, 0);
+	heartbeat(&w, 1);
+	world_tick(&w, 13000);
+	w.hold = true;
+	join(&w, 1);
+	world_closed(&w, 1, "closed by peer");
+	hello(&w, 2, 1, 101, 0);
+	join(&w, 2);
+	w.hold = false;
+	world_apply(&w);
+	assert_non_null(strstr(w.trace, "append peer_moved p3 lost: its process joins again"));
+	assert_non_null(strstr(w.trace, "send c2 group_joined g group 2 p4"));
+	world_finish(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -168,6 +199,7 @@ int main(void)
 		cmocka_unit_test(test_ends_that_come_late),
 		cmocka_unit_test(test_dials_again),
 		cmocka_unit_test(test_back_with_its_old_worker),
+		cmocka_unit_test(test_joins_again_while_its_join_is_logged),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

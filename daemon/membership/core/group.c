@@ -101,6 +101,7 @@ static void append_peer(struct membership *m, const struct node *node, uint64_t 
 	entry.body_case = TRAIND__PEER__LOG_ENTRY__BODY_JOB_PLANNED;
 	entry.job_planned = &planned;
 	join->group = group;
+	join->peer = peer.peer;
 	action_append(m, &entry, PENDING_FOUND, group, &join->cookie);
 }
 
@@ -149,6 +150,14 @@ static bool greeting_of(const struct membership *m, uint64_t conn)
 	return false;
 }
 
+/* Its process has dialled again meanwhile, and asks again: this peer is nobody. */
+static void end_unheard(struct membership *m, const struct join *join)
+{
+	struct peer *peer = state_group_peer(m, state_group(m, join->group), join->peer);
+	if (peer != NULL && state_node_of_conn(m, join->conn) == NULL)
+		peer_end(m, peer, PEER_LOST, false, "its process joins again on another connection");
+}
+
 void group_join_logged(struct membership *m, uint64_t cookie, bool applied)
 {
 	for (size_t i = 0; cookie != 0 && i < m->joins.count; i++) {
@@ -158,6 +167,7 @@ void group_join_logged(struct membership *m, uint64_t cookie, bool applied)
 		join->cookie = 0;
 		/* Its founding, an entry before it, may have failed. */
 		if (applied && state_group(m, join->group) != NULL) {
+			end_unheard(m, join);
 			list_remove(&m->joins, i);
 			join_free(join);
 		}

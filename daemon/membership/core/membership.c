@@ -212,10 +212,11 @@ static void notice_pause(struct membership *m)
 {
 	uint64_t since = m->stepped_ms > m->retry_ms ? m->stepped_ms : m->retry_ms;
 	uint64_t gap = m->now_ms > since ? m->now_ms - since : 0;
-	if (m->leading && health_deadline_ms(m) != UINT64_MAX &&
-	    gap > m->options.heartbeat_timeout_ms / 2 && gap > 2 * m->options.heartbeat_interval_ms)
+	bool watching = m->leading && health_deadline_ms(m) != UINT64_MAX;
+	if (watching && gap > m->options.heartbeat_timeout_ms / 2 &&
+	    gap > 2 * m->options.heartbeat_interval_ms)
 		health_paused(m, gap - m->options.heartbeat_interval_ms);
-	if (m->leading && gap > m->options.heartbeat_timeout_ms)
+	if (watching && gap > m->options.heartbeat_timeout_ms)
 		m->woke_ms = m->now_ms;
 	m->stepped_ms = m->now_ms;
 }

@@ -110,8 +110,8 @@ struct greeting {
 struct join {
 	uint64_t conn;
 	Traind__Peer__JoinGroup *wish;
-	uint64_t cookie,
-	    group; /* of the entry that admits it, on its way into the log; 0: none is */
+	/* Of the entry that admits it, on its way into the log; 0: none is. */
+	uint64_t cookie, group, peer;
 };
 
 struct report {
