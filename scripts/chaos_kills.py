@@ -84,6 +84,10 @@ class Chaos:
     def strike(self, kind, peers, seconds=0.0):
         self.strikes.append(Strike(kind, peers, seconds))
 
+    def node_of(self, peer):
+        """Its traind, or None: it does not run just now."""
+        return next((node for node in self.cluster.nodes if node.running() and node.folder.name == peer.node_name), None)
+
     def kill_worker(self, peer):
         if peer.pid not in self.cluster.processes():
             return False
@@ -94,7 +98,7 @@ class Chaos:
         return True
 
     def kill_traind(self, peer):
-        node = next((node for node in self.cluster.nodes if node.running() and node.folder.name == peer.node_name), None)
+        node = self.node_of(peer)
         if node is None:
             return False
         self.killed_peers.add(peer.id)
@@ -115,7 +119,7 @@ class Chaos:
 
     def pause(self, peer):
         """Stops a traind or a worker for a while: short ones must not be evicted, long ones must."""
-        node = next((node for node in self.cluster.nodes if node.running() and node.folder.name == peer.node_name), None)
+        node = self.node_of(peer)
         pid = node.pid if node is not None and self.random.random() < 0.5 else peer.pid
         if pid not in self.cluster.processes():
             return
@@ -140,7 +144,7 @@ class Chaos:
 
     def cut(self, peer):
         """Breaks a daemon's connections, the one to memberd with them: its node is lost, and comes back at once. (Daemons of one host talk over shared memory.)"""
-        node = next((node for node in self.cluster.nodes if node.running() and node.folder.name == peer.node_name), None)
+        node = self.node_of(peer)
         if node is None:
             return
         self.killed_peers.add(peer.id)

@@ -32,8 +32,8 @@ struct follow {
 	unsigned open_handles;
 	enum follow_end end;
 	const char *cancel_reason;
-	bool done, away, asking, cancelling, cancelled,
-	    over;        /* cancelled: so memberd has answered */
+	bool done, away, asking, over;
+	bool cancelling, cancelled; /* asked for; so memberd has answered */
 	bool logs_again; /* what a stream that failed has left out was asked for once more */
 };
 

@@ -132,7 +132,6 @@ void facts_rounds_applied(struct membership *m, struct group *group)
 	    ledger_frontier(ledger) < ledger_newest(ledger);
 	if (state_node_of_conn(m, group->soft.reply_conn) != NULL)
 		send_recorded(m, group->soft.reply_conn, group->id, recorded_up_to(m, group));
-	facts_rounds_think(m, group);
 }
 
 void facts_rounds_refused(struct membership *m, uint64_t id)
