@@ -27,6 +27,7 @@ from connections import break_connection, connections_of
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOUNDERS, PEERS_MIN, PEERS_MAX = 3, 3, 8
 FLAT_SECONDS = 240
+KINDS = ("kill", "kill", "stop", "freeze", "leave", "join", "join", "join", "cut", "cut")
 GROWTH_KIB, GROWTH_FDS, GROWTH_MAPPINGS = 8192, 8, 200  # beyond these, from the first third to the last, it leaks
 
 
@@ -112,6 +113,7 @@ class Soak:
         self.lock = threading.Lock()
         self.began = time.monotonic()
         self.peers, self.ended = [], []
+        self.deck = ["cut"]  # of what happens next; shuffled anew when it is empty, so that a short run has all kinds too
 
     def say(self, text):
         if not self.options.json:
@@ -165,7 +167,9 @@ class Soak:
     def event(self):
         standing = [p for p in self.peers if p.alive and p.may_end is None]
         choices = self.candidates()
-        kind = self.random.choice(["kill", "kill", "stop", "freeze", "leave", "join", "join", "join", "cut", "cut"])
+        if not self.deck:
+            self.deck = self.random.sample(KINDS, len(KINDS))
+        kind = self.deck.pop()
         if kind == "cut":
             self.cut()
             return
@@ -230,7 +234,7 @@ class Soak:
             self.watch(now)
             if not self.memberd.alive:
                 self.trouble.append(f"memberd ended: {self.memberd.errors.read_text()[-500:]}")
-            if now >= next_event:
+            if now >= next_event and self.newest > 0:  # the group stands
                 self.event()
                 next_event = now + self.random.expovariate(1 / self.options.pause)
             if now >= next_sample:
