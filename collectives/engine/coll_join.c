@@ -398,7 +398,11 @@ static tr_status join_start(const struct tr_join_options *o, struct coll_join **
 	join->worker_fd = -1;
 	join->letters_tail = &join->letters;
 	pthread_mutex_init(&join->lock, NULL);
-	pthread_cond_init(&join->changed, NULL);
+	pthread_condattr_t monotonic;
+	pthread_condattr_init(&monotonic);
+	(void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* the wall clock may be set */
+	pthread_cond_init(&join->changed, &monotonic);
+	pthread_condattr_destroy(&monotonic);
 	if (getrandom(&join->incarnation, sizeof(join->incarnation), 0) < 0)
 		join->incarnation = (uint64_t)getpid() << 32 | (uint64_t)time(NULL);
 	tr_status st = engine_create(&engine_callbacks, join, &join->engine, error);
@@ -461,7 +465,7 @@ void coll_join_leave(struct coll_join *join)
 	if (join == NULL)
 		return;
 	struct timespec until;
-	(void)clock_gettime(CLOCK_REALTIME, &until);
+	(void)clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += LAST_WORDS_S;
 	pthread_mutex_lock(&join->lock);
 	while (join->joined && !join->gone &&
@@ -481,7 +485,7 @@ static tr_status wait_admitted(struct coll_join *join, const char *membership,
     struct tr_error *error)
 {
 	struct timespec until;
-	(void)clock_gettime(CLOCK_REALTIME, &until);
+	(void)clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += TR_JOIN_TIMEOUT_MS / 1000;
 	tr_status st = TR_OK;
 	pthread_mutex_lock(&join->lock);
