@@ -82,7 +82,7 @@ enum tr_codec {
  * is 22, since 300 became 44. Where the sum may not fit, reduce in a wider type. TR_MIN and TR_MAX take one contributor's element after the
  * other and keep what they have unless the next is less (greater): a NaN that comes first stays, one that comes later is passed over. In a
  * `deterministic` group they come by ascending index, else as the algorithm has them, which need not be the same for all elements. So with
- * NaNs the result may be a number or a NaN; all peers have the same bits in any case. */
+ * NaNs the result may be a number or a NaN; all peers have the same bits in any case (one-shot gives NaNs without sign and payload). */
 enum tr_reduce { TR_SUM = 1, TR_AVG = 2, TR_MIN = 3, TR_MAX = 4, TR_PROD = 5 };
 
 /* What happens to a round when a contributor dies before its data is everywhere. */
@@ -184,7 +184,8 @@ TR_API tr_status tr_state_add(tr_group *group, const char *name, void *data, siz
     struct tr_error *error);
 
 /* State is declared; `round` is the newest round whose effect it already holds (0: fresh; N: from a
- * checkpoint). Required before the first tr_round_begin; a group without state calls it too. */
+ * checkpoint). Required before the first tr_round_begin; a group without state calls it too. It counts among the founders of a group, of
+ * whom those with the newest give it to the others. Who joins a group that goes on takes the group's state, whatever it said. */
 TR_API tr_status tr_state_ready(tr_group *group, uint64_t round, struct tr_error *error);
 
 struct tr_round {

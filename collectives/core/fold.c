@@ -74,6 +74,13 @@ static void fold_sum(const struct op *op, void *out, enum segment_encoding form,
 		reduce_divide(op->dtype, out, elements, divisor);
 }
 
+/* One-shot: each member makes the result by itself. */
+static void fold_settle(const struct op *op, void *result, size_t elements)
+{
+	if (op->algorithm == TR_ONE_SHOT && op->kind == OP_REDUCED)
+		reduce_settle_nans(op->dtype, result, elements);
+}
+
 /* A block of the result is hashed while it is in the first cache. (The simulator's segments are shorter: tests/sim/fold.c.) */
 #ifndef HASHED_BYTES
 #define HASHED_BYTES (32u << 10)
@@ -96,6 +103,7 @@ static void fold_sum_hashed(const struct op *op, uint8_t *out, const struct fold
 			    coded_bytes(op, list->parts[i].form, first);
 		}
 		fold_sum(op, out + first * op->element_bytes, SEGMENT_PLAIN, &at, count, divisor);
+		fold_settle(op, out + first * op->element_bytes, count);
 		tr_digest_add(hash, out + first * op->element_bytes, count * op->element_bytes);
 	}
 }
@@ -370,11 +378,14 @@ static tr_status fold_seal(struct group_core *core, struct op *op, uint32_t segm
 		return st;
 	if (op->codec != TR_CODEC_NONE) {
 		st = fold_encode(core, op, segment, list, divisor, result.data, &encoded);
+		if (st == TR_OK)
+			fold_settle(op, result.data, op_elements(op, segment));
 	} else if (op_bytes(op, segment) > HASHED_BYTES) {
 		fold_sum_hashed(op, result.data, list, op_elements(op, segment), divisor, &hash);
 		result.hash = &hash;
 	} else {
 		fold_sum(op, result.data, SEGMENT_PLAIN, list, op_elements(op, segment), divisor);
+		fold_settle(op, result.data, op_elements(op, segment));
 	}
 	if (st == TR_OK) {
 		path_full_set(op, segment, set);

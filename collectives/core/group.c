@@ -170,7 +170,7 @@ static void group_advance(struct group_core *core)
 		wait_ask(core);
 		repair_links_again(core);
 		if (core->proposal != 0 && core->now_us >= core->report_again_us)
-			repair_report(core);
+			report_say(core);
 	}
 	if (core->parked && core->moved) {
 		core->parked = false;

@@ -101,8 +101,7 @@ struct group_core {
 	bool stuck;
 	bool waiting; /* the caller waits for the op with the tag `waited` */
 	uint32_t waited;
-	uint64_t ask_us; /* when to ask whether the others know it */
-	bool read;       /* the caller was told of a result of this attempt */
+	bool read; /* the caller was told of a result of this attempt */
 	struct tr_commit closing;
 	uint64_t signatures;     /* ROUND_CLOSED: of its ops, as they were closed */
 	struct tr_digest digest; /* voted: of what we hold */
@@ -363,10 +362,12 @@ tr_status record_inherit(struct group_core *core, Traind__Peer__RoundCommit *con
     size_t count, struct tr_error *error);
 void record_finish(struct group_core *core);
 
+/* ---- report.c ---- */
+void report_say(struct group_core *core);
+
 /* ---- repair.c ---- */
 tr_status repair_propose(struct group_core *core, const Traind__Peer__ViewPropose *propose,
     struct tr_error *error);
-void repair_report(struct group_core *core);
 tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstall *install,
     struct tr_error *error);
 void repair_serve(struct group_core *core, struct op *op);

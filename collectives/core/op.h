@@ -93,6 +93,8 @@ struct op {
 	uint32_t needed; /* segments whose result this member needs */
 	uint32_t sealed; /* of those */
 	uint64_t number; /* grows with each op that is submitted */
+	uint64_t
+	    ask_us; /* when to ask whether the others know it; 0: the caller has not waited for it */
 	/* In this view, by participant (ahead.c): who has submitted it too; bytes sent to who has not said so. NULL: none. */
 	uint8_t submitted[TR_GROUP_PEERS_MAX / 8];
 	uint32_t *ahead, ahead_few[8];

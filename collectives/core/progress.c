@@ -109,12 +109,13 @@ const struct group_core_counters *group_core_counters(const struct group_core *c
 	return &core->counters;
 }
 
-/* After TR_ERESTART the same round begins again, from the same state. */
+/* After TR_ERESTART the same round begins again, from the same state. What was declared counts once a view has taken it for the group's. */
 bool group_core_state(const struct group_core *core, uint64_t *round)
 {
 	bool begun = round_active(core) || core->state == ROUND_ABANDONED || core->begin_wanted;
 
-	if (!core->ready || core->needs_state || core->state == ROUND_FAILED || !begun)
+	if (!core->ready || core->needs_state || core->state == ROUND_FAILED || !begun ||
+	    core->view.number == 0)
 		return false;
 	*round = core->state_round;
 	return true;

@@ -1,4 +1,4 @@
-/* View changes: freeze and report what is sealed; install, and go on from there. */
+/* View changes: freeze, and install, and go on from there. What a frozen member says: report.c. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,110 +11,7 @@
 
 #define REPAIR_LARGE_BYTES (64u << 20) /* of an op that matters: its edges are dialled at once */
 
-/* ---- freeze and report ---- */
-
-/* Runs of segments that one contributor alone needs. */
-static bool repair_report_needs(const struct op *op, Traind__Peer__OpReport *report)
-{
-	const struct roster *roster = op->roster;
-
-	if (op_alike(op))
-		return true;
-	report->needed_by = calloc(roster->contributor_count, sizeof(uint64_t));
-	report->needed_until = calloc(roster->contributor_count, sizeof(uint32_t));
-	if (!report->needed_by || !report->needed_until)
-		return false;
-	uint32_t last = ROSTER_NONE;
-	for (uint32_t s = 0; s < op->segments; s++) {
-		uint32_t who = op->kind == OP_PAIR ? op->signature.root : op_contributor(op, s);
-		if (who != last)
-			report->needed_by[report->n_needed_by++] = roster->contributors[who];
-		last = who;
-		report->needed_until[report->n_needed_by - 1] = s + 1;
-	}
-	report->n_needed_until = report->n_needed_by;
-	return true;
-}
-
-static bool repair_report_scope(const struct op *op, Traind__Peer__OpReport *report)
-{
-	if (!op_scoped(op))
-		return true;
-	report->scope.data = malloc(sizeof(op->scope.bits));
-	if (!report->scope.data)
-		return false;
-	memcpy(report->scope.data, op->scope.bits, sizeof(op->scope.bits));
-	report->scope.len = sizeof(op->scope.bits);
-	return true;
-}
-
-static bool repair_report_op(const struct op *op, Traind__Peer__OpReport *report)
-{
-	size_t bytes = bits_bytes(op->segments);
-
-	report->tag = op->tag;
-	report->segments = op->segments;
-	report->sealed.data = calloc(1, bytes);
-	report->whole.data = calloc(1, bytes);
-	if (!report->sealed.data || !report->whole.data || !repair_report_scope(op, report))
-		return false;
-	report->sealed.len = report->whole.len = bytes;
-	for (uint32_t s = 0; s < op->segments; s++) {
-		if (op->segment[s].sealed)
-			bits_set(report->sealed.data, s);
-		if (op_whole(op, s, op->roster->contributor_count))
-			bits_set(report->whole.data, s);
-	}
-	return repair_report_needs(op, report);
-}
-
-static bool repair_report_ops(const struct group_core *core, Traind__Peer__ViewReport *report)
-{
-	report->ops = calloc(core->op_count + 1, sizeof(report->ops[0]));
-	if (!report->ops)
-		return false;
-	for (size_t i = 0; i < core->op_count; i++) {
-		Traind__Peer__OpReport *op = malloc(sizeof(*op));
-		if (!op)
-			return false;
-		traind__peer__op_report__init(op);
-		report->ops[report->n_ops++] = op;
-		if (!repair_report_op(core->ops[i], op))
-			return false;
-	}
-	return true;
-}
-
-void repair_report(struct group_core *core)
-{
-	Traind__Peer__ViewReport *report = malloc(sizeof(*report));
-
-	if (!report) {
-		core->status = TR_ENOMEM;
-		return;
-	}
-	traind__peer__view_report__init(report);
-	report->group = core->group;
-	report->peer = core->peer;
-	report->proposal = core->proposal;
-	report->view = core->view.number;
-	/* A joiner that has not got the state holds nothing of this group. */
-	report->committed_round = core->needs_state ? 0 : core->committed;
-	report->indexed = core->indexed;
-	report->scoped = core->scoped;
-	if (round_active(core)) {
-		report->begun_round = core->round;
-		report->attempt = core->roster.attempt;
-		report->closed = core->state == ROUND_CLOSED;
-		report->voted = round_sealed(core) && !core->needs_state && !core->stuck;
-		report->stuck = core->stuck;
-		report->read = core->read;
-		if (!repair_report_ops(core, report))
-			core->status = TR_ENOMEM;
-	}
-	core->report_again_us = core->now_us + MEMBER_REPEAT_US;
-	emit(core, GROUP_DO_REPORT)->report = report;
-}
+/* ---- freeze ---- */
 
 tr_status repair_propose(struct group_core *core, const Traind__Peer__ViewPropose *propose,
     struct tr_error *error)
@@ -128,7 +25,7 @@ tr_status repair_propose(struct group_core *core, const Traind__Peer__ViewPropos
 	ahead_drop(core);
 	landing_revoke_all(core);
 	core->proposal = propose->number;
-	repair_report(core);
+	report_say(core);
 	return TR_OK;
 }
 
@@ -180,17 +77,21 @@ struct repair_plan {
 	bool restart; /* all callers begin again */
 };
 
-/* Which round and attempt this member is in now. */
-static bool repair_plan(struct group_core *core, const Traind__Peer__Resume *resume,
+/* Which round and attempt this member is in now. Who `enters` a group that goes on takes its state, whatever it said that it has: nobody has
+ * compared that with the group's. */
+static bool repair_plan(struct group_core *core, const Traind__Peer__Resume *resume, bool enters,
     struct repair_plan *plan)
 {
 	const struct view_peer *me = view_find(&core->view, core->peer);
-	uint64_t next = core->committed + 1;
 
+	if (enters && me->donor != 0)
+		core->committed = core->state_round = 0;
+	uint64_t next = core->committed + 1;
+	bool comes = (enters || core->needs_state) && me->donor != 0;
 	*plan = (struct repair_plan){ .round = next,
 		.attempt = core->view.number,
 		.restart = resume->restart };
-	core->needs_state = me->participate_from > next;
+	core->needs_state = me->participate_from > next || comes;
 	if (core->needs_state)
 		plan->round = me->participate_from;
 	if (plan->round < resume->base_round ||
@@ -404,6 +305,7 @@ tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstal
 	}
 	if (!repair_commit_before(core, resume->base_round))
 		return TR_OK;
+	bool enters = core->view.number == 0;
 	st = repair_swap_view(core, install->view, error);
 	if (st == TR_ENOMEM)
 		emit_fail(core, st, "out of memory for a view");
@@ -415,7 +317,7 @@ tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstal
 		    install->view->reason ? install->view->reason : "");
 		return TR_OK;
 	}
-	if (!repair_plan(core, resume, &plan))
+	if (!repair_plan(core, resume, enters, &plan))
 		return TR_OK;
 	if (core->resume)
 		traind__peer__resume__free_unpacked(core->resume, NULL);

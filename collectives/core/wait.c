@@ -30,7 +30,10 @@ tr_status wait_begin(struct group_core *core, uint32_t tag, struct tr_error *err
 		    "wait: op %" PRIu32 " was not submitted in this round", tag);
 	core->waiting = true;
 	core->waited = tag;
-	core->ask_us = core->now_us + MEMBER_REPEAT_US;
+	struct op *op = round_op(core, tag);
+	/* A caller that waits a little at a time, for this op and others, has waited since its first call. */
+	if (op && op->ask_us == 0)
+		op->ask_us = core->now_us + MEMBER_REPEAT_US;
 	return TR_OK;
 }
 
@@ -68,7 +71,9 @@ void wait_advance(struct group_core *core)
 
 uint64_t wait_deadline_us(const struct group_core *core)
 {
-	return wait_op(core) ? core->ask_us : UINT64_MAX;
+	const struct op *op = wait_op(core);
+
+	return op ? op->ask_us : UINT64_MAX;
 }
 
 /* ---- is the op known to those who have closed? ---- */
@@ -133,11 +138,11 @@ static unsigned wait_other_end(const struct group_core *core, const struct op *o
 void wait_ask(struct group_core *core)
 {
 	const struct roster *roster = &core->roster;
-	const struct op *op = core->now_us < core->ask_us ? NULL : wait_op(core);
+	struct op *op = wait_op(core);
 
-	if (!op)
+	if (!op || core->now_us < op->ask_us)
 		return;
-	core->ask_us = core->now_us + MEMBER_REPEAT_US;
+	op->ask_us = core->now_us + MEMBER_REPEAT_US;
 	const struct wait_question question = { roster->me, op->tag, &op->signature,
 		op->scope.bits };
 	unsigned to = op->kind == OP_PAIR ? wait_other_end(core, op) : roster->hub;

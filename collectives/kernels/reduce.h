@@ -36,6 +36,9 @@ void reduce_combine_many(enum tr_dtype dtype, enum tr_reduce op, void *out,
     const void *const *inputs, unsigned n, size_t count);
 /* data[i] /= divisor, for TR_AVG. divisor > 0. */
 void reduce_divide(enum tr_dtype dtype, void *data, size_t count, unsigned divisor);
+/* Each NaN becomes the quiet one without sign and payload: where several members add the same numbers in the same order, but in other
+ * passes or on other processors, only NaNs may have other bits. Integers stay. */
+void reduce_settle_nans(enum tr_dtype dtype, void *data, size_t count);
 
 /* For TR_F16 and TR_BF16 alone. No overlap. Narrowing is to nearest even; a NaN stays one (quiet); what is too large for an
  * f16 becomes infinity. */

@@ -111,6 +111,17 @@ const struct sim_seed sim_seeds[] = {
 	{ 2999, 7, "records-before-a-full-disk",
 	    "members were told that all up to the newest round was recorded, forgot what the disk "
 	    "had refused, and the ledger had a gap for ever" },
+	{ 558, 8, "joiner-with-a-state-of-its-own",
+	    "a joiner said that it had the state that the round starts from: it kept its own, "
+	    "which nobody compared" },
+	{ 567, 8, "joiner-ahead",
+	    "a joiner said that it had more than the group, and ended; or the others did" },
+	{ 2281, 8, "joiner-in-the-first-round",
+	    "the state before round 1 was to come to it, but a view later it counted as one that "
+	    "has it" },
+	{ 2008, 8, "left-by-a-joiner",
+	    "a joiner that died before its first view left what it had declared as the group's "
+	    "state" },
 	{ 4781, 7, "join-on-a-full-disk",
 	    "a join whose entry the disk refused was forgotten: its process waited for ever" },
 };

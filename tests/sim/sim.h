@@ -517,7 +517,8 @@ struct sim {
 	uint64_t shown, gathered, board_looks;
 	bool stalls; /* seeds from SIM_STALLS_FROM on: members stand still until the others have given them up, in the middle of ops */
 	bool halves; /* some frames come in halves, the first into the memory that their receiver has for them */
-	bool fulls; /* memberd's disk is full now and then, until the faults are over */
+	bool fulls;    /* memberd's disk is full now and then, until the faults are over */
+	bool declares; /* some joiners say that they have a state, of some round or other */
 	bool waits; /* workers wait for results before they commit, and say samples that they took from one */
 	bool early_waits;                 /* for some of them before they submit others */
 	bool scopes;                      /* some ops are of a part of the contributors */
@@ -581,7 +582,7 @@ struct sim_seed {
 	uint64_t seed;
 	/* When it was found: 0: workers ran all-reduce only; 1: every collective; 2: and frames came in halves; 3: and workers waited for
 	 * results before they committed; 4: and before they submitted others; 5: and some ops were of a part of the contributors; 6: and workers took
-	 * memory back in the middle of rounds. */
+	 * memory back in the middle of rounds; 7: and memberd's disk was full now and then; 8: and joiners declared a state of their own. */
 	unsigned had;
 	const char *name, *what;
 };

@@ -3,12 +3,14 @@
 #include <string.h>
 
 #include "collectives/kernels/reduce.h"
+#include "daemon/membership/core/state.h"
 #include "tests/sim/sim.h"
 
 #define STREAM_WAITS       9
 #define STREAM_EARLY_WAITS 11
 #define STREAM_MEASURED    13
 #define STREAM_LINGERS     17
+#define STREAM_DECLARES    19
 
 /* Whose digits it adds: with replay a contributor's place, for whoever takes it gives the same. */
 unsigned worker_key(const struct sim *sim, unsigned number, unsigned index)
@@ -51,10 +53,26 @@ static void worker_reclaim(struct sim *sim, unsigned number)
 	}
 }
 
+/* The round whose state it says that it has. A joiner may be wrong: it ended its last rounds alone, or has read a checkpoint of its own. */
+static uint64_t worker_declares(const struct sim *sim, unsigned number)
+{
+	const struct group *group = sim->memberd.core ? state_group(sim->memberd.core, sim->group)
+	                                              : NULL;
+	uint64_t newest = 0,
+	         draw = rng_below(sim->key, STREAM_DECLARES, sim->nodes[number].peer, 8);
+
+	if (!sim->declares || !group || !group->view || draw > 2)
+		return 0;
+	for (unsigned i = 0; i < sim->node_count; i++)
+		if (sim->nodes[i].worker.applied > newest)
+			newest = sim->nodes[i].worker.applied;
+	return newest + 1 - (newest > 0 ? draw : 0);
+}
+
 void worker_start(struct sim *sim, unsigned number)
 {
 	struct sim_worker *worker = &sim->nodes[number].worker;
-	struct group_event event = { .kind = GROUP_READY };
+	struct group_event event = { .kind = GROUP_READY, .round = worker_declares(sim, number) };
 
 	*worker = (struct sim_worker){ .state = WORKER_THINK };
 	(void)node_step(sim, number, &event);

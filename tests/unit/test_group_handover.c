@@ -263,9 +263,78 @@ static void a_round_waits_for_its_joiner(void **state)
 	stop(h);
 }
 
+/* It ended its last round alone, or has read a checkpoint of its own: what it says that it has is not the group's state, which is compared
+ * with nothing. It takes the donor's, also if the next view comes first, and nobody ends for what it said. */
+static void a_joiner_takes_the_state_whatever_it_declared(void **state)
+{
+	(void)state;
+	for (uint64_t declared = 0; declared < 8; declared++)
+		for (unsigned views = 1; views <= 2; views++) {
+			struct handover h = { .pump = pump_create(3) };
+			h.view = pump_first_view(h.pump);
+			h.view.base_round = 5;
+			h.view.participate_from[2] = 5;
+			h.view.contribute_from[2] = 6;
+			h.view.donor[2] = 1;
+			for (unsigned i = 0; i < 3; i++) {
+				const struct group_event ready = { .kind = GROUP_READY,
+					.round = i < 2 ? 4 : declared };
+				assert_int_equal(pump_step(h.pump, i, &ready), TR_OK);
+			}
+			pump_install(h.pump, &h.view);
+			if (views == 2) {
+				pump_propose(h.pump, 2);
+				assert_true(member(&h, 2)->report->without_state);
+				assert_int_equal(member(&h, 2)->report->committed_round, 0);
+				assert_false(member(&h, 0)->report->without_state);
+				h.view.number = 2;
+				pump_install(h.pump, &h.view);
+			}
+			for (unsigned i = 0; i < 3; i++)
+				begin(&h, i);
+			assert_int_equal(member(&h, 2)->failed, TR_OK);
+			assert_int_equal(member(&h, 2)->begun.round, 5);
+			assert_true(member(&h, 2)->begun.receive_state);
+			assert_int_equal(member(&h, 2)->state_ask_from, 1);
+			uint64_t none;
+			assert_false(group_core_state(h.pump->members[2].core, &none));
+			ask(&h, 0, 4, (struct group_wish){ 0 });
+			sent(&h, 0, 4);
+			const struct group_event got = { .kind = GROUP_STATE_GOT,
+				.from = 1,
+				.round = 4 };
+			assert_int_equal(pump_step(h.pump, 2, &got), TR_OK);
+			commit(&h, 3);
+			for (unsigned i = 0; i < 3; i++)
+				assert_int_equal(member(&h, i)->decided_count, 1);
+			pump_destroy(h.pump);
+		}
+}
+
+/* Who dies before a view has taken what it declared for the group's leaves that to nobody. */
+static void what_was_only_declared_is_left_to_nobody(void **state)
+{
+	(void)state;
+	struct pump *pump = pump_create(1);
+	const struct group_event ready = { .kind = GROUP_READY, .round = 7 };
+	uint64_t round;
+	assert_int_equal(pump_step(pump, 0, &ready), TR_OK);
+	assert_int_equal(pump_event(pump, 0, GROUP_BEGIN), TR_OK);
+	assert_false(group_core_state(pump->members[0].core, &round));
+	struct pump_view view = pump_first_view(pump);
+	view.base_round = 8;
+	view.participate_from[0] = view.contribute_from[0] = 8;
+	pump_install(pump, &view);
+	assert_true(group_core_state(pump->members[0].core, &round));
+	assert_int_equal(round, 7);
+	pump_destroy(pump);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_joiner_takes_the_state_whatever_it_declared),
+		cmocka_unit_test(what_was_only_declared_is_left_to_nobody),
 		cmocka_unit_test(what_is_over_cannot_be_taken_back),
 		cmocka_unit_test(what_waits_ends_earlier),
 		cmocka_unit_test(what_is_of_another_range_is_not_heard),

@@ -499,9 +499,51 @@ static void what_is_no_op_is_refused(void **state)
 	pump_destroy(pump);
 }
 
+/* A constant that somebody put in, what came of infinity - infinity, and one with a payload. With one-shot each member adds all inputs by
+ * itself, in one pass or in several as they come. */
+static void all_have_the_bits_of_one_nan(void **state)
+{
+	(void)state;
+	static const uint64_t nans[] = { 0x7ff8000000000000, 0xfff8000000000000,
+		0x7ff8000000000abc };
+	static union {
+		double number[12];
+		uint64_t bits[12];
+	} data[8];
+	for (unsigned n = 2; n <= 8; n++)
+		for (unsigned count = 1; count <= 12; count++) {
+			struct pump *pump = pump_create(n);
+			struct pump_view view = pump_first_view(pump);
+			view.algorithm = TRAIND__PEER__ALGORITHM__ALGORITHM_ONE_SHOT;
+			view.policy = TRAIND__PEER__POLICY__POLICY_REPLAY;
+			pump_ready_all(pump);
+			pump_install(pump, &view);
+			for (unsigned i = 0; i < n; i++)
+				assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
+			for (unsigned i = 0; i < n; i++)
+				for (unsigned e = 0; e < count; e++)
+					data[i].bits[e] = i < 3 ? nans[i] : 0x3ff0000000000000;
+			for (unsigned i = 0; i < n; i++)
+				assert_int_equal(pump_submit(pump, i, 0, data[i].number, count,
+				                     TR_F64, TR_SUM),
+				    TR_OK);
+			pump_run(pump);
+			for (unsigned i = 0; i < n; i++)
+				pump_close(pump, i, 0, 0);
+			pump_run(pump);
+			for (unsigned i = 0; i < n; i++) {
+				assert_int_equal(pump->members[i].failed, TR_OK);
+				for (unsigned e = 0; e < count; e++)
+					assert_true(data[i].bits[e] == nans[0]);
+			}
+			pump_destroy(pump);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(all_have_the_bits_of_one_nan),
 		cmocka_unit_test(all_reduce),
 		cmocka_unit_test(reduce_scatter),
 		cmocka_unit_test(all_gather),

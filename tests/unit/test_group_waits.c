@@ -195,6 +195,38 @@ static void a_waiter_learns_who_closed_without_its_op(void **state)
 			}
 }
 
+/* A second in all, each time less than one, also of two ops in turn. */
+static void a_waiter_may_wait_a_little_at_a_time(void **state)
+{
+	(void)state;
+	for (unsigned tags = 1; tags <= 2; tags++) {
+		struct pump *pump = begun(3, TRAIND__PEER__ALGORITHM__ALGORITHM_STAR,
+		    TRAIND__PEER__POLICY__POLICY_REPLAY);
+		for (unsigned i = 0; i < 2; i++)
+			for (uint32_t tag = 0; tag < tags; tag++)
+				submit(pump, i, tag);
+		pump_close(pump, 2, 0, 0);
+		pump_run(pump);
+		for (uint64_t now_us = 0; now_us < 4000000; now_us += 400000) {
+			for (unsigned i = 0; i < 3; i++)
+				pump_step(pump, i,
+				    &(struct group_event){ .kind = GROUP_TICK, .now_us = now_us });
+			for (unsigned i = 0; i < 2 * tags; i++) {
+				const struct group_event wait = { .kind = GROUP_WAIT,
+					.tag = i / 2,
+					.now_us = now_us };
+				if (pump->members[i % 2].failed == 0)
+					assert_int_equal(pump_step(pump, i % 2, &wait), TR_OK);
+			}
+			pump_run(pump);
+		}
+		named(pump, 2);
+		assert_true(pump->members[0].failed == TR_EMISMATCH ||
+		    pump->members[1].failed == TR_EMISMATCH);
+		pump_destroy(pump);
+	}
+}
+
 /* The hub computes: it does not wait, and it may not even have the op yet. It passes the question on. */
 static void the_hub_asks_for_those_who_wait(void **state)
 {
@@ -406,6 +438,7 @@ int main(void)
 		cmocka_unit_test(a_frozen_member_gives_nothing_to_read),
 		cmocka_unit_test(what_was_read_ends_with_its_attempt),
 		cmocka_unit_test(a_waiter_learns_who_closed_without_its_op),
+		cmocka_unit_test(a_waiter_may_wait_a_little_at_a_time),
 		cmocka_unit_test(the_hub_asks_for_those_who_wait),
 		cmocka_unit_test(a_waiter_learns_that_the_root_closed),
 		cmocka_unit_test(a_receiver_learns_that_the_sender_closed),

@@ -340,9 +340,38 @@ static void wide_types_are_rounded_once(void **state)
 	assert_true(half_from_bf16(sum) == 258);
 }
 
+static void nans_lose_sign_and_payload(void **state)
+{
+	(void)state;
+	uint16_t f16[] = { 0x7c01, 0xffff, 0x7c00, 0xfc00, 0x8000, 0x3c00 };
+	uint16_t bf16[] = { 0x7f81, 0xffff, 0x7f80, 0xff80, 0x8000, 0x3f80 };
+	uint32_t f32[] = { 0x7f800001, 0xffffffff, 0x7f800000, 0xff800000, 0x80000000, 0x3f800000 };
+	uint64_t f64[] = { 0x7ff0000000000001, 0xffffffffffffffff, 0x7ff0000000000000,
+		0xfff0000000000000, 0x8000000000000000, 0x3ff0000000000000 };
+	const uint16_t f16_left[] = { 0x7e00, 0x7e00, 0x7c00, 0xfc00, 0x8000, 0x3c00 };
+	const uint16_t bf16_left[] = { 0x7fc0, 0x7fc0, 0x7f80, 0xff80, 0x8000, 0x3f80 };
+	const uint32_t f32_left[] = { 0x7fc00000, 0x7fc00000, 0x7f800000, 0xff800000, 0x80000000,
+		0x3f800000 };
+	const uint64_t f64_left[] = { 0x7ff8000000000000, 0x7ff8000000000000, 0x7ff0000000000000,
+		0xfff0000000000000, 0x8000000000000000, 0x3ff0000000000000 };
+	int32_t i32[] = { -1, INT32_MAX };
+
+	reduce_settle_nans(TR_F16, f16, 6);
+	reduce_settle_nans(TR_BF16, bf16, 6);
+	reduce_settle_nans(TR_F32, f32, 6);
+	reduce_settle_nans(TR_F64, f64, 6);
+	reduce_settle_nans(TR_I32, i32, 2);
+	assert_memory_equal(f16, f16_left, sizeof(f16));
+	assert_memory_equal(bf16, bf16_left, sizeof(bf16));
+	assert_memory_equal(f32, f32_left, sizeof(f32));
+	assert_memory_equal(f64, f64_left, sizeof(f64));
+	assert_true(i32[0] == -1 && i32[1] == INT32_MAX);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nans_lose_sign_and_payload),
 		cmocka_unit_test(combine_equals_plain),
 		cmocka_unit_test(combine_many_equals_pairwise),
 		cmocka_unit_test(divide_equals_plain),

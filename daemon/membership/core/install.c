@@ -126,6 +126,8 @@ static void decide(struct builder *b)
 static bool has_its_state(const struct entrant *e, uint64_t base_round)
 {
 	uint64_t from = e->before->participate_from, next = from > base_round ? from : base_round;
+	if (e->report->without_state)
+		return false;
 	return e->report->committed_round + 1 >= next ||
 	    (e->report->voted && e->report->begun_round + 1 >= next);
 }
