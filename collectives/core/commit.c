@@ -191,6 +191,7 @@ static struct group_action *commit_send(struct group_core *core, uint64_t peer, 
 	action->commit.round = core->round;
 	action->commit.attempt = core->roster.attempt;
 	action->commit.status = status;
+	action->commit.recorded_round = core->recorded_round;
 	return action;
 }
 
@@ -556,6 +557,8 @@ tr_status commit_got(struct group_core *core, uint64_t from, const Traind__Peer_
 	if (st != TR_OK)
 		return st;
 	links_take(core, commit);
+	if (commit->recorded_round < commit->round)
+		record_logged(core, commit->recorded_round);
 	round_commit(core);
 	return TR_OK;
 }

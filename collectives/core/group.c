@@ -129,7 +129,10 @@ static tr_status group_handle(struct group_core *core, const struct group_event 
 		links_measured(core, event->links.latency_us, event->links.bandwidth_bytes_per_s);
 		return TR_OK;
 	case GROUP_LEAVE:
-		record_again(core, core->recorded_round);
+		record_again(core);
+		return TR_OK;
+	case GROUP_RECORDED:
+		record_logged(core, event->round);
 		return TR_OK;
 	case GROUP_MEMBERD_BACK:
 		core->report_again_us = core->now_us;

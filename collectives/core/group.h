@@ -84,6 +84,7 @@ enum group_event_kind {
 	GROUP_STATE_RECORDS, /* .records of rounds before our state, that came with it; borrowed during the step */
 	GROUP_STATE_GOT, /* our own transfer ended; .status */
 	GROUP_LINKS,     /* .links: what was measured of our long links; the next vote says it */
+	GROUP_RECORDED, /* .round: memberd's log has the records of all up to it, none is missing */
 	GROUP_LEAVE, /* the caller left: all records that the log may lack are said, not only the hub's */
 	GROUP_MEMBERD_BACK, /* it may not know that we are frozen: the report again */
 	GROUP_TICK,

@@ -36,7 +36,6 @@
 	1000000u /* a message to memberd without effect is said again: it may have restarted */
 #define MEMBER_DAMAGED_MAX \
 	3 /* damaged transfers of the state in a row: it is no accident of the way any more */
-#define MEMBER_RECORDS TR_STATE_RECORDS_MAX /* newest round records kept, to be sent again */
 
 /* Where the caller stands. */
 enum round_state {
@@ -123,9 +122,10 @@ struct group_core {
 	uint64_t *last_contributors;
 	unsigned last_contributor_count;
 
-	Traind__Peer__RoundCommit **records; /* a ring of MEMBER_RECORDS */
-	size_t record_count;                 /* ever added */
-	uint64_t recorded_round;             /* in memberd's log when this view was installed */
+	Traind__Peer__RoundCommit **records; /* that memberd's log may lack, ascending */
+	size_t record_count, record_capacity;
+	uint64_t
+	    recorded_round; /* the newest that is in the log with all before it, as far as we know */
 
 	bool needs_state; /* joiner */
 	uint64_t donor, asked_donor, asked_round;
@@ -356,7 +356,10 @@ void links_take(struct group_core *core, const Traind__Peer__Commit *commit);
 /* ---- record.c: what memberd is told about committed rounds ---- */
 void record_add(struct group_core *core, struct tr_round *info);
 /* After an installation: what memberd's log lacks. */
-void record_again(struct group_core *core, uint64_t recorded_round);
+/* Those up to `round` are in the log. */
+void record_logged(struct group_core *core, uint64_t round);
+/* All that the log may lack are said again. */
+void record_again(struct group_core *core);
 /* What a donor knows of rounds before ours. */
 tr_status record_inherit(struct group_core *core, Traind__Peer__RoundCommit *const *records,
     size_t count, struct tr_error *error);

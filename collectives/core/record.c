@@ -1,4 +1,5 @@
-/* Records of committed rounds, for memberd's log. In steady state the hub sends each; the newest are kept by everyone.
+/* Records of committed rounds, for memberd's log. In steady state the hub sends each; everyone keeps those of which it does not know that they
+ * are in the log, as the hub's commits say (TR_RECORDS_UNLOGGED_MAX of them).
  *
  * After an installation, and when it leaves, every member sends those that the log lacks: the hub may die with them unsent.
  * They are the same on all members; memberd takes the first of a round. Those of which memberd has not heard go along with the state to
@@ -10,6 +11,7 @@
 
 #include "collectives/core/bits.h"
 #include "collectives/core/member.h"
+#include "common/limits.h"
 
 static Traind__Peer__RoundCommit *record_copy(const Traind__Peer__RoundCommit *from)
 {
@@ -80,19 +82,49 @@ static bool record_partial_here(const struct group_core *core)
 	return false;
 }
 
+static void record_drop(struct group_core *core, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		traind__peer__round_commit__free_unpacked(core->records[i], NULL);
+	core->record_count -= count;
+	memmove(core->records, core->records + count, core->record_count * sizeof(core->records[0]));
+}
+
+static bool record_room(struct group_core *core)
+{
+	if (core->record_count == TR_RECORDS_UNLOGGED_MAX)
+		record_drop(core, 1);
+	if (core->record_count < core->record_capacity)
+		return true;
+	size_t capacity = core->record_capacity > 0 ? 2 * core->record_capacity : 64;
+	Traind__Peer__RoundCommit **grown = realloc(core->records, capacity * sizeof(grown[0]));
+	if (!grown)
+		return false;
+	core->records = grown;
+	core->record_capacity = capacity;
+	return true;
+}
+
 static bool record_keep(struct group_core *core, const Traind__Peer__RoundCommit *record)
 {
-	if (!core->records)
-		core->records = calloc(MEMBER_RECORDS, sizeof(core->records[0]));
-	Traind__Peer__RoundCommit *copy = core->records ? record_copy(record) : NULL;
+	Traind__Peer__RoundCommit *copy = record_room(core) ? record_copy(record) : NULL;
+
 	if (!copy)
 		return false;
-	Traind__Peer__RoundCommit **slot = &core->records[core->record_count % MEMBER_RECORDS];
-	if (*slot)
-		traind__peer__round_commit__free_unpacked(*slot, NULL);
-	*slot = copy;
-	core->record_count++;
+	core->records[core->record_count++] = copy;
 	return true;
+}
+
+void record_logged(struct group_core *core, uint64_t round)
+{
+	size_t logged = 0;
+
+	if (round > core->recorded_round)
+		core->recorded_round = round;
+	while (logged < core->record_count && core->records[logged]->round <= core->recorded_round)
+		logged++;
+	if (logged > 0)
+		record_drop(core, logged);
 }
 
 void record_add(struct group_core *core, struct tr_round *info)
@@ -120,40 +152,32 @@ void record_add(struct group_core *core, struct tr_round *info)
 		record_emit(core, &record);
 }
 
-void record_again(struct group_core *core, uint64_t recorded_round)
+void record_again(struct group_core *core)
 {
-	size_t kept = core->record_count < MEMBER_RECORDS ? core->record_count : MEMBER_RECORDS;
-
-	for (size_t i = core->record_count - kept; i < core->record_count; i++) {
-		const Traind__Peer__RoundCommit *record = core->records[i % MEMBER_RECORDS];
-		if (record->round > recorded_round)
-			record_emit(core, record);
-	}
+	for (size_t i = 0; i < core->record_count; i++)
+		record_emit(core, core->records[i]);
 }
 
 size_t group_core_records(const struct group_core *core, uint64_t round,
     Traind__Peer__RoundCommit **records, size_t max)
 {
-	size_t kept = core->record_count < MEMBER_RECORDS ? core->record_count : MEMBER_RECORDS;
-	size_t first = core->record_count - kept, end = core->record_count, count = 0;
+	size_t end = core->record_count;
 
-	while (end > first && core->records[(end - 1) % MEMBER_RECORDS]->round > round)
+	while (end > 0 && core->records[end - 1]->round > round)
 		end--;
-	if (end - first > max)
-		first = end - max;
+	size_t first = end > max ? end - max : 0;
 	for (size_t i = first; i < end; i++)
-		if (core->records[i % MEMBER_RECORDS]->round > core->recorded_round)
-			records[count++] = core->records[i % MEMBER_RECORDS];
-	return count;
+		records[i - first] = core->records[i];
+	return end - first;
 }
 
 tr_status record_inherit(struct group_core *core, Traind__Peer__RoundCommit *const *records,
     size_t count, struct tr_error *error)
 {
-	uint64_t newest = 0;
+	uint64_t newest = core->recorded_round;
 
 	if (core->record_count > 0)
-		newest = core->records[(core->record_count - 1) % MEMBER_RECORDS]->round;
+		newest = core->records[core->record_count - 1]->round;
 	for (size_t i = 0; i < count; i++) {
 		if (!core->needs_state || records[i]->round <= newest)
 			continue; /* we were there, or had it before */
@@ -172,9 +196,9 @@ tr_status record_inherit(struct group_core *core, Traind__Peer__RoundCommit *con
 
 void record_finish(struct group_core *core)
 {
-	for (size_t i = 0; core->records && i < MEMBER_RECORDS; i++)
-		if (core->records[i])
-			traind__peer__round_commit__free_unpacked(core->records[i], NULL);
+	if (core->record_count > 0)
+		record_drop(core, core->record_count);
 	free(core->records);
 	core->records = NULL;
+	core->record_capacity = 0;
 }

@@ -339,8 +339,8 @@ tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstal
 			window_start(core, core->ops[i]);
 	}
 	ahead_forget_released(core);
-	core->recorded_round = install->recorded_round;
-	record_again(core, core->recorded_round);
+	record_logged(core, install->recorded_round);
+	record_again(core);
 	return TR_OK;
 }
 

@@ -87,9 +87,17 @@ static void add_member(struct engine *engine, struct member *member)
 
 static void recorded(struct engine *engine, const Traind__Peer__RoundsRecorded *message)
 {
-	for (struct member *m = engine->members; m != NULL; m = m->next)
-		if (m->group == message->group)
-			notices_recorded(m, message->round);
+	struct member *next;
+	for (struct member *m = engine->members; m != NULL; m = next) {
+		struct group_event event = { .kind = GROUP_RECORDED, .round = message->frontier };
+		struct tr_error none;
+		next = m->next;
+		if (m->group != message->group)
+			continue;
+		notices_recorded(m, message->round);
+		if (!m->over)
+			(void)member_step(m, &event, &none);
+	}
 }
 
 static void to_node(struct engine *engine, const Traind__Peer__ToNode *message)

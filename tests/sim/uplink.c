@@ -95,6 +95,16 @@ void uplink_forget_records(struct sim *sim, unsigned number, uint64_t round)
 	node->record_count = kept;
 }
 
+static void uplink_recorded(struct sim *sim, unsigned number,
+    const Traind__Peer__RoundsRecorded *recorded)
+{
+	struct group_event event = { .kind = GROUP_RECORDED, .round = recorded->frontier };
+
+	uplink_forget_records(sim, number, recorded->round);
+	if (sim->nodes[number].core)
+		(void)node_step(sim, number, &event);
+}
+
 static void uplink_say_failed(struct sim *sim, unsigned number)
 {
 	struct sim_node *node = &sim->nodes[number];
@@ -358,7 +368,7 @@ void node_message(struct sim *sim, unsigned number, const Traind__Peer__ToNode *
 		uplink_installed(sim, number, message->view_install);
 		break;
 	case TRAIND__PEER__TO_NODE__BODY_ROUNDS_RECORDED:
-		uplink_forget_records(sim, number, message->rounds_recorded->round);
+		uplink_recorded(sim, number, message->rounds_recorded);
 		break;
 	case TRAIND__PEER__TO_NODE__BODY_PEER_EVICTED:
 		node_crash(sim, number, false, message->peer_evicted->reason);

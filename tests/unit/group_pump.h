@@ -30,7 +30,8 @@ struct pump_member {
 	bool refused;                   /* failed, and nobody can have the round */
 	char reason[512];
 	Traind__Peer__ViewReport *report;
-	Traind__Peer__RoundCommit *record;
+	Traind__Peer__RoundCommit *record; /* the newest */
+	unsigned record_count;             /* ever said */
 	uint64_t state_send_to, state_ask_from, state_round, link_lost;
 	unsigned state_sends;
 	struct group_wish state_wish; /* of the newest */
@@ -125,6 +126,7 @@ static inline void pump_act(struct pump *pump, unsigned who, struct group_action
 			if (member->record)
 				traind__peer__round_commit__free_unpacked(member->record, NULL);
 			member->record = action->record;
+			member->record_count++;
 			action->record = NULL;
 			break;
 		case GROUP_DO_STATE_SEND:

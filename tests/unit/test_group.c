@@ -111,6 +111,50 @@ static void small_types(void **state)
 	}
 }
 
+static void commit_rounds(struct pump *pump, unsigned from, unsigned rounds)
+{
+	for (unsigned r = 0; r < rounds; r++) {
+		for (unsigned i = from; i < pump->n; i++)
+			assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
+		for (unsigned i = from; i < pump->n; i++)
+			assert_int_equal(pump_close(pump, i, 1, 0), TR_OK);
+		pump_run(pump);
+		pump->trace_length = 0;
+	}
+}
+
+/* memberd is away for so many rounds, and then the hub, which alone says them, dies with them unsaid: all of the others still have those that the log
+ * lacks, and no others. */
+static void what_the_log_lacks_outlives_the_hub(void **state)
+{
+	(void)state;
+	for (uint64_t logged = 0; logged < 2000; logged += 999) {
+		struct pump *pump = pump_create(3);
+		struct pump_view view = pump_first_view(pump);
+		pump_ready_all(pump);
+		pump_install(pump, &view);
+		commit_rounds(pump, 0, 1999);
+		const struct group_event recorded = { .kind = GROUP_RECORDED, .round = logged };
+		assert_int_equal(pump_step(pump, 0, &recorded), TR_OK); /* the hub is told */
+		commit_rounds(pump, 0, 1);
+		assert_int_equal(pump->members[0].record_count, 2000);
+		assert_int_equal(pump->members[2].record_count, 0);
+		pump_kill(pump, 0);
+		pump_propose(pump, 2);
+		view.number = 2;
+		view.base_round = 2001;
+		view.count = 2;
+		for (unsigned i = 0; i < 2; i++) {
+			view.peers[i] = i + 2;
+			view.participate_from[i] = view.contribute_from[i] = 1;
+		}
+		pump_install(pump, &view);
+		for (unsigned i = 1; i < 3; i++)
+			assert_int_equal(pump->members[i].record_count, 2000 - logged);
+		pump_destroy(pump);
+	}
+}
+
 static void nothing_goes_to_memberd_but_records(void **state)
 {
 	(void)state;
@@ -290,6 +334,7 @@ int main(void)
 		cmocka_unit_test(sums_are_right),
 		cmocka_unit_test(small_types),
 		cmocka_unit_test(nothing_goes_to_memberd_but_records),
+		cmocka_unit_test(what_the_log_lacks_outlives_the_hub),
 		cmocka_unit_test(ops_in_any_order),
 		cmocka_unit_test(a_segment_waits_for_its_op),
 		cmocka_unit_test(average_divides),

@@ -12,23 +12,24 @@
 #define TEXT_MAX          4096u
 #define SAMPLE_MAX        131072u /* sample.tokens is at most 65,536 */
 
-static void send_recorded(struct membership *m, uint64_t conn, uint64_t group, uint64_t round)
-{
-	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
-	Traind__Peer__RoundsRecorded recorded = TRAIND__PEER__ROUNDS_RECORDED__INIT;
-	recorded.group = group;
-	recorded.round = round;
-	message.body_case = TRAIND__PEER__TO_NODE__BODY_ROUNDS_RECORDED;
-	message.rounds_recorded = &recorded;
-	action_send(m, conn, &message);
-}
-
 /* What its members may forget. Where the disk has refused records, only what has none missing before it; else also what is behind a gap that nobody
  * can fill (a member had no room for more while memberd was away). */
 static uint64_t recorded_up_to(const struct membership *m, const struct group *group)
 {
 	const struct ledger *ledger = state_ledger(m, group);
 	return group->soft.refused ? ledger_frontier(ledger) : ledger_newest(ledger);
+}
+
+static void send_recorded(struct membership *m, uint64_t conn, const struct group *group)
+{
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__RoundsRecorded recorded = TRAIND__PEER__ROUNDS_RECORDED__INIT;
+	recorded.group = group->id;
+	recorded.round = recorded_up_to(m, group);
+	recorded.frontier = ledger_frontier(state_ledger(m, group));
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_ROUNDS_RECORDED;
+	message.rounds_recorded = &recorded;
+	action_send(m, conn, &message);
 }
 
 static void append_rounds(struct membership *m, struct group *group,
@@ -110,7 +111,7 @@ void facts_rounds(struct membership *m, struct node *node, const Traind__Peer__R
 	copy.n_rounds = worth_it(m, group, rounds, copy.rounds);
 	group->soft.reply_conn = node->soft.conn;
 	if (copy.n_rounds == 0)
-		send_recorded(m, node->soft.conn, group->id, recorded_up_to(m, group));
+		send_recorded(m, node->soft.conn, group);
 	else if (pending_any(m, PENDING_ROUNDS, group->id))
 		batch_add(m, group, &copy);
 	else
@@ -131,7 +132,7 @@ void facts_rounds_applied(struct membership *m, struct group *group)
 	group->soft.refused = group->soft.refused &&
 	    ledger_frontier(ledger) < ledger_newest(ledger);
 	if (state_node_of_conn(m, group->soft.reply_conn) != NULL)
-		send_recorded(m, group->soft.reply_conn, group->id, recorded_up_to(m, group));
+		send_recorded(m, group->soft.reply_conn, group);
 }
 
 void facts_rounds_refused(struct membership *m, uint64_t id)
