@@ -264,6 +264,11 @@ static tr_status path_result_take(struct group_core *core, struct op *op,
 
 	if (st != TR_OK)
 		return st;
+	/* Before the result is written, in place over our input: without it this segment is not sealed, and may have to be made again. */
+	if (encoded && route->down_count > 0 && !(held = path_hold(core, event))) {
+		buffer_put(&core->pool, result.buffer);
+		return TR_ENOMEM;
+	}
 	if (encoded)
 		coded_decode(op, result.data, event->segment.payload, header->elements);
 	else if (event->segment.payload == result.data)
@@ -275,17 +280,11 @@ static tr_status path_result_take(struct group_core *core, struct op *op,
 	} else if (header->bytes > 0) {
 		memcpy(result.data, event->segment.payload, header->bytes);
 	}
-	if (encoded && route->down_count > 0) {
-		held = path_hold(core, event);
-		st = held ? TR_OK : TR_ENOMEM;
-	}
-	if (st == TR_OK) {
-		op_seal(op, &core->pool, s, &result, header->contributors);
-		path_pass_on(core, op, s, route, &result, held);
-	}
+	op_seal(op, &core->pool, s, &result, header->contributors);
+	path_pass_on(core, op, s, route, &result, held);
 	buffer_put(&core->pool, held);
 	buffer_put(&core->pool, result.buffer);
-	return st;
+	return TR_OK;
 }
 
 /* Participant that sends this segment's result to us. `route`: our place, if it comes along one. */

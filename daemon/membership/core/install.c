@@ -348,6 +348,14 @@ static void holders_add(struct builder *b, Traind__Peer__OpHolders *row, uint64_
 	row->holders[row->n_holders++] = holder;
 }
 
+static bool holds_some(const Traind__Peer__OpReport *op)
+{
+	for (size_t i = 0; i < op->sealed.len; i++)
+		if (op->sealed.data[i] != 0)
+			return true;
+	return false;
+}
+
 /* What the ops of the round are, its contributors say. Who came for it adds to that, and tells alone of an op that none of them has submitted
  * only if it holds a result. */
 static void fill_holders_of(struct builder *b, Traind__Peer__Resume *resume, bool contributors)
@@ -360,7 +368,7 @@ static void fill_holders_of(struct builder *b, Traind__Peer__Resume *resume, boo
 			continue;
 		size_t place = 0;
 		for (size_t k = 0; k < e->report->n_ops; k++) {
-			bool sealed = e->report->ops[k]->sealed.len > 0;
+			bool sealed = holds_some(e->report->ops[k]);
 			Traind__Peer__OpHolders *row = holders_row(resume, e->report->ops[k],
 			    &place, contributors || sealed);
 			if (row != NULL && sealed)
@@ -388,7 +396,7 @@ static void free_holders(Traind__Peer__Resume *resume)
 	free(resume->ops);
 }
 
-/* What does not fit into the log or a frame would be refused again and again. It takes millions of segments. */
+/* What does not fit into the log or a frame would be refused again and again. It takes millions of segments, or of results of small ops. */
 static bool too_large(struct builder *b, const Traind__Peer__LogEntry *entry)
 {
 	size_t bytes = traind__peer__log_entry__get_packed_size(entry);
