@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,13 +9,34 @@
 #include "daemon/checkpoint/safetensors.h"
 
 #define WRITE_PIECE (4u << 20)
+/* What the kernel may hold back of a file before it is made to write it. */
+#define SYNC_PIECE (64u << 20)
 
 struct output {
 	int fd;
 	XXH3_state_t *hash;
 	float *piece; /* of what a source reads; NULL: nothing was read yet */
 	const struct progress *progress;
+	off_t written,
+	    sent; /* sent: on its way to the disk; all but the last SYNC_PIECE of that is there */
 };
+
+/* So that the last fsync has little left to do: with a large memory all of a checkpoint would wait for it, and it would take minutes. The piece before is
+ * waited for, so the disk always has one to write. Not every file system can; but an error of the disk is told once, maybe here. */
+static tr_status send_piece(struct output *out, struct tr_error *error)
+{
+	off_t before = out->sent > SYNC_PIECE ? SYNC_PIECE : out->sent;
+	int failed = sync_file_range(out->fd, out->sent, out->written - out->sent,
+	    SYNC_FILE_RANGE_WRITE);
+	if (failed == 0 && before > 0)
+		failed = sync_file_range(out->fd, out->sent - before, before,
+		    SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+		        SYNC_FILE_RANGE_WAIT_AFTER);
+	out->sent = out->written;
+	if (failed != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+		return tr_error_set(error, TR_EIO, "cannot write: %s", strerror(errno));
+	return TR_OK;
+}
 
 static tr_status put(struct output *out, const void *data, size_t bytes, struct tr_error *error)
 {
@@ -28,6 +50,9 @@ static tr_status put(struct output *out, const void *data, size_t bytes, struct 
 		(void)XXH3_128bits_update(out->hash, at, (size_t)wrote);
 		at += wrote;
 		bytes -= (size_t)wrote;
+		out->written += wrote;
+		if (out->written - out->sent >= SYNC_PIECE && send_piece(out, error) != TR_OK)
+			return TR_EIO;
 		progress_tell(out->progress);
 	}
 	return TR_OK;
@@ -116,7 +141,7 @@ static tr_status put_header(struct output *out, const struct safetensors_item *i
 tr_status safetensors_write(int fd, const struct safetensors_item *items, size_t count,
     const struct progress *progress, struct tr_digest *digest, struct tr_error *error)
 {
-	struct output out = { fd, XXH3_createState(), NULL, progress };
+	struct output out = { .fd = fd, .hash = XXH3_createState(), .progress = progress };
 	if (out.hash == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for a digest");
 	(void)XXH3_128bits_reset(out.hash);

@@ -42,14 +42,25 @@ tr_status weights_load(const struct layout *layout, const char *suffix,
 	return TR_OK;
 }
 
+/* So many bytes are taken between two tellings. */
+#define TELL_BYTES (4u << 20)
+
 /* `data`: the whole tensor, from number `from` of the whole layout on; not necessarily aligned. */
-static void take_piece(const struct shard_piece *piece, const void *data, size_t from, float *values)
+static void take_piece(const struct shard_piece *piece, const void *data, size_t from,
+    const struct progress *progress, float *values)
 {
 	const char *bytes = data;
-	for (size_t row = 0; row < piece->rows; row++)
+	size_t untold = 0;
+	for (size_t row = 0; row < piece->rows; row++) {
 		memcpy(values + piece->local + row * piece->local_stride,
 		    bytes + (piece->whole - from + row * piece->whole_stride) * sizeof(float),
 		    piece->columns * sizeof(float));
+		untold += piece->columns * sizeof(float);
+		if (untold < TELL_BYTES)
+			continue;
+		progress_tell(progress);
+		untold = 0;
+	}
 }
 
 tr_status weights_load_shard(const struct layout *whole, const struct layout *local,
@@ -69,7 +80,7 @@ tr_status weights_load_shard(const struct layout *whole, const struct layout *lo
 			return status;
 		size_t count = shard_pieces(whole, local, shard, i, pieces);
 		for (size_t k = 0; k < count; k++)
-			take_piece(&pieces[k], data, tensor->offset, values);
+			take_piece(&pieces[k], data, tensor->offset, progress, values);
 		progress_tell(progress);
 	}
 	return TR_OK;

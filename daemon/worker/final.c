@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/worker/generate.h"
+#include "daemon/worker/patience.h"
 #include "daemon/worker/trainer_inside.h"
 
 bool trainer_wants_sample(const struct trainer *t)
@@ -29,23 +30,25 @@ static char *make_sample(struct trainer *t, struct model *model, const struct la
 void trainer_end_save(struct trainer *t)
 {
 	struct saver_result earlier;
+	struct progress progress = trainer_progress(t);
+	saver_wait(t->saver, &progress, PATIENCE_MS);
 	if (trainer_saved(t, true, &earlier) && earlier.status != TR_OK)
 		trainer_report_event(t, earlier.error.text);
 }
 
 static tr_status write_files(struct trainer *t, const struct trainer_final *what,
-    const char *sample, char path[CHECKPOINT_PATH_MAX], struct tr_error *error)
+    const char *sample, const struct progress *progress, char path[CHECKPOINT_PATH_MAX],
+    struct tr_error *error)
 {
 	struct manifest manifest = trainer_manifest(t);
-	struct progress progress = trainer_progress(t);
 	if (t->folder.dir[0] == '\0')
 		return tr_error_set(error, TR_EINVAL,
 		    "no checkpoint was written: checkpoint.dir is empty");
 	if (what->source != NULL)
 		return checkpoint_write_from(&t->folder, what->layout, what->source, &manifest,
-		    sample, &progress, path, error);
-	return checkpoint_write(&t->folder, what->layout, what->arrays, &manifest, sample,
-	    &progress, path, error);
+		    sample, progress, path, error);
+	return checkpoint_write(&t->folder, what->layout, what->arrays, &manifest, sample, progress,
+	    path, error);
 }
 
 static void write_checkpoint(struct trainer *t, const struct trainer_final *what, const char *sample)
@@ -53,7 +56,12 @@ static void write_checkpoint(struct trainer *t, const struct trainer_final *what
 	char path[CHECKPOINT_PATH_MAX];
 	struct tr_error error;
 	trainer_end_save(t);
-	tr_status status = write_files(t, what, sample, path, &error);
+	/* The others are in the round already, and wait for this. */
+	struct patience patience;
+	patience_begin(&patience, trainer_progress(t), PATIENCE_MS);
+	struct progress progress = patience_progress(&patience);
+	tr_status status = write_files(t, what, sample, &progress, path, &error);
+	patience_end(&patience);
 	t->final_written = status == TR_OK;
 	t->final_failed = status != TR_OK;
 	if (status == TR_OK)

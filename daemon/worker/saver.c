@@ -7,6 +7,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "daemon/worker/patience.h"
+
 struct saver {
 	struct checkpoint_folder folder;
 	const struct layout *layout;
@@ -20,6 +22,7 @@ struct saver {
 	bool started; /* the thread exists and was not joined yet */
 	bool copied;  /* under lock: `state` is needed no more */
 	bool done;    /* under lock: the thread has written result */
+	struct steps steps;
 	struct saver_result result;
 };
 
@@ -32,7 +35,7 @@ tr_status saver_create(const struct checkpoint_folder *folder, const struct layo
 	saver->folder = *folder;
 	saver->layout = layout;
 	(void)pthread_mutex_init(&saver->lock, NULL);
-	(void)pthread_cond_init(&saver->changed, NULL);
+	patience_condition(&saver->changed);
 	*out = saver;
 	return TR_OK;
 }
@@ -80,11 +83,12 @@ static void copy_parts(struct saver *saver)
 static tr_status write_state(struct saver *saver, char path[CHECKPOINT_PATH_MAX],
     struct tr_error *error)
 {
+	struct progress steps = steps_progress(&saver->steps);
 	if (saver->in_parts)
 		return checkpoint_write_from(&saver->folder, saver->layout, &saver->parts.source,
-		    &saver->manifest, NULL, NULL, path, error);
+		    &saver->manifest, NULL, &steps, path, error);
 	return checkpoint_write(&saver->folder, saver->layout, &saver->copy, &saver->manifest, NULL,
-	    NULL, path, error);
+	    &steps, path, error);
 }
 
 /* Of this thread: what writes yields to what trains. */
@@ -142,6 +146,7 @@ static tr_status start(struct saver *saver, const struct manifest *manifest, str
 	saver->manifest = *manifest;
 	saver->copied = false;
 	saver->done = false;
+	steps_take(&saver->steps);
 	int failed = pthread_create(&saver->thread, NULL, save, saver);
 	if (failed != 0)
 		return tr_error_set(error, TR_ELIMIT,
@@ -182,6 +187,19 @@ void saver_settle(struct saver *saver)
 	(void)pthread_mutex_lock(&saver->lock);
 	while (!saver->copied)
 		(void)pthread_cond_wait(&saver->changed, &saver->lock);
+	(void)pthread_mutex_unlock(&saver->lock);
+}
+
+void saver_wait(struct saver *saver, const struct progress *progress, unsigned bound_ms)
+{
+	if (!saver->started)
+		return;
+	(void)pthread_mutex_lock(&saver->lock);
+	while (!saver->done) {
+		patience_wait(&saver->changed, &saver->lock);
+		if (!saver->done && steps_within(&saver->steps, bound_ms))
+			progress_tell(progress);
+	}
 	(void)pthread_mutex_unlock(&saver->lock);
 }
 

@@ -45,11 +45,9 @@ struct tr_group {
 	bool closing; /* its commit came too early, and is to be called again */
 	struct tr_commit commit;
 	struct fake_op ops[FAKE_OPS_MAX];
-	size_t op_count;
+	size_t op_count, state_count, memory_count;
 	struct fake_state states[8];
-	size_t state_count;
 	void *memory[32];
-	size_t memory_count;
 	/* What it reported. */
 	double first_loss, loss, val_loss;
 	unsigned events, checkpoints, steps_reported;
@@ -65,10 +63,10 @@ struct fake_world {
 	bool keep;                /* policy; else replay */
 	uint64_t restart_at;      /* this round's first attempt is abandoned although nobody died */
 	bool restart_in_progress; /* it is: tr_progress says so */
-	unsigned late,
-	    late_commits; /* so many more tr_wait_for, tr_round_commit_for come too early */
-	unsigned waits_to_eviction; /* 0: none; else that tr_wait_for says so */
-	uint32_t patience_ms;       /* of the newest */
+	void (*progressed)(void *arg); /* tr_progress was called */
+	unsigned late, late_commits;   /* so many more tr_wait_for, commits come too early */
+	unsigned waits_to_eviction;    /* 0: none; else that tr_wait_for says so */
+	uint32_t patience_ms;          /* of the newest */
 	unsigned attempts;
 	/* The meeting. */
 	unsigned arrived, meeting;
@@ -136,6 +134,8 @@ bool tr_progress(tr_group *g)
 	struct fake_world *w = g->world;
 	(void)pthread_mutex_lock(&w->lock);
 	bool go_on = !(w->restart_in_progress && w->restart_at == g->begun);
+	if (w->progressed != NULL)
+		w->progressed(NULL);
 	(void)pthread_mutex_unlock(&w->lock);
 	return go_on;
 }

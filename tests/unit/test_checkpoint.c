@@ -10,8 +10,10 @@
 #include <cmocka.h>
 
 #include "daemon/checkpoint/checkpoint_dir.h"
+#include "daemon/worker/patience.h"
 #include "daemon/worker/saver.h"
 #include "checkpoint_fixture.h"
+#include "slow_disk.h"
 
 static bool is_there(const struct fixture *f, const char *name)
 {
@@ -251,6 +253,28 @@ static void test_saver(void **state)
 	saver_destroy(saver);
 }
 
+/* Who waits for a write gets on while the disk is only slow, and not when it hangs for longer than is allowed. */
+static void test_who_waits_for_a_slow_disk_gets_on(void **state)
+{
+	struct fixture *f = *state;
+	const struct progress told = { slow_disk_tell, NULL };
+	for (unsigned bound_ms = 0; bound_ms <= PATIENCE_MS; bound_ms += PATIENCE_MS) {
+		struct saver *saver;
+		struct saver_result result;
+		struct manifest manifest = { .step = 3 };
+		struct tr_error error;
+		assert_int_equal(saver_create(&f->folder, &f->layout, &saver, &error), TR_OK);
+		saver_wait(saver, &told, bound_ms); /* for none */
+		slow_disk_begin(bound_ms == 0 ? 50 : SLOW_DISK_TRIES);
+		assert_int_equal(saver_start(saver, &f->arrays, &manifest, &error), TR_OK);
+		saver_wait(saver, &told, bound_ms);
+		assert_true(slow_disk.in_vain == (bound_ms == 0));
+		assert_true(saver_result(saver, false, &result));
+		assert_int_equal(result.status, TR_OK);
+		saver_destroy(saver);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -264,6 +288,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_unwritable, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_make_folder, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_saver, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_who_waits_for_a_slow_disk_gets_on, setup,
+		    teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,6 @@
 /* Reading what others wrote: good files, and every kind of bad one with a clear word. */
+#include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -170,6 +172,50 @@ static void test_json(void **state)
 	}
 }
 
+/* A file of more than the kernel should hold back; the linker takes this instead of the C library's. */
+#define LARGE_NUMBERS (36u << 20)
+static off_t sent, waited_for;
+static int sync_fails;
+
+int sync_file_range(int fd, off_t from, off_t bytes, unsigned flags)
+{
+	(void)fd;
+	if ((flags & SYNC_FILE_RANGE_WAIT_AFTER) != 0)
+		waited_for = from + bytes;
+	else
+		sent = from + bytes;
+	errno = sync_fails;
+	return sync_fails != 0 ? -1 : 0;
+}
+
+static void read_zeros(void *arg, size_t item, size_t first, size_t end, float *to)
+{
+	(void)arg;
+	(void)item;
+	memset(to, 0, (end - first) * sizeof(float));
+}
+
+static void test_the_disk_gets_a_large_file_in_pieces(void **state)
+{
+	(void)state;
+	static const int fails[] = { 0, ENOSYS, EIO };
+	const struct safetensors_source source = { read_zeros, NULL };
+	const struct safetensors_item item = { "a", 0, LARGE_NUMBERS, NULL, &source };
+	for (size_t i = 0; i < 3; i++) {
+		struct tr_digest digest;
+		struct tr_error error;
+		FILE *file = tmpfile();
+		assert_non_null(file);
+		sent = waited_for = 0;
+		sync_fails = fails[i];
+		assert_int_equal(safetensors_write(fileno(file), &item, 1, NULL, &digest, &error),
+		    fails[i] == EIO ? TR_EIO : TR_OK);
+		assert_true(fails[i] == EIO || sent >= 128 << 20);
+		assert_true(fails[i] != 0 || waited_for >= 64 << 20);
+		(void)fclose(file);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -177,6 +223,7 @@ int main(void)
 		cmocka_unit_test(test_bad),
 		cmocka_unit_test(test_mutilated),
 		cmocka_unit_test(test_write_then_read),
+		cmocka_unit_test(test_the_disk_gets_a_large_file_in_pieces),
 		cmocka_unit_test(test_json),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

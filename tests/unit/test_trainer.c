@@ -20,6 +20,7 @@
 #include "daemon/checkpoint/safetensors.h"
 #include "daemon/worker/trainer.h"
 #include "daemon/worker/trainer_inside.h"
+#include "tests/unit/slow_disk.h"
 #include "tests/unit/trainer_job.h"
 
 struct peer_run {
@@ -399,6 +400,25 @@ static void test_full_disk(void **state)
 	job_finish(&j);
 }
 
+/* The others wait for the last checkpoint: its writer works, also while the disk takes its time. */
+static void test_a_slow_disk_at_the_end(void **state)
+{
+	(void)state;
+	struct job j;
+	struct fake_world w;
+	struct peer_run run;
+	job_init(&j, 2);
+	fake_world_init(&w, 1);
+	w.progressed = slow_disk_tell;
+	slow_disk_begin(SLOW_DISK_TRIES);
+	run_world(&j, &w, &run);
+	assert_ok(&run);
+	assert_false(slow_disk.waits || slow_disk.in_vain);
+	assert_int_equal(w.groups[0].checkpoints, 1);
+	runs_finish(&w, &run);
+	job_finish(&j);
+}
+
 static void assert_refused(struct job *j, const char *expected)
 {
 	struct fake_world w;
@@ -534,6 +554,7 @@ int main(void)
 		cmocka_unit_test(test_drop_normalises_by_what_arrived),
 		cmocka_unit_test(test_scale_arrived),
 		cmocka_unit_test(test_full_disk),
+		cmocka_unit_test(test_a_slow_disk_at_the_end),
 		cmocka_unit_test(test_bad_jobs),
 	};
 	log_configure(LOG_ERROR, false);
