@@ -4,11 +4,14 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/json.h"
+#include "common/log_writer.h"
+
+/* Of a line of text, without its end. */
+#define LINE_MAX_TEXT 1280
 
 static enum log_level least_level = LOG_INFO;
 static bool as_json;
@@ -32,11 +35,12 @@ bool log_level_parse(const char *name, enum log_level *level)
 	return false;
 }
 
-/* One writev(2), so that lines of several threads and processes do not mix. */
-static void write_line(const char *text)
+/* One write(2), so that lines of several threads and processes do not mix. */
+static void write_line(const char *line, size_t bytes)
 {
-	struct iovec pieces[] = { { (void *)(uintptr_t)text, strlen(text) }, { "\n", 1 } };
-	ssize_t ignored = writev(STDERR_FILENO, pieces, 2);
+	if (log_writer_put(line, bytes))
+		return;
+	ssize_t ignored = write(STDERR_FILENO, line, bytes);
 	(void)ignored;
 }
 
@@ -48,40 +52,76 @@ static void blank_controls(char *text)
 			*text = ' ';
 }
 
-void log_write(enum log_level level, const char *subsystem, const char *format, ...)
+static size_t json_line(const char *stamp, enum log_level level, const char *subsystem,
+    const char *message, char line[LOG_WRITER_LINE_MAX])
 {
-	if (level < least_level)
-		return;
-	char message[1024], stamp[32], line[1280];
-	va_list args;
-	va_start(args, format);
-	(void)vsnprintf(message, sizeof(message), format, args);
-	va_end(args);
+	struct json j = { 0 };
+	json_object(&j);
+	json_key(&j, "time");
+	json_string(&j, stamp);
+	json_key(&j, "level");
+	json_string(&j, level_names[level]);
+	json_key(&j, "subsystem");
+	json_string(&j, subsystem);
+	json_key(&j, "message");
+	json_string(&j, message);
+	json_end(&j);
+	const char *text = json_text(&j);
+	size_t bytes = text != NULL ? strlen(text) : 0;
+	if (bytes + 1 > LOG_WRITER_LINE_MAX)
+		bytes = 0;
+	if (bytes > 0) {
+		memcpy(line, text, bytes);
+		line[bytes++] = '\n';
+	}
+	json_finish(&j);
+	return bytes;
+}
+
+/* With its end; 0: there is no memory for it. */
+static size_t make_line(enum log_level level, const char *subsystem, char *message,
+    char line[LOG_WRITER_LINE_MAX])
+{
+	char stamp[32];
 	struct timespec now;
 	struct tm utc;
 	(void)clock_gettime(CLOCK_REALTIME, &now);
 	(void)gmtime_r(&now.tv_sec, &utc);
 	size_t used = strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", &utc);
 	(void)snprintf(stamp + used, sizeof(stamp) - used, ".%03ldZ", now.tv_nsec / 1000000);
-	if (as_json) {
-		struct json j = { 0 };
-		json_object(&j);
-		json_key(&j, "time");
-		json_string(&j, stamp);
-		json_key(&j, "level");
-		json_string(&j, level_names[level]);
-		json_key(&j, "subsystem");
-		json_string(&j, subsystem);
-		json_key(&j, "message");
-		json_string(&j, message);
-		json_end(&j);
-		if (json_text(&j) != NULL)
-			write_line(json_text(&j));
-		json_finish(&j);
-		return;
-	}
+	if (as_json)
+		return json_line(stamp, level, subsystem, message, line);
 	blank_controls(message);
-	(void)snprintf(line, sizeof(line), "%s %-5s %s: %s", stamp, level_names[level], subsystem,
+	(void)snprintf(line, LINE_MAX_TEXT, "%s %-5s %s: %s", stamp, level_names[level], subsystem,
 	    message);
-	write_line(line);
+	size_t bytes = strlen(line);
+	line[bytes++] = '\n';
+	return bytes;
+}
+
+void log_write(enum log_level level, const char *subsystem, const char *format, ...)
+{
+	if (level < least_level)
+		return;
+	char message[1024], line[LOG_WRITER_LINE_MAX];
+	va_list args;
+	va_start(args, format);
+	(void)vsnprintf(message, sizeof(message), format, args);
+	va_end(args);
+	size_t bytes = make_line(level, subsystem, message, line);
+	if (bytes > 0)
+		write_line(line, bytes);
+}
+
+static size_t left_out(unsigned long count, char line[LOG_WRITER_LINE_MAX])
+{
+	char message[128];
+	(void)snprintf(message, sizeof(message),
+	    "%lu lines were left out here: nobody took what was written to stderr", count);
+	return make_line(LOG_WARN, "log", message, line);
+}
+
+bool log_in_background(void)
+{
+	return log_writer_start(left_out);
 }

@@ -20,7 +20,7 @@ bench: $(BUILD)/bin/kernelbench
 # qemu-user-static; `make test` skips it where they are missing.
 ARM_CC ?= aarch64-linux-gnu-gcc
 ARM_RUN ?= qemu-aarch64-static
-ARM_SRC := $(wildcard collectives/kernels/*.c) $(addprefix common/,rng.c log.c json.c utf8.c)
+ARM_SRC := $(wildcard collectives/kernels/*.c) $(addprefix common/,rng.c log.c log_writer.c json.c utf8.c)
 ARM_TESTS := $(patsubst tests/unit/%.c,$(BUILD)/neon/%,$(wildcard tests/unit/test_kernel_*.c))
 $(ARM_TESTS): $(BUILD)/neon/%: tests/unit/%.c $(ARM_SRC) $(wildcard collectives/kernels/*.h tests/cross/*.h)
 	@mkdir -p $(@D)

@@ -93,6 +93,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	log_configure(settings.level, settings.json);
+	(void)log_in_background();
 	(void)fdlimit_raise(&open_files);
 	uv_loop_t loop;
 	if (uv_loop_init(&loop) != 0) {

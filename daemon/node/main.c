@@ -119,6 +119,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	log_configure(settings.level, settings.json);
+	(void)log_in_background();
 	keep_freed_memory();
 	uv_loop_t loop;
 	if (uv_loop_init(&loop) != 0) {

@@ -73,14 +73,14 @@ class Daemon:
         self.arguments, self.environment = list(map(str, arguments)), environment
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log_path = self.folder / "daemon.log"
-        self.process = None
+        self.process, self.stderr = None, None  # stderr: a descriptor instead of the log
 
     def start(self):
         for name in ("address", "pid"):
             (self.folder / name).unlink(missing_ok=True)
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen([str(BIN / self.program), *self.arguments], stdin=subprocess.DEVNULL,
-                                            stdout=log, stderr=log, env=self.environment, start_new_session=True)
+                                            stdout=log, stderr=self.stderr or log, env=self.environment, start_new_session=True)
         return self
 
     def wait_serving(self):

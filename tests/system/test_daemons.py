@@ -453,6 +453,31 @@ def test_json_logs(tmp_path):
             assert rows and all({"time", "level", "subsystem", "message"} <= set(row) for row in rows)
 
 
+@pytest.mark.parametrize("program", ["memberd", "traind"])
+def test_nobody_reads_what_a_daemon_logs(cluster, program):
+    """Ctrl-S, or a pager: here a pipe that is full from the start. All goes on, lines come when somebody reads, and SIGTERM ends the daemon as ever."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(writer, b"." * 4096)
+    os.set_blocking(writer, True)
+    daemon = cluster.memberd if program == "memberd" else cluster.nodes[0]
+    daemon.arguments[daemon.arguments.index("--listen") + 1] = daemon.address
+    daemon.kill9()
+    cluster.close_channels()
+    daemon.stderr = writer
+    daemon.start().wait_serving()
+    cluster.wait_nodes(alive=2)
+    still_works(cluster)
+    got = b""
+    while b"info" not in got:
+        got = os.read(reader, 65536)
+    assert daemon.terminate() == 0
+    os.close(reader)
+    os.close(writer)
+
+
 # ---- cost
 
 

@@ -1,9 +1,13 @@
+#include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -141,6 +145,93 @@ static void what_strangers_cause_is_limited_and_counted(void **state)
 	assert_true(strstr(captured, "dropped the last") > count);
 }
 
+/* stderr is a pipe that holds 4096 bytes (of a kernel that has larger pages: of one page), which nobody reads at first. Runs in a child: what logs in the background stays so. */
+static int log_to_a_full_pipe(int fd, int until)
+{
+	(void)alarm(120);
+	(void)dup2(fd, STDERR_FILENO);
+	(void)close(fd);
+	if (!log_in_background())
+		return 1;
+	for (unsigned i = 0; i < 10000; i++)
+		log_info("test", "line %u", i);
+	(void)puts("all are logged");
+	(void)fflush(stdout);
+	char end;
+	(void)!read(until, &end, 1);
+	return 0;
+}
+
+static void who_logs_waits_for_no_reader(void **state)
+{
+	(void)state;
+	int out[2], err[2], until[2], ended;
+	char text[256];
+	unsigned long next = 0, seen = 0, left = 0;
+	assert_true(pipe(out) == 0 && pipe(err) == 0 && pipe(until) == 0);
+	(void)fcntl(err[1], F_SETPIPE_SZ, 4096);
+	pid_t child = fork();
+	if (child == 0) {
+		(void)dup2(out[1], STDOUT_FILENO);
+		(void)close(err[0]);
+		(void)close(until[1]);
+		exit(log_to_a_full_pipe(err[1], until[0]));
+	}
+	(void)close(out[1]);
+	(void)close(err[1]);
+	FILE *said = fdopen(out[0], "r"), *lines = fdopen(err[0], "r");
+	assert_true(said != NULL && lines != NULL);
+	assert_non_null(fgets(text, sizeof(text), said)); /* before anything was read */
+	while (seen + left < 10000 && fgets(text, sizeof(text), lines) != NULL) {
+		const char *at = strstr(text, "info  test: line ");
+		const char *count = strstr(text, "warn  log: ");
+		assert_true((at != NULL) != (count != NULL));
+		if (at == NULL) {
+			left += strtoul(count + strlen("warn  log: "), NULL, 10);
+			continue;
+		}
+		unsigned long number = strtoul(at + strlen("info  test: line "), NULL, 10);
+		assert_true(number >= next); /* in order */
+		next = number + 1;
+		seen++;
+	}
+	assert_true(seen > 1000 && left > 0);
+	assert_int_equal(seen + left, 10000);
+	(void)close(until[0]);
+	(void)close(until[1]);
+	assert_int_equal(waitpid(child, &ended, 0), child);
+	assert_int_equal(ended, 0);
+	(void)fclose(said);
+	(void)fclose(lines);
+}
+
+/* What was logged before a crash is there, and the crash is what it was. */
+static void a_crash_keeps_its_last_words(void **state)
+{
+	(void)state;
+	int err[2], ended;
+	char text[4096];
+	size_t got = 0;
+	ssize_t more;
+	assert_int_equal(pipe(err), 0);
+	pid_t child = fork();
+	if (child == 0) {
+		(void)dup2(err[1], STDERR_FILENO);
+		(void)log_in_background();
+		for (unsigned i = 0; i < 20; i++)
+			log_error("test", "last words %u", i);
+		abort();
+	}
+	(void)close(err[1]);
+	while ((more = read(err[0], text + got, sizeof(text) - 1 - got)) > 0)
+		got += (size_t)more;
+	text[got] = '\0';
+	(void)close(err[0]);
+	assert_non_null(strstr(text, "test: last words 19\n"));
+	assert_int_equal(waitpid(child, &ended, 0), child);
+	assert_true(WIFSIGNALED(ended) && WTERMSIG(ended) == SIGABRT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest log_tests[] = {
@@ -150,6 +241,8 @@ int main(void)
 		cmocka_unit_test(no_message_forges_a_line),
 		cmocka_unit_test(long_messages_are_cut),
 		cmocka_unit_test(what_strangers_cause_is_limited_and_counted),
+		cmocka_unit_test(who_logs_waits_for_no_reader),
+		cmocka_unit_test(a_crash_keeps_its_last_words),
 	};
 	return cmocka_run_group_tests(log_tests, NULL, NULL);
 }
