@@ -9,20 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/shell/rundir.h"
-
 tr_status log_folder_file(const char *folder, uint64_t job, uint32_t rank, uint64_t peer,
     char *path, size_t size, struct tr_error *error)
 {
-	char of_job[PATH_MAX];
-	(void)snprintf(of_job, sizeof(of_job), "%s/job-%" PRIu64, folder, job);
-	tr_status st = rundir_make(of_job, error);
-	if (st != TR_OK)
-		return st;
-	int length = snprintf(path, size, "%s/rank-%" PRIu32 ".peer-%" PRIu64 ".log", of_job, rank,
-	    peer);
+	int length = snprintf(path, size,
+	    "%s/job-%" PRIu64 "/rank-%" PRIu32 ".peer-%" PRIu64 ".log", folder, job, rank, peer);
 	if (length < 0 || (size_t)length >= size)
-		return tr_error_set(error, TR_EINVAL, "path of a log is too long: %s", of_job);
+		return tr_error_set(error, TR_EINVAL, "path of a log is too long: %s", folder);
 	return TR_OK;
 }
 
@@ -62,16 +55,19 @@ static void remove_job(const char *folder, const char *name)
 	(void)rmdir(path);
 }
 
-size_t log_folder_prune(const char *folder, size_t keep)
+size_t log_folder_prune(const char *folder, size_t keep, bool (*spares)(void *arg, uint64_t job),
+    void *arg)
 {
 	struct dirent **entries;
 	int count = scandir(folder, &entries, only_jobs, by_age);
 	if (count < 0)
 		return 0;
-	size_t removed = (size_t)count > keep ? (size_t)count - keep : 0;
+	size_t over = (size_t)count > keep ? (size_t)count - keep : 0, removed = 0;
 	for (size_t i = 0; i < (size_t)count; i++) {
-		if (i < removed)
+		if (removed < over && (spares == NULL || !spares(arg, job_of(entries[i]->d_name)))) {
 			remove_job(folder, entries[i]->d_name);
+			removed++;
+		}
 		free(entries[i]);
 	}
 	free((void *)entries);

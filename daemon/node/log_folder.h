@@ -2,16 +2,19 @@
 #ifndef TR_DAEMON_NODE_LOG_FOLDER_H
 #define TR_DAEMON_NODE_LOG_FOLDER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/error.h"
 
-/* Makes folder/job-<id> if need be and writes the name of the peer's file in it. */
+/* The name of the peer's file, in folder/job-<id>; logfile_open makes that folder. */
 tr_status log_folder_file(const char *folder, uint64_t job, uint32_t rank, uint64_t peer,
     char *path, size_t size, struct tr_error *error);
 
-/* Removes the oldest jobs' folders (least ids) until at most `keep` are left; returns how many were removed. */
-size_t log_folder_prune(const char *folder, size_t keep);
+/* Removes the oldest jobs' folders (least ids) until at most `keep` are left, but none of a job of which spares(arg, job) says that it is still written (NULL: of none); returns how
+ * many were removed. */
+size_t log_folder_prune(const char *folder, size_t keep, bool (*spares)(void *arg, uint64_t job),
+    void *arg);
 
 #endif

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/folders.h"
+
 static void name_of(const struct logfile *log, unsigned age, char path[PATH_MAX])
 {
 	if (age == 0)
@@ -41,9 +43,30 @@ static tr_status prepare(struct logfile *log, const char *path, unsigned files_m
 	return TR_OK;
 }
 
+static int open_to_append(const struct logfile *log)
+{
+	return open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+}
+
+static tr_status make_folder_of(const struct logfile *log, struct tr_error *error)
+{
+	char folder[PATH_MAX];
+	const char *slash = strrchr(log->path, '/');
+	if (slash == NULL)
+		return TR_OK;
+	(void)snprintf(folder, sizeof(folder), "%.*s", (int)(slash - log->path), log->path);
+	return folders_make(folder, error);
+}
+
 static tr_status open_newest(struct logfile *log, struct tr_error *error)
 {
-	log->fd = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	log->fd = open_to_append(log);
+	if (log->fd < 0 && errno == ENOENT) {
+		tr_status st = make_folder_of(log, error);
+		if (st != TR_OK)
+			return st;
+		log->fd = open_to_append(log);
+	}
 	if (log->fd < 0)
 		return tr_error_set(error, TR_EIO, "cannot open %s: %s", log->path, strerror(errno));
 	return TR_OK;
@@ -76,8 +99,12 @@ static tr_status rotate(struct logfile *log, struct tr_error *error)
 	for (unsigned age = log->files_max - 1; age > 0; age--) {
 		name_of(log, age - 1, from);
 		name_of(log, age, to);
-		if (rename(from, to) == 0 || errno == ENOENT)
+		if (rename(from, to) == 0) {
 			log->sizes[age] = log->sizes[age - 1];
+		} else if (errno == ENOENT) { /* not yet written, or somebody removed it */
+			(void)unlink(to);
+			log->sizes[age] = 0;
+		}
 	}
 	if (log->files_max == 1)
 		(void)unlink(log->path);

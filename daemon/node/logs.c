@@ -225,6 +225,16 @@ static void finish_capture(struct logs *logs, struct capture *capture)
 	}
 }
 
+static bool is_captured(void *arg, uint64_t job)
+{
+	const struct logs *logs = arg;
+	for (const struct capture *capture = logs->captures; capture != NULL;
+	     capture = capture->next)
+		if (capture->job == job)
+			return true;
+	return false;
+}
+
 static void begin_capture(struct logs *logs, const struct order *order)
 {
 	char path[PATH_MAX - 16];
@@ -244,7 +254,7 @@ static void begin_capture(struct logs *logs, const struct order *order)
 	capture->drained = capture_drained;
 	capture->next = logs->captures;
 	logs->captures = capture;
-	/* Without a file the pipes must be read all the same: a full pipe would stop the worker. */
+	/* Without a file the pipes must be read all the same: a full pipe would stop the worker. Each piece tries to open it again. */
 	if (log_folder_file(logs->folder, order->request.job, order->rank, order->request.peer,
 	        path, sizeof(path), &error) != TR_OK ||
 	    logfile_open(&log, path, TR_LOG_FILE_BYTES_MAX, TR_LOG_FILES_MAX, &error) != TR_OK)
@@ -254,7 +264,7 @@ static void begin_capture(struct logs *logs, const struct order *order)
 		log_warn("logs", "job %llu: %s", (unsigned long long)capture->job, error.text);
 		finish_capture(logs, capture);
 	}
-	(void)log_folder_prune(logs->folder, TR_LOG_JOBS_MAX);
+	(void)log_folder_prune(logs->folder, TR_LOG_JOBS_MAX, is_captured, logs);
 }
 
 static void stop(struct logs *logs)

@@ -111,21 +111,70 @@ static void test_a_full_disk_loses_the_piece_only(void **state)
 	logfile_close(&log);
 }
 
+/* Somebody removes the folder: what comes after the next rotation is kept again. */
+static void test_a_folder_that_goes_away_is_made_again(void **state)
+{
+	(void)state;
+	struct logfile log;
+	struct tr_error error;
+	uint64_t position = 0;
+	char text[64];
+	assert_int_equal(logfile_open(&log, file("gone/deep/log"), 4, 3, &error), TR_OK);
+	assert_int_equal(logfile_write(&log, "one\n", 4, &error), TR_OK);
+	assert_int_equal(unlink(file("gone/deep/log")), 0);
+	assert_int_equal(rmdir(file("gone/deep")), 0);
+	assert_int_equal(logfile_write(&log, "two\n", 4, &error), TR_OK);
+	assert_int_equal(logfile_write(&log, "six\n", 4, &error), TR_OK);
+	read_all(&log, &position, text);
+	assert_string_equal(text, "two\nsix\n");
+	logfile_close(&log);
+}
+
+/* No room for the folder at first (here: a file has its place). */
+static void test_a_folder_that_cannot_be_made_at_first(void **state)
+{
+	(void)state;
+	struct logfile log;
+	struct tr_error error;
+	uint64_t position = 0;
+	char text[64];
+	(void)fclose(fopen(file("taken"), "w"));
+	assert_int_equal(logfile_open(&log, file("taken/log"), 100, 3, &error), TR_EIO);
+	assert_int_equal(logfile_write(&log, "lost\n", 5, &error), TR_EIO);
+	assert_int_equal(unlink(file("taken")), 0);
+	assert_int_equal(logfile_write(&log, "kept\n", 5, &error), TR_OK);
+	read_all(&log, &position, text);
+	assert_string_equal(text, "kept\n");
+	logfile_close(&log);
+}
+
+static bool is_job_9(void *arg, uint64_t job)
+{
+	(void)arg;
+	return job == 9;
+}
+
 static void test_old_jobs_go_first(void **state)
 {
 	(void)state;
 	char path[512];
+	struct logfile log;
 	struct tr_error error;
 	for (uint64_t job = 8; job < 13; job++) {
 		assert_int_equal(log_folder_file(file("jobs"), job, 0, 1, path, sizeof(path),
 		                     &error),
 		    TR_OK);
-		(void)fclose(fopen(path, "w"));
+		assert_int_equal(logfile_open(&log, path, 1, 1, &error), TR_OK);
+		logfile_close(&log);
 	}
-	assert_int_equal(log_folder_prune(file("jobs"), 2), 3);
+	assert_int_equal(log_folder_prune(file("jobs"), 2, is_job_9, NULL), 3);
+	assert_int_equal(access(file("jobs/job-8"), F_OK), -1);
+	assert_int_equal(access(file("jobs/job-9/rank-0.peer-1.log"), F_OK), 0);
 	assert_int_equal(access(file("jobs/job-10"), F_OK), -1);
-	assert_int_equal(access(file("jobs/job-11/rank-0.peer-1.log"), F_OK), 0);
-	assert_int_equal(access(file("jobs/job-12"), F_OK), 0);
+	assert_int_equal(access(file("jobs/job-11"), F_OK), -1);
+	assert_int_equal(log_folder_prune(file("jobs"), 1, NULL, NULL), 1);
+	assert_int_equal(access(file("jobs/job-9"), F_OK), -1);
+	assert_int_equal(access(file("jobs/job-12/rank-0.peer-1.log"), F_OK), 0);
 }
 
 /* ---- the log thread */
@@ -135,7 +184,7 @@ struct reader {
 	struct logs *logs;
 	char text[1 << 16], lines[4096], error[256];
 	size_t bytes, pieces;
-	bool ended, drained;
+	bool ended, drained, other_drained;
 };
 
 static void got_data(void *arg, uint64_t stream, const void *data, size_t bytes, bool end,
@@ -155,7 +204,10 @@ static void got_data(void *arg, uint64_t stream, const void *data, size_t bytes,
 static void got_drained(void *arg, uint64_t peer, const char *last_lines)
 {
 	struct reader *reader = arg;
-	assert_int_equal(peer, 5);
+	if (peer != 5) {
+		reader->other_drained = true;
+		return;
+	}
 	reader->drained = true;
 	(void)snprintf(reader->lines, sizeof(reader->lines), "%s", last_lines);
 }
@@ -221,6 +273,51 @@ static void test_lines_are_whole_and_the_last_are_told(void **state)
 	assert_non_null(strstr(reader.text, "one line\n"));
 	assert_non_null(strstr(reader.text, "warning\n"));
 	assert_int_equal(access(file("thread/job-3/rank-1.peer-5.log"), F_OK), 0);
+	finish(&reader);
+}
+
+static void make_jobs(unsigned first, unsigned count)
+{
+	char name[64];
+	for (unsigned i = 0; i < count; i++) {
+		(void)snprintf(name, sizeof(name), "thread/job-%u", first + i);
+		assert_int_equal(mkdir(file(name), 0700), 0);
+	}
+}
+
+/* However many jobs came after it. */
+static void test_the_output_of_a_running_job_stays(void **state)
+{
+	(void)state;
+	struct reader reader = { 0 };
+	int out_fd, err_fd, out[2], err[2];
+	char text[64];
+	begin(&reader, &out_fd, &err_fd);
+	put(out_fd, "first\n");
+	while (access(file("thread/job-3/rank-1.peer-5.log"), F_OK) != 0)
+		(void)usleep(1000);
+	make_jobs(1000, TR_LOG_JOBS_MAX);
+	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(err, O_CLOEXEC), 0);
+	logs_capture(reader.logs, 3000, 0, 6, out[0], err[0]);
+	(void)close(out[1]);
+	(void)close(err[1]);
+	logs_finish(reader.logs, 6);
+	run_until(&reader, &reader.other_drained);
+	assert_int_equal(access(file("thread/job-1000"), F_OK), -1);
+	assert_int_equal(access(file("thread/job-1002"), F_OK), 0);
+	put(out_fd, "second\n");
+	(void)close(out_fd);
+	(void)close(err_fd);
+	logs_finish(reader.logs, 5);
+	run_until(&reader, &reader.drained);
+	FILE *log = fopen(file("thread/job-3/rank-1.peer-5.log"), "r");
+	assert_non_null(log);
+	assert_non_null(fgets(text, sizeof(text), log));
+	assert_string_equal(text, "first\n");
+	assert_non_null(fgets(text, sizeof(text), log));
+	assert_string_equal(text, "second\n");
+	(void)fclose(log);
 	finish(&reader);
 }
 
@@ -356,7 +453,10 @@ int main(void)
 		cmocka_unit_test(test_rotation_keeps_the_newest),
 		cmocka_unit_test(test_goes_on_behind_what_is_there),
 		cmocka_unit_test(test_a_full_disk_loses_the_piece_only),
+		cmocka_unit_test(test_a_folder_that_goes_away_is_made_again),
+		cmocka_unit_test(test_a_folder_that_cannot_be_made_at_first),
 		cmocka_unit_test(test_old_jobs_go_first),
+		cmocka_unit_test(test_the_output_of_a_running_job_stays),
 		cmocka_unit_test(test_lines_are_whole_and_the_last_are_told),
 		cmocka_unit_test(test_last_lines_begin_at_their_start),
 		cmocka_unit_test(test_no_piece_without_credit),
