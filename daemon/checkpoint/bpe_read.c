@@ -33,13 +33,23 @@ tr_status bpe_read_file(const char *folder, const char *name, char **text, size_
 	}
 	char *made = malloc((size_t)about.st_size + 1);
 	size_t used = 0;
-	for (ssize_t got = 1; made != NULL && got > 0 && used < (size_t)about.st_size;) {
-		got = read(fd, made + used, (size_t)about.st_size - used);
-		used += got > 0 ? (size_t)got : 0;
+	const char *failed = NULL;
+	while (made != NULL && failed == NULL && used < (size_t)about.st_size) {
+		ssize_t got = read(fd, made + used, (size_t)about.st_size - used);
+		if (got > 0)
+			used += (size_t)got;
+		else if (got == 0)
+			failed = "it became shorter meanwhile";
+		else if (errno != EINTR)
+			failed = strerror(errno);
 	}
 	(void)close(fd);
 	if (made == NULL)
 		return tr_error_set(error, TR_ENOMEM, "%s: no memory for it", name);
+	if (failed != NULL) {
+		free(made);
+		return tr_error_set(error, TR_EIO, "%s: cannot read: %s", name, failed);
+	}
 	made[used] = '\0';
 	*text = made;
 	*length = used;
