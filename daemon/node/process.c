@@ -66,7 +66,7 @@ static void reap_strangers(void)
 	}
 }
 
-/* A shepherd was killed: its worker died with it, but orphans of that worker came to us, a subreaper. */
+/* A shepherd was killed: its worker is dead, with it or before it, but orphans of that worker came to us, a subreaper. */
 static void sweep_orphans(struct process *dead)
 {
 	pid_t spare[1024];
@@ -137,8 +137,9 @@ static void shepherd_exited(uv_process_t *handle, int64_t exit_status, int term_
 {
 	struct process *process = handle->data;
 	hear(process);
+	/* Also where the worker's end is known: what it left behind may live. */
+	process->shepherd_died = !process->exited || term_signal != 0;
 	if (!process->exited) {
-		process->shepherd_died = true;
 		process->end.exit_code = (int)exit_status;
 		process->end.signal = term_signal == 0 ? SIGKILL : term_signal;
 		(void)snprintf(process->end.reason, sizeof(process->end.reason),

@@ -41,6 +41,7 @@ struct run {
 	bool ended;
 	struct process_end end;
 	void (*on_started)(struct run *run);
+	unsigned grace_ms; /* 0: 200 */
 };
 
 static void started(void *arg, pid_t pid)
@@ -79,7 +80,7 @@ static void start(struct run *run, const char *script, const char *cgroup, int c
 		.out_fd = fds[1],
 		.err_fd = fds[1],
 		.open_files = 777,
-		.grace_ms = 200,
+		.grace_ms = run->grace_ms > 0 ? run->grace_ms : 200,
 	};
 	if (process_start(&run->loop, &options, &callbacks, run, &run->process, &error) != TR_OK)
 		fail_msg("%s", error.text);
@@ -297,6 +298,47 @@ static void test_a_killed_shepherd_leaves_nothing(void **state)
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
+static char state_of(pid_t pid)
+{
+	char path[64], text[512];
+	(void)snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+	FILE *file = fopen(path, "re");
+	assert_non_null(file);
+	assert_non_null(fgets(text, sizeof(text), file));
+	(void)fclose(file);
+	return strrchr(text, ')')[2];
+}
+
+/* The worker ended by itself, and was told to have; its shepherd is killed while it waits for what is left. */
+static void test_a_shepherd_killed_after_its_worker_leaves_nothing(void **state)
+{
+	(void)state;
+	struct run run = { .grace_ms = 2 * DEADLINE_MS };
+	char all[4096];
+	int pair[2];
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+	start(&run,
+	    "(setsid sh -c 'trap \"\" TERM; echo grandchild; while :; do sleep 1; done' &); "
+	    "read go <&$TRAIND_WORKER_FD; exit 4",
+	    "", pair[1]);
+	(void)close(pair[1]);
+	while (run.pid == 0)
+		(void)uv_run(&run.loop, UV_RUN_ONCE);
+	read_until(run.read_fd, "grandchild", all, sizeof(all));
+	pid_t shepherd = parent_of(run.pid);
+	assert_int_equal(write(pair[0], "\n", 1), 1);
+	while (kill(run.pid, 0) == 0 || state_of(shepherd) != 'S')
+		(void)usleep(1000);
+	assert_int_equal(kill(shepherd, SIGKILL), 0);
+	finish(&run, all, sizeof(all));
+	assert_int_equal(run.end.exit_code, 4);
+	assert_string_equal(run.end.reason, "exit code 4");
+	(void)close(pair[0]);
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
+	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
 /* The part of traind: runs a stubborn worker whose output is our stdout, and waits to be killed. */
 static int play_traind(void)
 {
@@ -360,6 +402,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_sweep_of_cgroups),
 		cmocka_unit_test(test_children_left_behind_are_ended),
 		cmocka_unit_test(test_a_killed_shepherd_leaves_nothing),
+		cmocka_unit_test(test_a_shepherd_killed_after_its_worker_leaves_nothing),
 		cmocka_unit_test(test_kill_9_of_traind_leaves_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
