@@ -160,6 +160,7 @@
 #define TR_GRPC_FRAMES_UNSENT_MAX    4096        /* a peer that asks and does not read is dropped */
 #define TR_GRPC_CONTROL_BURST        1000 /* pings, settings, resets, empty data of one connection */
 #define TR_GRPC_CONTROL_RATE         200  /* a second */
+#define TR_GRPC_PINGS_DUE_MAX        4096 /* beside those: for frames that were sent */
 #define TR_GRPC_HEADERS_BYTES_MAX    16384
 #define TR_GRPC_PATH_MAX             256 /* bytes in a method's path, NUL included */
 #define TR_GRPC_STATUS_TEXT_MAX      1024

@@ -68,7 +68,8 @@ struct grpc_session {
 	unsigned stream_count;
 	uint64_t now_ms, heard_ms, pinged_ms;
 	struct token_bucket control;
-	size_t unsent; /* bytes in all outboxes */
+	unsigned pings_due; /* which may still come for what we sent */
+	size_t unsent;      /* bytes in all outboxes */
 	bool is_server, busy, pinged, lost;
 	bool greeted;                   /* the peer's first SETTINGS came */
 	char reason[TR_ERROR_TEXT_MAX]; /* what went wrong first */

@@ -23,10 +23,21 @@ static bool callbacks_is_idle_work(const nghttp2_frame_hd *hd)
 	}
 }
 
+/* Clients that measure the way (grpc-go's BDP estimator, and others') send a ping for what they get, when they have none under way: at most one for each frame of ours, which cost us
+ * more. */
+static bool callbacks_is_due_ping(struct grpc_session *session, const nghttp2_frame_hd *hd)
+{
+	if (hd->type != NGHTTP2_PING || (hd->flags & NGHTTP2_FLAG_ACK) || session->pings_due == 0)
+		return false;
+	session->pings_due--;
+	return true;
+}
+
 static int callbacks_begin_frame(nghttp2_session *http2, const nghttp2_frame_hd *hd, void *arg)
 {
 	struct grpc_session *session = arg;
-	if (!callbacks_is_idle_work(hd) || token_bucket_take(&session->control, session->now_ms))
+	if (!callbacks_is_idle_work(hd) || callbacks_is_due_ping(session, hd) ||
+	    token_bucket_take(&session->control, session->now_ms))
 		return 0;
 	grpc_session_set_reason(session,
 	    "flood: more than %d pings, settings, resets or empty frames, and %d a second",
@@ -116,6 +127,9 @@ static int callbacks_close(nghttp2_session *http2, int32_t id, uint32_t code, vo
 static int callbacks_sent(nghttp2_session *http2, const nghttp2_frame *frame, void *arg)
 {
 	struct grpc_session *session = arg;
+	if ((frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS) &&
+	    session->pings_due < TR_GRPC_PINGS_DUE_MAX)
+		session->pings_due++;
 	if (frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code != NGHTTP2_NO_ERROR)
 		grpc_session_set_reason(session, "%s%s%.*s",
 		    nghttp2_http2_strerror(frame->goaway.error_code),

@@ -392,6 +392,47 @@ static void ping_flood(void **state)
 	flood_ends(test);
 }
 
+/* A client that measures the way with a ping for each piece that it gets, on a fast one: thousands in no time. */
+static void pings_for_what_was_sent(void **state)
+{
+	struct test *test = *state;
+	test->hold = true;
+	int32_t id = open_call(test, NULL, NULL, 4);
+	peer_pump(test->peer);
+	for (int i = 0; i < 5 * TR_GRPC_CONTROL_BURST && test->peer->status == TR_OK; i++) {
+		assert_int_equal(grpc_call_send(test->call, "line", 4), TR_OK);
+		peer_pump(test->peer);
+		(void)nghttp2_submit_ping(test->peer->http2, NGHTTP2_FLAG_NONE, NULL);
+		peer_pump(test->peer);
+	}
+	assert_int_equal(test->peer->status, TR_OK);
+	assert_int_equal(peer_stream(test->peer, id)->bytes,
+	    5 * TR_GRPC_CONTROL_BURST * (4 + GRPC_FRAME_PREFIX_BYTES));
+	ping_flood(state); /* more than those are still one */
+}
+
+/* What was sent long ago allows a bounded number. */
+static void pings_are_not_saved_up(void **state)
+{
+	struct test *test = *state;
+	test->hold = true;
+	(void)open_call(test, NULL, NULL, 4);
+	peer_pump(test->peer);
+	for (int i = 0; i < 2 * TR_GRPC_PINGS_DUE_MAX; i++) {
+		assert_int_equal(grpc_call_send(test->call, "line", 4), TR_OK);
+		peer_pump(test->peer);
+	}
+	int pings = 0;
+	for (; pings < 4 * TR_GRPC_PINGS_DUE_MAX && test->peer->status == TR_OK; pings++) {
+		(void)nghttp2_submit_ping(test->peer->http2, NGHTTP2_FLAG_NONE, NULL);
+		(void)peer_tell(test->peer);
+		(void)peer_hear(test->peer);
+	}
+	assert_in_range(pings, TR_GRPC_PINGS_DUE_MAX,
+	    TR_GRPC_PINGS_DUE_MAX + TR_GRPC_CONTROL_BURST + 10);
+	assert_non_null(strstr(test->peer->error.text, "flood"));
+}
+
 static void rapid_reset(void **state)
 {
 	struct test *test = *state;
@@ -531,6 +572,8 @@ int main(void)
 		DEAF_TEST(answers_that_are_not_read),
 		DEAF_TEST(slow_sender_is_told),
 		TEST(ping_flood),
+		TEST(pings_for_what_was_sent),
+		TEST(pings_are_not_saved_up),
 		TEST(rapid_reset),
 		TEST(slow_resets_are_fine),
 		TEST(half_a_preface),
