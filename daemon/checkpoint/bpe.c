@@ -45,8 +45,10 @@ tr_status bpe_load(const char *folder, struct bpe **out, struct tr_error *error)
 	struct bpe *bpe = calloc(1, sizeof(*bpe));
 	tr_status status = bpe == NULL ? tr_error_set(error, TR_ENOMEM, "no memory for a tokenizer")
 	                               : compile(bpe, error);
-	if (status == TR_OK)
+	if (status == TR_OK) {
+		bpe->word_max = TR_BPE_WORD_MAX;
 		status = bpe_read(bpe, folder, error);
+	}
 	if (status != TR_OK) {
 		bpe_destroy(bpe);
 		return tr_error_wrap(error, "%s", folder);
@@ -146,6 +148,9 @@ static void join(struct bpe *bpe, const struct bpe_candidate *c)
 /* Room for a word of so many bytes: each merge takes a symbol away and adds two candidates. */
 static tr_status make_room(struct bpe *bpe, size_t length, struct tr_error *error)
 {
+	if (length > bpe->word_max)
+		return tr_error_set(error, TR_ELIMIT,
+		    "a word of %zu bytes is too long: at most %zu", length, bpe->word_max);
 	if (length <= bpe->room)
 		return TR_OK;
 	size_t wanted = 2 * length;
@@ -228,9 +233,6 @@ tr_status bpe_encode(struct bpe *bpe, const char *text, size_t length, struct bp
 		run = utf8_length((const unsigned char *)text + i, length - i);
 		bad += run == 0;
 	}
-	if (length > INT32_MAX / 4)
-		return tr_error_set(error, TR_ELIMIT, "a text of %zu bytes is too long at once",
-		    length);
 	if (bad == 0)
 		return encode_text(bpe, text, length, tokens, error);
 	char *good = malloc(length + 2 * bad);

@@ -29,7 +29,8 @@ tr_status bpe_load(const char *folder, struct bpe **bpe, struct tr_error *error)
 void bpe_destroy(struct bpe *bpe); /* accepts NULL */
 uint32_t bpe_vocab(const struct bpe *bpe);
 
-/* Appends the tokens of a text (UTF-8; bytes that are none are replaced by U+FFFD, as Python's decoder does with errors="replace"). */
+/* Appends the tokens of a text (UTF-8; bytes that are none are replaced by U+FFFD, as Python's decoder does with errors="replace"), of any length.
+ * TR_ELIMIT: a word of it has more than TR_BPE_WORD_MAX bytes. */
 tr_status bpe_encode(struct bpe *bpe, const char *text, size_t length, struct bpe_tokens *tokens,
     struct tr_error *error);
 /* The bytes of a token; *length of them. An id that vocab.json does not have: none. */

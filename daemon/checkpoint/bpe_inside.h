@@ -39,6 +39,7 @@ struct bpe {
 	struct bpe_symbol *symbols; /* [room] */
 	struct bpe_candidate *heap; /* [3 room] */
 	size_t heap_count, room;
+	size_t word_max; /* places in a word are numbers of 32 bits */
 };
 
 #define BPE_VOCAB  "vocab.json"
