@@ -55,10 +55,13 @@ static tr_status open_checked(const char *folder, const char *name, const char *
 	tr_status status = safetensors_open(path, file, error);
 	if (status != TR_OK)
 		return status;
-	struct tr_digest found = tr_digest_told(file->bytes, file->size, progress);
-	if (strcmp(tr_digest_hex(found, hex), digest) == 0)
+	struct tr_digest found;
+	status = safetensors_digest(file, progress, &found, error);
+	if (status == TR_OK && strcmp(tr_digest_hex(found, hex), digest) == 0)
 		return TR_OK;
 	safetensors_close(file);
+	if (status != TR_OK)
+		return tr_error_wrap(error, "%s", name);
 	return tr_error_set(error, TR_EDIGEST,
 	    "%s is damaged: its digest is %s, the manifest says %s", name, hex, digest);
 }

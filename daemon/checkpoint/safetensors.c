@@ -235,6 +235,79 @@ tr_status safetensors_parse(const void *bytes, size_t size, struct safetensors *
 	return TR_OK;
 }
 
+#define READ_PIECE (4u << 20)
+
+static tr_status read_at(int fd, uint64_t at, size_t bytes, void *to, struct tr_error *error)
+{
+	for (char *next = to; bytes > 0;) {
+		ssize_t got = pread(fd, next, bytes, (off_t)at);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return tr_error_set(error, TR_EIO, "cannot read at byte %llu: %s",
+			    (unsigned long long)at,
+			    got < 0 ? strerror(errno) : "it became shorter meanwhile");
+		next += got;
+		at += (uint64_t)got;
+		bytes -= (size_t)got;
+	}
+	return TR_OK;
+}
+
+tr_status safetensors_read(const struct safetensors *file, const void *data, size_t bytes, void *to,
+    struct tr_error *error)
+{
+	size_t at = (size_t)((const char *)data - (const char *)file->bytes);
+	if (file->mapped)
+		return read_at(file->fd, at, bytes, to, error);
+	memcpy(to, data, bytes);
+	return TR_OK;
+}
+
+tr_status safetensors_digest(const struct safetensors *file, const struct progress *progress,
+    struct tr_digest *digest, struct tr_error *error)
+{
+	struct tr_digest_stream stream;
+	tr_status status = TR_OK;
+	if (!file->mapped) {
+		*digest = tr_digest_told(file->bytes, file->size, progress);
+		return TR_OK;
+	}
+	char *piece = malloc(READ_PIECE);
+	if (piece == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for a piece of a file");
+	tr_digest_begin(&stream);
+	for (size_t at = 0; status == TR_OK && at < file->size;) {
+		size_t left = file->size - at, bytes = left < READ_PIECE ? left : READ_PIECE;
+		status = read_at(file->fd, at, bytes, piece, error);
+		if (status == TR_OK)
+			tr_digest_add(&stream, piece, bytes);
+		at += bytes;
+		progress_tell(progress);
+	}
+	*digest = tr_digest_end(&stream);
+	free(piece);
+	return status;
+}
+
+/* So that its pages are there when it is parsed. Lengths that cannot be are left to safetensors_parse. */
+static tr_status try_header(int fd, size_t size, struct tr_error *error)
+{
+	unsigned char prefix[8], some[4096];
+	uint64_t bytes = 0;
+	if (size < sizeof(prefix))
+		return TR_OK;
+	tr_status status = read_at(fd, 0, sizeof(prefix), prefix, error);
+	for (int i = 7; i >= 0; i--)
+		bytes = bytes << 8 | prefix[i];
+	if (bytes > size - 8 || bytes > TR_SAFETENSORS_HEADER_MAX)
+		return status;
+	for (uint64_t at = 8; status == TR_OK && at < bytes + 8; at += sizeof(some))
+		status = read_at(fd, at,
+		    bytes + 8 - at < sizeof(some) ? bytes + 8 - at : sizeof(some), some, error);
+	return status;
+}
+
 tr_status safetensors_open(const char *path, struct safetensors *file, struct tr_error *error)
 {
 	struct stat about;
@@ -249,22 +322,29 @@ tr_status safetensors_open(const char *path, struct safetensors *file, struct tr
 	size_t size = (size_t)about.st_size;
 	void *map = size > 0 ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
 	int cause = size > 0 ? errno : EINVAL;
-	(void)close(fd);
-	if (map == MAP_FAILED)
+	if (map == MAP_FAILED) {
+		(void)close(fd);
 		return tr_error_set(error, TR_EIO, "cannot map %s: %s", path, strerror(cause));
-	tr_status status = safetensors_parse(map, size, file, error);
+	}
+	tr_status status = try_header(fd, size, error);
+	if (status == TR_OK)
+		status = safetensors_parse(map, size, file, error);
 	if (status != TR_OK) {
 		(void)munmap(map, size);
+		(void)close(fd);
 		return tr_error_wrap(error, "%s", path);
 	}
 	file->mapped = true;
+	file->fd = fd;
 	return TR_OK;
 }
 
 void safetensors_close(struct safetensors *file)
 {
-	if (file->mapped)
+	if (file->mapped) {
 		(void)munmap((void *)(uintptr_t)file->bytes, file->size);
+		(void)close(file->fd);
+	}
 	free(file->tensors);
 	memset(file, 0, sizeof(*file));
 }

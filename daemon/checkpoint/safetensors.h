@@ -43,7 +43,8 @@ struct safetensors_tensor {
 struct safetensors {
 	const void *bytes; /* the whole file */
 	size_t size;
-	bool mapped;
+	bool mapped; /* then also open, as: */
+	int fd;
 	size_t count;
 	struct safetensors_tensor *tensors; /* sorted by name */
 };
@@ -51,8 +52,14 @@ struct safetensors {
 /* Reads the header of a file in memory. `data` stays borrowed until safetensors_close. */
 tr_status safetensors_parse(const void *data, size_t size, struct safetensors *file,
     struct tr_error *error);
-/* Maps a file and reads its header. */
+/* Maps a file and reads its header. A page that the disk does not give up is a SIGBUS to who touches it; so what may be damaged is read with the two calls below. */
 tr_status safetensors_open(const char *path, struct safetensors *file, struct tr_error *error);
+/* Copies `bytes` of the file from `data`, which lies in it. TR_EIO: the disk does not give them. */
+tr_status safetensors_read(const struct safetensors *file, const void *data, size_t bytes, void *to,
+    struct tr_error *error);
+/* Of the whole file's bytes; tells progress every few MiB. */
+tr_status safetensors_digest(const struct safetensors *file, const struct progress *progress,
+    struct tr_digest *digest, struct tr_error *error);
 void safetensors_close(struct safetensors *file);
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
 const char *safetensors_dtype_name(enum safetensors_dtype dtype); /* "BF16" */

@@ -37,51 +37,116 @@ tr_status weights_load(const struct layout *layout, const char *suffix,
 		    &data, error);
 		if (status != TR_OK)
 			return status;
-		memcpy(values + tensor->offset, data, layout_numbers(tensor) * sizeof(float));
+		status = safetensors_read(file, data, layout_numbers(tensor) * sizeof(float),
+		    values + tensor->offset, error);
+		if (status != TR_OK)
+			return tr_error_wrap(error, "tensor '%s'", name);
 	}
 	return TR_OK;
 }
 
-/* So many bytes are taken between two tellings. */
-#define TELL_BYTES (4u << 20)
+/* So many numbers of the file are read at once, and then progress is told. */
+#define PIECE_NUMBERS (1u << 20)
 
-/* `data`: the whole tensor, from number `from` of the whole layout on; not necessarily aligned. */
-static void take_piece(const struct shard_piece *piece, const void *data, size_t from,
-    const struct progress *progress, float *values)
+struct taking {
+	const struct safetensors *file;
+	const char *
+	    data; /* the whole tensor, from number `from` of the whole layout on; not necessarily aligned */
+	size_t from;
+	const struct progress *progress;
+	float *piece; /* [PIECE_NUMBERS] */
+};
+
+/* Rows [row, row + rows) of it, which have room in t->piece with what lies between them. */
+static tr_status take_rows(const struct taking *t, const struct shard_piece *piece, size_t row,
+    size_t rows, float *values, struct tr_error *error)
 {
-	const char *bytes = data;
-	size_t untold = 0;
-	for (size_t row = 0; row < piece->rows; row++) {
-		memcpy(values + piece->local + row * piece->local_stride,
-		    bytes + (piece->whole - from + row * piece->whole_stride) * sizeof(float),
-		    piece->columns * sizeof(float));
-		untold += piece->columns * sizeof(float);
-		if (untold < TELL_BYTES)
-			continue;
-		progress_tell(progress);
-		untold = 0;
+	size_t numbers = (rows - 1) * piece->whole_stride + piece->columns;
+	size_t first = piece->whole - t->from + row * piece->whole_stride;
+	tr_status status = safetensors_read(t->file, t->data + first * sizeof(float),
+	    numbers * sizeof(float), t->piece, error);
+	for (size_t i = 0; status == TR_OK && i < rows; i++)
+		memcpy(values + piece->local + (row + i) * piece->local_stride,
+		    t->piece + i * piece->whole_stride, piece->columns * sizeof(float));
+	return status;
+}
+
+/* One row that is longer than a piece. */
+static tr_status take_long_row(const struct taking *t, const struct shard_piece *piece, size_t row,
+    float *values, struct tr_error *error)
+{
+	tr_status status = TR_OK;
+	for (size_t at = 0; at < piece->columns && status == TR_OK; at += PIECE_NUMBERS) {
+		struct shard_piece part = *piece;
+		part.whole += at;
+		part.local += at;
+		part.columns = piece->columns - at < PIECE_NUMBERS ? piece->columns - at
+		                                                   : PIECE_NUMBERS;
+		status = take_rows(t, &part, row, 1, values, error);
+		progress_tell(t->progress);
 	}
+	return status;
+}
+
+static tr_status take_piece(const struct taking *t, const struct shard_piece *piece, float *values,
+    struct tr_error *error)
+{
+	size_t at_once = piece->columns <= PIECE_NUMBERS;
+	if (at_once && piece->whole_stride > 0 && piece->whole_stride < PIECE_NUMBERS)
+		at_once = PIECE_NUMBERS / piece->whole_stride;
+	tr_status status = TR_OK;
+	for (size_t row = 0; row < piece->rows && status == TR_OK;) {
+		size_t rows = piece->rows - row < at_once ? piece->rows - row : at_once;
+		if (rows > 0) {
+			status = take_rows(t, piece, row, rows, values, error);
+			progress_tell(t->progress);
+		} else {
+			rows = 1;
+			status = take_long_row(t, piece, row, values, error);
+		}
+		row += rows;
+	}
+	return status;
+}
+
+static tr_status load_tensor(const struct taking *t, const struct layout *whole,
+    const struct layout *local, const struct shard *shard, size_t number, float *values,
+    struct tr_error *error)
+{
+	struct shard_piece pieces[SHARD_PIECES_MAX];
+	tr_status status = TR_OK;
+	size_t count = shard_pieces(whole, local, shard, number, pieces);
+	for (size_t k = 0; k < count && status == TR_OK; k++)
+		status = take_piece(t, &pieces[k], values, error);
+	return status;
 }
 
 tr_status weights_load_shard(const struct layout *whole, const struct layout *local,
     const struct shard *shard, const char *suffix, const struct safetensors *file,
     const struct progress *progress, float *values, struct tr_error *error)
 {
-	struct shard_piece pieces[SHARD_PIECES_MAX];
+	struct taking taking = { .file = file, .progress = progress };
+	tr_status status = TR_OK;
 	memset(values, 0, local->count * sizeof(*values));
-	for (size_t i = 0; i < local->tensor_count; i++) {
+	taking.piece = malloc(PIECE_NUMBERS * sizeof(float));
+	if (taking.piece == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for a piece of a tensor");
+	for (size_t i = 0; i < local->tensor_count && status == TR_OK; i++) {
 		const struct layout_tensor *tensor = &whole->tensors[local->tensors[i].number];
 		char name[SAFETENSORS_NAME_MAX];
 		const void *data;
 		make_name(name, tensor, suffix);
-		tr_status status = safetensors_find_f32(file, name, tensor->rows, tensor->columns,
-		    &data, error);
+		status = safetensors_find_f32(file, name, tensor->rows, tensor->columns, &data,
+		    error);
 		if (status != TR_OK)
-			return status;
-		size_t count = shard_pieces(whole, local, shard, i, pieces);
-		for (size_t k = 0; k < count; k++)
-			take_piece(&pieces[k], data, tensor->offset, progress, values);
+			break;
+		taking.data = data;
+		taking.from = tensor->offset;
+		status = load_tensor(&taking, whole, local, shard, i, values, error);
+		if (status != TR_OK)
+			(void)tr_error_wrap(error, "tensor '%s'", name);
 		progress_tell(progress);
 	}
-	return TR_OK;
+	free(taking.piece);
+	return status;
 }

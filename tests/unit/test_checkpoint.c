@@ -1,10 +1,12 @@
 /* Checkpoints: what is read is what was written, damage is found and named, old ones go, the newest never. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -100,6 +102,44 @@ static void test_damage(void **state)
 		assert_non_null(strstr(error.text, i < 2 ? names[i] : "optimizer.safetensors"));
 		assert_null(strchr(error.text, '\n'));
 	}
+}
+
+static int preads_to_failure; /* 0: none fails */
+static int pread_errno;       /* 0: the file ends */
+
+/* The linker takes this instead of the C library's. */
+ssize_t pread(int fd, void *to, size_t bytes, off_t at)
+{
+	if (preads_to_failure > 0 && --preads_to_failure == 0) {
+		errno = pread_errno;
+		return pread_errno == 0 ? 0 : -1;
+	}
+	return (ssize_t)syscall(SYS_pread64, fd, to, bytes, at);
+}
+
+/* A bad sector, or a server that is away, wherever it is found: an error in words, never a SIGBUS. */
+static void test_a_disk_that_does_not_give_it_up(void **state)
+{
+	struct fixture *f = *state;
+	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
+	struct manifest manifest;
+	struct tr_error error;
+	tr_status status = TR_EIO;
+	int reads = 0;
+	write_step(f, 200, path);
+	for (; status != TR_OK; reads++) {
+		preads_to_failure = reads + 1;
+		pread_errno = reads % 2 == 0 ? EIO : 0;
+		status = checkpoint_read(path, &f->layout, &f->back, &manifest, found, &error);
+		if (status != TR_OK) {
+			assert_int_equal(status, TR_EIO);
+			assert_non_null(strstr(error.text, ".safetensors: "));
+			assert_non_null(strstr(error.text, "cannot read at byte "));
+		}
+	}
+	preads_to_failure = 0;
+	/* Of each of two files the header, its digest, and each tensor at least. */
+	assert_true(reads > (int)(3 * f->layout.tensor_count + 6));
 }
 
 static void test_nothing_there(void **state)
@@ -281,6 +321,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
 		cmocka_unit_test(test_an_order_that_began_anew),
 		cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_disk_that_does_not_give_it_up, setup,
+		    teardown),
 		cmocka_unit_test_setup_teardown(test_nothing_there, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_keep, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_interrupted, setup, teardown),
