@@ -14,17 +14,45 @@ static Traind__Peer__WorkerExited *copy(const Traind__Peer__WorkerExited *end)
 	return made;
 }
 
-static void drop(Traind__Peer__WorkerExited *end)
+static void measure(struct worker_ends *ends, size_t place)
 {
-	if (end != NULL)
-		traind__peer__worker_exited__free_unpacked(end, NULL);
+	const Traind__Peer__WorkerExited *end = ends->ends[place];
+	ends->bytes -= ends->sizes[place];
+	ends->sizes[place] = end != NULL ? traind__peer__worker_exited__get_packed_size(end) : 0;
+	ends->bytes += ends->sizes[place];
+}
+
+static void drop(struct worker_ends *ends, size_t place)
+{
+	if (ends->ends[place] != NULL)
+		traind__peer__worker_exited__free_unpacked(ends->ends[place], NULL);
+	ends->ends[place] = NULL;
+	measure(ends, place);
+}
+
+static void drop_words(struct worker_ends *ends, size_t place)
+{
+	Traind__Peer__WorkerExited *end = ends->ends[place];
+	if (end == NULL || end->last_words == NULL)
+		return;
+	traind__peer__last_words__free_unpacked(end->last_words, NULL);
+	end->last_words = NULL;
+	measure(ends, place);
+}
+
+static size_t oldest(const struct worker_ends *ends)
+{
+	return ends->count > WORKER_ENDS_MAX ? ends->count - WORKER_ENDS_MAX : 0;
 }
 
 void worker_ends_keep(struct worker_ends *ends, const Traind__Peer__WorkerExited *end)
 {
-	Traind__Peer__WorkerExited **place = &ends->ends[ends->count++ % WORKER_ENDS_MAX];
-	drop(*place);
-	*place = copy(end);
+	size_t place = ends->count++ % WORKER_ENDS_MAX;
+	drop(ends, place);
+	ends->ends[place] = copy(end);
+	measure(ends, place);
+	for (size_t i = oldest(ends); i < ends->count && ends->bytes > WORKER_ENDS_BYTES_MAX; i++)
+		drop_words(ends, i % WORKER_ENDS_MAX);
 }
 
 Traind__Peer__WorkerExited *worker_ends_find(const struct worker_ends *ends, uint64_t peer)
@@ -38,8 +66,7 @@ Traind__Peer__WorkerExited *worker_ends_find(const struct worker_ends *ends, uin
 void worker_ends_each(const struct worker_ends *ends,
     void (*each)(void *arg, Traind__Peer__WorkerExited *end), void *arg)
 {
-	size_t first = ends->count > WORKER_ENDS_MAX ? ends->count - WORKER_ENDS_MAX : 0;
-	for (size_t i = first; i < ends->count; i++)
+	for (size_t i = oldest(ends); i < ends->count; i++)
 		if (ends->ends[i % WORKER_ENDS_MAX] != NULL)
 			each(arg, ends->ends[i % WORKER_ENDS_MAX]);
 }
@@ -47,6 +74,6 @@ void worker_ends_each(const struct worker_ends *ends,
 void worker_ends_finish(struct worker_ends *ends)
 {
 	for (size_t i = 0; i < WORKER_ENDS_MAX; i++)
-		drop(ends->ends[i]);
+		drop(ends, i);
 	*ends = (struct worker_ends){ 0 };
 }

@@ -318,6 +318,47 @@ static void test_what_was_learned_goes_with_its_group(void **state)
 	assert_false(kept_any(folder, 3) || kept_any(folder, 5));
 }
 
+struct ends_sum {
+	size_t ends, words, bytes;
+	bool newest_has_words;
+};
+
+static void add_end(void *arg, Traind__Peer__WorkerExited *end)
+{
+	struct ends_sum *sum = arg;
+	sum->ends++;
+	sum->words += end->last_words != NULL;
+	sum->bytes += traind__peer__worker_exited__get_packed_size(end);
+	sum->newest_has_words = end->last_words != NULL;
+}
+
+/* All of them go to memberd in one turn, whatever their last words: more than may wait on the connection would close it, at each try. */
+static void test_kept_ends_fit_a_connection(void **state)
+{
+	(void)state;
+	static struct worker_ends ends;
+	struct ends_sum sum = { 0 };
+	char *text = calloc(1, (2u << 20) + 1);
+	assert_non_null(text);
+	memset(text, 'x', 2u << 20);
+	for (uint64_t peer = 1; peer <= 40; peer++) {
+		Traind__Peer__WorkerExited end = TRAIND__PEER__WORKER_EXITED__INIT;
+		Traind__Peer__LastWords words = TRAIND__PEER__LAST_WORDS__INIT;
+		words.events = &text;
+		words.n_events = 1;
+		end.peer = peer;
+		end.last_words = &words;
+		worker_ends_keep(&ends, &end);
+	}
+	worker_ends_each(&ends, add_end, &sum);
+	assert_int_equal(sum.ends, 40);
+	assert_true(sum.newest_has_words && sum.words >= 10);
+	assert_true(sum.bytes <= TR_CONN_QUEUE_BYTES_MAX / 2);
+	worker_ends_finish(&ends);
+	assert_int_equal(ends.bytes, 0);
+	free(text);
+}
+
 static void test_the_newest_ends_are_kept_in_order(void **state)
 {
 	(void)state;
@@ -360,6 +401,7 @@ int main(void)
 		cmocka_unit_test(test_advertised_address),
 		cmocka_unit_test(test_what_was_learned_goes_with_its_group),
 		cmocka_unit_test(test_the_newest_ends_are_kept_in_order),
+		cmocka_unit_test(test_kept_ends_fit_a_connection),
 		cmocka_unit_test(test_devices),
 	};
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
