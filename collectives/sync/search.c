@@ -20,7 +20,7 @@ static double within(double x, double least, double most)
 
 void search_begin(struct search_state *state, const struct tr_sync_options *o, bool found)
 {
-	bool wanted = !found && o->inner_steps > 0 &&
+	bool wanted = o->lr_search && !found && o->inner_steps > 0 &&
 	    o->steps / o->inner_steps >= SEARCH_FEWEST_PERIODS;
 
 	*state = (struct search_state){ .race = wanted ? 1 : 0 };

@@ -46,7 +46,7 @@ struct search_told {
 
 enum { SEARCH_TOLD_NUMBERS = sizeof(struct search_told) / sizeof(double) };
 
-/* Before the first round. `found`: the base is from an earlier run, so there is no race; nor is there one where the options do not tell how many merges
+/* Before the first round. Without lr_search there is no race. `found`: the base is from an earlier run, so there is none; nor is there one where the options do not tell how many merges
  * there are, or tell of less than SEARCH_FEWEST_PERIODS. */
 void search_begin(struct search_state *state, const struct tr_sync_options *options, bool found);
 

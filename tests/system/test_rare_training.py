@@ -130,6 +130,16 @@ def test_costs_go_on_from_a_checkpoint(tmp_path, text):  # noqa: F811
     check_costs(tmp_path / "resumed", shown)
 
 
+@pytest.mark.parametrize("mode", ["diloco", "hdet"])
+def test_checkpoints_of_many_merges(tmp_path, text, mode):  # noqa: F811
+    """Of as many merges as a search for the learning rate would take to have races: this job has none."""
+    run = tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=1) as cluster:
+        done = cluster.wait_job(cluster.submit(rare(mode, text, run, 1, 300, "replay", 200, inner_steps=5)), "DONE")
+    assert done.rounds.committed - 1 == 300 / 5
+    assert sorted(path.name for path in run.glob("step-*")) == ["step-00000200", "step-00000300"]
+
+
 def test_base_rate_goes_on_from_a_checkpoint(tmp_path, text):  # noqa: F811
     """hdet whose base decays fast: its checkpoint of step 20 holds the base after four merges, from which another job goes on."""
     with Cluster(tmp_path / "cluster", nodes=2) as cluster:

@@ -27,6 +27,7 @@ static struct fixture begun(uint64_t steps, bool found)
 	f.options.steps = steps;
 	f.options.inner_steps = H;
 	f.options.lr_race_steps = 30;
+	f.options.lr_search = true;
 	search_begin(&f.state, &f.options, found);
 	return f;
 }
@@ -36,6 +37,17 @@ static void commit(struct fixture *f, bool given)
 	f->step += H;
 	search_control(&f->options, f->told, MEMBERS, f->step, given, &f->base, &f->state);
 	memset(f->told, 0, sizeof(f->told));
+}
+
+/* Whoever asks whether a race is under way takes it for a reason not to save anything. */
+static void there_is_no_race_without_a_search(void **state)
+{
+	(void)state;
+	struct fixture f = begun(STEPS, false);
+	assert_true(f.state.race == 1);
+	f.options.lr_search = false;
+	search_begin(&f.state, &f.options, false);
+	assert_true(f.state.race == 0);
 }
 
 static void run_until_judged(struct fixture *f)
@@ -278,6 +290,7 @@ static void options_of_races(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(there_is_no_race_without_a_search),
 		cmocka_unit_test(rates_of_a_race_are_the_middles_of_cells),
 		cmocka_unit_test(the_second_race_begins_anew_and_its_winner_gives_what_it_has),
 		cmocka_unit_test(who_races_alone_goes_on),
