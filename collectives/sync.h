@@ -80,7 +80,8 @@ struct tr_sync_tensor {
 struct tr_sync_options {
 	size_t size_of; /* sizeof(struct tr_sync_options) */
 	enum tr_sync_mode mode;
-	uint64_t steps;        /* inner steps in all; 0: without end */
+	uint64_t
+	    steps; /* inner steps in all; 0: without end; a joiner's are those that the group has (tr_sync_steps) */
 	uint64_t inner_steps;  /* H; 500, streaming 100, HDET 1000 */
 	double outer_lr;       /* eta; 0.7, streaming 0.4; local SGD and HDET: 1 */
 	double outer_momentum; /* mu; negative: 0.9; local SGD and HDET: 0 */
@@ -212,6 +213,8 @@ TR_API tr_status tr_sync_start(tr_sync *sync, struct tr_sync_now *now, struct tr
 /* After each inner step. */
 TR_API tr_status tr_sync_step(tr_sync *sync, const struct tr_sync_work *work,
     struct tr_sync_now *now, struct tr_error *error);
+/* Inner steps in all, as the group has them: after tr_sync_start they need not be this peer's own, as where it and the group went on from different checkpoints. */
+TR_API uint64_t tr_sync_steps(const tr_sync *sync);
 /* The number of sample `i`, less than struct tr_sync_now's `samples`, of this peer's next inner step. UINT64_MAX: there is none. */
 TR_API uint64_t tr_sync_sample(const tr_sync *sync, uint64_t i);
 /* Outer parameters of tensor `tensor`, what is to be evaluated and saved; valid until destroy, changes in

@@ -58,6 +58,7 @@ static void step_outer(struct tr_sync *s)
 
 	drift_look_again(s);
 	late_recall(s);
+	sync_follow_schedule(s);
 	if (tokens > 0)
 		outer_step(s->outer + first, s->momentum ? s->momentum + first : NULL,
 		    s->result.sum, (float)(1 / tokens), (float)s->options.outer_lr,

@@ -166,6 +166,8 @@ static tr_status fill(struct tr_sync *s, const struct tr_sync_tensor *tensors, s
 		memcpy(s->outer + s->tensors[i].offset, tensors[i].data,
 		    tensors[i].count * sizeof(float));
 	s->counters->lr_base[0] = 1;
+	s->counters->steps = s->options.steps;
+	s->counters->race_steps = s->options.lr_race_steps;
 	s->schedule = (struct sync_schedule){ .steps = s->options.steps,
 		.period = s->options.inner_steps,
 		.overlap = (uint64_t)s->options.overlap,

@@ -456,19 +456,19 @@ static tr_status sit_out(struct tr_sync *s, struct tr_error *error)
 	return status == TR_OK ? next_round(s, error) : status;
 }
 
-/* Where training is by the round's number; if that depends on how fast the peers are, by the state, so a joiner needs it first; so do the ops of a round in a race. */
+/* A joiner needs the state first: where training is, and how long it goes on, is the group's affair; so are the ops of a round in a race. */
 static tr_status begin_first(struct tr_sync *s, struct tr_error *error)
 {
 	tr_status status = sync_begin(s, error);
 
-	bool first = pace_decides(&s->options) || s->options.lr_search;
-	while (status == TR_OK && s->round.receive_state && first) {
+	while (status == TR_OK && s->round.receive_state) {
 		status = tr_state_receive(s->group, error);
 		if (status == TR_OK)
 			s->round.receive_state = false;
 		else if (status == TR_ERESTART)
 			status = sync_begin(s, error);
 	}
+	sync_follow_schedule(s);
 	return status;
 }
 
@@ -539,4 +539,9 @@ tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *er
 	tell(s, now);
 	s->resumed_s = sync_monotonic_s();
 	return TR_OK;
+}
+
+uint64_t tr_sync_steps(const tr_sync *s)
+{
+	return s->options.steps;
 }

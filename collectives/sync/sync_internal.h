@@ -50,6 +50,7 @@ struct sync_counters {
 	struct pace_agreed agreed; /* if pace_decides */
 	struct sync_costs costs;
 	struct search_state search; /* HDET with lr_search */
+	uint64_t steps, race_steps; /* of the group's schedule, as the options have them */
 };
 
 /* State: digests of what was written at the last merge of a tensor; zeros: not known. */
@@ -193,6 +194,13 @@ bool sync_leasing_has_none(
 void sync_leasing_commit(struct tr_sync *sync); /* the round was committed */
 
 double sync_monotonic_s(void);
+
+/* The schedule is the group's: who joined, or was put right, may have come with another one. */
+static inline void sync_follow_schedule(struct tr_sync *sync)
+{
+	sync->options.steps = sync->schedule.steps = sync->counters->steps;
+	sync->options.lr_race_steps = sync->counters->race_steps;
+}
 
 static inline size_t sync_fragment_count(const struct tr_sync *sync, unsigned fragment)
 {

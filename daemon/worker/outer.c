@@ -157,6 +157,18 @@ void outer_fetch(struct trainer *t)
 	}
 }
 
+/* The group's, which may have begun with another checkpoint than the one that this worker found. */
+static void take_start(struct trainer *t)
+{
+	uint64_t start = t->steps - tr_sync_steps(t->outer.sync);
+	if (start != t->counters->start)
+		log_info("trainer",
+		    "the others began at step %llu, the checkpoint that was read here is of step "
+		    "%llu",
+		    (unsigned long long)start, (unsigned long long)t->counters->start);
+	t->counters->start = start;
+}
+
 /* Done by the job, also before this run. Workers that go by time or speed are not at the same step; the furthest one's counts at a merge. */
 static uint64_t step_of(const struct trainer *t, const struct tr_sync_now *now)
 {
@@ -267,6 +279,7 @@ static void merged(struct trainer *t, const struct tr_sync_now *now)
 		.index = now->index,
 		.contributors = now->contributors,
 		.peers = now->peers };
+	take_start(t); /* if it was put right */
 	t->counters->step = t->counters->start + now->merged_step;
 	t->counters->samples = lease_counted(t->account);
 	t->counters->tokens += (uint64_t)now->sums[SUM_TOKENS];
@@ -289,9 +302,13 @@ static void merged(struct trainer *t, const struct tr_sync_now *now)
 /* A joiner comes in the middle: by then whole batches were trained on. */
 static tr_status started(struct trainer *t, const struct tr_sync_now *now, struct tr_error *error)
 {
+	uint64_t read = t->counters->step;
+	take_start(t);
 	t->counters->step = step_of(t, now);
 	t->counters->samples = lease_counted(t->account);
-	t->counters->tokens += now->step * t->batch * t->layout.config.context;
+	if (t->counters->step > read)
+		t->counters->tokens += (t->counters->step - read) * t->batch *
+		    t->layout.config.context;
 	struct tr_round round = { .index = now->index, .contributors = now->contributors };
 	return trainer_first_round(t, &round, error);
 }

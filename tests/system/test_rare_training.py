@@ -140,6 +140,34 @@ def test_checkpoints_of_many_merges(tmp_path, text, mode):  # noqa: F811
     assert sorted(path.name for path in run.glob("step-*")) == ["step-00000200", "step-00000300"]
 
 
+@pytest.mark.parametrize("begins", ["after a restart", "from its own folder"])
+def test_a_replacement_finds_a_newer_checkpoint(tmp_path, text, begins):  # noqa: F811
+    """Than the one that the others began with: it goes on with them all the same."""
+    steps, run = 1000, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        if begins == "from its own folder":
+            cluster.wait_job(cluster.submit(rare("diloco", text, run, 2, 50, "replay", 25, inner_steps=25)), "DONE")
+            job = cluster.submit(rare("diloco", text, run, 2, steps, "replay", 100, run, inner_steps=25))
+        else:
+            job = cluster.submit(rare("diloco", text, run, 2, steps, "replay", 100, inner_steps=25))
+            wait_for(lambda: (run / "step-00000100" / "manifest.json").exists() and "step-00000100" in cluster.job(job).progress.checkpoint, "a checkpoint")
+            for node in list(cluster.nodes):
+                node.kill9()
+                cluster.add_node()
+            wait_for(lambda: "goes on from checkpoint" in cluster.events(cluster.job(job)), "the restart")
+            wait_for(lambda: len([peer for peer in cluster.job(job).peers if peer.state == "active"]) == 2, "its workers")
+        wait_for(lambda: "step-00000300" in cluster.job(job).progress.checkpoint, "a newer checkpoint")
+        writer = min((peer for peer in cluster.job(job).peers if peer.state == "active"), key=lambda peer: peer.id).node_name
+        next(node for number, node in enumerate(cluster.nodes, 1) if f"node-{number}" != writer and node.process.poll() is None).kill9()
+        cluster.add_node()
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert "enters" in events and events.count("goes on from checkpoint") == (begins == "after a restart"), events
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["step"] == steps and rows[-1]["contributors"] == 2
+    assert (run / "latest").resolve().name == f"step-{steps:08}"
+
+
 def test_base_rate_goes_on_from_a_checkpoint(tmp_path, text):  # noqa: F811
     """hdet whose base decays fast: its checkpoint of step 20 holds the base after four merges, from which another job goes on."""
     with Cluster(tmp_path / "cluster", nodes=2) as cluster:

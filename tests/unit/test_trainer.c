@@ -47,16 +47,22 @@ static void *run_peer(void *arg)
 	return NULL;
 }
 
-/* Trains with all peers of the world; runs[p].params are to be freed by runs_finish. */
-static void run_world(struct job *j, struct fake_world *w, struct peer_run *runs)
+/* Trains with all peers of the world, each with its own job; runs[p].params are to be freed by runs_finish. */
+static void run_jobs(struct job *const *jobs, struct fake_world *w, struct peer_run *runs)
 {
 	pthread_t threads[FAKE_PEERS_MAX];
 	for (unsigned p = 0; p < w->peers; p++) {
-		runs[p] = (struct peer_run){ .job = j, .group = &w->groups[p] };
+		runs[p] = (struct peer_run){ .job = jobs[p], .group = &w->groups[p] };
 		assert_int_equal(pthread_create(&threads[p], NULL, run_peer, &runs[p]), 0);
 	}
 	for (unsigned p = 0; p < w->peers; p++)
 		assert_int_equal(pthread_join(threads[p], NULL), 0);
+}
+
+static void run_world(struct job *j, struct fake_world *w, struct peer_run *runs)
+{
+	struct job *const jobs[FAKE_PEERS_MAX] = { j, j, j, j };
+	run_jobs(jobs, w, runs);
 }
 
 static void runs_finish(struct fake_world *w, struct peer_run *runs)
@@ -538,6 +544,69 @@ static void test_workers_that_talk_rarely_agree(void **state)
 	}
 }
 
+static void assert_latest(const struct job *j, const char *name)
+{
+	char path[256], real_path[4096];
+	(void)snprintf(path, sizeof(path), "%s/latest", j->dir);
+	assert_non_null(realpath(path, real_path));
+	assert_string_equal(strrchr(real_path, '/') + 1, name);
+}
+
+/* `latest` was another one when it looked, or its disk has others: what it joins goes on as it began. */
+static void test_a_joiner_with_another_checkpoint(void **state)
+{
+	(void)state;
+	static const char *const found[2][2] = { { "four", "eight" }, { "eight", "four" } };
+	struct job j, other;
+	job_init(&j, 8);
+	job_init(&other, 16);
+	other.texts[0] = j.text_path;
+	talk_rarely(&j, "diloco", 4);
+	talk_rarely(&other, "diloco", 4);
+	train_to(&j, 4, "four", "");
+	train_to(&j, 8, "eight", "");
+	j.optimizer.steps = 16;
+	for (unsigned i = 0; i < 2; i++) {
+		struct fake_world w;
+		struct peer_run runs[2];
+		(void)snprintf(j.dir, sizeof(j.dir), "%s/run%u", j.folder, i);
+		(void)snprintf(j.resume, sizeof(j.resume), "%s/%s", j.folder, found[i][0]);
+		(void)snprintf(other.resume, sizeof(other.resume), "%s/%s", j.folder, found[i][1]);
+		fake_world_init(&w, 2);
+		w.groups[1].joins_at = 2;
+		run_jobs((struct job *const[]){ &j, &other }, &w, runs);
+		assert_ok(&runs[0]);
+		assert_ok(&runs[1]);
+		assert_same_bits(&runs[0], &runs[1]);
+		assert_latest(&j, "step-00000016");
+		runs_finish(&w, runs);
+	}
+	job_finish(&other);
+	job_finish(&j);
+}
+
+/* The others have merged everything by then, and the last of them dies over the last checkpoint. */
+static void test_a_joiner_at_the_end_writes(void **state)
+{
+	(void)state;
+	struct job j;
+	struct fake_world w;
+	struct peer_run runs[2];
+	char path[256];
+	job_init(&j, 10);
+	talk_rarely(&j, "diloco", 5);
+	fake_world_init(&w, 2);
+	w.groups[0].dies_at = w.groups[1].joins_at = 3;
+	run_world(&j, &w, runs);
+	assert_int_equal(runs[0].status, TR_EEVICTED);
+	assert_ok(&runs[1]);
+	(void)snprintf(path, sizeof(path), "%s/step-00000000", j.dir);
+	assert_int_not_equal(access(path, F_OK), 0);
+	assert_latest(&j, "step-00000010");
+	runs_finish(&w, runs);
+	job_finish(&j);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -547,6 +616,8 @@ int main(void)
 		cmocka_unit_test(test_local_sgd_of_one_is_training),
 		cmocka_unit_test(test_diloco_resumes_bit_for_bit),
 		cmocka_unit_test(test_workers_that_talk_rarely_agree),
+		cmocka_unit_test(test_a_joiner_at_the_end_writes),
+		cmocka_unit_test(test_a_joiner_with_another_checkpoint),
 		cmocka_unit_test(test_workers_do_not_matter),
 		cmocka_unit_test(test_replay_leaves_no_trace),
 		cmocka_unit_test(test_death_and_join),
