@@ -187,6 +187,47 @@ static void test_all_lost_with_checkpoint(void **state)
 	world_finish(&w);
 }
 
+/* A worker that comes later is told the checkpoint that its run began with, not the newest, also by a memberd that read that in a snapshot. */
+static void test_replacement_after_a_restart(void **state)
+{
+	struct world w;
+	uint64_t group = 0, peers[3];
+	(void)state;
+	training(&w);
+	commit(&w, 1, 5, 1, 30, 0);
+	progress(&w, 1, 5, 30, "/tmp/c/step-00000020");
+	for (uint64_t c = 1; c <= 3; c++)
+		world_closed(&w, c, "reset by peer");
+	for (uint64_t c = 11; c <= 13; c++)
+		hello(&w, c, 0, 100 + c, 1);
+	for (uint64_t c = 11; c <= 13; c++) {
+		group = w.last[c]->start_worker->group;
+		peers[c - 11] = w.last[c]->start_worker->peer;
+	}
+	for (uint64_t c = 11; c <= 13; c++)
+		ready(&w, c, group, peers[c - 11], 20);
+	for (uint64_t c = 11; c <= 13; c++)
+		report(&w, c, group, peers[c - 11], 1, 0, 0, 0, 0, false, 0, 0);
+	progress(&w, 11, peers[0], 40, "/tmp/c/step-00000040");
+	world_closed(&w, 12, "reset by peer");
+	hello(&w, 21, 0, 121, 1);
+	Traind__V1__Job *job = membership_job(w.m, 1, true);
+	assert_string_equal(job->progress->checkpoint, "/tmp/c/step-00000040");
+	traind__v1__job__free_unpacked(job, NULL);
+	const Traind__Peer__StartWorker *start = w.last[21]->start_worker;
+	assert_string_equal(start->spec->train->checkpoint->resume, "/tmp/c/step-00000020");
+	for (unsigned restored = 0; restored < 2; restored++) {
+		Traind__Peer__Snapshot *snapshot = membership_snapshot(w.m);
+		assert_non_null(snapshot);
+		assert_string_equal(snapshot->jobs[0]->goes_on_from, "/tmp/c/step-00000020");
+		struct membership_event event = { .kind = MEMBERSHIP_RESTORED,
+			.snapshot = snapshot };
+		world_step(&w, &event);
+		traind__peer__snapshot__free_unpacked(snapshot, NULL);
+	}
+	world_finish(&w);
+}
+
 static void test_all_lost_without_checkpoint(void **state)
 {
 	struct world w;
@@ -545,6 +586,7 @@ int main(void)
 		cmocka_unit_test(test_dies_at_once_three_times),
 		cmocka_unit_test(test_records),
 		cmocka_unit_test(test_all_lost_with_checkpoint),
+		cmocka_unit_test(test_replacement_after_a_restart),
 		cmocka_unit_test(test_all_lost_without_checkpoint),
 		cmocka_unit_test(test_last_holder_says_what_is_lost),
 		cmocka_unit_test(test_end_of_a_native_job),

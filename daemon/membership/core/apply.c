@@ -272,12 +272,17 @@ static void set_progress(struct membership *m, struct job *job, const Traind__V1
 	job->progress = copy;
 }
 
-static void apply_requeued(struct membership *m, struct job *job)
+/* Its workers until the next time are told the same checkpoint, those too that come when there are newer ones: what they agree on counts from there. */
+static void apply_requeued(struct membership *m, struct job *job, const Traind__V1__Progress *from)
 {
 	apply_remove_group(m, job->group);
 	job->group = 0;
 	job->view = 0;
 	job->restarts++;
+	free(job->goes_on_from);
+	job->goes_on_from = from != NULL && from->checkpoint[0] != '\0'
+	    ? copy_string(m, from->checkpoint)
+	    : NULL;
 	job->stalled_restarts++;
 	if (job->soft.progress != NULL)
 		traind__v1__progress__free_unpacked(job->soft.progress, NULL);
@@ -292,7 +297,7 @@ static void apply_job_moved(struct membership *m, const Traind__Peer__JobMoved *
 		return;
 	uint64_t group = job->group;
 	if (moved->state == TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED)
-		apply_requeued(m, job);
+		apply_requeued(m, job, moved->progress);
 	job->state = moved->state;
 	if (!state_job_live(job))
 		peer_left_over(m, job, group);

@@ -105,6 +105,8 @@ static Traind__Peer__SnapshotJob *put_job(struct writer *w, struct job *job)
 	row.restarts = job->restarts;
 	row.stalled_restarts = job->stalled_restarts;
 	row.fast_deaths = job->fast_deaths;
+	if (job->goes_on_from != NULL)
+		row.goes_on_from = job->goes_on_from;
 	Traind__Peer__SnapshotJob *copy = writer_copy(w, &row.base);
 	if (copy != NULL) {
 		put_peers(w, &job->peers, &copy->peers, &copy->n_peers);
@@ -245,6 +247,8 @@ static void get_job(struct membership *m, const Traind__Peer__SnapshotJob *row)
 	job->restarts = row->restarts;
 	job->stalled_restarts = row->stalled_restarts;
 	job->fast_deaths = row->fast_deaths;
+	if (row->goes_on_from[0] != '\0')
+		job->goes_on_from = copy_string(m, row->goes_on_from);
 	copy_text(job->reason, sizeof(job->reason), facts->reason);
 	copy_text(job->request_id, sizeof(job->request_id), row->request_id);
 	copy_text(job->master_address, sizeof(job->master_address), row->master_address);

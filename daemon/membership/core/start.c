@@ -59,11 +59,11 @@ void start_worker(struct membership *m, struct job *job, struct peer *peer, uint
 	start.spec = copy_message(m, &job->spec->base);
 	if (start.spec == NULL)
 		return;
-	/* After all were lost, training goes on from the newest checkpoint. */
-	if (job->restarts > 0 && job->progress != NULL && job->progress->checkpoint[0] != '\0' &&
-	    start.spec->train != NULL && start.spec->train->checkpoint != NULL) {
+	/* After all were lost, training goes on from the checkpoint that was the newest. */
+	if (job->goes_on_from != NULL && start.spec->train != NULL &&
+	    start.spec->train->checkpoint != NULL) {
 		char **resume = &start.spec->train->checkpoint->resume;
-		char *path = copy_string(m, job->progress->checkpoint);
+		char *path = copy_string(m, job->goes_on_from);
 		if (path != NULL) {
 			if (*resume != protobuf_c_empty_string)
 				free(*resume);

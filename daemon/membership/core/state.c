@@ -178,6 +178,7 @@ void job_free(struct job *job)
 		traind__v1__progress__free_unpacked(job->progress, NULL);
 	if (job->soft.progress != NULL)
 		traind__v1__progress__free_unpacked(job->soft.progress, NULL);
+	free(job->goes_on_from);
 	list_free(&job->events, event_free);
 	list_free(&job->peers, peer_free);
 	ledger_destroy(job->ledger);

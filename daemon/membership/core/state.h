@@ -187,6 +187,7 @@ struct job {
 	char master_address[TR_ADDRESS_MAX];
 	uint32_t master_port;
 	uint32_t restarts, stalled_restarts, fast_deaths;
+	char *goes_on_from; /* the checkpoint that it was queued again with; NULL: none, as its spec says */
 	struct ledger *ledger; /* native jobs */
 	struct {
 		char waiting[REASON_MAX]; /* why it is still queued, or waits for nodes; logged when
