@@ -1,10 +1,12 @@
 #include "daemon/worker/alike.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/worker/trainer_inside.h"
 
-enum { ARRAYS = 3, TEXT_BYTES = 512 };
+enum { ARRAYS = 3, TEXT_BYTES = 512, MORE_BYTES = 128 };
 
 tr_status alike_create(struct trainer *t, struct tr_error *error)
 {
@@ -40,17 +42,48 @@ void alike_destroy(struct trainer *t)
 	free(t->alike.parity.parts);
 }
 
-/* The same on all, a joiner that has no state yet included. */
+static uint64_t every(const struct trainer *t)
+{
+	return t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
+}
+
+static bool is_last(const struct trainer *t, uint64_t round)
+{
+	return t->outer.sync == NULL && round > t->steps;
+}
+
+/* What is to be saved, before it is. The same on all, a joiner that has no state yet included. */
 static bool is_looked_at(const struct trainer *t, uint64_t round)
 {
-	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
-	return t->outer.sync == NULL && (round == 1 || (every > 0 && (round - 1) % every == 0));
+	bool saves = every(t) > 0 && round % every(t) == 0;
+	return t->outer.sync == NULL && (round == 1 || saves || is_last(t, round));
+}
+
+/* Whether a job that ends now begins again at a checkpoint of its own. */
+static bool can_go_back(const struct trainer *t)
+{
+	struct tr_assignment assignment = { 0 };
+	(void)tr_assignment_get(t->group, &assignment);
+	bool saved = every(t) > 0 && (t->steps - 1) / every(t) > t->counters->start / every(t);
+	return t->folder.dir[0] != '\0' && (assignment.restarts > 0 || saved);
+}
+
+/* All that was trained would be lost with it. */
+static bool is_taken_as_it_is(const struct trainer *t)
+{
+	const struct parity *p = &t->alike.parity;
+	return p->undecided && is_last(t, p->round) && !can_go_back(t);
+}
+
+bool alike_may_write(const struct trainer *t)
+{
+	return !t->alike.parity.drifted || is_taken_as_it_is(t);
 }
 
 tr_status alike_settle(struct trainer *t, const struct tr_round *round, struct tr_error *error)
 {
 	struct parity *p = &t->alike.parity;
-	p->drifted = false;
+	p->drifted = p->undecided = false;
 	if (!is_looked_at(t, round->round))
 		return TR_OK;
 	tr_status status = parity_submit(p, round, error);
@@ -58,9 +91,15 @@ tr_status alike_settle(struct trainer *t, const struct tr_round *round, struct t
 		status = parity_settle(p, error);
 	if (status != TR_OK || !p->undecided || round->index != 0)
 		return status;
-	char text[TEXT_BYTES] = "";
+	char text[TEXT_BYTES + MORE_BYTES] = "";
 	for (unsigned m = 0; m < p->contributors; m++)
-		(void)parity_tell(p, m, text, sizeof(text));
+		(void)parity_tell(p, m, text, TEXT_BYTES);
+	if (is_taken_as_it_is(t)) {
+		size_t length = strlen(text);
+		(void)snprintf(text + length, sizeof(text) - length,
+		    "; there is no checkpoint to go back to: the last one has what peer %llu holds",
+		    (unsigned long long)tr_peer_id(t->group));
+	}
 	trainer_report_event(t, text); /* before the commit that fails */
 	return TR_OK;
 }
@@ -69,6 +108,8 @@ uint64_t alike_salt(struct trainer *t, const struct tr_round *round)
 {
 	/* After a start from a checkpoint too; a joiner knows `start` by now, it is part of the state. */
 	bool salted = t->outer.sync == NULL && round->round == t->counters->start + 1;
+	if (is_last(t, round->round) && is_taken_as_it_is(t))
+		return 0;
 	return salted || is_looked_at(t, round->round) ? parity_salt(&t->alike.parity) : 0;
 }
 

@@ -95,7 +95,7 @@ tr_status trainer_submit_final(struct trainer *t, const struct tr_round *round,
 		status = trainer_submit_validation(t, round, error);
 	if (status != TR_OK)
 		return status;
-	bool writes = trainer_contributes(round) && round->index == 0;
+	bool writes = trainer_contributes(round) && round->index == 0 && alike_may_write(t);
 	if (writes)
 		trainer_write_final(t,
 		    &(struct trainer_final){ t->model, &t->layout, &t->arrays, NULL });

@@ -170,8 +170,10 @@ static tr_status commit(struct trainer *t, struct tr_round *round, bool step, bo
     struct tr_error *error)
 {
 	uint64_t samples = 0;
+	tr_status status = TR_OK;
 	saver_settle(t->saver); /* nothing has changed the state since a checkpoint began */
-	tr_status status = alike_settle(t, round, error);
+	if (step)
+		status = alike_settle(t, round, error);
 	if (status == TR_OK && step)
 		status = samples_reduced(t, &samples, error);
 	if (status != TR_OK)
@@ -209,13 +211,15 @@ static tr_status final_round(struct trainer *t, struct tr_round *round, bool *fi
 {
 	bool alike;
 	tell_if_nothing_is_left(t, round);
-	tr_status status = trainer_submit_final(t, round, error);
+	tr_status status = alike_settle(t, round, error);
+	if (status == TR_OK)
+		status = trainer_submit_final(t, round, error);
 	if (status == TR_OK)
 		status = commit(t, round, false, &alike, error);
 	if (status != TR_OK)
 		return status;
 	trainer_account_tell(t, round, true);
-	/* Nobody wrote if contributor 0 died and the others finished its round: then one more round. */
+	/* Nobody wrote if contributor 0 died and the others finished its round, or if somebody's state was wrong: then one more round. */
 	*finished = t->sums->final_written + t->sums->final_failed > 0;
 	trainer_report_step(t, round, NAN, trainer_validation_loss(t), NAN);
 	return TR_OK;

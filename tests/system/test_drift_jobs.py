@@ -71,7 +71,7 @@ def test_a_job_that_talks_rarely(tmp_path, text):  # noqa: F811
 
 @pytest.mark.parametrize("nodes,on_loss", [(2, "replay"), (3, "replay"), (3, "drop")])
 def test_a_data_parallel_job(tmp_path, text, nodes, on_loss):  # noqa: F811
-    """Looked at after each checkpoint. A majority puts it right, and a step is not applied; two that differ go back to the checkpoint."""
+    """Looked at before each checkpoint. A majority puts it right, and a step is not applied; two that differ go back to the checkpoint."""
     steps, run = 300, tmp_path / "run"
     with Cluster(tmp_path / "cluster", nodes=nodes) as cluster:
         job = cluster.submit(job_spec(text, run, nodes, steps, on_loss, every=120))
@@ -80,10 +80,28 @@ def test_a_data_parallel_job(tmp_path, text, nodes, on_loss):  # noqa: F811
         assert flip(spoilt.pid, a_parameter)
         done = cluster.wait_job(job, "DONE")
         events = cluster.events(done)
-        assert re.search(r"round 241: peer \d+ held other parameters of [a-z0-9_.]+ \((put right by|than) peer \d+\)", events), events
+        assert re.search(r"round 240: peer \d+ held other parameters of [a-z0-9_.]+ \((put right by|than) peer \d+\)", events), events
         if nodes == 3:
-            assert f"peer {spoilt.id} held other" in events and "step 241 was not applied: some worker's parameters were wrong" in events
+            assert f"peer {spoilt.id} held other" in events and "step 240 was not applied: some worker's parameters were wrong" in events
         else:  # both ended by the commit, none by a signal
             assert "there is no majority" in events and "goes on from checkpoint" in events and "signal" not in events, events
     written = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert written[-1] == steps and (len(written) > len(set(written))) == (nodes == 2)  # back once, or never
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_the_last_checkpoint(tmp_path, text, nodes):  # noqa: F811
+    """Of a job that writes no other. Contributor 0 has it wrong: the others know it before that is written, and the round is done once more; of two nobody
+    knows who is right, and what was trained is not thrown away."""
+    steps, run = 200, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=nodes) as cluster:
+        job = cluster.submit(job_spec(text, run, nodes, steps))
+        reach_file(run, 10)
+        spoilt = min((peer for peer in cluster.job(job).peers if peer.state == "active"), key=lambda peer: peer.id)
+        assert flip(spoilt.pid, a_parameter)
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+    verdict = f"peer {spoilt.id} held other parameters" if nodes == 3 else f"there is no checkpoint to go back to: the last one has what peer {spoilt.id} holds"
+    assert verdict in events and f"round {steps + 1}: peer" in events, events
+    assert done.rounds.committed == steps + nodes - 1 and done.progress.checkpoint.endswith(f"step-{steps:08}")
+    assert sorted(metrics(run)) == list(range(1, steps + 1))

@@ -410,7 +410,10 @@ static tr_status fake_wait_first(struct tr_group *g, uint32_t tag)
 	for (unsigned p = 0; p < w->peers; p++)
 		if (fake_contributes(&w->groups[p], g->begun))
 			mask |= 1u << p;
-	fake_reduce(w, tag, 0, g->ops[0].count, mask, g->begun);
+	if (g->ops[0].largest)
+		fake_largest(w, tag, g->ops[0].count, g->begun);
+	else
+		fake_reduce(w, tag, 0, g->ops[0].count, mask, g->begun);
 	for (unsigned p = 0; p < w->peers; p++)
 		if (fake_takes_part(&w->groups[p], g->begun))
 			w->groups[p].ops[0].reduced = true;
