@@ -66,7 +66,7 @@ void trainer_look_for_another_job(struct trainer *t, uint64_t step, bool writes)
 }
 
 static void add_metrics(struct trainer *t, const struct tr_round *round,
-    const struct tr_report *report)
+    const struct tr_report *report, bool ended)
 {
 	struct metrics_row row = { .step = report->step,
 		.unix_ms = unix_ms(),
@@ -84,9 +84,8 @@ static void add_metrics(struct trainer *t, const struct tr_round *round,
 		.planned_step_s = t->planned_step_s > 0 ? t->planned_step_s : NAN };
 	bool writes = round->index == 0;
 	trainer_look_for_another_job(t, row.step, writes);
-	bool failed = isfinite(report->loss)
-	    ? !metrics_add(&t->metrics, t->folder.dir, &row, writes)
-	    : !metrics_end(&t->metrics, t->folder.dir, report->val_loss, writes);
+	bool failed = ended ? !metrics_end(&t->metrics, t->folder.dir, report->val_loss, writes)
+	                    : !metrics_add(&t->metrics, t->folder.dir, &row, writes);
 	if (failed && !t->metrics_failed)
 		log_warn("trainer", "cannot write %s/metrics.jsonl; training goes on",
 		    t->folder.dir);
@@ -123,8 +122,8 @@ static void log_beside_plan(const struct trainer *t)
 	    100 * (takes_s / t->planned_step_s - 1));
 }
 
-void trainer_report_step(struct trainer *t, const struct tr_round *round, double loss,
-    double val_loss, double grad_norm)
+static void report_round(struct trainer *t, const struct tr_round *round, double loss,
+    double val_loss, double grad_norm, bool ended)
 {
 	struct tr_report report = blank(t);
 	report.loss = loss;
@@ -140,11 +139,22 @@ void trainer_report_step(struct trainer *t, const struct tr_round *round, double
 	struct tr_plan_now plan;
 	if (t->sharded != NULL && sharded_plan_now(t, &plan))
 		report.plan = &plan;
-	add_metrics(t, round, &report);
+	add_metrics(t, round, &report, ended);
 	if (round->index != 0)
 		return;
 	log_beside_plan(t);
 	(void)tr_report(t->group, &report);
+}
+
+void trainer_report_step(struct trainer *t, const struct tr_round *round, double loss,
+    double val_loss, double grad_norm)
+{
+	report_round(t, round, loss, val_loss, grad_norm, false);
+}
+
+void trainer_report_end(struct trainer *t, const struct tr_round *round)
+{
+	report_round(t, round, NAN, trainer_validation_loss(t), NAN, true);
 }
 
 void trainer_report_sample(struct trainer *t, const char *sample)

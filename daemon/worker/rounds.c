@@ -221,7 +221,7 @@ static tr_status final_round(struct trainer *t, struct tr_round *round, bool *fi
 	trainer_account_tell(t, round, true);
 	/* Nobody wrote if contributor 0 died and the others finished its round, or if somebody's state was wrong: then one more round. */
 	*finished = t->sums->final_written + t->sums->final_failed > 0;
-	trainer_report_step(t, round, NAN, trainer_validation_loss(t), NAN);
+	trainer_report_end(t, round);
 	return TR_OK;
 }
 

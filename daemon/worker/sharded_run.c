@@ -243,7 +243,7 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 		return;
 	trainer_account_tell(t, round, true);
 	*finished = t->sums->final_written + t->sums->final_failed > 0;
-	trainer_report_step(t, round, NAN, trainer_validation_loss(t), NAN);
+	trainer_report_end(t, round);
 }
 
 static tr_status one_round(struct trainer *t, struct tr_round *round, bool *finished,

@@ -203,11 +203,13 @@ void trainer_report_event(struct trainer *t, const char *text);
 void trainer_report_checkpoint(struct trainer *t, const char *path);
 /* Once, by who writes: a folder that has `step`, which is to come, or later ones is another job's, whose checkpoints are going to be replaced. */
 void trainer_look_for_another_job(struct trainer *t, uint64_t step, bool writes);
-/* Of each committed step, at every worker; contributor 0's goes to the people who watch, and to metrics.jsonl if there is a loss. */
 /* Its beginning, if it is long; the whole is in the checkpoint's sample.txt. */
 void trainer_report_sample(struct trainer *t, const char *sample);
+/* Of each committed step, at every worker; contributor 0's goes to the people who watch, and to metrics.jsonl. A loss may be no finite number. */
 void trainer_report_step(struct trainer *t, const struct tr_round *round, double loss,
     double val_loss, double grad_norm);
+/* Of a last round: the validation loss in the sums goes to the last step. */
+void trainer_report_end(struct trainer *t, const struct tr_round *round);
 /* NaN if there is none in the sums. */
 double trainer_validation_loss(const struct trainer *t);
 /* Fresh manifest of the state now. */

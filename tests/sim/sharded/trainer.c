@@ -418,6 +418,11 @@ void trainer_report_step(struct trainer *t, const struct tr_round *round, double
 		    (unsigned long)t->counters->step, (unsigned long)round->round, loss);
 }
 
+void trainer_report_end(struct trainer *t, const struct tr_round *round)
+{
+	trainer_report_step(t, round, NAN, NAN, NAN);
+}
+
 void trainer_skip_step(struct trainer *t, const struct tr_round *round, uint64_t step,
     const char *why)
 {
