@@ -16,6 +16,7 @@
 /* The file's last whole line. step 0: there is none. */
 struct last_row {
 	uint64_t step;
+	double loss;
 	off_t at;
 	size_t length; /* with its newline */
 };
@@ -24,7 +25,7 @@ static struct last_row last_row(const char *path)
 {
 	char text[2 * LINE_MAX_BYTES], key[16];
 	struct json_reader reader;
-	struct last_row row = { 0 };
+	struct last_row row = { .loss = NAN };
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	off_t size = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
 	off_t from = size > (off_t)sizeof(text) ? size - (off_t)sizeof(text) : 0;
@@ -39,9 +40,14 @@ static struct last_row last_row(const char *path)
 	row.at = from + (line - text);
 	row.length = (size_t)(end - line) + 1;
 	json_read_init(&reader, line, (size_t)(end - line));
-	if (json_read_object(&reader) && json_read_key(&reader, key, sizeof(key)) &&
-	    strcmp(key, "step") == 0)
-		(void)json_read_uint(&reader, &row.step);
+	for (json_read_object(&reader); json_read_key(&reader, key, sizeof(key));) {
+		if (strcmp(key, "step") == 0)
+			(void)json_read_uint(&reader, &row.step);
+		else if (strcmp(key, "loss") == 0)
+			(void)json_read_double(&reader, &row.loss);
+		else
+			(void)json_read_skip(&reader);
+	}
 	return row;
 }
 
@@ -138,7 +144,14 @@ static void keep(struct metrics *m, const struct metrics_row *row)
 	m->kept[m->count++] = *row;
 }
 
-/* What the file lacks of what is kept, of which the newest `fresh` cannot be there. */
+/* By its loss: one of that step may be there that was undone, or is of another job. */
+static bool is_row(const struct last_row *there, const struct metrics_row *row)
+{
+	bool numbers = isfinite(there->loss) || isfinite(row->loss);
+	return there->step == row->step && (!numbers || there->loss == row->loss);
+}
+
+/* What the file lacks of what is kept, of which the newest `fresh` are not there, but if who wrote before died behind them. */
 static bool bring(struct metrics *m, const char *folder, unsigned fresh, bool writes)
 {
 	char path[PATH_BYTES];
@@ -149,10 +162,14 @@ static bool bring(struct metrics *m, const char *folder, unsigned fresh, bool wr
 		return true;
 	(void)mkdir(folder, 0777);
 	path_of(folder, path);
-	uint64_t there = wrote ? UINT64_MAX : last_row(path).step;
-	for (unsigned i = 0; written && i < m->count; i++)
-		if (i + fresh >= m->count || m->kept[i].step > there)
-			written = append(path, &m->kept[i]);
+	struct last_row there = { .step = UINT64_MAX };
+	if (!wrote)
+		there = last_row(path);
+	for (unsigned i = 0; written && i < m->count; i++) {
+		const struct metrics_row *row = &m->kept[i];
+		if (i + fresh >= m->count ? !is_row(&there, row) : row->step > there.step)
+			written = append(path, row);
+	}
 	m->writes = written;
 	return written;
 }

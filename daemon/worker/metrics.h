@@ -1,6 +1,6 @@
 /* metrics.jsonl in the checkpoint folder: one JSON object a committed step, for plots. Written by contributor 0 of the step's round. All keep their newest
  * rows: who is to write and did not write the step before adds those that the file lacks, as their writer may have died between a commit and its row. So a step
- * stands there once; again after a resume from an earlier step, or if a writer that was put out had only been stopped: the last one counts.
+ * stands there once, also where its writer died behind the row and who writes next comes to the same step; again after a resume from an earlier step, or if a writer that was put out had only been stopped: the last one counts.
  *
  *	{"step":1,"unix_ms":1785315662345,"loss":5.54,"val_loss":null,"grad_norm":1.2,"lr":2e-05,"tokens_per_s":51000,"contributors":3,"view":1,
  *	 "sent_bytes":null,"dense_bytes":null,"hidden":null,"step_s":0.041,"planned_step_s":null}

@@ -38,10 +38,15 @@ static int remove_folder(void **state)
 	return rmdir(folder);
 }
 
+static void commit_of(struct metrics *m, uint64_t step, bool writes, double loss)
+{
+	struct metrics_row row = { .step = step, .contributors = 3, .loss = loss, .val_loss = NAN };
+	assert_true(metrics_add(m, folder, &row, writes));
+}
+
 static void commit(struct metrics *m, uint64_t step, bool writes)
 {
-	struct metrics_row row = { .step = step, .contributors = 3, .loss = 0.5, .val_loss = NAN };
-	assert_true(metrics_add(m, folder, &row, writes));
+	commit_of(m, step, writes, 0.5);
 }
 
 /* The steps of the rows, with blanks between. */
@@ -158,6 +163,21 @@ static void a_last_validation_loss_goes_to_no_other_s_row(void **state)
 	expect_rows_with("\"val_loss\":5,", 0);
 }
 
+/* It died behind its row; who writes next comes to that merge only then, as in modes where each is at a merge of its own time. */
+static void a_row_that_its_writer_wrote(void **state)
+{
+	static const double losses[] = { 0.5, 1.0 / 3, NAN };
+	(void)state;
+	for (uint64_t i = 0; i < 3; i++) {
+		struct metrics first = { 0 }, second = { 0 };
+		commit(&first, 2 * i + 1, true);
+		commit(&second, 2 * i + 1, false);
+		commit_of(&first, 2 * i + 2, true, losses[i]);
+		commit_of(&second, 2 * i + 2, true, losses[i]);
+	}
+	expect_steps("1 2 3 4 5 6");
+}
+
 /* Two, one after the other. */
 static void two_writers_die(void **state)
 {
@@ -195,7 +215,7 @@ static void back_at_a_checkpoint(void **state)
 		commit(&second, step, false);
 	for (uint64_t step = 1; step <= 3; step++)
 		commit(&first, step, true);
-	commit(&second, 3, true); /* from the checkpoint of step 2 */
+	commit_of(&second, 3, true, 0.4); /* from the checkpoint of step 2 */
 	commit(&second, 4, true);
 	expect_steps("1 2 3 3 4");
 }
@@ -266,6 +286,7 @@ int main(void)
 		IN_FOLDER(one_writer),
 		IN_FOLDER(a_row_that_died_with_its_writer),
 		IN_FOLDER(the_last_row),
+		IN_FOLDER(a_row_that_its_writer_wrote),
 		IN_FOLDER(two_writers_die),
 		IN_FOLDER(nothing_is_missing),
 		IN_FOLDER(back_at_a_checkpoint),
