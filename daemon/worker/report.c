@@ -51,10 +51,13 @@ static uint64_t unix_ms(void)
 void trainer_look_for_another_job(struct trainer *t, uint64_t step, bool writes)
 {
 	char name[CHECKPOINT_NAME_MAX], text[TR_ERROR_TEXT_MAX];
+	struct tr_assignment assignment = { 0 };
 	if (t->reported)
 		return;
 	t->reported = true;
-	if (!writes || t->folder.dir[0] == '\0' ||
+	(void)tr_assignment_get(t->group, &assignment);
+	/* A job that began again may find its own: who wrote them died before it told. */
+	if (assignment.restarts > 0 || !writes || t->folder.dir[0] == '\0' ||
 	    !checkpoint_dir_newest(t->folder.dir, UINT64_MAX, name) ||
 	    strtoull(strchr(name, '-') + 1, NULL, 10) < step)
 		return;

@@ -391,6 +391,24 @@ def test_a_second_job_says_that_its_folder_is_another_s(tmp_path, text):
         assert said == [False, False, False, False, True]
 
 
+def test_a_job_that_began_again_does_not_accuse_itself(tmp_path, text):
+    """All workers die with a checkpoint that memberd was not told of."""
+    steps, run = 300, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        job = cluster.submit(job_spec(text, run, 2, steps, every=50))
+        wait_for(lambda: cluster.job(job).progress.checkpoint, "a checkpoint")
+        known = int(cluster.job(job).progress.checkpoint[-8:])
+        cluster.kill_memberd()
+        wait_for(lambda: any((run / f"step-{step:08}" / "manifest.json").exists() for step in range(known + 50, steps, 50)), "one more")
+        for node in list(cluster.nodes):
+            node.kill9()
+        cluster.restart_memberd()
+        for _ in range(2):
+            cluster.add_node()
+        done = cluster.wait_job(job, "DONE")
+    assert f"goes on from checkpoint {run}/step-" in cluster.events(done) and "another job" not in cluster.events(done), cluster.events(done)
+
+
 def test_worker_that_dies_at_once_three_times(tmp_path, text):
     """One clear line: the exit, the last lines of its output, what to do."""
     broken = tmp_path / "trainworker"
