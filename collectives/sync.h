@@ -128,7 +128,7 @@ struct tr_sync_options {
 	 * `alone_steps` inner steps (0: it waits). If the merge comes after all, it goes on from there with what it learned since. If the others have put it out
 	 * meanwhile, calls end with an error; what it learned can then, with a batch, be kept, and brought into the group by a new member
 	 * (tr_sync_keep). All peers set the same: the others use the samples of an absent one only after eight merges and twice as many as it may
-	 * miss while it takes all those steps. */
+	 * miss while it takes all those steps, by the speeds that members tell each other where steps are not counted alone. */
 	uint64_t alone_steps;
 	double alone_after_seconds;
 	/* Most members at a time, the same on all peers; 0: 256. Ops in which each has a place have so many: 48 bytes a place and merge with a batch, 32

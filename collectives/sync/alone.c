@@ -47,14 +47,25 @@ tr_status alone_commit(struct tr_sync *s, const struct tr_commit *close, struct 
 	return status;
 }
 
-uint64_t alone_keep_rounds(const struct tr_sync_options *o, const struct pace_agreed *agreed)
+/* Of the others, without who is missing; 0: not known. */
+static double period_s(const struct tr_sync_options *o, const struct pace_agreed *agreed)
 {
-	double alone = (double)o->alone_steps, periods = 0;
+	if (o->inner_seconds > 0)
+		return o->inner_seconds;
+	if (o->grace_seconds > 0)
+		return agreed->quorum_s;
+	return o->by_speed ? (double)o->inner_steps * agreed->fastest_s : 0;
+}
 
-	if (o->inner_steps > 0)
+uint64_t alone_keep_rounds(const struct tr_sync_options *o, const struct pace_agreed *agreed,
+    double slowest_s)
+{
+	double alone = (double)o->alone_steps, period = period_s(o, agreed), periods = 0;
+
+	if (period > 0 && slowest_s > 0)
+		periods = alone * slowest_s / period;
+	else if (o->inner_steps > 0)
 		periods = alone / (double)o->inner_steps;
-	else if (agreed->slowest_s > 0)
-		periods = alone * agreed->slowest_s / o->inner_seconds;
 	return (uint64_t)(o->fragments * (8 + 2 * (periods < KEEP_MOST ? periods : KEEP_MOST)));
 }
 

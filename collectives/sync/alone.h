@@ -21,7 +21,9 @@ tr_status alone_wait(struct tr_sync *sync, uint32_t tag, struct tr_error *error)
 tr_status alone_commit(struct tr_sync *sync, const struct tr_commit *close, struct tr_error *error);
 /* So many rounds the others merge before the lease of an absent member is given to others: of everything eight times, since to come back takes a while,
  * and twice as often as while it takes all its steps alone. */
-uint64_t alone_keep_rounds(const struct tr_sync_options *options, const struct pace_agreed *agreed);
+/* Where members take steps as they can the others merge while the fastest takes its H, or in so many seconds; `slowest_s`: a step of the slowest, of those who are there and those who are missing. */
+uint64_t alone_keep_rounds(const struct tr_sync_options *options, const struct pace_agreed *agreed,
+    double slowest_s);
 /* Whose lease this peer takes over, for the roster: of whom a commit knew last; 0: nobody's. */
 uint64_t alone_was(const struct tr_sync *sync);
 /* When it has the outer parameters and its lease: what it brings. s->event says it. */

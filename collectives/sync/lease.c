@@ -349,6 +349,14 @@ void lease_mark_absent(struct lease_account *a, const struct lease_use *uses, si
 	}
 }
 
+bool lease_any_absent(const struct lease_account *a)
+{
+	for (size_t i = 0; i < a->held_count; i++)
+		if (a->held[i].absent > 0)
+			return true;
+	return false;
+}
+
 void lease_settle(struct lease_account *a, const struct lease_use *uses, size_t count,
     uint64_t round)
 {

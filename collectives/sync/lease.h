@@ -105,6 +105,7 @@ struct lease_range lease_claim(const struct lease_account *own, const struct lea
 /* What those hold who are not in `uses` waits for them, until `keep` rounds after the first one without them. */
 void lease_mark_absent(struct lease_account *account, const struct lease_use *uses, size_t count,
     uint64_t round, uint64_t keep);
+bool lease_any_absent(const struct lease_account *account);
 void lease_settle(struct lease_account *account, const struct lease_use *uses, size_t count,
     uint64_t round);
 /* Ranges are to be few, so what a queue gets is large. `exact`: until it has `need` samples, which the peer will consume; what is its last piece

@@ -3,6 +3,7 @@
  * says; where members take steps as they can, two to four times what it consumed in the last round, and a queue that runs dry all the same brings the
  * member's next take, or merge, forward.
  */
+#include <math.h>
 #include <string.h>
 
 #include "collectives/sync/alone.h"
@@ -180,6 +181,17 @@ static struct lease_use use_of(const struct tr_sync *s, size_t contributor)
 	return use;
 }
 
+/* Who is missing is not measured any more: as long as somebody is, the slowest of before counts. */
+static void mark_absent(struct tr_sync *s, const struct lease_use *uses)
+{
+	struct sync_counters *c = s->counters;
+	double slowest_s = fmax(c->slowest_s, c->agreed.slowest_s);
+
+	lease_mark_absent(s->leases, uses, TR_GROUP_PEERS_MAX, s->round.round,
+	    alone_keep_rounds(&s->options, &c->agreed, slowest_s));
+	c->slowest_s = lease_any_absent(s->leases) ? slowest_s : c->agreed.slowest_s;
+}
+
 void sync_leasing_commit(struct tr_sync *s)
 {
 	struct lease_use uses[TR_GROUP_PEERS_MAX];
@@ -191,8 +203,7 @@ void sync_leasing_commit(struct tr_sync *s)
 		contributors += uses[i].peer != 0;
 	}
 	if (s->options.alone_steps > 0)
-		lease_mark_absent(s->leases, uses, TR_GROUP_PEERS_MAX, s->round.round,
-		    alone_keep_rounds(&s->options, &s->counters->agreed));
+		mark_absent(s, uses);
 	lease_settle(s->leases, uses, TR_GROUP_PEERS_MAX, s->round.round);
 	s->most = share_of(s, contributors);
 	for (size_t i = 0; i < TR_GROUP_PEERS_MAX; i++)

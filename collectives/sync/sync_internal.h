@@ -50,6 +50,7 @@ struct sync_counters {
 	struct pace_agreed agreed; /* if pace_decides */
 	struct sync_costs costs;
 	struct search_state search; /* HDET with lr_search */
+	double slowest_s; /* of a step, of those who are there or missing; 0: not known (leasing.c) */
 	uint64_t steps, race_steps; /* of the group's schedule, as the options have them */
 };
 

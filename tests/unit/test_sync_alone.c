@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "collectives/sync/alone.h"
 #include "tests/unit/alone_peer.h"
 
 /* After one more step, in which the merge of a first movement from `first` to `taken` comes. */
@@ -258,6 +259,49 @@ static void it_waits_when_it_has_taken_its_steps(void **state)
 	peer_end(p);
 }
 
+/* The others merge while the fastest takes H steps, ten times as often as one that is ten times slower. */
+static void samples_wait_as_long_as_who_is_missing_may_take(void **state)
+{
+	(void)state;
+	struct tr_sync_options o = options_of(TR_SYNC_DILOCO);
+	struct pace_agreed agreed = { .fastest_s = 0.01, .slowest_s = 0.01, .quorum_s = 2 };
+	o.inner_steps = 100;
+	o.fragments = 1;
+	o.alone_steps = 1000;
+	assert_int_equal(alone_keep_rounds(&o, &agreed, 0.1), 8 + 2 * 10);
+	o.by_speed = true;
+	assert_int_equal(alone_keep_rounds(&o, &agreed, 0.1), 8 + 2 * 100);
+	assert_int_equal(alone_keep_rounds(&o, &agreed, 0), 8 + 2 * 10);
+	o.grace_seconds = 1;
+	assert_int_equal(alone_keep_rounds(&o, &agreed, 0.1), 8 + 2 * 50);
+	o.by_speed = false;
+	o.grace_seconds = 0;
+	o.inner_steps = 0;
+	o.inner_seconds = 4;
+	assert_int_equal(alone_keep_rounds(&o, &agreed, 0.1), 8 + 2 * 25);
+}
+
+/* Where members tell their speeds, who was far slower in the last merge with it; by steps alone nobody knows. */
+static void who_is_missing_is_still_known_to_be_slow(void **state)
+{
+	(void)state;
+	for (unsigned slow = 0; slow < 2; slow++) {
+		struct tr_sync_options o = options_of(TR_SYNC_DILOCO);
+		o.by_speed = slow;
+		struct peer *p = peer_with(&o, 0, 1);
+		struct lease_account *account = tr_sync_leases(p->sync);
+		account->held[0] = (struct lease_held){ .peer = 5, .from = 0, .to = BATCH };
+		account->held_count = 1;
+		account->cursor = BATCH;
+		p->sync->counters->slowest_s = 1e6;
+		peer_start(p);
+		for (unsigned merges = 0; merges < 30; merges += p->now.merged)
+			train(p);
+		assert_int_equal(lease_have(account, 5), slow ? BATCH : 0);
+		peer_end(p);
+	}
+}
+
 static void options_of_it_are_checked(void **state)
 {
 	(void)state;
@@ -285,6 +329,8 @@ int main(void)
 		cmocka_unit_test(who_joins_waits_as_long_as_it_takes),
 		cmocka_unit_test(steps_alone_say_nothing_about_the_learning_rate),
 		cmocka_unit_test(it_waits_when_it_has_taken_its_steps),
+		cmocka_unit_test(samples_wait_as_long_as_who_is_missing_may_take),
+		cmocka_unit_test(who_is_missing_is_still_known_to_be_slow),
 		cmocka_unit_test(options_of_it_are_checked),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
