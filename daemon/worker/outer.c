@@ -271,6 +271,14 @@ static void checkpoint(struct trainer *t, uint64_t before)
 	saver_settle(t->saver); /* the next step changes moments */
 }
 
+/* Of all windows, else NaN: members that came to a merge on both sides of a death, or of a join, cut them by other numbers, so that some were read twice and others by nobody. */
+static double validation_of(const struct trainer *t, const struct tr_sync_now *now)
+{
+	double tokens = now->sums[SUM_VALIDATION_TOKENS],
+	       all = (double)(t->samples.validation * t->layout.config.context);
+	return tokens > 0 && tokens == all ? now->sums[SUM_VALIDATION] / tokens : NAN;
+}
+
 static void merged(struct trainer *t, const struct tr_sync_now *now)
 {
 	uint64_t before = t->counters->step;
@@ -285,10 +293,9 @@ static void merged(struct trainer *t, const struct tr_sync_now *now)
 	t->counters->tokens += (uint64_t)now->sums[SUM_TOKENS];
 	t->sums->loss_tokens = now->sums[SUM_TOKENS]; /* of all, for the speed */
 	trainer_measure_speed(t);
-	double val_tokens = now->sums[SUM_VALIDATION_TOKENS];
 	if (now->sums[SUM_TOKENS] > 0)
 		trainer_report_step(t, &round, now->sums[SUM_LOSS] / now->sums[SUM_TOKENS],
-		    val_tokens > 0 ? now->sums[SUM_VALIDATION] / val_tokens : NAN, NAN);
+		    validation_of(t, now), NAN);
 	trainer_account_tell(t, &round, now->finished);
 	if (now->finished)
 		return;

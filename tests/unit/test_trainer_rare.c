@@ -139,12 +139,43 @@ static void test_a_joiner_at_the_end_writes(void **state)
 	job_finish(&j);
 }
 
+/* Each validates its part, by how many they are; the row of the next merge has the mean. One that has come since has no part in it, though it was counted. */
+static void test_a_part_of_a_validation_is_none(void **state)
+{
+	(void)state;
+	static const bool whole[] = { false, true, false, true };
+	struct job j;
+	struct fake_world w;
+	struct peer_run runs[2];
+	char path[256], line[2048];
+	unsigned rows = 0;
+	job_init(&j, 20);
+	talk_rarely(&j, "diloco", 5);
+	fake_world_init(&w, 2);
+	w.groups[1].joins_at = 2;
+	run_world(&j, &w, runs);
+	assert_ok(&runs[0]);
+	assert_ok(&runs[1]);
+	(void)snprintf(path, sizeof(path), "%s/metrics.jsonl", j.dir);
+	FILE *file = fopen(path, "r");
+	assert_non_null(file);
+	for (; fgets(line, sizeof(line), file) != NULL; rows++) {
+		assert_true(rows < 4);
+		assert_int_equal(strstr(line, "\"val_loss\":null") == NULL, whole[rows]);
+	}
+	(void)fclose(file);
+	assert_int_equal(rows, 4);
+	runs_finish(&w, runs);
+	job_finish(&j);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_local_sgd_of_one_is_training),
 		cmocka_unit_test(test_diloco_resumes_bit_for_bit),
 		cmocka_unit_test(test_workers_that_talk_rarely_agree),
+		cmocka_unit_test(test_a_part_of_a_validation_is_none),
 		cmocka_unit_test(test_a_joiner_at_the_end_writes),
 		cmocka_unit_test(test_a_joiner_with_another_checkpoint),
 	};
