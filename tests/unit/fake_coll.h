@@ -402,18 +402,15 @@ static bool fake_first_is_there(const struct fake_world *w, const struct tr_grou
 static tr_status fake_wait_first(struct tr_group *g, uint32_t tag)
 {
 	struct fake_world *w = g->world;
-	uint64_t mask = 0;
 	while (!fake_first_is_there(w, g, tag))
 		(void)pthread_cond_wait(&w->changed, &w->lock);
 	if (g->ops[0].reduced)
 		return TR_OK;
+	w->whole_mask = 0;
 	for (unsigned p = 0; p < w->peers; p++)
-		if (fake_contributes(&w->groups[p], g->begun))
-			mask |= 1u << p;
-	if (g->ops[0].largest)
-		fake_largest(w, tag, g->ops[0].count, g->begun);
-	else
-		fake_reduce(w, tag, 0, g->ops[0].count, mask, g->begun);
+		w->whole_mask |= (uint64_t)fake_contributes(&w->groups[p], g->begun) << p;
+	w->contributor_mask = w->whole_mask;
+	fake_reduce_all(w, g, g->begun);
 	for (unsigned p = 0; p < w->peers; p++)
 		if (fake_takes_part(&w->groups[p], g->begun))
 			w->groups[p].ops[0].reduced = true;
