@@ -2,9 +2,12 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/trainctl/cluster.h"
 #include "client/trainctl/print.h"
+
+#define LIST_DEADLINE_MS 2000
 
 static tr_status start(struct cluster *cluster, const struct cluster_plan *plan, bool *started,
     struct tr_error *error)
@@ -58,34 +61,57 @@ tr_status embedded_start(struct config *config, size_t nodes, unsigned slots, bo
 	return status;
 }
 
-static size_t unfinished_jobs(struct rpc *rpc)
+/* False: memberd does not say. */
+static bool count_unfinished(struct rpc *rpc, size_t *count)
 {
 	Traind__V1__ListJobsRequest request = TRAIND__V1__LIST_JOBS_REQUEST__INIT;
-	size_t count = 0;
 	Traind__V1__ListJobsResponse *listed = rpc_call(rpc, RPC_PATH("ListJobs"), &request,
-	    &traind__v1__list_jobs_response__descriptor, 2000);
-	for (size_t i = 0; listed != NULL && i < listed->n_jobs; i++)
-		count += print_is_over(listed->jobs[i]->state) ? 0 : 1;
-	if (listed != NULL)
-		traind__v1__list_jobs_response__free_unpacked(listed, NULL);
-	return count;
+	    &traind__v1__list_jobs_response__descriptor, LIST_DEADLINE_MS);
+	*count = 0;
+	if (listed == NULL)
+		return false;
+	for (size_t i = 0; i < listed->n_jobs; i++)
+		*count += print_is_over(listed->jobs[i]->state) ? 0 : 1;
+	traind__v1__list_jobs_response__free_unpacked(listed, NULL);
+	return true;
+}
+
+/* Whether the cluster is still the one that was started, and nobody can lose a job by its end. */
+static bool may_stop(const struct cluster *cluster, const struct config *config, bool asked,
+    size_t unfinished)
+{
+	if (cluster->memberd.process.pid == 0)
+		return false; /* somebody else has ended it */
+	if (strcmp(cluster->memberd.address, config->address) != 0) {
+		(void)fprintf(stderr,
+		    "trainctl: the cluster was ended and started anew meanwhile: it stays; "
+		    "`trainctl down` ends it\n");
+		return false;
+	}
+	if (!asked && cluster_count_alive(cluster) > 0) {
+		(void)fprintf(stderr,
+		    "trainctl: memberd does not say which jobs have not ended: the cluster stays; "
+		    "`trainctl down` ends it\n");
+		return false;
+	}
+	if (unfinished > 0)
+		(void)fprintf(stderr,
+		    "trainctl: %zu job%s not ended: the cluster stays; `trainctl down` ends it\n",
+		    unfinished, unfinished == 1 ? " has" : "s have");
+	return unfinished == 0;
 }
 
 tr_status embedded_stop(struct config *config, struct rpc *rpc, struct tr_error *error)
 {
-	size_t others = rpc != NULL ? unfinished_jobs(rpc) : 0;
-	if (others > 0) {
-		(void)fprintf(stderr,
-		    "trainctl: %zu job%s not ended: the cluster stays; `trainctl down` ends it\n",
-		    others, others == 1 ? " has" : "s have");
-		return TR_OK;
-	}
+	size_t unfinished = 0;
+	bool asked = rpc != NULL && count_unfinished(rpc, &unfinished);
 	struct cluster *cluster = malloc(sizeof(*cluster));
 	if (cluster == NULL)
 		return tr_error_set(error, TR_ENOMEM, "out of memory");
 	tr_status status = cluster_open(config->cluster, true, cluster, error);
 	if (status == TR_OK) {
-		status = cluster_stop(cluster, error);
+		if (may_stop(cluster, config, asked, unfinished))
+			status = cluster_stop(cluster, error);
 		cluster_close(cluster);
 	}
 	free(cluster);

@@ -30,7 +30,8 @@ static const struct verb rows[] = {
 	    "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and what else torchrun sets; "
 	    "its exit code is that of the\n"
 	    "first rank that fails. Without a running cluster an embedded one is started, and "
-	    "ended with the job.\n"
+	    "ended with the job,\n"
+	    "unless it has other jobs that have not ended, or does not say so.\n"
 	    "Ctrl-C asks: detach, cancel or keep following; where stdin or stdout is no terminal "
 	    "it cancels the job.",
 	    VERB_NEEDS_NOTHING, 0, 1, verb_launch_options, verb_launch },

@@ -269,6 +269,27 @@ def test_interrupted_launch_leaves_nothing(home):
     wait_for(lambda: not home.processes(), "all processes to end")
 
 
+def test_a_cluster_that_cannot_be_asked_stays(home, tmp_path):
+    """memberd is gone, so nobody says whether others' jobs run: one of them does."""
+    process = home.start("launch", "-n", "1", "--", "sh", "-c", "echo ready; exec sleep 1000")
+    assert process.stdout.readline() == "ready\n"
+    worker = tmp_path / "worker"
+    home.run("launch", "-n", "1", "--detach", "--", "sh", "-c", f"echo $$ > {worker}.new; mv {worker}.new {worker}; exec sleep 1000", check=True)
+    wait_for(worker.exists, "the other job to run")
+    rows = home.json("up")
+    os.kill(rows["memberd"]["pid"], signal.SIGKILL)
+    while "memberd is away" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)  # the second one: wait no longer
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 143 and "job 1 was not cancelled" in err, err
+    assert "the cluster stays; `trainctl down` ends it" in err, err
+    assert alive(int(worker.read_text())) and alive(rows["nodes"][0]["pid"])
+    home.run("up", "--replace", check=True)
+    assert {row["id"]: row["state"] for row in home.json("jobs")} == {1: "running", 2: "running"}
+
+
 def test_first_failing_rank_gives_the_exit_code(here):
     done = here("launch", "-n", "2", "--", "sh", "-c", "test $RANK = 0 && exec sleep 1000; echo bad luck >&2; exit 7")
     assert done.returncode == 7, done.stderr
