@@ -10,6 +10,7 @@
 #include "client/trainctl/output.h"
 #include "client/trainctl/print.h"
 #include "client/trainctl/screen.h"
+#include "client/trainctl/shown.h"
 
 #define RETRY_MS       200
 #define QUEUED_TOLD_MS 1000 /* a command job that still waits for slots after this says so */
@@ -28,7 +29,7 @@ struct follow {
 	uv_signal_t signals[SIGNALS];
 	uv_timer_t retry, queued, last; /* last: bounds what is waited for at the end */
 	struct grpc_client_call *watch, *logs, *cancel;
-	uint64_t *seen, *skip; /* bytes of output by rank: shown; to leave out after a reconnect */
+	struct shown shown;
 	unsigned open_handles;
 	enum follow_end end;
 	const char *cancel_reason;
@@ -188,12 +189,9 @@ static void on_chunk(void *arg, const uint8_t *message, size_t bytes)
 	if (chunk == NULL)
 		return;
 	if (chunk->rank < TR_GROUP_PEERS_MAX && chunk->data.len > 0) {
-		uint64_t *skip = &follow->skip[chunk->rank];
-		size_t left_out = *skip < chunk->data.len ? (size_t)*skip : chunk->data.len;
-		*skip -= left_out;
-		follow->seen[chunk->rank] += chunk->data.len - left_out;
-		output_write(&follow->output, chunk->rank, chunk->data.data + left_out,
-		    chunk->data.len - left_out);
+		struct shown_piece piece = shown_add(&follow->shown, chunk);
+		output_write(&follow->output, chunk->rank, chunk->data.data + piece.skip,
+		    chunk->data.len - piece.skip);
 	}
 	traind__v1__log_chunk__free_unpacked(chunk, NULL);
 }
@@ -223,7 +221,7 @@ static void start_logs(struct follow *follow)
 	struct tr_error error;
 	request.job_id = follow->options->job;
 	request.follow = !follow->over;
-	memcpy(follow->skip, follow->seen, TR_GROUP_PEERS_MAX * sizeof(*follow->skip));
+	shown_begin_again(&follow->shown);
 	if (rpc_start(follow->rpc, RPC_PATH("StreamLogs"), &request, &callbacks, follow,
 	        &follow->logs, &error) != TR_OK) {
 		follow->logs = NULL;
@@ -365,12 +363,10 @@ static void on_signal(uv_signal_t *handle, int number)
 
 /* ---- running ---- */
 
-static bool open_all(struct follow *follow)
+static void open_all(struct follow *follow)
 {
 	static const int numbers[SIGNALS] = { SIGINT, SIGTERM, SIGHUP, SIGWINCH };
 	uv_timer_t *timers[] = { &follow->retry, &follow->queued, &follow->last };
-	follow->seen = calloc(TR_GROUP_PEERS_MAX, sizeof(*follow->seen));
-	follow->skip = calloc(TR_GROUP_PEERS_MAX, sizeof(*follow->skip));
 	for (size_t i = 0; i < SIGNALS; i++, follow->open_handles++) {
 		(void)uv_signal_init(&follow->rpc->loop, &follow->signals[i]);
 		follow->signals[i].data = follow;
@@ -380,7 +376,6 @@ static bool open_all(struct follow *follow)
 		(void)uv_timer_init(&follow->rpc->loop, timers[i]);
 		timers[i]->data = follow;
 	}
-	return follow->seen != NULL && follow->skip != NULL;
 }
 
 static void close_all(struct follow *follow)
@@ -402,8 +397,7 @@ static void close_all(struct follow *follow)
 	/* keys' handle is ours as well: one more turn closes it */
 	(void)uv_run(&follow->rpc->loop, UV_RUN_NOWAIT);
 	output_finish(&follow->output);
-	free(follow->seen);
-	free(follow->skip);
+	shown_finish(&follow->shown);
 }
 
 enum follow_end follow_run(struct rpc *rpc, const struct follow_options *options,
@@ -416,14 +410,13 @@ enum follow_end follow_run(struct rpc *rpc, const struct follow_options *options
 	bool screen = rpc->config->terminal && !options->quiet && !options->output;
 	if (screen)
 		keys_echo_control(false);
-	if (open_all(&follow)) {
-		start_watch(&follow);
-		if (options->output)
-			start_logs(&follow);
-		(void)uv_timer_start(&follow.queued, on_queued_long, QUEUED_TOLD_MS, 0);
-		while (!follow.done && uv_run(&rpc->loop, UV_RUN_ONCE) != 0)
-			;
-	}
+	open_all(&follow);
+	start_watch(&follow);
+	if (options->output)
+		start_logs(&follow);
+	(void)uv_timer_start(&follow.queued, on_queued_long, QUEUED_TOLD_MS, 0);
+	while (!follow.done && uv_run(&rpc->loop, UV_RUN_ONCE) != 0)
+		;
 	if (screen)
 		keys_echo_control(true);
 	if (!options->quiet && !options->output && follow.job != NULL)

@@ -19,7 +19,7 @@ struct log_stream {
 tr_status log_stream_start(struct log_stream *stream, const struct logs_request *request,
     struct capture *capture, const char *folder, struct tr_error *error);
 
-/* The next piece as far as credit and data go; *bytes 0 and *ended: all was read. */
+/* The next piece as far as credit and data go, which ends at ->position; *bytes 0 and *ended: all was read. */
 tr_status log_stream_next(struct log_stream *stream, char piece[LOG_STREAM_PIECE_BYTES],
     size_t *bytes, bool *ended, struct tr_error *error);
 

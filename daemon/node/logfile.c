@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,10 +19,38 @@ static void name_of(const struct logfile *log, unsigned age, char path[PATH_MAX]
 		(void)snprintf(path, PATH_MAX, "%s.%u", log->path, age);
 }
 
-/* Sizes of the files that are there; positions count from the oldest of them. */
+/* Of the newest file's first byte; 0: nobody has written it down. */
+static uint64_t read_place(const struct logfile *log)
+{
+	char path[PATH_MAX], text[24] = "";
+	(void)snprintf(path, sizeof(path), "%s.at", log->path);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	ssize_t got = read(fd, text, sizeof(text) - 1);
+	(void)close(fd);
+	return got > 0 ? strtoull(text, NULL, 10) : 0;
+}
+
+/* Without it (a full disk) later readers count from the oldest byte kept. */
+static void write_place(const struct logfile *log)
+{
+	char path[PATH_MAX], text[24];
+	(void)snprintf(path, sizeof(path), "%s.at", log->path);
+	int length = snprintf(text, sizeof(text), "%" PRIu64 "\n", log->end);
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return;
+	if (write(fd, text, (size_t)length) != length)
+		(void)unlink(path);
+	(void)close(fd);
+}
+
+/* Sizes of the files that are there, and where they end. */
 static bool measure(struct logfile *log)
 {
 	bool any = false;
+	uint64_t place = read_place(log);
 	for (unsigned age = 0; age < log->files_max; age++) {
 		char path[PATH_MAX];
 		struct stat status;
@@ -30,6 +60,8 @@ static bool measure(struct logfile *log)
 		log->end += log->sizes[age];
 		any |= there;
 	}
+	if (place + log->sizes[0] > log->end) /* older files are gone */
+		log->end = place + log->sizes[0];
 	return any;
 }
 
@@ -109,6 +141,7 @@ static tr_status rotate(struct logfile *log, struct tr_error *error)
 	if (log->files_max == 1)
 		(void)unlink(log->path);
 	log->sizes[0] = 0;
+	write_place(log);
 	return open_newest(log, error);
 }
 

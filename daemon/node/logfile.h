@@ -1,5 +1,6 @@
 /* One rank's log: a file that is rotated at a size, with the newest few kept: NAME, NAME.1, NAME.2. Positions in it count from
- * the first byte ever written (as far as the files on disk can tell), so that a reader can follow across rotations.
+ * the first byte ever written, so that a reader can follow across rotations, and go on with another one where it was. NAME.at
+ * holds the position of the newest file; it is there once there was a rotation.
  * One thread; blocking file calls.
  */
 #ifndef TR_DAEMON_NODE_LOGFILE_H

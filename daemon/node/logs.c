@@ -48,6 +48,7 @@ struct news {
 	    peer; /* stream 0: the peer's output is drained, bytes are its last lines */
 	bool end;
 	char error[256];
+	uint64_t position;
 	size_t bytes;
 	char data[];
 };
@@ -61,29 +62,54 @@ static void run_news(struct mail *mail, bool dropped)
 	if (!dropped && news->stream == 0)
 		logs->callbacks.drained(logs->arg, news->peer, news->data);
 	else if (!dropped)
-		logs->callbacks.data(logs->arg, news->stream, news->data, news->bytes, news->end,
-		    news->error);
+		logs->callbacks.data(logs->arg, news->stream, news->position, news->data,
+		    news->bytes, news->end, news->error);
 	free(news);
 }
 
-static void tell(struct logs *logs, uint64_t stream, uint64_t peer, const void *data, size_t bytes,
-    bool end, const char *error)
+static struct news *news_of(struct logs *logs, uint64_t peer, const void *data, size_t bytes)
 {
 	struct news *news = calloc(1, sizeof(*news) + bytes + 1);
 	if (news == NULL) {
 		log_error("logs", "out of memory: a message about peer %llu is lost",
 		    (unsigned long long)peer);
-		return;
+		return NULL;
 	}
 	news->mail.run = run_news;
 	news->logs = logs;
-	news->stream = stream;
 	news->peer = peer;
-	news->end = end;
 	news->bytes = bytes;
-	(void)snprintf(news->error, sizeof(news->error), "%s", error);
 	if (bytes > 0)
 		memcpy(news->data, data, bytes);
+	return news;
+}
+
+static void tell_drained(struct logs *logs, uint64_t peer, const char *last_lines)
+{
+	struct news *news = news_of(logs, peer, last_lines, strlen(last_lines));
+	if (news != NULL)
+		mailbox_post(&logs->to_control, &news->mail);
+}
+
+static void tell_piece(struct logs *logs, const struct log_stream *stream, const char *piece,
+    size_t bytes)
+{
+	struct news *news = news_of(logs, stream->request.peer, piece, bytes);
+	if (news == NULL)
+		return;
+	news->stream = stream->request.stream;
+	news->position = stream->position - bytes;
+	mailbox_post(&logs->to_control, &news->mail);
+}
+
+static void tell_end(struct logs *logs, const struct logs_request *request, const char *error)
+{
+	struct news *news = news_of(logs, request->peer, NULL, 0);
+	if (news == NULL)
+		return;
+	news->stream = request->stream;
+	news->end = true;
+	(void)snprintf(news->error, sizeof(news->error), "%s", error);
 	mailbox_post(&logs->to_control, &news->mail);
 }
 
@@ -110,16 +136,14 @@ static void pump(struct logs *logs, struct log_stream *stream)
 		size_t bytes;
 		bool ended;
 		if (log_stream_next(stream, piece, &bytes, &ended, &error) != TR_OK) {
-			tell(logs, stream->request.stream, stream->request.peer, NULL, 0, true,
-			    error.text);
+			tell_end(logs, &stream->request, error.text);
 			remove_stream(logs, stream);
 			return;
 		}
 		if (bytes > 0)
-			tell(logs, stream->request.stream, stream->request.peer, piece, bytes,
-			    false, "");
+			tell_piece(logs, stream, piece, bytes);
 		if (ended) {
-			tell(logs, stream->request.stream, stream->request.peer, NULL, 0, true, "");
+			tell_end(logs, &stream->request, "");
 			remove_stream(logs, stream);
 			return;
 		}
@@ -156,7 +180,7 @@ static void open_stream(struct logs *logs, const struct logs_request *request)
 	    : log_stream_start(stream, request, find_capture(logs, request->peer), logs->folder,
 	          &error);
 	if (st != TR_OK) {
-		tell(logs, request->stream, request->peer, NULL, 0, true, error.text);
+		tell_end(logs, request, error.text);
 		free(stream);
 		return;
 	}
@@ -204,7 +228,7 @@ static void capture_drained(struct capture *capture)
 	struct logs *logs = capture->owner;
 	char lines[CAPTURE_TAIL_MAX + 1];
 	capture_last_lines(capture, lines);
-	tell(logs, 0, capture->peer, lines, strlen(lines), false, "");
+	tell_drained(logs, capture->peer, lines);
 	struct capture **at = &logs->captures;
 	while (*at != capture)
 		at = &(*at)->next;
@@ -244,7 +268,7 @@ static void begin_capture(struct logs *logs, const struct order *order)
 	if (capture == NULL) {
 		(void)close(order->fds[0]);
 		(void)close(order->fds[1]);
-		tell(logs, 0, order->request.peer, "", 0, false, "");
+		tell_drained(logs, order->request.peer, "");
 		return;
 	}
 	capture->job = order->request.job;

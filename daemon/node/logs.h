@@ -17,9 +17,10 @@
 struct logs;
 
 struct logs_callbacks {
-	/* bytes > 0: a piece. end: the last call for this stream; error "" if all was read. Borrowed until return. */
-	void (*data)(void *arg, uint64_t stream, const void *data, size_t bytes, bool end,
-	    const char *error);
+	/* bytes > 0: a piece, at `position` of all that the worker wrote. end: the last call for this stream; error "" if all was
+	 * read. Borrowed until return. */
+	void (*data)(void *arg, uint64_t stream, uint64_t position, const void *data, size_t bytes,
+	    bool end, const char *error);
 	/* After logs_finish: everything the worker wrote is in its file. */
 	void (*drained)(void *arg, uint64_t peer, const char *last_lines);
 };

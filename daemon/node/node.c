@@ -206,8 +206,8 @@ static void channel_closed(void *arg, uint64_t group, uint64_t peer, Traind__Pee
 	workers_channel_closed(&node->workers, group, peer, words);
 }
 
-static void log_data(void *arg, uint64_t stream, const void *data, size_t bytes, bool end,
-    const char *error)
+static void log_data(void *arg, uint64_t stream, uint64_t position, const void *data, size_t bytes,
+    bool end, const char *error)
 {
 	struct node *node = arg;
 	Traind__Peer__ToMember to_member = TRAIND__PEER__TO_MEMBER__INIT;
@@ -215,6 +215,7 @@ static void log_data(void *arg, uint64_t stream, const void *data, size_t bytes,
 	piece.stream = stream;
 	piece.data.data = (uint8_t *)(uintptr_t)data;
 	piece.data.len = bytes;
+	piece.position = position;
 	piece.end = end;
 	piece.error = (char *)(uintptr_t)error;
 	to_member.body_case = TRAIND__PEER__TO_MEMBER__BODY_LOG_DATA;

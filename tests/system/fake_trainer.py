@@ -81,9 +81,10 @@ class FakeTrainer(rpc.TrainerServicer):
             row.state, row.reason, row.exit_code = state, reason, exit_code
         self.update(job, change)
 
-    def log(self, job, rank, data):
+    def log(self, job, rank, data, position=None):
         with self.changed:
-            self.logs[job].append(pb.LogChunk(rank=rank, peer_id=rank + 1, node_name="node-1", data=data))
+            end = 0 if position is None else position + len(data)
+            self.logs[job].append(pb.LogChunk(rank=rank, peer_id=rank + 1, node_name="node-1", data=data, end=end))
             self.changed.notify_all()
 
     # ---- the service

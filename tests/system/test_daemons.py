@@ -200,13 +200,15 @@ def test_logs_are_rotated_and_the_newest_part_is_served(cluster):
     script = "i=0; while [ $i -lt 60 ]; do head -c 1048575 /dev/zero | tr '\\0' x; echo; i=$((i + 1)); done; echo the end"
     job = cluster.submit_command(["sh", "-c", script])
     cluster.wait_job(job, "DONE")
-    files = [path for node in cluster.nodes for path in sorted((node.folder / "logs" / f"job-{job}").glob("*"))]
-    assert [path.suffix for path in files] == [".log", ".1", ".2"]
+    *files, place = [path for node in cluster.nodes for path in sorted((node.folder / "logs" / f"job-{job}").glob("*"))]
+    assert [path.suffix for path in [*files, place]] == [".log", ".1", ".2", ".at"]
+    assert int(place.read_text()) + files[0].stat().st_size == (60 << 20) + 8
     assert all(0 < path.stat().st_size <= 16 << 20 for path in files)
     output = cluster.logs(job)
     assert output.endswith(b"x\nthe end\n") and 32 << 20 < len(output) <= 48 << 20
     request = pb.StreamLogsRequest(job_id=job, tail_bytes=8)
-    assert b"".join(chunk.data for chunk in cluster.api().StreamLogs(request, timeout=DEADLINE_S)) == b"the end\n"
+    chunks = list(cluster.api().StreamLogs(request, timeout=DEADLINE_S))
+    assert b"".join(chunk.data for chunk in chunks) == b"the end\n" and chunks[-1].end == (60 << 20) + 8
 
 
 def test_logs_are_followed_to_the_end(cluster):

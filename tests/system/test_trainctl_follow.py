@@ -245,6 +245,24 @@ def test_output_is_not_repeated_after_a_reconnect(fake):
     assert out == "[0] second\n"
 
 
+def test_output_goes_on_where_it_was_after_a_reconnect(fake):
+    """What is kept begins late: its first bytes are not those that were shown."""
+    fake.on_submit = command_job
+    process = start(fake, "launch", "-n", "2", "--", "worker")
+    wait_watched(fake)
+    fake.log(1, 0, b"a long first line\nsec", 0)
+    assert process.stdout.readline() == "[0] a long first line\n"
+    fake.stop()
+    assert process.stderr.readline() == "trainctl: memberd is away; training goes on; waiting for it\n"
+    fake.logs[1] = []
+    fake.log(1, 0, b"line\nsecond\n", 13)
+    fake.start()
+    wait_watched(fake, 2)
+    fake.end(1)
+    out, _ = process.communicate(timeout=DEADLINE_S)
+    assert out == "[0] second\n"
+
+
 # ---- signals
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

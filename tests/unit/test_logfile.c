@@ -99,6 +99,32 @@ static void test_goes_on_behind_what_is_there(void **state)
 	assert_int_equal(logfile_open_old(&log, file("nothing"), 3, &error), TR_ENOTFOUND);
 }
 
+/* Who goes on with a log finds the positions of who wrote it, also of bytes that are kept no more. */
+static void test_positions_outlive_the_writer(void **state)
+{
+	(void)state;
+	struct logfile log;
+	struct tr_error error;
+	char text[256];
+	assert_int_equal(logfile_open(&log, file("places"), 10, 3, &error), TR_OK);
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(logfile_write(&log, "a line\n", 7, &error), TR_OK);
+	logfile_close(&log);
+	assert_int_equal(logfile_open_old(&log, file("places"), 3, &error), TR_OK);
+	assert_int_equal(log.end, 70);
+	assert_int_equal(logfile_begin(&log), 49);
+	uint64_t position = 63;
+	read_all(&log, &position, text);
+	assert_string_equal(text, "a line\n");
+	assert_int_equal(logfile_open(&log, file("places"), 10, 3, &error), TR_OK);
+	assert_int_equal(logfile_write(&log, "a line\n", 7, &error), TR_OK);
+	assert_int_equal(log.end, 77);
+	logfile_close(&log);
+	assert_int_equal(logfile_open_old(&log, file("places"), 3, &error), TR_OK);
+	assert_int_equal(log.end, 77);
+	assert_int_equal(logfile_begin(&log), 56);
+}
+
 static void test_a_full_disk_loses_the_piece_only(void **state)
 {
 	(void)state;
@@ -184,15 +210,20 @@ struct reader {
 	struct logs *logs;
 	char text[1 << 16], lines[4096], error[256];
 	size_t bytes, pieces;
+	uint64_t position; /* behind the last piece */
 	bool ended, drained, other_drained;
 };
 
-static void got_data(void *arg, uint64_t stream, const void *data, size_t bytes, bool end,
-    const char *error)
+static void got_data(void *arg, uint64_t stream, uint64_t position, const void *data, size_t bytes,
+    bool end, const char *error)
 {
 	struct reader *reader = arg;
 	assert_int_equal(stream, 9);
 	assert_false(reader->ended);
+	if (bytes > 0) {
+		assert_true(reader->bytes == 0 || position == reader->position);
+		reader->position = position + bytes;
+	}
 	assert_true(reader->bytes + bytes < sizeof(reader->text));
 	memcpy(reader->text + reader->bytes, data, bytes);
 	reader->bytes += bytes;
@@ -371,6 +402,10 @@ static void test_no_piece_without_credit(void **state)
 	run_until(&reader, &reader.ended);
 	reader.text[reader.bytes] = '\0';
 	assert_string_equal(reader.text, "0123456789\n");
+	struct stat status;
+	assert_int_equal(stat(file("thread/job-3/rank-1.peer-5.log"), &status), 0);
+	assert_int_equal(reader.pieces, 2);
+	assert_int_equal(reader.position, status.st_size);
 	finish(&reader);
 }
 
@@ -452,6 +487,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rotation_keeps_the_newest),
 		cmocka_unit_test(test_goes_on_behind_what_is_there),
+		cmocka_unit_test(test_positions_outlive_the_writer),
 		cmocka_unit_test(test_a_full_disk_loses_the_piece_only),
 		cmocka_unit_test(test_a_folder_that_goes_away_is_made_again),
 		cmocka_unit_test(test_a_folder_that_cannot_be_made_at_first),

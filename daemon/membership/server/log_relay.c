@@ -269,6 +269,7 @@ void log_relay_data(struct memberd *memberd, const Traind__Peer__LogData *data)
 		chunk.peer_id = source->place.peer;
 		chunk.node_name = source->place.node_name;
 		chunk.data = data->data;
+		chunk.end = data->position + data->data.len;
 		source->unread += data->data.len;
 		trainer_service_log(memberd->service, reader->stream, &chunk);
 		source = find_source(memberd, data->stream,
