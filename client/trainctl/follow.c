@@ -190,6 +190,7 @@ static void on_chunk(void *arg, const uint8_t *message, size_t bytes)
 		return;
 	if (chunk->rank < TR_GROUP_PEERS_MAX && chunk->data.len > 0) {
 		struct shown_piece piece = shown_add(&follow->shown, chunk);
+		output_gap(&follow->output, chunk->rank, piece.missing);
 		output_write(&follow->output, chunk->rank, chunk->data.data + piece.skip,
 		    chunk->data.len - piece.skip);
 	}

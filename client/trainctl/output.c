@@ -1,5 +1,6 @@
 #include "client/trainctl/output.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,7 @@ void output_write(struct output *output, uint32_t rank, const uint8_t *data, siz
 	struct output_line *line = output->raw ? NULL : line_of(output, rank);
 	if (line == NULL) {
 		(void)fwrite(data, 1, bytes, stdout);
+		output->last = bytes > 0 ? (char)data[bytes - 1] : output->last;
 	}
 	for (size_t i = 0; line != NULL && i < bytes; i++) {
 		if (data[i] == '\n' || line->length == OUTPUT_LINE_MAX)
@@ -43,6 +45,18 @@ void output_write(struct output *output, uint32_t rank, const uint8_t *data, siz
 	}
 	if (fflush(stdout) != 0)
 		output->failed = true;
+}
+
+void output_gap(struct output *output, uint32_t rank, uint64_t bytes)
+{
+	char note[64];
+	struct output_line *line = output->raw ? NULL : line_of(output, rank);
+	bool amid = line != NULL ? line->length > 0 : output->last != '\0' && output->last != '\n';
+	if (bytes == 0)
+		return;
+	int length = snprintf(note, sizeof(note), "%s[%" PRIu64 " bytes of output were not kept]\n",
+	    amid ? "\n" : "", bytes);
+	output_write(output, rank, (const uint8_t *)note, (size_t)length);
 }
 
 void output_flush(struct output *output)

@@ -17,6 +17,7 @@ struct output_line {
 
 struct output {
 	bool raw, color;
+	char last;                 /* raw: what was written last, or 0 */
 	struct output_line *lines; /* by rank */
 	size_t ranks;
 	bool failed; /* stdout is gone */
@@ -24,6 +25,8 @@ struct output {
 
 /* May be called from the start with zeroed memory but for raw and color. */
 void output_write(struct output *output, uint32_t rank, const uint8_t *data, size_t bytes);
+/* So many bytes of the rank's output are not to be had: said on a line of its own. 0: nothing. */
+void output_gap(struct output *output, uint32_t rank, uint64_t bytes);
 void output_flush(struct output *output); /* lines without an end */
 void output_finish(struct output *output);
 

@@ -1,6 +1,5 @@
 #include "client/trainctl/shown.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 
 static struct shown_peer *peer_of(struct shown *shown, uint64_t peer)
@@ -13,7 +12,7 @@ static struct shown_peer *peer_of(struct shown *shown, uint64_t peer)
 	if (peers == NULL)
 		return NULL;
 	shown->peers = peers;
-	peers[shown->count] = (struct shown_peer){ .peer = peer };
+	peers[shown->count] = (struct shown_peer){ .peer = peer, .fresh = shown->anywhere };
 	return &peers[shown->count++];
 }
 
@@ -27,6 +26,9 @@ struct shown_piece shown_add(struct shown *shown, const Traind__V1__LogChunk *ch
 	uint64_t end = said ? chunk->end : peer->at + chunk->data.len;
 	uint64_t position = end - chunk->data.len;
 	peer->at = end;
+	if (peer->fresh)
+		peer->end = position;
+	peer->fresh = false;
 	if (position > peer->end)
 		piece.missing = position - peer->end;
 	else

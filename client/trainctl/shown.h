@@ -4,6 +4,7 @@
 #ifndef TR_CLIENT_TRAINCTL_SHOWN_H
 #define TR_CLIENT_TRAINCTL_SHOWN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,11 +14,13 @@ struct shown_peer {
 	uint64_t peer;
 	uint64_t end; /* position behind what was shown */
 	uint64_t at;  /* of the stream's next byte, where its pieces do not say */
+	bool fresh;   /* its next piece may begin anywhere */
 };
 
 struct shown {
 	struct shown_peer *peers;
 	size_t count;
+	bool anywhere; /* a peer's first piece may begin late: that was asked for */
 };
 
 struct shown_piece {

@@ -2,6 +2,7 @@
 
 #include "client/trainctl/output.h"
 #include "client/trainctl/print.h"
+#include "client/trainctl/shown.h"
 #include "client/trainctl/verbs.h"
 #include "common/json.h"
 
@@ -16,11 +17,12 @@ const struct args_row verb_logs_options[] = {
 struct logs {
 	struct rpc *rpc;
 	struct output output;
+	struct shown shown;
 	bool json, ended;
 };
 
 /* One JSON object a piece, one a line. */
-static void print_json(struct logs *logs, const Traind__V1__LogChunk *chunk)
+static void print_json(struct logs *logs, const Traind__V1__LogChunk *chunk, uint64_t missing)
 {
 	struct json json = { 0 };
 	json_object(&json);
@@ -30,6 +32,7 @@ static void print_json(struct logs *logs, const Traind__V1__LogChunk *chunk)
 	json_uint(&json, chunk->peer_id);
 	json_key(&json, "node");
 	json_string(&json, chunk->node_name);
+	json_key_uint(&json, "missing", missing);
 	json_key(&json, "data");
 	json_stringn(&json, (const char *)chunk->data.data, chunk->data.len);
 	json_end(&json);
@@ -44,10 +47,13 @@ static void on_chunk(void *arg, const uint8_t *message, size_t bytes)
 	Traind__V1__LogChunk *chunk = traind__v1__log_chunk__unpack(NULL, bytes, message);
 	if (chunk == NULL)
 		return;
-	if (logs->json)
-		print_json(logs, chunk);
-	else
+	uint64_t missing = shown_add(&logs->shown, chunk).missing;
+	if (logs->json) {
+		print_json(logs, chunk, missing);
+	} else {
+		output_gap(&logs->output, chunk->rank, missing);
 		output_write(&logs->output, chunk->rank, chunk->data.data, chunk->data.len);
+	}
 	traind__v1__log_chunk__free_unpacked(chunk, NULL);
 }
 
@@ -102,6 +108,7 @@ int verb_logs(struct verb_call *call)
 	struct tr_error error;
 	if (!read_options(call, &request))
 		return EXIT_USAGE;
+	logs.shown.anywhere = request.tail_bytes > 0;
 	logs.output.color = call->config->color;
 	logs.output.raw = request.one_rank || call->config->json ||
 	    !has_many_ranks(call->rpc, request.job_id);
@@ -116,6 +123,7 @@ int verb_logs(struct verb_call *call)
 	while (!logs.ended && uv_run(&call->rpc->loop, UV_RUN_ONCE) != 0)
 		;
 	output_finish(&logs.output);
+	shown_finish(&logs.shown);
 	if (reader_left)
 		return EXIT_OK;
 	return call->rpc->status == GRPC_OK ? EXIT_OK : rpc_complain(call->rpc);

@@ -3,6 +3,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import uuid
@@ -311,6 +312,28 @@ def test_much_output_arrives_whole(here):
     for rank in (0, 1):
         lines = [line for line in done.stdout.splitlines() if line.startswith(f"[{rank}] ")]
         assert lines == [f"[{rank}] {number}" for number in range(1, 200001)]
+
+
+def test_a_command_faster_than_its_reader_is_told_of(cluster, tmp_path):
+    """It ends while trainctl stands still."""
+    go, over = tmp_path / "go", tmp_path / "over"
+    os.mkfifo(go)
+    write = "i=0; while [ $i -lt 72 ]; do head -c 1048575 /dev/zero | tr '\\0' x; echo; i=$((i + 1)); done"
+    script = f"echo begun; cat {go}; {write}; touch {over}"
+    process = subprocess.Popen([str(BIN / "trainctl"), "launch", "-n", "1", "--", "sh", "-c", script], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env={**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address})
+    begun = process.stdout.readline()
+    process.send_signal(signal.SIGSTOP)
+    go.write_text("")
+    wait_for(over.exists, "the command to have written all")
+    process.send_signal(signal.SIGCONT)
+    out, err = process.communicate(timeout=DEADLINE_S)
+    notes = [line for line in out.splitlines() if line.startswith(b"[")]
+    assert process.returncode == 0 and begun == b"begun\n" and len(notes) == 1, (notes, err)
+    lost = int(re.fullmatch(rb"\[(\d+) bytes of output were not kept\]", notes[0]).group(1))
+    # the line before the note was ended for it, if it was half there
+    assert lost > 0 and len(out) - len(notes[0]) - 1 + lost - (72 << 20) in (0, 1)
 
 
 def test_detach_status_logs_cancel(here):

@@ -263,6 +263,30 @@ def test_output_goes_on_where_it_was_after_a_reconnect(fake):
     assert out == "[0] second\n"
 
 
+def test_output_that_was_not_kept_is_told(fake):
+    fake.on_submit = command_job
+    process = start(fake, "launch", "-n", "2", "--", "worker")
+    wait_watched(fake)
+    fake.log(1, 0, b"one\nhalf a li", 0)
+    fake.log(1, 1, b"one\n", 0)
+    fake.log(1, 0, b"the rest\n", 1000)
+    fake.log(1, 1, b"two\n", 7)
+    fake.end(1)
+    out, _ = process.communicate(timeout=DEADLINE_S)
+    assert out.splitlines() == ["[0] one", "[1] one", "[0] half a li", "[0] [987 bytes of output were not kept]", "[0] the rest",
+                                "[1] [3 bytes of output were not kept]", "[1] two"]
+    assert run(fake, "logs", "1", "--rank", "0").stdout == "one\nhalf a li\n[987 bytes of output were not kept]\nthe rest\n"
+    rows = [json.loads(line) for line in run(fake, "logs", "1", "--json").stdout.splitlines()]
+    assert [(row["rank"], row["missing"]) for row in rows] == [(0, 0), (1, 0), (0, 987), (1, 3)]
+
+
+def test_a_log_without_its_beginning_says_so(fake):
+    job = fake.add(training_job(state=pb.JOB_STATE_DONE))
+    fake.log(job, 0, b"late\n", 1000)
+    assert run(fake, "logs", "1", "--rank", "0").stdout == "[1000 bytes of output were not kept]\nlate\n"
+    assert run(fake, "logs", "1", "--rank", "0", "--tail", "5").stdout == "late\n"
+
+
 # ---- signals
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
