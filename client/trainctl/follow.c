@@ -379,7 +379,7 @@ static void open_all(struct follow *follow)
 	}
 }
 
-static void close_all(struct follow *follow)
+static int close_all(struct follow *follow)
 {
 	struct grpc_client_call **calls[] = { &follow->watch, &follow->logs, &follow->cancel };
 	for (size_t i = 0; i < 3; i++) {
@@ -397,12 +397,12 @@ static void close_all(struct follow *follow)
 		(void)uv_run(&follow->rpc->loop, UV_RUN_ONCE);
 	/* keys' handle is ours as well: one more turn closes it */
 	(void)uv_run(&follow->rpc->loop, UV_RUN_NOWAIT);
-	output_finish(&follow->output);
 	shown_finish(&follow->shown);
+	return output_finish(&follow->output);
 }
 
 enum follow_end follow_run(struct rpc *rpc, const struct follow_options *options,
-    Traind__V1__Job **job, bool *cancelled)
+    struct follow_result *result)
 {
 	struct follow follow = { .rpc = rpc, .options = options, .end = FOLLOW_JOB_ENDED };
 	follow.screen.config = rpc->config;
@@ -422,9 +422,10 @@ enum follow_end follow_run(struct rpc *rpc, const struct follow_options *options
 		keys_echo_control(true);
 	if (!options->quiet && !options->output && follow.job != NULL)
 		screen_end(&follow.screen, follow.job);
-	close_all(&follow);
-	*job = follow.job;
-	*cancelled = follow.over ? follow.job->state == TRAIND__V1__JOB_STATE__JOB_STATE_CANCELLED
-	                         : follow.cancelled;
+	result->output_failed = close_all(&follow);
+	result->job = follow.job;
+	result->cancelled = follow.over
+	    ? follow.job->state == TRAIND__V1__JOB_STATE__JOB_STATE_CANCELLED
+	    : follow.cancelled;
 	return follow.end;
 }

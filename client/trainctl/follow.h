@@ -22,8 +22,13 @@ struct follow_options {
 	bool quiet;  /* neither */
 };
 
-/* *job is the last state seen, or NULL; free with free_unpacked. *cancelled: the job is, as far as memberd has said; if it was to be and is not, rpc->text says why. */
+struct follow_result {
+	Traind__V1__Job *job; /* its last state seen, or NULL; free with free_unpacked */
+	bool cancelled; /* as far as memberd has said; if it was to be and is not, rpc->text says why */
+	int output_failed; /* why not all output could be written to stdout (errno), or 0 */
+};
+
 enum follow_end follow_run(struct rpc *rpc, const struct follow_options *options,
-    Traind__V1__Job **job, bool *cancelled);
+    struct follow_result *result);
 
 #endif

@@ -50,6 +50,18 @@ static void remove_word(int argc, char **argv, int at)
 		argv[i] = argv[i + 1];
 }
 
+/* An earlier flush may have failed, whose cause nobody kept. */
+static int check_output(int code)
+{
+	errno = 0;
+	bool failed = ferror(stdout) != 0;
+	failed = fflush(stdout) != 0 || failed;
+	if (!failed || code != EXIT_OK)
+		return code;
+	return verbs_complain(EXIT_JOB_FAILED, "standard output: %s",
+	    errno != 0 ? strerror(errno) : "not all of it could be written");
+}
+
 int main(int argc, char **argv)
 {
 	(void)signal(SIGPIPE, SIG_IGN);
@@ -84,7 +96,5 @@ int main(int argc, char **argv)
 	else
 		code = run(verb, &args);
 	args_finish(&args);
-	if (fflush(stdout) != 0 && code == EXIT_OK)
-		code = verbs_complain(EXIT_JOB_FAILED, "standard output: %s", strerror(errno));
-	return code;
+	return check_output(code);
 }

@@ -1,5 +1,6 @@
 #include "client/trainctl/output.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +31,21 @@ static void write_line(struct output *output, uint32_t rank, struct output_line 
 	line->length = 0;
 }
 
+void output_check(struct output *output)
+{
+	bool bad = ferror(stdout) != 0;
+	bad = fflush(stdout) != 0 || bad;
+	if (!bad || output->failed != 0)
+		return;
+	output->failed = errno != 0 ? errno : EIO;
+	clearerr(stdout); /* main need not tell of it too */
+}
+
 void output_write(struct output *output, uint32_t rank, const uint8_t *data, size_t bytes)
 {
+	if (output->failed != 0)
+		return;
+	errno = 0;
 	struct output_line *line = output->raw ? NULL : line_of(output, rank);
 	if (line == NULL) {
 		(void)fwrite(data, 1, bytes, stdout);
@@ -43,8 +57,7 @@ void output_write(struct output *output, uint32_t rank, const uint8_t *data, siz
 		if (data[i] != '\n')
 			line->text[line->length++] = (char)data[i];
 	}
-	if (fflush(stdout) != 0)
-		output->failed = true;
+	output_check(output);
 }
 
 void output_gap(struct output *output, uint32_t rank, uint64_t bytes)
@@ -61,19 +74,21 @@ void output_gap(struct output *output, uint32_t rank, uint64_t bytes)
 
 void output_flush(struct output *output)
 {
-	for (size_t rank = 0; rank < output->ranks; rank++) {
+	errno = 0;
+	for (size_t rank = 0; rank < output->ranks && output->failed == 0; rank++) {
 		if (output->lines[rank].length > 0)
 			write_line(output, (uint32_t)rank, &output->lines[rank]);
 	}
-	if (fflush(stdout) != 0)
-		output->failed = true;
+	output_check(output);
 }
 
-void output_finish(struct output *output)
+int output_finish(struct output *output)
 {
 	output_flush(output);
 	for (size_t rank = 0; rank < output->ranks; rank++)
 		free(output->lines[rank].text);
 	free(output->lines);
+	int failed = output->failed;
 	*output = (struct output){ 0 };
+	return failed;
 }

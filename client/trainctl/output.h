@@ -20,7 +20,7 @@ struct output {
 	char last;                 /* raw: what was written last, or 0 */
 	struct output_line *lines; /* by rank */
 	size_t ranks;
-	bool failed; /* stdout is gone */
+	int failed; /* why stdout takes no more, as errno; nothing is written then */
 };
 
 /* May be called from the start with zeroed memory but for raw and color. */
@@ -28,6 +28,9 @@ void output_write(struct output *output, uint32_t rank, const uint8_t *data, siz
 /* So many bytes of the rank's output are not to be had: said on a line of its own. 0: nothing. */
 void output_gap(struct output *output, uint32_t rank, uint64_t bytes);
 void output_flush(struct output *output); /* lines without an end */
-void output_finish(struct output *output);
+/* After own writes to stdout, before which errno was 0. */
+void output_check(struct output *output);
+/* Flushes; 0, or why not all could be written (errno): EPIPE where the reader has left. */
+int output_finish(struct output *output);
 
 #endif

@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -243,15 +244,15 @@ static int end_of(struct launch *launch, enum follow_end end, const Traind__V1__
 /* *leave: the job may still run, so an embedded cluster must stay. */
 static int follow(struct launch *launch, bool *leave)
 {
-	Traind__V1__Job *job = NULL;
 	bool command = launch->spec->command != NULL;
 	struct follow_options options = { .job = launch->job,
 		.output = command && !launch->config->json,
 		.raw = command && launch->spec->mesh->workers == 1,
 		.quiet = launch->config->json };
-	bool cancelled;
-	enum follow_end end = follow_run(&launch->rpc, &options, &job, &cancelled);
-	int code = end_of(launch, end, job, cancelled);
+	struct follow_result result;
+	enum follow_end end = follow_run(&launch->rpc, &options, &result);
+	Traind__V1__Job *job = result.job;
+	int code = end_of(launch, end, job, result.cancelled);
 	*leave = end == FOLLOW_DETACHED || end == FOLLOW_HANGUP;
 	if (launch->config->json && job != NULL && end != FOLLOW_DETACHED) {
 		struct json json = { 0 };
@@ -260,7 +261,10 @@ static int follow(struct launch *launch, bool *leave)
 	}
 	if (job != NULL)
 		traind__v1__job__free_unpacked(job, NULL);
-	return code;
+	if (result.output_failed == 0 || result.output_failed == EPIPE)
+		return code;
+	return verbs_complain(code != EXIT_OK ? code : EXIT_JOB_FAILED, "standard output: %s",
+	    strerror(result.output_failed));
 }
 
 static int run(struct launch *launch)

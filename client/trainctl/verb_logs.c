@@ -1,4 +1,6 @@
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "client/trainctl/output.h"
 #include "client/trainctl/print.h"
@@ -36,9 +38,9 @@ static void print_json(struct logs *logs, const Traind__V1__LogChunk *chunk, uin
 	json_key(&json, "data");
 	json_stringn(&json, (const char *)chunk->data.data, chunk->data.len);
 	json_end(&json);
+	errno = 0;
 	print_json_text(&json);
-	if (fflush(stdout) != 0)
-		logs->output.failed = true;
+	output_check(&logs->output);
 }
 
 static void on_chunk(void *arg, const uint8_t *message, size_t bytes)
@@ -115,16 +117,17 @@ int verb_logs(struct verb_call *call)
 	if (rpc_start(call->rpc, RPC_PATH("StreamLogs"), &request, &callbacks, &logs, &stream,
 	        &error) != TR_OK)
 		return verbs_complain(EXIT_JOB_FAILED, "%s", error.text);
-	while (!logs.ended && !logs.output.failed && uv_run(&call->rpc->loop, UV_RUN_ONCE) != 0)
+	while (!logs.ended && logs.output.failed == 0 && uv_run(&call->rpc->loop, UV_RUN_ONCE) != 0)
 		;
-	bool reader_left = !logs.ended; /* `trainctl logs 1 | head` */
-	if (reader_left)
+	if (!logs.ended)
 		grpc_client_cancel(stream);
 	while (!logs.ended && uv_run(&call->rpc->loop, UV_RUN_ONCE) != 0)
 		;
-	output_finish(&logs.output);
+	int failed = output_finish(&logs.output);
 	shown_finish(&logs.shown);
-	if (reader_left)
-		return EXIT_OK;
+	if (failed == EPIPE)
+		return EXIT_OK; /* `trainctl logs 1 | head` */
+	if (failed != 0)
+		return verbs_complain(EXIT_JOB_FAILED, "standard output: %s", strerror(failed));
 	return call->rpc->status == GRPC_OK ? EXIT_OK : rpc_complain(call->rpc);
 }

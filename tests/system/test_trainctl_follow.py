@@ -280,6 +280,42 @@ def test_output_that_was_not_kept_is_told(fake):
     assert [(row["rank"], row["missing"]) for row in rows] == [(0, 0), (1, 0), (0, 987), (1, 3)]
 
 
+def on_a_full_disk(fake, *arguments):
+    with open("/dev/full", "w") as full:
+        return subprocess.Popen([str(BIN / "trainctl"), "--address", fake.address, *arguments], stdin=subprocess.DEVNULL, stdout=full,
+                                stderr=subprocess.PIPE, text=True, env=environment())
+
+
+@pytest.mark.parametrize("exit_code, code", [(0, 1), (7, 7)])
+def test_launch_whose_output_cannot_be_written(fake, exit_code, code):
+    fake.on_submit = command_job
+    process = on_a_full_disk(fake, "launch", "-n", "2", "--", "worker")
+    wait_watched(fake)
+    fake.log(1, 0, b"lost\n")
+    fake.end(1, pb.JOB_STATE_FAILED if exit_code else pb.JOB_STATE_DONE, "it broke", exit_code)
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == code and err.endswith("trainctl: standard output: No space left on device\n"), err
+    assert not fake.cancelled
+
+
+@pytest.mark.parametrize("options", [["--rank", "0"], [], ["--json"]])
+@pytest.mark.parametrize("size", [5, 100000])
+def test_logs_that_cannot_be_written(fake, options, size):
+    job = fake.add(training_job(state=pb.JOB_STATE_DONE))
+    fake.log(job, 0, b"x" * size)
+    process = on_a_full_disk(fake, "logs", "1", *options)
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 1 and err == "trainctl: standard output: No space left on device\n"
+
+
+def test_a_reader_of_logs_may_leave(fake):
+    job = fake.add(training_job())
+    process = start(fake, "logs", "1", "--follow", "--rank", "0")
+    process.stdout.close()
+    fake.log(job, 0, b"nobody reads this\n")
+    assert process.wait(DEADLINE_S) == 0 and process.stderr.read() == ""
+
+
 def test_a_log_without_its_beginning_says_so(fake):
     job = fake.add(training_job(state=pb.JOB_STATE_DONE))
     fake.log(job, 0, b"late\n", 1000)
