@@ -113,6 +113,13 @@ bool cluster_address(const char *folder, char address[TR_ADDRESS_MAX])
 	return found;
 }
 
+bool cluster_is_recorded(const char *folder)
+{
+	char path[PATH_MAX];
+	file_name(folder, "cluster.json", path);
+	return access(path, F_OK) == 0 || errno != ENOENT;
+}
+
 /* ---- writing ---- */
 
 static void write_daemon(struct json *json, const struct cluster_daemon *daemon)

@@ -35,6 +35,9 @@ struct cluster {
 /* memberd's recorded address. False: there is no record. Takes no lock. */
 bool cluster_address(const char *folder, char address[TR_ADDRESS_MAX]);
 
+/* False: there is no record, as after `down`. */
+bool cluster_is_recorded(const char *folder);
+
 /* Waits for the lock and reads the record (none: an empty cluster). A folder that is not there is made, or is an empty cluster. */
 tr_status cluster_open(const char *folder, bool make, struct cluster *cluster,
     struct tr_error *error);

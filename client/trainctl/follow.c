@@ -128,9 +128,23 @@ static void on_job(void *arg, const uint8_t *message, size_t bytes)
 		job_over(follow);
 }
 
+/* memberd is away: it may have moved, or have been ended. */
+static void look_for_memberd(struct follow *follow)
+{
+	struct rpc *rpc = follow->rpc;
+	if (follow->watch != NULL || follow->over || rpc_read_record(rpc) != RPC_RECORD_GONE)
+		return;
+	rpc->status = GRPC_UNAVAILABLE;
+	(void)snprintf(rpc->text, sizeof(rpc->text),
+	    "job %llu is not followed any more: the cluster in %.300s was ended",
+	    (unsigned long long)follow->options->job, rpc->config->cluster);
+	finish(follow, FOLLOW_FAILED);
+}
+
 static void on_retry(uv_timer_t *timer)
 {
 	struct follow *follow = timer->data;
+	look_for_memberd(follow);
 	if (follow->done)
 		return;
 	if (follow->watch == NULL && !follow->over)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/trainctl/cluster.h"
 #include "collectives/transport/address.h"
 #include "collectives/transport/tls.h"
 
@@ -17,6 +18,7 @@ struct waiting {
 tr_status rpc_open(struct rpc *rpc, const struct config *config, struct tr_error *error)
 {
 	*rpc = (struct rpc){ .config = config };
+	(void)snprintf(rpc->address, sizeof(rpc->address), "%s", config->address);
 	int failed = uv_loop_init(&rpc->loop);
 	if (failed != 0)
 		return tr_error_set(error, TR_EIO, "no event loop: %s", uv_strerror(failed));
@@ -50,6 +52,27 @@ void rpc_close(struct rpc *rpc)
 	rpc->client = NULL;
 	(void)uv_run(&rpc->loop, UV_RUN_DEFAULT);
 	(void)uv_loop_close(&rpc->loop);
+}
+
+enum rpc_record rpc_read_record(struct rpc *rpc)
+{
+	char address[TR_ADDRESS_MAX];
+	struct grpc_client *client;
+	struct tr_error error;
+	const struct config *config = rpc->config;
+	if (config->address_by != CONFIG_BY_HOME)
+		return RPC_RECORD_SAME;
+	bool found = cluster_address(config->cluster, address);
+	rpc->gone = !found && !cluster_is_recorded(config->cluster);
+	if (rpc->gone)
+		return RPC_RECORD_GONE;
+	if (!found || strcmp(address, rpc->address) == 0 ||
+	    grpc_client_create(&rpc->loop, address, NULL, &client, &error) != TR_OK)
+		return RPC_RECORD_SAME;
+	grpc_client_destroy(rpc->client);
+	rpc->client = client;
+	(void)snprintf(rpc->address, sizeof(rpc->address), "%s", address);
+	return RPC_RECORD_MOVED;
 }
 
 static void on_message(void *arg, const uint8_t *message, size_t bytes)
@@ -120,9 +143,11 @@ void *rpc_call(struct rpc *rpc, const char *path, const void *request,
 	return waiting.message;
 }
 
-static const char *advice(const struct config *config)
+static const char *advice(const struct rpc *rpc)
 {
-	switch (config->address_by) {
+	if (rpc->gone)
+		return " (`trainctl up` starts it again)";
+	switch (rpc->config->address_by) {
 	case CONFIG_BY_HOME:
 		return " (the embedded cluster seems to have ended: `trainctl up` says how it is)";
 	case CONFIG_BY_DEFAULT:
@@ -135,11 +160,10 @@ static const char *advice(const struct config *config)
 
 int rpc_complain(const struct rpc *rpc)
 {
-	const struct config *config = rpc->config;
 	switch (rpc->status) {
 	case GRPC_UNAVAILABLE:
 	case GRPC_DEADLINE_EXCEEDED:
-		(void)fprintf(stderr, "trainctl: %s%s\n", rpc->text, advice(config));
+		(void)fprintf(stderr, "trainctl: %s%s\n", rpc->text, advice(rpc));
 		return EXIT_UNREACHABLE;
 	case GRPC_NOT_FOUND:
 		(void)fprintf(stderr, "trainctl: %s (`trainctl jobs` lists those there are)\n",

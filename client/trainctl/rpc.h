@@ -15,12 +15,19 @@ struct rpc {
 	uv_loop_t loop;
 	struct grpc_client *client;
 	const struct config *config;
-	enum grpc_status status; /* of the last call */
+	char address[TR_ADDRESS_MAX]; /* config's, or where the cluster has moved since */
+	bool gone;                    /* the record of the embedded cluster */
+	enum grpc_status status;      /* of the last call */
 	char text[512];
 };
 
 tr_status rpc_open(struct rpc *rpc, const struct config *config, struct tr_error *error);
 void rpc_close(struct rpc *rpc);
+
+/* The embedded cluster's record once more, if the address is from there: `down` removes it, the next `up` has another port. */
+enum rpc_record { RPC_RECORD_SAME, RPC_RECORD_MOVED, RPC_RECORD_GONE };
+/* Moved: calls that are open end with CANCELLED, others go to the new address. Not from within a call's callbacks. */
+enum rpc_record rpc_read_record(struct rpc *rpc);
 
 /* Runs the loop until the answer is there. NULL: rpc->status and rpc->text say why. Free with
  * protobuf_c_message_free_unpacked(message, NULL). */

@@ -3,6 +3,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 
@@ -321,6 +322,58 @@ def test_a_log_without_its_beginning_says_so(fake):
     fake.log(job, 0, b"late\n", 1000)
     assert run(fake, "logs", "1", "--rank", "0").stdout == "[1000 bytes of output were not kept]\nlate\n"
     assert run(fake, "logs", "1", "--rank", "0", "--tail", "5").stdout == "late\n"
+
+
+@pytest.fixture
+def record(fake, tmp_path):
+    """Of an embedded cluster whose memberd is `fake`."""
+    path = tmp_path / "home" / "cluster" / "cluster.json"
+    path.parent.mkdir(parents=True)
+
+    def write():
+        row = {"name": "memberd", "pid": os.getpid(), "start_time": 0, "address": fake.address, "slots": 0}
+        path.with_suffix(".new").write_text(json.dumps({"memberd": row, "nodes": []}))
+        path.with_suffix(".new").rename(path)
+        return path
+    write()
+    return write
+
+
+def start_at_home(path, *arguments):
+    return subprocess.Popen([str(BIN / "trainctl"), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, env=environment(TRAIND_HOME=str(path.parents[1])))
+
+
+def test_memberd_comes_back_elsewhere(fake, record):
+    fake.on_submit = command_job
+    process = start_at_home(record(), "launch", "-n", "2", "--", "worker")
+    wait_watched(fake)
+    before = fake.address
+    fake.stop()
+    assert process.stderr.readline() == "trainctl: memberd is away; training goes on; waiting for it\n"
+    held = socket.create_server(("127.0.0.1", fake.port))
+    fake.port = 0
+    fake.start()
+    record()
+    wait_watched(fake, 2)
+    fake.log(1, 0, b"here\n")
+    fake.end(1)
+    out, err = process.communicate(timeout=DEADLINE_S)
+    held.close()
+    assert process.returncode == 0 and out == "[0] here\n" and err == "trainctl: memberd is back\n" and fake.address != before
+
+
+def test_a_cluster_that_was_ended_is_followed_no_more(fake, record):
+    fake.on_submit = command_job
+    path = record()
+    process = start_at_home(path, "launch", "-n", "2", "--", "worker")
+    wait_watched(fake)
+    path.unlink()
+    fake.stop()
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 3
+    assert err.splitlines()[-1] == (f"trainctl: job 1 is not followed any more: the cluster in {path.parent} was ended (`trainctl up` "
+                                    "starts it again)")
 
 
 # ---- signals
