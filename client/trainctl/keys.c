@@ -2,11 +2,17 @@
 
 #include <unistd.h>
 
+/* A job in the background (`launch FILE &`, Ctrl-Z and bg) is stopped when it changes the terminal, which is the shell's then. */
+static bool is_ours(void)
+{
+	return tcgetpgrp(STDIN_FILENO) == getpgrp();
+}
+
 void keys_echo_control(bool shown)
 {
 	static bool was_shown;
 	struct termios now;
-	if (tcgetattr(STDIN_FILENO, &now) != 0)
+	if (!is_ours() || tcgetattr(STDIN_FILENO, &now) != 0)
 		return;
 	if (!shown) {
 		was_shown = (now.c_lflag & ECHOCTL) != 0;
@@ -33,7 +39,7 @@ bool keys_open(struct keys *keys, uv_loop_t *loop, void (*pressed)(void *arg, ch
 {
 	if (keys->open)
 		return true;
-	if (tcgetattr(STDIN_FILENO, &keys->before) != 0 ||
+	if (!is_ours() || tcgetattr(STDIN_FILENO, &keys->before) != 0 ||
 	    uv_poll_init(loop, &keys->poll, STDIN_FILENO) != 0)
 		return false;
 	struct termios now = keys->before;
@@ -54,6 +60,7 @@ void keys_close(struct keys *keys, uv_close_cb closed)
 	if (!keys->open)
 		return;
 	keys->open = false;
-	(void)tcsetattr(STDIN_FILENO, TCSANOW, &keys->before);
+	if (is_ours())
+		(void)tcsetattr(STDIN_FILENO, TCSANOW, &keys->before);
 	uv_close((uv_handle_t *)&keys->poll, closed);
 }

@@ -54,8 +54,8 @@ def start(fake, *arguments):
 def terminal(fake):
     opened = []
 
-    def make(*arguments, columns=120, **variables):
-        opened.append(Terminal([BIN / "trainctl", "--address", fake.address, *arguments], environment(**variables), columns))
+    def make(*arguments, columns=120, inside=(), **variables):
+        opened.append(Terminal([*inside, BIN / "trainctl", "--address", fake.address, *arguments], environment(**variables), columns))
         return opened[-1]
     yield make
     for one in opened:
@@ -467,6 +467,26 @@ def test_ctrl_c_twice_cancels(fake, job_file, terminal):
     screen.expect(r"\[c\]ancel")
     screen.send("\x03")
     assert screen.wait() == 5 and len(fake.cancelled) == 1
+
+
+def test_in_the_background(fake, job_file, terminal):
+    """The terminal is the shell's, which is asked for nothing."""
+    screen = terminal("launch", job_file, inside=["bash", "-mc", '"$@" & jobs -p; wait $!; echo "code $?"', "shell"])
+    wait_watched(fake)
+    finish(fake, 1)
+    screen.expect(r"job 1 done.*code 0")
+    assert screen.wait() == 0
+
+
+def test_stopped_and_sent_to_the_background(fake, job_file, terminal):
+    screen = terminal("launch", job_file, inside=["bash", "-mc", '"$@"; echo stopped; bg; wait; echo over', "shell"])
+    wait_watched(fake)
+    screen.expect("running")
+    screen.send("\x1a")
+    screen.expect("stopped")
+    finish(fake, 1)
+    screen.expect(r"job 1 done.*over")
+    assert screen.wait() == 0
 
 
 # ---- read verbs
