@@ -16,7 +16,8 @@
 
 #define PLAN_WORKERS_MAX TR_GROUP_PEERS_MAX
 #define PLAN_STAGES_MAX  256 /* of pp x v; a model has no more layers */
-#define PLAN_CHUNKS_MAX  8   /* v that a search tries */
+/* v that a search tries by itself; a job may have up to TR_SCHEDULE_CHUNKS_MAX. */
+#define PLAN_CHUNKS_TRIED 8
 
 struct plan_choice {
 	struct mesh mesh;

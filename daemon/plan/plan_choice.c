@@ -128,7 +128,7 @@ static bool turn(const struct plan_layout *l, uint32_t *cost, struct plan_choice
 	choice->kind = (enum schedule_kind)((choice->kind + 1) % SCHEDULE_KINDS);
 	if (choice->kind != 0)
 		return true;
-	choice->chunks = choice->chunks % PLAN_CHUNKS_MAX + 1;
+	choice->chunks = choice->chunks % PLAN_CHUNKS_TRIED + 1;
 	if (choice->chunks != 1)
 		return true;
 	if (size[MESH_PP] > 0 && ++size[MESH_DP] * size[MESH_PP] <= groups)

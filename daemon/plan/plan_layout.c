@@ -20,8 +20,8 @@ static bool allocate(struct plan_layout *l)
 	l->forward = calloc(workers, sizeof(*l->forward));
 	l->backward = calloc(workers, sizeof(*l->backward));
 	l->rings = calloc(workers, sizeof(*l->rings));
-	l->stage_s = calloc(workers * PLAN_CHUNKS_MAX, sizeof(*l->stage_s));
-	l->stage_exchange_s = calloc(workers * PLAN_CHUNKS_MAX, sizeof(*l->stage_exchange_s));
+	l->stage_s = calloc(workers * TR_SCHEDULE_CHUNKS_MAX, sizeof(*l->stage_s));
+	l->stage_exchange_s = calloc(workers * TR_SCHEDULE_CHUNKS_MAX, sizeof(*l->stage_exchange_s));
 	l->bytes = calloc(links, sizeof(*l->bytes));
 	l->uses = calloc(links, sizeof(*l->uses));
 	return l->groups != NULL && l->forward != NULL && l->backward != NULL && l->rings != NULL &&

@@ -214,6 +214,34 @@ static void what_workers_compute(void **state)
 	}
 }
 
+/* More chunks than a search tries by itself (a client of the API may ask for them): all of a rank's stages count. */
+static void a_job_of_many_chunks(void **state)
+{
+	struct planned p;
+	struct wish wish;
+	const double factors[] = { 1, 0.1 };
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		make(&p, 0, mesh_of(1, 4, 1));
+		p.c.model.layers = 4 * 16;
+		p.mesh.chunks = 16;
+		for (uint32_t worker = 0; worker < p.task.count; worker++) {
+			double one = replan_computing_s(&p.job, &p.task, worker);
+			p.mesh.chunks = 1;
+			double same = replan_computing_s(&p.job, &p.task, worker);
+			p.mesh.chunks = 16;
+			/* that the head counts may move a layer or two */
+			assert_true(one > 0 && fabs(one - same) < 0.1 * same);
+		}
+		p.task.figures[3].speed_ppm = (int64_t)(1e6 * factors[i]);
+		search(&p, &wish);
+		assert_true(wish.kind == WISH_STAY || wish.kind == WISH_CHANGE);
+		assert_told(&p, &wish);
+		finish(&p);
+	}
+}
+
 static void as_planned_it_stays(void **state)
 {
 	const unsigned cases[] = { 1, 14 };
@@ -335,6 +363,7 @@ int main(void)
 		cmocka_unit_test(what_a_job_carries),
 		cmocka_unit_test(what_no_job_carries),
 		cmocka_unit_test(what_workers_compute),
+		cmocka_unit_test(a_job_of_many_chunks),
 		cmocka_unit_test(as_planned_it_stays),
 		cmocka_unit_test(a_slow_worker),
 		cmocka_unit_test(a_worker_that_is_quick_again),
