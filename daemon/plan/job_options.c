@@ -330,6 +330,18 @@ Traind__V1__JobSpec *job_spec_new(bool train)
 	return spec;
 }
 
+static tr_status check_room(const Traind__V1__JobSpec *spec, const struct job_option *option,
+    struct tr_error *error)
+{
+	size_t most = job_option_list_most(option);
+	struct job_value there;
+	char allowed[160];
+	if (most == 0 || !job_value_load(spec, option, &there) || there.whole < most)
+		return TR_OK;
+	return tr_error_set(error, TR_EINVAL, "%s: found more than %zu of them, allowed: %s",
+	    option->key, most, job_option_allowed(option, allowed, sizeof(allowed)));
+}
+
 tr_status job_option_set(Traind__V1__JobSpec *spec, const char *key, const char *text,
     struct tr_error *error)
 {
@@ -345,6 +357,8 @@ tr_status job_option_set(Traind__V1__JobSpec *spec, const char *key, const char 
 	tr_status status = job_value_parse(option, text, &value, error);
 	if (status == TR_OK)
 		status = job_value_check(option, &value, error);
+	if (status == TR_OK)
+		status = check_room(spec, option, error);
 	if (status == TR_OK)
 		status = job_value_store(spec, option, &value, error);
 	return status;

@@ -53,7 +53,7 @@ const char *job_option_allowed(const struct job_option *option, char *text, size
 const char *job_option_suggest(const char *key);
 
 /* Sets one key from text. TR_EINVAL: "train.lr: found 'fast', allowed: a number from 1e-09 to 10"
- * (no file, no line: the caller's). A list gets one more per call;
+ * (no file, no line: the caller's). A list gets one more per call, up to job_option_list_most();
  * job_option_clear() empties it. */
 tr_status job_option_set(Traind__V1__JobSpec *spec, const char *key, const char *text,
     struct tr_error *error);

@@ -243,6 +243,38 @@ static void test_set_lists_of_paths(void **state)
 	    "allowed: text files that are there");
 }
 
+/* More than a list takes are refused, not left out. */
+static void test_set_too_many_paths(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = NULL;
+	struct tr_error error = { 0 };
+	const char *keys[] = { "data.text", "data.tokens" };
+	char set[20000], expected[128];
+	const char *sets[257], *one = set;
+	for (size_t i = 0; i < 2; i++) {
+		size_t used = (size_t)snprintf(set, sizeof(set), "%s=[", keys[i]);
+		for (unsigned n = 0; n < 257; n++)
+			used += (size_t)snprintf(set + used, sizeof(set) - used, "%s%s",
+			    n > 0 ? "," : "", text_file);
+		(void)snprintf(set + used, sizeof(set) - used, "]");
+		(void)snprintf(expected, sizeof(expected),
+		    "--set: %s: found more than 256 of them, allowed: a list of 1 to 256 paths",
+		    keys[i]);
+		says(base, set, expected);
+	}
+	/* as many as are allowed are taken, one by one too, and not one more */
+	(void)snprintf(set, sizeof(set), "data.text=%s", text_file);
+	for (size_t i = 0; i < 257; i++)
+		sets[i] = one;
+	reads(base, sets, 256, &spec);
+	assert_int_equal(spec->train->data->n_text, 256);
+	traind__v1__job_spec__free_unpacked(spec, NULL);
+	assert_int_equal(jobfile_read(file, sets, 257, &spec, &error), TR_EINVAL);
+	assert_string_equal(error.text,
+	    "--set: data.text: found more than 256 of them, allowed: a list of 1 to 256 paths");
+}
+
 #define SMALL(CONTEXT)                                                       \
 	"name: n\ndata: {text: [text.txt]}\nmodel: {context: " CONTEXT "}\n" \
 	"train: {steps: 1, batch_tokens: 4096}\n"
@@ -524,6 +556,7 @@ int main(void)
 		cmocka_unit_test(test_sets),
 		cmocka_unit_test(test_lists_of_numbers),
 		cmocka_unit_test(test_set_lists_of_paths),
+		cmocka_unit_test(test_set_too_many_paths),
 		cmocka_unit_test(test_text_of_less_than_two_contexts),
 		cmocka_unit_test(test_gz_that_is_none),
 		cmocka_unit_test(test_tokens_of_a_small_text),
