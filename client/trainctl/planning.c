@@ -218,6 +218,25 @@ static tr_status search(struct planning *p, const struct plan_search_settings *s
 	return st;
 }
 
+/* What is only planned is on as many as there are: its keys say mesh.min_nodes then. */
+static uint32_t least_nodes(const struct planning *p)
+{
+	uint32_t asked = p->spec->mesh->min_nodes, nodes = p->around.cluster.node_count;
+	return asked < nodes ? asked : nodes;
+}
+
+/* A job that is to run now would wait for a node that its plan has not. Before anything is measured. */
+static tr_status check_nodes(const struct planning *p, struct tr_error *error)
+{
+	uint32_t asked = p->spec->mesh->min_nodes, nodes = p->around.cluster.node_count;
+	if (asked <= nodes)
+		return TR_OK;
+	return tr_error_set(error, TR_EUNAVAILABLE,
+	    "mesh.min_nodes: found %u, allowed: at most %u, as many nodes as have slots and cores "
+	    "free now (`trainctl nodes`)",
+	    asked, nodes);
+}
+
 tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_options *options,
     struct planning *p, struct tr_error *error)
 {
@@ -229,11 +248,13 @@ tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_o
 		st = read_costs(p, options->costs_file, error);
 	if (st == TR_OK)
 		st = take_cluster(p, options, error);
+	if (st == TR_OK && options->free)
+		st = check_nodes(p, error);
 	if (st == TR_OK)
 		st = take_costs(p, options, error);
 	p->in = (struct plan_input){ &p->around.cluster, &p->model, &p->measured.costs,
 		(uint32_t)(train->batch_tokens / p->model.context), p->model.context, !options->any,
-		spec->mesh->zero_owners, PLAN_WRITES_NOTHING, 0, 0, NULL };
+		spec->mesh->zero_owners, PLAN_WRITES_NOTHING, 0, 0, NULL, least_nodes(p) };
 	if (st == TR_OK && job_is_strict(spec->train))
 		take_parts(spec, p, &settings);
 	settings.only.recompute = spec->mesh->recompute; /* asked for: of every plan */

@@ -99,7 +99,8 @@ static const struct job_option rows[] = {
 	{ "mesh.threads", OPTION_UINT, 0, 1024, NULL, "0", "threads",
 	    "Compute threads of a worker; 0: the node's cores divided by its slots." },
 	{ "mesh.min_nodes", OPTION_UINT, 1, TR_GROUP_PEERS_MAX, NULL, "1", "nodes",
-	    "Training starts, and goes on after losses, with no fewer than this many." },
+	    "Training starts, and goes on after losses, with no fewer than this many. With `auto` "
+	    "the plan is on as many at least, or there is none." },
 	{ "mesh.tp", OPTION_UINT, 1, TR_GROUP_PEERS_MAX - 1, NULL, "1", "workers",
 	    "Tensor parallel: so many workers share each layer, neighbours first. The model is "
 	    "there workers / (`tp` x `pp`) times; see docs/sharding.md." },

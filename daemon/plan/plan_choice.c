@@ -71,7 +71,8 @@ static bool is_possible(const struct plan_layout *l, const struct plan_choice *c
 	bool interleaved = choice->kind == SCHEDULE_INTERLEAVED;
 
 	if (microbatches > TR_SCHEDULE_MICROBATCHES_MAX ||
-	    pp * choice->chunks > l->in->model->layers || dp * pp > groups)
+	    pp * choice->chunks > l->in->model->layers || dp * pp > groups ||
+	    dp * pp * tp < l->in->min_nodes)
 		return false;
 	if (!is_strict(l, choice) || !is_dealt(l, choice) ||
 	    plan_layout_cost(l, choice, NULL) == NULL)

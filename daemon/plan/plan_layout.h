@@ -34,6 +34,7 @@ struct plan_input {
 	uint32_t width_parts, batch_parts;
 	/* Shares and layers are so, where the mesh has as many replicas and stages, else as for equal workers; NULL: whatever is best. */
 	const struct dealing *dealt;
+	uint32_t min_nodes; /* a plan has workers on at least so many nodes (mesh.min_nodes) */
 };
 
 /* How often a replica's pipeline runs in a step: of a strict job once for each part of the batch. */

@@ -167,6 +167,77 @@ static void drop_slowest(const struct plan_cluster *c, uint16_t *row, uint32_t t
 	}
 }
 
+static uint32_t node_of(const struct plan_input *in, const struct plan *plan, uint32_t at)
+{
+	return in->cluster->workers[plan->worker_of[at]].node;
+}
+
+/* Ranks on each node; returns how many nodes have some. */
+static uint32_t count_ranks(const struct plan_input *in, const struct plan *plan, uint16_t *ranks_on)
+{
+	uint32_t nodes = 0;
+
+	memset(ranks_on, 0, in->cluster->node_count * sizeof(*ranks_on));
+	for (uint32_t i = 0; i < mesh_workers(&plan->choice.mesh); i++)
+		nodes += ranks_on[node_of(in, plan, i)]++ == 0;
+	return nodes;
+}
+
+bool plan_place_spreads(const struct plan_input *in, const struct plan *plan)
+{
+	uint16_t ranks_on[PLAN_WORKERS_MAX];
+
+	return in->min_nodes <= 1 || count_ranks(in, plan, ranks_on) >= in->min_nodes;
+}
+
+/* By how many nodes there are more if `size` workers from `b` on, without ranks, take the place of those from `a` on. They have it then, if that is more than none. */
+static int32_t gain_nodes(const struct plan_input *in, struct plan *plan, uint32_t size, uint32_t a,
+    uint32_t b, uint16_t *ranks_on)
+{
+	int32_t gained = 0;
+
+	for (uint32_t i = 0; i < size; i++)
+		gained -= --ranks_on[node_of(in, plan, a + i)] == 0;
+	for (uint32_t i = 0; i < size; i++)
+		gained += ranks_on[node_of(in, plan, b + i)]++ == 0;
+	if (gained > 0) {
+		for (uint32_t i = 0; i < size; i++) {
+			uint16_t taken = plan->worker_of[a + i];
+			plan->worker_of[a + i] = plan->worker_of[b + i];
+			plan->worker_of[b + i] = taken;
+		}
+		return gained;
+	}
+	for (uint32_t i = 0; i < size; i++) {
+		ranks_on[node_of(in, plan, b + i)]--;
+		ranks_on[node_of(in, plan, a + i)]++;
+	}
+	return 0;
+}
+
+/* Groups from nodes that have no rank take the place of the last ones, as long as nodes are wanted; where none helps any more, single workers. */
+static void spread(const struct plan_input *in, struct plan *plan)
+{
+	uint16_t ranks_on[PLAN_WORKERS_MAX];
+	uint32_t used = mesh_workers(&plan->choice.mesh), tp = plan->choice.mesh.size[MESH_TP],
+	         all = in->cluster->worker_count;
+
+	if (in->min_nodes <= 1)
+		return;
+	uint32_t nodes = count_ranks(in, plan, ranks_on);
+	for (uint32_t size = tp;; size = 1) {
+		for (uint32_t a = used; a >= size && nodes < in->min_nodes; a -= size)
+			for (uint32_t b = used; b + size <= all; b += size) {
+				int32_t gained = gain_nodes(in, plan, size, a - size, b, ranks_on);
+				nodes += (uint32_t)gained;
+				if (gained > 0)
+					break;
+			}
+		if (size == 1)
+			return;
+	}
+}
+
 static void make_start(struct plan_layout *l, unsigned start, struct plan *plan)
 {
 	const struct plan_cluster *c = l->in->cluster;
@@ -189,6 +260,7 @@ static void make_start(struct plan_layout *l, unsigned start, struct plan *plan)
 		memcpy(&plan->worker_of[(rank * dp + replica) * tp], &row[i * tp],
 		    tp * sizeof(*row));
 	}
+	spread(l->in, plan);
 }
 
 double plan_place_start(struct plan_layout *l, struct plan *plan)
@@ -244,6 +316,8 @@ double plan_place_anneal(struct plan_layout *l, uint64_t seed, uint32_t moves, s
 		double temperature = now * HOT * pow(COLD / HOT, (double)move / moves);
 		memcpy(next.worker_of, plan->worker_of, all * sizeof(*next.worker_of));
 		change(l, plan, key, move, next.worker_of);
+		if (!plan_place_spreads(l->in, &next))
+			continue;
 		double then = score(l, &next);
 		if (then > now && rng_unit(key, 3, move) >= exp((now - then) / temperature))
 			continue;

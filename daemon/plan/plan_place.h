@@ -16,6 +16,9 @@ double plan_place_start(struct plan_layout *layout, struct plan *plan);
 double plan_place_anneal(struct plan_layout *layout, uint64_t seed, uint32_t moves,
     struct plan *plan);
 
+/* Whether it has workers on as many nodes as the input asks for: starts have, and no change is made after which it had not. */
+bool plan_place_spreads(const struct plan_input *in, const struct plan *plan);
+
 /* A time, made far longer where the plan does not fit, in order of how much is missing. */
 double plan_place_score(const struct plan *plan, double seconds);
 

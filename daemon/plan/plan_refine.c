@@ -72,6 +72,8 @@ static bool swap_workers(struct refining *r)
 				return better;
 			next.worker_of[a] = r->plan->worker_of[b];
 			next.worker_of[b] = r->plan->worker_of[a];
+			if (!plan_place_spreads(r->l->in, &next))
+				continue;
 			plan_fill(r->l, &next);
 			better = take_if_better(r, &next) || better;
 		}
@@ -191,6 +193,10 @@ tr_status plan_refine(struct plan_layout *layout, uint32_t shakes, uint64_t *bud
 		struct plan best = *plan;
 		double score = r.score;
 		shake(&r, i, plan);
+		if (!plan_place_spreads(layout->in, plan)) {
+			*plan = best;
+			continue;
+		}
 		plan_fill(layout, plan);
 		r.score = INFINITY;
 		struct plan next = *plan;

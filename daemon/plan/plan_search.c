@@ -1,6 +1,7 @@
 #include "daemon/plan/plan_search.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,10 +121,14 @@ static tr_status refuse_none(struct search *s)
 		    "there is no such plan: there are no costs of tp %u and microbatches of %u "
 		    "sequences",
 		    only->mesh.size[MESH_TP], only->sequences);
+	char least[48] = "";
+	if (in->min_nodes > 1)
+		(void)snprintf(least, sizeof(least), ", and at least %u for mesh.min_nodes,",
+		    in->min_nodes);
 	return tr_error_set(s->error, TR_EINVAL,
-	    "there is no such plan: no mesh of at most %u workers has a microbatch with costs for "
-	    "each replica out of a batch of %u sequences, and a layer for each stage",
-	    in->cluster->worker_count, in->batch);
+	    "there is no such plan: no mesh of at most %u workers%s has a microbatch with costs "
+	    "for each replica out of a batch of %u sequences, and a layer for each stage",
+	    in->cluster->worker_count, least, in->batch);
 }
 
 /* Own rows and owners save memory; between stages own rows are fewer bytes too. */
@@ -344,10 +349,22 @@ static tr_status find_pareto(struct search *s)
 	return st;
 }
 
+static tr_status check_nodes(const struct plan_input *in, struct tr_error *error)
+{
+	if (in->min_nodes <= in->cluster->node_count)
+		return TR_OK;
+	return tr_error_set(error, TR_EINVAL,
+	    "there is no such plan: it is to be on at least %u nodes (mesh.min_nodes), there are "
+	    "%u",
+	    in->min_nodes, in->cluster->node_count);
+}
+
 static tr_status run(struct search *s)
 {
-	tr_status st = list_choices(s);
+	tr_status st = check_nodes(s->l->in, s->error);
 
+	if (st == TR_OK)
+		st = list_choices(s);
 	if (st != TR_OK)
 		return st;
 	estimate_choices(s);

@@ -182,7 +182,7 @@ tr_status plan_why_none_fits(struct plan_layout *layout,
 {
 	const struct plan_input *in = layout->in;
 	char choice[PLAN_CHOICE_TEXT_MAX], needs[TEXT_MAX], has[TEXT_MAX], more[WORDS_MAX],
-	    would[WORDS_MAX] = "";
+	    would[WORDS_MAX] = "", where[48] = "";
 	double there, wanted = memory_of_fullest(in, closest, &there);
 	uint64_t largest = 0;
 	uint32_t fewest;
@@ -190,15 +190,18 @@ tr_status plan_why_none_fits(struct plan_layout *layout,
 	for (uint32_t i = 0; i < in->cluster->worker_count; i++)
 		if (in->cluster->workers[i].memory_bytes > largest)
 			largest = in->cluster->workers[i].memory_bytes;
+	if (in->min_nodes > 1)
+		(void)snprintf(where, sizeof(where), "on at least %u nodes (mesh.min_nodes) ",
+		    in->min_nodes);
 	fewest = fewest_that_fit(in, settings, largest);
 	if (fewest > 0)
 		(void)snprintf(would, sizeof(would), ", or with %u workers of %s", fewest,
 		    bytes_text((double)largest, has));
 	say_more_memory(layout, closest, wanted, more);
 	return tr_error_set(error, TR_ELIMIT,
-	    "no plan fits into memory: the one that needs least (%s) takes %s at a worker of node "
-	    "%s, which has %s; it would fit %s%s",
-	    plan_choice_text(&closest->choice, choice), bytes_text(wanted, needs),
+	    "no plan %sfits into memory: the one that needs least (%s) takes %s at a worker of "
+	    "node %s, which has %s; it would fit %s%s",
+	    where, plan_choice_text(&closest->choice, choice), bytes_text(wanted, needs),
 	    in->cluster
 	        ->nodes[in->cluster
 	                    ->workers[closest->worker_of[closest->fullest *

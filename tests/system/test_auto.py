@@ -119,6 +119,25 @@ def test_steps_that_take_longer_are_an_event(tmp_path, text):
         wait_for(lambda: "that were planned: workers compute longer than was measured" in cluster.events(cluster.job(job)), "an event")
 
 
+def test_a_plan_is_on_as_many_nodes_as_the_job_wants(tmp_path, text):
+    """Where one worker alone would be fastest too: training starts on no fewer nodes than mesh.min_nodes. What cannot be is said before layers are measured."""
+    with Cluster(tmp_path / "cluster", nodes=2, slots=1) as cluster:
+        environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
+        planner = planner_that_measures(tmp_path / "bin", "update 1e-13\nprocess 1000000\nround 0.001\ncost 1 2 1e-9 1e-9 1e-9 1e-9 1e-9 1e-9 0 1000 0 1000\n")
+        for least in (1, 2):
+            folder = tmp_path / f"of-{least}"
+            folder.mkdir()
+            file = job_file(folder, text, f"{{auto: true, threads: 1, min_nodes: {least}}}")
+            done = subprocess.run([planner, "launch", file], env=environment, capture_output=True, text=True, timeout=DEADLINE_S)
+            assert done.returncode == 0, done.stderr
+            job = cluster.job(least)
+            assert len(set(job.spec.plan.nodes)) == job.spec.mesh.nodes == least and job.spec.mesh.min_nodes == least
+        (tmp_path / "bin" / "trainworker").unlink()
+        told = subprocess.run([planner, "launch", job_file(tmp_path, text, "{auto: true, min_nodes: 3}")], env=environment, capture_output=True, text=True,
+                              timeout=DEADLINE_S)
+        assert told.returncode == 1 and "mesh.min_nodes: found 3, allowed: at most 2, as many nodes as have slots and cores free now" in told.stderr
+
+
 @pytest.mark.parametrize("mesh, words", [
     ("{auto: true, tp: 2}", "mesh.tp: found 2, allowed: nothing, since mesh.auto chooses it"),
     ("{auto: true, nodes: 3}", "mesh.nodes: found 3, allowed: nothing, since mesh.auto chooses it"),

@@ -82,6 +82,7 @@ def keys_of(text):
     (["name: a", "name: b"], ["mesh.shares=[3, 1]", "mesh.zero_owners=2"]),
     (["name: a"], ["mesh.tp=2", "mesh.sequence_parallel=true", "mesh.min_nodes=2"]),
     (["name: a"], ["mesh.pp=2", "mesh.schedule=1f1b"]),
+    (["name: a", "name: b, speed: 0.01"], ["mesh.min_nodes=2"]),
     (["name: a, workers: 4"], ["mesh.nodes=1", "mesh.auto=true"]),
     (["name: a, memory: 10MiB", "name: b, memory: 10MiB", "name: c, memory: 10MiB"], ["mesh.threads=0", "checkpoint.every=0"]),
     (["name: a, speed: 3", "name: b"], ["mesh.pp=2", "mesh.layers=[1, 5]"]),
@@ -95,6 +96,9 @@ def test_with_the_keys_of_a_plan_a_job_is_that_plan(tmp_path, job, here, nodes, 
     own = trainctl_json(*words, "--as-is", *(word for key in keys for word in ("--set", key)), environment=here.environment)
     for name in ("dp", "pp", "tp", "schedule", "chunks", "microbatch", "recompute", "sequence_parallel", "zero_owners", "layers"):
         assert own[name] == plan[name], (name, keys)
+    # what is said of mesh.min_nodes holds; there may be fewer nodes, then the keys say so
+    least = max(int(word.split("=")[1]) for word in [*sets, "mesh.min_nodes=1"] if word.startswith("mesh.min_nodes="))
+    assert len({rank["node"] for rank in plan["ranks"]}) >= min(least, len(nodes)) and (least <= len(nodes)) == ("mesh.min_nodes" not in "".join(keys))
     assert sorted(rank["microbatches"] for rank in own["ranks"]) == sorted(rank["microbatches"] for rank in plan["ranks"])
 
 

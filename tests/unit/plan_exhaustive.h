@@ -5,6 +5,7 @@
 #define TR_TESTS_PLAN_EXHAUSTIVE_H
 
 #include "daemon/plan/plan_memory.h"
+#include "daemon/plan/plan_place.h"
 #include "tests/unit/plan_cases.h"
 
 struct exhaustive {
@@ -87,6 +88,8 @@ static void try_placements(struct exhaustive *e, uint32_t rank)
 {
 	const struct plan_cluster *c = e->l->in->cluster;
 
+	if (rank == e->used && !plan_place_spreads(e->l->in, &e->plan))
+		return;
 	if (rank == e->used) {
 		e->placements++;
 		plan_layout_place(e->l, &e->plan);

@@ -1,0 +1,135 @@
+/* Plans as a job asks for them: on so many nodes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/unit/plan_exhaustive.h"
+
+static const struct plan_search_settings any = { .seed = 1 };
+
+static struct plan_result *search(const struct plan_case *c,
+    const struct plan_search_settings *settings)
+{
+	struct plan_result *result = NULL;
+	struct tr_error error;
+
+	if (plan_search(&c->in, settings, &result, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	return result;
+}
+
+static uint32_t nodes_of(const struct plan_case *c, const struct plan *plan)
+{
+	bool used[PLAN_WORKERS_MAX] = { false };
+	uint32_t nodes = 0;
+
+	for (uint32_t i = 0; i < mesh_workers(&plan->choice.mesh); i++) {
+		uint32_t node = c->cluster.workers[plan->worker_of[i]].node;
+		nodes += !used[node];
+		used[node] = true;
+	}
+	return nodes;
+}
+
+static void on_at_least_so_many_nodes(void **state)
+{
+	(void)state;
+	for (unsigned which = 2; which < PLAN_CASES; which += 2) {
+		struct plan_case c;
+		case_make(&c, which);
+		for (uint32_t least = 2; least <= c.cluster.node_count; least++) {
+			c.in.min_nodes = least;
+			struct plan_result *result = search(&c, &any);
+			assert_true(nodes_of(&c, &result->best) >= least);
+			for (uint32_t i = 0; i < result->loser_count; i++)
+				assert_true(nodes_of(&c, &result->losers[i].plan) >= least);
+			plan_search_destroy(result);
+		}
+		plan_cluster_finish(&c.cluster);
+	}
+}
+
+/* Two nodes with four workers each, and a slow link between them: the best plan is on one, but for who wants both. */
+static void as_near_as_it_can(void **state)
+{
+	struct plan_case c;
+
+	(void)state;
+	case_init(&c, "2 nodes of 4, 5 Mbit/s between", 2, 4);
+	case_links(&c, 2e-3, 5 * MBIT);
+	struct plan_result *result = search(&c, &any);
+	double best_s = result->best.times.step_s;
+	assert_int_equal(nodes_of(&c, &result->best), 1);
+	plan_search_destroy(result);
+	c.in.min_nodes = 2;
+	result = search(&c, &any);
+	assert_int_equal(nodes_of(&c, &result->best), 2);
+	/* between stages, whose messages and table take some 80 s: all gradients would take 500 */
+	assert_true(result->best.times.step_s > best_s && result->best.times.step_s < 120);
+	plan_search_destroy(result);
+	plan_cluster_finish(&c.cluster);
+}
+
+/* No better placement of all there are. */
+static void near_the_best_of_all(void **state)
+{
+	struct exhaustive *e = malloc(sizeof(*e));
+	struct plan_case c;
+
+	(void)state;
+	assert_non_null(e);
+	case_make(&c, 9);
+	c.in.min_nodes = 2;
+	struct plan_result *result = search(&c, &any);
+	exhaustive_search(&c.in, result->best.times.step_s, e);
+	assert_true(e->placements > 20);
+	assert_true(result->best.times.step_s <= 1.05 * e->best_s);
+	plan_search_destroy(result);
+	plan_cluster_finish(&c.cluster);
+	free(e);
+}
+
+static void nodes_that_cannot_be(void **state)
+{
+	struct plan_result *result = NULL;
+	struct plan_case c;
+	struct tr_error error;
+
+	(void)state;
+	case_make(&c, 9);
+	c.in.min_nodes = 3;
+	assert_int_equal(plan_search(&c.in, &any, &result, &error), TR_EINVAL);
+	assert_string_equal(error.text,
+	    "there is no such plan: it is to be on at least 3 nodes (mesh.min_nodes), there are 2");
+	/* one sequence of one layer is nobody else's work */
+	c.in.min_nodes = 2;
+	c.in.batch = 1;
+	c.model.layers = 1;
+	c.all.count = 3; /* tp 1 */
+	assert_int_equal(plan_search(&c.in, &any, &result, &error), TR_EINVAL);
+	assert_non_null(strstr(error.text,
+	    "no mesh of at most 4 workers, and at least 2 for mesh.min_nodes, has a microbatch"));
+	/* the second node has no memory to speak of */
+	plan_cluster_finish(&c.cluster);
+	case_make(&c, 9);
+	c.in.min_nodes = 2;
+	c.cluster.workers[2].memory_bytes = c.cluster.workers[3].memory_bytes = 1 << 20;
+	assert_int_equal(plan_search(&c.in, &any, &result, &error), TR_ELIMIT);
+	assert_non_null(strstr(error.text,
+	    "no plan on at least 2 nodes (mesh.min_nodes) fits into memory: the one that needs"));
+	plan_cluster_finish(&c.cluster);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(on_at_least_so_many_nodes),
+		cmocka_unit_test(as_near_as_it_can),
+		cmocka_unit_test(near_the_best_of_all),
+		cmocka_unit_test(nodes_that_cannot_be),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
