@@ -125,6 +125,9 @@ static void print_given(const struct view *v)
 	if (v->p->slots_left > 0)
 		(void)printf("; slots left out, as their hosts lack cores for them: %u",
 		    v->p->slots_left);
+	if (v->p->slots_over > 0)
+		(void)printf("; slots left out, as a job has at most %d workers: %u",
+		    TR_GROUP_PEERS_MAX, v->p->slots_over);
 	(void)printf("\nlayers    %s\nlinks     %s\n", v->p->layers_by, v->p->links_by);
 	if (v->p->rare != NULL)
 		(void)printf("sync      %s: times, bytes and memory are those of ddp; its replicas "

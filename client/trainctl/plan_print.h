@@ -16,6 +16,7 @@ struct plan_print {
 	const char *links_by;
 	unsigned threads;
 	uint32_t slots_left; /* that have no cores */
+	uint32_t slots_over; /* more than a job may have workers */
 	bool color, pareto;
 	const char
 	    *rare;  /* sync.mode of a job whose replicas do not sum gradients at each step; NULL */

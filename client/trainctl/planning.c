@@ -254,7 +254,8 @@ tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_o
 		st = take_costs(p, options, error);
 	p->in = (struct plan_input){ &p->around.cluster, &p->model, &p->measured.costs,
 		(uint32_t)(train->batch_tokens / p->model.context), p->model.context, !options->any,
-		spec->mesh->zero_owners, PLAN_WRITES_NOTHING, 0, 0, NULL, least_nodes(p) };
+		spec->mesh->zero_owners, PLAN_WRITES_NOTHING, 0, 0, NULL, least_nodes(p),
+		job_mesh_balances(spec->mesh) };
 	if (st == TR_OK && job_is_strict(spec->train))
 		take_parts(spec, p, &settings);
 	settings.only.recompute = spec->mesh->recompute; /* asked for: of every plan */
@@ -401,6 +402,9 @@ void planning_print(const struct planning *p)
 	    plan_choice_text(&best->choice, text), 1e3 * best->times.step_s,
 	    print_rate(tokens / best->times.step_s, rate), print_bytes(best->memory_bytes, bytes));
 	print_ranks(p);
+	if (p->around.slots_over > 0)
+		(void)printf("slots     %u are left out, as a job has at most %d workers\n",
+		    p->around.slots_over, TR_GROUP_PEERS_MAX);
 	(void)printf("links     %s\n", p->around.links_by);
 	if (p->writer_lacks)
 		(void)printf(

@@ -27,6 +27,7 @@ struct taking {
 	uint32_t take[TR_GROUP_PEERS_MAX]; /* of its slots */
 	uint32_t nodes, workers;
 	uint32_t slots_left;                /* that have no cores */
+	uint32_t slots_over;                /* more than a job may have workers */
 	uint32_t measured, assumed, failed; /* links between nodes */
 	double oldest_s;
 	const Traind__V1__Node *cut_off[2]; /* the first that cannot reach each other */
@@ -60,46 +61,93 @@ static uint32_t slots_of_host(const Traind__V1__ListNodesResponse *listed,
 	return slots;
 }
 
-/* Of a host's cores those that nobody computes with who was taken before. */
-static uint32_t room_on_host(const struct taking *t, const Traind__V1__Node *node, unsigned threads)
+/* A node whose slots may be taken. */
+struct offer {
+	uint32_t slots; /* that are left */
+	uint32_t cores; /* that its host has for workers; UINT32_MAX: any number */
+	uint32_t host;  /* the first node of it */
+};
+
+/* Threads of a worker are what a slot has of its node's cores, where the job does not say. */
+static void find_threads(const struct taking *t, const Traind__V1__Node *node, unsigned *threads)
 {
-	uint32_t most = node->cores / threads > 0 ? node->cores / threads : 1, taken = 0;
-	for (uint32_t i = 0; i < t->nodes; i++)
-		taken += same_host(t->there[i], node) ? t->take[i] : 0;
-	return most > taken ? most - taken : 0;
+	uint32_t slots = slots_of_host(t->listed, node);
+	assert(slots > 0); /* its own */
+	unsigned each = node->cores / slots;
+	if (*threads == 0)
+		*threads = each > 0 ? each : 1;
 }
 
-static uint32_t may_take(struct taking *t, const Traind__V1__Node *node, enum planning_slots which,
-    unsigned threads)
+static void add_offer(struct taking *t, const Traind__V1__Node *node, enum planning_slots which,
+    unsigned threads, struct offer *offers)
 {
-	uint32_t used = which == PLANNING_SLOTS_FREE ? (uint32_t)node->n_workers : 0;
-	uint32_t room = room_on_host(t, node, threads),
-	         slots = node->slots > used ? node->slots - used : 0;
-	if (which == PLANNING_SLOTS_ALL || slots <= room)
-		return slots;
-	t->slots_left += slots - room;
-	return room;
+	uint32_t used = which == PLANNING_SLOTS_FREE ? (uint32_t)node->n_workers : 0, host = 0;
+	uint32_t slots = node->slots > used ? node->slots - used : 0,
+	         cores = node->cores / threads > 0 ? node->cores / threads : 1;
+	if (slots == 0)
+		return;
+	if (t->nodes == TR_GROUP_PEERS_MAX) {
+		t->slots_over += slots;
+		return;
+	}
+	while (host < t->nodes && !same_host(t->there[host], node))
+		host++;
+	t->there[t->nodes] = node;
+	offers[t->nodes++] = (struct offer){ slots,
+		which == PLANNING_SLOTS_ALL ? UINT32_MAX : cores, host };
+}
+
+/* One slot of each node in turn, as long as its host has cores for it: what is too much for a job is too much of all nodes, so that the search can choose among all
+ * speeds and links. */
+static void take_in_turn(struct taking *t, struct offer *offers)
+{
+	uint32_t taken_on[TR_GROUP_PEERS_MAX] = { 0 };
+	bool more = true;
+	while (more) {
+		more = false;
+		for (uint32_t i = 0; i < t->nodes; i++) {
+			struct offer *offer = &offers[i];
+			if (offer->slots == 0 || taken_on[offer->host] >= offer->cores)
+				continue;
+			more = true;
+			offer->slots--;
+			taken_on[offer->host]++;
+			if (t->workers == TR_GROUP_PEERS_MAX) {
+				t->slots_over++;
+				continue;
+			}
+			t->take[i]++;
+			t->workers++;
+		}
+	}
+}
+
+/* Those of which nothing was taken are none. */
+static void keep_taken(struct taking *t, const struct offer *offers)
+{
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < t->nodes; i++) {
+		t->slots_left += offers[i].slots;
+		if (t->take[i] == 0)
+			continue;
+		t->there[kept] = t->there[i];
+		t->take[kept++] = t->take[i];
+	}
+	t->nodes = kept;
 }
 
 static tr_status take_nodes(struct taking *t, enum planning_slots which, unsigned *threads,
     struct tr_error *error)
 {
-	for (size_t i = 0; i < t->listed->n_nodes && t->nodes < TR_GROUP_PEERS_MAX; i++) {
-		const Traind__V1__Node *node = t->listed->nodes[i];
-		if (!is_there(node))
+	struct offer offers[TR_GROUP_PEERS_MAX];
+	for (size_t i = 0; i < t->listed->n_nodes; i++) {
+		if (!is_there(t->listed->nodes[i]))
 			continue;
-		uint32_t slots = slots_of_host(t->listed, node);
-		assert(slots > 0); /* its own */
-		unsigned each = node->cores / slots;
-		if (*threads == 0)
-			*threads = each > 0 ? each : 1;
-		uint32_t take = may_take(t, node, which, *threads);
-		if (take == 0)
-			continue;
-		t->there[t->nodes] = node;
-		t->take[t->nodes++] = take;
-		t->workers += take;
+		find_threads(t, t->listed->nodes[i], threads);
+		add_offer(t, t->listed->nodes[i], which, *threads, offers);
 	}
+	take_in_turn(t, offers);
+	keep_taken(t, offers);
 	if (t->nodes > 0)
 		return TR_OK;
 	return tr_error_set(error, TR_EUNAVAILABLE, "the cluster has no node that lives and has %s",
@@ -235,6 +283,7 @@ static void fill(struct taking *t, uint32_t of_job, unsigned threads, struct pla
 			*plan_cluster_link(c, i, j) = link_of(t, i, j);
 	}
 	out->slots_left = t->slots_left;
+	out->slots_over = t->slots_over;
 	say_links(t, out->links_by);
 }
 

@@ -34,6 +34,7 @@ struct planning_cluster {
 	/* Of these: the part of its threads that a worker has cores for, with as many of the job's there as can be. */
 	double cores_part[TR_GROUP_PEERS_MAX];
 	uint32_t slots_left; /* of hosts with too few cores for them */
+	uint32_t slots_over; /* more than a job may have workers */
 	char links_by[PLANNING_LINKS_WORDS_MAX];
 };
 

@@ -48,6 +48,7 @@ static tr_status show(const struct verb_call *call, const struct planning *p, bo
 		.links_by = p->around.links_by,
 		.threads = p->threads,
 		.slots_left = p->around.slots_left,
+		.slots_over = p->around.slots_over,
 		.color = call->config->color,
 		.pareto = pareto,
 		.rare = job_sync_is_rare(p->spec->train->sync) ? p->spec->train->sync->mode : NULL,

@@ -62,6 +62,15 @@ static bool is_dealt(const struct plan_layout *l, const struct plan_choice *choi
 	return true;
 }
 
+/* Where the job's workers cannot have ranks there is nothing that needs them. */
+static bool is_ranked_or_whole(const struct plan_layout *l, const struct plan_choice *choice)
+{
+	const uint32_t *size = choice->mesh.size;
+
+	return !plan_input_is_unranked(l->in, &choice->mesh) ||
+	    (size[MESH_PP] == 1 && size[MESH_TP] == 1 && choice->owners == 0 && !l->in->ranked);
+}
+
 static bool is_possible(const struct plan_layout *l, const struct plan_choice *choice)
 {
 	uint32_t tp = choice->mesh.size[MESH_TP], pp = choice->mesh.size[MESH_PP],
@@ -74,7 +83,7 @@ static bool is_possible(const struct plan_layout *l, const struct plan_choice *c
 	    pp * choice->chunks > l->in->model->layers || dp * pp > groups ||
 	    dp * pp * tp < l->in->min_nodes)
 		return false;
-	if (!is_strict(l, choice) || !is_dealt(l, choice) ||
+	if (!is_strict(l, choice) || !is_dealt(l, choice) || !is_ranked_or_whole(l, choice) ||
 	    plan_layout_cost(l, choice, NULL) == NULL)
 		return false;
 	if (l->in->runnable ? !is_share_cut(l, choice) : l->in->batch % choice->sequences != 0)

@@ -195,6 +195,8 @@ static void share_by_speed(struct plan_layout *l, struct plan *plan)
 	const struct dealing even = { .mesh = plan->choice.mesh };
 
 	share_as(l, &even, plan);
+	if (plan_input_is_unranked(l->in, &plan->choice.mesh))
+		return;
 	double equal_s = pipeline_s(l, plan);
 	share_microbatches(l, plan);
 	if (!plan_dealing_feeds(l->in, plan) || !(pipeline_s(l, plan) < (1 - UNEVEN_GAIN) * equal_s))

@@ -35,7 +35,14 @@ struct plan_input {
 	/* Shares and layers are so, where the mesh has as many replicas and stages, else as for equal workers; NULL: whatever is best. */
 	const struct dealing *dealt;
 	uint32_t min_nodes; /* a plan has workers on at least so many nodes (mesh.min_nodes) */
+	bool ranked;        /* workers have ranks in whatever mesh (mesh.balance: on) */
 };
+
+/* A job's workers have no ranks where there are as many as a group has peers (job_mesh.h): then they are replicas of whole models, with equal shares. */
+static inline bool plan_input_is_unranked(const struct plan_input *in, const struct mesh *mesh)
+{
+	return in->runnable && mesh_workers(mesh) >= TR_GROUP_PEERS_MAX;
+}
 
 /* How often a replica's pipeline runs in a step: of a strict job once for each part of the batch. */
 static inline uint32_t plan_input_runs(const struct plan_input *in, uint32_t dp)

@@ -154,13 +154,14 @@ static bool move_microbatches(struct refining *r)
 /* What is dealt stays as it is. */
 static void climb(struct refining *r)
 {
-	bool better = true;
+	const struct plan_input *in = r->l->in;
+	bool better = true,
+	     shares = in->dealt == NULL && in->batch_parts == 0 &&
+	    !plan_input_is_unranked(in, &r->plan->choice.mesh);
 
 	while (better && may_go_on(r)) {
-		better = r->l->in->dealt == NULL && move_layers(r);
-		better = (r->l->in->dealt == NULL && r->l->in->batch_parts == 0 &&
-		             move_microbatches(r)) ||
-		    better;
+		better = in->dealt == NULL && move_layers(r);
+		better = (shares && move_microbatches(r)) || better;
 		better = swap_workers(r) || better;
 	}
 }

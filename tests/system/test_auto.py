@@ -121,7 +121,7 @@ def test_steps_that_take_longer_are_an_event(tmp_path, text):
 
 def test_a_plan_is_on_as_many_nodes_as_the_job_wants(tmp_path, text):
     """Where one worker alone would be fastest too: training starts on no fewer nodes than mesh.min_nodes. What cannot be is said before layers are measured."""
-    with Cluster(tmp_path / "cluster", nodes=2, slots=1) as cluster:
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
         environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
         planner = planner_that_measures(tmp_path / "bin", "update 1e-13\nprocess 1000000\nround 0.001\ncost 1 2 1e-9 1e-9 1e-9 1e-9 1e-9 1e-9 0 1000 0 1000\n")
         for least in (1, 2):

@@ -5,8 +5,9 @@ import re
 
 import pytest
 
+from fake_trainer import FakeTrainer
 from harness import Cluster, trainctl, trainctl_json
-from stubs import ROOT
+from stubs import ROOT, pb
 
 EXAMPLE = ROOT / "configs" / "cluster.yaml"
 JOB = """name: planned
@@ -317,6 +318,25 @@ def test_a_running_cluster_with_measured_layers(tmp_path, job):
         assert many.returncode == 1 and "the mesh needs 8 workers, there are 4" in many.stderr
         # no job was started for it
         assert trainctl_json("jobs", environment=environment) == []
+
+
+def test_a_cluster_of_more_slots_than_a_job_may_have_workers(tmp_path, job):
+    """As many are planned with, of all nodes, and those that are not are counted; all of them at once are whole models."""
+    with FakeTrainer() as fake:
+        environment = {**os.environ, "TRAIND_ADDRESS": fake.address, "TRAIND_HOME": str(tmp_path / "home")}
+        costs = tmp_path / "few"
+        costs.write_text("".join(line + "\n" for line in COSTS.splitlines() if not line.startswith("cost") or line.startswith("cost 1 1 ")))
+        words = ["plan", job, "--costs", costs, "--auto", "--set", "mesh.auto=true", "--set", "mesh.nodes=1", "--set", "train.batch_tokens=8192"]
+        for slots, left, nodes in (((1,) * 260, 4, 256), ((64,) * 4, 0, 4), ((130, 130, 40), 44, 3)):
+            fake.nodes = [pb.Node(id=1 + i, name=f"n{i}", address=f"10.0.{i // 250}.{1 + i % 250}:4000", state="alive", slots=of, cores=of, memory_bytes=of << 30)
+                          for i, of in enumerate(slots)]
+            told = trainctl(*words, environment=environment).stdout
+            assert f"cluster   {nodes} nodes, 256 workers of 1 thread" in told
+            words_of_it = f"; slots left out, as a job has at most 256 workers: {left}\n"
+            assert words_of_it in told if left else "slots left out" not in told, told
+        plan = trainctl_json(*words, environment=environment)
+        assert len(plan["ranks"]) == plan["dp"] * plan["pp"] * plan["tp"] <= 256 and plan["fits"]
+        assert len(plan["ranks"]) < 256 or (plan["pp"], plan["tp"], plan["zero_owners"]) == (1, 1, 0)
 
 
 def test_nodes_of_one_host_share_its_cores(tmp_path, job):

@@ -1,10 +1,11 @@
-/* Plans as a job asks for them: on so many nodes. */
+/* Plans as a job asks for them: on so many nodes, of as many workers as a job may have. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "daemon/plan/plan_dealing.h"
 #include "tests/unit/plan_exhaustive.h"
 
 static const struct plan_search_settings any = { .seed = 1 };
@@ -122,6 +123,42 @@ static void nodes_that_cannot_be(void **state)
 	plan_cluster_finish(&c.cluster);
 }
 
+/* Workers that have ranks are one less than a group has peers (job_mesh.c): as many as that hold the whole model, and have equal shares. */
+static void as_many_workers_as_a_job_may_have(void **state)
+{
+	const struct plan_search_settings all = { .seed = 1,
+		.only = { .mesh = { { TR_GROUP_PEERS_MAX, 1, 1 } } } };
+	struct plan_choice choice = { 0 };
+	struct dealing dealing;
+	struct plan_case c;
+	uint32_t most = 0, ranked = 0;
+
+	(void)state;
+	case_init(&c, "4 nodes of 64", 4, TR_GROUP_PEERS_MAX / 4);
+	for (uint32_t i = 0; i < c.cluster.worker_count; i++)
+		c.cluster.workers[i].speed = i % 2 == 0 ? 1 : 0.5;
+	c.in.runnable = true;
+	c.in.batch = 4 * TR_GROUP_PEERS_MAX;
+	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
+	assert_non_null(layout);
+	while (plan_choice_next(layout, &choice)) {
+		const uint32_t *size = choice.mesh.size;
+		uint32_t workers = mesh_workers(&choice.mesh);
+		bool has_ranks = size[MESH_PP] > 1 || size[MESH_TP] > 1 || choice.owners > 0;
+		most = workers > most ? workers : most;
+		if (has_ranks)
+			ranked = workers > ranked ? workers : ranked;
+	}
+	assert_int_equal(most, TR_GROUP_PEERS_MAX);
+	assert_true(ranked < TR_GROUP_PEERS_MAX && ranked > TR_GROUP_PEERS_MAX - 8);
+	plan_layout_destroy(layout);
+	struct plan_result *result = search(&c, &all);
+	plan_dealing(&c.in, &result->best, &dealing);
+	assert_int_equal(dealing.shares[0], 0);
+	plan_search_destroy(result);
+	plan_cluster_finish(&c.cluster);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -129,6 +166,7 @@ int main(void)
 		cmocka_unit_test(as_near_as_it_can),
 		cmocka_unit_test(near_the_best_of_all),
 		cmocka_unit_test(nodes_that_cannot_be),
+		cmocka_unit_test(as_many_workers_as_a_job_may_have),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
