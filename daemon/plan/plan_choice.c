@@ -8,11 +8,13 @@
 #define EVERY_DP_WORKERS 16
 #define LEAST_OWNERS     2 /* of a piece of moments: a loss takes nothing with it */
 
-static bool is_dp_tried(const struct plan_layout *l, uint32_t dp, uint32_t groups, uint32_t pp)
+static bool is_dp_tried(const struct plan_layout *l, const struct plan_choice *only, uint32_t dp,
+    uint32_t groups, uint32_t pp)
 {
 	uint32_t most = groups / pp;
 
-	if (l->in->cluster->worker_count <= EVERY_DP_WORKERS || dp + 1 >= most)
+	if (l->in->cluster->worker_count <= EVERY_DP_WORKERS || dp + 1 >= most ||
+	    dp == only->mesh.size[MESH_DP])
 		return true;
 	for (; most > 0; most /= 2)
 		if (dp == most)
@@ -71,7 +73,8 @@ static bool is_ranked_or_whole(const struct plan_layout *l, const struct plan_ch
 	    (size[MESH_PP] == 1 && size[MESH_TP] == 1 && choice->owners == 0 && !l->in->ranked);
 }
 
-static bool is_possible(const struct plan_layout *l, const struct plan_choice *choice)
+static bool is_possible(const struct plan_layout *l, const struct plan_choice *only,
+    const struct plan_choice *choice)
 {
 	uint32_t tp = choice->mesh.size[MESH_TP], pp = choice->mesh.size[MESH_PP],
 	         dp = choice->mesh.size[MESH_DP];
@@ -92,7 +95,7 @@ static bool is_possible(const struct plan_layout *l, const struct plan_choice *c
 	if ((pp == 1 && choice->kind != SCHEDULE_1F1B) || interleaved != (choice->chunks > 1))
 		return false;
 	return (l->in->runnable || microbatches >= dp * (interleaved ? pp : 1)) &&
-	    is_dp_tried(l, dp, groups, pp);
+	    is_dp_tried(l, only, dp, groups, pp);
 }
 
 /* R of ZeRO-1: what the job asks for, else none, or two where that is fewer than all. */
@@ -124,8 +127,17 @@ static bool turn_rows(const struct plan_layout *l, struct plan_choice *choice)
 	return choice->own_rows && !always;
 }
 
+/* Behind those that are always tried comes what is asked for; then it begins anew. */
+static uint32_t next_chunks(const struct plan_choice *only, uint32_t chunks)
+{
+	if (chunks < PLAN_CHUNKS_TRIED)
+		return chunks + 1;
+	return chunks == PLAN_CHUNKS_TRIED && only->chunks > PLAN_CHUNKS_TRIED ? only->chunks : 1;
+}
+
 /* Like an odometer, from the least wheel on. */
-static bool turn(const struct plan_layout *l, uint32_t *cost, struct plan_choice *choice)
+static bool turn(const struct plan_layout *l, const struct plan_choice *only, uint32_t *cost,
+    struct plan_choice *choice)
 {
 	uint32_t *size = choice->mesh.size;
 	uint32_t groups = l->in->cluster->worker_count / l->in->costs->at[*cost].tp;
@@ -138,7 +150,7 @@ static bool turn(const struct plan_layout *l, uint32_t *cost, struct plan_choice
 	choice->kind = (enum schedule_kind)((choice->kind + 1) % SCHEDULE_KINDS);
 	if (choice->kind != 0)
 		return true;
-	choice->chunks = choice->chunks % PLAN_CHUNKS_TRIED + 1;
+	choice->chunks = next_chunks(only, choice->chunks);
 	if (choice->chunks != 1)
 		return true;
 	if (size[MESH_PP] > 0 && ++size[MESH_DP] * size[MESH_PP] <= groups)
@@ -163,7 +175,8 @@ static void begin_mesh(const struct plan_layout *l, struct plan_choice *choice)
 		choice->own_rows = choice->mesh.size[MESH_TP] > 1;
 }
 
-bool plan_choice_next(const struct plan_layout *l, struct plan_choice *choice)
+bool plan_choice_next(const struct plan_layout *l, const struct plan_choice *only,
+    struct plan_choice *choice)
 {
 	const struct plan_costs *costs = l->in->costs;
 	uint32_t cost = 0;
@@ -180,16 +193,16 @@ bool plan_choice_next(const struct plan_layout *l, struct plan_choice *choice)
 		while (costs->at[cost].tp != choice->mesh.size[MESH_TP] ||
 		    costs->at[cost].sequences != choice->sequences)
 			cost++;
-		if (!turn(l, &cost, choice))
+		if (!turn(l, only, &cost, choice))
 			return false;
 	}
 	for (;;) {
 		choice->mesh.size[MESH_TP] = costs->at[cost].tp;
 		choice->sequences = costs->at[cost].sequences;
 		begin_mesh(l, choice);
-		if (is_possible(l, choice))
+		if (is_possible(l, only, choice))
 			return true;
-		if (!turn(l, &cost, choice))
+		if (!turn(l, only, &cost, choice))
 			return false;
 	}
 }

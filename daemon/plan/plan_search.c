@@ -156,7 +156,7 @@ static tr_status list_choices(struct search *s)
 	struct plan_choice choice = { 0 };
 	uint32_t count = 0;
 
-	while (plan_choice_next(s->l, &choice))
+	while (plan_choice_next(s->l, &s->settings->only, &choice))
 		count += plan_choice_is_wanted(s->settings, &choice);
 	if (count == 0)
 		return refuse_none(s);
@@ -165,7 +165,7 @@ static tr_status list_choices(struct search *s)
 	if (s->candidates == NULL || s->plain_fits == NULL)
 		return tr_error_set(s->error, TR_ENOMEM, "no memory for %u choices", count);
 	choice = (struct plan_choice){ 0 };
-	while (plan_choice_next(s->l, &choice))
+	while (plan_choice_next(s->l, &s->settings->only, &choice))
 		if (plan_choice_is_wanted(s->settings, &choice))
 			add_candidate(s, &choice);
 	qsort(s->candidates, s->count, sizeof(*s->candidates), by_bound);

@@ -25,7 +25,7 @@ struct plan_search_settings {
 	uint64_t seed;
 	bool pareto;
 	struct plan_choice
-	    only; /* choices that are not so are not tried: mesh, sequences and recompute, each if it is not 0 */
+	    only; /* choices that are not so are not tried: mesh, sequences and recompute, each if it is not 0; so many chunks are tried besides others */
 	bool exact; /* and schedule, chunks, recompute, own_rows and owners, whatever they are */
 	bool whole; /* none but replicas of whole models, with all their moments */
 	/* Of these alone those that it says yes to; NULL: all. */
@@ -55,8 +55,10 @@ tr_status plan_search(const struct plan_input *in, const struct plan_search_sett
     struct plan_result **result, struct tr_error *error);
 void plan_search_destroy(struct plan_result *result); /* accepts NULL */
 
-/* Every choice that can be, in a fixed order: call until it is false, *choice zeroed before the first. */
-bool plan_choice_next(const struct plan_layout *layout, struct plan_choice *choice);
+/* Every choice that can be, in a fixed order: call until it is false, *choice zeroed before the first. Of many workers not every dp is, nor more chunks than PLAN_CHUNKS_TRIED,
+ * but those of `only` are. */
+bool plan_choice_next(const struct plan_layout *layout, const struct plan_choice *only,
+    struct plan_choice *choice);
 /* Whether it is as `only` and `exact` say. */
 bool plan_choice_is_wanted(const struct plan_search_settings *settings,
     const struct plan_choice *choice);

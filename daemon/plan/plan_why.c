@@ -101,7 +101,7 @@ static double part_with(const struct plan_input *in, const struct plan_search_se
 	}
 	wider.cluster = &cluster;
 	layout = plan_layout_create(&wider, NULL);
-	while (layout != NULL && plan_choice_next(layout, &plan.choice)) {
+	while (layout != NULL && plan_choice_next(layout, &settings->only, &plan.choice)) {
 		if (!plan_choice_is_wanted(settings, &plan.choice))
 			continue;
 		plan_fill(layout, &plan);

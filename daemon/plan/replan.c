@@ -316,7 +316,10 @@ static tr_status predict(const struct ground *g, struct plan *plan, struct tr_er
 static tr_status find_best(const struct replan_job *job, struct ground *g,
     struct plan_result **result, struct tr_error *error)
 {
-	struct plan_search_settings settings = { .seed = 1, .is_wanted = runs_so, .arg = job };
+	struct plan_search_settings settings = { .seed = 1,
+		.only = { .chunks = job->mesh != NULL ? job->mesh->chunks : 0 },
+		.is_wanted = runs_so,
+		.arg = job };
 	tr_status st = plan_search(&g->in, &settings, result, error);
 
 	if (st != TR_ELIMIT || g->in.writes == PLAN_WRITES_NOTHING)

@@ -279,6 +279,13 @@ def test_a_job_as_it_is(tmp_path, job, here):
     cluster_file(tmp_path, ["name: a", "name: b"])
     whole = here(*words, "--set", "checkpoint.every=5").stdout, here(*words).stdout
     assert "who writes a checkpoint takes " in whole[0] and "who writes" not in whole[1]
+    # what a search would not try by itself
+    cluster_file(tmp_path, [f"name: n{i}" for i in range(20)])
+    assert trainctl_json(*words, "--set", "mesh.nodes=6", "--set", "train.micro_sequences=1", environment=here.environment)["dp"] == 6
+    cluster_file(tmp_path, ["name: a", "name: b"])
+    many = ("mesh.pp=2", "mesh.chunks=9", "model.layers=18", "train.micro_sequences=1")
+    plan = trainctl_json(*words, *(word for key in many for word in ("--set", key)), environment=here.environment)
+    assert (plan["chunks"], plan["layers"]) == (9, [1] * 18)
     for changed, text in (("mesh.nodes=3", "the mesh needs 3 workers, there are 2"), ("train.micro_sequences=3", "no costs of tp 1 and microbatches of 3 sequences")):
         done = here(*words, "--set", changed)
         assert done.returncode == 1 and text in done.stderr

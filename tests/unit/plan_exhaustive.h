@@ -8,6 +8,9 @@
 #include "daemon/plan/plan_place.h"
 #include "tests/unit/plan_cases.h"
 
+/* No dp and no chunks are asked for. */
+static const struct plan_choice any_choice = { .chunks = 0 };
+
 struct exhaustive {
 	struct plan_layout *l;
 	struct plan plan;
@@ -119,7 +122,7 @@ static void exhaustive_search(const struct plan_input *in, double known_s, struc
 	e->l = plan_layout_create(in, NULL);
 	if (e->l == NULL)
 		abort();
-	while (plan_choice_next(e->l, &choice)) {
+	while (plan_choice_next(e->l, &any_choice, &choice)) {
 		e->plan.choice = choice;
 		e->used = mesh_workers(&choice.mesh);
 		if (plan_bound_s(e->l, &choice) < e->best_s)

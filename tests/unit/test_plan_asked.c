@@ -1,4 +1,4 @@
-/* Plans as a job asks for them: on so many nodes, of as many workers as a job may have. */
+/* Plans as a job asks for them: on so many nodes, of as many workers as a job may have, of this mesh and no other. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,6 +21,12 @@ static struct plan_result *search(const struct plan_case *c,
 	return result;
 }
 
+static void give_all(struct plan_case *c, uint64_t bytes)
+{
+	for (uint32_t i = 0; i < c->cluster.worker_count; i++)
+		c->cluster.workers[i].memory_bytes = bytes;
+}
+
 static uint32_t nodes_of(const struct plan_case *c, const struct plan *plan)
 {
 	bool used[PLAN_WORKERS_MAX] = { false };
@@ -37,15 +43,16 @@ static uint32_t nodes_of(const struct plan_case *c, const struct plan *plan)
 static void on_at_least_so_many_nodes(void **state)
 {
 	(void)state;
-	for (unsigned which = 2; which < PLAN_CASES; which += 2) {
+	for (unsigned which = 2; which < PLAN_CASES; which += 4) {
 		struct plan_case c;
 		case_make(&c, which);
-		for (uint32_t least = 2; least <= c.cluster.node_count; least++) {
+		for (uint32_t i = 0; i < 2; i++) {
+			uint32_t least = i == 0 ? 2 : c.cluster.node_count;
 			c.in.min_nodes = least;
 			struct plan_result *result = search(&c, &any);
 			assert_true(nodes_of(&c, &result->best) >= least);
-			for (uint32_t i = 0; i < result->loser_count; i++)
-				assert_true(nodes_of(&c, &result->losers[i].plan) >= least);
+			for (uint32_t k = 0; k < result->loser_count; k++)
+				assert_true(nodes_of(&c, &result->losers[k].plan) >= least);
 			plan_search_destroy(result);
 		}
 		plan_cluster_finish(&c.cluster);
@@ -141,7 +148,7 @@ static void as_many_workers_as_a_job_may_have(void **state)
 	c.in.batch = 4 * TR_GROUP_PEERS_MAX;
 	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
 	assert_non_null(layout);
-	while (plan_choice_next(layout, &choice)) {
+	while (plan_choice_next(layout, &any_choice, &choice)) {
 		const uint32_t *size = choice.mesh.size;
 		uint32_t workers = mesh_workers(&choice.mesh);
 		bool has_ranks = size[MESH_PP] > 1 || size[MESH_TP] > 1 || choice.owners > 0;
@@ -159,6 +166,48 @@ static void as_many_workers_as_a_job_may_have(void **state)
 	plan_cluster_finish(&c.cluster);
 }
 
+/* A job as it is, on a cluster where a search would not try its mesh by itself. */
+static void what_a_search_would_not_try(void **state)
+{
+	struct plan_search_settings as_is = { .seed = 1,
+		.exact = true,
+		.only = { .mesh = { { 6, 1, 1 } },
+		    .kind = SCHEDULE_1F1B,
+		    .chunks = 1,
+		    .sequences = 1 } };
+	struct plan_case c;
+	struct plan_result *result;
+
+	(void)state;
+	for (uint32_t nodes = 6; nodes <= 20; nodes += 14) {
+		case_init(&c, "more than 16", nodes, 1);
+		c.in.runnable = true;
+		c.in.batch = 36;
+		result = search(&c, &as_is);
+		assert_int_equal(result->choices, 1);
+		assert_int_equal(result->best.choice.mesh.size[MESH_DP], 6);
+		plan_search_destroy(result);
+		plan_cluster_finish(&c.cluster);
+	}
+	const uint32_t chunks[] = { 8, 9, TR_SCHEDULE_CHUNKS_MAX };
+	as_is.only.mesh = (struct mesh){ { [MESH_DP] = 1, [MESH_PP] = 2, [MESH_TP] = 1 } };
+	as_is.only.kind = SCHEDULE_INTERLEAVED;
+	for (unsigned i = 0; i < 3; i++) {
+		case_init(&c, "2 nodes", 2, 1);
+		c.in.runnable = true;
+		c.model.layers = 2 * chunks[i];
+		give_all(&c, 64 * GIB);
+		as_is.only.chunks = chunks[i];
+		result = search(&c, &as_is);
+		assert_int_equal(result->choices, 1);
+		assert_int_equal(result->best.choice.chunks, chunks[i]);
+		for (uint32_t stage = 0; stage < 2 * chunks[i]; stage++)
+			assert_int_equal(result->best.layers_of[stage], 1);
+		plan_search_destroy(result);
+		plan_cluster_finish(&c.cluster);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -167,6 +216,7 @@ int main(void)
 		cmocka_unit_test(near_the_best_of_all),
 		cmocka_unit_test(nodes_that_cannot_be),
 		cmocka_unit_test(as_many_workers_as_a_job_may_have),
+		cmocka_unit_test(what_a_search_would_not_try),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

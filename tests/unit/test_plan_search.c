@@ -72,7 +72,7 @@ static void bounds_are_bounds(void **state)
 	case_make(&c, 16);
 	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
 	assert_non_null(layout);
-	while (plan_choice_next(layout, &choice)) {
+	while (plan_choice_next(layout, &any_choice, &choice)) {
 		struct plan plan = { .choice = choice };
 		for (uint16_t i = 0; i < c.cluster.worker_count; i++)
 			plan.worker_of[i] = i;

@@ -93,9 +93,10 @@ static void meshes_that_parts_divide(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		strict_case(&c, cases[i]);
 		struct plan_layout *layout = plan_layout_create(&c.in, NULL);
+		const struct plan_choice any = { .chunks = 0 };
 		struct plan_choice choice = { 0 };
 		unsigned count = 0;
-		for (; plan_choice_next(layout, &choice); count++) {
+		for (; plan_choice_next(layout, &any, &choice); count++) {
 			const uint32_t *size = choice.mesh.size;
 			assert_true(8 % size[MESH_DP] == 0 && size[MESH_TP] <= 2);
 			assert_true(choice.own_rows == (size[MESH_TP] > 1) && choice.owners == 0);
