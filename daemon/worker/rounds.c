@@ -6,9 +6,6 @@
 #include "common/log.h"
 #include "daemon/worker/trainer_inside.h"
 
-/* Weight of the newest round in the smoothed speed. */
-#define SPEED_WEIGHT 0.1
-
 double trainer_monotonic_s(void)
 {
 	struct timespec now;
@@ -33,10 +30,8 @@ void trainer_measure_speed(struct trainer *t)
 	if (before == 0 || now <= before)
 		return;
 	t->step_s = now - before;
-	double speed = t->sums->loss_tokens / (now - before);
-	t->tokens_per_s = t->tokens_per_s == 0
-	    ? speed
-	    : t->tokens_per_s + SPEED_WEIGHT * (speed - t->tokens_per_s);
+	speed_add(&t->speed, t->sums->loss_tokens, t->step_s);
+	t->tokens_per_s = speed_tokens_per_s(&t->speed);
 }
 
 /* Its job ends well, and whoever meant it to train should know that it did not. A job that begins again after losses did train. */

@@ -19,6 +19,7 @@
 #include "daemon/worker/saver.h"
 #include "daemon/worker/sharded.h"
 #include "daemon/worker/sharded_apart.h"
+#include "daemon/worker/speed.h"
 #include "daemon/worker/text.h"
 #include "daemon/worker/trainer.h"
 
@@ -128,7 +129,8 @@ struct trainer {
 	double account_told_s;         /* monotonic; 0: not yet */
 	bool account_failed;           /* said once */
 	double last_round_s;           /* monotonic time of the last commit; 0: none yet */
-	double tokens_per_s;           /* smoothed */
+	struct speed speed;            /* of the newest rounds */
+	double tokens_per_s;           /* that */
 	double step_s, planned_step_s; /* the newest; 0: none, or not planned */
 };
 
