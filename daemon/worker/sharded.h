@@ -404,7 +404,7 @@ tr_status sharded_submit_gathered_moments(struct trainer *t, uint32_t writer,
 tr_status sharded_wait_gathered_moments(struct trainer *t, struct tr_error *error);
 /* Those that this worker works with are zeros. */
 void sharded_clear_moments(struct trainer *t);
-/* A round is committed, and s->next says what is held: pages of the rest are the system's. */
+/* A round is committed, and s->next says what is held: pages of the rest are the system's, but of a shard that was read and that training has not begun with yet. */
 void sharded_tidy_moments(struct trainer *t);
 
 /* ---- sharded_update.c ---- */

@@ -204,6 +204,9 @@ void sharded_tidy_moments(struct trainer *t)
 	/* The next table is of another mesh than the arrays, which go with theirs. */
 	if (s->owners == 0 || s->kind == SHARDED_REMESH)
 		return;
+	/* No table has what was read for training to begin with: it stays whole until it does, however many rounds wait for it. */
+	if (s->loaded != RANKS_NONE)
+		return;
 	if (s->self != RANKS_NONE)
 		mine = s->next.peers[s->self];
 	bool same = mine.shard == s->tidied.shard && mine.part.of == s->tidied.part.of &&

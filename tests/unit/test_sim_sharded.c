@@ -20,12 +20,14 @@
 #define EVERY         2503
 #define DAMAGED_TURNS 6
 #define TRY_TURNS     4
+#define READ_TURNS    50
 #else
 #define SEEDS         120
 #define JOIN_SEEDS    40
 #define EVERY         401 /* of all faults at all instructions */
 #define DAMAGED_TURNS 24
 #define TRY_TURNS     24
+#define READ_TURNS    100
 #endif
 
 static struct sim sim;
@@ -268,6 +270,32 @@ static void damaged_checkpoints(void **state)
 	assert_true(refused >= DAMAGED_TURNS);
 }
 
+/* With ZeRO-1, two of four are lost and training goes back; one more is, while shards are read or thereafter, so who is left waits for another one: it begins with all that it has read. */
+static void a_wait_after_shards_were_read(void **state)
+{
+	(void)state;
+	uint64_t backs = 0, struck = 0;
+	for (uint64_t turn = 0; turn < READ_TURNS; turn++) {
+		uint64_t instruction = 60 + turn * (100 / READ_TURNS);
+		struct play_case what = { .mesh.size = { 2, 1, 2 },
+			.preset = MODEL_GPT2,
+			.owners = 2,
+			.steps = 8,
+			.fault_count = 3 };
+		for (unsigned i = 0; i < 3; i++)
+			what.faults[i] = (struct play_fault){ .kind = PLAY_KILL,
+				.victim = i < 2 ? 2 * i : 3,
+				.step = i < 2 ? 5 : 4,
+				.instruction = i < 2 ? 3 : instruction,
+				.returns_us = i < 2 ? 0 : 600 * MS };
+		if (play_run(&sim, &play, 1000 + instruction, false, &what) > 0)
+			fail_case(&what, 1000 + instruction);
+		backs += play.backs;
+		struck += play.struck;
+	}
+	assert_true(backs > READ_TURNS / 3 && struck > 2 * READ_TURNS);
+}
+
 /* Who has no memory for its shard of the checkpoint ends, and another comes: nothing is wrong with the checkpoint, so nobody goes back further. */
 static void no_memory_for_a_checkpoint(void **state)
 {
@@ -407,6 +435,7 @@ int main(void)
 		cmocka_unit_test(other_plans),
 		cmocka_unit_test(what_does_not_pay),
 		cmocka_unit_test(damaged_checkpoints),
+		cmocka_unit_test(a_wait_after_shards_were_read),
 		cmocka_unit_test(no_memory_for_a_checkpoint),
 		cmocka_unit_test(named_seeds_hold),
 		cmocka_unit_test(mistakes_are_caught),
