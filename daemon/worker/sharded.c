@@ -43,9 +43,6 @@ tr_status sharded_create(struct trainer *t, struct tr_error *error)
 	if (t->folder.keep < 2)
 		t->folder.keep = 2;
 	mesh_memory_init(t->group, &s->memory);
-	s->back = calloc(1, sizeof(*s->back));
-	if (s->back == NULL)
-		return no_memory(error);
 	tr_status status = t->strict ? sharded_strict_create(t, error) : TR_OK;
 	if (status == TR_OK && job_sync_is_rare(t->spec->sync))
 		status = sharded_apart_create(t, error);
@@ -74,7 +71,6 @@ void sharded_destroy(struct trainer *t)
 	owners_plan_finish(&s->gathered);
 	mesh_memory_finish(&s->memory);
 	layout_finish(&s->whole);
-	free(s->back);
 	free(s);
 }
 
@@ -84,7 +80,8 @@ tr_status sharded_attach(struct trainer *t, struct tr_error *error)
 	s->state = tr_alloc(t->group, sizeof(*s->state));
 	s->sums = tr_alloc(t->group, sizeof(*s->sums));
 	s->told = tr_alloc(t->group, sizeof(*s->told));
-	if (s->state == NULL || s->sums == NULL || s->told == NULL)
+	s->back = tr_alloc(t->group, sizeof(*s->back));
+	if (s->state == NULL || s->sums == NULL || s->told == NULL || s->back == NULL)
 		return no_memory(error);
 	if (s->apart != NULL && sharded_apart_attach(t, error) != TR_OK)
 		return TR_ENOMEM;

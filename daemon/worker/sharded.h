@@ -217,7 +217,7 @@ struct sharded {
 	bool gathers;
 	uint64_t share;        /* samples of this worker's replica */
 	double work_s;         /* that computing it took; meanwhile since when, monotonic */
-	struct manifest *back; /* what training goes back to */
+	struct manifest *back; /* what training goes back to; in the group's memory */
 	/* What the round said of a checkpoint (sharded_back.c): the step in question; one more than that which all take, 0: none; who cannot use it; and why, if this worker cannot. */
 	uint64_t tried, chosen;
 	int64_t refuser;

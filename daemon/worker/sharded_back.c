@@ -246,6 +246,20 @@ static uint64_t step_to_try(const struct sharded *s, uint64_t start)
 	return newest > 0 ? newest : start;
 }
 
+/* Counters and account are common state, so they are contributor 0's copy of it, which it could read: who comes in this round had no say, and its own may be damaged, or not there. It says so when
+ * it is to read its shard. */
+static tr_status share_manifest(struct trainer *t, struct tr_error *error)
+{
+	struct tr_op op = TR_OP_INIT;
+	op.tag = TAG_BACK;
+	op.collective = TR_BROADCAST;
+	op.output = t->sharded->back;
+	op.count = sizeof(*t->sharded->back);
+	op.dtype = TR_U8;
+	tr_status status = tr_submit(t->group, &op, error);
+	return status == TR_OK ? tr_wait(t->group, TAG_BACK, error) : status;
+}
+
 tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
     struct tr_error *error)
 {
@@ -268,6 +282,8 @@ tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
 		wanted = 0;
 	}
 	status = agree(t, round, step, wanted, good ? NULL : &own, error);
+	if (status == TR_OK && s->chosen == step + 1)
+		return share_manifest(t, error);
 	if (status != TR_OK || s->chosen > 0)
 		return status;
 	if (path[0] != '\0')

@@ -35,6 +35,7 @@ enum trainer_tag {
 	TAG_WORK,            /* how long each replica computed */
 	TAG_STAGES,          /* the same of each stage, without waiting for others */
 	TAG_CHOICE,          /* which checkpoint all can use */
+	TAG_BACK,            /* what it says of the steps until then */
 	TAG_REPLAN,          /* what all measure, or what was planned anew */
 	TAG_MERGE = 1100,    /* three, of replicas that train apart: how far each got */
 	TAG_PARITY = 2000,   /* and those after it, as of the next ones */

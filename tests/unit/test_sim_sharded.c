@@ -21,6 +21,7 @@
 #define DAMAGED_TURNS 6
 #define TRY_TURNS     4
 #define READ_TURNS    50
+#define JOINER_TURNS  50
 #else
 #define SEEDS         120
 #define JOIN_SEEDS    40
@@ -28,6 +29,7 @@
 #define DAMAGED_TURNS 24
 #define TRY_TURNS     24
 #define READ_TURNS    100
+#define JOINER_TURNS  200
 #endif
 
 static struct sim sim;
@@ -296,6 +298,35 @@ static void a_wait_after_shards_were_read(void **state)
 	assert_true(backs > READ_TURNS / 3 && struck > 2 * READ_TURNS);
 }
 
+/* Who comes in the very round in which training goes back has no say in it: it gets the others' counters, whatever its own copy of the checkpoint is, and says what that is when it is to read it. */
+static void a_joiner_whose_copy_is_damaged(void **state)
+{
+	(void)state;
+	uint64_t backs = 0, refused = 0;
+	for (uint64_t turn = 0; turn < JOINER_TURNS; turn++) {
+		struct play_case what = { .mesh.size = { 2, 1, 2 },
+			.preset = MODEL_GPT2,
+			.steps = 8,
+			.damaged_manifests = 1u << 4,
+			.fault_count = 2 + turn % 2 };
+		for (unsigned i = 0; i < 2; i++)
+			what.faults[i] = (struct play_fault){ .kind = PLAY_KILL,
+				.victim = 2 * i,
+				.step = 5,
+				.instruction = 3,
+				.returns_us = i * (1 + 199 * turn / JOINER_TURNS) * MS };
+		what.faults[2] = (struct play_fault){ .kind = PLAY_KILL,
+			.victim = 3,
+			.step = 4,
+			.instruction = 60 + 100 * turn / JOINER_TURNS };
+		if (play_run(&sim, &play, 1000 + turn, false, &what) > 0)
+			fail_case(&what, 1000 + turn);
+		backs += play.backs;
+		refused += play.refused;
+	}
+	assert_true(backs > JOINER_TURNS / 4 && refused > JOINER_TURNS / 20);
+}
+
 /* Who has no memory for its shard of the checkpoint ends, and another comes: nothing is wrong with the checkpoint, so nobody goes back further. */
 static void no_memory_for_a_checkpoint(void **state)
 {
@@ -436,11 +467,13 @@ int main(void)
 		cmocka_unit_test(what_does_not_pay),
 		cmocka_unit_test(damaged_checkpoints),
 		cmocka_unit_test(a_wait_after_shards_were_read),
+		cmocka_unit_test(a_joiner_whose_copy_is_damaged),
 		cmocka_unit_test(no_memory_for_a_checkpoint),
 		cmocka_unit_test(named_seeds_hold),
 		cmocka_unit_test(mistakes_are_caught),
 		cmocka_unit_test(a_seed_replays),
 	};
+	cmocka_set_test_filter(getenv("CMT"));
 	return THREADS_ARE_WATCHED ? cmocka_run_group_tests(none, NULL, NULL)
 	                           : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,6 +124,9 @@ static struct play_damage draw_damage(struct tr_group *g, uint64_t step)
 	if (play->what.stream != PLAY_STREAM_NONE && step >= 2 * every)
 		(void)checkpoint_before("", step, &before);
 	struct play_damage damage = { 0 };
+	if (play->what.damaged_manifests != 0 && step >= 2 * every)
+		return (
+		    struct play_damage){ .nodes = play->what.damaged_manifests, .manifest = true };
 	if (!play->what.damages || step < 2 * every || play->disk[before] == NULL ||
 	    play->damage[before].nodes != 0 || sim_draw(g->sim, 2) == 0)
 		return damage;

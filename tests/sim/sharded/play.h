@@ -117,7 +117,9 @@ struct play_case {
 	uint64_t newcomer_parts; /* of a shard, that come one after another at most; 0: as ever */
 	struct play_fault faults[PLAY_FAULTS_MAX];
 	unsigned fault_count;
-	bool damages;     /* checkpoints, but never two written one after the other */
+	bool damages; /* checkpoints, but never two written one after the other */
+	uint32_t
+	    damaged_manifests; /* nodes, a bit each, whose copies' manifests are, from the second checkpoint on */
 	unsigned starves; /* workers that have no memory for a shard when they read one, and end */
 	uint64_t steps;   /* until which it runs */
 	bool settles;     /* and until whoever comes has been there for a while: the mesh
