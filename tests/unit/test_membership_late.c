@@ -1,5 +1,7 @@
 /* What lies between memberd's core and its log or its connections: an append that fails with records behind it, an exit that is
- * reported late after a restart, a lifeline that is tied anew. */
+ * reported late after a restart, words that come when their run is over, a lifeline that is tied anew. */
+#include <math.h>
+
 #include "tests/unit/membership_harness.h"
 
 static void commit_one(struct world *w, uint64_t conn, uint64_t peer, uint64_t round)
@@ -191,12 +193,49 @@ static void test_joins_again_while_its_join_is_logged(void **state)
 	world_finish(&w);
 }
 
+/* It says why it ended all; by then the job is queued again. Its figures are of a run that is over, its words are not. */
+static void test_words_of_a_run_that_is_over(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	Traind__Peer__PeerReport body = TRAIND__PEER__PEER_REPORT__INIT;
+	Traind__V1__Progress figures = TRAIND__V1__PROGRESS__INIT;
+	figures.step = 30;
+	figures.loss = 2.5;
+	figures.val_loss = figures.first_loss = NAN;
+	figures.checkpoint = (char *)(uintptr_t) "/tmp/c/step-00000020";
+	body.job_id = 1;
+	body.peer = 5;
+	body.progress = &figures;
+	MESSAGE(&w, 1, PEER_REPORT, peer_report, &body);
+	for (uint64_t c = 2; c <= 3; c++)
+		world_closed(&w, c, "reset by peer");
+	Traind__Peer__PeerFailed failed = TRAIND__PEER__PEER_FAILED__INIT;
+	failed.group = 4;
+	failed.peer = 5;
+	failed.reason = (char *)(uintptr_t) "round 31: peers hold different results";
+	MESSAGE(&w, 1, PEER_FAILED, peer_failed, &failed);
+	Traind__V1__Job *job = membership_job(w.m, 1, true);
+	assert_non_null(strstr(job->events[job->n_events - 1]->text, "goes on from checkpoint"));
+	traind__v1__job__free_unpacked(job, NULL);
+	figures.step = 31;
+	body.event = (char *)(uintptr_t) "round 31: peer 5 held other parameters";
+	MESSAGE(&w, 1, PEER_REPORT, peer_report, &body);
+	job = membership_job(w.m, 1, true);
+	assert_string_equal(job->events[job->n_events - 1]->text, body.event);
+	assert_int_equal(job->progress->step, 20);
+	traind__v1__job__free_unpacked(job, NULL);
+	world_finish(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_records_behind_a_failed_append),
 		cmocka_unit_test(test_ends_that_come_soon),
 		cmocka_unit_test(test_ends_that_come_late),
+		cmocka_unit_test(test_words_of_a_run_that_is_over),
 		cmocka_unit_test(test_dials_again),
 		cmocka_unit_test(test_back_with_its_old_worker),
 		cmocka_unit_test(test_joins_again_while_its_join_is_logged),

@@ -264,18 +264,21 @@ void facts_report(struct membership *m, struct node *node, const Traind__Peer__P
 	struct job *job = report->job_id != 0 ? state_job(m, report->job_id) : NULL;
 	const struct peer *peer = job != NULL ? state_peer(&job->peers, report->peer) : NULL;
 	if (peer == NULL || peer->node != node->id ||
-	    peer->incarnation != node->hello->incarnation || peer->group != job->group ||
+	    peer->incarnation != node->hello->incarnation ||
+	    (peer->group != job->group && report->event[0] == '\0') ||
 	    (report->progress != NULL && !progress_valid(report->progress))) {
 		action_ignored(m, "a report about peer p%llu of job %llu from node n%llu",
 		    (unsigned long long)report->peer, (unsigned long long)report->job_id,
 		    (unsigned long long)node->id);
 		return;
 	}
-	if (report->progress != NULL) {
+	/* Of a run that is over words alone count: they may say why it ended. */
+	bool counts = peer->group == job->group;
+	if (counts && report->progress != NULL) {
 		take_progress(m, job, report->progress);
 		planned_look(m, job);
 	}
-	if (report->samples != NULL)
+	if (counts && report->samples != NULL)
 		samples_take(m, job, report->samples);
 	if (report->event[0] != '\0')
 		take_event(m, job, report->event);
