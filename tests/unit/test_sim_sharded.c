@@ -473,7 +473,6 @@ int main(void)
 		cmocka_unit_test(mistakes_are_caught),
 		cmocka_unit_test(a_seed_replays),
 	};
-	cmocka_set_test_filter(getenv("CMT"));
 	return THREADS_ARE_WATCHED ? cmocka_run_group_tests(none, NULL, NULL)
 	                           : cmocka_run_group_tests(tests, NULL, NULL);
 }
