@@ -27,13 +27,11 @@ static char *make_sample(struct trainer *t, struct model *model, const struct la
 	return generate_text(model, &layout->config, &options);
 }
 
-void trainer_end_save(struct trainer *t)
+uint64_t trainer_end_save(struct trainer *t)
 {
-	struct saver_result earlier;
 	struct progress progress = trainer_progress(t);
 	saver_wait(t->saver, &progress, PATIENCE_MS);
-	if (trainer_saved(t, true, &earlier) && earlier.status != TR_OK)
-		trainer_report_event(t, earlier.error.text);
+	return trainer_finish_checkpoint(t);
 }
 
 static tr_status write_files(struct trainer *t, const struct trainer_final *what,
@@ -55,7 +53,7 @@ static void write_checkpoint(struct trainer *t, const struct trainer_final *what
 {
 	char path[CHECKPOINT_PATH_MAX];
 	struct tr_error error;
-	trainer_end_save(t);
+	(void)trainer_end_save(t);
 	/* The others are in the round already, and wait for this. */
 	struct patience patience;
 	patience_begin(&patience, trainer_progress(t), PATIENCE_MS);

@@ -82,19 +82,13 @@ static void start_checkpoint(struct trainer *t, const struct tr_round *round)
 	trainer_save(t, &t->arrays);
 }
 
-bool trainer_saved(struct trainer *t, bool wait, struct saver_result *result)
-{
-	bool ended = saver_result(t->saver, wait, result);
-	if (ended && t->sharded != NULL)
-		sharded_take_back_parts(t);
-	return ended;
-}
-
 uint64_t trainer_finish_checkpoint(struct trainer *t)
 {
 	struct saver_result result;
-	if (!trainer_saved(t, false, &result))
+	if (!saver_result(t->saver, false, &result))
 		return 0;
+	if (t->sharded != NULL)
+		sharded_take_back_parts(t);
 	if (result.status == TR_OK)
 		trainer_report_checkpoint(t, result.path);
 	else

@@ -55,7 +55,10 @@ static void write_whole(struct trainer *t)
 {
 	struct saver_parts parts;
 	struct tr_error error;
-	trainer_end_save(t);
+	/* The others may need it before the last one is there. */
+	uint64_t saved = trainer_end_save(t);
+	if (saved > 0)
+		t->sharded->saved_here = saved;
 	if (sharded_lend_parts(t, &parts, &error) == TR_OK) {
 		write_parts(t, &parts.source);
 		sharded_take_back_parts(t);

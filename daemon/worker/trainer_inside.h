@@ -176,8 +176,8 @@ struct trainer_final {
 	const struct optim_arrays *arrays;
 	const struct checkpoint_source *source; /* instead of arrays; NULL: not */
 };
-/* final.c: waits for a save under way, and says if it failed. */
-void trainer_end_save(struct trainer *t);
+/* final.c: as trainer_finish_checkpoint, once a save under way has ended. */
+uint64_t trainer_end_save(struct trainer *t);
 /* final.c: whether the job wants a sample. */
 bool trainer_wants_sample(const struct trainer *t);
 /* final.c: the sample, and the last checkpoint; once. t->final_written or final_failed. */
@@ -229,9 +229,7 @@ tr_status trainer_first_round(struct trainer *t, const struct tr_round *round,
     struct tr_error *error);
 /* rounds.c: begins to write a checkpoint of the state now, with these arrays; an event if it cannot. */
 void trainer_save(struct trainer *t, const struct optim_arrays *arrays);
-/* rounds.c: as saver_result; a sharded job's parts are its own again. */
-bool trainer_saved(struct trainer *t, bool wait, struct saver_result *result);
-/* rounds.c: tells of a checkpoint that has been written meanwhile. Its step; 0: there is none. */
+/* rounds.c: tells of a checkpoint that has been written meanwhile, or why it was not; a sharded job's parts are its own again. Its step; 0: there is none. */
 uint64_t trainer_finish_checkpoint(struct trainer *t);
 /* rounds.c: that step `step` changed nothing. */
 void trainer_skip_step(struct trainer *t, const struct tr_round *round, uint64_t step,

@@ -11,7 +11,7 @@ import safetensors.numpy
 
 from harness import Cluster, trainctl, trainctl_json, wait_for
 from mesh_jobs import SLOW, STEPS, active, alone, assert_near, assert_same_training, counted_once, parameters, reach, rows_of, sharded_spec, train
-from stubs import ROOT
+from stubs import ROOT, pb
 from test_drift_jobs import a_parameter, flip
 from test_training import BATCH
 
@@ -217,6 +217,33 @@ def test_a_writer_that_dies_before_it_tells(tmp_path, text):
         events = cluster.events(done)
         assert "training goes back from step" in events and "goes on from checkpoint" not in events, events
         counted_once(cluster, job, steps)
+
+
+@pytest.mark.parametrize("lost", [[1], [0, 1]])
+def test_a_checkpoint_that_ends_in_the_last_round(tmp_path, text, lost):
+    """It is told of before the sample is made: who is lost meanwhile costs the step after it, not the job, whether the others go back or memberd starts all again."""
+    steps, run = 11, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=1, slots=2) as cluster:
+        spec = sharded_spec(text, run, 2, workers=2, steps=steps, every=10, lr=SLOW)
+        spec.train.sample.MergeFrom(pb.Sample(prompt="the ", tokens=60000))
+        job = cluster.submit(spec)
+
+        def told():
+            now = cluster.job(job)
+            assert not now.progress.checkpoint.endswith("11"), "the last one was told"
+            return now.progress.checkpoint == str(run / "step-00000010")
+        wait_for(told, "the checkpoint of step 10 to be told")
+        workers = active(cluster, job)
+        for i in lost:
+            os.kill(workers[i].pid, signal.SIGKILL)
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        if len(lost) == 2:
+            assert f"goes on from checkpoint {run}/step-00000010" in events, events
+        else:  # who writes may have written the last one by then, and that serves as well
+            assert re.search("training goes back from step 11 to the checkpoint of step 1[01]", events), events
+            assert "goes on from checkpoint" not in events, events
+        assert rows_of(run).keys() == set(range(1, steps + 1))
 
 
 def test_the_beginning_stays_where_it_was(tmp_path, text):

@@ -308,6 +308,36 @@ static void test_a_slow_disk_at_the_end(void **state)
 	job_finish(&j);
 }
 
+static const struct fake_world *ends_of;
+
+static void tell_in_its_last_round(void *arg)
+{
+	if (ends_of->groups[0].begun == 3)
+		slow_disk_tell(arg);
+}
+
+/* The one before the last is on its way to the disk when the last round begins: it is told of, once it is there, since all may be lost before the last one is. */
+static void test_a_checkpoint_that_ends_in_the_last_round(void **state)
+{
+	(void)state;
+	struct job j;
+	struct fake_world w;
+	struct peer_run run;
+	job_init(&j, 2);
+	j.checkpoint.every = 1;
+	fake_world_init(&w, 1);
+	ends_of = &w;
+	w.progressed = tell_in_its_last_round;
+	slow_disk_begin(SLOW_DISK_TRIES);
+	run_world(&j, &w, &run);
+	assert_ok(&run);
+	assert_false(slow_disk.waits || slow_disk.in_vain);
+	assert_int_equal(w.groups[0].events, 0);
+	assert_int_equal(w.groups[0].checkpoints, 2);
+	runs_finish(&w, &run);
+	job_finish(&j);
+}
+
 static void assert_refused(struct job *j, const char *expected)
 {
 	struct fake_world w;
@@ -397,6 +427,7 @@ int main(void)
 		cmocka_unit_test(test_a_loss_that_is_no_number),
 		cmocka_unit_test(test_full_disk),
 		cmocka_unit_test(test_a_slow_disk_at_the_end),
+		cmocka_unit_test(test_a_checkpoint_that_ends_in_the_last_round),
 		cmocka_unit_test(test_bad_jobs),
 	};
 	log_configure(LOG_ERROR, false);

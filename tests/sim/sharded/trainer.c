@@ -437,12 +437,12 @@ void trainer_write_final(struct trainer *t, const struct trainer_final *what)
 		sim_violation(t->group->sim, "S3: a last round, before the last step");
 }
 
-void trainer_end_save(struct trainer *t)
+uint64_t trainer_end_save(struct trainer *t)
 {
 	struct tr_group *g = t->group;
 	if (g->saves != 0 && g->saves_at_us > g->sim->now_us)
 		group_takes(g, g->saves_at_us - g->sim->now_us);
-	(void)trainer_finish_checkpoint(t);
+	return trainer_finish_checkpoint(t);
 }
 
 bool trainer_wants_sample(const struct trainer *t)
