@@ -116,6 +116,7 @@
 #define TR_RECORDS_BATCH             2048 /* round records in one message to memberd */
 #define TR_RECORDS_INTERVAL_MS       200  /* between two of these messages, while rounds go on */
 #define TR_RECORDS_AGAIN_MS          2000 /* sent, but memberd has not said that they are in its log */
+#define TR_RECORDS_SENT_MAX          8192  /* sent, and not known to be logged */
 #define TR_RECORDS_UNLOGGED_MAX      65536 /* kept until memberd says that they are in its log */
 #define TR_LAST_WORDS_BYTES_MAX      (2u << 20) /* of the round records in them */
 #define TR_REPORT_INTERVAL_MS        100

@@ -143,13 +143,11 @@ static void wait_for_the_last(void)
 		(void)nanosleep(&ms, NULL);
 }
 
-/* Once; then the signal takes its course. */
+/* Once; then the signal takes its course, also where another process sent it. */
 static void fatal(int number)
 {
-	int kept = errno;
-	(void)number;
 	wait_for_the_last();
-	errno = kept;
+	(void)raise(number);
 }
 
 static void catch_fatal(void)

@@ -56,6 +56,7 @@ static void fail(struct member *member, struct group_action *action)
 {
 	log_warn("engine", "peer %lu of group %lu failed: %s", (unsigned long)member->peer,
 	    (unsigned long)member->group, action->text);
+	notices_flush(member); /* a checkpoint, say, that the job goes on from */
 	member_refused(member, action->status, action->refused ? action->round : 0, action->text);
 	member_calls_end(member, action->status, action->text);
 }

@@ -16,14 +16,20 @@ static void on_records_timer(uv_timer_t *timer);
 static void send_reports(struct member *member);
 static void note_told(struct member *member);
 
-/* Sends what was not sent, at most `max` records. */
+/* Sends what was not sent, at most `max` records; no more are on their way at a time than memberd's connection has room for, with all
+ * members of a node. */
 static void send_records(struct member *member, size_t max)
 {
+	size_t room = member->record_sent < TR_RECORDS_SENT_MAX
+	    ? TR_RECORDS_SENT_MAX - member->record_sent
+	    : 0;
+	max = max < room ? max : room;
 	if (member->record_sent == 0)
 		member->records_since_ms = uv_now(&member->engine->loop);
 	while (member->record_sent < member->record_count && max > 0) {
 		size_t count = member->record_count - member->record_sent;
 		count = count < TR_RECORDS_BATCH ? count : TR_RECORDS_BATCH;
+		count = count < max ? count : max;
 		Traind__Peer__RoundCommits commits = TRAIND__PEER__ROUND_COMMITS__INIT;
 		Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
 		commits.group = member->group;
@@ -34,7 +40,7 @@ static void send_records(struct member *member, size_t max)
 		message.round_commits = &commits;
 		engine_tell(member->engine, &message);
 		member->record_sent += count;
-		max -= count < max ? count : max;
+		max -= count;
 	}
 	/* Records that do not reach the log, since memberd is away, are sent again: the oldest ones, the others follow
 	 * when those are logged. */
@@ -129,7 +135,8 @@ void notices_recorded(struct member *member, uint64_t round)
 		return;
 	forget_records(member, logged);
 	member->records_since_ms = uv_now(&member->engine->loop);
-	if (member->record_sent == 0)
+	if (member->record_sent == 0 ||
+	    member->record_count - member->record_sent >= TR_RECORDS_BATCH)
 		send_records(member, SIZE_MAX);
 }
 

@@ -59,20 +59,21 @@ static bool is_looked_at(const struct trainer *t, uint64_t round)
 	return t->outer.sync == NULL && (round == 1 || saves || is_last(t, round));
 }
 
-/* Whether a job that ends now begins again at a checkpoint of its own. */
-static bool can_go_back(const struct trainer *t)
+/* Whether a job that ends in that round begins again at a checkpoint of its own, of a round before it. */
+static bool can_go_back(const struct trainer *t, uint64_t round)
 {
 	struct tr_assignment assignment = { 0 };
 	(void)tr_assignment_get(t->group, &assignment);
-	bool saved = every(t) > 0 && (t->steps - 1) / every(t) > t->counters->start / every(t);
-	return t->folder.dir[0] != '\0' && (assignment.restarts > 0 || saved);
+	uint64_t before = is_last(t, round) ? t->steps - 1 : round - 1, start = t->counters->start;
+	bool saved = every(t) > 0 && before / every(t) > start / every(t);
+	return t->folder.dir[0] != '\0' && ((assignment.restarts > 0 && start > 0) || saved);
 }
 
-/* All that was trained would be lost with it. */
+/* All that was trained would be lost with it. What is written of it, as contributor 0 holds it, is what a later look goes back to. */
 static bool is_taken_as_it_is(const struct trainer *t)
 {
 	const struct parity *p = &t->alike.parity;
-	return p->undecided && is_last(t, p->round) && !can_go_back(t);
+	return p->undecided && p->round > t->counters->start + 1 && !can_go_back(t, p->round);
 }
 
 bool alike_may_write(const struct trainer *t)
@@ -94,10 +95,12 @@ tr_status alike_settle(struct trainer *t, const struct tr_round *round, struct t
 	char text[TEXT_BYTES + MORE_BYTES] = "";
 	for (unsigned m = 0; m < p->contributors; m++)
 		(void)parity_tell(p, m, text, TEXT_BYTES);
+	(void)trainer_end_save(t); /* of a round before: the job goes back to it */
 	if (is_taken_as_it_is(t)) {
 		size_t length = strlen(text);
 		(void)snprintf(text + length, sizeof(text) - length,
-		    "; there is no checkpoint to go back to: the last one has what peer %llu holds",
+		    "; there is no checkpoint to go back to: the %s one has what peer %llu holds",
+		    is_last(t, round->round) ? "last" : "first",
 		    (unsigned long long)tr_peer_id(t->group));
 	}
 	trainer_report_event(t, text); /* before the commit that fails */
@@ -108,7 +111,7 @@ uint64_t alike_salt(struct trainer *t, const struct tr_round *round)
 {
 	/* After a start from a checkpoint too; a joiner knows `start` by now, it is part of the state. */
 	bool salted = t->outer.sync == NULL && round->round == t->counters->start + 1;
-	if (is_last(t, round->round) && is_taken_as_it_is(t))
+	if (is_looked_at(t, round->round) && is_taken_as_it_is(t))
 		return 0;
 	return salted || is_looked_at(t, round->round) ? parity_salt(&t->alike.parity) : 0;
 }

@@ -105,3 +105,18 @@ def test_the_last_checkpoint(tmp_path, text, nodes):  # noqa: F811
     assert verdict in events and f"round {steps + 1}: peer" in events, events
     assert done.rounds.committed == steps + nodes - 1 and done.progress.checkpoint.endswith(f"step-{steps:08}")
     assert sorted(metrics(run)) == list(range(1, steps + 1))
+
+
+def test_the_first_checkpoint(tmp_path, text):  # noqa: F811
+    """Two differ before a job has any: what contributor 0 holds is taken as it is, and before the next one both go back to that."""
+    steps, run = 300, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        job = cluster.submit(job_spec(text, run, 2, steps, every=120))
+        reach_file(run, 2)
+        spoilt = max((peer for peer in cluster.job(job).peers if peer.state == "active"), key=lambda peer: peer.id)
+        assert flip(spoilt.pid, a_parameter)
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+    assert "there is no checkpoint to go back to: the first one has what peer" in events and "round 120: peer" in events, events
+    assert "round 240: peer" in events and "goes on from checkpoint" in events and "step-00000120" in events, events
+    assert done.progress.checkpoint.endswith(f"step-{steps:08}") and sorted(metrics(run)) == list(range(1, steps + 1))
