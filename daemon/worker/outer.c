@@ -268,7 +268,7 @@ static void checkpoint(struct trainer *t, uint64_t before)
 	struct optim_arrays arrays = t->arrays;
 	arrays.params = t->outer.params;
 	trainer_save(t, &arrays);
-	saver_settle(t->saver); /* the next step changes moments */
+	trainer_settle_save(t); /* the next step changes moments */
 }
 
 /* Of all windows, else NaN: members that came to a merge on both sides of a death, or of a join, cut them by other numbers, so that some were read twice and others by nobody. */

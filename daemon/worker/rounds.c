@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "common/log.h"
+#include "daemon/worker/patience.h"
 #include "daemon/worker/trainer_inside.h"
 
 double trainer_monotonic_s(void)
@@ -80,6 +81,12 @@ static void start_checkpoint(struct trainer *t, const struct tr_round *round)
 	    round->round % every != 0 || round->round >= t->steps)
 		return;
 	trainer_save(t, &t->arrays);
+}
+
+void trainer_settle_save(struct trainer *t)
+{
+	struct progress progress = trainer_progress(t);
+	saver_settle(t->saver, &progress, PATIENCE_MS);
 }
 
 uint64_t trainer_finish_checkpoint(struct trainer *t)
@@ -160,7 +167,7 @@ static tr_status commit(struct trainer *t, struct tr_round *round, bool step, bo
 {
 	uint64_t samples = 0;
 	tr_status status = TR_OK;
-	saver_settle(t->saver); /* nothing has changed the state since a checkpoint began */
+	trainer_settle_save(t); /* nothing has changed the state since a checkpoint began */
 	if (step)
 		status = alike_settle(t, round, error);
 	if (status == TR_OK && step)

@@ -180,27 +180,29 @@ tr_status saver_start_parts(struct saver *saver, const struct saver_parts *parts
 	return start(saver, manifest, error);
 }
 
-void saver_settle(struct saver *saver)
+/* For what the thread sets. */
+static void wait_for(struct saver *saver, const bool *what, const struct progress *progress,
+    unsigned bound_ms)
 {
 	if (!saver->started)
 		return;
 	(void)pthread_mutex_lock(&saver->lock);
-	while (!saver->copied)
-		(void)pthread_cond_wait(&saver->changed, &saver->lock);
+	while (!*what) {
+		patience_wait(&saver->changed, &saver->lock);
+		if (!*what && steps_within(&saver->steps, bound_ms))
+			progress_tell(progress);
+	}
 	(void)pthread_mutex_unlock(&saver->lock);
+}
+
+void saver_settle(struct saver *saver, const struct progress *progress, unsigned bound_ms)
+{
+	wait_for(saver, &saver->copied, progress, bound_ms);
 }
 
 void saver_wait(struct saver *saver, const struct progress *progress, unsigned bound_ms)
 {
-	if (!saver->started)
-		return;
-	(void)pthread_mutex_lock(&saver->lock);
-	while (!saver->done) {
-		patience_wait(&saver->changed, &saver->lock);
-		if (!saver->done && steps_within(&saver->steps, bound_ms))
-			progress_tell(progress);
-	}
-	(void)pthread_mutex_unlock(&saver->lock);
+	wait_for(saver, &saver->done, progress, bound_ms);
 }
 
 bool saver_result(struct saver *saver, bool wait, struct saver_result *result)

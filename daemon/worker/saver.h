@@ -34,9 +34,9 @@ struct saver_parts {
 };
 tr_status saver_start_parts(struct saver *saver, const struct saver_parts *parts,
     const struct manifest *manifest, struct tr_error *error);
-/* Waits until the state is copied, if a save is under way: not at all, where a gradient was computed since it began. */
-void saver_settle(struct saver *saver);
-/* Waits until a save under way has ended, if there is one, and tells `progress` meanwhile: while the last thing that got to the disk is not older than bound_ms. */
+/* Waits until the state is copied, if a save is under way: not at all, where a gradient was computed since it began. Tells `progress` meanwhile, while the save is not older than bound_ms. */
+void saver_settle(struct saver *saver, const struct progress *progress, unsigned bound_ms);
+/* The same until it has ended: while the last thing that got to the disk is not older than bound_ms. */
 void saver_wait(struct saver *saver, const struct progress *progress, unsigned bound_ms);
 /* True once for each started save, when it has ended. `wait`: until it has, if there is one. */
 bool saver_result(struct saver *saver, bool wait, struct saver_result *result);

@@ -12,11 +12,12 @@ enum { MOMENTS = 2 | 4 };
 static struct tr_digest fold(const struct trainer *t, struct tr_digest all, unsigned which,
     size_t offset, size_t numbers)
 {
+	struct progress progress = trainer_progress(t); /* of a large shard that takes seconds */
 	for (unsigned i = 0; i < SHARDED_ARRAYS_ALL; i++)
 		if ((which >> i & 1) != 0)
 			all = tr_digest_fold(all,
-			    tr_digest_of(sharded_array(&t->arrays, i) + offset,
-			        numbers * sizeof(float)));
+			    tr_digest_told(sharded_array(&t->arrays, i) + offset,
+			        numbers * sizeof(float), &progress));
 	return all;
 }
 

@@ -265,7 +265,7 @@ static tr_status one_round(struct trainer *t, struct tr_round *round, bool *fini
 	if (status == TR_OK)
 		status = finish_ops(t, &close.samples, error);
 	/* Of a round that begins again, too: its arrays may be others by then. */
-	saver_settle(t->saver);
+	trainer_settle_save(t);
 	if (status != TR_OK)
 		return status;
 	close.salt = salt_of(t);

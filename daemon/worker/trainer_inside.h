@@ -229,6 +229,8 @@ tr_status trainer_first_round(struct trainer *t, const struct tr_round *round,
     struct tr_error *error);
 /* rounds.c: begins to write a checkpoint of the state now, with these arrays; an event if it cannot. */
 void trainer_save(struct trainer *t, const struct optim_arrays *arrays);
+/* rounds.c: waits until what is saved may change. */
+void trainer_settle_save(struct trainer *t);
 /* rounds.c: tells of a checkpoint that has been written meanwhile, or why it was not; a sharded job's parts are its own again. Its step; 0: there is none. */
 uint64_t trainer_finish_checkpoint(struct trainer *t);
 /* rounds.c: that step `step` changed nothing. */

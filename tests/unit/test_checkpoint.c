@@ -271,17 +271,17 @@ static void test_saver(void **state)
 	struct tr_error error;
 	assert_int_equal(saver_create(&f->folder, &f->layout, &saver, &error), TR_OK);
 	assert_false(saver_result(saver, true, &result));
-	saver_settle(saver); /* of none */
+	saver_settle(saver, NULL, 0); /* of none */
 	for (manifest.step = 3; manifest.step < 6; manifest.step++) {
 		assert_int_equal(saver_start(saver, &f->arrays, &manifest, &error), TR_OK);
-		saver_settle(saver); /* the copy was taken: the state may change */
+		saver_settle(saver, NULL, 0); /* the copy was taken: the state may change */
 		f->arrays.params[0] = (float)manifest.step;
 		assert_int_equal(saver_start(saver, &f->arrays, &manifest, &error), TR_EAGAIN);
 		assert_true(saver_result(saver, true, &result));
 		assert_int_equal(result.status, TR_OK);
 		assert_int_equal(result.step, manifest.step);
 		assert_false(saver_result(saver, true, &result));
-		saver_settle(saver);
+		saver_settle(saver, NULL, 0);
 	}
 	char found[CHECKPOINT_PATH_MAX];
 	assert_int_equal(checkpoint_read(result.path, &f->layout, &f->back, &manifest, found,
@@ -315,6 +315,43 @@ static void test_who_waits_for_a_slow_disk_gets_on(void **state)
 	}
 }
 
+/* Ends when it was told often enough that somebody gets on. */
+static void copy_slowly(void *arg)
+{
+	unsigned tries = 0;
+	while (slow_disk.told < SLOW_DISK_TELLS && tries++ < *(unsigned *)arg)
+		(void)usleep(10000);
+}
+
+static void read_zeros(void *arg, unsigned which, size_t tensor, size_t first, size_t end, float *to)
+{
+	(void)arg, (void)which, (void)tensor;
+	memset(to, 0, (end - first) * sizeof(float));
+}
+
+/* Gigabytes take their time, too. */
+static void test_who_waits_for_a_copy_gets_on(void **state)
+{
+	struct fixture *f = *state;
+	const struct progress told = { slow_disk_tell, NULL };
+	for (unsigned bound_ms = 0; bound_ms <= PATIENCE_MS; bound_ms += PATIENCE_MS) {
+		struct saver *saver;
+		struct saver_result result;
+		struct manifest manifest = { .step = 3 };
+		struct tr_error error;
+		unsigned tries = bound_ms == 0 ? 50 : SLOW_DISK_TRIES;
+		const struct saver_parts parts = { { read_zeros, &tries, false }, copy_slowly };
+		slow_disk.told = 0;
+		assert_int_equal(saver_create(&f->folder, &f->layout, &saver, &error), TR_OK);
+		assert_int_equal(saver_start_parts(saver, &parts, &manifest, &error), TR_OK);
+		saver_settle(saver, &told, bound_ms);
+		assert_true((slow_disk.told < SLOW_DISK_TELLS) == (bound_ms == 0));
+		assert_true(saver_result(saver, true, &result));
+		assert_int_equal(result.status, TR_OK);
+		saver_destroy(saver);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -332,6 +369,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_saver, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_who_waits_for_a_slow_disk_gets_on, setup,
 		    teardown),
+		cmocka_unit_test_setup_teardown(test_who_waits_for_a_copy_gets_on, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -157,7 +157,7 @@ static void test_the_whole_of_shards(void **state)
 	make_parts(&parts, f);
 	fail_unless_ok(saver_start_parts(saver, &lent, &manifest, &error), &error);
 	assert_int_equal(saver_start_parts(saver, &lent, &manifest, &error), TR_EAGAIN);
-	saver_settle(saver);
+	saver_settle(saver, NULL, 0);
 	assert_true(parts.copied);
 	assert_true(saver_result(saver, true, &result));
 	fail_unless_ok(result.status, &result.error);

@@ -352,6 +352,16 @@ static void no_memory_for_a_checkpoint(void **state)
 	assert_true(starved > 2 * DAMAGED_TURNS);
 }
 
+/* Before a checkpoint's shards are sent each worker compares three arrays of its own: it says of each that it gets on. */
+static void a_comparison_is_told(void **state)
+{
+	(void)state;
+	struct play_case what = { .mesh.size = { 2, 1, 2 }, .preset = MODEL_GPT2, .steps = 8 };
+	assert_int_equal(play_run(&sim, &play, CASE_SEED, false, &what), 0);
+	assert_true(play.written >= 3);
+	assert_true(play.told >= play.written * 4 * 3);
+}
+
 /* Seeds that found a bug. */
 static void named_seeds_hold(void **state)
 {
@@ -469,6 +479,7 @@ int main(void)
 		cmocka_unit_test(a_wait_after_shards_were_read),
 		cmocka_unit_test(a_joiner_whose_copy_is_damaged),
 		cmocka_unit_test(no_memory_for_a_checkpoint),
+		cmocka_unit_test(a_comparison_is_told),
 		cmocka_unit_test(named_seeds_hold),
 		cmocka_unit_test(mistakes_are_caught),
 		cmocka_unit_test(a_seed_replays),

@@ -98,10 +98,9 @@ tr_status saver_start_parts(struct saver *saver, const struct saver_parts *parts
 }
 
 /* As late as may be. */
-void saver_settle(struct saver *saver)
+void trainer_settle_save(struct trainer *t)
 {
-	struct tr_group *g = group_inside();
-	(void)saver;
+	struct tr_group *g = t->group;
 	if (g->saves == 0 || g->copied)
 		return;
 	if (g->play->apart != NULL &&

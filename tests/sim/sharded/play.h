@@ -180,6 +180,7 @@ struct play {
 	uint64_t remesh_instructions[SIM_NODES_MAX];
 	uint64_t join_instructions[SIM_NODES_MAX];
 	unsigned struck;
+	uint64_t told; /* times that a worker said that it gets on, while it worked on a shard */
 	unsigned
 	    rates_moved; /* times that a merge moved the base of the learning rates, at any worker */
 	uint64_t works_went_on; /* rounds that a replica began with the work that it had */
