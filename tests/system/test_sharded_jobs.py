@@ -221,7 +221,7 @@ def test_a_writer_that_dies_before_it_tells(tmp_path, text):
 
 @pytest.mark.parametrize("lost", [[1], [0, 1]])
 def test_a_checkpoint_that_ends_in_the_last_round(tmp_path, text, lost):
-    """It is told of before the sample is made: who is lost meanwhile costs the step after it, not the job, whether the others go back or memberd starts all again."""
+    """It is told of before the sample is made: who is lost meanwhile costs a step, not the job, whether the others go back or memberd starts all again."""
     steps, run = 11, tmp_path / "run"
     with Cluster(tmp_path / "cluster", nodes=1, slots=2) as cluster:
         spec = sharded_spec(text, run, 2, workers=2, steps=steps, every=10, lr=SLOW)
