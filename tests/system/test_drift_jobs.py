@@ -119,4 +119,5 @@ def test_the_first_checkpoint(tmp_path, text):  # noqa: F811
         events = cluster.events(done)
     assert "there is no checkpoint to go back to: the first one has what peer" in events and "round 120: peer" in events, events
     assert "round 240: peer" in events and "goes on from checkpoint" in events and "step-00000120" in events, events
-    assert done.progress.checkpoint.endswith(f"step-{steps:08}") and sorted(metrics(run)) == list(range(1, steps + 1))
+    written = {json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()}  # steps that were done again have two rows
+    assert done.progress.checkpoint.endswith(f"step-{steps:08}") and written == set(range(1, steps + 1))
