@@ -93,7 +93,7 @@ def test_a_data_parallel_job(tmp_path, text, nodes, on_loss):  # noqa: F811
 def test_the_last_checkpoint(tmp_path, text, nodes):  # noqa: F811
     """Of a job that writes no other. Contributor 0 has it wrong: the others know it before that is written, and the round is done once more; of two nobody
     knows who is right, and what was trained is not thrown away."""
-    steps, run = 200, tmp_path / "run"
+    steps, run = 800, tmp_path / "run"  # nearly as many to flip the bit in, on a busy machine too
     with Cluster(tmp_path / "cluster", nodes=nodes) as cluster:
         job = cluster.submit(job_spec(text, run, nodes, steps))
         reach_file(run, 10)
@@ -109,15 +109,15 @@ def test_the_last_checkpoint(tmp_path, text, nodes):  # noqa: F811
 
 def test_the_first_checkpoint(tmp_path, text):  # noqa: F811
     """Two differ before a job has any: what contributor 0 holds is taken as it is, and before the next one both go back to that."""
-    steps, run = 300, tmp_path / "run"
+    steps, every, run = 1200, 500, tmp_path / "run"
     with Cluster(tmp_path / "cluster", nodes=2) as cluster:
-        job = cluster.submit(job_spec(text, run, 2, steps, every=120))
+        job = cluster.submit(job_spec(text, run, 2, steps, every=every))
         reach_file(run, 2)
         spoilt = max((peer for peer in cluster.job(job).peers if peer.state == "active"), key=lambda peer: peer.id)
         assert flip(spoilt.pid, a_parameter)
         done = cluster.wait_job(job, "DONE")
         events = cluster.events(done)
-    assert "there is no checkpoint to go back to: the first one has what peer" in events and "round 120: peer" in events, events
-    assert "round 240: peer" in events and "goes on from checkpoint" in events and "step-00000120" in events, events
+    assert "there is no checkpoint to go back to: the first one has what peer" in events and f"round {every}: peer" in events, events
+    assert f"round {2 * every}: peer" in events and "goes on from checkpoint" in events and f"step-{every:08}" in events, events
     written = {json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()}  # steps that were done again have two rows
     assert done.progress.checkpoint.endswith(f"step-{steps:08}") and written == set(range(1, steps + 1))
