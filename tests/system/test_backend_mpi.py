@@ -133,7 +133,7 @@ def test_a_killed_world(cluster, policy):
         if policy == "replay":
             assert first.rounds(rank)[3]["members"] == 2 and first.rounds(rank)[3]["restarts"] >= 1
             assert "round 3" in first.find(rank, "restart")["restart"]
-    assert f"on process-{second.lines(0)[0]['pid']}) is lost" in cluster.memberd.log()
+    cluster.memberd.wait_log(f"on process-{second.lines(0)[0]['pid']}) is lost")
 
 
 def test_a_joining_world(cluster):

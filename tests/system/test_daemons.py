@@ -451,7 +451,8 @@ def test_json_logs(tmp_path):
     import json
     with Cluster(tmp_path, nodes=1, memberd=["--log-format", "json"], traind=["--log-format=json"]) as cluster:
         for daemon in [cluster.memberd, cluster.nodes[0]]:
-            rows = [json.loads(line) for line in daemon.log().splitlines()]
+            # A thread of its own writes it: a moment after the daemon serves, and whole lines.
+            rows = [json.loads(line) for line in wait_for(daemon.log, "a line of its log").splitlines()]
             assert rows and all({"time", "level", "subsystem", "message"} <= set(row) for row in rows)
 
 
