@@ -378,16 +378,15 @@ static tr_status fold_seal(struct group_core *core, struct op *op, uint32_t segm
 		return st;
 	if (op->codec != TR_CODEC_NONE) {
 		st = fold_encode(core, op, segment, list, divisor, result.data, &encoded);
-		if (st == TR_OK)
-			fold_settle(op, result.data, op_elements(op, segment));
 	} else if (op_bytes(op, segment) > HASHED_BYTES) {
 		fold_sum_hashed(op, result.data, list, op_elements(op, segment), divisor, &hash);
 		result.hash = &hash;
 	} else {
 		fold_sum(op, result.data, SEGMENT_PLAIN, list, op_elements(op, segment), divisor);
-		fold_settle(op, result.data, op_elements(op, segment));
 	}
 	if (st == TR_OK) {
+		if (!result.hash) /* else before it was hashed */
+			fold_settle(op, result.data, op_elements(op, segment));
 		path_full_set(op, segment, set);
 		op_seal(op, &core->pool, segment, &result, set);
 		path_pass_on(core, op, segment, route, &result, encoded);

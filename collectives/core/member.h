@@ -355,10 +355,9 @@ void links_take(struct group_core *core, const Traind__Peer__Commit *commit);
 
 /* ---- record.c: what memberd is told about committed rounds ---- */
 void record_add(struct group_core *core, struct tr_round *info);
-/* After an installation: what memberd's log lacks. */
 /* Those up to `round` are in the log. */
 void record_logged(struct group_core *core, uint64_t round);
-/* All that the log may lack are said again. */
+/* All that the log may lack are said again: after an installation, and at the end. */
 void record_again(struct group_core *core);
 /* What a donor knows of rounds before ours. */
 tr_status record_inherit(struct group_core *core, Traind__Peer__RoundCommit *const *records,

@@ -1,7 +1,6 @@
 /* A process that joins a group by name: an engine, and a thread with the one listening port and the link to memberd. To
  * memberd it is a node without slots.
  */
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +47,7 @@ struct coll_join {
 	uint64_t waits_for[8];
 
 	pthread_mutex_t lock; /* of what follows */
-	pthread_cond_t changed;
+	uv_cond_t changed;
 	struct letter *letters, **letters_tail;
 	bool stop, deaf; /* deaf: the link is closed, letters are thrown away */
 	bool joined, failed;
@@ -99,7 +98,7 @@ static void on_worker_gone(void *arg, uint64_t group, uint64_t peer,
 	on_to_member(join, &message);
 	pthread_mutex_lock(&join->lock);
 	join->gone = true;
-	pthread_cond_broadcast(&join->changed);
+	uv_cond_broadcast(&join->changed);
 	pthread_mutex_unlock(&join->lock);
 }
 
@@ -179,7 +178,7 @@ static void settle(struct coll_join *join, tr_status status, const struct tr_err
 	join->failed = status != TR_OK;
 	if (status != TR_OK)
 		join->error = *error;
-	pthread_cond_broadcast(&join->changed);
+	uv_cond_broadcast(&join->changed);
 	pthread_mutex_unlock(&join->lock);
 }
 
@@ -382,7 +381,7 @@ static void join_free(struct coll_join *join)
 		free(join->letters);
 		join->letters = next;
 	}
-	pthread_cond_destroy(&join->changed);
+	uv_cond_destroy(&join->changed);
 	pthread_mutex_destroy(&join->lock);
 	tls_context_release(join->tls);
 	free(join);
@@ -398,11 +397,10 @@ static tr_status join_start(const struct tr_join_options *o, struct coll_join **
 	join->worker_fd = -1;
 	join->letters_tail = &join->letters;
 	pthread_mutex_init(&join->lock, NULL);
-	pthread_condattr_t monotonic;
-	pthread_condattr_init(&monotonic);
-	(void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* the wall clock may be set */
-	pthread_cond_init(&join->changed, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	if (uv_cond_init(&join->changed) != 0) {
+		free(join);
+		return tr_error_set(error, TR_ENOMEM, "no memory to join");
+	}
 	if (getrandom(&join->incarnation, sizeof(join->incarnation), 0) < 0)
 		join->incarnation = (uint64_t)getpid() << 32 | (uint64_t)time(NULL);
 	tr_status st = engine_create(&engine_callbacks, join, &join->engine, error);
@@ -460,16 +458,21 @@ free_join:
 	return st;
 }
 
+/* For something to change, by a clock that nobody sets. False: the time is over. */
+static bool wait_until(struct coll_join *join, uint64_t until_ns)
+{
+	uint64_t now_ns = uv_hrtime();
+	return now_ns < until_ns &&
+	    uv_cond_timedwait(&join->changed, &join->lock, until_ns - now_ns) == 0;
+}
+
 void coll_join_leave(struct coll_join *join)
 {
 	if (join == NULL)
 		return;
-	struct timespec until;
-	(void)clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += LAST_WORDS_S;
+	uint64_t until_ns = uv_hrtime() + UINT64_C(1000000000) * LAST_WORDS_S;
 	pthread_mutex_lock(&join->lock);
-	while (join->joined && !join->gone &&
-	    pthread_cond_timedwait(&join->changed, &join->lock, &until) == 0)
+	while (join->joined && !join->gone && wait_until(join, until_ns))
 		;
 	join->stop = true;
 	(void)uv_async_send(&join->wake);
@@ -484,13 +487,11 @@ void coll_join_leave(struct coll_join *join)
 static tr_status wait_admitted(struct coll_join *join, const char *membership,
     struct tr_error *error)
 {
-	struct timespec until;
-	(void)clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += TR_JOIN_TIMEOUT_MS / 1000;
+	uint64_t until_ns = uv_hrtime() + UINT64_C(1000000) * TR_JOIN_TIMEOUT_MS;
 	tr_status st = TR_OK;
 	pthread_mutex_lock(&join->lock);
 	while (!join->joined && !join->failed && st == TR_OK)
-		if (pthread_cond_timedwait(&join->changed, &join->lock, &until) == ETIMEDOUT)
+		if (!wait_until(join, until_ns))
 			st = TR_EUNAVAILABLE;
 	if (join->joined)
 		st = TR_OK;
