@@ -24,7 +24,7 @@
 #include "common/limits.h"
 
 #define BACKEND_INTERFACE \
-	1 /* grows with every change of this header: a module of another number is refused */
+	2 /* grows with every change of this header: a module of another number is refused */
 #define BACKEND_ID_BYTES 128
 
 /* What a communicator is opened from. */
@@ -55,6 +55,7 @@ struct backend_op {
 	enum tr_reduce reduce;
 	const void *in;
 	void *out, *host;
+	bool pinned; /* `host` is in memory that `pin` took: no copy of it is made on the way */
 	size_t count;
 };
 
@@ -81,9 +82,14 @@ struct backend {
 	/* Moves things on. *done: how many of the started ops are finished, from the first, since open; their memory is the
 	 * caller's again. TR_OK: all of them, and it is open. TR_EAGAIN: not yet. Else: broken, with the cause in words. */
 	tr_status (*poll)(struct backend_comm *comm, uint64_t *done, struct tr_error *error);
-	/* Takes the communicator, in any state; returns soon, whatever the others do. Memory of unfinished ops is the caller's
-	 * again, with anything in `out` and `host`. */
-	void (*abort)(struct backend_comm *comm);
+	/* Takes the communicator, in any state; returns soon, whatever the others do. True: memory of unfinished ops is the
+	 * caller's again, with anything in `out` and `host`. False: the device does not come to rest and may still read and
+	 * write it. */
+	bool (*abort)(struct backend_comm *comm);
+	/* Rank 0, while no op is under way: memory of the host that the device is to reach by itself. False: it cannot, which
+	 * costs a copy. `unpin` before it is given back. NULL: there is nothing to gain. */
+	bool (*pin)(void *memory, size_t bytes);
+	void (*unpin)(void *memory);
 	/* Takes an idle communicator; all members close theirs. NULL: none was opened. */
 	void (*close)(struct backend_comm *comm);
 	/* Last, once, if enter succeeded. `clean`: no communicator was aborted. */

@@ -142,10 +142,10 @@ void tr_domain_close(tr_domain *d)
 	/* The others are not listened to: they close theirs, too. */
 	if (d->comm != NULL && !d->in_round && d->backend->poll(d->comm, &d->done, NULL) == TR_OK) {
 		d->backend->close(d->comm);
-	} else if (d->comm != NULL) {
-		d->backend->abort(d->comm);
-		d->clean = false;
+	} else {
+		domain_abort_comm(d);
 	}
+	buffers_unpin(d);
 	domain_link_close(&d->link);
 	if (d->entered)
 		d->backend->leave(d->clean);
@@ -242,6 +242,7 @@ tr_status tr_domain_allreduce(tr_domain *d, uint32_t tag, void *data, size_t cou
 		        .reduce = reduce,
 		        .in = data,
 		        .host = op->host,
+		        .pinned = op->pinned,
 		        .count = count });
 		if (st != TR_OK)
 			return domain_error(d, error);

@@ -29,6 +29,7 @@ struct domain_op {
 	uint64_t sequence; /* summed inside once so many collectives are done */
 	/* Leader: */
 	void *host;     /* the sum inside, then the group's result */
+	bool pinned;    /* `host` is */
 	bool submitted; /* to the group, by this attempt or one before */
 };
 
@@ -37,6 +38,7 @@ struct domain_buffer {
 	void *memory;
 	size_t bytes;
 	bool taken;
+	bool pinned, unpinnable; /* the backend reaches it by itself; it cannot */
 };
 
 /* Leader: what it knows of each member. */
@@ -84,6 +86,7 @@ struct tr_domain {
 	struct domain_op sealed[TR_DOMAIN_OPS_MAX]; /* submitted in the group's round */
 	unsigned sealed_count;
 	struct domain_buffer buffers[2 * TR_DOMAIN_OPS_MAX];
+	bool restless; /* the device did not come to rest: pinning might wait for it for ever */
 
 	/* Member: the leader's word that is waited for */
 	bool has_word;
@@ -106,6 +109,7 @@ tr_status domain_wait(struct tr_domain *d, bool (*condition)(const struct tr_dom
     uint32_t wait_ms);
 tr_status domain_error(const struct tr_domain *d,
     struct tr_error *error); /* why it is broken or ended */
+void domain_abort_comm(struct tr_domain *d);
 void domain_new_view(struct tr_domain *d, uint32_t view, unsigned rank, unsigned size);
 tr_status domain_open_comm(struct tr_domain *d, struct tr_error *error);
 tr_status domain_start(struct tr_domain *d, const struct backend_op *op);
@@ -122,6 +126,14 @@ tr_status lead_commit(struct tr_domain *d, const struct tr_commit *commit, struc
 
 /* Until what was started inside is done or broken: the deadline counts from when all members have called. */
 void lead_finish(struct tr_domain *d);
+
+/* domain_buffers.c */
+void buffers_free(struct tr_domain *d); /* all but what the group has borrowed */
+struct domain_buffer *buffers_take(struct tr_domain *d, size_t bytes);
+void buffers_pin(struct tr_domain *d); /* while the communicator is idle */
+void buffers_unpin(struct tr_domain *d);
+void buffers_forget_pinned(
+    struct tr_domain *d); /* never to be used again: the device may still write to it */
 
 /* domain_member.c */
 void member_hear(struct tr_domain *d);

@@ -267,17 +267,6 @@ tr_status lead_build(struct tr_domain *d)
 
 /* ---- rounds */
 
-/* What the group has not borrowed is free again. */
-static void lead_free_buffers(struct tr_domain *d)
-{
-	for (size_t i = 0; i < sizeof(d->buffers) / sizeof(*d->buffers); i++) {
-		struct domain_buffer *buffer = &d->buffers[i];
-		buffer->taken = false;
-		for (unsigned k = 0; k < d->sealed_count; k++)
-			buffer->taken |= d->sealed[k].host == buffer->memory;
-	}
-}
-
 static void lead_forget_round(struct tr_domain *d)
 {
 	d->group_round = d->abandoned = false;
@@ -306,33 +295,11 @@ tr_status lead_begin(struct tr_domain *d, struct tr_error *error)
 		}
 		d->group_round = true;
 	}
-	lead_free_buffers(d);
+	buffers_free(d);
+	buffers_pin(d);
 	struct domain_message begin = { .kind = DOMAIN_BEGIN, .round = d->round };
 	lead_tell_all(d, &begin);
 	return TR_OK;
-}
-
-/* Of the least sufficient size. */
-static void *lead_buffer(struct tr_domain *d, size_t bytes)
-{
-	struct domain_buffer *best = NULL, *unused = NULL;
-	for (size_t i = 0; i < sizeof(d->buffers) / sizeof(*d->buffers); i++) {
-		struct domain_buffer *buffer = &d->buffers[i];
-		if (buffer->taken)
-			continue;
-		if (buffer->memory == NULL)
-			unused = buffer;
-		else if (buffer->bytes >= bytes && (best == NULL || buffer->bytes < best->bytes))
-			best = buffer;
-	}
-	if (best == NULL) {
-		best = unused;
-		if (best == NULL || (best->memory = tr_alloc(d->group, bytes)) == NULL)
-			return NULL;
-		best->bytes = bytes;
-	}
-	best->taken = true;
-	return best->memory;
 }
 
 /* The host's memory for an op. In a round that is computed again, what the group has already stays: the op then takes part
@@ -340,9 +307,11 @@ static void *lead_buffer(struct tr_domain *d, size_t bytes)
 tr_status lead_prepare(struct tr_domain *d, struct domain_op *op, struct tr_error *error)
 {
 	size_t bytes = (size_t)op->call.count * reduce_element_bytes((enum tr_dtype)op->call.dtype);
-	op->host = lead_buffer(d, bytes > 0 ? bytes : 1);
-	if (op->host == NULL)
+	struct domain_buffer *buffer = buffers_take(d, bytes > 0 ? bytes : 1);
+	if (buffer == NULL)
 		return tr_error_set(error, TR_ENOMEM, "out of memory: %zu bytes for an op", bytes);
+	op->host = buffer->memory;
+	op->pinned = buffer->pinned;
 	op->submitted = false;
 	for (unsigned i = 0; i < d->sealed_count; i++) {
 		if (d->sealed[i].call.tag != op->call.tag)
@@ -395,8 +364,10 @@ static tr_status lead_share(struct tr_domain *d)
 	struct domain_message word = { .kind = DOMAIN_DECIDED, .round = d->round };
 	for (unsigned i = 0; i < d->ops_count; i++)
 		for (unsigned k = 0; k < d->sealed_count; k++)
-			if (d->sealed[k].call.tag == d->ops[i].call.tag)
+			if (d->sealed[k].call.tag == d->ops[i].call.tag) {
 				d->ops[i].host = d->sealed[k].host;
+				d->ops[i].pinned = d->sealed[k].pinned;
+			}
 	if (d->broken && lead_build(d) != TR_OK)
 		return d->ended;
 	for (;;) {

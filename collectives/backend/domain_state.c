@@ -20,11 +20,12 @@ static uint64_t state_now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static void state_abort_comm(struct tr_domain *d)
+void domain_abort_comm(struct tr_domain *d)
 {
 	if (d->comm == NULL)
 		return;
-	d->backend->abort(d->comm);
+	if (!d->backend->abort(d->comm))
+		buffers_forget_pinned(d);
 	d->comm = NULL;
 	d->clean = false;
 }
@@ -48,7 +49,7 @@ void domain_break(struct tr_domain *d, const char *format, ...)
 	va_start(arguments, format);
 	(void)vsnprintf(message.text, sizeof(message.text), format, arguments);
 	va_end(arguments);
-	state_abort_comm(d);
+	domain_abort_comm(d);
 	if (d->broken)
 		return;
 	d->broken = true;
@@ -69,7 +70,7 @@ tr_status domain_end(struct tr_domain *d, tr_status st, const char *format, ...)
 	va_start(arguments, format);
 	(void)vsnprintf(message.text, sizeof(message.text), format, arguments);
 	va_end(arguments);
-	state_abort_comm(d);
+	domain_abort_comm(d);
 	d->broken = true;
 	d->ended = st;
 	(void)snprintf(d->why, sizeof(d->why), "%s", message.text);
@@ -130,7 +131,7 @@ tr_status domain_wait(struct tr_domain *d, bool (*condition)(const struct tr_dom
 
 void domain_new_view(struct tr_domain *d, uint32_t view, unsigned rank, unsigned size)
 {
-	state_abort_comm(d);
+	domain_abort_comm(d);
 	d->broken = false;
 	d->view = view;
 	d->place.rank = rank;
@@ -170,6 +171,7 @@ void domain_start_broadcasts(struct tr_domain *d)
 		        .reduce = (enum tr_reduce)op->call.reduce,
 		        .out = op->data,
 		        .host = op->host,
+		        .pinned = op->pinned,
 		        .count = (size_t)op->call.count });
 	}
 }

@@ -241,9 +241,10 @@ static tr_status mpi_poll(struct backend_comm *comm, uint64_t *done, struct tr_e
 }
 
 /* A collective that has begun cannot be taken back: nothing of MPI is called any more. There is no second communicator. */
-static void mpi_abort(struct backend_comm *comm)
+static bool mpi_abort(struct backend_comm *comm)
 {
 	mpi_abandoned = comm;
+	return false;
 }
 
 static void mpi_close(struct backend_comm *comm)

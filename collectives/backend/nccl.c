@@ -5,7 +5,8 @@
  *	reduce:     ncclReduce -> slot's device memory -> cudaMemcpyAsync -> slot's pinned memory -> (event) -> host
  *	broadcast:  host -> slot's pinned memory -> cudaMemcpyAsync -> out -> ncclBroadcast -> (event)
  *
- * Memory is allocated in open alone: cudaMalloc waits for running kernels, and with it would hang.
+ * and straight to and from the host's memory where that is pinned (`pin`). Memory is allocated in open and pinned between ops
+ * alone: cudaMalloc and its like wait for running kernels, and with one of NCCL's would hang.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -178,6 +179,15 @@ free_comm:
 	return st;
 }
 
+/* "Not ready" is kept as the thread's last error, as any other is: the program's own look at it would find ours. */
+static cuda_error nccl_query(const struct nccl_calls *c, cuda_event event)
+{
+	cuda_error code = c->cudaEventQuery(event);
+	if (code == CUDA_NOT_READY)
+		(void)c->cudaGetLastError();
+	return code;
+}
+
 /* Nothing on the stream touches memory any more. False: it does not come to rest, as when the program's own stream, which
  * ours waits for, hangs. */
 static bool nccl_at_rest(struct backend_comm *comm)
@@ -186,7 +196,7 @@ static bool nccl_at_rest(struct backend_comm *comm)
 	uint64_t until = nccl_now_ms() + NCCL_FINISH_MS;
 	if (c->cudaEventRecord(comm->ready, comm->stream) != CUDA_OK)
 		return true; /* the device is gone, and its kernels with it */
-	while (c->cudaEventQuery(comm->ready) == CUDA_NOT_READY) {
+	while (nccl_query(c, comm->ready) == CUDA_NOT_READY) {
 		if (nccl_now_ms() > until)
 			return false;
 		(void)nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
@@ -194,14 +204,29 @@ static bool nccl_at_rest(struct backend_comm *comm)
 	return true;
 }
 
-static void nccl_abort(struct backend_comm *comm)
+static bool nccl_abort(struct backend_comm *comm)
 {
 	if (comm->comm != NULL)
 		(void)comm->c.ncclCommAbort(comm->comm);
 	comm->comm = NULL;
-	if (nccl_at_rest(comm))
-		nccl_free(comm);
-	/* else: left to the device, which may still write to it */
+	if (!nccl_at_rest(comm))
+		return false; /* all is left to the device */
+	nccl_free(comm);
+	return true;
+}
+
+static bool nccl_pin(void *memory, size_t bytes)
+{
+	struct nccl_calls calls = nccl_calls_loaded();
+	if (calls.cudaHostRegister(memory, bytes, CUDA_HOST_REGISTER_DEFAULT) == CUDA_OK)
+		return true;
+	(void)calls.cudaGetLastError();
+	return false;
+}
+
+static void nccl_unpin(void *memory)
+{
+	(void)nccl_calls_loaded().cudaHostUnregister(memory);
 }
 
 static void nccl_close(struct backend_comm *comm)
@@ -218,7 +243,7 @@ static void nccl_close(struct backend_comm *comm)
 			(void)nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
 	}
 	if (code != NCCL_OK) {
-		nccl_abort(comm);
+		(void)nccl_abort(comm);
 		return;
 	}
 	(void)c->ncclCommDestroy(comm->comm);
@@ -322,6 +347,12 @@ static size_t nccl_chunk(const struct backend_op *op, size_t index, size_t *coun
 	return first;
 }
 
+/* Where the device reads or writes a chunk in the host's memory. */
+static void *nccl_host(const struct backend_op *op, const struct nccl_slot *slot, size_t offset)
+{
+	return op->pinned ? (char *)op->host + offset : slot->pinned;
+}
+
 static tr_status nccl_launch(struct backend_comm *comm, struct tr_error *error)
 {
 	const struct nccl_calls *c = &comm->c;
@@ -330,8 +361,10 @@ static tr_status nccl_launch(struct backend_comm *comm, struct tr_error *error)
 	size_t count, bytes = 1, first = nccl_chunk(op, comm->launched, &count);
 	(void)nccl_dtype_of(op->dtype, &bytes);
 	if (op->kind == BACKEND_BROADCAST && op->host != NULL) {
-		memcpy(slot->pinned, (const char *)op->host + first * bytes, count * bytes);
-		cuda_error code = c->cudaMemcpyAsync((char *)op->out + first * bytes, slot->pinned,
+		const void *from = nccl_host(op, slot, first * bytes);
+		if (!op->pinned)
+			memcpy(slot->pinned, (const char *)op->host + first * bytes, count * bytes);
+		cuda_error code = c->cudaMemcpyAsync((char *)op->out + first * bytes, from,
 		    count * bytes, CUDA_HOST_TO_DEVICE, comm->stream);
 		if (code != CUDA_OK)
 			return cuda_fail(c, "copying to the device", code, error);
@@ -357,11 +390,11 @@ static tr_status nccl_stage(struct backend_comm *comm, struct tr_error *error)
 	struct nccl_slot *slot = &comm->slots[comm->staged % NCCL_SLOTS];
 	size_t count, bytes = 1;
 	cuda_error code = CUDA_OK;
-	(void)nccl_chunk(op, comm->staged, &count);
+	size_t first = nccl_chunk(op, comm->staged, &count);
 	(void)nccl_dtype_of(op->dtype, &bytes);
 	if (op->kind == BACKEND_REDUCE && comm->rank == 0)
-		code = c->cudaMemcpyAsync(slot->pinned, slot->device, count * bytes,
-		    CUDA_DEVICE_TO_HOST, comm->stream);
+		code = c->cudaMemcpyAsync(nccl_host(op, slot, first * bytes), slot->device,
+		    count * bytes, CUDA_DEVICE_TO_HOST, comm->stream);
 	if (code == CUDA_OK)
 		code = c->cudaEventRecord(slot->done, comm->stream);
 	if (code != CUDA_OK)
@@ -376,13 +409,13 @@ static tr_status nccl_drain(struct backend_comm *comm, struct tr_error *error)
 	const struct backend_op *op = &comm->ops[comm->head];
 	struct nccl_slot *slot = &comm->slots[comm->drained % NCCL_SLOTS];
 	size_t count, bytes = 1, first = nccl_chunk(op, comm->drained, &count);
-	cuda_error code = comm->c.cudaEventQuery(slot->done);
+	cuda_error code = nccl_query(&comm->c, slot->done);
 	if (code == CUDA_NOT_READY)
 		return TR_EAGAIN;
 	if (code != CUDA_OK)
 		return cuda_fail(&comm->c, "a collective", code, error);
 	(void)nccl_dtype_of(op->dtype, &bytes);
-	if (op->kind == BACKEND_REDUCE && comm->rank == 0)
+	if (op->kind == BACKEND_REDUCE && comm->rank == 0 && !op->pinned)
 		memcpy((char *)op->host + first * bytes, slot->pinned, count * bytes);
 	comm->drained++;
 	return TR_OK;
@@ -458,6 +491,8 @@ const struct backend backend_nccl = {
 	.start = nccl_start,
 	.poll = nccl_poll,
 	.abort = nccl_abort,
+	.pin = nccl_pin,
+	.unpin = nccl_unpin,
 	.close = nccl_close,
 	.leave = nccl_leave,
 };

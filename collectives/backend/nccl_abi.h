@@ -67,6 +67,7 @@ enum {
 	CUDA_STREAM_NON_BLOCKING = 1,
 	CUDA_EVENT_DISABLE_TIMING = 2,
 	CUDA_HOST_ALLOC_DEFAULT = 0,
+	CUDA_HOST_REGISTER_DEFAULT = 0,
 };
 
 /* X(result, name, parameters) */
@@ -101,6 +102,8 @@ enum {
 	X(cuda_error, cudaFree, (void *))                                                      \
 	X(cuda_error, cudaHostAlloc, (void **, size_t, unsigned int))                          \
 	X(cuda_error, cudaFreeHost, (void *))                                                  \
+	X(cuda_error, cudaHostRegister, (void *, size_t, unsigned int))                        \
+	X(cuda_error, cudaHostUnregister, (void *))                                            \
 	X(cuda_error, cudaMemcpyAsync, (void *, const void *, size_t, cuda_copy, cuda_stream)) \
 	X(cuda_error, cudaStreamCreateWithFlags, (cuda_stream *, unsigned int))                \
 	X(cuda_error, cudaStreamDestroy, (cuda_stream))                                        \
@@ -110,6 +113,7 @@ enum {
 	X(cuda_error, cudaEventRecord, (cuda_event, cuda_stream))                              \
 	X(cuda_error, cudaEventQuery, (cuda_event))                                            \
 	X(cuda_error, cudaEventDestroy, (cuda_event))                                          \
+	X(cuda_error, cudaGetLastError, (void))                                                \
 	X(const char *, cudaGetErrorString, (cuda_error))
 
 /* The functions, by their own names: calls.ncclReduce(...). */

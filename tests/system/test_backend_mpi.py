@@ -1,99 +1,36 @@
 """Domains that are worlds of Open MPI: real mpirun, real memberd, one group of the worlds' leaders (tests/system/domain_peer.c).
 Exact results with every member's data, a world that is killed, one that joins, a member that dies, and calls that differ."""
-import contextlib
-import json
-import os
-import pathlib
+import functools
 import shutil
-import signal
 import subprocess
-import uuid
 
+import domains
 import pytest
 
-from harness import Cluster, wait_for
+from domains import Domain, new_group
+from harness import Cluster
 from stubs import BUILD
 
-PEER = BUILD / "tests" / "domain_peer"
 MODULE = BUILD / "lib" / "traincoll-mpi.so"
 
 pytestmark = pytest.mark.skipif(not shutil.which("mpirun") or not MODULE.exists(),
                                 reason="Open MPI (openmpi-bin, libopenmpi-dev) was not there when this was built")
 
+check = functools.partial(domains.check, inside=4 * 5 * 4)  # not f16 and bf16
 
-class World:
-    """One domain: mpirun and its ranks."""
 
-    def __init__(self, cluster, group, domain, founders=2, rounds=5, policy="keep", count=50_000, pause=(), ranks=2, mpirun=()):
-        self.folder, self.domain, self.ranks = pathlib.Path(cluster.folder), domain, ranks
-        self.output = self.folder / f"mpirun-{domain}.log"
-        arguments = [cluster.memberd.address, group, founders, domain, rounds, policy, count, self.folder, *pause]
-        with open(self.output, "w") as log:
-            self.process = subprocess.Popen(["mpirun", "--allow-run-as-root", "--oversubscribe", *mpirun, "-np", str(ranks), PEER,
-                                             *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            env={**cluster.environment, "OMPI_MCA_btl": "self,vader"})
+class World(Domain):
+    """mpirun and its ranks."""
 
-    def lines(self, rank):
-        path = self.folder / f"{self.domain}-{rank}.jsonl"
-        if not path.exists():
-            return []
-        return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-
-    def find(self, rank, key, value=None):
-        return next((line for line in self.lines(rank) if key in line and value in (None, line[key])), None)
-
-    def wait(self, key, value=None, ranks=None):
-        """Until all ranks (or those given) said so."""
-        def said():
-            return all(self.find(rank, key, value) for rank in ranks or range(self.ranks))
-        try:
-            wait_for(said, f"world {self.domain} to say {key} {value}")
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.said()}") from None
-
-    def said(self):
-        return f"{[self.lines(rank)[-3:] for rank in range(self.ranks)]}\n{self.output.read_text()[-3000:]}"
-
-    def rounds(self, rank):
-        return {line["round"]: line for line in self.lines(rank) if "round" in line}
-
-    def end(self, expected=0):
-        try:
-            assert self.process.wait(120) == expected, self.said()
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"world {self.domain} does not end\n{self.said()}") from None
-
-    def kill(self, *ranks):
-        """SIGKILL; without ranks the whole world, mpirun first so that it says nothing."""
-        if not ranks:
-            self.process.kill()
-            self.process.wait()
-        for rank in ranks or range(self.ranks):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.lines(rank)[0]["pid"], signal.SIGKILL)
+    def start(self, cluster, arguments, log, mpirun=()):
+        return [subprocess.Popen(["mpirun", "--allow-run-as-root", "--oversubscribe", *mpirun, "-np", str(self.ranks), domains.PEER, *arguments],
+                                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**cluster.environment, "OMPI_MCA_btl": "self,vader"})]
 
 
 @pytest.fixture
 def cluster(tmp_path):
     with Cluster(tmp_path, nodes=0) as running:
         yield running
-
-
-def new_group():
-    return "g" + uuid.uuid4().hex[:8]
-
-
-def check(*worlds, rounds, members=None):
-    """All ranks committed all rounds with the same bits, right ones."""
-    sums = {}
-    for world in worlds:
-        for rank in range(world.ranks):
-            assert world.find(rank, "inside") == {"inside": 4, "wrong": 0}
-            assert sorted(world.rounds(rank)) == list(range(1, rounds + 1))
-            for number, line in world.rounds(rank).items():
-                assert line["wrong"] == 0
-                assert members is None or line["members"] == members
-                assert sums.setdefault(number, line["sum"]) == line["sum"]
 
 
 @pytest.mark.parametrize("policy", ["keep", "replay"])
@@ -123,7 +60,7 @@ def test_a_killed_world(cluster, policy):
     second = World(cluster, group, 1, policy=policy, pause=[3])
     first.wait("submitted", 3)
     second.wait("paused", 3)
-    second.kill()
+    second.kill_all()
     first.end()
     check(first, rounds=5)
     for rank in range(2):
@@ -133,7 +70,7 @@ def test_a_killed_world(cluster, policy):
         if policy == "replay":
             assert first.rounds(rank)[3]["members"] == 2 and first.rounds(rank)[3]["restarts"] >= 1
             assert "round 3" in first.find(rank, "restart")["restart"]
-    cluster.memberd.wait_log(f"on process-{second.lines(0)[0]['pid']}) is lost")
+    cluster.memberd.wait_log(f"on process-{second.pid(0)}) is lost")
 
 
 def test_a_joining_world(cluster):
@@ -143,7 +80,7 @@ def test_a_joining_world(cluster):
     first.wait("round", 3)
     second = World(cluster, group, 1, founders=1, rounds=3, count=1000)
     second.end()
-    first.kill()
+    first.kill_all()
     for rank in range(2):
         joined = second.rounds(rank)
         assert len(joined) == 3 and min(joined) > 3
@@ -155,10 +92,10 @@ def test_a_joining_world(cluster):
 def test_a_dead_member_ends_its_world_and_is_named(cluster, lost):
     """mpirun is told not to end the world by itself, to see that the domain does."""
     world = World(cluster, new_group(), 0, founders=1, pause=[2, lost], mpirun=["-mca", "orte_enable_recovery", "1"])
-    pid = (world.wait("paused", 2, ranks=[lost]), world.lines(lost)[0]["pid"])[1]
+    pid = (world.wait("paused", 2, ranks=[lost]), world.pid(lost))[1]
     world.wait("submitted", 2)
     world.kill(lost)
     world.wait("error", "TR_EPEERLOST", ranks=[1 - lost])
     text = world.find(1 - lost, "error")["text"]
     assert f"(pid {pid}) is gone" in text and ("leader" if lost == 0 else "member 1") in text
-    world.kill()
+    world.kill_all()

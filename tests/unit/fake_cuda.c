@@ -15,7 +15,7 @@
 struct block {
 	char *memory;
 	size_t bytes;
-	bool pinned;
+	bool pinned, registered; /* registered: somebody else's memory */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -29,6 +29,8 @@ static struct {
 static char violation[256];
 static unsigned long copied_bytes;
 static struct cuda_opaque_stream default_stream = { .live = true };
+static bool no_pinning, never_rests;
+static _Thread_local cuda_error last_error; /* as the program would find it */
 
 void fake_broken(const char *format, ...)
 {
@@ -43,6 +45,8 @@ void fake_broken(const char *format, ...)
 void fake_enter(const char *name)
 {
 	pthread_mutex_lock(&lock);
+	if (last_error != CUDA_OK && strcmp(name, "cudaGetLastError") != 0)
+		fake_broken("error %d was left for the program to find", last_error);
 	for (unsigned i = 0; i < NAMES_MAX; i++) {
 		if (names[i].name == NULL)
 			names[i].name = name;
@@ -217,7 +221,7 @@ static cuda_error allocate(void **memory, size_t bytes, bool pinned)
 	for (unsigned i = 0; i < BLOCKS_MAX; i++) {
 		if (blocks[i].memory != NULL)
 			continue;
-		blocks[i] = (struct block){ malloc(bytes + 1), bytes, pinned };
+		blocks[i] = (struct block){ malloc(bytes + 1), bytes, pinned, false };
 		if (blocks[i].memory == NULL)
 			return 2;
 		memset(blocks[i].memory, 0x5a, bytes);
@@ -230,7 +234,8 @@ static cuda_error allocate(void **memory, size_t bytes, bool pinned)
 static cuda_error release(void *memory, bool pinned)
 {
 	for (unsigned i = 0; i < BLOCKS_MAX; i++) {
-		if (blocks[i].memory != memory || memory == NULL || blocks[i].pinned != pinned)
+		if (blocks[i].memory != memory || memory == NULL || blocks[i].pinned != pinned ||
+		    blocks[i].registered)
 			continue;
 		if (used(blocks[i].memory, blocks[i].bytes))
 			fake_broken("memory is freed that a stream still uses");
@@ -266,6 +271,52 @@ cuda_error cudaFreeHost(void *memory)
 {
 	fake_enter(__func__);
 	return fake_leave(release(memory, true));
+}
+
+static bool stands_still(const struct cuda_opaque_stream *stream)
+{
+	return never_rests && stream->comm != NULL && stream->comm->dead;
+}
+
+cuda_error cudaHostRegister(void *memory, size_t bytes, unsigned int flags)
+{
+	fake_enter(__func__);
+	if (flags != CUDA_HOST_REGISTER_DEFAULT)
+		fake_broken("cudaHostRegister has flags");
+	for (unsigned s = 0; s < STREAMS_MAX; s++)
+		if (streams[s].live && streams[s].comm != NULL &&
+		    streams[s].comm->own == pthread_self() && streams[s].count > 0)
+			fake_broken("memory is pinned while a collective is under way");
+	for (unsigned i = 0; i < BLOCKS_MAX && !no_pinning; i++) {
+		if (blocks[i].memory != NULL)
+			continue;
+		blocks[i] = (struct block){ memory, bytes, true, true };
+		return fake_leave(CUDA_OK);
+	}
+	return fake_leave(last_error = 2);
+}
+
+cuda_error cudaHostUnregister(void *memory)
+{
+	fake_enter(__func__);
+	for (unsigned i = 0; i < BLOCKS_MAX; i++) {
+		if (blocks[i].memory != memory || !blocks[i].registered)
+			continue;
+		if (used(blocks[i].memory, blocks[i].bytes))
+			fake_broken("memory is unpinned that a stream still uses");
+		blocks[i] = (struct block){ 0 };
+		return fake_leave(CUDA_OK);
+	}
+	fake_broken("memory is unpinned that was not pinned");
+	return fake_leave(last_error = 1);
+}
+
+cuda_error cudaGetLastError(void)
+{
+	fake_enter(__func__);
+	cuda_error code = last_error;
+	last_error = CUDA_OK;
+	return fake_leave(code);
 }
 
 cuda_error cudaMemcpyAsync(void *out, const void *in, size_t bytes, cuda_copy kind,
@@ -354,9 +405,11 @@ cuda_error cudaEventQuery(cuda_event event)
 	if (comm != NULL)
 		comm->looked = false;
 	for (unsigned i = 0; i < STREAMS_MAX; i++)
-		if (streams[i].live)
+		if (streams[i].live && !stands_still(&streams[i]))
 			(void)run_one(&streams[i]);
-	return fake_leave(event->done == event->recorded ? CUDA_OK : CUDA_NOT_READY);
+	if (event->done != event->recorded)
+		last_error = CUDA_NOT_READY;
+	return fake_leave(last_error);
 }
 
 cuda_error cudaEventDestroy(cuda_event event)
@@ -399,6 +452,20 @@ unsigned fake_device_live(void)
 	return count;
 }
 
+/* What stood still goes on, late. */
+void fake_device_goes_on(void)
+{
+	for (unsigned i = 0; i < STREAMS_MAX; i++)
+		if (stands_still(&streams[i]) && streams[i].count > 0)
+			never_rests = false;
+}
+
+void fake_device_trouble(bool cannot_pin, bool does_not_rest)
+{
+	no_pinning = cannot_pin;
+	never_rests = does_not_rest;
+}
+
 unsigned long fake_copied_bytes(void)
 {
 	return copied_bytes;
@@ -409,6 +476,8 @@ void fake_device_reset(void)
 	memset(names, 0, sizeof(names));
 	memset(streams, 0, sizeof(streams));
 	memset(events, 0, sizeof(events));
+	memset(blocks, 0, sizeof(blocks)); /* what a device that never rested kept */
 	violation[0] = '\0';
 	copied_bytes = 0;
+	no_pinning = never_rests = false;
 }

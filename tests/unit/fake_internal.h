@@ -2,6 +2,7 @@
 #ifndef TR_TESTS_FAKE_INTERNAL_H
 #define TR_TESTS_FAKE_INTERNAL_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -60,6 +61,7 @@ struct nccl_opaque_comm {
 	unsigned rank, polls; /* polls: until the launch is complete */
 	bool opening, error, dead, looked, finalized;
 	struct cuda_opaque_stream *stream;
+	pthread_t own; /* whose it is */
 };
 
 void fake_broken(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -75,6 +77,8 @@ struct cuda_opaque_stream *fake_stream_of(struct cuda_opaque_stream *stream);
 void fake_put(struct cuda_opaque_stream *stream, struct task task);
 unsigned fake_device_live(void); /* blocks, streams, events */
 unsigned long fake_copied_bytes(void);
+void fake_device_trouble(bool cannot_pin, bool does_not_rest);
+void fake_device_goes_on(void);
 void fake_device_reset(void);
 
 #endif

@@ -9,6 +9,8 @@
  *	a communicator that was aborted or destroyed is never named again; a thread aborts the old one before it opens a new one
  *	copies go between pinned memory and the device; collectives are on the device
  *	memory and streams are freed when nothing on a stream uses them
+ *	memory is pinned while none of the thread's collectives is under way
+ *	no error is left for cudaGetLastError
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,8 +79,12 @@ nccl_result ncclCommInitRankConfig(nccl_comm *out, int size, nccl_id id, int ran
 		fake_broken("a communicator is opened before the old one is gone");
 	own_comms++;
 	struct nccl_opaque_comm *comm = &comms[comms_count++];
-	*comm = (struct nccl_opaque_comm){ .world = world, .rank = (unsigned)rank, .opening = true };
+	*comm = (struct nccl_opaque_comm){ .world = world,
+		.rank = (unsigned)rank,
+		.opening = true,
+		.own = pthread_self() };
 	world->comms[rank] = comm;
+	fake_device_goes_on();
 	world->here++;
 	*out = comm;
 	return fake_leave(NCCL_IN_PROGRESS);
@@ -187,7 +193,8 @@ static nccl_result put_launch(const char *name, struct task task, nccl_comm comm
 	unsigned number = launches[comm->rank]++;
 	bool now = number == trouble_at && comm->rank == trouble_rank;
 	comm->error = now && trouble == FAKE_ASYNC_ERROR;
-	task.hangs = comm->error || (now && trouble == FAKE_KERNEL_HANGS);
+	task.hangs = comm->error ||
+	    (now && (trouble == FAKE_KERNEL_HANGS || trouble == FAKE_NEVER_RESTS));
 	task.kind = COLLECTIVE;
 	task.comm = comm;
 	comm->stream = fake_stream_of(stream);
@@ -277,6 +284,7 @@ static void inject(enum fake_trouble what, unsigned rank, unsigned at, unsigned 
 	trouble_rank = rank;
 	trouble_at = at;
 	trouble_times = times;
+	fake_device_trouble(what == FAKE_CANNOT_PIN, what == FAKE_NEVER_RESTS);
 	(void)fake_leave(0);
 }
 

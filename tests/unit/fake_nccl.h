@@ -7,6 +7,8 @@ enum fake_trouble {
 	FAKE_INIT_HANGS, /* the next `times` communicators never open */
 	FAKE_ASYNC_ERROR, /* the launch number `at` of rank `rank` (from 0, any communicator) ends in ncclRemoteError */
 	FAKE_KERNEL_HANGS, /* that launch never runs */
+	FAKE_CANNOT_PIN,   /* memory of the host */
+	FAKE_NEVER_RESTS, /* FAKE_KERNEL_HANGS, and an aborted communicator's stream stands still until another is opened */
 };
 
 struct fake_calls {
