@@ -22,7 +22,7 @@ PEERS = 2
 
 
 def rounds_of(size):
-    return 10 if size >= 64 << 20 else 30
+    return 10 if size >= 64 << 20 else 30 if size > 1 << 20 else 300
 
 
 def answers(processes):

@@ -5,7 +5,7 @@
  *	reduce:     ncclReduce -> slot's device memory -> cudaMemcpyAsync -> slot's pinned memory -> (event) -> host
  *	broadcast:  host -> slot's pinned memory -> cudaMemcpyAsync -> out -> ncclBroadcast -> (event)
  *
- * and straight to and from the host's memory where that is pinned (`pin`). Memory is allocated in open and pinned between ops
+ * without NCCL where a member is alone, and straight to and from the host's memory where that is pinned (`pin`). Memory is allocated in open and pinned between ops
  * alone: cudaMalloc and its like wait for running kernels, and with one of NCCL's would hang.
  */
 #include <pthread.h>
@@ -31,7 +31,7 @@ struct nccl_slot {
 struct backend_comm {
 	struct nccl_calls c;
 	nccl_comm comm;
-	unsigned rank;
+	unsigned rank, size;
 	cuda_stream stream, user_stream;
 	cuda_event ready; /* what the user's stream held at start */
 	struct nccl_slot slots[NCCL_SLOTS];
@@ -153,6 +153,7 @@ static tr_status nccl_open(const struct backend_place *place, struct backend_com
 		return tr_error_set(error, TR_ENOMEM, "out of memory");
 	comm->c = nccl_calls_loaded();
 	comm->rank = place->rank;
+	comm->size = place->size;
 	comm->user_stream = place->stream;
 	tr_status st;
 	cuda_error cuda = comm->c.cudaSetDevice(place->device);
@@ -353,6 +354,17 @@ static void *nccl_host(const struct backend_op *op, const struct nccl_slot *slot
 	return op->pinned ? (char *)op->host + offset : slot->pinned;
 }
 
+/* A member that is alone has the sum already. */
+static tr_status nccl_copy(struct backend_comm *comm, const struct backend_op *op, size_t offset,
+    size_t bytes, struct tr_error *error)
+{
+	if (op->kind == BACKEND_REDUCE || op->host != NULL || op->in == op->out)
+		return TR_OK; /* it goes to the host, it came from there, it is in place */
+	cuda_error code = comm->c.cudaMemcpyAsync((char *)op->out + offset,
+	    (const char *)op->in + offset, bytes, CUDA_DEVICE_TO_DEVICE, comm->stream);
+	return code == CUDA_OK ? TR_OK : cuda_fail(&comm->c, "copying", code, error);
+}
+
 static tr_status nccl_launch(struct backend_comm *comm, struct tr_error *error)
 {
 	const struct nccl_calls *c = &comm->c;
@@ -368,6 +380,11 @@ static tr_status nccl_launch(struct backend_comm *comm, struct tr_error *error)
 		    count * bytes, CUDA_HOST_TO_DEVICE, comm->stream);
 		if (code != CUDA_OK)
 			return cuda_fail(c, "copying to the device", code, error);
+	}
+	if (comm->size == 1) {
+		tr_status st = nccl_copy(comm, op, first * bytes, count * bytes, error);
+		comm->launched += st == TR_OK;
+		return st;
 	}
 	nccl_result code = c->ncclGroupStart();
 	if (code != NCCL_OK)
@@ -392,9 +409,10 @@ static tr_status nccl_stage(struct backend_comm *comm, struct tr_error *error)
 	cuda_error code = CUDA_OK;
 	size_t first = nccl_chunk(op, comm->staged, &count);
 	(void)nccl_dtype_of(op->dtype, &bytes);
+	const void *sum = comm->size == 1 ? (const char *)op->in + first * bytes : slot->device;
 	if (op->kind == BACKEND_REDUCE && comm->rank == 0)
-		code = c->cudaMemcpyAsync(nccl_host(op, slot, first * bytes), slot->device,
-		    count * bytes, CUDA_DEVICE_TO_HOST, comm->stream);
+		code = c->cudaMemcpyAsync(nccl_host(op, slot, first * bytes), sum, count * bytes,
+		    CUDA_DEVICE_TO_HOST, comm->stream);
 	if (code == CUDA_OK)
 		code = c->cudaEventRecord(slot->done, comm->stream);
 	if (code != CUDA_OK)

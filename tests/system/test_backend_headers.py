@@ -23,7 +23,7 @@ VALUE(NCCL_FLOAT32, ncclFloat32) VALUE(NCCL_FLOAT64, ncclFloat64) VALUE(NCCL_BFL
 VALUE(NCCL_SUM, ncclSum) VALUE(NCCL_PROD, ncclProd) VALUE(NCCL_MAX, ncclMax) VALUE(NCCL_MIN, ncclMin)
 VALUE(CUDA_OK, cudaSuccess) VALUE(CUDA_NOT_READY, cudaErrorNotReady)
 VALUE(CUDA_HOST_TO_DEVICE, cudaMemcpyHostToDevice) VALUE(CUDA_DEVICE_TO_HOST, cudaMemcpyDeviceToHost)
-VALUE(CUDA_STREAM_NON_BLOCKING, cudaStreamNonBlocking) VALUE(CUDA_EVENT_DISABLE_TIMING, cudaEventDisableTiming)
+VALUE(CUDA_DEVICE_TO_DEVICE, cudaMemcpyDeviceToDevice) VALUE(CUDA_STREAM_NON_BLOCKING, cudaStreamNonBlocking) VALUE(CUDA_EVENT_DISABLE_TIMING, cudaEventDisableTiming)
 VALUE(CUDA_HOST_ALLOC_DEFAULT, cudaHostAllocDefault) VALUE(CUDA_HOST_REGISTER_DEFAULT, cudaHostRegisterDefault)
 VALUE(sizeof(nccl_id), 128) VALUE(sizeof(nccl_result), sizeof(int)) VALUE(sizeof(nccl_dtype), sizeof(int))
 VALUE(sizeof(nccl_reduce), sizeof(int)) VALUE(sizeof(cuda_error), sizeof(int)) VALUE(sizeof(cuda_copy), sizeof(int))

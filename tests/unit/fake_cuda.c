@@ -323,10 +323,9 @@ cuda_error cudaMemcpyAsync(void *out, const void *in, size_t bytes, cuda_copy ki
     cuda_stream stream)
 {
 	fake_enter(__func__);
-	bool down = kind == CUDA_DEVICE_TO_HOST;
-	if (!fake_in_block(out, bytes, down) || !fake_in_block(in, bytes, !down))
-		fake_broken("a copy %s the host is not between pinned and device memory",
-		    down ? "to" : "from");
+	bool down = kind == CUDA_DEVICE_TO_HOST, up = kind == CUDA_HOST_TO_DEVICE;
+	if (!fake_in_block(out, bytes, down) || !fake_in_block(in, bytes, up))
+		fake_broken("a copy (kind %d) is not between pinned and device memory", kind);
 	copied_bytes += down ? bytes : 0;
 	fake_put(fake_stream_of(stream),
 	    (struct task){ .kind = COPY, .out = out, .in = in, .bytes = bytes });
