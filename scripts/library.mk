@@ -18,5 +18,5 @@ $(BUILD)/tests/sync_peer: $(BUILD)/obj/tests/system/sync_peer.o $(BUILD)/lib/lib
 	@echo "ld $@"
 	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lz -lssl -lcrypto -lm
 .PHONY: test-programs
-test-programs: $(LIBRARY_PROGRAMS) $(BUILD)/tests/sync_peer $(BUILD)/bin/memberd
+test-programs: $(LIBRARY_PROGRAMS) $(BUILD)/tests/fake_nccl.so $(BUILD)/tests/sync_peer $(BUILD)/bin/memberd
 bench: $(BUILD)/bin/collbench

@@ -1,6 +1,6 @@
 """Domains of NCCL on a real GPU: real processes, real memberd, one group of the domains' leaders (tests/system/domain_peer.c). Exact
 results with every member's data, in the memory of the device; members, leaders and domains that are killed, one that stands still, one
-that joins. Without a GPU these are skipped; tests/unit/test_backend_nccl.c plays NCCL there."""
+that joins. Without a GPU most are skipped; tests/unit/test_backend_nccl.c plays NCCL there."""
 import importlib.util
 import json
 import pathlib
@@ -18,19 +18,20 @@ from domains import Domain, new_group
 from harness import Cluster
 from stubs import BUILD
 
-pytestmark = pytest.mark.skipif(gpu.missing() is not None, reason=str(gpu.missing()))
+needs_gpu = pytest.mark.skipif(gpu.missing() is not None, reason=str(gpu.missing()))
+FAKE = {name: str(BUILD / "tests" / "fake_nccl.so") for name in ("NCCL_LIBRARY", "CUDA_LIBRARY")}  # of one process: enough for a domain of one
 RANKS_MOST = 4
 INSIDE = 4 * 7 * 4
 each_way = pytest.mark.parametrize("way", gpu.ways(RANKS_MOST))
 
 
 class Ranks(Domain):
-    def start(self, cluster, arguments, log, way="devices", deadline_ms=20_000, wait_ms=60_000):
+    def start(self, cluster, arguments, log, way="devices", libraries=None, deadline_ms=20_000, wait_ms=60_000):
         def started(rank):
             device = self.domain * self.ranks + rank if way == "devices" else 0
             place = f"{rank} {self.ranks} @{cluster.mark}-{self.domain} {device} {deadline_ms} {wait_ms}"
             return subprocess.Popen([domains.PEER, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={
-                "NCCL_DEBUG": "WARN", **cluster.environment, **gpu.libraries()[0], **gpu.WAYS[way](self.domain, rank), "DOMAIN_PLACE": place})
+                "NCCL_DEBUG": "WARN", **cluster.environment, **(libraries or gpu.libraries()[0]), **gpu.WAYS[way](self.domain, rank), "DOMAIN_PLACE": place})
         return [started(rank) for rank in range(self.ranks)]
 
     def end_rank(self, rank, expected=0):
@@ -47,6 +48,7 @@ def check(*which, **options):
     domains.check(*which, inside=INSIDE, **options)
 
 
+@needs_gpu
 @each_way
 @pytest.mark.parametrize("policy", ["keep", "replay"])
 @pytest.mark.parametrize("count", [0, 300_001, 3_000_001])
@@ -59,16 +61,19 @@ def test_exact_and_identical(cluster, way, policy, count):
     check(*both, rounds=5, members=4)
 
 
+@pytest.mark.parametrize("libraries", [pytest.param(FAKE, id="fake"), pytest.param(None, id="real", marks=needs_gpu)])
 @pytest.mark.parametrize("count", [1, 3_000_001])
-def test_domains_of_one(cluster, count):
+def test_domains_of_one(cluster, count, libraries):
     """One GPU a node: NCCL has nothing to add, what is between device and group stays."""
     group = new_group()
-    both = [Ranks(cluster, group, domain, ranks=1, count=count, way="devices" if gpu.devices()[0] > 1 else "sockets") for domain in range(2)]
+    way = "devices" if gpu.devices()[0] > 1 else "sockets"
+    both = [Ranks(cluster, group, domain, ranks=1, count=count, way=way, libraries=libraries) for domain in range(2)]
     for domain in both:
         domain.end()
     check(*both, rounds=5, members=2)
 
 
+@needs_gpu
 @each_way
 @pytest.mark.parametrize("policy", ["keep", "replay"])
 def test_a_killed_member_is_left_out(cluster, way, policy):
@@ -85,6 +90,7 @@ def test_a_killed_member_is_left_out(cluster, way, policy):
     check(domain, rounds=5, ranks=[0, 2])
 
 
+@needs_gpu
 @each_way
 def test_members_are_killed_at_any_time(cluster, way):
     """Until the leader is alone. Nothing is lost, nobody waits long, every result is right."""
@@ -106,6 +112,7 @@ def test_members_are_killed_at_any_time(cluster, way):
     print(f"{way}: rounds of {times[4] - times[3]:.0f} ms, the longest after a kill {max(b - a for a, b in zip(times, times[1:])):.0f} ms")
 
 
+@needs_gpu
 @each_way
 def test_a_member_that_stands_still_is_left_out(cluster, way):
     """SIGSTOP says nothing to anybody: `wait_ms` does."""
@@ -121,6 +128,7 @@ def test_a_member_that_stands_still_is_left_out(cluster, way):
     check(domain, rounds=5, ranks=[0, 1])
 
 
+@needs_gpu
 @each_way
 def test_a_killed_leader_ends_its_domain_alone(cluster, way):
     group = new_group()
@@ -136,6 +144,7 @@ def test_a_killed_leader_ends_its_domain_alone(cluster, way):
     assert second.find(1, "error", "TR_EPEERLOST")["text"].startswith("the domain's leader")
 
 
+@needs_gpu
 @each_way
 def test_a_joining_domain(cluster, way):
     """The state that its leader receives reaches all its members."""
@@ -152,6 +161,7 @@ def test_a_joining_domain(cluster, way):
             assert line["sum"] == first.rounds(0)[number]["sum"] and line["wrong"] == 0
 
 
+@needs_gpu
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no PyTorch here")
 def test_in_a_program_of_pytorch(cluster):
     """The libraries are those that it has loaded, each once; the sum waits for what its stream holds; no error is left for its next look."""
