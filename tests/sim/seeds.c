@@ -122,6 +122,9 @@ const struct sim_seed sim_seeds[] = {
 	{ 2008, 8, "left-by-a-joiner",
 	    "a joiner that died before its first view left what it had declared as the group's "
 	    "state" },
+	{ 10002181, 8, "founder-that-gives-before-it-begins",
+	    "the simulator's own fault: a founder whose worker waited to begin had no state to "
+	    "give to a joiner" },
 	{ 4781, 7, "join-on-a-full-disk",
 	    "a join whose entry the disk refused was forgotten: its process waited for ever" },
 };

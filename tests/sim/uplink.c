@@ -305,6 +305,20 @@ static void uplink_hosts(struct sim *sim, const Traind__Peer__View *from, struct
 	}
 }
 
+/* A founder that nobody gives a state has it from its first view on: it may have to pass it on before its worker is told that the round
+ * has begun. */
+static void uplink_founds(struct sim *sim, unsigned number, const Traind__Peer__View *view)
+{
+	struct sim_node *node = &sim->nodes[number];
+
+	for (size_t i = 0; i < view->n_peers; i++)
+		if (view->peers[i]->peer == node->peer && view->peers[i]->donor == 0 &&
+		    node->view == 0 && !node->worker.holds) {
+			node->worker.holds = true;
+			node->worker.applied = view->peers[i]->participate_from - 1;
+		}
+}
+
 static void uplink_installed(struct sim *sim, unsigned number,
     const Traind__Peer__ViewInstall *install)
 {
@@ -323,6 +337,7 @@ static void uplink_installed(struct sim *sim, unsigned number,
 		node->view = 0; /* the engine forgets to look */
 		check_view(sim, number, hosted.view.number);
 	}
+	uplink_founds(sim, number, copy.view);
 	if (hosted.view.number > node->gather.view)
 		board_enter(sim, number, &hosted.view);
 	tr_status st = node_step(sim, number,
