@@ -19,5 +19,6 @@ part "the trainer beside PyTorch" bench_trainer.py
 part "two workers beside one" bench_mesh.py
 part "steps in which a checkpoint is written" bench_checkpoint.py
 $python scripts/bench_part.py "kernels beside memcpy" "$build/bin/kernelbench" --best || failed=1
+part "all-reduce of a GPU's memory" bench_nccl.py
 part "all-reduce" bench_collectives.py "$@"
 exit $failed
