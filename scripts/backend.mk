@@ -10,8 +10,8 @@ $(MPI_MODULE): $(BUILD)/obj/collectives/backend/mpi.o $(BUILD)/obj/common/error.
 all: $(MPI_MODULE)
 endif
 
-# NCCL and the CUDA runtime, as tests/unit/test_backend_nccl.c plays them.
+# NCCL and the CUDA runtime, as tests/unit/nccl_fixture.h plays them.
 $(BUILD)/tests/fake_nccl.so: $(BUILD)/obj/tests/unit/fake_nccl.o $(BUILD)/obj/tests/unit/fake_cuda.o
 	@mkdir -p $(@D)
 	@$(CC) -shared -o $@ $^ $(ALL_LDFLAGS)
-$(BUILD)/tests/test_backend_nccl: | $(BUILD)/tests/fake_nccl.so
+$(BUILD)/tests/test_backend_nccl $(BUILD)/tests/test_backend_nccl_trouble: | $(BUILD)/tests/fake_nccl.so

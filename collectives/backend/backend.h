@@ -82,7 +82,7 @@ struct backend {
 	/* Moves things on. *done: how many of the started ops are finished, from the first, since open; their memory is the
 	 * caller's again. TR_OK: all of them, and it is open. TR_EAGAIN: not yet. Else: broken, with the cause in words. */
 	tr_status (*poll)(struct backend_comm *comm, uint64_t *done, struct tr_error *error);
-	/* Takes the communicator, in any state; returns soon, whatever the others do. True: memory of unfinished ops is the
+	/* Takes the communicator, in any state; returns soon once all living members abort theirs, so they are told before. True: memory of unfinished ops is the
 	 * caller's again, with anything in `out` and `host`. False: the device does not come to rest and may still read and
 	 * write it. */
 	bool (*abort)(struct backend_comm *comm);

@@ -143,6 +143,7 @@ void tr_domain_close(tr_domain *d)
 	if (d->comm != NULL && !d->in_round && d->backend->poll(d->comm, &d->done, NULL) == TR_OK) {
 		d->backend->close(d->comm);
 	} else {
+		domain_link_close(&d->link); /* tells them, so that they abort too */
 		domain_abort_comm(d);
 	}
 	buffers_unpin(d);

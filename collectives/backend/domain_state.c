@@ -38,7 +38,8 @@ static void state_tell(struct tr_domain *d, const struct domain_message *message
 		(void)domain_link_send(&d->link, 0, message);
 }
 
-/* The first cause is kept; the others know of it already. */
+/* The first cause is kept; the others know of it already. They are told before the abort, which may wait for theirs (NVIDIA:
+ * "all active ranks are required to call" it). */
 void domain_break(struct tr_domain *d, const char *format, ...)
 {
 	struct domain_message message = { .kind = domain_leads(d) ? DOMAIN_BREAK : DOMAIN_TROUBLE,
@@ -49,16 +50,16 @@ void domain_break(struct tr_domain *d, const char *format, ...)
 	va_start(arguments, format);
 	(void)vsnprintf(message.text, sizeof(message.text), format, arguments);
 	va_end(arguments);
+	if (!d->broken) {
+		d->broken = true;
+		(void)snprintf(d->why, sizeof(d->why), "%s", message.text);
+		if (domain_leads(d) && !d->backend->rebuilds)
+			(void)domain_end(d, TR_EPEERLOST, "%s; backend %s cannot go on without it",
+			    message.text, d->backend->name);
+		else
+			state_tell(d, &message);
+	}
 	domain_abort_comm(d);
-	if (d->broken)
-		return;
-	d->broken = true;
-	(void)snprintf(d->why, sizeof(d->why), "%s", message.text);
-	if (domain_leads(d) && !d->backend->rebuilds)
-		(void)domain_end(d, TR_EPEERLOST, "%s; backend %s cannot go on without it",
-		    message.text, d->backend->name);
-	else
-		state_tell(d, &message);
 }
 
 tr_status domain_end(struct tr_domain *d, tr_status st, const char *format, ...)
@@ -70,13 +71,13 @@ tr_status domain_end(struct tr_domain *d, tr_status st, const char *format, ...)
 	va_start(arguments, format);
 	(void)vsnprintf(message.text, sizeof(message.text), format, arguments);
 	va_end(arguments);
-	domain_abort_comm(d);
 	d->broken = true;
 	d->ended = st;
 	(void)snprintf(d->why, sizeof(d->why), "%s", message.text);
 	if (domain_leads(d))
 		lead_tell_all(d, &message);
 	domain_link_close(&d->link); /* a member's end is its death to the leader */
+	domain_abort_comm(d);
 	return st;
 }
 

@@ -1,6 +1,6 @@
 """Domains of NCCL on a real GPU: real processes, real memberd, one group of the domains' leaders (tests/system/domain_peer.c). Exact
 results with every member's data, in the memory of the device; members, leaders and domains that are killed, one that stands still, one
-that joins. Without a GPU most are skipped; tests/unit/test_backend_nccl.c plays NCCL there."""
+that joins. Without a GPU most are skipped; tests/unit/test_backend_nccl.c and test_backend_nccl_trouble.c play NCCL there."""
 import importlib.util
 import json
 import pathlib

@@ -11,6 +11,7 @@
 #define STREAMS_MAX 64
 #define EVENTS_MAX  512
 #define NAMES_MAX   64
+#define DEVICES     2
 
 struct block {
 	char *memory;
@@ -30,6 +31,8 @@ static char violation[256];
 static unsigned long copied_bytes;
 static struct cuda_opaque_stream default_stream = { .live = true };
 static bool no_pinning, never_rests;
+static unsigned no_memory; /* so many more calls of cudaMalloc fail */
+static _Thread_local int current_device;
 static _Thread_local cuda_error last_error; /* as the program would find it */
 
 void fake_broken(const char *format, ...)
@@ -207,13 +210,16 @@ static bool used(const char *memory, size_t bytes)
 
 cuda_error cudaGetDeviceCount(int *count)
 {
-	*count = 1;
+	*count = DEVICES;
 	return CUDA_OK;
 }
 
 cuda_error cudaSetDevice(int device)
 {
-	return device == 0 ? CUDA_OK : 101;
+	if (device < 0 || device >= DEVICES)
+		return 101;
+	current_device = device;
+	return CUDA_OK;
 }
 
 static cuda_error allocate(void **memory, size_t bytes, bool pinned)
@@ -250,6 +256,10 @@ static cuda_error release(void *memory, bool pinned)
 cuda_error cudaMalloc(void **memory, size_t bytes)
 {
 	fake_enter(__func__);
+	if (no_memory > 0) {
+		no_memory--;
+		return fake_leave(last_error = 2);
+	}
 	return fake_leave(allocate(memory, bytes, false));
 }
 
@@ -377,7 +387,8 @@ cuda_error cudaEventCreateWithFlags(cuda_event *event, unsigned int flags)
 	for (unsigned i = 0; i < EVENTS_MAX; i++) {
 		if (events[i].live)
 			continue;
-		events[i] = (struct cuda_opaque_event){ .live = flags == CUDA_EVENT_DISABLE_TIMING };
+		events[i] = (struct cuda_opaque_event){ .live = flags == CUDA_EVENT_DISABLE_TIMING,
+			.device = current_device };
 		*event = &events[i];
 		return fake_leave(CUDA_OK);
 	}
@@ -387,6 +398,9 @@ cuda_error cudaEventCreateWithFlags(cuda_event *event, unsigned int flags)
 cuda_error cudaEventRecord(cuda_event event, cuda_stream stream)
 {
 	fake_enter(__func__);
+	if (stream == NULL &&
+	    event->device != current_device) /* the other device's default stream */
+		return fake_leave(last_error = 400);
 	event->stream = fake_stream_of(stream);
 	fake_put(event->stream,
 	    (struct task){ .kind = RECORD, .event = event, .generation = ++event->recorded });
@@ -459,8 +473,9 @@ void fake_device_goes_on(void)
 			never_rests = false;
 }
 
-void fake_device_trouble(bool cannot_pin, bool does_not_rest)
+void fake_device_trouble(bool cannot_pin, bool does_not_rest, unsigned allocations_fail)
 {
+	no_memory = allocations_fail;
 	no_pinning = cannot_pin;
 	never_rests = does_not_rest;
 }

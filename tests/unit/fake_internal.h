@@ -45,6 +45,7 @@ struct cuda_opaque_stream {
 
 struct cuda_opaque_event {
 	bool live;
+	int device;
 	uint64_t recorded, done;
 	struct cuda_opaque_stream *stream;
 };
@@ -59,7 +60,7 @@ struct world {
 struct nccl_opaque_comm {
 	struct world *world;
 	unsigned rank, polls; /* polls: until the launch is complete */
-	bool opening, error, dead, looked, finalized;
+	bool opening, error, dead, looked, finalized, aborting;
 	struct cuda_opaque_stream *stream;
 	pthread_t own; /* whose it is */
 };
@@ -77,7 +78,7 @@ struct cuda_opaque_stream *fake_stream_of(struct cuda_opaque_stream *stream);
 void fake_put(struct cuda_opaque_stream *stream, struct task task);
 unsigned fake_device_live(void); /* blocks, streams, events */
 unsigned long fake_copied_bytes(void);
-void fake_device_trouble(bool cannot_pin, bool does_not_rest);
+void fake_device_trouble(bool cannot_pin, bool does_not_rest, unsigned allocations_fail);
 void fake_device_goes_on(void);
 void fake_device_reset(void);
 

@@ -7,6 +7,7 @@
  *	nothing follows a launch on its stream before the launch is complete
  *	asynchronous errors are looked at before each look at an event
  *	a communicator that was aborted or destroyed is never named again; a thread aborts the old one before it opens a new one
+ *	an abort returns when all living ranks have called it, as NVIDIA's manual says
  *	copies go between pinned memory and the device; collectives are on the device
  *	memory and streams are freed when nothing on a stream uses them
  *	memory is pinned while none of the thread's collectives is under way
@@ -15,12 +16,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/unit/fake_internal.h"
 
 #define COMMS_MAX    128
 #define WORLDS_MAX   64
 #define LAUNCH_POLLS 2 /* a launch is in progress for so many looks */
+#define ABORT_NAPS   5000
+#define ABORT_NAP_US 1000
 
 static struct nccl_opaque_comm comms[COMMS_MAX];
 static struct world worlds[WORLDS_MAX];
@@ -150,11 +154,33 @@ nccl_result ncclCommDestroy(nccl_comm comm)
 	return fake_leave(NCCL_OK);
 }
 
+/* Some rank that has neither aborted nor ended its part. */
+static bool lives_on(const struct world *world)
+{
+	for (unsigned r = 0; r < world->size; r++) {
+		const struct nccl_opaque_comm *other = world->comms[r];
+		if (other != NULL && !other->dead && !other->aborting && !other->finalized)
+			return true;
+	}
+	return false;
+}
+
 nccl_result ncclCommAbort(nccl_comm comm)
 {
 	fake_enter(__func__);
 	if (!alive(comm, __func__))
 		return fake_leave(4);
+	comm->aborting = true;
+	for (unsigned naps = 0; lives_on(comm->world); naps++) {
+		if (naps == ABORT_NAPS) {
+			fake_broken("ncclCommAbort of rank %u waits for a rank that was not told",
+			    comm->rank);
+			break;
+		}
+		(void)fake_leave(0);
+		(void)usleep(ABORT_NAP_US);
+		fake_enter("");
+	}
 	bury(comm);
 	return fake_leave(NCCL_OK);
 }
@@ -192,7 +218,9 @@ static nccl_result put_launch(const char *name, struct task task, nccl_comm comm
 		fake_broken("%s is not on device memory", name);
 	unsigned number = launches[comm->rank]++;
 	bool now = number == trouble_at && comm->rank == trouble_rank;
-	comm->error = now && trouble == FAKE_ASYNC_ERROR;
+	comm->error = (now && trouble == FAKE_ASYNC_ERROR) ||
+	    (trouble == FAKE_BROADCAST_FAILS && comm->rank == trouble_rank &&
+	        task.collective == BROADCAST);
 	task.hangs = comm->error ||
 	    (now && (trouble == FAKE_KERNEL_HANGS || trouble == FAKE_NEVER_RESTS));
 	task.kind = COLLECTIVE;
@@ -284,7 +312,8 @@ static void inject(enum fake_trouble what, unsigned rank, unsigned at, unsigned 
 	trouble_rank = rank;
 	trouble_at = at;
 	trouble_times = times;
-	fake_device_trouble(what == FAKE_CANNOT_PIN, what == FAKE_NEVER_RESTS);
+	fake_device_trouble(what == FAKE_CANNOT_PIN, what == FAKE_NEVER_RESTS,
+	    what == FAKE_NO_MEMORY ? times : 0);
 	(void)fake_leave(0);
 }
 

@@ -9,6 +9,8 @@ enum fake_trouble {
 	FAKE_KERNEL_HANGS, /* that launch never runs */
 	FAKE_CANNOT_PIN,   /* memory of the host */
 	FAKE_NEVER_RESTS, /* FAKE_KERNEL_HANGS, and an aborted communicator's stream stands still until another is opened */
+	FAKE_NO_MEMORY,       /* the next `times` calls of cudaMalloc fail */
+	FAKE_BROADCAST_FAILS, /* each of rank `rank` ends in ncclRemoteError */
 };
 
 struct fake_calls {
