@@ -85,7 +85,8 @@ struct tr_domain {
 	struct tr_error group_error;                /* of tr_allreduce, told at commit */
 	struct domain_op sealed[TR_DOMAIN_OPS_MAX]; /* submitted in the group's round */
 	unsigned sealed_count;
-	struct domain_buffer buffers[2 * TR_DOMAIN_OPS_MAX];
+	struct domain_buffer *buffers;
+	size_t buffers_count;
 	bool restless; /* the device did not come to rest: pinning might wait for it for ever */
 
 	/* Member: the leader's word that is waited for */
@@ -130,8 +131,8 @@ void lead_finish(struct tr_domain *d);
 /* domain_buffers.c */
 void buffers_free(struct tr_domain *d); /* all but what the group has borrowed */
 struct domain_buffer *buffers_take(struct tr_domain *d, size_t bytes);
-void buffers_pin(struct tr_domain *d); /* while the communicator is idle */
-void buffers_unpin(struct tr_domain *d);
+void buffers_pin(struct tr_domain *d);   /* while the communicator is idle */
+void buffers_close(struct tr_domain *d); /* unpins them */
 void buffers_forget_pinned(
     struct tr_domain *d); /* never to be used again: the device may still write to it */
 

@@ -17,7 +17,7 @@ extern const struct fake_calls fake;
 #pragma GCC visibility pop
 
 #define RANKS_MAX 8
-#define TASKS_MAX 64
+#define TASKS_MAX 600
 
 enum task_kind { COPY, RECORD, WAIT, COLLECTIVE };
 enum collective { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE };

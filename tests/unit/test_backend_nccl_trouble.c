@@ -1,6 +1,77 @@
 /* Domains of backend "nccl" in trouble that is rare, or comes after long (nccl_fixture.h). */
 #include "tests/unit/nccl_fixture.h"
 
+/* A domain of one, and of one in its group, whose member is the test itself. */
+struct solo {
+	struct fx *fx;
+	tr_domain *domain;
+	float *x;
+};
+
+static void must(tr_status st, const struct tr_error *error)
+{
+	if (st != TR_OK)
+		fail_msg("%s", error->text);
+}
+
+static void solo_start(struct solo *s, size_t floats_max)
+{
+	struct tr_domain_options options = TR_DOMAIN_OPTIONS_INIT;
+	struct tr_error error = { 0 };
+	char address[64];
+	s->fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_KEEP,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_STAR);
+	fx_attach(&s->fx->hosts[0]);
+	(void)snprintf(address, sizeof(address), "@traind-test-%d-solo", (int)getpid());
+	options.backend = "nccl";
+	options.address = address;
+	options.size = 1;
+	options.nccl_library = options.cuda_library = fake_path;
+	must(tr_domain_open(&options, &s->domain, &error), &error);
+	must(tr_state_ready(s->fx->hosts[0].group, 0, &error), &error);
+	fx_found(s->fx, 1);
+	must(tr_domain_lead(s->domain, s->fx->hosts[0].group, &error), &error);
+	assert_int_equal(fake_malloc((void **)&s->x, floats_max * sizeof(float)), 0);
+}
+
+static void solo_stop(struct solo *s)
+{
+	tr_domain_close(s->domain);
+	assert_int_equal(fake_free(s->x), 0);
+	fx_stop(s->fx);
+	if (fake->violation() != NULL)
+		fail_msg("%s", fake->violation());
+	assert_int_equal(fake->live(), 0);
+}
+
+/* `ops` of so many elements each. */
+static void solo_round(struct solo *s, unsigned ops, size_t count)
+{
+	struct tr_error error = { 0 };
+	struct tr_round round;
+	must(tr_domain_round_begin(s->domain, &round, &error), &error);
+	for (unsigned tag = 0; tag < ops; tag++)
+		must(tr_domain_allreduce(s->domain, tag, s->x, count, TR_F32, TR_SUM, &error),
+		    &error);
+	must(tr_domain_commit(s->domain, &(struct tr_commit){ 0 }, &round, &error), &error);
+}
+
+/* The host's memory of ops that become larger from round to round is used again where it suffices: there is no end of rounds. */
+static void test_ops_that_grow(void **state)
+{
+	(void)state;
+	struct solo s = { 0 };
+	const size_t first = 1 << 14, rounds = 2 * TR_DOMAIN_OPS_MAX + 10;
+	solo_start(&s, first + rounds);
+	for (size_t r = 0; r < rounds; r++)
+		solo_round(&s, 1, first + r);
+	assert_in_range(fake->calls("cudaHostRegister"), 1, 4);
+	/* as many as a round may have, larger each time */
+	for (size_t count = 1; count <= 1 << 12; count *= 16)
+		solo_round(&s, TR_DOMAIN_OPS_MAX, count);
+	solo_stop(&s);
+}
+
 /* An abort need not return before all ranks have called it, so who aborts has told the others before. */
 static void test_who_aborts_has_told_the_others(void **state)
 {
@@ -23,6 +94,7 @@ static void test_who_aborts_has_told_the_others(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_ops_that_grow, setup),
 		cmocka_unit_test_setup(test_who_aborts_has_told_the_others, setup),
 	};
 	return load_fake() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
