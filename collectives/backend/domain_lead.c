@@ -358,7 +358,7 @@ void lead_submit(struct tr_domain *d)
 	}
 }
 
-/* The group has committed: brings its results to all members, however often the communicator must be built for it. */
+/* The group has committed: brings its results to all members, however many of them are lost meanwhile. */
 static tr_status lead_share(struct tr_domain *d)
 {
 	struct domain_message word = { .kind = DOMAIN_DECIDED, .round = d->round };
@@ -370,7 +370,8 @@ static tr_status lead_share(struct tr_domain *d)
 			}
 	if (d->broken && lead_build(d) != TR_OK)
 		return d->ended;
-	for (;;) {
+	for (unsigned tries = 0;;) {
+		unsigned before = lead_members(d);
 		for (unsigned i = 1; i < d->link.members; i++)
 			d->members[i].shared = false;
 		lead_tell_all(d, &word);
@@ -387,6 +388,11 @@ static tr_status lead_share(struct tr_domain *d)
 			return d->ended;
 		if (!d->broken)
 			break;
+		tries += lead_members(d) == before;
+		if (tries == TR_DOMAIN_BUILDS_MAX)
+			return domain_end(d, TR_EUNAVAILABLE,
+			    "%u broadcasts of the results in a row failed; the last: %s", tries,
+			    d->why);
 		if (lead_build(d) != TR_OK)
 			return d->ended;
 	}

@@ -44,7 +44,10 @@ struct world {
 	unsigned dies, dies_in_round, dies_after_op; /* member of domain 0; NEVER */
 	unsigned differs_in_round; /* its last member calls another count; 0: never */
 	const char *nccl_library, *cuda_library;
-	bool leaks; /* the device keeps what it does not come to rest with */
+	size_t count_again; /* of op 0's floats in a round that is computed again; 0: as before */
+	uint32_t
+	    calls_before; /* so many calls were made before round 1, as if the domain had run for long */
+	bool leaks;       /* the device keeps what it does not come to rest with */
 	unsigned
 	    passed; /* members of domain 0 for whom ops 0 and 1 are summed in the round of death; atomic */
 	struct fx *fx;
@@ -122,16 +125,17 @@ static bool play_round(struct member *m, tr_domain *d, float *x, int64_t *masks,
 	struct world *w = m->world;
 	struct tr_error error = { 0 };
 	struct tr_round round = { 0 };
+	size_t count = w->count;
 	bool mortal = m->domain == 0 && m->number == w->dies && number == w->dies_in_round;
 	for (;;) {
 		m->st = tr_domain_round_begin(d, &round, &error);
 		if (m->st != TR_OK)
 			break;
-		fill(m, x, w->count, number);
+		fill(m, x, count, number);
 		masks[0] = masks[1] = 1LL << bit_of(m->domain, m->number);
 		bool differs = number == w->differs_in_round && m->number == w->members - 1 &&
 		    m->domain == 0;
-		m->st = tr_domain_allreduce(d, 0, x, w->count, TR_F32, TR_SUM, &error);
+		m->st = tr_domain_allreduce(d, 0, x, count, TR_F32, TR_SUM, &error);
 		if (mortal && w->dies_after_op == 0)
 			return false;
 		if (m->st == TR_OK)
@@ -148,6 +152,7 @@ static bool play_round(struct member *m, tr_domain *d, float *x, int64_t *masks,
 		if (m->st != TR_ERESTART)
 			break;
 		m->restarts++;
+		count = w->count_again != 0 ? w->count_again : count;
 		(void)snprintf(m->restart, sizeof(m->restart), "%s", error.text);
 	}
 	if (m->st != TR_OK) {
@@ -197,6 +202,9 @@ static void *member_main(void *arg)
 	if (fake_malloc(&x, w->count * sizeof(float)) != 0 ||
 	    fake_malloc(&masks, (OPS + 1) * sizeof(int64_t)) != 0)
 		abort();
+	d->calls = w->calls_before;
+	for (unsigned i = 1; i < w->members; i++)
+		d->members[i].made = w->calls_before;
 	for (uint64_t round = 1; round <= ROUNDS && m->st == TR_OK; round++)
 		if (!play_round(m, d, x, masks, round))
 			break;

@@ -91,11 +91,29 @@ static void test_who_aborts_has_told_the_others(void **state)
 	check(&dying, 1, 2, true);
 }
 
+/* The group has committed, but no broadcast succeeds, with however many communicators. */
+static void test_results_that_cannot_be_shared(void **state)
+{
+	(void)state;
+	struct world w = { .dies = NEVER };
+	fake->inject(FAKE_BROADCAST_FAILS, 1, NEVER, 0);
+	play(&w, true);
+	for (unsigned n = 0; n < MEMBERS_MAX; n++) {
+		assert_int_equal(w.all[n].st, TR_EUNAVAILABLE);
+		assert_non_null(strstr(w.all[n].text,
+		    "3 broadcasts of the results in a row failed; the last: NCCL: a member is "
+		    "gone, or the "
+		    "network: remote process exited"));
+	}
+	assert_int_equal(fake->calls("ncclCommInitRankConfig"), TR_DOMAIN_BUILDS_MAX * MEMBERS_MAX);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_ops_that_grow, setup),
 		cmocka_unit_test_setup(test_who_aborts_has_told_the_others, setup),
+		cmocka_unit_test_setup(test_results_that_cannot_be_shared, setup),
 	};
 	return load_fake() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
 }
