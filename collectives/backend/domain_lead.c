@@ -303,23 +303,28 @@ tr_status lead_begin(struct tr_domain *d, struct tr_error *error)
 }
 
 /* The host's memory for an op. In a round that is computed again, what the group has already stays: the op then takes part
- * in the sum inside as all do, into memory that nobody reads. */
+ * in the sum inside as all do, into memory that nobody reads. The others make the call meanwhile, so
+ * if it fails here the domain is over. */
 tr_status lead_prepare(struct tr_domain *d, struct domain_op *op, struct tr_error *error)
 {
 	size_t bytes = (size_t)op->call.count * reduce_element_bytes((enum tr_dtype)op->call.dtype);
 	struct domain_buffer *buffer = buffers_take(d, bytes > 0 ? bytes : 1);
-	if (buffer == NULL)
-		return tr_error_set(error, TR_ENOMEM, "out of memory: %zu bytes for an op", bytes);
+	if (buffer == NULL) {
+		(void)domain_end(d, TR_ENOMEM, "out of memory: %zu bytes for an op", bytes);
+		return domain_error(d, error);
+	}
 	op->host = buffer->memory;
 	op->pinned = buffer->pinned;
 	op->submitted = false;
 	for (unsigned i = 0; i < d->sealed_count; i++) {
 		if (d->sealed[i].call.tag != op->call.tag)
 			continue;
-		if (memcmp(&d->sealed[i].call, &op->call, sizeof(op->call)) != 0)
-			return tr_error_set(error, TR_EMISMATCH,
+		if (memcmp(&d->sealed[i].call, &op->call, sizeof(op->call)) != 0) {
+			(void)domain_end(d, TR_EMISMATCH,
 			    "op tag %u is not what it was before the round was computed again",
 			    op->call.tag);
+			return domain_error(d, error);
+		}
 		op->submitted = true;
 	}
 	return TR_OK;

@@ -108,12 +108,30 @@ static void test_results_that_cannot_be_shared(void **state)
 	assert_int_equal(fake->calls("ncclCommInitRankConfig"), TR_DOMAIN_BUILDS_MAX * MEMBERS_MAX);
 }
 
+/* What the group has of the round is of other calls: all are told so. */
+static void test_a_round_that_is_computed_again_otherwise(void **state)
+{
+	(void)state;
+	struct world w = { .dies = 2,
+		.dies_in_round = 2,
+		.dies_after_op = 1,
+		.policy = TR_KEEP,
+		.count_again = 500 };
+	play(&w, true);
+	for (unsigned n = 0; n < 2; n++) {
+		assert_int_equal(w.all[n].st, TR_EMISMATCH);
+		assert_non_null(strstr(w.all[n].text,
+		    "op tag 0 is not what it was before the round was computed again"));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_ops_that_grow, setup),
 		cmocka_unit_test_setup(test_who_aborts_has_told_the_others, setup),
 		cmocka_unit_test_setup(test_results_that_cannot_be_shared, setup),
+		cmocka_unit_test_setup(test_a_round_that_is_computed_again_otherwise, setup),
 	};
 	return load_fake() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
 }
