@@ -54,9 +54,11 @@ static tr_status nccl_fail(const struct backend_comm *comm, const char *what, nc
 	    more != NULL ? more : "");
 }
 
+/* It is told here, so the program's own look is not to find it: it may well be over when a communicator is built again. */
 static tr_status cuda_fail(const struct nccl_calls *c, const char *what, cuda_error code,
     struct tr_error *error)
 {
+	(void)c->cudaGetLastError();
 	return tr_error_set(error, TR_EIO, "CUDA: %s: %s", what, c->cudaGetErrorString(code));
 }
 
@@ -184,7 +186,7 @@ free_comm:
 static cuda_error nccl_query(const struct nccl_calls *c, cuda_event event)
 {
 	cuda_error code = c->cudaEventQuery(event);
-	if (code == CUDA_NOT_READY)
+	if (code != CUDA_OK)
 		(void)c->cudaGetLastError();
 	return code;
 }
@@ -195,8 +197,10 @@ static bool nccl_at_rest(struct backend_comm *comm)
 {
 	const struct nccl_calls *c = &comm->c;
 	uint64_t until = nccl_now_ms() + NCCL_FINISH_MS;
-	if (c->cudaEventRecord(comm->ready, comm->stream) != CUDA_OK)
+	if (c->cudaEventRecord(comm->ready, comm->stream) != CUDA_OK) {
+		(void)c->cudaGetLastError();
 		return true; /* the device is gone, and its kernels with it */
+	}
 	while (nccl_query(c, comm->ready) == CUDA_NOT_READY) {
 		if (nccl_now_ms() > until)
 			return false;
@@ -227,7 +231,9 @@ static bool nccl_pin(void *memory, size_t bytes)
 
 static void nccl_unpin(void *memory)
 {
-	(void)nccl_calls_loaded().cudaHostUnregister(memory);
+	struct nccl_calls calls = nccl_calls_loaded();
+	if (calls.cudaHostUnregister(memory) != CUDA_OK)
+		(void)calls.cudaGetLastError();
 }
 
 static void nccl_close(struct backend_comm *comm)

@@ -72,6 +72,7 @@ tr_status nccl_load(const char *nccl_library, const char *cuda_library, struct n
 	}
 	cuda_error code = found.cudaGetDeviceCount(&devices);
 	if (code != CUDA_OK || devices < 1) {
+		(void)found.cudaGetLastError();
 		st = tr_error_set(error, TR_EUNAVAILABLE, "backend nccl: no GPU: %s",
 		    code != CUDA_OK ? found.cudaGetErrorString(code) : "none is visible");
 		goto close_nccl;

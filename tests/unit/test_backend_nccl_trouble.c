@@ -125,6 +125,17 @@ static void test_a_round_that_is_computed_again_otherwise(void **state)
 	}
 }
 
+/* The program finds no error in cudaGetLastError that was told in words, and is over. */
+static void test_no_memory_for_the_first_communicator(void **state)
+{
+	(void)state;
+	struct world w = { .dies = NEVER };
+	fake->inject(FAKE_NO_MEMORY, 0, NEVER, 1);
+	play(&w, true);
+	check(&w, NEVER, NEVER, true);
+	assert_int_equal(fake->calls("ncclCommAbort"), MEMBERS_MAX - 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -132,6 +143,7 @@ int main(void)
 		cmocka_unit_test_setup(test_who_aborts_has_told_the_others, setup),
 		cmocka_unit_test_setup(test_results_that_cannot_be_shared, setup),
 		cmocka_unit_test_setup(test_a_round_that_is_computed_again_otherwise, setup),
+		cmocka_unit_test_setup(test_no_memory_for_the_first_communicator, setup),
 	};
 	return load_fake() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
 }
