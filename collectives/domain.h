@@ -63,7 +63,7 @@ struct tr_domain_options {
 	uint32_t wait_ms; /* for a member to make the call that the others have made; 0: 600000 */
 	int device;       /* nccl: of the CUDA runtime */
 	/* nccl: a cudaStream_t; what it holds when a collective is submitted is waited for, on the device. NULL: the default
-	 * stream. */
+	 * stream of `device`. */
 	void *stream;
 	const char *nccl_library; /* NULL: "libnccl.so.2" as the dynamic linker finds it */
 	const char *cuda_library; /* NULL: "libcudart.so.13", ".12" or "libcudart.so" */

@@ -32,6 +32,7 @@ struct backend_comm {
 	struct nccl_calls c;
 	nccl_comm comm;
 	unsigned rank, size;
+	int device;
 	cuda_stream stream, user_stream;
 	cuda_event ready; /* what the user's stream held at start */
 	struct nccl_slot slots[NCCL_SLOTS];
@@ -156,6 +157,7 @@ static tr_status nccl_open(const struct backend_place *place, struct backend_com
 	comm->c = nccl_calls_loaded();
 	comm->rank = place->rank;
 	comm->size = place->size;
+	comm->device = place->device;
 	comm->user_stream = place->stream;
 	tr_status st;
 	cuda_error cuda = comm->c.cudaSetDevice(place->device);
@@ -463,10 +465,26 @@ static tr_status nccl_step(struct backend_comm *comm, struct tr_error *error)
 	return nccl_drain(comm, error);
 }
 
+/* What the program's stream holds now. Its default stream is the current device's, which may be another one by now. */
+static cuda_error nccl_after_program(struct backend_comm *comm)
+{
+	const struct nccl_calls *c = &comm->c;
+	int current = comm->device;
+	cuda_error code = c->cudaGetDevice(&current);
+	if (code == CUDA_OK && current != comm->device)
+		code = c->cudaSetDevice(comm->device);
+	if (code == CUDA_OK)
+		code = c->cudaEventRecord(comm->ready, comm->user_stream);
+	if (code == CUDA_OK)
+		code = c->cudaStreamWaitEvent(comm->stream, comm->ready, 0);
+	if (current != comm->device)
+		(void)c->cudaSetDevice(current);
+	return code;
+}
+
 static tr_status nccl_start(struct backend_comm *comm, const struct backend_op *op,
     struct tr_error *error)
 {
-	const struct nccl_calls *c = &comm->c;
 	bool adds = op->kind != BACKEND_ALL_GATHER && op->kind != BACKEND_BROADCAST;
 	if ((unsigned)op->kind > BACKEND_REDUCE ||
 	    !nccl_supports(op->dtype, adds ? op->reduce : TR_SUM))
@@ -475,11 +493,9 @@ static tr_status nccl_start(struct backend_comm *comm, const struct backend_op *
 	if (comm->count == NCCL_OPS_MAX)
 		return tr_error_set(error, TR_ELIMIT, "NCCL: more than %u collectives under way",
 		    NCCL_OPS_MAX);
-	cuda_error code = c->cudaEventRecord(comm->ready, comm->user_stream);
-	if (code == CUDA_OK)
-		code = c->cudaStreamWaitEvent(comm->stream, comm->ready, 0);
+	cuda_error code = nccl_after_program(comm);
 	if (code != CUDA_OK)
-		return cuda_fail(c, "waiting for the program's stream", code, error);
+		return cuda_fail(&comm->c, "waiting for the program's stream", code, error);
 	comm->ops[(comm->head + comm->count) % NCCL_OPS_MAX] = *op;
 	comm->count++;
 	return TR_OK;

@@ -98,6 +98,7 @@ enum {
 
 #define CUDA_CALLS(X)                                                                          \
 	X(cuda_error, cudaGetDeviceCount, (int *))                                             \
+	X(cuda_error, cudaGetDevice, (int *))                                                  \
 	X(cuda_error, cudaSetDevice, (int))                                                    \
 	X(cuda_error, cudaMalloc, (void **, size_t))                                           \
 	X(cuda_error, cudaFree, (void *))                                                      \

@@ -222,6 +222,12 @@ cuda_error cudaSetDevice(int device)
 	return CUDA_OK;
 }
 
+cuda_error cudaGetDevice(int *device)
+{
+	*device = current_device;
+	return CUDA_OK;
+}
+
 static cuda_error allocate(void **memory, size_t bytes, bool pinned)
 {
 	for (unsigned i = 0; i < BLOCKS_MAX; i++) {

@@ -136,6 +136,23 @@ static void test_no_memory_for_the_first_communicator(void **state)
 	assert_int_equal(fake->calls("ncclCommAbort"), MEMBERS_MAX - 1);
 }
 
+/* The default stream is that of the domain's device, whichever the program has as current; and it stays that. */
+static void test_another_current_device(void **state)
+{
+	(void)state;
+	struct solo s = { 0 };
+	int (*set_device)(int), (*get_device)(int *), device = 0;
+	*(void **)&set_device = dlsym(fake_library, "cudaSetDevice");
+	*(void **)&get_device = dlsym(fake_library, "cudaGetDevice");
+	solo_start(&s, 1000);
+	assert_int_equal(set_device(1), 0);
+	solo_round(&s, 2, 1000);
+	assert_int_equal(get_device(&device), 0);
+	assert_int_equal(device, 1);
+	assert_int_equal(set_device(0), 0);
+	solo_stop(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -144,6 +161,7 @@ int main(void)
 		cmocka_unit_test_setup(test_results_that_cannot_be_shared, setup),
 		cmocka_unit_test_setup(test_a_round_that_is_computed_again_otherwise, setup),
 		cmocka_unit_test_setup(test_no_memory_for_the_first_communicator, setup),
+		cmocka_unit_test_setup(test_another_current_device, setup),
 	};
 	return load_fake() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
 }
