@@ -87,7 +87,7 @@ TR_API tr_status tr_domain_lead(tr_domain *domain, tr_group *group, struct tr_er
 /* Ends it; in the midst of things it counts as this member's death. Accepts NULL. */
 TR_API void tr_domain_close(tr_domain *domain);
 
-/* This member's place; it may change in tr_domain_round_begin, but the leader stays the leader. */
+/* This member's place; it may change in tr_domain_round_begin and tr_domain_commit, but the leader stays the leader. */
 TR_API unsigned tr_domain_rank(const tr_domain *domain);
 TR_API unsigned tr_domain_size(const tr_domain *domain);
 

@@ -99,6 +99,12 @@ static inline bool domain_leads(const struct tr_domain *d)
 	return d->number == 0;
 }
 
+/* Whether call `a` comes before `b`: numbers go around in a domain that runs for weeks. */
+static inline bool domain_before(uint32_t a, uint32_t b)
+{
+	return (int32_t)(a - b) < 0;
+}
+
 /* domain_state.c */
 void domain_break(struct tr_domain *d, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

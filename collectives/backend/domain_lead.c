@@ -41,7 +41,7 @@ static void lead_compare(struct tr_domain *d, unsigned number, const struct doma
 {
 	char ours[128] = "commit", theirs[128];
 	const struct domain_call *call = &d->log[m->index % DOMAIN_CALLS_KEPT];
-	bool made = m->index < d->calls;
+	bool made = domain_before(m->index, d->calls);
 	if (made &&
 	    (d->calls - m->index > DOMAIN_CALLS_KEPT || memcmp(call, &m->call, sizeof(*call)) == 0))
 		return;
@@ -61,7 +61,7 @@ static void lead_take(struct tr_domain *d, unsigned number, const struct domain_
 		if (d->broken || m->view != d->view)
 			break;
 		member->made = m->index + 1;
-		if (m->index < d->calls || d->committing) {
+		if (domain_before(m->index, d->calls) || d->committing) {
 			lead_compare(d, number, m);
 		} else {
 			member->message = *m;
@@ -98,7 +98,7 @@ void lead_hear(struct tr_domain *d)
 	for (unsigned i = 1; i < d->link.members; i++) {
 		struct domain_member *member = &d->members[i];
 		if (member->held &&
-		    (d->broken || d->committing || member->message.index < d->calls)) {
+		    (d->broken || d->committing || domain_before(member->message.index, d->calls))) {
 			member->held = false;
 			lead_take(d, i, &member->message);
 		}
@@ -138,7 +138,7 @@ static bool member_at_commit(const struct tr_domain *d, unsigned i)
 
 static bool member_called(const struct tr_domain *d, unsigned i)
 {
-	return d->members[i].made >= d->calls;
+	return !domain_before(d->members[i].made, d->calls);
 }
 
 static bool member_built(const struct tr_domain *d, unsigned i)
