@@ -21,6 +21,12 @@ static tr_status load_library(const char *given, const char *const *usual, void 
 {
 	const char *one[] = { given, NULL };
 	const char *first = NULL;
+	/* What the process has is taken, also where another version stands first. */
+	for (const char *const *name = usual; given == NULL && *name != NULL; name++) {
+		*library = dlopen(*name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+		if (*library != NULL)
+			return TR_OK;
+	}
 	for (const char *const *name = given != NULL ? one : usual; *name != NULL; name++) {
 		*library = dlopen(*name, RTLD_NOW | RTLD_LOCAL);
 		if (*library != NULL)
