@@ -63,7 +63,7 @@ struct tr_domain {
 	unsigned number; /* rank at open: names this member in messages */
 	uint32_t view;   /* of the domain: grows with every communicator */
 	bool entered, clean;
-	bool broken;
+	bool broken, named; /* named: `why` says which member is lost */
 	char why[TR_ERROR_TEXT_MAX];
 	tr_status ended; /* not TR_OK: over, all calls return it, with `why` */
 

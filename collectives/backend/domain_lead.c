@@ -6,6 +6,7 @@
 #include "common/error.h"
 
 #define LEAD_ANSWER_MS 10000 /* for a member that is told of a broken communicator */
+#define LEAD_NAME_MS   200   /* for the end of a member whom an error of the backend is due to */
 
 /* ---- speaking and hearing */
 
@@ -24,6 +25,11 @@ static void lead_lose(struct tr_domain *d, unsigned number, const char *why)
 	domain_link_drop(&d->link, number);
 	domain_break(d, "member %u of the domain (pid %d) %s", number, (int)d->link.pids[number],
 	    why);
+	/* What the backend said of it before names nobody. */
+	if (d->ended == TR_OK && !d->named)
+		(void)snprintf(d->why, sizeof(d->why), "member %u of the domain (pid %d) %s",
+		    number, (int)d->link.pids[number], why);
+	d->named = true;
 }
 
 static void lead_call_text(const struct domain_call *call, char *text, size_t bytes)
@@ -184,6 +190,11 @@ static bool lead_called_or_done(const struct tr_domain *d)
 static bool lead_all_shared(const struct tr_domain *d)
 {
 	return lead_all(d, member_shared);
+}
+
+static bool lead_named(const struct tr_domain *d)
+{
+	return d->named;
 }
 
 static bool lead_shared_or_broken(const struct tr_domain *d)
@@ -434,6 +445,7 @@ tr_status lead_commit(struct tr_domain *d, const struct tr_commit *commit, struc
 	for (unsigned i = 1; i < d->link.members; i++)
 		d->members[i].at_commit = false;
 	if (d->broken) {
+		(void)domain_wait(d, lead_named, LEAD_NAME_MS);
 		decided.status = TR_ERESTART;
 		(void)snprintf(decided.text, sizeof(decided.text), "%s", d->why);
 	} else if (d->group_error.status != TR_OK && !d->abandoned) {

@@ -133,7 +133,7 @@ tr_status domain_wait(struct tr_domain *d, bool (*condition)(const struct tr_dom
 void domain_new_view(struct tr_domain *d, uint32_t view, unsigned rank, unsigned size)
 {
 	domain_abort_comm(d);
-	d->broken = false;
+	d->broken = d->named = false;
 	d->view = view;
 	d->place.rank = rank;
 	d->place.size = size;

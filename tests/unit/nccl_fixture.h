@@ -41,7 +41,7 @@ struct world {
 	size_t count; /* of op 0's floats */
 	enum tr_policy policy;
 	uint32_t deadline_ms;
-	unsigned dies, dies_in_round, dies_after_op; /* member of domain 0; NEVER */
+	unsigned dies, dies_in_round, dies_after_op, dies_late_ms; /* member of domain 0; NEVER */
 	unsigned differs_in_round; /* its last member calls another count; 0: never */
 	const char *nccl_library, *cuda_library;
 	size_t count_again; /* of op 0's floats in a round that is computed again; 0: as before */
@@ -137,7 +137,9 @@ static bool play_round(struct member *m, tr_domain *d, float *x, int64_t *masks,
 		    m->domain == 0;
 		m->st = tr_domain_allreduce(d, 0, x, count, TR_F32, TR_SUM, &error);
 		if (mortal && w->dies_after_op == 0)
-			return false;
+			return nanosleep(&(struct timespec){ .tv_nsec = (long)w->dies_late_ms *
+			                         1000000 },
+			           NULL) != 0;
 		if (m->st == TR_OK)
 			m->st = tr_domain_allreduce(d, 1, &masks[0], 1, TR_I64, TR_SUM, &error);
 		if (m->st == TR_OK)

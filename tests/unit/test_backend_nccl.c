@@ -50,6 +50,18 @@ static void test_a_dead_member_is_named_and_left_out(void **state)
 	}
 }
 
+/* NCCL has told another member first that somebody is gone, but not who. */
+static void test_who_died_is_named_though_an_error_came_first(void **state)
+{
+	(void)state;
+	struct world w = { .dies = 1, .dies_in_round = 2, .dies_late_ms = 50, .policy = TR_UNIFORM };
+	fake->inject(FAKE_ASYNC_ERROR, 2, 7, 1); /* of round 2 */
+	play(&w, true);
+	check(&w, 1, 2, true);
+	for (unsigned n = 0; n < MEMBERS_MAX; n += 2)
+		assert_non_null(strstr(w.all[n].restart, "member 1 of the domain (pid"));
+}
+
 /* An op that is summed inside has gone to the other domains, with the dead member's data. */
 static void test_keep(void **state)
 {
@@ -296,6 +308,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_two_domains, setup),
 		cmocka_unit_test_setup(test_a_dead_member_is_named_and_left_out, setup),
+		cmocka_unit_test_setup(test_who_died_is_named_though_an_error_came_first, setup),
 		cmocka_unit_test_setup(test_keep, setup),
 		cmocka_unit_test_setup(test_an_asynchronous_error, setup),
 		cmocka_unit_test_setup(test_a_kernel_that_hangs, setup),
