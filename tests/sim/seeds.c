@@ -122,6 +122,12 @@ const struct sim_seed sim_seeds[] = {
 	{ 2008, 8, "left-by-a-joiner",
 	    "a joiner that died before its first view left what it had declared as the group's "
 	    "state" },
+	{ 93581, 8, "mismatch-with-peer-0",
+	    "a view's plan did not say who had submitted an op of which nobody held anything: who "
+	    "had another one named peer 0 as the other" },
+	{ 49690, 8, "records-in-front-of-a-batch",
+	    "records that came after others which waited for the log went into it first, and their "
+	    "members were told to forget all up to them" },
 	{ 10002181, 8, "founder-that-gives-before-it-begins",
 	    "the simulator's own fault: a founder whose worker waited to begin had no state to "
 	    "give to a joiner" },

@@ -329,6 +329,14 @@ static struct Traind__Peer__OpHolders *holders_row(Traind__Peer__Resume *resume,
 	return row;
 }
 
+static bool holds_some(const Traind__Peer__OpReport *op)
+{
+	for (size_t i = 0; i < op->sealed.len; i++)
+		if (op->sealed.data[i] != 0)
+			return true;
+	return false;
+}
+
 static void holders_add(struct builder *b, Traind__Peer__OpHolders *row, uint64_t peer,
     const Traind__Peer__OpReport *op)
 {
@@ -344,20 +352,13 @@ static void holders_add(struct builder *b, Traind__Peer__OpHolders *row, uint64_
 	}
 	traind__peer__holder__init(holder);
 	holder->peer = peer;
-	holder->sealed = op->sealed; /* borrowed from the report */
+	if (holds_some(op))
+		holder->sealed = op->sealed; /* borrowed from the report */
 	row->holders[row->n_holders++] = holder;
 }
 
-static bool holds_some(const Traind__Peer__OpReport *op)
-{
-	for (size_t i = 0; i < op->sealed.len; i++)
-		if (op->sealed.data[i] != 0)
-			return true;
-	return false;
-}
-
 /* What the ops of the round are, its contributors say. Who came for it adds to that, and tells alone of an op that none of them has submitted
- * only if it holds a result. */
+ * only if it holds a result. Who says of an op first is named even if it holds nothing: whose op is another one has to say from whose. */
 static void fill_holders_of(struct builder *b, Traind__Peer__Resume *resume, bool contributors)
 {
 	for (size_t i = 0; i < b->count; i++) {
@@ -371,7 +372,7 @@ static void fill_holders_of(struct builder *b, Traind__Peer__Resume *resume, boo
 			bool sealed = holds_some(e->report->ops[k]);
 			Traind__Peer__OpHolders *row = holders_row(resume, e->report->ops[k],
 			    &place, contributors || sealed);
-			if (row != NULL && sealed)
+			if (row != NULL && (sealed || row->n_holders == 0))
 				holders_add(b, row, e->peer->id, e->report->ops[k]);
 		}
 	}
