@@ -229,10 +229,85 @@ static void test_words_of_a_run_that_is_over(void **state)
 	world_finish(&w);
 }
 
+/* More than one message may hold, from all members at once, as after an hour without memberd: each record is in the log once, in entries that it takes. */
+#define OLD_ROUNDS   16384u
+#define LATE_MEMBERS 250u
+
+static size_t largest_entry;
+
+static void look_at_entries(struct world *w, const struct membership_action *a)
+{
+	(void)w;
+	if (a->kind != MEMBERSHIP_DO_APPEND)
+		return;
+	size_t bytes = traind__peer__log_entry__get_packed_size(a->entry);
+	largest_entry = bytes > largest_entry ? bytes : largest_entry;
+}
+
+static void commit_many(struct world *w, uint64_t conn, uint64_t peer, uint64_t from, size_t count)
+{
+	static uint64_t contributors[LATE_MEMBERS];
+	Traind__Peer__RoundCommits body = TRAIND__PEER__ROUND_COMMITS__INIT;
+	Traind__Peer__RoundCommit *rows = calloc(count, sizeof(*rows));
+	Traind__Peer__RoundCommit **list = calloc(count, sizeof(Traind__Peer__RoundCommit *));
+	assert_non_null(rows);
+	assert_non_null(list);
+	for (size_t i = 0; i < LATE_MEMBERS; i++)
+		contributors[i] = 5 + i;
+	for (size_t i = 0; i < count; i++) {
+		traind__peer__round_commit__init(&rows[i]);
+		rows[i].round = from + i;
+		rows[i].view = rows[i].attempt = 1;
+		rows[i].contributors = contributors;
+		rows[i].n_contributors = LATE_MEMBERS;
+		rows[i].digest_low = rows[i].digest_high = UINT64_MAX - i;
+		list[i] = &rows[i];
+	}
+	body.group = 4;
+	body.peer = peer;
+	body.rounds = list;
+	body.n_rounds = count;
+	MESSAGE(w, conn, ROUND_COMMITS, round_commits, &body);
+	free(rows);
+	free(list);
+}
+
+static void test_many_records_of_all_members_at_once(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	largest_entry = 0;
+	w.on_action = look_at_entries;
+	w.hold = true;
+	for (uint64_t from = 1; from < OLD_ROUNDS; from += TR_RECORDS_BATCH)
+		for (uint64_t c = 1; c <= 3; c++)
+			commit_many(&w, c, 4 + c, from, TR_RECORDS_BATCH);
+	world_apply(&w);
+	Traind__V1__Job *job = membership_job(w.m, 1, false);
+	assert_int_equal(job->rounds->recorded, OLD_ROUNDS);
+	traind__v1__job__free_unpacked(job, NULL);
+	assert_true(largest_entry <= TR_FRAME_CONTROL_MAX);
+	size_t entries = 0, records = 0;
+	for (size_t i = 0; i < w.log_count; i++) {
+		Traind__Peer__LogEntry *entry = traind__peer__log_entry__unpack(NULL, w.log[i].size,
+		    w.log[i].data);
+		if (entry->body_case == TRAIND__PEER__LOG_ENTRY__BODY_ROUNDS) {
+			entries++;
+			records += entry->rounds->n_rounds;
+		}
+		traind__peer__log_entry__free_unpacked(entry, NULL);
+	}
+	assert_int_equal(records, OLD_ROUNDS); /* none twice */
+	assert_true(entries > 1);
+	world_finish(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_records_behind_a_failed_append),
+		cmocka_unit_test(test_many_records_of_all_members_at_once),
 		cmocka_unit_test(test_ends_that_come_soon),
 		cmocka_unit_test(test_ends_that_come_late),
 		cmocka_unit_test(test_words_of_a_run_that_is_over),

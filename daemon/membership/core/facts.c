@@ -11,6 +11,8 @@
 #define EVENTS_PER_SECOND 20u
 #define TEXT_MAX          4096u
 #define SAMPLE_MAX        131072u /* sample.tokens is at most 65,536 */
+#define ENTRY_BYTES \
+	(1u << 20) /* of records in one entry; the log refuses one of 4 MiB, and so it would for ever */
 
 /* What its members may forget. Where the disk has refused records, only what has none missing before it; else also what is behind a gap that nobody
  * can fill (a member had no room for more while memberd was away). */
@@ -41,6 +43,51 @@ static void append_rounds(struct membership *m, struct group *group,
 	action_append(m, &entry, PENDING_ROUNDS, group->id, NULL);
 }
 
+static int compare(uint64_t a, uint64_t b)
+{
+	return a < b ? -1 : a > b;
+}
+
+static int by_round(const void *left, const void *right)
+{
+	const Traind__Peer__RoundCommit *a = *(Traind__Peer__RoundCommit *const *)left;
+	const Traind__Peer__RoundCommit *b = *(Traind__Peer__RoundCommit *const *)right;
+	const int order[] = { compare(a->round, b->round), compare(a->digest_low, b->digest_low),
+		compare(a->digest_high, b->digest_high), compare(a->view, b->view),
+		compare(a->attempt, b->attempt) };
+	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++)
+		if (order[i] != 0)
+			return order[i];
+	return 0;
+}
+
+static bool same_record(const Traind__Peer__RoundCommit *a, const Traind__Peer__RoundCommit *b)
+{
+	return a->round == b->round && a->digest_low == b->digest_low &&
+	    a->digest_high == b->digest_high && a->n_contributors == b->n_contributors &&
+	    memcmp(a->contributors, b->contributors,
+	        a->n_contributors * sizeof(*a->contributors)) == 0;
+}
+
+/* After a time without us all members tell the same rounds at once: each waits once, the oldest first, and none that came into the log meanwhile. */
+static void batch_tidy(const struct membership *m, const struct group *group)
+{
+	Traind__Peer__RoundCommits *batch = group->soft.batch;
+	const struct ledger *ledger = state_ledger(m, group);
+	size_t kept = 0;
+	qsort(batch->rounds, batch->n_rounds, sizeof(Traind__Peer__RoundCommit *), by_round);
+	for (size_t i = 0; i < batch->n_rounds; i++) {
+		Traind__Peer__RoundCommit *row = batch->rounds[i];
+		enum ledger_verdict verdict = ledger_look(ledger, row);
+		if ((verdict != LEDGER_NEW && verdict != LEDGER_CONTRADICTS) ||
+		    (kept > 0 && same_record(batch->rounds[kept - 1], row)))
+			traind__peer__round_commit__free_unpacked(row, NULL);
+		else
+			batch->rounds[kept++] = row;
+	}
+	batch->n_rounds = kept;
+}
+
 /* Adds copies of the records to those that wait for the log. */
 static void batch_add(struct membership *m, struct group *group,
     const Traind__Peer__RoundCommits *rounds)
@@ -50,6 +97,8 @@ static void batch_add(struct membership *m, struct group *group,
 		group->soft.batch = copy_message(m, &rounds->base);
 		return;
 	}
+	if (batch->n_rounds + rounds->n_rounds > BATCH_MAX)
+		batch_tidy(m, group);
 	if (batch->n_rounds + rounds->n_rounds > BATCH_MAX) {
 		action_ignored(m, "%zu round records of group %llu: the log does not keep up",
 		    rounds->n_rounds, (unsigned long long)group->id);
@@ -110,12 +159,12 @@ void facts_rounds(struct membership *m, struct node *node, const Traind__Peer__R
 		return;
 	copy.n_rounds = worth_it(m, group, rounds, copy.rounds);
 	group->soft.reply_conn = node->soft.conn;
-	if (copy.n_rounds == 0)
+	if (copy.n_rounds == 0) {
 		send_recorded(m, node->soft.conn, group);
-	else if (pending_any(m, PENDING_ROUNDS, group->id))
+	} else {
 		batch_add(m, group, &copy);
-	else
-		append_rounds(m, group, &copy);
+		facts_rounds_think(m, group);
+	}
 	free(copy.rounds);
 }
 
@@ -145,10 +194,24 @@ void facts_rounds_refused(struct membership *m, uint64_t id)
 /* Those before them are in the log, or did not get there. */
 void facts_rounds_think(struct membership *m, struct group *group)
 {
-	if (group->soft.batch == NULL || pending_any(m, PENDING_ROUNDS, group->id))
+	Traind__Peer__RoundCommits *batch = group->soft.batch;
+	size_t count = 0, bytes = 0;
+	if (batch == NULL || pending_any(m, PENDING_ROUNDS, group->id))
 		return;
-	append_rounds(m, group, group->soft.batch);
-	traind__peer__round_commits__free_unpacked(group->soft.batch, NULL);
+	batch_tidy(m, group);
+	for (; count < batch->n_rounds && bytes < ENTRY_BYTES; count++)
+		bytes += traind__peer__round_commit__get_packed_size(batch->rounds[count]);
+	Traind__Peer__RoundCommits first = *batch;
+	first.n_rounds = count;
+	if (count > 0)
+		append_rounds(m, group, &first);
+	for (size_t i = 0; i < count; i++)
+		traind__peer__round_commit__free_unpacked(batch->rounds[i], NULL);
+	batch->n_rounds -= count;
+	memmove(batch->rounds, batch->rounds + count, batch->n_rounds * sizeof(*batch->rounds));
+	if (batch->n_rounds > 0)
+		return;
+	traind__peer__round_commits__free_unpacked(batch, NULL);
 	group->soft.batch = NULL;
 }
 
