@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -229,6 +230,63 @@ static void test_ledger_forgets_the_oldest(void **state)
 	ledger_destroy(ledger);
 }
 
+/* As of nodes that come and go for months: a view, and so other contributors, every few rounds. What no row names goes. */
+static void test_ledger_forgets_sets_of_forgotten_rounds(void **state)
+{
+	(void)state;
+	struct ledger *ledger = ledger_create();
+	uint64_t peers[] = { 1, 0 };
+	for (uint64_t round = 1; round <= 3 * TR_ROUND_RECORDS_MAX; round++) {
+		peers[1] = 2 + round / 16;
+		Traind__Peer__RoundCommit r = record(round, peers, 2, round);
+		assert_int_equal(ledger_add(ledger, &r), LEDGER_NEW);
+	}
+	Traind__Peer__SnapshotLedger *packed = ledger_pack(ledger);
+	assert_in_range(packed->n_sets, packed->rows_count / 16, TR_ROUND_RECORDS_MAX / 16 + 1);
+	struct ledger *copy = ledger_unpack(packed);
+	assert_non_null(copy);
+	for (uint64_t round = 3 * TR_ROUND_RECORDS_MAX - packed->rows_count + 1;
+	     round <= 3 * TR_ROUND_RECORDS_MAX; round++) {
+		peers[1] = 2 + round / 16;
+		Traind__Peer__RoundCommit r = record(round, peers, 2, round);
+		assert_int_equal(ledger_look(ledger, &r), LEDGER_KNOWN);
+		assert_int_equal(ledger_look(copy, &r), LEDGER_KNOWN);
+	}
+	traind__peer__snapshot_ledger__free_unpacked(packed, NULL);
+	ledger_destroy(copy);
+	ledger_destroy(ledger);
+}
+
+/* A memberd that starts reads it all before it serves. */
+static void test_ledger_of_many_sets_is_read_at_once(void **state)
+{
+	enum { SETS = 30000, PEERS = 64 };
+	(void)state;
+	struct ledger *ledger = ledger_create();
+	Traind__Peer__SnapshotLedger *packed = ledger_pack(ledger);
+	free(packed->sets);
+	packed->sets = calloc(SETS, sizeof(*packed->sets));
+	assert_non_null(packed->sets);
+	for (; packed->n_sets < SETS; packed->n_sets++) {
+		Traind__Peer__ContributorSet *set = malloc(sizeof(*set));
+		assert_non_null(set);
+		traind__peer__contributor_set__init(set);
+		set->peers = malloc(PEERS * sizeof(*set->peers));
+		assert_non_null(set->peers);
+		for (; set->n_peers < PEERS; set->n_peers++)
+			set->peers[set->n_peers] = 1 + set->n_peers;
+		set->peers[PEERS - 1] += packed->n_sets;
+		packed->sets[packed->n_sets] = set;
+	}
+	clock_t before = clock();
+	struct ledger *copy = ledger_unpack(packed);
+	assert_non_null(copy);
+	assert_true(clock() - before < CLOCKS_PER_SEC);
+	traind__peer__snapshot_ledger__free_unpacked(packed, NULL);
+	ledger_destroy(copy);
+	ledger_destroy(ledger);
+}
+
 static void test_job_moves(void **state)
 {
 	(void)state;
@@ -332,6 +390,8 @@ int main(void)
 		cmocka_unit_test(test_ledger),
 		cmocka_unit_test(test_ledger_in_any_order),
 		cmocka_unit_test(test_ledger_forgets_the_oldest),
+		cmocka_unit_test(test_ledger_forgets_sets_of_forgotten_rounds),
+		cmocka_unit_test(test_ledger_of_many_sets_is_read_at_once),
 		cmocka_unit_test(test_job_moves),
 		cmocka_unit_test(test_exit_words_are_whole_lines),
 		cmocka_unit_test(test_exit_words_cut_a_long_line_at_its_end),

@@ -62,22 +62,50 @@ static bool set_equal(const struct set *set, const uint64_t *peers, size_t count
 	return set->count == count && memcmp(set->peers, peers, count * sizeof(*peers)) == 0;
 }
 
+static bool set_add(struct ledger *ledger, const uint64_t *peers, size_t count)
+{
+	struct set *grown = realloc(ledger->sets, (ledger->sets_count + 1) * sizeof(*grown));
+	if (grown == NULL)
+		return false;
+	ledger->sets = grown;
+	uint64_t *copy = malloc(count * sizeof(*copy));
+	if (copy == NULL)
+		return false;
+	memcpy(copy, peers, count * sizeof(*copy));
+	ledger->sets[ledger->sets_count++] = (struct set){ .peers = copy, .count = count };
+	return true;
+}
+
 /* UINT32_MAX: out of memory. */
 static uint32_t ledger_set(struct ledger *ledger, const uint64_t *peers, size_t count)
 {
 	for (size_t i = ledger->sets_count; i-- > 0;)
 		if (set_equal(&ledger->sets[i], peers, count))
 			return (uint32_t)i;
-	struct set *grown = realloc(ledger->sets, (ledger->sets_count + 1) * sizeof(*grown));
-	if (grown == NULL)
-		return UINT32_MAX;
-	ledger->sets = grown;
-	uint64_t *copy = malloc(count * sizeof(*copy));
-	if (copy == NULL)
-		return UINT32_MAX;
-	memcpy(copy, peers, count * sizeof(*copy));
-	ledger->sets[ledger->sets_count] = (struct set){ .peers = copy, .count = count };
-	return (uint32_t)ledger->sets_count++;
+	return set_add(ledger, peers, count) ? (uint32_t)(ledger->sets_count - 1) : UINT32_MAX;
+}
+
+/* Of rows that are gone: where nodes come and go each view has brought another one, for months. Without memory they stay. */
+static void forget_sets(struct ledger *ledger)
+{
+	uint32_t *places = calloc(ledger->sets_count + 1, sizeof(*places));
+	uint32_t kept = 0;
+	if (places == NULL)
+		return;
+	for (size_t i = 0; i < ledger->count; i++)
+		places[ledger->rows[i].set] = 1;
+	for (size_t i = 0; i < ledger->sets_count; i++) {
+		if (places[i] == 0) {
+			free(ledger->sets[i].peers);
+			continue;
+		}
+		ledger->sets[kept] = ledger->sets[i];
+		places[i] = kept++;
+	}
+	ledger->sets_count = kept;
+	for (size_t i = 0; i < ledger->count; i++)
+		ledger->rows[i].set = places[ledger->rows[i].set];
+	free(places);
 }
 
 static bool record_valid(const struct ledger *ledger, const Traind__Peer__RoundCommit *record)
@@ -122,6 +150,7 @@ static bool ledger_room(struct ledger *ledger)
 		ledger->count -= gone;
 		if (ledger->frontier < before)
 			ledger->frontier = before;
+		forget_sets(ledger);
 	}
 	if (ledger->count < ledger->capacity)
 		return true;
@@ -146,8 +175,10 @@ enum ledger_verdict ledger_add(struct ledger *ledger, const Traind__Peer__RoundC
 	enum ledger_verdict verdict = ledger_look(ledger, record);
 	if (verdict != LEDGER_NEW)
 		return verdict;
+	if (!ledger_room(ledger)) /* it numbers the sets anew */
+		return LEDGER_NOMEM;
 	uint32_t set = ledger_set(ledger, record->contributors, record->n_contributors);
-	if (set == UINT32_MAX || !ledger_room(ledger))
+	if (set == UINT32_MAX)
 		return LEDGER_NOMEM;
 	size_t at = ledger_find(ledger, record->round);
 	memmove(&ledger->rows[at + 1], &ledger->rows[at],
@@ -411,7 +442,7 @@ struct ledger *ledger_unpack(const Traind__Peer__SnapshotLedger *packed)
 	for (size_t i = 0; i < packed->n_sets; i++) {
 		const Traind__Peer__ContributorSet *set = packed->sets[i];
 		if (set->n_peers == 0 || set->n_peers > TR_GROUP_PEERS_MAX ||
-		    ledger_set(ledger, set->peers, set->n_peers) != i)
+		    !set_add(ledger, set->peers, set->n_peers))
 			goto fail;
 	}
 	if (!rows_get(ledger, packed))
