@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "common/log.h"
@@ -10,6 +11,16 @@
 #include "tests/unit/store_harness.h"
 
 static int ack_fd;
+static bool bad_disk;
+
+/* In place of libc's. */
+ssize_t pread(int fd, void *bytes, size_t size, off_t at)
+{
+	if (!bad_disk)
+		return syscall(SYS_pread64, fd, bytes, size, at);
+	errno = EIO;
+	return -1;
+}
 
 static void acknowledge(struct owner *o, uint64_t number)
 {
@@ -324,11 +335,35 @@ static void test_torn_metadata(void **state)
 	folder_remove(folder);
 }
 
+/* What cannot be read now may be read later: it stays. */
+static void test_a_disk_that_does_not_give_up_its_bytes(void **state)
+{
+	char folder[64];
+	struct owner o;
+	struct tr_error error = { 0 };
+	(void)state;
+	folder_make_fast(folder);
+	uint64_t acknowledged = run_and_kill(folder, 40);
+	assert_true(acknowledged >= 40);
+	bad_disk = true;
+	tr_status status = owner_try(&o, folder, &error);
+	bad_disk = false;
+	assert_int_equal(status, TR_EIO);
+	assert_non_null(strstr(error.text, "Input/output error"));
+	owner_finish_loop(&o);
+	owner_open(&o, folder);
+	assert_true(o.in_order);
+	assert_true(o.newest >= acknowledged);
+	owner_close(&o);
+	folder_remove(folder);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_kill_20_times),
 		cmocka_unit_test(test_kill_while_founding),
+		cmocka_unit_test(test_a_disk_that_does_not_give_up_its_bytes),
 		cmocka_unit_test(test_torn_at_every_byte),
 		cmocka_unit_test(test_torn_metadata),
 	};

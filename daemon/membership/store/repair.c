@@ -66,8 +66,10 @@ static tr_status repair_open_segment(const char *path, struct tr_error *error)
 		status = fault(error, path);
 		goto out;
 	}
-	if (st.st_size < HEADER_BYTES + BATCH_BYTES_MIN ||
-	    pread(fd, header, sizeof(header), 0) != (ssize_t)sizeof(header) ||
+	ssize_t got = pread(fd, header, sizeof(header), 0);
+	if (got < 0) { /* of what is in there nothing is known */
+		status = fault(error, path);
+	} else if (st.st_size < HEADER_BYTES + BATCH_BYTES_MIN || got != (ssize_t)sizeof(header) ||
 	    !first_batch_there(fd, header, st.st_size)) {
 		if (unlink(path) != 0)
 			status = fault(error, path);
