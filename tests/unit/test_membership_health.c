@@ -465,6 +465,39 @@ static void test_accuser_of_all(void **state)
 }
 
 /* Round trips of 400 ms: packets that are lost take long to be sent again, so silence is judged after 8 of them. */
+/* p5's own cable is cut, and memberd stands still just then: what the others say of it waits in the sockets, behind a heartbeat. */
+static void accuser_while_memberd_stands_still(uint64_t ms)
+{
+	struct world w;
+	training(&w);
+	world_tick(&w, 250);
+	for (uint64_t c = 1; c <= 3; c++)
+		heartbeat(&w, c);
+	skip_trace(&w);
+	complain(&w, 1, 1, 5, 7, "silent for 1.0 s");
+	w.now += ms;
+	heartbeat(&w, 2);
+	heartbeat(&w, 3);
+	complain(&w, 2, 1, 6, 5, "silent for 1.0 s");
+	complain(&w, 3, 1, 7, 5, "silent for 1.0 s");
+	for (int i = 0; i < 4; i++) {
+		world_tick(&w, 250);
+		for (uint64_t c = 1; c <= 3; c++)
+			heartbeat(&w, c);
+	}
+	assert_null(strstr(w.trace, "peer_moved p7"));
+	assert_null(strstr(w.trace, "peer_moved p6"));
+	assert_non_null(strstr(w.trace, "append peer_moved p5 lost: 2 members cannot reach it"));
+	world_finish(&w);
+}
+
+static void test_accuser_while_memberd_stood_still(void **state)
+{
+	(void)state;
+	accuser_while_memberd_stands_still(3000);
+	accuser_while_memberd_stands_still(700); /* too short to be a pause */
+}
+
 static void test_silence_far_away(void **state)
 {
 	struct world w;
@@ -512,6 +545,7 @@ int main(void)
 		cmocka_unit_test(test_silent_for_two),
 		cmocka_unit_test(test_silent_for_a_member_only),
 		cmocka_unit_test(test_accuser_of_all),
+		cmocka_unit_test(test_accuser_while_memberd_stood_still),
 		cmocka_unit_test(test_silence_far_away),
 		cmocka_unit_test(test_slot_of_an_evicted_worker),
 	};

@@ -245,6 +245,9 @@ void health_paused(struct membership *m, uint64_t gap_ms)
 		struct list *peers = state_peers(m, group);
 		if (group->soft.proposal.asked)
 			group->soft.proposal.deadline_ms += gap_ms;
+		/* What the others have to say of it may wait in their sockets. */
+		for (size_t k = 0; k < group->soft.complaints_count; k++)
+			group->soft.complaints[k].due_ms += gap_ms;
 		for (size_t k = 0; k < peers->count; k++) {
 			struct peer *peer = peers->items[k];
 			if (peer->group == group->id && peer->soft.moved_ms != 0)

@@ -200,7 +200,8 @@ void link_think(struct membership *m, struct group *group)
 			group->soft.repair = true;
 			continue;
 		}
-		unreachable_due = unreachable_due || c.due_ms <= m->now_ms;
+		/* Where we stood still for a moment what the others say comes in this very turn. */
+		unreachable_due = unreachable_due || (m->all_read && c.due_ms <= m->now_ms);
 		group->soft.complaints[kept++] = c;
 	}
 	group->soft.complaints_count = kept;

@@ -251,6 +251,7 @@ tr_status membership_step(struct membership *m, const struct membership_event *e
 	m->unix_ms = event->unix_ms;
 	m->random = event->random;
 	memcpy(m->secret, event->secret, sizeof(m->secret));
+	m->all_read = event->kind == MEMBERSHIP_TICK;
 	notice_pause(m);
 	on_event(m, event);
 	/* One decision may call for another (a lost node ends peers, which call for a view); all

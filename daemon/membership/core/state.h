@@ -247,6 +247,7 @@ struct membership {
 	uint64_t woke_ms; /* when we last had stood still for so long that nodes gave us up; 0: never */
 	uint64_t next_cookie, soft_next_id, soft_next_job;
 	uint64_t retry_ms; /* after a failed append: nothing is appended before that */
+	bool all_read; /* this step is a tick, which comes when all that was there to read has been stepped */
 	struct list greetings;
 	struct measuring measuring;
 	struct list measured; /* struct measured_link */
