@@ -303,11 +303,40 @@ static void test_many_records_of_all_members_at_once(void **state)
 	world_finish(&w);
 }
 
+/* Processes that link the library are nodes without slots, and come and go by the dozen. A traind that went before them is known all the same: by
+ * its number, which a planned job may wait for. */
+static void test_a_lost_traind_among_many_short_processes(void **state)
+{
+	struct world w;
+	(void)state;
+	world_init(&w);
+	world_lead(&w);
+	hello(&w, 1, 0, 101, 1);
+	world_closed(&w, 1, "reset by peer");
+	for (uint64_t i = 0; i < 200; i++) {
+		world_tick(&w, 250);
+		hello(&w, 2 + i % 100, 0, 1000 + i, 0);
+		world_closed(&w, 2 + i % 100, "it left");
+		skip_trace(&w);
+	}
+	Traind__V1__ListNodesResponse *nodes = membership_nodes(w.m, w.now);
+	assert_int_equal(nodes->nodes[0]->id, 1);
+	assert_string_equal(nodes->nodes[0]->reason, "its connection closed: reset by peer");
+	assert_in_range(nodes->n_nodes, 2, 66); /* and of the others the newest */
+	assert_int_equal(nodes->nodes[nodes->n_nodes - 1]->id, 201);
+	traind__v1__list_nodes_response__free_unpacked(nodes, NULL);
+	hello(&w, 1, 1, 102, 1); /* its machine is up again */
+	assert_int_equal(w.last[1]->body_case, TRAIND__PEER__TO_NODE__BODY_WELCOME);
+	assert_int_equal(w.last[1]->welcome->node_id, 1);
+	world_finish(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_records_behind_a_failed_append),
 		cmocka_unit_test(test_many_records_of_all_members_at_once),
+		cmocka_unit_test(test_a_lost_traind_among_many_short_processes),
 		cmocka_unit_test(test_ends_that_come_soon),
 		cmocka_unit_test(test_ends_that_come_late),
 		cmocka_unit_test(test_words_of_a_run_that_is_over),

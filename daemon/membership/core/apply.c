@@ -37,21 +37,38 @@ void apply_event(struct membership *m, struct job *job, uint64_t unix_ms, const 
 	}
 }
 
+static void forget_node(struct membership *m, size_t index)
+{
+	node_free(m->nodes.items[index]);
+	list_remove(&m->nodes, index);
+}
+
+/* Processes that link the library come and go by the dozen, and nobody asks for them by their numbers. */
+static bool forgotten_before(const struct node *a, const struct node *b)
+{
+	bool short_lived = a->hello->slots == 0, other = b->hello->slots == 0;
+	return short_lived != other ? short_lived : a->changed_unix_ms < b->changed_unix_ms;
+}
+
 static void forget_lost_nodes(struct membership *m, uint64_t unix_ms)
 {
-	size_t lost = 0;
+	size_t lost = 0, first = 0;
 	for (size_t i = m->nodes.count; i-- > 0;) {
-		struct node *node = m->nodes.items[i];
+		const struct node *node = m->nodes.items[i];
+		if (node->lost && unix_ms > node->changed_unix_ms &&
+		    unix_ms - node->changed_unix_ms > LOST_NODE_KEPT_MS)
+			forget_node(m, i);
+	}
+	for (size_t i = 0; i < m->nodes.count; i++) {
+		const struct node *node = m->nodes.items[i];
 		if (!node->lost)
 			continue;
-		lost++;
-		bool old = unix_ms > node->changed_unix_ms &&
-		    unix_ms - node->changed_unix_ms > LOST_NODE_KEPT_MS;
-		if (old || lost > LOST_NODES_MAX) {
-			list_remove(&m->nodes, i);
-			node_free(node);
-		}
+		if (lost++ == 0 || forgotten_before(node, m->nodes.items[first]))
+			first = i;
 	}
+	/* One more is lost at a time. */
+	if (lost > LOST_NODES_MAX)
+		forget_node(m, first);
 }
 
 static void apply_node_seen(struct membership *m, const Traind__Peer__NodeSeen *seen,
