@@ -287,6 +287,30 @@ static void test_ledger_of_many_sets_is_read_at_once(void **state)
 	ledger_destroy(ledger);
 }
 
+/* A view is told to each node by asking for the job of each member: 65,536 times for 256 of both, with thousands of later jobs behind it. */
+static void test_an_old_job_is_found_at_once(void **state)
+{
+	static struct job jobs[TR_JOBS_MAX];
+	static void *items[TR_JOBS_MAX];
+	struct membership m = { .jobs = { items, TR_JOBS_MAX, TR_JOBS_MAX } };
+	(void)state;
+	for (size_t i = 0; i < TR_JOBS_MAX; i++) {
+		jobs[i].id = 1 + 2 * i;
+		items[i] = &jobs[i];
+	}
+	for (size_t i = 0; i < TR_JOBS_MAX; i++)
+		assert_ptr_equal(state_job(&m, 1 + 2 * i), &jobs[i]);
+	assert_null(state_job(&m, 0));
+	assert_null(state_job(&m, 2));
+	assert_null(state_job(&m, UINT64_MAX));
+	clock_t before = clock();
+	for (unsigned i = 0; i < 200000; i++)
+		assert_ptr_equal(state_job(&m, 1 + 2 * (i % 8)), &jobs[i % 8]);
+	assert_true(clock() - before < CLOCKS_PER_SEC / 5);
+	jobs[TR_JOBS_MAX - 1].id = 2; /* in no order */
+	assert_ptr_equal(state_job(&m, 2), &jobs[TR_JOBS_MAX - 1]);
+}
+
 static void test_job_moves(void **state)
 {
 	(void)state;
@@ -392,6 +416,7 @@ int main(void)
 		cmocka_unit_test(test_ledger_forgets_the_oldest),
 		cmocka_unit_test(test_ledger_forgets_sets_of_forgotten_rounds),
 		cmocka_unit_test(test_ledger_of_many_sets_is_read_at_once),
+		cmocka_unit_test(test_an_old_job_is_found_at_once),
 		cmocka_unit_test(test_job_moves),
 		cmocka_unit_test(test_exit_words_are_whole_lines),
 		cmocka_unit_test(test_exit_words_cut_a_long_line_at_its_end),

@@ -62,8 +62,21 @@ struct node *state_node_of_conn(const struct membership *m, uint64_t conn)
 	return NULL;
 }
 
+/* Submitted in this order: where a view is told to hundreds of nodes, each of its members asks for its job, behind which may be thousands. */
 struct job *state_job(const struct membership *m, uint64_t id)
 {
+	size_t low = 0, high = m->jobs.count;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		struct job *job = m->jobs.items[middle];
+		if (job->id == id)
+			return job;
+		if (job->id < id)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	/* A log that somebody else wrote may have them in another order. */
 	for (size_t i = m->jobs.count; i-- > 0;) {
 		struct job *job = m->jobs.items[i];
 		if (job->id == id)
