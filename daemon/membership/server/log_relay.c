@@ -19,6 +19,7 @@ struct log_source {
 	uint64_t stream; /* our number for it, on the node's connection; 0: not opened */
 	struct membership_log_place place;
 	bool ended;
+	uint64_t window; /* bytes that it may have on the way */
 	uint64_t unread; /* sent to the client, not read by it */
 	uint64_t owed;   /* read by the client, credit not yet given back */
 };
@@ -29,7 +30,7 @@ struct log_reader {
 	bool follow, one_rank;
 	bool fresh; /* to be looked at in the next turn */
 	uint32_t rank;
-	uint64_t tail_bytes, window;
+	uint64_t tail_bytes;
 	struct log_source *sources;
 	size_t count;
 	tr_status status; /* of the first source that went wrong */
@@ -57,6 +58,16 @@ static void went_wrong(struct log_reader *reader, tr_status status, const char *
 	    source->place.node_name, text);
 }
 
+/* Its part of what all that are open at once may have. Of a job that still waits for its nodes, as `launch` asks for it, there is none before. */
+static uint64_t window_of(const struct log_reader *reader)
+{
+	uint64_t at_once = 0;
+	for (size_t i = 0; reader->follow && i < reader->count; i++)
+		at_once += reader->sources[i].ended ? 0 : 1;
+	uint64_t window = WINDOW_ALL_BYTES / (at_once > 0 ? at_once : 1);
+	return window > WINDOW_LEAST_BYTES ? window : WINDOW_LEAST_BYTES;
+}
+
 static void open_source(struct memberd *memberd, struct log_reader *reader,
     struct log_source *source)
 {
@@ -67,12 +78,13 @@ static void open_source(struct memberd *memberd, struct log_reader *reader,
 	}
 	Traind__Peer__LogRequest request = TRAIND__PEER__LOG_REQUEST__INIT;
 	source->stream = ++memberd->next_log_stream;
+	source->window = window_of(reader);
 	request.stream = source->stream;
 	request.job_id = reader->job;
 	request.peer = source->place.peer;
 	request.follow = reader->follow;
 	request.tail_bytes = reader->tail_bytes;
-	request.credit_bytes = reader->window;
+	request.credit_bytes = source->window;
 	send_to(memberd, source, TRAIND__PEER__TO_NODE__BODY_LOG_REQUEST, &request);
 }
 
@@ -179,11 +191,6 @@ tr_status log_relay_open(struct memberd *memberd, uint64_t stream,
 	reader->one_rank = request->one_rank;
 	reader->rank = request->rank;
 	reader->tail_bytes = request->tail_bytes;
-	find_sources(memberd, reader);
-	size_t at_once = reader->follow && reader->count > 1 ? reader->count : 1;
-	reader->window = WINDOW_ALL_BYTES / at_once;
-	if (reader->window < WINDOW_LEAST_BYTES)
-		reader->window = WINDOW_LEAST_BYTES;
 	reader->next = memberd->readers;
 	memberd->readers = reader;
 	memberd->reader_count++;
@@ -223,7 +230,7 @@ void log_relay_credit(struct memberd *memberd, uint64_t stream, uint64_t bytes)
 		source->unread -= part;
 		source->owed += part;
 		bytes -= part;
-		if (source->owed >= reader->window / 2 && !source->ended)
+		if (source->owed >= source->window / 2 && !source->ended)
 			give_back(memberd, source);
 	}
 }
