@@ -498,6 +498,47 @@ static void test_accuser_while_memberd_stood_still(void **state)
 	accuser_while_memberd_stands_still(700); /* too short to be a pause */
 }
 
+static void nothing_is_overdue(struct world *w)
+{
+	world_tick(w, 1000);
+	for (uint64_t c = 1; c <= 3; c++)
+		heartbeat(w, c);
+	for (int i = 0; i < 8; i++)
+		world_tick(w, 0);
+	assert_true(membership_deadline_ms(w->m) > w->now);
+}
+
+/* Each member reads at another moment that it is over, and what breaks until then is still said. Nobody decides about it: memberd is not to look at it
+ * again and again. */
+static void test_broken_link_of_a_job_that_ended(void **state)
+{
+	struct world w;
+	struct membership_event cancel = { .kind = MEMBERSHIP_CANCEL, .request = 2, .job = 1 };
+	(void)state;
+	training(&w);
+	world_step(&w, &cancel);
+	assert_int_equal(job_state(&w, 1), TRAIND__V1__JOB_STATE__JOB_STATE_CANCELLED);
+	complain(&w, 2, 1, 6, 5, "reset by peer");
+	nothing_is_overdue(&w);
+	world_finish(&w);
+}
+
+/* While a disk takes its time with a view there is nothing to decide about the group either. */
+static void test_broken_link_while_the_disk_is_slow(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	w.hold = true;
+	world_closed(&w, 1, "reset by peer");
+	complain(&w, 2, 1, 6, 7, "reset by peer");
+	for (uint64_t c = 2; c <= 3; c++)
+		report(&w, c, 4, 4 + c, 2, 1, 0, 0, 0, false, 0, 0);
+	assert_non_null(strstr(w.trace, "append view "));
+	nothing_is_overdue(&w);
+	world_finish(&w);
+}
+
 static void test_silence_far_away(void **state)
 {
 	struct world w;
@@ -545,6 +586,8 @@ int main(void)
 		cmocka_unit_test(test_silent_for_two),
 		cmocka_unit_test(test_silent_for_a_member_only),
 		cmocka_unit_test(test_accuser_of_all),
+		cmocka_unit_test(test_broken_link_of_a_job_that_ended),
+		cmocka_unit_test(test_broken_link_while_the_disk_is_slow),
 		cmocka_unit_test(test_accuser_while_memberd_stood_still),
 		cmocka_unit_test(test_silence_far_away),
 		cmocka_unit_test(test_slot_of_an_evicted_worker),

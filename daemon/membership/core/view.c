@@ -165,6 +165,14 @@ static void lose_silent(struct membership *m, struct group *group)
 	}
 }
 
+static bool all_reported(const struct proposal *proposal)
+{
+	for (size_t i = 0; i < proposal->count; i++)
+		if (proposal->members[i].report == NULL)
+			return false;
+	return true;
+}
+
 /* True: the proposal still stands. */
 static bool proposal_think(struct membership *m, struct group *group)
 {
@@ -203,6 +211,7 @@ void view_think(struct membership *m, struct group *group)
 	const struct job *job = group->job != 0 ? state_job(m, group->job) : NULL;
 	if (group->job != 0 && (job == NULL || job->group != group->id || !state_job_live(job))) {
 		view_drop_proposal(group);
+		group->soft.complaints_count = 0; /* nobody decides about them any more */
 		return;
 	}
 	if (pending_any(m, PENDING_GROUP, group->id))
@@ -318,8 +327,9 @@ uint64_t view_deadline_ms(const struct membership *m)
 	for (size_t i = 0; i < m->groups.count; i++) {
 		const struct group *group = m->groups.items[i];
 		const struct proposal *proposal = &group->soft.proposal;
-		if (proposal->asked && !pending_any(m, PENDING_GROUP, group->id) &&
-		    proposal->deadline_ms < deadline)
+		if (pending_any(m, PENDING_GROUP, group->id))
+			continue; /* the log is what is waited for */
+		if (proposal->asked && !all_reported(proposal) && proposal->deadline_ms < deadline)
 			deadline = proposal->deadline_ms;
 		uint64_t link = link_deadline_ms(group);
 		if (link < deadline)
