@@ -320,6 +320,15 @@ static void read_everything(struct trial *t)
 	traind__v1__list_nodes_response__free_unpacked(nodes, NULL);
 }
 
+/* What is due is decided when it is looked at: a deadline that stays behind would keep memberd busy. After a few looks, since one decision may call for another. */
+static void check_nothing_stays_due(struct trial *t)
+{
+	world_tick(&t->w, 1000); /* whatever was refused may be tried again */
+	for (int i = 0; i < 4; i++)
+		world_tick(&t->w, 0);
+	HOLD(t, membership_deadline_ms(t->w.m) > t->w.now);
+}
+
 static uint64_t all_views, all_places, all_entries;
 
 static void run_seed(uint64_t seed)
@@ -344,6 +353,8 @@ static void run_seed(uint64_t seed)
 			keep_snapshot(t);
 		if (draw(t, 300) == 0)
 			check_replay(t);
+		if (draw(t, 100) == 0)
+			check_nothing_stays_due(t);
 	}
 	check_replay(t);
 	read_everything(t);
