@@ -22,6 +22,8 @@
 #define LOOKS_PASSED_MOST 8u
 /* As listener.c. */
 #define ACCEPT_PAUSE_MS 100
+/* Until some of those that were let in have said hello. */
+#define STRANGERS_PAUSE_MS 5
 
 bool shm_hub_look(struct shm_hub *hub)
 {
@@ -96,14 +98,19 @@ static void on_pause(uv_timer_t *timer)
 }
 
 /* Who dials stays in the queue, and the socket readable: watched, it would keep the loop busy. */
-static void pause_accepting(struct shm_hub *hub, int reason)
+static void pause_accepting(struct shm_hub *hub, unsigned pause_ms)
+{
+	(void)uv_poll_stop(&hub->socket_poll);
+	(void)uv_timer_start(&hub->pause, on_pause, pause_ms, 0);
+}
+
+static void starve(struct shm_hub *hub, int reason)
 {
 	if (!hub->starved)
 		log_warn("shm", "no descriptor for a process of this host that dials: %s; it waits",
 		    strerror(reason));
 	hub->starved = true;
-	(void)uv_poll_stop(&hub->socket_poll);
-	(void)uv_timer_start(&hub->pause, on_pause, ACCEPT_PAUSE_MS, 0);
+	pause_accepting(hub, ACCEPT_PAUSE_MS);
 }
 
 static void on_dialled(uv_poll_t *poll, int status, int events)
@@ -111,21 +118,21 @@ static void on_dialled(uv_poll_t *poll, int status, int events)
 	struct shm_hub *hub = poll->data;
 	(void)status;
 	(void)events;
-	for (;;) {
+	/* Those beyond wait: one that was closed here would take TCP for good. */
+	while (hub->strangers < TR_SHM_UNGREETED_MAX) {
 		struct lane_shm *lane;
 		int fd = accept4(hub->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd < 0) {
 			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
 			    errno == ENOMEM)
-				pause_accepting(hub, errno);
+				starve(hub, errno);
 			return;
 		}
 		hub->starved = false;
-		if (hub->strangers >= TR_SHM_UNGREETED_MAX)
-			(void)close(fd);
-		else if (lane_shm_create(hub, fd, false, &lane, NULL) == TR_OK)
+		if (lane_shm_create(hub, fd, false, &lane, NULL) == TR_OK)
 			hub->strangers++;
 	}
+	pause_accepting(hub, STRANGERS_PAUSE_MS);
 }
 
 void shm_hub_opened(struct lane_shm *lane)

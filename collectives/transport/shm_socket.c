@@ -13,8 +13,10 @@
 #include <unistd.h>
 
 #include "collectives/transport/descriptors.h"
+#include "common/limits.h"
 
-#define BACKLOG 128
+/* All members of a group that are on this host may dial before the loop turns, and who finds no room takes TCP. */
+#define BACKLOG (4 * TR_GROUP_PEERS_MAX)
 
 static socklen_t name_address(const char *name, struct sockaddr_un *address)
 {

@@ -236,6 +236,42 @@ static void test_out_of_descriptors(void **state)
 	close_hubs(&f);
 }
 
+/* All members of a large group that are on this host dial at once, and some may not have said hello when they are taken out of the queue. */
+static void test_more_dial_than_may_be_strangers(void **state)
+{
+	enum { DIALLERS = 200, SILENT = 100 };
+	static struct fixture f;
+	static struct side sides[DIALLERS];
+	static int silent[SILENT];
+	unsigned opened = 0;
+	(void)state;
+	open_hubs(&f);
+	for (unsigned i = 0; i < SILENT; i++)
+		assert_int_equal(shm_socket_dial(shm_hub_address(f.b.hub), &silent[i], NULL), TR_OK);
+	for (unsigned i = 0; i < DIALLERS; i++) {
+		sides[i] = (struct side){ .loop = &f.loop };
+		assert_int_equal(shm_hub_dial(f.a.hub, shm_hub_address(f.b.hub), &nobody,
+		                     &sides[i].exports, &side_callbacks, &sides[i], &sides[i].lane,
+		                     NULL),
+		    TR_OK);
+	}
+	(void)uv_timer_start(&f.turn, on_turn, 10, 10);
+	for (unsigned turn = 0; opened < DIALLERS; turn++) {
+		(void)uv_run(&f.loop, UV_RUN_ONCE);
+		if (turn == 20)
+			for (unsigned i = 0; i < SILENT; i++)
+				(void)close(silent[i]);
+		opened = 0;
+		for (unsigned i = 0; i < DIALLERS; i++) {
+			assert_false(sides[i].closed);
+			opened += sides[i].opened;
+		}
+	}
+	for (unsigned i = 0; i < DIALLERS; i++)
+		lane_close(sides[i].lane, "the test is over");
+	close_hubs(&f);
+}
+
 static void test_finish_is_read_to_the_end(void **state)
 {
 	static struct fixture f;
@@ -474,6 +510,7 @@ int main(void)
 		cmocka_unit_test(test_released_may_send_again),
 		cmocka_unit_test(test_released_may_close),
 		cmocka_unit_test(test_out_of_descriptors),
+		cmocka_unit_test(test_more_dial_than_may_be_strangers),
 		cmocka_unit_test(test_finish_is_read_to_the_end),
 		cmocka_unit_test(test_bad_frame_ends_its_lane),
 		cmocka_unit_test(test_death_is_noticed_and_its_words_are_read),
