@@ -201,6 +201,11 @@ static void merge_progress(Traind__V1__Progress *into, Traind__V1__Progress *fro
 		from->merges = into->merges;
 		into->merges = newer;
 	}
+	if (from->plan != NULL) {
+		Traind__V1__PlanNow *newer = from->plan;
+		from->plan = into->plan;
+		into->plan = newer;
+	}
 	if (from->checkpoint[0] != '\0') {
 		char *newer = from->checkpoint;
 		from->checkpoint = into->checkpoint;

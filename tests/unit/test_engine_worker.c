@@ -383,6 +383,8 @@ static void said_with_its_end(const Traind__Peer__LastWords *words)
 	assert_int_equal(words->progress->step, 5);
 	assert_true(words->progress->loss == 1.5 && words->progress->val_loss == 2.5);
 	assert_string_equal(words->progress->checkpoint, "/tmp/step-4");
+	assert_non_null(words->progress->plan);
+	assert_int_equal(words->progress->plan->dp, 4);
 	assert_int_equal(words->n_events, 1);
 	assert_string_equal(words->events[0], "a disk was full");
 }
@@ -395,11 +397,14 @@ static void last_words(void **state)
 	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
 	struct fx_host *hub = &fx->hosts[0], *other = &fx->hosts[1];
 	struct caller callers[2];
+	const struct tr_plan_now plan = { .step_s = 1, .dp = 2, .pp = 1, .tp = 1 };
+	const struct tr_plan_now newer = { .step_s = 0.5, .dp = 4, .pp = 1, .tp = 1 };
 	struct tr_report first = { .step = 4,
 		.loss = 2,
 		.val_loss = 2.5,
-		.checkpoint = "/tmp/step-4" };
-	struct tr_report second = { .step = 5, .loss = 1.5, .val_loss = NAN };
+		.checkpoint = "/tmp/step-4",
+		.plan = &plan };
+	struct tr_report second = { .step = 5, .loss = 1.5, .val_loss = NAN, .plan = &newer };
 	struct tr_report event = { .loss = NAN, .val_loss = NAN, .event = "a disk was full" };
 	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
 	Traind__Peer__RoundsRecorded recorded = TRAIND__PEER__ROUNDS_RECORDED__INIT;
