@@ -101,8 +101,16 @@ static void redial_later(struct peer_link *link)
 		link->pause_ms *= 2;
 }
 
+/* For a link's first dial, and for one more that was under way when its last connection broke. */
+static void count_from_now(struct peer_link *link)
+{
+	if (link->dialling_since_ms == 0)
+		link->dialling_since_ms = uv_now(&link->member->engine->loop);
+}
+
 void link_dial_failed(struct peer_link *link, const char *cause)
 {
+	count_from_now(link);
 	if (!dialled_long_enough(link)) {
 		redial_later(link);
 		return;
@@ -193,8 +201,7 @@ static void link_dial(struct peer_link *link)
 	if (link->lanes != NULL || link->member->over)
 		return;
 	link->sent_view = 0;
-	if (link->dialling_since_ms == 0)
-		link->dialling_since_ms = uv_now(&link->member->engine->loop);
+	count_from_now(link);
 	if (peer == NULL)
 		peer_link_lost(link, "cannot reach it: its address is unknown");
 	else if (!try_near(link, peer) && peer_lane_dial(link, peer->address, &error) != TR_OK)

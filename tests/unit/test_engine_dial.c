@@ -1,0 +1,100 @@
+/* When a peer counts as one that cannot be reached. */
+#include "tests/unit/engine_fixture.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "collectives/engine/engine_internal.h"
+#include "collectives/engine/peer_link.h"
+
+#define INTERVAL_MS 50
+#define TIMEOUT_MS  300
+
+/* Nobody accepts there: what is dialled is open as far as `backlog` goes, and beyond has no answer. Port 0: any. */
+static int listen_at(uint16_t *port, int backlog)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+		.sin_port = htons(*port) };
+	socklen_t length = sizeof(at);
+	int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_true(fd >= 0);
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)), 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(listen(fd, backlog), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &length), 0);
+	*port = ntohs(at.sin_port);
+	return fd;
+}
+
+/* Connections of the first host's link with at least that number that are open, or are not. */
+static unsigned lanes(const struct fx *fx, bool up, uint32_t number)
+{
+	struct engine *engine = fx->hosts[0].engine;
+	unsigned count = 0;
+	pthread_mutex_lock(&engine->turn);
+	const struct member *member = engine_find(engine, FX_GROUP, FX_PEER(0));
+	for (const struct peer_link *link = member->links; link != NULL; link = link->next)
+		for (const struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next)
+			count += pl->up == up && pl->number >= number;
+	pthread_mutex_unlock(&engine->turn);
+	return count;
+}
+
+static void await_lanes(struct fx *fx, bool up, uint32_t number)
+{
+	for (unsigned tries = 0; lanes(fx, up, number) == 0; tries++) {
+		FX_IS(fx, fx->hosts[0].link_lost == 0);
+		assert_true(tries < 1000 * FX_DEADLINE_S);
+		(void)usleep(1000);
+	}
+}
+
+static void welcome(struct fx *fx, const bool *all)
+{
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__Welcome body = TRAIND__PEER__WELCOME__INIT;
+	body.heartbeat_interval_ms = INTERVAL_MS;
+	body.heartbeat_timeout_ms = TIMEOUT_MS;
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_WELCOME;
+	message.welcome = &body;
+	fx_tell(fx, all, &message);
+}
+
+/* The one connection there is breaks while another one is being dialled, which gets no answer: the peer has its time from then on. */
+static void a_second_connection_that_fails_is_a_first_try(void **state)
+{
+	const struct engine_links links = { .transport = TR_TRANSPORT_TCP, .sockets = 2 };
+	const bool all[FX_HOSTS_MAX] = { true, true };
+	uint16_t port = 0;
+	(void)state;
+	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_KEEP,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	int trap = listen_at(&port, 0);
+	(void)snprintf(fx->hosts[1].address, sizeof(fx->hosts[1].address), "127.0.0.1:%u", port);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(engine_set_links(fx->hosts[i].engine, &links, NULL), TR_OK);
+		fx_attach(&fx->hosts[i]);
+		assert_int_equal(tr_state_ready(fx->hosts[i].group, 0, NULL), TR_OK);
+	}
+	welcome(fx, all);
+	fx_found(fx, 2);
+	await_lanes(fx, true, 0);
+	await_lanes(fx, false, 1);
+	(void)usleep(50000); /* its address is resolved meanwhile, and it is dialled */
+	(void)close(trap);
+	trap = listen_at(&port, 16);
+	await_lanes(fx, true, 2);
+	fx_stop(fx);
+	(void)close(trap);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_second_connection_that_fails_is_a_first_try),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
