@@ -152,6 +152,8 @@ tr_status held_keep(struct member *member, uint64_t from, const struct lane *lan
 	}
 	if (bytes > TR_HELD_BYTES_MAX - source->bytes) {
 		free(held);
+		if (frame->place != NULL)
+			group_buffer_release(member->core, frame->place);
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " sends more than %u bytes of ops that peer %" PRIu64
 		    " has not submitted",

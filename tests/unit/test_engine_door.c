@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "collectives/core/member.h"
 #include "collectives/engine/engine_internal.h"
 #include "collectives/engine/inbound.h"
 #include "proto/frame.h"
@@ -438,6 +439,52 @@ static void a_segment_of_a_view_that_does_not_come_is_not_kept_for_ever(void **s
 	fx_stop(fx);
 }
 
+/* Of a view that has not come, so large that it is received into staging. */
+static void say_large_segment(int fd)
+{
+	static uint8_t whole[FRAME_HEADER_BYTES + TR_FRAME_DATA_MAX];
+	const uint32_t elements = (TR_FRAME_DATA_MAX - SEGMENT_HEADER_BYTES) / sizeof(float);
+	const uint32_t bytes = elements * (uint32_t)sizeof(float);
+	const struct frame_header header = { .type = FRAME_SEGMENT,
+		.length = SEGMENT_HEADER_BYTES + bytes };
+	frame_header_put(&header, whole);
+	segment_header_put(&(struct segment_header){ .view = 2,
+	                       .signature = { .count = elements, .dtype = TR_F32, .reduce = TR_SUM },
+	                       .kind = SEGMENT_PARTIAL,
+	                       .elements = elements,
+	                       .bytes = bytes },
+	    whole + FRAME_HEADER_BYTES);
+	(void)send(fd, whole, FRAME_HEADER_BYTES + header.length, MSG_NOSIGNAL);
+}
+
+static unsigned buffers(const struct fx *fx)
+{
+	struct engine *engine = fx->hosts[0].engine;
+	pthread_mutex_lock(&engine->turn);
+	unsigned live = (unsigned)engine_find(engine, FX_GROUP, FX_PEER(0))->core->pool.live;
+	pthread_mutex_unlock(&engine->turn);
+	return live;
+}
+
+/* Who sends more than is kept loses its connection, and nothing of what it sent stays. */
+static void what_is_too_much_to_keep_is_given_back(void **state)
+{
+	(void)state;
+	const struct claim claim = { .from = FX_PEER(1), .link = 100, .knows = true };
+	struct fx *fx = two();
+	int fd = caller(fx->hosts[0].address);
+	say_hello(fd, &claim);
+	for (unsigned i = 0; i <= TR_HELD_BYTES_MAX / TR_FRAME_DATA_MAX; i++)
+		say_large_segment(fd);
+	await_closed(fd);
+	assert_true(buffers(fx) >= TR_HELD_BYTES_MAX / TR_FRAME_DATA_MAX);
+	look_later(fx, TR_HELD_VIEW_MS);
+	assert_false(has_held(fx));
+	assert_int_equal(buffers(fx), 0);
+	(void)close(fd);
+	fx_stop(fx);
+}
+
 static void a_wait_for_a_view_ends(void **state)
 {
 	(void)state;
@@ -468,6 +515,7 @@ int main(void)
 		cmocka_unit_test(a_wait_for_a_view_ends),
 		cmocka_unit_test(who_says_nothing_after_its_hello_goes),
 		cmocka_unit_test(a_segment_of_a_view_that_does_not_come_is_not_kept_for_ever),
+		cmocka_unit_test(what_is_too_much_to_keep_is_given_back),
 		cmocka_unit_test(who_has_no_token_moves_nothing),
 		cmocka_unit_test(a_goodbye_closes_its_own_link_only),
 		cmocka_unit_test(a_goodbye_after_frames_of_the_view_is_a_loss),
