@@ -80,8 +80,10 @@
 	(2 * TR_LANES_MAX + 8)       /* connections of one peer to one of our members */
 #define TR_INBOUND_MAX         16384 /* of all peers to all members of a process */
 #define TR_INBOUND_LIFELESS_MS 60000 /* nothing came after the hello for so long: closed */
-#define TR_HELLOS_WAITING_MAX  256   /* connections whose peer is in no view of ours yet */
-#define TR_HELLO_WAIT_MS       30000 /* so long they may wait for that */
+/* Connections whose peer is in no view of ours yet: before our first one all others of a group may be there. The first are for those with the token. */
+#define TR_HELLOS_WAITING_PROVEN 128
+#define TR_HELLOS_WAITING_MAX    (TR_GROUP_PEERS_MAX + TR_HELLOS_WAITING_PROVEN)
+#define TR_HELLO_WAIT_MS         30000 /* so long they may wait for that */
 #define TR_VIEWS_AHEAD_MAX \
 	1024 /* of a frame's view beyond the newest that its receiver was asked about */
 #define TR_RELAY_BUFFER_BYTES  (64u << 10) /* that a relay holds of each direction of a connection */

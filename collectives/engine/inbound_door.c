@@ -1,7 +1,7 @@
 /* The door: connections that were dialled to us and belong to no member yet. Who says hello must have the group's token (View) and be in
  * our view. A member may have a view before us, so that a peer dials that we do not know yet, or before we have any view: then its
  * hello is not taken, nothing more is read of the connection, and it is looked at again with our next view. So many may wait, and
- * so long; places are kept for those that have the token.
+ * so long; some of the places are kept for those that have the token.
  *
  * What a stranger can cost: TR_CONN_UNGREETED_MAX connections for TR_CONN_GREETING_TIMEOUT_MS each, without staging.
  */
@@ -10,9 +10,6 @@
 #include "collectives/engine/inbound.h"
 #include "collectives/engine/inbound_link.h"
 #include "collectives/transport/shm_hub.h"
-
-/* Places that are not for those whose token we cannot check. */
-#define WAITING_PROVEN (TR_HELLOS_WAITING_MAX / 2)
 
 /* ---- who is at the door ---- */
 
@@ -171,7 +168,8 @@ static tr_status check_number(const struct inbound *in, const struct member *mem
 static tr_status wait_for_view(struct inbound *in, bool proven, struct tr_error *error)
 {
 	struct engine *engine = in->engine;
-	unsigned most = proven ? TR_HELLOS_WAITING_MAX : TR_HELLOS_WAITING_MAX - WAITING_PROVEN;
+	unsigned most = proven ? TR_HELLOS_WAITING_MAX
+	                       : TR_HELLOS_WAITING_MAX - TR_HELLOS_WAITING_PROVEN;
 	if (in->waits)
 		return TR_EAGAIN;
 	if (engine->waiting.count >= most)

@@ -329,6 +329,36 @@ static void before_the_first_view_all_wait(void **state)
 	fx_stop(fx);
 }
 
+/* All others of the largest group may have its first view before us. */
+static void a_large_group_waits_for_our_first_view(void **state)
+{
+	(void)state;
+	static int fds[TR_GROUP_PEERS_MAX - 1];
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_KEEP,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	fx_attach(&fx->hosts[0]);
+	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
+	FX_WAIT(fx, fx->hosts[0].ready);
+	for (unsigned i = 0; i < TR_GROUP_PEERS_MAX - 1; i++) {
+		const struct claim claim = { .from = 1000 + i, .link = 1, .knows = true };
+		fds[i] = caller(fx->hosts[0].address);
+		say_hello(fds[i], &claim);
+	}
+	for (unsigned tries = 0, waiting = 0; waiting < TR_GROUP_PEERS_MAX - 1; tries++) {
+		struct engine *engine = fx->hosts[0].engine;
+		pthread_mutex_lock(&engine->turn);
+		waiting = engine->waiting.count;
+		pthread_mutex_unlock(&engine->turn);
+		for (unsigned i = 0; i < TR_GROUP_PEERS_MAX - 1; i++)
+			assert_false(closed_now(fds[i]));
+		assert_true(tries < 1000 * FX_DEADLINE_S);
+		(void)usleep(1000);
+	}
+	for (unsigned i = 0; i < TR_GROUP_PEERS_MAX - 1; i++)
+		(void)close(fds[i]);
+	fx_stop(fx);
+}
+
 static void so_many_wait_and_no_more(void **state)
 {
 	(void)state;
@@ -521,6 +551,7 @@ int main(void)
 		cmocka_unit_test(a_goodbye_after_frames_of_the_view_is_a_loss),
 		cmocka_unit_test(a_peer_that_is_in_no_view_of_ours_waits_for_one),
 		cmocka_unit_test(before_the_first_view_all_wait),
+		cmocka_unit_test(a_large_group_waits_for_our_first_view),
 		cmocka_unit_test(so_many_wait_and_no_more),
 		cmocka_unit_test(so_many_connections_of_a_peer_and_no_more),
 	};
