@@ -194,6 +194,26 @@ static bool try_near(struct peer_link *link, const struct view_peer_entry *peer)
 	return true;
 }
 
+static void way_of(const struct view_peer_entry *peer, uint64_t way[2])
+{
+	way[0] = peer->relay != NULL ? peer->relay->say.token[0] : 0;
+	way[1] = peer->relay != NULL ? peer->relay->say.token[1] : 0;
+}
+
+/* A dial of the way before may be without an answer for long: its end would be taken for that of the new one, which was not tried. */
+static void link_way_changed(struct peer_link *link, const struct view_peer_entry *peer)
+{
+	uint64_t way[2];
+	way_of(peer, way);
+	if (peer_lane_first_up(link) != NULL || memcmp(way, link->way, sizeof(way)) == 0)
+		return;
+	link->dialling_since_ms = 0;
+	link->pause_ms = TR_REDIAL_FIRST_MS;
+	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next)
+		if (pl->lane != NULL && !pl->retiring)
+			lane_close(pl->lane, "there is another way");
+}
+
 static void link_dial(struct peer_link *link)
 {
 	const struct view_peer_entry *peer = member_view_peer(link->member, link->peer);
@@ -202,6 +222,8 @@ static void link_dial(struct peer_link *link)
 		return;
 	link->sent_view = 0;
 	count_from_now(link);
+	if (peer != NULL)
+		way_of(peer, link->way);
 	if (peer == NULL)
 		peer_link_lost(link, "cannot reach it: its address is unknown");
 	else if (!try_near(link, peer) && peer_lane_dial(link, peer->address, &error) != TR_OK)
@@ -373,9 +395,12 @@ void peer_link_view_changed(struct member *member)
 {
 	struct peer_link *next;
 	for (struct peer_link *link = member->links; link != NULL; link = next) {
+		const struct view_peer_entry *peer = member_view_peer(member, link->peer);
 		next = link->next;
-		if (member_view_peer(member, link->peer) == NULL)
+		if (peer == NULL)
 			link_leave(link, "no longer in the view");
+		else if (!link->closing)
+			link_way_changed(link, peer);
 	}
 }
 

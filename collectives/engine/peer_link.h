@@ -86,6 +86,7 @@ struct peer_link {
 	uint32_t retransmits;
 	uv_timer_t redial;
 	uint64_t dialling_since_ms; /* without success; 0: not */
+	uint64_t way[2];            /* of the newest dial: the token of its relay; 0: none */
 	unsigned pause_ms;
 	uint64_t sent_view; /* newest view of which frames were sent */
 	uint64_t bytes_out, burst_start_us, burst_bytes;

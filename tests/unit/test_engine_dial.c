@@ -91,10 +91,89 @@ static void a_second_connection_that_fails_is_a_first_try(void **state)
 	(void)close(trap);
 }
 
+static void propose(struct fx *fx, const bool *all)
+{
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__ViewPropose body = TRAIND__PEER__VIEW_PROPOSE__INIT;
+	uint64_t ids[] = { FX_PEER(0), FX_PEER(1) };
+	body.group = FX_GROUP;
+	body.number = ++fx->view;
+	body.members = ids;
+	body.n_members = 2;
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_VIEW_PROPOSE;
+	message.view_propose = &body;
+	fx_tell(fx, all, &message);
+	for (unsigned i = 0; i < 2; i++)
+		FX_WAIT(fx,
+		    fx->hosts[i].report != NULL && fx->hosts[i].report->proposal == fx->view);
+}
+
+/* The next view, in which the first host gets to the second one over a relay. */
+static void change_to_relay(struct fx *fx, const bool *all, uint16_t port)
+{
+	const bool nobody[FX_HOSTS_MAX] = { false };
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__Relayed *row = fx_zeroed(1, sizeof(*row));
+	char address[TR_ADDRESS_MAX];
+	(void)snprintf(address, sizeof(address), "127.0.0.1:%u", port);
+	propose(fx, all);
+	fx_install(fx, all, nobody);
+	traind__peer__relayed__init(row);
+	row->group = FX_GROUP;
+	row->from = FX_PEER(0);
+	row->to = FX_PEER(1);
+	row->node = 7;
+	row->token_low = 8;
+	row->address = strdup(address);
+	fx->last->view->relayed = fx_zeroed(1, sizeof(row));
+	fx->last->view->relayed[0] = row;
+	fx->last->view->n_relayed = 1;
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_VIEW_INSTALL;
+	message.view_install = fx->last;
+	fx_tell(fx, all, &message);
+}
+
+/* A view names a relay while the direct way is still being tried: what that comes to says nothing of the relay. */
+static void a_new_way_has_its_own_time(void **state)
+{
+	const struct engine_links links = { .transport = TR_TRANSPORT_TCP, .sockets = 1 };
+	const bool all[FX_HOSTS_MAX] = { true, true };
+	uint16_t port = 0, relay_port = 0;
+	(void)state;
+	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_KEEP,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	int trap = listen_at(&port, 0), relay = listen_at(&relay_port, 16);
+	struct sockaddr_in at = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+		.sin_port = htons(port) };
+	int first = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(first, (struct sockaddr *)&at, sizeof(at)), 0);
+	(void)snprintf(fx->hosts[1].address, sizeof(fx->hosts[1].address), "127.0.0.1:%u", port);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(engine_set_links(fx->hosts[i].engine, &links, NULL), TR_OK);
+		fx_attach(&fx->hosts[i]);
+		assert_int_equal(tr_state_ready(fx->hosts[i].group, 0, NULL), TR_OK);
+	}
+	welcome(fx, all);
+	fx_found(fx, 2);
+	await_lanes(fx, false, 0);
+	change_to_relay(fx, all, relay_port);
+	FX_WAIT(fx, fx->hosts[0].link_lost > 0);
+	fx_lock(fx);
+	if (strstr(fx->hosts[0].link_lost_reason, "through the relay") == NULL)
+		fail_msg("%s", fx->hosts[0].link_lost_reason);
+	pthread_mutex_unlock(&fx->lock);
+	fx_stop(fx);
+	(void)close(first);
+	(void)close(trap);
+	(void)close(relay);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_second_connection_that_fails_is_a_first_try),
+		cmocka_unit_test(a_new_way_has_its_own_time),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
