@@ -7,7 +7,10 @@
 
 uint64_t gauge_count(struct gauge_lane *lane, uint32_t packets, uint32_t packet_bytes)
 {
-	lane->bytes += (uint64_t)(uint32_t)(packets - lane->packets) * packet_bytes;
+	/* All that it carried before its way counted as long did not go in this moment. */
+	if (lane->counted)
+		lane->bytes += (uint64_t)(uint32_t)(packets - lane->packets) * packet_bytes;
+	lane->counted = true;
 	lane->packets = packets;
 	return lane->bytes;
 }

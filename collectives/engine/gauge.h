@@ -5,6 +5,7 @@
 #ifndef TR_COLLECTIVES_ENGINE_GAUGE_H
 #define TR_COLLECTIVES_ENGINE_GAUGE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
@@ -17,6 +18,7 @@ struct member;
 
 /* Of one connection, by packets that came through. */
 struct gauge_lane {
+	bool counted; /* once: from there on */
 	uint32_t packets;
 	uint64_t bytes;
 };
@@ -35,7 +37,7 @@ struct gauge_sum {
 	uint32_t rtt_us;
 };
 
-/* All bytes of the connection, now that it has carried so many packets. */
+/* All bytes of the connection since the first of these calls, now that it has carried so many packets. */
 uint64_t gauge_count(struct gauge_lane *lane, uint32_t packets, uint32_t packet_bytes);
 
 void gauge_init(struct engine *engine);

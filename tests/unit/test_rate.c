@@ -6,6 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "collectives/engine/gauge.h"
 #include "collectives/engine/rate.h"
 
 #define LOOK_US 4000u
@@ -174,9 +175,23 @@ static void a_total_that_falls_ends_the_burst(void **state)
 	near_to(c.rate.bytes_per_s, 12.5e6);
 }
 
+/* A connection that was busy for long, and whose way has just got long: that is no burst. */
+static void what_went_before_the_first_look_is_not_counted(void **state)
+{
+	struct gauge_lane lane = { 0 };
+	(void)state;
+	assert_int_equal(gauge_count(&lane, UINT32_MAX - 9, 1000), 0);
+	assert_int_equal(gauge_count(&lane, UINT32_MAX, 1000), 9000);
+	assert_int_equal(gauge_count(&lane, 4, 1000), 14000);
+	struct gauge_lane fresh = { 0 };
+	assert_int_equal(gauge_count(&fresh, 0, 1000), 0);
+	assert_int_equal(gauge_count(&fresh, 100, 1000), 100000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_went_before_the_first_look_is_not_counted),
 		cmocka_unit_test(gaps_do_not_count),
 		cmocka_unit_test(a_slow_end_of_a_burst_does_not_count),
 		cmocka_unit_test(heaps_do_not_change_the_mean),
