@@ -70,7 +70,8 @@ static bool ask(const char *request, char *answer, int *file)
 	if (fd >= 0)
 		(void)close(fd);
 	if (well && strncmp(answer, "error: ", 7) == 0) {
-		memmove(answer, answer + 7, strlen(answer + 7) + 1);
+		const char *rest = answer + 7;
+		memmove(answer, rest, strlen(rest) + 1);
 		well = false;
 	} else if (well && strncmp(answer, "ok", 2) == 0) {
 		const char *rest = answer + 2 + strspn(answer + 2, " ");
