@@ -42,7 +42,7 @@ bool mesh_now_of(const Traind__V1__Job *job, struct mesh_now *out)
 	struct mesh_now now = { .spares = 0 };
 	uint32_t active = 0;
 	if (job->spec == NULL || job->spec->train == NULL ||
-	    !(job_mesh_is_sharded(job->spec->mesh) || job_is_strict(job->spec->train)))
+	    !(job_mesh_is_sharded(job->spec) || job_is_strict(job->spec->train)))
 		return false;
 	now.job = now.mesh = job_mesh(job->spec->mesh);
 	now.replicas = now.mesh.size[MESH_DP];

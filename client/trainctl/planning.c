@@ -255,7 +255,7 @@ tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_o
 	p->in = (struct plan_input){ &p->around.cluster, &p->model, &p->measured.costs,
 		(uint32_t)(train->batch_tokens / p->model.context), p->model.context, !options->any,
 		spec->mesh->zero_owners, PLAN_WRITES_NOTHING, 0, 0, NULL, least_nodes(p),
-		job_mesh_balances(spec->mesh) };
+		job_mesh_balances(spec) };
 	if (st == TR_OK && job_is_strict(spec->train))
 		take_parts(spec, p, &settings);
 	settings.only.recompute = spec->mesh->recompute; /* asked for: of every plan */

@@ -10,6 +10,7 @@
 #include "daemon/plan/job_strict.h"
 #include "daemon/plan/job_sync.h"
 #include "daemon/plan/plan_basis.h"
+#include "daemon/plan/replan.h"
 #include "daemon/plan/split.h"
 #include "daemon/plan/strategy.h"
 
@@ -37,17 +38,45 @@ static bool has_ranks(const Traind__V1__Mesh *m)
 	return m->tp > 1 || m->pp > 1 || m->n_shares > 0;
 }
 
-bool job_mesh_is_sharded(const Traind__V1__Mesh *m)
+bool job_mesh_is_sharded(const Traind__V1__JobSpec *spec)
 {
-	return m != NULL && (has_ranks(m) || m->zero_owners > 0 || job_mesh_balances(m));
+	const Traind__V1__Mesh *m = spec->mesh;
+
+	return m != NULL && (has_ranks(m) || m->zero_owners > 0 || job_mesh_balances(spec));
 }
 
-bool job_mesh_balances(const Traind__V1__Mesh *m)
+static bool drops(const Traind__V1__Sync *sync)
 {
+	return sync != NULL && sync->on_loss != NULL && strcmp(sync->on_loss, "drop") == 0;
+}
+
+/* What follows speeds has other bits each time, and needs ranks. */
+static bool may_balance(const Traind__V1__TrainSpec *train)
+{
+	const Traind__V1__Sync *sync = train != NULL ? train->sync : NULL;
+
+	return train != NULL && !job_is_strict(train) && !job_sync_is_rare(sync) && !drops(sync) &&
+	    !(sync != NULL && sync->deterministic);
+}
+
+/* Of whole models it may become another plan, out of what it was planned with. */
+static bool is_planned_anew(const Traind__V1__JobSpec *spec)
+{
+	uint32_t workers = spec->mesh->workers;
+
+	return spec->plan != NULL && spec->plan->basis != NULL && workers > 1 &&
+	    workers <= REPLAN_PEERS_MAX;
+}
+
+bool job_mesh_balances(const Traind__V1__JobSpec *spec)
+{
+	const Traind__V1__Mesh *m = spec->mesh;
 	const char *balance = m != NULL && m->balance != NULL ? m->balance : "";
 
-	return strcmp(balance, "on") == 0 ||
-	    (strcmp(balance, "off") != 0 && m != NULL && m->auto_ && has_ranks(m));
+	if (strcmp(balance, "on") == 0 || strcmp(balance, "off") == 0)
+		return strcmp(balance, "on") == 0;
+	return m != NULL && m->auto_ && may_balance(spec->train) &&
+	    (has_ranks(m) || is_planned_anew(spec));
 }
 
 bool job_mesh_waits(const Traind__V1__Mesh *m)
@@ -218,13 +247,15 @@ tr_status job_mesh_count(Traind__V1__JobSpec *spec, struct tr_error *error)
 }
 
 /* "mesh.tp is 2", or that mesh.pp or mesh.zero_owners is, or what else makes a job one that runs as sharded. */
-static const char *split_of(const Traind__V1__Mesh *m, char *text, size_t bytes)
+static const char *split_of(const Traind__V1__JobSpec *spec, char *text, size_t bytes)
 {
+	const Traind__V1__Mesh *m = spec->mesh;
+
 	if (m->tp < 2 && m->pp < 2 && m->zero_owners == 0) {
 		(void)snprintf(text, bytes,
-		    m->n_shares > 0            ? "mesh.shares is given"
-		        : job_mesh_balances(m) ? "mesh.balance is on"
-		                               : "train.strict is true");
+		    m->n_shares > 0               ? "mesh.shares is given"
+		        : job_mesh_balances(spec) ? "mesh.balance is on"
+		                                  : "train.strict is true");
 		return text;
 	}
 	const char *key = m->tp > 1 ? "tp" : m->pp > 1 ? "pp" : "zero_owners";
@@ -462,9 +493,10 @@ tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error
 	char split[32];
 	tr_status status = m != NULL ? check_schedule(m, error) : TR_OK;
 
-	if (status != TR_OK || m == NULL || !(job_mesh_is_sharded(m) || job_is_strict(spec->train)))
+	if (status != TR_OK || m == NULL ||
+	    !(job_mesh_is_sharded(spec) || job_is_strict(spec->train)))
 		return status == TR_OK ? check_rows(spec, error) : status;
-	const char *why = split_of(m, split, sizeof(split));
+	const char *why = split_of(spec, split, sizeof(split));
 	status = check_workers(m, error);
 	if (status == TR_OK)
 		status = check_owners(spec, error);
@@ -474,7 +506,7 @@ tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error
 		status = job_mesh_sync_check(spec, why, error);
 	if (status != TR_OK)
 		return status;
-	if (sync != NULL && sync->on_loss != NULL && strcmp(sync->on_loss, "drop") == 0)
+	if (drops(sync))
 		return tr_error_set(error, TR_EINVAL,
 		    "sync.on_loss: found drop, allowed: replay, since %s: without a member its "
 		    "whole replica's gradient is missing",

@@ -13,11 +13,11 @@
 /* Of a validated section (NULL: one worker). dp is what is left of the workers. */
 struct mesh job_mesh(const Traind__V1__Mesh *mesh);
 
-/* Whether its workers have ranks: they hold parts of the model, or of its moments, or have unequal shares. */
-bool job_mesh_is_sharded(const Traind__V1__Mesh *mesh);
+/* Whether its workers have ranks: they hold parts of the model, or of its moments, have unequal shares, or may come to that. */
+bool job_mesh_is_sharded(const Traind__V1__JobSpec *spec);
 
-/* Whether shares follow the speeds that replicas have (balance.h), and layers those of stages (restage.h). */
-bool job_mesh_balances(const Traind__V1__Mesh *mesh);
+/* Whether a job follows what it measures: shares (balance.h), layers (restage.h) and, where it carries what it was planned with, its whole plan (drift.h). */
+bool job_mesh_balances(const Traind__V1__JobSpec *spec);
 
 /* With fewer workers than one replica takes; else its mesh is made smaller (remesh.h). */
 bool job_mesh_waits(const Traind__V1__Mesh *mesh);

@@ -68,7 +68,7 @@ tr_status job_strict_check(const Traind__V1__JobSpec *spec, struct tr_error *err
 
 	if (!job_is_strict(train))
 		return TR_OK;
-	if (job_mesh_balances(spec->mesh))
+	if (job_mesh_balances(spec))
 		return tr_error_set(error, TR_EINVAL,
 		    "mesh.balance: found on, allowed: off, since train.strict is true: its "
 		    "replicas "

@@ -204,7 +204,7 @@ static tr_status check_replicas(const Traind__V1__JobSpec *spec, struct tr_error
 		    (unsigned long long)train->batch_tokens,
 		    (unsigned long long)train->batch_tokens / context,
 		    (unsigned long long)context * replicas, replicas,
-		    job_mesh_is_sharded(spec->mesh) ? "replicas" : "workers");
+		    job_mesh_is_sharded(spec) ? "replicas" : "workers");
 	return TR_OK;
 }
 

@@ -132,7 +132,7 @@ static tr_status build_model(struct trainer *t, struct tr_error *error)
 	tr_status status = job_model_config(t->spec->model, &config, error);
 	if (status == TR_OK)
 		status = layout_init(&config, &t->layout, error);
-	if (status == TR_OK && (job_mesh_is_sharded(t->mesh_spec) || t->strict))
+	if (status == TR_OK && (job_mesh_is_sharded(t->job) || t->strict))
 		status = sharded_create(t, error);
 	if (status == TR_OK)
 		status = pool_create_parts(t->threads, t->strict ? STRICT_THREADS : t->threads,
@@ -308,7 +308,7 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 	/* Another mesh in mid-job is not made of replicas that train apart. */
 	t->mesh_waits = job_mesh_waits(spec->mesh) ||
 	    (spec->train != NULL && job_sync_is_rare(spec->train->sync));
-	t->balances = job_mesh_balances(spec->mesh);
+	t->balances = job_mesh_balances(spec);
 	t->zero_owners = spec->mesh != NULL ? spec->mesh->zero_owners : 0;
 	t->sequence_parallel = spec->mesh != NULL && spec->mesh->sequence_parallel;
 	if (spec->mesh != NULL && spec->mesh->workers < TR_GROUP_PEERS_MAX)

@@ -67,7 +67,7 @@ static void options_of(struct builder *b)
 	if (sync == NULL)
 		return;
 	/* One set of peers for what is averaged and for its weights. Whose workers have ranks begin a round again with a table of those who are left. */
-	if (strcmp(sync->mode, "ddp") != 0 && !job_mesh_is_sharded(job->spec->mesh))
+	if (strcmp(sync->mode, "ddp") != 0 && !job_mesh_is_sharded(job->spec))
 		b->policy = TRAIND__PEER__POLICY__POLICY_UNIFORM;
 	else if (strcmp(sync->on_loss, "drop") == 0)
 		b->policy = TRAIND__PEER__POLICY__POLICY_KEEP;
