@@ -275,6 +275,21 @@ size_t reshard_moved(const struct reshard *plan)
 	return count_numbers(plan, false);
 }
 
+size_t reshard_busiest(const struct reshard *plan)
+{
+	size_t sent[TR_GROUP_PEERS_MAX] = { 0 }, got[TR_GROUP_PEERS_MAX] = { 0 }, most = 0;
+	for (size_t i = 0; i < plan->message_count; i++) {
+		const struct reshard_message *m = &plan->messages[i];
+		if (m->from == m->to)
+			continue;
+		sent[m->from] += m->numbers;
+		got[m->to] += m->numbers;
+		most = sent[m->from] > most ? sent[m->from] : most;
+		most = got[m->to] > most ? got[m->to] : most;
+	}
+	return most;
+}
+
 size_t reshard_kept(const struct reshard *plan)
 {
 	return count_numbers(plan, true);

@@ -69,6 +69,8 @@ void reshard_keep(const struct reshard *plan, const struct reshard_message *mess
     const float *old_array, float *new_array);
 /* Numbers of one array that go from peer to peer, and that stay with who has them. */
 size_t reshard_moved(const struct reshard *plan);
+/* The most of those that one peer sends, or gets. */
+size_t reshard_busiest(const struct reshard *plan);
 size_t reshard_kept(const struct reshard *plan);
 
 #endif

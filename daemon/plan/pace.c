@@ -49,6 +49,14 @@ uint64_t pace_cost_ns(const struct pace *p, uint64_t bytes)
 	return cost_of(p, p->change_ns, bytes);
 }
 
+uint64_t pace_link_cost_ns(const struct pace *p, uint64_t bytes, uint64_t busiest,
+    uint64_t ns_a_byte)
+{
+	uint64_t cost = pace_cost_ns(p, bytes), link = busiest * ns_a_byte;
+
+	return cost > link ? cost : link;
+}
+
 uint64_t pace_fill_cost_ns(const struct pace *p, uint64_t bytes)
 {
 	return cost_of(p, p->fill_ns, bytes);

@@ -33,6 +33,9 @@ void pace_fill(struct pace *pace, uint64_t ns);
 uint64_t pace_step_ns(const struct pace *pace); /* 0: not known */
 /* Of a change that moves so many bytes. */
 uint64_t pace_cost_ns(const struct pace *pace, uint64_t bytes);
+/* The same where a byte is known to take so long from host to host, and no peer has more to send or to get than `busiest`. */
+uint64_t pace_link_cost_ns(const struct pace *pace, uint64_t bytes, uint64_t busiest,
+    uint64_t ns_a_byte);
 uint64_t pace_fill_cost_ns(const struct pace *pace, uint64_t bytes);
 
 #endif

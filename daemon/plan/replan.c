@@ -10,8 +10,9 @@
 #include "daemon/plan/plan_search.h"
 #include "daemon/plan/ranks.h"
 
-#define PPM         1e6
-#define SPEED_LEAST 1e-3 /* of a worker that hardly works */
+#define PPM            1e6
+#define SPEED_LEAST    1e-3 /* of a worker that hardly works */
+#define NS_A_BYTE_MOST 1e6
 /* Less than this part of what was planned with is worth a word. */
 #define IS_LESS 0.8
 
@@ -375,6 +376,19 @@ static void find_why(const struct replan_job *job, const struct replan_task *tas
 	wish->percent = percent_of(worst);
 }
 
+/* What a change of plan moves may go over any of them. */
+static uint64_t slowest_ns_a_byte(const struct plan_cluster *cluster)
+{
+	double most = 0;
+
+	for (uint32_t i = 0; i < cluster->node_count; i++)
+		for (uint32_t j = 0; j < cluster->node_count; j++)
+			if (i != j)
+				most = fmax(most,
+				    1e9 / plan_cluster_link(cluster, i, j)->bandwidth_bytes_per_s);
+	return (uint64_t)fmin(most, NS_A_BYTE_MOST);
+}
+
 /* Where only shares differ, they follow speeds by themselves. */
 static bool moves_nothing(const struct plan *now, const struct plan *best)
 {
@@ -414,6 +428,7 @@ tr_status replan_search(const struct replan_job *job, const struct replan_task *
 		write_plan(task, &g, best, wish);
 		wish->now_ns = (uint64_t)(1e9 * now.times.step_s);
 		wish->next_ns = (uint64_t)(1e9 * best->times.step_s);
+		wish->ns_a_byte = slowest_ns_a_byte(&g.cluster);
 	}
 	plan_search_destroy(result);
 	plan_cluster_finish(&g.cluster);

@@ -6,7 +6,7 @@
 #include "daemon/plan/ranks.h"
 
 /* Words of the head. */
-enum { KIND, WHY, WHO, TO, PERCENT, NOW, NEXT, MESH };
+enum { KIND, WHY, WHO, TO, PERCENT, NOW, NEXT, NS_A_BYTE, MESH };
 
 void wish_write(const struct wish *w, uint32_t count, int64_t *words)
 {
@@ -17,6 +17,7 @@ void wish_write(const struct wish *w, uint32_t count, int64_t *words)
 	words[PERCENT] = w->percent;
 	words[NOW] = (int64_t)w->now_ns;
 	words[NEXT] = (int64_t)w->next_ns;
+	words[NS_A_BYTE] = (int64_t)w->ns_a_byte;
 	for (unsigned axis = 0; axis < MESH_AXES; axis++)
 		words[MESH + axis] = w->dealing.mesh.size[axis];
 	for (uint32_t i = 0; i < count; i++) {
@@ -93,6 +94,7 @@ void wish_read(const int64_t *words, const struct model_config *config, uint32_t
 	w->percent = (uint32_t)words[PERCENT];
 	w->now_ns = (uint64_t)words[NOW];
 	w->next_ns = (uint64_t)words[NEXT];
+	w->ns_a_byte = (uint64_t)words[NS_A_BYTE];
 	if (w->who >= count || w->to >= count)
 		w->why = WISH_WHY_UNKNOWN;
 	if (w->kind != WISH_CHANGE)

@@ -33,9 +33,10 @@ struct wish {
 	uint32_t ranks[TR_GROUP_PEERS_MAX]; /* RANKS_NONE: a spare */
 	uint64_t now_ns,
 	    next_ns; /* a step as things are dealt, and so: both predicted by the same figures */
+	uint64_t ns_a_byte; /* over the slowest link between their nodes; 0: there is none */
 };
 
-#define WISH_HEAD         (7u + MESH_AXES)
+#define WISH_HEAD         (8u + MESH_AXES)
 #define WISH_WORDS(count) (WISH_HEAD + 3u * (count))
 
 void wish_write(const struct wish *wish, uint32_t count, int64_t *words);

@@ -237,8 +237,9 @@ struct sharded {
 	struct optim_arrays arrived; /* of this worker's shard of it */
 	struct reshard moves;
 	float *packed;
-	double moving_since_s;        /* monotonic */
-	double committed_s;           /* the same: the last commit; 0: none yet */
+	double moving_since_s; /* monotonic */
+	bool moves_numbers; /* that change; what one takes that does not says nothing of others */
+	double committed_s; /* the same: the last commit; 0: none yet */
 	uint64_t round_ns, change_ns; /* to be told */
 };
 
@@ -483,8 +484,8 @@ void sharded_say_pace(struct trainer *t);
 void sharded_learn_pace(struct trainer *t);
 /* Is the round another step of the same peers at the same ranks, with what was dealt before? */
 bool sharded_goes_on(const struct trainer *t);
-/* Whether the way by s->moves to steps of next_ns pays; s->worth says why. */
-bool sharded_pays(struct trainer *t, uint64_t next_ns);
+/* Whether the way by s->moves to steps of next_ns pays, where a byte takes so long from host to host (0: nobody knows); s->worth says why. */
+bool sharded_pays(struct trainer *t, uint64_t next_ns, uint64_t ns_a_byte);
 /* The same of a larger mesh that the job asks for. */
 bool sharded_mesh_pays(struct trainer *t, const struct ranks *next);
 

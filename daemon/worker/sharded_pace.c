@@ -10,7 +10,7 @@ static uint64_t since_ns(double then_s)
 void sharded_end_change(struct trainer *t)
 {
 	struct sharded *s = t->sharded;
-	if (s->moving_since_s > 0)
+	if (s->moving_since_s > 0 && s->moves_numbers)
 		s->change_ns = since_ns(s->moving_since_s);
 	s->moving_since_s = 0;
 }
@@ -61,15 +61,16 @@ static uint32_t working(const struct ranks *ranks)
 	return ranks_replicas(ranks) * ranks_shards(&ranks->mesh);
 }
 
-bool sharded_pays(struct trainer *t, uint64_t next_ns)
+bool sharded_pays(struct trainer *t, uint64_t next_ns, uint64_t ns_a_byte)
 {
 	struct sharded *s = t->sharded;
 	const struct pace *pace = &s->state->pace;
-	uint64_t bytes = SHARDED_ARRAYS * sizeof(float) * reshard_moved(&s->moves);
+	uint64_t each = SHARDED_ARRAYS * sizeof(float);
 	s->worth = (struct worth){ .step_ns = pace_step_ns(pace),
 		.next_ns = next_ns,
 		.steps_left = t->steps - t->counters->step,
-		.cost_ns = pace_cost_ns(pace, bytes) };
+		.cost_ns = pace_link_cost_ns(pace, each * reshard_moved(&s->moves),
+		    each * reshard_busiest(&s->moves), ns_a_byte) };
 	return worthwhile(&s->worth);
 }
 
@@ -77,5 +78,5 @@ bool sharded_mesh_pays(struct trainer *t, const struct ranks *next)
 {
 	const struct sharded *s = t->sharded;
 	return sharded_pays(t,
-	    worth_at_best_ns(pace_step_ns(&s->state->pace), working(&s->next), working(next)));
+	    worth_at_best_ns(pace_step_ns(&s->state->pace), working(&s->next), working(next)), 0);
 }

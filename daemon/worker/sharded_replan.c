@@ -209,8 +209,9 @@ static uint64_t saved_ns(const struct wish *wish, uint64_t step_ns)
 
 static bool pays(struct trainer *t)
 {
+	const struct wish *wish = &t->sharded->state->planned;
 	uint64_t step_ns = pace_step_ns(&t->sharded->state->pace);
-	return sharded_pays(t, step_ns - saved_ns(&t->sharded->state->planned, step_ns));
+	return sharded_pays(t, step_ns - saved_ns(wish, step_ns), wish->ns_a_byte);
 }
 
 tr_status sharded_derive_replan(struct trainer *t, struct tr_error *error)

@@ -117,7 +117,7 @@ static bool pays(struct trainer *t)
 	const struct restage_wish *wish = &t->sharded->state->wish;
 	uint64_t step_ns = pace_step_ns(&t->sharded->state->pace),
 	         saved_ns = wish->now_ns - wish->next_ns;
-	return sharded_pays(t, saved_ns < step_ns ? step_ns - saved_ns : 0);
+	return sharded_pays(t, saved_ns < step_ns ? step_ns - saved_ns : 0, 0);
 }
 
 tr_status sharded_derive_restage(struct trainer *t, struct tr_error *error)

@@ -87,7 +87,7 @@ class Place:
         self.inside("ip", "route", "add", "blackhole", other.address + "/32")
 
     def slow_down(self, rate):
-        self.inside("tc", "qdisc", "add", "dev", self.cable, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "200ms")
+        self.inside("tc", "qdisc", "replace", "dev", self.cable, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "200ms")
 
 
 class Lab:

@@ -66,7 +66,7 @@ class NodeLab:
     def slow_down(self, node, rate):
         """Both ways."""
         node.place.slow_down(rate)
-        self.lab.inside("tc", "qdisc", "add", "dev", node.place.port, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "200ms")
+        self.lab.inside("tc", "qdisc", "replace", "dev", node.place.port, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "200ms")
 
     def command(self, *words):
         """trainctl, run beside memberd, as a list of words."""

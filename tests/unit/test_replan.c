@@ -324,6 +324,7 @@ static void a_slow_link(void **state)
 	assert_int_equal(wish.kind, WISH_CHANGE);
 	assert_true(wish.why == WISH_WHY_LINK && wish.who == 2 && wish.to == 1);
 	assert_int_equal(wish.percent, 1);
+	assert_int_equal(wish.ns_a_byte, 80);
 	assert_told(&p, &wish);
 	/* more than planned, as a burst may look, is none */
 	for (uint32_t i = 0; i < 4; i++)

@@ -105,6 +105,10 @@ static void cost_of_a_change(void **state)
 	pace_change(&p, 5000 * MS);
 	assert_int_equal(pace_cost_ns(&p, 0), 5000 * MS);
 	assert_int_equal(pace_fill_cost_ns(&p, 1000 * 1000), 70 * MS);
+	/* over links that are known a change takes no less than its bytes do there, whatever another one took */
+	assert_int_equal(pace_link_cost_ns(&p, 1000, 1000, 200), 5000 * MS);
+	assert_int_equal(pace_link_cost_ns(&p, 60 * 1000 * 1000, 30 * 1000 * 1000, 200), 6000 * MS);
+	assert_int_equal(pace_link_cost_ns(&p, 60 * 1000 * 1000, 30 * 1000 * 1000, 0), 5000 * MS);
 	pace_fill(&p, 0);
 	pace_fill(&p, 90 * MS);
 	assert_int_equal(pace_fill_cost_ns(&p, 1000 * 1000), 90 * MS);
