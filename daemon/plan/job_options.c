@@ -133,7 +133,8 @@ static const struct job_option rows[] = {
 	    "`on`: shares follow the speeds that replicas have while the job runs, layers those "
 	    "of stages, where steps then take a tenth less; a job of `mesh.auto` whose steps take "
 	    "20 % longer than planned all the same gets another dp, pp or tp. `auto`: so do those "
-	    "of `mesh.auto` with `tp`, `pp` or unequal shares." },
+	    "of `mesh.auto` with two workers or more, but with `train.strict`, "
+	    "`sync.deterministic`, `sync.on_loss: drop` and modes that talk rarely." },
 	{ "mesh.zero_owners", OPTION_UINT, 0, OWNERS_MAX, NULL, "0", "workers",
 	    "ZeRO-1: AdamW's moments of each shard are cut over the workers that hold it, and so "
 	    "many hold each piece: at least 2, so that a loss takes nothing with it, at most as "
