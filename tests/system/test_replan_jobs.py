@@ -1,8 +1,10 @@
 """A job that drifts from its plan is planned anew while it runs: another dp, pp or tp out of workers' memory; what it learns is what one worker learns, each sample counts once."""
+import os
 import re
+import signal
 
 from harness import Cluster, wait_for
-from mesh_jobs import SLOW, active, alone, assert_near, counted_once, staged_spec
+from mesh_jobs import SLOW, active, alone, assert_near, counted_once, reach, staged_spec
 from stubs import pb
 from test_training import BATCH
 from test_uneven_jobs import Throttled
@@ -10,9 +12,9 @@ from test_uneven_jobs import Throttled
 STEPS = 80
 
 
-def planned_spec(cluster, text, folder, step_s):
-    """dp 1 x pp 2, as `trainctl launch` would have planned it where steps take so long. Layers cost less than they do on any machine: who is stopped is slower than planned everywhere."""
-    spec = staged_spec(text, folder, 2, steps=STEPS, lr=SLOW)
+def planned_spec(cluster, text, folder, step_s, pp=2):
+    """dp 1 x pp 2, or dp 2, as `trainctl launch` would have planned it where steps take so long. Layers cost less than they do on any machine: who is stopped is slower than planned everywhere."""
+    spec = staged_spec(text, folder, pp, steps=STEPS, lr=SLOW)
     spec.mesh.MergeFrom(pb.Mesh(auto=True, threads=1))
     spec.mesh.workers_per_node = 0
     nodes = [node.id for node in cluster.list_nodes()]
@@ -20,7 +22,7 @@ def planned_spec(cluster, text, folder, step_s):
                           working_bytes=100000) for tp in (1, 2)]
     basis = pb.PlanBasis(costs=layers, update_s=1e-9, round_s=1e-3, process_bytes=1 << 20, nodes=[pb.PlanNode(id=node, memory_bytes=1 << 30, speed=1) for node in nodes],
                          latency_s=[20e-6] * 4, bandwidth_bytes_per_s=[1.5e9] * 4)
-    spec.plan.MergeFrom(pb.JobPlan(nodes=nodes, text="dp 1 x pp 2 x tp 1", step_s=step_s, compute_s=step_s, basis=basis))
+    spec.plan.MergeFrom(pb.JobPlan(nodes=nodes, text=f"dp {2 // pp} x pp {pp} x tp 1", step_s=step_s, compute_s=step_s, basis=basis))
     spec.train.optimizer.micro_sequences = 8
     return spec
 
@@ -45,3 +47,24 @@ def test_a_worker_that_becomes_slow(tmp_path, text):
         assert done.rounds.samples == STEPS * BATCH
         counted_once(cluster, job, STEPS)
     assert_near(run, one, STEPS)
+
+
+def test_replicas_of_whole_models(tmp_path, text):
+    """A planned job of them has ranks, so that it can follow: one of two is killed, and who comes instead trains on; with sync.deterministic it has none, as it always was."""
+    run = tmp_path / "run"
+    one = alone(tmp_path, text, steps=STEPS, lr=SLOW)
+    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        job = cluster.submit(planned_spec(cluster, text, run, 1000, pp=1))
+        reach(run, 10)
+        os.kill(active(cluster, job)[1].pid, signal.SIGKILL)
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert "mesh: dp 2" in events and "was lost" in events and "goes back" not in events, events
+        assert done.rounds.samples == STEPS * BATCH
+        counted_once(cluster, job, STEPS)
+        spec = planned_spec(cluster, text, tmp_path / "same", 1000, pp=1)
+        spec.train.sync.deterministic = True
+        calm = cluster.wait_job(cluster.submit(spec), "DONE")
+        assert "mesh: dp" not in cluster.events(calm)
+    assert_near(run, one, STEPS)
+    assert_near(tmp_path / "same", one, STEPS)
