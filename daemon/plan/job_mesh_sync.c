@@ -17,7 +17,7 @@ static const char *in_the_way(const Traind__V1__JobSpec *spec, char *text, size_
 	return job_is_strict(spec->train) ? "train.strict is true"
 	    : m->zero_owners > 0          ? text
 	    : m->n_shares > 0             ? "mesh.shares is given"
-	    : job_mesh_balances(spec)        ? "mesh.balance is on"
+	    : job_mesh_balances(spec)     ? "mesh.balance is on"
 	                                  : NULL;
 }
 
