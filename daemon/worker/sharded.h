@@ -237,9 +237,8 @@ struct sharded {
 	struct optim_arrays arrived; /* of this worker's shard of it */
 	struct reshard moves;
 	float *packed;
-	double moving_since_s; /* monotonic */
-	bool moves_numbers; /* that change; what one takes that does not says nothing of others */
-	double committed_s; /* the same: the last commit; 0: none yet */
+	double moving_since_s;        /* monotonic */
+	double committed_s;           /* the same: the last commit; 0: none yet */
 	uint64_t round_ns, change_ns; /* to be told */
 };
 

@@ -10,7 +10,7 @@ static uint64_t since_ns(double then_s)
 void sharded_end_change(struct trainer *t)
 {
 	struct sharded *s = t->sharded;
-	if (s->moving_since_s > 0 && s->moves_numbers)
+	if (s->moving_since_s > 0)
 		s->change_ns = since_ns(s->moving_since_s);
 	s->moving_since_s = 0;
 }

@@ -305,7 +305,7 @@ tr_status sharded_submit_remesh(struct trainer *t, struct tr_error *error)
 	if (s->self == RANKS_NONE || s->state->born == 0)
 		return TR_OK;
 	s->moving_since_s = trainer_monotonic_s();
-	bool moves = s->moves_numbers = reshard_moved(&s->moves) > 0;
+	bool moves = reshard_moved(&s->moves) > 0;
 	log_info("trainer", "moves to dp %u x pp %u x tp %u: rank %d", s->next.mesh.size[MESH_DP],
 	    s->next.mesh.size[MESH_PP], s->next.mesh.size[MESH_TP], (int)s->rank);
 	tr_status status = make_room(t, error);
