@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <yaml.h>
 
+#include "client/trainctl/interrupt.h"
 #include "client/trainctl/path.h"
 #include "common/json.h"
 
@@ -59,6 +60,7 @@ static bool read_record(yaml_document_t *document, struct cluster *cluster)
 {
 	const yaml_node_t *root = yaml_document_get_root_node(document);
 	const yaml_node_t *nodes = member(document, root, "nodes");
+	cluster->starting = strcmp(text_of(document, root, "starting"), "true") == 0;
 	if (!read_daemon(document, member(document, root, "memberd"), &cluster->memberd) ||
 	    nodes == NULL || nodes->type != YAML_SEQUENCE_NODE)
 		return false;
@@ -106,7 +108,8 @@ bool cluster_address(const char *folder, char address[TR_ADDRESS_MAX])
 	if (cluster == NULL)
 		return false;
 	(void)snprintf(cluster->folder, sizeof(cluster->folder), "%s", folder);
-	bool found = load(cluster, NULL) == TR_OK && cluster->memberd.address[0] != '\0';
+	bool found = load(cluster, NULL) == TR_OK && cluster->memberd.address[0] != '\0' &&
+	    !cluster->starting;
 	if (found)
 		(void)snprintf(address, TR_ADDRESS_MAX, "%s", cluster->memberd.address);
 	free(cluster);
@@ -160,6 +163,7 @@ tr_status cluster_save(const struct cluster *cluster, struct tr_error *error)
 	for (size_t i = 0; i < cluster->n_nodes; i++)
 		write_daemon(&json, &cluster->nodes[i]);
 	json_end(&json);
+	json_key_bool(&json, "starting", cluster->starting);
 	json_end(&json);
 	file_name(cluster->folder, "cluster.json", path);
 	file_name(cluster->folder, "cluster.json.new", temporary);
@@ -199,10 +203,11 @@ tr_status cluster_open(const char *folder, bool make, struct cluster *cluster,
 		(void)fprintf(stderr,
 		    "trainctl: another trainctl is starting or ending this cluster: waiting for "
 		    "it\n");
-		while (flock(cluster->lock, LOCK_EX) != 0 && errno == EINTR)
+		while (interrupt_pending() == 0 && flock(cluster->lock, LOCK_EX) != 0 &&
+		    errno == EINTR)
 			;
 	}
-	tr_status status = load(cluster, error);
+	tr_status status = interrupt_pending() == 0 ? load(cluster, error) : interrupt_error(error);
 	if (status != TR_OK)
 		cluster_close(cluster);
 	return status;

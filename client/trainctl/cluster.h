@@ -30,15 +30,16 @@ struct cluster {
 	struct cluster_daemon memberd;
 	struct cluster_daemon nodes[CLUSTER_NODES_MAX];
 	size_t n_nodes;
+	bool starting; /* not all of it was there yet when its record was written */
 };
 
-/* memberd's recorded address. False: there is no record. Takes no lock. */
+/* memberd's recorded address. False: there is no record, or the cluster is not wholly started yet. Takes no lock. */
 bool cluster_address(const char *folder, char address[TR_ADDRESS_MAX]);
 
 /* False: there is no record, as after `down`. */
 bool cluster_is_recorded(const char *folder);
 
-/* Waits for the lock and reads the record (none: an empty cluster). A folder that is not there is made, or is an empty cluster. */
+/* Waits for the lock, unless a signal comes (interrupt.h), and reads the record (none: an empty cluster). A folder that is not there is made, or is an empty cluster. */
 tr_status cluster_open(const char *folder, bool make, struct cluster *cluster,
     struct tr_error *error);
 tr_status cluster_save(const struct cluster *cluster, struct tr_error *error); /* atomic */
@@ -61,7 +62,7 @@ struct cluster_plan {
 	bool replace; /* start dead ones anew, in their folders */
 	const char *search_path;
 };
-/* Starts what the plan lacks, waits until every live node is registered, saves. On an error all that was started is
+/* Starts what the plan lacks, waits until every live node is registered, saves. On an error, or a signal (interrupt.h), all that was started is
  * ended again, and the text holds the last lines of the log of what did not come up. */
 tr_status cluster_start(struct cluster *cluster, const struct cluster_plan *plan,
     struct tr_error *error);

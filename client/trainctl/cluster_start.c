@@ -9,12 +9,15 @@
 #include <uv.h>
 
 #include "client/trainctl/cluster.h"
+#include "client/trainctl/interrupt.h"
 #include "client/trainctl/path.h"
 #include "client/trainctl/rpc.h"
 
 #define START_DEADLINE_MS 30000
 #define REGISTER_POLL_MS  5
 #define LOG_TAIL_BYTES    300
+#define STRAYS_MAX        1024
+#define END_GRACE_MS      2000
 #define LOOPBACK_ANY_PORT "127.0.0.1:0"
 #define SLOTS_FILE        "slots" /* in a node's folder */
 
@@ -26,6 +29,7 @@ struct starting {
 	uv_process_t process;
 	uv_fs_event_t watch;
 	uv_timer_t timer;
+	struct interrupt_watch interrupt;
 	bool watching, exited, overdue, settled;
 	int64_t exit_status;
 	int exit_signal;
@@ -146,14 +150,30 @@ static int spawn(struct starting *starting, char **argv)
 	return failed;
 }
 
+/* What a trainctl that was killed has started and could not record yet: it holds the folder. */
+static void end_stray(const struct starting *starting)
+{
+	char mark[PATH_MAX + 32];
+	struct proc found[STRAYS_MAX];
+	(void)snprintf(mark, sizeof(mark), CLUSTER_MARK "=%s", starting->cluster->folder);
+	size_t count = proc_marked(mark, found, STRAYS_MAX), strays = 0;
+	for (size_t i = 0; i < count; i++)
+		if (proc_has_argument(found[i].pid, starting->folder))
+			found[strays++] = found[i];
+	(void)proc_end(found, strays, END_GRACE_MS);
+}
+
 /* The program runs and its address is known, or the error says why not. */
 static tr_status await_address(struct starting *starting, const char *program,
     struct tr_error *error)
 {
 	char tail[LOG_TAIL_BYTES];
 	on_change(&starting->watch, NULL, 0, 0); /* it may have been faster than the watch */
-	while (!starting->exited && !starting->overdue && starting->daemon->address[0] == '\0')
+	while (!starting->exited && !starting->overdue && interrupt_pending() == 0 &&
+	    starting->daemon->address[0] == '\0')
 		(void)uv_run(starting->loop, UV_RUN_ONCE);
+	if (interrupt_pending() != 0)
+		return interrupt_error(error);
 	if (!starting->exited && starting->daemon->address[0] != '\0')
 		return TR_OK;
 	log_tail(starting->folder, tail);
@@ -179,6 +199,7 @@ static tr_status prepare_folder(struct starting *starting, struct tr_error *erro
 		return tr_error_set(error, TR_EIO, "cannot make %s: %s", starting->folder,
 		    strerror(errno));
 	/* What an earlier daemon of this folder left. */
+	end_stray(starting);
 	(void)snprintf(path, sizeof(path), "%.*s/address", PATH_MAX - 64, starting->folder);
 	(void)unlink(path);
 	starting->daemon->address[0] = '\0';
@@ -199,6 +220,8 @@ static tr_status start_daemon(struct cluster *cluster, struct cluster_daemon *da
 	(void)uv_fs_event_init(&loop, &starting.watch);
 	(void)uv_timer_init(&loop, &starting.timer);
 	(void)uv_timer_start(&starting.timer, on_overdue, START_DEADLINE_MS, 0);
+	interrupt_watch_open(&starting.interrupt, &loop);
+	interrupt_watch_start(&starting.interrupt);
 	int failed = uv_fs_event_start(&starting.watch, on_change, starting.folder, 0);
 	bool spawned = failed == 0;
 	if (spawned) {
@@ -213,6 +236,7 @@ static tr_status start_daemon(struct cluster *cluster, struct cluster_daemon *da
 		status = await_address(&starting, argv[0], error);
 	uv_close((uv_handle_t *)&starting.watch, on_closed);
 	uv_close((uv_handle_t *)&starting.timer, on_closed);
+	interrupt_watch_close(&starting.interrupt);
 	if (spawned)
 		uv_close((uv_handle_t *)&starting.process, on_closed);
 	(void)uv_run(&loop, UV_RUN_DEFAULT);
@@ -329,7 +353,8 @@ static tr_status await_registration(const struct cluster *cluster, const struct 
 	tr_status status = rpc_open(&rpc, &config, error);
 	if (status != TR_OK)
 		return status;
-	for (unsigned waited = 0; registered < alive && waited < START_DEADLINE_MS;
+	for (unsigned waited = 0;
+	     registered < alive && waited < START_DEADLINE_MS && interrupt_pending() == 0;
 	     waited += REGISTER_POLL_MS) {
 		Traind__V1__ListNodesResponse *listed = rpc_call(&rpc, RPC_PATH("ListNodes"),
 		    &request, &traind__v1__list_nodes_response__descriptor, START_DEADLINE_MS);
@@ -340,7 +365,9 @@ static tr_status await_registration(const struct cluster *cluster, const struct 
 		if (registered < alive)
 			uv_sleep(REGISTER_POLL_MS);
 	}
-	if (registered < alive)
+	if (interrupt_pending() != 0)
+		status = interrupt_error(error);
+	else if (registered < alive)
 		status = tr_error_set(error, TR_ETIMEDOUT,
 		    "memberd at %s knows %zu of %zu nodes as they are now after %d s (%s); the "
 		    "logs are in %s/*/log",
@@ -396,7 +423,18 @@ static void end_new(const struct cluster *before, const struct cluster *now)
 	}
 	if (before->memberd.process.pid != now->memberd.process.pid)
 		started[count++] = now->memberd.process;
-	(void)proc_end(started, count, 2000);
+	(void)proc_end(started, count, END_GRACE_MS);
+}
+
+/* Nobody uses the cluster of an unfinished record, and the next launch starts it anew. */
+static tr_status start_all(struct cluster *cluster, const struct cluster *before,
+    const struct cluster_plan *plan, struct tr_error *error)
+{
+	cluster->starting = cluster->starting || before->memberd.process.pid == 0;
+	tr_status status = start_missing(cluster, before, plan, error);
+	bool was = cluster->starting;
+	cluster->starting = false;
+	return status == TR_OK && was ? cluster_save(cluster, error) : status;
 }
 
 tr_status cluster_start(struct cluster *cluster, const struct cluster_plan *plan,
@@ -406,12 +444,15 @@ tr_status cluster_start(struct cluster *cluster, const struct cluster_plan *plan
 	if (before == NULL)
 		return tr_error_set(error, TR_ENOMEM, "out of memory");
 	*before = *cluster;
-	tr_status status = start_missing(cluster, before, plan, error);
+	interrupt_leaves(
+	    "trainctl: ended at once: daemons may have been left; `trainctl down` ends them\n");
+	tr_status status = start_all(cluster, before, plan, error);
 	if (status != TR_OK) {
 		end_new(before, cluster);
 		*cluster = *before;
 		(void)(cluster->memberd.process.pid > 0 ? cluster_save(cluster, NULL)
 		                                        : cluster_forget(cluster, NULL));
+		interrupt_leaves(NULL);
 	}
 	free(before);
 	return status;

@@ -43,5 +43,6 @@ tr_status cluster_stop(struct cluster *cluster, struct tr_error *error)
 	tr_status status = cluster_forget(cluster, error);
 	cluster->memberd = (struct cluster_daemon){ 0 };
 	cluster->n_nodes = 0;
+	cluster->starting = false;
 	return status;
 }

@@ -12,8 +12,17 @@
 static tr_status start(struct cluster *cluster, const struct cluster_plan *plan, bool *started,
     struct tr_error *error)
 {
-	size_t alive = cluster_count_alive(cluster);
 	*started = false;
+	if (cluster->starting) {
+		(void)fprintf(stderr,
+		    "trainctl: the cluster in %s was left half started: ending what there is of "
+		    "it\n",
+		    cluster->folder);
+		tr_status ended = cluster_stop(cluster, error);
+		if (ended != TR_OK)
+			return ended;
+	}
+	size_t alive = cluster_count_alive(cluster);
 	if (cluster_daemon_alive(&cluster->memberd))
 		return TR_OK;
 	if (alive > 0)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/trainctl/interrupt.h"
 #include "client/trainctl/keys.h"
 #include "client/trainctl/output.h"
 #include "client/trainctl/print.h"
@@ -430,6 +431,9 @@ enum follow_end follow_run(struct rpc *rpc, const struct follow_options *options
 	if (options->output)
 		start_logs(&follow);
 	(void)uv_timer_start(&follow.queued, on_queued_long, QUEUED_TOLD_MS, 0);
+	int number = interrupt_take(); /* while it was submitted */
+	if (number != 0)
+		on_signal(&follow.signals[0], number);
 	while (!follow.done && uv_run(&rpc->loop, UV_RUN_ONCE) != 0)
 		;
 	if (screen)

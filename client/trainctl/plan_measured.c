@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/trainctl/interrupt.h"
 #include "client/trainctl/proc.h"
 #include "common/limits.h"
 #include "daemon/shell/measure_run.h"
@@ -81,7 +82,8 @@ tr_status plan_measured_here(const Traind__V1__JobSpec *spec,
 	                               .job_bytes = bytes,
 	                               .threads = limits->threads,
 	                               .tp_most = limits->tp_most,
-	                               .sequences_most = limits->sequences_most },
+	                               .sequences_most = limits->sequences_most,
+	                               .stop = interrupt_flag() },
 	    &text, error);
 	free(packed);
 	FILE *lines = st == TR_OK ? fmemopen(text, strlen(text), "r") : NULL;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/trainctl/interrupt.h"
 #include "client/trainctl/plan_file.h"
 #include "client/trainctl/print.h"
 #include "daemon/plan/plan_basis.h"
@@ -237,10 +238,18 @@ static tr_status check_nodes(const struct planning *p, struct tr_error *error)
 	    asked, nodes);
 }
 
+/* Of many workers a search takes as long as somebody waits who wants to leave. */
+static bool is_interrupted(void)
+{
+	return interrupt_pending() != 0;
+}
+
 tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_options *options,
     struct planning *p, struct tr_error *error)
 {
-	struct plan_search_settings settings = { .seed = 1, .pareto = options->pareto };
+	struct plan_search_settings settings = { .seed = 1,
+		.pareto = options->pareto,
+		.gives_up = is_interrupted };
 	const Traind__V1__Optimizer *train = spec->train->optimizer;
 	p->spec = spec;
 	tr_status st = job_model_config(spec->train->model, &p->model, error);

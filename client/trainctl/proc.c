@@ -115,8 +115,14 @@ static bool wait_for(const int *fds, size_t count, int64_t deadline)
 {
 	for (size_t i = 0; i < count; i++) {
 		struct pollfd poll_fd = { .fd = fds[i], .events = POLLIN };
-		int64_t left = deadline - now_ms();
-		if (fds[i] >= 0 && poll(&poll_fd, 1, left > 0 ? (int)left : 0) == 0)
+		int ready = -1;
+		while (fds[i] >= 0 && ready < 0) {
+			int64_t left = deadline - now_ms();
+			ready = poll(&poll_fd, 1, left > 0 ? (int)left : 0);
+			if (ready < 0 && errno != EINTR)
+				break;
+		}
+		if (ready == 0)
 			return false;
 	}
 	return true;
@@ -205,6 +211,18 @@ size_t proc_marked(const char *variable, struct proc *found, size_t max)
 		(void)closedir(proc);
 	free(text);
 	return count;
+}
+
+bool proc_has_argument(pid_t pid, const char *argument)
+{
+	char path[64];
+	size_t room = 1 << 16;
+	char *text = malloc(room);
+	(void)snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
+	ssize_t bytes = text != NULL ? slurp(path, text, room) : -1;
+	bool found = bytes > 0 && holds(text, (size_t)bytes, argument);
+	free(text);
+	return found;
 }
 
 bool proc_find_program(const char *name, const char *search_path, char *path, size_t bytes)

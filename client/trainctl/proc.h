@@ -22,6 +22,8 @@ bool proc_end(const struct proc *processes, size_t count, unsigned grace_ms);
 bool proc_await(const struct proc *processes, size_t count);
 /* Live processes whose environment holds `variable` ("KEY=value"); returns how many, at most max. */
 size_t proc_marked(const char *variable, struct proc *found, size_t max);
+/* Whether it was started with exactly this argument among others. */
+bool proc_has_argument(pid_t pid, const char *argument);
 /* The program beside ours, else in `search_path`. False: not found. */
 bool proc_find_program(const char *name, const char *search_path, char *path, size_t bytes);
 

@@ -41,6 +41,8 @@ tr_status rpc_open(struct rpc *rpc, const struct config *config, struct tr_error
 		(void)tr_error_set(error, status, "%s: %s", option, cause.text);
 	if (status != TR_OK)
 		(void)uv_loop_close(&rpc->loop);
+	else
+		interrupt_watch_open(&rpc->watch, &rpc->loop);
 	return status;
 }
 
@@ -50,6 +52,7 @@ void rpc_close(struct rpc *rpc)
 		return;
 	grpc_client_destroy(rpc->client);
 	rpc->client = NULL;
+	interrupt_watch_close(&rpc->watch);
 	(void)uv_run(&rpc->loop, UV_RUN_DEFAULT);
 	(void)uv_loop_close(&rpc->loop);
 }
@@ -107,6 +110,22 @@ tr_status rpc_start(struct rpc *rpc, const char *path, const void *request,
 	return status;
 }
 
+/* A call that is given up ends from a later turn, as CANCELLED. */
+static void await(struct rpc *rpc, const struct waiting *waiting, struct grpc_client_call *call)
+{
+	bool heeds = !rpc->steady, turns = true;
+	if (heeds)
+		interrupt_watch_start(&rpc->watch);
+	while (!waiting->ended && turns) {
+		if (heeds && interrupt_pending() != 0) {
+			heeds = false;
+			grpc_client_cancel(call);
+		}
+		turns = uv_run(&rpc->loop, UV_RUN_ONCE) != 0;
+	}
+	interrupt_watch_stop(&rpc->watch);
+}
+
 void *rpc_call(struct rpc *rpc, const char *path, const void *request,
     const ProtobufCMessageDescriptor *response, uint64_t deadline_ms)
 {
@@ -130,8 +149,7 @@ void *rpc_call(struct rpc *rpc, const char *path, const void *request,
 		(void)snprintf(rpc->text, sizeof(rpc->text), "%s", error.text);
 		return NULL;
 	}
-	while (!waiting.ended && uv_run(&rpc->loop, UV_RUN_ONCE) != 0)
-		;
+	await(rpc, &waiting, call);
 	if (rpc->status == GRPC_OK && waiting.message == NULL) {
 		rpc->status = GRPC_INTERNAL;
 		(void)snprintf(rpc->text, sizeof(rpc->text), "the answer cannot be read");

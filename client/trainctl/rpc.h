@@ -6,6 +6,7 @@
 
 #include "client/trainctl/config.h"
 #include "client/trainctl/exit_code.h"
+#include "client/trainctl/interrupt.h"
 #include "daemon/api/grpc_client.h"
 #include "traind/v1/trainer.pb-c.h"
 
@@ -17,8 +18,10 @@ struct rpc {
 	const struct config *config;
 	char address[TR_ADDRESS_MAX]; /* config's, or where the cluster has moved since */
 	bool gone;                    /* the record of the embedded cluster */
+	bool steady;                  /* rpc_call waits for its answer whatever signal comes */
 	enum grpc_status status;      /* of the last call */
 	char text[512];
+	struct interrupt_watch watch;
 };
 
 tr_status rpc_open(struct rpc *rpc, const struct config *config, struct tr_error *error);
@@ -29,7 +32,7 @@ enum rpc_record { RPC_RECORD_SAME, RPC_RECORD_MOVED, RPC_RECORD_GONE };
 /* Moved: calls that are open end with CANCELLED, others go to the new address. Not from within a call's callbacks. */
 enum rpc_record rpc_read_record(struct rpc *rpc);
 
-/* Runs the loop until the answer is there. NULL: rpc->status and rpc->text say why. Free with
+/* Runs the loop until the answer is there, or (CANCELLED) a signal comes (interrupt.h). NULL: rpc->status and rpc->text say why. Free with
  * protobuf_c_message_free_unpacked(message, NULL). */
 void *rpc_call(struct rpc *rpc, const char *path, const void *request,
     const ProtobufCMessageDescriptor *response, uint64_t deadline_ms);

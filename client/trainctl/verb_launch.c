@@ -6,6 +6,7 @@
 
 #include "client/trainctl/embedded.h"
 #include "client/trainctl/follow.h"
+#include "client/trainctl/interrupt.h"
 #include "client/trainctl/job_json.h"
 #include "client/trainctl/launch_spec.h"
 #include "client/trainctl/planning.h"
@@ -39,14 +40,27 @@ struct launch {
 	Traind__V1__JobSpec *spec;
 	struct rpc rpc;
 	bool open, started; /* the rpc; an embedded cluster, by us */
+	bool tried;         /* to start one */
 	uint64_t job;
 };
+
+/* What a signal has made give up says nothing: run does. */
+static int fail(int code, const char *text)
+{
+	int number = interrupt_pending();
+	return number != 0 ? interrupt_exit_code(number) : verbs_complain(code, "%s", text);
+}
 
 static void *submit_once(struct launch *launch, char *request_id)
 {
 	Traind__V1__SubmitJobRequest request = TRAIND__V1__SUBMIT_JOB_REQUEST__INIT;
 	request.request_id = request_id;
 	request.spec = launch->spec;
+	/* From here on there may be a job: a signal is for who follows it. */
+	launch->rpc.steady = true;
+	interrupt_leaves(
+	    "trainctl: ended at once: the job may have been submitted, and a cluster started "
+	    "for it; see `trainctl jobs` and `trainctl down`\n");
 	return rpc_call(&launch->rpc, RPC_PATH("SubmitJob"), &request,
 	    &traind__v1__submit_job_response__descriptor, SUBMIT_DEADLINE_MS);
 }
@@ -78,8 +92,9 @@ static int start_embedded(struct launch *launch)
 	unsigned slots = slots_of(launch, nodes);
 	rpc_close(&launch->rpc);
 	launch->open = false;
+	launch->tried = true;
 	if (embedded_start(launch->config, nodes, slots, &launch->started, &error) != TR_OK)
-		return verbs_complain(EXIT_JOB_FAILED, "%s", error.text);
+		return fail(EXIT_JOB_FAILED, error.text);
 	if (rpc_open(&launch->rpc, launch->config, &error) != TR_OK)
 		return verbs_complain(EXIT_JOB_FAILED, "%s", error.text);
 	launch->open = true;
@@ -107,15 +122,16 @@ static int plan_once(struct launch *launch)
 	tr_status st = planning_make(launch->spec, &options, p, &error);
 	if (st == TR_OK)
 		st = planning_keep(p, launch->spec, &error);
+	if (st == TR_OK && interrupt_pending() != 0)
+		st = interrupt_error(&error);
 	if (st == TR_OK && !launch->config->json)
 		planning_print(p);
 	bool usage = p->wrong_file;
 	planning_finish(p);
 	free(p);
-	if (st == TR_EUNAVAILABLE && launch->rpc.status != GRPC_OK)
+	if (st == TR_EUNAVAILABLE && launch->rpc.status != GRPC_OK && interrupt_pending() == 0)
 		return EXIT_UNREACHABLE;
-	return st == TR_OK ? EXIT_OK
-	                   : verbs_complain(usage ? EXIT_USAGE : EXIT_JOB_FAILED, "%s", error.text);
+	return st == TR_OK ? EXIT_OK : fail(usage ? EXIT_USAGE : EXIT_JOB_FAILED, error.text);
 }
 
 /* A job of `mesh: auto`, for what is free now; a cluster of our own if there is none. */
@@ -140,13 +156,15 @@ static int submit(struct launch *launch)
 	    (unsigned long long)random[0], (unsigned long long)random[1]);
 	Traind__V1__SubmitJobResponse *response = submit_once(launch, request_id);
 	if (response == NULL && may_start(launch)) {
-		int code = start_embedded(launch);
-		if (code != EXIT_OK)
+		int code = interrupt_pending() == 0 ? start_embedded(launch) : EXIT_OK;
+		if (code != EXIT_OK || interrupt_pending() != 0)
 			return code;
 		response = submit_once(launch, request_id);
 	}
-	if (response == NULL)
+	if (response == NULL) {
+		(void)interrupt_take(); /* it ends without that */
 		return rpc_complain(&launch->rpc);
+	}
 	launch->job = response->job_id;
 	traind__v1__submit_job_response__free_unpacked(response, NULL);
 	return EXIT_OK;
@@ -267,20 +285,47 @@ static int follow(struct launch *launch, bool *leave)
 	    strerror(result.output_failed));
 }
 
+/* Before there was a job. */
+static int say_interrupted(const struct launch *launch, int number, bool keep)
+{
+	const char *after = "";
+	if (launch->started)
+		after = keep
+		    ? "; the cluster that was started for it stays: `trainctl down` ends it"
+		    : "; ending the cluster that was started for it";
+	else if (launch->tried)
+		after = "; what it had started was ended again";
+	return verbs_complain(interrupt_exit_code(number), "%s before the job was submitted%s",
+	    interrupt_words(number), after);
+}
+
+/* As far as there is a job, or none for a reason that was said. Once it may be there, a signal is follow's. */
+static int plan_and_submit(struct launch *launch, bool keep)
+{
+	int code = is_open(launch) ? plan(launch) : EXIT_OK;
+	if (code == EXIT_OK && interrupt_pending() == 0)
+		code = submit(launch);
+	int number = launch->job == 0 ? interrupt_take() : 0;
+	return number != 0 ? say_interrupted(launch, number, keep) : code;
+}
+
 static int run(struct launch *launch)
 {
 	struct tr_error error;
-	bool leave = true;
-	int code = is_open(launch) ? plan(launch) : EXIT_OK;
-	if (code == EXIT_OK)
-		code = submit(launch);
-	if (code == EXIT_OK && args_has(launch->call->args, "--detach"))
+	bool leave = false, keep = args_has(launch->call->args, "--keep");
+	interrupt_begin();
+	int code = plan_and_submit(launch, keep);
+	if (code == EXIT_OK && args_has(launch->call->args, "--detach") && interrupt_pending() == 0)
 		return say_detached(launch);
-	if (code == EXIT_OK)
+	if (code == EXIT_OK) {
 		code = follow(launch, &leave);
-	else
-		leave = false;
-	if (launch->started && !leave && !args_has(launch->call->args, "--keep") &&
+		interrupt_leaves(launch->started ? "trainctl: ended at once: `trainctl down` ends "
+		                                   "what is left of the cluster\n"
+		                                 : NULL);
+		interrupt_begin(); /* libuv had the signals: the end of the cluster is not to be cut in two */
+	}
+	launch->rpc.steady = true;
+	if (launch->started && !leave && !keep &&
 	    embedded_stop(launch->config, launch->open ? &launch->rpc : NULL, &error) != TR_OK)
 		return verbs_complain(code != EXIT_OK ? code : EXIT_JOB_FAILED, "%s", error.text);
 	return code;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/trainctl/interrupt.h"
 #include "client/trainctl/jobfile.h"
 #include "client/trainctl/plan_print.h"
 #include "client/trainctl/planning.h"
@@ -76,10 +77,14 @@ static int plan(struct verb_call *call, const Traind__V1__JobSpec *spec, struct 
 	tr_status st = planning_make(spec, &options, p, &error);
 	/* A file that is wrong is the caller's; that there is no plan is an answer. */
 	bool usage = p->wrong_file;
-	if (st == TR_OK)
+	if (st == TR_OK && interrupt_pending() == 0)
 		st = show(call, p, options.pareto, &error);
 	planning_finish(p);
 	free(p);
+	int number = interrupt_take();
+	if (number != 0)
+		return verbs_complain(interrupt_exit_code(number), "%s before there was a plan",
+		    interrupt_words(number));
 	if (st == TR_EUNAVAILABLE && rpc != NULL && rpc->status != GRPC_OK)
 		return rpc_complain(rpc);
 	return st == TR_OK ? EXIT_OK
@@ -139,6 +144,7 @@ int verb_plan(struct verb_call *call)
 		return verbs_complain(EXIT_USAGE, "%s", error.text);
 	if (read_job(call->args, &spec, &error) != TR_OK)
 		return verbs_complain(EXIT_USAGE, "%s", error.text);
+	interrupt_begin();
 	int code = plan_here(call, spec);
 	traind__v1__job_spec__free_unpacked(spec, NULL);
 	return code;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/trainctl/cluster.h"
+#include "client/trainctl/interrupt.h"
 #include "client/trainctl/print.h"
 #include "client/trainctl/verbs.h"
 #include "common/json.h"
@@ -106,8 +107,13 @@ static int up(struct cluster *cluster, struct verb_call *call)
 		.slots = (unsigned)slots,
 		.replace = replace,
 		.search_path = config_search_path() };
-	if (cluster_start(cluster, &plan, &error) != TR_OK)
+	if (cluster_start(cluster, &plan, &error) != TR_OK) {
+		int number = interrupt_take();
+		if (number != 0)
+			return verbs_complain(interrupt_exit_code(number),
+			    "%s: what it had started was ended again", interrupt_words(number));
 		return verbs_complain(EXIT_JOB_FAILED, "%s", error.text);
+	}
 	if (running && nodes < cluster->n_nodes && args_has(call->args, "--nodes"))
 		(void)fprintf(stderr,
 		    "trainctl: the cluster has %zu nodes already; `trainctl down` ends it\n",
@@ -132,6 +138,8 @@ static int with_cluster(struct verb_call *call, bool make,
 	if (cluster == NULL)
 		return verbs_complain(code, "out of memory");
 	if (cluster_open(call->config->cluster, make, cluster, &error) != TR_OK) {
+		int number = interrupt_take();
+		code = number != 0 ? interrupt_exit_code(number) : code;
 		(void)verbs_complain(code, "%s", error.text);
 	} else {
 		code = function(cluster, call);
@@ -143,6 +151,7 @@ static int with_cluster(struct verb_call *call, bool make,
 
 int verb_up(struct verb_call *call)
 {
+	interrupt_begin();
 	return with_cluster(call, true, up);
 }
 

@@ -33,7 +33,10 @@ static const struct verb rows[] = {
 	    "ended with the job,\n"
 	    "unless it has other jobs that have not ended, or does not say so.\n"
 	    "Ctrl-C asks: detach, cancel or keep following; where stdin or stdout is no terminal "
-	    "it cancels the job.",
+	    "it cancels the job.\n"
+	    "Before there is a job (daemons start, layers and links are measured) Ctrl-C, SIGTERM "
+	    "or a closed terminal ends what this launch has started, and nothing else; a second "
+	    "Ctrl-C ends trainctl at once.",
 	    VERB_NEEDS_NOTHING, 0, 1, verb_launch_options, verb_launch },
 	{ "plan", "FILE [--cluster FILE] [--measure] [--auto] [--pareto]",
 	    "say how a job's model is best spread over a cluster, and what a step then takes",

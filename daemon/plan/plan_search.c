@@ -184,13 +184,21 @@ static bool is_needless(const struct search *s, const struct candidate *candidat
 	    !sends_less && !s->settings->pareto;
 }
 
+static tr_status check_wanted(const struct search *s)
+{
+	if (s->settings->gives_up == NULL || !s->settings->gives_up())
+		return TR_OK;
+	return tr_error_set(s->error, TR_ECANCELLED, "the search for a plan was given up");
+}
+
 /* Estimates of what its bound leaves a chance. */
-static void estimate_choices(struct search *s)
+static tr_status estimate_choices(struct search *s)
 {
 	double least = INFINITY;
+	tr_status st = TR_OK;
 
 	s->closest.memory_part = INFINITY;
-	for (uint32_t i = 0; i < s->count; i++) {
+	for (uint32_t i = 0; i < s->count && st == TR_OK; i++) {
 		struct candidate *candidate = &s->candidates[i];
 		struct plan plan = { .choice = candidate->choice };
 		if (candidate->bound_s > least * MARGIN && !s->settings->pareto) {
@@ -201,6 +209,7 @@ static void estimate_choices(struct search *s)
 			s->result->needless++;
 			continue;
 		}
+		st = check_wanted(s);
 		candidate->hope = plan_place_start(s->l, &plan);
 		candidate->fits = plan.memory_part <= 1;
 		s->plain_fits[candidate->number] = candidate->fits;
@@ -214,6 +223,7 @@ static void estimate_choices(struct search *s)
 		s->result->unfit += !candidate->fits;
 	}
 	qsort(s->candidates, s->count, sizeof(*s->candidates), by_hope);
+	return st;
 }
 
 static bool same_mesh(const struct plan_choice *a, const struct plan_choice *b)
@@ -276,6 +286,8 @@ static tr_status choose_finalists(struct search *s)
 			alike += same_mesh(&s->finalists[j].choice, &plan->choice);
 		if (alike < OF_A_MESH)
 			st = add_finalist(s, plan);
+		if (st == TR_OK)
+			st = check_wanted(s);
 	}
 	qsort(s->finalists, s->finalist_count, sizeof(*s->finalists), by_step);
 	return st;
@@ -289,6 +301,8 @@ static tr_status refine_finalists(struct search *s, uint32_t count, uint32_t sha
 	for (uint32_t i = 0; i < count && st == TR_OK; i++) {
 		uint64_t budget = INSTRUCTIONS / count;
 		st = plan_refine(s->l, shakes, &budget, &s->finalists[i], s->error);
+		if (st == TR_OK)
+			st = check_wanted(s);
 	}
 	qsort(s->finalists, s->finalist_count, sizeof(*s->finalists), by_step);
 	return st;
@@ -335,7 +349,8 @@ static tr_status find_pareto(struct search *s)
 	r->pareto_count = 1;
 	for (uint32_t i = 0; i < s->count && r->pareto_count < PLAN_PARETO_MAX && st == TR_OK; i++) {
 		const struct candidate *candidate = &s->candidates[i];
-		if (candidate->fits &&
+		st = check_wanted(s);
+		if (st == TR_OK && candidate->fits &&
 		    candidate->memory_bytes < r->pareto[r->pareto_count - 1].memory_bytes)
 			st = add_pareto(s, &candidate->choice);
 	}
@@ -365,9 +380,10 @@ static tr_status run(struct search *s)
 
 	if (st == TR_OK)
 		st = list_choices(s);
+	if (st == TR_OK)
+		st = estimate_choices(s);
 	if (st != TR_OK)
 		return st;
-	estimate_choices(s);
 	choose_semifinalists(s);
 	if (s->closest.memory_part > 1)
 		return plan_why_none_fits(s->l, s->settings, &s->closest, s->error);

@@ -31,6 +31,7 @@ struct plan_search_settings {
 	/* Of these alone those that it says yes to; NULL: all. */
 	bool (*is_wanted)(const void *arg, const struct plan_choice *choice);
 	const void *arg;
+	bool (*gives_up)(void); /* asked again and again; true: TR_ECANCELLED. NULL: never */
 };
 
 struct plan_loser {
@@ -50,7 +51,7 @@ struct plan_result {
 };
 
 /* TR_EINVAL: the input, or no choice divides the batch; TR_ELIMIT: none fits, the words say what is needed, what is there and what would
- * do; TR_ENOMEM. */
+ * do; TR_ENOMEM; TR_ECANCELLED. */
 tr_status plan_search(const struct plan_input *in, const struct plan_search_settings *settings,
     struct plan_result **result, struct tr_error *error);
 void plan_search_destroy(struct plan_result *result); /* accepts NULL */

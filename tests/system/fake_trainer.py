@@ -35,6 +35,8 @@ class FakeTrainer(rpc.TrainerServicer):
         self.submitted, self.cancelled, self.watchers = [], [], 0
         self.on_submit = lambda spec: training_job()
         self.changed = threading.Condition()
+        self.asked, self.answer = threading.Event(), threading.Event()  # a call that is held has come, and may be answered
+        self.held = None
         self.server, self.port = None, 0
 
     # ---- for the test
@@ -54,6 +56,7 @@ class FakeTrainer(rpc.TrainerServicer):
 
     def stop(self):
         server, self.server = self.server, None
+        self.answer.set()
         with self.changed:
             self.changed.notify_all()
         if server:
@@ -87,6 +90,15 @@ class FakeTrainer(rpc.TrainerServicer):
             self.logs[job].append(pb.LogChunk(rank=rank, peer_id=rank + 1, node_name="node-1", data=data, end=end))
             self.changed.notify_all()
 
+    def hold(self, method):
+        """Calls of `method` are answered once `answer` is set."""
+        self.held = method
+
+    def hold_here(self, method):
+        if self.held == method:
+            self.asked.set()
+            self.answer.wait()
+
     # ---- the service
 
     def job_or_abort(self, id, context):
@@ -95,6 +107,7 @@ class FakeTrainer(rpc.TrainerServicer):
         return self.jobs[id]
 
     def SubmitJob(self, request, context):
+        self.hold_here("SubmitJob")
         self.submitted.append(request)
         job = self.on_submit(request.spec)
         if isinstance(job, str):
@@ -111,6 +124,10 @@ class FakeTrainer(rpc.TrainerServicer):
 
     def ListNodes(self, request, context):
         return pb.ListNodesResponse(nodes=self.nodes)
+
+    def MeasureLinks(self, request, context):
+        self.hold_here("MeasureLinks")
+        return pb.Links()
 
     def CancelJob(self, request, context):
         job = self.job_or_abort(request.job_id, context)

@@ -26,7 +26,6 @@ static void near_the_best_of_all(void **state)
 	static const unsigned cases[] = { 2, 6, 7, 9, 11, 14 };
 	struct exhaustive *e = malloc(sizeof(*e));
 	struct plan_case c;
-
 	(void)state;
 	assert_non_null(e);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -48,7 +47,6 @@ static void all_plans_have_no_better_one(void **state)
 {
 	struct exhaustive *e = malloc(sizeof(*e));
 	struct plan_case c;
-
 	(void)state;
 	assert_non_null(e);
 	case_make(&c, 8);
@@ -67,7 +65,6 @@ static void bounds_are_bounds(void **state)
 	struct plan_choice choice = { 0 };
 	struct plan_case c;
 	unsigned count = 0;
-
 	(void)state;
 	case_make(&c, 16);
 	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
@@ -99,7 +96,6 @@ static void bounds_are_bounds(void **state)
 static void slow_workers_get_less(void **state)
 {
 	struct plan_case c;
-
 	(void)state;
 	case_make(&c, 5);
 	struct plan_result *result = search(&c, false);
@@ -125,7 +121,6 @@ static void slow_workers_get_less(void **state)
 static void the_same_again(void **state)
 {
 	struct plan_case c;
-
 	(void)state;
 	case_make(&c, 13);
 	struct plan_result *first = search(&c, true), *second = search(&c, true);
@@ -185,7 +180,6 @@ static void check_dealt(const struct plan_case *c, const struct plan *plan)
 static void plans_that_jobs_run(void **state)
 {
 	unsigned gained = 0, interleaved = 0;
-
 	(void)state;
 	for (unsigned i = 1; i < PLAN_CASES; i += 2) {
 		struct plan_case c;
@@ -220,7 +214,6 @@ static void a_slow_worker_gets_less(void **state)
 	struct plan_result *result;
 	struct plan_search_settings only = { .seed = 1, .only = { .mesh = { { 2, 1, 1 } } } };
 	struct dealing dealing;
-
 	(void)state;
 	case_make(&c, 0);
 	c.in.runnable = true;
@@ -255,7 +248,6 @@ static void refusals_have_numbers(void **state)
 	struct plan_case c;
 	struct tr_error error;
 	const struct plan_search_settings settings = { .seed = 1 };
-
 	(void)state;
 	case_make(&c, 0);
 	for (uint32_t i = 0; i < 4; i++)
@@ -336,7 +328,6 @@ static void a_step_by_hand(void **state)
 {
 	struct plan_case c;
 	struct plan plan = case_plan(2, 1, 1);
-
 	(void)state;
 	case_make(&c, 0);
 	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
@@ -384,7 +375,6 @@ static void what_would_do(void **state)
 	struct plan_search_settings settings = { .seed = 1,
 		.only = { .mesh = { { [MESH_DP] = 1, [MESH_PP] = 1, [MESH_TP] = 2 } },
 		    .sequences = 1 } };
-
 	(void)state;
 	case_make(&c, 0);
 	for (uint32_t i = 0; i < 4; i++)
@@ -406,7 +396,6 @@ static void who_writes_takes_more(void **state)
 {
 	struct plan_case c;
 	struct plan plan = case_plan(2, 1, 1);
-
 	(void)state;
 	case_make(&c, 0);
 	uint64_t whole = model_config_parameters(&c.model);
@@ -436,7 +425,6 @@ static void moments_of_two_owners(void **state)
 {
 	struct plan_case c;
 	struct plan plan = case_plan(4, 1, 1);
-
 	(void)state;
 	case_make(&c, 0);
 	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
@@ -471,7 +459,6 @@ static void own_rows_take_less(void **state)
 	struct plan_case c;
 	struct plan plan = case_plan(1, 2, 2);
 	const double stream = 512 * 1024 * 4;
-
 	(void)state;
 	case_make(&c, 9);
 	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
@@ -517,7 +504,6 @@ static void give_memory(struct plan_case *c, double gib)
 static void memory_is_saved_where_it_is_lacking(void **state)
 {
 	struct plan_case c;
-
 	(void)state;
 	case_make(&c, 0);
 	c.in.runnable = true;
@@ -538,7 +524,6 @@ static void who_writes_has_room(void **state)
 	struct plan_search_settings split = { .seed = 1, .only = { .mesh = { { 1, 4, 1 } } } };
 	struct plan_result *result;
 	struct tr_error error;
-
 	(void)state;
 	case_make(&c, 0);
 	c.in.runnable = true;
@@ -552,6 +537,29 @@ static void who_writes_has_room(void **state)
 	assert_int_equal(plan_search(&c.in, &split, &result, &error), TR_ELIMIT);
 	c.in.writes = PLAN_WRITES_NOTHING;
 	assert_int_equal(plan_search(&c.in, &split, &result, &error), TR_OK);
+	plan_search_destroy(result);
+	plan_cluster_finish(&c.cluster);
+}
+
+static unsigned asked, patience;
+
+static bool gives_up(void)
+{
+	return asked++ >= patience;
+}
+
+static void given_up_at_any_time(void **state)
+{
+	(void)state;
+	struct plan_case c;
+	struct plan_search_settings s = { .seed = 1, .pareto = true, .gives_up = gives_up };
+	struct plan_result *result = NULL;
+	case_make(&c, 0);
+	for (patience = 0; plan_search(&c.in, &s, &result, NULL) != TR_OK; asked = 0) {
+		assert_true(result == NULL && asked == patience + 1);
+		patience = 2 * patience + 1;
+	}
+	assert_true(asked > 20);
 	plan_search_destroy(result);
 	plan_cluster_finish(&c.cluster);
 }
@@ -575,6 +583,7 @@ int main(void)
 		cmocka_unit_test(own_rows_take_less),
 		cmocka_unit_test(memory_is_saved_where_it_is_lacking),
 		cmocka_unit_test(who_writes_has_room),
+		cmocka_unit_test(given_up_at_any_time),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
