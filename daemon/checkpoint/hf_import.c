@@ -13,14 +13,21 @@
 #include "daemon/checkpoint/hf_folder.h"
 #include "daemon/checkpoint/safetensors.h"
 
-#define INDEX_NAME MANIFEST_MODEL ".index.json"
+#define INDEX_NAME  MANIFEST_MODEL ".index.json"
+#define PIECE_BYTES (4u << 20)
 
 /* The files that hold a model's tensors. */
 struct weight_files {
 	size_t count;
 	char names[TR_HF_FILES_MAX][NAME_MAX + 1];
-	struct safetensors files[TR_HF_FILES_MAX];
+	struct safetensors files[TR_HF_FILES_MAX]; /* their tables; one at a time is open */
 	size_t opened;
+};
+
+/* Where a tensor of the layout is. */
+struct place {
+	size_t file;
+	const struct safetensors_tensor *tensor;
 };
 
 static tr_status name_file(struct weight_files *w, const char *name, struct tr_error *error)
@@ -86,6 +93,14 @@ static tr_status open_index(int dir, struct weight_files *w, struct tr_error *er
 	return status;
 }
 
+#define FILE_PATH_MAX (CHECKPOINT_PATH_MAX + NAME_MAX)
+
+static void name_path(const char *folder, const struct weight_files *w, size_t i,
+    char path[FILE_PATH_MAX])
+{
+	(void)snprintf(path, FILE_PATH_MAX, "%s/%s", folder, w->names[i]);
+}
+
 static tr_status open_files(const char *folder, struct weight_files *w, struct tr_error *error)
 {
 	int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -98,10 +113,12 @@ static tr_status open_files(const char *folder, struct weight_files *w, struct t
 	if (status == TR_ENOTFOUND)
 		status = name_file(w, MANIFEST_MODEL, error);
 	for (size_t i = 0; i < w->count && status == TR_OK; i++) {
-		char path[CHECKPOINT_PATH_MAX + NAME_MAX];
-		(void)snprintf(path, sizeof(path), "%s/%s", folder, w->names[i]);
+		char path[FILE_PATH_MAX];
+		name_path(folder, w, i, path);
 		status = safetensors_open(path, &w->files[i], error);
 		w->opened += status == TR_OK;
+		if (status == TR_OK)
+			safetensors_rest(&w->files[i]);
 	}
 	return status;
 }
@@ -122,18 +139,17 @@ static const char *bare(const char *name)
 	return NULL;
 }
 
-static const struct safetensors_tensor *find(const struct weight_files *w, const char *name)
+static struct place find(const struct weight_files *w, const char *name)
 {
-	const struct safetensors_tensor *tensor = NULL;
-	for (size_t i = 0; i < w->count && tensor == NULL; i++)
-		tensor = safetensors_find(&w->files[i], name);
-	return tensor == NULL && bare(name) != NULL ? find(w, bare(name)) : tensor;
+	struct place place = { 0, NULL };
+	for (size_t i = 0; i < w->count && place.tensor == NULL; i++)
+		place = (struct place){ i, safetensors_find(&w->files[i], name) };
+	return place.tensor == NULL && bare(name) != NULL ? find(w, bare(name)) : place;
 }
 
-/* Number `i` of a tensor of floats. */
-static float number_at(const struct safetensors_tensor *t, size_t i)
+/* Number `i` of some of a tensor of floats. */
+static float number_at(const struct safetensors_tensor *t, const char *data, size_t i)
 {
-	const char *data = t->data;
 	uint16_t half;
 	double wide;
 	float single;
@@ -182,29 +198,69 @@ static tr_status check_tensor(const struct layout_tensor *wanted,
 
 /* Of all of them, before memory is taken for any: files that have the tensors are as large as the model that config.json speaks of. */
 static tr_status check_tensors(const struct layout *layout, const struct weight_files *w,
-    struct tr_error *error)
+    struct place *places, struct tr_error *error)
 {
 	for (size_t i = 0; i < layout->tensor_count; i++) {
 		const struct layout_tensor *wanted = &layout->tensors[i];
-		const struct safetensors_tensor *found = find(w, wanted->name);
-		if (found == NULL)
+		places[i] = find(w, wanted->name);
+		if (places[i].tensor == NULL)
 			return tr_error_set(error, TR_ENOTFOUND, "it has no tensor '%s'",
 			    wanted->name);
-		tr_status status = check_tensor(wanted, found, error);
+		tr_status status = check_tensor(wanted, places[i].tensor, error);
 		if (status != TR_OK)
 			return status;
 	}
 	return TR_OK;
 }
 
-static void load(const struct layout *layout, const struct weight_files *w, float *params)
+/* In pieces, so that beside the parameters a few MiB are held, whatever the tensor has. */
+static tr_status load_tensor(const struct safetensors *file, const struct safetensors_tensor *t,
+    size_t numbers, char *piece, float *to, struct tr_error *error)
 {
-	for (size_t i = 0; i < layout->tensor_count; i++) {
-		const struct layout_tensor *wanted = &layout->tensors[i];
-		const struct safetensors_tensor *found = find(w, wanted->name);
-		for (size_t k = 0; k < layout_numbers(wanted); k++)
-			params[wanted->offset + k] = number_at(found, k);
+	size_t each = numbers > 0 ? t->bytes / numbers : 1, at_once = PIECE_BYTES / each;
+	for (size_t from = 0; from < numbers; from += at_once) {
+		size_t count = numbers - from < at_once ? numbers - from : at_once;
+		tr_status status = safetensors_read(file, t->at + from * each, count * each, piece,
+		    error);
+		if (status != TR_OK)
+			return tr_error_wrap(error, "tensor '%s'", t->name);
+		for (size_t k = 0; k < count; k++)
+			to[from + k] = number_at(t, piece, k);
 	}
+	return TR_OK;
+}
+
+/* Those that are in file `f`. */
+static tr_status load_file(const struct layout *layout, const struct weight_files *w, size_t f,
+    const struct place *places, char *piece, float *params, struct tr_error *error)
+{
+	tr_status status = TR_OK;
+	for (size_t i = 0; i < layout->tensor_count && status == TR_OK; i++) {
+		const struct layout_tensor *wanted = &layout->tensors[i];
+		if (places[i].file == f)
+			status = load_tensor(&w->files[f], places[i].tensor, layout_numbers(wanted),
+			    piece, params + wanted->offset, error);
+	}
+	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", w->names[f]);
+}
+
+static tr_status load(const char *folder, const struct layout *layout, struct weight_files *w,
+    const struct place *places, float *params, struct tr_error *error)
+{
+	char *piece = malloc(PIECE_BYTES);
+	tr_status status = piece != NULL
+	    ? TR_OK
+	    : tr_error_set(error, TR_ENOMEM, "no memory for a piece of a tensor");
+	for (size_t f = 0; f < w->count && status == TR_OK; f++) {
+		char path[FILE_PATH_MAX];
+		name_path(folder, w, f, path);
+		status = safetensors_open_again(path, &w->files[f], error);
+		if (status == TR_OK)
+			status = load_file(layout, w, f, places, piece, params, error);
+		safetensors_rest(&w->files[f]);
+	}
+	free(piece);
+	return status;
 }
 
 static bool ends_with(const char *name, const char *end)
@@ -269,19 +325,23 @@ static tr_status import(const char *folder, const char *to, struct weight_files 
 	if (status != TR_OK)
 		return tr_error_wrap(error, "%s", folder);
 	float *params = NULL;
-	status = check_rest(&layout, w, error);
+	struct place *places = calloc(layout.tensor_count + 1, sizeof(*places));
+	status = places != NULL
+	    ? check_rest(&layout, w, error)
+	    : tr_error_set(error, TR_ENOMEM, "no memory for a table of tensors");
 	if (status == TR_OK)
-		status = check_tensors(&layout, w, error);
+		status = check_tensors(&layout, w, places, error);
 	if (status == TR_OK && (params = calloc(layout.count, sizeof(*params))) == NULL)
 		status = tr_error_set(error, TR_ENOMEM, "no memory for %zu parameters",
 		    layout.parameters);
-	if (status == TR_OK) {
-		load(&layout, w, params);
+	if (status == TR_OK)
+		status = load(folder, &layout, w, places, params, error);
+	if (status == TR_OK)
 		status = write_checkpoint(&layout, params, to, result, error);
-	} else {
+	else
 		(void)tr_error_wrap(error, "%s", folder);
-	}
 	free(params);
+	free(places);
 	layout_finish(&layout);
 	return status;
 }

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -95,7 +94,7 @@ static bool offsets_fit(const struct entry *entry, const struct safetensors_tens
 }
 
 /* *end: of its bytes, which may lie beyond the data: then it has none. */
-static bool read_entry(struct json_reader *r, const char *data, uint64_t data_bytes,
+static bool read_entry(struct json_reader *r, uint64_t data, uint64_t data_bytes,
     struct safetensors_tensor *t, uint64_t *end)
 {
 	struct entry entry = { 0 };
@@ -117,7 +116,7 @@ static bool read_entry(struct json_reader *r, const char *data, uint64_t data_by
 	*end = entry.end;
 	if (entry.end > data_bytes)
 		return true;
-	t->data = data + entry.begin;
+	t->at = data + entry.begin;
 	t->bytes = (size_t)(entry.end - entry.begin);
 	return true;
 }
@@ -125,8 +124,8 @@ static bool read_entry(struct json_reader *r, const char *data, uint64_t data_by
 static int by_place(const void *a, const void *b)
 {
 	const struct safetensors_tensor *x = a, *y = b;
-	if (x->data != y->data)
-		return (const char *)x->data < (const char *)y->data ? -1 : 1;
+	if (x->at != y->at)
+		return x->at < y->at ? -1 : 1;
 	return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
@@ -137,21 +136,21 @@ static int by_name(const void *a, const void *b)
 }
 
 /* The tensors tile the data: no holes, no overlap, nothing left. Then sorts by name; names are unique. */
-static tr_status check_and_sort(struct safetensors *file, const char *data, uint64_t data_bytes,
+static tr_status check_and_sort(struct safetensors *file, uint64_t data, uint64_t data_bytes,
     struct tr_error *error)
 {
-	const char *at = data;
+	uint64_t at = data;
 	if (file->count > 0)
 		qsort(file->tensors, file->count, sizeof(*file->tensors), by_place);
 	for (size_t i = 0; i < file->count; i++) {
-		if (file->tensors[i].data != at)
+		if (file->tensors[i].at != at)
 			return tr_error_set(error, TR_EPROTO,
 			    "tensor '%s' overlaps another or leaves a hole", file->tensors[i].name);
 		at += file->tensors[i].bytes;
 	}
-	if ((uint64_t)(at - data) != data_bytes)
+	if (at - data != data_bytes)
 		return tr_error_set(error, TR_EPROTO, "%llu bytes of data belong to no tensor",
-		    (unsigned long long)(data_bytes - (uint64_t)(at - data)));
+		    (unsigned long long)(data_bytes - (at - data)));
 	if (file->count > 0)
 		qsort(file->tensors, file->count, sizeof(*file->tensors), by_name);
 	for (size_t i = 1; i < file->count; i++)
@@ -177,8 +176,7 @@ static struct safetensors_tensor *grow(struct safetensors *file, size_t *capacit
 static tr_status read_header(struct safetensors *file, const char *header, size_t header_bytes,
     struct tr_error *error)
 {
-	const char *data = header + header_bytes;
-	uint64_t data_bytes = file->size - 8 - header_bytes, end = 0, last_end = 0;
+	uint64_t data = 8 + header_bytes, data_bytes = file->size - data, end = 0, last_end = 0;
 	struct json_reader r;
 	char name[SAFETENSORS_NAME_MAX];
 	size_t capacity = 0;
@@ -211,22 +209,37 @@ static tr_status read_header(struct safetensors *file, const char *header, size_
 	return check_and_sort(file, data, data_bytes, error);
 }
 
+/* Of the first 8 bytes of a file of `size`. */
+static tr_status read_length(const unsigned char *in, size_t size, size_t *length,
+    struct tr_error *error)
+{
+	uint64_t bytes = 0;
+	for (int i = 7; i >= 0; i--)
+		bytes = bytes << 8 | in[i];
+	if (bytes > size - 8 || bytes > TR_SAFETENSORS_HEADER_MAX)
+		return tr_error_set(error, TR_EPROTO,
+		    "a header of %llu bytes does not fit (file %zu, limit %u)",
+		    (unsigned long long)bytes, size, TR_SAFETENSORS_HEADER_MAX);
+	*length = (size_t)bytes;
+	return TR_OK;
+}
+
+static tr_status too_short(size_t size, struct tr_error *error)
+{
+	return tr_error_set(error, TR_EPROTO, "%zu bytes are too few for a safetensors file", size);
+}
+
 tr_status safetensors_parse(const void *bytes, size_t size, struct safetensors *out,
     struct tr_error *error)
 {
-	const unsigned char *in = bytes;
-	uint64_t header_bytes = 0;
+	size_t header_bytes;
 	if (size < 8)
-		return tr_error_set(error, TR_EPROTO,
-		    "%zu bytes are too few for a safetensors file", size);
-	for (int i = 7; i >= 0; i--)
-		header_bytes = header_bytes << 8 | in[i];
-	if (header_bytes > size - 8 || header_bytes > TR_SAFETENSORS_HEADER_MAX)
-		return tr_error_set(error, TR_EPROTO,
-		    "a header of %llu bytes does not fit (file %zu, limit %u)",
-		    (unsigned long long)header_bytes, size, TR_SAFETENSORS_HEADER_MAX);
-	struct safetensors file = { .bytes = bytes, .size = size };
-	tr_status status = read_header(&file, (const char *)in + 8, (size_t)header_bytes, error);
+		return too_short(size, error);
+	tr_status status = read_length(bytes, size, &header_bytes, error);
+	if (status != TR_OK)
+		return status;
+	struct safetensors file = { .bytes = bytes, .size = size, .fd = -1 };
+	status = read_header(&file, (const char *)bytes + 8, header_bytes, error);
 	if (status != TR_OK) {
 		free(file.tensors);
 		return status;
@@ -254,13 +267,12 @@ static tr_status read_at(int fd, uint64_t at, size_t bytes, void *to, struct tr_
 	return TR_OK;
 }
 
-tr_status safetensors_read(const struct safetensors *file, const void *data, size_t bytes, void *to,
+tr_status safetensors_read(const struct safetensors *file, uint64_t at, size_t bytes, void *to,
     struct tr_error *error)
 {
-	size_t at = (size_t)((const char *)data - (const char *)file->bytes);
-	if (file->mapped)
+	if (file->bytes == NULL)
 		return read_at(file->fd, at, bytes, to, error);
-	memcpy(to, data, bytes);
+	memcpy(to, (const char *)file->bytes + at, bytes);
 	return TR_OK;
 }
 
@@ -269,7 +281,7 @@ tr_status safetensors_digest(const struct safetensors *file, const struct progre
 {
 	struct tr_digest_stream stream;
 	tr_status status = TR_OK;
-	if (!file->mapped) {
+	if (file->bytes != NULL) {
 		*digest = tr_digest_told(file->bytes, file->size, progress);
 		return TR_OK;
 	}
@@ -290,63 +302,81 @@ tr_status safetensors_digest(const struct safetensors *file, const struct progre
 	return status;
 }
 
-/* So that its pages are there when it is parsed. Lengths that cannot be are left to safetensors_parse. */
-static tr_status try_header(int fd, size_t size, struct tr_error *error)
+static tr_status open_file(const char *path, int *fd, size_t *size, struct tr_error *error)
 {
-	unsigned char prefix[8], some[4096];
-	uint64_t bytes = 0;
-	if (size < sizeof(prefix))
+	struct stat about;
+	*fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (*fd >= 0 && fstat(*fd, &about) == 0) {
+		*size = (size_t)about.st_size;
 		return TR_OK;
-	tr_status status = read_at(fd, 0, sizeof(prefix), prefix, error);
-	for (int i = 7; i >= 0; i--)
-		bytes = bytes << 8 | prefix[i];
-	if (bytes > size - 8 || bytes > TR_SAFETENSORS_HEADER_MAX)
+	}
+	int cause = errno;
+	if (*fd >= 0)
+		(void)close(*fd);
+	*fd = -1;
+	return tr_error_set(error, cause == ENOENT ? TR_ENOTFOUND : TR_EIO, "cannot open %s: %s",
+	    path, strerror(cause));
+}
+
+static tr_status read_table(struct safetensors *file, struct tr_error *error)
+{
+	unsigned char prefix[8];
+	size_t bytes = 0;
+	if (file->size < sizeof(prefix))
+		return too_short(file->size, error);
+	tr_status status = read_at(file->fd, 0, sizeof(prefix), prefix, error);
+	if (status == TR_OK)
+		status = read_length(prefix, file->size, &bytes, error);
+	if (status != TR_OK)
 		return status;
-	for (uint64_t at = 8; status == TR_OK && at < bytes + 8; at += sizeof(some))
-		status = read_at(fd, at,
-		    bytes + 8 - at < sizeof(some) ? bytes + 8 - at : sizeof(some), some, error);
+	char *header = malloc(bytes + 1);
+	if (header == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for a header");
+	status = read_at(file->fd, sizeof(prefix), bytes, header, error);
+	if (status == TR_OK)
+		status = read_header(file, header, bytes, error);
+	free(header);
 	return status;
 }
 
-tr_status safetensors_open(const char *path, struct safetensors *file, struct tr_error *error)
+tr_status safetensors_open(const char *path, struct safetensors *out, struct tr_error *error)
 {
-	struct stat about;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &about) != 0) {
-		int cause = errno;
-		if (fd >= 0)
-			(void)close(fd);
-		return tr_error_set(error, cause == ENOENT ? TR_ENOTFOUND : TR_EIO,
-		    "cannot open %s: %s", path, strerror(cause));
-	}
-	size_t size = (size_t)about.st_size;
-	void *map = size > 0 ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
-	int cause = size > 0 ? errno : EINVAL;
-	if (map == MAP_FAILED) {
-		(void)close(fd);
-		return tr_error_set(error, TR_EIO, "cannot map %s: %s", path, strerror(cause));
-	}
-	tr_status status = try_header(fd, size, error);
-	if (status == TR_OK)
-		status = safetensors_parse(map, size, file, error);
+	struct safetensors file = { .fd = -1 };
+	tr_status status = open_file(path, &file.fd, &file.size, error);
+	if (status != TR_OK)
+		return status;
+	status = read_table(&file, error);
 	if (status != TR_OK) {
-		(void)munmap(map, size);
-		(void)close(fd);
+		safetensors_close(&file);
 		return tr_error_wrap(error, "%s", path);
 	}
-	file->mapped = true;
-	file->fd = fd;
+	*out = file;
 	return TR_OK;
+}
+
+void safetensors_rest(struct safetensors *file)
+{
+	if (file->fd >= 0)
+		(void)close(file->fd);
+	file->fd = -1;
+}
+
+tr_status safetensors_open_again(const char *path, struct safetensors *file, struct tr_error *error)
+{
+	size_t size = 0;
+	tr_status status = open_file(path, &file->fd, &size, error);
+	if (status != TR_OK || size == file->size)
+		return status;
+	safetensors_rest(file);
+	return tr_error_set(error, TR_EIO, "%s: it had %zu bytes, and has %zu now", path,
+	    file->size, size);
 }
 
 void safetensors_close(struct safetensors *file)
 {
-	if (file->mapped) {
-		(void)munmap((void *)(uintptr_t)file->bytes, file->size);
-		(void)close(file->fd);
-	}
+	safetensors_rest(file);
 	free(file->tensors);
-	memset(file, 0, sizeof(*file));
+	*file = (struct safetensors){ .fd = -1 };
 }
 
 static int name_of(const void *key, const void *tensor)
@@ -362,7 +392,7 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors *file
 }
 
 tr_status safetensors_find_f32(const struct safetensors *file, const char *name, uint64_t rows,
-    uint64_t columns, const void **data, struct tr_error *error)
+    uint64_t columns, uint64_t *at, struct tr_error *error)
 {
 	const struct safetensors_tensor *t = safetensors_find(file, name);
 	if (t == NULL)
@@ -376,6 +406,6 @@ tr_status safetensors_find_f32(const struct safetensors *file, const char *name,
 		    (unsigned long long)(t->dims > 1 ? t->shape[1] : 0),
 		    (unsigned long long)(rows > 0 ? rows : columns),
 		    (unsigned long long)(rows > 0 ? columns : 0));
-	*data = t->data;
+	*at = t->at;
 	return TR_OK;
 }

@@ -36,15 +36,14 @@ struct safetensors_tensor {
 	enum safetensors_dtype dtype;
 	unsigned dims;
 	uint64_t shape[SAFETENSORS_DIMS_MAX];
-	const void *data; /* in the file's bytes; not necessarily aligned */
+	uint64_t at; /* of the file's bytes; not necessarily aligned */
 	size_t bytes;
 };
 
 struct safetensors {
-	const void *bytes; /* the whole file */
+	const void *bytes; /* the whole file, in memory; NULL: it is read from `fd` */
+	int fd;            /* -1: none */
 	size_t size;
-	bool mapped; /* then also open, as: */
-	int fd;
 	size_t count;
 	struct safetensors_tensor *tensors; /* sorted by name */
 };
@@ -52,10 +51,13 @@ struct safetensors {
 /* Reads the header of a file in memory. `data` stays borrowed until safetensors_close. */
 tr_status safetensors_parse(const void *data, size_t size, struct safetensors *file,
     struct tr_error *error);
-/* Maps a file and reads its header. A page that the disk does not give up is a SIGBUS to who touches it; so what may be damaged is read with the two calls below. */
+/* Opens a file and reads its header. Nothing is mapped: what the disk does not give up, or became shorter meanwhile, is an error and no SIGBUS. */
 tr_status safetensors_open(const char *path, struct safetensors *file, struct tr_error *error);
-/* Copies `bytes` of the file from `data`, which lies in it. TR_EIO: the disk does not give them. */
-tr_status safetensors_read(const struct safetensors *file, const void *data, size_t bytes, void *to,
+/* Gives the descriptor back and keeps the table of tensors, for a model of more files than a process may have open; and opens it once more: TR_EIO if it has another size now. */
+void safetensors_rest(struct safetensors *file);
+tr_status safetensors_open_again(const char *path, struct safetensors *file, struct tr_error *error);
+/* Copies `bytes` of the file from byte `at`, which a tensor has. TR_EIO: the disk does not give them. */
+tr_status safetensors_read(const struct safetensors *file, uint64_t at, size_t bytes, void *to,
     struct tr_error *error);
 /* Of the whole file's bytes; tells progress every few MiB. */
 tr_status safetensors_digest(const struct safetensors *file, const struct progress *progress,
@@ -63,9 +65,9 @@ tr_status safetensors_digest(const struct safetensors *file, const struct progre
 void safetensors_close(struct safetensors *file);
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
 const char *safetensors_dtype_name(enum safetensors_dtype dtype); /* "BF16" */
-/* The tensor's data, if it is there as F32 [rows, columns] (rows 0: [columns]); the error says what was found. */
+/* Where the tensor's data is, if it is there as F32 [rows, columns] (rows 0: [columns]); the error says what was found. */
 tr_status safetensors_find_f32(const struct safetensors *file, const char *name, uint64_t rows,
-    uint64_t columns, const void **data, struct tr_error *error);
+    uint64_t columns, uint64_t *at, struct tr_error *error);
 
 /* Numbers that are nowhere in one piece. */
 struct safetensors_source {

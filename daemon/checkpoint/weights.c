@@ -31,13 +31,13 @@ tr_status weights_load(const struct layout *layout, const char *suffix,
 	for (size_t i = 0; i < layout->tensor_count; i++) {
 		const struct layout_tensor *tensor = &layout->tensors[i];
 		char name[SAFETENSORS_NAME_MAX];
-		const void *data;
+		uint64_t at;
 		make_name(name, tensor, suffix);
 		tr_status status = safetensors_find_f32(file, name, tensor->rows, tensor->columns,
-		    &data, error);
+		    &at, error);
 		if (status != TR_OK)
 			return status;
-		status = safetensors_read(file, data, layout_numbers(tensor) * sizeof(float),
+		status = safetensors_read(file, at, layout_numbers(tensor) * sizeof(float),
 		    values + tensor->offset, error);
 		if (status != TR_OK)
 			return tr_error_wrap(error, "tensor '%s'", name);
@@ -50,8 +50,7 @@ tr_status weights_load(const struct layout *layout, const char *suffix,
 
 struct taking {
 	const struct safetensors *file;
-	const char *
-	    data; /* the whole tensor, from number `from` of the whole layout on; not necessarily aligned */
+	uint64_t at; /* the whole tensor, from number `from` of the whole layout on */
 	size_t from;
 	const struct progress *progress;
 	float *piece; /* [PIECE_NUMBERS] */
@@ -63,7 +62,7 @@ static tr_status take_rows(const struct taking *t, const struct shard_piece *pie
 {
 	size_t numbers = (rows - 1) * piece->whole_stride + piece->columns;
 	size_t first = piece->whole - t->from + row * piece->whole_stride;
-	tr_status status = safetensors_read(t->file, t->data + first * sizeof(float),
+	tr_status status = safetensors_read(t->file, t->at + first * sizeof(float),
 	    numbers * sizeof(float), t->piece, error);
 	for (size_t i = 0; status == TR_OK && i < rows; i++)
 		memcpy(values + piece->local + (row + i) * piece->local_stride,
@@ -134,13 +133,12 @@ tr_status weights_load_shard(const struct layout *whole, const struct layout *lo
 	for (size_t i = 0; i < local->tensor_count && status == TR_OK; i++) {
 		const struct layout_tensor *tensor = &whole->tensors[local->tensors[i].number];
 		char name[SAFETENSORS_NAME_MAX];
-		const void *data;
+		uint64_t at;
 		make_name(name, tensor, suffix);
-		status = safetensors_find_f32(file, name, tensor->rows, tensor->columns, &data,
-		    error);
+		status = safetensors_find_f32(file, name, tensor->rows, tensor->columns, &at, error);
 		if (status != TR_OK)
 			break;
-		taking.data = data;
+		taking.at = at;
 		taking.from = tensor->offset;
 		status = load_tensor(&taking, whole, local, shard, i, values, error);
 		if (status != TR_OK)

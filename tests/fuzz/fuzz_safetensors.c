@@ -24,7 +24,7 @@ static void read_tensors(const uint8_t *data, size_t size)
 	unsigned sum = 0;
 	for (size_t i = 0; i < file.count; i++) {
 		const struct safetensors_tensor *t = &file.tensors[i];
-		const uint8_t *at = t->data;
+		const uint8_t *at = data + t->at;
 		assert(t->dims <= SAFETENSORS_DIMS_MAX && strlen(t->name) < SAFETENSORS_NAME_MAX);
 		assert(i == 0 || strcmp(file.tensors[i - 1].name, t->name) < 0);
 		assert(safetensors_find(&file, t->name) == t);

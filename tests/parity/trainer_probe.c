@@ -121,10 +121,13 @@ static void read_input(struct probe *p, const char *folder, const char *path, bo
 		die("the batch is not [n, context + 1]");
 	check(weights_load(&p->layout, "", &file, p->arrays.params, &error), &error);
 	for (size_t i = 0; i < p->sequences; i++) {
-		const char *row = (const char *)batch->data + i * (p->length + 1) * sizeof(int32_t);
-		memcpy(p->inputs + i * p->length, row, p->length * sizeof(int32_t));
-		memcpy(p->targets + i * p->length, row + sizeof(int32_t),
-		    p->length * sizeof(int32_t));
+		uint64_t row = batch->at + i * (p->length + 1) * sizeof(int32_t);
+		size_t bytes = p->length * sizeof(int32_t);
+		check(safetensors_read(&file, row, bytes, p->inputs + i * p->length, &error),
+		    &error);
+		check(safetensors_read(&file, row + sizeof(int32_t), bytes,
+		          p->targets + i * p->length, &error),
+		    &error);
 	}
 	safetensors_close(&file);
 }

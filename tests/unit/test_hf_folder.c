@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -167,6 +169,80 @@ static void import_refused(const struct fixture *f, const char *wanted)
 	assert_int_not_equal(stat(f->to, &about), 0);
 }
 
+/* The linker takes this instead of the C library's. */
+static const char *shrinks;    /* the file that becomes shorter... */
+static unsigned shrinks_after; /* ...with this read of it */
+
+ssize_t pread(int fd, void *to, size_t bytes, off_t at)
+{
+	ssize_t got = syscall(SYS_pread64, fd, to, bytes, at);
+	if (shrinks != NULL && --shrinks_after == 0)
+		assert_int_equal(truncate(shrinks, 4096), 0);
+	return got;
+}
+
+static void test_a_file_that_shrinks(void **state)
+{
+	struct fixture *f = *state;
+	char path[256];
+	struct safetensors_item *items = calloc(f->layout.tensor_count, sizeof(*items));
+	assert_non_null(items);
+	void *names = weights_items(&f->layout, "", f->params, items);
+	assert_non_null(names);
+	(void)snprintf(path, sizeof(path), "%s/model.safetensors", f->folder);
+	/* Its header's length, its header; then the first of the tensors. */
+	const char *const words[] = { "/saved/model.safetensors: it had ",
+		"/saved/model.safetensors: it had ",
+		"/saved: model.safetensors: tensor 'model.layers.0.input_layernorm.weight': cannot "
+		"read at byte" };
+	for (unsigned i = 0; i < 3; i++) {
+		put_tensors(f, items, f->layout.tensor_count);
+		shrinks = path;
+		shrinks_after = i + 1;
+		import_refused(f, words[i]);
+		shrinks = NULL;
+	}
+	free(items);
+	free(names);
+}
+
+/* Each tensor in a file of its own, and fewer descriptors than that. */
+static void test_more_files_than_descriptors(void **state)
+{
+	struct fixture *f = *state;
+	char index[4096] = "{\"weight_map\":{";
+	struct rlimit before, few;
+	struct hf_result result;
+	struct tr_error error;
+	struct safetensors_item *items = calloc(f->layout.tensor_count, sizeof(*items));
+	assert_non_null(items);
+	void *names = weights_items(&f->layout, "", f->params, items);
+	assert_non_null(names);
+	for (size_t i = 0; i < f->layout.tensor_count; i++) {
+		char from[256], to[256];
+		put_tensors(f, &items[i], 1);
+		(void)snprintf(from, sizeof(from), "%s/model.safetensors", f->folder);
+		(void)snprintf(to, sizeof(to), "%s/%zu.safetensors", f->folder, i);
+		assert_int_equal(rename(from, to), 0);
+		(void)snprintf(index + strlen(index), sizeof(index) - strlen(index),
+		    "%s\"%s\":\"%zu.safetensors\"", i > 0 ? "," : "", items[i].name, i);
+	}
+	(void)snprintf(index + strlen(index), sizeof(index) - strlen(index), "}}");
+	put(f, "model.safetensors.index.json", index, strlen(index));
+	int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	assert_true(next >= 0 && close(next) == 0);
+	assert_true(f->layout.tensor_count > 8);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	few = (struct rlimit){ (rlim_t)next + 6, before.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	tr_status status = hf_import(f->folder, f->to, &result, &error);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	if (status != TR_OK)
+		fail_msg("%s", error.text);
+	free(items);
+	free(names);
+}
+
 static void test_bad_folders(void **state)
 {
 	struct fixture *f = *state;
@@ -306,6 +382,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_configs),
 		cmocka_unit_test(test_config_round_trip),
+		cmocka_unit_test_setup_teardown(test_a_file_that_shrinks, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_more_files_than_descriptors, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bad_folders, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_sizes_that_wrap, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bad_numbers_and_indexes, setup, teardown),
