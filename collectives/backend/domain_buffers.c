@@ -9,7 +9,7 @@
 #define BUFFERS_STEP      64 /* of sizes that grow, least */
 
 /* What the group has not borrowed is free again. */
-void buffers_free(struct tr_domain *d)
+void domain_buffers_free(struct tr_domain *d)
 {
 	for (size_t i = 0; i < d->buffers_count; i++) {
 		struct domain_buffer *buffer = &d->buffers[i];
@@ -20,7 +20,7 @@ void buffers_free(struct tr_domain *d)
 }
 
 /* While the communicator is idle. Small ones are copied as fast. */
-void buffers_pin(struct tr_domain *d)
+void domain_buffers_pin(struct tr_domain *d)
 {
 	for (size_t i = 0; i < d->buffers_count; i++) {
 		struct domain_buffer *buffer = &d->buffers[i];
@@ -33,7 +33,7 @@ void buffers_pin(struct tr_domain *d)
 }
 
 /* What the group has borrowed of it stays the group's. */
-void buffers_forget_pinned(struct tr_domain *d)
+void domain_buffers_forget_pinned(struct tr_domain *d)
 {
 	for (size_t i = 0; i < d->buffers_count; i++)
 		if (d->buffers[i].pinned)
@@ -76,7 +76,7 @@ static struct domain_buffer *buffers_more(struct tr_domain *d)
 }
 
 /* Of the least sufficient size. */
-struct domain_buffer *buffers_take(struct tr_domain *d, size_t bytes)
+struct domain_buffer *domain_buffers_take(struct tr_domain *d, size_t bytes)
 {
 	struct domain_buffer *best = NULL, *unused = NULL;
 	bool outgrown = false;

@@ -306,8 +306,8 @@ tr_status lead_begin(struct tr_domain *d, struct tr_error *error)
 		}
 		d->group_round = true;
 	}
-	buffers_free(d);
-	buffers_pin(d);
+	domain_buffers_free(d);
+	domain_buffers_pin(d);
 	struct domain_message begin = { .kind = DOMAIN_BEGIN, .round = d->round };
 	lead_tell_all(d, &begin);
 	return TR_OK;
@@ -319,7 +319,7 @@ tr_status lead_begin(struct tr_domain *d, struct tr_error *error)
 tr_status lead_prepare(struct tr_domain *d, struct domain_op *op, struct tr_error *error)
 {
 	size_t bytes = (size_t)op->call.count * reduce_element_bytes((enum tr_dtype)op->call.dtype);
-	struct domain_buffer *buffer = buffers_take(d, bytes > 0 ? bytes : 1);
+	struct domain_buffer *buffer = domain_buffers_take(d, bytes > 0 ? bytes : 1);
 	if (buffer == NULL) {
 		(void)domain_end(d, TR_ENOMEM, "out of memory: %zu bytes for an op", bytes);
 		return domain_error(d, error);

@@ -25,7 +25,7 @@ void domain_abort_comm(struct tr_domain *d)
 	if (d->comm == NULL)
 		return;
 	if (!d->backend->abort(d->comm))
-		buffers_forget_pinned(d);
+		domain_buffers_forget_pinned(d);
 	d->comm = NULL;
 	d->clean = false;
 }
