@@ -67,6 +67,9 @@ tr_status checkpoint_look(const char *path, const struct layout *whole, struct m
 bool checkpoint_before(const char *dir, uint64_t below, uint64_t *step);
 /* The same of the one at `path` (as for checkpoint_find, or a step's folder that is gone), in its folder: *steps fewer. */
 bool checkpoint_older(const char *path, char older[CHECKPOINT_PATH_MAX], uint64_t *steps);
+/* Where the one at `path` (a step's folder) is gone: that which its folder's `latest` names, if it has more steps, *steps more. A writer that keeps one of them puts the next in its place, and dies
+ * perhaps before anybody hears of that. False: it is there, or there is none such. */
+bool checkpoint_newer(const char *path, char newer[CHECKPOINT_PATH_MAX], uint64_t *steps);
 /* Where reading the one at `path` failed: should its bytes be to blame, its folder gets another name, step-00000200.damaged. It stays, for who wants to look, but is no checkpoint any more;
  * `latest`, if it named this one, names the one before it. */
 void checkpoint_set_aside(const char *path, tr_status why);

@@ -48,6 +48,19 @@ bool checkpoint_older(const char *path, char older[CHECKPOINT_PATH_MAX], uint64_
 	return snprintf(older, CHECKPOINT_PATH_MAX, "%s/%s", dir, name) < CHECKPOINT_PATH_MAX;
 }
 
+bool checkpoint_newer(const char *path, char newer[CHECKPOINT_PATH_MAX], uint64_t *steps)
+{
+	char dir[CHECKPOINT_PATH_MAX], last[CHECKPOINT_PATH_MAX];
+	const char *name;
+	uint64_t step, last_step;
+	if (checkpoint_find(path, newer, NULL) == TR_OK || !split(path, dir, &name, &step) ||
+	    checkpoint_find(dir, newer, NULL) != TR_OK || !split(newer, last, &name, &last_step) ||
+	    last_step <= step)
+		return false;
+	*steps = last_step - step;
+	return true;
+}
+
 void checkpoint_set_aside(const char *path, tr_status why)
 {
 	char dir[CHECKPOINT_PATH_MAX];

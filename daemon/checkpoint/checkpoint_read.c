@@ -46,22 +46,25 @@ static tr_status read_manifest(const char *folder, struct manifest *manifest, st
 	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", MANIFEST_NAME);
 }
 
-/* Opens a file of the checkpoint whose bytes have the digest that the manifest names. */
-static tr_status open_checked(const char *folder, const char *name, const char *digest,
-    const struct progress *progress, struct safetensors *file, struct tr_error *error)
+static tr_status open_file(const char *folder, const char *name, struct safetensors *file,
+    struct tr_error *error)
 {
-	char path[CHECKPOINT_PATH_MAX + 64], hex[TR_DIGEST_HEX_MAX];
+	char path[CHECKPOINT_PATH_MAX + 64];
 	(void)snprintf(path, sizeof(path), "%s/%s", folder, name);
-	tr_status status = safetensors_open(path, file, error);
-	if (status != TR_OK)
-		return status;
+	return safetensors_open(path, file, error);
+}
+
+/* Its bytes have the digest that the manifest names. */
+static tr_status check_file(const char *name, const char *digest, const struct progress *progress,
+    const struct safetensors *file, struct tr_error *error)
+{
+	char hex[TR_DIGEST_HEX_MAX];
 	struct tr_digest found;
-	status = safetensors_digest(file, progress, &found, error);
-	if (status == TR_OK && strcmp(tr_digest_hex(found, hex), digest) == 0)
-		return TR_OK;
-	safetensors_close(file);
+	tr_status status = safetensors_digest(file, progress, &found, error);
 	if (status != TR_OK)
 		return tr_error_wrap(error, "%s", name);
+	if (strcmp(tr_digest_hex(found, hex), digest) == 0)
+		return TR_OK;
 	return tr_error_set(error, TR_EDIGEST,
 	    "%s is damaged: its digest is %s, the manifest says %s", name, hex, digest);
 }
@@ -83,25 +86,26 @@ static tr_status load_array(const struct wanted *w, const char *suffix,
 	    error);
 }
 
-static tr_status load_optimizer(const char *folder, const struct wanted *w,
-    const struct manifest *manifest, struct tr_error *error)
+static tr_status load_moments(const struct wanted *w, const struct safetensors *file,
+    struct tr_error *error)
 {
 	const struct optim_arrays *arrays = w->arrays;
-	struct safetensors file;
-	tr_status status = open_checked(folder, MANIFEST_OPTIMIZER, manifest->optimizer,
-	    w->progress, &file, error);
-	if (status != TR_OK)
-		return status;
-	status = load_array(w, ".exp_avg", &file, arrays->first, error);
+	tr_status status = load_array(w, ".exp_avg", file, arrays->first, error);
 	if (status == TR_OK)
-		status = load_array(w, ".exp_avg_sq", &file, arrays->second, error);
+		status = load_array(w, ".exp_avg_sq", file, arrays->second, error);
 	if (status == TR_OK && arrays->outer != NULL) {
-		status = load_array(w, ".outer_momentum", &file, arrays->outer, error);
+		status = load_array(w, ".outer_momentum", file, arrays->outer, error);
 		if (status == TR_ENOTFOUND) /* of a job without: it begins with none */
 			status = TR_OK;
 	}
-	safetensors_close(&file);
 	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", MANIFEST_OPTIMIZER);
+}
+
+static tr_status load_model(const struct wanted *w, const struct safetensors *file,
+    struct tr_error *error)
+{
+	tr_status status = load_array(w, "", file, w->arrays->params, error);
+	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", MANIFEST_MODEL);
 }
 
 /* What shapes do not tell. A checkpoint of an older version has its config too. */
@@ -115,21 +119,27 @@ static tr_status check_config(const char *folder, const struct model_config *wan
 	return model_config_same(&found, wanted, error);
 }
 
+/* Both files are opened before either is read: a writer that removes the checkpoint meanwhile takes its names, not its bytes. */
 static tr_status load(const char *folder, const struct wanted *w, const struct manifest *manifest,
     struct tr_error *error)
 {
-	struct safetensors file;
-	tr_status status = open_checked(folder, MANIFEST_MODEL, manifest->model, w->progress, &file,
-	    error);
-	if (status != TR_OK)
-		return status;
-	status = load_array(w, "", &file, w->arrays->params, error);
-	safetensors_close(&file);
-	if (status != TR_OK)
-		return tr_error_wrap(error, "%s", MANIFEST_MODEL);
-	if (w->arrays->first == NULL || manifest->optimizer[0] == '\0')
-		return TR_OK;
-	return load_optimizer(folder, w, manifest, error);
+	struct safetensors model = { .fd = -1 }, optimizer = { .fd = -1 };
+	bool moments = w->arrays->first != NULL && manifest->optimizer[0] != '\0';
+	tr_status status = open_file(folder, MANIFEST_MODEL, &model, error);
+	if (status == TR_OK && moments)
+		status = open_file(folder, MANIFEST_OPTIMIZER, &optimizer, error);
+	if (status == TR_OK)
+		status = check_file(MANIFEST_MODEL, manifest->model, w->progress, &model, error);
+	if (status == TR_OK)
+		status = load_model(w, &model, error);
+	if (status == TR_OK && moments)
+		status = check_file(MANIFEST_OPTIMIZER, manifest->optimizer, w->progress,
+		    &optimizer, error);
+	if (status == TR_OK && moments)
+		status = load_moments(w, &optimizer, error);
+	safetensors_close(&model);
+	safetensors_close(&optimizer);
+	return status;
 }
 
 static tr_status look(const char *path, const struct layout *whole, struct manifest *manifest,

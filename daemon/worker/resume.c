@@ -1,18 +1,19 @@
-/* Where a job goes on from: the checkpoint that its file names, or the newest before it that this worker can use. All that hold the whole model get the state of those who took the newest, as any
+/* Where a job goes on from: the checkpoint that its file names, or that memberd has heard of last; where a writer has put a newer one in its place, that; else the newest before it that this worker can use. All that hold the whole model get the state of those who took the newest, as any
  * joiner does; those with shards agree (sharded_back.c). */
 #include <stdio.h>
 #include <string.h>
 
 #include "daemon/worker/trainer_inside.h"
 
-/* older "": there is none. */
-static void tell(struct trainer *t, const struct tr_error *why, const char *older, uint64_t steps)
+/* other "": there is none. */
+static void tell(struct trainer *t, const struct tr_error *why, const char *other, uint64_t steps,
+    const char *where)
 {
 	char event[TR_ERROR_TEXT_MAX];
-	if (older[0] != '\0')
+	if (other[0] != '\0')
 		(void)snprintf(event, sizeof(event),
-		    "checkpoint.resume: %.300s: %.120s is taken instead, %llu steps before it",
-		    why->text, older, (unsigned long long)steps);
+		    "checkpoint.resume: %.300s: %.120s is taken instead, %llu steps %s it",
+		    why->text, other, (unsigned long long)steps, where);
 	else
 		(void)snprintf(event, sizeof(event),
 		    "checkpoint.resume: %.300s: there is none before it", why->text);
@@ -22,8 +23,9 @@ static void tell(struct trainer *t, const struct tr_error *why, const char *olde
 tr_status trainer_resume(struct trainer *t, const char *resume, trainer_reads *reads,
     struct manifest *manifest, struct tr_error *error)
 {
-	char path[CHECKPOINT_PATH_MAX], older[CHECKPOINT_PATH_MAX];
+	char path[CHECKPOINT_PATH_MAX], other[CHECKPOINT_PATH_MAX];
 	struct tr_error all;
+	bool back = false; /* from there on only further back */
 	tr_error_clear(&all);
 	if (checkpoint_find(resume, path, NULL) !=
 	    TR_OK) /* by its step's name: `latest` may be another one soon */
@@ -35,12 +37,15 @@ tr_status trainer_resume(struct trainer *t, const char *resume, trainer_reads *r
 		if (status == TR_OK)
 			return TR_OK;
 		tr_error_add(&all, &why);
-		if (status == TR_ENOMEM || !checkpoint_older(path, older, &steps)) {
-			tell(t, &why, "", 0);
+		bool newer = status != TR_ENOMEM && !back && checkpoint_newer(path, other, &steps);
+		back = !newer;
+		if (status == TR_ENOMEM || (back && !checkpoint_older(path, other, &steps))) {
+			tell(t, &why, "", 0, "");
 			return tr_error_set(error, status, "checkpoint.resume: %.480s", all.text);
 		}
-		tell(t, &why, older, steps);
-		checkpoint_set_aside(path, status);
-		(void)snprintf(path, sizeof(path), "%s", older);
+		tell(t, &why, other, steps, newer ? "after" : "before");
+		if (back)
+			checkpoint_set_aside(path, status);
+		(void)snprintf(path, sizeof(path), "%s", other);
 	}
 }

@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import time
@@ -227,6 +228,35 @@ def test_all_lost_goes_on_from_the_checkpoint(tmp_path, text):
         cluster.add_node()
         done = cluster.wait_job(job, "DONE")
         assert done.progress.step == steps and "checkpoint" in cluster.events(done)
+
+
+def test_all_lost_before_the_newest_checkpoint_was_told_of(tmp_path, text):
+    """checkpoint.keep is 1: what memberd names was removed when the next one was written, and the writer died before it could say so."""
+    steps, every, run, other = 250, 25, tmp_path / "run", tmp_path / "other"
+    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        spec = job_spec(text, other, 2, steps, every=every)
+        spec.train.checkpoint.keep = 99
+        cluster.wait_job(cluster.submit(spec), "DONE")
+        spec = job_spec(text, run, 2, 5000, every=every)  # too many to be over before the kill
+        spec.train.checkpoint.keep = 1
+        job = cluster.submit(spec)
+        wait_for(lambda: cluster.job(job).progress.checkpoint, "a checkpoint")
+        for node in cluster.nodes:
+            node.kill9()
+        wait_for(lambda: cluster.job(job).state == pb.JOB_STATE_QUEUED, "the job to be queued again")
+        told = run / pathlib.Path(cluster.job(job).progress.checkpoint).name
+        step = int(told.name[5:])
+        for path in run.glob("step-*"):
+            shutil.rmtree(path)
+        newer = run / f"step-{step + every:08}"
+        shutil.copytree(other / newer.name, newer)
+        (run / "latest").unlink()
+        (run / "latest").symlink_to(newer.name)
+        cluster.add_node()
+        cluster.add_node()
+        wait_for(lambda: cluster.job(job).progress.step > step + every, "the job to go on")
+        events = cluster.events(cluster.job(job))
+        assert f"{newer} is taken instead, {every} steps after it" in events, events
 
 
 def test_all_lost_without_a_checkpoint_fails_and_says_so(tmp_path, text):

@@ -130,6 +130,26 @@ static void what_is_not_damaged_stays(void **state)
 	assert_true(is_there(f, "step-00000100"));
 }
 
+/* The told one was kept alone, and the next was written before anybody heard of it. */
+static void one_that_is_gone_has_a_newer_one(void **state)
+{
+	struct fixture *f = *state;
+	char newer[CHECKPOINT_PATH_MAX];
+	uint64_t steps = 0;
+	f->folder.keep = 9;
+	write_steps(f, (const uint64_t[]){ 300, 100 }, 2); /* 300 is of an earlier run */
+	assert_false(checkpoint_newer(in(f, "step-00000100"), newer, &steps));
+	f->folder.keep = 1;
+	write_steps(f, (const uint64_t[]){ 120 }, 1);
+	assert_true(checkpoint_newer(in(f, "step-00000100"), newer, &steps) && steps == 20);
+	assert_string_equal(strrchr(newer, '/'), "/step-00000120");
+	assert_false(checkpoint_newer(in(f, "step-00000120"), newer, &steps));
+	assert_false(checkpoint_newer(in(f, "step-00000130"), newer, &steps));
+	assert_false(checkpoint_newer(in(f, "nowhere"), newer, &steps));
+	assert_int_equal(unlink(in(f, "latest")), 0);
+	assert_false(checkpoint_newer(in(f, "step-00000100"), newer, &steps));
+}
+
 static void torn_files_are_measured(void **state)
 {
 	struct fixture *f = *state;
@@ -171,6 +191,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(the_one_before, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_damaged_one_is_set_aside, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_is_not_damaged_stays, setup, teardown),
+		cmocka_unit_test_setup_teardown(one_that_is_gone_has_a_newer_one, setup, teardown),
 		cmocka_unit_test_setup_teardown(torn_files_are_measured, setup, teardown),
 		cmocka_unit_test_setup_teardown(an_export_names_the_one_before, setup, teardown),
 	};

@@ -59,6 +59,40 @@ static void test_shards_of_the_whole(void **state)
 		}
 }
 
+static void remove_folder(void *path)
+{
+	char command[CHECKPOINT_PATH_MAX + 16];
+	(void)snprintf(command, sizeof(command), "rm -rf '%s'", (const char *)path);
+	assert_int_equal(system(command), 0);
+}
+
+/* By a writer that keeps one alone, as soon as its first bytes were read. */
+static void test_removed_meanwhile(void **state)
+{
+	struct fixture *f = *state;
+	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
+	struct shard shard = { .rank = 0, .size = 2 };
+	struct layout local;
+	struct manifest manifest;
+	struct tr_error error = { 0 };
+	struct progress removes = { remove_folder, path };
+	write_step(f, 30, path);
+	assert_int_equal(shard_layout(&f->layout, &shard, &local, NULL), TR_OK);
+	struct optim_arrays mine = { .params = noise(local.count, 7),
+		.first = noise(local.count, 8),
+		.second = noise(local.count, 9) };
+	fail_unless_ok(checkpoint_read_shard(path, &f->layout, &local, &shard, &mine, &removes,
+	                   &manifest, found, &error),
+	    &error);
+	assert_int_not_equal(access(path, F_OK), 0);
+	assert_taken(f, &local, &shard, f->arrays.params, mine.params);
+	assert_taken(f, &local, &shard, f->arrays.second, mine.second);
+	free(mine.params);
+	free(mine.first);
+	free(mine.second);
+	layout_finish(&local);
+}
+
 enum { PARTS = 2 };
 struct parts {
 	const struct fixture *f;
@@ -201,6 +235,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_shards_of_the_whole, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_removed_meanwhile, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_any_part_of_shards, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_the_whole_of_shards, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_look, setup, teardown),

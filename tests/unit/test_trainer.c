@@ -92,6 +92,26 @@ static void test_resume_is_bit_for_bit(void **state)
 	job_finish(&j);
 }
 
+/* checkpoint.keep is 1: that of step 6, which memberd names, is gone. */
+static void test_resume_finds_the_next_one(void **state)
+{
+	(void)state;
+	struct job j;
+	char whole[256], resumed[256], gone[256];
+	job_init(&j, 12);
+	j.checkpoint.keep = 1;
+	train_to(&j, 12, "whole", "");
+	train_to(&j, 9, "part", "");
+	(void)snprintf(gone, sizeof(gone), "%s/part/step-00000006", j.folder);
+	assert_int_not_equal(access(gone, F_OK), 0);
+	train_to(&j, 12, "resumed", "part/step-00000006");
+	(void)snprintf(whole, sizeof(whole), "%s/whole/latest", j.folder);
+	(void)snprintf(resumed, sizeof(resumed), "%s/resumed/latest", j.folder);
+	assert_same_file(whole, resumed, MANIFEST_MODEL);
+	assert_same_file(whole, resumed, MANIFEST_OPTIMIZER);
+	job_finish(&j);
+}
+
 static void test_workers_do_not_matter(void **state)
 {
 	(void)state;
@@ -418,6 +438,7 @@ int main(void)
 		cmocka_unit_test(test_learns),
 		cmocka_unit_test(test_bf16_learns_as_well),
 		cmocka_unit_test(test_resume_is_bit_for_bit),
+		cmocka_unit_test(test_resume_finds_the_next_one),
 		cmocka_unit_test(test_workers_do_not_matter),
 		cmocka_unit_test(test_replay_leaves_no_trace),
 		cmocka_unit_test(test_death_and_join),
