@@ -200,6 +200,14 @@ bool checkpoint_older(const char *path, char older[CHECKPOINT_PATH_MAX], uint64_
 	return false;
 }
 
+bool checkpoint_newer(const char *path, char newer[CHECKPOINT_PATH_MAX], uint64_t *steps)
+{
+	(void)path;
+	(void)newer;
+	(void)steps;
+	return false;
+}
+
 bool checkpoint_before(const char *dir, uint64_t below, uint64_t *step)
 {
 	bool found = false;
