@@ -169,7 +169,6 @@ static tr_status net_deliver_segment(struct sim *sim, unsigned to, struct sim_me
 	size_t bytes = message->payload_bytes;
 	uint64_t how = rng_below(sim->key, STREAM_TRANSPORT, sim->deliveries, 3);
 	struct sim_stable *stable = NULL;
-
 	event->kind = GROUP_SEGMENT;
 	event->segment.header = &message->header;
 	event->segment.counted = &message->counted;
@@ -186,6 +185,11 @@ static tr_status net_deliver_segment(struct sim *sim, unsigned to, struct sim_me
 		if (message->place && sim->plant == PLANT_LANDING)
 			data = message->first;
 		message->place = NULL;
+		if (data != *group_buffer_at(event->segment.buffer)) {
+			sim_violation(sim,
+			    "I2: a frame lands at n%u in memory that its caller has back", to);
+			data = *group_buffer_at(event->segment.buffer);
+		}
 		place_write(event->segment.buffer, data, message->payload, half, bytes);
 		event->segment.payload = data;
 	} else if (how == 2) {
