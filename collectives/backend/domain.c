@@ -146,7 +146,7 @@ void tr_domain_close(tr_domain *d)
 		domain_link_close(&d->link); /* tells them, so that they abort too */
 		domain_abort_comm(d);
 	}
-	buffers_close(d);
+	domain_buffers_close(d);
 	domain_link_close(&d->link);
 	if (d->entered)
 		d->backend->leave(d->clean);

@@ -41,7 +41,7 @@ void domain_buffers_forget_pinned(struct tr_domain *d)
 	d->restless = true;
 }
 
-void buffers_close(struct tr_domain *d)
+void domain_buffers_close(struct tr_domain *d)
 {
 	for (size_t i = 0; i < d->buffers_count; i++) {
 		if (d->buffers[i].pinned)

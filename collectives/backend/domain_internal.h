@@ -137,8 +137,8 @@ void lead_finish(struct tr_domain *d);
 /* domain_buffers.c */
 void domain_buffers_free(struct tr_domain *d); /* all but what the group has borrowed */
 struct domain_buffer *domain_buffers_take(struct tr_domain *d, size_t bytes);
-void domain_buffers_pin(struct tr_domain *d); /* while the communicator is idle */
-void buffers_close(struct tr_domain *d);      /* unpins them */
+void domain_buffers_pin(struct tr_domain *d);   /* while the communicator is idle */
+void domain_buffers_close(struct tr_domain *d); /* unpins them */
 void domain_buffers_forget_pinned(
     struct tr_domain *d); /* never to be used again: the device may still write to it */
 

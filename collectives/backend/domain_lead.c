@@ -21,14 +21,15 @@ static void lead_lose(struct tr_domain *d, unsigned number, const char *why)
 {
 	if (!d->members[number].here)
 		return;
+	char text[TR_ERROR_TEXT_MAX];
+	(void)snprintf(text, sizeof(text), "member %u of the domain (pid %d) %s", number,
+	    (int)d->link.pids[number], why);
 	d->members[number].here = false;
 	domain_link_drop(&d->link, number);
-	domain_break(d, "member %u of the domain (pid %d) %s", number, (int)d->link.pids[number],
-	    why);
+	domain_break(d, "%s", text);
 	/* What the backend said of it before names nobody. */
 	if (d->ended == TR_OK && !d->named)
-		(void)snprintf(d->why, sizeof(d->why), "member %u of the domain (pid %d) %s",
-		    number, (int)d->link.pids[number], why);
+		memcpy(d->why, text, sizeof(d->why));
 	d->named = true;
 }
 
@@ -314,8 +315,8 @@ tr_status lead_begin(struct tr_domain *d, struct tr_error *error)
 }
 
 /* The host's memory for an op. In a round that is computed again, what the group has already stays: the op then takes part
- * in the sum inside as all do, into memory that nobody reads. The others make the call meanwhile, so
- * if it fails here the domain is over. */
+ * in the sum inside as all do, into memory that nobody reads. The others make the call meanwhile, so if it fails here the
+ * domain is over. */
 tr_status lead_prepare(struct tr_domain *d, struct domain_op *op, struct tr_error *error)
 {
 	size_t bytes = (size_t)op->call.count * reduce_element_bytes((enum tr_dtype)op->call.dtype);
@@ -446,6 +447,8 @@ tr_status lead_commit(struct tr_domain *d, const struct tr_commit *commit, struc
 		d->members[i].at_commit = false;
 	if (d->broken) {
 		(void)domain_wait(d, lead_named, LEAD_NAME_MS);
+		if (d->ended != TR_OK)
+			return domain_error(d, error);
 		decided.status = TR_ERESTART;
 		(void)snprintf(decided.text, sizeof(decided.text), "%s", d->why);
 	} else if (d->group_error.status != TR_OK && !d->abandoned) {

@@ -85,3 +85,14 @@ def check(*domains, rounds, inside, members=None, ranks=None):
                 assert line["wrong"] == 0
                 assert members is None or line["members"] == members
                 assert sums.setdefault(number, line["sum"]) == line["sum"]
+
+
+def check_joined(first, second):
+    """`second` joined `first`, which has done three rounds, and does three: all its members have the state that its leader received."""
+    second.end()
+    first.kill_all()
+    for rank in range(second.ranks):
+        joined = second.rounds(rank)
+        assert len(joined) == 3 and min(joined) > 3
+        for number, line in joined.items():
+            assert line["sum"] == first.rounds(0)[number]["sum"] and line["wrong"] == 0

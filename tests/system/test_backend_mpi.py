@@ -7,7 +7,7 @@ import subprocess
 import domains
 import pytest
 
-from domains import Domain, new_group
+from domains import Domain, check_joined, new_group
 from harness import Cluster
 from stubs import BUILD
 
@@ -79,13 +79,7 @@ def test_a_joining_world(cluster):
     first = World(cluster, group, 0, founders=1, rounds=1_000_000, count=1000)
     first.wait("round", 3)
     second = World(cluster, group, 1, founders=1, rounds=3, count=1000)
-    second.end()
-    first.kill_all()
-    for rank in range(2):
-        joined = second.rounds(rank)
-        assert len(joined) == 3 and min(joined) > 3
-        for number, line in joined.items():
-            assert line["sum"] == first.rounds(0)[number]["sum"] and line["wrong"] == 0
+    check_joined(first, second)
 
 
 @pytest.mark.parametrize("lost", [0, 1])

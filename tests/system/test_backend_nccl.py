@@ -14,7 +14,7 @@ import pytest
 
 import domains
 import gpu
-from domains import Domain, new_group
+from domains import Domain, check_joined, new_group
 from harness import Cluster
 from stubs import BUILD
 
@@ -152,13 +152,7 @@ def test_a_joining_domain(cluster, way):
     first = Ranks(cluster, group, 0, founders=1, rounds=1_000_000, count=1000, way=way)
     first.wait("round", 3)
     second = Ranks(cluster, group, 1, founders=1, rounds=3, count=1000, way=way)
-    second.end()
-    first.kill_all()
-    for rank in range(2):
-        joined = second.rounds(rank)
-        assert len(joined) == 3 and min(joined) > 3
-        for number, line in joined.items():
-            assert line["sum"] == first.rounds(0)[number]["sum"] and line["wrong"] == 0
+    check_joined(first, second)
 
 
 @needs_gpu

@@ -62,16 +62,21 @@ def ended(process):
     return process.returncode, out, err.splitlines()
 
 
+def check_ended(home, process, code, last_line):
+    """In two lines, with nothing left."""
+    returned, _, err = ended(process)
+    assert returned == code, err
+    assert err[-1] == last_line and len(err) == 2
+    assert not home.processes() and not (home.folder / "cluster" / "cluster.json").exists()
+
+
 @pytest.mark.parametrize("number, code, words", SIGNALS)
 def test_while_a_daemon_starts(home, programs, job_file, number, code, words):  # noqa: F811
     programs.hang("traind")
     process = programs.start("launch", job_file)
     programs.begun("traind")
     process.send_signal(number)
-    returned, _, err = ended(process)
-    assert returned == code, err
-    assert err[-1] == f"trainctl: {words} before the job was submitted; what it had started was ended again" and len(err) == 2
-    assert not home.processes() and not (home.folder / "cluster" / "cluster.json").exists()
+    check_ended(home, process, code, f"trainctl: {words} before the job was submitted; what it had started was ended again")
     # nothing of it is in the next one's way
     assert home.run("launch", "-n", "1", "--", "true").returncode == 0
 
@@ -82,10 +87,7 @@ def test_while_layers_are_measured(home, programs, auto, number, code, words):  
     process = programs.start("launch", auto)
     programs.begun("trainworker")
     process.send_signal(number)
-    returned, _, err = ended(process)
-    assert returned == code, err
-    assert err[-1] == f"trainctl: {words} before the job was submitted; ending the cluster that was started for it" and len(err) == 2
-    assert not home.processes() and not (home.folder / "cluster" / "cluster.json").exists()
+    check_ended(home, process, code, f"trainctl: {words} before the job was submitted; ending the cluster that was started for it")
 
 
 def test_a_cluster_that_was_there_stays(home, programs, auto):  # noqa: F811

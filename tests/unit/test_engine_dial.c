@@ -63,24 +63,30 @@ static void welcome(struct fx *fx, const bool *all)
 	fx_tell(fx, all, &message);
 }
 
-/* The one connection there is breaks while another one is being dialled, which gets no answer: the peer has its time from then on. */
-static void a_second_connection_that_fails_is_a_first_try(void **state)
+/* The second is dialled at that port. */
+static void found_pair(struct fx *fx, const struct engine_links *links, uint16_t port)
 {
-	const struct engine_links links = { .transport = TR_TRANSPORT_TCP, .sockets = 2 };
 	const bool all[FX_HOSTS_MAX] = { true, true };
-	uint16_t port = 0;
-	(void)state;
-	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_KEEP,
-	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-	int trap = listen_at(&port, 0);
 	(void)snprintf(fx->hosts[1].address, sizeof(fx->hosts[1].address), "127.0.0.1:%u", port);
 	for (unsigned i = 0; i < 2; i++) {
-		assert_int_equal(engine_set_links(fx->hosts[i].engine, &links, NULL), TR_OK);
+		assert_int_equal(engine_set_links(fx->hosts[i].engine, links, NULL), TR_OK);
 		fx_attach(&fx->hosts[i]);
 		assert_int_equal(tr_state_ready(fx->hosts[i].group, 0, NULL), TR_OK);
 	}
 	welcome(fx, all);
 	fx_found(fx, 2);
+}
+
+/* The one connection there is breaks while another one is being dialled, which gets no answer: the peer has its time from then on. */
+static void a_second_connection_that_fails_is_a_first_try(void **state)
+{
+	const struct engine_links links = { .transport = TR_TRANSPORT_TCP, .sockets = 2 };
+	uint16_t port = 0;
+	(void)state;
+	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_KEEP,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	int trap = listen_at(&port, 0);
+	found_pair(fx, &links, port);
 	await_lanes(fx, true, 0);
 	await_lanes(fx, false, 1);
 	(void)usleep(50000); /* its address is resolved meanwhile, and it is dialled */
@@ -148,14 +154,7 @@ static void a_new_way_has_its_own_time(void **state)
 		.sin_port = htons(port) };
 	int first = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(connect(first, (struct sockaddr *)&at, sizeof(at)), 0);
-	(void)snprintf(fx->hosts[1].address, sizeof(fx->hosts[1].address), "127.0.0.1:%u", port);
-	for (unsigned i = 0; i < 2; i++) {
-		assert_int_equal(engine_set_links(fx->hosts[i].engine, &links, NULL), TR_OK);
-		fx_attach(&fx->hosts[i]);
-		assert_int_equal(tr_state_ready(fx->hosts[i].group, 0, NULL), TR_OK);
-	}
-	welcome(fx, all);
-	fx_found(fx, 2);
+	found_pair(fx, &links, port);
 	await_lanes(fx, false, 0);
 	change_to_relay(fx, all, relay_port);
 	FX_WAIT(fx, fx->hosts[0].link_lost > 0);
