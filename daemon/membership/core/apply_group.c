@@ -101,7 +101,7 @@ void apply_rounds(struct membership *m, const Traind__Peer__RoundCommits *rounds
 	if (job != NULL)
 		action_changed(m, job->id);
 	if (group != NULL)
-		facts_rounds_applied(m, group);
+		rounds_applied(m, group);
 }
 
 void apply_founded(struct membership *m, const Traind__Peer__GroupFounded *founded)

@@ -233,7 +233,7 @@ void group_think(struct membership *m)
 			peer_think(m, &group->peers);
 			end_orphans(m, group);
 		}
-		facts_rounds_think(m, group);
+		rounds_think(m, group);
 		view_think(m, group);
 	}
 }

@@ -89,7 +89,7 @@ static void on_message(struct membership *m, uint64_t conn, const Traind__Peer__
 		peer_exited(m, node, message->worker_exited);
 		break;
 	case TRAIND__PEER__TO_MEMBER__BODY_ROUND_COMMITS:
-		facts_rounds(m, node, message->round_commits);
+		rounds_told(m, node, message->round_commits);
 		break;
 	case TRAIND__PEER__TO_MEMBER__BODY_PEER_REPORT:
 		facts_report(m, node, message->peer_report);
@@ -127,7 +127,7 @@ static void on_append_failed(struct membership *m, uint64_t cookie, const char *
 	    reason != NULL && reason[0] != '\0' ? reason : "the log refused the entry");
 	action_log(m, true, "an entry did not get into the log: %s", text);
 	if (pending_is(m, cookie, PENDING_ROUNDS, &group))
-		facts_rounds_refused(m, group);
+		rounds_refused(m, group);
 	pending_remove(m, cookie);
 	pending_answer(m, cookie, TR_EIO, text);
 	group_join_logged(m, cookie, false);

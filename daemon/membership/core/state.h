@@ -459,14 +459,16 @@ uint64_t measure_deadline_ms(const struct membership *m);
 /* planned.c: after progress of a job; says so if steps do not take what was planned. */
 void planned_look(struct membership *m, struct job *job);
 
-/* facts.c: round records, progress and events from nodes. */
-void facts_rounds(struct membership *m, struct node *node, const Traind__Peer__RoundCommits *rounds);
-void facts_rounds_applied(struct membership *m, struct group *group);
-void facts_rounds_refused(struct membership *m,
+/* rounds.c: records of committed rounds, until they are in the log. */
+void rounds_told(struct membership *m, struct node *node, const Traind__Peer__RoundCommits *rounds);
+void rounds_applied(struct membership *m, struct group *group);
+void rounds_refused(struct membership *m,
     uint64_t group); /* records of it did not get into the log */
-void facts_rounds_think(struct membership *m, struct group *group);
+void rounds_think(struct membership *m, struct group *group);
 /* Records of this group are on their way into the log: no decision about its rounds can be taken before. */
-bool facts_rounds_pending(const struct membership *m, const struct group *group);
+bool rounds_pending(const struct membership *m, const struct group *group);
+
+/* facts.c: progress and events from nodes. */
 void facts_report(struct membership *m, struct node *node, const Traind__Peer__PeerReport *report);
 /* What a member leaves behind, before its end is taken. NULL: nothing. */
 void facts_last_words(struct membership *m, struct node *node, struct peer *peer,

@@ -201,7 +201,7 @@ static bool proposal_think(struct membership *m, struct group *group)
 		view_drop_proposal(group);
 		return false;
 	}
-	if (reports == proposal->count && !facts_rounds_pending(m, group))
+	if (reports == proposal->count && !rounds_pending(m, group))
 		install_append(m, group);
 	return true;
 }
