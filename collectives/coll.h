@@ -471,7 +471,7 @@ struct tr_link {
 	unsigned lanes_in;                       /* that it opened */
 	char congestion[TR_LINK_CONGESTION_MAX]; /* TCP congestion control by the kernel's name; "": none */
 	double rtt_s; /* round trip, as the kernel measures it; 0: not measured (shared memory) */
-	/* At which large bursts went out over TCP, encoded elements as long as they were before the engine packed them for a long way; 0: there was none yet. */
+	/* At which large bursts went out over TCP (the median of the newest three), encoded elements as long as they were before the engine packed them for a long way; 0: there was none yet. */
 	double bandwidth_bytes_per_s;
 	uint64_t sent_bytes, received_bytes; /* as in struct tr_stats, while it is in the view */
 };

@@ -419,18 +419,13 @@ void engine_tell(struct engine *engine, const Traind__Peer__ToMember *message)
 		engine->callbacks.to_member(engine->arg, message);
 }
 
-static void follow(double *learned, double bytes_per_s)
+void engine_learn_bandwidth(struct engine *engine, double bytes_per_s)
 {
 	const double weight = 0.25; /* of the newest burst */
-	*learned = *learned == 0 ? bytes_per_s : *learned + weight * (bytes_per_s - *learned);
-}
-
-void engine_learn_bandwidth(struct engine *engine, double bytes_per_s, double *learned, bool distant)
-{
-	follow(learned, bytes_per_s);
-	if (distant || engine->gauge.up.bytes_per_s > 0)
+	if (engine->gauge.up.bytes_per_s > 0)
 		return;
 	pthread_mutex_lock(&engine->lock);
-	follow(&engine->bandwidth_bytes_per_s, bytes_per_s);
+	double *learned = &engine->bandwidth_bytes_per_s;
+	*learned = *learned == 0 ? bytes_per_s : *learned + weight * (bytes_per_s - *learned);
 	pthread_mutex_unlock(&engine->lock);
 }

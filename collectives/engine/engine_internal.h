@@ -247,9 +247,8 @@ static inline uint64_t engine_now_us(const struct engine *engine)
 }
 void engine_tell(struct engine *engine, const Traind__Peer__ToMember *message);
 struct member *engine_find(struct engine *engine, uint64_t group, uint64_t peer);
-/* Of a burst of one link; `learned` (0: nothing yet) follows it by a part. Of all long ways together the gauge knows more. */
-void engine_learn_bandwidth(struct engine *engine, double bytes_per_s, double *learned,
-    bool distant);
+/* Of a burst of a link that is no long way: of all of those together the gauge knows more. */
+void engine_learn_bandwidth(struct engine *engine, double bytes_per_s);
 
 /* ---- member.c ---- */
 tr_status member_create(struct engine *engine, const Traind__Peer__StartWorker *start,

@@ -114,10 +114,12 @@ static void measure(struct peer_link *link, size_t bytes)
 	if (link->near || link->unwritten > 0 || !queue_empty(link))
 		return;
 	uint64_t took_us = uv_hrtime() / 1000 - link->burst_start_us;
-	if (link->burst_bytes >= BURST_BYTES_MIN && took_us > 0)
-		engine_learn_bandwidth(link->member->engine,
-		    (double)link->burst_bytes * 1e6 / (double)took_us, &link->bandwidth_bytes_per_s,
-		    link->distant);
+	if (link->burst_bytes >= BURST_BYTES_MIN && took_us > 0) {
+		double bytes_per_s = (double)link->burst_bytes * 1e6 / (double)took_us;
+		rate_newest_add(&link->bursts, bytes_per_s);
+		if (!link->distant)
+			engine_learn_bandwidth(link->member->engine, bytes_per_s);
+	}
 	link->burst_bytes = 0;
 }
 

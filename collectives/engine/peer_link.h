@@ -10,6 +10,7 @@
 #define TR_COLLECTIVES_ENGINE_PEER_LINK_H
 
 #include "collectives/engine/engine_internal.h"
+#include "collectives/engine/rate.h"
 #include "collectives/engine/stripe.h"
 #include "collectives/transport/lane.h"
 
@@ -90,7 +91,7 @@ struct peer_link {
 	unsigned pause_ms;
 	uint64_t sent_view; /* newest view of which frames were sent */
 	uint64_t bytes_out, burst_start_us, burst_bytes;
-	double bandwidth_bytes_per_s; /* of bursts over TCP; 0: none yet */
+	struct rate_newest bursts; /* over TCP */
 };
 
 /* ---- outgoing.c ---- */

@@ -1,21 +1,26 @@
 #include "collectives/engine/rate.h"
 
-/* Of the newest bursts; of two the slower one. */
-static double middle(const struct rate *rate)
+void rate_newest_add(struct rate_newest *newest, double bytes_per_s)
 {
-	const double *v = rate->newest;
+	newest->bursts[newest->count++ % RATE_BURSTS] = bytes_per_s;
+}
 
-	if (rate->bursts < 2)
+double rate_newest_middle(const struct rate_newest *newest)
+{
+	const double *v = newest->bursts;
+
+	if (newest->count < 2)
 		return v[0];
 	double low = v[0] < v[1] ? v[0] : v[1], high = v[0] < v[1] ? v[1] : v[0];
-	if (rate->bursts == 2)
+	if (newest->count == 2)
 		return low;
 	return v[2] < low ? low : v[2] > high ? high : v[2];
 }
 
 static void believe(struct rate *rate, uint64_t now_us)
 {
-	double said = middle(rate), passed = (double)(now_us - rate->said_us) / RATE_FALL_US;
+	double said = rate_newest_middle(&rate->newest),
+	       passed = (double)(now_us - rate->said_us) / RATE_FALL_US;
 
 	if (rate->bytes_per_s == 0 || said > rate->bytes_per_s)
 		rate->bytes_per_s = said;
@@ -56,7 +61,7 @@ int rate_rest(struct rate *rate, uint64_t now_us)
 	rate->burst = 0;
 	if (burst <= 0)
 		return 0;
-	rate->newest[rate->bursts++ % RATE_BURSTS] = burst;
+	rate_newest_add(&rate->newest, burst);
 	believe(rate, now_us);
 	rate->said_us = now_us;
 	return 1;

@@ -22,16 +22,26 @@
 #define RATE_LOOKS    64
 #define RATE_BURSTS   3
 
+/* What the newest bursts said, bytes/s. All zero: there was none yet. */
+struct rate_newest {
+	double bursts[RATE_BURSTS];
+	unsigned count; /* ever */
+};
+
+void rate_newest_add(struct rate_newest *newest, double bytes_per_s);
+/* Their median, of two the slower one; 0: there was none yet. One that had something else to wait for, or came in a heap, does not count; of a link that
+ * is now another one the second burst tells. */
+double rate_newest_middle(const struct rate_newest *newest);
+
 struct rate {
 	struct {
 		uint64_t us, bytes;
 	} look[RATE_LOOKS]; /* of this burst; in a long one the old ones lie further apart */
 	unsigned looks;
-	double burst;               /* bytes/s, the most in a window of it; 0: none told anything */
-	double newest[RATE_BURSTS]; /* bursts */
-	unsigned bursts;            /* ever */
-	uint64_t said_us;           /* when the newest ended */
-	double bytes_per_s;         /* 0: not measured */
+	double burst; /* bytes/s, the most in a window of it; 0: none told anything */
+	struct rate_newest newest;
+	uint64_t said_us;   /* when the newest ended */
+	double bytes_per_s; /* 0: not measured */
 	struct {
 		uint64_t first_us, first_bytes, moved_us, moved_bytes;
 	} whole; /* this burst, to its newest byte */

@@ -29,6 +29,7 @@ class Node:
 class NodeLab:
     def __init__(self, folder, tls=None):
         self.folder, self.tls, self.nodes = folder, tls, []
+        self.program = BIN / "trainctl"  # what `command` runs
         self.lab = Lab(folder)
         self.mark = f"node-lab-{os.getpid()}-{self.lab.name}"
 
@@ -71,7 +72,7 @@ class NodeLab:
     def command(self, *words):
         """trainctl, run beside memberd, as a list of words."""
         security = ["--insecure"] if self.tls is None else ["--tls", str(self.tls / "memberd")]
-        return ["ip", "netns", "exec", self.lab.name, str(BIN / "trainctl"), "--address", self.lab.address, *security, *map(str, words)]
+        return ["ip", "netns", "exec", self.lab.name, str(self.program), "--address", self.lab.address, *security, *map(str, words)]
 
     def trainctl(self, *words, check=True, timeout=300):
         done = subprocess.run(self.command(*words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)

@@ -171,8 +171,24 @@ static void a_total_that_falls_ends_the_burst(void **state)
 	c.total = 0;
 	carry(&c, 12.5e6, 1 << 20);
 	rest(&c, 1000);
-	assert_int_equal(c.rate.bursts, 2);
+	assert_int_equal(c.rate.newest.count, 2);
 	near_to(c.rate.bytes_per_s, 12.5e6);
+}
+
+/* A link that becomes slow, or quick again, is seen so with its second burst; one that was held up is not believed. */
+static void the_second_burst_of_a_link_that_changed_is_believed(void **state)
+{
+	const struct {
+		double burst, says;
+	} seen[] = { { 120e6, 120e6 }, { 110e6, 110e6 }, { 2e6, 110e6 }, { 115e6, 110e6 },
+		{ 2e6, 2e6 }, { 2.1e6, 2.1e6 }, { 2e6, 2e6 }, { 120e6, 2.1e6 }, { 120e6, 120e6 } };
+	struct rate_newest newest = { 0 };
+	(void)state;
+	near_to(rate_newest_middle(&newest) + 1, 1);
+	for (size_t i = 0; i < sizeof(seen) / sizeof(*seen); i++) {
+		rate_newest_add(&newest, seen[i].burst);
+		near_to(rate_newest_middle(&newest), seen[i].says);
+	}
 }
 
 /* A connection that was busy for long, and whose way has just got long: that is no burst. */
@@ -191,6 +207,7 @@ static void what_went_before_the_first_look_is_not_counted(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_second_burst_of_a_link_that_changed_is_believed),
 		cmocka_unit_test(what_went_before_the_first_look_is_not_counted),
 		cmocka_unit_test(gaps_do_not_count),
 		cmocka_unit_test(a_slow_end_of_a_burst_does_not_count),
