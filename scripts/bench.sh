@@ -17,6 +17,7 @@ echo "machine: $(nproc) cores, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 
 part "launch, idle daemons, cost of a step" bench_launch.py
 part "the trainer beside PyTorch" bench_trainer.py
 part "two workers beside one" bench_mesh.py
+part "the bubble of a pipeline, predicted and measured" bench_bubble.py
 part "steps in which a checkpoint is written" bench_checkpoint.py
 $python scripts/bench_part.py "kernels beside memcpy" "$build/bin/kernelbench" --best || failed=1
 part "all-reduce of a GPU's memory" bench_nccl.py

@@ -78,6 +78,7 @@ static void write_peers(struct json *json, const Traind__V1__Job *job)
 		text(json, "reason", peer->reason);
 		json_key_uint(json, "round", peer->round);
 		figure(json, "waits", peer->waits);
+		figure(json, "waited_s", peer->waited_s);
 		json_key_bool(json, "slow", peer->slow);
 		figure(json, "rtt_s", peer->rtt_s > 0 ? peer->rtt_s : NAN);
 		figure(json, "bandwidth_bytes_per_s",

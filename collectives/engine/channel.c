@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "collectives/transport/descriptors.h"
@@ -16,6 +17,18 @@ tr_status channel_pair(int ends[2], struct tr_error *error)
 		return tr_error_set(error, TR_EIO, "cannot make a worker's channel: %s",
 		    strerror(errno));
 	return TR_OK;
+}
+
+uint64_t channel_now_us(void)
+{
+	struct timespec now;
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+uint64_t channel_waited_us(uint64_t word)
+{
+	return (word & 1) != 0 ? channel_now_us() - (word >> 1) : word >> 1;
 }
 
 /* Moves `pieces` on by what was sent. */

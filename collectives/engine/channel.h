@@ -27,7 +27,7 @@
 
 #define CHANNEL_ENV     "TRAIND_WORKER_FD"
 #define CHANNEL_MAGIC   0x314c4e4843525431u /* "1TRCHNL1" */
-#define CHANNEL_VERSION 8u
+#define CHANNEL_VERSION 9u
 
 enum channel_call {
 	CHANNEL_SUBMIT = 1,    /* an op; no answer: its errors come with the commit's */
@@ -127,6 +127,7 @@ struct channel_control {
 	_Atomic uint64_t progress; /* tr_progress */
 	_Atomic uint64_t said;     /* messages ever sent on the socket */
 	_Atomic uint64_t asked;    /* number of the newest question; written after `question` */
+	_Atomic uint64_t waited;   /* channel_waited_us: that calls have waited */
 
 	/* Written by the engine. */
 	_Alignas(64) _Atomic uint64_t taken; /* entries ever taken out of `submissions` */
@@ -164,6 +165,11 @@ struct channel_state {
 	uint64_t offset, bytes;
 	uint32_t arena, name_bytes;
 };
+
+uint64_t channel_now_us(void); /* since some moment that both ends share */
+/* What `waited` of channel_control says: twice the time that calls have waited; while one waits, 1 more than twice the time at which it would have begun had all been one. A word, so that its reader sees all
+ * of it, at any time. */
+uint64_t channel_waited_us(uint64_t word);
 
 /* Both ends of a channel's socket, close-on-exec. `ends[0]` is for engine_add_worker, `ends[1]` for the worker. */
 tr_status channel_pair(int ends[2], struct tr_error *error);

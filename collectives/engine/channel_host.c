@@ -338,3 +338,8 @@ uint64_t channel_host_progress(const struct channel_host *host)
 {
 	return atomic_load_explicit(&host->control->progress, memory_order_relaxed);
 }
+
+uint64_t channel_host_waited_us(const struct channel_host *host)
+{
+	return channel_waited_us(atomic_load(&host->control->waited));
+}

@@ -75,5 +75,6 @@ void channel_host_end(struct channel_host *host, tr_status status, const char *r
 
 /* Any thread, as long as the host lives. */
 uint64_t channel_host_progress(const struct channel_host *host);
+uint64_t channel_host_waited_us(const struct channel_host *host); /* all calls of the worker */
 
 #endif

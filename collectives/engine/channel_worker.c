@@ -43,10 +43,29 @@ struct channel_worker {
 
 /* ---- opening and closing ---- */
 
-static tr_status map_control(struct channel_worker *worker, int fd)
+static tr_status other_release(unsigned theirs, struct tr_error *error)
 {
+	return tr_error_set(error, TR_EPROTO,
+	    "traind is of another release than this program (its channel is of version %u, this "
+	    "one's "
+	    "of %u): both have to be of the same one",
+	    theirs, CHANNEL_VERSION);
+}
+
+/* What stands first stays there in all releases. */
+static tr_status map_control(struct channel_worker *worker, int fd, struct tr_error *error)
+{
+	struct {
+		uint64_t magic;
+		uint32_t version;
+	} first = { 0 };
 	struct stat info;
-	if (fstat(fd, &info) != 0 || (size_t)info.st_size < sizeof(struct channel_control))
+	if (fstat(fd, &info) != 0 || pread(fd, &first, sizeof(first), 0) != sizeof(first) ||
+	    first.magic != CHANNEL_MAGIC)
+		return TR_EPROTO;
+	if (first.version != CHANNEL_VERSION)
+		return other_release(first.version, error);
+	if ((size_t)info.st_size < sizeof(struct channel_control))
 		return TR_EPROTO;
 	void *base = mmap(NULL, (size_t)info.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (base == MAP_FAILED)
@@ -54,13 +73,11 @@ static tr_status map_control(struct channel_worker *worker, int fd)
 	worker->control = base;
 	worker->control_bytes = (size_t)info.st_size;
 	const struct channel_control *control = worker->control;
-	if (control->magic != CHANNEL_MAGIC || control->version != CHANNEL_VERSION ||
-	    control->spec_bytes > worker->control_bytes - sizeof(*control))
-		return TR_EPROTO;
-	return TR_OK;
+	return control->spec_bytes > worker->control_bytes - sizeof(*control) ? TR_EPROTO : TR_OK;
 }
 
-static tr_status take_hello(struct channel_worker *worker, struct channel_inbox *inbox)
+static tr_status take_hello(struct channel_worker *worker, struct channel_inbox *inbox,
+    struct tr_error *error)
 {
 	struct channel_message message;
 	const uint8_t *payload;
@@ -84,7 +101,7 @@ static tr_status take_hello(struct channel_worker *worker, struct channel_inbox 
 	worker->engine_bell = channel_inbox_descriptor(inbox);
 	worker->own_bell = channel_inbox_descriptor(inbox);
 	worker->question_bell = channel_inbox_descriptor(inbox);
-	tr_status st = map_control(worker, control);
+	tr_status st = map_control(worker, control, error);
 	(void)close(control);
 	return st;
 }
@@ -103,7 +120,8 @@ tr_status channel_worker_open(int fd, struct channel_worker **worker, struct tr_
 	made->engine_bell = made->own_bell = made->question_bell = -1;
 	pthread_mutex_init(&made->asking, NULL);
 	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-	tr_status st = take_hello(made, inbox);
+	struct tr_error why = { .text = "" };
+	tr_status st = take_hello(made, inbox, &why);
 	channel_inbox_finish(inbox);
 	free(inbox);
 	if (st != TR_OK) {
@@ -111,7 +129,7 @@ tr_status channel_worker_open(int fd, struct channel_worker **worker, struct tr_
 		if (st == TR_EUNAVAILABLE)
 			return tr_error_set(error, st, "traind is gone");
 		return tr_error_set(error, st, "the channel to traind did not open: %s",
-		    tr_status_text(st));
+		    why.text[0] != '\0' ? why.text : tr_status_text(st));
 	}
 	*worker = made;
 	return TR_OK;
@@ -383,6 +401,19 @@ static bool take_answer(struct channel_worker *worker, uint64_t id, struct chann
 	return found;
 }
 
+/* From here to end_waiting the call waits. */
+static void begin_waiting(struct channel_worker *worker)
+{
+	uint64_t before = atomic_load(&worker->control->waited) >> 1;
+	atomic_store(&worker->control->waited, (channel_now_us() - before) << 1 | 1);
+}
+
+static void end_waiting(struct channel_worker *worker)
+{
+	uint64_t word = atomic_load(&worker->control->waited);
+	atomic_store(&worker->control->waited, channel_waited_us(word) << 1);
+}
+
 struct awaited {
 	struct channel_worker *worker;
 	uint64_t id;
@@ -397,19 +428,13 @@ static bool answered(void *arg)
 	return awaited->found || atomic_load(&awaited->worker->control->ended) != TR_OK;
 }
 
-tr_status channel_worker_call(struct channel_worker *worker, struct channel_submission *submission,
-    struct channel_answer *answer, struct tr_error *error)
+/* Until the call that was put last is answered. */
+static tr_status await_answer(struct channel_worker *worker, struct channel_answer *answer,
+    struct tr_error *error)
 {
-	struct awaited awaited = { worker, ++worker->last_id, answer, false };
-	bool behind;
-	submission->id = worker->last_id;
-	tr_status st = put(worker, submission, NULL, &behind, error);
-	if (st != TR_OK)
-		return st;
-	if (worker->drive == NULL)
-		ring_unless(worker, behind);
+	struct awaited awaited = { worker, worker->last_id, answer, false };
 	bool is_over = false; /* an answer that was given before the end still counts */
-	while (!awaited.found && !take_answer(worker, submission->id, answer)) {
+	while (!awaited.found && !take_answer(worker, awaited.id, answer)) {
 		if (is_over)
 			return gone(worker, error);
 		is_over = atomic_load(&worker->control->ended) != TR_OK;
@@ -428,6 +453,24 @@ tr_status channel_worker_call(struct channel_worker *worker, struct channel_subm
 			continue;
 		is_over = waits[1].revents != 0 && engine_gone(worker);
 	}
+	return TR_OK;
+}
+
+tr_status channel_worker_call(struct channel_worker *worker, struct channel_submission *submission,
+    struct channel_answer *answer, struct tr_error *error)
+{
+	bool behind;
+	submission->id = ++worker->last_id;
+	tr_status st = put(worker, submission, NULL, &behind, error);
+	if (st != TR_OK)
+		return st;
+	if (worker->drive == NULL)
+		ring_unless(worker, behind);
+	begin_waiting(worker);
+	st = await_answer(worker, answer, error);
+	end_waiting(worker);
+	if (st != TR_OK)
+		return st;
 	if (worker->drive != NULL)
 		ring_if_left(worker);
 	st = (tr_status)answer->status;

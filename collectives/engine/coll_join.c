@@ -151,6 +151,7 @@ static void on_heartbeat(void *arg, Traind__Peer__Heartbeat *heartbeat)
 	join->progress.round = row.round;
 	join->progress.progress = row.progress;
 	join->progress.waiting = row.waiting;
+	join->progress.waited_us = row.waited_us;
 	memcpy(join->waits_for, row.waits_for, sizeof(join->waits_for));
 	join->progress.waits_for = join->waits_for;
 	join->progress.n_waits_for = row.waits_for_count;

@@ -397,6 +397,7 @@ size_t engine_progress(struct engine *engine, struct engine_progress *rows, size
 	for (struct member_row *row = engine->rows; row != NULL && count < max; row = row->next) {
 		rows[count] = row->progress;
 		rows[count].progress += channel_host_progress(row->host);
+		rows[count].waited_us = channel_host_waited_us(row->host);
 		count++;
 	}
 	pthread_mutex_unlock(&engine->lock);

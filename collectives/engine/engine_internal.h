@@ -134,7 +134,6 @@ struct member_call {
 	uint32_t tag;
 	bool limited; /* it waits for at most `limit_ms` */
 	uint32_t limit_ms;
-	uint64_t since_us; /* it waits; 0: not yet */
 };
 
 /* An event that became due while another was acted on. */
@@ -221,7 +220,6 @@ struct member {
 	/* observe.c */
 	struct traffic ended;  /* on connections that are no more */
 	uint64_t resent_bytes; /* over another connection, after theirs had broken */
-	uint64_t waited_us;    /* calls that were answered */
 
 	/* notices.c */
 	Traind__Peer__RoundCommit **records; /* not yet in memberd's log */

@@ -32,9 +32,7 @@ static void broken(struct member *member, const char *cause)
 static void give(struct member *member, struct channel_answer *answer)
 {
 	answer->id = member->call.id;
-	if (member->call.since_us != 0)
-		member->waited_us += uv_hrtime() / 1000 - member->call.since_us;
-	member->call.id = member->call.since_us = 0;
+	member->call.id = 0;
 	(void)uv_timer_stop(&member->deadline);
 	if (answer->id == 0 || member->worker_gone)
 		return;
@@ -64,7 +62,6 @@ static void wait_for(struct member *member)
 	member_publish(member);
 	if (member->call.id == 0)
 		return;
-	member->call.since_us = uv_hrtime() / 1000;
 	if (!member->call.limited)
 		return;
 	uv_update_time(&member->engine->loop);

@@ -77,11 +77,9 @@ static void fill_stats(const struct member *member, struct tr_stats *stats)
 		.shm_sent_bytes = sum.shm_sent,
 		.shm_received_bytes = sum.shm_received,
 		.resent_bytes = core->resent_bytes + member->resent_bytes,
-		.waited_us = member->waited_us };
+		.waited_us = channel_host_waited_us(member->host) };
 	memcpy(stats->ops, core->ops, sizeof(stats->ops));
 	memcpy(stats->op_bytes, core->op_bytes, sizeof(stats->op_bytes));
-	if (member->call.since_us != 0)
-		stats->waited_us += uv_hrtime() / 1000 - member->call.since_us;
 }
 
 /* ---- links ---- */

@@ -90,6 +90,7 @@ void node_facts_heartbeat(struct node_facts *facts, const struct workers *worker
 		if (!progress->ready)
 			row->progress += computed_us(facts, here, progress->peer);
 		row->waiting = progress->waiting;
+		row->waited_us = progress->waited_us;
 		row->waits_for = progress->waits_for;
 		row->n_waits_for = progress->waits_for_count;
 		facts->row_list[i] = row;

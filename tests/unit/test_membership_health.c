@@ -91,8 +91,8 @@ static void test_full_disk_silences_nobody(void **state)
 	world_finish(&w);
 }
 
-static void beat(struct world *w, uint64_t conn, uint64_t peer, uint64_t round, uint64_t progress,
-    uint64_t waits_for)
+static void beat_waited(struct world *w, uint64_t conn, uint64_t peer, uint64_t round,
+    uint64_t progress, uint64_t waits_for, uint64_t waited_us)
 {
 	Traind__Peer__Heartbeat beat = TRAIND__PEER__HEARTBEAT__INIT;
 	Traind__Peer__PeerProgress row = TRAIND__PEER__PEER_PROGRESS__INIT, *rows[1] = { &row };
@@ -101,11 +101,47 @@ static void beat(struct world *w, uint64_t conn, uint64_t peer, uint64_t round, 
 	row.round = round;
 	row.progress = progress;
 	row.waiting = waits_for != 0;
+	row.waited_us = waited_us;
 	row.waits_for = &waits_for;
 	row.n_waits_for = waits_for != 0 ? 1 : 0;
 	beat.peers = rows;
 	beat.n_peers = 1;
 	MESSAGE(w, conn, HEARTBEAT, heartbeat, &beat);
+}
+
+static void beat(struct world *w, uint64_t conn, uint64_t peer, uint64_t round, uint64_t progress,
+    uint64_t waits_for)
+{
+	beat_waited(w, conn, peer, round, progress, waits_for, 0);
+}
+
+/* Waits that no heartbeat sees count too: it is their time that is told of, from the first heartbeat on, whatever there was before and however unevenly heartbeats come. */
+static void test_waits_between_heartbeats(void **state)
+{
+	const uint64_t before = 3600000000; /* memberd has not heard of this hour */
+	uint64_t now_ms = 0;
+	struct world w;
+	(void)state;
+	training(&w);
+	for (unsigned i = 0; i < 400; i++) {
+		uint64_t step_ms = i % 2 != 0 ? 30 : 170;
+		now_ms += step_ms;
+		beat_waited(&w, 1, 5, 3 + i, 7 + i, 0, before + now_ms * 300);
+		beat_waited(&w, 2, 6, 3 + i, 9 + i, 5, 1);
+		beat(&w, 3, 7, 3 + i, 8 + i, 0);
+		world_tick(&w, i % 4 < 2 ? 170 : 30);
+	}
+	Traind__V1__Job *job = membership_job(w.m, 1, false);
+	assert_true(job->peers[0]->waits > 0.27 && job->peers[0]->waits < 0.33);
+	assert_true(job->peers[0]->waited_s > 3600 + 0.3 * 39 && job->peers[0]->waited_s < 3613);
+	assert_true(job->peers[1]->waits < 0.01); /* seen waiting each time, for no time */
+	traind__v1__job__free_unpacked(job, NULL);
+	/* A worker after it under its number begins at nothing. */
+	beat_waited(&w, 1, 5, 403, 407, 0, 10);
+	job = membership_job(w.m, 1, false);
+	assert_true(job->peers[0]->waits < 0.33 && job->peers[0]->waited_s < 1);
+	traind__v1__job__free_unpacked(job, NULL);
+	world_finish(&w);
 }
 
 /* p6 computes while the others wait for it most of the time: it is shown as slow, and its link's figures with it. */
@@ -571,6 +607,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_silence),
 		cmocka_unit_test(test_own_pause),
+		cmocka_unit_test(test_waits_between_heartbeats),
 		cmocka_unit_test(test_who_is_slow),
 		cmocka_unit_test(test_no_progress),
 		cmocka_unit_test(test_slow_but_moving),

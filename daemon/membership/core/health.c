@@ -16,18 +16,23 @@ static struct peer *peer_of(struct membership *m, const struct node *node,
 	return peer;
 }
 
-/* As if it had been so since the last heartbeat. */
-static void take_waiting(struct peer *peer, bool waiting, uint64_t now_ms)
+/* Of who does not know for how long it waited, as if it had been so since the last heartbeat. Heartbeats come unevenly: one of them may tell of more than has passed. */
+static void take_waiting(struct peer *peer, const Traind__Peer__PeerProgress *row, uint64_t now_ms)
 {
 	double passed_ms = peer->soft.waits_ms == 0 ? 0 : (double)(now_ms - peer->soft.waits_ms);
-	peer->soft.waits += ((waiting ? 1 : 0) - peer->soft.waits) * passed_ms /
-	    (passed_ms + WAITS_OVER_MS);
+	double waited_ms = row->waiting ? passed_ms : 0;
+	if (passed_ms > 0 && row->waited_us > 0 && row->waited_us >= peer->soft.waited_us)
+		waited_ms = (double)(row->waited_us - peer->soft.waited_us) / 1e3;
+	double waits = peer->soft.waits +
+	    (waited_ms - peer->soft.waits * passed_ms) / (passed_ms + WAITS_OVER_MS);
+	peer->soft.waits = waits < 1 ? waits : 1;
 	peer->soft.waits_ms = now_ms;
+	peer->soft.waited_us = row->waited_us;
 }
 
 static void take_row(struct membership *m, struct peer *peer, const Traind__Peer__PeerProgress *row)
 {
-	take_waiting(peer, row->waiting, m->now_ms);
+	take_waiting(peer, row, m->now_ms);
 	if (row->progress != peer->soft.progress || row->round != peer->soft.round ||
 	    row->waiting != peer->soft.waiting) {
 		peer->soft.moved_ms = m->now_ms;

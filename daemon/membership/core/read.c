@@ -53,6 +53,7 @@ static void fill_peer(const struct membership *m, struct peer *peer, Traind__V1_
 	row->reason = reason;
 	row->round = peer->soft.round;
 	row->waits = peer->soft.waits;
+	row->waited_s = 1e-6 * (double)peer->soft.waited_us;
 	const struct node *node = state_node(m, peer->node);
 	if (node != NULL && !node->lost) {
 		row->rtt_s = node->soft.rtt_s;
