@@ -214,6 +214,8 @@ struct sharded {
 	uint32_t lost;
 	bool lost_moments; /* alone, from s->moments.lost_at on */
 	bool into_other;   /* what it gets */
+	bool behind;       /* sharded_arrivals.c: shards come while others train apart */
+	size_t arriving; /* one more than the transfer that this worker has not waited for; 0: none */
 	bool gathers;
 	uint64_t share;        /* samples of this worker's replica */
 	double work_s;         /* that computing it took; meanwhile since when, monotonic */
@@ -364,7 +366,9 @@ void sharded_pause_for_tests(struct trainer *t, unsigned milliseconds);
 /* ---- sharded_move.c ---- */
 
 /* Sends shards to new ranks; waits for what this worker needs to work. */
+/* Waits for what comes to this worker, but where that comes behind. */
 tr_status sharded_submit_moves(struct trainer *t, struct tr_error *error);
+tr_status sharded_wait_arrival(struct trainer *t, struct tr_error *error);
 /* Committed: what came is what is held. */
 void sharded_end_moves(struct trainer *t);
 /* Sends shards to who writes, once they were compared. */
@@ -492,6 +496,16 @@ bool sharded_mesh_pays(struct trainer *t, const struct ranks *next);
 
 /* s->next, of the round that begins, with its transfers and s->lost. */
 void sharded_next_ranks(struct trainer *t, const uint64_t *peers, size_t count);
+
+/* ---- sharded_arrivals.c, of the round under way ---- */
+
+void sharded_derive_arrivals(struct trainer *t);
+/* Does contributor `index` get its shard while others train? */
+bool sharded_arrives(const struct sharded *s, uint32_t index);
+/* Some worker of this replica does. */
+bool sharded_waits_for_shards(const struct sharded *s, uint32_t replica);
+/* Whether they would hold up the merge, if the replicas that wait for them took steps that take so long; by what merges took. */
+bool sharded_hold_up(const struct sharded *s, double steps_s);
 
 /* ---- sharded_newcomers.c: shards that come while the others train on (daemon/plan/newcomers.h) ---- */
 

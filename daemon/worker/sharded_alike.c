@@ -68,8 +68,9 @@ static bool is_common(const struct trainer *t, const int64_t *digests, uint32_t 
 	uint32_t witnesses[2] = { 0 }, same[2] = { 0 }; /* [1]: who were newcomers */
 	for (uint32_t k = 0; k < r->count; k++) {
 		bool begins = sharded_begins_to_work(t, k);
-		witnesses[begins] += should(r, i, k);
-		same[begins] += should(r, i, k) && digests[i] == digests[k];
+		bool counts = should(r, i, k) && !sharded_arrives(t->sharded, k);
+		witnesses[begins] += counts;
+		same[begins] += counts && digests[i] == digests[k];
 	}
 	bool alone = witnesses[0] == 0;
 	return 2 * same[alone] > witnesses[alone];
@@ -129,7 +130,7 @@ tr_status sharded_compare(struct trainer *t, const struct tr_round *round, struc
 	struct sharded *s = t->sharded;
 	int64_t *digests = s->sums->digests;
 	memset(digests, 0, sizeof(s->sums->digests));
-	if (s->rank != RANKS_NONE) {
+	if (s->rank != RANKS_NONE && !sharded_arrives(s, s->self)) {
 		digests[s->self] = digest_of(t);
 		digests[s->next.count + s->self] = shared_digest_of(t);
 	}
@@ -141,7 +142,7 @@ tr_status sharded_compare(struct trainer *t, const struct tr_round *round, struc
 	if (status == TR_OK)
 		status = tr_wait(t->group, TAG_PARITY, error);
 	for (uint32_t i = 0; i < s->next.count && status == TR_OK; i++)
-		if (s->next.peers[i].rank != RANKS_NONE && !is_right(t, i))
+		if (s->next.peers[i].rank != RANKS_NONE && !sharded_arrives(s, i) && !is_right(t, i))
 			s->kind = SHARDED_MEND;
 	return status;
 }
@@ -172,11 +173,12 @@ void sharded_mend(struct trainer *t, const struct tr_round *round)
 	for (uint32_t i = 0; i < s->next.count; i++) {
 		struct ranks_peer *p = &s->next.peers[i];
 		char place[64];
-		if (p->rank == RANKS_NONE || is_right(t, i))
+		bool arrives = sharded_arrives(s, i); /* of numbers that may be wrong */
+		if (p->rank == RANKS_NONE || (!arrives && is_right(t, i)))
 			continue;
 		p->shard = RANKS_NONE;
 		p->part = (struct ranks_part){ 0, 0 };
-		if (used < sizeof(event) - 192)
+		if (!arrives && used < sizeof(event) - 192)
 			used += (size_t)snprintf(event + used, sizeof(event) - used,
 			    "%speer %llu (%s)", used > 0 ? ", " : "", (unsigned long long)p->peer,
 			    sharded_place(&s->shards.mesh, p->rank, place, sizeof(place)));

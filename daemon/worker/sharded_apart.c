@@ -1,5 +1,6 @@
 #include "daemon/worker/sharded_apart.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -344,16 +345,36 @@ static void set_quotas(const struct trainer *t, uint32_t replicas)
 		                             : pace_quota(&options, &agreed, step_s_of(s, i));
 }
 
+/* Of the replicas that begin the round, those that take its steps; which shards come meanwhile, at the rate that all know, is for the others to wait for. Returns how many. */
+static uint32_t choose_parts(const struct trainer *t, uint32_t replicas)
+{
+	const struct sharded *s = t->sharded;
+	double steps_s = 0;
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < replicas; i++)
+		steps_s = fmax(steps_s, (double)s->apart->parts[i].steps * step_s_of(s, i));
+	bool sits_out = steps_s > 0 && sharded_hold_up(s, steps_s);
+	for (uint32_t i = 0; i < replicas; i++) {
+		struct apart_part *part = &s->apart->parts[i];
+		part->trains = part->anew = !sits_out || !sharded_waits_for_shards(s, i);
+		count += part->trains;
+	}
+	return count;
+}
+
 /* The batch of each step is shared out as evenly as it goes; the places of a replica's steps lie one behind the other. */
 static void begin_parts(const struct trainer *t, uint32_t replicas)
 {
 	uint64_t place = 0;
+	uint32_t number = 0;
 	set_quotas(t, replicas);
+	uint32_t count = choose_parts(t, replicas);
 	for (uint32_t i = 0; i < replicas; i++) {
 		struct apart_part *part = &t->sharded->apart->parts[i];
 		uint64_t first, last;
-		samples_share(t->batch, i, replicas, &first, &last);
-		part->trains = part->anew = true;
+		if (!part->trains)
+			continue;
+		samples_share(t->batch, number++, count, &first, &last);
 		part->share = last - first;
 		part->claim = (struct claim){ place, part->share * part->steps };
 		place += part->claim.count;
@@ -421,12 +442,16 @@ static tr_status begin_or_go_on(struct trainer *t, const struct tr_round *round,
     struct tr_error *error)
 {
 	const struct apart_part *part = sharded_apart_part(t);
-	if (!part->trains)
+	if (!part->trains) {
 		drop_own(t);
-	else if (part->anew)
-		begin_own(t, round, part);
-	else
+		return TR_OK;
+	}
+	tr_status status = sharded_wait_arrival(t, error);
+	if (status != TR_OK)
+		return status;
+	if (!part->anew)
 		return catch_up(t, error);
+	begin_own(t, round, part);
 	return TR_OK;
 }
 

@@ -275,7 +275,7 @@ static void count_samples(struct trainer *t, const struct tr_round *round)
 	claims_count(t->account, claims, count, round->round);
 }
 
-/* Who was interrupted, and not whole again in time. */
+/* Who was interrupted and not whole again in time, or got shards meanwhile. */
 static void tell_absent(struct trainer *t, const struct tr_round *round)
 {
 	const struct sharded *s = t->sharded;
@@ -284,9 +284,11 @@ static void tell_absent(struct trainer *t, const struct tr_round *round)
 		if (s->apart->parts[i].trains)
 			continue;
 		(void)snprintf(event, sizeof(event),
-		    "merge at step %llu without one of %u replicas: it lost a worker, and goes on "
-		    "from what the others merged",
-		    (unsigned long long)t->counters->step, ranks_replicas(&s->next));
+		    "merge at step %llu without one of %u replicas: %s, and goes on from what the "
+		    "others merged",
+		    (unsigned long long)t->counters->step, ranks_replicas(&s->next),
+		    sharded_waits_for_shards(s, i) ? "its shards came while they trained"
+		                                   : "it lost a worker");
 		trainer_report_event(t, event);
 	}
 }

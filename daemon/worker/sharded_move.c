@@ -209,9 +209,19 @@ tr_status sharded_submit_moves(struct trainer *t, struct tr_error *error)
 		status = submit_transfers(t, &mine, error);
 	if (status == TR_OK)
 		status = sharded_submit_moments(t, error);
-	if (status == TR_OK && mine < s->transfer_count) {
-		sharded_pause_for_tests(t, t->join_pause_ms);
-		status = wait_for(t, transfer_tag(mine), sharded_arrays_moved(s), error);
-	}
+	s->arriving = mine < s->transfer_count ? mine + 1 : 0;
+	if (status == TR_OK && !s->behind)
+		status = sharded_wait_arrival(t, error);
 	return status == TR_OK ? sharded_wait_moments(t, error) : status;
+}
+
+tr_status sharded_wait_arrival(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	size_t number = s->arriving;
+	s->arriving = 0;
+	if (number == 0)
+		return TR_OK;
+	sharded_pause_for_tests(t, t->join_pause_ms);
+	return wait_for(t, transfer_tag(number - 1), sharded_arrays_moved(s), error);
 }

@@ -71,6 +71,7 @@ static tr_status derive(struct trainer *t, const struct tr_round *round, struct 
 	if (status != TR_OK)
 		return status;
 	sharded_derive_newcomers(t);
+	sharded_derive_arrivals(t);
 	s->rank = s->self != RANKS_NONE ? s->next.peers[s->self].rank : RANKS_NONE;
 	s->gathers = gathers(t);
 	t->arrays = s->held;

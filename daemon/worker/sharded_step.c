@@ -94,7 +94,13 @@ static bool validate(struct trainer *t, const struct model_hooks *hooks)
 	const struct sharded *s = t->sharded;
 	if (t->strict)
 		return sharded_strict_validate(t, hooks, validate_strict);
-	return validate_part(t, ranks_replica(&s->next, s->self), ranks_replicas(&s->next), hooks);
+	uint32_t own = ranks_replica(&s->next, s->self), part = 0, parts = 0;
+	for (uint32_t i = 0; i < ranks_replicas(&s->next); i++) {
+		bool takes = !sharded_waits_for_shards(s, i);
+		part += takes && i < own;
+		parts += takes;
+	}
+	return sharded_waits_for_shards(s, own) || validate_part(t, part, parts, hooks);
 }
 
 tr_status sharded_submit_validation(struct trainer *t, const struct tr_round *round,

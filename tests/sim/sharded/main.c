@@ -20,7 +20,7 @@ struct options {
 };
 
 struct totals {
-	uint64_t runs, violations, steps, backs, remeshes, rounds, restarts, struck;
+	uint64_t runs, violations, steps, backs, remeshes, rounds, restarts, struck, sat_out;
 };
 
 static int usage(const char *program)
@@ -77,6 +77,7 @@ static void count(struct totals *totals, const struct sim *sim, const struct pla
 	totals->rounds += sim->rounds;
 	totals->restarts += sim->restarts;
 	totals->struck += play->struck;
+	totals->sat_out += play->sat_out;
 }
 
 static struct sim sim;
@@ -114,10 +115,11 @@ int main(int words, char **word)
 	if (o.all)
 		cases_all(&sim, &play, o.every, on_case, &totals);
 	(void)printf("steps=%lu rounds=%lu restarts=%lu faults=%lu "
-	             "back_to_checkpoints=%lu meshes=%lu\n",
+	             "back_to_checkpoints=%lu meshes=%lu sat_out=%lu\n",
 	    (unsigned long)totals.steps, (unsigned long)totals.rounds,
 	    (unsigned long)totals.restarts, (unsigned long)totals.struck,
-	    (unsigned long)totals.backs, (unsigned long)totals.remeshes);
+	    (unsigned long)totals.backs, (unsigned long)totals.remeshes,
+	    (unsigned long)totals.sat_out);
 	(void)printf("runs=%lu violations=%lu\n", (unsigned long)totals.runs,
 	    (unsigned long)totals.violations);
 	return totals.violations > 0;

@@ -164,6 +164,7 @@ struct play {
 	uint64_t written, damaged,
 	    refused;                 /* checkpoints; of them; times that one was turned down */
 	unsigned starved, passed_by; /* workers; checkpoints that one before was taken instead of */
+	unsigned sat_out;            /* merges without a replica to which shards came meanwhile */
 	uint64_t newest_step, steps_done, backs, struck_us, settled_us,
 	    moved_us;     /* moved: a new step was done */
 	struct mesh mesh; /* in force */

@@ -1,0 +1,75 @@
+/* Shards that come to replicas that train apart (sharded_apart.h) while those that are whole take the round's steps. What is sent, outer parameters and momentum, does not change before the merge: so who gets
+ * it needs nothing more to have by then what the others have, and takes the outer step with them.
+ *
+ *	derive    some replica is whole, none of whose workers gets a shard: the others' shards come behind
+ *	compare   those who get one are no witnesses, as they hold nothing yet; they are compared before the next round's steps
+ *	roster    all know what steps take. A shard that would hold up the merge for longer than a small part of the round: its replica sits this merge out, and goes on from it. Else it waits for the shard,
+ *	          and trains with the others
+ *	commit    of a round whose ops are all done, these too (coll.h)
+ *
+ * A donor dies, or the round begins again for another reason: the table is derived anew, and what is needed then comes anew. */
+#include "daemon/worker/trainer_inside.h"
+
+/* Of the time that a round's steps take. */
+enum { HOLDS_UP_PERCENT = 5 };
+
+static bool gets(const struct sharded *s, uint32_t index)
+{
+	for (size_t i = 0; i < s->transfer_count; i++)
+		if (s->transfers[i].to == index)
+			return true;
+	return false;
+}
+
+static bool is_whole(const struct sharded *s, uint32_t replica)
+{
+	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh); k++)
+		if (gets(s, ranks_worker_of(&s->next, k, replica)))
+			return false;
+	return true;
+}
+
+void sharded_derive_arrivals(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	s->behind = false;
+	s->arriving = 0;
+	if (s->apart == NULL || s->kind != SHARDED_STEP || s->state->born == 0 ||
+	    s->transfer_count == 0)
+		return;
+	for (uint32_t i = 0; i < ranks_replicas(&s->next); i++)
+		s->behind = s->behind || is_whole(s, i);
+}
+
+bool sharded_arrives(const struct sharded *s, uint32_t index)
+{
+	return s->behind && gets(s, index);
+}
+
+bool sharded_waits_for_shards(const struct sharded *s, uint32_t replica)
+{
+	return s->behind && !is_whole(s, replica);
+}
+
+/* Bytes that the busiest donor sends. */
+static double bytes_sent(const struct sharded *s)
+{
+	unsigned arrays = (unsigned)__builtin_popcount(sharded_arrays_moved(s));
+	double sent[TR_GROUP_PEERS_MAX] = { 0 }, most = 0;
+	for (size_t i = 0; i < s->transfer_count; i++) {
+		const struct ranks_transfer *move = &s->transfers[i];
+		sent[move->from] += arrays * sizeof(float) *
+		    (double)sharded_numbers(s, move->shard);
+		most = sent[move->from] > most ? sent[move->from] : most;
+	}
+	return most;
+}
+
+bool sharded_hold_up(const struct sharded *s, double steps_s)
+{
+	const struct sync_costs *costs = &s->state->costs;
+	if (!s->behind || !(costs->sent_bytes > 0))
+		return false;
+	double byte_s = costs->flight_s / costs->sent_bytes;
+	return 100 * byte_s * bytes_sent(s) > HOLDS_UP_PERCENT * steps_s;
+}
