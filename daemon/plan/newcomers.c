@@ -91,9 +91,11 @@ void newcomers_settle(struct newcomers *plan, struct ranks *next)
 		newcomer->got += newcomer->piece;
 		newcomer->piece = 0;
 		newcomer->steps++;
-		if (newcomer->got == newcomer->numbers)
-			next->peers[ranks_find(next, newcomer->peer)].shard = (uint32_t)
-			                                                          newcomer->shard;
+		if (newcomer->got < newcomer->numbers)
+			continue;
+		struct ranks_peer *peer = &next->peers[ranks_find(next, newcomer->peer)];
+		peer->shard = (uint32_t)newcomer->shard;
+		peer->part = (struct ranks_part){ .of = 1, .place = 0 };
 	}
 }
 

@@ -53,7 +53,7 @@ struct newcomers_rules {
 void newcomers_next(const struct newcomers *now, const struct newcomers_rules *rules,
     const struct ranks *wanted, const struct ranks *next, struct newcomers *plan);
 
-/* The step is committed: pieces are there, and who has all of its shard holds it. */
+/* The step is committed: pieces are there, and who has all of its shard holds it, with ZeRO-1 all of the moments too. */
 void newcomers_settle(struct newcomers *plan, struct ranks *next);
 
 /* What the round of a plan took, beside a step without one; unit_ns: what was measured in it, 0: nothing. For the plan after it. */

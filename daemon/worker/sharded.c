@@ -68,6 +68,7 @@ void sharded_destroy(struct trainer *t)
 	sharded_apart_destroy(t);
 	replanner_destroy(s->replanner);
 	owners_plan_finish(&s->moments);
+	owners_plan_finish(&s->pieces_moments);
 	owners_plan_finish(&s->gathered);
 	mesh_memory_finish(&s->memory);
 	layout_finish(&s->whole);

@@ -209,8 +209,8 @@ struct sharded {
 	size_t piece_count;
 	double pieces_since_s; /* monotonic */
 	uint64_t unit_ns;      /* to be told */
-	struct owners_plan moments,
-	    gathered; /* to who owns them or gives them to another mesh; to who writes */
+	struct owners_plan moments, pieces_moments,
+	    gathered; /* to who owns them or gives them to another mesh; to newcomers; to who writes */
 	uint32_t lost;
 	bool lost_moments; /* alone, from s->moments.lost_at on */
 	bool into_other;   /* what it gets */
@@ -322,6 +322,8 @@ const struct tr_error *sharded_pipeline_failed(const struct trainer *t, tr_statu
 /* A tied table of which another stage has a copy; the sum of all their gradients, of all replicas (TAG_TABLE). */
 bool sharded_has_copy(const struct trainer *t, size_t *offset, size_t *numbers);
 tr_status sharded_submit_table(struct trainer *t, struct tr_error *error);
+/* Whether this worker takes part in that. */
+bool sharded_sums_table(const struct trainer *t);
 /* Of this worker's replica those that have a copy of its table. Returns which of them has the first stage. */
 unsigned sharded_ends(const struct trainer *t, struct sharded_scope *ends);
 
@@ -403,6 +405,9 @@ tr_status sharded_plan_whole_moments(struct trainer *t, struct tr_error *error);
 tr_status sharded_submit_moments(struct trainer *t, struct tr_error *error);
 tr_status sharded_wait_moments(struct trainer *t, struct tr_error *error);
 /* To s->staged of who writes. */
+/* Of the pieces that newcomers get. */
+tr_status sharded_submit_pieces_moments(struct trainer *t, struct tr_error *error);
+tr_status sharded_wait_pieces_moments(struct trainer *t, struct tr_error *error);
 tr_status sharded_submit_gathered_moments(struct trainer *t, uint32_t writer,
     struct tr_error *error);
 tr_status sharded_wait_gathered_moments(struct trainer *t, struct tr_error *error);
@@ -520,6 +525,8 @@ void sharded_derive_newcomers(struct trainer *t);
 tr_status sharded_submit_newcomers(struct trainer *t, struct tr_error *error);
 /* What this worker, if it is one, adds to the others' sums. */
 tr_status sharded_submit_nothing(struct trainer *t, struct tr_error *error);
+/* With ZeRO-1 the others use the memory of their sums again once all have them: those. */
+tr_status sharded_wait_nothing(struct trainer *t, struct tr_error *error);
 /* Those of this worker, if it is one. */
 tr_status sharded_wait_pieces(struct trainer *t, struct tr_error *error);
 /* A step is committed. */

@@ -93,13 +93,14 @@ static int64_t piece_digest_of(const struct trainer *t, uint32_t k)
 	    fold(t, (struct tr_digest){ 0 }, MOMENTS, range.first, range.end - range.first));
 }
 
-/* Of the owners of the k-th piece of peer i more than half hold what it holds. */
-static bool piece_is_common(const struct sharded *s, uint32_t i, uint32_t k)
+/* Of the owners of the k-th piece of peer i more than half hold what it holds; who was a newcomer counts as in is_common. */
+static bool piece_is_common(const struct trainer *t, uint32_t i, uint32_t k)
 {
+	const struct sharded *s = t->sharded;
 	const struct ranks *r = &s->next;
 	const int64_t *digests = s->sums->digests + 2 * r->count;
 	struct ranks_part mine = ranks_part(r, i);
-	uint32_t piece = (mine.place + k) % mine.of, owners = 0, same = 0;
+	uint32_t piece = (mine.place + k) % mine.of, owners[2] = { 0 }, same[2] = { 0 };
 	for (uint32_t other = 0; other < r->count; other++) {
 		if (!same_shard(r, i, other))
 			continue;
@@ -107,10 +108,12 @@ static bool piece_is_common(const struct sharded *s, uint32_t i, uint32_t k)
 		if (!owners_owns(s->owners, part.of, part.place, piece))
 			continue;
 		uint32_t its = (piece + part.of - part.place) % part.of;
-		owners++;
-		same += digests[its * r->count + other] == digests[k * r->count + i];
+		bool begins = sharded_begins_to_work(t, other);
+		owners[begins]++;
+		same[begins] += digests[its * r->count + other] == digests[k * r->count + i];
 	}
-	return 2 * same > owners;
+	bool alone = owners[0] == 0;
+	return 2 * same[alone] > owners[alone];
 }
 
 static bool is_right(const struct trainer *t, uint32_t i)
@@ -121,7 +124,7 @@ static bool is_right(const struct trainer *t, uint32_t i)
 	bool right = is_common(t, digests, i, same_shard) &&
 	    is_common(t, digests + r->count, i, same_stage);
 	for (uint32_t k = 0; right && k < smaller(s->owners, ranks_replicas(r)); k++)
-		right = piece_is_common(s, i, k);
+		right = piece_is_common(t, i, k);
 	return right;
 }
 

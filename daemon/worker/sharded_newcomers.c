@@ -1,9 +1,11 @@
 /* Shards that come to workers while the others train on (daemon/plan/newcomers.h), in rounds that are steps:
  *
  *	pieces of the arrays, as they are before the step, go to the newcomers while the others compute
- *	gradients are summed in buckets; a newcomer adds nothing to those of what it has or gets, and so knows the sums
+ *	gradients are summed in buckets; a newcomer adds nothing to those of what it has or gets, and so knows the sums. Those of a strict job are handed on to it
  *	commit
  *	it takes the step with what it has, as all do with theirs
+ *
+ * With ZeRO-1 it gets the moments too, from those who own them, and has all of the shard's until it works: then it keeps its part.
  *
  * What comes goes to its place in arrays that hold nothing that counts: until the round is committed no common state says that it is there, and a round that begins again sends it anew. Before
  * a newcomer works its numbers are compared with those of others (sharded_alike.c). */
@@ -15,11 +17,19 @@
 enum { TAGS = SHARDED_ARRAYS * NEWCOMERS_DONORS }; /* of each newcomer */
 
 _Static_assert(TAG_NEWCOMER + TAGS * TR_GROUP_PEERS_MAX <= TAG_TENSOR, "tags are apart");
+_Static_assert(TAG_UPDATED + TR_GROUP_PEERS_MAX * TR_GROUP_PEERS_MAX <= TAG_FORWARDED &&
+        TAG_FORWARDED + NEWCOMERS_DONORS * TR_GROUP_PEERS_MAX <= TAG_MESSAGE,
+    "tags are apart");
+
+static uint32_t forwarded_tag(size_t number, uint32_t donor)
+{
+	return TAG_FORWARDED + NEWCOMERS_DONORS * (uint32_t)number + donor;
+}
 
 bool sharded_knows_newcomers(const struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
-	return !t->strict && s->owners == 0 && s->apart == NULL;
+	return s->apart == NULL;
 }
 
 static struct newcomers_rules rules_of(const struct trainer *t, size_t *numbers)
@@ -96,12 +106,51 @@ void sharded_add_nothing(float *sums, size_t count)
 		sums[i] = -0.0f; /* whose sum with any number, zeros included, is that number */
 }
 
+/* A strict job's gradients are trees of sums of two, in which there is no place for a third: who holds the shard hands them on. */
+static tr_status submit_forwarded(struct trainer *t, size_t number, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	const struct newcomer *newcomer = &s->newcomers.of[number];
+	const struct newcomer all = { .piece = newcomer->got + newcomer->piece };
+	uint32_t donors[NEWCOMERS_DONORS], to = ranks_find(&s->next, newcomer->peer);
+	uint32_t count = newcomers_donors(&s->newcomers, number, &s->next, donors);
+	tr_status status = TR_OK;
+	for (uint32_t k = 0; k < count && status == TR_OK; k++) {
+		struct tr_op op = TR_OP_INIT;
+		size_t first, end;
+		newcomers_part(&all, count, k, &first, &end);
+		if (first == end || (donors[k] != s->self && to != s->self))
+			continue;
+		op.tag = forwarded_tag(number, k);
+		op.count = end - first;
+		op.collective = to == s->self ? TR_RECV : TR_SEND;
+		op.root = to == s->self ? donors[k] : to;
+		if (to == s->self)
+			op.output = t->arrays.grads + first;
+		else
+			op.input = t->arrays.grads + first;
+		status = tr_submit(t->group, &op, error);
+	}
+	return status;
+}
+
+static tr_status forward_gradients(struct trainer *t, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	tr_status status = TR_OK;
+	for (size_t i = 0; i < s->newcomers.count && status == TR_OK && s->self != RANKS_NONE; i++)
+		status = submit_forwarded(t, i, error);
+	return status;
+}
+
 tr_status sharded_submit_nothing(struct trainer *t, struct tr_error *error)
 {
 	const struct newcomer *newcomer = own(t->sharded);
 	struct sharded_scope scope;
 	const struct buckets *b = &t->buckets;
 	tr_status status = TR_OK;
+	if (t->strict)
+		return forward_gradients(t, error);
 	if (newcomer == NULL)
 		return TR_OK;
 	sharded_add_nothing(t->arrays.grads, t->layout.count);
@@ -116,6 +165,23 @@ tr_status sharded_submit_nothing(struct trainer *t, struct tr_error *error)
 	return status == TR_OK ? sharded_submit_table(t, error) : status;
 }
 
+tr_status sharded_wait_nothing(struct trainer *t, struct tr_error *error)
+{
+	const struct newcomer *newcomer = own(t->sharded);
+	const struct buckets *b = &t->buckets;
+	tr_status status = TR_OK;
+	if (newcomer == NULL || t->sharded->owners == 0)
+		return TR_OK;
+	status = sharded_wait_pieces(t, error); /* which say how fast they came */
+	for (uint32_t i = 0; i < b->count && status == TR_OK; i++)
+		if (newcomer_sums(newcomer, (uint32_t)newcomer->shard, b->first[i]))
+			status = tr_wait(t->group, i, error);
+	if (status == TR_OK && sharded_sums_table(t))
+		status = tr_wait(t->group, TAG_TABLE, error);
+	return status == TR_OK && sharded_has_shared(t) ? tr_wait(t->group, TAG_SHARED, error)
+	                                                : status;
+}
+
 /* ---- pieces ---- */
 
 struct piece {
@@ -127,8 +193,9 @@ struct piece {
 static tr_status submit_piece(struct trainer *t, const struct piece *p, struct tr_error *error)
 {
 	const struct sharded *s = t->sharded;
+	unsigned arrays = s->owners > 0 ? 1 : SHARDED_ARRAYS; /* moments come from their owners */
 	tr_status status = TR_OK;
-	for (unsigned a = 0; a < SHARDED_ARRAYS && p->first < p->end && status == TR_OK; a++) {
+	for (unsigned a = 0; a < arrays && p->first < p->end && status == TR_OK; a++) {
 		float *at = sharded_array(&s->held, a) + p->first;
 		struct tr_op op = TR_OP_INIT;
 		op.tag = TAG_NEWCOMER + TAGS * (uint32_t)p->number + SHARDED_ARRAYS * p->donor + a;
@@ -181,13 +248,13 @@ tr_status sharded_submit_newcomers(struct trainer *t, struct tr_error *error)
 	struct sharded *s = t->sharded;
 	const struct newcomer *newcomer = own(s);
 	tr_status status = TR_OK;
-	s->piece_count = 0;
+	s->piece_count = s->unit_ns = 0;
 	s->pieces_since_s = trainer_monotonic_s();
 	if (newcomer != NULL)
 		status = take_shard(t, newcomer, error);
 	for (size_t i = 0; i < s->newcomers.count && status == TR_OK && s->self != RANKS_NONE; i++)
 		status = submit_pieces(t, i, error);
-	return status;
+	return status == TR_OK ? sharded_submit_pieces_moments(t, error) : status;
 }
 
 /* What NEWCOMERS_UNIT of each array would have taken; 0: not known, or other things were waited for meanwhile. */
@@ -204,12 +271,14 @@ tr_status sharded_wait_pieces(struct trainer *t, struct tr_error *error)
 	struct sharded *s = t->sharded;
 	const struct newcomer *newcomer = own(s);
 	tr_status status = TR_OK;
-	s->unit_ns = 0;
-	if (newcomer == NULL)
+	if (newcomer == NULL || s->pieces_since_s == 0)
 		return TR_OK;
 	for (size_t i = 0; i < s->piece_count && status == TR_OK; i++)
 		status = tr_wait(t->group, s->pieces[i], error);
+	if (status == TR_OK)
+		status = sharded_wait_pieces_moments(t, error);
 	s->unit_ns = unit_ns(s, newcomer);
+	s->pieces_since_s = 0;
 	if (newcomer->piece > 0 && newcomer->got + newcomer->piece == newcomer->numbers)
 		sharded_pause_for_tests(t, t->join_pause_ms);
 	return status;

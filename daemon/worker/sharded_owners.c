@@ -79,10 +79,15 @@ tr_status sharded_plan_whole_moments(struct trainer *t, struct tr_error *error)
 
 /* ---- on their way ---- */
 
+/* In the order in which they are planned in a round. */
 static uint32_t tag_of(const struct sharded *s, const struct owners_plan *plan, size_t move,
     unsigned which)
 {
-	size_t before = plan == &s->moments ? 0 : s->moments.count;
+	size_t before = 0;
+	if (plan != &s->moments)
+		before += s->moments.count;
+	if (plan == &s->gathered)
+		before += s->pieces_moments.count;
 	return TAG_MOMENTS + MOMENTS * (uint32_t)(before + move) + which;
 }
 
@@ -144,6 +149,31 @@ tr_status sharded_submit_moments(struct trainer *t, struct tr_error *error)
 tr_status sharded_wait_moments(struct trainer *t, struct tr_error *error)
 {
 	return wait_for(t, &t->sharded->moments, error);
+}
+
+/* ---- to newcomers, who hold all moments of what has come until they work ---- */
+
+tr_status sharded_submit_pieces_moments(struct trainer *t, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	tr_status status = TR_OK;
+	owners_plan_clear(&s->pieces_moments);
+	for (uint64_t i = 0; s->owners > 0 && i < s->newcomers.count && status == TR_OK; i++) {
+		const struct newcomer *newcomer = &s->newcomers.of[i];
+		struct owners_range piece = { newcomer->got, newcomer->got + newcomer->piece };
+		if (newcomer->piece > 0)
+			status = owners_plan_add(&s->pieces_moments, &s->next, s->owners,
+			    ranks_find(&s->next, newcomer->peer), (uint32_t)newcomer->shard,
+			    newcomer->numbers, piece, error);
+	}
+	return status == TR_OK && s->self != RANKS_NONE
+	    ? submit_plan(t, &s->pieces_moments, &s->held, NULL, error)
+	    : status;
+}
+
+tr_status sharded_wait_pieces_moments(struct trainer *t, struct tr_error *error)
+{
+	return wait_for(t, &t->sharded->pieces_moments, error);
 }
 
 /* ---- to who writes ---- */
@@ -209,6 +239,8 @@ void sharded_tidy_moments(struct trainer *t)
 		return;
 	if (s->self != RANKS_NONE)
 		mine = s->next.peers[s->self];
+	if (mine.shard == RANKS_NONE && sharded_is_newcomer(t))
+		return;
 	bool same = mine.shard == s->tidied.shard && mine.part.of == s->tidied.part.of &&
 	    mine.part.place == s->tidied.part.place;
 	if (same && !s->untidy)

@@ -298,6 +298,16 @@ static bool is_in(const struct sharded_scope *scope, uint32_t member)
 	return false;
 }
 
+bool sharded_sums_table(const struct trainer *t)
+{
+	struct sharded_scope scope;
+	size_t offset, numbers;
+	if (!sharded_has_copy(t, &offset, &numbers))
+		return false;
+	set_scope(t, &scope);
+	return is_in(&scope, t->sharded->self);
+}
+
 tr_status sharded_submit_table(struct trainer *t, struct tr_error *error)
 {
 	struct sharded_scope scope;

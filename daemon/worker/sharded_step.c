@@ -221,17 +221,15 @@ static tr_status submit_sums(struct attempt *a, const struct tr_round *round)
 		tr_status status = sharded_strict_submit_sums(t, sharded_speaks(t), flags, a->error);
 		return status == TR_OK ? submit_all(a, flags) : status;
 	}
-	if (first || sharded_gathers_update(t)) {
-		tr_status status = wait_for_gradients(t, a->error);
-		if (status != TR_OK)
-			return status;
-	}
+	tr_status status = first || sharded_gathers_update(t) ? wait_for_gradients(t, a->error)
+	                                                      : sharded_wait_nothing(t, a->error);
+	if (status != TR_OK)
+		return status;
 	double shared = 0;
-	if (first && s->shard.rank == 0 && sharded_has_shared(t)) {
-		tr_status status = sharded_shared_squares(t, &shared, a->error);
-		if (status != TR_OK)
-			return status;
-	}
+	if (first && s->shard.rank == 0 && sharded_has_shared(t))
+		status = sharded_shared_squares(t, &shared, a->error);
+	if (status != TR_OK)
+		return status;
 	if (first)
 		s->sums->squares[ranks_shard(&s->shards.mesh, s->rank)] = sharded_squares(t,
 		                                                              !sharded_has_shared(

@@ -52,7 +52,9 @@ enum trainer_tag {
 	TAG_INNER = 1
 	    << 23, /* of jobs whose replicas train apart, which have no ZeRO-1: three for each step of the round */
 	TAG_UPDATED = (1 << 23) + (1 << 22), /* new parameters, by sender and receiver */
-	TAG_MESSAGE = 1 << 24,               /* and those after it: between stages */
+	TAG_FORWARDED = (1 << 23) +
+	    (3 << 21),         /* four for each newcomer: gradients of a strict job */
+	TAG_MESSAGE = 1 << 24, /* and those after it: between stages */
 };
 
 #define TRAINER_NOT_FINITE "its gradient is not finite (lower train.lr?)"

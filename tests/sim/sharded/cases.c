@@ -43,6 +43,9 @@ static const uint32_t strict_meshes[][MESH_AXES] = {
 	{ 1, 1, 4 },
 };
 #define STRICT_MESHES (sizeof(strict_meshes) / sizeof(strict_meshes[0]))
+/* Of these, those with replicas. */
+static const size_t strict_joins[] = { 1, 2, 4, 5, 7 };
+#define STRICT_JOINS (sizeof(strict_joins) / sizeof(strict_joins[0]))
 /* With ZeRO-1: so many owners of each piece of a shard's moments. */
 static const struct {
 	uint32_t mesh[MESH_AXES], owners;
@@ -163,12 +166,16 @@ static void make_replanned(struct play_case *what)
 	}
 }
 
-/* Meshes of two replicas, or three, of which the first fault's victim is one's worker. */
+/* Meshes of two replicas, or three, of which the first fault's victim is one's worker. Of seven seeds three have ZeRO-1, two are strict. */
 static void make_joins(struct play_case *what, uint64_t seed)
 {
 	static const uint32_t several[][MESH_AXES] = { { 2, 1, 2 }, { 3, 1, 2 }, { 2, 1, 3 },
 		{ 2, 2, 1 }, { 3, 2, 1 }, { 2, 3, 1 } };
 	set_mesh(what, several[seed % 6], 0);
+	if (seed % 7 < 3)
+		set_mesh_number(what, MESHES + seed / 7 % ZERO_MESHES);
+	else if (seed % 7 < 5)
+		make_strict(what, strict_joins[seed / 7 % STRICT_JOINS]);
 	what->newcomer_parts = 1 + seed / 6 % 4;
 	what->steps = 16;
 	what->settles = true;
@@ -347,7 +354,7 @@ static void walk_joins(struct walk *walk, const struct play_case *calm)
 	uint64_t instructions[SIM_NODES_MAX];
 	struct play_case what = *calm;
 	unsigned workers = mesh_workers(&calm->mesh);
-	if (calm->mesh.size[MESH_DP] < 2 || calm->owners > 0)
+	if (calm->mesh.size[MESH_DP] < 2)
 		return;
 	what.settles = true;
 	what.newcomer_parts = 2;
