@@ -127,7 +127,8 @@ def test_replicas_that_are_lost_and_come_back(tmp_path, calm):
         reach(tmp_path / "run", max(rows_of(tmp_path / "run")) + 20)
         assert "mesh        dp 2 of 4" in trainctl("--address", cluster.memberd.address, "status", job).stdout
         cluster.add_node()
-        cluster.wait_job(job, "DONE")
+        events = cluster.events(cluster.wait_job(job, "DONE"))
+        assert events.count("in which the others trained on") == 2, events
         counted_once(cluster, job, LONG)
     assert_same_bits(one, tmp_path / "run")
 
