@@ -509,7 +509,7 @@ void sharded_derive_arrivals(struct trainer *t);
 bool sharded_arrives(const struct sharded *s, uint32_t index);
 /* Some worker of this replica does. */
 bool sharded_waits_for_shards(const struct sharded *s, uint32_t replica);
-/* Whether they would hold up the merge, if the replicas that wait for them took steps that take so long; by what merges took. */
+/* Whether they take longer, by what merges took, than the round's steps get shorter if the replicas that wait for them train too. steps_s: that the others alone take for them. */
 bool sharded_hold_up(const struct sharded *s, double steps_s);
 
 /* ---- sharded_newcomers.c: shards that come while the others train on (daemon/plan/newcomers.h) ---- */

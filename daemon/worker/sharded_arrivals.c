@@ -3,15 +3,12 @@
  *
  *	derive    some replica is whole, none of whose workers gets a shard: the others' shards come behind
  *	compare   those who get one are no witnesses, as they hold nothing yet; they are compared before the next round's steps
- *	roster    all know what steps take. A shard that would hold up the merge for longer than a small part of the round: its replica sits this merge out, and goes on from it. Else it waits for the shard,
- *	          and trains with the others
+ *	roster    all know what steps take. A batch is shared out among those that train: so a replica that waits for its shards and then trains makes the others' steps shorter, and the merge later. It sits
+ *	          this merge out, and goes on from it, where its shards take longer than what it would save
  *	commit    of a round whose ops are all done, these too (coll.h)
  *
  * A donor dies, or the round begins again for another reason: the table is derived anew, and what is needed then comes anew. */
 #include "daemon/worker/trainer_inside.h"
-
-/* Of the time that a round's steps take. */
-enum { HOLDS_UP_PERCENT = 5 };
 
 static bool gets(const struct sharded *s, uint32_t index)
 {
@@ -68,8 +65,11 @@ static double bytes_sent(const struct sharded *s)
 bool sharded_hold_up(const struct sharded *s, double steps_s)
 {
 	const struct sync_costs *costs = &s->state->costs;
+	uint32_t replicas = ranks_replicas(&s->next), waiting = 0;
 	if (!s->behind || !(costs->sent_bytes > 0))
 		return false;
-	double byte_s = costs->flight_s / costs->sent_bytes;
-	return 100 * byte_s * bytes_sent(s) > HOLDS_UP_PERCENT * steps_s;
+	for (uint32_t i = 0; i < replicas; i++)
+		waiting += !is_whole(s, i);
+	double arrives_s = costs->flight_s / costs->sent_bytes * bytes_sent(s);
+	return arrives_s > steps_s * waiting / replicas;
 }

@@ -70,8 +70,8 @@ struct peer {
 		/* From heartbeats. */
 		uint64_t round, progress, moved_ms;
 		bool waiting;
-		double waits;       /* share of the last ten seconds or so in which it was waiting */
-		uint64_t waits_ms;  /* when that was last updated; 0: never */
+		double waits;      /* share of the last ten seconds or so in which it was waiting */
+		uint64_t waits_ms; /* when that was last updated; 0: never */
 		uint64_t waited_us; /* in all */
 		uint64_t waits_for[8];
 		size_t waits_for_count;
