@@ -9,6 +9,7 @@ import pytest
 
 from harness import Cluster, trainctl_json, wait_for
 from mesh_jobs import BATCH, STEPS, Throttled, active, parameters, reach, rows_of, staged_spec, train, write_text
+from node_lab import NodeLab
 from test_samples import check_once, check_sums, consumed, counted_of
 
 INNER = 4
@@ -156,6 +157,34 @@ def test_kills_of_each_rank(tmp_path, whole, pp, tp, mode, codec):
             os.kill(active(cluster, job)[number].pid, signal.SIGKILL)
             wait_for(lambda: cluster.events(cluster.job(job)).count(" takes rank ") > came, "another worker", 30)
         check_to_the_end(tmp_path, cluster, job, inner, steps)
+
+
+def test_a_shard_over_a_slow_cable(tmp_path):
+    """It takes longer than its replica would save by training: the other replica takes the round's steps meanwhile, alone, and both go on from that merge; no sample is left out."""
+    run, steps = tmp_path / "run", 80
+    file = tmp_path / "job.yaml"
+    file.write_text(f"""name: apart
+model: {{preset: gpt2, layers: 2, width: 64, heads: 4, context: 32, vocab: bytes}}
+data: {{text: [{write_text(tmp_path)}], validation: 10%}}
+train: {{steps: {steps}, batch_tokens: {BATCH * 32}, lr: 1e-3, warmup: 5, clip: 1.0, seed: 7, micro_sequences: 4}}
+mesh: {{nodes: 2, workers_per_node: 2, tp: 2, threads: 1}}
+sync: {{mode: diloco, inner_steps: {INNER}}}
+checkpoint: {{dir: {run}}}
+""")
+    with NodeLab(tmp_path) as lab:
+        for node in [lab.add_node(number, slots=2) for number in (2, 3)]:
+            lab.slow_down(node, "20mbit")
+        lab.trainctl("launch", "--detach", file)
+        reach(run, 5 * INNER)
+        os.kill(next(peer["pid"] for peer in lab.json("status", 1)["peers"] if peer["rank"] == 3), signal.SIGKILL)
+        wait_for(lambda: lab.json("status", 1)["state"] not in ("queued", "running"), "its end", 120)
+        done = lab.json("status", 1)
+    events = "\n".join(event["text"] for event in done["events"])
+    # The merge of the round in which the worker died is of half a batch a step; the one after it, in which the shards came, of a whole one.
+    assert done["state"] == "done" and done["rounds"]["samples"] == steps * BATCH - INNER * BATCH // 2, events
+    assert re.search(r"merge at step \d+ without one of 2 replicas: its shards came while they trained, and goes on from what the others merged", events), events
+    assert "other numbers" not in events and "goes back" not in events, events
+    assert sorted(rows_of(run)) == list(range(INNER, steps + 1, INNER))
 
 
 def test_a_slow_replica_takes_fewer_steps(tmp_path):
