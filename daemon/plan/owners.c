@@ -96,6 +96,15 @@ static tr_status add_move(struct owners_plan *plan, const struct owners_move *mo
 	return TR_OK;
 }
 
+/* Who was a newcomer (newcomers.h) has all of it, where others have parts, and what it made of that is in question until it works: it gives what nobody else has. Else who has to send least so far. */
+static bool gives_before(const struct owners_plan *plan, const struct ranks *r, uint32_t a,
+    uint32_t b)
+{
+	bool whole = r->peers[a].part.of == 1, other_whole = r->peers[b].part.of == 1;
+
+	return whole != other_whole ? other_whole : plan->sends[a] < plan->sends[b];
+}
+
 /* RANKS_NONE: nobody holds number `at`. */
 static uint32_t sender_of(const struct owners_plan *plan, const struct ranks *r, uint32_t owners,
     uint32_t shard, size_t numbers, size_t at)
@@ -104,7 +113,7 @@ static uint32_t sender_of(const struct owners_plan *plan, const struct ranks *r,
 
 	for (uint32_t i = 0; i < r->count; i++)
 		if (held_until(r, owners, i, shard, numbers, at) > at &&
-		    (best == RANKS_NONE || plan->sends[i] < plan->sends[best]))
+		    (best == RANKS_NONE || gives_before(plan, r, i, best)))
 			best = i;
 	return best;
 }

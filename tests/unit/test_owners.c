@@ -296,6 +296,43 @@ static void a_third_comes(void **state)
 	owners_plan_finish(&plan);
 }
 
+/* Two newcomers, who are whole, are the fourth and the fifth: nobody has compared what they hold, so of pieces that are cut anew those who worked give theirs to each other; without 0 and 2 newcomers
+ * alone have the first. */
+static void newcomers_are_asked_last(void **state)
+{
+	(void)state;
+	const uint64_t peers[] = { 10, 11, 12, 20, 21 }, left[] = { 11, 20, 21 };
+	struct owners_plan plan = { .lost = RANKS_NONE };
+	struct ranks now, next;
+	size_t numbers = 960;
+	begin(5, &now);
+	ranks_next(&now, peers, 3, &next);
+	ranks_settle(&next, true);
+	now = next;
+	ranks_next_most(&now, peers, 5, false, 3, &next);
+	ranks_settle(&next, true);
+	for (size_t i = 3; i < 5; i++) {
+		next.peers[i].shard = 0;
+		next.peers[i].part = (struct ranks_part){ .of = 1, .place = 0 };
+	}
+	now = next;
+	ranks_next(&now, peers, 5, &next);
+	assert_int_equal(owners_plan_next(&plan, &next, 2, &numbers, NULL), TR_OK);
+	assert_int_equal(plan.lost, RANKS_NONE);
+	assert_true(plan.count > 0);
+	for (size_t i = 0; i < plan.count; i++)
+		assert_true(plan.moves[i].from < 3 && plan.moves[i].to < 3);
+	ranks_next(&now, left, 3, &next);
+	owners_plan_clear(&plan);
+	assert_int_equal(owners_plan_next(&plan, &next, 2, &numbers, NULL), TR_OK);
+	assert_int_equal(plan.lost, RANKS_NONE);
+	for (size_t i = 0; i < plan.count; i++) {
+		assert_true(plan.moves[i].from > 0 && plan.moves[i].to == 0);
+		assert_true(plan.moves[i].range.end <= 320);
+	}
+	owners_plan_finish(&plan);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -305,6 +342,7 @@ int main(void)
 		cmocka_unit_test(losses_at_once),
 		cmocka_unit_test(one_of_three),
 		cmocka_unit_test(a_third_comes),
+		cmocka_unit_test(newcomers_are_asked_last),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
