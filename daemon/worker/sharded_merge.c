@@ -301,7 +301,9 @@ static void count_costs(struct trainer *t)
 	costs_count(&s->state->costs, &a->sums->costs, t->counters->step - t->counters->start,
 	    s->whole.parameters);
 	a->sent_bytes = a->sent_now;
-	a->said.waited_s = a->said.flight_s = s->rank != RANKS_NONE ? took_s : 0;
+	/* Who sat it out was there from the round's beginning: what it waited for were the others' steps. */
+	const struct apart_part *part = sharded_apart_part(t);
+	a->said.waited_s = a->said.flight_s = part != NULL && part->trains ? took_s : 0;
 	if (a->own.taken)
 		a->said.flight_s = trainer_monotonic_s() - a->own.taken_s;
 }

@@ -358,10 +358,20 @@ void trainer_account_note(struct trainer *t, uint64_t round, size_t count)
 	(void)count;
 }
 
+/* What the others' steps took is no time of a merge. */
+static void check_costs(struct trainer *t)
+{
+	const struct apart_part *part = t->sharded->apart != NULL ? sharded_apart_part(t) : NULL;
+	if (part != NULL && !part->trains && t->sharded->apart->said.flight_s > 0)
+		sim_violation(t->group->sim, "S2: n%u sat a merge out, and says it took %g s",
+		    t->group->number, t->sharded->apart->said.flight_s);
+}
+
 void trainer_account_tell(struct trainer *t, const struct tr_round *round, bool last)
 {
 	(void)round;
 	(void)last;
+	check_costs(t);
 	stream_applied(t->group);
 }
 
