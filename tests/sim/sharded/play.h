@@ -217,6 +217,7 @@ struct tr_group {
 	struct play_op *ops; /* of the round under way that were not taken back */
 	size_t op_count, op_room;
 	struct play_memory *memory;
+	uint64_t links_seen; /* times */
 	struct {
 		void *data;
 		size_t bytes;
