@@ -17,7 +17,7 @@ def program_that_measures(folder):
     other, and of plans for two workers replicas are the fastest by far, whatever a busy machine does. It works as ever."""
     folder.mkdir()
     shutil.copy(BIN / "trainctl", folder / "trainctl")
-    layer, head = 8 * 1.5e-2, 8 * 7.5e-3
+    layer, head = 8 * 8e-3, 8 * 4e-3
     costs = "".join(f"cost 1 {count} 1e-5 1e-5 {layer} {2 * layer} {head} {2 * head} 40960 750000 200000 500000\n" for count in (1, 2, 4, 8))
     (folder / "trainworker").write_text(f"""#!/bin/sh
 [ "$1" = --measure ] || exec {BIN}/trainworker "$@"
@@ -51,7 +51,7 @@ def test_a_cable_that_becomes_slow(tmp_path, text, monkeypatch):
         assert lab.json("status", number)["plan"]["text"].startswith("dp 2 x pp 1 x tp 1")
         wait_for(lambda: max(rows_of(tmp_path / "run"), default=0) > 5, "steps")
         peers = {peer["id"] for peer in lab.json("status", number)["peers"]}
-        lab.slow_down(nodes[1], "24mbit")
+        lab.slow_down(nodes[1], "40mbit")
         wait_for(lambda: lab.json("status", number)["state"] not in ("queued", "running"), "its end", 300)
         done = lab.json("status", number)
     events = "\n".join(event["text"] for event in done["events"])
