@@ -46,9 +46,8 @@ struct channel_worker {
 static tr_status other_release(unsigned theirs, struct tr_error *error)
 {
 	return tr_error_set(error, TR_EPROTO,
-	    "traind is of another release than this program (its channel is of version %u, this "
-	    "one's "
-	    "of %u): both have to be of the same one",
+	    "traind is of another release than this program (channels of version %u and %u): "
+	    "both have to be of the same one",
 	    theirs, CHANNEL_VERSION);
 }
 

@@ -134,7 +134,7 @@ static tr_status submit_forwarded(struct trainer *t, size_t number, struct tr_er
 	return status;
 }
 
-static tr_status forward_gradients(struct trainer *t, struct tr_error *error)
+tr_status sharded_forward_gradients(struct trainer *t, struct tr_error *error)
 {
 	const struct sharded *s = t->sharded;
 	tr_status status = TR_OK;
@@ -149,8 +149,6 @@ tr_status sharded_submit_nothing(struct trainer *t, struct tr_error *error)
 	struct sharded_scope scope;
 	const struct buckets *b = &t->buckets;
 	tr_status status = TR_OK;
-	if (t->strict)
-		return forward_gradients(t, error);
 	if (newcomer == NULL)
 		return TR_OK;
 	sharded_add_nothing(t->arrays.grads, t->layout.count);

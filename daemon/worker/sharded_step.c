@@ -251,7 +251,7 @@ tr_status sharded_submit_step(struct trainer *t, const struct tr_round *round,
 	if (status == TR_OK && t->sharded->rank != RANKS_NONE)
 		status = compute(&a);
 	if (status == TR_OK)
-		status = sharded_submit_nothing(t, error);
+		status = (t->strict ? sharded_forward_gradients : sharded_submit_nothing)(t, error);
 	if (status == TR_OK)
 		status = sharded_submit_work(t, round, error);
 	if (status == TR_OK)

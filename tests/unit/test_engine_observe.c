@@ -93,8 +93,10 @@ static void waits_for_a_view(bool driving)
 	assert_int_equal(stats.view, 0);
 	assert_int_equal(stats.peers, 0);
 	assert_int_equal(stats.rounds, 0);
-	while (stats_of(host).waited_us == 0)
+	for (unsigned tries = 0; stats_of(host).waited_us == 0; tries++) {
+		assert_true(tries < 60000);
 		(void)usleep(1000);
+	}
 	struct engine_progress row;
 	uint64_t waited_us = stats_of(host).waited_us;
 	assert_int_equal(engine_progress(host->engine, &row, 1), 1);
