@@ -135,6 +135,20 @@ static struct play_damage draw_damage(struct tr_group *g, uint64_t step)
 	return damage;
 }
 
+/* What checkpoint_dir_prune leaves: the newest `keep`, however many steps lie between them. */
+static void prune(struct play *play, unsigned keep)
+{
+	for (uint64_t i = 0; i < PLAY_STEPS_MAX; i++) {
+		unsigned newer = 0;
+		for (uint64_t j = 0; j < PLAY_STEPS_MAX; j++)
+			newer += play->disk[j] != NULL && play->published[j] > play->published[i];
+		if (play->disk[i] == NULL || newer < keep)
+			continue;
+		free(play->disk[i]);
+		play->disk[i] = NULL;
+	}
+}
+
 uint64_t trainer_finish_checkpoint(struct trainer *t)
 {
 	struct tr_group *g = t->group;
@@ -150,13 +164,8 @@ uint64_t trainer_finish_checkpoint(struct trainer *t)
 	play->damage[step] = draw_damage(g, step);
 	play->disk[step] = g->manifest;
 	g->manifest = NULL;
-	uint64_t every = t->spec->checkpoint->every, before;
-	if (play->what.stream != PLAY_STREAM_NONE && checkpoint_before("", step, &before))
-		every = step - before; /* merges lie at other steps */
-	for (uint64_t old = 0; old + (t->folder.keep - 1) * every < step; old++) {
-		free(play->disk[old]);
-		play->disk[old] = NULL;
-	}
+	play->published[step] = ++play->publications;
+	prune(play, t->folder.keep);
 	return step;
 }
 

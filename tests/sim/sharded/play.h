@@ -158,10 +158,11 @@ struct play {
 	struct tr_group *inside;                   /* whose coroutine runs; NULL: none */
 	struct manifest *disk[PLAY_STEPS_MAX];     /* by step: a checkpoint that is whole;
                                             NULL: none */
+	uint64_t published[PLAY_STEPS_MAX];        /* of these, counted: the newest has most */
 	uint8_t *truth[PLAY_ROUNDS_MAX];           /* state after each round */
 	uint64_t steps[PLAY_ROUNDS_MAX];           /* the same: steps that are done */
 	struct play_damage damage[PLAY_STEPS_MAX]; /* of these */
-	uint64_t written, damaged,
+	uint64_t written, publications, damaged,
 	    refused;                 /* checkpoints; of them; times that one was turned down */
 	unsigned starved, passed_by; /* workers; checkpoints that one before was taken instead of */
 	unsigned sat_out;            /* merges without a replica to which shards came meanwhile */
