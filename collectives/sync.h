@@ -131,8 +131,8 @@ struct tr_sync_options {
 	 * miss while it takes all those steps, by the speeds that members tell each other where steps are not counted alone. */
 	uint64_t alone_steps;
 	double alone_after_seconds;
-	/* Most members at a time, the same on all peers; 0: 256. Ops in which each has a place have so many: 48 bytes a place and merge with a batch, 32
-	 * more where members take steps as they can. TR_ELIMIT, later: there are more. */
+	/* Most members at a time, the same on all peers; 0: 256. Ops in which each has a place have so many: 48 bytes a place and merge with a batch, 48
+	 * more where members take steps, or parts of the batch, as they can. TR_ELIMIT, later: there are more. */
 	unsigned peers_most;
 	/* Pointers first: what is appended must not lie in the room that the compiler left at the end of an earlier version of the struct. */
 	/* With lr_search: the mean loss of the tensors as they are, on batch `batch`: the same for the same number, on all peers. Called in tr_sync_step, by
@@ -150,19 +150,23 @@ struct tr_sync_options {
 	bool carry;
 	/* lr_search: inner steps of a race, at least; more than a warm-up has, at most a fifth of `steps`. 0: 3 % of them. */
 	uint64_t lr_race_steps;
+	/* For members of different speed that all take inner_steps: each has its part of the batch by its speed, as the last merge said, instead of an equal one; so none waits for another, and what is learned is
+	 * what equal members learn. Only with a batch, and not beside inner_seconds or by_speed. Of who is slower than one sample a step struct tr_sync_now's samples are 0 at
+	 * times: then it has no inner step to do, and says so with tokens and samples of 0. */
+	bool share_by_speed;
 };
 #define TR_SYNC_OPTIONS_INIT                                                                       \
 	{                                                                                          \
 		sizeof(struct tr_sync_options), TR_SYNC_DILOCO, 0, 0, 0, -1, 0, -1, -1,            \
 		    TR_CODEC_NONE, -1, 0, -1, -1, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, 0, NULL, NULL, \
-		    false, false, 0                                                                \
+		    false, false, 0, false                                                         \
 	}
 
 enum { TR_SYNC_SUMS = 8 };
 
 /* One inner step's work. */
 struct tr_sync_work {
-	double tokens; /* the weight of this peer's movement; 1e-9 to 1e12 */
+	double tokens; /* the weight of this peer's movement; 1e-9 to 1e12; with share_by_speed and without samples: 0 */
 	/* whole; added up until the next merge and recorded with its round (struct tr_commit). With a batch: at most struct tr_sync_now's */
 	double samples;
 	double sums[TR_SYNC_SUMS]; /* added up over steps and over peers until the next merge, such as losses */

@@ -87,7 +87,8 @@ static tr_status allocate(struct tr_sync *s, struct tr_error *error)
 	s->delta = tr_alloc(s->group, largest * sizeof(float));
 	s->sum = tr_alloc(s->group, largest * sizeof(float));
 	s->totals = tr_alloc(s->group, sizeof(*s->totals));
-	bool reports = s->options.mode == TR_SYNC_HDET || pace_decides(&s->options);
+	bool reports = s->options.mode == TR_SYNC_HDET || s->options.share_by_speed ||
+	    pace_decides(&s->options);
 	if (reports)
 		s->reports = tr_alloc(s->group, REPORTS_BYTES);
 	if (!s->outer || (has_momentum && !s->momentum) || !s->counters || !s->written ||

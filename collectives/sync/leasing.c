@@ -42,6 +42,11 @@ uint64_t sync_leasing_samples(const struct tr_sync *s)
 	if (!s->leases || s->finished || !sync_contributes(s))
 		return 0;
 	uint64_t batch = s->options.batch, n = s->round.contributors, left = sync_leasing_left(s);
+	if (s->dealt > 0) {
+		struct sync_share part = shares_among(s->part, s->dealt, n);
+		uint64_t dealt = shares_of_step(&part, s->progress.step + s->alone);
+		return dealt < left ? dealt : left;
+	}
 	/* With more peers than samples each takes one all the same. */
 	uint64_t share = batch * (s->round.index + 1) / n - batch * s->round.index / n;
 	if (share > s->most)
@@ -85,19 +90,26 @@ static uint64_t steps_first(const struct tr_sync *s)
 	return slot.merge - before.merge;
 }
 
-/* What a member's queue has after the commit of this round, in which it consumed so much: the steps since its take are still in it. */
-static uint64_t needed(const struct tr_sync *s, uint64_t consumed)
+/* Samples of so many steps, of which each has `each` in the mean. */
+static uint64_t samples_of(const struct tr_sync *s, double each, uint64_t steps)
+{
+	return s->options.share_by_speed ? shares_most(each, steps) : (uint64_t)each * steps;
+}
+
+/* What a member's queue has after the commit of this round, in which it consumed so much: the steps since its take are still in it. Samples of a step before and after the commit. */
+static uint64_t needed(const struct tr_sync *s, uint64_t consumed, double before, double after)
 {
 	struct sync_slot next;
 
-	uint64_t alone = s->options.alone_steps * s->most;
-	if (!pace_decides(&s->options))
-		return sync_schedule_slot(&s->schedule, s->round.round + 1, &next)
-		    ? (next.merge - s->slot.take) * s->most + alone
-		    : 0;
-	if (pace_is_past(&s->options, &s->counters->agreed, s->round.round + 1))
+	if (pace_decides(&s->options))
+		return pace_is_past(&s->options, &s->counters->agreed, s->round.round + 1)
+		    ? 0
+		    : lease_guess(consumed, samples_of(s, after, steps_guessed(&s->options))) +
+		        2 * samples_of(s, after, s->options.alone_steps);
+	if (!sync_schedule_slot(&s->schedule, s->round.round + 1, &next))
 		return 0;
-	return lease_guess(consumed, steps_guessed(&s->options) * s->most) + 2 * alone;
+	return samples_of(s, fmax(before, after), s->slot.merge - s->slot.take) +
+	    samples_of(s, after, next.merge - s->slot.merge + s->options.alone_steps);
 }
 
 /* ---- rounds ---- */
@@ -192,9 +204,55 @@ static void mark_absent(struct tr_sync *s, const struct lease_use *uses)
 	c->slowest_s = lease_any_absent(s->leases) ? slowest_s : c->agreed.slowest_s;
 }
 
+double sync_leasing_part(const struct tr_sync *s)
+{
+	struct sync_share part = shares_among(s->part, s->dealt, s->round.contributors);
+
+	return s->dealt > 0 ? part.to - part.from : (double)s->most;
+}
+
+/* Who has no place, since it is new or was put out of the movement, has the smallest part. */
+static struct sync_share part_of(const struct sync_share *parts, size_t index)
+{
+	bool has = index < TR_GROUP_PEERS_MAX && parts[index].to > parts[index].from;
+
+	return has ? parts[index] : shares_least(parts, TR_GROUP_PEERS_MAX);
+}
+
+static void deal(struct tr_sync *s, struct sync_share *parts)
+{
+	uint64_t period = s->options.inner_steps / s->options.fragments;
+
+	shares_deal(s->reports, TR_GROUP_PEERS_MAX, s->options.batch, period, parts);
+	s->dealt_next = 0;
+	for (size_t i = 0; i < TR_GROUP_PEERS_MAX; i++)
+		s->dealt_next += parts[i].to > parts[i].from;
+	s->part_next = part_of(parts, s->round.index);
+}
+
+void sync_leasing_merge(struct tr_sync *s)
+{
+	s->part = s->part_next;
+	s->dealt = s->dealt_next;
+}
+
+static uint64_t need_of(const struct tr_sync *s, const struct sync_share *parts, size_t index,
+    uint64_t consumed)
+{
+	double before = (double)s->most, after = before;
+
+	if (s->dealt_next > 0) {
+		struct sync_share part = part_of(parts, index);
+		before = fmin(s->reports[index].share, (double)s->options.batch);
+		after = part.to - part.from;
+	}
+	return needed(s, consumed, before, after);
+}
+
 void sync_leasing_commit(struct tr_sync *s)
 {
 	struct lease_use uses[TR_GROUP_PEERS_MAX];
+	struct sync_share parts[TR_GROUP_PEERS_MAX] = { { 0 } };
 	uint64_t contributors = 0;
 
 	enroll(s, s->leases);
@@ -206,10 +264,12 @@ void sync_leasing_commit(struct tr_sync *s)
 		mark_absent(s, uses);
 	lease_settle(s->leases, uses, TR_GROUP_PEERS_MAX, s->round.round);
 	s->most = share_of(s, contributors);
+	if (s->options.share_by_speed)
+		deal(s, parts);
 	for (size_t i = 0; i < TR_GROUP_PEERS_MAX; i++)
 		if (uses[i].peer != 0)
-			lease_top_up(s->leases, uses[i].peer, needed(s, uses[i].consumed),
-			    !pace_decides(&s->options));
+			lease_top_up(s->leases, uses[i].peer,
+			    need_of(s, parts, i, uses[i].consumed), !pace_decides(&s->options));
 	if (s->enrolled_early)
 		s->was = s->was_before = 0;
 	s->enrolled_early = false;

@@ -139,6 +139,12 @@ static tr_status check_pace(const struct tr_sync_options *o, struct tr_error *er
 	if (o->inner_seconds > 0 && o->by_speed)
 		return refuse(error, "by_speed", 1,
 		    "0 (false) beside inner_seconds: one of the two");
+	if (o->share_by_speed && (o->inner_seconds > 0 || o->by_speed))
+		return refuse(error, "share_by_speed", 1,
+		    o->by_speed ? "0 (false) beside by_speed: one of the two"
+		                : "0 (false) beside inner_seconds: one of the two");
+	if (o->share_by_speed && o->batch == 0)
+		return refuse(error, "share_by_speed", 1, "0 (false) without a batch");
 	if (o->inner_seconds > 0 && o->grace_seconds > 0)
 		return refuse(error, "grace_seconds", o->grace_seconds,
 		    "nothing beside inner_seconds: by time nobody is late by more than a step");

@@ -44,6 +44,7 @@ struct pace_progress {
 	uint64_t since_take; /* its own */
 	double worked_s;     /* since the take */
 	double step_s;       /* as in its last report; 0: it has made none */
+	double samples;      /* since the take */
 };
 
 /* Whether it is this file that decides. */

@@ -12,6 +12,8 @@ struct sync_report {
 	double loss;   /* mean over its tokens */
 	double step;   /* inner steps done (pace.h) */
 	double step_s; /* how long each of the last ones took; 0: not known */
+	/* With share_by_speed (shares.h), else 0: of a step, in the mean of the last ones, and what its part is from this merge's take on. */
+	double samples, share;
 };
 
 enum { SYNC_REPORT_NUMBERS = sizeof(struct sync_report) / sizeof(double) };

@@ -205,6 +205,7 @@ tr_status sync_begin_ahead(struct tr_sync *s, struct tr_error *error)
 static tr_status next_round(struct tr_sync *s, struct tr_error *error)
 {
 	bool begun = s->begun_ahead;
+	sync_leasing_merge(s);
 	s->taken = s->committed = s->begun_ahead = false;
 	s->finished = !enter_slot(s, s->merging + 1);
 	tr_status status = s->finished || begun ? TR_OK : sync_begin(s, error);
@@ -240,14 +241,17 @@ static void start_ahead(struct tr_sync *s)
 
 static void make_report(struct tr_sync *s)
 {
-	bool known = isfinite(s->loss);
+	bool known = isfinite(s->loss) && s->loss_tokens > 0;
 	struct pace_progress *p = &s->progress;
 
 	if (p->since_take > 0)
 		p->step_s = (p->worked_s > 0 ? p->worked_s : 1e-9) / (double)p->since_take;
+	double samples = p->since_take > 0 ? p->samples / (double)p->since_take : 0;
 	p->since_take = 0;
-	p->worked_s = 0;
+	p->worked_s = p->samples = 0;
 	s->report = (struct sync_report){ .lr_scale = known ? s->lr_scale : -s->lr_scale,
+		.samples = s->options.share_by_speed ? samples : 0,
+		.share = s->options.share_by_speed ? sync_leasing_part(s) : 0,
 		.loss = known && s->loss_tokens > 0 ? s->loss / s->loss_tokens : 0,
 		.step = (double)p->step,
 		.step_s = p->step_s };
@@ -402,7 +406,8 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 	if (s->finished)
 		return tr_error_set(error, TR_EINVAL, "sync: step %llu: all steps are done",
 		    (unsigned long long)s->progress.step);
-	if (!(work->tokens >= TOKENS_LEAST && work->tokens <= TOKENS_MOST))
+	bool idle = s->options.share_by_speed && work->tokens == 0 && work->samples == 0;
+	if (!idle && !(work->tokens >= TOKENS_LEAST && work->tokens <= TOKENS_MOST))
 		return tr_error_set(error, TR_EINVAL,
 		    "sync: step %llu: tokens: found %g, allowed: 1e-9 to 1e12",
 		    (unsigned long long)s->progress.step, work->tokens);
@@ -419,6 +424,7 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 		s->progress.step++;
 		s->progress.since_take++;
 		s->progress.worked_s += sync_monotonic_s() - s->resumed_s;
+		s->progress.samples += work->samples;
 	}
 	for (unsigned f = 0; f < s->options.fragments; f++)
 		s->tokens[f] += work->tokens;

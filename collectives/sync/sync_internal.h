@@ -10,6 +10,7 @@
 #include "collectives/sync/report.h"
 #include "collectives/sync/schedule.h"
 #include "collectives/sync/search.h"
+#include "collectives/sync/shares.h"
 #include "common/limits.h"
 
 enum { SYNC_FOLLOW_MAX = 4 };
@@ -101,6 +102,9 @@ struct tr_sync {
 	struct lease_said *said; /* [TR_GROUP_PEERS_MAX], by index: what each did with its leases */
 	bool enrolled_early;     /* `early` counts */
 	uint64_t most;           /* samples of an inner step of this peer, until the next commit */
+	/* With share_by_speed, from the first merge on: this peer's part, and to how many the batch was dealt; what the newest commit made of it, until its merge. */
+	struct sync_share part, part_next;
+	uint64_t dealt, dealt_next;
 	float *start, *lead,
 	    *lead_momentum; /* eager: where training started, how far this peer is ahead, at what pace */
 
@@ -193,6 +197,9 @@ void sync_leasing_enroll(struct tr_sync *sync); /* the roster is there */
 bool sync_leasing_has_none(
     const struct tr_sync *sync); /* though it may consume some now: all were handed out */
 void sync_leasing_commit(struct tr_sync *sync); /* the round was committed */
+void sync_leasing_merge(struct tr_sync *sync);  /* and merged, on all at the same step */
+/* Samples of a step of this peer, in the mean. */
+double sync_leasing_part(const struct tr_sync *sync);
 
 double sync_monotonic_s(void);
 

@@ -59,6 +59,7 @@ tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
 	o.lr_race_steps = sync->lr_search ? race_steps(spec, steps) : 0;
 	o.inner_seconds = sync->inner_seconds;
 	o.by_speed = sync->by_speed;
+	o.share_by_speed = sync->share_by_speed;
 	o.grace_seconds = sync->grace_seconds;
 	o.quorum = sync->quorum;
 	o.alone_steps = sync->alone_steps;

@@ -228,8 +228,8 @@ static bool sync_is_given(const Traind__V1__Sync *sync)
 	    sync->fragments > 0 || sync->overlap > 0 || sync->alpha > 0 || sync->carry ||
 	    sync->feedback != 0 || sync->lr_spread > 0 || sync->lr_temperature > 0 ||
 	    sync->lr_step > 0 || sync->lr_momentum > 0 || sync->lr_decay > 0 || sync->lr_search ||
-	    sync->inner_seconds > 0 || sync->by_speed || sync->grace_seconds > 0 ||
-	    sync->quorum > 0 || sync->alone_steps > 0 || sync->alone_after_seconds > 0 ||
+	    sync->inner_seconds > 0 || sync->by_speed || sync->share_by_speed ||
+	    sync->grace_seconds > 0 || sync->quorum > 0 || sync->alone_steps > 0 || sync->alone_after_seconds > 0 ||
 	    (sync->codec != NULL && strcmp(sync->codec, "none") != 0);
 }
 
@@ -245,7 +245,7 @@ static tr_status check_sync(const Traind__V1__JobSpec *spec, struct tr_error *er
 		    "diloco or streaming or eager or hdet, or none of inner_steps, outer_lr, "
 		    "outer_momentum, fragments, overlap, alpha, carry, codec, feedback, "
 		    "inner_seconds, "
-		    "by_speed, grace_seconds, quorum, alone_steps, alone_after_seconds and those "
+		    "by_speed, share_by_speed, grace_seconds, quorum, alone_steps, alone_after_seconds and those "
 		    "that begin with lr_");
 	return TR_OK;
 }

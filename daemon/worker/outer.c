@@ -186,12 +186,15 @@ static void begin_anew(struct trainer *t, const struct tr_sync_now *now)
 	t->outer.raced = races;
 }
 
-/* False: it was told to end; nothing was consumed. */
+/* False: it was told to end; nothing was consumed. Without samples (share_by_speed) there is no step to do. */
 static bool inner_step(struct trainer *t, const struct tr_sync_now *now, struct tr_sync_work *did)
 {
 	struct model_hooks hooks = { on_progress, NULL, t->group };
 	struct optim_settings settings = settings_of(t);
 	size_t count = (size_t)now->samples;
+	*did = (struct tr_sync_work){ 0 };
+	if (count == 0)
+		return true;
 	settings.lr *= now->lr_scale;
 	settings.min_lr *= now->lr_scale;
 	begin_anew(t, now);

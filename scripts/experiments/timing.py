@@ -1,4 +1,4 @@
-"""Tokens a second of four workers at speeds 1 : 1.3 : 2.6 : 5.7, with fixed H and with steps in proportion to speed. A run of its own, on a
+"""Tokens a second of four workers at speeds 1 : 1.3 : 2.6 : 5.7, with fixed H, with parts of the batch and with steps in proportion to speed. A run of its own, on a
 machine that does nothing else: the modes take turns, and the ratio counts.
 
     build/venv/bin/python scripts/experiments/timing.py [--out docs/results/timing.json] [--seconds 10] [--turns 2]
@@ -21,9 +21,10 @@ import store  # noqa: E402
 import throttle  # noqa: E402
 from harness import Cluster, trainctl_json, wait_for  # noqa: E402
 from stubs import BUILD, pb  # noqa: E402
-from studies.stragglers import BY_SPEED, DILOCO_4  # noqa: E402
+from studies.stragglers import BY_SPEED, DILOCO_4, SHARES  # noqa: E402
 
 TEXT = "/usr/share/doc/jargon-text/jargon.txt.gz"
+MODES = {"fixed": DILOCO_4, "shares": SHARES, "by_speed": BY_SPEED}
 PERIOD, BATCH = 16, 512  # shorter rounds than in earnest: more of them in the time
 
 
@@ -43,7 +44,7 @@ def rate(looks):
 
 
 def measure(arm, folder, seconds):
-    run = plan.Run(BY_SPEED, 1, {})  # both have its speeds
+    run = plan.Run(BY_SPEED, 1, {})  # all have its speeds
     with Cluster(folder / "cluster", nodes=4) as cluster:
         path = folder / "job.yaml"
         path.write_text(execute.yaml_of(job_of(arm, folder / "checkpoints")))
@@ -64,17 +65,17 @@ def main():
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--turns", type=int, default=2)
     options = parser.parse_args()
-    commit, rates = store.commit_of(BUILD.parent), {"fixed": [], "by_speed": []}
+    commit, rates = store.commit_of(BUILD.parent), {name: [] for name in MODES}
     if options.out.exists():  # turns are added to those of the same commit
         before = json.loads(options.out.read_text())
         rates = before["tokens_per_s"] if before["commit"] == commit else rates
     for _ in range(options.turns):
-        for name, arm in (("fixed", DILOCO_4), ("by_speed", BY_SPEED)):
+        for name, arm in MODES.items():
             with tempfile.TemporaryDirectory(prefix="timing-") as folder:
                 rates[name].append(measure(arm, pathlib.Path(folder), options.seconds))
     result = {"commit": commit, "machine": store.machine(), "slowness": BY_SPEED.slowness, "inner_steps": PERIOD, "batch_tokens": BATCH,
               "tokens_per_s": {name: [round(value) for value in values] for name, values in rates.items()},
-              "ratios": [round(fast / slow, 2) for slow, fast in zip(rates["fixed"], rates["by_speed"])]}
+              "ratios": {name: [round(fast / slow, 2) for slow, fast in zip(rates["fixed"], rates[name])] for name in ("shares", "by_speed")}}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))

@@ -3,8 +3,8 @@
  *
  *	sync_peer MEMBERSHIP GROUP SIZE MODE STEPS [KEY=VALUE ...]
  *	    H, P, tau, carry, lr_search (sync.h), eta, mu, alpha, beta, codec, spread, temperature, seconds, by_speed, grace, quorum;
- *	    batch: samples of a step of all, and a peer's weights are its samples; from: as if those before it had been handed out
- *	    pause_us: of an inner step; uneven=1: peers' weights differ; policy, deadline, transport: of the group
+ *	    batch: samples of a step of all, and a peer's weights are its samples; from: as if those before it had been handed out; share_by_speed
+ *	    pause_us: of an inner step, with share_by_speed of a sample; uneven=1: peers' weights differ; policy, deadline, transport: of the group
  *	    flip: after this step a bit of its outer state flips: of tensor `tensor` in (part) 0 its outer parameters, 1 its momentum, 2 the counters
  *	    stop=1: it stops (SIGSTOP) once a round is committed whose merge is still to come
  *	    die: in the call after this step it is killed, die_us after the call began
@@ -36,6 +36,7 @@ struct peer {
 	double flip, part, tensor, die, die_us;
 	double transport; /* 1: TCP, also on one host */
 	double batch, from, stop;
+	bool shares;          /* a step takes pause_us a sample */
 	uint64_t own, merges; /* steps since the last merge; merges */
 	/* Digest of the outer parameters as the newest commit left them, which may be some steps before its merge. */
 	uint64_t agreed;
@@ -63,7 +64,7 @@ static double inner_step(struct peer *p, const struct tr_sync_now *now)
 			squares += (double)off * off;
 		}
 	if (p->pause_us > 0)
-		(void)usleep((useconds_t)p->pause_us);
+		(void)usleep((useconds_t)(p->pause_us * (p->shares ? (double)now->samples : 1)));
 	return squares / 2 / (LAYERS * ELEMENTS);
 }
 
@@ -206,6 +207,8 @@ static void set(struct peer *p, struct tr_sync_options *o, const char *word)
 		o->overlap = (int64_t)value;
 	else if (strncmp(word, "by_speed=", 9) == 0)
 		o->by_speed = value > 0;
+	else if (strncmp(word, "share_by_speed=", 15) == 0)
+		o->share_by_speed = p->shares = value > 0;
 	else if (strncmp(word, "carry=", 6) == 0)
 		o->carry = value > 0;
 	else if (strncmp(word, "lr_search=", 10) == 0)
@@ -249,7 +252,8 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 		struct tr_sync_work did = { .tokens = p->uneven > 0 ? 1 + now.index : 1 };
 		if (p->batch > 0)
 			use(p, &now, &did);
-		did.loss = inner_step(p, &now);
+		if (!p->shares || now.samples > 0)
+			did.loss = inner_step(p, &now);
 		if (p->follows)
 			*p->follows += 1 + (float)now.index;
 		p->own++;

@@ -264,7 +264,9 @@ def test_coded_peers_agree(group, codec, limit):
 
 DEATHS = [*((mode, options) for mode, (options, _) in CASES.items()), ("streaming", dict(H=9, P=3, tau=2, codec=5)), ("hdet", dict(H=6)),
           ("diloco", dict(seconds=0.03)), ("streaming", dict(seconds=0.1, P=3, tau=2)), ("eager", dict(seconds=0.03, eta=0.5)),
-          ("streaming", dict(H=9, P=3, tau=2, by_speed=1, grace=0.01))]
+          ("streaming", dict(H=9, P=3, tau=2, by_speed=1, grace=0.01)),
+          ("diloco", dict(H=6, batch=10, share_by_speed=1)), ("streaming", dict(H=9, P=3, tau=2, batch=10, share_by_speed=1)),
+          ("eager", dict(H=6, eta=0.5, batch=10, share_by_speed=1)), ("diloco", dict(H=6, batch=10, share_by_speed=1, grace=0.01))]
 
 
 @pytest.mark.parametrize("mode,options", DEATHS, ids=lambda value: value if isinstance(value, str) else "-".join(value))
@@ -340,7 +342,8 @@ def used_by(peers):
     return [number for peer in peers for line in peer.said("used") for number in line["used"]]
 
 
-@pytest.mark.parametrize("options", [dict(H=5), dict(H=10, by_speed=1), dict(seconds=0.02)], ids=["schedule", "by_speed", "by_time"])
+@pytest.mark.parametrize("options", [dict(H=5), dict(H=10, by_speed=1), dict(seconds=0.02), dict(H=10, share_by_speed=1)],
+                         ids=["schedule", "by_speed", "by_time", "share_by_speed"])
 def test_each_sample_goes_to_one_peer(group, options):
     """Fast and slow ones; and the account keeps few ranges of them."""
     peers = [group(3, "diloco", 600, batch=12, **options, pause_us=pause_us) for pause_us in (200, 200, 2000)]
@@ -351,6 +354,22 @@ def test_each_sample_goes_to_one_peer(group, options):
     assert len(used) == len(set(used)) == account["counted"] and account["dropped"] == []
     assert account["counted"] + account["held"] + account["free"] == account["account"]
     assert account["pieces"] <= 3 * 3
+
+
+@pytest.mark.parametrize("mode,options", [("diloco", dict(H=20)), ("streaming", dict(H=30, P=3, tau=5)), ("eager", dict(H=20))], ids=["diloco", "streaming", "eager"])
+def test_parts_of_the_batch_go_by_speed(group, mode, options):
+    """Of a batch of 14 the peer whose sample takes 16 times as long has at last about 0.4, so of some steps none; each step's samples are 14 in all; each goes to one peer."""
+    steps = 240
+    peers = [group(3, mode, steps, batch=14, share_by_speed=1, pause_us=pause_us, **options) for pause_us in (500, 500, 8000)]
+    for peer in peers:
+        peer.end()
+    check_alike(peers)
+    used, account = used_by(peers), peers[0].said("account")[0]
+    assert len(used) == len(set(used)) == account["counted"] == 14 * steps and account["dropped"] == []
+    parts = [[len(line["used"]) for line in peer.said("used")] for peer in peers]
+    assert all(len(part) == steps for part in parts) and all(sum(step) == 14 for step in zip(*parts)), parts
+    late = [sum(part[steps // 2:]) / (steps // 2) for part in parts]
+    assert late[2] < 1.5 and min(late[:2]) > 4 and 0 in parts[2], late
 
 
 def test_numbers_that_are_used_up(group):

@@ -254,7 +254,8 @@ static void test_sync_refused(void **state)
 	    "sync.mode: found ddp with settings of the other modes, allowed: local_sgd or diloco "
 	    "or streaming or eager or hdet, or none of inner_steps, outer_lr, outer_momentum, "
 	    "fragments, "
-	    "overlap, alpha, carry, codec, feedback, inner_seconds, by_speed, grace_seconds, "
+	    "overlap, alpha, carry, codec, feedback, inner_seconds, by_speed, share_by_speed, "
+	    "grace_seconds, "
 	    "quorum, "
 	    "alone_steps, alone_after_seconds and "
 	    "those that begin with lr_");
@@ -265,6 +266,14 @@ static void test_sync_refused(void **state)
 	set_good(spec, "sync.by_speed", "true");
 	refused(spec,
 	    "sync.by_speed: found 1, allowed: 0 (false) beside inner_seconds: one of the two");
+
+	spec = good();
+	set_good(spec, "sync.mode", "diloco");
+	set_good(spec, "sync.share_by_speed", "true");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.by_speed", "true");
+	refused(spec,
+	    "sync.share_by_speed: found 1, allowed: 0 (false) beside by_speed: one of the two");
 
 	spec = good();
 	set_good(spec, "sync.mode", "diloco");

@@ -1,4 +1,4 @@
-"""Workers at speeds 1 : 1.3 : 2.6 : 5.7 that take steps in proportion, against workers of one speed, at equal tokens."""
+"""Workers at speeds 1 : 1.3 : 2.6 : 5.7 that take parts of each batch, or steps, in proportion, against workers of one speed, at equal tokens."""
 import json
 
 from claims import Within
@@ -6,17 +6,18 @@ from plan import Arm
 from studies.quality import DILOCO_4
 
 ORDER = 5
-TITLE = "Stragglers: inner steps in proportion to speed"
+TITLE = "Stragglers: inner steps or parts of the batch in proportion to speed"
 SLOWNESS = (1, 1.3, 2.6, 5.7)
 # The fastest worker's steps: the four together then take the tokens of DILOCO_4's 29184 (to a part in 600).
 STEPS = 50176
 BY_SPEED = Arm("diloco-m4-by-speed", nodes=4, train={**DILOCO_4.train, "steps": STEPS}, sync={**DILOCO_4.sync, "by_speed": True}, slowness=SLOWNESS)
+SHARES = Arm("diloco-m4-share-by-speed", nodes=4, train=DILOCO_4.train, sync={**DILOCO_4.sync, "share_by_speed": True}, slowness=SLOWNESS)
 # Arms of studies/tuning.py.
 EQUAL = Arm("diloco-m4-by-speed-equal-weights", nodes=4, train=BY_SPEED.train, sync=BY_SPEED.sync, slowness=SLOWNESS, program="equal-weights")
 # As many tokens a merge as DILOCO_4's: 55 steps of the fastest, 128 of the four together.
 LONGER = Arm("diloco-m4-by-speed-h55", nodes=4, train=BY_SPEED.train, sync={**BY_SPEED.sync, "inner_steps": 55}, slowness=SLOWNESS)
-ARMS = [DILOCO_4, BY_SPEED]
-CLAIMS = [Within(BY_SPEED, DILOCO_4, 0.01)]
+ARMS = [DILOCO_4, SHARES, BY_SPEED]
+CLAIMS = [Within(SHARES, DILOCO_4, 0.01), Within(BY_SPEED, DILOCO_4, 0.01)]
 NOTES = "Fixed H learns the same whatever the speeds are, so its loss is that of equal workers. Slow ones are stopped for part of the time (throttle.py)."
 
 
@@ -26,7 +27,7 @@ def extra(folder):
     if not path.exists():
         return "Tokens a second: not measured yet (`build/venv/bin/python scripts/experiments/timing.py`, on an idle machine).\n\n"
     timing = json.loads(path.read_text())
-    fixed, by_speed = (", ".join(map(str, timing["tokens_per_s"][name])) for name in ("fixed", "by_speed"))
+    fixed, shares, by_speed = (", ".join(map(str, timing["tokens_per_s"][name])) for name in ("fixed", "shares", "by_speed"))
     return (f"Tokens a second, modes in turns (scripts/experiments/timing.py, commit {timing['commit']}; H = {timing['inner_steps']}, batches of "
-            f"{timing['batch_tokens']} tokens, the fastest worker with half a core): fixed H {fixed}; in proportion to speed {by_speed}: "
-            f"{', '.join(map(str, timing['ratios']))} times as many.\n\n")
+            f"{timing['batch_tokens']} tokens, the fastest worker with half a core): fixed H {fixed}; parts of the batch by speed {shares}: "
+            f"{', '.join(map(str, timing['ratios']['shares']))} times as many; steps by speed {by_speed}: {', '.join(map(str, timing['ratios']['by_speed']))} times.\n\n")
