@@ -91,7 +91,8 @@ struct peer_link {
 	unsigned pause_ms;
 	uint64_t sent_view; /* newest view of which frames were sent */
 	uint64_t bytes_out, burst_start_us, burst_bytes;
-	struct rate_newest bursts; /* over TCP */
+	uint64_t told_bytes;      /* of acked_bytes, when the kernel was last asked for its rate */
+	struct rate_newest rates; /* over TCP: of bursts, and what the kernel says */
 };
 
 /* ---- outgoing.c ---- */

@@ -7,6 +7,8 @@
 
 /* Less than this in an interval is a pulse or two, or nothing. */
 #define BUSY_BYTES_MIN 64u
+/* Since the kernel was asked last for its rate. */
+#define TOLD_BYTES_MIN (1u << 20)
 
 unsigned peer_stripe_alive(const struct peer_link *link)
 {
@@ -62,8 +64,8 @@ static void least(uint32_t *value, uint32_t other)
 		*value = other;
 }
 
-/* What has come through on the lane since it was last looked at. */
-static void count(struct peer_lane *pl, struct stripe_sample *now)
+/* What has come through on the lane since it was last looked at. At which rate, if it was full; 0: it was not. */
+static uint64_t count(struct peer_lane *pl, struct stripe_sample *now)
 {
 	struct lane_path path;
 	lane_path(pl->lane, &path);
@@ -73,6 +75,17 @@ static void count(struct peer_lane *pl, struct stripe_sample *now)
 	pl->retransmits = path.retransmits;
 	least(&now->rtt_us, path.rtt_us);
 	least(&now->now_rtt_us, path.now_rtt_us);
+	return path.full_bytes_per_s;
+}
+
+/* What the kernel says of a link whose lanes were full: of one that is never idle for long, but whose pieces wait for others between them, as in a ring, no burst tells. */
+static void tell_rate(struct peer_link *link, double bytes_per_s)
+{
+	if (link->near || link->distant || link->acked_bytes - link->told_bytes < TOLD_BYTES_MIN)
+		return;
+	link->told_bytes = link->acked_bytes;
+	if (bytes_per_s > 0)
+		rate_newest_add(&link->rates, bytes_per_s);
 }
 
 /* Peers on other hosts: what goes to them, and comes from them, shares our way. */
@@ -90,16 +103,21 @@ static void sample(struct peer_link *link, bool hungry)
 	struct stripe_sample now = { .now_us = uv_hrtime() / 1000,
 		.busy = !link->idle_seen,
 		.links = links_out(link->member) };
+	double all_bytes_per_s = 0;
+	bool full = true;
 	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
 		if (!pl->up)
 			continue;
-		count(pl, &now);
+		uint64_t bytes_per_s = count(pl, &now);
+		full = full && bytes_per_s > 0;
+		all_bytes_per_s += (double)bytes_per_s;
 		if (pl == peer_lane_first_up(link))
 			pl->retiring = false; /* what is older has broken: votes stay on this one, in order */
 		if (pl->retiring)
 			retire_if_drained(pl);
 	}
 	link->distant = now.rtt_us >= GAUGE_RTT_US;
+	tell_rate(link, full ? all_bytes_per_s : 0);
 	now.acked_bytes = link->acked_bytes;
 	now.retransmits = link->retransmits;
 	unsigned before = link->stripe.lanes, wanted = stripe_look(&link->stripe, &now);

@@ -108,6 +108,8 @@ struct lane_path {
 	uint32_t now_rtt_us;
 	uint32_t retransmits;
 	uint64_t acked_bytes;
+	uint64_t
+	    full_bytes_per_s; /* of the newest time in which there was always more to send, unless less was sent faster since; 0: unknown */
 	const char *congestion; /* "cubic"; "" where there is none. Valid until the next call */
 };
 

@@ -179,6 +179,7 @@ static void tcp_path(struct lane *lane, struct lane_path *path)
 		.now_rtt_us = known.now_rtt_us,
 		.retransmits = known.retransmits,
 		.acked_bytes = known.acked_bytes,
+		.full_bytes_per_s = known.full ? known.bytes_per_s : 0,
 		.congestion = tcp->congestion_used };
 }
 

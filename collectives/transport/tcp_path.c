@@ -17,6 +17,7 @@ bool tcp_path_get(int fd, struct tcp_path *path)
 	path->retransmits = info.tcpi_total_retrans;
 	path->acked_bytes = info.tcpi_bytes_acked;
 	path->bytes_per_s = info.tcpi_delivery_rate;
+	path->full = !info.tcpi_delivery_rate_app_limited;
 	path->packets_out = info.tcpi_delivered;
 	path->packets_in = info.tcpi_data_segs_in;
 	path->packet_bytes_out = info.tcpi_snd_mss;

@@ -11,6 +11,7 @@ struct tcp_path {
 	uint32_t retransmits;
 	uint64_t acked_bytes;
 	uint64_t bytes_per_s; /* delivered lately; 0: unknown */
+	bool full; /* bytes_per_s is what the path carries: all the time there was more to send */
 	/* Data that the other end has, out of order too, and that came from it; of a full packet the bytes. */
 	uint32_t packets_out, packets_in, packet_bytes_out, packet_bytes_in;
 };
