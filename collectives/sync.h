@@ -66,6 +66,15 @@ enum tr_sync_mode {
 	TR_SYNC_HDET = 5,
 };
 
+/* By what a peer's movement counts in the mean that a merge makes. */
+enum tr_sync_weights {
+	/* The root of its tokens a step. Gradients are mostly noise, and an inner optimizer of Adam's kind makes of each a step of the same length: b tokens in it go sqrt(b) as far the right way, and n such steps
+	 * have n of noise. Of means of such movements these weights have the least noise: none of what was computed is lost. Peers with equal parts of a batch count equally, however many steps they took. */
+	TR_SYNC_WEIGHTS_ROOT = 0,
+	/* Its tokens. */
+	TR_SYNC_WEIGHTS_TOKENS = 1,
+};
+
 typedef struct tr_sync tr_sync;
 
 struct tr_sync_tensor {
@@ -108,7 +117,7 @@ struct tr_sync_options {
 	double lr_decay;       /* 0 */
 	double lr_temperature; /* of losses; 0: 0.002 */
 	uint64_t seed;         /* of the permutations */
-	/* For members of different speed, in all modes. Each then takes as many steps as it can; merges weigh it by its tokens; the step of a
+	/* For members of different speed, in all modes. Each then takes as many steps as it can; the step of a
 	 * merge is that of the furthest member, from there all count on. No clock is shared and nobody is asked whether he is ready: the end of a
 	 * merge without overlap is one moment for all, and each goes by its own monotonic clock from there, or by the speeds that the members told each other
 	 * with the merge. What a member waits in a merge is not its working time, so one that was held up moves all, once. Zero: not wanted. */
@@ -154,19 +163,20 @@ struct tr_sync_options {
 	 * what equal members learn. Only with a batch, and not beside inner_seconds or by_speed. Of who is slower than one sample a step struct tr_sync_now's samples are 0 at
 	 * times: then it has no inner step to do, and says so with tokens and samples of 0. */
 	bool share_by_speed;
+	enum tr_sync_weights weights;
 };
 #define TR_SYNC_OPTIONS_INIT                                                                       \
 	{                                                                                          \
 		sizeof(struct tr_sync_options), TR_SYNC_DILOCO, 0, 0, 0, -1, 0, -1, -1,            \
 		    TR_CODEC_NONE, -1, 0, -1, -1, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, 0, NULL, NULL, \
-		    false, false, 0, false                                                         \
+		    false, false, 0, false, TR_SYNC_WEIGHTS_ROOT                                   \
 	}
 
 enum { TR_SYNC_SUMS = 8 };
 
 /* One inner step's work. */
 struct tr_sync_work {
-	double tokens; /* the weight of this peer's movement; 1e-9 to 1e12; with share_by_speed and without samples: 0 */
+	double tokens; /* for the weight of this peer's movement; 1e-9 to 1e12; with share_by_speed and without samples: 0 */
 	/* whole; added up until the next merge and recorded with its round (struct tr_commit). With a batch: at most struct tr_sync_now's */
 	double samples;
 	double sums[TR_SYNC_SUMS]; /* added up over steps and over peers until the next merge, such as losses */

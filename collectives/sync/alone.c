@@ -9,7 +9,7 @@
 #include "collectives/sync/drift.h"
 #include "common/error.h"
 
-#define KEPT_MAGIC   UINT64_C(0x3254504b43525454) /* "TTRCKPT2" */
+#define KEPT_MAGIC   UINT64_C(0x3354504b43525454) /* "TTRCKPT3" */
 #define KEPT_NOTHING UINT64_MAX
 #define KEEP_MOST    1e6 /* periods */
 
@@ -80,7 +80,7 @@ static struct sync_kept facts_of(const struct tr_sync *s)
 {
 	const struct lease_account *account = sync_leasing_account(s);
 	uint64_t peer = tr_peer_id(s->group);
-	bool on_way = s->taken && !s->committed && s->given.tokens > 0;
+	bool on_way = s->taken && !s->committed && s->given.weight > 0;
 	struct sync_kept kept = { .magic = KEPT_MAGIC,
 		.parameters = s->first[s->options.fragments],
 		.fragments = s->options.fragments,
@@ -94,9 +94,11 @@ static struct sync_kept facts_of(const struct tr_sync *s)
 		.lost = s->lost };
 
 	memcpy(kept.tokens, s->tokens, sizeof(kept.tokens));
+	memcpy(kept.steps, s->steps, sizeof(kept.steps));
 	if (!on_way)
 		return kept;
 	kept.on_way_tokens = s->given.tokens;
+	kept.on_way_steps = s->given_steps;
 	kept.on_way_samples = s->given.samples;
 	kept.on_way_lost = s->given_lost;
 	kept.first_after = lease_at(account, peer, (uint64_t)(s->given_lost + s->given.samples));
@@ -122,7 +124,7 @@ size_t tr_sync_keep(const tr_sync *s, void *into)
 	float *movement = (float *)((char *)into + sizeof(kept)),
 	      *sent = movement + kept.parameters;
 	const float *from = s->start ? s->start : s->outer;
-	float scale = on_way ? (float)(1 / s->given.tokens) : 0;
+	float scale = on_way ? (float)(1 / s->given.weight) : 0;
 
 	memcpy(into, &kept, sizeof(kept));
 	for (size_t t = 0; t < s->tensor_count; t++) {
@@ -154,12 +156,12 @@ static bool is_amount(double number, bool whole)
 
 static bool amounts_fit(const struct sync_kept *kept)
 {
-	bool fit = is_amount(kept->on_way_tokens, false) && is_amount(kept->on_way_samples, true) &&
-	    is_amount(kept->on_way_lost, true) && is_amount(kept->samples, true) &&
-	    is_amount(kept->lost, true);
+	bool fit = is_amount(kept->on_way_tokens, false) && is_amount(kept->on_way_steps, true) &&
+	    is_amount(kept->on_way_samples, true) && is_amount(kept->on_way_lost, true) &&
+	    is_amount(kept->samples, true) && is_amount(kept->lost, true);
 
 	for (unsigned f = 0; f < SYNC_FRAGMENTS_MAX; f++)
-		fit = fit && is_amount(kept->tokens[f], false);
+		fit = fit && is_amount(kept->tokens[f], false) && is_amount(kept->steps[f], true);
 	return fit;
 }
 
@@ -224,6 +226,7 @@ static bool apply(struct tr_sync *s, const struct sync_kept *kept, bool counted)
 
 	move_back(s, movement, 0, kept->parameters);
 	memcpy(s->tokens, kept->tokens, sizeof(s->tokens));
+	memcpy(s->steps, kept->steps, sizeof(s->steps));
 	s->samples = kept->samples;
 	s->lost = kept->lost;
 	if (!on_way || counted)
@@ -231,6 +234,7 @@ static bool apply(struct tr_sync *s, const struct sync_kept *kept, bool counted)
 	move_back(s, movement + kept->parameters, s->first[kept->fragment],
 	    on_way_count(s, kept->fragment));
 	s->tokens[kept->fragment] += kept->on_way_tokens;
+	s->steps[kept->fragment] += kept->on_way_steps;
 	s->samples += kept->on_way_samples;
 	s->lost += kept->on_way_lost;
 	return false;

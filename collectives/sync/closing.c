@@ -54,21 +54,21 @@ static void step_outer(struct tr_sync *s)
 {
 	size_t first = s->first[s->slot.fragment];
 	size_t count = sync_fragment_count(s, s->slot.fragment);
-	double tokens = s->result.totals->tokens;
+	double weight = s->result.totals->weight;
 
 	drift_look_again(s);
 	late_recall(s);
 	sync_follow_schedule(s);
-	if (tokens > 0)
+	if (weight > 0)
 		outer_step(s->outer + first, s->momentum ? s->momentum + first : NULL,
-		    s->result.sum, (float)(1 / tokens), (float)s->options.outer_lr,
+		    s->result.sum, (float)(1 / weight), (float)s->options.outer_lr,
 		    (float)s->options.outer_momentum, count);
 	/* Of the other fragments the next one is stale: only this fragment's changes hands. */
-	if (sync_contributes(s) && s->residual && tokens > 0)
+	if (sync_contributes(s) && s->residual && weight > 0)
 		memcpy(s->residual + first, s->result.residual_next, count * sizeof(float));
-	s->share = tokens > 0 ? s->given.tokens / tokens : 0;
+	s->share = weight > 0 ? s->given.weight / weight : 0;
 	s->counters->round = s->round.round;
-	s->counters->tokens += tokens;
+	s->counters->tokens += s->result.totals->tokens;
 	if (s->options.mode == TR_SYNC_HDET && !s->options.lr_search)
 		hdet_control(&s->options, s->reports, TR_GROUP_PEERS_MAX, s->counters->lr_base);
 	if (pace_decides(&s->options))
@@ -78,7 +78,7 @@ static void step_outer(struct tr_sync *s)
 	costs_count(&s->counters->costs, &s->result.totals->costs, step,
 	    s->first[s->options.fragments]);
 	if (s->options.lr_search)
-		searching_commit(s, step, tokens > 0);
+		searching_commit(s, step, weight > 0);
 	if (s->leases)
 		sync_leasing_commit(s);
 	s->committed = true;

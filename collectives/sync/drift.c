@@ -238,6 +238,7 @@ static void start_afresh(struct tr_sync *s)
 
 	memset(&s->given, 0, sizeof(s->given));
 	memset(s->tokens, 0, sizeof(s->tokens));
+	memset(s->steps, 0, sizeof(s->steps));
 	s->lost += s->samples;
 	s->samples = s->given_lost = 0;
 	if (!s->lead)

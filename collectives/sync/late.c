@@ -4,7 +4,7 @@
 
 static bool comes_late(const struct tr_sync *s)
 {
-	return (s->options.carry || s->alone > 0) && s->given.tokens > 0 && !s->start &&
+	return (s->options.carry || s->alone > 0) && s->given.weight > 0 && !s->start &&
 	    !s->outcast;
 }
 
@@ -15,7 +15,7 @@ void late_recall(struct tr_sync *s)
 	s->recalled = comes_late(s);
 	if (!s->recalled)
 		return;
-	outer_recall(s->delta, s->outer + first, (float)(1 / s->given.tokens), count);
+	outer_recall(s->delta, s->outer + first, (float)(1 / s->given.weight), count);
 }
 
 bool late_merge(struct tr_sync *s)

@@ -1,6 +1,14 @@
 #include "collectives/sync/outer.h"
 
+#include <math.h>
 #include <string.h>
+
+double outer_weight(enum tr_sync_weights weights, double tokens, double steps)
+{
+	if (!(tokens > 0) || !(steps > 0))
+		return 0;
+	return weights == TR_SYNC_WEIGHTS_TOKENS ? tokens : sqrt(tokens / steps);
+}
 
 void outer_delta(float *out, const float *from, const float *to, float weight, size_t count)
 {

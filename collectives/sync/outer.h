@@ -9,6 +9,11 @@
 
 #include <stddef.h>
 
+#include "collectives/sync.h"
+
+/* By which a movement of so many tokens in so many steps counts in a merge (struct tr_sync_options, weights). 0: there was no step. */
+double outer_weight(enum tr_sync_weights weights, double tokens, double steps);
+
 /* out = (from - to) * weight */
 void outer_delta(float *out, const float *from, const float *to, float weight, size_t count);
 

@@ -277,25 +277,28 @@ static void say_costs(struct tr_sync *s)
 
 static tr_status take(struct tr_sync *s, struct tr_error *error)
 {
-	double before = s->given.tokens;
+	double before = s->given.weight;
+	unsigned f = s->slot.fragment;
 
 	bool counts = searching_take(s);
-	s->given.tokens = counts ? s->tokens[s->slot.fragment] : 0;
+	s->given.tokens = counts ? s->tokens[f] : 0;
+	s->given_steps = counts ? s->steps[f] : 0;
+	s->given.weight = outer_weight(s->options.weights, s->given.tokens, s->given_steps);
 	s->given.samples = s->samples;
 	s->given_lost = s->lost;
 	memcpy(s->given.sums, s->sums, sizeof(s->sums));
 	say_costs(s);
-	s->tokens[s->slot.fragment] = 0;
+	s->tokens[f] = s->steps[f] = 0;
 	s->samples = s->lost = 0;
 	memset(s->sums, 0, sizeof(s->sums));
 	make_report(s);
 	s->runs_ahead = will_run_ahead(s);
 	if (s->runs_ahead) {
 		run_ahead(s, before > 0 ? (float)(1 / before) : 0);
-		take_delta(s, s->start, (float)s->given.tokens);
+		take_delta(s, s->start, (float)s->given.weight);
 		start_ahead(s);
 	} else if (counts) {
-		take_delta(s, s->start ? s->start : s->outer, (float)s->given.tokens);
+		take_delta(s, s->start ? s->start : s->outer, (float)s->given.weight);
 	} else {
 		memset(s->delta, 0, sync_fragment_count(s, s->slot.fragment) * sizeof(float));
 	}
@@ -320,7 +323,7 @@ static void drop_alone(struct tr_sync *s)
 {
 	s->lost += s->samples;
 	s->samples = 0;
-	s->tokens[0] = 0;
+	s->tokens[0] = s->steps[0] = 0;
 	memset(s->sums, 0, sizeof(s->sums));
 }
 
@@ -426,8 +429,10 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 		s->progress.worked_s += sync_monotonic_s() - s->resumed_s;
 		s->progress.samples += work->samples;
 	}
-	for (unsigned f = 0; f < s->options.fragments; f++)
+	for (unsigned f = 0; f < s->options.fragments; f++) {
 		s->tokens[f] += work->tokens;
+		s->steps[f] += !idle;
+	}
 	s->samples += work->samples;
 	s->loss += work->loss * work->tokens;
 	s->loss_tokens += work->tokens;

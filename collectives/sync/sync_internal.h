@@ -31,6 +31,7 @@ enum { SYNC_EVENT_MAX = 512 };
 
 /* What is summed with a fragment. */
 struct sync_totals {
+	double weight; /* by which its movement counts; of all: what their sum is divided by */
 	double tokens, samples, sums[TR_SYNC_SUMS];
 	struct sync_costs_said costs;
 };
@@ -74,8 +75,8 @@ struct sync_kept {
 	uint64_t first,
 	    first_after; /* samples: at the head of its queue; and once what was on its way is counted */
 	uint64_t fragment, was; /* was: whom it replaced, while no commit had known it; or 0 */
-	double on_way_tokens, on_way_samples, on_way_lost;
-	double tokens[SYNC_FRAGMENTS_MAX], samples, lost;
+	double on_way_tokens, on_way_steps, on_way_samples, on_way_lost;
+	double tokens[SYNC_FRAGMENTS_MAX], steps[SYNC_FRAGMENTS_MAX], samples, lost;
 };
 
 struct tr_sync {
@@ -116,8 +117,10 @@ struct tr_sync {
 	    paced_by; /* what was agreed when the round began: its commit changes that before its merge */
 	double resumed_s;         /* monotonic: since when the caller works */
 	struct sync_totals given; /* of the fragment on its way */
-	double share; /* of all tokens that were this peer's in the last merge; 0: not known */
-	double tokens[SYNC_FRAGMENTS_MAX];  /* this peer's since the fragment was taken last */
+	double given_steps;       /* inner steps of it */
+	double share;             /* of all weights this peer's in the last merge; 0: not known */
+	double tokens[SYNC_FRAGMENTS_MAX],
+	    steps[SYNC_FRAGMENTS_MAX];      /* this peer's since the fragment was taken last */
 	double samples, sums[TR_SYNC_SUMS]; /* since the last take */
 	double lost,
 	    given_lost; /* samples whose work was thrown away, used before those: since the last take; said with it */

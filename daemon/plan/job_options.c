@@ -165,6 +165,9 @@ static const struct job_option rows[] = {
 	{ "sync.share_by_speed", OPTION_BOOL, 0, 0, NULL, "false", NULL,
 	    "All workers take `inner_steps`, and of each step's samples each has a part in "
 	    "proportion to its speed. Workers that hold the whole model." },
+	{ "sync.weights", OPTION_CHOICE, 0, 0, "root|tokens", "root", NULL,
+	    "By what a worker's movement counts in a merge: the root of its tokens a step, or all "
+	    "its tokens." },
 	{ "sync.grace_seconds", OPTION_DOUBLE, 0, 1e6, NULL, "0", "seconds",
 	    "A worker that is so much later than the `quorum` merges what it has by then. 0: all "
 	    "wait "

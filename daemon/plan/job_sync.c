@@ -60,6 +60,9 @@ tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
 	o.inner_seconds = sync->inner_seconds;
 	o.by_speed = sync->by_speed;
 	o.share_by_speed = sync->share_by_speed;
+	o.weights = sync->weights != NULL && strcmp(sync->weights, "tokens") == 0
+	    ? TR_SYNC_WEIGHTS_TOKENS
+	    : TR_SYNC_WEIGHTS_ROOT;
 	o.grace_seconds = sync->grace_seconds;
 	o.quorum = sync->quorum;
 	o.alone_steps = sync->alone_steps;

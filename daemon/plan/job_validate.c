@@ -229,7 +229,9 @@ static bool sync_is_given(const Traind__V1__Sync *sync)
 	    sync->feedback != 0 || sync->lr_spread > 0 || sync->lr_temperature > 0 ||
 	    sync->lr_step > 0 || sync->lr_momentum > 0 || sync->lr_decay > 0 || sync->lr_search ||
 	    sync->inner_seconds > 0 || sync->by_speed || sync->share_by_speed ||
-	    sync->grace_seconds > 0 || sync->quorum > 0 || sync->alone_steps > 0 || sync->alone_after_seconds > 0 ||
+	    sync->grace_seconds > 0 || sync->quorum > 0 || sync->alone_steps > 0 ||
+	    sync->alone_after_seconds > 0 ||
+	    (sync->weights != NULL && strcmp(sync->weights, "root") != 0) ||
 	    (sync->codec != NULL && strcmp(sync->codec, "none") != 0);
 }
 
@@ -245,7 +247,8 @@ static tr_status check_sync(const Traind__V1__JobSpec *spec, struct tr_error *er
 		    "diloco or streaming or eager or hdet, or none of inner_steps, outer_lr, "
 		    "outer_momentum, fragments, overlap, alpha, carry, codec, feedback, "
 		    "inner_seconds, "
-		    "by_speed, share_by_speed, grace_seconds, quorum, alone_steps, alone_after_seconds and those "
+		    "by_speed, share_by_speed, weights, grace_seconds, quorum, alone_steps, "
+		    "alone_after_seconds and those "
 		    "that begin with lr_");
 	return TR_OK;
 }

@@ -20,13 +20,21 @@ static double tokens_of(const struct trainer *t)
 	                                    : 0;
 }
 
+static double weight_of(const struct trainer *t)
+{
+	const struct apart_part *part = sharded_apart_part(t);
+	return part != NULL && part->trains
+	    ? outer_weight(t->sharded->apart->options.weights, tokens_of(t), (double)part->steps)
+	    : 0;
+}
+
 /* Into the gradients, which nobody needs any more. */
 static void make_movement(struct trainer *t)
 {
-	double tokens = tokens_of(t);
-	if (tokens > 0)
+	double weight = weight_of(t);
+	if (weight > 0)
 		outer_delta(t->arrays.grads, t->arrays.params, t->sharded->apart->work,
-		    (float)tokens, t->layout.count);
+		    (float)weight, t->layout.count);
 	else
 		memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
 }
@@ -194,7 +202,7 @@ tr_status sharded_submit_merge(struct trainer *t, const struct tr_round *round,
 	}
 	double spoken = sharded_speaks(t) ? tokens_of(t) : 0;
 	if (!a->stream.on)
-		a->own.given = (struct apart_given){ spoken, a->own.loss, spoken };
+		a->own.given = (struct apart_given){ weight_of(t), a->own.loss, spoken };
 	if (sharded_speaks(t)) {
 		a->sums->loss = a->own.given.loss;
 		a->sums->loss_tokens = a->own.given.tokens;

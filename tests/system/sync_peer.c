@@ -3,7 +3,7 @@
  *
  *	sync_peer MEMBERSHIP GROUP SIZE MODE STEPS [KEY=VALUE ...]
  *	    H, P, tau, carry, lr_search (sync.h), eta, mu, alpha, beta, codec, spread, temperature, seconds, by_speed, grace, quorum;
- *	    batch: samples of a step of all, and a peer's weights are its samples; from: as if those before it had been handed out; share_by_speed
+ *	    weights: of the enumeration; batch: samples of a step of all, and a peer's weights are its samples; from: as if those before it had been handed out; share_by_speed
  *	    pause_us: of an inner step, with share_by_speed of a sample; uneven=1: peers' weights differ; policy, deadline, transport: of the group
  *	    flip: after this step a bit of its outer state flips: of tensor `tensor` in (part) 0 its outer parameters, 1 its momentum, 2 the counters
  *	    stop=1: it stops (SIGSTOP) once a round is committed whose merge is still to come
@@ -209,6 +209,8 @@ static void set(struct peer *p, struct tr_sync_options *o, const char *word)
 		o->by_speed = value > 0;
 	else if (strncmp(word, "share_by_speed=", 15) == 0)
 		o->share_by_speed = p->shares = value > 0;
+	else if (strncmp(word, "weights=", 8) == 0)
+		o->weights = (enum tr_sync_weights)(int)value;
 	else if (strncmp(word, "carry=", 6) == 0)
 		o->carry = value > 0;
 	else if (strncmp(word, "lr_search=", 10) == 0)

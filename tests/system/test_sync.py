@@ -56,9 +56,13 @@ def fragments_of(count):
     return [[e for e in range(LAYERS * ELEMENTS) if e // ELEMENTS % count == f] for f in range(count)]
 
 
+EXPONENTS = {False: 0, "root": 0.5, "tokens": 1}
+
+
 def weights_of(peers, uneven):
-    tokens = [1 + m if uneven else 1 for m in range(peers)]
-    return [t / sum(tokens) for t in tokens]
+    """Of peers of index m with 1 + m tokens a step, if uneven: "root" of them, or all "tokens"."""
+    weights = [(1 + m) ** EXPONENTS[uneven] for m in range(peers)]
+    return [w / sum(weights) for w in weights]
 
 
 def diloco(peers, steps, H, eta, mu, P=1, tau=0, alpha=0.0, carry=False, uneven=False):
@@ -149,17 +153,17 @@ def hdet(order, peers, steps, H, spread, temperature, uneven=False):
 
 
 def at_own_pace(cycles, eta, mu, uneven=False):
-    """DiLoCo with peers that take different numbers of steps, cycles[c][m]: each is weighed by its tokens, all count on from the furthest."""
+    """DiLoCo with peers that take different numbers of steps, cycles[c][m]: each is weighed by the root of its tokens a step, or all its tokens, all count on from the furthest."""
     peers, count = len(cycles[0]), LAYERS * ELEMENTS
     theta, optimizer, first = [0.0] * count, Nesterov(eta, mu), 0
     for steps in cycles:
         local = [list(theta) for _ in range(peers)]
-        tokens = [n * (1 + m if uneven else 1) for m, n in enumerate(steps)]
+        weights = [(n if uneven == "tokens" else n > 0) * (1 + m) ** EXPONENTS[uneven] for m, n in enumerate(steps)]
         for m, n in enumerate(steps):
             for step in range(first + 1, first + n + 1):
                 inner(local[m], m, step, range(count))
         optimizer.step(theta, range(count),
-                       {e: sum(t / sum(tokens) * (theta[e] - local[m][e]) for m, t in enumerate(tokens)) for e in range(count)})
+                       {e: sum(w / sum(weights) * (theta[e] - local[m][e]) for m, w in enumerate(weights)) for e in range(count)})
         first += max(steps)
     return theta, first
 
@@ -192,23 +196,23 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize("uneven", EXPONENTS)
 @pytest.mark.parametrize("mode", CASES)
 def test_outer_parameters_are_the_papers(group, mode, uneven):
     options, reference = CASES[mode]
     steps = 40
-    peers = [group(3, MODES.get(mode, mode), steps, uneven=int(uneven), **options) for _ in range(3)]
+    peers = [group(3, MODES.get(mode, mode), steps, uneven=int(bool(uneven)), weights=int(uneven == "tokens"), **options) for _ in range(3)]
     for peer in peers:
         peer.end()
     check_alike(peers)
     assert farthest(peers[0].lines[-1]["outer"], reference(3, steps, uneven=uneven)) < 2e-6
 
 
-@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize("uneven", EXPONENTS)
 def test_hdet_is_the_papers(group, uneven):
     """Rates are the spread, each once a cycle and not always the same peer's; parameters and base rate are the paper's."""
     size, steps, settings = 3, 40, dict(H=6, spread=0.3, temperature=0.05)
-    peers = [group(size, "hdet", steps, uneven=int(uneven), **settings) for _ in range(size)]
+    peers = [group(size, "hdet", steps, uneven=int(bool(uneven)), weights=int(uneven == "tokens"), **settings) for _ in range(size)]
     for peer in peers:
         peer.end()
     check_alike(peers)
@@ -229,13 +233,13 @@ def test_hdet_is_the_papers(group, uneven):
 PACES = {"time": dict(seconds=0.15), "speed": dict(H=30, by_speed=1), "grace": dict(H=30, grace=0.01, quorum=2)}
 
 
-@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize("uneven", EXPONENTS)
 @pytest.mark.parametrize("pace", PACES)
 def test_each_at_its_own_pace(group, pace, uneven):
     """Two peers and one whose step takes ten times as long: what is merged is DiLoCo's with the steps that each really took; the slow one takes fewer
     (by speed and with a grace: once speeds are known), and training ends at the last step."""
     steps = 300
-    peers = [group(3, "diloco", steps, uneven=int(uneven), pause_us=pause, **PACES[pace]) for pause in (2000, 2000, 20000)]
+    peers = [group(3, "diloco", steps, uneven=int(bool(uneven)), weights=int(uneven == "tokens"), pause_us=pause, **PACES[pace]) for pause in (2000, 2000, 20000)]
     for peer in peers:
         peer.end()
     check_alike(peers)

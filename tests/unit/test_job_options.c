@@ -255,7 +255,7 @@ static void test_sync_refused(void **state)
 	    "or streaming or eager or hdet, or none of inner_steps, outer_lr, outer_momentum, "
 	    "fragments, "
 	    "overlap, alpha, carry, codec, feedback, inner_seconds, by_speed, share_by_speed, "
-	    "grace_seconds, "
+	    "weights, grace_seconds, "
 	    "quorum, "
 	    "alone_steps, alone_after_seconds and "
 	    "those that begin with lr_");

@@ -12,12 +12,14 @@ SLOWNESS = (1, 1.3, 2.6, 5.7)
 STEPS = 50176
 BY_SPEED = Arm("diloco-m4-by-speed", nodes=4, train={**DILOCO_4.train, "steps": STEPS}, sync={**DILOCO_4.sync, "by_speed": True}, slowness=SLOWNESS)
 SHARES = Arm("diloco-m4-share-by-speed", nodes=4, train=DILOCO_4.train, sync={**DILOCO_4.sync, "share_by_speed": True}, slowness=SLOWNESS)
+# As it was until 2026-11-26.
+BY_TOKENS = Arm("diloco-m4-by-speed-tokens", nodes=4, train=BY_SPEED.train, sync={**BY_SPEED.sync, "weights": "tokens"}, slowness=SLOWNESS)
 # Arms of studies/tuning.py.
-EQUAL = Arm("diloco-m4-by-speed-equal-weights", nodes=4, train=BY_SPEED.train, sync=BY_SPEED.sync, slowness=SLOWNESS, program="equal-weights")
+EQUAL = Arm("diloco-m4-by-speed-equal-weights", nodes=4, train=BY_SPEED.train, sync=BY_TOKENS.sync, slowness=SLOWNESS, program="equal-weights")
 # As many tokens a merge as DILOCO_4's: 55 steps of the fastest, 128 of the four together.
-LONGER = Arm("diloco-m4-by-speed-h55", nodes=4, train=BY_SPEED.train, sync={**BY_SPEED.sync, "inner_steps": 55}, slowness=SLOWNESS)
-ARMS = [DILOCO_4, SHARES, BY_SPEED]
-CLAIMS = [Within(SHARES, DILOCO_4, 0.01), Within(BY_SPEED, DILOCO_4, 0.01)]
+LONGER = Arm("diloco-m4-by-speed-h55", nodes=4, train=BY_SPEED.train, sync={**BY_TOKENS.sync, "inner_steps": 55}, slowness=SLOWNESS)
+ARMS = [DILOCO_4, BY_SPEED, SHARES, BY_TOKENS]
+CLAIMS = [Within(BY_SPEED, DILOCO_4, 0.01), Within(SHARES, DILOCO_4, 0.01)]
 NOTES = "Fixed H learns the same whatever the speeds are, so its loss is that of equal workers. Slow ones are stopped for part of the time (throttle.py)."
 
 

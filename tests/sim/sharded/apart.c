@@ -257,6 +257,12 @@ static float remainder_of(float number)
 }
 
 /* In place of f32 arithmetic: whole numbers, of which sums have one result in any order. */
+/* A whole number, for the same reason. */
+double outer_weight(enum tr_sync_weights weights, double tokens, double steps)
+{
+	return weights == TR_SYNC_WEIGHTS_ROOT && steps > 0 ? tokens / steps : 0;
+}
+
 void outer_delta(float *out, const float *from, const float *to, float weight, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
@@ -354,7 +360,9 @@ static double sum_walks(struct tr_group *g, const struct merge *from, float *sum
 			continue;
 		}
 		outer_delta(delta, from->params, w->at[part->steps].params,
-		    (float)part->claim.count, count);
+		    (float)outer_weight(TR_SYNC_WEIGHTS_ROOT, (double)part->claim.count,
+		        (double)part->steps),
+		    count);
 		for (size_t i = 0; i < count; i++)
 			sum[i] += delta[i];
 		double own = 0;
