@@ -4,7 +4,7 @@
  *	roster   all contributors say what they have of this round, and with which moments (below): all draw the same conclusions
  *	steps    H of them, of each replica by itself, in copies of the parameters (`work`): sums inside the model, between stages and of the norm are ops of its
  *	         own workers, whose memory is taken back within the round (tr_release); nothing is sent to another replica
- *	merge    workers of the same shard sum how far they got, weighted by tokens; then one sum of all has losses and tokens
+ *	merge    workers of the same shard sum how far they got, weighted as struct tr_sync_options says (weights); then one sum of all has losses and tokens
  *	commit   each worker takes the outer step on its shard: parameters and outer momentum change here alone, in all replicas or in none
  *
  * A worker dies: the round begins again at all (coll.h, scopes), but a replica whose workers are all there goes on from where it was, since nothing of the others is in what it computed.

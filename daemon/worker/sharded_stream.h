@@ -38,7 +38,7 @@ struct trainer;
 
 /* What a replica gives to a merge. */
 struct apart_given {
-	double weight;       /* tokens, by which its movement counts */
+	double weight;       /* by which its movement counts */
 	double loss, tokens; /* what it has learned of how many */
 };
 
