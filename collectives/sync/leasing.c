@@ -45,6 +45,8 @@ uint64_t sync_leasing_samples(const struct tr_sync *s)
 	if (s->dealt > 0) {
 		struct sync_share part = shares_among(s->part, s->dealt, n);
 		uint64_t dealt = shares_of_step(&part, s->progress.step + s->alone);
+		if (s->enrolled_early && dealt > s->most)
+			dealt = s->most; /* as below */
 		return dealt < left ? dealt : left;
 	}
 	/* With more peers than samples each takes one all the same. */
@@ -100,16 +102,18 @@ static uint64_t samples_of(const struct tr_sync *s, double each, uint64_t steps)
 static uint64_t needed(const struct tr_sync *s, uint64_t consumed, double before, double after)
 {
 	struct sync_slot next;
+	uint64_t alone = s->options.alone_steps; /* before the merge or after it */
+	double most = fmax(before, after);
 
 	if (pace_decides(&s->options))
 		return pace_is_past(&s->options, &s->counters->agreed, s->round.round + 1)
 		    ? 0
 		    : lease_guess(consumed, samples_of(s, after, steps_guessed(&s->options))) +
-		        2 * samples_of(s, after, s->options.alone_steps);
+		        2 * samples_of(s, most, alone);
 	if (!sync_schedule_slot(&s->schedule, s->round.round + 1, &next))
 		return 0;
-	return samples_of(s, fmax(before, after), s->slot.merge - s->slot.take) +
-	    samples_of(s, after, next.merge - s->slot.merge + s->options.alone_steps);
+	return samples_of(s, most, s->slot.merge - s->slot.take + alone) +
+	    samples_of(s, after, next.merge - s->slot.merge);
 }
 
 /* ---- rounds ---- */
@@ -206,9 +210,7 @@ static void mark_absent(struct tr_sync *s, const struct lease_use *uses)
 
 double sync_leasing_part(const struct tr_sync *s)
 {
-	struct sync_share part = shares_among(s->part, s->dealt, s->round.contributors);
-
-	return s->dealt > 0 ? part.to - part.from : (double)s->most;
+	return s->dealt > 0 ? s->part.to - s->part.from : (double)s->most;
 }
 
 /* Who has no place, since it is new or was put out of the movement, has the smallest part. */
@@ -243,7 +245,8 @@ static uint64_t need_of(const struct tr_sync *s, const struct sync_share *parts,
 
 	if (s->dealt_next > 0) {
 		struct sync_share part = part_of(parts, index);
-		before = fmin(s->reports[index].share, (double)s->options.batch);
+		/* Who has no part yet takes up to `most` until the merge: of those who are left. */
+		before = fmin(fmax(s->reports[index].share, before), (double)s->options.batch);
 		after = part.to - part.from;
 	}
 	return needed(s, consumed, before, after);

@@ -201,7 +201,7 @@ bool sync_leasing_has_none(
     const struct tr_sync *sync); /* though it may consume some now: all were handed out */
 void sync_leasing_commit(struct tr_sync *sync); /* the round was committed */
 void sync_leasing_merge(struct tr_sync *sync);  /* and merged, on all at the same step */
-/* Samples of a step of this peer, in the mean. */
+/* Samples of a step of this peer, in the mean, where no more members came than were dealt to. */
 double sync_leasing_part(const struct tr_sync *sync);
 
 double sync_monotonic_s(void);

@@ -31,7 +31,7 @@ struct numbers {
 	double at[TENSORS][NUMBERS];
 };
 
-static struct numbers numbers_of(const struct peer *p)
+static inline struct numbers numbers_of(const struct peer *p)
 {
 	struct numbers n;
 	for (unsigned t = 0; t < TENSORS; t++)
@@ -75,7 +75,7 @@ static void peer_create(struct peer *p, tr_group *group, float first)
 	    TR_OK);
 }
 
-static struct peer *peer_with(const struct tr_sync_options *options, uint64_t id, float first)
+static inline struct peer *peer_with(const struct tr_sync_options *options, uint64_t id, float first)
 {
 	struct peer *p = calloc(1, sizeof(*p));
 	fake_world_init(&p->world, 1);
@@ -85,7 +85,7 @@ static struct peer *peer_with(const struct tr_sync_options *options, uint64_t id
 	return p;
 }
 
-static struct peer *peer_new(enum tr_sync_mode mode, uint64_t id, float first)
+static inline struct peer *peer_new(enum tr_sync_mode mode, uint64_t id, float first)
 {
 	struct tr_sync_options options = options_of(mode);
 	return peer_with(&options, id, first);
@@ -98,14 +98,14 @@ static void peer_start(struct peer *p)
 	assert_int_equal(tr_sync_start(p->sync, &p->now, &error), TR_OK);
 }
 
-static void peer_end(struct peer *p)
+static inline void peer_end(struct peer *p)
 {
 	tr_sync_destroy(p->sync);
 	fake_world_finish(&p->world);
 	free(p);
 }
 
-static void train(struct peer *p)
+static inline void train(struct peer *p)
 {
 	struct tr_error error;
 	p->steps++;

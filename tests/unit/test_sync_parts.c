@@ -1,0 +1,103 @@
+/* Parts of a batch by speed in a round's life (struct tr_sync_options, share_by_speed): no member's lease runs dry when parts shrink or others die. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "tests/unit/alone_peer.h"
+
+/* ---- members of different speed, each a thread ---- */
+
+struct member {
+	struct peer *peer;
+	unsigned sample_us;
+	tr_status status;
+	struct tr_error error;
+	pthread_t thread;
+};
+
+/* Who fails ends the test: the others would wait for it. */
+static void *live(void *arg)
+{
+	struct member *m = arg;
+	struct peer *p = m->peer;
+	peer_start(p);
+	while (m->status == TR_OK && !p->now.finished) {
+		double samples = (double)p->now.samples;
+		(void)usleep(m->sample_us * (useconds_t)p->now.samples);
+		struct tr_sync_work did = { .tokens = samples, .samples = samples };
+		m->status = tr_sync_step(p->sync, &did, &p->now, &m->error);
+	}
+	if (m->status != TR_OK && m->status != TR_EEVICTED) {
+		(void)fprintf(stderr, "member %u: %s\n", p->group->peer, m->error.text);
+		_exit(1);
+	}
+	return NULL;
+}
+
+/* All until the end. `slow`: whose sample takes 20 times as long as the others'. */
+static void live_together(struct fake_world *world, const struct tr_sync_options *options,
+    unsigned slow)
+{
+	struct member members[FAKE_PEERS_MAX] = { 0 };
+	for (unsigned i = 0; i < world->peers; i++) {
+		members[i].peer = calloc(1, sizeof(struct peer));
+		members[i].peer->options = *options;
+		members[i].sample_us = i == slow ? 1000 : 50;
+		peer_create(members[i].peer, &world->groups[i], 1);
+	}
+	for (unsigned i = 0; i < world->peers; i++)
+		assert_int_equal(pthread_create(&members[i].thread, NULL, live, &members[i]), 0);
+	for (unsigned i = 0; i < world->peers; i++) {
+		(void)pthread_join(members[i].thread, NULL);
+		assert_true(members[i].status == (world->groups[i].dead ? TR_EEVICTED : TR_OK));
+		tr_sync_destroy(members[i].peer->sync);
+		free(members[i].peer);
+	}
+	fake_world_finish(world);
+}
+
+/* What it used alone, with its equal part, it has to have left beside its new one. */
+static void a_part_that_shrinks_after_steps_alone(void **state)
+{
+	(void)state;
+	struct fake_world world;
+	struct tr_sync_options options = options_of(TR_SYNC_DILOCO);
+	fake_world_init(&world, 2);
+	world.late = 1000000; /* all train alone as long as they may */
+	options.steps = 4 * H;
+	options.share_by_speed = true;
+	options.alone_steps = 60;
+	live_together(&world, &options, 1);
+}
+
+/* Until the first merge those who are left have equal parts of the batch, which are larger now. */
+static void members_that_die_before_the_first_merge(void **state)
+{
+	(void)state;
+	struct fake_world world;
+	struct tr_sync_options options = options_of(TR_SYNC_DILOCO);
+	fake_world_init(&world, 4);
+	world.groups[1].dies_at = world.groups[2].dies_at = 1;
+	options.inner_steps = 32;
+	options.overlap = 32;
+	options.steps = 4 * 32;
+	options.batch = 32;
+	options.alone_steps = 0;
+	options.share_by_speed = true;
+	live_together(&world, &options, 3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_part_that_shrinks_after_steps_alone),
+		cmocka_unit_test(members_that_die_before_the_first_merge),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
