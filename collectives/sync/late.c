@@ -4,18 +4,20 @@
 
 static bool comes_late(const struct tr_sync *s)
 {
-	return (s->options.carry || s->alone > 0) && s->given.weight > 0 && !s->start &&
-	    !s->outcast;
+	return (s->options.carry || s->alone > 0) && !s->start && !s->outcast;
 }
 
 void late_recall(struct tr_sync *s)
 {
 	size_t first = s->first[s->slot.fragment], count = sync_fragment_count(s, s->slot.fragment);
 
+	float scale = s->given.weight > 0 ? (float)(1 / s->given.weight)
+	                                  : 0; /* else it had not moved */
+
 	s->recalled = comes_late(s);
 	if (!s->recalled)
 		return;
-	outer_recall(s->delta, s->outer + first, (float)(1 / s->given.weight), count);
+	outer_recall(s->delta, s->outer + first, scale, count);
 }
 
 bool late_merge(struct tr_sync *s)

@@ -1,4 +1,4 @@
-/* Parts of a batch by speed in a round's life (struct tr_sync_options, share_by_speed): no member's lease runs dry when parts shrink or others die. */
+/* Parts of a batch by speed in a round's life (struct tr_sync_options, share_by_speed): no member's lease runs dry when parts shrink or others die, and what a member without samples learns later is kept. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -93,11 +93,56 @@ static void members_that_die_before_the_first_merge(void **state)
 	live_together(&world, &options, 3);
 }
 
+/* ---- one without samples ---- */
+
+static void stand(struct peer *p)
+{
+	struct tr_error error;
+	struct tr_sync_work did = { .loss = NAN };
+	p->steps++;
+	assert_int_equal(tr_sync_step(p->sync, &did, &p->now, &error), TR_OK);
+}
+
+/* No step lies before its take: what it learns until the merge goes on, with its tokens and samples. */
+static void what_is_learned_after_a_take_of_nothing(void **state)
+{
+	(void)state;
+	for (unsigned carries = 0; carries < 2; carries++) {
+		struct tr_sync_options options = options_of(TR_SYNC_DILOCO);
+		options.share_by_speed = true;
+		options.carry = carries;
+		options.overlap = carries ? 3 : 0;
+		options.alone_steps = carries ? 0 : ALONE;
+		struct peer *p = peer_with(&options, 0, 1);
+		peer_start(p);
+		p->world.late = carries ? 0 : 1000;
+		for (unsigned i = 0; i < H; i++)
+			stand(p);
+		assert_true(p->now.alone == !carries);
+		train(p);
+		train(p);
+		assert_false(p->now.merged);
+		struct numbers learned = numbers_of(p);
+		p->world.late = 0;
+		stand(p);
+		assert_true(p->now.merged && p->now.tokens == 0);
+		assert_near(p, &learned);
+		for (unsigned i = 0; i < H && p->now.tokens == 0; i++)
+			stand(p);
+		for (unsigned i = 0; i < H && !p->now.merged; i++)
+			stand(p);
+		assert_true(p->now.tokens == 2 * TOKENS);
+		assert_int_equal(lease_counted(tr_sync_leases(p->sync)), 2 * BATCH);
+		peer_end(p);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_part_that_shrinks_after_steps_alone),
 		cmocka_unit_test(members_that_die_before_the_first_merge),
+		cmocka_unit_test(what_is_learned_after_a_take_of_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
