@@ -44,6 +44,12 @@ static bool least_loss(const struct sync_report *reports, size_t count, double *
 	return known;
 }
 
+/* Its rate; 0: nobody's, or of who had no samples (share_by_speed) and tried none. */
+static double scale_of(const struct sync_report *r)
+{
+	return r->share > 0 && r->samples == 0 ? 0 : fabs(r->lr_scale);
+}
+
 void hdet_control(const struct tr_sync_options *o, const struct sync_report *reports, size_t count,
     double base[2])
 {
@@ -53,7 +59,7 @@ void hdet_control(const struct tr_sync_options *o, const struct sync_report *rep
 	if (!least_loss(reports, count, &least))
 		return;
 	for (size_t i = 0; i < count; i++) {
-		double scale = fabs(reports[i].lr_scale), w = 0;
+		double scale = scale_of(&reports[i]), w = 0;
 		if (scale == 0)
 			continue;
 		/* Both parts of the softmax, divided by its largest term: the mean cancels. */

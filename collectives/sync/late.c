@@ -10,9 +10,8 @@ static bool comes_late(const struct tr_sync *s)
 void late_recall(struct tr_sync *s)
 {
 	size_t first = s->first[s->slot.fragment], count = sync_fragment_count(s, s->slot.fragment);
-
-	float scale = s->given.weight > 0 ? (float)(1 / s->given.weight)
-	                                  : 0; /* else it had not moved */
+	/* Without a step before the take it had not moved. */
+	float scale = s->given.weight > 0 ? (float)(1 / s->given.weight) : 0;
 
 	s->recalled = comes_late(s);
 	if (!s->recalled)

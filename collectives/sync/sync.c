@@ -434,7 +434,7 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 		s->steps[f] += !idle;
 	}
 	s->samples += work->samples;
-	s->loss += work->loss * work->tokens;
+	s->loss += idle ? 0 : work->loss * work->tokens;
 	s->loss_tokens += work->tokens;
 	for (unsigned i = 0; i < TR_SYNC_SUMS; i++)
 		s->sums[i] += work->sums[i];

@@ -115,6 +115,22 @@ static void reference(const struct tr_sync_options *o, const struct sync_report 
 	base[0] = base[0] * (1 - o->lr_decay) + o->lr_step * base[1];
 }
 
+/* With share_by_speed: it did not diverge, and its rate was not tried. */
+static void who_had_no_samples_does_not_count(void **state)
+{
+	(void)state;
+	struct tr_sync_options o = hdet();
+	struct sync_report reports[4] = { report(0.9, 2.001), report(1, 2), report(-1.1, 0) };
+	double base[2] = { 1, 0 }, expected[2] = { 1, 0 };
+
+	for (unsigned i = 0; i < 3; i++)
+		reports[i].share = 0.001;
+	reports[0].samples = reports[1].samples = 0.002;
+	reference(&o, reports, 2, expected);
+	hdet_control(&o, reports, 4, base);
+	assert_true(fabs(base[0] - expected[0]) < 1e-12 && fabs(base[1] - expected[1]) < 1e-12);
+}
+
 static void control_is_the_papers(void **state)
 {
 	(void)state;
@@ -194,6 +210,7 @@ int main(void)
 		cmocka_unit_test(factors_are_the_spread_permuted),
 		cmocka_unit_test(exp_is_exp),
 		cmocka_unit_test(control_is_the_papers),
+		cmocka_unit_test(who_had_no_samples_does_not_count),
 		cmocka_unit_test(base_follows_the_best),
 		cmocka_unit_test(wild_reports_do_no_harm),
 	};
