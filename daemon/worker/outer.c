@@ -186,6 +186,14 @@ static void begin_anew(struct trainer *t, const struct tr_sync_now *now)
 	t->outer.raced = races;
 }
 
+/* With the next merge, whether there is a step to do until then or not. */
+static void tell_validation(struct trainer *t, struct tr_sync_work *did)
+{
+	did->sums[SUM_VALIDATION] = t->outer.val_loss;
+	did->sums[SUM_VALIDATION_TOKENS] = t->outer.val_tokens;
+	t->outer.val_loss = t->outer.val_tokens = 0;
+}
+
 /* False: it was told to end; nothing was consumed. Without samples (share_by_speed) there is no step to do. */
 static bool inner_step(struct trainer *t, const struct tr_sync_now *now, struct tr_sync_work *did)
 {
@@ -193,6 +201,7 @@ static bool inner_step(struct trainer *t, const struct tr_sync_now *now, struct 
 	struct optim_settings settings = settings_of(t);
 	size_t count = (size_t)now->samples;
 	*did = (struct tr_sync_work){ 0 };
+	tell_validation(t, did);
 	if (count == 0)
 		return true;
 	settings.lr *= now->lr_scale;
@@ -218,14 +227,11 @@ static bool inner_step(struct trainer *t, const struct tr_sync_now *now, struct 
 		    (unsigned long long)step_of(t, now) + 1, now->index);
 		trainer_report_event(t, event);
 	}
-	*did = (struct tr_sync_work){ .tokens = t->sums->loss_tokens,
-		.samples = (double)count,
-		.loss = t->sums->loss / t->sums->loss_tokens };
+	did->tokens = t->sums->loss_tokens;
+	did->samples = (double)count;
+	did->loss = t->sums->loss / t->sums->loss_tokens;
 	did->sums[SUM_LOSS] = t->sums->loss;
 	did->sums[SUM_TOKENS] = t->sums->loss_tokens;
-	did->sums[SUM_VALIDATION] = t->outer.val_loss;
-	did->sums[SUM_VALIDATION_TOKENS] = t->outer.val_tokens;
-	t->outer.val_loss = t->outer.val_tokens = 0;
 	return true;
 }
 
