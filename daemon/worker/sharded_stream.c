@@ -95,6 +95,7 @@ void sharded_stream_drop(struct trainer *t)
 static void clear(struct apart_stream *stream)
 {
 	memset(stream->tokens, 0, sizeof(stream->tokens));
+	memset(stream->steps, 0, sizeof(stream->steps));
 	stream->since = (struct apart_given){ 0 };
 	stream->gave = stream->share = 0;
 }
@@ -121,8 +122,10 @@ void sharded_stream_count(struct trainer *t, double tokens, double norm)
 {
 	struct sharded_apart *a = t->sharded->apart;
 	struct apart_stream *stream = &a->stream;
-	for (unsigned f = 0; f < a->options.fragments; f++)
+	for (unsigned f = 0; f < a->options.fragments; f++) {
 		stream->tokens[f] += tokens;
+		stream->steps[f]++;
+	}
 	stream->since.loss += a->own.step_loss;
 	stream->since.tokens += tokens;
 	stream->lineage = sharded_apart_lineage(&a->own, stream->lineage, norm);
@@ -169,9 +172,10 @@ static void take(struct trainer *t, const struct stream_slot *slot)
 	float before = stream->gave > 0 ? (float)(1 / stream->gave) : 0;
 	struct stream_piece p = { 0 };
 	a->own.given = stream->since;
-	a->own.given.weight = stream->gave = stream->tokens[slot->fragment];
+	a->own.given.weight = stream->gave = outer_weight(a->options.weights,
+	    stream->tokens[slot->fragment], stream->steps[slot->fragment]);
 	stream->since = (struct apart_given){ 0 };
-	stream->tokens[slot->fragment] = 0;
+	stream->tokens[slot->fragment] = stream->steps[slot->fragment] = 0;
 	while (sharded_next_piece(t, slot->fragment, &p))
 		if (runs_ahead(a, slot))
 			run_ahead(t, &p, before, (float)stream->gave);

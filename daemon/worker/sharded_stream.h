@@ -3,7 +3,7 @@
  *
  *	merge of the round before -- steps --> take -- tau steps, the sum is under way --> merge, commit
  *
- * take    how far the fragment has moved in `work` since it was taken last, times the tokens trained since, goes to the sums over dp from memory of its own, which are not waited for
+ * take    how far the fragment has moved in `work` since it was taken last, times what that counts (struct tr_sync_options, weights), goes to the sums over dp from memory of its own, which are not waited for
  * merge   the sums are waited for, and come to the places of gradients; from there on all is as in any merge (sharded_merge.c), of the fragment alone
  * commit  outer step of the fragment in the outer parameters; then `work` is merged with them, by alpha or carry; the rest of `work` goes on, and so do the weights of the other fragments
  *
@@ -45,10 +45,11 @@ struct apart_given {
 /* What goes on through merges: this worker's, of `shard`. */
 struct apart_stream {
 	bool on;
-	uint32_t shard;                    /* RANKS_NONE */
-	uint64_t lineage;                  /* of `work`; 0: it is of no use */
-	double tokens[SYNC_FRAGMENTS_MAX]; /* since each fragment was taken */
-	struct apart_given since;          /* the last take; its weight does not count */
+	uint32_t shard;   /* RANKS_NONE */
+	uint64_t lineage; /* of `work`; 0: it is of no use */
+	double tokens[SYNC_FRAGMENTS_MAX],
+	    steps[SYNC_FRAGMENTS_MAX]; /* since each fragment was taken */
+	struct apart_given since;      /* the last take; its weight does not count */
 	float *delta, *sum; /* of the fragment that was taken, tensor after tensor; NULL: not on */
 	float *start, *lead, *lead_momentum; /* eager; NULL: not */
 	double gave, share; /* the last weight; what it was of all. 0: there was none */

@@ -3,6 +3,7 @@
  * A worker says by its state which step it takes: the merge that its round began with, its replica's claim and step, and the moments that it has, by their lineage. The reference takes the
  * same step on the whole layout, once, and each worker's shard of parameters, moments and gradient, and the norm, have to be its. At a commit the merge of all that have a part in it is made
  * of the reference's steps. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -257,10 +258,9 @@ static float remainder_of(float number)
 }
 
 /* In place of f32 arithmetic: whole numbers, of which sums have one result in any order. */
-/* A whole number, for the same reason. */
 double outer_weight(enum tr_sync_weights weights, double tokens, double steps)
 {
-	return weights == TR_SYNC_WEIGHTS_ROOT && steps > 0 ? tokens / steps : 0;
+	return weights == TR_SYNC_WEIGHTS_ROOT && steps > 0 ? floor(tokens / steps) : 0;
 }
 
 void outer_delta(float *out, const float *from, const float *to, float weight, size_t count)

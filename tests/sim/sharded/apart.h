@@ -22,7 +22,8 @@ struct stream_work {
 	float *start, *lead, *lead_momentum;
 	uint64_t round, workers,
 	    backs; /* whose merge it came out of; times that training had gone back by then */
-	double tokens[APART_FRAGMENTS], since_loss, since_tokens, gave, share;
+	double tokens[APART_FRAGMENTS], steps[APART_FRAGMENTS], since_loss, since_tokens, gave,
+	    share;
 };
 
 /* A replica's steps of a round, of several tries of it perhaps: in another one it may take fewer. */

@@ -191,8 +191,9 @@ static void take(struct tr_group *g, struct walk *w)
 	float share = own->share > 0 ? (float)own->share
 	    : replicas > 0           ? 1 / (float)replicas
 	                             : 1 / (float)play->what.mesh.size[MESH_DP];
-	own->gave = own->tokens[slot.fragment];
-	own->tokens[slot.fragment] = 0;
+	own->gave = outer_weight(TR_SYNC_WEIGHTS_ROOT, own->tokens[slot.fragment],
+	    own->steps[slot.fragment]);
+	own->tokens[slot.fragment] = own->steps[slot.fragment] = 0;
 	w->given_loss = own->since_loss;
 	w->given_tokens = own->since_tokens;
 	own->since_loss = own->since_tokens = 0;
@@ -268,8 +269,10 @@ void stream_begin(struct tr_group *g, struct walk *w)
 void stream_step(struct tr_group *g, struct walk *w, double norm)
 {
 	const struct apart_own *own = &g->trainer->sharded->apart->own;
-	for (unsigned f = 0; f < APART_FRAGMENTS; f++)
+	for (unsigned f = 0; f < APART_FRAGMENTS; f++) {
 		w->own.tokens[f] += (double)w->share;
+		w->own.steps[f]++;
+	}
 	w->own.since_loss += w->at[w->taken - 1].loss;
 	w->own.since_tokens += (double)w->share;
 	w->work[w->taken] = sharded_apart_lineage(own, w->work[w->taken - 1], norm);
