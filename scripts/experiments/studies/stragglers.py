@@ -26,9 +26,9 @@ NOTES = "Fixed H learns the same whatever the speeds are, so its loss is that of
 def extra(folder):
     """What timing.py has measured."""
     path = folder / "timing.json"
-    if not path.exists():
+    timing = json.loads(path.read_text()) if path.exists() else None
+    if timing is None or "shares" not in timing["tokens_per_s"]:  # or of before there were shares
         return "Tokens a second: not measured yet (`build/venv/bin/python scripts/experiments/timing.py`, on an idle machine).\n\n"
-    timing = json.loads(path.read_text())
     fixed, shares, by_speed = (", ".join(map(str, timing["tokens_per_s"][name])) for name in ("fixed", "shares", "by_speed"))
     return (f"Tokens a second, modes in turns (scripts/experiments/timing.py, commit {timing['commit']}; H = {timing['inner_steps']}, batches of "
             f"{timing['batch_tokens']} tokens, the fastest worker with half a core): fixed H {fixed}; parts of the batch by speed {shares}: "
