@@ -284,6 +284,8 @@ static tr_status take(struct tr_sync *s, struct tr_error *error)
 	s->given.tokens = counts ? s->tokens[f] : 0;
 	s->given_steps = counts ? s->steps[f] : 0;
 	s->given.weight = outer_weight(s->options.weights, s->given.tokens, s->given_steps);
+	if (s->apart && counts && s->given_steps == 0)
+		s->given.weight = 1; /* the winner gives what it learned in all of the race */
 	s->given.samples = s->samples;
 	s->given_lost = s->lost;
 	memcpy(s->given.sums, s->sums, sizeof(s->sums));

@@ -137,12 +137,43 @@ static void what_is_learned_after_a_take_of_nothing(void **state)
 	}
 }
 
+static double probe(void *arg, uint64_t batch)
+{
+	(void)arg, (void)batch;
+	return 1;
+}
+
+/* It gives what it learned in all of the race. */
+static void a_winner_without_samples_in_its_last_round(void **state)
+{
+	(void)state;
+	struct tr_sync_options options = options_of(TR_SYNC_HDET);
+	options.share_by_speed = options.lr_search = true;
+	options.lr_probe = probe;
+	options.alone_steps = 0;
+	struct peer *p = peer_with(&options, 0, 1);
+	peer_start(p);
+	assert_true(tr_sync_races(p->sync));
+	while (p->sync->counters->search.winner == 0)
+		train(p);
+	assert_true(p->now.merged && p->steps < 300);
+	uint64_t origin = tr_sync_origin(p->sync);
+	struct numbers learned = numbers_of(p);
+	for (unsigned i = 0; i < H; i++)
+		stand(p);
+	assert_false(tr_sync_races(p->sync));
+	assert_int_equal(tr_sync_origin(p->sync), origin);
+	assert_near(p, &learned);
+	peer_end(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_part_that_shrinks_after_steps_alone),
 		cmocka_unit_test(members_that_die_before_the_first_merge),
 		cmocka_unit_test(what_is_learned_after_a_take_of_nothing),
+		cmocka_unit_test(a_winner_without_samples_in_its_last_round),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
