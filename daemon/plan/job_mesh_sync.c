@@ -70,8 +70,7 @@ static tr_status check_keys(const struct tr_sync_options *o, const char *why, st
 		const char *key;
 		double found;
 	} unknown[] = { { "grace_seconds", o->grace_seconds }, { "lr_search", o->lr_search },
-		{ "alone_steps", (double)o->alone_steps },
-		{ "share_by_speed", o->share_by_speed },
+		{ "alone_steps", (double)o->alone_steps }, { "share_by_speed", o->share_by_speed },
 		{ "by_speed", streams ? o->by_speed : 0 },
 		{ "inner_seconds", streams ? o->inner_seconds : 0 } };
 

@@ -30,7 +30,8 @@ static void test_replicas_apart(void **state)
 	assert_int_equal(job_validate(spec, NULL), TR_OK);
 	drop(spec);
 	refused(good_apart("sync.share_by_speed", "true"),
-	    "sync.share_by_speed: found 1, allowed: nothing, since mesh.tp is 2: replicas of several "
+	    "sync.share_by_speed: found 1, allowed: nothing, since mesh.tp is 2: replicas of "
+	    "several "
 	    "workers merge after inner_steps or inner_seconds");
 	spec = good_apart("sync.codec", "int2"); /* with error feedback */
 	assert_int_equal(job_validate(spec, NULL), TR_OK);

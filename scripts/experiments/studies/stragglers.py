@@ -14,8 +14,7 @@ BY_SPEED = Arm("diloco-m4-by-speed", nodes=4, train={**DILOCO_4.train, "steps": 
 SHARES = Arm("diloco-m4-share-by-speed", nodes=4, train=DILOCO_4.train, sync={**DILOCO_4.sync, "share_by_speed": True}, slowness=SLOWNESS)
 # As it was until 2026-11-26.
 BY_TOKENS = Arm("diloco-m4-by-speed-tokens", nodes=4, train=BY_SPEED.train, sync={**BY_SPEED.sync, "weights": "tokens"}, slowness=SLOWNESS)
-# Arms of studies/tuning.py.
-EQUAL = Arm("diloco-m4-by-speed-equal-weights", nodes=4, train=BY_SPEED.train, sync=BY_TOKENS.sync, slowness=SLOWNESS, program="equal-weights")
+# An arm of studies/tuning.py.
 # As many tokens a merge as DILOCO_4's: 55 steps of the fastest, 128 of the four together.
 LONGER = Arm("diloco-m4-by-speed-h55", nodes=4, train=BY_SPEED.train, sync={**BY_TOKENS.sync, "inner_steps": 55}, slowness=SLOWNESS)
 ARMS = [DILOCO_4, BY_SPEED, SHARES, BY_TOKENS]

@@ -61,10 +61,9 @@ def rates(name, factor, steps=32, **sync):
 ARMS += [rates("average", 1), rates("average-lr-ninth", 1 / 9)]
 ARMS += [rates(f"hdet-lr-ninth-t{steps}-temperature-{temperature:g}", 1 / 9, steps, lr_temperature=temperature)
          for steps, temperature in ((32, 0.002), (32, 0.05), (128, 0.002), (128, 0.05), (256, 0.002))]
-ARMS += [hdet.PAPERS, stragglers.EQUAL, stragglers.LONGER]
-NOTES = """*equal weights*: workers by speed whose movements are averaged without weights (variants/equal-weights.patch): each step counts once, where weights by tokens count the steps of the fast twice over; it is
-0.3 % behind those. *by-speed-h55*: the fastest worker takes 55 steps instead of 32, so that a merge is of as many tokens as with fixed H = 32: 0.3 % behind too, so it is not that slow workers
-take few steps between merges.
+ARMS += [hdet.PAPERS, stragglers.LONGER]
+NOTES = """*by-speed-h55*: the fastest worker takes 55 steps instead of 32, so that a merge is of as many tokens as with fixed H = 32: 0.3 % behind, so it is not that slow workers
+take few steps between merges (weights by tokens, both).
 
 *carry*: streaming whose merge carries all that was done since the take over to the new outer parameters, in place of alpha's mean (`sync.carry`).
 
