@@ -68,7 +68,6 @@ static void step_outer(struct tr_sync *s)
 		memcpy(s->residual + first, s->result.residual_next, count * sizeof(float));
 	s->share = weight > 0 ? s->given.weight / weight : 0;
 	s->counters->round = s->round.round;
-	s->counters->tokens += s->result.totals->tokens;
 	if (s->options.mode == TR_SYNC_HDET && !s->options.lr_search)
 		hdet_control(&s->options, s->reports, TR_GROUP_PEERS_MAX, s->counters->lr_base);
 	if (pace_decides(&s->options))

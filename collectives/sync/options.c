@@ -143,8 +143,6 @@ static tr_status check_pace(const struct tr_sync_options *o, struct tr_error *er
 		return refuse(error, "share_by_speed", 1,
 		    o->by_speed ? "0 (false) beside by_speed: one of the two"
 		                : "0 (false) beside inner_seconds: one of the two");
-	if (o->weights != TR_SYNC_WEIGHTS_ROOT && o->weights != TR_SYNC_WEIGHTS_TOKENS)
-		return refuse(error, "weights", o->weights, "a value of enum tr_sync_weights");
 	if (o->share_by_speed && o->batch == 0)
 		return refuse(error, "share_by_speed", 1, "0 (false) without a batch");
 	if (o->inner_seconds > 0 && o->grace_seconds > 0)
@@ -167,6 +165,8 @@ tr_status tr_sync_complete(struct tr_sync_options *o, unsigned layers, struct tr
 		return refuse(error, "batch", (double)o->batch, "0 to 1e9");
 	if (o->codec < TR_CODEC_NONE || o->codec > TR_CODEC_INT2)
 		return refuse(error, "codec", o->codec, "a value of enum tr_codec");
+	if (o->weights != TR_SYNC_WEIGHTS_ROOT && o->weights != TR_SYNC_WEIGHTS_TOKENS)
+		return refuse(error, "weights", o->weights, "a value of enum tr_sync_weights");
 	tr_status alone = check_alone(o, error);
 	if (alone != TR_OK)
 		return alone;

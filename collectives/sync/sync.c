@@ -252,7 +252,7 @@ static void make_report(struct tr_sync *s)
 	s->report = (struct sync_report){ .lr_scale = known ? s->lr_scale : -s->lr_scale,
 		.samples = s->options.share_by_speed ? samples : 0,
 		.share = s->options.share_by_speed ? sync_leasing_part(s) : 0,
-		.loss = known && s->loss_tokens > 0 ? s->loss / s->loss_tokens : 0,
+		.loss = known ? s->loss / s->loss_tokens : 0,
 		.step = (double)p->step,
 		.step_s = p->step_s };
 }

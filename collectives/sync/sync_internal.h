@@ -47,7 +47,6 @@ struct sync_tensor {
 /* State, equal on all peers. */
 struct sync_counters {
 	uint64_t round;            /* merged */
-	double tokens;             /* of all peers, since step 0 */
 	double lr_base[2];         /* HDET: b and v */
 	struct pace_agreed agreed; /* if pace_decides */
 	struct sync_costs costs;

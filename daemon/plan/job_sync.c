@@ -5,10 +5,12 @@
 
 #define RACE_STEPS_LEAST 250
 
-/* Place of `name` in `names`; `count`: it is not among them. */
+/* Place of `name` in `names`, of "" or NULL the first; `count`: it is not among them. */
 static unsigned place(const char *name, const char *const *names, unsigned count)
 {
 	unsigned at = 0;
+	if (name == NULL || name[0] == '\0')
+		return 0;
 	while (at < count && strcmp(name, names[at]) != 0)
 		at++;
 	return at;
@@ -36,10 +38,10 @@ tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
 		"hdet" };
 	static const char *const codecs[] = { "none", "bf16", "int8", "int4", "e3m0", "int2" };
 	const Traind__V1__Sync *sync = spec->sync;
-	const char *codec = sync->codec != NULL && sync->codec[0] != '\0' ? sync->codec : "none";
+	static const char *const weights[] = { "root", "tokens" };
 	struct tr_sync_options o = TR_SYNC_OPTIONS_INIT;
 	o.mode = (enum tr_sync_mode)place(sync->mode, modes, sizeof(modes) / sizeof(modes[0]));
-	o.codec = (enum tr_codec)place(codec, codecs, sizeof(codecs) / sizeof(codecs[0]));
+	o.codec = (enum tr_codec)place(sync->codec, codecs, sizeof(codecs) / sizeof(codecs[0]));
 	o.steps = steps;
 	o.inner_steps = sync->inner_steps;
 	o.outer_lr = sync->outer_lr;
@@ -60,9 +62,8 @@ tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
 	o.inner_seconds = sync->inner_seconds;
 	o.by_speed = sync->by_speed;
 	o.share_by_speed = sync->share_by_speed;
-	o.weights = sync->weights != NULL && strcmp(sync->weights, "tokens") == 0
-	    ? TR_SYNC_WEIGHTS_TOKENS
-	    : TR_SYNC_WEIGHTS_ROOT;
+	o.weights = (enum tr_sync_weights)place(sync->weights, weights,
+	    sizeof(weights) / sizeof(weights[0]));
 	o.grace_seconds = sync->grace_seconds;
 	o.quorum = sync->quorum;
 	o.alone_steps = sync->alone_steps;

@@ -277,6 +277,8 @@ static void options_that_cannot_be_are_named(void **state)
 	    "inner_seconds: found 30, allowed: nothing beside inner_steps");
 	SYNC_REFUSED(base, inner_seconds, -1, "inner_seconds: found -1, allowed: 0 to 1e6");
 	SYNC_REFUSED(base, inner_seconds, 0.0 / 0.0, "inner_seconds: found");
+	SYNC_REFUSED(base, weights, (enum tr_sync_weights)2,
+	    "weights: found 2, allowed: a value of enum tr_sync_weights");
 	SYNC_REFUSED(base, share_by_speed, true,
 	    "share_by_speed: found 1, allowed: 0 (false) beside inner_seconds: one of the two");
 	SYNC_REFUSED(base, by_speed, true,
