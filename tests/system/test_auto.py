@@ -11,6 +11,7 @@ from harness import BIN, DEADLINE_S, Cluster, trainctl, trainctl_json, wait_for
 from mesh_jobs import alone, assert_same_training
 from node_lab import NodeLab
 from stubs import ROOT, pb
+from test_links import check_rates
 from test_plan import COSTS
 from test_training import BATCH, CONTEXT, job_spec
 
@@ -185,7 +186,8 @@ def test_slow_links_carry_no_tensor_parallelism(tmp_path, text):
         words = ["plan", job_file(tmp_path, text, "{nodes: 2, tp: 2, threads: 1}"), "--as-is", "--costs", costs_file(tmp_path)]
         assumed = lab.json(*words)
         assert "assumed" in assumed["links_by"]
-        plan = lab.json(*words, "--measure")
+        check_rates(lab, {"node-2": 10, "node-3": 100, "node-4": 100})
+        plan = lab.json(*words)
         assert "measured by the nodes" in plan["links_by"] and "assumed" not in plan["links_by"]
         assert {rank["node"] for rank in plan["ranks"]} == {"node-3", "node-4"}
         assert plan["step_s"] > assumed["step_s"]  # 100 Mbit/s each, not 1000

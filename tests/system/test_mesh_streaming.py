@@ -63,7 +63,7 @@ def test_kills_of_each_rank(tmp_path, whole, how, pp, tp, codec):
             reach(run, 12 + 40 * number)
             came = cluster.events(cluster.job(job)).count(" takes rank ")
             os.kill(active(cluster, job)[number].pid, signal.SIGKILL)
-            wait_for(lambda: cluster.events(cluster.job(job)).count(" takes rank ") > came, "another worker", 30)
+            wait_for(lambda: cluster.events(cluster.job(job)).count(" takes rank ") > came, "another worker")
         check_samples(tmp_path, cluster, job, 2 * HOW[how]["inner_steps"] * BATCH)
     rows = rows_of(run)
     assert max(rows) == steps and rows[steps]["loss"] < rows[min(rows)]["loss"] / 2

@@ -159,32 +159,44 @@ def test_kills_of_each_rank(tmp_path, whole, pp, tp, mode, codec):
         check_to_the_end(tmp_path, cluster, job, inner, steps)
 
 
-def test_a_shard_over_a_slow_cable(tmp_path):
-    """It takes longer than its replica would save by training: the other replica takes the round's steps meanwhile, alone, and both go on from that merge; no sample is left out."""
-    run, steps = tmp_path / "run", 80
-    file = tmp_path / "job.yaml"
+def lose_behind_a_cable(folder, mbit):
+    """One worker of the second replica dies; its shard comes over such a cable. All samples of all merges, and what the events say."""
+    run, steps = folder / "run", 80
+    folder.mkdir()
+    file = folder / "job.yaml"
     file.write_text(f"""name: apart
 model: {{preset: gpt2, layers: 2, width: 64, heads: 4, context: 32, vocab: bytes}}
-data: {{text: [{write_text(tmp_path)}], validation: 10%}}
+data: {{text: [{write_text(folder)}], validation: 10%}}
 train: {{steps: {steps}, batch_tokens: {BATCH * 32}, lr: 1e-3, warmup: 5, clip: 1.0, seed: 7, micro_sequences: 4}}
 mesh: {{nodes: 2, workers_per_node: 2, tp: 2, threads: 1}}
 sync: {{mode: diloco, inner_steps: {INNER}}}
 checkpoint: {{dir: {run}}}
 """)
-    with NodeLab(tmp_path) as lab:
+    with NodeLab(folder) as lab:
         for node in [lab.add_node(number, slots=2) for number in (2, 3)]:
-            lab.slow_down(node, "20mbit")
+            lab.slow_down(node, f"{mbit}mbit")
         lab.trainctl("launch", "--detach", file)
         reach(run, 5 * INNER)
         os.kill(next(peer["pid"] for peer in lab.json("status", 1)["peers"] if peer["rank"] == 3), signal.SIGKILL)
-        wait_for(lambda: lab.json("status", 1)["state"] not in ("queued", "running"), "its end", 120)
+        wait_for(lambda: lab.json("status", 1)["state"] not in ("queued", "running"), "its end")
         done = lab.json("status", 1)
     events = "\n".join(event["text"] for event in done["events"])
-    # The merge of the round in which the worker died is of half a batch a step; the one after it, in which the shards came, of a whole one.
-    assert done["state"] == "done" and done["rounds"]["samples"] == steps * BATCH - INNER * BATCH // 2, events
-    assert re.search(r"merge at step \d+ without one of 2 replicas: its shards came while they trained, and goes on from what the others merged", events), events
-    assert "other numbers" not in events and "goes back" not in events, events
+    assert done["state"] == "done" and "other numbers" not in events and "goes back" not in events, events
     assert sorted(rows_of(run)) == list(range(INNER, steps + 1, INNER))
+    return steps * BATCH - done["rounds"]["samples"], events
+
+
+def test_a_shard_over_a_slow_cable(tmp_path):
+    """It takes longer than its replica would save by training: the other replica takes the round's steps meanwhile, alone, and both go on from that merge; no sample is left out. A
+    machine that stands still may make steps slower than the cable, or memberd take one for lost: then once more, behind a slower one."""
+    apart = re.compile(r"merge at step \d+ without one of 2 replicas: its shards came while they trained, and goes on from what the others merged")
+    for mbit in (20, 10, 5):
+        missing, events = lose_behind_a_cable(tmp_path / str(mbit), mbit)
+        if apart.search(events):
+            break
+    assert apart.search(events), events
+    # The merge of the round in which the worker died is of half a batch a step; the one after it, in which the shards came, of a whole one.
+    assert missing == INNER * BATCH // 2, events
 
 
 def test_a_slow_replica_takes_fewer_steps(tmp_path):

@@ -286,7 +286,13 @@ static void options_that_cannot_be_are_named(void **state)
 	SYNC_REFUSED(base, grace_seconds, 1,
 	    "grace_seconds: found 1, allowed: nothing beside inner_seconds");
 	SYNC_REFUSED(base, overlap, 3, "overlap: found 3, allowed: inner_steps in eager mode");
-	base = options(TR_SYNC_STREAMING);
+}
+
+static void a_quorum_needs_time_for_stragglers(void **state)
+{
+	(void)state;
+	struct tr_sync_options base = options(TR_SYNC_STREAMING);
+
 	SYNC_REFUSED(base, quorum, 2, "quorum: found 2, allowed: nothing without grace_seconds");
 	SYNC_REFUSED(base, grace_seconds, 2e6, "grace_seconds: found 2e+06, allowed: 0 to 1e6");
 	base.grace_seconds = 1;
@@ -303,6 +309,7 @@ int main(void)
 		cmocka_unit_test(a_straggler_gives_what_it_has),
 		cmocka_unit_test(wild_reports_do_no_harm),
 		cmocka_unit_test(options_that_cannot_be_are_named),
+		cmocka_unit_test(a_quorum_needs_time_for_stragglers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
