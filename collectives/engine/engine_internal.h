@@ -18,7 +18,8 @@
  *	leftover.c       what a dead worker left, for the one that follows it
  *	observe.c        questions about a member (tr_stats_get and its like)
  *	traffic.c        bytes that its connections carried
- *	gauge.c, rate.c  how far its long ways are, and what they carry
+ *	gauge.c, rate.c, arrival.c  how far its long ways are, and what they carry
+ *	pacer.c, peer_pace.c  how much is sent over them, where their queues overflow
  *	notices.c        round records and reports, in batches, to memberd
  *
  * Beside it, on the thread of the listener: relaying.c, what the process has to do with relays.
@@ -311,6 +312,8 @@ void peer_link_round_over(struct member *member);
 void peer_link_traffic(const struct member *member, uint64_t peer, struct traffic *sum);
 /* Adds what went over long ways, and how far the worst of them is. */
 void peer_link_gauge(const struct member *member, struct gauge_sum *sum);
+/* All links to far peers together send so much; 0: as much as they like. */
+void peer_pace_all(struct engine *engine, double bytes_per_s, uint32_t rtt_us, uint64_t now_us);
 void peer_link_describe(const struct member *member, uint64_t peer, struct tr_link *link);
 tr_status peer_send_message(struct conn *conn, const Traind__Peer__PeerMessage *message);
 tr_status peer_send_hello(struct conn *conn, const struct member *member, uint64_t to);

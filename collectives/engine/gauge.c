@@ -1,6 +1,7 @@
 #include "collectives/engine/gauge.h"
 
 #include "collectives/engine/engine_internal.h"
+#include "common/log.h"
 
 #define LOOK_MS  4
 #define QUIET_US 60000u /* nothing moved for so long, and for two round trips: it is over */
@@ -26,13 +27,13 @@ static void look_at(const struct engine *engine, struct gauge_sum *sum)
 	}
 }
 
-/* The slower direction, as views have it; 0: nothing is known. */
+/* The slower direction, as views have it; 0: nothing is known. Where queues overflow heaps make both look faster than the way is. */
 static double slower(const struct gauge *gauge)
 {
 	double up = gauge->up.bytes_per_s, down = gauge->down.bytes_per_s;
-	if (up <= 0 || down <= 0)
-		return up > down ? up : down;
-	return up < down ? up : down;
+	double found = up <= 0 || down <= 0 ? (up > down ? up : down) : up < down ? up : down;
+	double paced = pacer_way(&gauge->pacer);
+	return paced > 0 && paced < found ? paced : found;
 }
 
 static void told(struct engine *engine)
@@ -45,6 +46,29 @@ static void told(struct engine *engine)
 static bool moved(const struct gauge *gauge, const struct gauge_sum *sum)
 {
 	return sum->up_bytes != gauge->up_bytes || sum->down_bytes != gauge->down_bytes;
+}
+
+static void pace(struct engine *engine, const struct gauge_sum *sum, uint64_t now_us)
+{
+	struct gauge *gauge = &engine->gauge;
+	bool before = pacer_rate(&gauge->pacer) > 0;
+	pacer_look(&gauge->pacer,
+	    &(struct pacer_look){ .now_us = now_us,
+	        .up_bytes = sum->up_bytes,
+	        .down_bytes = sum->down_bytes,
+	        .sent_packets = sum->sent_packets,
+	        .resent_packets = sum->resent_packets,
+	        .rtt_us = gauge->rtt_us,
+	        .now_rtt_us = sum->now_rtt_us,
+	        .links = sum->links });
+	double bytes_per_s = pacer_rate(&gauge->pacer);
+	if (bytes_per_s > 0 || before)
+		peer_pace_all(engine, bytes_per_s, gauge->rtt_us, now_us);
+	if (bytes_per_s > 0 && !before)
+		log_info("engine",
+		    "queues of long ways (round trip %.0f ms) overflow: from now on no more than "
+		    "%.1f MB/s go out over all of them",
+		    gauge->rtt_us / 1e3, bytes_per_s / 1e6);
 }
 
 static void on_look(uv_timer_t *timer)
@@ -67,6 +91,7 @@ static void on_look(uv_timer_t *timer)
 		news |= rate_rest(&gauge->down, now_us);
 		(void)uv_timer_stop(timer);
 	}
+	pace(engine, &sum, now_us);
 	if (news)
 		told(engine);
 }

@@ -418,6 +418,7 @@ void peer_link_gauge(const struct member *member, struct gauge_sum *sum)
 {
 	for (struct peer_link *link = member->links; link != NULL; link = link->next) {
 		uint32_t least_us = UINT32_MAX;
+		sum->links += link->distant && !link->closing;
 		for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
 			struct lane_glance now;
 			if (!link->distant || !pl->up)
@@ -425,6 +426,10 @@ void peer_link_gauge(const struct member *member, struct gauge_sum *sum)
 			lane_glance(pl->lane, &now);
 			sum->up_bytes += gauge_count(&pl->gauged, now.packets_out,
 			    now.packet_bytes_out);
+			sum->sent_packets += now.packets_out;
+			sum->resent_packets += now.retransmits;
+			if (now.now_rtt_us > sum->now_rtt_us)
+				sum->now_rtt_us = now.now_rtt_us;
 			if (now.rtt_us > 0 && now.rtt_us < least_us)
 				least_us = now.rtt_us;
 		}

@@ -10,6 +10,7 @@
 #define TR_COLLECTIVES_ENGINE_PEER_LINK_H
 
 #include "collectives/engine/engine_internal.h"
+#include "collectives/engine/pacer.h"
 #include "collectives/engine/rate.h"
 #include "collectives/engine/stripe.h"
 #include "collectives/transport/lane.h"
@@ -60,6 +61,7 @@ struct peer_lane {
 	uint64_t acked_bytes; /* when last looked at */
 	uint32_t retransmits;
 	struct gauge_lane gauged;
+	double pace; /* bytes/s, at most; 0: no bound */
 	uint64_t looked_bytes; /* sent when it was last looked whether it is idle */
 	bool quiet;            /* it was */
 };
@@ -92,6 +94,11 @@ struct peer_link {
 	uint64_t sent_view; /* newest view of which frames were sent */
 	uint64_t bytes_out, burst_start_us, burst_bytes;
 	uint64_t told_bytes;      /* of acked_bytes, when the kernel was last asked for its rate */
+	struct {
+		struct pacer_link is;
+		bool busy; /* there is something to send */
+		uint64_t busy_since_us, looked_us, bytes;
+	} pace;
 	struct rate_newest rates; /* over TCP: of bursts, and what the kernel says */
 };
 

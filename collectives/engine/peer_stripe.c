@@ -101,7 +101,7 @@ static unsigned links_out(const struct member *member)
 static void sample(struct peer_link *link, bool hungry)
 {
 	struct stripe_sample now = { .now_us = uv_hrtime() / 1000,
-		.busy = !link->idle_seen,
+		.busy = !link->idle_seen && link->pace.is.bytes_per_s <= 0, /* no more fits anyway */
 		.links = links_out(link->member) };
 	double all_bytes_per_s = 0;
 	bool full = true;

@@ -116,7 +116,9 @@ struct lane_path {
 /* What came through, packet by packet: bytes count in order only, so behind a lost packet they stand still, and come all at once. Zeros where it is
  * unknown. */
 struct lane_glance {
-	uint32_t rtt_us; /* without queues */
+	uint32_t rtt_us;      /* without queues */
+	uint32_t now_rtt_us;  /* lately */
+	uint32_t retransmits; /* packets, ever */
 	uint32_t packets_out,
 	    packets_in; /* data that the other end has, and that came from it, ever; modulo 2^32 */
 	uint32_t packet_bytes_out, packet_bytes_in; /* of a full one */
@@ -147,6 +149,8 @@ struct lane_ops {
 	void (*path)(struct lane *lane, struct lane_path *path);
 	/* Without any change to the lane: to be asked every few milliseconds. */
 	void (*glance)(const struct lane *lane, struct lane_glance *glance);
+	/* It lets out no more than that; 0: as much as the transport likes. NULL: it has no such bound. */
+	void (*set_pace)(struct lane *lane, double bytes_per_s);
 	const char *(*peer_name)(
 	    const struct lane *lane); /* "127.0.0.1:40312"; lives as long as the lane */
 };
@@ -212,6 +216,12 @@ static inline void lane_path(struct lane *lane, struct lane_path *path)
 static inline void lane_glance(const struct lane *lane, struct lane_glance *glance)
 {
 	lane->ops->glance(lane, glance);
+}
+
+static inline void lane_set_pace(struct lane *lane, double bytes_per_s)
+{
+	if (lane->ops->set_pace != NULL)
+		lane->ops->set_pace(lane, bytes_per_s);
 }
 
 static inline const char *lane_peer_name(const struct lane *lane)

@@ -188,10 +188,21 @@ static void tcp_glance(const struct lane *lane, struct lane_glance *glance)
 	struct tcp_path known = { 0 };
 	(void)tcp_path_get(conn_socket(((const struct lane_tcp *)lane)->conn), &known);
 	*glance = (struct lane_glance){ .rtt_us = known.rtt_us,
+		.now_rtt_us = known.now_rtt_us,
+		.retransmits = known.retransmits,
 		.packets_out = known.packets_out,
 		.packets_in = known.packets_in,
 		.packet_bytes_out = known.packet_bytes_out,
 		.packet_bytes_in = known.packet_bytes_in };
+}
+
+/* Of what TCP sends, its headers not counted. */
+static void tcp_set_pace(struct lane *lane, double bytes_per_s)
+{
+	uint32_t most = bytes_per_s > 0 && bytes_per_s < UINT32_MAX ? (uint32_t)bytes_per_s
+	                                                            : UINT32_MAX; /* no bound */
+	(void)setsockopt(conn_socket(of(lane)->conn), SOL_SOCKET, SO_MAX_PACING_RATE, &most,
+	    sizeof(most));
 }
 
 static const char *tcp_peer_name(const struct lane *lane)
@@ -212,6 +223,7 @@ static const struct lane_ops tcp_ops = {
 	.counters = tcp_counters,
 	.path = tcp_path,
 	.glance = tcp_glance,
+	.set_pace = tcp_set_pace,
 	.peer_name = tcp_peer_name,
 };
 

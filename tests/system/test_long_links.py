@@ -161,6 +161,38 @@ def test_a_group_learns_what_its_links_carry():
         assert 9.5 <= float(said.group(1)) <= 15 and 0.6 <= float(said.group(2)) <= 2.5, row["reason"]
 
 
+def paces(lab, site, other):
+    """Mbit/s that the kernel lets out at most, of connections from the site's engine to the other's; those without such a bound left out."""
+    done = subprocess.run(lab.command(site, ["ss", "-Htni", "state", "established", "dst", lab.address(other)]), env=lab.environment,
+                          capture_output=True, text=True, check=True)
+    return [float(most) / 1e6 for most in re.findall(r"pacing_rate [0-9]+bps/([0-9]+)bps", bits(done.stdout))]
+
+
+def bits(text):
+    """12.5Mbps -> 12500000bps"""
+    units = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9}
+    return re.sub(r"([0-9.]+)([KMG]?)bps", lambda found: f"{float(found.group(1)) * units[found.group(2)]:.0f}bps", text)
+
+
+def test_a_way_whose_queues_overflow_is_paced(tmp_path):
+    """Each of four TCPs looks for the rate by losses, at both ends; a round trip is longer than the queue, so losses cost round trips. The engine measures the rate, and has no more than that let
+    out; sums are right all the while. Two members are left alone: theirs is one way, and one TCP's."""
+    sites = "\n".join(f"site {name} up=40mbit down=40mbit queue=60ms" for name in "abcd")
+    with WanLab(f"{sites}\nlink all all delay=60ms") as lab:
+        with Peers(lab, tmp_path, "abcd", 1000, 2 << 20) as peers:
+            wait_for(lambda: any(paces(lab, "a", other) for other in "bcd"), "a pace")
+            before = len(peers.rounds("a"))
+            peers.wait_rounds(before + 3)
+            found = [pace for site in "abcd" for other in "abcd" if other != site for pace in paces(lab, site, other)]
+            assert found and all(40 / 3 * 0.5 < pace < 1.15 * 40 for pace in found), found
+            peers.check(contributors=4)
+        (tmp_path / "two").mkdir()
+        with Peers(lab, tmp_path / "two", "ab", 1000, 2 << 20) as peers:
+            peers.wait_rounds(6)
+            assert paces(lab, "a", "b") == paces(lab, "b", "a") == []
+            peers.check(contributors=2)
+
+
 @pytest.mark.parametrize("delay,codec,least,most", [(10, "bf16", 0.3, 0.75), (0, "bf16", 0.99, 1.05), (10, "none", 0.99, 1.05)])
 def test_encoded_elements_are_packed_over_long_ways_alone(delay, codec, least, most):
     """What a process sends of a vector's bytes in the codec's form: the engine packs where a way is long, and nothing that is not encoded."""

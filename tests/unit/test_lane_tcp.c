@@ -527,6 +527,39 @@ static bool kernel_has(const char *name)
 	return congestion_check(name, NULL) == TR_OK;
 }
 
+/* Sockets of this process that let out no more than that. */
+static unsigned sockets_paced_at(uint32_t bytes_per_s)
+{
+	unsigned count = 0;
+	for (int fd = 3; fd < 256; fd++) {
+		uint32_t most = 0;
+		socklen_t length = sizeof(most);
+		count += getsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &most, &length) == 0 &&
+		    most == bytes_per_s;
+	}
+	return count;
+}
+
+static void a_pace_is_the_kernels(void **state)
+{
+	(void)state;
+	struct fixture f;
+	start(&f, NULL);
+	lane_set_pace(f.a.lane, 12345678.9);
+	assert_int_equal(sockets_paced_at(12345678), 1);
+	lane_set_pace(f.a.lane, 1e12); /* more than can be said */
+	assert_int_equal(sockets_paced_at(12345678), 0);
+	lane_set_pace(f.a.lane, 2e6);
+	assert_int_equal(sockets_paced_at(2000000), 1);
+	lane_set_pace(f.a.lane, 0);
+	assert_int_equal(sockets_paced_at(2000000), 0);
+	uint8_t *body = make_body();
+	send_many(&f, body, FRAMES); /* none is held back */
+	run_until(&f, &f.b.frames, FRAMES);
+	stop(&f);
+	free(body);
+}
+
 static void congestion_follows_the_path(void **state)
 {
 	struct fixture f;
@@ -584,6 +617,7 @@ int main(void)
 		cmocka_unit_test(packed_bodies_are_dropped_like_others),
 		cmocka_unit_test(a_frame_that_was_not_packed_so_closes_the_lane),
 		cmocka_unit_test(a_packed_frame_of_a_stranger_is_not_unpacked),
+		cmocka_unit_test(a_pace_is_the_kernels),
 		cmocka_unit_test(congestion_follows_the_path),
 		cmocka_unit_test(what_is_taken_ahead_follows_the_path),
 	};
