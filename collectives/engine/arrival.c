@@ -3,7 +3,8 @@
 #include <string.h>
 
 /* Bytes at a window's end come less evenly than this: it had pauses, in which nobody sent. */
-#define STEADY 0.5
+#define STEADY    0.7
+#define BYTES_MIN (16u << 10) /* in it: fewer are a few messages */
 
 /* The total at that time, between two looks; less than 0: there was none so early. */
 static double total_at(const struct arrival *arrival, uint64_t us)
@@ -63,8 +64,9 @@ void arrival_look(struct arrival *arrival, uint64_t now_us, uint64_t total, uint
 double arrival_end(struct arrival *arrival)
 {
 	double more = arrival->most_in_two - arrival->most_in_one;
-	double rate = more > STEADY * arrival->most_in_one ? more * 1e6 / (double)arrival->window_us
-	                                                   : 0;
+	double rate = arrival->most_in_one >= BYTES_MIN && more > STEADY * arrival->most_in_one
+	    ? more * 1e6 / (double)arrival->window_us
+	    : 0;
 	arrival->most_in_one = arrival->most_in_two = 0;
 	arrival->window_us = 0;
 	return rate;

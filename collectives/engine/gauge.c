@@ -1,10 +1,13 @@
 #include "collectives/engine/gauge.h"
 
 #include "collectives/engine/engine_internal.h"
+#include "collectives/transport/lane.h"
 #include "common/log.h"
 
-#define LOOK_MS  4
-#define QUIET_US 60000u /* nothing moved for so long, and for two round trips: it is over */
+#define LOOK_MS 4
+/* Less is votes and pulses. */
+#define MOVED_PACKETS 8
+#define QUIET_US      60000u /* nothing moved for so long, and for two round trips: it is over */
 
 uint64_t gauge_count(struct gauge_lane *lane, uint32_t packets, uint32_t packet_bytes)
 {
@@ -16,9 +19,36 @@ uint64_t gauge_count(struct gauge_lane *lane, uint32_t packets, uint32_t packet_
 	return lane->bytes;
 }
 
-static void look_at(const struct engine *engine, struct gauge_sum *sum)
+bool gauge_moves(const struct gauge_lane *lane, uint32_t rtt_us, uint64_t now_us)
 {
-	*sum = (struct gauge_sum){ 0 };
+	return lane->moved_us > 0 && now_us - lane->moved_us <= rtt_us;
+}
+
+void gauge_out(struct gauge_lane *lane, const struct lane_glance *now, uint32_t least_us,
+    struct gauge_sum *sum)
+{
+	if (lane->counted) {
+		lane->sent_packets += (uint32_t)(now->packets_out - lane->packets);
+		lane->resent_packets += (uint32_t)(now->retransmits - lane->retransmits);
+	}
+	lane->retransmits = now->retransmits;
+	sum->up_bytes += gauge_count(lane, now->packets_out, now->packet_bytes_out);
+	sum->sent_packets += lane->sent_packets;
+	sum->resent_packets += lane->resent_packets;
+	if (lane->sent_packets - lane->moved_packets >= MOVED_PACKETS) {
+		lane->moved_packets = lane->sent_packets;
+		lane->moved_us = sum->now_us;
+	}
+	if (!gauge_moves(lane, least_us, sum->now_us) || least_us == 0)
+		return;
+	double trips = (double)now->now_rtt_us / least_us;
+	if (sum->trips <= 0 || trips < sum->trips)
+		sum->trips = trips;
+}
+
+static void look_at(const struct engine *engine, uint64_t now_us, struct gauge_sum *sum)
+{
+	*sum = (struct gauge_sum){ .now_us = now_us };
 	for (struct member *m = engine->members; m != NULL; m = m->next) {
 		if (m->over)
 			continue;
@@ -59,16 +89,17 @@ static void pace(struct engine *engine, const struct gauge_sum *sum, uint64_t no
 	        .sent_packets = sum->sent_packets,
 	        .resent_packets = sum->resent_packets,
 	        .rtt_us = gauge->rtt_us,
-	        .now_rtt_us = sum->now_rtt_us,
+	        .trips = sum->trips,
 	        .links = sum->links });
 	double bytes_per_s = pacer_rate(&gauge->pacer);
 	if (bytes_per_s > 0 || before)
 		peer_pace_all(engine, bytes_per_s, gauge->rtt_us, now_us);
-	if (bytes_per_s > 0 && !before)
+	if (bytes_per_s > 0 && !gauge->paced)
 		log_info("engine",
-		    "queues of long ways (round trip %.0f ms) overflow: from now on no more than "
-		    "%.1f MB/s go out over all of them",
+		    "queues of long ways (round trip %.0f ms) overflow: no more than they carry "
+		    "goes out over all of them, for now %.1f MB/s",
 		    gauge->rtt_us / 1e3, bytes_per_s / 1e6);
+	gauge->paced = gauge->paced || bytes_per_s > 0;
 }
 
 static void on_look(uv_timer_t *timer)
@@ -77,7 +108,7 @@ static void on_look(uv_timer_t *timer)
 	struct gauge *gauge = &engine->gauge;
 	struct gauge_sum sum;
 	uint64_t now_us = uv_hrtime() / 1000;
-	look_at(engine, &sum);
+	look_at(engine, now_us, &sum);
 	if (sum.rtt_us > 0)
 		gauge->rtt_us = sum.rtt_us;
 	if (moved(gauge, &sum))

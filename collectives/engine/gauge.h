@@ -15,13 +15,16 @@
 #define GAUGE_RTT_US 1000u
 
 struct engine;
+struct lane_glance;
 struct member;
 
 /* Of one connection, by packets that came through. */
 struct gauge_lane {
 	bool counted; /* once: from there on */
-	uint32_t packets;
-	uint64_t bytes;
+	uint32_t packets, retransmits;
+	uint64_t bytes, sent_packets, resent_packets;
+	/* Some packets at least, not a vote or a pulse: then, and how many of sent_packets there were. */
+	uint64_t moved_us, moved_packets;
 };
 
 struct gauge {
@@ -31,18 +34,28 @@ struct gauge {
 	uint64_t up_bytes, down_bytes,
 	    moved_us;    /* totals of what is open, and when they last moved */
 	uint32_t rtt_us; /* of the worst way; 0: none is long */
+	bool paced;      /* the log has said it */
 };
 
 /* What one look finds. */
 struct gauge_sum {
 	uint64_t up_bytes, down_bytes;
 	uint64_t sent_packets, resent_packets;
-	uint32_t rtt_us, now_rtt_us; /* of the worst: without queues, and lately */
-	unsigned links;              /* out */
+	uint32_t rtt_us; /* of the worst, without queues */
+	/* As many times as long a round trip is lately as it is without queues, of the least one on which something moves: what queues at our end shows on all of them. 0: nothing does. */
+	double trips;
+	unsigned links;  /* out */
+	uint64_t now_us; /* set by who asks */
 };
 
 /* All bytes of the connection since the first of these calls, now that it has carried so many packets. */
 uint64_t gauge_count(struct gauge_lane *lane, uint32_t packets, uint32_t packet_bytes);
+
+/* More than votes, within a round trip. */
+bool gauge_moves(const struct gauge_lane *lane, uint32_t rtt_us, uint64_t now_us);
+/* Adds what a connection of ours has carried. `least_us`: the round trip of its link, without queues. */
+void gauge_out(struct gauge_lane *lane, const struct lane_glance *now, uint32_t least_us,
+    struct gauge_sum *sum);
 
 void gauge_init(struct engine *engine);
 void gauge_stop(struct engine *engine);

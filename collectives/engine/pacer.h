@@ -8,8 +8,11 @@
  *
  * Only where it is wanted: with two links or more, over at least PACER_RTT_US (below, TCP mends itself within an op), and once a hundredth of what was sent in a
  * second went out again while queues grew: losses without queues are no reason to be slower.
- * It is a little more than was measured, so that it grows with the way, and is taken back only while something queues: traffic that has
- * little to send shows nothing. Where that is much less, all of it is forgotten, and TCP does as it likes until too much is lost once more. What comes in tells, and what goes out where nothing was lost: acknowledgements that wait for a hole to be filled say too much.
+ *
+ * Each second, while something queues, the rate is the largest that the last few showed, and a little less is sent, so that the queue goes; else a little more. What comes in
+ * shows it: what goes out is known by acknowledgements, whose heaps have no bound. But where the ways out and in differ, or little comes in, that is
+ * another way's: so all that went out in that second counts too, and where we send what we may and nothing queues the rate grows, whatever is seen. Traffic that has
+ * little to send shows nothing. Where seconds in which something queues show much less, all is forgotten, and TCP does as it likes until too much is lost once more.
  */
 #ifndef TR_COLLECTIVES_ENGINE_PACER_H
 #define TR_COLLECTIVES_ENGINE_PACER_H
@@ -20,31 +23,32 @@
 #include "collectives/engine/arrival.h"
 
 #define PACER_RTT_US   50000u
-#define PACER_BURST_US 1000000u /* at least, and eight windows */
+#define PACER_BURST_US 1000000u  /* at least, and eight windows: a "second" of the above */
+#define PACER_KEEPS_US 30000000u /* without a look: nothing is known any more */
 #define PACER_BURSTS \
 	4 /* the largest of which counts: heaps make none larger, and traffic that waits for something smaller */
-#define PACER_GAIN       1.03
-#define PACER_GAIN_EMPTY 1.08 /* after a second in which nothing queued */
-#define PACER_GAIN_FULL  0.96 /* in which too much did */
+#define PACER_GAIN      1.03
+#define PACER_GAIN_FULL 0.96 /* after a second in which something queued */
+#define PACER_GROWS     1.08 /* after one in which nothing did, though we sent what we may */
 
 struct pacer_look {
 	uint64_t now_us;
 	uint64_t up_bytes, down_bytes; /* came through, of what is open */
-	uint64_t resent_packets, sent_packets;
-	uint32_t rtt_us, now_rtt_us; /* of the worst way: without queues, and lately */
-	unsigned links;              /* over which something goes out, or could: peers */
+	uint64_t sent_packets, resent_packets;
+	uint32_t rtt_us; /* of the worst way, without queues */
+	double trips; /* as many times as long it is now, of the least way on which something moves; 0: none */
+	unsigned links;
 };
 
 struct pacer {
-	struct arrival up, down;
+	struct arrival down;
 	double said[PACER_BURSTS]; /* by the newest */
 	unsigned bursts;           /* ever */
-	struct pacer_look began;   /* the burst */
-	unsigned links;
-	uint32_t longest_us; /* round trip, in it */
+	struct pacer_look began, last;
+	unsigned looks, queued_looks, full_looks; /* of this burst, in which something moved */
 	bool on;
-	double gain;
-	double bytes_per_s; /* of the way; 0: not known */
+	double gain, bytes_per_s; /* of the way; 0: not known */
+	double most;              /* that it ever was, since it is on */
 };
 
 void pacer_look(struct pacer *pacer, const struct pacer_look *look);

@@ -424,14 +424,9 @@ void peer_link_gauge(const struct member *member, struct gauge_sum *sum)
 			if (!link->distant || !pl->up)
 				continue;
 			lane_glance(pl->lane, &now);
-			sum->up_bytes += gauge_count(&pl->gauged, now.packets_out,
-			    now.packet_bytes_out);
-			sum->sent_packets += now.packets_out;
-			sum->resent_packets += now.retransmits;
-			if (now.now_rtt_us > sum->now_rtt_us)
-				sum->now_rtt_us = now.now_rtt_us;
 			if (now.rtt_us > 0 && now.rtt_us < least_us)
 				least_us = now.rtt_us;
+			gauge_out(&pl->gauged, &now, least_us != UINT32_MAX ? least_us : 0, sum);
 		}
 		if (least_us != UINT32_MAX && least_us > sum->rtt_us)
 			sum->rtt_us = least_us;

@@ -61,7 +61,7 @@ struct peer_lane {
 	uint64_t acked_bytes; /* when last looked at */
 	uint32_t retransmits;
 	struct gauge_lane gauged;
-	double pace; /* bytes/s, at most; 0: no bound */
+	double pace;           /* bytes/s, at most; 0: no bound */
 	uint64_t looked_bytes; /* sent when it was last looked whether it is idle */
 	bool quiet;            /* it was */
 };
@@ -81,6 +81,7 @@ struct peer_link {
 	uint32_t lane_count;     /* ever made: their numbers */
 	uint32_t pulsed_lane;    /* said the last pulse */
 	bool distant;            /* a long way (gauge.h) */
+	bool by_rate;            /* bbr: losses do not bind it */
 	bool striped;            /* more than one lane, once: what is sent is kept */
 	size_t kept_bytes;       /* of staging */
 	size_t unwritten;        /* frames that a transport still reads */
@@ -93,11 +94,11 @@ struct peer_link {
 	unsigned pause_ms;
 	uint64_t sent_view; /* newest view of which frames were sent */
 	uint64_t bytes_out, burst_start_us, burst_bytes;
-	uint64_t told_bytes;      /* of acked_bytes, when the kernel was last asked for its rate */
+	uint64_t told_bytes; /* of acked_bytes, when the kernel was last asked for its rate */
 	struct {
 		struct pacer_link is;
-		bool busy; /* there is something to send */
-		uint64_t busy_since_us, looked_us, bytes;
+		bool busy; /* there is something to send, or was a moment ago */
+		uint64_t waited_us, busy_since_us, looked_us, bytes;
 	} pace;
 	struct rate_newest rates; /* over TCP: of bursts, and what the kernel says */
 };
@@ -132,6 +133,9 @@ bool peer_lane_hungry(const struct peer_link *link);
 void peer_lane_pulse(struct peer_lane *pl);
 /* Removes those that have no connection any more. */
 void peer_lane_forget_closed(struct peer_link *link);
+
+/* ---- peer_pace.c ---- */
+void peer_pace_let_go(struct peer_link *link); /* no pace any more */
 
 /* ---- peer_stripe.c ---- */
 unsigned peer_stripe_alive(const struct peer_link *link); /* those that are to stay */

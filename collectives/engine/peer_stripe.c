@@ -2,6 +2,7 @@
 #include "collectives/engine/peer_link.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "common/log.h"
 
@@ -9,6 +10,8 @@
 #define BUSY_BYTES_MIN 64u
 /* Since the kernel was asked last for its rate. */
 #define TOLD_BYTES_MIN (1u << 20)
+/* Of its part of a pace. */
+#define TAKES_ITS_PART 0.7
 
 unsigned peer_stripe_alive(const struct peer_link *link)
 {
@@ -60,7 +63,7 @@ static void retire_if_drained(struct peer_lane *pl)
 
 static void least(uint32_t *value, uint32_t other)
 {
-	if (*value == 0 || other < *value)
+	if (other != 0 && (*value == 0 || other < *value))
 		*value = other;
 }
 
@@ -73,6 +76,7 @@ static uint64_t count(struct peer_lane *pl, struct stripe_sample *now)
 	pl->link->retransmits += path.retransmits - pl->retransmits;
 	pl->acked_bytes = path.acked_bytes;
 	pl->retransmits = path.retransmits;
+	pl->link->by_rate = strcmp(path.congestion, "bbr") == 0;
 	least(&now->rtt_us, path.rtt_us);
 	least(&now->now_rtt_us, path.now_rtt_us);
 	return path.full_bytes_per_s;
@@ -97,11 +101,19 @@ static unsigned links_out(const struct member *member)
 	return count;
 }
 
+/* A paced link is no faster with more connections, but where losses bind one of cubic. */
+static bool needs_more(const struct peer_link *link)
+{
+	const struct pacer_link *part = &link->pace.is;
+	return part->bytes_per_s <= 0 ||
+	    (!link->by_rate && part->takes < TAKES_ITS_PART * part->bytes_per_s);
+}
+
 /* `hungry`: there is nothing to send but this look's pulses. */
 static void sample(struct peer_link *link, bool hungry)
 {
 	struct stripe_sample now = { .now_us = uv_hrtime() / 1000,
-		.busy = !link->idle_seen && link->pace.is.bytes_per_s <= 0, /* no more fits anyway */
+		.busy = !link->idle_seen && needs_more(link),
 		.links = links_out(link->member) };
 	double all_bytes_per_s = 0;
 	bool full = true;
@@ -116,7 +128,11 @@ static void sample(struct peer_link *link, bool hungry)
 		if (pl->retiring)
 			retire_if_drained(pl);
 	}
-	link->distant = now.rtt_us >= GAUGE_RTT_US;
+	if (now.rtt_us > 0) {
+		link->distant = now.rtt_us >= GAUGE_RTT_US;
+		if (!link->distant)
+			peer_pace_let_go(link);
+	}
 	tell_rate(link, full ? all_bytes_per_s : 0);
 	now.acked_bytes = link->acked_bytes;
 	now.retransmits = link->retransmits;

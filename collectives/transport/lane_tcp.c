@@ -196,7 +196,7 @@ static void tcp_glance(const struct lane *lane, struct lane_glance *glance)
 		.packet_bytes_in = known.packet_bytes_in };
 }
 
-/* Of what TCP sends, its headers not counted. */
+/* Of what TCP sends, its headers not counted. Without a bound again its packets are still let out one by one, as its congestion control says. */
 static void tcp_set_pace(struct lane *lane, double bytes_per_s)
 {
 	uint32_t most = bytes_per_s > 0 && bytes_per_s < UINT32_MAX ? (uint32_t)bytes_per_s
