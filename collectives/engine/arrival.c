@@ -3,7 +3,7 @@
 #include <string.h>
 
 /* Bytes at a window's end come less evenly than this: it had pauses, in which nobody sent. */
-#define STEADY    0.7
+#define STEADY    0.6
 #define BYTES_MIN (16u << 10) /* in it: fewer are a few messages */
 
 /* The total at that time, between two looks; less than 0: there was none so early. */
