@@ -169,7 +169,7 @@ static void it_is_not_paced_without_need(void **state)
 	struct way *ways[] = { &near, &one, &calm, &lossy };
 	for (unsigned i = 0; i < 4; i++) {
 		pass(ways[i], 20000000);
-		assert_true(pacer_rate(&ways[i]->pacer) == 0);
+		assert_true(pacer_rate(&ways[i]->pacer) == 0 && pacer_way(&ways[i]->pacer) == 0);
 	}
 	assert_true(near.resent > 0 && one.resent > 0 && lossy.resent > 0);
 }
@@ -184,6 +184,31 @@ static void a_trickle_does_not_begin_it(void **state)
 	way.stands = way.queue_bytes;
 	pass(&way, 20000000);
 	assert_true(way.resent > 0 && pacer_rate(&way.pacer) == 0);
+	way.wants = 1 * MBYTE; /* 700 packets a second, 20 of them again */
+	pass(&way, 20000000);
+	assert_true(pacer_rate(&way.pacer) == 0);
+}
+
+/* Losses, and a look in each fifth of a second at a queue that was nobody's; or a crowd in the first second, when nobody has found the rate yet. */
+static void one_odd_moment_does_not_begin_it(void **state)
+{
+	(void)state;
+	struct way way = of(12);
+	way.wants = 0.9 * way.bytes_per_s;
+	way.loses = 0.03;
+	for (unsigned i = 0; i < 100; i++) {
+		pass(&way, 200000);
+		way.stands = way.queue_bytes;
+		pass(&way, LOOK_US);
+		way.stands = 0;
+	}
+	assert_true(pacer_rate(&way.pacer) == 0);
+	struct way first = of(12);
+	pass(&first, PACER_BURST_US);
+	assert_true(first.resent > 0);
+	first.wants = 0.5 * first.bytes_per_s;
+	pass(&first, 10000000);
+	assert_true(pacer_rate(&first.pacer) == 0);
 }
 
 static void it_grows_with_the_way(void **state)
@@ -250,6 +275,7 @@ static void ways_out_that_are_faster_are_used(void **state)
 		way.in = cases[i].in;
 		way.loses = cases[i].loses;
 		pass(&way, 20000000);
+		assert_true(pacer_rate(&way.pacer) > 0);
 		double came = way.came;
 		pass(&way, 20000000);
 		assert_true(way.came - came > 0.93 * 20 * 12 * MBYTE);
@@ -342,6 +368,7 @@ int main(void)
 		cmocka_unit_test(it_follows_a_way_that_gets_slower),
 		cmocka_unit_test(little_to_send_is_no_slow_way),
 		cmocka_unit_test(a_trickle_does_not_begin_it),
+		cmocka_unit_test(one_odd_moment_does_not_begin_it),
 		cmocka_unit_test(ways_out_that_are_faster_are_used),
 		cmocka_unit_test(small_ops_are_not_held_up_for_ever),
 		cmocka_unit_test(what_was_closed_and_long_ago_does_not_count),
