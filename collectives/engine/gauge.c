@@ -90,7 +90,7 @@ static void pace(struct engine *engine, const struct gauge_sum *sum, uint64_t no
 	        .resent_packets = sum->resent_packets,
 	        .rtt_us = gauge->rtt_us,
 	        .trips = sum->trips,
-	        .links = sum->links });
+	        .peers = sum->peers });
 	double bytes_per_s = pacer_rate(&gauge->pacer);
 	if (bytes_per_s > 0 || before)
 		peer_pace_all(engine, bytes_per_s, gauge->rtt_us, now_us);

@@ -44,7 +44,7 @@ struct gauge_sum {
 	uint32_t rtt_us; /* of the worst, without queues */
 	/* As many times as long a round trip is lately as it is without queues, of the least one on which something moves: what queues at our end shows on all of them. 0: nothing does. */
 	double trips;
-	unsigned links;  /* out */
+	unsigned peers;  /* on other hosts */
 	uint64_t now_us; /* set by who asks */
 };
 

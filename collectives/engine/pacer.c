@@ -69,7 +69,7 @@ static void end_burst(struct pacer *pacer, const struct pacer_look *look)
 	if (said > pacer->bytes_per_s || full)
 		pacer->bytes_per_s = said;
 	pacer->on = pacer->on ||
-	    (crowded && pacer->bursts > 1 && look->links > 1 && look->rtt_us >= PACER_RTT_US);
+	    (crowded && pacer->bursts > 1 && look->peers > 1 && look->rtt_us >= PACER_RTT_US);
 	if (!pacer->on)
 		return;
 	pacer->most = pacer->bytes_per_s > pacer->most ? pacer->bytes_per_s : pacer->most;
@@ -110,7 +110,7 @@ double pacer_way(const struct pacer *pacer)
 
 double pacer_rate(const struct pacer *pacer)
 {
-	return pacer->on && pacer->last.links > 1 ? pacer->gain * pacer->bytes_per_s : 0;
+	return pacer->on && pacer->last.peers > 1 ? pacer->gain * pacer->bytes_per_s : 0;
 }
 
 void pacer_share(double bytes_per_s, struct pacer_link *links, unsigned count)

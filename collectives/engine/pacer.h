@@ -6,7 +6,7 @@
  *	pacer_look(&pacer, &(struct pacer_look){ now_us, ... });        every few milliseconds
  *	bytes_per_s = pacer_rate(&pacer);                               0: as TCP likes
  *
- * Only where it is wanted: with two links or more, over at least PACER_RTT_US (below, TCP mends itself within an op), and once a hundredth of what was sent in a
+ * Only where it is wanted: with two far peers or more, one of them at least PACER_RTT_US away (below, TCP mends itself within an op), and once a hundredth of what was sent in a
  * second went out again while queues grew: losses without queues are no reason to be slower.
  *
  * Each second, while something queues, the rate is the largest that the last few showed, and a little less is sent, so that the queue goes; else a little more. What comes in
@@ -37,7 +37,8 @@ struct pacer_look {
 	uint64_t sent_packets, resent_packets;
 	uint32_t rtt_us; /* of the worst way, without queues */
 	double trips; /* as many times as long it is now, of the least way on which something moves; 0: none */
-	unsigned links;
+	unsigned
+	    peers; /* far ones, whether something goes to them or not: what they get comes together at its end */
 };
 
 struct pacer {

@@ -416,9 +416,9 @@ void peer_link_traffic(const struct member *member, uint64_t peer, struct traffi
 
 void peer_link_gauge(const struct member *member, struct gauge_sum *sum)
 {
+	sum->peers += peer_stripe_far_peers(member);
 	for (struct peer_link *link = member->links; link != NULL; link = link->next) {
 		uint32_t least_us = UINT32_MAX;
-		sum->links += link->distant && !link->closing;
 		for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
 			struct lane_glance now;
 			if (!link->distant || !pl->up)

@@ -138,6 +138,8 @@ void peer_lane_forget_closed(struct peer_link *link);
 void peer_pace_let_go(struct peer_link *link); /* no pace any more */
 
 /* ---- peer_stripe.c ---- */
+/* Peers on other hosts: what goes to them, and comes from them, shares our way. */
+unsigned peer_stripe_far_peers(const struct member *member);
 unsigned peer_stripe_alive(const struct peer_link *link); /* those that are to stay */
 /* More or fewer, as the link needs; pulses on some of those that are idle. */
 void peer_stripe_look(struct peer_link *link);

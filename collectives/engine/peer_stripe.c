@@ -92,8 +92,7 @@ static void tell_rate(struct peer_link *link, double bytes_per_s)
 		rate_newest_add(&link->rates, bytes_per_s);
 }
 
-/* Peers on other hosts: what goes to them, and comes from them, shares our way. */
-static unsigned links_out(const struct member *member)
+unsigned peer_stripe_far_peers(const struct member *member)
 {
 	unsigned count = 0;
 	for (size_t i = 0; i < member->view_peer_count; i++)
@@ -114,7 +113,7 @@ static void sample(struct peer_link *link, bool hungry)
 {
 	struct stripe_sample now = { .now_us = uv_hrtime() / 1000,
 		.busy = !link->idle_seen && needs_more(link),
-		.links = links_out(link->member) };
+		.links = peer_stripe_far_peers(link->member) };
 	double all_bytes_per_s = 0;
 	bool full = true;
 	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {

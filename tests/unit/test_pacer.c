@@ -88,7 +88,7 @@ struct way {
 	double loses;  /* a part of all, whatever queues */
 	double stands; /* bytes of others in the queue, always */
 	uint32_t rtt_us;
-	unsigned links;
+	unsigned peers;
 	double wants; /* bytes/s, without a pace; more than the way has: it overflows */
 	double in;    /* of what goes out comes in as well */
 	uint64_t sends_us, pauses_us; /* in turns; 0: all the time */
@@ -108,7 +108,7 @@ static void look(struct way *way)
 	        .resent_packets = (uint64_t)(way->resent / PACKET),
 	        .rtt_us = way->rtt_us,
 	        .trips = 1 + 1e6 * queued / way->bytes_per_s / way->rtt_us,
-	        .links = way->links });
+	        .peers = way->peers });
 }
 
 static void pass(struct way *way, uint64_t us)
@@ -138,7 +138,7 @@ static struct way of(double mbyte)
 	return (struct way){ .bytes_per_s = mbyte * MBYTE,
 		.queue_bytes = 0.1 * mbyte * MBYTE,
 		.rtt_us = 200000,
-		.links = 3,
+		.peers = 3,
 		.wants = 2 * mbyte * MBYTE,
 		.in = 1,
 		.now_us = 1000 };
@@ -162,7 +162,7 @@ static void it_is_not_paced_without_need(void **state)
 	(void)state;
 	struct way near = of(12), one = of(12), calm = of(12), lossy = of(12);
 	near.rtt_us = 20000;
-	one.links = 1;
+	one.peers = 1;
 	calm.wants = 0.9 * calm.bytes_per_s;
 	lossy.wants = 0.9 * lossy.bytes_per_s;
 	lossy.loses = 0.03;
