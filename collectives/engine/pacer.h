@@ -1,7 +1,7 @@
 /* How fast this process sends over all its long ways together. TCP looks for the rate of a way by filling its queue until it overflows, and each connection
  * does so by itself. Links to several peers share the way at both ends, and where a round trip is longer than the queue what was lost takes round trips to be seen
  * and sent again: four members with 100 Mbit/s, 200 ms apart, with queues of 100 ms, took 2.6 to 20 s for all-reduces of 16 MiB that take 2.2. So when that
- * was seen, the rate is measured (arrival.h), and the kernel is asked to let out no more (SO_MAX_PACING_RATE; socket(7)): 2.4 to 2.7 s. Pure.
+ * was seen, the rate is measured (arrival.h), and the kernel is asked to let out no more (SO_MAX_PACING_RATE; socket(7)): 2.3 to 3.2 s. Pure.
  *
  *	pacer_look(&pacer, &(struct pacer_look){ now_us, ... });        every few milliseconds
  *	bytes_per_s = pacer_rate(&pacer);                               0: as TCP likes
