@@ -62,6 +62,7 @@ struct peer_lane {
 	uint32_t retransmits;
 	struct gauge_lane gauged;
 	double pace;           /* bytes/s, at most; 0: no bound */
+	uint64_t paced_us;     /* when it was said */
 	uint64_t looked_bytes; /* sent when it was last looked whether it is idle */
 	bool quiet;            /* it was */
 };

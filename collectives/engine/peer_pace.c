@@ -2,8 +2,9 @@
 #include "collectives/engine/peer_link.h"
 
 #define SETTLED_RTTS 3 /* of having something to send: what a link takes then is what it can take */
-#define NOISE        0.02 /* a pace that differs less stays */
-#define PACE_MIN     64e3 /* bytes/s of a connection */
+#define NOISE        0.02     /* a pace that differs less stays */
+#define PACE_MIN     64e3     /* bytes/s of a connection */
+#define SAID_US      1000000u /* until it is said again */
 
 static uint64_t bytes_through(const struct peer_link *link)
 {
@@ -64,9 +65,11 @@ static void apply(struct peer_link *link, uint32_t rtt_us, uint64_t now_us)
 			pace /= used;
 		if (pace > 0 && pace < PACE_MIN)
 			pace = PACE_MIN;
-		if (!pl->up || !differs(pace, pl->pace))
+		bool old = pace > 0 && now_us - pl->paced_us >= SAID_US;
+		if (!pl->up || (!differs(pace, pl->pace) && !old))
 			continue;
 		pl->pace = pace;
+		pl->paced_us = now_us;
 		lane_set_pace(pl->lane, pace);
 	}
 }

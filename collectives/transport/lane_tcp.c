@@ -23,6 +23,8 @@
 #define TURN_BYTES (1u << 20)
 /* Packing a byte takes the time of so many that are only sent. */
 #define PACKED_COST 8u
+/* bbr empties a way for 200 ms where it has not found it empty for 10 s. */
+#define BBR_BEGINS_MS 5000u
 /* Unsent bytes in the kernel above which the socket is not writable, at most. */
 #define NOT_SENT_BYTES (256u << 10)
 
@@ -33,6 +35,7 @@ struct lane_tcp {
 	size_t backlog_bytes, not_sent_bytes; /* at most */
 	char congestion[CONGESTION_NAME_MAX]; /* asked for */
 	char congestion_used[CONGESTION_NAME_MAX];
+	uint64_t begun_ms; /* bbr, because of its pace */
 	uint8_t *unpacked; /* head and body of a frame that was not taken yet; NULL: none */
 };
 
@@ -196,6 +199,22 @@ static void tcp_glance(const struct lane *lane, struct lane_glance *glance)
 		.packet_bytes_in = known.packet_bytes_in };
 }
 
+/* Who lets out no more than a way carries has no need of a way that is emptied, one connection after another, to learn how long it is; an all-reduce waits for
+ * each of them. Its windows stay, and what it measured is found again within a few round trips, in which the pace holds. */
+static void begin_bbr_anew(struct lane_tcp *tcp)
+{
+	uint64_t now_ms = uv_hrtime() / 1000000;
+	int fd = conn_socket(tcp->conn);
+	char used[CONGESTION_NAME_MAX];
+	if (now_ms - tcp->begun_ms < BBR_BEGINS_MS)
+		return;
+	tcp->begun_ms = now_ms;
+	congestion_get(fd, used);
+	if (strcmp(used, "bbr") != 0 || !congestion_set(fd, (const char *const[]){ "reno", NULL }))
+		return;
+	(void)congestion_set(fd, (const char *const[]){ used, NULL });
+}
+
 /* Of what TCP sends, its headers not counted. Without a bound again its packets are still let out one by one, as its congestion control says. */
 static void tcp_set_pace(struct lane *lane, double bytes_per_s)
 {
@@ -203,6 +222,8 @@ static void tcp_set_pace(struct lane *lane, double bytes_per_s)
 	                                                            : UINT32_MAX; /* no bound */
 	(void)setsockopt(conn_socket(of(lane)->conn), SOL_SOCKET, SO_MAX_PACING_RATE, &most,
 	    sizeof(most));
+	if (most != UINT32_MAX)
+		begin_bbr_anew(of(lane));
 }
 
 static const char *tcp_peer_name(const struct lane *lane)

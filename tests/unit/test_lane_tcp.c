@@ -1,7 +1,9 @@
 /* Lanes of TCP: received without copies, congestion control by the path, room and its end, places that nobody fills. */
 #include "tests/unit/lane_tcp_fixture.h"
 
+#include <linux/inet_diag.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -211,6 +213,48 @@ static void a_pace_is_the_kernels(void **state)
 	free(body);
 }
 
+/* What bbr has measured on the one socket with that pace; 0: nothing since it began. */
+static uint64_t bbr_bytes_per_s(uint32_t pace)
+{
+	for (int fd = 3; fd < 256; fd++) {
+		uint32_t most = 0;
+		socklen_t length = sizeof(most);
+		union tcp_cc_info cc = { 0 };
+		if (getsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &most, &length) != 0 ||
+		    most != pace)
+			continue;
+		length = sizeof(cc);
+		assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CC_INFO, &cc, &length), 0);
+		return (uint64_t)cc.bbr.bbr_bw_hi << 32 | cc.bbr.bbr_bw_lo;
+	}
+	fail_msg("no socket is paced at %u", pace);
+	return 0;
+}
+
+/* It would empty the way ten seconds after it found it empty; not more often than it takes to learn it. */
+static void bbr_begins_anew_where_it_is_paced(void **state)
+{
+	struct fixture f;
+	struct lane_path path;
+	(void)state;
+	if (!kernel_has("bbr"))
+		skip();
+	start(&f, "bbr");
+	uint8_t *body = make_body();
+	send_many(&f, body, FRAMES);
+	run_until(&f, &f.b.frames, FRAMES);
+	lane_set_pace(f.a.lane, 50e6);
+	assert_int_equal(bbr_bytes_per_s(50000000), 0);
+	send_many(&f, body, FRAMES);
+	run_until(&f, &f.b.frames, 2 * FRAMES);
+	lane_set_pace(f.a.lane, 40e6);
+	assert_true(bbr_bytes_per_s(40000000) > 0);
+	lane_path(f.a.lane, &path);
+	assert_string_equal(path.congestion, "bbr");
+	stop(&f);
+	free(body);
+}
+
 static void congestion_follows_the_path(void **state)
 {
 	struct fixture f;
@@ -265,6 +309,7 @@ int main(void)
 		cmocka_unit_test(a_body_that_does_not_come_gives_its_place_back),
 		cmocka_unit_test(dropped_bodies_are_told_from_sent_ones),
 		cmocka_unit_test(a_pace_is_the_kernels),
+		cmocka_unit_test(bbr_begins_anew_where_it_is_paced),
 		cmocka_unit_test(congestion_follows_the_path),
 		cmocka_unit_test(what_is_taken_ahead_follows_the_path),
 	};
