@@ -61,6 +61,11 @@ void arrival_look(struct arrival *arrival, uint64_t now_us, uint64_t total, uint
 		most(&arrival->most_in_two, (double)total, total_at(arrival, now_us - two_us));
 }
 
+void arrival_pause(struct arrival *arrival)
+{
+	arrival->looks = 0;
+}
+
 double arrival_end(struct arrival *arrival)
 {
 	double more = arrival->most_in_two - arrival->most_in_one;

@@ -27,6 +27,8 @@ struct arrival {
 
 /* The window of the first look since arrival_end is that of all until the next one. A total that falls is another way's: its looks are begun again. */
 void arrival_look(struct arrival *arrival, uint64_t now_us, uint64_t total, uint64_t window_us);
+/* What came before the next look is not part of the same windows. */
+void arrival_pause(struct arrival *arrival);
 /* Since the last call. Looks stay: what is under way goes on. */
 double arrival_end(struct arrival *arrival);
 

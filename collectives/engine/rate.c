@@ -1,5 +1,11 @@
 #include "collectives/engine/rate.h"
 
+#include <stdbool.h>
+
+/* Times as fast as the way is. */
+#define RATE_HEAPS_LEAST 1.25
+#define RATE_HEAPS_MOST  3
+
 void rate_newest_add(struct rate_newest *newest, double bytes_per_s)
 {
 	newest->bursts[newest->count++ % RATE_BURSTS] = bytes_per_s;
@@ -20,16 +26,27 @@ double rate_newest_middle(const struct rate_newest *newest, unsigned many)
 	return count > 0 ? sorted[(count - 1) / 2] : 0;
 }
 
-static void believe(struct rate *rate, uint64_t now_us)
+/* Much more than what a burst said without heaps, but not so much more that it must be another thing. 0: it said nothing. */
+static bool is_made_of_heaps(double bytes_per_s, double steady)
 {
-	bool first = rate->newest.count < RATE_BURSTS; /* they begin slowly, or with a heap */
-	double said = rate_newest_middle(&rate->newest, first ? 3 : RATE_BURSTS),
-	       passed = (double)(now_us - rate->said_us) / RATE_FALL_US;
+	return bytes_per_s > RATE_HEAPS_LEAST * steady && bytes_per_s < RATE_HEAPS_MOST * steady;
+}
 
-	if (first || said > rate->bytes_per_s)
+static void believe(struct rate *rate, uint64_t now_us, double steady)
+{
+	/* The first few begin slowly, and tell little. */
+	unsigned many = rate->newest.count < RATE_BURSTS ? 3 : RATE_BURSTS;
+	double said = rate_newest_middle(&rate->newest, many),
+	       falls = (double)(now_us - rate->said_us) / RATE_FALL_US;
+
+	if (is_made_of_heaps(said, steady))
+		said = steady;
+	if (is_made_of_heaps(rate->bytes_per_s, steady) && falls < 0.5)
+		falls = 0.5;
+	if (rate->bytes_per_s == 0 || said > rate->bytes_per_s)
 		rate->bytes_per_s = said;
 	else
-		rate->bytes_per_s += (said - rate->bytes_per_s) * (passed < 1 ? passed : 1);
+		rate->bytes_per_s += (said - rate->bytes_per_s) * (falls < 1 ? falls : 1);
 }
 
 static void end_whole(struct rate *rate)
@@ -37,69 +54,61 @@ static void end_whole(struct rate *rate)
 	uint64_t bytes = rate->whole.moved_bytes - rate->whole.first_bytes,
 	         us = rate->whole.moved_us - rate->whole.first_us;
 
-	if (!rate->goes_on || bytes < RATE_BYTES_MIN || us == 0)
+	if (rate->looks == 0 || bytes < RATE_BYTES_MIN || us == 0)
 		return;
 	double found = (double)bytes * 1e6 / (double)us, before = rate->mean_bytes_per_s;
 	rate->mean_bytes_per_s = before > 0 ? before + (found - before) / 4 : found;
 }
 
-static void begin_piece(struct rate *rate, uint64_t now_us, uint64_t total)
+/* A look that belongs to the burst. */
+static void go_on(struct rate *rate, uint64_t now_us, uint64_t total)
 {
-	rate->piece_us = now_us;
-	rate->piece_bytes = total;
-}
-
-/* With its newest byte; the fastest are first. True: it was one. */
-static bool end_piece(struct rate *rate, uint64_t least_us)
-{
-	uint64_t us = rate->whole.moved_us - rate->piece_us,
-	         bytes = rate->whole.moved_bytes - rate->piece_bytes;
-
-	if (!rate->goes_on || us < least_us || bytes < RATE_BYTES_MIN || rate->pieces == RATE_PIECES)
-		return false;
-	double found = (double)bytes * 1e6 / (double)us;
-	unsigned at = rate->pieces++;
-	for (; at > 0 && rate->piece[at - 1].bytes_per_s < found; at--)
-		rate->piece[at] = rate->piece[at - 1];
-	rate->piece[at] = (struct rate_piece){ found, bytes };
-	return true;
-}
-
-/* 0: nothing told anything. */
-static double fastest_third(const struct rate *rate)
-{
-	uint64_t all = 0, seen = 0;
-	unsigned at = 0;
-
-	for (unsigned i = 0; i < rate->pieces; i++)
-		all += rate->piece[i].bytes;
-	for (; at < rate->pieces && seen + rate->piece[at].bytes < all / 3; at++)
-		seen += rate->piece[at].bytes;
-	return at < rate->pieces ? rate->piece[at].bytes_per_s : 0;
+	if (rate->looks == 0) {
+		rate->whole.first_us = now_us;
+		rate->whole.first_bytes = total;
+	} else if (total == rate->whole.moved_bytes) {
+		return;
+	}
+	if (now_us - rate->whole.moved_us > RATE_WINDOW_US)
+		arrival_pause(&rate->steady);
+	arrival_look(&rate->steady, now_us, total, RATE_STEADY_US);
+	rate->whole.moved_us = now_us;
+	rate->whole.moved_bytes = total;
 }
 
 int rate_rest(struct rate *rate, uint64_t now_us)
 {
+	double steady = arrival_end(&rate->steady),
+	       burst = steady > 0 && steady < rate->burst ? steady : rate->burst;
+
 	end_whole(rate);
-	(void)end_piece(rate, RATE_PIECE_US / 2);
-	double burst = fastest_third(rate);
-	rate->goes_on = false;
-	rate->pieces = 0;
+	rate->looks = 0;
+	rate->burst = 0;
 	if (burst <= 0)
 		return 0;
 	rate_newest_add(&rate->newest, burst);
-	believe(rate, now_us);
+	believe(rate, now_us, steady);
 	rate->said_us = now_us;
 	return 1;
 }
 
-static void begin(struct rate *rate, uint64_t now_us, uint64_t total)
+/* Every second one goes. */
+static void thin_out(struct rate *rate)
 {
-	rate->goes_on = true;
-	rate->whole.first_us = rate->whole.moved_us = now_us;
-	rate->whole.first_bytes = rate->whole.moved_bytes = total;
-	rate->looked_us = now_us;
-	begin_piece(rate, now_us, total);
+	for (unsigned i = 0; i < RATE_LOOKS / 2; i++)
+		rate->look[i] = rate->look[2 * i];
+	rate->looks = RATE_LOOKS / 2;
+}
+
+/* The newest window that is long and full enough. */
+static double window(const struct rate *rate, uint64_t now_us, uint64_t total)
+{
+	for (unsigned i = rate->looks; i-- > 0;) {
+		uint64_t us = now_us - rate->look[i].us, bytes = total - rate->look[i].bytes;
+		if (us >= RATE_WINDOW_US && bytes >= RATE_BYTES_MIN)
+			return (double)bytes * 1e6 / (double)us;
+	}
+	return 0;
 }
 
 int rate_look(struct rate *rate, uint64_t now_us, uint64_t total)
@@ -107,24 +116,18 @@ int rate_look(struct rate *rate, uint64_t now_us, uint64_t total)
 	int ended = 0;
 
 	/* The total is of what is open: it falls when something is closed. */
-	if (rate->goes_on &&
-	    (total < rate->whole.moved_bytes || now_us - rate->whole.first_us >= RATE_BURST_US))
+	if (rate->looks > 0 &&
+	    (total < rate->look[rate->looks - 1].bytes ||
+	        now_us - rate->look[0].us >= RATE_BURST_US))
 		ended = rate_rest(rate, now_us);
-	if (!rate->goes_on)
-		begin(rate, now_us, total);
-	/* What came before a pause says no more; what comes after it came since the last look. */
-	if (total != rate->whole.moved_bytes) {
-		bool paused = rate->looked_us - rate->whole.moved_us >= RATE_PIECE_US / 2;
-		uint64_t bytes = rate->whole.moved_bytes - rate->piece_bytes;
-		if (paused)
-			(void)end_piece(rate, RATE_PIECE_US / 2);
-		if (bytes == 0 || (paused && bytes >= RATE_BYTES_MIN))
-			begin_piece(rate, rate->looked_us, rate->whole.moved_bytes);
-		rate->whole.moved_us = now_us;
-		rate->whole.moved_bytes = total;
-		if (end_piece(rate, RATE_PIECE_US))
-			begin_piece(rate, now_us, total);
-	}
-	rate->looked_us = now_us;
+	double told = window(rate, now_us, total);
+	if (told > rate->burst)
+		rate->burst = told;
+	go_on(rate, now_us, total);
+	if (rate->looks == RATE_LOOKS)
+		thin_out(rate);
+	rate->look[rate->looks].us = now_us;
+	rate->look[rate->looks].bytes = total;
+	rate->looks++;
 	return ended;
 }

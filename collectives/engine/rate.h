@@ -5,22 +5,25 @@
  *	rate_rest(&up, now_us);                 nothing moves any more
  *
  * A link shows what it carries only while it is full, and ops leave gaps: a member waits for others, and all links of a
- * process share what it has. So a burst is cut into pieces that carried enough to tell, and says what the fastest third of its bytes came with at least: what came before and after, what a
- * slow receiver took its time for, and what came faster than the way is, since it had been held up, does not count (the fastest 10 ms said 19 to 30 MB/s of 12 where a relay stands still
- * now and then). The median of the newest five bursts is believed. Slower ones take it back slowly: mostly they were bursts that had something else to wait for.
+ * process share what it has. So of a burst the fastest RATE_WINDOW_US count that carried enough to tell: what came before and after, and what a
+ * slow receiver took its time for, does not. Packets that were held up come in heaps, which look faster than the way is: of a burst that goes on for two windows of RATE_STEADY_US,
+ * without a pause as long as RATE_WINDOW_US, arrival.h says what it is without them; and the median of the newest five bursts is believed (a relay that stood still now and then made 20 to 30 MB/s of
+ * 12, three seconds on end: the next burst that goes on takes half of that back). Slower ones take it back within a minute only: mostly they were bursts that had something else to wait for.
  */
 #ifndef TR_COLLECTIVES_ENGINE_RATE_H
 #define TR_COLLECTIVES_ENGINE_RATE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
-#define RATE_PIECE_US 20000 /* at least; half of it, where a pause as long as that follows */
+#include "collectives/engine/arrival.h"
+
+#define RATE_WINDOW_US 10000 /* at least */
+#define RATE_STEADY_US 100000
 #define RATE_BYTES_MIN \
 	(48u << 10) /* in it: less comes at once, out of what windows hold at the start */
-#define RATE_BURST_US 1000000u /* a longer burst counts as several */
-#define RATE_PIECES   (RATE_BURST_US / RATE_PIECE_US + 1)
-#define RATE_FALL_US  20000000u /* until a slower one is believed */
+#define RATE_BURST_US 1000000u  /* a longer burst counts as several */
+#define RATE_FALL_US  60000000u /* until a slower one is believed */
+#define RATE_LOOKS    64
 #define RATE_BURSTS   5
 
 /* What the newest bursts said, bytes/s. All zero: there was none yet. */
@@ -35,14 +38,12 @@ void rate_newest_add(struct rate_newest *newest, double bytes_per_s);
 double rate_newest_middle(const struct rate_newest *newest, unsigned many);
 
 struct rate {
-	struct rate_piece {
-		double bytes_per_s;
-		uint64_t bytes;
-	} piece[RATE_PIECES]; /* of this burst */
-	unsigned pieces;
-	uint64_t piece_us, piece_bytes; /* the one that goes on: since when, and the total then */
-	bool goes_on;                   /* a burst */
-	uint64_t looked_us;
+	struct {
+		uint64_t us, bytes;
+	} look[RATE_LOOKS]; /* of this burst; in a long one the old ones lie further apart */
+	unsigned looks;
+	double burst;          /* bytes/s, the most in a window of it; 0: none told anything */
+	struct arrival steady; /* the same in longer ones, without heaps */
 	struct rate_newest newest;
 	uint64_t said_us;   /* when the newest ended */
 	double bytes_per_s; /* 0: not measured */

@@ -1,5 +1,6 @@
 #include "collectives/transport/congestion.h"
 
+#include <linux/inet_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -9,6 +10,8 @@
 
 #include "collectives/transport/address.h"
 #include "collectives/transport/tcp_path.h"
+
+#define BBR_UNIT 256u /* of its gains (net/ipv4/tcp_bbr.c) */
 
 const char *const *congestion_choices(bool loopback, uint32_t rtt_us)
 {
@@ -51,6 +54,25 @@ void congestion_get(int fd, char name[CONGESTION_NAME_MAX])
 	memset(name, 0, CONGESTION_NAME_MAX);
 	if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length) != 0)
 		name[0] = '\0';
+}
+
+/* Elsewhere the gain of its window is twice that or more. */
+static bool bbr_empties_the_way(int fd)
+{
+	union tcp_cc_info cc = { 0 };
+	socklen_t length = sizeof(cc);
+	return getsockopt(fd, IPPROTO_TCP, TCP_CC_INFO, &cc, &length) == 0 &&
+	    length == sizeof(cc.bbr) && cc.bbr.bbr_cwnd_gain <= BBR_UNIT;
+}
+
+bool congestion_begin_bbr_anew(int fd)
+{
+	char used[CONGESTION_NAME_MAX];
+	congestion_get(fd, used);
+	if (strcmp(used, "bbr") != 0 || bbr_empties_the_way(fd) || !set_one(fd, "reno"))
+		return false;
+	(void)set_one(fd, used); /* who had it may have it */
+	return true;
 }
 
 static void list_names(char text[128])

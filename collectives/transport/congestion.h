@@ -25,6 +25,10 @@ void congestion_choose(int fd, const char *wanted);
 /* "" if it cannot be told. */
 void congestion_get(int fd, char name[CONGESTION_NAME_MAX]);
 
+/* bbr, with the socket's windows as they are: what it had measured is found again within a few round trips, and the 10 s after which it empties the way for 200 ms,
+ * to learn how long it is, begin again. False: it is another congestion control, or is emptying the way (its window is four packets then, and would stay so). */
+bool congestion_begin_bbr_anew(int fd);
+
 /* TR_EINVAL, with the names that there are: the kernel does not have it, or does not let us use it. */
 tr_status congestion_check(const char *name, struct tr_error *error);
 

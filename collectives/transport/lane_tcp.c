@@ -200,19 +200,13 @@ static void tcp_glance(const struct lane *lane, struct lane_glance *glance)
 }
 
 /* Who lets out no more than a way carries has no need of a way that is emptied, one connection after another, to learn how long it is; an all-reduce waits for
- * each of them. Its windows stay, and what it measured is found again within a few round trips, in which the pace holds. */
-static void begin_bbr_anew(struct lane_tcp *tcp)
+ * each of them. */
+static void keep_bbr_from_emptying_the_way(struct lane_tcp *tcp)
 {
 	uint64_t now_ms = uv_hrtime() / 1000000;
-	int fd = conn_socket(tcp->conn);
-	char used[CONGESTION_NAME_MAX];
-	if (now_ms - tcp->begun_ms < BBR_BEGINS_MS)
-		return;
-	tcp->begun_ms = now_ms;
-	congestion_get(fd, used);
-	if (strcmp(used, "bbr") != 0 || !congestion_set(fd, (const char *const[]){ "reno", NULL }))
-		return;
-	(void)congestion_set(fd, (const char *const[]){ used, NULL });
+	if (now_ms - tcp->begun_ms >= BBR_BEGINS_MS &&
+	    congestion_begin_bbr_anew(conn_socket(tcp->conn)))
+		tcp->begun_ms = now_ms;
 }
 
 /* Of what TCP sends, its headers not counted. Without a bound again its packets are still let out one by one, as its congestion control says. */
@@ -223,7 +217,7 @@ static void tcp_set_pace(struct lane *lane, double bytes_per_s)
 	(void)setsockopt(conn_socket(of(lane)->conn), SOL_SOCKET, SO_MAX_PACING_RATE, &most,
 	    sizeof(most));
 	if (most != UINT32_MAX)
-		begin_bbr_anew(of(lane));
+		keep_bbr_from_emptying_the_way(of(lane));
 }
 
 static const char *tcp_peer_name(const struct lane *lane)
