@@ -61,18 +61,29 @@ void arrival_look(struct arrival *arrival, uint64_t now_us, uint64_t total, uint
 		most(&arrival->most_in_two, (double)total, total_at(arrival, now_us - two_us));
 }
 
+static void end_stretch(struct arrival *arrival)
+{
+	if (arrival->most_in_two > 0) {
+		most(&arrival->one, arrival->most_in_one, 0);
+		most(&arrival->two, arrival->most_in_two, 0);
+	}
+	arrival->most_in_one = arrival->most_in_two = 0;
+}
+
 void arrival_pause(struct arrival *arrival)
 {
+	end_stretch(arrival);
 	arrival->looks = 0;
 }
 
 double arrival_end(struct arrival *arrival)
 {
-	double more = arrival->most_in_two - arrival->most_in_one;
-	double rate = arrival->most_in_one >= BYTES_MIN && more > STEADY * arrival->most_in_one
+	end_stretch(arrival);
+	double more = arrival->two - arrival->one;
+	double rate = arrival->one >= BYTES_MIN && more > STEADY * arrival->one
 	    ? more * 1e6 / (double)arrival->window_us
 	    : 0;
-	arrival->most_in_one = arrival->most_in_two = 0;
+	arrival->one = arrival->two = 0;
 	arrival->window_us = 0;
 	return rate;
 }

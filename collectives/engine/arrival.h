@@ -22,12 +22,13 @@ struct arrival {
 	} look[ARRIVAL_LOOKS]; /* oldest first; two windows of them are needed */
 	unsigned looks;
 	uint64_t window_us;
-	double most_in_one, most_in_two; /* bytes */
+	double most_in_one, most_in_two; /* bytes, of what came without a pause so far */
+	double one, two;                 /* of all that filled two windows since arrival_end */
 };
 
 /* The window of the first look since arrival_end is that of all until the next one. A total that falls is another way's: its looks are begun again. */
 void arrival_look(struct arrival *arrival, uint64_t now_us, uint64_t total, uint64_t window_us);
-/* What came before the next look is not part of the same windows. */
+/* What came before the next look is not part of the same windows, and says nothing if it has not filled two of them. */
 void arrival_pause(struct arrival *arrival);
 /* Since the last call. Looks stay: what is under way goes on. */
 double arrival_end(struct arrival *arrival);

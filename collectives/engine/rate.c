@@ -16,7 +16,7 @@ double rate_newest_middle(const struct rate_newest *newest, unsigned many)
 	double sorted[RATE_BURSTS];
 	unsigned count = 0;
 
-	for (; count < many && count < newest->count; count++) {
+	for (; count < many && count < RATE_BURSTS && count < newest->count; count++) {
 		double value = newest->bursts[(newest->count - 1 - count) % RATE_BURSTS];
 		unsigned at = count;
 		for (; at > 0 && sorted[at - 1] > value; at--)
@@ -26,12 +26,14 @@ double rate_newest_middle(const struct rate_newest *newest, unsigned many)
 	return count > 0 ? sorted[(count - 1) / 2] : 0;
 }
 
-/* Much more than what a burst said without heaps, but not so much more that it must be another thing. 0: it said nothing. */
-static bool is_made_of_heaps(double bytes_per_s, double steady)
+/* More than bursts said without heaps, but not so much more that it must be another thing: those waited for something then. */
+static bool is_made_of_heaps(const struct rate *rate, double bytes_per_s, double steady)
 {
-	return bytes_per_s > RATE_HEAPS_LEAST * steady && bytes_per_s < RATE_HEAPS_MOST * steady;
+	return bytes_per_s > RATE_HEAPS_LEAST * rate->sure &&
+	    bytes_per_s < RATE_HEAPS_MOST * steady;
 }
 
+/* `steady`: of the newest burst without heaps; 0: it was too short for that. */
 static void believe(struct rate *rate, uint64_t now_us, double steady)
 {
 	/* The first few begin slowly, and tell little. */
@@ -39,14 +41,18 @@ static void believe(struct rate *rate, uint64_t now_us, double steady)
 	double said = rate_newest_middle(&rate->newest, many),
 	       falls = (double)(now_us - rate->said_us) / RATE_FALL_US;
 
-	if (is_made_of_heaps(said, steady))
-		said = steady;
-	if (is_made_of_heaps(rate->bytes_per_s, steady) && falls < 0.5)
+	if (steady > rate->sure)
+		rate->sure = steady;
+	if (is_made_of_heaps(rate, said, steady))
+		said = rate->sure;
+	if (is_made_of_heaps(rate, rate->bytes_per_s, steady) && falls < 0.5)
 		falls = 0.5;
 	if (rate->bytes_per_s == 0 || said > rate->bytes_per_s)
 		rate->bytes_per_s = said;
 	else
 		rate->bytes_per_s += (said - rate->bytes_per_s) * (falls < 1 ? falls : 1);
+	if (rate->sure > rate->bytes_per_s)
+		rate->sure = rate->bytes_per_s;
 }
 
 static void end_whole(struct rate *rate)
@@ -69,7 +75,8 @@ static void go_on(struct rate *rate, uint64_t now_us, uint64_t total)
 	} else if (total == rate->whole.moved_bytes) {
 		return;
 	}
-	if (now_us - rate->whole.moved_us > RATE_WINDOW_US)
+	/* Looks that come late are no pause. */
+	if (rate->looked_us - rate->whole.moved_us >= RATE_WINDOW_US)
 		arrival_pause(&rate->steady);
 	arrival_look(&rate->steady, now_us, total, RATE_STEADY_US);
 	rate->whole.moved_us = now_us;
@@ -124,6 +131,7 @@ int rate_look(struct rate *rate, uint64_t now_us, uint64_t total)
 	if (told > rate->burst)
 		rate->burst = told;
 	go_on(rate, now_us, total);
+	rate->looked_us = now_us;
 	if (rate->looks == RATE_LOOKS)
 		thin_out(rate);
 	rate->look[rate->looks].us = now_us;

@@ -8,7 +8,7 @@
  * process share what it has. So of a burst the fastest RATE_WINDOW_US count that carried enough to tell: what came before and after, and what a
  * slow receiver took its time for, does not. Packets that were held up come in heaps, which look faster than the way is: of a burst that goes on for two windows of RATE_STEADY_US,
  * without a pause as long as RATE_WINDOW_US, arrival.h says what it is without them; and the median of the newest five bursts is believed (a relay that stood still now and then made 20 to 30 MB/s of
- * 12, three seconds on end: the next burst that goes on takes half of that back). Slower ones take it back within a minute only: mostly they were bursts that had something else to wait for.
+ * 12, three seconds on end: the next burst that goes on takes half of that back). Slower ones take two thirds of it back within a minute: mostly they were bursts that had something else to wait for.
  */
 #ifndef TR_COLLECTIVES_ENGINE_RATE_H
 #define TR_COLLECTIVES_ENGINE_RATE_H
@@ -46,6 +46,8 @@ struct rate {
 	struct arrival steady; /* the same in longer ones, without heaps */
 	struct rate_newest newest;
 	uint64_t said_us;   /* when the newest ended */
+	double sure;        /* bytes/s, the most that was seen without heaps, of what is believed */
+	uint64_t looked_us; /* last */
 	double bytes_per_s; /* 0: not measured */
 	struct {
 		uint64_t first_us, first_bytes, moved_us, moved_bytes;

@@ -11,7 +11,8 @@
 #include "collectives/transport/address.h"
 #include "collectives/transport/tcp_path.h"
 
-#define BBR_UNIT 256u /* of its gains (net/ipv4/tcp_bbr.c) */
+#define ACK_WAITS_US 5000u /* for another, or a processor */
+#define BBR_UNIT     256u  /* of its gains (net/ipv4/tcp_bbr.c) */
 
 const char *const *congestion_choices(bool loopback, uint32_t rtt_us)
 {
@@ -56,23 +57,35 @@ void congestion_get(int fd, char name[CONGESTION_NAME_MAX])
 		name[0] = '\0';
 }
 
-/* Elsewhere the gain of its window is twice that or more. */
-static bool bbr_empties_the_way(int fd)
+/* 0 before its first acknowledgement. */
+static bool bbr_fills_its_window(int fd)
 {
 	union tcp_cc_info cc = { 0 };
 	socklen_t length = sizeof(cc);
 	return getsockopt(fd, IPPROTO_TCP, TCP_CC_INFO, &cc, &length) == 0 &&
-	    length == sizeof(cc.bbr) && cc.bbr.bbr_cwnd_gain <= BBR_UNIT;
+	    length == sizeof(cc.bbr) && cc.bbr.bbr_cwnd_gain > BBR_UNIT;
+}
+
+static bool all_is_well(int fd)
+{
+	struct tcp_info info = { 0 };
+	socklen_t length = sizeof(info);
+	struct tcp_path path = { 0 };
+	return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+	    (info.tcpi_ca_state == TCP_CA_Open || info.tcpi_ca_state == TCP_CA_Disorder) &&
+	    tcp_path_get(fd, &path) &&
+	    path.now_rtt_us <= path.rtt_us + path.rtt_us / 4 + ACK_WAITS_US;
 }
 
 bool congestion_begin_bbr_anew(int fd)
 {
 	char used[CONGESTION_NAME_MAX];
 	congestion_get(fd, used);
-	if (strcmp(used, "bbr") != 0 || bbr_empties_the_way(fd) || !set_one(fd, "reno"))
+	/* A process may have what it may not ask for. */
+	if (strcmp(used, "bbr") != 0 || !bbr_fills_its_window(fd) || !all_is_well(fd) ||
+	    congestion_check(used, NULL) != TR_OK || !set_one(fd, "reno"))
 		return false;
-	(void)set_one(fd, used); /* who had it may have it */
-	return true;
+	return set_one(fd, used);
 }
 
 static void list_names(char text[128])

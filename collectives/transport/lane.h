@@ -149,7 +149,7 @@ struct lane_ops {
 	void (*path)(struct lane *lane, struct lane_path *path);
 	/* Without any change to the lane: to be asked every few milliseconds. */
 	void (*glance)(const struct lane *lane, struct lane_glance *glance);
-	/* It lets out no more than that, said again every second; 0: as much as the transport likes. NULL: it has no such bound. */
+	/* It lets out no more than that, said again every second while it has something to send; 0: as much as the transport likes. NULL: it has no such bound. */
 	void (*set_pace)(struct lane *lane, double bytes_per_s);
 	const char *(*peer_name)(
 	    const struct lane *lane); /* "127.0.0.1:40312"; lives as long as the lane */

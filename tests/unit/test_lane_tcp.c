@@ -200,6 +200,9 @@ static void a_pace_is_the_kernels(void **state)
 	start(&f, NULL);
 	lane_set_pace(f.a.lane, 12345678.9);
 	assert_int_equal(sockets_paced_at(12345678), 1);
+	struct lane_path path;
+	lane_path(f.a.lane, &path);
+	assert_string_equal(path.congestion, kernel_has("cubic") ? "cubic" : "reno");
 	lane_set_pace(f.a.lane, 1e12); /* more than can be said */
 	assert_int_equal(sockets_paced_at(12345678), 0);
 	lane_set_pace(f.a.lane, 2e6);
@@ -231,6 +234,22 @@ static uint64_t bbr_bytes_per_s(uint32_t pace)
 	return 0;
 }
 
+/* No acknowledgement is under way any more, on any socket of this process. */
+static void wait_for_acknowledgements(struct fixture *f)
+{
+	for (int fd = 3; fd < 256; fd++) {
+		struct tcp_info info = { 0 };
+		socklen_t length = sizeof(info);
+		for (unsigned tries = 0;
+		     getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+		     info.tcpi_unacked > 0 && tries < 5000;
+		     tries++) {
+			(void)uv_run(&f->loop, UV_RUN_NOWAIT);
+			(void)usleep(1000);
+		}
+	}
+}
+
 /* It would empty the way ten seconds after it found it empty; not more often than it takes to learn it. */
 static void bbr_begins_anew_where_it_is_paced(void **state)
 {
@@ -243,6 +262,7 @@ static void bbr_begins_anew_where_it_is_paced(void **state)
 	uint8_t *body = make_body();
 	send_many(&f, body, FRAMES);
 	run_until(&f, &f.b.frames, FRAMES);
+	wait_for_acknowledgements(&f);
 	lane_set_pace(f.a.lane, 50e6);
 	assert_int_equal(bbr_bytes_per_s(50000000), 0);
 	send_many(&f, body, FRAMES);
