@@ -44,12 +44,10 @@ def strange(found, rates):
 
 
 def check_rates(lab, rates):
-    """A machine with other work makes cables seem slower than they are, so there are some turns; never faster."""
+    """A machine with other work makes cables seem slower than they are, or faster (what was held up comes at once), so there are some turns."""
     for _ in range(6):
         found = rows(lab.json("nodes", "--measure"))
         assert len(found) == len(rates) ** 2 and all(row["error"] is None for row in found.values())
-        for (a, b), row in found.items():
-            assert a == b or row["bandwidth_bytes_per_s"] < 1.15 * MBIT * min(rates[a], rates[b]), (a, b, row)
         odd = strange(found, rates)
         if odd is None:
             return
