@@ -110,7 +110,7 @@ static void on_look(uv_timer_t *timer)
 	uint64_t now_us = uv_hrtime() / 1000;
 	look_at(engine, now_us, &sum);
 	if (sum.rtt_us > 0)
-		gauge->rtt_us = sum.rtt_us;
+		gauge->rtt_us = gauge->up.rtt_us = gauge->down.rtt_us = sum.rtt_us;
 	if (moved(gauge, &sum))
 		gauge->moved_us = now_us;
 	gauge->up_bytes = sum.up_bytes;

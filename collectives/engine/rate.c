@@ -1,7 +1,5 @@
 #include "collectives/engine/rate.h"
 
-#include <stdbool.h>
-
 /* Times as fast as the way is. */
 #define RATE_HEAPS_LEAST 1.25
 #define RATE_HEAPS_MOST  3
@@ -66,37 +64,58 @@ static void end_whole(struct rate *rate)
 	rate->mean_bytes_per_s = before > 0 ? before + (found - before) / 4 : found;
 }
 
+static uint64_t steady_us(const struct rate *rate)
+{
+	uint64_t trips_us = RATE_TRIPS * (uint64_t)rate->rtt_us;
+	return trips_us > RATE_STEADY_US ? trips_us : RATE_STEADY_US;
+}
+
 /* A look that belongs to the burst. */
 static void go_on(struct rate *rate, uint64_t now_us, uint64_t total)
 {
 	if (rate->looks == 0) {
 		rate->whole.first_us = now_us;
 		rate->whole.first_bytes = total;
+		if (!rate->goes_on)
+			rate->began_us = now_us;
 	} else if (total == rate->whole.moved_bytes) {
 		return;
 	}
 	/* Looks that come late are no pause. */
 	if (rate->looked_us - rate->whole.moved_us >= RATE_WINDOW_US)
 		arrival_pause(&rate->steady);
-	arrival_look(&rate->steady, now_us, total, RATE_STEADY_US);
+	arrival_look(&rate->steady, now_us, total, steady_us(rate));
 	rate->whole.moved_us = now_us;
 	rate->whole.moved_bytes = total;
 }
 
-int rate_rest(struct rate *rate, uint64_t now_us)
+/* `goes_on`: it is cut here, since it is long. */
+static int end_burst(struct rate *rate, uint64_t now_us, bool goes_on)
 {
-	double steady = arrival_end(&rate->steady),
-	       burst = steady > 0 && steady < rate->burst ? steady : rate->burst;
+	double steady = arrival_end(&rate->steady), burst = rate->burst;
 
+	/* A short one has a beginning and an end that look like that. */
+	if (rate->looks == 0 || rate->whole.moved_us - rate->began_us < RATE_LONG * steady_us(rate))
+		steady = 0;
+	if (steady > 0 && steady < burst)
+		burst = steady;
+	if (!goes_on)
+		arrival_pause(&rate->steady);
 	end_whole(rate);
 	rate->looks = 0;
 	rate->burst = 0;
+	rate->goes_on = goes_on;
 	if (burst <= 0)
 		return 0;
 	rate_newest_add(&rate->newest, burst);
 	believe(rate, now_us, steady);
 	rate->said_us = now_us;
 	return 1;
+}
+
+int rate_rest(struct rate *rate, uint64_t now_us)
+{
+	return end_burst(rate, now_us, false);
 }
 
 /* Every second one goes. */
@@ -123,10 +142,9 @@ int rate_look(struct rate *rate, uint64_t now_us, uint64_t total)
 	int ended = 0;
 
 	/* The total is of what is open: it falls when something is closed. */
-	if (rate->looks > 0 &&
-	    (total < rate->look[rate->looks - 1].bytes ||
-	        now_us - rate->look[0].us >= RATE_BURST_US))
-		ended = rate_rest(rate, now_us);
+	bool falls = rate->looks > 0 && total < rate->look[rate->looks - 1].bytes;
+	if (falls || (rate->looks > 0 && now_us - rate->look[0].us >= RATE_BURST_US))
+		ended = end_burst(rate, now_us, !falls);
 	double told = window(rate, now_us, total);
 	if (told > rate->burst)
 		rate->burst = told;

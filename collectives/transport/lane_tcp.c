@@ -204,6 +204,9 @@ static void tcp_glance(const struct lane *lane, struct lane_glance *glance)
 static void keep_bbr_from_emptying_the_way(struct lane_tcp *tcp)
 {
 	uint64_t now_ms = uv_hrtime() / 1000000;
+	/* Not at first: it may have just begun, and be in the middle of losses. */
+	if (tcp->begun_ms == 0)
+		tcp->begun_ms = now_ms;
 	if (now_ms - tcp->begun_ms >= BBR_BEGINS_MS &&
 	    congestion_begin_bbr_anew(conn_socket(tcp->conn)))
 		tcp->begun_ms = now_ms;

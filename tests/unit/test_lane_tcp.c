@@ -263,6 +263,9 @@ static void bbr_begins_anew_where_it_is_paced(void **state)
 	send_many(&f, body, FRAMES);
 	run_until(&f, &f.b.frames, FRAMES);
 	wait_for_acknowledgements(&f);
+	lane_set_pace(f.a.lane, 60e6);
+	assert_true(bbr_bytes_per_s(60000000) > 0); /* it has just begun */
+	(void)usleep(5100000);
 	lane_set_pace(f.a.lane, 50e6);
 	assert_int_equal(bbr_bytes_per_s(50000000), 0);
 	send_many(&f, body, FRAMES);

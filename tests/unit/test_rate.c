@@ -170,7 +170,7 @@ static void bursts_that_go_on_take_heaps_back(void **state)
 	}
 	assert_true(c.rate.bytes_per_s > 25e6);
 	for (unsigned op = 0; op < 6; op++) {
-		carry(&c, 12.5e6, 4 << 20);
+		carry(&c, 12.5e6, 8 << 20);
 		rest(&c, 1000);
 	}
 	assert_in_range((uint64_t)c.rate.bytes_per_s, 12000000, 15600000);
@@ -187,10 +187,38 @@ static void bursts_that_wait_for_a_slower_one_take_little_back(void **state)
 	(void)state;
 	struct clock c = { .now_us = 1000 };
 	for (unsigned op = 0; op < 20; op++) {
-		carry(&c, op < 10 ? 12.5e6 : 6e6, 4 << 20);
+		carry(&c, op < 10 ? 12.5e6 : 6e6, 8 << 20);
 		rest(&c, 1000);
 	}
 	assert_in_range((uint64_t)c.rate.bytes_per_s, 11000000, 12600000);
+}
+
+/* A megabyte 100 ms away: slow start, and then some of it at the way's rate; one round after another. */
+static void short_rounds_say_what_their_fastest_part_says(void **state)
+{
+	(void)state;
+	struct clock c = { .now_us = 1000 };
+	for (unsigned op = 0; op < 6; op++) {
+		carry(&c, 3e6, 150000);
+		carry(&c, 6e6, 300000);
+		carry(&c, 12e6, 1800000);
+		rest(&c, 4000);
+	}
+	near_to(c.rate.bytes_per_s, 12e6);
+}
+
+/* The first rounds over a way of 200 ms: TCP doubles its window each time, for more than a second. */
+static void slow_start_over_a_long_way_says_what_it_came_to(void **state)
+{
+	(void)state;
+	struct clock c = { .rate = { .rtt_us = 200000 }, .now_us = 1000 };
+	for (unsigned op = 0; op < 2; op++) {
+		for (double bytes_per_s = 0.4e6; bytes_per_s < 12e6; bytes_per_s *= 2)
+			carry(&c, bytes_per_s, (uint64_t)(bytes_per_s / 5));
+		carry(&c, 12e6, 600000);
+		rest(&c, 4000);
+	}
+	near_to(c.rate.bytes_per_s, 12e6);
 }
 
 /* A loop that has other things to do. */
@@ -215,7 +243,7 @@ static void short_stretches_do_not_change_what_long_ones_say(void **state)
 	(void)state;
 	struct clock c = { .now_us = 1000 };
 	for (unsigned op = 0; op < 3; op++) {
-		carry(&c, 12e6, 3600000);
+		carry(&c, 12e6, 7200000);
 		wait_for(&c, 40000);
 		carry(&c, 12e6, 600000);
 		carry(&c, 24e6, 480000);
@@ -318,6 +346,8 @@ int main(void)
 		cmocka_unit_test(two_heaps_in_a_row_are_not_believed),
 		cmocka_unit_test(bursts_that_go_on_take_heaps_back),
 		cmocka_unit_test(bursts_that_wait_for_a_slower_one_take_little_back),
+		cmocka_unit_test(short_rounds_say_what_their_fastest_part_says),
+		cmocka_unit_test(slow_start_over_a_long_way_says_what_it_came_to),
 		cmocka_unit_test(looks_that_come_late_are_no_pauses),
 		cmocka_unit_test(short_stretches_do_not_change_what_long_ones_say),
 		cmocka_unit_test(a_way_that_got_faster_is_seen_with_the_third_burst),
