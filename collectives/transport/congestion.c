@@ -12,6 +12,7 @@
 #include "collectives/transport/tcp_path.h"
 
 #define ACK_WAITS_US 5000u /* for another, or a processor */
+#define BBR_WINDOW   2u    /* it keeps what goes in so many of the least round trips */
 #define BBR_UNIT     256u  /* of its gains (net/ipv4/tcp_bbr.c) */
 
 const char *const *congestion_choices(bool loopback, uint32_t rtt_us)
@@ -73,8 +74,7 @@ static bool all_is_well(int fd)
 	struct tcp_path path = { 0 };
 	return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
 	    (info.tcpi_ca_state == TCP_CA_Open || info.tcpi_ca_state == TCP_CA_Disorder) &&
-	    tcp_path_get(fd, &path) &&
-	    path.now_rtt_us <= path.rtt_us + path.rtt_us / 4 + ACK_WAITS_US;
+	    tcp_path_get(fd, &path) && path.now_rtt_us <= BBR_WINDOW * path.rtt_us + ACK_WAITS_US;
 }
 
 bool congestion_begin_bbr_anew(int fd)

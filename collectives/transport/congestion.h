@@ -27,7 +27,7 @@ void congestion_get(int fd, char name[CONGESTION_NAME_MAX]);
 
 /* bbr, with the socket's window as it is: what it had measured is found again within a few round trips, and the 10 s after which it empties the way for 200 ms, to learn how long it is,
  * begin again. Only where it loses nothing by it: false where it is another congestion control, is emptying the way now (its window is four packets then, and would stay so), mends a loss, or
- * where round trips are longer than the least one known by a quarter (the way has become longer, or something queues: it has to find out). */
+ * where round trips are twice as long as the least one known: by that its window would not fill the way (it may have become longer: bbr has to find out). */
 bool congestion_begin_bbr_anew(int fd);
 
 /* TR_EINVAL, with the names that there are: the kernel does not have it, or does not let us use it. */
