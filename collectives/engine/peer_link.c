@@ -451,5 +451,5 @@ void peer_link_describe(const struct member *member, uint64_t peer, struct tr_li
 		(void)snprintf(is->congestion, sizeof(is->congestion), "%s", path.congestion);
 	}
 	if (link != NULL)
-		is->bandwidth_bytes_per_s = rate_newest_middle(&link->rates, 3);
+		is->bandwidth_bytes_per_s = rate_newest_middle(&link->rates, RATE_FEW);
 }

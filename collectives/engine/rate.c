@@ -35,7 +35,7 @@ static bool is_made_of_heaps(const struct rate *rate, double bytes_per_s, double
 static void believe(struct rate *rate, uint64_t now_us, double steady)
 {
 	/* The first few begin slowly, and tell little. */
-	unsigned many = rate->newest.count < RATE_BURSTS ? 3 : RATE_BURSTS;
+	unsigned many = rate->newest.count < RATE_BURSTS ? RATE_FEW : RATE_BURSTS;
 	double said = rate_newest_middle(&rate->newest, many),
 	       falls = (double)(now_us - rate->said_us) / RATE_FALL_US;
 

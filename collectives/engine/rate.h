@@ -28,6 +28,7 @@
 #define RATE_FALL_US  60000000u /* until a slower one is believed */
 #define RATE_LOOKS    64
 #define RATE_BURSTS   5
+#define RATE_FEW      3 /* of them, at first and of a single link */
 
 /* What the newest bursts said, bytes/s. All zero: there was none yet. */
 struct rate_newest {

@@ -69,12 +69,9 @@ static bool bbr_fills_its_window(int fd)
 
 static bool all_is_well(int fd)
 {
-	struct tcp_info info = { 0 };
-	socklen_t length = sizeof(info);
 	struct tcp_path path = { 0 };
-	return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
-	    (info.tcpi_ca_state == TCP_CA_Open || info.tcpi_ca_state == TCP_CA_Disorder) &&
-	    tcp_path_get(fd, &path) && path.now_rtt_us <= BBR_WINDOW * path.rtt_us + ACK_WAITS_US;
+	return tcp_path_get(fd, &path) && !path.mends_loss &&
+	    path.now_rtt_us <= BBR_WINDOW * path.rtt_us + ACK_WAITS_US;
 }
 
 bool congestion_begin_bbr_anew(int fd)

@@ -15,6 +15,7 @@ bool tcp_path_get(int fd, struct tcp_path *path)
 	                                                                         : info.tcpi_rtt;
 	path->now_rtt_us = info.tcpi_rtt;
 	path->retransmits = info.tcpi_total_retrans;
+	path->mends_loss = info.tcpi_ca_state > TCP_CA_Disorder;
 	path->acked_bytes = info.tcpi_bytes_acked;
 	path->bytes_per_s = info.tcpi_delivery_rate;
 	path->full = !info.tcpi_delivery_rate_app_limited;

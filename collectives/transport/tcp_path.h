@@ -9,6 +9,7 @@ struct tcp_path {
 	uint32_t rtt_us;     /* least one seen: what queues add is not the path's */
 	uint32_t now_rtt_us; /* lately */
 	uint32_t retransmits;
+	bool mends_loss; /* now: its window is a smaller one */
 	uint64_t acked_bytes;
 	uint64_t bytes_per_s; /* delivered lately; 0: unknown */
 	bool full; /* bytes_per_s is what the path carries: all the time there was more to send */

@@ -5,9 +5,20 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "collectives/transport/congestion.h"
+
+/* In place of libuv's, for what asks the time: it can be later than it is. */
+static uint64_t later_ns;
+
+uint64_t uv_hrtime(void)
+{
+	struct timespec now;
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec + later_ns;
+}
 
 static tr_status send_segment(struct fixture *f, const uint8_t *body, size_t bytes)
 {
@@ -265,7 +276,7 @@ static void bbr_begins_anew_where_it_is_paced(void **state)
 	wait_for_acknowledgements(&f);
 	lane_set_pace(f.a.lane, 60e6);
 	assert_true(bbr_bytes_per_s(60000000) > 0); /* it has just begun */
-	(void)usleep(5100000);
+	later_ns += 6000000000;
 	lane_set_pace(f.a.lane, 50e6);
 	assert_int_equal(bbr_bytes_per_s(50000000), 0);
 	send_many(&f, body, FRAMES);

@@ -15,8 +15,8 @@ later one, members agree on what they saw (collectives/core/links.c). Three thin
 1.57 to 1.89 times its bound): figures of links were those of the moment when the view was made, so none in a group of one view; each of n - 1 links began with eight connections, which lost to one another in
 the queues (collectives/engine/stripe.h); and windows of 4 MiB put all of an op before its slowest end at once. Where a round trip is longer than the queues
 (200 ms; they hold 100) TCP lost so much of each op that auto took 1.46 times the best with 16 MiB (4.7 s), and star and one-shot with 1 MiB twice the model: such ways are paced since (collectives/engine/pacer.h). What is left in the table: four members at 20 ms with 16 MiB, where auto took direct
-and was slower than direct when asked for (one member or two looked twice as fast as they were, and got too large a share), and at 200 ms (1.16; 0.995 in a second turn; bbr emptied each connection's way by turns). Both
-have been mended since (collectives/engine/rate.h; bbr begins anew on paced connections), and five cases measured again, which are not in the table: 1.02 and 1.16 (ring, which the model wants at 2.25 s, takes 2.5 to 2.9; direct 2.35); 4 members,
+and was slower than direct when asked for (one member or two looked twice as fast as they were, and got too large a share), and at 200 ms (1.16; 0.995 in a second turn; bbr emptied each connection's way by turns). The first
+has been mended since (collectives/engine/rate.h), and bbr begins anew on paced connections; five cases were measured again, which are not in the table: 1.02, and 1.16 still (ring, which the model wants at 2.25 s, takes 2.5 to 2.9; direct 2.35); 4 members,
 200 ms, 1 MiB 0.99; 8 members, 20 ms, 1 MiB 0.98; with one of half the rate 1.04; with 64 KiB the model is short of
 what direct, ring and star take at 20 ms and less, tens of packets and a few milliseconds. One turn a case, on two cores; the model's factor for trips (1.2) is from such times, of the runs before."""
 
