@@ -141,9 +141,12 @@ static double window_bytes(const struct group_core *core, const struct op *op)
 	double bytes = 1.5 * (double)(op->signature.count * op->element_bytes) / (n * (n - 1));
 	/* A link that carries B bytes/s for the four hops until the credit is back. */
 	double least = 4 * core->view.latency_s * op->roster->bandwidth_bytes_per_s;
-	/* Where that is known of a long way, more would only queue before its slowest end, and be lost there. A ring has no such end, and its credit has
-	 * many more hops to go. */
-	bool known = least > 0 && op->algorithm != TR_RING && select_long(core->view.latency_s);
+	bool ring = op->algorithm == TR_RING;
+	/* Where that is known of a long way, more would only queue before its slowest end, and be lost there. A ring has no such end: what each member begins goes over 2(n-1) hops, as does what
+	 * its link carries in that time of all members, so one hop's worth each keeps links busy where nothing waits; twice that, a round trip's, where something does. */
+	bool known = least > 0 && !ring && select_long(core->view.latency_s);
+	if (ring)
+		least *= n / 2;
 	double floor = known ? TR_OP_WINDOW_BYTES_LONG : TR_OP_WINDOW_BYTES_MIN;
 
 	if (least < floor)

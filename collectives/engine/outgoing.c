@@ -38,6 +38,17 @@ struct outgoing *outgoing_take(struct outgoing_list *list)
 	return out;
 }
 
+struct outgoing *outgoing_take_segment(struct peer_link *link)
+{
+	struct outgoing_list *hot = &link->queue[OUTGOING_HOT], *own = &link->queue[OUTGOING_OWN];
+	bool full = link->kept_bytes >= TR_LINK_KEPT_BYTES_MAX;
+	if (hot->first == NULL || (full && hot->first->buffer != NULL))
+		return outgoing_take(own);
+	bool waited = link->distant && own->first != NULL &&
+	    own->first->number < hot->first->number;
+	return outgoing_take(waited ? own : hot);
+}
+
 struct outgoing *outgoing_segment(struct peer_link *link, const struct group_action *action)
 {
 	struct outgoing *out = malloc(sizeof(*out));

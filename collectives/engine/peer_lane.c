@@ -212,15 +212,6 @@ static struct peer_lane *roomiest(const struct peer_link *link)
 	return best;
 }
 
-static struct outgoing *take_segment(struct peer_link *link)
-{
-	struct outgoing_list *hot = &link->queue[OUTGOING_HOT];
-	bool full = link->kept_bytes >= TR_LINK_KEPT_BYTES_MAX;
-	if (hot->first != NULL && !(full && hot->first->buffer != NULL))
-		return outgoing_take(hot);
-	return outgoing_take(&link->queue[OUTGOING_OWN]);
-}
-
 /* Control frames stay in order: none overtakes one that has to be sent again. */
 static bool all_settled(const struct peer_link *link)
 {
@@ -242,7 +233,7 @@ void peer_lane_feed(struct peer_link *link)
 			lane_take(pl, out);
 	while (link->queue[OUTGOING_HOT].first != NULL || link->queue[OUTGOING_OWN].first != NULL) {
 		pl = roomiest(link);
-		out = pl == NULL ? NULL : take_segment(link);
+		out = pl == NULL ? NULL : outgoing_take_segment(link);
 		if (out == NULL)
 			break;
 		lane_take(pl, out);

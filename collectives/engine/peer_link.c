@@ -252,6 +252,7 @@ static void link_queue(struct peer_link *link, struct outgoing *out)
 		link->burst_start_us = uv_hrtime() / 1000;
 		link->burst_bytes = 0;
 	}
+	out->number = link->queued++;
 	outgoing_append(&link->queue[out->class], out);
 	if (link->distant && out->class != OUTGOING_CONTROL)
 		gauge_wake(link->member->engine);

@@ -15,7 +15,7 @@
 #include "collectives/engine/stripe.h"
 #include "collectives/transport/lane.h"
 
-/* In this order they are sent. */
+/* In this order they are sent; over long ways segments as they came. */
 enum outgoing_class {
 	OUTGOING_CONTROL, /* votes, decisions: small, in order, on one lane */
 	OUTGOING_HOT, /* sums under way and results: in the cache now, and the others wait for them */
@@ -32,6 +32,7 @@ struct outgoing {
 	const void *body; /* of a segment: borrowed from the core; else `copy` */
 	uint8_t *copy;    /* of a control frame */
 	size_t body_bytes;
+	uint64_t number; /* of those that ever waited for its link */
 	enum outgoing_class class;
 	bool kept;    /* in a lane's list until it is known to have come */
 	bool written; /* the transport needs the body no more */
@@ -78,6 +79,7 @@ struct peer_link {
 	bool feeding;
 	bool idle_seen; /* a lane had nothing to send since the last look */
 	struct outgoing_list queue[OUTGOING_CLASSES];
+	uint64_t queued;         /* ever */
 	struct peer_lane *lanes; /* oldest first */
 	uint32_t lane_count;     /* ever made: their numbers */
 	uint32_t pulsed_lane;    /* said the last pulse */
@@ -109,6 +111,9 @@ void outgoing_list_init(struct outgoing_list *list);
 void outgoing_append(struct outgoing_list *list, struct outgoing *out);
 void outgoing_put_back(struct outgoing_list *list, struct outgoing_list *front); /* before all */
 struct outgoing *outgoing_take(struct outgoing_list *list);                      /* NULL: empty */
+/* The next one; NULL: none may go. Over a long way the oldest: an input has all of its hops before it. Were it to wait for what comes from others, who begins a ring's op a moment after
+ * them would begin most of its chains when theirs are through: four members, 100 ms, 100 Mbit/s, 16 MiB, one of them 50 ms late: 2.8 s instead of 2.3. */
+struct outgoing *outgoing_take_segment(struct peer_link *link);
 /* NULL: no memory. Takes the buffer's reference, then. */
 struct outgoing *outgoing_segment(struct peer_link *link, const struct group_action *action);
 struct outgoing *outgoing_message(struct peer_link *link, const Traind__Peer__PeerMessage *message);

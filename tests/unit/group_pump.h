@@ -270,6 +270,7 @@ struct pump_view {
 	uint64_t contributors[PUMP_MEMBERS];
 	size_t contributor_count;
 	uint32_t segment_bytes, op_segments;
+	double latency_s, bandwidth_bytes_per_s; /* 0: not measured */
 };
 
 /* Tells every member of the view, from the reports it holds. */
@@ -303,6 +304,8 @@ static inline void pump_install(struct pump *pump, const struct pump_view *v)
 	view.deterministic = v->deterministic;
 	view.segment_bytes = v->segment_bytes;
 	view.op_segments = v->op_segments;
+	view.latency_s = v->latency_s;
+	view.bandwidth_bytes_per_s = v->bandwidth_bytes_per_s;
 	resume.base_round = v->base_round;
 	resume.finish = v->finish;
 	resume.restart = v->restart;

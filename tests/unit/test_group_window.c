@@ -77,6 +77,32 @@ static void nobody_runs_ahead_of_the_slowest(void **state)
 			slow_one((Traind__Peer__Algorithm)algorithm, deterministic != 0);
 }
 
+/* Over a long way a ring's links are busy only if each member has begun more than what one of them carries in one hop: a result is there after 2(n-1) hops. */
+static void a_long_ring_begins_a_round_trips_worth(void **state)
+{
+	(void)state;
+	enum { ELEMENTS = 4 << 20, PIECE = 137 << 10 };
+	static int32_t values[ELEMENTS];
+	struct pump *pump = pump_create(4);
+	struct pump_view view = pump_first_view(pump);
+	view.algorithm = TRAIND__PEER__ALGORITHM__ALGORITHM_RING;
+	view.segment_bytes = 256u << 10;
+	view.op_segments = TR_OP_SEGMENTS_LONG;
+	view.latency_s = 0.1;
+	view.bandwidth_bytes_per_s = 12.5e6;
+	pump_ready_all(pump);
+	pump_install(pump, &view);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
+	assert_int_equal(pump_submit(pump, 0, 1, values, ELEMENTS, TR_I32, TR_SUM), TR_OK);
+	pump_run(pump);
+	unsigned begun = 0; /* nobody takes them before its own caller has come */
+	for (size_t i = pump->first; i < pump->last; i++)
+		begun += pump->messages[i] != NULL && pump->messages[i]->from == 0;
+	assert_int_equal(begun, (unsigned)(0.2 * 12.5e6 / PIECE));
+	pump_destroy(pump);
+}
+
 /* ---- the choice ---- */
 
 #define LARGE (1u << 20)
@@ -237,6 +263,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nobody_runs_ahead_of_the_slowest),
+		cmocka_unit_test(a_long_ring_begins_a_round_trips_worth),
 		cmocka_unit_test(auto_chooses_for_each_size),
 		cmocka_unit_test(long_ways_have_smaller_segments_but_for_codecs),
 		cmocka_unit_test(a_round_goes_on_with_the_same_cut),
