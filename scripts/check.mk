@@ -1,5 +1,6 @@
 # make check: what a machine can hold of the style. Parts: check-format, check-tidy, check-headers, check-deps, check-tree.
-# clang-tidy remembers what it has passed (build/tidy), so that a second run looks at what changed only.
+# clang-tidy remembers what it has passed (build/tidy), so that a second run looks at what changed only. Its analyzer follows few calls (mode=shallow) but with DEEP=1: all paths through all calls
+# are 93 % of the processor time of the whole check.
 
 CHECK_FILES := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null)
 CHECK_C := $(filter %.c,$(filter-out tests/fuzz/% tests/bench/peers/mpi_bench.c $(if $(MPI_CFLAGS),,$(MODULES)),$(CHECK_FILES))) # only make bench installs MPI
@@ -33,10 +34,11 @@ $(BUILD)/check/coll.ok: collectives/domain.h collectives/sync.h collectives/coll
 	@touch $@
 
 # After the compiler, whose .d files say when to look again.
-check-tidy: $(CHECK_C:%.c=$(BUILD)/tidy/%.ok)
-$(BUILD)/tidy/%.ok: $(BUILD)/obj/%.o .clang-tidy scripts/analyzer.h
+TIDY := $(BUILD)/tidy$(if $(DEEP),-deep)
+check-tidy: $(CHECK_C:%.c=$(TIDY)/%.ok)
+$(TIDY)/%.ok: $(BUILD)/obj/%.o .clang-tidy scripts/analyzer.h
 	@mkdir -p $(@D)
 	@clang-tidy-14 --quiet $*.c -- -std=gnu11 -D_GNU_SOURCE -DTR_VERSION='"$(VERSION)"' -I. -isystem $(BUILD)/gen \
-		$(PKG_CFLAGS) $(CFLAGS_$(subst /,_,$*)) $(if $(filter common/error,$*),,-include scripts/analyzer.h) >$(@:.ok=.log) 2>/dev/null || { cat $(@:.ok=.log); exit 1; }
+		$(if $(DEEP),,-Xclang -analyzer-config -Xclang mode=shallow) $(PKG_CFLAGS) $(CFLAGS_$(subst /,_,$*)) $(if $(filter common/error,$*),,-include scripts/analyzer.h) >$(@:.ok=.log) 2>/dev/null || { cat $(@:.ok=.log); exit 1; }
 	@touch $@
 -include $(shell find $(wildcard $(BUILD)/check) /dev/null -name '*.d' 2>/dev/null)

@@ -17,6 +17,8 @@
 /* Each member beyond two that sends to the same one at once costs a part of its way. Measured with 100 Mbit/s and 20 ms there and back, 1 MiB: 1.02 among four (1.21 with 16 MiB), 1.12 to 1.29 among
  * eight. */
 #define LONG_CROWD_COST 0.04
+/* And where all that comes is the others' inputs (a hub, one-shot). Measured with round trips of 20 and 200 ms, 64 KiB to 16 MiB: 1.04 among four, 1.02 to 1.14 among eight. */
+#define LONG_INPUTS_COST 0.02
 /* Memory of one host, and one message's way through two engines, on the same machine. */
 #define HOST_LATENCY_S    5e-6
 #define HOST_BANDWIDTH_BS 6e9
@@ -135,34 +137,54 @@ static double turns(const struct select_input *input)
 	return input->hosts == 1 ? crowd(input) : 1;
 }
 
-/* Inputs go out for as long as they take, and results come from whoever has all inputs of one: either our link is never idle, or the last input
- * is awaited two trips. */
+/* Everybody's inputs to one member. */
+static double inputs_s(const struct select_input *input, double send_s)
+{
+	double n = input->peers, crowded = is_long(input) ? 1 + LONG_INPUTS_COST * (n - 2) : 1;
+
+	return (n - 1) * crowded * send_s;
+}
+
+/* Either our link is never idle, or we wait two trips for the last input of a segment and its result, which goes to all others one after the other. */
 static double direct_long_s(const struct select_input *input, double send_s)
 {
-	double n = input->peers, share = dealt(input), a = trip_s(input);
-	double load = LONG_STREAMS_COST * input->direct_load;
+	double n = input->peers, share = dealt(input), a = trip_s(input), last_s = segment_s(input);
+	double load = LONG_STREAMS_COST * input->direct_load, tail_s = last_s;
 	double given = LONG_STREAMS_COST * input->direct_given;
 	double alike = 2 * (n - 1) / n;
 
 	if (input->direct_load < 1.01 * alike && input->direct_given < 1.01 * alike / 2) {
 		load = (1 + (n - 2) * share) * (1 + LONG_CROWD_COST * (n - 2));
-		given = 1 - 1 / n;
+		given = (n - 1) * share;
+		tail_s = (n - 1) * last_s;
 	}
 	if (has_levels(input)) {
 		load *= (n - input->host_peers) / (n - 1);
 		given *= (n - input->host_peers) / (n - 1);
 	}
-	return larger(2 * a + given * send_s, a + load * send_s) + segment_s(input) +
+	return larger(2 * a + given * send_s + tail_s, a + load * send_s + last_s) +
 	    2 * (n - 1) * HANDLING_S + fold_s(input, (n - 1) / n);
 }
 
-/* Each passes on a block while the next one comes: of every step the slower of the two counts, the trip or the block. What is sent never pauses, so a trip is as long as the way. */
+/* Each passes on a block while the next one comes: of every step the slower of the two counts, the trip or the block. Where blocks take longer, what is sent never pauses, and a trip is as
+ * long as the way. */
 static double ring_long_s(const struct select_input *input, double send_s)
 {
-	double n = input->peers, block_s = dealt(input) * send_s, a = latency(input) + HANDLING_S;
+	double n = input->peers, block_s = dealt(input) * send_s;
+	double a = (block_s < latency(input) ? trip_s(input) : latency(input)) + HANDLING_S;
 
 	return (2 * n - 3) * larger(a + segment_s(input), block_s) + a + block_s +
 	    (n - 1) / n * fold_s(input, 1);
+}
+
+/* The hub's sum of the last segment goes to all others one after the other. */
+static double star_s(const struct select_input *input, double send_s, double hub_s)
+{
+	double n = input->peers, in_s = inputs_s(input, hub_s);
+	double tail_s = is_long(input) ? (n - 1) * hub_s * segment_s(input) / send_s : 0;
+
+	return 2 * trip_s(input) + 2 * (n - 1) * HANDLING_S + larger(in_s, send_s) + tail_s +
+	    fold_s(input, n - 1);
 }
 
 static double direct_s(const struct select_input *input, double send_s)
@@ -187,7 +209,7 @@ static double one_shot_s(const struct select_input *input, double send_s)
 	if (input->shown)
 		return HOST_LATENCY_S + turns(input) * (HANDLING_S + fold_s(input, n - 1));
 	return trip_s(input) + 2 * (n - 1) * HANDLING_S * crowd(input) +
-	    turns(input) * ((n - 1) * send_s + fold_s(input, n - 1));
+	    turns(input) * (inputs_s(input, send_s) + fold_s(input, n - 1));
 }
 
 double select_cost_s(const struct select_input *input, enum tr_algorithm algorithm)
@@ -200,8 +222,7 @@ double select_cost_s(const struct select_input *input, enum tr_algorithm algorit
 
 	switch (algorithm) {
 	case TR_STAR:
-		return 2 * a + handling + ((n - 1) * hub_s > send_s ? (n - 1) * hub_s : send_s) +
-		    fold_s(input, n - 1);
+		return star_s(input, send_s, hub_s);
 	case TR_DIRECT:
 		return direct_s(input, send_s);
 	case TR_HIERARCHICAL:

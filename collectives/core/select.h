@@ -12,7 +12,8 @@
  * Over a long way (a of 0.5 ms or more) what follows hides what went before, and a segment of s bytes has to be whole before it goes on:
  *
  *	ring           (2n-3) max(a + c + s/B, b/B) + a + c + b/B + (n-1)/n gS       b: S/n, in whole segments
- *	direct         max(2a + I S/B, a + L S/B) + s/B + 2(n-1)c + (n-1)/n gS       I: the most that any member has to give of its input, as L: (n-1)/n when
+ *	star           2a + 2(n-1)c + max((n-1) S/B_hub, S/B) + (n-1) s/B_hub + (n-1) gS
+ *	direct         max(2a + I S/B + (n-1) s/B, a + L S/B + s/B) + 2(n-1)c + (n-1)/n gS   I: the most that any member has to take of inputs, as L: (n-1) b/S when
  *	                                                                             all are alike, and L is 1 + (n-2) b/S then
  *
  * n peers, S bytes, B bytes/s per direction of the slowest link, a one-way latency of the worst link, c the handling of one

@@ -24,7 +24,7 @@ from stubs import BUILD  # noqa: E402
 from wan_lab import WanLab, missing  # noqa: E402
 
 RATE_MBIT, PAYLOAD = 100, 1448 / 1500
-TRIP, CROWD = 1.2, 0.04  # LONG_TRIP, LONG_CROWD_COST of collectives/core/select.c
+TRIP, CROWD, INPUTS = 1.2, 0.04, 0.02  # LONG_TRIP, LONG_CROWD_COST, LONG_INPUTS_COST of collectives/core/select.c
 FIXED = ("ring", "star", "direct", "one-shot")
 KIB, MIB = 1 << 10, 1 << 20
 # Members, round trip in ms, bytes, the last member's part of the rate; most wanted first.
@@ -54,18 +54,21 @@ def segments(size, rtt_ms):
 def model_s(algorithm, members, rtt_ms, size, slow):
     """Of direct among unequal members with the weights that end all at the same moment, in whole segments (the bound, with trips as long as the way); the others go by the slowest link. Each member
     moves (1 + (n - 2) w) S of a share w: with no share for the slow one, that of the others is 1 / (n - 1)."""
-    n, a, rate = members, rtt_ms / 2000 * (1 if algorithm == "ring" or algorithm == "direct" and slow < 1 else TRIP), RATE_MBIT * 1e6 / 8 * PAYLOAD
-    slowest, (count, each) = size / (rate * slow), segments(size, rtt_ms)
-    fullest, piece = -(-count // n) / count, each / (rate * slow)
+    n, way, rate = members, rtt_ms / 2000, RATE_MBIT * 1e6 / 8 * PAYLOAD
+    a, slowest, (count, each) = TRIP * way, size / (rate * slow), segments(size, rtt_ms)
+    fullest, piece, fast_piece = -(-count // n) / count, each / (rate * slow), each / rate
     if algorithm == "direct" and slow == 1:
-        return max(2 * a + (1 - 1 / n) * slowest, a + (1 + (n - 2) * fullest) * (1 + (CROWD * (n - 2) if rtt_ms >= 1 else 0)) * slowest) + piece
+        return max(2 * a + (n - 1) * (fullest * slowest + piece), a + (1 + (n - 2) * fullest) * (1 + CROWD * (n - 2)) * slowest + piece)
     if algorithm == "direct":
         # All done at the same moment: shares w of the fast, u of the slow, (n - 1) w + u = 1.
         u = max(0.0, (slow * (1 + (n - 2) / (n - 1)) - 1) / ((n - 2) * (1 + slow / (n - 1))))
         w = (1 - u) / (n - 1)
-        return max(2 * a + (1 - w) * size / rate, a + (1 + (n - 2) * w) * size / rate, 2 * a + (1 - u) * slowest, a + (1 + (n - 2) * u) * slowest) + piece
-    return {"ring": (2 * n - 3) * max(a + piece, fullest * slowest) + a + fullest * slowest, "star": 2 * a + max((n - 1) * size / rate, slowest),
-            "one-shot": a + (n - 1) * slowest}[algorithm]
+        return max(2 * way + (1 - w) * size / rate, way + (1 + (n - 2) * w) * size / rate, 2 * way + (1 - u) * slowest, way + (1 + (n - 2) * u) * slowest) + piece
+    if algorithm == "ring":
+        trip = a if fullest * slowest < way else way
+        return (2 * n - 3) * max(trip + piece, fullest * slowest) + trip + fullest * slowest
+    inputs = (n - 1) * (1 + INPUTS * (n - 2))
+    return {"star": 2 * a + max(inputs * size / rate, slowest) + (n - 1) * fast_piece, "one-shot": a + inputs * slowest}[algorithm]
 
 
 def collbench(lab, members, size, algorithm):
