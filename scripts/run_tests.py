@@ -238,6 +238,8 @@ class Run:
         def judge(returncode, log):
             if returncode == PYTEST_INTERRUPTED:  # by itself, or by others than us
                 return 0, [("pytest: interrupted", tail(log))], []
+            if left_out := re.search(r"(\d+) deselected", tail(log, 1)):
+                print(f"     pytest: {left_out[1]} tests left to make nightly, or not asked for", flush=True)
             return read_reports(self.results, "pytest.xml", log)
 
         return self.program("pytest", argv, judge,

@@ -26,7 +26,7 @@ def goes_on(cluster, job, words):
     (1, 4, 2, "dp 1 x tp 4 cannot be: 3 workers; goes on with dp 1 x tp 2, 1 spare", "goes on with dp 1 x tp 4"),
     (3, 1, 1, "dp 1 x pp 3 cannot be: 2 workers; goes on with dp 1 x pp 2", "goes on with dp 1 x pp 3"),
     (2, 2, 3, "dp 1 x pp 2 x tp 2 cannot be: 3 workers; goes on with dp 1 x tp 2, 1 spare", "goes on with dp 1 x pp 2 x tp 2"),
-])
+], ids=["tp4", "pp3", "pp2tp2"])
 def test_a_smaller_mesh_and_back(tmp_path, text, pp, tp, victim, smaller, larger):
     """One of a replica is lost with its node: back to the newest checkpoint, as shards of a smaller mesh; another node, and the shards of the job's mesh come out of those."""
     steps, run = 220, tmp_path / "run"

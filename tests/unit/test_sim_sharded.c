@@ -23,7 +23,7 @@
 #define READ_TURNS    50
 #define JOINER_TURNS  50
 #else
-#define SEEDS         120
+#define SEEDS         60
 #define JOIN_SEEDS    40
 #define EVERY         401 /* of all faults at all instructions */
 #define DAMAGED_TURNS 24
