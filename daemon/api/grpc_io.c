@@ -165,9 +165,11 @@ static void io_set_timer(struct grpc_io *io)
 		(void)uv_timer_start(&io->timer, io_on_timer, at > now ? at - now : 0, 0);
 }
 
-/* Writes what there is and sets what to wait for. */
+/* Writes what there is and sets what to wait for. Who answers no ping may read nothing either: what is left for it is not waited for. */
 static void io_settle(struct grpc_io *io)
 {
+	if (io->session->lost)
+		io_end(io, true, io->session->reason);
 	if (io->closing)
 		return;
 	bool done = io_flush(io);

@@ -117,8 +117,8 @@ void grpc_session_remove(struct grpc_stream *stream)
 	struct grpc_session *session = stream->session;
 	if (!stream->in_list)
 		return;
-	if (!stream->closed)
-		(void)nghttp2_session_set_stream_user_data(session->http2, stream->id, NULL);
+	/* Of a connection that is lost nghttp2 has it still. */
+	(void)nghttp2_session_set_stream_user_data(session->http2, stream->id, NULL);
 	session_untouch(stream);
 	if (stream->previous == NULL)
 		session->streams = stream->next;
@@ -158,6 +158,8 @@ ssize_t grpc_session_send(struct grpc_session *session, uint64_t now_ms, uint8_t
 {
 	size_t used = 0;
 	ssize_t piece = 0;
+	if (session->lost)
+		return -1;
 	session->now_ms = now_ms;
 	session->busy = true;
 	session_dispatch(session);

@@ -85,7 +85,7 @@ void grpc_session_destroy(struct grpc_session *session); /* by its role; all str
 /* An error: drop the connection, after what it may still have to say was sent. A session that is lost takes nothing. */
 tr_status grpc_session_receive(struct grpc_session *session, uint64_t now_ms, const uint8_t *data,
     size_t length, struct tr_error *error);
-/* Fills `out`; 0: nothing to send now. -1: drop the connection. */
+/* Fills `out`; 0: nothing to send now. -1: drop the connection; so says a session that is lost. */
 ssize_t grpc_session_send(struct grpc_session *session, uint64_t now_ms, uint8_t *out,
     size_t capacity);
 void grpc_session_tick(struct grpc_session *session, uint64_t now_ms);

@@ -66,8 +66,8 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* Starts a call; the peer has heard the request. */
-static int32_t start(struct test *test)
+/* Starts a call; the peer has not heard of it. */
+static int32_t begin(struct test *test)
 {
 	static char path[] = "/t.T/M";
 	struct grpc_client_call *call = calloc(1, sizeof(*call));
@@ -78,7 +78,13 @@ static int32_t start(struct test *test)
 	assert_int_equal(grpc_outbox_add(&call->request, "hello", 5), TR_OK);
 	assert_int_equal(grpc_client_session_start(test->peer->other, call), TR_OK);
 	test->call = call;
-	int32_t id = call->stream.id;
+	return call->stream.id;
+}
+
+/* Starts a call; the peer has heard the request. */
+static int32_t start(struct test *test)
+{
+	int32_t id = begin(test);
 	peer_pump(test->peer);
 	assert_int_equal(peer_stream(test->peer, id)->bytes, 10);
 	return id;
@@ -238,6 +244,18 @@ static void connection_lost(void **state)
 	assert_non_null(strstr(test->text, "reset by peer"));
 }
 
+/* (nghttp2 still asked the calls for what they had to send, which were freed.) */
+static void a_lost_session_sends_nothing(void **state)
+{
+	uint8_t buffer[1u << 16];
+	struct test *test = *state;
+	peer_pump(test->peer);
+	(void)begin(test);
+	grpc_session_lose(test->peer->other, "no answer to a ping");
+	assert_int_equal(test->over, 1);
+	assert_int_equal(grpc_session_send(test->peer->other, START_MS, buffer, sizeof(buffer)), -1);
+}
+
 static void pushed_streams_are_refused(void **state)
 {
 	struct test *test = *state;
@@ -279,6 +297,7 @@ int main(void)
 		TEST(paused),
 		TEST(goaway),
 		TEST(connection_lost),
+		TEST(a_lost_session_sends_nothing),
 		TEST(pushed_streams_are_refused),
 		TEST(keepalive),
 	};

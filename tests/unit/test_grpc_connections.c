@@ -1,4 +1,6 @@
 /* grpc_server and grpc_client: addresses, connections that are lost, shutdown. */
+#include "daemon/api/grpc_client_session.h"
+#include "daemon/api/grpc_io.h"
 #include "tests/unit/grpc_fixture.h"
 #include "tests/unit/machine.h"
 
@@ -85,6 +87,75 @@ static void client_destroyed_with_calls(void **state)
 	    TR_OK);
 }
 
+/* ---- an end that hangs */
+
+struct hung {
+	uv_loop_t loop;
+	unsigned over, closed;
+	char reason[64];
+};
+
+static void hung_over(void *arg, struct grpc_client_call *call)
+{
+	((struct hung *)arg)->over++;
+	grpc_outbox_finish(&call->request);
+	free(call);
+}
+
+static void hung_closed(void *arg, const char *reason, bool fault)
+{
+	struct hung *hung = arg;
+	(void)fault;
+	hung->closed++;
+	(void)snprintf(hung->reason, sizeof(hung->reason), "%s", reason);
+}
+
+static void stop_loop(uv_timer_t *timer)
+{
+	uv_stop(timer->loop);
+}
+
+/* It takes no byte and answers no ping. (What was left for it was waited for without an end, and a server that had enough of such
+ * connections took no other.) */
+static void an_end_that_hangs_is_dropped(void **state)
+{
+	static const struct grpc_client_session_callbacks hung_callbacks = { hung_over };
+	static uint8_t request[200000];
+	static char path[] = "/t.T/M";
+	struct hung hung = { 0 };
+	struct grpc_io *io;
+	uv_timer_t timer;
+	int fds[2], small = 4096;
+	(void)state;
+	assert_int_equal(uv_loop_init(&hung.loop), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+	(void)setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+	struct grpc_session *session = grpc_client_session_create("test:1", &hung_callbacks, &hung,
+	    uv_now(&hung.loop));
+	struct grpc_client_call *call = calloc(1, sizeof(*call));
+	assert_true(session != NULL && call != NULL);
+	call->path = path;
+	call->deadline_ms = GRPC_NO_DEADLINE;
+	assert_int_equal(grpc_outbox_add(&call->request, request, sizeof(request)), TR_OK);
+	assert_int_equal(grpc_client_session_start(session, call), TR_OK);
+	session->pinged = true; /* long ago */
+	session->pinged_ms = uv_now(&hung.loop) - TR_GRPC_KEEPALIVE_GRACE_MS + 50;
+	assert_int_equal(grpc_io_create(&hung.loop, (struct stream){ fds[0], NULL }, session, NULL,
+	                     0, hung_closed, &hung, &io),
+	    TR_OK);
+	(void)uv_timer_init(&hung.loop, &timer);
+	(void)uv_timer_start(&timer, stop_loop, 2000, 0);
+	while (hung.closed == 0 && uv_is_active((uv_handle_t *)&timer))
+		(void)uv_run(&hung.loop, UV_RUN_ONCE);
+	assert_int_equal(hung.over, 1);
+	assert_int_equal(hung.closed, 1);
+	assert_string_equal(hung.reason, "no answer to a ping");
+	uv_close((uv_handle_t *)&timer, NULL);
+	(void)uv_run(&hung.loop, UV_RUN_DEFAULT);
+	assert_int_equal(uv_loop_close(&hung.loop), 0);
+	(void)close(fds[1]);
+}
+
 static void call_at(const char *address)
 {
 	void *f = set_up_at(address);
@@ -129,6 +200,7 @@ int main(void)
 		TEST(unknown_name),
 		TEST(server_closes),
 		TEST(client_destroyed_with_calls),
+		cmocka_unit_test(an_end_that_hangs_is_dropped),
 		cmocka_unit_test(unix_socket),
 		cmocka_unit_test(name_of_loopback),
 		cmocka_unit_test(ipv6_loopback),
