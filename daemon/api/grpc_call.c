@@ -170,8 +170,10 @@ tr_status grpc_call_send(struct grpc_call *call, const void *message, size_t byt
 
 void grpc_call_end(struct grpc_call *call, enum grpc_status status, const char *message)
 {
-	if (call->ended)
+	if (call->ended) {
+		call->abandoned = false; /* by us, and now its handler has let go of it: it need not hear of that */
 		return;
+	}
 	call_set_status(call, status, message);
 	call_say_end(call);
 }

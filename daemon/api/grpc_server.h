@@ -2,7 +2,7 @@
  *
  * A method handler gets a whole request message and answers through the call, now or later: any number of
  * grpc_call_send (one for a unary method), then exactly one grpc_call_end. When the client cancels, its deadline passes or
- * its connection breaks, `cancelled` runs once and the call must not be used any more.
+ * its connection breaks, `cancelled` runs once and the call must not be used any more. It does not run after grpc_call_end.
  */
 #ifndef TR_DAEMON_API_GRPC_SERVER_H
 #define TR_DAEMON_API_GRPC_SERVER_H

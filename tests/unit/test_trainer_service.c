@@ -295,7 +295,8 @@ static int tear_down(void **state)
 	struct fixture *f = *state;
 	grpc_client_destroy(f->client);
 	listener_stop(f->listener);
-	grpc_server_close(f->server, NULL, NULL);
+	if (f->server != NULL)
+		grpc_server_close(f->server, NULL, NULL);
 	uv_close((uv_handle_t *)&f->watchdog, NULL);
 	while (uv_run(&f->loop, UV_RUN_DEFAULT) != 0)
 		;
@@ -520,6 +521,33 @@ static void measured_links_are_the_answer(void **state)
 	assert_string_equal(refused.text, "too many");
 }
 
+/* A server that closes ends all calls. Before the service hears of that the backend answers, a watched job ends and a log does:
+ * what stood for each call was freed, and was then told that the call is gone. */
+static void answers_to_a_server_that_closes(void **state)
+{
+	struct fixture *f = *state;
+	struct outcome submitted = { 0 }, watched = { 0 }, logged = { 0 };
+	submit_named(f, "late", &submitted);
+	run_until(f, &f->submits, 1);
+	watch(f, &watched);
+	run_until(f, &watched.messages, 1);
+	logs(f, 1, &logged);
+	run_until(f, &f->opens, 1);
+	f->state = TRAIND__V1__JOB_STATE__JOB_STATE_DONE;
+	trainer_service_job_changed(f->service, 1);
+	grpc_server_close(f->server, NULL, NULL);
+	f->server = NULL;
+	trainer_service_submitted(f->service, f->request, TR_OK, 7, false, NULL);
+	trainer_service_log_end(f->service, f->stream, TR_OK, NULL);
+	run_until(f, &submitted.ended, 1);
+	run_until(f, &watched.ended, 1);
+	run_until(f, &logged.ended, 1);
+	assert_int_equal(submitted.status, GRPC_UNAVAILABLE);
+	assert_int_equal(watched.status, GRPC_UNAVAILABLE);
+	assert_int_equal(logged.status, GRPC_UNAVAILABLE);
+	assert_int_equal(f->closes, 0); /* the backend ended it itself */
+}
+
 static void a_backend_without_memory(void **state)
 {
 	struct fixture *f = *state;
@@ -563,6 +591,7 @@ int main(void)
 		TEST(log_credit_follows_the_reader),
 		TEST(log_ends),
 		TEST(measured_links_are_the_answer),
+		TEST(answers_to_a_server_that_closes),
 		TEST(a_backend_without_memory),
 		TEST(a_backend_that_reads_its_log),
 	};
