@@ -171,9 +171,11 @@ static void server_judge(struct grpc_call *call)
 
 static void server_forget(struct grpc_call *call)
 {
+	struct grpc_session *session = call->stream.session;
 	server_set_waits(call, false);
 	server_unreserve(call);
 	grpc_session_remove(&call->stream);
+	server_sent(session); /* nor is what it had unsent there any more */
 	free(call->text);
 	free(call);
 }
