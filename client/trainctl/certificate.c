@@ -260,7 +260,8 @@ static tr_status list_names(const char *node, const char *const *addresses, size
 		return tr_error_set(error, TR_EINVAL,
 		    "--address: found %zu of them, allowed: at most %d", count,
 		    CERTIFICATE_ADDRESSES_MAX);
-	int used = snprintf(names, size, "DNS:%s,DNS:localhost,IP:127.0.0.1,IP:::1", node);
+	int used = snprintf(names, size, "%s:%s,DNS:localhost,IP:127.0.0.1,IP:::1",
+	    is_ip(node) ? "IP" : "DNS", node);
 	for (size_t i = 0; i < count; i++) {
 		bool ip = is_ip(addresses[i]);
 		if (!ip && !is_host_name(addresses[i]))

@@ -1,6 +1,5 @@
 #include "collectives/transport/tls.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
@@ -153,12 +152,11 @@ int tls_on_verify(int good, X509_STORE_CTX *check)
 static bool set_host(struct tls *tls, const char *host)
 {
 	static const unsigned char offer[] = "\x08" TLS_PROTOCOL "\x02h2";
-	unsigned char ip[sizeof(struct in6_addr)];
 	tls->host = strdup(host);
 	if (tls->host == NULL || SSL_set_alpn_protos(tls->ssl, offer, sizeof(offer) - 1) != 0)
 		return false;
 	SSL_set_connect_state(tls->ssl);
-	if (inet_pton(AF_INET, host, ip) == 1 || inet_pton(AF_INET6, host, ip) == 1)
+	if (tls_is_ip(host))
 		return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls->ssl), host) == 1;
 	return SSL_set1_host(tls->ssl, host) == 1 && SSL_set_tlsext_host_name(tls->ssl, host) == 1;
 }

@@ -283,6 +283,21 @@ static void files_are_made_once_and_for_us(void **state)
 	tls_context_release(context);
 }
 
+/* Who dials an IP address wants it as one in the certificate, not as a name that looks like one; so does who checks its own. */
+static void a_node_named_by_its_ip_address(void **state)
+{
+	(void)state;
+	struct tls_context *server = tls_files_node(&files, "127.0.0.2");
+	struct tr_error error;
+	assert_int_equal(tls_context_check_address(server, "127.0.0.2:7", &error), TR_OK);
+	struct pair *pair = begin(server, tls_files_node(&files, "dials"), "127.0.0.2:0");
+	while (pair->client.connected == 0 && pair->client.closed == 0)
+		(void)uv_run(&pair->loop, UV_RUN_ONCE);
+	if (pair->client.connected == 0)
+		fail_msg("%s", pair->client.reason);
+	end(pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -296,6 +311,7 @@ int main(void)
 		cmocka_unit_test(a_half_handshake_holds_little),
 		cmocka_unit_test(folders_that_cannot_be_used),
 		cmocka_unit_test(files_are_made_once_and_for_us),
+		cmocka_unit_test(a_node_named_by_its_ip_address),
 	};
 	return cmocka_run_group_tests_name("tls", tests, make_files, end_files);
 }
