@@ -63,20 +63,21 @@ tr_status probe_write(const struct probe_io *io, const void *bytes, size_t count
 	return st;
 }
 
-/* At least one byte. */
+/* At least one byte. Who says ever more is not heard for ever. */
 static tr_status read_some(const struct probe_io *io, void *bytes, size_t count, size_t *got)
 {
-	for (;;) {
+	tr_status st = overdue(io);
+	*got = 0;
+	while (st == TR_OK) {
 		ssize_t n = stream_read(&io->stream, bytes, count);
 		*got = n > 0 ? (size_t)n : 0;
 		if (n > 0)
 			return TR_OK;
 		if (n == 0 || !must_wait())
 			return broken(io, n);
-		tr_status st = probe_await(io, POLLIN);
-		if (st != TR_OK)
-			return st;
+		st = probe_await(io, POLLIN);
 	}
+	return st;
 }
 
 tr_status probe_read(const struct probe_io *io, void *bytes, size_t count)

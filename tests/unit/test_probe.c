@@ -311,6 +311,29 @@ static void a_daemon_that_ends_waits_for_nobody(void **state)
 	door_close(&door);
 }
 
+/* (Time, and whether we are to stop, were looked at only while nothing came: who said ever more held a thread, and the end of its
+ * daemon, for ever.) */
+static void who_says_ever_more_holds_nobody(void **state)
+{
+	enum { MESSAGES = 16 };
+	static const uint64_t token[2] = { 11, 12 };
+	(void)state;
+	uint8_t bytes[MESSAGES * PROBE_MESSAGE_BYTES], answer;
+	struct tr_error error = { 0 };
+	atomic_bool stop = true;
+	int fds[2];
+	for (unsigned i = 0; i < MESSAGES; i++)
+		probe_message_put(&(struct probe_message){ i == 0 ? PROBE_OPEN : PROBE_ECHO,
+		                      { token[0], token[1] } },
+		    bytes + i * PROBE_MESSAGE_BYTES);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+	assert_int_equal(write(fds[1], bytes, sizeof(bytes)), sizeof(bytes));
+	assert_int_equal(probe_serve((struct stream){ fds[0], NULL }, token, &stop, &error), TR_OK);
+	assert_true(recv(fds[1], &answer, 1, MSG_DONTWAIT) <= 0);
+	assert_string_equal(error.text, "this daemon ends");
+	(void)close(fds[1]);
+}
+
 static void what_a_host_shares(void **state)
 {
 	(void)state;
@@ -331,6 +354,7 @@ int main(void)
 		cmocka_unit_test(who_goes_in_the_middle_is_named),
 		cmocka_unit_test(who_is_not_there_is_unreachable),
 		cmocka_unit_test(a_daemon_that_ends_waits_for_nobody),
+		cmocka_unit_test(who_says_ever_more_holds_nobody),
 		cmocka_unit_test(what_a_host_shares),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
