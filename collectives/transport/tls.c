@@ -17,15 +17,18 @@
 #define OWN_RECORD_BYTES 4096u
 /* What a peer that never reads can make us keep by asking (answers to key updates). */
 #define KEPT_BYTES_MAX (1u << 20)
+/* Messages of TLS's own, as new keys are, between two of bytes. OpenSSL goes on with them within one read, and nobody else has a turn. */
+#define IDLE_MESSAGES_MAX 1000u
 
 struct tls {
 	struct tls_context *context;
 	SSL *ssl;
 	int fd;
 	bool more; /* the last read ended because the pieces were full */
-	bool failed, ended;
-	int broken;       /* the errno that a read has met */
-	uint64_t records; /* sent under the present key */
+	bool shaken, failed, ended;
+	unsigned idle_messages; /* received since the last bytes */
+	int broken;             /* the errno that a read has met */
+	uint64_t records;       /* sent under the present key */
 	struct tls_counters counters;
 	uint8_t *out; /* encrypted: [out_begin, out_end) is not sent */
 	size_t out_begin, out_end, out_capacity;
@@ -99,6 +102,13 @@ static int bio_read(BIO *bio, char *bytes, int count)
 	/* A socket that blocks does so here: the other end has to have what it is to answer. */
 	if (!SSL_is_init_finished(tls->ssl))
 		(void)flush(tls);
+	if (tls->idle_messages > IDLE_MESSAGES_MAX) {
+		tls->failed = true;
+		(void)snprintf(tls->error, sizeof(tls->error),
+		    "it has new keys ever again and says nothing");
+		errno = EPROTO;
+		return -1;
+	}
 	do {
 		n = recv(tls->fd, bytes, (size_t)count, 0);
 	} while (n < 0 && errno == EINTR);
@@ -147,6 +157,18 @@ int tls_on_verify(int good, X509_STORE_CTX *check)
 		tls_words_of_verify(X509_STORE_CTX_get_error(check),
 		    X509_STORE_CTX_get0_cert(check), tls->host, tls->unverified);
 	return good;
+}
+
+void tls_on_message(int sent, int version, int kind, const void *bytes, size_t count, SSL *ssl,
+    void *arg)
+{
+	struct tls *tls = SSL_get_app_data(ssl);
+	(void)version;
+	(void)bytes;
+	(void)count;
+	(void)arg;
+	if (!sent && kind == SSL3_RT_HANDSHAKE && tls != NULL && tls->shaken)
+		tls->idle_messages++;
 }
 
 static bool set_host(struct tls *tls, const char *host)
@@ -216,6 +238,7 @@ enum tls_step tls_handshake(struct tls *tls)
 		int failed = flush(tls);
 		if (cause == SSL_ERROR_NONE && failed == 0) {
 			SSL_set_default_read_buffer_len(tls->ssl, TLS_READ_BYTES);
+			tls->shaken = true;
 			return TLS_DONE;
 		}
 		if (failed == 0 || failed == EAGAIN)
@@ -252,6 +275,7 @@ static bool read_piece(struct tls *tls, const struct iovec *piece, size_t *total
 			*cause = SSL_get_error(tls->ssl, rc);
 			return false;
 		}
+		tls->idle_messages = 0;
 		done += got;
 		*total += got;
 	}

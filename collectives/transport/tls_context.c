@@ -118,6 +118,7 @@ static bool set_up(SSL_CTX *ssl)
 	SSL_CTX_set_read_ahead(ssl, 1);
 	SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, tls_on_verify);
 	SSL_CTX_set_alpn_select_cb(ssl, choose_protocol, NULL);
+	SSL_CTX_set_msg_callback(ssl, tls_on_message);
 	return true;
 }
 

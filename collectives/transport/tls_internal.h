@@ -38,5 +38,8 @@ void tls_words_of_verify(long cause, const X509 *certificate, const char *host,
 void tls_words_of_failure(const char *unverified, char words[TLS_ERROR_MAX]);
 /* OpenSSL asks it of each certificate: keeps why one is not taken, for afterwards it is gone. */
 int tls_on_verify(int good, X509_STORE_CTX *check);
+/* OpenSSL says it of each message of its own: those that bring nothing are counted. */
+void tls_on_message(int sent, int version, int kind, const void *bytes, size_t count, SSL *ssl,
+    void *arg);
 
 #endif

@@ -4,6 +4,7 @@
 #include "tests/unit/tls_files.h"
 
 #include <malloc.h>
+#include <openssl/ssl.h>
 #include <sys/stat.h>
 
 static struct tls_files files;
@@ -161,6 +162,54 @@ static void nonsense_is_dropped(void **state)
 	end(pair);
 }
 
+/* A member's own program over OpenSSL, which may do what ours would not. */
+static SSL *stranger(const char *node, int fd)
+{
+	struct certificate_made made;
+	char path[PATH_MAX + 16];
+	assert_int_equal(certificate_make_node(files.folder, node, NULL, 0, 1, &made, NULL), TR_OK);
+	SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+	(void)snprintf(path, sizeof(path), "%s/node.crt", made.folder);
+	assert_int_equal(SSL_CTX_use_certificate_chain_file(context, path), 1);
+	(void)snprintf(path, sizeof(path), "%s/node.key", made.folder);
+	assert_int_equal(SSL_CTX_use_PrivateKey_file(context, path, SSL_FILETYPE_PEM), 1);
+	SSL *ssl = SSL_new(context);
+	SSL_CTX_free(context);
+	assert_int_equal(SSL_set_fd(ssl, fd), 1);
+	SSL_set_connect_state(ssl);
+	return ssl;
+}
+
+/* New keys and no byte: OpenSSL goes on with them within one read, for as long as they come, and nobody else has a turn. */
+static void keys_without_end(void **state)
+{
+	enum { MOST = 20000 };
+	(void)state;
+	int fds[2], updates = 0;
+	uint8_t byte;
+	struct iovec piece = { &byte, 1 };
+	struct tls_context *ours = tls_files_node(&files, "patient");
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+	struct tls *tls = tls_create(ours, fds[0], NULL);
+	SSL *ssl = stranger("restless", fds[1]);
+	while (SSL_do_handshake(ssl) != 1 || tls_handshake(tls) != TLS_DONE)
+		assert_int_not_equal(tls_handshake(tls), TLS_FAILED);
+	while (updates < MOST) {
+		while (SSL_do_handshake(ssl) == 1 &&
+		    SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1)
+			updates++;
+		if (tls_read(tls, &piece, 1) < 0 && errno == EPROTO)
+			break;
+	}
+	assert_in_range(updates, 1000, MOST - 1);
+	assert_string_equal(tls_error(tls), "it has new keys ever again and says nothing");
+	SSL_free(ssl);
+	tls_destroy(tls);
+	tls_context_release(ours);
+	(void)close(fds[0]);
+	(void)close(fds[1]);
+}
+
 /* ---- folders */
 
 /* (Each held a buffer of 128 KiB for what comes after the handshake.) */
@@ -309,6 +358,7 @@ int main(void)
 		cmocka_unit_test(all_sizes_under_many_keys),
 		cmocka_unit_test(nonsense_is_dropped),
 		cmocka_unit_test(a_half_handshake_holds_little),
+		cmocka_unit_test(keys_without_end),
 		cmocka_unit_test(folders_that_cannot_be_used),
 		cmocka_unit_test(files_are_made_once_and_for_us),
 		cmocka_unit_test(a_node_named_by_its_ip_address),
