@@ -180,13 +180,14 @@ struct group *apply_add_group(struct membership *m, uint64_t id, uint64_t job)
 	return group;
 }
 
-static void forget_gone_peers(struct membership *m, struct list *peers)
+/* Founders say how many workers their job has, and of which ranks: those of `now`, the group that it has, stay as long as it does. */
+static void forget_gone_peers(struct membership *m, struct list *peers, uint64_t now)
 {
 	size_t gone = 0;
 	for (size_t i = peers->count; i-- > 0;) {
 		struct peer *peer = peers->items[i];
 		const struct group *group = state_group(m, peer->group);
-		if (peer->state == PEER_PLACED ||
+		if (peer->state == PEER_PLACED || (peer->founder && peer->group == now) ||
 		    (group != NULL && state_view_peer(group, peer->id) != NULL))
 			continue;
 		if (++gone > GONE_PEERS_MAX) {
@@ -257,7 +258,7 @@ static void apply_planned(struct membership *m, const Traind__Peer__JobPlanned *
 			apply_event(m, job, unix_ms, text);
 		}
 	}
-	forget_gone_peers(m, peers);
+	forget_gone_peers(m, peers, planned->group);
 	if (job != NULL)
 		action_changed(m, job->id);
 }

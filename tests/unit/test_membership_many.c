@@ -1,0 +1,64 @@
+/* What memberd keeps and copies where there are many: peers that worked for a job, members of a view. */
+#include "tests/unit/membership_harness.h"
+
+static void commit_one(struct world *w, uint64_t conn, uint64_t peer, uint64_t round)
+{
+	static uint64_t contributors[] = { 5, 6, 7 };
+	Traind__Peer__RoundCommits body = TRAIND__PEER__ROUND_COMMITS__INIT;
+	Traind__Peer__RoundCommit row = TRAIND__PEER__ROUND_COMMIT__INIT, *rows[1] = { &row };
+	row.round = round;
+	row.view = row.attempt = 1;
+	row.samples = 12;
+	row.contributors = contributors;
+	row.n_contributors = 3;
+	row.digest_low = round;
+	body.group = 4;
+	body.peer = peer;
+	body.rounds = rows;
+	body.n_rounds = 1;
+	MESSAGE(w, conn, ROUND_COMMITS, round_commits, &body);
+}
+
+/* The peer that was started last on this connection; 0: none was. */
+static uint64_t started_on(const struct world *w, uint64_t conn)
+{
+	const Traind__Peer__ToNode *last = w->last[conn];
+	return last != NULL && last->body_case == TRAIND__PEER__TO_NODE__BODY_START_WORKER
+	    ? last->start_worker->peer
+	    : 0;
+}
+
+/* A node whose workers die again and again, more often than peers are remembered: that the job began with three workers is not
+ * forgotten with the first ones. */
+static void test_many_replacements(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	commit_one(&w, 1, 5, 1);
+	exited(&w, 3, 1, 7, 0, 9, "");
+	for (uint64_t c = 1; c <= 2; c++)
+		report(&w, c, 4, 4 + c, 2, 1, 1, 2, 1, false, 0, 0);
+	for (int i = 0; i < 300; i++) {
+		uint64_t peer = started_on(&w, 3);
+		skip_trace(&w);
+		assert_int_not_equal(peer, 0);
+		exited(&w, 3, 1, peer, 0, 9, "");
+		world_tick(&w, 50);
+		for (uint64_t c = 1; c <= 3; c++)
+			heartbeat(&w, c);
+		assert_int_not_equal(started_on(&w, 3), peer);
+	}
+	uint64_t newest = started_on(&w, 3);
+	ready(&w, 3, 4, newest, 0);
+	assert_non_null(strstr(w.trace, "view_propose 3 to p5,p6,p"));
+	world_finish(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_many_replacements),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
