@@ -72,6 +72,19 @@ void action_send(struct membership *m, uint64_t conn, const Traind__Peer__ToNode
 		action_with(m, MEMBERSHIP_DO_SEND, conn, message);
 }
 
+void action_send_also(struct membership *m, uint64_t conn, size_t sent)
+{
+	Traind__Peer__ToNode *message = sent < m->actions->count ? m->actions->items[sent].message
+	                                                         : NULL;
+	struct membership_action *action = message != NULL ? action_new(m, MEMBERSHIP_DO_SEND)
+	                                                   : NULL;
+	if (action == NULL)
+		return;
+	action->conn = conn;
+	action->message = message;
+	action->shares = true;
+}
+
 void action_relay(struct membership *m, Traind__Peer__RelayDuties *duties)
 {
 	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
@@ -162,7 +175,7 @@ void membership_actions_clear(struct membership_actions *actions)
 	for (size_t i = 0; i < actions->count; i++) {
 		if (actions->items[i].entry != NULL)
 			traind__peer__log_entry__free_unpacked(actions->items[i].entry, NULL);
-		if (actions->items[i].message != NULL)
+		if (actions->items[i].message != NULL && !actions->items[i].shares)
 			traind__peer__to_node__free_unpacked(actions->items[i].message, NULL);
 	}
 	actions->count = 0;

@@ -76,6 +76,7 @@ struct membership_action {
 	enum membership_action_kind kind;
 	uint64_t conn, request, cookie, job;
 	bool existed, warn, may_wait;
+	bool shares; /* .message belongs to an action before this one */
 	tr_status status;
 	Traind__Peer__LogEntry *entry; /* owned by the actions until group clear: free_unpacked */
 	Traind__Peer__ToNode *message; /* likewise */

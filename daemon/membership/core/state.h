@@ -305,6 +305,8 @@ void action_append(struct membership *m, Traind__Peer__LogEntry *entry, enum pen
 void action_append_before_view(struct membership *m, Traind__Peer__LogEntry *entry,
     enum pending_kind kind, uint64_t object);
 void action_send(struct membership *m, uint64_t conn, const Traind__Peer__ToNode *message);
+/* To this connection too, without another copy. `sent`: how many actions there were before that message. */
+void action_send_also(struct membership *m, uint64_t conn, size_t sent);
 void action_relay(struct membership *m, Traind__Peer__RelayDuties *duties);
 void action_close(struct membership *m, uint64_t conn, const char *text);
 void action_reply(struct membership *m, uint64_t request, tr_status status, uint64_t job,

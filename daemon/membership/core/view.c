@@ -50,7 +50,9 @@ void view_ask(struct membership *m, const struct group *group, uint64_t conn)
 	action_send(m, conn, &message);
 }
 
-void view_send(struct membership *m, const struct group *group, uint64_t conn)
+/* Who holds which segment is most of it, and the same for all: only who is told of a relay gets a message of its own. `plain`: where the one without
+ * relays is among the actions; SIZE_MAX: not there yet. */
+static void send_view(struct membership *m, const struct group *group, uint64_t conn, size_t *plain)
 {
 	if (group->view == NULL || conn == 0)
 		return;
@@ -67,8 +69,20 @@ void view_send(struct membership *m, const struct group *group, uint64_t conn)
 	install.reserved = 0;
 	message.body_case = TRAIND__PEER__TO_NODE__BODY_VIEW_INSTALL;
 	message.view_install = &install;
-	action_send(m, conn, &message);
+	if (view.n_relayed == 0 && *plain != SIZE_MAX) {
+		action_send_also(m, conn, *plain);
+	} else {
+		if (view.n_relayed == 0)
+			*plain = m->actions->count;
+		action_send(m, conn, &message);
+	}
 	free(view.relayed);
+}
+
+void view_send(struct membership *m, const struct group *group, uint64_t conn)
+{
+	size_t plain = SIZE_MAX;
+	send_view(m, group, conn, &plain);
 }
 
 /* The farthest member's time. */
@@ -99,6 +113,7 @@ void view_proposed(struct membership *m, struct group *group)
 
 void view_installed(struct membership *m, struct group *group)
 {
+	size_t plain = SIZE_MAX;
 	view_drop_proposal(group);
 	group->soft.repair = false;
 	group->soft.complaints_count = 0;
@@ -118,7 +133,7 @@ void view_installed(struct membership *m, struct group *group)
 			here = hosted_by(m, group, group->view->view->peers[k]->peer,
 			    node->soft.conn);
 		if (here)
-			view_send(m, group, node->soft.conn);
+			send_view(m, group, node->soft.conn, &plain);
 	}
 }
 

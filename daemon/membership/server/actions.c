@@ -34,14 +34,15 @@ static void relay(struct memberd *memberd, const Traind__Peer__RelayDuties *duti
 		log_error("relay", "%s", error.text);
 }
 
-static void carry_out(struct memberd *memberd, const struct membership_action *action)
+static void carry_out(struct memberd *memberd, const struct membership_action *action,
+    struct packed_message *packed)
 {
 	switch (action->kind) {
 	case MEMBERSHIP_DO_APPEND:
 		append(memberd, action);
 		break;
 	case MEMBERSHIP_DO_SEND:
-		node_conns_send(memberd, action->conn, action->message);
+		node_conns_send_same(memberd, action->conn, action->message, packed);
 		break;
 	case MEMBERSHIP_DO_CLOSE:
 		node_conns_finish(memberd, action->conn, action->text);
@@ -67,7 +68,9 @@ static void carry_out(struct memberd *memberd, const struct membership_action *a
 
 void actions_carry_out(struct memberd *memberd)
 {
+	struct packed_message packed = { 0 };
 	for (size_t i = 0; i < memberd->actions.count; i++)
-		carry_out(memberd, &memberd->actions.items[i]);
+		carry_out(memberd, &memberd->actions.items[i], &packed);
+	free(packed.bytes);
 	membership_actions_clear(&memberd->actions);
 }

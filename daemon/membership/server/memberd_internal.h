@@ -91,6 +91,14 @@ void node_conns_accept(struct memberd *memberd, struct stream stream, const void
     size_t early_bytes);
 bool node_conns_has(struct memberd *memberd, uint64_t number);
 void node_conns_send(struct memberd *memberd, uint64_t number, const Traind__Peer__ToNode *message);
+/* The same message may go to many: it is packed if `packed` is of another one, which the caller frees in the end. */
+struct packed_message {
+	const Traind__Peer__ToNode *of;
+	uint8_t *bytes;
+	size_t size;
+};
+void node_conns_send_same(struct memberd *memberd, uint64_t number,
+    const Traind__Peer__ToNode *message, struct packed_message *packed);
 void node_conns_finish(struct memberd *memberd, uint64_t number, const char *reason);
 /* One message of the connection was stepped: there is room for another. */
 void node_conns_stepped(struct memberd *memberd, uint64_t number);

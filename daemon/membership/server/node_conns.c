@@ -146,18 +146,34 @@ bool node_conns_has(struct memberd *memberd, uint64_t number)
 
 void node_conns_send(struct memberd *memberd, uint64_t number, const Traind__Peer__ToNode *message)
 {
+	struct packed_message packed = { 0 };
+	node_conns_send_same(memberd, number, message, &packed);
+	free(packed.bytes);
+}
+
+/* False: there is no memory. */
+static bool pack(const Traind__Peer__ToNode *message, struct packed_message *packed)
+{
+	free(packed->bytes);
+	packed->size = traind__peer__to_node__get_packed_size(message);
+	packed->bytes = malloc(packed->size > 0 ? packed->size : 1);
+	packed->of = packed->bytes != NULL ? message : NULL;
+	if (packed->bytes != NULL)
+		(void)traind__peer__to_node__pack(message, packed->bytes);
+	return packed->bytes != NULL;
+}
+
+void node_conns_send_same(struct memberd *memberd, uint64_t number,
+    const Traind__Peer__ToNode *message, struct packed_message *packed)
+{
 	struct node_conn *node = find(memberd, number);
 	if (node == NULL)
 		return; /* it closed; that event is on its way to the core */
-	size_t bytes = traind__peer__to_node__get_packed_size(message);
-	uint8_t *packed = malloc(bytes > 0 ? bytes : 1);
-	if (packed == NULL) {
+	if (packed->of != message && !pack(message, packed)) {
 		event_queue_broken(memberd);
 		return;
 	}
-	(void)traind__peer__to_node__pack(message, packed);
-	tr_status st = conn_send_copy(node->conn, FRAME_TO_NODE, packed, bytes);
-	free(packed);
+	tr_status st = conn_send_copy(node->conn, FRAME_TO_NODE, packed->bytes, packed->size);
 	if (st == TR_ENOMEM)
 		event_queue_broken(memberd);
 	else if (st == TR_ELIMIT)
