@@ -94,11 +94,72 @@ static void test_a_view_is_copied_once(void **state)
 	world_finish(&w);
 }
 
+#define LIBRARY_GROUP (TR_GROUP_PEERS_MAX + 1) /* nodes have the numbers before it */
+
+static void join(struct world *w, uint64_t conn)
+{
+	Traind__Peer__JoinGroup body = TRAIND__PEER__JOIN_GROUP__INIT;
+	body.name = (char *)(uintptr_t) "g";
+	body.size = 2;
+	MESSAGE(w, conn, JOIN_GROUP, join_group, &body);
+}
+
+static size_t proposed_count, newest_in_proposal;
+
+static void look_at_proposals(struct world *w, const struct membership_action *a)
+{
+	(void)w;
+	if (a->kind != MEMBERSHIP_DO_SEND ||
+	    a->message->body_case != TRAIND__PEER__TO_NODE__BODY_VIEW_PROPOSE)
+		return;
+	const Traind__Peer__ViewPropose *propose = a->message->view_propose;
+	proposed_count = propose->n_members;
+	newest_in_proposal = propose->members[propose->n_members - 1];
+}
+
+/* The group is full: one that has waited for longer than the newest member does not take its place. */
+static void test_a_full_group(void **state)
+{
+	const uint64_t first = LIBRARY_GROUP + 1, waits = first + TR_GROUP_PEERS_MAX - 1,
+	               last = waits + 1;
+	struct world w;
+	(void)state;
+	world_init(&w);
+	w.quiet = true;
+	world_lead(&w);
+	for (uint64_t c = 1; c <= TR_GROUP_PEERS_MAX; c++)
+		hello(&w, c, 0, 1000 + c, 0);
+	for (uint64_t c = 1; c < TR_GROUP_PEERS_MAX; c++)
+		join(&w, c);
+	for (uint64_t c = 1; c < TR_GROUP_PEERS_MAX; c++)
+		ready(&w, c, LIBRARY_GROUP, LIBRARY_GROUP + c, 0);
+	for (uint64_t c = 1; c < TR_GROUP_PEERS_MAX; c++)
+		report(&w, c, LIBRARY_GROUP, LIBRARY_GROUP + c, 1, 0, 0, 0, 0, false, 0, 0);
+	join(&w, 1);
+	join(&w, TR_GROUP_PEERS_MAX);
+	ready(&w, TR_GROUP_PEERS_MAX, LIBRARY_GROUP, last, 0);
+	for (uint64_t c = 1; c < TR_GROUP_PEERS_MAX; c++)
+		report(&w, c, LIBRARY_GROUP, LIBRARY_GROUP + c, 2, 1, 0, 0, 0, false, 0, 0);
+	w.on_action = look_at_proposals;
+	proposed_count = 0;
+	report(&w, TR_GROUP_PEERS_MAX, LIBRARY_GROUP, last, 2, 0, 0, 0, 0, false, 0, 0);
+	ready(&w, 1, LIBRARY_GROUP, waits, 0);
+	assert_int_equal(proposed_count, 0); /* there is no room */
+	Traind__Peer__LeaveGroup leave = TRAIND__PEER__LEAVE_GROUP__INIT;
+	leave.group = LIBRARY_GROUP;
+	leave.peer = first;
+	MESSAGE(&w, 1, LEAVE_GROUP, leave_group, &leave);
+	assert_int_equal(proposed_count, TR_GROUP_PEERS_MAX);
+	assert_int_equal(newest_in_proposal, last);
+	world_finish(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_many_replacements),
 		cmocka_unit_test(test_a_view_is_copied_once),
+		cmocka_unit_test(test_a_full_group),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

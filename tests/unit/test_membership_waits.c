@@ -70,11 +70,35 @@ static void test_who_is_slow(void **state)
 	world_finish(&w);
 }
 
+static void expect_reason(struct world *w, const char *reason)
+{
+	Traind__V1__Job *job = membership_job(w->m, 1, false);
+	assert_string_equal(job->reason, reason);
+	traind__v1__job__free_unpacked(job, NULL);
+}
+
+/* What a job waits for is said for as long as it waits for that. */
+static void test_a_wait_that_is_over(void **state)
+{
+	struct world w;
+	(void)state;
+	three_nodes(&w);
+	submit(&w, 1, "a", native_spec(3));
+	for (uint64_t c = 1; c <= 2; c++)
+		ready(&w, c, 4, 4 + c, 0);
+	expect_reason(&w, "2 ready, 1 still starting");
+	for (uint64_t c = 1; c <= 2; c++)
+		exited(&w, c, 1, 4 + c, 1, 0, "");
+	expect_reason(&w, "");
+	world_finish(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_waits_between_heartbeats),
 		cmocka_unit_test(test_who_is_slow),
+		cmocka_unit_test(test_a_wait_that_is_over),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

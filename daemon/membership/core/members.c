@@ -7,10 +7,12 @@
 struct survey {
 	struct peer *members[TR_GROUP_PEERS_MAX]; /* live: of the view, or ready to enter it */
 	size_t count;
+	size_t room;    /* for those who enter: members of the view have their places */
 	size_t kept;    /* of the view */
 	size_t unready; /* live, not ready, and waited for by founders */
 	size_t nodes;   /* that host the members */
 	bool founders;  /* some founder lives */
+	bool full;      /* somebody is ready to enter, and there is no room */
 	bool away;      /* a member's node is not connected (just after a restart) */
 	const struct peer *lost, *finished, *joiner; /* one of each in or for the view */
 };
@@ -34,17 +36,33 @@ static void survey_peer(const struct membership *m, const struct group *group, s
 		survey->unready += group->view == NULL ? 1 : 0;
 		return;
 	}
-	if (survey->count == TR_GROUP_PEERS_MAX)
-		return;
-	if (in)
+	if (in) {
 		survey->kept++;
-	else
+	} else {
+		if (survey->room == 0) {
+			survey->full = true;
+			return;
+		}
+		survey->room--;
 		survey->joiner = peer;
+	}
 	bool fresh = true;
 	for (size_t i = 0; i < survey->count; i++)
 		fresh = fresh && survey->members[i]->node != peer->node;
 	survey->nodes += fresh ? 1 : 0;
 	survey->members[survey->count++] = peer;
+}
+
+static size_t room_beside_members(const struct list *peers, const struct group *group)
+{
+	size_t room = TR_GROUP_PEERS_MAX;
+	for (size_t i = 0; i < peers->count; i++) {
+		const struct peer *peer = peers->items[i];
+		if (peer->group == group->id && state_peer_live(peer) &&
+		    state_view_peer(group, peer->id) != NULL)
+			room--;
+	}
+	return room;
 }
 
 /* Replacements do not hold up founders: they can join. */
@@ -90,7 +108,7 @@ static size_t founding(struct membership *m, struct group *group, const struct s
 {
 	char text[REASON_MAX];
 	if (survey->count == 0)
-		return 0;
+		return wait_for(m, group, "");
 	if (founders_wait(state_peers(m, group), group, survey)) {
 		(void)snprintf(text, sizeof(text), "%zu ready, %zu still starting", survey->count,
 		    survey->unready);
@@ -139,7 +157,9 @@ static size_t changing(struct membership *m, struct group *group, const struct s
 		(void)snprintf(reason, REASON_MAX, "peer p%llu on %s enters",
 		    (unsigned long long)survey->joiner->id, survey->joiner->node_name);
 	else
-		return 0;
+		return wait_for(m, group,
+		    survey->full ? "a group has at most 256 members: others enter when one goes"
+		                 : "");
 	/* Without a member that holds the state there is nothing to enter; the job or group is
 	 * ended elsewhere. */
 	return survey->kept > 0 ? survey->count : 0;
@@ -150,6 +170,7 @@ size_t members_wanted(struct membership *m, struct group *group, struct peer **m
 {
 	struct survey survey = { 0 };
 	const struct list *peers = state_peers(m, group);
+	survey.room = room_beside_members(peers, group);
 	for (size_t i = 0; i < peers->count; i++) {
 		struct peer *peer = peers->items[i];
 		if (peer->group == group->id)
