@@ -303,6 +303,59 @@ static void test_many_records_of_all_members_at_once(void **state)
 	world_finish(&w);
 }
 
+/* So many that they take several entries, and then every node is lost: what was told before counts, though the job goes on from a checkpoint. */
+static void test_many_records_before_all_are_lost(void **state)
+{
+	const uint64_t rounds = 4 * TR_RECORDS_BATCH;
+	struct world w;
+	(void)state;
+	training(&w);
+	Traind__Peer__PeerReport body = TRAIND__PEER__PEER_REPORT__INIT;
+	Traind__V1__Progress figures = TRAIND__V1__PROGRESS__INIT;
+	figures.step = rounds;
+	figures.checkpoint = (char *)(uintptr_t) "/tmp/c/step-00008000";
+	body.job_id = 1;
+	body.peer = 5;
+	body.progress = &figures;
+	MESSAGE(&w, 1, PEER_REPORT, peer_report, &body);
+	w.hold = true;
+	for (uint64_t from = 1; from < rounds; from += TR_RECORDS_BATCH)
+		commit_many(&w, 1, 5, from, TR_RECORDS_BATCH);
+	for (uint64_t c = 1; c <= 3; c++)
+		world_closed(&w, c, "reset by peer");
+	w.hold = false;
+	world_apply(&w);
+	Traind__V1__Job *job = membership_job(w.m, 1, true);
+	assert_int_equal(job->state, TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED);
+	assert_int_equal(job->rounds->recorded, rounds);
+	traind__v1__job__free_unpacked(job, NULL);
+	world_finish(&w);
+}
+
+/* A job is cancelled and its workers end, while memberd stands still. Their ends wait in its sockets: it reads them before it says that they did not come. */
+static void test_ends_while_it_stood_still(void **state)
+{
+	struct world w;
+	struct membership_event cancel = { .kind = MEMBERSHIP_CANCEL, .request = 9, .job = 1 };
+	(void)state;
+	training(&w);
+	for (uint64_t c = 1; c <= 3; c++)
+		heartbeat(&w, c);
+	world_tick(&w, 250);
+	world_step(&w, &cancel);
+	w.now += 60000;
+	for (uint64_t c = 1; c <= 3; c++) {
+		heartbeat(&w, c);
+		exited(&w, c, 1, 4 + c, 0, 15, "");
+	}
+	Traind__V1__Job *job = membership_job(w.m, 1, true);
+	assert_int_equal(job->state, TRAIND__V1__JOB_STATE__JOB_STATE_CANCELLED);
+	for (size_t i = 0; i < job->n_peers; i++)
+		assert_non_null(strstr(job->peers[i]->reason, "signal 15"));
+	traind__v1__job__free_unpacked(job, NULL);
+	world_finish(&w);
+}
+
 /* Processes that link the library are nodes without slots, and come and go by the dozen. A traind that went before them is known all the same: by
  * its number, which a planned job may wait for. */
 static void test_a_lost_traind_among_many_short_processes(void **state)
@@ -336,6 +389,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_records_behind_a_failed_append),
 		cmocka_unit_test(test_many_records_of_all_members_at_once),
+		cmocka_unit_test(test_many_records_before_all_are_lost),
+		cmocka_unit_test(test_ends_while_it_stood_still),
 		cmocka_unit_test(test_a_lost_traind_among_many_short_processes),
 		cmocka_unit_test(test_ends_that_come_soon),
 		cmocka_unit_test(test_ends_that_come_late),

@@ -265,6 +265,8 @@ void health_paused(struct membership *m, uint64_t gap_ms)
 			struct peer *peer = peers->items[k];
 			if (peer->group == 0 && peer->soft.moved_ms != 0) /* of a command */
 				peer->soft.moved_ms += gap_ms;
+			if (peer->soft.stop_ms != 0)
+				peer->soft.stop_ms += gap_ms;
 		}
 	}
 	action_log(m, true,

@@ -142,6 +142,9 @@ void native_think(struct membership *m, struct job *job)
 	const struct group *group = state_group(m, job->group);
 	struct census c = census_of(m, job);
 	bool begun = group != NULL && group->view != NULL;
+	/* What they told before they ended: with its group goes what no entry has yet. */
+	if (c.live == 0 && group != NULL && rounds_pending(m, group))
+		return;
 	if (c.live == 0 && c.finished > 0) {
 		job_append_moved(m, job, TRAIND__V1__JOB_STATE__JOB_STATE_DONE, 0, "",
 		    job->soft.progress != NULL ? job->soft.progress : job->progress, NULL);
