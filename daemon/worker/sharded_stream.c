@@ -133,10 +133,10 @@ void sharded_stream_count(struct trainer *t, double tokens, double norm)
 
 /* ---- take ---- */
 
-/* Eager, but for the last merge, which no step lies before. */
-static bool runs_ahead(const struct sharded_apart *a, const struct stream_slot *slot)
+/* Of the last merge, which no step lies before: eager does not run ahead of it. */
+static bool is_last(const struct stream_slot *slot)
 {
-	return a->stream.start != NULL && slot->take < slot->steps;
+	return slot->take >= slot->steps;
 }
 
 /* What the replica counts for until it is told: an equal part of those that there were at the last commit, which all its workers know alike. */
@@ -177,7 +177,7 @@ static void take(struct trainer *t, const struct stream_slot *slot)
 	stream->since = (struct apart_given){ 0 };
 	stream->tokens[slot->fragment] = stream->steps[slot->fragment] = 0;
 	while (sharded_next_piece(t, slot->fragment, &p))
-		if (runs_ahead(a, slot))
+		if (stream->start != NULL && !is_last(slot))
 			run_ahead(t, &p, before, (float)stream->gave);
 		else
 			outer_delta(stream->delta + p.packed, from + p.offset, a->work + p.offset,
@@ -235,7 +235,7 @@ static void merge_piece(struct trainer *t, const struct stream_piece *p,
 	step_outer(t, p, weight);
 	if (late)
 		outer_carry(work, outer, delta, 1 - (float)o->alpha, p->count);
-	else if (trains && !runs_ahead(a, slot))
+	else if (trains && (a->stream.start == NULL || is_last(slot)))
 		outer_merge(work, outer, (float)o->alpha, p->count);
 }
 

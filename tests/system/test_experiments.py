@@ -194,12 +194,12 @@ def test_partition_is_judged_by_what_workers_say():
 
 
 def test_bound_of_direct_among_unequal_members():
-    """Equal: 2 (n - 1) / n of the bytes, in whole segments. A very slow one has no share, and what it gives and gets counts. Between: nobody could end sooner. The last segment
+    """Equal: 2 (n - 1) / n of the bytes, in whole segments, and what a crowd of senders costs. A very slow one has no share, and what it gives and gets counts. Between: nobody could end sooner. The last segment
     comes back when its sum is made."""
     second = auto.RATE_MBIT * 1e6 / 8 * auto.PAYLOAD
     count, each = auto.segments(second, 0)
     last, fullest = each / second, -(-count // 4) / count
-    assert 1.5 <= auto.model_s("direct", 4, 0, second, 1) == pytest.approx(max(1.5, 1 + 2 * fullest) + last)
+    assert 1.5 <= auto.model_s("direct", 4, 0, second, 1) == pytest.approx(max(3 * (fullest + last), (1 + 2 * fullest) * (1 + 2 * auto.CROWD) + last))
     assert auto.model_s("direct", 4, 0, second, 0.1) == pytest.approx(10 + last / 0.1)
     ends = min(max((1 + 2 * (1 - u) / 3), (1 + 2 * u) / 0.75) for u in (n / 1000 for n in range(334)))
     assert auto.model_s("direct", 4, 0, second, 0.75) == pytest.approx(ends + last / 0.75, rel=2e-3)
