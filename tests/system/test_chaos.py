@@ -20,10 +20,10 @@ def run_chaos(script, kills):
 
 @pytest.mark.timeout(20 * DEADLINE_S)
 def test_kills_at_random_moments_lose_nothing():
-    run_chaos("chaos.py", 5 if SANITIZED else 20)
+    run_chaos("chaos.py", 5 if SANITIZED else 12)
 
 
 @pytest.mark.timeout(20 * DEADLINE_S)
 def test_kills_in_sharded_jobs_lose_nothing():
     """The first of the meshes, and of the second."""
-    run_chaos("chaos_sharded.py", 4 if SANITIZED else 14)
+    run_chaos("chaos_sharded.py", 4 if SANITIZED else 10)

@@ -109,7 +109,7 @@ def test_the_last_checkpoint(tmp_path, text, nodes):  # noqa: F811
 
 def test_the_first_checkpoint(tmp_path, text):  # noqa: F811
     """Two differ before a job has any: what contributor 0 holds is taken as it is, and before the next one both go back to that."""
-    steps, every, run = 1200, 500, tmp_path / "run"
+    steps, every, run = 700, 300, tmp_path / "run"
     with Cluster(tmp_path / "cluster", nodes=2) as cluster:
         job = cluster.submit(job_spec(text, run, 2, steps, every=every))
         reach_file(run, 2)

@@ -6,15 +6,16 @@ import signal
 import pytest
 
 from harness import Cluster, trainctl, trainctl_json, wait_for
-from mesh_jobs import STEPS, active, counted_once, keyed_spec, parameters, reach, rows_of, train, write_text
+from mesh_jobs import active, counted_once, keyed_spec, parameters, reach, rows_of, train, write_text
 from stubs import ROOT
 from test_training import BATCH
 
+STEPS = 12
 MODELS = {"gpt2": {"preset": "gpt2"}, "llama": {"preset": "llama", "tied": "false", "kv_heads": 4, "heads": 8}}
 
 
 def strict_spec(text, folder, dp=1, pp=1, tp=1, *keys, threads=1, **options):
-    options = {"heads": 8, "layers": 3, **options}
+    options = {"heads": 8, "layers": 3, "steps": STEPS, **options}
     spec = keyed_spec(text, folder, dp, pp, tp, *keys, **options)
     spec.train.optimizer.strict = True
     spec.train.optimizer.clip = 0.5
@@ -153,8 +154,8 @@ def test_another_mesh_in_the_middle(tmp_path, calm):
 def test_goes_on_from_any_meshs_checkpoint(tmp_path, text):
     one = run(tmp_path, text, "one")
     with Cluster(tmp_path / "half", nodes=2, slots=2) as cluster:
-        cluster.wait_job(cluster.submit(strict_spec(text, tmp_path / "run", 2, 1, 2, every=10)), "DONE")
-    rest = strict_spec(text, tmp_path / "rest", 1, 2, 1, resume=tmp_path / "run" / "step-00000010")
+        cluster.wait_job(cluster.submit(strict_spec(text, tmp_path / "run", 2, 1, 2, every=7)), "DONE")
+    rest = strict_spec(text, tmp_path / "rest", 1, 2, 1, resume=tmp_path / "run" / "step-00000007")
     with Cluster(tmp_path / "cluster", nodes=1, slots=2) as cluster:
         cluster.wait_job(cluster.submit(rest), "DONE")
     assert digest(tmp_path / "rest") == digest(one)
