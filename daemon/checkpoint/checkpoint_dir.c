@@ -169,16 +169,42 @@ tr_status checkpoint_dir_begin(const char *path, uint64_t step, struct checkpoin
 	return TR_OK;
 }
 
+/* Of renameat2, where the file system has no flags for it (NFS, some FUSE). */
+static bool has_no_flags(int cause)
+{
+	return cause == EINVAL || cause == ENOSYS || cause == EOPNOTSUPP;
+}
+
+/* In two renames: who loses its power between them has this step no more, but those before it. */
+static int replace(const struct checkpoint_dir *dir)
+{
+	char old[sizeof(GONE) + CHECKPOINT_HIDDEN_MAX];
+	(void)snprintf(old, sizeof(old), GONE "%s", dir->hidden_name);
+	if (renameat(dir->parent, dir->name, dir->parent, old) != 0)
+		return -1;
+	int done = renameat(dir->parent, dir->hidden_name, dir->parent, dir->name), cause = errno;
+	if (done == 0)
+		checkpoint_dir_remove(dir->parent, old);
+	else
+		(void)renameat(dir->parent, old, dir->parent, dir->name);
+	errno = cause;
+	return done;
+}
+
+/* The same step was written before: the two change places, then the old one goes. */
+static int change_places(const struct checkpoint_dir *dir)
+{
+	int done = renameat2(dir->parent, dir->hidden_name, dir->parent, dir->name, RENAME_EXCHANGE);
+	if (done == 0)
+		checkpoint_dir_remove(dir->parent, dir->hidden_name);
+	return done != 0 && has_no_flags(errno) ? replace(dir) : done;
+}
+
 static tr_status rename_into_place(const struct checkpoint_dir *dir, struct tr_error *error)
 {
 	int done = renameat(dir->parent, dir->hidden_name, dir->parent, dir->name);
-	if (done != 0 && (errno == ENOTEMPTY || errno == EEXIST)) {
-		/* The same step was written before: the two change places, then the old one goes. */
-		done = renameat2(dir->parent, dir->hidden_name, dir->parent, dir->name,
-		    RENAME_EXCHANGE);
-		if (done == 0)
-			checkpoint_dir_remove(dir->parent, dir->hidden_name);
-	}
+	if (done != 0 && (errno == ENOTEMPTY || errno == EEXIST))
+		done = change_places(dir);
 	if (done != 0 || fsync(dir->parent) != 0)
 		return tr_error_set(error, TR_EIO, "cannot rename: %s", strerror(errno));
 	return TR_OK;
@@ -289,15 +315,22 @@ bool checkpoint_dir_newest(const char *path, uint64_t below, char name[CHECKPOIN
 	return there;
 }
 
+/* A folder with files in it is never replaced, with or without the flag. */
+static bool rename_to(int parent, const char *name, const char *aside)
+{
+	return renameat2(parent, name, parent, aside, RENAME_NOREPLACE) == 0 ||
+	    (has_no_flags(errno) && renameat(parent, name, parent, aside) == 0);
+}
+
 static bool rename_aside(int parent, const char *name)
 {
 	for (int i = 1; i <= ASIDE_MOST; i++) {
 		char aside[CHECKPOINT_NAME_MAX + 16];
 		(void)snprintf(aside, sizeof(aside), i == 1 ? "%s" DAMAGED : "%s" DAMAGED "-%d",
 		    name, i);
-		if (renameat2(parent, name, parent, aside, RENAME_NOREPLACE) == 0)
+		if (rename_to(parent, name, aside))
 			return true;
-		if (errno != EEXIST)
+		if (errno != EEXIST && errno != ENOTEMPTY)
 			return false;
 	}
 	return false;

@@ -1,16 +1,29 @@
 /* Where the newest checkpoint is damaged: which one is before it, and what becomes of the damaged one. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "checkpoint_fixture.h"
 #include "daemon/checkpoint/hf_folder.h"
+
+/* As NFS, where a test says so. */
+static bool no_flags;
+
+int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+	if (!no_flags || flags == 0)
+		return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
+	errno = EINVAL;
+	return -1;
+}
 
 static const char *in(const struct fixture *f, const char *name)
 {
@@ -119,6 +132,28 @@ static void a_damaged_one_is_set_aside(void **state)
 	assert_false(is_there(f, "step-00000180.damaged-2"));
 }
 
+/* The same step is written again, and a damaged one set aside, with plain renames too. */
+static void renames_without_flags(void **state)
+{
+	struct fixture *f = *state;
+	struct tr_error error;
+	no_flags = true;
+	write_steps(f, (const uint64_t[]){ 100, 120 }, 2);
+	f->arrays.params[0] = 42;
+	write_steps(f, (const uint64_t[]){ 120 }, 1);
+	assert_int_equal(read_at(f, f->folder.dir, &error), TR_OK);
+	assert_true(f->back.params[0] == 42);
+	assert_true(is_there(f, "step-00000100"));
+	assert_int_equal(hidden_left(f), 0);
+	checkpoint_set_aside(in(f, "step-00000120"), TR_EDIGEST);
+	assert_true(is_there(f, "step-00000120.damaged/model.safetensors"));
+	assert_latest(f, "step-00000100");
+	write_steps(f, (const uint64_t[]){ 120 }, 1);
+	checkpoint_set_aside(in(f, "step-00000120"), TR_EDIGEST);
+	assert_true(is_there(f, "step-00000120.damaged-2/model.safetensors"));
+	no_flags = false;
+}
+
 /* Another model's, or without memory to read it: it is whole. */
 static void what_is_not_damaged_stays(void **state)
 {
@@ -190,6 +225,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(the_one_before, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_damaged_one_is_set_aside, setup, teardown),
+		cmocka_unit_test_setup_teardown(renames_without_flags, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_is_not_damaged_stays, setup, teardown),
 		cmocka_unit_test_setup_teardown(one_that_is_gone_has_a_newer_one, setup, teardown),
 		cmocka_unit_test_setup_teardown(torn_files_are_measured, setup, teardown),
