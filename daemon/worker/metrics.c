@@ -151,7 +151,16 @@ static bool is_row(const struct last_row *there, const struct metrics_row *row)
 	return there->step == row->step && (!numbers || there->loss == row->loss);
 }
 
-/* What the file lacks of what is kept, of which the newest `fresh` are not there, but if who wrote before died behind them. */
+/* Of what is kept, the first that the file lacks: the one behind its last row. If that is none of these, it is older, or of steps that were undone. */
+static unsigned first_missing(const struct metrics *m, const struct last_row *there)
+{
+	unsigned first = m->count;
+	while (first > 0 && !is_row(there, &m->kept[first - 1]))
+		first--;
+	return first;
+}
+
+/* What the file lacks of what is kept. Of who wrote the row before that are the newest `fresh`. */
 static bool bring(struct metrics *m, const char *folder, unsigned fresh, bool writes)
 {
 	char path[PATH_BYTES];
@@ -162,14 +171,13 @@ static bool bring(struct metrics *m, const char *folder, unsigned fresh, bool wr
 		return true;
 	(void)mkdir(folder, 0777);
 	path_of(folder, path);
-	struct last_row there = { .step = UINT64_MAX };
-	if (!wrote)
-		there = last_row(path);
-	for (unsigned i = 0; written && i < m->count; i++) {
-		const struct metrics_row *row = &m->kept[i];
-		if (i + fresh >= m->count ? !is_row(&there, row) : row->step > there.step)
-			written = append(path, row);
+	unsigned first = m->count - fresh;
+	if (!wrote) {
+		struct last_row there = last_row(path);
+		first = first_missing(m, &there);
 	}
+	for (unsigned i = first; written && i < m->count; i++)
+		written = append(path, &m->kept[i]);
 	m->writes = written;
 	return written;
 }

@@ -220,6 +220,21 @@ static void back_at_a_checkpoint(void **state)
 	expect_steps("1 2 3 3 4");
 }
 
+/* Who wrote the undone ones is lost with them, and the next one before it wrote any. */
+static void rows_behind_undone_ones(void **state)
+{
+	struct metrics first = { 0 }, third = { 0 };
+	(void)state;
+	for (uint64_t step = 1; step <= 5; step++) {
+		commit(&first, step, true);
+		commit(&third, step, false);
+	}
+	commit_of(&third, 3, false, 0.4); /* from the checkpoint of step 2 */
+	commit_of(&third, 4, false, 0.4);
+	commit_of(&third, 5, true, 0.4);
+	expect_steps("1 2 3 4 5 3 4 5");
+}
+
 /* A disk that was full for a time. */
 static void what_could_not_be_written_comes_later(void **state)
 {
@@ -290,6 +305,7 @@ int main(void)
 		IN_FOLDER(two_writers_die),
 		IN_FOLDER(nothing_is_missing),
 		IN_FOLDER(back_at_a_checkpoint),
+		IN_FOLDER(rows_behind_undone_ones),
 		IN_FOLDER(what_could_not_be_written_comes_later),
 		IN_FOLDER(half_a_row),
 		IN_FOLDER(the_last_validation_loss_is_in_the_last_row),
