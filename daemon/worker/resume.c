@@ -5,7 +5,7 @@
 
 #include "daemon/worker/trainer_inside.h"
 
-/* other "": there is none. */
+/* other "": there is none, or (no memory) nobody looked for one. */
 static void tell(struct trainer *t, const struct tr_error *why, const char *other, uint64_t steps,
     const char *where)
 {
@@ -15,8 +15,8 @@ static void tell(struct trainer *t, const struct tr_error *why, const char *othe
 		    "checkpoint.resume: %.300s: %.120s is taken instead, %llu steps %s it",
 		    why->text, other, (unsigned long long)steps, where);
 	else
-		(void)snprintf(event, sizeof(event),
-		    "checkpoint.resume: %.300s: there is none before it", why->text);
+		(void)snprintf(event, sizeof(event), "checkpoint.resume: %.300s%s", why->text,
+		    why->status == TR_ENOMEM ? "" : ": there is none before it");
 	trainer_report_event(t, event);
 }
 

@@ -112,6 +112,35 @@ static void test_resume_finds_the_next_one(void **state)
 	job_finish(&j);
 }
 
+static tr_status no_memory(struct trainer *t, const char *path, struct manifest *manifest,
+    struct tr_error *error)
+{
+	(void)t;
+	(void)path;
+	(void)manifest;
+	return tr_error_set(error, TR_ENOMEM, "no memory for it");
+}
+
+/* Nobody looks for an older one then, and nobody says that there is none. */
+static void test_resume_without_memory(void **state)
+{
+	(void)state;
+	struct job j;
+	struct fake_world w;
+	struct manifest manifest;
+	struct tr_error error;
+	struct trainer_counters counters = { 0 };
+	job_init(&j, 12);
+	train_to(&j, 12, "whole", "");
+	fake_world_init(&w, 1);
+	struct trainer t = { .group = &w.groups[0], .counters = &counters };
+	char path[256];
+	(void)snprintf(path, sizeof(path), "%s/whole", j.folder);
+	assert_int_equal(trainer_resume(&t, path, no_memory, &manifest, &error), TR_ENOMEM);
+	assert_string_equal(w.groups[0].event, "checkpoint.resume: no memory for it");
+	job_finish(&j);
+}
+
 static void test_workers_do_not_matter(void **state)
 {
 	(void)state;
@@ -439,6 +468,7 @@ int main(void)
 		cmocka_unit_test(test_bf16_learns_as_well),
 		cmocka_unit_test(test_resume_is_bit_for_bit),
 		cmocka_unit_test(test_resume_finds_the_next_one),
+		cmocka_unit_test(test_resume_without_memory),
 		cmocka_unit_test(test_workers_do_not_matter),
 		cmocka_unit_test(test_replay_leaves_no_trace),
 		cmocka_unit_test(test_death_and_join),
