@@ -24,6 +24,13 @@ bool restage_looks(const struct restage *r)
 	return r->steps + 1 == RESTAGE_STEPS;
 }
 
+uint32_t restage_room(double free_bytes, uint32_t workers, double layer_bytes)
+{
+	double layers = free_bytes / (2 * layer_bytes * (workers > 0 ? workers : 1));
+
+	return layers < RESTAGE_ROOM_MOST ? (uint32_t)layers : RESTAGE_ROOM_MOST;
+}
+
 static uint64_t head_of(const struct restage_rules *rules, uint32_t stage)
 {
 	return stage + 1 == rules->stages ? rules->head : 0;

@@ -18,9 +18,10 @@
 
 #include "common/limits.h"
 
-#define RESTAGE_STEPS 10 /* of a look */
-#define RESTAGE_LOOKS 2
-#define RESTAGE_LAYER 1024u /* what a layer costs */
+#define RESTAGE_STEPS     10 /* of a look */
+#define RESTAGE_LOOKS     2
+#define RESTAGE_LAYER     1024u /* what a layer costs */
+#define RESTAGE_ROOM_MOST 4096u
 
 /* Common state of a group. */
 struct restage {
@@ -52,6 +53,8 @@ bool restage_note(struct restage *restage, const struct restage_rules *rules,
     const uint64_t *nanoseconds, struct restage_wish *wish);
 /* Whether this step ends a look: then it is of use to know what there is memory for. */
 bool restage_looks(const struct restage *restage);
+/* For so many layers more each of the job's `workers` on a host has memory there: half of what is free is for others. At most RESTAGE_ROOM_MOST. */
+uint32_t restage_room(double free_bytes, uint32_t workers, double layer_bytes);
 void restage_restart(struct restage *restage);
 void restage_tried(struct restage *restage);
 

@@ -5,9 +5,6 @@
 #include "daemon/worker/available.h"
 #include "daemon/worker/trainer_inside.h"
 
-/* Room for layers is told as this less it: the most of all is the least room, and who has no such stage says 0. */
-#define ROOM_MOST 4096
-
 static bool restages(const struct trainer *t)
 {
 	return t->balances && t->sharded->shards.mesh.size[MESH_PP] > 1;
@@ -20,8 +17,8 @@ static uint64_t layer_numbers(const struct model_config *config)
 }
 
 /* More layers than it has. Each takes parameters, gradient and moments, while they move parameters and moments once more, and activations of the microbatches in flight (docs/sharding.md: 2 + 10 times
- * tokens x width). Of what is free half is for others. */
-static int64_t room_of(const struct trainer *t)
+ * tokens x width). Of what is free half is for others; of the rest each worker of this host may become one of a stage with more layers. */
+static uint32_t room_of(const struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
 	const struct model_config *config = &s->whole.config;
@@ -29,15 +26,16 @@ static int64_t room_of(const struct trainer *t)
 	double numbers = (7.0 * (double)layer_numbers(config) +
 	                     12.0 * tokens * config->width * s->shards.mesh.size[MESH_PP]) /
 	    s->shards.mesh.size[MESH_TP];
-	double room = available_bytes() / (2 * sizeof(float) * numbers);
-	return room < ROOM_MOST ? (int64_t)room : ROOM_MOST;
+	uint32_t workers = t->mesh_spec != NULL ? t->mesh_spec->workers_per_node : 1;
+	return restage_room(available_bytes(), workers, sizeof(float) * numbers);
 }
 
 tr_status sharded_submit_stages(struct trainer *t, const struct tr_round *round,
     struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
-	int64_t *said = s->sums->stages;
+	int64_t *
+	    said = s->sums->stages; /* of room how much it lacks of the most: so the least room counts, and who has no such stage says 0 */
 	if (!restages(t))
 		return TR_OK;
 	memset(said, 0, sizeof(s->sums->stages));
@@ -46,7 +44,7 @@ tr_status sharded_submit_stages(struct trainer *t, const struct tr_round *round,
 		double own_s = s->work_s - s->exchange.waited_s;
 		said[2 * (size_t)stage] = own_s > 1e-9 ? (int64_t)(1e9 * own_s) : 1;
 		if (restage_looks(&s->state->restage))
-			said[2 * (size_t)stage + 1] = ROOM_MOST - room_of(t);
+			said[2 * (size_t)stage + 1] = RESTAGE_ROOM_MOST - room_of(t);
 	}
 	return tr_allreduce(t->group, TAG_STAGES, said, 2 * s->shards.mesh.size[MESH_PP], TR_I64,
 	    TR_MAX, trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
@@ -80,7 +78,8 @@ static void note_step(struct trainer *t)
 		.microbatches = most_microbatches(t) };
 	for (uint32_t i = 0; i < rules.stages; i++) {
 		layers[i] = s->shards.stages[i].config.layers;
-		most[i] = layers[i] + (uint32_t)(ROOM_MOST - s->sums->stages[2 * (size_t)i + 1]);
+		most[i] = layers[i] +
+		    (uint32_t)(RESTAGE_ROOM_MOST - s->sums->stages[2 * (size_t)i + 1]);
 		takes[i] = (uint64_t)s->sums->stages[2 * (size_t)i];
 	}
 	s->state->wishes = restage_note(&s->state->restage, &rules, takes, &s->state->wish);

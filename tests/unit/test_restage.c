@@ -1,4 +1,5 @@
 /* When layers of stages follow measured speeds, and which they become. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -80,6 +81,17 @@ static void what_is_not_worth_it(void **state)
 	rules.layers = none;
 	assert_int_equal(steps_until(&r, &rules, (uint64_t[]){ MS, 8 * MS }, &wish), 0);
 	assert_int_equal(r.settled, 0);
+}
+
+/* Workers of one host have its memory together. */
+static void room_of_a_host(void **state)
+{
+	(void)state;
+	assert_int_equal(restage_room(80e9, 1, 1e9), 40);
+	assert_int_equal(restage_room(80e9, 4, 1e9), 10);
+	assert_int_equal(restage_room(80e9, 0, 1e9), 40);
+	assert_int_equal(restage_room(1e9, 2, 1e9), 0);
+	assert_int_equal(restage_room(INFINITY, 8, 1e9), RESTAGE_ROOM_MOST);
 }
 
 /* A stage that has the head has fewer layers. */
@@ -193,6 +205,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_slow_stage_gets_fewer),
 		cmocka_unit_test(what_is_not_worth_it),
+		cmocka_unit_test(room_of_a_host),
 		cmocka_unit_test(with_a_head),
 		cmocka_unit_test(noise_changes_nothing),
 		cmocka_unit_test(the_best_of_all),
