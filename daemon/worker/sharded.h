@@ -185,6 +185,7 @@ struct sharded {
 	uint32_t loaded;         /* the shard that is read from where training begins; RANKS_NONE */
 	uint64_t saved_here;     /* by this worker, not told yet; 0: none */
 	struct tr_error refused; /* why this worker could not use checkpoints, since the last step */
+	uint32_t differs;        /* times that this worker was mended since the last step */
 	uint64_t put_by;         /* the step that this worker began to write last */
 
 	/* For another plan (sharded_replan.c). */
@@ -463,6 +464,8 @@ size_t sharded_copy_shared(struct trainer *t, bool back);
 tr_status sharded_compare(struct trainer *t, const struct tr_round *round, struct tr_error *error);
 /* It is committed. */
 void sharded_mend(struct trainer *t, const struct tr_round *round);
+/* TR_EDIGEST: what this worker holds is wrong whenever it is looked at, so it is to end. */
+tr_status sharded_check_differs(const struct trainer *t, struct tr_error *error);
 
 /* ---- sharded_final.c ---- */
 tr_status sharded_submit_final(struct trainer *t, const struct tr_round *round,

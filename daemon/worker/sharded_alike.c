@@ -6,7 +6,8 @@
 
 #include "daemon/worker/trainer_inside.h"
 
-enum { MOMENTS = 2 | 4 };
+/* What differs each time, though it got the others' numbers, does so for ever: nothing would be done but mend it. */
+enum { MOMENTS = 2 | 4, DIFFERS_MOST = 3 };
 
 /* Of these arrays, a bit each: those that all of a shard's workers hold whole. With ZeRO-1 moments are compared by piece; of replicas that train apart they differ. */
 static struct tr_digest fold(const struct trainer *t, struct tr_digest all, unsigned which,
@@ -181,6 +182,7 @@ void sharded_mend(struct trainer *t, const struct tr_round *round)
 			continue;
 		p->shard = RANKS_NONE;
 		p->part = (struct ranks_part){ 0, 0 };
+		s->differs += i == s->self && !arrives;
 		if (!arrives && used < sizeof(event) - 192)
 			used += (size_t)snprintf(event + used, sizeof(event) - used,
 			    "%speer %llu (%s)", used > 0 ? ", " : "", (unsigned long long)p->peer,
@@ -199,4 +201,15 @@ void sharded_mend(struct trainer *t, const struct tr_round *round)
 		    (unsigned long long)t->counters->step);
 	if (round->index == 0)
 		trainer_report_event(t, event);
+}
+
+tr_status sharded_check_differs(const struct trainer *t, struct tr_error *error)
+{
+	uint32_t times = t->sharded->differs;
+	return times <= DIFFERS_MOST
+	    ? TR_OK
+	    : tr_error_set(error, TR_EDIGEST,
+	          "mesh: %u times one after another this worker held other numbers than the "
+	          "others of its shard, whose numbers it had got: its memory may be damaged",
+	          times);
 }

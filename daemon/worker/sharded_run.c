@@ -213,6 +213,8 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 		(s->apart != NULL ? sharded_apply_merge : sharded_apply_step)(t, round);
 	if (s->kind == SHARDED_STEP || s->kind == SHARDED_LOAD)
 		tr_error_clear(&s->refused);
+	if (s->kind == SHARDED_STEP)
+		s->differs = 0;
 	if (s->kind == SHARDED_LOAD) {
 		s->state->born = 1;
 		s->loaded = RANKS_NONE;
@@ -282,6 +284,8 @@ tr_status sharded_run(struct trainer *t, struct tr_error *error)
 	struct tr_round round = { 0 };
 	for (bool finished = false; !finished;) {
 		tr_status status = one_round(t, &round, &finished, error);
+		if (status == TR_OK)
+			status = sharded_check_differs(t, error);
 		if (status == TR_ERESTART)
 			log_info("trainer", "round %llu starts again: %s",
 			    (unsigned long long)round.round, error->text);

@@ -21,6 +21,7 @@
 #define DAMAGED_TURNS 6
 #define TRY_TURNS     4
 #define READ_TURNS    50
+#define DIFFER_TURNS  2
 #define JOINER_TURNS  50
 #else
 #define SEEDS         60
@@ -29,6 +30,7 @@
 #define DAMAGED_TURNS 24
 #define TRY_TURNS     24
 #define READ_TURNS    100
+#define DIFFER_TURNS  6
 #define JOINER_TURNS  200
 #endif
 
@@ -272,6 +274,22 @@ static void damaged_checkpoints(void **state)
 	assert_true(refused >= DAMAGED_TURNS);
 }
 
+/* What one of three holds is other numbers than the others', also when it got theirs again: it ends, and the others are not held up for ever. */
+static void one_that_always_differs(void **state)
+{
+	(void)state;
+	for (unsigned turn = 0; turn < DIFFER_TURNS; turn++) {
+		struct play_case what = { .mesh.size = { 3, 1, 2 },
+			.preset = MODEL_GPT2,
+			.apart = turn % 2 > 0,
+			.differs = 1 + turn,
+			.steps = 9 };
+		if (play_run(&sim, &play, CASE_SEED + turn, false, &what) > 0)
+			fail_case(&what, CASE_SEED + turn);
+		assert_true(turn % 2 > 0 || play.differed == 1);
+	}
+}
+
 /* With ZeRO-1, two of four are lost and training goes back; one more is, while shards are read or thereafter, so who is left waits for another one: it begins with all that it has read. */
 static void a_wait_after_shards_were_read(void **state)
 {
@@ -476,6 +494,7 @@ int main(void)
 		cmocka_unit_test(other_plans),
 		cmocka_unit_test(what_does_not_pay),
 		cmocka_unit_test(damaged_checkpoints),
+		cmocka_unit_test(one_that_always_differs),
 		cmocka_unit_test(a_wait_after_shards_were_read),
 		cmocka_unit_test(a_joiner_whose_copy_is_damaged),
 		cmocka_unit_test(no_memory_for_a_checkpoint),

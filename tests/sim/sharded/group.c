@@ -49,6 +49,10 @@ static void work(void)
 	else if (g->starved && status == TR_ENOMEM) { /* another one is started for it */
 		node_crash(g->sim, g->number, false, "ended: no memory");
 		sim_at(g->sim, g->sim->now_us + 300 * MS, SIM_FOLLOW, 0, 0, 0);
+	} else if (g->play->what.differs == g->number + 1 && status == TR_EDIGEST) {
+		g->play->differed++;
+		node_crash(g->sim, g->number, false, "ended: what it holds always differs");
+		sim_at(g->sim, g->sim->now_us + 300 * MS, SIM_FOLLOW, 0, 0, 0);
 	} else if (!g->dead && !g->sim->nodes[g->number].failed && group_is_member(g))
 		sim_violation(g->sim, "S4: n%u ends: %s: %s", g->number, tr_status_name(status),
 		    error.text);
@@ -348,6 +352,15 @@ static void plant_adds(struct tr_group *g, const struct tr_op *op)
 	g->play->planted = true;
 }
 
+/* Of memory that does not hold what is written to it. */
+static void differ(struct tr_group *g, const struct tr_op *op)
+{
+	int64_t *digests = op->output;
+	if (g->play->what.differs == g->number + 1 && op->tag == TAG_PARITY &&
+	    digests[g->round.index] != 0)
+		digests[g->round.index] ^= 2;
+}
+
 tr_status tr_submit(tr_group *g, const struct tr_op *op, struct tr_error *error)
 {
 	play_instruction(g);
@@ -358,6 +371,7 @@ tr_status tr_submit(tr_group *g, const struct tr_op *op, struct tr_error *error)
 		return TR_OK;
 	}
 	plant_adds(g, op);
+	differ(g, op);
 	tr_block_range(op->count, g->round.contributors, g->round.index, &first, &own);
 	struct group_event event = { .kind = GROUP_SUBMIT,
 		.submit = { .tag = op->tag,

@@ -121,8 +121,10 @@ struct play_case {
 	uint32_t
 	    damaged_manifests; /* nodes, a bit each, whose copies' manifests are, from the second checkpoint on */
 	unsigned starves; /* workers that have no memory for a shard when they read one, and end */
-	uint64_t steps;   /* until which it runs */
-	bool settles;     /* and until whoever comes has been there for a while: the mesh
+	unsigned
+	    differs; /* one more than the worker that always says another digest of its shard; 0: none does */
+	uint64_t steps; /* until which it runs */
+	bool settles;   /* and until whoever comes has been there for a while: the mesh
                    may be as it was */
 	enum play_plant plant;
 };
@@ -165,6 +167,7 @@ struct play {
 	uint64_t written, publications, damaged,
 	    refused;                 /* checkpoints; of them; times that one was turned down */
 	unsigned starved, passed_by; /* workers; checkpoints that one before was taken instead of */
+	unsigned differed;           /* workers that ended since what they hold always differs */
 	unsigned sat_out;            /* merges without a replica to which shards came meanwhile */
 	uint64_t newest_step, steps_done, backs, struck_us, settled_us,
 	    moved_us;     /* moved: a new step was done */
