@@ -177,10 +177,13 @@ static uint64_t salt_of(const struct trainer *t)
 	return all.low;
 }
 
-/* Whoever knows of a checkpoint that is whole says so, whatever the round is; and how long the one before took. */
+/* Whoever knows of a checkpoint that is whole says so, whatever the round is; and how long the one before took. One that was written while training went back behind its step is of no use: nobody would hear of
+ * those before it. */
 static tr_status submit_told(struct trainer *t, const struct tr_round *round, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
+	if (s->saved_here > t->counters->step)
+		s->saved_here = 0;
 	uint64_t found = s->kind == SHARDED_BACK ? sharded_found_saved(t) : 0;
 	s->told->saved = (int64_t)(found > s->saved_here ? found : s->saved_here);
 	sharded_say_pace(t);

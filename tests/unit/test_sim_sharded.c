@@ -22,6 +22,7 @@
 #define TRY_TURNS     4
 #define READ_TURNS    50
 #define DIFFER_TURNS  2
+#define LATE_TURNS    8
 #define JOINER_TURNS  50
 #else
 #define SEEDS         60
@@ -31,6 +32,7 @@
 #define TRY_TURNS     24
 #define READ_TURNS    100
 #define DIFFER_TURNS  6
+#define LATE_TURNS    60
 #define JOINER_TURNS  200
 #endif
 
@@ -274,6 +276,34 @@ static void damaged_checkpoints(void **state)
 	assert_true(refused >= DAMAGED_TURNS);
 }
 
+/* It is written when training has gone back behind its step: to that nobody goes back, as it is not done yet. */
+static void a_checkpoint_that_is_late(void **state)
+{
+	(void)state;
+	for (uint64_t turn = 0; turn < LATE_TURNS; turn++) {
+		struct play_case what = { .mesh.size = { 1, 1, 2 },
+			.preset = MODEL_GPT2,
+			.replans = true, /* checkpoints every four steps */
+			.steps = 14,
+			.slow_save = 8,
+			.slow_us = 100 * MS + turn * (1500 * MS / LATE_TURNS),
+			.faults = { { .kind = PLAY_KILL,
+			                .victim = 1,
+			                .step = 9,
+			                .instruction = 3,
+			                .returns_us = 300 * MS },
+			    { .kind = PLAY_SHORT_PAUSE, .victim = 2, .step = 5, .instruction = 5 },
+			    { .kind = PLAY_KILL,
+			        .victim = 2,
+			        .step = 5,
+			        .instruction = 10,
+			        .returns_us = 300 * MS } },
+			.fault_count = 3 };
+		if (play_run(&sim, &play, CASE_SEED + turn, false, &what) > 0)
+			fail_case(&what, CASE_SEED + turn);
+	}
+}
+
 /* What one of three holds is other numbers than the others', also when it got theirs again: it ends, and the others are not held up for ever. */
 static void one_that_always_differs(void **state)
 {
@@ -494,6 +524,7 @@ int main(void)
 		cmocka_unit_test(other_plans),
 		cmocka_unit_test(what_does_not_pay),
 		cmocka_unit_test(damaged_checkpoints),
+		cmocka_unit_test(a_checkpoint_that_is_late),
 		cmocka_unit_test(one_that_always_differs),
 		cmocka_unit_test(a_wait_after_shards_were_read),
 		cmocka_unit_test(a_joiner_whose_copy_is_damaged),

@@ -86,7 +86,11 @@ tr_status saver_start_parts(struct saver *saver, const struct saver_parts *parts
 	if (g->saves != 0)
 		return tr_error_set(error, TR_EAGAIN, "not yet");
 	g->saves = manifest->step;
-	g->saves_at_us = g->sim->now_us + sim_between(g->sim, 0, 100 * MS);
+	uint64_t slow_us = g->play->what.slow_us, most = slow_us > 0 ? MS : 100 * MS;
+	bool slow = slow_us > 0 && manifest->step == g->play->what.slow_save;
+	g->saves_at_us = g->sim->now_us + (slow ? slow_us : sim_between(g->sim, 0, most));
+	if (slow)
+		g->play->what.slow_save = 0;
 	g->parts = *parts;
 	g->copied = false;
 	free(g->manifest);

@@ -121,6 +121,8 @@ struct play_case {
 	uint32_t
 	    damaged_manifests; /* nodes, a bit each, whose copies' manifests are, from the second checkpoint on */
 	unsigned starves; /* workers that have no memory for a shard when they read one, and end */
+	uint64_t slow_save,
+	    slow_us; /* the first checkpoint of this step takes so long, others next to nothing; 0: as ever */
 	unsigned
 	    differs; /* one more than the worker that always says another digest of its shard; 0: none does */
 	uint64_t steps; /* until which it runs */
