@@ -180,8 +180,10 @@ static double ring_long_s(const struct select_input *input, double send_s)
 /* The hub's sum of the last segment goes to all others one after the other. */
 static double star_s(const struct select_input *input, double send_s, double hub_s)
 {
-	double n = input->peers, in_s = inputs_s(input, hub_s);
-	double tail_s = is_long(input) ? (n - 1) * hub_s * segment_s(input) / send_s : 0;
+	double n = input->peers, in_s = inputs_s(input, hub_s), tail_s = 0;
+
+	if (is_long(input) && send_s > 0)
+		tail_s = (n - 1) * hub_s * segment_s(input) / send_s;
 
 	return 2 * trip_s(input) + 2 * (n - 1) * HANDLING_S + larger(in_s, send_s) + tail_s +
 	    fold_s(input, n - 1);

@@ -210,6 +210,11 @@ static void cost_model(void **state)
 	/* One trip instead of two, as long as the bytes do not matter. */
 	wan.bytes = 100;
 	assert_int_equal(select_algorithm(&wan, NULL, 0), TR_ONE_SHOT);
+	/* A barrier has no bytes, and its star is no worse than a byte's. */
+	wan.bytes = 0;
+	assert_true(select_cost_s(&wan, TR_STAR) < 0.14);
+	(void)select_algorithm(&wan, reason, sizeof(reason));
+	assert_null(strstr(reason, "nan"));
 	/* A hub with a much better link than the others: it may be worth more than everybody's link to everybody. */
 	struct select_input hub = { .latency_s = 1e-4,
 		.bandwidth_bytes_per_s = 1e7,
