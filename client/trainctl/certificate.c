@@ -1,6 +1,5 @@
 #include "client/trainctl/certificate.h"
 
-#include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "collectives/transport/address.h"
 #include "collectives/transport/tls_folder.h"
 #include "common/folders.h"
 
@@ -241,12 +241,6 @@ static bool is_host_name(const char *text)
 	return true;
 }
 
-static bool is_ip(const char *text)
-{
-	unsigned char bytes[sizeof(struct in6_addr)];
-	return inet_pton(AF_INET, text, bytes) == 1 || inet_pton(AF_INET6, text, bytes) == 1;
-}
-
 /* "DNS:n1,DNS:localhost,IP:127.0.0.1,..." */
 static tr_status list_names(const char *node, const char *const *addresses, size_t count,
     char *names, size_t size, struct tr_error *error)
@@ -261,9 +255,9 @@ static tr_status list_names(const char *node, const char *const *addresses, size
 		    "--address: found %zu of them, allowed: at most %d", count,
 		    CERTIFICATE_ADDRESSES_MAX);
 	int used = snprintf(names, size, "%s:%s,DNS:localhost,IP:127.0.0.1,IP:::1",
-	    is_ip(node) ? "IP" : "DNS", node);
+	    address_is_ip(node) ? "IP" : "DNS", node);
 	for (size_t i = 0; i < count; i++) {
-		bool ip = is_ip(addresses[i]);
+		bool ip = address_is_ip(addresses[i]);
 		if (!ip && !is_host_name(addresses[i]))
 			return tr_error_set(error, TR_EINVAL,
 			    "--address: found '%.100s', allowed: a host name or an IP address, "

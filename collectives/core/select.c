@@ -177,16 +177,15 @@ static double ring_long_s(const struct select_input *input, double send_s)
 	    (n - 1) / n * fold_s(input, 1);
 }
 
-/* The hub's sum of the last segment goes to all others one after the other. */
-static double star_s(const struct select_input *input, double send_s, double hub_s)
+/* Over a long way the hub's sum of the last segment goes to all others one after the other. */
+static double star_s(const struct select_input *input, double send_s)
 {
-	double n = input->peers, in_s = inputs_s(input, hub_s), tail_s = 0;
+	double n = input->peers, hub = input->hub_bandwidth_bytes_per_s;
+	double slower = hub > 0 ? bandwidth(input) / hub : 1; /* than the others' links, in time */
+	double tail_s = is_long(input) ? (n - 1) * slower * segment_s(input) : 0;
 
-	if (is_long(input) && send_s > 0)
-		tail_s = (n - 1) * hub_s * segment_s(input) / send_s;
-
-	return 2 * trip_s(input) + 2 * (n - 1) * HANDLING_S + larger(in_s, send_s) + tail_s +
-	    fold_s(input, n - 1);
+	return 2 * trip_s(input) + 2 * (n - 1) * HANDLING_S +
+	    larger(inputs_s(input, slower * send_s), send_s) + tail_s + fold_s(input, n - 1);
 }
 
 static double direct_s(const struct select_input *input, double send_s)
@@ -218,13 +217,10 @@ double select_cost_s(const struct select_input *input, enum tr_algorithm algorit
 {
 	double n = input->peers, a = trip_s(input), handling = 2 * (n - 1) * HANDLING_S;
 	double send_s = (double)input->bytes / bandwidth(input);
-	double hub_s = input->hub_bandwidth_bytes_per_s > 0
-	    ? (double)input->bytes / input->hub_bandwidth_bytes_per_s
-	    : send_s;
 
 	switch (algorithm) {
 	case TR_STAR:
-		return star_s(input, send_s, hub_s);
+		return star_s(input, send_s);
 	case TR_DIRECT:
 		return direct_s(input, send_s);
 	case TR_HIERARCHICAL:

@@ -134,6 +134,12 @@ static bool ipv6_of(const struct sockaddr *sa, struct in6_addr *address)
 	return true;
 }
 
+bool address_is_ip(const char *host)
+{
+	unsigned char bytes[sizeof(struct in6_addr)];
+	return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
+}
+
 bool address_is_loopback(const struct sockaddr *sa)
 {
 	uint32_t v4;

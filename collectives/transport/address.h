@@ -21,6 +21,9 @@ tr_status address_parse(const char *text, struct address *address, struct tr_err
 /* "127.0.0.1:7070", "[::1]:7070", "unix:/path"; always terminated. */
 void address_format(const struct sockaddr *sa, socklen_t length, char text[TR_ADDRESS_MAX]);
 
+/* In figures, "10.0.0.7" or "fd00::7" without brackets: a certificate has it as an address, not as a name that looks alike. */
+bool address_is_ip(const char *host);
+
 /* 127.0.0.0/8, ::1, and UNIX sockets. */
 bool address_is_loopback(const struct sockaddr *sa);
 /* Loopback, and ranges that only a local network uses (RFC 1918, link-local, unique-local). */

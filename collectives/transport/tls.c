@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "collectives/transport/address.h"
 #include "collectives/transport/tls_internal.h"
 
 #define RECORD_BYTES SSL3_RT_MAX_PLAIN_LENGTH
@@ -178,7 +179,7 @@ static bool set_host(struct tls *tls, const char *host)
 	if (tls->host == NULL || SSL_set_alpn_protos(tls->ssl, offer, sizeof(offer) - 1) != 0)
 		return false;
 	SSL_set_connect_state(tls->ssl);
-	if (tls_is_ip(host))
+	if (address_is_ip(host))
 		return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls->ssl), host) == 1;
 	return SSL_set1_host(tls->ssl, host) == 1 && SSL_set_tlsext_host_name(tls->ssl, host) == 1;
 }

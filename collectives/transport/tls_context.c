@@ -1,5 +1,4 @@
 /* What a process has for TLS: its certificate and key, and the CA by which it judges others. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <limits.h>
 #include <openssl/err.h>
@@ -166,12 +165,6 @@ void tls_context_set_records_per_key(struct tls_context *context, uint64_t recor
 	context->records_per_key = records;
 }
 
-bool tls_is_ip(const char *host)
-{
-	unsigned char bytes[sizeof(struct in6_addr)];
-	return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
-}
-
 tr_status tls_context_check_address(const struct tls_context *context, const char *text,
     struct tr_error *error)
 {
@@ -181,8 +174,8 @@ tr_status tls_context_check_address(const struct tls_context *context, const cha
 	if (context == NULL || st != TR_OK || address.is_unix)
 		return st;
 	X509 *own = SSL_CTX_get0_certificate(context->ssl);
-	int good = tls_is_ip(address.host) ? X509_check_ip_asc(own, address.host, 0)
-	                                   : X509_check_host(own, address.host, 0, 0, NULL);
+	int good = address_is_ip(address.host) ? X509_check_ip_asc(own, address.host, 0)
+	                                       : X509_check_host(own, address.host, 0, 0, NULL);
 	if (good == 1)
 		return TR_OK;
 	tls_name_of(own, name);

@@ -25,9 +25,6 @@ struct tls_context {
 /* Where OpenSSL's bytes come from and go to. */
 bool tls_methods_init(struct tls_context *context);
 
-/* Who dials an address in figures wants it as one in the certificate, not as a name that looks alike. */
-bool tls_is_ip(const char *host);
-
 /* The common name, with nothing in it that could break a log line. */
 void tls_name_of(const X509 *certificate, char name[TLS_NAME_MAX]);
 /* Why a certificate was not taken: X509_V_ERR_*. */

@@ -30,12 +30,12 @@ static uint32_t room_of(const struct trainer *t)
 	return restage_room(available_bytes(), workers, sizeof(float) * numbers);
 }
 
+/* Of room how much it lacks of the most: so the least room counts, and who has no such stage says 0. */
 tr_status sharded_submit_stages(struct trainer *t, const struct tr_round *round,
     struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
-	int64_t *
-	    said = s->sums->stages; /* of room how much it lacks of the most: so the least room counts, and who has no such stage says 0 */
+	int64_t *said = s->sums->stages;
 	if (!restages(t))
 		return TR_OK;
 	memset(said, 0, sizeof(s->sums->stages));

@@ -2,25 +2,7 @@
  * reported late after a restart, words that come when their run is over, a lifeline that is tied anew. */
 #include <math.h>
 
-#include "tests/unit/membership_harness.h"
-
-static void commit_one(struct world *w, uint64_t conn, uint64_t peer, uint64_t round)
-{
-	static uint64_t contributors[] = { 5, 6, 7 };
-	Traind__Peer__RoundCommits body = TRAIND__PEER__ROUND_COMMITS__INIT;
-	Traind__Peer__RoundCommit row = TRAIND__PEER__ROUND_COMMIT__INIT, *rows[1] = { &row };
-	row.round = round;
-	row.view = row.attempt = 1;
-	row.samples = 12;
-	row.contributors = contributors;
-	row.n_contributors = 3;
-	row.digest_low = round;
-	body.group = 4;
-	body.peer = peer;
-	body.rounds = rows;
-	body.n_rounds = 1;
-	MESSAGE(w, conn, ROUND_COMMITS, round_commits, &body);
-}
+#include "tests/unit/membership_commits.h"
 
 /* The disk is full: all that waits has failed. */
 static void fail_queue(struct world *w)
