@@ -1,6 +1,7 @@
 #include "daemon/plan/drift.h"
 
-#define DOUBLED_MOST 3
+#define DOUBLED_MOST   3
+#define EXPLAINED_PART 2
 
 void drift_begin(struct drift *d, uint64_t planned_ns)
 {
@@ -51,9 +52,11 @@ void drift_follows(struct drift *d, uint64_t planned_ns)
 	d->changes++;
 }
 
-void drift_stays(struct drift *d)
+void drift_stays(struct drift *d, uint64_t explained_ns)
 {
-	if (d->measured_ns > 0)
+	bool explained = explained_ns == 0 || explained_ns >= d->measured_ns / EXPLAINED_PART;
+
+	if (explained && d->measured_ns > 0)
 		d->expected_ns = d->measured_ns;
 	drift_restart(d);
 }

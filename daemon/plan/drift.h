@@ -5,7 +5,7 @@
  *	if (drift_note(&drift, DRIFT_STEPS, nanoseconds))   // each round that was a step and nothing else
  *		...                                         // somebody searches for another plan, then one of these:
  *	drift_follows(&drift, next_ns);                     // it is in force
- *	drift_stays(&drift);                                // there is none that is worth it: what steps take now is what they are to take
+ *	drift_stays(&drift, now_ns);                        // there is none that is worth it: what steps take now is what they are to take, if figures explain it
  *	drift_restart(&drift);                              // whoever came or went, whatever else was dealt anew
  *
  * Shares and layers follow speeds by themselves (balance.h, restage.h), cheaper than a change of mesh: a look here is longer than theirs are, and what they change begins it anew. Two looks in a row have to
@@ -39,6 +39,8 @@ void drift_restart(struct drift *drift);
 /* A step took so long. True: it is time to search; it begins anew, and measured_ns says what steps take. */
 bool drift_note(struct drift *drift, uint64_t steps_of_look, uint64_t ns);
 void drift_follows(struct drift *drift, uint64_t planned_ns);
-void drift_stays(struct drift *drift);
+/* `explained_ns`: what the search's figures say that a step takes as things are; 0: nothing. Where it is less than half of what was measured, they were of a moment in which something became slow, or of
+ * another one: steps are not expected to be so long from now on, and after more looks somebody searches again. */
+void drift_stays(struct drift *drift, uint64_t explained_ns);
 
 #endif

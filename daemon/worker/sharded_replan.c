@@ -135,7 +135,7 @@ static uint64_t take_wish(struct trainer *t, const struct tr_round *round)
 		return WISHES;
 	if (round->index == 0)
 		sharded_tell_replan(t);
-	drift_stays(&s->state->drift);
+	drift_stays(&s->state->drift, wish->now_ns);
 	return WATCHES;
 }
 
@@ -147,7 +147,7 @@ static void end_wish(struct sharded *s)
 	if (s->kind == SHARDED_REMESH)
 		drift_follows(&s->state->drift, s->worth.next_ns);
 	else
-		drift_stays(&s->state->drift);
+		drift_stays(&s->state->drift, s->state->planned.now_ns);
 }
 
 static void count_computing(struct sharded *s)

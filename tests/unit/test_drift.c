@@ -29,10 +29,27 @@ static void longer_steps_are_searched_for(void **state)
 	assert_int_equal(steps_until(&d, 121 * MS / 10), 2 * DRIFT_STEPS);
 	assert_int_equal(d.measured_ns, 121 * MS / 10);
 	/* of no use: not asked again until steps are longer still */
-	drift_stays(&d);
+	drift_stays(&d, 0);
 	assert_int_equal(steps_until(&d, 121 * MS / 10), 0);
 	assert_int_equal(steps_until(&d, 145 * MS / 10), 0);
 	assert_true(steps_until(&d, 146 * MS / 10) > 0);
+}
+
+/* Figures of the moment in which a link became slow: the plan was kept for them, and for good. */
+static void what_figures_do_not_explain_is_searched_for_again(void **state)
+{
+	struct drift d;
+
+	(void)state;
+	drift_begin(&d, 1690 * MS);
+	assert_int_equal(steps_until(&d, 3310 * MS), 3 * DRIFT_STEPS);
+	drift_stays(&d, 774 * MS);
+	assert_int_equal(d.expected_ns, 1690 * MS);
+	assert_int_equal(steps_until(&d, 3310 * MS), 5 * DRIFT_STEPS);
+	/* by now they do */
+	drift_stays(&d, 1655 * MS);
+	assert_int_equal(d.expected_ns, 3310 * MS);
+	assert_int_equal(steps_until(&d, 3310 * MS), 0);
 }
 
 static void after_a_restart_one_look_is_left_out(void **state)
@@ -100,6 +117,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(longer_steps_are_searched_for),
+		cmocka_unit_test(what_figures_do_not_explain_is_searched_for_again),
 		cmocka_unit_test(after_a_restart_one_look_is_left_out),
 		cmocka_unit_test(each_search_needs_more_looks),
 		cmocka_unit_test(shorter_steps_count_once_it_was_planned_anew),
