@@ -80,6 +80,8 @@ char *manifest_text(const struct manifest *m)
 	add_uint(&j, "seed", m->seed);
 	add_uint(&j, "samples", m->samples);
 	add_uint(&j, "tokens", m->tokens);
+	if (m->age != m->step)
+		add_uint(&j, "moments_steps", m->age);
 	if (m->account.cursor > 0)
 		add_account(&j, &m->account);
 	if (m->costs.merges > 0)
@@ -188,7 +190,7 @@ static void read_files(struct json_reader *r, struct manifest *m)
 tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
     struct tr_error *error)
 {
-	struct manifest m = { 0 };
+	struct manifest m = { .age = UINT64_MAX };
 	struct json_reader r;
 	char key[32], format[32] = "";
 	uint64_t version = 0;
@@ -209,6 +211,8 @@ tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
 			json_read_uint(&r, &m.samples);
 		else if (strcmp(key, "tokens") == 0)
 			json_read_uint(&r, &m.tokens);
+		else if (strcmp(key, "moments_steps") == 0)
+			json_read_uint(&r, &m.age);
 		else if (strcmp(key, "spec") == 0)
 			json_read_string(&r, m.spec, sizeof(m.spec));
 		else if (strcmp(key, lr_keys[0]) == 0)
@@ -233,6 +237,8 @@ tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
 		    (unsigned long long)version, MANIFEST_VERSION);
 	if (!lease_valid(&m.account))
 		return tr_error_set(error, TR_EPROTO, "its account of samples is not one");
+	if (m.age > m.step)
+		m.age = m.step;
 	*out = m;
 	return TR_OK;
 }

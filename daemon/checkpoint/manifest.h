@@ -21,6 +21,8 @@ struct manifest {
 	uint64_t samples;             /* counted */
 	struct lease_account account; /* of them, without leases. cursor 0: none, it is an old file */
 	uint64_t tokens;
+	uint64_t
+	    age; /* steps that made the moments, of who wrote them: as many as `step`, but where it came later or began anew (sync.mode) */
 	struct sync_costs costs; /* of its merges. merges 0: none */
 	char spec[TR_DIGEST_HEX_MAX]; /* digest of what determines the samples: model, text, seed, batch. "": imported */
 	double lr_base[2]; /* HDET (struct tr_sync_options): base of the learning rates and its momentum; zeros: none */

@@ -164,15 +164,6 @@ uint32_t ranks_holder(const struct ranks *r, uint32_t shard)
 	return RANKS_NONE;
 }
 
-uint32_t ranks_worker(const struct ranks *r, uint32_t shard)
-{
-	for (uint32_t i = 0; i < r->count; i++)
-		if (r->peers[i].rank != RANKS_NONE &&
-		    ranks_shard(&r->mesh, r->peers[i].rank) == shard)
-			return i;
-	return RANKS_NONE;
-}
-
 static uint32_t donor_of(const struct ranks *r, uint32_t shard, const uint32_t *sends)
 {
 	uint32_t best = RANKS_NONE;
@@ -280,6 +271,33 @@ uint32_t ranks_there(const struct ranks *r, uint32_t replicas[TR_GROUP_PEERS_MAX
 		if (members[dp] > 0)
 			replicas[count++] = dp;
 	return count;
+}
+
+uint64_t ranks_stood(const struct ranks *before, const struct ranks *r)
+{
+	uint32_t shards = ranks_shards(&r->mesh), stood[TR_GROUP_PEERS_MAX] = { 0 };
+	uint64_t places = 0;
+
+	for (uint32_t i = 0; i < r->count; i++) {
+		const struct ranks_peer *peer = &r->peers[i];
+		uint32_t was = ranks_find(before, peer->peer);
+		if (peer->rank != RANKS_NONE && was != RANKS_NONE &&
+		    before->peers[was].rank == peer->rank)
+			stood[dp_of(&r->mesh, peer->rank)]++;
+	}
+	for (uint32_t dp = 0; dp < 64 && dp < r->mesh.size[MESH_DP]; dp++)
+		places |= (uint64_t)(stood[dp] == shards) << dp;
+	return places;
+}
+
+uint32_t ranks_source(const struct ranks *r, uint64_t places)
+{
+	uint32_t there[TR_GROUP_PEERS_MAX], count = ranks_there(r, there);
+
+	for (uint32_t i = 0; i < count; i++)
+		if (there[i] < 64 && (places >> there[i] & 1) != 0)
+			return there[i];
+	return count > 0 ? there[0] : RANKS_NONE;
 }
 
 static uint32_t gather(const struct ranks *r, uint32_t index, const bool same[MESH_AXES],

@@ -182,6 +182,14 @@ double trainer_validation_loss(const struct trainer *t)
 	                                      : NAN;
 }
 
+/* A checkpoint is of the state between two rounds. */
+static uint64_t moments_age(const struct trainer *t)
+{
+	if (t->sharded != NULL && t->sharded->apart != NULL)
+		return t->sharded->apart->moments.age;
+	return t->outer.sync != NULL ? t->outer.age : t->counters->step;
+}
+
 struct manifest trainer_manifest(const struct trainer *t)
 {
 	struct manifest manifest = { .step = t->counters->step,
@@ -190,6 +198,7 @@ struct manifest trainer_manifest(const struct trainer *t)
 		.tokens = t->counters->tokens,
 		.costs = costs_to_save(costs_of(t)),
 		.account = *t->account };
+	manifest.age = moments_age(t);
 	if (t->sharded != NULL && t->sharded->state->step_round != manifest.step)
 		manifest.round = t->sharded->state->step_round;
 	lease_release(&manifest.account);

@@ -125,7 +125,10 @@ void sharded_apart_loaded(struct trainer *t, const struct manifest *manifest)
 	         lineage = sharded_apart_word(&step, sizeof(step));
 	if (manifest != NULL)
 		lineage = sharded_apart_word(manifest->optimizer, sizeof(manifest->optimizer));
-	begin_moments(t, step, lineage);
+	uint64_t age = manifest != NULL ? manifest->age : 0;
+	if (age == 0) /* as its writer had them, whatever the others had */
+		sharded_clear_moments(t);
+	begin_moments(t, age, lineage);
 	sharded_stream_drop(t);
 	t->sharded->apart->untold = (struct apart_given){ 0 };
 }

@@ -334,6 +334,15 @@ static void report(struct trainer *t, const struct tr_round *round)
 	    trainer_validation_loss(t), NAN);
 }
 
+static uint64_t trained(const struct sharded *s)
+{
+	uint32_t there[TR_GROUP_PEERS_MAX], count = ranks_there(&s->next, there);
+	uint64_t places = 0;
+	for (uint32_t i = 0; i < count && there[i] < 64; i++)
+		places |= (uint64_t)s->apart->parts[i].trains << there[i];
+	return places;
+}
+
 void sharded_apply_merge(struct trainer *t, const struct tr_round *round)
 {
 	struct sharded *s = t->sharded;
@@ -344,6 +353,7 @@ void sharded_apply_merge(struct trainer *t, const struct tr_round *round)
 	count_samples(t, round);
 	t->counters->step += steps;
 	s->state->merged_steps = steps;
+	s->state->trained = trained(s);
 	s->state->merges++;
 	t->counters->samples = lease_counted(t->account);
 	t->counters->tokens += (uint64_t)a->sums->tokens;

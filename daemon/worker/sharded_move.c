@@ -129,10 +129,16 @@ static uint32_t gather_tag(uint32_t shard)
 	return TAG_GATHER + SHARDED_ARRAYS_ALL * shard;
 }
 
-/* Those that work, whose numbers were compared in this round: not a spare, which may hold some as well. By now each holds its rank's, also who got them in this round. */
+/* Those that work, whose numbers were compared in this round: not a spare, which may hold some as well. By now each holds its rank's, also who got them in this round. All of one replica (ranks_source). */
 static uint32_t source_of(const struct sharded *s, uint32_t shard)
 {
-	return ranks_worker(&s->next, shard);
+	uint64_t fit = ranks_stood(&s->state->ranks, &s->next);
+	uint32_t dp = ranks_source(&s->next, s->apart != NULL ? fit & s->state->trained : fit);
+	uint32_t tp = s->next.mesh.size[MESH_TP];
+	const struct mesh_at at = {
+		.at = { [MESH_DP] = dp, [MESH_PP] = shard / tp, [MESH_TP] = shard % tp }
+	};
+	return dp != RANKS_NONE ? ranks_at(&s->next, mesh_rank(&s->next.mesh, at)) : RANKS_NONE;
 }
 
 bool sharded_writes(const struct trainer *t)

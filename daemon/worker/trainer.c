@@ -253,7 +253,7 @@ static tr_status begin_or_resume(struct trainer *t, uint64_t *round, struct tr_e
 	tr_status status = trainer_resume(t, resume, read_whole, &manifest, error);
 	if (status != TR_OK)
 		return status;
-	t->outer.age = manifest.step;
+	t->outer.age = manifest.age;
 	memcpy(t->outer.lr_base, manifest.lr_base, sizeof(t->outer.lr_base));
 	t->outer.costs = manifest.costs;
 	trainer_resume_counters(t, &manifest);

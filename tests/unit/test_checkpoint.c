@@ -75,6 +75,25 @@ static void test_an_order_that_began_anew(void **state)
 	}
 }
 
+/* Moments of who came later, or began anew, were made by fewer steps: their bias is of so many. */
+static void test_moments_of_fewer_steps(void **state)
+{
+	(void)state;
+	static struct manifest manifest, back;
+	manifest.step = 20;
+	(void)tr_digest_hex((struct tr_digest){ 1, 2 }, manifest.model);
+	for (uint64_t age = 0; age <= 30; age += 10) {
+		struct tr_error error;
+		manifest.age = age;
+		char *text = manifest_text(&manifest);
+		assert_non_null(text);
+		assert_true((strstr(text, "moments_steps") == NULL) == (age == 20));
+		assert_int_equal(manifest_parse(text, strlen(text), &back, &error), TR_OK);
+		free(text);
+		assert_int_equal(back.age, age < 20 ? age : 20);
+	}
+}
+
 /* One byte of any file changed: the error names it, in one line. */
 static void test_damage(void **state)
 {
@@ -357,6 +376,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
 		cmocka_unit_test(test_an_order_that_began_anew),
+		cmocka_unit_test(test_moments_of_fewer_steps),
 		cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_disk_that_does_not_give_it_up, setup,
 		    teardown),

@@ -340,6 +340,38 @@ static void random_history(uint64_t seed)
 	}
 }
 
+/* dp 3 x tp 2: who came for a lost worker has nothing of its replica's own, and a checkpoint is of one that all stood in. */
+static void checkpoints_are_taken_from_one_replica(void **state)
+{
+	const struct mesh mesh = mesh_of(3, 1, 2);
+	const uint64_t first[] = { 1, 2, 3, 4, 5, 6 }, second[] = { 2, 3, 4, 5, 6, 7 },
+	               third[] = { 2, 3, 4, 5, 7 }, fourth[] = { 8, 9, 10, 11 };
+	struct ranks now, next, after;
+
+	(void)state;
+	ranks_init(&mesh, &now);
+	assert_int_equal(ranks_source(&now, UINT64_MAX), RANKS_NONE);
+	ranks_next(&now, first, 6, &next);
+	assert_int_equal(ranks_stood(&now, &next), 0);
+	assert_int_equal(ranks_source(&next, 0), 0); /* all read the same */
+	ranks_settle(&next, true);
+	assert_int_equal(ranks_stood(&next, &next), 7);
+	/* 7 for 1, which was of the first replica */
+	ranks_next(&next, second, 6, &after);
+	assert_int_equal(after.peers[ranks_find(&after, 7)].rank, next.peers[0].rank);
+	assert_int_equal(ranks_stood(&next, &after), 6);
+	assert_int_equal(ranks_source(&after, 6), 1);
+	assert_int_equal(ranks_source(&after, 4), 2);
+	ranks_settle(&after, true);
+	/* 6 is lost: of its replica nothing is there */
+	ranks_next(&after, third, 5, &next);
+	assert_int_equal(ranks_stood(&after, &next), 3);
+	/* others than the table before knew */
+	ranks_next(&after, fourth, 4, &next);
+	assert_int_equal(ranks_stood(&after, &next), 0);
+	assert_int_equal(ranks_source(&next, 0), 0);
+}
+
 static void random_histories(void **state)
 {
 	(void)state;
@@ -358,6 +390,7 @@ int main(void)
 		cmocka_unit_test(too_few),
 		cmocka_unit_test(donors_share),
 		cmocka_unit_test(replicas_are_doubled),
+		cmocka_unit_test(checkpoints_are_taken_from_one_replica),
 		cmocka_unit_test(random_histories),
 	};
 

@@ -437,6 +437,11 @@ static void named_seeds_hold(void **state)
 		{ CASE_STREAM_SEEDS + 7873,
 		    "the simulator: back to a checkpoint of steps that were gone back behind, and "
 		    "taken otherwise since" },
+		{ CASE_APART_SEEDS + 146,
+		    "a checkpoint had moments of several replicas, each of which had been trained "
+		    "by other samples" },
+		{ CASE_RATES_SEEDS + 27, "the same, with rates of their own" },
+		{ CASE_STREAM_SEEDS + 52, "the same, of streams" },
 	};
 	for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++) {
 		struct play_case what;

@@ -464,6 +464,21 @@ static void check_written(struct tr_group *g, uint64_t step, const char *what, c
 		    g->number, (unsigned long)step, what);
 }
 
+/* All shards' are of one replica: somebody has made them together, or they are fresh. */
+static bool are_one_replicas(struct play *play, const struct optim_arrays *disk)
+{
+	size_t bytes = play->reference.layout.count * sizeof(float);
+	bool zeros = true;
+	for (size_t i = 0; i < play->reference.layout.count && zeros; i++)
+		zeros = disk->first[i] == 0 && disk->second[i] == 0;
+	const struct moments *known = zeros ? NULL : play->apart->moments;
+	while (known != NULL &&
+	    (memcmp(known->first, disk->first, bytes) != 0 ||
+	        memcmp(known->second, disk->second, bytes) != 0))
+		known = known->next;
+	return zeros || known != NULL;
+}
+
 void apart_save(struct tr_group *g, uint64_t step)
 {
 	struct play *play = g->play;
@@ -476,6 +491,10 @@ void apart_save(struct tr_group *g, uint64_t step)
 		.outer = play_read_parts(g, 3) };
 	check_written(g, step, "parameters", disk->params, now->params);
 	check_written(g, step, "outer momentum", disk->outer, now->outer);
+	if (!are_one_replicas(play, disk))
+		sim_violation(g->sim,
+		    "S5: n%u writes a checkpoint of step %lu with moments of several replicas",
+		    g->number, (unsigned long)step);
 }
 
 /* It may be one of steps that training had gone back behind before, and took otherwise since. */

@@ -11,6 +11,8 @@ struct manifest trainer_manifest(const struct trainer *t)
 		.round = t->sharded->state->step_round,
 		.samples = t->counters->samples,
 		.tokens = t->counters->tokens,
+		.age = t->sharded->apart != NULL ? t->sharded->apart->moments.age
+		                                 : t->counters->step,
 		.account = *t->account };
 	(void)sharded_lr_base(t, manifest.lr_base);
 	return manifest;
