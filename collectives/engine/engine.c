@@ -423,7 +423,7 @@ void engine_tell(struct engine *engine, const Traind__Peer__ToMember *message)
 void engine_learn_bandwidth(struct engine *engine, double bytes_per_s)
 {
 	const double weight = 0.25; /* of the newest burst */
-	if (engine->gauge.up.bytes_per_s > 0)
+	if (engine->gauge.up.bytes_per_s > 0 && gauge_is_far(engine))
 		return;
 	pthread_mutex_lock(&engine->lock);
 	double *learned = &engine->bandwidth_bytes_per_s;

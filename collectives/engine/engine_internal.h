@@ -312,6 +312,8 @@ void peer_link_round_over(struct member *member);
 void peer_link_traffic(const struct member *member, uint64_t peer, struct traffic *sum);
 /* Adds what went over long ways, and how far the worst of them is. */
 void peer_link_gauge(const struct member *member, struct gauge_sum *sum);
+/* One of its peers is far (gauge.h). */
+bool peer_link_far(const struct member *member);
 /* All links to far peers together send so much; 0: as much as they like. */
 void peer_pace_all(struct engine *engine, double bytes_per_s, uint32_t rtt_us, uint64_t now_us);
 void peer_link_describe(const struct member *member, uint64_t peer, struct tr_link *link);

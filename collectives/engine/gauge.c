@@ -147,6 +147,14 @@ void gauge_wake(struct engine *engine)
 	(void)uv_timer_start(timer, on_look, LOOK_MS, LOOK_MS);
 }
 
+bool gauge_is_far(const struct engine *engine)
+{
+	for (const struct member *m = engine->members; m != NULL; m = m->next)
+		if (!m->over && peer_link_far(m))
+			return true;
+	return false;
+}
+
 void gauge_tell(struct member *member)
 {
 	struct gauge *gauge = &member->engine->gauge;
@@ -159,7 +167,10 @@ void gauge_tell(struct member *member)
 	news |= rate_rest(&gauge->down, now_us);
 	if (news)
 		told(member->engine);
-	event.links.latency_us = gauge->rtt_us / 2;
-	event.links.bandwidth_bytes_per_s = (uint64_t)slower(gauge);
+	/* Who was far may have left, or be in another group: that is none of this one's ways. */
+	if (peer_link_far(member)) {
+		event.links.latency_us = gauge->rtt_us / 2;
+		event.links.bandwidth_bytes_per_s = (uint64_t)slower(gauge);
+	}
 	(void)member_step(member, &event, NULL);
 }

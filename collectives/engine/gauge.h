@@ -33,7 +33,7 @@ struct gauge {
 	struct pacer pacer;
 	uint64_t up_bytes, down_bytes,
 	    moved_us;    /* totals of what is open, and when they last moved */
-	uint32_t rtt_us; /* of the worst way; 0: none is long */
+	uint32_t rtt_us; /* of the worst way, when there was one last; 0: none was long */
 	bool paced;      /* the log has said it */
 };
 
@@ -61,7 +61,9 @@ void gauge_init(struct engine *engine);
 void gauge_stop(struct engine *engine);
 /* Something goes out over a long way, or came in. */
 void gauge_wake(struct engine *engine);
-/* The next vote says what is known now. */
+/* The next vote says what is known now of this member's long ways. */
 void gauge_tell(struct member *member);
+/* There is a long way now. */
+bool gauge_is_far(const struct engine *engine);
 
 #endif

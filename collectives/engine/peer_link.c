@@ -434,6 +434,14 @@ void peer_link_gauge(const struct member *member, struct gauge_sum *sum)
 	}
 }
 
+bool peer_link_far(const struct member *member)
+{
+	const struct peer_link *link = member->links;
+	while (link != NULL && (link->closing || !link->distant))
+		link = link->next;
+	return link != NULL;
+}
+
 void peer_link_describe(const struct member *member, uint64_t peer, struct tr_link *is)
 {
 	const struct peer_link *link = member->links;
