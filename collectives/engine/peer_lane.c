@@ -186,8 +186,11 @@ static void lane_take(struct peer_lane *pl, struct outgoing *out)
 		if (!kept)
 			outgoing_free(out);
 	}
-	if (st != TR_OK)
+	if (st != TR_OK) {
+		/* The rest goes over the others, and does not wait until it is known what came on this one. */
+		pl->broken = true;
 		lane_close(pl->lane, tr_status_text(st));
+	}
 }
 
 struct peer_lane *peer_lane_first_up(const struct peer_link *link)
@@ -203,7 +206,8 @@ static struct peer_lane *roomiest(const struct peer_link *link)
 	struct peer_lane *best = NULL;
 	size_t best_room = 0;
 	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
-		size_t room = pl->up && !pl->retiring ? lane_room(pl->lane) : 0;
+		bool takes = pl->up && !pl->retiring && !pl->broken;
+		size_t room = takes ? lane_room(pl->lane) : 0;
 		if (room > best_room) {
 			best = pl;
 			best_room = room;
@@ -216,7 +220,7 @@ static struct peer_lane *roomiest(const struct peer_link *link)
 static bool all_settled(const struct peer_link *link)
 {
 	for (const struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next)
-		if (pl->lane == NULL)
+		if (pl->lane == NULL || pl->ended || pl->broken)
 			return false;
 	return true;
 }
@@ -228,9 +232,8 @@ void peer_lane_feed(struct peer_link *link)
 	if (link->feeding || pl == NULL)
 		return;
 	link->feeding = true; /* `released` may queue more */
-	if (all_settled(link))
-		while ((out = outgoing_take(&link->queue[OUTGOING_CONTROL])) != NULL)
-			lane_take(pl, out);
+	while (all_settled(link) && (out = outgoing_take(&link->queue[OUTGOING_CONTROL])) != NULL)
+		lane_take(pl, out);
 	while (link->queue[OUTGOING_HOT].first != NULL || link->queue[OUTGOING_OWN].first != NULL) {
 		pl = roomiest(link);
 		out = pl == NULL ? NULL : outgoing_take_segment(link);

@@ -425,9 +425,11 @@ void peer_link_gauge(const struct member *member, struct gauge_sum *sum)
 			if (!link->distant || !pl->up)
 				continue;
 			lane_glance(pl->lane, &now);
-			if (now.rtt_us > 0 && now.rtt_us < least_us)
+			if (now.rtt_us == 0) /* it has closed since the loop's last turn */
+				continue;
+			if (now.rtt_us < least_us)
 				least_us = now.rtt_us;
-			gauge_out(&pl->gauged, &now, least_us != UINT32_MAX ? least_us : 0, sum);
+			gauge_out(&pl->gauged, &now, least_us, sum);
 		}
 		if (least_us != UINT32_MAX && least_us > sum->rtt_us)
 			sum->rtt_us = least_us;

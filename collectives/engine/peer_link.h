@@ -56,6 +56,7 @@ struct peer_lane {
 	bool far;          /* among the engine's far_lanes */
 	bool retiring;     /* one too many: no more bulk, and closed by us when all has come */
 	bool ended;        /* the other end has said how much came */
+	bool broken;       /* it took a frame no more: it is closed, and will say so */
 	uint64_t sent;     /* frames */
 	uint64_t known;    /* so many of them came, or were not kept; `kept` are those after it */
 	struct outgoing_list kept;

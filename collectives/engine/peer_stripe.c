@@ -72,6 +72,9 @@ static uint64_t count(struct peer_lane *pl, struct stripe_sample *now)
 {
 	struct lane_path path;
 	lane_path(pl->lane, &path);
+	/* It has closed since the loop's last turn: of its totals nothing is known any more. */
+	if (path.acked_bytes < pl->acked_bytes || path.retransmits < pl->retransmits)
+		return 0;
 	pl->link->acked_bytes += path.acked_bytes - pl->acked_bytes;
 	pl->link->retransmits += path.retransmits - pl->retransmits;
 	pl->acked_bytes = path.acked_bytes;
