@@ -428,6 +428,17 @@ static void stripe_closed(struct peer_lane *pl, bool was_up, const char *reason)
 			ask_what_came(at);
 }
 
+/* Lanes that were given back, and close when the other end does: while one is there nobody dials, and its way may be cut as well. Their end is no loss of its own. */
+static void give_up_retired(struct peer_link *link)
+{
+	for (struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next) {
+		if (pl->lane == NULL || !pl->retiring)
+			continue;
+		pl->retiring = pl->ended = false;
+		lane_close(pl->lane, "the last other connection is lost");
+	}
+}
+
 static void on_closed(void *arg, struct lane *lane, const char *reason)
 {
 	struct peer_lane *pl = arg;
@@ -447,6 +458,7 @@ static void on_closed(void *arg, struct lane *lane, const char *reason)
 		stripe_closed(pl, was_up, reason);
 	} else if (was_up) {
 		peer_lane_forget_closed(link);
+		give_up_retired(link);
 		link_last_lane_closed(link, reason);
 	} else {
 		lane_remove(pl);

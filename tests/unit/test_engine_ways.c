@@ -1,7 +1,8 @@
-/* What a process says of long ways when it has none any more. */
+/* What a process says of long ways when it has none any more, and a link that is lost while one of its connections is on its way out. */
 #include "collectives/core/member.h"
 #include "collectives/engine/peer_link.h"
 #include "tests/unit/engine_caller.h"
+#include "tests/unit/frame_proxy.h"
 
 #define RTT_US      100000
 #define FAR_BYTES_S 1e6
@@ -82,11 +83,81 @@ static void who_has_a_long_way_says_what_it_is(void **state)
 	fx_stop(fx);
 }
 
+/* ---- a peer by hand ---- */
+
+static int await_dial(int port, int wait_ms)
+{
+	struct pollfd wait = { .fd = port, .events = POLLIN };
+	return poll(&wait, 1, wait_ms) == 1 ? accept(port, NULL, NULL) : -1;
+}
+
+static int listen_for(struct fx_host *host)
+{
+	struct sockaddr_in address = fp_address("127.0.0.1:0");
+	socklen_t bytes = sizeof(address);
+	int port = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(bind(port, (struct sockaddr *)&address, bytes), 0);
+	assert_int_equal(listen(port, 3), 0);
+	assert_int_equal(getsockname(port, (struct sockaddr *)&address, &bytes), 0);
+	(void)snprintf(host->address, sizeof(host->address), "127.0.0.1:%d",
+	    ntohs(address.sin_port));
+	return port;
+}
+
+/* Gives back the second of two connections, until all that went over it has come and it waits for its other end to close, which does not. */
+static void retire_second(struct fx_host *host)
+{
+	struct engine *engine = host->engine;
+	for (unsigned tries = 0, up = 2; up > 1; tries++) {
+		assert_true(tries < 1000 * FX_DEADLINE_S);
+		pthread_mutex_lock(&engine->turn);
+		struct peer_link *link = member_of(host)->links;
+		engine->pulse.interval_ms = TR_HEARTBEAT_INTERVAL_MS; /* without a timer */
+		link->stripe.lanes = 1;
+		peer_link_look(member_of(host));
+		up = 0;
+		for (const struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next)
+			up += pl->up;
+		pthread_mutex_unlock(&engine->turn);
+		(void)uv_async_send(&engine->wake);
+		(void)usleep(1000);
+	}
+}
+
+/* It was dialled again when the other connection's time to end was over: two seconds, and after one its peer is given up. */
+static void a_lost_link_does_not_wait_for_a_connection_that_ends(void **state)
+{
+	(void)state;
+	const struct engine_links links = { .transport = TR_TRANSPORT_TCP, .sockets = 2 };
+	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	bool both[FX_HOSTS_MAX] = { true, true }, first[FX_HOSTS_MAX] = { true };
+	int port = listen_for(&fx->hosts[1]);
+	assert_int_equal(engine_set_links(fx->hosts[0].engine, &links, NULL), TR_OK);
+	fx_attach(&fx->hosts[0]);
+	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
+	FX_WAIT(fx, fx->hosts[0].ready);
+	fx->view = 1;
+	fx_install(fx, both, first);
+	int oldest = await_dial(port, 1000 * FX_DEADLINE_S);
+	int newest = await_dial(port, 1000 * FX_DEADLINE_S);
+	assert_true(oldest >= 0 && newest >= 0);
+	retire_second(&fx->hosts[0]);
+	(void)close(oldest);
+	int again = await_dial(port, TR_CONN_FINISH_TIMEOUT_MS / 2);
+	assert_true(again >= 0);
+	(void)close(again);
+	(void)close(newest);
+	(void)close(port);
+	fx_stop(fx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_is_near_does_not_go_by_a_way_that_is_no_more),
 		cmocka_unit_test(who_has_a_long_way_says_what_it_is),
+		cmocka_unit_test(a_lost_link_does_not_wait_for_a_connection_that_ends),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
