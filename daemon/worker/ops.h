@@ -38,10 +38,11 @@ struct columns {
 /* Scalars of one AdamW step (optim.h computes them). */
 struct adamw {
 	float gradient_scale; /* 1 / tokens, times the clip factor */
-	float beta1, beta2, eps;
-	float step_size;      /* lr / (1 - beta1^t) */
-	float variance_scale; /* 1 / sqrt(1 - beta2^t) */
-	float keep;           /* 1 - lr * weight decay */
+	float beta2, eps;
+	float first_share, second_share; /* 1 - beta, rounded once */
+	float step_size;                 /* lr / (1 - beta1^t) */
+	float variance_scale;            /* 1 / sqrt(1 - beta2^t) */
+	float keep;                      /* 1 - lr * weight decay */
 };
 
 /* Query rows whose scores are held at once. */

@@ -27,8 +27,8 @@ void OP(adamw)(real *restrict params, const real *restrict grads, real *restrict
 	struct adamw c = *by;
 	for (size_t i = 0; i < count; i++) {
 		real g = grads[i] * c.gradient_scale;
-		real m = first[i] + (g - first[i]) * (1 - c.beta1);
-		real v = second[i] * c.beta2 + (1 - c.beta2) * g * g;
+		real m = first[i] + (g - first[i]) * c.first_share;
+		real v = second[i] * c.beta2 + c.second_share * g * g;
 		real denominator = adamw_sqrt(v) * c.variance_scale + c.eps;
 		first[i] = m;
 		second[i] = v;

@@ -112,9 +112,10 @@ static void set_factors(struct update_job *job, const struct optim_by *by)
 		scale *= s->clip / (by->norm + 1e-6);
 	job->vector = (struct adamw){
 		.gradient_scale = (float)scale,
-		.beta1 = (float)s->beta1,
 		.beta2 = (float)s->beta2,
 		.eps = (float)s->eps,
+		.first_share = (float)(1 - s->beta1),
+		.second_share = (float)(1 - s->beta2),
 		.step_size = (float)(lr / (1 - exact_power(s->beta1, by->age))),
 		.variance_scale = (float)(1 / sqrt(1 - exact_power(s->beta2, by->age))),
 		.keep = 1,

@@ -80,7 +80,7 @@ static size_t run_all(const struct ops *ops, size_t width, float *out)
 	at += count;
 	memcpy(at, sums, sizeof(sums));
 	at += 2 * sizeof(double) / sizeof(float);
-	struct adamw by = { 0.5f, 0.9f, 0.95f, 1e-8f, 1e-3f, 3.0f, 0.999f };
+	struct adamw by = { 0.5f, 0.95f, 1e-8f, 0.1f, 0.05f, 1e-3f, 3.0f, 0.999f };
 	memcpy(at, x, count * sizeof(float));
 	memcpy(at + count, y, count * sizeof(float));
 	for (size_t i = 0; i < count; i++)

@@ -247,6 +247,39 @@ static void test_decay(void **state)
 	teardown(&before);
 }
 
+/* As torch.optim.AdamW: 1 - beta is rounded once. Of a first step the corrections undo it, so it is as long as the learning rate. */
+static void test_shares_of_a_gradient(void **state)
+{
+	(void)state;
+	static const double betas[][2] = { { 0.9, 0.95 }, { 0.9, 0.999 }, { 0.9999, 0.999999 } };
+	for (size_t b = 0; b < sizeof(betas) / sizeof(betas[0]); b++) {
+		struct fixture f, before;
+		struct pool *pool;
+		struct optim_settings s = { .lr = 0.1,
+			.min_lr = 0.1,
+			.beta1 = betas[b][0],
+			.beta2 = betas[b][1],
+			.eps = 1e-16,
+			.steps = 3 };
+		setup(&f);
+		setup(&before);
+		assert_int_equal(pool_create(1, &pool, NULL), TR_OK);
+		f.arrays.grads[0] = 0.5f;
+		f.arrays.grads[1] = -3;
+		(void)optim_step(ops_choose(), pool, &f.layout, &s, &f.arrays, 1, 1, 1);
+		for (size_t i = 0; i < 2; i++) {
+			float g = f.arrays.grads[i];
+			double moved = (double)(before.arrays.params[i] - f.arrays.params[i]);
+			assert_true(f.arrays.first[i] == (float)(1 - s.beta1) * g);
+			assert_true(f.arrays.second[i] == (float)(1 - s.beta2) * g * g);
+			assert_true(fabs(fabs(moved) - 0.1) < 1e-7);
+		}
+		pool_destroy(pool);
+		teardown(&f);
+		teardown(&before);
+	}
+}
+
 static void test_initial_weights(void **state)
 {
 	(void)state;
@@ -303,6 +336,7 @@ int main(void)
 		cmocka_unit_test(test_norm),
 		cmocka_unit_test(test_not_finite_changes_nothing),
 		cmocka_unit_test(test_decay),
+		cmocka_unit_test(test_shares_of_a_gradient),
 		cmocka_unit_test(test_initial_weights),
 		cmocka_unit_test(test_buckets),
 	};
