@@ -17,3 +17,15 @@ size_t utf8_length(const unsigned char *s, size_t left)
 	bool beyond = s[0] == 0xf4 && s[1] > 0x8f;
 	return overlong || surrogate || beyond ? 0 : need;
 }
+
+size_t utf8_bad_length(const unsigned char *s, size_t left)
+{
+	size_t need = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2, have = 2;
+	unsigned least = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
+	unsigned most = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
+	if (s[0] < 0xc2 || s[0] > 0xf4 || left < 2 || s[1] < least || s[1] > most)
+		return 1;
+	while (have < need && have < left && (s[have] & 0xc0) == 0x80)
+		have++;
+	return have;
+}

@@ -228,21 +228,24 @@ static tr_status encode_text(struct bpe *bpe, const char *text, size_t length,
 tr_status bpe_encode(struct bpe *bpe, const char *text, size_t length, struct bpe_tokens *tokens,
     struct tr_error *error)
 {
-	size_t bad = 0;
-	for (size_t i = 0, run; i<length; i += run> 0 ? run : 1) {
-		run = utf8_length((const unsigned char *)text + i, length - i);
+	const unsigned char *bytes = (const unsigned char *)text;
+	size_t bad = 0, used = 0;
+	for (size_t i = 0, run; i < length; i += run) {
+		run = utf8_length(bytes + i, length - i);
 		bad += run == 0;
+		if (run == 0)
+			run = utf8_bad_length(bytes + i, length - i);
 	}
 	if (bad == 0)
 		return encode_text(bpe, text, length, tokens, error);
 	char *good = malloc(length + 2 * bad);
-	size_t used = 0;
 	if (good == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for a text of %zu bytes", length);
-	for (size_t i = 0, run; i<length; i += run> 0 ? run : 1) {
-		run = utf8_length((const unsigned char *)text + i, length - i);
-		memcpy(good + used, run > 0 ? text + i : REPLACEMENT, run > 0 ? run : 3);
-		used += run > 0 ? run : 3;
+	for (size_t i = 0; i < length;) {
+		size_t run = utf8_length(bytes + i, length - i), put = run > 0 ? run : 3;
+		memcpy(good + used, run > 0 ? text + i : REPLACEMENT, put);
+		used += put;
+		i += run > 0 ? run : utf8_bad_length(bytes + i, length - i);
 	}
 	tr_status status = encode_text(bpe, good, used, tokens, error);
 	free(good);

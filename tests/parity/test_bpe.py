@@ -120,7 +120,10 @@ def test_escaped_names_and_bad_bytes(tokenizer, tmp_path):
     (tmp_path / "merges.txt").write_bytes((folder / "merges.txt").read_bytes())
     text = "Größe \U0001f600 no"
     assert encode(tmp_path, [text]) == [made.encode(text).ids]
-    assert encode(tmp_path, [b"a\xffb\xc3"]) == [made.encode("a\ufffdb\ufffd").ids]
+    draw = random.Random(4)
+    bad = [b"a\xffb\xc3", b"a\xe2\x82b", b"\xf0\x9f\x98", b"\xf0\x9f\x98\xe2\x82", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\xe0\x80\xf0\x80"]
+    bad += [bytes(draw.choice(b"a \x80\x8f\x90\x9f\xa0\xbf\xc2\xdf\xe0\xe1\xed\xef\xf0\xf1\xf4\xf5") for _ in range(12)) for _ in range(300)]
+    assert encode(tmp_path, bad) == [made.encode(text.decode(errors="replace")).ids for text in bad]
 
 
 def test_transformers_loads_an_export(tokenizer, tmp_path):
