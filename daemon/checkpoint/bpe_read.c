@@ -211,9 +211,7 @@ static tr_status add_merge(struct bpe *bpe, char *line, uint32_t rank, struct tr
 		id_of(bpe, joined, left + right), rank };
 	if (merge.left < 0 || merge.right < 0 || merge.result < 0)
 		return tr_error_set(error, TR_EPROTO, "found a token that vocab.json does not have");
-	struct bpe_merge *place = &bpe->merges[place_of_merge(bpe, merge.left, merge.right)];
-	if (place->left < 0) /* the first of two counts */
-		*place = merge;
+	bpe->merges[place_of_merge(bpe, merge.left, merge.right)] = merge; /* the last of two counts */
 	return TR_OK;
 }
 

@@ -126,6 +126,15 @@ def test_escaped_names_and_bad_bytes(tokenizer, tmp_path):
     assert encode(tmp_path, bad) == [made.encode(text.decode(errors="replace")).ids for text in bad]
 
 
+def test_a_merge_that_stands_twice(tmp_path):
+    """The last of two lines counts, as in encoder.py's dict of merges."""
+    import tokenizers
+    (tmp_path / "vocab.json").write_text(json.dumps(byte_of_character() | {"ab": 256, "bc": 257}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na b\nb c\na b\n")
+    made = tokenizers.ByteLevelBPETokenizer.from_file(f"{tmp_path}/vocab.json", f"{tmp_path}/merges.txt", add_prefix_space=False)
+    assert encode(tmp_path, ["abc", "ab"]) == [made.encode("abc").ids, made.encode("ab").ids]
+
+
 def test_transformers_loads_an_export(tokenizer, tmp_path):
     """A model's folder with these files beside it: the same tokens, none that the model does not have."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed: make test TORCH=1")
