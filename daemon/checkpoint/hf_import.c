@@ -244,6 +244,46 @@ static tr_status load_file(const struct layout *layout, const struct weight_file
 	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", w->names[f]);
 }
 
+#define HEAD "lm_head.weight"
+
+static tr_status compare_head(const struct safetensors *file, const struct safetensors_tensor *head,
+    const struct layout *layout, char *piece, const float *params, struct tr_error *error)
+{
+	struct layout_tensor wanted = layout->tensors[0]; /* the token embedding */
+	size_t numbers = layout_numbers(&wanted), at_once = PIECE_BYTES / sizeof(double);
+	(void)snprintf(wanted.name, sizeof(wanted.name), HEAD);
+	tr_status status = check_tensor(&wanted, head, error);
+	for (size_t from = 0; from < numbers && status == TR_OK; from += at_once) {
+		size_t count = numbers - from < at_once ? numbers - from : at_once;
+		size_t each = head->bytes / numbers;
+		status = safetensors_read(file, head->at + from * each, count * each, piece, error);
+		for (size_t k = 0; k < count && status == TR_OK; k++)
+			if (number_at(head, piece, k) != params[wanted.offset + from + k])
+				status = tr_error_set(error, TR_EINVAL,
+				    "tensor '" HEAD "': found other numbers than the token "
+				    "embedding's, allowed: the same, as config.json says "
+				    "(tie_word_embeddings)");
+	}
+	return status;
+}
+
+/* A head that files of a tied model have once more: transformers computes with it if it is another one than the token embedding. */
+static tr_status check_head(const char *folder, const struct layout *layout, struct weight_files *w,
+    char *piece, const float *params, struct tr_error *error)
+{
+	struct place head = find(w, HEAD);
+	char path[FILE_PATH_MAX];
+	if (layout->config.untied || head.tensor == NULL)
+		return TR_OK;
+	name_path(folder, w, head.file, path);
+	tr_status status = safetensors_open_again(path, &w->files[head.file], error);
+	if (status == TR_OK)
+		status = compare_head(&w->files[head.file], head.tensor, layout, piece, params,
+		    error);
+	safetensors_rest(&w->files[head.file]);
+	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", w->names[head.file]);
+}
+
 static tr_status load(const char *folder, const struct layout *layout, struct weight_files *w,
     const struct place *places, float *params, struct tr_error *error)
 {
@@ -259,6 +299,8 @@ static tr_status load(const char *folder, const struct layout *layout, struct we
 			status = load_file(layout, w, f, places, piece, params, error);
 		safetensors_rest(&w->files[f]);
 	}
+	if (status == TR_OK)
+		status = check_head(folder, layout, w, piece, params, error);
 	free(piece);
 	return status;
 }
@@ -269,12 +311,12 @@ static bool ends_with(const char *name, const char *end)
 	return length >= tail && strcmp(name + length - tail, end) == 0;
 }
 
-/* What older versions saved and nothing reads; the head, where it is the token embedding. */
+/* What older versions saved and nothing reads; the head, where it is the token embedding (check_head). */
 static bool is_idle(const struct layout *layout, const char *name)
 {
 	return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
 	    ends_with(name, ".rotary_emb.inv_freq") ||
-	    (!layout->config.untied && strcmp(name, "lm_head.weight") == 0);
+	    (!layout->config.untied && strcmp(name, HEAD) == 0);
 }
 
 static bool is_wanted(const struct layout *layout, const char *name)

@@ -270,6 +270,37 @@ static void test_bad_folders(void **state)
 	free(names);
 }
 
+/* Of a tied model a file may have the head once more. If it is another one, transformers (5) computes with it, whatever the config says. */
+static void test_a_tied_head_that_is_another(void **state)
+{
+	struct fixture *f = *state;
+	static const char config[] = "{" LLAMA ",\"tie_word_embeddings\":true}";
+	struct hf_result result;
+	struct tr_error error;
+	struct safetensors_item *items = calloc(f->layout.tensor_count, sizeof(*items));
+	assert_non_null(items);
+	void *names = weights_items(&f->layout, "", f->params, items);
+	size_t count = f->layout.tensor_count;
+	assert_non_null(names);
+	assert_string_equal(items[count - 1].name, "lm_head.weight");
+	put(f, "config.json", config, strlen(config));
+	put_tensors(f, items, count);
+	import_refused(f,
+	    "tensor 'lm_head.weight': found other numbers than the token embedding's, allowed: the "
+	    "same, as config.json says (tie_word_embeddings)");
+	items[count - 1].columns = 4;
+	put_tensors(f, items, count);
+	import_refused(f,
+	    "tensor 'lm_head.weight': found the shape [256, 4], allowed: [256, 8], as config.json");
+	items[count - 1].columns = 8;
+	items[count - 1].data = items[0].data;
+	put_tensors(f, items, count);
+	if (hf_import(f->folder, f->to, &result, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	free(items);
+	free(names);
+}
+
 /* A config whose parameters wrap around 2^64, with the first tensor alone, which is larger than what is left of them. */
 static void test_sizes_that_wrap(void **state)
 {
@@ -385,6 +416,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_file_that_shrinks, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_more_files_than_descriptors, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bad_folders, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_tied_head_that_is_another, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_sizes_that_wrap, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bad_numbers_and_indexes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_import_and_export, setup, teardown),
