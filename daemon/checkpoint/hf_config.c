@@ -52,9 +52,11 @@ static const struct fixed {
 	{ MODEL_GPT2, "scale_attn_weights", { "true", NULL } },
 	{ MODEL_GPT2, "scale_attn_by_inverse_layer_idx", { "false", NULL } },
 	{ MODEL_GPT2, "add_cross_attention", { "false", NULL } },
+	{ MODEL_GPT2, "is_causal", { "true", NULL } },
 	{ MODEL_LLAMA, "hidden_act", { "\"silu\"", "\"swish\"" } },
 	{ MODEL_LLAMA, "attention_bias", { "false", NULL } },
 	{ MODEL_LLAMA, "mlp_bias", { "false", NULL } },
+	{ MODEL_LLAMA, "is_causal", { "true", NULL } },
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

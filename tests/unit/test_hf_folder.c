@@ -77,6 +77,8 @@ static void test_configs(void **state)
 	    "activation_function: found \"relu\", allowed: \"gelu_new\"");
 	refused("{" GPT2 ",\"tie_word_embeddings\":false}", "model.tied: found false");
 	refused("{" LLAMA ",\"attention_bias\":true}", "attention_bias: found true, allowed: false");
+	refused("{" LLAMA ",\"is_causal\":false}", "is_causal: found false, allowed: true");
+	refused("{" GPT2 ",\"is_causal\":false}", "is_causal: found false, allowed: true");
 	refused("{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0}}",
 	    "rope_scaling: rope_type: found \"llama3\", allowed: \"default\"");
 	refused("{" LLAMA ",\"head_dim\":8}", "head_dim: found 8, allowed: hidden_size");
