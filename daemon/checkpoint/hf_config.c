@@ -224,9 +224,10 @@ static tr_status read_rotary(struct slice text, struct model_config *config, str
 	static const char *const places[] = { "rope_parameters", "rope_scaling" };
 	static const char *const types[] = { "rope_type", "type" };
 	tr_status status = read_double(text, "rope_theta", &config->rope_theta, error);
+	const double beside = config->rope_theta;
 	for (size_t i = 0; i < COUNT(places) && status == TR_OK; i++) {
 		struct slice object, type;
-		if (!find(text, places[i], &object))
+		if (!find(text, places[i], &object) || is(object, "{}"))
 			continue;
 		for (size_t k = 0; k < COUNT(types); k++)
 			if (status == TR_OK && find(object, types[k], &type) &&
@@ -234,6 +235,7 @@ static tr_status read_rotary(struct slice text, struct model_config *config, str
 				status = refuse(types[k], type, "\"default\"", error);
 		if (status != TR_OK)
 			return tr_error_wrap(error, "%s", places[i]);
+		config->rope_theta = beside; /* rope_scaling stands for all of rope_parameters */
 		status = read_double(object, "rope_theta", &config->rope_theta, error);
 	}
 	return status;

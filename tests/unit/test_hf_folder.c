@@ -61,6 +61,12 @@ static void test_configs(void **state)
 	c = parsed(
 	    "{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7.0}}");
 	assert_true(c.rope_theta == 7);
+	/* Of both objects transformers takes rope_scaling alone, if there is something in it. */
+	c = parsed("{" LLAMA ",\"rope_parameters\":{\"rope_theta\":7.0},\"rope_theta\":9,"
+	           "\"rope_scaling\":{\"type\":\"default\"}}");
+	assert_true(c.rope_theta == 9);
+	c = parsed("{" LLAMA ",\"rope_parameters\":{\"rope_theta\":7.0},\"rope_scaling\":{}}");
+	assert_true(c.rope_theta == 7);
 	c = parsed("{" GPT2 ",\"n_inner\":null}");
 	assert_true(c.preset == MODEL_GPT2 && !c.untied && c.hidden == 32 && c.norm_eps == 1e-5);
 
