@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/trainctl/verbs.h"
+#include "common/standard_files.h"
 
 static int bad_usage(const struct verb *verb, const char *text)
 {
@@ -64,6 +65,7 @@ static int check_output(int code)
 
 int main(int argc, char **argv)
 {
+	standard_files_hold();
 	(void)signal(SIGPIPE, SIG_IGN);
 	int at = find_verb(argc, argv);
 	const char *name = at < argc ? argv[at] : "help";

@@ -510,6 +510,17 @@ def test_output_that_cannot_be_written(home):
     assert done.returncode == 1 and done.stderr == "trainctl: standard output: No space left on device\n"
 
 
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_a_standard_file_that_is_closed(cluster, closed):
+    """As by `<&-` or a supervisor: sockets must not take its number."""
+    environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
+    done = subprocess.run([str(BIN / "trainctl"), "nodes"], capture_output=True, text=True, env=environment, timeout=DEADLINE_S,
+                          preexec_fn=lambda: os.close(closed))
+    assert done.returncode == (1 if closed == 1 else 0), done.stderr
+    assert done.stderr == ("trainctl: standard output: Bad file descriptor\n" if closed == 1 else "")
+    assert closed == 1 or done.stdout.startswith("ID")
+
+
 def test_version(home):
     assert home.run("version").stdout == home.run("--version").stdout
     assert set(home.json("version")) == {"version"}
