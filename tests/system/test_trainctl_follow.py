@@ -324,6 +324,26 @@ def test_a_log_without_its_beginning_says_so(fake):
     assert run(fake, "logs", "1", "--rank", "0", "--tail", "5").stdout == "late\n"
 
 
+# ---- answers that no memberd gives
+
+@pytest.mark.parametrize("sizes", [{"tp": 65536, "pp": 65536}, {"tp": 2}])
+def test_a_mesh_that_cannot_be(fake, sizes):
+    job = training_job(step=1)
+    job.spec.mesh.MergeFrom(pb.Mesh(workers=4, **sizes))
+    job.progress.plan.MergeFrom(pb.PlanNow(dp=0, pp=0, tp=0))
+    fake.add(job)
+    for words in (["status", "1"], ["status", "1", "--json"], ["jobs", "--json"]):
+        done = run(fake, *words)
+        assert done.returncode == 0, (words, done.stderr)
+    assert json.loads(done.stdout)[0]["mesh"] is None
+
+
+def test_samples_of_an_epoch_of_none(fake):
+    fake.samples = pb.Samples(job_id=1, known=True, anew=3, epochs=[pb.SampleEpoch(counted=1)])
+    done = run(fake, "samples", "1")
+    assert done.returncode == 0 and "began anew with number 3" in done.stdout, done.stderr
+
+
 @pytest.fixture
 def record(fake, tmp_path):
     """Of an embedded cluster whose memberd is `fake`."""
