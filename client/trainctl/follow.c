@@ -441,6 +441,8 @@ enum follow_end follow_run(struct rpc *rpc, const struct follow_options *options
 	if (!options->quiet && !options->output && follow.job != NULL)
 		screen_end(&follow.screen, follow.job);
 	result->output_failed = close_all(&follow);
+	if (follow.screen.failed != 0)
+		result->output_failed = follow.screen.failed;
 	result->job = follow.job;
 	result->cancelled = follow.over
 	    ? follow.job->state == TRAIND__V1__JOB_STATE__JOB_STATE_CANCELLED

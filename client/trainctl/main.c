@@ -51,13 +51,13 @@ static void remove_word(int argc, char **argv, int at)
 		argv[i] = argv[i + 1];
 }
 
-/* An earlier flush may have failed, whose cause nobody kept. */
+/* An earlier flush may have failed, whose cause nobody kept. Who reads a pipe may leave. */
 static int check_output(int code)
 {
 	errno = 0;
 	bool failed = ferror(stdout) != 0;
 	failed = fflush(stdout) != 0 || failed;
-	if (!failed || code != EXIT_OK)
+	if (!failed || code != EXIT_OK || errno == EPIPE)
 		return code;
 	return verbs_complain(EXIT_JOB_FAILED, "standard output: %s",
 	    errno != 0 ? strerror(errno) : "not all of it could be written");

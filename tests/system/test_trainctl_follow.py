@@ -317,6 +317,27 @@ def test_a_reader_of_logs_may_leave(fake):
     assert process.wait(DEADLINE_S) == 0 and process.stderr.read() == ""
 
 
+@pytest.mark.parametrize("verb", ["launch", "jobs"])
+@pytest.mark.parametrize("full", [True, False])
+def test_what_people_read_that_cannot_be_written(fake, job_file, verb, full):
+    """A full disk is an error; who reads a pipe may leave."""
+    where = os.open("/dev/full", os.O_WRONLY)
+    if not full:
+        os.close(where)
+        left, where = os.pipe()
+        os.close(left)
+    words = [verb, str(job_file)] if verb == "launch" else [verb]
+    process = subprocess.Popen([str(BIN / "trainctl"), "--address", fake.address, *words], stdin=subprocess.DEVNULL, stdout=where,
+                               stderr=subprocess.PIPE, text=True, env=environment())
+    os.close(where)
+    if verb == "launch":
+        wait_watched(fake)
+        steps(fake, 1, 1, 10)
+        finish(fake, 1)
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, err) == ((1, "trainctl: standard output: No space left on device\n") if full else (0, ""))
+
+
 def test_a_log_without_its_beginning_says_so(fake):
     job = fake.add(training_job(state=pb.JOB_STATE_DONE))
     fake.log(job, 0, b"late\n", 1000)
