@@ -7,4 +7,7 @@
 /* Length of the well-formed sequence at `s`, of which `left` bytes (at least one) are there; or 0. */
 size_t utf8_length(const unsigned char *s, size_t left);
 
+/* How many bytes at the end of `s` begin a sequence that is not whole yet; at most 3. */
+size_t utf8_begun(const unsigned char *s, size_t length);
+
 #endif

@@ -317,6 +317,20 @@ def test_a_reader_of_logs_may_leave(fake):
     assert process.wait(DEADLINE_S) == 0 and process.stderr.read() == ""
 
 
+def test_characters_of_logs_stay_whole(fake):
+    """Wherever the pieces end, and where a line is broken as it is too long."""
+    job = fake.add(training_job(state=pb.JOB_STATE_DONE))
+    euro = "\u20ac".encode()
+    for at, piece in enumerate([b"x" + euro[:1], euro[1:2], euro[2:] + euro[:2]]):
+        fake.log(job, 0, piece, [0, 2, 3][at])
+    long = fake.add(training_job(state=pb.JOB_STATE_DONE))
+    fake.log(long, 1, ("xy" + "\u20ac" * 3000 + "\n").encode(), 0)
+    rows = [json.loads(line) for line in run(fake, "logs", "1", "--json").stdout.splitlines()]
+    assert "".join(row["data"] for row in rows) == "x\u20ac\ufffd\ufffd" and all(row["data"] for row in rows)
+    lines = [line[4:] for line in run(fake, "logs", long).stdout.splitlines()]
+    assert "".join(lines) == "xy" + "\u20ac" * 3000 and len(lines) == 3
+
+
 @pytest.mark.parametrize("verb", ["launch", "jobs"])
 @pytest.mark.parametrize("full", [True, False])
 def test_what_people_read_that_cannot_be_written(fake, job_file, verb, full):
