@@ -10,8 +10,9 @@ import uuid
 
 import pytest
 
+from fake_trainer import FakeTrainer, training_job
 from harness import BIN, DEADLINE_S, MARK, Cluster, alive, marked_processes, trainctl, trainctl_json, wait_for
-from stubs import ROOT
+from stubs import ROOT, pb
 
 JOB_FILE = """name: small
 model: {layers: 1, width: 16, heads: 2, context: 16}
@@ -524,3 +525,33 @@ def test_a_standard_file_that_is_closed(cluster, closed):
 def test_version(home):
     assert home.run("version").stdout == home.run("--version").stdout
     assert set(home.json("version")) == {"version"}
+
+
+# ---- answers that no memberd gives
+
+@pytest.fixture
+def fake():
+    with FakeTrainer() as service:
+        yield service
+
+
+def fake_run(fake, *arguments):
+    return trainctl("--address", fake.address, *arguments, check=False)
+
+
+@pytest.mark.parametrize("sizes", [{"tp": 65536, "pp": 65536}, {"tp": 2}])
+def test_a_mesh_that_cannot_be(fake, sizes):
+    job = training_job(step=1)
+    job.spec.mesh.MergeFrom(pb.Mesh(workers=4, **sizes))
+    job.progress.plan.MergeFrom(pb.PlanNow(dp=0, pp=0, tp=0))
+    fake.add(job)
+    for words in (["status", "1"], ["status", "1", "--json"], ["jobs", "--json"]):
+        done = fake_run(fake, *words)
+        assert done.returncode == 0, (words, done.stderr)
+    assert json.loads(done.stdout)[0]["mesh"] is None
+
+
+def test_samples_of_an_epoch_of_none(fake):
+    fake.samples = pb.Samples(job_id=1, known=True, anew=3, epochs=[pb.SampleEpoch(counted=1)])
+    done = fake_run(fake, "samples", "1")
+    assert done.returncode == 0 and "began anew with number 3" in done.stdout, done.stderr

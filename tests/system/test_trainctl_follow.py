@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import subprocess
+import termios
 import time
 
 import pytest
@@ -359,26 +360,6 @@ def test_a_log_without_its_beginning_says_so(fake):
     assert run(fake, "logs", "1", "--rank", "0", "--tail", "5").stdout == "late\n"
 
 
-# ---- answers that no memberd gives
-
-@pytest.mark.parametrize("sizes", [{"tp": 65536, "pp": 65536}, {"tp": 2}])
-def test_a_mesh_that_cannot_be(fake, sizes):
-    job = training_job(step=1)
-    job.spec.mesh.MergeFrom(pb.Mesh(workers=4, **sizes))
-    job.progress.plan.MergeFrom(pb.PlanNow(dp=0, pp=0, tp=0))
-    fake.add(job)
-    for words in (["status", "1"], ["status", "1", "--json"], ["jobs", "--json"]):
-        done = run(fake, *words)
-        assert done.returncode == 0, (words, done.stderr)
-    assert json.loads(done.stdout)[0]["mesh"] is None
-
-
-def test_samples_of_an_epoch_of_none(fake):
-    fake.samples = pb.Samples(job_id=1, known=True, anew=3, epochs=[pb.SampleEpoch(counted=1)])
-    done = run(fake, "samples", "1")
-    assert done.returncode == 0 and "began anew with number 3" in done.stdout, done.stderr
-
-
 @pytest.fixture
 def record(fake, tmp_path):
     """Of an embedded cluster whose memberd is `fake`."""
@@ -481,6 +462,20 @@ def test_narrow_terminal_and_no_color(fake, job_file, terminal):
     drawn = [part for part in re.split(r"[\r\n]|\033\[\d*[AJ]", screen.text) if "/10" in part]
     assert drawn and all(len(part) < 40 for part in drawn)
     assert all(len(part) < 30 for part in drawn if part.startswith("7/10"))
+
+
+def test_a_question_that_nobody_answers(fake, job_file, terminal):
+    """The job ends meanwhile: its end is not written over the question. Ctrl-\\ and Ctrl-Z do not leave a terminal without echo."""
+    screen = terminal("launch", job_file)
+    wait_watched(fake)
+    screen.send("\x03")
+    screen.expect(r"eep following\? $")
+    screen.send("\x1c\x1a")
+    fake.end(1, pb.JOB_STATE_FAILED, "it broke")
+    assert screen.wait() == 1
+    assert re.search(r"following\? \r\n\r?failed: it broke\r\n", screen.text), screen.text
+    usual = termios.ECHO | termios.ICANON | termios.ECHOCTL
+    assert termios.tcgetattr(screen.fd)[3] & usual == usual
 
 
 def test_ctrl_c_detach(fake, job_file, terminal):
