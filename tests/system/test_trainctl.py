@@ -8,11 +8,12 @@ import signal
 import subprocess
 import uuid
 
+import grpc
 import pytest
 
 from fake_trainer import FakeTrainer, training_job
 from harness import BIN, DEADLINE_S, MARK, Cluster, alive, marked_processes, trainctl, trainctl_json, wait_for
-from stubs import ROOT, pb
+from stubs import ROOT, pb, rpc
 
 JOB_FILE = """name: small
 model: {layers: 1, width: 16, heads: 2, context: 16}
@@ -525,6 +526,19 @@ def test_a_standard_file_that_is_closed(cluster, closed):
 def test_version(home):
     assert home.run("version").stdout == home.run("--version").stdout
     assert set(home.json("version")) == {"version"}
+
+
+def test_an_address_in_json(home, tmp_path):
+    """The path of a socket may hold what JSON quotes."""
+    where = f'unix:{tmp_path}/a"b\\c'
+    fake = FakeTrainer()
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
+    rpc.add_TrainerServicer_to_server(fake, server)
+    server.add_insecure_port(where)
+    server.start()
+    done = home.run("launch", "-n", "1", "--detach", "--json", "--address", where, "true")
+    server.stop(None)
+    assert done.returncode == 0 and json.loads(done.stdout) == {"id": 1, "address": where}
 
 
 # ---- answers that no memberd gives
