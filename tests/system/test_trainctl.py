@@ -541,6 +541,16 @@ def test_an_address_in_json(home, tmp_path):
     assert done.returncode == 0 and json.loads(done.stdout) == {"id": 1, "address": where}
 
 
+def test_a_picture_is_not_written_through_a_link(home, tmp_path):
+    """Whose name somebody has guessed: of a folder that others may write to."""
+    (tmp_path / "metrics.jsonl").write_text('{"step":1,"loss":3}\n{"step":2,"loss":2}\n')
+    (tmp_path / "victim").write_text("kept")
+    plant = f"cd {tmp_path}; ln -s victim loss.svg.$$.new; exec {BIN}/trainctl plot metrics.jsonl"
+    done = subprocess.run(["sh", "-c", plant], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=home.environment)
+    assert done.returncode == 1 and done.stderr.startswith("trainctl: loss.svg.") and done.stderr.endswith(".new: File exists\n")
+    assert (tmp_path / "victim").read_text() == "kept" and not (tmp_path / "loss.svg").exists()
+
+
 # ---- answers that no memberd gives
 
 @pytest.fixture
