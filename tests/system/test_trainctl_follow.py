@@ -464,6 +464,14 @@ def test_narrow_terminal_and_no_color(fake, job_file, terminal):
     assert all(len(part) < 30 for part in drawn if part.startswith("7/10"))
 
 
+@pytest.mark.parametrize("term", ["dumb", ""])
+def test_a_terminal_of_no_kind(fake, job_file, terminal, term):
+    screen = terminal("launch", job_file, TERM=term)
+    wait_watched(fake)
+    finish(fake, 1)
+    assert screen.wait() == 0 and "\033" not in screen.text
+
+
 def test_a_question_that_nobody_answers(fake, job_file, terminal):
     """The job ends meanwhile: its end is not written over the question. Ctrl-\\ and Ctrl-Z do not leave a terminal without echo."""
     screen = terminal("launch", job_file)
