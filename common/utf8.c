@@ -29,3 +29,14 @@ size_t utf8_bad_length(const unsigned char *s, size_t left)
 		have++;
 	return have;
 }
+
+size_t utf8_begun(const unsigned char *s, size_t length)
+{
+	for (size_t n = 1; n <= 3 && n <= length; n++) {
+		unsigned char c = s[length - n];
+		size_t need = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
+		if ((c & 0xc0) != 0x80)
+			return need > n ? n : 0;
+	}
+	return 0;
+}

@@ -98,7 +98,7 @@ static tr_status read_color(const struct args *args, struct config *config, stru
 {
 	const char *when = args_value(args, "--color");
 	const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
-	bool dumb = term == NULL || strcmp(term, "dumb") == 0;
+	bool dumb = term == NULL || term[0] == '\0' || strcmp(term, "dumb") == 0;
 	config->terminal = isatty(STDOUT_FILENO) && isatty(STDIN_FILENO) && !dumb;
 	if (when == NULL || strcmp(when, "auto") == 0)
 		config->color = isatty(STDOUT_FILENO) && !dumb &&

@@ -436,11 +436,17 @@ enum follow_end follow_run(struct rpc *rpc, const struct follow_options *options
 		on_signal(&follow.signals[0], number);
 	while (!follow.done && uv_run(&rpc->loop, UV_RUN_ONCE) != 0)
 		;
+	if (follow.asking) { /* the job has ended meanwhile */
+		(void)putchar('\n');
+		stop_asking(&follow);
+	}
 	if (screen)
 		keys_echo_control(true);
 	if (!options->quiet && !options->output && follow.job != NULL)
 		screen_end(&follow.screen, follow.job);
 	result->output_failed = close_all(&follow);
+	if (follow.screen.failed != 0)
+		result->output_failed = follow.screen.failed;
 	result->job = follow.job;
 	result->cancelled = follow.over
 	    ? follow.job->state == TRAIND__V1__JOB_STATE__JOB_STATE_CANCELLED

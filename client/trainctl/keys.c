@@ -46,6 +46,7 @@ bool keys_open(struct keys *keys, uv_loop_t *loop, void (*pressed)(void *arg, ch
 	now.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
 	now.c_cc[VMIN] = 1;
 	now.c_cc[VTIME] = 0;
+	now.c_cc[VQUIT] = now.c_cc[VSUSP] = _POSIX_VDISABLE; /* would leave it like this */
 	(void)tcsetattr(STDIN_FILENO, TCSANOW, &now);
 	keys->poll.data = keys;
 	keys->pressed = pressed;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/trainctl/verbs.h"
+#include "common/standard_files.h"
 
 static int bad_usage(const struct verb *verb, const char *text)
 {
@@ -50,13 +51,13 @@ static void remove_word(int argc, char **argv, int at)
 		argv[i] = argv[i + 1];
 }
 
-/* An earlier flush may have failed, whose cause nobody kept. */
+/* An earlier flush may have failed, whose cause nobody kept. Who reads a pipe may leave. */
 static int check_output(int code)
 {
 	errno = 0;
 	bool failed = ferror(stdout) != 0;
 	failed = fflush(stdout) != 0 || failed;
-	if (!failed || code != EXIT_OK)
+	if (!failed || code != EXIT_OK || errno == EPIPE)
 		return code;
 	return verbs_complain(EXIT_JOB_FAILED, "standard output: %s",
 	    errno != 0 ? strerror(errno) : "not all of it could be written");
@@ -64,6 +65,7 @@ static int check_output(int code)
 
 int main(int argc, char **argv)
 {
+	standard_files_hold();
 	(void)signal(SIGPIPE, SIG_IGN);
 	int at = find_verb(argc, argv);
 	const char *name = at < argc ? argv[at] : "help";

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/limits.h"
 #include "daemon/plan/job_mesh.h"
 #include "daemon/plan/job_options.h"
 #include "daemon/plan/job_strict.h"
@@ -19,6 +20,15 @@ static struct mesh asked_now(const Traind__V1__Job *job)
 	return (struct mesh){
 		.size = { [MESH_DP] = plan->dp, [MESH_PP] = plan->pp, [MESH_TP] = plan->tp }
 	};
+}
+
+/* With what an answer says besides nothing is computed: sizes of 0 would be divided by. */
+static bool is_possible(const struct mesh *mesh)
+{
+	for (int axis = 0; axis < MESH_AXES; axis++)
+		if (mesh->size[axis] == 0 || mesh->size[axis] > TR_GROUP_PEERS_MAX)
+			return false;
+	return true;
 }
 
 /* That training goes on with if so few workers stay as there are; the job's, if it waits for them or its model is not known. */
@@ -44,7 +54,13 @@ bool mesh_now_of(const Traind__V1__Job *job, struct mesh_now *out)
 	if (job->spec == NULL || job->spec->train == NULL ||
 	    !(job_mesh_is_sharded(job->spec) || job_is_strict(job->spec->train)))
 		return false;
-	now.job = now.mesh = job_mesh(job->spec->mesh);
+	const Traind__V1__Mesh *file = job->spec->mesh;
+	if (file != NULL && (file->tp > TR_GROUP_PEERS_MAX || file->pp > TR_GROUP_PEERS_MAX))
+		return false;
+	now.job = now.mesh = job_mesh(file);
+	struct mesh asked = asked_now(job);
+	if (!is_possible(&now.job) || !is_possible(&asked))
+		return false;
 	now.replicas = now.mesh.size[MESH_DP];
 	for (size_t i = 0; i < job->n_peers; i++)
 		active += strcmp(job->peers[i]->state, "active") == 0;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/utf8.h"
+
 static struct output_line *line_of(struct output *output, uint32_t rank)
 {
 	if (rank >= TR_GROUP_PEERS_MAX)
@@ -31,6 +33,16 @@ static void write_line(struct output *output, uint32_t rank, struct output_line 
 	line->length = 0;
 }
 
+/* A line that is too long, up to its last whole character; the beginning of the next one stays. */
+static void break_line(struct output *output, uint32_t rank, struct output_line *line)
+{
+	size_t begun = utf8_begun((const unsigned char *)line->text, line->length);
+	line->length -= begun;
+	write_line(output, rank, line);
+	memmove(line->text, line->text + OUTPUT_LINE_MAX - begun, begun);
+	line->length = begun;
+}
+
 void output_check(struct output *output)
 {
 	bool bad = ferror(stdout) != 0;
@@ -52,8 +64,10 @@ void output_write(struct output *output, uint32_t rank, const uint8_t *data, siz
 		output->last = bytes > 0 ? (char)data[bytes - 1] : output->last;
 	}
 	for (size_t i = 0; line != NULL && i < bytes; i++) {
-		if (data[i] == '\n' || line->length == OUTPUT_LINE_MAX)
+		if (data[i] == '\n')
 			write_line(output, rank, line);
+		else if (line->length == OUTPUT_LINE_MAX)
+			break_line(output, rank, line);
 		if (data[i] != '\n')
 			line->text[line->length++] = (char)data[i];
 	}

@@ -2,6 +2,9 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
+
+#include "common/utf8.h"
 
 #define PANEL_WIDTH  460
 #define PANEL_HEIGHT 300
@@ -178,16 +181,24 @@ static void draw_validation(const struct panel *panel, const struct metrics_file
 			    at_y(panel, metrics->points[k].val_loss), color);
 }
 
-/* Names come from job files. */
+/* Names come from job files and paths. */
 static void write_text(FILE *stream, const char *text)
 {
-	for (; *text != '\0'; text++) {
-		if (*text == '<')
+	for (size_t left = strlen(text), bytes; left > 0; text += bytes, left -= bytes) {
+		bytes = utf8_length((const unsigned char *)text, left);
+		bool known = bytes > 0 && strncmp(text, "\xef\xbf\xbe", 3) != 0 &&
+		    strncmp(text, "\xef\xbf\xbf", 3) != 0; /* no characters of XML */
+		bytes += bytes == 0;
+		if (!known)
+			(void)fputs("\xef\xbf\xbd", stream);
+		else if (*text == '<')
 			(void)fputs("&lt;", stream);
+		else if (*text == '>')
+			(void)fputs("&gt;", stream);
 		else if (*text == '&')
 			(void)fputs("&amp;", stream);
 		else if ((unsigned char)*text >= ' ')
-			(void)fputc(*text, stream);
+			(void)fwrite(text, 1, bytes, stream);
 	}
 }
 

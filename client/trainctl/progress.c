@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/trainctl/print.h"
+#include "common/utf8.h"
 
 #define BAR_MIN   8
 #define BAR_MAX   40
@@ -163,13 +164,22 @@ static size_t width_of(const struct line *line, unsigned importance)
 	return width;
 }
 
-static size_t no_progress(const Traind__V1__Job *job, const struct progress_style *style, char *text)
+/* So many letters as there are columns. */
+static size_t no_progress(const Traind__V1__Job *job, const struct progress_style *style,
+    char text[PROGRESS_LINE_MAX])
 {
 	bool reason = job->reason != NULL && job->reason[0] != '\0';
-	int length = snprintf(text,
-	    style->width + 1 < PROGRESS_LINE_MAX ? style->width + 1 : PROGRESS_LINE_MAX, "%s%s%s",
-	    print_state(job->state), reason ? ": " : "", reason ? job->reason : "");
-	return (size_t)length < style->width ? (size_t)length : style->width;
+	size_t columns = 0, used = 0;
+	(void)snprintf(text, PROGRESS_LINE_MAX, "%s%s%s", print_state(job->state),
+	    reason ? ": " : "", reason ? job->reason : "");
+	for (size_t left = strlen(text); left > 0 && columns < style->width; columns++) {
+		size_t letter = utf8_length((unsigned char *)text + used, left);
+		letter += letter == 0;
+		used += letter;
+		left -= letter;
+	}
+	text[used] = '\0';
+	return columns;
 }
 
 size_t progress_bar(const Traind__V1__Job *job, const struct progress_history *history,

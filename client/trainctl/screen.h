@@ -21,6 +21,7 @@ struct screen {
 	uint64_t last_event_ms;
 	char last_state[256];
 	bool shown_any;
+	int failed; /* why stdout has not taken all, as errno */
 };
 
 /* A message of the job: new events, then progress. `now_ms` is monotonic. */

@@ -173,12 +173,19 @@ static int submit(struct launch *launch)
 static int say_detached(const struct launch *launch)
 {
 	unsigned long long job = launch->job;
-	if (launch->config->json)
-		(void)printf("{\"id\":%llu,\"address\":\"%s\"}\n", job, launch->config->address);
-	else
+	struct json json = { 0 };
+	if (launch->config->json) {
+		json_object(&json);
+		json_key_uint(&json, "id", job);
+		json_key(&json, "address");
+		json_string(&json, launch->config->address);
+		json_end(&json);
+		print_json_text(&json);
+	} else {
 		(void)printf("job %llu goes on by itself; `trainctl status %llu`, "
 		             "`trainctl logs %llu -f`, `trainctl cancel %llu`\n",
 		    job, job, job, job);
+	}
 	if (launch->started)
 		(void)fprintf(stderr, "trainctl: the cluster stays up: `trainctl down` ends it\n");
 	return EXIT_OK;

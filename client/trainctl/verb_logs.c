@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/trainctl/output.h"
@@ -7,6 +8,7 @@
 #include "client/trainctl/shown.h"
 #include "client/trainctl/verbs.h"
 #include "common/json.h"
+#include "common/utf8.h"
 
 const struct args_row verb_logs_options[] = {
 	{ "--follow", "-f", NULL, "go on until the job has ended", false },
@@ -16,15 +18,25 @@ const struct args_row verb_logs_options[] = {
 	{ NULL, NULL, NULL, NULL, false },
 };
 
+/* What the last piece of a peer ended with: a character that is not whole. */
+struct begun {
+	Traind__V1__LogChunk of; /* without data and name */
+	char node[TR_NAME_MAX];
+	uint8_t bytes[4];
+	size_t count;
+};
+
 struct logs {
 	struct rpc *rpc;
 	struct output output;
 	struct shown shown;
+	struct begun *begun; /* of JSON: one for each peer */
+	size_t n_begun;
 	bool json, ended;
 };
 
 /* One JSON object a piece, one a line. */
-static void print_json(struct logs *logs, const Traind__V1__LogChunk *chunk, uint64_t missing)
+static void print_piece(struct logs *logs, const Traind__V1__LogChunk *chunk, uint64_t missing)
 {
 	struct json json = { 0 };
 	json_object(&json);
@@ -41,6 +53,60 @@ static void print_json(struct logs *logs, const Traind__V1__LogChunk *chunk, uin
 	errno = 0;
 	print_json_text(&json);
 	output_check(&logs->output);
+}
+
+/* NULL: no memory. */
+static struct begun *begun_of(struct logs *logs, const Traind__V1__LogChunk *chunk)
+{
+	for (size_t i = 0; i < logs->n_begun; i++)
+		if (logs->begun[i].of.peer_id == chunk->peer_id)
+			return &logs->begun[i];
+	struct begun *grown = realloc(logs->begun, (logs->n_begun + 1) * sizeof(*grown));
+	if (grown == NULL)
+		return NULL;
+	logs->begun = grown;
+	struct begun *begun = &grown[logs->n_begun++];
+	*begun = (struct begun){ .of = TRAIND__V1__LOG_CHUNK__INIT };
+	begun->of.rank = chunk->rank;
+	begun->of.peer_id = chunk->peer_id;
+	(void)snprintf(begun->node, sizeof(begun->node), "%s", chunk->node_name);
+	return begun;
+}
+
+/* Nothing comes that would make it whole. */
+static void print_begun(struct logs *logs, struct begun *begun)
+{
+	Traind__V1__LogChunk chunk = begun->of;
+	chunk.node_name = begun->node;
+	chunk.data = (ProtobufCBinaryData){ begun->count, begun->bytes };
+	if (begun->count > 0)
+		print_piece(logs, &chunk, 0);
+	begun->count = 0;
+}
+
+/* Pieces end anywhere; a string of JSON ends with a whole character. */
+static void print_json(struct logs *logs, const Traind__V1__LogChunk *chunk, uint64_t missing)
+{
+	struct begun *begun = begun_of(logs, chunk);
+	uint8_t *bytes = malloc(chunk->data.len + sizeof(begun->bytes));
+	Traind__V1__LogChunk whole = *chunk;
+	if (begun == NULL || bytes == NULL) {
+		print_piece(logs, chunk, missing);
+		free(bytes);
+		return;
+	}
+	if (missing > 0)
+		print_begun(logs, begun);
+	memcpy(bytes, begun->bytes, begun->count);
+	if (chunk->data.len > 0)
+		memcpy(bytes + begun->count, chunk->data.data, chunk->data.len);
+	size_t all = begun->count + chunk->data.len;
+	begun->count = utf8_begun(bytes, all);
+	whole.data = (ProtobufCBinaryData){ all - begun->count, bytes };
+	memcpy(begun->bytes, bytes + whole.data.len, begun->count);
+	if (whole.data.len > 0 || missing > 0)
+		print_piece(logs, &whole, missing);
+	free(bytes);
 }
 
 static void on_chunk(void *arg, const uint8_t *message, size_t bytes)
@@ -123,6 +189,9 @@ int verb_logs(struct verb_call *call)
 		grpc_client_cancel(stream);
 	while (!logs.ended && uv_run(&call->rpc->loop, UV_RUN_ONCE) != 0)
 		;
+	for (size_t i = 0; i < logs.n_begun && logs.output.failed == 0; i++)
+		print_begun(&logs, &logs.begun[i]);
+	free(logs.begun);
 	int failed = output_finish(&logs.output);
 	shown_finish(&logs.shown);
 	if (failed == EPIPE)

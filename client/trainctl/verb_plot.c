@@ -83,9 +83,10 @@ static int write_file(const char *path, const struct plot_run *runs, size_t coun
 	    sizeof(beside))
 		return verbs_complain(EXIT_USAGE, "--output: the path is too long");
 	bool replaced = is_replaced(path);
-	FILE *stream = fopen(replaced ? beside : path, "w");
+	FILE *stream = fopen(replaced ? beside : path, replaced ? "wx" : "w");
 	if (stream == NULL)
-		return verbs_complain(EXIT_JOB_FAILED, "%s: %s", path, strerror(errno));
+		return verbs_complain(EXIT_JOB_FAILED, "%s: %s",
+		    replaced && errno == EEXIST ? beside : path, strerror(errno));
 	bool written = plot_write(stream, runs, count);
 	int cause = errno;
 	if (fclose(stream) != 0 && written) {

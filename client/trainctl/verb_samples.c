@@ -77,7 +77,7 @@ static void print_anew(const Traind__V1__Samples *samples)
 	             "checkpoint that the job went on from, of a job with another seed, text or "
 	             "batch",
 	    (number)anew, (number)anew);
-	if (anew % samples->per_epoch > 0)
+	if (samples->per_epoch > 0 && anew % samples->per_epoch > 0)
 		(void)printf("; of epoch %llu some may be used twice and others never",
 		    (number)(anew / samples->per_epoch));
 	(void)putchar('\n');

@@ -4,6 +4,7 @@
 #include <uv.h>
 
 #include "common/log.h"
+#include "common/standard_files.h"
 #include "daemon/membership/server/memberd.h"
 #include "daemon/membership/server/memberd_settings.h"
 #include "daemon/shell/fdlimit.h"
@@ -78,6 +79,7 @@ int main(int argc, char **argv)
 	enum cmdline_wish wish;
 	struct tr_error error;
 	uint64_t open_files;
+	standard_files_hold();
 	settings.folder = default_folder();
 	const struct cmdline_row *rows = memberd_settings_rows(&settings);
 	if (cmdline_parse(rows, argc, argv, &wish, &error) != TR_OK) {

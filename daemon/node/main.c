@@ -11,6 +11,7 @@
 
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/standard_files.h"
 #include "daemon/node/node.h"
 #include "daemon/node/node_settings.h"
 #include "daemon/node/shepherd.h"
@@ -104,6 +105,7 @@ int main(int argc, char **argv)
 	struct tr_error error;
 	if (argc == 2 && strcmp(argv[1], SHEPHERD_ARGUMENT) == 0)
 		return shepherd_run();
+	standard_files_hold();
 	set_defaults();
 	const struct cmdline_row *rows = node_settings_rows(&settings);
 	if (cmdline_parse(rows, argc, argv, &wish, &error) != TR_OK) {

@@ -32,6 +32,7 @@ def training_job(step=0, steps=10, state=pb.JOB_STATE_RUNNING, **progress):
 class FakeTrainer(rpc.TrainerServicer):
     def __init__(self):
         self.jobs, self.logs, self.nodes = {}, {}, []
+        self.samples = pb.Samples()
         self.submitted, self.cancelled, self.watchers = [], [], 0
         self.on_submit = lambda spec: training_job()
         self.changed = threading.Condition()
@@ -124,6 +125,9 @@ class FakeTrainer(rpc.TrainerServicer):
 
     def ListNodes(self, request, context):
         return pb.ListNodesResponse(nodes=self.nodes)
+
+    def GetSamples(self, request, context):
+        return self.samples
 
     def MeasureLinks(self, request, context):
         self.hold_here("MeasureLinks")

@@ -447,6 +447,21 @@ def test_two_daemons_cannot_share_a_folder(cluster, program):
     still_works(cluster)
 
 
+@pytest.mark.parametrize("program", ["memberd", "traind"])
+def test_a_daemon_without_standard_files(tmp_path, program):
+    """As some supervisors start it: nothing that it opens is taken for stderr, and it ends in order."""
+    where = ["--memberd", "127.0.0.1:1"] if program == "traind" else []
+    process = subprocess.Popen([str(BIN / program), "--listen", "127.0.0.1:0", "--dir", str(tmp_path / "d"), *where],
+                               preexec_fn=lambda: os.closerange(0, 3))
+    try:
+        wait_for(lambda: (tmp_path / "d" / "address").exists(), "it to serve")
+        assert [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in range(3)] == ["/dev/null"] * 3
+        process.terminate()
+        assert process.wait(DEADLINE_S) == 0
+    finally:
+        process.kill()
+
+
 def test_json_logs(tmp_path):
     import json
     with Cluster(tmp_path, nodes=1, memberd=["--log-format", "json"], traind=["--log-format=json"]) as cluster:

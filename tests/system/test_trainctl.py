@@ -8,10 +8,12 @@ import signal
 import subprocess
 import uuid
 
+import grpc
 import pytest
 
+from fake_trainer import FakeTrainer, training_job
 from harness import BIN, DEADLINE_S, MARK, Cluster, alive, marked_processes, trainctl, trainctl_json, wait_for
-from stubs import ROOT
+from stubs import ROOT, pb, rpc
 
 JOB_FILE = """name: small
 model: {layers: 1, width: 16, heads: 2, context: 16}
@@ -510,6 +512,70 @@ def test_output_that_cannot_be_written(home):
     assert done.returncode == 1 and done.stderr == "trainctl: standard output: No space left on device\n"
 
 
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_a_standard_file_that_is_closed(cluster, closed):
+    """As by `<&-` or a supervisor: sockets must not take its number."""
+    environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
+    done = subprocess.run([str(BIN / "trainctl"), "nodes"], capture_output=True, text=True, env=environment, timeout=DEADLINE_S,
+                          preexec_fn=lambda: os.close(closed))
+    assert done.returncode == (1 if closed == 1 else 0), done.stderr
+    assert done.stderr == ("trainctl: standard output: Bad file descriptor\n" if closed == 1 else "")
+    assert closed == 1 or done.stdout.startswith("ID")
+
+
 def test_version(home):
     assert home.run("version").stdout == home.run("--version").stdout
     assert set(home.json("version")) == {"version"}
+
+
+def test_an_address_in_json(home, tmp_path):
+    """The path of a socket may hold what JSON quotes."""
+    where = f'unix:{tmp_path}/a"b\\c'
+    fake = FakeTrainer()
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
+    rpc.add_TrainerServicer_to_server(fake, server)
+    server.add_insecure_port(where)
+    server.start()
+    done = home.run("launch", "-n", "1", "--detach", "--json", "--address", where, "true")
+    server.stop(None)
+    assert done.returncode == 0 and json.loads(done.stdout) == {"id": 1, "address": where}
+
+
+def test_a_picture_is_not_written_through_a_link(home, tmp_path):
+    """Whose name somebody has guessed: of a folder that others may write to."""
+    (tmp_path / "metrics.jsonl").write_text('{"step":1,"loss":3}\n{"step":2,"loss":2}\n')
+    (tmp_path / "victim").write_text("kept")
+    plant = f"cd {tmp_path}; ln -s victim loss.svg.$$.new; exec {BIN}/trainctl plot metrics.jsonl"
+    done = subprocess.run(["sh", "-c", plant], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=home.environment)
+    assert done.returncode == 1 and done.stderr.startswith("trainctl: loss.svg.") and done.stderr.endswith(".new: File exists\n")
+    assert (tmp_path / "victim").read_text() == "kept" and not (tmp_path / "loss.svg").exists()
+
+
+# ---- answers that no memberd gives
+
+@pytest.fixture
+def fake():
+    with FakeTrainer() as service:
+        yield service
+
+
+def fake_run(fake, *arguments):
+    return trainctl("--address", fake.address, *arguments, check=False)
+
+
+@pytest.mark.parametrize("sizes", [{"tp": 65536, "pp": 65536}, {"tp": 2}])
+def test_a_mesh_that_cannot_be(fake, sizes):
+    job = training_job(step=1)
+    job.spec.mesh.MergeFrom(pb.Mesh(workers=4, **sizes))
+    job.progress.plan.MergeFrom(pb.PlanNow(dp=0, pp=0, tp=0))
+    fake.add(job)
+    for words in (["status", "1"], ["status", "1", "--json"], ["jobs", "--json"]):
+        done = fake_run(fake, *words)
+        assert done.returncode == 0, (words, done.stderr)
+    assert json.loads(done.stdout)[0]["mesh"] is None
+
+
+def test_samples_of_an_epoch_of_none(fake):
+    fake.samples = pb.Samples(job_id=1, known=True, anew=3, epochs=[pb.SampleEpoch(counted=1)])
+    done = fake_run(fake, "samples", "1")
+    assert done.returncode == 0 and "began anew with number 3" in done.stdout, done.stderr

@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import subprocess
+import termios
 import time
 
 import pytest
@@ -317,6 +318,41 @@ def test_a_reader_of_logs_may_leave(fake):
     assert process.wait(DEADLINE_S) == 0 and process.stderr.read() == ""
 
 
+def test_characters_of_logs_stay_whole(fake):
+    """Wherever the pieces end, and where a line is broken as it is too long."""
+    job = fake.add(training_job(state=pb.JOB_STATE_DONE))
+    euro = "\u20ac".encode()
+    for at, piece in enumerate([b"x" + euro[:1], euro[1:2], euro[2:] + euro[:2]]):
+        fake.log(job, 0, piece, [0, 2, 3][at])
+    long = fake.add(training_job(state=pb.JOB_STATE_DONE))
+    fake.log(long, 1, ("xy" + "\u20ac" * 3000 + "\n").encode(), 0)
+    rows = [json.loads(line) for line in run(fake, "logs", "1", "--json").stdout.splitlines()]
+    assert "".join(row["data"] for row in rows) == "x\u20ac\ufffd\ufffd" and all(row["data"] for row in rows)
+    lines = [line[4:] for line in run(fake, "logs", long).stdout.splitlines()]
+    assert "".join(lines) == "xy" + "\u20ac" * 3000 and len(lines) == 3
+
+
+@pytest.mark.parametrize("verb", ["launch", "jobs"])
+@pytest.mark.parametrize("full", [True, False])
+def test_what_people_read_that_cannot_be_written(fake, job_file, verb, full):
+    """A full disk is an error; who reads a pipe may leave."""
+    where = os.open("/dev/full", os.O_WRONLY)
+    if not full:
+        os.close(where)
+        left, where = os.pipe()
+        os.close(left)
+    words = [verb, str(job_file)] if verb == "launch" else [verb]
+    process = subprocess.Popen([str(BIN / "trainctl"), "--address", fake.address, *words], stdin=subprocess.DEVNULL, stdout=where,
+                               stderr=subprocess.PIPE, text=True, env=environment())
+    os.close(where)
+    if verb == "launch":
+        wait_watched(fake)
+        steps(fake, 1, 1, 10)
+        finish(fake, 1)
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, err) == ((1, "trainctl: standard output: No space left on device\n") if full else (0, ""))
+
+
 def test_a_log_without_its_beginning_says_so(fake):
     job = fake.add(training_job(state=pb.JOB_STATE_DONE))
     fake.log(job, 0, b"late\n", 1000)
@@ -426,6 +462,28 @@ def test_narrow_terminal_and_no_color(fake, job_file, terminal):
     drawn = [part for part in re.split(r"[\r\n]|\033\[\d*[AJ]", screen.text) if "/10" in part]
     assert drawn and all(len(part) < 40 for part in drawn)
     assert all(len(part) < 30 for part in drawn if part.startswith("7/10"))
+
+
+@pytest.mark.parametrize("term", ["dumb", ""])
+def test_a_terminal_of_no_kind(fake, job_file, terminal, term):
+    screen = terminal("launch", job_file, TERM=term)
+    wait_watched(fake)
+    finish(fake, 1)
+    assert screen.wait() == 0 and "\033" not in screen.text
+
+
+def test_a_question_that_nobody_answers(fake, job_file, terminal):
+    """The job ends meanwhile: its end is not written over the question. Ctrl-\\ and Ctrl-Z do not leave a terminal without echo."""
+    screen = terminal("launch", job_file)
+    wait_watched(fake)
+    screen.send("\x03")
+    screen.expect(r"eep following\? $")
+    screen.send("\x1c\x1a")
+    fake.end(1, pb.JOB_STATE_FAILED, "it broke")
+    assert screen.wait() == 1
+    assert re.search(r"following\? \r\n\r?failed: it broke\r\n", screen.text), screen.text
+    usual = termios.ECHO | termios.ICANON | termios.ECHOCTL
+    assert termios.tcgetattr(screen.fd)[3] & usual == usual
 
 
 def test_ctrl_c_detach(fake, job_file, terminal):

@@ -89,7 +89,7 @@ static void test_picture(void **state)
 	/* One panel: nobody knows what was sent. */
 	assert_int_equal(count_of(svg, "loss over"), 1);
 	assert_int_equal(count_of(svg, "<circle"), 4);
-	assert_int_equal(count_of(svg, "a &lt;b> &amp; c"), 1);
+	assert_int_equal(count_of(svg, "a &lt;b&gt; &amp; c"), 1);
 	/* Neighbours were averaged, and everything lies in the panel. */
 	const char *train = strstr(svg, "class=\"train\"");
 	assert_non_null(train);
@@ -110,6 +110,11 @@ static void test_picture(void **state)
 	assert_int_equal(count_of(svg, ">GB<"), 1);
 	assert_int_equal(count_of(svg, "class=\"val\""), 4);
 	assert_int_equal(count_of(svg, "nan") + count_of(svg, "inf"), 0);
+	free(svg);
+	/* Folders may be called anything, of which XML takes little. */
+	const struct plot_run odd[] = { { "caf\xe9 ]]>\x1b \xc3\xa9\xef\xbf\xbf", &file } };
+	svg = draw(odd, 1);
+	assert_int_equal(count_of(svg, ">caf\xef\xbf\xbd ]]&gt; \xc3\xa9\xef\xbf\xbd</text>"), 1);
 	free(svg);
 	/* A single point has no curve, and a picture all the same. */
 	file.count = 1;

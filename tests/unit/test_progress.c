@@ -21,6 +21,7 @@ struct fixture {
 	Traind__V1__Peer *peers[3];
 };
 
+static char umlauts[] = "n\xc3\xb6\xc3\xb6\xc3\xb6\xc3\xb6";
 static char active[] = "active", lost[] = "lost", empty[] = "",
             waits[] = "needs 3 slots, 2 are free";
 
@@ -138,6 +139,14 @@ static void test_waiting_job_says_why(void **state)
 	                     &(struct progress_style){ .width = 10 }, line),
 	    10);
 	assert_string_equal(line, "queued: ne");
+	/* Letters are cut off whole, and counted as columns. */
+	struct progress_style style = { .width = 11 };
+	fixture.job.reason = umlauts;
+	assert_int_equal(progress_bar(&fixture.job, &history, &style, line), 11);
+	assert_string_equal(line, "queued: n\xc3\xb6\xc3\xb6");
+	style.width = 0;
+	assert_int_equal(progress_bar(&fixture.job, &history, &style, line), 0);
+	fixture.job.reason = waits;
 	progress_plain(&fixture.job, line);
 	assert_string_equal(line, "queued: needs 3 slots, 2 are free");
 }
