@@ -80,7 +80,9 @@ static struct sync_kept facts_of(const struct tr_sync *s)
 {
 	const struct lease_account *account = sync_leasing_account(s);
 	uint64_t peer = tr_peer_id(s->group);
-	bool on_way = s->taken && !s->committed && s->given.weight > 0;
+	/* Samples too, of which nothing was learned (drift.h). */
+	bool on_way = s->taken && !s->committed &&
+	    (s->given.weight > 0 || s->given_lost + s->given.samples > 0);
 	struct sync_kept kept = { .magic = KEPT_MAGIC,
 		.parameters = s->first[s->options.fragments],
 		.fragments = s->options.fragments,
@@ -124,7 +126,7 @@ size_t tr_sync_keep(const tr_sync *s, void *into)
 	float *movement = (float *)((char *)into + sizeof(kept)),
 	      *sent = movement + kept.parameters;
 	const float *from = s->start ? s->start : s->outer;
-	float scale = on_way ? (float)(1 / s->given.weight) : 0;
+	float scale = s->given.weight > 0 ? (float)(1 / s->given.weight) : 0;
 
 	memcpy(into, &kept, sizeof(kept));
 	for (size_t t = 0; t < s->tensor_count; t++) {

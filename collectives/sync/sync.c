@@ -454,6 +454,17 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 	return status;
 }
 
+/* Where training is. */
+static void find_step(struct tr_sync *s)
+{
+	struct sync_slot before;
+
+	if (pace_decides(&s->options))
+		s->progress.step = s->counters->agreed.step;
+	else if (sync_schedule_slot(&s->schedule, s->counters->round, &before))
+		s->progress.step = before.merge;
+}
+
 /* A joiner, or a peer that lost its parameters: it gives nothing to the round under way, has its result and goes on from there. */
 static tr_status sit_out(struct tr_sync *s, struct tr_error *error)
 {
@@ -466,6 +477,7 @@ static tr_status sit_out(struct tr_sync *s, struct tr_error *error)
 		status = sync_begin(s, error);
 	if (status == TR_OK)
 		status = closing_wait(s, error);
+	find_step(s); /* before it has a rate: whether it comes late to a race goes by it */
 	return status == TR_OK ? next_round(s, error) : status;
 }
 
@@ -509,17 +521,6 @@ static tr_status check_policy(const struct tr_sync *s, struct tr_error *error)
 	    "sync: policy: found keep, allowed: uniform, replay (TR_UNIFORM in tr_join_options)");
 }
 
-/* Where training is. */
-static void find_step(struct tr_sync *s)
-{
-	struct sync_slot before;
-
-	if (pace_decides(&s->options))
-		s->progress.step = s->counters->agreed.step;
-	else if (sync_schedule_slot(&s->schedule, s->counters->round, &before))
-		s->progress.step = before.merge;
-}
-
 tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *error)
 {
 	memset(now, 0, sizeof(*now));
@@ -533,10 +534,8 @@ tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *er
 		now->after = s->round;
 	}
 	find_step(s);
-	while (status == TR_OK && !s->finished && (!sync_contributes(s) || is_late(s))) {
+	while (status == TR_OK && !s->finished && (!sync_contributes(s) || is_late(s)))
 		status = sit_out(s, error);
-		find_step(s);
-	}
 	if (status == TR_OK)
 		status = enroll(s, error);
 	if (status != TR_OK)

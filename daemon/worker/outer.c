@@ -315,11 +315,29 @@ static void merged(struct trainer *t, const struct tr_sync_now *now)
 		validate(t, now);
 }
 
+static bool has_moments(const struct trainer *t)
+{
+	for (size_t i = 0; i < t->layout.count; i++)
+		if (t->arrays.first[i] != 0)
+			return true;
+	return false;
+}
+
+/* Who joins after a new beginning has no moments yet: their age counts from here, but where the round that it waited for gave it the winner's. */
+static void begin_moments(struct trainer *t, const struct tr_sync_now *now)
+{
+	t->outer.origin = origin_of(t);
+	t->outer.raced = tr_sync_races(t->outer.sync);
+	if (t->outer.age == 0 && t->outer.origin > 0 && has_moments(t))
+		t->outer.age = now->step - t->outer.origin;
+}
+
 /* A joiner comes in the middle: by then whole batches were trained on. */
 static tr_status started(struct trainer *t, const struct tr_sync_now *now, struct tr_error *error)
 {
 	uint64_t read = t->counters->step;
 	take_start(t);
+	begin_moments(t, now);
 	t->counters->step = step_of(t, now);
 	t->counters->samples = lease_counted(t->account);
 	if (t->counters->step > read)

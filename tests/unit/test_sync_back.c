@@ -253,6 +253,49 @@ static void who_comes_back_twice_is_known_by_either_name(void **state)
 	}
 }
 
+/* It had nothing on its way but samples whose work was thrown away: they are used, all the same. */
+static void samples_on_their_way_without_a_movement_are_kept(void **state)
+{
+	(void)state;
+	struct tr_sync_options options = options_of(TR_SYNC_DILOCO);
+	struct tr_sync_work nothing = { 0 };
+	struct tr_error error;
+	options.share_by_speed = true;
+	struct peer *p = peer_with(&options, 5, 1);
+	peer_start(p);
+	for (unsigned i = 0; i < H; i++)
+		train(p);
+	p->sync->lost = BATCH; /* as after a drift */
+	p->world.late = 1000;
+	for (unsigned i = 0; i < H; i++)
+		assert_int_equal(tr_sync_step(p->sync, &nothing, &p->now, &error), TR_OK);
+	assert_true(p->now.alone);
+	train(p);
+	train(p);
+	uint64_t next = tr_sync_sample(p->sync, 0);
+	assert_int_equal(next, (H + 3) * BATCH);
+	void *kept = malloc(tr_sync_kept_bytes(p->sync));
+	size_t bytes = tr_sync_keep(p->sync, kept);
+	struct lease_account *account = malloc(sizeof(*account));
+	*account = *tr_sync_leases(p->sync);
+	peer_end(p);
+	for (unsigned counted = 0; counted < 2; counted++) {
+		p = peer_with(&options, 9, 3);
+		*tr_sync_leases(p->sync) = *account;
+		assert_int_equal(tr_sync_bring(p->sync, kept, bytes, &error), TR_OK);
+		peer_start(p);
+		assert_non_null(strstr(p->now.event, "peer 9 is back"));
+		assert_null(strstr(p->now.event, "too late"));
+		assert_int_equal(tr_sync_sample(p->sync, 0), next);
+		peer_end(p);
+		const struct lease_use use = { 5, BATCH,
+			BATCH }; /* the others merged it after all */
+		lease_settle(account, &use, 1, 2);
+	}
+	free(account);
+	free(kept);
+}
+
 static void what_does_not_fit_is_refused(void **state)
 {
 	(void)state;
@@ -294,6 +337,7 @@ int main(void)
 		cmocka_unit_test(what_is_dropped_is_trained_on_again_once),
 		cmocka_unit_test(what_was_brought_in_vain_is_kept_again),
 		cmocka_unit_test(who_comes_back_twice_is_known_by_either_name),
+		cmocka_unit_test(samples_on_their_way_without_a_movement_are_kept),
 		cmocka_unit_test(what_does_not_fit_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

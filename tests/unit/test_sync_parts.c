@@ -167,6 +167,49 @@ static void a_winner_without_samples_in_its_last_round(void **state)
 	peer_end(p);
 }
 
+static double counting_probe(void *arg, uint64_t batch)
+{
+	(void)batch;
+	++*(unsigned *)arg;
+	return 1;
+}
+
+/* It has trained for less time than the others, also if the round that it waited for was the race's first. */
+static void who_comes_late_tells_nothing_of_a_race(void **state)
+{
+	(void)state;
+	for (uint64_t joins_at = 1; joins_at < 4; joins_at++) {
+		struct fake_world world;
+		struct member members[2] = { 0 };
+		unsigned told[2] = { 0 };
+		fake_world_init(&world, 2);
+		world.groups[1].joins_at = joins_at;
+		for (unsigned i = 0; i < 2; i++) {
+			struct peer *p = members[i].peer = calloc(1, sizeof(*p));
+			p->options = options_of(TR_SYNC_HDET);
+			p->options.steps = SEARCH_FEWEST_PERIODS * H;
+			p->options.alone_steps = 0;
+			p->options.lr_search = true;
+			p->options.lr_probe = counting_probe;
+			p->options.lr_probe_arg = &told[i];
+			peer_create(p, &world.groups[i], 1);
+		}
+		for (unsigned i = 0; i < 2; i++)
+			assert_int_equal(pthread_create(&members[i].thread, NULL, live, &members[i]),
+			    0);
+		for (unsigned i = 0; i < 2; i++) {
+			(void)pthread_join(members[i].thread, NULL);
+			assert_int_equal(members[i].status, TR_OK);
+			assert_false(tr_sync_races(members[i].peer->sync));
+			tr_sync_destroy(members[i].peer->sync);
+			free(members[i].peer);
+		}
+		assert_int_equal(told[0], 1); /* it raced alone: once */
+		assert_int_equal(told[1], 0);
+		fake_world_finish(&world);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -174,6 +217,7 @@ int main(void)
 		cmocka_unit_test(members_that_die_before_the_first_merge),
 		cmocka_unit_test(what_is_learned_after_a_take_of_nothing),
 		cmocka_unit_test(a_winner_without_samples_in_its_last_round),
+		cmocka_unit_test(who_comes_late_tells_nothing_of_a_race),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,6 +169,32 @@ static void test_a_part_of_a_validation_is_none(void **state)
 	job_finish(&j);
 }
 
+/* Races end with round 13, in which the last winner gives its moments; training began anew at step 12. Who waited for that round has them, who comes later has none. */
+static void test_moments_of_who_joins_after_races(void **state)
+{
+	(void)state;
+	static const uint64_t joins_at[] = { 9, 13, 40 }, ages[] = { 88, 88, 20 };
+	for (size_t i = 0; i < sizeof(ages) / sizeof(ages[0]); i++) {
+		struct job j;
+		struct fake_world w;
+		struct peer_run runs[3];
+		job_init(&j, 100);
+		talk_rarely(&j, "hdet", 2);
+		j.sync.lr_search = true;
+		j.optimizer.eval_every = 0;
+		fake_world_init(&w, 3);
+		w.groups[2].joins_at = joins_at[i];
+		run_world(&j, &w, runs);
+		for (unsigned p = 0; p < 3; p++)
+			assert_ok(&runs[p]);
+		assert_int_equal(runs[0].age, 88);
+		assert_int_equal(runs[1].age, 88);
+		assert_int_equal(runs[2].age, ages[i]);
+		runs_finish(&w, runs);
+		job_finish(&j);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -178,6 +204,7 @@ int main(void)
 		cmocka_unit_test(test_a_part_of_a_validation_is_none),
 		cmocka_unit_test(test_a_joiner_at_the_end_writes),
 		cmocka_unit_test(test_a_joiner_with_another_checkpoint),
+		cmocka_unit_test(test_moments_of_who_joins_after_races),
 	};
 	log_configure(LOG_ERROR, false);
 	gemm_setup();

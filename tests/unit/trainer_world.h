@@ -23,6 +23,7 @@ struct peer_run {
 	struct tr_error error;
 	float *params; /* a copy of the end */
 	size_t count;
+	uint64_t age; /* gradients in its moments, if it talked rarely */
 };
 
 static inline void *run_peer(void *arg)
@@ -34,6 +35,7 @@ static inline void *run_peer(void *arg)
 		return NULL;
 	run->status = trainer_run(t, &run->error);
 	run->count = t->layout.count;
+	run->age = t->outer.age;
 	run->params = calloc(run->count, sizeof(float));
 	memcpy(run->params, t->arrays.params, run->count * sizeof(float));
 	trainer_destroy(t);
