@@ -43,13 +43,14 @@ static void break_line(struct output *output, uint32_t rank, struct output_line 
 	line->length = begun;
 }
 
-void output_check(struct output *output)
+void output_check(int *failed)
 {
 	bool bad = ferror(stdout) != 0;
 	bad = fflush(stdout) != 0 || bad;
-	if (!bad || output->failed != 0)
+	if (!bad)
 		return;
-	output->failed = errno != 0 ? errno : EIO;
+	if (*failed == 0)
+		*failed = errno != 0 ? errno : EIO;
 	clearerr(stdout); /* main need not tell of it too */
 }
 
@@ -71,7 +72,7 @@ void output_write(struct output *output, uint32_t rank, const uint8_t *data, siz
 		if (data[i] != '\n')
 			line->text[line->length++] = (char)data[i];
 	}
-	output_check(output);
+	output_check(&output->failed);
 }
 
 void output_gap(struct output *output, uint32_t rank, uint64_t bytes)
@@ -93,7 +94,7 @@ void output_flush(struct output *output)
 		if (output->lines[rank].length > 0)
 			write_line(output, (uint32_t)rank, &output->lines[rank]);
 	}
-	output_check(output);
+	output_check(&output->failed);
 }
 
 int output_finish(struct output *output)

@@ -28,8 +28,8 @@ void output_write(struct output *output, uint32_t rank, const uint8_t *data, siz
 /* So many bytes of the rank's output are not to be had: said on a line of its own. 0: nothing. */
 void output_gap(struct output *output, uint32_t rank, uint64_t bytes);
 void output_flush(struct output *output); /* lines without an end */
-/* After own writes to stdout, before which errno was 0. */
-void output_check(struct output *output);
+/* After any writes to stdout, before which errno was 0: flushes; *failed, if it is 0, becomes why not all was taken. */
+void output_check(int *failed);
 /* Flushes; 0, or why not all could be written (errno): EPIPE where the reader has left. */
 int output_finish(struct output *output);
 

@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "client/trainctl/output.h"
 #include "client/trainctl/print.h"
 
 #define PLAIN_EVERY_MS 2000
@@ -17,23 +18,6 @@ static unsigned terminal_width(void)
 	struct winsize size;
 	return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col
 	                                                                       : WIDTH_FALLBACK;
-}
-
-/* Before what is written, and after. */
-static void begin(void)
-{
-	errno = 0;
-}
-
-static void flush(struct screen *screen)
-{
-	bool bad = ferror(stdout) != 0;
-	bad = fflush(stdout) != 0 || bad;
-	if (!bad)
-		return;
-	if (screen->failed == 0)
-		screen->failed = errno != 0 ? errno : EIO;
-	clearerr(stdout); /* main need not tell of it too */
 }
 
 /* A terminal that has become narrower has wrapped the line: go up as many rows as it takes now. */
@@ -53,25 +37,25 @@ void screen_redraw(struct screen *screen, const Traind__V1__Job *job)
 	char line[PROGRESS_LINE_MAX];
 	if (!screen->config->terminal)
 		return;
-	begin();
+	errno = 0;
 	erase(screen);
 	struct progress_style style = { .width = terminal_width() - 1,
 		.color = screen->config->color,
 		.utf8 = screen->config->utf8 };
 	screen->drawn = progress_bar(job, &screen->history, &style, line);
 	(void)printf("\r%s", line);
-	flush(screen);
+	output_check(&screen->failed);
 }
 
 void screen_say(struct screen *screen, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
-	begin();
+	errno = 0;
 	erase(screen);
 	(void)vprintf(format, args);
 	(void)putchar('\n');
-	flush(screen);
+	output_check(&screen->failed);
 	va_end(args);
 }
 
@@ -145,11 +129,11 @@ void screen_end(struct screen *screen, const Traind__V1__Job *job)
 {
 	if (screen->config->terminal) {
 		screen_redraw(screen, job);
-		begin();
+		errno = 0;
 		(void)putchar('\n');
 		screen->drawn = 0;
 	} else {
 		show_plain(screen, job, false);
 	}
-	flush(screen);
+	output_check(&screen->failed);
 }

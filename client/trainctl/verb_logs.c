@@ -52,7 +52,7 @@ static void print_piece(struct logs *logs, const Traind__V1__LogChunk *chunk, ui
 	json_end(&json);
 	errno = 0;
 	print_json_text(&json);
-	output_check(&logs->output);
+	output_check(&logs->output.failed);
 }
 
 /* NULL: no memory. */
