@@ -296,8 +296,8 @@ uint32_t ranks_source(const struct ranks *r, uint64_t places)
 
 	for (uint32_t i = 0; i < count; i++)
 		if (there[i] < 64 && (places >> there[i] & 1) != 0)
-			return there[i];
-	return count > 0 ? there[0] : RANKS_NONE;
+			return i;
+	return count > 0 ? 0 : RANKS_NONE;
 }
 
 static uint32_t gather(const struct ranks *r, uint32_t index, const bool same[MESH_AXES],

@@ -101,7 +101,7 @@ uint32_t ranks_holder(const struct ranks *ranks, uint32_t shard);
 uint32_t ranks_worker_of(const struct ranks *ranks, uint32_t shard, uint32_t replica);
 /* A bit for each of the first 64 places along dp whose workers are all there, and the same in both tables. */
 uint64_t ranks_stood(const struct ranks *before, const struct ranks *ranks);
-/* Place along dp of the replica that a checkpoint is taken from, of all its shards: the first there that is one of `places`, or the first. For where replicas train apart each has moments of its own, and only its
+/* The replica (ranks_replica) that a checkpoint is taken from, of all its shards: the first that is at one of `places` along dp, or the first. For where replicas train apart each has moments of its own, and only its
  * workers' fit together; those of who has just come are zeros. RANKS_NONE: there is none. */
 uint32_t ranks_source(const struct ranks *ranks, uint64_t places);
 /* Index of the peer with this rank; RANKS_NONE. */

@@ -93,8 +93,8 @@ struct sharded_state {
 	struct sync_costs costs; /* of merges, of replicas that train apart */
 	double lr_base[2];       /* of their learning rates: sharded_lr_base */
 	uint64_t merged_steps;   /* of the newest merge; 0: there was none */
-	uint64_t
-	    trained; /* places along dp (ranks_stood) of replicas that had a part in the newest merge, and whose workers are the same since */
+	/* Places along dp (ranks_stood) of replicas that had a part in the newest merge, and whose workers are the same since. */
+	uint64_t trained;
 	uint64_t merges; /* that lie between the job's first step and this one (sharded_stream.h) */
 	uint64_t
 	    kept_out; /* 1: of the last round's peers a replica was not put to work, since it is not worth it */

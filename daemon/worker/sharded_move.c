@@ -133,12 +133,8 @@ static uint32_t gather_tag(uint32_t shard)
 static uint32_t source_of(const struct sharded *s, uint32_t shard)
 {
 	uint64_t fit = ranks_stood(&s->state->ranks, &s->next);
-	uint32_t dp = ranks_source(&s->next, s->apart != NULL ? fit & s->state->trained : fit);
-	uint32_t tp = s->next.mesh.size[MESH_TP];
-	const struct mesh_at at = {
-		.at = { [MESH_DP] = dp, [MESH_PP] = shard / tp, [MESH_TP] = shard % tp }
-	};
-	return dp != RANKS_NONE ? ranks_at(&s->next, mesh_rank(&s->next.mesh, at)) : RANKS_NONE;
+	uint32_t replica = ranks_source(&s->next, s->apart != NULL ? fit & s->state->trained : fit);
+	return ranks_worker_of(&s->next, shard, replica);
 }
 
 bool sharded_writes(const struct trainer *t)
