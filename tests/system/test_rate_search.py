@@ -126,20 +126,29 @@ def test_who_dies_and_who_comes_in_it(group, merges):
     assert joiner.merges()[-1]["contributors"] == 4
 
 
-def test_a_winner_that_dies_before_it_has_given_its_parameters(group):
-    """What was learned in the race is lost; what the others' optimizers know with it: they begin anew, at the rate that was found."""
-    options = dict(H=4, lr_search=1, pause_us=20000)
-    peers = [group(3, "hdet", 480, **options) for _ in range(3)]
+def kill_the_second_winner(group, name):
+    """As soon as it is known: it was to give its parameters in the next merge, four steps later. Those who are left, at their end, and how many merges there were by then."""
+    peers = [group(3, "hdet", 480, name, H=4, lr_search=1, pause_us=20000) for _ in range(3)]
     by_id = {peer.said("joined")[0]["joined"]: peer for peer in peers if wait_for(lambda: peer.said("joined"), "its id") or True}
     wait_for(lambda: len(peers[0].said("event")) == 2, "the second race's winner")
-    winner = by_id[int(peers[0].said("event")[1]["event"].split()[7])]
-    merges = len(winner.merges())
+    said = peers[0].said("event")[1]
+    winner = by_id[int(said["event"].split()[7])]
     winner.process.send_signal(signal.SIGKILL)
     left = [peer for peer in peers if peer is not winner]
     for peer in left:
         peer.end()
     check_alike(left)
-    named = left[0].merges()
+    before = peers[0].lines[:peers[0].lines.index(said)]
+    return left, sum("round" in line for line in before) + 1  # a merge's event is said before it
+
+
+def test_a_winner_that_dies_before_it_has_given_its_parameters(group):
+    """What was learned in the race is lost; what the others' optimizers know with it: they begin anew, at the rate that was found."""
+    for attempt in range(5):  # on a busy machine it may have given them by the time it is killed
+        left, merges = kill_the_second_winner(group, f"g{attempt}")
+        named = left[0].merges()
+        if named[merges]["contributors"] == 2:
+            break
     assert named[merges]["tokens"] == 0 and named[merges]["contributors"] == 2  # nobody's movement was taken
     origin = named[-1]["origin"]
     assert origin == named[merges]["step"] and named[merges - 1]["origin"] < origin and named[-1]["lr_base"] == named[merges - 1]["lr_base"]
