@@ -210,6 +210,9 @@ struct tr_sync_now {
 	 * became of what this peer brought. NULL: nothing. Valid until the next call. */
 	const char *event;
 	uint64_t samples; /* for this peer's next inner step, if the options have a batch; else 0 */
+	/* This peer's own parameters were not numbers to train on (NaN, infinite, or 2^64 and more) when their movement was to be taken: it does not count, and they are the outer ones again, of
+	 * all fragments; `event` says so, here alone. What an inner optimizer remembers of them is to be begun anew. */
+	bool unsound;
 };
 
 /* Fills in what is not given and refuses what cannot be, as tr_sync_create does; `layers`: how many different ones the tensors name. For
@@ -227,6 +230,8 @@ TR_API tr_status tr_sync_start(tr_sync *sync, struct tr_sync_now *now, struct tr
 /* After each inner step. */
 TR_API tr_status tr_sync_step(tr_sync *sync, const struct tr_sync_work *work,
     struct tr_sync_now *now, struct tr_error *error);
+/* The next inner step begins here: what the caller did since the last call (evaluated, saved) does not count as time that its steps take, by which members that go by time or speed pace themselves. */
+TR_API void tr_sync_resume(tr_sync *sync);
 /* Inner steps in all, as the group has them: after tr_sync_start they need not be this peer's own, as where it and the group went on from different checkpoints. */
 TR_API uint64_t tr_sync_steps(const tr_sync *sync);
 /* The number of sample `i`, less than struct tr_sync_now's `samples`, of this peer's next inner step. UINT64_MAX: there is none. */

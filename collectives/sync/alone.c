@@ -119,7 +119,7 @@ size_t tr_sync_keep(const tr_sync *s, void *into)
 		memcpy(into, s->brought, s->brought_bytes);
 		return s->brought_bytes;
 	}
-	if (!s->leases || !s->trains || s->finished || s->outcast || s->apart)
+	if (!s->leases || !s->trains || s->finished || s->outcast || s->apart || !tr_sync_sound(s))
 		return 0;
 	struct sync_kept kept = facts_of(s);
 	size_t on_way = on_way_count(s, kept.fragment), first = s->first[s->slot.fragment];

@@ -232,7 +232,7 @@ tr_status drift_settle(struct tr_sync *s, struct tr_error *error)
 
 /* What was learned beside wrong parameters is given up, that of other fragments too: so the samples that are dropped for it, since the take and
  * since then, are in no result. This peer goes on as one that has just joined. */
-static void start_afresh(struct tr_sync *s)
+void drift_start_afresh(struct tr_sync *s)
 {
 	size_t all = s->first[s->options.fragments] * sizeof(float);
 
@@ -241,6 +241,7 @@ static void start_afresh(struct tr_sync *s)
 	memset(s->steps, 0, sizeof(s->steps));
 	s->lost += s->samples;
 	s->samples = s->given_lost = 0;
+	s->raced_late = true; /* it has had less time than the others of the race */
 	if (!s->lead)
 		return;
 	memset(s->lead, 0, all);
@@ -293,5 +294,5 @@ void drift_mend(struct tr_sync *s)
 		log_warn("sync", "%s", s->event + before);
 	parity_mend(&s->parity);
 	if (s->outcast)
-		start_afresh(s);
+		drift_start_afresh(s);
 }

@@ -1,7 +1,25 @@
 #include "collectives/sync/outer.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
+
+#define WITHOUT_SIGN UINT32_C(0x7fffffff)
+#define TWO_TO_64 \
+	UINT32_C(0x5f800000) /* as f32; those of larger ones, infinities and NaN lie above it */
+
+bool outer_sound(const float *numbers, size_t count)
+{
+	uint32_t largest = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		uint32_t bits;
+		memcpy(&bits, &numbers[i], sizeof(bits));
+		bits &= WITHOUT_SIGN;
+		largest = bits > largest ? bits : largest;
+	}
+	return largest < TWO_TO_64;
+}
 
 double outer_weight(enum tr_sync_weights weights, double tokens, double steps)
 {

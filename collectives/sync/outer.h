@@ -7,9 +7,14 @@
 #ifndef TR_COLLECTIVES_SYNC_OUTER_H
 #define TR_COLLECTIVES_SYNC_OUTER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "collectives/sync.h"
+
+/* Whether all are numbers that can be trained on: less than 2^64 in size, so that their squares are f32. False for NaN and infinities. A flipped top bit of the exponent makes more than that of any
+ * number from 2^-63 on. */
+bool outer_sound(const float *numbers, size_t count);
 
 /* By which a movement of so many tokens in so many steps counts in a merge (struct tr_sync_options, weights). 0: there was no step. */
 double outer_weight(enum tr_sync_weights weights, double tokens, double steps);

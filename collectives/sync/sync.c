@@ -6,19 +6,23 @@
  * How it ends, and how much of that hides behind inner steps too: closing.h. TR_ERESTART, wherever it comes from, begins the round again and submits again
  * what was taken.
  */
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "collectives/engine/sized.h"
 #include "collectives/sync/alone.h"
 #include "collectives/sync/closing.h"
+#include "collectives/sync/drift.h"
 #include "collectives/sync/hdet.h"
 #include "collectives/sync/late.h"
 #include "collectives/sync/outer.h"
 #include "collectives/sync/searching.h"
 #include "collectives/sync/sync_internal.h"
 #include "common/error.h"
+#include "common/log.h"
 
 double sync_monotonic_s(void)
 {
@@ -257,6 +261,38 @@ static void make_report(struct tr_sync *s)
 		.step_s = p->step_s };
 }
 
+/* The first that cannot be trained on, of the fragment under way. */
+static const struct sync_tensor *unsound_tensor(const struct tr_sync *s)
+{
+	for (size_t i = 0; i < s->tensor_count; i++)
+		if (sync_in_slot(s, i) && !outer_sound(s->tensors[i].data, s->tensors[i].count))
+			return &s->tensors[i];
+	return NULL;
+}
+
+/* What would ruin everybody's outer parameters is not given: this peer goes on as one that has just joined. True: so it is. */
+static bool drop_unsound(struct tr_sync *s)
+{
+	const struct sync_tensor *t = unsound_tensor(s);
+
+	if (!t)
+		return false;
+	(void)snprintf(s->event, sizeof(s->event),
+	    "round %" PRIu64 ": peer %" PRIu64
+	    "'s own parameters of %s are not finite; its movement does not count, it goes on from "
+	    "the outer parameters",
+	    s->round.round, tr_peer_id(s->group), t->name);
+	log_warn("sync", "%s", s->event);
+	drift_start_afresh(s);
+	memset(s->sums, 0, sizeof(s->sums));
+	s->loss = NAN;
+	if (s->start)
+		start_ahead(s);
+	else
+		fetch(s, s->outer);
+	return true;
+}
+
 /* Up to the merge before. */
 static void say_costs(struct tr_sync *s)
 {
@@ -275,12 +311,14 @@ static void say_costs(struct tr_sync *s)
 	s->sent_bytes = sent;
 }
 
-static tr_status take(struct tr_sync *s, struct tr_error *error)
+static tr_status take(struct tr_sync *s, struct tr_sync_now *now, struct tr_error *error)
 {
+	bool counts = searching_take(s);
+	now->unsound = counts && drop_unsound(s);
+	counts = counts && !now->unsound;
 	double before = s->given.weight;
 	unsigned f = s->slot.fragment;
 
-	bool counts = searching_take(s);
 	s->given.tokens = counts ? s->tokens[f] : 0;
 	s->given_steps = counts ? s->steps[f] : 0;
 	s->given.weight = outer_weight(s->options.weights, s->given.tokens, s->given_steps);
@@ -361,6 +399,8 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 	bool race_ends = s->apart && searching_race_ends(s);
 	if (race_ends && s->alone > 0)
 		drop_alone(s);
+	else if (s->apart && s->alone > 0)
+		s->raced_late = true; /* it has had more steps than the others: it tells nothing */
 	if (s->outcast && s->start)
 		start_ahead(s);
 	else if (s->outcast || race_ends)
@@ -446,7 +486,7 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 	if (status == TR_OK && s->taken && !due(s))
 		status = closing_go_on(s, error);
 	while (status == TR_OK && !now->alone && due(s))
-		status = s->taken ? merge(s, now, error) : take(s, error);
+		status = s->taken ? merge(s, now, error) : take(s, now, error);
 	if (status == TR_OK && !s->finished && sync_leasing_is_dry(s))
 		status = no_samples(s, error); /* fewer than the schedule has steps */
 	tell(s, now);
@@ -551,6 +591,11 @@ tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *er
 	tell(s, now);
 	s->resumed_s = sync_monotonic_s();
 	return TR_OK;
+}
+
+void tr_sync_resume(tr_sync *s)
+{
+	s->resumed_s = sync_monotonic_s();
 }
 
 uint64_t tr_sync_steps(const tr_sync *s)

@@ -146,7 +146,7 @@ struct tr_sync {
 	struct search_told tell;  /* this peer's, with its next movement */
 	uint64_t raced;           /* the race that race_scale is of */
 	double race_scale;
-	bool raced_late; /* it came when the race had begun */
+	bool raced_late; /* it came when the race had begun, or has had other steps in it than the others: it tells nothing */
 	struct {
 		float *array; /* the caller's */
 		float *sum;

@@ -194,6 +194,19 @@ static void tell_validation(struct trainer *t, struct tr_sync_work *did)
 	t->outer.val_loss = t->outer.val_tokens = 0;
 }
 
+/* Of steps that follow each other the first is told. */
+static void tell_skipped(struct trainer *t, const struct tr_sync_now *now, bool skipped)
+{
+	char event[256];
+	bool before = t->outer.skipped;
+	t->outer.skipped = skipped;
+	if (before || !skipped)
+		return;
+	(void)snprintf(event, sizeof(event), "step %llu was not applied by worker %u: %s",
+	    (unsigned long long)step_of(t, now) + 1, now->index, TRAINER_NOT_FINITE);
+	trainer_report_event(t, event);
+}
+
 /* False: it was told to end; nothing was consumed. Without samples (share_by_speed) there is no step to do. */
 static bool inner_step(struct trainer *t, const struct tr_sync_now *now, struct tr_sync_work *did)
 {
@@ -202,11 +215,11 @@ static bool inner_step(struct trainer *t, const struct tr_sync_now *now, struct 
 	size_t count = (size_t)now->samples;
 	*did = (struct tr_sync_work){ 0 };
 	tell_validation(t, did);
+	begin_anew(t, now);
 	if (count == 0)
 		return true;
 	settings.lr *= now->lr_scale;
 	settings.min_lr *= now->lr_scale;
-	begin_anew(t, now);
 	memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
 	t->sums->loss = 0;
 	for (size_t i = 0; i < count; i++)
@@ -218,15 +231,10 @@ static bool inner_step(struct trainer *t, const struct tr_sync_now *now, struct 
 	}
 	double norm = optim_step(t->ops, t->pool, &t->layout, &settings, &t->arrays,
 	    1 / t->sums->loss_tokens, step_of(t, now) + 1 - t->outer.origin, ++t->outer.age);
-	if (!isfinite(norm)) {
-		char event[256];
+	bool skipped = !isfinite(norm);
+	if (skipped)
 		t->outer.age--;
-		(void)snprintf(event, sizeof(event),
-		    "step %llu was not applied by worker %u: its gradient is not finite (lower "
-		    "train.lr?)",
-		    (unsigned long long)step_of(t, now) + 1, now->index);
-		trainer_report_event(t, event);
-	}
+	tell_skipped(t, now, skipped);
 	did->tokens = t->sums->loss_tokens;
 	did->samples = (double)count;
 	did->loss = t->sums->loss / t->sums->loss_tokens;
@@ -332,6 +340,14 @@ static void begin_moments(struct trainer *t, const struct tr_sync_now *now)
 		t->outer.age = now->step - t->outer.origin;
 }
 
+/* They are of parameters that were not finite, as they may be themselves. */
+static void forget_moments(struct trainer *t)
+{
+	memset(t->arrays.first, 0, t->layout.count * sizeof(float));
+	memset(t->arrays.second, 0, t->layout.count * sizeof(float));
+	t->outer.age = 0;
+}
+
 /* A joiner comes in the middle: by then whole batches were trained on. */
 static tr_status started(struct trainer *t, const struct tr_sync_now *now, struct tr_error *error)
 {
@@ -400,11 +416,14 @@ tr_status outer_run(struct trainer *t, struct tr_round *after, struct tr_error *
 			break;
 		}
 		status = tr_sync_step(t->outer.sync, &did, &now, error);
-		if (status == TR_OK && now.event != NULL && now.index == 0)
+		if (status == TR_OK && now.event != NULL && (now.index == 0 || now.unsound))
 			trainer_report_event(t, now.event);
+		if (status == TR_OK && now.unsound)
+			forget_moments(t);
 		if (status == TR_OK && now.merged)
 			merged(t, &now);
 		trainer_finish_checkpoint(t);
+		tr_sync_resume(t->outer.sync);
 		if (status == TR_OK)
 			note_alone(&now, &alone);
 		if (status == TR_OK && ending_wanted())

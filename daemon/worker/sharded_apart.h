@@ -118,6 +118,7 @@ struct sharded_apart {
 	double (*squares)[TR_GROUP_PEERS_MAX];       /* the same: of two steps in turn, by shard */
 	struct apart_sums *sums;                     /* the same */
 	struct apart_given untold;                   /* losses since the newest report */
+	bool skipped;                                /* the newest step was not applied */
 	double merging_since_s;                      /* monotonic; 0: not */
 	struct sync_costs_said said;   /* of the newest merge, told with the next one */
 	uint64_t sent_bytes, sent_now; /* to other replicas, when it was last told; now */
@@ -165,6 +166,9 @@ tr_status sharded_submit_apart(struct trainer *t, const struct tr_round *round,
 tr_status sharded_inner_steps(struct trainer *t, struct tr_error *error);
 /* The step whose gradient is there, with this norm. */
 void sharded_inner_take(struct trainer *t, double norm);
+/* Whether these of this worker's own parameters can be given to a merge (collectives/sync/outer.h). If not an event says so, and its moments are zeros: its shard has no movement then, and goes on from the
+ * outer parameters. */
+bool sharded_inner_sound(struct trainer *t, const float *work, size_t count);
 
 /* ---- sharded_rates.c ---- */
 

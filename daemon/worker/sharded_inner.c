@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collectives/sync/outer.h"
 #include "daemon/worker/trainer_inside.h"
 
 enum { SUM_SHARED, SUM_TABLE, SUM_SQUARES, SUMS_OF_STEP };
@@ -124,14 +125,36 @@ static tr_status compute(struct trainer *t, struct tr_error *error)
 	return status == TR_OK ? sum_table(t, error) : status;
 }
 
-static void tell_skipped(struct trainer *t, uint64_t step)
+/* Of steps that follow each other the first is told. */
+static void tell_skipped(struct trainer *t, uint64_t step, bool skipped)
 {
 	const struct sharded *s = t->sharded;
 	char event[256];
+	bool before = s->apart->skipped;
+	s->apart->skipped = skipped;
+	if (before || !skipped)
+		return;
 	(void)snprintf(event, sizeof(event), "step %llu was not applied by replica %u: %s",
 	    (unsigned long long)step, ranks_replica(&s->next, s->self), TRAINER_NOT_FINITE);
 	if (ranks_shard(&s->shards.mesh, s->rank) == 0)
 		trainer_report_event(t, event);
+}
+
+bool sharded_inner_sound(struct trainer *t, const float *work, size_t count)
+{
+	const struct sharded *s = t->sharded;
+	size_t bytes = t->layout.count * sizeof(float);
+	char event[256];
+	if (outer_sound(work, count))
+		return true;
+	(void)snprintf(event, sizeof(event),
+	    "own parameters of worker %u (rank %u) are not finite: its shard has no part in the "
+	    "merge at step %llu, and goes on from the outer parameters",
+	    s->self, s->rank, (unsigned long long)(t->counters->step + s->apart->own.steps));
+	trainer_report_event(t, event);
+	memset(t->arrays.first, 0, bytes);
+	memset(t->arrays.second, 0, bytes);
+	return false;
 }
 
 void sharded_inner_take(struct trainer *t, double norm)
@@ -152,8 +175,7 @@ void sharded_inner_take(struct trainer *t, double norm)
 	sharded_stream_count(t, (double)(own->share * t->layout.config.context), norm);
 	if (isfinite(norm))
 		m->age++;
-	else
-		tell_skipped(t, by.step);
+	tell_skipped(t, by.step, !isfinite(norm));
 	own->norm = norm;
 	own->loss += own->step_loss;
 	own->steps++;

@@ -32,9 +32,9 @@ static double weight_of(const struct trainer *t)
 static void make_movement(struct trainer *t)
 {
 	double weight = weight_of(t);
-	if (weight > 0)
-		outer_delta(t->arrays.grads, t->arrays.params, t->sharded->apart->work,
-		    (float)weight, t->layout.count);
+	const float *work = t->sharded->apart->work;
+	if (weight > 0 && sharded_inner_sound(t, work, t->layout.count))
+		outer_delta(t->arrays.grads, t->arrays.params, work, (float)weight, t->layout.count);
 	else
 		memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
 }

@@ -164,6 +164,22 @@ static void run_ahead(struct trainer *t, const struct stream_piece *p, float bef
 	memcpy(work, start, p->count * sizeof(float));
 }
 
+/* As if it had not moved, and were not ahead. */
+static void put_back(struct trainer *t, const struct stream_piece *p)
+{
+	struct sharded_apart *a = t->sharded->apart;
+	struct apart_stream *stream = &a->stream;
+	const float *outer = t->arrays.params + p->offset;
+	size_t bytes = p->count * sizeof(float);
+	memcpy(a->work + p->offset, outer, bytes);
+	if (stream->start == NULL)
+		return;
+	memcpy(stream->start + p->offset, outer, bytes);
+	memset(stream->lead + p->offset, 0, bytes);
+	memset(stream->lead_momentum + p->offset, 0, bytes);
+	memset(stream->delta + p->packed, 0, bytes);
+}
+
 static void take(struct trainer *t, const struct stream_slot *slot)
 {
 	struct sharded_apart *a = t->sharded->apart;
@@ -176,12 +192,15 @@ static void take(struct trainer *t, const struct stream_slot *slot)
 	    stream->tokens[slot->fragment], stream->steps[slot->fragment]);
 	stream->since = (struct apart_given){ 0 };
 	stream->tokens[slot->fragment] = stream->steps[slot->fragment] = 0;
-	while (sharded_next_piece(t, slot->fragment, &p))
+	while (sharded_next_piece(t, slot->fragment, &p)) {
+		if (!sharded_inner_sound(t, a->work + p.offset, p.count))
+			put_back(t, &p);
 		if (stream->start != NULL && !is_last(slot))
 			run_ahead(t, &p, before, (float)stream->gave);
 		else
 			outer_delta(stream->delta + p.packed, from + p.offset, a->work + p.offset,
 			    (float)stream->gave, p.count);
+	}
 	stream->lineage = sharded_stream_lineage(stream->lineage, a->own.round, false);
 	a->own.taken = true;
 	a->own.taken_s = trainer_monotonic_s();

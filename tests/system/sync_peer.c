@@ -5,7 +5,8 @@
  *	    H, P, tau, carry, lr_search (sync.h), eta, mu, alpha, beta, codec, spread, temperature, seconds, by_speed, grace, quorum;
  *	    weights: of the enumeration; batch: samples of a step of all, and a peer's weights are its samples; from: as if those before it had been handed out; share_by_speed
  *	    pause_us: of an inner step, with share_by_speed of a sample; uneven=1: peers' weights differ; policy, deadline, transport: of the group
- *	    flip: after this step a bit of its outer state flips: of tensor `tensor` in (part) 0 its outer parameters, 1 its momentum, 2 the counters
+ *	    flip: after this step a bit of its outer state flips: of tensor `tensor` in (part) 0 its outer parameters, 1 its momentum, 2 the counters, or (3) of its own parameters,
+ *	    and the exponent's top one
  *	    stop=1: it stops (SIGSTOP) once a round is committed whose merge is still to come
  *	    die: in the call after this step it is killed, die_us after the call began
  *
@@ -95,12 +96,12 @@ static uint64_t digest(const struct peer *p)
 }
 
 /* What a cosmic ray, or a stray write, does. */
-static void flip(const struct peer *p)
+static void flip(struct peer *p)
 {
 	size_t tensor = (size_t)p->tensor;
 	float *momentum = tr_sync_momentum(p->sync, tensor);
 	void *at = (void *)(uintptr_t)(tr_sync_outer(p->sync, tensor) + ELEMENTS / 2);
-	uint32_t bits;
+	uint32_t bits, bit = 21;
 
 	if (p->part == 1 && !momentum)
 		exit(3);
@@ -108,12 +109,16 @@ static void flip(const struct peer *p)
 		at = momentum + ELEMENTS / 2;
 	if (p->part == 2)
 		at = tr_sync_lr_base(p->sync);
+	if (p->part == 3) {
+		at = &p->w[tensor][ELEMENTS / 2];
+		bit = 30;
+	}
 	memcpy(&bits, at, sizeof(bits));
-	bits ^= 1u << 21;
+	bits ^= 1u << bit;
 	memcpy(at, &bits, sizeof(bits));
 }
 
-static void disturb(const struct peer *p, uint64_t step)
+static void disturb(struct peer *p, uint64_t step)
 {
 	if ((double)step == p->flip)
 		flip(p);

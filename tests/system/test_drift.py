@@ -170,6 +170,34 @@ def test_a_joiner_of_a_spoilt_donor(group):
     check_alike(everybody)
 
 
+# Taken at the step after which it flips, or later, with what was done meanwhile.
+UNSOUND = [("local_sgd", dict(H=5), 10), ("diloco", dict(H=8), 14), ("diloco", dict(H=8, tau=3), 21), ("diloco", dict(H=6, codec=5), 18), ("hdet", dict(H=6), 12),
+           ("streaming", dict(H=9, P=3, tau=2), 13), ("streaming", dict(H=9, P=3, tau=2, carry=1), 13), ("eager", dict(H=6, eta=0.5), 13), ("eager", dict(H=6, eta=0.5), 18)]
+
+
+@pytest.mark.parametrize("mode,options,step", UNSOUND, ids=lambda value: str(value) if isinstance(value, (str, int)) else "-".join(value))
+def test_own_parameters_that_are_not_finite(group, mode, options, step):
+    """A bit of a peer's own parameters flips, so that they are of the size of 1e38, and what it steps to from there NaN. Nobody gets any of it; the peer goes on from the outer parameters, and says so itself, once."""
+    size, steps = 3, 60
+    peers = run(group, size, mode, steps, 1, batch=12, **options, only_flip=step, only_tensor=0, only_part=3)
+    said = [[line["event"] for line in peer.said("event")] for peer in peers]
+    assert said[0] == said[2] == [] and len(said[1]) == 1, said
+    assert f"peer {id_of(peers[1])}'s own parameters of first are not finite; its movement does not count" in said[1][0]
+    assert max(abs(w) for w in peers[0].lines[-1]["outer"]) < 4  # as the targets are
+    used, account = used_by(peers), peers[0].said("account")[0]
+    dropped = [n for first, end, count in account["dropped"] for n in range(first, end)]
+    assert len(dropped) > 0 and set(dropped) <= {n for line in peers[1].said("used") for n in line["used"]}
+    assert len(used) == len(set(used)) == account["counted"] + len(dropped) == 12 * steps
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_who_is_not_finite_is_left_out_of_the_mean(group, size):
+    peers = run(group, size, "diloco", 40, 0, H=8, only_flip=14, only_tensor=1, only_part=3)
+    reference = diloco_without(size, 40, 8, 0.7, 0.9, cycle=1, left_out=index_of(peers[0]))
+    assert farthest(peers[0].lines[-1]["outer"], reference) < 2e-6
+    assert [line["tokens"] for line in peers[0].merges()] == [8 * size, 8 * (size - 1), *[8 * size] * 3]
+
+
 # In flight too, where what was learned since the take goes with what was given.
 THROWN = [("diloco", dict(H=8), 16), ("diloco", dict(H=8, tau=3), 17), ("streaming", dict(H=9, P=1, tau=4), 19),
           ("streaming", dict(H=9, P=3, tau=2), 13), ("eager", dict(H=6, eta=0.5), 13), ("eager", dict(H=6, eta=0.5), 37)]
