@@ -6,23 +6,20 @@
  * How it ends, and how much of that hides behind inner steps too: closing.h. TR_ERESTART, wherever it comes from, begins the round again and submits again
  * what was taken.
  */
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "collectives/engine/sized.h"
 #include "collectives/sync/alone.h"
 #include "collectives/sync/closing.h"
-#include "collectives/sync/drift.h"
 #include "collectives/sync/hdet.h"
 #include "collectives/sync/late.h"
+#include "collectives/sync/local.h"
 #include "collectives/sync/outer.h"
 #include "collectives/sync/searching.h"
 #include "collectives/sync/sync_internal.h"
 #include "common/error.h"
-#include "common/log.h"
 
 double sync_monotonic_s(void)
 {
@@ -31,8 +28,6 @@ double sync_monotonic_s(void)
 	(void)clock_gettime(CLOCK_MONOTONIC, &now);
 	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
-
-/* ---- the caller's tensors of the fragment under way ---- */
 
 /* Weights are f32 on their way, and so are their inverses. */
 #define TOKENS_LEAST 1e-9
@@ -45,34 +40,6 @@ static bool will_run_ahead(const struct tr_sync *s)
 		return false;
 	return pace_decides(&s->options) ? !pace_is_final(&s->agreed, s->round.round)
 	                                 : s->slot.take < s->slot.merge;
-}
-
-static void fetch(struct tr_sync *s, const float *from)
-{
-	for (size_t i = 0; i < s->tensor_count; i++)
-		memcpy(s->tensors[i].data, from + s->tensors[i].offset,
-		    s->tensors[i].count * sizeof(float));
-}
-
-static void merge_local(struct tr_sync *s)
-{
-	for (size_t i = 0; i < s->tensor_count; i++)
-		if (sync_in_slot(s, i))
-			outer_merge(s->tensors[i].data, s->outer + s->tensors[i].offset,
-			    (float)s->options.alpha, s->tensors[i].count);
-}
-
-/* How far this peer got, from where it started. */
-static void take_delta(struct tr_sync *s, const float *from, float weight)
-{
-	size_t first = s->first[s->slot.fragment];
-
-	for (size_t i = 0; i < s->tensor_count; i++) {
-		const struct sync_tensor *t = &s->tensors[i];
-		if (sync_in_slot(s, i))
-			outer_delta(s->delta + t->offset - first, from + t->offset, t->data, weight,
-			    t->count);
-	}
 }
 
 /* ---- rounds ---- */
@@ -220,29 +187,6 @@ static tr_status next_round(struct tr_sync *s, struct tr_error *error)
 
 /* ---- steps ---- */
 
-/* Eager: this peer's newest movement in place of the one before it, which the others' result will bring; `start` moves with it. */
-static void run_ahead(struct tr_sync *s, float before)
-{
-	size_t count = s->first[1];
-	float share = s->share > 0 ? (float)s->share : 1 / (float)s->round.contributors;
-
-	for (size_t t = 0; t < s->tensor_count; t++) {
-		const struct sync_tensor *tensor = &s->tensors[t];
-		size_t at = tensor->offset;
-		/* sum: free between merge and take */
-		outer_newer(s->sum + at, s->start + at, tensor->data, s->delta + at, before,
-		    tensor->count);
-	}
-	outer_step(s->lead, s->lead_momentum, s->sum, share, (float)s->options.outer_lr,
-	    (float)s->options.outer_momentum, count);
-}
-
-static void start_ahead(struct tr_sync *s)
-{
-	outer_add(s->start, s->outer, s->lead, s->first[1]);
-	fetch(s, s->start);
-}
-
 static void make_report(struct tr_sync *s)
 {
 	bool known = isfinite(s->loss) && s->loss_tokens > 0;
@@ -259,38 +203,6 @@ static void make_report(struct tr_sync *s)
 		.loss = known ? s->loss / s->loss_tokens : 0,
 		.step = (double)p->step,
 		.step_s = p->step_s };
-}
-
-/* The first that cannot be trained on, of the fragment under way. */
-static const struct sync_tensor *unsound_tensor(const struct tr_sync *s)
-{
-	for (size_t i = 0; i < s->tensor_count; i++)
-		if (sync_in_slot(s, i) && !outer_sound(s->tensors[i].data, s->tensors[i].count))
-			return &s->tensors[i];
-	return NULL;
-}
-
-/* What would ruin everybody's outer parameters is not given: this peer goes on as one that has just joined. True: so it is. */
-static bool drop_unsound(struct tr_sync *s)
-{
-	const struct sync_tensor *t = unsound_tensor(s);
-
-	if (!t)
-		return false;
-	(void)snprintf(s->event, sizeof(s->event),
-	    "round %" PRIu64 ": peer %" PRIu64
-	    "'s own parameters of %s are not finite; its movement does not count, it goes on from "
-	    "the outer parameters",
-	    s->round.round, tr_peer_id(s->group), t->name);
-	log_warn("sync", "%s", s->event);
-	drift_start_afresh(s);
-	memset(s->sums, 0, sizeof(s->sums));
-	s->loss = NAN;
-	if (s->start)
-		start_ahead(s);
-	else
-		fetch(s, s->outer);
-	return true;
 }
 
 /* Up to the merge before. */
@@ -314,7 +226,7 @@ static void say_costs(struct tr_sync *s)
 static tr_status take(struct tr_sync *s, struct tr_sync_now *now, struct tr_error *error)
 {
 	bool counts = searching_take(s);
-	now->unsound = counts && drop_unsound(s);
+	now->unsound = counts && local_drop_unsound(s);
 	counts = counts && !now->unsound;
 	double before = s->given.weight;
 	unsigned f = s->slot.fragment;
@@ -334,11 +246,11 @@ static tr_status take(struct tr_sync *s, struct tr_sync_now *now, struct tr_erro
 	make_report(s);
 	s->runs_ahead = will_run_ahead(s);
 	if (s->runs_ahead) {
-		run_ahead(s, before > 0 ? (float)(1 / before) : 0);
-		take_delta(s, s->start, (float)s->given.weight);
-		start_ahead(s);
+		local_run_ahead(s, before > 0 ? (float)(1 / before) : 0);
+		local_delta(s, s->start, (float)s->given.weight);
+		local_start_ahead(s);
 	} else if (counts) {
-		take_delta(s, s->start ? s->start : s->outer, (float)s->given.weight);
+		local_delta(s, s->start ? s->start : s->outer, (float)s->given.weight);
 	} else {
 		memset(s->delta, 0, sync_fragment_count(s, s->slot.fragment) * sizeof(float));
 	}
@@ -402,11 +314,11 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 	else if (s->apart && s->alone > 0)
 		s->raced_late = true; /* it has had more steps than the others: it tells nothing */
 	if (s->outcast && s->start)
-		start_ahead(s);
+		local_start_ahead(s);
 	else if (s->outcast || race_ends)
-		fetch(s, s->outer);
+		local_fetch(s, s->outer);
 	else if (!s->apart && !late_merge(s) && !s->runs_ahead)
-		merge_local(s);
+		local_merge(s);
 	s->trains_alone = false;
 	s->alone = 0;
 	status = next_round(s, error);
@@ -582,9 +494,9 @@ tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *er
 		return status;
 	choose_rate(s);
 	if (s->start && !s->finished)
-		start_ahead(s);
+		local_start_ahead(s);
 	else
-		fetch(s, s->outer);
+		local_fetch(s, s->outer);
 	s->event[0] = '\0';
 	alone_begin(s);
 	s->trains = true;
