@@ -5,11 +5,6 @@
 
 #include "collectives/kernels/variant.h"
 
-/* Of numbers that others see as floats. */
-typedef uint16_t __attribute__((may_alias)) bits16;
-typedef uint32_t __attribute__((may_alias)) bits32;
-typedef uint64_t __attribute__((may_alias)) bits64;
-
 size_t reduce_element_bytes(enum tr_dtype dtype)
 {
 	switch (dtype) {
@@ -61,24 +56,9 @@ void reduce_divide(enum tr_dtype dtype, void *data, size_t count, unsigned divis
 	variant_now()->divide(dtype, data, count, divisor);
 }
 
-#define SETTLE_NANS(bits_type, data, count, infinity, quiet)                                      \
-	do {                                                                                      \
-		bits_type *bits = (bits_type *)(data), sign = (bits_type) ~((bits_type)-1 >> 1);  \
-		for (size_t i = 0; i < (count); i++)                                              \
-			bits[i] = (bits_type)(bits[i] & (bits_type)~sign) > (infinity) ? (quiet)  \
-			                                                               : bits[i]; \
-	} while (0)
-
 void reduce_settle_nans(enum tr_dtype dtype, void *data, size_t count)
 {
-	if (dtype == TR_F32)
-		SETTLE_NANS(bits32, data, count, 0x7f800000u, 0x7fc00000u);
-	else if (dtype == TR_F64)
-		SETTLE_NANS(bits64, data, count, 0x7ff0000000000000u, 0x7ff8000000000000u);
-	else if (dtype == TR_F16)
-		SETTLE_NANS(bits16, data, count, 0x7c00u, 0x7e00u);
-	else if (dtype == TR_BF16)
-		SETTLE_NANS(bits16, data, count, 0x7f80u, 0x7fc0u);
+	variant_now()->settle_nans(dtype, data, count);
 }
 
 void reduce_widen(enum tr_dtype dtype, float *out, const void *in, size_t count)

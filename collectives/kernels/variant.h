@@ -16,6 +16,7 @@ struct variant {
 	void (*combine_wide)(enum tr_dtype dtype, enum tr_reduce op, float *acc, const void *b,
 	    size_t count);
 	void (*divide)(enum tr_dtype dtype, void *data, size_t count, unsigned divisor);
+	void (*settle_nans)(enum tr_dtype dtype, void *data, size_t count);
 	void (*widen)(enum tr_dtype dtype, float *out, const void *in, size_t count);
 	void (*narrow)(enum tr_dtype dtype, void *out, const float *in, size_t count);
 	void (*encode)(enum tr_codec codec, void *out, const float *in, size_t elements);

@@ -3,6 +3,7 @@
 #define TR_COLLECTIVES_KERNELS_VARIANT_LOOPS_H
 
 #include "collectives/kernels/codec_loops.h"
+#include "collectives/kernels/nans.h"
 #include "collectives/kernels/reduce_loops.h"
 #include "collectives/kernels/variant.h"
 
@@ -10,7 +11,8 @@
 	{                                                                                         \
 		.name = (variant_name), .combine = loops_combine,                                 \
 		.combine_many = loops_combine_many, .combine_wide = loops_combine_wide,           \
-		.divide = loops_divide, .widen = loops_widen, .narrow = loops_narrow,             \
+		.divide = loops_divide, .settle_nans = nans_settle, .widen = loops_widen,         \
+		.narrow = loops_narrow,                                                           \
 		.encode = loops_encode, .decode = loops_decode,                                   \
 		.decode_combine = loops_decode_combine, .encode_feedback = loops_encode_feedback, \
 	}

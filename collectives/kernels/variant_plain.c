@@ -1,3 +1,4 @@
+#include "collectives/kernels/nans.h"
 #include "collectives/kernels/plain.h"
 #include "collectives/kernels/reduce.h"
 #include "collectives/kernels/variant.h"
@@ -8,6 +9,7 @@ static const struct variant table = {
 	.combine_many = plain_combine_many,
 	.combine_wide = plain_combine_wide,
 	.divide = reduce_plain_divide,
+	.settle_nans = nans_settle,
 	.widen = plain_widen,
 	.narrow = plain_narrow,
 	.encode = plain_encode,

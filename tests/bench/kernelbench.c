@@ -80,6 +80,12 @@ static void run_divide(int dtype, size_t bytes)
 	    bytes / reduce_element_bytes((enum tr_dtype)dtype), 1);
 }
 
+static void run_settle_nans(int dtype, size_t bytes)
+{
+	reduce_settle_nans((enum tr_dtype)dtype, bench.out,
+	    bytes / reduce_element_bytes((enum tr_dtype)dtype));
+}
+
 static void run_widen(int dtype, size_t bytes)
 {
 	reduce_widen((enum tr_dtype)dtype, (float *)(void *)bench.out, bench.a, bytes / 4);
@@ -137,6 +143,7 @@ static const struct kernel kernels[] = {
 	{ "many u8 (8)", run_many, TR_U8, true, false },
 	{ "divide f32", run_divide, TR_F32, false, false },
 	{ "divide bf16", run_divide, TR_BF16, false, false },
+	{ "settle NaNs f32", run_settle_nans, TR_F32, false, false },
 	{ "widen f16", run_widen, TR_F16, false, false },
 	{ "widen bf16", run_widen, TR_BF16, false, false },
 	{ "narrow f16", run_narrow, TR_F16, false, false },

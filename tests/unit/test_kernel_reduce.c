@@ -340,9 +340,8 @@ static void wide_types_are_rounded_once(void **state)
 	assert_true(half_from_bf16(sum) == 258);
 }
 
-static void nans_lose_sign_and_payload(void **state)
+static void settle_nans(void)
 {
-	(void)state;
 	uint16_t f16[] = { 0x7c01, 0xffff, 0x7c00, 0xfc00, 0x8000, 0x3c00 };
 	uint16_t bf16[] = { 0x7f81, 0xffff, 0x7f80, 0xff80, 0x8000, 0x3f80 };
 	uint32_t f32[] = { 0x7f800001, 0xffffffff, 0x7f800000, 0xff800000, 0x80000000, 0x3f800000 };
@@ -368,10 +367,38 @@ static void nans_lose_sign_and_payload(void **state)
 	assert_true(i32[0] == -1 && i32[1] == INT32_MAX);
 }
 
+static void nans_lose_sign_and_payload(void **state)
+{
+	(void)state;
+	every_variant(settle_nans);
+}
+
+/* Enough of them for vectors, and an odd rest. */
+static void settle_many(void)
+{
+	static uint32_t bits[LONG];
+	for (size_t i = 0; i < LONG; i++)
+		bits[i] = (uint32_t)(i * 2654435761u) | (i % 5 == 0 ? 0x7f800001u : 0);
+	static uint32_t before[LONG];
+	memcpy(before, bits, sizeof(bits));
+	reduce_settle_nans(TR_F32, bits, LONG);
+	for (size_t i = 0; i < LONG; i++) {
+		bool nan = (before[i] & 0x7fffffffu) > 0x7f800000u;
+		assert_int_equal(bits[i], nan ? 0x7fc00000u : before[i]);
+	}
+}
+
+static void many_nans(void **state)
+{
+	(void)state;
+	every_variant(settle_many);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nans_lose_sign_and_payload),
+		cmocka_unit_test(many_nans),
 		cmocka_unit_test(combine_equals_plain),
 		cmocka_unit_test(combine_many_equals_pairwise),
 		cmocka_unit_test(divide_equals_plain),
