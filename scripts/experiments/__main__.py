@@ -1,6 +1,7 @@
 """make experiments: trains what docs/results/ is made of, and makes docs/results/ of what has been trained.
 
     build/venv/bin/python scripts/experiments run [--only STUDY]... [--arm PART]... [--threads N]     whatever has no result yet, most wanted first
+    build/venv/bin/python scripts/experiments measure [--only NAME]...               what is measured apart from runs and has no file yet (facts.py); needs root, and a machine that does nothing else
     build/venv/bin/python scripts/experiments tables                                  docs/results/README.md and plots
     build/venv/bin/python scripts/experiments status
 
@@ -18,6 +19,7 @@ import traceback
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "system"))
 
+import facts  # noqa: E402
 import plan  # noqa: E402
 import report  # noqa: E402
 import store  # noqa: E402
@@ -89,13 +91,15 @@ def run(options, runs, kept, text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=["run", "tables", "status"])
-    parser.add_argument("--only", action="append", default=[], help="a study: a file of studies/ without .py")
+    parser.add_argument("verb", choices=["run", "measure", "tables", "status"])
+    parser.add_argument("--only", action="append", default=[], help="a study: a file of studies/ without .py; of `measure`: a script without .py")
     parser.add_argument("--arm", action="append", default=[], help="a part of an arm's name: run and status take these alone")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="workers at a time, of several runs together")
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "docs" / "results")
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build" / "experiments")
     options = parser.parse_args()
+    if options.verb == "measure":
+        return facts.measure(options.results, options.only)
     kept = store.Store(options.results / "runs")
     studies = chosen(options.only)
     if options.verb == "tables":

@@ -3,6 +3,7 @@ initial weights and, but for isolated replicas, the same batches. `losses`: {arm
 import dataclasses
 
 SEEDS_WANTED = 3
+TOKENS_APART = 0.01  # runs that differ by more are not compared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -10,12 +11,15 @@ class Verdict:
     words: str
     values: tuple  # one a seed
     holds: bool | None  # None: nothing has been run
+    uneven: tuple = ()  # by how much more tokens were seen, one a seed, where that is more than TOKENS_APART
 
     @property
     def standing(self):
         """Of fewer seeds than wanted it is said how many."""
         if self.holds is None:
             return "not run"
+        if self.uneven:
+            return f"not shown, at {', '.join(f'{part:+.0%}' for part in self.uneven)} tokens"
         standing = "holds" if self.holds else "does not hold"
         return standing if len(self.values) >= SEEDS_WANTED else f"{standing} so far ({len(self.values)} of {SEEDS_WANTED} seeds)"
 
@@ -31,6 +35,12 @@ def common(losses, *arms):
     return [tuple(one[seed] for one in found) for seed in sorted(set.intersection(*map(set, found)))]
 
 
+def uneven(tokens, arm, base):
+    """`tokens`: as losses. What `arm` saw more of, one a seed; empty: as many."""
+    parts = tuple(a / b - 1 for a, b in common(tokens or {}, arm, base))
+    return parts if any(abs(part) > TOKENS_APART for part in parts) else ()
+
+
 @dataclasses.dataclass(frozen=True)
 class Within:
     """The loss of `arm` is at most this part above that of `base`, in the mean."""
@@ -38,9 +48,10 @@ class Within:
     base: object
     part: float
 
-    def judge(self, losses):
+    def judge(self, losses, tokens=None):
         values = tuple(a / b - 1 for a, b in common(losses, self.arm, self.base))
-        return Verdict(f"{self.arm.name} within {self.part:.0%} of {self.base.name}", values, mean(values) <= self.part if values else None)
+        return Verdict(f"{self.arm.name} within {self.part:.0%} of {self.base.name}", values, mean(values) <= self.part if values else None,
+                       uneven(tokens, self.arm, self.base))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +60,7 @@ class Better:
     arm: object
     other: object
 
-    def judge(self, losses):
+    def judge(self, losses, tokens=None):
         values = tuple(a / b - 1 for a, b in common(losses, self.arm, self.other))
         return Verdict(f"{self.arm.name} ahead of {self.other.name}", values, max(values) < 0 if values else None)
 
@@ -60,7 +71,7 @@ class WithinSpread:
     arm: object
     base: object
 
-    def judge(self, losses):
+    def judge(self, losses, tokens=None):
         pairs = common(losses, self.arm, self.base)
         values = tuple(a / b - 1 for a, b in pairs)
         holds = None
@@ -78,7 +89,7 @@ class Recovers:
     right: object
     part: float
 
-    def judge(self, losses):
+    def judge(self, losses, tokens=None):
         values = tuple((wrong - a) / (wrong - right) for a, wrong, right in common(losses, self.arm, self.wrong, self.right) if wrong > right)
         return Verdict(f"{self.arm.name} recovers {self.part:.0%} of what {self.wrong.name} lacks to {self.right.name}", values,
                        mean(values) >= self.part if values else None)

@@ -1,5 +1,25 @@
 """What was measured apart from runs: docs/results/NAME.json, written by scripts/experiments/NAME.py."""
 import json
+import pathlib
+import subprocess
+import sys
+
+# How each is called; what has a file is not measured again.
+CALLS = {"wire": [[]], "hidden": [[]], "timing": [[]], "transport": [[]], "auto": [[]], "partition": [[]], "churn": [["--mode", "diloco"], ["--mode", "ddp"]],
+         "joiner": [["--members", str(n), "--donors", str(n)] for n in (1, 2, 3)]}
+
+
+def measure(folder, only=()):
+    """Calls the scripts whose file is not there yet. Returns how many failed."""
+    if unknown := set(only) - set(CALLS):
+        raise SystemExit(f"experiments: found {', '.join(sorted(unknown))}, allowed: {' '.join(CALLS)}")
+    failed = 0
+    for name in [name for name in CALLS if (not only or name in only) and not (folder / f"{name}.json").exists()]:
+        for words in CALLS[name]:
+            script = pathlib.Path(__file__).with_name(f"{name}.py")
+            print(f"experiments: {' '.join([script.name, *words])}", flush=True)
+            failed += subprocess.run([sys.executable, script, *words, "--out", folder / f"{name}.json"], check=False).returncode != 0
+    return failed
 
 
 def read(folder, name):

@@ -4,7 +4,7 @@ import plan
 import plot
 import preface
 
-TABLE_HEAD = "| arm | seeds | validation loss | spread | against the first | sent by a worker | CPU |\n|---|---|---|---|---|---|---|\n"
+TABLE_HEAD = "| arm | seeds | tokens | validation loss | spread | against the first | sent by a worker | CPU |\n|---|---|---|---|---|---|---|---|\n"
 
 
 def found_of(study, kept):
@@ -16,6 +16,19 @@ def found_of(study, kept):
 
 def losses_of(found):
     return {name: {seed: result["val_loss"] for seed, result in by_seed.items()} for name, by_seed in found.items()}
+
+
+def tokens_of(found):
+    """Of runs that were not resumed: those before a stop are not known."""
+    return {name: {seed: result["tokens"] for seed, result in by_seed.items() if not result["resumed"]} for name, by_seed in found.items()}
+
+
+def tokens_text(results):
+    known = [result["tokens"] / 1e6 for result in results if not result["resumed"]]
+    if not known:
+        return "not known"
+    least, most = min(known), max(known)
+    return f"{least:.1f} M" if most < 1.005 * least else f"{least:.1f} to {most:.1f} M"
 
 
 def bytes_text(count):
@@ -31,7 +44,7 @@ def sent_text(results):
 def row_of(arm, first, found, wanted):
     results = list(found[arm.name].values())
     if not results:
-        return f"| {arm.name} | 0 of {wanted} | | | | | |\n"
+        return f"| {arm.name} | 0 of {wanted} | | | | | | |\n"
     losses = [result["val_loss"] for result in results]
     pairs = claims.common(losses_of(found), arm, first)
     against = f"{claims.mean(a / b - 1 for a, b in pairs):+.2%}" if pairs and arm != first else ""
@@ -39,13 +52,13 @@ def row_of(arm, first, found, wanted):
     known = [result["cpu_s"] for result in results if result["cpu_s"] is not None]
     cpu = f"{claims.mean(known) / 60:.0f} min" if known else "not known"
     mark = " (resumed)" if any(result["resumed"] for result in results) else ""
-    return f"| {arm.name}{mark} | {len(results)} of {wanted} | {claims.mean(losses):.4f} | {spread} | {against} | {sent_text(results)} | {cpu} |\n"
+    return f"| {arm.name}{mark} | {len(results)} of {wanted} | {tokens_text(results)} | {claims.mean(losses):.4f} | {spread} | {against} | {sent_text(results)} | {cpu} |\n"
 
 
-def claims_text(study, losses):
+def claims_text(study, losses, tokens):
     lines = []
     for claim in getattr(study, "CLAIMS", []):
-        verdict = claim.judge(losses)
+        verdict = claim.judge(losses, tokens)
         values = ", ".join(f"{value:+.2%}" for value in verdict.values)
         lines.append(f"* {verdict.words}: **{verdict.standing}**" + (f" ({values})" if values else "") + "\n")
     return "".join(lines)
@@ -60,7 +73,7 @@ def section(study, kept, folder, facts):
         out += [study.NOTES, "\n\n"]
     if study.ARMS:
         out += [TABLE_HEAD, *[row_of(arm, study.ARMS[0], found, wanted) for arm in study.ARMS], "\n"]
-    told = claims_text(study, losses_of(found))
+    told = claims_text(study, losses_of(found), tokens_of(found))
     out += [told, "\n"] if told else []
     out += [study.extra(facts)] if hasattr(study, "extra") else []
     picture = folder / f"{name}.svg"

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import json
 import math
+import pathlib
 import re
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import auto  # noqa: E402
 import churn  # noqa: E402
 import claims  # noqa: E402
 import execute  # noqa: E402
+import facts  # noqa: E402
 import hidden  # noqa: E402
 import partition  # noqa: E402
 import plan  # noqa: E402
@@ -142,6 +144,19 @@ def test_slow_worker_gets_its_share():
     assert idle.left == throttle.MOST_SAVED_S
 
 
+@pytest.mark.parametrize("given", [1.0, 0.3])
+def test_a_busy_machine_slows_all_alike(given):
+    """The fastest may have half a core and gets `given` of that; who is twice as slow gets half of what it gets."""
+    clock, fast, slow = throttle.Clock(0.0, 0.0), throttle.Bucket(0.5, 0.0, 0.0), throttle.Bucket(0.25, 0.0, 0.0)
+    used, slow_used, now, tick = 0.0, 0.0, 0.0, 0.02
+    while now < 10:
+        now += tick
+        used += given * tick * (0.5 if given < 1 else 1) if fast.may_run(used, now) else 0
+        slow_used += tick if slow.may_run(slow_used, clock.tell(used, now, False)) else 0
+    assert used == pytest.approx(5 * given, rel=0.05) and slow_used == pytest.approx(used / 2, rel=0.05)
+    assert clock.tell(used, now + 3, True) == pytest.approx(2 * used + 3)  # it waits for the others, who go on
+
+
 def test_rate_is_of_whole_rounds():
     """A merge each second brings eight samples; the first two merges are not counted, nor is what is looked at between."""
     looks = [(at / 4, 8 * (at // 4)) for at in range(33)]
@@ -227,6 +242,27 @@ def test_claims(claim, losses, holds):
     assert verdict.standing == "not run" if holds is None else "so far" in verdict.standing
 
 
+def test_what_has_a_file_is_not_measured_again(tmp_path, monkeypatch):
+    called = []
+    fake = type("calls", (), {"run": staticmethod(lambda words, check: called.append([str(word) for word in words[1:]]) or subprocess.CompletedProcess(words, int(len(called) == 1)))})
+    monkeypatch.setattr(facts, "subprocess", fake)
+    for name in facts.CALLS:
+        if name not in ("wire", "churn"):
+            (tmp_path / f"{name}.json").touch()
+    assert facts.measure(tmp_path) == 1
+    assert [pathlib.Path(words[0]).name for words in called] == ["wire.py", "churn.py", "churn.py"] and called[1][1:] == ["--mode", "diloco", "--out", str(tmp_path / "churn.json")]
+    assert facts.measure(tmp_path, ["timing"]) == 0 and len(called) == 3
+    with pytest.raises(SystemExit, match="found none, allowed: wire"):
+        facts.measure(tmp_path, ["none"])
+
+
+def test_more_tokens_show_nothing():
+    losses, tokens = {"a": {1: 0.99, 2: 0.99}, "b": {1: 1.0, 2: 1.0}}, {"a": {1: 100, 2: 124}, "b": {1: 100, 2: 100}}
+    assert claims.Within(A, B, 0.01).judge(losses, tokens).standing == "not shown, at +0%, +24% tokens"
+    tokens["a"][2] = 100.5
+    assert claims.Within(A, B, 0.01).judge(losses, tokens).standing == "holds so far (2 of 3 seeds)"
+
+
 def kept_result(loss):
     return {"commit": "c0ffee", "machine": {"cpu": "x", "cores": 2, "kernel": "6"}, "resumed": [], "val_loss": loss, "tokens": 14942208, "cpu_s": 1200.0,
             "sent": [{"from_step": 0, "tcp_bytes": 10**6, "shm_bytes": 10**6, "workers": 1}], "validation": [[1824, loss + 0.1], [3648, loss]]}
@@ -239,7 +275,7 @@ def test_page_says_what_is_missing(tmp_path):
         kept.put(run_of(arm), kept_result(loss))
     report.write(tmp_path, [study], kept)
     page = (tmp_path / "README.md").read_text()
-    assert "| diloco-m2 | 1 of 3 | 1.5100 |  | +0.67% | 2.0 MB | 20 min |" in page and "| average-m2 | 0 of 3 |" in page
+    assert "| diloco-m2 | 1 of 3 | 14.9 M | 1.5100 |  | +0.67% | 2.0 MB | 20 min |" in page and "| average-m2 | 0 of 3 |" in page
     assert "diloco-m2 within 1% of dp: **holds so far (1 of 3 seeds)** (+0.67%)" in page and "diloco-m4 within 2% of dp: **not run**" in page
     assert "average-m2 1" in page and "diloco-m2 1" not in page.split("Missing")[1].split("\n")[0]
     picture = (tmp_path / "quality.svg").read_text()

@@ -3,13 +3,13 @@ import json
 
 from claims import Within
 from plan import Arm
-from studies.quality import DILOCO_2, DP
+from studies.quality import AVERAGE_2, DILOCO_2, DP, ISOLATED_2
 
 ORDER = 1
 TITLE = "Few bytes: H = 64, int4 and int2"
 FEW_BYTES = Arm("diloco-m2-h64-int4", nodes=2, train=DILOCO_2.train, sync={"mode": "diloco", "inner_steps": 64, "codec": "int4"})
 FEWER_BYTES = Arm("diloco-m2-h64-int2", nodes=2, train=DILOCO_2.train, sync={"mode": "diloco", "inner_steps": 64, "codec": "int2"})
-ARMS = [DP, FEW_BYTES, FEWER_BYTES]
+ARMS = [DP, FEW_BYTES, FEWER_BYTES, AVERAGE_2, ISOLATED_2]
 CLAIMS = [Within(FEW_BYTES, DP, 0.03), Within(FEWER_BYTES, DP, 0.03)]
 NOTES = """A block of 128 numbers is 66 bytes in int4 and 512 in f32: 1/496 before any header, and 1/485 with headers and signs of life. A merge has more of these than a gradient: a burst
 after a pause is acknowledged packet by packet (6.3 % of headers and acknowledgements, where data parallel has 4.1 %), frames' headers are 1 %. Signs of life are for each second, not for each

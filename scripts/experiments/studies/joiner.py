@@ -7,12 +7,12 @@ TITLE = "A joiner over 20 Mbit/s"
 ARMS = []
 NOTES = """*State*: from the moment the donor begins to send it until it is there and its digests agree, beside state / rate (TCP's payload of 20 Mbit/s from each donor). *Asked*: from the
 start of the joiner's traind until the donor begins: a joiner enters where a round begins. *Lost*: of the others' time, from the last merge before the joiner's traind started to the merge from
-which on it contributes, what they took longer than for as many rounds without it. *Waits*: by how much the join's last round is longer than its computation, and by how much later rounds are, in which the joiner is a member like any other and has its part of each batch. Computation is paced.
+which on it contributes, what they took longer than for as many rounds without it; less than nothing where the joiner has taken samples off them by then (eager, whose joiner has its part of a batch a round before its merge). *Waits*: by how much the join's last round is longer than its computation, and by how much later rounds are, in which the joiner is a member like any other and has its part of each batch. Computation is paced.
 
 With DiLoCo nobody's merge ends before all members have its result, the joiner included, and it must have the state by then. So rounds that are shorter than the state is on its way wait for
 it, and longer ones for the round's result: 3.1 s of f32 from two members, 0.4 of int4; every later merge with that member waits likewise, and for its movement too. What that is of a round is less the longer rounds are: rounds of two minutes (H = 200, int4) lose nothing that can be
 seen; those of 6 s cannot, whoever does it, since the parameters alone change by 21 Mbit/s. Eager and streaming (H = 90, three fragments, an overlap of 10 steps) hide both, and a fragment leaves when the state is there. Each donor sends a share over its own link, and takes over
-what another has left; no join sent a byte twice. *diloco* with 2 members and 1 donor, rounds of 24 s, is of before several donors could send (commits of each in joiner.json)."""
+what another has left; *diloco*, *streaming* and *eager* send no byte twice but where a piece was on its way from two donors at the end (0.5 MB of 30.9 in one of the joins). *diloco* with 2 members and 1 donor, rounds of 24 s, is of before several donors could send (commits of each in joiner.json)."""
 
 
 def waits(case, join):

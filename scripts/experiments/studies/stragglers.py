@@ -3,7 +3,7 @@ import json
 
 from claims import Within
 from plan import Arm
-from studies.quality import DILOCO_4
+from studies.quality import AVERAGE_4, DILOCO_4, DP, ISOLATED_4
 
 ORDER = 5
 TITLE = "Stragglers: inner steps or parts of the batch in proportion to speed"
@@ -17,7 +17,7 @@ BY_TOKENS = Arm("diloco-m4-by-speed-tokens", nodes=4, train=BY_SPEED.train, sync
 # An arm of studies/tuning.py.
 # As many tokens a merge as DILOCO_4's: 55 steps of the fastest, 128 of the four together.
 LONGER = Arm("diloco-m4-by-speed-h55", nodes=4, train=BY_SPEED.train, sync={**BY_TOKENS.sync, "inner_steps": 55}, slowness=SLOWNESS)
-ARMS = [DILOCO_4, BY_SPEED, SHARES, BY_TOKENS]
+ARMS = [DILOCO_4, SHARES, BY_SPEED, BY_TOKENS, DP, AVERAGE_4, ISOLATED_4]
 CLAIMS = [Within(BY_SPEED, DILOCO_4, 0.01), Within(SHARES, DILOCO_4, 0.01)]
 NOTES = "Fixed H learns the same whatever the speeds are, so its loss is that of equal workers. Slow ones are stopped for part of the time (throttle.py)."
 
