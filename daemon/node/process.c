@@ -74,8 +74,9 @@ static void sweep_orphans(struct process *dead)
 	for (const struct process *p = live; p != NULL && spares < 1024; p = p->next)
 		if (p != dead)
 			spare[spares++] = p->handle.pid;
+	struct descend orphans = { .root = getpid(), .spare = spare, .spares = spares };
 	(void)cgroup_kill(dead->cgroup);
-	for (int i = 0; i < SWEEPS_MAX && descend_signal(getpid(), SIGKILL, spare, spares) > 0; i++)
+	for (int i = 0; i < SWEEPS_MAX && descend_signal(&orphans, SIGKILL) > 0; i++)
 		(void)usleep(SWEEP_PAUSE_US);
 	reap_strangers();
 	cgroup_remove(dead->cgroup);

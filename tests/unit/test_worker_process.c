@@ -199,6 +199,39 @@ static void stop_stubborn(struct run *run, char *all, size_t size)
 	assert_int_equal(run->end.signal, SIGKILL);
 }
 
+static size_t count_of(const char *all, const char *word)
+{
+	size_t count = 0;
+	for (const char *at = all; (at = strstr(at, word)) != NULL; at++)
+		count++;
+	return count;
+}
+
+/* Many programs end in order at the first TERM and at once at the second. */
+static void test_each_process_gets_term_once(void **state)
+{
+	(void)state;
+	struct run run = { 0 };
+	char all[4096];
+	size_t ready = 0;
+	start(&run,
+	    "count='trap \"echo $0 TERM\" TERM; echo ready; while :; do sleep 60 & wait $!; done'; "
+	    "(setsid sh -c \"$count\" apart &); sh -c \"$count\" beside & "
+	    "exec sh -c \"$count\" worker",
+	    "", -1);
+	while (run.pid == 0)
+		(void)uv_run(&run.loop, UV_RUN_ONCE);
+	while (ready < 3) {
+		read_until(run.read_fd, "ready", all, sizeof(all));
+		ready += count_of(all, "ready");
+	}
+	process_stop(run.process, 500);
+	finish(&run, all, sizeof(all));
+	assert_int_equal(count_of(all, "worker TERM"), 1);
+	assert_int_equal(count_of(all, "beside TERM"), 1);
+	assert_int_equal(count_of(all, "apart TERM"), 1);
+}
+
 static void test_stop_of_a_deaf_tree(void **state)
 {
 	(void)state;
@@ -397,6 +430,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_no_such_program),
 		cmocka_unit_test(test_channel_is_inherited_and_closed_by_death),
 		cmocka_unit_test(test_stop_with_term),
+		cmocka_unit_test(test_each_process_gets_term_once),
 		cmocka_unit_test(test_stop_of_a_deaf_tree),
 		cmocka_unit_test(test_stop_of_a_deaf_tree_by_cgroup),
 		cmocka_unit_test(test_sweep_of_cgroups),
