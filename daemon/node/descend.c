@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 struct process_row {
-	pid_t pid, parent, group;
+	pid_t pid, parent, group, session;
 	bool chosen;
 };
 
@@ -20,7 +20,7 @@ struct process_table {
 	size_t count, capacity;
 };
 
-/* Parent, group and state out of /proc/PID/stat; the command's name in it may hold any byte but ends with the last ')'. */
+/* Parent, group, session and state out of /proc/PID/stat; the command's name in it may hold any byte but ends with the last ')'. */
 static bool read_stat(const char *pid, struct process_row *row, char *state)
 {
 	char path[300], text[512];
@@ -34,7 +34,8 @@ static bool read_stat(const char *pid, struct process_row *row, char *state)
 		return false;
 	text[got] = '\0';
 	const char *end = strrchr(text, ')');
-	return end != NULL && sscanf(end + 1, " %c %d %d", state, &row->parent, &row->group) == 3;
+	return end != NULL &&
+	    sscanf(end + 1, " %c %d %d %d", state, &row->parent, &row->group, &row->session) == 4;
 }
 
 static bool add_row(struct process_table *table, const struct process_row *row)
@@ -70,12 +71,12 @@ static bool read_table(struct process_table *table)
 	return true;
 }
 
-static bool spared(const struct descend *which, pid_t pid)
+static bool spared(const struct descend *which, const struct process_row *row)
 {
 	for (size_t i = 0; i < which->spares; i++)
-		if (which->spare[i] == pid)
+		if (which->spare[i] == row->pid)
 			return true;
-	return false;
+	return which->session != 0 && row->session == which->session;
 }
 
 static bool chosen(const struct process_table *table, pid_t pid)
@@ -103,7 +104,7 @@ size_t descend_signal(const struct descend *which, int signal_number)
 		more = false;
 		for (size_t i = 0; i < table.count; i++) {
 			struct process_row *row = &table.rows[i];
-			if (row->chosen || spared(which, row->pid))
+			if (row->chosen || spared(which, row))
 				continue;
 			if (row->parent == which->root || chosen(&table, row->parent))
 				row->chosen = more = true;

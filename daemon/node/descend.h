@@ -11,6 +11,7 @@ struct descend {
 	pid_t root;         /* not itself */
 	const pid_t *spare; /* left out, with their own descendants */
 	size_t spares;
+	pid_t session; /* left out likewise; 0: none */
 	pid_t told; /* a process group whose members are not signalled, their descendants of other groups are; 0: none */
 };
 

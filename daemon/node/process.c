@@ -55,12 +55,19 @@ static bool is_shepherd(pid_t pid)
 	return false;
 }
 
+/* A worker and all that it starts are of sessions of their own, and cannot come into ours: who is of ours was started by us for something
+ * else (measure_run.h), and who did so waits for it. */
+static bool is_our_own(pid_t pid)
+{
+	return is_shepherd(pid) || getsid(pid) == getsid(0);
+}
+
 /* libuv waits for its own children by pid; the ended orphans that came to us are ours to reap. */
 static void reap_strangers(void)
 {
 	siginfo_t info = { 0 };
 	while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0 &&
-	    !is_shepherd(info.si_pid)) {
+	    !is_our_own(info.si_pid)) {
 		(void)waitpid(info.si_pid, NULL, WNOHANG);
 		info.si_pid = 0;
 	}
@@ -74,7 +81,10 @@ static void sweep_orphans(struct process *dead)
 	for (const struct process *p = live; p != NULL && spares < 1024; p = p->next)
 		if (p != dead)
 			spare[spares++] = p->handle.pid;
-	struct descend orphans = { .root = getpid(), .spare = spare, .spares = spares };
+	struct descend orphans = { .root = getpid(),
+		.spare = spare,
+		.spares = spares,
+		.session = getsid(0) };
 	(void)cgroup_kill(dead->cgroup);
 	for (int i = 0; i < SWEEPS_MAX && descend_signal(&orphans, SIGKILL) > 0; i++)
 		(void)usleep(SWEEP_PAUSE_US);

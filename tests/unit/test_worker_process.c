@@ -372,6 +372,34 @@ static void test_a_shepherd_killed_after_its_worker_leaves_nothing(void **state)
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
+/* traind has other children beside: trainworker --measure (measure_run.h). Who began one waits for it and hears how it ended. */
+static void test_a_killed_shepherd_is_no_end_of_our_own_children(void **state)
+{
+	(void)state;
+	struct run run = { 0 };
+	char all[4096];
+	int hold[2], status;
+	assert_int_equal(pipe2(hold, O_CLOEXEC), 0);
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+	pid_t own = fork();
+	if (own == 0) {
+		(void)close(hold[1]);
+		(void)read(hold[0], &status, 1);
+		_exit(7);
+	}
+	start(&run, STUBBORN, "", -1);
+	while (run.pid == 0)
+		(void)uv_run(&run.loop, UV_RUN_ONCE);
+	assert_int_equal(kill(parent_of(run.pid), SIGKILL), 0);
+	finish(&run, all, sizeof(all));
+	(void)close(hold[1]);
+	assert_int_equal(waitpid(own, &status, 0), own);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 7);
+	(void)close(hold[0]);
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
+}
+
 /* The part of traind: runs a stubborn worker whose output is our stdout, and waits to be killed. */
 static int play_traind(void)
 {
@@ -437,6 +465,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_children_left_behind_are_ended),
 		cmocka_unit_test(test_a_killed_shepherd_leaves_nothing),
 		cmocka_unit_test(test_a_shepherd_killed_after_its_worker_leaves_nothing),
+		cmocka_unit_test(test_a_killed_shepherd_is_no_end_of_our_own_children),
 		cmocka_unit_test(test_kill_9_of_traind_leaves_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
