@@ -15,6 +15,7 @@
 #include "common/limits.h"
 #include "daemon/node/capture.h"
 #include "daemon/node/log_folder.h"
+#include "daemon/node/log_stream.h"
 #include "daemon/node/logfile.h"
 #include "daemon/node/logs.h"
 
@@ -424,6 +425,33 @@ static void test_nothing_kept_of_an_unknown_peer(void **state)
 	finish(&reader);
 }
 
+/* What a shell would take for a pattern is a name as any other, of --dir too. */
+static void test_kept_output_below_any_folder(void **state)
+{
+	(void)state;
+	char path[600], piece[LOG_STREAM_PIECE_BYTES];
+	struct tr_error error;
+	struct logfile log;
+	struct log_stream stream;
+	size_t bytes;
+	bool ended;
+	const struct logs_request request = { .stream = 9,
+		.job = 3,
+		.peer = 5,
+		.credit_bytes = 100 };
+	const char *below = file("run[1] a*b?c\\d");
+	assert_int_equal(log_folder_file(below, 3, 1, 5, path, sizeof(path), &error), TR_OK);
+	assert_int_equal(logfile_open(&log, path, 1000, 3, &error), TR_OK);
+	assert_int_equal(logfile_write(&log, "kept\n", 5, &error), TR_OK);
+	logfile_close(&log);
+	if (log_stream_start(&stream, &request, NULL, below, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	assert_int_equal(log_stream_next(&stream, piece, &bytes, &ended, &error), TR_OK);
+	assert_int_equal(bytes, 5);
+	assert_memory_equal(piece, "kept\n", 5);
+	log_stream_finish(&stream);
+}
+
 /* ---- one loop, two workers: descriptors' numbers come again ---- */
 
 static void grown(struct capture *capture)
@@ -497,6 +525,7 @@ int main(void)
 		cmocka_unit_test(test_last_lines_begin_at_their_start),
 		cmocka_unit_test(test_no_piece_without_credit),
 		cmocka_unit_test(test_nothing_kept_of_an_unknown_peer),
+		cmocka_unit_test(test_kept_output_below_any_folder),
 		cmocka_unit_test(test_a_number_that_comes_again),
 	};
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
