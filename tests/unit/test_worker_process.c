@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -400,6 +401,44 @@ static void test_a_killed_shepherd_is_no_end_of_our_own_children(void **state)
 	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
 }
 
+static bool held_beyond_its_death(pid_t pid)
+{
+	return ptrace(PTRACE_SEIZE, pid, NULL, (void *)PTRACE_O_TRACEEXIT) == 0;
+}
+
+/* Who has much memory is not gone at once: its end is told when it is, and it is reaped. */
+static void test_orphans_that_take_long_to_die_are_waited_for(void **state)
+{
+	(void)state;
+	struct run run = { 0 };
+	char all[4096];
+	int pid = 0;
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+	start(&run, "sh -c 'echo child $$ is here; while :; do sleep 60; done'", "", -1);
+	while (run.pid == 0)
+		(void)uv_run(&run.loop, UV_RUN_ONCE);
+	read_until(run.read_fd, "is here", all, sizeof(all));
+	assert_int_equal(sscanf(all, "child %d", &pid), 1);
+	if (!held_beyond_its_death(pid)) {
+		print_message("skipped: ptrace is not allowed\n");
+		process_stop(run.process, 0);
+		finish(&run, all, sizeof(all));
+		assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
+		skip();
+	}
+	assert_int_equal(kill(parent_of(run.pid), SIGKILL), 0);
+	for (int i = 0; i < 300 && !run.ended; i++) {
+		(void)uv_run(&run.loop, UV_RUN_NOWAIT);
+		(void)usleep(1000);
+	}
+	bool early = run.ended;
+	(void)ptrace(PTRACE_DETACH, pid, NULL, NULL);
+	finish(&run, all, sizeof(all));
+	assert_false(early);
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
+	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
 /* The part of traind: runs a stubborn worker whose output is our stdout, and waits to be killed. */
 static int play_traind(void)
 {
@@ -466,6 +505,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_killed_shepherd_leaves_nothing),
 		cmocka_unit_test(test_a_shepherd_killed_after_its_worker_leaves_nothing),
 		cmocka_unit_test(test_a_killed_shepherd_is_no_end_of_our_own_children),
+		cmocka_unit_test(test_orphans_that_take_long_to_die_are_waited_for),
 		cmocka_unit_test(test_kill_9_of_traind_leaves_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
