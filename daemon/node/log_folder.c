@@ -42,6 +42,21 @@ tr_status log_folder_find(const char *folder, uint64_t job, uint64_t peer, char 
 	    "no output of peer %" PRIu64 " of job %" PRIu64 " is kept here", peer, job);
 }
 
+void log_folder_drop(const char *folder, uint64_t job, uint64_t peer)
+{
+	char path[PATH_MAX], name[64];
+	(void)snprintf(path, sizeof(path), "%s/job-%" PRIu64, folder, job);
+	(void)snprintf(name, sizeof(name), "rank-*.peer-%" PRIu64 ".log*", peer);
+	DIR *of_job = opendir(path);
+	if (of_job == NULL)
+		return;
+	const struct dirent *entry;
+	while ((entry = readdir(of_job)) != NULL)
+		if (fnmatch(name, entry->d_name, 0) == 0)
+			(void)unlinkat(dirfd(of_job), entry->d_name, 0);
+	(void)closedir(of_job);
+}
+
 /* The job's id, or 0 for other names. */
 static uint64_t job_of(const char *name)
 {

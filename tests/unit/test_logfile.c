@@ -452,6 +452,42 @@ static void test_kept_output_below_any_folder(void **state)
 	log_stream_finish(&stream);
 }
 
+/* A memberd that begins anew, with a folder of its own that is empty, gives the same numbers again: what a worker of the one before wrote
+ * is not this one's. */
+static void test_a_peer_begins_with_nothing(void **state)
+{
+	(void)state;
+	struct reader reader = { 0 };
+	struct logfile log;
+	struct tr_error error;
+	int out_fd, err_fd;
+	const char *before[] = { "thread/job-3/rank-0.peer-5.log",
+		"thread/job-3/rank-1.peer-5.log" };
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(logfile_open(&log, file(before[i]), 8, 3, &error), TR_OK);
+		assert_int_equal(logfile_write(&log, "another\n", 8, &error), TR_OK);
+		assert_int_equal(logfile_write(&log, "cluster\n", 8, &error), TR_OK);
+		logfile_close(&log);
+	}
+	assert_int_equal(logfile_open(&log, file("thread/job-3/rank-0.peer-55.log"), 8, 3, &error),
+	    TR_OK);
+	logfile_close(&log);
+	begin(&reader, &out_fd, &err_fd);
+	put(out_fd, "ours\n");
+	(void)close(out_fd);
+	(void)close(err_fd);
+	logs_finish(reader.logs, 5);
+	run_until(&reader, &reader.drained);
+	logs_open(reader.logs,
+	    &(struct logs_request){ .stream = 9, .job = 3, .peer = 5, .credit_bytes = 1000 });
+	run_until(&reader, &reader.ended);
+	reader.text[reader.bytes] = '\0';
+	assert_string_equal(reader.text, "ours\n");
+	assert_int_equal(reader.position, 5);
+	assert_int_equal(access(file("thread/job-3/rank-0.peer-55.log"), F_OK), 0);
+	finish(&reader);
+}
+
 /* ---- one loop, two workers: descriptors' numbers come again ---- */
 
 static void grown(struct capture *capture)
@@ -526,6 +562,7 @@ int main(void)
 		cmocka_unit_test(test_no_piece_without_credit),
 		cmocka_unit_test(test_nothing_kept_of_an_unknown_peer),
 		cmocka_unit_test(test_kept_output_below_any_folder),
+		cmocka_unit_test(test_a_peer_begins_with_nothing),
 		cmocka_unit_test(test_a_number_that_comes_again),
 	};
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
