@@ -172,6 +172,19 @@ static void test_channel_is_inherited_and_closed_by_death(void **state)
 	(void)close(pair[0]);
 }
 
+/* A traind that runs as a worker of another one has that one's in its own environment. */
+static void test_without_a_channel_there_is_no_number_of_one(void **state)
+{
+	(void)state;
+	struct run run = { 0 };
+	char all[4096];
+	assert_int_equal(setenv("TRAIND_WORKER_FD", "5", 1), 0);
+	start(&run, "echo \"channel ${TRAIND_WORKER_FD-none}\"", "", -1);
+	finish(&run, all, sizeof(all));
+	assert_int_equal(unsetenv("TRAIND_WORKER_FD"), 0);
+	assert_string_equal(all, "channel none\n");
+}
+
 static void stop_now(struct run *run)
 {
 	process_stop(run->process, 60000);
@@ -496,6 +509,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_killed_by_signal),
 		cmocka_unit_test(test_no_such_program),
 		cmocka_unit_test(test_channel_is_inherited_and_closed_by_death),
+		cmocka_unit_test(test_without_a_channel_there_is_no_number_of_one),
 		cmocka_unit_test(test_stop_with_term),
 		cmocka_unit_test(test_each_process_gets_term_once),
 		cmocka_unit_test(test_stop_of_a_deaf_tree),
