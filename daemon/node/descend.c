@@ -8,11 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 struct process_row {
 	pid_t pid, parent, group, session;
-	bool chosen;
+	bool dead, chosen;
 };
 
 struct process_table {
@@ -61,9 +62,9 @@ static bool read_table(struct process_table *table)
 	while ((entry = readdir(folder)) != NULL) {
 		char *end, state;
 		struct process_row row = { .pid = (pid_t)strtol(entry->d_name, &end, 10) };
-		if (row.pid <= 0 || *end != '\0' || !read_stat(entry->d_name, &row, &state) ||
-		    state == 'Z' || state == 'X')
+		if (row.pid <= 0 || *end != '\0' || !read_stat(entry->d_name, &row, &state))
 			continue;
+		row.dead = state == 'Z' || state == 'X';
 		if (!add_row(table, &row))
 			break;
 	}
@@ -89,7 +90,7 @@ static bool chosen(const struct process_table *table, pid_t pid)
 
 static bool signalled(const struct descend *which, const struct process_row *row, int signal_number)
 {
-	return row->chosen && (which->told == 0 || row->group != which->told) &&
+	return row->chosen && !row->dead && (which->told == 0 || row->group != which->told) &&
 	    kill(row->pid, signal_number) == 0;
 }
 
@@ -115,4 +116,16 @@ size_t descend_signal(const struct descend *which, int signal_number)
 out:
 	free(table.rows);
 	return count;
+}
+
+void descend_reap(const struct descend *which)
+{
+	struct process_table table = { 0 };
+	(void)read_table(&table);
+	for (size_t i = 0; i < table.count; i++) {
+		const struct process_row *row = &table.rows[i];
+		if (row->dead && row->parent == which->root && !spared(which, row))
+			(void)waitpid(row->pid, NULL, WNOHANG);
+	}
+	free(table.rows);
 }

@@ -17,5 +17,7 @@ struct descend {
 
 /* Signals every live one; returns how many. Those that fork meanwhile need another call: until it returns 0. */
 size_t descend_signal(const struct descend *which, int signal_number);
+/* Waits for those that have ended, of which the calling process is `root` and the parent. */
+void descend_reap(const struct descend *which);
 
 #endif

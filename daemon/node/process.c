@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/log.h"
@@ -49,32 +48,6 @@ void process_reason(int exit_code, int signal_number, char *text, size_t size)
 		(void)snprintf(text, size, "killed by signal %d", signal_number);
 }
 
-static bool is_shepherd(pid_t pid)
-{
-	for (const struct process *p = live; p != NULL; p = p->next)
-		if (p->handle.pid == pid && !p->shepherd_died)
-			return true;
-	return false;
-}
-
-/* A worker and all that it starts are of sessions of their own, and cannot come into ours: who is of ours was started by us for something
- * else (measure_run.h), and who did so waits for it. */
-static bool is_our_own(pid_t pid)
-{
-	return is_shepherd(pid) || getsid(pid) == getsid(0);
-}
-
-/* libuv waits for its own children by pid; the ended orphans that came to us are ours to reap. */
-static void reap_strangers(void)
-{
-	siginfo_t info = { 0 };
-	while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0 &&
-	    !is_our_own(info.si_pid)) {
-		(void)waitpid(info.si_pid, NULL, WNOHANG);
-		info.si_pid = 0;
-	}
-}
-
 /* A shepherd was killed: its worker is dead, with it or before it, but orphans of that worker came to us, a subreaper. Returns how many
  * are not gone yet. */
 static size_t kill_orphans(const struct process *dead)
@@ -84,13 +57,15 @@ static size_t kill_orphans(const struct process *dead)
 	for (const struct process *p = live; p != NULL && spares < 1024; p = p->next)
 		if (!p->shepherd_died)
 			spare[spares++] = p->handle.pid;
+	/* A worker and all that it starts are of sessions of their own, and cannot come into ours: who is of ours was started by us for something
+	 * else (measure_run.h), and who did so waits for it, as libuv does for shepherds. */
 	struct descend orphans = { .root = getpid(),
 		.spare = spare,
 		.spares = spares,
 		.session = getsid(0) };
 	(void)cgroup_kill(dead->cgroup);
 	size_t left = descend_signal(&orphans, SIGKILL);
-	reap_strangers();
+	descend_reap(&orphans);
 	return left;
 }
 

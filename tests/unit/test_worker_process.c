@@ -414,6 +414,29 @@ static void test_a_killed_shepherd_is_no_end_of_our_own_children(void **state)
 	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
 }
 
+/* Another shepherd is dead as well, and libuv has not looked at it yet. */
+static void test_orphans_are_reaped_beside_a_dead_shepherd(void **state)
+{
+	(void)state;
+	struct run other = { 0 }, run = { 0 };
+	char all[4096];
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+	start(&other, STUBBORN, "", -1);
+	while (other.pid == 0)
+		(void)uv_run(&other.loop, UV_RUN_ONCE);
+	start(&run, STUBBORN, "", -1);
+	while (run.pid == 0)
+		(void)uv_run(&run.loop, UV_RUN_ONCE);
+	pid_t shepherds[] = { parent_of(other.pid), parent_of(run.pid) };
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(kill(shepherds[i], SIGKILL), 0);
+	finish(&run, all, sizeof(all));
+	assert_int_equal(kill(run.pid, 0), -1); /* nor a zombie */
+	finish(&other, all, sizeof(all));
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
+	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
 static bool held_beyond_its_death(pid_t pid)
 {
 	return ptrace(PTRACE_SEIZE, pid, NULL, (void *)PTRACE_O_TRACEEXIT) == 0;
@@ -519,6 +542,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_killed_shepherd_leaves_nothing),
 		cmocka_unit_test(test_a_shepherd_killed_after_its_worker_leaves_nothing),
 		cmocka_unit_test(test_a_killed_shepherd_is_no_end_of_our_own_children),
+		cmocka_unit_test(test_orphans_are_reaped_beside_a_dead_shepherd),
 		cmocka_unit_test(test_orphans_that_take_long_to_die_are_waited_for),
 		cmocka_unit_test(test_kill_9_of_traind_leaves_nothing),
 	};
