@@ -92,6 +92,13 @@ static int dial(const char *text)
 	return fd;
 }
 
+static bool speaks_tls(const struct lifeline *lifeline, const char *text)
+{
+	struct address address;
+	return lifeline->tls != NULL && address_parse(text, &address, NULL) == TR_OK &&
+	    !address.is_unix;
+}
+
 /* Says hello on a new connection, as memberd's own link did; if nobody is there, that link finds out as well. The socket blocks, for DIAL_TIMEOUT_S
  * at most. False: the handshake failed, and `words` says why; it is closed. */
 static bool tie(const struct lifeline *lifeline, const char *address, const uint8_t *hello,
@@ -100,7 +107,7 @@ static bool tie(const struct lifeline *lifeline, const char *address, const uint
 	*stream = (struct stream){ dial(address), NULL };
 	if (stream->fd < 0)
 		return true;
-	if (lifeline->tls == NULL) {
+	if (!speaks_tls(lifeline, address)) {
 		(void)send(stream->fd, hello, bytes, MSG_NOSIGNAL); /* the first bytes: they fit */
 		return true;
 	}

@@ -18,7 +18,7 @@ struct tls_context;
 
 #define LIFELINE_WORDS_MAX 256
 
-/* `tls`: spoken on it, to a memberd whose certificate is for `host`, and held; NULL: plain. NULL: no thread or memory for it; the calls below
+/* `tls`: spoken on it, to a memberd whose certificate is for `host`, and held; NULL, and to a UNIX socket: plain. NULL: no thread or memory for it; the calls below
  * take that. */
 struct lifeline *lifeline_start(struct tls_context *tls, const char *host);
 /* memberd at `address` (numeric, "127.0.0.1:7070") has welcomed this process as that node: ties it there, instead of where it was. */

@@ -117,6 +117,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	struct conn *conn = poll->data;
 	if (poll != conn->poll || conn->state == CONN_CLOSING)
 		return;
+	if (status < 0)
+		conn->polled = 0; /* libuv has stopped it */
 	if (conn->state == CONN_CONNECTING || conn->state == CONN_SHAKING ||
 	    conn->state == CONN_RELAYING) {
 		conn_dial_ready(conn);
@@ -124,7 +126,6 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	}
 	if (status <
 	    0) { /* an error on the socket: what it still holds is read, then the error is met */
-		conn->polled = 0;
 		if (conn->input.parked)
 			conn_fail(conn, "connection broken");
 		else

@@ -21,6 +21,7 @@ static void write_log(struct capture *capture, const void *data, size_t bytes)
 			    (unsigned long long)capture->job, (unsigned long long)capture->peer,
 			    (unsigned long long)capture->lost_bytes);
 		capture->write_failed = false;
+		capture->lost_bytes = 0;
 		return;
 	}
 	if (!capture->write_failed)

@@ -8,11 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 struct process_row {
-	pid_t pid, parent;
-	bool chosen;
+	pid_t pid, parent, group, session;
+	bool dead, chosen;
 };
 
 struct process_table {
@@ -20,8 +21,8 @@ struct process_table {
 	size_t count, capacity;
 };
 
-/* Parent and state out of /proc/PID/stat; the command's name in it may hold any byte but ends with the last ')'. */
-static bool read_stat(const char *pid, pid_t *parent, char *state)
+/* Parent, group, session and state out of /proc/PID/stat; the command's name in it may hold any byte but ends with the last ')'. */
+static bool read_stat(const char *pid, struct process_row *row, char *state)
 {
 	char path[300], text[512];
 	(void)snprintf(path, sizeof(path), "/proc/%s/stat", pid);
@@ -34,14 +35,11 @@ static bool read_stat(const char *pid, pid_t *parent, char *state)
 		return false;
 	text[got] = '\0';
 	const char *end = strrchr(text, ')');
-	int number;
-	if (end == NULL || sscanf(end + 1, " %c %d", state, &number) != 2)
-		return false;
-	*parent = number;
-	return true;
+	return end != NULL &&
+	    sscanf(end + 1, " %c %d %d %d", state, &row->parent, &row->group, &row->session) == 4;
 }
 
-static bool add_row(struct process_table *table, pid_t pid, pid_t parent)
+static bool add_row(struct process_table *table, const struct process_row *row)
 {
 	if (table->count == table->capacity) {
 		size_t capacity = table->capacity == 0 ? 256 : table->capacity * 2;
@@ -51,7 +49,7 @@ static bool add_row(struct process_table *table, pid_t pid, pid_t parent)
 		table->rows = rows;
 		table->capacity = capacity;
 	}
-	table->rows[table->count++] = (struct process_row){ .pid = pid, .parent = parent };
+	table->rows[table->count++] = *row;
 	return true;
 }
 
@@ -63,24 +61,23 @@ static bool read_table(struct process_table *table)
 	const struct dirent *entry;
 	while ((entry = readdir(folder)) != NULL) {
 		char *end, state;
-		long pid = strtol(entry->d_name, &end, 10);
-		pid_t parent;
-		if (pid <= 0 || *end != '\0' || !read_stat(entry->d_name, &parent, &state) ||
-		    state == 'Z' || state == 'X')
+		struct process_row row = { .pid = (pid_t)strtol(entry->d_name, &end, 10) };
+		if (row.pid <= 0 || *end != '\0' || !read_stat(entry->d_name, &row, &state))
 			continue;
-		if (!add_row(table, (pid_t)pid, parent))
+		row.dead = state == 'Z' || state == 'X';
+		if (!add_row(table, &row))
 			break;
 	}
 	(void)closedir(folder);
 	return true;
 }
 
-static bool spared(pid_t pid, const pid_t *spare, size_t spares)
+static bool spared(const struct descend *which, const struct process_row *row)
 {
-	for (size_t i = 0; i < spares; i++)
-		if (spare[i] == pid)
+	for (size_t i = 0; i < which->spares; i++)
+		if (which->spare[i] == row->pid)
 			return true;
-	return false;
+	return which->session != 0 && row->session == which->session;
 }
 
 static bool chosen(const struct process_table *table, pid_t pid)
@@ -91,7 +88,13 @@ static bool chosen(const struct process_table *table, pid_t pid)
 	return false;
 }
 
-size_t descend_signal(pid_t root, int signal_number, const pid_t *spare, size_t spares)
+static bool signalled(const struct descend *which, const struct process_row *row, int signal_number)
+{
+	return row->chosen && !row->dead && (which->told == 0 || row->group != which->told) &&
+	    kill(row->pid, signal_number) == 0;
+}
+
+size_t descend_signal(const struct descend *which, int signal_number)
 {
 	struct process_table table = { 0 };
 	size_t count = 0;
@@ -102,16 +105,27 @@ size_t descend_signal(pid_t root, int signal_number, const pid_t *spare, size_t 
 		more = false;
 		for (size_t i = 0; i < table.count; i++) {
 			struct process_row *row = &table.rows[i];
-			if (row->chosen || spared(row->pid, spare, spares))
+			if (row->chosen || spared(which, row))
 				continue;
-			if (row->parent == root || chosen(&table, row->parent))
+			if (row->parent == which->root || chosen(&table, row->parent))
 				row->chosen = more = true;
 		}
 	}
 	for (size_t i = 0; i < table.count; i++)
-		if (table.rows[i].chosen && kill(table.rows[i].pid, signal_number) == 0)
-			count++;
+		count += signalled(which, &table.rows[i], signal_number);
 out:
 	free(table.rows);
 	return count;
+}
+
+void descend_reap(const struct descend *which)
+{
+	struct process_table table = { 0 };
+	(void)read_table(&table);
+	for (size_t i = 0; i < table.count; i++) {
+		const struct process_row *row = &table.rows[i];
+		if (row->dead && row->parent == which->root && !spared(which, row))
+			(void)waitpid(row->pid, NULL, WNOHANG);
+	}
+	free(table.rows);
 }

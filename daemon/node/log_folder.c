@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -17,6 +18,43 @@ tr_status log_folder_file(const char *folder, uint64_t job, uint32_t rank, uint6
 	if (length < 0 || (size_t)length >= size)
 		return tr_error_set(error, TR_EINVAL, "path of a log is too long: %s", folder);
 	return TR_OK;
+}
+
+tr_status log_folder_find(const char *folder, uint64_t job, uint64_t peer, char *path, size_t size,
+    struct tr_error *error)
+{
+	char name[64];
+	const struct dirent *entry = NULL;
+	(void)snprintf(path, size, "%s/job-%" PRIu64, folder, job);
+	(void)snprintf(name, sizeof(name), "rank-*.peer-%" PRIu64 ".log", peer);
+	DIR *of_job = opendir(path);
+	while (of_job != NULL && (entry = readdir(of_job)) != NULL)
+		if (fnmatch(name, entry->d_name, 0) == 0)
+			break;
+	int length = entry == NULL
+	    ? -1
+	    : snprintf(path, size, "%s/job-%" PRIu64 "/%s", folder, job, entry->d_name);
+	if (of_job != NULL)
+		(void)closedir(of_job);
+	if (length >= 0 && (size_t)length < size)
+		return TR_OK;
+	return tr_error_set(error, TR_ENOTFOUND,
+	    "no output of peer %" PRIu64 " of job %" PRIu64 " is kept here", peer, job);
+}
+
+void log_folder_drop(const char *folder, uint64_t job, uint64_t peer)
+{
+	char path[PATH_MAX], name[64];
+	(void)snprintf(path, sizeof(path), "%s/job-%" PRIu64, folder, job);
+	(void)snprintf(name, sizeof(name), "rank-*.peer-%" PRIu64 ".log*", peer);
+	DIR *of_job = opendir(path);
+	if (of_job == NULL)
+		return;
+	const struct dirent *entry;
+	while ((entry = readdir(of_job)) != NULL)
+		if (fnmatch(name, entry->d_name, 0) == 0)
+			(void)unlinkat(dirfd(of_job), entry->d_name, 0);
+	(void)closedir(of_job);
 }
 
 /* The job's id, or 0 for other names. */

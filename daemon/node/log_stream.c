@@ -1,9 +1,9 @@
 #include "daemon/node/log_stream.h"
 
-#include <glob.h>
-#include <stdio.h>
+#include <limits.h>
 
 #include "common/limits.h"
+#include "daemon/node/log_folder.h"
 
 static const struct logfile *file_of(const struct log_stream *stream)
 {
@@ -13,20 +13,10 @@ static const struct logfile *file_of(const struct log_stream *stream)
 /* The rank is not in the request, but a peer has one file only. */
 static tr_status open_old(struct log_stream *stream, const char *folder, struct tr_error *error)
 {
-	char pattern[PATH_MAX];
-	glob_t found;
-	(void)snprintf(pattern, sizeof(pattern), "%s/job-%llu/rank-*.peer-%llu.log", folder,
-	    (unsigned long long)stream->request.job, (unsigned long long)stream->request.peer);
-	tr_status st;
-	if (glob(pattern, 0, NULL, &found) != 0 || found.gl_pathc == 0)
-		st = tr_error_set(error, TR_ENOTFOUND,
-		    "no output of peer %llu of job %llu is kept here",
-		    (unsigned long long)stream->request.peer,
-		    (unsigned long long)stream->request.job);
-	else
-		st = logfile_open_old(&stream->old, found.gl_pathv[0], TR_LOG_FILES_MAX, error);
-	globfree(&found);
-	return st;
+	char path[PATH_MAX];
+	tr_status st = log_folder_find(folder, stream->request.job, stream->request.peer, path,
+	    sizeof(path), error);
+	return st == TR_OK ? logfile_open_old(&stream->old, path, TR_LOG_FILES_MAX, error) : st;
 }
 
 tr_status log_stream_start(struct log_stream *stream, const struct logs_request *request,

@@ -278,6 +278,7 @@ static void begin_capture(struct logs *logs, const struct order *order)
 	capture->drained = capture_drained;
 	capture->next = logs->captures;
 	logs->captures = capture;
+	log_folder_drop(logs->folder, capture->job, capture->peer);
 	/* Without a file the pipes must be read all the same: a full pipe would stop the worker. Each piece tries to open it again. */
 	if (log_folder_file(logs->folder, order->request.job, order->rank, order->request.peer,
 	        path, sizeof(path), &error) != TR_OK ||

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/log.h"
@@ -16,13 +15,15 @@
 #include "daemon/node/shepherd.h"
 #include "daemon/node/shepherd_spec.h"
 
-/* Bounds on how long a sweep may hold the control loop up. */
-#define SWEEPS_MAX     25
-#define SWEEP_PAUSE_US 2000
+/* Between two looks at who is still there. Most are gone in a moment; who has much memory, or a device's, takes seconds. */
+#define SWEEP_PAUSE_MS      2
+#define SWEEP_PAUSE_MS_MOST 64
 
 struct process {
 	uv_process_t handle; /* the shepherd */
 	uv_poll_t control;
+	uv_timer_t sweep; /* its shepherd died: until nothing is left */
+	uint64_t pause_ms;
 	int control_fd;
 	int handles_open;
 	bool started, exited, shepherd_died;
@@ -47,38 +48,25 @@ void process_reason(int exit_code, int signal_number, char *text, size_t size)
 		(void)snprintf(text, size, "killed by signal %d", signal_number);
 }
 
-static bool is_shepherd(pid_t pid)
-{
-	for (const struct process *p = live; p != NULL; p = p->next)
-		if (p->handle.pid == pid)
-			return true;
-	return false;
-}
-
-/* libuv waits for its own children by pid; the ended orphans that came to us are ours to reap. */
-static void reap_strangers(void)
-{
-	siginfo_t info = { 0 };
-	while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0 &&
-	    !is_shepherd(info.si_pid)) {
-		(void)waitpid(info.si_pid, NULL, WNOHANG);
-		info.si_pid = 0;
-	}
-}
-
-/* A shepherd was killed: its worker is dead, with it or before it, but orphans of that worker came to us, a subreaper. */
-static void sweep_orphans(struct process *dead)
+/* A shepherd was killed: its worker is dead, with it or before it, but orphans of that worker came to us, a subreaper. Returns how many
+ * are not gone yet. */
+static size_t kill_orphans(const struct process *dead)
 {
 	pid_t spare[1024];
 	size_t spares = 0;
 	for (const struct process *p = live; p != NULL && spares < 1024; p = p->next)
-		if (p != dead)
+		if (!p->shepherd_died)
 			spare[spares++] = p->handle.pid;
+	/* A worker and all that it starts are of sessions of their own, and cannot come into ours: who is of ours was started by us for something
+	 * else (measure_run.h), and who did so waits for it, as libuv does for shepherds. */
+	struct descend orphans = { .root = getpid(),
+		.spare = spare,
+		.spares = spares,
+		.session = getsid(0) };
 	(void)cgroup_kill(dead->cgroup);
-	for (int i = 0; i < SWEEPS_MAX && descend_signal(getpid(), SIGKILL, spare, spares) > 0; i++)
-		(void)usleep(SWEEP_PAUSE_US);
-	reap_strangers();
-	cgroup_remove(dead->cgroup);
+	size_t left = descend_signal(&orphans, SIGKILL);
+	descend_reap(&orphans);
+	return left;
 }
 
 static void remove_live(struct process *process)
@@ -91,17 +79,34 @@ static void remove_live(struct process *process)
 	}
 }
 
-static void handle_closed(uv_handle_t *handle)
+static void process_over(uv_handle_t *handle)
 {
 	struct process *process = handle->data;
-	if (--process->handles_open > 0)
-		return;
-	(void)close(process->control_fd);
-	if (process->shepherd_died)
-		sweep_orphans(process);
+	(void)close(process->control_fd); /* not before: process_stop may be called until now */
 	remove_live(process);
 	process->callbacks->ended(process->arg, &process->end);
 	free(process);
+}
+
+static void sweep(uv_timer_t *timer)
+{
+	struct process *process = timer->data;
+	if (process->shepherd_died && kill_orphans(process) > 0) {
+		(void)uv_timer_start(timer, sweep, process->pause_ms, 0);
+		if (process->pause_ms < SWEEP_PAUSE_MS_MOST)
+			process->pause_ms *= 2;
+		return;
+	}
+	if (process->shepherd_died)
+		cgroup_remove(process->cgroup);
+	uv_close((uv_handle_t *)timer, process_over);
+}
+
+static void handle_closed(uv_handle_t *handle)
+{
+	struct process *process = handle->data;
+	if (--process->handles_open == 0)
+		sweep(&process->sweep);
 }
 
 static void hear(struct process *process)
@@ -177,7 +182,7 @@ static int spawn_shepherd(uv_loop_t *loop, struct process *process,
 static void discard_closed(uv_handle_t *handle)
 {
 	struct process *process = handle->data;
-	if (--process->handles_open > 0)
+	if (process->handles_open-- > 0)
 		return;
 	(void)close(process->control_fd);
 	free(process);
@@ -186,8 +191,10 @@ static void discard_closed(uv_handle_t *handle)
 static void watch_control(uv_loop_t *loop, struct process *process)
 {
 	(void)uv_poll_init(loop, &process->control, process->control_fd);
-	process->control.data = process;
-	process->handles_open = 2;
+	(void)uv_timer_init(loop, &process->sweep);
+	process->control.data = process->sweep.data = process;
+	process->pause_ms = SWEEP_PAUSE_MS;
+	process->handles_open = 2; /* the sweep's beside */
 	(void)uv_poll_start(&process->control, UV_READABLE, control_ready);
 }
 
@@ -233,6 +240,7 @@ tr_status process_start(uv_loop_t *loop, const struct process_options *options,
 	if (rc != 0) {
 		uv_close((uv_handle_t *)&made->control, discard_closed);
 		uv_close((uv_handle_t *)&made->handle, discard_closed);
+		uv_close((uv_handle_t *)&made->sweep, discard_closed);
 		return tr_error_set(error, TR_EIO, "cannot start a process: %s", uv_strerror(rc));
 	}
 	made->next = live;

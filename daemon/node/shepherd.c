@@ -44,16 +44,18 @@ static void tell(struct shepherd *s, int32_t kind, int32_t a, int32_t b)
 		(void)send(SHEPHERD_FD_CONTROL, &message, sizeof(message), MSG_NOSIGNAL);
 }
 
-/* Everything that descends from us is the worker's. A stopped process takes TERM only after CONT. */
+/* Everything that descends from us is the worker's, and gets TERM once: many programs end at once at the second. A stopped process takes
+ * TERM only after CONT. */
 static void signal_tree(struct shepherd *s, int signal_number)
 {
-	if (s->worker != 0)
-		(void)kill(-s->worker, signal_number);
+	struct descend all = { .root = getpid() }, rest = all;
+	if (s->worker != 0 && kill(-s->worker, signal_number) == 0 && signal_number == SIGTERM)
+		rest.told = s->worker;
 	if (signal_number == SIGKILL)
 		(void)cgroup_kill(s->spec.cgroup);
-	(void)descend_signal(getpid(), signal_number, NULL, 0);
+	(void)descend_signal(&rest, signal_number);
 	if (signal_number == SIGTERM)
-		(void)descend_signal(getpid(), SIGCONT, NULL, 0);
+		(void)descend_signal(&all, SIGCONT);
 }
 
 static void begin_end(struct shepherd *s, unsigned grace_ms)

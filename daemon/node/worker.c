@@ -272,11 +272,12 @@ static tr_status start_worker(struct worker *worker, const Traind__Peer__StartWo
 	if (st != TR_OK)
 		return st;
 	if (start->group != 0) {
-		st = engine_add_worker(workers->engine, start, threads_of(workers, start),
-		    ends.channel[0], error);
+		int engines = ends.channel[0];
+		ends.channel[0] = -1; /* also on an error: its number may be another file's then */
+		st = engine_add_worker(workers->engine, start, threads_of(workers, start), engines,
+		    error);
 		if (st != TR_OK)
 			goto close;
-		ends.channel[0] = -1; /* the engine's */
 	}
 	st = spawn(worker, start, &ends, error);
 	if (st != TR_OK) {

@@ -47,6 +47,8 @@ static void become_worker(const struct shepherd_spec *spec, pid_t shepherd)
 		(void)snprintf(number, sizeof(number), "%d", SHEPHERD_FD_CHANNEL);
 		(void)setenv("TRAIND_WORKER_FD", number, 1);
 		(void)fcntl(SHEPHERD_FD_CHANNEL, F_SETFD, 0);
+	} else {
+		(void)unsetenv("TRAIND_WORKER_FD"); /* traind may be a worker itself */
 	}
 	if (spec->directory[0] != '\0' && chdir(spec->directory) != 0) {
 		complain("enter folder", spec->directory);

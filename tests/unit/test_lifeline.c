@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -78,10 +79,40 @@ static void a_handshake_without_an_answer_is_tried_once_more(void **state)
 	tls_files_end(&files);
 }
 
+/* As all who dial one (conn.h): its port speaks no TLS, whatever the others do. */
+static void to_a_unix_socket_it_is_plain(void **state)
+{
+	(void)state;
+	struct tls_files files;
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
+	char address[128], words[LIFELINE_WORDS_MAX];
+	uint8_t hello[FRAME_GREETING_BYTES];
+	tls_files_make(&files);
+	struct tls_context *ours = tls_files_node(&files, "ours");
+	(void)snprintf(at.sun_path, sizeof(at.sun_path), "/tmp/test-lifeline-%d.sock", getpid());
+	(void)snprintf(address, sizeof(address), "unix:%s", at.sun_path);
+	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(listen(listener, 8), 0);
+	struct lifeline *lifeline = lifeline_start(ours, at.sun_path);
+	lifeline_tie(lifeline, address, 7, 9);
+	int fd = accept(listener, NULL, NULL);
+	assert_int_equal(recv(fd, hello, sizeof(hello), MSG_WAITALL), sizeof(hello));
+	assert_memory_equal(hello, FRAME_GREETING, sizeof(hello));
+	assert_false(lifeline_failed(lifeline, words));
+	lifeline_end(lifeline);
+	(void)close(fd);
+	(void)close(listener);
+	(void)unlink(at.sun_path);
+	tls_context_release(ours);
+	tls_files_end(&files);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_handshake_without_an_answer_is_tried_once_more),
+		cmocka_unit_test(to_a_unix_socket_it_is_plain),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 #include "common/limits.h"
 #include "daemon/node/capture.h"
 #include "daemon/node/log_folder.h"
+#include "daemon/node/log_stream.h"
 #include "daemon/node/logfile.h"
 #include "daemon/node/logs.h"
 
@@ -424,6 +425,64 @@ static void test_nothing_kept_of_an_unknown_peer(void **state)
 	finish(&reader);
 }
 
+/* What a shell would take for a pattern is a name as any other, of --dir too. */
+static void test_kept_output_below_any_folder(void **state)
+{
+	(void)state;
+	char path[600], piece[LOG_STREAM_PIECE_BYTES];
+	struct tr_error error;
+	struct logfile log;
+	struct log_stream stream;
+	size_t bytes;
+	bool ended;
+	const struct logs_request request = { .stream = 9,
+		.job = 3,
+		.peer = 5,
+		.credit_bytes = 100 };
+	const char *below = file("run[1] a*b?c\\d");
+	assert_int_equal(log_folder_file(below, 3, 1, 5, path, sizeof(path), &error), TR_OK);
+	assert_int_equal(logfile_open(&log, path, 1000, 3, &error), TR_OK);
+	assert_int_equal(logfile_write(&log, "kept\n", 5, &error), TR_OK);
+	logfile_close(&log);
+	if (log_stream_start(&stream, &request, NULL, below, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	assert_int_equal(log_stream_next(&stream, piece, &bytes, &ended, &error), TR_OK);
+	assert_true(bytes == 5 && memcmp(piece, "kept\n", 5) == 0);
+	log_stream_finish(&stream);
+}
+
+/* A memberd that begins anew, with a folder of its own that is empty, gives the same numbers again: what a worker of the one before wrote
+ * is not this one's. */
+static void test_a_peer_begins_with_nothing(void **state)
+{
+	(void)state;
+	struct reader reader = { 0 };
+	struct logfile log;
+	struct tr_error error;
+	int out_fd, err_fd;
+	const char *before[] = { "thread/job-3/rank-0.peer-5.log", "thread/job-3/rank-1.peer-5.log",
+		"thread/job-3/rank-0.peer-55.log" };
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(logfile_open(&log, file(before[i]), 8, 3, &error), TR_OK);
+		assert_int_equal(logfile_write(&log, "another\n", 8, &error), TR_OK);
+		assert_int_equal(logfile_write(&log, "cluster\n", 8, &error), TR_OK);
+		logfile_close(&log);
+	}
+	begin(&reader, &out_fd, &err_fd);
+	put(out_fd, "ours\n");
+	(void)close(out_fd);
+	(void)close(err_fd);
+	logs_finish(reader.logs, 5);
+	run_until(&reader, &reader.drained);
+	logs_open(reader.logs,
+	    &(struct logs_request){ .stream = 9, .job = 3, .peer = 5, .credit_bytes = 1000 });
+	run_until(&reader, &reader.ended);
+	reader.text[reader.bytes] = '\0';
+	assert_string_equal(reader.text, "ours\n");
+	assert_int_equal(access(file(before[2]), F_OK), 0);
+	finish(&reader);
+}
+
 /* ---- one loop, two workers: descriptors' numbers come again ---- */
 
 static void grown(struct capture *capture)
@@ -482,6 +541,41 @@ static void test_a_number_that_comes_again(void **state)
 	assert_int_equal(uv_loop_close(&loop), 0);
 }
 
+/* Twice the disk is full for a while: what each cost is said. */
+static void test_what_a_full_disk_cost_is_told_each_time(void **state)
+{
+	(void)state;
+	static struct capture capture;
+	static const char *const texts[] = { "here\n", "five\n", "again\n", "two\n", "over\n" };
+	static char told[4096];
+	bool over = false;
+	uv_loop_t loop;
+	int ends[4], to_stderr = dup(STDERR_FILENO);
+	assert_int_equal(uv_loop_init(&loop), 0);
+	capture_begin(&loop, &capture, "costs", ends, &over);
+	int disks[2] = { dup(capture.log.fd), open("/dev/full", O_WRONLY | O_CLOEXEC) };
+	int words = open(file("stderr"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	assert_int_equal(dup2(words, STDERR_FILENO), STDERR_FILENO);
+	for (unsigned i = 0; i < 5; i++) {
+		uint64_t next = capture.pipes[0].tail_bytes + strlen(texts[i]);
+		assert_int_equal(dup2(disks[i % 2], capture.log.fd), capture.log.fd);
+		put(ends[1], texts[i]);
+		while (capture.pipes[0].tail_bytes < next)
+			(void)uv_run(&loop, UV_RUN_ONCE);
+	}
+	assert_int_equal(dup2(to_stderr, STDERR_FILENO), STDERR_FILENO);
+	assert_true(pread(words, told, sizeof(told) - 1, 0) > 0);
+	assert_true(strstr(told, " 5 bytes are missing") != NULL &&
+	    strstr(told, " 4 bytes are missing") != NULL);
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(close(ends[2 * i + 1]) == 0 && close(disks[i]) == 0);
+	assert_true(close(words) == 0 && close(to_stderr) == 0);
+	capture_finish(&capture);
+	while (!over)
+		(void)uv_run(&loop, UV_RUN_ONCE);
+	assert_int_equal(uv_loop_close(&loop), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -497,7 +591,10 @@ int main(void)
 		cmocka_unit_test(test_last_lines_begin_at_their_start),
 		cmocka_unit_test(test_no_piece_without_credit),
 		cmocka_unit_test(test_nothing_kept_of_an_unknown_peer),
+		cmocka_unit_test(test_kept_output_below_any_folder),
+		cmocka_unit_test(test_a_peer_begins_with_nothing),
 		cmocka_unit_test(test_a_number_that_comes_again),
+		cmocka_unit_test(test_what_a_full_disk_cost_is_told_each_time),
 	};
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -5,8 +5,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "collectives/transport/conn.h"
 #include "collectives/transport/listener.h"
@@ -135,6 +138,27 @@ static void run_until(struct ends *m, bool (*done)(const struct ends *m))
 		(void)uv_run(&m->loop, UV_RUN_ONCE);
 	uv_close((uv_handle_t *)&deadline, NULL);
 	(void)uv_run(&m->loop, UV_RUN_NOWAIT);
+}
+
+static void on_beat(uv_timer_t *timer)
+{
+	(void)timer;
+}
+
+/* A socket that is not this loop's. */
+static void run_until_readable(struct ends *m, int fd)
+{
+	struct pollfd readable = { .fd = fd, .events = POLLIN };
+	uv_timer_t beat;
+	int turns = 0;
+	(void)uv_timer_init(&m->loop, &beat);
+	(void)uv_timer_start(&beat, on_beat, 1, 1);
+	for (; poll(&readable, 1, 0) == 0 && turns < DEADLINE_MS; turns++)
+		(void)uv_run(&m->loop, UV_RUN_ONCE);
+	uv_close((uv_handle_t *)&beat, NULL);
+	(void)uv_run(&m->loop, UV_RUN_NOWAIT);
+	if (turns == DEADLINE_MS)
+		fail_msg("nothing comes any more");
 }
 
 static void ends_close(struct ends *m)
@@ -278,11 +302,6 @@ static bool refused_twice(const struct ends *m)
 	return counters.refused >= 2;
 }
 
-static void on_beat(uv_timer_t *timer)
-{
-	(void)timer;
-}
-
 static void test_waits_for_the_grant(void **state)
 {
 	struct ends m;
@@ -308,6 +327,38 @@ static void test_waits_for_the_grant(void **state)
 	ends_close(&m);
 }
 
+/* A relay that answers with a part of a message and breaks, both before we look. */
+static void test_a_relay_that_breaks_in_its_answer(void **state)
+{
+	struct ends m;
+	struct conn_relay row;
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+	socklen_t length = sizeof(at);
+	const struct linger at_once = { 1, 0 };
+	char heard[64];
+	int port = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), relay;
+	(void)state;
+	assert_int_equal(bind(port, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(listen(port, 5), 0);
+	assert_int_equal(getsockname(port, (struct sockaddr *)&at, &length), 0);
+	ends_open(&m, NULL);
+	way(&m, &pair, &row);
+	(void)snprintf(row.address, sizeof(row.address), "127.0.0.1:%u", ntohs(at.sin_port));
+	assert_int_equal(relay_waits_set(m.waits, &row, 1, NULL), TR_OK);
+	for (int i = 0; i < 2; i++) { /* it has noticed, and comes again */
+		run_until_readable(&m, port);
+		relay = accept(port, NULL, NULL);
+		run_until_readable(&m, relay);
+		assert_true(read(relay, heard, sizeof(heard)) > 0);
+		assert_int_equal(write(relay, heard, 4), 4);
+		assert_int_equal(setsockopt(relay, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)),
+		    0);
+		assert_int_equal(close(relay), 0);
+	}
+	assert_int_equal(close(port), 0);
+	ends_close(&m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -316,6 +367,7 @@ int main(void)
 		cmocka_unit_test(test_the_other_end_is_who_was_meant),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_waits_for_the_grant),
+		cmocka_unit_test(test_a_relay_that_breaks_in_its_answer),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -171,6 +172,19 @@ static void test_channel_is_inherited_and_closed_by_death(void **state)
 	(void)close(pair[0]);
 }
 
+/* A traind that runs as a worker of another one has that one's in its own environment. */
+static void test_without_a_channel_there_is_no_number_of_one(void **state)
+{
+	(void)state;
+	struct run run = { 0 };
+	char all[4096];
+	assert_int_equal(setenv("TRAIND_WORKER_FD", "5", 1), 0);
+	start(&run, "echo \"channel ${TRAIND_WORKER_FD-none}\"", "", -1);
+	finish(&run, all, sizeof(all));
+	assert_int_equal(unsetenv("TRAIND_WORKER_FD"), 0);
+	assert_string_equal(all, "channel none\n");
+}
+
 static void stop_now(struct run *run)
 {
 	process_stop(run->process, 60000);
@@ -197,6 +211,39 @@ static void stop_stubborn(struct run *run, char *all, size_t size)
 	process_stop(run->process, 50);
 	finish(run, all, size);
 	assert_int_equal(run->end.signal, SIGKILL);
+}
+
+static size_t count_of(const char *all, const char *word)
+{
+	size_t count = 0;
+	for (const char *at = all; (at = strstr(at, word)) != NULL; at++)
+		count++;
+	return count;
+}
+
+/* Many programs end in order at the first TERM and at once at the second. */
+static void test_each_process_gets_term_once(void **state)
+{
+	(void)state;
+	struct run run = { 0 };
+	char all[4096];
+	size_t ready = 0;
+	start(&run,
+	    "count='trap \"echo $0 TERM\" TERM; echo ready; while :; do sleep 60 & wait $!; done'; "
+	    "(setsid sh -c \"$count\" apart &); sh -c \"$count\" beside & "
+	    "exec sh -c \"$count\" worker",
+	    "", -1);
+	while (run.pid == 0)
+		(void)uv_run(&run.loop, UV_RUN_ONCE);
+	while (ready < 3) {
+		read_until(run.read_fd, "ready", all, sizeof(all));
+		ready += count_of(all, "ready");
+	}
+	process_stop(run.process, 500);
+	finish(&run, all, sizeof(all));
+	assert_int_equal(count_of(all, "worker TERM"), 1);
+	assert_int_equal(count_of(all, "beside TERM"), 1);
+	assert_int_equal(count_of(all, "apart TERM"), 1);
 }
 
 static void test_stop_of_a_deaf_tree(void **state)
@@ -339,6 +386,95 @@ static void test_a_shepherd_killed_after_its_worker_leaves_nothing(void **state)
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
+/* traind has other children beside: trainworker --measure (measure_run.h). Who began one waits for it and hears how it ended. */
+static void test_a_killed_shepherd_is_no_end_of_our_own_children(void **state)
+{
+	(void)state;
+	struct run run = { 0 };
+	char all[4096];
+	int hold[2], status;
+	assert_int_equal(pipe2(hold, O_CLOEXEC), 0);
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+	pid_t own = fork();
+	if (own == 0) {
+		(void)close(hold[1]);
+		(void)read(hold[0], &status, 1);
+		_exit(7);
+	}
+	start(&run, STUBBORN, "", -1);
+	while (run.pid == 0)
+		(void)uv_run(&run.loop, UV_RUN_ONCE);
+	assert_int_equal(kill(parent_of(run.pid), SIGKILL), 0);
+	finish(&run, all, sizeof(all));
+	(void)close(hold[1]);
+	assert_int_equal(waitpid(own, &status, 0), own);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 7);
+	(void)close(hold[0]);
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
+}
+
+/* Another shepherd is dead as well, and libuv has not looked at it yet. */
+static void test_orphans_are_reaped_beside_a_dead_shepherd(void **state)
+{
+	(void)state;
+	struct run other = { 0 }, run = { 0 };
+	char all[4096];
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+	start(&other, STUBBORN, "", -1);
+	while (other.pid == 0)
+		(void)uv_run(&other.loop, UV_RUN_ONCE);
+	start(&run, STUBBORN, "", -1);
+	while (run.pid == 0)
+		(void)uv_run(&run.loop, UV_RUN_ONCE);
+	pid_t shepherds[] = { parent_of(other.pid), parent_of(run.pid) };
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(kill(shepherds[i], SIGKILL), 0);
+	finish(&run, all, sizeof(all));
+	assert_int_equal(kill(run.pid, 0), -1); /* nor a zombie */
+	finish(&other, all, sizeof(all));
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
+	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+static bool held_beyond_its_death(pid_t pid)
+{
+	return ptrace(PTRACE_SEIZE, pid, NULL, (void *)PTRACE_O_TRACEEXIT) == 0;
+}
+
+/* Who has much memory is not gone at once: its end is told when it is, and it is reaped. */
+static void test_orphans_that_take_long_to_die_are_waited_for(void **state)
+{
+	(void)state;
+	struct run run = { 0 };
+	char all[4096];
+	int pid = 0;
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+	start(&run, "sh -c 'echo child $$ is here; while :; do sleep 60; done'", "", -1);
+	while (run.pid == 0)
+		(void)uv_run(&run.loop, UV_RUN_ONCE);
+	read_until(run.read_fd, "is here", all, sizeof(all));
+	assert_int_equal(sscanf(all, "child %d", &pid), 1);
+	if (!held_beyond_its_death(pid)) {
+		print_message("skipped: ptrace is not allowed\n");
+		process_stop(run.process, 0);
+		finish(&run, all, sizeof(all));
+		assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
+		skip();
+	}
+	assert_int_equal(kill(parent_of(run.pid), SIGKILL), 0);
+	for (int i = 0; i < 300 && !run.ended; i++) {
+		(void)uv_run(&run.loop, UV_RUN_NOWAIT);
+		(void)usleep(1000);
+	}
+	bool early = run.ended;
+	(void)ptrace(PTRACE_DETACH, pid, NULL, NULL);
+	finish(&run, all, sizeof(all));
+	assert_false(early);
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
+	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
 /* The part of traind: runs a stubborn worker whose output is our stdout, and waits to be killed. */
 static int play_traind(void)
 {
@@ -396,13 +532,18 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_killed_by_signal),
 		cmocka_unit_test(test_no_such_program),
 		cmocka_unit_test(test_channel_is_inherited_and_closed_by_death),
+		cmocka_unit_test(test_without_a_channel_there_is_no_number_of_one),
 		cmocka_unit_test(test_stop_with_term),
+		cmocka_unit_test(test_each_process_gets_term_once),
 		cmocka_unit_test(test_stop_of_a_deaf_tree),
 		cmocka_unit_test(test_stop_of_a_deaf_tree_by_cgroup),
 		cmocka_unit_test(test_sweep_of_cgroups),
 		cmocka_unit_test(test_children_left_behind_are_ended),
 		cmocka_unit_test(test_a_killed_shepherd_leaves_nothing),
 		cmocka_unit_test(test_a_shepherd_killed_after_its_worker_leaves_nothing),
+		cmocka_unit_test(test_a_killed_shepherd_is_no_end_of_our_own_children),
+		cmocka_unit_test(test_orphans_are_reaped_beside_a_dead_shepherd),
+		cmocka_unit_test(test_orphans_that_take_long_to_die_are_waited_for),
 		cmocka_unit_test(test_kill_9_of_traind_leaves_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
