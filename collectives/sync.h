@@ -219,6 +219,8 @@ struct tr_sync_now {
  * programs that read settings before there is a group. TR_EINVAL: names the option, what was found and what is allowed. */
 TR_API tr_status tr_sync_complete(struct tr_sync_options *options, unsigned layers,
     struct tr_error *error);
+/* Merges that options->steps come to, of options that tr_sync_complete has filled in. 0: not known, since they go on without end or by time, or the rate is searched for first. */
+TR_API uint64_t tr_sync_merges(const struct tr_sync_options *options);
 /* Declares the state. The tensors' values now are the outer parameters at step 0 (or come with the state, to a joiner). The group has
  * no op_deadline_ms. TR_EINVAL: as tr_sync_complete. */
 TR_API tr_status tr_sync_create(tr_group *group, const struct tr_sync_options *options,

@@ -6,6 +6,7 @@
 #define TR_ADDRESS_MAX      128 /* bytes in "host:port", NUL included */
 #define TR_GROUP_PEERS_MAX  256 /* members of one view; width of a contributor bitmap */
 #define TR_NODES_MAX        1024
+#define TR_PEER_LINKS_MAX   8    /* of a peer that memberd is told of: the slowest */
 #define TR_NODE_WORKERS_MAX 1024 /* at once on one node: commands may be more than its slots */
 #define TR_JOBS_MAX         4096 /* job records kept, finished ones included */
 #define TR_JOB_EVENTS_MAX   256  /* newest events kept per job */

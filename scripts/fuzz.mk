@@ -8,7 +8,7 @@ FUZZ_SAN := -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-r
 FUZZ_LINK := -Wl,--as-needed -lraft -lyaml -lhwloc -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lopenblas -lz -lm
 # What the targets are linked with and no more: all of it is compiled once more, with sanitizers, in every `make test`.
 FUZZ_SRC := $(call srcs,common proto collectives/core collectives/kernels collectives/transport collectives/engine daemon/membership/core daemon/api daemon/plan) \
-	$(addsuffix .c,collectives/sync/lease collectives/sync/options daemon/checkpoint/hf_config daemon/checkpoint/manifest daemon/checkpoint/safetensors client/trainctl/jobfile_parse)
+	$(addsuffix .c,collectives/sync/lease collectives/sync/options collectives/sync/schedule daemon/checkpoint/hf_config daemon/checkpoint/manifest daemon/checkpoint/safetensors client/trainctl/jobfile_parse)
 
 # $(1): folder of objects; $(2): compiler and its flags
 define fuzz_objects

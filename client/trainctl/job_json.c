@@ -62,7 +62,24 @@ static void write_progress(struct json *json, const Traind__V1__Job *job)
 	json_end(json);
 }
 
-static void write_peers(struct json *json, const Traind__V1__Job *job)
+static void write_links(struct json *json, const Traind__V1__Peer *peer)
+{
+	json_key(json, "links");
+	json_array(json);
+	for (size_t i = 0; i < peer->n_links; i++) {
+		const Traind__V1__PeerLink *link = peer->links[i];
+		json_object(json);
+		json_key_uint(json, "peer", link->peer);
+		figure(json, "bandwidth_bytes_per_s",
+		    link->bandwidth_bytes_per_s > 0 ? link->bandwidth_bytes_per_s : NAN);
+		figure(json, "rtt_s", link->rtt_s > 0 ? link->rtt_s : NAN);
+		json_key_uint(json, "sent_bytes", link->sent_bytes);
+		json_end(json);
+	}
+	json_end(json);
+}
+
+static void write_peers(struct json *json, const Traind__V1__Job *job, bool with_links)
 {
 	json_key(json, "peers");
 	json_array(json);
@@ -83,6 +100,8 @@ static void write_peers(struct json *json, const Traind__V1__Job *job)
 		figure(json, "rtt_s", peer->rtt_s > 0 ? peer->rtt_s : NAN);
 		figure(json, "bandwidth_bytes_per_s",
 		    peer->bandwidth_bytes_per_s > 0 ? peer->bandwidth_bytes_per_s : NAN);
+		if (with_links)
+			write_links(json, peer);
 		json_end(json);
 	}
 	json_end(json);
@@ -155,7 +174,7 @@ void job_json_write(struct json *json, const Traind__V1__Job *job, bool with_eve
 	write_mesh(json, job);
 	write_plan(json, job);
 	known(json, "view", job->view);
-	write_peers(json, job);
+	write_peers(json, job, with_events);
 	write_rounds(json, job->rounds);
 	json_key(json, "exit_code");
 	json_int(json, job->exit_code);

@@ -5,13 +5,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/trainctl/peer_links.h"
 #include "client/trainctl/print.h"
 #include "common/utf8.h"
+#include "daemon/plan/job_sync.h"
 
 #define BAR_MIN   8
 #define BAR_MAX   40
 #define SPARK_LEN 16
-#define PARTS_MAX 12
+#define PARTS_MAX 16
+
+/* What goes first when the line does not fit. */
+#define SPARK_IMPORTANCE 8
 
 /* One piece of the line; the least important go first when it does not fit. */
 struct part {
@@ -110,7 +115,7 @@ static void add_spark(struct line *line, const struct progress_history *history)
 		low = fmin(low, span_of(history, length, i));
 		high = fmax(high, span_of(history, length, i));
 	}
-	struct part *part = add(line, 6, "%s", "");
+	struct part *part = add(line, SPARK_IMPORTANCE, "%s", "");
 	for (size_t i = 0, used = 0; i < length && high > low; i++) {
 		size_t level = (size_t)((span_of(history, length, i) - low) / (high - low) * 7.999);
 		used += (size_t)snprintf(part->text + used, sizeof(part->text) - used, "%s",
@@ -134,24 +139,47 @@ static void draw_bar(double share, size_t width, const struct progress_style *st
 		(void)snprintf(text + used, bytes - used, "%s", style->color ? "\033[0m" : "");
 }
 
+/* "12/30", or "12" where nobody knows how many there will be. */
+static const char *merges_of(const Traind__V1__Job *job, char text[2 * PRINT_FIGURE_MAX])
+{
+	uint64_t count = job->progress->merges->count, all = 0;
+	if (job->spec != NULL && job->spec->train != NULL)
+		all = job_sync_merges(job->spec->train, job->progress->steps);
+	(void)snprintf(text, 2 * PRINT_FIGURE_MAX, all >= count && all > 0 ? "%llu/%llu" : "%llu",
+	    (unsigned long long)count, (unsigned long long)all);
+	return text;
+}
+
+/* What sets the pace. */
+static void add_slow(struct line *line, const Traind__V1__Job *job)
+{
+	char figure[PRINT_FIGURE_MAX], link[PEER_LINKS_TEXT_MAX];
+	if (peer_links_slow_text(job, figure))
+		add(line, 3, "slow: %s", figure);
+	if (peer_links_text(job, link))
+		add(line, 6, "slowest link %s", link);
+}
+
 static void add_parts(struct line *line, const Traind__V1__Job *job)
 {
 	const Traind__V1__Progress *progress = job->progress;
-	char figure[PRINT_FIGURE_MAX];
+	char figure[2 * PRINT_FIGURE_MAX];
 	add(line, 1, "loss %s", print_loss(progress->loss, figure));
 	if (isfinite(progress->val_loss))
-		add(line, 4, "val %s", print_loss(progress->val_loss, figure));
+		add(line, 5, "val %s", print_loss(progress->val_loss, figure));
 	add(line, 2, "%s tok/s", print_rate(progress->tokens_per_s, figure));
 	unsigned live = progress_live_peers(job);
 	add(line, 2, "%u peer%s", live, live == 1 ? "" : "s");
 	if (progress->merges != NULL) {
 		const Traind__V1__Merges *merges = progress->merges;
-		add(line, 3, "%s of ddp's bytes",
+		add(line, 3, "merge %s", merges_of(job, figure));
+		add(line, 4, "%s of ddp's bytes",
 		    print_part((double)merges->sent_bytes, (double)merges->dense_bytes, figure));
-		add(line, 4, "%.0f%% hidden", 100 * merges->hidden);
+		add(line, 5, "%.0f%% hidden", 100 * merges->hidden);
 	}
-	add(line, 5, "view %llu", (unsigned long long)job->view);
-	add(line, 3, "eta %s", print_duration(progress_eta_s(job), figure));
+	add_slow(line, job);
+	add(line, 7, "view %llu", (unsigned long long)job->view);
+	add(line, 4, "eta %s", print_duration(progress_eta_s(job), figure));
 }
 
 static size_t width_of(const struct line *line, unsigned importance)
@@ -196,7 +224,7 @@ size_t progress_bar(const Traind__V1__Job *job, const struct progress_history *h
 	add_parts(&line, job);
 	if (style->utf8)
 		add_spark(&line, history);
-	unsigned importance = 6;
+	unsigned importance = SPARK_IMPORTANCE;
 	while (importance > 0 &&
 	    count_width + 2 + BAR_MIN + width_of(&line, importance) > style->width)
 		importance--;
@@ -222,7 +250,7 @@ void progress_plain(const Traind__V1__Job *job, char text[PROGRESS_LINE_MAX])
 {
 	const Traind__V1__Progress *progress = job->progress;
 	char loss[PRINT_FIGURE_MAX], val[PRINT_FIGURE_MAX], eta[PRINT_FIGURE_MAX],
-	    rate[PRINT_FIGURE_MAX];
+	    rate[PRINT_FIGURE_MAX], count[2 * PRINT_FIGURE_MAX], link[PEER_LINKS_TEXT_MAX];
 	if (progress == NULL || progress->steps == 0) {
 		(void)no_progress(job, &(struct progress_style){ .width = PROGRESS_LINE_MAX - 1 },
 		    text);
@@ -235,10 +263,15 @@ void progress_plain(const Traind__V1__Job *job, char text[PROGRESS_LINE_MAX])
 	    print_rate(progress->tokens_per_s, rate), progress_live_peers(job),
 	    (unsigned long long)job->view, print_duration(progress_eta_s(job), eta));
 	if (progress->merges != NULL && length > 0 && length < PROGRESS_LINE_MAX)
-		(void)snprintf(text + length, (size_t)(PROGRESS_LINE_MAX - length),
-		    "  merges %llu  bytes %s  hidden %.0f%%",
-		    (unsigned long long)progress->merges->count,
+		length += snprintf(text + length, (size_t)(PROGRESS_LINE_MAX - length),
+		    "  merges %s  bytes %s  hidden %.0f%%", merges_of(job, count),
 		    print_part((double)progress->merges->sent_bytes,
 		        (double)progress->merges->dense_bytes, rate),
 		    100 * progress->merges->hidden);
+	if (peer_links_slow_text(job, rate) && length > 0 && length < PROGRESS_LINE_MAX)
+		length += snprintf(text + length, (size_t)(PROGRESS_LINE_MAX - length), "  slow %s",
+		    rate);
+	if (peer_links_text(job, link) && length > 0 && length < PROGRESS_LINE_MAX)
+		(void)snprintf(text + length, (size_t)(PROGRESS_LINE_MAX - length),
+		    "  slowest link %s", link);
 }

@@ -4,8 +4,10 @@
 
 #include "client/trainctl/job_json.h"
 #include "client/trainctl/mesh_now.h"
+#include "client/trainctl/peer_links.h"
 #include "client/trainctl/print.h"
 #include "client/trainctl/verbs.h"
+#include "daemon/plan/job_sync.h"
 
 #define DEADLINE_MS 10000
 
@@ -104,7 +106,13 @@ static void print_merges(const Traind__V1__Job *job)
 	char sent[PRINT_FIGURE_MAX], dense[PRINT_FIGURE_MAX], part[PRINT_FIGURE_MAX];
 	if (merges == NULL)
 		return;
-	(void)printf("merges      %llu\n", (unsigned long long)merges->count);
+	uint64_t all = job->spec != NULL && job->spec->train != NULL
+	    ? job_sync_merges(job->spec->train, job->progress->steps)
+	    : 0;
+	(void)printf("merges      %llu", (unsigned long long)merges->count);
+	if (all >= merges->count && all > 0)
+		(void)printf(" of %llu", (unsigned long long)all);
+	(void)printf("\n");
 	(void)printf("sent        %s, %s of the %s of data parallel training\n",
 	    print_bytes(merges->sent_bytes, sent),
 	    print_part((double)merges->sent_bytes, (double)merges->dense_bytes, part),
@@ -112,17 +120,53 @@ static void print_merges(const Traind__V1__Job *job)
 	(void)printf("hidden      %.0f %% of the time that merges take\n", 100 * merges->hidden);
 }
 
+static const char *node_of(const Traind__V1__Job *job, uint64_t peer)
+{
+	for (size_t i = 0; i < job->n_peers; i++)
+		if (job->peers[i]->id == peer)
+			return job->peers[i]->node_name;
+	return "?";
+}
+
+static void print_slowest(struct print_table *table, const Traind__V1__Job *job,
+    const Traind__V1__Peer *peer)
+{
+	const Traind__V1__PeerLink *link = peer_links_slowest(peer);
+	char text[PRINT_FIGURE_MAX];
+	if (link == NULL) {
+		for (unsigned i = 0; i < 3; i++)
+			print_cell(table, "-");
+		return;
+	}
+	print_cell(table, "to %llu (%s)", (unsigned long long)link->peer, node_of(job, link->peer));
+	print_cell(table, "%s", peer_links_rate(link, text));
+	print_cell(table, "%s", print_latency(link->rtt_s, text));
+}
+
+static bool knows_links(const Traind__V1__Job *job)
+{
+	size_t i = 0;
+	while (i < job->n_peers && job->peers[i]->n_links == 0)
+		i++;
+	return i < job->n_peers;
+}
+
 static void print_peers(const struct config *config, const Traind__V1__Job *job)
 {
 	static const char *const heads[] = { "PEER", "RANK", "NODE", "PID", "STATE", "ROUND",
-		"WAITS", "RTT", "SENDS", "REASON" };
-	struct print_table table = { .columns = 10 };
+		"WAITS", "RTT", "SENDS" };
+	static const char *const of_links[] = { "SLOWEST LINK", "RATE", "ROUND TRIP" };
+	bool links = knows_links(job);
+	struct print_table table = { .columns = links ? 13 : 10 };
 	char text[PRINT_FIGURE_MAX];
 	if (job->n_peers == 0)
 		return;
 	(void)putchar('\n');
-	for (size_t i = 0; i < table.columns; i++)
+	for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
 		print_cell(&table, "%s", heads[i]);
+	for (size_t i = 0; links && i < sizeof(of_links) / sizeof(of_links[0]); i++)
+		print_cell(&table, "%s", of_links[i]);
+	print_cell(&table, "REASON");
 	for (size_t i = 0; i < job->n_peers; i++) {
 		const Traind__V1__Peer *peer = job->peers[i];
 		print_cell(&table, "%llu", (unsigned long long)peer->id);
@@ -145,6 +189,8 @@ static void print_peers(const struct config *config, const Traind__V1__Job *job)
 			    print_bytes((uint64_t)peer->bandwidth_bytes_per_s, text));
 		else
 			print_cell(&table, "-");
+		if (links)
+			print_slowest(&table, job, peer);
 		print_cell(&table, "%s", peer->slow ? "slow: the others wait for it" : peer->reason);
 	}
 	print_table_out(&table, config->color);

@@ -50,7 +50,8 @@ static const struct verb rows[] = {
 	    "memory. Starts no job.",
 	    VERB_NEEDS_NOTHING, 1, 1, verb_plan_options, verb_plan },
 	{ "jobs", "", "list jobs, newest first", NULL, VERB_NEEDS_CLUSTER, 0, 0, none, verb_jobs },
-	{ "status", "JOB", "show a job: progress, losses, peers, rounds, events", NULL,
+	{ "status", "JOB",
+	    "show a job: progress, losses, peers and their slowest links, rounds, events", NULL,
 	    VERB_NEEDS_CLUSTER, 1, 1, none, verb_status },
 	{ "plot", "JOB|FILE... [-o FILE]", "draw losses over steps, and over bytes sent, as SVG",
 	    "Reads metrics.jsonl in the job's checkpoint.dir, which its first worker's node "

@@ -45,6 +45,7 @@ struct coll_join {
 	Traind__Peer__PeerHere here, *here_list[1];
 	Traind__Peer__PeerProgress progress, *progress_list[1];
 	uint64_t waits_for[8];
+	Traind__Peer__LinkProgress links[TR_PEER_LINKS_MAX], *link_list[TR_PEER_LINKS_MAX];
 
 	pthread_mutex_t lock; /* of what follows */
 	uv_cond_t changed;
@@ -142,6 +143,7 @@ static void on_heartbeat(void *arg, Traind__Peer__Heartbeat *heartbeat)
 {
 	struct coll_join *join = arg;
 	struct engine_progress row;
+	struct engine_link links[TR_PEER_LINKS_MAX];
 	heartbeat->bandwidth_bytes_per_s = engine_bandwidth(join->engine);
 	if (!own_progress(join, &row))
 		return;
@@ -155,6 +157,12 @@ static void on_heartbeat(void *arg, Traind__Peer__Heartbeat *heartbeat)
 	memcpy(join->waits_for, row.waits_for, sizeof(join->waits_for));
 	join->progress.waits_for = join->waits_for;
 	join->progress.n_waits_for = row.waits_for_count;
+	join->progress.n_links = engine_links(join->engine, links, TR_PEER_LINKS_MAX);
+	for (size_t i = 0; i < join->progress.n_links; i++) {
+		engine_link_say(&links[i], &join->links[i]);
+		join->link_list[i] = &join->links[i];
+	}
+	join->progress.links = join->link_list;
 	join->progress_list[0] = &join->progress;
 	heartbeat->peers = join->progress_list;
 	heartbeat->n_peers = 1;

@@ -79,6 +79,15 @@ struct engine_progress {
 	size_t waits_for_count;
 };
 size_t engine_progress(struct engine *engine, struct engine_progress *rows, size_t max);
+/* Links of its members to peers over TCP, slowest first, TR_PEER_LINKS_MAX of each member, one member after another: of those members of which there is news since
+ * this was last asked, and whose links fit into max. The others' come the next time. */
+struct engine_link {
+	uint64_t group, peer, to, bytes_per_s; /* bytes_per_s 0: not measured */
+	uint64_t sent_bytes;                   /* that have come */
+	uint32_t rtt_us;                       /* without queues */
+};
+size_t engine_links(struct engine *engine, struct engine_link *links, size_t max);
+void engine_link_say(const struct engine_link *link, Traind__Peer__LinkProgress *row);
 double engine_bandwidth(struct engine *engine); /* bytes/s learned from real traffic; 0: none yet */
 
 #endif

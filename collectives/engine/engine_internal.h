@@ -7,6 +7,7 @@
  *	peer_link.c      links to peers: frames out
  *	peer_lane.c      a link's connections; which frame goes where; peer_stripe.c, stripe.c: how many there are
  *	outgoing.c       frames that wait for one
+ *	slow_links.c     which of them are the slowest, for memberd
  *	peer_inbound.c   connections that were dialled to us: frames in
  *	inbound_door.c   those that have not been let in: hello, token, view
  *	inbound_link.c   those that belong to one link of a peer: what came on each
@@ -115,6 +116,8 @@ struct member_row {
 	struct member_row *next;
 	struct engine_progress progress;
 	const struct channel_host *host;
+	struct engine_link links[TR_PEER_LINKS_MAX];
+	size_t link_count; /* that nobody has asked for yet */
 };
 
 struct view_peer_entry {
@@ -208,6 +211,7 @@ struct member {
 
 	struct peer_link *links;
 	uint64_t links_made; /* their names */
+	uint64_t links_told_ms;
 	struct inbound *inbound;
 	struct inbound_link *inbound_links;
 	struct held_list held[HELD_LISTS], held_due; /* by op; those that were asked for */
@@ -319,6 +323,12 @@ void peer_pace_all(struct engine *engine, double bytes_per_s, uint32_t rtt_us, u
 void peer_link_describe(const struct member *member, uint64_t peer, struct tr_link *link);
 tr_status peer_send_message(struct conn *conn, const Traind__Peer__PeerMessage *message);
 tr_status peer_send_hello(struct conn *conn, const struct member *member, uint64_t to);
+
+/* ---- slow_links.c ---- */
+void slow_links_look(struct member *member); /* they may have changed */
+/* Among `count` links, slowest first; returns how many there are then. */
+size_t slow_links_put(struct engine_link links[TR_PEER_LINKS_MAX], size_t count,
+    const struct engine_link *link);
 
 /* ---- peer_inbound.c ---- */
 void inbound_accept_lane(struct engine *engine, struct lane *lane); /* open; takes it */

@@ -117,6 +117,7 @@ static void measure(struct peer_link *link, size_t bytes)
 	if (link->burst_bytes >= BURST_BYTES_MIN && took_us > 0) {
 		double bytes_per_s = (double)link->burst_bytes * 1e6 / (double)took_us;
 		rate_newest_add(&link->rates, bytes_per_s);
+		rate_newest_add(&link->lately, bytes_per_s);
 		if (!link->distant)
 			engine_learn_bandwidth(link->member->engine, bytes_per_s);
 	}

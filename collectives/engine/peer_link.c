@@ -307,6 +307,7 @@ void peer_link_look(struct member *member)
 	for (struct peer_link *link = member->links; link != NULL; link = link->next)
 		if (!link->closing)
 			peer_stripe_look(link);
+	slow_links_look(member);
 }
 
 void peer_link_drop_segments(struct member *member)

@@ -105,6 +105,12 @@ struct peer_link {
 		uint64_t waited_us, busy_since_us, looked_us, bytes;
 	} pace;
 	struct rate_newest rates; /* over TCP: of bursts, and what the kernel says */
+	/* For people: the same, and of times between two looks in which there was always more to send. */
+	struct rate_newest lately;
+	uint32_t rtt_us; /* without queues, when last looked at; 0: not known */
+	struct {
+		uint64_t looked_us, since_us, bytes; /* since_us: it has not been idle since then */
+	} busy;
 };
 
 /* ---- outgoing.c ---- */

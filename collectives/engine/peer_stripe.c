@@ -10,6 +10,8 @@
 #define BUSY_BYTES_MIN 64u
 /* Since the kernel was asked last for its rate. */
 #define TOLD_BYTES_MIN (1u << 20)
+/* What follows a pause comes late, and slowly at first. */
+#define BUSY_RTTS 4
 /* Of its part of a pace. */
 #define TAKES_ITS_PART 0.7
 
@@ -91,8 +93,24 @@ static void tell_rate(struct peer_link *link, double bytes_per_s)
 	if (link->near || link->distant || link->acked_bytes - link->told_bytes < TOLD_BYTES_MIN)
 		return;
 	link->told_bytes = link->acked_bytes;
-	if (bytes_per_s > 0)
+	if (bytes_per_s > 0) {
 		rate_newest_add(&link->rates, bytes_per_s);
+		rate_newest_add(&link->lately, bytes_per_s);
+	}
+}
+
+/* Of a burst that is no large one, but took longer than the time between two looks. */
+static void tell_busy(struct peer_link *link, const struct stripe_sample *now)
+{
+	uint64_t us = now->now_us - link->busy.looked_us;
+	uint64_t bytes = link->acked_bytes - link->busy.bytes;
+	if (link->idle_seen || link->busy.looked_us == 0)
+		link->busy.since_us = now->now_us;
+	else if (!link->near && us > 0 && bytes >= BUSY_BYTES_MIN &&
+	    now->now_us - link->busy.since_us >= BUSY_RTTS * (uint64_t)now->rtt_us)
+		rate_newest_add(&link->lately, (double)bytes * 1e6 / (double)us);
+	link->busy.looked_us = now->now_us;
+	link->busy.bytes = link->acked_bytes;
 }
 
 unsigned peer_stripe_far_peers(const struct member *member)
@@ -130,6 +148,8 @@ static void sample(struct peer_link *link, bool hungry)
 		if (pl->retiring)
 			retire_if_drained(pl);
 	}
+	tell_busy(link, &now);
+	link->rtt_us = now.rtt_us;
 	if (now.rtt_us > 0) {
 		link->distant = now.rtt_us >= GAUGE_RTT_US;
 		if (!link->distant)

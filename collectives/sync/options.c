@@ -217,3 +217,14 @@ tr_status tr_sync_complete(struct tr_sync_options *o, unsigned layers, struct tr
 		    (long long)o->overlap, (unsigned long long)(o->inner_steps / o->fragments));
 	return check_rates(o, error);
 }
+
+uint64_t tr_sync_merges(const struct tr_sync_options *o)
+{
+	const struct sync_schedule schedule = { .steps = o->steps,
+		.period = o->inner_steps,
+		.overlap = (uint64_t)o->overlap,
+		.fragments = o->fragments };
+	bool known = o->steps > 0 && o->inner_steps > 0 && o->fragments > 0 &&
+	    !(o->inner_seconds > 0) && !o->lr_search;
+	return known ? sync_schedule_rounds(&schedule) : 0;
+}

@@ -73,10 +73,29 @@ static uint64_t computed_us(const struct node_facts *facts, size_t count, uint64
 	return 0;
 }
 
+/* One member's come one after another. */
+static void add_links(struct node_facts *facts, size_t count, const struct engine_progress *of,
+    Traind__Peer__PeerProgress *row)
+{
+	size_t from = 0;
+	while (from < count &&
+	    (facts->links[from].peer != of->peer || facts->links[from].group != of->group))
+		from++;
+	row->links = &facts->link_list[from];
+	for (size_t i = from;
+	     i < count && facts->links[i].peer == of->peer && facts->links[i].group == of->group;
+	     i++) {
+		engine_link_say(&facts->links[i], &facts->link_rows[i]);
+		facts->link_list[i] = &facts->link_rows[i];
+		row->n_links++;
+	}
+}
+
 void node_facts_heartbeat(struct node_facts *facts, const struct workers *workers,
     struct engine *engine, Traind__Peer__Heartbeat *heartbeat)
 {
 	size_t count = engine_progress(engine, facts->progress, NODE_PEERS_MAX);
+	size_t links = engine_links(engine, facts->links, NODE_LINKS_MAX);
 	size_t here = workers_list(workers, facts->here, NODE_PEERS_MAX);
 	for (size_t i = 0; i < count; i++) {
 		struct engine_progress *progress = &facts->progress[i];
@@ -93,6 +112,7 @@ void node_facts_heartbeat(struct node_facts *facts, const struct workers *worker
 		row->waited_us = progress->waited_us;
 		row->waits_for = progress->waits_for;
 		row->n_waits_for = progress->waits_for_count;
+		add_links(facts, links, progress, row);
 		facts->row_list[i] = row;
 	}
 	heartbeat->peers = facts->row_list;

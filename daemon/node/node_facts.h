@@ -10,6 +10,7 @@
 #include "traind/peer/peer.pb-c.h"
 
 #define NODE_PEERS_MAX TR_NODE_WORKERS_MAX
+#define NODE_LINKS_MAX (32 * TR_PEER_LINKS_MAX) /* in one heartbeat */
 
 struct node_facts {
 	struct identity identity;
@@ -22,6 +23,8 @@ struct node_facts {
 	Traind__Peer__PeerProgress rows[NODE_PEERS_MAX], *row_list[NODE_PEERS_MAX];
 	Traind__Peer__PeerHere peers[NODE_PEERS_MAX], *peer_list[NODE_PEERS_MAX];
 	char *device_list[DEVICES_MAX];
+	struct engine_link links[NODE_LINKS_MAX];
+	Traind__Peer__LinkProgress link_rows[NODE_LINKS_MAX], *link_list[NODE_LINKS_MAX];
 };
 
 void node_facts_hello(struct node_facts *facts, const struct workers *workers,

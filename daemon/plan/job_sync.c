@@ -74,3 +74,12 @@ tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
 	*options = o;
 	return tr_sync_complete(options, job_sync_layers(spec->model), error);
 }
+
+uint64_t job_sync_merges(const Traind__V1__TrainSpec *spec, uint64_t steps)
+{
+	struct tr_sync_options o;
+	if (!job_sync_is_rare(spec->sync) || spec->optimizer == NULL || spec->model == NULL ||
+	    job_sync_options(spec, steps, &o, NULL) != TR_OK)
+		return 0;
+	return tr_sync_merges(&o);
+}

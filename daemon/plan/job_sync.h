@@ -13,6 +13,9 @@ bool job_sync_is_rare(const Traind__V1__Sync *sync);
 tr_status job_sync_options(const Traind__V1__TrainSpec *spec, uint64_t steps,
     struct tr_sync_options *options, struct tr_error *error);
 
+/* Merges that so many steps come to; 0: not known, or it is no section for which job_sync_is_rare. */
+uint64_t job_sync_merges(const Traind__V1__TrainSpec *spec, uint64_t steps);
+
 /* Layers in the sense of struct tr_sync_tensor: embeddings, each block, the last norm. */
 static inline unsigned job_sync_layers(const Traind__V1__Model *model)
 {

@@ -44,6 +44,8 @@ def test_example_file_runs_small(tmp_path, name):
     assert 1 < merges["count"] == status["rounds"]["committed"] - without and least * 0.9 < merges["sent_bytes"] < 4 * least
     assert merges["hidden"] > 0.2 if "streaming" in name else merges["hidden"] < 1e-6
     assert rows[150]["sent_bytes"] == merges["sent_bytes"] and "of data parallel training" in shown
+    of = "" if name == "hdet" else f" of {merges['count']}"  # not said where the rate is searched for
+    assert f"\nmerges      {merges['count']}{of}\n" in shown, shown
     assert plot["runs"][0]["steps"] == 150 and (tmp_path / "link.svg").is_symlink() and (tmp_path / "loss.svg").read_text().count("loss over") == 2
 
 

@@ -106,6 +106,25 @@ def test_plain_lines(fake, job_file):
     assert "checkpoint /runs/fake/step-00000010" in out
 
 
+def test_lines_name_what_is_slow(fake, job_file):
+    """The outer step, whom the others wait for, and the slowest of all links."""
+    process = start(fake, "launch", job_file)
+    wait_watched(fake)
+
+    def change(row):
+        row.progress.merges.MergeFrom(pb.Merges(count=4, sent_bytes=1000, dense_bytes=50000, hidden=0.5))
+        row.peers[1].slow = True
+        row.peers[0].links.add(peer=3, bandwidth_bytes_per_s=3 << 20, rtt_s=0.02)
+        row.peers[2].links.add(peer=1, bandwidth_bytes_per_s=1 << 20, rtt_s=0.05)
+    fake.update(1, change)
+    steps(fake, 1, 1, 10)
+    finish(fake, 1)
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, err
+    line, = [line for line in out.splitlines() if line.startswith("step 10/10")]
+    assert line.endswith("  merges 4  bytes 1/50  hidden 50%  slow peer 2  slowest link 3 to 1, 1.0 MiB/s, 50 ms"), out
+
+
 def test_events_are_printed_once(fake, job_file):
     process = start(fake, "launch", job_file)
     wait_watched(fake)

@@ -1,4 +1,5 @@
 /* tr_explain, tr_stats_get, tr_links on real engines: what they say is what happened. */
+#include "collectives/engine/engine_internal.h"
 #include "proto/frame.h"
 #include "tests/unit/engine_caller.h"
 
@@ -232,6 +233,96 @@ static void links_that_nobody_needs(void **state)
 	fx_stop(fx);
 }
 
+/* ---- what heartbeats say of links ---- */
+
+static void welcome(struct fx *fx)
+{
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__Welcome body = TRAIND__PEER__WELCOME__INIT;
+	body.heartbeat_interval_ms = 10;
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_WELCOME;
+	message.welcome = &body;
+	for (unsigned i = 0; i < fx->count; i++)
+		engine_to_node(fx->hosts[i].engine, &message);
+}
+
+/* Until there are some; each asking takes what is new. */
+static size_t slow_links(const struct fx_host *host, struct engine_link *links)
+{
+	size_t count = 0;
+	for (unsigned tries = 0; count == 0; tries++) {
+		assert_true(tries < 60000);
+		count = engine_links(host->engine, links, TR_PEER_LINKS_MAX);
+		(void)usleep(1000);
+	}
+	assert_int_equal(engine_links(host->engine, links + count, TR_PEER_LINKS_MAX), 0);
+	return count;
+}
+
+/* A link that carries bytes to each of the others; without room for all of a member's links none is given. */
+static void links_for_heartbeats(void **state)
+{
+	(void)state;
+	struct fx *fx = start(3, false, false, TRAIND__PEER__POLICY__POLICY_KEEP,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT);
+	struct caller callers[3];
+	struct engine_link links[2 * TR_PEER_LINKS_MAX];
+	run(fx, callers, ROUNDS);
+	assert_int_equal(engine_links(fx->hosts[0].engine, links, TR_PEER_LINKS_MAX), 0);
+	welcome(fx);
+	assert_int_equal(slow_links(&fx->hosts[1], links), 2);
+	assert_int_equal(links[0].to + links[1].to, FX_PEER(0) + FX_PEER(2));
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(links[i].peer, FX_PEER(1));
+		assert_true(links[i].rtt_us > 0);
+		assert_true(links[i].sent_bytes > ROUNDS * OPS * BYTES / 2);
+	}
+	for (unsigned i = 0; i < 1500; i++) {
+		assert_int_equal(engine_links(fx->hosts[2].engine, links, 1), 0);
+		(void)usleep(1000);
+	}
+	assert_int_equal(engine_links(fx->hosts[2].engine, links, 2), 2);
+	fx_stop(fx);
+}
+
+static void shared_memory_is_no_link(void **state)
+{
+	(void)state;
+	struct fx *fx = start(2, true, false, TRAIND__PEER__POLICY__POLICY_KEEP,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT);
+	struct caller callers[2];
+	struct engine_link links[TR_PEER_LINKS_MAX];
+	run(fx, callers, ROUNDS);
+	welcome(fx);
+	for (unsigned i = 0; i < 300; i++) {
+		assert_int_equal(engine_links(fx->hosts[0].engine, links, TR_PEER_LINKS_MAX), 0);
+		(void)usleep(1000);
+	}
+	fx_stop(fx);
+}
+
+/* Of many the slowest, and of those that were not measured the longest. */
+static void slowest_first(void **state)
+{
+	(void)state;
+	struct engine_link links[TR_PEER_LINKS_MAX];
+	size_t count = 0;
+	for (uint64_t i = 0; i < 50; i++) {
+		const struct engine_link one = { .to = i,
+			.bytes_per_s = i % 2 != 0 ? 1000 + i * 7 % 50 : 0,
+			.rtt_us = (uint32_t)(i * 13 % 50) };
+		count = slow_links_put(links, count, &one);
+		assert_int_equal(count, i < TR_PEER_LINKS_MAX ? i + 1 : TR_PEER_LINKS_MAX);
+	}
+	for (unsigned i = 0; i < TR_PEER_LINKS_MAX; i++)
+		assert_int_equal(links[i].bytes_per_s, 1001 + 2 * i);
+	count = 0;
+	for (uint32_t i = 0; i < 20; i++)
+		count = slow_links_put(links, count, &(struct engine_link){ .rtt_us = i });
+	for (unsigned i = 0; i < TR_PEER_LINKS_MAX; i++)
+		assert_int_equal(links[i].rtt_us, 19 - i);
+}
+
 /* ---- why ---- */
 
 static void the_reason_is_told(void **state)
@@ -382,6 +473,9 @@ int main(void)
 		cmocka_unit_test(bytes_over_tcp),
 		cmocka_unit_test(bytes_over_shared_memory),
 		cmocka_unit_test(links_that_nobody_needs),
+		cmocka_unit_test(links_for_heartbeats),
+		cmocka_unit_test(shared_memory_is_no_link),
+		cmocka_unit_test(slowest_first),
 		cmocka_unit_test(the_reason_is_told),
 		cmocka_unit_test(deaths),
 		cmocka_unit_test(programs_of_other_versions),

@@ -1,6 +1,11 @@
 /* For how long peers wait for others, and whom they wait for. */
 #include "tests/unit/membership_beats.h"
 
+struct link_said {
+	uint64_t to, bytes_per_s;
+	uint32_t rtt_us;
+};
+
 /* Waits that no heartbeat sees count too: it is their time that is told of, from the first heartbeat on, whatever there was before and however unevenly heartbeats come. */
 static void test_waits_between_heartbeats(void **state)
 {
@@ -70,6 +75,72 @@ static void test_who_is_slow(void **state)
 	world_finish(&w);
 }
 
+static void beat_links(struct world *w, const struct link_said *said, size_t count)
+{
+	Traind__Peer__Heartbeat beat = TRAIND__PEER__HEARTBEAT__INIT;
+	Traind__Peer__PeerProgress row = TRAIND__PEER__PEER_PROGRESS__INIT, *rows[1] = { &row };
+	Traind__Peer__LinkProgress links[TR_PEER_LINKS_MAX + 1], *list[TR_PEER_LINKS_MAX + 1];
+	for (size_t i = 0; i < count; i++) {
+		traind__peer__link_progress__init(&links[i]);
+		links[i].to = said[i].to;
+		links[i].bytes_per_s = said[i].bytes_per_s;
+		links[i].rtt_us = said[i].rtt_us;
+		links[i].sent_bytes = 1000 + i;
+		list[i] = &links[i];
+	}
+	row.group = 4;
+	row.peer = 5;
+	row.links = list;
+	row.n_links = count;
+	beat.peers = rows;
+	beat.n_peers = 1;
+	MESSAGE(w, 1, HEARTBEAT, heartbeat, &beat);
+}
+
+static size_t links_of(struct world *w, bool details, Traind__V1__PeerLink *first)
+{
+	Traind__V1__Job *job = membership_job(w->m, 1, details);
+	size_t count = job->peers[0]->n_links;
+	assert_int_equal(job->peers[1]->n_links, 0);
+	if (count > 0)
+		*first = *job->peers[0]->links[0];
+	traind__v1__job__free_unpacked(job, NULL);
+	return count;
+}
+
+/* They stay as they were last said, but for links to peers that are lost or were never there. Lists of jobs have none. */
+static void test_links(void **state)
+{
+	struct world w;
+	Traind__V1__PeerLink first;
+	struct link_said many[TR_PEER_LINKS_MAX + 1];
+	(void)state;
+	training(&w);
+	assert_int_equal(links_of(&w, true, &first), 0);
+	beat_links(&w, (struct link_said[]){ { 77, 1, 1 }, { 6, 1250000, 45000 }, { 7, 0, 500 } },
+	    3);
+	beat(&w, 1, 5, 3, 7, 0); /* no news */
+	assert_int_equal(links_of(&w, true, &first), 2);
+	assert_int_equal(first.peer, 6);
+	assert_true(first.bandwidth_bytes_per_s == 1250000);
+	assert_true(first.rtt_s > 0.0449 && first.rtt_s < 0.0451);
+	assert_int_equal(first.sent_bytes, 1001);
+	assert_int_equal(links_of(&w, false, &first), 0);
+	/* More than there is room for. */
+	for (size_t i = 0; i < TR_PEER_LINKS_MAX + 1; i++)
+		many[i] = (struct link_said){ 7, 100 + i, 0 };
+	beat_links(&w, many, TR_PEER_LINKS_MAX + 1);
+	assert_int_equal(links_of(&w, true, &first), TR_PEER_LINKS_MAX);
+	assert_int_equal(first.peer, 7);
+	exited(&w, 3, 1, 7, 0, 9, "");
+	assert_int_equal(links_of(&w, true, &first), 0);
+	beat_links(&w, (struct link_said[]){ { 6, 1250000, 45000 } }, 1);
+	assert_int_equal(links_of(&w, true, &first), 1);
+	exited(&w, 1, 1, 5, 0, 9, "");
+	assert_int_equal(links_of(&w, true, &first), 0);
+	world_finish(&w);
+}
+
 static void expect_reason(struct world *w, const char *reason)
 {
 	Traind__V1__Job *job = membership_job(w->m, 1, false);
@@ -98,6 +169,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_waits_between_heartbeats),
 		cmocka_unit_test(test_who_is_slow),
+		cmocka_unit_test(test_links),
 		cmocka_unit_test(test_a_wait_that_is_over),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

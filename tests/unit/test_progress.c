@@ -19,6 +19,10 @@ struct fixture {
 	Traind__V1__Progress progress;
 	Traind__V1__Peer peer[3];
 	Traind__V1__Peer *peers[3];
+	Traind__V1__PeerLink link[3], *links[3];
+	Traind__V1__Merges merges;
+	Traind__V1__Sync sync;
+	Traind__V1__Model model;
 };
 
 static char umlauts[] = "n\xc3\xb6\xc3\xb6\xc3\xb6\xc3\xb6";
@@ -52,6 +56,44 @@ static void make(struct fixture *fixture)
 	}
 	fixture->job.peers = fixture->peers;
 	fixture->job.n_peers = 3;
+}
+
+/* Of three merges in all. Its first two peers have measured links, to each other; the first one has another, of which only the round trip is known. The second one is slow. */
+static void make_far(struct fixture *fixture)
+{
+	static char diloco[] = "diloco";
+	make(fixture);
+	traind__v1__merges__init(&fixture->merges);
+	traind__v1__sync__init(&fixture->sync);
+	traind__v1__model__init(&fixture->model);
+	fixture->merges.count = 2;
+	fixture->merges.sent_bytes = 5000000;
+	fixture->merges.dense_bytes = 2060000000;
+	fixture->merges.hidden = 0.934;
+	fixture->progress.merges = &fixture->merges;
+	fixture->sync.mode = diloco;
+	fixture->sync.inner_steps = 250;
+	fixture->model.layers = fixture->model.context = 8;
+	fixture->train.sync = &fixture->sync;
+	fixture->train.model = &fixture->model;
+	for (size_t i = 0; i < 3; i++) {
+		traind__v1__peer_link__init(&fixture->link[i]);
+		fixture->links[i] = &fixture->link[i];
+		fixture->peer[i].id = 5 + i;
+	}
+	fixture->link[0].peer = 6;
+	fixture->link[0].bandwidth_bytes_per_s = 2.5 * (1 << 20);
+	fixture->link[0].rtt_s = 0.02;
+	fixture->link[1].peer = 7;
+	fixture->link[1].rtt_s = 0.3;
+	fixture->link[2].peer = 5;
+	fixture->link[2].bandwidth_bytes_per_s = 1.25 * (1 << 20);
+	fixture->link[2].rtt_s = 0.045;
+	fixture->peer[0].links = fixture->links;
+	fixture->peer[0].n_links = 2;
+	fixture->peer[1].links = fixture->links + 2;
+	fixture->peer[1].n_links = 1;
+	fixture->peer[1].slow = 1;
 }
 
 static size_t columns(const char *text)
@@ -105,7 +147,7 @@ static void test_bar_fits_every_width(void **state)
 	struct fixture fixture;
 	struct progress_history history = { 0 };
 	char line[PROGRESS_LINE_MAX];
-	make(&fixture);
+	make_far(&fixture);
 	for (uint64_t step = 1; step <= 600; step++) {
 		fixture.progress.step = step;
 		fixture.progress.loss = 5.0 - (double)step / 200;
@@ -191,6 +233,45 @@ static void test_merges(void **state)
 	assert_non_null(strstr(line, "93% hidden"));
 }
 
+/* The outer step, who is slow, and what the slowest link carries. */
+static void test_what_sets_the_pace(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	struct progress_history history = { 0 };
+	char line[PROGRESS_LINE_MAX];
+	make_far(&fixture);
+	progress_plain(&fixture.job, line);
+	assert_string_equal(line,
+	    "step 312/600  loss 2.134  val -  tokens/s 41.2k  peers 2  view 4  eta 0:57  merges "
+	    "2/3  "
+	    "bytes 1/412  hidden 93%  slow peer 6  slowest link 6 to 5, 1.2 MiB/s, 45 ms");
+	(void)progress_bar(&fixture.job, &history, &(struct progress_style){ .width = 200 }, line);
+	assert_non_null(strstr(line,
+	    "  merge 2/3  1/412 of ddp's bytes  93% hidden  slow: peer 6  slowest link 6 to 5, 1.2 "
+	    "MiB/s, 45 ms  view 4  eta 0:57"));
+	/* The narrower the line, the less of it. */
+	(void)progress_bar(&fixture.job, &history, &(struct progress_style){ .width = 85 }, line);
+	assert_non_null(strstr(line, "  41.2k tok/s  2 peers  merge 2/3  slow: peer 6"));
+	assert_null(strstr(line, "ddp"));
+	(void)progress_bar(&fixture.job, &history, &(struct progress_style){ .width = 130 }, line);
+	assert_non_null(strstr(line, "% hidden"));
+	assert_null(strstr(line, "slowest"));
+	/* What was not measured is not said, nor how many merges there will be where it goes by time. */
+	fixture.peer[0].slow = 1;
+	fixture.peer[1].n_links = 0;
+	fixture.link[0] = fixture.link[1];
+	fixture.sync.inner_steps = 0;
+	fixture.sync.inner_seconds = 30;
+	progress_plain(&fixture.job, line);
+	assert_non_null(strstr(line,
+	    "  merges 2  bytes 1/412  hidden 93%  slow 2 peers  slowest link 5 to 7, 300 ms"));
+	fixture.peer[0].n_links = 0;
+	fixture.peer[0].slow = fixture.peer[1].slow = 0;
+	progress_plain(&fixture.job, line);
+	assert_null(strstr(line, "slow"));
+}
+
 static void test_figures(void **state)
 {
 	(void)state;
@@ -224,6 +305,7 @@ int main(void)
 		cmocka_unit_test(test_waiting_job_says_why),
 		cmocka_unit_test(test_history_averages),
 		cmocka_unit_test(test_merges),
+		cmocka_unit_test(test_what_sets_the_pace),
 		cmocka_unit_test(test_figures),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,9 +30,25 @@ static void take_waiting(struct peer *peer, const Traind__Peer__PeerProgress *ro
 	peer->soft.waited_us = row->waited_us;
 }
 
+/* They are not said with each heartbeat. */
+static void take_links(struct peer *peer, const Traind__Peer__PeerProgress *row)
+{
+	if (row->n_links > 0)
+		peer->soft.links_count = 0;
+	for (size_t i = 0; i < row->n_links && i < TR_PEER_LINKS_MAX; i++) {
+		const Traind__Peer__LinkProgress *link = row->links[i];
+		size_t at = peer->soft.links_count++;
+		peer->soft.links[at].to = link->to;
+		peer->soft.links[at].bytes_per_s = link->bytes_per_s;
+		peer->soft.links[at].sent_bytes = link->sent_bytes;
+		peer->soft.links[at].rtt_us = link->rtt_us;
+	}
+}
+
 static void take_row(struct membership *m, struct peer *peer, const Traind__Peer__PeerProgress *row)
 {
 	take_waiting(peer, row, m->now_ms);
+	take_links(peer, row);
 	if (row->progress != peer->soft.progress || row->round != peer->soft.round ||
 	    row->waiting != peer->soft.waiting) {
 		peer->soft.moved_ms = m->now_ms;

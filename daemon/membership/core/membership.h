@@ -102,7 +102,7 @@ uint64_t membership_deadline_ms(const struct membership *membership); /* UINT64_
 /* The whole durable state, for a snapshot; the caller frees it (free_unpacked). */
 Traind__Peer__Snapshot *membership_snapshot(const struct membership *membership);
 
-/* Reads for the API; the caller frees them (free_unpacked). NULL: no such job, or out of memory. */
+/* Reads for the API; the caller frees them (free_unpacked). NULL: no such job, or out of memory. with_events: and with peers' links. */
 Traind__V1__Job *membership_job(const struct membership *membership, uint64_t job, bool with_events);
 Traind__V1__Samples *membership_samples(const struct membership *membership, uint64_t job);
 Traind__V1__Links *membership_links(const struct membership *membership, uint64_t now_ms);

@@ -9,6 +9,9 @@
 #define SLOW_OTHERS_WAIT 0.2
 #define SLOW_WAITS_LESS  0.25
 
+/* Of a job: who watches it is sent them ten times a second. */
+#define LINKS_SHOWN_MAX 512
+
 static const char *peer_state_name(const struct membership *m, const struct peer *peer)
 {
 	const struct group *group = state_group(m, peer->group);
@@ -81,7 +84,29 @@ static void mark_slow(Traind__V1__Peer **rows, size_t count)
 struct peer_row {
 	Traind__V1__Peer row;
 	char state[16], reason[REASON_MAX];
+	Traind__V1__PeerLink links[TR_PEER_LINKS_MAX], *link_list[TR_PEER_LINKS_MAX];
 };
+
+/* Whom it cannot reach any more is none of its links. */
+static void fill_links(const struct membership *m, const struct job *job, const struct peer *peer,
+    struct peer_row *row)
+{
+	bool lost = strcmp(row->state, "lost") == 0;
+	size_t most = lost ? 0 : LINKS_SHOWN_MAX / job->peers.count + 1;
+	row->row.links = row->link_list;
+	for (size_t i = 0; i < peer->soft.links_count && row->row.n_links < most; i++) {
+		const struct peer *to = state_peer(&job->peers, peer->soft.links[i].to);
+		Traind__V1__PeerLink *link = &row->links[row->row.n_links];
+		if (to == NULL || strcmp(peer_state_name(m, to), "lost") == 0)
+			continue;
+		traind__v1__peer_link__init(link);
+		link->peer = to->id;
+		link->bandwidth_bytes_per_s = (double)peer->soft.links[i].bytes_per_s;
+		link->rtt_s = 1e-6 * peer->soft.links[i].rtt_us;
+		link->sent_bytes = peer->soft.links[i].sent_bytes;
+		row->link_list[row->row.n_links++] = link;
+	}
+}
 
 /* Why it is where it is: what it waits for counts more than how it came there. */
 static const char *job_reason(const struct membership *m, const struct job *job)
@@ -142,6 +167,8 @@ Traind__V1__Job *membership_job(const struct membership *membership, uint64_t id
 	fill_job(m, job, with_events, &facts, &progress, reason);
 	for (size_t i = 0; i < job->peers.count; i++) {
 		fill_peer(m, job->peers.items[i], &peers[i].row, peers[i].state, peers[i].reason);
+		if (with_events)
+			fill_links(m, job, job->peers.items[i], &peers[i]);
 		rows[i] = &peers[i].row;
 	}
 	mark_slow(rows, job->peers.count);

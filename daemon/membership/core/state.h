@@ -75,6 +75,11 @@ struct peer {
 		uint64_t waited_us; /* in all */
 		uint64_t waits_for[8];
 		size_t waits_for_count;
+		struct {
+			uint64_t to, bytes_per_s, sent_bytes;
+			uint32_t rtt_us;
+		} links[TR_PEER_LINKS_MAX]; /* slowest first */
+		size_t links_count;
 		char suspicion[REASON_MAX]; /* empty: none */
 	} soft;
 };
