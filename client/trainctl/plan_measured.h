@@ -14,6 +14,7 @@ struct plan_measured {
 
 struct plan_measured_limits {
 	unsigned threads;
+	unsigned beside; /* measure_run.h */
 	uint32_t tp_most, sequences_most;
 };
 

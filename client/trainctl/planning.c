@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,27 @@ static tr_status read_costs(struct planning *p, const char *file, struct tr_erro
 	return st;
 }
 
+static unsigned cores_here(void)
+{
+	cpu_set_t set;
+	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
+}
+
+/* Workers of one host compute at once, and share its memory: so many are measured together, as far as there are cores here for them. */
+static unsigned beside_of(const struct planning *p, const struct planning_options *options)
+{
+	const struct plan_cluster *c = &p->around.cluster;
+	uint32_t of_node[TR_GROUP_PEERS_MAX] = { 0 }, most = 1;
+	for (uint32_t i = 0; i < c->worker_count; i++)
+		if (++of_node[c->workers[i].node] > most)
+			most = of_node[c->workers[i].node];
+	if (options->as_is && p->spec->mesh->workers_per_node < most)
+		most = p->spec->mesh->workers_per_node > 0 ? p->spec->mesh->workers_per_node : 1;
+	uint32_t room = cores_here() / p->threads;
+	most = most < room ? most : room;
+	return most > 0 ? most - 1 : 0;
+}
+
 static tr_status take_costs(struct planning *p, const struct planning_options *options,
     struct tr_error *error)
 {
@@ -122,7 +144,8 @@ static tr_status take_costs(struct planning *p, const struct planning_options *o
 		p->wrong_file = st != TR_OK;
 	} else {
 		bool bf16 = strcmp(p->spec->train->optimizer->dtype, "bf16") == 0;
-		struct plan_measured_limits limits = { p->threads, tp, SEQUENCES_MOST };
+		struct plan_measured_limits limits = { p->threads, beside_of(p, options), tp,
+			SEQUENCES_MOST };
 		(void)snprintf(p->layers_by, sizeof(p->layers_by),
 		    "measured on this machine with %u thread%s in %s; other workers by their speed "
 		    "(%s)",

@@ -22,6 +22,7 @@
 #define SEQUENCES_MAX 4096 /* of train.micro_sequences */
 #define EVERY_TP      16   /* up to which every divisor of the heads is measured */
 #define RUNS          5    /* at least, unless they are long */
+#define RUNS_MOST     64
 #define LONG_S        0.8  /* no more runs after so long */
 #define ENOUGH_S      0.1  /* short runs go on for so long */
 
@@ -183,20 +184,27 @@ static struct costs run_once(struct measured *m)
 		    above_0(times.layers_s - times.head_s) / layers, above_0(whole_head - head) } };
 }
 
-/* The shortest run as it was: the least of each part alone would be shorter than any. */
+static int compare_totals(const void *a, const void *b)
+{
+	double x = ((const struct costs *)a)->total_s, y = ((const struct costs *)b)->total_s;
+	return (x > y) - (x < y);
+}
+
+/* The median run as it was: steps take what most of them do, and the least of each part alone would be shorter than any. */
 static struct costs run(struct measured *m)
 {
+	struct costs runs[RUNS_MOST];
 	double begun = now_s();
-	struct costs best = run_once(m);
-	best.total_s = INFINITY; /* it has touched all memory for the first time */
-	for (unsigned i = 0;; i++) {
-		struct costs now = run_once(m);
-		if (now.total_s < best.total_s)
-			best = now;
+	size_t count = 0;
+	(void)run_once(m); /* it touches all memory for the first time */
+	while (count < RUNS_MOST) {
+		runs[count++] = run_once(m);
 		double spent = now_s() - begun;
-		if (spent > LONG_S || (i >= RUNS && spent > ENOUGH_S))
-			return best;
+		if (spent > LONG_S || (count > RUNS && spent > ENOUGH_S))
+			break;
 	}
+	qsort(runs, count, sizeof(runs[0]), compare_totals);
+	return runs[count / 2];
 }
 
 /* ---- strict ---- */
