@@ -21,7 +21,7 @@
 #include "daemon/plan/memory.h"
 #include "daemon/worker/gemm.h"
 #include "daemon/worker/pipeline.h"
-#include "tests/unit/meetings.h"
+#include "tests/unit/derived_calls.h"
 
 enum {
 	PP_MOST = 4,
@@ -97,6 +97,7 @@ struct player {
 	size_t final;
 	double loss;
 	bool finished;
+	struct meeting_calls calls;
 };
 
 static inline void *zeroed(size_t numbers)
@@ -248,6 +249,7 @@ static inline bool meet(struct player *p, real *data, size_t count, enum meeting
 	if (!enter(w))
 		return false;
 	unsigned turn = t->turn;
+	meeting_called(&p->calls, kind, count);
 	t->arrays[p->tp] = data;
 	if (++t->there == w->tp) {
 		for (size_t i = 0; i < count; i++)
@@ -495,6 +497,69 @@ static inline void compare(const struct alone *a, const struct player *players,
 	free(table);
 }
 
+/* Microbatch `m` at a rank, to derive what it has to send. */
+static inline struct derived_work work_of(const struct alone *a, const struct player *p, uint32_t m)
+{
+	const struct mesh_case *what = p->what;
+	struct derived_work work = { .config = &a->layout.config,
+		.tp = what->tp,
+		.rows = (uint32_t)(a->batches[m].sequences * a->batches[m].length),
+		.embeds = p->pp == 0,
+		.heads = p->pp + 1 == what->shape.ranks,
+		.splits = what->splits,
+		.recompute = what->recompute,
+		.loss_only = what->loss_only };
+	for (uint32_t stage = p->pp; stage < what->shape.ranks * what->shape.chunks;
+	     stage += what->shape.ranks)
+		work.layers += what->stage_layers[stage];
+	return work;
+}
+
+static inline int compare_meeting_calls(const void *left, const void *right)
+{
+	const struct meeting_call *a = left, *b = right;
+	if (a->kind != b->kind)
+		return a->kind < b->kind ? -1 : 1;
+	return (a->numbers > b->numbers) - (a->numbers < b->numbers);
+}
+
+/* Each rank has called its group as propagate() says for its layers and all microbatches, in whatever order the schedule has these; and each message is of the size that the planner counts with,
+ * once over each boundary in each direction. */
+static inline void check_calls(const struct alone *a, struct player *p)
+{
+	static struct meeting_calls derived;
+	const struct schedule_shape *shape = &p->what->shape;
+	uint32_t stages = shape->ranks * shape->chunks, sent = 0,
+	         directions = p->what->loss_only ? 1 : 2;
+	derived.count = 0;
+	for (uint32_t m = 0; m < shape->microbatches; m++) {
+		struct derived_work work = work_of(a, p, m);
+		derive_calls(&work, &derived);
+		for (uint32_t boundary = 1; shape->ranks > 1 && boundary < stages; boundary++)
+			for (uint32_t back = 0; back < directions; back++) {
+				struct pipeline_message message = { .gradient = back == 1,
+					.microbatch = m,
+					.stage = back == 1 ? boundary - 1 : boundary };
+				const struct letter *l = letter_of(p,
+				    pipeline_message_number(shape, &message));
+				assert_true(l->sent != 0);
+				assert_int_equal(l->count, derived_message_numbers(&work));
+			}
+	}
+	/* Nothing else; of forward passes alone words come back, each of one number. */
+	for (size_t i = 0; i < NUMBERS_MOST; i++) {
+		const struct letter *l = &p->world->wires[p->tp].letters[i];
+		bool word = p->what->loss_only && i % 2 == 1;
+		assert_true(!word || l->sent == 0 || l->count == 1);
+		sent += l->sent != 0 && !word;
+	}
+	assert_int_equal(sent,
+	    shape->ranks > 1 ? (stages - 1) * shape->microbatches * directions : 0);
+	qsort(p->calls.at, p->calls.count, sizeof(p->calls.at[0]), compare_meeting_calls);
+	qsort(derived.at, derived.count, sizeof(derived.at[0]), compare_meeting_calls);
+	assert_same_calls(&p->calls, &derived);
+}
+
 /* All ranks together. */
 static inline void play_all(struct player *players, uint32_t count)
 {
@@ -556,6 +621,9 @@ static inline int run_mesh(const struct mesh_case *what, double tolerance, doubl
 	int calls = world.calls;
 	if (what->stops_after >= 0)
 		play_again(&world, players, count);
+	else
+		for (uint32_t i = 0; i < count; i++)
+			check_calls(&alone, &players[i]);
 	for (uint32_t i = 0; i < count; i++)
 		assert_true(players[i].finished);
 	for (uint32_t i = 0; what->splits && !what->loss_only && i < count; i += what->tp)
