@@ -10,7 +10,7 @@ from mesh_jobs import active, counted_once, keyed_spec, parameters, reach, rows_
 from stubs import ROOT
 from test_training import BATCH
 
-STEPS = 12
+STEPS = 20
 MODELS = {"gpt2": {"preset": "gpt2"}, "llama": {"preset": "llama", "tied": "false", "kv_heads": 4, "heads": 8}}
 
 
