@@ -28,7 +28,8 @@ static struct plan_result *planned(const struct plan_input *in, double *took_s)
 	return result;
 }
 
-static double one_case(struct plan_case *c, bool row)
+/* How much longer the step of what was found is than that of the best of all. Says the plan in a row, of what jobs run the numbers alone. */
+static double compared(struct plan_case *c, bool runnable, bool row)
 {
 	struct exhaustive *e = malloc(sizeof(*e));
 	char text[PLAN_CHOICE_TEXT_MAX];
@@ -36,17 +37,27 @@ static double one_case(struct plan_case *c, bool row)
 
 	if (e == NULL)
 		exit(1);
+	c->in.runnable = runnable;
 	struct plan_result *result = planned(&c->in, &took_s);
 	exhaustive_search(&c->in, result->best.times.step_s, e);
-	double ratio = result->best.times.step_s / e->best_s;
-	if (row)
-		printf("| %s | %s | %.0f | %.0f | %.3f | %.2f | %llu |\n", c->name,
-		    plan_choice_text(&result->best.choice, text), 1e3 * result->best.times.step_s,
-		    1e3 * e->best_s, ratio, took_s, (unsigned long long)e->placements);
+	double found_s = result->best.times.step_s, ratio = found_s / e->best_s;
+	if (row && runnable)
+		printf(" %.0f | %.0f | %.3f |\n", 1e3 * found_s, 1e3 * e->best_s, ratio);
+	else if (row)
+		printf("| %s | %s | %.0f | %.0f | %.3f | %.2f | %llu |", c->name,
+		    plan_choice_text(&result->best.choice, text), 1e3 * found_s, 1e3 * e->best_s,
+		    ratio, took_s, (unsigned long long)e->placements);
 	plan_search_destroy(result);
-	plan_cluster_finish(&c->cluster);
 	free(e);
 	return ratio;
+}
+
+static double one_case(struct plan_case *c, bool row)
+{
+	double any = compared(c, false, row), runnable = compared(c, true, row);
+
+	plan_cluster_finish(&c->cluster);
+	return fmax(any, runnable);
 }
 
 /* Clusters by chance, of 4 or 5 workers; those that no plan fits are passed over. */
@@ -105,9 +116,9 @@ int main(int argc, char **argv)
 	         last = argc > 2 ? (unsigned)atoi(argv[2]) : PLAN_CASES - 1;
 	double worst = 0;
 
-	printf(
-	    "| cluster | plan | step, ms | best of all, ms | ratio | CPU, s | placements tried |\n"
-	    "|---|---|---|---|---|---|---|\n");
+	printf("| cluster | plan | step, ms | best of all, ms | ratio | CPU, s | placements tried "
+	       "| as jobs run it: step, ms | best of these, ms | ratio |\n"
+	       "|---|---|---|---|---|---|---|---|---|---|\n");
 	for (unsigned i = first; i <= last && i < PLAN_CASES; i++) {
 		struct plan_case c;
 		case_make(&c, i);

@@ -1,13 +1,17 @@
-"""`trainctl export` and `trainctl import`: a model goes out of a job and into another one. What transformers makes of such folders is in
+"""`trainctl export` and `trainctl import`: a model goes out of a job and into another one. What transformers makes of folders that no job has trained is in
 tests/parity/test_huggingface.py."""
+import importlib.util
 import json
 import pathlib
+import subprocess
 
 import numpy
 import pytest
 import safetensors.numpy
 
-from harness import Cluster, trainctl, trainctl_json
+from harness import DEADLINE_S, Cluster, trainctl, trainctl_json
+from mesh_jobs import parameters, staged_spec
+from stubs import BUILD
 
 WIDTH, HIDDEN, CONTEXT = 32, 48, 32
 CONFIG = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": WIDTH, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -106,3 +110,49 @@ def test_bad_words(tmp_path, there):
     (tmp_path / "run" / "step-00000060").mkdir(parents=True)
     (tmp_path / "run" / "step-00000060" / "manifest.json").write_text("{}")
     assert "has checkpoints of a job (step-00000060), and would begin again at step 0" in refused("import", tmp_path / "saved", "-o", tmp_path / "run")
+
+
+def gpt2_config(model):
+    return {"model_type": "gpt2", "n_layer": model.layers, "n_embd": model.width, "n_head": model.heads, "n_positions": model.context, "vocab_size": 256}
+
+
+def llama_config(model):
+    return {"model_type": "llama", "num_hidden_layers": model.layers, "hidden_size": model.width, "num_attention_heads": model.heads,
+            "num_key_value_heads": model.kv_heads, "intermediate_size": model.hidden, "max_position_embeddings": model.context, "vocab_size": 256,
+            "tie_word_embeddings": False, "rms_norm_eps": 1e-5}
+
+
+TRAINED = {"gpt2": (gpt2_config, {}), "llama": (llama_config, {"tied": "false", "kv_heads": 2, "hidden": 80})}
+
+
+def trainer_logits(folder, config, weights, batch):
+    """What the trainer's model computes from a checkpoint's own tensors, and from a shape that is not taken from the export."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    safetensors.numpy.save_file({**weights, "batch": batch}, folder / "in.safetensors", metadata={"format": "pt"})
+    words = [BUILD / "tests" / "trainer_probe", "parity", folder, folder / "in.safetensors", folder / "out.safetensors"]
+    subprocess.run(list(map(str, words)), check=True, timeout=DEADLINE_S)
+    return safetensors.numpy.load_file(folder / "out.safetensors")["logits"]
+
+
+@pytest.mark.skipif(any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")), reason="not installed: make test TORCH=1")
+@pytest.mark.xdist_group("torch")
+@pytest.mark.parametrize("preset", TRAINED)
+def test_transformers_load_what_a_split_job_has_trained(tmp_path, text, preset):
+    """Five steps over pp 2 x tp 2, `trainctl export JOB`: from_pretrained misses nothing, and its logits are those of the trainer's model."""
+    import torch
+    import transformers
+    config_of, options = TRAINED[preset]
+    spec = staged_spec(text, tmp_path / "run", 2, 2, workers=4, preset=preset, layers=3, steps=5, **options)
+    with Cluster(tmp_path / "cluster", nodes=1, slots=4) as cluster:
+        job = cluster.submit(spec)
+        cluster.wait_job(job, "DONE")
+        trainctl("export", job, "--format", "hf", "-o", tmp_path / "exported", environment={**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address})
+    model, report = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "exported", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"], report
+    batch = numpy.random.default_rng(5).integers(0, 256, (3, spec.train.model.context + 1), numpy.int32)
+    ours = trainer_logits(tmp_path / "probe", config_of(spec.train.model), parameters(tmp_path / "run"), batch)
+    with torch.no_grad():
+        theirs = model.eval()(torch.from_numpy(batch[:, :-1].astype(numpy.int64))).logits.reshape(-1, 256).numpy()
+    assert abs(ours).max() > 0.1
+    assert abs(theirs - ours).max() < 1e-5 * abs(ours).max()

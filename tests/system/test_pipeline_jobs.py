@@ -95,6 +95,27 @@ def test_a_kill_of_each_rank(tmp_path, text, rank):
     assert_near(run, calm, steps)
 
 
+@pytest.mark.parametrize("rank", [2, 3])
+def test_a_kill_in_the_middle(tmp_path, text, rank):
+    """dp 2 x pp 3: of a stage with others before and behind it one of two holders is lost. It comes from the other replica; checkpoints are there, and nobody reads one."""
+    steps, run = 100, tmp_path / "run"
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW, layers=3)
+    with Cluster(tmp_path / "cluster", nodes=2, slots=3) as cluster:
+        job = cluster.submit(staged_spec(text, run, 3, nodes=2, workers=3, steps=steps, lr=SLOW, layers=3, every=10))
+        reach(run, 15)
+        victim = active(cluster, job)[rank]
+        os.kill(victim.pid, signal.SIGKILL)
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        place = f"pp 1 of replica {rank % 2}"
+        assert f"peer {victim.id} ({place}) is lost: goes on with dp 1" in events, events
+        assert re.search(rf"takes rank {rank} \({place}\): (its [0-9.]+ MB came in|[0-9.]+ MB from peer) ", events), events
+        assert "goes back" not in events and "goes on from checkpoint" not in events, events
+        assert done.rounds.samples == steps * BATCH and done.rounds.committed == done.rounds.recorded == steps + 1
+        counted_once(cluster, job, steps)
+    assert_near(run, calm, steps)
+
+
 def test_the_only_holder_of_a_stage_is_lost(tmp_path, text):
     """dp 1: training waits for a worker, and goes back to the newest checkpoint."""
     steps, run = 100, tmp_path / "run"

@@ -4,12 +4,33 @@
 #define TR_TESTS_MEETINGS_H
 
 #include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 
 #include "daemon/checkpoint/shard.h"
 #include "daemon/worker/real.h"
 
-enum meeting { SUM, MAXIMUM, SCATTER, GATHER, MEETINGS };
+enum meeting { SUM, MAXIMUM, SCATTER, GATHER };
+
+/* What one member has called, in order. */
+enum { MEETING_CALLS_MOST = 2048 };
+struct meeting_calls {
+	size_t count;
+	struct meeting_call {
+		enum meeting kind;
+		size_t numbers;
+	} at[MEETING_CALLS_MOST];
+};
+
+static inline void meeting_called(struct meeting_calls *calls, enum meeting kind, size_t numbers)
+{
+	assert_true(calls->count < MEETING_CALLS_MOST);
+	calls->at[calls->count++] = (struct meeting_call){ kind, numbers };
+}
 
 /* Whose rows those at a member are: another place than its rank's, since who has which rows has nothing to do with who has which columns. */
 static inline unsigned meeting_place(unsigned size, unsigned member)

@@ -1,9 +1,11 @@
 /* The best plan of each synthetic cluster (plan_cases.h) by trying all: every choice, every placement, every way to give out layers and
  * microbatches, timed as the planner times them. What is left out cannot be better: a rank that computes for longer than the best step so far, and
- * placements that differ only in which of two equal workers of a node has which rank. */
+ * placements that differ only in which of two equal workers of a node has which rank. Of plans that jobs run (runnable) those alone: a rank's layers dealt over its chunks, shares that are equal or feed
+ * all stages. */
 #ifndef TR_TESTS_PLAN_EXHAUSTIVE_H
 #define TR_TESTS_PLAN_EXHAUSTIVE_H
 
+#include "daemon/plan/plan_dealing.h"
 #include "daemon/plan/plan_memory.h"
 #include "daemon/plan/plan_place.h"
 #include "tests/unit/plan_cases.h"
@@ -56,7 +58,7 @@ static void try_microbatches(struct exhaustive *e, uint32_t replica, uint32_t le
 
 	if (replica + 1 == dp) {
 		e->plan.microbatches_of[replica] = left;
-		if (left >= least)
+		if (left >= least && (!e->l->in->runnable || plan_dealing_feeds(e->l->in, &e->plan)))
 			try_plan(e);
 		return;
 	}
@@ -66,19 +68,43 @@ static void try_microbatches(struct exhaustive *e, uint32_t replica, uint32_t le
 	}
 }
 
-static void try_layers(struct exhaustive *e, uint32_t stage, uint32_t left)
+static void try_shares(struct exhaustive *e)
 {
-	uint32_t stages = e->plan.choice.mesh.size[MESH_PP] * e->plan.choice.chunks;
+	const struct plan_input *in = e->l->in;
+	const struct plan_choice *choice = &e->plan.choice;
+	const struct dealing even = { .mesh = choice->mesh };
 
-	if (stage + 1 == stages) {
-		e->plan.layers_of[stage] = (uint16_t)left;
-		plan_layout_times(e->l, &e->plan);
-		try_microbatches(e, 0, e->l->in->batch / e->plan.choice.sequences);
+	plan_layout_times(e->l, &e->plan);
+	for (uint32_t d = 0; in->runnable && d < choice->mesh.size[MESH_DP]; d++)
+		e->plan.microbatches_of[d] = plan_dealing_microbatches(in, choice, &even, d);
+	if (in->runnable)
+		try_plan(e);
+	try_microbatches(e, 0, (in->batch + choice->sequences - 1) / choice->sequences);
+}
+
+/* A place is a stage; of what jobs run, a rank. */
+static void give_layers(struct exhaustive *e, uint32_t place, uint32_t layers)
+{
+	if (e->l->in->runnable)
+		plan_layout_deal(place, layers, &e->plan);
+	else
+		e->plan.layers_of[place] = (uint16_t)layers;
+}
+
+static void try_layers(struct exhaustive *e, uint32_t place, uint32_t left)
+{
+	bool runnable = e->l->in->runnable;
+	uint32_t chunks = e->plan.choice.chunks, least = runnable ? chunks : 1,
+	         places = e->plan.choice.mesh.size[MESH_PP] * (runnable ? 1 : chunks);
+
+	if (place + 1 == places) {
+		give_layers(e, place, left);
+		try_shares(e);
 		return;
 	}
-	for (uint32_t here = 1; here + (stages - stage - 1) <= left; here++) {
-		e->plan.layers_of[stage] = (uint16_t)here;
-		try_layers(e, stage + 1, left - here);
+	for (uint32_t here = least; here + (places - place - 1) * least <= left; here++) {
+		give_layers(e, place, here);
+		try_layers(e, place + 1, left - here);
 	}
 }
 

@@ -1,6 +1,5 @@
 /* A model that several shards make up against the whole one, in double: loss and every gradient, both architectures, two to four members, in threads that
- * meet at each sum. Also which sums are made, and how large: Megatron-LM's four a layer, two forward and two backward; with sequence parallelism a reduce-scatter and an all-gather
- * for each, so as many numbers are sent.
+ * meet at each sum. Also which sums are made, how large and in which order: as the log says that propagate() derives (derived_calls.h), for two microbatches and for a loss alone.
  */
 #include "tests/unit/model_in_double.h"
 
@@ -13,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "tests/unit/meetings.h"
+#include "tests/unit/derived_calls.h"
 
-enum { SEQUENCES = 3, LENGTH = 9, VOCAB = 23, MEMBERS = 4 };
+enum { SEQUENCES = 3, LENGTH = 9, CONTEXT = 12, VOCAB = 23, MEMBERS = 4, MICROBATCHES = 2 };
 /* 24 rows: blocks of four members begin and end in the middle of a sequence. */
 enum { SPLIT_LENGTH = 8 };
 
@@ -31,10 +30,10 @@ struct group {
 	unsigned size;
 	pthread_barrier_t barrier;
 	double *arrays[MEMBERS];
-	size_t counts[MEETINGS][64], calls[MEETINGS]; /* of member 0 */
-	int stops;                                    /* with this call of all; 0: none */
-	bool in_turn;                                 /* the exchange has two halves */
-	bool splits;                                  /* sequence parallel */
+	struct meeting_calls calls; /* of member 0 */
+	size_t stops;               /* with this call; 0: none */
+	bool in_turn;               /* the exchange has two halves */
+	bool splits;                /* sequence parallel */
 };
 
 struct member {
@@ -79,16 +78,16 @@ static bool meet(struct member *member, double *data, size_t count, enum meeting
 	for (size_t i = 0; i < count; i++)
 		made[i] = meeting_number(kind, group->arrays, group->size, i, count, rank);
 	if (rank == 0)
-		group->counts[kind][group->calls[kind]++] = count;
+		meeting_called(&group->calls, kind, count);
 	pthread_barrier_wait(&group->barrier);
 	memcpy(data, made, count * sizeof(*made));
 	free(made);
 	if (group->in_turn)
 		memcpy(member->kept, member->half,
 		    model_exchange_numbers(&member->local, SEQUENCES) * sizeof(*made));
-	size_t calls = group->calls[SUM] + group->calls[SCATTER] + group->calls[GATHER];
+	size_t calls = group->calls.count;
 	pthread_barrier_wait(&group->barrier);
-	return group->stops == 0 || calls != (size_t)group->stops;
+	return group->stops == 0 || calls != group->stops;
 }
 
 static bool sum_here(void *arg, double *data, size_t count)
@@ -119,12 +118,33 @@ static void *zeroed(size_t numbers)
 	return made;
 }
 
+/* Of a smaller microbatch behind the others. */
+static size_t sequences_of(unsigned microbatch)
+{
+	return SEQUENCES - (microbatch + 1 == MICROBATCHES);
+}
+
+/* All microbatches, one after another, until one is stopped. */
+static bool run(struct model *model, const int32_t *inputs, const int32_t *targets, size_t length,
+    bool loss_only, double *loss)
+{
+	*loss = 0;
+	for (unsigned m = 0; m < MICROBATCHES; m++) {
+		size_t at = m * SEQUENCES * length;
+		double part;
+		if (!(loss_only ? model_loss : model_gradient)(model, inputs + at, targets + at,
+		        sequences_of(m), length, NULL, &part))
+			return false;
+		*loss += part;
+	}
+	return true;
+}
+
 static void *play(void *arg)
 {
 	struct member *m = arg;
 	size_t length = m->group->splits ? SPLIT_LENGTH : LENGTH;
-	m->finished = model_gradient(m->model, m->inputs, m->targets, SEQUENCES, length, NULL,
-	    &m->loss);
+	m->finished = run(m->model, m->inputs, m->targets, length, false, &m->loss);
 	return NULL;
 }
 
@@ -132,7 +152,7 @@ static void *play_loss(void *arg)
 {
 	struct member *m = arg;
 	size_t length = m->group->splits ? SPLIT_LENGTH : LENGTH;
-	m->finished = model_loss(m->model, m->inputs, m->targets, SEQUENCES, length, NULL, &m->loss);
+	m->finished = run(m->model, m->inputs, m->targets, length, true, &m->loss);
 	return NULL;
 }
 
@@ -222,31 +242,49 @@ static void compare(const struct member *members, unsigned size, const struct la
 	free(seen);
 }
 
-/* A large one of each kind is of the whole stream. */
-static size_t large(const struct group *group, enum meeting kind, const struct layout *whole)
+/* What follows from where parameters lie, for all microbatches. A group of one sums too, as one of two. */
+static void derive(const struct group *group, const struct layout *whole, bool loss_only,
+    struct meeting_calls *calls)
 {
-	size_t rows = (size_t)SEQUENCES * (group->splits ? SPLIT_LENGTH : LENGTH), count = 0;
-	for (size_t i = 0; i < group->calls[kind]; i++)
-		count += group->counts[kind][i] == rows * whole->config.width;
-	return count;
+	calls->count = 0;
+	for (unsigned m = 0; m < MICROBATCHES; m++)
+		derive_calls(&(struct derived_work){ .config = &whole->config,
+		                 .tp = group->size > 1 ? group->size : 2,
+		                 .rows = (uint32_t)(sequences_of(m) *
+		                     (group->splits ? SPLIT_LENGTH : LENGTH)),
+		                 .layers = whole->config.layers,
+		                 .embeds = true,
+		                 .heads = true,
+		                 .splits = group->splits,
+		                 .loss_only = loss_only },
+		    calls);
 }
 
-static void check_calls(const struct group *group, const struct layout *whole)
+static void check_calls(const struct group *group, const struct layout *whole, bool loss_only)
 {
-	size_t rows = (size_t)SEQUENCES * (group->splits ? SPLIT_LENGTH : LENGTH);
-	size_t sums = 4 * whole->config.layers + 2; /* embedding, head */
-	assert_int_equal(large(group, SUM, whole), group->splits ? 0 : sums);
-	assert_int_equal(large(group, SCATTER, whole), group->splits ? sums : 0);
-	assert_int_equal(large(group, GATHER, whole), group->splits ? sums : 0);
-	assert_int_equal(group->calls[SCATTER], large(group, SCATTER, whole));
-	assert_int_equal(group->calls[GATHER], large(group, GATHER, whole));
-	/* And the last sum is small: two numbers a row. */
-	assert_int_equal(group->calls[SUM], large(group, SUM, whole) + 1);
-	size_t small = 0;
-	for (size_t i = 0; i < group->calls[SUM]; i++)
-		small += group->counts[SUM][i] == 2 * rows;
-	assert_int_equal(small, 1);
-	assert_int_equal(group->calls[MAXIMUM], 1);
+	struct meeting_calls derived;
+
+	derive(group, whole, loss_only, &derived);
+	assert_same_calls(&group->calls, &derived);
+}
+
+/* Gradients that each member has of its rows alone. */
+static void check_shared(const struct group *group, const struct layout *whole,
+    const struct layout *local)
+{
+	struct derived_work work = { .config = &whole->config,
+		.tp = group->size,
+		.rows = SPLIT_LENGTH,
+		.layers = whole->config.layers,
+		.embeds = true,
+		.heads = true,
+		.splits = true };
+	uint64_t numbers = 0;
+
+	for (size_t t = 0; t < local->tensor_count; t++)
+		if (shard_whole(whole, local, t))
+			numbers += layout_numbers(&local->tensors[t]);
+	assert_int_equal(numbers, derived_step_numbers(&work));
 }
 
 static void play_all(struct member *members, unsigned size, void *(*play_one)(void *arg))
@@ -261,7 +299,7 @@ static void play_all(struct member *members, unsigned size, void *(*play_one)(vo
 struct how {
 	unsigned size, threads;
 	bool in_turn, splits;
-	int stops;
+	size_t stops;
 };
 
 /* As the whole model's. */
@@ -273,11 +311,15 @@ static void check_finished(struct member *members, struct group *group, const st
 		assert_true(fabs(members[k].loss - loss) < 1e-11);
 		all[k] = members[k].grads;
 	}
-	if (group->splits)
+	if (group->splits) {
+		check_shared(group, whole, &members[0].local);
 		meeting_sum_shared(whole, &members[0].local, all, group->size);
+	}
 	compare(members, group->size, whole, grads);
-	check_calls(group, whole);
+	check_calls(group, whole, false);
+	group->calls.count = 0;
 	play_all(members, group->size, play_loss);
+	check_calls(group, whole, true);
 	for (unsigned k = 0; k < group->size; k++)
 		assert_true(fabs(members[k].loss - loss) < 1e-11);
 }
@@ -293,12 +335,13 @@ static void together(const struct model_config *shape, const struct how *how)
 		.stops = how->stops };
 	struct member members[MEMBERS];
 	struct pool *pools[MEMBERS], *pool;
-	int32_t inputs[SEQUENCES * LENGTH], targets[SEQUENCES * LENGTH];
+	int32_t inputs[MICROBATCHES * SEQUENCES * LENGTH],
+	    targets[MICROBATCHES * SEQUENCES * LENGTH];
 	struct layout whole;
 	struct model *model;
 	double loss;
 
-	config.context = 10;
+	config.context = CONTEXT;
 	config.vocab = VOCAB;
 	assert_int_equal(layout_init(&config, &whole, NULL), TR_OK);
 	assert_int_equal(pool_create(1, &pool, NULL), TR_OK);
@@ -309,12 +352,12 @@ static void together(const struct model_config *shape, const struct how *how)
 		for (size_t i = 0; i < layout_numbers(&whole.tensors[t]); i++)
 			params[whole.tensors[t].offset + i] += 0.2 *
 			    sin((double)(i * 7 + t * 13)); /* away from the start's symmetries */
-	for (size_t i = 0; i < SEQUENCES * LENGTH; i++) {
+	for (size_t i = 0; i < MICROBATCHES * SEQUENCES * LENGTH; i++) {
 		inputs[i] = (int32_t)rng_below(rng_key(2, 0, 0), 0, i, VOCAB);
 		targets[i] = (int32_t)rng_below(rng_key(3, 0, 0), 0, i, VOCAB);
 	}
 	model_bind(model, params, grads);
-	assert_true(model_gradient(model, inputs, targets, SEQUENCES, length, NULL, &loss));
+	assert_true(run(model, inputs, targets, length, false, &loss));
 
 	assert_int_equal(pthread_barrier_init(&group.barrier, NULL, size), 0);
 	for (unsigned k = 0; k < size; k++) {
@@ -360,12 +403,19 @@ static void test_sequence_parallel(void **state)
 /* A group that says stop ends the batch at all its members. */
 static void test_stops(void **state)
 {
-	const struct model_config *config = *state;
-	int calls = 4 * (int)config->layers + 3;
-	for (int at = 1; at <= calls; at++)
-		together(config, &(struct how){ 2, 1, true, false, at });
-	for (int at = 1; at <= 2 * calls - 1; at++)
-		together(config, &(struct how){ 2, 1, true, true, at });
+	struct layout whole;
+	struct model_config config = *(const struct model_config *)*state;
+	config.context = CONTEXT;
+	config.vocab = VOCAB;
+	assert_int_equal(layout_init(&config, &whole, NULL), TR_OK);
+	for (unsigned splits = 0; splits < 2; splits++) {
+		struct meeting_calls calls;
+		derive(&(struct group){ .size = 2, .splits = splits == 1 }, &whole, false, &calls);
+		assert_true(calls.count > 0);
+		for (size_t at = 1; at <= calls.count; at++)
+			together(&config, &(struct how){ 2, 1, true, splits == 1, at });
+	}
+	layout_finish(&whole);
 }
 
 static void count(void *arg)
@@ -378,7 +428,7 @@ static void test_init_does_not_depend_on_the_layout(void **state)
 {
 	struct model_config config = *(const struct model_config *)*state;
 	struct layout whole;
-	config.context = 10;
+	config.context = CONTEXT;
 	config.vocab = VOCAB;
 	assert_int_equal(layout_init(&config, &whole, NULL), TR_OK);
 	double *params = zeroed(whole.count);

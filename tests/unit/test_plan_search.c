@@ -21,25 +21,30 @@ static struct plan_result *search(const struct plan_case *c, bool pareto)
 	return result;
 }
 
+/* Of those that jobs run, where the input asks for these. */
+static void check_near_the_best(const struct plan_case *c, const struct plan *plan)
+{
+	struct exhaustive *e = malloc(sizeof(*e));
+	assert_non_null(e);
+	exhaustive_search(&c->in, plan->times.step_s, e);
+	assert_true(e->placements > 100);
+	if (plan->times.step_s > 1.05 * e->best_s)
+		fail_msg("%s: %.3f s, best of all %.3f s", c->name, plan->times.step_s, e->best_s);
+	free(e);
+}
+
 static void near_the_best_of_all(void **state)
 {
 	static const unsigned cases[] = { 2, 6, 7, 9, 11, 14 };
-	struct exhaustive *e = malloc(sizeof(*e));
 	struct plan_case c;
 	(void)state;
-	assert_non_null(e);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		case_make(&c, cases[i]);
 		struct plan_result *result = search(&c, false);
-		exhaustive_search(&c.in, result->best.times.step_s, e);
-		assert_true(e->placements > 100);
-		if (result->best.times.step_s > 1.05 * e->best_s)
-			fail_msg("%s: %.3f s, best of all %.3f s", c.name,
-			    result->best.times.step_s, e->best_s);
+		check_near_the_best(&c, &result->best);
 		plan_search_destroy(result);
 		plan_cluster_finish(&c.cluster);
 	}
-	free(e);
 }
 
 /* Without knowing the planner's step before: what is cut off may not be what is best. */
@@ -189,6 +194,8 @@ static void plans_that_jobs_run(void **state)
 		c.in.runnable = true;
 		struct plan_result *result = search(&c, false);
 		check_runnable(&c, &result->best);
+		if (c.cluster.worker_count < 6) /* others take long */
+			check_near_the_best(&c, &result->best);
 		for (uint32_t k = 0; k < result->loser_count; k++)
 			check_runnable(&c, &result->losers[k].plan);
 		assert_true(result->best.times.step_s > 0.99 * any->best.times.step_s);
