@@ -12,8 +12,7 @@
 		.name = (variant_name), .combine = loops_combine,                                 \
 		.combine_many = loops_combine_many, .combine_wide = loops_combine_wide,           \
 		.divide = loops_divide, .settle_nans = nans_settle, .widen = loops_widen,         \
-		.narrow = loops_narrow,                                                           \
-		.encode = loops_encode, .decode = loops_decode,                                   \
+		.narrow = loops_narrow, .encode = loops_encode, .decode = loops_decode,           \
 		.decode_combine = loops_decode_combine, .encode_feedback = loops_encode_feedback, \
 	}
 

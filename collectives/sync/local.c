@@ -58,6 +58,14 @@ void local_start_ahead(struct tr_sync *s)
 	local_fetch(s, s->start);
 }
 
+void local_begin(struct tr_sync *s)
+{
+	if (s->start)
+		local_start_ahead(s);
+	else
+		local_fetch(s, s->outer);
+}
+
 /* The first that cannot be trained on, of the fragment under way. */
 static const struct sync_tensor *unsound_tensor(const struct tr_sync *s)
 {
@@ -82,9 +90,6 @@ bool local_drop_unsound(struct tr_sync *s)
 	drift_start_afresh(s);
 	memset(s->sums, 0, sizeof(s->sums));
 	s->loss = NAN;
-	if (s->start)
-		local_start_ahead(s);
-	else
-		local_fetch(s, s->outer);
+	local_begin(s);
 	return true;
 }

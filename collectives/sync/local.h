@@ -6,6 +6,8 @@
 
 /* All of them, from `from`. */
 void local_fetch(struct tr_sync *s, const float *from);
+/* From where this peer trains on if it has nothing of its own: the outer parameters, eager with its lead. */
+void local_begin(struct tr_sync *s);
 /* Those of the fragment under way: alpha of them, the rest of the outer ones. */
 void local_merge(struct tr_sync *s);
 /* How far they got in it, from where this peer started, into s->delta. */

@@ -313,10 +313,8 @@ static tr_status merge(struct tr_sync *s, struct tr_sync_now *now, struct tr_err
 		drop_alone(s);
 	else if (s->apart && s->alone > 0)
 		s->raced_late = true; /* it has had more steps than the others: it tells nothing */
-	if (s->outcast && s->start)
-		local_start_ahead(s);
-	else if (s->outcast || race_ends)
-		local_fetch(s, s->outer);
+	if (s->outcast || race_ends)
+		local_begin(s);
 	else if (!s->apart && !late_merge(s) && !s->runs_ahead)
 		local_merge(s);
 	s->trains_alone = false;
