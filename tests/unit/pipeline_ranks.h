@@ -411,7 +411,7 @@ static inline void alone_start(struct alone *a, const struct mesh_case *what)
 		/* An even number of rows in all, where they are split: the last one's halves meet between its sequences, the others' within one. */
 		size_t length = what->splits ? SPLIT_LENGTH : LENGTH;
 		*b = (struct model_batch){ a->tokens[0][m], a->tokens[1][m], SEQUENCES - last,
-			length - last };
+			length - last, NULL };
 		assert_true(model_gradient(model, b->inputs, b->targets, b->sequences, b->length,
 		    NULL, &loss));
 		a->loss += loss;

@@ -110,7 +110,7 @@ static void test_same_bits(void **state)
 static void test_attention_same_bits(void **state)
 {
 	(void)state;
-	struct attention shape = { 150, 0, 6, 3, 8 };
+	struct attention shape = { 150, 0, 6, 3, 8, 0, NULL };
 	size_t count = shape.length * shape.heads * shape.head, rows = shape.length * shape.heads;
 	size_t all = count + 2 * rows + 3 * count;
 	float *qkv = calloc(3 * count, sizeof(float)), *dout = calloc(count, sizeof(float));

@@ -351,7 +351,7 @@ static void run_stages(struct model *first, struct model *last, size_t width, do
 	model_part_begin(first);
 	model_part_begin(last);
 	for (unsigned m = 0; m < MICROBATCHES; m++) {
-		struct model_batch batch = { inputs[m], targets[m], SEQUENCES, LENGTH };
+		struct model_batch batch = { inputs[m], targets[m], SEQUENCES, LENGTH, NULL };
 		double its;
 		struct model_slot *front = model_slot_take(first, 0, &batch, NULL, stream);
 		assert_true(model_slot_forward(first, front, NULL));
