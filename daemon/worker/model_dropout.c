@@ -26,6 +26,7 @@ tr_status model_use_dropout(struct model *m, double share, uint64_t seed, struct
 	d->below = (int32_t)lround(ldexp(share, DROPOUT_BITS));
 	d->scale = (real)(1 / (1 - share));
 	d->seed = seed;
+	d->depth = &m->layout->depth;
 	d->dproj = memory;
 	d->ddown = memory + numbers;
 	m->bytes.working += bytes;
@@ -33,10 +34,10 @@ tr_status model_use_dropout(struct model *m, double share, uint64_t seed, struct
 }
 
 /* Of the whole model. */
-static uint64_t layer_number(const struct layout *layout, size_t layer)
+static uint64_t layer_number(const struct layout_depth *depth, size_t layer)
 {
-	for (uint32_t c = 0; c < layout->depth.chunks; c++) {
-		const struct layout_range *range = &layout->depth.layers[c];
+	for (uint32_t c = 0; c < depth->chunks; c++) {
+		const struct layout_range *range = &depth->layers[c];
 		if (layer < range->count)
 			return range->first + layer;
 		layer -= range->count;
@@ -49,7 +50,7 @@ struct dropout model_dropout_of(const struct model *m, enum model_site site, siz
 {
 	const struct model_dropout *d = &m->dropout;
 	struct rng_key key = rng_key(d->seed, m->samples[sequence], 0);
-	uint64_t number = site == MODEL_SITE_EMBEDDING ? 0 : layer_number(m->layout, layer);
+	uint64_t number = site == MODEL_SITE_EMBEDDING ? 0 : layer_number(d->depth, layer);
 	return (struct dropout){ rng_u64(key, RANDOM_DROPOUT, number * MODEL_SITES + site),
 		d->below, d->scale };
 }

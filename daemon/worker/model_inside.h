@@ -49,6 +49,7 @@ struct model_dropout {
 	int32_t below; /* 0: there is none */
 	real scale;
 	uint64_t seed;
+	const struct layout_depth *depth; /* which layers of the whole model the layout has */
 	real *dproj,
 	    *ddown; /* [n, C]: gradients of what attention and MLP add to the stream; one array */
 };

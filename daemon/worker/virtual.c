@@ -149,6 +149,7 @@ tr_status virtual_use_dropout(struct model *m, double share, uint64_t seed, stru
 		struct model *member = m->virtual_members->members[k].model;
 		size_t before = member->bytes.working;
 		status = model_use_dropout(member, share, seed, error);
+		member->dropout.depth = &m->layout->depth; /* its own has layers from 0 on */
 		m->bytes.working += member->bytes.working - before;
 	}
 	return status;
