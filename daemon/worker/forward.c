@@ -64,7 +64,7 @@ static void attend(struct model *m, size_t layer, const struct chunk *c,
 	}
 }
 
-/* y [rows, C] = residual + x W (+ b), of what the layer adds to the stream, rows from `row` on. */
+/* y [rows, C] = residual + x W (+ b), without what is left out of the latter; `weight` is LAYOUT_PROJ_W or LAYOUT_DOWN_W. */
 static void onto_stream(struct model *m, struct thread_scratch *scratch, size_t layer,
     enum layout_part weight, const struct chunk *c, const real *x, const real *residual, real *y)
 {

@@ -50,8 +50,8 @@ struct model_dropout {
 	real scale;
 	uint64_t seed;
 	const struct layout_depth *depth; /* which layers of the whole model the layout has */
-	real *dproj,
-	    *ddown; /* [n, C]: gradients of what attention and MLP add to the stream; one array */
+	real *dproj; /* [n, C]: gradient of what attention adds to the stream */
+	real *ddown; /* and of what the MLP does, behind it in one array */
 };
 
 struct model {
