@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from harness import Cluster, trainctl
-from mesh_jobs import active, assert_same_training, keyed_spec, reach, rows_of, sharded_spec, train
+from mesh_jobs import STEPS, active, assert_same_training, keyed_spec, reach, rows_of, sharded_spec, train
 from test_mesh_sync import apart_spec, assert_same_learning
 from test_strict_jobs import assert_same_bits, digest, strict_spec
 
@@ -62,6 +62,15 @@ def test_replicas_that_train_apart(tmp_path, text):
     train(tmp_path / "cluster-one", dropping(apart_spec(text, tmp_path / "one", 2, 1, 1)), 2)
     train(tmp_path / "cluster-split", dropping(apart_spec(text, tmp_path / "split", 2, 2, 1)), 2, slots=2)
     assert assert_same_learning(tmp_path / "one", tmp_path / "split")
+
+
+def test_a_job_that_goes_on_leaves_out_the_same(tmp_path, text):
+    train(tmp_path / "cluster-whole", dropping(sharded_spec(text, tmp_path / "whole", 1, every=10)), 1)
+    with Cluster(tmp_path / "cluster", nodes=1) as cluster:
+        cluster.wait_job(cluster.submit(dropping(sharded_spec(text, tmp_path / "rest", 1, resume=tmp_path / "whole" / "step-00000010"))), "DONE")
+    whole, rest = rows_of(tmp_path / "whole"), rows_of(tmp_path / "rest")
+    assert {step: row["loss"] for step, row in rest.items()} == {step: whole[step]["loss"] for step in range(11, STEPS + 1)}
+    assert digest(tmp_path / "rest") == digest(tmp_path / "whole")
 
 
 def test_checkpoints_say_it_and_jobs_may_change_it(tmp_path, text):
