@@ -51,6 +51,7 @@ $(BUILD)/bin/planbench: $(BUILD)/obj/tests/bench/planbench.o $(BUILD)/lib/libpla
 published: $(BUILD)/bin/planbench
 	@$(BUILD)/bin/planbench
 test-programs: $(BUILD)/bin/planbench
+bench: $(BUILD)/bin/planbench
 # The planner beside exhaustive search, and how long it plans: make plan-quality.
 $(BUILD)/bin/planquality: $(BUILD)/obj/tests/bench/planquality.o $(BUILD)/lib/libplan.a $(BUILD)/lib/libtraincoll.a
 	@mkdir -p $(@D)

@@ -1,4 +1,4 @@
-# `make examples`: the worked examples of coll.h, compiled as a user would: as C99, against the shared library alone.
+# `make examples`: the worked examples of coll.h and sync.h, compiled as a user would: as C99, against the shared library alone.
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c))
 .PHONY: examples
 examples: $(EXAMPLES) $(BUILD)/bin/memberd

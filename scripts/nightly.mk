@@ -1,12 +1,18 @@
-# make nightly: the proofs that take too long for `make test`, one after another, some three hours of two cores: the check with clang's whole analyzer, all system tests (tests/system/nightly.txt), ten minutes of `make soak`, the simulator over
-# NIGHTLY_SEEDS, each point of the kill matrices, ten minutes of each fuzzer. It stops at the first that fails.
+# make nightly: the proofs that take too long for `make test`, one after another, some six hours of two cores: the check with clang's whole analyzer, all system tests (tests/system/nightly.txt), ten minutes of `make soak`, the simulator over
+# NIGHTLY_SEEDS, that of sharded jobs over NIGHTLY_SHARDED and all single faults (ALL=1), 200 real kills of jobs with one mesh and of sharded ones, each point of the kill matrices, ten minutes of each fuzzer. It stops at the first that fails.
 NIGHTLY_SEEDS ?= 1..200000 10000001..10010000 20000001..20010000
+# Each kind of sharded jobs (tests/sim/sharded/cases.h).
+NIGHTLY_SHARDED ?= 1..2000 1000000..1001000 2000000..2001000 2500000..2501000 2750000..2750500 2900000..2901000 3000000..3001000 4000000..4001000 5000000..5002000
 .PHONY: nightly
 nightly: all
 	@$(MAKE) --no-print-directory check DEEP=1
 	@NIGHTLY=1 $(MAKE) --no-print-directory test SUITES=python
 	@$(MAKE) --no-print-directory soak MINUTES=10
 	@for seeds in $(NIGHTLY_SEEDS); do $(MAKE) --no-print-directory sim SEEDS=$$seeds || exit 1; done
+	@for seeds in $(NIGHTLY_SHARDED); do $(MAKE) --no-print-directory sim-sharded SEEDS=$$seeds || exit 1; done
+	@$(MAKE) --no-print-directory sim-sharded ALL=1
+	@$(MAKE) --no-print-directory chaos KILLS=200
+	@$(MAKE) --no-print-directory chaos-sharded KILLS=200
 	@$(MAKE) --no-print-directory $(BUILD)/tests/test_group_kills $(BUILD)/tests/test_group_op_kills
 	@KILL_MATRIX=full $(BUILD)/tests/test_group_kills
 	@$(BUILD)/tests/test_group_op_kills

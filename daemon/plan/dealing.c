@@ -35,7 +35,7 @@ bool dealing_equal(const struct dealing *a, const struct dealing *b)
 {
 	return mesh_equal(&a->mesh, &b->mesh) &&
 	    memcmp(a->shares, b->shares, sizeof(a->shares)) == 0 &&
-	    memcmp(a->layers, b->layers, sizeof(a->layers)) == 0;
+	    memcmp(a->layers, b->layers, sizeof(a->layers)) == 0 && a->chunks == b->chunks;
 }
 
 bool dealing_is_even(const struct dealing *dealing)

@@ -25,6 +25,8 @@ struct dealing {
 	uint32_t shares[TR_GROUP_PEERS_MAX]; /* by place along dp; all 0: equal ones */
 	uint32_t
 	    layers[TR_GROUP_PEERS_MAX]; /* of each pipeline rank; all 0: as job_mesh_stages deals them */
+	uint32_t
+	    chunks; /* of each stage, of shards that were made by it: other shares, by which there could be more, leave them as they are; 0: none were */
 };
 
 /* Of a validated section (NULL: one worker). */

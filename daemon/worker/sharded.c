@@ -21,7 +21,8 @@ tr_status sharded_lay(struct trainer *t, const struct dealing *dealing, struct m
 	batch = job_strict_batch(t->spec, &dealing->mesh, &batch);
 	uint32_t chunks = t->mesh_spec != NULL && t->mesh_spec->chunks > 0 ? t->mesh_spec->chunks
 	                                                                   : 1;
-	chunks = job_mesh_chunks(&whole->config, dealing, chunks, &batch);
+	chunks = dealing->chunks > 0 ? dealing->chunks
+	                             : job_mesh_chunks(&whole->config, dealing, chunks, &batch);
 	return mesh_shards_create(whole, &dealing->mesh, chunks, dealing_layers(dealing), shards,
 	    error);
 }
@@ -93,7 +94,9 @@ tr_status sharded_attach(struct trainer *t, struct tr_error *error)
 	s->exchange.group = t->group;
 	s->exchange.sharded = s;
 	ranks_init(&s->shards.mesh, &s->state->ranks);
-	s->state->asked = s->state->dealing = s->dealing = t->dealing;
+	s->state->asked = s->dealing = t->dealing;
+	s->dealing.chunks = s->shards.chunks;
+	s->state->dealing = s->dealing;
 	sharded_begin_replan(t);
 	return sharded_make_mesh(t, error);
 }

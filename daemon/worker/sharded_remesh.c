@@ -69,6 +69,7 @@ tr_status sharded_plan_change(struct trainer *t, const struct dealing *dealing,
 	struct sharded *s = t->sharded;
 	s->next_dealing = *dealing;
 	tr_status status = sharded_lay(t, dealing, &s->coming, error);
+	s->next_dealing.chunks = s->coming.chunks;
 	return status == TR_OK && s->state->born != 0 ? plan_moves(s, next, error) : status;
 }
 
@@ -120,7 +121,7 @@ tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error)
 
 static bool same_shards(const struct dealing *a, const struct dealing *b)
 {
-	return mesh_equal(&a->mesh, &b->mesh) &&
+	return mesh_equal(&a->mesh, &b->mesh) && a->chunks == b->chunks &&
 	    memcmp(a->layers, b->layers, sizeof(a->layers)) == 0;
 }
 

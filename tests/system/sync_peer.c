@@ -9,6 +9,7 @@
  *	    and the exponent's top one
  *	    stop=1: it stops (SIGSTOP) once a round is committed whose merge is still to come
  *	    die: in the call after this step it is killed, die_us after the call began
+ *	    outer=1: a merge's line has "outer" too
  *
  * The problem: three layers of ELEMENTS parameters w, from w = 0; the peer of index m takes at step s the gradient
  * w - target(m, s, element) with a learning rate of 1/8; the loss is half the mean square of that. The targets are multiples of 1/64.
@@ -36,10 +37,11 @@ struct peer {
 	double pause_us, uneven, policy, deadline;
 	double flip, part, tensor, die, die_us;
 	double transport; /* 1: TCP, also on one host */
-	double batch, from, stop;
+	double batch, from, stop, outer;
 	bool shares;          /* a step takes pause_us a sample */
 	uint64_t own, merges; /* steps since the last merge; merges */
-	/* Digest of the outer parameters as the newest commit left them, which may be some steps before its merge. */
+	/* The outer parameters as the newest commit left them, which may be some steps before its merge, and their digest. */
+	float committed[LAYERS * ELEMENTS];
 	uint64_t agreed;
 	float *follows; /* each step adds 1 + its index, as to an optimizer's moments; NULL: nothing follows */
 };
@@ -93,6 +95,13 @@ static uint64_t digest(const struct peer *p)
 			sum = (sum ^ bits) * 1099511628211u;
 		}
 	return sum;
+}
+
+static void look(struct peer *p)
+{
+	for (unsigned i = 0; i < LAYERS * ELEMENTS; i++)
+		p->committed[i] = tr_sync_outer(p->sync, i / ELEMENTS)[i % ELEMENTS];
+	p->agreed = digest(p);
 }
 
 /* What a cosmic ray, or a stray write, does. */
@@ -152,19 +161,35 @@ static void say_account(const struct lease_account *a)
 	printf("]}\n");
 }
 
-static void say(const struct peer *p, const struct tr_sync_now *now)
+static void say_outer(const float *outer)
+{
+	printf(", \"outer\": [");
+	for (unsigned i = 0; i < LAYERS * ELEMENTS; i++)
+		printf("%s%.9g", i > 0 ? ", " : "", (double)outer[i]);
+	printf("]");
+}
+
+static void say_merge(const struct peer *p, const struct tr_sync_now *now)
+{
+	printf("{\"round\": %" PRIu64 ", \"step\": %" PRIu64
+	       ", \"fragment\": %u, \"tokens\": %g, \"loss\": %.17g, \"digest\": "
+	       "\"%016" PRIx64 "\", \"contributors\": %u, \"waited_s\": %g, \"flight_s\": "
+	       "%g, \"bytes\": %" PRIu64 ", \"own\": %" PRIu64
+	       ", \"lr_scale\": %.17g, \"lr_base\": %.17g, \"origin\": %" PRIu64,
+	    now->merged_round, now->merged_step, now->fragment, now->tokens, now->sums[0],
+	    p->agreed, now->contributors, now->waited_s, now->flight_s, now->bytes, p->own,
+	    now->lr_scale, tr_sync_lr_base(p->sync)[0], tr_sync_origin(p->sync));
+	if (p->outer > 0)
+		say_outer(p->committed);
+	printf("}\n");
+}
+
+static void say(struct peer *p, const struct tr_sync_now *now)
 {
 	if (now->event)
 		printf("{\"event\": \"%s\"}\n", now->event);
 	if (now->merged)
-		printf("{\"round\": %" PRIu64 ", \"step\": %" PRIu64
-		       ", \"fragment\": %u, \"tokens\": %g, \"loss\": %.17g, \"digest\": "
-		       "\"%016" PRIx64 "\", \"contributors\": %u, \"waited_s\": %g, \"flight_s\": "
-		       "%g, \"bytes\": %" PRIu64 ", \"own\": %" PRIu64
-		       ", \"lr_scale\": %.17g, \"lr_base\": %.17g, \"origin\": %" PRIu64 "}\n",
-		    now->merged_round, now->merged_step, now->fragment, now->tokens, now->sums[0],
-		    p->agreed, now->contributors, now->waited_s, now->flight_s, now->bytes, p->own,
-		    now->lr_scale, tr_sync_lr_base(p->sync)[0], tr_sync_origin(p->sync));
+		say_merge(p, now);
 	if (!now->finished)
 		return;
 	if (p->batch > 0)
@@ -173,13 +198,11 @@ static void say(const struct peer *p, const struct tr_sync_now *now)
 	(void)tr_stats_get(p->group, &stats, NULL);
 	if (p->follows)
 		printf("{\"follows\": %g}\n", (double)*p->follows);
-	printf("{\"done\": %" PRIu64 ", \"digest\": \"%016" PRIx64 "\", \"sent\": %" PRIu64
-	       ", \"outer\": [",
-	    now->step, digest(p), stats.tcp_sent_bytes + stats.shm_sent_bytes);
-	for (unsigned i = 0; i < LAYERS * ELEMENTS; i++)
-		printf("%s%.9g", i > 0 ? ", " : "",
-		    (double)tr_sync_outer(p->sync, i / ELEMENTS)[i % ELEMENTS]);
-	printf("]}\n");
+	look(p);
+	printf("{\"done\": %" PRIu64 ", \"digest\": \"%016" PRIx64 "\", \"sent\": %" PRIu64,
+	    now->step, p->agreed, stats.tcp_sent_bytes + stats.shm_sent_bytes);
+	say_outer(p->committed);
+	printf("}\n");
 }
 
 static void set(struct peer *p, struct tr_sync_options *o, const char *word)
@@ -197,7 +220,8 @@ static void set(struct peer *p, struct tr_sync_options *o, const char *word)
 		{ "uneven", &p->uneven }, { "policy", &p->policy }, { "deadline", &p->deadline },
 		{ "flip", &p->flip }, { "part", &p->part }, { "tensor", &p->tensor },
 		{ "die", &p->die }, { "die_us", &p->die_us }, { "transport", &p->transport },
-		{ "batch", &p->batch }, { "from", &p->from }, { "stop", &p->stop } };
+		{ "batch", &p->batch }, { "from", &p->from }, { "stop", &p->stop },
+		{ "outer", &p->outer } };
 
 	for (size_t i = 0; i < sizeof(doubles) / sizeof(doubles[0]); i++)
 		if (strlen(doubles[i].key) == length && strncmp(word, doubles[i].key, length) == 0) {
@@ -254,7 +278,7 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 	printf("{\"started\": %" PRIu64 ", \"index\": %u, \"lr_scale\": %.17g, \"digest\": "
 	       "\"%016" PRIx64 "\"}\n",
 	    now.step, now.index, now.lr_scale, digest(p));
-	p->agreed = digest(p);
+	look(p);
 	while (!now.finished) {
 		struct tr_sync_work did = { .tokens = p->uneven > 0 ? 1 + now.index : 1 };
 		if (p->batch > 0)
@@ -272,7 +296,7 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 			fail("step", st, &error);
 		bool committed = digest(p) != before;
 		if (committed)
-			p->agreed = digest(p);
+			look(p);
 		if (p->stop > 0 && !now.merged && committed) {
 			printf("{\"stopped\": %" PRIu64 "}\n", p->merges + 1);
 			(void)raise(SIGSTOP);

@@ -1,10 +1,12 @@
 """The worked examples (examples/*.c), as three processes each; what they print is what they should have computed."""
 import json
+import signal
 import subprocess
 
 import pytest
 
-from harness import Cluster
+from harness import Cluster, wait_for
+from line_process import LineProcess, group_of
 from stubs import BUILD
 
 EXAMPLES = BUILD / "examples"
@@ -65,3 +67,41 @@ def test_sharded(start):
     mean = sum(peer * 7 % 13 for peer in peers) / 3
     assert done[0]["first"] == pytest.approx(mean, abs=0.05)
     assert all(line["beside"] == 0 and line["contributors"] == 3 for line in done)
+
+
+class Diloco(LineProcess):
+    """Says a line for each merge."""
+
+    def __init__(self, cluster, *words):
+        super().__init__([EXAMPLES / "diloco", cluster.memberd.address, *words], cluster.environment)
+
+
+@pytest.fixture
+def group(tmp_path):
+    with group_of(Diloco, tmp_path) as start:
+        yield start
+
+
+def check_fit(peers, steps):
+    """They end with the same bits, said the same of every merge, and learned something."""
+    for peer in peers:
+        peer.end()
+    assert [peer.said("done")[0] for peer in peers] == [{"done": steps, "digest": peers[0].said("done")[0]["digest"]}] * len(peers)
+    merges = [[(line["step"], line["loss"]) for line in peer.said("loss")] for peer in peers]
+    assert all(own == merges[0] for own in merges)
+    assert [step for step, _ in merges[0]] == list(range(50, steps + 1, 50))
+    assert merges[0][0][1] > 0.6 and merges[0][-1][1] < 0.15, merges[0]  # a coin's is 0.69
+
+
+def test_diloco(group):
+    peers = [group("fit", 3, 2000) for _ in range(3)]
+    check_fit(peers, 2000)
+    assert all(line["contributors"] == 3 for peer in peers for line in peer.said("loss"))
+
+
+def test_diloco_goes_on_without_one_that_is_killed(group):
+    peers = [group("fit", 3, 20000) for _ in range(3)]
+    wait_for(lambda: len(peers[2].said("loss")) >= 5, "merges")
+    peers[2].process.send_signal(signal.SIGKILL)
+    check_fit(peers[:2], 20000)
+    assert [peers[0].said("loss")[at]["contributors"] for at in (0, -1)] == [3, 2]

@@ -65,7 +65,10 @@ int main(void)
 	struct tr_error error;
 	tr_group *group;
 	@EXAMPLE@
-	printf("%llu steps, w %g\n", (unsigned long long)now.step, w[0]);
+	printf("%llu steps, w", (unsigned long long)now.step);
+	for (int i = 0; i < rows * columns; i++)
+		printf(" %.9g", w[i]);
+	printf("\n");
 	tr_group_leave(group);
 	return 0;
 }
@@ -146,11 +149,19 @@ def test_the_example_of_coll(cluster, tmp_path):
 
 
 def test_the_example_of_sync(cluster, tmp_path):
+    """Two processes, as it says. Four times they go 5 steps, one by 1/2 a step and the other by 1, and take DiLoCo's outer step with the mean."""
     text = replaced(example("sync.h"), "options.inner_steps = 500;", "options.inner_steps = 5;\n\toptions.steps = 20;")
-    text = replaced(replaced(text, "127.0.0.1:7300", cluster.memberd.address), "join.size = 2;", "join.size = 1;")
-    source = SYNC.replace("@EXAMPLE@", text)
-    output, = run(compiled(source, tmp_path), 1)
-    assert output.startswith("20 steps, w "), output
+    text = replaced(text, "127.0.0.1:7300", cluster.memberd.address)
+    assert text.count("join.size = 2;") == 1
+    outputs = run(compiled(SYNC.replace("@EXAMPLE@", text), tmp_path), 2)
+    assert outputs[0] == outputs[1]
+    words = outputs[0].split()
+    assert words[:3] == ["20", "steps,", "w"]
+    w = v = 0.0
+    for _ in range(4):
+        v = 0.9 * v + 5 * (1 / 2 + 1) / 2
+        w += 0.7 * (5 * (1 / 2 + 1) / 2 + 0.9 * v)
+    assert [float(x) for x in words[3:]] == pytest.approx([w, 0, 0, 0, 0, 0], rel=1e-6)
 
 
 def test_the_example_of_domain_compiles(tmp_path):

@@ -17,7 +17,7 @@
 #ifdef __SANITIZE_ADDRESS__
 #define SEEDS         30
 #define JOIN_SEEDS    30 /* fewer may well be without some fault */
-#define EVERY         2503
+#define EVERY         2953
 #define DAMAGED_TURNS 6
 #define TRY_TURNS     4
 #define READ_TURNS    50
@@ -27,7 +27,7 @@
 #else
 #define SEEDS         60
 #define JOIN_SEEDS    40
-#define EVERY         809 /* of all faults at all instructions */
+#define EVERY         953 /* of all faults at all instructions */
 #define DAMAGED_TURNS 24
 #define TRY_TURNS     24
 #define READ_TURNS    100
@@ -75,7 +75,7 @@ static void a_fault_at_any_instruction(void **state)
 	(void)state;
 	struct totals totals = { 0 };
 	cases_all(&sim, &play, EVERY, on_case, &totals);
-	assert_in_range(totals.runs, 50000 / EVERY, 80000 / EVERY);
+	assert_in_range(totals.runs, 80000 / EVERY, 100000 / EVERY);
 	assert_in_range(totals.struck, totals.runs, 2 * totals.runs);
 	assert_true(totals.remeshes > totals.runs / 8);
 }
@@ -212,6 +212,20 @@ static void other_plans(void **state)
 		struck += play.struck;
 	}
 	assert_true(struck > SEEDS / 2 && replanned > SEEDS / 2 && replanned < wishes);
+}
+
+/* GPipe's list and interleaved chunks, in steps, merges, joins and changes of mesh. */
+static void other_schedules(void **state)
+{
+	(void)state;
+	uint64_t backs = 0, struck = 0, chunks = 0;
+	for (uint64_t seed = CASE_SCHEDULE_SEEDS; seed < CASE_SCHEDULE_SEEDS + SEEDS; seed++) {
+		play_seed(seed);
+		backs += play.backs;
+		struck += play.struck;
+		chunks += play.what.chunks > 1;
+	}
+	assert_true(struck > SEEDS / 2 && backs > SEEDS / 16 && chunks == SEEDS / 2);
 }
 
 /* Some are killed and replaced, in meshes that lose a replica and in such that become smaller: what would move state is not worth it, and all say so alike. Another kill follows. */
@@ -442,6 +456,9 @@ static void named_seeds_hold(void **state)
 		    "by other samples" },
 		{ CASE_RATES_SEEDS + 27, "the same, with rates of their own" },
 		{ CASE_STREAM_SEEDS + 52, "the same, of streams" },
+		{ CASE_SCHEDULE_SEEDS + 851,
+		    "shares became such that stages could have had two chunks, and a checkpoint "
+		    "was written as if they had" },
 	};
 	for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++) {
 		struct play_case what;
@@ -527,6 +544,7 @@ int main(void)
 		cmocka_unit_test(joins),
 		cmocka_unit_test(unequal_shares),
 		cmocka_unit_test(other_plans),
+		cmocka_unit_test(other_schedules),
 		cmocka_unit_test(what_does_not_pay),
 		cmocka_unit_test(damaged_checkpoints),
 		cmocka_unit_test(a_checkpoint_that_is_late),

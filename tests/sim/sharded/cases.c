@@ -66,6 +66,14 @@ static const uint32_t apart_meshes[][MESH_AXES] = {
 	{ 2, 3, 1 },
 };
 #define APART_MESHES (sizeof(apart_meshes) / sizeof(apart_meshes[0]))
+/* With GPipe's list and with chunks. */
+static const uint32_t schedule_meshes[][MESH_AXES] = {
+	{ 1, 2, 1 },
+	{ 2, 2, 1 },
+	{ 1, 3, 1 },
+	{ 1, 2, 2 },
+};
+#define SCHEDULE_MESHES (sizeof(schedule_meshes) / sizeof(schedule_meshes[0]))
 /* Those of cases_all. */
 static const enum play_fault_kind kinds[] = { PLAY_KILL, PLAY_PAUSE, PLAY_CUT };
 #define KINDS       (sizeof(kinds) / sizeof(kinds[0]))
@@ -190,7 +198,28 @@ static void make_joins(struct play_case *what, uint64_t seed)
 	what->faults[0].instruction %= 20;
 }
 
-void case_of_seed(uint64_t seed, struct play_case *what)
+/* Unequal stages have one layer more than there are chunks. */
+static void make_schedule(struct play_case *what, uint64_t seed)
+{
+	static const uint32_t staged[][MESH_AXES] = { { 1, 2, 1 }, { 2, 2, 1 }, { 1, 2, 2 },
+		{ 1, 3, 1 }, { 2, 3, 1 }, { 3, 2, 1 } };
+	if (what->strict)
+		make_strict(what, seed / 5 % 2 == 0 ? 4 : 3); /* two stages */
+	else if (what->mesh.size[MESH_PP] < 2 || what->mesh.size[MESH_PP] > 3)
+		set_mesh(what, staged[seed / 5 % 6], 0);
+	if (what->apart && what->mesh.size[MESH_DP] < 2)
+		set_mesh(what, staged[1], 0);
+	what->gpipe = seed % 2 == 0;
+	what->chunks = what->gpipe ? 1 : 2;
+	memset(what->dealing.layers, 0, sizeof(what->dealing.layers));
+	if (what->mesh.size[MESH_DP] < 2)
+		memset(what->dealing.shares, 0, sizeof(what->dealing.shares));
+	for (unsigned i = 0; i < what->fault_count; i++)
+		what->faults[i].victim %= mesh_workers(&what->mesh) + what->spares + i;
+	what->faults[0].victim %= mesh_workers(&what->mesh);
+}
+
+static void case_of(uint64_t seed, struct play_case *what)
 {
 	struct rng_key key = rng_key(seed, 0x73686172, 0);
 	uint64_t draws = 0;
@@ -243,14 +272,31 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 	}
 }
 
+void case_of_seed(uint64_t seed, struct play_case *what)
+{
+	static const uint64_t kinds_of[] = { 0, CASE_UNEVEN_SEEDS, CASE_APART_SEEDS,
+		CASE_STREAM_SEEDS, CASE_JOIN_SEEDS };
+	if (seed < CASE_SCHEDULE_SEEDS) {
+		case_of(seed, what);
+		return;
+	}
+	uint64_t number = seed - CASE_SCHEDULE_SEEDS;
+	case_of(kinds_of[number % 5] + number / 5, what);
+	make_schedule(what, number);
+}
+
 void case_name(const struct play_case *what, char *text, size_t bytes)
 {
 	char owners[32] = "";
 	if (what->owners > 0)
 		(void)snprintf(owners, sizeof(owners), ", %u owners", what->owners);
 	size_t used = (size_t)snprintf(text, bytes,
-	    "dp %u x pp %u x tp %u%s%s%s%s:", what->mesh.size[MESH_DP], what->mesh.size[MESH_PP],
-	    what->mesh.size[MESH_TP], what->untied ? ", untied" : "",
+	    "dp %u x pp %u x tp %u%s%s%s%s%s:", what->mesh.size[MESH_DP], what->mesh.size[MESH_PP],
+	    what->mesh.size[MESH_TP],
+	    what->chunks > 1  ? ", in chunks"
+	        : what->gpipe ? ", GPipe"
+	                      : "",
+	    what->untied ? ", untied" : "",
 	    what->strict                                ? ", strict"
 	        : what->by_speed                        ? ", apart, by speed"
 	        : what->timed                           ? ", apart, by time"
@@ -379,6 +425,16 @@ void cases_all(struct sim *sim, struct play *play, uint64_t every,
 		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
 		calm.faults[0].step = STEP;
 		set_mesh_number(&calm, mesh);
+		walk_step(&walk, &calm);
+		walk_remesh(&walk, &calm);
+		walk_joins(&walk, &calm);
+	}
+	for (size_t i = 0; i < 2 * SCHEDULE_MESHES; i++) {
+		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
+		calm.faults[0].step = STEP;
+		set_mesh(&calm, schedule_meshes[i / 2], 0);
+		calm.gpipe = i % 2 == 0;
+		calm.chunks = calm.gpipe ? 1 : 2;
 		walk_step(&walk, &calm);
 		walk_remesh(&walk, &calm);
 		walk_joins(&walk, &calm);

@@ -20,6 +20,8 @@
 #define CASE_REPLAN_SEEDS 3000000u
 /* From these on a replica loses a worker and gets another one, to which its shard comes in a few steps; the other faults strike meanwhile. */
 #define CASE_JOIN_SEEDS 4000000u
+/* From these on there are stages, with GPipe's list or, every second one, in two chunks, interleaved: of the first kind of seeds, unequal ones, those that train apart or stream, and joins, in turn. */
+#define CASE_SCHEDULE_SEEDS 5000000u
 /* A mesh of at most six workers, perhaps spares, one to four faults in steps 2
  * to 6, most of them followed by another worker. */
 void case_of_seed(uint64_t seed, struct play_case *what);

@@ -66,6 +66,22 @@ static bool is_part(const struct layout *l, size_t offset, int part)
 	    offset < l->first_layer + l->config.layers * l->stride;
 }
 
+/* What a chunk is: layers from `first` on, of those of its rank. */
+struct stage {
+	bool embedding, head;
+	size_t first, count;
+};
+
+static struct stage stage_of(const struct layout *l, size_t chunk)
+{
+	const struct layout_depth *depth = &l->depth;
+	struct stage stage = { chunk == 0 && depth->embedding,
+		chunk + 1 == depth->chunks && depth->head, 0, depth->layers[chunk].count };
+	for (size_t c = 0; c < chunk; c++)
+		stage.first += depth->layers[c].count;
+	return stage;
+}
+
 static size_t rows_of(const struct model_slot *slot)
 {
 	return slot->batch.sequences * slot->batch.length;
@@ -172,9 +188,8 @@ void model_room_add(struct model_room *room, const struct layout *layout, size_t
 
 size_t model_chunk_begin(const struct layout *layout, size_t chunk)
 {
-	(void)layout;
-	(void)chunk;
-	return 0;
+	return chunk == 0 ? 0
+	                  : layout->first_layer + stage_of(layout, chunk).first * layout->stride;
 }
 
 size_t model_exchange_numbers(const struct layout *layout, size_t sequences)
@@ -329,22 +344,23 @@ static void take_time(void)
 
 bool model_slot_forward(struct model *m, struct model_slot *slot, const struct model_hooks *hooks)
 {
-	size_t numbers = rows_of(slot) * m->layout->config.width, layers = m->layout->config.layers;
-	if (m->layout->depth.embedding) {
+	struct stage stage = stage_of(m->layout, slot->chunk);
+	size_t numbers = rows_of(slot) * m->layout->config.width;
+	if (stage.embedding) {
 		if (!embed(m, slot))
 			return false;
 	} else {
 		memcpy(layer_of(m, slot, 0), slot->input, numbers * sizeof(float));
 	}
-	for (size_t l = 0; l < layers; l++) {
+	for (size_t l = 0; l < stage.count; l++) {
 		take_time();
 		if (!goes_on(hooks) ||
-		    !apply(m, slot, (int)l, false, 3, layer_of(m, slot, l),
+		    !apply(m, slot, (int)(stage.first + l), false, 3, layer_of(m, slot, l),
 		        layer_of(m, slot, l + 1)))
 			return false;
 	}
-	if (!m->layout->depth.head)
-		memcpy(slot->output, layer_of(m, slot, layers), numbers * sizeof(float));
+	if (!stage.head)
+		memcpy(slot->output, layer_of(m, slot, stage.count), numbers * sizeof(float));
 	return true;
 }
 
@@ -352,7 +368,8 @@ bool model_slot_forward(struct model *m, struct model_slot *slot, const struct m
 static bool head(struct model *m, struct model_slot *slot, float *z, double *loss)
 {
 	size_t width = m->layout->config.width;
-	if (!apply(m, slot, PART_HEAD, false, 1, layer_of(m, slot, m->layout->config.layers), z))
+	size_t layers = stage_of(m->layout, slot->chunk).count;
+	if (!apply(m, slot, PART_HEAD, false, 1, layer_of(m, slot, layers), z))
 		return false;
 	*loss = 0;
 	for (size_t i = 0; i < rows_of(slot) * width; i++) {
@@ -393,18 +410,20 @@ static void gather(struct model *m, const struct model_slot *slot, int part, con
 static bool backward(struct model *m, struct model_slot *slot, float *dy, float *dinput,
     const struct model_hooks *hooks)
 {
+	struct stage stage = stage_of(m->layout, slot->chunk);
 	size_t numbers = rows_of(slot) * m->layout->config.width;
-	for (size_t l = m->layout->config.layers; l-- > 0;) {
-		gather(m, slot, (int)l, dy, layer_of(m, slot, l));
-		if (!goes_on(hooks) || !apply(m, slot, (int)l, true, 3, dy, dy))
+	for (size_t l = stage.count; l-- > 0;) {
+		int part = (int)(stage.first + l);
+		gather(m, slot, part, dy, layer_of(m, slot, l));
+		if (!goes_on(hooks) || !apply(m, slot, part, true, 3, dy, dy))
 			return false;
 	}
-	if (m->layout->depth.embedding)
+	if (stage.embedding)
 		gather(m, slot, PART_EMBEDDING, dy, layer_of(m, slot, 0));
 	else
 		memcpy(dinput, dy, numbers * sizeof(float));
 	if (hooks != NULL && hooks->gradients_final != NULL)
-		hooks->gradients_final(hooks->arg, 0);
+		hooks->gradients_final(hooks->arg, model_chunk_begin(m->layout, slot->chunk));
 	return true;
 }
 
@@ -413,15 +432,16 @@ bool model_slot_backward(struct model *m, struct model_slot *slot, const float *
 {
 	size_t width = m->layout->config.width, numbers = rows_of(slot) * width;
 	float *dy = calloc(numbers + 1, sizeof(*dy));
+	struct stage stage = stage_of(m->layout, slot->chunk);
 	bool good = dy != NULL;
-	if (m->layout->depth.head) {
+	if (stage.head) {
 		good = good && head(m, slot, dy, loss);
 		for (size_t i = 0; good && i < numbers; i++)
 			dy[i] = (float)((2 * (uint64_t)dy[i] + i % width +
 			                    (uint64_t)slot->batch.targets[i / width]) %
 			    PLAY_PRIME);
 		if (good)
-			gather(m, slot, PART_HEAD, dy, layer_of(m, slot, m->layout->config.layers));
+			gather(m, slot, PART_HEAD, dy, layer_of(m, slot, stage.count));
 	} else {
 		memcpy(dy, doutput, numbers * sizeof(float));
 	}

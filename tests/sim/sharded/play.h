@@ -105,6 +105,8 @@ struct play_case {
 	bool replans;    /* steps drift from their plan, so now and then there is another one */
 	bool declines;   /* whatever moves state is said to take for ever, so it is not worth it */
 	uint32_t owners; /* of each piece of moments (ZeRO-1); 0: off */
+	uint32_t chunks; /* of each stage, interleaved, which then have more layers; 0, 1: one */
+	bool gpipe;      /* else 1F1B */
 	enum model_preset preset;
 	bool untied;
 	bool apart;              /* replicas train apart: apart.c */
@@ -156,6 +158,7 @@ struct play {
 	struct sim *sim;
 	struct play_case what;
 	struct play_reference reference;
+	Traind__V1__Mesh schedule;
 	struct play_apart *apart; /* NULL: gradients are summed at every step */
 	struct tr_group *groups[SIM_NODES_MAX];
 	ucontext_t home;

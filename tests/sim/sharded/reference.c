@@ -27,8 +27,9 @@ void reference_create(struct play *play)
 	const struct mesh *mesh = &play->what.mesh;
 	struct play_reference *r = &play->reference;
 	uint32_t tp = mesh->size[MESH_TP], heads = tp == 4 || tp == 5 ? tp : 6;
+	uint32_t pp = mesh->size[MESH_PP], chunks = play->what.chunks > 1 ? play->what.chunks : 1;
 	struct model_config config = { .preset = play->what.preset,
-		.layers = mesh->size[MESH_PP] > 1 ? mesh->size[MESH_PP] + 1 : 2,
+		.layers = pp > 1 ? pp * chunks + 1 : 2,
 		.width = 2 * heads,
 		.heads = heads,
 		.hidden = 2 * heads,

@@ -100,6 +100,19 @@ static void must(tr_status status, const struct tr_error *error)
 #define STEPS_LEFT  1000000
 #define FOR_EVER_NS (UINT64_MAX / 4)
 
+static const Traind__V1__Mesh *schedule_of(struct play *play)
+{
+	static char gpipe[] = "gpipe";
+	if (play->what.chunks < 2 && !play->what.gpipe)
+		return NULL;
+	traind__v1__mesh__init(&play->schedule);
+	play->schedule.workers_per_node = 1;
+	play->schedule.chunks = play->what.chunks;
+	if (play->what.gpipe)
+		play->schedule.schedule = gpipe;
+	return &play->schedule;
+}
+
 struct trainer *play_trainer_create(struct tr_group *g)
 {
 	struct tr_error error = { .text = "" };
@@ -118,6 +131,7 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	t->threads = 1;
 	t->dealing = play->what.dealing;
 	t->dealing.mesh = play->what.mesh;
+	t->mesh_spec = schedule_of(play);
 	t->strict = play->what.strict;
 	t->ops = &loops;
 	t->balances = play->what.balances || play->what.replans;
