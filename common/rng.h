@@ -2,9 +2,9 @@
  * how many workers there are or on what was drawn before. Philox4x32-10 (Salmon et al., "Parallel
  * random numbers: as easy as 1, 2, 3", SC'11). Any thread.
  *
- *	struct rng_key key = rng_key(seed, step, sample);
+ *	struct rng_key key = rng_key(seed, epoch, sample);
  *	uint32_t out[4];
- *	rng_block(key, RNG_STREAM_DROPOUT, element / 4, out);
+ *	rng_block(key, RANDOM_SHIFT, number, out);   // a stream for each use, so that no two draw the same (daemon/worker/random.h)
  */
 #ifndef TR_COMMON_RNG_H
 #define TR_COMMON_RNG_H

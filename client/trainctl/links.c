@@ -18,10 +18,11 @@ Traind__V1__Links *links_fetch(struct rpc *rpc)
 void links_layers_name(const struct links_layers *layers, char name[LINKS_LAYERS_NAME_MAX])
 {
 	const Traind__V1__Model *m = layers->spec->train->model;
-	(void)snprintf(name, LINKS_LAYERS_NAME_MAX, "%.16s %u/%u/%u/%u x %u, %.8s%s, threads %u",
+	(void)snprintf(name, LINKS_LAYERS_NAME_MAX, "%.16s %u/%u/%u/%u x %u, %.8s%s%s, threads %u",
 	    m->preset, m->width, m->heads, m->kv_heads, m->hidden, m->context,
 	    layers->spec->train->optimizer->dtype,
-	    layers->spec->train->optimizer->strict ? " strict" : "", layers->threads);
+	    layers->spec->train->optimizer->strict ? " strict" : "",
+	    layers->spec->train->optimizer->dropout > 0 ? " dropout" : "", layers->threads);
 }
 
 Traind__V1__Links *links_measure(struct rpc *rpc, const struct links_layers *layers)

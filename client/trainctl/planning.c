@@ -45,7 +45,7 @@ static tr_status check_same(const struct planning *p, const char *file, struct t
 {
 	char wanted[PLAN_COSTS_OF_MAX];
 	(void)plan_costs_of(&p->model, p->spec->train->optimizer->dtype, p->threads,
-	    job_is_strict(p->spec->train), wanted);
+	    job_is_strict(p->spec->train), p->spec->train->optimizer->dropout > 0, wanted);
 	if (p->measured.of[0] == '\0' || strcmp(p->measured.of, wanted) == 0)
 		return TR_OK;
 	return tr_error_set(error, TR_EINVAL,

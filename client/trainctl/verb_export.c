@@ -162,6 +162,10 @@ static void print_json(const struct hf_result *result, const struct model_key ke
 			json_double(&json, keys[i].number);
 	}
 	json_end(&json);
+	if (result->dropout > 0) {
+		json_key(&json, "dropout");
+		json_double(&json, result->dropout);
+	}
 	json_end(&json);
 	print_json_text(&json);
 }
@@ -179,6 +183,10 @@ static void print_lines(const struct hf_result *result, const struct model_key k
 			(void)printf("%.9g", keys[i].number);
 	}
 	(void)printf("}\ncheckpoint: {resume: %s}\n", to);
+	if (result->dropout > 0)
+		(void)printf("\nIts config.json has %s: a job leaves nothing out, or with "
+		             "train.dropout: %.4g that share in all three places.\n",
+		    result->dropout_text, result->dropout);
 }
 
 int verb_import(struct verb_call *call)

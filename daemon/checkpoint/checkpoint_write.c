@@ -51,9 +51,10 @@ static tr_status put_optimizer(const struct writing *w, struct manifest *manifes
 }
 
 /* What Hugging Face needs to load model.safetensors. */
-static tr_status put_config(const struct writing *w, struct tr_error *error)
+static tr_status put_config(const struct writing *w, const struct manifest *manifest,
+    struct tr_error *error)
 {
-	char *text = hf_config_text(&w->layout->config);
+	char *text = hf_config_text(&w->layout->config, manifest->dropout);
 	tr_status status = checkpoint_put_text(w->dir, HF_CONFIG_NAME, text, error);
 	free(text);
 	return status;
@@ -66,7 +67,7 @@ static tr_status put_all(const struct writing *w, struct manifest *manifest, con
 	if (status == TR_OK)
 		status = put_optimizer(w, manifest, error);
 	if (status == TR_OK)
-		status = put_config(w, error);
+		status = put_config(w, manifest, error);
 	if (status == TR_OK && sample != NULL)
 		status = checkpoint_put_text(w->dir, "sample.txt", sample, error);
 	if (status != TR_OK)

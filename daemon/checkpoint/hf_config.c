@@ -59,6 +59,17 @@ static const struct fixed {
 	{ MODEL_LLAMA, "is_causal", { "true", NULL } },
 };
 
+/* Shares that training leaves out. */
+static const struct dropout_key {
+	enum model_preset preset;
+	const char *key;
+} dropouts[] = {
+	{ MODEL_GPT2, "resid_pdrop" },
+	{ MODEL_GPT2, "embd_pdrop" },
+	{ MODEL_GPT2, "attn_pdrop" },
+	{ MODEL_LLAMA, "attention_dropout" },
+};
+
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static const char *eps_key(enum model_preset preset)
@@ -102,9 +113,20 @@ static void put_rotary(struct json *j, const struct model_config *c)
 	json_end(j);
 }
 
-char *hf_config_text(const struct model_config *c)
+/* Llama's own training had none, and transformers knows that of the probabilities alone: without dropout nothing is said, as always. */
+static void put_dropouts(struct json *j, enum model_preset preset, double dropout)
 {
-	static const char *const dropouts[] = { "resid_pdrop", "embd_pdrop", "attn_pdrop" };
+	for (size_t i = 0; i < COUNT(dropouts); i++)
+		if (dropouts[i].preset != preset)
+			continue;
+		else if (dropout > 0)
+			put_double(j, dropouts[i].key, dropout);
+		else if (preset == MODEL_GPT2)
+			json_key_uint(j, dropouts[i].key, 0);
+}
+
+char *hf_config_text(const struct model_config *c, double dropout)
+{
 	/* Bytes have no tokens for the beginning and the end of a text. */
 	static const char *const tokens[] = { "bos_token_id", "eos_token_id" };
 	struct json j = { 0 };
@@ -128,8 +150,7 @@ char *hf_config_text(const struct model_config *c)
 	if (model_architecture(c->preset)->rotary)
 		put_rotary(&j, c);
 	json_key_bool(&j, "tie_word_embeddings", !c->untied);
-	for (size_t i = 0; c->preset == MODEL_GPT2 && i < COUNT(dropouts); i++)
-		json_key_uint(&j, dropouts[i], 0);
+	put_dropouts(&j, c->preset, dropout);
 	for (size_t i = 0; i < COUNT(tokens); i++) {
 		json_key(&j, tokens[i]);
 		json_null(&j);
@@ -305,19 +326,65 @@ tr_status hf_config_parse(const char *text, size_t length, struct model_config *
 	return TR_OK;
 }
 
-tr_status hf_config_read(const char *folder, struct model_config *config, struct tr_error *error)
+/* FOLDER/config.json into text [HF_CONFIG_BYTES_MAX]; -1: it cannot be read, as errno says. */
+static ssize_t read_text(const char *folder, char *text)
 {
-	char path[4096 + sizeof(HF_CONFIG_NAME)], *text = malloc(HF_CONFIG_BYTES_MAX);
-	if (text == NULL)
-		return tr_error_set(error, TR_ENOMEM, "no memory for " HF_CONFIG_NAME);
+	char path[4096 + sizeof(HF_CONFIG_NAME)];
 	(void)snprintf(path, sizeof(path), "%s/" HF_CONFIG_NAME, folder);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t got = fd >= 0 ? read(fd, text, HF_CONFIG_BYTES_MAX) : -1;
+	if (fd < 0)
+		return -1;
+	ssize_t got = read(fd, text, HF_CONFIG_BYTES_MAX);
+	(void)close(fd);
+	return got;
+}
+
+tr_status hf_config_read(const char *folder, struct model_config *config, struct tr_error *error)
+{
+	char *text = malloc(HF_CONFIG_BYTES_MAX);
+	if (text == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for " HF_CONFIG_NAME);
+	ssize_t got = read_text(folder, text);
 	tr_status status = got >= 0 ? hf_config_parse(text, (size_t)got, config, error)
 	                            : tr_error_set(error, errno == ENOENT ? TR_ENOTFOUND : TR_EIO,
 	                                  "cannot read: %s", strerror(errno));
-	if (fd >= 0)
-		(void)close(fd);
 	free(text);
 	return status == TR_OK ? TR_OK : tr_error_wrap(error, HF_CONFIG_NAME);
+}
+
+/* Of a well-formed text. */
+static double find_dropout(struct slice text, char said[HF_DROPOUT_TEXT_MAX])
+{
+	enum model_preset preset;
+	double largest = 0;
+	size_t used = 0;
+	if (read_preset(text, &preset, NULL) != TR_OK)
+		return 0;
+	for (size_t i = 0; i < COUNT(dropouts); i++) {
+		struct slice value;
+		struct json_reader r;
+		double share;
+		if (dropouts[i].preset != preset || !find(text, dropouts[i].key, &value))
+			continue;
+		json_read_init(&r, value.at, value.length);
+		if (!json_read_double(&r, &share) || !(share >= 0 && share < 1))
+			continue;
+		used += (size_t)snprintf(said + used, HF_DROPOUT_TEXT_MAX - used, "%s%s %.4g",
+		    used > 0 ? ", " : "", dropouts[i].key, share);
+		largest = share > largest ? share : largest;
+	}
+	return largest;
+}
+
+double hf_config_dropout(const char *folder, char said[HF_DROPOUT_TEXT_MAX])
+{
+	char *text = malloc(HF_CONFIG_BYTES_MAX);
+	struct model_config config;
+	ssize_t got = text != NULL ? read_text(folder, text) : -1;
+	double dropout = 0;
+	said[0] = '\0';
+	if (got >= 0 && hf_config_parse(text, (size_t)got, &config, NULL) == TR_OK)
+		dropout = find_dropout((struct slice){ text, (size_t)got }, said);
+	free(text);
+	return dropout;
 }

@@ -34,6 +34,7 @@ struct export
 {
 	const struct layout *layout;
 	const float *params;
+	double dropout;        /* that it was trained with */
 	const char *tokenizer; /* NULL: */
 	struct bpe *bpe;
 };
@@ -99,7 +100,7 @@ static tr_status put_all(int dir, const struct export *what, struct tr_error *er
 	char hex[TR_DIGEST_HEX_MAX];
 	tr_status status = checkpoint_put_arrays(dir, MANIFEST_MODEL, &model, NULL, hex, error);
 	if (status == TR_OK)
-		status = put(dir, HF_CONFIG_NAME, hf_config_text(config), error);
+		status = put(dir, HF_CONFIG_NAME, hf_config_text(config, what->dropout), error);
 	if (status == TR_OK)
 		status = put(dir, "generation_config.json", generation_text(config), error);
 	if (status == TR_OK)
@@ -139,17 +140,20 @@ static tr_status write_folder(const char *folder, const struct export *what, str
 	return status;
 }
 
-static tr_status read_params(const char *checkpoint, const struct layout *layout, float *params,
+static tr_status read_params(const char *checkpoint, struct export *what, float *params,
     struct hf_result *result, struct tr_error *error)
 {
+	const struct layout *layout = what->layout;
 	struct optim_arrays arrays = { .params = params };
 	struct manifest manifest;
 	tr_status status = params == NULL
 	    ? tr_error_set(error, TR_ENOMEM, "no memory for %zu parameters", layout->parameters)
 	    : checkpoint_read(checkpoint, layout, &arrays, &manifest, result->path, error);
-	if (status == TR_OK)
-		result->step = manifest.step;
-	return status;
+	if (status != TR_OK)
+		return status;
+	result->step = manifest.step;
+	what->dropout = manifest.dropout;
+	return TR_OK;
 }
 
 /* Which one can be exported instead, if this one cannot: nobody wants another step than the newest without being told. */
@@ -185,7 +189,7 @@ static tr_status export_layout(const char *checkpoint, const char *folder, struc
 		return status;
 	float *params = calloc(what->layout->count, sizeof(*params));
 	what->params = params;
-	status = read_params(checkpoint, what->layout, params, result, error);
+	status = read_params(checkpoint, what, params, result, error);
 	if (status != TR_OK)
 		status = name_older(checkpoint, error);
 	else if ((status = write_folder(folder, what, error)) != TR_OK)

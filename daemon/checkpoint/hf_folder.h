@@ -7,6 +7,7 @@
 
 #include "daemon/checkpoint/bpe.h"
 #include "daemon/checkpoint/checkpoint.h"
+#include "daemon/checkpoint/hf_config.h"
 #include "daemon/plan/model_config.h"
 
 /* What was written, and what it is. */
@@ -14,6 +15,9 @@ struct hf_result {
 	char path[CHECKPOINT_PATH_MAX];
 	struct model_config config;
 	uint64_t step;
+	/* hf_import: what config.json says that training left out (hf_config_dropout). */
+	double dropout;
+	char dropout_text[HF_DROPOUT_TEXT_MAX];
 };
 
 /* Checkpoint (its folder, or one with `latest`) -> `folder`, which must not be there or be empty: config.json, generation_config.json,

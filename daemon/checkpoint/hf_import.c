@@ -398,7 +398,9 @@ tr_status hf_import(const char *folder, const char *to, struct hf_result *out,
 	tr_status status = import(folder, to, w, &result, error);
 	close_files(w);
 	free(w);
-	if (status == TR_OK)
-		*out = result;
-	return status;
+	if (status != TR_OK)
+		return status;
+	result.dropout = hf_config_dropout(folder, result.dropout_text);
+	*out = result;
+	return TR_OK;
 }

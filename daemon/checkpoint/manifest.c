@@ -87,6 +87,10 @@ char *manifest_text(const struct manifest *m)
 	if (m->costs.merges > 0)
 		add_costs(&j, &m->costs);
 	add_string(&j, "spec", m->spec);
+	if (m->dropout > 0) {
+		json_key(&j, "dropout");
+		json_double(&j, m->dropout);
+	}
 	for (size_t i = 0; m->lr_base[0] > 0 && i < 2; i++) {
 		uint64_t bits;
 		memcpy(&bits, &m->lr_base[i], sizeof(bits));
@@ -113,6 +117,13 @@ static void read_rate(struct json_reader *r, double *value)
 	(void)json_read_uint(r, &bits);
 	memcpy(&number, &bits, sizeof(number));
 	*value = isfinite(number) && fabs(number) <= 1e6 ? number : 0;
+}
+
+/* What is no share is left out, too. */
+static void read_dropout(struct json_reader *r, double *share)
+{
+	double number = 0;
+	*share = json_read_double(r, &number) && number > 0 && number < 1 ? number : 0;
 }
 
 /* Rows of `width` numbers, at most `most`; how many there are. */
@@ -215,6 +226,8 @@ tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
 			json_read_uint(&r, &m.age);
 		else if (strcmp(key, "spec") == 0)
 			json_read_string(&r, m.spec, sizeof(m.spec));
+		else if (strcmp(key, "dropout") == 0)
+			read_dropout(&r, &m.dropout);
 		else if (strcmp(key, lr_keys[0]) == 0)
 			read_rate(&r, &m.lr_base[0]);
 		else if (strcmp(key, lr_keys[1]) == 0)

@@ -73,8 +73,12 @@ static const struct job_option rows[] = {
 	    "AdamW's decay of the second moment." },
 	{ "train.eps", OPTION_DOUBLE, 1e-16, 1, NULL, "1e-8", NULL,
 	    "AdamW's term in the denominator." },
+	{ "train.dropout", OPTION_DOUBLE, 0, 0.9, NULL, "0", NULL,
+	    "Share of the embedding's output, of attention probabilities and of what attention and "
+	    "MLP add to the stream that a training step leaves out; the rest counts as much more. "
+	    "Which, depends on seed and sample, not on the mesh." },
 	{ "train.seed", OPTION_UINT, 0, 9007199254740991.0, NULL, "0", NULL,
-	    "Of initial weights and of the order of samples." },
+	    "Of initial weights, of the order of samples and of what `dropout` leaves out." },
 	{ "train.dtype", OPTION_CHOICE, 0, 0, "f32|bf16", "f32", NULL,
 	    "Arithmetic of forward and backward. `bf16` rounds what is multiplied with parameters, "
 	    "and these; sums, all else and the parameters that learn stay f32." },

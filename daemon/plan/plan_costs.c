@@ -11,13 +11,14 @@
 #define PARAMETER_MOST 1024
 
 const char *plan_costs_of(const struct model_config *model, const char *dtype, unsigned threads,
-    bool strict, char text[PLAN_COSTS_OF_MAX])
+    bool strict, bool dropout, char text[PLAN_COSTS_OF_MAX])
 {
 	(void)snprintf(text, PLAN_COSTS_OF_MAX,
-	    "%s%s width %u heads %u/%u of %u hidden %u context %u vocab %u %s threads %u%s",
+	    "%s%s width %u heads %u/%u of %u hidden %u context %u vocab %u %s threads %u%s%s",
 	    model_architecture(model->preset)->name, model->untied ? " untied" : "", model->width,
 	    model->heads, model->kv_heads, model->head_width, model->hidden, model->context,
-	    model->vocab, dtype[0] != '\0' ? dtype : "f32", threads, strict ? " strict" : "");
+	    model->vocab, dtype[0] != '\0' ? dtype : "f32", threads, strict ? " strict" : "",
+	    dropout ? " dropout" : "");
 	return text;
 }
 

@@ -36,11 +36,11 @@ struct plan_costs {
 	bool sequence_parallel;
 };
 
-/* What such costs are of, so that they are not taken for another model's: "gpt2 width 768 ... f32 threads 1", of a strict job with " strict" behind. Not how many layers there are: that does not change
+/* What such costs are of, so that they are not taken for another model's: "gpt2 width 768 ... f32 threads 1", of a strict job with " strict" behind, of one with dropout " dropout". Not how many layers there are: that does not change
  * them. */
 #define PLAN_COSTS_OF_MAX 176
 const char *plan_costs_of(const struct model_config *model, const char *dtype, unsigned threads,
-    bool strict, char text[PLAN_COSTS_OF_MAX]);
+    bool strict, bool dropout, char text[PLAN_COSTS_OF_MAX]);
 
 struct plan_exchange {
 	uint32_t

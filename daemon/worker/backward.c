@@ -2,19 +2,33 @@
  * activations, by sequences (rows_part), then those of weights, by rows of the weights
  * (weights_part). dX = dY W^T, dW += X^T dY, db += column sums of dY (parts.c). With sequence
  * parallelism dout, dmiddle and dx are of our own rows, and gathered for the products with them.
+ * With dropout, dY of what a layer adds to the stream is the stream's gradient without what was left out.
  */
 #include <string.h>
 
 #include "daemon/worker/model_inside.h"
 
-static void attend_backward(struct model *m, const struct layer_activations *a,
-    const struct chunk *c, const real *dattended, struct thread_scratch *scratch)
+/* Of our own rows: of what the MLP adds to the stream, and attention. */
+static const real *down_gradient(const struct model *m)
 {
+	return model_drops(m) ? m->dropout.ddown : m->dout;
+}
+
+static const real *proj_gradient(const struct model *m)
+{
+	return model_drops(m) ? m->dropout.dproj : m->dmiddle;
+}
+
+static void attend_backward(struct model *m, size_t layer, const struct chunk *c,
+    const real *dattended, struct thread_scratch *scratch)
+{
+	const struct layer_activations *a = model_layer(m, layer);
 	const struct model_config *config = &m->layout->config;
 	size_t heads = config->heads, queries = model_queries(config), qkv = model_qkv(config);
-	struct attention shape = { m->length, 0, heads, config->kv_heads, config->head_width };
 	for (size_t i = c->sequence; i < c->sequence + c->sequences; i++) {
 		size_t row = i * m->length;
+		struct dropout dropout;
+		struct attention shape = model_attention(m, layer, i, &dropout);
 		m->ops->attention_backward(&shape, a->qkv + row * qkv, a->attended + row * queries,
 		    a->row_max + row * heads, a->row_scale + row * heads,
 		    dattended + (row - c->row) * queries, m->dqkv + row * qkv, scratch->attention);
@@ -26,8 +40,11 @@ static void mlp_backward(struct model *m, size_t layer, const struct chunk *c,
     struct thread_scratch *s, real *dnorm)
 {
 	size_t C = m->layout->config.width, up = model_up(&m->layout->config);
-	const real *dout = model_all_rows(m, m->dout) + c->row * C;
 	real *dup = m->dup + c->row * up;
+	if (model_drops(m) && !model_splits_rows(m))
+		model_drop(m, MODEL_SITE_DOWN, layer, c->row, c->rows, m->dout + c->row * C,
+		    m->dropout.ddown + c->row * C);
+	const real *dout = model_all_rows(m, down_gradient(m)) + c->row * C;
 
 	model_linear_backward(m, s, layer, LAYOUT_DOWN_W, c->rows, dout, dup, up);
 	model_activate_backward(m, c->rows, model_layer(m, layer)->up + c->row * up, dup);
@@ -45,10 +62,13 @@ static void middle_backward(struct model *m, size_t layer, const struct chunk *c
 	real *dmiddle = m->dmiddle + row * C, *v = s->vectors;
 	struct norm norm = model_layer_norm(m, layer, LAYOUT_NORM2_W, row);
 
-	model_bias_backward(m, s, LAYOUT_DOWN_W, c->rows, dout);
+	model_bias_backward(m, s, LAYOUT_DOWN_W, c->rows, down_gradient(m) + row * C);
 	model_norm_backward(m, &norm, c->rows, dnorm, model_layer(m, layer)->middle + row * C, dout,
 	    dmiddle, v + parts[LAYOUT_NORM2_W].vector, v + parts[LAYOUT_NORM2_B].vector);
-	model_bias_backward(m, s, LAYOUT_PROJ_W, c->rows, dmiddle);
+	if (model_drops(m))
+		model_drop(m, MODEL_SITE_PROJ, layer, row, c->rows, dmiddle,
+		    m->dropout.dproj + row * C);
+	model_bias_backward(m, s, LAYOUT_PROJ_W, c->rows, proj_gradient(m) + row * C);
 }
 
 /* From there down to the first norm's output, whose gradient goes to `dnorm`. */
@@ -57,12 +77,12 @@ static void attention_backward(struct model *m, size_t layer, const struct chunk
 {
 	const struct model_config *config = &m->layout->config;
 	size_t C = config->width, rows = c->rows, row = c->row;
-	const real *dmiddle = model_all_rows(m, m->dmiddle) + row * C;
+	const real *dproj = model_all_rows(m, proj_gradient(m)) + row * C;
 	real *dqkv = m->dqkv + row * model_qkv(config);
 
-	model_linear_backward(m, s, layer, LAYOUT_PROJ_W, rows, dmiddle, s->narrow,
+	model_linear_backward(m, s, layer, LAYOUT_PROJ_W, rows, dproj, s->narrow,
 	    model_queries(config));
-	attend_backward(m, model_layer(m, layer), c, s->narrow, s);
+	attend_backward(m, layer, c, s->narrow, s);
 	model_rotate(m, c, -1, dqkv);
 	model_bias_backward(m, s, LAYOUT_QKV_W, rows, dqkv);
 	model_linear_backward(m, s, layer, LAYOUT_QKV_W, rows, dqkv, dnorm, C);
@@ -168,7 +188,7 @@ static void mlp_weights_part(void *arg, unsigned thread, unsigned threads)
 	const struct model_config *config = &m->layout->config;
 	const struct layer_activations *a = model_layer(m, part->layer);
 	model_linear_weights(m, part->layer, LAYOUT_DOWN_W, a->up, model_up(config),
-	    model_all_rows(m, m->dout), thread, threads);
+	    model_all_rows(m, down_gradient(m)), thread, threads);
 	model_linear_weights(m, part->layer, LAYOUT_UP_W, a->norm2, config->width, m->dup, thread,
 	    threads);
 }
@@ -180,7 +200,7 @@ static void attention_weights_part(void *arg, unsigned thread, unsigned threads)
 	const struct model_config *config = &m->layout->config;
 	const struct layer_activations *a = model_layer(m, part->layer);
 	model_linear_weights(m, part->layer, LAYOUT_PROJ_W, a->attended, model_queries(config),
-	    model_all_rows(m, m->dmiddle), thread, threads);
+	    model_all_rows(m, proj_gradient(m)), thread, threads);
 	model_linear_weights(m, part->layer, LAYOUT_QKV_W, a->norm1, config->width, m->dqkv, thread,
 	    threads);
 }
@@ -210,14 +230,16 @@ static bool tensor_backward(struct model *m, struct layer_part *part)
 /* With sequence parallelism. What was gathered is there until the call after the next one: weights that need it come before that. */
 static bool sequence_backward(struct model *m, struct layer_part *part)
 {
-	if (!model_copy_gather(m, m->dout))
+	if (model_drops(m))
+		model_drop_all(m, MODEL_SITE_DOWN, part->layer, m->dout, m->dropout.ddown);
+	if (!model_copy_gather(m, down_gradient(m)))
 		return false;
 	pool_run(m->pool, mlp_rows_part, part);
 	pool_run(m->pool, mlp_weights_part, part);
 	if (!model_sum(m))
 		return false;
 	pool_run(m->pool, middle_rows_part, part);
-	if (!model_copy_gather(m, m->dmiddle))
+	if (!model_copy_gather(m, proj_gradient(m)))
 		return false;
 	pool_run(m->pool, attention_rows_part, part);
 	pool_run(m->pool, attention_weights_part, part);
@@ -282,6 +304,11 @@ bool model_backward(struct model *m, real *dinput, const struct model_hooks *hoo
 	}
 	if (slot->embedded == NULL)
 		return true;
+	if (model_drops(m)) {
+		real *to = m->dout == m->flow[0] ? m->flow[1] : m->flow[0];
+		model_drop_all(m, MODEL_SITE_EMBEDDING, 0, m->dout, to);
+		m->dout = to;
+	}
 	if (model_splits_rows(m) && !model_copy_gather(m, m->dout))
 		return false;
 	pool_run(m->pool, embed_part, m);

@@ -10,7 +10,7 @@
  *	up      = norm2 Wup (+ b)                                 [N, U]
  *	x       = middle + activate(up) Wdown (+ b)               [N, C]
  *
- * then head.c. A bias is written where its product is added, so adding it costs no pass of its own. What differs between
+ * then head.c. With dropout (dropout.h) a training step leaves some of x behind the embedding out, of the probabilities inside attention, and of a Wproj (+ b) and activate(up) Wdown (+ b). A bias is written where its product is added, so adding it costs no pass of its own. What differs between
  * architectures is in parts.c. Where the model is a shard, what comes out of Wproj and Wdown is a part of a sum over all members (tensor.c); with sequence parallelism each
  * then goes on with its own rows of x and middle, and the norms of all members are gathered (sequence.c).
  */
@@ -29,8 +29,10 @@ static void embed_part(void *arg, unsigned thread, unsigned threads)
 	model_share(m, thread, threads, &first, &last);
 	for (size_t i = first; i < last; i++) {
 		size_t row = i * m->length + m->first;
-		m->ops->embed(m->inputs + row, tokens, positions, m->length - m->first, width,
-		    m->slot->embedded + row * width);
+		real *x = m->slot->embedded + row * width;
+		m->ops->embed(m->inputs + row, tokens, positions, m->length - m->first, width, x);
+		if (model_drops(m))
+			model_drop(m, MODEL_SITE_EMBEDDING, 0, row, m->length, x, x);
 	}
 }
 
@@ -46,17 +48,32 @@ static void norm_chunk(const struct model *m, size_t layer, enum layout_part wei
 		model_norm(m, &norm, c->rows, x + c->row * C, y);
 }
 
-static void attend(struct model *m, struct layer_activations *a, const struct chunk *c,
+static void attend(struct model *m, size_t layer, const struct chunk *c,
     struct thread_scratch *scratch)
 {
+	struct layer_activations *a = model_layer(m, layer);
 	const struct model_config *config = &m->layout->config;
 	size_t length = m->length, heads = config->heads, qkv = model_qkv(config);
-	struct attention shape = { length, m->first, heads, config->kv_heads, config->head_width };
-	for (size_t i = c->sequence; i < c->sequence + c->sequences; i++)
+	for (size_t i = c->sequence; i < c->sequence + c->sequences; i++) {
+		struct dropout dropout;
+		struct attention shape = model_attention(m, layer, i, &dropout);
 		m->ops->attention(&shape, a->qkv + i * length * qkv,
 		    a->attended + i * length * model_queries(config),
 		    a->row_max + i * length * heads, a->row_scale + i * length * heads,
 		    scratch->attention);
+	}
+}
+
+/* y [rows, C] = residual + x W (+ b), without what is left out of the latter; `weight` is LAYOUT_PROJ_W or LAYOUT_DOWN_W. */
+static void onto_stream(struct model *m, struct thread_scratch *scratch, size_t layer,
+    enum layout_part weight, const struct chunk *c, const real *x, const real *residual, real *y)
+{
+	if (!model_drops(m)) {
+		model_linear(m, scratch, layer, weight, c->rows, x, residual, y);
+		return;
+	}
+	model_linear(m, scratch, layer, weight, c->rows, x, NULL, y);
+	model_drop_onto(m, model_site_of(weight), layer, c->row, c->rows, residual, y);
 }
 
 static void attention_chunk(struct model *m, size_t layer, const struct chunk *c,
@@ -71,12 +88,12 @@ static void attention_chunk(struct model *m, size_t layer, const struct chunk *c
 	norm_chunk(m, layer, LAYOUT_NORM1_W, c, a->x, norm1);
 	model_linear(m, scratch, layer, LAYOUT_QKV_W, rows, norm1, NULL, qkv);
 	model_rotate(m, c, 1, qkv);
-	attend(m, a, c, scratch);
+	attend(m, layer, c, scratch);
 	if (m->tensor != NULL)
 		model_linear_partial(m, scratch, layer, LAYOUT_PROJ_W, rows, attended,
 		    model_partial(m, row));
 	else
-		model_linear(m, scratch, layer, LAYOUT_PROJ_W, rows, attended, a->x + row * C,
+		onto_stream(m, scratch, layer, LAYOUT_PROJ_W, c, attended, a->x + row * C,
 		    a->middle + row * C);
 }
 
@@ -107,8 +124,8 @@ static void mlp_chunk(struct model *m, size_t layer, const struct chunk *c,
 		model_linear_partial(m, scratch, layer, LAYOUT_DOWN_W, rows, scratch->wide,
 		    model_partial(m, row));
 	else
-		model_linear(m, scratch, layer, LAYOUT_DOWN_W, rows, scratch->wide,
-		    a->middle + row * C, a->out + row * C);
+		onto_stream(m, scratch, layer, LAYOUT_DOWN_W, c, scratch->wide, a->middle + row * C,
+		    a->out + row * C);
 }
 
 static void attention_part(void *arg, unsigned thread, unsigned threads)

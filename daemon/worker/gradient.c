@@ -55,13 +55,15 @@ bool trainer_gradient(struct trainer *t, size_t all, const struct model_hooks *h
 	struct model_hooks now = { hooks->progress, NULL, hooks->arg };
 	for (size_t at = 0; at < all; at += t->micro) {
 		size_t count = all - at < t->micro ? all - at : t->micro;
+		struct model_batch batch = { t->inputs, t->targets, count, context,
+			t->numbers + at };
 		double loss;
 		for (size_t i = 0; i < count; i++)
 			samples_get(&t->samples, t->numbers[at + i], t->inputs + i * context,
 			    t->targets + i * context);
 		if (at + count == all)
 			now.gradients_final = hooks->gradients_final;
-		if (!model_gradient(t->model, t->inputs, t->targets, count, context, &now, &loss))
+		if (!model_gradient_of(t->model, &batch, &now, &loss))
 			return false;
 		t->sums->loss += loss;
 	}

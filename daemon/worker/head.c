@@ -191,6 +191,7 @@ void model_logits(struct model *m, const int32_t *inputs, size_t sequences, size
 	m->sequences = sequences;
 	m->length = length;
 	m->first = 0;
+	m->samples = NULL;
 	m->exact = true;
 	(void)model_forward(m, NULL);
 	norm_and_logits(m, m->scratch, 0, sequences * length, logits);
@@ -205,6 +206,7 @@ void model_extend(struct model *m, const int32_t *tokens, size_t first, size_t l
 	m->sequences = 1;
 	m->length = length;
 	m->first = first;
+	m->samples = NULL;
 	m->exact = true;
 	(void)model_forward(m, NULL);
 	norm_and_logits(m, m->scratch, length - 1, 1, logits);

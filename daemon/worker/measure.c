@@ -41,6 +41,8 @@ struct measured {
 	struct model_tensor tensor;
 	float *params, *grads;
 	int32_t *tokens;
+	uint64_t *samples; /* their numbers */
+	double dropout;
 	size_t sequences, length;
 	bool sequence_parallel; /* the job asks for it */
 	uint32_t parts;         /* of the width, of a strict job; else 0 */
@@ -108,8 +110,10 @@ static void finish(struct measured *m)
 	free(m->params);
 	free(m->grads);
 	free(m->tokens);
+	free(m->samples);
 	*m = (struct measured){ .pool = m->pool,
 		.bf16 = m->bf16,
+		.dropout = m->dropout,
 		.sequence_parallel = m->sequence_parallel,
 		.parts = m->parts };
 }
@@ -130,6 +134,8 @@ static tr_status build(struct measured *m, const struct model_config *config, ui
 		st = model_create_whole(&m->layout, &m->how, sequences, m->pool, &m->model, error);
 	if (st == TR_OK && m->bf16)
 		st = model_use_bf16(m->model, false, error);
+	if (st == TR_OK)
+		st = model_use_dropout(m->model, m->dropout, 0, error);
 	if (st != TR_OK)
 		return st;
 	size_t exchanged = (model_exchange_numbers(&m->layout, sequences) + 15) / 16 * 16;
@@ -138,6 +144,7 @@ static tr_status build(struct measured *m, const struct model_config *config, ui
 	m->params = zeroed(m->layout.count * sizeof(float));
 	m->grads = zeroed((m->layout.count + shard_cut_table_numbers(&m->layout)) * sizeof(float));
 	m->tokens = zeroed(sequences * m->length * sizeof(int32_t));
+	m->samples = zeroed(sequences * sizeof(*m->samples));
 	m->tensor = (struct model_tensor){ .size = tp,
 		.vocab = config->vocab,
 		.sum = exchange_nothing,
@@ -146,7 +153,8 @@ static tr_status build(struct measured *m, const struct model_config *config, ui
 		.all_gather = exchange_nothing,
 		.exchange = zeroed(2 * exchanged * sizeof(real)) };
 	m->tensor.exchange_too = m->tensor.exchange + exchanged;
-	if (m->params == NULL || m->grads == NULL || m->tokens == NULL || m->tensor.exchange == NULL)
+	if (m->params == NULL || m->grads == NULL || m->tokens == NULL || m->samples == NULL ||
+	    m->tensor.exchange == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory to measure %zu sequences",
 		    sequences);
 	model_init_shard(&m->whole, &m->layout, &shard, 1, NULL, m->params);
@@ -172,7 +180,8 @@ static struct costs run_once(struct measured *m)
 	struct model_hooks hooks = { on_progress, on_final, &times },
 	                   loss_hooks = { on_progress, NULL, &loss };
 	double sum;
-	(void)model_gradient(m->model, m->tokens, m->tokens, m->sequences, m->length, &hooks, &sum);
+	struct model_batch batch = { m->tokens, m->tokens, m->sequences, m->length, m->samples };
+	(void)model_gradient_of(m->model, &batch, &hooks, &sum);
 	times.ended_s = now_s();
 	(void)model_loss(m->model, m->tokens, m->tokens, m->sequences, m->length, &loss_hooks, &sum);
 	double whole_head = times.head_s - times.forward_s,
@@ -217,12 +226,12 @@ struct totals {
 static struct totals totals_of(struct measured *m)
 {
 	struct totals best = { INFINITY, INFINITY };
+	struct model_batch batch = { m->tokens, m->tokens, m->sequences, m->length, m->samples };
 	double sum, begun = now_s();
 	for (unsigned i = 0;; i++) {
 		double from = now_s();
 		model_part_begin(m->model);
-		(void)model_gradient(m->model, m->tokens, m->tokens, m->sequences, m->length, NULL,
-		    &sum);
+		(void)model_gradient_of(m->model, &batch, NULL, &sum);
 		(void)model_part_end(m->model);
 		double between = now_s();
 		(void)model_loss(m->model, m->tokens, m->tokens, m->sequences, m->length, NULL,
@@ -461,11 +470,13 @@ tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_li
 	if (st != TR_OK)
 		return st;
 	m.parts = strict ? strict_width_parts(&config) : 0;
+	m.dropout = spec->train->optimizer->dropout;
 	m.bf16 = strcmp(spec->train->optimizer->dtype, "bf16") == 0;
 	gemm_setup();
 	char of[PLAN_COSTS_OF_MAX];
 	(void)fprintf(to, "of %s\n",
-	    plan_costs_of(&config, spec->train->optimizer->dtype, limits->threads, strict, of));
+	    plan_costs_of(&config, spec->train->optimizer->dtype, limits->threads, strict,
+	        spec->train->optimizer->dropout > 0, of));
 	struct own own = own_of(spec, &config);
 	st = measure_memory(&m, strict_batch_parts(own.batch), to, error);
 	if (st == TR_OK)

@@ -110,16 +110,24 @@ static struct model_slot *whole_slot(struct model *m, const int32_t *inputs, con
     size_t sequences, size_t length)
 {
 	assert(m->whole != NULL);
-	m->whole->batch = (struct model_batch){ inputs, targets, sequences, length };
+	m->whole->batch = (struct model_batch){ inputs, targets, sequences, length, NULL };
 	return m->whole;
+}
+
+bool model_gradient_of(struct model *m, const struct model_batch *batch,
+    const struct model_hooks *hooks, double *loss_sum)
+{
+	assert(m->whole != NULL);
+	m->whole->batch = *batch;
+	return model_slot_forward(m, m->whole, hooks) && model_progress(hooks) &&
+	    model_slot_backward(m, m->whole, NULL, NULL, hooks, loss_sum);
 }
 
 bool model_gradient(struct model *m, const int32_t *inputs, const int32_t *targets,
     size_t sequences, size_t length, const struct model_hooks *hooks, double *loss_sum)
 {
-	struct model_slot *slot = whole_slot(m, inputs, targets, sequences, length);
-	return model_slot_forward(m, slot, hooks) && model_progress(hooks) &&
-	    model_slot_backward(m, slot, NULL, NULL, hooks, loss_sum);
+	struct model_batch batch = { inputs, targets, sequences, length, NULL };
+	return model_gradient_of(m, &batch, hooks, loss_sum);
 }
 
 bool model_loss(struct model *m, const int32_t *inputs, const int32_t *targets, size_t sequences,

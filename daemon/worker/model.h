@@ -86,6 +86,12 @@ tr_status model_use_bf16(struct model *model, bool plain, struct tr_error *error
 /* Why that is not faster than f32 here; NULL: it is. After model_use_bf16. */
 const char *model_bf16_slow(const struct model *model);
 
+/* Of batches with numbers of samples (slots.h) a share, less than 1, is left out (Srivastava et al. 2014) of the embedding's output, of attention probabilities and of what attention and MLP add to the
+ * stream, as GPT-2 was trained; the rest is multiplied by 1 / (1 - share). Which, is a pure function of seed, number, layer, head, and place in the sequence: model_dropout.c. 0: nothing is. Before the
+ * first batch. TR_ENOMEM. */
+tr_status model_use_dropout(struct model *model, double share, uint64_t seed,
+    struct tr_error *error);
+
 /* The plain C ops instead of the fastest ones: for tests. */
 void model_use_ops(struct model *model, const struct ops *ops);
 
@@ -96,7 +102,7 @@ void model_init_params(const struct layout *layout, uint64_t seed, real *params)
 void model_init_shard(const struct layout *whole, const struct layout *local,
     const struct shard *shard, uint64_t seed, const struct progress *progress, real *params);
 
-/* inputs, targets [sequences, length]; length <= context, sequences <= max_sequences. Adds the
+/* Without dropout: model_gradient_of (slots.h) is with it. inputs, targets [sequences, length]; length <= context, sequences <= max_sequences. Adds the
  * gradient of the *sum* of all tokens' losses (nats) to grads and returns that sum in *loss_sum.
  * False: hooks->progress or the tensor-parallel group said stop; grads are then garbage. `hooks` may be NULL. In a
  * group every member gets the same sum, and gradients of what it holds: those of what all hold are equal. */

@@ -2,6 +2,7 @@
 #ifndef TR_DAEMON_WORKER_MODEL_INSIDE_H
 #define TR_DAEMON_WORKER_MODEL_INSIDE_H
 
+#include "daemon/worker/dropout.h"
 #include "daemon/worker/gemm_bf16.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/rope.h"
@@ -44,6 +45,15 @@ struct thread_scratch {
 	double loss;
 };
 
+struct model_dropout {
+	int32_t below; /* 0: there is none */
+	real scale;
+	uint64_t seed;
+	const struct layout_depth *depth; /* which layers of the whole model the layout has */
+	real *dproj; /* [n, C]: gradient of what attention adds to the stream */
+	real *ddown; /* and of what the MLP does, behind it in one array */
+};
+
 struct model {
 	const struct layout *layout;
 	struct pool *pool;
@@ -57,6 +67,7 @@ struct model {
 	size_t max_sequences;
 	struct model_room room;
 	struct model_bytes bytes;
+	struct model_dropout dropout;
 	struct virtual_members *virtual_members; /* that make it up; NULL: it is one */
 	struct model_slot
 	    *whole; /* of a model without others: for good (model_extend); NULL: there is none */
@@ -85,6 +96,7 @@ struct model {
 	const real *dout; /* gradient of the layer's output */
 	real *dx;         /* and of its input */
 	const int32_t *inputs, *targets;
+	const uint64_t *samples; /* NULL: nothing is left out of it */
 	size_t sequences, length;
 	size_t first; /* rows of the one sequence that are there already; 0 but in model_extend */
 };
@@ -207,6 +219,40 @@ void model_activate_backward(const struct model *m, size_t rows, real *up, real 
 /* Turns the queries and keys of a chunk (which begins at a sequence's first row that is computed), or back. Nothing where positions are learned. */
 void model_rotate(const struct model *m, const struct chunk *chunk, real direction, real *qkv);
 
+/* model_dropout.c */
+
+enum model_site {
+	MODEL_SITE_EMBEDDING,
+	MODEL_SITE_PROBABILITIES,
+	MODEL_SITE_PROJ, /* what attention adds to the stream */
+	MODEL_SITE_DOWN, /* and the MLP */
+	MODEL_SITES
+};
+
+static inline bool model_drops(const struct model *m)
+{
+	return m->samples != NULL && m->dropout.below > 0;
+}
+static inline enum model_site model_site_of(enum layout_part weight)
+{
+	return weight == LAYOUT_PROJ_W ? MODEL_SITE_PROJ : MODEL_SITE_DOWN;
+}
+/* What ops->attention and its backward pass are told of a sequence; *dropout is borrowed. */
+struct attention model_attention(const struct model *m, size_t layer, size_t sequence,
+    struct dropout *dropout);
+/* Where it does: of one of the batch's sequences. Layers are the layout's. */
+struct dropout model_dropout_of(const struct model *m, enum model_site site, size_t layer,
+    size_t sequence);
+/* y = x [rows, C] without what is left out, of our own rows from `row` on. y may be x. */
+void model_drop(const struct model *m, enum model_site site, size_t layer, size_t row, size_t rows,
+    const real *x, real *y);
+/* y = residual + y without that. */
+void model_drop_onto(const struct model *m, enum model_site site, size_t layer, size_t row,
+    size_t rows, const real *residual, real *y);
+/* All our own rows of x, by all threads. */
+void model_drop_all(const struct model *m, enum model_site site, size_t layer, const real *x,
+    real *y);
+
 /* tensor.c: where the model is a shard. A sum of all members is made in the exchange, [N, C]: in its two halves in turn, since others may still read
  * what we gave to the sum before (coll.h, tr_release). */
 
@@ -233,7 +279,7 @@ void model_linear_partial(const struct model *m, struct thread_scratch *s, size_
     enum layout_part weight, size_t rows, const real *x, real *partial);
 /* Sums the stream: our own rows of it are in the exchange then (model_summed), at their places among all. */
 bool model_sum(struct model *m);
-/* The same, then y [n, C] = residual + sum + bias of `weight`. */
+/* The same, then y [n, C] = residual + sum + bias of `weight`, LAYOUT_PROJ_W or LAYOUT_DOWN_W. */
 bool model_sum_onto(struct model *m, size_t layer, enum layout_part weight, const real *residual,
     real *y);
 bool model_embed_sum(struct model *m);

@@ -11,6 +11,13 @@
 
 #include "daemon/worker/real.h"
 
+/* What a training step leaves out of an array (dropout.h), and by what the rest is multiplied. */
+struct dropout {
+	uint64_t key;  /* of the array */
+	int32_t below; /* the share that is left out, in units of 2^-24 */
+	real scale;    /* 1 / (1 - share) */
+};
+
 /* One sequence's causal self-attention; several heads in a row may share keys and values (grouped-query attention, Ainslie et al.,
  * 2305.13245). */
 struct attention {
@@ -19,6 +26,8 @@ struct attention {
 	size_t heads;    /* of queries */
 	size_t kv_heads; /* of keys and values; divides heads */
 	size_t head;     /* channels of a head */
+	size_t first_head; /* of the whole model's, that is the first one here: where there is dropout */
+	const struct dropout *dropout; /* of the probabilities; NULL: none */
 };
 
 /* Rotary positions: heads of rows [0, rows) of x, whose row i is token `first` + i. */
@@ -88,6 +97,12 @@ struct ops {
 	void (*bias)(const real *bias, size_t rows, size_t width, real *y);
 	/* y = x + bias. */
 	void (*bias_residual)(const real *x, const real *bias, size_t rows, size_t width, real *y);
+	/* y = x without what is left out of rows [first, first + rows) of an array. y may be x. */
+	void (*drop)(const struct dropout *dropout, size_t first, size_t rows, size_t width,
+	    const real *x, real *y);
+	/* y = residual + y without that. */
+	void (*drop_onto)(const struct dropout *dropout, size_t first, size_t rows, size_t width,
+	    const real *residual, real *y);
 	/* sum[j] += sum of x[i, j] over i. */
 	void (*column_sums)(const real *x, size_t rows, size_t width, real *sum);
 
@@ -171,6 +186,10 @@ void OP(gelu)(const real *x, size_t count, real *y);
 void OP(gelu_backward)(real *x, real *dy, size_t count);
 void OP(bias)(const real *bias, size_t rows, size_t width, real *y);
 void OP(bias_residual)(const real *x, const real *bias, size_t rows, size_t width, real *y);
+void OP(drop)(const struct dropout *dropout, size_t first, size_t rows, size_t width, const real *x,
+    real *y);
+void OP(drop_onto)(const struct dropout *dropout, size_t first, size_t rows, size_t width,
+    const real *residual, real *y);
 void OP(column_sums)(const real *x, size_t rows, size_t width, real *sum);
 void OP(attention)(const struct attention *shape, const real *qkv, real *out, real *row_max,
     real *row_scale, real *scratch);
@@ -199,11 +218,12 @@ void OP(adamw)(real *params, const real *grads, real *first, real *second, size_
 		.rmsnorm_backward = OP(rmsnorm_backward), .swiglu = OP(swiglu),                   \
 		.swiglu_backward = OP(swiglu_backward), .rotate = OP(rotate), .gelu = OP(gelu),   \
 		.gelu_backward = OP(gelu_backward), .bias = OP(bias),                             \
-		.bias_residual = OP(bias_residual), .column_sums = OP(column_sums),               \
-		.attention = OP(attention), .attention_backward = OP(attention_backward),         \
-		.softmax_loss = OP(softmax_loss), .softmax_max = OP(softmax_max),                 \
-		.softmax_sums = OP(softmax_sums), .softmax_finish = OP(softmax_finish),           \
-		.embed = OP(embed), .embed_backward = OP(embed_backward), .to_bf16 = OP(to_bf16), \
+		.bias_residual = OP(bias_residual), .drop = OP(drop), .drop_onto = OP(drop_onto), \
+		.column_sums = OP(column_sums), .attention = OP(attention),                       \
+		.attention_backward = OP(attention_backward), .softmax_loss = OP(softmax_loss),   \
+		.softmax_max = OP(softmax_max), .softmax_sums = OP(softmax_sums),                 \
+		.softmax_finish = OP(softmax_finish), .embed = OP(embed),                         \
+		.embed_backward = OP(embed_backward), .to_bf16 = OP(to_bf16),                     \
 		.from_bf16 = OP(from_bf16), .sum_squares = OP(sum_squares), .adamw = OP(adamw),   \
 	}
 

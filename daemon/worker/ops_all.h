@@ -3,6 +3,7 @@
 #include "daemon/worker/ops_adamw.c"
 #include "daemon/worker/ops_attention.c"
 #include "daemon/worker/ops_bf16.c"
+#include "daemon/worker/ops_dropout.c"
 #include "daemon/worker/ops_embed.c"
 #include "daemon/worker/ops_gelu.c"
 #include "daemon/worker/ops_layernorm.c"

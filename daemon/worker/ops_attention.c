@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "daemon/worker/dropout.h"
 #include "daemon/worker/gemm.h"
 #include "daemon/worker/lanes.h"
 #include "daemon/worker/ops.h"
@@ -52,6 +53,27 @@ static size_t OP(round_up)(size_t count)
 	return (count + LANES - 1) / LANES * LANES;
 }
 
+/* The key of a head's dropout. */
+static uint64_t OP(head_key)(const struct attention *shape, size_t h)
+{
+	return dropout_key(shape->dropout->key, shape->first_head + h);
+}
+
+/* Rows of e^(score - max), in place: the same without what is left out of the probabilities. */
+static void OP(
+    drop_scores)(const struct dropout *d, uint64_t head, const struct OP(tile) * tile, real *scores)
+{
+	uint32_t keys = (uint32_t)tile->keys;
+	real scale = d->scale;
+	int32_t below = d->below;
+	for (size_t i = 0; i < tile->rows; i++) {
+		real *row = scores + i * tile->stride;
+		uint64_t key = dropout_key(head, tile->first + i);
+		for (uint32_t j = 0; j < keys; j++)
+			row[j] = dropout_draw(key, j) < below ? 0 : row[j] * scale;
+	}
+}
+
 /* Row of scores -> e^(score - max), zero where the query may not look. Returns 1 / their sum. */
 static real OP(softmax_row)(real *row, size_t valid, size_t stride, real *row_max)
 {
@@ -88,6 +110,10 @@ void OP(attention)(const struct attention *shape, const real *qkv, real *out, re
 			for (size_t i = 0; i < tile.rows; i++)
 				sum[first + i] = OP(softmax_row)(scratch + i * tile.stride,
 				    first + i + 1, tile.stride, &max[first + i]);
+			if (shape->dropout != NULL) {
+				OP(drop_scores)
+				(shape->dropout, OP(head_key)(shape, h), &tile, scratch);
+			}
 			real *o = out + first * width + h * head;
 			gemm_nn(tile.rows, head, tile.keys, 1, scratch, tile.stride, v, stride, 0,
 			    o, width);
@@ -128,6 +154,26 @@ static void OP(score_gradients)(const struct OP(tile) * tile, size_t width, size
 	}
 }
 
+/* The same with dropout, D being 0 of what is left out and else the scale: dS = P (D dP - sum(P D dP)) / sqrt(head width), in place over dP, and D P over P; the sum is dot(dO, O) here too. */
+static void OP(dropped_gradients)(const struct dropout *d, uint64_t head_key,
+    const struct OP(tile) * tile, size_t width, size_t head, const real *dout, const real *out,
+    real scale, real *restrict p, real *restrict dp)
+{
+	uint32_t keys = (uint32_t)tile->keys;
+	real kept = d->scale;
+	int32_t below = d->below;
+	for (size_t i = 0; i < tile->rows; i++) {
+		real sum = lanes_dot(dout + i * width, out + i * width, head);
+		real *restrict row = p + i * tile->stride, *restrict drow = dp + i * tile->stride;
+		uint64_t key = dropout_key(head_key, tile->first + i);
+		for (uint32_t j = 0; j < keys; j++) {
+			real by = dropout_draw(key, j) < below ? 0 : kept;
+			drow[j] = row[j] * ((drow[j] * by - sum) * scale);
+			row[j] *= by;
+		}
+	}
+}
+
 void OP(attention_backward)(const struct attention *shape, const real *qkv, const real *out,
     const real *row_max, const real *row_scale, const real *dout, real *dqkv, real *scratch)
 {
@@ -153,11 +199,19 @@ void OP(attention_backward)(const struct attention *shape, const real *qkv, cons
 			OP(probabilities)
 			(&t, row_max + h * length + first, row_scale + h * length + first, p);
 			gemm_nt(t.rows, t.keys, head, 1, d, width, v, stride, 0, dp, t.stride);
+			const real *ds = p;
+			if (shape->dropout != NULL) {
+				OP(dropped_gradients)
+				(shape->dropout, OP(head_key)(shape, h), &t, width, head, d, o,
+				    scale, p, dp);
+				ds = dp;
+			}
 			gemm_tn(t.keys, head, t.rows, 1, p, t.stride, d, width, beta, dv, stride);
-			OP(score_gradients)(&t, width, head, d, o, dp, scale, p);
-			gemm_nn(t.rows, head, t.keys, 1, p, t.stride, k, stride, 0,
+			if (shape->dropout == NULL)
+				OP(score_gradients)(&t, width, head, d, o, dp, scale, p);
+			gemm_nn(t.rows, head, t.keys, 1, ds, t.stride, k, stride, 0,
 			    dq + first * stride, stride);
-			gemm_tn(t.keys, head, t.rows, 1, p, t.stride, q + first * stride, stride,
+			gemm_tn(t.keys, head, t.rows, 1, ds, t.stride, q + first * stride, stride,
 			    beta, dk, stride);
 		}
 	}

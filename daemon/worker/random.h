@@ -3,6 +3,11 @@
 #ifndef TR_DAEMON_WORKER_RANDOM_H
 #define TR_DAEMON_WORKER_RANDOM_H
 
-enum random_stream { RANDOM_INIT = 100, RANDOM_SHIFT = 101, RANDOM_SAMPLE = 102 };
+enum random_stream {
+	RANDOM_INIT = 100,
+	RANDOM_SHIFT = 101,
+	RANDOM_SAMPLE = 102,
+	RANDOM_DROPOUT = 103
+};
 
 #endif

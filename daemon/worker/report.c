@@ -195,6 +195,7 @@ struct manifest trainer_manifest(const struct trainer *t)
 	struct manifest manifest = { .step = t->counters->step,
 		.seed = t->spec->optimizer->seed,
 		.samples = t->counters->samples,
+		.dropout = t->spec->optimizer->dropout,
 		.tokens = t->counters->tokens,
 		.costs = costs_to_save(costs_of(t)),
 		.account = *t->account };

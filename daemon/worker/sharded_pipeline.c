@@ -196,7 +196,7 @@ static bool run(struct trainer *t, size_t count, const struct model_hooks *hooks
 	for (size_t at = 0; at < count; at += t->micro)
 		p->batches[m++] = (struct model_batch){ p->inputs + at * context,
 			p->targets + at * context, count - at < t->micro ? count - at : t->micro,
-			context };
+			context, train ? t->numbers + at : NULL };
 	struct schedule_shape shape = shape_of(t, m);
 	if (sharded_channel_begin_run(c, &shape, train, &lists) != TR_OK)
 		return false;

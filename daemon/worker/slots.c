@@ -248,6 +248,7 @@ void model_destroy(struct model *m)
 	virtual_destroy(m->virtual_members);
 	model_end_bf16(m);
 	free(m->allocated);
+	free(m->dropout.dproj);
 	free(m->scratch);
 	free(m->streams);
 	free(m->blocks);
@@ -348,6 +349,7 @@ static void begin(struct model *m, struct model_slot *slot)
 	m->slot = slot;
 	m->inputs = batch->inputs;
 	m->targets = batch->targets;
+	m->samples = batch->samples;
 	m->sequences = batch->sequences;
 	m->length = batch->length;
 	m->first = 0;

@@ -48,7 +48,13 @@ struct model_room {
 struct model_batch {
 	const int32_t *inputs, *targets;
 	size_t sequences, length;
+	/* Of each sequence the number of its sample in the whole job, for dropout, at all stages; NULL: nothing is left out. Borrowed as the others are. */
+	const uint64_t *samples;
 };
+
+/* As model_gradient, with dropout. */
+bool model_gradient_of(struct model *model, const struct model_batch *batch,
+    const struct model_hooks *hooks, double *loss_sum);
 
 struct model_slot;
 

@@ -18,34 +18,51 @@ bool model_sum(struct model *m)
 	    model_splits_rows(m) ? group->reduce_scatter : group->sum);
 }
 
-/* y = sum + residual (NULL: 0) + bias (NULL: 0), of our own rows. */
+/* y = sum + residual (NULL: 0) + bias (NULL: 0), of our own rows; of the embedding, or of what the layer adds to the stream. */
 struct onto {
 	struct model *model;
 	const real *residual, *bias;
 	real *y;
+	enum model_site site;
+	size_t layer;
 };
+
+/* Behind sum and bias. */
+static void drop_row(const struct onto *onto, size_t row, real *y)
+{
+	size_t C = onto->model->layout->config.width;
+	if (onto->residual != NULL)
+		model_drop_onto(onto->model, onto->site, onto->layer, row, 1,
+		    onto->residual + row * C, y);
+	else
+		model_drop(onto->model, onto->site, onto->layer, row, 1, y, y);
+}
 
 static void onto_part(void *arg, unsigned thread, unsigned threads)
 {
 	const struct onto *onto = arg;
 	const struct model *m = onto->model;
+	bool drops = model_drops(m);
 	size_t C = m->layout->config.width, first, last;
 	pool_share(model_own_rows(m), 1, thread, threads, &first, &last);
 	for (size_t row = first; row < last; row++) {
 		const real *sum = model_summed(m, model_own_first(m) + row);
 		real *y = onto->y + row * C;
 		memcpy(y, sum, C * sizeof(*y));
-		for (size_t i = 0; onto->residual != NULL && i < C; i++)
+		for (size_t i = 0; onto->residual != NULL && !drops && i < C; i++)
 			y[i] += onto->residual[row * C + i];
 		for (size_t i = 0; onto->bias != NULL && i < C; i++)
 			y[i] += onto->bias[i];
+		if (drops)
+			drop_row(onto, row, y);
 	}
 }
 
 bool model_sum_onto(struct model *m, size_t layer, enum layout_part weight, const real *residual,
     real *y)
 {
-	struct onto onto = { m, residual, model_param(m, layer, weight + 1), y };
+	struct onto onto = { m, residual, model_param(m, layer, weight + 1), y,
+		model_site_of(weight), layer };
 	if (!model_sum(m))
 		return false;
 	pool_run(m->pool, onto_part, &onto);
@@ -86,14 +103,17 @@ static void positions_part(void *arg, unsigned thread, unsigned threads)
 		size_t at = model_own_first(m) + row;
 		const real *sum = model_summed(m, at);
 		const real *position = m->params + m->layout->positions + at % m->length * C;
+		real *x = m->slot->embedded + row * C;
 		for (size_t i = 0; i < C; i++)
-			m->slot->embedded[row * C + i] = sum[i] + position[i];
+			x[i] = sum[i] + position[i];
+		if (model_drops(m))
+			model_drop(m, MODEL_SITE_EMBEDDING, 0, row, 1, x, x);
 	}
 }
 
 bool model_embed_sum(struct model *m)
 {
-	struct onto onto = { m, NULL, NULL, m->slot->embedded };
+	struct onto onto = { m, NULL, NULL, m->slot->embedded, MODEL_SITE_EMBEDDING, 0 };
 	pool_run(m->pool, shard_embed_part, m);
 	if (!model_sum(m))
 		return false;

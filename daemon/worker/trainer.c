@@ -117,9 +117,11 @@ static tr_status load_data(struct trainer *t, struct tr_error *error)
 
 tr_status trainer_choose_arithmetic(struct trainer *t, struct tr_error *error)
 {
-	if (strcmp(text_or(t->spec->optimizer->dtype, ""), "bf16") != 0)
-		return TR_OK;
-	tr_status status = model_use_bf16(t->model, false, error);
+	const Traind__V1__Optimizer *o = t->spec->optimizer;
+	tr_status status = model_use_dropout(t->model, o->dropout, o->seed, error);
+	if (status != TR_OK || strcmp(text_or(o->dtype, ""), "bf16") != 0)
+		return status;
+	status = model_use_bf16(t->model, false, error);
 	if (status == TR_OK && model_bf16_slow(t->model) != NULL)
 		log_warn("trainer", "train.dtype bf16 is slower than f32 here: %s",
 		    model_bf16_slow(t->model));

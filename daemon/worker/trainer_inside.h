@@ -137,7 +137,7 @@ struct trainer {
 	double step_s, planned_step_s; /* the newest; 0: none, or not planned */
 };
 
-/* trainer.c: train.dtype, for t->model. */
+/* trainer.c: train.dtype and train.dropout, for t->model. */
 tr_status trainer_choose_arithmetic(struct trainer *t, struct tr_error *error);
 /* trainer.c: counters and account as a checkpoint has them. */
 void trainer_resume_counters(struct trainer *t, const struct manifest *manifest);

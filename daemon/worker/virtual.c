@@ -142,6 +142,19 @@ tr_status virtual_use_bf16(struct model *m, bool plain, struct tr_error *error)
 	return status;
 }
 
+tr_status virtual_use_dropout(struct model *m, double share, uint64_t seed, struct tr_error *error)
+{
+	tr_status status = TR_OK;
+	for (unsigned k = 0; k < m->virtual_members->count && status == TR_OK; k++) {
+		struct model *member = m->virtual_members->members[k].model;
+		size_t before = member->bytes.working;
+		status = model_use_dropout(member, share, seed, error);
+		member->dropout.depth = &m->layout->depth; /* its own has layers from 0 on */
+		m->bytes.working += member->bytes.working - before;
+	}
+	return status;
+}
+
 const char *virtual_bf16_slow(const struct model *m)
 {
 	return model_bf16_slow(m->virtual_members->members[0].model);

@@ -30,6 +30,8 @@ tr_status virtual_create(struct model *model, struct tr_error *error);
 void virtual_destroy(struct virtual_members *v); /* accepts NULL */
 void virtual_use_tensor(struct model *model, const struct model_tensor *tensor);
 tr_status virtual_use_bf16(struct model *model, bool plain, struct tr_error *error);
+tr_status virtual_use_dropout(struct model *model, double share, uint64_t seed,
+    struct tr_error *error);
 const char *virtual_bf16_slow(const struct model *model);
 void virtual_use_ops(struct model *model, const struct ops *ops);
 struct model_slot *virtual_slot_take(struct model *model, size_t chunk,

@@ -59,7 +59,7 @@ static void read_config(const uint8_t *data, size_t size)
 		assert(strlen(error.text) > 0);
 		return;
 	}
-	char *text = hf_config_text(&config);
+	char *text = hf_config_text(&config, 0);
 	assert(text != NULL);
 	assert(hf_config_parse(text, strlen(text), &again, &error) == TR_OK);
 	assert(model_config_same(&config, &again, &error) == TR_OK);

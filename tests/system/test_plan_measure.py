@@ -11,10 +11,11 @@ from stubs import pb
 WIDTH, CONTEXT, VOCAB = 128, 64, 256
 
 
-def measure(tp=2, most=4, batch=8, micro=8, dtype="f32", mesh=None, memory=None, **model):
+def measure(tp=2, most=4, batch=8, micro=8, dtype="f32", dropout=0, strict=False, mesh=None, memory=None, **model):
     shape = {"preset": "gpt2", "layers": 6, "width": WIDTH, "heads": 4, "context": CONTEXT, "vocab": "bytes", **model}
     spec = pb.JobSpec(name="measured", train=pb.TrainSpec(
-        model=pb.Model(**shape), optimizer=pb.Optimizer(steps=1, batch_tokens=batch * shape["context"], micro_sequences=micro, dtype=dtype)),
+        model=pb.Model(**shape), optimizer=pb.Optimizer(steps=1, batch_tokens=batch * shape["context"], micro_sequences=micro, dtype=dtype,
+                                                                  dropout=dropout, strict=strict)),
         mesh=pb.Mesh(**(mesh or {})))
     done = subprocess.run([str(BIN / "trainworker"), "--measure", "1", str(tp), str(most)], input=spec.SerializeToString(), capture_output=True,
                           timeout=120, preexec_fn=memory and (lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))), env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
@@ -74,6 +75,15 @@ def test_bf16_takes_its_memory():
     assert rounded[1, 1][6:9] == rows[1, 1][6:9]
     assert rows["of"] == "gpt2 width 128 heads 4/4 of 32 hidden 512 context 64 vocab 256 f32 threads 1"
     assert rounded["of"] == rows["of"].replace("f32", "bf16")
+
+
+def test_with_the_jobs_dropout():
+    """Two more arrays of the stream."""
+    rows, dropped = measure(tp=2, most=1, micro=1)[1], measure(tp=2, most=1, micro=1, dropout=0.1)[1]
+    assert dropped["of"] == rows["of"] + " dropout"
+    assert dropped[1, 1][9] == rows[1, 1][9] + 2 * 4 * CONTEXT * WIDTH and dropped[2, 1][9] == rows[2, 1][9] + 2 * 4 * CONTEXT * WIDTH
+    strict, strictly = measure(tp=2, most=1, micro=1, strict=True)[1], measure(tp=2, most=1, micro=1, strict=True, dropout=0.1)[1]
+    assert strictly["of"] == strict["of"] + " dropout" and strictly[1, 1][9] > strict[1, 1][9]
 
 
 def test_a_jobs_own_split():

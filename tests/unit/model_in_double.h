@@ -11,6 +11,7 @@
 #include "daemon/worker/gemm_bf16.c"
 #include "daemon/worker/head.c"
 #include "daemon/worker/model.c"
+#include "daemon/worker/model_dropout.c"
 #include "daemon/worker/model_init.c"
 #include "daemon/worker/ops.c"
 #include "daemon/worker/ops_all.h"

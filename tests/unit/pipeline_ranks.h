@@ -54,6 +54,8 @@ static inline void player_start(struct player *p, const struct layout *whole, co
 	struct pipeline_options options = { &p->local, p->pp, SEQUENCES, p->pool, &room,
 		{ channel_send, channel_receive, channel_wait, channel_idle, channel_memory, p } };
 	assert_int_equal(pipeline_create(&options, &p->pipeline, NULL), TR_OK);
+	assert_int_equal(model_use_dropout(pipeline_model(p->pipeline), what->dropout, 1, NULL),
+	    TR_OK);
 	p->params = zeroed(p->local.count);
 	p->grads = zeroed(p->local.count);
 	p->snapshot = zeroed(p->local.count);
@@ -102,6 +104,7 @@ struct alone {
 	real *params, *grads;
 	double loss;
 	int32_t tokens[2][MICRO_MOST][SEQUENCES * LENGTH];
+	uint64_t samples[MICRO_MOST][SEQUENCES];
 	struct model_batch batches[MICRO_MOST];
 };
 
@@ -117,6 +120,7 @@ static inline void alone_start(struct alone *a, const struct mesh_case *what)
 	assert_int_equal(layout_init(&config, &a->layout, NULL), TR_OK);
 	assert_int_equal(pool_create(what->threads, &pool, NULL), TR_OK);
 	assert_int_equal(model_create(&a->layout, SEQUENCES, pool, &model, NULL), TR_OK);
+	assert_int_equal(model_use_dropout(model, what->dropout, 1, NULL), TR_OK);
 	a->params = zeroed(a->layout.count);
 	a->grads = zeroed(a->layout.count);
 	model_init_params(&a->layout, 5, a->params);
@@ -136,9 +140,10 @@ static inline void alone_start(struct alone *a, const struct mesh_case *what)
 		/* An even number of rows in all, where they are split: the last one's halves meet between its sequences, the others' within one. */
 		size_t length = what->splits ? SPLIT_LENGTH : LENGTH;
 		*b = (struct model_batch){ a->tokens[0][m], a->tokens[1][m], SEQUENCES - last,
-			length - last };
-		assert_true(model_gradient(model, b->inputs, b->targets, b->sequences, b->length,
-		    NULL, &loss));
+			length - last, a->samples[m] };
+		for (size_t i = 0; i < SEQUENCES; i++)
+			a->samples[m][i] = 100 * m + 7 * i;
+		assert_true(model_gradient_of(model, b, NULL, &loss));
 		a->loss += loss;
 	}
 	model_destroy(model);

@@ -46,6 +46,7 @@ struct mesh_case {
 	bool recompute;
 	bool splits; /* sequence parallel */
 	bool loss_only;
+	double dropout;
 	int stops_after; /* after so many calls of channels and sums, all together; then it begins again. -1: none stops */
 };
 

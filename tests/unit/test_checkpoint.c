@@ -94,6 +94,24 @@ static void test_moments_of_fewer_steps(void **state)
 	}
 }
 
+/* The job's dropout goes with them; what is no share is none. */
+static void test_dropout(void **state)
+{
+	(void)state;
+	static struct manifest manifest, back;
+	(void)tr_digest_hex((struct tr_digest){ 1, 2 }, manifest.model);
+	static const double shares[] = { 0, 0.1, 0.9, 1, 7 };
+	for (size_t i = 0; i < 5; i++) {
+		manifest.dropout = shares[i];
+		char *text = manifest_text(&manifest);
+		assert_non_null(text);
+		assert_true((strstr(text, "dropout") != NULL) == (i > 0));
+		assert_int_equal(manifest_parse(text, strlen(text), &back, NULL), TR_OK);
+		free(text);
+		assert_true(back.dropout == (i < 3 ? shares[i] : 0));
+	}
+}
+
 /* One byte of any file changed: the error names it, in one line. */
 static void test_damage(void **state)
 {
@@ -377,6 +395,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
 		cmocka_unit_test(test_an_order_that_began_anew),
 		cmocka_unit_test(test_moments_of_fewer_steps),
+		cmocka_unit_test(test_dropout),
 		cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_disk_that_does_not_give_it_up, setup,
 		    teardown),

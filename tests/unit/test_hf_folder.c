@@ -101,12 +101,34 @@ static void test_config_round_trip(void **state)
 		parsed("{" LLAMA ",\"num_key_value_heads\":1,\"rope_theta\":123.5}"),
 		parsed("{" LLAMA ",\"tie_word_embeddings\":true}") };
 	for (size_t i = 0; i < 3; i++) {
-		char *text = hf_config_text(&all[i]);
+		char *text = hf_config_text(&all[i], 0);
 		assert_non_null(text);
 		struct model_config back = parsed(text);
 		assert_memory_equal(&back, &all[i], sizeof(back));
 		free(text);
 	}
+}
+
+/* Shares that training leaves out are no part of the config: whatever they say, it is read. */
+static void test_dropout(void **state)
+{
+	(void)state;
+	struct model_config gpt2 = parsed("{" GPT2 ",\"resid_pdrop\":0.5,\"attn_pdrop\":\"?\"}");
+	struct model_config llama = parsed("{" LLAMA ",\"attention_dropout\":0.25}");
+	char *text = hf_config_text(&gpt2, 0.125);
+	assert_non_null(
+	    strstr(text, "\"resid_pdrop\":0.125,\"embd_pdrop\":0.125,\"attn_pdrop\":0.125"));
+	free(text);
+	text = hf_config_text(&gpt2, 0);
+	assert_non_null(strstr(text, "\"resid_pdrop\":0,\"embd_pdrop\":0,\"attn_pdrop\":0,"));
+	free(text);
+	text = hf_config_text(&llama, 0.125);
+	assert_non_null(strstr(text, "\"attention_dropout\":0.125"));
+	assert_null(strstr(text, "pdrop"));
+	free(text);
+	text = hf_config_text(&llama, 0);
+	assert_null(strstr(text, "dropout"));
+	free(text);
 }
 
 struct fixture {
@@ -378,6 +400,7 @@ static void test_import_and_export(void **state)
 	if (hf_import(f->folder, f->to, &result, &error) != TR_OK)
 		fail_msg("%s", error.text);
 	assert_int_equal(entries(result.path), 3); /* no optimizer */
+	assert_true(result.dropout == 0 && result.dropout_text[0] == '\0');
 
 	/* A job goes on from it: the moments stay as they were. */
 	struct optim_arrays arrays = { .params = calloc(f->layout.count, sizeof(float)),
@@ -421,6 +444,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_configs),
 		cmocka_unit_test(test_config_round_trip),
+		cmocka_unit_test(test_dropout),
 		cmocka_unit_test_setup_teardown(test_a_file_that_shrinks, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_more_files_than_descriptors, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bad_folders, setup, teardown),

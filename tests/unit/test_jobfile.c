@@ -373,7 +373,7 @@ static void test_bad_keys_and_values(void **state)
 	(void)state;
 	const char *train_keys = "steps, batch_tokens, micro_sequences, lr, min_lr, warmup, clip, "
 	                         "weight_decay, beta1, beta2, "
-	                         "eps, seed, dtype, strict, eval_every, eval_sequences";
+	                         "eps, dropout, seed, dtype, strict, eval_every, eval_sequences";
 	char expected[512];
 	(void)snprintf(expected, sizeof(expected),
 	    ":5: train.stesp: found an unknown key (did you mean 'steps'?), allowed: %s",

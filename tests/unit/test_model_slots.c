@@ -78,7 +78,7 @@ static void fill_batches(struct fixture *f)
 				    VOCAB);
 		bool last = m + 1 == MICROBATCHES;
 		f->batches[m] = (struct model_batch){ f->tokens[0][m], f->tokens[1][m],
-			SEQUENCES - last, LENGTH - last };
+			SEQUENCES - last, LENGTH - last, NULL };
 	}
 }
 

@@ -18,6 +18,9 @@ enum { SEQUENCES = 3, LENGTH = 9, CONTEXT = 12, VOCAB = 23, MEMBERS = 4, MICROBA
 /* 24 rows: blocks of four members begin and end in the middle of a sequence. */
 enum { SPLIT_LENGTH = 8 };
 
+static double dropout; /* of all models */
+static const uint64_t samples[MICROBATCHES * SEQUENCES] = { 5, 1000000007, 6, 0, 7, 4 };
+
 static const struct model_config configs[] = {
 	{ .preset = MODEL_GPT2, .layers = 2, .width = 16, .heads = 4 },
 	{ .preset = MODEL_GPT2, .layers = 1, .width = 10, .heads = 4, .head_width = 3, .hidden = 36 },
@@ -131,9 +134,12 @@ static bool run(struct model *model, const int32_t *inputs, const int32_t *targe
 	*loss = 0;
 	for (unsigned m = 0; m < MICROBATCHES; m++) {
 		size_t at = m * SEQUENCES * length;
+		struct model_batch batch = { inputs + at, targets + at, sequences_of(m), length,
+			samples + m * SEQUENCES };
 		double part;
-		if (!(loss_only ? model_loss : model_gradient)(model, inputs + at, targets + at,
-		        sequences_of(m), length, NULL, &part))
+		if (!(loss_only ? model_loss(model, batch.inputs, batch.targets, batch.sequences,
+		                      length, NULL, &part)
+		                : model_gradient_of(model, &batch, NULL, &part)))
 			return false;
 		*loss += part;
 	}
@@ -163,6 +169,7 @@ static void member_start(struct member *m, const double *params, struct pool *po
 	struct model_room how = { .row_parts = m->group->splits ? m->shard.size : 0 };
 	assert_int_equal(model_create_whole(&m->local, &how, SEQUENCES, pool, &m->model, NULL),
 	    TR_OK);
+	assert_int_equal(model_use_dropout(m->model, dropout, 3, NULL), TR_OK);
 	m->params = zeroed(m->local.count);
 	m->grads = zeroed(m->local.count);
 	for (size_t t = 0; t < m->local.tensor_count; t++) {
@@ -304,7 +311,7 @@ struct how {
 
 /* As the whole model's. */
 static void check_finished(struct member *members, struct group *group, const struct layout *whole,
-    const double *grads, double loss)
+    const double *grads, double loss, double loss_alone)
 {
 	real *all[MEMBERS];
 	for (unsigned k = 0; k < group->size; k++) {
@@ -321,7 +328,7 @@ static void check_finished(struct member *members, struct group *group, const st
 	play_all(members, group->size, play_loss);
 	check_calls(group, whole, true);
 	for (unsigned k = 0; k < group->size; k++)
-		assert_true(fabs(members[k].loss - loss) < 1e-11);
+		assert_true(fabs(members[k].loss - loss_alone) < 1e-11);
 }
 
 static void together(const struct model_config *shape, const struct how *how)
@@ -339,7 +346,7 @@ static void together(const struct model_config *shape, const struct how *how)
 	    targets[MICROBATCHES * SEQUENCES * LENGTH];
 	struct layout whole;
 	struct model *model;
-	double loss;
+	double loss, loss_alone;
 
 	config.context = CONTEXT;
 	config.vocab = VOCAB;
@@ -357,7 +364,10 @@ static void together(const struct model_config *shape, const struct how *how)
 		targets[i] = (int32_t)rng_below(rng_key(3, 0, 0), 0, i, VOCAB);
 	}
 	model_bind(model, params, grads);
+	assert_int_equal(model_use_dropout(model, dropout, 3, NULL), TR_OK);
 	assert_true(run(model, inputs, targets, length, false, &loss));
+	assert_true(run(model, inputs, targets, length, true, &loss_alone));
+	assert_true((fabs(loss - loss_alone) > 1e-3) == (dropout > 0));
 
 	assert_int_equal(pthread_barrier_init(&group.barrier, NULL, size), 0);
 	for (unsigned k = 0; k < size; k++) {
@@ -373,7 +383,7 @@ static void together(const struct model_config *shape, const struct how *how)
 	for (unsigned k = 0; k < size; k++)
 		assert_int_equal(members[k].finished, how->stops == 0);
 	if (how->stops == 0)
-		check_finished(members, &group, &whole, grads, loss);
+		check_finished(members, &group, &whole, grads, loss, loss_alone);
 	for (unsigned k = 0; k < size; k++) {
 		member_stop(&members[k]);
 		pool_destroy(pools[k]);
@@ -398,6 +408,15 @@ static void test_sequence_parallel(void **state)
 	for (unsigned size = 2; size <= MEMBERS; size += 2)
 		for (unsigned threads = 1; threads <= 3; threads += 2)
 			together(*state, &(struct how){ size, threads, true, true, 0 });
+}
+
+/* What is left out is the same at all, of the stream's rows and of each member's own heads. */
+static void test_dropout(void **state)
+{
+	dropout = 0.3;
+	test_shards_make_up_the_whole(state);
+	test_sequence_parallel(state);
+	dropout = 0;
 }
 
 /* A group that says stop ends the batch at all its members. */
@@ -470,6 +489,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		EACH(test_shards_make_up_the_whole),
 		EACH(test_sequence_parallel),
+		EACH(test_dropout),
 		EACH(test_stops),
 		EACH(test_init_does_not_depend_on_the_layout),
 	};

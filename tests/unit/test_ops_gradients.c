@@ -298,6 +298,15 @@ static double attention_loss(const void *arg)
 	return loss;
 }
 
+/* What a probability is multiplied by. */
+static double kept(const struct dropout *d, size_t head, size_t query, size_t key)
+{
+	if (d == NULL)
+		return 1;
+	uint64_t row = dropout_key(dropout_key(d->key, head), query);
+	return dropout_draw(row, (uint32_t)key) < d->below ? 0 : d->scale;
+}
+
 /* Attention written down as its definition. */
 static void assert_attention(const struct attention_case *c, const double *out)
 {
@@ -313,7 +322,9 @@ static void assert_attention(const struct attention_case *c, const double *out)
 				double p = exp(weighted(q, k, head) / sqrt((double)head));
 				sum += p;
 				for (size_t d = 0; d < head; d++)
-					y[d] += p * k[kv + d];
+					y[d] += p *
+					    kept(c->shape.dropout, c->shape.first_head + h, i, j) *
+					    k[kv + d];
 			}
 			for (size_t d = 0; d < head; d++)
 				assert_true(fabs(out[i * C + h * head + d] - y[d] / sum) < 1e-12);
@@ -321,12 +332,13 @@ static void assert_attention(const struct attention_case *c, const double *out)
 	}
 }
 
-static void attention_at(size_t length, size_t head, size_t heads, size_t kv_heads, size_t checked)
+static void attention_with(size_t length, size_t head, size_t heads, size_t kv_heads,
+    size_t checked, const struct dropout *dropout)
 {
 	size_t count = length * heads * head, rows = length * heads;
 	size_t all = length * (heads + 2 * kv_heads) * head;
-	struct attention_case c = { { length, 0, heads, kv_heads, head }, filled(1, all),
-		filled(2, count) };
+	struct attention_case c = { { length, 0, heads, kv_heads, head, 5, dropout },
+		filled(1, all), filled(2, count) };
 	double *out = zeroed(count + 2 * rows);
 	double *dqkv = zeroed(all);
 	double *scratch = zeroed(2 * attention_scratch(length));
@@ -343,6 +355,13 @@ static void attention_at(size_t length, size_t head, size_t heads, size_t kv_hea
 	free(out);
 	free(c.qkv);
 	free(c.out_weights);
+}
+
+static void attention_at(size_t length, size_t head, size_t heads, size_t kv_heads, size_t checked)
+{
+	const struct dropout dropout = { 7, 1 << 22, 4.0 / 3 };
+	attention_with(length, head, heads, kv_heads, checked, NULL);
+	attention_with(length, head, heads, kv_heads, checked, &dropout);
 }
 
 static void test_attention(void **state)

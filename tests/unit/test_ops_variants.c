@@ -71,6 +71,16 @@ static size_t run_all(const struct ops *ops, size_t width, float *out)
 	at += count;
 	ops->bias_residual(x, b, ROWS, width, at);
 	at += count;
+	struct dropout dropout = { 12345, 1 << 22, 4.0f / 3 };
+	ops->drop(&dropout, 3, ROWS, width, x, at);
+	at += count;
+	memcpy(at, x, count * sizeof(float));
+	ops->drop(&dropout, 3, ROWS, width, at, at);
+	assert_memory_equal(at, at - count, count * sizeof(float));
+	at += count;
+	memcpy(at, y, count * sizeof(float));
+	ops->drop_onto(&dropout, 3, ROWS, width, x, at);
+	at += count;
 	memset(at, 0, width * sizeof(float));
 	ops->column_sums(x, ROWS, width, at);
 	at += width;
@@ -92,7 +102,7 @@ static size_t run_all(const struct ops *ops, size_t width, float *out)
 static void test_same_bits(void **state)
 {
 	(void)state;
-	static float plain[32 * ROWS * MOST], other[32 * ROWS * MOST];
+	static float plain[35 * ROWS * MOST], other[35 * ROWS * MOST];
 	for (size_t w = 0; w < sizeof(widths) / sizeof(widths[0]); w++) {
 		size_t count = run_all(ops_variant(0), widths[w], plain);
 		for (size_t v = 1; ops_variant(v) != NULL; v++) {
@@ -109,8 +119,7 @@ static void test_same_bits(void **state)
 
 static void test_attention_same_bits(void **state)
 {
-	(void)state;
-	struct attention shape = { 150, 0, 6, 3, 8 };
+	struct attention shape = { 150, 0, 6, 3, 8, 12, *state };
 	size_t count = shape.length * shape.heads * shape.head, rows = shape.length * shape.heads;
 	size_t all = count + 2 * rows + 3 * count;
 	float *qkv = calloc(3 * count, sizeof(float)), *dout = calloc(count, sizeof(float));
@@ -172,9 +181,12 @@ static void test_better_kernels_are_named_when_it_helps(void **state)
 
 int main(void)
 {
+	struct dropout dropout = { 99, 1 << 22, 4.0f / 3 };
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_same_bits),
 		cmocka_unit_test(test_attention_same_bits),
+		{ "test_attention_same_bits with dropout", test_attention_same_bits, NULL, NULL,
+		    &dropout },
 		cmocka_unit_test(test_exp),
 		cmocka_unit_test(test_better_kernels_are_named_when_it_helps),
 	};

@@ -1,4 +1,4 @@
-/* The executor of schedules against one process, in double: loss and every gradient to 1e-12, the same bits without tensor parallelism; all schedules, layers dealt evenly
+/* The executor of schedules against one process, in double: loss and every gradient to 1e-12, the same bits without tensor parallelism, with dropout and without; all schedules, layers dealt evenly
  * and by chance, both presets, recomputed or not. And a channel that stops ends all ranks. */
 #include "tests/unit/model_in_double.h"
 
@@ -51,6 +51,7 @@ static void test_pipelines(void **state)
 				what.recompute = (variant & 1) != 0;
 				what.loss_only = variant == 2;
 				what.threads = variant == 3 ? 2 : 1;
+				what.dropout = what.loss_only ? 0 : 0.3 * (double)seed;
 				(void)run_mesh(&what, 0, 1e-12);
 			}
 }
@@ -65,6 +66,7 @@ static void with_tensor_parallelism(const void *config, bool splits)
 			what.recompute = (variant & 1) != 0;
 			what.loss_only = variant == 2;
 			what.threads = variant == 3 ? 2 : 1;
+			what.dropout = what.loss_only ? 0 : 0.3 * (double)(s % 2);
 			(void)run_mesh(&what, 1e-12, 1e-12);
 		}
 }

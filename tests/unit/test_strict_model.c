@@ -47,6 +47,9 @@ struct group {
 
 static int32_t inputs[MICROBATCHES][SEQUENCES * LENGTH], targets[MICROBATCHES][SEQUENCES * LENGTH];
 
+static double dropout; /* of all models */
+static const uint64_t samples[MICROBATCHES][SEQUENCES] = { { 1, 2, 3 }, { 4, 6, 5 } };
+
 static void *zeroed(size_t numbers)
 {
 	size_t bytes = (numbers * sizeof(float) + 63) / 64 * 64;
@@ -127,8 +130,9 @@ static void *play(void *arg)
 	w->loss = 0;
 	model_part_begin(w->model);
 	for (unsigned i = 0; i < MICROBATCHES; i++) {
+		struct model_batch batch = { inputs[i], targets[i], SEQUENCES, LENGTH, samples[i] };
 		double loss;
-		if (!model_gradient(w->model, inputs[i], targets[i], SEQUENCES, LENGTH, NULL, &loss))
+		if (!model_gradient_of(w->model, &batch, NULL, &loss))
 			return NULL;
 		w->loss += loss;
 	}
@@ -147,6 +151,7 @@ static void worker_start(struct worker *w, const struct layout *whole, const flo
 	assert_int_equal(pool_create_parts(threads, STRICT_THREADS, &w->pool, NULL), TR_OK);
 	assert_int_equal(model_create_whole(&w->layout, &how, SEQUENCES, w->pool, &w->model, NULL),
 	    TR_OK);
+	assert_int_equal(model_use_dropout(w->model, dropout, 9, NULL), TR_OK);
 	w->params = zeroed(w->layout.count);
 	w->grads = zeroed(w->layout.count + shard_cut_table_numbers(&w->layout));
 	shard_take(whole, &w->layout, &w->shard, params, w->params);
@@ -282,10 +287,11 @@ static void test_as_the_whole_model(void **state)
 	assert_int_equal(pool_create(1, &pool, NULL), TR_OK);
 	assert_int_equal(model_create(&whole, SEQUENCES, pool, &model, NULL), TR_OK);
 	model_bind(model, params, plain);
+	assert_int_equal(model_use_dropout(model, dropout, 9, NULL), TR_OK);
 	for (unsigned m = 0; m < MICROBATCHES; m++) {
+		struct model_batch batch = { inputs[m], targets[m], SEQUENCES, LENGTH, samples[m] };
 		double its;
-		assert_true(
-		    model_gradient(model, inputs[m], targets[m], SEQUENCES, LENGTH, NULL, &its));
+		assert_true(model_gradient_of(model, &batch, NULL, &its));
 		sum += its;
 	}
 	assert_true(fabs(sum - loss) < 1e-5 * sum);
@@ -351,7 +357,7 @@ static void run_stages(struct model *first, struct model *last, size_t width, do
 	model_part_begin(first);
 	model_part_begin(last);
 	for (unsigned m = 0; m < MICROBATCHES; m++) {
-		struct model_batch batch = { inputs[m], targets[m], SEQUENCES, LENGTH };
+		struct model_batch batch = { inputs[m], targets[m], SEQUENCES, LENGTH, samples[m] };
 		double its;
 		struct model_slot *front = model_slot_take(first, 0, &batch, NULL, stream);
 		assert_true(model_slot_forward(first, front, NULL));
@@ -390,6 +396,7 @@ static void test_stages_have_the_same_bits(void **state)
 		assert_int_equal(model_create_room(&layouts[k], &room, SEQUENCES, pool, &models[k],
 		                     NULL),
 		    TR_OK);
+		assert_int_equal(model_use_dropout(models[k], dropout, 9, NULL), TR_OK);
 		mine[k] = zeroed(layouts[k].count);
 		grads[k] = zeroed(layouts[k].count);
 		shard_take(&whole, &layouts[k], &shard, params, mine[k]);
@@ -416,6 +423,15 @@ static void test_stages_have_the_same_bits(void **state)
 	free(both);
 	free(params);
 	layout_finish(&whole);
+}
+
+static void test_dropout(void **state)
+{
+	dropout = 0.3;
+	test_layouts_have_the_same_bits(state);
+	test_as_the_whole_model(state);
+	test_stages_have_the_same_bits(state);
+	dropout = 0;
 }
 
 /* Where the group stops, all members do, and the next batch is none the worse for it. */
@@ -471,6 +487,7 @@ int main(void)
 		EACH(test_as_the_whole_model),
 		EACH(test_pieces_are_the_same),
 		EACH(test_stages_have_the_same_bits),
+		EACH(test_dropout),
 		EACH(test_stops),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

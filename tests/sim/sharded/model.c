@@ -507,7 +507,7 @@ static double pass(struct model *m, uint64_t sample, bool train)
 	int32_t input, target;
 	double loss = 0;
 	play_samples(sample, &input, &target);
-	struct model_batch batch = { &input, &target, 1, 1 };
+	struct model_batch batch = { &input, &target, 1, 1, NULL };
 	struct model_slot *slot = model_slot_take(m, 0, &batch, NULL, NULL);
 	(void)model_slot_forward(m, slot, NULL);
 	if (train)

@@ -205,7 +205,7 @@ static bool pass(struct trainer *t, uint64_t sample, bool train, const struct mo
     double *loss)
 {
 	int32_t input, target;
-	struct model_batch batch = { &input, &target, 1, 1 };
+	struct model_batch batch = { &input, &target, 1, 1, NULL };
 	play_samples(sample, &input, &target);
 	struct model_slot *slot = model_slot_take(t->model, 0, &batch, NULL, NULL);
 	bool good = model_slot_forward(t->model, slot, hooks) &&
