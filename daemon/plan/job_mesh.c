@@ -272,12 +272,6 @@ static tr_status check_owners(const Traind__V1__JobSpec *spec, struct tr_error *
 	const Traind__V1__Mesh *m = spec->mesh;
 	uint32_t replicas = job_mesh(m).size[MESH_DP];
 
-	if (m->zero_owners > 0 && job_is_strict(spec->train))
-		return tr_error_set(error, TR_EINVAL,
-		    "mesh.zero_owners: found %u, allowed: 0, since train.strict is true: its "
-		    "workers "
-		    "hold all moments",
-		    m->zero_owners);
 	if (m->zero_owners == 0 || (m->auto_ && spec->plan == NULL))
 		return TR_OK;
 	if (replicas == 1)

@@ -106,41 +106,68 @@ void sharded_add_nothing(float *sums, size_t count)
 		sums[i] = -0.0f; /* whose sum with any number, zeros included, is that number */
 }
 
-/* A strict job's gradients are trees of sums of two, in which there is no place for a third: who holds the shard hands them on. */
-static tr_status submit_forwarded(struct trainer *t, size_t number, struct tr_error *error)
+/* A strict job's gradients are trees of sums of two, in which there is no place for a third: who holds the shard hands them on. The op of newcomer `number` and its donor `k`; of no
+ * numbers: this worker has no part in it. */
+static struct tr_op forwarded_op(const struct trainer *t, size_t number, uint32_t k)
 {
 	const struct sharded *s = t->sharded;
 	const struct newcomer *newcomer = &s->newcomers.of[number];
 	const struct newcomer all = { .piece = newcomer->got + newcomer->piece };
 	uint32_t donors[NEWCOMERS_DONORS], to = ranks_find(&s->next, newcomer->peer);
 	uint32_t count = newcomers_donors(&s->newcomers, number, &s->next, donors);
+	struct tr_op op = TR_OP_INIT;
+	size_t first, end;
+	if (k >= count || (donors[k] != s->self && to != s->self))
+		return op;
+	newcomers_part(&all, count, k, &first, &end);
+	op.tag = forwarded_tag(number, k);
+	op.count = end - first;
+	op.collective = to == s->self ? TR_RECV : TR_SEND;
+	op.root = to == s->self ? donors[k] : to;
+	if (to == s->self)
+		op.output = t->arrays.grads + first;
+	else
+		op.input = t->arrays.grads + first;
+	return op;
+}
+
+enum forwarded { SUBMITTED, WAITED_FOR, RELEASED };
+
+static tr_status forward(struct trainer *t, enum forwarded how, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	size_t ops = s->self != RANKS_NONE ? s->newcomers.count * NEWCOMERS_DONORS : 0;
 	tr_status status = TR_OK;
-	for (uint32_t k = 0; k < count && status == TR_OK; k++) {
-		struct tr_op op = TR_OP_INIT;
-		size_t first, end;
-		newcomers_part(&all, count, k, &first, &end);
-		if (first == end || (donors[k] != s->self && to != s->self))
+	for (size_t i = 0; i < ops && status == TR_OK; i++) {
+		struct tr_op op = forwarded_op(t, i / NEWCOMERS_DONORS, i % NEWCOMERS_DONORS);
+		if (op.count == 0)
 			continue;
-		op.tag = forwarded_tag(number, k);
-		op.count = end - first;
-		op.collective = to == s->self ? TR_RECV : TR_SEND;
-		op.root = to == s->self ? donors[k] : to;
-		if (to == s->self)
-			op.output = t->arrays.grads + first;
-		else
-			op.input = t->arrays.grads + first;
-		status = tr_submit(t->group, &op, error);
+		if (how == SUBMITTED)
+			status = tr_submit(t->group, &op, error);
+		else if (how == WAITED_FOR && op.collective == TR_RECV)
+			status = tr_wait(t->group, op.tag, error);
+		else if (how == RELEASED && op.collective == TR_SEND)
+			status = tr_release(t->group, op.tag, error);
 	}
 	return status;
 }
 
 tr_status sharded_forward_gradients(struct trainer *t, struct tr_error *error)
 {
-	const struct sharded *s = t->sharded;
-	tr_status status = TR_OK;
-	for (size_t i = 0; i < s->newcomers.count && status == TR_OK && s->self != RANKS_NONE; i++)
-		status = submit_forwarded(t, i, error);
-	return status;
+	return forward(t, SUBMITTED, error);
+}
+
+tr_status sharded_wait_forwarded(struct trainer *t, struct tr_error *error)
+{
+	if (own(t->sharded) == NULL || t->sharded->owners == 0)
+		return TR_OK;
+	tr_status status = sharded_wait_pieces(t, error); /* which say how fast they came */
+	return status == TR_OK ? forward(t, WAITED_FOR, error) : status;
+}
+
+tr_status sharded_release_forwarded(struct trainer *t, struct tr_error *error)
+{
+	return forward(t, RELEASED, error);
 }
 
 tr_status sharded_submit_nothing(struct trainer *t, struct tr_error *error)

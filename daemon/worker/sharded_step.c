@@ -218,7 +218,9 @@ static tr_status submit_sums(struct attempt *a, const struct tr_round *round)
 		s->sums->tokens = t->sums->loss_tokens;
 	}
 	if (t->strict) {
-		tr_status status = sharded_strict_submit_sums(t, sharded_speaks(t), flags, a->error);
+		tr_status status = sharded_wait_forwarded(t, a->error);
+		if (status == TR_OK)
+			status = sharded_strict_submit_sums(t, sharded_speaks(t), flags, a->error);
 		return status == TR_OK ? submit_all(a, flags) : status;
 	}
 	tr_status status = first || sharded_gathers_update(t) ? wait_for_gradients(t, a->error)

@@ -328,6 +328,12 @@ static double sum_in_order(const double *numbers, size_t count)
 	return sum;
 }
 
+double sharded_strict_squares(const struct trainer *t)
+{
+	const struct sharded_strict *strict = t->sharded->strict;
+	return sum_in_order(strict->sums + STRICT_PARTS_MAX, strict->squares);
+}
+
 void sharded_strict_settle(struct trainer *t)
 {
 	struct sharded *s = t->sharded;
@@ -336,9 +342,6 @@ void sharded_strict_settle(struct trainer *t)
 	    (s->kind == SHARDED_STEP && trainer_validates(t, t->counters->step + 1));
 	if (validated)
 		t->sums->validation = sum_in_order(strict->validated, STRICT_PARTS_MAX);
-	if (s->kind != SHARDED_STEP)
-		return;
-	s->sums->loss = sum_in_order(strict->sums, STRICT_PARTS_MAX);
-	memset(s->sums->squares, 0, sizeof(s->sums->squares));
-	s->sums->squares[0] = sum_in_order(strict->sums + STRICT_PARTS_MAX, strict->squares);
+	if (s->kind == SHARDED_STEP)
+		s->sums->loss = sum_in_order(strict->sums, STRICT_PARTS_MAX);
 }

@@ -48,6 +48,8 @@ bool sharded_strict_validate(struct trainer *t, const struct model_hooks *hooks,
     bool (*part)(struct trainer *t, uint32_t part, const struct model_hooks *hooks));
 tr_status sharded_strict_submit_validation(struct trainer *t, bool speaks, unsigned flags,
     struct tr_error *error);
+/* Of the whole gradient, once TAG_PARTS is there. */
+double sharded_strict_squares(const struct trainer *t);
 /* The round is committed: what was told in parts goes to the sums of any job. */
 void sharded_strict_settle(struct trainer *t);
 

@@ -20,8 +20,8 @@
 static double norm_of(const struct trainer *t, double scale)
 {
 	const struct sharded *s = t->sharded;
-	double sum = 0;
-	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh); k++)
+	double sum = t->strict ? sharded_strict_squares(t) : 0;
+	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && !t->strict; k++)
 		sum += s->sums->squares[k];
 	return sqrt(sum) * scale;
 }
@@ -41,11 +41,14 @@ bool sharded_gathers_update(const struct trainer *t)
 
 /* ---- before the commit ---- */
 
-/* Nobody wants anything of them any more: all had waited for them before they said their part of TAG_LOSS. */
+/* Nobody wants anything of them any more: all had waited for them before they said their part of TAG_LOSS. A strict job's sums are in other arrays; out of this one go gradients to
+ * newcomers. */
 static tr_status release_sums(struct trainer *t, struct tr_error *error)
 {
 	size_t offset, numbers;
 	tr_status status = TR_OK;
+	if (t->strict)
+		return sharded_release_forwarded(t, error);
 	for (uint32_t i = 0; i < t->buckets.count && status == TR_OK; i++)
 		status = tr_release(t->group, i, error);
 	if (status == TR_OK && sharded_has_copy(t, &offset, &numbers))
@@ -116,12 +119,19 @@ static tr_status exchange_pieces(struct trainer *t, struct tr_error *error)
 tr_status sharded_gather_update(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
+	tr_status status = TR_OK;
+	if (!sharded_gathers_update(t))
+		return TR_OK;
+	if (t->strict)
+		status = tr_wait(t->group, TAG_PARTS, error); /* which has the norm */
+	if (status != TR_OK)
+		return status;
 	struct optim_by by = sharded_step_by(t);
-	if (!sharded_gathers_update(t) || !isfinite(by.norm))
+	if (!isfinite(by.norm))
 		return TR_OK;
 	struct ranks_part mine = ranks_part(&s->next, s->self);
 	struct owners_range range = owners_piece(t->layout.count, mine.of, mine.place);
-	tr_status status = release_sums(t, error);
+	status = release_sums(t, error);
 	if (status == TR_OK)
 		status = make_room(s, range.end - range.first, error);
 	if (status != TR_OK)

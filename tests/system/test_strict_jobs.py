@@ -79,6 +79,31 @@ def test_with_all_keys(tmp_path, text):
     assert digest(runs["bf16"]) != digest(runs["one"])
 
 
+@pytest.mark.parametrize("dp, tp, owners", [(4, 1, 2), (4, 1, 3), (2, 2, 2)])
+def test_moments_by_pieces(tmp_path, text, dp, tp, owners):
+    """mesh.zero_owners: of four replicas each owns some of the moments, and gets the other new parameters."""
+    one = run(tmp_path, text, "one", steps=20)
+    spec = strict_spec(text, tmp_path / "owners", dp, 1, tp, steps=20)
+    spec.mesh.zero_owners = owners
+    train(tmp_path / "cluster", spec, dp, slots=tp)
+    assert_same_bits(one, tmp_path / "owners")
+
+
+def test_moments_by_pieces_and_a_kill(tmp_path, calm):
+    """Of four replicas with two owners each one is lost: two go on, and the other two get the pieces, and gradients, until they work again."""
+    words, one = calm
+    with Cluster(tmp_path / "cluster", nodes=4) as cluster:
+        spec = strict_spec(words, tmp_path / "run", 4, steps=LONG)
+        spec.mesh.zero_owners = 2
+        job = cluster.submit(spec)
+        reach(tmp_path / "run", 15)
+        os.kill(active(cluster, job)[1].pid, signal.SIGKILL)
+        events = cluster.events(cluster.wait_job(job, "DONE"))
+        assert "is lost" in events and "goes back" not in events, events
+        counted_once(cluster, job, LONG)
+    assert_same_bits(one, tmp_path / "run")
+
+
 LONG = 120
 
 

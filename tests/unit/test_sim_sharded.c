@@ -228,6 +228,20 @@ static void other_schedules(void **state)
 	assert_true(struck > SEEDS / 2 && backs > SEEDS / 16 && chunks == SEEDS / 2);
 }
 
+/* New parameters go to those that do not own them, while gradients go to newcomers. */
+static void strict_with_owners(void **state)
+{
+	(void)state;
+	uint64_t struck = 0, wide = 0;
+	for (uint64_t seed = CASE_STRICT_ZERO_SEEDS; seed < CASE_STRICT_ZERO_SEEDS + SEEDS; seed++) {
+		play_seed(seed);
+		assert_true(play.what.strict && play.what.owners >= 2);
+		struck += play.struck;
+		wide += play.what.mesh.size[MESH_DP] > PLAY_BATCH;
+	}
+	assert_true(struck > SEEDS / 2 && wide > SEEDS / 6);
+}
+
 /* Some are killed and replaced, in meshes that lose a replica and in such that become smaller: what would move state is not worth it, and all say so alike. Another kill follows. */
 static void what_does_not_pay(void **state)
 {
@@ -545,6 +559,7 @@ int main(void)
 		cmocka_unit_test(unequal_shares),
 		cmocka_unit_test(other_plans),
 		cmocka_unit_test(other_schedules),
+		cmocka_unit_test(strict_with_owners),
 		cmocka_unit_test(what_does_not_pay),
 		cmocka_unit_test(damaged_checkpoints),
 		cmocka_unit_test(a_checkpoint_that_is_late),

@@ -32,17 +32,10 @@ static const uint32_t meshes[][MESH_AXES] = {
 	{ 1, 2, 3 },
 };
 static const uint32_t strict_meshes[][MESH_AXES] = {
-	{ 1, 1, 1 },
-	{ 2, 1, 1 },
-	{ 4, 1, 1 },
-	{ 1, 2, 1 },
-	{ 2, 2, 1 },
-	{ 2, 3, 1 },
-	{ 1, 1, 2 },
-	{ 2, 1, 2 },
-	{ 1, 1, 4 },
+	{ 1, 1, 1 }, { 2, 1, 1 }, { 4, 1, 1 }, { 1, 2, 1 }, { 2, 2, 1 }, { 2, 3, 1 }, { 1, 1, 2 },
+	{ 2, 1, 2 }, { 1, 1, 4 }, { 8, 1, 1 }, /* for ZeRO-1 alone */
 };
-#define STRICT_MESHES (sizeof(strict_meshes) / sizeof(strict_meshes[0]))
+#define STRICT_MESHES (sizeof(strict_meshes) / sizeof(strict_meshes[0]) - 1)
 /* Of these, those with replicas. */
 static const size_t strict_joins[] = { 1, 2, 4, 5, 7 };
 #define STRICT_JOINS (sizeof(strict_joins) / sizeof(strict_joins[0]))
@@ -100,6 +93,21 @@ static void make_strict(struct play_case *what, size_t number)
 {
 	what->strict = true;
 	set_mesh(what, strict_meshes[number], 0);
+}
+
+/* With ZeRO-1: of four replicas new parameters go to those that do not own them, of two to nobody; of eight the four that are left do it while shards come to others. */
+static void make_strict_zero(struct play_case *what, uint64_t number)
+{
+	static const struct {
+		size_t mesh;
+		uint32_t owners;
+	} zero[] = { { 2, 2 }, { 4, 2 }, { 2, 3 }, { 7, 2 }, { 9, 2 }, { 9, 3 } };
+	make_strict(what, zero[number % 6].mesh);
+	what->owners = zero[number % 6].owners;
+	if (what->mesh.size[MESH_DP] > PLAY_BATCH) { /* as many processes as there may ever be */
+		what->spares = 0;
+		what->fault_count = what->fault_count < 3 ? what->fault_count : 3;
+	}
 }
 
 /* Soon, late (the mesh is made smaller meanwhile), or never. */
@@ -280,6 +288,13 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 		case_of(seed, what);
 		return;
 	}
+	if (seed >= CASE_STRICT_ZERO_SEEDS) {
+		uint64_t number = seed - CASE_STRICT_ZERO_SEEDS;
+		case_of((number % 2 == 0 ? 0 : CASE_JOIN_SEEDS) + number / 2, what);
+		make_strict_zero(what, number / 2);
+		what->faults[0].victim %= mesh_workers(&what->mesh);
+		return;
+	}
 	uint64_t number = seed - CASE_SCHEDULE_SEEDS;
 	case_of(kinds_of[number % 5] + number / 5, what);
 	make_schedule(what, number);
@@ -458,5 +473,12 @@ void cases_all(struct sim *sim, struct play *play, uint64_t every,
 		walk_step(&walk, &calm);
 		if (mesh_workers(&calm.mesh) > 1)
 			walk_remesh(&walk, &calm);
+	}
+	for (size_t i = 0; i < 2; i++) {
+		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
+		calm.faults[0].step = STEP;
+		make_strict_zero(&calm, i);
+		walk_step(&walk, &calm);
+		walk_joins(&walk, &calm);
 	}
 }

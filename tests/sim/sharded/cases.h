@@ -22,6 +22,8 @@
 #define CASE_JOIN_SEEDS 4000000u
 /* From these on there are stages, with GPipe's list or, every second one, in two chunks, interleaved: of the first kind of seeds, unequal ones, those that train apart or stream, and joins, in turn. */
 #define CASE_SCHEDULE_SEEDS 5000000u
+/* From these on strict jobs have ZeRO-1: of the first kind of seeds and joins in turn. */
+#define CASE_STRICT_ZERO_SEEDS 5500000u
 /* A mesh of at most six workers, perhaps spares, one to four faults in steps 2
  * to 6, most of them followed by another worker. */
 void case_of_seed(uint64_t seed, struct play_case *what);

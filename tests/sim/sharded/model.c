@@ -520,10 +520,10 @@ static double pass(struct model *m, uint64_t sample, bool train)
 
 void model_of_step(struct play_reference *r, uint64_t step)
 {
-	uint64_t samples[PLAY_BATCH];
-	for (uint64_t i = 0; i < PLAY_BATCH; i++)
-		samples[i] = step * PLAY_BATCH + i;
-	model_of_samples(r, &r->states[step], samples, PLAY_BATCH);
+	uint64_t samples[PLAY_BATCH_MOST];
+	for (uint64_t i = 0; i < r->batch; i++)
+		samples[i] = step * r->batch + i;
+	model_of_samples(r, &r->states[step], samples, r->batch);
 }
 
 void model_of_samples(struct play_reference *r, struct play_state *state, const uint64_t *samples,

@@ -153,8 +153,9 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 	} else if (step != before)
 		sim_violation(g->sim, "S3: round %lu makes step %lu of %lu", (unsigned long)round,
 		    (unsigned long)step, (unsigned long)before);
-	bool whole = g->trainer->account->cursor == step * PLAY_BATCH &&
-	    lease_counted(g->trainer->account) == step * PLAY_BATCH;
+	uint64_t samples = step * g->trainer->batch;
+	bool whole = g->trainer->account->cursor == samples &&
+	    lease_counted(g->trainer->account) == samples;
 	if (play->apart == NULL && !whole)
 		sim_violation(g->sim, "S1: after step %lu samples are counted up to %lu",
 		    (unsigned long)step, (unsigned long)g->trainer->account->cursor);

@@ -29,7 +29,8 @@
 #define PLAY_FAULTS_MAX       6
 #define PLAY_STATES_MAX       4
 #define PLAY_ROUNDS_MAX       2048
-#define PLAY_BATCH            4
+#define PLAY_BATCH            4 /* sequences; of a wide mesh twice as many */
+#define PLAY_BATCH_MOST       8
 #define PLAY_VALIDATION       5
 #define PLAY_PRIME            97 /* of all numbers: sums of few stay whole in f32 */
 #define PLAY_CHECKPOINTS      2  /* steps between them */
@@ -144,6 +145,7 @@ struct play_reference {
 	struct layout layout;
 	struct play_state states[PLAY_STEPS_MAX];
 	uint64_t known; /* so many */
+	uint64_t batch; /* PLAY_BATCH, or PLAY_BATCH_MOST */
 };
 
 struct play_apart;

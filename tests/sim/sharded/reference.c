@@ -28,6 +28,7 @@ void reference_create(struct play *play)
 	struct play_reference *r = &play->reference;
 	uint32_t tp = mesh->size[MESH_TP], heads = tp == 4 || tp == 5 ? tp : 6;
 	uint32_t pp = mesh->size[MESH_PP], chunks = play->what.chunks > 1 ? play->what.chunks : 1;
+	r->batch = mesh->size[MESH_DP] > PLAY_BATCH ? PLAY_BATCH_MOST : PLAY_BATCH;
 	struct model_config config = { .preset = play->what.preset,
 		.layers = pp > 1 ? pp * chunks + 1 : 2,
 		.width = 2 * heads,

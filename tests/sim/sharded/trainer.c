@@ -126,7 +126,7 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	t->mesh_waits = play->what.apart;
 	/* Streams have merges at their last step, and last rounds behind them. */
 	t->steps = play->what.stream != PLAY_STREAM_NONE ? play->what.steps : UINT64_MAX;
-	t->batch = PLAY_BATCH;
+	t->batch = play->reference.batch;
 	t->micro = 1;
 	t->threads = 1;
 	t->dealing = play->what.dealing;
@@ -145,7 +145,7 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	t->counters = tr_alloc(g, sizeof(*t->counters));
 	t->sums = tr_alloc(g, sizeof(*t->sums));
 	t->account = tr_alloc(g, sizeof(*t->account));
-	t->numbers = calloc(PLAY_BATCH + 1, sizeof(*t->numbers));
+	t->numbers = calloc(t->batch + 1, sizeof(*t->numbers));
 	must(layout_init(&play->reference.layout.config, &t->layout, &error), &error);
 	must(sharded_create(t, &error), &error);
 	must(sharded_attach(t, &error), &error);
@@ -261,26 +261,26 @@ double optim_squares(const struct ops *ops, struct pool *pool, const float *x, s
 	return model_squares(x, count);
 }
 
-/* This step's sums, as all must have them. */
-static void check_sums(struct tr_group *g, const struct optim_by *by)
+/* This step's norm, as all must have it. */
+static void check_norm(struct tr_group *g, const struct optim_by *by)
 {
-	const struct sharded_sums *sums = g->trainer->sharded->sums;
 	const struct play_state *state = reference_at(g->play, by->step - 1);
-	double tokens = (double)PLAY_BATCH * g->trainer->layout.config.context;
 	double sum = by->norm / by->scale, squares = (double)(uint64_t)(sum * sum + 0.5);
-	if (sums->loss != state->loss || sums->tokens != tokens)
-		sim_violation(g->sim, "S2: n%u, step %lu: loss %g of %g samples, one worker has %g",
-		    g->number, (unsigned long)by->step, sums->loss, sums->tokens, state->loss);
 	if (squares != state->squares)
 		sim_violation(g->sim, "S2: n%u, step %lu: the gradient's squares are %g, not %g",
 		    g->number, (unsigned long)by->step, squares, state->squares);
 }
 
-/* Its sum may still be under way before the commit. */
-static void check_validation(struct tr_group *g, uint64_t step)
+/* Their sums may still be under way before the commit, or be told part by part. */
+static void check_losses(struct tr_group *g, uint64_t step)
 {
 	const struct trainer *t = g->trainer;
+	const struct sharded_sums *sums = t->sharded->sums;
 	const struct play_state *state = reference_at(g->play, step - 1);
+	double tokens = (double)t->batch * t->layout.config.context;
+	if (sums->loss != state->loss || sums->tokens != tokens)
+		sim_violation(g->sim, "S2: n%u, step %lu: loss %g of %g samples, one worker has %g",
+		    g->number, (unsigned long)step, sums->loss, sums->tokens, state->loss);
 	if (trainer_validates(t, step) && t->sums->validation != state->validation)
 		sim_violation(g->sim, "S2: n%u, step %lu: validation %g, one worker has %g",
 		    g->number, (unsigned long)step, t->sums->validation, state->validation);
@@ -289,7 +289,7 @@ static void check_validation(struct tr_group *g, uint64_t step)
 static void check_before(struct tr_group *g, const struct optim_arrays *arrays,
     const struct optim_by *by, size_t first, size_t end)
 {
-	check_sums(g, by);
+	check_norm(g, by);
 	reference_check_moments(g, by->step - 1, arrays, first, end);
 	reference_check_gradients(g, by->step - 1, arrays, first, end);
 }
@@ -317,7 +317,7 @@ void optim_update_range(const struct ops *ops, struct pool *pool, const struct l
 		return;
 	}
 	check_before(g, arrays, by, first, end);
-	check_validation(g, by->step);
+	check_losses(g, by->step);
 	reference_check_parameters(g, by->step - 1, arrays, first, end);
 	model_update(arrays->params + first, arrays->first + first, arrays->second + first,
 	    arrays->grads + first, end - first, by->step);
