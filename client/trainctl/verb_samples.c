@@ -134,7 +134,7 @@ static void print_epochs(const struct config *config, const Traind__V1__Samples 
 	}
 	print_table_out(&table, config->color);
 	(void)printf("\n%llu samples an epoch, as of round %llu%s\n", (number)samples->per_epoch,
-	    (number)samples->round, samples->cut ? "; epochs in between are left out" : "");
+	    (number)samples->round, samples->cut ? "; epochs in between are one row" : "");
 	for (size_t i = 0; i < samples->n_epochs; i++)
 		for (size_t k = 0; k < samples->epochs[i]->n_ranges; k++)
 			print_range(samples->epochs[i], samples->epochs[i]->ranges[k]);

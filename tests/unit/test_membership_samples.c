@@ -250,6 +250,7 @@ static void rows_are_those_of_a_mark_for_each_sample(void **state)
 	}
 }
 
+/* A member that trains on alone for long holds samples of many epochs: those in the middle are one row, and all are told. */
 static void an_answer_has_a_limit(void **state)
 {
 	struct world w;
@@ -262,6 +263,19 @@ static void an_answer_has_a_limit(void **state)
 	say(&w, 1, 5, &a);
 	Traind__V1__Samples *samples = membership_samples(w.m, 1);
 	assert_true(samples->cut && samples->n_epochs <= 256);
+	uint64_t counted = 0, held = 0, left = 0, next = 0;
+	for (size_t i = 0; i < samples->n_epochs; i++) {
+		const Traind__V1__SampleEpoch *row = samples->epochs[i];
+		assert_int_equal(row->epoch, next);
+		next = row->through + 1;
+		counted += row->counted;
+		held += row->in_flight;
+		left += row->left + row->dropped;
+	}
+	assert_int_equal(next, UINT64_C(1) << 52);
+	assert_int_equal(held, (UINT64_C(1) << 51) - 10);
+	assert_int_equal(counted, (UINT64_C(1) << 52) - held);
+	assert_int_equal(left, 0);
 	assert_int_equal(samples->epochs[0]->counted, 10);
 	assert_int_equal(samples->epochs[samples->n_epochs - 1]->through, (UINT64_C(1) << 52) - 1);
 	traind__v1__samples__free_unpacked(samples, NULL);

@@ -143,11 +143,10 @@ static char *copy_words(const char *words, bool *failed)
 	return copy != NULL ? copy : (char *)(uintptr_t)protobuf_c_empty_string;
 }
 
-/* Numbers of the epoch that begins at `base`. Joined ranges that cross its end are said where they begin. */
-static void add_dropped(struct epochs *e, Traind__V1__SampleEpoch *row, uint64_t base)
+/* Numbers of the row that begins at `base`. Joined ranges that cross its end are said where they begin. */
+static void add_dropped(struct epochs *e, Traind__V1__SampleEpoch *row, uint64_t base, uint64_t end)
 {
 	const Traind__V1__SampleAccount *a = e->account;
-	uint64_t end = base + a->per_epoch;
 	row->ranges = calloc(a->n_dropped + 1, sizeof(*row->ranges));
 	for (size_t i = 0; row->ranges != NULL && i < a->n_dropped; i++) {
 		const Traind__V1__SampleRange *d = a->dropped[i];
@@ -172,22 +171,23 @@ static void add_dropped(struct epochs *e, Traind__V1__SampleEpoch *row, uint64_t
 	e->failed = e->failed || row->ranges == NULL;
 }
 
-static void add_epoch(struct epochs *e, uint64_t epoch)
+/* One row of all these epochs. */
+static void add_epochs(struct epochs *e, uint64_t first, uint64_t through)
 {
 	const Traind__V1__SampleAccount *a = e->account;
-	uint64_t from = epoch * a->per_epoch, to = from + a->per_epoch;
-	Traind__V1__SampleEpoch *row = add_row(e, epoch, epoch);
+	uint64_t from = first * a->per_epoch, to = (through + 1) * a->per_epoch;
+	Traind__V1__SampleEpoch *row = add_row(e, first, through);
 	if (row == NULL)
 		return;
 	uint64_t given = (a->given < to ? a->given : to) - from;
 	uint64_t held = overlaps(a->held, a->n_held, from, to);
 	uint64_t missing = held + overlaps(a->returned, a->n_returned, from, to);
-	add_dropped(e, row, from);
+	add_dropped(e, row, from, to);
 	missing += row->dropped;
 	row->counted = given > missing ? given - missing : 0;
 	row->in_flight = e->live ? held : 0;
 	uint64_t known = row->counted + row->in_flight + row->dropped;
-	row->left = a->per_epoch > known ? a->per_epoch - known : 0;
+	row->left = to - from > known ? to - from - known : 0;
 }
 
 static void fill_epochs(struct epochs *e)
@@ -201,6 +201,7 @@ static void fill_epochs(struct epochs *e)
 		next = touched(a->dropped, a->n_dropped, a->per_epoch, epoch, next);
 		if (e->answer->n_epochs + 3 > ROWS_MAX && next < last) {
 			e->answer->cut = true;
+			add_epochs(e, epoch, last - 1);
 			epoch = last;
 			continue;
 		}
@@ -210,7 +211,7 @@ static void fill_epochs(struct epochs *e)
 				row->counted = (next - epoch) * a->per_epoch;
 		}
 		if (next <= last)
-			add_epoch(e, next);
+			add_epochs(e, next, next);
 		epoch = next + 1;
 	}
 }
