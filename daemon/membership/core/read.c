@@ -142,6 +142,7 @@ static void fill_job(const struct membership *m, struct job *job, bool with_even
 	}
 	row->view = job->view;
 	row->exit_code = job->exit_code;
+	row->restarts = job->restarts;
 	if (with_events) {
 		row->events = (Traind__V1__JobEvent **)job->events.items;
 		row->n_events = job->events.count;
