@@ -219,7 +219,11 @@ struct tr_sync_now {
  * programs that read settings before there is a group. TR_EINVAL: names the option, what was found and what is allowed. */
 TR_API tr_status tr_sync_complete(struct tr_sync_options *options, unsigned layers,
     struct tr_error *error);
-/* Merges that options->steps come to, of options that tr_sync_complete has filled in. 0: not known, since they go on without end or by time, or the rate is searched for first. */
+/* Merges that options->steps come to, of options that tr_sync_complete has filled in; of who goes on from a checkpoint those that are left. 0: not known, since there is no end, peers do not all take
+ * inner_steps (inner_seconds, by_speed, grace_seconds), or the rate is searched for first. For programs that show how far training is; of the options alone, from any thread:
+ *
+ *	tr_sync_complete(&options, 1, &error);
+ *	printf("merge %llu of %llu\n", done, (unsigned long long)tr_sync_merges(&options)); */
 TR_API uint64_t tr_sync_merges(const struct tr_sync_options *options);
 /* Declares the state. The tensors' values now are the outer parameters at step 0 (or come with the state, to a joiner). The group has
  * no op_deadline_ms. TR_EINVAL: as tr_sync_complete. */

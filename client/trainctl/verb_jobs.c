@@ -6,8 +6,8 @@
 #include "client/trainctl/mesh_now.h"
 #include "client/trainctl/peer_links.h"
 #include "client/trainctl/print.h"
+#include "client/trainctl/progress.h"
 #include "client/trainctl/verbs.h"
-#include "daemon/plan/job_sync.h"
 
 #define DEADLINE_MS 10000
 
@@ -106,9 +106,7 @@ static void print_merges(const Traind__V1__Job *job)
 	char sent[PRINT_FIGURE_MAX], dense[PRINT_FIGURE_MAX], part[PRINT_FIGURE_MAX];
 	if (merges == NULL)
 		return;
-	uint64_t all = job->spec != NULL && job->spec->train != NULL
-	    ? job_sync_merges(job->spec->train, job->progress->steps)
-	    : 0;
+	uint64_t all = progress_merges(job);
 	(void)printf("merges      %llu", (unsigned long long)merges->count);
 	if (all >= merges->count && all > 0)
 		(void)printf(" of %llu", (unsigned long long)all);

@@ -80,7 +80,7 @@ struct engine_progress {
 };
 size_t engine_progress(struct engine *engine, struct engine_progress *rows, size_t max);
 /* Links of its members to peers over TCP, slowest first, TR_PEER_LINKS_MAX of each member, one member after another: of those members of which there is news since
- * this was last asked, and whose links fit into max. The others' come the next time. */
+ * this was last asked, and whose links fit into max. The others' come the next times, before those of who had his turn. */
 struct engine_link {
 	uint64_t group, peer, to, bytes_per_s; /* bytes_per_s 0: not measured */
 	uint64_t sent_bytes;                   /* that have come */

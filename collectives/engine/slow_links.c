@@ -64,13 +64,23 @@ size_t engine_links(struct engine *engine, struct engine_link *links, size_t max
 {
 	size_t count = 0;
 	pthread_mutex_lock(&engine->lock);
-	for (struct member_row *row = engine->rows; row != NULL; row = row->next) {
-		if (row->link_count > max - count)
+	struct member_row **at = &engine->rows, *told = NULL, **told_tail = &told;
+	while (*at != NULL) {
+		struct member_row *row = *at;
+		if (row->link_count == 0 || row->link_count > max - count) {
+			at = &row->next;
 			continue;
+		}
 		memcpy(links + count, row->links, row->link_count * sizeof(*links));
 		count += row->link_count;
 		row->link_count = 0;
+		*at = row->next;
+		*told_tail = row;
+		told_tail = &row->next;
 	}
+	/* Behind those that were not: where there is never room for all, their turn comes too. */
+	*told_tail = NULL;
+	*at = told;
 	pthread_mutex_unlock(&engine->lock);
 	return count;
 }

@@ -224,7 +224,7 @@ uint64_t tr_sync_merges(const struct tr_sync_options *o)
 		.period = o->inner_steps,
 		.overlap = (uint64_t)o->overlap,
 		.fragments = o->fragments };
-	bool known = o->steps > 0 && o->inner_steps > 0 && o->fragments > 0 &&
-	    !(o->inner_seconds > 0) && !o->lr_search;
+	bool known = o->steps > 0 && o->inner_steps > 0 && o->fragments > 0 && !pace_decides(o) &&
+	    !o->lr_search;
 	return known ? sync_schedule_rounds(&schedule) : 0;
 }

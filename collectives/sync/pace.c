@@ -4,11 +4,6 @@
 
 #define STEPS_MOST 9e15 /* what a double counts one by one */
 
-bool pace_decides(const struct tr_sync_options *o)
-{
-	return o->inner_seconds > 0 || o->by_speed || o->grace_seconds > 0;
-}
-
 uint64_t pace_quota(const struct tr_sync_options *o, const struct pace_agreed *agreed, double step_s)
 {
 	if (!(step_s > 0))

@@ -48,7 +48,10 @@ struct pace_progress {
 };
 
 /* Whether it is this file that decides. */
-bool pace_decides(const struct tr_sync_options *options);
+static inline bool pace_decides(const struct tr_sync_options *options)
+{
+	return options->inner_seconds > 0 || options->by_speed || options->grace_seconds > 0;
+}
 
 void pace_agree(const struct tr_sync_options *options, const struct sync_report *reports,
     size_t count, uint64_t round, struct pace_agreed *agreed);

@@ -94,5 +94,12 @@ def test_merges_of_how_many(tmp_path, text):  # noqa: F811
     with Cluster(tmp_path / "cluster", nodes=2) as cluster:
         done = cluster.wait_job(cluster.submit(rare("streaming", text, tmp_path / "run", 2, 47, inner_steps=10, fragments=2, overlap=2)), "DONE")
         shown = trainctl("--address", cluster.memberd.address, "status", done.id).stdout
+        # Fragments are taken at 5, 10, ... and merged two steps later. What goes on from step 12 takes its first one at 17, and has one merge less in all.
+        sync = {"inner_steps": 10, "fragments": 2, "overlap": 2}
+        cluster.wait_job(cluster.submit(rare("streaming", text, tmp_path / "half", 2, 20, "replay", 12, **sync)), "DONE")
+        later = rare("streaming", text, tmp_path / "later", 2, 47, "replay", 0, tmp_path / "half" / "step-00000012", **sync)
+        later = cluster.wait_job(cluster.submit(later), "DONE")
+        shown_later = trainctl("--address", cluster.memberd.address, "status", later.id).stdout
     count = done.progress.merges.count
     assert count == done.rounds.committed - 1 and f"\nmerges      {count} of {count}\n" in shown, shown
+    assert later.progress.merges.count == count - 1 and f"\nmerges      {count - 1}\n" in shown_later, shown_later

@@ -301,6 +301,38 @@ static void shared_memory_is_no_link(void **state)
 	fx_stop(fx);
 }
 
+/* More members than there is room for, of which each has news again by the next time: their turn comes to all. */
+static void links_of_many_members(void **state)
+{
+	(void)state;
+	struct engine *engine = calloc(1, sizeof(*engine));
+	struct member_row rows[7] = { 0 };
+	struct engine_link links[TR_PEER_LINKS_MAX];
+	unsigned told[7] = { 0 };
+	assert_non_null(engine);
+	assert_int_equal(pthread_mutex_init(&engine->lock, NULL), 0);
+	for (unsigned i = 0; i < 7; i++) {
+		rows[i].next = engine->rows;
+		engine->rows = &rows[i];
+	}
+	for (unsigned asked = 0; asked < 70; asked++) {
+		for (unsigned i = 0; i < 7; i++) {
+			rows[i].link_count = i == 6 ? 0 : 1 + i % 3;
+			for (unsigned k = 0; k < rows[i].link_count; k++)
+				rows[i].links[k] = (struct engine_link){ .peer = i, .to = k };
+		}
+		size_t count = engine_links(engine, links, 5);
+		assert_in_range(count, 3, 5);
+		for (size_t k = 0; k < count; k += 1 + links[k].peer % 3)
+			told[links[k].peer] += links[k].to == 0;
+	}
+	assert_int_equal(told[6], 0);
+	for (unsigned i = 0; i < 6; i++)
+		assert_in_range(told[i], 70 / 6, 70);
+	assert_int_equal(pthread_mutex_destroy(&engine->lock), 0);
+	free(engine);
+}
+
 /* Of many the slowest, and of those that were not measured the longest. */
 static void slowest_first(void **state)
 {
@@ -475,6 +507,7 @@ int main(void)
 		cmocka_unit_test(links_that_nobody_needs),
 		cmocka_unit_test(links_for_heartbeats),
 		cmocka_unit_test(shared_memory_is_no_link),
+		cmocka_unit_test(links_of_many_members),
 		cmocka_unit_test(slowest_first),
 		cmocka_unit_test(the_reason_is_told),
 		cmocka_unit_test(deaths),

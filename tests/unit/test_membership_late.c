@@ -200,6 +200,7 @@ static void test_words_of_a_run_that_is_over(void **state)
 	MESSAGE(&w, 1, PEER_FAILED, peer_failed, &failed);
 	Traind__V1__Job *job = membership_job(w.m, 1, true);
 	assert_non_null(strstr(job->events[job->n_events - 1]->text, "goes on from checkpoint"));
+	assert_int_equal(job->restarts, 1);
 	traind__v1__job__free_unpacked(job, NULL);
 	figures.step = 31;
 	body.event = (char *)(uintptr_t) "round 31: peer 5 held other parameters";

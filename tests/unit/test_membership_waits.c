@@ -132,12 +132,77 @@ static void test_links(void **state)
 	beat_links(&w, many, TR_PEER_LINKS_MAX + 1);
 	assert_int_equal(links_of(&w, true, &first), TR_PEER_LINKS_MAX);
 	assert_int_equal(first.peer, 7);
+	/* As its connection's, a rate that no link has is none. */
+	beat_links(&w, (struct link_said[]){ { 6, UINT64_MAX, 45000 } }, 1);
+	assert_int_equal(links_of(&w, true, &first), 1);
+	assert_true(first.bandwidth_bytes_per_s == 0);
+	/* It goes on without a word of them: it has none any more. */
+	for (uint64_t i = 0; i < 120; i++) {
+		beat(&w, 1, 5, 4 + i, 8 + i, 0);
+		beat(&w, 2, 6, 4 + i, 8 + i, 0);
+		beat(&w, 3, 7, 4 + i, 8 + i, 0);
+		world_tick(&w, 200);
+		assert_true(i > 20 || links_of(&w, true, &first) == 1);
+	}
+	assert_int_equal(links_of(&w, true, &first), 0);
+	beat_links(&w, many, TR_PEER_LINKS_MAX);
 	exited(&w, 3, 1, 7, 0, 9, "");
 	assert_int_equal(links_of(&w, true, &first), 0);
 	beat_links(&w, (struct link_said[]){ { 6, 1250000, 45000 } }, 1);
 	assert_int_equal(links_of(&w, true, &first), 1);
 	exited(&w, 1, 1, 5, 0, 9, "");
 	assert_int_equal(links_of(&w, true, &first), 0);
+	world_finish(&w);
+}
+
+static size_t links_of_all(struct world *w)
+{
+	size_t count = 0;
+	Traind__V1__Job *job = membership_job(w->m, 1, true);
+	for (size_t i = 0; i < job->n_peers; i++)
+		count += job->peers[i]->n_links;
+	traind__v1__job__free_unpacked(job, NULL);
+	return count;
+}
+
+/* A job of 100 on one node: no more than 512 links in all; of those that are left when most are gone, all. */
+static void test_links_of_a_large_job(void **state)
+{
+	enum { PEERS = 100, LEFT = 9 };
+	struct world w;
+	(void)state;
+	world_init(&w);
+	world_lead(&w);
+	hello(&w, 1, 0, 101, PEERS);
+	Traind__V1__JobSpec *spec = native_spec(1);
+	assert_int_equal(job_option_set(spec, "mesh.workers_per_node", "100", NULL), TR_OK);
+	assert_int_equal(job_option_set(spec, "train.batch_tokens", "102400", NULL), TR_OK);
+	submit(&w, 1, "a", spec);
+	skip_trace(&w);
+	Traind__Peer__LinkProgress links[TR_PEER_LINKS_MAX], *list[TR_PEER_LINKS_MAX];
+	for (uint64_t peer = 3; peer < 3 + PEERS; peer++) {
+		Traind__Peer__Heartbeat beat = TRAIND__PEER__HEARTBEAT__INIT;
+		Traind__Peer__PeerProgress row = TRAIND__PEER__PEER_PROGRESS__INIT,
+		                           *rows[1] = { &row };
+		for (unsigned i = 0; i < TR_PEER_LINKS_MAX; i++) {
+			traind__peer__link_progress__init(&links[i]);
+			links[i].to = peer > 3 + TR_PEER_LINKS_MAX ? 3 + i : 4 + i;
+			list[i] = &links[i];
+		}
+		row.group = 2;
+		row.peer = peer;
+		row.links = list;
+		row.n_links = TR_PEER_LINKS_MAX;
+		beat.peers = rows;
+		beat.n_peers = 1;
+		MESSAGE(&w, 1, HEARTBEAT, heartbeat, &beat);
+	}
+	assert_in_range(links_of_all(&w), 400, 512);
+	for (uint64_t peer = 3 + LEFT; peer < 3 + PEERS; peer++) {
+		exited(&w, 1, 1, peer, 0, 9, "");
+		skip_trace(&w);
+	}
+	assert_in_range(links_of_all(&w), LEFT * (TR_PEER_LINKS_MAX - 1), LEFT * TR_PEER_LINKS_MAX);
 	world_finish(&w);
 }
 
@@ -170,6 +235,7 @@ int main(void)
 		cmocka_unit_test(test_waits_between_heartbeats),
 		cmocka_unit_test(test_who_is_slow),
 		cmocka_unit_test(test_links),
+		cmocka_unit_test(test_links_of_a_large_job),
 		cmocka_unit_test(test_a_wait_that_is_over),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

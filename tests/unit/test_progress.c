@@ -239,7 +239,9 @@ static void test_what_sets_the_pace(void **state)
 	(void)state;
 	struct fixture fixture;
 	struct progress_history history = { 0 };
-	char line[PROGRESS_LINE_MAX];
+	char line[PROGRESS_LINE_MAX], folder[] = "/runs/before";
+	Traind__V1__Checkpoint went_on = TRAIND__V1__CHECKPOINT__INIT;
+	went_on.resume = folder;
 	make_far(&fixture);
 	progress_plain(&fixture.job, line);
 	assert_string_equal(line,
@@ -257,7 +259,7 @@ static void test_what_sets_the_pace(void **state)
 	(void)progress_bar(&fixture.job, &history, &(struct progress_style){ .width = 130 }, line);
 	assert_non_null(strstr(line, "% hidden"));
 	assert_null(strstr(line, "slowest"));
-	/* What was not measured is not said, nor how many merges there will be where it goes by time. */
+	/* What was not measured is not said, nor how many merges there will be where it goes by time, or went on from a checkpoint. */
 	fixture.peer[0].slow = 1;
 	fixture.peer[1].n_links = 0;
 	fixture.link[0] = fixture.link[1];
@@ -266,6 +268,17 @@ static void test_what_sets_the_pace(void **state)
 	progress_plain(&fixture.job, line);
 	assert_non_null(strstr(line,
 	    "  merges 2  bytes 1/412  hidden 93%  slow 2 peers  slowest link 5 to 7, 300 ms"));
+	fixture.sync.inner_steps = 250;
+	fixture.sync.inner_seconds = 0;
+	progress_plain(&fixture.job, line);
+	assert_non_null(strstr(line, "  merges 2/3  "));
+	fixture.job.restarts = 1;
+	progress_plain(&fixture.job, line);
+	assert_non_null(strstr(line, "  merges 2  "));
+	fixture.job.restarts = 0;
+	fixture.train.checkpoint = &went_on;
+	progress_plain(&fixture.job, line);
+	assert_non_null(strstr(line, "  merges 2  "));
 	fixture.peer[0].n_links = 0;
 	fixture.peer[0].slow = fixture.peer[1].slow = 0;
 	progress_plain(&fixture.job, line);

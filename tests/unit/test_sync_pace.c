@@ -112,7 +112,7 @@ static double slowest(const struct world *w)
 	return most;
 }
 
-/* In every mode, for drawn speeds: rounds end, all finish at the last step, and no fragment is left out after it. */
+/* In every mode, for drawn speeds: rounds end, all finish at the last step, no fragment is left out after it, and nobody says before how many rounds there will be. */
 static void training_ends_at_the_last_step(void **state)
 {
 	(void)state;
@@ -142,6 +142,7 @@ static void training_ends_at_the_last_step(void **state)
 		assert_true(w.agreed.step == w.o.steps && w.agreed.last > 0);
 		bool left = w.o.fragments > 1 || w.o.overlap > 0 || o.mode == TR_SYNC_EAGER;
 		assert_int_equal(past, left ? w.o.fragments : 0);
+		assert_true(tr_sync_merges(&w.o) == 0 || tr_sync_merges(&w.o) == w.round);
 		for (unsigned i = 0; i < PEERS; i++)
 			assert_int_equal(w.peers[i].step, w.o.steps);
 	}

@@ -5,6 +5,10 @@
 #include "daemon/membership/core/state.h"
 
 #define WAITS_OVER_MS 10000
+/* An engine says them once a second, one with a thousand members of each in seven. */
+#define LINKS_OLD_MS 20000
+/* bytes/s: more is no measurement. */
+#define RATE_MOST 1e15
 
 static struct peer *peer_of(struct membership *m, const struct node *node,
     const Traind__Peer__PeerProgress *row)
@@ -30,16 +34,19 @@ static void take_waiting(struct peer *peer, const Traind__Peer__PeerProgress *ro
 	peer->soft.waited_us = row->waited_us;
 }
 
-/* They are not said with each heartbeat. */
-static void take_links(struct peer *peer, const Traind__Peer__PeerProgress *row)
+/* They are not said with each heartbeat; who says nothing of them for long has none any more. */
+static void take_links(struct peer *peer, const Traind__Peer__PeerProgress *row, uint64_t now_ms)
 {
-	if (row->n_links > 0)
+	if (row->n_links > 0 || now_ms - peer->soft.links_ms > LINKS_OLD_MS)
 		peer->soft.links_count = 0;
+	if (row->n_links > 0)
+		peer->soft.links_ms = now_ms;
 	for (size_t i = 0; i < row->n_links && i < TR_PEER_LINKS_MAX; i++) {
 		const Traind__Peer__LinkProgress *link = row->links[i];
 		size_t at = peer->soft.links_count++;
 		peer->soft.links[at].to = link->to;
-		peer->soft.links[at].bytes_per_s = link->bytes_per_s;
+		peer->soft.links[at].bytes_per_s = link->bytes_per_s < RATE_MOST ? link->bytes_per_s
+		                                                                 : 0;
 		peer->soft.links[at].sent_bytes = link->sent_bytes;
 		peer->soft.links[at].rtt_us = link->rtt_us;
 	}
@@ -48,7 +55,7 @@ static void take_links(struct peer *peer, const Traind__Peer__PeerProgress *row)
 static void take_row(struct membership *m, struct peer *peer, const Traind__Peer__PeerProgress *row)
 {
 	take_waiting(peer, row, m->now_ms);
-	take_links(peer, row);
+	take_links(peer, row, m->now_ms);
 	if (row->progress != peer->soft.progress || row->round != peer->soft.round ||
 	    row->waiting != peer->soft.waiting) {
 		peer->soft.moved_ms = m->now_ms;
@@ -82,7 +89,7 @@ void health_heartbeat(struct membership *m, struct node *node,
 		else
 			node->soft.rtt_s += (heartbeat->rtt_s - node->soft.rtt_s) / 16;
 	}
-	if (heartbeat->bandwidth_bytes_per_s > 0 && heartbeat->bandwidth_bytes_per_s < 1e15)
+	if (heartbeat->bandwidth_bytes_per_s > 0 && heartbeat->bandwidth_bytes_per_s < RATE_MOST)
 		node->soft.bandwidth = heartbeat->bandwidth_bytes_per_s;
 	for (size_t i = 0; i < heartbeat->n_peers; i++) {
 		struct peer *peer = peer_of(m, node, heartbeat->peers[i]);

@@ -9,7 +9,7 @@
 #define SLOW_OTHERS_WAIT 0.2
 #define SLOW_WAITS_LESS  0.25
 
-/* Of a job: who watches it is sent them ten times a second. */
+/* Of a job, or one of each peer: who watches it is sent them ten times a second. */
 #define LINKS_SHOWN_MAX 512
 
 static const char *peer_state_name(const struct membership *m, const struct peer *peer)
@@ -89,10 +89,8 @@ struct peer_row {
 
 /* Whom it cannot reach any more is none of its links. */
 static void fill_links(const struct membership *m, const struct job *job, const struct peer *peer,
-    struct peer_row *row)
+    size_t most, struct peer_row *row)
 {
-	bool lost = strcmp(row->state, "lost") == 0;
-	size_t most = lost ? 0 : LINKS_SHOWN_MAX / job->peers.count + 1;
 	row->row.links = row->link_list;
 	for (size_t i = 0; i < peer->soft.links_count && row->row.n_links < most; i++) {
 		const struct peer *to = state_peer(&job->peers, peer->soft.links[i].to);
@@ -106,6 +104,19 @@ static void fill_links(const struct membership *m, const struct job *job, const 
 		link->sent_bytes = peer->soft.links[i].sent_bytes;
 		row->link_list[row->row.n_links++] = link;
 	}
+}
+
+static void fill_all_links(const struct membership *m, const struct job *job, struct peer_row *rows)
+{
+	size_t there = 0;
+	for (size_t i = 0; i < job->peers.count; i++)
+		there += strcmp(rows[i].state, "lost") != 0;
+	if (there == 0)
+		return;
+	size_t most = there < LINKS_SHOWN_MAX ? LINKS_SHOWN_MAX / there : 1;
+	for (size_t i = 0; i < job->peers.count; i++)
+		if (strcmp(rows[i].state, "lost") != 0)
+			fill_links(m, job, job->peers.items[i], most, &rows[i]);
 }
 
 /* Why it is where it is: what it waits for counts more than how it came there. */
@@ -142,6 +153,7 @@ static void fill_job(const struct membership *m, struct job *job, bool with_even
 	}
 	row->view = job->view;
 	row->exit_code = job->exit_code;
+	row->restarts = job->restarts;
 	if (with_events) {
 		row->events = (Traind__V1__JobEvent **)job->events.items;
 		row->n_events = job->events.count;
@@ -167,10 +179,10 @@ Traind__V1__Job *membership_job(const struct membership *membership, uint64_t id
 	fill_job(m, job, with_events, &facts, &progress, reason);
 	for (size_t i = 0; i < job->peers.count; i++) {
 		fill_peer(m, job->peers.items[i], &peers[i].row, peers[i].state, peers[i].reason);
-		if (with_events)
-			fill_links(m, job, job->peers.items[i], &peers[i]);
 		rows[i] = &peers[i].row;
 	}
+	if (with_events)
+		fill_all_links(m, job, peers);
 	mark_slow(rows, job->peers.count);
 	facts.peers = rows;
 	facts.n_peers = job->peers.count;

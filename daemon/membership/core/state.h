@@ -80,6 +80,7 @@ struct peer {
 			uint32_t rtt_us;
 		} links[TR_PEER_LINKS_MAX]; /* slowest first */
 		size_t links_count;
+		uint64_t links_ms;          /* when they were said */
 		char suspicion[REASON_MAX]; /* empty: none */
 	} soft;
 };
