@@ -115,7 +115,8 @@ def result_of(run, jobs, began):
     steps, batch = run.settings["train"]["steps"], run.settings["train"]["batch_tokens"]
     context = run.settings["model"]["context"]
     resumed = sorted({step for job in jobs for step in job.state["resumed"]})
-    equal = not run.settings.get("slowness")
+    # Whatever part of it each takes; by speed it is steps that workers take more or less of, and what was before a stop is not known.
+    equal = not run.settings.get("slowness") or run.settings["sync"].get("share_by_speed")
     return {
         "commit": store.commit_of(BUILD.parent), "machine": store.machine(), "began": began, "parameters": plan.parameters_of(run.settings["model"]),
         "tokens": steps * batch if equal else sum(one["samples"] for one in done) * context, "resumed": resumed,
