@@ -23,8 +23,8 @@
 #define EVERY_TP      16   /* up to which every divisor of the heads is measured */
 #define RUNS          5    /* at least, unless they are long */
 #define RUNS_MOST     64
-#define LONG_S        0.8  /* no more runs after so long */
-#define ENOUGH_S      0.1  /* short runs go on for so long */
+#define LONG_S        0.8 /* no more runs after so long */
+#define ENOUGH_S      0.1 /* short runs go on for so long */
 
 /* When the model said what, in a run. */
 struct times {
@@ -46,6 +46,7 @@ struct measured {
 	size_t sequences, length;
 	bool sequence_parallel; /* the job asks for it */
 	uint32_t parts;         /* of the width, of a strict job; else 0 */
+	unsigned beside;        /* other processes that take as much memory */
 	struct model_room how;
 };
 
@@ -115,7 +116,8 @@ static void finish(struct measured *m)
 		.bf16 = m->bf16,
 		.dropout = m->dropout,
 		.sequence_parallel = m->sequence_parallel,
-		.parts = m->parts };
+		.parts = m->parts,
+		.beside = m->beside };
 }
 
 /* `layers` layers of the model as the first of tp workers holds them. */
@@ -434,7 +436,8 @@ static tr_status measure_tp(struct measured *m, const struct model_config *confi
 	for (uint32_t n = 1; n <= own->batch && n <= SEQUENCES_MAX && st == TR_OK; n++) {
 		if (!is_measured(own, n, most))
 			continue;
-		bool fits = last == 0 || (double)took / last * n < available_bytes();
+		bool fits = last == 0 ||
+		    (double)took / last * n * (1 + m->beside) < available_bytes();
 		if (fits)
 			st = measure(m, config, tp, n, to, &took, error);
 		if (!fits || (st == TR_ENOMEM && last > 0)) {
@@ -460,7 +463,8 @@ tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_li
     FILE *to, struct tr_error *error)
 {
 	struct measured m = { .sequence_parallel = spec->mesh != NULL &&
-		    spec->mesh->sequence_parallel };
+		    spec->mesh->sequence_parallel,
+		.beside = limits->beside };
 	struct model_config config;
 	tr_status st = job_model_config(spec->train->model, &config, error);
 	bool strict = job_is_strict(spec->train);

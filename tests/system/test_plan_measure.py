@@ -11,13 +11,13 @@ from stubs import pb
 WIDTH, CONTEXT, VOCAB = 128, 64, 256
 
 
-def measure(tp=2, most=4, batch=8, micro=8, dtype="f32", dropout=0, strict=False, mesh=None, memory=None, **model):
+def measure(tp=2, most=4, batch=8, micro=8, dtype="f32", dropout=0, strict=False, mesh=None, memory=None, beside=(), **model):
     shape = {"preset": "gpt2", "layers": 6, "width": WIDTH, "heads": 4, "context": CONTEXT, "vocab": "bytes", **model}
     spec = pb.JobSpec(name="measured", train=pb.TrainSpec(
         model=pb.Model(**shape), optimizer=pb.Optimizer(steps=1, batch_tokens=batch * shape["context"], micro_sequences=micro, dtype=dtype,
                                                                   dropout=dropout, strict=strict)),
         mesh=pb.Mesh(**(mesh or {})))
-    done = subprocess.run([str(BIN / "trainworker"), "--measure", "1", str(tp), str(most)], input=spec.SerializeToString(), capture_output=True,
+    done = subprocess.run([str(BIN / "trainworker"), "--measure", "1", str(tp), str(most), *beside], input=spec.SerializeToString(), capture_output=True,
                           timeout=120, preexec_fn=memory and (lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))), env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
     rows = {}
     for line in done.stdout.decode().splitlines():
@@ -98,6 +98,13 @@ def test_what_memory_does_not_hold_is_left_out():
     assert done.returncode == 0, done.stderr
     assert {key for key in rows if isinstance(key, tuple)} == {(1, 1)}
     assert b"# no memory for microbatches of 4096 sequences, tp 1\n" in done.stdout
+
+
+def test_memory_is_for_all_that_measure():
+    """A million others take as much: what was measured first stays."""
+    done, rows = measure(tp=1, most=4, beside=("1000000",))
+    assert done.returncode == 0, done.stderr
+    assert {key for key in rows if isinstance(key, tuple)} == {(1, 1)} and b"# no memory for microbatches of 2 sequences, tp 1\n" in done.stdout
 
 
 def test_more_workers_than_the_vocabulary_has_tokens():
