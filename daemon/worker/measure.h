@@ -8,7 +8,7 @@
  *	of MODEL                 plan_costs_of: of which these are
  *	update SECONDS           of one parameter
  *	add SECONDS              of adding one number to another, as strict jobs add up gradients
- *	process BYTES            before there is a model
+ *	process BYTES            of a worker besides its model and what it exchanges: code, what libraries put aside, the training text (as far as its files are here)
  *	parameter BYTES          of one, with gradient, moments and what products of bf16 (train.dtype) read
  */
 #ifndef TR_DAEMON_WORKER_MEASURE_H
