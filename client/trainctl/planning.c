@@ -170,10 +170,14 @@ static tr_status take_costs(struct planning *p, const struct planning_options *o
 		bool bf16 = strcmp(p->spec->train->optimizer->dtype, "bf16") == 0;
 		struct plan_measured_limits limits = { p->threads, beside_of(p, options), tp,
 			SEQUENCES_MOST };
+		char at_once[32] = "";
+		if (limits.beside > 0)
+			(void)snprintf(at_once, sizeof(at_once), ", %u workers at once",
+			    limits.beside + 1);
 		(void)snprintf(p->layers_by, sizeof(p->layers_by),
-		    "measured on this machine with %u thread%s in %s; other workers by their speed "
-		    "(%s)",
-		    p->threads, p->threads == 1 ? "" : "s", bf16 ? "bf16" : "f32",
+		    "measured on this machine with %u thread%s in %s%s; other workers by their "
+		    "speed (%s)",
+		    p->threads, p->threads == 1 ? "" : "s", bf16 ? "bf16" : "f32", at_once,
 		    options->cluster_file != NULL ? "as the file says"
 		                                  : "as they measured, else taken to be the same");
 		st = plan_measured_here(p->spec, &limits, config_search_path(), &p->measured, error);

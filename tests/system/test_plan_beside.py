@@ -38,8 +38,9 @@ def test_nodes_of_one_host(tmp_path, text):
     with Cluster(tmp_path / "cluster", nodes=2, slots=1) as cluster:
         environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
         for words, beside in ((), 1), (("--as-is", "--set", "mesh.nodes=2"), 1), (("--as-is", "--set", "mesh.nodes=1"), 0):
-            subprocess.run([planner, "plan", job_file(tmp_path, text, "{threads: 1}"), *words], env=environment, check=True, timeout=DEADLINE_S)
+            done = subprocess.run([planner, "plan", job_file(tmp_path, text, "{threads: 1}"), *words], env=environment, check=True, stdout=subprocess.PIPE, text=True, timeout=DEADLINE_S)
             assert set(asked(tmp_path / "bin")) == {beside}, words
+            assert ("in f32, 2 workers at once;" in done.stdout.replace("\n", " ")) == (beside == 1), done.stdout
 
 
 def test_nodes_are_compared_with_one_alone(tmp_path, text):
